@@ -1,0 +1,220 @@
+package envelopes
+
+import (
+	"fmt"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/cloudevents/sdk-go/v2/event"
+	"github.com/cloudevents/sdk-go/v2/types"
+)
+
+// DataSchema is the dataschema of every CloudEvent of ours, and the $id of the JSON
+// Schema of its data.
+const DataSchema = "urn:agtrace:event:v1"
+
+// The headers of our extensions.
+const (
+	attrSessionID    = headerPrefix + "sessionid"
+	attrPartitionKey = headerPrefix + "partitionkey"
+	attrPartition    = headerPrefix + "partition"
+	attrSequence     = headerPrefix + "sequence"
+	attrGeneration   = headerPrefix + "generation"
+	attrRawStream    = headerPrefix + "rawstream"
+	attrRawSequence  = headerPrefix + "rawsequence"
+	attrModel        = headerPrefix + "model"
+	attrTraceparent  = headerPrefix + "traceparent"
+	attrTracestate   = headerPrefix + "tracestate"
+)
+
+const (
+	typePrefix     = SchemaVersion + "."
+	maxModelBytes  = 256 // a longer name of a model stays in the data alone
+	maxTraceBytes  = 512 // what W3C asks everyone to carry
+	sequenceDigits = 20  // of the largest uint64
+)
+
+// Provenance is what a CloudEvent says about the making of its event, and what the event
+// itself, a function of the records alone, does not hold. What is zero is left out.
+type Provenance struct {
+	Generation  string // required
+	Partition   int    // -1 when there is none
+	RawStream   string // the stream that the record lies in
+	RawSequence uint64 // and its sequence there
+
+	// W3C trace context of the creation of the record, unchanged over all hops. What
+	// cannot be one (not printable ASCII, or over 512 bytes) is left out.
+	Traceparent, Tracestate string
+}
+
+// CloudEvent returns e as a CloudEvent:
+//
+//	id, subject             event_id and session_id
+//	source                  /<generation>/<source>/<session_id>, a URI reference
+//	type, dataschema        agtrace.event.v1.<event_type>, [DataSchema]
+//	time                    ts
+//	datacontenttype, data   application/json, e by [AgentEventV1.AppendJSON]
+//	sessionid, partitionkey session_id
+//	sequence                of the event in its session, in 20 digits
+//	model                   where known, up to 256 bytes
+//	generation, partition, rawstream, rawsequence, traceparent, tracestate from p
+//
+// source and id together are unique: the event under another revision of the mapping is
+// another CloudEvent. In id, subject, sessionid, partitionkey and model the characters
+// that CloudEvents forbids, the percent sign, and white space at the ends are
+// percent-encoded.
+//
+// e must be valid: only its encoding is checked again. The error wraps [ErrInvalidEvent]
+// or [ErrInvalidSubject], for the generation.
+func (e *AgentEventV1) CloudEvent(p Provenance) (event.Event, error) {
+	attributes, err := e.attributes(p)
+	if err != nil {
+		return event.Event{}, err
+	}
+	data, err := e.AppendJSON(nil)
+	if err != nil {
+		return event.Event{}, err
+	}
+	return newCloudEvent(attributes, data)
+}
+
+// attributes lists the attributes of e as a CloudEvent, in the order of
+// [cloudEventAttributes].
+func (e *AgentEventV1) attributes(p Provenance) ([]attribute, error) {
+	if err := CheckGeneration(p.Generation); err != nil {
+		return nil, err
+	}
+	t, err := e.Timestamp()
+	if err != nil {
+		return nil, err
+	}
+	session := escapeAttribute(e.SessionID)
+	sequence := strconv.FormatUint(e.Sequence, 10)
+	list := append(make([]attribute, 0, 18),
+		attribute{header: attrSpecVersion, value: event.CloudEventsVersionV1},
+		attribute{header: attrID, value: escapeAttribute(e.EventID)},
+		attribute{header: attrSource, value: "/" + p.Generation + "/" + string(e.Source) + "/" + url.PathEscape(e.SessionID)},
+		attribute{header: attrType, value: typePrefix + string(e.EventType)},
+		attribute{header: attrSubject, value: session},
+		attribute{header: attrTime, value: types.FormatTime(t)},
+		attribute{header: attrDataContentType, value: event.ApplicationJSON},
+		attribute{header: attrDataSchema, value: DataSchema},
+		attribute{header: attrGeneration, value: p.Generation},
+	)
+	if e.Model != nil && *e.Model != "" && len(*e.Model) <= maxModelBytes {
+		list = append(list, attribute{header: attrModel, value: escapeAttribute(*e.Model)})
+	}
+	if p.Partition >= 0 {
+		list = append(list, attribute{header: attrPartition, value: strconv.Itoa(p.Partition), kind: kindInteger})
+	}
+	list = append(list, attribute{header: attrPartitionKey, value: session})
+	if p.RawSequence > 0 {
+		list = append(list, attribute{header: attrRawSequence, value: strconv.FormatUint(p.RawSequence, 10)})
+	}
+	if p.RawStream != "" {
+		list = append(list, attribute{header: attrRawStream, value: p.RawStream})
+	}
+	list = append(list,
+		attribute{header: attrSequence, value: "00000000000000000000"[:sequenceDigits-len(sequence)] + sequence},
+		attribute{header: attrSessionID, value: session},
+	)
+	if isTraceContext(p.Traceparent) {
+		list = append(list, attribute{header: attrTraceparent, value: p.Traceparent})
+		if isTraceContext(p.Tracestate) {
+			list = append(list, attribute{header: attrTracestate, value: p.Tracestate})
+		}
+	}
+	return list, nil
+}
+
+// isTraceContext reports whether s can stand in a header of W3C trace context.
+func isTraceContext(s string) bool {
+	for i := range len(s) {
+		if s[i] < ' ' || s[i] > '~' {
+			return false
+		}
+	}
+	return s != "" && len(s) <= maxTraceBytes
+}
+
+// FromCloudEvent is the inverse of [AgentEventV1.CloudEvent]. It reads any CloudEvent
+// whose type begins with agtrace.event.v1. and refuses one whose attributes contradict
+// its data in id, type, subject, source or sequence. Extensions that are not there leave
+// their part of the [Provenance] zero, the partition -1.
+//
+// Like [DecodeAgentEvent] it does not hold the event to [AgentEventV1.Validate]. The
+// error wraps [ErrInvalidCloudEvent] or [ErrInvalidEvent].
+func FromCloudEvent(ce event.Event) (AgentEventV1, Provenance, error) {
+	e, p, err := fromCloudEvent(ce)
+	if err != nil {
+		return AgentEventV1{}, Provenance{}, err
+	}
+	return e, p, nil
+}
+
+func fromCloudEvent(ce event.Event) (e AgentEventV1, p Provenance, err error) {
+	if ce.Context == nil || ce.SpecVersion() != event.CloudEventsVersionV1 {
+		return e, p, invalidCloudEvent(attrSpecVersion, "is not "+event.CloudEventsVersionV1)
+	}
+	if !strings.HasPrefix(ce.Type(), typePrefix) {
+		return e, p, invalidCloudEvent(attrType, "is not one of "+SchemaVersion)
+	}
+	if !isJSONData(ce.DataContentType()) {
+		return e, p, invalidCloudEvent(attrDataContentType, "is not JSON")
+	}
+	if e, err = DecodeAgentEvent(ce.DataEncoded); err != nil {
+		return e, p, err
+	}
+
+	extensions := ce.Extensions()
+	text := func(header string) string {
+		value, ok := extensions[header[len(headerPrefix):]]
+		if !ok {
+			return ""
+		}
+		s, _ := types.Format(value)
+		return s
+	}
+	p = Provenance{
+		Generation:  text(attrGeneration),
+		Partition:   -1,
+		RawStream:   text(attrRawStream),
+		Traceparent: text(attrTraceparent),
+		Tracestate:  text(attrTracestate),
+	}
+	if s := text(attrPartition); s != "" {
+		if p.Partition, err = parsePartition(s); err != nil {
+			return e, p, invalidCloudEvent(attrPartition, "is not a number")
+		}
+	}
+	if s := text(attrRawSequence); s != "" {
+		if p.RawSequence, err = strconv.ParseUint(s, 10, 64); err != nil {
+			return e, p, invalidCloudEvent(attrRawSequence, "is not a number")
+		}
+	}
+	return e, p, e.contradiction(ce, text(attrSequence), p.Generation)
+}
+
+// contradiction reports where the attributes of ce say another thing than e, its data.
+// A consumer chooses by the attributes and trusts the data: they must be the same.
+func (e *AgentEventV1) contradiction(ce event.Event, sequence, generation string) error {
+	source := "/" + generation + "/" + string(e.Source) + "/" + url.PathEscape(e.SessionID)
+	switch {
+	case ce.Type() != typePrefix+string(e.EventType):
+		return invalidCloudEvent(attrType, "contradicts the data")
+	case ce.ID() != escapeAttribute(e.EventID):
+		return invalidCloudEvent(attrID, "contradicts the data")
+	case ce.Subject() != escapeAttribute(e.SessionID):
+		return invalidCloudEvent(attrSubject, "contradicts the data")
+	case generation != "" && ce.Source() != source:
+		return invalidCloudEvent(attrSource, "contradicts the data")
+	}
+	if sequence == "" {
+		return nil
+	}
+	if n, err := strconv.ParseUint(sequence, 10, 64); err != nil || n != e.Sequence {
+		return fmt.Errorf("%w: sequence contradicts the data", ErrInvalidCloudEvent)
+	}
+	return nil
+}

@@ -1,0 +1,114 @@
+package envelopes
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// FuzzDecode holds the readers to their law: they never panic, and what they read is
+// written and read again as the same. The first argument is the Content-Type; a payload
+// without one is read as an event alone, too.
+func FuzzDecode(f *testing.F) {
+	for _, e := range []AgentEventV1{plainUserMessage(), plainToolResult()} {
+		for _, mode := range []Mode{Binary, Structured} {
+			header, data, err := EncodeEvent(&e, plainProvenance(), mode)
+			if err != nil {
+				f.Fatal(err)
+			}
+			contentType := ""
+			if mode == Structured {
+				contentType = header[HeaderContentType][0]
+			}
+			f.Add(contentType, "id", e.EventID, data)
+			f.Add(contentType, "X", "%41\"", data)
+		}
+	}
+	f.Add("application/cloudevents+json", "", "", []byte(`{"specversion":"1.0","id":"1","source":"a?b#c","type":"t","time":"2025-01-01T00:00:00+01:00","x":1,"y":true,"datacontenttype":"text/plain","data":"\u00e9"}`))
+	f.Add("text/plain", "source", "//h/%7e", []byte("data"))
+	f.Add("application/json", "datacontenttype", "text/plain", []byte("\xff"))
+	f.Fuzz(func(t *testing.T, contentType, name, value string, payload []byte) {
+		if e, err := DecodeAgentEvent(payload); err == nil {
+			first, err := e.AppendJSON(nil)
+			if err != nil {
+				t.Fatalf("what was read cannot be written: %v", err)
+			}
+			again, err := DecodeAgentEvent(first)
+			if err != nil {
+				t.Fatalf("what was written cannot be read: %v", err)
+			}
+			second, err := again.AppendJSON(nil)
+			if err != nil || string(first) != string(second) {
+				t.Fatalf("%v\n%s\n%s", err, first, second)
+			}
+		}
+
+		header := map[string][]string{"ce-specversion": {"1.0"}, "ce-id": {"1"}, "ce-source": {"/s"}, "ce-type": {"t"}}
+		header["ce-"+name] = []string{value}
+		if contentType != "" {
+			header["Content-Type"] = []string{contentType}
+		}
+		ce, err := Decode(header, payload)
+		if err != nil {
+			return
+		}
+		for _, mode := range []Mode{Binary, Structured} {
+			header, data, err := Encode(ce, mode)
+			if err != nil {
+				t.Fatalf("%s: what was read cannot be written: %v", mode, err)
+			}
+			got, err := Decode(header, data)
+			if err != nil {
+				t.Fatalf("%s: what was written cannot be read: %v", mode, err)
+			}
+			if mode == Structured { // headers do not tell the types of extensions
+				sameCloudEvent(t, ce, got)
+			}
+			again, data2, err := Encode(got, mode)
+			if diff := cmp.Diff(header, again); err != nil || diff != "" || string(data) != string(data2) {
+				t.Fatalf("%s: %v\n%s", mode, err, diff)
+			}
+		}
+		e, p, err := FromCloudEvent(ce)
+		if err != nil {
+			return
+		}
+		if CheckGeneration(p.Generation) != nil {
+			return // not written by us
+		}
+		again, err := e.CloudEvent(p)
+		if err != nil {
+			if _, tsErr := e.Timestamp(); tsErr != nil {
+				return
+			}
+			t.Fatalf("what was read cannot be written: %v", err)
+		}
+		if again.ID() != ce.ID() || again.Source() != ce.Source() || again.Subject() != ce.Subject() || again.Type() != ce.Type() {
+			t.Fatalf("another event: %s %s", again.Source(), again.ID())
+		}
+	})
+}
+
+// FuzzToken holds the codec of tokens to its law: every id comes back, and every token
+// that is accepted is the one that its id gives.
+func FuzzToken(f *testing.F) {
+	for _, s := range []string{"", "a", "a.b", "~", "~~", "~Kg", "~Kh", "~~" + "0123456789abcdef", "call_x\nfc_y", "\xff"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		if id, whole, err := ParseToken(s); err == nil && whole && Token(id) != s {
+			t.Fatalf("%q is the token of %q, whose token is %q", s, id, Token(id))
+		}
+		token := Token(s)
+		id, whole, err := ParseToken(token)
+		if err == nil && whole && id != s {
+			t.Fatalf("%q comes back as %q", s, id)
+		}
+		if address, err := ParseRawSubject("raw.0." + string(Codex) + "." + token); err == nil && address.Token != token {
+			t.Fatalf("%q in a subject comes back as %q", token, address.Token)
+		}
+		if got, err := DecodeHeaderValue(EncodeHeaderValue(s)); err == nil && got != s {
+			t.Fatalf("%q in a header comes back as %q", s, got)
+		}
+	})
+}

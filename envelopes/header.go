@@ -1,0 +1,170 @@
+package envelopes
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// The headers of a raw record, set by its producer. All are optional.
+const (
+	// HeaderSession is the session id, by [EncodeHeaderValue]. It is needed where the
+	// token of the subject is a digest, see [ResolveToken].
+	HeaderSession = "Tributary-Session"
+	// HeaderFile is the identity of the file that the record stands in.
+	HeaderFile = "Tributary-File"
+	// HeaderPosition is where in the file it stands, see [FormatPosition].
+	HeaderPosition = "Tributary-Position"
+	// HeaderTime is the time of the record if neither it nor its session has one, see
+	// [FormatTime].
+	HeaderTime = "Tributary-Time"
+	// HeaderEnd with the value 1 and an empty body says that the input ends here.
+	HeaderEnd = "Tributary-End"
+	// HeaderClaim says where the body lies: <bucket>/<sha256>;<size>.
+	HeaderClaim = "Tributary-Claim"
+	// HeaderTraceparent and HeaderTracestate are the W3C context of the last hop. The
+	// context of the record's creation travels in the CloudEvent.
+	HeaderTraceparent = "traceparent"
+	HeaderTracestate  = "tracestate"
+)
+
+// The headers of a dead letter.
+const (
+	HeaderReason     = "Tributary-Reason"     // one of a bounded set
+	HeaderError      = "Tributary-Error"      // the error, without any of the record
+	HeaderStream     = "Tributary-Stream"     // the raw stream
+	HeaderSequence   = "Tributary-Sequence"   // of the record in it
+	HeaderGeneration = "Tributary-Generation" // that could not read the record
+	HeaderNormalizer = "Tributary-Normalizer" // revision of the normalizers
+	HeaderFirstSeen  = "Tributary-First-Seen" // by [FormatTime]
+
+	// HeaderOriginal begins the name of each header that the record itself had, so that
+	// none of them acts on the broker again.
+	HeaderOriginal = "Tributary-Original-"
+)
+
+// FormatPosition is the value of [HeaderPosition]: the offset of the record, and that of
+// the previous record of the same session in the file, -1 when it is the first.
+func FormatPosition(offset, previous int64) string {
+	return strconv.FormatInt(offset, 10) + " " + strconv.FormatInt(previous, 10)
+}
+
+// ParsePosition is the inverse of [FormatPosition]. The error wraps [ErrInvalidHeader].
+func ParsePosition(value string) (offset, previous int64, err error) {
+	first, second, _ := strings.Cut(value, " ")
+	offset, err1 := strconv.ParseInt(first, 10, 64)
+	previous, err2 := strconv.ParseInt(second, 10, 64)
+	if err1 != nil || err2 != nil || offset < 0 || previous < -1 || FormatPosition(offset, previous) != value {
+		return 0, 0, fmt.Errorf("%w: %s is not an offset and the one before it", ErrInvalidHeader, HeaderPosition)
+	}
+	return offset, previous, nil
+}
+
+// FormatTime is the value of [HeaderTime] and [HeaderFirstSeen]: RFC 3339 in UTC, to the
+// nanosecond.
+func FormatTime(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
+
+// ParseTime is the inverse of [FormatTime]. The error wraps [ErrInvalidHeader].
+func ParseTime(value string) (time.Time, error) {
+	t, err := time.Parse(time.RFC3339Nano, value)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("%w: not a time in RFC 3339", ErrInvalidHeader)
+	}
+	return t.UTC(), nil
+}
+
+const upperHex = "0123456789ABCDEF"
+
+// EncodeHeaderValue makes any UTF-8 string safe as the value of a header, by the NATS
+// binding of CloudEvents, section 3.1.3.2: the space, the double quote, the percent sign
+// and all that is not printable ASCII become percent-encoded bytes.
+func EncodeHeaderValue(s string) string {
+	n := 0
+	for i := range len(s) {
+		if !isHeaderByte(s[i]) {
+			n++
+		}
+	}
+	if n == 0 {
+		return s
+	}
+	b := make([]byte, 0, len(s)+2*n)
+	for i := range len(s) {
+		if c := s[i]; isHeaderByte(c) {
+			b = append(b, c)
+		} else {
+			b = append(b, '%', upperHex[c>>4], upperHex[c&15])
+		}
+	}
+	return string(b)
+}
+
+func isHeaderByte(c byte) bool { return '!' <= c && c <= '~' && c != '"' && c != '%' }
+
+// DecodeHeaderValue is the inverse of [EncodeHeaderValue]. It also reads what others
+// write: double-quoted strings, values that are not encoded, lower-case hex; a percent
+// sign that begins no encoding stands for itself. The result is UTF-8; everything else
+// is an error that wraps [ErrInvalidHeader].
+func DecodeHeaderValue(value string) (string, error) {
+	value = strings.Trim(value, " \t")
+	if len(value) >= 2 && value[0] == '"' && value[len(value)-1] == '"' {
+		value = unescape(value[1 : len(value)-1])
+	}
+	value = decodePercent(value)
+	if !utf8.ValidString(value) {
+		return "", fmt.Errorf("%w: not UTF-8", ErrInvalidHeader)
+	}
+	return value, nil
+}
+
+// unescape drops the backslashes of a quoted string: RFC 7230 section 3.2.6.
+func unescape(quoted string) string {
+	if strings.IndexByte(quoted, '\\') < 0 {
+		return quoted
+	}
+	b := make([]byte, 0, len(quoted))
+	for i := 0; i < len(quoted); i++ {
+		if quoted[i] == '\\' && i+1 < len(quoted) {
+			i++
+		}
+		b = append(b, quoted[i])
+	}
+	return string(b)
+}
+
+// decodePercent decodes one round of percent-encoding. What is none stays as it is.
+func decodePercent(s string) string {
+	i := strings.IndexByte(s, '%')
+	if i < 0 {
+		return s
+	}
+	b := append(make([]byte, 0, len(s)), s[:i]...)
+	for ; i < len(s); i++ {
+		if s[i] == '%' && i+2 < len(s) {
+			hi, lo := unhex(s[i+1]), unhex(s[i+2])
+			if hi >= 0 && lo >= 0 {
+				b = append(b, byte(hi<<4|lo))
+				i += 2
+				continue
+			}
+		}
+		b = append(b, s[i])
+	}
+	return string(b)
+}
+
+// unhex returns the value of a hexadecimal digit, or -1.
+func unhex(c byte) int {
+	switch {
+	case isDigit(c):
+		return int(c - '0')
+	case 'a' <= c && c <= 'f':
+		return int(c-'a') + 10
+	case 'A' <= c && c <= 'F':
+		return int(c-'A') + 10
+	default:
+		return -1
+	}
+}

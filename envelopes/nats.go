@@ -1,0 +1,282 @@
+package envelopes
+
+import (
+	"bytes"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/cloudevents/sdk-go/v2/event"
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// Mode is how a CloudEvent travels in a message: the content modes of the NATS protocol
+// binding of CloudEvents, section 1.3.
+type Mode string
+
+// The modes.
+const (
+	// Binary: the attributes are headers, the payload is the data.
+	Binary Mode = "binary"
+	// Structured: the payload is a JSON document of attributes and data.
+	Structured Mode = "structured"
+)
+
+// HeaderContentType tells the modes apart: it is set in structured mode only.
+const HeaderContentType = "Content-Type"
+
+// Encode writes a CloudEvent as a message, strictly by the NATS protocol binding: header
+// names in lower case, values percent-encoded, in structured mode the Content-Type
+// application/cloudevents+json. The data of ce becomes the payload in binary mode and is
+// not copied. The header is new, and may be added to.
+//
+// The error wraps [ErrInvalidCloudEvent]: ce is held to CloudEvents 1.0, to which the
+// library alone does not hold it.
+func Encode(ce event.Event, mode Mode) (header map[string][]string, data []byte, err error) {
+	attributes, err := cloudEventAttributes(ce)
+	if err != nil {
+		return nil, nil, err
+	}
+	asJSON := isJSONData(ce.DataContentType()) && jsontext.Value(ce.DataEncoded).IsValid() &&
+		!deeper(ce.DataEncoded, maxDepth-1)
+	return encode(attributes, ce.DataEncoded, asJSON, mode)
+}
+
+// EncodeEvent is what the stage publishes: the same message as [Encode] makes of
+// [AgentEventV1.CloudEvent], without the CloudEvent in between.
+func EncodeEvent(e *AgentEventV1, p Provenance, mode Mode) (header map[string][]string, data []byte, err error) {
+	attributes, err := e.attributes(p)
+	if err != nil {
+		return nil, nil, err
+	}
+	data, err = e.AppendJSON(nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	return encode(attributes, data, true, mode)
+}
+
+// encode writes checked attributes and data. asJSON says that data is strict JSON and may
+// stand in a JSON document as it is.
+func encode(attributes []attribute, data []byte, asJSON bool, mode Mode) (map[string][]string, []byte, error) {
+	switch mode {
+	case Binary:
+		return binaryHeader(attributes), data, nil
+	case Structured:
+		header := map[string][]string{HeaderContentType: {event.ApplicationCloudEventsJSON}}
+		return header, structuredDocument(attributes, data, asJSON), nil
+	default:
+		return nil, nil, fmt.Errorf("%w: the mode is neither %s nor %s", ErrInvalidCloudEvent, Binary, Structured)
+	}
+}
+
+// binaryHeader writes attributes as headers.
+func binaryHeader(attributes []attribute) map[string][]string {
+	header := make(map[string][]string, len(attributes)+4) // the publisher adds its own
+	values := make([]string, len(attributes))
+	for i, a := range attributes {
+		values[i] = EncodeHeaderValue(a.value)
+		header[a.header] = values[i : i+1 : i+1]
+	}
+	return header
+}
+
+// structuredDocument writes the JSON event format.
+func structuredDocument(attributes []attribute, data []byte, asJSON bool) []byte {
+	size := len(data) + 64
+	for _, a := range attributes {
+		size += len(a.header) + len(a.value) + 4
+	}
+	b := append(make([]byte, 0, size), '{')
+	for i, a := range attributes {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(b, '"')
+		b = append(b, a.name()...)
+		b = append(b, `":`...)
+		if a.kind == kindString {
+			b, _ = jsontext.AppendQuote(b, a.value) // fails on invalid UTF-8 alone, which is checked
+		} else {
+			b = append(b, a.value...)
+		}
+	}
+	switch {
+	case data == nil:
+	case asJSON:
+		b = append(append(b, `,"data":`...), data...)
+	default:
+		b = base64.StdEncoding.AppendEncode(append(b, `,"data_base64":"`...), data)
+		b = append(b, '"')
+	}
+	return append(b, '}')
+}
+
+// Decode reads a message as a CloudEvent, whoever wrote it. The mode is structured when
+// the Content-Type begins with application/cloudevents, or when there is neither that
+// nor any ce- header, as before headers existed. Names of headers are read in any case,
+// and values with or without percent-encoding, quoted or not; two spellings of a name
+// with different values are refused.
+//
+// A structured document must be strict JSON: UTF-8, no name twice in one object, at most
+// 130 levels, nothing after it. The error wraps [ErrInvalidCloudEvent] or
+// [ErrInvalidHeader] and repeats nothing of the message. In binary mode the CloudEvent
+// keeps data.
+func Decode(header map[string][]string, data []byte) (event.Event, error) {
+	contentType, attributes, err := readHeader(header)
+	if err != nil {
+		return event.Event{}, err
+	}
+	mediaType, _, _ := strings.Cut(strings.ToLower(contentType), ";")
+	mediaType = strings.TrimSpace(mediaType)
+	switch {
+	case mediaType == event.ApplicationCloudEventsJSON, mediaType == "application/cloudevents",
+		contentType == "" && len(attributes) == 0:
+		attributes, data, err = readDocument(data)
+		if err != nil {
+			return event.Event{}, err
+		}
+	case strings.HasPrefix(mediaType, "application/cloudevents"):
+		return event.Event{}, fmt.Errorf("%w: the event format of the Content-Type is not JSON", ErrInvalidCloudEvent)
+	case len(data) == 0:
+		data = nil
+	}
+	return newCloudEvent(attributes, data)
+}
+
+// DecodeEvent reads a message that [EncodeEvent] wrote: [Decode], then [FromCloudEvent].
+func DecodeEvent(header map[string][]string, data []byte) (AgentEventV1, Provenance, error) {
+	ce, err := Decode(header, data)
+	if err != nil {
+		return AgentEventV1{}, Provenance{}, err
+	}
+	return FromCloudEvent(ce)
+}
+
+// readHeader reads the Content-Type and the attributes of a message.
+func readHeader(header map[string][]string) (contentType string, attributes []attribute, err error) {
+	const contentTypeKey = "content-type"
+	found := make(map[string]string, len(header))
+	for name, values := range header {
+		key := strings.ToLower(name)
+		if key != contentTypeKey && !strings.HasPrefix(key, headerPrefix) {
+			continue
+		}
+		for _, v := range values {
+			value, err := DecodeHeaderValue(v)
+			if err != nil {
+				return "", nil, err
+			}
+			if before, ok := found[key]; ok && before != value {
+				return "", nil, fmt.Errorf("%w: two headers of one name differ in value", ErrInvalidCloudEvent)
+			}
+			found[key] = value
+		}
+	}
+	contentType = found[contentTypeKey]
+	delete(found, contentTypeKey)
+	attributes = make([]attribute, 0, len(found))
+	for key, value := range found {
+		attributes = append(attributes, attribute{header: key, value: value})
+	}
+	return contentType, attributes, nil
+}
+
+// readDocument reads the JSON event format.
+func readDocument(document []byte) (attributes []attribute, data []byte, err error) {
+	if deeper(document, maxDepth) {
+		return nil, nil, invalidDocument("is nested too deep")
+	}
+	if jsontext.Value(document).Kind() != jsontext.KindBeginObject {
+		return nil, nil, invalidDocument("is not a JSON object")
+	}
+	decoder := jsontext.NewDecoder(bytes.NewBuffer(document))
+	if _, err := decoder.ReadToken(); err != nil {
+		return nil, nil, notStrict(err)
+	}
+	var value jsontext.Value // of the member data
+	var encoded *string      // of the member data_base64
+	for decoder.PeekKind() != jsontext.KindEndObject {
+		token, err := decoder.ReadToken()
+		if err != nil {
+			return nil, nil, notStrict(err)
+		}
+		name := token.String()
+		if name == "data" {
+			if value, err = decoder.ReadValue(); err != nil {
+				return nil, nil, notStrict(err)
+			}
+			value = value.Clone()
+			continue
+		}
+		if token, err = decoder.ReadToken(); err != nil {
+			return nil, nil, notStrict(err)
+		}
+		a := attribute{header: headerPrefix + name, value: token.String()}
+		switch token.Kind() {
+		case jsontext.KindNull:
+			continue // the same as left out
+		case jsontext.KindString:
+		case jsontext.KindNumber:
+			a.kind = kindInteger
+		case jsontext.KindTrue, jsontext.KindFalse:
+			a.kind = kindBoolean
+		default:
+			return nil, nil, invalidDocument("has an object or an array as an attribute")
+		}
+		if name != "data_base64" {
+			attributes = append(attributes, a)
+			continue
+		}
+		if a.kind != kindString {
+			return nil, nil, invalidDocument("has data_base64 that is not a string")
+		}
+		encoded = new(a.value)
+	}
+	if _, err := decoder.ReadToken(); err != nil {
+		return nil, nil, notStrict(err)
+	}
+	if _, err := decoder.ReadToken(); !errors.Is(err, io.EOF) {
+		return nil, nil, invalidDocument("is followed by something")
+	}
+	data, err = documentData(attributes, value, encoded)
+	return attributes, data, err
+}
+
+// invalidDocument is the error of a document that breaks a rule.
+func invalidDocument(rule string) error {
+	return fmt.Errorf("%w: the document %s", ErrInvalidCloudEvent, rule)
+}
+
+// notStrict is the error of a document that is not strict JSON.
+func notStrict(err error) error { return invalidDocument("is not strict JSON: " + jsonProblem(err)) }
+
+// documentData returns the data of a document: the JSON value itself, the text of a
+// string where the data are not JSON, or what is encoded in base64.
+func documentData(attributes []attribute, value jsontext.Value, encoded *string) ([]byte, error) {
+	switch {
+	case encoded != nil && value != nil:
+		return nil, invalidDocument("has both data and data_base64")
+	case encoded != nil:
+		data, err := base64.StdEncoding.DecodeString(*encoded)
+		if err != nil {
+			return nil, invalidDocument("has data_base64 that is not base64")
+		}
+		return data, nil
+	case value == nil:
+		return nil, nil
+	}
+	for _, a := range attributes {
+		if a.header != attrDataContentType || isJSONData(a.value) {
+			continue
+		}
+		text, err := jsontext.AppendUnquote([]byte{}, value)
+		if err != nil {
+			return nil, invalidDocument("has data that is neither JSON nor a string")
+		}
+		return text, nil
+	}
+	return value, nil
+}
