@@ -1,0 +1,465 @@
+package normalizers_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"pgregory.net/rapid"
+
+	"tributary/envelopes"
+	"tributary/normalizers"
+)
+
+// single is a record without a file, as anybody may publish it.
+func single(s suite, data []byte) []normalizers.Framed {
+	return []normalizers.Framed{{Line: 1, Record: normalizers.Record{
+		Source: s.source, Session: "s", Sequence: 1, Stored: modified, Data: data,
+	}}}
+}
+
+// TestBadInput: what is no JSON is a dead letter with a reason; what is JSON is not,
+// whatever it holds.
+func TestBadInput(t *testing.T) {
+	t.Parallel()
+	user := func(content string) string {
+		return `{"type":"user","uuid":"u1","sessionId":"s","timestamp":"2026-03-01T09:00:00Z","message":{"role":"user","content":` + content + `}}`
+	}
+	assistant := func(usage string) string {
+		return `{"type":"assistant","uuid":"u1","sessionId":"s","timestamp":"2026-03-01T09:00:00Z","message":{"id":"m","role":"assistant","model":"x","content":[{"type":"text","text":"hi"}],"usage":` + usage + `}}`
+	}
+	nested := func(levels int) string {
+		return strings.Repeat(`[`, levels) + strings.Repeat(`]`, levels)
+	}
+	digits := strings.Repeat("9", 1_000_000)
+	blocks := func(n int) string {
+		return "[" + strings.TrimSuffix(strings.Repeat(`{"type":"thinking","thinking":"x"},`, n), ",") + "]"
+	}
+	for _, c := range []struct {
+		name, data string
+		reason     string              // of the dead letter; empty when it can be read
+		kind       envelopes.EventType // of its first event
+	}{
+		{"nothing", "", "malformed", ""},
+		{"white space", " \n\t", "malformed", ""},
+		{"NUL", "\x00", "malformed", ""},
+		{"NULs around a record", "\x00\x00" + user(`"x"`), "malformed", ""},
+		{"NUL in a string", user("\"a\x00b\""), "malformed", ""},
+		{"a control character in a string", user("\"a\nb\""), "malformed", ""},
+		{"garbage", "%PDF-1.7\xff\xfe", "malformed", ""},
+		{"words", "command not found", "malformed", ""},
+		{"torn in a string", `{"type":"user","uuid":"u`, "malformed", ""},
+		{"torn in an object", `{"type":"user"`, "malformed", ""},
+		{"torn in an escape", `{"type":"user\u00`, "malformed", ""},
+		{"a trailing comma", `{"type":"user",}`, "malformed", ""},
+		{"a comment", `{"type":"user"} // x`, "malformed", ""},
+		{"two values", `{"type":"user"}{"type":"user"}`, "malformed", ""},
+		{"single quotes", `{'type':'user'}`, "malformed", ""},
+		{"NaN", `{"n":NaN}`, "malformed", ""},
+		{"a number with a leading zero", `{"n":01}`, "malformed", ""},
+		{"an array torn", `[1,2`, "malformed", ""},
+		{"a bad escape", `{"type":"\x41"}`, "malformed", ""},
+		{"too deep", `{"type":"user","x":` + nested(normalizers.MaxDepth) + `}`, "too_deep", ""},
+		{"10,000 levels", nested(10_000), "too_deep", ""},
+		{"10,000 levels of objects", strings.Repeat(`{"a":`, 10_000) + "1" + strings.Repeat("}", 10_000), "too_deep", ""},
+		{"as deep as may be", `{"type":"of-tomorrow","x":` + nested(normalizers.MaxDepth-1) + `}`, "", envelopes.Meta},
+		{"too many events", strings.Replace(user("X"), "X", blocks(normalizers.MaxEvents+1), 1), "", envelopes.UserMessage},
+		{"too many thoughts", strings.Replace(assistant(`{}`), `[{"type":"text","text":"hi"}]`, blocks(normalizers.MaxEvents+1), 1), "too_many_events", ""},
+		{"as many thoughts as may be", strings.Replace(assistant(`{}`), `[{"type":"text","text":"hi"}]`, blocks(normalizers.MaxEvents), 1), "", envelopes.Reasoning},
+		{"an empty object", "{}", "", envelopes.Meta},
+		{"an empty array", "[]", "", envelopes.Meta},
+		{"null", "null", "", envelopes.Meta},
+		{"an empty string", `""`, "", envelopes.Meta},
+		{"a number", "-0.5e-3", "", envelopes.Meta},
+		{"white space around", " \t" + user(`"x"`) + "\r\n", "", envelopes.UserMessage},
+		{"names in another case", `{"Type":"user","TYPE":"assistant","uuid":"u1"}`, "", envelopes.Meta},
+		{"a name twice", `{"type":"mode","type":"user","uuid":"u1","message":{"role":"user","content":"x"}}`, "", envelopes.UserMessage},
+		{"a thousand names twice", `{` + strings.Repeat(`"type":"mode",`, 1000) + `"type":"user","uuid":"u1","message":{"role":"user","content":"x"}}`, "", envelopes.UserMessage},
+		{"not UTF-8", user("\"a\xffb\xc3\""), "", envelopes.UserMessage},
+		{"names that are not UTF-8", `{"type":"of-tomorrow","` + "\xff\xfe" + `":1}`, "", envelopes.Meta},
+		{"ids that are not UTF-8", `{"type":"user","uuid":"` + "\xff" + `","cwd":"/a` + "\xff" + `","message":{"role":"user","content":"x"}}`, "", envelopes.UserMessage},
+		{"a lone surrogate", user(`"\ud83d and \ude42"`), "", envelopes.UserMessage},
+		{"a NUL that is escaped", user(`"a\u0000b"`), "", envelopes.UserMessage},
+		{"an id with a line end", `{"type":"user","uuid":"a\nb\u0000\u2028","message":{"role":"user","content":"x"}}`, "", envelopes.UserMessage},
+		{"an id of 10 kB", `{"type":"user","uuid":"` + strings.Repeat("x", 10_000) + `","message":{"role":"user","content":"x"}}`, "", envelopes.UserMessage},
+		{"an empty id", `{"type":"user","uuid":"","message":{"role":"user","content":"x"}}`, "", envelopes.UserMessage},
+		{"a number beyond all", assistant(`{"input_tokens":1e400,"output_tokens":5}`), "", envelopes.AssistantMessage},
+		{"a number of a million digits", assistant(`{"input_tokens":` + digits + `,"output_tokens":5}`), "", envelopes.AssistantMessage},
+		{"a number below zero", assistant(`{"input_tokens":-5,"output_tokens":5}`), "", envelopes.AssistantMessage},
+		{"a number with a fraction", assistant(`{"input_tokens":1.5,"output_tokens":5}`), "", envelopes.AssistantMessage},
+		{"the largest number", assistant(`{"input_tokens":9223372036854775807,"output_tokens":9223372036854775807,"cache_read_input_tokens":18446744073709551616}`), "", envelopes.AssistantMessage},
+		{"more thoughts than output", assistant(`{"input_tokens":1,"output_tokens":5,"output_tokens_details":{"thinking_tokens":9}}`), "", envelopes.AssistantMessage},
+		{"a time that is none", `{"type":"user","uuid":"u1","timestamp":"9999-99-99","message":{"role":"user","content":"x"}}`, "", envelopes.UserMessage},
+		{"the year 12000", `{"type":"user","uuid":"u1","timestamp":"12000-01-01T00:00:00Z","message":{"role":"user","content":"x"}}`, "", envelopes.UserMessage},
+		{"a leap second", `{"type":"user","uuid":"u1","timestamp":"2016-12-31T23:59:60Z","message":{"role":"user","content":"x"}}`, "", envelopes.UserMessage},
+		{"__proto__", `{"type":"user","uuid":"u1","__proto__":{"x":1},"message":{"role":"user","content":"x"}}`, "", envelopes.UserMessage},
+		{"a prompt of 2 MB", user(`"` + strings.Repeat("é\\n", 500_000) + `"`), "", envelopes.UserMessage},
+		{"an unknown record of 2 MB", `{"type":"of-tomorrow","x":"` + strings.Repeat("x", 2<<20) + `"}`, "", envelopes.Meta},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			s := suites[0]
+			records := single(s, []byte(c.data))
+			st := fold(normalizers.Normalize, records)[0]
+			if c.reason != "" {
+				reason, permanent := normalizers.Reason(st.err)
+				if reason != c.reason || !permanent {
+					t.Fatalf("reason %q (%v), want %q", reason, st.err, c.reason)
+				}
+				return
+			}
+			if st.err != nil {
+				t.Fatal(st.err)
+			}
+			if len(st.result.Events) == 0 || st.result.Events[0].Event.EventType != c.kind {
+				t.Errorf("%s, want a %s", clip(told(st, false)), c.kind)
+			}
+			if len(st.result.Events) < 1000 { // the laws fold many times
+				checkLaws(t, s, records, false)
+			}
+		})
+	}
+}
+
+// TestBadInputLargeEvents: what does not fit is cut by the rules of semantics.md section
+// 8, never lost and never cut within a character.
+func TestBadInputLargeEvents(t *testing.T) {
+	t.Parallel()
+	s := suites[0]
+	long := strings.Repeat("aé\U0001F642", 200_000)
+	data, err := json.Marshal(map[string]any{"type": "user", "uuid": "u1", "sessionId": "s", "message": map[string]any{"role": "user", "content": long}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	st := fold(normalizers.Normalize, single(s, data))[0]
+	if st.err != nil || len(st.result.Events) != 1 {
+		t.Fatal(clip(told(st, false)))
+	}
+	e := st.result.Events[0].Event
+	text := value(e.Text)
+	if !e.TextTruncated || !strings.HasPrefix(long, text) || !utf8.ValidString(text) || len(text) < normalizers.MaxEventBytes/2 {
+		t.Errorf("truncated %t to %d bytes, valid %t, a prefix %t", e.TextTruncated, len(text), utf8.ValidString(text), strings.HasPrefix(long, text))
+	}
+	if string(e.Raw) != "" && string(e.Raw) != "null" {
+		t.Errorf("raw of %d bytes", len(e.Raw))
+	}
+	// One that fits is whole.
+	whole := strings.Repeat("a word, ", 25_000)
+	st = fold(normalizers.Normalize, single(s, []byte(`{"type":"user","uuid":"u1","message":{"role":"user","content":"`+whole+`"}}`)))[0]
+	if e := st.result.Events[0].Event; value(e.Text) != whole || e.TextTruncated || len(e.Raw) < len(whole) {
+		t.Errorf("text of %d bytes, raw of %d", len(value(e.Text)), len(e.Raw))
+	}
+}
+
+// TestBadInputLongStrings: however long any string of a record is, and however much longer
+// it gets in JSON, the events fit and so does the state, and there is always an event.
+func TestBadInputLongStrings(t *testing.T) {
+	t.Parallel()
+	long := []string{
+		strings.Repeat("long é ", 80_000), strings.Repeat("\x01\"", 70_000), strings.Repeat("QUFB", 150_000), strings.Repeat("+\n", 140_000),
+	}
+	for _, s := range suites {
+		t.Run("source="+string(s.source), func(t *testing.T) {
+			t.Parallel()
+			type place struct {
+				name string
+				data []byte
+				path []any
+			}
+			var places []place
+			seen := make(map[string]bool)
+			for _, g := range goldens(t, s.source) {
+				for _, l := range s.read(g.raw) {
+					if l.bad || len(l.data) > 8<<10 {
+						continue
+					}
+					kind := member[string](plain(l.data), "type")
+					for _, path := range paths(l.data) {
+						name := kind
+						for _, p := range path {
+							if n, ok := p.(string); ok {
+								name = fmt.Sprintf("%s.%s", name, n)
+							}
+						}
+						if head, field, ok := strings.Cut(name, ".input."); ok && !strings.HasSuffix(field, "path") && field != "command" {
+							name = head + ".input.*"
+						}
+						if len(path) > 0 && !seen[name] {
+							seen[name] = true
+							places = append(places, place{name, l.data, path})
+						}
+					}
+				}
+			}
+			for i, p := range places {
+				if testing.Short() && i%10 != 0 {
+					continue
+				}
+				session := normalizers.NewSession(s.source, "s")
+				r := single(s, replaced(p.data, p.path, long[i%len(long)]))[0].Record
+				result, err := normalizers.Normalize(session, r)
+				if err != nil || len(result.Events) == 0 && result.Skip == "" {
+					t.Errorf("%s: %v, %d events", p.name, err, len(result.Events))
+				}
+				for _, e := range result.Events {
+					b, err := encode(e.Event)
+					if err != nil || len(b) > normalizers.MaxEventBytes || e.Event.Validate() != nil {
+						t.Errorf("%s: %s of %d bytes, at most %d: %v, %v", p.name, e.Event.EventType, len(b), normalizers.MaxEventBytes, err, e.Event.Validate())
+					}
+				}
+				if n := len(session.Encode()); n > 128<<10 {
+					t.Errorf("%s: a state of %d bytes", p.name, n)
+				}
+			}
+			t.Logf("%d places", len(places))
+		})
+	}
+}
+
+// TestBadInputWrongTypes: a value of another type than ever seen, anywhere in a record,
+// makes no dead letter and breaks no law: unknown is not malformed.
+func TestBadInputWrongTypes(t *testing.T) {
+	t.Parallel()
+	for _, s := range suites {
+		t.Run("source="+string(s.source), func(t *testing.T) {
+			t.Parallel()
+			var lines [][]byte
+			for _, g := range goldens(t, s.source) {
+				for _, l := range s.read(g.raw) {
+					if !l.bad && len(l.data) < 8<<10 {
+						lines = append(lines, l.data)
+					}
+				}
+			}
+			rapid.Check(t, func(rt *rapid.T) {
+				var records []normalizers.Framed
+				for i := range rapid.IntRange(1, 6).Draw(rt, "records") {
+					l := rapid.SampledFrom(lines).Draw(rt, "line")
+					if rapid.IntRange(0, 3).Draw(rt, "changed") > 0 {
+						l = retyped(rt, l)
+					}
+					r := single(s, l)[0]
+					r.Line, r.Record.Sequence = i+1, uint64(i+1)
+					records = append(records, r)
+				}
+				for _, st := range fold(normalizers.Normalize, records) {
+					if st.err != nil {
+						rt.Fatalf("%v: %s", st.err, clip(string(st.record.Data)))
+					}
+				}
+				checkRapid(rt, s, records, false)
+			})
+		})
+	}
+}
+
+// TestBadInputEveryType does the same without chance: every value of every golden record
+// is replaced by a value of every type.
+func TestBadInputEveryType(t *testing.T) {
+	t.Parallel()
+	for _, s := range suites {
+		t.Run("source="+string(s.source), func(t *testing.T) {
+			t.Parallel()
+			for _, g := range goldens(t, s.source) {
+				t.Run(g.name, func(t *testing.T) {
+					t.Parallel()
+					for _, l := range s.read(g.raw) {
+						if l.bad || len(l.data) > 8<<10 || testing.Short() && l.number%5 != 0 {
+							continue
+						}
+						for _, path := range paths(l.data) {
+							for _, v := range otherTypes {
+								data := replaced(l.data, path, v)
+								st := fold(normalizers.Normalize, single(s, data))[0]
+								if st.err != nil {
+									t.Fatalf("%v: %s", st.err, clip(string(data)))
+								}
+								for _, e := range st.result.Events {
+									if err := e.Event.Validate(); err != nil {
+										t.Fatalf("%v: %s", err, clip(string(data)))
+									}
+								}
+								if len(st.result.Events) == 0 && st.result.Skip == "" {
+									t.Fatalf("nothing: %s", clip(string(data)))
+								}
+							}
+						}
+					}
+				})
+			}
+		})
+	}
+}
+
+// otherTypes are values of every type of JSON.
+var otherTypes = []any{
+	nil, true, "text", "", json.Number("7"), json.Number("-1.5"), json.Number("1e400"),
+	[]any{},
+	[]any{[]any{json.Number("1")}, "x", nil},
+	map[string]any{},
+	map[string]any{"type": "text", "text": map[string]any{}},
+	[]any{map[string]any{"type": "tool_result", "tool_use_id": json.Number("5")}},
+}
+
+// retyped replaces one value of a record by one of another type.
+func retyped(t *rapid.T, data []byte) []byte {
+	all := paths(data)
+	path := rapid.SampledFrom(all).Draw(t, "path")
+	return replaced(data, path, rapid.SampledFrom(otherTypes).Draw(t, "value"))
+}
+
+// paths are the places of all values below a JSON value, its own first.
+func paths(data []byte) [][]any {
+	out := [][]any{nil}
+	var walk func(v any, at []any)
+	walk = func(v any, at []any) {
+		switch v := v.(type) {
+		case map[string]any:
+			for k, m := range v {
+				p := append(slices.Clone(at), k)
+				out = append(out, p)
+				walk(m, p)
+			}
+		case []any:
+			for i, m := range v {
+				p := append(slices.Clone(at), i)
+				out = append(out, p)
+				walk(m, p)
+			}
+		}
+	}
+	walk(plain(data), nil)
+	slices.SortFunc(out, func(a, b []any) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) })
+	return out
+}
+
+// replaced is a JSON value with the value at a path replaced.
+func replaced(data []byte, path []any, by any) []byte {
+	var set func(v any, path []any) any
+	set = func(v any, path []any) any {
+		if len(path) == 0 {
+			return by
+		}
+		switch k := path[0].(type) {
+		case string:
+			if m, ok := v.(map[string]any); ok {
+				m[k] = set(m[k], path[1:])
+			}
+		case int:
+			if l, ok := v.([]any); ok && k < len(l) {
+				l[k] = set(l[k], path[1:])
+			}
+		}
+		return v
+	}
+	b, err := json.Marshal(set(plain(data), path))
+	if err != nil {
+		panic(err) // it came from JSON
+	}
+	return b
+}
+
+// TestBadInputTellsNoPayload: no error holds a part of the record: not a value, not a
+// name, not a number, wherever the record breaks.
+func TestBadInputTellsNoPayload(t *testing.T) {
+	t.Parallel()
+	for _, s := range suites {
+		t.Run("source="+string(s.source), func(t *testing.T) {
+			t.Parallel()
+			const secret = "sk-PLANTED"
+			record := []byte(`{"type":"user","` + secret + `":"` + secret + `","uuid":"` + secret + `","sessionId":"s","cwd":"/` + secret + `","timestamp":"` + secret +
+				`","message":{"role":"` + secret + `","content":[{"type":"` + secret + `","text":"` + secret + `"},{"` + secret + `":[424242424242,"` + secret + `"]}]}}`)
+			tells := func(data []byte) {
+				st := fold(normalizers.Normalize, single(s, data))[0]
+				if st.err == nil {
+					return
+				}
+				for err := st.err; err != nil; err = errors.Unwrap(err) {
+					if m := err.Error(); strings.Contains(m, "PLANTED") || strings.Contains(m, "sk-") || strings.Contains(m, "4242") {
+						t.Fatalf("%q tells of %q", m, data)
+					}
+				}
+			}
+			for i := range record {
+				tells(record[:i])
+				for _, b := range []byte{0, '"', '}', 'x', 0xff} {
+					broken := bytes.Clone(record)
+					broken[i] = b
+					tells(broken)
+				}
+			}
+			tells([]byte(secret))
+			tells([]byte(`"` + secret))
+			tells(append(bytes.Clone(record), record...))
+			tells([]byte(strings.Repeat(`{"`+secret+`":`, normalizers.MaxDepth+1)))
+		})
+	}
+}
+
+// TestBadInputSessions: the key of a session is any text; a state that is damaged is an
+// error, never a panic, and tells nothing of what it holds.
+func TestBadInputSessions(t *testing.T) {
+	t.Parallel()
+	s := suites[0]
+	g := goldens(t, s.source)[0]
+	for _, id := range []string{"", "a b", "a.b.*.>", "\x00\n\u2028", "\xff\xfe", strings.Repeat("x", 10_000), "\U0001F642", `"}`} {
+		records := frame(normalizers.File{Source: s.source, Name: "f", Modified: modified, Session: "x"}, g.raw)
+		for i := range records {
+			records[i].Record.Session = id
+		}
+		if err := lawCut(s, normalizers.Normalize, records); err != nil {
+			t.Errorf("session %q: %v", clip(id), err)
+		}
+	}
+	state := normalizers.NewSession(s.source, "s")
+	for _, r := range frame(normalizers.File{Source: s.source, Name: "f", Modified: modified, Session: "s"}, g.raw) {
+		if _, err := normalizers.Normalize(state, r.Record); err != nil {
+			t.Fatal(err)
+		}
+	}
+	encoded := state.Encode()
+	for i := range encoded {
+		if _, err := normalizers.DecodeSession(encoded[:i]); err == nil {
+			t.Errorf("a state of %d bytes can be decoded from %d", len(encoded), i)
+		}
+		for _, b := range []byte{0, 0xff, encoded[i] + 1} {
+			damaged := bytes.Clone(encoded)
+			damaged[i] = b
+			if s, err := normalizers.DecodeSession(damaged); err == nil {
+				_ = s.Encode() // whatever it is now, it is a state
+			}
+		}
+	}
+	if _, err := normalizers.DecodeSession(append(bytes.Clone(encoded), 0)); err == nil {
+		t.Error("a state with a byte too many can be decoded")
+	}
+}
+
+// TestBadInputWrongSession: a record of another session is a mistake of the caller, not a
+// dead letter.
+func TestBadInputWrongSession(t *testing.T) {
+	t.Parallel()
+	s := normalizers.NewSession(envelopes.ClaudeCode, "a")
+	for _, r := range []normalizers.Record{
+		{Source: envelopes.ClaudeCode, Session: "b", Data: []byte(`{}`)},
+		{Source: envelopes.Gemini, Session: "a", Data: []byte(`{}`)},
+	} {
+		before := s.Encode()
+		if _, err := normalizers.Normalize(s, r); err == nil || isPermanent(err) {
+			t.Errorf("%s %q: %v", r.Source, r.Session, err)
+		}
+		if !bytes.Equal(before, s.Encode()) {
+			t.Error("the state has changed")
+		}
+	}
+	none := normalizers.NewSession("of-tomorrow", "a")
+	_, err := normalizers.Normalize(none, normalizers.Record{Source: "of-tomorrow", Session: "a", Data: []byte(`{}`)})
+	if reason, permanent := normalizers.Reason(err); reason != "unknown_source" || !permanent {
+		t.Errorf("unknown source: %q, %v", reason, err)
+	}
+}

@@ -1,0 +1,243 @@
+package normalizers_test
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"tributary/envelopes"
+	"tributary/normalizers"
+)
+
+// benchLine is a type of record in the form in which most of them come. {id} stands for
+// what differs from record to record, {text} for what makes it as long as it is.
+type benchLine struct {
+	source envelopes.Source
+	kind   string
+	sizes  []int
+	line   string
+}
+
+const benchClaude = `"parentUuid":"p","isSidechain":false,"userType":"external","cwd":"/home/dev/app","sessionId":"s","version":"2.1.37","gitBranch":"main","uuid":"u{id}","timestamp":"2026-03-01T09:00:00.000Z"}`
+
+var benchLines = []benchLine{
+	{envelopes.ClaudeCode, "user-prompt", []int{200, 20_000}, `{"type":"user","message":{"role":"user","content":"{text}"},` + benchClaude},
+	{envelopes.ClaudeCode, "assistant-text", []int{2_000, 20_000}, `{"type":"assistant","requestId":"r","message":{"id":"m{id}","type":"message","role":"assistant","model":"claude-sonnet-4-5","content":[{"type":"text","text":"{text}"}],"stop_reason":null,"usage":{"input_tokens":10,"cache_creation_input_tokens":458,"cache_read_input_tokens":16028,"output_tokens":120}},` + benchClaude},
+	{envelopes.ClaudeCode, "assistant-thinking", []int{2_000}, `{"type":"assistant","requestId":"r","message":{"id":"m{id}","type":"message","role":"assistant","model":"claude-sonnet-4-5","content":[{"type":"thinking","thinking":"{text}","signature":"c2ln"}],"stop_reason":null,"usage":{"input_tokens":10,"cache_creation_input_tokens":458,"cache_read_input_tokens":16028,"output_tokens":120}},` + benchClaude},
+	{envelopes.ClaudeCode, "assistant-tool_use", []int{1_000}, `{"type":"assistant","requestId":"r","message":{"id":"m{id}","type":"message","role":"assistant","model":"claude-sonnet-4-5","content":[{"type":"tool_use","id":"toolu{id}","name":"Bash","input":{"command":"{text}"}}],"stop_reason":null,"usage":{"input_tokens":10,"cache_creation_input_tokens":458,"cache_read_input_tokens":16028,"output_tokens":120}},` + benchClaude},
+	{envelopes.ClaudeCode, "user-tool_result", []int{2_000, 50_000, 1_000_000}, `{"type":"user","message":{"role":"user","content":[{"tool_use_id":"toolu{id}","type":"tool_result","content":"{text}","is_error":false}]},"toolUseResult":{"stdout":"{text}","stderr":"","interrupted":false,"isImage":false},` + benchClaude},
+	{envelopes.ClaudeCode, "progress", []int{1_000}, `{"type":"progress","data":{"type":"bash_progress","output":"{text}","fullOutput":"{text}","elapsedTimeSeconds":2},` + benchClaude},
+	{envelopes.ClaudeCode, "attachment-hook", []int{1_000}, `{"type":"attachment","attachment":{"type":"hook_success","hookName":"Stop","stdout":"{text}","stderr":"","exitCode":0,"durationMs":75},` + benchClaude},
+	{envelopes.ClaudeCode, "system", []int{200}, `{"type":"system","subtype":"turn_duration","durationMs":46977,"content":"{text}",` + benchClaude},
+	{envelopes.ClaudeCode, "snapshot", []int{1_000}, `{"type":"file-history-snapshot","messageId":"m{id}","snapshot":{"messageId":"m{id}","trackedFileBackups":{"{text}":{"version":1}},"timestamp":"2026-03-01T09:00:00.000Z"},"isSnapshotUpdate":false}`},
+	{envelopes.ClaudeCode, "ai-title", []int{60}, `{"type":"ai-title","aiTitle":"{text}","sessionId":"s"}`},
+	{envelopes.Gemini, "user", []int{200, 20_000}, `{"id":"u{id}","timestamp":"2026-03-01T09:00:00.000Z","type":"user","content":[{"text":"{text}"}]}`},
+	{envelopes.Gemini, "gemini-text", []int{2_000, 20_000}, `{"id":"g{id}","timestamp":"2026-03-01T09:00:00.000Z","type":"gemini","content":"{text}","thoughts":[{"subject":"Looking","description":"at it","timestamp":"2026-03-01T09:00:00.000Z"}],"tokens":{"input":11480,"output":120,"cached":7443,"thoughts":210,"tool":0,"total":11810},"model":"gemini-3.5-flash"}`},
+	{envelopes.Gemini, "gemini-toolCalls", []int{2_000, 50_000}, `{"id":"g{id}","timestamp":"2026-03-01T09:00:00.000Z","type":"gemini","content":"","thoughts":[],"tokens":{"input":11480,"output":120,"cached":7443,"thoughts":210,"tool":0,"total":11810},"model":"gemini-3.5-flash","toolCalls":[{"id":"c{id}","name":"run_shell_command","args":{"command":"ls"},"result":[{"functionResponse":{"id":"c{id}","name":"run_shell_command","response":{"output":"Output: {text}\nExit Code: 1"}}}],"status":"success","timestamp":"2026-03-01T09:00:00.000Z","resultDisplay":"{text}"}]}`},
+	{envelopes.Gemini, "user-functionResponse", []int{2_000}, `{"id":"r{id}","timestamp":"2026-03-01T09:00:00.000Z","type":"user","content":[{"functionResponse":{"id":"c{id}","name":"run_shell_command","response":{"output":"{text}"}}}]}`},
+	{envelopes.Gemini, "set-lastUpdated", []int{60}, `{"$set":{"lastUpdated":"2026-03-01T09:00:00.000Z"}}`},
+	{envelopes.Gemini, "set-messages", []int{20_000}, `{"$set":{"messages":[{"id":"m{id}","timestamp":"2026-03-01T09:00:00.000Z","type":"user","content":[{"text":"{text}"}]}]}}`},
+	{envelopes.ClaudeCode, "unknown", []int{1_000}, `{"type":"of-tomorrow","x":"{text}",` + benchClaude},
+}
+
+// BenchmarkNormalize is the price of one record by type and size.
+//
+//	go test ./normalizers -run '^$' -bench BenchmarkNormalize -benchmem -count 6
+func BenchmarkNormalize(b *testing.B) {
+	const distinct = 512
+	const words = `the quick brown fox jumps over the \"lazy\" dog\n`
+	for _, l := range benchLines {
+		for _, size := range l.sizes {
+			b.Run(fmt.Sprintf("source=%s/type=%s/size=%d", l.source, l.kind, size), func(b *testing.B) {
+				text := strings.Repeat(words, (size+len(words)-1)/len(words))
+				records := make([]normalizers.Record, distinct)
+				for i := range records {
+					line := strings.NewReplacer("{id}", strconv.Itoa(i), "{text}", text).Replace(l.line)
+					records[i] = normalizers.Record{Source: l.source, Session: "s", Sequence: uint64(i + 1), Stored: modified, Data: []byte(line)}
+				}
+				b.SetBytes(int64(len(records[0].Data)))
+				b.ReportAllocs()
+				var s *normalizers.Session
+				for i := 0; b.Loop(); i++ {
+					if i%distinct == 0 {
+						s = normalizers.NewSession(l.source, "s")
+					}
+					if _, err := normalizers.Normalize(s, records[i%distinct]); err != nil {
+						b.Fatal(err)
+					}
+				}
+			})
+		}
+	}
+}
+
+// largest is the largest file of a source in the corpus.
+func largest(b *testing.B, s suite) corpusFile {
+	b.Helper()
+	return slices.MaxFunc(corpus(b, s), func(x, y corpusFile) int { return len(x.data) - len(y.data) })
+}
+
+// BenchmarkFile is a whole file of the corpus, framed before.
+//
+//	TRIBUTARY_CORPUS=... go test ./normalizers -run '^$' -bench BenchmarkFile -benchmem -count 6
+func BenchmarkFile(b *testing.B) {
+	for _, s := range suites {
+		b.Run("source="+string(s.source), func(b *testing.B) {
+			f := largest(b, s)
+			records := frame(fileNamed(s.source, f.name), f.data)
+			b.SetBytes(int64(len(f.data)))
+			b.ReportAllocs()
+			for b.Loop() {
+				fold(normalizers.Normalize, records)
+			}
+			b.ReportMetric(float64(len(records))*float64(b.N)/b.Elapsed().Seconds(), "records/s")
+		})
+	}
+}
+
+// BenchmarkFraming cuts a file of the corpus into records, as it comes from a disk.
+//
+//	TRIBUTARY_CORPUS=... go test ./normalizers -run '^$' -bench BenchmarkFraming -benchmem -count 6
+func BenchmarkFraming(b *testing.B) {
+	for _, s := range suites {
+		for _, piece := range []int{4 << 10, 64 << 10, 1 << 20} {
+			b.Run(fmt.Sprintf("source=%s/write=%d", s.source, piece), func(b *testing.B) {
+				f := largest(b, s)
+				b.SetBytes(int64(len(f.data)))
+				b.ReportAllocs()
+				for b.Loop() {
+					framer := normalizers.NewFramer(fileNamed(s.source, f.name))
+					for p := range slices.Chunk(f.data, piece) {
+						_, _ = framer.Write(p) // never fails by contract
+						for _, ok := framer.Next(); ok; _, ok = framer.Next() {
+						}
+					}
+					framer.Close()
+					drain(framer)
+				}
+			})
+		}
+	}
+}
+
+// BenchmarkSession is the price of writing and reading a state, small and large.
+//
+//	TRIBUTARY_CORPUS=... go test ./normalizers -run '^$' -bench 'BenchmarkSession$' -benchmem -count 6
+func BenchmarkSession(b *testing.B) {
+	for _, s := range suites {
+		f := largest(b, s)
+		records := frame(fileNamed(s.source, f.name), f.data)
+		for _, n := range []int{10, 100, len(records)} {
+			sessions := make(map[string]*normalizers.Session)
+			for _, r := range records[:min(n, len(records))] {
+				foldOne(normalizers.Normalize, sessions, r)
+			}
+			session := sessions[records[0].Record.Session]
+			encoded := session.Encode()
+			b.Run(fmt.Sprintf("source=%s/records=%d/op=encode", s.source, n), func(b *testing.B) {
+				b.SetBytes(int64(len(encoded)))
+				b.ReportAllocs()
+				for b.Loop() {
+					session.Encode()
+				}
+			})
+			b.Run(fmt.Sprintf("source=%s/records=%d/op=decode", s.source, n), func(b *testing.B) {
+				b.SetBytes(int64(len(encoded)))
+				b.ReportAllocs()
+				for b.Loop() {
+					if _, err := normalizers.DecodeSession(encoded); err != nil {
+						b.Fatal(err)
+					}
+				}
+			})
+		}
+	}
+}
+
+// BenchmarkSessionSize reports how large encoded states are over the corpus: at the end
+// of each session, and after every record, as they are written (goal: p50 under 1 KiB,
+// p99 under 48 KiB, at most 128 KiB).
+//
+//	TRIBUTARY_CORPUS=... go test ./normalizers -run '^$' -bench BenchmarkSessionSize -benchtime 1x
+func BenchmarkSessionSize(b *testing.B) {
+	for _, s := range suites {
+		b.Run("source="+string(s.source), func(b *testing.B) {
+			files := corpus(b, s)
+			var ends, records []int
+			for b.Loop() {
+				ends, records = ends[:0], records[:0]
+				for _, f := range files {
+					sessions := make(map[string]*normalizers.Session)
+					for _, r := range frame(fileNamed(s.source, f.name), f.data) {
+						foldOne(normalizers.Normalize, sessions, r)
+						n := len(sessions[r.Record.Session].Encode())
+						if r.Record.Origin.End {
+							ends = append(ends, n)
+						} else {
+							records = append(records, n)
+						}
+					}
+				}
+			}
+			for when, sizes := range map[string][]int{"end": ends, "record": records} {
+				slices.Sort(sizes)
+				at := func(percent int) float64 { return float64(sizes[(len(sizes)-1)*percent/100]) }
+				b.ReportMetric(at(50), when+"-p50-bytes")
+				b.ReportMetric(at(99), when+"-p99-bytes")
+				b.ReportMetric(at(100), when+"-max-bytes")
+			}
+		})
+	}
+}
+
+// BenchmarkResend is a file that has been read before: every record is a duplicate by its
+// position.
+//
+//	TRIBUTARY_CORPUS=... go test ./normalizers -run '^$' -bench BenchmarkResend -benchmem -count 6
+func BenchmarkResend(b *testing.B) {
+	for _, s := range suites {
+		b.Run("source="+string(s.source), func(b *testing.B) {
+			f := largest(b, s)
+			records := frame(fileNamed(s.source, f.name), f.data)
+			sessions := make(map[string]*normalizers.Session)
+			for _, r := range records {
+				foldOne(normalizers.Normalize, sessions, r)
+			}
+			b.SetBytes(int64(len(f.data)))
+			b.ReportAllocs()
+			for b.Loop() {
+				for _, r := range records {
+					foldOne(normalizers.Normalize, sessions, r)
+				}
+			}
+		})
+	}
+}
+
+// BenchmarkEncode is the price of an event as JSON, beside that of making it.
+//
+//	TRIBUTARY_CORPUS=... go test ./normalizers -run '^$' -bench BenchmarkEncode -benchmem -count 6
+func BenchmarkEncode(b *testing.B) {
+	for _, s := range suites {
+		b.Run("source="+string(s.source), func(b *testing.B) {
+			f := largest(b, s)
+			list := events(fold(normalizers.Normalize, frame(fileNamed(s.source, f.name), f.data)))
+			var out bytes.Buffer
+			b.ReportAllocs()
+			for b.Loop() {
+				out.Reset()
+				for _, e := range list {
+					line, err := encode(e)
+					if err != nil {
+						b.Fatal(err)
+					}
+					out.Write(line)
+				}
+			}
+			b.SetBytes(int64(out.Len()))
+		})
+	}
+}

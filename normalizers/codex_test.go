@@ -1,0 +1,281 @@
+package normalizers_test
+
+import (
+	"cmp"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"tributary/envelopes"
+	"tributary/normalizers"
+)
+
+// TestTruthCodex holds the events of every rollout of the corpus to what only rollouts
+// have: thoughts, the order of everything said, patches, latencies, models, copied
+// history, and the record that each event comes from.
+func TestTruthCodex(t *testing.T) {
+	t.Parallel()
+	s := suiteOf(t, envelopes.Codex)
+	files := corpus(t, s)
+	counts := make([]map[string]int, len(files))
+	t.Run("files", func(t *testing.T) {
+		for i, f := range files {
+			counts[i] = make(map[string]int)
+			t.Run(f.name, func(t *testing.T) {
+				t.Parallel()
+				for _, p := range checkCodex(normalizers.Normalize, fileNamed(s.source, f.name), f.data, counts[i]) {
+					t.Error(p)
+				}
+			})
+		}
+	})
+	all := make(map[string]int)
+	for _, c := range counts {
+		for k, n := range c {
+			all[k] += n
+		}
+	}
+	for _, k := range slices.Sorted(maps.Keys(all)) {
+		t.Logf("%6d %s", all[k], k)
+	}
+}
+
+// TestTruthCodexGolden holds the golden files to the same.
+func TestTruthCodexGolden(t *testing.T) {
+	t.Parallel()
+	for _, g := range goldens(t, envelopes.Codex) {
+		for _, p := range checkCodex(normalizers.Normalize, g.file(envelopes.Codex), g.raw, make(map[string]int)) {
+			t.Errorf("%s: %s", g.name, p)
+		}
+	}
+}
+
+// TestTruthCodexCatches shows that each part can fail.
+func TestTruthCodexCatches(t *testing.T) {
+	t.Parallel()
+	nth := func(kind envelopes.EventType, change func(e *normalizers.Emitted)) func() normalizeFunc {
+		return each(func(e *normalizers.Emitted) {
+			if e.Event.EventType == kind {
+				change(e)
+			}
+		})
+	}
+	for name, broken := range map[string]func() normalizeFunc{
+		"a thought that is not told": nth(envelopes.Reasoning, func(e *normalizers.Emitted) { e.Event.EventType = envelopes.Meta }),
+		"a thought cut":              nth(envelopes.Reasoning, func(e *normalizers.Emitted) { e.Event.Text = new((*e.Event.Text)[1:]) }),
+		"no latency":                 nth(envelopes.ToolResult, func(e *normalizers.Emitted) { e.Event.ToolLatencyMS = nil }),
+		"a latency of its own":       nth(envelopes.ToolResult, func(e *normalizers.Emitted) { e.Event.ToolLatencyMS = new(int64(1)) }),
+		"no name of a result":        nth(envelopes.ToolResult, func(e *normalizers.Emitted) { e.Event.ToolName = nil }),
+		"no files":                   nth(envelopes.ToolCall, func(e *normalizers.Emitted) { e.Event.Files = nil }),
+		"another first file":         nth(envelopes.ToolCall, func(e *normalizers.Emitted) { e.Event.FilePath = new("x") }),
+		"no files of an end":         nth(envelopes.ToolResult, func(e *normalizers.Emitted) { e.Event.Files = nil }),
+		"no model":                   nth(envelopes.AssistantMessage, func(e *normalizers.Emitted) { e.Event.Model = nil }),
+		"another record":             nth(envelopes.AssistantMessage, func(e *normalizers.Emitted) { e.Sequence = 1 }),
+		"another time":               each(func(e *normalizers.Emitted) { e.Event.TS = "2026-01-01T00:00:00Z" }),
+		"copied history as its own":  each(func(e *normalizers.Emitted) { e.Event.Origin = "" }),
+		"everything copied":          each(func(e *normalizers.Emitted) { e.Event.Origin = envelopes.OriginCopied }),
+		"a running tool is done":     nth(envelopes.ToolResult, func(e *normalizers.Emitted) { e.Event.ToolStatus = new(envelopes.StatusSuccess) }),
+		"a key of its own": each(func(e *normalizers.Emitted) {
+			if e.Event.Usage != nil {
+				u := *e.Event.Usage
+				u.Key = "x"
+				e.Event.Usage = &u
+			}
+		}),
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, g := range goldens(t, envelopes.Codex) {
+				if len(checkCodex(broken(), g.file(envelopes.Codex), g.raw, make(map[string]int))) > 0 {
+					return
+				}
+			}
+			t.Error("the broken normalizer passes")
+		})
+	}
+}
+
+// checkCodex returns how the events of a rollout differ from its raw bytes in what
+// checkTruth does not look at.
+func checkCodex(normalize normalizeFunc, file normalizers.File, data []byte, counts map[string]int) problems {
+	var p problems
+	lines := readLines(data)
+	records := readCodex(lines)
+	byLine := make(map[uint64]*codexRaw)
+	for i := range records {
+		byLine[uint64(records[i].number)] = &records[i]
+	}
+	if interpretCodex(file.Name, lines).trimmed {
+		counts["files of placeholders"]++
+		return nil
+	}
+	var emitted []normalizers.Emitted
+	for _, st := range fold(normalize, frame(file, data)) {
+		emitted = append(emitted, st.result.Events...)
+	}
+	checkCodexSaid(&p, records, emitted, counts)
+	checkCodexOrigins(&p, byLine, emitted, counts)
+	checkCodexTools(&p, records, byLine, emitted, counts)
+	return p
+}
+
+// checkCodexSaid: what is said and thought is told once, all of it in one order, by the
+// record that it stands in.
+func checkCodexSaid(p *problems, records []codexRaw, emitted []normalizers.Emitted, counts map[string]int) {
+	want := codexSayings(records)
+	next := 0
+	for _, e := range emitted {
+		who := map[envelopes.EventType]string{envelopes.UserMessage: "human", envelopes.AssistantMessage: "assistant", envelopes.Reasoning: "thought"}[e.Event.EventType]
+		if who == "" {
+			continue
+		}
+		if next >= len(want) {
+			p.Errorf("record %d: %s %q is told, but nothing more is said", e.Sequence, who, clip(value(e.Event.Text)))
+			return
+		}
+		w := want[next]
+		next++
+		if w.who != who || uint64(records[w.at].number) != e.Sequence || strings.TrimSpace(w.text) != strings.TrimSpace(value(e.Event.Text)) {
+			p.Errorf("saying %d: %s of record %d %q, want %s of record %d %q", next, who, e.Sequence, clip(value(e.Event.Text)), w.who, records[w.at].number, clip(w.text))
+			return
+		}
+		counts["said: "+who]++
+		if w.twin {
+			counts["said: "+who+" by an event_msg alone"]++
+		}
+		if w.who != "human" && value(e.Event.Model) != records[w.at].model {
+			p.Errorf("record %d: %s of model %q, want %q", e.Sequence, who, value(e.Event.Model), records[w.at].model)
+		}
+	}
+	if next != len(want) {
+		p.Errorf("record %d: %s %q is not told", records[want[next].at].number, want[next].who, clip(want[next].text))
+	}
+}
+
+// checkCodexOrigins: each event has the time of its record, and is copied when that is;
+// tokens have the key of their turn.
+func checkCodexOrigins(p *problems, byLine map[uint64]*codexRaw, emitted []normalizers.Emitted, counts map[string]int) {
+	for _, e := range emitted {
+		r := byLine[e.Sequence]
+		if r == nil {
+			p.Errorf("event %q comes from record %d, which is not there", e.Event.EventID, e.Sequence)
+			return
+		}
+		if r.stamped != "" && strings.HasSuffix(r.stamped, "Z") && e.Event.TS != r.stamped {
+			p.Errorf("record %d: event %q at %s, want %s", e.Sequence, e.Event.EventID, e.Event.TS, r.stamped)
+		}
+		if copied := e.Event.Origin == envelopes.OriginCopied; copied != r.copied {
+			p.Errorf("record %d: event %q has origin %q, copied history %t", e.Sequence, e.Event.EventID, e.Event.Origin, r.copied)
+		}
+		if r.copied {
+			counts["copied events"]++
+		}
+		if u := e.Event.Usage; u != nil {
+			if want := cmp.Or(r.turn, u.Key); u.Key != want || u.Key == "" {
+				p.Errorf("record %d: usage of key %q, want %q", e.Sequence, u.Key, want)
+			}
+		}
+	}
+}
+
+// checkCodexTools: the model and files of each call; the name, latency, files and status
+// of each result. A second telling of a result has the code or the latency that the
+// first lacked.
+func checkCodexTools(p *problems, records []codexRaw, byLine map[uint64]*codexRaw, emitted []normalizers.Emitted, counts map[string]int) {
+	results := make(map[uint64][]*codexTool)
+	calls := make(map[uint64][]*codexTool)
+	for _, t := range codexToolsOf(records) {
+		if t.call >= 0 {
+			calls[uint64(records[t.call].number)] = append(calls[uint64(records[t.call].number)], t)
+		}
+		if t.result >= 0 {
+			results[uint64(records[t.result].number)] = append(results[uint64(records[t.result].number)], t)
+		}
+	}
+	first := make(map[string]envelopes.AgentEventV1)
+	for _, e := range emitted {
+		ev := e.Event
+		switch ev.EventType { //nolint:exhaustive // the others are no tools
+		case envelopes.ToolCall:
+			i := slices.IndexFunc(calls[e.Sequence], func(t *codexTool) bool { return t.id == value(ev.ToolCallID) })
+			if i < 0 {
+				p.Errorf("record %d: call %q, which is not there", e.Sequence, value(ev.ToolCallID))
+				continue
+			}
+			t := calls[e.Sequence][i]
+			if value(ev.Model) != byLine[e.Sequence].model {
+				p.Errorf("record %d: call of model %q, want %q", e.Sequence, value(ev.Model), byLine[e.Sequence].model)
+			}
+			if len(t.files) > 0 {
+				counts["calls with a patch"]++
+				counts["files of patches"] += len(t.files)
+				several := len(t.files) > 1 || t.files[0].Op != envelopes.OpModify
+				if value(ev.FilePath) != t.files[0].Path || value(ev.FileOp) != envelopes.OpModify || several && !slices.Equal(ev.Files, t.files) || !several && ev.Files != nil {
+					p.Errorf("record %d: patch of %q %q %v, want %v", e.Sequence, value(ev.FilePath), value(ev.FileOp), ev.Files, t.files)
+				}
+			} else if ev.Files != nil && records[t.call].kind == "response_item" {
+				p.Errorf("record %d: files %v of a call without a patch", e.Sequence, ev.Files)
+			}
+		case envelopes.ToolResult:
+			id := value(ev.ToolCallID)
+			if ev.Supersedes != "" {
+				was := first[ev.Supersedes]
+				if was.ToolExitCode != nil && was.ToolLatencyMS != nil && byLine[e.Sequence].kind == "event_msg" {
+					p.Errorf("record %d: result %q again, though it lacked nothing", e.Sequence, id)
+				}
+				first[ev.EventID] = ev
+				counts["results told again"]++
+				continue
+			}
+			first[ev.EventID] = ev
+			i := slices.IndexFunc(results[e.Sequence], func(t *codexTool) bool { return t.id == id })
+			if i < 0 {
+				p.Errorf("record %d: result %q, which is not there", e.Sequence, id)
+				continue
+			}
+			t := results[e.Sequence][i]
+			checkCodexResult(p, e, t, counts)
+		}
+	}
+}
+
+func checkCodexResult(p *problems, e normalizers.Emitted, t *codexTool, counts map[string]int) {
+	ev := e.Event
+	if t.name != value(ev.ToolName) {
+		p.Errorf("record %d: result %q of %q, want %q", e.Sequence, t.id, value(ev.ToolName), t.name)
+	}
+	if !reflect.DeepEqual(ev.ToolLatencyMS, t.latency) {
+		p.Errorf("record %d: result %q took %v ms, want %v", e.Sequence, t.id, value(ev.ToolLatencyMS), value(t.latency))
+	}
+	form := cmp.Or(t.form, "none")
+	counts["results: "+form]++
+	if t.code != nil {
+		counts["results with exit code: "+form]++
+	}
+	if t.latency != nil {
+		counts["results with latency: "+form]++
+	}
+	switch status := value(ev.ToolStatus); {
+	case t.code != nil && *t.code != 0 || t.failed:
+		if status != envelopes.StatusError {
+			p.Errorf("record %d: result %q has failed, status %q", e.Sequence, t.id, status)
+		}
+	case t.running && t.code == nil:
+		if status != envelopes.StatusInProgress {
+			p.Errorf("record %d: result %q goes on, status %q", e.Sequence, t.id, status)
+		}
+	case status == envelopes.StatusInProgress:
+		p.Errorf("record %d: result %q is done, status %q", e.Sequence, t.id, status)
+	}
+	counts["status "+string(value(ev.ToolStatus))]++
+	if len(t.changed) > 1 || len(t.changed) == 1 && t.changed[0].Op != envelopes.OpModify {
+		got := slices.Clone(ev.Files)
+		slices.SortFunc(got, func(a, b envelopes.File) int { return strings.Compare(a.Path, b.Path) })
+		if len(t.changed) <= 8 && !slices.Equal(got, t.changed) {
+			p.Errorf("record %d: result %q changed %v, want %v", e.Sequence, t.id, ev.Files, t.changed)
+		}
+		counts["results with files of an end"]++
+	}
+}
+

@@ -1,0 +1,266 @@
+package normalizers
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	"tributary/envelopes"
+)
+
+// The twins of Codex: what is said stands in a response_item and again in an event_msg,
+// before or after it. Each text is told once, in order (semantics.md section 9).
+
+// speaker is the kind of a twin.
+type speaker int
+
+const (
+	speakerUser speaker = iota
+	speakerAgent
+	speakerThought
+)
+
+// maxTwinBytes is how many bytes of texts and raw records wait; beyond it twins are told
+// at once. Written as JSON a text may take six times as many, and still fits a Session.
+const maxTwinBytes = 16 << 10
+
+// maxUnclaimed is how many texts of a response_item a later twin may claim.
+const maxUnclaimed = 32
+
+// codexTwin is an event_msg that waits for the response_item that tells the same.
+type codexTwin struct {
+	Speaker speaker     `json:"s,omitzero"`
+	Key     fingerprint `json:"k"`
+	Words   string      `json:"w,omitzero"`
+	Model   string      `json:"m,omitzero"`
+	Copied  bool        `json:"c,omitzero"`
+	Told    bool        `json:"t,omitzero"` // being too long to remember: its response_item will be the mirror
+	From    held        `json:"from"`
+}
+
+// codexText is a text of the last response_item of a kind that no twin has claimed.
+type codexText struct {
+	Speaker speaker     `json:"s,omitzero"`
+	Key     fingerprint `json:"k"`
+}
+
+// twin takes an event_msg that may tell again what a response_item told: then it is a
+// mirror. Else it waits for one that tells it.
+func (c *codexFold) twin(who speaker, words string) SkipReason {
+	if strings.TrimSpace(words) == "" && who != speakerUser {
+		return SkipEmpty
+	}
+	key := promptKey(words)
+	if i := slices.Index(c.st.Said, codexText{who, key}); i >= 0 {
+		at := -1
+		c.st.Said = c.st.Said.without(func(codexText) bool { at++; return at == i })
+		return SkipMirror
+	}
+	// A twin of the other speaker ends the wait of those before it.
+	last := -1
+	for i, t := range c.st.Twins {
+		if (t.Speaker == speakerUser) != (who == speakerUser) {
+			last = i
+		}
+	}
+	c.promote(last + 1)
+	if len(c.st.Twins) == maxThreads {
+		c.promote(1)
+	}
+	waiting := slices.Clone(c.st.Twins)
+	waiting = append(waiting, codexTwin{Speaker: who, Key: key, Words: words, Model: c.s.Model, Copied: c.copied, From: c.hold()})
+	size := 0
+	for _, t := range waiting {
+		size += len(t.Words) + len(t.From.Raw)
+	}
+	if size > maxTwinBytes {
+		for i, t := range waiting {
+			if t.From.Record == c.s.Records && !t.Told {
+				c.put(c.heldID(&t.From), c.said(t)) // an event of this record
+			} else {
+				c.tell(t)
+			}
+			waiting[i].Words, waiting[i].Told, waiting[i].From.Raw = "", true, nil
+		}
+	}
+	c.st.Twins = waiting
+	return SkipHeld
+}
+
+// tell emits a twin in its own right.
+func (c *codexFold) tell(t codexTwin) {
+	if t.Told {
+		return
+	}
+	d := c.said(t)
+	if t.Copied {
+		d.Origin = envelopes.OriginCopied
+	}
+	id := c.heldID(&t.From)
+	if strings.Contains(string(id), ".") {
+		t.From.Raw = nil // on the first event of the record
+	}
+	d.from = &t.From
+	c.put(id, d)
+}
+
+// said is the event of what a twin says.
+func (c *codexFold) said(t codexTwin) draft {
+	var d draft
+	switch t.Speaker {
+	case speakerUser:
+		words, kind := codexSpeech([]string{t.Words})
+		d = draftOf(kind, words)
+		if strings.TrimSpace(t.Words) == "" {
+			d.Text = nil
+		}
+	case speakerAgent:
+		d = c.utterance(envelopes.AssistantMessage, t.Words)
+		d.Model = text(t.Model).ptr()
+	default:
+		d = c.utterance(envelopes.Reasoning, t.Words)
+		d.Model = text(t.Model).ptr()
+	}
+	return d
+}
+
+// heldID is the id of the next event of a record that was held.
+func (c *codexFold) heldID(from *held) text {
+	base := "@" + strconv.FormatUint(from.Record, 10)
+	id := base
+	for i := 1; c.s.knows(id); i++ {
+		id = base + "." + strconv.Itoa(i)
+	}
+	return text(id)
+}
+
+// promote tells the first n twins that wait: no response_item will.
+func (c *codexFold) promote(n int) {
+	if n == 0 {
+		return
+	}
+	waiting := c.st.Twins
+	c.st.Twins = slices.Clone(waiting[n:])
+	if len(c.st.Twins) == 0 {
+		c.st.Twins = nil
+	}
+	for _, t := range waiting[:n] {
+		c.tell(t)
+	}
+}
+
+// claim takes the twins that tell what a response_item tells: they are mirrors. Those in
+// front of the first of them, or all when there is none, are told before it, but for what
+// the agent said when it only thinks. What no twin has claimed may be claimed by one that
+// follows. It reports which of the texts a twin has told already.
+func (c *codexFold) claim(who speaker, texts []string) (told []bool) {
+	keys := make([]fingerprint, 0, len(texts))
+	for _, t := range texts {
+		keys = append(keys, promptKey(t))
+	}
+	told = make([]bool, len(keys))
+	claimed := make([]bool, len(keys))
+	some := false
+	end := len(c.st.Twins) // of those whose wait may end
+	var kept window[codexTwin]
+	for _, t := range c.st.Twins {
+		at := -1
+		if t.Speaker == who {
+			for k := range keys {
+				if keys[k] == t.Key && !claimed[k] {
+					at = k
+					break
+				}
+			}
+		}
+		if at < 0 {
+			kept = append(kept, t)
+			continue
+		}
+		claimed[at], told[at] = true, t.Told
+		if !some {
+			some, end = true, len(kept)
+		}
+	}
+	// A message has several aliases, of which one claim is enough; the parts of a
+	// reasoning are claimed each by its own twin.
+	c.st.Said = c.st.Said.without(func(t codexText) bool { return t.Speaker == who })
+	for k := range keys[:min(len(keys), maxUnclaimed)] {
+		if !claimed[k] && (who == speakerThought || !some) {
+			c.st.Said = c.st.Said.push(codexText{who, keys[k]}, 3*maxUnclaimed, nil)
+		}
+	}
+	c.st.Twins = kept
+	ended := 0
+	for i, t := range kept[:end] {
+		if who != speakerThought || t.Speaker != speakerAgent {
+			ended = i + 1
+		}
+	}
+	c.promote(ended)
+	return told
+}
+
+// aliases are the texts under which a twin may tell a message: the whole, a part, and
+// the plan that is wrapped in it.
+func aliases(texts []string) []string {
+	whole := strings.Join(texts, "\n")
+	out := []string{whole}
+	if len(texts) > 1 {
+		out = append(out, texts...)
+	}
+	if plan := element(whole, "proposed_plan"); plan != "" {
+		out = append(out, plan)
+	}
+	return out
+}
+
+// codexInjected are the beginnings of what a machine puts into the conversation under
+// the user's role (vendor-formats.md section 5.4).
+var codexInjected = []string{
+	"# AGENTS.md instructions",
+	"<INSTRUCTIONS>",
+	"<environment_context>",
+	"<user_instructions>",
+	"<turn_aborted>",
+	"<user_shell_command>",
+	"<user_action>",
+	"<recommended_plugins>",
+	"<skill>",
+	"<subagent_notification>",
+	"<permissions instructions>",
+	"<collaboration_mode>",
+	"<model_switch>",
+	"<multi_agent_mode>",
+	"<skills_instructions>",
+	"<personality_spec>",
+}
+
+// codexSpeech is what the user typed in the parts of a message, less what a machine put
+// beside it. It is injected when the human typed none of it.
+func codexSpeech(parts []string) (words string, kind speech) {
+	var typed []string
+	for _, p := range parts {
+		if !isCodexInjected(p) {
+			typed = append(typed, p)
+		}
+	}
+	if len(typed) == 0 && len(parts) > 0 {
+		return strings.Join(parts, "\n"), speechInjected
+	}
+	words = strings.Join(typed, "\n")
+	// An IDE puts its state in front of the prompt; alone it is none.
+	if strings.HasPrefix(strings.TrimSpace(words), "# Context from my IDE setup:") {
+		_, request, _ := strings.Cut(words, "## My request for Codex:")
+		if request = strings.TrimSpace(request); request == "" {
+			return strings.Join(parts, "\n"), speechInjected
+		}
+		words = request
+	}
+	return words, speechHuman
+}
+
+func isCodexInjected(s string) bool {
+	s = strings.TrimSpace(s)
+	return slices.ContainsFunc(codexInjected, func(p string) bool { return strings.HasPrefix(s, p) })
+}

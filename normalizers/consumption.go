@@ -1,0 +1,75 @@
+package normalizers
+
+import (
+	"encoding/binary"
+
+	"tributary/envelopes"
+)
+
+// consumption is what one API call has used so far, in the vendor's own figures. A
+// vendor that repeats or grows the figures over several records gets the difference on
+// each event (semantics.md section 3), so that sums are right at any moment.
+type consumption struct {
+	Input      int64 // without cache
+	CacheRead  int64
+	CacheWrite int64
+	Output     int64 // with reasoning
+	Reasoning  int64 // part of Output
+	Tool       int64 // of tools, where the vendor counts them beside the input
+	// Told is the part of Reasoning that events have carried: no event can carry more
+	// reasoning than output. Of Gemini it is the part of CacheRead, which is one of Input.
+	Told int64
+}
+
+// raise returns the highest figure of each field of a and b.
+func (a consumption) raise(b consumption) consumption {
+	return consumption{
+		Input:      max(a.Input, b.Input),
+		CacheRead:  max(a.CacheRead, b.CacheRead),
+		CacheWrite: max(a.CacheWrite, b.CacheWrite),
+		Output:     max(a.Output, b.Output),
+		Reasoning:  max(a.Reasoning, b.Reasoning),
+		Tool:       max(a.Tool, b.Tool),
+		Told:       a.Told,
+	}
+}
+
+// usageSince is the increment from before to now as the usage of an event, nil when
+// there is none. It moves Told.
+func (a *consumption) usageSince(before consumption, key string) *envelopes.Usage {
+	output := a.Output - before.Output
+	reasoning := min(a.Reasoning-before.Told, output)
+	a.Told = before.Told + reasoning
+	u := &envelopes.Usage{
+		Input:      a.Input - before.Input,
+		CacheRead:  a.CacheRead - before.CacheRead,
+		CacheWrite: a.CacheWrite - before.CacheWrite,
+		Output:     output - reasoning,
+		Reasoning:  reasoning,
+		Key:        boundID(key),
+	}
+	if u.Total() == 0 {
+		return nil
+	}
+	return u
+}
+
+func (a consumption) append(dst []byte) []byte {
+	for _, v := range [...]int64{a.Input, a.CacheRead, a.CacheWrite, a.Output, a.Reasoning, a.Told, a.Tool} {
+		dst = binary.AppendUvarint(dst, uint64(v))
+	}
+	return dst
+}
+
+// readConsumption is the inverse of append; it returns the bytes read, 0 when damaged.
+func readConsumption(b []byte) (a consumption, n int) {
+	for _, v := range [...]*int64{&a.Input, &a.CacheRead, &a.CacheWrite, &a.Output, &a.Reasoning, &a.Told, &a.Tool} {
+		u, w := binary.Uvarint(b[n:])
+		if w <= 0 || u > maxExact {
+			return consumption{}, 0
+		}
+		*v = int64(u)
+		n += w
+	}
+	return a, n
+}

@@ -1,0 +1,552 @@
+package normalizers
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"path"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"tributary/envelopes"
+)
+
+// maxUndecided is how many bytes of records wait for a session or a time that may still
+// follow in the file; beyond it the file's name and time decide.
+const maxUndecided = 8 << 20
+
+// File describes the file that a [Framer] reads.
+type File struct {
+	Source   envelopes.Source // told from the content when empty
+	Name     string           // without folders; its stem is the session of last resort; "stdin" for standard input
+	Path     string           // below the vendor's root, with '/'; part of the identity of the file; Name when empty
+	Modified time.Time        // the time of last resort
+	Session  string           // the session of every record, when not empty
+}
+
+// Framed is one record of a file.
+type Framed struct {
+	// Record has Source, Session, Origin and Data set; its Sequence is the line. The
+	// caller owns Data. Bytes that are not JSON come as a record too: it is the
+	// normalizer that refuses them.
+	Record Record
+	Line   int   // of the first byte of the record, from 1; 0 for the end of input
+	Err    error // [ErrTooLarge]: Data is nil, the bytes were dropped
+	End    int64 // offset behind the record and what separates it from the next: done up to here
+}
+
+// Framer cuts a file into records and tells the vendor, and for each record its session
+// and fallback time (semantics.md sections 2 and 4). It takes the bytes in any pieces,
+// so that a whole file, a stream, and a file that is still being written give the same
+// records. Records come in the order of the file.
+//
+// A record is one JSON value: usually a line, but two on one line are two records, and
+// one value over several lines is one. What cannot be read is cut off at the end of its
+// line. Memory is bounded by [MaxRecordBytes] and what waits for a decision. A Framer is
+// not safe for concurrent use.
+type Framer struct {
+	file     File
+	identity string
+
+	buf      []byte // what has come and is not cut yet; begins at a line
+	offset   int64  // of buf[0] in the file
+	line     int    // of buf[0], from 1
+	scanned  int    // bytes of buf known to hold no further line end
+	dropping bool   // within a line that is too long
+	document *documentScan
+	dec      *jsontext.Decoder
+
+	last     string           // the last session that a record stated
+	lastTime time.Time        // the last time that a record stated
+	timed    map[string]bool  // sessions of which a record has stated a time
+	previous map[string]int64 // per session the position of its last readable record, -1 before the first
+	order    []string         // of the sessions, as their records were given out
+
+	undecided      []Framed
+	undecidedBytes int
+	ready          []Framed
+}
+
+// NewFramer returns a framer at the start of f.
+func NewFramer(f File) *Framer {
+	if f.Path == "" {
+		f.Path = f.Name
+	}
+	// A file system knows names that are no text, but an id is one.
+	f.Name = strings.ToValidUTF8(f.Name, "\ufffd")
+	f.Session = strings.ToValidUTF8(f.Session, "\ufffd")
+	return &Framer{
+		file:     f,
+		line:     1,
+		dec:      jsontext.NewDecoder(bytes.NewReader(nil), vendorJSON),
+		timed:    make(map[string]bool),
+		previous: make(map[string]int64),
+	}
+}
+
+// Source returns the vendor of the file, empty until it is told.
+func (f *Framer) Source() envelopes.Source { return f.file.Source }
+
+// Write takes the next bytes of the file. It never fails and does not retain p.
+func (f *Framer) Write(p []byte) (int, error) {
+	f.buf = append(f.buf, p...)
+	f.cutLines()
+	f.release()
+	return len(p), nil
+}
+
+// Close ends the file: what is left is its last line, what is undecided is decided, and
+// one End record follows for each session.
+func (f *Framer) Close() {
+	f.cutLines()
+	for len(f.buf) > 0 && !f.dropping {
+		if d := f.document; d != nil {
+			if d.fed < len(f.buf) {
+				f.growDocument(len(f.buf)) // its last line has no end
+				continue
+			}
+			f.abandonDocument()
+			f.cutLines()
+			continue
+		}
+		f.cut(len(f.buf), false)
+	}
+	f.settle()
+	f.release()
+	// Records of a file that tells no vendor are given out all the same.
+	f.ready = append(f.ready, f.undecided...)
+	f.undecided = nil
+	for _, r := range f.Ends() {
+		f.ready = append(f.ready, Framed{Record: r, End: f.offset})
+	}
+}
+
+// Settle decides what is undecided without ending the file: the sessions by its name,
+// the times by its own. It is for a file that has been idle.
+func (f *Framer) Settle() {
+	f.settle()
+	f.release()
+}
+
+// Ends returns an End record for each session that the file has shown so far.
+func (f *Framer) Ends() []Record {
+	ends := make([]Record, 0, len(f.order))
+	for _, id := range f.order {
+		ends = append(ends, Record{
+			Source:  f.file.Source,
+			Session: id,
+			Origin:  Origin{File: f.identity, Position: f.offset, Previous: f.previous[id], End: true},
+		})
+	}
+	return ends
+}
+
+// Next returns the next record of which session and time are decided. False means that
+// it takes more bytes, or Close.
+func (f *Framer) Next() (Framed, bool) {
+	if len(f.ready) == 0 {
+		return Framed{}, false
+	}
+	next := f.ready[0]
+	f.ready = f.ready[1:]
+	return next, true
+}
+
+// cutLines cuts every line that is complete.
+func (f *Framer) cutLines() {
+	for {
+		nl := bytes.IndexByte(f.buf[f.scanned:], '\n')
+		end := f.scanned + nl + 1
+		switch {
+		case nl < 0 && (f.dropping || len(f.buf) > MaxRecordBytes):
+			f.drop(len(f.buf))
+			return
+		case nl < 0:
+			f.scanned = len(f.buf)
+			return
+		case f.dropping || end > MaxRecordBytes:
+			f.drop(end)
+			f.dropping = f.document != nil
+		case f.document != nil:
+			f.scanned = end
+			f.growDocument(end)
+		case !f.cut(end, true):
+			f.scanned = end // one value may go on over further lines
+		}
+	}
+}
+
+// drop drops buf[:end], all or a part of a line or document that is too long, so that
+// neither grows without bounds.
+func (f *Framer) drop(end int) {
+	if !f.dropping {
+		f.identify(f.buf)
+		f.add(Framed{Err: ErrTooLarge, End: f.offset + MaxRecordBytes}, 0, 0, shape{})
+		f.dropping = true
+	}
+	if d := f.document; d != nil {
+		if ok, done := d.feed(f.buf[d.fed:end]); !ok || done {
+			f.document = nil
+		}
+		d.fed = 0
+	}
+	f.consume(end)
+}
+
+// consume drops the first n bytes of buf, which end a line.
+func (f *Framer) consume(n int) {
+	f.line += bytes.Count(f.buf[:n], []byte{'\n'})
+	f.buf = f.buf[n:]
+	f.offset += int64(n)
+	f.scanned = 0
+}
+
+// growDocument goes on with a value over several lines, up to end.
+func (f *Framer) growDocument(end int) {
+	ok, done := f.document.feed(f.buf[f.document.fed:end])
+	f.document.fed = end
+	switch {
+	case !ok:
+		f.abandonDocument()
+	case done:
+		f.document = nil
+		f.cut(end, false)
+	}
+}
+
+// abandonDocument gives up that a value goes on over several lines: the first of them
+// is cut on its own.
+func (f *Framer) abandonDocument() {
+	f.document = nil
+	first := bytes.IndexByte(f.buf, '\n') + 1
+	if first == 0 {
+		first = len(f.buf)
+	}
+	f.cut(first, false)
+}
+
+// cut cuts buf[:end], a line or a document, into records. Where the first value is not
+// complete and may go on in the next line, it does nothing and reports false, if mayGrow.
+func (f *Framer) cut(end int, mayGrow bool) bool {
+	seg := f.buf[:end]
+	at := 0
+	if f.offset == 0 {
+		at = len(seg) - len(bytes.TrimPrefix(seg, []byte("\xef\xbb\xbf")))
+	}
+	for first := true; ; first = false {
+		at += spaces(seg[at:])
+		if at == len(seg) {
+			break
+		}
+		f.identify(seg[at:])
+		sh, n, err := f.read(seg[at:])
+		if err == nil && (first || sh.structured) {
+			f.addValue(at, n, end, sh)
+			at += n
+			continue
+		}
+		if first && mayGrow && errors.Is(err, io.ErrUnexpectedEOF) {
+			d := &documentScan{}
+			if ok, done := d.feed(seg[at:]); ok && !done {
+				d.fed = end
+				f.document = d
+				return false
+			}
+		}
+		// What cannot be read goes up to the next record of the vendor, or to the end.
+		bad := len(bytes.TrimRight(seg[at:], " \t\r\n"))
+		if next := f.resync(seg[at:]); next > 0 {
+			bad = next
+		}
+		f.add(Framed{Record: Record{Data: bytes.Clone(seg[at : at+bad])}}, at, end, shape{})
+		at += bad
+	}
+	f.consume(end)
+	return true
+}
+
+// spaces is the number of bytes of white space at the start of b.
+func spaces(b []byte) int {
+	return len(b) - len(bytes.TrimLeft(b, " \t\r\n"))
+}
+
+// read reads the first value of b; n is its length.
+func (f *Framer) read(b []byte) (sh shape, n int, err error) {
+	f.dec.Reset(bytes.NewBuffer(b), vendorJSON)
+	switch f.dec.PeekKind() {
+	case '{':
+		err = json.UnmarshalDecode(f.dec, &sh)
+		sh.structured = true
+	case '[':
+		var v jsontext.Value
+		v, err = f.dec.ReadValue()
+		sh.structured = true
+		sh.first = firstShape(v)
+	default:
+		// Of what is no object and no array only a line that is nothing else is JSON.
+		if err = f.dec.SkipValue(); err == nil && len(bytes.TrimSpace(b[f.dec.InputOffset():])) > 0 {
+			err = ErrMalformed
+		}
+	}
+	sh.readable = err == nil
+	return sh, int(f.dec.InputOffset()), err
+}
+
+// firstShape is the shape of the first element of an array; nil when it is no object.
+func firstShape(array jsontext.Value) *shape {
+	dec := jsontext.NewDecoder(bytes.NewBuffer(array), vendorJSON)
+	if _, err := dec.ReadToken(); err != nil || dec.PeekKind() != '{' {
+		return nil
+	}
+	sh := &shape{}
+	if err := json.UnmarshalDecode(dec, sh); err != nil {
+		return nil
+	}
+	return sh
+}
+
+// addValue takes the value buf[at:at+n]. A list of prompts that name their sessions is
+// one record for each of them.
+func (f *Framer) addValue(at, n, end int, sh shape) {
+	v := f.buf[at : at+n]
+	if source := f.file.Source; source != "" && source != envelopes.Gemini || !sh.isDocument() {
+		f.add(Framed{Record: Record{Data: bytes.Clone(v)}}, at, end, sh)
+		return
+	}
+	digest := func(b []byte) Origin { return Origin{Digest: hexHash(string(b))} }
+	if sh.first == nil || !sh.first.isGeminiLine() {
+		f.add(Framed{Record: Record{Data: bytes.Clone(v), Origin: digest(v)}}, at, end, sh)
+		return
+	}
+	var elements []jsontext.Value
+	var starts []int
+	dec := jsontext.NewDecoder(bytes.NewBuffer(v), vendorJSON)
+	_, _ = dec.ReadToken() // the value has been read once, and cannot fail
+	for dec.PeekKind() != ']' {
+		e, _ := dec.ReadValue()
+		elements = append(elements, bytes.Clone(e))
+		starts = append(starts, int(dec.InputOffset())-len(e))
+	}
+	starts = append(starts, n+spaces(f.buf[at+n:end]))
+	for i, e := range elements {
+		sh, _, _ := f.read(e)
+		f.add(Framed{Record: Record{Data: e, Origin: digest(e)}, End: f.offset + int64(at+starts[i+1])}, at+starts[i], end, sh)
+	}
+}
+
+// resync finds the next record in bytes that begin with something unreadable: a writer
+// that died within a line leaves its next record on the same line. A part of the torn
+// record is never taken for one: a record is complete, has the vendor's shape and states
+// its session, and only records stand behind it.
+func (f *Framer) resync(b []byte) int {
+	const candidates = 256
+	at := 0
+	for range candidates {
+		i := bytes.Index(b[at+1:], []byte(`{"`))
+		if i < 0 {
+			return 0
+		}
+		at += 1 + i
+		sh, n, err := f.read(b[at:])
+		if err != nil || !sh.standsAlone() {
+			continue
+		}
+		rest := bytes.TrimSpace(b[at+n:])
+		if len(rest) == 0 || rest[0] == '{' {
+			return at
+		}
+	}
+	return 0
+}
+
+// identify settles the identity of the file once its first line is there.
+func (f *Framer) identify(first []byte) {
+	if f.identity != "" {
+		return
+	}
+	if i := bytes.IndexByte(first, '\n'); i >= 0 {
+		first = first[:i]
+	}
+	first = bytes.TrimSpace(first[:min(len(first), 64<<10)])
+	f.identity = hexHash(f.file.Path + "\n" + string(first))[:32]
+}
+
+// add takes a record that begins at buf[at] of a segment that ends at buf[end], and
+// decides what it tells about the records before it.
+func (f *Framer) add(r Framed, at, end int, sh shape) {
+	if f.file.Source == "" {
+		f.file.Source = sh.tell()
+	}
+	r.Line = f.line + bytes.Count(f.buf[:at], []byte{'\n'})
+	r.Record.Sequence = uint64(r.Line)
+	r.Record.Origin.Position = f.offset + int64(at)
+	if r.End == 0 {
+		next := at + len(r.Record.Data)
+		next += spaces(f.buf[next:end])
+		r.End = f.offset + int64(next)
+	}
+	// Previous is settled when the record is released; until then it says whether the
+	// record is one that the session will have seen.
+	r.Record.Origin.Previous = -1
+	if sh.readable && depth(r.Record.Data) <= MaxDepth {
+		r.Record.Origin.Previous = 0
+	}
+
+	own := f.file.Session
+	switch {
+	case own != "":
+	case f.file.Source == envelopes.Codex && f.last != "":
+		// A rollout is of one session: what follows are its resumptions and its parents.
+	default:
+		own = sh.session()
+	}
+	if own != "" {
+		f.last = own
+		for i := range f.undecided {
+			if f.undecided[i].Record.Session == "" {
+				f.undecided[i].Record.Session = own
+			}
+		}
+	}
+	r.Record.Session = f.last
+	if t := sh.time(); !t.IsZero() {
+		f.lastTime = t
+		for i := range f.undecided {
+			if f.undecided[i].Record.Origin.Time.IsZero() {
+				f.undecided[i].Record.Origin.Time = t
+			}
+		}
+		f.timed[f.last] = f.last != ""
+		r.Record.Origin.Time = t
+	} else if f.timed[f.last] {
+		r.Record.Origin.Time = f.lastTime
+	}
+	f.undecided = append(f.undecided, r)
+	f.undecidedBytes += len(r.Record.Data)
+	if f.undecidedBytes > maxUndecided {
+		f.release()
+		if f.undecidedBytes > maxUndecided {
+			f.settle()
+		}
+	}
+}
+
+// settle decides what is undecided by the file's own name and time.
+func (f *Framer) settle() {
+	for i := range f.undecided {
+		r := &f.undecided[i].Record
+		if r.Session == "" {
+			r.Session = stem(f.file.Name)
+		}
+		if r.Origin.Time.IsZero() {
+			r.Origin.Time = f.file.Modified
+			if r.Origin.Time.IsZero() {
+				r.Origin.Time = time.Unix(0, 0)
+			}
+		}
+	}
+}
+
+// release gives out what is decided, in the order of the file.
+func (f *Framer) release() {
+	n := 0
+	for ; n < len(f.undecided); n++ {
+		r := &f.undecided[n].Record
+		if f.file.Source == "" || r.Session == "" || r.Origin.Time.IsZero() {
+			break
+		}
+		r.Source = f.file.Source
+		r.Origin.File = f.identity
+		readable := r.Origin.Previous == 0
+		previous, known := f.previous[r.Session]
+		if !known {
+			previous = -1
+			f.previous[r.Session] = previous
+			f.order = append(f.order, r.Session)
+		}
+		r.Origin.Previous = previous
+		if readable {
+			f.previous[r.Session] = r.Origin.Position
+		}
+		f.undecidedBytes -= len(r.Data)
+		f.ready = append(f.ready, f.undecided[n])
+	}
+	f.undecided = f.undecided[n:]
+}
+
+// stem is the name of a file without its extensions.
+func stem(name string) string {
+	for _, ext := range []string{".zst", ".gz"} {
+		name = strings.TrimSuffix(name, ext)
+	}
+	if s := strings.TrimSuffix(name, path.Ext(name)); s != "" {
+		return s
+	}
+	return name
+}
+
+// documentScan follows a JSON value over several lines, just closely enough to find its
+// end, and to see soon when it is none.
+type documentScan struct {
+	fed     int // bytes of the framer's buffer that it has been fed
+	level   int
+	quoted  bool
+	escaped bool
+	ended   bool // a value or a name has ended: a comma, a colon or an end must follow
+	word    bool // within a literal or a number
+}
+
+// feed takes the next bytes. ok is false when they cannot go on with the value, done is
+// true when it has ended in them.
+func (d *documentScan) feed(b []byte) (ok, done bool) {
+	for _, c := range b {
+		if d.quoted {
+			switch {
+			case d.escaped:
+				d.escaped = false
+			case c == '\\':
+				d.escaped = true
+			case c == '"':
+				d.quoted, d.ended = false, true
+			case c < ' ':
+				return false, false
+			}
+			continue
+		}
+		word := false
+		switch c {
+		case ' ', '\t', '\r', '\n':
+		case '"':
+			if d.ended {
+				return false, false
+			}
+			d.quoted = true
+		case '{', '[':
+			d.level++
+			if d.ended || d.level > MaxDepth {
+				return false, false
+			}
+		case '}', ']':
+			d.level--
+			d.ended = true
+			if d.level == 0 {
+				return true, true
+			}
+		case ',', ':':
+			if !d.ended {
+				return false, false
+			}
+			d.ended = false
+		default:
+			if d.ended && !d.word || d.level == 0 {
+				return false, false
+			}
+			word, d.ended = true, true
+		}
+		d.word = word
+	}
+	return true, false
+}

@@ -1,0 +1,306 @@
+package normalizers_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"tributary/envelopes"
+	"tributary/normalizers"
+)
+
+// TestFramingCorpus: the framer loses no byte of a corpus file, tells its vendor, and cuts
+// it the same way in whatever pieces it comes.
+func TestFramingCorpus(t *testing.T) {
+	t.Parallel()
+	for _, s := range suites {
+		t.Run("source="+string(s.source), func(t *testing.T) {
+			t.Parallel()
+			for _, f := range corpus(t, s) {
+				t.Run(f.name, func(t *testing.T) {
+					t.Parallel()
+					whole := frame(fileNamed("", f.name), f.data)
+					checkCover(t, f.data, whole)
+					checkChain(t, whole)
+					for _, r := range whole {
+						if r.Record.Source != s.source {
+							t.Fatalf("line %d: told to be of %q", r.Line, r.Record.Source)
+						}
+					}
+					if err := framedOtherwise(whole, frameSplit(fileNamed(s.source, f.name), f.data, uint64(len(f.data)))); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+		})
+	}
+}
+
+// TestFramingGenerated: the same for generated and damaged files.
+func TestFramingGenerated(t *testing.T) {
+	t.Parallel()
+	for _, s := range suites {
+		t.Run("source="+string(s.source), func(t *testing.T) {
+			t.Parallel()
+			rapid.Check(t, func(rt *rapid.T) {
+				lines := interleaved(rt, s)
+				if rapid.Bool().Draw(rt, "damaged") {
+					lines = damaged(rt, lines)
+				}
+				data := bytes.Join(lines, []byte("\n"))
+				whole := frame(fileNamed(s.source, "generated.jsonl"), data)
+				checkCover(t, data, whole)
+				checkChain(t, whole)
+				splits := rapid.Uint64().Draw(rt, "splits")
+				if err := framedOtherwise(whole, frameSplit(fileNamed(s.source, "generated.jsonl"), data, splits)); err != nil {
+					rt.Fatalf("split with %d: %v\nthe file\n%s", splits, err, data)
+				}
+			})
+		})
+	}
+}
+
+// framedOtherwise is the first difference between the records of a file as a whole and
+// as it came in pieces.
+func framedOtherwise(whole, split []normalizers.Framed) error {
+	for i := range max(len(whole), len(split)) {
+		var a, b string
+		if i < len(whole) {
+			a = describe(whole[i])
+		}
+		if i < len(split) {
+			b = describe(split[i])
+		}
+		if a != b {
+			return fmt.Errorf("record %d of %d in pieces:\n%s\nas a whole, of %d:\n%s", i+1, len(split), clip(b), len(whole), clip(a))
+		}
+	}
+	return nil
+}
+
+// describe is all that a framer says of a record.
+func describe(r normalizers.Framed) string {
+	return fmt.Sprintf("line %d, %s of %q, sequence %d, %+v, up to %d, error %v: %q", r.Line, r.Record.Source, r.Record.Session,
+		r.Record.Sequence, r.Record.Origin, r.End, r.Err, r.Record.Data)
+}
+
+// summary is a framed record in short, for tables.
+func summary(r normalizers.Framed) string {
+	if r.Record.Origin.End {
+		return r.Record.Session + " end"
+	}
+	if r.Err != nil {
+		return fmt.Sprintf("%d error", r.Line)
+	}
+	return fmt.Sprintf("%d %s %s", r.Line, r.Record.Session, r.Record.Data)
+}
+
+func TestFramingLines(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		data string
+		want []string
+	}{
+		"nothing":                    {"", nil},
+		"only white space":           {" \n\t\r\n\n", nil},
+		"one line":                   {`{"sessionId":"a"}` + "\n", []string{`1 a {"sessionId":"a"}`, "a end"}},
+		"no line end":                {`{"sessionId":"a"}`, []string{`1 a {"sessionId":"a"}`, "a end"}},
+		"CRLF and blank lines":       {"{\"sessionId\":\"a\"}\r\n\r\n  \n{\"sessionId\":\"a\"}\r\n", []string{`1 a {"sessionId":"a"}`, `4 a {"sessionId":"a"}`, "a end"}},
+		"a byte order mark":          {"\xef\xbb\xbf{\"sessionId\":\"a\"}\n", []string{`1 a {"sessionId":"a"}`, "a end"}},
+		"two on one line":            {`{"sessionId":"a"}{"sessionId":"b"}` + "\n", []string{`1 a {"sessionId":"a"}`, `1 b {"sessionId":"b"}`, "a end", "b end"}},
+		"over several lines":         {"{\n \"sessionId\": \"a\"\n}\n{\"sessionId\":\"b\"}\n", []string{"1 a {\n \"sessionId\": \"a\"\n}", `4 b {"sessionId":"b"}`, "a end", "b end"}},
+		"garbage between":            {"{\"sessionId\":\"a\"}\n%&/\n{\"sessionId\":\"a\"}\n", []string{`1 a {"sessionId":"a"}`, "2 a %&/", `3 a {"sessionId":"a"}`, "a end"}},
+		"torn, then a record":        {"{\"sessionId\":\"a\"}\n{\"sessionId\":\"a\",\"x\":\"to\n{\"sessionId\":\"a\"}\n", []string{`1 a {"sessionId":"a"}`, `2 a {"sessionId":"a","x":"to`, `3 a {"sessionId":"a"}`, "a end"}},
+		"torn at the end":            {"{\"sessionId\":\"a\"}\n{\"sessionId\":\"b", []string{`1 a {"sessionId":"a"}`, `2 a {"sessionId":"b`, "a end"}},
+		"the session that follows":   {"{\"type\":\"x\"}\n{\"sessionId\":\"a\"}\n", []string{`1 a {"type":"x"}`, `2 a {"sessionId":"a"}`, "a end"}},
+		"the last session":           {"{\"sessionId\":\"a\"}\n{\"sessionId\":\"b\"}\n{\"type\":\"x\"}\n", []string{`1 a {"sessionId":"a"}`, `2 b {"sessionId":"b"}`, `3 b {"type":"x"}`, "a end", "b end"}},
+		"the stem":                   {"{\"type\":\"x\"}\n", []string{`1 file {"type":"x"}`, "file end"}},
+		"a session that is a number": {"{\"sessionId\":7}\n", []string{`1 file {"sessionId":7}`, "file end"}},
+		"an empty session":           {"{\"sessionId\":\"\"}\n", []string{`1 file {"sessionId":""}`, "file end"}},
+		"values that are no object":  {"{\"sessionId\":\"a\"}\n42\n\"x\"\n[1]\nnull\n", []string{`1 a {"sessionId":"a"}`, "2 a 42", `3 a "x"`, "4 a [1]", "5 a null", "a end"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			records := frame(fileNamed(envelopes.ClaudeCode, "file.jsonl"), []byte(c.data))
+			var got []string
+			for _, r := range records {
+				got = append(got, summary(r))
+			}
+			if fmt.Sprintf("%q", got) != fmt.Sprintf("%q", c.want) {
+				t.Errorf("got\n%q, want\n%q", got, c.want)
+			}
+			checkCover(t, []byte(c.data), records)
+			checkChain(t, records)
+			for split := range uint64(20) {
+				if err := framedOtherwise(records, frameSplit(fileNamed(envelopes.ClaudeCode, "file.jsonl"), []byte(c.data), split)); err != nil {
+					t.Fatalf("split with %d: %v", split, err)
+				}
+			}
+		})
+	}
+}
+
+// TestFramingFollows: what is decided comes at once, what is not waits for the next
+// record, for Settle, or for Close.
+func TestFramingFollows(t *testing.T) {
+	t.Parallel()
+	f := normalizers.NewFramer(fileNamed(envelopes.ClaudeCode, "stem.jsonl"))
+	write := func(s string) []string {
+		_, _ = f.Write([]byte(s)) // never fails by contract
+		var out []string
+		for _, r := range drain(f) {
+			out = append(out, summary(r))
+		}
+		return out
+	}
+	for i, c := range []struct{ write, want string }{
+		{`{"type":"mode"}` + "\n", "[]"},
+		{`{"sessionId":"a","times`, "[]"},
+		{`tamp":"2026-03-01T09:00:00Z"}` + "\n", `["1 a {\"type\":\"mode\"}" "2 a {\"sessionId\":\"a\",\"timestamp\":\"2026-03-01T09:00:00Z\"}"]`},
+		{`{"type":"mode"}` + "\n", `["3 a {\"type\":\"mode\"}"]`},
+		{`{"half":`, "[]"},
+	} {
+		if got := fmt.Sprintf("%q", write(c.write)); got != c.want {
+			t.Fatalf("write %d: %s, want %s", i+1, got, c.want)
+		}
+	}
+	f.Settle()
+	if got := drain(f); len(got) != 0 {
+		t.Errorf("settled a line that is not complete: %v", got)
+	}
+	if got := f.Ends(); len(got) != 1 || got[0].Session != "a" || !got[0].Origin.End {
+		t.Errorf("ends: %v", got)
+	}
+	if got := fmt.Sprintf("%q", write("1}\n")); got != `["4 a {\"half\":1}"]` {
+		t.Errorf("after the rest of the line: %s", got)
+	}
+
+	f = normalizers.NewFramer(fileNamed(envelopes.ClaudeCode, "stem.jsonl"))
+	_, _ = f.Write([]byte(`{"type":"mode"}` + "\n"))
+	if got := drain(f); len(got) != 0 {
+		t.Fatalf("decided too early: %v", got)
+	}
+	f.Settle()
+	got := drain(f)
+	if len(got) != 1 || got[0].Record.Session != "stem" || !got[0].Record.Origin.Time.Equal(modified) {
+		t.Errorf("settled as %+v", got)
+	}
+}
+
+// TestFramingTimes: the fallback time is the time of the record, else the first that
+// follows, else that of the file (semantics.md section 2, law 1).
+func TestFramingTimes(t *testing.T) {
+	t.Parallel()
+	data := `{"type":"mode","sessionId":"a"}
+{"type":"user","sessionId":"a","timestamp":"2026-03-01T09:00:00Z"}
+{"type":"mode","sessionId":"a"}
+{"type":"file-history-snapshot","snapshot":{"timestamp":"2026-03-01T08:00:00Z"}}
+`
+	for i, r := range frame(fileNamed(envelopes.ClaudeCode, "f.jsonl"), []byte(data)) {
+		if i == 0 && !r.Record.Origin.Time.Equal(time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC)) {
+			t.Errorf("record 1: %v, want the first time that follows", r.Record.Origin.Time)
+		}
+		if i == 3 && !r.Record.Origin.Time.Equal(time.Date(2026, 3, 1, 8, 0, 0, 0, time.UTC)) {
+			t.Errorf("record 4: %v, want its own", r.Record.Origin.Time)
+		}
+	}
+	none := frame(fileNamed(envelopes.ClaudeCode, "f.jsonl"), []byte(`{"type":"mode","sessionId":"a"}`))
+	if got := none[0].Record.Origin.Time; !got.Equal(modified) {
+		t.Errorf("no time in the file: %v, want that of the file", got)
+	}
+	stdin := frame(normalizers.File{Source: envelopes.ClaudeCode, Name: "stdin"}, []byte(`{"type":"mode"}`))
+	if got := stdin[0].Record; !got.Origin.Time.Equal(time.Unix(0, 0)) || got.Session != "stdin" {
+		t.Errorf("standard input: %v of session %q", got.Origin.Time, got.Session)
+	}
+}
+
+// TestFramingGivenSession: normalize --session puts every record into one session.
+func TestFramingGivenSession(t *testing.T) {
+	t.Parallel()
+	file := fileNamed(envelopes.ClaudeCode, "f.jsonl")
+	file.Session = "given"
+	for _, r := range frame(file, []byte("{\"sessionId\":\"a\"}\n{\"sessionId\":\"b\"}\n{}\nbad\n")) {
+		if r.Record.Session != "given" {
+			t.Errorf("line %d: session %q", r.Line, r.Record.Session)
+		}
+	}
+}
+
+// TestFramingIdentity: the identity of a file is its path and its first line: it survives
+// growth, and tells files apart.
+func TestFramingIdentity(t *testing.T) {
+	t.Parallel()
+	identity := func(path, data string) string {
+		return frame(normalizers.File{Source: envelopes.ClaudeCode, Name: "f.jsonl", Path: path, Modified: modified}, []byte(data))[0].Record.Origin.File
+	}
+	first := identity("p/f.jsonl", "{\"sessionId\":\"a\"}\n")
+	if first == "" || identity("p/f.jsonl", "{\"sessionId\":\"a\"}\n{\"sessionId\":\"b\"}\n") != first {
+		t.Error("a file that has grown is another file")
+	}
+	if identity("q/f.jsonl", "{\"sessionId\":\"a\"}\n") == first || identity("p/f.jsonl", "{\"sessionId\":\"b\"}\n") == first {
+		t.Error("another file is the same file")
+	}
+}
+
+// TestFramingTellsNoVendor: a file that tells no vendor gives its records without one.
+func TestFramingTellsNoVendor(t *testing.T) {
+	t.Parallel()
+	f := normalizers.NewFramer(fileNamed("", "f.jsonl"))
+	_, _ = f.Write([]byte("{\"a\":1}\nplain words\n"))
+	if f.Source() != "" {
+		t.Errorf("told to be of %q", f.Source())
+	}
+	f.Close()
+	for _, r := range drain(f) {
+		if r.Record.Source != "" {
+			t.Errorf("line %d: of %q", r.Line, r.Record.Source)
+		}
+	}
+}
+
+// TestFramingTooLarge: a line over the limit is dropped as it comes and named; those
+// around it are whole.
+func TestFramingTooLarge(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("writes more than MaxRecordBytes")
+	}
+	f := normalizers.NewFramer(fileNamed(envelopes.ClaudeCode, "f.jsonl"))
+	record := `{"type":"user","uuid":"u","sessionId":"a","timestamp":"2026-03-01T09:00:00Z"}` + "\n"
+	piece := []byte(strings.Repeat("x", 1<<20))
+	var out []normalizers.Framed
+	write := func(b []byte) {
+		_, _ = f.Write(b) // never fails by contract
+		out = append(out, drain(f)...)
+	}
+	write([]byte(record))
+	total := int64(len(record))
+	write([]byte(`{"type":"user","x":"`))
+	total += 20
+	for range normalizers.MaxRecordBytes>>20 + 3 {
+		write(piece)
+		total += int64(len(piece))
+	}
+	write([]byte("\"}\n"))
+	total += 3
+	write([]byte(record))
+	f.Close()
+	out = append(out, drain(f)...)
+	if len(out) != 4 {
+		t.Fatalf("%d records", len(out))
+	}
+	if !errors.Is(out[1].Err, normalizers.ErrTooLarge) || out[1].Record.Data != nil || out[1].Line != 2 || out[1].Record.Session != "a" {
+		t.Errorf("the long line: %v, %d bytes, line %d, session %q", out[1].Err, len(out[1].Record.Data), out[1].Line, out[1].Record.Session)
+	}
+	if string(out[2].Record.Data)+"\n" != record || out[2].Line != 3 || out[2].Record.Origin.Position != total {
+		t.Errorf("after the long line: line %d at %d, want at %d: %s", out[2].Line, out[2].Record.Origin.Position, total, clip(string(out[2].Record.Data)))
+	}
+	if _, permanent := normalizers.Reason(out[1].Err); !permanent {
+		t.Error("no dead letter")
+	}
+}

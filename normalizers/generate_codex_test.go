@@ -1,0 +1,549 @@
+package normalizers_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"strings"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// codexScript writes the rollout of one session, record by record, in the shapes of
+// vendor-formats.md section 5: well formed, but in any order.
+type codexScript struct {
+	t       *rapid.T
+	session string
+	version string
+	bare    bool
+	ordinal bool
+	lines   [][]byte
+	now     time.Time
+	n       int // ids so far
+	turn    string
+	total   [5]int   // input, cached, written, output, reasoning
+	last    any      // the last token_count
+	open    []string // calls without a result
+	done    []string // calls with one
+	said    []string // texts told by a response_item or an event_msg alone
+}
+
+// codexLines generates the lines of one session: a rollout of some generation, or the
+// stream of codex exec.
+func codexLines(t *rapid.T, session string) [][]byte {
+	s := &codexScript{
+		t: t, now: time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC),
+		session: fmt.Sprintf("019ca000-0000-7000-8000-%012x", []byte(session)),
+		version: rapid.SampledFrom([]string{"0.66.0", "0.125.0", "0.147.0", "none"}).Draw(t, "version"),
+	}
+	switch rapid.IntRange(0, 9).Draw(t, "generation") {
+	case 0:
+		return s.execStream()
+	case 1:
+		s.bare = true
+		s.emit(map[string]any{"id": s.session, "timestamp": s.stamp(), "instructions": nil, "git": map[string]any{"branch": "main"}})
+	default:
+		s.ordinal = s.version == "0.147.0"
+		if s.chance(90) {
+			s.meta(s.session, nil)
+		}
+	}
+	moves := []func(){
+		s.prompt, s.prompt, s.answer, s.answer, s.answer, s.think, s.think, s.call, s.call, s.call, s.result, s.result, s.result,
+		s.end, s.tokens, s.tokens, s.tokens, s.context, s.injected, s.search, s.compact, s.resume, s.notice, s.other,
+	}
+	for range rapid.IntRange(1, 30).Draw(t, "records") {
+		rapid.SampledFrom(moves).Draw(t, "move")()
+	}
+	return s.lines
+}
+
+func (s *codexScript) chance(percent int) bool {
+	return rapid.IntRange(1, 100).Draw(s.t, "chance") <= percent
+}
+
+func (s *codexScript) oneOf(list ...string) string {
+	return rapid.SampledFrom(list).Draw(s.t, "choice")
+}
+
+func (s *codexScript) id(kind string) string {
+	s.n++
+	return fmt.Sprintf("%s_%s_%d", kind, s.session[len(s.session)-4:], s.n)
+}
+
+// words are a text; now and then one that was said before.
+func (s *codexScript) words() string {
+	if len(s.said) > 0 && s.chance(10) {
+		return rapid.SampledFrom(s.said).Draw(s.t, "again")
+	}
+	s.n++
+	w := fmt.Sprintf("%s %d%s", s.oneOf("yes", "fix the test", "**Looking**", "what is \"this\"?\n\ttwo \U0001F642", "I wrote <environment_context>"), s.n, s.oneOf("", "", "\n", strings.Repeat(" and more", 1000)))
+	s.said = append(s.said, w)
+	return w
+}
+
+func (s *codexScript) emit(record any) {
+	var b strings.Builder
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(record); err != nil {
+		s.t.Fatalf("encode a generated record: %v", err)
+	}
+	s.lines = append(s.lines, []byte(strings.TrimSuffix(b.String(), "\n")))
+}
+
+func (s *codexScript) stamp() string {
+	s.now = s.now.Add(time.Duration(rapid.IntRange(0, 5000).Draw(s.t, "ms")) * time.Millisecond)
+	return s.now.Format("2006-01-02T15:04:05.000Z")
+}
+
+// put writes a payload in an envelope; a bare rollout has items alone.
+func (s *codexScript) put(kind string, payload map[string]any) {
+	if s.bare {
+		if kind == "response_item" {
+			s.emit(payload)
+		}
+		return
+	}
+	r := map[string]any{"timestamp": s.stamp(), "type": kind, "payload": payload}
+	if s.ordinal {
+		r["ordinal"] = len(s.lines)
+	}
+	s.emit(r)
+}
+
+func (s *codexScript) event(of string, more map[string]any) {
+	p := map[string]any{"type": of}
+	maps.Copy(p, more)
+	s.put("event_msg", p)
+}
+
+func (s *codexScript) item(of string, more map[string]any) {
+	p := map[string]any{"type": of}
+	if s.ordinal && s.chance(70) {
+		p["id"] = s.id(of)
+	}
+	maps.Copy(p, more)
+	s.put("response_item", p)
+}
+
+func (s *codexScript) meta(id string, more map[string]any) {
+	p := map[string]any{"id": id, "cwd": "/home/dev/app", "originator": "codex_cli_rs", "source": "cli", "git": map[string]any{"branch": "main"}}
+	if s.version != "none" {
+		p["cli_version"] = s.version
+	}
+	maps.Copy(p, more)
+	s.put("session_meta", p)
+}
+
+// texts are the parts of a content.
+func (s *codexScript) texts(of string, words ...string) []any {
+	var out []any
+	for _, w := range words {
+		out = append(out, map[string]any{"type": of, "text": w})
+	}
+	return out
+}
+
+// twin tells words again, as the version does it.
+func (s *codexScript) twin(who string, words ...string) {
+	for _, w := range words {
+		switch {
+		case s.ordinal && who == "user":
+			s.event("item_completed", map[string]any{"item": map[string]any{"type": "UserMessage", "content": s.texts("text", w)}})
+		case s.ordinal && who == "agent":
+			s.event("item_completed", map[string]any{"item": map[string]any{"type": s.oneOf("AgentMessage", "AgentMessage"), "content": s.texts("Text", w)}})
+		case s.ordinal:
+			s.event("item_completed", map[string]any{"item": map[string]any{"type": "Reasoning", "summary_text": words, "raw_content": []any{}}})
+			return
+		case who == "user":
+			s.event("user_message", map[string]any{"message": w, "images": []any{}})
+		case who == "agent":
+			s.event("agent_message", map[string]any{"message": w})
+		default:
+			s.event("agent_reasoning", map[string]any{"text": w})
+		}
+		s.between()
+	}
+}
+
+// between writes what may stand between two that tell the same.
+func (s *codexScript) between() {
+	switch rapid.IntRange(0, 12).Draw(s.t, "between") {
+	case 0:
+		s.event("token_count", map[string]any{"info": nil})
+	case 1:
+		s.tokens()
+	case 2:
+		s.item("reasoning", map[string]any{"summary": []any{}, "encrypted_content": "gAAAAABo"})
+	case 3:
+		s.item("message", map[string]any{"role": "developer", "content": s.texts("input_text", "<model_switch>\n</model_switch>")})
+	case 4:
+		s.put("world_state", map[string]any{"full": false})
+	}
+}
+
+// pair writes what is said, its twin, or both in any order.
+func (s *codexScript) pair(item, twin func()) {
+	switch rapid.IntRange(0, 9).Draw(s.t, "pair") {
+	case 0:
+		item()
+	case 1:
+		twin()
+	case 2, 3, 4:
+		item()
+		s.between()
+		twin()
+	default:
+		twin()
+		item()
+	}
+}
+
+func (s *codexScript) prompt() {
+	words := s.words()
+	content := s.texts("input_text", words)
+	if s.chance(15) {
+		content = append(content, map[string]any{"type": "input_image", "image_url": "data:image/png;base64," + strings.Repeat("iVBORw0K", rapid.SampledFrom([]int{1, 1000}).Draw(s.t, "size"))})
+	}
+	if s.chance(10) {
+		ide := "# Context from my IDE setup:\n\n## Open tabs:\n- a.go\n\n## My request for Codex:\n" + words
+		content, words = s.texts("input_text", ide), ide
+	}
+	s.pair(
+		func() { s.item("message", map[string]any{"role": "user", "content": content}) },
+		func() { s.twin("user", words) })
+}
+
+func (s *codexScript) answer() {
+	words := s.words()
+	content := s.texts("output_text", words)
+	twin := words
+	if s.chance(5) {
+		content = s.texts("output_text", words, "second part")
+		twin += "\nsecond part"
+	}
+	s.pair(
+		func() {
+			s.item("message", map[string]any{"role": "assistant", "content": content, "phase": "commentary"})
+		},
+		func() { s.twin("agent", twin) })
+}
+
+func (s *codexScript) think() {
+	parts := make([]string, rapid.IntRange(1, 3).Draw(s.t, "parts"))
+	for i := range parts {
+		parts[i] = s.words()
+	}
+	s.pair(
+		func() {
+			s.item("reasoning", map[string]any{"summary": s.texts("summary_text", parts...), "encrypted_content": "gAAAAABo"})
+		},
+		func() { s.twin("thought", parts...) })
+}
+
+func (s *codexScript) call() {
+	id := s.id("call")
+	s.open = append(s.open, id)
+	patch := "*** Begin Patch\n*** Update File: a.go\n@@\n-a\n+b\n*** Add File: b.py\n+x\n*** End Patch\n"
+	switch s.oneOf("shell", "exec_command", "apply_patch", "exec", "local", "mcp", "search") {
+	case "shell":
+		s.item("function_call", map[string]any{"name": "shell", "call_id": id, "arguments": `{"command":["bash","-lc","ls"]}`})
+	case "exec_command":
+		s.item("function_call", map[string]any{"name": "exec_command", "call_id": id, "arguments": s.oneOf(`{"cmd":"ls"}`, `{"cmd":"apply_patch <<'EOF'\n*** Begin Patch\n*** Delete File: a.go\n*** End Patch\nEOF"}`, "not JSON {")})
+	case "apply_patch":
+		s.item("custom_tool_call", map[string]any{"name": "apply_patch", "call_id": id, "input": patch, "status": "completed"})
+	case "exec":
+		s.item("custom_tool_call", map[string]any{"name": "exec", "call_id": id, "input": "text(1)", "status": "completed"})
+	case "local":
+		s.item("local_shell_call", map[string]any{"call_id": id, "status": "completed", "action": map[string]any{"type": "exec", "command": []any{"ls"}}})
+	case "mcp":
+		s.item("function_call", map[string]any{"name": "find", "namespace": "mcp__docs__", "call_id": id, "arguments": `{"path":"/home/dev/app/a.go"}`})
+	case "search":
+		s.item("tool_search_call", map[string]any{"call_id": id, "status": "completed", "arguments": map[string]any{"query": "x"}})
+	}
+}
+
+// take chooses a call that waits for its result, at times one that never was.
+func (s *codexScript) take() string {
+	if len(s.open) == 0 || s.chance(3) {
+		return s.id("call")
+	}
+	i := rapid.IntRange(0, len(s.open)-1).Draw(s.t, "open")
+	id := s.open[i]
+	s.open = append(s.open[:i:i], s.open[i+1:]...)
+	s.done = append(s.done, id)
+	return id
+}
+
+func (s *codexScript) result() {
+	if len(s.open) == 0 && s.chance(70) {
+		return
+	}
+	body := s.oneOf("", "Exit code: 9\n", "Process exited with code 8\nOutput:\n", "x\n")
+	code := rapid.IntRange(-1, 3).Draw(s.t, "code")
+	text := func(words string) []any { return s.texts("input_text", words, body) }
+	output := rapid.SampledFrom([]any{
+		fmt.Sprintf("Exit code: %d\nWall time: 0.5 seconds\nOutput:\n%s", code, body),
+		fmt.Sprintf("Chunk ID: 1f\nWall time: 0.25 seconds\nProcess exited with code %d\nOriginal token count: 4\nOutput:\n%s", code, body),
+		"Chunk ID: 1f\nWall time: 1.0 seconds\nProcess running with session ID 7\nOriginal token count: 4\nOutput:\n" + body,
+		fmt.Sprintf("Command: echo '\nExit code: 6\n'\nChunk ID: 1f\nWall time: 0.25 seconds\nProcess exited with code %d\nOriginal token count: 4\nOutput:\n%s", code, body),
+		fmt.Sprintf(`{"output":"%s","metadata":{"exit_code":%d,"duration_seconds":0.1}}`, "x", code),
+		text("Script completed\nWall time 2.5 seconds\nOutput:\n"), text("Script failed\nWall time 2.5 seconds\nOutput:\n"), text("found"),
+		"Plan updated", "aborted by user after 3.2s", "", nil, map[string]any{"content": "no", "success": false},
+	}).Draw(s.t, "output")
+	kind := s.oneOf("function_call_output", "custom_tool_call_output")
+	s.item(kind, map[string]any{"call_id": s.take(), "output": output})
+}
+
+// end writes the end of a tool beside its result: before it, behind it, or alone.
+func (s *codexScript) end() {
+	id := s.id("exec")
+	switch {
+	case len(s.open) > 0 && s.chance(60):
+		id = rapid.SampledFrom(s.open).Draw(s.t, "open")
+	case len(s.done) > 0 && s.chance(60):
+		id = rapid.SampledFrom(s.done).Draw(s.t, "done")
+	}
+	duration := map[string]any{"secs": rapid.IntRange(0, 9).Draw(s.t, "secs"), "nanos": 500_000_000}
+	switch s.oneOf("exec", "patch", "mcp", "image", "dynamic") {
+	case "exec":
+		code := rapid.IntRange(0, 2).Draw(s.t, "code")
+		s.event("exec_command_end", map[string]any{"call_id": id, "command": []any{"ls"}, "aggregated_output": "x\n", "exit_code": code, "duration": duration, "status": "completed"})
+	case "patch":
+		s.event("patch_apply_end", map[string]any{"call_id": id, "stdout": "Success.", "stderr": "", "success": s.chance(80), "changes": map[string]any{
+			"/home/dev/app/a.go": map[string]any{"type": "update", "move_path": nil}, "/home/dev/app/b.py": map[string]any{"type": "add"},
+		}})
+	case "mcp":
+		result := any(map[string]any{"Ok": map[string]any{"content": s.texts("text", "found"), "isError": s.chance(20)}})
+		if s.chance(20) {
+			result = map[string]any{"Err": "refused"}
+		}
+		s.event("mcp_tool_call_end", map[string]any{"call_id": id, "invocation": map[string]any{"server": "docs", "tool": "find", "arguments": map[string]any{"q": "x"}}, "duration": duration, "result": result})
+	case "image":
+		s.event("view_image_tool_call", map[string]any{"call_id": id, "path": "/tmp/a.png"})
+	case "dynamic":
+		if s.chance(80) {
+			s.event("dynamic_tool_call_request", map[string]any{"callId": id, "tool": "show", "arguments": map[string]any{}})
+		}
+		s.event("dynamic_tool_call_response", map[string]any{"call_id": id, "tool": "show", "content_items": s.texts("inputText", "shown"), "success": true, "duration": duration})
+	}
+}
+
+// tokens writes a token_count: more, the same again, less, or none.
+func (s *codexScript) tokens() {
+	usage := func(u [5]int) map[string]any {
+		out := map[string]any{"input_tokens": u[0], "cached_input_tokens": u[1], "output_tokens": u[3], "reasoning_output_tokens": u[4], "total_tokens": u[0] + u[3]}
+		if u[2] > 0 {
+			out["cache_write_input_tokens"] = u[2]
+		}
+		return out
+	}
+	if s.last != nil && s.chance(30) {
+		s.event("token_count", map[string]any{"info": s.last})
+		return
+	}
+	in, out := rapid.IntRange(0, 900).Draw(s.t, "in"), rapid.IntRange(0, 90).Draw(s.t, "out")
+	last := [5]int{in, rapid.IntRange(0, in).Draw(s.t, "cached"), 0, out, rapid.IntRange(0, out).Draw(s.t, "reasoning")}
+	if s.version == "0.147.0" {
+		last[2] = rapid.IntRange(0, in-last[1]).Draw(s.t, "written")
+	}
+	switch s.oneOf("more", "more", "more", "more", "reset", "jump", "null") {
+	case "reset":
+		s.total = last
+	case "jump":
+		for i := range s.total {
+			s.total[i] += 2 * last[i]
+		}
+	case "null":
+		s.event("token_count", map[string]any{"info": nil})
+		return
+	default:
+		for i := range s.total {
+			s.total[i] += last[i]
+		}
+	}
+	s.last = map[string]any{"total_token_usage": usage(s.total), "last_token_usage": usage(last), "model_context_window": 258_400}
+	s.event("token_count", map[string]any{"info": s.last})
+}
+
+// context begins a turn.
+func (s *codexScript) context() {
+	p := map[string]any{"cwd": s.oneOf("/home/dev/app", "/elsewhere"), "model": s.oneOf("gpt-5.2-codex", "gpt-5.5"), "approval_policy": "never", "effort": s.oneOf("low", "high")}
+	if s.version == "0.125.0" || s.version == "0.147.0" {
+		s.n++
+		s.turn = fmt.Sprintf("019ca000-%04x-7000-8000-000000000001", s.n)
+		p["turn_id"] = s.turn
+		s.event(s.oneOf("task_started", "turn_started"), map[string]any{"turn_id": s.turn})
+	}
+	s.put("turn_context", p)
+	if s.chance(30) {
+		s.event("thread_settings_applied", map[string]any{"thread_settings": map[string]any{"model": s.oneOf("gpt-5.5", "gpt-5.6-sol")}})
+	}
+}
+
+func (s *codexScript) injected() {
+	words := s.oneOf("# AGENTS.md instructions for /x", "<environment_context>\n</environment_context>", "<turn_aborted>\n</turn_aborted>", "<user_shell_command>\nls\n</user_shell_command>", "# Context from my IDE setup:\n\n## My request for Codex:\n")
+	role := s.oneOf("user", "user", "developer", "system")
+	s.item("message", map[string]any{"role": role, "content": s.texts("input_text", words)})
+}
+
+func (s *codexScript) search() {
+	action := map[string]any{"type": "search", "query": s.oneOf("one", "two")}
+	if s.chance(80) {
+		s.event("web_search_end", map[string]any{"call_id": s.id("ws"), "query": action["query"], "action": action})
+	}
+	if s.chance(60) {
+		p := map[string]any{"type": "web_search_call", "status": "completed", "action": action}
+		if s.chance(30) {
+			p["id"] = s.id("ws")
+		}
+		s.put("response_item", p)
+	}
+	if s.chance(20) {
+		s.put("response_item", map[string]any{"type": "image_generation_call", "id": s.id("ig"), "status": "completed", "revised_prompt": "a square", "result": "aGk="})
+	}
+}
+
+func (s *codexScript) compact() {
+	if s.chance(50) {
+		s.put("compacted", map[string]any{"message": s.oneOf("", "We fixed it."), "replacement_history": []any{map[string]any{"type": "message", "role": "user", "content": s.texts("input_text", "yes")}}})
+		s.event("context_compacted", nil)
+	}
+}
+
+// resume writes another session_meta: of the session again, of another one, or of a fork
+// with the history that it copies.
+func (s *codexScript) resume() {
+	if s.bare || !s.chance(40) {
+		return
+	}
+	s.n++
+	id := fmt.Sprintf("019ca000-%04x-7000-8000-%s", s.n, s.session[24:])
+	switch s.oneOf("again", "other", "fork", "spawn") {
+	case "again":
+		s.meta(s.session, nil)
+		return
+	case "other":
+		s.meta(id, nil)
+		s.total = [5]int{}
+		return
+	case "fork":
+		s.meta(id, map[string]any{"forked_from_id": s.session})
+	case "spawn":
+		s.meta(id, map[string]any{"source": map[string]any{"subagent": map[string]any{"thread_spawn": map[string]any{"parent_thread_id": s.session, "depth": 1}}}})
+	}
+	// The copy tells again what stands in the file, at the time of the fork.
+	for _, l := range append([][]byte(nil), s.lines...) {
+		var r map[string]any
+		if json.Unmarshal(l, &r) != nil || r["payload"] == nil || s.chance(40) {
+			continue
+		}
+		r["timestamp"] = s.now.Format("2006-01-02T15:04:05.000Z")
+		s.emit(r)
+	}
+	if s.chance(80) {
+		s.context()
+	}
+}
+
+func (s *codexScript) notice() {
+	switch s.oneOf("error", "aborted", "name", "delta", "begin", "done", "review", "agents", "snapshot", "goal") {
+	case "error":
+		s.event("error", map[string]any{"message": "no more", "codex_error_info": s.oneOf("usage_limit_exceeded", "other")})
+	case "aborted":
+		s.event("turn_aborted", map[string]any{"reason": "interrupted"})
+	case "name":
+		s.event("thread_name_updated", map[string]any{"thread_name": "Fix it"})
+	case "delta":
+		s.event("agent_message_delta", map[string]any{"delta": "x"})
+	case "begin":
+		s.event("exec_command_begin", map[string]any{"call_id": "x"})
+	case "done":
+		s.event("task_complete", map[string]any{"turn_id": s.turn, "last_agent_message": s.oneOf(append(s.said, "x")...)})
+	case "review":
+		s.event("entered_review_mode", map[string]any{"target": map[string]any{"type": "uncommittedChanges"}})
+		s.put("response_item", map[string]any{"type": "message", "id": "review_rollout_assistant", "role": "assistant", "content": s.texts("output_text", s.words())})
+		s.event("exited_review_mode", nil)
+	case "agents":
+		s.item("agent_message", map[string]any{"author": s.oneOf("/root", "/root/audit"), "recipient": "/root", "content": s.texts("input_text", s.words())})
+		s.put("inter_agent_communication_metadata", map[string]any{"trigger_turn": true})
+	case "snapshot":
+		s.item("ghost_snapshot", map[string]any{"ghost_commit": map[string]any{"id": "2b41"}})
+	case "goal":
+		s.event("thread_goal_updated", map[string]any{"goal": map[string]any{"tokensUsed": 5}})
+	}
+}
+
+// other are records that no one has seen yet, values that are no object, and lines again.
+func (s *codexScript) other() {
+	switch s.oneOf("item", "event", "record", "state", "value", "untyped", "again") {
+	case "item":
+		s.item("of_tomorrow", map[string]any{"x": 1})
+	case "event":
+		s.event("of_tomorrow", map[string]any{"x": 1})
+	case "record":
+		s.put("of_tomorrow", map[string]any{"x": 1})
+	case "state":
+		s.emit(map[string]any{"record_type": "state"})
+	case "value":
+		s.emit(rapid.SampledFrom([]any{"words", 42, []any{1}, nil, map[string]any{}}).Draw(s.t, "value"))
+	case "untyped":
+		s.put("response_item", map[string]any{"role": s.oneOf("user", "assistant"), "content": s.texts("text", s.words())})
+	case "again":
+		if len(s.lines) > 0 {
+			s.lines = append(s.lines, rapid.SampledFrom(s.lines).Draw(s.t, "line again"))
+		}
+	}
+}
+
+// execStream writes the stream of codex exec --json.
+func (s *codexScript) execStream() [][]byte {
+	if s.chance(90) {
+		s.emit(map[string]any{"type": "thread.started", "thread_id": s.session})
+	}
+	for range rapid.IntRange(1, 3).Draw(s.t, "turns") {
+		s.emit(map[string]any{"type": "turn.started"})
+		for i := range rapid.IntRange(0, 6).Draw(s.t, "items") {
+			item := map[string]any{"id": fmt.Sprintf("item_%d", i)}
+			switch s.oneOf("agent_message", "reasoning", "command_execution", "file_change", "mcp_tool_call", "web_search", "todo_list", "error", "of_tomorrow") {
+			case "agent_message":
+				item["type"], item["text"] = "agent_message", s.words()
+			case "reasoning":
+				item["type"], item["text"] = "reasoning", s.words()
+			case "command_execution":
+				item["type"], item["command"], item["aggregated_output"], item["exit_code"], item["status"] = "command_execution", "ls", "x", rapid.IntRange(0, 2).Draw(s.t, "code"), "completed"
+			case "file_change":
+				item["type"], item["changes"], item["status"] = "file_change", []any{map[string]any{"path": "/a.go", "kind": "add"}}, "completed"
+			case "mcp_tool_call":
+				item["type"], item["server"], item["tool"], item["arguments"], item["status"] = "mcp_tool_call", "docs", "find", map[string]any{}, "completed"
+				item["result"] = map[string]any{"content": s.texts("text", "found")}
+			case "web_search":
+				item["type"], item["query"] = "web_search", "go"
+			case "todo_list":
+				item["type"], item["items"] = "todo_list", []any{}
+			case "error":
+				item["type"], item["message"] = "error", "gone"
+			case "of_tomorrow":
+				item["type"] = "of_tomorrow"
+			}
+			if s.chance(50) {
+				s.emit(map[string]any{"type": "item.started", "item": item})
+			}
+			if s.chance(20) {
+				s.emit(map[string]any{"type": "item.updated", "item": item})
+			}
+			s.emit(map[string]any{"type": "item.completed", "item": item})
+		}
+		s.total[0] += rapid.IntRange(0, 900).Draw(s.t, "in")
+		s.total[1] = rapid.IntRange(s.total[1], s.total[0]).Draw(s.t, "cached")
+		s.total[3] += rapid.IntRange(0, 90).Draw(s.t, "out")
+		if s.chance(10) {
+			s.emit(map[string]any{"type": "turn.failed", "error": map[string]any{"message": "no"}})
+			continue
+		}
+		s.emit(map[string]any{"type": "turn.completed", "usage": map[string]any{"input_tokens": s.total[0], "cached_input_tokens": s.total[1], "output_tokens": s.total[3]}})
+	}
+	return s.lines
+}

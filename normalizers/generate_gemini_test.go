@@ -1,0 +1,455 @@
+package normalizers_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"strings"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// geminiScript writes the file of one session of Gemini CLI, record by record, in the
+// shapes of vendor-formats.md section 6: well formed, but in any order, and with lines of
+// its other files among them.
+type geminiScript struct {
+	t        *rapid.T
+	session  string
+	lines    [][]byte
+	n        int // ids so far
+	now      time.Time
+	messages []map[string]any // as they are now
+	run      map[string]int   // figures of the stream
+}
+
+// geminiLines generates the lines of one session.
+func geminiLines(t *rapid.T, session string) [][]byte {
+	s := &geminiScript{t: t, session: session, now: time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC), run: make(map[string]int)}
+	s.header()
+	moves := []func(){
+		s.user, s.user, s.user, s.answer, s.answer, s.answer, s.grow, s.grow, s.grow, s.responses, s.responses,
+		s.heartbeat, s.history, s.patch, s.rewind, s.notice, s.prompt, s.prompt, s.document, s.checkpoint,
+		s.stream, s.stream, s.stream, s.output, s.other, s.header,
+	}
+	for range rapid.IntRange(1, 30).Draw(t, "records") {
+		rapid.SampledFrom(moves).Draw(t, "move")()
+	}
+	return s.lines
+}
+
+// geminiTyped are texts that matter to a rule, and some that matter to none.
+var geminiTyped = []string{
+	"fix the test", "yes", "  \n", "", "what is \"this\"?\n\ttwo lines \u2028 \U0001F642", "/chat save x", "?", "/tmp/x is full",
+	"<session_context>\nThis is the Gemini CLI.\n</session_context>", "<hook_context>be brief</hook_context>",
+	"<scratchpad>\nAll is noted.\n</scratchpad>\n\n<state_snapshot>\n</state_snapshot>", "<state_snapshot>x", "System: Please continue.",
+	"I ran the following shell command:\n```sh\nls\n```\n\nThis produced the following result:\n```\na\n```",
+	"User steering update:\n<user_input>\nuse tabs\n</user_input>\nInternal instruction: x", "Exit Code: 7", "<",
+}
+
+func (s *geminiScript) word() string {
+	if rapid.IntRange(0, 9).Draw(s.t, "free text") == 0 {
+		return rapid.String().Draw(s.t, "text")
+	}
+	return rapid.SampledFrom(geminiTyped).Draw(s.t, "word")
+}
+
+func (s *geminiScript) chance(percent int) bool {
+	return rapid.IntRange(1, 100).Draw(s.t, "chance") <= percent
+}
+
+func (s *geminiScript) oneOf(list ...string) string {
+	return rapid.SampledFrom(list).Draw(s.t, "choice")
+}
+
+func (s *geminiScript) emit(record any) {
+	var b strings.Builder
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(record); err != nil {
+		s.t.Fatalf("encode a generated record: %v", err)
+	}
+	s.lines = append(s.lines, []byte(strings.TrimSuffix(b.String(), "\n")))
+}
+
+func (s *geminiScript) stamp() string {
+	s.now = s.now.Add(time.Duration(rapid.IntRange(-500, 5000).Draw(s.t, "ms")) * time.Millisecond)
+	return s.now.Format("2006-01-02T15:04:05.000Z")
+}
+
+func (s *geminiScript) id(prefix string) string {
+	s.n++
+	return fmt.Sprintf("%s-%s%d", s.session, prefix, s.n)
+}
+
+func (s *geminiScript) header() {
+	h := map[string]any{"sessionId": s.session, "projectHash": s.oneOf("a1", strings.Repeat("0f", 32)), "startTime": s.stamp(), "lastUpdated": s.stamp()}
+	if s.chance(80) {
+		h["kind"] = s.oneOf("main", "main", "main", "subagent")
+	}
+	if s.chance(10) {
+		h["summary"] = "Fixed the tests"
+	}
+	s.emit(h)
+}
+
+// content is a text in one of the forms of a content.
+func (s *geminiScript) content(text string) any {
+	switch rapid.IntRange(0, 4).Draw(s.t, "form") {
+	case 0:
+		return text
+	case 1:
+		return map[string]any{"text": text}
+	case 2:
+		half := len([]rune(text)) / 2
+		return []any{map[string]any{"text": string([]rune(text)[:half])}, string([]rune(text)[half:])}
+	default:
+		return []any{map[string]any{"text": text}}
+	}
+}
+
+func (s *geminiScript) keep(m map[string]any) {
+	s.messages = append(s.messages, m)
+	s.emit(m)
+}
+
+func (s *geminiScript) user() {
+	text := s.word()
+	m := map[string]any{"id": s.id("u"), "timestamp": s.stamp(), "type": "user", "content": s.content(text)}
+	switch rapid.IntRange(0, 9).Draw(s.t, "mark") {
+	case 0:
+		m["content"] = []any{map[string]any{"text": text}, map[string]any{"text": "\n<hook_context>x</hook_context>"}}
+	case 1:
+		m["displayContent"] = s.content(s.word())
+	case 2:
+		m["content"] = []any{map[string]any{"inlineData": map[string]any{"mimeType": "image/png", "data": strings.Repeat("iVBORw0K", rapid.SampledFrom([]int{1, 1000}).Draw(s.t, "size"))}}}
+	}
+	s.keep(m)
+}
+
+func (s *geminiScript) answer() {
+	m := map[string]any{
+		"id": s.id("g"), "timestamp": s.stamp(), "type": s.oneOf("gemini", "gemini", "gemini", "model"), "content": s.oneOf("", "", "Done.", "ok", "I will look."),
+		"thoughts": s.thoughts(), "tokens": nil, "model": s.oneOf("gemini-3.5-flash", "gemini-2.5-pro"),
+	}
+	if s.chance(60) {
+		m["tokens"] = s.tokens(nil)
+	}
+	if s.chance(30) {
+		m["toolCalls"] = s.calls()
+	}
+	if s.chance(10) {
+		m["content"] = []any{
+			map[string]any{"text": "**Looking** at it.", "thought": true}, map[string]any{"text": "ok"},
+			map[string]any{"functionCall": map[string]any{"id": s.id("fc"), "name": "glob", "args": map[string]any{"pattern": "*"}}},
+		}
+	}
+	s.keep(m)
+}
+
+func (s *geminiScript) thoughts() []any {
+	var out []any
+	for range rapid.SampledFrom([]int{0, 0, 1, 2}).Draw(s.t, "thoughts") {
+		out = append(out, map[string]any{"subject": s.oneOf("Looking", ""), "description": s.oneOf("at the test", ""), "timestamp": s.stamp()})
+	}
+	return out
+}
+
+// tokens are figures like the last ones, or larger; half of the input is from a cache.
+func (s *geminiScript) tokens(last map[string]any) map[string]any {
+	next := map[string]any{}
+	sum := 0
+	for _, name := range []string{"input", "output", "thoughts", "tool"} {
+		v, _ := last[name].(int)
+		v += rapid.SampledFrom([]int{0, 1, 57, 11_480}).Draw(s.t, name)
+		next[name] = v
+		sum += v
+	}
+	next["cached"], next["total"] = next["input"].(int)/2, sum
+	return next
+}
+
+func (s *geminiScript) calls() []any {
+	args := map[string]any{
+		"run_shell_command": map[string]any{"command": "go test ./...", "description": "Run the tests"}, "read_file": map[string]any{"file_path": "main.go"},
+		"write_file": map[string]any{"file_path": "new.py", "content": "x"}, "replace": map[string]any{"file_path": "main.go", "old_string": "a", "new_string": "b"},
+		"list_directory": map[string]any{"dir_path": "."}, "read_many_files": map[string]any{"paths": []any{"a.go", "b.go"}}, "mcp_thing": "a text",
+	}
+	var out []any
+	for range rapid.SampledFrom([]int{1, 1, 2}).Draw(s.t, "calls") {
+		name := s.oneOf("run_shell_command", "run_shell_command", "read_file", "write_file", "replace", "list_directory", "read_many_files", "mcp_thing")
+		c := map[string]any{"id": s.id("c"), "name": name, "args": args[name], "status": s.oneOf("executing", "awaiting_approval", "scheduled"), "timestamp": s.stamp()}
+		if s.chance(60) {
+			s.finish(c)
+		}
+		out = append(out, c)
+	}
+	return out
+}
+
+// finish gives a call its result.
+func (s *geminiScript) finish(c map[string]any) {
+	output := s.oneOf(
+		"Output: ok\nProcess Group PGID: 7", "Output: (empty)\nExit Code: 1\nProcess Group PGID: 7", "a file",
+		"Command: x\nDirectory: (root)\nOutput: Exit Code: 3\nExit Code: 4\nError: (none)\nExit Code: 0\nSignal: 0",
+		"Command: x\nOutput: y\nExit Code: (none)\nSignal: 9", "Exit Code: 5\nand more", "Command moved to background (PID: 7). Output hidden.",
+	)
+	c["status"] = s.oneOf("success", "success", "success", "error", "cancelled")
+	response := map[string]any{"output": output}
+	if c["status"] != "success" {
+		response = map[string]any{"error": "it failed"}
+	}
+	c["result"] = []any{map[string]any{"functionResponse": map[string]any{"id": c["id"], "name": c["name"], "response": response}}}
+	switch rapid.IntRange(0, 5).Draw(s.t, "display") {
+	case 0:
+		c["resultDisplay"] = s.oneOf("", "Found 2 matches", "Command exited with code: 1")
+	case 1:
+		c["resultDisplay"] = map[string]any{"summary": "Listed 1 item(s).", "files": []any{"a"}}
+	case 2:
+		c["resultDisplay"] = map[string]any{"fileDiff": "--- a", "fileName": "new.py", "filePath": "/home/dev/new.py", "isNewFile": s.chance(50)}
+	case 3:
+		c["resultDisplay"] = []any{[]any{map[string]any{"text": "ok   ", "bold": false}}, []any{}}
+	case 4:
+		c["result"] = s.oneOf("a bare result", "")
+	}
+}
+
+// grow writes the last answer again, with more in it.
+func (s *geminiScript) grow() {
+	var m map[string]any
+	for _, o := range s.messages {
+		if _, ok := o["tokens"]; ok {
+			m = maps.Clone(o)
+		}
+	}
+	if m == nil {
+		return
+	}
+	last, _ := m["tokens"].(map[string]any)
+	if s.chance(60) {
+		m["tokens"] = s.tokens(last)
+	}
+	calls, _ := m["toolCalls"].([]any)
+	calls = append([]any(nil), calls...)
+	for i, c := range calls {
+		if c, ok := c.(map[string]any); ok && c["result"] == nil && s.chance(70) {
+			c = maps.Clone(c)
+			s.finish(c)
+			calls[i] = c
+		}
+	}
+	if len(calls) == 0 || s.chance(20) {
+		calls = append(calls, s.calls()...)
+	}
+	m["toolCalls"] = calls
+	if s.chance(20) {
+		m["content"] = s.oneOf("Done.", "Done, and tested.")
+	}
+	for i, o := range s.messages {
+		if o["id"] == m["id"] {
+			s.messages[i] = m
+		}
+	}
+	s.emit(m)
+}
+
+// responses are the results of the last calls as the API takes them.
+func (s *geminiScript) responses() {
+	var parts []any
+	for _, m := range s.messages {
+		calls, _ := m["toolCalls"].([]any)
+		for _, c := range calls {
+			if c, ok := c.(map[string]any); ok && s.chance(60) {
+				parts = append(parts, map[string]any{"functionResponse": map[string]any{"id": c["id"], "name": c["name"], "response": map[string]any{"output": "Output: ok\nExit Code: 2"}}})
+			}
+		}
+	}
+	if s.chance(10) {
+		parts = append(parts, map[string]any{"text": "and mind the tabs"})
+	}
+	if len(parts) == 0 {
+		return
+	}
+	s.keep(map[string]any{"id": s.id("r"), "timestamp": s.stamp(), "type": "user", "content": parts})
+}
+
+func (s *geminiScript) heartbeat() {
+	s.emit(map[string]any{"$set": map[string]any{"lastUpdated": s.stamp()}})
+}
+
+// history writes what came before again: some of it under new ids, some of it new.
+func (s *geminiScript) history() {
+	var list []any
+	for _, m := range s.messages {
+		if s.chance(30) {
+			continue
+		}
+		m = maps.Clone(m)
+		if text, ok := m["content"].(string); ok {
+			m["content"] = []any{map[string]any{"text": text}}
+		}
+		if s.chance(20) {
+			m["id"] = s.id("h")
+		}
+		list = append(list, m)
+	}
+	if s.chance(50) {
+		list = append([]any{map[string]any{"id": s.id("h"), "timestamp": s.stamp(), "type": s.oneOf("user", "gemini"), "content": s.content(s.word())}}, list...)
+	}
+	s.emit(map[string]any{"$set": map[string]any{"messages": list, "lastUpdated": s.stamp()}})
+}
+
+func (s *geminiScript) patch() {
+	set := map[string]any{"lastUpdated": s.stamp()}
+	switch s.oneOf("summary", "scratchpad", "directories", "session", "kind", "new", "none") {
+	case "summary":
+		set["summary"] = s.oneOf("Fixed the tests", "Looked around")
+	case "scratchpad":
+		set["memoryScratchpad"] = map[string]any{"version": 1, "toolSequence": []any{"read_file"}}
+	case "directories":
+		set["directories"] = []any{"/home/dev/app", 7}
+	case "session":
+		set["sessionId"] = s.session
+	case "kind":
+		set["kind"] = s.oneOf("main", "subagent")
+	case "new":
+		set["ofTomorrow"] = s.word()
+	}
+	s.emit(map[string]any{"$set": set})
+}
+
+func (s *geminiScript) rewind() {
+	s.emit(map[string]any{"$rewindTo": s.id("u")})
+}
+
+func (s *geminiScript) notice() {
+	kind := s.oneOf("info", "warning", "error", "of_tomorrow")
+	text := s.oneOf("Request cancelled.", "", "[API Error: {\"error\":{\"code\":429,\"message\":\"slow down\",\"status\":\"RESOURCE_EXHAUSTED\"}}]", "[API Error: {]")
+	s.keep(map[string]any{"id": s.id("n"), "timestamp": s.stamp(), "type": kind, "content": text})
+}
+
+// prompt is what logs.json says of the session, as a line or as a list.
+func (s *geminiScript) prompt() {
+	line := map[string]any{"sessionId": s.session, "messageId": rapid.IntRange(0, 5).Draw(s.t, "number"), "type": "user", "message": s.oneOf("fix the test", "yes", "/chat save x"), "timestamp": s.stamp()}
+	if s.chance(50) {
+		s.emit(line)
+		return
+	}
+	other := maps.Clone(line)
+	other["sessionId"], other["messageId"] = s.session+"-other", 9
+	s.emit([]any{line, other})
+}
+
+// document is the whole session in one, as it was written before there were lines.
+func (s *geminiScript) document() {
+	var list []any
+	for _, m := range s.messages {
+		list = append(list, m)
+	}
+	doc := map[string]any{"sessionId": s.session, "projectHash": "a1", "startTime": s.stamp(), "lastUpdated": s.stamp(), "messages": list}
+	if s.chance(30) {
+		doc["summary"] = s.oneOf("Fixed the tests", "Looked around")
+	}
+	s.emit(doc)
+}
+
+// checkpoint is a saved conversation; half of its calls have no id.
+func (s *geminiScript) checkpoint() {
+	call := map[string]any{"name": "glob", "args": map[string]any{"pattern": "*"}}
+	response := map[string]any{"name": "glob", "response": map[string]any{"output": "Found 1 file"}}
+	if id := s.id("k"); s.chance(70) {
+		response["id"] = id
+		if s.chance(50) {
+			call["id"] = id
+		}
+	}
+	list := []any{
+		map[string]any{"role": "user", "parts": []any{map[string]any{"text": s.word()}}},
+		map[string]any{"role": "model", "parts": []any{map[string]any{"text": "Looking", "thought": true}, map[string]any{"text": "ok"}, map[string]any{"functionCall": call}}},
+		map[string]any{"role": "user", "parts": []any{map[string]any{"functionResponse": response}}},
+		map[string]any{"of": "tomorrow"},
+	}
+	if s.chance(30) {
+		s.emit(map[string]any{"history": list, "authType": "oauth"})
+		return
+	}
+	s.emit(list)
+}
+
+// stream is a line of --output-format stream-json.
+func (s *geminiScript) stream() {
+	line := map[string]any{"timestamp": s.stamp()}
+	kind := s.oneOf("init", "user", "delta", "delta", "delta", "whole", "tool_use", "tool_result", "error", "warning", "result")
+	line["type"] = kind
+	switch kind {
+	case "init":
+		s.run = make(map[string]int)
+		line["session_id"], line["model"] = s.session, "gemini-3.5-flash"
+	case "user", "delta", "whole":
+		line["type"], line["role"], line["content"] = "message", "assistant", s.oneOf("Let me ", "look.", "\n", "Done.")
+		switch kind {
+		case "user":
+			line["role"] = "user"
+		case "delta":
+			line["delta"] = true
+		}
+	case "tool_use":
+		line["tool_name"], line["tool_id"], line["parameters"] = "run_shell_command", s.id("t"), map[string]any{"command": "ls"}
+	case "tool_result":
+		line["tool_id"], line["status"] = fmt.Sprintf("%s-t%d", s.session, s.n), "success"
+		if s.chance(40) {
+			line["status"], line["error"] = "error", map[string]any{"type": "TOOL_EXECUTION_ERROR", "message": "no such file"}
+		} else {
+			line["output"] = s.oneOf("a\nb", "", "Command exited with code: 2")
+		}
+	case "error", "warning":
+		line["type"], line["severity"], line["message"] = "error", kind, "Maximum session turns exceeded"
+	case "result":
+		line["status"] = s.oneOf("success", "error")
+		if line["status"] == "error" {
+			line["error"] = map[string]any{"type": "FatalError", "message": "it failed"}
+		}
+		for _, name := range []string{"in", "out", "think"} {
+			s.run[name] += rapid.SampledFrom([]int{0, 57, 11_480}).Draw(s.t, name)
+		}
+		line["stats"] = map[string]any{
+			"total_tokens": s.run["in"] + s.run["out"] + s.run["think"], "input_tokens": s.run["in"], "output_tokens": s.run["out"], "cached": s.run["in"] / 2,
+			"duration_ms": 1200, "tool_calls": 1, "models": map[string]any{},
+		}
+	}
+	s.emit(line)
+}
+
+// output is what --output-format json writes at once.
+func (s *geminiScript) output() {
+	figures := map[string]any{"prompt": 100, "candidates": 20, "cached": 50, "thoughts": 7, "tool": 3, "total": 130}
+	out := map[string]any{"session_id": s.session, "stats": map[string]any{"models": map[string]any{"a": map[string]any{"tokens": figures}, "b": map[string]any{"tokens": figures}}}}
+	if s.chance(70) {
+		out["response"] = "Done."
+	} else {
+		out["error"] = map[string]any{"type": "ApiError", "message": "it failed", "code": 41}
+	}
+	s.emit(out)
+}
+
+// other are records that no one has seen yet, and values that are no object.
+func (s *geminiScript) other() {
+	switch s.oneOf("unknown", "silly", "string", "number", "array", "empty", "null", "again") {
+	case "unknown":
+		s.emit(map[string]any{"type": "hologram", "timestamp": s.stamp(), "depth": 3})
+	case "silly":
+		s.emit(map[string]any{"silly": "this"})
+	case "string":
+		s.emit("massive error")
+	case "number":
+		s.emit(42)
+	case "array":
+		s.emit([]any{1})
+	case "empty":
+		s.emit([]any{})
+	case "null":
+		s.emit(nil)
+	case "again":
+		s.lines = append(s.lines, rapid.SampledFrom(s.lines).Draw(s.t, "again"))
+	}
+}

@@ -1,0 +1,442 @@
+package normalizers
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"maps"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"tributary/envelopes"
+)
+
+// What a session remembers, in count and in bytes. All at their limits together are more
+// than maxEncoded: then the oldest are let go until it fits.
+const (
+	maxEncoded     = 128 << 10
+	maxIDs         = 4096    // event ids, 12 bytes each
+	maxAPICalls    = 1024    // token counts of API calls, about 20 bytes each
+	maxFiles       = 256     // positions in files
+	maxThreads     = 64      // last user messages
+	maxCalls       = 96      // tool calls
+	maxIdentity    = 256     // bytes of an event id
+	maxName        = 256     // bytes of a remembered name: tool, model
+	maxHeldRaw     = 4 << 10 // bytes of the raw record that a held event keeps
+	maxPath        = 4096    // bytes of a remembered path
+	maxExtension   = 2 << 10 // bytes of a metadata extension
+	maxExtensions  = 16      // metadata extensions
+	sessionVersion = 1       // first byte of an encoded session
+)
+
+// ErrSession is the reason of an encoded session that cannot be decoded.
+var ErrSession = errors.New("session state cannot be read")
+
+// Session is all that is remembered between two records of a session. It is a value in
+// spirit: it can be encoded, compared by its encoding, decoded and carried on, and two
+// sessions that were given the same records are equal. It is not safe for concurrent use.
+type Session struct {
+	source envelopes.Source
+	id     string
+	state
+
+	ids      memory[fingerprint] // event ids, each with what the event said
+	apiCalls memory[consumption] // API calls, each with the highest figures seen
+	metadata *envelopes.Metadata // made from state; nil when it must be made again
+}
+
+// state is the part of a Session that is put back by assignment when a record fails:
+// nothing that it refers to is ever changed in place.
+type state struct {
+	Records    uint64                    `json:"n,omitzero"`  // readable records so far
+	Events     uint64                    `json:"e,omitzero"`  // events so far
+	TS         string                    `json:"ts,omitzero"` // of the last event
+	Root       string                    `json:"root,omitzero"`
+	ResumeID   string                    `json:"resume,omitzero"`
+	Model      string                    `json:"model,omitzero"`
+	Extensions map[string]jsontext.Value `json:"ext,omitzero"`
+	Files      window[filePosition]      `json:"files,omitzero"`
+	Threads    window[thread]            `json:"threads,omitzero"`
+	Calls      window[call]              `json:"calls,omitzero"`
+	Forgotten  uint64                    `json:"forgotten,omitzero"` // what the limits made us forget
+	Claude     claudeState               `json:"claude,omitzero"`
+	Codex      codexState                `json:"codex,omitzero"`
+	Gemini     geminiState               `json:"gemini,omitzero"`
+}
+
+// filePosition is how far a file has been read.
+type filePosition struct {
+	File     fingerprint `json:"f"`
+	Position int64       `json:"p,omitzero"`
+	Digest   fingerprint `json:"d,omitzero"` // of a document that is rewritten in place
+}
+
+// thread is the main conversation or one subagent, with the id of its last user message.
+type thread struct {
+	Thread fingerprint `json:"t"`
+	Parent string      `json:"p"`
+}
+
+// call is a tool call that may still get a result.
+type call struct {
+	ID      fingerprint       `json:"i"`
+	Tool    string            `json:"n,omitzero"`
+	Channel envelopes.Channel `json:"c,omitzero"`
+	Op      envelopes.FileOp  `json:"o,omitzero"`
+	Path    string            `json:"p,omitzero"`
+	Outcome outcome           `json:"r,omitzero"`
+}
+
+// NewSession returns the state of a session before its first record.
+func NewSession(source envelopes.Source, id string) *Session {
+	return &Session{
+		source:   source,
+		id:       id,
+		ids:      newMemory[fingerprint](maxIDs),
+		apiCalls: newMemory[consumption](maxAPICalls),
+	}
+}
+
+// Source returns the vendor of the session.
+func (s *Session) Source() envelopes.Source { return s.source }
+
+// ID returns the session id, the key of its records.
+func (s *Session) ID() string { return s.id }
+
+// Forgotten returns how many remembered things were let go because of a limit. Where it
+// grows, an event that comes again much later may be told twice.
+func (s *Session) Forgotten() uint64 { return s.state.Forgotten }
+
+// Size returns about how many bytes of memory the session takes.
+func (s *Session) Size() int {
+	return 2<<10 + 64*len(s.ids.ring) + 96*len(s.apiCalls.ring) + s.size()
+}
+
+// size is about how many bytes the state takes in memory; JSON takes at most six times
+// as many.
+func (s *state) size() int {
+	n := len(s.TS) + len(s.Root) + len(s.ResumeID) + len(s.Model) + 32*len(s.Files) + s.Claude.size() + s.Codex.size() + s.Gemini.size()
+	for name, v := range s.Extensions {
+		n += 32 + len(name) + len(v)
+	}
+	for _, t := range s.Threads {
+		n += 32 + len(t.Parent)
+	}
+	for _, c := range s.Calls {
+		n += 64 + len(c.Tool) + len(c.Path)
+		for _, f := range c.Outcome.Files {
+			n += 32 + len(f.Path)
+		}
+	}
+	return n
+}
+
+// trim lets the oldest of what is remembered go until the session fits maxEncoded: ids
+// first, then what waits for a later record.
+func (s *Session) trim() {
+	if 12*len(s.ids.ring)+36*len(s.apiCalls.ring)+6*s.size() <= maxEncoded {
+		return
+	}
+	for over := len(s.Encode()) - maxEncoded; over > 0; over = len(s.Encode()) - maxEncoded {
+		var lost int
+		switch {
+		case len(s.ids.ring) > 0:
+			lost = s.ids.drop(over/12 + 1)
+		case len(s.Calls) > 0:
+			lost = (len(s.Calls) + 1) / 2
+			s.Calls = s.Calls[lost:]
+		case s.Claude.size() > 0:
+			lost = 1
+			s.Claude = claudeState{}
+		case len(s.Codex.Twins) > 0:
+			lost = 1
+			s.Codex.Twins = s.Codex.Twins[1:]
+		case len(s.Gemini.Stated) > 0 || s.Gemini.Delta.Words != "":
+			lost = 1
+			s.Gemini.Stated, s.Gemini.Delta = nil, geminiDelta{}
+		case len(s.Threads) > 0:
+			lost = (len(s.Threads) + 1) / 2
+			s.Threads = s.Threads[lost:]
+		default:
+			lost = len(s.Extensions)
+			s.Extensions, s.metadata = nil, nil
+		}
+		s.state.Forgotten += uint64(lost)
+	}
+}
+
+// encodedState is the JSON part of an encoded session.
+type encodedState struct {
+	Source envelopes.Source `json:"source"`
+	State  state            `json:"state"`
+}
+
+// Encode writes the session: a version byte, then four parts, each after its length as
+// a uvarint: the id, the state as JSON, the event ids and the API calls, oldest first. Equal
+// sessions give equal bytes. At most 128 KiB.
+func (s *Session) Encode() []byte {
+	body, err := json.Marshal(encodedState{s.source, s.state}, json.Deterministic(true), jsontext.AllowInvalidUTF8(true))
+	if err != nil {
+		// Every part of the state is made by this package from valid values.
+		panic(fmt.Sprintf("encode session state: %v", err))
+	}
+	out := make([]byte, 0, len(body)+12*len(s.ids.ring)+24*len(s.apiCalls.ring)+len(s.id)+16)
+	out = append(out, sessionVersion)
+	out = appendPart(out, []byte(s.id))
+	out = appendPart(out, body)
+	var part []byte
+	for k, v := range s.ids.all() {
+		part = append(append(part, k[:]...), v[:]...)
+	}
+	out = appendPart(out, part)
+	part = part[:0]
+	for k, v := range s.apiCalls.all() {
+		part = v.append(append(part, k[:]...))
+	}
+	return appendPart(out, part)
+}
+
+func appendPart(dst, part []byte) []byte {
+	return append(binary.AppendUvarint(dst, uint64(len(part))), part...)
+}
+
+// DecodeSession is the inverse of [Session.Encode]. It does not retain data. An error
+// is [ErrSession].
+func DecodeSession(data []byte) (*Session, error) {
+	if len(data) == 0 || data[0] != sessionVersion {
+		return nil, fmt.Errorf("%w: not version %d", ErrSession, sessionVersion)
+	}
+	var parts [4][]byte
+	rest := data[1:]
+	for i := range parts {
+		n, w := binary.Uvarint(rest)
+		if w <= 0 || n > uint64(len(rest)-w) {
+			return nil, fmt.Errorf("%w: part %d is cut off", ErrSession, i)
+		}
+		parts[i], rest = rest[w:w+int(n)], rest[w+int(n):]
+	}
+	if len(rest) != 0 {
+		return nil, fmt.Errorf("%w: %d bytes too many", ErrSession, len(rest))
+	}
+	var e encodedState
+	if err := json.Unmarshal(parts[1], &e, jsontext.AllowInvalidUTF8(true)); err != nil {
+		return nil, fmt.Errorf("%w: %T in its JSON part", ErrSession, err)
+	}
+	s := NewSession(e.Source, string(parts[0]))
+	s.state = e.State
+	for ids := parts[2]; len(ids) > 0; ids = ids[12:] {
+		if len(ids) < 12 {
+			return nil, fmt.Errorf("%w: its ids are cut off", ErrSession)
+		}
+		s.ids.put(fingerprint(ids[:6]), fingerprint(ids[6:12]))
+	}
+	for calls := parts[3]; len(calls) > 0; {
+		if len(calls) < 6 {
+			return nil, fmt.Errorf("%w: its API calls are cut off", ErrSession)
+		}
+		v, n := readConsumption(calls[6:])
+		if n <= 0 {
+			return nil, fmt.Errorf("%w: its API calls are damaged", ErrSession)
+		}
+		s.apiCalls.put(fingerprint(calls[:6]), v)
+		calls = calls[6+n:]
+	}
+	s.ids.commit()
+	s.apiCalls.commit()
+	return s, nil
+}
+
+// commit keeps what the last record changed.
+func (s *Session) commit() {
+	s.ids.commit()
+	s.apiCalls.commit()
+}
+
+// rollback undoes what the last record changed; before is the state in front of it.
+func (s *Session) rollback(before state) {
+	s.state = before
+	s.metadata = nil
+	s.ids.rollback()
+	s.apiCalls.rollback()
+}
+
+// setRoot notes the project root; the first one of a session stays.
+func (s *Session) setRoot(path string) {
+	if s.Root == "" && len(path) <= maxPath {
+		s.Root = path
+	}
+}
+
+// setResumeID notes the id that resumes the session.
+func (s *Session) setResumeID(id string) {
+	if id != "" && id != s.ResumeID && len(id) <= maxPath {
+		s.ResumeID, s.metadata = id, nil
+	}
+}
+
+// setModel notes the model that the session uses from now on.
+func (s *Session) setModel(model string) {
+	if model != "" && model != s.Model && len(model) <= maxName {
+		s.Model, s.metadata = model, nil
+	}
+}
+
+// setExtension notes a vendor's value of the standardized metadata.
+func (s *Session) setExtension(name string, v jsontext.Value) {
+	if old, ok := s.Extensions[name]; ok && string(old) == string(v) ||
+		len(v) > maxExtension || !ok && len(s.Extensions) >= maxExtensions {
+		return
+	}
+	ext := maps.Clone(s.Extensions)
+	if ext == nil {
+		ext = make(map[string]jsontext.Value, 1)
+	}
+	ext[name] = v.Clone()
+	s.Extensions, s.metadata = ext, nil
+}
+
+// setTextExtension is [Session.setExtension] for a string; an empty one says nothing.
+func (s *Session) setTextExtension(name string, v text) {
+	if v == "" {
+		return
+	}
+	if q, err := jsontext.AppendQuote(nil, string(v)); err == nil {
+		s.setExtension(name, q)
+	}
+}
+
+// standardMetadata is the metadata for an event that happens now; nil while no id is
+// known: neither the session, nor the model, nor the thread of a vendor without sessions
+// to resume. Events share it.
+func (s *Session) standardMetadata() *envelopes.Metadata {
+	if s.metadata == nil && (s.ResumeID != "" || s.Model != "" || s.Extensions["threadId"] != nil) {
+		s.metadata = &envelopes.Metadata{
+			SessionID:  text(s.ResumeID).ptr(),
+			Model:      text(s.Model).ptr(),
+			Extensions: s.Extensions,
+		}
+	}
+	return s.metadata
+}
+
+// metadataWithError is [Session.standardMetadata] with an error that the vendor reports.
+func (s *Session) metadataWithError(code, message string) *envelopes.Metadata {
+	type problem struct {
+		Code    *string `json:"code"`
+		Message *string `json:"message"`
+	}
+	v, err := json.Marshal(problem{text(cut(code, maxName)).ptr(), text(cut(message, maxFieldText)).ptr()})
+	if err != nil {
+		return s.standardMetadata()
+	}
+	m := envelopes.Metadata{SessionID: text(s.ResumeID).ptr(), Model: text(s.Model).ptr()}
+	m.Extensions = maps.Clone(s.Extensions)
+	if m.Extensions == nil {
+		m.Extensions = make(map[string]jsontext.Value, 1)
+	}
+	m.Extensions["error"] = v
+	return &m
+}
+
+// projectHash is the identity of the project (semantics.md section 4): of the session
+// itself while the root is unknown, never one constant shared by many.
+func (s *Session) projectHash() string {
+	if s.Gemini.ProjectHash != "" {
+		return s.Gemini.ProjectHash
+	}
+	if s.Root == "" {
+		return hexHash("session:" + s.id)
+	}
+	return hexHash(s.Root)
+}
+
+func hexHash(v string) string {
+	sum := sha256.Sum256([]byte(v))
+	return hex.EncodeToString(sum[:])
+}
+
+// parent is the id of the last user message of a thread, nil before the first.
+func (s *Session) parent(thread fingerprint) *string {
+	for _, t := range s.Threads {
+		if t.Thread == thread {
+			return new(t.Parent)
+		}
+	}
+	return nil
+}
+
+// setParent makes a user message the parent of what follows in its thread.
+func (s *Session) setParent(in fingerprint, id string) {
+	threads := s.Threads.without(func(t thread) bool { return t.Thread == in })
+	s.Threads = threads.push(thread{in, id}, maxThreads, &s.state.Forgotten)
+}
+
+// remember keeps a tool call for its result.
+func (s *Session) remember(id string, c call) {
+	c.ID = fingerprintOf(id)
+	if len(c.Path) > maxIdentity {
+		c.Path = ""
+	}
+	if len(c.Tool) > maxName {
+		c.Tool = ""
+	}
+	calls := s.Calls.without(func(o call) bool { return o.ID == c.ID })
+	// A session has always more calls than are remembered: to let the oldest go is no loss.
+	s.Calls = calls.push(c, maxCalls, nil)
+}
+
+// recall finds the call of a result.
+func (s *Session) recall(id string) (call, bool) {
+	key := fingerprintOf(id)
+	for _, c := range s.Calls {
+		if c.ID == key {
+			return c, true
+		}
+	}
+	return call{}, false
+}
+
+// settle notes what is known of the outcome of a call that is remembered.
+func (s *Session) settle(id string, o outcome) {
+	key := fingerprintOf(id)
+	for i, c := range s.Calls {
+		if c.ID == key {
+			c.Outcome = o
+			s.Calls = s.Calls.with(i, c)
+		}
+	}
+}
+
+// knows reports whether the session has told an event of this id.
+func (s *Session) knows(id string) bool {
+	_, ok := s.ids.get(fingerprintOf(boundID(id)))
+	return ok && id != ""
+}
+
+// advance notes the position of a record in its file. It reports whether the record is
+// new, and whether records before it are missing.
+func (s *Session) advance(o Origin) (fresh, gap bool) {
+	if o.File == "" {
+		return true, false
+	}
+	is := filePosition{File: fingerprintOf(o.File), Position: o.Position}
+	if o.Digest != "" {
+		is.Digest = fingerprintOf(o.Digest)
+	}
+	last := int64(-1)
+	for _, f := range s.Files {
+		switch {
+		case f.File != is.File:
+		case is.Position < f.Position, is.Position == f.Position && is.Digest == f.Digest:
+			return false, false
+		default:
+			last = f.Position
+		}
+	}
+	files := s.Files.without(func(f filePosition) bool { return f.File == is.File })
+	s.Files = files.push(is, maxFiles, &s.state.Forgotten)
+	return true, o.Previous > last
+}

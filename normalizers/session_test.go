@@ -1,0 +1,145 @@
+package normalizers_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"tributary/envelopes"
+	"tributary/normalizers"
+)
+
+// TestSessionBounded: a session that does everything to be remembered stays within its
+// 128 KiB, says that it forgot, and may still be cut anywhere.
+func TestSessionBounded(t *testing.T) {
+	t.Parallel()
+	const most = 128 << 10
+	long := func(i, n int) string { return fmt.Sprintf("%06d", i) + strings.Repeat(" \"x", n/3) }
+	lines := map[string]func(i int) map[string]any{
+		"ids": func(i int) map[string]any {
+			return map[string]any{"type": "user", "uuid": long(i, 240), "message": map[string]any{"role": "user", "content": "x"}}
+		},
+		"API calls": func(i int) map[string]any {
+			return map[string]any{"type": "assistant", "uuid": fmt.Sprint(i), "message": map[string]any{
+				"id": fmt.Sprint("m", i), "model": long(i%7, 200), "content": []any{map[string]any{"type": "thinking", "thinking": "x"}},
+				"usage": map[string]any{"input_tokens": 1 << 40, "output_tokens": i, "cache_read_input_tokens": 1 << 50},
+			}}
+		},
+		"calls that never end": func(i int) map[string]any {
+			return map[string]any{"type": "assistant", "uuid": fmt.Sprint(i), "message": map[string]any{"content": []any{
+				map[string]any{"type": "tool_use", "id": long(i, 200), "name": long(i, 200), "input": map[string]any{"file_path": "/" + long(i, 4000)}},
+			}}}
+		},
+		"threads": func(i int) map[string]any {
+			return map[string]any{"type": "user", "uuid": long(i, 240), "agentId": long(i, 300), "isSidechain": true, "message": map[string]any{"role": "user", "content": "x"}}
+		},
+		"a queue": func(i int) map[string]any {
+			return map[string]any{"type": "queue-operation", "operation": "enqueue", "content": long(i, 20_000)}
+		},
+		"a queue that is taken": func(i int) map[string]any {
+			return map[string]any{"type": "queue-operation", "operation": []string{"enqueue", "enqueue", "remove"}[i%3], "content": map[bool]any{true: long(i, 3000)}[i%3 < 2]}
+		},
+		"values that are stated": func(i int) map[string]any {
+			return map[string]any{"type": []string{"ai-title", "custom-title", "mode", "permission-mode"}[i%4], "aiTitle": long(i, 5000), "permissionMode": long(i, 1900), "mode": long(i, 1900), "cwd": "/" + long(i, 4000), "gitBranch": long(i, 1900), "version": long(i, 1900)}
+		},
+	}
+	kinds := slices.Sorted(maps.Keys(lines))
+	lines["everything"] = func(i int) map[string]any { return lines[kinds[i%len(kinds)]](i / len(kinds)) }
+	for name, line := range lines {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			const key = "a session with a long \"key\""
+			whole := normalizers.NewSession(envelopes.ClaudeCode, key)
+			cut := normalizers.NewSession(envelopes.ClaudeCode, key)
+			largest, records := 0, 1500
+			if name == "ids" || name == "everything" {
+				records = 6000 // 4,096 are remembered
+			}
+			for i := range records {
+				data, err := json.Marshal(line(i))
+				if err != nil {
+					t.Fatal(err)
+				}
+				r := normalizers.Record{
+					Source: envelopes.ClaudeCode, Session: key, Sequence: uint64(i), Stored: modified, Data: data,
+					Origin: normalizers.Origin{File: fmt.Sprint("file", i), Position: int64(i), Previous: -1},
+				}
+				a, aerr := normalizers.Normalize(whole, r)
+				b, berr := normalizers.Normalize(cut, r)
+				if aerr != nil || berr != nil {
+					t.Fatalf("record %d: %v, %v", i, aerr, berr)
+				}
+				if err := differ([]step{{result: a}}, []step{{result: b}}, true); err != nil {
+					t.Fatalf("record %d, cut: %v", i, err)
+				}
+				if i%61 != 0 && i < records-3 {
+					continue
+				}
+				x, y := whole.Encode(), cut.Encode()
+				largest = max(largest, len(x))
+				if len(x) > most || !bytes.Equal(x, y) {
+					t.Fatalf("record %d: a state of %d bytes, after a cut of %d", i, len(x), len(y))
+				}
+				if size := whole.Size(); size < len(x)/8 || size > 4<<20 {
+					t.Fatalf("record %d: said to take %d bytes of memory, encoded %d", i, size, len(x))
+				}
+				if cut, err = normalizers.DecodeSession(y); err != nil {
+					t.Fatalf("record %d: %v", i, err)
+				}
+			}
+			t.Logf("largest state %d bytes, forgotten %d", largest, whole.Forgotten())
+		})
+	}
+}
+
+// TestSessionRemembers: the same event again is a duplicate as long as section 2 of
+// semantics.md promises: within the last 4,096 ids.
+func TestSessionRemembers(t *testing.T) {
+	t.Parallel()
+	s := normalizers.NewSession(envelopes.ClaudeCode, "s")
+	told := func(i int) bool {
+		data := fmt.Appendf(nil, `{"type":"user","uuid":"u%d","message":{"role":"user","content":"x"}}`, i)
+		result, err := normalizers.Normalize(s, normalizers.Record{Source: envelopes.ClaudeCode, Session: "s", Stored: modified, Data: data})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(result.Events) > 0
+	}
+	const remembered = 4096
+	for i := range remembered {
+		if !told(i) {
+			t.Fatalf("record %d is a duplicate", i)
+		}
+	}
+	for i := range remembered {
+		if told(i) {
+			t.Fatalf("record %d is told again", i)
+		}
+	}
+	for i := range 100 {
+		told(remembered + i)
+	}
+	if told(remembered - 1) {
+		t.Error("one of the last is told again")
+	}
+}
+
+// TestSessionSums: the sums are right for more messages than are remembered, as their
+// lines come: side by side.
+func TestSessionSums(t *testing.T) {
+	t.Parallel()
+	s := suites[0]
+	var data bytes.Buffer
+	for i := range 3000 {
+		for line := range 3 {
+			fmt.Fprintf(&data, `{"type":"assistant","uuid":"u%d-%d","sessionId":"s","message":{"id":"m%d","role":"assistant","model":"x","content":[{"type":"thinking","thinking":"x"}],"usage":{"input_tokens":10,"output_tokens":%d,"cache_read_input_tokens":7}}}`+"\n", i, line, i, 5*line)
+		}
+	}
+	if err := lawSums(s, normalizers.Normalize, frame(fileNamed(s.source, "f.jsonl"), data.Bytes())); err != nil {
+		t.Error(err)
+	}
+}

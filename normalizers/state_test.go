@@ -1,0 +1,200 @@
+package normalizers_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"tributary/envelopes"
+	"tributary/normalizers"
+)
+
+// TestResend: a file that is sent again, however late, changes nothing: the session
+// knows how far it has read each file (architecture.md section 13).
+func TestResend(t *testing.T) {
+	t.Parallel()
+	for _, s := range suites {
+		t.Run("source="+string(s.source), func(t *testing.T) {
+			t.Parallel()
+			for _, g := range goldens(t, s.source) {
+				t.Run(g.name, func(t *testing.T) {
+					t.Parallel()
+					records := frame(g.file(s.source), g.raw)
+					sessions := make(map[string]*normalizers.Session)
+					var first []step
+					for _, r := range records {
+						first = append(first, foldOne(normalizers.Normalize, sessions, r))
+					}
+					for key, state := range sessions {
+						decoded, err := normalizers.DecodeSession(state.Encode())
+						if err != nil {
+							t.Fatal(err)
+						}
+						sessions[key] = decoded
+					}
+					for i, r := range records {
+						if r.Record.Origin.End {
+							continue
+						}
+						before := sessions[r.Record.Session].Encode()
+						st := foldOne(normalizers.Normalize, sessions, r)
+						if len(st.result.Events) > 0 || st.result.Gap || st.failed() && !first[i].failed() {
+							t.Errorf("line %d again: %s", r.Line, told(st, false))
+						}
+						if !bytes.Equal(before, sessions[r.Record.Session].Encode()) {
+							t.Errorf("line %d again changes the state", r.Line)
+						}
+					}
+				})
+			}
+		})
+	}
+}
+
+// TestGap: a record that follows one that was never stored says so, and only that one.
+func TestGap(t *testing.T) {
+	t.Parallel()
+	for _, s := range suites {
+		t.Run("source="+string(s.source), func(t *testing.T) {
+			t.Parallel()
+			for _, g := range goldens(t, s.source) {
+				t.Run(g.name, func(t *testing.T) {
+					t.Parallel()
+					records := frame(g.file(s.source), g.raw)
+					whole := fold(normalizers.Normalize, records)
+					for lost := range records {
+						if records[lost].Record.Origin.End || whole[lost].failed() {
+							continue
+						}
+						kept := append(append([]normalizers.Framed(nil), records[:lost]...), records[lost+1:]...)
+						expected := true // until the next record of the session that can be read
+						for i, st := range fold(normalizers.Normalize, kept) {
+							if i < lost || st.record.Session != records[lost].Record.Session || st.record.Origin.End || st.failed() {
+								if st.result.Gap {
+									t.Errorf("without line %d: a gap at line %d", records[lost].Line, st.line)
+								}
+								continue
+							}
+							if st.result.Gap != expected {
+								t.Errorf("without line %d: gap at line %d: %t", records[lost].Line, st.line, st.result.Gap)
+							}
+							expected = false
+						}
+					}
+				})
+			}
+		})
+	}
+}
+
+// TestLateFailure: a record that fails after it has begun to tell leaves nothing behind,
+// also where the session's memory is full.
+func TestLateFailure(t *testing.T) {
+	t.Parallel()
+	const remembered = 4096
+	thoughts := func(n int) []byte {
+		blocks := strings.TrimSuffix(strings.Repeat(`{"type":"thinking","thinking":"x"},`, n), ",")
+		return []byte(`{"type":"assistant","uuid":"late","cwd":"/late","permissionMode":"late","message":{"id":"late","model":"late","role":"assistant","usage":{"input_tokens":5,"output_tokens":5},"content":[` + blocks + `]}}`)
+	}
+	for _, before := range []int{0, 3, remembered - 1, remembered, remembered + 1000} {
+		t.Run(fmt.Sprintf("after %d events", before), func(t *testing.T) {
+			t.Parallel()
+			s := normalizers.NewSession(envelopes.ClaudeCode, "s")
+			normalize := func(data []byte) (normalizers.Result, error) {
+				return normalizers.Normalize(s, normalizers.Record{Source: envelopes.ClaudeCode, Session: "s", Stored: modified, Data: data})
+			}
+			for i := range before {
+				line := fmt.Appendf(nil, `{"type":"assistant","uuid":"u%d","message":{"id":"m%d","role":"assistant","content":"x","usage":{"input_tokens":1}}}`, i, i)
+				if _, err := normalize(line); err != nil {
+					t.Fatal(err)
+				}
+			}
+			state := s.Encode()
+			for range 2 {
+				if _, err := normalize(thoughts(normalizers.MaxEvents + 1)); !errors.Is(err, normalizers.ErrTooManyEvents) {
+					t.Fatalf("%v, want %v", err, normalizers.ErrTooManyEvents)
+				}
+				if !bytes.Equal(state, s.Encode()) {
+					t.Fatal("the state has changed")
+				}
+			}
+			result, err := normalize(thoughts(3))
+			if err != nil || len(result.Events) != 3 || result.Events[0].Event.Sequence != uint64(before+1) {
+				t.Fatalf("%v, %d events", err, len(result.Events))
+			}
+			// What was remembered before is remembered still, and in its order.
+			decoded, err := normalizers.DecodeSession(state)
+			if err != nil {
+				t.Fatal(err)
+			}
+			again, err := normalizers.Normalize(decoded, normalizers.Record{Source: envelopes.ClaudeCode, Session: "s", Stored: modified, Data: thoughts(3)})
+			if err != nil || told(step{result: result}, false) != told(step{result: again}, false) || !bytes.Equal(s.Encode(), decoded.Encode()) {
+				t.Error("it goes on otherwise than from the state before")
+			}
+		})
+	}
+}
+
+// TestMirrorWithin: the record of a prompt that the queue has told is its mirror within
+// the next 64 records; later it is another prompt (semantics.md section 9).
+func TestMirrorWithin(t *testing.T) {
+	t.Parallel()
+	const within = 64
+	for _, after := range []int{1, within, within + 1} {
+		s := normalizers.NewSession(envelopes.ClaudeCode, "s")
+		normalize := func(data string) normalizers.Result {
+			result, err := normalizers.Normalize(s, normalizers.Record{Source: envelopes.ClaudeCode, Session: "s", Stored: modified, Data: []byte(data)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return result
+		}
+		normalize(`{"type":"queue-operation","operation":"enqueue","content":"words"}`)
+		if len(normalize(`{"type":"queue-operation","operation":"remove"}`).Events) != 1 {
+			t.Fatal("the remove tells nothing")
+		}
+		for range after - 1 {
+			normalize(`{"type":"progress"}`)
+		}
+		result := normalize(`{"type":"user","uuid":"u","message":{"role":"user","content":" words\n"}}`)
+		if mirror := result.Skip == normalizers.SkipMirror; mirror != (after <= within) {
+			t.Errorf("%d records later: skip %q, %d events", after, result.Skip, len(result.Events))
+		}
+	}
+}
+
+// TestFallbackTime: a record without a time takes the last time of its session, else the
+// one that came with it, else the time it was stored (semantics.md section 2, law 1).
+func TestFallbackTime(t *testing.T) {
+	t.Parallel()
+	const mode, timed = `{"type":"mode","mode":"%d"}`, `{"type":"mode","mode":"%d","timestamp":"2026-03-01T09:00:00.5Z"}`
+	came := time.Date(2026, 2, 2, 2, 2, 2, 20_000_000, time.FixedZone("", 3600))
+	for name, c := range map[string]struct {
+		before string
+		came   time.Time
+		want   string
+	}{
+		"of its session":   {timed, came, "2026-03-01T09:00:00.5Z"},
+		"that came with":   {"", came, "2026-02-02T01:02:02.02Z"},
+		"when it was kept": {"", time.Time{}, "2026-01-02T03:04:05Z"},
+	} {
+		s := normalizers.NewSession(envelopes.ClaudeCode, "s")
+		var got string
+		for i, line := range []string{c.before, mode} {
+			if line == "" {
+				continue
+			}
+			result, err := normalizers.Normalize(s, normalizers.Record{Source: envelopes.ClaudeCode, Session: "s", Stored: modified, Origin: normalizers.Origin{Time: c.came}, Data: fmt.Appendf(nil, line, i)})
+			if err != nil || len(result.Events) != 1 {
+				t.Fatal(err)
+			}
+			got = result.Events[0].Event.TS
+		}
+		if got != c.want {
+			t.Errorf("%s: %s, want %s", name, got, c.want)
+		}
+	}
+}

@@ -1,0 +1,461 @@
+package normalizers_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"path"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// This file reads Claude Code's logs a second time, with nothing but encoding/json and
+// the design pages: what it finds is what the events are held to.
+
+// line is one readable or unreadable record as it stands in a file.
+type line struct {
+	number int
+	data   []byte
+	bad    bool
+}
+
+// readLines cuts a file of lines into records: two objects glued on one line are two.
+func readLines(data []byte) []line {
+	var out []line
+	for i, l := range bytes.Split(data, []byte("\n")) {
+		rest := bytes.TrimSpace(bytes.TrimPrefix(bytes.TrimSpace(l), []byte("\xef\xbb\xbf")))
+		for len(rest) > 0 {
+			dec := json.NewDecoder(bytes.NewReader(rest))
+			var v json.RawMessage
+			if err := dec.Decode(&v); err != nil {
+				out = append(out, line{number: i + 1, data: rest, bad: true})
+				break
+			}
+			out = append(out, line{number: i + 1, data: v})
+			rest = bytes.TrimSpace(rest[dec.InputOffset():])
+		}
+	}
+	return out
+}
+
+// account is what a file tells, by the raw bytes.
+type account struct {
+	sessions []string      // of each record
+	threads  []rawThread   // of each record
+	talk     []utterance   // who said what, in order
+	calls    []toolUse     // tool_use blocks, in order, each id once
+	results  []toolOutcome // tool_result blocks, in order, each id once
+	naive    map[string]figures
+	// trimmed: the file's values are replaced by one placeholder, so that ids collide
+	// by the dozen; only the laws hold.
+	trimmed bool
+}
+
+type rawThread struct {
+	agent    string
+	internal bool
+}
+
+// utterance is something said, once.
+type utterance struct {
+	session string
+	who     string // human, agent, assistant
+	text    string // without white space at its ends
+	line    int
+}
+
+func (u utterance) String() string {
+	return fmt.Sprintf("line %d: %s: %q", u.line, u.who, clip(u.text))
+}
+
+type toolUse struct {
+	session, id, name string
+	line              int
+}
+
+type toolOutcome struct {
+	session, id string
+	form        string // "Exit code " with what stands before it; empty when no code is stated
+	code        *int64
+	line        int
+}
+
+// member reads a field of a JSON object, the zero value where it is of another type.
+func member[T any](v any, names ...string) T {
+	for _, n := range names {
+		m, _ := v.(map[string]any)
+		v = m[n]
+	}
+	out, _ := v.(T)
+	return out
+}
+
+// claudeText joins the text blocks of a content.
+func claudeText(content any) string {
+	switch c := content.(type) {
+	case string:
+		return c
+	case []any:
+		var parts []string
+		for _, b := range c {
+			if member[string](b, "type") == "text" {
+				if s, ok := b.(map[string]any)["text"].(string); ok {
+					parts = append(parts, s)
+				}
+			}
+		}
+		return strings.Join(parts, "\n")
+	}
+	return ""
+}
+
+var (
+	claudeInserted = regexp.MustCompile(`(?s)<(system-reminder|ide_[a-z_]+)>.*?</(?:system-reminder|ide_[a-z_]+)>`)
+	claudeExitCode = regexp.MustCompile(`^(?:(Error: )?Exit code )(\d+)`)
+	claudeName     = regexp.MustCompile(`(?s)<command-name>(.*?)</command-name>`)
+	claudeArgs     = regexp.MustCompile(`(?s)<command-args>(.*?)</command-args>`)
+)
+
+// machineText are the beginnings of texts that no human typed as a prompt.
+var machineText = []string{
+	"<task-notification>", "<agent-notification>", "<local-command-stdout>", "<local-command-stderr>", "<local-command-caveat>",
+	"<bash-input>", "<bash-stdout>", "<bash-stderr>", "<teammate-message", "[Request interrupted", "Caveat: The messages below",
+	"This session is being continued from a previous conversation",
+}
+
+// claudePrompt is what a text says if a human typed it: its cut form and true.
+func claudePrompt(text string) (string, bool) {
+	text = strings.TrimSpace(text)
+	for _, p := range machineText {
+		if strings.HasPrefix(text, p) {
+			return "", false
+		}
+	}
+	if strings.HasPrefix(text, "<command-name>") || strings.HasPrefix(text, "<command-message>") {
+		m := claudeName.FindStringSubmatch(text)
+		if m == nil {
+			return text, true
+		}
+		name := "/" + strings.TrimPrefix(strings.TrimSpace(m[1]), "/")
+		if a := claudeArgs.FindStringSubmatch(text); a != nil {
+			name = strings.TrimSpace(name + " " + strings.TrimSpace(a[1]))
+		}
+		return name, true
+	}
+	cut := strings.TrimSpace(claudeInserted.ReplaceAllString(text, ""))
+	return cut, cut != ""
+}
+
+// interpretClaude reads a file as the design pages say.
+func interpretClaude(name string, lines []line) account {
+	a := account{naive: make(map[string]figures)}
+	stem := strings.TrimSuffix(path.Base(name), path.Ext(name))
+	parsed := make([]any, len(lines))
+	own := make([]string, len(lines))
+	for i, l := range lines {
+		if !l.bad {
+			dec := json.NewDecoder(bytes.NewReader(l.data))
+			dec.UseNumber()
+			_ = dec.Decode(&parsed[i]) // it was read once already
+			own[i] = member[string](parsed[i], "sessionId")
+			if id := member[string](parsed[i], "session_id"); id != "" {
+				own[i] = id
+			}
+		}
+		a.trimmed = a.trimmed || member[string](parsed[i], "uuid") == "[trimmed for fixture]"
+	}
+	// Section 4: its own id, the last one seen, the first that follows, the stem.
+	last := ""
+	for i := range lines {
+		switch {
+		case own[i] != "":
+			last = own[i]
+		case last == "":
+			if j := slices.IndexFunc(own[i:], func(s string) bool { return s != "" }); j >= 0 {
+				last = own[i+j]
+			} else {
+				last = stem
+			}
+		}
+		a.sessions = append(a.sessions, last)
+	}
+	readers := make(map[string]*claudeReader)
+	for i, l := range lines {
+		session := a.sessions[i]
+		r := readers[session]
+		if r == nil {
+			r = &claudeReader{out: &a, session: session, seen: make(map[string]bool)}
+			readers[session] = r
+		}
+		if l.bad {
+			a.threads = append(a.threads, rawThread{})
+			continue
+		}
+		r.read(l.number, parsed[i])
+	}
+	return a
+}
+
+// claudeReader follows one session of a file.
+type claudeReader struct {
+	out     *account
+	session string
+	seen    map[string]bool // what was told, by id and content
+	queue   []*queued
+	records int
+	emitted []*queued // taken from the queue and told there: a later record is the mirror
+}
+
+type queued struct {
+	text  string
+	human bool
+	told  bool
+	at    int // record at which it was told from the queue
+}
+
+func (r *claudeReader) read(number int, v any) {
+	r.records++
+	agent := member[string](v, "agentId")
+	internal := member[bool](v, "isSidechain") || agent != ""
+	r.out.threads = append(r.out.threads, rawThread{agent, internal})
+	kind := member[string](v, "type")
+	if kind == "message" || kind == "tool_result" { // of old test logs: told by the role
+		kind = member[string](v, "message", "role")
+	}
+	switch kind {
+	case "user":
+		r.user(number, v, internal)
+	case "assistant":
+		r.assistant(number, v)
+	case "attachment":
+		if member[string](v, "attachment", "type") == "queued_command" && member[string](v, "attachment", "commandMode") != "task-notification" {
+			kind := member[string](v, "attachment", "origin", "kind")
+			text, human := claudePrompt(claudeText(member[any](v, "attachment", "prompt")))
+			if human && (kind == "" || kind == "human") && !member[bool](v, "attachment", "isMeta") {
+				r.human(number, member[string](v, "uuid"), text)
+			}
+		}
+	case "system":
+		if member[string](v, "subtype") == "local_command" && !member[bool](v, "isMeta") {
+			if text, human := claudePrompt(claudeText(member[any](v, "content"))); human {
+				r.human(number, member[string](v, "uuid"), text)
+			}
+		}
+	case "queue-operation":
+		r.operation(number, v)
+	}
+}
+
+// say tells something, unless the same was told under the same id.
+func (r *claudeReader) say(number int, who, id, text string) {
+	key := who + "\x00" + id + "\x00" + text
+	if id != "" && r.seen[key] {
+		return
+	}
+	r.seen[key] = true
+	r.out.talk = append(r.out.talk, utterance{r.session, who, text, number})
+}
+
+// human tells a prompt, unless the queue told it within the last 64 records.
+func (r *claudeReader) human(number int, id, text string) {
+	r.emitted = slices.DeleteFunc(r.emitted, func(q *queued) bool { return r.records-q.at > 64 })
+	if i := slices.IndexFunc(r.emitted, func(q *queued) bool { return q.text == text }); i >= 0 {
+		r.emitted = slices.Delete(r.emitted, i, i+1)
+		return
+	}
+	if i := slices.IndexFunc(r.queue, func(q *queued) bool { return q.text == text && !q.told }); i >= 0 {
+		r.queue[i].told = true
+	}
+	r.say(number, "human", id, text)
+}
+
+func (r *claudeReader) operation(number int, v any) {
+	content := claudeText(member[any](v, "content"))
+	text, human := claudePrompt(content)
+	op := member[string](v, "operation")
+	switch op {
+	case "enqueue":
+		if content != "" {
+			r.queue = append(r.queue, &queued{text: text, human: human})
+		}
+	case "popAll":
+		r.queue = slices.DeleteFunc(r.queue, func(q *queued) bool { return q.human })
+	case "remove", "dequeue":
+		find := func(match func(*queued) bool) int { return slices.IndexFunc(r.queue, match) }
+		i := -1
+		if content != "" {
+			i = find(func(q *queued) bool { return q.text == text && q.human == human })
+		}
+		if i < 0 {
+			i = find(func(q *queued) bool { return q.told })
+		}
+		if i < 0 {
+			i = find(func(q *queued) bool { return q.human })
+		}
+		if i < 0 {
+			i = find(func(*queued) bool { return true })
+		}
+		if i < 0 {
+			return
+		}
+		q := r.queue[i]
+		r.queue = slices.Delete(r.queue, i, i+1)
+		if op == "remove" && q.human && !q.told {
+			q.at = r.records
+			r.emitted = append(r.emitted, q)
+			r.say(number, "human", "", q.text)
+		}
+	}
+}
+
+// user is a record of type user: the order of vendor-formats.md 3.3.
+func (r *claudeReader) user(number int, v any, internal bool) {
+	content := member[any](v, "message", "content")
+	uuid := member[string](v, "uuid")
+	text := claudeText(content)
+	blocks, _ := content.([]any)
+	result := false
+	image := false
+	for _, b := range blocks {
+		switch member[string](b, "type") {
+		case "tool_result":
+			result = true
+			r.result(number, v, b)
+		case "image":
+			image = true
+		}
+	}
+	if outcome := member[any](v, "toolUseResult"); !result && outcome != nil && text == "" {
+		r.result(number, v, nil) // spec section 5.1.4: a result without its block
+		return
+	}
+	if !result {
+		if member[bool](v, "isCompactSummary") || member[bool](v, "isMeta") {
+			return
+		}
+		if member[string](v, "origin", "kind") == "task-notification" {
+			return
+		}
+	}
+	prompt, human := claudePrompt(text)
+	if !human && (!image || result || strings.TrimSpace(text) != "") {
+		return
+	}
+	if internal {
+		r.say(number, "agent", uuid, prompt)
+		return
+	}
+	r.human(number, uuid, prompt)
+}
+
+func (r *claudeReader) result(number int, v, block any) {
+	id := member[string](block, "tool_use_id")
+	if id == "" {
+		id = member[string](v, "sourceToolUseID")
+	}
+	key := "result\x00" + id
+	if id == "" && block == nil {
+		key += member[string](v, "uuid")
+	}
+	if r.seen[key] && (id != "" || block == nil) {
+		return
+	}
+	r.seen[key] = true
+	o := toolOutcome{session: r.session, id: id, line: number}
+	text := claudeText(member[any](block, "content"))
+	if m := claudeExitCode.FindStringSubmatch(text); m != nil && member[bool](block, "is_error") {
+		o.form = m[1] + "Exit code"
+		n, _ := strconv.ParseInt(m[2], 10, 64)
+		o.code = &n
+	}
+	// The tools that fetch the outcome of a background command state its code in a field.
+	for _, names := range [][]string{{"toolUseResult", "exitCode"}, {"toolUseResult", "task", "exitCode"}} {
+		if n, err := member[json.Number](v, names...).Int64(); err == nil && o.code == nil {
+			o.form, o.code = strings.Join(names, "."), &n
+		}
+	}
+	r.out.results = append(r.out.results, o)
+}
+
+func (r *claudeReader) assistant(number int, v any) {
+	sum := r.out.naive[r.session]
+	sum.add(claudeUsage(v))
+	r.out.naive[r.session] = sum
+	content := member[any](v, "message", "content")
+	if text := claudeText(content); strings.TrimSpace(text) != "" && !member[bool](v, "isApiErrorMessage") {
+		r.say(number, "assistant", member[string](v, "uuid"), strings.TrimSpace(text))
+	}
+	blocks, _ := content.([]any)
+	for _, b := range blocks {
+		switch member[string](b, "type") {
+		case "tool_use", "server_tool_use":
+			id := member[string](b, "id")
+			if key := "call\x00" + id; id == "" || !r.seen[key] {
+				r.seen[key] = true
+				r.out.calls = append(r.out.calls, toolUse{r.session, id, member[string](b, "name"), number})
+			}
+		case "tool_result", "web_search_tool_result":
+			r.result(number, v, b)
+		}
+	}
+}
+
+// claudeUsage are the figures of one assistant record, as they stand.
+func claudeUsage(v any) figures {
+	number := func(names ...string) int64 {
+		n, _ := member[json.Number](v, append([]string{"message", "usage"}, names...)...).Int64()
+		return n
+	}
+	f := figures{
+		Input: number("input_tokens"), Output: number("output_tokens"), Cached: number("cache_read_input_tokens"),
+		Thinking:   number("output_tokens_details", "thinking_tokens"),
+		CacheWrite: number("cache_creation_input_tokens"),
+	}
+	f.UsageInput, f.CacheRead, f.UsageReasoning = f.Input, f.Cached, f.Thinking
+	f.UsageOutput = f.Output - f.Thinking
+	f.Total = f.Input + f.CacheWrite + f.CacheRead + f.Output
+	return f
+}
+
+// claudeLedger holds, for every session, the highest figures of each message.id in one
+// thread (semantics.md section 3).
+type claudeLedger map[string]map[string]figures
+
+func (l claudeLedger) add(session string, record []byte) {
+	var v any
+	dec := json.NewDecoder(bytes.NewReader(record))
+	dec.UseNumber()
+	if dec.Decode(&v) != nil || member[string](v, "type") != "assistant" && member[string](v, "message", "role") != "assistant" {
+		return
+	}
+	thread := "main"
+	if id := member[string](v, "agentId"); id != "" {
+		thread = "agent " + id
+	} else if member[bool](v, "isSidechain") {
+		thread = "sidechain"
+	}
+	if l[session] == nil {
+		l[session] = make(map[string]figures)
+	}
+	key := thread + "\x00" + member[string](v, "message", "id")
+	was, now := l[session][key], claudeUsage(v)
+	was.Input = max(was.Input, now.Input)
+	was.Output = max(was.Output, now.Output)
+	was.Cached = max(was.Cached, now.Cached)
+	was.Thinking = max(was.Thinking, now.Thinking)
+	was.CacheWrite = max(was.CacheWrite, now.CacheWrite)
+	l[session][key] = was
+}
+
+func (l claudeLedger) sums(session string) figures {
+	var sum figures
+	for _, f := range l[session] {
+		f.UsageInput, f.CacheRead, f.UsageReasoning = f.Input, f.Cached, f.Thinking
+		f.UsageOutput = f.Output - f.Thinking
+		f.Total = f.Input + f.CacheWrite + f.CacheRead + f.Output
+		sum.add(f)
+	}
+	return sum
+}
