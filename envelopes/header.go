@@ -17,6 +17,9 @@ const (
 	HeaderFile = "Tributary-File"
 	// HeaderPosition is where in the file it stands, see [FormatPosition].
 	HeaderPosition = "Tributary-Position"
+	// HeaderDigest is the SHA-256 of the body in hex, where the file is one document that
+	// is rewritten in place: at the same position only another digest is another record.
+	HeaderDigest = "Tributary-Digest"
 	// HeaderTime is the time of the record if neither it nor its session has one, see
 	// [FormatTime].
 	HeaderTime = "Tributary-Time"

@@ -1,0 +1,93 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"tributary/envelopes"
+)
+
+// CatchUp waits until the generation of t has done every record that the raw stream
+// holds now. It looks at the checkpoints alone, so any worker anywhere may do the work;
+// a broker that is away for a while is waited for.
+func CatchUp(ctx context.Context, js jetstream.JetStream, t Topology) error {
+	poll := time.NewTicker(20 * time.Millisecond)
+	defer poll.Stop()
+	var goal map[string]uint64 // raw sequence by subject of the checkpoint
+	for {
+		var err error
+		if goal == nil {
+			goal, err = lastRecords(ctx, js, t)
+		}
+		if err == nil {
+			err = reached(ctx, js, t, goal)
+		}
+		if err == nil {
+			return nil
+		}
+		if !errors.Is(err, errBehind) && !errors.Is(err, nats.ErrTimeout) && !errors.Is(err, nats.ErrNoResponders) &&
+			!errors.Is(err, context.DeadlineExceeded) {
+			return fmt.Errorf("catch up: %w", err)
+		}
+		select {
+		case <-poll.C:
+		case <-ctx.Done():
+			return fmt.Errorf("catch up: %w: %w", context.Cause(ctx), err)
+		}
+	}
+}
+
+// lastRecords finds the last record of each partition.
+func lastRecords(ctx context.Context, js jetstream.JetStream, t Topology) (map[string]uint64, error) {
+	goal := make(map[string]uint64)
+	for p := range t.Partitions {
+		for _, filter := range envelopes.RawFilters(p) {
+			m, err := leaderGet(ctx, js, RawStream, getRequest{LastBySubject: filter})
+			if errors.Is(err, jetstream.ErrMsgNotFound) {
+				continue
+			}
+			if err != nil {
+				return nil, err
+			}
+			subject := envelopes.CheckpointSubject(t.Generation, p)
+			goal[subject] = max(goal[subject], m.Sequence)
+		}
+	}
+	return goal, nil
+}
+
+var errBehind = errors.New("not all records are done")
+
+// reached compares the checkpoints with the goal.
+func reached(ctx context.Context, js jetstream.JetStream, t Topology, goal map[string]uint64) error {
+	if len(goal) == 0 {
+		return nil
+	}
+	subjects := make([]string, 0, len(goal))
+	for s := range goal {
+		subjects = append(subjects, s)
+	}
+	stored, err := lastMessages(ctx, js, EventsStream(t.Generation), subjects)
+	if err != nil {
+		return err
+	}
+	for s, sequence := range goal {
+		m, ok := stored[s]
+		if !ok {
+			return fmt.Errorf("%w at %s", ErrNoCheckpoint, s)
+		}
+		c, err := decodeCheckpoint(m.Data, s)
+		if err != nil {
+			return err
+		}
+		if c.Raw < sequence {
+			return fmt.Errorf("%w: %s is at %d of %d", errBehind, s, c.Raw, sequence)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,133 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"tributary/envelopes"
+	"tributary/normalizers"
+)
+
+// Checkpoint says how far a partition of a generation has come. The newest one in the
+// events stream is the only truth about it: everything else, in memory or on the
+// server, is a hint. Whoever stores the next must name the stream sequence of the last,
+// so of two workers that both believe to own a partition one can store nothing.
+type Checkpoint struct {
+	Raw     uint64    `json:"raw"`               // the last raw sequence that is done; 0 at the beginning
+	RawTime time.Time `json:"raw_time,omitzero"` // when the broker stored that record
+
+	// Out is set while the work on records after Raw is stored only in part, because it
+	// is more than one commit can hold: every message of the records before Out is in
+	// the stream, and so are the first Part messages of record Out.
+	Out  uint64 `json:"out,omitzero"`
+	Part int    `json:"part,omitzero"`
+
+	Owner    string `json:"owner,omitzero"`    // who wrote it
+	Epoch    uint64 `json:"epoch,omitzero"`    // how often the partition was claimed
+	Tries    int    `json:"tries,omitzero"`    // attempts on record Raw+1 without progress
+	Revision int    `json:"revision,omitzero"` // of the normalizers
+}
+
+// message is c as it is published, expecting last as the sequence of the checkpoint
+// before it.
+func (c Checkpoint) message(generation string, partition int, last uint64) (*nats.Msg, error) {
+	data, err := json.Marshal(c)
+	if err != nil {
+		return nil, fmt.Errorf("encode checkpoint: %w", err)
+	}
+	return &nats.Msg{
+		Subject: envelopes.CheckpointSubject(generation, partition),
+		Header: nats.Header{
+			jetstream.ExpectedLastSubjSeqHeader: {strconv.FormatUint(last, 10)},
+			jetstream.MsgRollup:                 {jetstream.MsgRollupSubject},
+		},
+		Data: data,
+	}, nil
+}
+
+// firstCheckpoint writes the checkpoint that a partition begins with, unless there is one.
+func firstCheckpoint(ctx context.Context, js jetstream.JetStream, generation string, partition int) error {
+	m, err := Checkpoint{Revision: normalizers.Revision}.message(generation, partition, 0)
+	if err != nil {
+		return err
+	}
+	if _, err := js.PublishMsg(ctx, m); err != nil && !fenced(err) {
+		return fmt.Errorf("write first checkpoint of partition %d: %w", partition, err)
+	}
+	return nil
+}
+
+// readCheckpoint reads the checkpoint of a partition and its sequence from the leader
+// of the stream. A direct get could be answered by a replica that is behind.
+func readCheckpoint(ctx context.Context, js jetstream.JetStream, generation string, partition int) (Checkpoint, uint64, error) {
+	stored, err := leaderGet(ctx, js, EventsStream(generation), getRequest{
+		LastBySubject: envelopes.CheckpointSubject(generation, partition),
+	})
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return Checkpoint{}, 0, fmt.Errorf("%w: partition %d of generation %s: restore the stream, or replay into a new generation",
+			ErrNoCheckpoint, partition, generation)
+	}
+	if err != nil {
+		return Checkpoint{}, 0, fmt.Errorf("read checkpoint of partition %d: %w", partition, err)
+	}
+	c, err := decodeCheckpoint(stored.Data, stored.Subject)
+	return c, stored.Sequence, err
+}
+
+func decodeCheckpoint(data []byte, subject string) (Checkpoint, error) {
+	var c Checkpoint
+	if err := json.Unmarshal(data, &c); err != nil {
+		return Checkpoint{}, fmt.Errorf("%w: checkpoint at %s", ErrState, subject)
+	}
+	return c, nil
+}
+
+// store publishes c alone and returns its sequence. It fails when last is not the
+// sequence of the newest checkpoint; see [fenced].
+func (c Checkpoint) store(ctx context.Context, js jetstream.JetStream, generation string, partition int, last uint64) (uint64, error) {
+	m, err := c.message(generation, partition, last)
+	if err != nil {
+		return 0, err
+	}
+	ack, err := js.PublishMsg(ctx, m)
+	if err != nil {
+		return 0, fmt.Errorf("write checkpoint of partition %d: %w", partition, err)
+	}
+	return ack.Sequence, nil
+}
+
+// checkRaw guards against a raw stream that lost its tail: a broker that does not sync
+// can, when the power fails. The stream would use the lost sequences again, and the
+// records that get them would be skipped. A record that was deleted since, or is older
+// than the first kept, cannot be compared and passes.
+func (c Checkpoint) checkRaw(ctx context.Context, js jetstream.JetStream, partition int) error {
+	if c.Raw == 0 {
+		return nil
+	}
+	s, err := js.Stream(ctx, RawStream)
+	if err != nil {
+		return fmt.Errorf("check raw stream: %w", err)
+	}
+	const cure = "replay into a new generation"
+	if last := s.CachedInfo().State.LastSeq; last < c.Raw {
+		return fmt.Errorf("%w: partition %d was read up to %d, the stream ends at %d: %s", ErrRawLost, partition, c.Raw, last, cure)
+	}
+	stored, err := leaderGet(ctx, js, RawStream, getRequest{Sequence: c.Raw})
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("check raw stream: %w", err)
+	}
+	if !stored.Time.Equal(c.RawTime) {
+		return fmt.Errorf("%w: record %d, the last that partition %d read, is now another one: %s", ErrRawLost, c.Raw, partition, cure)
+	}
+	return nil
+}

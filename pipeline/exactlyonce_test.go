@@ -1,0 +1,463 @@
+package pipeline_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"tributary/envelopes"
+	"tributary/normalizers"
+	"tributary/pipeline"
+	"tributary/pipeline/pipelinetest"
+)
+
+func TestCleanRun(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []envelopes.Mode{envelopes.Binary, envelopes.Structured} {
+		t.Run(string(mode), func(t *testing.T) {
+			t.Parallel()
+			top := topology(4)
+			js := pipelinetest.NewServer(t).Provision(top)
+			pipelinetest.Publish(t, js, pipelinetest.Workload(1, 20, 1000)...)
+			s := start(t, js, pipeline.Config{Topology: top, Mode: mode})
+			r := pipelinetest.Expectation{Topology: top}.RequireExact(t, js)
+			s.stop(t)
+			for p := range top.Partitions {
+				if c, _, err := pipeline.ReadCheckpoint(t.Context(), js, top.Generation, p); err != nil || c.Epoch != 1 {
+					t.Errorf("partition %d was claimed %d times, %v", p, c.Epoch, err)
+				}
+			}
+			if r.Events < 1000 || r.DeadLetters == 0 || r.Sessions != 20 {
+				t.Errorf("the workload is too thin: %+v", r)
+			}
+		})
+	}
+}
+
+// What a worker has in memory or on its way when it dies is done again by the next.
+func TestStageDiesAgainAndAgain(t *testing.T) {
+	t.Parallel()
+	top := topology(4)
+	js := pipelinetest.NewServer(t).Provision(top)
+	pipelinetest.Publish(t, js, pipelinetest.Workload(2, 30, 1500)...)
+	random := rand.New(rand.NewPCG(2, 0))
+	for range 20 {
+		var calls atomic.Int64
+		last := 1 + random.Int64N(70) // fewer than are left
+		s := startCrashing(t, js, pipeline.Config{Topology: top}, func(normalizers.Record) bool { return calls.Add(1) == last })
+		if err := s.wait(t); !errors.Is(err, context.Canceled) {
+			t.Fatal(err)
+		}
+	}
+	s := start(t, js, pipeline.Config{Topology: top})
+	pipelinetest.Expectation{Topology: top}.RequireExact(t, js)
+	s.stop(t)
+}
+
+func TestServerRestartsInTheMiddle(t *testing.T) {
+	t.Parallel()
+	top := topology(4)
+	server := pipelinetest.NewServer(t)
+	js := server.Provision(top)
+	pipelinetest.Publish(t, js, pipelinetest.Workload(3, 30, 1500)...)
+	restart := make(chan struct{}, 1)
+	var calls atomic.Int64
+	s := startCrashing(t, js, pipeline.Config{Topology: top}, func(normalizers.Record) bool {
+		if calls.Add(1)%400 == 0 {
+			select {
+			case restart <- struct{}{}:
+			default:
+			}
+		}
+		return false
+	})
+	for range 3 {
+		select {
+		case <-restart:
+			server.Restart()
+		case <-deadline(t).Done():
+			t.Fatal("the stage does not go on")
+		}
+	}
+	pipelinetest.Expectation{Topology: top}.RequireExact(t, js)
+	s.stop(t)
+}
+
+// A second stage on the same streams is a mistake that must not show in them.
+func TestTwoStagesAtOnce(t *testing.T) {
+	t.Parallel()
+	top := topology(4)
+	server := pipelinetest.NewServer(t)
+	js := server.Provision(top)
+	records := pipelinetest.Workload(4, 30, 3000)
+	pipelinetest.Publish(t, js, records[:1000]...)
+	a := start(t, js, pipeline.Config{Topology: top, Worker: "a"})
+	b := start(t, server.JetStream(), pipeline.Config{Topology: top, Worker: "b"})
+	for len(records) > 1000 {
+		records = records[100:]
+		pipelinetest.Publish(t, js, records[:min(100, len(records))]...)
+	}
+	pipelinetest.Expectation{Topology: top}.RequireExact(t, js)
+	a.stop(t)
+	b.stop(t)
+}
+
+// The acknowledgement of a commit, its last message, or its place in time gets lost.
+func TestCommitsAreCut(t *testing.T) {
+	t.Parallel()
+	for name, cut := range map[string]pipelinetest.Cut{
+		"before the commit": pipelinetest.BeforeCommit, "before the acknowledgement": pipelinetest.BeforeAck,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			top := topology(4)
+			server := pipelinetest.NewServer(t)
+			js := server.Provision(top)
+			proxy := pipelinetest.NewProxy(t, server)
+			proxy.Arm(cut, cut, cut, cut, cut)
+			pipelinetest.Publish(t, js, pipelinetest.Workload(5, 30, 2000)...)
+			s := start(t, pipelinetest.Connect(t, proxy.URL()), pipeline.Config{Topology: top})
+			pipelinetest.Expectation{Topology: top}.RequireExact(t, js)
+			s.stop(t)
+			if len(proxy.Done) == 0 {
+				t.Error("nothing was cut")
+			}
+		})
+	}
+}
+
+// A commit that is on its way while its partitions are claimed anew must lose to the
+// claim, however late it arrives.
+func TestLateCommitLoses(t *testing.T) {
+	t.Parallel()
+	top := topology(2)
+	server := pipelinetest.NewServer(t)
+	js := server.Provision(top)
+	proxy := pipelinetest.NewProxy(t, server)
+	proxy.Arm(pipelinetest.HoldCommit)
+	pipelinetest.Publish(t, js, pipelinetest.Workload(6, 10, 300)...)
+	s := start(t, pipelinetest.Connect(t, proxy.URL()), pipeline.Config{Topology: top})
+	x := pipelinetest.Expectation{Topology: top}
+	for _, what := range []string{"held", "released"} {
+		select {
+		case <-proxy.Done:
+		case <-deadline(t).Done():
+			t.Fatalf("the commit was not %s", what)
+		}
+		if what == "held" {
+			x.RequireExact(t, js) // by the commits that came after it
+			proxy.Release()
+		}
+	}
+	x.RequireExact(t, js)
+	s.stop(t)
+}
+
+// manyBlocks is a record that yields n events.
+func manyBlocks(session string, n int) normalizers.Record {
+	blocks := make([]string, n)
+	for i := range blocks {
+		blocks[i] = fmt.Sprintf(`{"type":"tool_use","id":"call_%s_%d","name":"Bash","input":{"command":"true"}}`, session, i)
+	}
+	return normalizers.Record{Source: envelopes.ClaudeCode, Session: session, Data: fmt.Appendf(nil,
+		`{"type":"assistant","uuid":"many-%s","sessionId":%q,"timestamp":"2026-03-01T09:00:00Z","message":{"id":"m","role":"assistant","content":[%s]}}`,
+		session, session, strings.Join(blocks, ","))}
+}
+
+// Work that is more than one commit holds goes out in several, which may be cut apart.
+func TestRecordOfManyCommits(t *testing.T) {
+	t.Parallel()
+	const events = 2500
+	for _, cuts := range [][]pipelinetest.Cut{
+		nil,
+		{pipelinetest.BeforeAck},
+		{pipelinetest.BeforeCommit, pipelinetest.BeforeAck, pipelinetest.BeforeCommit, pipelinetest.BeforeAck},
+	} {
+		t.Run(fmt.Sprintf("cuts=%d", len(cuts)), func(t *testing.T) {
+			t.Parallel()
+			top := topology(1)
+			server := pipelinetest.NewServer(t)
+			js := server.Provision(top)
+			proxy := pipelinetest.NewProxy(t, server)
+			proxy.Arm(cuts...)
+			records := pipelinetest.Workload(7, 5, 100)
+			records = append(records[:50:50], append([]normalizers.Record{manyBlocks("many", events), manyBlocks("more", events)}, records[50:]...)...)
+			pipelinetest.Publish(t, js, records...)
+			s := start(t, pipelinetest.Connect(t, proxy.URL()), pipeline.Config{Topology: top})
+			r := pipelinetest.Expectation{Topology: top}.RequireExact(t, js)
+			s.stop(t)
+			if r.Events < 2*events {
+				t.Errorf("%d events, want more than %d", r.Events, 2*events)
+			}
+			if len(proxy.Done) != len(cuts) {
+				t.Errorf("%d cuts were made, want %d", len(proxy.Done), len(cuts))
+			}
+		})
+	}
+}
+
+// The part of a record that is stored is not stored again by another process.
+func TestRecordOfManyCommitsInManyLives(t *testing.T) {
+	t.Parallel()
+	top := topology(1)
+	server := pipelinetest.NewServer(t)
+	js := server.Provision(top)
+	pipelinetest.Publish(t, js, pipelinetest.Workload(8, 5, 50)...)
+	pipelinetest.Publish(t, js, manyBlocks("many", 2500))
+	pipelinetest.Publish(t, js, pipelinetest.Workload(9, 5, 50)...)
+	for range 2 {
+		proxy := pipelinetest.NewProxy(t, server)
+		proxy.Arm(pipelinetest.BeforeAck)
+		s := start(t, pipelinetest.Connect(t, proxy.URL()), pipeline.Config{Topology: top})
+		select {
+		case <-proxy.Done:
+		case <-deadline(t).Done():
+			t.Fatal("no commit was cut")
+		}
+		s.kill()
+	}
+	c, _, err := pipeline.ReadCheckpoint(t.Context(), js, top.Generation, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Out == 0 || c.Part == 0 {
+		t.Errorf("no record is stored in part: %+v", c)
+	}
+	s := start(t, js, pipeline.Config{Topology: top})
+	pipelinetest.Expectation{Topology: top}.RequireExact(t, js)
+	s.stop(t)
+}
+
+// A record that ends the process is given up in the end; all others are done.
+func TestPoison(t *testing.T) {
+	t.Parallel()
+	top := topology(2)
+	js := pipelinetest.NewServer(t).Provision(top)
+	records := pipelinetest.Workload(10, 10, 400)
+	const at = 200
+	records[at].Data = []byte(`{"type":"user","uuid":"poison","message":{"role":"user","content":"poison"}}`)
+	pipelinetest.Publish(t, js, records...)
+	deadly := func(r normalizers.Record) bool { return bytes.Contains(r.Data, []byte("poison")) }
+	lives := 0
+	for ; ; lives++ {
+		s := startCrashing(t, js, pipeline.Config{Topology: top}, deadly)
+		done := make(chan error, 1)
+		ctx, cancel := context.WithCancel(deadline(t))
+		go func() { done <- pipeline.CatchUp(ctx, js, top) }()
+		var err error
+		select {
+		case err = <-done:
+		case err = <-s.result:
+			s.result <- err
+			cancel()
+			<-done
+		}
+		cancel()
+		if err == nil {
+			s.stop(t)
+			break
+		}
+		if !errors.Is(err, context.Canceled) {
+			t.Fatal(err)
+		}
+		if lives > 20 {
+			t.Fatal("the record is tried again and again")
+		}
+	}
+	if lives < pipeline.MaxAlone {
+		t.Errorf("given up after %d lives, before it was tried alone", lives)
+	}
+	t.Logf("given up after %d lives", lives)
+	r := pipelinetest.Expectation{Topology: top, Crashed: []uint64{at + 1}}.RequireExact(t, js)
+	if r.DeadLetters == 0 {
+		t.Error("no dead letter")
+	}
+}
+
+// Restarts with nothing to do are no attempts on what comes later, and the death of a
+// process is not held against the records of other partitions.
+func TestManyRestartsGiveNothingUp(t *testing.T) {
+	t.Parallel()
+	top := topology(4)
+	js := pipelinetest.NewServer(t).Provision(top)
+	for range pipeline.MaxAlone + 3 {
+		s := start(t, js, pipeline.Config{Topology: top})
+		ready(t, s)
+		s.kill()
+	}
+	pipelinetest.Publish(t, js, pipelinetest.Workload(11, 40, 200)...)
+	s := start(t, js, pipeline.Config{Topology: top})
+	pipelinetest.Expectation{Topology: top}.RequireExact(t, js)
+	s.kill()
+	for p := range top.Partitions {
+		c, _, err := pipeline.ReadCheckpoint(t.Context(), js, top.Generation, p)
+		if err != nil || c.Raw == 0 || c.Tries != 0 {
+			t.Errorf("after progress the checkpoint of partition %d is %+v, %v", p, c, err)
+		}
+	}
+}
+
+// What ends processes from outside, at any moment, is held against no record.
+func TestDeathFromOutside(t *testing.T) {
+	t.Parallel()
+	top := topology(4)
+	js := pipelinetest.NewServer(t).Provision(top)
+	pipelinetest.Publish(t, js, pipelinetest.Workload(16, 30, 3000)...)
+	random := rand.New(rand.NewPCG(16, 0))
+	for range 40 {
+		begun := make(chan struct{})
+		var once sync.Once
+		s := startCrashing(t, js, pipeline.Config{Topology: top}, func(normalizers.Record) bool {
+			once.Do(func() { close(begun) })
+			return false
+		})
+		select {
+		case <-begun:
+		case <-deadline(t).Done():
+			t.Fatal("the stage does not go on")
+		}
+		moment := time.NewTimer(time.Duration(random.Int64N(int64(10 * time.Millisecond))))
+		<-moment.C
+		s.kill()
+	}
+	s := start(t, js, pipeline.Config{Topology: top})
+	pipelinetest.Expectation{Topology: top}.RequireExact(t, js)
+	s.stop(t)
+}
+
+// ready waits until every partition of the stage is owned.
+func ready(tb testing.TB, s *running) {
+	tb.Helper()
+	poll := time.NewTicker(5 * time.Millisecond)
+	defer poll.Stop()
+	ctx := deadline(tb)
+	for s.Ready() != nil {
+		select {
+		case <-poll.C:
+		case <-ctx.Done():
+			tb.Fatalf("not ready: %v", s.Ready())
+		}
+	}
+}
+
+// A panic costs the record, whether the normalizer caught it or not.
+func TestPanickingNormalizer(t *testing.T) {
+	t.Parallel()
+	for _, caught := range []bool{true, false} {
+		t.Run(fmt.Sprintf("caught=%t", caught), func(t *testing.T) {
+			t.Parallel()
+			top := topology(2)
+			js := pipelinetest.NewServer(t).Provision(top)
+			records := pipelinetest.Workload(12, 10, 400)
+			pipelinetest.Publish(t, js, records...)
+			normalize := func(s *normalizers.Session, r normalizers.Record) (normalizers.Result, error) {
+				if bytes.Contains(r.Data, []byte("lost or")) {
+					if caught {
+						return normalizers.Result{}, &normalizers.PanicError{Value: "boom"}
+					}
+					res, err := normalizers.Normalize(s, r) // and the session is no longer what it was
+					if err == nil {
+						panic("boom")
+					}
+					return res, err
+				}
+				return normalizers.Normalize(s, r)
+			}
+			s := start(t, js, pipeline.Config{Topology: top, Normalize: normalize})
+			r := pipelinetest.Expectation{Topology: top, Normalize: normalize}.RequireExact(t, js)
+			s.stop(t)
+			if r.DeadLetters < 10 {
+				t.Errorf("%d dead letters: the workload is too thin", r.DeadLetters)
+			}
+		})
+	}
+}
+
+// Sessions that do not fit in memory are let go and loaded again.
+func TestTinySessionCache(t *testing.T) {
+	t.Parallel()
+	top := topology(2)
+	js := pipelinetest.NewServer(t).Provision(top)
+	records := pipelinetest.Workload(13, 300, 3000)
+	s := start(t, js, pipeline.Config{Topology: top, SessionBytes: 1})
+	for len(records) > 0 { // in many commits, between which sessions are let go
+		n := min(300, len(records))
+		pipelinetest.Publish(t, js, records[:n]...)
+		records = records[n:]
+		if err := pipeline.CatchUp(deadline(t), js, top); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pipelinetest.Expectation{Topology: top}.RequireExact(t, js)
+	s.stop(t)
+}
+
+// A file that is shipped again, when the broker no longer knows its message ids, yields
+// nothing: the session remembers how far it was.
+func TestShippedAgain(t *testing.T) {
+	t.Parallel()
+	top := topology(2)
+	js := pipelinetest.NewServer(t).Provision(top)
+	records := pipelinetest.Workload(14, 10, 300)
+	s := start(t, js, pipeline.Config{Topology: top})
+	x := pipelinetest.Expectation{Topology: top}
+	pipelinetest.Publish(t, js, records...)
+	once := x.RequireExact(t, js)
+	pipelinetest.Publish(t, js, records...)
+	twice := x.RequireExact(t, js)
+	s.stop(t)
+	if twice.Records != 2*once.Records || twice.Events != once.Events {
+		t.Errorf("events grew from %d to %d", once.Events, twice.Events)
+	}
+}
+
+// What a worker has normalized when it is drained is stored before it ends.
+func TestDrain(t *testing.T) {
+	t.Parallel()
+	top := topology(4)
+	js := pipelinetest.NewServer(t).Provision(top)
+	pipelinetest.Publish(t, js, pipelinetest.Workload(15, 20, 2000)...)
+	var mu sync.Mutex
+	normalized := make(map[uint64]bool)
+	stage := make(chan *running, 1)
+	s := startCrashing(t, js, pipeline.Config{Topology: top}, func(r normalizers.Record) bool {
+		mu.Lock()
+		defer mu.Unlock()
+		if normalized[r.Sequence] = true; len(normalized) == 700 {
+			(<-stage).Drain()
+		}
+		return false
+	})
+	stage <- s
+	if err := s.wait(t); err != nil {
+		t.Fatal(err)
+	}
+	done := uint64(0)
+	for p := range top.Partitions {
+		c, _, err := pipeline.ReadCheckpoint(t.Context(), js, top.Generation, p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.Raw > 0 && !normalized[c.Raw] {
+			t.Errorf("checkpoint of partition %d is at %d, which was not normalized", p, c.Raw)
+		}
+		done = max(done, c.Raw)
+	}
+	last := uint64(0)
+	for r := range normalized {
+		last = max(last, r)
+	}
+	if done != last {
+		t.Errorf("the last record normalized is %d, the last one stored %d", last, done)
+	}
+	again := start(t, js, pipeline.Config{Topology: top})
+	pipelinetest.Expectation{Topology: top}.RequireExact(t, js)
+	again.stop(t)
+}

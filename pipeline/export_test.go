@@ -1,0 +1,14 @@
+package pipeline
+
+// For tests of what only shows at the borders.
+var (
+	LastMessagesPaged = lastMessagesPaged
+	ReadCheckpoint    = readCheckpoint
+)
+
+// What tests count up to.
+const (
+	MaxTogether    = maxTogether
+	MaxAlone       = maxAlone
+	CommitMessages = commitMessages
+)

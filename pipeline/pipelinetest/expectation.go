@@ -1,0 +1,437 @@
+package pipelinetest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"tributary/envelopes"
+	"tributary/normalizers"
+	"tributary/pipeline"
+)
+
+// Expectation is what a generation should hold: the fold of the raw stream, in its order,
+// with nothing of a stage in between but the reading of a record.
+type Expectation struct {
+	Topology pipeline.Topology
+	// Normalize is what the stage was given; nil for [normalizers.Normalize]. When it
+	// panics, the record is a dead letter and its session as it was.
+	Normalize func(*normalizers.Session, normalizers.Record) (normalizers.Result, error)
+	// Crashed are the records that the stage was meant to give up on.
+	Crashed []uint64
+}
+
+// Report is what a comparison found.
+type Report struct {
+	Records, Events, DeadLetters, Sessions int // expected
+
+	Problems []string // the first of them
+	More     int      // how many there are beyond
+}
+
+const maxProblems = 20
+
+// Err is nil when the generation holds exactly what it should.
+func (r *Report) Err() error {
+	if len(r.Problems) == 0 {
+		return nil
+	}
+	text := strings.Join(r.Problems, "\n\t")
+	if r.More > 0 {
+		text += fmt.Sprintf("\n\tand %d more", r.More)
+	}
+	return errors.New("generation differs from the fold of the raw stream:\n\t" + text)
+}
+
+func (r *Report) problem(format string, args ...any) {
+	if len(r.Problems) == maxProblems {
+		r.More++
+		return
+	}
+	r.Problems = append(r.Problems, fmt.Sprintf(format, args...))
+}
+
+// Compare folds the raw stream and compares the result with what the generation holds:
+// events that are missing, doubled, out of order, different in their bytes, gaps in their
+// sequences, wrong provenance, dead letters, session states, checkpoints. The stage must
+// have caught up, see [pipeline.CatchUp].
+func (x Expectation) Compare(ctx context.Context, js jetstream.JetStream) (*Report, error) {
+	r := &Report{}
+	want, err := x.fold(ctx, js, r)
+	if err != nil {
+		return nil, fmt.Errorf("fold raw stream: %w", err)
+	}
+	have, err := x.stored(ctx, js)
+	if err != nil {
+		return nil, fmt.Errorf("read generation: %w", err)
+	}
+	want.compareEvents(have, r)
+	want.compareDeadLetters(have, r)
+	want.compareStates(have, r)
+	for p := range x.Topology.Partitions {
+		switch list := have.checkpoints[p]; {
+		case len(list) != 1:
+			r.problem("partition %d has %d checkpoints", p, len(list))
+		case list[0].Out != 0 || list[0].Part != 0:
+			r.problem("partition %d: record %d is stored in part", p, list[0].Out)
+		}
+	}
+	return r, nil
+}
+
+// RequireExact waits until the generation has caught up and fails the test when it is
+// not exactly what is expected.
+func (x Expectation) RequireExact(tb testing.TB, js jetstream.JetStream) *Report {
+	tb.Helper()
+	if err := pipeline.CatchUp(tb.Context(), js, x.Topology); err != nil {
+		tb.Fatal(err)
+	}
+	r, err := x.Compare(tb.Context(), js)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	if err := r.Err(); err != nil {
+		tb.Fatal(err)
+	}
+	return r
+}
+
+// sessionID names a session in all streams.
+type sessionID struct {
+	source envelopes.Source
+	id     string
+}
+
+// event is an event, by its data.
+type event struct {
+	sequence  uint64 // in the session
+	raw       uint64
+	partition int
+	data      []byte
+}
+
+// deadLetter is a record that could not be read.
+type deadLetter struct {
+	reason string
+	data   []byte
+}
+
+// content is what a generation holds, or should hold.
+type content struct {
+	events      map[sessionID][]event
+	deadLetters map[uint64][]deadLetter // by raw sequence
+	states      map[sessionID][]byte
+	checkpoints map[int][]pipeline.Checkpoint
+}
+
+func newContent() *content {
+	return &content{
+		events:      make(map[sessionID][]event),
+		deadLetters: make(map[uint64][]deadLetter),
+		states:      make(map[sessionID][]byte),
+		checkpoints: make(map[int][]pipeline.Checkpoint),
+	}
+}
+
+// fold makes the content that should be there.
+func (x Expectation) fold(ctx context.Context, js jetstream.JetStream, r *Report) (*content, error) {
+	c := newContent()
+	sessions := make(map[sessionID]*normalizers.Session)
+	for m, err := range rawMessages(ctx, js) {
+		if err != nil {
+			return nil, err
+		}
+		r.Records++
+		record, cause := pipeline.ReadRecord(m.Msg, m.sequence, m.stored)
+		if slices.Contains(x.Crashed, m.sequence) {
+			cause = pipeline.ErrCrashed
+		}
+		id := sessionID{record.Source, record.Session}
+		var result normalizers.Result
+		if cause == nil {
+			if sessions[id] == nil {
+				sessions[id] = normalizers.NewSession(id.source, id.id)
+			}
+			result, cause = x.normalize(sessions, id, record)
+		}
+		if cause != nil {
+			reason, permanent := pipeline.Reason(cause)
+			if !permanent {
+				return nil, fmt.Errorf("record %d: %w", m.sequence, cause)
+			}
+			r.DeadLetters++
+			c.deadLetters[m.sequence] = append(c.deadLetters[m.sequence], deadLetter{reason, m.Data})
+			continue
+		}
+		partition := partitionOf(m.Subject)
+		for _, e := range result.Events {
+			data, err := e.Event.AppendJSON(nil)
+			if err != nil {
+				return nil, fmt.Errorf("record %d: %w", m.sequence, err)
+			}
+			r.Events++
+			c.events[id] = append(c.events[id], event{e.Event.Sequence, e.Sequence, partition, data})
+		}
+		c.states[id] = nil
+	}
+	for id := range c.states {
+		c.states[id] = sessions[id].Encode()
+	}
+	r.Sessions = len(c.states)
+	return c, nil
+}
+
+// normalize calls the normalizer of x. When one that may panic does, the session is put
+// back.
+func (x Expectation) normalize(sessions map[sessionID]*normalizers.Session, id sessionID, r normalizers.Record) (result normalizers.Result, err error) {
+	if x.Normalize == nil {
+		return normalizers.Normalize(sessions[id], r)
+	}
+	before := sessions[id].Encode()
+	defer func() {
+		if v := recover(); v != nil {
+			err = &normalizers.PanicError{Value: v}
+			s, decodeErr := normalizers.DecodeSession(before)
+			sessions[id] = s
+			err = errors.Join(err, decodeErr)
+		}
+	}()
+	return x.Normalize(sessions[id], r)
+}
+
+func partitionOf(subject string) int {
+	if a, err := envelopes.ParseRawSubject(subject); err == nil {
+		return a.Partition
+	}
+	return 0
+}
+
+// stored reads what the generation holds.
+func (x Expectation) stored(ctx context.Context, js jetstream.JetStream) (*content, error) {
+	c := newContent()
+	g := x.Topology.Generation
+	consumer, err := js.OrderedConsumer(ctx, pipeline.EventsStream(g), jetstream.OrderedConsumerConfig{})
+	if err != nil {
+		return nil, err
+	}
+	if consumer.CachedInfo().NumPending == 0 {
+		return c, nil
+	}
+	messages, err := consumer.Messages()
+	if err != nil {
+		return nil, err
+	}
+	defer messages.Stop()
+	for {
+		m, err := messages.Next(jetstream.NextContext(ctx))
+		if err != nil {
+			return nil, err
+		}
+		meta, err := m.Metadata()
+		if err != nil {
+			return nil, err
+		}
+		if err := c.read(m); err != nil {
+			return nil, fmt.Errorf("message %d: %w", meta.Sequence.Stream, err)
+		}
+		if meta.NumPending == 0 {
+			return c, nil
+		}
+	}
+}
+
+// read adds a message of the generation.
+func (c *content) read(m jetstream.Msg) error {
+	kind, _, _ := strings.Cut(m.Subject(), ".")
+	switch kind {
+	case "events":
+		ce, err := envelopes.Decode(m.Headers(), m.Data())
+		if err != nil {
+			return err
+		}
+		e, p, err := envelopes.FromCloudEvent(ce)
+		if err != nil {
+			return err
+		}
+		if want := envelopes.EventSubject(p.Generation, &e); m.Subject() != want {
+			return errors.New("event at another subject than its own")
+		}
+		id := sessionID{e.Source, e.SessionID}
+		c.events[id] = append(c.events[id], event{e.Sequence, p.RawSequence, p.Partition, ce.DataEncoded})
+	case "deadletters":
+		raw, err := strconv.ParseUint(m.Headers().Get(envelopes.HeaderSequence), 10, 64)
+		if err != nil {
+			return err
+		}
+		c.deadLetters[raw] = append(c.deadLetters[raw], deadLetter{m.Headers().Get(envelopes.HeaderReason), m.Data()})
+	case "states":
+		s, err := normalizers.DecodeSession(m.Data())
+		if err != nil {
+			return err
+		}
+		id := sessionID{s.Source(), s.ID()}
+		if c.states[id] != nil {
+			return errors.New("second state of a session")
+		}
+		c.states[id] = m.Data()
+	case "checkpoints":
+		a, err := envelopes.ParseCheckpointSubject(m.Subject())
+		if err != nil {
+			return err
+		}
+		var p pipeline.Checkpoint
+		if err := json.Unmarshal(m.Data(), &p); err != nil {
+			return err
+		}
+		c.checkpoints[a.Partition] = append(c.checkpoints[a.Partition], p)
+	}
+	return nil
+}
+
+// compareEvents compares the events, session by session, in the order of their stream.
+func (c *content) compareEvents(have *content, r *Report) {
+	for id, want := range c.events {
+		compareSession(id, want, have.events[id], r)
+	}
+	for id, events := range have.events {
+		if c.events[id] == nil {
+			r.problem("session %s/%s has %d events, want none", id.source, id.id, len(events))
+		}
+	}
+}
+
+func compareSession(id sessionID, want, have []event, r *Report) {
+	where := fmt.Sprintf("session %s/%s", id.source, id.id)
+	seen := make(map[uint64]bool, len(have))
+	next := uint64(1)
+	for _, e := range have {
+		switch {
+		case seen[e.sequence]:
+			r.problem("%s: event %d is doubled", where, e.sequence)
+			continue
+		case e.sequence < next:
+			r.problem("%s: event %d is out of order", where, e.sequence)
+		case e.sequence > next:
+			r.problem("%s: gap from event %d to %d", where, next, e.sequence)
+		}
+		seen[e.sequence] = true
+		next = max(next, e.sequence+1)
+		if e.sequence == 0 || e.sequence > uint64(len(want)) {
+			r.problem("%s: event %d is one too many", where, e.sequence)
+			continue
+		}
+		w := want[e.sequence-1]
+		if !bytes.Equal(e.data, w.data) {
+			r.problem("%s: event %d has other bytes: have %d, want %d", where, e.sequence, len(e.data), len(w.data))
+		}
+		if e.raw != w.raw || e.partition != w.partition {
+			r.problem("%s: event %d is of record %d in partition %d, want %d in %d", where, e.sequence, e.raw, e.partition, w.raw, w.partition)
+		}
+	}
+	for i, w := range want {
+		if w.sequence != uint64(i)+1 {
+			r.problem("%s: the fold gives event %d the sequence %d", where, i+1, w.sequence)
+		}
+		if !seen[w.sequence] {
+			r.problem("%s: event %d is missing", where, w.sequence)
+		}
+	}
+}
+
+func (c *content) compareDeadLetters(have *content, r *Report) {
+	for raw, want := range c.deadLetters {
+		got := have.deadLetters[raw]
+		switch {
+		case len(got) == 0:
+			r.problem("record %d: dead letter %s is missing", raw, want[0].reason)
+		case len(got) > 1:
+			r.problem("record %d: %d dead letters", raw, len(got))
+		case got[0].reason != want[0].reason:
+			r.problem("record %d: dead letter %s, want %s", raw, got[0].reason, want[0].reason)
+		case len(got[0].data) > 0 && !bytes.Equal(got[0].data, want[0].data):
+			r.problem("record %d: dead letter has other bytes", raw)
+		}
+	}
+	for raw, got := range have.deadLetters {
+		if c.deadLetters[raw] == nil {
+			r.problem("record %d: dead letter %s, want none", raw, got[0].reason)
+		}
+	}
+}
+
+func (c *content) compareStates(have *content, r *Report) {
+	for id, want := range c.states {
+		switch got, ok := have.states[id]; {
+		case !ok:
+			r.problem("session %s/%s: state is missing", id.source, id.id)
+		case !bytes.Equal(got, want):
+			r.problem("session %s/%s: state differs: have %d bytes, want %d", id.source, id.id, len(got), len(want))
+		}
+	}
+	for _, id := range slices.SortedFunc(maps.Keys(have.states), func(a, b sessionID) int { return strings.Compare(a.id, b.id) }) {
+		if _, ok := c.states[id]; !ok {
+			r.problem("session %s/%s: state, want none", id.source, id.id)
+		}
+	}
+}
+
+// rawMessage is a message of the raw stream.
+type rawMessage struct {
+	*nats.Msg
+	sequence uint64
+	stored   time.Time
+}
+
+// rawMessages iterates over the raw stream through its leader, one message at a time.
+func rawMessages(ctx context.Context, js jetstream.JetStream) func(yield func(rawMessage, error) bool) {
+	return func(yield func(rawMessage, error) bool) {
+		for next := uint64(1); ; {
+			body := fmt.Appendf(nil, `{"seq":%d,"next_by_subj":">"}`, next)
+			reply, err := js.Conn().RequestWithContext(ctx, jetstream.DefaultAPIPrefix+"STREAM.MSG.GET."+pipeline.RawStream, body)
+			if err != nil {
+				yield(rawMessage{}, err)
+				return
+			}
+			var answer struct {
+				Message struct {
+					Subject  string    `json:"subject"`
+					Sequence uint64    `json:"seq"`
+					Header   []byte    `json:"hdrs"`
+					Data     []byte    `json:"data"`
+					Time     time.Time `json:"time"`
+				} `json:"message"`
+				Error *jetstream.APIError `json:"error"`
+			}
+			if err := json.Unmarshal(reply.Data, &answer); err != nil {
+				yield(rawMessage{}, err)
+				return
+			}
+			if answer.Error != nil {
+				if answer.Error.ErrorCode != jetstream.JSErrCodeMessageNotFound {
+					yield(rawMessage{}, answer.Error)
+				}
+				return
+			}
+			a := answer.Message
+			m := &nats.Msg{Subject: a.Subject, Data: a.Data}
+			if len(a.Header) > 0 {
+				m.Header, _ = nats.DecodeHeadersMsg(a.Header) // what a client gets when the headers are damaged
+			}
+			if !yield(rawMessage{m, a.Sequence, a.Time}, nil) {
+				return
+			}
+			next = a.Sequence + 1
+		}
+	}
+}

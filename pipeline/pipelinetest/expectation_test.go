@@ -1,0 +1,156 @@
+package pipelinetest_test
+
+import (
+	"context"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"tributary/envelopes"
+	"tributary/normalizers"
+	"tributary/pipeline"
+	"tributary/pipeline/pipelinetest"
+)
+
+// An oracle that finds nothing is worth nothing: each kind of damage is found.
+func TestCompareFindsDamage(t *testing.T) {
+	t.Parallel()
+	top := pipeline.Topology{Generation: "v1", Partitions: 2}
+	server := pipelinetest.NewServer(t)
+	js := server.Provision(top)
+	pipelinetest.Publish(t, js, pipelinetest.Workload(1, 6, 400)...)
+	s, err := pipeline.New(js, pipeline.Config{Topology: top})
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- s.Run(context.Background()) }()
+	pipelinetest.Expectation{Topology: top}.RequireExact(t, js)
+	s.Drain()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	content := read(t, js)
+
+	at := func(kind string) int { // the third message of a kind
+		n := 0
+		return slices.IndexFunc(content, func(m *nats.Msg) bool {
+			if strings.HasPrefix(m.Subject, kind) {
+				n++
+			}
+			return n == 3
+		})
+	}
+	event, letter, state, checkpoint := at("events."), at("deadletters."), at("states."), slices.IndexFunc(content, func(m *nats.Msg) bool {
+		return strings.HasPrefix(m.Subject, "checkpoints.")
+	})
+	later := event + 1 + slices.IndexFunc(content[event+1:], func(m *nats.Msg) bool {
+		return m.Header.Get("ce-subject") == content[event].Header.Get("ce-subject")
+	})
+	changed := func(i int, change func(*nats.Msg)) func([]*nats.Msg) []*nats.Msg {
+		return func(list []*nats.Msg) []*nats.Msg {
+			m := &nats.Msg{Subject: list[i].Subject, Data: slices.Clone(list[i].Data), Header: nats.Header{}}
+			for name, values := range list[i].Header {
+				m.Header[name] = slices.Clone(values)
+			}
+			change(m)
+			list[i] = m
+			return list
+		}
+	}
+	without := func(i int) func([]*nats.Msg) []*nats.Msg {
+		return func(list []*nats.Msg) []*nats.Msg { return slices.Delete(list, i, i+1) }
+	}
+	twice := func(i int) func([]*nats.Msg) []*nats.Msg {
+		return func(list []*nats.Msg) []*nats.Msg { return append(list, list[i]) }
+	}
+	for name, c := range map[string]struct {
+		damage func([]*nats.Msg) []*nats.Msg
+		says   string
+	}{
+		"event missing":  {without(event), "gap from event"},
+		"event doubled":  {twice(event), "is doubled"},
+		"events swapped": {func(l []*nats.Msg) []*nats.Msg { l[event], l[later] = l[later], l[event]; return l }, "is out of order"},
+		"event changed": {changed(event, func(m *nats.Msg) {
+			m.Data = []byte(strings.Replace(string(m.Data), "/home/dev", "/home/def", 1))
+		}), "has other bytes"},
+		"event of another": {changed(event, func(m *nats.Msg) { m.Header["ce-rawsequence"] = []string{"9999"} }), "is of record 9999"},
+		"letter missing":   {without(letter), "is missing"},
+		"letter doubled":   {twice(letter), "2 dead letters"},
+		"letter changed":   {changed(letter, func(m *nats.Msg) { m.Data = []byte("x") }), "dead letter has other bytes"},
+		"letter renamed":   {changed(letter, func(m *nats.Msg) { m.Header[envelopes.HeaderReason] = []string{"panic"} }), "dead letter panic, want malformed"},
+		"letter invented":  {changed(letter, func(m *nats.Msg) { m.Header[envelopes.HeaderSequence] = []string{"1"} }), "want none"},
+		"state missing":    {without(state), "state is missing"},
+		"state of before":  {changed(state, func(m *nats.Msg) { m.Data = normalizers.NewSession(decode(t, m)).Encode() }), "state differs"},
+		"no checkpoint":    {without(checkpoint), "has 0 checkpoints"},
+		"nothing":          {func(l []*nats.Msg) []*nats.Msg { return l }, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			other := pipelinetest.NewServer(t).Provision(top)
+			pipelinetest.Publish(t, other, pipelinetest.Workload(1, 6, 400)...)
+			stream, err := other.Stream(t.Context(), pipeline.EventsStream("v1"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := stream.Purge(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			for _, m := range c.damage(slices.Clone(content)) {
+				if _, err := other.PublishMsg(t.Context(), m); err != nil {
+					t.Fatal(err)
+				}
+			}
+			r, err := pipelinetest.Expectation{Topology: top}.Compare(t.Context(), other)
+			if err != nil {
+				t.Fatal(err)
+			}
+			switch err := r.Err(); {
+			case c.says == "" && err != nil:
+				t.Error(err)
+			case c.says != "" && (err == nil || !strings.Contains(err.Error(), c.says)):
+				t.Errorf("found %v, want %q", err, c.says)
+			}
+		})
+	}
+}
+
+func decode(t *testing.T, m *nats.Msg) (envelopes.Source, string) {
+	t.Helper()
+	s, err := normalizers.DecodeSession(m.Data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s.Source(), s.ID()
+}
+
+// read reads all that a generation holds, without the headers of its batches.
+func read(t *testing.T, js jetstream.JetStream) []*nats.Msg {
+	t.Helper()
+	stream, err := js.Stream(t.Context(), pipeline.EventsStream("v1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []*nats.Msg
+	for n := uint64(1); n <= stream.CachedInfo().State.LastSeq; n++ {
+		m, err := stream.GetMsg(t.Context(), n)
+		if err != nil {
+			continue
+		}
+		c := &nats.Msg{Subject: m.Subject, Data: m.Data, Header: nats.Header{}}
+		for name, values := range m.Header {
+			if !strings.HasPrefix(name, "Nats-") {
+				c.Header[name] = values
+			}
+		}
+		out = append(out, c)
+	}
+	if len(out) < 100 {
+		t.Fatal("only " + strconv.Itoa(len(out)) + " messages")
+	}
+	return out
+}

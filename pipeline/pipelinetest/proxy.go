@@ -1,0 +1,266 @@
+package pipelinetest
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// Proxy stands between clients and a server on the loopback and breaks connections where
+// a test wants them broken.
+type Proxy struct {
+	tb       testing.TB
+	target   string
+	listener net.Listener
+	ctx      context.Context
+	wg       sync.WaitGroup
+
+	mu    sync.Mutex
+	cuts  []Cut // armed, in order
+	conns map[net.Conn]bool
+	held  chan struct{} // closed by Release
+
+	// Done receives each cut when it has been made.
+	Done chan Cut
+}
+
+// Cut is a place where a [Proxy] breaks a connection. All are places in the life of an
+// atomic batch.
+type Cut int
+
+// The cuts.
+const (
+	// BeforeCommit lets the messages of a batch through, but not the last.
+	BeforeCommit Cut = iota
+	// BeforeAck lets a whole batch through, but not its acknowledgement.
+	BeforeAck
+	// HoldCommit cuts the client off as BeforeCommit does, and gives the last message to
+	// the server when [Proxy.Release] is called: a commit that arrives late.
+	HoldCommit
+)
+
+// NewProxy starts a proxy to the server that ends with the test. It lets everything
+// through until [Proxy.Arm].
+func NewProxy(tb testing.TB, s *Server) *Proxy {
+	tb.Helper()
+	listener, err := (&net.ListenConfig{}).Listen(tb.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		tb.Fatalf("listen: %v", err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	p := &Proxy{
+		tb: tb, target: strings.TrimPrefix(s.URL(), "nats://"), listener: listener, ctx: ctx,
+		conns: make(map[net.Conn]bool), held: make(chan struct{}), Done: make(chan Cut, 1024),
+	}
+	p.wg.Go(p.accept)
+	tb.Cleanup(func() {
+		cancel()
+		_ = listener.Close()
+		p.mu.Lock()
+		for c := range p.conns {
+			_ = c.Close()
+		}
+		p.mu.Unlock()
+		p.wg.Wait()
+	})
+	return p
+}
+
+// URL is where clients connect.
+func (p *Proxy) URL() string { return "nats://" + p.listener.Addr().String() }
+
+// Arm makes the next batches break, one cut for each.
+func (p *Proxy) Arm(cuts ...Cut) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.cuts = append(p.cuts, cuts...)
+}
+
+// Release lets what was held back go on to the server.
+func (p *Proxy) Release() { close(p.held) }
+
+// next takes the next cut if it is one of those.
+func (p *Proxy) next(of ...Cut) (Cut, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, c := range of {
+		if len(p.cuts) > 0 && p.cuts[0] == c {
+			p.cuts = p.cuts[1:]
+			return c, true
+		}
+	}
+	return 0, false
+}
+
+func (p *Proxy) accept() {
+	for {
+		client, err := p.listener.Accept()
+		if err != nil {
+			return
+		}
+		server, err := (&net.Dialer{}).DialContext(p.ctx, "tcp", p.target)
+		if err != nil {
+			_ = client.Close()
+			continue
+		}
+		if !p.track(client, server) {
+			return
+		}
+		p.wg.Go(func() { p.up(client, server) })
+		p.wg.Go(func() { p.down(client, server) })
+	}
+}
+
+// track remembers the two ends for the end of the test; false when that has come.
+func (p *Proxy) track(client, server net.Conn) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.ctx.Err() != nil {
+		_ = client.Close()
+		_ = server.Close()
+		return false
+	}
+	p.conns[client], p.conns[server] = true, true
+	return true
+}
+
+// up carries what the client sends. The header of a commit is looked for over the borders
+// of reads; what precedes the message that has it is let through in full.
+func (p *Proxy) up(client, server net.Conn) {
+	defer func() { _ = server.Close() }()
+	defer func() { _ = client.Close() }()
+	const mark = "Nats-Batch-Commit: 1"
+	buf := make([]byte, 64<<10)
+	var kept []byte // not yet sent: it may be the beginning of a message with the mark
+	for {
+		n, err := client.Read(buf)
+		if err != nil {
+			_, _ = server.Write(kept)
+			return
+		}
+		kept = append(kept, buf[:n]...)
+		if i := bytes.Index(kept, []byte(mark)); i >= 0 {
+			if cut, ok := p.next(BeforeCommit, HoldCommit); ok {
+				message := bytes.LastIndex(kept[:i], []byte("HPUB "))
+				if message < 0 {
+					p.tb.Error("proxy: a commit without its beginning")
+					return
+				}
+				_, _ = server.Write(kept[:message])
+				if cut == HoldCommit {
+					p.hold(client, server, kept[message:])
+				}
+				p.Done <- cut
+				return
+			}
+		}
+		safe := beginning(kept)
+		if _, err := server.Write(kept[:safe]); err != nil {
+			return
+		}
+		kept = append(kept[:0], kept[safe:]...)
+	}
+}
+
+// beginning is where in b a message begins whose headers are not there in full, the
+// length of b when there is none. It may belong to a commit.
+func beginning(b []byte) int {
+	const verb = "HPUB "
+	if i := bytes.LastIndex(b, []byte(verb)); i >= 0 && len(b)-i < 64<<10 && !bytes.Contains(b[i:], []byte("\r\n\r\n")) {
+		return i
+	}
+	for n := len(verb) - 1; n > 0; n-- {
+		if bytes.HasSuffix(b, []byte(verb[:n])) {
+			return len(b) - n
+		}
+	}
+	return len(b)
+}
+
+// hold cuts the client off at once and gives the server what was held when released. The
+// message may not have come in full: the rest is read before.
+func (p *Proxy) hold(client, server net.Conn, message []byte) {
+	message = append([]byte(nil), message...)
+	total := messageSize(message)
+	for buf := make([]byte, 64<<10); len(message) < total; {
+		n, err := client.Read(buf)
+		if err != nil {
+			p.tb.Errorf("proxy: held message is cut off: %v", err)
+			return
+		}
+		message = append(message, buf[:n]...)
+	}
+	_ = client.Close()
+	p.wg.Go(func() {
+		late, err := (&net.Dialer{}).DialContext(p.ctx, "tcp", p.target)
+		if err != nil {
+			return
+		}
+		if !p.track(late, late) {
+			return
+		}
+		select {
+		case <-p.held:
+		case <-p.ctx.Done():
+			return
+		}
+		_, _ = late.Write([]byte("CONNECT {\"verbose\":false,\"headers\":true,\"no_responders\":true}\r\n"))
+		_, _ = late.Write(append(message[:total:total], "PING\r\n"...))
+		readUntil(late, "PONG")
+		_ = late.Close()
+		p.Done <- HoldCommit
+	})
+}
+
+// messageSize is the length on the wire of the HPUB that b begins with.
+func messageSize(b []byte) int {
+	line, _, _ := bytes.Cut(b, []byte("\r\n"))
+	fields := bytes.Fields(line)
+	n := 0
+	for _, c := range fields[len(fields)-1] {
+		n = 10*n + int(c-'0')
+	}
+	return len(line) + 2 + n + 2
+}
+
+func readUntil(r io.Reader, mark string) {
+	var got []byte
+	buf := make([]byte, 4<<10)
+	for !bytes.Contains(got, []byte(mark)) {
+		n, err := r.Read(buf)
+		if err != nil {
+			return
+		}
+		got = append(got, buf[:n]...)
+	}
+}
+
+// down carries what the server sends, up to the acknowledgement of a batch where that is
+// to be cut.
+func (p *Proxy) down(client, server net.Conn) {
+	defer func() { _ = server.Close() }()
+	defer func() { _ = client.Close() }()
+	const mark = `"batch":"`
+	buf := make([]byte, 64<<10)
+	var tail []byte
+	for {
+		n, err := server.Read(buf)
+		if err != nil {
+			return
+		}
+		if bytes.Contains(append(tail, buf[:n]...), []byte(mark)) {
+			if cut, ok := p.next(BeforeAck); ok {
+				p.Done <- cut
+				return
+			}
+		}
+		tail = append(tail[:0], buf[max(0, n-len(mark)):n]...)
+		if _, err := client.Write(buf[:n]); err != nil {
+			return
+		}
+	}
+}

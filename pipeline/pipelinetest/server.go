@@ -1,0 +1,124 @@
+// Package pipelinetest is for tests of the pipeline what net/http/httptest is for HTTP: a
+// JetStream server in this process, ways to break the connection to it, and an oracle
+// that says whether what a stage stored is what it should have stored.
+package pipelinetest
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"tributary/pipeline"
+)
+
+// Server is a JetStream server in this process, with a store of its own. It is the
+// server that the command embeds: 8 MiB messages, every commit synced.
+type Server struct {
+	tb  testing.TB
+	url string
+	cfg pipeline.ServerConfig
+
+	mu  sync.Mutex
+	srv *server.Server
+}
+
+// NewServer starts a server that ends with the test. Options change its configuration.
+func NewServer(tb testing.TB, options ...func(*pipeline.ServerConfig)) *Server {
+	tb.Helper()
+	s := &Server{tb: tb, cfg: pipeline.ServerConfig{StoreDir: tb.TempDir(), Listen: "127.0.0.1:0"}}
+	for _, o := range options {
+		o(&s.cfg)
+	}
+	s.Start()
+	tb.Cleanup(s.Stop)
+	return s
+}
+
+// Start starts the server again after [Server.Stop], on the same store and the same port.
+func (s *Server) Start() {
+	s.tb.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	// Another process may have got the port in between, for a moment.
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	retry := time.NewTicker(50 * time.Millisecond)
+	defer retry.Stop()
+	for {
+		srv, err := pipeline.StartServer(s.cfg)
+		if err == nil {
+			s.srv, s.url, s.cfg.Listen = srv, srv.ClientURL(), srv.Addr().String()
+			return
+		}
+		select {
+		case <-retry.C:
+		case <-ctx.Done():
+			s.tb.Fatalf("start server: %v", err)
+		}
+	}
+}
+
+// Stop ends the server. Its clients lose their connections in the middle of whatever
+// they do.
+func (s *Server) Stop() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.srv == nil {
+		return
+	}
+	s.srv.Shutdown()
+	s.srv.WaitForShutdown()
+	s.srv = nil
+}
+
+// Restart is [Server.Stop] and [Server.Start].
+func (s *Server) Restart() {
+	s.tb.Helper()
+	s.Stop()
+	s.Start()
+}
+
+// URL is where clients connect. It stays the same over restarts.
+func (s *Server) URL() string { return s.url }
+
+// JetStream connects to the server; the connection comes back by itself within
+// milliseconds and closes with the test.
+func (s *Server) JetStream(options ...nats.Option) jetstream.JetStream {
+	s.tb.Helper()
+	return Connect(s.tb, s.url, options...)
+}
+
+// Connect is [Server.JetStream] for any address, such as that of a [Proxy].
+func Connect(tb testing.TB, url string, options ...nats.Option) jetstream.JetStream {
+	tb.Helper()
+	options = append([]nats.Option{
+		nats.MaxReconnects(-1),
+		nats.ReconnectWait(10 * time.Millisecond),
+		nats.ReconnectJitter(0, 0),
+	}, options...)
+	nc, err := nats.Connect(url, options...)
+	if err != nil {
+		tb.Fatalf("connect: %v", err)
+	}
+	tb.Cleanup(nc.Close)
+	js, err := jetstream.New(nc)
+	if err != nil {
+		tb.Fatalf("jetstream: %v", err)
+	}
+	return js
+}
+
+// Provision connects and makes the server hold t.
+func (s *Server) Provision(t pipeline.Topology) jetstream.JetStream {
+	s.tb.Helper()
+	js := s.JetStream()
+	if err := pipeline.Provision(s.tb.Context(), js, t); err != nil {
+		s.tb.Fatalf("provision: %v", err)
+	}
+	return js
+}

@@ -1,0 +1,149 @@
+package pipelinetest
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"tributary/envelopes"
+	"tributary/normalizers"
+	"tributary/pipeline"
+)
+
+// epoch is the time at which every workload begins.
+var epoch = time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC)
+
+// Workload makes records of Claude Code as a producer publishes them: sessions that are
+// interleaved at random, with prompts, answers, tool calls and results, some records that
+// cannot be read, and the end of each session. The same arguments give the same records.
+func Workload(seed uint64, sessions, records int) []normalizers.Record {
+	w := workload{random: rand.New(rand.NewPCG(seed, 0)), clock: epoch}
+	w.transcripts = make([]*transcript, sessions)
+	for i := range w.transcripts {
+		id := fmt.Sprintf("%08x-0000-4000-8000-%012d", seed, i)
+		switch {
+		case i%11 == 3:
+			id = fmt.Sprintf("session %d of seed %d. *>", i, seed) // not a token by itself
+		case i%11 == 7:
+			id = fmt.Sprintf("%d-%d-%s", seed, i, strings.Repeat("long", 40)) // its token is a digest
+		}
+		w.transcripts[i] = &transcript{id: id, file: fmt.Sprintf("file-%d-%d", seed, i), previous: -1}
+	}
+	out := make([]normalizers.Record, 0, records+sessions)
+	for range records {
+		out = append(out, w.next(w.transcripts[w.random.IntN(sessions)]))
+	}
+	for _, t := range w.transcripts {
+		out = append(out, normalizers.Record{
+			Source: envelopes.ClaudeCode, Session: t.id,
+			Origin: normalizers.Origin{File: t.file, End: true},
+		})
+	}
+	return out
+}
+
+type workload struct {
+	random      *rand.Rand
+	clock       time.Time
+	transcripts []*transcript
+}
+
+// transcript is the file of a session.
+type transcript struct {
+	id, file           string
+	lines              int
+	position, previous int64
+	call               string // tool call without a result
+}
+
+// next makes the next record of t.
+func (w *workload) next(t *transcript) normalizers.Record {
+	w.clock = w.clock.Add(time.Duration(w.random.IntN(5000)) * time.Millisecond)
+	t.lines++
+	var data string
+	switch kind := w.random.IntN(100); {
+	case kind < 2:
+		data = "{ this is not JSON"
+	case t.call != "" && kind < 80:
+		data = w.line(t, "user", fmt.Sprintf(`{"role":"user","content":[{"type":"tool_result","tool_use_id":%q,"content":%q}]}`,
+			t.call, w.words(40)))
+		t.call = ""
+	case kind < 30:
+		data = w.line(t, "user", fmt.Sprintf(`{"role":"user","content":%q}`, w.words(20)))
+	default:
+		data = w.answer(t)
+	}
+	r := normalizers.Record{
+		Source: envelopes.ClaudeCode, Session: t.id, Data: []byte(data),
+		Origin: normalizers.Origin{
+			File: t.file, Position: t.position, Previous: t.previous, Time: w.clock,
+			Traceparent: fmt.Sprintf("00-%032x-%016x-01", w.random.Uint64()|1, w.random.Uint64()|1),
+		},
+	}
+	t.previous = t.position
+	t.position += int64(len(data)) + 1
+	return r
+}
+
+// answer is a message of the model: text, and now and then calls of tools.
+func (w *workload) answer(t *transcript) string {
+	blocks := []string{fmt.Sprintf(`{"type":"text","text":%q}`, w.words(60))}
+	if w.random.IntN(3) == 0 {
+		blocks = append([]string{fmt.Sprintf(`{"type":"thinking","thinking":%q,"signature":"c2ln"}`, w.words(30))}, blocks...)
+	}
+	for range w.random.IntN(4) {
+		t.call = fmt.Sprintf("toolu_%d_%d_%d", t.lines, len(blocks), w.random.Uint32())
+		blocks = append(blocks, fmt.Sprintf(`{"type":"tool_use","id":%q,"name":"Bash","input":{"command":%q}}`, t.call, w.words(5)))
+	}
+	return w.line(t, "assistant", fmt.Sprintf(
+		`{"id":"msg_%s_%d","type":"message","role":"assistant","model":"claude-test-1","content":[%s],"usage":{"input_tokens":%d,"output_tokens":%d,"cache_read_input_tokens":%d,"cache_creation_input_tokens":0}}`,
+		t.file, t.lines, strings.Join(blocks, ","), w.random.IntN(1000), w.random.IntN(500), w.random.IntN(20000)))
+}
+
+func (w *workload) line(t *transcript, kind, message string) string {
+	return fmt.Sprintf(`{"type":%q,"uuid":"%s-%d","sessionId":%q,"timestamp":%q,"cwd":"/home/dev/project","version":"1.0.0","message":%s}`,
+		kind, t.file, t.lines, t.id, w.clock.Format("2006-01-02T15:04:05.000Z"), message)
+}
+
+// words is a text of up to n words.
+func (w *workload) words(n int) string {
+	list := strings.Fields("the stream of events runs from a source to a consumer and nothing on its way is lost or told twice, said Zoë")
+	out := make([]string, 1+w.random.IntN(n))
+	for i := range out {
+		out[i] = list[w.random.IntN(len(list))]
+	}
+	return strings.Join(out, " ")
+}
+
+// Publish stores records in the raw stream, in their order.
+func Publish(tb testing.TB, js jetstream.JetStream, records ...normalizers.Record) {
+	tb.Helper()
+	messages := make([]*nats.Msg, len(records))
+	for i, r := range records {
+		messages[i] = pipeline.RawMessage(r)
+	}
+	PublishMessages(tb.Context(), tb, js, messages...)
+}
+
+// PublishMessages is [Publish] for messages that need not be records.
+func PublishMessages(ctx context.Context, tb testing.TB, js jetstream.JetStream, messages ...*nats.Msg) {
+	tb.Helper()
+	for len(messages) > 0 {
+		n := min(len(messages), 500)
+		for _, m := range messages[:n] {
+			if m.Header == nil {
+				m.Header = nats.Header{}
+			}
+		}
+		if _, err := pipeline.PublishBatch(ctx, js.Conn(), messages[:n]); err != nil {
+			tb.Fatalf("publish raw records: %v", err)
+		}
+		messages = messages[n:]
+	}
+}

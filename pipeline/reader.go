@@ -1,0 +1,191 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"tributary/envelopes"
+)
+
+// rawMessage is a message of the raw stream with where it lies.
+type rawMessage struct {
+	*nats.Msg
+	sequence uint64
+	stored   time.Time
+	pending  uint64 // messages of the partition behind it
+}
+
+// How a partition is read.
+const (
+	readAhead     = 256 // messages of one request; two are on their way at most
+	readExpires   = 30 * time.Second
+	readHeartbeat = 5 * time.Second
+)
+
+// reader reads a partition of the raw stream in its order: an ordered consumer. Nothing
+// is acknowledged, the server keeps nothing; what is not in sequence is an error, and the
+// one who reads begins again behind the last checkpoint.
+//
+// It asks for messages itself, because the library takes any stored message with an empty
+// body and a header Status for a word of the server: a producer could stop a partition.
+// The server's own words come without a reply subject.
+type reader struct {
+	nc       *nats.Conn
+	sub      *nats.Subscription
+	messages chan *nats.Msg
+	inbox    string
+	ask      string // subject of requests
+	maxBytes int    // of one request
+
+	pending     uint64 // messages that were there when it began
+	outstanding int    // messages asked for that have not come
+	last        uint64 // consumer sequence of the last message
+	close       func()
+}
+
+// openReader begins to read a partition at a sequence of the raw stream.
+func openReader(ctx context.Context, js jetstream.JetStream, partition int, from uint64) (*reader, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	consumer, err := js.CreateConsumer(ctx, RawStream, jetstream.ConsumerConfig{
+		Description:       "Partition " + strconv.Itoa(partition) + " of a stage.",
+		FilterSubjects:    envelopes.RawFilters(partition),
+		DeliverPolicy:     jetstream.DeliverByStartSequencePolicy,
+		OptStartSeq:       from,
+		AckPolicy:         jetstream.AckNonePolicy,
+		MemoryStorage:     true,
+		Replicas:          1,
+		InactiveThreshold: time.Minute,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read partition %d: %w", partition, err)
+	}
+	name := consumer.CachedInfo().Name
+	nc := js.Conn()
+	r := &reader{
+		nc:       nc,
+		messages: make(chan *nats.Msg, 4*readAhead),
+		inbox:    nc.NewInbox(),
+		ask:      apiSubject(js, "CONSUMER.MSG.NEXT."+RawStream+"."+name),
+		maxBytes: int(nc.MaxPayload()) + 64<<10,
+		pending:  consumer.CachedInfo().NumPending,
+	}
+	if r.sub, err = nc.ChanSubscribe(r.inbox, r.messages); err != nil {
+		return nil, fmt.Errorf("read partition %d: %w", partition, err)
+	}
+	r.close = func() {
+		_ = r.sub.Unsubscribe()
+		if nc.IsConnected() {
+			// Without an answer the server drops the consumer by itself, a minute later.
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+			defer cancel()
+			_ = js.DeleteConsumer(ctx, RawStream, name)
+		}
+	}
+	return r, nil
+}
+
+var (
+	errSilent = errors.New("no word from the server")
+	errGap    = errors.New("messages out of sequence")
+)
+
+// next waits for messages and returns what is there, up to readAhead. It returns none,
+// and no error, when stop is closed.
+func (r *reader) next(ctx context.Context, stop <-chan struct{}) ([]rawMessage, error) {
+	silence := time.NewTimer(2*readHeartbeat + readHeartbeat/2)
+	defer silence.Stop()
+	var run []rawMessage
+	for len(run) < readAhead && !closed(stop) {
+		if err := r.request(); err != nil {
+			return nil, err
+		}
+		var m *nats.Msg
+		if len(run) > 0 {
+			select {
+			case m = <-r.messages:
+			default:
+				return run, nil
+			}
+		} else {
+			select {
+			case m = <-r.messages:
+				silence.Reset(2*readHeartbeat + readHeartbeat/2)
+			case <-stop:
+				continue
+			case <-silence.C:
+				return nil, errSilent
+			case <-ctx.Done():
+				return nil, context.Cause(ctx)
+			}
+		}
+		if m.Reply == "" {
+			if err := r.status(m); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		meta, err := m.Metadata()
+		if err != nil {
+			return nil, fmt.Errorf("read raw stream: %w", err)
+		}
+		if meta.Sequence.Consumer != r.last+1 {
+			return nil, errGap
+		}
+		r.last++
+		r.outstanding--
+		run = append(run, rawMessage{m, meta.Sequence.Stream, meta.Timestamp, meta.NumPending})
+	}
+	if closed(stop) {
+		return nil, nil // what was read is not done, and will be read again
+	}
+	return run, nil
+}
+
+// request asks for more when half of what was asked for has come.
+func (r *reader) request() error {
+	if r.outstanding > readAhead {
+		return nil
+	}
+	body, err := json.Marshal(struct {
+		Batch     int   `json:"batch"`
+		MaxBytes  int   `json:"max_bytes"`
+		Expires   int64 `json:"expires"`        // nanoseconds
+		Heartbeat int64 `json:"idle_heartbeat"` // nanoseconds
+	}{readAhead, r.maxBytes, int64(readExpires), int64(readHeartbeat)})
+	if err != nil {
+		return err
+	}
+	r.outstanding += readAhead
+	return wrap(r.nc.PublishRequest(r.ask, r.inbox, body), "read raw stream")
+}
+
+// status handles a word of the server: a request that has ended, or an error.
+func (r *reader) status(m *nats.Msg) error {
+	status, description := m.Header.Get("Status"), m.Header.Get("Description")
+	ended := status == "408" || status == "409" &&
+		(strings.EqualFold(description, "Message Size Exceeds MaxBytes") || strings.EqualFold(description, "Batch Completed"))
+	switch {
+	case status == "100":
+		return nil
+	case !ended:
+		return fmt.Errorf("read raw stream: status %s %s", status, description)
+	}
+	left, err := strconv.Atoi(m.Header.Get("Nats-Pending-Messages"))
+	if err != nil || left < 0 {
+		return fmt.Errorf("read raw stream: status %s with a bad count", status)
+	}
+	if status == "409" && left == readAhead {
+		return errors.New("read raw stream: a record is larger than max_payload of the server now allows")
+	}
+	r.outstanding -= left
+	return nil
+}

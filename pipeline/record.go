@@ -1,0 +1,126 @@
+package pipeline
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"tributary/envelopes"
+	"tributary/normalizers"
+)
+
+// maxSessionBytes is the longest session id. Several headers of an event repeat it, and
+// the broker takes 64 KiB of headers.
+const maxSessionBytes = 1 << 10
+
+// RawMessage is the message that a producer publishes for a record: subject, headers and
+// data, which it shares with r. Sequence and Stored are the broker's to give. The
+// publisher adds Nats-Msg-Id.
+func RawMessage(r normalizers.Record) *nats.Msg {
+	m := nats.NewMsg(envelopes.RawSubject(r.Source, r.Session))
+	m.Data = r.Data
+	set := func(name, value string) {
+		if value != "" {
+			m.Header[name] = []string{value}
+		}
+	}
+	if hashed(r.Session) {
+		set(envelopes.HeaderSession, envelopes.EncodeHeaderValue(r.Session))
+	}
+	if r.Origin.File != "" {
+		set(envelopes.HeaderFile, envelopes.EncodeHeaderValue(r.Origin.File))
+		if !r.Origin.End {
+			set(envelopes.HeaderPosition, envelopes.FormatPosition(r.Origin.Position, r.Origin.Previous))
+			set(envelopes.HeaderDigest, r.Origin.Digest)
+		}
+	}
+	if !r.Origin.Time.IsZero() {
+		set(envelopes.HeaderTime, envelopes.FormatTime(r.Origin.Time))
+	}
+	if r.Origin.End {
+		set(envelopes.HeaderEnd, "1")
+	}
+	set(envelopes.HeaderTraceparent, r.Origin.Traceparent)
+	set(envelopes.HeaderTracestate, r.Origin.Tracestate)
+	return m
+}
+
+// hashed reports whether the token of a session is a digest, so that the session itself
+// has to travel in a header.
+func hashed(session string) bool {
+	_, whole, err := envelopes.ParseToken(envelopes.Token(session))
+	return err == nil && !whole
+}
+
+// ReadRecord is the inverse of [RawMessage] for a message as the raw stream keeps it, with
+// the sequence and the time that the broker gave it. The record shares the data of m.
+//
+// An error is permanent, see [Reason]. The record then says what is known: where it lies
+// and, if nothing else, [envelopes.UnknownSource] and the subject as its session, which
+// is where its dead letter goes.
+func ReadRecord(m *nats.Msg, sequence uint64, stored time.Time) (normalizers.Record, error) {
+	r := normalizers.Record{
+		Source:   envelopes.UnknownSource,
+		Session:  m.Subject,
+		Sequence: sequence,
+		Stored:   stored.UTC(),
+		Data:     m.Data,
+	}
+	address, err := envelopes.ParseRawSubject(m.Subject)
+	if err != nil {
+		return r, fmt.Errorf("%w: %w", ErrSubject, err)
+	}
+	header := m.Header
+	stated, err := envelopes.DecodeHeaderValue(header.Get(envelopes.HeaderSession))
+	if err != nil {
+		return r, fmt.Errorf("%w: header %s: %w", ErrSession, envelopes.HeaderSession, err)
+	}
+	session, err := envelopes.ResolveToken(address.Token, stated)
+	if err != nil {
+		return r, fmt.Errorf("%w: %w", ErrSession, err)
+	}
+	if len(session) > maxSessionBytes {
+		return r, fmt.Errorf("%w: longer than %d bytes", ErrSession, maxSessionBytes)
+	}
+	r.Source, r.Session = address.Source, session
+	if !slices.Contains(envelopes.Sources, r.Source) {
+		return r, normalizers.ErrUnknownSource
+	}
+	if header.Get(envelopes.HeaderClaim) != "" {
+		return r, ErrClaimCheck
+	}
+	return r, readOrigin(&r, header)
+}
+
+// readOrigin reads what the producer states about r.
+func readOrigin(r *normalizers.Record, header nats.Header) error {
+	o := &r.Origin
+	o.Traceparent = header.Get(envelopes.HeaderTraceparent)
+	o.Tracestate = header.Get(envelopes.HeaderTracestate)
+	switch end := header.Get(envelopes.HeaderEnd); {
+	case end == "1" && len(r.Data) == 0:
+		o.End = true
+	case end != "":
+		return fmt.Errorf("%w: %s is not 1 with an empty body", ErrHeader, envelopes.HeaderEnd)
+	}
+	var err error
+	if o.File, err = envelopes.DecodeHeaderValue(header.Get(envelopes.HeaderFile)); err != nil {
+		return fmt.Errorf("%w: %s: %w", ErrHeader, envelopes.HeaderFile, err)
+	}
+	if position := header.Get(envelopes.HeaderPosition); position != "" {
+		if o.Position, o.Previous, err = envelopes.ParsePosition(position); err != nil {
+			return fmt.Errorf("%w: %w", ErrHeader, err)
+		}
+	} else if o.File != "" && !o.End {
+		return fmt.Errorf("%w: %s without %s", ErrHeader, envelopes.HeaderFile, envelopes.HeaderPosition)
+	}
+	o.Digest = header.Get(envelopes.HeaderDigest)
+	if t := header.Get(envelopes.HeaderTime); t != "" {
+		if o.Time, err = envelopes.ParseTime(t); err != nil {
+			return fmt.Errorf("%w: %s: %w", ErrHeader, envelopes.HeaderTime, err)
+		}
+	}
+	return nil
+}

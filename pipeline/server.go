@@ -1,0 +1,114 @@
+package pipeline
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+)
+
+// MaxPayload is the largest message that the embedded server takes, headers included.
+const MaxPayload = 8 << 20
+
+// ServerConfig says how an embedded JetStream server runs.
+type ServerConfig struct {
+	StoreDir   string       // where the streams lie
+	Listen     string       // host:port for clients, port 0 for any free one; empty for in-process connections only
+	MaxPayload int32        // bytes of the largest message; 0 means [MaxPayload]
+	Logger     *slog.Logger // nil for silence
+}
+
+// StartServer runs a NATS server with JetStream in this process and returns when it
+// takes connections. It syncs every commit to disk before it acknowledges it. Connect by
+// its ClientURL or, without a socket, with the option nats.InProcessServer; end it with
+// Shutdown and WaitForShutdown.
+func StartServer(cfg ServerConfig) (*server.Server, error) {
+	opts := &server.Options{
+		ServerName: "tributary",
+		JetStream:  true,
+		StoreDir:   cfg.StoreDir,
+		SyncAlways: true,
+		MaxPayload: cfg.MaxPayload,
+		NoSigs:     true,
+		NoLog:      true,
+		DontListen: cfg.Listen == "",
+	}
+	if opts.MaxPayload == 0 {
+		opts.MaxPayload = MaxPayload
+	}
+	if cfg.Listen != "" {
+		host, port, err := net.SplitHostPort(cfg.Listen)
+		if err != nil {
+			return nil, fmt.Errorf("listen address of the embedded server: %w", err)
+		}
+		if opts.Port, err = strconv.Atoi(port); err != nil {
+			return nil, fmt.Errorf("listen address of the embedded server: port %q is not a number", port)
+		}
+		if opts.Port == 0 {
+			opts.Port = server.RANDOM_PORT
+		}
+		opts.Host = host
+	}
+	srv, err := server.NewServer(opts)
+	if err != nil {
+		return nil, fmt.Errorf("embedded server: %w", err)
+	}
+	log := &serverLog{log: cfg.Logger}
+	if log.log == nil {
+		log.log = slog.New(slog.DiscardHandler)
+	}
+	srv.SetLoggerV2(log, false, false, false)
+	srv.Start()
+	if err := log.awaitReady(srv); err != nil {
+		srv.Shutdown()
+		srv.WaitForShutdown()
+		return nil, fmt.Errorf("embedded server did not start: %w", err)
+	}
+	return srv, nil
+}
+
+// serverLog hands the server's log to slog and keeps its fatal error, for the server has
+// no other way to say why it did not start.
+type serverLog struct {
+	log *slog.Logger
+
+	mu    sync.Mutex
+	fatal error
+}
+
+func (l *serverLog) Noticef(format string, v ...any) { l.log.Debug(fmt.Sprintf(format, v...)) }
+func (l *serverLog) Debugf(format string, v ...any)  { l.log.Debug(fmt.Sprintf(format, v...)) }
+func (l *serverLog) Tracef(format string, v ...any)  { l.log.Debug(fmt.Sprintf(format, v...)) }
+func (l *serverLog) Warnf(format string, v ...any)   { l.log.Warn(fmt.Sprintf(format, v...)) }
+func (l *serverLog) Errorf(format string, v ...any)  { l.log.Error(fmt.Sprintf(format, v...)) }
+
+func (l *serverLog) Fatalf(format string, v ...any) {
+	l.Errorf(format, v...)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.fatal = fmt.Errorf(format, v...)
+}
+
+// awaitReady returns when srv takes connections, or with the reason why it never will.
+func (l *serverLog) awaitReady(srv *server.Server) error {
+	for range 300 {
+		ready := srv.ReadyForConnections(100 * time.Millisecond)
+		l.mu.Lock()
+		fatal := l.fatal
+		l.mu.Unlock()
+		switch {
+		case fatal != nil:
+			return fatal
+		case ready && srv.JetStreamEnabled():
+			return nil
+		case ready:
+			return errors.New("JetStream is not enabled")
+		}
+	}
+	return errors.New("not ready after 30 seconds")
+}

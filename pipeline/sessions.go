@@ -1,0 +1,157 @@
+package pipeline
+
+import (
+	"container/list"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"tributary/envelopes"
+	"tributary/normalizers"
+)
+
+// sessionKey names a session within a partition.
+type sessionKey struct {
+	source envelopes.Source
+	id     string
+}
+
+// liveSession is a session in memory.
+type liveSession struct {
+	key     sessionKey
+	state   *normalizers.Session
+	size    int
+	chunk   uint64        // number of the last chunk that changed it
+	element *list.Element // its place in sessions.recent
+}
+
+// sessions are the live sessions of a partition, bounded by bytes. A state is loaded
+// when its session is first needed and let go when it has not been used for long; what a
+// commit has not stored yet stays. Not safe for concurrent use.
+type sessions struct {
+	js         jetstream.JetStream
+	generation string
+	partition  int
+	limit      int // bytes
+
+	live   map[sessionKey]*liveSession
+	recent list.List // of *liveSession, the last used first
+	bytes  int
+}
+
+func newSessions(js jetstream.JetStream, generation string, partition, limit int) *sessions {
+	return &sessions{js: js, generation: generation, partition: partition, limit: limit, live: make(map[sessionKey]*liveSession)}
+}
+
+// maxSubjects is how many subjects one request names; the server takes 1,024.
+const maxSubjects = 500
+
+// load makes the sessions of keys live. checkpoint is the sequence of the newest
+// checkpoint that this worker knows of: the answer of a replica that has not got it yet
+// is not used.
+func (c *sessions) load(ctx context.Context, keys []sessionKey, checkpoint uint64) error {
+	var missing []sessionKey
+	seen := make(map[sessionKey]bool)
+	for _, k := range keys {
+		if c.live[k] == nil && !seen[k] {
+			seen[k] = true
+			missing = append(missing, k)
+		}
+	}
+	for some := range slices.Chunk(missing, maxSubjects-1) {
+		if err := c.fetch(ctx, some, checkpoint); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// errStale is the answer of a replica that is behind.
+var errStale = errors.New("replica has not got the checkpoint yet")
+
+// fetch loads up to maxSubjects-1 sessions with one request.
+func (c *sessions) fetch(ctx context.Context, keys []sessionKey, checkpoint uint64) error {
+	barrier := envelopes.CheckpointSubject(c.generation, c.partition)
+	subjects := make([]string, 1, len(keys)+1)
+	subjects[0] = barrier
+	for _, k := range keys {
+		subjects = append(subjects, envelopes.StateSubject(c.generation, c.partition, k.source, k.id))
+	}
+	stored, err := lastMessages(ctx, c.js, EventsStream(c.generation), subjects)
+	for range 10 { // a replica is behind for milliseconds, or for a reason
+		if err != nil || stored[barrier].Sequence >= checkpoint {
+			break
+		}
+		if err = pause(ctx, 20*time.Millisecond); err == nil {
+			stored, err = lastMessages(ctx, c.js, EventsStream(c.generation), subjects)
+		}
+	}
+	if err == nil && stored[barrier].Sequence < checkpoint {
+		err = errStale
+	}
+	if err != nil {
+		return fmt.Errorf("load session states of partition %d: %w", c.partition, err)
+	}
+	for i, k := range keys {
+		s := normalizers.NewSession(k.source, k.id)
+		if m, ok := stored[subjects[i+1]]; ok {
+			if s, err = normalizers.DecodeSession(m.Data); err != nil || s.Source() != k.source || s.ID() != k.id {
+				return fmt.Errorf("%w: session at %s, sequence %d of stream %s: replay into a new generation",
+					ErrState, m.Subject, m.Sequence, EventsStream(c.generation))
+			}
+		}
+		c.add(k, s)
+	}
+	return nil
+}
+
+func (c *sessions) add(k sessionKey, s *normalizers.Session) {
+	l := &liveSession{key: k, state: s, size: s.Size()}
+	l.element = c.recent.PushFront(l)
+	c.live[k] = l
+	c.bytes += l.size
+}
+
+// use returns a session that has been loaded.
+func (c *sessions) use(k sessionKey) *liveSession {
+	l := c.live[k]
+	c.recent.MoveToFront(l.element)
+	return l
+}
+
+// changed notes that a record of chunk changed l.
+func (c *sessions) changed(l *liveSession, chunk uint64) {
+	size := l.state.Size()
+	c.bytes += size - l.size
+	l.size, l.chunk = size, chunk
+}
+
+// trim lets the least recently used sessions go until the rest is within the limit.
+// Sessions that a chunk after stored has changed stay: the stream has an older state.
+func (c *sessions) trim(stored uint64) {
+	for e := c.recent.Back(); e != nil && c.bytes > c.limit; {
+		l := e.Value.(*liveSession)
+		e = e.Prev()
+		if l.chunk <= stored {
+			c.recent.Remove(l.element)
+			delete(c.live, l.key)
+			c.bytes -= l.size
+		}
+	}
+}
+
+// pause waits for d or for the end of ctx.
+func pause(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}

@@ -1,0 +1,306 @@
+package ship_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go"
+
+	"tributary/envelopes"
+	"tributary/normalizers"
+	"tributary/pipeline"
+	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/ship"
+)
+
+func TestLostOffsetsWithinTheDuplicateWindow(t *testing.T) {
+	t.Parallel()
+	e := newEdge(t)
+	e.write("garden/one.jsonl", lines(prompts("one", 1, 600)...))
+	e.write("garden/two.jsonl", lines(prompts("two", 1, 3)...))
+	e.once()
+	before := e.count()
+	if err := os.Remove(e.offsets); err != nil {
+		t.Fatal(err)
+	}
+	got := e.once()
+	// The two ends are duplicates too.
+	if got.Records != 603 || got.Duplicates != 605 || e.count() != before {
+		t.Errorf("%d messages, were %d; shipped %+v", e.count(), before, got)
+	}
+}
+
+// After the duplicate window a broker stores everything again. The stage must then be
+// able to tell it: every record says the same about itself, and the session skips it.
+func TestLostOffsetsAfterTheDuplicateWindow(t *testing.T) {
+	t.Parallel()
+	e, other := newEdge(t), newEdge(t)
+	e.write("garden/one.jsonl", lines(prompts("one", 1, 5)...))
+	e.once()
+	e.append("garden/one.jsonl", lines(prompts("one", 6, 7)...))
+	e.once()
+
+	other.root, other.offsets = e.root, filepath.Join(t.TempDir(), "offsets.json")
+	other.once()
+	first, second := records(e.all()), records(other.all())
+	same := cmp.Comparer(func(a, b stored) bool {
+		return a.Session == b.Session && a.Origin == b.Origin &&
+			a.header.Get(nats.MsgIdHdr) == b.header.Get(nats.MsgIdHdr) && string(a.Data) == string(b.Data)
+	})
+	if diff := cmp.Diff(first, second, same); diff != "" {
+		t.Errorf("the second time something else was shipped:\n%s", diff)
+	}
+	session := normalizers.NewSession(envelopes.ClaudeCode, "one")
+	for i, r := range append(first, second...) {
+		got, err := normalizers.Normalize(session, r.Record)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if again := i >= len(first); got.Gap || (got.Skip == normalizers.SkipDuplicate) != again {
+			t.Errorf("message %d: skip %q, gap %v", i, got.Skip, got.Gap)
+		}
+	}
+}
+
+// A crash between acknowledgement and offset leaves the offsets of before.
+func TestCrashBetweenAcknowledgementAndOffset(t *testing.T) {
+	t.Parallel()
+	e := newEdge(t)
+	e.write("garden/one.jsonl", lines(prompts("one", 1, 4)...))
+	e.once()
+	before, err := os.ReadFile(e.offsets)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.append("garden/one.jsonl", lines(prompts("one", 5, 6)...))
+	e.once()
+	if err := os.WriteFile(e.offsets, before, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	e.append("garden/one.jsonl", lines(prompts("one", 7, 9)...))
+	got := e.once()
+	if got.Records != 5 || got.Duplicates != 2 {
+		t.Errorf("shipped %+v", got)
+	}
+	want := append(prompts("one", 1, 4), "end of one")
+	want = append(append(want, prompts("one", 5, 6)...), "end of one")
+	e.holds(append(append(want, prompts("one", 7, 9)...), "end of one")...)
+}
+
+func TestDamagedOffsetsCountAsLost(t *testing.T) {
+	t.Parallel()
+	e := newEdge(t)
+	e.write("garden/one.jsonl", lines(prompt("one", 1)))
+	e.once()
+	if err := os.WriteFile(e.offsets, []byte(`{"version":1,"files":[{"dev`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := e.once(); got.Records != 1 || got.Duplicates != 2 {
+		t.Errorf("shipped %+v", got)
+	}
+	if got := e.once(); got.Records != 0 {
+		t.Errorf("then shipped %+v", got)
+	}
+}
+
+func TestOffsetsOfALaterVersionAreNotTouched(t *testing.T) {
+	t.Parallel()
+	e := newEdge(t)
+	e.write("garden/one.jsonl", lines(prompt("one", 1)))
+	if err := os.MkdirAll(filepath.Dir(e.offsets), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	later := []byte(`{"version":2,"files":[]}`)
+	if err := os.WriteFile(e.offsets, later, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s, err := ship.New(e.js.Conn(), e.config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Run(t.Context()); err == nil || !strings.Contains(err.Error(), e.offsets) {
+		t.Errorf("error is %v", err)
+	}
+	if got, err := os.ReadFile(e.offsets); err != nil || string(got) != string(later) {
+		t.Errorf("offsets are now %s, %v", got, err)
+	}
+}
+
+func TestProducerDiesInTheMiddleOfABatch(t *testing.T) {
+	t.Parallel()
+	e := newEdge(t)
+	e.write("garden/one.jsonl", lines(prompts("one", 1, 50)...))
+	proxy := pipelinetest.NewProxy(t, e.server)
+	proxy.Arm(pipelinetest.BeforeCommit)
+	doomed := pipelinetest.Connect(t, proxy.URL(), nats.NoReconnect())
+	c := e.config()
+	c.Once = true
+	s, err := ship.New(doomed.Conn(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Run(t.Context()); !errors.Is(err, ship.ErrClosed) {
+		t.Fatalf("error is %v", err)
+	}
+	if n := e.count(); n != 0 {
+		t.Fatalf("half a batch is stored: %d messages", n)
+	}
+	if got := e.once(); got.Records != 50 || got.Duplicates != 0 {
+		t.Errorf("shipped %+v", got)
+	}
+	e.holds(append(prompts("one", 1, 50), "end of one")...)
+}
+
+// A batch whose acknowledgement is lost is sent again, and found to be stored.
+func TestAcknowledgementIsLost(t *testing.T) {
+	t.Parallel()
+	e := newEdge(t)
+	e.write("garden/one.jsonl", lines(prompts("one", 1, 30)...))
+	proxy := pipelinetest.NewProxy(t, e.server)
+	proxy.Arm(pipelinetest.BeforeAck, pipelinetest.BeforeCommit)
+	e.js = pipelinetest.Connect(t, proxy.URL())
+	got := e.once(func(c *ship.Config) { c.BatchRecords = 10 })
+	if got.Records != 30 || got.Duplicates == 0 {
+		t.Errorf("shipped %+v", got)
+	}
+	e.holds(append(prompts("one", 1, 30), "end of one")...)
+}
+
+// A batch of which the broker has a part already is stored all the same, in order.
+func TestDuplicatesInsideABatch(t *testing.T) {
+	t.Parallel()
+	e := newEdge(t)
+	e.write("garden/one.jsonl", lines(prompts("one", 1, 4)...))
+	e.once()
+	e.append("garden/one.jsonl", lines(prompts("one", 5, 9)...))
+	got := e.once(func(c *ship.Config) { c.Offsets = "" })
+	if got.Records != 9 || got.Duplicates != 4 {
+		t.Errorf("shipped %+v", got)
+	}
+	e.holds(append(append(append(prompts("one", 1, 4), "end of one"), prompts("one", 5, 9)...), "end of one")...)
+}
+
+func TestBrokerAwayAndBack(t *testing.T) {
+	t.Parallel()
+	e := newEdge(t)
+	e.write("garden/one.jsonl", lines(prompt("one", 1)))
+	f := e.follow()
+	f.until("the first record is stored", func(s ship.Summary) bool { return s.Records == 1 })
+	e.server.Stop()
+	e.append("garden/one.jsonl", lines(prompts("one", 2, 600)...))
+	e.write("garden/two.jsonl", lines(prompts("two", 1, 5)...))
+	f.until("the broker is missed", func(s ship.Summary) bool { return s.Stalled != nil })
+	e.server.Start()
+	f.until("all is stored", func(s ship.Summary) bool { return s.Records == 605 && s.Stalled == nil })
+	bySession := map[string][]string{}
+	for _, r := range e.all() {
+		bySession[r.Session] = append(bySession[r.Session], string(r.Data))
+	}
+	if diff := cmp.Diff(map[string][]string{"one": prompts("one", 1, 600), "two": prompts("two", 1, 5)}, bySession); diff != "" {
+		t.Errorf("raw stream (-want +got):\n%s", diff)
+	}
+}
+
+// The broker may come up after the edge.
+func TestBrokerComesLater(t *testing.T) {
+	t.Parallel()
+	e := newEdge(t)
+	e.write("garden/one.jsonl", lines(prompt("one", 1)))
+	e.server.Stop()
+	nc, err := nats.Connect(e.server.URL(), nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	f := e.followBy(nc)
+	f.until("the broker is missed", func(s ship.Summary) bool { return s.Stalled != nil })
+	e.server.Start()
+	f.until("all is stored", func(s ship.Summary) bool { return s.Records == 1 && s.Stalled == nil })
+}
+
+// Nobody has made the raw stream yet: that heals too.
+func TestRawStreamComesLater(t *testing.T) {
+	t.Parallel()
+	e := newEdge(t)
+	if err := e.js.DeleteStream(t.Context(), pipeline.RawStream); err != nil {
+		t.Fatal(err)
+	}
+	e.write("garden/one.jsonl", lines(prompt("one", 1)))
+	f := e.follow()
+	f.until("the stream is missed", func(s ship.Summary) bool { return s.Stalled != nil })
+	if err := pipeline.Provision(t.Context(), e.js, pipeline.Topology{Generation: "v1", Partitions: 4}); err != nil {
+		t.Fatal(err)
+	}
+	f.until("all is stored", func(s ship.Summary) bool { return s.Records == 1 && s.Stalled == nil })
+	e.holds(prompt("one", 1))
+}
+
+// victimRoot names the root that a victim ships; with it the environment holds victimURL
+// and victimOffsets.
+const (
+	victimRoot    = "SHIP_VICTIM_ROOT"
+	victimURL     = "SHIP_VICTIM_URL"
+	victimOffsets = "SHIP_VICTIM_OFFSETS"
+)
+
+// victim follows logs until it is killed.
+func victim(root string) int {
+	nc, err := nats.Connect(os.Getenv(victimURL))
+	if err == nil {
+		var s *ship.Ship
+		s, err = ship.New(nc, ship.Config{
+			Roots:        []ship.Root{{Source: envelopes.ClaudeCode, Dir: root, Suffix: ".jsonl"}},
+			Offsets:      os.Getenv(victimOffsets),
+			BatchRecords: 16,
+		})
+		if err == nil {
+			err = s.Run(context.Background())
+		}
+	}
+	fmt.Fprintln(os.Stderr, "victim ended by itself:", err)
+	return 1
+}
+
+// A shipper that is killed again and again, wherever it is just then, ships every record
+// once and in order.
+func TestKilledAnywhere(t *testing.T) {
+	t.Parallel()
+	e := newEdge(t)
+	const sessions, each, kills = 4, 1000, 6
+	for n := range sessions {
+		s := fmt.Sprintf("s%d", n)
+		e.write("garden/"+s+".jsonl", lines(prompts(s, 1, each)...))
+	}
+	raw := e.tap()
+	for kill := range kills {
+		victim := exec.CommandContext(t.Context(), os.Args[0])
+		victim.Env = append(os.Environ(), victimRoot+"="+e.root, victimURL+"="+e.server.URL(), victimOffsets+"="+e.offsets)
+		victim.Stderr = os.Stderr
+		if err := victim.Start(); err != nil {
+			t.Fatal(err)
+		}
+		raw.next(each/2 + kill)
+		if err := victim.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		_ = victim.Wait() // it was killed
+	}
+	e.once()
+	bySession := map[string][]string{}
+	for _, r := range records(e.all()) {
+		bySession[r.Session] = append(bySession[r.Session], string(r.Data))
+	}
+	for n := range sessions {
+		s := fmt.Sprintf("s%d", n)
+		if diff := cmp.Diff(prompts(s, 1, each), bySession[s]); diff != "" {
+			t.Errorf("session %s (-want +got):\n%s", s, diff)
+		}
+	}
+}

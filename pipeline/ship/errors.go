@@ -1,0 +1,12 @@
+package ship
+
+import "errors"
+
+var (
+	// ErrNothingToShip is the error of a [Config] with neither paths nor roots.
+	ErrNothingToShip = errors.New("nothing to ship: give files or folders")
+	// ErrClosed ends a [Ship] whose connection was closed: it would wait for ever.
+	ErrClosed = errors.New("connection to the broker is closed")
+
+	errNotConnected = errors.New("not connected to the broker") // which heals
+)

@@ -1,0 +1,403 @@
+package ship
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/nats-io/nats.go"
+
+	"tributary/envelopes"
+	"tributary/normalizers"
+)
+
+// file is a log that is being shipped. It is active while it has a framer, which is
+// dropped when the file goes idle: then only its offset is remembered, and when it grows
+// the framer is regained from the start of the file.
+type file struct {
+	// These belong to the loop of the Ship.
+	log    log
+	queued bool // waits for a worker
+	busy   bool // a worker has it
+	again  bool // something happened to it since
+	gone   bool // from the disk: all that is left is in the framer
+	waits  bool // it is counted among the torn ones
+
+	// These belong to the worker that has it, and to the loop while none has.
+	offset     offset // origin included: a file that is moved stays the same file
+	framer     *normalizers.Framer
+	read       int64     // bytes given to the framer
+	grew       time.Time // when the last of them were read
+	refused    bool      // its source cannot be told
+	unreadable bool      // and reported
+	retry      bool      // each search visits it, although it has not changed
+	torn       bool      // ends in an unfinished record that was left for later
+}
+
+// visit is the work of one worker on one file, from where it was left to its end.
+type visit struct {
+	*Ship
+	f    *file
+	log  log
+	gone bool   // do not open it
+	tail bool   // what the framer gives is of a last line that has no end
+	buf  []byte // to read with
+
+	batch []outgoing
+	bytes int
+	end   int64 // offset after the last record of batch, or after a refused one
+}
+
+// run ships what is new in the file. The error is one that ends the Ship: what is wrong
+// with the file itself is refused.
+func (v *visit) run(ctx context.Context) error {
+	f := v.f
+	f.torn, f.retry = false, false
+	if v.gone {
+		return v.finish(ctx)
+	}
+	r, err := os.Open(v.log.path)
+	if err != nil {
+		v.unreadable(ctx, err)
+		return nil
+	}
+	defer r.Close() //nolint:errcheck // it was only read
+	fresh, err := v.recognize(ctx, r)
+	if err != nil || !fresh {
+		return err
+	}
+	if err := v.follow(ctx, r); err != nil {
+		return err
+	}
+	if f.refused {
+		f.framer = nil
+		return nil
+	}
+	if v.document() {
+		if err := v.close(ctx); err != nil {
+			return err
+		}
+	}
+	if !f.unreadable && (v.config.Once || f.idle(v.log.info, v.config.Idle)) {
+		return v.finish(ctx)
+	}
+	return v.flush(ctx)
+}
+
+// recognize finds out which file was opened and what of it is shipped. fresh is false
+// when there is nothing to do for it.
+func (v *visit) recognize(ctx context.Context, r *os.File) (fresh bool, err error) {
+	f := v.f
+	info, id, begin, err := examine(r, v.buf[:headBytes])
+	if err != nil {
+		v.unreadable(ctx, err)
+		return false, nil
+	}
+	if !os.SameFile(info, v.log.info) {
+		return false, nil // replaced since it was found: the next search finds the other
+	}
+	v.log.info = info
+	f.unreadable = false
+	if !v.offsets.claim(id, f) {
+		f.retry = true // a second name of a file, until the first is given up
+		return false, nil
+	}
+	var modified int64
+	if v.document() {
+		modified = info.ModTime().UnixNano()
+	}
+	if f.offset.inode != id {
+		f.offset = v.offsets.get(id)
+	}
+	switch {
+	case f.offset.inode != id: // never seen
+	case f.offset.Modified != modified:
+		f.framer, f.offset, f.refused = nil, offset{}, false
+	case !f.offset.Head.begins(begin) || info.Size() < max(f.read, f.offset.Done):
+		v.config.Logger.InfoContext(ctx, "log was truncated or written anew: shipped from its start", "path", v.log.path)
+		if err := v.finish(ctx); err != nil {
+			return false, err
+		}
+		f.offset, f.refused, f.torn = offset{}, false, false
+	}
+	f.offset.inode, f.offset.Head, f.offset.Modified, f.offset.Path = id, headOf(begin), modified, v.log.path
+	if f.offset.Origin == "" {
+		f.offset.Origin = v.log.origin
+	}
+	if f.refused || f.framer == nil && f.offset.Ended && f.offset.Done == info.Size() {
+		return false, nil
+	}
+	if f.framer == nil {
+		f.read = 0
+		f.framer = normalizers.NewFramer(normalizers.File{
+			Source:   v.log.source,
+			Name:     path.Base(f.offset.Origin),
+			Path:     f.offset.Origin,
+			Modified: info.ModTime(),
+		})
+	}
+	return true, nil
+}
+
+// examine reads what a file is told by; begin is in buf.
+func examine(r *os.File, buf []byte) (info fs.FileInfo, id inode, begin []byte, err error) {
+	if info, err = r.Stat(); err != nil {
+		return nil, inode{}, nil, err
+	}
+	n, err := r.ReadAt(buf, 0)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, inode{}, nil, err
+	}
+	id, err = inodeOf(r)
+	return info, id, buf[:n], err
+}
+
+// follow gives the framer what is new in the file and ships the records that come out.
+func (v *visit) follow(ctx context.Context, r *os.File) error {
+	f := v.f
+	v.end = f.offset.Done
+	for !f.refused {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		n, err := r.ReadAt(v.buf, f.read)
+		if n > 0 {
+			f.read += int64(n)
+			f.grew = time.Now()
+			_, _ = f.framer.Write(v.buf[:n]) // never fails
+			if err := v.take(ctx); err != nil {
+				return err
+			}
+			if f.framer.Source() == "" && f.read > normalizers.MaxRecordBytes {
+				v.refuseFile(ctx) // it would be held in memory for ever
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			v.unreadable(ctx, err)
+			return nil
+		}
+	}
+	return nil
+}
+
+// idle reports whether nothing has been written to the file for a time, by its own clock
+// or by ours.
+func (f *file) idle(info fs.FileInfo, limit time.Duration) bool {
+	return time.Since(info.ModTime()) >= limit || time.Since(f.grew) >= limit
+}
+
+// document reports whether the file is one JSON document, which its vendor writes anew
+// with every change: then all of it is shipped again.
+func (v *visit) document() bool { return filepath.Ext(v.log.path) == ".json" }
+
+// close ships what the framer still holds: what is undecided, and a last line that has
+// no end.
+func (v *visit) close(ctx context.Context) error {
+	v.f.framer.Settle()
+	if err := v.take(ctx); err != nil {
+		return err
+	}
+	v.f.framer.Close()
+	v.tail = true
+	defer func() { v.tail = false }()
+	return v.take(ctx)
+}
+
+// finish ships what the framer still holds, then the end of each session of the file,
+// and drops the framer.
+func (v *visit) finish(ctx context.Context) error {
+	f := v.f
+	if f.framer == nil {
+		return nil
+	}
+	v.end = max(v.end, f.offset.Done)
+	if err := v.close(ctx); err != nil {
+		return err
+	}
+	if f.framer.Source() == "" && f.read > 0 && !f.refused {
+		v.refuseFile(ctx)
+	}
+	// The end was sent already unless a record came after it.
+	if !f.refused && (!f.offset.Ended || v.end > f.offset.Done) {
+		for _, r := range f.framer.Ends() {
+			if err := v.add(ctx, r, 0, v.end); err != nil {
+				return err
+			}
+		}
+		if err := v.flush(ctx); err != nil {
+			return err
+		}
+		f.offset.Ended = true
+		v.remember()
+	}
+	f.framer = nil
+	return nil
+}
+
+// take ships the records that the framer has ready.
+func (v *visit) take(ctx context.Context) error {
+	f := v.f
+	for !f.refused {
+		framed, ok := f.framer.Next()
+		if !ok {
+			break
+		}
+		r := framed.Record
+		switch {
+		case r.Origin.End || r.Origin.Position < f.offset.Done:
+			continue
+		case r.Source == "":
+			v.refuseFile(ctx)
+			continue
+		case v.unfinished(r):
+			f.torn = true
+			continue
+		case framed.Err != nil:
+			v.refuse(ctx, Refusal{
+				Reason: ReasonTooLarge, Path: v.log.path, Line: framed.Line,
+				Size: framed.End - r.Origin.Position, Limit: normalizers.MaxRecordBytes,
+				Err: fmt.Errorf("left out: %w: longer than %d bytes", framed.Err, normalizers.MaxRecordBytes),
+			})
+			v.end = framed.End
+			continue
+		}
+		if err := v.add(ctx, r, framed.Line, framed.End); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// unfinished reports whether a record is part of a line that somebody may still be
+// writing: to ship it now would lose what follows of it.
+func (v *visit) unfinished(r normalizers.Record) bool {
+	if !v.tail || v.gone || v.config.Once && v.f.idle(v.log.info, v.config.Idle) {
+		return false
+	}
+	return v.f.torn || !jsontext.Value(r.Data).IsValid(vendorJSON)
+}
+
+// vendorJSON is what vendors are allowed to write.
+var vendorJSON = json.JoinOptions(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+
+// add puts a record into the batch, which goes out when it is full. end is the offset
+// after the record.
+func (v *visit) add(ctx context.Context, r normalizers.Record, line int, end int64) error {
+	limit := v.limit()
+	o := v.outgoing(ctx, r, line, end)
+	if size := wireSize(o.msg); size > limit {
+		r := tooLarge(v.log.path, line, size, limit)
+		o.close(&r)
+		v.refuse(ctx, r)
+		v.end = end
+		return nil
+	}
+	v.batch = append(v.batch, o)
+	v.bytes += len(r.Data)
+	v.end = end
+	if len(v.batch) >= v.config.BatchRecords || v.bytes >= v.config.BatchBytes {
+		return v.flush(ctx)
+	}
+	return nil
+}
+
+// flush ships the batch and remembers how far the file is done.
+func (v *visit) flush(ctx context.Context) error {
+	if len(v.batch) > 0 {
+		if err := v.send(ctx); err != nil {
+			return err
+		}
+	}
+	if v.end > v.f.offset.Done {
+		v.f.offset.Done, v.f.offset.Ended = v.end, false
+		v.remember()
+	}
+	return nil
+}
+
+// send publishes the batch. On return it is empty.
+func (v *visit) send(ctx context.Context) error {
+	batch, bytes := v.batch, v.bytes
+	v.batch, v.bytes = nil, 0
+	var r receipt
+	if !v.config.DryRun {
+		msgs := make([]*nats.Msg, len(batch))
+		for i, o := range batch {
+			msgs[i] = o.msg
+		}
+		r = v.publisher.publish(msgs, bytes)
+	}
+	stored := batch[:0]
+	for i, o := range batch {
+		refused := r.refused[i]
+		o.close(errors.Join(r.err, refused))
+		if refused == nil {
+			stored = append(stored, o)
+			continue
+		}
+		v.refuse(ctx, tooLarge(v.log.path, o.line, wireSize(o.msg), v.limit()))
+	}
+	if r.err == nil {
+		v.tally.count(stored, r.duplicates)
+	}
+	return r.err
+}
+
+// limit is how many bytes of headers and data the broker takes in one message.
+func (s *Ship) limit() int64 {
+	if s.config.DryRun && (s.publisher.nc == nil || s.publisher.nc.MaxPayload() == 0) {
+		return usualPayload
+	}
+	return s.publisher.nc.MaxPayload()
+}
+
+// usualPayload is max_payload of a server that does not say otherwise.
+const usualPayload = 1 << 20
+
+func tooLarge(path string, line int, size, limit int64) Refusal {
+	return Refusal{
+		Reason: ReasonTooLarge, Path: path, Line: line, Size: size, Limit: limit,
+		Err: fmt.Errorf("record of %d bytes with its headers left out: the broker takes %d: raise max_payload of the server",
+			size, limit),
+	}
+}
+
+// refuseFile leaves the whole file alone until it is written anew.
+func (v *visit) refuseFile(ctx context.Context) {
+	v.f.refused = true
+	v.refuse(ctx, Refusal{
+		Reason: ReasonUnknownSource, Path: v.log.path,
+		Err: fmt.Errorf("cannot tell the vendor: pass --source with one of %v", envelopes.Sources),
+	})
+}
+
+// unreadable reports a file that cannot be read, once until it can. One that is not
+// there any more is no error: the next search finds out what became of it.
+func (v *visit) unreadable(ctx context.Context, err error) {
+	if errors.Is(err, fs.ErrNotExist) {
+		return
+	}
+	v.f.retry = true
+	if !v.f.unreadable {
+		v.f.unreadable = true
+		v.refuse(ctx, unreadable(v.log.path, err))
+	}
+}
+
+// remember hands the offset of the file to the offsets.
+func (v *visit) remember() {
+	if !v.config.DryRun {
+		v.offsets.set(v.f.offset)
+	}
+}

@@ -1,0 +1,417 @@
+package ship_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"tributary/pipeline/ship"
+)
+
+func TestGrowingFile(t *testing.T) {
+	t.Parallel()
+	e := newEdge(t)
+	e.write("garden/one.jsonl", lines(prompt("one", 1)))
+	raw := e.tap()
+	e.follow()
+	raw.expect(prompt("one", 1))
+	for n := 2; n <= 20; n++ {
+		e.append("garden/one.jsonl", lines(prompt("one", n)))
+		raw.expect(prompt("one", n))
+	}
+}
+
+// What is notified must not wait for the search.
+func TestGrowingFileIsNotified(t *testing.T) {
+	t.Parallel()
+	if runtime.GOOS != "linux" {
+		t.Skip("changes are searched for here")
+	}
+	e := newEdge(t)
+	e.write("garden/one.jsonl", lines(prompt("one", 1)))
+	raw := e.tap()
+	e.follow(func(c *ship.Config) { c.Rescan = time.Hour })
+	raw.expect(prompt("one", 1))
+	e.append("garden/one.jsonl", lines(prompt("one", 2)))
+	raw.expect(prompt("one", 2))
+	e.write("garden/two.jsonl", lines(prompt("two", 1)))
+	raw.expect(prompt("two", 1))
+	e.mkdir("orchard/deep")
+	e.write("orchard/deep/three.jsonl", lines(prompt("three", 1)))
+	raw.expect(prompt("three", 1))
+	e.append("orchard/deep/three.jsonl", lines(prompt("three", 2)))
+	raw.expect(prompt("three", 2))
+}
+
+func TestPartialLineWaitsForItsRest(t *testing.T) {
+	t.Parallel()
+	e := newEdge(t)
+	raw := e.tap()
+	e.write("garden/one.jsonl", lines(prompt("one", 1)))
+	e.write("garden/two.jsonl", "")
+	e.follow(func(c *ship.Config) { c.Parallel = 1 })
+	raw.expect(prompt("one", 1))
+	for n := 2; n <= 5; n++ {
+		half := prompt("one", n)
+		e.append("garden/one.jsonl", half[:n*10])
+		// With one worker the half has been seen before the other file is shipped.
+		e.append("garden/two.jsonl", lines(prompt("two", n)))
+		raw.expect(prompt("two", n))
+		e.append("garden/one.jsonl", half[n*10:]+"\n")
+		raw.expect(half)
+	}
+}
+
+func TestTruncatedFile(t *testing.T) {
+	t.Parallel()
+	e := newEdge(t)
+	raw := e.tap()
+	e.write("garden/one.jsonl", lines(prompts("one", 1, 3)...))
+	e.follow()
+	raw.expect(prompts("one", 1, 3)...)
+	e.write("garden/one.jsonl", lines(prompt("anew", 1)))
+	raw.expect("end of one", prompt("anew", 1))
+	e.append("garden/one.jsonl", lines(prompt("anew", 2)))
+	got := raw.expect(prompt("anew", 2))
+	if p := got[0].Origin.Position; p != int64(len(prompt("anew", 1))+1) {
+		t.Errorf("the record stands at %d", p)
+	}
+}
+
+// Rotation with copytruncate, where the new content has grown beyond the old before
+// anybody looked.
+func TestFileWrittenAnewAndLonger(t *testing.T) {
+	t.Parallel()
+	e := newEdge(t)
+	e.write("garden/one.jsonl", lines(prompt("one", 1)))
+	e.once()
+	e.write("garden/one.jsonl", lines(prompts("anew", 1, 9)...))
+	e.once()
+	e.holds(append(append([]string{prompt("one", 1), "end of one"}, prompts("anew", 1, 9)...), "end of anew")...)
+}
+
+// A log that is overwritten in place never gets shorter.
+func TestFollowedFileIsOverwritten(t *testing.T) {
+	t.Parallel()
+	e := newEdge(t)
+	raw := e.tap()
+	e.write("garden/one.jsonl", lines(prompt("one", 1)))
+	e.follow()
+	raw.expect(prompt("one", 1))
+	f, err := os.OpenFile(e.path("garden/one.jsonl"), os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close() //nolint:errcheck // the test reads it back
+	if _, err := f.WriteAt([]byte(lines(prompts("anew", 1, 9)...)), 0); err != nil {
+		t.Fatal(err)
+	}
+	raw.expect(append([]string{"end of one"}, prompts("anew", 1, 9)...)...)
+}
+
+// What is cut off and goes on otherwise is shipped again from its start: the broker
+// knows what it has.
+func TestFileIsCutAndGoesOnOtherwise(t *testing.T) {
+	t.Parallel()
+	e := newEdge(t)
+	raw := e.tap()
+	before := prompts("one", 1, 20)
+	e.write("garden/one.jsonl", lines(before...))
+	f := e.follow()
+	raw.expect(before...)
+	if err := os.Truncate(e.path("garden/one.jsonl"), int64(len(lines(before[:15]...)))); err != nil {
+		t.Fatal(err)
+	}
+	raw.expect("end of one")
+	e.append("garden/one.jsonl", lines(prompt("one", 99)))
+	raw.expect(prompt("one", 99))
+	if got := f.ship.Summary(); got.Duplicates != 15 {
+		t.Errorf("shipped %+v", got)
+	}
+}
+
+// A folder that is moved away and comes back while its files are still being shipped.
+func TestFolderIsMovedAwayAndBack(t *testing.T) {
+	t.Parallel()
+	e := newEdge(t)
+	raw := e.tap()
+	e.write("garden/one.jsonl", lines(prompt("one", 1)))
+	e.follow()
+	raw.expect(prompt("one", 1))
+	for n := 2; n < 6; n++ {
+		e.rename("garden", "../away")
+		if n%2 == 0 {
+			raw.expect("end of one")
+		}
+		e.rename("../away", "garden")
+		e.append("garden/one.jsonl", lines(prompt("one", n)))
+		for got := ""; got != prompt("one", n); {
+			if got = brief(raw.next(1))[0]; got != prompt("one", n) && got != "end of one" {
+				t.Fatalf("unexpected %s", got)
+			}
+		}
+	}
+}
+
+func TestSecondNameOfAFileIsNotShippedTwice(t *testing.T) {
+	t.Parallel()
+	e := newEdge(t)
+	e.write("garden/one.jsonl", lines(prompt("one", 1)))
+	if err := os.Link(e.path("garden/one.jsonl"), e.path("garden/two.jsonl")); err != nil {
+		t.Skip(err)
+	}
+	if got := e.once(); got.Records != 1 {
+		t.Errorf("shipped %+v", got)
+	}
+	e.holds(prompt("one", 1), "end of one")
+}
+
+func TestReplacedFile(t *testing.T) {
+	t.Parallel()
+	e := newEdge(t)
+	raw := e.tap()
+	e.write("garden/one.jsonl", lines(prompt("one", 1)))
+	e.follow()
+	raw.expect(prompt("one", 1))
+	e.write("garden/.new", lines(prompts("other", 1, 2)...))
+	e.rename("garden/.new", "garden/one.jsonl")
+	// Nothing tells which of the two is visited first.
+	got := map[string]bool{}
+	for _, r := range brief(raw.next(3)) {
+		got[r] = true
+	}
+	for _, want := range append(prompts("other", 1, 2), "end of one") {
+		if !got[want] {
+			t.Errorf("not in the raw stream: %s", want)
+		}
+	}
+}
+
+func TestRenamedFileStaysTheSameFile(t *testing.T) {
+	t.Parallel()
+	e := newEdge(t)
+	raw := e.tap()
+	e.write("garden/one.jsonl", lines(prompt("one", 1)))
+	f := e.follow()
+	first := raw.expect(prompt("one", 1))
+	e.mkdir("orchard")
+	e.rename("garden/one.jsonl", "orchard/moved.jsonl")
+	e.append("orchard/moved.jsonl", lines(prompt("one", 2)))
+	second := raw.expect(prompt("one", 2))
+	f.stop()
+	e.rename("orchard/moved.jsonl", "orchard/again.jsonl")
+	e.append("orchard/again.jsonl", lines(prompt("one", 3)))
+	e.follow()
+	third := raw.expect(prompt("one", 3))
+	for _, r := range []stored{second[0], third[0]} {
+		if r.Origin.File != first[0].Origin.File {
+			t.Errorf("%s is of another file", r.Data)
+		}
+	}
+}
+
+// A log that is rotated to a name that is none of a log is read to its end.
+func TestRotatedFile(t *testing.T) {
+	t.Parallel()
+	e := newEdge(t)
+	raw := e.tap()
+	e.write("garden/one.jsonl", lines(prompt("one", 1)))
+	e.follow(func(c *ship.Config) { c.Parallel = 1 })
+	raw.expect(prompt("one", 1))
+	e.rename("garden/one.jsonl", "garden/one.jsonl.1")
+	e.append("garden/one.jsonl.1", lines(prompt("one", 2)))
+	raw.expect(prompt("one", 2))
+	e.write("garden/one.jsonl", lines(prompt("two", 1)))
+	raw.expect(prompt("two", 1))
+	e.append("garden/one.jsonl.1", lines(prompt("one", 3)))
+	raw.expect(prompt("one", 3))
+}
+
+func TestDeletedFileEndsItsSessions(t *testing.T) {
+	t.Parallel()
+	e := newEdge(t)
+	raw := e.tap()
+	e.write("garden/one.jsonl", lines(prompt("one", 1)))
+	e.write("garden/two.jsonl", lines(prompt("two", 1)))
+	f := e.follow(func(c *ship.Config) { c.Parallel = 1 })
+	raw.expect(prompt("one", 1), prompt("two", 1))
+	if err := os.Remove(e.path("garden/one.jsonl")); err != nil {
+		t.Fatal(err)
+	}
+	raw.expect("end of one")
+	f.stop()
+	state, err := os.ReadFile(e.offsets)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(string(state), "one.jsonl") || !strings.Contains(string(state), "two.jsonl") {
+		t.Errorf("offsets remember what is gone, or not what is there: %s", state)
+	}
+}
+
+func TestNewFoldersAreFollowed(t *testing.T) {
+	t.Parallel()
+	e := newEdge(t)
+	if err := os.RemoveAll(e.root); err != nil {
+		t.Fatal(err)
+	}
+	raw := e.tap()
+	e.follow()
+	e.mkdir("garden")
+	e.write("garden/one.jsonl", lines(prompt("one", 1)))
+	raw.expect(prompt("one", 1))
+	e.mkdir("garden/one/subagents")
+	e.write("garden/one/subagents/agent-a.jsonl", lines(prompt("one", 2)))
+	raw.expect(prompt("one", 2))
+	e.append("garden/one.jsonl", lines(prompt("one", 3)))
+	raw.expect(prompt("one", 3))
+}
+
+func TestIdleFileEndsItsSessionsAndGoesOn(t *testing.T) {
+	t.Parallel()
+	e := newEdge(t)
+	raw := e.tap()
+	f := e.follow(func(c *ship.Config) { c.Idle = 300 * time.Millisecond })
+	e.write("garden/one.jsonl", lines(prompt("one", 1)))
+	raw.expect(prompt("one", 1), "end of one")
+	e.append("garden/one.jsonl", lines(prompt("one", 2)))
+	second := raw.expect(prompt("one", 2), "end of one")
+	if second[0].Origin.Previous != 0 {
+		t.Errorf("the second record follows %d", second[0].Origin.Previous)
+	}
+	f.stop()
+	// What has ended does not end again.
+	e.follow(func(c *ship.Config) { c.Idle = 300 * time.Millisecond })
+	e.append("garden/one.jsonl", lines(prompt("one", 3)))
+	raw.expect(prompt("one", 3), "end of one")
+}
+
+// A last line that nobody ends is a record all the same when it is one.
+func TestIdleFileWithoutLastLineEnd(t *testing.T) {
+	t.Parallel()
+	e := newEdge(t)
+	raw := e.tap()
+	e.write("garden/one.jsonl", lines(prompt("one", 1))+prompt("one", 2))
+	e.write("garden/two.jsonl", lines(prompt("two", 1))+prompt("two", 2)[:30])
+	f := e.follow(func(c *ship.Config) { c.Idle, c.Parallel = 300*time.Millisecond, 1 })
+	got := map[string]bool{}
+	for _, r := range brief(raw.next(5)) {
+		got[r] = true
+	}
+	for _, want := range []string{prompt("one", 1), prompt("one", 2), "end of one", prompt("two", 1), "end of two"} {
+		if !got[want] {
+			t.Errorf("not in the raw stream: %s", want)
+		}
+	}
+	f.until("the torn line waits", func(s ship.Summary) bool { return s.Waiting > 0 })
+	e.append("garden/one.jsonl", "\n"+lines(prompt("one", 3)))
+	raw.expect(prompt("one", 3), "end of one")
+	e.append("garden/two.jsonl", prompt("two", 2)[30:]+"\n")
+	raw.expect(prompt("two", 2), "end of two")
+}
+
+// Records that state no session belong to the first that follows, or else, when the
+// file has gone idle, to the one that the file is named after.
+func TestIdleFileDecidesTheSessionByItsName(t *testing.T) {
+	t.Parallel()
+	e := newEdge(t)
+	raw := e.tap()
+	summary := `{"type":"summary","summary":"Watering","leafUuid":"l1"}`
+	e.write("garden/named.jsonl", lines(summary))
+	e.follow(func(c *ship.Config) { c.Idle = 300 * time.Millisecond })
+	got := raw.expect(summary, "end of named")
+	if got[0].Session != "named" {
+		t.Errorf("record of session %s", got[0].Session)
+	}
+}
+
+func TestUnreadableFileIsReportedOnceAndShippedWhenItCanBeRead(t *testing.T) {
+	t.Parallel()
+	e := newEdge(t)
+	raw := e.tap()
+	e.unreadable("garden/one.jsonl")
+	f := e.follow()
+	f.until("the file is reported", func(s ship.Summary) bool { return s.Refused[ship.ReasonUnreadable] == 1 })
+	e.write("garden/two.jsonl", lines(prompt("two", 1)))
+	raw.expect(prompt("two", 1))
+	e.write("garden/.new", lines(prompt("one", 1)))
+	e.rename("garden/.new", "garden/one.jsonl")
+	raw.expect(prompt("one", 1))
+	if got := f.ship.Summary().Refused[ship.ReasonUnreadable]; got != 1 {
+		t.Errorf("reported %d times", got)
+	}
+}
+
+// The file of an agent may begin long before the follower may care: with Since it is
+// left out until somebody writes to it, and then shipped whole.
+func TestOldFileIsShippedWholeWhenItGoesOn(t *testing.T) {
+	t.Parallel()
+	e := newEdge(t)
+	raw := e.tap()
+	e.write("garden/old.jsonl", lines(prompt("old", 1)))
+	e.aged("garden/old.jsonl")
+	e.write("garden/new.jsonl", lines(prompt("new", 1)))
+	e.follow(func(c *ship.Config) { c.Since = time.Now().Add(-time.Hour) })
+	raw.expect(prompt("new", 1))
+	e.append("garden/old.jsonl", lines(prompt("old", 2)))
+	raw.expect(prompt("old", 1), prompt("old", 2))
+}
+
+func TestNamedFileIsFollowed(t *testing.T) {
+	t.Parallel()
+	e := newEdge(t)
+	raw := e.tap()
+	path := filepath.Join(t.TempDir(), "session log")
+	if err := os.WriteFile(path, []byte(lines(prompt("one", 1))), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	e.follow(func(c *ship.Config) { c.Paths = []string{path} })
+	raw.expect(prompt("one", 1))
+	f, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close() //nolint:errcheck // the test reads it back
+	if _, err := f.WriteString(lines(prompt("one", 2))); err != nil {
+		t.Fatal(err)
+	}
+	raw.expect(prompt("one", 2))
+}
+
+func TestManyFilesHoldNoDescriptors(t *testing.T) {
+	t.Parallel()
+	if runtime.GOOS != "linux" {
+		t.Skip("counts descriptors in /proc")
+	}
+	e := newEdge(t)
+	const files = 3000
+	for n := range files {
+		dir := fmt.Sprintf("project-%d", n%20)
+		e.mkdir(dir)
+		e.write(fmt.Sprintf("%s/s%d.jsonl", dir, n), lines(prompt(fmt.Sprintf("s%d", n), 1)))
+	}
+	raw := e.tap()
+	f := e.follow(func(c *ship.Config) { c.Rescan = time.Second })
+	raw.next(files)
+	f.until("nothing waits", func(s ship.Summary) bool { return s.Records == files })
+	raw2 := e.count()
+	open, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	logs := 0
+	for _, fd := range open {
+		if to, err := os.Readlink("/proc/self/fd/" + fd.Name()); err == nil && strings.HasPrefix(to, e.root) {
+			logs++
+		}
+	}
+	if logs > 16 {
+		t.Errorf("%d logs are open after %d records", logs, raw2)
+	}
+	e.append("project-7/s7.jsonl", lines(prompt("s7", 2)))
+	raw.expect(prompt("s7", 2))
+}

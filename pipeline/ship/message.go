@@ -1,0 +1,79 @@
+package ship
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"io"
+	"strconv"
+
+	"github.com/nats-io/nats.go"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/propagation"
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
+	"go.opentelemetry.io/otel/trace"
+
+	"tributary/envelopes"
+	"tributary/normalizers"
+	"tributary/pipeline"
+)
+
+// outgoing is a record on its way.
+type outgoing struct {
+	msg     *nats.Msg
+	span    trace.Span
+	session session
+	line    int
+	end     bool // the end of a session in a file, no record
+}
+
+// outgoing makes the message of a record and begins its trace. done is up to where its
+// file is shipped: it tells one end of the file from a later one.
+func (s *Ship) outgoing(ctx context.Context, r normalizers.Record, line int, done int64) outgoing {
+	ctx, span := s.config.Tracer.Start(ctx, "publish raw", trace.WithNewRoot(), trace.WithSpanKind(trace.SpanKindProducer))
+	origin := propagation.MapCarrier{}
+	propagation.TraceContext{}.Inject(ctx, origin)
+	r.Origin.Traceparent = origin[envelopes.HeaderTraceparent]
+	r.Origin.Tracestate = origin[envelopes.HeaderTracestate]
+
+	id := messageID(r, done)
+	msg := pipeline.RawMessage(r)
+	msg.Header.Set(nats.MsgIdHdr, id)
+	if span.IsRecording() {
+		span.SetAttributes(
+			semconv.MessagingSystemKey.String("nats"),
+			semconv.MessagingOperationTypeSend,
+			semconv.MessagingOperationName("publish"),
+			semconv.MessagingDestinationName(pipeline.RawStream),
+			semconv.MessagingDestinationTemplate("raw.{source}.{session}"),
+			semconv.MessagingMessageID(id),
+			semconv.MessagingMessageConversationID(r.Session),
+			semconv.MessagingMessageBodySize(len(r.Data)),
+		)
+	}
+	return outgoing{msg: msg, span: span, session: session{r.Source, r.Session}, line: line, end: r.Origin.End}
+}
+
+// close ends the trace of o with its outcome.
+func (o outgoing) close(err error) {
+	if err != nil {
+		o.span.SetStatus(codes.Error, err.Error())
+		o.span.SetAttributes(semconv.ErrorType(err))
+	}
+	o.span.End()
+}
+
+// messageID is the same for the same record at the same place of the same file, and
+// only then. The end of a file stands behind what is done of it.
+func messageID(r normalizers.Record, done int64) string {
+	position := strconv.FormatInt(r.Origin.Position, 10)
+	if r.Origin.End {
+		position = "end " + strconv.FormatInt(done, 10)
+	}
+	h := sha256.New()
+	for _, part := range [...]string{string(r.Source), r.Session, r.Origin.File, position} {
+		_, _ = io.WriteString(h, strconv.Itoa(len(part))+" "+part) // a hash takes everything
+	}
+	h.Write(r.Data)
+	return hex.EncodeToString(h.Sum(nil)[:16])
+}

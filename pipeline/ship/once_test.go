@@ -1,0 +1,472 @@
+package ship_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"tributary/envelopes"
+	"tributary/pipeline"
+	"tributary/pipeline/ship"
+)
+
+func TestOnceShipsAllThereIsAndTheEnd(t *testing.T) {
+	t.Parallel()
+	e := newEdge(t)
+	one, two := prompts("one", 1, 3), prompts("two", 1, 2)
+	e.write("garden/one.jsonl", lines(one...))
+	e.write("garden/two.jsonl", lines(two...))
+	e.write("garden/notes.txt", "not a log\n")
+	e.write("garden/.hidden.jsonl", lines(prompts("hidden", 1, 1)...))
+
+	got := e.once(func(c *ship.Config) { c.Parallel = 1 })
+	want := ship.Summary{
+		Files: 2, Sessions: 2, Records: 5, Bytes: int64(len(strings.Join(append(one, two...), ""))),
+		Refused: map[ship.Reason]int{},
+	}
+	if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" {
+		t.Errorf("summary (-want +got):\n%s", diff)
+	}
+
+	all := e.holds(append(append(append(slices.Clone(one), "end of one"), two...), "end of two")...)
+	position, previous := int64(0), int64(-1)
+	for i, r := range all[:3] {
+		if r.Source != envelopes.ClaudeCode || r.Session != "one" {
+			t.Errorf("record %d is of %s of %s", i, r.Session, r.Source)
+		}
+		if r.Origin.Position != position || r.Origin.Previous != previous {
+			t.Errorf("record %d stands at %d after %d, want %d after %d", i, r.Origin.Position, r.Origin.Previous, position, previous)
+		}
+		if r.Origin.File == "" || r.Origin.File != all[3].Origin.File || r.Origin.File == all[4].Origin.File {
+			t.Errorf("record %d is of file %q", i, r.Origin.File)
+		}
+		if want := time.Date(2026, 3, 1, 10, 0, i+1, 0, time.UTC); !r.Origin.Time.Equal(want) {
+			t.Errorf("record %d has time %v, want %v", i, r.Origin.Time, want)
+		}
+		previous = position
+		position += int64(len(r.Data)) + 1
+	}
+}
+
+func TestAgainShipsOnlyWhatIsNew(t *testing.T) {
+	t.Parallel()
+	e := newEdge(t)
+	e.write("garden/one.jsonl", lines(prompts("one", 1, 2)...))
+	e.once()
+	if got := e.once(); got.Records != 0 || got.Duplicates != 0 || e.count() != 3 {
+		t.Fatalf("nothing is new, but shipped %+v", got)
+	}
+	e.append("garden/one.jsonl", lines(prompt("one", 3)))
+	if got := e.once(); got.Records != 1 || got.Duplicates != 0 {
+		t.Fatalf("one record is new, but shipped %+v", got)
+	}
+	all := e.holds(prompt("one", 1), prompt("one", 2), "end of one", prompt("one", 3), "end of one")
+	if last := all[3].Origin; last.Previous != all[1].Origin.Position || last.File != all[0].Origin.File {
+		t.Errorf("the new record does not follow the old ones: %+v", last)
+	}
+}
+
+// A log that is shorter than what its identity is taken of must stay itself as it grows.
+func TestShortLogStaysItselfAsItGrows(t *testing.T) {
+	t.Parallel()
+	e := newEdge(t)
+	var want []string
+	for n := 1; n <= 12; n++ {
+		e.append("garden/one.jsonl", lines(prompt("one", n)))
+		if got := e.once(); got.Records != 1 || got.Duplicates != 0 {
+			t.Fatalf("record %d: shipped %+v", n, got)
+		}
+		want = append(want, prompt("one", n), "end of one")
+	}
+	e.holds(want...)
+}
+
+func TestLastLineWithoutEndIsARecord(t *testing.T) {
+	t.Parallel()
+	e := newEdge(t)
+	e.write("garden/one.jsonl", prompt("one", 1)+"\n"+prompt("one", 2))
+	if got := e.once(); got.Records != 2 || got.Waiting != 0 {
+		t.Fatalf("shipped %+v", got)
+	}
+	e.append("garden/one.jsonl", "\n"+lines(prompt("one", 3)))
+	if got := e.once(); got.Records != 1 || got.Duplicates != 0 {
+		t.Fatalf("then shipped %+v", got)
+	}
+	e.holds(prompt("one", 1), prompt("one", 2), "end of one", prompt("one", 3), "end of one")
+}
+
+// What a vendor is just writing would be lost if its first half were taken for a record.
+func TestHalfWrittenLastLineWaits(t *testing.T) {
+	t.Parallel()
+	e := newEdge(t)
+	half := prompt("one", 2)
+	e.write("garden/one.jsonl", prompt("one", 1)+"\n"+half[:40])
+	if got := e.once(); got.Records != 1 || got.Waiting != 1 {
+		t.Fatalf("shipped %+v", got)
+	}
+	if got := e.once(); got.Records != 0 || got.Waiting != 1 {
+		t.Fatalf("shipped again %+v", got)
+	}
+	e.append("garden/one.jsonl", half[40:]+"\n")
+	if got := e.once(); got.Records != 1 || got.Waiting != 0 {
+		t.Fatalf("then shipped %+v", got)
+	}
+	e.holds(prompt("one", 1), "end of one", half, "end of one")
+}
+
+func TestHalfWrittenLineOfADeadWriterIsShipped(t *testing.T) {
+	t.Parallel()
+	e := newEdge(t)
+	e.write("garden/one.jsonl", prompt("one", 1)+"\n"+prompt("one", 2)[:40])
+	e.aged("garden/one.jsonl")
+	if got := e.once(); got.Records != 2 || got.Waiting != 0 {
+		t.Fatalf("shipped %+v", got)
+	}
+	e.holds(prompt("one", 1), prompt("one", 2)[:40], "end of one")
+}
+
+// The file of a subagent is named after the agent, but its records are of the session
+// that started it.
+func TestSubagentIsOfItsParentsSession(t *testing.T) {
+	t.Parallel()
+	e := newEdge(t)
+	e.mkdir("garden/parent/subagents")
+	side := strings.Replace(prompt("parent", 1), `"type":`, `"isSidechain":true,"agentId":"a1","type":`, 1)
+	e.write("garden/parent/subagents/agent-a1.jsonl", lines(side))
+	e.once()
+	for _, r := range e.holds(side, "end of parent") {
+		if r.Session != "parent" {
+			t.Errorf("record of session %s", r.Session)
+		}
+	}
+}
+
+// A resumed file begins with records of the session before.
+func TestTwoSessionsInOneFile(t *testing.T) {
+	t.Parallel()
+	e := newEdge(t)
+	mixed := []string{prompt("old", 1), prompt("new", 1), prompt("old", 2), prompt("new", 2)}
+	e.write("garden/new.jsonl", lines(mixed...))
+	e.once()
+	all := e.holds(append(mixed, "end of old", "end of new")...)
+	for i, session := range []string{"old", "new", "old", "new", "old", "new"} {
+		if all[i].Session != session {
+			t.Errorf("message %d is of session %s, want %s", i, all[i].Session, session)
+		}
+	}
+	for i, previous := range []int64{-1, -1, all[0].Origin.Position, all[1].Origin.Position} {
+		if got := all[i].Origin.Previous; got != previous {
+			t.Errorf("record %d says that %d is before it in its session, want %d", i, got, previous)
+		}
+	}
+}
+
+// Ids that no subject can hold come whole.
+func TestSessionOfAnyText(t *testing.T) {
+	t.Parallel()
+	e := newEdge(t)
+	long := strings.Repeat("grün.*> ", 40)
+	e.write("garden/one.jsonl", lines(prompt("a.b c", 1), prompt(long, 1)))
+	e.once(func(c *ship.Config) { c.BatchRecords = 1 })
+	all := e.holds(prompt("a.b c", 1), prompt(long, 1), "end of a.b c", "end of "+long)
+	if all[0].Session != "a.b c" || all[1].Session != long {
+		t.Errorf("sessions %q and %q", all[0].Session, all[1].Session)
+	}
+}
+
+func TestRecordTheBrokerDoesNotTake(t *testing.T) {
+	t.Parallel()
+	const limit = 64 << 10
+	e := newEdge(t, func(c *pipeline.ServerConfig) { c.MaxPayload = limit })
+	large := strings.Replace(prompt("one", 2), "water", strings.Repeat("w", limit), 1)
+	e.write("garden/one.jsonl", lines(prompt("one", 1), large, prompt("one", 3)))
+	e.write("garden/two.jsonl", lines(prompt("two", 1)))
+
+	got := e.once(func(c *ship.Config) { c.Parallel = 1 })
+	if got.Records != 3 || got.Refused[ship.ReasonTooLarge] != 1 || len(got.Refusals) != 1 {
+		t.Fatalf("shipped %+v", got)
+	}
+	r := got.Refusals[0]
+	if r.Path != e.path("garden/one.jsonl") || r.Line != 2 || r.Limit != limit || r.Size <= int64(len(large)) {
+		t.Errorf("refusal %+v", r)
+	}
+	for _, part := range []string{"one.jsonl:2: ", "65536", "max_payload"} {
+		if !strings.Contains(r.Error(), part) {
+			t.Errorf("refusal does not tell %q: %v", part, &r)
+		}
+	}
+	all := e.holds(prompt("one", 1), prompt("one", 3), "end of one", prompt("two", 1), "end of two")
+	if p := all[1].Origin.Previous; p <= all[0].Origin.Position {
+		t.Errorf("the stage could not tell the gap: %d is before the record", p)
+	}
+	if again := e.once(); again.Records != 0 || len(again.Refusals) != 0 {
+		t.Errorf("shipped again %+v", again)
+	}
+}
+
+// The largest record that is not refused must really be taken, in a batch and alone.
+func TestRecordsUpToTheLimitAreTaken(t *testing.T) {
+	t.Parallel()
+	const limit = 64 << 10
+	e := newEdge(t, func(c *pipeline.ServerConfig) { c.MaxPayload = limit })
+	var records []string
+	for n := limit - 700; n < limit; n += 7 {
+		records = append(records, strings.Replace(prompt("one", 1), "water", strings.Repeat("w", n), 1))
+	}
+	e.write("garden/one.jsonl", lines(records...))
+	got := e.once()
+	if got.Records == 0 || got.Refused[ship.ReasonTooLarge] == 0 || got.Records+got.Refused[ship.ReasonTooLarge] != len(records) {
+		t.Fatalf("of %d records shipped %+v", len(records), got)
+	}
+	e.holds(append(records[:got.Records:got.Records], "end of one")...)
+}
+
+// The stream itself may take less than the server; that shows only in its answer.
+func TestRecordTheStreamDoesNotTake(t *testing.T) {
+	t.Parallel()
+	e := newEdge(t)
+	s, err := e.js.Stream(t.Context(), pipeline.RawStream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := s.CachedInfo().Config
+	c.MaxMsgSize = 4 << 10
+	if _, err := e.js.UpdateStream(t.Context(), c); err != nil {
+		t.Fatal(err)
+	}
+	large := strings.Replace(prompt("one", 2), "water", strings.Repeat("w", 8<<10), 1)
+	e.write("garden/one.jsonl", lines(prompt("one", 1), large, prompt("one", 3)))
+	got := e.once()
+	if got.Records != 2 || got.Refused[ship.ReasonTooLarge] != 1 || got.Refusals[0].Line != 2 {
+		t.Fatalf("shipped %+v", got)
+	}
+	e.holds(prompt("one", 1), prompt("one", 3), "end of one")
+}
+
+// A record beyond all limits is dropped as it is read.
+func TestRecordLongerThanMemoryAllows(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("writes 70 MB")
+	}
+	e := newEdge(t)
+	e.write("garden/one.jsonl", lines(prompt("one", 1), `{"sessionId":"one","x":"`+strings.Repeat("x", 70<<20)+`"}`, prompt("one", 3)))
+	got := e.once()
+	if got.Records != 2 || got.Refused[ship.ReasonTooLarge] != 1 || got.Refusals[0].Line != 2 {
+		t.Fatalf("shipped %d records, refused %v", got.Records, got.Refusals)
+	}
+	e.holds(prompt("one", 1), prompt("one", 3), "end of one")
+}
+
+func TestUnreadableFileDoesNotStopTheOthers(t *testing.T) {
+	t.Parallel()
+	e := newEdge(t)
+	e.unreadable("garden/bad.jsonl")
+	e.write("garden/good.jsonl", lines(prompt("good", 1)))
+	got := e.once()
+	if got.Files != 2 || got.Records != 1 || got.Refused[ship.ReasonUnreadable] != 1 || got.Refusals[0].Path != e.path("garden/bad.jsonl") {
+		t.Fatalf("shipped %+v", got)
+	}
+	e.holds(prompt("good", 1), "end of good")
+}
+
+// unreadable makes a file that nobody can read, not even root.
+func (e *edge) unreadable(name string) {
+	e.t.Helper()
+	if runtime.GOOS != "linux" {
+		e.t.Skip("needs a file of linux that cannot be read at its start")
+	}
+	if err := os.Symlink("/proc/self/mem", e.path(name)); err != nil {
+		e.t.Fatal(err)
+	}
+}
+
+func TestFileWhoseVendorCannotBeTold(t *testing.T) {
+	t.Parallel()
+	e := newEdge(t)
+	dir := t.TempDir()
+	path := filepath.Join(dir, "shopping list")
+	if err := os.WriteFile(path, []byte("{\"bread\": 2}\n{\"milk\": 1}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got := e.once(func(c *ship.Config) { c.Paths = []string{path} })
+	if got.Records != 0 || got.Refused[ship.ReasonUnknownSource] != 1 {
+		t.Fatalf("shipped %+v", got)
+	}
+	r := got.Refusals[0]
+	if r.Path != path || !strings.Contains(r.Error(), "--source") {
+		t.Errorf("refusal does not tell file and cure: %v", &r)
+	}
+	got = e.once(func(c *ship.Config) { c.Paths, c.Source = []string{path}, envelopes.ClaudeCode })
+	if got.Records != 2 || len(got.Refusals) != 0 {
+		t.Fatalf("with a source shipped %+v", got)
+	}
+	e.holds(`{"bread": 2}`, `{"milk": 1}`, "end of shopping list")
+}
+
+// A file has one identity, whether the user names it, its folder, or nothing.
+func TestNamedFileIsTheOneBelowTheRoot(t *testing.T) {
+	t.Parallel()
+	e := newEdge(t)
+	e.write("garden/one.jsonl", lines(prompt("one", 1)))
+	link := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(e.path("garden"), link); err != nil {
+		t.Skip(err)
+	}
+	for _, paths := range [][]string{nil, {e.path("garden/one.jsonl")}, {e.path("garden")}, {link}, {filepath.Join(link, "one.jsonl")}} {
+		got := e.once(func(c *ship.Config) { c.Paths, c.Offsets = paths, "" })
+		if got.Files != 1 || got.Records != 1 {
+			t.Errorf("%v: shipped %+v", paths, got)
+		}
+	}
+	e.holds(prompt("one", 1), "end of one")
+}
+
+func TestFolderWithLogsOfAnyName(t *testing.T) {
+	t.Parallel()
+	e := newEdge(t)
+	dir := t.TempDir()
+	for name, content := range map[string]string{
+		"a.log": lines(prompt("a", 1)), "deep/down/b": lines(prompt("b", 1)), ".git/c.jsonl": lines(prompt("c", 1)),
+	} {
+		path := filepath.Join(dir, filepath.FromSlash(name))
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(content), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := e.once(func(c *ship.Config) { c.Paths, c.Parallel = []string{dir}, 1 })
+	if got.Files != 2 || got.Records != 2 {
+		t.Fatalf("shipped %+v", got)
+	}
+	e.holds(prompt("a", 1), "end of a", prompt("b", 1), "end of b")
+}
+
+func TestOtherSourceAndOldFilesAreLeftOut(t *testing.T) {
+	t.Parallel()
+	e := newEdge(t)
+	e.write("garden/old.jsonl", lines(prompt("old", 1)))
+	e.aged("garden/old.jsonl")
+	e.write("garden/new.jsonl", lines(prompt("new", 1)))
+	if got := e.once(func(c *ship.Config) { c.Source = envelopes.Codex }); got.Files != 0 {
+		t.Errorf("with another source shipped %+v", got)
+	}
+	if got := e.once(func(c *ship.Config) { c.Since = time.Now().Add(-time.Hour) }); got.Files != 1 || got.Records != 1 {
+		t.Errorf("since an hour shipped %+v", got)
+	}
+	e.holds(prompt("new", 1), "end of new")
+}
+
+func TestDryRunSendsAndRemembersNothing(t *testing.T) {
+	t.Parallel()
+	e := newEdge(t)
+	e.write("garden/one.jsonl", lines(prompts("one", 1, 2)...))
+	e.once()
+	e.append("garden/one.jsonl", lines(prompts("one", 3, 5)...))
+	e.write("garden/two.jsonl", lines(prompts("two", 1, 4)...))
+	before, err := os.ReadFile(e.offsets)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := e.config()
+	c.DryRun = true
+	s, err := ship.New(nil, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	got := s.Summary()
+	if got.Files != 2 || got.Records != 7 || got.Sessions != 2 || got.Bytes == 0 {
+		t.Errorf("would ship %+v", got)
+	}
+	after, err := os.ReadFile(e.offsets)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if e.count() != 3 || string(before) != string(after) {
+		t.Error("a dry run has left traces")
+	}
+}
+
+func TestPathThatDoesNotExist(t *testing.T) {
+	t.Parallel()
+	e := newEdge(t)
+	c := e.config()
+	c.Once, c.Paths = true, []string{e.path("garden/none.jsonl")}
+	s, err := ship.New(e.js.Conn(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Run(t.Context()); !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), "none.jsonl") {
+		t.Errorf("error is %v", err)
+	}
+	if _, err := ship.New(e.js.Conn(), ship.Config{}); !errors.Is(err, ship.ErrNothingToShip) {
+		t.Errorf("error is %v", err)
+	}
+}
+
+func TestNamedPathThatIsNoFile(t *testing.T) {
+	t.Parallel()
+	e := newEdge(t)
+	got := e.once(func(c *ship.Config) { c.Paths = []string{os.DevNull} })
+	if got.Files != 0 || got.Refused[ship.ReasonUnreadable] != 1 {
+		t.Errorf("shipped %+v", got)
+	}
+}
+
+func TestRootsOfTheUser(t *testing.T) {
+	t.Parallel()
+	env := func(value string) func(string) string {
+		return func(name string) string { return map[string]string{"CLAUDE_CONFIG_DIR": value}[name] }
+	}
+	root := func(dir string) ship.Root {
+		return ship.Root{Source: envelopes.ClaudeCode, Dir: filepath.FromSlash(dir), Suffix: ".jsonl"}
+	}
+	if diff := cmp.Diff([]ship.Root{root("/home/ada/.claude/projects")}, ship.Roots("/home/ada", env(""))); diff != "" {
+		t.Error(diff)
+	}
+	want := []ship.Root{root("/a/projects"), root("/b c/projects")}
+	if diff := cmp.Diff(want, ship.Roots("/home/ada", env("/a, /b c,"))); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// A root that nobody has used yet is no error.
+func TestRootThatDoesNotExistYet(t *testing.T) {
+	t.Parallel()
+	e := newEdge(t)
+	if err := os.RemoveAll(e.root); err != nil {
+		t.Fatal(err)
+	}
+	if got := e.once(); got.Files != 0 || len(got.Refusals) != 0 {
+		t.Errorf("shipped %+v", got)
+	}
+}
+
+func TestOnceThatIsInterrupted(t *testing.T) {
+	t.Parallel()
+	e := newEdge(t)
+	e.write("garden/one.jsonl", lines(prompt("one", 1)))
+	c := e.config()
+	c.Once = true
+	s, err := ship.New(e.js.Conn(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.server.Stop()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := s.Run(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("error is %v", err)
+	}
+}

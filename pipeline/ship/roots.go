@@ -1,0 +1,174 @@
+package ship
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"tributary/envelopes"
+)
+
+// Root is a folder in which a vendor keeps its logs, at any depth.
+type Root struct {
+	Source envelopes.Source
+	Dir    string // absolute
+	Suffix string // of the names of logs; other files there are none
+}
+
+// vendors says where each vendor keeps its logs. A vendor is one line.
+var vendors = []struct {
+	source envelopes.Source
+	env    string // variable with folders, separated by commas, instead of home
+	home   string // below the user's home
+	logs   string // below each of them
+	suffix string
+}{
+	{envelopes.ClaudeCode, "CLAUDE_CONFIG_DIR", ".claude", "projects", ".jsonl"},
+}
+
+// Roots returns where the vendors keep their logs on this machine, for a user with the
+// given home; getenv looks up the variables with which vendors let it be changed. The
+// folders need not exist.
+func Roots(home string, getenv func(string) string) []Root {
+	var roots []Root
+	for _, v := range vendors {
+		folders := strings.FieldsFunc(getenv(v.env), func(r rune) bool { return r == ',' })
+		if len(folders) == 0 {
+			folders = []string{filepath.Join(home, v.home)}
+		}
+		for _, folder := range folders {
+			if folder = strings.TrimSpace(folder); folder != "" {
+				roots = append(roots, Root{v.source, filepath.Join(folder, v.logs), v.suffix})
+			}
+		}
+	}
+	return roots
+}
+
+// log is a file that is to be shipped, as it was found.
+type log struct {
+	path   string // absolute, without symbolic links in its folders
+	origin string // path below the vendor's root with '/', else the file's name
+	source envelopes.Source
+	info   fs.FileInfo
+}
+
+// finder finds logs.
+type finder struct {
+	config Config
+
+	logs   []log
+	dirs   []string // every folder that was searched
+	failed []Refusal
+}
+
+// find lists the logs that c asks for, in the order of their paths, and the folders that
+// may come to hold more of them. What cannot be read is in failed. The error names a
+// path of c that does not exist.
+func find(c Config) (finder, error) {
+	f := finder{config: c}
+	for i := range f.config.Roots {
+		f.config.Roots[i].Dir = resolve(f.config.Roots[i].Dir)
+	}
+	if len(c.Paths) == 0 {
+		for _, r := range f.config.Roots {
+			if c.Source == "" || c.Source == r.Source {
+				f.walk(r.Dir)
+			}
+		}
+	}
+	var missing error
+	for _, path := range c.Paths {
+		path = resolve(path)
+		info, err := os.Stat(path)
+		switch {
+		case err != nil:
+			missing = errors.Join(missing, fmt.Errorf("find logs: %w", err))
+		case info.IsDir():
+			f.walk(path)
+		case !info.Mode().IsRegular():
+			f.failed = append(f.failed, unreadable(path, errors.New("not a regular file")))
+		default:
+			f.dirs = append(f.dirs, filepath.Dir(path))
+			f.add(path, info)
+		}
+	}
+	slices.SortStableFunc(f.logs, func(a, b log) int { return cmp.Compare(a.path, b.path) })
+	f.logs = slices.CompactFunc(f.logs, func(a, b log) bool { return a.path == b.path })
+	return f, missing
+}
+
+// walk adds the logs below a folder. Hidden files and folders hold none, and a link to a
+// folder is not followed, for it may lead back.
+func (f *finder) walk(dir string) {
+	_, _, suffix := f.place(filepath.Join(dir, "any"))
+	// The callback handles every error: the walk has none of its own.
+	_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case path == dir && errors.Is(err, fs.ErrNotExist):
+			return nil // a root that has not come to be
+		case err != nil:
+			f.failed = append(f.failed, unreadable(path, err))
+			return nil
+		case path != dir && strings.HasPrefix(d.Name(), "."):
+			if d.IsDir() {
+				return fs.SkipDir
+			}
+			return nil
+		case d.IsDir():
+			f.dirs = append(f.dirs, path)
+			return nil
+		case !strings.HasSuffix(d.Name(), suffix):
+			return nil
+		}
+		info, err := os.Stat(path) // follows a link to a file
+		if err == nil {
+			f.add(path, info)
+		} else if !errors.Is(err, fs.ErrNotExist) {
+			f.failed = append(f.failed, unreadable(path, err))
+		}
+		return nil
+	})
+}
+
+// add takes a file in, unless it is none that can be followed.
+func (f *finder) add(path string, info fs.FileInfo) {
+	if !info.Mode().IsRegular() || info.ModTime().Before(f.config.Since) {
+		return
+	}
+	source, origin, _ := f.place(path)
+	if f.config.Source != "" {
+		source = f.config.Source
+	}
+	f.logs = append(f.logs, log{path, origin, source, info})
+}
+
+// place tells where a path lies among the roots: so a file has the same identity however
+// it was asked for.
+func (f *finder) place(path string) (source envelopes.Source, origin, suffix string) {
+	for _, r := range f.config.Roots {
+		if below, err := filepath.Rel(r.Dir, path); err == nil && filepath.IsLocal(below) {
+			return r.Source, text(filepath.ToSlash(below)), r.Suffix
+		}
+	}
+	return "", text(filepath.Base(path)), ""
+}
+
+// text makes the name of a file text, which it need not be.
+func text(name string) string { return strings.ToValidUTF8(name, "\uFFFD") }
+
+// resolve makes a path absolute and free of symbolic links, as far as it exists.
+func resolve(path string) string {
+	if abs, err := filepath.Abs(path); err == nil {
+		path = abs
+	}
+	if target, err := filepath.EvalSymlinks(path); err == nil {
+		path = target
+	}
+	return path
+}

@@ -1,0 +1,378 @@
+package pipeline_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"tributary/envelopes"
+	"tributary/normalizers"
+	"tributary/pipeline"
+	"tributary/pipeline/pipelinetest"
+)
+
+// events reads the data of all events by session.
+func events(tb testing.TB, js jetstream.JetStream) map[string][]string {
+	tb.Helper()
+	out := make(map[string][]string)
+	for e, err := range pipeline.Events(tb.Context(), js, "v1", pipeline.EventsQuery{}) {
+		if err != nil {
+			tb.Fatal(err)
+		}
+		data, err := e.AppendJSON(nil)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		out[e.SessionID] = append(out[e.SessionID], string(data))
+	}
+	return out
+}
+
+// The events of a session do not depend on the number of partitions, on how often the
+// worker dies, on the memory that it has, or on what else is in the stream.
+func TestSameEventsWhateverHappens(t *testing.T) {
+	t.Parallel()
+	workload := func() []normalizers.Record { return pipelinetest.Workload(40, 25, 800) }
+	var want map[string][]string
+	for i, c := range []struct {
+		partitions, crashes, memory int
+		others                      bool
+	}{
+		{partitions: 1},
+		{partitions: 5, crashes: 6},
+		{partitions: 16, crashes: 3, memory: 1},
+		{partitions: 3, crashes: 3, others: true},
+	} {
+		top := topology(c.partitions)
+		js := pipelinetest.NewServer(t).Provision(top)
+		records := workload()
+		if c.others { // and in another order, but for that within each session
+			records = interleave(records, pipelinetest.Workload(41, 10, 300))
+		}
+		pipelinetest.Publish(t, js, records...)
+		random := rand.New(rand.NewPCG(40, uint64(i)))
+		for range c.crashes {
+			var calls atomic.Int64
+			last := 1 + random.Int64N(120)
+			s := startCrashing(t, js, pipeline.Config{Topology: top, SessionBytes: c.memory},
+				func(normalizers.Record) bool { return calls.Add(1) == last })
+			if err := s.wait(t); !errors.Is(err, context.Canceled) {
+				t.Fatal(err)
+			}
+		}
+		s := start(t, js, pipeline.Config{Topology: top, SessionBytes: c.memory})
+		pipelinetest.Expectation{Topology: top}.RequireExact(t, js)
+		s.stop(t)
+		got := events(t, js)
+		maps.DeleteFunc(got, func(id string, _ []string) bool { return want != nil && want[id] == nil && c.others })
+		if want == nil {
+			want = got
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%+v: events (-want +got):\n%s", c, diff)
+		}
+	}
+}
+
+// interleave merges two lists, each in its order.
+func interleave(a, b []normalizers.Record) []normalizers.Record {
+	random := rand.New(rand.NewPCG(1, 1))
+	out := make([]normalizers.Record, 0, len(a)+len(b))
+	for len(a)+len(b) > 0 {
+		if random.IntN(len(a)+len(b)) < len(a) {
+			out, a = append(out, a[0]), a[1:]
+		} else {
+			out, b = append(out, b[0]), b[1:]
+		}
+	}
+	return out
+}
+
+// Events may expire; what the work rests on may not.
+func TestEventsExpire(t *testing.T) {
+	t.Parallel()
+	top := topology(2)
+	top.EventsMaxAge = time.Second
+	js := pipelinetest.NewServer(t).Provision(top)
+	pipelinetest.Publish(t, js, pipelinetest.Workload(42, 5, 200)...)
+	s := start(t, js, pipeline.Config{Topology: top})
+	if err := pipeline.CatchUp(deadline(t), js, top); err != nil {
+		t.Fatal(err)
+	}
+	stream, err := js.Stream(t.Context(), pipeline.EventsStream("v1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	count := func(filter string) int {
+		info, err := stream.Info(t.Context(), jetstream.WithSubjectFilter(filter))
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := 0
+		for _, c := range info.State.Subjects {
+			n += int(c)
+		}
+		return n
+	}
+	letters, states := count("deadletters.>"), count("states.>")
+	poll := time.NewTicker(50 * time.Millisecond)
+	defer poll.Stop()
+	for ctx := deadline(t); count("events.>") > 0; {
+		select {
+		case <-poll.C:
+		case <-ctx.Done():
+			t.Fatal("events do not expire")
+		}
+	}
+	if n := count("deadletters.>"); n != letters || n == 0 {
+		t.Errorf("%d dead letters of %d are left", n, letters)
+	}
+	if n := count("states.>"); n != states || n != 5 {
+		t.Errorf("%d states of %d are left", n, states)
+	}
+	s.stop(t)
+	again := start(t, js, pipeline.Config{Topology: top})
+	pipelinetest.Publish(t, js, pipelinetest.Workload(43, 5, 50)...)
+	if err := pipeline.CatchUp(deadline(t), js, top); err != nil {
+		t.Fatal(err)
+	}
+	again.stop(t)
+}
+
+// A partition whose state is damaged stops, loudly; the others go on.
+func TestDamagedStateStopsItsPartition(t *testing.T) {
+	t.Parallel()
+	top := topology(4)
+	js := pipelinetest.NewServer(t).Provision(top)
+	records := pipelinetest.Workload(44, 20, 400)
+	pipelinetest.Publish(t, js, records[:200]...)
+	s := start(t, js, pipeline.Config{Topology: top})
+	pipelinetest.Expectation{Topology: top}.RequireExact(t, js)
+	s.stop(t)
+
+	victim := stored(t, js, "states.v1.>")[0]
+	address, err := envelopes.ParseStateSubject(victim.Subject)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := js.PublishMsg(t.Context(), &nats.Msg{Subject: victim.Subject, Data: []byte("damaged"), Header: nats.Header{"Nats-Rollup": {"sub"}}}); err != nil {
+		t.Fatal(err)
+	}
+	s = start(t, js, pipeline.Config{Topology: top})
+	ready(t, s)
+	pipelinetest.Publish(t, js, records[200:]...)
+	done := make(map[int]uint64)
+	want := make(map[int]uint64)
+	raw, err := js.Stream(t.Context(), pipeline.RawStream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for p := range top.Partitions {
+		m, err := raw.GetLastMsgForSubject(t.Context(), fmt.Sprintf("raw.%d.*.*", p))
+		if err != nil {
+			t.Fatal(err)
+		}
+		want[p] = m.Sequence
+	}
+	delete(want, address.Partition)
+	poll := time.NewTicker(10 * time.Millisecond)
+	defer poll.Stop()
+	for ctx := deadline(t); s.Ready() == nil || !maps.Equal(done, want); {
+		select {
+		case <-poll.C:
+		case <-ctx.Done():
+			t.Fatalf("partitions are at %v, want %v; ready: %v", done, want, s.Ready())
+		}
+		for p := range want {
+			c, _, err := pipeline.ReadCheckpoint(t.Context(), js, "v1", p)
+			if err != nil {
+				t.Fatal(err)
+			}
+			done[p] = c.Raw
+		}
+	}
+	if err := s.Ready(); !errors.Is(err, pipeline.ErrState) || !strings.Contains(err.Error(), fmt.Sprintf("partition %d", address.Partition)) {
+		t.Errorf("ready: %v, want %v of partition %d", err, pipeline.ErrState, address.Partition)
+	}
+	s.Drain()
+	if err := s.wait(t); !errors.Is(err, pipeline.ErrState) {
+		t.Errorf("stage: %v, want %v", err, pipeline.ErrState)
+	}
+}
+
+func TestRunEndsWithItsConnection(t *testing.T) {
+	t.Parallel()
+	top := topology(2)
+	server := pipelinetest.NewServer(t)
+	server.Provision(top)
+	js := server.JetStream()
+	s := start(t, js, pipeline.Config{Topology: top})
+	ready(t, s)
+	js.Conn().Close()
+	if err := s.wait(t); !errors.Is(err, nats.ErrConnectionClosed) {
+		t.Errorf("stage: %v, want %v", err, nats.ErrConnectionClosed)
+	}
+}
+
+func TestRefusesASmallServer(t *testing.T) {
+	t.Parallel()
+	top := topology(1)
+	js := pipelinetest.NewServer(t, func(c *pipeline.ServerConfig) { c.MaxPayload = 256 << 10 }).Provision(top)
+	err := start(t, js, pipeline.Config{Topology: top}).wait(t)
+	if err == nil || !strings.Contains(err.Error(), "max_payload") {
+		t.Errorf("stage: %v, want a word about max_payload", err)
+	}
+}
+
+// Events ends with what is there, or follows.
+func TestEvents(t *testing.T) {
+	t.Parallel()
+	top := topology(2)
+	js := pipelinetest.NewServer(t).Provision(top)
+	for _, err := range pipeline.Events(t.Context(), js, "v1", pipeline.EventsQuery{}) {
+		t.Errorf("an event of an empty stream: %v", err)
+	}
+	records := pipelinetest.Workload(45, 4, 200)
+	s := start(t, js, pipeline.Config{Topology: top})
+	pipelinetest.Publish(t, js, records[:100]...)
+	x := pipelinetest.Expectation{Topology: top}
+	x.RequireExact(t, js)
+
+	followed := make(chan int, 1000)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		n := 0
+		for e, err := range pipeline.Events(ctx, js, "v1", pipeline.EventsQuery{Follow: true}) {
+			if err != nil {
+				t.Errorf("event %d: %v", e.Position, err)
+				return
+			}
+			n++
+			followed <- n
+		}
+	}()
+	pipelinetest.Publish(t, js, records[100:]...)
+	r := x.RequireExact(t, js)
+	for n := 0; n < r.Events; {
+		select {
+		case n = <-followed:
+		case <-deadline(t).Done():
+			t.Fatalf("%d of %d events came", n, r.Events)
+		}
+	}
+	cancel()
+	<-ended
+	s.stop(t)
+
+	byType := make(map[envelopes.EventType]int)
+	all := 0
+	for e, err := range pipeline.Events(t.Context(), js, "v1", pipeline.EventsQuery{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e.Provenance.Generation != "v1" || e.Position == 0 || e.Stored.IsZero() {
+			t.Fatalf("event without its place: %+v", e.Provenance)
+		}
+		byType[e.EventType]++
+		all++
+	}
+	n := 0
+	for e, err := range pipeline.Events(t.Context(), js, "v1", pipeline.EventsQuery{Type: envelopes.ToolCall}) {
+		if err != nil || e.EventType != envelopes.ToolCall {
+			t.Fatalf("%s, %v", e.EventType, err)
+		}
+		n++
+	}
+	if all != r.Events || n == 0 || n != byType[envelopes.ToolCall] {
+		t.Errorf("%d events, %d tool calls by filter, %v", all, n, byType)
+	}
+	for range pipeline.Events(t.Context(), js, "v1", pipeline.EventsQuery{}) {
+		break // which ends the reading
+	}
+}
+
+// The newest message of many subjects is read whole, in as many pages as it takes.
+func TestLastMessagesInPages(t *testing.T) {
+	t.Parallel()
+	js := pipelinetest.NewServer(t).Provision(topology(1))
+	subjects := make([]string, 300)
+	for i := range subjects {
+		subjects[i] = envelopes.StateSubject("v1", 0, envelopes.Codex, fmt.Sprintf("s%d", i))
+		for n := range 2 {
+			if i%3 == 0 {
+				continue // without a message
+			}
+			if _, err := js.Publish(t.Context(), subjects[i], fmt.Appendf(nil, "%d of %s %s", n, subjects[i], strings.Repeat("x", 1000))); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for _, page := range []int{1, 5000, 16 << 20} {
+		found, err := pipeline.LastMessagesPaged(t.Context(), js, pipeline.EventsStream("v1"), subjects, page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(found) != 200 {
+			t.Errorf("pages of %d bytes: %d messages, want 200", page, len(found))
+		}
+		for s, m := range found {
+			if !strings.HasPrefix(string(m.Data), "1 of "+s+" ") {
+				t.Errorf("message of %s is %.40q", s, m.Data)
+			}
+		}
+	}
+	if found, err := pipeline.LastMessagesPaged(t.Context(), js, pipeline.EventsStream("v1"), subjects[:1], 1000); err != nil || len(found) != 0 {
+		t.Errorf("found %v, %v, want nothing", found, err)
+	}
+}
+
+func TestStartServer(t *testing.T) {
+	t.Parallel()
+	first := pipelinetest.NewServer(t)
+	address := strings.TrimPrefix(first.URL(), "nats://")
+	if _, err := pipeline.StartServer(pipeline.ServerConfig{StoreDir: t.TempDir(), Listen: address}); err == nil || !strings.Contains(err.Error(), "address already in use") {
+		t.Errorf("a second server on %s: %v", address, err)
+	}
+	for _, listen := range []string{"nonsense", "127.0.0.1:http"} {
+		if _, err := pipeline.StartServer(pipeline.ServerConfig{StoreDir: t.TempDir(), Listen: listen}); err == nil {
+			t.Errorf("a server listens on %q", listen)
+		}
+	}
+	srv, err := pipeline.StartServer(pipeline.ServerConfig{StoreDir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer srv.WaitForShutdown()
+	defer srv.Shutdown()
+	if a := srv.Addr(); a != nil {
+		t.Errorf("a server without an address listens on %v", a)
+	}
+	nc, err := nats.Connect("", nats.InProcessServer(srv))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	if nc.MaxPayload() != pipeline.MaxPayload {
+		t.Errorf("max_payload is %d", nc.MaxPayload())
+	}
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := pipeline.Provision(t.Context(), js, pipeline.DefaultTopology()); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,227 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/metric"
+	metricnoop "go.opentelemetry.io/otel/metric/noop"
+	"go.opentelemetry.io/otel/propagation"
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
+	"go.opentelemetry.io/otel/trace"
+	tracenoop "go.opentelemetry.io/otel/trace/noop"
+
+	"tributary/envelopes"
+)
+
+// What is counted, once it is stored.
+const (
+	countRecords = iota
+	countEvents
+	countSkipped
+	countDeadLetters
+	countGaps
+	countForgotten
+	counters
+)
+
+// counted is one series of a counter: a source, and an event type or a reason.
+type counted struct {
+	counter int
+	source  envelopes.Source
+	label   string
+}
+
+// tally is what a chunk adds to the counters.
+type tally map[counted]int64
+
+func (t tally) add(counter int, source envelopes.Source, label string, n int64) {
+	if n != 0 {
+		t[counted{counter, source, label}] += n
+	}
+}
+
+// telemetry is how a stage is observed, by the API of OpenTelemetry alone.
+type telemetry struct {
+	tracing     bool
+	tracer      trace.Tracer
+	counters    [counters]metric.Int64Counter
+	commits     metric.Int64Counter
+	duration    metric.Float64Histogram
+	meter       metric.Meter
+	lag         metric.Int64ObservableGauge
+	destination string // the events stream
+}
+
+// labels are the attributes that [counted.label] fills, by counter.
+var labels = [counters]attribute.Key{
+	countEvents:      "event_type",
+	countSkipped:     "reason",
+	countDeadLetters: "reason",
+}
+
+// newTelemetry makes the instruments.
+func newTelemetry(cfg Config) (*telemetry, error) {
+	t := &telemetry{tracing: cfg.Tracer != nil, tracer: cfg.Tracer, destination: EventsStream(cfg.Topology.Generation)}
+	if t.tracer == nil {
+		t.tracer = tracenoop.NewTracerProvider().Tracer("")
+	}
+	if t.meter = cfg.Meter; t.meter == nil {
+		t.meter = metricnoop.NewMeterProvider().Meter("")
+	}
+	var errs []error
+	counter := func(name, unit, description string) metric.Int64Counter {
+		c, err := t.meter.Int64Counter(name, metric.WithUnit(unit), metric.WithDescription(description))
+		errs = append(errs, err)
+		return c
+	}
+	t.counters = [counters]metric.Int64Counter{
+		countRecords:     counter("tributary.records", "{record}", "Raw records that are done."),
+		countEvents:      counter("tributary.events", "{event}", "Events stored."),
+		countSkipped:     counter("tributary.skipped", "{record}", "Records without an event, by reason."),
+		countDeadLetters: counter("tributary.dead_letters", "{record}", "Records that could not be read, by reason."),
+		countGaps:        counter("tributary.gaps", "{record}", "Records that do not follow the last one of their file."),
+		countForgotten:   counter("tributary.forgotten", "{item}", "What sessions let go because of a limit."),
+	}
+	t.commits = counter("tributary.commits", "{commit}", "Atomic batches, by outcome.")
+	var err error
+	t.duration, err = t.meter.Float64Histogram("tributary.commit.duration", metric.WithUnit("s"),
+		metric.WithDescription("From sending a batch to its outcome."),
+		metric.WithExplicitBucketBoundaries(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5))
+	errs = append(errs, err)
+	t.lag, err = t.meter.Int64ObservableGauge("tributary.lag", metric.WithUnit("{record}"),
+		metric.WithDescription("Raw records that are not done yet, by partition."))
+	return t, errors.Join(append(errs, err)...)
+}
+
+// observe reports the lag of each partition until the registration ends.
+func (t *telemetry) observe(partitions func() []*partition) (metric.Registration, error) {
+	return t.meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
+		for _, p := range partitions() {
+			o.ObserveInt64(t.lag, p.unread.Load()+p.open.Load(), metric.WithAttributes(attribute.Int("partition", p.number)))
+		}
+		return nil
+	}, t.lag)
+}
+
+// add counts what has been stored.
+func (t *telemetry) add(ctx context.Context, counts tally) {
+	for c, n := range counts {
+		source := c.source
+		if !slices.Contains(envelopes.Sources, source) {
+			source = envelopes.UnknownSource // a producer could make any number of them
+		}
+		attrs := []attribute.KeyValue{attribute.String("source", string(source))}
+		if key := labels[c.counter]; key != "" {
+			attrs = append(attrs, key.String(c.label))
+		}
+		t.counters[c.counter].Add(ctx, n, metric.WithAttributes(attrs...))
+	}
+}
+
+// committed counts a batch and how long it took.
+func (t *telemetry) committed(ctx context.Context, began time.Time, err error) {
+	outcome := metric.WithAttributes(attribute.String("outcome", outcomeOf(err)))
+	t.commits.Add(ctx, 1, outcome)
+	t.duration.Record(ctx, time.Since(began).Seconds(), outcome)
+}
+
+// outcomeOf names the outcome of a batch.
+func outcomeOf(err error) string {
+	var api *jetstream.APIError
+	switch {
+	case err == nil:
+		return "stored"
+	case fenced(err):
+		return "fenced"
+	case errors.As(err, &api):
+		return "refused"
+	default:
+		return "unknown"
+	}
+}
+
+// contextOf reads the W3C trace context of a record's creation.
+func contextOf(traceparent, tracestate string) trace.SpanContext {
+	if traceparent == "" {
+		return trace.SpanContext{}
+	}
+	ctx := propagation.TraceContext{}.Extract(context.Background(), propagation.MapCarrier{
+		envelopes.HeaderTraceparent: traceparent,
+		envelopes.HeaderTracestate:  tracestate,
+	})
+	return trace.SpanContextFromContext(ctx)
+}
+
+// commitSpans are the spans of one batch: the work on its records, and its publication.
+type commitSpans struct {
+	process, publish trace.Span
+}
+
+// begin starts the spans of a batch that holds records, and gives its messages the
+// context of the publication. The span of the work began before: that is known only now,
+// with the records that it links to.
+func (t *telemetry) begin(ctx context.Context, b *commit) commitSpans {
+	ctx = trace.ContextWithSpanContext(ctx, trace.SpanContext{})
+	if len(b.links) == 1 && b.records == 1 {
+		ctx = trace.ContextWithRemoteSpanContext(ctx, b.links[0].SpanContext)
+	}
+	var s commitSpans
+	ctx, s.process = t.tracer.Start(ctx, "process raw",
+		trace.WithSpanKind(trace.SpanKindConsumer),
+		trace.WithTimestamp(b.started),
+		trace.WithLinks(b.links...),
+		trace.WithAttributes(
+			semconv.MessagingSystemKey.String("nats"),
+			semconv.MessagingOperationTypeProcess,
+			semconv.MessagingOperationName("process"),
+			semconv.MessagingDestinationName(RawStream),
+			semconv.MessagingDestinationTemplate("raw.{source}.{session}"),
+			semconv.MessagingBatchMessageCount(b.records),
+		))
+	ctx, s.publish = t.tracer.Start(ctx, "publish events",
+		trace.WithSpanKind(trace.SpanKindProducer),
+		trace.WithAttributes(
+			semconv.MessagingSystemKey.String("nats"),
+			semconv.MessagingOperationTypeSend,
+			semconv.MessagingOperationName("publish"),
+			semconv.MessagingDestinationName(t.destination),
+			semconv.MessagingDestinationTemplate("events.{generation}.{source}.{session}.{type}"),
+			semconv.MessagingBatchMessageCount(len(b.messages)),
+		))
+	if s.publish.SpanContext().IsValid() {
+		hop := propagation.MapCarrier{}
+		propagation.TraceContext{}.Inject(ctx, hop)
+		for _, m := range b.messages {
+			setTrace(m.Header, hop[envelopes.HeaderTraceparent], hop[envelopes.HeaderTracestate])
+		}
+	}
+	return s
+}
+
+// end ends the spans with the outcome of their batch.
+func (s commitSpans) end(err error) {
+	for _, span := range []trace.Span{s.publish, s.process} {
+		if err != nil {
+			span.SetStatus(codes.Error, "the batch was not stored")
+			span.SetAttributes(semconv.ErrorTypeKey.String(outcomeOf(err)))
+		}
+		span.End()
+	}
+}
+
+// setTrace writes the trace context of the transport hop.
+func setTrace(h nats.Header, traceparent, tracestate string) {
+	h[envelopes.HeaderTraceparent] = []string{traceparent}
+	if tracestate == "" {
+		delete(h, envelopes.HeaderTracestate)
+		return
+	}
+	h[envelopes.HeaderTracestate] = []string{tracestate}
+}

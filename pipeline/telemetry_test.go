@@ -1,0 +1,209 @@
+package pipeline_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"go.opentelemetry.io/otel/attribute"
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"go.opentelemetry.io/otel/trace"
+
+	"tributary/pipeline"
+	"tributary/pipeline/pipelinetest"
+)
+
+// The trace of a record leads from its creation to the work on it, to the publication of
+// its events, and on in their headers.
+func TestTraces(t *testing.T) {
+	t.Parallel()
+	top := topology(2)
+	js := pipelinetest.NewServer(t).Provision(top)
+	records := pipelinetest.Workload(50, 5, 60)
+	recorder := tracetest.NewSpanRecorder()
+	provider := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(recorder))
+	pipelinetest.Publish(t, js, records[:50]...)
+	s := start(t, js, pipeline.Config{Topology: top, Tracer: provider.Tracer("test")})
+	x := pipelinetest.Expectation{Topology: top}
+	x.RequireExact(t, js)
+	for _, r := range records[50:] { // these are batches of one
+		pipelinetest.Publish(t, js, r)
+		x.RequireExact(t, js)
+	}
+	s.stop(t)
+
+	seen := make(map[string]int) // traces of records, by how often the work refers to them
+	published := make(map[string]bool)
+	processed := make(map[trace.SpanID]bool)
+	alone := 0
+	for _, span := range recorder.Ended() {
+		attrs := attribute.NewSet(span.Attributes()...)
+		count, _ := attrs.Value("messaging.batch.message_count")
+		switch span.Name() {
+		case "process raw":
+			if span.SpanKind() != trace.SpanKindConsumer {
+				t.Errorf("%s is of kind %s", span.Name(), span.SpanKind())
+			}
+			processed[span.SpanContext().SpanID()] = true
+			for _, l := range span.Links() {
+				seen[l.SpanContext.TraceID().String()]++
+			}
+			if count.AsInt64() == 1 && len(span.Links()) == 1 {
+				alone++
+				if span.Parent().TraceID() != span.Links()[0].SpanContext.TraceID() || !span.Parent().IsRemote() {
+					t.Error("the work on one record is not in its trace")
+				}
+			} else if span.Parent().IsValid() {
+				t.Errorf("the work on %d records is in the trace of one", count.AsInt64())
+			}
+		case "publish events":
+			if span.SpanKind() != trace.SpanKindProducer {
+				t.Errorf("%s is of kind %s", span.Name(), span.SpanKind())
+			}
+			published[span.SpanContext().SpanID().String()] = true
+		default:
+			t.Errorf("span %s", span.Name())
+		}
+	}
+	for _, span := range recorder.Ended() {
+		if span.Name() == "publish events" && !processed[span.Parent().SpanID()] {
+			t.Error("a publication without the work before it")
+		}
+	}
+	for i, r := range records {
+		parts := strings.Split(r.Origin.Traceparent, "-")
+		if len(parts) == 4 && seen[parts[1]] != 1 {
+			t.Errorf("the work refers %d times to record %d", seen[parts[1]], i+1)
+		}
+	}
+	if alone < 5 {
+		t.Errorf("%d batches of one record", alone)
+	}
+	n := 0
+	for _, m := range stored(t, js, "events.v1.>") {
+		hop := strings.Split(m.Header.Get("traceparent"), "-")
+		if len(hop) != 4 || !published[hop[2]] {
+			t.Errorf("event %d has the hop %v", m.Sequence, hop)
+		}
+		if origin := strings.Split(m.Header.Get("ce-traceparent"), "-"); len(origin) != 4 || seen[origin[1]] != 1 {
+			t.Errorf("event %d has the origin %v", m.Sequence, origin)
+		}
+		n++
+	}
+	if n == 0 {
+		t.Error("no events")
+	}
+}
+
+// After deaths without progress records are committed one at a time, so that the one that
+// may be their cause is reached in few lives.
+func TestOneRecordAtATimeAfterDeaths(t *testing.T) {
+	t.Parallel()
+	top := topology(1)
+	js := pipelinetest.NewServer(t).Provision(top)
+	for range pipeline.MaxTogether + 1 {
+		s := start(t, js, pipeline.Config{Topology: top})
+		ready(t, s)
+		s.kill()
+	}
+	recorder := tracetest.NewSpanRecorder()
+	provider := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(recorder))
+	pipelinetest.Publish(t, js, pipelinetest.Workload(52, 5, 100)...)
+	s := start(t, js, pipeline.Config{Topology: top, Tracer: provider.Tracer("test")})
+	r := pipelinetest.Expectation{Topology: top}.RequireExact(t, js)
+	s.stop(t)
+	commits := 0
+	for _, span := range recorder.Ended() {
+		if span.Name() == "process raw" {
+			commits++
+		}
+	}
+	if commits != r.Records {
+		t.Errorf("%d commits of %d records", commits, r.Records)
+	}
+}
+
+// What is stored is counted, once.
+func TestMetrics(t *testing.T) {
+	t.Parallel()
+	top := topology(2)
+	server := pipelinetest.NewServer(t)
+	js := server.Provision(top)
+	proxy := pipelinetest.NewProxy(t, server)
+	proxy.Arm(pipelinetest.BeforeCommit, pipelinetest.BeforeCommit)
+	reader := sdkmetric.NewManualReader()
+	provider := sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader))
+	pipelinetest.Publish(t, js, pipelinetest.Workload(51, 10, 500)...)
+	pipelinetest.PublishMessages(t.Context(), t, js, rawMessage("raw.made-up-1.s", "x"), rawMessage("raw.made-up-2.s", "x"))
+	s := start(t, pipelinetest.Connect(t, proxy.URL()), pipeline.Config{Topology: top, Meter: provider.Meter("test")})
+	r := pipelinetest.Expectation{Topology: top}.RequireExact(t, js)
+
+	var lag metricdata.ResourceMetrics
+	if err := reader.Collect(t.Context(), &lag); err != nil {
+		t.Fatal(err)
+	}
+	s.stop(t)
+	var got metricdata.ResourceMetrics
+	if err := reader.Collect(t.Context(), &got); err != nil {
+		t.Fatal(err)
+	}
+	sums := make(map[string]int64)
+	series := make(map[string]bool)
+	for _, m := range got.ScopeMetrics[0].Metrics {
+		switch data := m.Data.(type) {
+		case metricdata.Sum[int64]:
+			for _, p := range data.DataPoints {
+				sums[m.Name] += p.Value
+				series[m.Name+"{"+p.Attributes.Encoded(attribute.DefaultEncoder())+"}"] = true
+			}
+		case metricdata.Histogram[float64]:
+			for _, p := range data.DataPoints {
+				sums[m.Name] += int64(p.Count)
+			}
+		}
+	}
+	for name, want := range map[string]int{
+		"tributary.records": r.Records, "tributary.events": r.Events, "tributary.dead_letters": r.DeadLetters,
+	} {
+		if sums[name] != int64(want) {
+			t.Errorf("%s is %d, want %d", name, sums[name], want)
+		}
+	}
+	if sums["tributary.commits"] < 3 || sums["tributary.commits"] != sums["tributary.commit.duration"] {
+		t.Errorf("%d commits, %d durations", sums["tributary.commits"], sums["tributary.commit.duration"])
+	}
+	for _, want := range []string{
+		"tributary.commits{outcome=stored}", "tributary.commits{outcome=unknown}",
+		"tributary.dead_letters{reason=malformed,source=claude_code}",
+		"tributary.dead_letters{reason=unknown_source,source=unknown}",
+		"tributary.events{event_type=tool_call,source=claude_code}",
+	} {
+		if !series[want] {
+			t.Errorf("no %s in %v", want, series)
+		}
+	}
+	for name := range series {
+		if strings.Contains(name, "made-up") {
+			t.Errorf("a producer made the series %s", name)
+		}
+	}
+	partitions := make(map[int64]bool)
+	for _, m := range lag.ScopeMetrics[0].Metrics {
+		if m.Name != "tributary.lag" {
+			continue
+		}
+		for _, p := range m.Data.(metricdata.Gauge[int64]).DataPoints {
+			n, _ := p.Attributes.Value("partition")
+			partitions[n.AsInt64()] = true
+			if p.Value != 0 {
+				t.Errorf("lag of partition %d is %d, want 0", n.AsInt64(), p.Value)
+			}
+		}
+	}
+	if len(partitions) != top.Partitions {
+		t.Errorf("lag of partitions %v", fmt.Sprint(partitions))
+	}
+}

@@ -1,0 +1,364 @@
+package pipeline_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"tributary/pipeline"
+	"tributary/pipeline/pipelinetest"
+)
+
+// configs are the settings of all streams of a topology.
+func configs(tb testing.TB, js jetstream.JetStream, names ...string) map[string]jetstream.StreamConfig {
+	tb.Helper()
+	out := make(map[string]jetstream.StreamConfig)
+	for _, name := range names {
+		s, err := js.Stream(tb.Context(), name)
+		if err != nil {
+			tb.Fatalf("stream %s: %v", name, err)
+		}
+		out[name] = s.CachedInfo().Config
+	}
+	return out
+}
+
+func TestProvisionIsIdempotent(t *testing.T) {
+	t.Parallel()
+	top := pipeline.DefaultTopology()
+	server := pipelinetest.NewServer(t)
+	js := server.Provision(top)
+	names := []string{pipeline.RawStream, pipeline.EventsStream("v1"), "KV_" + pipeline.Bucket}
+	before := configs(t, js, names...)
+
+	var all sync.WaitGroup
+	for range 4 {
+		again := server.JetStream()
+		all.Go(func() {
+			if err := pipeline.Provision(context.Background(), again, top); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	if diff := cmp.Diff(before, configs(t, js, names...)); diff != "" {
+		t.Errorf("settings changed (-before +after):\n%s", diff)
+	}
+	for p := range top.Partitions {
+		c, _, err := pipeline.ReadCheckpoint(t.Context(), js, "v1", p)
+		if err != nil || c.Raw != 0 || c.Epoch != 0 {
+			t.Errorf("first checkpoint of partition %d: %+v, %v", p, c, err)
+		}
+	}
+	kv, err := js.KeyValue(t.Context(), pipeline.Bucket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for key, want := range map[string]string{"partitions": "16", "current": "v1", "generation.v1": `{"revision":1}`} {
+		e, err := kv.Get(t.Context(), key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := string(e.Value()); got != want {
+			t.Errorf("%s is %s, want %s", key, got, want)
+		}
+	}
+}
+
+func TestProvisionByManyAtOnce(t *testing.T) {
+	t.Parallel()
+	top := topology(8)
+	server := pipelinetest.NewServer(t)
+	var all sync.WaitGroup
+	for range 4 {
+		js := server.JetStream()
+		all.Go(func() {
+			if err := pipeline.Provision(context.Background(), js, top); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	s := start(t, server.JetStream(), pipeline.Config{Topology: top})
+	ready(t, s)
+	s.stop(t)
+}
+
+func TestProvisionUpdates(t *testing.T) {
+	t.Parallel()
+	top := topology(2)
+	js := pipelinetest.NewServer(t).Provision(top)
+	raw := configs(t, js, pipeline.RawStream)[pipeline.RawStream]
+	raw.AllowAtomicPublish, raw.AllowDirect = false, false
+	raw.MaxBytes = 1 << 30 // not ours: stays
+	if _, err := js.UpdateStream(t.Context(), raw); err != nil {
+		t.Fatal(err)
+	}
+	top.RawMaxAge = 5 * time.Minute
+	if err := pipeline.Provision(t.Context(), js, top); err != nil {
+		t.Fatal(err)
+	}
+	got := configs(t, js, pipeline.RawStream)[pipeline.RawStream]
+	want := raw
+	want.AllowAtomicPublish, want.AllowDirect = true, true
+	want.MaxAge, want.Duplicates = 5*time.Minute, 5*time.Minute
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("raw stream (-want +got):\n%s", diff)
+	}
+}
+
+func TestProvisionAddsAGeneration(t *testing.T) {
+	t.Parallel()
+	top := topology(2)
+	js := pipelinetest.NewServer(t).Provision(top)
+	top.Generation = "v2"
+	if err := pipeline.Provision(t.Context(), js, top); err != nil {
+		t.Fatal(err)
+	}
+	kv, err := js.KeyValue(t.Context(), pipeline.Bucket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := kv.Get(t.Context(), "current")
+	if err != nil || string(e.Value()) != "v1" {
+		t.Errorf("current is %s, %v: want v1", e.Value(), err)
+	}
+}
+
+// What exists and contradicts is refused with the difference spelt out, and stays as it
+// was.
+func TestProvisionRefuses(t *testing.T) {
+	t.Parallel()
+	events, raw := pipeline.EventsStream("v1"), pipeline.RawStream
+	update := func(name string, change func(*jetstream.StreamConfig)) func(*testing.T, jetstream.JetStream) {
+		return func(t *testing.T, js jetstream.JetStream) {
+			t.Helper()
+			cfg := configs(t, js, name)[name]
+			change(&cfg)
+			if _, err := js.UpdateStream(t.Context(), cfg); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	replace := func(name string, change func(*jetstream.StreamConfig)) func(*testing.T, jetstream.JetStream) {
+		return func(t *testing.T, js jetstream.JetStream) {
+			t.Helper()
+			cfg := configs(t, js, name)[name]
+			change(&cfg)
+			if err := js.DeleteStream(t.Context(), name); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := js.CreateStream(t.Context(), cfg); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	forget := func(key string) func(*testing.T, jetstream.JetStream) {
+		return func(t *testing.T, js jetstream.JetStream) {
+			t.Helper()
+			kv, err := js.KeyValue(t.Context(), pipeline.Bucket)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := kv.Purge(t.Context(), key); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for name, c := range map[string]struct {
+		change func(*testing.T, jetstream.JetStream)
+		then   pipeline.Topology
+		says   []string
+	}{
+		"another partition count": {
+			then: topology(8), says: []string{"bucket TRIBUTARY", "partitions 4, want 8", "use 4 partitions"},
+		},
+		"another partition count and the bucket is lost": {
+			change: forget("partitions"), then: topology(8), says: []string{"stream RAW", "partition(4,1,2)", "partition(8,1,2)"},
+		},
+		"transform changed behind our back": {
+			change: update(raw, func(c *jetstream.StreamConfig) {
+				c.SubjectTransform.Destination = "raw.{{partition(2,1,2)}}.{{wildcard(1)}}.{{wildcard(2)}}"
+			}),
+			says: []string{"stream RAW", "subject transform", "partition(2,1,2)"},
+		},
+		"no transform": {
+			change: replace(raw, func(c *jetstream.StreamConfig) { c.SubjectTransform = nil }),
+			says:   []string{"stream RAW", "has subject transform none"},
+		},
+		"retention and storage": {
+			change: replace(raw, func(c *jetstream.StreamConfig) {
+				c.Retention, c.Storage = jetstream.WorkQueuePolicy, jetstream.MemoryStorage
+			}),
+			says: []string{"has retention WorkQueue, want Limits", "has storage Memory, want File"},
+		},
+		"events that expire by the stream": {
+			change: update(events, func(c *jetstream.StreamConfig) { c.MaxAge = time.Hour }),
+			says:   []string{"stream EVENTS_v1", "has maximal age 1h0m0s, want 0s"},
+		},
+		"events that make room for newer ones": {
+			change: update(events, func(c *jetstream.StreamConfig) { c.MaxBytes = 1 << 30 }),
+			says:   []string{"discard policy DiscardOld, want DiscardNew"},
+		},
+		"one event per subject": {
+			change: update(events, func(c *jetstream.StreamConfig) { c.MaxMsgsPerSubject = 1 }),
+			says:   []string{"messages per subject 1, want 0"},
+		},
+		"the generation is lost": {
+			change: func(t *testing.T, js jetstream.JetStream) {
+				t.Helper()
+				s := start(t, js, pipeline.Config{Topology: topology(4)})
+				ready(t, s)
+				s.stop(t)
+				forget("generation.v1")(t, js)
+			},
+			says: []string{"generation.v1 nothing", "stream that is in use"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			js := pipelinetest.NewServer(t).Provision(topology(4))
+			if c.change != nil {
+				c.change(t, js)
+			}
+			if c.then.Partitions == 0 {
+				c.then = topology(4)
+			}
+			before := configs(t, js, raw, events)
+			err := pipeline.Provision(t.Context(), js, c.then)
+			if !errors.Is(err, pipeline.ErrTopology) {
+				t.Fatalf("error %v, want %v", err, pipeline.ErrTopology)
+			}
+			for _, s := range c.says {
+				if !strings.Contains(err.Error(), s) {
+					t.Errorf("error %q does not say %q", err, s)
+				}
+			}
+			if diff := cmp.Diff(before, configs(t, js, raw, events)); diff != "" {
+				t.Errorf("settings changed all the same (-before +after):\n%s", diff)
+			}
+			if name == "the generation is lost" {
+				return
+			}
+			// And no stage works on it.
+			if err := start(t, js, pipeline.Config{Topology: c.then}).wait(t); err == nil {
+				t.Error("a stage worked on it")
+			}
+		})
+	}
+}
+
+func TestTopologyIsValidated(t *testing.T) {
+	t.Parallel()
+	err := pipeline.Topology{
+		Generation: "V 1", Partitions: 0, Replicas: 7, RawMaxAge: -1, EventsMaxAge: time.Millisecond,
+	}.Validate()
+	for _, s := range []string{"generation", "0 partitions", "7 replicas", "raw records", "events kept"} {
+		if err == nil || !strings.Contains(err.Error(), s) {
+			t.Errorf("error %v does not speak of %s", err, s)
+		}
+	}
+	if err := pipeline.DefaultTopology().Validate(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A lost checkpoint is never made up: from the beginning every event would come twice.
+func TestMissingCheckpoint(t *testing.T) {
+	t.Parallel()
+	top := topology(4)
+	js := pipelinetest.NewServer(t).Provision(top)
+	pipelinetest.Publish(t, js, pipelinetest.Workload(20, 10, 100)...)
+	s := start(t, js, pipeline.Config{Topology: top})
+	pipelinetest.Expectation{Topology: top}.RequireExact(t, js)
+	s.stop(t)
+	stream, err := js.Stream(t.Context(), pipeline.EventsStream("v1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := stream.Purge(t.Context(), jetstream.WithPurgeSubject("checkpoints.v1.2")); err != nil {
+		t.Fatal(err)
+	}
+	if err := pipeline.Provision(t.Context(), js, top); err != nil {
+		t.Fatal(err)
+	}
+	err = start(t, js, pipeline.Config{Topology: top}).wait(t)
+	if !errors.Is(err, pipeline.ErrNoCheckpoint) || !strings.Contains(err.Error(), "partition 2") {
+		t.Errorf("error %v, want %v of partition 2", err, pipeline.ErrNoCheckpoint)
+	}
+}
+
+func TestAnotherRevision(t *testing.T) {
+	t.Parallel()
+	top := topology(1)
+	js := pipelinetest.NewServer(t).Provision(top)
+	kv, err := js.KeyValue(t.Context(), pipeline.Bucket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := kv.PutString(t.Context(), "generation.v1", `{"revision":0}`); err != nil {
+		t.Fatal(err)
+	}
+	if err := start(t, js, pipeline.Config{Topology: top}).wait(t); !errors.Is(err, pipeline.ErrRevision) {
+		t.Errorf("error %v, want %v", err, pipeline.ErrRevision)
+	}
+}
+
+// A raw stream that lost its tail gives the lost sequences to other records.
+func TestRawTailLost(t *testing.T) {
+	t.Parallel()
+	for name, again := range map[string]int{"shorter": 10, "grown again": 150, "grown beyond": 400} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			top := topology(1)
+			js := pipelinetest.NewServer(t).Provision(top)
+			records := pipelinetest.Workload(21, 5, 145)
+			pipelinetest.Publish(t, js, records...)
+			s := start(t, js, pipeline.Config{Topology: top})
+			pipelinetest.Expectation{Topology: top}.RequireExact(t, js)
+			s.stop(t)
+			if err := js.DeleteStream(t.Context(), pipeline.RawStream); err != nil {
+				t.Fatal(err)
+			}
+			if err := pipeline.Provision(t.Context(), js, top); err != nil {
+				t.Fatal(err)
+			}
+			pipelinetest.Publish(t, js, pipelinetest.Workload(22, 5, again-5)...)
+			err := start(t, js, pipeline.Config{Topology: top}).wait(t)
+			if !errors.Is(err, pipeline.ErrRawLost) {
+				t.Errorf("error %v, want %v", err, pipeline.ErrRawLost)
+			}
+		})
+	}
+}
+
+// A record that was deleted on purpose is no lost tail.
+func TestLastRecordDeleted(t *testing.T) {
+	t.Parallel()
+	top := topology(1)
+	js := pipelinetest.NewServer(t).Provision(top)
+	pipelinetest.Publish(t, js, pipelinetest.Workload(23, 5, 100)...)
+	s := start(t, js, pipeline.Config{Topology: top})
+	x := pipelinetest.Expectation{Topology: top}
+	r := x.RequireExact(t, js)
+	s.stop(t)
+	raw, err := js.Stream(t.Context(), pipeline.RawStream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := raw.DeleteMsg(t.Context(), uint64(r.Records)); err != nil {
+		t.Fatal(err)
+	}
+	s = start(t, js, pipeline.Config{Topology: top})
+	pipelinetest.Publish(t, js, pipelinetest.Workload(24, 5, 100)...)
+	if err := pipeline.CatchUp(deadline(t), js, top); err != nil {
+		t.Fatal(err)
+	}
+	s.stop(t)
+}
