@@ -1,0 +1,202 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"flag"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"tributary/envelopes"
+	"tributary/normalizers"
+	"tributary/pipeline"
+	"tributary/pipeline/pipelinetest"
+)
+
+var killSeed = flag.Uint64("kill.seed", 0, "seed of the moments at which TestKill kills; 0 for another one each time")
+
+const (
+	kills        = 24 // of workers in TestKill
+	maxEdgeKills = 4  // of the edge, if it is not through before
+)
+
+// TestKill kills workers by SIGKILL at random moments while records are shipped, and the
+// edge now and then too. What is stored in the end is what the records say: the events
+// byte for byte those of a fold over the raw stream in its order, without gap, double or
+// loss; and of each file that is the whole of a session, what normalize prints for it.
+func TestKill(t *testing.T) {
+	t.Parallel()
+	seed := cmp.Or(*killSeed, rand.Uint64())
+	t.Logf("the same moments again: -kill.seed=%d", seed)
+
+	t.Run("generated", func(t *testing.T) {
+		t.Parallel()
+		killed(t, generatedLogs(t, seed), seed)
+	})
+	t.Run("corpus", func(t *testing.T) {
+		t.Parallel()
+		corpus := os.Getenv("TRIBUTARY_CORPUS")
+		if corpus == "" {
+			t.Skip("TRIBUTARY_CORPUS is not set")
+		}
+		killed(t, filepath.Join(corpus, "claude_code"), seed)
+	})
+}
+
+// generatedLogs writes sessions to files, one each, with records that cannot be read.
+func generatedLogs(t *testing.T, seed uint64) string {
+	t.Helper()
+	dir := t.TempDir()
+	files := map[string]*bytes.Buffer{}
+	for _, r := range pipelinetest.Workload(seed, 60, 20_000) {
+		if r.Origin.End {
+			continue
+		}
+		if files[r.Origin.File] == nil {
+			files[r.Origin.File] = new(bytes.Buffer)
+		}
+		files[r.Origin.File].Write(append(r.Data, '\n'))
+	}
+	for name, content := range files {
+		if err := os.WriteFile(filepath.Join(dir, name+".jsonl"), content.Bytes(), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// killed ships the logs in dir while workers are killed, and compares.
+func killed(t *testing.T, dir string, seed uint64) {
+	random := rand.New(rand.NewPCG(seed, 1))
+	logs := readLogs(t, dir)
+	server := pipelinetest.NewServer(t)
+	home := t.TempDir()
+	top := pipeline.DefaultTopology()
+	js := server.Provision(top)
+
+	// A worker is killed some time after it has sent its first event, in the middle of
+	// whatever it does then, but early enough that there is work for all kills: half of
+	// the records give an event at least.
+	sent := newArrivals(t, js.Conn(), "events."+top.Generation+".>")
+	share := logs.records / 2 / (kills + 2)
+	began := time.Now()
+	edge := startShip(t, home, server.URL(), dir)
+	edgeKills := 0
+	for n := range kills {
+		worker := start(t, home, server.URL(), "run")
+		count, _ := sent.now()
+		if !sent.reach(t.Context(), count+1, worker, patience) {
+			t.Fatalf("worker %d ended or stood still before it was killed:\n%s", n, &worker.stderr)
+		}
+		sent.reach(t.Context(), count+share/2+random.IntN(share/2+1), worker, time.Duration(random.Int64N(int64(500*time.Millisecond))))
+		worker.kill()
+		if edgeKills < maxEdgeKills && edge.running() {
+			edge.kill()
+			edgeKills++
+			edge = startShip(t, home, server.URL(), dir)
+		}
+	}
+	worker := start(t, home, server.URL(), "run")
+	if code := edge.wait(); code != 0 {
+		t.Fatalf("ship: exit code %d\n%s", code, &edge.stderr)
+	}
+	r := pipelinetest.Expectation{Topology: top}.RequireExact(t, js)
+	if code := worker.signal(syscall.SIGTERM); code != 0 {
+		t.Errorf("run: exit code %d after SIGTERM\n%s", code, &worker.stderr)
+	}
+	t.Logf("%d workers and %d shippers killed in %v: %d records, %d events, %d dead letters, %d sessions",
+		kills, edgeKills, time.Since(began).Round(time.Second), r.Records, r.Events, r.DeadLetters, r.Sessions)
+
+	stored := storedEvents(t, js, top.Generation)
+	compared := 0
+	for session, file := range logs.whole {
+		compared++
+		code := 0
+		if logs.unreadable[file] {
+			code = exitPartly
+		}
+		want := output(t, code, "normalize", "--source", string(envelopes.ClaudeCode), file)
+		if got := stored[session]; !bytes.Equal(got, want) {
+			t.Errorf("session %s: %d bytes of events stored, normalize prints %d", session, len(got), len(want))
+		}
+	}
+	if compared == 0 {
+		t.Error("no file is the whole of a session: nothing was compared with normalize")
+	}
+	t.Logf("%d files are a whole session: the same as normalize prints", compared)
+}
+
+// startShip starts the edge.
+func startShip(t *testing.T, home, url, dir string) *process {
+	t.Helper()
+	return start(t, home, url, "ship", "--once", "--source", string(envelopes.ClaudeCode), dir)
+}
+
+// logs is what the files of a folder hold.
+type logs struct {
+	records    int
+	whole      map[string]string // session: the only file that has it, which has no other
+	unreadable map[string]bool   // files with records that cannot be read
+}
+
+func readLogs(t *testing.T, dir string) logs {
+	t.Helper()
+	l := logs{whole: map[string]string{}, unreadable: map[string]bool{}}
+	files := map[string][]string{} // of a session
+	sessions := map[string]int{}   // of a file
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || strings.HasPrefix(d.Name(), ".") {
+			return err
+		}
+		info, err := d.Info()
+		if err != nil {
+			return err
+		}
+		data, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		f := normalizers.NewFramer(normalizers.File{Source: envelopes.ClaudeCode, Name: d.Name(), Modified: info.ModTime()})
+		_, _ = f.Write(data) // never fails
+		f.Close()
+		states := map[string]*normalizers.Session{}
+		for framed, ok := f.Next(); ok; framed, ok = f.Next() {
+			r := framed.Record
+			if r.Origin.End {
+				continue
+			}
+			l.records++
+			if states[r.Session] == nil {
+				states[r.Session] = normalizers.NewSession(r.Source, r.Session)
+				files[r.Session] = append(files[r.Session], path)
+				sessions[path]++
+			}
+			if framed.Err == nil {
+				_, framed.Err = normalizers.Normalize(states[r.Session], r)
+			}
+			if framed.Err != nil {
+				l.unreadable[path] = true
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for session, in := range files {
+		if len(in) == 1 && sessions[in[0]] == 1 {
+			l.whole[session] = in[0]
+		}
+	}
+	if l.records == 0 {
+		t.Fatal(fmt.Errorf("no logs in %s", dir))
+	}
+	return l
+}

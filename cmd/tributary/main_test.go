@@ -1,0 +1,121 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/rogpeppe/go-internal/testscript"
+	"go.uber.org/goleak"
+
+	"tributary/pipeline"
+)
+
+var update = flag.Bool("update", false, "rewrite the expected output of the scripts and the generated parts of the README")
+
+func TestMain(m *testing.M) {
+	testscript.Main(leakChecked{m}, map[string]func(){"tributary": main})
+}
+
+// leakChecked runs the tests and then looks for goroutines that nobody waited for.
+type leakChecked struct{ m *testing.M }
+
+func (l leakChecked) Run() int {
+	code := l.m.Run()
+	if code != 0 {
+		return code
+	}
+	if err := goleak.Find(); err != nil {
+		fmt.Fprintln(os.Stderr, "goroutines are left:", err)
+		return 1
+	}
+	return 0
+}
+
+// TestScripts runs every script of testdata/script. A script has its own home and, from
+// the command broker on, its own JetStream server at NATS_URL.
+func TestScripts(t *testing.T) {
+	t.Parallel()
+	testscript.Run(t, testscript.Params{
+		Dir:                 "testdata/script",
+		RequireExplicitExec: true,
+		RequireUniqueNames:  true,
+		UpdateScripts:       *update,
+		Setup: func(e *testscript.Env) error {
+			home := filepath.Join(e.WorkDir, "home")
+			e.Setenv("HOME", home)
+			e.Setenv("TZ", "UTC")
+			samples, err := filepath.Abs("samples")
+			if err != nil {
+				return err
+			}
+			e.Setenv("SAMPLES", samples)
+			return os.MkdirAll(home, 0o700)
+		},
+		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
+			"broker": broker,
+			"await":  await,
+			"exits":  exits,
+		},
+	})
+}
+
+// broker starts a server for the script.
+func broker(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) > 0 {
+		ts.Fatalf("usage: broker")
+	}
+	server, err := pipeline.StartServer(pipeline.ServerConfig{StoreDir: ts.MkAbs("broker"), Listen: "127.0.0.1:0"})
+	ts.Check(err)
+	ts.Defer(func() {
+		server.Shutdown()
+		server.WaitForShutdown()
+	})
+	ts.Setenv("NATS_URL", server.ClientURL())
+}
+
+// await waits until the broker of the script has stored a number of messages on a
+// subject.
+func await(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 3 {
+		ts.Fatalf("usage: await STREAM SUBJECT COUNT")
+	}
+	count, err := strconv.ParseUint(args[2], 10, 64)
+	ts.Check(err)
+	nc, err := nats.Connect(ts.Getenv("NATS_URL"))
+	ts.Check(err)
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	ts.Check(err)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	ts.Check(awaitStored(ctx, js, args[0], args[1], count))
+}
+
+// exits runs a program to its end and checks its exit code.
+func exits(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: exits CODE PROGRAM ARGS...")
+	}
+	want, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	got := 0
+	if err := ts.Exec(args[1], args[2:]...); err != nil {
+		exit, ok := errors.AsType[*exec.ExitError](err)
+		if !ok {
+			ts.Fatalf("%v", err)
+		}
+		got = exit.ExitCode()
+	}
+	if got != want {
+		ts.Fatalf("exit code %d, want %d", got, want)
+	}
+}

@@ -1,0 +1,281 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"tributary/envelopes"
+	"tributary/pipeline"
+)
+
+// patience is how long a test waits for what has to happen.
+const patience = 60 * time.Second
+
+// process is tributary as a process of its own, in an environment of its own.
+type process struct {
+	t      testing.TB
+	cmd    *exec.Cmd
+	stderr bytes.Buffer
+	lines  chan string // of standard output
+	exit   chan error
+}
+
+// start starts a command; home is the folder of its user. The test ends it at the latest.
+func start(t testing.TB, home, url string, args ...string) *process {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &process{t: t, lines: make(chan string, 1<<16), exit: make(chan error, 1)}
+	p.cmd = exec.Command(self)
+	p.cmd.Args = append([]string{"tributary"}, args...) // by this name TestMain runs the program
+	p.cmd.Env = []string{"HOME=" + home, "TMPDIR=" + home, "TZ=UTC", "NATS_URL=" + url}
+	p.cmd.Stderr = &p.stderr
+	stdout, err := p.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		r := bufio.NewReader(stdout)
+		for {
+			line, err := r.ReadString('\n')
+			if line != "" {
+				p.lines <- strings.TrimSuffix(line, "\n")
+			}
+			if err != nil {
+				break
+			}
+		}
+		close(p.lines)
+		_, _ = io.Copy(io.Discard, r)
+		p.exit <- p.cmd.Wait()
+	}()
+	t.Cleanup(func() {
+		if p.cmd.ProcessState == nil {
+			_ = p.cmd.Process.Kill()
+			for range p.lines { // until the process has ended
+			}
+		}
+	})
+	return p
+}
+
+// running reports whether the process has not ended yet.
+func (p *process) running() bool {
+	select {
+	case err := <-p.exit:
+		p.exit <- err
+		return false
+	default:
+		return true
+	}
+}
+
+// kill ends the process as a power failure would, and waits for its end.
+func (p *process) kill() {
+	p.t.Helper()
+	if err := p.cmd.Process.Kill(); err != nil {
+		p.t.Fatalf("kill: %v\n%s", err, &p.stderr)
+	}
+	p.wait()
+}
+
+// signal tells the process to stop, and returns its exit code.
+func (p *process) signal(s syscall.Signal) int {
+	p.t.Helper()
+	if err := p.cmd.Process.Signal(s); err != nil {
+		p.t.Fatalf("signal: %v\n%s", err, &p.stderr)
+	}
+	return p.wait()
+}
+
+// wait waits for the end and returns the exit code, -1 when it was killed. What the
+// process says from then on is in lines.
+func (p *process) wait() int {
+	p.t.Helper()
+	select {
+	case <-p.exit:
+		return p.cmd.ProcessState.ExitCode()
+	case <-time.After(5 * patience):
+		p.t.Fatalf("%v does not end\n%s", p.cmd.Args, &p.stderr)
+		return 0
+	}
+}
+
+// expect reads standard output up to a line that contains text.
+func (p *process) expect(text string) string {
+	p.t.Helper()
+	limit := time.After(patience)
+	var seen []string
+	for {
+		select {
+		case line, ok := <-p.lines:
+			if strings.Contains(line, text) {
+				return line
+			}
+			if seen = append(seen, line); ok {
+				continue
+			}
+		case <-limit:
+		}
+		p.t.Fatalf("no %q in standard output:\n%s\nstandard error:\n%s", text, strings.Join(seen, "\n"), &p.stderr)
+	}
+}
+
+// output runs a command to its end and returns what it wrote to standard output.
+func output(t testing.TB, wantCode int, args ...string) []byte {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), self)
+	cmd.Args = append([]string{"tributary"}, args...)
+	cmd.Env = []string{"HOME=" + os.TempDir(), "TZ=UTC"}
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, _ := cmd.Output()
+	if code := cmd.ProcessState.ExitCode(); code != wantCode {
+		t.Fatalf("%v: exit code %d, want %d\n%s", args, code, wantCode, &stderr)
+	}
+	return out
+}
+
+// arrivals counts the messages that anybody publishes on a subject, whether they come to
+// be stored or not, and wakes who waits for them.
+type arrivals struct {
+	mu    sync.Mutex
+	count int
+	more  chan struct{} // closed and made anew with each message
+}
+
+func newArrivals(t testing.TB, nc *nats.Conn, subject string) *arrivals {
+	t.Helper()
+	a := &arrivals{more: make(chan struct{})}
+	sub, err := nc.Subscribe(subject, func(*nats.Msg) {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.count++
+		close(a.more)
+		a.more = make(chan struct{})
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := sub.SetPendingLimits(-1, -1); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = sub.Unsubscribe() }) // the connection may be closed
+	return a
+}
+
+func (a *arrivals) now() (count int, more <-chan struct{}) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.count, a.more
+}
+
+// reach waits until goal messages have come. It reports false when the process ends
+// before, or the time is up.
+func (a *arrivals) reach(ctx context.Context, goal int, p *process, limit time.Duration) bool {
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	for {
+		count, more := a.now()
+		if count >= goal {
+			return true
+		}
+		select {
+		case <-more:
+		case err := <-p.exit:
+			p.exit <- err
+			return false
+		case <-timer.C:
+			return false
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
+// awaitStored waits until messages of count have been stored on a subject.
+func awaitStored(ctx context.Context, js jetstream.JetStream, stream, subject string, count uint64) error {
+	look := time.NewTicker(10 * time.Millisecond)
+	defer look.Stop()
+	for {
+		stored := uint64(0)
+		s, err := js.Stream(ctx, stream)
+		if err == nil {
+			info, err := s.Info(ctx, jetstream.WithSubjectFilter(subject))
+			if err != nil {
+				return err
+			}
+			for _, n := range info.State.Subjects {
+				stored += n
+			}
+		}
+		if stored >= count {
+			return nil
+		}
+		select {
+		case <-look.C:
+		case <-ctx.Done():
+			return fmt.Errorf("%d of %d messages on %s: %w", stored, count, subject, ctx.Err())
+		}
+	}
+}
+
+// storedEvents reads the data of all events of a generation, session by session, one
+// event per line, as tributary normalize prints them.
+func storedEvents(t testing.TB, js jetstream.JetStream, generation string) map[string][]byte {
+	t.Helper()
+	consumer, err := js.OrderedConsumer(t.Context(), pipeline.EventsStream(generation),
+		jetstream.OrderedConsumerConfig{FilterSubjects: []string{"events." + generation + ".>"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	events := map[string][]byte{}
+	if consumer.CachedInfo().NumPending == 0 {
+		return events
+	}
+	messages, err := consumer.Messages()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer messages.Stop()
+	for {
+		m, err := messages.Next(jetstream.NextContext(t.Context()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		e, _, err := envelopes.DecodeEvent(m.Headers(), m.Data())
+		if err != nil {
+			t.Fatal(err)
+		}
+		events[e.SessionID] = append(append(events[e.SessionID], m.Data()...), '\n')
+		meta, err := m.Metadata()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if meta.NumPending == 0 {
+			return events
+		}
+	}
+}

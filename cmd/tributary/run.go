@@ -1,0 +1,92 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/spf13/cobra"
+
+	"tributary/pipeline"
+)
+
+func (a *app) runCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "run [flags]",
+		Short: "Work at the broker: turn raw records into events",
+		Long: `Make the streams that are missing, then normalize raw records and store their
+events, until told to stop. Any number of workers may run; each event is stored
+once, whatever happens to them.`,
+		Example: `  tributary run
+  NATS_URL=nats://nats.example:4222 NATS_CREDS=worker.creds tributary run`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx := cmd.Context()
+			telemetry, err := newTelemetry(ctx, a.config)
+			if err != nil {
+				return err
+			}
+			defer a.shutdown(ctx, telemetry)
+			nc, err := a.connect(ctx)
+			if err != nil {
+				return err
+			}
+			defer nc.Close()
+			js, err := jetstream.New(nc)
+			if err != nil {
+				return err
+			}
+			if err := pipeline.Provision(ctx, js, a.config.topology()); err != nil {
+				return err
+			}
+			a.log.InfoContext(ctx, "working", "generation", a.config.Generation, "partitions", a.config.Partitions, "worker", a.config.workerName())
+			if err := a.work(ctx, js, telemetry); err != nil {
+				return err
+			}
+			a.log.InfoContext(ctx, "drained")
+			return nil
+		},
+	}
+	a.serverFlag(cmd)
+	return cmd
+}
+
+// errDrainTimeout ends work that did not come to its end in time. Nothing of it is lost:
+// it is done again by the next worker.
+var errDrainTimeout = errors.New("drain took too long: what was not stored is done again next time")
+
+// work runs a stage until ctx ends, and then lets it finish what is on its way.
+func (a *app) work(ctx context.Context, js jetstream.JetStream, t *telemetry) error {
+	stage, err := pipeline.New(js, pipeline.Config{
+		Topology: a.config.topology(),
+		Worker:   a.config.workerName(),
+		Mode:     a.config.CloudEvents,
+		Logger:   a.log,
+		Tracer:   t.stageTracer(),
+		Meter:    t.metrics.Meter(scope),
+	})
+	if err != nil {
+		return err
+	}
+	working, kill := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer kill(nil)
+	stop := context.AfterFunc(ctx, func() {
+		stage.Drain()
+		limit := time.AfterFunc(a.config.DrainTimeout, func() { kill(errDrainTimeout) })
+		context.AfterFunc(working, func() { limit.Stop() })
+	})
+	defer stop()
+	return stage.Run(working)
+}
+
+// topology is what the settings want the broker to hold.
+func (c *config) topology() pipeline.Topology {
+	return pipeline.Topology{
+		Generation:   c.Generation,
+		Partitions:   c.Partitions,
+		Replicas:     c.Replicas,
+		RawMaxAge:    c.RawMaxAge,
+		EventsMaxAge: c.EventsMaxAge,
+	}
+}
