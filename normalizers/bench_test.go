@@ -23,6 +23,8 @@ type benchLine struct {
 
 const benchClaude = `"parentUuid":"p","isSidechain":false,"userType":"external","cwd":"/home/dev/app","sessionId":"s","version":"2.1.37","gitBranch":"main","uuid":"u{id}","timestamp":"2026-03-01T09:00:00.000Z"}`
 
+const benchCodex = `{"timestamp":"2026-03-01T09:00:00.000Z","type":"`
+
 var benchLines = []benchLine{
 	{envelopes.ClaudeCode, "user-prompt", []int{200, 20_000}, `{"type":"user","message":{"role":"user","content":"{text}"},` + benchClaude},
 	{envelopes.ClaudeCode, "assistant-text", []int{2_000, 20_000}, `{"type":"assistant","requestId":"r","message":{"id":"m{id}","type":"message","role":"assistant","model":"claude-sonnet-4-5","content":[{"type":"text","text":"{text}"}],"stop_reason":null,"usage":{"input_tokens":10,"cache_creation_input_tokens":458,"cache_read_input_tokens":16028,"output_tokens":120}},` + benchClaude},
@@ -41,6 +43,20 @@ var benchLines = []benchLine{
 	{envelopes.Gemini, "set-lastUpdated", []int{60}, `{"$set":{"lastUpdated":"2026-03-01T09:00:00.000Z"}}`},
 	{envelopes.Gemini, "set-messages", []int{20_000}, `{"$set":{"messages":[{"id":"m{id}","timestamp":"2026-03-01T09:00:00.000Z","type":"user","content":[{"text":"{text}"}]}]}}`},
 	{envelopes.ClaudeCode, "unknown", []int{1_000}, `{"type":"of-tomorrow","x":"{text}",` + benchClaude},
+	{envelopes.Codex, "user-prompt", []int{200, 20_000}, benchCodex + `response_item","payload":{"type":"message","role":"user","content":[{"type":"input_text","text":"{id} {text}"}]}}`},
+	{envelopes.Codex, "user-twin", []int{200, 20_000}, benchCodex + `event_msg","payload":{"type":"user_message","message":"{id} {text}","images":[]}}`},
+	{envelopes.Codex, "assistant-text", []int{2_000, 20_000}, benchCodex + `response_item","payload":{"type":"message","role":"assistant","content":[{"type":"output_text","text":"{id} {text}"}]}}`},
+	{envelopes.Codex, "assistant-twin", []int{2_000, 20_000}, benchCodex + `event_msg","payload":{"type":"agent_message","message":"{id} {text}"}}`},
+	{envelopes.Codex, "reasoning", []int{500}, benchCodex + `response_item","payload":{"type":"reasoning","summary":[{"type":"summary_text","text":"{id} {text}"}],"content":null,"encrypted_content":"{text}{text}"}}`},
+	{envelopes.Codex, "function_call", []int{1_000}, benchCodex + `response_item","payload":{"type":"function_call","name":"exec_command","arguments":"{\"cmd\":\"ls\"}","call_id":"call{id}","x":"{text}"}}`},
+	{envelopes.Codex, "function_call_output", []int{2_000, 50_000, 1_000_000}, benchCodex + `response_item","payload":{"type":"function_call_output","call_id":"call{id}","output":"Chunk ID: 1f\nWall time: 0.5 seconds\nProcess exited with code 0\nOriginal token count: 4\nOutput:\n{text}"}}`},
+	{envelopes.Codex, "apply_patch", []int{2_000, 20_000}, benchCodex + `response_item","payload":{"type":"custom_tool_call","status":"completed","call_id":"call{id}","name":"apply_patch","input":"*** Begin Patch\n*** Update File: a.go\n@@\n+{text}\n*** End Patch"}}`},
+	{envelopes.Codex, "exec_command_end", []int{2_000}, benchCodex + `event_msg","payload":{"type":"exec_command_end","call_id":"call{id}","command":["ls"],"aggregated_output":"{text}","exit_code":0,"duration":{"secs":1,"nanos":5}}}`},
+	{envelopes.Codex, "token_count", []int{200}, benchCodex + `event_msg","payload":{"type":"token_count","info":{"total_token_usage":{"input_tokens":9{id},"cached_input_tokens":0,"output_tokens":5,"reasoning_output_tokens":0,"total_tokens":95},"last_token_usage":{"input_tokens":9,"cached_input_tokens":0,"output_tokens":5,"reasoning_output_tokens":0,"total_tokens":14}},"rate_limits":{"x":"{text}"}}}`},
+	{envelopes.Codex, "session_meta", []int{20_000}, benchCodex + `session_meta","payload":{"id":"s","cwd":"/home/dev/app","cli_version":"0.130.0","base_instructions":{"text":"{text}"}}}`},
+	{envelopes.Codex, "turn_context", []int{500}, benchCodex + `turn_context","payload":{"cwd":"/home/dev/app","model":"gpt-5.2-codex","summary":"{text}"}}`},
+	{envelopes.Codex, "compacted", []int{20_000}, benchCodex + `compacted","payload":{"message":"","replacement_history":[{"type":"message","role":"user","content":[{"type":"input_text","text":"{text}"}]}]}}`},
+	{envelopes.Codex, "unknown", []int{1_000}, benchCodex + `of_tomorrow","payload":{"x":"{text}"}}`},
 }
 
 // BenchmarkNormalize is the price of one record by type and size.

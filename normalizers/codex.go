@@ -253,10 +253,10 @@ func (codex) Normalize(s *Session, r Record) (Result, error) {
 	if rec.RecordType != "" && rec.Type == "" {
 		return c.done(SkipHeartbeat)
 	}
-	c.learn()
 	if c.Type != "web_search_call" {
-		c.releaseSearch()
+		c.releaseSearch() // as of before this record
 	}
+	c.learn()
 	return c.done(c.record())
 }
 
@@ -479,7 +479,7 @@ func (c *codexFold) message() SkipReason {
 		if words == "" && !c.Content.attached() {
 			return SkipEmpty
 		}
-		if slices.Contains(c.claim(speakerUser, aliases(c.Content.texts())), true) {
+		if slices.Contains(c.claim(speakerUser, textsOf(speakerUser, c.Content.texts())), true) {
 			return SkipMirror
 		}
 		d := draftOf(speechHuman, words)
@@ -490,11 +490,11 @@ func (c *codexFold) message() SkipReason {
 		if len(texts) == 0 {
 			return SkipEmpty
 		}
-		words := strings.Join(texts, "\n")
-		if slices.Contains(c.claim(speakerAgent, aliases(texts)), true) {
+		untold := c.untold(speakerAgent, texts, textsOf(speakerAgent, texts))
+		if len(untold) == 0 {
 			return SkipMirror
 		}
-		c.put(c.ID, c.utterance(envelopes.AssistantMessage, words))
+		c.put(c.ID, c.utterance(envelopes.AssistantMessage, strings.Join(untold, "\n")))
 	default: // developer, system
 		c.put(c.ID, draftOf(speechInjected, strings.Join(c.Content.texts(), "\n")))
 	}
@@ -520,12 +520,7 @@ func (c *codexFold) reasoning() SkipReason {
 	if len(parts) == 0 {
 		return SkipEmpty
 	}
-	var untold []string
-	for i, told := range c.claim(speakerThought, parts) {
-		if !told {
-			untold = append(untold, parts[i])
-		}
-	}
+	untold := c.untold(speakerThought, parts, partsOf(speakerThought, parts))
 	if len(untold) == 0 {
 		return SkipMirror
 	}

@@ -1,12 +1,17 @@
 package normalizers_test
 
 import (
+	"bytes"
 	"cmp"
+	"encoding/json"
+	"fmt"
 	"maps"
 	"reflect"
 	"slices"
 	"strings"
 	"testing"
+
+	"pgregory.net/rapid"
 
 	"tributary/envelopes"
 	"tributary/normalizers"
@@ -279,3 +284,139 @@ func checkCodexResult(p *problems, e normalizers.Emitted, t *codexTool, counts m
 	}
 }
 
+// TestTruthCodexGenerated holds generated rollouts to the same: interleavings of twins,
+// tools and turns that no file of the corpus has.
+func TestTruthCodexGenerated(t *testing.T) {
+	t.Parallel()
+	s := suiteOf(t, envelopes.Codex)
+	rapid.Check(t, func(rt *rapid.T) {
+		data := bytes.Join(s.lines(rt, "s1"), []byte("\n"))
+		file := fileNamed(s.source, "s1.jsonl")
+		found := append(checkTruth(s, normalizers.Normalize, file, data, newReport()), checkCodex(normalizers.Normalize, file, data, make(map[string]int))...)
+		if len(found) > 0 {
+			rt.Fatalf("%s\nof the file\n%s", strings.Join(found, "\n"), data)
+		}
+	})
+}
+
+// codexFile writes a rollout: a prompt, then event_msgs and response_items.
+func codexFile(t *testing.T, payloads ...map[string]any) []byte {
+	t.Helper()
+	lines := [][]byte{
+		[]byte(`{"timestamp":"2026-03-01T09:00:00Z","type":"session_meta","payload":{"id":"s1","cwd":"/home/dev/app"}}`),
+		[]byte(`{"timestamp":"2026-03-01T09:00:01Z","type":"response_item","payload":{"type":"message","role":"user","content":[{"type":"input_text","text":"go"}]}}`),
+	}
+	for i, p := range payloads {
+		kind := "event_msg"
+		if slices.Contains([]any{"message", "reasoning"}, p["type"]) {
+			kind = "response_item"
+		}
+		b, err := json.Marshal(map[string]any{"timestamp": fmt.Sprintf("2026-03-01T09:00:02.%06dZ", i), "type": kind, "payload": p})
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines = append(lines, b)
+	}
+	return bytes.Join(lines, []byte("\n"))
+}
+
+// TestCodexHeld: what waits for its response_item is told once, of its own record and
+// time, however much of it there is; and the session stays small.
+func TestCodexHeld(t *testing.T) {
+	t.Parallel()
+	answer := func(text string) map[string]any { return map[string]any{"type": "agent_message", "message": text} }
+	thought := func(text string) map[string]any {
+		return map[string]any{"type": "agent_reasoning", "text": text}
+	}
+	message := func(text string) map[string]any {
+		return map[string]any{"type": "message", "role": "assistant", "content": []any{map[string]any{"type": "output_text", "text": text}}}
+	}
+	reasoning := func(parts ...string) map[string]any {
+		var summary []any
+		for _, p := range parts {
+			summary = append(summary, map[string]any{"type": "summary_text", "text": p})
+		}
+		return map[string]any{"type": "reasoning", "summary": summary}
+	}
+	var many, cited []map[string]any
+	for i := range 150 {
+		many = append(many, thought(fmt.Sprint("thought ", i)))
+		cited = append(cited, map[string]any{"type": "agent_message", "message": fmt.Sprint("answer ", i), "memory_citation": strings.Repeat("c", 3500)})
+	}
+	big := func(c string) string { return c + strings.Repeat(" and more", 1500) }
+	ctrl := strings.Repeat("\x01", 15<<10)
+	parts := make([]string, 20_000)
+	for i := range parts {
+		parts[i] = fmt.Sprint("part ", i)
+	}
+	for _, c := range []struct {
+		name string
+		file []map[string]any
+		want []string // who, line, and how the text begins
+	}{
+		{"many thoughts and no item", many, nil},
+		{"many answers with much beside them", cited, nil},
+		{"many thoughts, then the item of the last", append(slices.Clone(many), reasoning("thought 149")), nil},
+		{"a long answer before its item", []map[string]any{answer(big("A")), message(big("A"))}, []string{"assistant 4 A"}},
+		{"a longer one", []map[string]any{answer(big(big("A"))), message(big(big("A")))}, []string{"assistant 3 A"}},
+		{"a longer one, and something between", []map[string]any{answer(big(big("A"))), {"type": "token_count", "info": nil}, message(big(big("A")))}, []string{"assistant 3 A"}},
+		{"a longer one behind its item", []map[string]any{message(big(big("A"))), answer(big(big("A")))}, []string{"assistant 3 A"}},
+		{"a short and a longer one", []map[string]any{answer("A"), thought(big(big("B"))), reasoning(big(big("B"))), message("A")}, []string{"assistant 3 A", "thought 4 B"}},
+		{
+			"three long parts", []map[string]any{thought(big("A")), thought(big("B")), thought(big("C")), reasoning(big("A"), big("B"), big("C"))},
+			[]string{"thought 3 A", "thought 4 B", "thought 6 C"},
+		},
+		{"a part that no event told", []map[string]any{thought(big(big("A"))), reasoning(big(big("A")), "B")}, []string{"thought 3 A", "thought 4 B"}},
+		{
+			"a message of two parts, one of them told", []map[string]any{answer(big(big("A"))), {"type": "message", "role": "assistant", "content": []any{
+				map[string]any{"type": "output_text", "text": big(big("A"))}, map[string]any{"type": "output_text", "text": "B"},
+			}}},
+			[]string{"assistant 3 A", "assistant 4 B"},
+		},
+		{"two of the same", []map[string]any{answer(big(big("A"))), answer(big(big("A"))), message(big(big("A"))), message(big(big("A")))}, []string{"assistant 3 A", "assistant 4 A"}},
+		{"control characters", []map[string]any{answer(ctrl), message(ctrl)}, []string{"assistant 4 \x01"}},
+		{"more parts than are remembered", []map[string]any{reasoning(parts...), message("A"), thought("part 3")}, []string{"thought 3 part 0", "assistant 4 A"}},
+		{"a thought in front of an answer", []map[string]any{answer("A"), thought("B"), reasoning("B"), message("A")}, []string{"thought 5 B", "assistant 6 A"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			s := suiteOf(t, envelopes.Codex)
+			file := fileNamed(s.source, "s1.jsonl")
+			data := codexFile(t, c.file...)
+			records := frame(file, data)
+			checkLaws(t, s, records, true)
+			var got []string
+			for _, st := range fold(normalizers.Normalize, records) {
+				for _, e := range st.result.Events {
+					switch e.Event.EventType { //nolint:exhaustive // only what is said
+					case envelopes.AssistantMessage:
+						got = append(got, fmt.Sprintf("assistant %d %s", e.Sequence, value(e.Event.Text)))
+					case envelopes.Reasoning:
+						got = append(got, fmt.Sprintf("thought %d %s", e.Sequence, value(e.Event.Text)))
+					}
+				}
+			}
+			if c.want == nil {
+				for i, p := range c.file {
+					who, text := "thought", p["text"]
+					if p["type"] == "agent_message" {
+						who, text = "assistant", p["message"]
+					}
+					if p["type"] == "reasoning" {
+						c.want[len(c.want)-1] = fmt.Sprintf("thought %d thought 149", i+3)
+						continue
+					}
+					c.want = append(c.want, fmt.Sprintf("%s %d %s", who, i+3, text))
+				}
+			}
+			if len(got) != len(c.want) {
+				t.Errorf("%d texts, want %d", len(got), len(c.want))
+			}
+			for i := range min(len(got), len(c.want)) {
+				if !strings.HasPrefix(got[i], c.want[i]) {
+					t.Errorf("text %d: %s, want %s", i+1, clip(got[i]), c.want[i])
+				}
+			}
+		})
+	}
+}

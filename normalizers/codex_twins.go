@@ -38,10 +38,12 @@ type codexTwin struct {
 	From    held        `json:"from"`
 }
 
-// codexText is a text of the last response_item of a kind that no twin has claimed.
+// codexText is a text under which twins tell a response_item: all that it says, or a part
+// of it, of which each has its own twin.
 type codexText struct {
 	Speaker speaker     `json:"s,omitzero"`
 	Key     fingerprint `json:"k"`
+	Part    bool        `json:"p,omitzero"`
 }
 
 // twin takes an event_msg that may tell again what a response_item told: then it is a
@@ -51,9 +53,12 @@ func (c *codexFold) twin(who speaker, words string) SkipReason {
 		return SkipEmpty
 	}
 	key := promptKey(words)
-	if i := slices.Index(c.st.Said, codexText{who, key}); i >= 0 {
-		at := -1
-		c.st.Said = c.st.Said.without(func(codexText) bool { at++; return at == i })
+	if i := slices.IndexFunc(c.st.Said, func(t codexText) bool { return t.Speaker == who && t.Key == key }); i >= 0 {
+		by, at := c.st.Said[i], -1
+		c.st.Said = c.st.Said.without(func(t codexText) bool {
+			at++
+			return at == i || t.Speaker == who && !(t.Part && by.Part)
+		})
 		return SkipMirror
 	}
 	// A twin of the other speaker ends the wait of those before it.
@@ -153,41 +158,37 @@ func (c *codexFold) promote(n int) {
 // front of the first of them, or all when there is none, are told before it, but for what
 // the agent said when it only thinks. What no twin has claimed may be claimed by one that
 // follows. It reports which of the texts a twin has told already.
-func (c *codexFold) claim(who speaker, texts []string) (told []bool) {
-	keys := make([]fingerprint, 0, len(texts))
-	for _, t := range texts {
-		keys = append(keys, promptKey(t))
-	}
-	told = make([]bool, len(keys))
-	claimed := make([]bool, len(keys))
-	some := false
+func (c *codexFold) claim(who speaker, texts []codexText) (told []bool) {
+	told = make([]bool, len(texts))
+	claimed := make([]bool, len(texts))
+	some, whole := false, false
+	free := func(i int) bool { return !claimed[i] && !whole && (texts[i].Part || !some) }
 	end := len(c.st.Twins) // of those whose wait may end
 	var kept window[codexTwin]
 	for _, t := range c.st.Twins {
-		at := -1
+		i := -1
 		if t.Speaker == who {
-			for k := range keys {
-				if keys[k] == t.Key && !claimed[k] {
-					at = k
+			for k := range texts {
+				if texts[k].Key == t.Key && free(k) {
+					i = k
 					break
 				}
 			}
 		}
-		if at < 0 {
+		if i < 0 {
 			kept = append(kept, t)
 			continue
 		}
-		claimed[at], told[at] = true, t.Told
 		if !some {
-			some, end = true, len(kept)
+			end = len(kept)
 		}
+		claimed[i], told[i], some = true, t.Told, true
+		whole = whole || !texts[i].Part
 	}
-	// A message has several aliases, of which one claim is enough; the parts of a
-	// reasoning are claimed each by its own twin.
 	c.st.Said = c.st.Said.without(func(t codexText) bool { return t.Speaker == who })
-	for k := range keys[:min(len(keys), maxUnclaimed)] {
-		if !claimed[k] && (who == speakerThought || !some) {
-			c.st.Said = c.st.Said.push(codexText{who, keys[k]}, 3*maxUnclaimed, nil)
+	for i := range texts[:min(len(texts), maxUnclaimed)] {
+		if free(i) {
+			c.st.Said = c.st.Said.push(texts[i], 3*maxUnclaimed, nil)
 		}
 	}
 	c.st.Twins = kept
@@ -201,16 +202,39 @@ func (c *codexFold) claim(who speaker, texts []string) (told []bool) {
 	return told
 }
 
-// aliases are the texts under which a twin may tell a message: the whole, a part, and
-// the plan that is wrapped in it.
-func aliases(texts []string) []string {
-	whole := strings.Join(texts, "\n")
-	out := []string{whole}
-	if len(texts) > 1 {
-		out = append(out, texts...)
+// untold claims the twins of a response_item and returns which of its parts none of them
+// has told already.
+func (c *codexFold) untold(who speaker, parts []string, texts []codexText) []string {
+	told := c.claim(who, texts)
+	whole := len(told) - len(parts)
+	if slices.Contains(told[:whole], true) {
+		return nil
 	}
+	var out []string
+	for i, t := range told[whole:] {
+		if !t {
+			out = append(out, parts[i])
+		}
+	}
+	return out
+}
+
+// textsOf are the texts under which twins may tell a message: the whole, the plan that is
+// wrapped in it, its parts.
+func textsOf(who speaker, parts []string) []codexText {
+	whole := strings.Join(parts, "\n")
+	out := []codexText{{who, promptKey(whole), false}}
 	if plan := element(whole, "proposed_plan"); plan != "" {
-		out = append(out, plan)
+		out = append(out, codexText{who, promptKey(plan), false})
+	}
+	return append(out, partsOf(who, parts)...)
+}
+
+// partsOf are the texts under which twins tell a reasoning: each of its parts.
+func partsOf(who speaker, parts []string) []codexText {
+	out := make([]codexText, len(parts))
+	for i, p := range parts {
+		out[i] = codexText{who, promptKey(p), true}
 	}
 	return out
 }

@@ -116,6 +116,8 @@ func TestFramingLines(t *testing.T) {
 		"over several lines":         {"{\n \"sessionId\": \"a\"\n}\n{\"sessionId\":\"b\"}\n", []string{"1 a {\n \"sessionId\": \"a\"\n}", `4 b {"sessionId":"b"}`, "a end", "b end"}},
 		"garbage between":            {"{\"sessionId\":\"a\"}\n%&/\n{\"sessionId\":\"a\"}\n", []string{`1 a {"sessionId":"a"}`, "2 a %&/", `3 a {"sessionId":"a"}`, "a end"}},
 		"torn, then a record":        {"{\"sessionId\":\"a\"}\n{\"sessionId\":\"a\",\"x\":\"to\n{\"sessionId\":\"a\"}\n", []string{`1 a {"sessionId":"a"}`, `2 a {"sessionId":"a","x":"to`, `3 a {"sessionId":"a"}`, "a end"}},
+		"torn, a record behind it":   {"{\"sessionId\":\"a\"}\n{\"type\":\"us{\"type\":\"user\",\"uuid\":\"u\",\"sessionId\":\"b\"}\n", []string{`1 a {"sessionId":"a"}`, `2 a {"type":"us`, `2 b {"type":"user","uuid":"u","sessionId":"b"}`, "a end", "b end"}},
+		"words behind a record":      {"{\"sessionId\":\"a\"} and more\n", []string{`1 a {"sessionId":"a"}`, "1 a and more", "a end"}},
 		"torn at the end":            {"{\"sessionId\":\"a\"}\n{\"sessionId\":\"b", []string{`1 a {"sessionId":"a"}`, `2 a {"sessionId":"b`, "a end"}},
 		"the session that follows":   {"{\"type\":\"x\"}\n{\"sessionId\":\"a\"}\n", []string{`1 a {"type":"x"}`, `2 a {"sessionId":"a"}`, "a end"}},
 		"the last session":           {"{\"sessionId\":\"a\"}\n{\"sessionId\":\"b\"}\n{\"type\":\"x\"}\n", []string{`1 a {"sessionId":"a"}`, `2 b {"sessionId":"b"}`, `3 b {"type":"x"}`, "a end", "b end"}},

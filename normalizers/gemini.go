@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"strconv"
 
-	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"tributary/envelopes"
@@ -62,11 +61,13 @@ type geminiRecord struct {
 	LastUpdated    text           `json:"lastUpdated"`
 	Kind           text           `json:"kind"`
 	Summary        text           `json:"summary"`
-	Directories    jsontext.Value `json:"directories"`
+	Directories    list[text]     `json:"directories"`
 	Messages       jsontext.Value `json:"messages"`
 	History        jsontext.Value `json:"history"`
 	Set            jsontext.Value `json:"$set"`
 	RewindTo       text           `json:"$rewindTo"`
+
+	set geminiSet // the members of Set that are known
 }
 
 // geminiFold is the work on one record.
@@ -95,6 +96,7 @@ func (gemini) Normalize(s *Session, r Record) (Result, error) {
 	if err := readRecord(r.Data, &g.geminiRecord); err != nil {
 		return Result{}, err
 	}
+	readObject(g.Set, &g.set)
 	g.fold = s.begin(r, g.time())
 	g.learn()
 	skip := g.record()
@@ -106,9 +108,7 @@ func (gemini) Normalize(s *Session, r Record) (Result, error) {
 
 // time is the record's own time in the form of an event; empty when it has none.
 func (r *geminiRecord) time() string {
-	var set geminiSet
-	readObject(r.Set, &set)
-	for _, v := range []text{r.Timestamp, r.StartTime, set.LastUpdated} {
+	for _, v := range []text{r.Timestamp, r.StartTime, r.set.LastUpdated} {
 		if ts, ok := parseTime(string(v)); ok {
 			return ts
 		}
@@ -123,19 +123,18 @@ func (r *geminiRecord) isHeader() bool {
 
 // geminiSet are the members of a patch that are true for the session from then on.
 type geminiSet struct {
-	SessionID   text           `json:"sessionId"`
-	ProjectHash text           `json:"projectHash"`
-	LastUpdated text           `json:"lastUpdated"`
-	Kind        text           `json:"kind"`
-	Directories jsontext.Value `json:"directories"`
+	SessionID   text       `json:"sessionId"`
+	ProjectHash text       `json:"projectHash"`
+	LastUpdated text       `json:"lastUpdated"`
+	Kind        text       `json:"kind"`
+	Directories list[text] `json:"directories"`
 }
 
 // learn takes from the record what is true for the session from now on.
 func (g *geminiFold) learn() {
 	is := geminiSet{SessionID: g.SessionID, ProjectHash: g.ProjectHash, Kind: g.Kind, Directories: g.Directories}
 	if g.Set != nil {
-		is = geminiSet{}
-		readObject(g.Set, &is)
+		is = g.set
 	}
 	state := &g.s.Gemini
 	g.s.setResumeID(string(cmp.Or(is.SessionID, g.SessionIDSnake)))
@@ -148,9 +147,7 @@ func (g *geminiFold) learn() {
 	case is.Kind != "":
 		state.Agent = ""
 	}
-	var directories list[text]
-	_ = json.Unmarshal(is.Directories, &directories, vendorJSON) // what is no list of texts is none
-	for _, dir := range directories {
+	for _, dir := range is.Directories {
 		// The project is the directory that its hash was made of.
 		if hexHash(string(dir)) == state.ProjectHash {
 			g.s.setRoot(string(dir))
@@ -227,17 +224,17 @@ func (g *geminiFold) skipped() SkipReason {
 // header emits the line that begins a session's file.
 func (g *geminiFold) header() {
 	g.runtime("", envelopes.Meta, "")
-	g.summary("", g.Summary)
+	g.summary(g.Summary)
 }
 
 // summary emits the summary of the session, unless it is the last one stated.
-func (g *geminiFold) summary(id, words text) {
+func (g *geminiFold) summary(words text) {
 	if words == "" || !g.states("summary", words) {
 		return
 	}
 	d := draft{on: envelopes.ChannelChat}
 	d.EventType, d.Text = envelopes.SessionSummary, words.ptr()
-	g.put(id, d)
+	g.put("", d)
 }
 
 // states reports whether a value differs from the last one of its name in the session.
@@ -274,7 +271,7 @@ func (g *geminiFold) session(messages []jsontext.Value) SkipReason {
 		raw = nil
 	}
 	g.begin(len(messages)+1, raw, "")
-	g.summary("", g.Summary)
+	g.summary(g.Summary)
 	g.end()
 	return g.skipped()
 }
@@ -283,7 +280,8 @@ func (g *geminiFold) session(messages []jsontext.Value) SkipReason {
 func digestOf(messages []jsontext.Value) fingerprint {
 	h := sha256.New()
 	for _, m := range messages {
-		h.Write(append(m[:len(m):len(m)], 0xff)) // never in UTF-8
+		_, _ = h.Write(m) // never fails by contract
+		_, _ = h.Write([]byte{0xff})
 	}
 	return fingerprint(h.Sum(nil)[:6])
 }
@@ -350,35 +348,29 @@ func (g *geminiFold) end() {
 // summary, and values of which only is told that they were set.
 func (g *geminiFold) patch() SkipReason {
 	ts := g.ts
-	only := true // the time of the last change
-	unknown := false
+	changed, stated := false, false
 	var summary text
 	for _, m := range membersOf(g.Set) {
-		switch m.name {
-		case "lastUpdated":
-			continue
-		case "messages":
-			if m.value.Kind() != '[' {
-				unknown = true
-				break
-			}
+		changed = changed || m.name != "lastUpdated"
+		switch {
+		case m.name == "lastUpdated":
+		case m.name == "messages" && m.value.Kind() == '[':
 			g.history = true
 			g.elements(elementsOf(m.value), 0)
 			g.history, g.ts = false, ts
-		case "summary":
+		case m.name == "summary" && m.value.Kind() == '"':
 			summary = text(unquote(m.value))
-		case "sessionId":
-			unknown = true // a session that goes on says so each time
+		case m.name == "sessionId":
+			stated = true // a session that goes on says so each time
 		default:
-			unknown = g.states(m.name, text(compactText(m.value))) || unknown
+			stated = g.states(m.name, text(compactText(m.value))) || stated
 		}
-		only = false
 	}
-	if only {
+	if !changed {
 		return SkipHeartbeat
 	}
-	g.summary("", summary)
-	if unknown {
+	g.summary(summary)
+	if stated {
 		g.runtime("", envelopes.Meta, "")
 	}
 	g.end()

@@ -342,7 +342,11 @@ var geminiInvisible = regexp.MustCompile(`[\x{200B}-\x{200D}\x{FEFF}\x{200E}\x{2
 // geminiWords is a text as it is compared: the vendor writes answers without what cannot
 // be seen, but keeps it in the history.
 func geminiWords(s string) string {
-	return strings.TrimSpace(geminiInvisible.ReplaceAllString(s, ""))
+	// What is looked for begins with one of these, and few texts have them.
+	if strings.Contains(s, "\xe2\x80") || strings.Contains(s, "\ufeff") || strings.Contains(s, "<!--") {
+		s = geminiInvisible.ReplaceAllString(s, "")
+	}
+	return strings.TrimSpace(s)
 }
 
 // user maps a message of the user's side: results of tools, what a human typed, what a

@@ -147,18 +147,22 @@ func (g *geminiFold) speak() SkipReason {
 		g.say(words)
 		return SkipDuplicate
 	}
-	joined := g.s.Gemini.Delta.Words + words
-	if len(appendQuote(nil, joined)) <= maxGeminiDelta {
+	if joined := g.s.Gemini.Delta.Words + words; fitsDelta(joined) {
 		g.s.Gemini.Delta = geminiDelta{From: g.hold(), Words: joined}
 		return SkipProgress
 	}
 	g.flush()
-	if len(appendQuote(nil, words)) <= maxGeminiDelta {
+	if fitsDelta(words) {
 		g.s.Gemini.Delta = geminiDelta{From: g.hold(), Words: words}
 		return SkipProgress
 	}
 	g.say(words) // too long to be kept
 	return SkipDuplicate
+}
+
+// fitsDelta reports whether a session may keep a text: in JSON a byte takes at most six.
+func fitsDelta(s string) bool {
+	return 6*len(s) <= maxGeminiDelta || len(s) <= maxGeminiDelta && len(appendQuote(nil, s)) <= maxGeminiDelta
 }
 
 // say emits what the model said at once.

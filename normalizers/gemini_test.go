@@ -49,7 +49,7 @@ func TestGeminiTold(t *testing.T) {
 		"Claude Code":            {`{"type":"user","uuid":"u","sessionId":"s","message":{"role":"user","content":"x"}}`, envelopes.ClaudeCode},
 		"Claude Code, a title":   {`{"type":"ai-title","aiTitle":"x","sessionId":"s"}`, envelopes.ClaudeCode},
 		"Codex":                  {`{"timestamp":"2026-03-01T09:00:00Z","type":"session_meta","payload":{"id":"x"}}`, envelopes.Codex},
-		"Codex, a bare rollout":  {`{"id":"x","timestamp":"2026-03-01T09:00:00Z","instructions":null}`, envelopes.Codex},
+		"Codex, a bare rollout":  {`{"id":"x","timestamp":"2026-03-01T09:00:00Z","instructions":"x"}`, envelopes.Codex},
 		"an array of numbers":    {`[1,2]`, ""},
 		"an array of messages":   {`[{"type":"user","message":{"role":"user","content":"x"}}]`, ""},
 		"a message of nobody":    {`{"role":"user","content":"x"}`, ""},
@@ -198,7 +198,7 @@ func TestGeminiLongStream(t *testing.T) {
 				t.Fatal(err)
 			}
 			delta := `{"type":"message","timestamp":"2026-03-01T09:00:01Z","role":"assistant","content":` + string(quoted) + `,"delta":true}`
-			n := 400_000/len(piece) + 2
+			n := 120_000/len(piece) + 2
 			lines := []string{`{"type":"init","timestamp":"2026-03-01T09:00:00Z","session_id":"s","model":"gemini-3.5-flash"}`}
 			lines = append(lines, slices.Repeat([]string{delta}, n)...)
 			sessions := make(map[string]*normalizers.Session)
@@ -214,6 +214,9 @@ func TestGeminiLongStream(t *testing.T) {
 						text.WriteString(value(e.Event.Text))
 						told++
 					}
+				}
+				if r.Line%50 > 0 {
+					continue
 				}
 				if size := len(sessions["s"].Encode()); size > 128<<10 {
 					t.Fatalf("a state of %d bytes", size)
@@ -257,7 +260,7 @@ func TestGeminiBounded(t *testing.T) {
 	t.Parallel()
 	long := func(i, n int) string { return fmt.Sprintf("%06d", i) + strings.Repeat(" \"x", n/3) }
 	whole, cut := normalizers.NewSession(envelopes.Gemini, "s"), normalizers.NewSession(envelopes.Gemini, "s")
-	for i := range 3000 {
+	for i := range 500 {
 		var v any
 		switch i % 5 {
 		case 0:

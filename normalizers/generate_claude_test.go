@@ -171,20 +171,25 @@ func (s *claudeScript) assistant() {
 	s.emit(r)
 }
 
-// grown is the usage of a message: like the last one, or larger; never smaller.
+// grown is the usage of a message: like the last one, or larger, or at times that of an
+// older line.
 func (s *claudeScript) grown(id string) map[string]any {
 	u := s.usage[id]
 	if u == nil {
 		u = map[string]int{"in": rapid.IntRange(0, 50).Draw(s.t, "in"), "cr": rapid.IntRange(0, 90_000).Draw(s.t, "cr"), "cc": rapid.IntRange(0, 9000).Draw(s.t, "cc")}
 		s.usage[id] = u
 	}
+	shown := u["out"]
 	if s.chance(40) {
 		thought := rapid.IntRange(0, 300).Draw(s.t, "thought")
 		u["out"] += thought + rapid.IntRange(0, 300).Draw(s.t, "out")
 		u["think"] += thought
 	}
+	if u["think"] > 0 || s.chance(90) {
+		shown = u["out"]
+	}
 	out := map[string]any{
-		"input_tokens": u["in"], "cache_creation_input_tokens": u["cc"], "cache_read_input_tokens": u["cr"], "output_tokens": u["out"],
+		"input_tokens": u["in"], "cache_creation_input_tokens": u["cc"], "cache_read_input_tokens": u["cr"], "output_tokens": shown,
 		"cache_creation": map[string]any{"ephemeral_5m_input_tokens": u["cc"], "ephemeral_1h_input_tokens": 0}, "service_tier": "standard",
 	}
 	if u["think"] > 0 {

@@ -78,7 +78,7 @@ func (s *codexScript) words() string {
 		return rapid.SampledFrom(s.said).Draw(s.t, "again")
 	}
 	s.n++
-	w := fmt.Sprintf("%s %d%s", s.oneOf("yes", "fix the test", "**Looking**", "what is \"this\"?\n\ttwo \U0001F642", "I wrote <environment_context>"), s.n, s.oneOf("", "", "\n", strings.Repeat(" and more", 1000)))
+	w := fmt.Sprintf("%s %d%s", s.oneOf("yes", "fix the test", "**Looking**", "what is \"this\"?\n\ttwo \U0001F642", "I wrote <environment_context>"), s.n, s.oneOf("", "", "\n", strings.Repeat(" and more", 10)))
 	s.said = append(s.said, w)
 	return w
 }
@@ -219,16 +219,20 @@ func (s *codexScript) prompt() {
 func (s *codexScript) answer() {
 	words := s.words()
 	content := s.texts("output_text", words)
-	twin := words
-	if s.chance(5) {
-		content = s.texts("output_text", words, "second part")
-		twin += "\nsecond part"
+	twins := []string{words}
+	if s.chance(10) {
+		s.n++
+		parts := []string{fmt.Sprint(words, " first ", s.n), fmt.Sprint("second ", s.n)}
+		content, twins = s.texts("output_text", parts...), parts
+		if s.chance(50) {
+			twins = []string{strings.Join(parts, "\n")}
+		}
 	}
 	s.pair(
 		func() {
 			s.item("message", map[string]any{"role": "assistant", "content": content, "phase": "commentary"})
 		},
-		func() { s.twin("agent", twin) })
+		func() { s.twin("agent", twins...) })
 }
 
 func (s *codexScript) think() {

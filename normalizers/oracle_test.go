@@ -247,6 +247,10 @@ func TestOracleCounts(t *testing.T) {
 		{envelopes.ClaudeCode, "fixtures/claude-code/edge-cases-session.jsonl", 7, 7, "assistant_message 2 file_snapshot 1 meta 1 tool_call 1 tool_result 1 user_message 1", ""},
 		{envelopes.ClaudeCode, "fixtures/claude-code/multi-snapshot-session.jsonl", 7, 7, "assistant_message 2 file_snapshot 3 user_message 2", ""},
 		{envelopes.ClaudeCode, "fixtures/claude-code/agent-multi-tool-session.jsonl", 9, 9, "assistant_message 2 tool_call 3 tool_result 3 user_message 1", "agent"},
+		{envelopes.Codex, "samples/codex_session.jsonl", 55, 38, "assistant_message 2 meta 18 reasoning 6 tool_call 5 tool_result 5 user_message 2", ""},
+		{envelopes.Codex, "fixtures/codex/simple_session.jsonl", 5, 5, "assistant_message 1 reasoning 1 tool_call 1 tool_result 1 user_message 1", ""},
+		{envelopes.Codex, "fixtures/codex/2025/11/20/rollout-2025-11-20-basic.jsonl", 13, 12, "assistant_message 1 meta 6 reasoning 2 tool_call 1 tool_result 1 user_message 1", ""},
+		{envelopes.Codex, "fixtures/codex/2025/11/20/rollout-2025-11-20-edge-cases.jsonl", 10, 9, "assistant_message 1 meta 3 reasoning 2 tool_call 1 tool_result 1 user_message 1", ""},
 		{envelopes.Gemini, "samples/gemini_session.json", 1, 28, "assistant_message 7 reasoning 9 tool_call 5 tool_result 5 user_message 2", ""},
 		{envelopes.Gemini, "fixtures/gemini/simple_session.json", 1, 6, "assistant_message 1 reasoning 1 system_message 1 tool_call 1 tool_result 1 user_message 1", ""},
 	} {

@@ -413,6 +413,9 @@ func claudeUsage(v any) figures {
 		Thinking:   number("output_tokens_details", "thinking_tokens"),
 		CacheWrite: number("cache_creation_input_tokens"),
 	}
+	if member[any](v, "message", "usage", "cache_creation_input_tokens") == nil {
+		f.CacheWrite = number("cache_creation", "ephemeral_5m_input_tokens") + number("cache_creation", "ephemeral_1h_input_tokens")
+	}
 	f.UsageInput, f.CacheRead, f.UsageReasoning = f.Input, f.Cached, f.Thinking
 	f.UsageOutput = f.Output - f.Thinking
 	f.Total = f.Input + f.CacheWrite + f.CacheRead + f.Output

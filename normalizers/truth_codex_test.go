@@ -164,20 +164,22 @@ type codexSaying struct {
 	twin   bool
 	keys   []string // the texts under which it is known; of a thought its parts
 	text   string   // as it is told
+	whole  int      // of keys: so many are all of it, the others parts
 	taken  []bool   // of keys: told by a twin too
+	all    bool     // one that is all of it is taken
+	before bool     // by one that stands before it
 	mirror bool     // of a twin: told by its response_item
 	told   [2]int   // the record whose events it stands in front of, and its own
 }
 
+// take claims a text: all that is said, which leaves nothing, or one part of it.
 func (s *codexSaying) take(key string) bool {
 	for i, k := range s.keys {
-		if k != key || s.taken[i] {
+		part := i >= s.whole
+		if k != key || s.taken[i] || s.all || !part && slices.Contains(s.taken, true) {
 			continue
 		}
-		for j := range s.taken {
-			s.taken[j] = s.taken[j] || s.who != "thought"
-		}
-		s.taken[i] = true
+		s.taken[i], s.all = true, !part
 		return true
 	}
 	return false
@@ -187,22 +189,33 @@ func (s *codexSaying) take(key string) bool {
 // once (semantics.md section 9).
 func codexSayings(records []codexRaw) []*codexSaying {
 	byRecord := make([][]*codexSaying, len(records))
-	subagent := false
+	agent := codexAgent(records)
 	for i, r := range records {
-		subagent = subagent || r.kind == "session_meta" && member[any](r.item, "source", "subagent") != nil
-		byRecord[i] = codexSaid(i, r, subagent)
+		byRecord[i] = codexSaid(i, r, agent >= 0 && i >= agent)
 	}
 	var out []*codexSaying
 	tools := make(map[int]bool) // records that tell of a tool
 	for _, t := range codexToolsOf(records) {
 		tools[t.call], tools[t.result] = true, true
 	}
-	told := make(map[string]bool)
-	for i, r := range records {
+	var waited []*codexSaying
+	for i := range records {
 		for _, s := range byRecord[i] {
 			if s.twin {
 				s.pair(records, byRecord, tools)
+				// One that is told takes those with it that wait in front of it.
+				for _, o := range waited {
+					if !s.mirror && o.told[0] > s.told[0] {
+						o.mirror, o.told[0] = false, s.told[0]
+					}
+				}
+				waited = append(waited, s)
 			}
+		}
+	}
+	told := make(map[string]bool)
+	for i, r := range records {
+		for _, s := range byRecord[i] {
 			id := member[string](r.item, "id")
 			again := fmt.Sprint(id, s.who, s.text)
 			if s.twin || r.of == "item.completed" || id == "" || strings.HasPrefix(id, "review_rollout_") {
@@ -239,7 +252,8 @@ func (s *codexSaying) pair(records []codexRaw, byRecord [][]*codexSaying, tools 
 		}
 		for _, o := range byRecord[j] {
 			if !o.twin && o.who == s.who && o.take(s.keys[0]) {
-				s.mirror = true
+				s.mirror, o.before = true, true
+				s.told = [2]int{j, s.at - len(records)}
 				return
 			}
 		}
@@ -250,13 +264,14 @@ func (s *codexSaying) pair(records []codexRaw, byRecord [][]*codexSaying, tools 
 	s.told = [2]int{j, s.at - len(records)}
 }
 
-// letsPass reports whether a twin that waits goes on waiting beyond a record.
+// letsPass reports whether a twin that waits goes on waiting beyond a record: it does so
+// beyond a response_item that tells a twin in front of it, for its own may follow.
 func (s *codexSaying) letsPass(r codexRaw, says []*codexSaying) bool {
 	for _, o := range says {
 		switch {
 		case o.twin && (o.who == "human") != (s.who == "human"):
 			return false
-		case !o.twin && !(o.who == "thought" && s.who == "assistant"):
+		case !o.twin && !o.before && !(o.who == "thought" && s.who == "assistant"):
 			return false
 		}
 	}
@@ -282,8 +297,8 @@ func (s *codexSaying) letsPass(r codexRaw, says []*codexSaying) bool {
 // codexSaid is what a record says itself.
 func codexSaid(at int, r codexRaw, subagent bool) []*codexSaying {
 	var out []*codexSaying
-	say := func(who string, twin bool, text string, keys ...string) {
-		s := &codexSaying{at: at, who: who, twin: twin, text: text, told: [2]int{at, at}}
+	say := func(who string, twin bool, text string, whole int, keys ...string) {
+		s := &codexSaying{at: at, who: who, twin: twin, text: text, whole: whole, told: [2]int{at, at}}
 		for _, k := range keys {
 			s.keys = append(s.keys, strings.TrimSpace(k))
 		}
@@ -294,12 +309,12 @@ func codexSaid(at int, r codexRaw, subagent bool) []*codexSaying {
 		if who == "human" {
 			words, human := codexTyped([]string{text}, strings.TrimSpace(text) == "")
 			if human {
-				say(who, true, words, text)
+				say(who, true, words, 1, text)
 			}
 			return
 		}
 		if strings.TrimSpace(text) != "" {
-			say(who, true, text, text)
+			say(who, true, text, 1, text)
 		}
 	}
 	texts, pictures := codexTexts(member[any](r.item, "content"))
@@ -330,19 +345,21 @@ func codexSaid(at int, r codexRaw, subagent bool) []*codexSaying {
 		}
 	case r.kind != "response_item" && r.kind != "":
 	case r.of == "message" || r.of == "" && role != "" && member[any](r.item, "content") != nil:
-		keys := append([]string{joined}, texts...)
+		keys := []string{joined}
 		if _, plan, ok := strings.Cut(joined, "<proposed_plan>"); ok {
 			plan, _, _ = strings.Cut(plan, "</proposed_plan>")
 			keys = append(keys, plan)
 		}
+		whole := len(keys)
+		keys = append(keys, texts...)
 		if role == "assistant" && len(texts) > 0 {
-			say("assistant", false, joined, keys...)
+			say("assistant", false, joined, whole, keys...)
 		}
 		if words, human := codexTyped(texts, pictures); role == "user" && human {
-			say("human", false, words, keys...)
+			say("human", false, words, whole, keys...)
 		}
 	case r.of == "agent_message" && member[string](r.item, "author") == "/root" && !subagent:
-		say("assistant", false, joined)
+		say("assistant", false, joined, 0)
 	case r.of == "reasoning":
 		parts, _ := codexTexts(member[any](r.item, "summary"))
 		if len(parts) == 0 {
@@ -352,18 +369,28 @@ func codexSaid(at int, r codexRaw, subagent bool) []*codexSaying {
 			parts = []string{member[string](r.item, "text")}
 		}
 		if len(parts) > 0 {
-			say("thought", false, strings.Join(parts, "\n"), parts...)
+			say("thought", false, strings.Join(parts, "\n"), 0, parts...)
 		}
 	case r.of == "item.completed":
 		text := member[string](r.item, "item", "text")
 		switch member[string](r.item, "item", "type") {
 		case "agent_message":
-			say("assistant", false, text)
+			say("assistant", false, text, 0)
 		case "reasoning":
-			say("thought", false, text)
+			say("thought", false, text, 0)
 		}
 	}
 	return out
+}
+
+// codexAgent is the first session_meta, if it says that the rollout is of a subagent; -1
+// when it does not.
+func codexAgent(records []codexRaw) int {
+	i := slices.IndexFunc(records, func(r codexRaw) bool { return r.kind == "session_meta" })
+	if i >= 0 && member[any](records[i].item, "source", "subagent") == nil {
+		return -1
+	}
+	return i
 }
 
 // codexSession is the session of a whole file: that of its first session_meta, header or
@@ -389,10 +416,10 @@ func interpretCodex(name string, lines []line) account {
 	records := readCodex(lines)
 	a := account{naive: make(map[string]figures)}
 	session := codexSession(name, records)
+	agent := codexAgent(records)
 	var thread rawThread
 	for i, r := range records {
-		if first := a.sessions == nil || !slices.ContainsFunc(records[:i], func(o codexRaw) bool { return o.kind == "session_meta" }); first &&
-			r.kind == "session_meta" && member[any](r.item, "source", "subagent") != nil {
+		if i == agent {
 			thread = rawThread{agent: member[string](r.item, "id"), internal: true}
 		}
 		a.sessions = append(a.sessions, session)
@@ -539,4 +566,3 @@ func (l codexLedger) sums(session string) figures {
 	}
 	return figures{}
 }
-

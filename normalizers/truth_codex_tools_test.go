@@ -90,7 +90,8 @@ func (t *codexTool) stated(output any) {
 		milliseconds(m[1])
 	} else if m := codexScriptHeader.FindStringSubmatch(head); m != nil {
 		milliseconds(m[2])
-		t.form, t.running, t.failed = "Script "+m[1], m[1] == "running", m[1] == "failed" || m[1] == "error"
+		t.form, t.running = "Script "+m[1], m[1] == "running"
+		t.failed = t.failed || m[1] == "failed" || m[1] == "error"
 	}
 }
 
@@ -203,6 +204,10 @@ func codexEnd(records []codexRaw, i int, id string, open map[string]*codexTool, 
 		n, _ := member[json.Number](r.item, "duration", "nanos").Float64()
 		t.latency = new(int64(math.Round(s*1000 + n/1e6)))
 	}
+	ok, said := member[any](r.item, "success").(bool)
+	status := member[string](r.item, "status")
+	t.failed = said && !ok || status == "failed" || status == "declined" ||
+		member[any](r.item, "result", "Err") != nil || member[bool](r.item, "result", "Ok", "isError")
 	if r.of == "patch_apply_end" {
 		t.changed = codexChanges(member[map[string]any](r.item, "changes"))
 	}
@@ -304,4 +309,3 @@ func codexChanges(changes map[string]any) []envelopes.File {
 	slices.SortFunc(out, func(a, b envelopes.File) int { return strings.Compare(a.Path, b.Path) })
 	return out
 }
-

@@ -44,6 +44,9 @@ func PublishBatch(ctx context.Context, nc *nats.Conn, msgs []*nats.Msg) (uint64,
 	}
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
+	if ctx.Err() != nil {
+		return 0, context.Cause(ctx) // a batch without its end keeps its place on the server
+	}
 	id := nuid.Next()
 	for i, m := range msgs {
 		m.Header[batchIDHeader] = []string{id}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -30,8 +31,7 @@ func CatchUp(ctx context.Context, js jetstream.JetStream, t Topology) error {
 		if err == nil {
 			return nil
 		}
-		if !errors.Is(err, errBehind) && !errors.Is(err, nats.ErrTimeout) && !errors.Is(err, nats.ErrNoResponders) &&
-			!errors.Is(err, context.DeadlineExceeded) {
+		if !errors.Is(err, errBehind) && !unavailable(err) {
 			return fmt.Errorf("catch up: %w", err)
 		}
 		select {
@@ -90,4 +90,11 @@ func reached(ctx context.Context, js jetstream.JetStream, t Topology, goal map[s
 		}
 	}
 	return nil
+}
+
+// unavailable reports whether an error is that of a broker which is away for a while.
+func unavailable(err error) bool {
+	var api *jetstream.APIError
+	return errors.Is(err, nats.ErrTimeout) || errors.Is(err, nats.ErrNoResponders) ||
+		errors.Is(err, context.DeadlineExceeded) || errors.As(err, &api) && api.Code == http.StatusServiceUnavailable
 }

@@ -76,22 +76,12 @@ func (s *Stage) fill() *commit {
 // messages, so their sequences follow from that of the last one.
 func (s *Stage) send(ctx context.Context, b *commit) {
 	first := len(b.messages)
-	var err error
-	for _, sh := range b.shares {
-		var m *nats.Msg
-		m, err = sh.checkpoint.message(s.config.Topology.Generation, sh.o.p.number, sh.expected)
-		if err != nil {
-			break
-		}
-		b.messages = append(b.messages, m)
-	}
+	err := s.addCheckpoints(b)
 	var last uint64
 	if err == nil {
-		began := time.Now()
-		spans := s.telemetry.begin(ctx, b)
-		last, err = PublishBatch(s.linked(), s.nc, b.messages)
-		spans.end(err)
-		s.telemetry.committed(ctx, began, err)
+		last, err = s.telemetry.commit(ctx, b, func() (uint64, error) { //nolint:contextcheck // the link ends with ctx, too
+			return PublishBatch(s.linked(), s.nc, b.messages)
+		})
 	}
 	for i, sh := range b.shares {
 		if err != nil {
@@ -103,6 +93,18 @@ func (s *Stage) send(ctx context.Context, b *commit) {
 		}
 		sh.o.acknowledge(sh, last-uint64(len(b.messages)-1-first-i))
 	}
+}
+
+// addCheckpoints ends a batch.
+func (s *Stage) addCheckpoints(b *commit) error {
+	for _, sh := range b.shares {
+		m, err := sh.checkpoint.message(s.config.Topology.Generation, sh.o.p.number, sh.expected)
+		if err != nil {
+			return err
+		}
+		b.messages = append(b.messages, m)
+	}
+	return nil
 }
 
 // take moves what the partition has into b, if it fits. A chunk that is more than one

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -25,8 +26,12 @@ func TestCleanRun(t *testing.T) {
 			t.Parallel()
 			top := topology(4)
 			js := pipelinetest.NewServer(t).Provision(top)
-			pipelinetest.Publish(t, js, pipelinetest.Workload(1, 20, 1000)...)
+			records := pipelinetest.Workload(1, 20, 1000)
+			pipelinetest.Publish(t, js, records[:500]...)
 			s := start(t, js, pipeline.Config{Topology: top, Mode: mode})
+			for some := range slices.Chunk(records[500:], 12) { // several partitions in one commit
+				pipelinetest.Publish(t, js, some...)
+			}
 			r := pipelinetest.Expectation{Topology: top}.RequireExact(t, js)
 			s.stop(t)
 			for p := range top.Partitions {
@@ -209,7 +214,6 @@ func TestRecordOfManyCommitsInManyLives(t *testing.T) {
 	top := topology(1)
 	server := pipelinetest.NewServer(t)
 	js := server.Provision(top)
-	pipelinetest.Publish(t, js, pipelinetest.Workload(8, 5, 50)...)
 	pipelinetest.Publish(t, js, manyBlocks("many", 2500))
 	pipelinetest.Publish(t, js, pipelinetest.Workload(9, 5, 50)...)
 	for range 2 {
@@ -257,7 +261,9 @@ func TestPoison(t *testing.T) {
 		case err = <-s.result:
 			s.result <- err
 			cancel()
-			<-done
+			if <-done == nil {
+				t.Fatal("all is done, and yet the stage died")
+			}
 		}
 		cancel()
 		if err == nil {

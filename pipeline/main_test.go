@@ -44,7 +44,7 @@ func startCrashing(tb testing.TB, js jetstream.JetStream, cfg pipeline.Config, c
 	if cfg.Logger == nil && testing.Verbose() {
 		cfg.Logger = slog.New(slog.NewTextHandler(tb.Output(), nil))
 	}
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(context.WithoutCancel(tb.Context())) // which outlives the cleanup
 	if crash != nil {
 		normalize := cfg.Normalize
 		if normalize == nil {

@@ -288,8 +288,10 @@ func (o *ownership) process(r record) error {
 	c := o.building
 	c.tally.add(countRecords, r.Source, "", 1)
 	c.add(r.raw, messages, skip)
-	if link := contextOf(r.Origin.Traceparent, r.Origin.Tracestate); o.p.stage.telemetry.tracing && link.IsValid() {
-		c.links = append(c.links, trace.Link{SpanContext: link})
+	if o.p.stage.telemetry.tracing {
+		if link := contextOf(o.ctx, r.Origin.Traceparent, r.Origin.Tracestate); link.IsValid() {
+			c.links = append(c.links, trace.Link{SpanContext: link})
+		}
 	}
 	o.p.stage.waken()
 	return nil
@@ -335,8 +337,7 @@ func (o *ownership) normalize(s *normalizers.Session, r normalizers.Record) (res
 		if v := recover(); v != nil {
 			panicked, err = true, &normalizers.PanicError{Value: v, Stack: debug.Stack()}
 		}
-		var caught *normalizers.PanicError
-		if errors.As(err, &caught) {
+		if caught, ok := errors.AsType[*normalizers.PanicError](err); ok {
 			o.p.log.Error("normalizer panicked", slog.Uint64("sequence", r.Sequence), slog.String("source", string(r.Source)),
 				slog.String("error", caught.Error()), slog.String("stack", string(caught.Stack)))
 		}
@@ -366,7 +367,7 @@ func (o *ownership) event(e *normalizers.Emitted) (message, error) {
 	if o.p.stage.ttl != "" {
 		h[jetstream.MsgTTLHeader] = []string{o.p.stage.ttl}
 	}
-	if contextOf(e.Traceparent, e.Tracestate).IsValid() {
+	if contextOf(o.ctx, e.Traceparent, e.Tracestate).IsValid() {
 		setTrace(h, e.Traceparent, e.Tracestate)
 	}
 	m := &nats.Msg{Subject: envelopes.EventSubject(cfg.Topology.Generation, &e.Event), Header: h, Data: data}

@@ -67,11 +67,11 @@ func newPartition(s *Stage, number int) *partition {
 }
 
 // run claims the partition and works on it, again after each failure, until it is drained
-// (nil), ctx ends (nil), or it cannot go on (why).
+// or ctx ends (nil), or it cannot go on (why).
 func (p *partition) run(ctx context.Context) error {
 	backoff, level := minBackoff, slog.LevelWarn
-	for {
-		o, err := p.claim(p.stage.linked())
+	for ctx.Err() == nil {
+		o, err := p.claim(p.stage.linked()) //nolint:contextcheck // the link ends with ctx, too
 		if err == nil {
 			p.own(o, nil)
 			err = o.work(p.stage.drain)
@@ -82,26 +82,23 @@ func (p *partition) run(ctx context.Context) error {
 		}
 		p.own(nil, err)
 		p.open.Store(0)
-		if err == nil || ctx.Err() != nil {
+		switch {
+		case err == nil:
 			return nil
-		}
-		if final(err) {
+		case ctx.Err() != nil, errors.Is(err, errCondemned):
+			continue
+		case final(err):
 			p.log.Error("partition stopped", slog.Any("error", err))
 			return err
-		}
-		if closed(p.stage.drain) {
+		case closed(p.stage.drain):
 			return nil
 		}
 		p.log.Log(ctx, level, "partition is claimed again", slog.Any("error", err))
 		level = slog.LevelDebug // the first of a row is enough
-		if errors.Is(err, errCondemned) {
-			continue
-		}
-		if pause(ctx, backoff) != nil {
-			return nil
-		}
+		_ = pause(ctx, backoff) // which ends early only with ctx
 		backoff = min(2*backoff, maxBackoff)
 	}
+	return nil
 }
 
 // final reports whether an error stays, however often it is tried.

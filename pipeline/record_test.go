@@ -2,6 +2,7 @@ package pipeline_test
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -58,7 +59,7 @@ func TestRecordTravels(t *testing.T) {
 // as if it had not been there.
 func TestBadRecords(t *testing.T) {
 	t.Parallel()
-	claude := func(session string, data string, headers ...string) *nats.Msg {
+	claude := func(session, data string, headers ...string) *nats.Msg {
 		m := pipeline.RawMessage(normalizers.Record{Source: envelopes.ClaudeCode, Session: session, Data: []byte(data)})
 		for i := 0; i < len(headers); i += 2 {
 			m.Header[headers[i]] = []string{headers[i+1]}
@@ -143,7 +144,7 @@ func rawMessage(subject, data string) *nats.Msg {
 func letter(tb testing.TB, js jetstream.JetStream, sequence uint64) *jetstream.RawStreamMsg {
 	tb.Helper()
 	for _, m := range stored(tb, js, "deadletters.v1.>") {
-		if m.Header.Get(envelopes.HeaderSequence) == fmt.Sprint(sequence) {
+		if m.Header.Get(envelopes.HeaderSequence) == strconv.FormatUint(sequence, 10) {
 			return m
 		}
 	}
@@ -183,7 +184,7 @@ func TestHeadersOfProducers(t *testing.T) {
 		for name, value := range hostile {
 			m.Header[name] = []string{value}
 		}
-		m.Header["Nats-Msg-Id"] = []string{fmt.Sprint(i)}
+		m.Header["Nats-Msg-Id"] = []string{strconv.Itoa(i)}
 		if _, err := js.PublishMsg(t.Context(), m); err != nil {
 			t.Fatal(err)
 		}
@@ -218,7 +219,7 @@ func TestHeadersOfProducers(t *testing.T) {
 	}
 	for name, want := range map[string]string{
 		envelopes.HeaderReason: "malformed", envelopes.HeaderStream: "RAW", envelopes.HeaderSequence: "2",
-		envelopes.HeaderGeneration: "v1", envelopes.HeaderNormalizer: fmt.Sprint(normalizers.Revision),
+		envelopes.HeaderGeneration: "v1", envelopes.HeaderNormalizer: strconv.Itoa(normalizers.Revision),
 	} {
 		if got := l.Header.Get(name); got != want {
 			t.Errorf("dead letter has %s: %q, want %q", name, got, want)

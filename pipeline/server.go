@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -81,11 +82,15 @@ type serverLog struct {
 	fatal error
 }
 
-func (l *serverLog) Noticef(format string, v ...any) { l.log.Debug(fmt.Sprintf(format, v...)) }
-func (l *serverLog) Debugf(format string, v ...any)  { l.log.Debug(fmt.Sprintf(format, v...)) }
-func (l *serverLog) Tracef(format string, v ...any)  { l.log.Debug(fmt.Sprintf(format, v...)) }
-func (l *serverLog) Warnf(format string, v ...any)   { l.log.Warn(fmt.Sprintf(format, v...)) }
-func (l *serverLog) Errorf(format string, v ...any)  { l.log.Error(fmt.Sprintf(format, v...)) }
+func (l *serverLog) Noticef(format string, v ...any) { l.write(slog.LevelDebug, format, v) }
+func (l *serverLog) Debugf(format string, v ...any)  { l.write(slog.LevelDebug, format, v) }
+func (l *serverLog) Tracef(format string, v ...any)  { l.write(slog.LevelDebug, format, v) }
+func (l *serverLog) Warnf(format string, v ...any)   { l.write(slog.LevelWarn, format, v) }
+func (l *serverLog) Errorf(format string, v ...any)  { l.write(slog.LevelError, format, v) }
+
+func (l *serverLog) write(level slog.Level, format string, v []any) {
+	l.log.Log(context.Background(), level, "embedded server", slog.String("text", fmt.Sprintf(format, v...)))
+}
 
 func (l *serverLog) Fatalf(format string, v ...any) {
 	l.Errorf(format, v...)

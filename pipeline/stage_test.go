@@ -299,7 +299,10 @@ func TestEvents(t *testing.T) {
 	if all != r.Events || n == 0 || n != byType[envelopes.ToolCall] {
 		t.Errorf("%d events, %d tool calls by filter, %v", all, n, byType)
 	}
-	for range pipeline.Events(t.Context(), js, "v1", pipeline.EventsQuery{}) {
+	for _, err := range pipeline.Events(t.Context(), js, "v1", pipeline.EventsQuery{}) {
+		if err != nil {
+			t.Error(err)
+		}
 		break // which ends the reading
 	}
 }

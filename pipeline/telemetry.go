@@ -125,13 +125,6 @@ func (t *telemetry) add(ctx context.Context, counts tally) {
 	}
 }
 
-// committed counts a batch and how long it took.
-func (t *telemetry) committed(ctx context.Context, began time.Time, err error) {
-	outcome := metric.WithAttributes(attribute.String("outcome", outcomeOf(err)))
-	t.commits.Add(ctx, 1, outcome)
-	t.duration.Record(ctx, time.Since(began).Seconds(), outcome)
-}
-
 // outcomeOf names the outcome of a batch.
 func outcomeOf(err error) string {
 	var api *jetstream.APIError
@@ -148,32 +141,26 @@ func outcomeOf(err error) string {
 }
 
 // contextOf reads the W3C trace context of a record's creation.
-func contextOf(traceparent, tracestate string) trace.SpanContext {
+func contextOf(ctx context.Context, traceparent, tracestate string) trace.SpanContext {
 	if traceparent == "" {
 		return trace.SpanContext{}
 	}
-	ctx := propagation.TraceContext{}.Extract(context.Background(), propagation.MapCarrier{
+	ctx = trace.ContextWithSpanContext(ctx, trace.SpanContext{})
+	return trace.SpanContextFromContext(propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier{
 		envelopes.HeaderTraceparent: traceparent,
 		envelopes.HeaderTracestate:  tracestate,
-	})
-	return trace.SpanContextFromContext(ctx)
+	}))
 }
 
-// commitSpans are the spans of one batch: the work on its records, and its publication.
-type commitSpans struct {
-	process, publish trace.Span
-}
-
-// begin starts the spans of a batch that holds records, and gives its messages the
-// context of the publication. The span of the work began before: that is known only now,
-// with the records that it links to.
-func (t *telemetry) begin(ctx context.Context, b *commit) commitSpans {
-	ctx = trace.ContextWithSpanContext(ctx, trace.SpanContext{})
+// commit sends a batch and observes it: by a span of the work on its records, one of its
+// publication, whose context goes into every message, and by the metrics of commits. The
+// span of the work began before: that is known only now, with the records to link to.
+func (t *telemetry) commit(ctx context.Context, b *commit, send func() (uint64, error)) (uint64, error) {
+	parent := trace.SpanContext{}
 	if len(b.links) == 1 && b.records == 1 {
-		ctx = trace.ContextWithRemoteSpanContext(ctx, b.links[0].SpanContext)
+		parent = b.links[0].SpanContext
 	}
-	var s commitSpans
-	ctx, s.process = t.tracer.Start(ctx, "process raw",
+	ctx, process := t.tracer.Start(trace.ContextWithRemoteSpanContext(ctx, parent), "process raw",
 		trace.WithSpanKind(trace.SpanKindConsumer),
 		trace.WithTimestamp(b.started),
 		trace.WithLinks(b.links...),
@@ -185,7 +172,8 @@ func (t *telemetry) begin(ctx context.Context, b *commit) commitSpans {
 			semconv.MessagingDestinationTemplate("raw.{source}.{session}"),
 			semconv.MessagingBatchMessageCount(b.records),
 		))
-	ctx, s.publish = t.tracer.Start(ctx, "publish events",
+	defer process.End()
+	ctx, publish := t.tracer.Start(ctx, "publish events",
 		trace.WithSpanKind(trace.SpanKindProducer),
 		trace.WithAttributes(
 			semconv.MessagingSystemKey.String("nats"),
@@ -195,25 +183,27 @@ func (t *telemetry) begin(ctx context.Context, b *commit) commitSpans {
 			semconv.MessagingDestinationTemplate("events.{generation}.{source}.{session}.{type}"),
 			semconv.MessagingBatchMessageCount(len(b.messages)),
 		))
-	if s.publish.SpanContext().IsValid() {
+	defer publish.End()
+	if publish.SpanContext().IsValid() {
 		hop := propagation.MapCarrier{}
 		propagation.TraceContext{}.Inject(ctx, hop)
 		for _, m := range b.messages {
 			setTrace(m.Header, hop[envelopes.HeaderTraceparent], hop[envelopes.HeaderTracestate])
 		}
 	}
-	return s
-}
-
-// end ends the spans with the outcome of their batch.
-func (s commitSpans) end(err error) {
-	for _, span := range []trace.Span{s.publish, s.process} {
-		if err != nil {
+	began := time.Now()
+	last, err := send()
+	outcome := outcomeOf(err)
+	attrs := metric.WithAttributes(attribute.String("outcome", outcome))
+	t.commits.Add(ctx, 1, attrs)
+	t.duration.Record(ctx, time.Since(began).Seconds(), attrs)
+	if err != nil {
+		for _, span := range []trace.Span{process, publish} {
 			span.SetStatus(codes.Error, "the batch was not stored")
-			span.SetAttributes(semconv.ErrorTypeKey.String(outcomeOf(err)))
+			span.SetAttributes(semconv.ErrorTypeKey.String(outcome))
 		}
-		span.End()
 	}
+	return last, err
 }
 
 // setTrace writes the trace context of the transport hop.

@@ -234,6 +234,7 @@ func contradiction(have, want jetstream.StreamConfig) error {
 		differ("deny purge", have.DenyPurge, false)
 		differ("maximal age", have.MaxAge, want.MaxAge)
 		differ("maximal messages per subject", max(have.MaxMsgsPerSubject, 0), 0)
+		differ("maximal message size", max(have.MaxMsgSize, 0), 0)
 		if have.MaxMsgs > 0 || have.MaxBytes > 0 {
 			differ("discard policy", have.Discard, jetstream.DiscardNew)
 		}

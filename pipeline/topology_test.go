@@ -1,7 +1,6 @@
 package pipeline_test
 
 import (
-	"context"
 	"errors"
 	"strings"
 	"sync"
@@ -41,7 +40,7 @@ func TestProvisionIsIdempotent(t *testing.T) {
 	for range 4 {
 		again := server.JetStream()
 		all.Go(func() {
-			if err := pipeline.Provision(context.Background(), again, top); err != nil {
+			if err := pipeline.Provision(t.Context(), again, top); err != nil {
 				t.Error(err)
 			}
 		})
@@ -79,7 +78,7 @@ func TestProvisionByManyAtOnce(t *testing.T) {
 	for range 4 {
 		js := server.JetStream()
 		all.Go(func() {
-			if err := pipeline.Provision(context.Background(), js, top); err != nil {
+			if err := pipeline.Provision(t.Context(), js, top); err != nil {
 				t.Error(err)
 			}
 		})
@@ -209,6 +208,10 @@ func TestProvisionRefuses(t *testing.T) {
 		"one event per subject": {
 			change: update(events, func(c *jetstream.StreamConfig) { c.MaxMsgsPerSubject = 1 }),
 			says:   []string{"messages per subject 1, want 0"},
+		},
+		"events of a limited size": {
+			change: update(events, func(c *jetstream.StreamConfig) { c.MaxMsgSize = 1 << 20 }),
+			says:   []string{"message size 1048576, want 0"},
 		},
 		"the generation is lost": {
 			change: func(t *testing.T, js jetstream.JetStream) {

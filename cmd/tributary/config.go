@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -197,8 +198,8 @@ func (c *config) validate() settingsError {
 		}
 	}
 	check(envelopes.CheckGeneration(c.Generation) == nil, "TRIBUTARY_GENERATION", c.Generation, "write 1 to 32 of a-z, 0-9 and -, and not current")
-	check(c.Partitions >= 1 && c.Partitions <= 1024, "TRIBUTARY_PARTITIONS", fmt.Sprint(c.Partitions), "write 1 to 1024")
-	check(c.Replicas >= 0 && c.Replicas <= 5, "TRIBUTARY_REPLICAS", fmt.Sprint(c.Replicas), "write 1 to 5, or 0 to leave the streams as they are")
+	check(c.Partitions >= 1 && c.Partitions <= 1024, "TRIBUTARY_PARTITIONS", strconv.Itoa(c.Partitions), "write 1 to 1024")
+	check(c.Replicas >= 0 && c.Replicas <= 5, "TRIBUTARY_REPLICAS", strconv.Itoa(c.Replicas), "write 1 to 5, or 0 to leave the streams as they are")
 	for _, age := range []struct {
 		name string
 		age  time.Duration

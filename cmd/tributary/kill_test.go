@@ -74,6 +74,7 @@ func generatedLogs(t *testing.T, seed uint64) string {
 
 // killed ships the logs in dir while workers are killed, and compares.
 func killed(t *testing.T, dir string, seed uint64) {
+	t.Helper()
 	random := rand.New(rand.NewPCG(seed, 1))
 	logs := readLogs(t, dir)
 	server := pipelinetest.NewServer(t)

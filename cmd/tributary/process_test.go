@@ -28,29 +28,47 @@ const patience = 60 * time.Second
 type process struct {
 	t      testing.TB
 	cmd    *exec.Cmd
-	stderr bytes.Buffer
+	stderr buffer
 	lines  chan string // of standard output
 	exit   chan error
 }
 
+// buffer can be read while it is written.
+type buffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *buffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}
+
 // start starts a command; home is the folder of its user. The test ends it at the latest.
-func start(t testing.TB, home, url string, args ...string) *process {
-	t.Helper()
+func start(tb testing.TB, home, url string, args ...string) *process {
+	tb.Helper()
 	self, err := os.Executable()
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	p := &process{t: t, lines: make(chan string, 1<<16), exit: make(chan error, 1)}
-	p.cmd = exec.Command(self)
+	p := &process{t: tb, lines: make(chan string, 1<<16), exit: make(chan error, 1)}
+	p.cmd = exec.CommandContext(context.WithoutCancel(tb.Context()), self)
 	p.cmd.Args = append([]string{"tributary"}, args...) // by this name TestMain runs the program
-	p.cmd.Env = []string{"HOME=" + home, "TMPDIR=" + home, "TZ=UTC", "NATS_URL=" + url}
+	p.cmd.Env = []string{"HOME=" + home, "TZ=UTC", "NATS_URL=" + url}
 	p.cmd.Stderr = &p.stderr
 	stdout, err := p.cmd.StdoutPipe()
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	if err := p.cmd.Start(); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	go func() {
 		r := bufio.NewReader(stdout)
@@ -67,11 +85,12 @@ func start(t testing.TB, home, url string, args ...string) *process {
 		_, _ = io.Copy(io.Discard, r)
 		p.exit <- p.cmd.Wait()
 	}()
-	t.Cleanup(func() {
-		if p.cmd.ProcessState == nil {
-			_ = p.cmd.Process.Kill()
-			for range p.lines { // until the process has ended
+	tb.Cleanup(func() {
+		if p.running() {
+			_ = p.cmd.Process.Kill() // fails when it has just ended
+			for range p.lines {      // nobody reads them any more
 			}
+			<-p.exit
 		}
 	})
 	return p
@@ -111,7 +130,8 @@ func (p *process) signal(s syscall.Signal) int {
 func (p *process) wait() int {
 	p.t.Helper()
 	select {
-	case <-p.exit:
+	case err := <-p.exit:
+		p.exit <- err
 		return p.cmd.ProcessState.ExitCode()
 	case <-time.After(5 * patience):
 		p.t.Fatalf("%v does not end\n%s", p.cmd.Args, &p.stderr)
@@ -139,21 +159,33 @@ func (p *process) expect(text string) string {
 	}
 }
 
+// said returns the line of standard error that contains text; it must be there already.
+func (p *process) said(text string) string {
+	p.t.Helper()
+	for line := range strings.Lines(p.stderr.String()) {
+		if strings.Contains(line, text) {
+			return line
+		}
+	}
+	p.t.Fatalf("no %q in standard error:\n%s", text, &p.stderr)
+	return ""
+}
+
 // output runs a command to its end and returns what it wrote to standard output.
-func output(t testing.TB, wantCode int, args ...string) []byte {
-	t.Helper()
+func output(tb testing.TB, wantCode int, args ...string) []byte {
+	tb.Helper()
 	self, err := os.Executable()
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), self)
+	cmd := exec.CommandContext(tb.Context(), self)
 	cmd.Args = append([]string{"tributary"}, args...)
-	cmd.Env = []string{"HOME=" + os.TempDir(), "TZ=UTC"}
+	cmd.Env = []string{"HOME=" + tb.TempDir(), "TZ=UTC"}
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, _ := cmd.Output()
 	if code := cmd.ProcessState.ExitCode(); code != wantCode {
-		t.Fatalf("%v: exit code %d, want %d\n%s", args, code, wantCode, &stderr)
+		tb.Fatalf("%v: exit code %d, want %d\n%s", args, code, wantCode, &stderr)
 	}
 	return out
 }
@@ -166,8 +198,8 @@ type arrivals struct {
 	more  chan struct{} // closed and made anew with each message
 }
 
-func newArrivals(t testing.TB, nc *nats.Conn, subject string) *arrivals {
-	t.Helper()
+func newArrivals(tb testing.TB, nc *nats.Conn, subject string) *arrivals {
+	tb.Helper()
 	a := &arrivals{more: make(chan struct{})}
 	sub, err := nc.Subscribe(subject, func(*nats.Msg) {
 		a.mu.Lock()
@@ -177,12 +209,12 @@ func newArrivals(t testing.TB, nc *nats.Conn, subject string) *arrivals {
 		a.more = make(chan struct{})
 	})
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	if err := sub.SetPendingLimits(-1, -1); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	t.Cleanup(func() { _ = sub.Unsubscribe() }) // the connection may be closed
+	tb.Cleanup(func() { _ = sub.Unsubscribe() }) // the connection may be closed
 	return a
 }
 
@@ -244,12 +276,12 @@ func awaitStored(ctx context.Context, js jetstream.JetStream, stream, subject st
 
 // storedEvents reads the data of all events of a generation, session by session, one
 // event per line, as tributary normalize prints them.
-func storedEvents(t testing.TB, js jetstream.JetStream, generation string) map[string][]byte {
-	t.Helper()
-	consumer, err := js.OrderedConsumer(t.Context(), pipeline.EventsStream(generation),
+func storedEvents(tb testing.TB, js jetstream.JetStream, generation string) map[string][]byte {
+	tb.Helper()
+	consumer, err := js.OrderedConsumer(tb.Context(), pipeline.EventsStream(generation),
 		jetstream.OrderedConsumerConfig{FilterSubjects: []string{"events." + generation + ".>"}})
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	events := map[string][]byte{}
 	if consumer.CachedInfo().NumPending == 0 {
@@ -257,22 +289,22 @@ func storedEvents(t testing.TB, js jetstream.JetStream, generation string) map[s
 	}
 	messages, err := consumer.Messages()
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	defer messages.Stop()
 	for {
-		m, err := messages.Next(jetstream.NextContext(t.Context()))
+		m, err := messages.Next(jetstream.NextContext(tb.Context()))
 		if err != nil {
-			t.Fatal(err)
+			tb.Fatal(err)
 		}
 		e, _, err := envelopes.DecodeEvent(m.Headers(), m.Data())
 		if err != nil {
-			t.Fatal(err)
+			tb.Fatal(err)
 		}
 		events[e.SessionID] = append(append(events[e.SessionID], m.Data()...), '\n')
 		meta, err := m.Metadata()
 		if err != nil {
-			t.Fatal(err)
+			tb.Fatal(err)
 		}
 		if meta.NumPending == 0 {
 			return events

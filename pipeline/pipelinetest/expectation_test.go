@@ -1,7 +1,6 @@
 package pipelinetest_test
 
 import (
-	"context"
 	"slices"
 	"strconv"
 	"strings"
@@ -28,7 +27,7 @@ func TestCompareFindsDamage(t *testing.T) {
 		t.Fatal(err)
 	}
 	done := make(chan error, 1)
-	go func() { done <- s.Run(context.Background()) }()
+	go func() { done <- s.Run(t.Context()) }()
 	pipelinetest.Expectation{Topology: top}.RequireExact(t, js)
 	s.Drain()
 	if err := <-done; err != nil {

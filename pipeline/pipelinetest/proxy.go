@@ -51,7 +51,7 @@ func NewProxy(tb testing.TB, s *Server) *Proxy {
 	if err != nil {
 		tb.Fatalf("listen: %v", err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(context.WithoutCancel(tb.Context()))
 	p := &Proxy{
 		tb: tb, target: strings.TrimPrefix(s.URL(), "nats://"), listener: listener, ctx: ctx,
 		conns: make(map[net.Conn]bool), held: make(chan struct{}), Done: make(chan Cut, 1024),
@@ -152,7 +152,7 @@ func (p *Proxy) up(client, server net.Conn) {
 				}
 				_, _ = server.Write(kept[:message])
 				if cut == HoldCommit {
-					p.hold(client, server, kept[message:])
+					p.hold(client, kept[message:])
 				}
 				p.Done <- cut
 				return
@@ -183,7 +183,7 @@ func beginning(b []byte) int {
 
 // hold cuts the client off at once and gives the server what was held when released. The
 // message may not have come in full: the rest is read before.
-func (p *Proxy) hold(client, server net.Conn, message []byte) {
+func (p *Proxy) hold(client net.Conn, message []byte) {
 	message = append([]byte(nil), message...)
 	total := messageSize(message)
 	for buf := make([]byte, 64<<10); len(message) < total; {

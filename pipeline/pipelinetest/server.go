@@ -45,7 +45,7 @@ func (s *Server) Start() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	// Another process may have got the port in between, for a moment.
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(s.tb.Context(), 30*time.Second)
 	defer cancel()
 	retry := time.NewTicker(50 * time.Millisecond)
 	defer retry.Stop()

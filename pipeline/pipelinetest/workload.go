@@ -103,7 +103,8 @@ func (w *workload) answer(t *transcript) string {
 	}
 	return w.line(t, "assistant", fmt.Sprintf(
 		`{"id":"msg_%s_%d","type":"message","role":"assistant","model":"claude-test-1","content":[%s],"usage":{"input_tokens":%d,"output_tokens":%d,"cache_read_input_tokens":%d,"cache_creation_input_tokens":0}}`,
-		t.file, t.lines, strings.Join(blocks, ","), w.random.IntN(1000), w.random.IntN(500), w.random.IntN(20000)))
+		t.file, t.lines, strings.Join(blocks, ","), w.random.IntN(1000), w.random.IntN(500), w.random.IntN(20000),
+	))
 }
 
 func (w *workload) line(t *transcript, kind, message string) string {

@@ -29,7 +29,6 @@ type file struct {
 	busy   bool // a worker has it
 	again  bool // something happened to it since
 	gone   bool // from the disk: all that is left is in the framer
-	waits  bool // it is counted among the torn ones
 
 	// These belong to the worker that has it, and to the loop while none has.
 	offset     offset // origin included: a file that is moved stays the same file
@@ -60,7 +59,7 @@ type visit struct {
 // with the file itself is refused.
 func (v *visit) run(ctx context.Context) error {
 	f := v.f
-	f.torn, f.retry = false, false
+	f.retry = false
 	if v.gone {
 		return v.finish(ctx)
 	}
@@ -82,7 +81,7 @@ func (v *visit) run(ctx context.Context) error {
 		return nil
 	}
 	if v.document() {
-		if err := v.close(ctx); err != nil {
+		if _, err := v.close(ctx); err != nil {
 			return err
 		}
 	}
@@ -117,20 +116,22 @@ func (v *visit) recognize(ctx context.Context, r *os.File) (fresh bool, err erro
 	if f.offset.inode != id {
 		f.offset = v.offsets.get(id)
 	}
-	switch {
-	case f.offset.inode != id: // never seen
-	case f.offset.Modified != modified:
-		f.framer, f.offset, f.refused = nil, offset{}, false
-	case !f.offset.Head.begins(begin) || info.Size() < max(f.read, f.offset.Done):
-		v.config.Logger.InfoContext(ctx, "log was truncated or written anew: shipped from its start", "path", v.log.path)
-		if err := v.finish(ctx); err != nil {
-			return false, err
+	same := f.offset.Modified == modified && f.offset.Head.begins(begin) && info.Size() >= max(f.read, f.offset.Done)
+	if f.offset.inode == id && !same {
+		if !v.document() {
+			v.config.Logger.InfoContext(ctx, "log was truncated or written anew: shipped from its start", "path", v.log.path)
+			if err := v.finish(ctx); err != nil {
+				return false, err
+			}
 		}
-		f.offset, f.refused, f.torn = offset{}, false, false
+		f.framer, f.offset, f.refused = nil, offset{}, false
 	}
 	f.offset.inode, f.offset.Head, f.offset.Modified, f.offset.Path = id, headOf(begin), modified, v.log.path
 	if f.offset.Origin == "" {
 		f.offset.Origin = v.log.origin
+	}
+	if f.framer == nil {
+		f.torn = false
 	}
 	if f.refused || f.framer == nil && f.offset.Ended && f.offset.Done == info.Size() {
 		return false, nil
@@ -202,16 +203,22 @@ func (f *file) idle(info fs.FileInfo, limit time.Duration) bool {
 func (v *visit) document() bool { return filepath.Ext(v.log.path) == ".json" }
 
 // close ships what the framer still holds: what is undecided, and a last line that has
-// no end.
-func (v *visit) close(ctx context.Context) error {
-	v.f.framer.Settle()
+// no end. It returns the ends of the sessions of what was shipped.
+func (v *visit) close(ctx context.Context) (ends []normalizers.Record, err error) {
+	f := v.f
+	f.framer.Settle()
 	if err := v.take(ctx); err != nil {
-		return err
+		return nil, err
 	}
-	v.f.framer.Close()
+	ends = f.framer.Ends()
+	f.framer.Close()
 	v.tail = true
-	defer func() { v.tail = false }()
-	return v.take(ctx)
+	err = v.take(ctx)
+	v.tail = false
+	if !f.torn {
+		ends = f.framer.Ends()
+	}
+	return ends, err
 }
 
 // finish ships what the framer still holds, then the end of each session of the file,
@@ -222,7 +229,8 @@ func (v *visit) finish(ctx context.Context) error {
 		return nil
 	}
 	v.end = max(v.end, f.offset.Done)
-	if err := v.close(ctx); err != nil {
+	ends, err := v.close(ctx)
+	if err != nil {
 		return err
 	}
 	if f.framer.Source() == "" && f.read > 0 && !f.refused {
@@ -230,7 +238,7 @@ func (v *visit) finish(ctx context.Context) error {
 	}
 	// The end was sent already unless a record came after it.
 	if !f.refused && (!f.offset.Ended || v.end > f.offset.Done) {
-		for _, r := range f.framer.Ends() {
+		for _, r := range ends {
 			if err := v.add(ctx, r, 0, v.end); err != nil {
 				return err
 			}

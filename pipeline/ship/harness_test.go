@@ -23,7 +23,7 @@ import (
 )
 
 // patience is how long a test waits for what has to happen.
-const patience = 30 * time.Second
+const patience = 2 * time.Minute
 
 // prompt is a record of Claude Code.
 func prompt(session string, n int) string {

@@ -97,7 +97,7 @@ type Ship struct {
 	files   map[string]*file // by path
 	queue   []*file          // waiting for a worker
 	busy    int              // files that a worker has
-	torn    int              // files that end in an unfinished record
+	torn    map[*file]bool   // that end in an unfinished record, and that no worker has
 	failed  map[string]bool  // folders that could not be read
 	took    time.Duration    // of the last search
 	watcher *watcher
@@ -115,6 +115,7 @@ func New(nc *nats.Conn, c Config) (*Ship, error) {
 		tally:     &tally{report: c.Progress, sum: Summary{Refused: map[Reason]int{}}, sessions: map[session]struct{}{}},
 		publisher: &publisher{nc: nc, records: c.BatchRecords, bytes: c.BatchBytes, logger: c.Logger, submitted: make(chan *submission)},
 		files:     map[string]*file{},
+		torn:      map[*file]bool{},
 		watcher:   &watcher{},
 	}
 	s.publisher.stalled = func(err error) { s.tally.change(func(sum *Summary) { sum.Stalled = err }) }
@@ -259,7 +260,7 @@ func (s *Ship) loop(ctx context.Context, found finder, visits chan<- *visit, don
 // next returns the visit that a worker shall make, and where to send it; nil when there
 // is none or all are at work.
 func (s *Ship) next(visits chan<- *visit) (chan<- *visit, *visit) {
-	s.tally.wait(len(s.queue) + s.busy + s.torn)
+	s.tally.wait(len(s.queue) + s.busy + len(s.torn))
 	if len(s.queue) == 0 || s.busy == s.config.Parallel {
 		return nil, nil
 	}
@@ -271,19 +272,15 @@ func (s *Ship) dispatched(v *visit) {
 	s.queue = s.queue[1:]
 	s.busy++
 	v.f.queued, v.f.busy = false, true
-	if v.f.waits {
-		v.f.waits = false
-		s.torn--
-	}
+	delete(s.torn, v.f)
 }
 
 func (s *Ship) returned(v *visit) {
 	f := v.f
 	s.busy--
 	f.busy = false
-	if f.torn {
-		f.waits = true
-		s.torn++
+	if f.torn && !v.gone {
+		s.torn[f] = true
 	}
 	if f.log.path == v.log.path && os.SameFile(f.log.info, v.log.info) {
 		f.log.info = v.log.info
@@ -402,6 +399,7 @@ func (s *Ship) lost(f *file) {
 		s.enqueue(f)
 		return
 	}
+	delete(s.torn, f)
 	s.offsets.release(f)
 }
 

@@ -1,0 +1,188 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"go.opentelemetry.io/otel/propagation"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"go.opentelemetry.io/otel/trace"
+
+	"tributary/envelopes"
+	"tributary/pipeline"
+	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/ship"
+)
+
+const (
+	hello = `{"type":"user","uuid":"u1","parentUuid":null,"sessionId":"0b6a7f58","cwd":"/home/ada/app","timestamp":"2026-03-09T09:00:00.000Z","message":{"role":"user","content":"hello"}}` + "\n"
+	again = `{"type":"user","uuid":"u2","parentUuid":"u1","sessionId":"0b6a7f58","cwd":"/home/ada/app","timestamp":"2026-03-09T09:01:00.000Z","message":{"role":"user","content":"again"}}` + "\n"
+)
+
+// TestUpFollows: what an agent writes while tributary up runs is shown as it comes, by up
+// itself and by a tail at its broker, and summed up at the end.
+func TestUpFollows(t *testing.T) {
+	t.Parallel()
+	home := t.TempDir()
+	log := filepath.Join(home, ".claude", "projects", "app", "0b6a7f58.jsonl")
+	write(t, log, hello)
+
+	up := start(t, home, "", "up", "--listen", "127.0.0.1:0")
+	up.expect("hello")
+	_, url, _ := strings.Cut(up.said("broker at "), "broker at ")
+	url, _, _ = strings.Cut(url, ",")
+	tail := start(t, home, url, "tail", "--since", "all", "-o", "json")
+	tail.expect(`"text":"hello"`)
+	write(t, log, again)
+	up.expect("again")
+	tail.expect(`"text":"again"`)
+
+	// A second one on the same data is refused; so is one on the same address.
+	second := start(t, home, "", "up", "--listen", "")
+	if code := second.wait(); code != exitFailure || !strings.Contains(second.stderr.String(), "in use by another tributary up") {
+		t.Errorf("a second up on the same data: exit code %d\n%s", code, &second.stderr)
+	}
+	taken := start(t, home, "", "up", "--samples", "--listen", strings.TrimPrefix(url, "nats://"))
+	if code := taken.wait(); code != exitFailure || !strings.Contains(taken.stderr.String(), `pass --listen 127.0.0.1:0 for any free port`) {
+		t.Errorf("a second up on the same port: exit code %d\n%s", code, &taken.stderr)
+	}
+
+	if code := tail.signal(syscall.SIGTERM); code != 0 {
+		t.Errorf("tail: exit code %d after SIGTERM\n%s", code, &tail.stderr)
+	}
+	if code := up.signal(syscall.SIGINT); code != exitInterrupted {
+		t.Errorf("up: exit code %d after SIGINT\n%s", code, &up.stderr)
+	}
+	up.expect("events       2: user_message 2")
+}
+
+func write(t *testing.T, path, content string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := f.WriteString(content); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestTrace follows one record through all spans: from its publication by the edge, over
+// the work of the stage that links to it, to the event, which says where it comes from
+// and how it came.
+func TestTrace(t *testing.T) {
+	t.Parallel()
+	spans := tracetest.NewInMemoryExporter()
+	provider := sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans))
+	top := pipeline.Topology{Generation: "v1", Partitions: 1}
+	js := pipelinetest.NewServer(t).Provision(top)
+	log := filepath.Join(t.TempDir(), "0b6a7f58.jsonl")
+	write(t, log, hello)
+
+	edge, err := ship.New(js.Conn(), ship.Config{Paths: []string{log}, Once: true, Tracer: provider.Tracer(scope)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := edge.Run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	stage, err := pipeline.New(js, pipeline.Config{Topology: top, Tracer: provider.Tracer(scope)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- stage.Run(t.Context()) }()
+	if err := pipeline.CatchUp(t.Context(), js, top); err != nil {
+		t.Fatal(err)
+	}
+	stage.Drain()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+
+	stream, err := js.Stream(t.Context(), pipeline.EventsStream("v1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	message, err := stream.GetLastMsgForSubject(t.Context(), "events.v1.>")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, provenance, err := envelopes.DecodeEvent(message.Header, message.Data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, err := rawRecord(t, js)
+	if err != nil {
+		t.Fatal(err)
+	}
+	origin := spanContext(provenance.Traceparent)
+	if !origin.IsValid() || provenance.Traceparent != raw.Header.Get("traceparent") {
+		t.Fatalf("the event names %q, its record %q", provenance.Traceparent, raw.Header.Get("traceparent"))
+	}
+	publishRaw := find(t, spans, func(s tracetest.SpanStub) bool { return same(s.SpanContext, origin) })
+	if publishRaw.Name != "publish raw" || publishRaw.SpanKind != trace.SpanKindProducer || publishRaw.Parent.IsValid() {
+		t.Errorf("the event comes from span %q of kind %v", publishRaw.Name, publishRaw.SpanKind)
+	}
+	publishEvents := find(t, spans, func(s tracetest.SpanStub) bool {
+		return same(s.SpanContext, spanContext(message.Header.Get("traceparent")))
+	})
+	if publishEvents.Name != "publish events" || publishEvents.SpanKind != trace.SpanKindProducer {
+		t.Errorf("the event was published by span %q of kind %v", publishEvents.Name, publishEvents.SpanKind)
+	}
+	process := find(t, spans, func(s tracetest.SpanStub) bool { return same(s.SpanContext, publishEvents.Parent) })
+	if process.Name != "process raw" || process.SpanKind != trace.SpanKindConsumer {
+		t.Errorf("the event was made by span %q of kind %v", process.Name, process.SpanKind)
+	}
+	linked := false
+	for _, link := range process.Links {
+		linked = linked || same(link.SpanContext, origin)
+	}
+	if !linked {
+		t.Errorf("span %q has no link to the publication of the record", process.Name)
+	}
+}
+
+// rawRecord reads the record, which comes before the end of its session.
+func rawRecord(t *testing.T, js jetstream.JetStream) (*jetstream.RawStreamMsg, error) {
+	t.Helper()
+	stream, err := js.Stream(t.Context(), pipeline.RawStream)
+	if err != nil {
+		return nil, err
+	}
+	return stream.GetMsg(t.Context(), 1)
+}
+
+// spanContext reads a traceparent.
+func spanContext(traceparent string) trace.SpanContext {
+	carrier := propagation.MapCarrier{"traceparent": traceparent}
+	return trace.SpanContextFromContext(propagation.TraceContext{}.Extract(context.Background(), carrier))
+}
+
+func same(a, b trace.SpanContext) bool {
+	return a.TraceID() == b.TraceID() && a.SpanID() == b.SpanID()
+}
+
+func find(t *testing.T, spans *tracetest.InMemoryExporter, is func(tracetest.SpanStub) bool) tracetest.SpanStub {
+	t.Helper()
+	var names bytes.Buffer
+	for _, s := range spans.GetSpans() {
+		if is(s) {
+			return s
+		}
+		names.WriteString(s.Name + " " + s.SpanContext.SpanID().String() + "\n")
+	}
+	t.Fatalf("no such span among\n%s", &names)
+	return tracetest.SpanStub{}
+}
