@@ -113,8 +113,7 @@ func holdToStruct(t *testing.T, root, n node, goType reflect.Type) {
 	t.Helper()
 	names, nodes := n.properties(t)
 	var wantNames, wantRequired []string
-	for i := range goType.NumField() {
-		field := goType.Field(i)
+	for field := range goType.Fields() {
 		name, options, _ := strings.Cut(field.Tag.Get("json"), ",")
 		if name == "" {
 			continue // the extensions of metadata

@@ -93,6 +93,7 @@ func TestBadInput(t *testing.T) {
 		{"a number below zero", assistant(`{"input_tokens":-5,"output_tokens":5}`), "", envelopes.AssistantMessage},
 		{"a number with a fraction", assistant(`{"input_tokens":1.5,"output_tokens":5}`), "", envelopes.AssistantMessage},
 		{"the largest number", assistant(`{"input_tokens":9223372036854775807,"output_tokens":9223372036854775807,"cache_read_input_tokens":18446744073709551616}`), "", envelopes.AssistantMessage},
+		{"a number beyond what is exact", assistant(`{"input_tokens":100000000000000000,"output_tokens":9007199254740991}`), "", envelopes.AssistantMessage},
 		{"more thoughts than output", assistant(`{"input_tokens":1,"output_tokens":5,"output_tokens_details":{"thinking_tokens":9}}`), "", envelopes.AssistantMessage},
 		{"a time that is none", `{"type":"user","uuid":"u1","timestamp":"9999-99-99","message":{"role":"user","content":"x"}}`, "", envelopes.UserMessage},
 		{"the year 12000", `{"type":"user","uuid":"u1","timestamp":"12000-01-01T00:00:00Z","message":{"role":"user","content":"x"}}`, "", envelopes.UserMessage},

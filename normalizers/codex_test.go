@@ -420,3 +420,93 @@ func TestCodexHeld(t *testing.T) {
 		})
 	}
 }
+
+// TestCodexNumbers: no figure makes a dead letter of a record, and what cannot be one is
+// none.
+func TestCodexNumbers(t *testing.T) {
+	t.Parallel()
+	s := suiteOf(t, envelopes.Codex)
+	for _, n := range []string{"0", "-1", "1.5", "-0.5", "1e3", "1e15", "9007199254740991", "9007199254740992", "9223372036854775807", "1e400", "-1e400", `"7"`, "null", "{}", "[]", strings.Repeat("9", 100_000)} {
+		for _, payload := range []string{
+			`{"type":"token_count","info":{"total_token_usage":{"input_tokens":N,"cached_input_tokens":N,"cache_write_input_tokens":N,"output_tokens":N,"reasoning_output_tokens":N},"last_token_usage":{"input_tokens":N,"output_tokens":N}}}`,
+			`{"type":"exec_command_end","call_id":"c","exit_code":N,"duration":{"secs":N,"nanos":N}}`,
+			`{"type":"function_call_output","call_id":"c","output":"{\"output\":\"x\",\"metadata\":{\"exit_code\":M,\"duration_seconds\":M}}"}`,
+			`{"type":"function_call_output","call_id":"c","output":"Exit code: M\nWall time: M seconds\nOutput:\n"}`,
+			`{"type":"function_call_output","call_id":"c","output":"Chunk ID: 1\nWall time: M seconds\nProcess exited with code M\nOutput:\n"}`,
+		} {
+			payload = strings.ReplaceAll(strings.ReplaceAll(payload, "N", n), "M", strings.ReplaceAll(n, `"`, ""))
+			data := []byte(`{"timestamp":"2026-03-01T09:00:00Z","type":"response_item","payload":` + payload + `}`)
+			if !strings.Contains(payload, "output\":\"") {
+				data = bytes.Replace(data, []byte("response_item"), []byte("event_msg"), 1)
+			}
+			records := single(s, data)
+			checkLaws(t, s, records, false)
+			if st := fold(normalizers.Normalize, records)[0]; st.err != nil {
+				t.Errorf("%v: %s", st.err, clip(payload))
+			}
+		}
+	}
+}
+
+// TestCodexTornLine: a writer that died within a line leaves its next record on the same
+// line: the torn one is a dead letter, the other is read.
+func TestCodexTornLine(t *testing.T) {
+	t.Parallel()
+	data := codexFile(t,
+		map[string]any{"type": "message", "role": "assistant", "content": []any{map[string]any{"type": "output_text", "text": "torn"}}},
+		map[string]any{"type": "message", "role": "assistant", "content": []any{map[string]any{"type": "output_text", "text": "whole"}}},
+		map[string]any{"type": "message", "role": "assistant", "content": []any{map[string]any{"type": "output_text", "text": "the last"}}},
+	)
+	lines := bytes.Split(data, []byte("\n"))
+	for cut := 1; cut < len(lines[2])-1; cut++ {
+		glued := bytes.Join([][]byte{lines[0], lines[1], append(bytes.Clone(lines[2][:cut]), lines[3]...), lines[4]}, []byte("\n"))
+		var told []string
+		dead := 0
+		for _, st := range fold(normalizers.Normalize, frame(fileNamed(envelopes.Codex, "s1.jsonl"), glued)) {
+			if st.failed() {
+				dead++
+			}
+			for _, e := range st.result.Events {
+				if e.Event.EventType == envelopes.AssistantMessage {
+					told = append(told, value(e.Event.Text))
+				}
+			}
+		}
+		if dead != 1 || !slices.Equal(told, []string{"whole", "the last"}) {
+			t.Fatalf("cut at %d: %d dead letters, told %q", cut, dead, told)
+		}
+	}
+}
+
+// TestCodexHeldTrace: an event that was held keeps the sequence and the trace context of
+// its own record, also when the session is decoded after every record.
+func TestCodexHeldTrace(t *testing.T) {
+	t.Parallel()
+	held := 0
+	for _, g := range goldens(t, envelopes.Codex) {
+		sessions := make(map[string]*normalizers.Session)
+		for i, r := range frame(g.file(envelopes.Codex), g.raw) {
+			r.Record.Sequence = uint64(1000 + i)
+			r.Record.Origin.Traceparent, r.Record.Origin.Tracestate = fmt.Sprint("parent ", 1000+i), fmt.Sprint("state ", 1000+i)
+			st := foldOne(normalizers.Normalize, sessions, r)
+			for _, e := range st.result.Events {
+				if e.Traceparent != fmt.Sprint("parent ", e.Sequence) || e.Tracestate != fmt.Sprint("state ", e.Sequence) {
+					t.Errorf("%s: line %d: event %q of record %d has trace %q %q", g.name, r.Line, e.Event.EventID, e.Sequence, e.Traceparent, e.Tracestate)
+				}
+				if e.Sequence != r.Record.Sequence {
+					held++
+				}
+			}
+			if s := sessions[r.Record.Session]; s != nil {
+				decoded, err := normalizers.DecodeSession(s.Encode())
+				if err != nil {
+					t.Fatal(err)
+				}
+				sessions[r.Record.Session] = decoded
+			}
+		}
+	}
+	if held < 20 {
+		t.Errorf("only %d events were held", held)
+	}
+}

@@ -281,7 +281,15 @@ func (c *codexFold) toolEnd() SkipReason {
 		c.s.settle(string(id), outcome{Exit: o.exit, Latency: o.latency, Told: true})
 		return SkipDuplicate
 	case !made.Outcome.Told:
-		c.s.settle(string(id), outcome{Exit: o.exit, Latency: o.latency, Failed: o.failed, Files: files[:min(len(files), maxCallFiles)]})
+		// A tool may have several ends: of a command, and of the patch in it.
+		seen := made.Outcome
+		if len(files) == 0 {
+			files = seen.Files
+		}
+		c.s.settle(string(id), outcome{
+			Exit: cmp.Or(o.exit, seen.Exit), Latency: cmp.Or(o.latency, seen.Latency),
+			Failed: o.failed || seen.Failed, Files: files[:min(len(files), maxCallFiles)],
+		})
 		return SkipMirror
 	case o.exit != nil && made.Outcome.Exit == nil, o.latency != nil && made.Outcome.Latency == nil:
 		// The result lacked what this tells: it is told again.

@@ -72,8 +72,7 @@ func (c *codexFold) twin(who speaker, words string) SkipReason {
 	if len(c.st.Twins) == maxThreads {
 		c.promote(1)
 	}
-	waiting := slices.Clone(c.st.Twins)
-	waiting = append(waiting, codexTwin{Speaker: who, Key: key, Words: words, Model: c.s.Model, Copied: c.copied, From: c.hold()})
+	waiting := append(slices.Clip(c.st.Twins), codexTwin{Speaker: who, Key: key, Words: words, Model: c.s.Model, Copied: c.copied, From: c.hold()})
 	size := 0
 	for _, t := range waiting {
 		size += len(t.Words) + len(t.From.Raw)

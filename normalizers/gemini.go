@@ -3,6 +3,7 @@ package normalizers
 import (
 	"cmp"
 	"crypto/sha256"
+	"slices"
 	"strconv"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -241,11 +242,9 @@ func (g *geminiFold) summary(words text) {
 func (g *geminiFold) states(name string, value text) bool {
 	is := statedValue{Type: cut(name, maxName), Value: fingerprintOf(string(value))}
 	last := &g.s.Gemini.Stated
-	for _, v := range *last {
-		if v == is {
-			g.told = true
-			return false
-		}
+	if slices.Contains(*last, is) {
+		g.told = true
+		return false
 	}
 	others := last.without(func(v statedValue) bool { return v.Type == is.Type })
 	*last = others.push(is, maxStated, &g.s.state.Forgotten)

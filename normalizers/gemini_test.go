@@ -124,7 +124,7 @@ func TestGeminiDocumentsBeyondMemory(t *testing.T) {
 			"tokens": map[string]any{"input": 10, "output": 1, "cached": 0, "thoughts": 2, "tool": 0, "total": 13},
 		}
 	}
-	document := func(n int, change int) string {
+	document := func(n, change int) string {
 		var list []any
 		for i := range n {
 			text := fmt.Sprint("Answer ", i)

@@ -249,6 +249,7 @@ func (r *geminiResult) show(v jsontext.Value) {
 		r.shown = r.display != ""
 	case '[':
 		r.display = screen(v)
+	default: // nothing to show
 	}
 }
 

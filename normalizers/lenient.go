@@ -85,9 +85,13 @@ func (n *number) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	return nil
 }
 
-// count is the value as a number of things: never below zero.
+// maxCount is more than anything that a vendor counts, and so little that sums of the
+// parts of a usage are exact.
+const maxCount = 1 << 50
+
+// count is the value as a number of things: never below zero, and zero for what is none.
 func (n number) count() int64 {
-	if !n.ok || n.value < 0 {
+	if !n.ok || n.value < 0 || n.value > maxCount {
 		return 0
 	}
 	return int64(math.Round(n.value))

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"maps"
 	"slices"
 	"strings"
@@ -24,13 +25,13 @@ func TestSessionBounded(t *testing.T) {
 			return map[string]any{"type": "user", "uuid": long(i, 240), "message": map[string]any{"role": "user", "content": "x"}}
 		},
 		"API calls": func(i int) map[string]any {
-			return map[string]any{"type": "assistant", "uuid": fmt.Sprint(i), "message": map[string]any{
+			return map[string]any{"type": "assistant", "uuid": strconv.Itoa(i), "message": map[string]any{
 				"id": fmt.Sprint("m", i), "model": long(i%7, 200), "content": []any{map[string]any{"type": "thinking", "thinking": "x"}},
 				"usage": map[string]any{"input_tokens": 1 << 40, "output_tokens": i, "cache_read_input_tokens": 1 << 50},
 			}}
 		},
 		"calls that never end": func(i int) map[string]any {
-			return map[string]any{"type": "assistant", "uuid": fmt.Sprint(i), "message": map[string]any{"content": []any{
+			return map[string]any{"type": "assistant", "uuid": strconv.Itoa(i), "message": map[string]any{"content": []any{
 				map[string]any{"type": "tool_use", "id": long(i, 200), "name": long(i, 200), "input": map[string]any{"file_path": "/" + long(i, 4000)}},
 			}}}
 		},

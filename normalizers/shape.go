@@ -139,7 +139,17 @@ func (s *shape) isDocument() bool {
 
 // standsAlone reports whether the shape is that of a whole record, not of a part of one.
 func (s *shape) standsAlone() bool {
-	return s.isGemini() || s.tell() != "" && (s.SessionID != "" || s.LeafUUID != "" || s.MessageID != "")
+	return s.isGemini() || s.isRollout() || s.tell() != "" && (s.SessionID != "" || s.LeafUUID != "" || s.MessageID != "")
+}
+
+// isRollout tells a line of a rollout in an envelope, of the types that are known.
+func (s *shape) isRollout() bool {
+	switch s.Type {
+	case "session_meta", "turn_context", "response_item", "event_msg", "compacted", "world_state":
+		return s.Payload.ok && s.Timestamp != "" && s.SessionID == ""
+	default:
+		return false
+	}
 }
 
 // session is the session that the record states itself.

@@ -464,7 +464,10 @@ type codexUsage struct{ input, cached, written, output, reasoning int64 }
 func codexUsageOf(v any) codexUsage {
 	n := func(name string) int64 {
 		f, _ := member[json.Number](v, name).Float64()
-		return max(0, int64(math.Round(f)))
+		if f < 0 || f > 1<<50 {
+			return 0 // no count of anything
+		}
+		return int64(math.Round(f))
 	}
 	return codexUsage{n("input_tokens"), n("cached_input_tokens"), n("cache_write_input_tokens"), n("output_tokens"), n("reasoning_output_tokens")}
 }

@@ -127,6 +127,9 @@ func codexToolsOf(records []codexRaw) []*codexTool {
 			codexEnd(records, i, id, open, add)
 		case r.kind != "response_item" && r.kind != "":
 		case typed == "function_call", typed == "custom_tool_call", typed == "local_shell_call", typed == "tool_search_call":
+			if t := open[id]; t != nil && t.call >= 0 && reflect.DeepEqual(records[t.call].item, r.item) {
+				continue // the same again
+			}
 			name = cmp.Or(name, strings.TrimSuffix(typed, "_call"))
 			t := add(i, id, name)
 			t.files = codexPatch(r.item)
@@ -167,7 +170,7 @@ func codexToolsOf(records []codexRaw) []*codexTool {
 // codexEnd is the end of a tool beside its result.
 func codexEnd(records []codexRaw, i int, id string, open map[string]*codexTool, add func(int, string, string) *codexTool) {
 	r := records[i]
-	name := ""
+	var name string
 	switch r.of {
 	case "exec_command_end":
 		name = "exec_command"
@@ -206,7 +209,7 @@ func codexEnd(records []codexRaw, i int, id string, open map[string]*codexTool, 
 	}
 	ok, said := member[any](r.item, "success").(bool)
 	status := member[string](r.item, "status")
-	t.failed = said && !ok || status == "failed" || status == "declined" ||
+	t.failed = t.failed || said && !ok || status == "failed" || status == "declined" ||
 		member[any](r.item, "result", "Err") != nil || member[bool](r.item, "result", "Ok", "isError")
 	if r.of == "patch_apply_end" {
 		t.changed = codexChanges(member[map[string]any](r.item, "changes"))

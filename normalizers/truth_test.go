@@ -441,6 +441,7 @@ func TestTruthOddRecords(t *testing.T) {
 		files[f.name] = f
 	}
 	get := func(t *testing.T, name string) corpusFile {
+		t.Helper()
 		f, ok := files[name]
 		if !ok {
 			t.Fatalf("%s is not in TRIBUTARY_CORPUS", name)

@@ -85,7 +85,7 @@ func (s *Stage) send(ctx context.Context, b *commit) {
 	}
 	for i, sh := range b.shares {
 		if err != nil {
-			sh.o.lose(fmt.Errorf("commit: %w", err))
+			sh.o.cancel(fmt.Errorf("commit: %w", err))
 			continue
 		}
 		if sh.whole {

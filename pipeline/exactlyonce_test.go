@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"tributary/envelopes"
 	"tributary/normalizers"
 	"tributary/pipeline"
@@ -239,51 +241,57 @@ func TestRecordOfManyCommitsInManyLives(t *testing.T) {
 	s.stop(t)
 }
 
-// A record that ends the process is given up in the end; all others are done.
+// A record that ends the process is given up in the end; all others are done, those of
+// other partitions too, which die with it each time.
 func TestPoison(t *testing.T) {
 	t.Parallel()
-	top := topology(2)
-	js := pipelinetest.NewServer(t).Provision(top)
-	records := pipelinetest.Workload(10, 10, 400)
-	const at = 200
-	records[at].Data = []byte(`{"type":"user","uuid":"poison","message":{"role":"user","content":"poison"}}`)
-	pipelinetest.Publish(t, js, records...)
-	deadly := func(r normalizers.Record) bool { return bytes.Contains(r.Data, []byte("poison")) }
-	lives := 0
-	for ; ; lives++ {
-		s := startCrashing(t, js, pipeline.Config{Topology: top}, deadly)
-		done := make(chan error, 1)
-		ctx, cancel := context.WithCancel(deadline(t))
-		go func() { done <- pipeline.CatchUp(ctx, js, top) }()
-		var err error
-		select {
-		case err = <-done:
-		case err = <-s.result:
-			s.result <- err
-			cancel()
-			if <-done == nil {
-				t.Fatal("all is done, and yet the stage died")
+	for _, at := range []int{0, 200} {
+		t.Run(fmt.Sprintf("at=%d", at), func(t *testing.T) {
+			t.Parallel()
+			top := topology(8)
+			js := pipelinetest.NewServer(t).Provision(top)
+			records := pipelinetest.Workload(10, 40, 400)
+			records[at].Data = []byte(`{"type":"user","uuid":"poison","message":{"role":"user","content":"poison"}}`)
+			pipelinetest.Publish(t, js, records...)
+			lives := 0
+			for !survived(t, js, top, func(r normalizers.Record) bool { return bytes.Contains(r.Data, []byte("poison")) }) {
+				if lives++; lives > 40 {
+					t.Fatal("the record is tried again and again")
+				}
 			}
+			if lives < pipeline.MaxAlone {
+				t.Errorf("given up after %d lives, before it was tried alone", lives)
+			}
+			pipelinetest.Expectation{Topology: top, Crashed: []uint64{uint64(at) + 1}}.RequireExact(t, js)
+		})
+	}
+}
+
+// survived reports whether a stage does all records without meeting a deadly one.
+func survived(t *testing.T, js jetstream.JetStream, top pipeline.Topology, deadly func(normalizers.Record) bool) bool {
+	t.Helper()
+	ctx, cancel := context.WithCancel(deadline(t))
+	defer cancel()
+	s := startCrashing(t, js, pipeline.Config{Topology: top}, deadly)
+	caughtUp := make(chan error, 1)
+	go func() { caughtUp <- pipeline.CatchUp(ctx, js, top) }()
+	select {
+	case err := <-caughtUp:
+		if err != nil {
+			t.Fatal(err)
 		}
-		cancel()
-		if err == nil {
-			s.stop(t)
-			break
-		}
+		s.stop(t)
+		return true
+	case err := <-s.result:
+		s.result <- err
 		if !errors.Is(err, context.Canceled) {
 			t.Fatal(err)
 		}
-		if lives > 20 {
-			t.Fatal("the record is tried again and again")
+		cancel()
+		if <-caughtUp == nil {
+			t.Fatal("all is done, and yet the stage died")
 		}
-	}
-	if lives < pipeline.MaxAlone {
-		t.Errorf("given up after %d lives, before it was tried alone", lives)
-	}
-	t.Logf("given up after %d lives", lives)
-	r := pipelinetest.Expectation{Topology: top, Crashed: []uint64{at + 1}}.RequireExact(t, js)
-	if r.DeadLetters == 0 {
-		t.Error("no dead letter")
+		return false
 	}
 }
 
@@ -317,19 +325,9 @@ func TestDeathFromOutside(t *testing.T) {
 	js := pipelinetest.NewServer(t).Provision(top)
 	pipelinetest.Publish(t, js, pipelinetest.Workload(16, 30, 3000)...)
 	random := rand.New(rand.NewPCG(16, 0))
-	for range 40 {
-		begun := make(chan struct{})
-		var once sync.Once
-		s := startCrashing(t, js, pipeline.Config{Topology: top}, func(normalizers.Record) bool {
-			once.Do(func() { close(begun) })
-			return false
-		})
-		select {
-		case <-begun:
-		case <-deadline(t).Done():
-			t.Fatal("the stage does not go on")
-		}
-		moment := time.NewTimer(time.Duration(random.Int64N(int64(10 * time.Millisecond))))
+	for range 30 {
+		s := start(t, js, pipeline.Config{Topology: top})
+		moment := time.NewTimer(time.Duration(random.Int64N(int64(200 * time.Millisecond))))
 		<-moment.C
 		s.kill()
 	}

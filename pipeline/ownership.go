@@ -7,7 +7,6 @@ import (
 	"math/rand/v2"
 	"runtime/debug"
 	"sync"
-	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -79,12 +78,9 @@ func (o *ownership) progress() bool {
 	return o.stored > 0
 }
 
-// lose ends the ownership after a commit that was not acknowledged.
-func (o *ownership) lose(err error) { o.cancel(err) }
-
-// work reads the partition from behind its checkpoint, until drain is closed and all is
+// work reads the partition from behind its checkpoint, until it is drained and all is
 // stored (nil), or the ownership ends (why).
-func (o *ownership) work(drain <-chan struct{}) error {
+func (o *ownership) work() error {
 	r, err := openReader(o.ctx, o.p.stage.js, o.p.number, o.checkpoint.Raw+1)
 	if err != nil {
 		return err
@@ -92,7 +88,7 @@ func (o *ownership) work(drain <-chan struct{}) error {
 	defer r.close()
 	o.p.unread.Store(int64(r.pending))
 	for {
-		run, err := r.next(o.ctx, drain)
+		run, err := r.next(o.ctx, o.p.drain)
 		if err != nil {
 			return err
 		}
@@ -106,7 +102,7 @@ func (o *ownership) work(drain <-chan struct{}) error {
 			return err
 		}
 		for _, r := range records {
-			if closed(drain) {
+			if closed(o.p.drain) {
 				break
 			}
 			if err := o.handle(r); err != nil {
@@ -180,7 +176,8 @@ func (o *ownership) handleSuspect(r record) error {
 		return o.process(r)
 	}
 	if n := o.tries - maxTogether - 1; n > 0 {
-		if err := pause(o.ctx, time.Duration(n)*(retryAlone/2+rand.N(retryAlone))); err != nil {
+		wait := retryAlone << (2 * (n - 1))
+		if err := pause(o.ctx, wait+rand.N(wait)); err != nil {
 			return err
 		}
 	}

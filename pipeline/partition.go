@@ -9,8 +9,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/nats-io/nats.go"
-
 	"tributary/normalizers"
 )
 
@@ -21,8 +19,8 @@ const (
 	maxTogether = 3 // above it the next record is tried alone, and those after it one at a time
 	maxAlone    = 6 // above it the next record becomes a dead letter
 
-	aloneFor   = commitRecords // as many as may have been lost together
-	retryAlone = 500 * time.Millisecond
+	aloneFor   = commitRecords          // as many as may have been lost together
+	retryAlone = 500 * time.Millisecond // at least, before the second attempt; four times as long before the next
 )
 
 // How long a partition waits before it tries again what failed.
@@ -37,6 +35,7 @@ const (
 type partition struct {
 	stage  *Stage
 	number int
+	drain  <-chan struct{} // closed when it is to end well
 	log    *slog.Logger
 
 	unread atomic.Int64 // records behind the last one read
@@ -44,7 +43,7 @@ type partition struct {
 
 	// These belong to the goroutine of the partition.
 	claimed   bool             // once at least
-	tries     int              // attempts without progress, those that this worker survived left out
+	tries     int              // attempts without progress, without those that this worker survived
 	condemned map[uint64]error // records that must not be tried again, and why
 
 	mu    sync.Mutex
@@ -55,10 +54,11 @@ type partition struct {
 
 var errUnclaimed = errors.New("not claimed yet")
 
-func newPartition(s *Stage, number int) *partition {
+func newPartition(s *Stage, number int, drain <-chan struct{}) *partition {
 	return &partition{
 		stage:     s,
 		number:    number,
+		drain:     drain,
 		log:       s.config.Logger.With(slog.Int("partition", number)),
 		condemned: make(map[uint64]error),
 		err:       errUnclaimed,
@@ -74,7 +74,7 @@ func (p *partition) run(ctx context.Context) error {
 		o, err := p.claim(p.stage.linked()) //nolint:contextcheck // the link ends with ctx, too
 		if err == nil {
 			p.own(o, nil)
-			err = o.work(p.stage.drain)
+			err = o.work()
 			p.tries = o.end()
 			if o.progress() {
 				backoff, level = minBackoff, slog.LevelWarn
@@ -90,7 +90,7 @@ func (p *partition) run(ctx context.Context) error {
 		case final(err):
 			p.log.Error("partition stopped", slog.Any("error", err))
 			return err
-		case closed(p.stage.drain):
+		case closed(p.drain):
 			return nil
 		}
 		p.log.Log(ctx, level, "partition is claimed again", slog.Any("error", err))
@@ -103,7 +103,7 @@ func (p *partition) run(ctx context.Context) error {
 
 // final reports whether an error stays, however often it is tried.
 func final(err error) bool {
-	for _, f := range []error{ErrNoCheckpoint, ErrRawLost, ErrState, ErrRevision, ErrTopology, nats.ErrConnectionClosed} {
+	for _, f := range []error{ErrNoCheckpoint, ErrRawLost, ErrState} {
 		if errors.Is(err, f) {
 			return true
 		}
@@ -140,6 +140,7 @@ func (p *partition) claim(ctx context.Context) (*ownership, error) {
 	case last.Tries <= maxTogether:
 		mine.Tries++
 	}
+	p.tries = mine.Tries // also if the answer gets lost
 	if sequence, err = mine.store(ctx, s.js, g, p.number, sequence); err != nil {
 		return nil, err
 	}

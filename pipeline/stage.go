@@ -158,11 +158,11 @@ func (s *Stage) Run(ctx context.Context) error {
 		return fmt.Errorf("observe lag: %w", err)
 	}
 	defer func() { _ = lag.Unregister() }()
-	var helpers sync.WaitGroup
-	helpers.Go(func() { s.watch(ctx, cancel) })
-	helpers.Go(func() { s.commit(ctx) })
+	var background sync.WaitGroup
+	background.Go(func() { s.watch(ctx, cancel) })
+	background.Go(func() { s.commit(ctx) })
 	for n := range s.config.Topology.Partitions {
-		s.start(ctx, n, cancel)
+		s.start(ctx, n, s.drain, cancel)
 	}
 	var errs []error
 	for _, p := range s.list() {
@@ -170,7 +170,7 @@ func (s *Stage) Run(ctx context.Context) error {
 	}
 	cause := context.Cause(ctx)
 	cancel(nil)
-	helpers.Wait()
+	background.Wait()
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
@@ -196,9 +196,10 @@ func (s *Stage) Ready() error {
 	return errors.Join(errs...)
 }
 
-// start begins to work on a partition, until it is drained or ctx ends.
-func (s *Stage) start(ctx context.Context, number int, fail context.CancelCauseFunc) {
-	p := newPartition(s, number)
+// start begins to work on a partition, until drain is closed, ctx ends, or it cannot go on.
+// Where the others cannot go on either, it calls fail.
+func (s *Stage) start(ctx context.Context, number int, drain <-chan struct{}, fail context.CancelCauseFunc) {
+	p := newPartition(s, number, drain)
 	s.mu.Lock()
 	s.partitions[number] = p
 	s.mu.Unlock()

@@ -15,6 +15,7 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 )
@@ -59,10 +60,13 @@ func run(args []string) int {
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	go func() {
-		first := <-signals
-		stop(signalError{first})
-		<-signals
-		os.Exit(exitInterrupted)
+		stop(signalError{<-signals})
+		first := time.Now()
+		for range signals {
+			if time.Since(first) > echo {
+				os.Exit(exitInterrupted)
+			}
+		}
 	}()
 
 	a := &app{stdin: os.Stdin, stdout: os.Stdout, stderr: safeWriter{os.Stderr, printable}}
@@ -81,6 +85,10 @@ func run(args []string) int {
 	}
 	return code
 }
+
+// echo is how long after a signal the same one may come again without being meant:
+// timeout(1) and others send it to the process and to its group.
+const echo = 200 * time.Millisecond
 
 // signalError is the cause of a context that a signal ended.
 type signalError struct{ os.Signal }

@@ -67,7 +67,11 @@ func (s *summary) event(e *envelopes.AgentEventV1) {
 }
 
 // deadLetters takes records in that could not be read.
-func (s *summary) deadLetters(session sessionKey, n int) { s.of(session).unread += n }
+func (s *summary) deadLetters(session sessionKey, n int) {
+	if n > 0 {
+		s.of(session).unread += n
+	}
+}
 
 // unread counts the records of all sessions that could not be read.
 func (s *summary) unread() int {

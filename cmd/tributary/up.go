@@ -23,11 +23,19 @@ import (
 	"tributary/pipeline/ship"
 )
 
-// samples are logs to try Tributary with, written for it: sessions of Claude Code on a
+// samples are logs to try Tributary with, written for it: sessions of several agents on a
 // small program, with tools that fail and succeed, a subagent and a slash command.
 //
-//go:embed samples
+//go:embed all:samples
 var samples embed.FS
+
+// sampleFolders says where the samples of a vendor lie, by the variable that would say so
+// of the vendor's own logs.
+var sampleFolders = map[string]string{
+	"CLAUDE_CONFIG_DIR": "claude",
+	"CODEX_HOME":        "codex",
+	"GEMINI_CLI_HOME":   "gemini",
+}
 
 func (a *app) upCommand() *cobra.Command {
 	var useSamples, once bool
@@ -74,7 +82,9 @@ type up struct {
 	printer       *printer
 
 	js      jetstream.JetStream
-	shown   pipeline.Event // the last one that was shown, or where to begin
+	shown   pipeline.Event     // the last one that was shown, or where to begin
+	told    uint64             // position up to which the summary was shown
+	known   map[sessionKey]int // dead letters that are in the summary, or were there before
 	summary summary
 }
 
@@ -92,7 +102,8 @@ func (u *up) place(dataGiven bool) (cleanup func() error, err error) {
 		if err := copySamples(logs); err != nil {
 			return cleanup, errors.Join(err, cleanup())
 		}
-		u.ship.Roots = []ship.Root{{Source: envelopes.ClaudeCode, Dir: filepath.Join(logs, "projects"), Suffix: ".jsonl"}}
+		u.ship.Roots = ship.Roots(logs, func(name string) string { return filepath.Join(logs, sampleFolders[name]) })
+		u.ship.Parallel = 1 // the same order every time
 		u.data = filepath.Join(dir, "data")
 	} else if u.ship.Roots, err = u.config.roots(); err != nil {
 		return cleanup, err
@@ -150,8 +161,7 @@ func (u *up) run(ctx context.Context) error {
 	if u.shown.Stored, err = u.now(ctx, u.js); err != nil {
 		return err
 	}
-	before, err := u.deadLetters(ctx)
-	if err != nil {
+	if u.known, err = u.deadLetters(ctx); err != nil {
 		return err
 	}
 
@@ -171,7 +181,7 @@ func (u *up) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return u.finish(context.WithoutCancel(ctx), shipped, before)
+	return u.finish(context.WithoutCancel(ctx), shipped)
 }
 
 // startBroker starts the server, if nobody else has its address.
@@ -206,39 +216,54 @@ func (u *up) feed(ctx context.Context, nc *nats.Conn, fail context.CancelCauseFu
 	}
 	if len(u.ship.Paths) == 0 && !u.samples {
 		for _, r := range u.ship.Roots {
-			fmt.Fprintf(u.stderr, "shipping the logs of %s in %s\n", r.Source, r.Dir)
+			note := ""
+			if _, err := os.Stat(r.Dir); err != nil {
+				note = " (nothing there yet)"
+			}
+			fmt.Fprintf(u.stderr, "shipping the logs of %s in %s%s\n", r.Source, r.Dir, note)
 		}
 	}
-	var showing sync.WaitGroup
-	watching, stopShowing := context.WithCancel(ctx)
-	showing.Go(func() {
-		if err := u.show(watching, true); err != nil {
-			fail(err)
-		}
-	})
-	defer showing.Wait()
-	defer stopShowing()
+	pause := u.follow(ctx, fail)
+	defer func() { pause() }()
 
 	err = s.Run(ctx)
 	if err == nil && u.ship.Once {
 		err = pipeline.CatchUp(ctx, u.js, u.config.topology())
 	}
-	if cause := context.Cause(ctx); cause != nil {
-		if _, signal := errors.AsType[signalError](cause); !signal {
-			return s.Summary(), cause
+	if err == nil && u.samples && !u.once {
+		pause()
+		if err := u.sumUp(ctx); err != nil {
+			return s.Summary(), err
 		}
-		if u.once {
-			return s.Summary(), ctx.Err() // stopped in the middle
-		}
+		fmt.Fprintln(u.stderr, "\nall samples are processed; the server goes on until Ctrl-C")
+		pause = u.follow(ctx, fail) // whoever tries it may ship more
+		<-ctx.Done()
+	}
+	switch cause := context.Cause(ctx); {
+	case cause == nil:
+		return s.Summary(), err
+	case !errors.As(cause, new(signalError)):
+		return s.Summary(), cause
+	case u.once:
+		return s.Summary(), ctx.Err() // stopped in the middle
+	default:
 		return s.Summary(), nil
 	}
-	if err != nil || u.once {
-		return s.Summary(), err
+}
+
+// follow shows events as they come, until pause, which waits for the last one.
+func (u *up) follow(ctx context.Context, fail context.CancelCauseFunc) (pause func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var showing sync.WaitGroup
+	showing.Go(func() {
+		if err := u.show(ctx, true); err != nil {
+			fail(err)
+		}
+	})
+	return func() {
+		cancel()
+		showing.Wait()
 	}
-	// The samples are through; whoever tries it wants to look around.
-	fmt.Fprintf(u.stderr, "all samples are processed: look around with tributary tail --since all, end with Ctrl-C\n")
-	<-ctx.Done()
-	return s.Summary(), nil
 }
 
 // show shows the events after the last one that was shown.
@@ -260,23 +285,35 @@ func (u *up) show(ctx context.Context, follow bool) error {
 	return nil
 }
 
-// finish shows what came last, and what it all adds up to.
-func (u *up) finish(ctx context.Context, shipped ship.Summary, before map[sessionKey]int) error {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
-	defer cancel()
+// sumUp shows what has come and was not shown, and what it all adds up to, if that was not
+// told before.
+func (u *up) sumUp(ctx context.Context) error {
 	if err := u.show(ctx, false); err != nil {
 		return err
 	}
-	after, err := u.deadLetters(ctx)
+	now, err := u.deadLetters(ctx)
 	if err != nil {
 		return err
 	}
-	for session, n := range after {
-		if n > before[session] {
-			u.summary.deadLetters(session, n-before[session])
-		}
+	unread := u.summary.unread()
+	for session, n := range now {
+		u.summary.deadLetters(session, n-u.known[session])
 	}
-	u.summary.write(u.stdout)
+	u.known = now
+	if u.shown.Position != u.told || u.summary.unread() != unread {
+		u.summary.write(u.stdout)
+	}
+	u.told = u.shown.Position
+	return nil
+}
+
+// finish tells what became of everything.
+func (u *up) finish(ctx context.Context, shipped ship.Summary) error {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	if err := u.sumUp(ctx); err != nil {
+		return err
+	}
 	printShipped(u.stderr, shipped, false)
 	if n := u.summary.unread(); n > 0 {
 		return partlyError(plural(n, "record") + " could not be read")

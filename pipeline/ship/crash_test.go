@@ -256,7 +256,7 @@ func victim(root string) int {
 	if err == nil {
 		var s *ship.Ship
 		s, err = ship.New(nc, ship.Config{
-			Roots:        []ship.Root{{Source: envelopes.ClaudeCode, Dir: root, Suffix: ".jsonl"}},
+			Roots:        []ship.Root{{Source: envelopes.ClaudeCode, Dir: root, Suffixes: []string{".jsonl"}}},
 			Offsets:      os.Getenv(victimOffsets),
 			BatchRecords: 16,
 		})

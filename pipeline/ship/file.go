@@ -68,7 +68,7 @@ func (v *visit) run(ctx context.Context) error {
 		v.unreadable(ctx, err)
 		return nil
 	}
-	defer r.Close() //nolint:errcheck // it was only read
+	defer r.Close()
 	fresh, err := v.recognize(ctx, r)
 	if err != nil || !fresh {
 		return err

@@ -45,6 +45,11 @@ func TestGrowingFileIsNotified(t *testing.T) {
 	raw.expect(prompt("three", 1))
 	e.append("orchard/deep/three.jsonl", lines(prompt("three", 2)))
 	raw.expect(prompt("three", 2))
+	// Also what comes while the file is being read.
+	for n := 3; n <= 1000; n++ {
+		e.append("orchard/deep/three.jsonl", lines(prompt("three", n)))
+	}
+	raw.expect(prompts("three", 3, 1000)...)
 }
 
 func TestPartialLineWaitsForItsRest(t *testing.T) {
@@ -106,7 +111,7 @@ func TestFollowedFileIsOverwritten(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer f.Close() //nolint:errcheck // the test reads it back
+	defer f.Close()
 	if _, err := f.WriteAt([]byte(lines(prompts("anew", 1, 9)...)), 0); err != nil {
 		t.Fatal(err)
 	}
@@ -344,6 +349,25 @@ func TestUnreadableFileIsReportedOnceAndShippedWhenItCanBeRead(t *testing.T) {
 	}
 }
 
+func TestFileIsShippedWhenItsPermissionsAllow(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() == 0 {
+		t.Skip("root reads everything")
+	}
+	e := newEdge(t)
+	raw := e.tap()
+	e.write("garden/one.jsonl", lines(prompt("one", 1)))
+	if err := os.Chmod(e.path("garden/one.jsonl"), 0); err != nil {
+		t.Fatal(err)
+	}
+	f := e.follow()
+	f.until("the file is reported", func(s ship.Summary) bool { return s.Refused[ship.ReasonUnreadable] == 1 })
+	if err := os.Chmod(e.path("garden/one.jsonl"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	raw.expect(prompt("one", 1))
+}
+
 // The file of an agent may begin long before the follower may care: with Since it is
 // left out until somebody writes to it, and then shipped whole.
 func TestOldFileIsShippedWholeWhenItGoesOn(t *testing.T) {
@@ -373,7 +397,7 @@ func TestNamedFileIsFollowed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer f.Close() //nolint:errcheck // the test reads it back
+	defer f.Close()
 	if _, err := f.WriteString(lines(prompt("one", 2))); err != nil {
 		t.Fatal(err)
 	}

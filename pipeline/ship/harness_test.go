@@ -67,7 +67,7 @@ func newEdge(tb testing.TB, options ...func(*pipeline.ServerConfig)) *edge {
 // config is that of a user who follows the logs of Claude Code; quick, to test it.
 func (e *edge) config() ship.Config {
 	return ship.Config{
-		Roots:   []ship.Root{{Source: envelopes.ClaudeCode, Dir: e.root, Suffix: ".jsonl"}},
+		Roots:   []ship.Root{{Source: envelopes.ClaudeCode, Dir: e.root, Suffixes: []string{".jsonl"}}},
 		Offsets: e.offsets,
 		Idle:    time.Hour,
 		Rescan:  100 * time.Millisecond,

@@ -89,7 +89,7 @@ func openOffsets(ctx context.Context, path string, logger *slog.Logger) (*offset
 	var stored offsetsFile
 	if json.Unmarshal(data, &stored) != nil {
 		logger.WarnContext(ctx, "offsets file is damaged: all is shipped again, and known as duplicate", "path", path)
-		return o, nil
+		return o, nil //nolint:nilerr // what is damaged counts as lost
 	}
 	if stored.Version != offsetsVersion {
 		return nil, fmt.Errorf("read offsets: %s is of version %d, this program reads %d: remove it to ship all again",

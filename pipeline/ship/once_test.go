@@ -123,6 +123,17 @@ func TestHalfWrittenLastLineWaits(t *testing.T) {
 	e.holds(prompt("one", 1), "end of one", half, "end of one")
 }
 
+func TestOnlyLineOfAFile(t *testing.T) {
+	t.Parallel()
+	e := newEdge(t)
+	e.write("garden/whole.jsonl", prompt("one", 1))
+	e.write("garden/half.jsonl", prompt("two", 1)[:40])
+	if got := e.once(); got.Records != 1 || got.Waiting != 1 {
+		t.Fatalf("shipped %+v", got)
+	}
+	e.holds(prompt("one", 1), "end of one")
+}
+
 func TestHalfWrittenLineOfADeadWriterIsShipped(t *testing.T) {
 	t.Parallel()
 	e := newEdge(t)
@@ -426,18 +437,34 @@ func TestNamedPathThatIsNoFile(t *testing.T) {
 
 func TestRootsOfTheUser(t *testing.T) {
 	t.Parallel()
-	env := func(value string) func(string) string {
-		return func(name string) string { return map[string]string{"CLAUDE_CONFIG_DIR": value}[name] }
+	claude := func(dir string) ship.Root {
+		return ship.Root{Source: envelopes.ClaudeCode, Dir: filepath.FromSlash(dir), Suffixes: []string{".jsonl"}}
 	}
-	root := func(dir string) ship.Root {
-		return ship.Root{Source: envelopes.ClaudeCode, Dir: filepath.FromSlash(dir), Suffix: ".jsonl"}
+	codex := func(dir string) ship.Root {
+		return ship.Root{Source: envelopes.Codex, Dir: filepath.FromSlash(dir), Suffixes: []string{".jsonl"}, Moved: true}
 	}
-	if diff := cmp.Diff([]ship.Root{root("/home/ada/.claude/projects")}, ship.Roots("/home/ada", env(""))); diff != "" {
-		t.Error(diff)
+	gemini := func(dir string) ship.Root {
+		return ship.Root{Source: envelopes.Gemini, Dir: filepath.FromSlash(dir), Suffixes: []string{".json", ".jsonl"}}
 	}
-	want := []ship.Root{root("/a/projects"), root("/b c/projects")}
-	if diff := cmp.Diff(want, ship.Roots("/home/ada", env("/a, /b c,"))); diff != "" {
-		t.Error(diff)
+	for name, c := range map[string]struct {
+		env  map[string]string
+		want []ship.Root
+	}{
+		"as the vendors have it": {nil, []ship.Root{
+			claude("/home/ada/.claude/projects"),
+			codex("/home/ada/.codex/sessions"), codex("/home/ada/.codex/archived_sessions"),
+			gemini("/home/ada/.gemini/tmp"),
+		}},
+		"moved by the user": {map[string]string{"CLAUDE_CONFIG_DIR": "/a, /b c,", "CODEX_HOME": "/x", "GEMINI_CLI_HOME": "/g"}, []ship.Root{
+			claude("/a/projects"), claude("/b c/projects"),
+			codex("/x/sessions"), codex("/x/archived_sessions"),
+			gemini("/g/.gemini/tmp"),
+		}},
+	} {
+		getenv := func(name string) string { return c.env[name] }
+		if diff := cmp.Diff(c.want, ship.Roots("/home/ada", getenv)); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
 	}
 }
 

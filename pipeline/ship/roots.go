@@ -15,20 +15,27 @@ import (
 
 // Root is a folder in which a vendor keeps its logs, at any depth.
 type Root struct {
-	Source envelopes.Source
-	Dir    string // absolute
-	Suffix string // of the names of logs; other files there are none
+	Source   envelopes.Source
+	Dir      string   // absolute
+	Suffixes []string // of the names of logs; other files there are none
+	// Moved is set where the vendor moves a log to another folder, and gives it a name
+	// that no other has: then the name alone is its identity.
+	Moved bool
 }
 
-// vendors says where each vendor keeps its logs. A vendor is one line.
+// vendors says where each vendor keeps its logs. A folder is one line.
 var vendors = []struct {
-	source envelopes.Source
-	env    string // variable with folders, separated by commas, instead of home
-	home   string // below the user's home
-	logs   string // below each of them
-	suffix string
+	source   envelopes.Source
+	env      string // variable with folders, separated by commas, instead of home
+	home     string // below the user's home
+	logs     string // below each of them
+	suffixes []string
+	moved    bool
 }{
-	{envelopes.ClaudeCode, "CLAUDE_CONFIG_DIR", ".claude", "projects", ".jsonl"},
+	{envelopes.ClaudeCode, "CLAUDE_CONFIG_DIR", ".claude", "projects", []string{".jsonl"}, false},
+	{envelopes.Codex, "CODEX_HOME", ".codex", "sessions", []string{".jsonl"}, true},
+	{envelopes.Codex, "CODEX_HOME", ".codex", "archived_sessions", []string{".jsonl"}, true},
+	{envelopes.Gemini, "GEMINI_CLI_HOME", "", ".gemini/tmp", []string{".json", ".jsonl"}, false},
 }
 
 // Roots returns where the vendors keep their logs on this machine, for a user with the
@@ -43,7 +50,8 @@ func Roots(home string, getenv func(string) string) []Root {
 		}
 		for _, folder := range folders {
 			if folder = strings.TrimSpace(folder); folder != "" {
-				roots = append(roots, Root{v.source, filepath.Join(folder, v.logs), v.suffix})
+				dir := filepath.Join(folder, filepath.FromSlash(v.logs))
+				roots = append(roots, Root{Source: v.source, Dir: dir, Suffixes: v.suffixes, Moved: v.moved})
 			}
 		}
 	}
@@ -53,7 +61,7 @@ func Roots(home string, getenv func(string) string) []Root {
 // log is a file that is to be shipped, as it was found.
 type log struct {
 	path   string // absolute, without symbolic links in its folders
-	origin string // path below the vendor's root with '/', else the file's name
+	origin string // path below the vendor's root with '/', else the file's name: its identity for the stage
 	source envelopes.Source
 	info   fs.FileInfo
 }
@@ -106,7 +114,7 @@ func find(c Config) (finder, error) {
 // walk adds the logs below a folder. Hidden files and folders hold none, and a link to a
 // folder is not followed, for it may lead back.
 func (f *finder) walk(dir string) {
-	_, _, suffix := f.place(filepath.Join(dir, "any"))
+	root := f.place(filepath.Join(dir, "any"))
 	// The callback handles every error: the walk has none of its own.
 	_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		switch {
@@ -123,7 +131,7 @@ func (f *finder) walk(dir string) {
 		case d.IsDir():
 			f.dirs = append(f.dirs, path)
 			return nil
-		case !strings.HasSuffix(d.Name(), suffix):
+		case !root.holds(d.Name()):
 			return nil
 		}
 		info, err := os.Stat(path) // follows a link to a file
@@ -141,22 +149,36 @@ func (f *finder) add(path string, info fs.FileInfo) {
 	if !info.Mode().IsRegular() || info.ModTime().Before(f.config.Since) {
 		return
 	}
-	source, origin, _ := f.place(path)
+	root := f.place(path)
+	source, origin := root.Source, root.origin(path)
 	if f.config.Source != "" {
 		source = f.config.Source
 	}
 	f.logs = append(f.logs, log{path, origin, source, info})
 }
 
-// place tells where a path lies among the roots: so a file has the same identity however
-// it was asked for.
-func (f *finder) place(path string) (source envelopes.Source, origin, suffix string) {
+// place returns the root that a path lies in, the zero Root for a path that lies in none:
+// so a file has the same identity however it was asked for.
+func (f *finder) place(path string) Root {
 	for _, r := range f.config.Roots {
 		if below, err := filepath.Rel(r.Dir, path); err == nil && filepath.IsLocal(below) {
-			return r.Source, text(filepath.ToSlash(below)), r.Suffix
+			return r
 		}
 	}
-	return "", text(filepath.Base(path)), ""
+	return Root{}
+}
+
+// holds reports whether a file of this name is a log.
+func (r Root) holds(name string) bool {
+	return len(r.Suffixes) == 0 || slices.ContainsFunc(r.Suffixes, func(s string) bool { return strings.HasSuffix(name, s) })
+}
+
+// origin is the path of a log below its root, or its name where that is its identity.
+func (r Root) origin(path string) string {
+	if below, err := filepath.Rel(r.Dir, path); err == nil && r.Dir != "" && !r.Moved {
+		return text(filepath.ToSlash(below))
+	}
+	return text(filepath.Base(path))
 }
 
 // text makes the name of a file text, which it need not be.
