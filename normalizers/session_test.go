@@ -4,9 +4,9 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"strconv"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 

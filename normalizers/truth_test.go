@@ -442,6 +442,7 @@ func TestTruthOddRecords(t *testing.T) {
 	}
 	get := func(t *testing.T, name string) corpusFile {
 		t.Helper()
+		t.Helper()
 		f, ok := files[name]
 		if !ok {
 			t.Fatalf("%s is not in TRIBUTARY_CORPUS", name)
