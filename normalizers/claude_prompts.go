@@ -147,13 +147,13 @@ func (c *claudeFold) attachment() SkipReason {
 	a := &c.Attachment.value
 	switch {
 	case a.Type == "queued_command":
-		words, _ := a.Prompt.text()
+		words, said := a.Prompt.text()
 		switch {
 		case a.CommandMode == "task-notification" || bool(a.IsMeta):
 			c.tell(draftOf(speechInjected, words))
 		case strings.TrimSpace(words) != "":
 			return c.say(words, a.Origin.value)
-		case len(a.Prompt.blocks) > 0:
+		case len(a.Prompt.blocks) > 0 && !said:
 			d := draftOf(speechHuman, "")
 			d.Text = nil
 			c.tell(d)
