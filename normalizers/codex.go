@@ -253,8 +253,12 @@ func (codex) Normalize(s *Session, r Record) (Result, error) {
 	if rec.RecordType != "" && rec.Type == "" {
 		return c.done(SkipHeartbeat)
 	}
+	// What waits no longer is told as of before this record.
 	if c.Type != "web_search_call" {
-		c.releaseSearch() // as of before this record
+		c.releaseSearch()
+	}
+	if c.kind == "session_meta" {
+		c.promote(len(c.st.Twins))
 	}
 	c.learn()
 	return c.done(c.record())
@@ -382,12 +386,9 @@ func (c *codexFold) record() SkipReason {
 	case "compacted":
 		c.promote(len(c.st.Twins))
 		c.compacted()
-	case "session_meta":
-		c.promote(len(c.st.Twins))
-		c.runtime(envelopes.Meta, "")
 	case "inter_agent_communication_metadata":
 		return SkipHeartbeat
-	case "turn_context", "world_state":
+	case "session_meta", "turn_context", "world_state":
 		c.runtime(envelopes.Meta, "")
 	default:
 		c.promote(len(c.st.Twins))

@@ -363,12 +363,14 @@ func TestCodexHeld(t *testing.T) {
 		{"a longer one behind its item", []map[string]any{message(big(big("A"))), answer(big(big("A")))}, []string{"assistant 3 A"}},
 		{"a short and a longer one", []map[string]any{answer("A"), thought(big(big("B"))), reasoning(big(big("B"))), message("A")}, []string{"assistant 3 A", "thought 4 B"}},
 		{
-			"three long parts", []map[string]any{thought(big("A")), thought(big("B")), thought(big("C")), reasoning(big("A"), big("B"), big("C"))},
+			"three long parts",
+			[]map[string]any{thought(big("A")), thought(big("B")), thought(big("C")), reasoning(big("A"), big("B"), big("C"))},
 			[]string{"thought 3 A", "thought 4 B", "thought 6 C"},
 		},
 		{"a part that no event told", []map[string]any{thought(big(big("A"))), reasoning(big(big("A")), "B")}, []string{"thought 3 A", "thought 4 B"}},
 		{
-			"a message of two parts, one of them told", []map[string]any{answer(big(big("A"))), {"type": "message", "role": "assistant", "content": []any{
+			"a message of two parts, one of them told",
+			[]map[string]any{answer(big(big("A"))), {"type": "message", "role": "assistant", "content": []any{
 				map[string]any{"type": "output_text", "text": big(big("A"))}, map[string]any{"type": "output_text", "text": "B"},
 			}}},
 			[]string{"assistant 3 A", "assistant 4 B"},

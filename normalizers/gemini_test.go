@@ -266,8 +266,10 @@ func TestGeminiBounded(t *testing.T) {
 		case 0:
 			v = map[string]any{"sessionId": long(i, 4000), "projectHash": long(i, 4000), "kind": "subagent", "summary": long(i, 300)}
 		case 1:
-			v = map[string]any{"id": long(i, 240), "type": "gemini", "content": "x", "model": long(i, 250), "tokens": map[string]any{"input": i},
-				"toolCalls": []any{map[string]any{"id": long(i, 240), "name": long(i, 250), "args": map[string]any{"file_path": long(i, 4000)}}}}
+			v = map[string]any{
+				"id": long(i, 240), "type": "gemini", "content": "x", "model": long(i, 250), "tokens": map[string]any{"input": i},
+				"toolCalls": []any{map[string]any{"id": long(i, 240), "name": long(i, 250), "args": map[string]any{"file_path": long(i, 4000)}}},
+			}
 		case 2:
 			v = map[string]any{"$set": map[string]any{long(i, 250): i}}
 		case 3:

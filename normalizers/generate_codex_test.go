@@ -295,7 +295,8 @@ func (s *codexScript) result() {
 		fmt.Sprintf("Command: echo '\nExit code: 6\n'\nChunk ID: 1f\nWall time: 0.25 seconds\nProcess exited with code %d\nOriginal token count: 4\nOutput:\n%s", code, body),
 		fmt.Sprintf(`{"output":"%s","metadata":{"exit_code":%d,"duration_seconds":0.1}}`, "x", code),
 		text("Script completed\nWall time 2.5 seconds\nOutput:\n"), text("Script failed\nWall time 2.5 seconds\nOutput:\n"), text("found"),
-		"Plan updated", "aborted by user after 3.2s", "", nil, map[string]any{"content": "no", "success": false},
+		"Plan updated", "aborted by user after 3.2s", "", nil,
+		map[string]any{"content": "no", "success": false},
 	}).Draw(s.t, "output")
 	kind := s.oneOf("function_call_output", "custom_tool_call_output")
 	s.item(kind, map[string]any{"call_id": s.take(), "output": output})

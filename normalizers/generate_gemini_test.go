@@ -140,7 +140,8 @@ func (s *geminiScript) answer() {
 	}
 	if s.chance(10) {
 		m["content"] = []any{
-			map[string]any{"text": "**Looking** at it.", "thought": true}, map[string]any{"text": "ok"},
+			map[string]any{"text": "**Looking** at it.", "thought": true},
+			map[string]any{"text": "ok"},
 			map[string]any{"functionCall": map[string]any{"id": s.id("fc"), "name": "glob", "args": map[string]any{"pattern": "*"}}},
 		}
 	}

@@ -90,7 +90,7 @@ func start(tb testing.TB, home, url string, args ...string) *process {
 			_ = p.cmd.Process.Kill() // fails when it has just ended
 			for range p.lines {      // nobody reads them any more
 			}
-			<-p.exit
+			<-p.exit //nolint:errcheck // it was killed
 		}
 	})
 	return p

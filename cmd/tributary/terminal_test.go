@@ -7,6 +7,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/go-json-experiment/json"
+	"pgregory.net/rapid"
 )
 
 func TestPrintable(t *testing.T) {
@@ -45,13 +46,20 @@ func TestOneLine(t *testing.T) {
 	}
 }
 
-// FuzzPrintable holds the law of the sanitiser: whatever comes in, no unsafe rune goes
-// out, and what was made safe stays as it is.
-func FuzzPrintable(f *testing.F) {
-	for _, s := range []string{"plain", "\x1b[31mred\x1b[0m", "\x1b]52;c;x\x07", "\u202e\u200b", "\xff\xfe", "a\r\nb\rc", "\x1b[\x1b[0m0m"} {
-		f.Add(s)
-	}
-	f.Fuzz(func(t *testing.T, s string) {
+// hostile makes strings of what a sanitiser has to think of.
+var hostile = rapid.Custom(func(t *rapid.T) string {
+	pieces := rapid.SliceOf(rapid.OneOf(
+		rapid.String(),
+		rapid.SampledFrom([]string{"\x1b", "[31m", "\x1b[0m", "\x1b]52;c;x\x07", "\u009b", "\u202e", "\u200b", "\U000e0041", "\xff", "\r\n", "\r", "\t", "\"", "\\"}),
+	)).Draw(t, "pieces")
+	return strings.Join(pieces, "")
+})
+
+// Whatever comes in, no unsafe rune goes out, and what was made safe stays as it is.
+func TestPrintableLaw(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		s := hostile.Draw(t, "s")
 		out := printable(s)
 		if !utf8.ValidString(out) {
 			t.Fatalf("not UTF-8: %q", out)
@@ -70,15 +78,11 @@ func FuzzPrintable(f *testing.F) {
 	})
 }
 
-// FuzzPrintableJSON holds that JSON made safe has the same value.
-func FuzzPrintableJSON(f *testing.F) {
-	for _, s := range []string{"plain", "\x1b[31m", "\u009b\u202e\u200d", "\U000e0041", "\"\\"} {
-		f.Add(s)
-	}
-	f.Fuzz(func(t *testing.T, s string) {
-		if !utf8.ValidString(s) {
-			t.Skip("a JSON string is UTF-8")
-		}
+// JSON made safe has no unsafe rune and the same value.
+func TestPrintableJSONLaw(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		s := strings.ToValidUTF8(hostile.Draw(t, "s"), "")
 		in, err := json.Marshal(s)
 		if err != nil {
 			t.Fatal(err)
