@@ -14,7 +14,10 @@ import (
 	"tributary/pipeline"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	// The server forgets this one when it is shut down while a batch is being stored.
+	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("github.com/nats-io/nats-server/v2/server.(*msgBlock).flushLoop"))
+}
 
 // topology is that of most tests: few partitions, so that sessions share them.
 func topology(partitions int) pipeline.Topology {
