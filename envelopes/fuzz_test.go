@@ -27,6 +27,7 @@ func FuzzDecode(f *testing.F) {
 	f.Add("application/cloudevents+json", "", "", []byte(`{"specversion":"1.0","id":"1","source":"a?b#c","type":"t","time":"2025-01-01T00:00:00+01:00","x":1,"y":true,"datacontenttype":"text/plain","data":"\u00e9"}`))
 	f.Add("text/plain", "source", "//h/%7e", []byte("data"))
 	f.Add("application/json", "datacontenttype", "text/plain", []byte("\xff"))
+	f.Add("", "0", "0", []byte(" \"x\"\n"))
 	f.Fuzz(func(t *testing.T, contentType, name, value string, payload []byte) {
 		if e, err := DecodeAgentEvent(payload); err == nil {
 			first, err := e.AppendJSON(nil)

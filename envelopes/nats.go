@@ -106,7 +106,7 @@ func structuredDocument(attributes []attribute, data []byte, asJSON bool) []byte
 	switch {
 	case data == nil:
 	case asJSON:
-		b = append(append(b, `,"data":`...), data...)
+		b = append(append(b, `,"data":`...), bytes.Trim(data, " \t\r\n")...)
 	default:
 		b = base64.StdEncoding.AppendEncode(append(b, `,"data_base64":"`...), data)
 		b = append(b, '"')

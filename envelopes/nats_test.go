@@ -27,6 +27,9 @@ func sameCloudEvent(t interface {
 			"specversion": ce.SpecVersion(), "id": ce.ID(), "source": ce.Source(), "type": ce.Type(), "subject": ce.Subject(),
 			"time": ce.Time().UTC(), "datacontenttype": ce.DataContentType(), "dataschema": ce.DataSchema(), "data": string(ce.Data()),
 		}
+		if isJSONData(ce.DataContentType()) { // white space around a value is no part of it
+			m["data"] = strings.Trim(string(ce.Data()), " \t\r\n")
+		}
 		maps.Copy(m, ce.Extensions())
 		return m
 	}

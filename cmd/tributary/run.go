@@ -16,8 +16,8 @@ func (a *app) runCommand() *cobra.Command {
 		Use:   "run [flags]",
 		Short: "Work at the broker: turn raw records into events",
 		Long: `Make the streams that are missing, then normalize raw records and store their
-events, until told to stop. Any number of workers may run; each event is stored
-once, whatever happens to them.`,
+events, until told to stop. One worker does all partitions; whatever happens to it,
+and however many there are, each event is stored once.`,
 		Example: `  tributary run
   NATS_URL=nats://nats.example:4222 NATS_CREDS=worker.creds tributary run`,
 		Args: cobra.NoArgs,
