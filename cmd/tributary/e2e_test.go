@@ -63,6 +63,28 @@ func TestUpFollows(t *testing.T) {
 	up.expect("events       2: user_message 2")
 }
 
+// TestNormalizeFollows: the filter prints what it has while its input goes on, and an
+// interrupt ends it there.
+func TestNormalizeFollows(t *testing.T) {
+	t.Parallel()
+	in, feed, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	defer feed.Close()
+	filter := startWith(t, in, t.TempDir(), "", "normalize", "-")
+	for _, line := range []string{hello, again} {
+		if _, err := feed.WriteString(line); err != nil {
+			t.Fatal(err)
+		}
+		filter.expect(`"event_type":"user_message"`)
+	}
+	if code := filter.signal(syscall.SIGINT); code != exitInterrupted {
+		t.Errorf("exit code %d after SIGINT\n%s", code, &filter.stderr)
+	}
+}
+
 func write(t *testing.T, path, content string) {
 	t.Helper()
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {

@@ -141,30 +141,47 @@ type filter struct {
 	line    []byte // buffer of the event that is printed
 }
 
-// run reads in to its end and folds what it holds.
+// run reads in to its end and folds what it holds. What has come of a piece is printed
+// before the next one is waited for, so that a filter in a pipe keeps up. It ends with ctx
+// even while it waits for input.
 func (f *filter) run(ctx context.Context, in io.Reader) error {
-	buffer := make([]byte, 64<<10)
-	for {
-		n, err := in.Read(buffer)
-		_, _ = f.framer.Write(buffer[:n]) // never fails
-		if foldErr := f.fold(); foldErr != nil {
-			return foldErr
+	type piece struct {
+		data []byte
+		err  error
+	}
+	pieces := make(chan piece)
+	go func() { // ends with the process where in never answers
+		var buffers [2][64 << 10]byte // one is read into while the other is folded
+		for i := 0; ; i = 1 - i {
+			n, err := in.Read(buffers[i][:])
+			select {
+			case pieces <- piece{buffers[i][:n], err}:
+			case <-ctx.Done():
+				return
+			}
+			if err != nil {
+				return
+			}
 		}
-		if ctx.Err() != nil {
+	}()
+	for {
+		var p piece
+		select {
+		case p = <-pieces:
+		case <-ctx.Done():
 			return ctx.Err()
 		}
-		if errors.Is(err, io.EOF) {
-			break
+		if p.err != nil && !errors.Is(p.err, io.EOF) {
+			return p.err
 		}
-		if err != nil {
+		_, _ = f.framer.Write(p.data) // never fails
+		if p.err != nil {
+			f.framer.Close()
+		}
+		if err := errors.Join(f.fold(), f.out.Flush()); err != nil || p.err != nil {
 			return err
 		}
 	}
-	f.framer.Close()
-	if err := f.fold(); err != nil {
-		return err
-	}
-	return f.out.Flush()
 }
 
 // fold takes the records that are ready. The sequence of a record is its number in the

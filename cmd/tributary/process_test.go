@@ -54,6 +54,12 @@ func (b *buffer) String() string {
 // start starts a command; home is the folder of its user. The test ends it at the latest.
 func start(tb testing.TB, home, url string, args ...string) *process {
 	tb.Helper()
+	return startWith(tb, nil, home, url, args...)
+}
+
+// startWith is [start] with a standard input.
+func startWith(tb testing.TB, stdin *os.File, home, url string, args ...string) *process {
+	tb.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		tb.Fatal(err)
@@ -63,6 +69,9 @@ func start(tb testing.TB, home, url string, args ...string) *process {
 	p.cmd.Args = append([]string{"tributary"}, args...) // by this name TestMain runs the program
 	p.cmd.Env = []string{"HOME=" + home, "TZ=UTC", "NATS_URL=" + url}
 	p.cmd.Stderr = &p.stderr
+	if stdin != nil {
+		p.cmd.Stdin = stdin
+	}
 	stdout, err := p.cmd.StdoutPipe()
 	if err != nil {
 		tb.Fatal(err)
