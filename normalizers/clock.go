@@ -29,3 +29,12 @@ func parseTime(v string) (string, bool) {
 
 // formatTime writes a time of our own making in the form of an event.
 func formatTime(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
+
+// timeOfMillis is the form of an event for milliseconds since 1970.
+func timeOfMillis(n number) (string, bool) {
+	const year10000 = 253_402_300_800_000
+	if !n.ok || n.value <= 0 || n.value >= year10000 {
+		return "", false
+	}
+	return time.UnixMilli(int64(n.value)).UTC().Format("2006-01-02T15:04:05.000Z"), true
+}

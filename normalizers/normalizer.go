@@ -114,6 +114,12 @@ func normalizerOf(source envelopes.Source) (Normalizer, bool) {
 		return codex{}, true
 	case envelopes.Gemini:
 		return gemini{}, true
+	case envelopes.Cursor:
+		return cursor{}, true
+	case envelopes.Copilot:
+		return copilot{}, true
+	case envelopes.ACP:
+		return acp{}, true
 	default:
 		return nil, false
 	}

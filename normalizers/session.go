@@ -65,6 +65,9 @@ type state struct {
 	Claude     claudeState               `json:"claude,omitzero"`
 	Codex      codexState                `json:"codex,omitzero"`
 	Gemini     geminiState               `json:"gemini,omitzero"`
+	Cursor     cursorState               `json:"cursor,omitzero"`
+	Copilot    copilotState              `json:"copilot,omitzero"`
+	ACP        acpState                  `json:"acp,omitzero"`
 }
 
 // filePosition is how far a file has been read.
@@ -118,7 +121,8 @@ func (s *Session) Size() int {
 // size is about how many bytes the state takes in memory; JSON takes at most six times
 // as many.
 func (s *state) size() int {
-	n := len(s.TS) + len(s.Root) + len(s.ResumeID) + len(s.Model) + 32*len(s.Files) + s.Claude.size() + s.Codex.size() + s.Gemini.size()
+	n := len(s.TS) + len(s.Root) + len(s.ResumeID) + len(s.Model) + 32*len(s.Files) + s.Claude.size() + s.Codex.size() + s.Gemini.size() +
+		s.Cursor.size() + s.Copilot.size() + s.ACP.size()
 	for name, v := range s.Extensions {
 		n += 32 + len(name) + len(v)
 	}
@@ -157,6 +161,9 @@ func (s *Session) trim() {
 		case len(s.Gemini.Stated) > 0 || s.Gemini.Delta.Words != "":
 			lost = 1
 			s.Gemini.Stated, s.Gemini.Delta = nil, geminiDelta{}
+		case s.Cursor.size()+s.Copilot.size()+s.ACP.size() > 0:
+			lost = 1
+			s.Cursor, s.Copilot, s.ACP = cursorState{}, copilotState{}, acpState{}
 		case len(s.Threads) > 0:
 			lost = (len(s.Threads) + 1) / 2
 			s.Threads = s.Threads[lost:]

@@ -1,7 +1,11 @@
 package normalizers
 
 import (
+	"cmp"
+	"strings"
 	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
 
 	"tributary/envelopes"
 )
@@ -35,12 +39,36 @@ type shape struct {
 	RewindTo       text                   `json:"$rewindTo"`
 	Role           text                   `json:"role"`
 	Content        kind                   `json:"content"`
-	Parts          kind                   `json:"parts"`
+	Parts          partsShape             `json:"parts"`
 	Message        kind                   `json:"message"`
 	Model          text                   `json:"model"`
 	ToolID         text                   `json:"tool_id"`
 	Response       kind                   `json:"response"`
 	Stats          kind                   `json:"stats"`
+	Subtype        text                   `json:"subtype"`
+	Data           object[dataShape]      `json:"data"`
+	ParentID       kind                   `json:"parentId"`
+	ChatMessages   kind                   `json:"chatMessages"`
+	Timeline       kind                   `json:"timeline"`
+	ToolCall       kind                   `json:"tool_call"`
+	Status         text                   `json:"status"`
+	Tools          kind                   `json:"tools"`
+	MCPServers     kind                   `json:"mcp_servers"`
+	Event          kind                   `json:"event"`
+	Usage          object[usageShape]     `json:"usage"`
+	NumTurns       kind                   `json:"num_turns"`
+	Cost           kind                   `json:"total_cost_usd"`
+	ParentToolUse  kind                   `json:"parent_tool_use_id"`
+	ToolUseResult  kind                   `json:"tool_use_result"`
+	Run            object[runShape]       `json:"run"`
+	Part           kind                   `json:"part"`
+	Generic        kind                   `json:"generic"`
+	Error          object[errorShape]     `json:"error"`
+	RunID          text                   `json:"run_id"`
+	AgentName      text                   `json:"agent_name"`
+	Output         kind                   `json:"output"`
+	CreatedAt      text                   `json:"created_at"`
+	TimestampMS    number                 `json:"timestamp_ms"`
 
 	first      *shape // of an array: its first element, where that is an object
 	structured bool   // an object or an array
@@ -52,6 +80,50 @@ type codexShape struct {
 	ID text `json:"id"`
 }
 
+// dataShape is as much of the data of an envelope: a record of Copilot, or the first
+// message of Claude's SDK.
+type dataShape struct {
+	SessionID      text `json:"sessionId"`
+	SessionIDSnake text `json:"session_id"`
+}
+
+// usageShape tells the usage of Claude from that of others.
+type usageShape struct {
+	Input kind `json:"input_tokens"`
+}
+
+// partsShape tells a list of parts, and those of ACP from those of Gemini.
+type partsShape struct{ list, acp bool }
+
+func (p *partsShape) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
+	var parts list[struct {
+		ContentType kind `json:"content_type"`
+		Content     kind `json:"content"`
+		ContentURL  kind `json:"content_url"`
+		Metadata    kind `json:"metadata"`
+	}]
+	*p = partsShape{list: dec.PeekKind() == '['}
+	if err := parts.UnmarshalJSONFrom(dec); err != nil {
+		return err
+	}
+	for _, part := range parts {
+		p.acp = p.acp || part.ContentType|part.Content|part.ContentURL|part.Metadata != 0
+	}
+	return nil
+}
+
+// runShape is as much of a run of ACP.
+type runShape struct {
+	RunID     text `json:"run_id"`
+	SessionID text `json:"session_id"`
+	CreatedAt text `json:"created_at"`
+}
+
+// errorShape is as much of an error of ACP.
+type errorShape struct {
+	Code text `json:"code"`
+}
+
 // tell is the vendor whose record has this shape; empty when it tells none.
 func (s *shape) tell() envelopes.Source {
 	switch {
@@ -61,6 +133,14 @@ func (s *shape) tell() envelopes.Source {
 		return ""
 	case s.isCodex():
 		return envelopes.Codex
+	case s.isACP():
+		return envelopes.ACP
+	case s.isCopilot():
+		return envelopes.Copilot
+	case s.isClaudeStream():
+		return envelopes.ClaudeCode
+	case s.isCursor():
+		return envelopes.Cursor
 	case s.Type == "":
 		return ""
 	case s.SessionID != "" && (s.UUID != "" || s.MessageID == ""):
@@ -92,6 +172,88 @@ func (s *shape) isCodex() bool {
 		return s.ThreadID != ""
 	default:
 		return isExecType(string(s.Type)) && s.Item.ok
+	}
+}
+
+// isClaudeStream tells a message of Claude's SDK: a line of its stream, or a message as
+// the SDK has it, without a type. Lines that Cursor writes alike tell nothing: another
+// one of the file does.
+func (s *shape) isClaudeStream() bool {
+	if s.first != nil {
+		return s.first.isClaudeStream()
+	}
+	switch s.Type {
+	case "":
+		return s.Subtype == "init" && s.Data.ok && s.ID == "" ||
+			s.NumTurns != 0 && s.SessionIDSnake != "" ||
+			s.Event == '{' && s.SessionIDSnake != "" ||
+			s.Content == '[' && (s.Model != "" || s.ToolUseResult != 0 || s.ParentToolUse != 0)
+	case "system":
+		return s.SessionIDSnake != "" && (s.Tools == '[' || s.MCPServers == '[' || s.UUID != "")
+	case "assistant", "user":
+		return s.SessionID == "" && s.Message == '{' && (s.ParentToolUse != 0 || s.UUID != "" && s.SessionIDSnake != "")
+	case "stream_event":
+		return s.Event == '{'
+	case "result":
+		return s.NumTurns != 0 || s.Cost != 0 || s.Usage.value.Input != 0
+	case "control_request", "control_response", "rate_limit_event", "tool_progress", "auth_status", "prompt_suggestion":
+		return s.SessionID == ""
+	default:
+		return false
+	}
+}
+
+// isCursor tells a line of Cursor's stream or of its transcripts.
+func (s *shape) isCursor() bool {
+	switch s.Type {
+	case "":
+		return s.Message == '{' && (s.Role == "user" || s.Role == "assistant") && s.UUID == "" && s.SessionID == ""
+	case "system":
+		return s.Subtype == "init" && s.SessionIDSnake != "" && s.Model != ""
+	case "thinking":
+		return s.Subtype == "delta" || s.Subtype == "completed"
+	case "tool_call":
+		return s.ToolCall == '{' && s.Subtype != ""
+	case "turn_ended":
+		return s.Status != ""
+	case "result":
+		return s.Subtype != "" && s.SessionIDSnake != ""
+	default:
+		return false
+	}
+}
+
+// isCopilot tells a line of events.jsonl, or a session of the older versions.
+func (s *shape) isCopilot() bool {
+	switch {
+	case s.Type == "":
+		return s.SessionID != "" && (s.Timeline == '[' || s.ChatMessages == '[')
+	default:
+		return s.Data.ok && s.ParentID != 0 && s.ID != "" && s.Timestamp != ""
+	}
+}
+
+// isACP tells an event of a run, a run, or a message.
+func (s *shape) isACP() bool {
+	switch {
+	case s.first != nil:
+		return s.first.isACP()
+	case strings.HasPrefix(string(s.Type), "run."):
+		return s.Run.ok
+	case s.Type == "message.part":
+		return s.Part == '{'
+	case s.Type == "message.created", s.Type == "message.completed":
+		return s.Message == '{'
+	case s.Type == "generic":
+		return s.Generic != 0
+	case s.Type == "error":
+		return s.Error.value.Code != "" && s.SessionID == "" && s.SessionIDSnake == ""
+	case s.Type != "":
+		return false
+	case s.Parts.list:
+		return s.Role == "user" || s.Role == "agent" || strings.HasPrefix(string(s.Role), "agent/")
+	default:
+		return s.AgentName != "" && (s.Status != "" || s.Output == '[') || s.RunID != "" && s.Output == '['
 	}
 }
 
@@ -129,7 +291,7 @@ func (s *shape) isGeminiLine() bool {
 
 // isGeminiContent tells a content of a saved conversation.
 func (s *shape) isGeminiContent() bool {
-	return s.Type == "" && s.Parts == '[' && (s.Role == "user" || s.Role == "model")
+	return s.Type == "" && s.Parts.list && !s.Parts.acp && (s.Role == "user" || s.Role == "model")
 }
 
 // isDocument: the record is the whole of a file that its vendor writes again and again.
@@ -155,8 +317,14 @@ func (s *shape) isRollout() bool {
 // session is the session that the record states itself.
 func (s *shape) session() string {
 	switch {
+	case s.SessionIDSnake != "" && s.isClaudeStream():
+		return string(s.SessionIDSnake)
 	case s.SessionID != "":
 		return string(s.SessionID)
+	case s.isACP():
+		return string(cmp.Or(s.Run.value.SessionID, s.SessionIDSnake, s.Run.value.RunID, s.RunID))
+	case s.Data.ok && (s.Type == "session.start" || s.Type == ""):
+		return string(cmp.Or(s.Data.value.SessionID, s.Data.value.SessionIDSnake))
 	case s.Set.value.SessionID != "":
 		return string(s.Set.value.SessionID)
 	case s.Type == "session_meta" && s.Payload.ok:
@@ -172,12 +340,16 @@ func (s *shape) session() string {
 
 // time is the time that the record states itself; zero when it states none.
 func (s *shape) time() time.Time {
-	for _, v := range []text{s.Timestamp, s.Snapshot.value.Timestamp, s.StartTime, s.Set.value.LastUpdated} {
+	for _, v := range []text{s.Timestamp, s.Snapshot.value.Timestamp, s.StartTime, s.Set.value.LastUpdated, s.CreatedAt, s.Run.value.CreatedAt} {
 		if ts, ok := parseTime(string(v)); ok {
 			if t, err := time.Parse(time.RFC3339Nano, ts); err == nil {
 				return t
 			}
 		}
+	}
+	if ts, ok := timeOfMillis(s.TimestampMS); ok {
+		t, _ := time.Parse(time.RFC3339Nano, ts)
+		return t
 	}
 	return time.Time{}
 }
