@@ -104,7 +104,7 @@ func (c *claudeFold) result(b *claudeBlock) {
 	if !ok {
 		words, ok = res.text(alone)
 	}
-	failed := bool(b.IsError) || bool(res.Interrupted) || strings.HasPrefix(alone, "Error: ") ||
+	failed := b.IsError == 't' || b.IsError != 'f' && c.isStream() && failedText(words) || bool(res.Interrupted) || strings.HasPrefix(alone, "Error: ") ||
 		strings.HasPrefix(alone, "User rejected") || string(res.Success) == "false"
 
 	d := draft{on: envelopes.ChannelOther}

@@ -308,17 +308,22 @@ func firstShape(array jsontext.Value) *shape {
 	return sh
 }
 
-// addValue takes the value buf[at:at+n]. A list of prompts that name their sessions is
-// one record for each of them.
+// addValue takes the value buf[at:at+n]. A list of prompts that name their sessions, and
+// one of messages of a run, is one record for each element.
 func (f *Framer) addValue(at, n, end int, sh shape) {
 	v := f.buf[at : at+n]
-	if source := f.file.Source; source != "" && source != envelopes.Gemini || !sh.isDocument() {
-		f.add(Framed{Record: Record{Data: bytes.Clone(v)}}, at, end, sh)
-		return
+	source := f.file.Source
+	isDocument := (source == "" || source == envelopes.Gemini || source == envelopes.Copilot) && sh.isDocument()
+	isList := sh.first != nil && (isDocument && sh.first.isGeminiLine() ||
+		(source == "" || source == envelopes.ClaudeCode) && sh.first.isClaudeStream())
+	origin := func(b []byte) Origin {
+		if !isDocument {
+			return Origin{}
+		}
+		return Origin{Digest: hexHash(string(b))}
 	}
-	digest := func(b []byte) Origin { return Origin{Digest: hexHash(string(b))} }
-	if sh.first == nil || !sh.first.isGeminiLine() {
-		f.add(Framed{Record: Record{Data: bytes.Clone(v), Origin: digest(v)}}, at, end, sh)
+	if !isList {
+		f.add(Framed{Record: Record{Data: bytes.Clone(v), Origin: origin(v)}}, at, end, sh)
 		return
 	}
 	var elements []jsontext.Value
@@ -333,7 +338,7 @@ func (f *Framer) addValue(at, n, end int, sh shape) {
 	starts = append(starts, n+spaces(f.buf[at+n:end]))
 	for i, e := range elements {
 		sh, _, _ := f.read(e)
-		f.add(Framed{Record: Record{Data: e, Origin: digest(e)}, End: f.offset + int64(at+starts[i+1])}, at+starts[i], end, sh)
+		f.add(Framed{Record: Record{Data: e, Origin: origin(e)}, End: f.offset + int64(at+starts[i+1])}, at+starts[i], end, sh)
 	}
 }
 

@@ -156,7 +156,7 @@ func lawDeterministic(_ suite, normalize normalizeFunc, records []normalizers.Fr
 // skipReasons are the names under which records are skipped: a bounded set.
 var skipReasons = []normalizers.SkipReason{
 	normalizers.SkipMirror, normalizers.SkipProgress, normalizers.SkipHeartbeat, normalizers.SkipDuplicate,
-	normalizers.SkipQueued, normalizers.SkipEmpty, normalizers.SkipHeld,
+	normalizers.SkipQueued, normalizers.SkipEmpty, normalizers.SkipHeld, normalizers.SkipControl,
 }
 
 // lawNothingLost: section 2, law 2. Every record has events, or a skip with a name, or a

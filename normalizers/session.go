@@ -329,7 +329,31 @@ func (s *Session) standardMetadata() *envelopes.Metadata {
 	return s.metadata
 }
 
-// metadataWithError is [Session.standardMetadata] with an error that the vendor reports.
+// metadataWith is [Session.standardMetadata] with what holds for one event alone; values
+// that are not there, null or too long are left out. Nil while no id is known.
+func (s *Session) metadataWith(more map[string]jsontext.Value) *envelopes.Metadata {
+	standard := s.standardMetadata()
+	if standard == nil {
+		return nil
+	}
+	m := *standard
+	m.Extensions = maps.Clone(m.Extensions)
+	if m.Extensions == nil {
+		m.Extensions = make(map[string]jsontext.Value, len(more))
+	}
+	for name, v := range more {
+		if !isValue(v) {
+			continue
+		}
+		if v = carried(v); len(v) <= maxExtension {
+			m.Extensions[name] = v
+		}
+	}
+	return &m
+}
+
+// metadataWithError is [Session.standardMetadata] with an error that the vendor reports,
+// also while no id is known.
 func (s *Session) metadataWithError(code, message string) *envelopes.Metadata {
 	type problem struct {
 		Code    *string `json:"code"`

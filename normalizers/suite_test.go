@@ -44,7 +44,7 @@ type suite struct {
 var suites = []suite{
 	{
 		source:    envelopes.ClaudeCode,
-		folders:   []string{"claude_code"},
+		folders:   []string{"claude_code", "claude_sdk"},
 		lines:     claudeLines,
 		read:      readLines,
 		bad:       malformed,
