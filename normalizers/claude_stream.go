@@ -29,7 +29,7 @@ type claudeStream struct {
 	Model              text                      `json:"model"`
 	Data               jsontext.Value            `json:"data"`
 	Event              object[claudeStreamEvent] `json:"event"`
-	MCPServers         list[claudeServer]        `json:"mcp_servers"`
+	MCPServers         jsontext.Value            `json:"mcp_servers"`
 	CodeVersion        text                      `json:"claude_code_version"`
 	IsSynthetic        flag                      `json:"isSynthetic"`
 	Key                text                      `json:"key"`
@@ -57,23 +57,6 @@ type claudeStream struct {
 // claudeRateLimit says how far the use of an account has come.
 type claudeRateLimit struct {
 	Status text `json:"status"`
-}
-
-// claudeServer is an MCP server: an object, or only its name (seed-features.md C11).
-type claudeServer struct{ value jsontext.Value }
-
-func (s *claudeServer) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
-	v, err := dec.ReadValue()
-	if err != nil {
-		return err
-	}
-	switch v.Kind() {
-	case '{':
-		s.value = carried(v)
-	case '"':
-		s.value = append(appendQuote([]byte(`{"name":`), unquote(v)), '}')
-	}
-	return nil
 }
 
 // claudeStreamEvent is an event of the API as it streams a message.
@@ -175,18 +158,8 @@ func (c *claudeFold) introduce() {
 	c.flush(nil)
 	c.s.setModel(string(c.Model))
 	c.s.setTextExtension("claudeCodeVersion", c.CodeVersion)
-	if servers := c.MCPServers; servers != nil {
-		out := jsontext.Value{'['}
-		for _, s := range servers {
-			if len(s.value) == 0 {
-				continue
-			}
-			if len(out) > 1 {
-				out = append(out, ',')
-			}
-			out = append(out, s.value...)
-		}
-		c.s.setExtension("mcpServers", append(out, ']'))
+	if c.MCPServers.Kind() == '[' {
+		c.s.setExtension("mcpServers", mcpServers(c.MCPServers))
 	}
 	words := "Session: " + cmp.Or(c.session(), "unknown")
 	if c.Model != "" {
@@ -197,6 +170,25 @@ func (c *claudeFold) introduce() {
 	if c.put(c.UUID, d) {
 		c.s.Claude.Run = claudeRun{}
 	}
+}
+
+// mcpServers are MCP servers as objects: some versions write only their names
+// (seed-features.md C11).
+func mcpServers(list jsontext.Value) jsontext.Value {
+	out := jsontext.Value{'['}
+	for _, v := range elementsOf(list) {
+		if v.Kind() == '"' {
+			v = append(appendQuote([]byte(`{"name":`), unquote(v)), '}')
+		}
+		if v = carried(v); v.Kind() != '{' {
+			continue
+		}
+		if len(out) > 1 {
+			out = append(out, ',')
+		}
+		out = append(out, v...)
+	}
+	return append(out, ']')
 }
 
 // ended emits the result of a run. Its figures are those of the whole run: the event
