@@ -41,6 +41,7 @@ type claudeRecord struct {
 	PromptSource       text                     `json:"promptSource"`
 	Message            object[claudeMessage]    `json:"message"`
 	ToolUseResult      jsontext.Value           `json:"toolUseResult"`
+	ToolUseResultSnake jsontext.Value           `json:"tool_use_result"`
 	SourceToolUseID    text                     `json:"sourceToolUseID"`
 	Attachment         object[claudeAttachment] `json:"attachment"`
 	MessageID          text                     `json:"messageId"`
@@ -167,7 +168,7 @@ type claudeBlock struct {
 	Name      text           `json:"name"`
 	Input     jsontext.Value `json:"input"`
 	ToolUseID text           `json:"tool_use_id"`
-	IsError   flag           `json:"is_error"`
+	IsError   kind           `json:"is_error"`
 	Content   claudeContent  `json:"content"`
 }
 
@@ -193,6 +194,9 @@ func (claude) Normalize(s *Session, r Record) (Result, error) {
 	c := &claudeFold{}
 	if err := readRecord(r.Data, &c.claudeRecord); err != nil {
 		return Result{}, err
+	}
+	if !isValue(c.ToolUseResult) {
+		c.ToolUseResult = c.ToolUseResultSnake // as streams spell it
 	}
 	c.fold = s.begin(r, c.time())
 	c.internal = bool(c.IsSidechain) || c.AgentID != ""

@@ -44,6 +44,25 @@ func (t text) ptr() *string {
 	return new(string(t))
 }
 
+// words is a JSON string of which the empty one counts too.
+type words struct {
+	value string
+	ok    bool
+}
+
+func (w *words) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
+	w.ok = dec.PeekKind() == '"'
+	return (*text)(&w.value).UnmarshalJSONFrom(dec)
+}
+
+// ptr is the value of a nullable field: nil where there is no string.
+func (w words) ptr() *string {
+	if !w.ok {
+		return nil
+	}
+	return &w.value
+}
+
 // flag is a JSON boolean.
 type flag bool
 
