@@ -44,7 +44,7 @@ type config struct {
 	CloudEvents  envelopes.Mode `envconfig:"TRIBUTARY_CLOUDEVENTS" default:"binary" oneof:"binary structured" desc:"mode of the CloudEvents that are published"`
 	Worker       string         `envconfig:"TRIBUTARY_WORKER" desc:"name of a worker, different for each; default host name and process id"`
 
-	ToolMetadata normalizers.Profile `envconfig:"TRIBUTARY_TOOL_METADATA" default:"opencode" oneof:"opencode current" desc:"shapes of tool_metadata, of the seed or of OpenCode today; fixed for a generation"`
+	ToolMetadata normalizers.Profile `envconfig:"TRIBUTARY_TOOL_METADATA" default:"opencode" oneof:"opencode current" desc:"shapes of tool_metadata, those that OpenCode documented or its current ones; a generation keeps to one"`
 
 	Data         string        `envconfig:"TRIBUTARY_DATA" desc:"folder of the embedded server and of what ship has done; default $XDG_STATE_HOME/tributary"`
 	Listen       string        `envconfig:"TRIBUTARY_LISTEN" default:"127.0.0.1:4222" desc:"address of the embedded server; with --listen \"\" none"`
