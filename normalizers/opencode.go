@@ -17,6 +17,7 @@ import (
 // Profile names the shapes of tool_metadata. The zero value is [ProfileOpenCode].
 type Profile string
 
+// The profiles.
 const (
 	ProfileOpenCode Profile = "opencode" // as the seed documents them
 	ProfileCurrent  Profile = "current"  // as OpenCode has them today
