@@ -48,6 +48,201 @@ func TestUnifiedDiff(t *testing.T) {
 	}
 }
 
+// TestToolMetadataOfCorpus reads the results of real logs a second time, with nothing but
+// encoding/json: what tool_metadata tells is what they say, and the diff of an edit makes
+// the file after it from the file before it.
+func TestToolMetadataOfCorpus(t *testing.T) {
+	t.Parallel()
+	s := suiteOf(t, envelopes.ClaudeCode)
+	told := make(map[string]int)
+	for _, f := range corpus(t, s) {
+		calls := make(map[string]any) // tool_use blocks
+		for _, st := range fold(normalizers.Normalize, frame(fileNamed(s.source, f.name), f.data)) {
+			var record any
+			if st.failed() || json.Unmarshal(st.record.Data, &record) != nil {
+				continue
+			}
+			results := 0
+			for _, b := range member[[]any](record, "message", "content") {
+				switch member[string](b, "type") {
+				case "tool_use":
+					calls[st.record.Session+member[string](b, "id")] = b
+				case "tool_result":
+					results++
+				}
+			}
+			result := member[map[string]any](record, "toolUseResult")
+			for _, e := range st.result.Events {
+				call := calls[e.Event.SessionID+value(e.Event.ToolCallID)]
+				if e.Event.EventType != envelopes.ToolResult || results != 1 || call == nil || e.Event.ToolCallID == nil || e.Event.Supersedes != "" {
+					continue
+				}
+				name := strings.ToLower(member[string](call, "name"))
+				var got any
+				if e.Event.ToolMetadata != nil {
+					if err := json.Unmarshal(e.Event.ToolMetadata, &got); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if err := tellsResult(name, call, result, got); err != nil {
+					t.Errorf("%s: line %d: %s: %v", f.name, st.line, name, err)
+				}
+				if got != nil {
+					told[name]++
+				}
+			}
+		}
+	}
+	for _, name := range []string{"write", "edit", "read", "bash", "todowrite"} {
+		if told[name] == 0 && !testing.Short() {
+			t.Errorf("no result of %s", name)
+		}
+	}
+	t.Log(told)
+}
+
+// tellsResult compares tool_metadata with the result of a call; nil when it tells the same.
+func tellsResult(name string, call any, result map[string]any, got any) error {
+	want := make(map[string]any)
+	switch name {
+	case "write":
+		want["filePath"], want["content"] = result["filePath"], result["content"]
+	case "read":
+		file := member[map[string]any](result, "file")
+		for _, k := range []string{"filePath", "content", "numLines", "startLine", "totalLines"} {
+			want[k] = file[k]
+		}
+		if file == nil {
+			result = nil
+		}
+	case "bash":
+		stdout, stderr := member[string](result, "stdout"), member[string](result, "stderr")
+		want["output"], want["exit"] = stdout+stderr, 0.0
+		if stdout != "" && stderr != "" {
+			want["output"] = stdout + "\n" + stderr
+		}
+		if member[bool](result, "interrupted") {
+			want["exit"] = nil
+		}
+		description, ok := member[map[string]any](call, "input")["description"]
+		if !ok {
+			description = member[string](call, "input", "command")
+			if len(description.(string)) > 1024 {
+				return nil // a session keeps a piece of it
+			}
+		}
+		want["description"] = description
+	case "todowrite":
+		for i, todo := range member[[]any](result, "newTodos") {
+			var other any
+			if list := member[[]any](got, "todos"); i < len(list) {
+				other = list[i]
+			}
+			if member[any](todo, "content") != member[any](other, "content") || member[any](todo, "status") != member[any](other, "status") {
+				return fmt.Errorf("item %d: %v is told as %v", i, todo, other)
+			}
+		}
+		if len(member[[]any](result, "newTodos")) == len(member[[]any](got, "todos")) {
+			return nil
+		}
+		return fmt.Errorf("%d items are told as %d", len(member[[]any](result, "newTodos")), len(member[[]any](got, "todos")))
+	case "edit":
+		return tellsEdit(result, got)
+	default:
+		result = nil
+	}
+	if result == nil {
+		want = nil
+	}
+	if diff := cmp.Diff(want, member[map[string]any](map[string]any{"": got}, "")); diff != "" {
+		return fmt.Errorf("(-want +got):\n%s", diff)
+	}
+	return nil
+}
+
+// tellsEdit is [tellsResult] for an edit.
+func tellsEdit(result map[string]any, got any) error {
+	if result == nil || got == nil {
+		if result != nil || got != nil {
+			return fmt.Errorf("a result %t, tool_metadata %t", result != nil, got != nil)
+		}
+		return nil
+	}
+	file, known := result["originalFile"].(string)
+	n := 1
+	if member[bool](result, "replaceAll") {
+		n = -1
+	}
+	added, removed := 0, 0
+	for _, hunk := range member[[]any](result, "structuredPatch") {
+		for _, l := range member[[]any](hunk, "lines") {
+			switch line, _ := l.(string); {
+			case strings.HasPrefix(line, "+"):
+				added++
+			case strings.HasPrefix(line, "-"):
+				removed++
+			}
+		}
+	}
+	after := strings.Replace(file, member[string](result, "oldString"), member[string](result, "newString"), n)
+	want := map[string]any{
+		"file": result["filePath"], "before": file, "after": after, "additions": float64(added), "deletions": float64(removed),
+	}
+	if diff := cmp.Diff(want, member[map[string]any](got, "filediff")); diff != "" {
+		return fmt.Errorf("filediff (-want +got):\n%s", diff)
+	}
+	diff := member[string](got, "diff")
+	if !known {
+		if added+removed > 0 && strings.Count(diff, "\n+") != added+1 {
+			return fmt.Errorf("%d lines are added by %q", added, clip(diff))
+		}
+		return nil
+	}
+	patched, err := applyDiff(file, diff)
+	if err == nil && strings.TrimSuffix(patched, "\n") != strings.TrimSuffix(after, "\n") {
+		err = fmt.Errorf("makes another file")
+	}
+	if err != nil {
+		return fmt.Errorf("diff %q: %w", clip(diff), err)
+	}
+	return nil
+}
+
+// applyDiff applies a unified diff as patch(1) does, for texts whose lines end in \n alone.
+func applyDiff(file, diff string) (string, error) {
+	lines := strings.SplitAfter(strings.TrimSuffix(file, "\n")+"\n", "\n")
+	var out strings.Builder
+	at := 0
+	for i, l := range strings.SplitAfter(diff, "\n") {
+		switch {
+		case i < 2 || l == "":
+		case strings.HasPrefix(l, "@@ "):
+			var from int
+			if _, err := fmt.Sscanf(l, "@@ -%d", &from); err != nil {
+				return "", err
+			}
+			for at < from-1 {
+				out.WriteString(lines[at])
+				at++
+			}
+		case l[0] == '+':
+			out.WriteString(l[1:])
+		default:
+			if at >= len(lines) || lines[at] != l[1:] {
+				return "", fmt.Errorf("line %d of the file is not %q", at+1, l)
+			}
+			if l[0] == ' ' {
+				out.WriteString(l[1:])
+			}
+			at++
+		}
+	}
+	for _, l := range lines[at:] {
+		out.WriteString(l)
+	}
+	return out.String(), nil
+}
+
 // editRecords are an edit of a file, with a patch that says so little that it is known
 // again.
 func editRecords(tb testing.TB, file, before, after string, all bool) [2][]byte {

@@ -226,6 +226,7 @@ func checkToolCases(prefixes ...string) func(*testing.T) {
 
 // seedExitCodes: a failure is a text, whose beginning may state the exit code.
 func seedExitCodes(t *testing.T) {
+	t.Helper()
 	type stated struct {
 		Text string `json:"s"`
 		Code *int64 `json:"exit_code"`
@@ -290,6 +291,7 @@ func priorities(t *testing.T, contents []string) []string {
 func plainItems(n int) []string { return slices.Repeat([]string{"plain"}, n) }
 
 func seedPriorityWords(t *testing.T) {
+	t.Helper()
 	type stated struct {
 		Content      string
 		Index, Total int
@@ -327,6 +329,7 @@ func seedPriorityWords(t *testing.T) {
 }
 
 func seedPriorityPlaces(t *testing.T) {
+	t.Helper()
 	check := func(t *testing.T, places map[string][]string) {
 		t.Helper()
 		for total, want := range places {
@@ -354,6 +357,7 @@ func seedPriorityPlaces(t *testing.T) {
 
 // seedTodoIDs: ids depend on what the records say and on nothing else.
 func seedTodoIDs(t *testing.T) {
+	t.Helper()
 	records := toolRecords(t, toolCase{Tool: "TodoWrite", Result: json.RawMessage(`{"newTodos":[{"content":"a"},{"content":"a"}]}`)}, true)
 	ids := func(records [2][]byte) []string {
 		var v any
@@ -383,6 +387,7 @@ func seedTodoIDs(t *testing.T) {
 
 // seedRealResults are results of real sessions. Their texts do not matter here.
 func seedRealResults(t *testing.T) {
+	t.Helper()
 	cases := toolCases(t, goldenFile(t, "tool_metadata", "origin", "tool-results", "real-golden.json"))
 	if len(cases) != 55 {
 		t.Errorf("%d cases", len(cases))
@@ -393,6 +398,7 @@ func seedRealResults(t *testing.T) {
 }
 
 func seedCurrentProfile(t *testing.T) {
+	t.Helper()
 	for _, c := range toolCases(t, ownFile(t, "tool_metadata.json")) {
 		t.Run(c.Name, func(t *testing.T) {
 			e := toolResult(t, toolRecords(t, c, false), normalizers.ProfileCurrent)
@@ -403,6 +409,7 @@ func seedCurrentProfile(t *testing.T) {
 
 // seedSpellings: transcripts and streams spell the key in two ways.
 func seedSpellings(t *testing.T) {
+	t.Helper()
 	for _, c := range toolCases(t, ownFile(t, "tool_metadata.json")) {
 		stream := toolResult(t, toolRecords(t, c, false), "")
 		transcript := toolResult(t, toolRecords(t, c, true), "")
@@ -417,6 +424,7 @@ func seedSpellings(t *testing.T) {
 
 // seedImage: what a command printed is an image, and no text anywhere.
 func seedImage(t *testing.T) {
+	t.Helper()
 	const image = "iVBORw0KGgoAAAANSUhEUg=="
 	for _, content := range []string{`[{"type":"image","source":{"type":"base64","media_type":"image/png","data":"` + image + `"}}]`, `"` + image + `"`, `null`} {
 		c := toolCase{Tool: "Bash", Input: json.RawMessage(`{"command":"plot"}`), Result: json.RawMessage(`{"stdout":"` + image + `","stderr":"","interrupted":false,"isImage":true}`)}
