@@ -41,11 +41,11 @@ func (c *claudeFold) call(b *claudeBlock) {
 // claudeInput are the members of a tool's input that name a file, or say what a command
 // is for.
 type claudeInput struct {
-	FilePath     text  `json:"file_path"`
-	NotebookPath text  `json:"notebook_path"`
-	Path         text  `json:"path"`
-	Command      text  `json:"command"`
-	Description  words `json:"description"`
+	FilePath     text     `json:"file_path"`
+	NotebookPath text     `json:"notebook_path"`
+	Path         text     `json:"path"`
+	Command      text     `json:"command"`
+	Description  nullText `json:"description"`
 }
 
 func (i *claudeInput) file() string {

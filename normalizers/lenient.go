@@ -44,23 +44,23 @@ func (t text) ptr() *string {
 	return new(string(t))
 }
 
-// words is a JSON string of which the empty one counts too.
-type words struct {
+// nullText is a JSON string of which the empty one counts too.
+type nullText struct {
 	value string
 	ok    bool
 }
 
-func (w *words) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
-	w.ok = dec.PeekKind() == '"'
-	return (*text)(&w.value).UnmarshalJSONFrom(dec)
+func (t *nullText) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
+	t.ok = dec.PeekKind() == '"'
+	return (*text)(&t.value).UnmarshalJSONFrom(dec)
 }
 
 // ptr is the value of a nullable field: nil where there is no string.
-func (w words) ptr() *string {
-	if !w.ok {
+func (t nullText) ptr() *string {
+	if !t.ok {
 		return nil
 	}
-	return &w.value
+	return &t.value
 }
 
 // flag is a JSON boolean.

@@ -30,8 +30,8 @@ func isShell(tool string) bool { return strings.EqualFold(tool, "bash") }
 type openCodeResult struct {
 	// Write and Edit
 	FilePath        text               `json:"filePath"`
-	Content         words              `json:"content"`
-	OriginalFile    words              `json:"originalFile"`
+	Content         nullText           `json:"content"`
+	OriginalFile    nullText           `json:"originalFile"`
 	OldString       text               `json:"oldString"`
 	NewString       text               `json:"newString"`
 	ReplaceAll      flag               `json:"replaceAll"`
@@ -58,11 +58,11 @@ type hunk struct {
 }
 
 type openCodeFileRead struct {
-	FilePath   words  `json:"filePath"`
-	Content    words  `json:"content"`
-	NumLines   number `json:"numLines"`
-	StartLine  number `json:"startLine"`
-	TotalLines number `json:"totalLines"`
+	FilePath   nullText `json:"filePath"`
+	Content    nullText `json:"content"`
+	NumLines   number   `json:"numLines"`
+	StartLine  number   `json:"startLine"`
+	TotalLines number   `json:"totalLines"`
 }
 
 // toolMetadata converts the structured result of a call that the session remembers. It is
@@ -283,6 +283,10 @@ type openCodeTodo struct {
 	Priority string `json:"priority"`
 }
 
+// maxTodos is the length of a to-do list in an event: no event is larger than its limit
+// because of many small items.
+const maxTodos = 1000
+
 // todos: the list as it is now. An empty one is told by the current shape only.
 func (p Profile) todos(r *openCodeResult, s *Session, callID string) any {
 	var items list[object[struct {
@@ -296,7 +300,7 @@ func (p Profile) todos(r *openCodeResult, s *Session, callID string) any {
 		Todos []openCodeTodo `json:"todos"`
 	}{}
 	for i, item := range items {
-		if !item.ok {
+		if !item.ok || len(out.Todos) == maxTodos {
 			continue
 		}
 		todo := openCodeTodo{

@@ -304,6 +304,29 @@ func TestEditTooLarge(t *testing.T) {
 	}
 }
 
+// TestTodosAreBounded: a list of any length, with texts of any length, is an event that fits.
+func TestTodosAreBounded(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{"", "x", strings.Repeat("y", 5000)} {
+		item, err := json.Marshal(map[string]string{"content": text, "status": text})
+		if err != nil {
+			t.Fatal(err)
+		}
+		result := `{"newTodos":[` + strings.Repeat(string(item)+",", 5000) + string(item) + `]}`
+		for _, profile := range []normalizers.Profile{normalizers.ProfileOpenCode, normalizers.ProfileCurrent} {
+			e := toolResult(t, toolRecords(t, toolCase{Tool: "TodoWrite", Result: json.RawMessage(result)}, true), profile)
+			b, err := encode(e)
+			if err != nil || len(b) > normalizers.MaxEventBytes {
+				t.Errorf("items of %d bytes: an event of %d bytes, %v", len(text), len(b), err)
+			}
+			var v any
+			if err := json.Unmarshal(e.ToolMetadata, &v); err != nil || len(member[[]any](v, "todos")) != 1000 {
+				t.Errorf("items of %d bytes: %d items, %v", len(text), len(member[[]any](v, "todos")), err)
+			}
+		}
+	}
+}
+
 // TestDescriptionIsBounded: a session keeps a piece of a long command, and only until its
 // result is told.
 func TestDescriptionIsBounded(t *testing.T) {
