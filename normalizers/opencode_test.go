@@ -360,6 +360,40 @@ func TestDescriptionIsBounded(t *testing.T) {
 	}
 }
 
+// TestOpenCallsAreBounded: commands that have no result yet leave room for what else a
+// session remembers, and the last of them keep what they are for.
+func TestOpenCallsAreBounded(t *testing.T) {
+	t.Parallel()
+	s := normalizers.NewSession(envelopes.ClaudeCode, toolSession)
+	normalize := func(i int, data []byte) envelopes.AgentEventV1 {
+		r, err := normalizers.Normalize(s, normalizers.Record{Source: envelopes.ClaudeCode, Session: toolSession, Sequence: uint64(i + 1), Stored: modified, Data: data})
+		if err != nil || len(r.Events) != 1 {
+			t.Fatalf("%d events, %v", len(r.Events), err)
+		}
+		return r.Events[0].Event
+	}
+	var results [][]byte
+	for i := range 90 {
+		input := json.RawMessage(`{"command":"` + strings.Repeat("x", 1000) + `"}`)
+		records := toolRecords(t, toolCase{Tool: "Bash", Input: input, Result: json.RawMessage(`{"stdout":"ok"}`)}, true)
+		for j := range records {
+			records[j] = []byte(strings.NewReplacer("toolu_1", fmt.Sprint("toolu_", i), `"a1"`, fmt.Sprintf(`"a%d"`, i), `"u1"`, fmt.Sprintf(`"u%d"`, i)).Replace(string(records[j])))
+		}
+		normalize(i, records[0])
+		results = append(results, records[1])
+	}
+	if n := len(s.Encode()); n > 24<<10 {
+		t.Errorf("90 open calls take %d bytes", n)
+	}
+	for i, data := range results {
+		description := strings.Repeat("x", 1000)
+		if i < 82 {
+			description = ""
+		}
+		sameMetadata(t, map[string]any{"output": "ok", "exit": 0.0, "description": description}, normalize(90+i, data).ToolMetadata)
+	}
+}
+
 // TestProfileIsNoState: sessions in two profiles are equal, and one that is decoded is in
 // none.
 func TestProfileIsNoState(t *testing.T) {

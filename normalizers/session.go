@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -28,6 +29,7 @@ const (
 	maxHeldRaw     = 4 << 10 // bytes of the raw record that a held event keeps
 	maxPath        = 4096    // bytes of a remembered path
 	maxAbout       = 1 << 10 // bytes of what a command is said to be for
+	maxAbouts      = 8 << 10 // bytes of that of all open calls
 	maxExtension   = 2 << 10 // bytes of a metadata extension
 	maxExtensions  = 16      // metadata extensions
 	sessionVersion = 1       // first byte of an encoded session
@@ -405,6 +407,12 @@ func (s *Session) remember(id string, c call) {
 	calls := s.Calls.without(func(o call) bool { return o.ID == c.ID })
 	// A session has always more calls than are remembered: to let the oldest go is no loss.
 	s.Calls = calls.push(c, maxCalls, nil)
+	room := maxAbouts
+	for i := range slices.Backward(s.Calls) {
+		if room -= len(s.Calls[i].About); room < 0 {
+			s.Calls[i].About = "" // the window is a new one
+		}
+	}
 }
 
 // recall finds the call of a result.
