@@ -99,7 +99,7 @@ func (r *cursorRecord) time() string {
 // line emits a line that is no JSON: what the program says of itself. It is in raw as a
 // JSON string.
 func (c *cursorFold) line() SkipReason {
-	words := strings.ToValidUTF8(strings.TrimSpace(string(c.r.Data)), "\ufffd")
+	words := strings.ToValidUTF8(strings.Trim(string(c.r.Data), " \t\r\n"), "\ufffd")
 	if words == "" {
 		return SkipEmpty
 	}
@@ -119,7 +119,7 @@ func (c *cursorFold) line() SkipReason {
 // needsSetup reports whether the program says that nobody is logged in (row 000-11). A
 // record that was cut says nothing of that kind.
 func needsSetup(line string) bool {
-	if strings.HasPrefix(line, "{") || strings.HasPrefix(line, "[") {
+	if strings.HasPrefix(line, "{") {
 		return false
 	}
 	for _, sign := range []string{"authentication", "Authentication", "login", "CURSOR_API_KEY", "not authenticated"} {
@@ -152,11 +152,11 @@ func (c *cursorFold) record() SkipReason {
 	case c.Type == "result":
 		return c.ended()
 	case c.Type == "turn_ended" && (isValue(c.Error) || c.Status == "error"):
-		_, message := problemOf(c.Error)
+		code, message := problemOf(c.Error)
 		if c.Error.Kind() == '"' {
-			message = unquote(c.Error)
+			code, message = "", code
 		}
-		c.failure(string(cmp.Or(c.Status, "error")), message)
+		c.failure(cmp.Or(code, string(c.Status), "error"), message)
 	case c.Type == "turn_ended":
 		c.runtime(envelopes.Meta, c.Status)
 	default: // a connection that is lost and found again, and what is not known

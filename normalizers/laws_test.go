@@ -123,7 +123,11 @@ func rawError(s step, j int) error {
 			return errors.New("no raw on the first event of its record")
 		}
 	case first && !bytes.Contains(raw, []byte(`"$elided"`)):
-		if want, got := plain(s.record.Data), plain(raw); !reflect.DeepEqual(want, got) {
+		want, got := plain(s.record.Data), plain(raw)
+		if s.record.Source == envelopes.Cursor && !json.Valid(s.record.Data) {
+			want = strings.ToValidUTF8(string(s.record.Data), "\ufffd") // a line of the program's own
+		}
+		if !reflect.DeepEqual(want, got) {
 			return fmt.Errorf("raw is not its record:\n%s\nagainst\n%s", clip(string(raw)), clip(string(s.record.Data)))
 		}
 	}

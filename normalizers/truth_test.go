@@ -399,7 +399,7 @@ func TestTruthCatches(t *testing.T) {
 				"a failure that is a success":   of(envelopes.ToolResult, func(e *envelopes.AgentEventV1) { e.ToolStatus = new(envelopes.StatusSuccess) }),
 				"one token too many":            of(envelopes.AssistantMessage, func(e *envelopes.AgentEventV1) { e.TokensInput = new(value(e.TokensInput) + 1) }),
 				"tokens without usage":          each(func(e *normalizers.Emitted) { e.Event.Usage = nil }),
-				"a subagent in the main thread": of(envelopes.AssistantMessage, func(e *envelopes.AgentEventV1) { e.IsInternal, e.AgentID = false, nil }),
+				"an answer in another thread":   of(envelopes.AssistantMessage, func(e *envelopes.AgentEventV1) { e.IsInternal, e.AgentID = !e.IsInternal, nil }),
 				"a dead letter": func() normalizeFunc {
 					return func(s *normalizers.Session, r normalizers.Record) (normalizers.Result, error) {
 						if len(r.Data) > 0 && r.Data[0] != '{' {
