@@ -22,16 +22,20 @@ import (
 // what is nested too deep cannot be read.
 func readCursor(data []byte) []line {
 	var lines []line
-	for _, l := range readLines(data) {
-		// Of what is no object only a line that is nothing else is JSON.
-		if n := len(lines); n > 0 && lines[n-1].number == l.number && lines[n-1].data[0] != '{' {
-			from := bytes.Index(data, lines[n-1].data)
-			end := bytes.Index(data[from:], l.data) + len(l.data)
-			lines[n-1].data = data[from : from+end]
-			continue
+	for i, l := range bytes.Split(bytes.TrimPrefix(data, []byte("\xef\xbb\xbf")), []byte("\n")) {
+		rest := bytes.Trim(l, " \t\r")
+		for len(rest) > 0 {
+			n := len(rest) // what is no object or array is a line that is nothing else
+			if rest[0] == '{' || rest[0] == '[' {
+				dec := json.NewDecoder(bytes.NewReader(rest))
+				var v json.RawMessage
+				if dec.Decode(&v) == nil {
+					n = int(dec.InputOffset())
+				}
+			}
+			lines = append(lines, line{number: i + 1, data: rest[:n], bad: nesting(rest[:n]) > normalizers.MaxDepth})
+			rest = bytes.TrimLeft(rest[n:], " \t\r")
 		}
-		l.bad = nesting(l.data) > normalizers.MaxDepth
-		lines = append(lines, l)
 	}
 	return lines
 }
