@@ -3,6 +3,7 @@ package normalizers_test
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"strings"
 
 	"pgregory.net/rapid"
@@ -175,10 +176,16 @@ func (s *cursorScript) outcome() any {
 		map[string]any{"success": map[string]any{"content": "package main\n", "totalLines": 1}},
 		map[string]any{"success": map[string]any{"content": []any{map[string]any{"text": map[string]any{"text": "# Readme"}}, map[string]any{"image": "x"}}, "isError": s.chance(50)}},
 		map[string]any{"success": map[string]any{"path": "main.go", "linesAdded": 1, "diffString": "@@ -1 +1 @@\n-a\n+b"}},
-		map[string]any{"rejected": map[string]any{"reason": "no"}}, map[string]any{"permissionDenied": map[string]any{"path": "main.go"}},
-		map[string]any{"timeout": map[string]any{"timeoutMs": 30000}}, map[string]any{"error": map[string]any{"errorMessage": "no such file"}},
-		map[string]any{"fileNotFound": map[string]any{}}, map[string]any{"files": []any{"a"}}, map[string]any{"success": true}, map[string]any{},
-		map[string]any{"isBackground": false}, "a bare result", nil,
+		map[string]any{"rejected": map[string]any{"reason": "no"}},
+		map[string]any{"permissionDenied": map[string]any{"path": "main.go"}},
+		map[string]any{"timeout": map[string]any{"timeoutMs": 30000}},
+		map[string]any{"error": map[string]any{"errorMessage": "no such file"}},
+		map[string]any{"fileNotFound": map[string]any{}},
+		map[string]any{"files": []any{"a"}},
+		map[string]any{"success": true},
+		map[string]any{},
+		map[string]any{"isBackground": false},
+		"a bare result", nil,
 	}
 	return rapid.SampledFrom(outcomes).Draw(s.t, "outcome")
 }
@@ -187,18 +194,13 @@ func (s *cursorScript) completed() {
 	if len(s.open) == 0 {
 		return
 	}
-	r := make(map[string]any)
 	started := rapid.SampledFrom(s.open).Draw(s.t, "open")
-	for k, v := range started {
-		r[k] = v
-	}
+	r := maps.Clone(started)
 	tool := make(map[string]any)
 	for k, v := range started["tool_call"].(map[string]any) {
 		if body, ok := v.(map[string]any); ok {
-			done := map[string]any{"result": s.outcome()}
-			for name, m := range body {
-				done[name] = m
-			}
+			done := maps.Clone(body)
+			done["result"] = s.outcome()
 			v = done
 		}
 		tool[k] = v
@@ -247,9 +249,12 @@ func (s *cursorScript) transcript() {
 	var list []any
 	for range rapid.IntRange(0, 4).Draw(s.t, "blocks") {
 		list = append(list, rapid.SampledFrom([]any{
-			map[string]any{"type": "text", "text": "I will look."}, map[string]any{"type": "text", "text": "[REDACTED]"},
-			map[string]any{"type": "thinking", "thinking": "Hm."}, map[string]any{"type": "tool_use", "name": "Shell", "input": map[string]any{"command": "ls"}},
-			map[string]any{"type": "tool_use", "id": s.id("u"), "name": "StrReplace", "input": map[string]any{"path": "main.go"}}, map[string]any{"type": "hologram"},
+			map[string]any{"type": "text", "text": "I will look."},
+			map[string]any{"type": "text", "text": "[REDACTED]"},
+			map[string]any{"type": "thinking", "thinking": "Hm."},
+			map[string]any{"type": "tool_use", "name": "Shell", "input": map[string]any{"command": "ls"}},
+			map[string]any{"type": "tool_use", "id": s.id("u"), "name": "StrReplace", "input": map[string]any{"path": "main.go"}},
+			map[string]any{"type": "hologram"},
 		}).Draw(s.t, "block"))
 	}
 	s.write(map[string]any{"role": "assistant", "session_id": s.session, "message": map[string]any{"content": list}})

@@ -198,10 +198,11 @@ func cursorContent(v any) []any {
 
 // answer takes a piece of an answer, or what tells the pieces once more.
 func (r *cursorReader) answer(v any, blocks []any, size int) {
-	words := ""
+	var texts []string
 	for _, b := range blocks {
-		words += member[string](b, "text")
+		texts = append(texts, member[string](b, "text"))
 	}
+	words := strings.Join(texts, "")
 	if words == "" {
 		return
 	}
