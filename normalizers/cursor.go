@@ -143,7 +143,7 @@ func (c *cursorFold) record() SkipReason {
 	}
 	c.release()
 	switch {
-	case c.Type == "user", c.Type == "assistant", c.Type == "" && c.Role != "" && c.Message.ok:
+	case c.Type == "user", c.Type == "assistant", c.Type == "" && c.Message.ok && (c.Role == "user" || c.Role == "assistant"):
 		return c.message()
 	case c.Type == "system":
 		return c.system()
@@ -152,11 +152,11 @@ func (c *cursorFold) record() SkipReason {
 	case c.Type == "result":
 		return c.ended()
 	case c.Type == "turn_ended" && (isValue(c.Error) || c.Status == "error"):
-		code, message := problemOf(c.Error)
-		if c.Error.Kind() == '"' {
-			code, message = "", code
+		code, _ := problemOf(c.Error)
+		if c.Error.Kind() != '{' {
+			code = ""
 		}
-		c.failure(cmp.Or(code, string(c.Status), "error"), message)
+		c.failure(cmp.Or(code, string(c.Status), "error"), cursorProblem(c.Error))
 	case c.Type == "turn_ended":
 		c.runtime(envelopes.Meta, c.Status)
 	default: // a connection that is lost and found again, and what is not known
@@ -223,12 +223,12 @@ func (c *cursorFold) ended() SkipReason {
 		if code == "" || code == "success" {
 			code = "TASK_ERROR"
 		}
-		c.failure(code, cursorProblem(c.Result))
+		c.failure(code, cmp.Or(cursorProblem(c.Result), cursorProblem(c.Error)))
 	}
 	return SkipDuplicate
 }
 
-// cursorProblem is the message of a failed run: a text, an object with one inside, or
+// cursorProblem is the message of what went wrong: a text, an object with one inside, or
 // else the object.
 func cursorProblem(v jsontext.Value) string {
 	var in struct {

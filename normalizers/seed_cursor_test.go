@@ -136,7 +136,11 @@ var cursorRows = map[string]func(*testing.T){
 		}
 		t.Run("too long to be remembered", func(t *testing.T) {
 			var said strings.Builder
-			list := cursorEvents(t, strings.Join(append(many, piece(strings.Repeat(long, 100), "")), "\n"))
+			data := strings.Join(append(many, piece(strings.Repeat(long, 100), "")), "\n")
+			if err := lawCut(suiteOf(t, envelopes.Cursor), normalizers.Normalize, frame(fileNamed(envelopes.Cursor, "run.jsonl"), []byte(data))); err != nil {
+				t.Error(err)
+			}
+			list := cursorEvents(t, data)
 			for _, e := range list {
 				said.WriteString(value(e.Text))
 			}

@@ -164,7 +164,7 @@ func (r *cursorReader) read(data []byte) {
 	}
 	r.end()
 	switch {
-	case kind == "user" || kind == "assistant" || kind == "" && member[string](v, "role") != "" && messaged:
+	case kind == "user" || kind == "assistant" || kind == "" && messaged && (member[string](v, "role") == "user" || member[string](v, "role") == "assistant"):
 		r.segment = ""
 		r.message(blocks, kind == "user" || member[string](v, "role") == "user")
 	case kind == "system":
