@@ -465,7 +465,9 @@ func (f *Framer) release() {
 		}
 		r.Source = f.file.Source
 		r.Origin.File = f.identity
-		readable := r.Origin.Previous == 0
+		// Of Cursor a line that is no JSON is a record of the session too.
+		readable := r.Origin.Previous == 0 ||
+			r.Source == envelopes.Cursor && f.undecided[n].Err == nil && depth(r.Data) <= MaxDepth
 		previous, known := f.previous[r.Session]
 		if !known {
 			previous = -1

@@ -11,6 +11,7 @@ import (
 var seedRows = []map[string]func(*testing.T){
 	seedClaude,
 	seedOpenCode,
+	cursorRows,
 }
 
 // TestSeed runs every acceptance row of the seeds that is about normalizers. Rows against

@@ -69,6 +69,7 @@ type shape struct {
 	Output         kind                   `json:"output"`
 	CreatedAt      text                   `json:"created_at"`
 	TimestampMS    number                 `json:"timestamp_ms"`
+	ModelCallID    text                   `json:"model_call_id"`
 
 	first      *shape // of an array: its first element, where that is an object
 	structured bool   // an object or an array
@@ -212,8 +213,12 @@ func (s *shape) isCursor() bool {
 		return s.Subtype == "init" && s.SessionIDSnake != "" && s.Model != ""
 	case "thinking":
 		return s.Subtype == "delta" || s.Subtype == "completed"
+	case "user", "assistant":
+		return s.Message == '{' && s.SessionIDSnake != "" && s.SessionID == "" && s.UUID == "" && (s.TimestampMS.ok || s.ModelCallID != "")
 	case "tool_call":
 		return s.ToolCall == '{' && s.Subtype != ""
+	case "connection", "retry":
+		return s.Subtype != "" && s.SessionIDSnake != "" && s.TimestampMS.ok
 	case "turn_ended":
 		return s.Status != ""
 	case "result":

@@ -70,6 +70,15 @@ var suites = []suite{
 		ledger:    func() ledger { return geminiLedger{} },
 		interpret: interpretGemini,
 	},
+	{
+		source:    envelopes.Cursor,
+		folders:   []string{"cursor"},
+		lines:     cursorLines,
+		read:      readCursor,
+		bad:       tooDeep,
+		ledger:    func() ledger { return cursorLedger{} },
+		interpret: interpretCursor,
+	},
 }
 
 // malformed are lines that are no JSON.
@@ -83,6 +92,12 @@ var malformed = [][]byte{
 	[]byte(`not json at all`),
 	[]byte(`{"n":1e}`),
 	[]byte(`{"n":01}`),
+	tooDeep[0], tooDeep[1],
+}
+
+// tooDeep are lines that are nested too deep: all that cannot be read where a line that is
+// no JSON is a record too.
+var tooDeep = [][]byte{
 	[]byte(strings.Repeat(`[`, normalizers.MaxDepth+1) + strings.Repeat(`]`, normalizers.MaxDepth+1)),
 	[]byte(strings.Repeat(`{"type":`, 10_000)),
 }

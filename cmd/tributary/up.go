@@ -35,6 +35,7 @@ var sampleFolders = map[string]string{
 	"CLAUDE_CONFIG_DIR": "claude",
 	"CODEX_HOME":        "codex",
 	"GEMINI_CLI_HOME":   "gemini",
+	"CURSOR_DATA_DIR":   "cursor",
 }
 
 func (a *app) upCommand() *cobra.Command {
