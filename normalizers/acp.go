@@ -522,6 +522,7 @@ func (a *acpFold) run(r *acpRecord) SkipReason {
 	if n := len(r.messages); n > p.Next {
 		p.From, p.Next = n, n
 	}
+	a.ts = a.runTime(&r.run) // its messages may be later than it was
 	if r.run.Status == "failed" {
 		a.fail(r.run.Error)
 	} else {
