@@ -3,6 +3,7 @@ package normalizers
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -20,9 +21,10 @@ type acp struct{}
 
 // Limits of what a session remembers of ACP.
 const (
-	maxACPParts = 32 << 10 // bytes of the parts of a message that is not complete; beyond it they are told
-	maxACPRuns  = 16       // runs
-	maxACPSaid  = 256      // messages that may come again without an id
+	maxACPParts    = 32 << 10 // bytes of the parts of a message that is not complete; beyond it they are told
+	maxACPRuns     = 8        // runs
+	maxACPStreamed = 64       // messages of a run that came in its stream
+	maxACPSaid     = 256      // messages that may come again without an id
 )
 
 // acpState is what a session remembers beyond what all vendors do. The events of a stream
@@ -37,11 +39,25 @@ type acpState struct {
 
 // acpRun is how far a run has been told.
 type acpRun struct {
-	Run   fingerprint `json:"r"`
-	From  int         `json:"f,omitzero"` // messages of the output from here ...
-	Next  int         `json:"n,omitzero"` // ... up to here came in the stream; the next one of the stream
-	Last  fingerprint `json:"l,omitzero"` // the run, as it was last stated
-	Asked fingerprint `json:"a,omitzero"` // the question that it awaits the answer of
+	Run  fingerprint `json:"r"`
+	From int         `json:"f,omitzero"` // messages of the output from here ...
+	Next int         `json:"n,omitzero"` // ... up to here came in the stream; the next one of the stream
+	// Streamed are the words of the last of these; zero where they are not known.
+	Streamed window[fingerprint] `json:"s,omitzero"`
+	Last     fingerprint         `json:"l,omitzero"` // the run, as it was last stated
+	Asked    fingerprint         `json:"a,omitzero"` // the question that it awaits the answer of
+}
+
+// streamed is what came in the stream as the i-th message of the run. known is false
+// where no message did; the words are zero where they are not known.
+func (r *acpRun) streamed(i int) (words fingerprint, known bool) {
+	if i < r.From || i >= r.Next {
+		return fingerprint{}, false
+	}
+	if at := i - (r.Next - len(r.Streamed)); at >= 0 {
+		return r.Streamed[at], true
+	}
+	return fingerprint{}, true
 }
 
 // acpOpen is a message of the stream that is not complete.
@@ -57,7 +73,10 @@ type acpOpen struct {
 }
 
 func (s *acpState) size() int {
-	n := len(s.Run) + len(s.Agent) + 64*len(s.Runs) + 32*len(s.Said)
+	n := len(s.Run) + len(s.Agent) + 32*len(s.Said)
+	for _, r := range s.Runs {
+		n += 64 + 8*len(r.Streamed)
+	}
 	if s.Open.Active {
 		n += 128 + len(s.Open.Role) + len(s.Open.CreatedAt) + len(s.Open.From.Raw) + len(s.Open.From.TS) + s.Open.size()
 		n += len(s.Open.From.Traceparent) + len(s.Open.From.Tracestate)
@@ -387,12 +406,10 @@ func waiting(p *envelopes.ACPPart) jsontext.Value {
 
 // tellOpen tells the parts that wait; whole, where it is there, is the message that they
 // are of, with all of its parts. They come from the given record, nil for the one at work.
-func (a *acpFold) tellOpen(whole *envelopes.ACPMessage, from *held) {
+// The result is the words of the message; zero where they are not known any more.
+func (a *acpFold) tellOpen(whole *envelopes.ACPMessage, from *held) (words fingerprint) {
 	o := a.st.Open
 	t := acpTelling{message: &envelopes.ACPMessage{Role: o.Role, CreatedAt: text(o.CreatedAt).ptr()}, run: a.st.Run, first: o.Told, from: from}
-	if len(o.Parts) == 0 && whole == nil {
-		return
-	}
 	if a.st.Run != "" {
 		t.index = a.progress().Next
 	}
@@ -403,6 +420,7 @@ func (a *acpFold) tellOpen(whole *envelopes.ACPMessage, from *held) {
 	}
 	if whole != nil && (len(whole.Parts) >= total || o.Told == 0 && len(whole.Parts) > 0) {
 		t.message.Parts = whole.Parts[o.Told:]
+		words = acpWords(acpByRole, whole)
 	} else {
 		for _, v := range o.Parts {
 			p, err := envelopes.DecodeACPPart(v)
@@ -412,16 +430,21 @@ func (a *acpFold) tellOpen(whole *envelopes.ACPMessage, from *held) {
 			t.message.Parts = append(t.message.Parts, p)
 		}
 	}
+	if o.Told == 0 {
+		words = acpWords(acpByRole, t.message)
+	}
 	a.say(&t)
 	a.st.Open.Parts, a.st.Open.Told = nil, max(total, o.Told+len(t.message.Parts))
+	return words
 }
 
-// closeOpen ends the message of the stream.
-func (a *acpFold) closeOpen() {
+// closeOpen ends the message of the stream, of the given words.
+func (a *acpFold) closeOpen(words fingerprint) {
 	a.st.Open = acpOpen{}
 	if a.st.Run != "" {
 		p := a.progress()
 		p.Next++
+		p.Streamed = p.Streamed.push(words, maxACPStreamed, nil)
 		a.setProgress(p)
 	}
 }
@@ -432,8 +455,7 @@ func (a *acpFold) flush() {
 		return
 	}
 	from := a.st.Open.From
-	a.tellOpen(nil, &from)
-	a.closeOpen()
+	a.closeOpen(a.tellOpen(nil, &from))
 }
 
 // complete tells the message of the stream.
@@ -442,8 +464,7 @@ func (a *acpFold) complete(m *envelopes.ACPMessage) SkipReason {
 		a.st.Open = a.opened(m)
 	}
 	a.setTime(m.CompletedAt, m.CreatedAt)
-	a.tellOpen(m, nil)
-	a.closeOpen()
+	a.closeOpen(a.tellOpen(m, nil))
 	return SkipEmpty
 }
 
@@ -502,26 +523,14 @@ func (a *acpFold) run(r *acpRecord) SkipReason {
 		return SkipDuplicate
 	}
 	a.ts = a.runTime(&r.run)
-	if a.st.Open.Active {
-		if i := p.Next; id != "" && i < len(r.messages) && len(r.messages[i].Parts) >= a.st.Open.Told+len(a.st.Open.Parts) {
-			a.tellOpen(&r.messages[i], nil)
-			a.closeOpen()
-		} else {
-			a.flush()
-		}
+	if last := len(r.messages) - 1; last >= 0 && a.st.Open.beginning(&r.messages[last]) {
+		a.closeOpen(a.tellOpen(&r.messages[last], nil))
 	}
+	a.flush()
 	if id != "" {
 		p = a.progress()
 	}
-	for i := range r.messages {
-		if p.From <= i && i < p.Next {
-			continue // it came in the stream
-		}
-		a.say(&acpTelling{message: &r.messages[i], run: id, index: i})
-	}
-	if n := len(r.messages); n > p.Next {
-		p.From, p.Next = n, n
-	}
+	a.output(r.messages, &p, id)
 	a.ts = a.runTime(&r.run) // its messages may be later than it was
 	if r.run.Status == "failed" {
 		a.fail(r.run.Error)
@@ -539,6 +548,47 @@ func (a *acpFold) run(r *acpRecord) SkipReason {
 		a.setProgress(p)
 	}
 	return SkipDuplicate
+}
+
+// beginning reports whether the message of the stream is, as far as it came, this one.
+func (o *acpOpen) beginning(m *envelopes.ACPMessage) bool {
+	if !o.Active || len(m.Parts) < o.Told+len(o.Parts) {
+		return false
+	}
+	for i, v := range o.Parts {
+		if string(v) != string(waiting(&m.Parts[o.Told+i])) {
+			return false
+		}
+	}
+	return true
+}
+
+// output tells the messages in the output of a run that were not told. Those that came in
+// the stream are known by their words, for records of the stream may be missing; where
+// the id of a message was taken by another one for that reason, its events have ids of
+// their record.
+func (a *acpFold) output(messages []envelopes.ACPMessage, p *acpRun, id string) {
+	words := make([]fingerprint, len(messages))
+	for i := range messages {
+		words[i] = acpWords(acpByRole, &messages[i])
+	}
+	left := p.Streamed
+	for i := range messages {
+		if at := slices.Index(left, words[i]); at >= 0 {
+			left = slices.Delete(slices.Clone(left), at, at+1)
+			continue
+		}
+		run := id
+		if told, known := p.streamed(i); known && told == (fingerprint{}) {
+			continue
+		} else if known && slices.Contains(words, told) {
+			run = ""
+		}
+		a.say(&acpTelling{message: &messages[i], run: run, index: i})
+	}
+	if n := len(messages); n > p.Next {
+		p.From, p.Next, p.Streamed = n, n, nil
+	}
 }
 
 // runTime is when a run was in the state that it states: the end of one that has ended,

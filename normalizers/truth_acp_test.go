@@ -7,6 +7,7 @@ import (
 	"math"
 	"net/url"
 	"path"
+	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
@@ -168,10 +169,11 @@ type acpReader struct {
 	records int // that can be read
 
 	run, agent string
-	next       map[string]int    // message of each run that the stream is at
-	told       map[string]string // what was told, by its id
-	last       map[string]string // each run as it was last stated
-	asked      map[string]string // what each run awaits the answer of
+	next       map[string]int      // message of each run that the stream is at
+	streamed   map[string][]string // words of the messages of each run that came in its stream
+	told       map[string]string   // what was told, by its id
+	last       map[string]string   // each run as it was last stated
+	asked      map[string]string   // what each run awaits the answer of
 	said       []*acpUtterance
 	open       *acpMessageOpen
 
@@ -234,7 +236,7 @@ func interpretACP(name string, lines []line) account {
 		r := readers[last]
 		if r == nil {
 			r = &acpReader{
-				out: &a, session: last, next: make(map[string]int), told: make(map[string]string),
+				out: &a, session: last, next: make(map[string]int), streamed: make(map[string][]string), told: make(map[string]string),
 				last: make(map[string]string), asked: make(map[string]string),
 			}
 			readers[last] = r
@@ -410,19 +412,31 @@ func (r *acpReader) stated(run map[string]any, status string, output []any) {
 		return
 	}
 	r.last[id] = string(is)
-	if i := r.next[id]; r.open != nil && i < len(output) {
-		if parts, _ := member[any](output[i], "parts").([]any); len(parts) >= len(r.open.parts) {
-			r.open.parts, r.open.role, r.open.record = parts, acpRole(output[i]), r.records
+	if last := len(output) - 1; r.open != nil && last >= 0 {
+		parts, _ := member[any](output[last], "parts").([]any)
+		if n := len(r.open.parts); n <= len(parts) && reflect.DeepEqual(r.open.parts, parts[:n:n]) || n == 0 {
+			r.open.parts, r.open.role, r.open.record = parts, acpRole(output[last]), r.records
 		}
 	}
 	r.flush()
+	var words []string
+	for _, m := range output {
+		words = append(words, acpSays(m, acpRole(m)).words)
+	}
+	left, first := slices.Clone(r.streamed[id]), r.next[id]-len(r.streamed[id])
 	for i, m := range output {
-		key := ""
-		if id != "" {
-			key = id + ":" + strconv.Itoa(i)
+		if at := slices.Index(left, words[i]); at >= 0 {
+			left = slices.Delete(left, at, at+1)
+			continue
+		}
+		key := id + ":" + strconv.Itoa(i)
+		if i >= first && i < r.next[id] && slices.Contains(words, r.streamed[id][i-first]) || id == "" {
+			key = "" // the id was taken by another message
 		}
 		r.message(m, key)
-		r.next[id] = max(r.next[id], i+1)
+	}
+	if len(output) > r.next[id] && id != "" {
+		r.next[id], r.streamed[id] = len(output), nil
 	}
 	r.put("", false)
 	asked := member[map[string]any](run, "await_request", "message")
@@ -469,15 +483,16 @@ func (r *acpReader) flush() {
 func (r *acpReader) close() {
 	o, key := r.open, ""
 	r.open = nil
+	m := map[string]any{"role": o.role, "parts": o.parts, "created_at": o.created}
+	u := acpSays(m, o.role)
 	if r.run != "" {
 		key = r.run + ":" + strconv.Itoa(r.next[r.run])
 		r.next[r.run]++
+		r.streamed[r.run] = append(r.streamed[r.run], u.words)
 	}
 	if len(o.parts) == 0 {
 		return
 	}
-	m := map[string]any{"role": o.role, "parts": o.parts, "created_at": o.created}
-	u := acpSays(m, o.role)
 	if o.role == "user" && r.repeats(u, "run") {
 		return
 	}
