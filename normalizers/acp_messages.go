@@ -2,6 +2,7 @@ package normalizers
 
 import (
 	"cmp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -161,15 +162,13 @@ func (a *acpFold) array(elements []acpRecord) SkipReason {
 		a.history(messages, false)
 		return SkipEmpty
 	}
-	known, skip := false, SkipDuplicate
-	for i := range elements {
-		if elements[i].kind != acpUnknown {
-			known = true
-			skip = a.record(&elements[i])
-		}
-	}
-	if !known {
+	if !slices.ContainsFunc(elements, func(e acpRecord) bool { return e.kind != acpUnknown }) {
 		a.keep()
+		return SkipDuplicate
+	}
+	skip := SkipDuplicate
+	for i := range elements {
+		skip = a.record(&elements[i])
 	}
 	return skip
 }
