@@ -390,12 +390,13 @@ func (a *acpFold) add(p *envelopes.ACPPart) {
 	}
 }
 
-// waiting is a part as a session remembers it: without the bytes of what is no text, of
-// which no event tells.
+// waiting is a part as a session remembers it: with a digest for the bytes of what is no
+// text, of which no event tells. A part that was remembered stays what it is.
 func waiting(p *envelopes.ACPPart) jsontext.Value {
+	const digest = "sha256:" // no base64 has a colon
 	part := *p
-	if _, ok := part.Text(); !ok && part.Content != nil && part.ContentEncoding == envelopes.ACPBase64 {
-		part.Content = new("")
+	if _, ok := part.Text(); !ok && part.Content != nil && part.ContentEncoding == envelopes.ACPBase64 && !strings.HasPrefix(*part.Content, digest) {
+		part.Content = new(digest + hexHash(*part.Content))
 	}
 	v, err := json.Marshal(part)
 	if err != nil {

@@ -6,7 +6,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"tributary/envelopes"
@@ -66,9 +65,11 @@ func acpWords(speaker acpSpeaker, m *envelopes.ACPMessage) fingerprint {
 		}
 	}
 	said := m.Compress()
-	// It was decoded from JSON, and can be written.
-	words, _ := json.Marshal(said.Parts)
-	return fingerprintOf(string(speaker), string(words))
+	words := []string{string(speaker)}
+	for i := range said.Parts {
+		words = append(words, string(waiting(&said.Parts[i])))
+	}
+	return fingerprintOf(words...)
 }
 
 // again reports whether two messages may be the same one.
