@@ -2,8 +2,6 @@ package envelopes
 
 import (
 	"encoding/json"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -50,27 +48,15 @@ func TestPathBelow(t *testing.T) {
 	}
 }
 
-// TestSeed holds the rows of the seeds that are about the shape of what is published.
-func TestSeed(t *testing.T) {
-	t.Parallel()
-	t.Run("000-8", seedCursorEditDiffs)
-}
+// editSeedRows are the rows about the diffs of edits.
+var editSeedRows = map[string]func(*testing.T){"000-8": seedCursorEditDiffs}
 
 // seedCursorEditDiffs: the diffs of the calls 3 to 5 of the seed's tools, by both of their
 // records.
 func seedCursorEditDiffs(t *testing.T) {
+	t.Helper()
 	t.Parallel()
-	root := os.Getenv("TRIBUTARY_GOLDENS")
-	if root == "" {
-		t.Skip("TRIBUTARY_GOLDENS is not set")
-	}
-	read := func(name string) []byte {
-		b, err := os.ReadFile(filepath.Join(root, "metadata", "origin", "cursor", name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return b
-	}
+	read := func(name string) []byte { return goldenFile(t, "metadata", "origin", "cursor", name) }
 	var want struct {
 		Diffs []string `json:"edit_diffs"`
 	}

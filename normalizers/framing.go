@@ -45,8 +45,9 @@ type Framed struct {
 //
 // A record is one JSON value: usually a line, but two on one line are two records, and
 // one value over several lines is one. What cannot be read is cut off at the end of its
-// line. Memory is bounded by [MaxRecordBytes] and what waits for a decision. A Framer is
-// not safe for concurrent use.
+// line. In a stream of server-sent events a record is the data of an event. Memory is
+// bounded by [MaxRecordBytes] and what waits for a decision. A Framer is not safe for
+// concurrent use.
 type Framer struct {
 	file     File
 	identity string
@@ -57,6 +58,7 @@ type Framer struct {
 	scanned  int    // bytes of buf known to hold no further line end
 	dropping bool   // within a line that is too long
 	document *documentScan
+	events   serverEvents
 	dec      *jsontext.Decoder
 
 	last     string           // the last session that a record stated
@@ -112,8 +114,20 @@ func (f *Framer) Close() {
 			f.cutLines()
 			continue
 		}
-		f.cut(len(f.buf), false)
+		switch f.events.mode {
+		case eventsUndecided:
+			if !f.decideEvents(len(f.buf)) {
+				f.events.mode = eventsNot // there is no data
+			}
+			f.scanned = 0
+			f.cutLines()
+		case eventsAre:
+			f.takeEventLine(len(f.buf))
+		case eventsNot:
+			f.cut(len(f.buf), false)
+		}
 	}
+	f.endEvent()
 	f.settle()
 	f.release()
 	// Records of a file that tells no vendor are given out all the same.
@@ -170,6 +184,12 @@ func (f *Framer) cutLines() {
 		case f.dropping || end > MaxRecordBytes:
 			f.drop(end)
 			f.dropping = f.document != nil
+		case f.events.mode == eventsUndecided:
+			if f.scanned = end; f.decideEvents(end) {
+				f.scanned = 0
+			}
+		case f.events.mode == eventsAre:
+			f.takeEventLine(end)
 		case f.document != nil:
 			f.scanned = end
 			f.growDocument(end)
@@ -379,24 +399,29 @@ func (f *Framer) identify(first []byte) {
 	f.identity = hexHash(f.file.Path + "\n" + string(first))[:32]
 }
 
-// add takes a record that begins at buf[at] of a segment that ends at buf[end], and
-// decides what it tells about the records before it.
+// add takes a record that begins at buf[at] of a segment that ends at buf[end].
 func (f *Framer) add(r Framed, at, end int, sh shape) {
-	if f.file.Source == "" {
-		f.file.Source = sh.tell()
-	}
 	r.Line = f.line + bytes.Count(f.buf[:at], []byte{'\n'})
-	r.Record.Sequence = uint64(r.Line)
 	r.Record.Origin.Position = f.offset + int64(at)
 	if r.End == 0 {
 		next := at + len(r.Record.Data)
 		next += spaces(f.buf[next:end])
 		r.End = f.offset + int64(next)
 	}
+	f.take(r, sh)
+}
+
+// take takes a record of which line, position and end are known, and decides what it
+// tells about the records before it.
+func (f *Framer) take(r Framed, sh shape) {
+	if f.file.Source == "" {
+		f.file.Source = sh.tell()
+	}
+	r.Record.Sequence = uint64(r.Line)
 	// Previous is settled when the record is released; until then it says whether the
 	// record is one that the session will have seen.
 	r.Record.Origin.Previous = -1
-	if sh.readable && depth(r.Record.Data) <= MaxDepth {
+	if sh.readable && depth(r.Record.Data) <= MaxDepth && (f.file.Source != envelopes.ACP || isReadableACP(r.Record.Data)) {
 		r.Record.Origin.Previous = 0
 	}
 

@@ -355,6 +355,8 @@ func lawIDs(_ suite, normalize normalizeFunc, records []normalizers.Framed) erro
 // threadOf names the thread of an event: the main conversation or one subagent.
 func threadOf(e envelopes.AgentEventV1) string {
 	switch {
+	case e.Source == envelopes.ACP:
+		return "main" // a run is one thread, whoever speaks
 	case e.AgentID != nil:
 		return "agent " + *e.AgentID
 	case e.IsInternal:

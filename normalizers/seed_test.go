@@ -12,6 +12,7 @@ var seedRows = []map[string]func(*testing.T){
 	seedClaude,
 	seedOpenCode,
 	cursorRows,
+	acpSeedRows,
 }
 
 // TestSeed runs every acceptance row of the seeds that is about normalizers. Rows against

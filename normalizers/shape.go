@@ -67,6 +67,8 @@ type shape struct {
 	RunID          text                   `json:"run_id"`
 	AgentName      text                   `json:"agent_name"`
 	Output         kind                   `json:"output"`
+	Input          kind                   `json:"input"`
+	AwaitResume    kind                   `json:"await_resume"`
 	CreatedAt      text                   `json:"created_at"`
 	TimestampMS    number                 `json:"timestamp_ms"`
 	ModelCallID    text                   `json:"model_call_id"`
@@ -238,7 +240,7 @@ func (s *shape) isCopilot() bool {
 	}
 }
 
-// isACP tells an event of a run, a run, or a message.
+// isACP tells an event of a run, a run, a message, or what is sent to an agent.
 func (s *shape) isACP() bool {
 	switch {
 	case s.first != nil:
@@ -257,8 +259,10 @@ func (s *shape) isACP() bool {
 		return false
 	case s.Parts.list:
 		return s.Role == "user" || s.Role == "agent" || strings.HasPrefix(string(s.Role), "agent/")
+	case s.AgentName != "":
+		return s.Status != "" || s.Output == '[' || s.Input == '['
 	default:
-		return s.AgentName != "" && (s.Status != "" || s.Output == '[') || s.RunID != "" && s.Output == '['
+		return s.AwaitResume == '{' || s.RunID != "" && s.Output == '['
 	}
 }
 
@@ -326,6 +330,10 @@ func (s *shape) session() string {
 		return string(s.SessionIDSnake)
 	case s.SessionID != "":
 		return string(s.SessionID)
+	case s.AwaitResume == '{' && s.isACP():
+		return string(s.SessionIDSnake) // its run is one of the session of the file
+	case s.first != nil && s.isACP():
+		return s.first.session()
 	case s.isACP():
 		return string(cmp.Or(s.Run.value.SessionID, s.SessionIDSnake, s.Run.value.RunID, s.RunID))
 	case s.Data.ok && (s.Type == "session.start" || s.Type == ""):

@@ -31,6 +31,10 @@ type suite struct {
 	lines func(t *rapid.T, session string) [][]byte
 	// apart says that a file is of one session.
 	apart bool
+	// modelled says that the vendor's protocol has a model: what breaks it is a dead letter.
+	modelled bool
+	// tokenless says that the vendor states no tokens.
+	tokenless bool
 	// read cuts a file into records, with no code of the package.
 	read func(data []byte) []line
 	// bad are lines that no normalizer of the vendor can read.
@@ -79,6 +83,24 @@ var suites = []suite{
 		ledger:    func() ledger { return cursorLedger{} },
 		interpret: interpretCursor,
 	},
+	{
+		source:    envelopes.ACP,
+		folders:   []string{"acp"},
+		lines:     acpLines,
+		apart:     true,
+		modelled:  true,
+		tokenless: true,
+		read:      readACPFile,
+		bad:       append(slices.Clone(malformed), acpInvalid...),
+		ledger:    func() ledger { return acpLedger{} },
+		interpret: interpretACP,
+	},
+}
+
+// refuses reports whether a record that is JSON may be a dead letter: one that breaks the
+// model of its protocol.
+func (s suite) refuses(err error) bool {
+	return s.modelled && errors.Is(err, envelopes.ErrInvalidACP)
 }
 
 // malformed are lines that are no JSON.

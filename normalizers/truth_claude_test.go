@@ -83,6 +83,7 @@ func claudeObject(v any) any {
 type account struct {
 	sessions []string      // of each record
 	threads  []rawThread   // of each record
+	speakers [][]string    // agents of the events of each record, where these differ
 	talk     []utterance   // who said what, in order
 	calls    []toolUse     // tool_use blocks, in order, each id once
 	results  []toolOutcome // tool_result blocks, in order, each id once
