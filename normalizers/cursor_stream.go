@@ -12,11 +12,14 @@ import (
 // once more as one (with a model_call_id, or without a time). Pieces of a kind that
 // follow each other are one event (semantics.md section 9, "Deltas").
 
+const maxCursorDelta = 48 << 10 // bytes of JSON of what is being joined; beyond it the text goes on in another event
+
 // cursorState is what a session remembers beyond what all vendors do: what is being
 // joined, and how much of the answer was told before it.
 type cursorState struct {
 	From    held          `json:"from,omitzero"` // the last piece
 	Words   string        `json:"w,omitzero"`
+	Quoted  int           `json:"q,omitzero"` // bytes that the words take as JSON
 	Thought bool          `json:"t,omitzero"` // a thought, else an answer
 	Pieces  int           `json:"n,omitzero"`
 	Partial bool          `json:"d,omitzero"` // all pieces are deltas by their marks
@@ -95,13 +98,15 @@ func (c *cursorFold) release() {
 // join holds a piece together with those before it. A text that is too long to be held
 // goes on in another event.
 func (c *cursorFold) join(words string, thought, delta bool) {
-	if is := c.s.Cursor; is.Pieces > 0 && (is.Thought != thought || !fitsDelta(is.Words+words)) {
+	quoted := len(appendQuote(nil, words))
+	if is := c.s.Cursor; is.Pieces > 0 && (is.Thought != thought || is.Quoted+quoted > maxCursorDelta) {
 		c.release()
 	}
 	is := c.s.Cursor
 	c.s.Cursor = cursorState{
 		From:    c.hold(),
 		Words:   is.Words + words,
+		Quoted:  is.Quoted + quoted,
 		Thought: thought,
 		Pieces:  is.Pieces + 1,
 		Partial: delta && (is.Partial || is.Pieces == 0),
