@@ -142,7 +142,7 @@ func (a *acpFold) history(messages []envelopes.ACPMessage, request bool) {
 func (a *acpFold) request(r *acpRecord) SkipReason {
 	a.flush()
 	a.about(&r.run)
-	a.setTime(text(r.run.CreatedAt).ptr())
+	a.setTime(r.run.CreatedAt.ptr())
 	a.history(r.messages, true)
 	if len(r.messages) == 0 {
 		a.keep()

@@ -25,12 +25,30 @@ const (
 // out as soon as its JSON is complete: a stream that was copied without its blank lines
 // has the same records.
 type serverEvents struct {
-	mode eventsMode
-	data []byte // of the event so far, the lines joined; nil when there is none
-	scan documentScan
-	at   int64 // offset of data in the file
-	line int   // of data
-	end  int64 // offset behind the last line of data
+	mode  eventsMode
+	data  []byte // of the event so far, the lines joined; nil when there is none
+	lines []eventLine
+	scan  documentScan
+	end   int64 // offset behind the last line of data
+}
+
+// eventLine is where a line of the data of an event stands.
+type eventLine struct {
+	from   int   // in the data
+	at     int64 // in the file
+	number int
+}
+
+// place is where the byte of the data at index i stands in the file.
+func (e *serverEvents) place(i int) (at int64, line int) {
+	l := e.lines[0]
+	for _, next := range e.lines[1:] {
+		if next.from > i {
+			break
+		}
+		l = next
+	}
+	return l.at + int64(i-l.from), l.number
 }
 
 // eventField cuts a line into the field that the standard knows and its value; a comment
@@ -111,6 +129,7 @@ func (f *Framer) takeEventData(at int, value []byte, end int) {
 	if e.data != nil {
 		joined := append([]byte{'\n'}, value...)
 		if ok, done := e.scan.feed(joined); ok {
+			e.lines = append(e.lines, eventLine{len(e.data) + 1, f.offset + int64(at), f.line})
 			e.data, e.end = append(e.data, joined...), f.offset+int64(end)
 			if done || len(e.data) > MaxRecordBytes {
 				f.endEvent()
@@ -122,7 +141,8 @@ func (f *Framer) takeEventData(at int, value []byte, end int) {
 	if len(bytes.TrimSpace(value)) == 0 {
 		return
 	}
-	e.data, e.at, e.line, e.end = bytes.Clone(value), f.offset+int64(at), f.line, f.offset+int64(end)
+	e.data, e.end = bytes.Clone(value), f.offset+int64(end)
+	e.lines = append(e.lines[:0], eventLine{0, f.offset + int64(at), f.line})
 	e.scan = documentScan{}
 	if ok, done := e.scan.feed(value); !ok || done {
 		f.endEvent()
@@ -134,7 +154,8 @@ func (f *Framer) endEvent() {
 	e := f.events
 	f.events.data = nil
 	if len(e.data) > MaxRecordBytes {
-		f.take(Framed{Record: Record{Origin: Origin{Position: e.at}}, Line: e.line, Err: ErrTooLarge, End: e.end}, shape{})
+		at, line := e.place(0)
+		f.take(Framed{Record: Record{Origin: Origin{Position: at}}, Line: line, Err: ErrTooLarge, End: e.end}, shape{})
 		return
 	}
 	for at := spaces(e.data); at < len(e.data); {
@@ -143,13 +164,10 @@ func (f *Framer) endEvent() {
 			sh, n = shape{}, len(bytes.TrimRight(e.data[at:], " \t\r\n"))
 		}
 		next := at + n + spaces(e.data[at+n:])
-		r := Framed{
-			Record: Record{Data: bytes.Clone(e.data[at : at+n]), Origin: Origin{Position: e.at + int64(at)}},
-			Line:   e.line + bytes.Count(e.data[:at], []byte{'\n'}),
-			End:    e.at + int64(next),
-		}
-		if next == len(e.data) {
-			r.End = e.end
+		position, line := e.place(at)
+		r := Framed{Record: Record{Data: bytes.Clone(e.data[at : at+n]), Origin: Origin{Position: position}}, Line: line, End: e.end}
+		if next < len(e.data) {
+			r.End, _ = e.place(next)
 		}
 		f.take(r, sh)
 		at = next

@@ -69,8 +69,10 @@ func (s *acpScript) part() map[string]any {
 	case 0:
 		p["metadata"] = map[string]any{"kind": "trajectory", "message": s.word()}
 	case 1, 2:
-		m := map[string]any{"kind": "trajectory", "tool_name": rapid.SampledFrom([]string{"shell", "lookup", "read_file"}).Draw(s.t, "tool"),
-			"tool_input": map[string]any{"path": "a.go", "n": 1.50}}
+		m := map[string]any{
+			"kind": "trajectory", "tool_name": rapid.SampledFrom([]string{"shell", "lookup", "read_file"}).Draw(s.t, "tool"),
+			"tool_input": map[string]any{"path": "a.go", "n": 1.50},
+		}
 		if s.chance(70) {
 			m["tool_output"] = map[string]any{"exit_code": rapid.SampledFrom([]any{0, 1, nil, "x"}).Draw(s.t, "code"), "text": s.word()}
 		}
@@ -216,7 +218,9 @@ func (s *acpScript) other() {
 		map[string]any{"type": "generic", "generic": map[string]any{"thought": "x"}},
 		map[string]any{"type": "error", "error": map[string]any{"code": "not_found", "message": "gone"}},
 		map[string]any{"type": "of-tomorrow", "x": 1},
-		map[string]any{}, []any{}, 42, "words", nil,
+		map[string]any{},
+		[]any{},
+		42, "words", nil,
 		[]any{s.run, map[string]any{"type": "generic", "generic": 1}},
 	}).Draw(s.t, "other"))
 }

@@ -557,15 +557,17 @@ func (r *acpReader) tell(parts []any, role, key string, held bool) {
 		r.told[id] = content
 		return !told || old != content
 	}
-	words, first := "", -1
+	var said strings.Builder
+	first := -1
 	for i, p := range parts {
 		if member[any](p, "name") == nil && acpText(p) != "" {
-			words += acpText(p)
+			said.WriteString(acpText(p))
 			if first < 0 {
 				first = i
 			}
 		}
 	}
+	words := said.String()
 	if strings.TrimSpace(words) == "" {
 		first = slices.IndexFunc(parts, func(p any) bool {
 			kind := member[string](p, "content_type")

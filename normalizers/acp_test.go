@@ -1,0 +1,53 @@
+package normalizers_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"tributary/envelopes"
+	"tributary/normalizers"
+)
+
+// TestACPStateBounded: whatever comes, the state of a session fits and no word is lost:
+// messages that are never completed, many runs, histories of many messages.
+func TestACPStateBounded(t *testing.T) {
+	t.Parallel()
+	const most = 128 << 10
+	s := normalizers.NewSession(envelopes.ACP, "s")
+	var said strings.Builder
+	normalize := func(data string) {
+		t.Helper()
+		result, err := normalizers.Normalize(s, normalizers.Record{Source: envelopes.ACP, Session: "s", Stored: modified, Data: []byte(data)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range result.Events {
+			if e.Event.EventType == envelopes.AssistantMessage {
+				said.WriteString(value(e.Event.Text))
+			}
+		}
+		if n := len(s.Encode()); n > most {
+			t.Fatalf("a state of %d bytes", n)
+		}
+	}
+	var want strings.Builder
+	for run := range 12 {
+		normalize(fmt.Sprintf(`{"type":"run.created","run":{"run_id":"%s%d","agent_name":"%s","session_id":"s","status":"created"}}`,
+			strings.Repeat("r", 300), run, strings.Repeat("a", 1000)))
+		normalize(`{"type":"message.created","message":{"role":"agent/` + strings.Repeat("a", 1000) + `","parts":[]}}`)
+		for part := range 120 {
+			words := fmt.Sprintf("%d of %d: %s", part, run, strings.Repeat("<\u0001\">", 100))
+			quoted := strings.NewReplacer("\u0001", `\u0001`, `"`, `\"`).Replace(words)
+			normalize(`{"type":"message.part","part":{"content":"` + quoted + `","x":"` + strings.Repeat("x", 10*part) + `"}}`)
+			want.WriteString(words)
+		}
+	}
+	normalize(`{"type":"error","error":{"code":"x"}}`)
+	if said.String() != want.String() {
+		t.Errorf("%d bytes told, %d said", said.Len(), want.Len())
+	}
+	for i := range 600 {
+		normalize(fmt.Sprintf(`{"role":"user","parts":[{"content":"message %d"}],"created_at":"2026-03-01T09:00:00Z"}`, i))
+	}
+}
