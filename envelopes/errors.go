@@ -17,4 +17,7 @@ var (
 	// ErrInvalidCloudEvent: the attributes or the document break the rules of
 	// CloudEvents 1.0, or an event that is not ours was read as ours.
 	ErrInvalidCloudEvent = errors.New("invalid cloudevent")
+	// ErrInvalidACP: a message or a part of the Agent Communication Protocol breaks a rule
+	// of its model.
+	ErrInvalidACP = errors.New("invalid ACP message")
 )
