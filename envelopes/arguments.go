@@ -84,10 +84,11 @@ func listOf(v jsontext.Value) ([]jsontext.Value, bool) {
 	return list, err == nil
 }
 
-// jsonOf is a text that is strict JSON, else nil.
+// jsonOf is a text that is strict JSON, without the white space between its tokens; else
+// nil.
 func jsonOf(text string) jsontext.Value {
-	v := jsontext.Value(strings.TrimSpace(text))
-	if len(v) == 0 || deeper(v, maxDepth) || !v.IsValid() {
+	v := jsontext.Value(text)
+	if deeper(v, maxDepth) || v.Compact() != nil {
 		return nil
 	}
 	return v

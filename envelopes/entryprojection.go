@@ -51,7 +51,7 @@ type growing struct {
 	index     int
 	timestamp string
 	content   string
-	agent     string
+	thread    thread
 	key       string // of the API call, where known
 }
 
@@ -147,10 +147,7 @@ func (p *EntryProjection) assistant(e *AgentEventV1, before growing) (Normalized
 	if e.Text == nil || *e.Text == "" {
 		return NormalizedEntry{}, false
 	}
-	now := growing{first: e.EventID, sequence: e.Sequence, timestamp: e.TS, content: *e.Text}
-	if e.AgentID != nil {
-		now.agent = *e.AgentID
-	}
+	now := growing{first: e.EventID, sequence: e.Sequence, timestamp: e.TS, content: *e.Text, thread: threadOf(e)}
 	if e.Usage != nil {
 		now.key = e.Usage.Key
 	}
@@ -177,7 +174,7 @@ func (p *EntryProjection) assistant(e *AgentEventV1, before growing) (Normalized
 
 // follows reports whether g is the next chunk of before.
 func (g growing) follows(before growing) bool {
-	return g.sequence == before.sequence+1 && g.agent == before.agent &&
+	return g.sequence == before.sequence+1 && g.thread == before.thread &&
 		(g.key == "" || before.key == "" || g.key == before.key) &&
 		len(before.content)+len(g.content) <= maxJoinedBytes
 }
