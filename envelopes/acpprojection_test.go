@@ -69,6 +69,7 @@ func wantMessages(t *testing.T, got []ACPMessage, want ...string) {
 
 // seedACPRun is row 004-17 on a run by hand; normalizers have it on the seed's own.
 func seedACPRun(t *testing.T) {
+	t.Parallel()
 	s := &story{t: t, source: ClaudeCode}
 	bash := tool("c1", "Bash", ChannelTerminal, "", "")
 	s.event(SystemMessage, "Session: s")
@@ -93,6 +94,7 @@ func seedACPRun(t *testing.T) {
 
 // seedACPContentOnce is row 004-18: what the assistant says stands in content only.
 func seedACPContentOnce(t *testing.T) {
+	t.Parallel()
 	s := &story{t: t, source: ACP}
 	s.event(UserMessage, "what is it?")
 	s.event(AssistantMessage, "It is said-by-me.", func(e *AgentEventV1) {
@@ -120,6 +122,7 @@ func seedACPContentOnce(t *testing.T) {
 
 // seedACPCitationsOut is row 004-19: ranges count the characters of the message.
 func seedACPCitationsOut(t *testing.T) {
+	t.Parallel()
 	s := &story{t: t, source: ACP}
 	cites := func(metadata string) func(*AgentEventV1) {
 		return func(e *AgentEventV1) { e.MessageMetadata = jsontext.Value(metadata) }
@@ -164,6 +167,7 @@ func seedACPCitationsOut(t *testing.T) {
 
 // seedACPFocus is row 004-22: metadata in which nothing is set is no metadata.
 func seedACPFocus(t *testing.T) {
+	t.Parallel()
 	s := &story{t: t, source: ACP}
 	s.event(Reasoning, "")
 	s.event(Reasoning, "", func(e *AgentEventV1) { e.Text = new("") })

@@ -24,8 +24,9 @@ import (
 //     kind of entry and yield none.
 //
 // What it remembers is bounded: the last 1,024 calls (of at most 4 MiB together), the ids of
-// the last 1,024 events with an entry, and the assistant message that may still grow, up to
-// 512 KiB. A result or a replacement of something older is an entry of its own.
+// the last 1,024 events with an entry, and the assistant message that may still grow: by up
+// to 1,000 chunks, to 64 KiB. A result or a replacement of something older is an entry of
+// its own, and so is a chunk beyond that.
 //
 // Indexes count the entries of this projection from 0. One that begins in the middle of a
 // session counts from there.
@@ -41,13 +42,15 @@ const (
 	maxProjectedCalls  = 1024
 	maxProjectedBytes  = 4 << 20
 	maxProjectedEvents = 1024
-	maxJoinedBytes     = 512 << 10
+	maxJoinedBytes     = 64 << 10
+	maxJoinedChunks    = 1000
 )
 
 // growing is the assistant message that the next event may add to.
 type growing struct {
 	first     string // id of the event that began it
 	sequence  uint64 // of its last event; 0 when there is none
+	chunks    int
 	index     int
 	timestamp string
 	content   string
@@ -147,14 +150,14 @@ func (p *EntryProjection) assistant(e *AgentEventV1, before growing) (Normalized
 	if e.Text == nil || *e.Text == "" {
 		return NormalizedEntry{}, false
 	}
-	now := growing{first: e.EventID, sequence: e.Sequence, timestamp: e.TS, content: *e.Text, thread: threadOf(e)}
+	now := growing{first: e.EventID, sequence: e.Sequence, chunks: 1, timestamp: e.TS, content: *e.Text, thread: threadOf(e)}
 	if e.Usage != nil {
 		now.key = e.Usage.Key
 	}
 	streams := e.Source == ClaudeCode || e.Source == Cursor
 	if streams && e.Supersedes == "" && before.sequence != 0 && now.follows(before) {
 		now.first, now.index, now.timestamp = before.first, before.index, before.timestamp
-		now.content = before.content + now.content
+		now.chunks, now.content = before.chunks+1, before.content+now.content
 		if now.key == "" {
 			now.key = before.key
 		}
@@ -176,7 +179,7 @@ func (p *EntryProjection) assistant(e *AgentEventV1, before growing) (Normalized
 func (g growing) follows(before growing) bool {
 	return g.sequence == before.sequence+1 && g.thread == before.thread &&
 		(g.key == "" || before.key == "" || g.key == before.key) &&
-		len(before.content)+len(g.content) <= maxJoinedBytes
+		before.chunks < maxJoinedChunks && len(before.content)+len(g.content) <= maxJoinedBytes
 }
 
 // call makes an entry of a tool that begins.

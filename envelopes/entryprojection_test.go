@@ -4,6 +4,7 @@ import (
 	"bytes"
 	stdjson "encoding/json"
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -104,7 +105,7 @@ func project(t fataler, events []AgentEventV1) (told, kept []NormalizedEntry) {
 }
 
 // asJSON is a value as the JSON of a line.
-func asJSON(t testing.TB, n NormalizedEntry) string {
+func asJSON(t *testing.T, n NormalizedEntry) string {
 	t.Helper()
 	b, err := n.AppendJSON(nil)
 	if err != nil {
@@ -205,6 +206,11 @@ func TestEntriesJoinChunks(t *testing.T) {
 		"the same API call": {ClaudeCode, func(s *story) { s.event(AssistantMessage, "a", call("m1")); s.event(AssistantMessage, "b", call("m1")) }, []string{"ab"}},
 		"whole messages":    {Codex, func(s *story) { s.event(AssistantMessage, "a"); s.event(AssistantMessage, "b") }, []string{"a", "b"}},
 		"paragraphs":        {Copilot, func(s *story) { s.event(AssistantMessage, "a"); s.event(AssistantMessage, "b") }, []string{"a", "b"}},
+		"chunks without end": {ClaudeCode, func(s *story) {
+			for range maxJoinedChunks + 1 {
+				s.event(AssistantMessage, "a")
+			}
+		}, []string{strings.Repeat("a", maxJoinedChunks), "a"}},
 		"endless": {ClaudeCode, func(s *story) {
 			s.event(AssistantMessage, strings.Repeat("a", maxJoinedBytes))
 			s.event(AssistantMessage, "b")
@@ -246,7 +252,7 @@ func TestEntriesPair(t *testing.T) {
 	s := &story{t: t, source: Cursor}
 	ids := []string{"call_x\nfc_y", "call_x fc_y", "c"}
 	for _, id := range ids {
-		s.event(ToolCall, `{"path":"/tmp/`+fmt.Sprint(len(id))+`"}`, tool(id, "read", ChannelEditor, OpRead, ""))
+		s.event(ToolCall, `{"path":"/tmp/`+strconv.Itoa(len(id))+`"}`, tool(id, "read", ChannelEditor, OpRead, ""))
 	}
 	for _, id := range []string{"c", ids[0], "nobody's", ids[1], ids[0]} {
 		s.event(ToolResult, id, tool(id, "read", ChannelEditor, OpRead, "/tmp/f"))
@@ -421,7 +427,7 @@ func TestOutcomes(t *testing.T) {
 			s.event(ToolResult, test.text, test.as, test.set)
 			told, _ := project(t, s.events)
 			use := told[1].Type.Tool
-			got := string(use.Status)
+			got := []string{string(use.Status)}
 			second := any(use.Action.Result)
 			if use.Action.Changes != nil {
 				second = use.Action.Changes
@@ -431,9 +437,9 @@ func TestOutcomes(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				got += " " + string(b)
+				got = append(got, string(b))
 			}
-			if d := cmp.Diff(test.want, got); d != "" {
+			if d := cmp.Diff(test.want, strings.Join(got, " ")); d != "" {
 				t.Error(d)
 			}
 			if d := cmp.Diff(test.content, told[1].Content); test.content != "" && d != "" {
@@ -502,6 +508,7 @@ func TestRelativize(t *testing.T) {
 
 // seedResume is row 000-22: any single event says how its session is resumed.
 func seedResume(t *testing.T) {
+	t.Parallel()
 	s := &story{t: t, source: ClaudeCode, meta: &Metadata{SessionID: new("sess-abc-123")}}
 	for _, kind := range EventTypes {
 		if id, ok := s.event(kind, "x").ResumeID(); !ok || id != "sess-abc-123" {
@@ -521,6 +528,7 @@ func seedResume(t *testing.T) {
 // seedEntries is row 000-26 on the tools of Cursor: the events are built by hand, after
 // the table of the tools, of the records of the seed's own project.
 func seedEntries(t *testing.T) {
+	t.Parallel()
 	var want struct {
 		ToolNames   []string     `json:"tool_names"`
 		MCPFullName string       `json:"mcp_full_name"`
