@@ -69,14 +69,13 @@ when some records could not be read.`,
 				defer report.Close()
 			}
 
-			out := bufio.NewWriterSize(jsonWriter(a.stdout), 64<<10)
 			f := &filter{
 				framer:   normalizers.NewFramer(file),
 				sessions: map[sessionKey]*normalizers.Session{},
-				out:      out,
-				lines:    newLineWriter(out, form),
+				out:      bufio.NewWriterSize(jsonWriter(a.stdout), 64<<10),
 				report:   newReport(),
 			}
+			f.lines = newLineWriter(f.out, form)
 			if cloudEvents {
 				f.generation = a.config.Generation
 			}
