@@ -14,7 +14,7 @@ import (
 type toolUse struct {
 	index     int
 	timestamp string
-	name      string // of the tool, as the vendor has it
+	name      string // of the tool, as the vendor has it; unknown for a result that names none
 	action    EntryAction
 	heading   string // the content of the entry before the outcome
 }
@@ -45,8 +45,8 @@ type toolInput struct {
 // inputOf reads the arguments of a tool: the text of its call. The completion of a call
 // that was never told may still have them in its record.
 func inputOf(e *AgentEventV1) toolInput {
-	in := toolInput{e: e}
-	if e.ToolName != nil {
+	in := toolInput{e: e, name: "unknown"}
+	if !isEmpty(e.ToolName) {
 		in.name = *e.ToolName
 	}
 	if e.EventType == ToolCall {

@@ -307,26 +307,27 @@ var actions = map[string]struct {
 	files         []File
 	want, content string
 }{
-	"Bash":             {ClaudeCode, "Bash", ChannelTerminal, "", "", `{"command":"ls","description":"d"}`, nil, `{"kind":"command_run","command":"ls"}`, "```bash\nls\n```"},
-	"BashOutput":       {ClaudeCode, "BashOutput", ChannelTerminal, "", "", `{"bash_id":"b1"}`, nil, `{"kind":"tool","toolName":"BashOutput","args":{"bash_id":"b1"}}`, "Tool: `BashOutput`"},
-	"Read":             {ClaudeCode, "Read", ChannelEditor, OpRead, "/w/app/a.go", `{"file_path":"/w/app/a.go"}`, nil, `{"kind":"file_read","path":"a.go"}`, "Read file: `a.go`"},
-	"Write":            {ClaudeCode, "Write", ChannelEditor, OpWrite, "/w/app/a.go", `{"file_path":"/w/app/a.go","content":"x"}`, nil, `{"kind":"file_write","path":"a.go"}`, "Write file: `a.go`"},
-	"Edit":             {ClaudeCode, "Edit", ChannelEditor, OpModify, "/w/app/a.go", `{"file_path":"/w/app/a.go","old_string":"a\nb\n","new_string":"c"}`, nil, `{"kind":"file_edit","path":"a.go","changes":[{"type":"edit","unifiedDiff":"--- a/a.go\n+++ b/a.go\n@@ -1,2 +1,1 @@\n-a\n-b\n+c"}]}`, "Edit file: `a.go`\n\n```diff\n--- a/a.go\n+++ b/a.go\n@@ -1,2 +1,1 @@\n-a\n-b\n+c\n```"},
-	"MultiEdit":        {ClaudeCode, "MultiEdit", ChannelEditor, OpModify, "a", `{"edits":[{"old_string":"a","new_string":"b"},{"old_string":"c","new_string":""}]}`, nil, `{"kind":"file_edit","path":"a","changes":[{"type":"edit","unifiedDiff":"--- a/a\n+++ b/a\n@@ -1,1 +1,1 @@\n-a\n+b\n@@ -1,1 +1,0 @@\n-c"}]}`, ""},
-	"an edit of files": {Codex, "file_change", ChannelEditor, OpModify, "a", `{"x":1}`, []File{{"a", OpModify}, {"b", OpDelete}}, `{"kind":"file_edit","path":"a","changes":[{"type":"edit"},{"type":"delete"}]}`, "Edit file: `a`"},
-	"an edit untold":   {Codex, "file_change", ChannelEditor, OpModify, "a", ``, nil, `{"kind":"file_edit","path":"a","changes":[{"type":"edit"}]}`, "Edit file: `a`"},
-	"delete":           {Cursor, "delete", ChannelEditor, OpDelete, "/w/app/x", `{"path":"/w/app/x"}`, nil, `{"kind":"file_edit","path":"x","changes":[{"type":"delete"}]}`, "Delete file: `x`"},
-	"Grep":             {ClaudeCode, "Grep", ChannelFilesystem, OpRead, "/w/app", `{"pattern":"a` + "`" + `b","path":"/w/app"}`, nil, `{"kind":"search","query":"a` + "`" + `b"}`, "Search: `` a`b ``"},
-	"semsearch":        {Cursor, "semsearch", ChannelFilesystem, OpRead, "", `{"query":"auth"}`, nil, `{"kind":"search","query":"auth"}`, "Semantic search: `auth`"},
-	"Glob":             {ClaudeCode, "Glob", ChannelFilesystem, OpRead, "", `{"pattern":"**/*.go"}`, nil, `{"kind":"tool","toolName":"Glob","args":{"pattern":"**/*.go"}}`, "Glob pattern: `**/*.go`"},
-	"list_directory":   {Gemini, "list_directory", ChannelFilesystem, OpRead, "", `{"dir_path":"/w/app/sub"}`, nil, `{"kind":"tool","toolName":"list_directory","args":{"dir_path":"/w/app/sub"}}`, "List directory: `sub`"},
-	"TodoWrite":        {ClaudeCode, "TodoWrite", ChannelOther, "", "", `{"todos":[{},{}]}`, nil, `{"kind":"tool","toolName":"TodoWrite","args":{"todos":[{},{}]}}`, "Update todos (2 items)"},
-	"todo, none":       {Cursor, "todo", ChannelOther, "", "", `{"todos":[]}`, nil, `{"kind":"tool","toolName":"todo","args":{"todos":[]}}`, "View todos (0 items)"},
-	"mcp of Cursor":    {Cursor, "mcp", ChannelOther, "", "", `{"name":"n","args":{"q":1},"providerIdentifier":"fs","toolName":"read"}`, nil, `{"kind":"tool","toolName":"mcp:fs:read","args":{"q":1}}`, "MCP Tool: `mcp:fs:read`"},
-	"mcp of nobody":    {Cursor, "mcp", ChannelOther, "", "", `{"name":"n"}`, nil, `{"kind":"tool","toolName":"mcp:n"}`, "MCP Tool: `mcp:n`"},
-	"mcp unnamed":      {Cursor, "mcp", ChannelOther, "", "", `{}`, nil, `{"kind":"tool","toolName":"mcp:unknown"}`, "MCP Tool: `mcp:unknown`"},
-	"mcp by its name":  {ClaudeCode, "mcp__git_hub__open_pr", ChannelOther, "", "", `{"n":1}`, nil, `{"kind":"tool","toolName":"mcp:git_hub:open_pr","args":{"n":1}}`, "MCP Tool: `mcp:git_hub:open_pr`"},
-	"another tool":     {ACP, "weather_api", ChannelOther, "", "", `{"city":"Oslo"}`, nil, `{"kind":"tool","toolName":"weather_api","args":{"city":"Oslo"}}`, "Tool: `weather_api`"},
+	"Bash":              {ClaudeCode, "Bash", ChannelTerminal, "", "", `{"command":"ls","description":"d"}`, nil, `{"kind":"command_run","command":"ls"}`, "```bash\nls\n```"},
+	"BashOutput":        {ClaudeCode, "BashOutput", ChannelTerminal, "", "", `{"bash_id":"b1"}`, nil, `{"kind":"tool","toolName":"BashOutput","args":{"bash_id":"b1"}}`, "Tool: `BashOutput`"},
+	"Read":              {ClaudeCode, "Read", ChannelEditor, OpRead, "/w/app/a.go", `{"file_path":"/w/app/a.go"}`, nil, `{"kind":"file_read","path":"a.go"}`, "Read file: `a.go`"},
+	"Write":             {ClaudeCode, "Write", ChannelEditor, OpWrite, "/w/app/a.go", `{"file_path":"/w/app/a.go","content":"x"}`, nil, `{"kind":"file_write","path":"a.go"}`, "Write file: `a.go`"},
+	"Edit":              {ClaudeCode, "Edit", ChannelEditor, OpModify, "/w/app/a.go", `{"file_path":"/w/app/a.go","old_string":"a\nb\n","new_string":"c"}`, nil, `{"kind":"file_edit","path":"a.go","changes":[{"type":"edit","unifiedDiff":"--- a/a.go\n+++ b/a.go\n@@ -1,2 +1,1 @@\n-a\n-b\n+c"}]}`, "Edit file: `a.go`\n\n```diff\n--- a/a.go\n+++ b/a.go\n@@ -1,2 +1,1 @@\n-a\n-b\n+c\n```"},
+	"MultiEdit":         {ClaudeCode, "MultiEdit", ChannelEditor, OpModify, "a", `{"edits":[{"old_string":"a","new_string":"b"},{"old_string":"c","new_string":""}]}`, nil, `{"kind":"file_edit","path":"a","changes":[{"type":"edit","unifiedDiff":"--- a/a\n+++ b/a\n@@ -1,1 +1,1 @@\n-a\n+b\n@@ -1,1 +1,0 @@\n-c"}]}`, ""},
+	"an edit of files":  {Codex, "file_change", ChannelEditor, OpModify, "a", `{"x":1}`, []File{{"a", OpModify}, {"b", OpDelete}}, `{"kind":"file_edit","path":"a","changes":[{"type":"edit"},{"type":"delete"}]}`, "Edit file: `a`"},
+	"an edit untold":    {Codex, "file_change", ChannelEditor, OpModify, "a", ``, nil, `{"kind":"file_edit","path":"a","changes":[{"type":"edit"}]}`, "Edit file: `a`"},
+	"an edit elsewhere": {ClaudeCode, "Edit", ChannelEditor, OpModify, "/etc/hosts/x", `{"old_string":"","new_string":"c"}`, nil, `{"kind":"file_edit","path":"/etc/hosts/x","changes":[{"type":"edit","unifiedDiff":"--- a/etc/hosts/x\n+++ b/etc/hosts/x\n@@ -1,0 +1,1 @@\n+c"}]}`, ""},
+	"delete":            {Cursor, "delete", ChannelEditor, OpDelete, "/w/app/x", `{"path":"/w/app/x"}`, nil, `{"kind":"file_edit","path":"x","changes":[{"type":"delete"}]}`, "Delete file: `x`"},
+	"Grep":              {ClaudeCode, "Grep", ChannelFilesystem, OpRead, "/w/app", `{"pattern":"a` + "`" + `b","path":"/w/app"}`, nil, `{"kind":"search","query":"a` + "`" + `b"}`, "Search: `` a`b ``"},
+	"semsearch":         {Cursor, "semsearch", ChannelFilesystem, OpRead, "", `{"query":"auth"}`, nil, `{"kind":"search","query":"auth"}`, "Semantic search: `auth`"},
+	"Glob":              {ClaudeCode, "Glob", ChannelFilesystem, OpRead, "", `{"pattern":"**/*.go"}`, nil, `{"kind":"tool","toolName":"Glob","args":{"pattern":"**/*.go"}}`, "Glob pattern: `**/*.go`"},
+	"list_directory":    {Gemini, "list_directory", ChannelFilesystem, OpRead, "", `{"dir_path":"/w/app/sub"}`, nil, `{"kind":"tool","toolName":"list_directory","args":{"dir_path":"/w/app/sub"}}`, "List directory: `sub`"},
+	"TodoWrite":         {ClaudeCode, "TodoWrite", ChannelOther, "", "", `{"todos":[{},{}]}`, nil, `{"kind":"tool","toolName":"TodoWrite","args":{"todos":[{},{}]}}`, "Update todos (2 items)"},
+	"todo, none":        {Cursor, "todo", ChannelOther, "", "", `{"todos":[]}`, nil, `{"kind":"tool","toolName":"todo","args":{"todos":[]}}`, "View todos (0 items)"},
+	"mcp of Cursor":     {Cursor, "mcp", ChannelOther, "", "", `{"name":"n","args":{"q":1},"providerIdentifier":"fs","toolName":"read"}`, nil, `{"kind":"tool","toolName":"mcp:fs:read","args":{"q":1}}`, "MCP Tool: `mcp:fs:read`"},
+	"mcp of nobody":     {Cursor, "mcp", ChannelOther, "", "", `{"name":"n"}`, nil, `{"kind":"tool","toolName":"mcp:n"}`, "MCP Tool: `mcp:n`"},
+	"mcp unnamed":       {Cursor, "mcp", ChannelOther, "", "", `{}`, nil, `{"kind":"tool","toolName":"mcp:unknown"}`, "MCP Tool: `mcp:unknown`"},
+	"mcp by its name":   {ClaudeCode, "mcp__git_hub__open_pr", ChannelOther, "", "", `{"n":1}`, nil, `{"kind":"tool","toolName":"mcp:git_hub:open_pr","args":{"n":1}}`, "MCP Tool: `mcp:git_hub:open_pr`"},
+	"another tool":      {ACP, "weather_api", ChannelOther, "", "", `{"city":"Oslo"}`, nil, `{"kind":"tool","toolName":"weather_api","args":{"city":"Oslo"}}`, "Tool: `weather_api`"},
 	"arguments of text": {
 		Codex, "custom", ChannelOther, "", "", `let x`, nil, `{"kind":"tool","toolName":"custom","args":"let x"}`, "Tool: `custom`",
 	},
@@ -460,6 +461,15 @@ func TestMCPContent(t *testing.T) {
 	if want := "MCP Tool: `mcp:fs:read`\n\n# Title"; kept[0].Content != want {
 		t.Fatalf("%q", kept[0].Content)
 	}
+}
+
+// A result that names no tool is one of an unknown tool.
+func TestOrphanWithoutName(t *testing.T) {
+	t.Parallel()
+	s := &story{t: t, source: ClaudeCode}
+	s.event(ToolResult, "some result", func(e *AgentEventV1) { e.ToolCallID = new("gone") })
+	told, _ := project(t, s.events)
+	wantEntries(t, told, "{\"index\":0,\"timestamp\":\"2026-03-09T09:00:01Z\",\"type\":{\"kind\":\"tool_use\",\"tool\":{\"toolName\":\"unknown\",\"action\":{\"kind\":\"tool\",\"toolName\":\"unknown\",\"result\":\"some result\"},\"status\":\"success\",\"result\":{\"success\":true,\"data\":\"some result\"}}},\"content\":\"Tool: `unknown`\"}")
 }
 
 // A completion of Cursor without its start has its arguments in the record.

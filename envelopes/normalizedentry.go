@@ -67,7 +67,7 @@ const (
 
 // EntryTool is a tool that the agent used.
 type EntryTool struct {
-	ToolName string        `json:"toolName"` // as the vendor names it
+	ToolName string        `json:"toolName"` // as the vendor names it; unknown for a result alone that names none
 	Action   EntryAction   `json:"action"`
 	Status   EntryStatus   `json:"status"`
 	Result   *EntryOutcome `json:"result,omitzero"` // nil before the tool has ended

@@ -16,15 +16,22 @@ func diffOf(path string, edits ...replacement) string {
 	for i, e := range edits {
 		hunks[i] = hunkOf(diffLines(e.before), diffLines(e.after))
 	}
-	return joinDiff("a/"+path, "b/"+path, hunks)
+	return joinDiff(path, path, hunks)
 }
 
-// joinDiff puts the header of a file in front of hunks; empty when there are none.
+// noFile is the side of a diff on which there is no file.
+const noFile = "/dev/null"
+
+// joinDiff puts the header of a file, by its path before and after, in front of hunks;
+// empty when there are none.
 func joinDiff(before, after string, hunks []string) string {
 	if len(hunks) == 0 {
 		return ""
 	}
-	return "--- " + before + "\n+++ " + after + "\n" + strings.Join(hunks, "\n")
+	if before != noFile {
+		before = "a/" + strings.TrimPrefix(before, "/")
+	}
+	return "--- " + before + "\n+++ b/" + strings.TrimPrefix(after, "/") + "\n" + strings.Join(hunks, "\n")
 }
 
 // diffLines are the lines of a text; the empty text has none.
@@ -66,7 +73,7 @@ func patchDiff(path, patch string) string {
 	if len(hunks) == 0 {
 		return patch
 	}
-	return joinDiff("a/"+path, "b/"+path, hunks)
+	return joinDiff(path, path, hunks)
 }
 
 // envelopeChanges are the changes of an apply_patch envelope, one for each of its files;
@@ -83,13 +90,13 @@ func envelopeChanges(text string, show func(string) string) []EntryChange {
 		path = show(strings.TrimSpace(path))
 		switch name {
 		case "*** Add File":
-			p.begin(ChangeEdit, "/dev/null", "b/"+path)
+			p.begin(ChangeEdit, noFile, path)
 		case "*** Update File":
-			p.begin(ChangeEdit, "a/"+path, "b/"+path)
+			p.begin(ChangeEdit, path, path)
 		case "*** Delete File":
 			p.begin(ChangeDelete, "", "")
 		case "*** Move to":
-			p.after = "b/" + path
+			p.after = path
 		case "*** End Patch":
 			p.endFile()
 			return p.changes
