@@ -69,6 +69,7 @@ func wantMessages(t *testing.T, got []ACPMessage, want ...string) {
 
 // seedACPRun is row 004-17 on a run by hand; normalizers have it on the seed's own.
 func seedACPRun(t *testing.T) {
+	t.Helper()
 	t.Parallel()
 	s := &story{t: t, source: ClaudeCode}
 	bash := tool("c1", "Bash", ChannelTerminal, "", "")
@@ -94,6 +95,7 @@ func seedACPRun(t *testing.T) {
 
 // seedACPContentOnce is row 004-18: what the assistant says stands in content only.
 func seedACPContentOnce(t *testing.T) {
+	t.Helper()
 	t.Parallel()
 	s := &story{t: t, source: ACP}
 	s.event(UserMessage, "what is it?")
@@ -122,6 +124,7 @@ func seedACPContentOnce(t *testing.T) {
 
 // seedACPCitationsOut is row 004-19: ranges count the characters of the message.
 func seedACPCitationsOut(t *testing.T) {
+	t.Helper()
 	t.Parallel()
 	s := &story{t: t, source: ACP}
 	cites := func(metadata string) func(*AgentEventV1) {
@@ -167,6 +170,7 @@ func seedACPCitationsOut(t *testing.T) {
 
 // seedACPFocus is row 004-22: metadata in which nothing is set is no metadata.
 func seedACPFocus(t *testing.T) {
+	t.Helper()
 	t.Parallel()
 	s := &story{t: t, source: ACP}
 	s.event(Reasoning, "")

@@ -518,6 +518,7 @@ func TestRelativize(t *testing.T) {
 
 // seedResume is row 000-22: any single event says how its session is resumed.
 func seedResume(t *testing.T) {
+	t.Helper()
 	t.Parallel()
 	s := &story{t: t, source: ClaudeCode, meta: &Metadata{SessionID: new("sess-abc-123")}}
 	for _, kind := range EventTypes {
@@ -538,6 +539,7 @@ func seedResume(t *testing.T) {
 // seedEntries is row 000-26 on the tools of Cursor: the events are built by hand, after
 // the table of the tools, of the records of the seed's own project.
 func seedEntries(t *testing.T) {
+	t.Helper()
 	t.Parallel()
 	var want struct {
 		ToolNames   []string     `json:"tool_names"`

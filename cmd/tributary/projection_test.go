@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -19,7 +20,7 @@ func TestLineWriterForgetsSessions(t *testing.T) {
 	say := func(session int, text string) {
 		t.Helper()
 		e := envelopes.AgentEventV1{
-			Source: envelopes.Codex, SessionID: fmt.Sprint(session), EventID: text, TS: "2026-03-09T09:00:00Z",
+			Source: envelopes.Codex, SessionID: strconv.Itoa(session), EventID: text, TS: "2026-03-09T09:00:00Z",
 			EventType: envelopes.AssistantMessage, Text: &text, Sequence: 1,
 		}
 		if err := lines.event(&e); err != nil {
