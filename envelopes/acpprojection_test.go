@@ -356,7 +356,7 @@ func TestACPArtifacts(t *testing.T) {
 	file := func(raw string) func(*AgentEventV1) {
 		return func(e *AgentEventV1) { e.FilePath, e.Raw = new("r.json"), jsontext.Value(raw) }
 	}
-	s.event(FileSnapshot, `{"ok":true}`, file(`{"type":"message.part","part":{"name":"r.json","content_type":"application/json","content":"{\"ok\":true}"}}`))
+	s.event(FileSnapshot, `{"ok":true}`, file(`{"type":"message.part","part":{"name":"r.json","content_type":"application/json","content":"{\"ok\":true}","more":1,"metadata":{"kind":"citation","start_index":0,"end_index":4}}}`))
 	s.event(FileSnapshot, "", file(`{"type":"message.part","part":{"name":"r.json","content_type":"image/png","content_url":"https://example.com/r.png"}}`))
 	s.event(FileSnapshot, "text", file(`{"part":{"name":"another","content_type":"application/json"}}`))
 	s.event(FileSnapshot, "", file(`{"part":{"name":"r.json","content":{"$elided":{}}}}`))

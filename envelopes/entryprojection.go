@@ -10,8 +10,8 @@ import (
 // interface shows them (seed standardized-metadata). The zero value is ready: one for each
 // session.
 //
-//   - A user_message, system_message, assistant_message or reasoning is an entry of that
-//     kind; one without any text is none, but for the system_message that begins a session
+//   - A user_message (whoever prompted), system_message, assistant_message or reasoning is
+//     an entry of that kind; one without any text is none, but for the system_message that begins a session
 //     (content "Session: <id>, Model: <model>").
 //   - A tool_call and its tool_result are one entry, told twice with the index of the call
 //     (seed-features C4). A result whose call was not seen is an entry alone.
@@ -61,8 +61,6 @@ type growing struct {
 // Project takes the next event of the session and returns its entry; false when it has
 // none. The entry shares memory with e.
 func (p *EntryProjection) Project(e *AgentEventV1) (NormalizedEntry, bool) {
-	before := p.message
-	p.message = growing{} // whatever comes, it ends what was open
 	if e.Origin == OriginInjected {
 		return NormalizedEntry{}, false
 	}
@@ -72,7 +70,7 @@ func (p *EntryProjection) Project(e *AgentEventV1) (NormalizedEntry, bool) {
 	case SystemMessage:
 		return p.say(e, EntrySystemMessage)
 	case AssistantMessage:
-		return p.assistant(e, before)
+		return p.assistant(e)
 	case Reasoning:
 		return p.say(e, EntryThinking)
 	case ToolCall:
@@ -146,7 +144,7 @@ func sessionLine(e *AgentEventV1) string {
 }
 
 // assistant makes an entry of an assistant message, or adds it to the one before it.
-func (p *EntryProjection) assistant(e *AgentEventV1, before growing) (NormalizedEntry, bool) {
+func (p *EntryProjection) assistant(e *AgentEventV1) (NormalizedEntry, bool) {
 	if e.Text == nil || *e.Text == "" {
 		return NormalizedEntry{}, false
 	}
@@ -154,8 +152,9 @@ func (p *EntryProjection) assistant(e *AgentEventV1, before growing) (Normalized
 	if e.Usage != nil {
 		now.key = e.Usage.Key
 	}
+	before := p.message
 	streams := e.Source == ClaudeCode || e.Source == Cursor
-	if streams && e.Supersedes == "" && before.sequence != 0 && now.follows(before) {
+	if streams && e.Supersedes == "" && now.follows(before) {
 		now.first, now.index, now.timestamp = before.first, before.index, before.timestamp
 		now.chunks, now.content = before.chunks+1, before.content+now.content
 		if now.key == "" {
@@ -175,9 +174,10 @@ func (p *EntryProjection) assistant(e *AgentEventV1, before growing) (Normalized
 	return entry(e, now.index, EntryType{Kind: EntryAssistantMessage}, now.content), true
 }
 
-// follows reports whether g is the next chunk of before.
+// follows reports whether g is the next chunk of before. The sequence says that no other
+// event is between them, also where not all events are shown.
 func (g growing) follows(before growing) bool {
-	return g.sequence == before.sequence+1 && g.thread == before.thread &&
+	return before.sequence != 0 && g.sequence == before.sequence+1 && g.thread == before.thread &&
 		(g.key == "" || before.key == "" || g.key == before.key) &&
 		before.chunks < maxJoinedChunks && len(before.content)+len(g.content) <= maxJoinedBytes
 }

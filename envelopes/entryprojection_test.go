@@ -246,6 +246,19 @@ func TestEntriesSupersede(t *testing.T) {
 	}
 }
 
+// What is one of several chunks cannot be replaced alone: the new words are an entry.
+func TestEntriesSupersedeChunk(t *testing.T) {
+	t.Parallel()
+	s := &story{t: t, source: ClaudeCode}
+	s.event(AssistantMessage, "a")
+	s.event(AssistantMessage, "b")
+	s.event(AssistantMessage, "A", func(e *AgentEventV1) { e.Supersedes = "@1" })
+	_, kept := project(t, s.events)
+	if len(kept) != 2 || kept[0].Content != "ab" || kept[1].Content != "A" {
+		t.Fatalf("%+v", kept)
+	}
+}
+
 // Results find their calls in any order, again and again; without one they stand alone.
 func TestEntriesPair(t *testing.T) {
 	t.Parallel()
@@ -384,6 +397,7 @@ func TestOutcomes(t *testing.T) {
 	t.Parallel()
 	status := func(s ToolStatus) func(*AgentEventV1) { return func(e *AgentEventV1) { e.ToolStatus = &s } }
 	raw := func(s string) func(*AgentEventV1) { return func(e *AgentEventV1) { e.Raw = jsontext.Value(s) } }
+	deep := strings.Repeat("[", maxDepth+1) + strings.Repeat("]", maxDepth+1)
 	bash := tool("c", "Bash", ChannelTerminal, "", "")
 	write := tool("c", "Write", ChannelEditor, OpWrite, "f")
 	edit := tool("c", "Edit", ChannelEditor, OpModify, "f")
@@ -411,6 +425,7 @@ func TestOutcomes(t *testing.T) {
 		"of unknown outcome":      {ClaudeCode, other, `{}`, "", status(StatusUnknown), `success {"success":true} null`, "Tool: `T`"},
 		"empty text":              {ClaudeCode, other, `{}`, "", func(e *AgentEventV1) { e.Text = new("") }, `success {"success":true,"data":""} ""`, "Tool: `T`"},
 		"JSON":                    {ClaudeCode, other, `{}`, `{"a": 1.50}`, status(StatusSuccess), `success {"success":true,"data":{"a":1.50}} {"a":1.50}`, ""},
+		"JSON too deep":           {ClaudeCode, other, `{}`, deep, status(StatusSuccess), `success {"success":true,"data":"` + deep + `"} "` + deep + `"`, ""},
 		"an error of text":        {ClaudeCode, other, `{}`, `{"error":"denied"}`, status(StatusError), `failed {"success":false,"error":"denied"} null`, ""},
 		"an error with a message": {ClaudeCode, other, `{}`, `{"error":{"message":"denied"}}`, status(StatusError), `failed {"success":false,"error":"denied"} null`, ""},
 		"a message":               {ClaudeCode, other, `{}`, `{"message":"denied","isError":true}`, status(StatusError), `failed {"success":false,"error":"denied"} null`, ""},
@@ -475,13 +490,15 @@ func TestOrphanWithoutName(t *testing.T) {
 // A completion of Cursor without its start has its arguments in the record.
 func TestOrphanOfCursor(t *testing.T) {
 	t.Parallel()
-	s := &story{t: t, source: Cursor}
-	s.event(ToolResult, "/tmp", tool("o", "shell", ChannelTerminal, "", ""), func(e *AgentEventV1) {
-		e.Raw = jsontext.Value(`{"call_id":"o","tool_call":{"shellToolCall":{"args":{"command":"pwd"},"result":{"success":{"stdout":"/tmp"}}}}}`)
-	})
-	_, kept := project(t, s.events)
-	if c := kept[0].Type.Tool.Action.Command; c == nil || *c != "pwd" {
-		t.Fatal(asJSON(t, kept[0]))
+	for id, want := range map[string]string{"o": "pwd", "of another call": ""} {
+		s := &story{t: t, source: Cursor}
+		s.event(ToolResult, "/tmp", tool("o", "shell", ChannelTerminal, "", ""), func(e *AgentEventV1) {
+			e.Raw = jsontext.Value(`{"call_id":"` + id + `","tool_call":{"shellToolCall":{"args":{"command":"pwd"},"result":{"success":{"stdout":"/tmp"}}}}}`)
+		})
+		_, kept := project(t, s.events)
+		if c := kept[0].Type.Tool.Action.Command; c == nil || *c != want {
+			t.Error(asJSON(t, kept[0]))
+		}
 	}
 }
 

@@ -1,5 +1,7 @@
 package envelopes
 
+import "slices"
+
 // recent holds the values that were put in last, by key, within a number of values and a
 // sum of the sizes of values and keys: the oldest go first. A value that is put in again is new again. The
 // zero value is empty.
@@ -38,14 +40,21 @@ func (r *recent[T]) put(key string, value T, size, maxValues, maxSize int) {
 	r.size += size - r.values[key].size
 	r.values[key] = recentValue[T]{value, size, r.clock}
 	r.order = append(r.order, recentKey{key, r.clock})
-	for len(r.values) > 1 && (len(r.values) > maxValues || r.size > maxSize) || len(r.order) > 2*maxValues {
-		oldest := r.order[0]
-		r.order = r.order[1:]
-		if v := r.values[oldest.key]; v.put == oldest.put {
-			r.size -= v.size
-			delete(r.values, oldest.key)
+	for len(r.values) > 1 && (len(r.values) > maxValues || r.size > maxSize) {
+		if oldest := r.order[0]; !r.stale(oldest) {
+			r.remove(oldest.key)
 		}
+		r.order = r.order[1:]
 	}
+	if len(r.order) > 2*maxValues {
+		r.order = slices.DeleteFunc(r.order, r.stale)
+	}
+}
+
+// stale reports whether a place in the order is that of a value that is gone, or new again.
+func (r *recent[T]) stale(k recentKey) bool {
+	v, ok := r.values[k.key]
+	return !ok || v.put != k.put
 }
 
 // remove takes a value out.

@@ -69,6 +69,7 @@ const claudeTranscript = `{"type":"user","uuid":"u1","sessionId":"sess-1","cwd":
 
 // seedResumeFromAnyEvent is row 000-22.
 func seedResumeFromAnyEvent(t *testing.T) {
+	t.Helper()
 	t.Parallel()
 	told := eventsOf(t, envelopes.ClaudeCode, "sess-1.jsonl", []byte(claudeTranscript))
 	if len(told) != 6 {
@@ -100,6 +101,7 @@ func seedResumeFromAnyEvent(t *testing.T) {
 
 // seedEntriesOfCursor is row 000-26 on all tools of Cursor.
 func seedEntriesOfCursor(t *testing.T) {
+	t.Helper()
 	t.Parallel()
 	var want struct {
 		MCPFullName string                  `json:"mcp_full_name"`
@@ -149,6 +151,7 @@ func seedEntriesOfCursor(t *testing.T) {
 
 // seedMessagesOfClaude is row 004-17: a run is a message of the user and one of the agent.
 func seedMessagesOfClaude(t *testing.T) {
+	t.Helper()
 	t.Parallel()
 	data := goldenFile(t, "tool_metadata", "origin", "sdk-stream", "wire-jsonl.jsonl")
 	messages := messagesOf(eventsOf(t, envelopes.ClaudeCode, "wire-jsonl.jsonl", data))
@@ -185,6 +188,7 @@ func seedMessagesOfClaude(t *testing.T) {
 // seedContentOfClaude is row 004-18: every text of the assistant in the raw bytes is once
 // in content, and in no metadata.
 func seedContentOfClaude(t *testing.T) {
+	t.Helper()
 	t.Parallel()
 	data := goldenFile(t, "tool_metadata", "origin", "sdk-stream", "wire-jsonl.jsonl")
 	messages := messagesOf(eventsOf(t, envelopes.ClaudeCode, "wire-jsonl.jsonl", data))
