@@ -330,7 +330,8 @@ func spoken(e *AgentEventV1) (acpItem, bool) {
 }
 
 // artifact is the file of an event as a named part. What kind of content it has is only
-// in the record; without it the text of the event is taken for text.
+// in the record; without it the text of the event is taken for text, and a file without
+// text for one of any kind.
 func artifact(e *AgentEventV1) ACPPart {
 	if told := membersOf(e.Raw).value("part"); e.Source == ACP && told != nil {
 		p, err := DecodeACPPart(told)
@@ -339,7 +340,11 @@ func artifact(e *AgentEventV1) ACPPart {
 			return p
 		}
 	}
-	return ACPPart{Name: e.FilePath, ContentType: ACPTextPlain, ContentEncoding: ACPPlain, Content: e.Text}
+	p := ACPPart{Name: e.FilePath, ContentType: ACPTextPlain, ContentEncoding: ACPPlain, Content: e.Text}
+	if e.Text == nil {
+		p.ContentType = "application/octet-stream"
+	}
+	return p
 }
 
 // maxObjectDepth is how deep an object may be nested that stands in the metadata of a part

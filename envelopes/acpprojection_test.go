@@ -365,7 +365,7 @@ func TestACPArtifacts(t *testing.T) {
 		part+`"application/json","content":"{\"ok\":true}","content_encoding":"plain"},`+
 		part+`"image/png","content_encoding":"plain","content_url":"https://example.com/r.png"},`+
 		part+`"text/plain","content":"text","content_encoding":"plain"},`+
-		part+`"text/plain","content_encoding":"plain"}`+
+		part+`"application/octet-stream","content_encoding":"plain"}`+
 		`],"created_at":"2026-03-09T09:00:01Z","completed_at":"2026-03-09T09:00:04Z"}`)
 }
 

@@ -18,6 +18,7 @@ var projectionRows = map[string]func(*testing.T){
 	"000-26": seedEntriesOfCursor,
 	"004-17": seedMessagesOfClaude,
 	"004-18": seedContentOfClaude,
+	"004-19": seedCitationsOfACP,
 }
 
 // eventsOf normalizes the bytes of a file.
@@ -224,5 +225,29 @@ func seedContentOfClaude(t *testing.T) {
 				t.Errorf("%q is in content %d times", b.Text, found)
 			}
 		}
+	}
+}
+
+// seedCitationsOfACP is row 004-19: what was cited in a message is cited in the projection
+// of its events, where other texts are in front of it.
+func seedCitationsOfACP(t *testing.T) {
+	t.Helper()
+	t.Parallel()
+	const history = `{"role":"user","parts":[{"content":"Is it true?"}]}
+{"role":"agent/r","parts":[{"content":"Wait 🌍. "}]}
+{"role":"agent/r","parts":[{"metadata":{"kind":"trajectory","message":"a thought"}},{"content":"Héllo "},{"content_type":"text/markdown","content":"wörld, yes"},{"metadata":{"kind":"citation","start_index":6,"end_index":11,"url":"https://example.com/a"}},{"metadata":{"kind":"citation","start_index":13,"end_index":16,"url":"https://example.com/b"}}]}
+`
+	told := eventsOf(t, envelopes.ACP, "history.jsonl", []byte(history))
+	if !slices.ContainsFunc(told, func(e envelopes.AgentEventV1) bool { return e.EventType == envelopes.AssistantMessage }) {
+		t.Skip("ACP has no normalizer yet")
+	}
+	var cited []string
+	for _, m := range messagesOf(told) {
+		for _, c := range m.ResolveCitations() {
+			cited = append(cited, *c.Citation.URL+" "+c.Text)
+		}
+	}
+	if want := []string{"https://example.com/a wörld", "https://example.com/b yes"}; !slices.Equal(cited, want) {
+		t.Errorf("cited are %q", cited)
 	}
 }
