@@ -259,6 +259,9 @@ func decodeACPPart(data []byte, at string) (ACPPart, error) {
 		return ACPPart{}, err
 	}
 	p := ACPPart{ContentType: ACPTextPlain, ContentEncoding: ACPPlain, Extra: wire.Extra}
+	for name, v := range p.Extra {
+		p.Extra[name] = acpNative(v)
+	}
 	var contentType, encoding *string
 	for _, f := range []struct {
 		name string
@@ -393,18 +396,26 @@ func acpTime(v jsontext.Value) *string {
 	return s
 }
 
-// acpObject reads a nullable object, in the spelling of its source.
+// acpObject reads a nullable object.
 func acpObject(v jsontext.Value, at string, into *jsontext.Value) error {
 	switch {
 	case isNull(v):
 	case v.Kind() != '{':
 		return invalidACP(at)
 	default:
-		*into = v.Clone()
-		// It has been read once, and cannot fail.
-		_ = into.Compact()
+		*into = acpNative(v)
 	}
 	return nil
+}
+
+// acpNative is JSON that is carried as it is: numbers keep their spelling, strings have
+// the one that every encoder of this package gives them, so that what was written and
+// read again is the same.
+func acpNative(v jsontext.Value) jsontext.Value {
+	v = v.Clone()
+	// It has been read once, and cannot fail.
+	_ = v.Compact(jsontext.PreserveRawStrings(false))
+	return v
 }
 
 // acpIndex reads a nullable index as the SDK does: a whole number, also one that is

@@ -239,6 +239,10 @@ func seedACPTrajectory(t *testing.T) {
 			t.Errorf("written: %s, %v", back, err)
 		}
 	})
+	t.Run("spellings", func(t *testing.T) {
+		// However strings are spelled, the part that was written is the part that is read.
+		decodeAndBack(t, []byte(`{"role":"agent","parts":[{"x":"\u00e4\/","metadata":{"kind":"trajectory","tool_input":{"a\u2028":"\u0041 \"\n"}}}]}`))
+	})
 	for _, name := range []string{"seed-trajectory.json", "trajectory-agent.json"} {
 		t.Run(name, func(t *testing.T) {
 			decodeAndBack(t, goldenFile(t, "acp", "origin", "messages", name))

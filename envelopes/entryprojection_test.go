@@ -19,6 +19,7 @@ import (
 var entrySeedRows = map[string]func(*testing.T){
 	"000-22": seedResume,
 	"000-26": seedEntries,
+	"000-8":  seedEntries, // its diffs, which only entries have
 }
 
 // story makes the events of one session by hand, in the form in which normalizers do.
@@ -599,8 +600,10 @@ func seedEntries(t *testing.T) {
 		}
 	}
 	for i, diff := range want.EditDiffs {
-		if d := cmp.Diff([]EntryChange{{Type: ChangeEdit, UnifiedDiff: diff}}, kept[3+i].Type.Tool.Action.Changes); d != "" {
-			t.Errorf("edit %d: %s", i, d)
+		for _, n := range told[2*(3+i) : 2*(3+i)+2] { // the call, and the result
+			if d := cmp.Diff([]EntryChange{{Type: ChangeEdit, UnifiedDiff: diff}}, n.Type.Tool.Action.Changes); d != "" {
+				t.Errorf("edit %d: %s", i, d)
+			}
 		}
 	}
 	if name := kept[12].Type.Tool.Action.ToolName; *name != want.MCPFullName {

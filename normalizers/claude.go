@@ -61,6 +61,8 @@ type claudeRecord struct {
 	PRURL              text                     `json:"prUrl"`
 	PRRepository       text                     `json:"prRepository"`
 	WorktreeSession    jsontext.Value           `json:"worktreeSession"`
+
+	claudeStream
 }
 
 type claudeOrigin struct {
@@ -167,12 +169,15 @@ type claudeBlock struct {
 	Name      text           `json:"name"`
 	Input     jsontext.Value `json:"input"`
 	ToolUseID text           `json:"tool_use_id"`
-	IsError   flag           `json:"is_error"`
+	IsError   kind           `json:"is_error"`
 	Content   claudeContent  `json:"content"`
 }
 
 // isResult: tool_result, and what a server-side tool returns (web_search_tool_result).
-func (b *claudeBlock) isResult() bool { return strings.HasSuffix(string(b.Type), "tool_result") }
+// The SDK leaves the type of a result out.
+func (b *claudeBlock) isResult() bool {
+	return strings.HasSuffix(string(b.Type), "tool_result") || b.Type == "" && b.ToolUseID != ""
+}
 
 func (b *claudeBlock) isCall() bool { return strings.HasSuffix(string(b.Type), "tool_use") }
 
@@ -182,19 +187,38 @@ type claudeFold struct {
 	claudeRecord
 	in       fingerprint // the thread
 	internal bool        // work of a sidechain or a subagent
+
+	from      *held // the record that the events come from, where that is not the one at work
+	truncated bool  // the text of the next event was cut
 }
 
-// Normalize maps one line of a transcript. Nothing is ever held: the end of input lets
-// nothing go.
-func (claude) Normalize(s *Session, r Record) (Result, error) {
-	if r.Origin.End {
-		return Result{}, nil
-	}
+// Normalize maps one line of a transcript or of a stream. What is held are the pieces of
+// messages that a stream writes before the messages themselves.
+func (v claude) Normalize(s *Session, r Record) (Result, error) {
 	c := &claudeFold{}
+	if r.Origin.End {
+		c.fold = s.begin(r, "")
+		c.flush(nil)
+		return c.done("")
+	}
 	if err := readRecord(r.Data, &c.claudeRecord); err != nil {
 		return Result{}, err
 	}
+	if elements := objectsOf(r.Data); elements != nil {
+		return v.array(s, r, elements)
+	}
 	c.fold = s.begin(r, c.time())
+	c.start()
+	return c.done(c.record())
+}
+
+// start settles what the record is, whose thread it belongs to, and what it says of its
+// session.
+func (c *claudeFold) start() {
+	c.unwrap()
+	if c.AgentID == "" {
+		c.AgentID = c.ParentToolUseID
+	}
 	c.internal = bool(c.IsSidechain) || c.AgentID != ""
 	switch {
 	case c.AgentID != "":
@@ -203,7 +227,6 @@ func (claude) Normalize(s *Session, r Record) (Result, error) {
 		c.in = fingerprintOf("sidechain")
 	}
 	c.learn()
-	return c.done(c.record())
 }
 
 // time is the record's own time in the form of an event; empty when it has none.
@@ -217,10 +240,7 @@ func (r *claudeRecord) time() string {
 
 // session is the record's own session; empty when it states none.
 func (r *claudeRecord) session() string {
-	if r.SessionID != "" {
-		return string(r.SessionID)
-	}
-	return string(r.SessionIDSnake)
+	return string(cmp.Or(r.SessionIDSnake, r.SessionID))
 }
 
 // words is the text that the record itself holds, beside any message.
@@ -250,6 +270,10 @@ func (c *claudeFold) put(id text, d draft) bool {
 	d.thread = c.in
 	d.AgentID = c.AgentID.ptr()
 	d.IsInternal = c.internal
+	d.from, d.TextTruncated = c.from, c.truncated
+	if c.ParentToolUseID != "" && d.Metadata == nil {
+		d.Metadata = c.s.metadataWith(map[string]jsontext.Value{"parentToolUseId": textValue(c.ParentToolUseID)})
+	}
 	return c.emit(d)
 }
 
@@ -303,6 +327,26 @@ func (c *claudeFold) record() SkipReason {
 		return c.attachment()
 	case "system":
 		return c.system()
+	case "stream_event":
+		return c.streamEvent()
+	case "result":
+		if c.Key != "" {
+			return c.conversation() // of the journal of a workflow
+		}
+		c.ended()
+	case "control_request", "control_response", "control_cancel_request":
+		return SkipControl
+	case "keep_alive":
+		return SkipHeartbeat
+	case "tool_progress":
+		return SkipProgress
+	case "rate_limit_event":
+		if c.RateLimit.value.Status == "allowed" {
+			return SkipHeartbeat // written in every run
+		}
+		c.runtime(c.UUID, envelopes.Log, c.RateLimit.value.Status)
+	case "auth_status":
+		c.runtime(c.UUID, envelopes.Log, c.Output)
 	default:
 		return c.conversation()
 	}
@@ -358,10 +402,15 @@ func (c *claudeFold) conversation() SkipReason {
 // message, in the place of the first. What the message adds to the bill goes on the
 // first event; a record without one is kept as meta.
 func (c *claudeFold) assistant() SkipReason {
+	c.match()
 	m := &c.Message.value
 	words, said := m.Content.text()
 	said = said && strings.TrimSpace(words) != ""
-	if c.IsAPIErrorMessage {
+	if said && !c.internal {
+		c.s.Claude.Run.Last = promptKey(words)
+	}
+	before := len(c.events)
+	if bool(c.IsAPIErrorMessage) || c.isStream() && isValue(c.Error) {
 		c.failure(words)
 		said = false
 	}
@@ -386,7 +435,7 @@ func (c *claudeFold) assistant() SkipReason {
 		}
 	}
 	bill, set := c.consume()
-	if len(c.events) == 0 {
+	if len(c.events) == before {
 		switch {
 		case !c.told:
 			c.utter(c.UUID, envelopes.Meta, nil)
@@ -415,13 +464,36 @@ func (c *claudeFold) utter(id text, t envelopes.EventType, words *string) {
 // own figures.
 func (c *claudeFold) consume() (u *envelopes.Usage, set func(*envelopes.AgentEventV1)) {
 	v := &c.Message.value.Usage.value
-	key := c.Message.value.ID
-	if key == "" {
-		key = c.RequestID
-	}
+	key := string(cmp.Or(c.Message.value.ID, c.RequestID))
 	if !c.Message.value.Usage.ok || key == "" && c.told {
 		return nil, nil
 	}
+	return c.consumed(v.consumption(), v.OutputDetails.value.Thinking.ok, key)
+}
+
+// consumed is what the figures of a message add to the bill. They count for the run, too.
+func (c *claudeFold) consumed(is consumption, thinking bool, key string) (*envelopes.Usage, func(*envelopes.AgentEventV1)) {
+	var before consumption
+	slot := fingerprintOf(string(c.in[:]), key)
+	if key != "" {
+		before, _ = c.s.apiCalls.get(slot)
+	}
+	now := before.raise(is)
+	u := now.usageSince(before, key)
+	if u == nil {
+		return nil, nil
+	}
+	if key != "" {
+		c.s.apiCalls.put(slot, now)
+	}
+	if !c.internal {
+		c.s.Claude.Run.Told.add(u)
+	}
+	return u, claudeFigures(u, thinking)
+}
+
+// consumption are the figures in the form in which they are remembered.
+func (v *claudeUsage) consumption() consumption {
 	is := consumption{
 		Input:      v.Input.count(),
 		CacheRead:  v.CacheRead.count(),
@@ -431,26 +503,18 @@ func (c *claudeFold) consume() (u *envelopes.Usage, set func(*envelopes.AgentEve
 	if !v.CacheWrite.ok {
 		is.CacheWrite = v.CacheCreation.value.FiveMinutes.count() + v.CacheCreation.value.OneHour.count()
 	}
-	thinking := v.OutputDetails.value.Thinking
-	is.Reasoning = min(thinking.count(), is.Output)
-	var before consumption
-	slot := fingerprintOf(string(c.in[:]), string(key))
-	if key != "" {
-		before, _ = c.s.apiCalls.get(slot)
-	}
-	now := before.raise(is)
-	u = now.usageSince(before, string(key))
-	if u == nil {
-		return nil, nil
-	}
-	if key != "" {
-		c.s.apiCalls.put(slot, now)
-	}
-	return u, func(e *envelopes.AgentEventV1) {
+	is.Reasoning = min(v.OutputDetails.value.Thinking.count(), is.Output)
+	return is
+}
+
+// claudeFigures writes an increment in the vendor's own figures; thinking says whether
+// the vendor states that one.
+func claudeFigures(u *envelopes.Usage, thinking bool) func(*envelopes.AgentEventV1) {
+	return func(e *envelopes.AgentEventV1) {
 		e.TokensInput = &u.Input
 		e.TokensOutput = new(u.Output + u.Reasoning)
 		e.TokensCached = &u.CacheRead
-		if thinking.ok {
+		if thinking {
 			e.TokensThinking = &u.Reasoning
 		}
 	}
@@ -468,8 +532,13 @@ func (c *claudeFold) failure(words string) {
 	if words == "" {
 		words = message
 	}
+	c.fail(c.UUID, code, message, words)
+}
+
+// fail emits an error that has a code and a message; words are the text of the event.
+func (c *claudeFold) fail(id text, code, message, words string) {
 	d := draft{on: envelopes.ChannelSystem}
 	d.EventType, d.Text = envelopes.Log, text(words).ptr()
 	d.Metadata = c.s.metadataWithError(code, message)
-	c.put(c.UUID, d)
+	c.put(id, d)
 }

@@ -1,6 +1,8 @@
 package normalizers
 
 import (
+	"cmp"
+	"slices"
 	"strings"
 
 	"tributary/envelopes"
@@ -22,12 +24,18 @@ type claudeState struct {
 	Queue  window[queuedPrompt] `json:"queue,omitzero"`
 	Taken  window[takenPrompt]  `json:"taken,omitzero"`
 	Stated window[statedValue]  `json:"stated,omitzero"`
+
+	Run      claudeRun             `json:"run,omitzero"`
+	Partials window[claudePartial] `json:"partials,omitzero"`
 }
 
 func (s *claudeState) size() int {
 	n := 24*len(s.Taken) + 48*len(s.Stated)
 	for _, q := range s.Queue {
 		n += 48 + len(q.Words)
+	}
+	for i := range s.Partials {
+		n += s.Partials[i].size()
 	}
 	return n
 }
@@ -57,6 +65,7 @@ type statedValue struct {
 // user maps a user record: what it holds decides, not what it is called
 // (vendor-formats.md section 3.3).
 func (c *claudeFold) user() SkipReason {
+	c.flush(func(p claudePartial) bool { return p.Thread == c.in })
 	m := &c.Message.value
 	words, said := m.Content.text()
 	switch {
@@ -79,7 +88,7 @@ func (c *claudeFold) user() SkipReason {
 		c.result(&claudeBlock{Content: m.Content})
 	case bool(c.IsCompactSummary):
 		c.tell(draftOf(speechSummary, words))
-	case bool(c.IsMeta):
+	case bool(c.IsMeta), bool(c.IsSynthetic):
 		d := draftOf(speechInjected, words)
 		d.Text = text(words).ptr()
 		c.tell(d)
@@ -181,6 +190,24 @@ func (c *claudeFold) attachment() SkipReason {
 // system maps a record of the runtime by its subtype.
 func (c *claudeFold) system() SkipReason {
 	switch c.Subtype {
+	case "init":
+		c.introduce()
+	case "status", "hook_started", "hook_progress", "task_progress":
+		return SkipProgress
+	case "hook_response":
+		var parts []string
+		for _, t := range []text{c.Output, c.Stdout, c.Stderr} {
+			if t != "" && !slices.Contains(parts, string(t)) {
+				parts = append(parts, string(t))
+			}
+		}
+		c.runtime(c.UUID, envelopes.Log, text(strings.Join(parts, "\n")))
+	case "task_notification":
+		d := draftOf(speechInjected, "")
+		d.Text = cmp.Or(c.Summary, c.words()).ptr()
+		c.tell(d)
+	case "api_retry":
+		c.failure(string(c.words()))
 	case "local_command":
 		if strings.TrimSpace(string(c.words())) != "" {
 			return c.say(string(c.words()), c.Origin.value)

@@ -203,7 +203,8 @@ type codexState struct {
 	Said   window[codexText] `json:"said,omitzero"`   // what twins that follow may tell again
 	Twins  window[codexTwin] `json:"twins,omitzero"`  // twins that wait for their response_item
 	Search *codexSearch      `json:"search,omitzero"` // a web search that waits one record
-	Runs   int               `json:"runs,omitzero"`   // turns of the exec stream
+	Exec   bool              `json:"exec,omitzero"`   // the session is an exec stream
+	Runs   int               `json:"runs,omitzero"`   // its turns
 }
 
 func (s *codexState) size() int {
@@ -235,6 +236,10 @@ func (codex) Normalize(s *Session, r Record) (Result, error) {
 		c.releaseSearch()
 		c.promote(len(c.st.Twins))
 		return c.done("")
+	}
+	if s.Codex.Exec && isPlain(r.Data) {
+		c.fold = s.begin(r, "")
+		return c.done(c.plain())
 	}
 	var rec codexRecord
 	if err := readRecord(r.Data, &rec); err != nil {

@@ -46,8 +46,20 @@ func isExecType(t string) bool {
 	return ok && (kind == "thread" || kind == "turn" || kind == "item") || t == "error"
 }
 
+// plain keeps a line of text that a program wrote between those of the exec stream.
+func (c *codexFold) plain() SkipReason {
+	words := plainText(c.r.Data)
+	if strings.TrimSpace(words) == "" {
+		return SkipEmpty
+	}
+	c.raw = appendQuote(nil, words)
+	c.runtime(envelopes.Log, words)
+	return SkipDuplicate
+}
+
 // exec maps a line of the exec stream.
 func (c *codexFold) exec(e *codexExec, kind text) SkipReason {
+	c.st.Exec = true
 	switch kind {
 	case "thread.started":
 		c.s.setTextExtension("threadId", e.ThreadID)

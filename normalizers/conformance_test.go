@@ -187,6 +187,9 @@ func TestLawsCatch(t *testing.T) {
 				}
 			}
 			for _, b := range breakages() {
+				if s.tokenless && (b.law == "sums" || b.law == "parts_of_usage") {
+					continue
+				}
 				t.Run(b.law+"/"+b.name, func(t *testing.T) {
 					for _, l := range laws {
 						if l.name != b.law {

@@ -34,6 +34,16 @@ func (a consumption) raise(b consumption) consumption {
 	}
 }
 
+// add counts what an event carried.
+func (a *consumption) add(u *envelopes.Usage) {
+	a.Input = min(a.Input+u.Input, maxCount)
+	a.CacheRead = min(a.CacheRead+u.CacheRead, maxCount)
+	a.CacheWrite = min(a.CacheWrite+u.CacheWrite, maxCount)
+	a.Output = min(a.Output+u.Output+u.Reasoning, maxCount)
+	a.Reasoning = min(a.Reasoning+u.Reasoning, maxCount)
+	a.Told = a.Reasoning
+}
+
 // usageSince is the increment from before to now as the usage of an event, nil when
 // there is none. It moves Told.
 func (a *consumption) usageSince(before consumption, key string) *envelopes.Usage {

@@ -214,14 +214,21 @@ func boundID(id string) string {
 // bill puts what the record adds to the bill on its first event; set writes the vendor's
 // own figures.
 func (f *fold) bill(u *envelopes.Usage, set func(*envelopes.AgentEventV1)) {
-	if f.first < 0 {
-		return
+	if f.first >= 0 {
+		f.billAt(f.first, u, set)
 	}
-	e := &f.events[f.first].Event
+}
+
+// billAt is bill for another event of f.
+func (f *fold) billAt(i int, u *envelopes.Usage, set func(*envelopes.AgentEventV1)) {
+	e := &f.events[i].Event
 	e.Usage = u
 	e.TokensTotal = new(u.Total())
 	set(e)
 }
+
+// nextElement begins the next of several records that came as one document.
+func (f *fold) nextElement() { f.first, f.unids, f.told = -1, 0, false }
 
 // done is the result of the record: its events, or skip when it has none. The first
 // event carries the raw record, and every event is brought under [MaxEventBytes] and

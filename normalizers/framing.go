@@ -45,8 +45,9 @@ type Framed struct {
 //
 // A record is one JSON value: usually a line, but two on one line are two records, and
 // one value over several lines is one. What cannot be read is cut off at the end of its
-// line. Memory is bounded by [MaxRecordBytes] and what waits for a decision. A Framer is
-// not safe for concurrent use.
+// line. In a stream of server-sent events a record is the data of an event. Memory is
+// bounded by [MaxRecordBytes] and what waits for a decision. A Framer is not safe for
+// concurrent use.
 type Framer struct {
 	file     File
 	identity string
@@ -57,6 +58,7 @@ type Framer struct {
 	scanned  int    // bytes of buf known to hold no further line end
 	dropping bool   // within a line that is too long
 	document *documentScan
+	events   serverEvents
 	dec      *jsontext.Decoder
 
 	last     string           // the last session that a record stated
@@ -112,8 +114,20 @@ func (f *Framer) Close() {
 			f.cutLines()
 			continue
 		}
-		f.cut(len(f.buf), false)
+		switch f.events.mode {
+		case eventsUndecided:
+			if !f.decideEvents(len(f.buf)) {
+				f.events.mode = eventsNot // there is no data
+			}
+			f.scanned = 0
+			f.cutLines()
+		case eventsAre:
+			f.takeEventLine(len(f.buf))
+		case eventsNot:
+			f.cut(len(f.buf), false)
+		}
 	}
+	f.endEvent()
 	f.settle()
 	f.release()
 	// Records of a file that tells no vendor are given out all the same.
@@ -170,6 +184,12 @@ func (f *Framer) cutLines() {
 		case f.dropping || end > MaxRecordBytes:
 			f.drop(end)
 			f.dropping = f.document != nil
+		case f.events.mode == eventsUndecided:
+			if f.scanned = end; f.decideEvents(end) {
+				f.scanned = 0
+			}
+		case f.events.mode == eventsAre:
+			f.takeEventLine(end)
 		case f.document != nil:
 			f.scanned = end
 			f.growDocument(end)
@@ -308,17 +328,22 @@ func firstShape(array jsontext.Value) *shape {
 	return sh
 }
 
-// addValue takes the value buf[at:at+n]. A list of prompts that name their sessions is
-// one record for each of them.
+// addValue takes the value buf[at:at+n]. A list of prompts that name their sessions, and
+// one of messages of a run, is one record for each element.
 func (f *Framer) addValue(at, n, end int, sh shape) {
 	v := f.buf[at : at+n]
-	if source := f.file.Source; source != "" && source != envelopes.Gemini || !sh.isDocument() {
-		f.add(Framed{Record: Record{Data: bytes.Clone(v)}}, at, end, sh)
-		return
+	source := f.file.Source
+	isDocument := (source == "" || source == envelopes.Gemini || source == envelopes.Copilot) && sh.isDocument()
+	isList := sh.first != nil && (isDocument && sh.first.isGeminiLine() ||
+		(source == "" || source == envelopes.ClaudeCode) && sh.first.isClaudeStream())
+	origin := func(b []byte) Origin {
+		if !isDocument {
+			return Origin{}
+		}
+		return Origin{Digest: hexHash(string(b))}
 	}
-	digest := func(b []byte) Origin { return Origin{Digest: hexHash(string(b))} }
-	if sh.first == nil || !sh.first.isGeminiLine() {
-		f.add(Framed{Record: Record{Data: bytes.Clone(v), Origin: digest(v)}}, at, end, sh)
+	if !isList {
+		f.add(Framed{Record: Record{Data: bytes.Clone(v), Origin: origin(v)}}, at, end, sh)
 		return
 	}
 	var elements []jsontext.Value
@@ -333,7 +358,7 @@ func (f *Framer) addValue(at, n, end int, sh shape) {
 	starts = append(starts, n+spaces(f.buf[at+n:end]))
 	for i, e := range elements {
 		sh, _, _ := f.read(e)
-		f.add(Framed{Record: Record{Data: e, Origin: digest(e)}, End: f.offset + int64(at+starts[i+1])}, at+starts[i], end, sh)
+		f.add(Framed{Record: Record{Data: e, Origin: origin(e)}, End: f.offset + int64(at+starts[i+1])}, at+starts[i], end, sh)
 	}
 }
 
@@ -374,24 +399,29 @@ func (f *Framer) identify(first []byte) {
 	f.identity = hexHash(f.file.Path + "\n" + string(first))[:32]
 }
 
-// add takes a record that begins at buf[at] of a segment that ends at buf[end], and
-// decides what it tells about the records before it.
+// add takes a record that begins at buf[at] of a segment that ends at buf[end].
 func (f *Framer) add(r Framed, at, end int, sh shape) {
-	if f.file.Source == "" {
-		f.file.Source = sh.tell()
-	}
 	r.Line = f.line + bytes.Count(f.buf[:at], []byte{'\n'})
-	r.Record.Sequence = uint64(r.Line)
 	r.Record.Origin.Position = f.offset + int64(at)
 	if r.End == 0 {
 		next := at + len(r.Record.Data)
 		next += spaces(f.buf[next:end])
 		r.End = f.offset + int64(next)
 	}
+	f.take(r, sh)
+}
+
+// take takes a record of which line, position and end are known, and decides what it
+// tells about the records before it.
+func (f *Framer) take(r Framed, sh shape) {
+	if f.file.Source == "" {
+		f.file.Source = sh.tell()
+	}
+	r.Record.Sequence = uint64(r.Line)
 	// Previous is settled when the record is released; until then it says whether the
 	// record is one that the session will have seen.
 	r.Record.Origin.Previous = -1
-	if sh.readable && depth(r.Record.Data) <= MaxDepth {
+	if sh.readable && depth(r.Record.Data) <= MaxDepth && (f.file.Source != envelopes.ACP || isReadableACP(r.Record.Data)) {
 		r.Record.Origin.Previous = 0
 	}
 
@@ -460,7 +490,9 @@ func (f *Framer) release() {
 		}
 		r.Source = f.file.Source
 		r.Origin.File = f.identity
-		readable := r.Origin.Previous == 0
+		// Of Cursor a line that is no JSON is a record of the session too.
+		readable := r.Origin.Previous == 0 ||
+			r.Source == envelopes.Cursor && f.undecided[n].Err == nil && depth(r.Data) <= MaxDepth
 		previous, known := f.previous[r.Session]
 		if !known {
 			previous = -1

@@ -30,6 +30,9 @@ func claudeLines(t *rapid.T, session string) [][]byte {
 		t: t, session: session, now: time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC),
 		usage: make(map[string]map[string]int),
 	}
+	if s.chance(25) {
+		return s.stream()
+	}
 	moves := []func(){
 		s.user, s.user, s.assistant, s.assistant, s.assistant, s.assistant, s.result, s.result, s.result,
 		s.progress, s.attachment, s.queued, s.operation, s.operation, s.system, s.history, s.stated, s.other,
@@ -405,5 +408,191 @@ func (s *claudeScript) other() {
 		if len(s.lines) > 0 {
 			s.lines = append(s.lines, rapid.SampledFrom(s.lines).Draw(s.t, "again"))
 		}
+	}
+}
+
+// stream generates what the SDK writes of one or more runs: lines of the stream, or the
+// same as objects without a type.
+func (s *claudeScript) stream() [][]byte {
+	s.init()
+	moves := []func(){
+		s.prompt, s.speak, s.speak, s.speak, s.speak, s.returned, s.returned, s.returned, s.pieces, s.pieces, s.ended, s.init, s.control, s.other,
+	}
+	for range rapid.IntRange(1, 30).Draw(s.t, "records") {
+		rapid.SampledFrom(moves).Draw(s.t, "move")()
+	}
+	return s.lines
+}
+
+// sdk is the envelope of a line of the stream.
+func (s *claudeScript) sdk(kind string, more map[string]any) map[string]any {
+	s.n++
+	r := map[string]any{"type": kind, "session_id": s.session}
+	if s.chance(70) {
+		r["uuid"] = fmt.Sprintf("%s-u%d", s.session, s.n)
+	}
+	maps.Copy(r, more)
+	return r
+}
+
+// within says whose thread a line is of.
+func (s *claudeScript) within(r map[string]any) map[string]any {
+	r["parent_tool_use_id"] = nil
+	if s.chance(20) {
+		r["parent_tool_use_id"] = s.oneOf("toolu_task_1", "toolu_task_2")
+	}
+	return r
+}
+
+func (s *claudeScript) init() {
+	servers := []any{map[string]any{"name": "filesystem", "status": "connected"}, "plain"}[:rapid.IntRange(0, 2).Draw(s.t, "servers")]
+	s.emit(s.sdk("system", map[string]any{
+		"subtype": "init", "cwd": "/home/dev/app", "tools": []any{"Bash", "Edit"}, "mcp_servers": servers, "model": s.oneOf("claude-sonnet-4-5", "claude-opus-4-8"),
+		"permissionMode": "default", "claude_code_version": "2.1.12",
+	}))
+}
+
+func (s *claudeScript) prompt() {
+	var content any = s.word()
+	if s.chance(50) {
+		content = []any{map[string]any{"type": "text", "text": s.word()}}
+	}
+	r := s.within(s.sdk("user", map[string]any{"message": map[string]any{"role": "user", "content": content}}))
+	if s.chance(10) {
+		r["isSynthetic"] = true
+	}
+	s.emit(r)
+}
+
+// speak is a message of the assistant, with the figures of its start.
+func (s *claudeScript) speak() {
+	if s.message == 0 || s.chance(50) {
+		s.message++
+	}
+	r := s.within(s.sdk("assistant", nil))
+	id := fmt.Sprintf("msg_%d_%v", s.message, r["parent_tool_use_id"])
+	message := map[string]any{"id": id, "role": "assistant", "model": s.oneOf("claude-sonnet-4-5", "claude-opus-4-8"), "content": []any{s.block()}}
+	if s.chance(90) {
+		message["usage"] = s.grown(id)
+	}
+	if s.chance(5) {
+		r["error"] = s.oneOf("authentication_failed", "rate_limit")
+	}
+	r["message"] = message
+	s.emit(r)
+}
+
+// returned is the result of a tool, as a line or as an object.
+func (s *claudeScript) returned() {
+	id := "toolu_of_nobody_" + s.session
+	if len(s.open) > 0 {
+		id, s.open = s.open[0], s.open[1:]
+	}
+	block := map[string]any{"tool_use_id": id, "type": "tool_result", "content": s.oneOf("ok", "Exit code 1\nFAIL", `{"error":"denied"}`, `{"exitCode":0}`, "")}
+	switch rapid.IntRange(0, 3).Draw(s.t, "error") {
+	case 0:
+		block["is_error"] = nil
+	case 1:
+		block["is_error"] = s.chance(50)
+	}
+	var outcome any
+	switch rapid.IntRange(0, 3).Draw(s.t, "outcome") {
+	case 0:
+		outcome = "Error: Exit code 1\nFAIL"
+	case 1:
+		outcome = map[string]any{"stdout": "ok", "stderr": "", "interrupted": s.chance(20), "isImage": false}
+	}
+	if s.chance(20) {
+		delete(block, "type")
+		s.emit(map[string]any{"content": []any{block}, "uuid": fmt.Sprintf("%s-o%d", s.session, len(s.lines)), "parent_tool_use_id": nil, "tool_use_result": outcome})
+		return
+	}
+	r := s.within(s.sdk("user", map[string]any{"message": map[string]any{"role": "user", "content": []any{block}}}))
+	if outcome != nil {
+		r["tool_use_result"] = outcome
+	}
+	s.emit(r)
+}
+
+// pieces are the events of the API for one message, at times cut off, at times with the
+// message itself among them. Only the message has figures.
+func (s *claudeScript) pieces() {
+	s.message++
+	frame := s.within(s.sdk("stream_event", nil))
+	id := fmt.Sprintf("msg_%d_%v", s.message, frame["parent_tool_use_id"])
+	piece := func(event map[string]any) {
+		r := maps.Clone(frame)
+		r["event"] = event
+		if _, ok := frame["uuid"]; ok {
+			s.n++
+			r["uuid"] = fmt.Sprintf("%s-p%d", s.session, s.n)
+		}
+		s.emit(r)
+	}
+	words := s.word()
+	half := len(words) / 2
+	for half > 0 && words[half]&0xc0 == 0x80 {
+		half--
+	}
+	s.n++
+	call := fmt.Sprintf("toolu_%s_%d", s.session, s.n)
+	events := []map[string]any{
+		{"type": "message_start", "message": map[string]any{"id": id, "role": "assistant", "model": "claude-sonnet-4-5", "content": []any{}}},
+		{"type": "content_block_start", "index": 0, "content_block": map[string]any{"type": "text", "text": ""}},
+		{"type": "content_block_delta", "index": 0, "delta": map[string]any{"type": "text_delta", "text": words[:half]}},
+		{"type": "content_block_delta", "index": 0, "delta": map[string]any{"type": "text_delta", "text": words[half:]}},
+		{"type": "content_block_stop", "index": 0},
+		{"type": "content_block_start", "index": 1, "content_block": map[string]any{"type": "tool_use", "id": call, "name": "Bash", "input": map[string]any{}}},
+		{"type": "content_block_delta", "index": 1, "delta": map[string]any{"type": "input_json_delta", "partial_json": `{"command":`}},
+		{"type": "content_block_delta", "index": 1, "delta": map[string]any{"type": "input_json_delta", "partial_json": `"ls"}`}},
+		{"type": "message_delta", "delta": map[string]any{"stop_reason": "tool_use"}},
+		{"type": "message_stop"},
+	}
+	for _, e := range events[:rapid.IntRange(1, len(events)).Draw(s.t, "pieces")] {
+		if s.chance(95) {
+			piece(e)
+		}
+	}
+	if s.chance(50) {
+		block := map[string]any{"type": "text", "text": words}
+		r := s.sdk("assistant", map[string]any{"parent_tool_use_id": frame["parent_tool_use_id"]})
+		r["message"] = map[string]any{"id": id, "role": "assistant", "model": "claude-sonnet-4-5", "content": []any{block}, "usage": s.grown(id)}
+		s.emit(r)
+	}
+}
+
+// ended is the result of a run: its figures are above, at or below the sum of its lines.
+func (s *claudeScript) ended() {
+	r := s.sdk("result", map[string]any{
+		"subtype": s.oneOf("success", "error", "error_max_turns"), "is_error": s.chance(30), "duration_ms": 5000, "duration_api_ms": 4000, "num_turns": 2,
+		"total_cost_usd": 0.25, "result": s.word(), "permission_denials": []any{},
+	})
+	if s.chance(90) {
+		r["usage"] = s.grown(fmt.Sprintf("run_%d", len(s.lines)))
+	}
+	s.emit(r)
+}
+
+// control are lines beside the conversation.
+func (s *claudeScript) control() {
+	switch s.oneOf("request", "response", "limit", "limited", "progress", "status", "hook", "boundary", "ping") {
+	case "request":
+		s.emit(map[string]any{"type": "control_request", "request_id": "r1", "request": map[string]any{"subtype": "can_use_tool"}})
+	case "response":
+		s.emit(map[string]any{"type": "control_response", "response": map[string]any{"subtype": "success"}})
+	case "limit":
+		s.emit(s.sdk("rate_limit_event", map[string]any{"rate_limit_info": map[string]any{"status": "allowed"}}))
+	case "limited":
+		s.emit(s.sdk("rate_limit_event", map[string]any{"rate_limit_info": map[string]any{"status": "rejected"}}))
+	case "progress":
+		s.emit(s.sdk("tool_progress", map[string]any{"tool_use_id": "toolu_1", "elapsed_time_seconds": 3}))
+	case "status":
+		s.emit(s.sdk("system", map[string]any{"subtype": "status", "status": "compacting"}))
+	case "hook":
+		s.emit(s.sdk("system", map[string]any{"subtype": "hook_response", "output": "ok", "stdout": "ok", "stderr": ""}))
+	case "boundary":
+		s.emit(s.sdk("system", map[string]any{"subtype": "compact_boundary", "compact_metadata": map[string]any{"trigger": "auto"}}))
+	case "ping":
+		s.emit(s.sdk("stream_event", map[string]any{"event": map[string]any{"type": "ping"}}))
 	}
 }

@@ -123,7 +123,11 @@ func rawError(s step, j int) error {
 			return errors.New("no raw on the first event of its record")
 		}
 	case first && !bytes.Contains(raw, []byte(`"$elided"`)):
-		if want, got := plain(s.record.Data), plain(raw); !reflect.DeepEqual(want, got) {
+		want, got := plain(s.record.Data), plain(raw)
+		if !json.Valid(s.record.Data) {
+			want = strings.ToValidUTF8(string(s.record.Data), "\ufffd") // a line of text
+		}
+		if !reflect.DeepEqual(want, got) {
 			return fmt.Errorf("raw is not its record:\n%s\nagainst\n%s", clip(string(raw)), clip(string(s.record.Data)))
 		}
 	}
@@ -156,7 +160,7 @@ func lawDeterministic(_ suite, normalize normalizeFunc, records []normalizers.Fr
 // skipReasons are the names under which records are skipped: a bounded set.
 var skipReasons = []normalizers.SkipReason{
 	normalizers.SkipMirror, normalizers.SkipProgress, normalizers.SkipHeartbeat, normalizers.SkipDuplicate,
-	normalizers.SkipQueued, normalizers.SkipEmpty, normalizers.SkipHeld,
+	normalizers.SkipQueued, normalizers.SkipEmpty, normalizers.SkipHeld, normalizers.SkipControl,
 }
 
 // lawNothingLost: section 2, law 2. Every record has events, or a skip with a name, or a
@@ -351,6 +355,8 @@ func lawIDs(_ suite, normalize normalizeFunc, records []normalizers.Framed) erro
 // threadOf names the thread of an event: the main conversation or one subagent.
 func threadOf(e envelopes.AgentEventV1) string {
 	switch {
+	case e.Source == envelopes.ACP:
+		return "main" // a run is one thread, whoever speaks
 	case e.AgentID != nil:
 		return "agent " + *e.AgentID
 	case e.IsInternal:

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -43,3 +44,13 @@ func readValue(v jsontext.Value) error {
 	}
 	return nil
 }
+
+// isPlain reports whether a line is text that was never meant to be JSON.
+func isPlain(line []byte) bool {
+	line = bytes.TrimSpace(line)
+	return len(line) > 0 && line[0] != '{' && line[0] != '[' && bytes.IndexByte(line, 0) < 0 &&
+		!jsontext.Value(line).IsValid(vendorJSON)
+}
+
+// plainText is a line of text as an event can carry it.
+func plainText(line []byte) string { return strings.ToValidUTF8(string(line), "\ufffd") }

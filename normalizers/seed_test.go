@@ -9,6 +9,10 @@ import (
 // seedRows are the acceptance rows of the seeds that are about normalizers, by their
 // names: each file that holds some is one entry.
 var seedRows = []map[string]func(*testing.T){
+	seedClaude,
+	seedOpenCode,
+	cursorRows,
+	acpSeedRows,
 	projectionRows,
 }
 

@@ -67,8 +67,11 @@ type shape struct {
 	RunID          text                   `json:"run_id"`
 	AgentName      text                   `json:"agent_name"`
 	Output         kind                   `json:"output"`
+	Input          kind                   `json:"input"`
+	AwaitResume    kind                   `json:"await_resume"`
 	CreatedAt      text                   `json:"created_at"`
 	TimestampMS    number                 `json:"timestamp_ms"`
+	ModelCallID    text                   `json:"model_call_id"`
 
 	first      *shape // of an array: its first element, where that is an object
 	structured bool   // an object or an array
@@ -212,8 +215,12 @@ func (s *shape) isCursor() bool {
 		return s.Subtype == "init" && s.SessionIDSnake != "" && s.Model != ""
 	case "thinking":
 		return s.Subtype == "delta" || s.Subtype == "completed"
+	case "user", "assistant":
+		return s.Message == '{' && s.SessionIDSnake != "" && s.SessionID == "" && s.UUID == "" && (s.TimestampMS.ok || s.ModelCallID != "")
 	case "tool_call":
 		return s.ToolCall == '{' && s.Subtype != ""
+	case "connection", "retry":
+		return s.Subtype != "" && s.SessionIDSnake != "" && s.TimestampMS.ok
 	case "turn_ended":
 		return s.Status != ""
 	case "result":
@@ -233,7 +240,7 @@ func (s *shape) isCopilot() bool {
 	}
 }
 
-// isACP tells an event of a run, a run, or a message.
+// isACP tells an event of a run, a run, a message, or what is sent to an agent.
 func (s *shape) isACP() bool {
 	switch {
 	case s.first != nil:
@@ -252,8 +259,10 @@ func (s *shape) isACP() bool {
 		return false
 	case s.Parts.list:
 		return s.Role == "user" || s.Role == "agent" || strings.HasPrefix(string(s.Role), "agent/")
+	case s.AgentName != "":
+		return s.Status != "" || s.Output == '[' || s.Input == '['
 	default:
-		return s.AgentName != "" && (s.Status != "" || s.Output == '[') || s.RunID != "" && s.Output == '['
+		return s.AwaitResume == '{' || s.RunID != "" && s.Output == '['
 	}
 }
 
@@ -321,6 +330,10 @@ func (s *shape) session() string {
 		return string(s.SessionIDSnake)
 	case s.SessionID != "":
 		return string(s.SessionID)
+	case s.AwaitResume == '{' && s.isACP():
+		return string(s.SessionIDSnake) // its run is one of the session of the file
+	case s.first != nil && s.isACP():
+		return s.first.session()
 	case s.isACP():
 		return string(cmp.Or(s.Run.value.SessionID, s.SessionIDSnake, s.Run.value.RunID, s.RunID))
 	case s.Data.ok && (s.Type == "session.start" || s.Type == ""):

@@ -31,6 +31,10 @@ type suite struct {
 	lines func(t *rapid.T, session string) [][]byte
 	// apart says that a file is of one session.
 	apart bool
+	// modelled says that the vendor's protocol has a model: what breaks it is a dead letter.
+	modelled bool
+	// tokenless says that the vendor states no tokens.
+	tokenless bool
 	// read cuts a file into records, with no code of the package.
 	read func(data []byte) []line
 	// bad are lines that no normalizer of the vendor can read.
@@ -44,7 +48,7 @@ type suite struct {
 var suites = []suite{
 	{
 		source:    envelopes.ClaudeCode,
-		folders:   []string{"claude_code"},
+		folders:   []string{"claude_code", "claude_sdk"},
 		lines:     claudeLines,
 		read:      readLines,
 		bad:       malformed,
@@ -57,7 +61,7 @@ var suites = []suite{
 		lines:     codexLines,
 		apart:     true,
 		read:      readLines,
-		bad:       malformed,
+		bad:       torn,
 		ledger:    func() ledger { return codexLedger{} },
 		interpret: interpretCodex,
 	},
@@ -70,6 +74,33 @@ var suites = []suite{
 		ledger:    func() ledger { return geminiLedger{} },
 		interpret: interpretGemini,
 	},
+	{
+		source:    envelopes.Cursor,
+		folders:   []string{"cursor"},
+		lines:     cursorLines,
+		read:      readCursor,
+		bad:       tooDeep,
+		ledger:    func() ledger { return cursorLedger{} },
+		interpret: interpretCursor,
+	},
+	{
+		source:    envelopes.ACP,
+		folders:   []string{"acp"},
+		lines:     acpLines,
+		apart:     true,
+		modelled:  true,
+		tokenless: true,
+		read:      readACPFile,
+		bad:       append(slices.Clone(malformed), acpInvalid...),
+		ledger:    func() ledger { return acpLedger{} },
+		interpret: interpretACP,
+	},
+}
+
+// refuses reports whether a record that is JSON may be a dead letter: one that breaks the
+// model of its protocol.
+func (s suite) refuses(err error) bool {
+	return s.modelled && errors.Is(err, envelopes.ErrInvalidACP)
 }
 
 // malformed are lines that are no JSON.
@@ -83,9 +114,20 @@ var malformed = [][]byte{
 	[]byte(`not json at all`),
 	[]byte(`{"n":1e}`),
 	[]byte(`{"n":01}`),
+	tooDeep[0], tooDeep[1],
+}
+
+// tooDeep are lines that are nested too deep: all that cannot be read where a line that is
+// no JSON is a record too.
+var tooDeep = [][]byte{
 	[]byte(strings.Repeat(`[`, normalizers.MaxDepth+1) + strings.Repeat(`]`, normalizers.MaxDepth+1)),
 	[]byte(strings.Repeat(`{"type":`, 10_000)),
 }
+
+// torn are the malformed lines that no vendor can have meant as text.
+var torn = slices.DeleteFunc(slices.Clone(malformed), func(l []byte) bool {
+	return l[0] != '{' && l[0] != '[' && l[0] != 0
+})
 
 // suiteOf is the suite of a source.
 func suiteOf(tb testing.TB, source envelopes.Source) suite {

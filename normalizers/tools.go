@@ -21,6 +21,7 @@ var (
 	read   = tool{envelopes.ChannelEditor, envelopes.OpRead}
 	write  = tool{envelopes.ChannelEditor, envelopes.OpWrite}
 	modify = tool{envelopes.ChannelEditor, envelopes.OpModify}
+	remove = tool{envelopes.ChannelEditor, envelopes.OpDelete}
 )
 
 // tools are the tools of all vendors by their lower-case names; those that are not here
@@ -65,6 +66,25 @@ var tools = map[string]tool{
 	"list_directory":      search,
 	"search_file_content": search,
 	"grep_search":         search,
+	// Cursor
+	"delete":           remove,
+	"deletefile":       remove,
+	"delete_file":      remove,
+	"strreplace":       modify,
+	"search_replace":   modify,
+	"editfile":         modify,
+	"edit_file":        modify,
+	"editnotebook":     modify,
+	"applypatch":       modify,
+	"readfile":         read,
+	"listdir":          search,
+	"semsearch":        search,
+	"semanticsearch":   search,
+	"codebase_search":  search,
+	"file_search":      search,
+	"ripgrep":          search,
+	"run_terminal_cmd": shell,
+	"writeshellstdin":  shell,
 }
 
 // toolOf looks a tool up by the vendor's name.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"path"
 	"regexp"
 	"slices"
@@ -40,10 +41,49 @@ func readLines(data []byte) []line {
 	return out
 }
 
+// claudeObject gives a message of the SDK that comes as an object, without a type, the form
+// of a line of the stream (seed-features.md section 3.1); any other record stays.
+func claudeObject(v any) any {
+	m, ok := v.(map[string]any)
+	if _, typed := m["type"]; !ok || typed {
+		return v
+	}
+	if data, ok := m["data"].(map[string]any); ok && m["subtype"] == "init" {
+		return data
+	}
+	out := maps.Clone(m)
+	_, isResult := m["tool_use_result"]
+	content, said := m["content"].([]any)
+	switch {
+	case m["num_turns"] != nil || m["total_cost_usd"] != nil:
+		out["type"] = "result"
+	case m["event"] != nil:
+		out["type"] = "stream_event"
+	case said && member[string](m, "model") != "":
+		out["type"] = "assistant"
+		out["message"] = map[string]any{"role": "assistant", "content": m["content"], "model": m["model"]}
+		out["error"] = m["error"]
+	case said && (member[string](m, "uuid") != "" || isResult):
+		blocks := []any{}
+		for _, b := range content {
+			if block, ok := b.(map[string]any); ok && block["type"] == nil && block["tool_use_id"] != nil {
+				block = maps.Clone(block)
+				block["type"] = "tool_result"
+				b = block
+			}
+			blocks = append(blocks, b)
+		}
+		out["type"] = "user"
+		out["message"] = map[string]any{"role": "user", "content": blocks}
+	}
+	return out
+}
+
 // account is what a file tells, by the raw bytes.
 type account struct {
 	sessions []string      // of each record
 	threads  []rawThread   // of each record
+	speakers [][]string    // agents of the events of each record, where these differ
 	talk     []utterance   // who said what, in order
 	calls    []toolUse     // tool_use blocks, in order, each id once
 	results  []toolOutcome // tool_result blocks, in order, each id once
@@ -159,6 +199,7 @@ func interpretClaude(name string, lines []line) account {
 			dec := json.NewDecoder(bytes.NewReader(l.data))
 			dec.UseNumber()
 			_ = dec.Decode(&parsed[i]) // it was read once already
+			parsed[i] = claudeObject(parsed[i])
 			own[i] = member[string](parsed[i], "sessionId")
 			if id := member[string](parsed[i], "session_id"); id != "" {
 				own[i] = id
@@ -218,6 +259,9 @@ type queued struct {
 func (r *claudeReader) read(number int, v any) {
 	r.records++
 	agent := member[string](v, "agentId")
+	if agent == "" {
+		agent = member[string](v, "parent_tool_use_id")
+	}
 	internal := member[bool](v, "isSidechain") || agent != ""
 	r.out.threads = append(r.out.threads, rawThread{agent, internal})
 	kind := member[string](v, "type")
@@ -384,7 +428,9 @@ func (r *claudeReader) assistant(number int, v any) {
 	sum.add(claudeUsage(v))
 	r.out.naive[r.session] = sum
 	content := member[any](v, "message", "content")
-	if text := claudeText(content); strings.TrimSpace(text) != "" && !member[bool](v, "isApiErrorMessage") {
+	// The SDK marks an error of the API by the error itself.
+	failed := member[bool](v, "isApiErrorMessage") || member[string](v, "sessionId") == "" && member[any](v, "error") != nil
+	if text := claudeText(content); strings.TrimSpace(text) != "" && !failed {
 		r.say(number, "assistant", member[string](v, "uuid"), strings.TrimSpace(text))
 	}
 	blocks, _ := content.([]any)
@@ -403,9 +449,11 @@ func (r *claudeReader) assistant(number int, v any) {
 }
 
 // claudeUsage are the figures of one assistant record, as they stand.
-func claudeUsage(v any) figures {
+func claudeUsage(v any) figures { return claudeUsageOf(member[any](v, "message", "usage")) }
+
+func claudeUsageOf(v any) figures {
 	number := func(names ...string) int64 {
-		n, _ := member[json.Number](v, append([]string{"message", "usage"}, names...)...).Int64()
+		n, _ := member[json.Number](v, names...).Int64()
 		return n
 	}
 	f := figures{
@@ -413,7 +461,7 @@ func claudeUsage(v any) figures {
 		Thinking:   number("output_tokens_details", "thinking_tokens"),
 		CacheWrite: number("cache_creation_input_tokens"),
 	}
-	if member[any](v, "message", "usage", "cache_creation_input_tokens") == nil {
+	if member[any](v, "cache_creation_input_tokens") == nil {
 		f.CacheWrite = number("cache_creation", "ephemeral_5m_input_tokens") + number("cache_creation", "ephemeral_1h_input_tokens")
 	}
 	f.UsageInput, f.CacheRead, f.UsageReasoning = f.Input, f.Cached, f.Thinking
@@ -426,21 +474,61 @@ func claudeUsage(v any) figures {
 // thread (semantics.md section 3).
 type claudeLedger map[string]map[string]figures
 
+// claudeRunKey is the entry of a session that holds what the run at work used so far, and
+// claudeCorrectionKey the one with what results were above that.
+const (
+	claudeRunKey        = "run"
+	claudeCorrectionKey = "correction"
+)
+
 func (l claudeLedger) add(session string, record []byte) {
 	var v any
 	dec := json.NewDecoder(bytes.NewReader(record))
 	dec.UseNumber()
-	if dec.Decode(&v) != nil || member[string](v, "type") != "assistant" && member[string](v, "message", "role") != "assistant" {
+	if dec.Decode(&v) != nil {
+		return
+	}
+	if l[session] == nil {
+		l[session] = make(map[string]figures)
+	}
+	v = claudeObject(v)
+	is := member[string](v, "type")
+	if is == "system" || is == "result" {
+		// The same record again is none.
+		if id := member[string](v, "uuid"); id != "" {
+			again := "record " + id + string(record)
+			if _, ok := l[session][again]; ok {
+				return
+			}
+			l[session][again] = figures{}
+		}
+	}
+	switch {
+	case is == "system" && member[string](v, "subtype") == "init":
+		delete(l[session], claudeRunKey)
+		return
+	case is == "result" && member[string](v, "key") == "":
+		run, now, correction := l[session][claudeRunKey], claudeUsageOf(member[any](v, "usage")), l[session][claudeCorrectionKey]
+		correction.add(figures{
+			Input:      max(0, now.Input-run.Input),
+			Output:     max(0, now.Output-run.Output),
+			Cached:     max(0, now.Cached-run.Cached),
+			CacheWrite: max(0, now.CacheWrite-run.CacheWrite),
+			Thinking:   min(max(0, now.Thinking-run.Thinking), max(0, now.Output-run.Output)),
+		})
+		l[session][claudeCorrectionKey] = correction
+		delete(l[session], claudeRunKey)
+		return
+	case is != "assistant" && member[string](v, "message", "role") != "assistant":
 		return
 	}
 	thread := "main"
 	if id := member[string](v, "agentId"); id != "" {
 		thread = "agent " + id
+	} else if id := member[string](v, "parent_tool_use_id"); id != "" {
+		thread = "agent " + id
 	} else if member[bool](v, "isSidechain") {
 		thread = "sidechain"
-	}
-	if l[session] == nil {
-		l[session] = make(map[string]figures)
 	}
 	key := thread + "\x00" + member[string](v, "message", "id")
 	was, now := l[session][key], claudeUsage(v)
@@ -449,12 +537,23 @@ func (l claudeLedger) add(session string, record []byte) {
 	was.Cached = max(was.Cached, now.Cached)
 	was.Thinking = max(was.Thinking, now.Thinking)
 	was.CacheWrite = max(was.CacheWrite, now.CacheWrite)
+	if thread == "main" {
+		before, run := l[session][key], l[session][claudeRunKey]
+		run.add(figures{
+			Input: was.Input - before.Input, Output: was.Output - before.Output, Cached: was.Cached - before.Cached,
+			Thinking: was.Thinking - before.Thinking, CacheWrite: was.CacheWrite - before.CacheWrite,
+		})
+		l[session][claudeRunKey] = run
+	}
 	l[session][key] = was
 }
 
 func (l claudeLedger) sums(session string) figures {
 	var sum figures
-	for _, f := range l[session] {
+	for key, f := range l[session] {
+		if key == claudeRunKey {
+			continue
+		}
 		f.UsageInput, f.CacheRead, f.UsageReasoning = f.Input, f.Cached, f.Thinking
 		f.UsageOutput = f.Output - f.Thinking
 		f.Total = f.Input + f.CacheWrite + f.CacheRead + f.Output

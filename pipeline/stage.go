@@ -43,6 +43,10 @@ type Config struct {
 	Worker   string         // name of this worker in checkpoints; default "worker"
 	Mode     envelopes.Mode // of the CloudEvents; default [envelopes.Binary]
 
+	// Profile is of the tool_metadata of events; default [normalizers.ProfileOpenCode]. A
+	// generation keeps to one: what is stored stays as it is.
+	Profile normalizers.Profile
+
 	SessionBytes int           // memory for the states of live sessions; default 256 MiB
 	Heartbeat    time.Duration // how long a worker that was overtaken waits; default 0.7 s
 
@@ -66,6 +70,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Mode == "" {
 		c.Mode = envelopes.Binary
+	}
+	if c.Profile == "" {
+		c.Profile = normalizers.ProfileOpenCode
 	}
 	if c.SessionBytes <= 0 {
 		c.SessionBytes = 256 << 20
@@ -117,6 +124,9 @@ func New(js jetstream.JetStream, cfg Config) (*Stage, error) {
 	}
 	if cfg.Mode != envelopes.Binary && cfg.Mode != envelopes.Structured {
 		return nil, fmt.Errorf("mode %q is neither %s nor %s", cfg.Mode, envelopes.Binary, envelopes.Structured)
+	}
+	if cfg.Profile != normalizers.ProfileOpenCode && cfg.Profile != normalizers.ProfileCurrent {
+		return nil, fmt.Errorf("profile %q is neither %s nor %s", cfg.Profile, normalizers.ProfileOpenCode, normalizers.ProfileCurrent)
 	}
 	s := &Stage{
 		js:         js,

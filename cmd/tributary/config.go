@@ -17,6 +17,7 @@ import (
 	"github.com/kelseyhightower/envconfig"
 
 	"tributary/envelopes"
+	"tributary/normalizers"
 	"tributary/pipeline/ship"
 )
 
@@ -43,6 +44,8 @@ type config struct {
 	CloudEvents  envelopes.Mode `envconfig:"TRIBUTARY_CLOUDEVENTS" default:"binary" oneof:"binary structured" desc:"mode of the CloudEvents that are published"`
 	Worker       string         `envconfig:"TRIBUTARY_WORKER" desc:"name of a worker, different for each; default host name and process id"`
 
+	ToolMetadata normalizers.Profile `envconfig:"TRIBUTARY_TOOL_METADATA" default:"opencode" oneof:"opencode current" desc:"shapes of tool_metadata, those that OpenCode documented or its current ones; a generation keeps to one"`
+
 	Data         string        `envconfig:"TRIBUTARY_DATA" desc:"folder of the embedded server and of what ship has done; default $XDG_STATE_HOME/tributary"`
 	Listen       string        `envconfig:"TRIBUTARY_LISTEN" default:"127.0.0.1:4222" desc:"address of the embedded server; with --listen \"\" none"`
 	DrainTimeout time.Duration `envconfig:"TRIBUTARY_DRAIN_TIMEOUT" default:"20s" desc:"how long work in progress may take after the first signal"`
@@ -57,6 +60,7 @@ type config struct {
 	ClaudeConfigDir string `envconfig:"CLAUDE_CONFIG_DIR" desc:"folders of Claude Code, separated by commas; default ~/.claude"`
 	CodexHome       string `envconfig:"CODEX_HOME" desc:"folder of Codex; default ~/.codex"`
 	GeminiHome      string `envconfig:"GEMINI_CLI_HOME" desc:"folder that holds the .gemini of Gemini CLI; default ~"`
+	CursorDataDir   string `envconfig:"CURSOR_DATA_DIR" desc:"folder of Cursor; default ~/.cursor"`
 	XDGStateHome    string `envconfig:"XDG_STATE_HOME" desc:"folder of state; default ~/.local/state"`
 	NoColor         string `envconfig:"NO_COLOR" desc:"anything turns colours off"`
 }

@@ -62,6 +62,7 @@ func (a *app) work(ctx context.Context, js jetstream.JetStream, t *telemetry) er
 		Topology: a.config.topology(),
 		Worker:   a.config.workerName(),
 		Mode:     a.config.CloudEvents,
+		Profile:  a.config.ToolMetadata,
 		Logger:   a.log,
 		Tracer:   t.stageTracer(),
 		Meter:    t.metrics.Meter(scope),

@@ -29,12 +29,17 @@ import (
 //go:embed all:samples
 var samples embed.FS
 
+// acpSamples is the folder of the samples of ACP. It has no home of its own on a machine:
+// what is stored of its runs is shipped by its path.
+const acpSamples = "acp"
+
 // sampleFolders says where the samples of a vendor lie, by the variable that would say so
 // of the vendor's own logs.
 var sampleFolders = map[string]string{
 	"CLAUDE_CONFIG_DIR": "claude",
 	"CODEX_HOME":        "codex",
 	"GEMINI_CLI_HOME":   "gemini",
+	"CURSOR_DATA_DIR":   "cursor",
 }
 
 func (a *app) upCommand() *cobra.Command {
@@ -103,6 +108,7 @@ func (u *up) place(dataGiven bool) (cleanup func() error, err error) {
 			return cleanup, errors.Join(err, cleanup())
 		}
 		u.ship.Roots = ship.Roots(logs, func(name string) string { return filepath.Join(logs, sampleFolders[name]) })
+		u.ship.Roots = append(u.ship.Roots, ship.Root{Source: envelopes.ACP, Dir: filepath.Join(logs, acpSamples), Suffixes: []string{".ndjson"}})
 		u.ship.Parallel = 1 // the same order every time
 		u.data = filepath.Join(dir, "data")
 	} else if u.ship.Roots, err = u.config.roots(); err != nil {

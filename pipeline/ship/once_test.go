@@ -446,6 +446,9 @@ func TestRootsOfTheUser(t *testing.T) {
 	gemini := func(dir string) ship.Root {
 		return ship.Root{Source: envelopes.Gemini, Dir: filepath.FromSlash(dir), Suffixes: []string{".json", ".jsonl"}}
 	}
+	cursor := func(dir string) ship.Root {
+		return ship.Root{Source: envelopes.Cursor, Dir: filepath.FromSlash(dir), Suffixes: []string{".jsonl"}, Within: "agent-transcripts"}
+	}
 	for name, c := range map[string]struct {
 		env  map[string]string
 		want []ship.Root
@@ -454,11 +457,13 @@ func TestRootsOfTheUser(t *testing.T) {
 			claude("/home/ada/.claude/projects"),
 			codex("/home/ada/.codex/sessions"), codex("/home/ada/.codex/archived_sessions"),
 			gemini("/home/ada/.gemini/tmp"),
+			cursor("/home/ada/.cursor/projects"),
 		}},
-		"moved by the user": {map[string]string{"CLAUDE_CONFIG_DIR": "/a, /b c,", "CODEX_HOME": "/x", "GEMINI_CLI_HOME": "/g"}, []ship.Root{
+		"moved by the user": {map[string]string{"CLAUDE_CONFIG_DIR": "/a, /b c,", "CODEX_HOME": "/x", "GEMINI_CLI_HOME": "/g", "CURSOR_DATA_DIR": "/c"}, []ship.Root{
 			claude("/a/projects"), claude("/b c/projects"),
 			codex("/x/sessions"), codex("/x/archived_sessions"),
 			gemini("/g/.gemini/tmp"),
+			cursor("/c/projects"),
 		}},
 	} {
 		getenv := func(name string) string { return c.env[name] }
@@ -495,5 +500,24 @@ func TestOnceThatIsInterrupted(t *testing.T) {
 	cancel()
 	if err := s.Run(ctx); !errors.Is(err, context.Canceled) {
 		t.Errorf("error is %v", err)
+	}
+}
+
+// Below the folder of Cursor's projects only transcripts are logs.
+func TestOnlyTranscriptsOfCursor(t *testing.T) {
+	t.Parallel()
+	home := t.TempDir()
+	for _, name := range []string{"app/agent-transcripts/s1/s1.jsonl", "app/agent-transcripts/s2.jsonl", "app/agent-transcripts/s1/notes.txt", "app/terminals/other.jsonl", "agent-transcripts.jsonl"} {
+		path := filepath.Join(home, ".cursor", "projects", filepath.FromSlash(name))
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(`{"role":"user","message":{"content":[{"type":"text","text":"hello"}]}}`+"\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := newEdge(t).once(func(c *ship.Config) { c.Roots = ship.Roots(home, func(string) string { return "" }) })
+	if got.Files != 2 || got.Sessions != 2 || got.Records != 2 {
+		t.Errorf("%d files, %d sessions, %d records", got.Files, got.Sessions, got.Records)
 	}
 }

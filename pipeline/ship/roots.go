@@ -18,6 +18,7 @@ type Root struct {
 	Source   envelopes.Source
 	Dir      string   // absolute
 	Suffixes []string // of the names of logs; other files there are none
+	Within   string   // folder that logs lie in, at any depth below Dir; empty where all do
 	// Moved is set where the vendor moves a log to another folder, and gives it a name
 	// that no other has: then the name alone is its identity.
 	Moved bool
@@ -30,12 +31,14 @@ var vendors = []struct {
 	home     string // below the user's home
 	logs     string // below each of them
 	suffixes []string
+	within   string // folder below them that logs lie in
 	moved    bool
 }{
-	{envelopes.ClaudeCode, "CLAUDE_CONFIG_DIR", ".claude", "projects", []string{".jsonl"}, false},
-	{envelopes.Codex, "CODEX_HOME", ".codex", "sessions", []string{".jsonl"}, true},
-	{envelopes.Codex, "CODEX_HOME", ".codex", "archived_sessions", []string{".jsonl"}, true},
-	{envelopes.Gemini, "GEMINI_CLI_HOME", "", ".gemini/tmp", []string{".json", ".jsonl"}, false},
+	{envelopes.ClaudeCode, "CLAUDE_CONFIG_DIR", ".claude", "projects", []string{".jsonl"}, "", false},
+	{envelopes.Codex, "CODEX_HOME", ".codex", "sessions", []string{".jsonl"}, "", true},
+	{envelopes.Codex, "CODEX_HOME", ".codex", "archived_sessions", []string{".jsonl"}, "", true},
+	{envelopes.Gemini, "GEMINI_CLI_HOME", "", ".gemini/tmp", []string{".json", ".jsonl"}, "", false},
+	{envelopes.Cursor, "CURSOR_DATA_DIR", ".cursor", "projects", []string{".jsonl"}, "agent-transcripts", false},
 }
 
 // Roots returns where the vendors keep their logs on this machine, for a user with the
@@ -51,7 +54,7 @@ func Roots(home string, getenv func(string) string) []Root {
 		for _, folder := range folders {
 			if folder = strings.TrimSpace(folder); folder != "" {
 				dir := filepath.Join(folder, filepath.FromSlash(v.logs))
-				roots = append(roots, Root{Source: v.source, Dir: dir, Suffixes: v.suffixes, Moved: v.moved})
+				roots = append(roots, Root{Source: v.source, Dir: dir, Suffixes: v.suffixes, Within: v.within, Moved: v.moved})
 			}
 		}
 	}
@@ -131,7 +134,7 @@ func (f *finder) walk(dir string) {
 		case d.IsDir():
 			f.dirs = append(f.dirs, path)
 			return nil
-		case !root.holds(d.Name()):
+		case !root.holds(path):
 			return nil
 		}
 		info, err := os.Stat(path) // follows a link to a file
@@ -168,9 +171,16 @@ func (f *finder) place(path string) Root {
 	return Root{}
 }
 
-// holds reports whether a file of this name is a log.
-func (r Root) holds(name string) bool {
-	return len(r.Suffixes) == 0 || slices.ContainsFunc(r.Suffixes, func(s string) bool { return strings.HasSuffix(name, s) })
+// holds reports whether a file at this path is a log.
+func (r Root) holds(path string) bool {
+	if len(r.Suffixes) > 0 && !slices.ContainsFunc(r.Suffixes, func(s string) bool { return strings.HasSuffix(path, s) }) {
+		return false
+	}
+	if r.Within == "" {
+		return true
+	}
+	below, err := filepath.Rel(r.Dir, path)
+	return err == nil && slices.Contains(strings.Split(filepath.Dir(below), string(filepath.Separator)), r.Within)
 }
 
 // origin is the path of a log below its root, or its name where that is its identity.

@@ -1,0 +1,131 @@
+package normalizers_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"tributary/normalizers"
+)
+
+// planted is a secret that stands in every string of a record.
+const planted = "sk-PLANTED-4242424242"
+
+// plant puts the secret into every string and name of a JSON value but those that say
+// what the record is, so that the normalizer goes its whole way.
+func plant(v any, name string) any {
+	switch v := v.(type) {
+	case map[string]any:
+		out := make(map[string]any, len(v)+1)
+		for k, m := range v {
+			out[k] = plant(m, k)
+		}
+		out["x-"+planted] = planted
+		return out
+	case []any:
+		out := make([]any, 0, len(v))
+		for _, e := range v {
+			out = append(out, plant(e, name))
+		}
+		return out
+	case string:
+		switch name {
+		case "type", "subtype", "role", "kind", "status", "operation", "timestamp":
+			return v
+		}
+		return v + planted
+	default:
+		return v
+	}
+}
+
+// TestPlantedSecret: no error that a record of any vendor can cause repeats any of it,
+// however the record is broken.
+func TestPlantedSecret(t *testing.T) {
+	t.Parallel()
+	for _, s := range suites {
+		t.Run("source="+string(s.source), func(t *testing.T) {
+			t.Parallel()
+			failed := 0
+			tells := func(data []byte) {
+				t.Helper()
+				session := normalizers.NewSession(s.source, "s")
+				_, err := normalizers.Normalize(session, normalizers.Record{Source: s.source, Session: "s", Sequence: 1, Stored: modified, Data: data})
+				if err == nil {
+					return
+				}
+				failed++
+				if m := err.Error(); strings.Contains(m, "PLANTED") || strings.Contains(m, "4242") {
+					t.Fatalf("the error repeats the record: %s", strings.ReplaceAll(m, planted, "[planted]"))
+				}
+			}
+			for _, g := range goldens(t, s.source) {
+				for _, l := range s.read(g.raw) {
+					var v any
+					if l.bad || json.Unmarshal(l.data, &v) != nil {
+						continue
+					}
+					whole, err := json.Marshal(plant(v, ""))
+					if err != nil {
+						t.Fatal(err)
+					}
+					tells(whole)
+					for _, part := range []int{3, 5, 7} {
+						tells(whole[:len(whole)*part/8])
+						flipped := bytes.Clone(whole)
+						flipped[len(flipped)*part/8] ^= 0x1f
+						tells(flipped)
+					}
+					tells(append(bytes.Repeat([]byte(`{"`+planted+`":`), normalizers.MaxDepth+1), whole...))
+				}
+			}
+			if failed == 0 {
+				t.Error("no record failed")
+			}
+		})
+	}
+}
+
+// secretForms are what the secrets of the providers that coding agents talk to look like.
+var secretForms = regexp.MustCompile(`sk-ant-[A-Za-z0-9_-]{20,}|sk-(?:proj-)?[A-Za-z0-9]{32,}|gh[pousr]_[A-Za-z0-9]{30,}|github_pat_[A-Za-z0-9_]{30,}|AKIA[0-9A-Z]{16}|` +
+	`AIza[0-9A-Za-z_-]{35}|xox[abprs]-[A-Za-z0-9-]{10,}|-----BEGIN [A-Z ]*PRIVATE KEY-----|eyJ[A-Za-z0-9_-]{10,}\.eyJ[A-Za-z0-9_-]{10,}\.`)
+
+// TestNoSecretInData: no log that the project carries, for its tests or to try it with,
+// holds anything in the form of a secret.
+func TestNoSecretInData(t *testing.T) {
+	t.Parallel()
+	files := 0
+	for _, dir := range []string{"testdata", "../cmd/tributary/samples", "../cmd/tributary/testdata", "../envelopes/testdata", "../pipeline"} {
+		err := filepath.WalkDir(filepath.FromSlash(dir), func(path string, d fs.DirEntry, err error) error {
+			if err != nil || d.IsDir() || strings.HasSuffix(path, ".go") {
+				if os.IsNotExist(err) {
+					return nil
+				}
+				return err
+			}
+			data, err := os.ReadFile(path)
+			if err != nil {
+				return err
+			}
+			files++
+			if at := secretForms.FindIndex(data); at != nil {
+				t.Errorf("%s: something in the form of a secret at byte %d", path, at[0])
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if files < 10 {
+		t.Errorf("only %d files", files)
+	}
+	if !secretForms.MatchString("key: sk-ant-" + strings.Repeat("a1", 20)) {
+		t.Error("the forms match nothing")
+	}
+}

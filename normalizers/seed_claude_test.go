@@ -1,0 +1,641 @@
+package normalizers_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"tributary/envelopes"
+	"tributary/normalizers"
+)
+
+// seedClaude are the rows about the streams of Claude's SDK, and those about the metadata
+// of all vendors.
+var seedClaude = map[string]func(*testing.T){
+	"000-1":  seedMetadataEverywhere,
+	"000-2":  seedNoMetadata,
+	"000-3":  seedNullMetadata,
+	"000-4":  seedCamelCase,
+	"000-5":  seedExtensions,
+	"000-6":  seedClaudeIDs,
+	"000-20": seedCodexNull,
+	"000-24": seedResultText,
+	"000-25": seedAllBlocks,
+	"000-27": seedAttributes,
+	"002-1":  seedEncodings,
+	"002-2":  seedSystemMessage,
+	"002-3":  seedAssistantBlocks,
+	"002-4":  seedAssistantError,
+	"002-5":  seedParentToolUse,
+	"002-6":  seedUserResult,
+	"002-21": seedResultMessage,
+	"002-22": seedStructuredOutput,
+	"002-23": seedStreamEvents,
+	"002-24": seedRunUsage,
+	"002-27": seedExampleFlow,
+}
+
+// told by a file: every event of its records, in order; a record that cannot be read
+// fails the test.
+func seedEvents(tb testing.TB, source envelopes.Source, name string, data []byte) []envelopes.AgentEventV1 {
+	tb.Helper()
+	steps := fold(normalizers.Normalize, frame(fileNamed(source, name), data))
+	for _, s := range steps {
+		if s.err != nil {
+			tb.Fatalf("line %d: %v", s.line, s.err)
+		}
+	}
+	return events(steps)
+}
+
+// seedLines is a file of lines.
+func seedLines(lines ...string) []byte { return []byte(strings.Join(lines, "\n") + "\n") }
+
+// seedFile reads a file of the goldens as one of a source.
+func seedFile(t *testing.T, source envelopes.Source, path ...string) []envelopes.AgentEventV1 {
+	t.Helper()
+	return seedEvents(t, source, path[len(path)-1], goldenFile(t, path...))
+}
+
+// seedTypes are the types of events, in order.
+func seedTypes(es []envelopes.AgentEventV1) []envelopes.EventType {
+	var out []envelopes.EventType
+	for _, e := range es {
+		out = append(out, e.EventType)
+	}
+	return out
+}
+
+// metadataOf is the metadata of an event as a reader of its JSON sees it; nil where the
+// key is absent.
+func metadataOf(tb testing.TB, e envelopes.AgentEventV1) map[string]any {
+	tb.Helper()
+	b, err := encode(e)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	var v struct {
+		Metadata map[string]any `json:"metadata"`
+	}
+	if err := json.Unmarshal(b, &v); err != nil {
+		tb.Fatal(err)
+	}
+	return v.Metadata
+}
+
+func wantEqual(t *testing.T, what string, got, want any) {
+	t.Helper()
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", what, diff)
+	}
+}
+
+const (
+	sdkInit   = `{"type":"system","subtype":"init","cwd":"/home/ada/ledger","session_id":"s-1","tools":["Bash"],"mcp_servers":["plain",{"name":"files","status":"connected"}],"model":"claude-opus-4-5","permissionMode":"acceptEdits","claude_code_version":"2.1.12","uuid":"u-init"}`
+	sdkPrompt = `{"type":"user","message":{"role":"user","content":"sum it"},"parent_tool_use_id":null,"session_id":"s-1","uuid":"u-prompt"}`
+)
+
+// sdkAssistant is a line with one message of the assistant.
+func sdkAssistant(id, parent, content, usage string) string {
+	return fmt.Sprintf(`{"type":"assistant","message":{"id":"msg_%s","role":"assistant","model":"claude-opus-4-5","content":%s,"usage":%s},"parent_tool_use_id":%s,"session_id":"s-1","uuid":"u-%[1]s"}`,
+		id, content, usage, parent)
+}
+
+// seedMetadataEverywhere: both keys on every event after the first system message, for
+// every vendor that has one.
+func seedMetadataEverywhere(t *testing.T) {
+	check := func(t *testing.T, es []envelopes.AgentEventV1) {
+		t.Helper()
+		known := false
+		for _, e := range es {
+			m := metadataOf(t, e)
+			known = known || e.EventType == envelopes.SystemMessage
+			_, id := m["sessionId"]
+			_, model := m["model"]
+			if known && (!id || !model) {
+				t.Errorf("%s %q: metadata %v", e.EventType, e.EventID, m)
+			}
+		}
+		if !known {
+			t.Error("no system message")
+		}
+	}
+	check(t, seedEvents(t, envelopes.ClaudeCode, "s.jsonl", seedLines(sdkInit, sdkPrompt,
+		sdkAssistant("1", "null", `[{"type":"thinking","thinking":"hm"},{"type":"text","text":"yes"},{"type":"tool_use","id":"t1","name":"Bash","input":{"command":"ls"}}]`, `{"input_tokens":1,"output_tokens":1}`),
+		`{"type":"user","message":{"role":"user","content":[{"type":"tool_result","tool_use_id":"t1","content":"a"}]},"parent_tool_use_id":null,"session_id":"s-1"}`,
+		`{"type":"result","subtype":"error","is_error":true,"num_turns":1,"session_id":"s-1","result":"no"}`)))
+	check(t, seedFile(t, envelopes.ClaudeCode, "metadata", "origin", "claude", "stream-json-session-ids.jsonl"))
+}
+
+// seedNoMetadata: no system message, no metadata.
+func seedNoMetadata(t *testing.T) {
+	check := func(t *testing.T, es []envelopes.AgentEventV1) {
+		t.Helper()
+		for _, e := range es {
+			if e.Metadata != nil {
+				t.Errorf("%s %q: metadata %v", e.EventType, e.EventID, metadataOf(t, e))
+			}
+		}
+		if len(es) == 0 {
+			t.Error("no event")
+		}
+	}
+	check(t, seedEvents(t, envelopes.ClaudeCode, "s.jsonl", seedLines(
+		`{"type":"assistant","message":{"content":[{"type":"tool_use","id":"t1","name":"Bash","input":{"command":"ls"}}]}}`,
+		`{"type":"result","usage":{"input_tokens":1,"output_tokens":2}}`)))
+	check(t, seedEvents(t, envelopes.Codex, "s.jsonl", seedLines(`{"type":"turn.started"}`,
+		`{"type":"item.completed","item":{"id":"item_1","type":"agent_message","text":"hi"}}`)))
+	check(t, seedEvents(t, envelopes.Cursor, "s.jsonl", seedLines("a plain line",
+		`{"type":"user","message":{"role":"user","content":[{"type":"text","text":"Hello"}]}}`)))
+	for _, name := range []string{"simple-bash", "file-operations", "complex-workflow", "error-case"} {
+		check(t, seedFile(t, envelopes.ClaudeCode, "metadata", "origin", "claude", "sudocode-"+name+".jsonl"))
+	}
+	check(t, seedFile(t, envelopes.Codex, "metadata", "origin", "codex", "no-thread-started.jsonl"))
+	check(t, seedFile(t, envelopes.Cursor, "metadata", "origin", "cursor", "non-json-lines.txt"))
+}
+
+// seedNullMetadata: where only one of the two is known the other is null, not left out.
+func seedNullMetadata(t *testing.T) {
+	es := seedEvents(t, envelopes.ClaudeCode, "s.jsonl", seedLines(
+		`{"type":"assistant","message":{"role":"assistant","model":"x","content":[{"type":"text","text":"hi"}]},"parent_tool_use_id":null}`))
+	wantEqual(t, "metadata", metadataOf(t, es[0]), map[string]any{"sessionId": nil, "model": "x"})
+	b, err := encode(es[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Contains(b, []byte(`"sessionId":null`)) {
+		t.Errorf("no null in %s", b)
+	}
+}
+
+// seedCamelCase: the standard fields have one spelling.
+func seedCamelCase(t *testing.T) {
+	es := seedEvents(t, envelopes.ClaudeCode, "s.jsonl", seedLines(sdkInit, sdkPrompt))
+	es = append(es, seedEvents(t, envelopes.Codex, "c.jsonl", seedLines(`{"type":"thread.started","thread_id":"t-1"}`))...)
+	es = append(es, seedEvents(t, envelopes.Cursor, "c.jsonl", seedLines(`{"type":"system","subtype":"init","session_id":"s-1","model":"m","permission_mode":"force"}`))...)
+	for _, e := range es {
+		m := metadataOf(t, e)
+		for name := range m {
+			if strings.Contains(name, "_") {
+				t.Errorf("%s: metadata has %q", e.Source, name)
+			}
+		}
+		if _, ok := m["sessionId"]; !ok {
+			t.Errorf("%s: no sessionId in %v", e.Source, m)
+		}
+	}
+}
+
+// seedExtensions: what a vendor adds rides on the same object, and survives a round trip.
+func seedExtensions(t *testing.T) {
+	es := seedEvents(t, envelopes.ClaudeCode, "s.jsonl", seedLines(sdkInit, sdkPrompt))
+	servers := []any{map[string]any{"name": "plain"}, map[string]any{"name": "files", "status": "connected"}}
+	for _, e := range es {
+		m := metadataOf(t, e)
+		wantEqual(t, "mcpServers", m["mcpServers"], any(servers))
+		wantEqual(t, "permissionMode", m["permissionMode"], any("acceptEdits"))
+	}
+	for _, spelling := range []string{"permissionMode", "permission_mode"} {
+		es := seedEvents(t, envelopes.Cursor, "c.jsonl", seedLines(`{"type":"system","subtype":"init","session_id":"s-1","model":"m","`+spelling+`":"force"}`))
+		wantEqual(t, spelling, metadataOf(t, es[0])["permissionMode"], any("force"))
+	}
+	// A key that nobody knows yet comes back as it went.
+	e := es[0]
+	b, err := encode(e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b = bytes.Replace(b, []byte(`"mcpServers"`), []byte(`"ofTomorrow":{"a":[1,null]},"mcpServers"`), 1)
+	back, err := envelopes.DecodeAgentEvent(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantEqual(t, "unknown key", metadataOf(t, back)["ofTomorrow"], any(map[string]any{"a": []any{1.0, nil}}))
+
+	for name, want := range map[string]string{"official-docs-sequence": "default", "snake-case-coalescing": "force"} {
+		for _, e := range seedFile(t, envelopes.Cursor, "metadata", "origin", "cursor", name+".jsonl") {
+			wantEqual(t, name, metadataOf(t, e)["permissionMode"], any(want))
+		}
+	}
+}
+
+// seedClaudeIDs: session_id wins over sessionId.
+func seedClaudeIDs(t *testing.T) {
+	check := func(t *testing.T, es []envelopes.AgentEventV1, want string) {
+		t.Helper()
+		for _, e := range es {
+			if got := metadataOf(t, e)["sessionId"]; got != want || e.SessionID != want {
+				t.Errorf("%q: session %q, metadata %v", e.EventID, e.SessionID, got)
+			}
+		}
+	}
+	check(t, seedEvents(t, envelopes.ClaudeCode, "s.jsonl", seedLines(
+		`{"type":"system","subtype":"init","session_id":"snake","sessionId":"camel","model":"m","tools":[]}`,
+		`{"type":"user","message":{"role":"user","content":"x"}}`)), "snake")
+	check(t, seedFile(t, envelopes.ClaudeCode, "metadata", "origin", "claude", "stream-json-session-ids.jsonl"), "snake-case-id")
+}
+
+// seedCodexNull: Codex has no id that resumes: the thread's is beside it.
+func seedCodexNull(t *testing.T) {
+	es := seedEvents(t, envelopes.Codex, "s.jsonl", seedLines(
+		`{"timestamp":"2026-03-01T09:00:00.000Z","type":"session_meta","payload":{"id":"019c-thread","timestamp":"2026-03-01T09:00:00.000Z","cwd":"/x"}}`,
+		`{"timestamp":"2026-03-01T09:00:01.000Z","type":"turn_context","payload":{"cwd":"/x","model":"gpt-5-codex"}}`,
+		`{"timestamp":"2026-03-01T09:00:02.000Z","type":"response_item","payload":{"type":"message","role":"assistant","content":[{"type":"output_text","text":"hi"}]}}`))
+	last := es[len(es)-1]
+	m := metadataOf(t, last)
+	if id, ok := m["sessionId"]; !ok || id != nil || m["model"] != "gpt-5-codex" || m["threadId"] != "019c-thread" || last.SessionID != "019c-thread" {
+		t.Errorf("session %q, metadata %v", last.SessionID, m)
+	}
+	conversation := seedFile(t, envelopes.Codex, "metadata", "origin", "codex", "exec-json-conversation.jsonl")
+	wantEqual(t, "conversation", seedTypes(conversation), []envelopes.EventType{envelopes.Meta, envelopes.Reasoning, envelopes.AssistantMessage, envelopes.Meta})
+	wantEqual(t, "text", value(conversation[2].Text), "4")
+	f := figuresOf(conversation[3])
+	wantEqual(t, "tokens", []int64{f.Input, f.Cached, f.Output, f.Total}, []int64{7698, 3072, 7, 7705})
+	edge := seedFile(t, envelopes.Codex, "metadata", "origin", "codex", "exec-json-edge.jsonl")
+	wantEqual(t, "edge", seedTypes(edge), []envelopes.EventType{envelopes.Meta, envelopes.AssistantMessage, envelopes.Log, envelopes.Meta})
+	if edge[1].Text != nil || value(edge[2].Text) != "This is plain text output" {
+		t.Errorf("texts %v, %q", edge[1].Text, value(edge[2].Text))
+	}
+	for _, e := range slices.Concat(conversation, edge) {
+		m := metadataOf(t, e)
+		if id, ok := m["sessionId"]; !ok || id != nil || m["threadId"] != e.SessionID {
+			t.Errorf("%q: %v", e.EventID, m)
+		}
+	}
+}
+
+// seedResultText: a result that says itself that it failed. The row wants an unknown
+// status where the call is unknown; there is data and no sign of failure, which is a
+// success (semantics.md section 7).
+func seedResultText(t *testing.T) {
+	result := func(text string) envelopes.AgentEventV1 {
+		quoted, err := json.Marshal(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return seedEvents(t, envelopes.ClaudeCode, "s.jsonl", seedLines(
+			`{"type":"user","message":{"role":"user","content":[{"type":"tool_result","tool_use_id":"t","content":`+string(quoted)+`}]},"parent_tool_use_id":null}`))[0]
+	}
+	for text, want := range map[string]envelopes.ToolStatus{
+		`{"exitCode":1}`:                "error",
+		`{"exitCode":0,"out":"x"}`:      "success",
+		`{"error":"denied"}`:            "error",
+		`{"error":null,"data":1}`:       "success",
+		`{"isError":true}`:              "error",
+		`{"isError":false}`:             "success",
+		`the key "error" in a sentence`: "success",
+		`[{"error":"x"}]`:               "success",
+		"":                              "success",
+	} {
+		e := result(text)
+		if *e.ToolStatus != want || e.ToolExitCode != nil || e.ToolName != nil {
+			t.Errorf("%s: status %s, exit code %v, tool %v", text, *e.ToolStatus, e.ToolExitCode, e.ToolName)
+		}
+	}
+	got := make(map[string]envelopes.ToolStatus)
+	for _, e := range seedFile(t, envelopes.ClaudeCode, "metadata", "origin", "claude", "stream-json-session-ids.jsonl") {
+		if e.EventType == envelopes.ToolResult {
+			got[*e.ToolCallID] = *e.ToolStatus
+			if e.ToolExitCode != nil {
+				t.Errorf("%s: exit code %d, from the body", *e.ToolCallID, *e.ToolExitCode)
+			}
+		}
+	}
+	wantEqual(t, "statuses", got, map[string]envelopes.ToolStatus{"tool-1": "error", "tool-2": "error", "tool-3": "success", "unknown-tool-id": "success"})
+	for _, e := range seedFile(t, envelopes.ClaudeCode, "metadata", "origin", "claude", "sudocode-error-case.jsonl") {
+		if e.EventType == envelopes.ToolResult && (*e.ToolStatus != "error" || e.ToolExitCode != nil) {
+			t.Errorf("%s: %s, %v", *e.ToolCallID, *e.ToolStatus, e.ToolExitCode)
+		}
+	}
+}
+
+// seedAllBlocks: every block is an event.
+func seedAllBlocks(t *testing.T) {
+	es := seedEvents(t, envelopes.ClaudeCode, "s.jsonl", seedLines(sdkInit,
+		sdkAssistant("1", "null", `[{"type":"tool_use","id":"a","name":"Read","input":{}},{"type":"tool_use","id":"b","name":"Read","input":{}}]`, "null"),
+		`{"type":"user","message":{"role":"user","content":[{"type":"tool_result","tool_use_id":"a","content":"1"},{"type":"tool_result","tool_use_id":"b","content":"2"}]},"session_id":"s-1"}`))
+	var ids []string
+	for _, e := range es[1:] {
+		ids = append(ids, e.EventID)
+	}
+	wantEqual(t, "ids", ids, []string{"a", "b", "a#result", "b#result"})
+	golden := seedFile(t, envelopes.ClaudeCode, "metadata", "origin", "claude", "stream-json-session-ids.jsonl")
+	wantEqual(t, "types", seedTypes(golden), []envelopes.EventType{
+		"system_message", "user_message", "assistant_message", "assistant_message", "tool_call", "tool_result",
+		"tool_call", "tool_call", "tool_result", "tool_result", "tool_result", "session_summary", "log",
+	})
+	var failed struct{ Error struct{ Code string } }
+	if b, err := encode(golden[12]); err != nil || json.Unmarshal(b, &struct {
+		Metadata any `json:"metadata"`
+	}{&failed}) != nil || failed.Error.Code != "TASK_ERROR" {
+		t.Errorf("error %+v, %v", failed, err)
+	}
+}
+
+// seedAttributes: the attributes of the CloudEvent are there when there is something to
+// say.
+func seedAttributes(t *testing.T) {
+	es := seedEvents(t, envelopes.ClaudeCode, "s.jsonl", seedLines(sdkPrompt, sdkAssistant("1", "null", `[{"type":"text","text":"hi"}]`, "null")))
+	for _, e := range es {
+		ce, err := e.CloudEvent(envelopes.Provenance{Generation: "1", Partition: -1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ext := ce.Extensions()
+		if got := ext["sessionid"]; got != "s-1" {
+			t.Errorf("%s: sessionid %v", e.EventType, got)
+		}
+		got, ok := ext["model"]
+		if ok != (e.Model != nil) || ok && got != *e.Model {
+			t.Errorf("%s: attribute model %v, the event's %v", e.EventType, got, e.Model)
+		}
+	}
+}
+
+// seedEncodings: lines and objects of the SDK tell the same.
+func seedEncodings(t *testing.T) {
+	type fact struct {
+		Type         envelopes.EventType
+		Text, Name   string
+		Call, Status string
+	}
+	facts := func(es []envelopes.AgentEventV1) []fact {
+		var out []fact
+		for _, e := range es {
+			out = append(out, fact{e.EventType, value(e.Text), value(e.ToolName), value(e.ToolCallID), string(value(e.ToolStatus))})
+		}
+		return out
+	}
+	line := `{"type":"assistant","message":{"role":"assistant","model":"m","content":[{"type":"text","text":"hi"},{"type":"tool_use","id":"t","name":"Bash","input":{"command":"ls"}}]},"parent_tool_use_id":null,"session_id":"s-1"}`
+	object := `{"content":[{"type":"text","text":"hi"},{"type":"tool_use","id":"t","name":"Bash","input":{"command":"ls"}}],"model":"m","parent_tool_use_id":null,"error":null}`
+	returned := `{"type":"user","message":{"role":"user","content":[{"type":"tool_result","tool_use_id":"t","content":"x"}]},"session_id":"s-1","tool_use_result":"Error: Exit code 3\nx"}`
+	bare := `{"content":[{"tool_use_id":"t","content":"x","is_error":null}],"uuid":"u","tool_use_result":"Error: Exit code 3\nx"}`
+	lines := seedEvents(t, envelopes.ClaudeCode, "s.jsonl", seedLines(line, returned))
+	wantEqual(t, "own data", facts(seedEvents(t, envelopes.ClaudeCode, "s.jsonl", seedLines(object, bare))), facts(lines))
+
+	// The array form is cut into the same records, also where it comes as one.
+	array := []byte("[" + sdkInit + ",\n " + line + ", " + returned + "]\n")
+	split := frame(fileNamed("", "s.json"), array)
+	if len(split) != 4 || split[0].Record.Source != envelopes.ClaudeCode {
+		t.Fatalf("%d records, the first of %q", len(split), split[0].Record.Source)
+	}
+	stream := facts(seedEvents(t, envelopes.ClaudeCode, "s.json", seedLines(sdkInit, line, returned)))
+	wantEqual(t, "array", facts(events(fold(normalizers.Normalize, split))), stream)
+	whole := []normalizers.Framed{{Line: 1, Record: normalizers.Record{Source: envelopes.ClaudeCode, Session: "s-1", Sequence: 1, Data: bytes.TrimSpace(array)}}}
+	wantEqual(t, "array as one record", facts(events(fold(normalizers.Normalize, whole))), stream)
+
+	wire := seedFile(t, envelopes.ClaudeCode, "tool_metadata", "origin", "sdk-stream", "wire-jsonl.jsonl")
+	dump := seedFile(t, envelopes.ClaudeCode, "tool_metadata", "origin", "sdk-stream", "sdk-object-shape.jsonl")
+	wantEqual(t, "goldens", facts(dump), facts(wire))
+}
+
+// seedSystemMessage: what the first message of a session says is kept.
+func seedSystemMessage(t *testing.T) {
+	check := func(t *testing.T, e envelopes.AgentEventV1, want map[string]any, root string) {
+		t.Helper()
+		if e.EventType != envelopes.SystemMessage || value(e.Role) != envelopes.RoleSystem || value(e.ProjectRoot) != root || e.ProjectHash != sha256Hex(root) {
+			t.Errorf("%s of %s in %q", e.EventType, value(e.Role), value(e.ProjectRoot))
+		}
+		wantEqual(t, "metadata", metadataOf(t, e), want)
+	}
+	check(t, seedEvents(t, envelopes.ClaudeCode, "s.jsonl", seedLines(sdkInit))[0], map[string]any{
+		"sessionId": "s-1", "model": "claude-opus-4-5", "permissionMode": "acceptEdits", "claudeCodeVersion": "2.1.12",
+		"mcpServers": []any{map[string]any{"name": "plain"}, map[string]any{"name": "files", "status": "connected"}},
+	}, "/home/ada/ledger")
+	for _, name := range []string{"wire-jsonl", "sdk-object-shape"} {
+		check(t, seedFile(t, envelopes.ClaudeCode, "tool_metadata", "origin", "sdk-stream", name+".jsonl")[0], map[string]any{
+			"sessionId": "5b5f2f0e-2f0a-4c86-8f5f-3d9d3a1c0001", "model": "claude-opus-4-5-20251101", "permissionMode": "acceptEdits",
+			"claudeCodeVersion": "2.1.12", "mcpServers": []any{map[string]any{"name": "filesystem", "status": "connected"}},
+		}, "/tmp/project")
+	}
+}
+
+// seedAssistantBlocks: one event per block, in their order.
+func seedAssistantBlocks(t *testing.T) {
+	es := seedEvents(t, envelopes.ClaudeCode, "s.jsonl", seedLines(sdkInit, sdkAssistant("1", "null",
+		`[{"type":"thinking","thinking":"hm"},{"type":"text","text":"first"},{"type":"tool_use","id":"t1","name":"Bash","input":{"command":"ls"}},{"type":"tool_use","id":"t2","name":"Read","input":{"file_path":"/x"}}]`, "null")))
+	wantEqual(t, "types", seedTypes(es[1:]), []envelopes.EventType{"reasoning", "assistant_message", "tool_call", "tool_call"})
+	wantEqual(t, "texts", []string{value(es[1].Text), value(es[2].Text), value(es[3].Text)}, []string{"hm", "first", `{"command":"ls"}`})
+}
+
+// seedAssistantError: the error of a message is a log with its text.
+func seedAssistantError(t *testing.T) {
+	for _, data := range []string{
+		`{"type":"assistant","message":{"role":"assistant","model":"<synthetic>","content":[{"type":"text","text":"Invalid API key"}]},"parent_tool_use_id":null,"error":"authentication_failed","session_id":"s-1","uuid":"u"}`,
+		`{"content":[{"type":"text","text":"Invalid API key"}],"model":"<synthetic>","parent_tool_use_id":null,"error":"authentication_failed"}`,
+	} {
+		es := seedEvents(t, envelopes.ClaudeCode, "s.jsonl", seedLines(sdkInit, data))
+		if len(es) != 2 || es[1].EventType != envelopes.Log || value(es[1].Role) != envelopes.RoleSystem || value(es[1].Text) != "Invalid API key" {
+			t.Fatalf("%d events: %v", len(es), seedTypes(es))
+		}
+		wantEqual(t, "error", metadataOf(t, es[1])["error"], any(map[string]any{"code": "authentication_failed", "message": "Invalid API key"}))
+	}
+}
+
+// seedParentToolUse: a subagent's messages say whose they are.
+func seedParentToolUse(t *testing.T) {
+	es := seedEvents(t, envelopes.ClaudeCode, "s.jsonl", seedLines(sdkInit, sdkPrompt,
+		`{"type":"user","message":{"role":"user","content":[{"type":"text","text":"look around"}]},"parent_tool_use_id":"toolu_task","session_id":"s-1","uuid":"u-sub"}`,
+		sdkAssistant("2", `"toolu_task"`, `[{"type":"text","text":"found"}]`, "null"),
+		sdkAssistant("3", "null", `[{"type":"text","text":"done"}]`, "null")))
+	for i, e := range es {
+		inside := i == 2 || i == 3
+		if got := metadataOf(t, e)["parentToolUseId"]; inside != (got == "toolu_task") || inside != e.IsInternal || inside != (value(e.AgentID) == "toolu_task") {
+			t.Errorf("%q: parentToolUseId %v, internal %t, agent %q", e.EventID, got, e.IsInternal, value(e.AgentID))
+		}
+		if inside && !bytes.Contains(e.Raw, []byte(`"parent_tool_use_id":"toolu_task"`)) {
+			t.Errorf("%q: raw %s", e.EventID, e.Raw)
+		}
+	}
+	if es[2].EventType != envelopes.UserMessage || es[2].Origin != envelopes.OriginAgent || value(es[3].ParentEventID) != "u-sub" || value(es[4].ParentEventID) != "u-prompt" {
+		t.Errorf("prompt %s of %q, parents %q and %q", es[2].EventType, es[2].Origin, value(es[3].ParentEventID), value(es[4].ParentEventID))
+	}
+}
+
+// seedUserResult: a result is of role tool and carries the text of its block.
+func seedUserResult(t *testing.T) {
+	for _, name := range []string{"", "wire-jsonl.jsonl", "sdk-object-shape.jsonl"} {
+		data := seedLines(sdkInit, sdkAssistant("1", "null", `[{"type":"tool_use","id":"toolu_01W","name":"Write","input":{}}]`, "null"),
+			`{"content":[{"tool_use_id":"toolu_01W","content":"File created successfully at: /tmp/project/hello.py","is_error":null}],"uuid":"u"}`)
+		var es []envelopes.AgentEventV1
+		if name == "" {
+			es = seedEvents(t, envelopes.ClaudeCode, "s.jsonl", data)
+		} else {
+			es = seedFile(t, envelopes.ClaudeCode, "tool_metadata", "origin", "sdk-stream", name)
+		}
+		i := slices.IndexFunc(es, func(e envelopes.AgentEventV1) bool { return e.EventType == envelopes.ToolResult })
+		e := es[i]
+		if value(e.Role) != envelopes.RoleTool || value(e.ToolCallID) != "toolu_01W" || value(e.ToolName) != "Write" ||
+			value(e.Text) != "File created successfully at: /tmp/project/hello.py" {
+			t.Errorf("%s: %s %q %q %q", name, value(e.Role), value(e.ToolCallID), value(e.ToolName), value(e.Text))
+		}
+	}
+}
+
+// seedResultMessage: one summary with the figures of the run; the event's own are what
+// they add. A failure is a log besides.
+func seedResultMessage(t *testing.T) {
+	run := []string{
+		sdkInit, sdkPrompt, sdkAssistant("1", "null", `[{"type":"text","text":"ten"}]`, `{"input_tokens":5,"cache_read_input_tokens":100,"output_tokens":1}`),
+		sdkAssistant("2", `"toolu_task"`, `[{"type":"text","text":"inside"}]`, `{"input_tokens":50,"output_tokens":7}`),
+		`{"type":"result","subtype":"success","is_error":false,"duration_ms":70,"duration_api_ms":60,"num_turns":2,"total_cost_usd":0.5,"result":"ten","session_id":"s-1","uuid":"u-r","usage":{"input_tokens":6,"cache_read_input_tokens":40,"cache_creation_input_tokens":9,"output_tokens":30}}`,
+	}
+	es := seedEvents(t, envelopes.ClaudeCode, "s.jsonl", seedLines(run...))
+	last := es[len(es)-1]
+	if last.EventType != envelopes.SessionSummary || value(last.Role) != envelopes.RoleSystem || last.Text != nil {
+		t.Errorf("%s of %s: %q", last.EventType, value(last.Role), value(last.Text))
+	}
+	wantEqual(t, "increment", *last.Usage, envelopes.Usage{Input: 1, CacheWrite: 9, Output: 29})
+	m := metadataOf(t, last)
+	for name, want := range map[string]any{"durationMs": 70.0, "durationApiMs": 60.0, "numTurns": 2.0, "totalCostUsd": 0.5, "subtype": "success"} {
+		wantEqual(t, name, m[name], want)
+	}
+	wantEqual(t, "usage", m["usage"], any(map[string]any{"input_tokens": 6.0, "cache_read_input_tokens": 40.0, "cache_creation_input_tokens": 9.0, "output_tokens": 30.0}))
+
+	// A run that says nothing but its result says it there; the next run begins anew.
+	again := `{"type":"result","subtype":"success","is_error":false,"num_turns":1,"result":"only here","session_id":"s-1","uuid":"u-r2","usage":{"input_tokens":3,"output_tokens":4}}`
+	es = seedEvents(t, envelopes.ClaudeCode, "s.jsonl", seedLines(append(run, again)...))
+	last = es[len(es)-1]
+	wantEqual(t, "second run", *last.Usage, envelopes.Usage{Input: 3, Output: 4})
+	wantEqual(t, "its text", value(last.Text), "only here")
+
+	// success is what the subtype says when nobody was logged in.
+	es = seedEvents(t, envelopes.ClaudeCode, "s.jsonl", seedLines(sdkInit,
+		`{"type":"result","subtype":"success","is_error":true,"num_turns":1,"result":"Please run /login","session_id":"s-1"}`,
+		`{"type":"result","subtype":"error_max_turns","is_error":true,"num_turns":9,"errors":["too many turns"],"session_id":"s-1"}`))
+	wantEqual(t, "failures", seedTypes(es[1:]), []envelopes.EventType{"session_summary", "log", "session_summary", "log"})
+	wantEqual(t, "first", metadataOf(t, es[2])["error"], any(map[string]any{"code": "TASK_ERROR", "message": "Please run /login"}))
+	wantEqual(t, "second", metadataOf(t, es[4])["error"], any(map[string]any{"code": "error_max_turns", "message": "too many turns"}))
+
+	for name, want := range map[string]envelopes.Usage{
+		"wire-jsonl":       {Output: 4, CacheRead: 1400, CacheWrite: 100},
+		"sdk-object-shape": {Input: 18, Output: 34, CacheRead: 2000, CacheWrite: 100},
+	} {
+		es := seedFile(t, envelopes.ClaudeCode, "tool_metadata", "origin", "sdk-stream", name+".jsonl")
+		wantEqual(t, name, *es[len(es)-1].Usage, want)
+	}
+}
+
+// seedStructuredOutput: what a run was asked for in a form of its own is kept.
+func seedStructuredOutput(t *testing.T) {
+	es := seedEvents(t, envelopes.ClaudeCode, "s.jsonl", seedLines(sdkInit,
+		`{"type":"result","subtype":"success","is_error":false,"num_turns":1,"session_id":"s-1","result":"","structured_output":{"total":10,"of":["a"]}}`))
+	e := es[1]
+	wantEqual(t, "metadata", metadataOf(t, e)["structuredOutput"], any(map[string]any{"total": 10.0, "of": []any{"a"}}))
+	if !bytes.Contains(e.Raw, []byte(`"structured_output":{"total":10,"of":["a"]}`)) {
+		t.Errorf("raw %s", e.Raw)
+	}
+}
+
+// sdkPieces are the events of the API for a message that says Hello and runs ls.
+func sdkPieces(uuid string) []string {
+	var out []string
+	for _, event := range []string{
+		`{"type":"message_start","message":{"id":"msg_7","role":"assistant","model":"claude-opus-4-5","content":[],"usage":{"input_tokens":3,"output_tokens":1}}}`,
+		`{"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}`,
+		`{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"Hel"}}`,
+		`{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"lo"}}`,
+		`{"type":"content_block_stop","index":0}`,
+		`{"type":"content_block_start","index":1,"content_block":{"type":"tool_use","id":"toolu_9","name":"Bash","input":{}}}`,
+		`{"type":"content_block_delta","index":1,"delta":{"type":"input_json_delta","partial_json":"{\"command\":"}}`,
+		`{"type":"content_block_delta","index":1,"delta":{"type":"input_json_delta","partial_json":"\"ls\"}"}}`,
+		`{"type":"content_block_stop","index":1}`,
+		`{"type":"message_delta","delta":{"stop_reason":"tool_use"},"usage":{"output_tokens":20}}`,
+		`{"type":"message_stop"}`,
+	} {
+		out = append(out, fmt.Sprintf(`{"type":"stream_event","uuid":%q,"session_id":"s-1","event":%s,"parent_tool_use_id":null}`, uuid, event))
+	}
+	return out
+}
+
+// seedStreamEvents: the pieces of a message tell nothing while the message itself comes,
+// before or after their end, and all of it where it does not.
+func seedStreamEvents(t *testing.T) {
+	check := func(t *testing.T, es []envelopes.AgentEventV1) {
+		t.Helper()
+		wantEqual(t, "types", seedTypes(es), []envelopes.EventType{"assistant_message", "tool_call"})
+		wantEqual(t, "text", value(es[0].Text), "Hello")
+		wantEqual(t, "call", []string{value(es[1].ToolName), value(es[1].ToolCallID), value(es[1].Text)}, []string{"Bash", "toolu_9", `{"command":"ls"}`})
+		f := figuresOf(es[0])
+		f.add(figuresOf(es[1]))
+		wantEqual(t, "tokens", []int64{f.Input, f.Output}, []int64{3, 20})
+	}
+	pieces := sdkPieces("u-p")
+	check(t, seedEvents(t, envelopes.ClaudeCode, "s.jsonl", seedLines(pieces...)))
+	check(t, seedFile(t, envelopes.ClaudeCode, "tool_metadata", "origin", "sdk-stream", "stream-events.jsonl"))
+
+	message := func(id, block string) string {
+		return `{"type":"assistant","message":{"id":"msg_7","role":"assistant","model":"claude-opus-4-5","content":[` + block + `],"usage":{"input_tokens":3,"output_tokens":20}},"parent_tool_use_id":null,"session_id":"s-1","uuid":"` + id + `"}`
+	}
+	text := message("u-a", `{"type":"text","text":"Hello"}`)
+	call := message("u-b", `{"type":"tool_use","id":"toolu_9","name":"Bash","input":{"command":"ls"}}`)
+	t.Run("within", func(t *testing.T) {
+		check(t, seedEvents(t, envelopes.ClaudeCode, "s.jsonl", seedLines(slices.Concat(pieces[:4], []string{text}, pieces[4:8], []string{call}, pieces[8:])...)))
+	})
+	t.Run("after", func(t *testing.T) {
+		check(t, seedEvents(t, envelopes.ClaudeCode, "s.jsonl", seedLines(append(pieces, text, call)...)))
+	})
+	t.Run("cut off", func(t *testing.T) {
+		es := seedEvents(t, envelopes.ClaudeCode, "s.jsonl", seedLines(append(pieces[:4:4], `{"type":"result","num_turns":1,"is_error":false,"result":"","session_id":"s-1","usage":{"input_tokens":3,"output_tokens":9}}`)...))
+		wantEqual(t, "types", seedTypes(es), []envelopes.EventType{"assistant_message", "session_summary"})
+		wantEqual(t, "text", value(es[0].Text), "Hello")
+		wantEqual(t, "bill", figuresOf(es[0]).Total+figuresOf(es[1]).Total, int64(12))
+	})
+	t.Run("too long to keep", func(t *testing.T) {
+		long := `{"type":"stream_event","uuid":"u","session_id":"s-1","event":{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"` + strings.Repeat("x", 40<<10) + `"}}}`
+		es := seedEvents(t, envelopes.ClaudeCode, "s.jsonl", seedLines(append(pieces[:3:3], long)...))
+		if len(es) != 1 || value(es[0].Text) != "Hel" || !es[0].TextTruncated {
+			t.Errorf("%d events: %q, truncated %t", len(es), value(es[0].Text), es[0].TextTruncated)
+		}
+	})
+}
+
+// seedRunUsage: the figures of the events of a run add up to those of its result.
+func seedRunUsage(t *testing.T) {
+	sum := func(es []envelopes.AgentEventV1) (f figures) {
+		for _, e := range es {
+			f.add(figuresOf(e))
+		}
+		return f
+	}
+	for name, want := range map[string]int64{"simple-bash": 225, "file-operations": 400, "complex-workflow": 800, "error-case": 310} {
+		es := seedFile(t, envelopes.ClaudeCode, "metadata", "origin", "claude", "sudocode-"+name+".jsonl")
+		wantEqual(t, name, sum(es).Total, want)
+		last := es[len(es)-1]
+		if last.EventType != envelopes.SessionSummary || figuresOf(last).Total != want {
+			t.Errorf("%s: the last event is %s with %d tokens", name, last.EventType, figuresOf(last).Total)
+		}
+	}
+	for _, name := range []string{"wire-jsonl", "sdk-object-shape"} {
+		f := sum(seedFile(t, envelopes.ClaudeCode, "tool_metadata", "origin", "sdk-stream", name+".jsonl"))
+		wantEqual(t, name, []int64{f.Input, f.Output, f.Cached, f.CacheWrite}, []int64{18, 34, 2000, 100})
+	}
+}
+
+// seedExampleFlow: the eight steps of the seed, as lines and as objects.
+func seedExampleFlow(t *testing.T) {
+	patch := `{"filePath":"/w/h.py","oldString":"a","newString":"b","originalFile":"a\n","structuredPatch":[{"oldStart":1,"oldLines":1,"newStart":1,"newLines":1,"lines":["-a","+b"]}],"userModified":false,"replaceAll":false}`
+	es := seedEvents(t, envelopes.ClaudeCode, "s.jsonl", seedLines(sdkInit,
+		sdkAssistant("1", "null", `[{"type":"text","text":"I will write it."}]`, "null"),
+		sdkAssistant("2", "null", `[{"type":"tool_use","id":"w","name":"Write","input":{"file_path":"/w/h.py","content":"a\n"}}]`, "null"),
+		`{"type":"user","message":{"role":"user","content":[{"type":"tool_result","tool_use_id":"w","content":"created"}]},"session_id":"s-1","tool_use_result":{"type":"create","filePath":"/w/h.py","content":"a\n","structuredPatch":[],"originalFile":null}}`,
+		sdkAssistant("3", "null", `[{"type":"tool_use","id":"e","name":"Edit","input":{"file_path":"/w/h.py","old_string":"a","new_string":"b"}}]`, "null"),
+		`{"type":"user","message":{"role":"user","content":[{"type":"tool_result","tool_use_id":"e","content":"edited"}]},"session_id":"s-1","tool_use_result":`+patch+`}`,
+		sdkAssistant("4", "null", `[{"type":"text","text":"Done."}]`, "null"),
+		`{"type":"result","subtype":"success","is_error":false,"num_turns":3,"result":"Done.","session_id":"s-1"}`))
+	wantEqual(t, "types", seedTypes(es), []envelopes.EventType{
+		"system_message", "assistant_message", "tool_call", "tool_result", "tool_call", "tool_result", "assistant_message", "session_summary",
+	})
+	want := []envelopes.EventType{
+		"system_message", "user_message", "reasoning", "assistant_message", "tool_call", "tool_result", "tool_call", "tool_result",
+		"tool_call", "tool_result", "assistant_message", "session_summary",
+	}
+	for _, name := range []string{"wire-jsonl", "sdk-object-shape"} {
+		wantEqual(t, name, seedTypes(seedFile(t, envelopes.ClaudeCode, "tool_metadata", "origin", "sdk-stream", name+".jsonl")), want)
+	}
+}

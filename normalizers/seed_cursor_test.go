@@ -1,0 +1,326 @@
+package normalizers_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"tributary/envelopes"
+	"tributary/normalizers"
+)
+
+// cursorRows are the rows of the seed standardized-metadata that are about Cursor. Those
+// with a golden file read it where TRIBUTARY_GOLDENS is set; what can be shown on own data
+// is shown on it too.
+//
+//nolint:thelper // rows are subtests, not helpers: TestSeed runs them
+var cursorRows = map[string]func(*testing.T){
+	"000-7": func(t *testing.T) {
+		t.Parallel()
+		got := cursorGolden(t, "official-docs-sequence.jsonl")
+		same(t, "events", byType(got), map[envelopes.EventType]int{
+			envelopes.SystemMessage: 1, envelopes.UserMessage: 1, envelopes.AssistantMessage: 3, envelopes.ToolCall: 2, envelopes.ToolResult: 2, envelopes.SessionSummary: 1,
+		})
+		for _, e := range got {
+			if e.SessionID != "c6b62c6f-7ead-4fd6-9922-e952131177ff" || e.Metadata == nil || value(e.Metadata.SessionID) != e.SessionID || value(e.Metadata.Model) != "Claude 4 Sonnet" {
+				t.Errorf("%s of session %q has the metadata %+v", e.EventID, e.SessionID, e.Metadata)
+			}
+			if string(e.Metadata.Extensions["permissionMode"]) != `"default"` || value(e.ProjectRoot) != "/Users/user/project" {
+				t.Errorf("%s: mode %s, root %q", e.EventID, e.Metadata.Extensions["permissionMode"], value(e.ProjectRoot))
+			}
+		}
+	},
+	// seedCursorTools: conflicts 1 and 2 of the goldens' README change what the file says: a
+	// code that the vendor does not state is null, and tools that search read the file system.
+	"000-8": func(t *testing.T) {
+		t.Parallel()
+		got := cursorGolden(t, "all-tools.jsonl")
+		var want struct {
+			Names    []string  `json:"tool_names"`
+			Ops      []*string `json:"file_ops"`
+			Codes    []*int64  `json:"exit_codes"`
+			Statuses []string  `json:"statuses"`
+		}
+		if err := json.Unmarshal(goldenFile(t, "metadata", "origin", "cursor", "all-tools.expected.json"), &want); err != nil {
+			t.Fatal(err)
+		}
+		for _, i := range []int{15, 16} {
+			want.Codes[i] = nil
+		}
+		for _, i := range []int{7, 8, 9, 10} {
+			want.Ops[i] = new("read")
+		}
+		for i, name := range want.Names {
+			id := fmt.Sprintf("call-%d", i)
+			var of []envelopes.AgentEventV1
+			for _, e := range got {
+				if value(e.ToolCallID) == id {
+					of = append(of, e)
+				}
+			}
+			if len(of) != 2 || of[0].EventID != id || of[1].EventID != id+"#result" {
+				t.Fatalf("%s: %q", id, brief(of))
+			}
+			for _, e := range of {
+				same(t, id+" name", value(e.ToolName), name)
+				same(t, id+" op", string(value(e.FileOp)), value(want.Ops[i]))
+			}
+			same(t, id+" status", string(value(of[1].ToolStatus)), want.Statuses[i])
+			same(t, id+" code", of[1].ToolExitCode, want.Codes[i])
+			if channel := value(of[0].Channel); i >= 7 && i <= 10 && channel != envelopes.ChannelFilesystem {
+				t.Errorf("%s: channel %s", id, channel)
+			}
+		}
+	},
+	"000-9": func(t *testing.T) {
+		t.Parallel()
+		delta := func(text string, ms int) string {
+			return fmt.Sprintf(`{"type":"thinking","subtype":"delta","text":%q,"session_id":"s","timestamp_ms":%d}`, text, ms)
+		}
+		own := strings.Join([]string{
+			`{"type":"system","subtype":"init","session_id":"s","model":"m"}`, delta("Planning ", 1770823434041), delta("it...", 1770823434100),
+			`{"type":"thinking","subtype":"completed","session_id":"s","timestamp_ms":1770823435070}`,
+			delta("More", 1770823436000),
+			`{"type":"assistant","message":{"content":[{"type":"text","text":"I'll add "}]}}`, `{"type":"assistant","message":{"content":[{"type":"text","text":"a login."}]}}`,
+			`{"type":"result","subtype":"success"}`,
+		}, "\n")
+		got := cursorEvents(t, own)
+		same(t, "events", brief(got), []string{"system_message Session: s, Model: m", "reasoning Planning it...", "reasoning More", "assistant_message I'll add a login.", "session_summary"})
+		// The record that ends a stream gives its id and its time, else the last delta.
+		same(t, "ended", got[1].EventID+" "+got[1].TS, "@4 2026-02-11T15:23:55.070Z")
+		same(t, "not ended", got[2].EventID+" "+got[2].TS, "@5 2026-02-11T15:23:56.000Z")
+		same(t, "pieces", got[3].EventID, "@7")
+		if data := cursorGolden(t, "snake-case-coalescing.jsonl"); len(data) != 5 || value(data[2].Text) != "Planning implementation..." || value(data[3].Text) != "I'll add a login feature." {
+			t.Errorf("golden: %q", brief(data))
+		}
+	},
+	"000-10": func(t *testing.T) {
+		t.Parallel()
+		piece := func(text, more string) string {
+			return fmt.Sprintf(`{"type":"assistant","message":{"role":"assistant","content":[{"type":"text","text":%q}]},"session_id":"s"%s}`, text, more)
+		}
+		const timed, call = `,"timestamp_ms":1770823434041`, `,"timestamp_ms":1770823435000,"model_call_id":"m"`
+		long := strings.Repeat("a line of an answer that is long\n", 50)
+		var many []string
+		for range 100 { // 165 kB: more than a session remembers
+			many = append(many, piece(long, timed))
+		}
+		for name, c := range map[string]struct {
+			lines []string
+			want  []string
+		}{
+			"before a tool":    {[]string{piece("I will", timed), piece(" look.", timed), piece("I will look.", call)}, []string{"I will look."}},
+			"at the end":       {[]string{piece("I will", timed), piece(" look.", timed), piece("I will look.", "")}, []string{"I will look."}},
+			"one delta":        {[]string{piece("Yes.", timed), piece("Yes.", "")}, []string{"Yes."}},
+			"without times":    {[]string{piece("I will ", ""), piece("look at it.", ""), piece("I will look at it.", "")}, []string{"I will look at it."}},
+			"two equal deltas": {[]string{piece("ha", timed), piece("ha", timed)}, []string{"haha"}},
+			"a piece more":     {[]string{piece("I will", timed), piece("I will look.", call)}, []string{"I will look."}},
+			"two answers":      {[]string{piece("Yes.", call), piece("Yes.", "")}, []string{"Yes.", "Yes."}},
+			"a thought between": {[]string{
+				piece("It is", timed), `{"type":"thinking","subtype":"delta","text":"short","session_id":"s"}`, piece(" short.", timed), piece("It is short.", call),
+			}, []string{"It is", " short."}},
+		} {
+			t.Run(name, func(t *testing.T) {
+				var said []string
+				for _, e := range cursorEvents(t, strings.Join(c.lines, "\n")) {
+					if e.EventType == envelopes.AssistantMessage {
+						said = append(said, value(e.Text))
+					}
+				}
+				same(t, "said", said, c.want)
+			})
+		}
+		t.Run("too long to be remembered", func(t *testing.T) {
+			var said strings.Builder
+			data := strings.Join(append(many, piece(strings.Repeat(long, 100), "")), "\n")
+			if err := lawCut(suiteOf(t, envelopes.Cursor), normalizers.Normalize, frame(fileNamed(envelopes.Cursor, "run.jsonl"), []byte(data))); err != nil {
+				t.Error(err)
+			}
+			list := cursorEvents(t, data)
+			for _, e := range list {
+				said.WriteString(value(e.Text))
+			}
+			if said.String() != strings.Repeat(long, 100) || len(list) < 2 {
+				t.Errorf("%d bytes in %d events, want %d", said.Len(), len(list), 100*len(long))
+			}
+		})
+	},
+	"000-11": func(t *testing.T) {
+		t.Parallel()
+		got := cursorEvents(t, "Warning: slow\n\n  \nPlease run 'cursor-agent login'\n[x] not authenticated\n{\"type\":\"login cut of\n")
+		same(t, "events", brief(got), []string{
+			"system_message Warning: slow", "log Please run 'cursor-agent login'", "log [x] not authenticated", `system_message {"type":"login cut of`,
+		})
+		for i, want := range []string{"", "SETUP_REQUIRED", "SETUP_REQUIRED", ""} {
+			same(t, "code", problemCode(t, got[i]), want)
+		}
+		same(t, "raw", string(got[0].Raw), `"Warning: slow"`)
+		for name, want := range map[string][]string{
+			"non-json-lines.txt": {"system_message Plain text line", "user_message Hello", "system_message {not json"},
+			"stderr-warning.txt": {"system_message Warning: deprecated flag used"},
+		} {
+			golden := cursorGolden(t, name)
+			same(t, name, brief(golden), want)
+			for _, e := range golden {
+				if e.Metadata != nil {
+					t.Errorf("%s: metadata before any system message", name)
+				}
+			}
+		}
+		if auth := cursorGolden(t, "stderr-auth.txt"); len(auth) != 1 || auth[0].EventType != envelopes.Log || problemCode(t, auth[0]) != "SETUP_REQUIRED" {
+			t.Errorf("stderr-auth.txt: %q", brief(auth))
+		}
+	},
+	"000-12": func(t *testing.T) {
+		t.Parallel()
+		for line, want := range map[string]string{
+			`{"type":"result","subtype":"success","is_error":false,"result":"told"}`:           "",
+			`{"type":"result","subtype":"error_during_run","is_error":true,"result":"failed"}`: "error_during_run",
+			`{"type":"result","is_error":true,"result":"failed"}`:                              "TASK_ERROR",
+		} {
+			got := cursorEvents(t, line)
+			if got[0].EventType != envelopes.SessionSummary || value(got[0].Role) != envelopes.RoleSystem || got[0].Text != nil {
+				t.Errorf("%s: %q", line, brief(got))
+			}
+			switch {
+			case want == "" && len(got) != 1:
+				t.Errorf("%s: %q", line, brief(got))
+			case want != "" && (len(got) != 2 || got[1].EventType != envelopes.Log || value(got[1].Text) != "failed"):
+				t.Errorf("%s: %q", line, brief(got))
+			case want != "":
+				same(t, "code", problemCode(t, got[1]), want)
+			}
+		}
+		golden := cursorGolden(t, "all-tools.jsonl")
+		same(t, "golden", problemCode(t, golden[len(golden)-1]), "error")
+	},
+	// seedCursorCallIDs: that they are published is shown with a broker, in package pipeline.
+	"000-13": func(t *testing.T) {
+		t.Parallel()
+		var lines []string
+		ids := []string{"call_x\nfc_y", "call_x fc_y"}
+		for _, subtype := range []string{"started", "completed"} {
+			for i, id := range ids {
+				result := map[string]any{"success": map[string]any{"stdout": id, "exitCode": i}}
+				b, err := json.Marshal(map[string]any{
+					"type": "tool_call", "subtype": subtype, "call_id": id, "session_id": "s",
+					"tool_call": map[string]any{"shellToolCall": map[string]any{"args": map[string]any{"command": "x"}, "result": result}},
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				lines = append(lines, string(b))
+			}
+		}
+		got := cursorEvents(t, strings.Join(lines, "\n"))
+		var list []string
+		for _, e := range got {
+			list = append(list, fmt.Sprint(e.EventType, " ", e.EventID, " of ", value(e.ToolCallID), " ", value(e.ToolName), " ", value(e.ToolExitCode)))
+		}
+		same(t, "events", list, []string{
+			"tool_call call_x\nfc_y of call_x\nfc_y shell 0", "tool_call call_x fc_y of call_x fc_y shell 0",
+			"tool_result call_x\nfc_y#result of call_x\nfc_y shell 0", "tool_result call_x fc_y#result of call_x fc_y shell 1",
+		})
+	},
+	"000-14": func(t *testing.T) {
+		t.Parallel()
+		got := cursorEvents(t, strings.Join([]string{
+			`{"type":"tool_call","subtype":"completed","call_id":"o1","tool_call":{"shellToolCall":{"result":{"success":{"stdout":"/tmp","exitCode":0}}}}}`,
+			`{"type":"tool_call","subtype":"completed","call_id":"o2","tool_call":{"shellToolCall":{"result":{"failure":{"stderr":"no"}}}}}`,
+		}, "\n"))
+		same(t, "events", brief(got), []string{"tool_result /tmp", "tool_result no"})
+		for i, want := range []envelopes.ToolStatus{envelopes.StatusSuccess, envelopes.StatusError} {
+			same(t, "status", value(got[i].ToolStatus), want)
+			same(t, "id", value(got[i].ToolCallID), []string{"o1", "o2"}[i])
+		}
+		golden := cursorGolden(t, "all-tools.jsonl")
+		i := slices.IndexFunc(golden, func(e envelopes.AgentEventV1) bool { return value(e.ToolCallID) == "orphan-1" })
+		if i < 0 || golden[i].EventType != envelopes.ToolResult || value(golden[i].ToolStatus) != envelopes.StatusSuccess || golden[i].ToolExitCode == nil {
+			t.Errorf("golden: %q", brief(golden[max(i, 0):]))
+		}
+	},
+	"000-23": func(t *testing.T) {
+		t.Parallel()
+		for result, want := range map[string]envelopes.ToolStatus{
+			`{"success":{"stdout":"x"}}`:                        envelopes.StatusSuccess,
+			`{"success":true}`:                                  envelopes.StatusSuccess,
+			`{"success":{"exitCode":2}}`:                        envelopes.StatusError,
+			`{"success":{"content":[],"isError":true}}`:         envelopes.StatusError,
+			`{"success":{"pid":7},"isBackground":true}`:         envelopes.StatusInProgress,
+			`{"backgrounded":{"shellId":7}}`:                    envelopes.StatusInProgress,
+			`{"failure":{"stderr":"x"}}`:                        envelopes.StatusError,
+			`{"error":{"errorMessage":"x"}}`:                    envelopes.StatusError,
+			`{"rejected":{"reason":"x"}}`:                       envelopes.StatusError,
+			`{"timeout":{"timeoutMs":5}}`:                       envelopes.StatusError,
+			`{"permissionDenied":{}}`:                           envelopes.StatusError,
+			`{"spawnError":{"error":"x"},"isBackground":false}`: envelopes.StatusError,
+			`{"fileNotFound":{"path":"x"}}`:                     envelopes.StatusError,
+			`{"files":["a"]}`:                                   envelopes.StatusSuccess,
+			`{"isBackground":false}`:                            envelopes.StatusUnknown,
+			`null`:                                              envelopes.StatusUnknown,
+		} {
+			for subtype, want := range map[string]envelopes.ToolStatus{"started": envelopes.StatusInProgress, "completed": want} {
+				got := cursorEvents(t, `{"type":"tool_call","subtype":"`+subtype+`","call_id":"c","tool_call":{"shellToolCall":{"args":{},"result":`+result+`}}}`)
+				if len(got) != 1 || value(got[0].ToolStatus) != want {
+					t.Errorf("%s %s: %q, want %q", subtype, result, value(got[0].ToolStatus), want)
+				}
+			}
+		}
+	},
+}
+
+// cursorEvents normalizes a file of Cursor of which nothing may fail.
+func cursorEvents(t *testing.T, data string) []envelopes.AgentEventV1 {
+	t.Helper()
+	steps := fold(normalizers.Normalize, frame(fileNamed(envelopes.Cursor, "run.jsonl"), []byte(data)))
+	for _, s := range steps {
+		if s.failed() {
+			t.Fatalf("line %d: %v", s.line, s.err)
+		}
+	}
+	return events(steps)
+}
+
+// cursorGolden normalizes a golden file; the test is skipped where there is none.
+func cursorGolden(t *testing.T, name string) []envelopes.AgentEventV1 {
+	t.Helper()
+	return cursorEvents(t, string(goldenFile(t, "metadata", "origin", "cursor", name)))
+}
+
+// brief is what rows say of events: type and text.
+func brief(list []envelopes.AgentEventV1) []string {
+	var out []string
+	for _, e := range list {
+		out = append(out, strings.TrimSpace(string(e.EventType)+" "+value(e.Text)))
+	}
+	return out
+}
+
+// byType counts events.
+func byType(list []envelopes.AgentEventV1) map[envelopes.EventType]int {
+	out := make(map[envelopes.EventType]int)
+	for _, e := range list {
+		out[e.EventType]++
+	}
+	return out
+}
+
+// problemCode is metadata.error.code of an event, empty when it has none.
+func problemCode(t *testing.T, e envelopes.AgentEventV1) string {
+	t.Helper()
+	if e.Metadata == nil {
+		return ""
+	}
+	return member[string](parse(e.Metadata.Extensions["error"]), "code")
+}
+
+func same(t *testing.T, what string, got, want any) {
+	t.Helper()
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", what, diff)
+	}
+}

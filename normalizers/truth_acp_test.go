@@ -1,0 +1,646 @@
+package normalizers_test
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"math"
+	"net/url"
+	"path"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// This file reads what is stored of ACP a second time, with nothing but encoding/json and
+// the design pages: what it finds is what the events are held to.
+
+// acpLedger: ACP states no tokens.
+type acpLedger struct{}
+
+func (acpLedger) add(string, []byte) {}
+
+func (acpLedger) sums(string) figures { return figures{} }
+
+// acpInvalid are records that are JSON, but break the model of a message or a part.
+var acpInvalid = [][]byte{
+	[]byte(`{"type":"message.part","part":{"content":"a","content_url":"https://example.com/"}}`),
+	[]byte(`{"type":"message.part","part":{"metadata":{"kind":"rumour"}}}`),
+	[]byte(`{"type":"message.part","part":{"metadata":{"kind":"trajectory","tool_name":"x","tool_output":"done"}}}`),
+	[]byte(`{"type":"message.completed","message":{"role":"agent/a b","parts":[{"content":"a"}]}}`),
+	[]byte(`{"role":"user","parts":[{"content_encoding":"gzip"}]}`),
+	[]byte(`{"run_id":"r","agent_name":"a","status":"completed","output":[{"role":"agent","parts":[{"content":7}]}]}`),
+	[]byte(`{"agent_name":"a","input":[{"role":"user","parts":"a"}]}`),
+	[]byte(`[{"role":"user","parts":[]},{"role":"robot","parts":[]}]`),
+}
+
+// readACPFile cuts a file into its records: the data of server-sent events, or values one
+// after the other.
+func readACPFile(data []byte) []line {
+	out := readEvents(data)
+	if out == nil {
+		out = readGemini(data)
+	}
+	for i := range out {
+		if !out[i].bad {
+			out[i].bad = !validACP(parse(out[i].data))
+		}
+	}
+	return out
+}
+
+// readEvents reads a stream of server-sent events by its standard; nil for any other file.
+func readEvents(data []byte) []line {
+	if !regexp.MustCompile(`^(\xef\xbb\xbf)?\s*((event|id|retry)?:.*\s+)*data: ?[{\[]`).Match(data) {
+		return nil
+	}
+	var out []line
+	var event []string
+	first := 0
+	for i, l := range append(strings.Split(strings.ReplaceAll(string(data), "\r\n", "\n"), "\n"), "") {
+		if l == "" {
+			if joined := strings.TrimSpace(strings.Join(event, "\n")); joined != "" {
+				out = append(out, line{number: first, data: []byte(joined), bad: !json.Valid([]byte(joined))})
+			}
+			event = nil
+			continue
+		}
+		if value, ok := strings.CutPrefix(l, "data:"); ok {
+			if event == nil {
+				first = i + 1
+			}
+			event = append(event, strings.TrimPrefix(value, " "))
+		}
+	}
+	return out
+}
+
+var acpRoleForm = regexp.MustCompile(`^(user|agent(/[a-zA-Z0-9_-]+)?)$`)
+
+// validACP reports whether all messages and parts of a record are valid.
+func validACP(v any) bool {
+	if list, ok := v.([]any); ok {
+		return !slices.ContainsFunc(list, func(e any) bool { _, nested := e.([]any); return !nested && !validACP(e) })
+	}
+	all := func(list any) bool {
+		messages, ok := list.([]any)
+		return !ok || !slices.ContainsFunc(messages, func(m any) bool { return !validMessage(m) })
+	}
+	asked := member[map[string]any](v, "await_request", "message")
+	switch kind, run := member[string](v, "type"), member[map[string]any](v, "run"); {
+	case strings.HasPrefix(kind, "run.") && run != nil:
+		asked = member[map[string]any](run, "await_request", "message")
+		return all(run["output"]) && (kind != "run.awaiting" || asked == nil || validMessage(asked))
+	case kind == "message.part":
+		part, ok := member[any](v, "part").(map[string]any)
+		return !ok || validPart(part)
+	case kind == "message.created" || kind == "message.completed":
+		m, ok := member[any](v, "message").(map[string]any)
+		return !ok || validMessage(m)
+	case kind != "":
+		return true
+	case member[[]any](v, "parts") != nil:
+		return validMessage(v)
+	case member[map[string]any](v, "await_resume", "message") != nil:
+		return validMessage(member[any](v, "await_resume", "message"))
+	case member[[]any](v, "input") != nil:
+		return all(member[any](v, "input"))
+	case member[string](v, "agent_name") != "" || member[string](v, "run_id") != "":
+		return all(member[any](v, "output")) && (member[string](v, "status") != "awaiting" || asked == nil || validMessage(asked))
+	}
+	return true
+}
+
+func validMessage(v any) bool {
+	role, ok := member[any](v, "role").(string)
+	if member[any](v, "role") != nil && (!ok || !acpRoleForm.MatchString(role) || strings.HasSuffix(role, "\n")) {
+		return false
+	}
+	parts, ok := member[any](v, "parts").([]any)
+	return ok && !slices.ContainsFunc(parts, func(p any) bool { return !validPart(p) })
+}
+
+func validPart(v any) bool {
+	p, ok := v.(map[string]any)
+	if !ok {
+		return false
+	}
+	isText := func(v any) bool { _, ok := v.(string); return v == nil || ok }
+	for _, name := range []string{"name", "content_type", "content", "content_encoding", "content_url"} {
+		if !isText(p[name]) {
+			return false
+		}
+	}
+	if e := p["content_encoding"]; e != nil && e != "plain" && e != "base64" || p["content"] != nil && p["content_url"] != nil {
+		return false
+	}
+	if link, ok := p["content_url"].(string); ok {
+		if u, err := url.Parse(link); err != nil || u.Scheme == "" {
+			return false
+		}
+	}
+	m, ok := p["metadata"].(map[string]any)
+	if !ok {
+		return p["metadata"] == nil
+	}
+	isObject := func(v any) bool { _, ok := v.(map[string]any); return v == nil || ok }
+	switch m["kind"] {
+	case "trajectory":
+		return isText(m["message"]) && isText(m["tool_name"]) && isObject(m["tool_input"]) && isObject(m["tool_output"])
+	case "citation":
+		return isText(m["url"]) && isText(m["title"]) && isText(m["description"]) && isIndex(m["start_index"]) && isIndex(m["end_index"])
+	}
+	return false
+}
+
+func isIndex(v any) bool {
+	s := strings.TrimSpace(fmt.Sprint(v))
+	f, err := strconv.ParseFloat(s, 64)
+	_, object := v.(map[string]any)
+	return v == nil || v == true || v == false || !object && err == nil && f == math.Trunc(f)
+}
+
+// acpReader follows one session of a file.
+type acpReader struct {
+	out     *account
+	session string
+	records int // that can be read
+
+	run, agent string
+	next       map[string]int      // message of each run that the stream is at
+	streamed   map[string][]string // words of the messages of each run that came in its stream
+	told       map[string]string   // what was told, by its id
+	last       map[string]string   // each run as it was last stated
+	asked      map[string]string   // what each run awaits the answer of
+	said       []*acpUtterance
+	open       *acpMessageOpen
+
+	line     int
+	speakers []string // of the events of the record
+	events   int      // of the record, without an id of their own
+}
+
+// acpUtterance is a message that was told, by what its repetition is known.
+type acpUtterance struct {
+	words, time string
+	by          string // request, run; empty once a history has repeated it
+}
+
+// acpMessageOpen is a message of a stream.
+type acpMessageOpen struct {
+	role, created string
+	parts         []any
+	announced     int
+	record        int
+}
+
+// interpretACP reads a file as the design pages say.
+func interpretACP(name string, lines []line) account {
+	a := account{naive: make(map[string]figures)}
+	last, stem := "", strings.TrimSuffix(path.Base(name), path.Ext(name))
+	own := func(l line) string {
+		v := parse(l.data)
+		if list, ok := v.([]any); ok && len(list) > 0 {
+			v = list[0]
+		}
+		if member[map[string]any](v, "await_resume") != nil {
+			return member[string](v, "session_id")
+		}
+		for _, id := range []string{
+			member[string](v, "run", "session_id"), member[string](v, "session_id"),
+			member[string](v, "run", "run_id"), member[string](v, "run_id"),
+		} {
+			if id != "" {
+				return id
+			}
+		}
+		return ""
+	}
+	readers := make(map[string]*acpReader)
+	var order []*acpReader
+	for i, l := range lines {
+		if id := own(l); id != "" {
+			last = id
+		}
+		for _, next := range lines[i:] {
+			if last == "" {
+				last = own(next)
+			}
+		}
+		if last == "" {
+			last = stem
+		}
+		a.sessions = append(a.sessions, last)
+		r := readers[last]
+		if r == nil {
+			r = &acpReader{
+				out: &a, session: last, next: make(map[string]int), streamed: make(map[string][]string), told: make(map[string]string),
+				last: make(map[string]string), asked: make(map[string]string),
+			}
+			readers[last] = r
+			order = append(order, r)
+		}
+		r.line, r.speakers, r.events = l.number, nil, 0
+		if !l.bad {
+			r.records++
+			r.read(parse(l.data))
+		}
+		a.threads = append(a.threads, rawThread{})
+		a.speakers = append(a.speakers, r.speakers)
+	}
+	for _, r := range order {
+		r.flush()
+	}
+	return a
+}
+
+// read reads a record.
+func (r *acpReader) read(v any) {
+	m, _ := v.(map[string]any)
+	run, _ := m["run"].(map[string]any)
+	message, _ := m["message"].(map[string]any)
+	part, _ := m["part"].(map[string]any)
+	parts, isMessage := m["parts"].([]any)
+	input, isRequest := m["input"].([]any)
+	answer := member[map[string]any](v, "await_resume", "message")
+	output, _ := m["output"].([]any)
+	list, _ := v.([]any)
+	switch kind := member[string](v, "type"); {
+	case strings.HasPrefix(kind, "run.") && run != nil:
+		output, _ = run["output"].([]any)
+		r.stated(run, strings.TrimPrefix(kind, "run."), output)
+	case kind == "message.created" && message != nil:
+		r.flush()
+		announced, _ := message["parts"].([]any)
+		r.open = &acpMessageOpen{acpRole(message), member[string](message, "created_at"), slices.Clone(announced), len(announced), r.records}
+	case kind == "message.part" && part != nil:
+		if r.open == nil {
+			r.open = &acpMessageOpen{role: "agent"}
+		}
+		r.open.record = r.records
+		if r.open.announced > 0 {
+			r.open.announced--
+		} else {
+			r.open.parts = append(r.open.parts, part)
+		}
+	case kind == "message.completed" && message != nil:
+		if r.open == nil {
+			r.open = &acpMessageOpen{}
+		}
+		if all, _ := message["parts"].([]any); len(all) > 0 {
+			r.open.parts = all
+		}
+		r.open.role, r.open.record = acpRole(message), r.records
+		r.close()
+	case kind == "error":
+		r.flush()
+		r.put("", false)
+	case kind != "":
+		r.put("", false)
+	case isMessage:
+		r.flush()
+		if said := acpSays(v, acpRole(v)); !r.repeats(said, "") {
+			r.tell(parts, acpRole(v), "", false)
+			r.said = append(r.said, said)
+		}
+	case answer != nil:
+		r.flush()
+		said := acpSays(answer, "user")
+		said.by = "request"
+		r.said = append(r.said, said)
+		all, _ := answer["parts"].([]any)
+		r.tell(all, "user", "", false)
+	case isRequest:
+		r.flush()
+		r.agent = member[string](v, "agent_name")
+		r.list(input, true)
+	case len(list) > 0 && !slices.ContainsFunc(list, func(e any) bool { return member[[]any](e, "parts") == nil }):
+		r.flush()
+		r.list(list, false)
+	case len(list) > 0 && slices.ContainsFunc(list, func(e any) bool { return member[string](e, "run_id") != "" }):
+		for _, e := range list {
+			r.read(e)
+		}
+	case member[string](v, "run_id") != "" || member[string](v, "agent_name") != "":
+		r.stated(m, member[string](v, "status"), output)
+	default:
+		r.put("", false)
+	}
+}
+
+func acpRole(m any) string {
+	if role := member[string](m, "role"); role != "" {
+		return role
+	}
+	return "user"
+}
+
+// acpSays is what a message says, with adjacent texts as one.
+func acpSays(m any, role string) *acpUtterance {
+	speaker, _, _ := strings.Cut(role, "/")
+	words, sep := speaker, "|"
+	parts, _ := member[any](m, "parts").([]any)
+	for _, p := range parts {
+		plain := member[any](p, "metadata") == nil && member[any](p, "name") == nil && acpText(p) != ""
+		if !plain || sep != "" {
+			words += "|"
+		}
+		if sep = ""; plain {
+			words += acpText(p)
+			continue
+		}
+		b, _ := json.Marshal(p)
+		words, sep = words+string(b), "|"
+	}
+	at := member[string](m, "created_at")
+	if at == "" {
+		at = member[string](m, "completed_at")
+	}
+	return &acpUtterance{words: words, time: at}
+}
+
+// repeats reports whether a message is one that was told, and by whom it is told now.
+func (r *acpReader) repeats(u *acpUtterance, by string) bool {
+	for _, o := range r.said {
+		if u.words != o.words || u.time != "" && o.time != "" && u.time != o.time {
+			continue
+		}
+		if by == "" && u.time != "" && o.time == u.time || o.by == "request" && by != "request" || o.by == "run" && by == "" {
+			o.by = by
+			if o.time == "" {
+				o.time = u.time
+			}
+			return true
+		}
+	}
+	return false
+}
+
+// list reads messages that may repeat others; the last one of a request does not.
+func (r *acpReader) list(messages []any, request bool) {
+	before := slices.Clone(r.said)
+	for i, m := range messages {
+		u := acpSays(m, acpRole(m))
+		at := slices.IndexFunc(before, func(o *acpUtterance) bool {
+			return o.words == u.words && (u.time == "" || o.time == "" || u.time == o.time)
+		})
+		if at >= 0 && !(request && i == len(messages)-1) {
+			before = slices.Delete(before, at, at+1)
+			continue
+		}
+		if request {
+			u.by = "request"
+		}
+		r.said = append(r.said, u)
+		parts, _ := member[any](m, "parts").([]any)
+		r.tell(parts, acpRole(m), "", false)
+	}
+}
+
+// stated reads a run.
+func (r *acpReader) stated(run map[string]any, status string, output []any) {
+	id := member[string](run, "run_id")
+	if id != r.run {
+		r.flush()
+		r.run = id
+	}
+	r.agent = member[string](run, "agent_name")
+	is, _ := json.Marshal(run)
+	if id != "" && r.last[id] == string(is) {
+		return
+	}
+	r.last[id] = string(is)
+	if last := len(output) - 1; r.open != nil && last >= 0 {
+		parts, _ := member[any](output[last], "parts").([]any)
+		if n := len(r.open.parts); n <= len(parts) && reflect.DeepEqual(r.open.parts, parts[:n:n]) || n == 0 {
+			r.open.parts, r.open.role, r.open.record = parts, acpRole(output[last]), r.records
+		}
+	}
+	r.flush()
+	var words []string
+	for _, m := range output {
+		words = append(words, acpSays(m, acpRole(m)).words)
+	}
+	left, first := slices.Clone(r.streamed[id]), r.next[id]-len(r.streamed[id])
+	for i, m := range output {
+		if at := slices.Index(left, words[i]); at >= 0 {
+			left = slices.Delete(left, at, at+1)
+			continue
+		}
+		key := id + ":" + strconv.Itoa(i)
+		if i >= first && i < r.next[id] && slices.Contains(words, r.streamed[id][i-first]) || id == "" {
+			key = "" // the id was taken by another message
+		}
+		r.message(m, key)
+	}
+	if len(output) > r.next[id] && id != "" {
+		r.next[id], r.streamed[id] = len(output), nil
+	}
+	r.put("", false)
+	asked := member[map[string]any](run, "await_request", "message")
+	if status != "awaiting" || asked == nil {
+		delete(r.asked, id)
+		return
+	}
+	question, _ := json.Marshal(asked["parts"])
+	if r.asked[id] != string(question) || id == "" {
+		r.asked[id] = string(question)
+		role := acpRole(asked)
+		if role == "user" {
+			role = "agent"
+		}
+		parts, _ := asked["parts"].([]any)
+		r.tell(parts, role, "", false)
+	}
+}
+
+// message reads a message of a run, told once by its place in the run.
+func (r *acpReader) message(m any, key string) {
+	parts, _ := member[any](m, "parts").([]any)
+	u := acpSays(m, acpRole(m))
+	if _, told := r.told[key]; key != "" && told {
+		r.tell(parts, acpRole(m), key, false)
+		return
+	}
+	if acpRole(m) == "user" && r.repeats(u, "run") {
+		return
+	}
+	u.by = "run"
+	r.said = append(r.said, u)
+	r.tell(parts, acpRole(m), key, false)
+}
+
+// flush tells a message of the stream that was not completed.
+func (r *acpReader) flush() {
+	if r.open != nil {
+		r.close()
+	}
+}
+
+// close tells the message of the stream.
+func (r *acpReader) close() {
+	o, key := r.open, ""
+	r.open = nil
+	m := map[string]any{"role": o.role, "parts": o.parts, "created_at": o.created}
+	u := acpSays(m, o.role)
+	if r.run != "" {
+		key = r.run + ":" + strconv.Itoa(r.next[r.run])
+		r.next[r.run]++
+		r.streamed[r.run] = append(r.streamed[r.run], u.words)
+	}
+	if len(o.parts) == 0 {
+		return
+	}
+	if o.role == "user" && r.repeats(u, "run") {
+		return
+	}
+	u.by = "run"
+	r.said = append(r.said, u)
+	held := o.record != r.records
+	records, events := r.records, r.events
+	if held {
+		r.records, r.events = o.record, 0
+	}
+	r.tell(o.parts, o.role, key, held)
+	if held {
+		r.records, r.events = records, events
+	}
+}
+
+// put counts an event of the record; it returns the id of one that has none of its own.
+func (r *acpReader) put(agent string, held bool) string {
+	id := "@" + strconv.Itoa(r.records)
+	if r.events > 0 {
+		id += "." + strconv.Itoa(r.events)
+	}
+	r.events++
+	if !held {
+		r.speakers = append(r.speakers, agent)
+	}
+	return id
+}
+
+// acpText is the text of a part; empty for one that has none.
+func acpText(p any) string {
+	kind, content := member[string](p, "content_type"), member[string](p, "content")
+	if kind != "" && !strings.HasPrefix(kind, "text/") {
+		return ""
+	}
+	if member[string](p, "content_encoding") == "base64" {
+		if b, err := base64.StdEncoding.DecodeString(content); err == nil {
+			return string(b)
+		}
+	}
+	return content
+}
+
+// tell says what a message tells, once for each id.
+func (r *acpReader) tell(parts []any, role, key string, held bool) {
+	who, agent := "assistant", r.agent
+	if name, ok := strings.CutPrefix(role, "agent/"); ok {
+		agent = name
+	} else if role == "user" {
+		who, agent = "human", ""
+	}
+	// once reports whether an event of a run is new; its number counts all the same.
+	events := 0
+	once := func(part int, kind, content string) bool {
+		events++
+		if key == "" {
+			return true
+		}
+		r.told[key] = "" // the message as a whole
+		id := fmt.Sprintf("%s:%d%s", key, part, kind)
+		old, told := r.told[id]
+		r.told[id] = content
+		return !told || old != content
+	}
+	words, first := "", -1
+	for i, p := range parts {
+		if member[any](p, "name") == nil && acpText(p) != "" {
+			words += acpText(p)
+			if first < 0 {
+				first = i
+			}
+		}
+	}
+	if strings.TrimSpace(words) == "" {
+		first = slices.IndexFunc(parts, func(p any) bool {
+			kind := member[string](p, "content_type")
+			return member[any](p, "name") == nil && (member[any](p, "content_url") != nil || member[any](p, "content") != nil && kind != "" && !strings.HasPrefix(kind, "text/"))
+		})
+		words = ""
+	}
+	var metadata []any
+	put := func() string {
+		if key != "" {
+			if !held {
+				r.speakers = append(r.speakers, agent)
+			}
+			return ""
+		}
+		return r.put(agent, held)
+	}
+	for _, p := range parts {
+		if m := member[any](p, "metadata"); m != nil {
+			metadata = append(metadata, m)
+		}
+	}
+	for i, p := range parts {
+		m := member[map[string]any](p, "metadata")
+		if m["kind"] == "trajectory" {
+			r.step(m, func(kind, content string) (string, bool) {
+				if !once(i, kind, content) {
+					return "", false
+				}
+				if id := put(); id != "" {
+					return id, true
+				}
+				return fmt.Sprintf("%s:%d", key, i), true
+			})
+		}
+		if i == first && once(i, "words", words+fmt.Sprint(metadata)) {
+			put()
+			r.out.talk = append(r.out.talk, utterance{session: r.session, who: who, text: strings.TrimSpace(words), line: r.line})
+		}
+		if name := member[any](p, "name"); name != nil && once(i, "file", fmt.Sprint(p)) {
+			put()
+		}
+	}
+	if events == 0 && len(metadata) > 0 && once(0, "metadata", "") {
+		put()
+	}
+}
+
+// step says what a trajectory tells: a thought, or a call and its result.
+func (r *acpReader) step(m map[string]any, put func(kind, content string) (string, bool)) {
+	if m["tool_name"] == nil && m["tool_input"] == nil && m["tool_output"] == nil {
+		if thought := member[string](m, "message"); strings.TrimSpace(thought) != "" {
+			put("thought", thought)
+		}
+		return
+	}
+	name := member[string](m, "tool_name")
+	id, ok := put("call", fmt.Sprint(name, m["tool_input"]))
+	if ok {
+		r.out.calls = append(r.out.calls, toolUse{session: r.session, id: id, name: name, line: r.line})
+	}
+	output, _ := m["tool_output"].(map[string]any)
+	if output == nil {
+		return
+	}
+	if _, ok := put("result", fmt.Sprint(output)); !ok {
+		return
+	}
+	o := toolOutcome{session: r.session, id: id, form: "exit_code", line: r.line}
+	for _, name := range []string{"exitCode", "exit_code"} {
+		if n, ok := output[name].(json.Number); ok {
+			if code, err := n.Int64(); err == nil {
+				o.code = &code
+			}
+		}
+	}
+	r.out.results = append(r.out.results, o)
+}
