@@ -11,6 +11,9 @@
 // [DecodeEvent]. Both are built of the same parts, which are there for other programs:
 // [AgentEventV1.CloudEvent] and [FromCloudEvent], [Encode] and [Decode].
 //
+// Events can be told in other forms: an [EntryProjection] makes the lines of a
+// conversation of them, an [ACPProjection] messages of ACP.
+//
 // Ids of vendors can hold any byte, so each place has its codec: [Token] for subjects,
 // [EncodeHeaderValue] for headers. No id goes into either as it is. No error of this
 // package repeats a value of an event, a header or a document: those may be secrets.

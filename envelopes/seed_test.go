@@ -10,7 +10,7 @@ import (
 
 // seedRows are the acceptance rows of the seeds that are about envelopes, by their names:
 // each file that holds some is one entry.
-var seedRows = []map[string]func(*testing.T){acpSeedRows, editSeedRows}
+var seedRows = []map[string]func(*testing.T){acpSeedRows, entrySeedRows, acpProjectionRows}
 
 // TestSeed runs every acceptance row of the seeds that is about envelopes. Rows against
 // the expected results of the seeds' own projects are skipped while TRIBUTARY_GOLDENS is

@@ -13,6 +13,7 @@ var seedRows = []map[string]func(*testing.T){
 	seedOpenCode,
 	cursorRows,
 	acpSeedRows,
+	projectionRows,
 }
 
 // TestSeed runs every acceptance row of the seeds that is about normalizers. Rows against

@@ -22,7 +22,7 @@ import (
 )
 
 func (a *app) normalizeCommand() *cobra.Command {
-	var source, session, reportFile string
+	var source, session, reportFile, as string
 	var cloudEvents bool
 	cmd := &cobra.Command{
 		Use:   "normalize [flags] FILE|-",
@@ -30,17 +30,31 @@ func (a *app) normalizeCommand() *cobra.Command {
 		Long: `Read one log and print its events: one AgentEventV1 in JSON per line, byte for
 byte the data that the stage publishes when the same file is shipped.
 
+With --as entries they are shown as the lines of a conversation (NormalizedEntry): a tool
+is one entry, told when it is called and again with its result; keep the last line of each
+index. With --as acp they are messages of the Agent Communication Protocol: one of the role
+user per prompt, one of the role agent/<name> for all that the agent says and does until
+the next one, printed when it is complete.
+
 The agent is told from the content unless --source names it. The exit code is 3
 when some records could not be read.`,
 		Example: `  tributary normalize ~/.claude/projects/-home-me-app/4f6c.jsonl
   claude -p --output-format stream-json --verbose "hi" | tributary normalize -
-  tributary normalize --report report.json session.jsonl >events.jsonl`,
+  tributary normalize --report report.json session.jsonl >events.jsonl
+  tributary normalize --as entries session.jsonl | jq -r .content`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			file := normalizers.File{Session: session}
 			var err error
 			if file.Source, err = parseSource(source); err != nil {
 				return err
+			}
+			form, err := parseForm(as)
+			if err != nil {
+				return err
+			}
+			if cloudEvents && form != asEvents {
+				return usageError{fmt.Errorf("--cloudevents are events: leave out --as %s", form)}
 			}
 			in, err := a.openLog(args[0], &file)
 			if err != nil {
@@ -62,6 +76,7 @@ when some records could not be read.`,
 				out:      bufio.NewWriterSize(jsonWriter(a.stdout), 64<<10),
 				report:   newReport(),
 			}
+			f.lines = newLineWriter(f.out, form)
 			if cloudEvents {
 				f.generation = a.config.Generation
 			}
@@ -81,6 +96,7 @@ when some records could not be read.`,
 	flags.StringVar(&session, "session", "", "session of every record, instead of what the log says")
 	flags.BoolVar(&cloudEvents, "cloudevents", false, "print structured CloudEvents")
 	flags.StringVar(&reportFile, "report", "", "write what became of the records to this file, as JSON")
+	asFlag(cmd, &as)
 	completeSources(cmd)
 	return cmd
 }
@@ -137,10 +153,11 @@ type filter struct {
 	profile    normalizers.Profile
 	generation string // of the CloudEvents; empty for plain events
 	out        *bufio.Writer
+	lines      *lineWriter // onto out
 	report     *report
 
 	records uint64 // records so far, the sequence of the last one
-	line    []byte // buffer of the event that is printed
+	line    []byte // buffer of the CloudEvent that is printed
 }
 
 // run reads in to its end and folds what it holds. What has come of a piece is printed
@@ -180,7 +197,11 @@ func (f *filter) run(ctx context.Context, in io.Reader) error {
 		if p.err != nil {
 			f.framer.Close()
 		}
-		if err := errors.Join(f.fold(), f.out.Flush()); err != nil || p.err != nil {
+		err := f.fold()
+		if err == nil && p.err != nil {
+			err = f.lines.end()
+		}
+		if err := errors.Join(err, f.out.Flush()); err != nil || p.err != nil {
 			return err
 		}
 	}
@@ -231,14 +252,13 @@ func (f *filter) fold() error {
 	}
 }
 
-// print writes one event on one line.
+// print writes what comes of one event, each on one line.
 func (f *filter) print(e *normalizers.Emitted) error {
-	var err error
 	if f.generation == "" {
-		f.line, err = e.Event.AppendJSON(f.line[:0])
-	} else {
-		_, f.line, err = envelopes.EncodeEvent(&e.Event, envelopes.Provenance{Generation: f.generation, Partition: -1}, envelopes.Structured)
+		return f.lines.event(&e.Event)
 	}
+	var err error
+	_, f.line, err = envelopes.EncodeEvent(&e.Event, envelopes.Provenance{Generation: f.generation, Partition: -1}, envelopes.Structured)
 	if err != nil {
 		return err
 	}

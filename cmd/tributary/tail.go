@@ -16,16 +16,23 @@ import (
 )
 
 func (a *app) tailCommand() *cobra.Command {
-	var source, session, eventType, since, output string
+	var source, session, eventType, since, output, as string
 	var once bool
 	cmd := &cobra.Command{
 		Use:   "tail [flags]",
 		Short: "Watch the events of the broker",
 		Long: `Print events as they are stored; with --since first those that were stored
-before. Pretty for people; with -o json one AgentEventV1 per line.`,
+before. Pretty for people; with -o json one AgentEventV1 per line.
+
+With --as entries or acp (see tributary normalize --help) JSON of that form is printed, made
+of the events that are shown: one that begins in the middle of a session counts the entries
+from there, from 0, and a result whose call was not shown is an entry alone. --session and
+--since all show a session as a whole. A message of acp is printed when it is complete: with
+the next prompt, or at the end of --once.`,
 		Example: `  tributary tail                                      what happens now
   tributary tail --since 1h --type tool_call          the tool calls of the last hour, and on
-  tributary tail --since all --once -o json | jq -r .text`,
+  tributary tail --since all --once -o json | jq -r .text
+  tributary tail --since all --once --session 4f6c --as acp`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx := cmd.Context()
@@ -41,7 +48,14 @@ before. Pretty for people; with -o json one AgentEventV1 per line.`,
 			if q.Source, q.Since, err = parseFilters(source, since, time.Now()); err != nil {
 				return err
 			}
-			show, err := a.eventWriter(output)
+			form, err := parseForm(as)
+			if err != nil {
+				return err
+			}
+			if form != asEvents && !cmd.Flags().Changed("output") {
+				output = "json"
+			}
+			show, end, err := a.eventWriter(output, form)
 			if err != nil {
 				return err
 			}
@@ -67,10 +81,13 @@ before. Pretty for people; with -o json one AgentEventV1 per line.`,
 					return err
 				}
 			}
-			if once {
-				return context.Cause(ctx) // not nil when it was stopped before the end
+			if !once {
+				return nil
 			}
-			return nil
+			if err := context.Cause(ctx); err != nil { // stopped before the end
+				return err
+			}
+			return end()
 		},
 	}
 	flags := cmd.Flags()
@@ -79,6 +96,7 @@ before. Pretty for people; with -o json one AgentEventV1 per line.`,
 	flags.StringVar(&session, "session", "", "only events of this session")
 	flags.StringVar(&eventType, "type", "", "only events of this type: "+eventTypeNames())
 	flags.StringVarP(&output, "output", "o", "pretty", "pretty or json")
+	asFlag(cmd, &as)
 	flags.BoolVar(&once, "once", false, "stop after the events that are there; without --since all of them")
 	a.serverFlag(cmd)
 	completeSources(cmd)
@@ -105,25 +123,19 @@ func (a *app) noStream(err error) error {
 	return err
 }
 
-// eventWriter shows events in the form that --output names.
-func (a *app) eventWriter(output string) (func(*envelopes.AgentEventV1) error, error) {
-	switch output {
-	case "pretty":
-		return a.newPrinter().event, nil
-	case "json":
-		w := jsonWriter(a.stdout)
-		var line []byte
-		return func(e *envelopes.AgentEventV1) error {
-			var err error
-			if line, err = e.AppendJSON(line[:0]); err != nil {
-				return err
-			}
-			line = append(line, '\n')
-			_, err = w.Write(line)
-			return err
-		}, nil
+// eventWriter shows events as --output and --as say; end shows what is open when no event
+// follows.
+func (a *app) eventWriter(output string, f form) (show func(*envelopes.AgentEventV1) error, end func() error, err error) {
+	switch {
+	case output == "json":
+		lines := newLineWriter(jsonWriter(a.stdout), f)
+		return lines.event, lines.end, nil
+	case output != "pretty":
+		return nil, nil, usageError{fmt.Errorf("-o %q: write pretty or json", output)}
+	case f != asEvents:
+		return nil, nil, usageError{fmt.Errorf("--as %s is JSON: leave out -o pretty", f)}
 	default:
-		return nil, usageError{fmt.Errorf("-o %q: write pretty or json", output)}
+		return a.newPrinter().event, func() error { return nil }, nil
 	}
 }
 

@@ -1,0 +1,43 @@
+package envelopes_test
+
+import (
+	"fmt"
+
+	"tributary/envelopes"
+)
+
+// A tool is one entry: of each index the last counts.
+func ExampleEntryProjection() {
+	event := func(sequence uint64, kind envelopes.EventType, text string) envelopes.AgentEventV1 {
+		return envelopes.AgentEventV1{
+			Source: envelopes.ClaudeCode, SessionID: "4f6c", Sequence: sequence, EventType: kind,
+			Text: &text, TS: "2026-03-09T09:00:00Z",
+			ToolName: new("Bash"), ToolCallID: new("toolu_1"), Channel: new(envelopes.ChannelTerminal),
+		}
+	}
+	events := []envelopes.AgentEventV1{
+		event(1, envelopes.UserMessage, "Do the tests pass?"),
+		event(2, envelopes.ToolCall, `{"command":"go test ./..."}`),
+		event(3, envelopes.ToolResult, "ok"),
+		event(4, envelopes.AssistantMessage, "They do."),
+	}
+	var projection envelopes.EntryProjection // one for each session
+	var entries []envelopes.NormalizedEntry
+	for i := range events {
+		entry, ok := projection.Project(&events[i])
+		switch {
+		case !ok:
+		case entry.Index == len(entries):
+			entries = append(entries, entry)
+		default:
+			entries[entry.Index] = entry
+		}
+	}
+	for _, entry := range entries {
+		fmt.Printf("%d %s %q\n", entry.Index, entry.Type.Kind, entry.Content)
+	}
+	// Output:
+	// 0 user_message "Do the tests pass?"
+	// 1 tool_use "```bash\ngo test ./...\n```\n\n**Exit Code:** 0\n\n**Output:**\n```\nok\n```"
+	// 2 assistant_message "They do."
+}
