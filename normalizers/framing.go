@@ -23,6 +23,7 @@ type File struct {
 	Source   envelopes.Source // told from the content when empty
 	Name     string           // without folders; its stem is the session of last resort; "stdin" for standard input
 	Path     string           // below the vendor's root, with '/'; part of the identity of the file; Name when empty
+	Folder   string           // name of the folder it lies in: the session of last resort where every file is named alike
 	Modified time.Time        // the time of last resort
 	Session  string           // the session of every record, when not empty
 }
@@ -43,6 +44,9 @@ type Framed struct {
 // so that a whole file, a stream, and a file that is still being written give the same
 // records. Records come in the order of the file.
 //
+// The plain text of Copilot is framed by lines; its session is settled by the line that
+// names it, and what stands before waits for it.
+//
 // A record is one JSON value: usually a line, but two on one line are two records, and
 // one value over several lines is one. What cannot be read is cut off at the end of its
 // line. Memory is bounded by [MaxRecordBytes] and what waits for a decision. A Framer is
@@ -57,6 +61,7 @@ type Framer struct {
 	scanned  int    // bytes of buf known to hold no further line end
 	dropping bool   // within a line that is too long
 	document *documentScan
+	form     form
 	dec      *jsontext.Decoder
 
 	last     string           // the last session that a record stated
@@ -70,6 +75,15 @@ type Framer struct {
 	ready          []Framed
 }
 
+// form is what a file is made of.
+type form int
+
+const (
+	formUnknown form = iota // nothing but white space has come
+	formJSON
+	formText // plain text: every line is a record, with its line end
+)
+
 // NewFramer returns a framer at the start of f.
 func NewFramer(f File) *Framer {
 	if f.Path == "" {
@@ -77,6 +91,7 @@ func NewFramer(f File) *Framer {
 	}
 	// A file system knows names that are no text, but an id is one.
 	f.Name = strings.ToValidUTF8(f.Name, "\ufffd")
+	f.Folder = strings.ToValidUTF8(f.Folder, "\ufffd")
 	f.Session = strings.ToValidUTF8(f.Session, "\ufffd")
 	return &Framer{
 		file:     f,
@@ -110,6 +125,10 @@ func (f *Framer) Close() {
 			}
 			f.abandonDocument()
 			f.cutLines()
+			continue
+		}
+		if f.form == formText {
+			f.cutText(len(f.buf))
 			continue
 		}
 		f.cut(len(f.buf), false)
@@ -155,8 +174,36 @@ func (f *Framer) Next() (Framed, bool) {
 	return next, true
 }
 
+// tellForm reports whether it is known what the file is made of. Copilot alone writes
+// plain text too; its first byte that is no white space tells.
+func (f *Framer) tellForm() bool {
+	if f.form != formUnknown {
+		return true
+	}
+	first := bytes.TrimLeft(f.buf, "\xef\xbb\xbf \t\r\n")
+	switch {
+	case f.file.Source != envelopes.Copilot, len(first) > 0 && first[0] == '{':
+		f.form = formJSON
+	case len(first) > 0, len(f.buf) > MaxRecordBytes:
+		f.form = formText
+	}
+	return f.form != formUnknown
+}
+
+// cutText takes buf[:end] as a line of plain text. The session that it may name is its own.
+func (f *Framer) cutText(end int) {
+	line := bytes.Clone(f.buf[:end])
+	f.identify(line)
+	marker := copilotMarker(bytes.TrimPrefix(line, []byte("\xef\xbb\xbf")))
+	f.add(Framed{Record: Record{Data: line}}, 0, end, shape{SessionID: text(marker), readable: true})
+	f.consume(end)
+}
+
 // cutLines cuts every line that is complete.
 func (f *Framer) cutLines() {
+	if !f.tellForm() {
+		return
+	}
 	for {
 		nl := bytes.IndexByte(f.buf[f.scanned:], '\n')
 		end := f.scanned + nl + 1
@@ -170,6 +217,8 @@ func (f *Framer) cutLines() {
 		case f.dropping || end > MaxRecordBytes:
 			f.drop(end)
 			f.dropping = f.document != nil
+		case f.form == formText:
+			f.cutText(end)
 		case f.document != nil:
 			f.scanned = end
 			f.growDocument(end)
@@ -312,7 +361,7 @@ func firstShape(array jsontext.Value) *shape {
 // one record for each of them.
 func (f *Framer) addValue(at, n, end int, sh shape) {
 	v := f.buf[at : at+n]
-	if source := f.file.Source; source != "" && source != envelopes.Gemini || !sh.isDocument() {
+	if source := f.file.Source; source != "" && source != envelopes.Gemini && source != envelopes.Copilot || !sh.isDocument() {
 		f.add(Framed{Record: Record{Data: bytes.Clone(v)}}, at, end, sh)
 		return
 	}
@@ -439,7 +488,7 @@ func (f *Framer) settle() {
 	for i := range f.undecided {
 		r := &f.undecided[i].Record
 		if r.Session == "" {
-			r.Session = stem(f.file.Name)
+			r.Session = f.file.stem()
 		}
 		if r.Origin.Time.IsZero() {
 			r.Origin.Time = f.file.Modified
@@ -475,6 +524,16 @@ func (f *Framer) release() {
 		f.ready = append(f.ready, f.undecided[n])
 	}
 	f.undecided = f.undecided[n:]
+}
+
+// stem is the session of last resort: the name of the file without its extensions, or
+// that of its folder, where the vendor names every file alike.
+func (f File) stem() string {
+	name := stem(f.Name)
+	if f.Folder != "" && f.Source == envelopes.Copilot && name == "events" {
+		return f.Folder
+	}
+	return name
 }
 
 // stem is the name of a file without its extensions.

@@ -142,6 +142,7 @@ func (v *visit) recognize(ctx context.Context, r *os.File) (fresh bool, err erro
 			Source:   v.log.source,
 			Name:     path.Base(f.offset.Origin),
 			Path:     f.offset.Origin,
+			Folder:   filepath.Base(filepath.Dir(v.log.path)),
 			Modified: info.ModTime(),
 		})
 	}
