@@ -36,7 +36,7 @@ type copilotState struct {
 }
 
 func (s *copilotState) size() int {
-	return 256 + 12*(len(s.Prompts)+len(s.Started)) + len(s.Open.Words) + len(s.Open.From.Raw) + len(s.Open.Agent) + len(s.Open.Model) + len(s.Open.Call)
+	return 256 + 12*(len(s.Prompts)+len(s.Started)) + len(s.Open.Words) + len(s.Open.From.Raw) + len(s.Open.Agent) + len(s.Open.Model) + len(s.Open.ID)
 }
 
 // copilotThought is a reasoning that a second record may tell again.

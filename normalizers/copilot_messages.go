@@ -20,8 +20,6 @@ type copilotOpen struct {
 	Words   string      `json:"w,omitzero"`
 	Agent   string      `json:"agent,omitzero"`
 	Model   string      `json:"model,omitzero"`
-	Call    string      `json:"call,omitzero"` // the API call of a message
-	Output  int64       `json:"out,omitzero"`  // tokens that it states
 }
 
 // fitsOpen reports whether a session may keep a text: in JSON a byte takes at most six.
@@ -33,19 +31,14 @@ func fitsOpen(s string) bool {
 func (c *copilotFold) flush() {
 	is := c.s.Copilot.Open
 	c.s.Copilot.Open = copilotOpen{}
-	if is.Words == "" && is.Output == 0 {
+	if strings.TrimSpace(is.Words) == "" {
 		return
 	}
 	agent := c.agent
 	c.agent = is.Agent
 	d := draft{on: envelopes.ChannelChat, from: &is.From}
-	d.EventType, d.Text, d.Model = envelopes.AssistantMessage, text(is.Words).ptr(), text(is.Model).ptr()
-	if is.Words == "" {
-		d.EventType, d.on = envelopes.Meta, envelopes.ChannelSystem
-	}
-	if c.put(text(is.ID), d) {
-		c.chargeMessage(len(c.events)-1, is.Call, is.Output)
-	}
+	d.EventType, d.Text, d.Model = envelopes.AssistantMessage, &is.Words, text(is.Model).ptr()
+	c.put(text(is.ID), d)
 	c.agent = agent
 }
 
@@ -112,9 +105,9 @@ func (c *copilotFold) message() SkipReason {
 		open = copilotOpen{}
 	}
 	words := open.Words + string(d.Content)
-	output := max(open.Output, d.OutputTokens.count())
 	c.think(d.Reasoning)
 
+	said := -1 // the event with the words
 	partial := d.MessageID != "" && d.ChunkCount.count() > d.ChunkIndex.count()+1 && fitsOpen(words)
 	if partial {
 		if c.s.Copilot.Open.Message == (fingerprint{}) {
@@ -122,7 +115,7 @@ func (c *copilotFold) message() SkipReason {
 		}
 		c.s.Copilot.Open = copilotOpen{
 			Message: fingerprintOf("message", string(d.MessageID)),
-			From:    c.hold(), ID: boundID(string(c.ID)), Words: words, Agent: c.agent, Call: c.call(), Output: output,
+			From:    c.hold(), ID: boundID(string(c.ID)), Words: words, Agent: c.agent,
 		}
 		if model := c.speaker(); model != nil {
 			c.s.Copilot.Open.Model = cut(*model, maxName)
@@ -134,24 +127,22 @@ func (c *copilotFold) message() SkipReason {
 		if strings.TrimSpace(words) != "" {
 			m := draft{on: envelopes.ChannelChat}
 			m.EventType, m.Text, m.Model = envelopes.AssistantMessage, &words, c.speaker()
-			c.put(c.ID, m)
+			if c.put(c.ID, m) {
+				said = len(c.events) - 1
+			}
 		}
 	}
 	mirrored := false
 	for i := range d.Requests {
 		mirrored = !c.request(&d.Requests[i]) || mirrored
 	}
+	c.chargeMessage(said)
 	if partial && c.first >= 0 {
 		c.s.Copilot.Open.From.Raw = nil // an event of the record carries it
 	}
 	switch {
 	case partial:
 		return SkipProgress
-	case c.first < 0 && !c.told && c.owes(c.call(), output):
-		c.runtime(envelopes.Meta, "")
-	}
-	c.chargeMessage(c.first, c.call(), output)
-	switch {
 	case c.told:
 		return SkipDuplicate
 	case mirrored:

@@ -69,39 +69,47 @@ func (a consumption) minus(b consumption) consumption {
 	}
 }
 
-// call names the API call of a message: its id, else that of the message or its record.
-func (c *copilotFold) call() string {
-	return boundID(string(cmp.Or(c.data.APICallID, c.data.MessageID, c.ID)))
-}
-
 func copilotSlot(call string) fingerprint { return fingerprintOf("api", call) }
 
-// owes reports whether a message states more output of its call than was told.
-func (c *copilotFold) owes(call string, output int64) bool {
-	told, _ := c.s.apiCalls.get(copilotSlot(call))
-	return !c.s.Copilot.Recorded && output > told.Output
-}
-
-// chargeMessage puts the output that a message states on the i-th event, where the
-// session has no records of usage.
-func (c *copilotFold) chargeMessage(i int, call string, output int64) {
-	if i < 0 || !c.owes(call, output) {
+// chargeMessage puts the output that a message states of its API call on its i-th event,
+// else on its first, where the session has no records of usage. A message without any
+// event gets one for it.
+func (c *copilotFold) chargeMessage(i int) {
+	state := &c.s.Copilot
+	call := boundID(string(cmp.Or(c.data.APICallID, c.data.MessageID, c.ID)))
+	told, known := c.s.apiCalls.get(copilotSlot(call))
+	output := c.data.OutputTokens.count()
+	sum := state.Billed.plus(consumption{Output: output - told.Output})
+	more := sum.Output - state.Billed.Output
+	if state.Recorded || more <= 0 {
 		return
 	}
-	told, _ := c.s.apiCalls.get(copilotSlot(call))
-	more := consumption{Output: output - told.Output}
-	state := &c.s.Copilot
-	sum := state.Billed.plus(more)
-	more = sum.minus(state.Billed)
-	if more.Output == 0 {
-		return
+	if i < 0 {
+		i = c.first
+	}
+	if i < 0 {
+		if c.told && !known {
+			return // a repeat of so long ago that its call is forgotten
+		}
+		id := c.ID
+		if id != "" {
+			id += "#usage"
+		}
+		d := draft{on: envelopes.ChannelSystem, identity: string(c.Data)}
+		d.EventType, d.Model = envelopes.Meta, c.speaker()
+		if !c.put(id, d) {
+			return
+		}
+		i = c.first
+	}
+	told.Output = output
+	if call != "" {
+		c.s.apiCalls.put(copilotSlot(call), told)
 	}
 	state.Billed, state.Last = sum, output
-	told.Output = output
-	c.s.apiCalls.put(copilotSlot(call), told)
 	e := &c.events[i].Event
-	e.Usage = &envelopes.Usage{Output: more.Output, Key: call}
-	e.TokensOutput, e.TokensTotal = new(more.Output), new(more.Output)
+	e.Usage = &envelopes.Usage{Output: more, Key: call}
+	e.TokensOutput, e.TokensTotal = &more, new(more)
 }
 
 // usage emits the record of an API call.
@@ -118,6 +126,10 @@ func (c *copilotFold) usage(f *copilotFigures) {
 	key := boundID(string(cmp.Or(f.APICallID, c.data.APICallID, f.Accounting.value.UsageID)))
 	now := f.consumption()
 	told, known := c.s.apiCalls.get(copilotSlot(key))
+	known = known && key != ""
+	if !known {
+		told = consumption{}
+	}
 	if !known && !state.Recorded && state.Last == now.Output {
 		told.Output = state.Last // the message before it told this call
 	}
@@ -160,7 +172,7 @@ func (c *copilotFold) charge(sum consumption, key string, stated *copilotFigures
 		if stated.CacheRead.ok {
 			e.TokensCached = &u.CacheRead
 		}
-		if stated.Reasoning.ok {
+		if stated.Reasoning.ok || u.Reasoning > 0 {
 			e.TokensThinking = &u.Reasoning
 		}
 	})

@@ -70,6 +70,22 @@ var suites = []suite{
 		ledger:    func() ledger { return geminiLedger{} },
 		interpret: interpretGemini,
 	},
+	{
+		source:    envelopes.Copilot,
+		folders:   []string{"copilot"},
+		lines:     copilotLines,
+		read:      readCopilot,
+		bad:       tooDeep, // words are a line of plain text, which no record of a log can undo
+		ledger:    func() ledger { return copilotLedger{} },
+		interpret: interpretCopilot,
+	},
+}
+
+// tooDeep are lines that no normalizer takes, whatever it would make of words.
+var tooDeep = [][]byte{
+	[]byte(strings.Repeat(`[`, normalizers.MaxDepth+1) + strings.Repeat(`]`, normalizers.MaxDepth+1)),
+	[]byte(strings.Repeat(`{"type":`, 10_000)),
+	[]byte(`{"type":"user.message","data":` + strings.Repeat(`{"a":`, normalizers.MaxDepth) + `1` + strings.Repeat(`}`, normalizers.MaxDepth) + `}`),
 }
 
 // malformed are lines that are no JSON.
