@@ -1,6 +1,7 @@
 package normalizers
 
 import (
+	"bytes"
 	"cmp"
 	"strings"
 
@@ -130,13 +131,21 @@ func (copilot) Normalize(s *Session, r Record) (Result, error) {
 		c.flush()
 		return c.done("")
 	}
-	if c.isText(s, r) {
-		c.fold = s.begin(r, "")
-		return c.done(c.line())
+	if !c.isText(s, r) {
+		err := readRecord(r.Data, &c.copilotRecord)
+		if err == nil {
+			return c.structured(s, r)
+		}
+		if !bytes.HasSuffix(r.Data, []byte("\n")) {
+			return Result{}, err
+		}
 	}
-	if err := readRecord(r.Data, &c.copilotRecord); err != nil {
-		return Result{}, err
-	}
+	c.fold = s.begin(r, "")
+	return c.done(c.line())
+}
+
+// structured maps a record that is JSON.
+func (c *copilotFold) structured(s *Session, r Record) (Result, error) {
 	readObject(c.Data, &c.data)
 	c.fold = s.begin(r, c.time())
 	c.agent = string(cmp.Or(c.AgentID, c.data.ParentToolCallID))
@@ -166,7 +175,7 @@ func (c *copilotFold) put(id text, d draft) bool {
 	switch {
 	case c.agent != "":
 		d.thread = fingerprintOf("agent", c.agent)
-		d.AgentID, d.IsInternal = &c.agent, true
+		d.AgentID, d.IsInternal = new(c.agent), true
 	case c.inside:
 		d.thread = fingerprintOf("sidechain")
 		d.IsInternal = true

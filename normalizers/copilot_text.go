@@ -29,8 +29,9 @@ func copilotMarker(line []byte) string {
 	return ""
 }
 
-// isText reports whether a record is a line of plain text: of a file that has shown to be
-// of text, or by its form, for a record of JSON begins with a brace and has no line end.
+// isText reports whether a record is a line of plain text, whatever it holds: of a file
+// that has shown to be of text, or by its form, for a log begins with a brace and its
+// records have no line end. What has one and is no JSON is a line of text too.
 func (c *copilotFold) isText(s *Session, r Record) bool {
 	if r.Origin.File != "" && s.Copilot.Text == fingerprintOf(r.Origin.File) {
 		return true

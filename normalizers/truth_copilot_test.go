@@ -425,9 +425,15 @@ func (l copilotLedger) sums(session string) figures {
 // copilotRaw reports whether raw is what an event of a record may carry: an entry of a
 // document, or a line of plain text as a string.
 func copilotRaw(data, raw []byte) bool {
-	if s, ok := parse(raw).(string); ok {
-		return s == strings.ToValidUTF8(string(data), "\ufffd") || strings.TrimRight(s, "\ufffd") == strings.TrimRight(strings.ToValidUTF8(string(data), "\ufffd"), "\ufffd")
-	}
 	timeline := member[[]any](parse(data), "timeline")
-	return slices.ContainsFunc(timeline, func(e any) bool { return fmt.Sprint(e) == fmt.Sprint(parse(raw)) })
+	if slices.ContainsFunc(timeline, func(e any) bool { return fmt.Sprint(e) == fmt.Sprint(parse(raw)) }) {
+		return true
+	}
+	s, ok := parse(raw).(string)
+	return ok && plainText(s) == plainText(string(data))
+}
+
+// plainText is a text without what is no UTF-8.
+func plainText(s string) string {
+	return strings.ReplaceAll(strings.ToValidUTF8(s, ""), "\ufffd", "")
 }
