@@ -35,6 +35,7 @@ var sampleFolders = map[string]string{
 	"CLAUDE_CONFIG_DIR": "claude",
 	"CODEX_HOME":        "codex",
 	"GEMINI_CLI_HOME":   "gemini",
+	"COPILOT_HOME":      "copilot",
 }
 
 func (a *app) upCommand() *cobra.Command {
