@@ -195,7 +195,8 @@ func (f *Framer) cutText(end int) {
 	line := bytes.Clone(f.buf[:end])
 	f.identify(line)
 	marker := copilotMarker(bytes.TrimPrefix(line, []byte("\xef\xbb\xbf")))
-	f.add(Framed{Record: Record{Data: line}}, 0, end, shape{SessionID: text(marker), readable: true})
+	origin := Origin{Time: f.file.time()} // no other will follow
+	f.add(Framed{Record: Record{Data: line, Origin: origin}}, 0, end, shape{SessionID: text(marker), readable: true})
 	f.consume(end)
 }
 
@@ -491,10 +492,7 @@ func (f *Framer) settle() {
 			r.Session = f.file.stem()
 		}
 		if r.Origin.Time.IsZero() {
-			r.Origin.Time = f.file.Modified
-			if r.Origin.Time.IsZero() {
-				r.Origin.Time = time.Unix(0, 0)
-			}
+			r.Origin.Time = f.file.time()
 		}
 	}
 }
@@ -524,6 +522,14 @@ func (f *Framer) release() {
 		f.ready = append(f.ready, f.undecided[n])
 	}
 	f.undecided = f.undecided[n:]
+}
+
+// time is the time of last resort.
+func (f File) time() time.Time {
+	if f.Modified.IsZero() {
+		return time.Unix(0, 0)
+	}
+	return f.Modified
 }
 
 // stem is the session of last resort: the name of the file without its extensions, or

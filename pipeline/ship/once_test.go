@@ -446,6 +446,9 @@ func TestRootsOfTheUser(t *testing.T) {
 	gemini := func(dir string) ship.Root {
 		return ship.Root{Source: envelopes.Gemini, Dir: filepath.FromSlash(dir), Suffixes: []string{".json", ".jsonl"}}
 	}
+	copilot := func(dir, suffix string) ship.Root {
+		return ship.Root{Source: envelopes.Copilot, Dir: filepath.FromSlash(dir), Suffixes: []string{suffix}}
+	}
 	for name, c := range map[string]struct {
 		env  map[string]string
 		want []ship.Root
@@ -454,11 +457,13 @@ func TestRootsOfTheUser(t *testing.T) {
 			claude("/home/ada/.claude/projects"),
 			codex("/home/ada/.codex/sessions"), codex("/home/ada/.codex/archived_sessions"),
 			gemini("/home/ada/.gemini/tmp"),
+			copilot("/home/ada/.copilot/session-state", ".jsonl"), copilot("/home/ada/.copilot/history-session-state", ".json"),
 		}},
-		"moved by the user": {map[string]string{"CLAUDE_CONFIG_DIR": "/a, /b c,", "CODEX_HOME": "/x", "GEMINI_CLI_HOME": "/g"}, []ship.Root{
+		"moved by the user": {map[string]string{"CLAUDE_CONFIG_DIR": "/a, /b c,", "CODEX_HOME": "/x", "GEMINI_CLI_HOME": "/g", "COPILOT_HOME": "/p"}, []ship.Root{
 			claude("/a/projects"), claude("/b c/projects"),
 			codex("/x/sessions"), codex("/x/archived_sessions"),
 			gemini("/g/.gemini/tmp"),
+			copilot("/p/session-state", ".jsonl"), copilot("/p/history-session-state", ".json"),
 		}},
 	} {
 		getenv := func(name string) string { return c.env[name] }

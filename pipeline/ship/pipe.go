@@ -15,9 +15,13 @@ import (
 	"tributary/normalizers"
 )
 
-// pipeGrace is how long what has come through a pipe is still sent after the context has
-// ended: nobody can read it a second time.
-const pipeGrace = 10 * time.Second
+// After the context has ended what comes through a pipe is still read for a moment, for
+// the same signal has ended the program at its other end, and sent for a little longer:
+// nobody can read it a second time.
+const (
+	pipeLinger = time.Second
+	pipeGrace  = 10 * time.Second
+)
 
 // runPipe ships what comes from the input until it ends, or ctx does. A record of a pipe
 // has an identity of its own, by the pipe and the position in it, so that two pipes never
@@ -66,9 +70,10 @@ func (s *Ship) drain(ctx, sending context.Context) error {
 	f := &file{framer: framer, piped: true}
 	v := &visit{Ship: s, f: f, log: log{path: "-"}, gone: true}
 	m := &marking{to: framer}
-	pieces := read(ctx, s.config.Input)
+	pieces := read(sending, s.config.Input)
 	found, stop := s.discover(ctx)
 	defer stop()
+	ended, over := ctx.Done(), (<-chan time.Time)(nil)
 	for !f.refused {
 		var p piece
 		select {
@@ -77,23 +82,22 @@ func (s *Ship) drain(ctx, sending context.Context) error {
 			f.read += int64(len(p.data))
 		case d := <-found:
 			found = nil
-			if d.err != nil {
-				m.without = true
-				if ctx.Err() == nil {
-					s.config.Logger.ErrorContext(ctx, "records are shipped without the session of Copilot", "error", d.err)
-				}
-			}
 			m.name(d.session)
-		case <-ctx.Done():
-			p.err = ctx.Err()
+			if m.without = d.err != nil && ctx.Err() == nil; m.without {
+				s.config.Logger.ErrorContext(ctx, "what Copilot prints is shipped without its session", "error", d.err)
+			}
+		case <-ended:
+			ended, over = nil, time.After(pipeLinger)
+		case <-over:
+			p.err = io.EOF
 		}
 		if p.err != nil {
-			if found != nil {
+			if s.config.Discovery != nil && !m.named && !m.without {
 				m.name(s.config.Discovery.look()) // the log of a short run may be younger than the last look
 			}
 			m.end()
 			err := v.finish(sending)
-			if !errors.Is(p.err, io.EOF) && ctx.Err() == nil {
+			if !errors.Is(p.err, io.EOF) {
 				err = errors.Join(fmt.Errorf("read standard input: %w", p.err), err)
 			}
 			return err
@@ -165,6 +169,7 @@ func (s *Ship) discover(ctx context.Context) (found <-chan discovered, stop func
 type marking struct {
 	to      *normalizers.Framer
 	line    string // to be put in
+	named   bool   // the session is known
 	within  bool   // what was written last has no line end
 	told    bool   // whether it is text is known
 	text    bool
@@ -176,7 +181,7 @@ func (m *marking) name(session string) {
 	if session == "" {
 		return
 	}
-	m.line = "[copilot-session] " + session + "\n"
+	m.named, m.line = true, "[copilot-session] "+session+"\n"
 	if !m.within {
 		m.mark()
 	}
