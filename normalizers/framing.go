@@ -117,6 +117,9 @@ func (f *Framer) Write(p []byte) (int, error) {
 // one End record follows for each session.
 func (f *Framer) Close() {
 	f.cutLines()
+	if f.form == formUnknown && len(bytes.TrimSpace(f.buf)) > 0 {
+		f.form = formText // a part of a mark, and no more
+	}
 	for len(f.buf) > 0 && !f.dropping {
 		if d := f.document; d != nil {
 			if d.fed < len(f.buf) {
@@ -180,11 +183,13 @@ func (f *Framer) tellForm() bool {
 	if f.form != formUnknown {
 		return true
 	}
-	first := bytes.TrimLeft(f.buf, "\xef\xbb\xbf \t\r\n")
+	const mark = "\xef\xbb\xbf"
+	first := bytes.TrimLeft(bytes.TrimPrefix(f.buf, []byte(mark)), " \t\r\n")
 	switch {
 	case f.file.Source != envelopes.Copilot, len(first) > 0 && first[0] == '{':
 		f.form = formJSON
-	case len(first) > 0, len(f.buf) > MaxRecordBytes:
+	case strings.HasPrefix(mark, string(first)) && len(f.buf) <= MaxRecordBytes: // nothing, or a part of it
+	default:
 		f.form = formText
 	}
 	return f.form != formUnknown

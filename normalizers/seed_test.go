@@ -8,7 +8,9 @@ import (
 
 // seedRows are the acceptance rows of the seeds that are about normalizers, by their
 // names: each file that holds some is one entry.
-var seedRows = []map[string]func(*testing.T){}
+var seedRows = []map[string]func(*testing.T){
+	copilotRows,
+}
 
 // TestSeed runs every acceptance row of the seeds that is about normalizers. Rows against
 // the expected results of the seeds' own projects are skipped while TRIBUTARY_GOLDENS is
