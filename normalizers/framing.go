@@ -18,6 +18,9 @@ import (
 // follow in the file; beyond it the file's name and time decide.
 const maxUndecided = 8 << 20
 
+// framedBytes is about what a record takes beside its data: lines of text can be short.
+const framedBytes = 256
+
 // File describes the file that a [Framer] reads.
 type File struct {
 	Source   envelopes.Source // told from the content when empty
@@ -119,6 +122,7 @@ func (f *Framer) Close() {
 	f.cutLines()
 	if f.form == formUnknown && len(bytes.TrimSpace(f.buf)) > 0 {
 		f.form = formText // a part of a mark, and no more
+		f.cutLines()
 	}
 	for len(f.buf) > 0 && !f.dropping {
 		if d := f.document; d != nil {
@@ -480,7 +484,7 @@ func (f *Framer) add(r Framed, at, end int, sh shape) {
 		r.Record.Origin.Time = f.lastTime
 	}
 	f.undecided = append(f.undecided, r)
-	f.undecidedBytes += len(r.Record.Data)
+	f.undecidedBytes += framedBytes + len(r.Record.Data)
 	if f.undecidedBytes > maxUndecided {
 		f.release()
 		if f.undecidedBytes > maxUndecided {
@@ -523,7 +527,7 @@ func (f *Framer) release() {
 		if readable {
 			f.previous[r.Session] = r.Origin.Position
 		}
-		f.undecidedBytes -= len(r.Data)
+		f.undecidedBytes -= framedBytes + len(r.Data)
 		f.ready = append(f.ready, f.undecided[n])
 	}
 	f.undecided = f.undecided[n:]

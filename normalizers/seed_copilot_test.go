@@ -2,6 +2,7 @@ package normalizers_test
 
 import (
 	"encoding/json"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -15,20 +16,21 @@ import (
 // copilotRows are the rows of the seed about session metadata that are about Copilot.
 // 000-15, and what of 000-16 and 000-17 is about a running session, is in pipeline/ship.
 var copilotRows = map[string]func(*testing.T){
-	"000-16": func(t *testing.T) {
-		t.Run("marker", copilotMarkers)
-		t.Run("origin", copilotMarkersOfOrigin)
-	},
+	"000-16": parts(map[string]func(*testing.T){"marker": copilotMarkers, "origin": copilotMarkersOfOrigin}),
 	"000-17": copilotHeld,
-	"000-18": func(t *testing.T) {
-		t.Run("paragraphs", copilotParagraphs)
-		t.Run("origin", copilotParagraphsOfOrigin)
-	},
-	"000-19": func(t *testing.T) {
-		t.Run("log", copilotLog)
-		t.Run("origin", copilotLogsOfOrigin)
-	},
+	"000-18": parts(map[string]func(*testing.T){"paragraphs": copilotParagraphs, "origin": copilotParagraphsOfOrigin}),
+	"000-19": parts(map[string]func(*testing.T){"log": copilotLog, "origin": copilotLogsOfOrigin}),
 	"000-21": copilotModelChange,
+}
+
+// parts is a row in several parts: on data of our own, and on that of the seed's project.
+func parts(tests map[string]func(*testing.T)) func(*testing.T) {
+	return func(t *testing.T) {
+		t.Helper()
+		for _, name := range slices.Sorted(maps.Keys(tests)) {
+			t.Run(name, tests[name])
+		}
+	}
 }
 
 const copilotSession = "550e8400-e29b-41d4-a716-446655440000"

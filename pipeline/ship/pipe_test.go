@@ -21,7 +21,6 @@ type piped struct {
 	t   testing.TB
 	in  *io.PipeWriter
 	log *logged
-	end chan error
 }
 
 // logged is what was logged.

@@ -13,6 +13,8 @@
 //   - A file has two identities. On this machine it is its inode and its begin, so that
 //     a rename changes nothing; for the stage it is its path below the vendor's root and
 //     its first line, so that losing the offsets changes nothing.
+//   - A pipe is no file: it is one for itself, it cannot be read again, and what has come
+//     of it is sent even when the Ship is told to stop.
 //   - No file is held open between two visits: a file that is renamed is found again by
 //     its inode.
 package ship
