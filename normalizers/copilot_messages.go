@@ -34,12 +34,12 @@ func (c *copilotFold) flush() {
 	if strings.TrimSpace(is.Words) == "" {
 		return
 	}
-	agent := c.agent
+	agent, told := c.agent, c.told
 	c.agent = is.Agent
 	d := draft{on: envelopes.ChannelChat, from: &is.From}
 	d.EventType, d.Text, d.Model = envelopes.AssistantMessage, &is.Words, text(is.Model).ptr()
 	c.put(text(is.ID), d)
-	c.agent = agent
+	c.agent, c.told = agent, told // of the record at work
 }
 
 // prompt maps a message to the agent. What a human typed is content, never
