@@ -18,11 +18,15 @@ import (
 // follow in the file; beyond it the file's name and time decide.
 const maxUndecided = 8 << 20
 
+// framedBytes is about what a record takes beside its data: lines of text can be short.
+const framedBytes = 256
+
 // File describes the file that a [Framer] reads.
 type File struct {
 	Source   envelopes.Source // told from the content when empty
 	Name     string           // without folders; its stem is the session of last resort; "stdin" for standard input
 	Path     string           // below the vendor's root, with '/'; part of the identity of the file; Name when empty
+	Folder   string           // name of the folder it lies in: the session of last resort where every file is named alike
 	Modified time.Time        // the time of last resort
 	Session  string           // the session of every record, when not empty
 }
@@ -43,6 +47,9 @@ type Framed struct {
 // so that a whole file, a stream, and a file that is still being written give the same
 // records. Records come in the order of the file.
 //
+// The plain text of Copilot is framed by lines; its session is settled by the line that
+// names it, and what stands before waits for it.
+//
 // A record is one JSON value: usually a line, but two on one line are two records, and
 // one value over several lines is one. What cannot be read is cut off at the end of its
 // line. In a stream of server-sent events a record is the data of an event. Memory is
@@ -59,6 +66,7 @@ type Framer struct {
 	dropping bool   // within a line that is too long
 	document *documentScan
 	events   serverEvents
+	form     form
 	dec      *jsontext.Decoder
 
 	last     string           // the last session that a record stated
@@ -72,6 +80,15 @@ type Framer struct {
 	ready          []Framed
 }
 
+// form is what a file is made of.
+type form int
+
+const (
+	formUnknown form = iota // nothing but white space has come
+	formJSON
+	formText // plain text: every line is a record, with its line end
+)
+
 // NewFramer returns a framer at the start of f.
 func NewFramer(f File) *Framer {
 	if f.Path == "" {
@@ -79,6 +96,7 @@ func NewFramer(f File) *Framer {
 	}
 	// A file system knows names that are no text, but an id is one.
 	f.Name = strings.ToValidUTF8(f.Name, "\ufffd")
+	f.Folder = strings.ToValidUTF8(f.Folder, "\ufffd")
 	f.Session = strings.ToValidUTF8(f.Session, "\ufffd")
 	return &Framer{
 		file:     f,
@@ -104,6 +122,10 @@ func (f *Framer) Write(p []byte) (int, error) {
 // one End record follows for each session.
 func (f *Framer) Close() {
 	f.cutLines()
+	if f.form == formUnknown && len(bytes.TrimSpace(f.buf)) > 0 {
+		f.form = formText // a part of a mark, and no more
+		f.cutLines()
+	}
 	for len(f.buf) > 0 && !f.dropping {
 		if d := f.document; d != nil {
 			if d.fed < len(f.buf) {
@@ -112,6 +134,10 @@ func (f *Framer) Close() {
 			}
 			f.abandonDocument()
 			f.cutLines()
+			continue
+		}
+		if f.form == formText {
+			f.cutText(len(f.buf))
 			continue
 		}
 		switch f.events.mode {
@@ -169,8 +195,39 @@ func (f *Framer) Next() (Framed, bool) {
 	return next, true
 }
 
+// tellForm reports whether it is known what the file is made of. Copilot alone writes
+// plain text too; its first byte that is no white space tells.
+func (f *Framer) tellForm() bool {
+	if f.form != formUnknown {
+		return true
+	}
+	const mark = "\xef\xbb\xbf"
+	first := bytes.TrimLeft(bytes.TrimPrefix(f.buf, []byte(mark)), " \t\r\n")
+	switch {
+	case f.file.Source != envelopes.Copilot, len(first) > 0 && first[0] == '{':
+		f.form = formJSON
+	case strings.HasPrefix(mark, string(first)) && len(f.buf) <= MaxRecordBytes: // nothing, or a part of it
+	default:
+		f.form = formText
+	}
+	return f.form != formUnknown
+}
+
+// cutText takes buf[:end] as a line of plain text. The session that it may name is its own.
+func (f *Framer) cutText(end int) {
+	line := bytes.Clone(f.buf[:end])
+	f.identify(line)
+	marker := copilotMarker(bytes.TrimPrefix(line, []byte("\xef\xbb\xbf")))
+	origin := Origin{Time: f.file.time()} // no other will follow
+	f.add(Framed{Record: Record{Data: line, Origin: origin}}, 0, end, shape{SessionID: text(marker), readable: true})
+	f.consume(end)
+}
+
 // cutLines cuts every line that is complete.
 func (f *Framer) cutLines() {
+	if !f.tellForm() {
+		return
+	}
 	for {
 		nl := bytes.IndexByte(f.buf[f.scanned:], '\n')
 		end := f.scanned + nl + 1
@@ -184,6 +241,8 @@ func (f *Framer) cutLines() {
 		case f.dropping || end > MaxRecordBytes:
 			f.drop(end)
 			f.dropping = f.document != nil
+		case f.form == formText:
+			f.cutText(end)
 		case f.events.mode == eventsUndecided:
 			if f.scanned = end; f.decideEvents(end) {
 				f.scanned = 0
@@ -455,7 +514,7 @@ func (f *Framer) take(r Framed, sh shape) {
 		r.Record.Origin.Time = f.lastTime
 	}
 	f.undecided = append(f.undecided, r)
-	f.undecidedBytes += len(r.Record.Data)
+	f.undecidedBytes += framedBytes + len(r.Record.Data)
 	if f.undecidedBytes > maxUndecided {
 		f.release()
 		if f.undecidedBytes > maxUndecided {
@@ -469,13 +528,10 @@ func (f *Framer) settle() {
 	for i := range f.undecided {
 		r := &f.undecided[i].Record
 		if r.Session == "" {
-			r.Session = stem(f.file.Name)
+			r.Session = f.file.stem()
 		}
 		if r.Origin.Time.IsZero() {
-			r.Origin.Time = f.file.Modified
-			if r.Origin.Time.IsZero() {
-				r.Origin.Time = time.Unix(0, 0)
-			}
+			r.Origin.Time = f.file.time()
 		}
 	}
 }
@@ -503,10 +559,28 @@ func (f *Framer) release() {
 		if readable {
 			f.previous[r.Session] = r.Origin.Position
 		}
-		f.undecidedBytes -= len(r.Data)
+		f.undecidedBytes -= framedBytes + len(r.Data)
 		f.ready = append(f.ready, f.undecided[n])
 	}
 	f.undecided = f.undecided[n:]
+}
+
+// time is the time of last resort.
+func (f File) time() time.Time {
+	if f.Modified.IsZero() {
+		return time.Unix(0, 0)
+	}
+	return f.Modified
+}
+
+// stem is the session of last resort: the name of the file without its extensions, or
+// that of its folder, where the vendor names every file alike.
+func (f File) stem() string {
+	name := stem(f.Name)
+	if f.Folder != "" && f.Source == envelopes.Copilot && name == "events" {
+		return f.Folder
+	}
+	return name
 }
 
 // stem is the name of a file without its extensions.

@@ -112,6 +112,9 @@ func rawError(s step, j int) error {
 		}
 		return nil
 	}
+	if s.record.Source == envelopes.Copilot && e.Event.Raw != nil && copilotRaw(s.record.Data, e.Event.Raw) {
+		return nil
+	}
 	first := !slices.ContainsFunc(s.result.Events[:j], func(o normalizers.Emitted) bool { return o.Sequence == e.Sequence })
 	raw := e.Event.Raw
 	switch {

@@ -14,6 +14,7 @@ var seedRows = []map[string]func(*testing.T){
 	cursorRows,
 	acpSeedRows,
 	projectionRows,
+	copilotRows,
 }
 
 // TestSeed runs every acceptance row of the seeds that is about normalizers. Rows against

@@ -305,12 +305,12 @@ func (s *shape) isGeminiContent() bool {
 
 // isDocument: the record is the whole of a file that its vendor writes again and again.
 func (s *shape) isDocument() bool {
-	return s.isGemini() && (s.first != nil || s.Messages == '[' || s.History == '[')
+	return s.isGemini() && (s.first != nil || s.Messages == '[' || s.History == '[') || s.isCopilot() && s.Type == ""
 }
 
 // standsAlone reports whether the shape is that of a whole record, not of a part of one.
 func (s *shape) standsAlone() bool {
-	return s.isGemini() || s.isRollout() || s.tell() != "" && (s.SessionID != "" || s.LeafUUID != "" || s.MessageID != "")
+	return s.isGemini() || s.isRollout() || s.isCopilot() || s.tell() != "" && (s.SessionID != "" || s.LeafUUID != "" || s.MessageID != "")
 }
 
 // isRollout tells a line of a rollout in an envelope, of the types that are known.

@@ -84,6 +84,15 @@ var suites = []suite{
 		interpret: interpretCursor,
 	},
 	{
+		source:    envelopes.Copilot,
+		folders:   []string{"copilot"},
+		lines:     copilotLines,
+		read:      readCopilot,
+		bad:       tooDeep, // words are a line of plain text, which no record of a log can undo
+		ledger:    func() ledger { return copilotLedger{} },
+		interpret: interpretCopilot,
+	},
+	{
 		source:    envelopes.ACP,
 		folders:   []string{"acp"},
 		lines:     acpLines,

@@ -61,6 +61,7 @@ type config struct {
 	CodexHome       string `envconfig:"CODEX_HOME" desc:"folder of Codex; default ~/.codex"`
 	GeminiHome      string `envconfig:"GEMINI_CLI_HOME" desc:"folder that holds the .gemini of Gemini CLI; default ~"`
 	CursorDataDir   string `envconfig:"CURSOR_DATA_DIR" desc:"folder of Cursor; default ~/.cursor"`
+	CopilotHome     string `envconfig:"COPILOT_HOME" desc:"folder of Copilot CLI; default ~/.copilot"`
 	XDGStateHome    string `envconfig:"XDG_STATE_HOME" desc:"folder of state; default ~/.local/state"`
 	NoColor         string `envconfig:"NO_COLOR" desc:"anything turns colours off"`
 }

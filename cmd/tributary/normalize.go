@@ -122,6 +122,9 @@ func (a *app) openLog(path string, file *normalizers.File) (io.ReadCloser, error
 	}
 	name := strings.TrimSuffix(filepath.Base(path), ".zst")
 	file.Name, file.Path, file.Modified = name, name, info.ModTime()
+	if abs, err := filepath.Abs(path); err == nil {
+		file.Folder = filepath.Base(filepath.Dir(abs))
+	}
 	if !strings.HasSuffix(path, ".zst") {
 		return in, nil
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -21,22 +22,31 @@ import (
 )
 
 func (a *app) shipCommand() *cobra.Command {
-	var source, since string
+	var source, since, copilotLogs string
 	var once, dryRun bool
 	cmd := &cobra.Command{
-		Use:   "ship [flags] [PATH...]",
+		Use:   "ship [flags] [PATH... | -]",
 		Short: "Send the logs of this machine to the broker",
 		Long: `Follow the logs of the agents on this machine, or the files and folders that are
 named, and store every record once in the raw stream. What was sent is
-remembered in the data folder; a broker that is away is waited for.`,
+remembered in the data folder; a broker that is away is waited for.
+
+With - what comes from standard input is sent, until it ends. The plain text of
+copilot -p does not say which session it is of: --copilot-logs names the folder
+in which Copilot makes a log that does, its --log-dir. What is printed before
+waits for it; without a log after ten minutes the text is sent without it.`,
 		Example: `  tributary ship                           follow all logs of this machine
   tributary ship --once --dry-run          show what would be sent
   tributary ship --once --since 720h       send the logs of the last 30 days
-  tributary ship --source claude_code old.jsonl`,
+  tributary ship --source claude_code old.jsonl
+  copilot -p "fix it" --log-level debug --log-dir logs | tributary ship --copilot-logs logs -`,
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			ctx := cmd.Context()
 			c := ship.Config{Paths: args, Once: once, DryRun: dryRun}
 			if c.Source, c.Since, err = parseFilters(source, since, time.Now()); err != nil {
+				return err
+			}
+			if err := a.pipe(&c, args, copilotLogs); err != nil {
 				return err
 			}
 			if c.Roots, err = a.config.roots(); err != nil {
@@ -67,9 +77,35 @@ remembered in the data folder; a broker that is away is waited for.`,
 	flags.BoolVar(&dryRun, "dry-run", false, "send nothing, say what would be sent")
 	flags.StringVar(&since, "since", "", "only logs written to since: a time, a date or a duration such as 24h")
 	flags.StringVar(&source, "source", "", "only logs of this agent, and what the named files are: "+sourceNames())
+	flags.StringVar(&copilotLogs, "copilot-logs", "", "with -: folder of the logs of Copilot, where the id of the session is found")
 	a.serverFlag(cmd)
 	completeSources(cmd)
 	return cmd
+}
+
+// pipe makes standard input what is shipped, where the arguments ask for it.
+func (a *app) pipe(c *ship.Config, args []string, copilotLogs string) error {
+	if !slices.Contains(args, "-") {
+		if copilotLogs != "" {
+			return usageError{errors.New("--copilot-logs is for what comes from standard input: write - for it")}
+		}
+		return nil
+	}
+	if len(args) > 1 {
+		return usageError{errors.New("either - or paths")}
+	}
+	c.Input, c.Paths = a.stdin, nil
+	if copilotLogs == "" {
+		return nil
+	}
+	if c.Source == "" {
+		c.Source = envelopes.Copilot
+	}
+	if c.Source != envelopes.Copilot {
+		return usageError{fmt.Errorf("--copilot-logs is for %s, not for %s", envelopes.Copilot, c.Source)}
+	}
+	c.Discovery = &ship.Discovery{Dir: copilotLogs}
+	return nil
 }
 
 // offsets is the file that remembers what was sent to the broker of the settings. Every

@@ -40,6 +40,7 @@ var sampleFolders = map[string]string{
 	"CODEX_HOME":        "codex",
 	"GEMINI_CLI_HOME":   "gemini",
 	"CURSOR_DATA_DIR":   "cursor",
+	"COPILOT_HOME":      "copilot",
 }
 
 func (a *app) upCommand() *cobra.Command {

@@ -8,5 +8,8 @@ var (
 	// ErrClosed ends a [Ship] whose connection was closed: it would wait for ever.
 	ErrClosed = errors.New("connection to the broker is closed")
 
+	// ErrNoSession is the error of a [Discovery] that has waited long enough.
+	ErrNoSession = errors.New("no log of a session of Copilot")
+
 	errNotConnected = errors.New("not connected to the broker") // which heals
 )

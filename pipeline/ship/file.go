@@ -38,6 +38,7 @@ type file struct {
 	refused    bool      // its source cannot be told
 	unreadable bool      // and reported
 	retry      bool      // each search visits it, although it has not changed
+	piped      bool      // it is no file: it has come, and cannot be read again
 	torn       bool      // ends in an unfinished record that was left for later
 }
 
@@ -142,6 +143,7 @@ func (v *visit) recognize(ctx context.Context, r *os.File) (fresh bool, err erro
 			Source:   v.log.source,
 			Name:     path.Base(f.offset.Origin),
 			Path:     f.offset.Origin,
+			Folder:   filepath.Base(filepath.Dir(v.log.path)),
 			Modified: info.ModTime(),
 		})
 	}
@@ -405,7 +407,7 @@ func (v *visit) unreadable(ctx context.Context, err error) {
 
 // remember hands the offset of the file to the offsets.
 func (v *visit) remember() {
-	if !v.config.DryRun {
+	if !v.config.DryRun && !v.f.piped {
 		v.offsets.set(v.f.offset)
 	}
 }

@@ -449,6 +449,9 @@ func TestRootsOfTheUser(t *testing.T) {
 	cursor := func(dir string) ship.Root {
 		return ship.Root{Source: envelopes.Cursor, Dir: filepath.FromSlash(dir), Suffixes: []string{".jsonl"}, Within: "agent-transcripts"}
 	}
+	copilot := func(dir, suffix string) ship.Root {
+		return ship.Root{Source: envelopes.Copilot, Dir: filepath.FromSlash(dir), Suffixes: []string{suffix}}
+	}
 	for name, c := range map[string]struct {
 		env  map[string]string
 		want []ship.Root
@@ -458,12 +461,16 @@ func TestRootsOfTheUser(t *testing.T) {
 			codex("/home/ada/.codex/sessions"), codex("/home/ada/.codex/archived_sessions"),
 			gemini("/home/ada/.gemini/tmp"),
 			cursor("/home/ada/.cursor/projects"),
+			copilot("/home/ada/.copilot/session-state", ".jsonl"), copilot("/home/ada/.copilot/history-session-state", ".json"),
 		}},
-		"moved by the user": {map[string]string{"CLAUDE_CONFIG_DIR": "/a, /b c,", "CODEX_HOME": "/x", "GEMINI_CLI_HOME": "/g", "CURSOR_DATA_DIR": "/c"}, []ship.Root{
+		"moved by the user": {map[string]string{
+			"CLAUDE_CONFIG_DIR": "/a, /b c,", "CODEX_HOME": "/x", "GEMINI_CLI_HOME": "/g", "CURSOR_DATA_DIR": "/c", "COPILOT_HOME": "/p",
+		}, []ship.Root{
 			claude("/a/projects"), claude("/b c/projects"),
 			codex("/x/sessions"), codex("/x/archived_sessions"),
 			gemini("/g/.gemini/tmp"),
 			cursor("/c/projects"),
+			copilot("/p/session-state", ".jsonl"), copilot("/p/history-session-state", ".json"),
 		}},
 	} {
 		getenv := func(name string) string { return c.env[name] }

@@ -39,6 +39,8 @@ var vendors = []struct {
 	{envelopes.Codex, "CODEX_HOME", ".codex", "archived_sessions", []string{".jsonl"}, "", true},
 	{envelopes.Gemini, "GEMINI_CLI_HOME", "", ".gemini/tmp", []string{".json", ".jsonl"}, "", false},
 	{envelopes.Cursor, "CURSOR_DATA_DIR", ".cursor", "projects", []string{".jsonl"}, "agent-transcripts", false},
+	{envelopes.Copilot, "COPILOT_HOME", ".copilot", "session-state", []string{".jsonl"}, "", false},
+	{envelopes.Copilot, "COPILOT_HOME", ".copilot", "history-session-state", []string{".json"}, "", false},
 }
 
 // Roots returns where the vendors keep their logs on this machine, for a user with the

@@ -13,6 +13,8 @@
 //   - A file has two identities. On this machine it is its inode and its begin, so that
 //     a rename changes nothing; for the stage it is its path below the vendor's root and
 //     its first line, so that losing the offsets changes nothing.
+//   - A pipe is no file: it is one for itself, it cannot be read again, and what has come
+//     of it is sent even when the Ship is told to stop.
 //   - No file is held open between two visits: a file that is renamed is found again by
 //     its inode.
 package ship
@@ -20,6 +22,7 @@ package ship
 import (
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -38,12 +41,15 @@ import (
 	"tributary/pipeline"
 )
 
-// Config says what a [Ship] ships, and how. Only Roots or Paths must be set.
+// Config says what a [Ship] ships, and how. Only Roots, Paths or Input must be set.
 type Config struct {
 	Roots  []Root           // where vendors keep their logs; searched when there are no Paths
 	Paths  []string         // files of any name, and folders with nothing but logs
 	Source envelopes.Source // only logs of it, and what Paths are; empty to tell by root or content
 	Since  time.Time        // leaves out files that were not written to since
+
+	Input     io.Reader  // shipped to its end, instead of files
+	Discovery *Discovery // finds the session of Input where that is the plain text of Copilot; nil for none
 
 	Once    bool   // ship what is there and return, instead of following
 	DryRun  bool   // send nothing and remember nothing; as Once
@@ -107,7 +113,7 @@ type Ship struct {
 // connection should reconnect for ever; it stays the caller's.
 func New(nc *nats.Conn, c Config) (*Ship, error) {
 	c = c.withDefaults()
-	if len(c.Paths) == 0 && len(c.Roots) == 0 {
+	if len(c.Paths) == 0 && len(c.Roots) == 0 && c.Input == nil {
 		return nil, ErrNothingToShip
 	}
 	s := &Ship{
@@ -133,8 +139,12 @@ func (s *Ship) Summary() Summary { return s.tally.summary() }
 // Run ships until ctx ends, and returns nil then; with Once until all there is is
 // acknowledged, and returns the error of ctx if that ends before. Other errors are a
 // path that does not exist, offsets that cannot be read or written, and [ErrClosed].
-// What is wrong with single files or records is no error but in the [Summary].
+// What is wrong with single files or records is no error but in the [Summary]. An input
+// is shipped until it ends too, and what has come of it even after ctx has ended.
 func (s *Ship) Run(ctx context.Context) error {
+	if s.config.Input != nil {
+		return s.runPipe(ctx)
+	}
 	var err error
 	if s.offsets, err = openOffsets(ctx, s.config.Offsets, s.config.Logger); err != nil {
 		return err
