@@ -53,7 +53,8 @@ func FuzzNormalize(f *testing.F) {
 }
 
 // FuzzFramer: however the bytes of a file are split into writes, the records are the
-// same; and no byte is lost: each is in a record, or is white space between two records.
+// same; and no byte is lost: each is in a record, or is white space between two records,
+// or of a stream of server-sent events no data.
 //
 //	go test ./normalizers -run '^$' -fuzz FuzzFramer -fuzztime 60s
 func FuzzFramer(f *testing.F) {
