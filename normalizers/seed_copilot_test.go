@@ -66,6 +66,7 @@ func copilotMarked(t *testing.T, line string) string {
 }
 
 func copilotMarkers(t *testing.T) {
+	t.Helper()
 	for line, want := range map[string]string{
 		"[copilot-session] " + copilotSession + "\n":                  copilotSession,
 		"[copilot-session] " + copilotSession:                         copilotSession,
@@ -84,6 +85,7 @@ func copilotMarkers(t *testing.T) {
 }
 
 func copilotMarkersOfOrigin(t *testing.T) {
+	t.Helper()
 	var cases []struct {
 		Line    string  `json:"line"`
 		Session *string `json:"session_id"`
@@ -102,6 +104,7 @@ func copilotMarkersOfOrigin(t *testing.T) {
 // session is known waits for it. A framer gives nothing out before, and then all of it
 // with its session; without the line the end decides.
 func copilotHeld(t *testing.T) {
+	t.Helper()
 	f := normalizers.NewFramer(fileNamed(envelopes.Copilot, "stdin"))
 	write := func(text string) []string {
 		_, _ = f.Write([]byte(text)) // never fails by contract
@@ -155,12 +158,14 @@ func checkParagraphs(t *testing.T, text, session string, want []string) {
 }
 
 func copilotParagraphs(t *testing.T) {
+	t.Helper()
 	text := "\n \nfirst\r\n\x1b[1msecond\x1b[0m\x1b[K\n\t\n\n" +
 		"[copilot-session] " + copilotSession + "\nthird \x1b]0;title\x07line\n{\n[copilot-session] " + copilotSession + "\n\x1b[2m\x1b[0m\nlast"
 	checkParagraphs(t, text, copilotSession, []string{"first\r\nsecond\n", "third line\n{\n", "last"})
 }
 
 func copilotParagraphsOfOrigin(t *testing.T) {
+	t.Helper()
 	text := goldenFile(t, "metadata", "origin", "copilot", "plain-with-session.txt")
 	var want struct {
 		Paragraphs []string `json:"paragraphs"`
@@ -184,6 +189,7 @@ func copilotGolden(t *testing.T, name string) golden {
 }
 
 func copilotLog(t *testing.T) {
+	t.Helper()
 	g := copilotGolden(t, "turn")
 	for _, p := range checkTruth(suiteOf(t, envelopes.Copilot), normalizers.Normalize, g.file(envelopes.Copilot), g.raw, newReport()) {
 		t.Error(p)
@@ -226,6 +232,7 @@ func copilotLog(t *testing.T) {
 
 // copilotLogsOfOrigin: the table of goldens/README.md.
 func copilotLogsOfOrigin(t *testing.T) {
+	t.Helper()
 	s := suiteOf(t, envelopes.Copilot)
 	for name, want := range map[string]struct {
 		repeats int      // records that are the same again
@@ -314,6 +321,7 @@ func copilotLogsOfOrigin(t *testing.T) {
 
 // copilotModelChange: an event has the model of its time, and "auto" is none.
 func copilotModelChange(t *testing.T) {
+	t.Helper()
 	line := func(id, kind, data string) string {
 		return `{"type":"` + kind + `","data":` + data + `,"id":"` + id + `","timestamp":"2026-03-01T09:00:00Z","parentId":null}` + "\n"
 	}
