@@ -248,10 +248,10 @@ func (c *claudeFold) ended() {
 func (c *claudeFold) outcome() (words string, failed bool) {
 	r := &c.claudeStream
 	failed = bool(r.IsErrorSnake) || bool(r.IsErrorCamel)
-	switch r.Result.Kind() {
-	case '"':
+	switch kind := r.Result.Kind(); {
+	case kind == '"':
 		words = unquote(r.Result)
-	case '{':
+	case kind == '{':
 		if _, words = problemOf(r.Result); words == "" {
 			var e struct {
 				Error text `json:"error"`

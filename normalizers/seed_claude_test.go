@@ -109,6 +109,7 @@ func sdkAssistant(id, parent, content, usage string) string {
 // seedMetadataEverywhere: both keys on every event after the first system message, for
 // every vendor that has one.
 func seedMetadataEverywhere(t *testing.T) {
+	t.Helper()
 	check := func(t *testing.T, es []envelopes.AgentEventV1) {
 		t.Helper()
 		known := false
@@ -134,6 +135,7 @@ func seedMetadataEverywhere(t *testing.T) {
 
 // seedNoMetadata: no system message, no metadata.
 func seedNoMetadata(t *testing.T) {
+	t.Helper()
 	check := func(t *testing.T, es []envelopes.AgentEventV1) {
 		t.Helper()
 		for _, e := range es {
@@ -161,6 +163,7 @@ func seedNoMetadata(t *testing.T) {
 
 // seedNullMetadata: where only one of the two is known the other is null, not left out.
 func seedNullMetadata(t *testing.T) {
+	t.Helper()
 	es := seedEvents(t, envelopes.ClaudeCode, "s.jsonl", seedLines(
 		`{"type":"assistant","message":{"role":"assistant","model":"x","content":[{"type":"text","text":"hi"}]},"parent_tool_use_id":null}`))
 	wantEqual(t, "metadata", metadataOf(t, es[0]), map[string]any{"sessionId": nil, "model": "x"})
@@ -175,6 +178,7 @@ func seedNullMetadata(t *testing.T) {
 
 // seedCamelCase: the standard fields have one spelling.
 func seedCamelCase(t *testing.T) {
+	t.Helper()
 	es := seedEvents(t, envelopes.ClaudeCode, "s.jsonl", seedLines(sdkInit, sdkPrompt))
 	es = append(es, seedEvents(t, envelopes.Codex, "c.jsonl", seedLines(`{"type":"thread.started","thread_id":"t-1"}`))...)
 	es = append(es, seedEvents(t, envelopes.Cursor, "c.jsonl", seedLines(`{"type":"system","subtype":"init","session_id":"s-1","model":"m","permission_mode":"force"}`))...)
@@ -193,6 +197,7 @@ func seedCamelCase(t *testing.T) {
 
 // seedExtensions: what a vendor adds rides on the same object, and survives a round trip.
 func seedExtensions(t *testing.T) {
+	t.Helper()
 	es := seedEvents(t, envelopes.ClaudeCode, "s.jsonl", seedLines(sdkInit, sdkPrompt))
 	servers := []any{map[string]any{"name": "plain"}, map[string]any{"name": "files", "status": "connected"}}
 	for _, e := range es {
@@ -226,6 +231,7 @@ func seedExtensions(t *testing.T) {
 
 // seedClaudeIDs: session_id wins over sessionId.
 func seedClaudeIDs(t *testing.T) {
+	t.Helper()
 	check := func(t *testing.T, es []envelopes.AgentEventV1, want string) {
 		t.Helper()
 		for _, e := range es {
@@ -242,6 +248,7 @@ func seedClaudeIDs(t *testing.T) {
 
 // seedCodexNull: Codex has no id that resumes: the thread's is beside it.
 func seedCodexNull(t *testing.T) {
+	t.Helper()
 	es := seedEvents(t, envelopes.Codex, "s.jsonl", seedLines(
 		`{"timestamp":"2026-03-01T09:00:00.000Z","type":"session_meta","payload":{"id":"019c-thread","timestamp":"2026-03-01T09:00:00.000Z","cwd":"/x"}}`,
 		`{"timestamp":"2026-03-01T09:00:01.000Z","type":"turn_context","payload":{"cwd":"/x","model":"gpt-5-codex"}}`,
@@ -273,6 +280,7 @@ func seedCodexNull(t *testing.T) {
 // status where the call is unknown; there is data and no sign of failure, which is a
 // success (semantics.md section 7).
 func seedResultText(t *testing.T) {
+	t.Helper()
 	result := func(text string) envelopes.AgentEventV1 {
 		quoted, err := json.Marshal(text)
 		if err != nil {
@@ -316,6 +324,7 @@ func seedResultText(t *testing.T) {
 
 // seedAllBlocks: every block is an event.
 func seedAllBlocks(t *testing.T) {
+	t.Helper()
 	es := seedEvents(t, envelopes.ClaudeCode, "s.jsonl", seedLines(sdkInit,
 		sdkAssistant("1", "null", `[{"type":"tool_use","id":"a","name":"Read","input":{}},{"type":"tool_use","id":"b","name":"Read","input":{}}]`, "null"),
 		`{"type":"user","message":{"role":"user","content":[{"type":"tool_result","tool_use_id":"a","content":"1"},{"type":"tool_result","tool_use_id":"b","content":"2"}]},"session_id":"s-1"}`))
@@ -340,6 +349,7 @@ func seedAllBlocks(t *testing.T) {
 // seedAttributes: the attributes of the CloudEvent are there when there is something to
 // say.
 func seedAttributes(t *testing.T) {
+	t.Helper()
 	es := seedEvents(t, envelopes.ClaudeCode, "s.jsonl", seedLines(sdkPrompt, sdkAssistant("1", "null", `[{"type":"text","text":"hi"}]`, "null")))
 	for _, e := range es {
 		ce, err := e.CloudEvent(envelopes.Provenance{Generation: "1", Partition: -1})
@@ -359,6 +369,7 @@ func seedAttributes(t *testing.T) {
 
 // seedEncodings: lines and objects of the SDK tell the same.
 func seedEncodings(t *testing.T) {
+	t.Helper()
 	type fact struct {
 		Type         envelopes.EventType
 		Text, Name   string
@@ -396,6 +407,7 @@ func seedEncodings(t *testing.T) {
 
 // seedSystemMessage: what the first message of a session says is kept.
 func seedSystemMessage(t *testing.T) {
+	t.Helper()
 	check := func(t *testing.T, e envelopes.AgentEventV1, want map[string]any, root string) {
 		t.Helper()
 		if e.EventType != envelopes.SystemMessage || value(e.Role) != envelopes.RoleSystem || value(e.ProjectRoot) != root || e.ProjectHash != sha256Hex(root) {
@@ -417,6 +429,7 @@ func seedSystemMessage(t *testing.T) {
 
 // seedAssistantBlocks: one event per block, in their order.
 func seedAssistantBlocks(t *testing.T) {
+	t.Helper()
 	es := seedEvents(t, envelopes.ClaudeCode, "s.jsonl", seedLines(sdkInit, sdkAssistant("1", "null",
 		`[{"type":"thinking","thinking":"hm"},{"type":"text","text":"first"},{"type":"tool_use","id":"t1","name":"Bash","input":{"command":"ls"}},{"type":"tool_use","id":"t2","name":"Read","input":{"file_path":"/x"}}]`, "null")))
 	wantEqual(t, "types", seedTypes(es[1:]), []envelopes.EventType{"reasoning", "assistant_message", "tool_call", "tool_call"})
@@ -425,6 +438,7 @@ func seedAssistantBlocks(t *testing.T) {
 
 // seedAssistantError: the error of a message is a log with its text.
 func seedAssistantError(t *testing.T) {
+	t.Helper()
 	for _, data := range []string{
 		`{"type":"assistant","message":{"role":"assistant","model":"<synthetic>","content":[{"type":"text","text":"Invalid API key"}]},"parent_tool_use_id":null,"error":"authentication_failed","session_id":"s-1","uuid":"u"}`,
 		`{"content":[{"type":"text","text":"Invalid API key"}],"model":"<synthetic>","parent_tool_use_id":null,"error":"authentication_failed"}`,
@@ -439,6 +453,7 @@ func seedAssistantError(t *testing.T) {
 
 // seedParentToolUse: a subagent's messages say whose they are.
 func seedParentToolUse(t *testing.T) {
+	t.Helper()
 	es := seedEvents(t, envelopes.ClaudeCode, "s.jsonl", seedLines(sdkInit, sdkPrompt,
 		`{"type":"user","message":{"role":"user","content":[{"type":"text","text":"look around"}]},"parent_tool_use_id":"toolu_task","session_id":"s-1","uuid":"u-sub"}`,
 		sdkAssistant("2", `"toolu_task"`, `[{"type":"text","text":"found"}]`, "null"),
@@ -459,6 +474,7 @@ func seedParentToolUse(t *testing.T) {
 
 // seedUserResult: a result is of role tool and carries the text of its block.
 func seedUserResult(t *testing.T) {
+	t.Helper()
 	for _, name := range []string{"", "wire-jsonl.jsonl", "sdk-object-shape.jsonl"} {
 		data := seedLines(sdkInit, sdkAssistant("1", "null", `[{"type":"tool_use","id":"toolu_01W","name":"Write","input":{}}]`, "null"),
 			`{"content":[{"tool_use_id":"toolu_01W","content":"File created successfully at: /tmp/project/hello.py","is_error":null}],"uuid":"u"}`)
@@ -480,6 +496,7 @@ func seedUserResult(t *testing.T) {
 // seedResultMessage: one summary with the figures of the run; the event's own are what
 // they add. A failure is a log besides.
 func seedResultMessage(t *testing.T) {
+	t.Helper()
 	run := []string{
 		sdkInit, sdkPrompt, sdkAssistant("1", "null", `[{"type":"text","text":"ten"}]`, `{"input_tokens":5,"cache_read_input_tokens":100,"output_tokens":1}`),
 		sdkAssistant("2", `"toolu_task"`, `[{"type":"text","text":"inside"}]`, `{"input_tokens":50,"output_tokens":7}`),
@@ -523,6 +540,7 @@ func seedResultMessage(t *testing.T) {
 
 // seedStructuredOutput: what a run was asked for in a form of its own is kept.
 func seedStructuredOutput(t *testing.T) {
+	t.Helper()
 	es := seedEvents(t, envelopes.ClaudeCode, "s.jsonl", seedLines(sdkInit,
 		`{"type":"result","subtype":"success","is_error":false,"num_turns":1,"session_id":"s-1","result":"","structured_output":{"total":10,"of":["a"]}}`))
 	e := es[1]
@@ -556,6 +574,7 @@ func sdkPieces(uuid string) []string {
 // seedStreamEvents: the pieces of a message tell nothing while the message itself comes,
 // before or after their end, and all of it where it does not.
 func seedStreamEvents(t *testing.T) {
+	t.Helper()
 	check := func(t *testing.T, es []envelopes.AgentEventV1) {
 		t.Helper()
 		wantEqual(t, "types", seedTypes(es), []envelopes.EventType{"assistant_message", "tool_call"})
@@ -597,6 +616,7 @@ func seedStreamEvents(t *testing.T) {
 
 // seedRunUsage: the figures of the events of a run add up to those of its result.
 func seedRunUsage(t *testing.T) {
+	t.Helper()
 	sum := func(es []envelopes.AgentEventV1) (f figures) {
 		for _, e := range es {
 			f.add(figuresOf(e))
@@ -619,6 +639,7 @@ func seedRunUsage(t *testing.T) {
 
 // seedExampleFlow: the eight steps of the seed, as lines and as objects.
 func seedExampleFlow(t *testing.T) {
+	t.Helper()
 	patch := `{"filePath":"/w/h.py","oldString":"a","newString":"b","originalFile":"a\n","structuredPatch":[{"oldStart":1,"oldLines":1,"newStart":1,"newLines":1,"lines":["-a","+b"]}],"userModified":false,"replaceAll":false}`
 	es := seedEvents(t, envelopes.ClaudeCode, "s.jsonl", seedLines(sdkInit,
 		sdkAssistant("1", "null", `[{"type":"text","text":"I will write it."}]`, "null"),
