@@ -120,7 +120,7 @@ func (p *claudePartial) size() int {
 // unwrap gives a message of the SDK that comes as an object, without a type, the form of
 // a line of the stream (seed-features.md section 3.1).
 func (r *claudeRecord) unwrap() {
-	if r.ToolUseResult == nil {
+	if !isValue(r.ToolUseResult) {
 		r.ToolUseResult = r.ToolUseResultSnake
 	}
 	switch {

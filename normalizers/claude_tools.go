@@ -1,6 +1,7 @@
 package normalizers
 
 import (
+	"cmp"
 	"math"
 	"strings"
 
@@ -28,15 +29,23 @@ func (c *claudeFold) call(b *claudeBlock) {
 	file := input.file()
 	d.touch(file, t.op)
 	if c.put(b.ID, d) && b.ID != "" {
-		c.s.remember(string(b.ID), call{Tool: string(b.Name), Channel: t.channel, Op: t.op, Path: file})
+		made := call{Tool: string(b.Name), Channel: t.channel, Op: t.op, Path: file}
+		if isShell(made.Tool) {
+			made.About = string(cmp.Or(text(input.Description.value), input.Command))
+			made.Undescribed = input.Description.ok && input.Description.value == ""
+		}
+		c.s.remember(string(b.ID), made)
 	}
 }
 
-// claudeInput are the members of a tool's input that name a file.
+// claudeInput are the members of a tool's input that name a file, or say what a command
+// is for.
 type claudeInput struct {
-	FilePath     text `json:"file_path"`
-	NotebookPath text `json:"notebook_path"`
-	Path         text `json:"path"`
+	FilePath     text     `json:"file_path"`
+	NotebookPath text     `json:"notebook_path"`
+	Path         text     `json:"path"`
+	Command      text     `json:"command"`
+	Description  nullText `json:"description"`
 }
 
 func (i *claudeInput) file() string {
@@ -62,6 +71,7 @@ type claudeResult struct {
 	DurationSeconds  number             `json:"durationSeconds"`
 	Stdout           text               `json:"stdout"`
 	Stderr           text               `json:"stderr"`
+	IsImage          flag               `json:"isImage"` // then stdout is one, and no text
 	Output           text               `json:"output"`
 	FilePath         text               `json:"filePath"`
 	NotebookPath     text               `json:"notebook_path"`
@@ -101,11 +111,16 @@ func (c *claudeFold) result(b *claudeBlock) {
 		}
 	}
 	words, ok := b.Content.text()
+	if res.IsImage {
+		ok = ok && words != string(res.Stdout)
+		res.Stdout = ""
+	}
 	if !ok {
 		words, ok = res.text(alone)
 	}
-	failed := b.IsError == 't' || b.IsError != 'f' && c.isStream() && failedText(words) || bool(res.Interrupted) || strings.HasPrefix(alone, "Error: ") ||
-		strings.HasPrefix(alone, "User rejected") || string(res.Success) == "false"
+	// A result that is only a text is a failure, unless the vendor denies it.
+	failed := b.IsError == 't' || bool(res.Interrupted) || alone != "" && b.IsError != 'f' || string(res.Success) == "false" ||
+		b.IsError != 'f' && c.isStream() && failedText(words)
 
 	d := draft{on: envelopes.ChannelOther}
 	d.EventType = envelopes.ToolResult
@@ -114,7 +129,9 @@ func (c *claudeFold) result(b *claudeBlock) {
 		d.Text = &words
 	}
 	if d.ToolExitCode = res.ExitCode.integer(); d.ToolExitCode == nil && failed {
-		d.ToolExitCode = exitCode(claudeExit, words)
+		if d.ToolExitCode = exitCode(claudeExit, words); d.ToolExitCode == nil {
+			d.ToolExitCode = exitCode(claudeExit, alone)
+		}
 	}
 	d.ToolLatencyMS = res.latency()
 	d.ToolStatus = new(res.status(failed, d.ToolExitCode, b.Content.present || isValue(c.ToolUseResult)))
@@ -124,12 +141,17 @@ func (c *claudeFold) result(b *claudeBlock) {
 	}
 	d.ToolName = text(made.Tool).ptr()
 	d.touch(res.file(made.Path), made.Op)
+	if c.results() <= 1 {
+		d.ToolMetadata = toolMetadata(c.s, string(id), made, c.ToolUseResult)
+	}
 
 	event := c.UUID
 	if id != "" {
 		event = id + "#result"
 	}
-	c.put(event, d)
+	if c.put(event, d) {
+		c.s.release(string(id))
+	}
 }
 
 // results is the number of tool results in the message.

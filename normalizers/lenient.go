@@ -44,6 +44,25 @@ func (t text) ptr() *string {
 	return new(string(t))
 }
 
+// nullText is a JSON string of which the empty one counts too.
+type nullText struct {
+	value string
+	ok    bool
+}
+
+func (t *nullText) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
+	t.ok = dec.PeekKind() == '"'
+	return (*text)(&t.value).UnmarshalJSONFrom(dec)
+}
+
+// ptr is the value of a nullable field: nil where there is no string.
+func (t nullText) ptr() *string {
+	if !t.ok {
+		return nil
+	}
+	return &t.value
+}
+
 // flag is a JSON boolean.
 type flag bool
 

@@ -10,6 +10,7 @@ import (
 // names: each file that holds some is one entry.
 var seedRows = []map[string]func(*testing.T){
 	seedClaude,
+	seedOpenCode,
 }
 
 // TestSeed runs every acceptance row of the seeds that is about normalizers. Rows against

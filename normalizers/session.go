@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -27,6 +28,8 @@ const (
 	maxName        = 256     // bytes of a remembered name: tool, model
 	maxHeldRaw     = 4 << 10 // bytes of the raw record that a held event keeps
 	maxPath        = 4096    // bytes of a remembered path
+	maxAbout       = 1 << 10 // bytes of what a command is said to be for
+	maxAbouts      = 8 << 10 // bytes of that of all open calls
 	maxExtension   = 2 << 10 // bytes of a metadata extension
 	maxExtensions  = 16      // metadata extensions
 	sessionVersion = 1       // first byte of an encoded session
@@ -39,8 +42,9 @@ var ErrSession = errors.New("session state cannot be read")
 // spirit: it can be encoded, compared by its encoding, decoded and carried on, and two
 // sessions that were given the same records are equal. It is not safe for concurrent use.
 type Session struct {
-	source envelopes.Source
-	id     string
+	source  envelopes.Source
+	id      string
+	profile Profile // not part of the state: whoever carries the session on sets it
 	state
 
 	ids      memory[fingerprint] // event ids, each with what the event said
@@ -91,6 +95,11 @@ type call struct {
 	Op      envelopes.FileOp  `json:"o,omitzero"`
 	Path    string            `json:"p,omitzero"`
 	Outcome outcome           `json:"r,omitzero"`
+
+	// What the result of a shell needs, until it is told: the description of the command,
+	// else the command, and whether it was described by the empty string.
+	About       string `json:"a,omitzero"`
+	Undescribed bool   `json:"u,omitzero"`
 }
 
 // NewSession returns the state of a session before its first record.
@@ -108,6 +117,10 @@ func (s *Session) Source() envelopes.Source { return s.source }
 
 // ID returns the session id, the key of its records.
 func (s *Session) ID() string { return s.id }
+
+// UseProfile chooses the shapes of the tool_metadata of events to come. It is no part of
+// the encoded session: whoever decodes one sets it again.
+func (s *Session) UseProfile(p Profile) { s.profile = p }
 
 // Forgotten returns how many remembered things were let go because of a limit. Where it
 // grows, an event that comes again much later may be told twice.
@@ -130,7 +143,7 @@ func (s *state) size() int {
 		n += 32 + len(t.Parent)
 	}
 	for _, c := range s.Calls {
-		n += 64 + len(c.Tool) + len(c.Path)
+		n += 64 + len(c.Tool) + len(c.Path) + len(c.About)
 		for _, f := range c.Outcome.Files {
 			n += 32 + len(f.Path)
 		}
@@ -414,9 +427,16 @@ func (s *Session) remember(id string, c call) {
 	if len(c.Tool) > maxName {
 		c.Tool = ""
 	}
+	c.About = cut(c.About, maxAbout)
 	calls := s.Calls.without(func(o call) bool { return o.ID == c.ID })
 	// A session has always more calls than are remembered: to let the oldest go is no loss.
 	s.Calls = calls.push(c, maxCalls, nil)
+	room := maxAbouts
+	for i := range slices.Backward(s.Calls) {
+		if room -= len(s.Calls[i].About); room < 0 {
+			s.Calls[i].About = "" // the window is a new one
+		}
+	}
 }
 
 // recall finds the call of a result.
@@ -436,6 +456,18 @@ func (s *Session) settle(id string, o outcome) {
 	for i, c := range s.Calls {
 		if c.ID == key {
 			c.Outcome = o
+			s.Calls = s.Calls.with(i, c)
+		}
+	}
+}
+
+// release forgets of a call what only its result needs, once that is told: of many
+// calls it would be more than all the rest.
+func (s *Session) release(id string) {
+	key := fingerprintOf(id)
+	for i, c := range s.Calls {
+		if c.ID == key && (c.About != "" || c.Undescribed) {
+			c.About, c.Undescribed = "", false
 			s.Calls = s.Calls.with(i, c)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"path"
 	"regexp"
 	"slices"
@@ -36,6 +37,44 @@ func readLines(data []byte) []line {
 			out = append(out, line{number: i + 1, data: v})
 			rest = bytes.TrimSpace(rest[dec.InputOffset():])
 		}
+	}
+	return out
+}
+
+// claudeObject gives a message of the SDK that comes as an object, without a type, the form
+// of a line of the stream (seed-features.md section 3.1); any other record stays.
+func claudeObject(v any) any {
+	m, ok := v.(map[string]any)
+	if _, typed := m["type"]; !ok || typed {
+		return v
+	}
+	if data, ok := m["data"].(map[string]any); ok && m["subtype"] == "init" {
+		return data
+	}
+	out := maps.Clone(m)
+	_, isResult := m["tool_use_result"]
+	content, said := m["content"].([]any)
+	switch {
+	case m["num_turns"] != nil || m["total_cost_usd"] != nil:
+		out["type"] = "result"
+	case m["event"] != nil:
+		out["type"] = "stream_event"
+	case said && member[string](m, "model") != "":
+		out["type"] = "assistant"
+		out["message"] = map[string]any{"role": "assistant", "content": m["content"], "model": m["model"]}
+		out["error"] = m["error"]
+	case said && (member[string](m, "uuid") != "" || isResult):
+		blocks := []any{}
+		for _, b := range content {
+			if block, ok := b.(map[string]any); ok && block["type"] == nil && block["tool_use_id"] != nil {
+				block = maps.Clone(block)
+				block["type"] = "tool_result"
+				b = block
+			}
+			blocks = append(blocks, b)
+		}
+		out["type"] = "user"
+		out["message"] = map[string]any{"role": "user", "content": blocks}
 	}
 	return out
 }
@@ -159,6 +198,7 @@ func interpretClaude(name string, lines []line) account {
 			dec := json.NewDecoder(bytes.NewReader(l.data))
 			dec.UseNumber()
 			_ = dec.Decode(&parsed[i]) // it was read once already
+			parsed[i] = claudeObject(parsed[i])
 			own[i] = member[string](parsed[i], "sessionId")
 			if id := member[string](parsed[i], "session_id"); id != "" {
 				own[i] = id
@@ -387,7 +427,9 @@ func (r *claudeReader) assistant(number int, v any) {
 	sum.add(claudeUsage(v))
 	r.out.naive[r.session] = sum
 	content := member[any](v, "message", "content")
-	if text := claudeText(content); strings.TrimSpace(text) != "" && !member[bool](v, "isApiErrorMessage") {
+	// The SDK marks an error of the API by the error itself.
+	failed := member[bool](v, "isApiErrorMessage") || member[string](v, "sessionId") == "" && member[any](v, "error") != nil
+	if text := claudeText(content); strings.TrimSpace(text) != "" && !failed {
 		r.say(number, "assistant", member[string](v, "uuid"), strings.TrimSpace(text))
 	}
 	blocks, _ := content.([]any)
@@ -448,6 +490,7 @@ func (l claudeLedger) add(session string, record []byte) {
 	if l[session] == nil {
 		l[session] = make(map[string]figures)
 	}
+	v = claudeObject(v)
 	is := member[string](v, "type")
 	if is == "system" || is == "result" {
 		// The same record again is none.

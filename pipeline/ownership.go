@@ -46,7 +46,7 @@ func newOwnership(ctx context.Context, p *partition, c Checkpoint, sequence uint
 	cfg := p.stage.config
 	o := &ownership{
 		p:          p,
-		sessions:   newSessions(p.stage.js, cfg.Topology.Generation, p.number, cfg.SessionBytes/cfg.Topology.Partitions),
+		sessions:   newSessions(p.stage.js, cfg.Topology.Generation, p.number, cfg.SessionBytes/cfg.Topology.Partitions, cfg.Profile),
 		resume:     c,
 		suspect:    c.Tries > maxTogether,
 		crashed:    c.Tries > maxAlone,

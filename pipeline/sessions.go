@@ -37,14 +37,18 @@ type sessions struct {
 	generation string
 	partition  int
 	limit      int // bytes
+	profile    normalizers.Profile
 
 	live   map[sessionKey]*liveSession
 	recent list.List // of *liveSession, the last used first
 	bytes  int
 }
 
-func newSessions(js jetstream.JetStream, generation string, partition, limit int) *sessions {
-	return &sessions{js: js, generation: generation, partition: partition, limit: limit, live: make(map[sessionKey]*liveSession)}
+func newSessions(js jetstream.JetStream, generation string, partition, limit int, profile normalizers.Profile) *sessions {
+	return &sessions{
+		js: js, generation: generation, partition: partition, limit: limit, profile: profile,
+		live: make(map[sessionKey]*liveSession),
+	}
 }
 
 // maxSubjects is how many subjects one request names; the server takes 1,024.
@@ -110,6 +114,7 @@ func (c *sessions) fetch(ctx context.Context, keys []sessionKey, checkpoint uint
 }
 
 func (c *sessions) add(k sessionKey, s *normalizers.Session) {
+	s.UseProfile(c.profile) // not part of a stored state
 	l := &liveSession{key: k, state: s, size: s.Size()}
 	l.element = c.recent.PushFront(l)
 	c.live[k] = l

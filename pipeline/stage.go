@@ -44,6 +44,10 @@ type Config struct {
 	Member   string         // key of this worker in [WorkersBucket], one token; empty when it shares with no other
 	Mode     envelopes.Mode // of the CloudEvents; default [envelopes.Binary]
 
+	// Profile is of the tool_metadata of events; default [normalizers.ProfileOpenCode]. A
+	// generation keeps to one: what is stored stays as it is.
+	Profile normalizers.Profile
+
 	SessionBytes int           // memory for the states of live sessions; default 256 MiB
 	Heartbeat    time.Duration // between two signs of life; default 0.7 s
 
@@ -67,6 +71,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Mode == "" {
 		c.Mode = envelopes.Binary
+	}
+	if c.Profile == "" {
+		c.Profile = normalizers.ProfileOpenCode
 	}
 	if c.SessionBytes <= 0 {
 		c.SessionBytes = 256 << 20
@@ -125,6 +132,9 @@ func New(js jetstream.JetStream, cfg Config) (*Stage, error) {
 	}
 	if cfg.Mode != envelopes.Binary && cfg.Mode != envelopes.Structured {
 		return nil, fmt.Errorf("mode %q is neither %s nor %s", cfg.Mode, envelopes.Binary, envelopes.Structured)
+	}
+	if cfg.Profile != normalizers.ProfileOpenCode && cfg.Profile != normalizers.ProfileCurrent {
+		return nil, fmt.Errorf("profile %q is neither %s nor %s", cfg.Profile, normalizers.ProfileOpenCode, normalizers.ProfileCurrent)
 	}
 	s := &Stage{
 		js:         js,

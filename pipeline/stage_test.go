@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -36,6 +37,50 @@ func events(tb testing.TB, js jetstream.JetStream) map[string][]string {
 		out[e.SessionID] = append(out[e.SessionID], string(data))
 	}
 	return out
+}
+
+// The shapes of tool_metadata are those of the stage, also of a session whose state was
+// stored by another stage.
+func TestProfile(t *testing.T) {
+	t.Parallel()
+	top := topology(1)
+	js := pipelinetest.NewServer(t).Provision(top)
+	record := func(data string) normalizers.Record {
+		return normalizers.Record{Source: envelopes.ClaudeCode, Session: "s", Data: []byte(data)}
+	}
+	result := func(id string) normalizers.Record {
+		return record(`{"type":"user","uuid":"of-` + id + `","sessionId":"s","message":{"role":"user","content":[{"type":"tool_result","tool_use_id":"` + id +
+			`","content":"ok"}]},"toolUseResult":{"type":"create","filePath":"/home/dev/a.go","content":"package a"}}`)
+	}
+	call := func(id string) string { return `{"type":"tool_use","id":"` + id + `","name":"Write","input":{}}` }
+	calls := record(`{"type":"assistant","uuid":"a1","sessionId":"s","message":{"role":"assistant","content":[` + call("t1") + "," + call("t2") + `]}}`)
+	for _, step := range []struct {
+		profile normalizers.Profile
+		records []normalizers.Record
+	}{
+		{"", []normalizers.Record{calls, result("t1")}},
+		{normalizers.ProfileCurrent, []normalizers.Record{result("t2")}},
+	} {
+		s := start(t, js, pipeline.Config{Topology: top, Profile: step.profile})
+		pipelinetest.Publish(t, js, step.records...)
+		if err := pipeline.CatchUp(t.Context(), js, top); err != nil {
+			t.Fatal(err)
+		}
+		s.stop(t)
+	}
+	var got []string
+	for _, e := range events(t, js)["s"] {
+		if _, metadata, ok := strings.Cut(e, `"tool_metadata":`); ok {
+			got = append(got, strings.TrimSuffix(metadata, "}"))
+		}
+	}
+	want := []string{`{"filePath":"/home/dev/a.go","content":"package a"}`, `{"filepath":"/home/dev/a.go","exists":true,"diagnostics":{}}`}
+	if !slices.Equal(got, want) {
+		t.Errorf("tool_metadata %q, want %q", got, want)
+	}
+	if _, err := pipeline.New(js, pipeline.Config{Topology: top, Profile: "cursor"}); err == nil {
+		t.Error("a stage with an unknown profile")
+	}
 }
 
 // The events of a session do not depend on the number of partitions, on how often the

@@ -17,6 +17,7 @@ import (
 	"github.com/kelseyhightower/envconfig"
 
 	"tributary/envelopes"
+	"tributary/normalizers"
 	"tributary/pipeline/ship"
 )
 
@@ -42,6 +43,8 @@ type config struct {
 	EventsMaxAge time.Duration  `envconfig:"TRIBUTARY_EVENTS_MAX_AGE" default:"0s" desc:"how long events are kept; 0 for ever"`
 	CloudEvents  envelopes.Mode `envconfig:"TRIBUTARY_CLOUDEVENTS" default:"binary" oneof:"binary structured" desc:"mode of the CloudEvents that are published"`
 	Worker       string         `envconfig:"TRIBUTARY_WORKER" desc:"name of a worker, different for each; default host name and process id"`
+
+	ToolMetadata normalizers.Profile `envconfig:"TRIBUTARY_TOOL_METADATA" default:"opencode" oneof:"opencode current" desc:"shapes of tool_metadata, those that OpenCode documented or its current ones; a generation keeps to one"`
 
 	Data         string        `envconfig:"TRIBUTARY_DATA" desc:"folder of the embedded server and of what ship has done; default $XDG_STATE_HOME/tributary"`
 	Listen       string        `envconfig:"TRIBUTARY_LISTEN" default:"127.0.0.1:4222" desc:"address of the embedded server; with --listen \"\" none"`

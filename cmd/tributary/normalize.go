@@ -58,6 +58,7 @@ when some records could not be read.`,
 			f := &filter{
 				framer:   normalizers.NewFramer(file),
 				sessions: map[sessionKey]*normalizers.Session{},
+				profile:  a.config.ToolMetadata,
 				out:      bufio.NewWriterSize(jsonWriter(a.stdout), 64<<10),
 				report:   newReport(),
 			}
@@ -133,6 +134,7 @@ type sessionKey struct {
 type filter struct {
 	framer     *normalizers.Framer
 	sessions   map[sessionKey]*normalizers.Session
+	profile    normalizers.Profile
 	generation string // of the CloudEvents; empty for plain events
 	out        *bufio.Writer
 	report     *report
@@ -210,6 +212,7 @@ func (f *filter) fold() error {
 		session := f.sessions[key]
 		if session == nil {
 			session = normalizers.NewSession(r.Source, r.Session)
+			session.UseProfile(f.profile)
 			f.sessions[key] = session
 		}
 		result, err := normalizers.Normalize(session, r)

@@ -66,6 +66,7 @@ func (a *app) work(ctx context.Context, js jetstream.JetStream, t *telemetry, me
 		Worker:   a.config.workerName(),
 		Member:   member,
 		Mode:     a.config.CloudEvents,
+		Profile:  a.config.ToolMetadata,
 		Logger:   a.log,
 		Tracer:   t.stageTracer(),
 		Meter:    t.metrics.Meter(scope),
