@@ -23,6 +23,10 @@ const (
 	retryAlone = 500 * time.Millisecond // at least, before the second attempt; four times as long before the next
 )
 
+// SuspectTries is the count of attempts in a checkpoint up to which nothing is known: above
+// it the next record is one that may end workers.
+const SuspectTries = maxTogether
+
 // How long a partition waits before it tries again what failed.
 const (
 	minBackoff = 50 * time.Millisecond

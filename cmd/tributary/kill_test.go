@@ -157,34 +157,38 @@ func killed(t *testing.T, dir string, seed uint64) {
 // others.
 func awaitTakeover(t *testing.T, js jetstream.JetStream, top pipeline.Topology, victim *process) {
 	t.Helper()
+	name := fmt.Sprintf("-%d", victim.cmd.Process.Pid)
+	awaitWorkers(t, js, top, func(all []pipeline.Worker) bool {
+		others := map[int]bool{}
+		for _, w := range all {
+			for _, p := range w.Partitions {
+				if !strings.HasSuffix(w.Name, name) {
+					others[p] = true
+				}
+			}
+		}
+		return len(others) == top.Partitions
+	})
+}
+
+// awaitWorkers waits until the workers of a topology are as they should be.
+func awaitWorkers(t *testing.T, js jetstream.JetStream, top pipeline.Topology, ok func([]pipeline.Worker) bool) {
+	t.Helper()
 	look := time.NewTicker(20 * time.Millisecond)
 	defer look.Stop()
 	limit := time.After(patience)
-	name := fmt.Sprintf("-%d", victim.cmd.Process.Pid)
 	for {
-		alive, err := pipeline.Workers(t.Context(), js, top.Generation)
+		all, err := pipeline.Workers(t.Context(), js, top.Generation)
 		if err != nil {
 			t.Fatal(err)
 		}
-		owned := map[int]bool{}
-		for _, w := range alive {
-			for _, p := range w.Partitions {
-				owned[p] = owned[p] || !strings.HasSuffix(w.Name, name)
-			}
-		}
-		others := 0
-		for _, is := range owned {
-			if is {
-				others++
-			}
-		}
-		if others == top.Partitions {
+		if ok(all) {
 			return
 		}
 		select {
 		case <-look.C:
 		case <-limit:
-			t.Fatalf("the others have %d of %d partitions", others, top.Partitions)
+			t.Fatalf("the workers stay as they are: %+v", all)
 		}
 	}
 }
