@@ -67,18 +67,24 @@ func firstCheckpoint(ctx context.Context, js jetstream.JetStream, generation str
 // readCheckpoint reads the checkpoint of a partition and its sequence from the leader
 // of the stream. A direct get could be answered by a replica that is behind.
 func readCheckpoint(ctx context.Context, js jetstream.JetStream, generation string, partition int) (Checkpoint, uint64, error) {
+	c, stored, err := getCheckpoint(ctx, js, generation, partition)
+	return c, stored.Sequence, err
+}
+
+// getCheckpoint is readCheckpoint with the message that it was read from.
+func getCheckpoint(ctx context.Context, js jetstream.JetStream, generation string, partition int) (Checkpoint, storedMessage, error) {
 	stored, err := leaderGet(ctx, js, EventsStream(generation), getRequest{
 		LastBySubject: envelopes.CheckpointSubject(generation, partition),
 	})
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
-		return Checkpoint{}, 0, fmt.Errorf("%w: partition %d of generation %s: restore the stream, or replay into a new generation",
+		return Checkpoint{}, storedMessage{}, fmt.Errorf("%w: partition %d of generation %s: restore the stream, or replay into a new generation",
 			ErrNoCheckpoint, partition, generation)
 	}
 	if err != nil {
-		return Checkpoint{}, 0, fmt.Errorf("read checkpoint of partition %d: %w", partition, err)
+		return Checkpoint{}, storedMessage{}, fmt.Errorf("read checkpoint of partition %d: %w", partition, err)
 	}
 	c, err := decodeCheckpoint(stored.Data, stored.Subject)
-	return c, stored.Sequence, err
+	return c, stored, err
 }
 
 func decodeCheckpoint(data []byte, subject string) (Checkpoint, error) {

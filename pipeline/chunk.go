@@ -28,6 +28,7 @@ type message struct {
 type chunk struct {
 	number  uint64
 	started time.Time
+	oldest  time.Time // when the broker stored the first record in it
 
 	records  int
 	raw      uint64 // the last record in it
@@ -67,7 +68,7 @@ func (c *chunk) size() int {
 // which an earlier commit has stored.
 func (c *chunk) add(m rawMessage, messages []message, skip int) {
 	if c.records == 0 {
-		c.started = time.Now()
+		c.started, c.oldest = time.Now(), m.stored
 	}
 	c.records++
 	c.raw, c.rawTime = m.sequence, m.stored

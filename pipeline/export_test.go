@@ -4,6 +4,7 @@ package pipeline
 var (
 	LastMessagesPaged = lastMessagesPaged
 	ReadCheckpoint    = readCheckpoint
+	Assignment        = assignment
 )
 
 // What tests count up to.

@@ -17,6 +17,7 @@ import (
 type getRequest struct {
 	Sequence      uint64   `json:"seq,omitzero"`
 	LastBySubject string   `json:"last_by_subj,omitzero"`
+	NextBySubject string   `json:"next_by_subj,omitzero"` // the first from Sequence on
 	MultiLast     []string `json:"multi_last,omitempty"`
 	MaxBytes      int      `json:"max_bytes,omitzero"`
 }

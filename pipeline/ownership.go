@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"runtime/debug"
 	"sync"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -76,6 +77,21 @@ func (o *ownership) progress() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.stored > 0
+}
+
+// oldest is when the broker stored the oldest record that is in memory and not done;
+// false when there is none.
+func (o *ownership) oldest() (time.Time, bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	switch {
+	case o.sealed != nil:
+		return o.sealed.oldest, true
+	case o.building.records > 0:
+		return o.building.oldest, true
+	default:
+		return time.Time{}, false
+	}
 }
 
 // work reads the partition from behind its checkpoint, until it is drained and all is

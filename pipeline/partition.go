@@ -23,6 +23,10 @@ const (
 	retryAlone = 500 * time.Millisecond // at least, before the second attempt; four times as long before the next
 )
 
+// SuspectTries is the count of attempts in a checkpoint up to which nothing is known: above
+// it the next record is one that may end workers.
+const SuspectTries = maxTogether
+
 // How long a partition waits before it tries again what failed.
 const (
 	minBackoff = 50 * time.Millisecond
@@ -35,7 +39,7 @@ const (
 type partition struct {
 	stage  *Stage
 	number int
-	drain  <-chan struct{} // closed when it is to end well
+	drain  chan struct{} // closed when it is to end well
 	log    *slog.Logger
 
 	unread atomic.Int64 // records behind the last one read
@@ -52,13 +56,15 @@ type partition struct {
 	done  chan struct{}
 }
 
+var errOvertaken = errors.New("claimed by another worker")
+
 var errUnclaimed = errors.New("not claimed yet")
 
-func newPartition(s *Stage, number int, drain <-chan struct{}) *partition {
+func newPartition(s *Stage, number int) *partition {
 	return &partition{
 		stage:     s,
 		number:    number,
-		drain:     drain,
+		drain:     make(chan struct{}),
 		log:       s.config.Logger.With(slog.Int("partition", number)),
 		condemned: make(map[uint64]error),
 		err:       errUnclaimed,
@@ -120,7 +126,10 @@ func (p *partition) claim(ctx context.Context) (*ownership, error) {
 	if err == nil && p.claimed && last.Owner != s.owner {
 		// Overtaken. At once again would leave both with nothing but claims.
 		p.log.Warn("partition was claimed by another worker", slog.String("worker", last.Owner))
-		if err = pause(ctx, s.config.Heartbeat); err == nil {
+		if err = pause(ctx, s.config.Heartbeat); err == nil && closed(p.drain) {
+			err = errOvertaken // it is the other's
+		}
+		if err == nil {
 			last, sequence, err = readCheckpoint(ctx, s.js, g, p.number)
 		}
 	}
@@ -184,6 +193,22 @@ func (p *partition) finish(err error) {
 	defer p.mu.Unlock()
 	p.err = err
 	close(p.done)
+}
+
+// release makes the partition end well: it is another worker's from now on. It may be
+// called by one goroutine only, and more than once.
+func (p *partition) release() {
+	if !closed(p.drain) {
+		close(p.drain)
+	}
+}
+
+// over reports whether the partition has ended, and why where it could not go on.
+func (p *partition) over() (bool, error) {
+	if !closed(p.done) {
+		return false, nil
+	}
+	return true, p.wait()
 }
 
 // wait returns how the partition ended.

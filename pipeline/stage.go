@@ -41,6 +41,7 @@ import (
 type Config struct {
 	Topology Topology       // what [Provision] made
 	Worker   string         // name of this worker in checkpoints; default "worker"
+	Member   string         // key of this worker in [WorkersBucket], one token; empty when it shares with no other
 	Mode     envelopes.Mode // of the CloudEvents; default [envelopes.Binary]
 
 	// Profile is of the tool_metadata of events; default [normalizers.ProfileOpenCode]. A
@@ -48,7 +49,7 @@ type Config struct {
 	Profile normalizers.Profile
 
 	SessionBytes int           // memory for the states of live sessions; default 256 MiB
-	Heartbeat    time.Duration // how long a worker that was overtaken waits; default 0.7 s
+	Heartbeat    time.Duration // between two signs of life; default 0.7 s
 
 	// Normalize folds a record into its session; default [normalizers.Normalize], whose
 	// contract it keeps: deterministic, and on an error the session is as it was. When it
@@ -94,6 +95,10 @@ func (c Config) withDefaults() Config {
 // goroutine takes the chunks of all partitions into one atomic batch at a time, and while
 // a batch is on its way the partitions go on.
 //
+// Stages with a Member share the partitions of their generation: each works on its part,
+// takes over from one that is dead within a few seconds, and hands over to one that joins
+// or when it is drained.
+//
 // Make one with [New], run it once.
 type Stage struct {
 	js        jetstream.JetStream
@@ -109,9 +114,12 @@ type Stage struct {
 
 	drain    chan struct{} // closed by Drain
 	draining sync.Once
+	ended    chan struct{} // a partition has ended
 
 	mu         sync.Mutex
 	partitions map[int]*partition
+	assigned   []int // partitions that this worker has to work on
+	started    bool
 	link       context.Context // ends when the connection does
 	unlink     context.CancelCauseFunc
 }
@@ -136,6 +144,7 @@ func New(js jetstream.JetStream, cfg Config) (*Stage, error) {
 		wake:       make(chan struct{}, 1),
 		alone:      make(chan struct{}, 1),
 		drain:      make(chan struct{}),
+		ended:      make(chan struct{}, 1),
 		partitions: make(map[int]*partition),
 	}
 	if age := cfg.Topology.EventsMaxAge; age > 0 {
@@ -171,17 +180,11 @@ func (s *Stage) Run(ctx context.Context) error {
 	var background sync.WaitGroup
 	background.Go(func() { s.watch(ctx, cancel) })
 	background.Go(func() { s.commit(ctx) })
-	for n := range s.config.Topology.Partitions {
-		s.start(ctx, n, s.drain, cancel)
-	}
-	var errs []error
-	for _, p := range s.list() {
-		errs = append(errs, p.wait())
-	}
+	err = s.share(ctx, cancel)
 	cause := context.Cause(ctx)
 	cancel(nil)
 	background.Wait()
-	if err := errors.Join(errs...); err != nil {
+	if err != nil {
 		return err
 	}
 	return cause
@@ -191,35 +194,98 @@ func (s *Stage) Run(ctx context.Context) error {
 // not wait, may be called from anywhere, and more than once.
 func (s *Stage) Drain() { s.draining.Do(func() { close(s.drain) }) }
 
-// Ready returns nil while every partition is owned and read, else what is missing.
+// Ready returns nil while every partition that is this worker's is owned and read, else
+// what is missing.
 func (s *Stage) Ready() error {
-	partitions := s.list()
-	if len(partitions) == 0 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.started {
 		return errors.New("not started")
 	}
 	var errs []error
-	for _, p := range partitions {
-		if err := p.ready(); err != nil {
-			errs = append(errs, fmt.Errorf("partition %d: %w", p.number, err))
+	for _, n := range s.assigned {
+		err := errHeld
+		if p := s.partitions[n]; p != nil {
+			err = p.ready()
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("partition %d: %w", n, err))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// start begins to work on a partition, until drain is closed, ctx ends, or it cannot go on.
-// Where the others cannot go on either, it calls fail.
-func (s *Stage) start(ctx context.Context, number int, drain <-chan struct{}, fail context.CancelCauseFunc) {
-	p := newPartition(s, number, drain)
+// errHeld is why a partition is not worked on that has another owner still.
+var errHeld = errors.New("not handed over yet by another worker")
+
+// assign makes mine the partitions of this worker: those that it works on and that are not
+// among them are released, those that are new are started, unless another worker has to
+// hand them over first. Where a partition finds that none can be trusted, it calls fail.
+func (s *Stage) assign(ctx context.Context, mine []int, held map[int]bool, fail context.CancelCauseFunc) {
 	s.mu.Lock()
-	s.partitions[number] = p
-	s.mu.Unlock()
+	defer s.mu.Unlock()
+	s.assigned, s.started = mine, true
+	for n, p := range s.partitions {
+		is := slices.Contains(mine, n)
+		if !is {
+			p.release()
+		}
+		if over, err := p.over(); over && (err == nil || !is) {
+			delete(s.partitions, n)
+		}
+	}
+	for _, n := range mine {
+		if s.partitions[n] == nil && !held[n] {
+			s.partitions[n] = s.start(ctx, n, fail)
+		}
+	}
+}
+
+// start begins to work on a partition, until it is released, ctx ends, or it cannot go on.
+func (s *Stage) start(ctx context.Context, number int, fail context.CancelCauseFunc) *partition {
+	p := newPartition(s, number)
 	go func() {
 		err := p.run(ctx)
 		if errors.Is(err, ErrNoCheckpoint) {
 			fail(err) // a generation that was tampered with: not one partition of it is trusted
 		}
 		p.finish(err)
+		select {
+		case s.ended <- struct{}{}:
+		default:
+		}
 	}()
+	return p
+}
+
+// stopped returns why no partition of this worker can be worked on any more, nil while
+// one can.
+func (s *Stage) stopped() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var errs []error
+	for _, n := range s.assigned {
+		p := s.partitions[n]
+		if p == nil {
+			return nil
+		}
+		_, err := p.over()
+		if err == nil {
+			return nil
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// await waits until every partition has ended, and returns why those that could not go
+// on did.
+func (s *Stage) await() error {
+	var errs []error
+	for _, p := range s.list() {
+		errs = append(errs, p.wait())
+	}
+	return errors.Join(errs...)
 }
 
 // list returns the partitions that were started, by number.

@@ -56,6 +56,8 @@ type telemetry struct {
 	duration    metric.Float64Histogram
 	meter       metric.Meter
 	lag         metric.Int64ObservableGauge
+	owned       metric.Int64ObservableGauge
+	oldest      metric.Float64ObservableGauge
 	destination string // the events stream
 }
 
@@ -97,17 +99,34 @@ func newTelemetry(cfg Config) (*telemetry, error) {
 	errs = append(errs, err)
 	t.lag, err = t.meter.Int64ObservableGauge("tributary.lag", metric.WithUnit("{record}"),
 		metric.WithDescription("Raw records that are not done yet, by partition."))
+	errs = append(errs, err)
+	t.owned, err = t.meter.Int64ObservableGauge("tributary.partition.owned", metric.WithUnit("{partition}"),
+		metric.WithDescription("1 for each partition that this worker owns, 0 for one that it still has to claim."))
+	errs = append(errs, err)
+	t.oldest, err = t.meter.Float64ObservableGauge("tributary.oldest", metric.WithUnit("s"),
+		metric.WithDescription("Age of the oldest raw record that is not done yet, by partition; 0 when there is none."))
 	return t, errors.Join(append(errs, err)...)
 }
 
-// observe reports the lag of each partition until the registration ends.
+// observe reports the lag of each partition until the registration ends. The age of a
+// record is by the clock of this machine against that of the broker.
 func (t *telemetry) observe(partitions func() []*partition) (metric.Registration, error) {
 	return t.meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
 		for _, p := range partitions() {
-			o.ObserveInt64(t.lag, p.unread.Load()+p.open.Load(), metric.WithAttributes(attribute.Int("partition", p.number)))
+			attrs := metric.WithAttributes(attribute.Int("partition", p.number))
+			owned, age := int64(0), 0.0
+			if is := p.ownership(); is != nil {
+				owned = 1
+				if stored, ok := is.oldest(); ok {
+					age = max(0, time.Since(stored).Seconds())
+				}
+			}
+			o.ObserveInt64(t.lag, p.unread.Load()+p.open.Load(), attrs)
+			o.ObserveInt64(t.owned, owned, attrs)
+			o.ObserveFloat64(t.oldest, age, attrs)
 		}
 		return nil
-	}, t.lag)
+	}, t.lag, t.owned, t.oldest)
 }
 
 // add counts what has been stored.

@@ -140,6 +140,9 @@ func Provision(ctx context.Context, js jetstream.JetStream, t Topology) error {
 	if err := provisionStream(ctx, js, t, t.eventsConfig()); err != nil {
 		return err
 	}
+	if err := provisionWorkers(ctx, js, t); err != nil {
+		return err
+	}
 	return provisionGeneration(ctx, js, kv, t)
 }
 

@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"tributary/envelopes"
 	"tributary/normalizers"
 	"tributary/pipeline"
@@ -23,12 +25,15 @@ import (
 var killSeed = flag.Uint64("kill.seed", 0, "seed of the moments at which TestKill kills; 0 for another one each time")
 
 const (
+	workers      = 3  // that share the work in TestKill
 	kills        = 24 // of workers in TestKill
+	zombieEvery  = 8  // kills is a worker stopped instead, until others have its partitions
 	maxEdgeKills = 4  // of the edge, if it is not through before
 )
 
-// TestKill kills workers by SIGKILL at random moments while records are shipped, and the
-// edge now and then too. What is stored in the end is what the records say: the events
+// TestKill kills workers that share the work by SIGKILL at random moments while records
+// are shipped, and the edge now and then too; some workers are stopped until others have
+// taken over from them, and go on as if nothing had been. What is stored in the end is what the records say: the events
 // byte for byte those of a fold over the raw stream in its order, without gap, double or
 // loss; and of each file that is the whole of a session, what normalize prints for it.
 func TestKill(t *testing.T) {
@@ -89,31 +94,45 @@ func killed(t *testing.T, dir string, seed uint64) {
 	share := logs.records / 2 / (kills + 2)
 	began := time.Now()
 	edge := startShip(t, home, server.URL(), dir)
-	edgeKills := 0
+	edgeKills, zombies := 0, 0
+	var pool []*process
+	for range workers {
+		pool = append(pool, start(t, home, server.URL(), "run"))
+	}
 	for n := range kills {
-		worker := start(t, home, server.URL(), "run")
+		i := random.IntN(len(pool))
+		victim := pool[i]
 		count, _ := sent.now()
-		if !sent.reach(t.Context(), count+1, worker, patience) {
-			t.Fatalf("worker %d ended or stood still before it was killed:\n%s", n, &worker.stderr)
+		if !sent.reach(t.Context(), count+1, victim, patience) {
+			t.Fatalf("worker %d ended or stood still before it was killed:\n%s", n, &victim.stderr)
 		}
-		sent.reach(t.Context(), count+share/2+random.IntN(share/2+1), worker, time.Duration(random.Int64N(int64(500*time.Millisecond))))
-		worker.kill()
+		sent.reach(t.Context(), count+share/2+random.IntN(share/2+1), victim, time.Duration(random.Int64N(int64(500*time.Millisecond))))
+		if n%zombieEvery == zombieEvery-1 {
+			victim.pause()
+			awaitTakeover(t, js, top, victim)
+			victim.resume()
+			zombies++
+		} else {
+			victim.kill()
+			pool[i] = start(t, home, server.URL(), "run")
+		}
 		if edgeKills < maxEdgeKills && edge.running() {
 			edge.kill()
 			edgeKills++
 			edge = startShip(t, home, server.URL(), dir)
 		}
 	}
-	worker := start(t, home, server.URL(), "run")
 	if code := edge.wait(); code != 0 {
 		t.Fatalf("ship: exit code %d\n%s", code, &edge.stderr)
 	}
 	r := pipelinetest.Expectation{Topology: top}.RequireExact(t, js)
-	if code := worker.signal(syscall.SIGTERM); code != 0 {
-		t.Errorf("run: exit code %d after SIGTERM\n%s", code, &worker.stderr)
+	for _, worker := range pool {
+		if code := worker.signal(syscall.SIGTERM); code != 0 {
+			t.Errorf("run: exit code %d after SIGTERM\n%s", code, &worker.stderr)
+		}
 	}
-	t.Logf("%d workers and %d shippers killed in %v: %d records, %d events, %d dead letters, %d sessions",
-		kills, edgeKills, time.Since(began).Round(time.Second), r.Records, r.Events, r.DeadLetters, r.Sessions)
+	t.Logf("%d workers and %d shippers killed, %d workers stopped and let go on in %v: %d records, %d events, %d dead letters, %d sessions",
+		kills-zombies, edgeKills, zombies, time.Since(began).Round(time.Second), r.Records, r.Events, r.DeadLetters, r.Sessions)
 
 	stored := storedEvents(t, js, top.Generation)
 	compared := 0
@@ -132,6 +151,46 @@ func killed(t *testing.T, dir string, seed uint64) {
 		t.Error("no file is the whole of a session: nothing was compared with normalize")
 	}
 	t.Logf("%d files are a whole session: the same as normalize prints", compared)
+}
+
+// awaitTakeover waits until the partitions of a worker that stands still are those of
+// others.
+func awaitTakeover(t *testing.T, js jetstream.JetStream, top pipeline.Topology, victim *process) {
+	t.Helper()
+	name := fmt.Sprintf("-%d", victim.cmd.Process.Pid)
+	awaitWorkers(t, js, top, func(all []pipeline.Worker) bool {
+		others := map[int]bool{}
+		for _, w := range all {
+			for _, p := range w.Partitions {
+				if !strings.HasSuffix(w.Name, name) {
+					others[p] = true
+				}
+			}
+		}
+		return len(others) == top.Partitions
+	})
+}
+
+// awaitWorkers waits until the workers of a topology are as they should be.
+func awaitWorkers(t *testing.T, js jetstream.JetStream, top pipeline.Topology, ok func([]pipeline.Worker) bool) {
+	t.Helper()
+	look := time.NewTicker(20 * time.Millisecond)
+	defer look.Stop()
+	limit := time.After(patience)
+	for {
+		all, err := pipeline.Workers(t.Context(), js, top.Generation)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ok(all) {
+			return
+		}
+		select {
+		case <-look.C:
+		case <-limit:
+			t.Fatalf("the workers stay as they are: %+v", all)
+		}
+	}
 }
 
 // startShip starts the edge.

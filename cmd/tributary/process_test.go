@@ -125,6 +125,19 @@ func (p *process) kill() {
 	p.wait()
 }
 
+// pause stops the process where it is; it does not know.
+func (p *process) pause() { p.send(syscall.SIGSTOP) }
+
+// resume lets it go on.
+func (p *process) resume() { p.send(syscall.SIGCONT) }
+
+func (p *process) send(s syscall.Signal) {
+	p.t.Helper()
+	if err := p.cmd.Process.Signal(s); err != nil {
+		p.t.Fatalf("%v: %v\n%s", s, err, &p.stderr)
+	}
+}
+
 // signal tells the process to stop, and returns its exit code.
 func (p *process) signal(s syscall.Signal) int {
 	p.t.Helper()

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nuid"
 	"github.com/spf13/cobra"
 
 	"tributary/pipeline"
@@ -16,8 +17,9 @@ func (a *app) runCommand() *cobra.Command {
 		Use:   "run [flags]",
 		Short: "Work at the broker: turn raw records into events",
 		Long: `Make the streams that are missing, then normalize raw records and store their
-events, until told to stop. One worker does all partitions; whatever happens to it,
-and however many there are, each event is stored once.`,
+events, until told to stop. Any number of workers share the partitions: one that
+joins takes its part, the part of one that dies is taken over within seconds.
+Whatever happens to them, each event is stored once.`,
 		Example: `  tributary run
   NATS_URL=nats://nats.example:4222 NATS_CREDS=worker.creds tributary run`,
 		Args: cobra.NoArgs,
@@ -41,7 +43,7 @@ and however many there are, each event is stored once.`,
 				return err
 			}
 			a.log.InfoContext(ctx, "working", "generation", a.config.Generation, "partitions", a.config.Partitions, "worker", a.config.workerName())
-			if err := a.work(ctx, js, telemetry); err != nil {
+			if err := a.work(ctx, js, telemetry, nuid.Next()); err != nil {
 				return err
 			}
 			a.log.InfoContext(ctx, "drained")
@@ -56,11 +58,13 @@ and however many there are, each event is stored once.`,
 // it is done again by the next worker.
 var errDrainTimeout = errors.New("drain took too long: what was not stored is done again next time")
 
-// work runs a stage until ctx ends, and then lets it finish what is on its way.
-func (a *app) work(ctx context.Context, js jetstream.JetStream, t *telemetry) error {
+// work runs a stage until ctx ends, and then lets it finish what is on its way. Its key
+// among the workers is member.
+func (a *app) work(ctx context.Context, js jetstream.JetStream, t *telemetry, member string) error {
 	stage, err := pipeline.New(js, pipeline.Config{
 		Topology: a.config.topology(),
 		Worker:   a.config.workerName(),
+		Member:   member,
 		Mode:     a.config.CloudEvents,
 		Profile:  a.config.ToolMetadata,
 		Logger:   a.log,

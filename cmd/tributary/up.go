@@ -178,7 +178,7 @@ func (u *up) run(ctx context.Context) error {
 	working, stopStage := context.WithCancel(ctx)
 	defer stopStage()
 	stage.Go(func() {
-		if err := u.work(working, u.js, telemetry); err != nil {
+		if err := u.work(working, u.js, telemetry, "up"); err != nil {
 			fail(err)
 		}
 	})

@@ -1,0 +1,78 @@
+package pipeline_test
+
+import (
+	"errors"
+	"testing"
+
+	"tributary/pipeline"
+	"tributary/pipeline/pipelinetest"
+)
+
+// TestStatus: what the broker holds says how the stage stands, before, while and after
+// there is a worker.
+func TestStatus(t *testing.T) {
+	t.Parallel()
+	top := topology(4)
+	server := pipelinetest.NewServer(t)
+	js := server.Provision(top)
+	read := func() pipeline.Status {
+		t.Helper()
+		s, err := pipeline.ReadStatus(t.Context(), js, top)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	lag := func(s pipeline.Status) (records uint64, behind int) {
+		for _, p := range s.Partitions {
+			records += p.Lag
+			if (p.Lag > 0) != (p.Oldest != nil) {
+				t.Errorf("partition %d: lag %d, oldest %v", p.Partition, p.Lag, p.Oldest)
+			}
+			if p.Oldest != nil {
+				behind++
+			}
+		}
+		return records, behind
+	}
+	if s := read(); len(s.Workers) != 0 || len(s.Partitions) != 4 || s.DeadLetters != 0 {
+		t.Errorf("before anything: %+v", s)
+	}
+	records := pipelinetest.Workload(31, 20, 500)
+	pipelinetest.Publish(t, js, records...)
+	if n, behind := lag(read()); n != uint64(len(records)) || behind != 4 {
+		t.Errorf("%d records in %d partitions are not done, want %d", n, behind, len(records))
+	}
+	w := start(t, js, member(top, "w"))
+	found := pipelinetest.Expectation{Topology: top}.RequireExact(t, js)
+	settled(t, js, top, map[string]int{"w": 4})
+	s := read()
+	if n, _ := lag(s); n != 0 || s.DeadLetters != uint64(found.DeadLetters) || len(s.Workers) != 1 {
+		t.Errorf("after: lag %d, %d dead letters of %d, workers %v", n, s.DeadLetters, found.DeadLetters, s.Workers)
+	}
+	for _, p := range s.Partitions {
+		if p.Worker != "w" || p.Epoch != 1 || p.Raw == 0 || p.CommitAt.IsZero() || p.Problem != nil {
+			t.Errorf("partition %d: %+v", p.Partition, p)
+		}
+	}
+	w.stop(t)
+
+	raw, err := js.Stream(t.Context(), pipeline.RawStream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := raw.Purge(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := js.DeleteStream(t.Context(), pipeline.RawStream); err != nil {
+		t.Fatal(err)
+	}
+	if err := pipeline.Provision(t.Context(), js, top); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range read().Partitions {
+		if !errors.Is(p.Problem, pipeline.ErrRawLost) || p.Fault == "" {
+			t.Errorf("partition %d: its records are gone, and it says %v", p.Partition, p.Problem)
+		}
+	}
+}
