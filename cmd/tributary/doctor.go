@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -181,7 +182,7 @@ func numbers(list []int) string {
 			j++
 		}
 		if j == i {
-			parts = append(parts, fmt.Sprint(list[i]))
+			parts = append(parts, strconv.Itoa(list[i]))
 		} else {
 			parts = append(parts, fmt.Sprintf("%d-%d", list[i], list[j]))
 		}
