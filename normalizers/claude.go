@@ -234,6 +234,9 @@ func (r *claudeRecord) time() string {
 	if ts, ok := parseTime(string(r.Timestamp)); ok {
 		return ts
 	}
+	if ts, ok := parseTime(string(r.AuditTimestamp)); ok {
+		return ts
+	}
 	ts, _ := parseTime(string(r.Snapshot.value.Timestamp))
 	return ts
 }

@@ -24,6 +24,7 @@ const (
 
 // claudeStream are the members of a record that only the SDK writes.
 type claudeStream struct {
+	AuditTimestamp     text                      `json:"_audit_timestamp"` // of streams that the desktop application keeps
 	ParentToolUseID    text                      `json:"parent_tool_use_id"`
 	ToolUseResultSnake jsontext.Value            `json:"tool_use_result"`
 	Model              text                      `json:"model"`
@@ -426,6 +427,9 @@ func (c *claudeFold) match() {
 	for i := range c.Message.value.Content.blocks {
 		b := &c.Message.value.Content.blocks[i]
 		if j := slices.IndexFunc(p.Blocks, func(s claudeSection) bool { return !s.Told && s.Type == string(b.Type) }); j >= 0 {
+			if b.Type == "thinking" && b.Thinking == "" {
+				b.Thinking = text(p.Blocks[j].Words) // the message itself has only its signature
+			}
 			p.Blocks = p.Blocks.with(j, claudeSection{Index: p.Blocks[j].Index, Type: p.Blocks[j].Type, Told: true})
 		}
 	}

@@ -599,6 +599,18 @@ func seedStreamEvents(t *testing.T) {
 	t.Run("after", func(t *testing.T) {
 		check(t, seedEvents(t, envelopes.ClaudeCode, "s.jsonl", seedLines(append(pieces, text, call)...)))
 	})
+	t.Run("a thought that its message holds only the signature of", func(t *testing.T) {
+		thought := []string{
+			`{"type":"stream_event","uuid":"u","session_id":"s-1","event":{"type":"message_start","message":{"id":"msg_8","content":[]}}}`,
+			`{"type":"stream_event","uuid":"u","session_id":"s-1","event":{"type":"content_block_start","index":0,"content_block":{"type":"thinking","thinking":""}}}`,
+			`{"type":"stream_event","uuid":"u","session_id":"s-1","event":{"type":"content_block_delta","index":0,"delta":{"type":"thinking_delta","thinking":"two and two"}}}`,
+			`{"type":"assistant","message":{"id":"msg_8","role":"assistant","content":[{"type":"thinking","thinking":"","signature":"c2ln"}]},"parent_tool_use_id":null,"session_id":"s-1","uuid":"u-t"}`,
+		}
+		es := seedEvents(t, envelopes.ClaudeCode, "s.jsonl", seedLines(thought...))
+		if len(es) != 1 || es[0].EventType != envelopes.Reasoning || value(es[0].Text) != "two and two" {
+			t.Errorf("%v: %q", seedTypes(es), value(es[0].Text))
+		}
+	})
 	t.Run("cut off", func(t *testing.T) {
 		es := seedEvents(t, envelopes.ClaudeCode, "s.jsonl", seedLines(append(pieces[:4:4], `{"type":"result","num_turns":1,"is_error":false,"result":"","session_id":"s-1","usage":{"input_tokens":3,"output_tokens":9}}`)...))
 		wantEqual(t, "types", seedTypes(es), []envelopes.EventType{"assistant_message", "session_summary"})

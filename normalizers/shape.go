@@ -71,6 +71,7 @@ type shape struct {
 	AwaitResume    kind                   `json:"await_resume"`
 	CreatedAt      text                   `json:"created_at"`
 	TimestampMS    number                 `json:"timestamp_ms"`
+	AuditTimestamp text                   `json:"_audit_timestamp"`
 	ModelCallID    text                   `json:"model_call_id"`
 
 	first      *shape // of an array: its first element, where that is an object
@@ -353,7 +354,7 @@ func (s *shape) session() string {
 
 // time is the time that the record states itself; zero when it states none.
 func (s *shape) time() time.Time {
-	for _, v := range []text{s.Timestamp, s.Snapshot.value.Timestamp, s.StartTime, s.Set.value.LastUpdated, s.CreatedAt, s.Run.value.CreatedAt} {
+	for _, v := range []text{s.Timestamp, s.AuditTimestamp, s.Snapshot.value.Timestamp, s.StartTime, s.Set.value.LastUpdated, s.CreatedAt, s.Run.value.CreatedAt} {
 		if ts, ok := parseTime(string(v)); ok {
 			if t, err := time.Parse(time.RFC3339Nano, ts); err == nil {
 				return t
