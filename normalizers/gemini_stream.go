@@ -1,6 +1,7 @@
 package normalizers
 
 import (
+	"strconv"
 	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -207,6 +208,10 @@ func (g *geminiFold) outcome() {
 // ended emits the failure of a run, and what the run used.
 func (g *geminiFold) ended() {
 	bill, set := g.increment(geminiRun, "", g.Stats.value.tokens())
+	if bill != nil && g.first < 0 {
+		// The event of the run was told under the same number, by a document.
+		g.runtime(text("@"+strconv.FormatUint(g.s.Records, 10)+"#usage"), envelopes.Meta, "")
+	}
 	if bill != nil {
 		g.bill(bill, set)
 	}
