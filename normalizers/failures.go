@@ -25,7 +25,8 @@ const (
 // ([Origin.Requeued]) yield its events once: it is taken only while the one that it
 // repeats is open, and from then on stands for it. Nothing else depends on it.
 //
-// A span holds all records of the session between its ends. So one span is enough for a
+// A span holds all records of the session between its ends, and says nothing of those of
+// other sessions, which no record of this one repeats. So one span is enough for a
 // session of which nothing can be read, and for the rest of it while it is given again.
 type failures struct {
 	Spans  spans  `json:"s,omitzero"`
