@@ -132,7 +132,8 @@ order per session.`,
   tributary normalize session.jsonl        one log to events, no broker
   tributary run                            a worker at the broker of NATS_URL
   tributary ship                           send the logs of this machine there
-  tributary tail                           watch the events`,
+  tributary tail                           watch the events
+  tributary dlq ls                         what could not be read`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
@@ -158,6 +159,7 @@ order per session.`,
 		a.shipCommand(),
 		a.tailCommand(),
 		a.normalizeCommand(),
+		a.dlqCommand(),
 		versionCommand(),
 		&cobra.Command{
 			Use:   "environment",
