@@ -9,6 +9,7 @@ import (
 	"io"
 	"iter"
 	"maps"
+	"math"
 	"os"
 	"slices"
 	"strconv"
@@ -257,6 +258,9 @@ type letterList struct {
 
 func (a *app) newLetterList(asJSON bool) *letterList {
 	t := &letterList{printer: a.newPrinter()}
+	if !isTerminal(a.stdout) {
+		t.width = math.MaxInt // for grep
+	}
 	if asJSON {
 		t.json = jsonWriter(a.stdout)
 	}
@@ -283,10 +287,10 @@ func (t *letterList) letter(l *pipeline.DeadLetter) error {
 	if t.json != nil {
 		return writeJSON(t.json, describeLetter(l, nil))
 	}
-	const columns = "%9s  %-9s  %-19s  %-11s  %-36s  %-15s  %10s  %s"
-	return t.line(fmt.Sprintf(columns, "SEQUENCE", "STATUS", "SINCE", "AGENT", "SESSION", "REASON", "SIZE", "ERROR"),
+	const columns = "%9s  %-9s  %-19s  %-11s  %-15s  %10s  %-36s  %s"
+	return t.line(fmt.Sprintf(columns, "SEQUENCE", "STATUS", "SINCE", "AGENT", "REASON", "SIZE", "SESSION", "ERROR"),
 		fmt.Sprintf(columns, strconv.FormatUint(l.Sequence, 10), l.Standing, moment(l.Stored), oneLine(string(l.Source)),
-			oneLine(l.Session), oneLine(l.Reason), size(int64(l.Size)), oneLine(l.Error)))
+			oneLine(l.Reason), size(int64(l.Size)), oneLine(l.Session), oneLine(l.Error)))
 }
 
 // groups shows counts, the largest first.
