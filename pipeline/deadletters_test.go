@@ -426,7 +426,7 @@ func TestDeadLetters(t *testing.T) {
 		rawMessage("raw.mystery.s1", "mystery"),
 		rawMessage("raw.claude_code.*", "wild"),
 		pipeline.RawMessage(normalizers.Record{Source: envelopes.Codex, Session: long, Data: []byte(strings.Repeat("[", 200) + strings.Repeat("]", 200))}),
-		pipeline.RawMessage(normalizers.Record{Source: envelopes.Codex, Session: "big", Data: bytes.Repeat([]byte("x"), pipeline.MaxPayload-600)}),
+		pipeline.RawMessage(normalizers.Record{Source: envelopes.Codex, Session: "big", Data: bytes.Repeat([]byte("x"), pipeline.MaxPayload-300)}),
 		pipeline.RawMessage(normalizers.Record{Source: envelopes.Codex, Session: "empty"}),
 	)
 	s := start(t, js, pipeline.Config{Topology: top})
@@ -470,7 +470,7 @@ func TestDeadLetters(t *testing.T) {
 		{"mystery", "s1", "unknown_source", true, 7},
 		{envelopes.UnknownSource, "raw.claude_code.*", "bad_subject", true, 4},
 		{envelopes.Codex, long, "too_deep", true, 400},
-		{envelopes.Codex, "big", "malformed", false, pipeline.MaxPayload - 600},
+		{envelopes.Codex, "big", "malformed", false, pipeline.MaxPayload - 300},
 		{envelopes.Codex, "empty", "malformed", true, 0},
 	} {
 		l := bySequence[uint64(many+1+i)]
@@ -516,6 +516,17 @@ func TestDeadLetters(t *testing.T) {
 		break // which ends the reading
 	}
 
+	// A record as large as any is requeued like another.
+	if got := requeue(t, js, pipeline.DeadLettersQuery{Session: "big"}); got[pipeline.RequeuedNow] != 1 {
+		t.Errorf("requeued: %v", got)
+	}
+	s = start(t, js, pipeline.Config{Topology: top})
+	x.RequireExact(t, js)
+	s.stop(t)
+	if got := letters(t, js, pipeline.DeadLettersQuery{Session: "big", Standing: normalizers.StandingOpen}); len(got) != 1 || got[0].Requeued != many+4 {
+		t.Errorf("the large one that failed again: %+v", got)
+	}
+
 	// What is only in the raw stream is gone when it is.
 	raw, err := js.Stream(t.Context(), pipeline.RawStream)
 	if err != nil {
@@ -524,12 +535,12 @@ func TestDeadLetters(t *testing.T) {
 	if err := raw.Purge(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	big := bySequence[many+4]
+	big := letters(t, js, pipeline.DeadLettersQuery{Session: "big", Standing: normalizers.StandingOpen})[0]
 	if _, err := big.Load(t.Context(), js); !errors.Is(err, pipeline.ErrRecordGone) {
 		t.Errorf("load what is gone: %v, want %v", err, pipeline.ErrRecordGone)
 	}
-	if got := requeue(t, js, pipeline.DeadLettersQuery{Sequences: []uint64{many + 1, many + 2, many + 3, many + 4, many + 5}}); !cmp.Equal(got, map[pipeline.Requeued]int{
-		pipeline.RequeuedNow: 3, pipeline.RequeuedNowhere: 1, pipeline.RequeuedGone: 1,
+	if got := requeue(t, js, pipeline.DeadLettersQuery{Sequences: []uint64{many + 1, many + 2, many + 3, many + 4, many + 5, many + 6}}); !cmp.Equal(got, map[pipeline.Requeued]int{
+		pipeline.RequeuedNow: 3, pipeline.RequeuedNowhere: 1, pipeline.RequeuedSettled: 1, pipeline.RequeuedGone: 1,
 	}) {
 		t.Errorf("requeued: %v", got)
 	}

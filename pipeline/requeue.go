@@ -52,6 +52,7 @@ func (l *DeadLetter) Requeueable() Requeued {
 const (
 	requeueMessages = 200
 	requeueBytes    = commitBytes
+	requeueHeaders  = 128 // bytes that a batch adds to the headers of a message, first line included
 )
 
 // Requeue publishes the records of dead letters to the raw stream again, where they are
@@ -123,7 +124,7 @@ func (r *requeue) add(ctx context.Context, l DeadLetter) error {
 	if m := o.sent; m != nil {
 		size := headerSize(m.Header) + len(m.Data)
 		switch {
-		case int64(size+batchHeaderBytes) > r.js.Conn().MaxPayload():
+		case int64(size+requeueHeaders) > r.js.Conn().MaxPayload():
 			o.is, o.sent = RequeuedTooLarge, nil
 		case len(r.messages) == requeueMessages || len(r.messages) > 0 && r.bytes+size > requeueBytes:
 			if err := r.flush(ctx); err != nil {
