@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"strconv"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -178,14 +179,15 @@ func TestFailuresAreBounded(t *testing.T) {
 		t.Errorf("what is forgotten is taken again: %+v, %v", result, err)
 	}
 	for n := range uint64(maxIDs) { // and all that is remembered together
-		s.ids.put(fingerprintOf(fmt.Sprint(n)), fingerprintOf(fmt.Sprint(n)))
-		s.apiCalls.put(fingerprintOf(fmt.Sprint(n)), consumption{Input: 1 << 40, Output: 1 << 41, CacheRead: 1 << 42})
+		id := fingerprintOf(strconv.FormatUint(n, 10))
+		s.ids.put(id, id)
+		s.apiCalls.put(id, consumption{Input: 1 << 40, Output: 1 << 41, CacheRead: 1 << 42})
 	}
 	for n := range 64 {
-		s.setParent(fingerprintOf(fmt.Sprint(n)), string(bytes.Repeat([]byte{'x'}, maxIdentity)))
+		s.setParent(fingerprintOf(strconv.Itoa(n)), string(bytes.Repeat([]byte{'x'}, maxIdentity)))
 	}
 	for n := range 14 {
-		s.setTextExtension(fmt.Sprint(n), text(bytes.Repeat([]byte{'x'}, maxExtension-2)))
+		s.setTextExtension(strconv.Itoa(n), text(bytes.Repeat([]byte{'x'}, maxExtension-2)))
 	}
 	fail(last + 10)
 	if size := len(s.Encode()); size > maxEncoded || s.Standing(last+10) != StandingOpen {

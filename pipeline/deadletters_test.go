@@ -248,12 +248,11 @@ func TestRequeueIsKilled(t *testing.T) {
 		"before a batch": func() error {
 			n := 0
 			return pipeline.Requeue(t.Context(), js, func(yield func(pipeline.DeadLetter, error) bool) {
-				for l := range open() {
+				for l, err := range open() {
 					if n++; n == 250 {
-						yield(l, killed)
-						return
+						err = killed
 					}
-					if !yield(l, nil) {
+					if !yield(l, err) || err != nil {
 						return
 					}
 				}
@@ -512,7 +511,10 @@ func TestDeadLetters(t *testing.T) {
 			t.Errorf("%s selects nothing", name)
 		}
 	}
-	for range pipeline.DeadLetters(t.Context(), js, "v1", pipeline.DeadLettersQuery{}) {
+	for _, err := range pipeline.DeadLetters(t.Context(), js, "v1", pipeline.DeadLettersQuery{}) {
+		if err != nil {
+			t.Error(err)
+		}
 		break // which ends the reading
 	}
 
@@ -583,6 +585,36 @@ func TestForeignMessageAmongDeadLetters(t *testing.T) {
 	}
 	if got := purge(t, js, pipeline.DeadLettersQuery{}); got != 1 || len(stored(t, js, "deadletters.>")) != 1 {
 		t.Errorf("%d are purged", got)
+	}
+}
+
+// A dead letter that is newer than the state of its session, as it is while a commit goes
+// out in several steps, is open: the state does not know of it yet.
+func TestStandingOfANewDeadLetter(t *testing.T) {
+	t.Parallel()
+	top := topology(1)
+	js := pipelinetest.NewServer(t).Provision(top)
+	pipelinetest.Publish(t, js, user("s", "boom"), user("s", "calm"))
+	s := start(t, js, pipeline.Config{Topology: top, Normalize: breaksUntil("boom", 1)})
+	if err := pipeline.CatchUp(deadline(t), js, top); err != nil {
+		t.Fatal(err)
+	}
+	s.stop(t)
+	m := letter(t, js, 1)
+	next := &nats.Msg{Subject: m.Subject, Header: nats.Header{}, Data: m.Data}
+	for name, values := range m.Header {
+		if strings.HasPrefix(name, "Tributary-") {
+			next.Header[name] = values
+		}
+	}
+	next.Header[envelopes.HeaderSequence] = []string{"2"}
+	if _, err := js.PublishMsg(t.Context(), next); err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range letters(t, js, pipeline.DeadLettersQuery{}) {
+		if l.Standing != normalizers.StandingOpen {
+			t.Errorf("dead letter %d is %s", l.Sequence, l.Standing)
+		}
 	}
 }
 

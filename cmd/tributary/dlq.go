@@ -439,7 +439,7 @@ func (r *requeueReport) close(done string) error {
 	}
 	fmt.Fprintln(r.a.stderr, text)
 	if refused > 0 {
-		return partlyError(fmt.Sprintf("%s cannot be requeued", plural(refused, "dead letter")))
+		return partlyError(plural(refused, "dead letter") + " cannot be requeued")
 	}
 	return r.missing.err(r.a)
 }
