@@ -221,9 +221,10 @@ func eachPage(ctx context.Context, js jetstream.JetStream, generation string, q 
 		defer cancel()
 		_ = stream.DeleteConsumer(ctx, consumer.CachedInfo().Name)
 	}()
-	for read, more := uint64(0), consumer.CachedInfo().NumPending > 0; more; {
+	read, pending := uint64(0), consumer.CachedInfo().NumPending
+	for pending > 0 {
 		var messages []jetstream.Msg
-		batch, err := consumer.FetchNoWait(lettersPage)
+		batch, err := consumer.Fetch(int(min(lettersPage, pending)), jetstream.FetchMaxWait(requestTimeout))
 		if err != nil {
 			return err
 		}
@@ -235,7 +236,10 @@ func eachPage(ctx context.Context, js jetstream.JetStream, generation string, q 
 			if read++; meta.Sequence.Consumer != read {
 				return errGap
 			}
-			if more = meta.NumPending > 0 && meta.Sequence.Stream < end; meta.Sequence.Stream <= end {
+			if pending = meta.NumPending; meta.Sequence.Stream >= end {
+				pending = 0
+			}
+			if meta.Sequence.Stream <= end {
 				messages = append(messages, m)
 			}
 		}
@@ -245,8 +249,12 @@ func eachPage(ctx context.Context, js jetstream.JetStream, generation string, q 
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		if len(messages) == 0 {
-			return nil
+		if len(messages) == 0 && pending > 0 { // somebody else has purged them, or nobody answers
+			info, err := consumer.Info(ctx)
+			if err == nil && info.NumPending > 0 {
+				err = errSilent
+			}
+			return err
 		}
 		if on, err := page(messages); err != nil || !on {
 			return err

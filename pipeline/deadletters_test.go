@@ -112,7 +112,7 @@ func TestPanicIsMendedAndRequeued(t *testing.T) {
 		t.Errorf("requeued again at once: %v", got)
 	}
 	afterTheWindow(t, js, "requeue-2", "requeue-4")
-	s = start(t, js, pipeline.Config{Topology: top, Normalize: x.Normalize})
+	s = start(t, js, pipeline.Config{Topology: top}) // without the defect
 	x.RequireExact(t, js)
 	if got := requeue(t, js, pipeline.DeadLettersQuery{}); got[pipeline.RequeuedSettled] != 2 {
 		t.Errorf("requeued when they were read: %v", got)
@@ -554,6 +554,53 @@ func sequences(letters []pipeline.DeadLetter) []uint64 {
 		out[i] = l.Sequence
 	}
 	return out
+}
+
+// Dead letters that somebody else purges while they are told are told or not, and the
+// rest is.
+func TestDeadLettersArePurgedMeanwhile(t *testing.T) {
+	t.Parallel()
+	top := topology(1)
+	js := pipelinetest.NewServer(t).Provision(top)
+	records := make([]normalizers.Record, 350)
+	for i := range records {
+		records[i] = user("s", "boom")
+	}
+	pipelinetest.Publish(t, js, records...)
+	s := start(t, js, pipeline.Config{Topology: top, Normalize: func(*normalizers.Session, normalizers.Record) (normalizers.Result, error) {
+		return normalizers.Result{}, normalizers.ErrMalformed
+	}})
+	if err := pipeline.CatchUp(deadline(t), js, top); err != nil {
+		t.Fatal(err)
+	}
+	s.stop(t)
+	for _, keep := range []uint64{300, 0} {
+		told := uint64(0)
+		for l, err := range pipeline.DeadLetters(t.Context(), js, "v1", pipeline.DeadLettersQuery{}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if told == 0 && l.Sequence != 1 && keep == 300 {
+				t.Errorf("the first is %d", l.Sequence)
+			}
+			if told++; told == 1 {
+				stream, err := js.Stream(t.Context(), pipeline.EventsStream("v1"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				options := []jetstream.StreamPurgeOpt{jetstream.WithPurgeSubject("deadletters.>")}
+				if keep > 0 {
+					options = append(options, jetstream.WithPurgeSequence(l.Position+keep))
+				}
+				if err := stream.Purge(t.Context(), options...); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		if told < 50 || told > uint64(len(records)) {
+			t.Errorf("%d are told", told)
+		}
+	}
 }
 
 // A message at the subject of a dead letter that is none is told, and stops nothing.
