@@ -25,6 +25,9 @@ const (
 	HeaderTime = "Tributary-Time"
 	// HeaderEnd with the value 1 and an empty body says that the input ends here.
 	HeaderEnd = "Tributary-End"
+	// HeaderRequeued is the sequence in the raw stream of the record that this one repeats:
+	// a dead letter that was given back to be read once more.
+	HeaderRequeued = "Tributary-Requeued"
 	// HeaderClaim says where the body lies: <bucket>/<sha256>;<size>.
 	HeaderClaim = "Tributary-Claim"
 	// HeaderTraceparent and HeaderTracestate are the W3C context of the last hop. The
@@ -42,6 +45,7 @@ const (
 	HeaderGeneration = "Tributary-Generation" // that could not read the record
 	HeaderNormalizer = "Tributary-Normalizer" // revision of the normalizers
 	HeaderFirstSeen  = "Tributary-First-Seen" // by [FormatTime]
+	HeaderSize       = "Tributary-Size"       // bytes of the record, also where they are left out
 
 	// HeaderOriginal begins the name of each header that the record itself had, so that
 	// none of them acts on the broker again.

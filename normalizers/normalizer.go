@@ -52,6 +52,10 @@ type Origin struct {
 	Previous int64     // offset of the previous record of the same session in File; -1 when it is the first
 	Time     time.Time // the time of the record if neither it nor its session has one
 	End      bool      // the input ends here: no record, but what is held is let go
+	// Requeued is the sequence in the raw stream of the record that this one repeats,
+	// because it could not be read; 0 when it repeats none. It is taken only while that
+	// one is open ([Session.Standing]), wherever it stood in its file.
+	Requeued uint64
 
 	Traceparent, Tracestate string // W3C trace context of the creation of the record
 }
@@ -127,8 +131,9 @@ func normalizerOf(source envelopes.Source) (Normalizer, bool) {
 
 // Normalize folds one record into the events of its session. It keeps the rules that
 // all vendors share: a record that the session has seen by its position in its file is
-// skipped, a record that fails leaves s as it was (also when the normalizer panics),
-// and no event leaves that is not valid.
+// skipped, and so is one that repeats a record which is not open; a record that fails
+// leaves s as it was (also when the normalizer panics; see [Session.Reject] for what the
+// session shall know of it); and no event leaves that is not valid.
 //
 // Every error is permanent ([Reason] has its name) but one: a record that belongs to
 // another session than s is a mistake of the caller.
@@ -158,13 +163,21 @@ func normalize(n Normalizer, s *Session, r Record) (res Result, err error) {
 			res = Result{}
 			return
 		}
+		s.Failed = s.Failed.read(r.Origin.Requeued)
 		s.commit()
 		s.trim()
 	}()
+	requeued := r.Origin.Requeued
+	if requeued != 0 && s.Failed.standing(requeued) != StandingOpen {
+		return Result{Skip: SkipDuplicate}, nil
+	}
 	if r.Origin.End {
 		return n.Normalize(s, r)
 	}
-	fresh, gap := s.advance(r.Origin)
+	fresh, gap := true, false
+	if requeued == 0 {
+		fresh, gap = s.advance(r.Origin)
+	}
 	if !fresh {
 		return Result{Skip: SkipDuplicate}, nil
 	}

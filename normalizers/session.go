@@ -63,6 +63,7 @@ type state struct {
 	Model      string                    `json:"model,omitzero"`
 	Extensions map[string]jsontext.Value `json:"ext,omitzero"`
 	Files      window[filePosition]      `json:"files,omitzero"`
+	Failed     failures                  `json:"failed,omitzero"`
 	Threads    window[thread]            `json:"threads,omitzero"`
 	Calls      window[call]              `json:"calls,omitzero"`
 	Forgotten  uint64                    `json:"forgotten,omitzero"` // what the limits made us forget
@@ -134,7 +135,7 @@ func (s *Session) Size() int {
 // size is about how many bytes the state takes in memory; JSON takes at most six times
 // as many.
 func (s *state) size() int {
-	n := len(s.TS) + len(s.Root) + len(s.ResumeID) + len(s.Model) + 32*len(s.Files) + s.Claude.size() + s.Codex.size() + s.Gemini.size() +
+	n := len(s.TS) + len(s.Root) + len(s.ResumeID) + len(s.Model) + 32*len(s.Files) + 5*len(s.Failed.Spans) + s.Claude.size() + s.Codex.size() + s.Gemini.size() +
 		s.Cursor.size() + s.Copilot.size() + s.ACP.size()
 	for name, v := range s.Extensions {
 		n += 32 + len(name) + len(v)
@@ -151,8 +152,8 @@ func (s *state) size() int {
 	return n
 }
 
-// trim lets the oldest of what is remembered go until the session fits maxEncoded: ids
-// first, then what waits for a later record.
+// trim lets the oldest of what is remembered go until the session fits maxEncoded: most of
+// what could not be read first, then ids, then what waits for a later record.
 func (s *Session) trim() {
 	if 12*len(s.ids.ring)+36*len(s.apiCalls.ring)+6*s.size() <= maxEncoded {
 		return
@@ -160,6 +161,9 @@ func (s *Session) trim() {
 	for over := len(s.Encode()) - maxEncoded; over > 0; over = len(s.Encode()) - maxEncoded {
 		var lost int
 		switch {
+		case len(s.Failed.Spans) > 256:
+			lost = len(s.Failed.Spans) / 8
+			s.Failed = s.Failed.forget(lost)
 		case len(s.ids.ring) > 0:
 			lost = s.ids.drop(over/12 + 1)
 		case len(s.Calls) > 0:

@@ -1,11 +1,17 @@
 package pipeline
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"tributary/envelopes"
 	"tributary/normalizers"
@@ -20,10 +26,23 @@ const (
 	maxErrorBytes = 1 << 10
 )
 
+// requeuedHeaders are the headers of a raw record that go with it when it is requeued. Its
+// place in its file does not: the session has passed it. Those of the broker and of
+// strangers do not either.
+var requeuedHeaders = []string{
+	envelopes.HeaderSession,
+	envelopes.HeaderDigest,
+	envelopes.HeaderTime,
+	envelopes.HeaderEnd,
+	envelopes.HeaderClaim,
+	envelopes.HeaderTraceparent,
+	envelopes.HeaderTracestate,
+}
+
 // deadLetter is the message that keeps a record which could not be read for good:
 // its bytes, its own headers under [envelopes.HeaderOriginal], and why. What does not fit
-// a message of maxPayload bytes is left out, the body first, then headers: the record is
-// named, and whole in the raw stream.
+// a message of maxPayload bytes is left out, the body first, then headers, those that
+// would be requeued last of all: the record is named, and whole in the raw stream.
 func deadLetter(generation string, partition int, r normalizers.Record, original nats.Header, cause error, maxPayload int64) *nats.Msg {
 	reason, _ := Reason(cause)
 	text := cause.Error()
@@ -35,19 +54,25 @@ func deadLetter(generation string, partition int, r normalizers.Record, original
 		envelopes.HeaderGeneration: {generation},
 		envelopes.HeaderNormalizer: {strconv.Itoa(normalizers.Revision)},
 		envelopes.HeaderFirstSeen:  {envelopes.FormatTime(r.Stored)},
+		envelopes.HeaderSize:       {strconv.Itoa(len(r.Data))},
+	}
+	if n := r.Origin.Requeued; n != 0 {
+		h[envelopes.HeaderRequeued] = []string{strconv.FormatUint(n, 10)}
 	}
 	if hashed(r.Session) && len(r.Session) <= maxSessionBytes {
 		h[envelopes.HeaderSession] = []string{envelopes.EncodeHeaderValue(r.Session)}
 	}
 	size := headerSize(h)
-	names := make([]string, 0, len(original))
+	names := slices.Clone(requeuedHeaders)
 	for name := range original {
-		names = append(names, name)
+		if !slices.Contains(requeuedHeaders, name) {
+			names = append(names, name)
+		}
 	}
-	slices.Sort(names)
+	slices.Sort(names[len(requeuedHeaders):])
 	for _, name := range names {
 		kept := nats.Header{envelopes.HeaderOriginal + name: original[name]}
-		if n := headerSize(kept); size+n <= maxHeaderBytes {
+		if n := headerSize(kept); n > 0 && size+n <= maxHeaderBytes {
 			size += n
 			h[envelopes.HeaderOriginal+name] = original[name]
 		}
@@ -72,4 +97,336 @@ func headerSize(h nats.Header) int {
 		}
 	}
 	return n
+}
+
+// DeadLetter is a record that a generation could not read, as its stream keeps it, without
+// the bytes: see [DeadLetter.Load].
+type DeadLetter struct {
+	Position   uint64    // of the dead letter in the events stream
+	Stored     time.Time // when the record became one
+	Generation string
+	Partition  int
+
+	// Source and Session are those of the record. Where its subject could not be read,
+	// they are [envelopes.UnknownSource] and that subject; Session is empty where that
+	// was too long to keep.
+	Source   envelopes.Source
+	Session  string
+	Standing normalizers.Standing // whether the record has been read since
+
+	Reason   string // see [Reason]
+	Error    string // holds nothing of the record
+	Revision int    // of the normalizers
+
+	Stream    string // the raw stream
+	Sequence  uint64 // of the record in it
+	FirstSeen time.Time
+	Requeued  uint64      // sequence of the record that this one repeated, the dead letter before; 0 for none
+	Header    nats.Header // of the record
+	Size      int         // bytes of the record
+	Whole     bool        // the dead letter has them; else only the raw stream
+
+	subject string
+	token   string // of the session, in subjects
+}
+
+// DeadLettersQuery selects dead letters of a generation. The zero value of a field
+// selects all.
+type DeadLettersQuery struct {
+	Source     envelopes.Source
+	Session    string
+	Partitions []int
+	Reason     string
+	Standing   normalizers.Standing
+	Since      time.Time // became a dead letter at this time or later
+	Until      time.Time // became one before
+	Sequences  []uint64  // of the records, in the raw stream
+	Through    uint64    // the last position in the events stream
+}
+
+// matches reports whether l is selected by what its subject does not tell.
+func (q *DeadLettersQuery) matches(l *DeadLetter) bool {
+	return (q.Reason == "" || q.Reason == l.Reason) &&
+		(q.Standing == "" || q.Standing == l.Standing) &&
+		(q.Since.IsZero() || !l.Stored.Before(q.Since)) &&
+		(q.Until.IsZero() || l.Stored.Before(q.Until)) &&
+		(len(q.Partitions) == 0 || slices.Contains(q.Partitions, l.Partition)) &&
+		(len(q.Sequences) == 0 || slices.Contains(q.Sequences, l.Sequence))
+}
+
+// lettersPage is how many dead letters are read at a time, and the states of their
+// sessions with them: at most 64 KiB and 128 KiB each.
+const lettersPage = 100
+
+// DeadLetters iterates over the dead letters of a generation in the order of its stream,
+// which is that of the raw stream within each partition. It ends with what was there at
+// the beginning. Memory does not grow with their number, nor with their bytes, which it
+// does not read. A message that cannot be read comes as an error with its Position, and
+// the iteration goes on; any other error ends it.
+func DeadLetters(ctx context.Context, js jetstream.JetStream, generation string, q DeadLettersQuery) iter.Seq2[DeadLetter, error] {
+	return func(yield func(DeadLetter, error) bool) {
+		err := eachPage(ctx, js, generation, &q, func(page []jetstream.Msg) (bool, error) {
+			letters := make([]DeadLetter, len(page))
+			errs := make([]error, len(page))
+			for i, m := range page {
+				letters[i], errs[i] = readDeadLetter(m)
+			}
+			if err := setStandings(ctx, js, letters); err != nil {
+				return false, err
+			}
+			for i, l := range letters {
+				if (errs[i] != nil || q.matches(&l)) && !yield(l, errs[i]) {
+					return false, nil
+				}
+			}
+			return true, nil
+		})
+		if err != nil {
+			yield(DeadLetter{}, fmt.Errorf("read dead letters of %s: %w", generation, err))
+		}
+	}
+}
+
+// eachPage reads the headers of the dead letters, page by page, until it is told not to
+// go on.
+func eachPage(ctx context.Context, js jetstream.JetStream, generation string, q *DeadLettersQuery, page func([]jetstream.Msg) (bool, error)) error {
+	stream, err := js.Stream(ctx, EventsStream(generation))
+	if err != nil {
+		return err
+	}
+	end := stream.CachedInfo().State.LastSeq
+	if q.Through != 0 {
+		end = min(end, q.Through)
+	}
+	cfg := jetstream.ConsumerConfig{
+		Description:       "A reader of dead letters.",
+		FilterSubject:     envelopes.DeadLetterFilter(generation, q.Source, q.Session),
+		DeliverPolicy:     jetstream.DeliverAllPolicy,
+		AckPolicy:         jetstream.AckNonePolicy,
+		HeadersOnly:       true,
+		MemoryStorage:     true,
+		Replicas:          1,
+		InactiveThreshold: time.Minute,
+	}
+	if !q.Since.IsZero() {
+		cfg.DeliverPolicy, cfg.OptStartTime = jetstream.DeliverByStartTimePolicy, &q.Since
+	}
+	consumer, err := stream.CreateConsumer(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		// Without an answer the server drops the consumer by itself, a minute later.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+		defer cancel()
+		_ = stream.DeleteConsumer(ctx, consumer.CachedInfo().Name)
+	}()
+	read, pending := uint64(0), consumer.CachedInfo().NumPending
+	for pending > 0 {
+		var messages []jetstream.Msg
+		batch, err := consumer.Fetch(int(min(lettersPage, pending)), jetstream.FetchMaxWait(requestTimeout))
+		if err != nil {
+			return err
+		}
+		for m := range batch.Messages() {
+			meta, err := m.Metadata()
+			if err != nil {
+				return err
+			}
+			if read++; meta.Sequence.Consumer != read {
+				return errGap
+			}
+			if pending = meta.NumPending; meta.Sequence.Stream >= end {
+				pending = 0
+			}
+			if meta.Sequence.Stream <= end {
+				messages = append(messages, m)
+			}
+		}
+		if err := batch.Error(); err != nil {
+			return err
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if len(messages) == 0 && pending > 0 { // somebody else has purged them, or nobody answers
+			info, err := consumer.Info(ctx)
+			if err == nil && info.NumPending > 0 {
+				err = errSilent
+			}
+			return err
+		}
+		if on, err := page(messages); err != nil || !on {
+			return err
+		}
+	}
+	return nil
+}
+
+// ErrDeadLetter is the reason of a message at the subject of a dead letter that is none.
+var ErrDeadLetter = errors.New("not a dead letter")
+
+// readDeadLetter reads what the headers of a dead letter say. Whatever is wrong with them,
+// the result has its Position.
+func readDeadLetter(m jetstream.Msg) (DeadLetter, error) {
+	meta, err := m.Metadata()
+	if err != nil {
+		return DeadLetter{}, err
+	}
+	l := DeadLetter{Position: meta.Sequence.Stream, Stored: meta.Timestamp.UTC()}
+	bad := func(what string, err error) (DeadLetter, error) {
+		return l, fmt.Errorf("message %d of stream %s: %w: %s: %w", l.Position, meta.Stream, ErrDeadLetter, what, err)
+	}
+	address, err := envelopes.ParseDeadLetterSubject(m.Subject())
+	if err != nil {
+		return bad("subject", err)
+	}
+	h := m.Headers()
+	l.Generation, l.Partition, l.Source, l.token = address.Generation, address.Partition, address.Source, address.Token
+	l.subject = m.Subject()
+	l.Reason, l.Error, l.Stream = h.Get(envelopes.HeaderReason), h.Get(envelopes.HeaderError), h.Get(envelopes.HeaderStream)
+	if stated, err := envelopes.DecodeHeaderValue(h.Get(envelopes.HeaderSession)); err == nil {
+		l.Session, _ = envelopes.ResolveToken(l.token, stated) // which stays unknown where it was too long
+	}
+	if l.FirstSeen, err = envelopes.ParseTime(h.Get(envelopes.HeaderFirstSeen)); err != nil {
+		return bad(envelopes.HeaderFirstSeen, err)
+	}
+	if l.Sequence, err = strconv.ParseUint(h.Get(envelopes.HeaderSequence), 10, 64); err != nil {
+		return bad(envelopes.HeaderSequence, errNoNumber)
+	}
+	stored, err := strconv.Atoi(h.Get(nats.MsgSize))
+	if err != nil {
+		return bad(nats.MsgSize, errNoNumber)
+	}
+	if l.Size, err = strconv.Atoi(h.Get(envelopes.HeaderSize)); err != nil {
+		return bad(envelopes.HeaderSize, errNoNumber)
+	}
+	if l.Revision, err = strconv.Atoi(h.Get(envelopes.HeaderNormalizer)); err != nil {
+		return bad(envelopes.HeaderNormalizer, errNoNumber)
+	}
+	if before := h.Get(envelopes.HeaderRequeued); before != "" {
+		if l.Requeued, err = strconv.ParseUint(before, 10, 64); err != nil {
+			return bad(envelopes.HeaderRequeued, errNoNumber)
+		}
+	}
+	l.Whole = stored == l.Size
+	l.Header = make(nats.Header)
+	for name, values := range h {
+		if own, ok := strings.CutPrefix(name, envelopes.HeaderOriginal); ok {
+			l.Header[own] = values
+		}
+	}
+	return l, nil
+}
+
+var errNoNumber = errors.New("no number")
+
+// addressed reports whether the record has a session.
+func (l *DeadLetter) addressed() bool {
+	return l.Source != envelopes.UnknownSource && l.Session != ""
+}
+
+// setStandings asks the sessions of dead letters what has become of the records. A state
+// that is older than the dead letter, because a replica is behind or the commit goes out
+// in several steps, does not know it yet.
+func setStandings(ctx context.Context, js jetstream.JetStream, letters []DeadLetter) error {
+	subject := func(l *DeadLetter) string {
+		return envelopes.StateSubject(l.Generation, l.Partition, l.Source, l.Session)
+	}
+	var subjects []string
+	var stream string
+	for i := range letters {
+		l := &letters[i]
+		l.Standing = normalizers.StandingOpen
+		if l.addressed() {
+			subjects = append(subjects, subject(l))
+			stream = EventsStream(l.Generation)
+		}
+	}
+	if subjects == nil {
+		return nil
+	}
+	slices.Sort(subjects)
+	stored, err := lastMessages(ctx, js, stream, slices.Compact(subjects))
+	if err != nil {
+		return err
+	}
+	sessions := make(map[string]*normalizers.Session, len(stored))
+	for i := range letters {
+		l := &letters[i]
+		if !l.addressed() {
+			continue
+		}
+		m, ok := stored[subject(l)]
+		if !ok || m.Sequence < l.Position {
+			continue
+		}
+		s := sessions[m.Subject]
+		if s == nil {
+			if s, err = normalizers.DecodeSession(m.Data); err != nil {
+				return fmt.Errorf("%w: session at %s", ErrState, m.Subject)
+			}
+			sessions[m.Subject] = s
+		}
+		l.Standing = s.Standing(l.Sequence)
+	}
+	return nil
+}
+
+// ErrRecordGone is the reason why the bytes of a record cannot be had: its dead letter is
+// without them, or purged, and the raw stream has let the record go.
+var ErrRecordGone = errors.New("record is gone from the raw stream")
+
+// Load returns the bytes of the record: from the dead letter, or, where they did not fit
+// it, from the raw stream. The error is [ErrRecordGone] where no stream has them.
+func (l *DeadLetter) Load(ctx context.Context, js jetstream.JetStream) ([]byte, error) {
+	if l.Whole {
+		m, err := leaderGet(ctx, js, EventsStream(l.Generation), getRequest{Sequence: l.Position})
+		if err == nil && m.Subject == l.subject {
+			return m.Data, nil
+		}
+		if err != nil && !errors.Is(err, jetstream.ErrMsgNotFound) {
+			return nil, fmt.Errorf("load dead letter %d: %w", l.Sequence, err)
+		}
+	}
+	m, err := leaderGet(ctx, js, RawStream, getRequest{Sequence: l.Sequence})
+	if errors.Is(err, jetstream.ErrMsgNotFound) || errors.Is(err, jetstream.ErrStreamNotFound) ||
+		err == nil && !m.Time.Equal(l.FirstSeen) { // a raw stream that was made anew
+		err = ErrRecordGone
+	}
+	if err != nil {
+		return nil, fmt.Errorf("load record %d: %w", l.Sequence, err)
+	}
+	return m.Data, nil
+}
+
+// PurgeDeadLetters removes dead letters, and nothing else, from the stream of their
+// generation, and tells each one that it removed. A dead letter that is gone is no
+// longer counted. An error ends it: what was told is removed.
+//
+// The sessions still know what is open: a record that was requeued before is read.
+func PurgeDeadLetters(ctx context.Context, js jetstream.JetStream, letters iter.Seq2[DeadLetter, error], removed func(DeadLetter)) error {
+	var stream jetstream.Stream
+	for l, err := range letters {
+		if err != nil && !errors.Is(err, ErrDeadLetter) {
+			return err
+		}
+		if err != nil {
+			continue // nobody knows what it is
+		}
+		if stream == nil {
+			if stream, err = js.Stream(ctx, EventsStream(l.Generation)); err != nil {
+				return fmt.Errorf("purge dead letters: %w", err)
+			}
+		}
+		err = stream.DeleteMsg(ctx, l.Position)
+		switch {
+		case errors.Is(err, jetstream.ErrMsgNotFound):
+		case err != nil:
+			return fmt.Errorf("purge dead letter %d: %w", l.Sequence, err)
+		default:
+			removed(l)
+		}
+	}
+	return nil
 }

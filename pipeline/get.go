@@ -26,6 +26,7 @@ type getRequest struct {
 type storedMessage struct {
 	Subject  string    `json:"subject"`
 	Sequence uint64    `json:"seq"`
+	Header   []byte    `json:"hdrs"` // as they are on the wire; [lastMessages] leaves them out
 	Data     []byte    `json:"data"`
 	Time     time.Time `json:"time"`
 }

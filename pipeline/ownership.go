@@ -146,6 +146,10 @@ type record struct {
 
 func (r *record) key() sessionKey { return sessionKey{r.Source, r.Session} }
 
+// addressed reports whether the subject tells the session of r, also where the rest of it
+// cannot be read.
+func (r *record) addressed() bool { return r.Source != envelopes.UnknownSource }
+
 // read reads the messages of a run and loads the sessions that they need.
 func (o *ownership) read(run []rawMessage) ([]record, error) {
 	records := make([]record, len(run))
@@ -153,7 +157,7 @@ func (o *ownership) read(run []rawMessage) ([]record, error) {
 	for i, m := range run {
 		r := record{raw: m}
 		r.Record, r.err = ReadRecord(m.Msg, m.sequence, m.stored)
-		if r.err == nil {
+		if r.addressed() {
 			keys = append(keys, r.key())
 		}
 		records[i] = r
@@ -288,7 +292,7 @@ func (o *ownership) process(r record) error {
 		}
 	}
 	if cause != nil {
-		messages = []message{o.deadLetter(r, cause)}
+		messages = o.reject(r, cause)
 	}
 	skip := 0
 	switch {
@@ -389,6 +393,21 @@ func (o *ownership) event(e *normalizers.Emitted) (message, error) {
 		return message{}, ErrUnpublishable
 	}
 	return message{Msg: m, size: size + len(data)}, nil
+}
+
+// reject makes a record that cannot be read a dead letter, and its session remember that
+// it is open: stored with it, in one batch. A duplicate is nothing.
+func (o *ownership) reject(r record, cause error) []message {
+	if r.addressed() {
+		c, live := o.building, o.sessions.use(r.key())
+		if !live.state.Reject(r.Record) {
+			c.tally.add(countSkipped, r.Source, string(normalizers.SkipDuplicate), 1)
+			return nil
+		}
+		c.change(live)
+		o.sessions.changed(live, c.number)
+	}
+	return []message{o.deadLetter(r, cause)}
 }
 
 // deadLetter is the message of a record that cannot be read.

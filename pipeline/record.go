@@ -3,6 +3,7 @@ package pipeline
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -36,6 +37,9 @@ func RawMessage(r normalizers.Record) *nats.Msg {
 			set(envelopes.HeaderDigest, r.Origin.Digest)
 		}
 	}
+	if r.Origin.Requeued != 0 {
+		set(envelopes.HeaderRequeued, strconv.FormatUint(r.Origin.Requeued, 10))
+	}
 	if !r.Origin.Time.IsZero() {
 		set(envelopes.HeaderTime, envelopes.FormatTime(r.Origin.Time))
 	}
@@ -59,7 +63,7 @@ func hashed(session string) bool {
 //
 // An error is permanent, see [Reason]. The record then says what is known: where it lies
 // and, if nothing else, [envelopes.UnknownSource] and the subject as its session, which
-// is where its dead letter goes.
+// is where its dead letter goes. It has a File only with the position in it.
 func ReadRecord(m *nats.Msg, sequence uint64, stored time.Time) (normalizers.Record, error) {
 	r := normalizers.Record{
 		Source:   envelopes.UnknownSource,
@@ -85,13 +89,21 @@ func ReadRecord(m *nats.Msg, sequence uint64, stored time.Time) (normalizers.Rec
 		return r, fmt.Errorf("%w: longer than %d bytes", ErrSession, maxSessionBytes)
 	}
 	r.Source, r.Session = address.Source, session
+	if requeued := header.Get(envelopes.HeaderRequeued); requeued != "" {
+		// Before all that may fail: a record that repeats a settled one is a duplicate.
+		if r.Origin.Requeued, err = strconv.ParseUint(requeued, 10, 64); err != nil || r.Origin.Requeued == 0 {
+			r.Origin.Requeued = 0
+			return r, fmt.Errorf("%w: %s is not a sequence", ErrHeader, envelopes.HeaderRequeued)
+		}
+	}
 	if !slices.Contains(envelopes.Sources, r.Source) {
 		return r, normalizers.ErrUnknownSource
 	}
 	if header.Get(envelopes.HeaderClaim) != "" {
 		return r, ErrClaimCheck
 	}
-	return r, readOrigin(&r, header)
+	err = readOrigin(&r, header)
+	return r, err
 }
 
 // readOrigin reads what the producer states about r.
@@ -105,17 +117,18 @@ func readOrigin(r *normalizers.Record, header nats.Header) error {
 	case end != "":
 		return fmt.Errorf("%w: %s is not 1 with an empty body", ErrHeader, envelopes.HeaderEnd)
 	}
-	var err error
-	if o.File, err = envelopes.DecodeHeaderValue(header.Get(envelopes.HeaderFile)); err != nil {
+	file, err := envelopes.DecodeHeaderValue(header.Get(envelopes.HeaderFile))
+	if err != nil {
 		return fmt.Errorf("%w: %s: %w", ErrHeader, envelopes.HeaderFile, err)
 	}
 	if position := header.Get(envelopes.HeaderPosition); position != "" {
 		if o.Position, o.Previous, err = envelopes.ParsePosition(position); err != nil {
 			return fmt.Errorf("%w: %w", ErrHeader, err)
 		}
-	} else if o.File != "" && !o.End {
+	} else if file != "" && !o.End {
 		return fmt.Errorf("%w: %s without %s", ErrHeader, envelopes.HeaderFile, envelopes.HeaderPosition)
 	}
+	o.File = file // now that its position is known
 	o.Digest = header.Get(envelopes.HeaderDigest)
 	if t := header.Get(envelopes.HeaderTime); t != "" {
 		if o.Time, err = envelopes.ParseTime(t); err != nil {

@@ -12,6 +12,9 @@
 //     makes sure that it never will be.
 //   - A record may be normalized many times; it is stored once, because the result is a
 //     pure function of the records before it.
+//   - A record that cannot be read is a dead letter, and its session knows that it is open.
+//     Given back by [Requeue] it is another record of that session, which takes it while
+//     the first is open: so what is requeued is still a function of the raw stream.
 //   - Owning a partition is a matter of speed. Two workers that own the same one hinder
 //     each other and store nothing wrong.
 package pipeline

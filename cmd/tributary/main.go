@@ -133,6 +133,7 @@ order per session.`,
   tributary run                            a worker at the broker of NATS_URL
   tributary ship                           send the logs of this machine there
   tributary tail                           watch the events
+  tributary dlq ls                         what could not be read
   tributary doctor                         how it stands, what is wrong, and the cure`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
@@ -160,6 +161,7 @@ order per session.`,
 		a.tailCommand(),
 		a.normalizeCommand(),
 		a.doctorCommand(),
+		a.dlqCommand(),
 		versionCommand(),
 		&cobra.Command{
 			Use:   "environment",

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/nats-io/nats.go"
@@ -61,9 +62,10 @@ func TestScripts(t *testing.T) {
 			return os.MkdirAll(home, 0o700)
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
-			"broker": broker,
-			"await":  await,
-			"exits":  exits,
+			"broker":  broker,
+			"publish": publish,
+			"await":   await,
+			"exits":   exits,
 		},
 	})
 }
@@ -80,6 +82,29 @@ func broker(ts *testscript.TestScript, neg bool, args []string) {
 		server.WaitForShutdown()
 	})
 	ts.Setenv("NATS_URL", server.ClientURL())
+}
+
+// publish stores the content of a file in the raw stream, as a producer that knows no
+// rules would.
+func publish(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: publish SUBJECT FILE [HEADER=VALUE...]")
+	}
+	nc, err := nats.Connect(ts.Getenv("NATS_URL"))
+	ts.Check(err)
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	ts.Check(err)
+	m := nats.NewMsg(args[0])
+	m.Data = []byte(ts.ReadFile(args[1]))
+	for _, header := range args[2:] {
+		name, value, _ := strings.Cut(header, "=")
+		m.Header[name] = []string{value}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	_, err = js.PublishMsg(ctx, m)
+	ts.Check(err)
 }
 
 // await waits until the broker of the script has stored a number of messages on a

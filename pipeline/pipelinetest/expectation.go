@@ -159,16 +159,23 @@ func (x Expectation) fold(ctx context.Context, js jetstream.JetStream, r *Report
 		}
 		id := sessionID{record.Source, record.Session}
 		var result normalizers.Result
+		addressed := id.source != envelopes.UnknownSource
+		if addressed && sessions[id] == nil {
+			sessions[id] = normalizers.NewSession(id.source, id.id)
+		}
 		if cause == nil {
-			if sessions[id] == nil {
-				sessions[id] = normalizers.NewSession(id.source, id.id)
-			}
 			result, cause = x.normalize(sessions, id, record)
 		}
 		if cause != nil {
 			reason, permanent := pipeline.Reason(cause)
 			if !permanent {
 				return nil, fmt.Errorf("record %d: %w", m.sequence, cause)
+			}
+			if addressed {
+				if !sessions[id].Reject(record) {
+					continue
+				}
+				c.states[id] = nil
 			}
 			r.DeadLetters++
 			c.deadLetters[m.sequence] = append(c.deadLetters[m.sequence], deadLetter{reason, m.Data})
