@@ -135,7 +135,7 @@ func (d *diagnosis) print(w io.Writer) error {
 		fmt.Fprintf(t, "lag\t%d records, the oldest stored %v ago\n", lag, d.age(*oldest))
 	}
 	if d.DeadLetters > 0 {
-		fmt.Fprintf(t, "dead letters\t%d\n", d.DeadLetters)
+		fmt.Fprintf(t, "dead letters\t%d: tributary dlq ls shows them\n", d.DeadLetters)
 	}
 	if err := t.Flush(); err != nil {
 		return err
