@@ -18,6 +18,9 @@ type getRequest struct {
 	Sequence      uint64   `json:"seq,omitzero"`
 	LastBySubject string   `json:"last_by_subj,omitzero"`
 	MultiLast     []string `json:"multi_last,omitempty"`
+	NextBySubject string   `json:"next_by_subj,omitzero"`
+	Batch         int      `json:"batch,omitzero"`
+	NoHeaders     bool     `json:"no_hdr,omitzero"`
 	MaxBytes      int      `json:"max_bytes,omitzero"`
 }
 

@@ -148,12 +148,16 @@ func newContent() *content {
 func (x Expectation) fold(ctx context.Context, js jetstream.JetStream, r *Report) (*content, error) {
 	c := newContent()
 	sessions := make(map[sessionID]*normalizers.Session)
+	claims := pipeline.NewClaims(js)
 	for m, err := range rawMessages(ctx, js) {
 		if err != nil {
 			return nil, err
 		}
 		r.Records++
-		record, cause := pipeline.ReadRecord(m.Msg, m.sequence, m.stored)
+		record, claim, cause := pipeline.ReadRecord(m.Msg, m.sequence, m.stored)
+		if claim != (pipeline.Claim{}) && cause == nil {
+			record.Data, cause = claims.Get(ctx, claim)
+		}
 		if slices.Contains(x.Crashed, m.sequence) {
 			cause = pipeline.ErrCrashed
 		}
