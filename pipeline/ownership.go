@@ -286,6 +286,9 @@ func (o *ownership) process(r record) error {
 	r.Data = r.body.data
 	if r.err = r.body.err; r.err != nil {
 		if _, permanent := Reason(r.err); !permanent {
+			if o.ctx.Err() != nil {
+				return context.Cause(o.ctx)
+			}
 			return fmt.Errorf("record %d: %w", r.Sequence, r.err) // the broker is asked again
 		}
 	}
