@@ -158,6 +158,7 @@ order per session.`,
 		a.shipCommand(),
 		a.tailCommand(),
 		a.normalizeCommand(),
+		a.claimsCommand(),
 		versionCommand(),
 		&cobra.Command{
 			Use:   "environment",
