@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -339,7 +340,7 @@ func TestBadClaims(t *testing.T) {
 		"shorter": {func(tb testing.TB, js jetstream.JetStream) { tb.Helper(); object(tb, js, claim.Digest, good[1:]) }, message(claim.String()), "claim_size"},
 		"longer": {func(tb testing.TB, js jetstream.JetStream) {
 			tb.Helper()
-			object(tb, js, claim.Digest, append(good[:len(good):len(good)], ' '))
+			object(tb, js, claim.Digest, append(slices.Clip(good), ' '))
 		}, message(claim.String()), "claim_size"},
 		"other size": {func(tb testing.TB, js jetstream.JetStream) { tb.Helper(); object(tb, js, claim.Digest, good) }, message(pipeline.Claim{Digest: claim.Digest, Size: claim.Size + 1}.String()), "claim_size"},
 		"chunks gone": {func(tb testing.TB, js jetstream.JetStream) {

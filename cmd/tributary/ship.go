@@ -28,7 +28,8 @@ func (a *app) shipCommand() *cobra.Command {
 		Short: "Send the logs of this machine to the broker",
 		Long: `Follow the logs of the agents on this machine, or the files and folders that are
 named, and store every record once in the raw stream. What was sent is
-remembered in the data folder; a broker that is away is waited for.`,
+remembered in the data folder; a broker that is away is waited for. Records that
+are too large for a message go into the object bucket CLAIMS.`,
 		Example: `  tributary ship                           follow all logs of this machine
   tributary ship --once --dry-run          show what would be sent
   tributary ship --once --since 720h       send the logs of the last 30 days
