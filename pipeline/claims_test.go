@@ -225,7 +225,7 @@ func prompt(session string, n, size int) normalizers.Record {
 func TestSameEventsInlineOrByClaim(t *testing.T) {
 	t.Parallel()
 	top := topology(2)
-	records := pipelinetest.Workload(50, 4, 70)
+	records := pipelinetest.Workload(50, 4, 50)
 	records = append(records, prompt("large", 1, 700<<10), prompt("large", 2, 10))
 	var want map[string][]string
 	for _, by := range []func(jetstream.JetStream, normalizers.Record) *nats.Msg{
@@ -426,25 +426,28 @@ func chunks(tb testing.TB, js jetstream.JetStream, add string) {
 	}
 }
 
+// smallMessages makes a server at which records of 1.2 MB travel by claim check.
+func smallMessages(c *pipeline.ServerConfig) { c.MaxPayload = 1 << 20 }
+
 // A broker that goes away while objects are fetched is waited for: no record becomes a dead
 // letter for it.
 func TestClaimsThroughRestarts(t *testing.T) {
 	t.Parallel()
 	top := topology(2)
-	server := pipelinetest.NewServer(t)
+	server := pipelinetest.NewServer(t, smallMessages)
 	js := server.Provision(top)
 	var records []normalizers.Record
-	for i := range 24 {
-		records = append(records, prompt("s"+strconv.Itoa(i%3), i, 5<<20))
+	for i := range 18 {
+		records = append(records, prompt("s"+strconv.Itoa(i%3), i, 1200<<10))
 	}
 	pipelinetest.Publish(t, js, records...)
 	folded := make(chan struct{}, len(records)*10)
-	s := start(t, js, pipeline.Config{Topology: top, ClaimBytes: 16 << 20, Normalize: func(s *normalizers.Session, r normalizers.Record) (normalizers.Result, error) {
+	s := start(t, js, pipeline.Config{Topology: top, ClaimBytes: 4 << 20, Normalize: func(s *normalizers.Session, r normalizers.Record) (normalizers.Result, error) {
 		folded <- struct{}{}
 		return normalizers.Normalize(s, r)
 	}})
 	for range 3 {
-		for range 4 {
+		for range 3 {
 			select {
 			case <-folded:
 			case <-deadline(t).Done():
@@ -464,10 +467,10 @@ func TestClaimsThroughRestarts(t *testing.T) {
 func TestClaimsThroughCrashes(t *testing.T) {
 	t.Parallel()
 	top := topology(2)
-	js := pipelinetest.NewServer(t).Provision(top)
+	js := pipelinetest.NewServer(t, smallMessages).Provision(top)
 	var records []normalizers.Record
-	for i := range 30 {
-		records = append(records, prompt("s"+strconv.Itoa(i%4), i, 5<<20*(i%2)+10))
+	for i := range 24 {
+		records = append(records, prompt("s"+strconv.Itoa(i%4), i, 1200<<10*(i%2)+10))
 	}
 	pipelinetest.Publish(t, js, records...)
 	for i := range 5 {
