@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"runtime"
 	"slices"
@@ -459,6 +460,64 @@ func TestClaimsThroughRestarts(t *testing.T) {
 	report := pipelinetest.Expectation{Topology: top}.RequireExact(t, js)
 	s.stop(t)
 	if report.DeadLetters != 0 || report.Records != len(records) {
+		t.Errorf("%+v", report)
+	}
+}
+
+// tells sends each message of a log.
+type tells chan string
+
+func (c tells) Enabled(context.Context, slog.Level) bool { return true }
+func (c tells) WithAttrs([]slog.Attr) slog.Handler       { return c }
+func (c tells) WithGroup(string) slog.Handler            { return c }
+func (c tells) Handle(_ context.Context, r slog.Record) error {
+	text := r.Message
+	r.Attrs(func(a slog.Attr) bool {
+		text += " " + a.Value.String()
+		return true
+	})
+	select {
+	case c <- text:
+	default:
+	}
+	return nil
+}
+
+// A bucket that is not there is the operator's trouble and no fault of the records: the
+// partition says so and waits, and no record becomes a dead letter.
+func TestClaimsWithoutTheirBucket(t *testing.T) {
+	t.Parallel()
+	top := topology(1)
+	js := pipelinetest.NewServer(t).Provision(top)
+	told := make(tells, 1000)
+	s := start(t, js, pipeline.Config{Topology: top, Logger: slog.New(told)})
+	ready(t, s)
+	if err := js.DeleteObjectStore(t.Context(), pipeline.ClaimsBucket); err != nil {
+		t.Fatal(err)
+	}
+	record := prompt("s", 1, 1000)
+	pipelinetest.PublishMessages(t.Context(), t, js, pipeline.ClaimMessage(record))
+	for n := 0; n < 2; {
+		select {
+		case text := <-told:
+			if strings.Contains(text, "partition is claimed again") && strings.Contains(text, "bucket CLAIMS") {
+				n++
+			}
+		case <-deadline(t).Done():
+			t.Fatal("the partition does not tell what it waits for")
+		}
+	}
+	s.kill()
+	if err := pipeline.Provision(t.Context(), js, top); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := pipeline.NewClaims(js).Put(t.Context(), record.Data); err != nil {
+		t.Fatal(err)
+	}
+	s = start(t, js, pipeline.Config{Topology: top})
+	report := pipelinetest.Expectation{Topology: top}.RequireExact(t, js)
+	s.stop(t)
+	if report.DeadLetters != 0 || report.Events != 1 {
 		t.Errorf("%+v", report)
 	}
 }

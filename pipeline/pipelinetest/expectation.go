@@ -22,7 +22,8 @@ import (
 )
 
 // Expectation is what a generation should hold: the fold of the raw stream, in its order,
-// with nothing of a stage in between but the reading of a record.
+// with nothing of a stage in between but the reading of a record and of the object that it
+// names.
 type Expectation struct {
 	Topology pipeline.Topology
 	// Normalize is what the stage was given; nil for [normalizers.Normalize]. When it
