@@ -94,11 +94,11 @@ const (
 	maxRounds   = 10        // as often another may be faster
 )
 
-// errBehindReplica is the answer of a replica that has not got all chunks yet.
-var errBehindReplica = errors.New("replica has not got the whole object yet")
+// retryReplica is how long a replica is waited for that has not got all chunks yet.
+const retryReplica = 50 * time.Millisecond
 
-// errBusy is an object that others change again and again.
-var errBusy = errors.New("others keep changing the object")
+// errBusy is an object that others change again and again, or that replicas do not get.
+var errBusy = errors.New("the object keeps changing")
 
 // Put stores data, and returns when they are there in full and can be named by a message.
 // Bytes that are there already are not stored twice, but they are marked as new: the time
@@ -197,15 +197,18 @@ func (c *Claims) Get(ctx context.Context, claim Claim) ([]byte, error) {
 		// Chunks are missing. That is final when the leader has no more of them either,
 		// and they are still those of the object: another may have put it anew, which
 		// takes the chunks of before away under the reader.
+		// A replica that is a little behind is waited for.
 		stored, err := c.count(ctx, o)
-		if err == nil && stored > chunks {
-			err = errBehindReplica
-		}
 		if err != nil {
 			return nil, fmt.Errorf("fetch object: %w", err)
 		}
+		if stored > chunks {
+			if err := pause(ctx, retryReplica); err != nil {
+				return nil, err
+			}
+		}
 		before := o.sequence
-		if o, err = c.find(ctx, claim.Digest); err == nil && o.sequence == before {
+		if o, err = c.find(ctx, claim.Digest); err == nil && o.sequence == before && stored <= chunks {
 			return nil, ErrClaimSize
 		}
 	}

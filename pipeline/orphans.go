@@ -56,13 +56,7 @@ func (c *Claims) Objects(ctx context.Context) ([]Object, error) {
 // The times compared are all those of the broker.
 func (c *Claims) Orphans(ctx context.Context, olderThan time.Duration) ([]Object, error) {
 	objects, err := c.list(ctx, func(o Object, now time.Time) bool { return now.Sub(o.Stored) > olderThan })
-	orphans := objects[:0]
-	for _, o := range objects {
-		if o.Records == 0 {
-			orphans = append(orphans, o)
-		}
-	}
-	return orphans, err
+	return slices.DeleteFunc(objects, func(o Object) bool { return o.Records > 0 }), err
 }
 
 // Remove removes an object that was listed. It reports false, and removes nothing, when
@@ -133,8 +127,11 @@ func (c *Claims) list(ctx context.Context, want func(o Object, now time.Time) bo
 			}
 		})
 	}
+	if err != nil {
+		return nil, err
+	}
 	slices.SortFunc(objects, func(a, b Object) int { return a.Stored.Compare(b.Stored) })
-	return objects, err
+	return objects, nil
 }
 
 // listChunks lists all chunks by their name, as if they belonged to no object.
@@ -168,38 +165,62 @@ func objectName(subject string) string {
 
 // each calls do for the messages of a stream that match filter, up to the last that the
 // leader of the stream has when it begins; without their bodies when only headers count.
+// A broker that cannot be read for a moment is tried again, behind what was read.
 func (c *Claims) each(ctx context.Context, stream, filter string, headersOnly bool, do func(rawMessage)) error {
 	end, err := c.last(ctx, stream, filter)
-	if err != nil || end == 0 {
+	if err != nil {
 		return err
 	}
-	r, err := openStream(ctx, c.js, stream, jetstream.ConsumerConfig{
-		Description: "Claims of records.", FilterSubject: filter, HeadersOnly: headersOnly,
-	})
+	seen := uint64(0)
+	for failures := 0; seen < end; {
+		err := c.read(ctx, stream, jetstream.ConsumerConfig{
+			Description:   "Claims of records.",
+			FilterSubject: filter,
+			HeadersOnly:   headersOnly,
+			DeliverPolicy: jetstream.DeliverByStartSequencePolicy,
+			OptStartSeq:   seen + 1,
+		}, func(m rawMessage) bool {
+			do(m)
+			seen = m.sequence
+			return seen < end
+		})
+		if err == nil {
+			break
+		}
+		if failures++; failures == maxRounds || ctx.Err() != nil {
+			return fmt.Errorf("read stream %s: %w", stream, err)
+		}
+		if err := pause(ctx, time.Duration(failures)*retryReplica); err != nil {
+			return err
+		}
+		if end, err = c.last(ctx, stream, filter); err != nil { // the last one may have gone
+			return err
+		}
+	}
+	return nil
+}
+
+// read calls do for the messages of a stream until it returns false. It gives up when
+// none comes.
+func (c *Claims) read(ctx context.Context, stream string, cfg jetstream.ConsumerConfig, do func(rawMessage) bool) error {
+	r, err := openStream(ctx, c.js, stream, cfg)
 	if err != nil {
 		return err
 	}
 	defer r.close()
-	for seen := uint64(0); seen < end; {
-		round, cancel := context.WithTimeout(ctx, requestTimeout)
+	for {
+		round, cancel := context.WithTimeoutCause(ctx, requestTimeout, errSilent)
 		run, err := r.next(round, nil)
-		quiet := round.Err() != nil
 		cancel()
-		switch {
-		case err == nil:
-		case ctx.Err() != nil || !quiet:
-			return fmt.Errorf("read stream %s: %w", stream, err)
-		default: // is the last one gone?
-			if end, err = c.last(ctx, stream, filter); err != nil {
-				return err
-			}
+		if err != nil {
+			return err
 		}
 		for _, m := range run {
-			do(m)
-			seen = m.sequence
+			if !do(m) {
+				return nil
+			}
 		}
 	}
-	return nil
 }
 
 // last is the sequence of the last message of a stream that matches filter; 0 when there
