@@ -29,7 +29,8 @@ type Object struct {
 }
 
 // Objects lists what [ClaimsBucket] holds, and how many records name it. It reads the
-// headers of the whole raw stream.
+// headers of the whole raw stream. On a cluster the list may be that of a replica which is a
+// moment behind.
 func (c *Claims) Objects(ctx context.Context) ([]Object, error) {
 	return c.list(ctx, func(Object, time.Time) bool { return true })
 }
