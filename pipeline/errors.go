@@ -36,8 +36,15 @@ var (
 	ErrSession = errors.New("bad session")
 	// ErrHeader: a header of ours has a value that cannot be read.
 	ErrHeader = errors.New("bad header")
-	// ErrClaimCheck: the record is a claim check, which this version does not follow.
-	ErrClaimCheck = errors.New("claim check not supported")
+	// ErrClaim: the reference to the bytes of a large record is not one of a [Claim], or
+	// it comes with a body of its own.
+	ErrClaim = errors.New("bad claim")
+	// ErrClaimMissing: the bytes that a claim names are not in the bucket.
+	ErrClaimMissing = errors.New("claimed object is missing")
+	// ErrClaimSize: the object that a claim names has another size than it says.
+	ErrClaimSize = errors.New("claimed object has another size")
+	// ErrClaimDigest: the object that a claim names has other bytes than it says.
+	ErrClaimDigest = errors.New("claimed object has another digest")
 	// ErrUnpublishable: an event of the record does not fit a message.
 	ErrUnpublishable = errors.New("event does not fit a message")
 	// ErrCrashed: the record ended the process each time that it was tried.
@@ -55,8 +62,14 @@ func Reason(err error) (reason string, permanent bool) {
 		return "bad_session", true
 	case errors.Is(err, ErrHeader):
 		return "bad_header", true
-	case errors.Is(err, ErrClaimCheck):
-		return "claim_check", true
+	case errors.Is(err, ErrClaim):
+		return "bad_claim", true
+	case errors.Is(err, ErrClaimMissing):
+		return "claim_missing", true
+	case errors.Is(err, ErrClaimSize):
+		return "claim_size", true
+	case errors.Is(err, ErrClaimDigest):
+		return "claim_digest", true
 	case errors.Is(err, ErrUnpublishable):
 		return "unpublishable", true
 	case errors.Is(err, ErrCrashed):

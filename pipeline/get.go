@@ -19,6 +19,8 @@ type getRequest struct {
 	LastBySubject string   `json:"last_by_subj,omitzero"`
 	NextBySubject string   `json:"next_by_subj,omitzero"` // the first from Sequence on
 	MultiLast     []string `json:"multi_last,omitempty"`
+	Batch         int      `json:"batch,omitzero"`
+	NoHeaders     bool     `json:"no_hdr,omitzero"`
 	MaxBytes      int      `json:"max_bytes,omitzero"`
 }
 

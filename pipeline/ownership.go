@@ -3,6 +3,7 @@ package pipeline
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"runtime/debug"
@@ -117,15 +118,34 @@ func (o *ownership) work() error {
 		if err != nil {
 			return err
 		}
-		for _, r := range records {
-			if closed(o.p.drain) {
-				break
-			}
-			if err := o.handle(r); err != nil {
-				return err
-			}
+		if err := o.handleAll(records); err != nil {
+			return err
 		}
 	}
+}
+
+// handleAll brings records into the next chunks, until the partition is to be drained.
+// Bodies are fetched ahead of their turn, unless one of the records may be the one that
+// ends processes: then each is fetched when it is tried.
+func (o *ownership) handleAll(records []record) error {
+	if !o.suspect && o.careful == 0 {
+		var ahead []*body
+		for _, r := range records {
+			if r.body != nil {
+				ahead = append(ahead, r.body)
+			}
+		}
+		defer o.p.stage.bodies.begin(o.ctx, ahead...)()
+	}
+	for _, r := range records {
+		if closed(o.p.drain) {
+			return nil
+		}
+		if err := o.handle(r); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func closed(c <-chan struct{}) bool {
@@ -141,7 +161,8 @@ func closed(c <-chan struct{}) bool {
 type record struct {
 	raw rawMessage
 	normalizers.Record
-	err error
+	body *body // of which its Data come; nil when they came with the message
+	err  error
 }
 
 func (r *record) key() sessionKey { return sessionKey{r.Source, r.Session} }
@@ -156,9 +177,13 @@ func (o *ownership) read(run []rawMessage) ([]record, error) {
 	var keys []sessionKey
 	for i, m := range run {
 		r := record{raw: m}
-		r.Record, r.err = ReadRecord(m.Msg, m.sequence, m.stored)
+		var claim Claim
+		r.Record, claim, r.err = ReadRecord(m.Msg, m.sequence, m.stored)
 		if r.addressed() {
 			keys = append(keys, r.key())
+			if r.err == nil && claim != (Claim{}) {
+				r.body = &body{claim: claim}
+			}
 		}
 		records[i] = r
 	}
@@ -266,8 +291,32 @@ func (o *ownership) restate(tries int) error {
 	return nil
 }
 
-// process folds a record into its session and puts what it yields into the chunk.
+// process fetches what is missing of a record, folds it into its session, and puts what
+// it yields into the chunk.
 func (o *ownership) process(r record) error {
+	if r.body == nil || o.crashed || o.p.condemned[r.Sequence] != nil {
+		return o.store(r)
+	}
+	bodies := o.p.stage.bodies
+	if r.body.done == nil {
+		defer bodies.begin(o.ctx, r.body)()
+	}
+	<-r.body.done // which ends with o.ctx
+	defer bodies.release(r.body)
+	r.Data = r.body.data
+	if r.err = r.body.err; r.err != nil {
+		if _, permanent := Reason(r.err); !permanent {
+			if o.ctx.Err() != nil {
+				return context.Cause(o.ctx)
+			}
+			return fmt.Errorf("record %d: %w", r.Sequence, r.err) // the broker is asked again
+		}
+	}
+	return o.store(r)
+}
+
+// store folds a record into its session and puts what it yields into the chunk.
+func (o *ownership) store(r record) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.ctx.Err() != nil {
@@ -415,6 +464,7 @@ func (o *ownership) deadLetter(r record, cause error) message {
 	reason, _ := Reason(cause)
 	o.building.tally.add(countDeadLetters, r.Source, reason, 1)
 	s := o.p.stage
+	r.Data = r.raw.Data // of a claim the reference is kept, in the headers, and not the bytes
 	m := deadLetter(s.config.Topology.Generation, o.p.number, r.Record, r.raw.Header, cause, s.nc.MaxPayload())
 	return message{Msg: m, size: headerSize(m.Header) + len(m.Data)}
 }

@@ -53,20 +53,25 @@ type reader struct {
 
 // openReader begins to read a partition at a sequence of the raw stream.
 func openReader(ctx context.Context, js jetstream.JetStream, partition int, from uint64) (*reader, error) {
+	return openStream(ctx, js, RawStream, jetstream.ConsumerConfig{
+		Description:    "Partition " + strconv.Itoa(partition) + " of a stage.",
+		FilterSubjects: envelopes.RawFilters(partition),
+		DeliverPolicy:  jetstream.DeliverByStartSequencePolicy,
+		OptStartSeq:    from,
+	})
+}
+
+// openStream begins to read a stream in its order.
+func openStream(ctx context.Context, js jetstream.JetStream, stream string, cfg jetstream.ConsumerConfig) (*reader, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	consumer, err := js.CreateConsumer(ctx, RawStream, jetstream.ConsumerConfig{
-		Description:       "Partition " + strconv.Itoa(partition) + " of a stage.",
-		FilterSubjects:    envelopes.RawFilters(partition),
-		DeliverPolicy:     jetstream.DeliverByStartSequencePolicy,
-		OptStartSeq:       from,
-		AckPolicy:         jetstream.AckNonePolicy,
-		MemoryStorage:     true,
-		Replicas:          1,
-		InactiveThreshold: time.Minute,
-	})
+	cfg.AckPolicy = jetstream.AckNonePolicy
+	cfg.MemoryStorage = true
+	cfg.Replicas = 1
+	cfg.InactiveThreshold = time.Minute
+	consumer, err := js.CreateConsumer(ctx, stream, cfg)
 	if err != nil {
-		return nil, fmt.Errorf("read partition %d: %w", partition, err)
+		return nil, fmt.Errorf("read stream %s: %w", stream, err)
 	}
 	name := consumer.CachedInfo().Name
 	nc := js.Conn()
@@ -74,12 +79,12 @@ func openReader(ctx context.Context, js jetstream.JetStream, partition int, from
 		nc:       nc,
 		messages: make(chan *nats.Msg, 4*readAhead),
 		inbox:    nc.NewInbox(),
-		ask:      apiSubject(js, "CONSUMER.MSG.NEXT."+RawStream+"."+name),
+		ask:      apiSubject(js, "CONSUMER.MSG.NEXT."+stream+"."+name),
 		maxBytes: int(nc.MaxPayload()) + 64<<10,
 		pending:  consumer.CachedInfo().NumPending,
 	}
 	if r.sub, err = nc.ChanSubscribe(r.inbox, r.messages); err != nil {
-		return nil, fmt.Errorf("read partition %d: %w", partition, err)
+		return nil, fmt.Errorf("read stream %s: %w", stream, err)
 	}
 	r.close = func() {
 		_ = r.sub.Unsubscribe()
@@ -87,7 +92,7 @@ func openReader(ctx context.Context, js jetstream.JetStream, partition int, from
 			// Without an answer the server drops the consumer by itself, a minute later.
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 			defer cancel()
-			_ = js.DeleteConsumer(ctx, RawStream, name)
+			_ = js.DeleteConsumer(ctx, stream, name)
 		}
 	}
 	return r, nil
@@ -135,7 +140,7 @@ func (r *reader) next(ctx context.Context, stop <-chan struct{}) ([]rawMessage, 
 		}
 		meta, err := m.Metadata()
 		if err != nil {
-			return nil, fmt.Errorf("read raw stream: %w", err)
+			return nil, fmt.Errorf("read stream: %w", err)
 		}
 		if meta.Sequence.Consumer != r.last+1 {
 			return nil, errGap
@@ -165,7 +170,7 @@ func (r *reader) request() error {
 		return err
 	}
 	r.outstanding += readAhead
-	return wrap(r.nc.PublishRequest(r.ask, r.inbox, body), "read raw stream")
+	return wrap(r.nc.PublishRequest(r.ask, r.inbox, body), "read stream")
 }
 
 // status handles a word of the server: a request that has ended, or an error.
@@ -177,14 +182,14 @@ func (r *reader) status(m *nats.Msg) error {
 	case status == "100":
 		return nil
 	case !ended:
-		return fmt.Errorf("read raw stream: status %s %s", status, description)
+		return fmt.Errorf("read stream: status %s %s", status, description)
 	}
 	left, err := strconv.Atoi(m.Header.Get("Nats-Pending-Messages"))
 	if err != nil || left < 0 {
-		return fmt.Errorf("read raw stream: status %s with a bad count", status)
+		return fmt.Errorf("read stream: status %s with a bad count", status)
 	}
 	if status == "409" && left == readAhead {
-		return errors.New("read raw stream: a record is larger than max_payload of the server now allows")
+		return errors.New("read stream: a record is larger than max_payload of the server now allows")
 	}
 	r.outstanding -= left
 	return nil

@@ -18,7 +18,8 @@ const maxSessionBytes = 1 << 10
 
 // RawMessage is the message that a producer publishes for a record: subject, headers and
 // data, which it shares with r. Sequence and Stored are the broker's to give. The
-// publisher adds Nats-Msg-Id.
+// publisher adds Nats-Msg-Id. A record that is too large for it travels by
+// [ClaimMessage]; [Claimed] says which.
 func RawMessage(r normalizers.Record) *nats.Msg {
 	m := nats.NewMsg(envelopes.RawSubject(r.Source, r.Session))
 	m.Data = r.Data
@@ -51,6 +52,18 @@ func RawMessage(r normalizers.Record) *nats.Msg {
 	return m
 }
 
+// ClaimMessage is [RawMessage] for a record that travels by claim check: the body is empty,
+// and a header names its bytes, which have to be stored before by [Claims.Put]. (An empty
+// body with the header of an end is no record at all but the end of one's file: the two
+// headers exclude each other.)
+func ClaimMessage(r normalizers.Record) *nats.Msg {
+	claim := ClaimOf(r.Data)
+	r.Data = nil
+	m := RawMessage(r)
+	m.Header[envelopes.HeaderClaim] = []string{claim.String()}
+	return m
+}
+
 // hashed reports whether the token of a session is a digest, so that the session itself
 // has to travel in a header.
 func hashed(session string) bool {
@@ -58,14 +71,16 @@ func hashed(session string) bool {
 	return err == nil && !whole
 }
 
-// ReadRecord is the inverse of [RawMessage] for a message as the raw stream keeps it, with
-// the sequence and the time that the broker gave it. The record shares the data of m.
+// ReadRecord is the inverse of [RawMessage] and [ClaimMessage] for a message as the raw
+// stream keeps it, with the sequence and the time that the broker gave it. The record
+// shares the data of m. Where claim is not zero the data are still to be fetched from
+// there, see [Claims.Get].
 //
 // An error is permanent, see [Reason]. The record then says what is known: where it lies
 // and, if nothing else, [envelopes.UnknownSource] and the subject as its session, which
 // is where its dead letter goes. It has a File only with the position in it.
-func ReadRecord(m *nats.Msg, sequence uint64, stored time.Time) (normalizers.Record, error) {
-	r := normalizers.Record{
+func ReadRecord(m *nats.Msg, sequence uint64, stored time.Time) (r normalizers.Record, claim Claim, err error) {
+	r = normalizers.Record{
 		Source:   envelopes.UnknownSource,
 		Session:  m.Subject,
 		Sequence: sequence,
@@ -74,36 +89,52 @@ func ReadRecord(m *nats.Msg, sequence uint64, stored time.Time) (normalizers.Rec
 	}
 	address, err := envelopes.ParseRawSubject(m.Subject)
 	if err != nil {
-		return r, fmt.Errorf("%w: %w", ErrSubject, err)
+		return r, Claim{}, fmt.Errorf("%w: %w", ErrSubject, err)
 	}
 	header := m.Header
 	stated, err := envelopes.DecodeHeaderValue(header.Get(envelopes.HeaderSession))
 	if err != nil {
-		return r, fmt.Errorf("%w: header %s: %w", ErrSession, envelopes.HeaderSession, err)
+		return r, Claim{}, fmt.Errorf("%w: header %s: %w", ErrSession, envelopes.HeaderSession, err)
 	}
 	session, err := envelopes.ResolveToken(address.Token, stated)
 	if err != nil {
-		return r, fmt.Errorf("%w: %w", ErrSession, err)
+		return r, Claim{}, fmt.Errorf("%w: %w", ErrSession, err)
 	}
 	if len(session) > maxSessionBytes {
-		return r, fmt.Errorf("%w: longer than %d bytes", ErrSession, maxSessionBytes)
+		return r, Claim{}, fmt.Errorf("%w: longer than %d bytes", ErrSession, maxSessionBytes)
 	}
 	r.Source, r.Session = address.Source, session
 	if requeued := header.Get(envelopes.HeaderRequeued); requeued != "" {
 		// Before all that may fail: a record that repeats a settled one is a duplicate.
 		if r.Origin.Requeued, err = strconv.ParseUint(requeued, 10, 64); err != nil || r.Origin.Requeued == 0 {
 			r.Origin.Requeued = 0
-			return r, fmt.Errorf("%w: %s is not a sequence", ErrHeader, envelopes.HeaderRequeued)
+			return r, Claim{}, fmt.Errorf("%w: %s is not a sequence", ErrHeader, envelopes.HeaderRequeued)
 		}
 	}
 	if !slices.Contains(envelopes.Sources, r.Source) {
-		return r, normalizers.ErrUnknownSource
+		return r, Claim{}, normalizers.ErrUnknownSource
 	}
-	if header.Get(envelopes.HeaderClaim) != "" {
-		return r, ErrClaimCheck
+	if claim, err = readClaim(m); err != nil {
+		return r, Claim{}, err
 	}
 	err = readOrigin(&r, header)
-	return r, err
+	return r, claim, err
+}
+
+// readClaim reads where the data of a record lie, the zero value when they are in m.
+func readClaim(m *nats.Msg) (Claim, error) {
+	values, ok := m.Header[envelopes.HeaderClaim]
+	switch {
+	case !ok:
+		return Claim{}, nil
+	case len(values) != 1:
+		return Claim{}, fmt.Errorf("%w: %s is there more than once", ErrClaim, envelopes.HeaderClaim)
+	case len(m.Data) > 0:
+		return Claim{}, fmt.Errorf("%w: %s with a body", ErrClaim, envelopes.HeaderClaim)
+	case m.Header.Get(envelopes.HeaderEnd) != "":
+		return Claim{}, fmt.Errorf("%w: %s with %s", ErrClaim, envelopes.HeaderClaim, envelopes.HeaderEnd)
+	}
+	return ParseClaim(values[0])
 }
 
 // readOrigin reads what the producer states about r.

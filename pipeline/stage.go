@@ -52,6 +52,7 @@ type Config struct {
 	Profile normalizers.Profile
 
 	SessionBytes int           // memory for the states of live sessions; default 256 MiB
+	ClaimBytes   int64         // of large records that are fetched or folded at a time; default 128 MiB
 	Heartbeat    time.Duration // between two signs of life; default 0.7 s
 
 	// Normalize folds a record into its session; default [normalizers.Normalize], whose
@@ -81,6 +82,9 @@ func (c Config) withDefaults() Config {
 	if c.SessionBytes <= 0 {
 		c.SessionBytes = 256 << 20
 	}
+	if c.ClaimBytes <= 0 {
+		c.ClaimBytes = 2 * normalizers.MaxRecordBytes
+	}
 	if c.Heartbeat <= 0 {
 		c.Heartbeat = 700 * time.Millisecond
 	}
@@ -109,6 +113,7 @@ type Stage struct {
 	config    Config
 	owner     string // of this stage, different from that of any other
 	telemetry *telemetry
+	bodies    *bodies
 	ttl       string        // of an event; empty when it is kept for ever
 	wake      chan struct{} // a chunk is waiting
 	alone     chan struct{} // held by the one who tries a suspect record
@@ -144,6 +149,7 @@ func New(js jetstream.JetStream, cfg Config) (*Stage, error) {
 		nc:         js.Conn(),
 		config:     cfg,
 		owner:      cfg.Worker + "-" + nuid.Next(),
+		bodies:     newBodies(NewClaims(js), cfg.ClaimBytes),
 		wake:       make(chan struct{}, 1),
 		alone:      make(chan struct{}, 1),
 		drain:      make(chan struct{}),

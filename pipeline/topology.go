@@ -113,6 +113,23 @@ func (t Topology) eventsConfig() jetstream.StreamConfig {
 	}
 }
 
+// claimsConfig is the stream of [ClaimsBucket]. It has no limit that lets old objects go:
+// their records may be older.
+func (t Topology) claimsConfig() jetstream.StreamConfig {
+	return jetstream.StreamConfig{
+		Name:        claimsStream,
+		Description: "Raw records that are too large for a message, by their SHA-256.",
+		Subjects:    []string{chunkPrefix + ">", metaPrefix + ">"},
+		Retention:   jetstream.LimitsPolicy,
+		Discard:     jetstream.DiscardNew,
+		Storage:     jetstream.FileStorage,
+		Compression: jetstream.S2Compression,
+		Replicas:    max(t.Replicas, 1),
+		AllowRollup: true,
+		AllowDirect: true,
+	}
+}
+
 // Provision makes the server hold t: it creates what is missing and updates what may be
 // changed (replicas, age of raw records, switches that only add abilities). Where what
 // exists contradicts t it changes nothing and returns a [TopologyError]. It is
@@ -137,8 +154,10 @@ func Provision(ctx context.Context, js jetstream.JetStream, t Topology) error {
 	if err := expectPartitions(ctx, kv, t); err != nil {
 		return err
 	}
-	if err := provisionStream(ctx, js, t, t.eventsConfig()); err != nil {
-		return err
+	for _, want := range []jetstream.StreamConfig{t.claimsConfig(), t.eventsConfig()} {
+		if err := provisionStream(ctx, js, t, want); err != nil {
+			return err
+		}
 	}
 	if err := provisionWorkers(ctx, js, t); err != nil {
 		return err
@@ -190,12 +209,13 @@ func provisionStream(ctx context.Context, js jetstream.JetStream, t Topology, wa
 	if want.Duplicates == 0 {
 		next.Duplicates = have.Duplicates
 	}
-	next.AllowAtomicPublish, next.AllowDirect = true, true
+	next.AllowDirect = true
+	next.AllowAtomicPublish = have.AllowAtomicPublish || want.AllowAtomicPublish
 	next.AllowRollup = have.AllowRollup || want.AllowRollup
 	next.AllowMsgTTL = have.AllowMsgTTL || want.AllowMsgTTL
 	if next.Replicas == have.Replicas && next.MaxAge == have.MaxAge && next.Duplicates == have.Duplicates &&
 		next.AllowRollup == have.AllowRollup && next.AllowMsgTTL == have.AllowMsgTTL &&
-		have.AllowAtomicPublish && have.AllowDirect {
+		next.AllowAtomicPublish == have.AllowAtomicPublish && have.AllowDirect {
 		return nil
 	}
 	_, err = js.UpdateStream(ctx, next)
@@ -323,7 +343,7 @@ func check(ctx context.Context, js jetstream.JetStream, t Topology) error {
 	if err := t.Validate(); err != nil {
 		return err
 	}
-	for _, want := range []jetstream.StreamConfig{t.rawConfig(), t.eventsConfig()} {
+	for _, want := range []jetstream.StreamConfig{t.rawConfig(), t.claimsConfig(), t.eventsConfig()} {
 		have, err := streamConfig(ctx, js, want.Name)
 		if err != nil {
 			return fmt.Errorf("stream %s: %w", want.Name, err)

@@ -33,7 +33,7 @@ func TestProvisionIsIdempotent(t *testing.T) {
 	top := pipeline.DefaultTopology()
 	server := pipelinetest.NewServer(t)
 	js := server.Provision(top)
-	names := []string{pipeline.RawStream, pipeline.EventsStream("v1"), "KV_" + pipeline.Bucket}
+	names := []string{pipeline.RawStream, pipeline.EventsStream("v1"), "KV_" + pipeline.Bucket, "OBJ_" + pipeline.ClaimsBucket}
 	before := configs(t, js, names...)
 
 	var all sync.WaitGroup
@@ -112,6 +112,22 @@ func TestProvisionUpdates(t *testing.T) {
 	}
 }
 
+// Who has made the bucket before, with the limits of their server, may keep it.
+func TestProvisionTakesABucketThatIsThere(t *testing.T) {
+	t.Parallel()
+	js := pipelinetest.NewServer(t).JetStream()
+	if _, err := js.CreateObjectStore(t.Context(), jetstream.ObjectStoreConfig{Bucket: pipeline.ClaimsBucket, MaxBytes: 1 << 30}); err != nil {
+		t.Fatal(err)
+	}
+	want := configs(t, js, "OBJ_"+pipeline.ClaimsBucket)
+	if err := pipeline.Provision(t.Context(), js, topology(2)); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, configs(t, js, "OBJ_"+pipeline.ClaimsBucket)); diff != "" {
+		t.Errorf("bucket (-want +got):\n%s", diff)
+	}
+}
+
 func TestProvisionAddsAGeneration(t *testing.T) {
 	t.Parallel()
 	top := topology(2)
@@ -134,7 +150,7 @@ func TestProvisionAddsAGeneration(t *testing.T) {
 // was.
 func TestProvisionRefuses(t *testing.T) {
 	t.Parallel()
-	events, raw := pipeline.EventsStream("v1"), pipeline.RawStream
+	events, raw, claims := pipeline.EventsStream("v1"), pipeline.RawStream, "OBJ_"+pipeline.ClaimsBucket
 	update := func(name string, change func(*jetstream.StreamConfig)) func(*testing.T, jetstream.JetStream) {
 		return func(t *testing.T, js jetstream.JetStream) {
 			t.Helper()
@@ -213,6 +229,14 @@ func TestProvisionRefuses(t *testing.T) {
 			change: update(events, func(c *jetstream.StreamConfig) { c.MaxMsgSize = 1 << 20 }),
 			says:   []string{"message size 1048576, want 0"},
 		},
+		"large records that expire before the others": {
+			change: update(claims, func(c *jetstream.StreamConfig) { c.MaxAge = time.Hour }),
+			says:   []string{"stream OBJ_CLAIMS", "has maximal age 1h0m0s, want 0s"},
+		},
+		"large records that make room for newer ones": {
+			change: update(claims, func(c *jetstream.StreamConfig) { c.MaxBytes, c.Discard = 1<<30, jetstream.DiscardOld }),
+			says:   []string{"stream OBJ_CLAIMS", "discard policy DiscardOld, want DiscardNew"},
+		},
 		"the generation is lost": {
 			change: func(t *testing.T, js jetstream.JetStream) {
 				t.Helper()
@@ -233,7 +257,7 @@ func TestProvisionRefuses(t *testing.T) {
 			if c.then.Partitions == 0 {
 				c.then = topology(4)
 			}
-			before := configs(t, js, raw, events)
+			before := configs(t, js, raw, events, claims)
 			err := pipeline.Provision(t.Context(), js, c.then)
 			if !errors.Is(err, pipeline.ErrTopology) {
 				t.Fatalf("error %v, want %v", err, pipeline.ErrTopology)
@@ -243,7 +267,7 @@ func TestProvisionRefuses(t *testing.T) {
 					t.Errorf("error %q does not say %q", err, s)
 				}
 			}
-			if diff := cmp.Diff(before, configs(t, js, raw, events)); diff != "" {
+			if diff := cmp.Diff(before, configs(t, js, raw, events, claims)); diff != "" {
 				t.Errorf("settings changed all the same (-before +after):\n%s", diff)
 			}
 			if name == "the generation is lost" {

@@ -162,6 +162,7 @@ order per session.`,
 		a.normalizeCommand(),
 		a.doctorCommand(),
 		a.dlqCommand(),
+		a.claimsCommand(),
 		versionCommand(),
 		&cobra.Command{
 			Use:   "environment",

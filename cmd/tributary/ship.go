@@ -29,7 +29,8 @@ func (a *app) shipCommand() *cobra.Command {
 		Short: "Send the logs of this machine to the broker",
 		Long: `Follow the logs of the agents on this machine, or the files and folders that are
 named, and store every record once in the raw stream. What was sent is
-remembered in the data folder; a broker that is away is waited for.
+remembered in the data folder; a broker that is away is waited for. Records that
+are too large for a message go into the object bucket CLAIMS.
 
 With - what comes from standard input is sent, until it ends. The plain text of
 copilot -p does not say which session it is of: --copilot-logs names the folder

@@ -22,7 +22,8 @@ import (
 )
 
 // Expectation is what a generation should hold: the fold of the raw stream, in its order,
-// with nothing of a stage in between but the reading of a record.
+// with nothing of a stage in between but the reading of a record and of the object that it
+// names.
 type Expectation struct {
 	Topology pipeline.Topology
 	// Normalize is what the stage was given; nil for [normalizers.Normalize]. When it
@@ -148,12 +149,16 @@ func newContent() *content {
 func (x Expectation) fold(ctx context.Context, js jetstream.JetStream, r *Report) (*content, error) {
 	c := newContent()
 	sessions := make(map[sessionID]*normalizers.Session)
+	claims := pipeline.NewClaims(js)
 	for m, err := range rawMessages(ctx, js) {
 		if err != nil {
 			return nil, err
 		}
 		r.Records++
-		record, cause := pipeline.ReadRecord(m.Msg, m.sequence, m.stored)
+		record, claim, cause := pipeline.ReadRecord(m.Msg, m.sequence, m.stored)
+		if claim != (pipeline.Claim{}) && cause == nil {
+			record.Data, cause = claims.Get(ctx, claim)
+		}
 		if slices.Contains(x.Crashed, m.sequence) {
 			cause = pipeline.ErrCrashed
 		}

@@ -122,12 +122,21 @@ func (w *workload) words(n int) string {
 	return strings.Join(out, " ")
 }
 
-// Publish stores records in the raw stream, in their order.
+// Publish stores records in the raw stream, in their order, those that are too large for
+// a message by claim check.
 func Publish(tb testing.TB, js jetstream.JetStream, records ...normalizers.Record) {
 	tb.Helper()
+	claims := pipeline.NewClaims(js)
 	messages := make([]*nats.Msg, len(records))
 	for i, r := range records {
-		messages[i] = pipeline.RawMessage(r)
+		if !pipeline.Claimed(len(r.Data), js.Conn().MaxPayload()) {
+			messages[i] = pipeline.RawMessage(r)
+			continue
+		}
+		if _, err := claims.Put(tb.Context(), r.Data); err != nil {
+			tb.Fatalf("publish raw records: %v", err)
+		}
+		messages[i] = pipeline.ClaimMessage(r)
 	}
 	PublishMessages(tb.Context(), tb, js, messages...)
 }

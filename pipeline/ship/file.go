@@ -13,10 +13,10 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
-	"github.com/nats-io/nats.go"
 
 	"tributary/envelopes"
 	"tributary/normalizers"
+	"tributary/pipeline"
 )
 
 // file is a log that is being shipped. It is active while it has a framer, which is
@@ -306,7 +306,7 @@ var vendorJSON = json.JoinOptions(jsontext.AllowDuplicateNames(true), jsontext.A
 func (v *visit) add(ctx context.Context, r normalizers.Record, line int, end int64) error {
 	limit := v.limit()
 	o := v.outgoing(ctx, r, line, end)
-	if size := wireSize(o.msg); size > limit {
+	if size := wireSize(o.msg.Msg); size > limit {
 		r := tooLarge(v.log.path, line, size, limit)
 		o.close(&r)
 		v.refuse(ctx, r)
@@ -342,7 +342,7 @@ func (v *visit) send(ctx context.Context) error {
 	v.batch, v.bytes = nil, 0
 	var r receipt
 	if !v.config.DryRun {
-		msgs := make([]*nats.Msg, len(batch))
+		msgs := make([]parcel, len(batch))
 		for i, o := range batch {
 			msgs[i] = o.msg
 		}
@@ -356,7 +356,7 @@ func (v *visit) send(ctx context.Context) error {
 			stored = append(stored, o)
 			continue
 		}
-		v.refuse(ctx, tooLarge(v.log.path, o.line, wireSize(o.msg), v.limit()))
+		v.refuse(ctx, tooLarge(v.log.path, o.line, wireSize(o.msg.Msg), v.limit()))
 	}
 	if r.err == nil {
 		v.tally.count(stored, r.duplicates)
@@ -364,7 +364,8 @@ func (v *visit) send(ctx context.Context) error {
 	return r.err
 }
 
-// limit is how many bytes of headers and data the broker takes in one message.
+// limit is how many bytes of headers and data the broker takes in one message. Records over
+// half of it travel by claim check.
 func (s *Ship) limit() int64 {
 	if s.config.DryRun && (s.publisher.nc == nil || s.publisher.nc.MaxPayload() == 0) {
 		return usualPayload
@@ -378,8 +379,8 @@ const usualPayload = 1 << 20
 func tooLarge(path string, line int, size, limit int64) Refusal {
 	return Refusal{
 		Reason: ReasonTooLarge, Path: path, Line: line, Size: size, Limit: limit,
-		Err: fmt.Errorf("record of %d bytes with its headers left out: the broker takes %d: raise max_payload of the server",
-			size, limit),
+		Err: fmt.Errorf("left out: its message has %d bytes, headers included, and the broker takes %d: raise max_payload of the server, or max_msg_size of stream %s",
+			size, limit, pipeline.RawStream),
 	}
 }
 

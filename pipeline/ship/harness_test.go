@@ -211,8 +211,9 @@ func (f *following) until(what string, ok func(ship.Summary) bool) {
 
 // tap reads the raw stream as it grows.
 type tap struct {
-	t    testing.TB
-	msgs jetstream.MessagesContext
+	t      testing.TB
+	msgs   jetstream.MessagesContext
+	claims *pipeline.Claims
 }
 
 func (e *edge) tap() *tap {
@@ -231,7 +232,7 @@ func tapOf(tb testing.TB, js jetstream.JetStream) *tap {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(msgs.Stop)
-	return &tap{tb, msgs}
+	return &tap{tb, msgs, pipeline.NewClaims(js)}
 }
 
 // next waits for the next n records and returns them.
@@ -250,7 +251,10 @@ func (p *tap) next(n int) []stored {
 			p.t.Fatal(err)
 		}
 		raw := &nats.Msg{Subject: m.Subject(), Header: m.Headers(), Data: m.Data()}
-		r, err := pipeline.ReadRecord(raw, meta.Sequence.Stream, meta.Timestamp)
+		r, claim, err := pipeline.ReadRecord(raw, meta.Sequence.Stream, meta.Timestamp)
+		if claim != (pipeline.Claim{}) && err == nil {
+			r.Data, err = p.claims.Get(ctx, claim)
+		}
 		if err != nil {
 			p.t.Fatalf("message %d of the raw stream is no record: %v", meta.Sequence.Stream, err)
 		}

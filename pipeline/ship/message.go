@@ -18,9 +18,17 @@ import (
 	"tributary/pipeline"
 )
 
+// parcel is a message for the broker. A record that is too large for one travels by claim
+// check: its bytes are stored as an object before the message, which names them.
+type parcel struct {
+	*nats.Msg
+	claimed []byte // the bytes that the message names; nil when it holds them itself
+}
+
 // outgoing is a record on its way.
 type outgoing struct {
-	msg     *nats.Msg
+	msg     parcel
+	size    int // of the record
 	span    trace.Span
 	session session
 	line    int
@@ -37,7 +45,12 @@ func (s *Ship) outgoing(ctx context.Context, r normalizers.Record, line int, don
 	r.Origin.Tracestate = origin[envelopes.HeaderTracestate]
 
 	id := messageID(r, done)
-	msg := pipeline.RawMessage(r)
+	var msg parcel
+	if pipeline.Claimed(len(r.Data), s.limit()) {
+		msg = parcel{pipeline.ClaimMessage(r), r.Data}
+	} else {
+		msg = parcel{Msg: pipeline.RawMessage(r)}
+	}
 	msg.Header.Set(nats.MsgIdHdr, id)
 	if span.IsRecording() {
 		span.SetAttributes(
@@ -51,7 +64,7 @@ func (s *Ship) outgoing(ctx context.Context, r normalizers.Record, line int, don
 			semconv.MessagingMessageBodySize(len(r.Data)),
 		)
 	}
-	return outgoing{msg: msg, span: span, session: session{r.Source, r.Session}, line: line, end: r.Origin.End}
+	return outgoing{msg: msg, size: len(r.Data), span: span, session: session{r.Source, r.Session}, line: line, end: r.Origin.End}
 }
 
 // close ends the trace of o with its outcome.

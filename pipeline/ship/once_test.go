@@ -194,51 +194,73 @@ func TestSessionOfAnyText(t *testing.T) {
 	}
 }
 
-func TestRecordTheBrokerDoesNotTake(t *testing.T) {
+// What does not fit a message travels beside it.
+func TestRecordLargerThanAMessage(t *testing.T) {
 	t.Parallel()
 	const limit = 64 << 10
 	e := newEdge(t, func(c *pipeline.ServerConfig) { c.MaxPayload = limit })
-	large := strings.Replace(prompt("one", 2), "water", strings.Repeat("w", limit), 1)
+	large := strings.Replace(prompt("one", 2), "water", strings.Repeat("w", 10*limit), 1)
 	e.write("garden/one.jsonl", lines(prompt("one", 1), large, prompt("one", 3)))
 	e.write("garden/two.jsonl", lines(prompt("two", 1)))
 
+	dry := e.once(func(c *ship.Config) { c.DryRun = true })
 	got := e.once(func(c *ship.Config) { c.Parallel = 1 })
-	if got.Records != 3 || got.Refused[ship.ReasonTooLarge] != 1 || len(got.Refusals) != 1 {
+	if got.Records != 4 || len(got.Refused) != 0 || got.Bytes < 10*limit {
 		t.Fatalf("shipped %+v", got)
 	}
-	r := got.Refusals[0]
-	if r.Path != e.path("garden/one.jsonl") || r.Line != 2 || r.Limit != limit || r.Size <= int64(len(large)) {
-		t.Errorf("refusal %+v", r)
+	if dry.Records != got.Records || dry.Bytes != got.Bytes {
+		t.Errorf("a dry run promised %+v", dry)
 	}
-	for _, part := range []string{"one.jsonl:2: ", "65536", "max_payload"} {
-		if !strings.Contains(r.Error(), part) {
-			t.Errorf("refusal does not tell %q: %v", part, &r)
+	all := e.holds(prompt("one", 1), large, prompt("one", 3), "end of one", prompt("two", 1), "end of two")
+	for i, r := range all {
+		want := ""
+		if i == 1 {
+			want = pipeline.ClaimOf([]byte(large)).String()
+		}
+		if claim := r.header.Get(envelopes.HeaderClaim); claim != want {
+			t.Errorf("record %d has the claim %q, want %q", i, claim, want)
 		}
 	}
-	all := e.holds(prompt("one", 1), prompt("one", 3), "end of one", prompt("two", 1), "end of two")
-	if p := all[1].Origin.Previous; p <= all[0].Origin.Position {
-		t.Errorf("the stage could not tell the gap: %d is before the record", p)
+	if p := all[2].Origin.Previous; p != all[1].Origin.Position {
+		t.Errorf("the record before is at %d, want %d", p, all[1].Origin.Position)
 	}
-	if again := e.once(); again.Records != 0 || len(again.Refusals) != 0 {
+	if again := e.once(); again.Records != 0 {
 		t.Errorf("shipped again %+v", again)
 	}
 }
 
-// The largest record that is not refused must really be taken, in a batch and alone.
-func TestRecordsUpToTheLimitAreTaken(t *testing.T) {
+// Whichever way a record of any size is sent, it must really be taken, in a batch and
+// alone: none is too large for the one and too small for the other.
+func TestRecordsOfEverySizeAreTaken(t *testing.T) {
 	t.Parallel()
 	const limit = 64 << 10
-	e := newEdge(t, func(c *pipeline.ServerConfig) { c.MaxPayload = limit })
 	var records []string
-	for n := limit - 700; n < limit; n += 7 {
-		records = append(records, strings.Replace(prompt("one", 1), "water", strings.Repeat("w", n), 1))
+	for _, around := range []int{limit / 2, limit} {
+		for n := around - 700; n < around+100; n += 23 {
+			records = append(records, strings.Replace(prompt("one", 1), "water", strings.Repeat("w", n), 1))
+		}
 	}
-	e.write("garden/one.jsonl", lines(records...))
-	got := e.once()
-	if got.Records == 0 || got.Refused[ship.ReasonTooLarge] == 0 || got.Records+got.Refused[ship.ReasonTooLarge] != len(records) {
-		t.Fatalf("of %d records shipped %+v", len(records), got)
+	for _, batch := range []int{1, 7, 1000} {
+		e := newEdge(t, func(c *pipeline.ServerConfig) { c.MaxPayload = limit })
+		e.write("garden/one.jsonl", lines(records...))
+		got := e.once(func(c *ship.Config) { c.BatchRecords = batch })
+		if got.Records != len(records) || len(got.Refused) != 0 {
+			t.Fatalf("of %d records shipped %+v", len(records), got)
+		}
+		claimed := 0
+		for i, r := range e.holds(append(slices.Clone(records), "end of one")...) {
+			inline := r.header.Get(envelopes.HeaderClaim) == ""
+			if want := i == len(records) || len(records[i]) <= limit/2; inline != want {
+				t.Errorf("record %d travels in its message: %v, want %v", i, inline, want)
+			}
+			if !inline {
+				claimed++
+			}
+		}
+		if claimed == 0 || claimed == len(records) {
+			t.Errorf("%d of %d records travel beside their message", claimed, len(records))
+		}
 	}
-	e.holds(append(records[:got.Records:got.Records], "end of one")...)
 }
 
 // The stream itself may take less than the server; that shows only in its answer.

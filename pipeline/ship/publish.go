@@ -45,6 +45,7 @@ const (
 type publisher struct {
 	nc      *nats.Conn
 	js      jetstream.JetStream
+	claims  *pipeline.Claims
 	records int // in one batch at most
 	bytes   int
 	logger  *slog.Logger
@@ -56,8 +57,8 @@ type publisher struct {
 
 // submission is what one file has for the broker.
 type submission struct {
-	msgs   []*nats.Msg
-	bytes  int
+	msgs   []parcel
+	bytes  int // of records, those that travel by claim check included
 	stored chan receipt
 }
 
@@ -76,7 +77,7 @@ func (p *publisher) connected(ctx context.Context) error {
 
 // publish stores messages in their order, and returns when they are. It waits for a
 // broker that is away. It may be called concurrently while run runs.
-func (p *publisher) publish(msgs []*nats.Msg, bytes int) receipt {
+func (p *publisher) publish(msgs []parcel, bytes int) receipt {
 	s := &submission{msgs, bytes, make(chan receipt, 1)}
 	p.submitted <- s
 	return <-s.stored
@@ -118,15 +119,19 @@ func (p *publisher) gather(first *submission) (group []*submission, rest *submis
 // store stores a group in one batch. One that the broker refuses for something in it is
 // stored in smaller steps: each submission alone, then each message alone.
 func (p *publisher) store(ctx context.Context, group []*submission) {
-	var msgs []*nats.Msg
+	var parcels []parcel
 	for _, s := range group {
-		msgs = append(msgs, s.msgs...)
+		parcels = append(parcels, s.msgs...)
 	}
-	if len(msgs) == 1 {
-		group[0].stored <- p.singly(ctx, msgs)
+	if len(parcels) == 1 {
+		group[0].stored <- p.singly(ctx, parcels)
 		return
 	}
-	err := p.untilAnswered(ctx, func(ctx context.Context) error {
+	msgs := make([]*nats.Msg, len(parcels))
+	for i, m := range parcels {
+		msgs[i] = m.Msg
+	}
+	err := p.untilStored(ctx, parcels, func(ctx context.Context) error {
 		_, err := pipeline.PublishBatch(ctx, p.nc, msgs)
 		return err
 	})
@@ -136,7 +141,7 @@ func (p *publisher) store(ctx context.Context, group []*submission) {
 			s.stored <- receipt{err: err}
 		}
 	case len(group) == 1:
-		group[0].stored <- p.singly(ctx, msgs)
+		group[0].stored <- p.singly(ctx, parcels)
 	default:
 		for _, s := range group {
 			p.store(ctx, []*submission{s})
@@ -146,14 +151,14 @@ func (p *publisher) store(ctx context.Context, group []*submission) {
 
 // singly stores messages one after the other: a later one must not be stored before an
 // earlier one, for the position of the later would make the earlier a duplicate.
-func (p *publisher) singly(ctx context.Context, msgs []*nats.Msg) receipt {
+func (p *publisher) singly(ctx context.Context, msgs []parcel) receipt {
 	r := receipt{refused: map[int]error{}}
 	for i, m := range msgs {
 		for name := range batchHeaders {
 			m.Header.Del(name)
 		}
-		err := p.untilAnswered(ctx, func(ctx context.Context) error {
-			ack, err := p.js.PublishMsg(ctx, m)
+		err := p.untilStored(ctx, msgs[i:i+1], func(ctx context.Context) error {
+			ack, err := p.js.PublishMsg(ctx, m.Msg)
 			if err == nil && ack.Duplicate {
 				r.duplicates++
 			}
@@ -168,6 +173,24 @@ func (p *publisher) singly(ctx context.Context, msgs []*nats.Msg) receipt {
 		}
 	}
 	return r
+}
+
+// untilStored is untilAnswered with an attempt that stores messages. Each attempt puts the
+// objects that they name before it: an object that nobody names for long may be removed,
+// and who knows how long the attempt before has waited. One that is there costs little.
+// To be cut off by ctx in the middle of an object loses nothing.
+func (p *publisher) untilStored(ctx context.Context, msgs []parcel, attempt func(context.Context) error) error {
+	return p.untilAnswered(ctx, func(whole context.Context) error {
+		for _, m := range msgs {
+			if m.claimed == nil {
+				continue
+			}
+			if _, err := p.claims.Put(ctx, m.claimed); err != nil {
+				return err
+			}
+		}
+		return attempt(whole)
+	})
 }
 
 // wireSize is what of a message the broker holds against its limit, in a batch.

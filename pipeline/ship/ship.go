@@ -130,6 +130,7 @@ func New(nc *nats.Conn, c Config) (*Ship, error) {
 	}
 	var err error
 	s.publisher.js, err = jetstream.New(nc)
+	s.publisher.claims = pipeline.NewClaims(s.publisher.js)
 	return s, err
 }
 

@@ -14,7 +14,7 @@ type Reason string
 
 // The reasons for which a file or a record is not shipped.
 const (
-	ReasonTooLarge      Reason = "too_large"      // the record is longer than the broker or Tributary takes
+	ReasonTooLarge      Reason = "too_large"      // the record is longer than Tributary takes, or its headers are than the broker does
 	ReasonUnknownSource Reason = "unknown_source" // the content does not tell whose log the file is
 	ReasonUnreadable    Reason = "unreadable"     // the file or folder cannot be read now
 )
@@ -94,7 +94,7 @@ func (t *tally) count(shipped []outgoing, duplicates int) {
 				continue
 			}
 			sum.Records++
-			sum.Bytes += int64(len(o.msg.Data))
+			sum.Bytes += int64(o.size)
 			t.sessions[o.session] = struct{}{}
 		}
 		sum.Duplicates += duplicates

@@ -1,0 +1,92 @@
+package main
+
+import (
+	"encoding/base64"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"tributary/pipeline"
+	"tributary/pipeline/pipelinetest"
+)
+
+// said runs a command at a broker to its end and returns what it wrote, line by line.
+func said(t *testing.T, home, url string, args ...string) (stdout []string, stderr string) {
+	t.Helper()
+	p := start(t, home, url, args...)
+	if code := p.wait(); code != 0 {
+		t.Fatalf("%v: exit code %d\n%s", args, code, &p.stderr)
+	}
+	for line := range p.lines {
+		stdout = append(stdout, line)
+	}
+	return stdout, p.stderr.String()
+}
+
+// TestLargeRecords: records that are larger than a message of the broker go from a log to
+// its events, which are those of the filter byte for byte; what is no record's any more is
+// removed when it is asked for.
+func TestLargeRecords(t *testing.T) {
+	t.Parallel()
+	server := pipelinetest.NewServer(t, func(c *pipeline.ServerConfig) { c.MaxPayload = 1 << 20 }) // the default of a NATS server
+	home := t.TempDir()
+	log := filepath.Join(home, "0b6a7f58.jsonl")
+	const image = `{"type":"user","uuid":"u4","sessionId":"0b6a7f58","cwd":"/home/ada/app","timestamp":"2026-03-09T09:03:00.000Z","message":{"role":"user","content":[{"type":"text","text":"look"},{"type":"image","source":{"type":"base64","media_type":"image/png","data":"%s"}}]}}` + "\n"
+	write(t, log, hello)
+	write(t, log, strings.NewReplacer("hello", strings.Repeat("hello ", 8<<20/6), "u1", "u3").Replace(hello))
+	write(t, log, fmt.Sprintf(image, base64.StdEncoding.EncodeToString(make([]byte, 3<<20))))
+	write(t, log, again)
+
+	js := server.Provision(pipeline.DefaultTopology())
+	run := start(t, home, server.URL(), "run")
+	if _, told := said(t, home, server.URL(), "ship", "--once", log); !strings.HasPrefix(told, "shipped 4 records (12.0 MiB)") {
+		t.Errorf("ship: %s", told)
+	}
+	if err := pipeline.CatchUp(t.Context(), js, pipeline.DefaultTopology()); err != nil {
+		t.Fatal(err)
+	}
+	want, _ := said(t, home, "", "normalize", log)
+	got, _ := said(t, home, server.URL(), "tail", "--once", "-o", "json")
+	if diff := cmp.Diff(want, got); diff != "" || len(want) != 4 {
+		t.Errorf("%d events (-normalize +stage):\n%.2000s", len(want), diff)
+	}
+	if !strings.Contains(strings.Join(got, "\n"), `"$elided"`) {
+		t.Error("the image is not in the event")
+	}
+
+	// The objects, and those that nobody needs.
+	if _, err := pipeline.NewClaims(js).Put(t.Context(), []byte("whose producer died")); err != nil {
+		t.Fatal(err)
+	}
+	orphan := pipeline.ClaimOf([]byte("whose producer died")).Digest
+	list, _ := said(t, home, server.URL(), "claims", "ls")
+	if len(list) != 4 || !strings.HasPrefix(list[3], orphan+"  19 B ") || !strings.HasSuffix(list[3], " 0") || !strings.HasSuffix(list[2], " 1") {
+		t.Errorf("claims ls:\n%s", strings.Join(list, "\n"))
+	}
+	for _, c := range []struct {
+		args []string
+		says string
+		rows int
+	}{
+		{[]string{"gc"}, "removed 0 objects (0 B)\n", 0},
+		{[]string{"gc", "--older-than", "0s", "--dry-run", "-o", "json"}, "would remove 1 object (19 B)\n", 1},
+		{[]string{"gc", "--older-than", "0s", "-o", "json"}, "removed 1 object (19 B)\n", 1},
+		{[]string{"gc", "--older-than", "0s", "-o", "json"}, "removed 0 objects (0 B)\n", 0},
+		{[]string{"ls", "-o", "json"}, "", 2},
+	} {
+		rows, told := said(t, home, server.URL(), append([]string{"claims"}, c.args...)...)
+		if told != c.says || len(rows) != c.rows {
+			t.Errorf("claims %v: %q and %q", c.args, told, rows)
+		}
+		if c.rows == 1 && !strings.Contains(rows[0], orphan) {
+			t.Errorf("claims %v: %q", c.args, rows)
+		}
+	}
+	if code := run.signal(syscall.SIGTERM); code != 0 {
+		t.Errorf("run: exit code %d\n%s", code, &run.stderr)
+	}
+}

@@ -1,0 +1,73 @@
+package pipeline_test
+
+import (
+	"bytes"
+	"strconv"
+	"testing"
+	"time"
+
+	"tributary/pipeline"
+	"tributary/pipeline/pipelinetest"
+)
+
+// What one node has taken can be fetched at once through any other, although its replica
+// may be behind; what is orphaned goes from all of them, once.
+func TestClaimsOnACluster(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("starts three servers")
+	}
+	top := topology(2)
+	nodes := pipelinetest.NewCluster(t, 3, top)
+	s := start(t, nodes[1], pipeline.Config{Topology: top})
+	const count = 30
+	for i := range count {
+		js := nodes[i%3]
+		r := prompt("s"+strconv.Itoa(i%4), i, 800<<10+i)
+		claim, err := pipeline.NewClaims(js).Put(t.Context(), r.Data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i%2 == 0 {
+			pipelinetest.PublishMessages(t.Context(), t, js, pipeline.ClaimMessage(r))
+		}
+		for n, js := range nodes {
+			if got, err := pipeline.NewClaims(js).Get(t.Context(), claim); err != nil || !bytes.Equal(got, r.Data) {
+				t.Errorf("object %d through node %d: %d bytes, %v", i, n, len(got), err)
+			}
+		}
+	}
+	report := pipelinetest.Expectation{Topology: top}.RequireExact(t, nodes[2])
+	if report.Records != count/2 || report.DeadLetters != 0 {
+		t.Errorf("%+v", report)
+	}
+	s.stop(t)
+	orphans, err := pipeline.NewClaims(nodes[0]).Orphans(t.Context(), 0)
+	if err != nil || len(orphans) != count/2 {
+		t.Fatalf("%d orphans, %v", len(orphans), err)
+	}
+	for i, o := range orphans {
+		for turn, js := range []int{i % 3, (i + 1) % 3} {
+			if ok, err := pipeline.NewClaims(nodes[js]).Remove(t.Context(), o); ok != (turn == 0) || err != nil {
+				t.Errorf("removed %v, %v in turn %d", ok, err, turn)
+			}
+		}
+	}
+	// A list may be that of a replica which is behind.
+	poll := time.NewTicker(20 * time.Millisecond)
+	defer poll.Stop()
+	for ctx := deadline(t); ; {
+		left, err := pipeline.NewClaims(nodes[1]).Objects(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(left) == count/2 {
+			return
+		}
+		select {
+		case <-poll.C:
+		case <-ctx.Done():
+			t.Fatalf("%d objects are left", len(left))
+		}
+	}
+}

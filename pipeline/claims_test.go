@@ -1,0 +1,611 @@
+package pipeline_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"pgregory.net/rapid"
+
+	"tributary/envelopes"
+	"tributary/normalizers"
+	"tributary/pipeline"
+	"tributary/pipeline/pipelinetest"
+)
+
+// A reference is read in one spelling only, and leads nowhere but into our bucket.
+func TestParseClaim(t *testing.T) {
+	t.Parallel()
+	digest := strings.Repeat("0a", 32)
+	for _, bad := range []string{
+		"", "CLAIMS", "CLAIMS/", "CLAIMS/;1", "CLAIMS/" + digest, "CLAIMS/" + digest + ";",
+		"CLAIMS/" + digest + ";0", "CLAIMS/" + digest + ";-1", "CLAIMS/" + digest + ";+1", "CLAIMS/" + digest + ";01",
+		"CLAIMS/" + digest + ";1 ", " CLAIMS/" + digest + ";1", "CLAIMS/" + digest + ";1;1", "CLAIMS/" + digest + ";0x1",
+		"CLAIMS/" + digest + ";99999999999999999999", "CLAIMS/" + digest + ";1e3", "CLAIMS/" + digest + ";١",
+		"CLAIMS/" + strings.ToUpper(digest) + ";1", "CLAIMS/" + digest[2:] + ";1", "CLAIMS/" + digest + "0a;1",
+		"CLAIMS/" + strings.Repeat("zz", 32) + ";1", "CLAIMS/" + digest[:62] + ".>;1", "CLAIMS//" + digest + ";1",
+		"claims/" + digest + ";1", "OTHER/" + digest + ";1", "../CLAIMS/" + digest + ";1",
+		"http://example.com/CLAIMS/" + digest + ";1", "file:///CLAIMS/" + digest + ";1", "nats-object:/CLAIMS/" + digest + ";1",
+	} {
+		c, err := pipeline.ParseClaim(bad)
+		if !errors.Is(err, pipeline.ErrClaim) || c != (pipeline.Claim{}) {
+			t.Errorf("%q is read as %v, %v", bad, c, err)
+		}
+		if err != nil && len(bad) > 10 && strings.Contains(err.Error(), bad) {
+			t.Errorf("the error repeats %q", bad)
+		}
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		want := pipeline.ClaimOf(rapid.SliceOfN(rapid.Byte(), 1, 100).Draw(t, "data"))
+		if got, err := pipeline.ParseClaim(want.String()); err != nil || got != want {
+			t.Errorf("%v is read as %v, %v", want, got, err)
+		}
+	})
+}
+
+// noise is data that nothing compresses.
+func noise(seed uint64, size int) []byte {
+	data := make([]byte, size)
+	random := rand.NewChaCha8([32]byte{byte(seed), byte(seed >> 8)})
+	_, _ = random.Read(data)
+	return data
+}
+
+// bucket is how many objects and chunks the bucket holds.
+func bucket(tb testing.TB, js jetstream.JetStream) (objects, chunks int) {
+	tb.Helper()
+	s, err := js.Stream(tb.Context(), "OBJ_CLAIMS")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	info, err := s.Info(tb.Context(), jetstream.WithSubjectFilter(">"))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	for subject, n := range info.State.Subjects {
+		if strings.HasPrefix(subject, "$O.CLAIMS.C.") {
+			chunks += int(n)
+		} else {
+			objects++
+		}
+	}
+	return objects, chunks
+}
+
+// What is put comes back, and is an object as any client of NATS knows it.
+func TestClaims(t *testing.T) {
+	t.Parallel()
+	for _, payload := range []int32{0, 16 << 10} {
+		js := pipelinetest.NewServer(t, func(c *pipeline.ServerConfig) { c.MaxPayload = payload }).Provision(topology(1))
+		claims := pipeline.NewClaims(js)
+		store, err := js.ObjectStore(t.Context(), pipeline.ClaimsBucket)
+		if err != nil {
+			t.Fatal(err)
+		}
+		objects := 0
+		for i, size := range []int{1, 1000, 512 << 10, 512<<10 + 1, 5<<20 + 17} {
+			data := noise(uint64(i), size)
+			want := pipeline.ClaimOf(data)
+			for range 2 {
+				claim, err := claims.Put(t.Context(), data)
+				if err != nil || claim != want {
+					t.Fatalf("put %d bytes: %v, %v", size, claim, err)
+				}
+			}
+			objects++
+			if n, _ := bucket(t, js); n != objects {
+				t.Errorf("%d objects, want %d", n, objects)
+			}
+			got, err := claims.Get(t.Context(), want)
+			if err != nil || !bytes.Equal(got, data) {
+				t.Errorf("get %d bytes: %d, %v", size, len(got), err)
+			}
+			if got, err = store.GetBytes(t.Context(), want.Digest); err != nil || !bytes.Equal(got, data) {
+				t.Errorf("get %d bytes by the object store: %d, %v", size, len(got), err)
+			}
+		}
+		_, before := bucket(t, js)
+		for i, size := range []int{1, 3 << 20} { // and what others put, again and again
+			data := noise(uint64(100+i), size)
+			claim := pipeline.ClaimOf(data)
+			for range 2 {
+				if _, err := store.PutBytes(t.Context(), claim.Digest, data); err != nil && payload == 0 {
+					t.Fatal(err)
+				}
+			}
+			if payload != 0 {
+				continue // their chunks do not fit
+			}
+			if got, err := claims.Get(t.Context(), claim); err != nil || !bytes.Equal(got, data) {
+				t.Errorf("get %d bytes of another: %d, %v", size, len(got), err)
+			}
+			if _, err := claims.Put(t.Context(), data); err != nil {
+				t.Error(err)
+			}
+		}
+		if _, after := bucket(t, js); payload == 0 && after != before+1+24 {
+			t.Errorf("%d chunks after %d: an object is stored twice", after, before)
+		}
+	}
+}
+
+func TestClaimsTooLarge(t *testing.T) {
+	t.Parallel()
+	js := pipelinetest.NewServer(t).Provision(topology(1))
+	claims := pipeline.NewClaims(js)
+	if _, err := claims.Put(t.Context(), make([]byte, normalizers.MaxRecordBytes+1)); !errors.Is(err, normalizers.ErrTooLarge) {
+		t.Errorf("put: %v", err)
+	}
+	if _, err := claims.Get(t.Context(), pipeline.Claim{Digest: strings.Repeat("0", 64), Size: normalizers.MaxRecordBytes + 1}); !errors.Is(err, normalizers.ErrTooLarge) {
+		t.Errorf("get: %v", err)
+	}
+	if objects, chunks := bucket(t, js); objects+chunks != 0 {
+		t.Errorf("%d objects and %d chunks", objects, chunks)
+	}
+}
+
+// Producers of the same bytes at the same time, some of which die in the middle, leave one
+// object that is whole at every moment at which one of them says so.
+func TestClaimsPutByManyAtOnce(t *testing.T) {
+	t.Parallel()
+	server := pipelinetest.NewServer(t)
+	js := server.Provision(topology(1))
+	data := noise(1, 5<<20)
+	claim := pipeline.ClaimOf(data)
+	var producers sync.WaitGroup
+	for n := range 8 {
+		js := server.JetStream()
+		producers.Go(func() {
+			claims := pipeline.NewClaims(js)
+			dies := n%2 == 1
+			if dies {
+				die := time.AfterFunc(time.Duration(n)*3*time.Millisecond, js.Conn().Close)
+				defer die.Stop()
+			}
+			_, err := claims.Put(t.Context(), data)
+			if err != nil && !dies {
+				t.Errorf("put: %v", err)
+			}
+			if err != nil || dies {
+				return
+			}
+			if got, err := claims.Get(t.Context(), claim); err != nil || !bytes.Equal(got, data) {
+				t.Errorf("get: %d bytes, %v", len(got), err)
+			}
+		})
+	}
+	producers.Wait()
+	pipelinetest.PublishMessages(t.Context(), t, js, pipeline.ClaimMessage(normalizers.Record{Source: envelopes.ClaudeCode, Session: "s", Data: data}))
+	collect(t, pipeline.NewClaims(js)) // what the dead have left
+	if objects, chunks := bucket(t, js); objects != 1 || chunks != 10 {
+		t.Errorf("%d objects of %d chunks, want 1 of 10", objects, chunks)
+	}
+}
+
+// collect removes the orphans of all ages and returns their names.
+func collect(tb testing.TB, claims *pipeline.Claims) []string {
+	tb.Helper()
+	orphans, err := claims.Orphans(tb.Context(), 0)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	names := []string{}
+	for _, o := range orphans {
+		if ok, err := claims.Remove(tb.Context(), o); !ok || err != nil {
+			tb.Errorf("remove %+v: %v, %v", o, ok, err)
+		}
+		names = append(names, o.Name)
+	}
+	return names
+}
+
+// prompt is a record of Claude Code of about so many bytes.
+func prompt(session string, n, size int) normalizers.Record {
+	return normalizers.Record{
+		Source: envelopes.ClaudeCode, Session: session,
+		Data: fmt.Appendf(nil, `{"type":"user","uuid":"%s-%d","sessionId":%q,"timestamp":"2026-03-01T10:00:%02d.000Z","cwd":"/home/ada/garden","message":{"role":"user","content":"%s%d"}}`,
+			session, n, session, n%60, strings.Repeat("water \\u00e9 ", size/12), n),
+	}
+}
+
+// The way in which a record came is not to be seen in what it yields.
+func TestSameEventsInlineOrByClaim(t *testing.T) {
+	t.Parallel()
+	top := topology(2)
+	records := pipelinetest.Workload(50, 4, 50)
+	records = append(records, prompt("large", 1, 700<<10), prompt("large", 2, 10))
+	var want map[string][]string
+	for _, by := range []func(jetstream.JetStream, normalizers.Record) *nats.Msg{
+		func(_ jetstream.JetStream, r normalizers.Record) *nats.Msg { return pipeline.RawMessage(r) },
+		func(js jetstream.JetStream, r normalizers.Record) *nats.Msg {
+			if len(r.Data) == 0 {
+				return pipeline.RawMessage(r)
+			}
+			if _, err := pipeline.NewClaims(js).Put(t.Context(), r.Data); err != nil {
+				t.Fatal(err)
+			}
+			return pipeline.ClaimMessage(r)
+		},
+	} {
+		js := pipelinetest.NewServer(t).Provision(top)
+		for _, r := range records {
+			m := by(js, r)
+			pipelinetest.PublishMessages(t.Context(), t, js, m)
+		}
+		s := start(t, js, pipeline.Config{Topology: top, ClaimBytes: 3 << 20})
+		report := pipelinetest.Expectation{Topology: top}.RequireExact(t, js)
+		s.stop(t)
+		if report.DeadLetters == 0 || report.Events == 0 {
+			t.Errorf("%d events and %d dead letters", report.Events, report.DeadLetters)
+		}
+		got := events(t, js)
+		if want == nil {
+			want = got
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("events (-inline +by claim):\n%s", diff)
+		}
+	}
+}
+
+// object puts bytes into the bucket as any client may, under any name.
+func object(tb testing.TB, js jetstream.JetStream, name string, data []byte) {
+	tb.Helper()
+	store, err := js.ObjectStore(tb.Context(), pipeline.ClaimsBucket)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	if _, err := store.PutBytes(tb.Context(), name, data); err != nil {
+		tb.Fatal(err)
+	}
+}
+
+// A claim that leads nowhere, or elsewhere, costs its record and nothing else.
+func TestBadClaims(t *testing.T) {
+	t.Parallel()
+	good := prompt("s1", 1, 100).Data
+	claim := pipeline.ClaimOf(good)
+	message := func(value string) *nats.Msg {
+		m := pipeline.ClaimMessage(prompt("s1", 1, 100))
+		m.Header[envelopes.HeaderClaim] = []string{value}
+		return m
+	}
+	with := func(m *nats.Msg, name, value string) *nats.Msg {
+		m.Header[name] = append(m.Header[name], value)
+		return m
+	}
+	type none = func(testing.TB, jetstream.JetStream)
+	for name, c := range map[string]struct {
+		before  none
+		message *nats.Msg
+		reason  string
+	}{
+		"missing": {nil, message(claim.String()), "claim_missing"},
+		"deleted": {func(tb testing.TB, js jetstream.JetStream) {
+			tb.Helper()
+			object(tb, js, claim.Digest, good)
+			store, err := js.ObjectStore(tb.Context(), pipeline.ClaimsBucket)
+			if err == nil {
+				err = store.Delete(tb.Context(), claim.Digest)
+			}
+			if err != nil {
+				tb.Fatal(err)
+			}
+		}, message(claim.String()), "claim_missing"},
+		"link": {func(tb testing.TB, js jetstream.JetStream) {
+			tb.Helper()
+			object(tb, js, "other", good)
+			store, err := js.ObjectStore(tb.Context(), pipeline.ClaimsBucket)
+			if err != nil {
+				tb.Fatal(err)
+			}
+			other, err := store.GetInfo(tb.Context(), "other")
+			if err == nil {
+				_, err = store.AddLink(tb.Context(), claim.Digest, other)
+			}
+			if err != nil {
+				tb.Fatal(err)
+			}
+		}, message(claim.String()), "claim_missing"},
+		"wildcard for chunks": {func(tb testing.TB, js jetstream.JetStream) {
+			tb.Helper()
+			object(tb, js, "other", good)
+			m := nats.NewMsg("$O.CLAIMS.M." + base64Name(claim.Digest))
+			m.Data = fmt.Appendf(nil, `{"name":%q,"bucket":"CLAIMS","nuid":"*","size":%d,"chunks":1}`, claim.Digest, claim.Size)
+			if _, err := js.PublishMsg(tb.Context(), m); err != nil {
+				tb.Fatal(err)
+			}
+		}, message(claim.String()), "claim_missing"},
+		"no description": {func(tb testing.TB, js jetstream.JetStream) {
+			tb.Helper()
+			m := nats.NewMsg("$O.CLAIMS.M." + base64Name(claim.Digest))
+			m.Data = []byte("{")
+			if _, err := js.PublishMsg(tb.Context(), m); err != nil {
+				tb.Fatal(err)
+			}
+		}, message(claim.String()), "claim_missing"},
+		"shorter": {func(tb testing.TB, js jetstream.JetStream) { tb.Helper(); object(tb, js, claim.Digest, good[1:]) }, message(claim.String()), "claim_size"},
+		"longer": {func(tb testing.TB, js jetstream.JetStream) {
+			tb.Helper()
+			object(tb, js, claim.Digest, append(slices.Clip(good), ' '))
+		}, message(claim.String()), "claim_size"},
+		"other size": {func(tb testing.TB, js jetstream.JetStream) { tb.Helper(); object(tb, js, claim.Digest, good) }, message(pipeline.Claim{Digest: claim.Digest, Size: claim.Size + 1}.String()), "claim_size"},
+		"chunks gone": {func(tb testing.TB, js jetstream.JetStream) {
+			tb.Helper()
+			object(tb, js, claim.Digest, good)
+			chunks(tb, js, "")
+		}, message(claim.String()), "claim_size"},
+		"chunk twice": {func(tb testing.TB, js jetstream.JetStream) {
+			tb.Helper()
+			object(tb, js, claim.Digest, good)
+			chunks(tb, js, "x")
+		}, message(claim.String()), "claim_size"},
+		"other bytes": {func(tb testing.TB, js jetstream.JetStream) {
+			tb.Helper()
+			object(tb, js, claim.Digest, bytes.ToUpper(good))
+		}, message(claim.String()), "claim_digest"},
+		"too large":    {nil, message(pipeline.Claim{Digest: claim.Digest, Size: normalizers.MaxRecordBytes + 1}.String()), "too_large"},
+		"empty":        {nil, message(""), "bad_claim"},
+		"URL":          {nil, message("http://127.0.0.1/" + claim.String()), "bad_claim"},
+		"other bucket": {nil, message("OTHER" + strings.TrimPrefix(claim.String(), "CLAIMS")), "bad_claim"},
+		"twice":        {nil, with(message(claim.String()), envelopes.HeaderClaim, claim.String()), "bad_claim"},
+		"with an end":  {nil, with(message(claim.String()), envelopes.HeaderEnd, "1"), "bad_claim"},
+		"with a body": {nil, func() *nats.Msg {
+			m := message(claim.String())
+			m.Data = good
+			return m
+		}(), "bad_claim"},
+		"with a bad header": {nil, with(message(claim.String()), envelopes.HeaderTime, "yesterday"), "bad_header"},
+		"no record": {func(tb testing.TB, js jetstream.JetStream) {
+			tb.Helper()
+			object(tb, js, pipeline.ClaimOf([]byte("garbage")).Digest, []byte("garbage"))
+		}, message(pipeline.ClaimOf([]byte("garbage")).String()), "malformed"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			top := topology(2)
+			js := pipelinetest.NewServer(t).Provision(top)
+			if c.before != nil {
+				c.before(t, js)
+			}
+			around := pipelinetest.Workload(51, 4, 40)
+			pipelinetest.Publish(t, js, around[:20]...)
+			pipelinetest.PublishMessages(t.Context(), t, js, c.message)
+			pipelinetest.Publish(t, js, around[20:]...)
+			s := start(t, js, pipeline.Config{Topology: top})
+			pipelinetest.Expectation{Topology: top}.RequireExact(t, js)
+			s.stop(t)
+			m := letter(t, js, 21)
+			if got := m.Header.Get(envelopes.HeaderReason); got != c.reason {
+				t.Errorf("reason %q, want %q: %s", got, c.reason, m.Header.Get(envelopes.HeaderError))
+			}
+			if got, want := m.Header[envelopes.HeaderOriginal+envelopes.HeaderClaim], c.message.Header[envelopes.HeaderClaim]; !cmp.Equal(got, want) {
+				t.Errorf("the dead letter has the claim %q, want %q", got, want)
+			}
+			if !bytes.Equal(m.Data, c.message.Data) {
+				t.Errorf("the dead letter has %d bytes, the message had %d", len(m.Data), len(c.message.Data))
+			}
+		})
+	}
+}
+
+func base64Name(name string) string { return base64.URLEncoding.EncodeToString([]byte(name)) }
+
+// chunks purges the chunks of the bucket, or adds one to the only object.
+func chunks(tb testing.TB, js jetstream.JetStream, add string) {
+	tb.Helper()
+	s, err := js.Stream(tb.Context(), "OBJ_CLAIMS")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	if add == "" {
+		if err := s.Purge(tb.Context(), jetstream.WithPurgeSubject("$O.CLAIMS.C.>")); err != nil {
+			tb.Fatal(err)
+		}
+		return
+	}
+	m, err := s.GetLastMsgForSubject(tb.Context(), "$O.CLAIMS.C.>")
+	if err == nil {
+		_, err = js.Publish(tb.Context(), m.Subject, []byte(add))
+	}
+	if err != nil {
+		tb.Fatal(err)
+	}
+}
+
+// smallMessages makes a server at which records of 1.2 MB travel by claim check.
+func smallMessages(c *pipeline.ServerConfig) { c.MaxPayload = 1 << 20 }
+
+// A broker that goes away while objects are fetched is waited for: no record becomes a dead
+// letter for it.
+func TestClaimsThroughRestarts(t *testing.T) {
+	t.Parallel()
+	top := topology(2)
+	server := pipelinetest.NewServer(t, smallMessages)
+	js := server.Provision(top)
+	var records []normalizers.Record
+	for i := range 18 {
+		records = append(records, prompt("s"+strconv.Itoa(i%3), i, 1200<<10))
+	}
+	pipelinetest.Publish(t, js, records...)
+	folded := make(chan struct{}, len(records)*10)
+	s := start(t, js, pipeline.Config{Topology: top, ClaimBytes: 4 << 20, Normalize: func(s *normalizers.Session, r normalizers.Record) (normalizers.Result, error) {
+		folded <- struct{}{}
+		return normalizers.Normalize(s, r)
+	}})
+	for range 3 {
+		for range 3 {
+			select {
+			case <-folded:
+			case <-deadline(t).Done():
+				t.Fatal("nothing is folded")
+			}
+		}
+		server.Restart()
+	}
+	report := pipelinetest.Expectation{Topology: top}.RequireExact(t, js)
+	s.stop(t)
+	if report.DeadLetters != 0 || report.Records != len(records) {
+		t.Errorf("%+v", report)
+	}
+}
+
+// tells sends each message of a log.
+type tells chan string
+
+func (c tells) Enabled(context.Context, slog.Level) bool { return true }
+func (c tells) WithAttrs([]slog.Attr) slog.Handler       { return c }
+func (c tells) WithGroup(string) slog.Handler            { return c }
+func (c tells) Handle(_ context.Context, r slog.Record) error {
+	text := r.Message
+	r.Attrs(func(a slog.Attr) bool {
+		text += " " + a.Value.String()
+		return true
+	})
+	select {
+	case c <- text:
+	default:
+	}
+	return nil
+}
+
+// A bucket that is not there is the operator's trouble and no fault of the records: the
+// partition says so and waits, and no record becomes a dead letter.
+func TestClaimsWithoutTheirBucket(t *testing.T) {
+	t.Parallel()
+	top := topology(1)
+	js := pipelinetest.NewServer(t).Provision(top)
+	told := make(tells, 1000)
+	s := start(t, js, pipeline.Config{Topology: top, Logger: slog.New(told)})
+	ready(t, s)
+	if err := js.DeleteObjectStore(t.Context(), pipeline.ClaimsBucket); err != nil {
+		t.Fatal(err)
+	}
+	record := prompt("s", 1, 1000)
+	pipelinetest.PublishMessages(t.Context(), t, js, pipeline.ClaimMessage(record))
+	for n := 0; n < 2; {
+		select {
+		case text := <-told:
+			if strings.Contains(text, "partition is claimed again") && strings.Contains(text, "bucket CLAIMS") {
+				n++
+			}
+		case <-deadline(t).Done():
+			t.Fatal("the partition does not tell what it waits for")
+		}
+	}
+	s.kill()
+	if err := pipeline.Provision(t.Context(), js, top); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := pipeline.NewClaims(js).Put(t.Context(), record.Data); err != nil {
+		t.Fatal(err)
+	}
+	s = start(t, js, pipeline.Config{Topology: top})
+	report := pipelinetest.Expectation{Topology: top}.RequireExact(t, js)
+	s.stop(t)
+	if report.DeadLetters != 0 || report.Events != 1 {
+		t.Errorf("%+v", report)
+	}
+}
+
+// A worker that dies while it has objects in its hands leaves nothing undone.
+func TestClaimsThroughCrashes(t *testing.T) {
+	t.Parallel()
+	top := topology(2)
+	js := pipelinetest.NewServer(t, smallMessages).Provision(top)
+	var records []normalizers.Record
+	for i := range 24 {
+		records = append(records, prompt("s"+strconv.Itoa(i%4), i, 1200<<10*(i%2)+10))
+	}
+	pipelinetest.Publish(t, js, records...)
+	for i := range 5 {
+		n := 0
+		var mu sync.Mutex
+		s := startCrashing(t, js, pipeline.Config{Topology: top}, func(normalizers.Record) bool {
+			mu.Lock()
+			defer mu.Unlock()
+			n++
+			return n == 1+2*i
+		})
+		if err := s.wait(t); !errors.Is(err, context.Canceled) {
+			t.Fatal(err)
+		}
+	}
+	s := start(t, js, pipeline.Config{Topology: top})
+	report := pipelinetest.Expectation{Topology: top}.RequireExact(t, js)
+	s.stop(t)
+	if report.DeadLetters != 0 {
+		t.Errorf("%+v", report)
+	}
+}
+
+// The memory for large records is bounded, however many there are. What is reported is the
+// heap of this process, the broker included.
+func TestClaimsMemory(t *testing.T) {
+	if testing.Short() {
+		t.Skip("moves 800 MB")
+	}
+	const count, size = 100, 8 << 20
+	top := topology(4)
+	js := pipelinetest.NewServer(t).Provision(top)
+	for i := range count {
+		pipelinetest.Publish(t, js, prompt("s"+strconv.Itoa(i), i, size))
+	}
+	runtime.GC()
+	var before, now runtime.MemStats
+	runtime.ReadMemStats(&before)
+	stop := make(chan struct{})
+	var watch sync.WaitGroup
+	peak := before.HeapInuse
+	watch.Go(func() {
+		tick := time.NewTicker(5 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				runtime.ReadMemStats(&now)
+				peak = max(peak, now.HeapInuse)
+			case <-stop:
+				return
+			}
+		}
+	})
+	began := time.Now()
+	s := start(t, js, pipeline.Config{Topology: top, ClaimBytes: 32 << 20})
+	if err := pipeline.CatchUp(t.Context(), js, top); err != nil {
+		t.Fatal(err)
+	}
+	took := time.Since(began)
+	close(stop)
+	watch.Wait()
+	s.stop(t)
+	events := 0
+	for e, err := range pipeline.Events(t.Context(), js, "v1", pipeline.EventsQuery{}) {
+		if err != nil || !e.TextTruncated {
+			t.Fatalf("event %d: cut is %v, %v", events, e.TextTruncated, err)
+		}
+		events++
+	}
+	if events != count {
+		t.Errorf("%d events of %d records", events, count)
+	}
+	t.Logf("%d records of %d MiB in %v: heap %d MiB before, %d MiB at its peak",
+		count, size>>20, took.Round(time.Millisecond), before.HeapInuse>>20, peak>>20)
+	if limit := before.HeapInuse + count*size*3/4; peak > limit {
+		t.Errorf("heap grew to %d MiB, beyond %d MiB", peak>>20, limit>>20)
+	}
+}

@@ -1,0 +1,199 @@
+package ship_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go"
+
+	"tributary/pipeline"
+	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/ship"
+)
+
+// smallMessages makes a server at which records of 100 KiB travel by claim check.
+func smallMessages(c *pipeline.ServerConfig) { c.MaxPayload = 64 << 10 }
+
+// mixed are the records from 1 to last of a session, every third of which is large.
+func mixed(session string, last int) []string {
+	records := prompts(session, 1, last)
+	for i := 2; i < len(records); i += 3 {
+		records[i] = strings.Replace(records[i], "water", strings.Repeat("water ", 100<<10/6), 1)
+	}
+	return records
+}
+
+// objects checks that the bucket holds so many, each named by one record, and nothing
+// that no record names.
+func (e *edge) objects(want int) {
+	e.t.Helper()
+	objects, err := pipeline.NewClaims(e.js).Objects(e.t.Context())
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	for _, o := range objects {
+		if o.Records != 1 {
+			e.t.Errorf("object %q of %d bytes is named by %d records", o.Name, o.Size, o.Records)
+		}
+	}
+	if len(objects) != want {
+		e.t.Errorf("%d objects, want %d", len(objects), want)
+	}
+}
+
+// Between the object and its message: nothing is lost, and nothing is there twice.
+func TestProducerDiesBetweenObjectAndMessage(t *testing.T) {
+	t.Parallel()
+	e := newEdge(t, smallMessages)
+	all := mixed("one", 10)
+	e.write("garden/one.jsonl", lines(all...))
+	proxy := pipelinetest.NewProxy(t, e.server)
+	proxy.Arm(pipelinetest.BeforeCommit)
+	doomed := pipelinetest.Connect(t, proxy.URL(), nats.NoReconnect())
+	c := e.config()
+	c.Once = true
+	s, err := ship.New(doomed.Conn(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Run(t.Context()); !errors.Is(err, ship.ErrClosed) {
+		t.Fatalf("error is %v", err)
+	}
+	orphans, err := pipeline.NewClaims(e.js).Orphans(t.Context(), 0)
+	if err != nil || len(orphans) != 3 || e.count() != 0 {
+		t.Fatalf("%d orphans, %d messages, %v", len(orphans), e.count(), err)
+	}
+	if got := e.once(); got.Records != 10 || got.Duplicates != 0 {
+		t.Errorf("shipped %+v", got)
+	}
+	e.holds(append(all, "end of one")...)
+	e.objects(3)
+	// And those that were listed as orphans before are not removed any more.
+	for _, o := range orphans {
+		if ok, err := pipeline.NewClaims(e.js).Remove(t.Context(), o); ok || err != nil {
+			t.Errorf("removed: %v, %v", ok, err)
+		}
+	}
+	e.objects(3)
+}
+
+// What is sent again because an acknowledgement was lost is there once, too.
+func TestAcknowledgementOfClaimsIsLost(t *testing.T) {
+	t.Parallel()
+	e := newEdge(t, smallMessages)
+	all := mixed("one", 30)
+	e.write("garden/one.jsonl", lines(all...))
+	proxy := pipelinetest.NewProxy(t, e.server)
+	proxy.Arm(pipelinetest.BeforeAck, pipelinetest.BeforeCommit)
+	direct := e.js
+	e.js = pipelinetest.Connect(t, proxy.URL())
+	got := e.once(func(c *ship.Config) { c.BatchRecords = 10 })
+	if got.Records != 30 || got.Duplicates == 0 {
+		t.Errorf("shipped %+v", got)
+	}
+	e.js = direct
+	e.holds(append(all, "end of one")...)
+	e.objects(10)
+}
+
+func TestBrokerAwayWhileObjectsArePut(t *testing.T) {
+	t.Parallel()
+	e := newEdge(t, smallMessages)
+	const sessions, each = 3, 60
+	f := e.follow(func(c *ship.Config) { c.BatchRecords = 5 })
+	for n := range sessions {
+		e.write(fmt.Sprintf("garden/s%d.jsonl", n), lines(mixed(fmt.Sprintf("s%d", n), each)...))
+	}
+	for n := range 3 {
+		f.until("some are stored", func(s ship.Summary) bool { return s.Records > n*40 })
+		e.server.Restart()
+	}
+	f.until("all is stored", func(s ship.Summary) bool { return s.Records == sessions*each && s.Stalled == nil })
+	bySession := map[string][]string{}
+	for _, r := range e.all() {
+		bySession[r.Session] = append(bySession[r.Session], string(r.Data))
+	}
+	for n := range sessions {
+		s := fmt.Sprintf("s%d", n)
+		if !cmp.Equal(mixed(s, each), bySession[s]) {
+			t.Errorf("session %s: %d records, want %d, or other ones", s, len(bySession[s]), each)
+		}
+	}
+}
+
+// Nobody has made the bucket yet: that heals, and only what needs it waits.
+func TestBucketComesLater(t *testing.T) {
+	t.Parallel()
+	e := newEdge(t, smallMessages)
+	if err := e.js.DeleteObjectStore(t.Context(), pipeline.ClaimsBucket); err != nil {
+		t.Fatal(err)
+	}
+	all := mixed("one", 3)
+	e.write("garden/one.jsonl", lines(all...))
+	f := e.follow()
+	f.until("the bucket is missed", func(s ship.Summary) bool { return s.Stalled != nil })
+	if sum := f.ship.Summary(); !strings.Contains(sum.Stalled.Error(), "bucket CLAIMS") {
+		t.Errorf("it waits for %v", sum.Stalled)
+	}
+	if err := pipeline.Provision(t.Context(), e.js, pipeline.Topology{Generation: "v1", Partitions: 4}); err != nil {
+		t.Fatal(err)
+	}
+	f.until("all is stored", func(s ship.Summary) bool { return s.Records == 3 && s.Stalled == nil })
+	e.holds(all...)
+}
+
+// As TestKilledAnywhere, with a third of the records beside their messages.
+func TestKilledAnywhereWithClaims(t *testing.T) {
+	t.Parallel()
+	e := newEdge(t, smallMessages)
+	const sessions, each, kills = 3, 150, 6
+	for n := range sessions {
+		s := fmt.Sprintf("s%d", n)
+		e.write("garden/"+s+".jsonl", lines(mixed(s, each)...))
+	}
+	raw := e.tap()
+	for kill := range kills {
+		victim := exec.CommandContext(t.Context(), os.Args[0])
+		victim.Env = append(os.Environ(), victimRoot+"="+e.root, victimURL+"="+e.server.URL(), victimOffsets+"="+e.offsets)
+		victim.Stderr = os.Stderr
+		if err := victim.Start(); err != nil {
+			t.Fatal(err)
+		}
+		raw.next(each/4 + kill)
+		if err := victim.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		_ = victim.Wait() // it was killed
+	}
+	e.once()
+	bySession := map[string][]string{}
+	for _, r := range records(e.all()) {
+		bySession[r.Session] = append(bySession[r.Session], string(r.Data))
+	}
+	for n := range sessions {
+		s := fmt.Sprintf("s%d", n)
+		if !cmp.Equal(mixed(s, each), bySession[s]) {
+			t.Errorf("session %s: %d records, want %d, or other ones", s, len(bySession[s]), each)
+		}
+	}
+	claims := pipeline.NewClaims(e.js)
+	orphans, err := claims.Orphans(t.Context(), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range orphans { // chunks of those that were killed
+		if o.Name != "" {
+			t.Errorf("object %s is an orphan", o.Name)
+		}
+		if ok, err := claims.Remove(t.Context(), o); !ok || err != nil {
+			t.Errorf("remove: %v, %v", ok, err)
+		}
+	}
+	e.objects(sessions * each / 3)
+	e.all() // each can still be read
+}
