@@ -122,9 +122,11 @@ func TestFaults(t *testing.T) {
 		for _, nodes := range []int{1, 3} {
 			t.Run(fmt.Sprintf("replicas=%d/seed=%d", nodes, seed+uint64(i)), func(t *testing.T) {
 				tally := newTally()
+				t.Cleanup(func() {
+					t.Log(tally)
+					total.add(tally)
+				})
 				faulty(t, faultPlan{nodes: nodes, seed: seed + uint64(i), records: 3000, kinds: faultKinds(nodes), more: 3}, tally)
-				t.Log(tally)
-				total.add(tally)
 			})
 		}
 	}
