@@ -467,16 +467,11 @@ func (r *faultRun) cut() bool {
 	if !r.made() && r.proxy.Disarm() {
 		return false
 	}
-	switch cut {
-	case pipelinetest.HoldCommit:
-		r.moment(time.Second)
-		r.proxy.Release()
-		return r.made()
-	case pipelinetest.DelayAck:
+	if cut == pipelinetest.HoldCommit || cut == pipelinetest.DelayAck {
 		r.moment(time.Second)
 		r.proxy.Release()
 	}
-	return true
+	return cut != pipelinetest.HoldCommit || r.made() // late
 }
 
 // made waits for the proxy to have cut.

@@ -264,8 +264,10 @@ func (stderrLog) Noticef(string, ...any) {}
 func (stderrLog) Debugf(string, ...any)  {}
 func (stderrLog) Tracef(string, ...any)  {}
 
-func (stderrLog) Warnf(format string, v ...any)  { fmt.Fprintf(os.Stderr, "WRN "+format+"\n", v...) }
+func (stderrLog) Warnf(format string, v ...any) { fmt.Fprintf(os.Stderr, "WRN "+format+"\n", v...) }
+
 func (stderrLog) Errorf(format string, v ...any) { fmt.Fprintf(os.Stderr, "ERR "+format+"\n", v...) }
+
 func (stderrLog) Fatalf(format string, v ...any) {
 	fmt.Fprintf(os.Stderr, "FTL "+format+"\n", v...)
 	os.Exit(1) //nolint:forbidigo // of a process that is only this server
