@@ -134,7 +134,7 @@ func (c *Cluster) JetStream(options ...nats.Option) jetstream.JetStream {
 func (c *Cluster) Provision(t pipeline.Topology) jetstream.JetStream {
 	c.tb.Helper()
 	js := c.JetStream()
-	c.until("provision", func(ctx context.Context) error { return pipeline.Provision(ctx, js, t) })
+	c.Try("provision", func(ctx context.Context) error { return pipeline.Provision(ctx, js, t) })
 	return js
 }
 
@@ -142,7 +142,7 @@ func (c *Cluster) Provision(t pipeline.Topology) jetstream.JetStream {
 // that another node can be lost.
 func (c *Cluster) Settle(js jetstream.JetStream) {
 	c.tb.Helper()
-	c.until("settle", func(ctx context.Context) error {
+	c.Try("settle", func(ctx context.Context) error {
 		names := js.StreamNames(ctx)
 		for name := range names.Name() {
 			s, err := js.Stream(ctx, name)
@@ -166,8 +166,8 @@ func (c *Cluster) Settle(js jetstream.JetStream) {
 	})
 }
 
-// until tries again until do succeeds.
-func (c *Cluster) until(what string, do func(context.Context) error) {
+// Try tries again until do succeeds, for what a cluster that lacks a leader refuses.
+func (c *Cluster) Try(what string, do func(context.Context) error) {
 	c.tb.Helper()
 	ctx, cancel := context.WithTimeout(c.tb.Context(), patience)
 	defer cancel()
