@@ -264,7 +264,7 @@ func faulty(t *testing.T, plan faultPlan, tally *tally) {
 		kinds = append(kinds, plan.kinds[r.random.IntN(len(plan.kinds))])
 	}
 	for _, kind := range kinds {
-		r.producer.grant(plan.records / (len(kinds) + 1))
+		r.producer.grant(2 * plan.records / 3 / (len(kinds) + 1)) // some faults let it ship more
 		r.some()
 		began := time.Now()
 		if r.strike(kind) {
@@ -491,26 +491,26 @@ func (r *faultRun) made() bool {
 // room when one of them has said so.
 func (r *faultRun) fillDisk() {
 	r.t.Helper()
-	const filler = "FILLER"
+	const filler, full = "FILLER", "insufficient resources"
 	ctx := r.t.Context()
 	for _, w := range r.workers {
 		w.Pause()
 	}
+	r.producer.grant(40)
 	r.producer.wait() // until there is work that must wait for room
-	r.cluster.Try("make "+filler, func(ctx context.Context) error {
-		_, err := r.js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{Name: filler, Subjects: []string{"filler"}, Replicas: r.plan.nodes})
+	if _, err := r.js.CreateStream(ctx, jetstream.StreamConfig{Name: filler, Subjects: []string{"filler"}}); err != nil {
+		r.t.Fatal(err)
+	}
+	r.cluster.Try("fill the store", func(ctx context.Context) error {
+		_, err := r.js.Publish(ctx, "filler", make([]byte, 4<<20))
+		if err == nil {
+			return errors.New("there is room")
+		}
+		if api, ok := errors.AsType[*jetstream.APIError](err); ok && strings.Contains(api.Description, full) {
+			return nil
+		}
 		return err
 	})
-	full := false
-	for range 2 * maxStore >> 22 {
-		if _, err := r.js.Publish(ctx, "filler", make([]byte, 4<<20)); err != nil {
-			full = true
-			break
-		}
-	}
-	if !full {
-		r.t.Fatal("the disk does not get full")
-	}
 	said := make(map[*worker]int)
 	for _, w := range r.workers {
 		said[w] = len(w.Output())
@@ -518,19 +518,15 @@ func (r *faultRun) fillDisk() {
 	}
 	r.told("a store that is full", func(w *worker) bool {
 		for line := range strings.Lines(w.Output()[said[w]:]) {
-			if strings.Contains(line, "partition is claimed again") && strings.Contains(line, "insufficient resources") {
+			if strings.Contains(line, "partition is claimed again") && strings.Contains(line, full) {
 				return true
 			}
 		}
 		return false
 	})
-	r.cluster.Try("delete "+filler, func(ctx context.Context) error {
-		if err := r.js.DeleteStream(ctx, filler); !errors.Is(err, jetstream.ErrStreamNotFound) {
-			return err
-		}
-		return nil
-	})
-	r.cluster.Settle(r.js)
+	if err := r.js.DeleteStream(ctx, filler); err != nil {
+		r.t.Fatal(err)
+	}
 }
 
 // loseRawTail puts the files of the raw stream back to what they were some records ago, as
@@ -547,7 +543,7 @@ func (r *faultRun) loseRawTail() {
 	}
 	node.Start()
 	x := pipelinetest.Expectation{Topology: r.top}
-	pipelinetest.Publish(r.t, r.js, pipelinetest.Workload(r.plan.seed+1<<32, 40, 200)...)
+	pipelinetest.Publish(r.t, r.js, pipelinetest.Workload(r.plan.seed+1<<32, 200, 200)...) // for every partition
 	x.RequireExact(r.t, r.js)
 	before := r.stored()
 	node.Stop()
@@ -574,13 +570,13 @@ func (r *faultRun) loseRawTail() {
 		text := fmt.Sprintf("partition stopped\" partition=%d error=\"raw stream has lost its tail", p.Partition)
 		r.told(text, func(w *worker) bool { return strings.Contains(w.Output(), text) })
 	}
-	if stopped != r.top.Partitions { // each has lost some of 240 records, of 40 sessions
+	if stopped != r.top.Partitions {
 		r.t.Errorf("%d partitions are told to have lost records, want all %d", stopped, r.top.Partitions)
 	}
 	for _, w := range r.workers { // nothing is left to be worked on
 		w.AwaitEnd()
 	}
-	pipelinetest.Publish(r.t, r.js, pipelinetest.Workload(r.plan.seed+2<<32, 40, 400)...)
+	pipelinetest.Publish(r.t, r.js, pipelinetest.Workload(r.plan.seed+2<<32, 40, 600)...)
 	r.workers = nil
 	w := r.start(r.cluster.URL())
 	w.AwaitEnd()
