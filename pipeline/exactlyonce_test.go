@@ -124,6 +124,9 @@ func TestConsumerThatSendsNothing(t *testing.T) {
 		t.Fatalf("%d consumers, want %d, %v", paused, top.Partitions, err)
 	}
 	pipelinetest.Publish(t, js, records[200:]...)
+	if err := pipeline.CatchUp(deadline(t), js, top); err != nil {
+		t.Fatal(err)
+	}
 	x.RequireExact(t, js)
 	s.stop(t)
 }
