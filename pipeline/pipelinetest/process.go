@@ -143,9 +143,6 @@ func (p *Process) Output() string {
 	return all
 }
 
-// PID is the number of the process.
-func (p *Process) PID() int { return p.cmd.Process.Pid }
-
 // Running reports whether the process has not ended.
 func (p *Process) Running() bool {
 	select {
