@@ -3,6 +3,7 @@ package pipeline_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -104,4 +105,95 @@ func carry(b *testing.B, js jetstream.JetStream, n int) time.Duration {
 		n -= len(batch)
 	}
 	return time.Since(began)
+}
+
+// BenchmarkTakeover measures what it costs to take over a partition with many sessions of
+// which one goes on: the time from the claim to the first commit, and what the worker
+// reads from its start on. Neither may depend on the sessions that are idle.
+//
+//	go test ./pipeline -run '^$' -bench Takeover -benchtime 50x -count 6
+func BenchmarkTakeover(b *testing.B) {
+	for _, sessions := range []int{1000, 100_000} {
+		b.Run(fmt.Sprintf("sessions=%d", sessions), func(b *testing.B) {
+			top := topology(1)
+			server := pipelinetest.NewServer(b)
+			js := server.Provision(top)
+			records := sized(sessions, sessions, 500) // one of each session
+			idle(b, js, top, records)
+			var took time.Duration
+			var read uint64
+			turn := 0
+			for b.Loop() {
+				b.StopTimer()
+				pipelinetest.Publish(b, js, records[turn*7919%sessions]) // 7919 is prime: each another session
+				turn++
+				own := server.JetStream()
+				checkpoints := checkpoints(b, js, top)
+				before := own.Conn().Stats().InBytes
+				b.StartTimer()
+				s := start(b, own, pipeline.Config{Topology: top})
+				checkpoints() // of the claim
+				claimed := time.Now()
+				checkpoints() // of the commit
+				took += time.Since(claimed)
+				b.StopTimer()
+				read += own.Conn().Stats().InBytes - before
+				s.stop(b)
+				own.Conn().Close()
+				b.StartTimer()
+			}
+			c, _, err := pipeline.ReadCheckpoint(b.Context(), js, top.Generation, 0)
+			if err != nil || c.Raw != uint64(turn) || c.Epoch != uint64(turn) {
+				b.Errorf("after %d takeovers the checkpoint is %+v, %v", turn, c, err)
+			}
+			b.ReportMetric(float64(took.Microseconds())/1000/float64(turn), "claim-to-commit-ms")
+			b.ReportMetric(float64(read)/float64(turn), "bytes-read")
+		})
+	}
+}
+
+// idle stores the states that sessions have after one record each.
+func idle(b *testing.B, js jetstream.JetStream, top pipeline.Topology, records []normalizers.Record) {
+	b.Helper()
+	for some := range slices.Chunk(records, 500) {
+		batch := make([]*nats.Msg, len(some))
+		for i, r := range some {
+			s := normalizers.NewSession(r.Source, r.Session)
+			if _, err := normalizers.Normalize(s, r); err != nil {
+				b.Fatal(err)
+			}
+			batch[i] = &nats.Msg{
+				Subject: envelopes.StateSubject(top.Generation, 0, r.Source, r.Session),
+				Header:  nats.Header{jetstream.MsgRollup: {jetstream.MsgRollupSubject}},
+				Data:    s.Encode(),
+			}
+		}
+		pipelinetest.PublishMessages(b.Context(), b, js, batch...)
+	}
+}
+
+// checkpoints returns a function that waits for the next checkpoint of partition 0 to be
+// stored.
+func checkpoints(b *testing.B, js jetstream.JetStream, top pipeline.Topology) func() {
+	b.Helper()
+	consumer, err := js.CreateConsumer(b.Context(), pipeline.EventsStream(top.Generation), jetstream.ConsumerConfig{
+		FilterSubject: envelopes.CheckpointSubject(top.Generation, 0),
+		DeliverPolicy: jetstream.DeliverNewPolicy,
+		AckPolicy:     jetstream.AckNonePolicy,
+		MemoryStorage: true,
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	messages, err := consumer.Messages()
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(messages.Stop)
+	return func() {
+		b.Helper()
+		if _, err := messages.Next(jetstream.NextContext(deadline(b))); err != nil {
+			b.Fatal(err)
+		}
+	}
 }

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"tributary/pipeline"
 	"tributary/pipeline/pipelinetest"
 )
@@ -18,7 +20,13 @@ func TestClaimsOnACluster(t *testing.T) {
 		t.Skip("starts three servers")
 	}
 	top := topology(2)
-	nodes := pipelinetest.NewCluster(t, 3, top)
+	top.Replicas = 3
+	cluster := pipelinetest.StartCluster(t, 3, 0)
+	cluster.Provision(top)
+	var nodes []jetstream.JetStream // a connection to each
+	for _, n := range cluster.Nodes {
+		nodes = append(nodes, pipelinetest.Connect(t, n.URL()))
+	}
 	s := start(t, nodes[1], pipeline.Config{Topology: top})
 	const count = 30
 	for i := range count {

@@ -97,6 +97,40 @@ func TestServerRestartsInTheMiddle(t *testing.T) {
 	s.stop(t)
 }
 
+// A consumer that sends signs of life but no records, as one on a replica that no longer
+// follows its leader does, is left for another one.
+func TestConsumerThatSendsNothing(t *testing.T) {
+	t.Parallel()
+	top := topology(2)
+	js := pipelinetest.NewServer(t).Provision(top)
+	records := pipelinetest.Workload(19, 20, 400)
+	pipelinetest.Publish(t, js, records[:200]...)
+	s := start(t, js, pipeline.Config{Topology: top})
+	x := pipelinetest.Expectation{Topology: top}
+	x.RequireExact(t, js)
+	raw, err := js.Stream(t.Context(), pipeline.RawStream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := raw.ConsumerNames(t.Context())
+	paused := 0
+	for name := range names.Name() {
+		if _, err := raw.PauseConsumer(t.Context(), name, time.Now().Add(time.Hour)); err != nil {
+			t.Fatal(err)
+		}
+		paused++
+	}
+	if err := names.Err(); err != nil || paused != top.Partitions {
+		t.Fatalf("%d consumers, want %d, %v", paused, top.Partitions, err)
+	}
+	pipelinetest.Publish(t, js, records[200:]...)
+	if err := pipeline.CatchUp(deadline(t), js, top); err != nil {
+		t.Fatal(err)
+	}
+	x.RequireExact(t, js)
+	s.stop(t)
+}
+
 // A second stage on the same streams is a mistake that must not show in them.
 func TestTwoStagesAtOnce(t *testing.T) {
 	t.Parallel()

@@ -38,7 +38,10 @@ const (
 // body and a header Status for a word of the server: a producer could stop a partition.
 // The server's own words come without a reply subject.
 type reader struct {
+	js       jetstream.JetStream
 	nc       *nats.Conn
+	stream   string
+	filters  []string
 	sub      *nats.Subscription
 	messages chan *nats.Msg
 	inbox    string
@@ -48,6 +51,9 @@ type reader struct {
 	pending     uint64 // messages that were there when it began
 	outstanding int    // messages asked for that have not come
 	last        uint64 // consumer sequence of the last message
+	from        uint64 // stream sequence behind the last message
+	checked     time.Time
+	late        uint64 // the first unread record that the leader had then; 0 for none
 	close       func()
 }
 
@@ -76,7 +82,11 @@ func openStream(ctx context.Context, js jetstream.JetStream, stream string, cfg 
 	name := consumer.CachedInfo().Name
 	nc := js.Conn()
 	r := &reader{
+		js:       js,
 		nc:       nc,
+		stream:   stream,
+		filters:  cfg.FilterSubjects,
+		from:     cfg.OptStartSeq,
 		messages: make(chan *nats.Msg, 4*readAhead),
 		inbox:    nc.NewInbox(),
 		ask:      apiSubject(js, "CONSUMER.MSG.NEXT."+stream+"."+name),
@@ -85,6 +95,9 @@ func openStream(ctx context.Context, js jetstream.JetStream, stream string, cfg 
 	}
 	if r.sub, err = nc.ChanSubscribe(r.inbox, r.messages); err != nil {
 		return nil, fmt.Errorf("read stream %s: %w", stream, err)
+	}
+	if cfg.FilterSubject != "" {
+		r.filters = []string{cfg.FilterSubject}
 	}
 	r.close = func() {
 		_ = r.sub.Unsubscribe()
@@ -101,6 +114,7 @@ func openStream(ctx context.Context, js jetstream.JetStream, stream string, cfg 
 var (
 	errSilent = errors.New("no word from the server")
 	errGap    = errors.New("messages out of sequence")
+	errLate   = errors.New("the server holds records that it does not send")
 )
 
 // next waits for messages and returns what is there, up to readAhead. It returns none,
@@ -133,7 +147,11 @@ func (r *reader) next(ctx context.Context, stop <-chan struct{}) ([]rawMessage, 
 			}
 		}
 		if m.Reply == "" {
-			if err := r.status(m); err != nil {
+			err := r.status(m)
+			if err == nil && len(run) == 0 {
+				err = r.check(ctx)
+			}
+			if err != nil {
 				return nil, err
 			}
 			continue
@@ -146,6 +164,7 @@ func (r *reader) next(ctx context.Context, stop <-chan struct{}) ([]rawMessage, 
 			return nil, errGap
 		}
 		r.last++
+		r.from = meta.Sequence.Stream + 1
 		r.outstanding--
 		run = append(run, rawMessage{m, meta.Sequence.Stream, meta.Timestamp, meta.NumPending})
 	}
@@ -153,6 +172,35 @@ func (r *reader) next(ctx context.Context, stop <-chan struct{}) ([]rawMessage, 
 		return nil, nil // what was read is not done, and will be read again
 	}
 	return run, nil
+}
+
+// check compares an idle consumer with the leader of the stream. The consumer lies on one
+// of the replicas, and where that one no longer follows the leader, which can last, it
+// sends its signs of life and no records. A record that the leader had and that has not
+// come until the next check ends the reading: the next consumer may lie elsewhere.
+func (r *reader) check(ctx context.Context) error {
+	if len(r.messages) > 0 || time.Since(r.checked) < readHeartbeat/2 {
+		return nil
+	}
+	r.checked = time.Now()
+	first := uint64(0)
+	for _, filter := range r.filters {
+		m, err := leaderGet(ctx, r.js, r.stream, getRequest{Sequence: r.from, NextBySubject: filter})
+		if errors.Is(err, jetstream.ErrMsgNotFound) {
+			continue
+		}
+		if err != nil {
+			return nil //nolint:nilerr // a leader that is away says nothing about the consumer
+		}
+		if first == 0 || m.Sequence < first {
+			first = m.Sequence
+		}
+	}
+	if first != 0 && first == r.late {
+		return fmt.Errorf("%w: from sequence %d on", errLate, first)
+	}
+	r.late = first
+	return nil
 }
 
 // request asks for more when half of what was asked for has come.

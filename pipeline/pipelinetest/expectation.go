@@ -37,7 +37,10 @@ type Expectation struct {
 type Report struct {
 	Records, Events, DeadLetters, Sessions int // expected
 
-	Problems []string // the first of them
+	Missing, Doubled, OutOfOrder int // events
+	States                       int // of sessions that differ
+
+	Problems []string // the first of them, of these and all other kinds
 	More     int      // how many there are beyond
 }
 
@@ -330,9 +333,11 @@ func compareSession(id sessionID, want, have []event, r *Report) {
 	for _, e := range have {
 		switch {
 		case seen[e.sequence]:
+			r.Doubled++
 			r.problem("%s: event %d is doubled", where, e.sequence)
 			continue
 		case e.sequence < next:
+			r.OutOfOrder++
 			r.problem("%s: event %d is out of order", where, e.sequence)
 		case e.sequence > next:
 			r.problem("%s: gap from event %d to %d", where, next, e.sequence)
@@ -356,6 +361,7 @@ func compareSession(id sessionID, want, have []event, r *Report) {
 			r.problem("%s: the fold gives event %d the sequence %d", where, i+1, w.sequence)
 		}
 		if !seen[w.sequence] {
+			r.Missing++
 			r.problem("%s: event %d is missing", where, w.sequence)
 		}
 	}
@@ -386,8 +392,10 @@ func (c *content) compareStates(have *content, r *Report) {
 	for id, want := range c.states {
 		switch got, ok := have.states[id]; {
 		case !ok:
+			r.States++
 			r.problem("session %s/%s: state is missing", id.source, id.id)
 		case !bytes.Equal(got, want):
+			r.States++
 			r.problem("session %s/%s: state differs: have %d bytes, want %d", id.source, id.id, len(got), len(want))
 		}
 	}

@@ -22,7 +22,7 @@ type Proxy struct {
 	mu    sync.Mutex
 	cuts  []Cut // armed, in order
 	conns map[net.Conn]bool
-	held  chan struct{} // closed by Release
+	held  chan struct{} // closed by Release, and made anew
 
 	// Done receives each cut when it has been made.
 	Done chan Cut
@@ -41,11 +41,14 @@ const (
 	// HoldCommit cuts the client off as BeforeCommit does, and gives the last message to
 	// the server when [Proxy.Release] is called: a commit that arrives late.
 	HoldCommit
+	// DelayAck lets a whole batch through, and its acknowledgement, with all that the
+	// server says after it on this connection, when [Proxy.Release] is called.
+	DelayAck
 )
 
 // NewProxy starts a proxy to the server that ends with the test. It lets everything
 // through until [Proxy.Arm].
-func NewProxy(tb testing.TB, s *Server) *Proxy {
+func NewProxy(tb testing.TB, s interface{ URL() string }) *Proxy {
 	tb.Helper()
 	listener, err := (&net.ListenConfig{}).Listen(tb.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -80,8 +83,29 @@ func (p *Proxy) Arm(cuts ...Cut) {
 	p.cuts = append(p.cuts, cuts...)
 }
 
-// Release lets what was held back go on to the server.
-func (p *Proxy) Release() { close(p.held) }
+// Disarm takes back the cuts that have not been made, and reports whether there were any.
+func (p *Proxy) Disarm() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n := len(p.cuts)
+	p.cuts = nil
+	return n > 0
+}
+
+// Release lets what was held back go on.
+func (p *Proxy) Release() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	close(p.held)
+	p.held = make(chan struct{})
+}
+
+// release is closed by the next [Proxy.Release].
+func (p *Proxy) release() <-chan struct{} {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.held
+}
 
 // next takes the next cut if it is one of those.
 func (p *Proxy) next(of ...Cut) (Cut, bool) {
@@ -184,6 +208,7 @@ func beginning(b []byte) int {
 // hold cuts the client off at once and gives the server what was held when released. The
 // message may not have come in full: the rest is read before.
 func (p *Proxy) hold(client net.Conn, message []byte) {
+	released := p.release()
 	message = append([]byte(nil), message...)
 	total := messageSize(message)
 	for buf := make([]byte, 64<<10); len(message) < total; {
@@ -204,7 +229,7 @@ func (p *Proxy) hold(client net.Conn, message []byte) {
 			return
 		}
 		select {
-		case <-p.held:
+		case <-released:
 		case <-p.ctx.Done():
 			return
 		}
@@ -256,6 +281,15 @@ func (p *Proxy) down(client, server net.Conn) {
 			if cut, ok := p.next(BeforeAck); ok {
 				p.Done <- cut
 				return
+			}
+			released := p.release()
+			if cut, ok := p.next(DelayAck); ok {
+				p.Done <- cut
+				select {
+				case <-released:
+				case <-p.ctx.Done():
+					return
+				}
 			}
 		}
 		tail = append(tail[:0], buf[max(0, n-len(mark)):n]...)

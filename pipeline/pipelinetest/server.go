@@ -1,6 +1,7 @@
 // Package pipelinetest is for tests of the pipeline what net/http/httptest is for HTTP: a
-// JetStream server in this process, ways to break the connection to it, and an oracle
-// that says whether what a stage stored is what it should have stored.
+// JetStream server in this process, or servers and workers in processes that can be
+// killed, ways to break the connections between them, and an oracle that says whether
+// what a stage stored is what it should have stored.
 package pipelinetest
 
 import (

@@ -2,6 +2,7 @@ package pipelinetest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -156,4 +157,59 @@ func PublishMessages(ctx context.Context, tb testing.TB, js jetstream.JetStream,
 		}
 		messages = messages[n:]
 	}
+}
+
+// codeDuplicateID is the server's word that a message of an atomic batch has an id that it
+// knows already (nats-server, JSAtomicPublishContainsDuplicateMessageErr).
+const codeDuplicateID = 10201
+
+// Ship stores records in the raw stream as a producer does that must survive its broker:
+// in atomic batches with message ids, again and again until they are acknowledged, one by
+// one where some are there already. The ids are those of the places from first on in the
+// shipment that ids names. The error is the cause of the end of ctx.
+func Ship(ctx context.Context, js jetstream.JetStream, ids string, first int, records ...normalizers.Record) error {
+	messages := func() []*nats.Msg {
+		out := make([]*nats.Msg, len(records))
+		for i, r := range records {
+			out[i] = pipeline.RawMessage(r)
+			out[i].Header[jetstream.MsgIDHeader] = []string{fmt.Sprintf("%s-%d", ids, first+i)}
+		}
+		return out
+	}
+	retry := time.NewTicker(50 * time.Millisecond)
+	defer retry.Stop()
+	singly := false
+	for {
+		var err error
+		if !singly {
+			_, err = pipeline.PublishBatch(ctx, js.Conn(), messages())
+			if api, ok := errors.AsType[*jetstream.APIError](err); ok && api.ErrorCode == codeDuplicateID {
+				singly = true
+				continue
+			}
+		} else {
+			err = publishSingly(ctx, js, messages())
+		}
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-retry.C:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// publishSingly publishes messages one after the other, up to the first that fails.
+func publishSingly(ctx context.Context, js jetstream.JetStream, messages []*nats.Msg) error {
+	for _, m := range messages {
+		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+		_, err := js.PublishMsg(ctx, m)
+		cancel()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
