@@ -173,6 +173,7 @@ func (c *Cluster) Try(what string, do func(context.Context) error) {
 	defer cancel()
 	retry := time.NewTicker(50 * time.Millisecond)
 	defer retry.Stop()
+	var last error // that says more than that there was no answer
 	for {
 		try, stop := context.WithTimeout(ctx, 5*time.Second)
 		err := do(try)
@@ -180,10 +181,13 @@ func (c *Cluster) Try(what string, do func(context.Context) error) {
 		if err == nil {
 			return
 		}
+		if last == nil || !errors.Is(err, context.DeadlineExceeded) {
+			last = err
+		}
 		select {
 		case <-retry.C:
 		case <-ctx.Done():
-			c.tb.Fatalf("%s: %v", what, err)
+			c.tb.Fatalf("%s: %v", what, last)
 		}
 	}
 }
