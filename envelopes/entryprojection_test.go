@@ -522,10 +522,10 @@ func TestRelativize(t *testing.T) {
 		{"/path/x", "path", "/path/x"},
 		{"/pathology/x", "/path", "/pathology/x"},
 		{"/path/..x", "/path", "..x"},
-		{`C:\work\app\src\a.go`, `c:\work\app`, `src\a.go`},
-		{"C:/work/app/src/a.go", `C:\work\app`, "src/a.go"},
-		{`D:\work\app\a.go`, `C:\work\app`, `D:\work\app\a.go`},
-		{"/work/app/a.go", `C:\work\app`, "/work/app/a.go"},
+		{`C:\src\app\src\a.go`, `c:\src\app`, `src\a.go`},
+		{"C:/src/app/src/a.go", `C:\src\app`, "src/a.go"},
+		{`D:\src\app\a.go`, `C:\src\app`, `D:\src\app\a.go`},
+		{"/src/app/a.go", `C:\src\app`, "/src/app/a.go"},
 		{`/path/to/a\b`, "/path/to", `a\b`},
 	} {
 		if got := relativize(test.path, test.root); got != test.want {

@@ -80,15 +80,6 @@ type Framer struct {
 	ready          []Framed
 }
 
-// form is what a file is made of.
-type form int
-
-const (
-	formUnknown form = iota // nothing but white space has come
-	formJSON
-	formText // plain text: every line is a record, with its line end
-)
-
 // NewFramer returns a framer at the start of f.
 func NewFramer(f File) *Framer {
 	if f.Path == "" {
@@ -136,20 +127,18 @@ func (f *Framer) Close() {
 			f.cutLines()
 			continue
 		}
-		if f.form == formText {
+		switch f.form {
+		case formText:
 			f.cutText(len(f.buf))
-			continue
-		}
-		switch f.events.mode {
-		case eventsUndecided:
+		case formUndecided:
 			if !f.decideEvents(len(f.buf)) {
-				f.events.mode = eventsNot // there is no data
+				f.form = formJSON // there is no data
 			}
 			f.scanned = 0
 			f.cutLines()
-		case eventsAre:
+		case formEvents:
 			f.takeEventLine(len(f.buf))
-		case eventsNot:
+		case formUnknown, formJSON:
 			f.cut(len(f.buf), false)
 		}
 	}
@@ -195,34 +184,6 @@ func (f *Framer) Next() (Framed, bool) {
 	return next, true
 }
 
-// tellForm reports whether it is known what the file is made of. Copilot alone writes
-// plain text too; its first byte that is no white space tells.
-func (f *Framer) tellForm() bool {
-	if f.form != formUnknown {
-		return true
-	}
-	const mark = "\xef\xbb\xbf"
-	first := bytes.TrimLeft(bytes.TrimPrefix(f.buf, []byte(mark)), " \t\r\n")
-	switch {
-	case f.file.Source != envelopes.Copilot, len(first) > 0 && first[0] == '{':
-		f.form = formJSON
-	case strings.HasPrefix(mark, string(first)) && len(f.buf) <= MaxRecordBytes: // nothing, or a part of it
-	default:
-		f.form = formText
-	}
-	return f.form != formUnknown
-}
-
-// cutText takes buf[:end] as a line of plain text. The session that it may name is its own.
-func (f *Framer) cutText(end int) {
-	line := bytes.Clone(f.buf[:end])
-	f.identify(line)
-	marker := copilotMarker(bytes.TrimPrefix(line, []byte("\xef\xbb\xbf")))
-	origin := Origin{Time: f.file.time()} // no other will follow
-	f.add(Framed{Record: Record{Data: line, Origin: origin}}, 0, end, shape{SessionID: text(marker), readable: true})
-	f.consume(end)
-}
-
 // cutLines cuts every line that is complete.
 func (f *Framer) cutLines() {
 	if !f.tellForm() {
@@ -243,11 +204,11 @@ func (f *Framer) cutLines() {
 			f.dropping = f.document != nil
 		case f.form == formText:
 			f.cutText(end)
-		case f.events.mode == eventsUndecided:
+		case f.form == formUndecided:
 			if f.scanned = end; f.decideEvents(end) {
 				f.scanned = 0
 			}
-		case f.events.mode == eventsAre:
+		case f.form == formEvents:
 			f.takeEventLine(end)
 		case f.document != nil:
 			f.scanned = end
@@ -281,30 +242,6 @@ func (f *Framer) consume(n int) {
 	f.buf = f.buf[n:]
 	f.offset += int64(n)
 	f.scanned = 0
-}
-
-// growDocument goes on with a value over several lines, up to end.
-func (f *Framer) growDocument(end int) {
-	ok, done := f.document.feed(f.buf[f.document.fed:end])
-	f.document.fed = end
-	switch {
-	case !ok:
-		f.abandonDocument()
-	case done:
-		f.document = nil
-		f.cut(end, false)
-	}
-}
-
-// abandonDocument gives up that a value goes on over several lines: the first of them
-// is cut on its own.
-func (f *Framer) abandonDocument() {
-	f.document = nil
-	first := bytes.IndexByte(f.buf, '\n') + 1
-	if first == 0 {
-		first = len(f.buf)
-	}
-	f.cut(first, false)
 }
 
 // cut cuts buf[:end], a line or a document, into records. Where the first value is not
@@ -592,67 +529,4 @@ func stem(name string) string {
 		return s
 	}
 	return name
-}
-
-// documentScan follows a JSON value over several lines, just closely enough to find its
-// end, and to see soon when it is none.
-type documentScan struct {
-	fed     int // bytes of the framer's buffer that it has been fed
-	level   int
-	quoted  bool
-	escaped bool
-	ended   bool // a value or a name has ended: a comma, a colon or an end must follow
-	word    bool // within a literal or a number
-}
-
-// feed takes the next bytes. ok is false when they cannot go on with the value, done is
-// true when it has ended in them.
-func (d *documentScan) feed(b []byte) (ok, done bool) {
-	for _, c := range b {
-		if d.quoted {
-			switch {
-			case d.escaped:
-				d.escaped = false
-			case c == '\\':
-				d.escaped = true
-			case c == '"':
-				d.quoted, d.ended = false, true
-			case c < ' ':
-				return false, false
-			}
-			continue
-		}
-		word := false
-		switch c {
-		case ' ', '\t', '\r', '\n':
-		case '"':
-			if d.ended {
-				return false, false
-			}
-			d.quoted = true
-		case '{', '[':
-			d.level++
-			if d.ended || d.level > MaxDepth {
-				return false, false
-			}
-		case '}', ']':
-			d.level--
-			d.ended = true
-			if d.level == 0 {
-				return true, true
-			}
-		case ',', ':':
-			if !d.ended {
-				return false, false
-			}
-			d.ended = false
-		default:
-			if d.ended && !d.word || d.level == 0 {
-				return false, false
-			}
-			word, d.ended = true, true
-		}
-		d.word = word
-	}
-	return true, false
 }

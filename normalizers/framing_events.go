@@ -1,23 +1,10 @@
 package normalizers
 
-import (
-	"bytes"
-
-	"tributary/envelopes"
-)
+import "bytes"
 
 // maxEventsPreamble is how many bytes of fields without data may stand in front of the
 // first data of a stream of server-sent events.
 const maxEventsPreamble = 64 << 10
-
-// eventsMode tells whether a file is a stream of server-sent events.
-type eventsMode int
-
-const (
-	eventsUndecided eventsMode = iota
-	eventsNot
-	eventsAre
-)
 
 // serverEvents is what a [Framer] knows of a file that may be a stream of server-sent
 // events (the EventSource standard), as the protocol of ACP sends them: fields on lines,
@@ -25,7 +12,6 @@ const (
 // out as soon as its JSON is complete: a stream that was copied without its blank lines
 // has the same records.
 type serverEvents struct {
-	mode  eventsMode
 	data  []byte // of the event so far, the lines joined; nil when there is none
 	lines []eventLine
 	scan  documentScan
@@ -74,8 +60,8 @@ func lineOf(b []byte) []byte {
 // whether it is a stream of server-sent events: one whose first lines are fields, and
 // whose first data begins JSON. It reports whether that is decided.
 func (f *Framer) decideEvents(end int) bool {
-	f.events.mode = eventsNot
-	if f.file.Source != "" && f.file.Source != envelopes.ACP || end > maxEventsPreamble {
+	f.form = formJSON
+	if end > maxEventsPreamble {
 		return true
 	}
 	start := bytes.LastIndexByte(f.buf[:end-1], '\n') + 1
@@ -89,11 +75,11 @@ func (f *Framer) decideEvents(end int) bool {
 		var scan documentScan
 		value = bytes.TrimSpace(value)
 		if ok, _ := scan.feed(value); ok && len(value) > 0 && (value[0] == '{' || value[0] == '[') {
-			f.events.mode = eventsAre
+			f.form = formEvents
 		}
 		return true
 	case ok, len(bytes.TrimSpace(line)) == 0:
-		f.events.mode = eventsUndecided
+		f.form = formUndecided
 		return false
 	default:
 		return true
