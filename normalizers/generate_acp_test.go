@@ -1,7 +1,6 @@
 package normalizers_test
 
 import (
-	"encoding/json"
 	"fmt"
 	"strings"
 	"time"
@@ -13,17 +12,15 @@ import (
 // of vendor-formats.md section 9: streams of runs, whole or cut off, runs and messages on
 // their own, and what is sent to an agent.
 type acpScript struct {
-	t       *rapid.T
-	session string
-	lines   [][]byte
-	now     time.Time
-	runs    int
-	run     map[string]any // as it was last stated
+	script
+
+	runs int
+	run  map[string]any // as it was last stated
 }
 
 // acpLines generates the lines of one session.
 func acpLines(t *rapid.T, session string) [][]byte {
-	s := &acpScript{t: t, session: session, now: time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC)}
+	s := &acpScript{script: newScript(t, session)}
 	s.start()
 	moves := []func(){
 		s.start, s.stream, s.stream, s.stream, s.broken, s.end, s.end, s.ask, s.request, s.request, s.message, s.message,
@@ -35,23 +32,11 @@ func acpLines(t *rapid.T, session string) [][]byte {
 	return s.lines
 }
 
-func (s *acpScript) chance(percent int) bool {
-	return rapid.IntRange(1, 100).Draw(s.t, "chance") <= percent
-}
-
 func (s *acpScript) word() string {
 	if s.chance(10) {
 		return rapid.String().Draw(s.t, "text")
 	}
 	return rapid.SampledFrom([]string{"fix the test", "yes", "  \n", "", "two\nlines \u2028 \U0001F642", "{\"a\":1}", strings.Repeat("long ", 900)}).Draw(s.t, "word")
-}
-
-func (s *acpScript) emit(record any) {
-	b, err := json.Marshal(record)
-	if err != nil {
-		s.t.Fatalf("encode a generated record: %v", err)
-	}
-	s.lines = append(s.lines, b)
 }
 
 func (s *acpScript) stamp() any {

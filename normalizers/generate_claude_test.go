@@ -1,11 +1,9 @@
 package normalizers_test
 
 import (
-	"encoding/json"
 	"fmt"
 	"maps"
 	"strings"
-	"time"
 
 	"pgregory.net/rapid"
 )
@@ -13,12 +11,10 @@ import (
 // claudeScript writes the log of one session of Claude Code, record by record, in the
 // shapes of vendor-formats.md section 3: well formed, but in any order.
 type claudeScript struct {
-	t       *rapid.T
-	session string
-	lines   [][]byte
-	n       int       // uuids so far
-	now     time.Time // of the next record
-	message int       // messages of the API so far
+	script
+
+	n       int // uuids so far
+	message int // messages of the API so far
 	usage   map[string]map[string]int
 	open    []string // tool calls without a result
 	queue   []string
@@ -27,8 +23,8 @@ type claudeScript struct {
 // claudeLines generates the lines of one session.
 func claudeLines(t *rapid.T, session string) [][]byte {
 	s := &claudeScript{
-		t: t, session: session, now: time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC),
-		usage: make(map[string]map[string]int),
+		script: newScript(t, session),
+		usage:  make(map[string]map[string]int),
 	}
 	if s.chance(25) {
 		return s.stream()
@@ -63,30 +59,6 @@ func (s *claudeScript) word() string {
 		return rapid.String().Draw(s.t, "text")
 	}
 	return rapid.SampledFrom(claudeWords).Draw(s.t, "word")
-}
-
-func (s *claudeScript) chance(percent int) bool {
-	return rapid.IntRange(1, 100).Draw(s.t, "chance") <= percent
-}
-
-func (s *claudeScript) oneOf(list ...string) string {
-	return rapid.SampledFrom(list).Draw(s.t, "choice")
-}
-
-func (s *claudeScript) emit(record any) {
-	var b strings.Builder
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(record); err != nil {
-		s.t.Fatalf("encode a generated record: %v", err)
-	}
-	s.lines = append(s.lines, []byte(strings.TrimSuffix(b.String(), "\n")))
-}
-
-// stamp moves the time on, at times backwards, as parallel writers do.
-func (s *claudeScript) stamp() string {
-	s.now = s.now.Add(time.Duration(rapid.IntRange(-500, 5000).Draw(s.t, "ms")) * time.Millisecond)
-	return s.now.Format("2006-01-02T15:04:05.000Z")
 }
 
 // chain is the common envelope.

@@ -13,13 +13,11 @@ import (
 // codexScript writes the rollout of one session, record by record, in the shapes of
 // vendor-formats.md section 5: well formed, but in any order.
 type codexScript struct {
-	t       *rapid.T
-	session string
+	script
+
 	version string
 	bare    bool
 	ordinal bool
-	lines   [][]byte
-	now     time.Time
 	n       int // ids so far
 	turn    string
 	total   [5]int   // input, cached, written, output, reasoning
@@ -33,8 +31,7 @@ type codexScript struct {
 // stream of codex exec.
 func codexLines(t *rapid.T, session string) [][]byte {
 	s := &codexScript{
-		t: t, now: time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC),
-		session: fmt.Sprintf("019ca000-0000-7000-8000-%012x", []byte(session)),
+		script:  newScript(t, fmt.Sprintf("019ca000-0000-7000-8000-%012x", []byte(session))),
 		version: rapid.SampledFrom([]string{"0.66.0", "0.125.0", "0.147.0", "none"}).Draw(t, "version"),
 	}
 	switch rapid.IntRange(0, 9).Draw(t, "generation") {
@@ -59,14 +56,6 @@ func codexLines(t *rapid.T, session string) [][]byte {
 	return s.lines
 }
 
-func (s *codexScript) chance(percent int) bool {
-	return rapid.IntRange(1, 100).Draw(s.t, "chance") <= percent
-}
-
-func (s *codexScript) oneOf(list ...string) string {
-	return rapid.SampledFrom(list).Draw(s.t, "choice")
-}
-
 func (s *codexScript) id(kind string) string {
 	s.n++
 	return fmt.Sprintf("%s_%s_%d", kind, s.session[len(s.session)-4:], s.n)
@@ -81,16 +70,6 @@ func (s *codexScript) words() string {
 	w := fmt.Sprintf("%s %d%s", s.oneOf("yes", "fix the test", "**Looking**", "what is \"this\"?\n\ttwo \U0001F642", "I wrote <environment_context>"), s.n, s.oneOf("", "", "\n", strings.Repeat(" and more", 10)))
 	s.said = append(s.said, w)
 	return w
-}
-
-func (s *codexScript) emit(record any) {
-	var b strings.Builder
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(record); err != nil {
-		s.t.Fatalf("encode a generated record: %v", err)
-	}
-	s.lines = append(s.lines, []byte(strings.TrimSuffix(b.String(), "\n")))
 }
 
 func (s *codexScript) stamp() string {

@@ -1,10 +1,7 @@
 package normalizers_test
 
 import (
-	"encoding/json"
 	"fmt"
-	"strings"
-	"time"
 
 	"pgregory.net/rapid"
 )
@@ -12,11 +9,9 @@ import (
 // copilotScript writes the log of one session of Copilot CLI, record by record, in the
 // shapes of vendor-formats.md section 7: well formed, but in any order.
 type copilotScript struct {
-	t        *rapid.T
-	session  string
-	lines    [][]byte
-	n        int // ids so far
-	now      time.Time
+	script
+
+	n        int              // ids so far
 	calls    []map[string]any // requested or started
 	used     map[string]int   // of the session
 	timeline []any
@@ -24,7 +19,7 @@ type copilotScript struct {
 
 // copilotLines generates the lines of one session.
 func copilotLines(t *rapid.T, session string) [][]byte {
-	s := &copilotScript{t: t, session: session, now: time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC), used: make(map[string]int)}
+	s := &copilotScript{script: newScript(t, session), used: make(map[string]int)}
 	s.start()
 	moves := []func(){
 		s.user, s.user, s.user, s.answer, s.answer, s.answer, s.answer, s.execute, s.execute, s.execute, s.complete, s.complete, s.complete,
@@ -49,31 +44,8 @@ func (s *copilotScript) word() string {
 	return rapid.SampledFrom(copilotTyped).Draw(s.t, "word")
 }
 
-func (s *copilotScript) chance(percent int) bool {
-	return rapid.IntRange(1, 100).Draw(s.t, "chance") <= percent
-}
-
-func (s *copilotScript) oneOf(list ...string) string {
-	return rapid.SampledFrom(list).Draw(s.t, "choice")
-}
-
 func (s *copilotScript) figure() int {
 	return rapid.SampledFrom([]int{0, 1, 57, 11_480}).Draw(s.t, "tokens")
-}
-
-func (s *copilotScript) emit(record any) {
-	var b strings.Builder
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(record); err != nil {
-		s.t.Fatalf("encode a generated record: %v", err)
-	}
-	s.lines = append(s.lines, []byte(strings.TrimSuffix(b.String(), "\n")))
-}
-
-func (s *copilotScript) stamp() string {
-	s.now = s.now.Add(time.Duration(rapid.IntRange(-500, 5000).Draw(s.t, "ms")) * time.Millisecond)
-	return s.now.Format("2006-01-02T15:04:05.000Z")
 }
 
 func (s *copilotScript) id(prefix string) string {

@@ -1,7 +1,6 @@
 package normalizers_test
 
 import (
-	"encoding/json"
 	"fmt"
 	"maps"
 	"strings"
@@ -13,18 +12,17 @@ import (
 // of vendor-formats.md section 8: well formed, but in any order, the stream and the
 // transcript mixed, with lines of the program's own among them.
 type cursorScript struct {
-	t       *rapid.T
-	session string
-	lines   [][]byte
-	n       int   // ids so far
-	now     int64 // milliseconds
-	open    []map[string]any
-	deltas  string // since the last tool
+	script
+
+	n      int   // ids so far
+	millis int64 // since 1970, of the next record
+	open   []map[string]any
+	deltas string // since the last tool
 }
 
 // cursorLines generates the lines of one session.
 func cursorLines(t *rapid.T, session string) [][]byte {
-	s := &cursorScript{t: t, session: session, now: 1_770_823_434_041}
+	s := &cursorScript{script: newScript(t, session), millis: 1_770_823_434_041}
 	s.system()
 	moves := []func(){
 		s.user, s.user, s.think, s.think, s.thought, s.delta, s.delta, s.delta, s.recap, s.recap, s.answer, s.answer,
@@ -52,32 +50,14 @@ func (s *cursorScript) word() string {
 	return rapid.SampledFrom(cursorTexts).Draw(s.t, "word")
 }
 
-func (s *cursorScript) chance(percent int) bool {
-	return rapid.IntRange(1, 100).Draw(s.t, "chance") <= percent
-}
-
-func (s *cursorScript) oneOf(list ...string) string {
-	return rapid.SampledFrom(list).Draw(s.t, "choice")
-}
-
 // emit writes a record of the stream: with its session, and often with its time.
 func (s *cursorScript) emit(record map[string]any, timed bool) {
 	record["session_id"] = s.session
 	if timed {
-		s.now += int64(rapid.IntRange(-50, 5000).Draw(s.t, "ms"))
-		record["timestamp_ms"] = s.now
+		s.millis += int64(rapid.IntRange(-50, 5000).Draw(s.t, "ms"))
+		record["timestamp_ms"] = s.millis
 	}
-	s.write(record)
-}
-
-func (s *cursorScript) write(record any) {
-	var b strings.Builder
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(record); err != nil {
-		s.t.Fatalf("encode a generated record: %v", err)
-	}
-	s.lines = append(s.lines, []byte(strings.TrimSuffix(b.String(), "\n")))
+	s.script.emit(record)
 }
 
 func content(role, text string) map[string]any {
@@ -243,7 +223,7 @@ func (s *cursorScript) transcript() {
 		if s.chance(30) {
 			list = append(list, map[string]any{"type": "tool_result", "tool_use_id": s.oneOf("t1", "t2"), "content": s.oneOf("a file", ""), "is_error": s.chance(30)})
 		}
-		s.write(map[string]any{"role": "user", "session_id": s.session, "message": map[string]any{"content": list}})
+		s.script.emit(map[string]any{"role": "user", "session_id": s.session, "message": map[string]any{"content": list}})
 		return
 	}
 	var list []any
@@ -257,7 +237,7 @@ func (s *cursorScript) transcript() {
 			map[string]any{"type": "hologram"},
 		}).Draw(s.t, "block"))
 	}
-	s.write(map[string]any{"role": "assistant", "session_id": s.session, "message": map[string]any{"content": list}})
+	s.script.emit(map[string]any{"role": "assistant", "session_id": s.session, "message": map[string]any{"content": list}})
 }
 
 func (s *cursorScript) ended() {
@@ -279,11 +259,11 @@ func (s *cursorScript) other() {
 	case "unknown":
 		s.emit(map[string]any{"type": "hologram", "depth": 3}, true)
 	case "string":
-		s.write("massive error")
+		s.script.emit("massive error")
 	case "array":
-		s.write([]any{1})
+		s.script.emit([]any{1})
 	case "null":
-		s.write(nil)
+		s.script.emit(nil)
 	case "again":
 		s.lines = append(s.lines, rapid.SampledFrom(s.lines).Draw(s.t, "again"))
 	case "plain":

@@ -1,11 +1,9 @@
 package normalizers_test
 
 import (
-	"encoding/json"
 	"fmt"
 	"maps"
 	"strings"
-	"time"
 
 	"pgregory.net/rapid"
 )
@@ -14,18 +12,16 @@ import (
 // shapes of vendor-formats.md section 6: well formed, but in any order, and with lines of
 // its other files among them.
 type geminiScript struct {
-	t        *rapid.T
-	session  string
-	lines    [][]byte
-	n        int // ids so far
-	now      time.Time
+	script
+
+	n        int              // ids so far
 	messages []map[string]any // as they are now
 	run      map[string]int   // figures of the stream
 }
 
 // geminiLines generates the lines of one session.
 func geminiLines(t *rapid.T, session string) [][]byte {
-	s := &geminiScript{t: t, session: session, now: time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC), run: make(map[string]int)}
+	s := &geminiScript{script: newScript(t, session), run: make(map[string]int)}
 	s.header()
 	moves := []func(){
 		s.user, s.user, s.user, s.answer, s.answer, s.answer, s.grow, s.grow, s.grow, s.responses, s.responses,
@@ -52,29 +48,6 @@ func (s *geminiScript) word() string {
 		return rapid.String().Draw(s.t, "text")
 	}
 	return rapid.SampledFrom(geminiTyped).Draw(s.t, "word")
-}
-
-func (s *geminiScript) chance(percent int) bool {
-	return rapid.IntRange(1, 100).Draw(s.t, "chance") <= percent
-}
-
-func (s *geminiScript) oneOf(list ...string) string {
-	return rapid.SampledFrom(list).Draw(s.t, "choice")
-}
-
-func (s *geminiScript) emit(record any) {
-	var b strings.Builder
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(record); err != nil {
-		s.t.Fatalf("encode a generated record: %v", err)
-	}
-	s.lines = append(s.lines, []byte(strings.TrimSuffix(b.String(), "\n")))
-}
-
-func (s *geminiScript) stamp() string {
-	s.now = s.now.Add(time.Duration(rapid.IntRange(-500, 5000).Draw(s.t, "ms")) * time.Millisecond)
-	return s.now.Format("2006-01-02T15:04:05.000Z")
 }
 
 func (s *geminiScript) id(prefix string) string {
