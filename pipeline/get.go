@@ -64,8 +64,8 @@ func leaderGet(ctx context.Context, js jetstream.JetStream, stream string, req g
 }
 
 // lastMessages reads the newest message of each subject with one request that any
-// replica may answer. Subjects without a message are missing in the result. The subjects
-// must have no wildcards, and be at most 1,024 (the server's limit).
+// replica may answer. Subjects without a message are missing in the result. Those that
+// match may be at most 1,024 (the server's limit).
 func lastMessages(ctx context.Context, js jetstream.JetStream, stream string, subjects []string) (map[string]storedMessage, error) {
 	return lastMessagesPaged(ctx, js, stream, subjects, 16<<20)
 }
@@ -118,6 +118,9 @@ func readPage(ctx context.Context, sub *nats.Subscription, found map[string]stor
 			stored := storedMessage{Subject: m.Header.Get(jetstream.SubjectHeader), Data: m.Data}
 			if stored.Sequence, err = strconv.ParseUint(m.Header.Get(jetstream.SequenceHeader), 10, 64); err != nil {
 				return 0, 0, fmt.Errorf("sequence of an answer: %w", err)
+			}
+			if stored.Time, err = time.Parse(time.RFC3339Nano, m.Header.Get(jetstream.TimeStampHeaer)); err != nil {
+				return 0, 0, fmt.Errorf("time of an answer: %w", err)
 			}
 			found[stored.Subject] = stored
 			last = stored.Sequence

@@ -86,7 +86,7 @@ func (c Config) withDefaults() Config {
 		c.ClaimBytes = 2 * normalizers.MaxRecordBytes
 	}
 	if c.Heartbeat <= 0 {
-		c.Heartbeat = 700 * time.Millisecond
+		c.Heartbeat = defaultHeartbeat
 	}
 	if c.Normalize == nil {
 		c.Normalize = normalizers.Normalize

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -15,6 +16,7 @@ import (
 // truth, what the workers say of themselves is a hint.
 type Status struct {
 	Generation  string            `json:"generation"`
+	At          time.Time         `json:"at"`         // by the broker's clock, as all times here
 	Workers     []Worker          `json:"workers"`    // that have written within 10 seconds
 	Partitions  []PartitionStatus `json:"partitions"` // all, in their order
 	DeadLetters uint64            `json:"dead_letters"`
@@ -23,7 +25,7 @@ type Status struct {
 // PartitionStatus is how far one partition has come.
 type PartitionStatus struct {
 	Partition int        `json:"partition"`
-	Worker    string     `json:"worker,omitzero"`  // that says it works on it; empty when none does
+	Worker    string     `json:"worker,omitzero"`  // name of the one that works on it; empty when none does
 	Claimed   string     `json:"claimed,omitzero"` // worker that wrote the last checkpoint
 	Epoch     uint64     `json:"epoch"`            // how often it was claimed
 	Tries     int        `json:"tries,omitzero"`   // attempts on the next record that failed
@@ -51,15 +53,35 @@ func ReadStatus(ctx context.Context, js jetstream.JetStream, t Topology) (Status
 			return Status{}, fmt.Errorf("partition %d: %w", p, err)
 		}
 	}
+	if s.At, err = brokerTime(ctx, js); err != nil {
+		return Status{}, err
+	}
 	for _, w := range s.Workers {
 		for _, p := range w.Partitions {
-			if p >= 0 && p < len(s.Partitions) {
+			// Of several that say so, as after a takeover, it is the one whose claim stands.
+			if p >= 0 && p < len(s.Partitions) && !w.Silent(s.At) && (s.Partitions[p].Worker == "" || s.Partitions[p].claimedBy(w)) {
 				s.Partitions[p].Worker = w.Name
 			}
 		}
 	}
 	s.DeadLetters, err = countFrom(ctx, js, EventsStream(t.Generation), 1, envelopes.DeadLetterFilter(t.Generation, "", ""))
 	return s, err
+}
+
+// claimedBy reports whether a worker wrote the last checkpoint: its name and what tells
+// its lives apart are the owner's.
+func (s PartitionStatus) claimedBy(w Worker) bool {
+	life := strings.LastIndexByte(s.Claimed, '-')
+	return life >= 0 && s.Claimed[:life] == w.Name
+}
+
+// brokerTime is the time by the broker's clock.
+func brokerTime(ctx context.Context, js jetstream.JetStream) (time.Time, error) {
+	s, err := js.Stream(ctx, RawStream)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("stream %s: %w", RawStream, err)
+	}
+	return s.CachedInfo().TimeStamp, nil
 }
 
 // readPartition reads how far a partition has come.

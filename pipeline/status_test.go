@@ -3,6 +3,7 @@ package pipeline_test
 import (
 	"errors"
 	"testing"
+	"time"
 
 	"tributary/pipeline"
 	"tributary/pipeline/pipelinetest"
@@ -75,4 +76,37 @@ func TestStatus(t *testing.T) {
 			t.Errorf("partition %d: its records are gone, and it says %v", p.Partition, p.Problem)
 		}
 	}
+}
+
+// TestStatusAfterTakeover: a worker that was killed says for some seconds still that it
+// works on its partitions; the status names the one that does.
+func TestStatusAfterTakeover(t *testing.T) {
+	t.Parallel()
+	top := topology(4)
+	server := pipelinetest.NewServer(t)
+	js := server.Provision(top)
+	z := start(t, server.JetStream(), member(top, "z")) // after the other in the order of ids
+	settled(t, js, top, map[string]int{"z": 4})
+	a := start(t, js, member(top, "a"))
+	settled(t, js, top, map[string]int{"a": 2, "z": 2})
+	z.kill()
+	settled(t, js, top, map[string]int{"a": 4})
+	s, err := pipeline.ReadStatus(t.Context(), js, top)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(s.Workers) != 2 {
+		t.Errorf("workers %+v, want both: the key of one that was killed lives on", s.Workers)
+	}
+	for _, p := range s.Partitions {
+		if p.Worker != "a" {
+			t.Errorf("partition %d is said to be worked on by %q", p.Partition, p.Worker)
+		}
+	}
+	for _, w := range s.Workers {
+		if w.Silent(w.Seen.Add(time.Second)) || !w.Silent(w.Seen.Add(5*time.Second)) || s.At.Before(w.Seen) {
+			t.Errorf("worker %+v at %v", w, s.At)
+		}
+	}
+	a.stop(t)
 }

@@ -24,19 +24,25 @@ import (
 const WorkersBucket = "TRIBUTARY_WORKERS"
 
 const (
-	workersTTL = 10 * time.Second // of a key that is not written again
-	aliveBeats = 5                // a worker that was not seen for so many heartbeats is dead
-	graceBeats = 3                // for so many its partitions are left to a worker that should hand them over
+	workersTTL       = 10 * time.Second       // of a key that is not written again
+	defaultHeartbeat = 700 * time.Millisecond // of [Config]
+	aliveBeats       = 5                      // a worker that was not seen for so many heartbeats is dead
+	graceBeats       = 3                      // for so many its partitions are left to a worker that should hand them over
 )
 
 // Worker is what a worker says about itself with every heartbeat.
 type Worker struct {
-	ID         string    `json:"-"`          // its key in [WorkersBucket], without the generation
-	Name       string    `json:"name"`       // as in [Config]
-	Revision   int       `json:"revision"`   // of its normalizers
-	Partitions []int     `json:"partitions"` // that it works on, in their order
-	Since      time.Time `json:"since"`      // when it started
+	ID         string    `json:"-"`             // its key in [WorkersBucket], without the generation
+	Name       string    `json:"name"`          // as in [Config]
+	Revision   int       `json:"revision"`      // of its normalizers
+	Partitions []int     `json:"partitions"`    // that it works on, in their order
+	Since      time.Time `json:"since"`         // when it started
+	Seen       time.Time `json:"seen,omitzero"` // when the broker stored its last heartbeat, by the broker's clock; set on reading
 }
+
+// Silent reports whether the worker is taken for dead at a time by the broker's clock:
+// it has let too many heartbeats pass, or stands still. Others take over from it.
+func (w Worker) Silent(at time.Time) bool { return at.Sub(w.Seen) > aliveBeats*defaultHeartbeat }
 
 // Workers returns the workers of a generation that have written within the life of a key,
 // in the order of their ids: one that was killed is among them for up to 10 seconds.
@@ -62,7 +68,7 @@ func readWorker(generation string, m storedMessage) (Worker, bool) {
 	if !ok || len(m.Data) == 0 || json.Unmarshal(m.Data, &w) != nil {
 		return Worker{}, false
 	}
-	w.ID = id
+	w.ID, w.Seen = id, m.Time
 	return w, true
 }
 

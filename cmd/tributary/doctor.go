@@ -55,7 +55,7 @@ changes nothing. The exit code is 1 when something is wrong.`,
 				err = d.print(safeWriter{a.stdout, printable})
 			}
 			if err == nil && len(d.Problems) > 0 {
-				err = fmt.Errorf("%d problems", len(d.Problems))
+				err = errors.New(plural(len(d.Problems), "problem"))
 			}
 			return err
 		},
@@ -71,13 +71,11 @@ type diagnosis struct {
 	MaxPayload int64  `json:"max_payload"`
 	pipeline.Status
 	Problems []string `json:"problems"` // each with its cure
-
-	now time.Time // by the clock of this machine
 }
 
 // examine looks at everything. The error is that nothing could be seen.
 func (a *app) examine(ctx context.Context, nc *nats.Conn, js jetstream.JetStream) (*diagnosis, error) {
-	d := &diagnosis{Server: nc.ConnectedServerName() + " " + nc.ConnectedServerVersion(), MaxPayload: nc.MaxPayload(), Problems: []string{}, now: time.Now()}
+	d := &diagnosis{Server: nc.ConnectedServerName() + " " + nc.ConnectedServerVersion(), MaxPayload: nc.MaxPayload(), Problems: []string{}}
 	status, err := pipeline.ReadStatus(ctx, js, a.config.topology())
 	switch {
 	case errors.Is(err, jetstream.ErrStreamNotFound), errors.Is(err, jetstream.ErrBucketNotFound):
@@ -93,7 +91,8 @@ func (a *app) examine(ctx context.Context, nc *nats.Conn, js jetstream.JetStream
 // judge finds what is wrong.
 func (d *diagnosis) judge() {
 	problem := func(format string, args ...any) { d.Problems = append(d.Problems, fmt.Sprintf(format, args...)) }
-	if len(d.Workers) == 0 {
+	alive := slices.ContainsFunc(d.Workers, func(w pipeline.Worker) bool { return !w.Silent(d.At) })
+	if !alive {
 		problem("no worker is alive: start one with tributary run")
 	}
 	var idle []int
@@ -101,7 +100,7 @@ func (d *diagnosis) judge() {
 		switch {
 		case p.Fault != "":
 			problem("partition %d has stopped: %s", p.Partition, p.Fault)
-		case p.Worker == "" && len(d.Workers) > 0:
+		case p.Worker == "" && alive:
 			idle = append(idle, p.Partition)
 		}
 		if p.Tries > pipeline.SuspectTries {
@@ -119,7 +118,17 @@ func (d *diagnosis) print(w io.Writer) error {
 	fmt.Fprintf(t, "broker\t%s, records up to %d bytes in one message\n", d.Server, d.MaxPayload)
 	fmt.Fprintf(t, "generation\t%s, %d partitions\n", d.Generation, len(d.Partitions))
 	for _, worker := range d.Workers {
-		fmt.Fprintf(t, "worker\t%s: partitions %s\n", worker.Name, numbers(worker.Partitions))
+		if worker.Silent(d.At) {
+			fmt.Fprintf(t, "worker\t%s: silent for %v, taken for dead\n", worker.Name, d.age(worker.Seen))
+			continue
+		}
+		var its []int
+		for _, p := range d.Partitions {
+			if p.Worker == worker.Name {
+				its = append(its, p.Partition)
+			}
+		}
+		fmt.Fprintf(t, "worker\t%s: partitions %s\n", worker.Name, numbers(its))
 	}
 	var lag uint64
 	var oldest *time.Time
@@ -165,10 +174,8 @@ func (d *diagnosis) print(w io.Writer) error {
 	return nil
 }
 
-// age is how long ago something was stored. The clock of the broker may be ahead.
-func (d *diagnosis) age(t time.Time) time.Duration {
-	return max(0, d.now.Sub(t)).Round(100 * time.Millisecond)
-}
+// age is how long ago something was stored.
+func (d *diagnosis) age(t time.Time) time.Duration { return d.At.Sub(t).Round(100 * time.Millisecond) }
 
 // numbers are numbers in a row, ranges drawn together: 0-3 7.
 func numbers(list []int) string {

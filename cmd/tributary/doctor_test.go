@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"strings"
 	"syscall"
 	"testing"
@@ -48,6 +49,15 @@ func TestDoctor(t *testing.T) {
 	}
 	if code, out = doctor("-o", "xml"); code != exitUsage {
 		t.Errorf("xml: exit code %d\n%s", code, out)
+	}
+	killed := start(t, home, server.URL(), "run")
+	awaitWorkers(t, js, top, func(w []pipeline.Worker) bool { return len(w) == 2 && len(w[0].Partitions) == len(w[1].Partitions) })
+	killed.kill()
+	awaitTakeover(t, js, top, killed)
+	code, out = doctor()
+	told := strings.Contains(out, fmt.Sprintf("-%d:", killed.cmd.Process.Pid)) // for ten seconds
+	if code != 0 || !strings.Contains(out, "partitions 0-15") || told != strings.Contains(out, "taken for dead") {
+		t.Errorf("a worker that was killed: exit code %d\n%s", code, out)
 	}
 	if code := worker.signal(syscall.SIGTERM); code != 0 {
 		t.Errorf("run: exit code %d", code)
