@@ -410,7 +410,7 @@ func (c *claudeFold) assistant() SkipReason {
 	words, said := m.Content.text()
 	said = said && strings.TrimSpace(words) != ""
 	if said && !c.internal {
-		c.s.Claude.Run.Last = promptKey(words)
+		c.s.Claude.Runs.Last = promptKey(words)
 	}
 	before := len(c.events)
 	if bool(c.IsAPIErrorMessage) || c.isStream() && isValue(c.Error) {
@@ -484,13 +484,16 @@ func (c *claudeFold) consumed(is consumption, thinking bool, key string) (*envel
 	now := before.raise(is)
 	u := now.usageSince(before, key)
 	if u == nil {
-		return nil, nil
-	}
-	if key != "" {
-		c.s.apiCalls.put(slot, now)
+		u = new(envelopes.Usage)
 	}
 	if !c.internal {
-		c.s.Claude.Run.Told.add(u)
+		now.Run = c.s.Claude.Runs.call(u, before, now, c.isStream())
+	}
+	if key != "" && now != before {
+		c.s.apiCalls.put(slot, now)
+	}
+	if u.Total() == 0 {
+		return nil, nil
 	}
 	return u, claudeFigures(u, thinking)
 }

@@ -25,7 +25,7 @@ type claudeState struct {
 	Taken  window[takenPrompt]  `json:"taken,omitzero"`
 	Stated window[statedValue]  `json:"stated,omitzero"`
 
-	Run      claudeRun             `json:"run,omitzero"`
+	Runs     claudeRuns            `json:"runs,omitzero"`
 	Partials window[claudePartial] `json:"partials,omitzero"`
 }
 

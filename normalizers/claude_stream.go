@@ -78,13 +78,6 @@ type claudeDelta struct {
 	PartialJSON text `json:"partial_json"`
 }
 
-// claudeRun is what a session remembers of a run: from its first record, or the last
-// result, to its result (semantics.md section 3).
-type claudeRun struct {
-	Told consumption `json:"told,omitzero"` // what the events of the main conversation carried
-	Last fingerprint `json:"last,omitzero"` // the last thing that the assistant said
-}
-
 // claudePartial is a message of which pieces have come, and not yet the whole.
 type claudePartial struct {
 	Thread  fingerprint           `json:"t,omitzero"`
@@ -169,7 +162,7 @@ func (c *claudeFold) introduce() {
 	d := draft{on: envelopes.ChannelSystem}
 	d.EventType, d.Text = envelopes.SystemMessage, &words
 	if c.put(c.UUID, d) {
-		c.s.Claude.Run = claudeRun{}
+		c.s.Claude.Runs.over() // of a run before it that had no result
 	}
 }
 
@@ -202,7 +195,7 @@ func (c *claudeFold) ended() {
 	words, failed := c.outcome()
 	d := draft{on: envelopes.ChannelSystem, as: envelopes.RoleSystem, identity: string(c.r.Data)}
 	d.EventType = envelopes.SessionSummary
-	if !failed && words != "" && c.s.Claude.Run.Last != promptKey(words) {
+	if !failed && words != "" && c.s.Claude.Runs.Last != promptKey(words) {
 		d.Text = &words
 	}
 	d.Metadata = c.s.metadataWith(map[string]jsontext.Value{
@@ -224,12 +217,10 @@ func (c *claudeFold) ended() {
 	if v.ok = r.Usage.Kind() == '{'; v.ok {
 		readObject(r.Usage, &v.value)
 	}
-	told := c.s.Claude.Run.Told
-	now := told.raise(v.value.consumption())
-	if u := now.usageSince(told, ""); v.ok && u != nil {
+	if u := c.s.Claude.Runs.result(v.value.consumption()); v.ok && u != nil {
 		c.bill(u, claudeFigures(u, v.value.OutputDetails.value.Thinking.ok))
 	}
-	c.s.Claude.Run = claudeRun{}
+	c.s.Claude.Runs.over()
 	if !failed {
 		return
 	}

@@ -19,6 +19,8 @@ type consumption struct {
 	// Told is the part of Reasoning that events have carried: no event can carry more
 	// reasoning than output. Of Gemini it is the part of CacheRead, which is one of Input.
 	Told int64
+	// Run is the run of Claude's SDK that the call belongs to, 0 for none.
+	Run int64
 }
 
 // raise returns the highest figure of each field of a and b.
@@ -31,17 +33,37 @@ func (a consumption) raise(b consumption) consumption {
 		Reasoning:  max(a.Reasoning, b.Reasoning),
 		Tool:       max(a.Tool, b.Tool),
 		Told:       a.Told,
+		Run:        a.Run,
 	}
 }
 
-// add counts what an event carried.
+// plus adds b to a, as far as sums are exact.
+func (a consumption) plus(b consumption) consumption {
+	add := func(x, y int64) int64 { return min(x+y, maxExact) }
+	a.Input = add(a.Input, b.Input)
+	a.CacheRead = add(a.CacheRead, b.CacheRead)
+	a.CacheWrite = add(a.CacheWrite, b.CacheWrite)
+	a.Output = add(a.Output, b.Output)
+	a.Reasoning = add(a.Reasoning, b.Reasoning)
+	return a
+}
+
+// minus is what a has above b, of no part below zero.
+func (a consumption) minus(b consumption) consumption {
+	return consumption{
+		Input:      max(0, a.Input-b.Input),
+		CacheRead:  max(0, a.CacheRead-b.CacheRead),
+		CacheWrite: max(0, a.CacheWrite-b.CacheWrite),
+		Output:     max(0, a.Output-b.Output),
+		Reasoning:  max(0, a.Reasoning-b.Reasoning),
+	}
+}
+
+// add counts what an event carries.
 func (a *consumption) add(u *envelopes.Usage) {
-	a.Input = min(a.Input+u.Input, maxCount)
-	a.CacheRead = min(a.CacheRead+u.CacheRead, maxCount)
-	a.CacheWrite = min(a.CacheWrite+u.CacheWrite, maxCount)
-	a.Output = min(a.Output+u.Output+u.Reasoning, maxCount)
-	a.Reasoning = min(a.Reasoning+u.Reasoning, maxCount)
-	a.Told = a.Reasoning
+	*a = a.plus(consumption{
+		Input: u.Input, CacheRead: u.CacheRead, CacheWrite: u.CacheWrite, Output: u.Output + u.Reasoning, Reasoning: u.Reasoning,
+	})
 }
 
 // usageSince is the increment from before to now as the usage of an event, nil when
@@ -65,7 +87,7 @@ func (a *consumption) usageSince(before consumption, key string) *envelopes.Usag
 }
 
 func (a consumption) append(dst []byte) []byte {
-	for _, v := range [...]int64{a.Input, a.CacheRead, a.CacheWrite, a.Output, a.Reasoning, a.Told, a.Tool} {
+	for _, v := range [...]int64{a.Input, a.CacheRead, a.CacheWrite, a.Output, a.Reasoning, a.Told, a.Tool, a.Run} {
 		dst = binary.AppendUvarint(dst, uint64(v))
 	}
 	return dst
@@ -73,7 +95,7 @@ func (a consumption) append(dst []byte) []byte {
 
 // readConsumption is the inverse of append; it returns the bytes read, 0 when damaged.
 func readConsumption(b []byte) (a consumption, n int) {
-	for _, v := range [...]*int64{&a.Input, &a.CacheRead, &a.CacheWrite, &a.Output, &a.Reasoning, &a.Told, &a.Tool} {
+	for _, v := range [...]*int64{&a.Input, &a.CacheRead, &a.CacheWrite, &a.Output, &a.Reasoning, &a.Told, &a.Tool, &a.Run} {
 		u, w := binary.Uvarint(b[n:])
 		if w <= 0 || u > maxExact {
 			return consumption{}, 0

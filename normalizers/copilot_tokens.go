@@ -47,28 +47,6 @@ func (f *copilotFigures) consumption() consumption {
 	}
 }
 
-// plus adds b to a, as far as sums are exact.
-func (a consumption) plus(b consumption) consumption {
-	add := func(x, y int64) int64 { return min(x+y, maxExact) }
-	a.Input = add(a.Input, b.Input)
-	a.CacheRead = add(a.CacheRead, b.CacheRead)
-	a.CacheWrite = add(a.CacheWrite, b.CacheWrite)
-	a.Output = add(a.Output, b.Output)
-	a.Reasoning = add(a.Reasoning, b.Reasoning)
-	return a
-}
-
-// minus is what a has above b, of no part below zero.
-func (a consumption) minus(b consumption) consumption {
-	return consumption{
-		Input:      max(0, a.Input-b.Input),
-		CacheRead:  max(0, a.CacheRead-b.CacheRead),
-		CacheWrite: max(0, a.CacheWrite-b.CacheWrite),
-		Output:     max(0, a.Output-b.Output),
-		Reasoning:  max(0, a.Reasoning-b.Reasoning),
-	}
-}
-
 func copilotSlot(call string) fingerprint { return fingerprintOf("api", call) }
 
 // chargeMessage puts the output that a message states of its API call on its i-th event,

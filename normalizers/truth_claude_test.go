@@ -471,15 +471,43 @@ func claudeUsageOf(v any) figures {
 }
 
 // claudeLedger holds, for every session, the highest figures of each message.id in one
-// thread (semantics.md section 3).
-type claudeLedger map[string]map[string]figures
+// thread, and what results of runs of the SDK are above the calls of their runs. A call
+// that a stream names is of the run at work; what it states after the result of its run,
+// the result has told. So it is with calls of a transcript and runs of which only the
+// result came.
+type claudeLedger map[string]*claudeBook
 
-// claudeRunKey is the entry of a session that holds what the run at work used so far, and
-// claudeCorrectionKey the one with what results were above that.
-const (
-	claudeRunKey        = "run"
-	claudeCorrectionKey = "correction"
-)
+type claudeBook struct {
+	calls   map[string]figures
+	runOf   map[string]int // of calls that a stream named
+	seen    map[string]bool
+	run     int     // at work
+	named   bool    // calls of it by a stream
+	used    figures // by its calls
+	results figures // what results were above the calls
+	ahead   figures // the part of it that calls of their runs may state later
+	unseen  figures // that of results alone
+	alone   figures // what calls used that are of no run
+	settled figures // what calls stated that a result had told
+}
+
+// atMost is the part of f that limit has, field by field; of the output text comes first.
+func (f figures) atMost(limit figures) figures {
+	output := min(f.Output, limit.Output)
+	return figures{
+		Input: min(f.Input, limit.Input), Cached: min(f.Cached, limit.Cached), CacheWrite: min(f.CacheWrite, limit.CacheWrite),
+		Output: output, Thinking: max(0, output-(f.Output-f.Thinking)),
+	}
+}
+
+// above is what f has above of.
+func (f figures) above(of figures) figures {
+	output := max(0, f.Output-of.Output)
+	return figures{
+		Input: max(0, f.Input-of.Input), Cached: max(0, f.Cached-of.Cached), CacheWrite: max(0, f.CacheWrite-of.CacheWrite),
+		Output: output, Thinking: min(max(0, f.Thinking-of.Thinking), output),
+	}
+}
 
 func (l claudeLedger) add(session string, record []byte) {
 	var v any
@@ -488,38 +516,44 @@ func (l claudeLedger) add(session string, record []byte) {
 	if dec.Decode(&v) != nil {
 		return
 	}
-	if l[session] == nil {
-		l[session] = make(map[string]figures)
+	b := l[session]
+	if b == nil {
+		b = &claudeBook{calls: map[string]figures{}, runOf: map[string]int{}, seen: map[string]bool{}, run: 1}
+		l[session] = b
 	}
 	v = claudeObject(v)
 	is := member[string](v, "type")
 	if is == "system" || is == "result" {
 		// The same record again is none.
 		if id := member[string](v, "uuid"); id != "" {
-			again := "record " + id + string(record)
-			if _, ok := l[session][again]; ok {
+			again := id + string(record)
+			if b.seen[again] {
 				return
 			}
-			l[session][again] = figures{}
+			b.seen[again] = true
 		}
 	}
 	switch {
 	case is == "system" && member[string](v, "subtype") == "init":
-		delete(l[session], claudeRunKey)
+		b.run++
+		b.used, b.named = figures{}, false
 		return
 	case is == "result" && member[string](v, "key") == "":
-		run, now, correction := l[session][claudeRunKey], claudeUsageOf(member[any](v, "usage")), l[session][claudeCorrectionKey]
-		correction.add(figures{
-			Input:      max(0, now.Input-run.Input),
-			Output:     max(0, now.Output-run.Output),
-			Cached:     max(0, now.Cached-run.Cached),
-			CacheWrite: max(0, now.CacheWrite-run.CacheWrite),
-			Thinking:   min(max(0, now.Thinking-run.Thinking), max(0, now.Output-run.Output)),
-		})
-		l[session][claudeCorrectionKey] = correction
-		delete(l[session], claudeRunKey)
+		now, told, pool := claudeUsageOf(member[any](v, "usage")), b.used, &b.ahead
+		if !b.named {
+			told, pool = b.alone, &b.unseen
+			b.alone = b.alone.above(now)
+		}
+		more := now.above(told)
+		b.results.add(more)
+		pool.add(more)
+		b.run++
+		b.used, b.named = figures{}, false
 		return
 	case is != "assistant" && member[string](v, "message", "role") != "assistant":
+		return
+	}
+	if _, ok := member[any](v, "message", "usage").(map[string]any); !ok {
 		return
 	}
 	thread := "main"
@@ -531,33 +565,52 @@ func (l claudeLedger) add(session string, record []byte) {
 		thread = "sidechain"
 	}
 	key := thread + "\x00" + member[string](v, "message", "id")
-	was, now := l[session][key], claudeUsage(v)
-	was.Input = max(was.Input, now.Input)
-	was.Output = max(was.Output, now.Output)
-	was.Cached = max(was.Cached, now.Cached)
-	was.Thinking = max(was.Thinking, now.Thinking)
-	was.CacheWrite = max(was.CacheWrite, now.CacheWrite)
-	if thread == "main" {
-		before, run := l[session][key], l[session][claudeRunKey]
-		run.add(figures{
-			Input: was.Input - before.Input, Output: was.Output - before.Output, Cached: was.Cached - before.Cached,
-			Thinking: was.Thinking - before.Thinking, CacheWrite: was.CacheWrite - before.CacheWrite,
-		})
-		l[session][claudeRunKey] = run
+	before, now := b.calls[key], claudeUsage(v)
+	b.calls[key] = figures{
+		Input: max(before.Input, now.Input), Output: max(before.Output, now.Output), Cached: max(before.Cached, now.Cached),
+		Thinking: max(before.Thinking, now.Thinking), CacheWrite: max(before.CacheWrite, now.CacheWrite),
 	}
-	l[session][key] = was
+	if thread != "main" {
+		return
+	}
+	more, pool := b.calls[key].above(before), &b.ahead
+	switch run, stream := b.runOf[key], member[string](v, "sessionId") == ""; {
+	case run == 0 && stream:
+		b.runOf[key], b.named = b.run, true
+		b.alone = b.alone.above(before)
+		b.used.add(b.calls[key])
+		return
+	case run == b.run:
+		b.used.add(more)
+		return
+	case run == 0:
+		pool = &b.unseen
+	}
+	told := more.atMost(*pool)
+	*pool = pool.above(told)
+	b.settled.add(told)
+	if pool == &b.unseen {
+		b.alone.add(more.above(told))
+	}
 }
 
 func (l claudeLedger) sums(session string) figures {
 	var sum figures
-	for key, f := range l[session] {
-		if key == claudeRunKey {
-			continue
-		}
-		f.UsageInput, f.CacheRead, f.UsageReasoning = f.Input, f.Cached, f.Thinking
-		f.UsageOutput = f.Output - f.Thinking
-		f.Total = f.Input + f.CacheWrite + f.CacheRead + f.Output
+	b := l[session]
+	if b == nil {
+		return sum
+	}
+	all := append(slices.Collect(maps.Values(b.calls)), b.results)
+	for _, f := range all {
 		sum.add(f)
 	}
+	sum.Input -= b.settled.Input
+	sum.Output -= b.settled.Output
+	sum.Cached -= b.settled.Cached
+	sum.CacheWrite -= b.settled.CacheWrite
+	sum.Thinking -= b.settled.Thinking
+	sum.UsageInput, sum.CacheRead, sum.UsageReasoning = sum.Input, sum.Cached, sum.Thinking
+	sum.UsageOutput = sum.Output - sum.Thinking
+	sum.Total = sum.Input + sum.CacheWrite + sum.CacheRead + sum.Output
 	return sum
 }

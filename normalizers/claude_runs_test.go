@@ -1,0 +1,70 @@
+package normalizers_test
+
+import (
+	"fmt"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"tributary/envelopes"
+	"tributary/normalizers"
+)
+
+// TestClaudeRunsAndTranscript: the stream of a run and the transcript of its session tell
+// of the same calls. However the lines of both come together, a token is told once.
+func TestClaudeRunsAndTranscript(t *testing.T) {
+	t.Parallel()
+	usage := func(input, read, output int) string {
+		return fmt.Sprintf(`{"input_tokens":%d,"cache_read_input_tokens":%d,"output_tokens":%d}`, input, read, output)
+	}
+	answer := func(session, id string, n int, usage string) string {
+		return fmt.Sprintf(`{"type":"assistant",%q:"s","uuid":"u-%s-%d","timestamp":"2026-03-01T10:00:00.000Z","message":{"id":%q,"role":"assistant","model":"claude-test-1","content":[{"type":"text","text":"%s %d"}],"usage":%s}}`,
+			session, id, n, id, id, n, usage)
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		var stream, transcript []string
+		var used envelopes.Usage // by all calls
+		for run := range rapid.IntRange(1, 3).Draw(t, "runs") {
+			streamed := rapid.Bool().Draw(t, "streamed")
+			if streamed {
+				stream = append(stream, fmt.Sprintf(`{"type":"system","subtype":"init","session_id":"s","uuid":"init-%d","model":"claude-test-1"}`, run))
+			}
+			var in, hit, out int // of the run
+			for call := range rapid.IntRange(1, 3).Draw(t, "calls") {
+				id := fmt.Sprintf("msg-%d-%d", run, call)
+				i, r, o := rapid.IntRange(0, 9).Draw(t, "input"), rapid.IntRange(0, 900).Draw(t, "read"), rapid.IntRange(3, 99).Draw(t, "output")
+				for n := range rapid.IntRange(1, 2).Draw(t, "records") {
+					if streamed {
+						stream = append(stream, answer("session_id", id, n, usage(i, r, rapid.IntRange(0, 3).Draw(t, "so far"))))
+					}
+					transcript = append(transcript, answer("sessionId", id, n, usage(i, r, o)))
+				}
+				in, hit, out = in+i, hit+r, out+o
+			}
+			stream = append(stream, fmt.Sprintf(`{"type":"result","subtype":"success","session_id":"s","uuid":"result-%d","num_turns":1,"result":"","usage":%s}`, run, usage(in, hit, out)))
+			used.Input, used.CacheRead, used.Output = used.Input+int64(in), used.CacheRead+int64(hit), used.Output+int64(out)
+		}
+		s := normalizers.NewSession(envelopes.ClaudeCode, "s")
+		var sum envelopes.Usage
+		for len(stream)+len(transcript) > 0 {
+			from := &stream
+			if len(stream) == 0 || len(transcript) > 0 && rapid.Bool().Draw(t, "transcript next") {
+				from = &transcript
+			}
+			line := (*from)[0]
+			*from = (*from)[1:]
+			result, err := normalizers.Normalize(s, normalizers.Record{Source: envelopes.ClaudeCode, Session: "s", Data: []byte(line)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, e := range result.Events {
+				if u := e.Event.Usage; u != nil {
+					sum.Input, sum.CacheRead, sum.Output = sum.Input+u.Input, sum.CacheRead+u.CacheRead, sum.Output+u.Output
+				}
+			}
+		}
+		if sum != used {
+			t.Errorf("told %+v, used %+v", sum, used)
+		}
+	})
+}
