@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"compress/gzip"
 	"context"
 	"os"
 	"path/filepath"
@@ -82,6 +83,26 @@ func TestNormalizeFollows(t *testing.T) {
 	}
 	if code := filter.signal(syscall.SIGINT); code != exitInterrupted {
 		t.Errorf("exit code %d after SIGINT\n%s", code, &filter.stderr)
+	}
+}
+
+// TestNormalizePacked: a log that is packed gives the events of the log.
+func TestNormalizePacked(t *testing.T) {
+	t.Parallel()
+	log := filepath.Join(t.TempDir(), "0b6a7f58.jsonl")
+	write(t, log, hello+again)
+	want := output(t, 0, "normalize", log)
+	var packed bytes.Buffer
+	w := gzip.NewWriter(&packed)
+	if _, err := w.Write([]byte(hello + again)); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	write(t, log+".gz", packed.String())
+	if got := output(t, 0, "normalize", log+".gz"); !bytes.Equal(got, want) {
+		t.Errorf("packed: %s\nplain: %s", got, want)
 	}
 }
 
