@@ -290,6 +290,7 @@ func (s *Ship) returned(v *visit) {
 	f := v.f
 	s.busy--
 	f.busy = false
+	s.tally.passed(f)
 	if f.torn && !v.gone {
 		s.torn[f] = true
 	}
@@ -378,12 +379,12 @@ func (s *Ship) arrange(ctx context.Context, found finder) {
 		}
 		s.lost(f)
 	}
-	for _, l := range fresh {
-		s.place(&file{}, l)
+	added := make([]*file, len(fresh))
+	for i, l := range fresh {
+		added[i] = &file{}
+		s.place(added[i], l)
 	}
-	if len(fresh) > 0 {
-		s.tally.change(func(sum *Summary) { sum.Files += len(fresh) })
-	}
+	s.tally.found(added)
 }
 
 // place puts a file where it was found, and visits it if it is not as it was.
@@ -411,6 +412,7 @@ func (s *Ship) lost(f *file) {
 		return
 	}
 	delete(s.torn, f)
+	s.tally.passed(f)
 	s.offsets.release(f)
 }
 
