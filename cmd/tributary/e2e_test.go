@@ -5,6 +5,7 @@ import (
 	"compress/gzip"
 	"context"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -74,7 +75,7 @@ func TestNormalizeFollows(t *testing.T) {
 	}
 	defer in.Close()
 	defer feed.Close()
-	filter := startWith(t, in, t.TempDir(), "", "normalize", "-")
+	filter := startWith(t, func(c *exec.Cmd) { c.Stdin = in }, t.TempDir(), "", "normalize", "-")
 	for _, line := range []string{hello, again} {
 		if _, err := feed.WriteString(line); err != nil {
 			t.Fatal(err)

@@ -124,13 +124,17 @@ func (t *tally) refuse(r Refusal) {
 	})
 }
 
-// wait says how many files wait. It is told with the next change.
+// wait says how many files wait. It is told with the next change, which may be that the
+// backfill is over.
 func (t *tally) wait(files int) {
 	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.sum.Waiting = files
 	b := &t.sum.Backfill
-	b.Over = b.Done == b.Files
+	over := b.Done == b.Files && !b.Over
+	t.sum.Waiting = files
+	t.mu.Unlock()
+	if over {
+		t.change(func(sum *Summary) { sum.Backfill.Over = true })
+	}
 }
 
 // found takes in files that are new.
