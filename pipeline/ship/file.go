@@ -11,6 +11,7 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -67,7 +68,7 @@ func (v *visit) run(ctx context.Context) error {
 	if v.gone {
 		return v.finish(ctx)
 	}
-	r, err := os.Open(v.log.path)
+	r, err := open(v.log.path)
 	if err != nil {
 		v.unreadable(ctx, err)
 		return nil
@@ -99,6 +100,11 @@ func (v *visit) run(ctx context.Context) error {
 		return v.finish(ctx)
 	}
 	return v.flush(ctx)
+}
+
+// open opens a file. Where a pipe has taken its place nobody is waited for.
+func open(path string) (*os.File, error) {
+	return os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 }
 
 // recognize finds out which file was opened and what of it is shipped. fresh is false

@@ -139,7 +139,7 @@ func (o *offsets) release(f *file) {
 // gone reports whether the file is no longer where it was last. Where its folder is gone
 // too it counts as there: that may be a disk that comes back.
 func (e offset) gone() bool {
-	f, err := os.Open(e.Path)
+	f, err := open(e.Path)
 	if errors.Is(err, fs.ErrNotExist) {
 		_, err = os.Lstat(filepath.Dir(e.Path))
 		return err == nil

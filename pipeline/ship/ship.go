@@ -432,5 +432,9 @@ func elsewhere(l log) (log, bool) {
 // refuse counts a refusal and tells it.
 func (s *Ship) refuse(ctx context.Context, r Refusal) {
 	s.tally.refuse(r)
-	s.config.Logger.WarnContext(ctx, "not shipped", "reason", r.Reason, "path", r.Path, "line", r.Line, "error", r.Err)
+	where := []any{"path", r.Path}
+	if r.Line > 0 {
+		where = append(where, "line", r.Line)
+	}
+	s.config.Logger.With(where...).WarnContext(ctx, "not shipped", "reason", r.Reason, "error", r.Err)
 }
