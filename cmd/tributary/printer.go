@@ -11,6 +11,7 @@ import (
 
 	"github.com/charmbracelet/x/ansi"
 	"github.com/go-json-experiment/json"
+
 	"tributary/envelopes"
 )
 

@@ -138,7 +138,7 @@ func (p *progress) follow(ctx context.Context) {
 		case p.stalled > 0 && p.stalled%progressStalled == 0:
 			p.log.InfoContext(ctx, "waiting for the broker", "for", p.stalled, "files", b.Files, "files_done", b.Done)
 		case p.stalled == 0 && p.worked%progressLogged == 0 && b.Files > 0:
-			p.log.InfoContext(ctx, p.verb, "files", b.Files, "files_done", b.Done, "bytes", b.Bytes, "bytes_done", b.BytesDone,
+			p.log.InfoContext(ctx, "backfill", "state", p.verb, "files", b.Files, "files_done", b.Done, "bytes", b.Bytes, "bytes_done", b.BytesDone,
 				"records", sum.Records, "bytes_per_second", int64(p.rate()), "left", p.left(b))
 		}
 	}

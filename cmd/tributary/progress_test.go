@@ -111,7 +111,7 @@ func TestProgressInTheLog(t *testing.T) {
 		want := `msg="waiting for the broker" for=1m0s files=2000 files_done=1800
 msg="waiting for the broker" for=2m0s files=2000 files_done=1800
 msg="waiting for the broker" for=3m0s files=2000 files_done=1800
-msg=shipping files=2000 files_done=1800 bytes=104857600 bytes_done=94371840 records=9000 bytes_per_second=10485760 left="about 1s"
+msg=backfill state=shipping files=2000 files_done=1800 bytes=104857600 bytes_done=94371840 records=9000 bytes_per_second=10485760 left="about 1s"
 msg="all that was there is shipped: following" files=0 records=10000
 `
 		if diff := cmp.Diff(want, told.String()); diff != "" {

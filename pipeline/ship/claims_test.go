@@ -165,5 +165,5 @@ func TestKilledAnywhereWithClaims(t *testing.T) {
 		}
 	}
 	e.objects(each) // a third of 3 sessions
-	e.all() // each can still be read
+	e.all()         // each can still be read
 }

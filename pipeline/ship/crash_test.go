@@ -202,6 +202,27 @@ func TestBrokerAwayAndBack(t *testing.T) {
 	e.sessions(map[string][]string{"one": prompts("one", 1, 600), "two": prompts("two", 1, 5)})
 }
 
+// Whoever is told to stop does not wait for the broker, and loses nothing by that.
+func TestStoppedWhileTheBrokerIsAway(t *testing.T) {
+	t.Parallel()
+	e := newEdge(t)
+	e.write("garden/one.jsonl", lines(prompt("one", 1)))
+	f := e.follow()
+	f.until("the first record is stored", func(s ship.Summary) bool { return s.Records == 1 })
+	e.server.Stop()
+	e.append("garden/one.jsonl", lines(prompts("one", 2, 1500)...))
+	f.until("the broker is missed", func(s ship.Summary) bool { return s.Stalled != nil })
+	f.stop()
+	if got := f.ship.Summary(); got.Records != 1 {
+		t.Errorf("shipped %d records", got.Records)
+	}
+	e.server.Start()
+	if got := e.once(); got.Records != 1499 || got.Duplicates != 0 {
+		t.Errorf("then shipped %+v", got)
+	}
+	e.sessions(map[string][]string{"one": prompts("one", 1, 1500)})
+}
+
 // The broker may come up after the edge.
 func TestBrokerComesLater(t *testing.T) {
 	t.Parallel()
@@ -215,6 +236,9 @@ func TestBrokerComesLater(t *testing.T) {
 	t.Cleanup(nc.Close)
 	f := e.followBy(nc)
 	f.until("the broker is missed", func(s ship.Summary) bool { return s.Stalled != nil })
+	if cause := f.ship.Summary().Stalled.Error(); !strings.Contains(cause, strings.TrimPrefix(e.server.URL(), "nats://")) {
+		t.Errorf("it waits for %s", cause)
+	}
 	e.server.Start()
 	f.until("all is stored", func(s ship.Summary) bool { return s.Records == 1 && s.Stalled == nil })
 }
