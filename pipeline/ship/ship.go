@@ -416,12 +416,13 @@ func (s *Ship) lost(f *file) {
 	s.offsets.release(f)
 }
 
-// elsewhere finds a file under another name in its folder.
+// elsewhere finds a file under another name in its folder. What is no file is another
+// thing, although it may have got the inode of one that was deleted.
 func elsewhere(l log) (log, bool) {
 	dir := filepath.Dir(l.path)
 	entries, _ := os.ReadDir(dir) // what cannot be read holds nothing
 	for _, e := range entries {
-		if info, err := e.Info(); err == nil && os.SameFile(info, l.info) {
+		if info, err := e.Info(); err == nil && info.Mode().IsRegular() && os.SameFile(info, l.info) {
 			l.path, l.info = filepath.Join(dir, e.Name()), info
 			return l, true
 		}

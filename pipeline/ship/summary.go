@@ -124,17 +124,17 @@ func (t *tally) refuse(r Refusal) {
 	})
 }
 
-// wait says how many files wait. It is told with the next change, which may be that the
-// backfill is over.
+// wait says how many files wait, and that the backfill is over when none of its own do.
 func (t *tally) wait(files int) {
 	t.mu.Lock()
-	b := &t.sum.Backfill
-	over := b.Done == b.Files && !b.Over
-	t.sum.Waiting = files
+	b := t.sum.Backfill
+	over := b.Done == b.Files
+	same := t.sum.Waiting == files && b.Over == over
 	t.mu.Unlock()
-	if over {
-		t.change(func(sum *Summary) { sum.Backfill.Over = true })
+	if same {
+		return
 	}
+	t.change(func(sum *Summary) { sum.Waiting, sum.Backfill.Over = files, over })
 }
 
 // found takes in files that are new.
