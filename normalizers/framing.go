@@ -522,9 +522,7 @@ func (f File) stem() string {
 
 // stem is the name of a file without its extensions.
 func stem(name string) string {
-	for _, ext := range []string{".zst", ".gz"} {
-		name = strings.TrimSuffix(name, ext)
-	}
+	name = Unpacked(name)
 	if s := strings.TrimSuffix(name, path.Ext(name)); s != "" {
 		return s
 	}

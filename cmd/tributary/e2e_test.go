@@ -2,13 +2,19 @@ package main
 
 import (
 	"bytes"
+	"compress/gzip"
 	"context"
+	"errors"
+	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go/jetstream"
 	"go.opentelemetry.io/otel/propagation"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
@@ -73,7 +79,7 @@ func TestNormalizeFollows(t *testing.T) {
 	}
 	defer in.Close()
 	defer feed.Close()
-	filter := startWith(t, in, t.TempDir(), "", "normalize", "-")
+	filter := startWith(t, func(c *exec.Cmd) { c.Stdin = in }, t.TempDir(), "", "normalize", "-")
 	for _, line := range []string{hello, again} {
 		if _, err := feed.WriteString(line); err != nil {
 			t.Fatal(err)
@@ -82,6 +88,126 @@ func TestNormalizeFollows(t *testing.T) {
 	}
 	if code := filter.signal(syscall.SIGINT); code != exitInterrupted {
 		t.Errorf("exit code %d after SIGINT\n%s", code, &filter.stderr)
+	}
+}
+
+// TestShipAgain: all logs of a machine are found where the settings of their vendors say,
+// and shipped again, without what was remembered of the first time, after the broker has
+// forgotten its message ids, and packed, they change no event.
+func TestShipAgain(t *testing.T) {
+	t.Parallel()
+	top := pipeline.DefaultTopology()
+	server := pipelinetest.NewServer(t)
+	js := server.Provision(top)
+	home, logs := t.TempDir(), t.TempDir()
+	if err := copySamples(logs); err != nil {
+		t.Fatal(err)
+	}
+	environ := func(c *exec.Cmd) {
+		for name, folder := range sampleFolders {
+			c.Env = append(c.Env, name+"="+filepath.Join(logs, folder))
+		}
+	}
+	once := func() string {
+		t.Helper()
+		edge := startWith(t, environ, home, server.URL(), "ship", "--once")
+		if code := edge.wait(); code != 0 {
+			t.Fatalf("ship: exit code %d\n%s", code, &edge.stderr)
+		}
+		if err := pipeline.CatchUp(t.Context(), js, top); err != nil {
+			t.Fatal(err)
+		}
+		return edge.said("shipped")
+	}
+	worker := start(t, home, server.URL(), "run")
+	first := once()
+	want, sources := storedEvents(t, js, top.Generation), map[envelopes.Source]bool{}
+	for e, err := range pipeline.Events(t.Context(), js, top.Generation, pipeline.EventsQuery{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		sources[e.Source] = true
+	}
+	if len(sources) != len(sampleFolders) {
+		t.Errorf("events of %v", sources)
+	}
+
+	stream, err := js.Stream(t.Context(), pipeline.RawStream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := stream.CachedInfo().Config
+	c.Duplicates = 100 * time.Millisecond
+	if stream, err = js.UpdateStream(t.Context(), c); err != nil {
+		t.Fatal(err)
+	}
+	before := stream.CachedInfo().State.Msgs
+	packLogs(t, logs)
+	again := "known already"
+	for strings.Contains(again, "known already") {
+		if err := os.RemoveAll(filepath.Join(home, ".local")); err != nil {
+			t.Fatal(err)
+		}
+		again = once()
+	}
+	if records, _, _ := strings.Cut(first, " ("); !strings.HasPrefix(again, records+" (") {
+		t.Errorf("first %s then %s", first, again)
+	}
+	info, err := stream.Info(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info.State.Msgs < 2*before {
+		t.Errorf("of %d messages %d are stored again", before, info.State.Msgs-before)
+	}
+	if diff := cmp.Diff(want, storedEvents(t, js, top.Generation)); diff != "" {
+		t.Errorf("events (-first +again):\n%s", diff)
+	}
+	if code := worker.signal(syscall.SIGTERM); code != 0 {
+		t.Errorf("run: exit code %d after SIGTERM\n%s", code, &worker.stderr)
+	}
+}
+
+// packLogs packs every file of a folder.
+func packLogs(t *testing.T, dir string) {
+	t.Helper()
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		content, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		write(t, path+".gz", packed(t, string(content)))
+		return os.Remove(path)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// packed is content as a file that ends in .gz holds it.
+func packed(t *testing.T, content string) string {
+	t.Helper()
+	var b bytes.Buffer
+	w := gzip.NewWriter(&b)
+	_, err := w.Write([]byte(content))
+	if err := errors.Join(err, w.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+// TestNormalizePacked: a log that is packed gives the events of the log.
+func TestNormalizePacked(t *testing.T) {
+	t.Parallel()
+	log := filepath.Join(t.TempDir(), "0b6a7f58.jsonl")
+	write(t, log, hello+again)
+	want := output(t, 0, "normalize", log)
+	write(t, log+".gz", packed(t, hello+again))
+	if got := output(t, 0, "normalize", log+".gz"); !bytes.Equal(got, want) {
+		t.Errorf("packed: %s\nplain: %s", got, want)
 	}
 }
 

@@ -44,8 +44,9 @@ type app struct {
 	configError settingsError // what could not be read of the environment
 
 	stdin  io.Reader
-	stdout io.Writer // data
-	stderr io.Writer // talk; whatever is written is made safe for a terminal
+	stdout io.Writer   // data
+	stderr io.Writer   // talk; whatever is written is made safe for a terminal
+	status *statusLine // at the end of what stderr shows; nil where that is no terminal
 	log    *slog.Logger
 }
 
@@ -55,6 +56,11 @@ func main() { os.Exit(run(os.Args[1:])) }
 // the command works under, so that it finishes what is on its way; the second ends the
 // process.
 func run(args []string) int {
+	a := &app{stdin: os.Stdin, stdout: os.Stdout, stderr: safeWriter{os.Stderr, printable}}
+	if isTerminal(os.Stderr) {
+		a.status = &statusLine{w: os.Stderr}
+		a.stderr = safeWriter{a.status, printable}
+	}
 	ctx, stop := context.WithCancelCause(context.Background())
 	defer stop(nil)
 	signals := make(chan os.Signal, 2)
@@ -69,7 +75,6 @@ func run(args []string) int {
 		}
 	}()
 
-	a := &app{stdin: os.Stdin, stdout: os.Stdout, stderr: safeWriter{os.Stderr, printable}}
 	a.config, a.configError = loadConfig()
 	started := false
 	root := a.rootCommand(&started)

@@ -14,11 +14,11 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
-	"github.com/klauspost/compress/zstd"
 	"github.com/spf13/cobra"
 
 	"tributary/envelopes"
 	"tributary/normalizers"
+	"tributary/pipeline/ship"
 )
 
 func (a *app) normalizeCommand() *cobra.Command {
@@ -36,7 +36,8 @@ index. With --as acp they are messages of the Agent Communication Protocol: one 
 user per prompt, one of the role agent/<name> for all that the agent says and does until
 the next one, printed when it is complete.
 
-The agent is told from the content unless --source names it. The exit code is 3
+A file that ends in .zst or .gz is unpacked. The agent is told from the content
+unless --source names it. The exit code is 3
 when some records could not be read.`,
 		Example: `  tributary normalize ~/.claude/projects/-home-me-app/4f6c.jsonl
   claude -p --output-format stream-json --verbose "hi" | tributary normalize -
@@ -101,8 +102,8 @@ when some records could not be read.`,
 	return cmd
 }
 
-// openLog opens a log and fills in what its name and its file say. A name that ends in
-// .zst is unpacked.
+// openLog opens a log and fills in what its name and its file say. What is packed is
+// unpacked.
 func (a *app) openLog(path string, file *normalizers.File) (io.ReadCloser, error) {
 	if path == "-" {
 		file.Name, file.Path, file.Modified = "stdin", "stdin", time.Unix(0, 0).UTC()
@@ -120,18 +121,15 @@ func (a *app) openLog(path string, file *normalizers.File) (io.ReadCloser, error
 		in.Close()
 		return nil, err
 	}
-	name := strings.TrimSuffix(filepath.Base(path), ".zst")
+	name := normalizers.Unpacked(filepath.Base(path))
 	file.Name, file.Path, file.Modified = name, name, info.ModTime()
 	if abs, err := filepath.Abs(path); err == nil {
 		file.Folder = filepath.Base(filepath.Dir(abs))
 	}
-	if !strings.HasSuffix(path, ".zst") {
-		return in, nil
-	}
-	unpacked, err := zstd.NewReader(in, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(256<<20))
+	unpacked, err := normalizers.Unpack(path, in)
 	if err != nil {
 		in.Close()
-		return nil, fmt.Errorf("unpack %s: %w", path, err)
+		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return struct {
 		io.Reader
@@ -167,44 +165,26 @@ type filter struct {
 // before the next one is waited for, so that a filter in a pipe keeps up. It ends with ctx
 // even while it waits for input.
 func (f *filter) run(ctx context.Context, in io.Reader) error {
-	type piece struct {
-		data []byte
-		err  error
-	}
-	pieces := make(chan piece)
-	go func() { // ends with the process where in never answers
-		var buffers [2][64 << 10]byte // one is read into while the other is folded
-		for i := 0; ; i = 1 - i {
-			n, err := in.Read(buffers[i][:])
-			select {
-			case pieces <- piece{buffers[i][:n], err}:
-			case <-ctx.Done():
-				return
-			}
-			if err != nil {
-				return
-			}
-		}
-	}()
+	pieces := ship.Pieces(ctx, in)
 	for {
-		var p piece
+		var p ship.Piece
 		select {
 		case p = <-pieces:
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-		if p.err != nil && !errors.Is(p.err, io.EOF) {
-			return p.err
+		if p.Err != nil && !errors.Is(p.Err, io.EOF) {
+			return p.Err
 		}
-		_, _ = f.framer.Write(p.data) // never fails
-		if p.err != nil {
+		_, _ = f.framer.Write(p.Data) // never fails
+		if p.Err != nil {
 			f.framer.Close()
 		}
 		err := f.fold()
-		if err == nil && p.err != nil {
+		if err == nil && p.Err != nil {
 			err = f.lines.end()
 		}
-		if err := errors.Join(err, f.out.Flush()); err != nil || p.err != nil {
+		if err := errors.Join(err, f.out.Flush()); err != nil || p.Err != nil {
 			return err
 		}
 	}

@@ -11,7 +11,6 @@ import (
 
 	"github.com/charmbracelet/x/ansi"
 	"github.com/go-json-experiment/json"
-	"golang.org/x/term"
 
 	"tributary/envelopes"
 )
@@ -25,16 +24,11 @@ type printer struct {
 	last   sessionKey
 }
 
-// plainWidth is how long a line gets where there is no terminal.
-const plainWidth = 160
-
 func (a *app) newPrinter() *printer {
 	p := &printer{w: a.stdout, width: plainWidth}
 	if isTerminal(a.stdout) {
 		p.colour = a.config.NoColor == ""
-		if columns, _, err := term.GetSize(int(a.stdout.(*os.File).Fd())); err == nil && columns > 40 {
-			p.width = columns
-		}
+		p.width = columns(a.stdout.(*os.File))
 	}
 	return p
 }

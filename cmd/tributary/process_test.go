@@ -55,11 +55,11 @@ func (b *buffer) String() string {
 // start starts a command; home is the folder of its user. The test ends it at the latest.
 func start(tb testing.TB, home, url string, args ...string) *process {
 	tb.Helper()
-	return startWith(tb, nil, home, url, args...)
+	return startWith(tb, func(*exec.Cmd) {}, home, url, args...)
 }
 
-// startWith is [start] with a standard input.
-func startWith(tb testing.TB, stdin *os.File, home, url string, args ...string) *process {
+// startWith is [start] of a command that setup has changed.
+func startWith(tb testing.TB, setup func(*exec.Cmd), home, url string, args ...string) *process {
 	tb.Helper()
 	self, err := os.Executable()
 	if err != nil {
@@ -70,9 +70,7 @@ func startWith(tb testing.TB, stdin *os.File, home, url string, args ...string) 
 	p.cmd.Args = append([]string{"tributary"}, args...) // by this name TestMain runs the program
 	p.cmd.Env = []string{"HOME=" + home, "TZ=UTC", "NATS_URL=" + url}
 	p.cmd.Stderr = &p.stderr
-	if stdin != nil {
-		p.cmd.Stdin = stdin
-	}
+	setup(p.cmd)
 	stdout, err := p.cmd.StdoutPipe()
 	if err != nil {
 		tb.Fatal(err)

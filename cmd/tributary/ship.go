@@ -32,6 +32,9 @@ named, and store every record once in the raw stream. What was sent is
 remembered in the data folder; a broker that is away is waited for. Records that
 are too large for a message go into the object bucket CLAIMS.
 
+How far the first pass is shows on a terminal, else every 10 seconds in the log;
+with --log-level warn not at all.
+
 With - what comes from standard input is sent, until it ends. The plain text of
 copilot -p does not say which session it is of: --copilot-logs names the folder
 in which Copilot makes a log that does, its --log-dir. What is printed before
@@ -131,7 +134,9 @@ func (a *app) ship(ctx context.Context, nc *nats.Conn, c ship.Config) error {
 	if err != nil {
 		return err
 	}
+	stop := a.progress(ctx, s, c)
 	err = s.Run(ctx)
+	stop()
 	sum := s.Summary()
 	printShipped(a.stderr, sum, c.DryRun)
 	if err != nil {

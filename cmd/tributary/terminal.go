@@ -100,6 +100,17 @@ func isTerminal(w io.Writer) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
+// plainWidth is how long a line gets where there is no terminal.
+const plainWidth = 160
+
+// columns is how wide a terminal is.
+func columns(f *os.File) int {
+	if columns, _, err := term.GetSize(int(f.Fd())); err == nil && columns > 40 {
+		return columns
+	}
+	return plainWidth
+}
+
 // jsonWriter is w for JSON lines: byte for byte, except on a terminal.
 func jsonWriter(w io.Writer) io.Writer {
 	if isTerminal(w) {

@@ -3,12 +3,9 @@ package ship_test
 import (
 	"errors"
 	"fmt"
-	"os"
-	"os/exec"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go"
 
 	"tributary/pipeline"
@@ -104,26 +101,20 @@ func TestAcknowledgementOfClaimsIsLost(t *testing.T) {
 func TestBrokerAwayWhileObjectsArePut(t *testing.T) {
 	t.Parallel()
 	e := newEdge(t, smallMessages)
-	const sessions, each = 3, 60
+	const each = 60
 	f := e.follow(func(c *ship.Config) { c.BatchRecords = 5 })
-	for n := range sessions {
-		e.write(fmt.Sprintf("garden/s%d.jsonl", n), lines(mixed(fmt.Sprintf("s%d", n), each)...))
+	want := map[string][]string{}
+	for n := range 3 {
+		id := fmt.Sprintf("s%d", n)
+		want[id] = mixed(id, each)
+		e.write("garden/"+id+".jsonl", lines(want[id]...))
 	}
 	for n := range 3 {
 		f.until("some are stored", func(s ship.Summary) bool { return s.Records > n*40 })
 		e.server.Restart()
 	}
-	f.until("all is stored", func(s ship.Summary) bool { return s.Records == sessions*each && s.Stalled == nil })
-	bySession := map[string][]string{}
-	for _, r := range e.all() {
-		bySession[r.Session] = append(bySession[r.Session], string(r.Data))
-	}
-	for n := range sessions {
-		s := fmt.Sprintf("s%d", n)
-		if !cmp.Equal(mixed(s, each), bySession[s]) {
-			t.Errorf("session %s: %d records, want %d, or other ones", s, len(bySession[s]), each)
-		}
-	}
+	f.until("all is stored", func(s ship.Summary) bool { return s.Records == 3*each && s.Stalled == nil })
+	e.sessions(want)
 }
 
 // Nobody has made the bucket yet: that heals, and only what needs it waits.
@@ -151,36 +142,15 @@ func TestBucketComesLater(t *testing.T) {
 func TestKilledAnywhereWithClaims(t *testing.T) {
 	t.Parallel()
 	e := newEdge(t, smallMessages)
-	const sessions, each, kills = 3, 150, 6
-	for n := range sessions {
-		s := fmt.Sprintf("s%d", n)
-		e.write("garden/"+s+".jsonl", lines(mixed(s, each)...))
+	const each = 150
+	want := map[string][]string{}
+	for n := range 3 {
+		id := fmt.Sprintf("s%d", n)
+		want[id] = mixed(id, each)
+		e.write("garden/"+id+".jsonl", lines(want[id]...))
 	}
-	raw := e.tap()
-	for kill := range kills {
-		victim := exec.CommandContext(t.Context(), os.Args[0])
-		victim.Env = append(os.Environ(), victimRoot+"="+e.root, victimURL+"="+e.server.URL(), victimOffsets+"="+e.offsets)
-		victim.Stderr = os.Stderr
-		if err := victim.Start(); err != nil {
-			t.Fatal(err)
-		}
-		raw.next(each/4 + kill)
-		if err := victim.Process.Kill(); err != nil {
-			t.Fatal(err)
-		}
-		_ = victim.Wait() // it was killed
-	}
-	e.once()
-	bySession := map[string][]string{}
-	for _, r := range records(e.all()) {
-		bySession[r.Session] = append(bySession[r.Session], string(r.Data))
-	}
-	for n := range sessions {
-		s := fmt.Sprintf("s%d", n)
-		if !cmp.Equal(mixed(s, each), bySession[s]) {
-			t.Errorf("session %s: %d records, want %d, or other ones", s, len(bySession[s]), each)
-		}
-	}
+	e.killAnywhere(each / 4)
+	e.sessions(want)
 	claims := pipeline.NewClaims(e.js)
 	orphans, err := claims.Orphans(t.Context(), 0)
 	if err != nil {
@@ -194,6 +164,6 @@ func TestKilledAnywhereWithClaims(t *testing.T) {
 			t.Errorf("remove: %v, %v", ok, err)
 		}
 	}
-	e.objects(sessions * each / 3)
-	e.all() // each can still be read
+	e.objects(each) // a third of 3 sessions
+	e.all()         // each can still be read
 }

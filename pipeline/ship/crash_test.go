@@ -199,13 +199,28 @@ func TestBrokerAwayAndBack(t *testing.T) {
 	f.until("the broker is missed", func(s ship.Summary) bool { return s.Stalled != nil })
 	e.server.Start()
 	f.until("all is stored", func(s ship.Summary) bool { return s.Records == 605 && s.Stalled == nil })
-	bySession := map[string][]string{}
-	for _, r := range e.all() {
-		bySession[r.Session] = append(bySession[r.Session], string(r.Data))
+	e.sessions(map[string][]string{"one": prompts("one", 1, 600), "two": prompts("two", 1, 5)})
+}
+
+// Whoever is told to stop does not wait for the broker, and loses nothing by that.
+func TestStoppedWhileTheBrokerIsAway(t *testing.T) {
+	t.Parallel()
+	e := newEdge(t)
+	e.write("garden/one.jsonl", lines(prompt("one", 1)))
+	f := e.follow()
+	f.until("the first record is stored", func(s ship.Summary) bool { return s.Records == 1 })
+	e.server.Stop()
+	e.append("garden/one.jsonl", lines(prompts("one", 2, 1500)...))
+	f.until("the broker is missed", func(s ship.Summary) bool { return s.Stalled != nil })
+	f.stop()
+	if got := f.ship.Summary(); got.Records != 1 {
+		t.Errorf("shipped %d records", got.Records)
 	}
-	if diff := cmp.Diff(map[string][]string{"one": prompts("one", 1, 600), "two": prompts("two", 1, 5)}, bySession); diff != "" {
-		t.Errorf("raw stream (-want +got):\n%s", diff)
+	e.server.Start()
+	if got := e.once(); got.Records != 1499 || got.Duplicates != 0 {
+		t.Errorf("then shipped %+v", got)
 	}
+	e.sessions(map[string][]string{"one": prompts("one", 1, 1500)})
 }
 
 // The broker may come up after the edge.
@@ -221,6 +236,9 @@ func TestBrokerComesLater(t *testing.T) {
 	t.Cleanup(nc.Close)
 	f := e.followBy(nc)
 	f.until("the broker is missed", func(s ship.Summary) bool { return s.Stalled != nil })
+	if cause := f.ship.Summary().Stalled.Error(); !strings.Contains(cause, strings.TrimPrefix(e.server.URL(), "nats://")) {
+		t.Errorf("it waits for %s", cause)
+	}
 	e.server.Start()
 	f.until("all is stored", func(s ship.Summary) bool { return s.Records == 1 && s.Stalled == nil })
 }
@@ -268,39 +286,54 @@ func victim(root string) int {
 	return 1
 }
 
-// A shipper that is killed again and again, wherever it is just then, ships every record
-// once and in order.
-func TestKilledAnywhere(t *testing.T) {
-	t.Parallel()
-	e := newEdge(t)
-	const sessions, each, kills = 4, 1000, 6
-	for n := range sessions {
-		s := fmt.Sprintf("s%d", n)
-		e.write("garden/"+s+".jsonl", lines(prompts(s, 1, each)...))
-	}
+// killAnywhere follows the logs in processes that are killed, wherever they are just then,
+// each a little after a number of records, and ships the rest.
+func (e *edge) killAnywhere(each int) {
+	e.t.Helper()
 	raw := e.tap()
-	for kill := range kills {
-		victim := exec.CommandContext(t.Context(), os.Args[0])
+	for kill := range 6 {
+		victim := exec.CommandContext(e.t.Context(), os.Args[0])
 		victim.Env = append(os.Environ(), victimRoot+"="+e.root, victimURL+"="+e.server.URL(), victimOffsets+"="+e.offsets)
 		victim.Stderr = os.Stderr
 		if err := victim.Start(); err != nil {
-			t.Fatal(err)
+			e.t.Fatal(err)
 		}
-		raw.next(each/2 + kill)
+		raw.next(each + kill)
 		if err := victim.Process.Kill(); err != nil {
-			t.Fatal(err)
+			e.t.Fatal(err)
 		}
 		_ = victim.Wait() // it was killed
 	}
 	e.once()
-	bySession := map[string][]string{}
+}
+
+// sessions compares the records of each session in the raw stream.
+func (e *edge) sessions(want map[string][]string) {
+	e.t.Helper()
+	got := map[string][]string{}
 	for _, r := range records(e.all()) {
-		bySession[r.Session] = append(bySession[r.Session], string(r.Data))
+		got[r.Session] = append(got[r.Session], string(r.Data))
 	}
-	for n := range sessions {
-		s := fmt.Sprintf("s%d", n)
-		if diff := cmp.Diff(prompts(s, 1, each), bySession[s]); diff != "" {
-			t.Errorf("session %s (-want +got):\n%s", s, diff)
+	for id, records := range want {
+		if !cmp.Equal(records, got[id]) {
+			e.t.Errorf("session %s: %d records, want %d, or other ones", id, len(got[id]), len(records))
 		}
 	}
+	if len(got) != len(want) {
+		e.t.Errorf("%d sessions, want %d", len(got), len(want))
+	}
+}
+
+// A shipper that is killed again and again ships every record once and in order.
+func TestKilledAnywhere(t *testing.T) {
+	t.Parallel()
+	e := newEdge(t)
+	want := map[string][]string{}
+	for n := range 4 {
+		id := fmt.Sprintf("s%d", n)
+		want[id] = prompts(id, 1, 1000)
+		e.write("garden/"+id+".jsonl", lines(want[id]...))
+	}
+	e.killAnywhere(500)
+	e.sessions(want)
 }

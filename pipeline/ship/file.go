@@ -6,9 +6,12 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"os"
 	"path"
 	"path/filepath"
+	"strings"
+	"syscall"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -40,6 +43,7 @@ type file struct {
 	retry      bool      // each search visits it, although it has not changed
 	piped      bool      // it is no file: it has come, and cannot be read again
 	torn       bool      // ends in an unfinished record that was left for later
+	share      *share    // of the backfill; nil when that is done
 }
 
 // visit is the work of one worker on one file, from where it was left to its end.
@@ -64,7 +68,7 @@ func (v *visit) run(ctx context.Context) error {
 	if v.gone {
 		return v.finish(ctx)
 	}
-	r, err := os.Open(v.log.path)
+	r, err := open(v.log.path)
 	if err != nil {
 		v.unreadable(ctx, err)
 		return nil
@@ -81,15 +85,26 @@ func (v *visit) run(ctx context.Context) error {
 		f.framer = nil
 		return nil
 	}
-	if v.document() {
+	if f.unreadable {
+		if v.packed() {
+			f.framer = nil // when it is written anew it is read from its start
+		}
+		return v.flush(ctx)
+	}
+	if v.whole() {
 		if _, err := v.close(ctx); err != nil {
 			return err
 		}
 	}
-	if !f.unreadable && (v.config.Once || f.idle(v.log.info, v.config.Idle)) {
+	if v.config.Once || f.idle(v.log.info, v.config.Idle) {
 		return v.finish(ctx)
 	}
 	return v.flush(ctx)
+}
+
+// open opens a file. Where a pipe has taken its place nobody is waited for.
+func open(path string) (*os.File, error) {
+	return os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 }
 
 // recognize finds out which file was opened and what of it is shipped. fresh is false
@@ -105,21 +120,21 @@ func (v *visit) recognize(ctx context.Context, r *os.File) (fresh bool, err erro
 		return false, nil // replaced since it was found: the next search finds the other
 	}
 	v.log.info = info
-	f.unreadable = false
 	if !v.offsets.claim(id, f) {
 		f.retry = true // a second name of a file, until the first is given up
 		return false, nil
 	}
-	var modified int64
-	if v.document() {
-		modified = info.ModTime().UnixNano()
+	var modified, size int64
+	if v.whole() {
+		modified, size = info.ModTime().UnixNano(), info.Size()
 	}
 	if f.offset.inode != id {
 		f.offset = v.offsets.get(id)
 	}
-	same := f.offset.Modified == modified && f.offset.Head.begins(begin) && info.Size() >= max(f.read, f.offset.Done)
+	same := f.offset.Modified == modified && f.offset.Size == size && f.offset.Head.begins(begin) &&
+		(v.whole() || info.Size() >= max(f.read, f.offset.Done))
 	if f.offset.inode == id && !same {
-		if !v.document() {
+		if !v.whole() {
 			v.config.Logger.InfoContext(ctx, "log was truncated or written anew: shipped from its start", "path", v.log.path)
 			if err := v.finish(ctx); err != nil {
 				return false, err
@@ -127,14 +142,15 @@ func (v *visit) recognize(ctx context.Context, r *os.File) (fresh bool, err erro
 		}
 		f.framer, f.offset, f.refused = nil, offset{}, false
 	}
-	f.offset.inode, f.offset.Head, f.offset.Modified, f.offset.Path = id, headOf(begin), modified, v.log.path
+	f.offset.inode, f.offset.Head, f.offset.Path = id, headOf(begin), v.log.path
+	f.offset.Modified, f.offset.Size = modified, size
 	if f.offset.Origin == "" {
 		f.offset.Origin = v.log.origin
 	}
 	if f.framer == nil {
 		f.torn = false
 	}
-	if f.refused || f.framer == nil && f.offset.Ended && f.offset.Done == info.Size() {
+	if f.refused || f.framer == nil && f.offset.Ended && (v.packed() || f.offset.Done == info.Size()) {
 		return false, nil
 	}
 	if f.framer == nil {
@@ -167,11 +183,17 @@ func examine(r *os.File, buf []byte) (info fs.FileInfo, id inode, begin []byte, 
 func (v *visit) follow(ctx context.Context, r *os.File) error {
 	f := v.f
 	v.end = f.offset.Done
+	in, err := v.content(r)
+	if err != nil {
+		v.unreadable(ctx, err)
+		return nil
+	}
+	defer in.Close()
 	for !f.refused {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		n, err := r.ReadAt(v.buf, f.read)
+		n, err := in.Read(v.buf)
 		if n > 0 {
 			f.read += int64(n)
 			f.grew = time.Now()
@@ -184,6 +206,7 @@ func (v *visit) follow(ctx context.Context, r *os.File) error {
 			}
 		}
 		if errors.Is(err, io.EOF) {
+			f.unreadable = false
 			return nil
 		}
 		if err != nil {
@@ -194,15 +217,33 @@ func (v *visit) follow(ctx context.Context, r *os.File) error {
 	return nil
 }
 
+// content is what of the file the framer has not been given yet. What is packed is read
+// at once or not at all.
+func (v *visit) content(r *os.File) (io.ReadCloser, error) {
+	switch {
+	case !v.packed():
+		return io.NopCloser(io.NewSectionReader(r, v.f.read, math.MaxInt64-v.f.read)), nil
+	case v.f.read > 0:
+		return io.NopCloser(strings.NewReader("")), nil
+	default:
+		return normalizers.Unpack(v.log.path, r)
+	}
+}
+
 // idle reports whether nothing has been written to the file for a time, by its own clock
 // or by ours.
 func (f *file) idle(info fs.FileInfo, limit time.Duration) bool {
 	return time.Since(info.ModTime()) >= limit || time.Since(f.grew) >= limit
 }
 
-// document reports whether the file is one JSON document, which its vendor writes anew
-// with every change: then all of it is shipped again.
-func (v *visit) document() bool { return filepath.Ext(v.log.path) == ".json" }
+// whole reports whether the file is written anew with every change, as one JSON document
+// is by its vendor, and what is packed by whoever packs it: then all of it is shipped again.
+func (v *visit) whole() bool { return v.packed() || filepath.Ext(v.log.path) == ".json" }
+
+// packed reports whether the file is packed.
+func (v *visit) packed() bool { return packed(v.log.path) }
+
+func packed(path string) bool { return normalizers.Unpacked(path) != path }
 
 // close ships what the framer still holds: what is undecided, and a last line that has
 // no end. It returns the ends of the sessions of what was shipped.
@@ -292,7 +333,7 @@ func (v *visit) take(ctx context.Context) error {
 // unfinished reports whether a record is part of a line that somebody may still be
 // writing: to ship it now would lose what follows of it.
 func (v *visit) unfinished(r normalizers.Record) bool {
-	if !v.tail || v.gone || v.config.Once && v.f.idle(v.log.info, v.config.Idle) {
+	if !v.tail || v.gone || v.packed() || v.config.Once && v.f.idle(v.log.info, v.config.Idle) {
 		return false
 	}
 	return v.f.torn || !jsontext.Value(r.Data).IsValid(vendorJSON)
@@ -330,6 +371,9 @@ func (v *visit) flush(ctx context.Context) error {
 		}
 	}
 	if v.end > v.f.offset.Done {
+		if !v.packed() {
+			v.tally.reached(v.f, v.end-v.f.offset.Done)
+		}
 		v.f.offset.Done, v.f.offset.Ended = v.end, false
 		v.remember()
 	}
@@ -399,7 +443,7 @@ func (v *visit) unreadable(ctx context.Context, err error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return
 	}
-	v.f.retry = true
+	v.f.retry = !v.packed() // which is damaged until it is written anew
 	if !v.f.unreadable {
 		v.f.unreadable = true
 		v.refuse(ctx, unreadable(v.log.path, err))

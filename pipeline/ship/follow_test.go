@@ -61,12 +61,13 @@ func TestPartialLineWaitsForItsRest(t *testing.T) {
 	e.follow(func(c *ship.Config) { c.Parallel = 1 })
 	raw.expect(prompt("one", 1))
 	for n := 2; n <= 5; n++ {
-		half := prompt("one", n)
-		e.append("garden/one.jsonl", half[:n*10])
+		half := strings.Replace(prompt("one", n), "water", "gieße 🌱", 1)
+		cut := strings.Index(half, "🌱") + n - 2 // before and within the letter
+		e.append("garden/one.jsonl", half[:cut])
 		// With one worker the half has been seen before the other file is shipped.
 		e.append("garden/two.jsonl", lines(prompt("two", n)))
 		raw.expect(prompt("two", n))
-		e.append("garden/one.jsonl", half[n*10:]+"\n")
+		e.append("garden/one.jsonl", half[cut:]+"\n")
 		raw.expect(half)
 	}
 }

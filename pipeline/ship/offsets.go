@@ -52,10 +52,13 @@ type offset struct {
 	Head   head   `json:"head"`
 	Path   string `json:"path"`   // where it was last
 	Origin string `json:"origin"` // under which its records are known, wherever it is moved
-	Done   int64  `json:"done"`   // the records before it are acknowledged by the broker
+	Done   int64  `json:"done"`   // the records before it are acknowledged by the broker; of what is packed, unpacked
 	Ended  bool   `json:"ended"`  // and the end after them
 
-	Modified int64 `json:"modified,omitempty"` // when the document was written, in Unix nanoseconds; 0 for a log of lines
+	// Of a file that is written as a whole when it was, in Unix nanoseconds, and its bytes on
+	// the disk; 0 for a log of lines.
+	Modified int64 `json:"modified,omitempty"`
+	Size     int64 `json:"size,omitempty"`
 }
 
 // offsets remembers how far each file is shipped, also beyond the process. It runs
@@ -136,7 +139,7 @@ func (o *offsets) release(f *file) {
 // gone reports whether the file is no longer where it was last. Where its folder is gone
 // too it counts as there: that may be a disk that comes back.
 func (e offset) gone() bool {
-	f, err := os.Open(e.Path)
+	f, err := open(e.Path)
 	if errors.Is(err, fs.ErrNotExist) {
 		_, err = os.Lstat(filepath.Dir(e.Path))
 		return err == nil

@@ -31,7 +31,8 @@ func TestOnceShipsAllThereIsAndTheEnd(t *testing.T) {
 	got := e.once(func(c *ship.Config) { c.Parallel = 1 })
 	want := ship.Summary{
 		Files: 2, Sessions: 2, Records: 5, Bytes: int64(len(strings.Join(append(one, two...), ""))),
-		Refused: map[ship.Reason]int{},
+		Refused:  map[ship.Reason]int{},
+		Backfill: ship.Backfill{Files: 2, Done: 2, Bytes: int64(len(lines(append(one, two...)...))), BytesDone: int64(len(lines(append(one, two...)...))), Over: true},
 	}
 	if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" {
 		t.Errorf("summary (-want +got):\n%s", diff)

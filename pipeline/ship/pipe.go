@@ -70,16 +70,16 @@ func (s *Ship) drain(ctx, sending context.Context) error {
 	f := &file{framer: framer, piped: true}
 	v := &visit{Ship: s, f: f, log: log{path: "-"}, gone: true}
 	m := &marking{to: framer}
-	pieces := read(sending, s.config.Input)
+	pieces := Pieces(sending, s.config.Input)
 	found, stop := s.discover(ctx)
 	defer stop()
 	ended, over := ctx.Done(), (<-chan time.Time)(nil)
 	for !f.refused {
-		var p piece
+		var p Piece
 		select {
 		case p = <-pieces:
-			m.write(p.data)
-			f.read += int64(len(p.data))
+			m.write(p.Data)
+			f.read += int64(len(p.Data))
 		case d := <-found:
 			found = nil
 			m.name(d.session)
@@ -89,16 +89,16 @@ func (s *Ship) drain(ctx, sending context.Context) error {
 		case <-ended:
 			ended, over = nil, time.After(pipeLinger)
 		case <-over:
-			p.err = io.EOF
+			p.Err = io.EOF
 		}
-		if p.err != nil {
+		if p.Err != nil {
 			if s.config.Discovery != nil && !m.named && !m.without {
 				m.name(s.config.Discovery.look()) // the log of a short run may be younger than the last look
 			}
 			m.end()
 			err := v.finish(sending)
-			if !errors.Is(p.err, io.EOF) {
-				err = errors.Join(fmt.Errorf("read standard input: %w", p.err), err)
+			if !errors.Is(p.Err, io.EOF) {
+				err = errors.Join(fmt.Errorf("read standard input: %w", p.Err), err)
 			}
 			return err
 		}
@@ -115,22 +115,22 @@ func (s *Ship) drain(ctx, sending context.Context) error {
 	return nil
 }
 
-// piece is what one read of the input gave.
-type piece struct {
-	data []byte // until the next piece is taken
-	err  error
+// Piece is what one read of an input gave.
+type Piece struct {
+	Data []byte // until the next piece is taken
+	Err  error  // the last piece has one: [io.EOF], or why the input cannot be read
 }
 
-// read gives the input piece by piece. Its goroutine ends with the input, or with ctx
-// unless the input never answers.
-func read(ctx context.Context, in io.Reader) <-chan piece {
-	pieces := make(chan piece)
+// Pieces reads an input that others write to, so that who waits for it can wait for other
+// things too. Its goroutine ends with the input, or with ctx unless the input never answers.
+func Pieces(ctx context.Context, in io.Reader) <-chan Piece {
+	pieces := make(chan Piece)
 	go func() {
-		var buffers [2][64 << 10]byte // one is read into while the other is framed
+		var buffers [2][64 << 10]byte // one is read into while the other is in use
 		for i := 0; ; i = 1 - i {
 			n, err := in.Read(buffers[i][:])
 			select {
-			case pieces <- piece{buffers[i][:n], err}:
+			case pieces <- Piece{buffers[i][:n], err}:
 			case <-ctx.Done():
 				return
 			}

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"net/url"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -229,7 +231,7 @@ func (p *publisher) untilAnswered(ctx context.Context, attempt func(context.Cont
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		err := errNotConnected
+		err := p.notConnected()
 		if p.nc.IsConnected() {
 			err = attempt(context.WithoutCancel(ctx))
 		}
@@ -248,6 +250,17 @@ func (p *publisher) untilAnswered(ctx context.Context, attempt func(context.Cont
 			timer.Stop()
 		}
 	}
+}
+
+// notConnected is the error while there is no broker.
+func (p *publisher) notConnected() error {
+	var hosts []string
+	for _, server := range p.nc.Servers() {
+		if u, err := url.Parse(server); err == nil {
+			hosts = append(hosts, u.Host) // without the user
+		}
+	}
+	return fmt.Errorf("%w at %s: start it, or name another one", errNotConnected, strings.Join(hosts, ", "))
 }
 
 // stall tells when the broker stops to take records, when the cause changes, and when it

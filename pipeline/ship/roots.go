@@ -11,13 +11,14 @@ import (
 	"strings"
 
 	"tributary/envelopes"
+	"tributary/normalizers"
 )
 
 // Root is a folder in which a vendor keeps its logs, at any depth.
 type Root struct {
 	Source   envelopes.Source
 	Dir      string   // absolute
-	Suffixes []string // of the names of logs; other files there are none
+	Suffixes []string // of the names of logs, packed or not; other files there are none
 	Within   string   // folder that logs lie in, at any depth below Dir; empty where all do
 	// Moved is set where the vendor moves a log to another folder, and gives it a name
 	// that no other has: then the name alone is its identity.
@@ -66,7 +67,7 @@ func Roots(home string, getenv func(string) string) []Root {
 // log is a file that is to be shipped, as it was found.
 type log struct {
 	path   string // absolute, without symbolic links in its folders
-	origin string // path below the vendor's root with '/', else the file's name: its identity for the stage
+	origin string // path below the vendor's root with '/', else the file's name, as if it were not packed: its identity for the stage
 	source envelopes.Source
 	info   fs.FileInfo
 }
@@ -175,7 +176,8 @@ func (f *finder) place(path string) Root {
 
 // holds reports whether a file at this path is a log.
 func (r Root) holds(path string) bool {
-	if len(r.Suffixes) > 0 && !slices.ContainsFunc(r.Suffixes, func(s string) bool { return strings.HasSuffix(path, s) }) {
+	name := normalizers.Unpacked(path)
+	if len(r.Suffixes) > 0 && !slices.ContainsFunc(r.Suffixes, func(s string) bool { return strings.HasSuffix(name, s) }) {
 		return false
 	}
 	if r.Within == "" {
@@ -187,6 +189,7 @@ func (r Root) holds(path string) bool {
 
 // origin is the path of a log below its root, or its name where that is its identity.
 func (r Root) origin(path string) string {
+	path = normalizers.Unpacked(path)
 	if below, err := filepath.Rel(r.Dir, path); err == nil && r.Dir != "" && !r.Moved {
 		return text(filepath.ToSlash(below))
 	}

@@ -290,6 +290,7 @@ func (s *Ship) returned(v *visit) {
 	f := v.f
 	s.busy--
 	f.busy = false
+	s.tally.passed(f)
 	if f.torn && !v.gone {
 		s.torn[f] = true
 	}
@@ -378,12 +379,12 @@ func (s *Ship) arrange(ctx context.Context, found finder) {
 		}
 		s.lost(f)
 	}
-	for _, l := range fresh {
-		s.place(&file{}, l)
+	added := make([]*file, len(fresh))
+	for i, l := range fresh {
+		added[i] = &file{}
+		s.place(added[i], l)
 	}
-	if len(fresh) > 0 {
-		s.tally.change(func(sum *Summary) { sum.Files += len(fresh) })
-	}
+	s.tally.found(added)
 }
 
 // place puts a file where it was found, and visits it if it is not as it was.
@@ -411,15 +412,17 @@ func (s *Ship) lost(f *file) {
 		return
 	}
 	delete(s.torn, f)
+	s.tally.passed(f)
 	s.offsets.release(f)
 }
 
-// elsewhere finds a file under another name in its folder.
+// elsewhere finds a file under another name in its folder. What is no file is another
+// thing, although it may have got the inode of one that was deleted.
 func elsewhere(l log) (log, bool) {
 	dir := filepath.Dir(l.path)
 	entries, _ := os.ReadDir(dir) // what cannot be read holds nothing
 	for _, e := range entries {
-		if info, err := e.Info(); err == nil && os.SameFile(info, l.info) {
+		if info, err := e.Info(); err == nil && info.Mode().IsRegular() && os.SameFile(info, l.info) {
 			l.path, l.info = filepath.Join(dir, e.Name()), info
 			return l, true
 		}
@@ -430,5 +433,9 @@ func elsewhere(l log) (log, bool) {
 // refuse counts a refusal and tells it.
 func (s *Ship) refuse(ctx context.Context, r Refusal) {
 	s.tally.refuse(r)
-	s.config.Logger.WarnContext(ctx, "not shipped", "reason", r.Reason, "path", r.Path, "line", r.Line, "error", r.Err)
+	where := []any{"path", r.Path}
+	if r.Line > 0 {
+		where = append(where, "line", r.Line)
+	}
+	s.config.Logger.With(where...).WarnContext(ctx, "not shipped", "reason", r.Reason, "error", r.Err)
 }

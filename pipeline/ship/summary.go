@@ -59,6 +59,18 @@ type Summary struct {
 	Refused    map[Reason]int // files and records that are not shipped
 	Refusals   []Refusal      // the first 100 of them
 	Stalled    error          // why the broker takes nothing at the moment; nil when it does
+	Backfill   Backfill       // how far the first pass is
+}
+
+// Backfill is how far a [Ship] is with the files that were there when it began, or came
+// before it was through. A file is done when it was shipped to its end once, or cannot be.
+// Bytes are those on the disk. An input has no backfill.
+type Backfill struct {
+	Files, Done int
+	Bytes       int64
+	BytesDone   int64
+	Packed      int64 // the rest of Bytes that is packed: it holds more than it takes
+	Over        bool  // all is done, and stays so
 }
 
 // tally is the summary that workers write. Each change is reported.
@@ -112,11 +124,75 @@ func (t *tally) refuse(r Refusal) {
 	})
 }
 
-// wait says how many files wait. It is told with the next change.
+// wait says how many files wait, and that the backfill is over when none of its own do.
 func (t *tally) wait(files int) {
 	t.mu.Lock()
+	b := t.sum.Backfill
+	over := b.Done == b.Files
+	same := t.sum.Waiting == files && b.Over == over
+	t.mu.Unlock()
+	if same {
+		return
+	}
+	t.change(func(sum *Summary) { sum.Waiting, sum.Backfill.Over = files, over })
+}
+
+// found takes in files that are new.
+func (t *tally) found(files []*file) {
+	if len(files) == 0 {
+		return
+	}
+	t.change(func(sum *Summary) {
+		sum.Files += len(files)
+		b := &sum.Backfill
+		if b.Over {
+			return
+		}
+		for _, f := range files {
+			f.share = &share{rest: f.log.info.Size(), packed: packed(f.log.path)}
+			b.Files++
+			b.Bytes += f.share.rest
+			if f.share.packed {
+				b.Packed += f.share.rest
+			}
+		}
+	})
+}
+
+// share is what a file has left in the backfill.
+type share struct {
+	rest   int64
+	packed bool
+}
+
+// reached takes in that n bytes more of a file are done. It is told with the next change.
+func (t *tally) reached(f *file, n int64) {
+	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.sum.Waiting = files
+	if s := f.share; s != nil {
+		t.done(s, n)
+	}
+}
+
+// passed takes in that all of a file was shipped that can be.
+func (t *tally) passed(f *file) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if s := f.share; s != nil {
+		t.done(s, s.rest)
+		t.sum.Backfill.Done++
+		f.share = nil
+	}
+}
+
+// done takes n bytes from a share.
+func (t *tally) done(s *share, n int64) {
+	n = min(n, s.rest)
+	s.rest -= n
+	t.sum.Backfill.BytesDone += n
+	if s.packed {
+		t.sum.Backfill.Packed -= n
+	}
 }
 
 // summary returns the summary as it is now.

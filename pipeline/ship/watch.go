@@ -2,8 +2,11 @@ package ship
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
 	"runtime"
+	"syscall"
 
 	"github.com/fsnotify/fsnotify"
 )
@@ -64,12 +67,19 @@ func (w *watcher) watch(ctx context.Context, dirs []string) {
 // forget lets a folder be watched anew: it was removed, and may come again.
 func (w *watcher) forget(dir string) { delete(w.dirs, dir) }
 
-// fail tells once that changes are not notified.
+// fail tells once that changes are not notified, or not all of them.
 func (w *watcher) fail(ctx context.Context, err error) {
-	if !w.failed {
-		w.failed = true
-		w.logger.WarnContext(ctx, "changes of logs are found by periodic search alone", "error", err)
+	if w.failed {
+		return
 	}
+	w.failed = true
+	switch {
+	case errors.Is(err, syscall.ENOSPC):
+		err = fmt.Errorf("too many folders are watched on this machine: raise the sysctl fs.inotify.max_user_watches: %w", err)
+	case errors.Is(err, syscall.EMFILE):
+		err = fmt.Errorf("too much is watched on this machine: raise the sysctl fs.inotify.max_user_instances, or the limit of open files: %w", err)
+	}
+	w.logger.WarnContext(ctx, "changes of logs are not all notified: they are found a little later, by searching", "error", err)
 }
 
 func (w *watcher) close() {

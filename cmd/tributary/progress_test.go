@@ -1,0 +1,167 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"tributary/pipeline/ship"
+)
+
+// passing is a backfill of which a tenth is done each second, but for the time in which
+// the broker is away.
+type passing struct {
+	began      time.Time
+	packed     int64
+	from, upTo time.Duration // the broker is away
+}
+
+func (p passing) summary() ship.Summary {
+	const tenth = 10 << 20
+	passed := time.Since(p.began)
+	var sum ship.Summary
+	if passed >= p.from && passed < p.upTo {
+		sum.Stalled = errors.New("no broker")
+	}
+	done := int64((passed - max(0, min(passed, p.upTo)-p.from)) / time.Second)
+	if p.upTo == 0 {
+		done = int64(passed / time.Second)
+	}
+	sum.Records = int(1000 * done)
+	sum.Backfill = ship.Backfill{Files: 2000, Done: int(200 * done), Bytes: 10 * tenth, BytesDone: tenth * done, Packed: p.packed, Over: done == 10}
+	return sum
+}
+
+// screen is what a terminal has shown.
+type screen struct{ bytes.Buffer }
+
+// states are the last lines that were shown, one after the other.
+func (s *screen) states() []string { return strings.Split(s.String(), clearLine)[1:] }
+
+func TestProgressOnATerminal(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		passing
+		want []string // in this order, among others
+	}{
+		"goes on": {passing{}, []string{
+			"shipping: 200 of 2,000 files, 10.0 MiB of 100.0 MiB, 1,000 records",
+			"shipping: 400 of 2,000 files, 20.0 MiB of 100.0 MiB, 2,000 records at 10.0 MiB/s, time left: unknown",
+			"shipping: 1,200 of 2,000 files, 60.0 MiB of 100.0 MiB, 6,000 records at 10.0 MiB/s, time left: about 4s",
+			"shipping: 1,800 of 2,000 files, 90.0 MiB of 100.0 MiB, 9,000 records at 10.0 MiB/s, time left: about 1s",
+		}},
+		"packed": {passing{packed: 1}, []string{
+			"shipping: 1,200 of 2,000 files, 60.0 MiB of 100.0 MiB, 6,000 records at 10.0 MiB/s, time left: more than 4s",
+		}},
+		"broker away": {passing{from: 7 * time.Second, upTo: time.Hour}, []string{
+			"waiting for the broker for 1s: 1,400 of 2,000 files, 70.0 MiB of 100.0 MiB, 7,000 records",
+			"waiting for the broker for 30m: 1,400 of 2,000 files, 70.0 MiB of 100.0 MiB, 7,000 records",
+			"shipping: 1,600 of 2,000 files, 80.0 MiB of 100.0 MiB, 8,000 records at 10.0 MiB/s, time left: about 2s",
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				var seen screen
+				c.began = time.Now()
+				p := &progress{
+					summary: c.summary, verb: "shipping", log: slog.New(slog.DiscardHandler),
+					status: &statusLine{w: &seen}, columns: func() int { return plainWidth },
+				}
+				p.follow(t.Context())
+				got := seen.states()
+				for at, want := 0, c.want; len(want) > 0; want = want[1:] {
+					next := slices.Index(got[at:], want[0])
+					if next < 0 {
+						t.Fatalf("%q is not shown among %q", want[0], got[at:])
+					}
+					at += next
+				}
+				if last := got[len(got)-1]; last != "" {
+					t.Errorf("%q is left", last)
+				}
+			})
+		})
+	}
+}
+
+// Where there is no terminal progress is told in the log, and not often.
+func TestProgressInTheLog(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var told bytes.Buffer
+		log := slog.New(slog.NewTextHandler(&told, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+			if a.Key == slog.TimeKey || a.Key == slog.LevelKey {
+				return slog.Attr{}
+			}
+			return a
+		}}))
+		c := passing{began: time.Now(), from: 9 * time.Second, upTo: 9*time.Second + 3*time.Minute}
+		c.began = c.began.Add(500 * time.Millisecond)
+		(&progress{summary: c.summary, verb: "shipping", goesOn: true, log: log}).follow(t.Context())
+		want := `msg="waiting for the broker" for=1m0s files=2000 files_done=1800
+msg="waiting for the broker" for=2m0s files=2000 files_done=1800
+msg="waiting for the broker" for=3m0s files=2000 files_done=1800
+msg=backfill state=shipping files=2000 files_done=1800 bytes=104857600 bytes_done=94371840 records=9000 bytes_per_second=10485760 left="about 1s"
+msg="all that was there is shipped: following" files=0 records=10000
+`
+		if diff := cmp.Diff(want, told.String()); diff != "" {
+			t.Errorf("log (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// Who ends the work before it is over finds a clean terminal; an input has no backfill.
+func TestProgressIsCutOff(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var seen screen
+		status := &statusLine{w: &seen}
+		ctx, cancel := context.WithTimeout(t.Context(), 3500*time.Millisecond)
+		defer cancel()
+		stalled := func() ship.Summary { return ship.Summary{Stalled: errors.New("no broker")} }
+		(&progress{summary: stalled, log: slog.New(slog.DiscardHandler), status: status, columns: func() int { return 30 }}).follow(ctx)
+		want := []string{"waiting for the broker for 1s", "waiting for the broker for 2s", "waiting for the broker for 3s", ""}
+		if diff := cmp.Diff(want, seen.states()); diff != "" {
+			t.Errorf("terminal (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// What is written while the line is shown comes above it.
+func TestStatusLine(t *testing.T) {
+	t.Parallel()
+	var seen screen
+	s := &statusLine{w: &seen}
+	var writers sync.WaitGroup
+	for range 4 {
+		writers.Go(func() {
+			for range 100 {
+				s.show("half way")
+				if _, err := s.Write([]byte("a warning\n")); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	writers.Wait()
+	s.show("")
+	lines := strings.Split(strings.ReplaceAll(seen.String(), clearLine+"half way", ""), "\n")
+	for _, line := range lines[:len(lines)-1] {
+		if shown, _ := strings.CutPrefix(line, "half way"); strings.TrimPrefix(shown, clearLine) != "a warning" {
+			t.Fatalf("terminal shows %q", line)
+		}
+	}
+	if len(lines) != 401 {
+		t.Errorf("%d lines", len(lines)-1)
+	}
+}
