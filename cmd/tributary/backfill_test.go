@@ -41,8 +41,9 @@ const (
 	// are read ahead, and two chunks of 4 MiB; and 128 MiB of large records.
 	runMemory = 2*(256<<20+16*(2*(8<<20)+2*(4<<20))+128<<20) + 64<<20
 
-	// In use are one record, its events and the state of its session.
-	normalizeMemory = 128 << 20
+	// In use are a piece of the file, a record, its events and the state of its session: less
+	// than 64 MiB where no record is large.
+	normalizeMemory = 2*(64<<20) + 64<<20
 )
 
 // TestBackfill ships the logs of many sessions, among them one that is an eighth of all, by
