@@ -93,6 +93,15 @@ func (a consumption) append(dst []byte) []byte {
 	return dst
 }
 
+// encodedSize is how many bytes append adds.
+func (a consumption) encodedSize() int {
+	n := 0
+	for _, v := range [...]int64{a.Input, a.CacheRead, a.CacheWrite, a.Output, a.Reasoning, a.Told, a.Tool} {
+		n += uvarintSize(uint64(v))
+	}
+	return n
+}
+
 // readConsumption is the inverse of append; it returns the bytes read, 0 when damaged.
 func readConsumption(b []byte) (a consumption, n int) {
 	for _, v := range [...]*int64{&a.Input, &a.CacheRead, &a.CacheWrite, &a.Output, &a.Reasoning, &a.Told, &a.Tool, &a.Run} {

@@ -75,6 +75,9 @@ func TestRequeuedOnce(t *testing.T) {
 				if err != nil || !bytes.Equal(again.Encode(), s.Encode()) {
 					t.Fatalf("the session is not what it was: %v", err)
 				}
+				if have, want := s.encodedSize(), len(s.Encode()); have != want {
+					t.Fatalf("encoded it should have %d bytes, and has %d", have, want)
+				}
 				s = again
 			}
 			for _, n := range records {
@@ -190,8 +193,8 @@ func TestFailuresAreBounded(t *testing.T) {
 		s.setTextExtension(strconv.Itoa(n), text(bytes.Repeat([]byte{'x'}, maxExtension-2)))
 	}
 	fail(last + 10)
-	if size := len(s.Encode()); size > maxEncoded || s.Standing(last+10) != StandingOpen {
-		t.Errorf("%d bytes, the limit is %d; the last is %s", size, maxEncoded, s.Standing(last+10))
+	if size := len(s.Encode()); size > maxEncoded || size != s.encodedSize() || s.Standing(last+10) != StandingOpen {
+		t.Errorf("%d bytes, measured as %d, the limit is %d; the last is %s", size, s.encodedSize(), maxEncoded, s.Standing(last+10))
 	}
 	if len(s.ids.ring) < maxIDs {
 		t.Errorf("%d of %d ids are left, and %d spans", len(s.ids.ring), maxIDs, len(s.Failed.Spans))

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"tributary/envelopes"
 	"tributary/normalizers"
 )
 
@@ -52,6 +53,29 @@ func BenchmarkLongFile(b *testing.B) {
 				}
 			})
 		}
+	}
+}
+
+// BenchmarkLongSession folds a record into a session that remembers as much as it may: ids,
+// API calls, and calls of tools without a result.
+//
+//	go test ./normalizers -run '^$' -bench BenchmarkLongSession -benchmem -count 6
+func BenchmarkLongSession(b *testing.B) {
+	s := normalizers.NewSession(envelopes.ClaudeCode, "s")
+	n := 0
+	fold := func() {
+		n++
+		line := fmt.Appendf(nil, `{"type":"assistant","uuid":"u%[1]d","sessionId":"s","timestamp":"2026-03-01T09:00:00Z","message":{"id":"m%[1]d","role":"assistant","model":"claude-test-1","usage":{"input_tokens":10,"output_tokens":%[1]d,"cache_read_input_tokens":20000},"content":[{"type":"tool_use","id":"t%[1]d","name":"Bash","input":{"command":"go test ./... -run Test%[1]d -count 1"}}]}}`, n)
+		if _, err := normalizers.Normalize(s, normalizers.Record{Source: envelopes.ClaudeCode, Session: "s", Data: line}); err != nil {
+			b.Fatal(err)
+		}
+	}
+	for range 5000 {
+		fold()
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		fold()
 	}
 }
 

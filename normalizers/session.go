@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math/bits"
 	"slices"
 
 	"github.com/go-json-experiment/json"
@@ -158,7 +159,7 @@ func (s *Session) trim() {
 	if 12*len(s.ids.ring)+36*len(s.apiCalls.ring)+6*s.size() <= maxEncoded {
 		return
 	}
-	for over := len(s.Encode()) - maxEncoded; over > 0; over = len(s.Encode()) - maxEncoded {
+	for over := s.encodedSize() - maxEncoded; over > 0; over = s.encodedSize() - maxEncoded {
 		var lost int
 		switch {
 		case len(s.Failed.Spans) > 256:
@@ -202,11 +203,7 @@ type encodedState struct {
 // a uvarint: the id, the state as JSON, the event ids and the API calls, oldest first. Equal
 // sessions give equal bytes. At most 128 KiB.
 func (s *Session) Encode() []byte {
-	body, err := json.Marshal(encodedState{s.source, s.state}, json.Deterministic(true), jsontext.AllowInvalidUTF8(true))
-	if err != nil {
-		// Every part of the state is made by this package from valid values.
-		panic(fmt.Sprintf("encode session state: %v", err))
-	}
+	body := s.encodeState()
 	out := make([]byte, 0, len(body)+12*len(s.ids.ring)+24*len(s.apiCalls.ring)+len(s.id)+16)
 	out = append(out, sessionVersion)
 	out = appendPart(out, []byte(s.id))
@@ -223,9 +220,36 @@ func (s *Session) Encode() []byte {
 	return appendPart(out, part)
 }
 
+// encodeState writes the part that is JSON.
+func (s *Session) encodeState() []byte {
+	body, err := json.Marshal(encodedState{s.source, s.state}, json.Deterministic(true), jsontext.AllowInvalidUTF8(true))
+	if err != nil {
+		// Every part of the state is made by this package from valid values.
+		panic(fmt.Sprintf("encode session state: %v", err))
+	}
+	return body
+}
+
+// encodedSize is the length of what Encode writes. A long session is measured after each
+// record, and most of it need not be written for that.
+func (s *Session) encodedSize() int {
+	calls := 0
+	for _, v := range s.apiCalls.all() {
+		calls += len(fingerprint{}) + v.encodedSize()
+	}
+	size := 1
+	for _, part := range [...]int{len(s.id), len(s.encodeState()), 2 * len(fingerprint{}) * len(s.ids.ring), calls} {
+		size += uvarintSize(uint64(part)) + part
+	}
+	return size
+}
+
 func appendPart(dst, part []byte) []byte {
 	return append(binary.AppendUvarint(dst, uint64(len(part))), part...)
 }
+
+// uvarintSize is how many bytes v takes as a uvarint.
+func uvarintSize(v uint64) int { return (bits.Len64(v|1) + 6) / 7 }
 
 // DecodeSession is the inverse of [Session.Encode]. It does not retain data. An error
 // is [ErrSession].

@@ -18,8 +18,9 @@ import (
 )
 
 // BenchmarkStage measures how fast a stage works off a raw stream, against a floor: the
-// same records carried from stream to stream on the same server, with no work on them.
-// Every commit is synced to disk, in both.
+// same records carried from stream to stream on the same server, with no work on them, in
+// batches of the same size. Every commit is synced to disk, in both. The stage stores more
+// than the floor: events that hold their record, and the states of sessions.
 //
 //	go test ./pipeline -run '^$' -bench Stage -count 6
 func BenchmarkStage(b *testing.B) {
@@ -105,6 +106,101 @@ func carry(b *testing.B, js jetstream.JetStream, n int) time.Duration {
 		n -= len(batch)
 	}
 	return time.Since(began)
+}
+
+// BenchmarkLatency measures how long an event takes from the publication of its raw record
+// to a consumer that follows the events, while records of many sessions come at a steady
+// rate. Every commit is synced to disk: that of the record, and that of its events. On a
+// disk that others use, too, it is their syncs that are measured: TMPDIR names another.
+//
+//	go test ./pipeline -run '^$' -bench Latency -count 6
+func BenchmarkLatency(b *testing.B) {
+	const rate, records, sessions = 200, 2000, 50
+	for _, partitions := range []int{1, 4, 16} {
+		b.Run(fmt.Sprintf("partitions=%d/rate=%d", partitions, rate), func(b *testing.B) {
+			var all []time.Duration
+			for turn := range b.N {
+				top := topology(partitions)
+				server := pipelinetest.NewServer(b)
+				s := start(b, server.Provision(top), pipeline.Config{Topology: top})
+				ready(b, s)
+				all = append(all, latencies(b, server, pipelinetest.Workload(uint64(turn), sessions, records), rate)...)
+				s.stop(b)
+			}
+			slices.Sort(all)
+			quantile := func(q float64) float64 { return all[int(q*float64(len(all)-1))].Seconds() * 1000 }
+			b.ReportMetric(quantile(0.50), "p50-ms")
+			b.ReportMetric(quantile(0.99), "p99-ms")
+			b.ReportMetric(0, "ns/op")
+		})
+	}
+}
+
+// latencies publishes records into an empty raw stream, so many in a second, and returns
+// the latency of each event that a stage makes of them. A producer and a consumer have
+// connections of their own, as they would be processes of their own.
+func latencies(b *testing.B, server *pipelinetest.Server, records []normalizers.Record, rate int) []time.Duration {
+	b.Helper()
+	want := countEvents(b, records)
+	ctx := deadline(b)
+	published := make(chan []time.Time, 1) // by the place of the record, which is its sequence less one
+	publish := func(js jetstream.JetStream) {
+		times := make([]time.Time, 0, len(records))
+		tick := time.NewTicker(time.Second / time.Duration(rate))
+		defer tick.Stop()
+		for began := time.Now(); len(times) < len(records); <-tick.C {
+			// A ticker drops what nobody is there for: all that is due is published.
+			for due := 1 + int(time.Since(began).Seconds()*float64(rate)); len(times) < min(due, len(records)); {
+				times = append(times, time.Now())
+				if _, err := js.PublishMsgAsync(pipeline.RawMessage(records[len(times)-1])); err != nil {
+					b.Errorf("publish: %v", err)
+				}
+			}
+		}
+		published <- times
+	}
+	go publish(server.JetStream())
+
+	type arrival struct {
+		raw  uint64
+		time time.Time
+	}
+	arrivals := make([]arrival, 0, want)
+	for e, err := range pipeline.Events(ctx, server.JetStream(), "v1", pipeline.EventsQuery{Follow: true}) {
+		if err != nil {
+			b.Fatal(err)
+		}
+		if arrivals = append(arrivals, arrival{e.Provenance.RawSequence, time.Now()}); len(arrivals) == want {
+			break
+		}
+	}
+	if len(arrivals) < want {
+		b.Fatalf("%d of %d events have come: %v", len(arrivals), want, context.Cause(ctx))
+	}
+	times := <-published
+	out := make([]time.Duration, len(arrivals))
+	for i, a := range arrivals {
+		out[i] = a.time.Sub(times[a.raw-1])
+	}
+	return out
+}
+
+// countEvents returns how many events records yield.
+func countEvents(b *testing.B, records []normalizers.Record) int {
+	b.Helper()
+	sessions := map[string]*normalizers.Session{}
+	n := 0
+	for _, r := range records {
+		if sessions[r.Session] == nil {
+			sessions[r.Session] = normalizers.NewSession(r.Source, r.Session)
+		}
+		result, err := normalizers.Normalize(sessions[r.Session], r)
+		if _, permanent := normalizers.Reason(err); err != nil && !permanent {
+			b.Fatal(err)
+		}
+		n += len(result.Events)
+	}
+	return n
 }
 
 // BenchmarkTakeover measures what it costs to take over a partition with many sessions of

@@ -60,22 +60,24 @@ func TestKill(t *testing.T) {
 func generatedLogs(t *testing.T, seed uint64) string {
 	t.Helper()
 	dir := t.TempDir()
-	files := map[string]*bytes.Buffer{}
-	for _, r := range pipelinetest.Workload(seed, 60, 20_000) {
-		if r.Origin.End {
-			continue
-		}
-		if files[r.Origin.File] == nil {
-			files[r.Origin.File] = new(bytes.Buffer)
-		}
-		files[r.Origin.File].Write(append(r.Data, '\n'))
-	}
-	for name, content := range files {
-		if err := os.WriteFile(filepath.Join(dir, name+".jsonl"), content.Bytes(), 0o600); err != nil {
+	for name, content := range workloadFiles(seed, 60, 20_000) {
+		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
 	return dir
+}
+
+// workloadFiles are the files that hold a [pipelinetest.Workload], by name.
+func workloadFiles(seed uint64, sessions, records int) map[string][]byte {
+	files := map[string][]byte{}
+	for _, r := range pipelinetest.Workload(seed, sessions, records) {
+		if !r.Origin.End {
+			name := r.Origin.File + ".jsonl"
+			files[name] = append(append(files[name], r.Data...), '\n')
+		}
+	}
+	return files
 }
 
 // killed ships the logs in dir while workers are killed, and compares.

@@ -18,11 +18,15 @@ import (
 	"go.uber.org/goleak"
 
 	"tributary/pipeline"
+	"tributary/pipeline/pipelinetest"
 )
 
 var update = flag.Bool("update", false, "rewrite the expected output of the scripts and the generated parts of the README")
 
 func TestMain(m *testing.M) {
+	if code, is := pipelinetest.RunProgram(nil); is {
+		os.Exit(code)
+	}
 	testscript.Main(leakChecked{m}, map[string]func(){"tributary": main})
 }
 

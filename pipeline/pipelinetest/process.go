@@ -153,6 +153,9 @@ func (p *Process) Running() bool {
 	}
 }
 
+// PID is the process id.
+func (p *Process) PID() int { return p.cmd.Process.Pid }
+
 // Kill ends the process by SIGKILL, in the middle of whatever it does, and waits for its
 // end.
 func (p *Process) Kill() {

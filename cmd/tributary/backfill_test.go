@@ -1,0 +1,288 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"flag"
+	"fmt"
+	"io/fs"
+	"iter"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/google/uuid"
+
+	"tributary/envelopes"
+	"tributary/normalizers"
+	"tributary/pipeline"
+	"tributary/pipeline/pipelinetest"
+)
+
+var backfillBytes = flag.Int64("backfill.bytes", 2<<20, "bytes of the logs in TestBackfill, half of them in TestNormalizeMemory")
+
+// What processes may have resident at most, whatever the amount of logs. The garbage
+// collector lets the heap grow to twice of what is in use; on top comes what a process
+// has from its start, less than 64 MiB.
+const (
+	// In use are, of each of 16 files at a time, what is read at once, and a batch of 4 MiB
+	// as records and as messages.
+	shipMemory = 2*16*(256<<10+2*(4<<20)) + 64<<20
+
+	// In use are 256 MiB of sessions; of each of 16 partitions two requests of 8 MiB that
+	// are read ahead, and two chunks of 4 MiB; and 128 MiB of large records.
+	runMemory = 2*(256<<20+16*(2*(8<<20)+2*(4<<20))+128<<20) + 64<<20
+
+	// In use are a piece of the file, a record, its events and the state of its session: less
+	// than 64 MiB where no record is large.
+	normalizeMemory = 2*(64<<20) + 64<<20
+)
+
+// TestBackfill ships the logs of many sessions, among them one that is an eighth of all, by
+// a server, a worker and an edge that are processes of their own, with all settings as
+// they are by default. What is stored is exact, and what the edge and the worker have in
+// memory does not depend on the amount of logs. They are the logs of the corpus again and
+// again, each time as other sessions; generated ones where there is no corpus.
+//
+//	TRIBUTARY_CORPUS=... go test ./cmd/tributary -v -run TestBackfill -backfill.bytes 2147483648 -timeout 2h
+func TestBackfill(t *testing.T) {
+	t.Parallel()
+	requireLinux(t)
+	home := t.TempDir()
+	var b backfill
+	b.session(t, filepath.Join(home, ".claude/projects/large/session.jsonl"), *backfillBytes/8)
+	corpus := os.Getenv("TRIBUTARY_CORPUS")
+	for turn := 0; b.bytes < *backfillBytes; turn++ {
+		if corpus != "" {
+			b.corpus(t, corpus, home, turn, *backfillBytes)
+			continue
+		}
+		for name, data := range workloadFiles(uint64(turn)+2, 60, 2000) {
+			b.write(t, envelopes.ClaudeCode, filepath.Join(home, ".claude/projects", strconv.Itoa(turn), name), slices.Values([][]byte{data}))
+		}
+	}
+	t.Logf("%d MiB in %d files, %d records", b.bytes>>20, b.files, b.records)
+
+	server := pipelinetest.StartCluster(t, 1, 0)
+	top := pipeline.DefaultTopology()
+	js := server.Provision(top)
+	began := time.Now()
+	worker := start(t, home, server.URL(), "run")
+	edge := start(t, home, server.URL(), "ship", "--once")
+	shipPeak := int64(0)
+	look := time.NewTicker(20 * time.Millisecond)
+	defer look.Stop()
+	for ; edge.running(); <-look.C {
+		shipPeak = max(shipPeak, peakMemory(edge.cmd.Process.Pid))
+	}
+	if code := edge.wait(); code != 0 {
+		t.Fatalf("ship: exit code %d\n%s", code, &edge.stderr)
+	}
+	shipped := time.Since(began)
+	if err := pipeline.CatchUp(t.Context(), js, top); err != nil {
+		t.Fatal(err)
+	}
+	done := time.Since(began)
+	runPeak, serverPeak := peakMemory(worker.cmd.Process.Pid), peakMemory(server.Nodes[0].PID())
+	if code := worker.signal(syscall.SIGTERM); code != 0 {
+		t.Errorf("run: exit code %d after SIGTERM\n%s", code, &worker.stderr)
+	}
+	t.Logf("shipped after %v, done after %v: %.0f records/s, %.1f MiB/s", shipped.Round(time.Second), done.Round(time.Second),
+		float64(b.records)/done.Seconds(), float64(b.bytes)/(1<<20)/done.Seconds())
+	t.Logf("peak of resident memory: ship %d MiB, run %d MiB, server %d MiB", shipPeak>>20, runPeak>>20, serverPeak>>20)
+	requireMemory(t, "ship", shipPeak, shipMemory)
+	requireMemory(t, "run", runPeak, runMemory)
+
+	r := pipelinetest.Expectation{Topology: top}.RequireExact(t, js)
+	if r.Records != b.records+b.ends {
+		t.Errorf("%d messages in the raw stream, want %d records and %d ends of files", r.Records, b.records, b.ends)
+	}
+	t.Logf("exact: %d events, %d dead letters, %d sessions", r.Events, r.DeadLetters, r.Sessions)
+}
+
+// TestNormalizeMemory normalizes one large file. What the program has in memory does not
+// depend on its size.
+//
+//	go test ./cmd/tributary -v -run TestNormalizeMemory -backfill.bytes 2147483648 -timeout 1h
+func TestNormalizeMemory(t *testing.T) {
+	t.Parallel()
+	requireLinux(t)
+	home := t.TempDir()
+	var b backfill
+	file, reportFile := filepath.Join(home, "session.jsonl"), filepath.Join(home, "report.json")
+	b.session(t, file, *backfillBytes/2)
+	began := time.Now()
+	p := start(t, home, "", "normalize", "--report", reportFile, file)
+	peak, events := int64(0), 0
+	for range p.lines {
+		if events++; events%1000 == 0 {
+			peak = max(peak, peakMemory(p.cmd.Process.Pid))
+		}
+	}
+	if code := p.wait(); code != exitPartly {
+		t.Fatalf("normalize: exit code %d\n%s", code, &p.stderr)
+	}
+	t.Logf("%d MiB, %d records, %d events in %v; peak of resident memory: %d MiB",
+		b.bytes>>20, b.records, events, time.Since(began).Round(time.Second), peak>>20)
+	requireMemory(t, "normalize", peak, normalizeMemory)
+	var have report
+	data, err := os.ReadFile(reportFile)
+	if err == nil {
+		err = json.Unmarshal(data, &have)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if have.Records != b.records || have.Events != events {
+		t.Errorf("the report has %d records and %d events, want %d and %d", have.Records, have.Events, b.records, events)
+	}
+}
+
+// requireLinux skips a test where the memory of a process cannot be told.
+func requireLinux(t *testing.T) {
+	t.Helper()
+	if runtime.GOOS != "linux" {
+		t.Skip("the peak of the memory of a process is in /proc")
+	}
+}
+
+// requireMemory fails the test when a process had more memory than it may; 0 is none that
+// was looked at.
+func requireMemory(t *testing.T, name string, peak, limit int64) {
+	t.Helper()
+	if peak == 0 || peak > limit {
+		t.Errorf("%s had %d MiB resident, want at most %d", name, peak>>20, limit>>20)
+	}
+}
+
+// peakMemory is the most memory that a process had resident so far, 0 when it has ended.
+// (What wait4 says of a process that has ended begins with what its parent had.)
+func peakMemory(pid int) int64 {
+	status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid)) // gone when it has ended
+	for line := range strings.Lines(string(status)) {
+		kib := int64(0)
+		if n, _ := fmt.Sscanf(line, "VmHWM: %d kB", &kib); n == 1 {
+			return kib << 10
+		}
+	}
+	return 0
+}
+
+// backfill is logs as they are written.
+type backfill struct {
+	bytes                int64
+	files, records, ends int
+}
+
+// session writes a file of one session of Claude Code, of about size bytes.
+func (b *backfill) session(tb testing.TB, path string, size int64) {
+	tb.Helper()
+	records := pipelinetest.Workload(1, 1, 2000)
+	records = records[:len(records)-1] // but for the end
+	name := []byte(records[0].Origin.File)
+	b.write(tb, envelopes.ClaudeCode, path, func(yield func([]byte) bool) {
+		for turn := int64(0); b.bytes < size; turn++ {
+			for _, r := range records { // others each time: ids of lines begin with the name of their file
+				if !yield(append(bytes.ReplaceAll(r.Data, name, fmt.Appendf(nil, "turn-%d", turn)), '\n')) {
+					return
+				}
+			}
+		}
+	})
+}
+
+// vendorLogs are the folders of a home in which the agents of the corpus keep their logs.
+var vendorLogs = map[string]string{
+	"claude_code": ".claude/projects",
+	"codex":       ".codex/sessions",
+	"copilot":     ".copilot/session-state",
+	"cursor":      ".cursor/projects/p/agent-transcripts",
+	"gemini":      ".gemini/tmp",
+}
+
+// rename gives all that is named by a UUID the name that it has in one turn.
+func rename(text []byte, turn int) []byte {
+	for i := 0; i+36 <= len(text); i++ {
+		if text[i+8] != '-' || text[i+13] != '-' {
+			continue
+		}
+		if id, err := uuid.ParseBytes(text[i : i+36]); err == nil {
+			copy(text[i:], uuid.NewSHA1(id, strconv.AppendInt(nil, int64(turn), 10)).String())
+		}
+	}
+	return text
+}
+
+// corpus writes the files of the corpus below a home, until size bytes are written. The
+// sessions of each turn have other names.
+func (b *backfill) corpus(tb testing.TB, dir, home string, turn int, size int64) {
+	tb.Helper()
+	err := fs.WalkDir(os.DirFS(dir), ".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		if b.bytes >= size {
+			return fs.SkipAll
+		}
+		vendor, below, _ := strings.Cut(path, "/")
+		logs, known := vendorLogs[vendor]
+		if !known || filepath.Ext(path) != ".jsonl" {
+			return nil
+		}
+		data, err := os.ReadFile(filepath.Join(dir, path))
+		if err != nil {
+			return err
+		}
+		folder, name := filepath.Split(string(rename([]byte(below), turn)))
+		b.write(tb, envelopes.Source(vendor), filepath.Join(home, logs, folder, fmt.Sprintf("%d-%s", turn, name)),
+			slices.Values([][]byte{rename(data, turn)}))
+		return nil
+	})
+	if err != nil {
+		tb.Fatal(err)
+	}
+}
+
+// write writes a log, piece by piece, and counts what is in it. It was not written just
+// now: nothing is left for later that has no end.
+func (b *backfill) write(tb testing.TB, source envelopes.Source, path string, pieces iter.Seq[[]byte]) {
+	tb.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		tb.Fatal(err)
+	}
+	f, err := os.Create(path)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	out := bufio.NewWriterSize(f, 1<<20)
+	framer := normalizers.NewFramer(normalizers.File{Source: source, Name: filepath.Base(path), Path: path})
+	count := func() {
+		for framed, ok := framer.Next(); ok; framed, ok = framer.Next() {
+			if !framed.Record.Origin.End {
+				b.records++
+			}
+		}
+	}
+	for piece := range pieces {
+		_, _ = out.Write(piece)    // Flush says what went wrong
+		_, _ = framer.Write(piece) // never fails
+		b.bytes += int64(len(piece))
+		count()
+	}
+	framer.Close()
+	b.ends += len(framer.Ends())
+	count()
+	b.files++
+	hourAgo := time.Now().Add(-time.Hour)
+	if err := errors.Join(out.Flush(), f.Close(), os.Chtimes(path, hourAgo, hourAgo)); err != nil {
+		tb.Fatal(err)
+	}
+}
