@@ -86,9 +86,14 @@ func (a *consumption) usageSince(before consumption, key string) *envelopes.Usag
 	return u
 }
 
+// parts are the figures in the order in which they are written.
+func (a *consumption) parts() [8]*int64 {
+	return [...]*int64{&a.Input, &a.CacheRead, &a.CacheWrite, &a.Output, &a.Reasoning, &a.Told, &a.Tool, &a.Run}
+}
+
 func (a consumption) append(dst []byte) []byte {
-	for _, v := range [...]int64{a.Input, a.CacheRead, a.CacheWrite, a.Output, a.Reasoning, a.Told, a.Tool, a.Run} {
-		dst = binary.AppendUvarint(dst, uint64(v))
+	for _, v := range a.parts() {
+		dst = binary.AppendUvarint(dst, uint64(*v))
 	}
 	return dst
 }
@@ -96,15 +101,15 @@ func (a consumption) append(dst []byte) []byte {
 // encodedSize is how many bytes append adds.
 func (a consumption) encodedSize() int {
 	n := 0
-	for _, v := range [...]int64{a.Input, a.CacheRead, a.CacheWrite, a.Output, a.Reasoning, a.Told, a.Tool} {
-		n += uvarintSize(uint64(v))
+	for _, v := range a.parts() {
+		n += uvarintSize(uint64(*v))
 	}
 	return n
 }
 
 // readConsumption is the inverse of append; it returns the bytes read, 0 when damaged.
 func readConsumption(b []byte) (a consumption, n int) {
-	for _, v := range [...]*int64{&a.Input, &a.CacheRead, &a.CacheWrite, &a.Output, &a.Reasoning, &a.Told, &a.Tool, &a.Run} {
+	for _, v := range a.parts() {
 		u, w := binary.Uvarint(b[n:])
 		if w <= 0 || u > maxExact {
 			return consumption{}, 0

@@ -156,7 +156,7 @@ func (s *state) size() int {
 // trim lets the oldest of what is remembered go until the session fits maxEncoded: most of
 // what could not be read first, then ids, then what waits for a later record.
 func (s *Session) trim() {
-	if 12*len(s.ids.ring)+36*len(s.apiCalls.ring)+6*s.size() <= maxEncoded {
+	if 12*len(s.ids.ring)+40*len(s.apiCalls.ring)+6*s.size() <= maxEncoded {
 		return
 	}
 	for over := s.encodedSize() - maxEncoded; over > 0; over = s.encodedSize() - maxEncoded {
