@@ -211,6 +211,7 @@ func longStrings(v jsontext.Value, limit int) []longString {
 				}
 			}
 			continue
+		default: // neither long nor open
 		}
 		if _, err := dec.ReadToken(); err != nil {
 			return found

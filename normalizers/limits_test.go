@@ -12,7 +12,7 @@ import (
 
 // TestLimitsMemory: what a record has the normalizer allocate is bounded by its length,
 // however deep and wide it is. It does not run beside other tests, whose memory would count.
-func TestLimitsMemory(t *testing.T) { //nolint:paralleltest // see above
+func TestLimitsMemory(t *testing.T) {
 	const size = 2 << 20
 	blob := `"` + strings.Repeat("QUFB", 2000) + `"`
 	fill := strings.TrimSuffix(strings.Repeat(`"aaaaaaaaaa",`, size/13), ",")
@@ -34,7 +34,7 @@ func TestLimitsMemory(t *testing.T) { //nolint:paralleltest // see above
 		{"a tool's arguments at the bottom", `{"type":"assistant","uuid":"u","message":{"role":"assistant","content":[{"type":"tool_use","id":"i","name":"Tool","input":{"x":` +
 			strings.Repeat("[", 60) + `"` + strings.Repeat("word ", size/10) + `",` + fill + strings.Repeat("]", 60) + `}}]}}`},
 	} {
-		t.Run(c.name, func(t *testing.T) { //nolint:paralleltest // see above
+		t.Run(c.name, func(t *testing.T) {
 			s := normalizers.NewSession(envelopes.ClaudeCode, "s")
 			r := single(suites[0], []byte(c.data))[0].Record
 			var before, after runtime.MemStats
