@@ -153,6 +153,22 @@ func (p *Process) Running() bool {
 	}
 }
 
+// PeakMemory is the most memory that the process has had resident so far, in bytes. It is
+// known on Linux only; elsewhere the test is skipped.
+func (p *Process) PeakMemory() uint64 {
+	p.tb.Helper()
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
+	if err != nil {
+		p.tb.Skipf("memory of %s: %v", p.name, err)
+	}
+	_, rest, _ := strings.Cut(string(status), "VmHWM:")
+	var kib uint64
+	if _, err := fmt.Sscan(rest, &kib); err != nil {
+		p.tb.Fatalf("memory of %s: %v", p.name, err)
+	}
+	return kib << 10
+}
+
 // Kill ends the process by SIGKILL, in the middle of whatever it does, and waits for its
 // end.
 func (p *Process) Kill() {
