@@ -526,7 +526,7 @@ func TestSessionsWithoutNumber(t *testing.T) {
 		some := fmt.Appendf(nil, `{"type":"user","cwd":"/%s","gitBranch":"%[1]s","version":"%[1]s","permissionMode":"%[1]s","message":{"role":"user","content":"x"}}`, strings.Repeat("x", fat))
 		batch = append(batch, normalizers.Record{Source: envelopes.ClaudeCode, Session: "session-" + strconv.Itoa(i), Data: some})
 		if len(batch) == 500 || (i+1)%step == 0 {
-			if err := pipelinetest.Ship(t.Context(), js, "sessions", i, batch...); err != nil {
+			if err := pipelinetest.Ship(t.Context(), js, "sessions", i+1-len(batch), batch...); err != nil {
 				t.Fatal(err)
 			}
 			batch = batch[:0]
