@@ -119,13 +119,27 @@ func (e *AgentEventV1) attributes(p Provenance) ([]attribute, error) {
 		attribute{header: attrSequence, value: "00000000000000000000"[:sequenceDigits-len(sequence)] + sequence},
 		attribute{header: attrSessionID, value: session},
 	)
-	if isTraceContext(p.Traceparent) {
-		list = append(list, attribute{header: attrTraceparent, value: p.Traceparent})
-		if isTraceContext(p.Tracestate) {
-			list = append(list, attribute{header: attrTracestate, value: p.Tracestate})
-		}
+	traceparent, tracestate := TraceContext(p.Traceparent, p.Tracestate)
+	if traceparent != "" {
+		list = append(list, attribute{header: attrTraceparent, value: traceparent})
+	}
+	if tracestate != "" {
+		list = append(list, attribute{header: attrTracestate, value: tracestate})
 	}
 	return list, nil
+}
+
+// TraceContext returns of two headers of W3C trace context what can stand in one: printable
+// ASCII, at most 512 bytes, and no state without a parent. The rest is left out.
+func TraceContext(traceparent, tracestate string) (string, string) {
+	switch {
+	case !isTraceContext(traceparent):
+		return "", ""
+	case !isTraceContext(tracestate):
+		return traceparent, ""
+	default:
+		return traceparent, tracestate
+	}
 }
 
 // isTraceContext reports whether s can stand in a header of W3C trace context.

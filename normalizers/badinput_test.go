@@ -167,36 +167,7 @@ func TestBadInputLongStrings(t *testing.T) {
 	for _, s := range suites {
 		t.Run("source="+string(s.source), func(t *testing.T) {
 			t.Parallel()
-			type place struct {
-				name string
-				data []byte
-				path []any
-			}
-			var places []place
-			seen := make(map[string]bool)
-			for _, g := range goldens(t, s.source) {
-				for _, l := range s.read(g.raw) {
-					if l.bad || len(l.data) > 8<<10 {
-						continue
-					}
-					kind := member[string](plain(l.data), "type")
-					for _, path := range paths(l.data) {
-						name := kind
-						for _, p := range path {
-							if n, ok := p.(string); ok {
-								name = fmt.Sprintf("%s.%s", name, n)
-							}
-						}
-						if head, field, ok := strings.Cut(name, ".input."); ok && !strings.HasSuffix(field, "path") && field != "command" {
-							name = head + ".input.*"
-						}
-						if len(path) > 0 && !seen[name] {
-							seen[name] = true
-							places = append(places, place{name, l.data, path})
-						}
-					}
-				}
-			}
+			places := placesOf(t, s)
 			for i, p := range places {
 				if testing.Short() && i%10 != 0 {
 					continue
@@ -220,6 +191,44 @@ func TestBadInputLongStrings(t *testing.T) {
 			t.Logf("%d places", len(places))
 		})
 	}
+}
+
+// place is where a value stands in a record.
+type place struct {
+	name string
+	data []byte
+	path []any
+}
+
+// placesOf are the places of values in the golden records of a vendor, one of each name.
+func placesOf(t *testing.T, s suite) []place {
+	t.Helper()
+	var places []place
+	seen := make(map[string]bool)
+	for _, g := range goldens(t, s.source) {
+		for _, l := range s.read(g.raw) {
+			if l.bad || len(l.data) > 8<<10 {
+				continue
+			}
+			kind := member[string](plain(l.data), "type")
+			for _, path := range paths(l.data) {
+				name := kind
+				for _, p := range path {
+					if n, ok := p.(string); ok {
+						name = fmt.Sprintf("%s.%s", name, n)
+					}
+				}
+				if head, field, ok := strings.Cut(name, ".input."); ok && !strings.HasSuffix(field, "path") && field != "command" {
+					name = head + ".input.*"
+				}
+				if len(path) > 0 && !seen[name] {
+					seen[name] = true
+					places = append(places, place{name, l.data, path})
+				}
+			}
+		}
+	}
+	return places
 }
 
 // TestBadInputWrongTypes: a value of another type than ever seen, anywhere in a record,

@@ -37,7 +37,7 @@ func carried(data jsontext.Value) jsontext.Value {
 	if !hasBlob(v) {
 		return v
 	}
-	return elide(v, "")
+	return elide(v)
 }
 
 // hasBlob reports whether v may hold a blob to elide: a run of characters of base64 that
@@ -70,79 +70,165 @@ func isBase64(c byte) bool {
 // strict rewrites a JSON value without duplicate names, the last one of each is kept,
 // and in valid UTF-8.
 func strict(v jsontext.Value) jsontext.Value {
-	switch v.Kind() {
+	return appendStrict(make([]byte, 0, len(v)), jsontext.NewDecoder(bytes.NewBuffer(v), vendorJSON))
+}
+
+// appendStrict is [strict] for the next value of dec, which is valid.
+func appendStrict(dst []byte, dec *jsontext.Decoder) []byte {
+	switch dec.PeekKind() {
 	case '{':
-		ms := membersOf(v)
-		out := []byte{'{'}
-		for i, m := range ms {
-			if slices.ContainsFunc(ms[i+1:], func(o member) bool { return o.name == m.name }) {
-				continue
-			}
-			if len(out) > 1 {
-				out = append(out, ',')
-			}
-			out = append(appendQuote(out, m.name), ':')
-			out = append(out, strict(m.value)...)
-		}
-		return append(out, '}')
+		return appendMembers(dst, dec)
 	case '[':
-		out := []byte{'['}
-		for i, e := range elementsOf(v) {
-			if i > 0 {
-				out = append(out, ',')
+		_, _ = dec.ReadToken()
+		dst = append(dst, '[')
+		for first := true; dec.PeekKind() != ']'; first = false {
+			if !first {
+				dst = append(dst, ',')
 			}
-			out = append(out, strict(e)...)
+			dst = appendStrict(dst, dec)
 		}
-		return append(out, ']')
+		_, _ = dec.ReadToken()
+		return append(dst, ']')
 	case '"':
-		return appendQuote(nil, unquote(v))
+		tok, _ := dec.ReadToken()
+		return appendQuote(dst, tok.String())
 	default:
-		return v
+		v, _ := dec.ReadValue()
+		return append(dst, v...)
 	}
 }
 
-// elide replaces the base64 blobs in a compact JSON value. Small parts of it are passed
-// over unread.
-func elide(v jsontext.Value, mediaType string) jsontext.Value {
-	if len(v) <= maxBlob {
-		return v
+// appendMembers is [appendStrict] for an object.
+func appendMembers(dst []byte, dec *jsontext.Decoder) []byte {
+	type written struct {
+		from     int // of a member, with the comma in front of it
+		repeated bool
 	}
-	switch v.Kind() {
-	case '{':
-		ms := membersOf(v)
-		for _, m := range ms {
-			switch m.name {
-			case "media_type", "mimeType", "mime_type", "type":
-				if t := unquote(m.value); strings.Contains(t, "/") {
-					mediaType = t
+	var members []written
+	last := make(map[string]int) // member of a name
+	begin := len(dst)
+	_, _ = dec.ReadToken()
+	for repeated := false; ; {
+		if dec.PeekKind() != '}' {
+			tok, _ := dec.ReadToken()
+			name := tok.String()
+			if i, ok := last[name]; ok {
+				members[i].repeated, repeated = true, true
+			}
+			last[name] = len(members)
+			members = append(members, written{from: len(dst)})
+			dst = append(appendQuote(append(dst, ','), name), ':')
+			dst = appendStrict(dst, dec)
+			continue
+		}
+		_, _ = dec.ReadToken()
+		if repeated {
+			end := len(dst)
+			dst = dst[:begin]
+			for i, m := range members {
+				to := end
+				if i+1 < len(members) {
+					to = members[i+1].from
+				}
+				if !m.repeated {
+					dst = append(dst, dst[m.from:to:to]...)
 				}
 			}
 		}
-		out := make([]byte, 0, len(v))
-		out = append(out, '{')
-		for i, m := range ms {
-			if i > 0 {
-				out = append(out, ',')
-			}
-			out = append(appendQuote(out, m.name), ':')
-			out = append(out, elide(m.value, mediaType)...)
+		if len(members) == 0 {
+			return append(dst, "{}"...)
 		}
-		return append(out, '}')
-	case '[':
-		out := make([]byte, 0, len(v))
-		out = append(out, '[')
-		for i, e := range elementsOf(v) {
-			if i > 0 {
-				out = append(out, ',')
-			}
-			out = append(out, elide(e, "")...)
-		}
-		return append(out, ']')
-	case '"':
-		return elideBlob(v, mediaType)
-	default:
+		dst[begin] = '{' // in the place of the first comma
+		return append(dst, '}')
+	}
+}
+
+// elide replaces the base64 blobs in a compact JSON value.
+func elide(v jsontext.Value) jsontext.Value { return replaceLong(v, maxBlob, elideBlob) }
+
+// replaceLong replaces the strings of a JSON value that are longer than limit, but for
+// names. mediaType is what the objects around the string say that it is, up to an array.
+// It reads the value once, however deep it is, for a part of it may be as long as all.
+func replaceLong(v jsontext.Value, limit int, by func(s jsontext.Value, mediaType string) jsontext.Value) jsontext.Value {
+	found := longStrings(v, limit)
+	if len(found) == 0 {
 		return v
 	}
+	var out []byte
+	at := 0
+	for _, s := range found {
+		out = append(append(out, v[at:s.from]...), by(v[s.from:s.to], s.mediaType)...)
+		at = s.to
+	}
+	return append(out, v[at:]...)
+}
+
+// longString is where a long string stands in a JSON value.
+type longString struct {
+	from, to  int
+	mediaType string
+	settled   bool // no object further out says what it is
+}
+
+// longStrings finds the strings that [replaceLong] replaces, in their order.
+func longStrings(v jsontext.Value, limit int) []longString {
+	type container struct {
+		first     int // of found within
+		mediaType string
+	}
+	var found []longString
+	open := []container{{}}
+	name := ""
+	dec := jsontext.NewDecoder(bytes.NewBuffer(v), vendorJSON)
+	for {
+		kind := dec.PeekKind()
+		switch kind {
+		case '{', '[':
+			open = append(open, container{first: len(found)})
+		case '}', ']':
+			c := open[len(open)-1]
+			open = open[:len(open)-1]
+			for i := c.first; i < len(found); i++ {
+				if s := &found[i]; !s.settled && (kind == ']' || c.mediaType != "") {
+					s.mediaType, s.settled = c.mediaType, true
+				}
+			}
+		case '"':
+			s, err := dec.ReadValue()
+			if err != nil {
+				return found
+			}
+			to := int(dec.InputOffset())
+			switch in, n := dec.StackIndex(dec.StackDepth()); {
+			case in == '{' && n%2 == 1:
+				name = shortText(s)
+			case in == '{' && slices.Contains(mediaTypeNames, name) && strings.Contains(shortText(s), "/"):
+				open[len(open)-1].mediaType = shortText(s)
+				fallthrough
+			default:
+				if len(s) > limit {
+					found = append(found, longString{from: to - len(s), to: to})
+				}
+			}
+			continue
+		default: // neither long nor open
+		}
+		if _, err := dec.ReadToken(); err != nil {
+			return found
+		}
+	}
+}
+
+// mediaTypeNames are the names under which vendors state what a blob is.
+var mediaTypeNames = []string{"media_type", "mimeType", "mime_type", "type"}
+
+// shortText is a string of at most 128 bytes in JSON: longer than any name and any media
+// type that matters. Empty for a longer one.
+func shortText(v jsontext.Value) string {
+	if len(v) > 128 {
+		return ""
+	}
+	return unquote(v)
 }
 
 // elided stands for a blob that was taken out of raw.
@@ -319,31 +405,9 @@ func shorten(v jsontext.Value, limit int) jsontext.Value {
 	if len(v) <= limit {
 		return v
 	}
-	switch v.Kind() {
-	case '{':
-		out := []byte{'{'}
-		for i, m := range membersOf(v) {
-			if i > 0 {
-				out = append(out, ',')
-			}
-			out = append(appendQuote(out, m.name), ':')
-			out = append(out, shorten(m.value, limit)...)
-		}
-		return append(out, '}')
-	case '[':
-		out := []byte{'['}
-		for i, e := range elementsOf(v) {
-			if i > 0 {
-				out = append(out, ',')
-			}
-			out = append(out, shorten(e, limit)...)
-		}
-		return append(out, ']')
-	case '"':
-		return appendQuote(nil, cutQuoted(unquote(v), limit-2))
-	default:
-		return v
-	}
+	return replaceLong(v, limit, func(s jsontext.Value, _ string) jsontext.Value {
+		return appendQuote(nil, cutQuoted(unquote(s), limit-2))
+	})
 }
 
 // cut ends s after at most n bytes, on a rune boundary.

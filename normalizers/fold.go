@@ -23,6 +23,14 @@ type fold struct {
 	unids  int  // its events without an id of their own so far
 	told   bool // an event was not emitted because the session had told it before
 	err    error
+
+	revised map[string]*revisions // by id: of one record they may be many
+}
+
+// revisions are the events of one id that the session has told.
+type revisions struct {
+	last     int // number of the last one that superseded another
+	contents map[fingerprint]bool
 }
 
 // begin starts the work on a record whose own time is ts, empty when it states none
@@ -163,8 +171,9 @@ func (f *fold) emit(d draft) bool {
 func (f *fold) identify(e *envelopes.AgentEventV1, identity string) bool {
 	content := contentOf(e, identity)
 	base := e.EventID
-	for n := 1; ; n++ {
-		key := fingerprintOf(e.EventID)
+	r := f.revised[base]
+	if r == nil {
+		key := fingerprintOf(base)
 		told, ok := f.s.ids.get(key)
 		if !ok {
 			f.s.ids.put(key, content)
@@ -173,9 +182,43 @@ func (f *fold) identify(e *envelopes.AgentEventV1, identity string) bool {
 		if told == content {
 			return false
 		}
-		e.Supersedes = e.EventID
-		e.EventID = base + "#r" + strconv.Itoa(n)
+		r = f.revisions(base, told)
 	}
+	if r.contents[content] {
+		return false
+	}
+	e.Supersedes = revisionID(base, r.last)
+	r.last++
+	r.contents[content] = true
+	e.EventID = revisionID(base, r.last)
+	f.s.ids.put(fingerprintOf(e.EventID), content)
+	return true
+}
+
+// revisions finds the revisions of an id, of which the first is told, once for a record.
+func (f *fold) revisions(base string, told fingerprint) *revisions {
+	r := &revisions{contents: map[fingerprint]bool{told: true}}
+	for {
+		next, ok := f.s.ids.get(fingerprintOf(revisionID(base, r.last+1)))
+		if !ok {
+			break
+		}
+		r.last++
+		r.contents[next] = true
+	}
+	if f.revised == nil {
+		f.revised = make(map[string]*revisions)
+	}
+	f.revised[base] = r
+	return r
+}
+
+// revisionID is the id of the nth event that supersedes another of its id.
+func revisionID(base string, n int) string {
+	if n == 0 {
+		return base
+	}
+	return base + "#r" + strconv.Itoa(n)
 }
 
 // contentOf is what makes two events of the same id the same event.

@@ -365,13 +365,19 @@ func (f *Framer) addValue(at, n, end int, sh shape) {
 func (f *Framer) resync(b []byte) int {
 	const candidates = 256
 	at := 0
+	// Each of them may be read to the end: of a long line that is too much for many.
+	budget := 16 * len(b)
 	for range candidates {
 		i := bytes.Index(b[at+1:], []byte(`{"`))
-		if i < 0 {
+		if i < 0 || budget < 0 {
 			return 0
 		}
 		at += 1 + i
 		sh, n, err := f.read(b[at:])
+		if broken, ok := errors.AsType[*jsontext.SyntacticError](err); ok {
+			n = int(broken.ByteOffset)
+		}
+		budget -= n
 		if err != nil || !sh.standsAlone() {
 			continue
 		}

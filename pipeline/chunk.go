@@ -5,6 +5,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"go.opentelemetry.io/otel/trace"
+
+	"tributary/normalizers"
 )
 
 // How much goes into one commit. A chunk that has reached a limit takes no further
@@ -17,10 +19,11 @@ const (
 
 // message is an event or a dead letter, with its place among the messages of its record.
 type message struct {
-	*nats.Msg
-	raw  uint64 // sequence of the record
-	part int    // 1 for the first message of the record
-	size int
+	*nats.Msg                      // nil when it is to be made of event when it is sent
+	event     *normalizers.Emitted // of a record whose messages are more than one commit
+	raw       uint64               // sequence of the record
+	part      int                  // 1 for the first message of the record
+	size      int
 }
 
 // chunk is the work on consecutive records of one partition that is stored together:

@@ -143,9 +143,14 @@ func (o *ownership) take(b *commit) {
 		last := out[len(out)-1]
 		sh.checkpoint.Out, sh.checkpoint.Part = last.raw, last.part
 	}
+	messages, err := o.messages(out)
+	if err != nil {
+		o.cancel(err)
+		return
+	}
 	sh.messages = len(out)
+	b.messages = append(b.messages, messages...)
 	for _, m := range out {
-		b.messages = append(b.messages, m.Msg)
 		b.bytes += m.size
 	}
 	if sh.whole {
@@ -158,6 +163,21 @@ func (o *ownership) take(b *commit) {
 		b.started = c.started
 	}
 	b.shares = append(b.shares, sh)
+}
+
+// messages are what is sent of a list.
+func (o *ownership) messages(list []message) ([]*nats.Msg, error) {
+	out := make([]*nats.Msg, len(list))
+	for i, m := range list {
+		if m.Msg == nil {
+			var err error
+			if m, err = o.event(m.event); err != nil {
+				return nil, err // the broker takes less than it did before
+			}
+		}
+		out[i] = m.Msg
+	}
+	return out, nil
 }
 
 // fits reports whether the whole of c goes into b beside what is there.

@@ -12,4 +12,5 @@ const (
 	MaxTogether    = maxTogether
 	MaxAlone       = maxAlone
 	CommitMessages = commitMessages
+	CommitBytes    = commitBytes
 )

@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -41,11 +42,13 @@ const workerProgram = "worker"
 
 // workerArguments say how a worker runs.
 type workerArguments struct {
-	URL        string `json:"url"`
-	Generation string `json:"generation"`
-	Partitions int    `json:"partitions"`
-	Name       string `json:"name"`
-	Unfenced   bool   `json:"unfenced"`
+	URL          string `json:"url"`
+	Generation   string `json:"generation"`
+	Partitions   int    `json:"partitions"`
+	Name         string `json:"name"`
+	Unfenced     bool   `json:"unfenced"`
+	SessionBytes int    `json:"session_bytes"` // 0 for the default
+	Frugal       bool   `json:"frugal"`        // collects garbage early: what it takes is what it needs
 }
 
 // runWorker is a worker that shares the partitions with others, until it is drained.
@@ -67,12 +70,19 @@ func runWorker(ctx context.Context, arguments []byte, ready func()) error {
 	if err != nil {
 		return err
 	}
+	if a.Frugal {
+		debug.SetGCPercent(10)
+	}
+	if a.Frugal {
+		debug.SetGCPercent(10)
+	}
 	stage, err := pipeline.New(js, pipeline.Config{
-		Topology:  pipeline.Topology{Generation: a.Generation, Partitions: a.Partitions},
-		Worker:    a.Name,
-		Member:    a.Name,
-		Heartbeat: 400 * time.Millisecond,
-		Logger:    slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		Topology:     pipeline.Topology{Generation: a.Generation, Partitions: a.Partitions},
+		Worker:       a.Name,
+		Member:       a.Name,
+		Heartbeat:    400 * time.Millisecond,
+		SessionBytes: a.SessionBytes,
+		Logger:       slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	})
 	if err != nil {
 		return err

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"time"
 
@@ -114,12 +115,15 @@ func (o *ownership) work() error {
 		}
 		o.p.unread.Store(int64(run[len(run)-1].pending))
 		o.p.open.Add(int64(len(run)))
-		records, err := o.read(run)
-		if err != nil {
-			return err
-		}
-		if err := o.handleAll(records); err != nil {
-			return err
+		for records := o.read(run); len(records) > 0 && !closed(o.p.drain); {
+			n, err := o.load(records)
+			if err != nil {
+				return err
+			}
+			if err := o.handleAll(records[:n]); err != nil {
+				return err
+			}
+			records = records[n:]
 		}
 	}
 }
@@ -171,27 +175,44 @@ func (r *record) key() sessionKey { return sessionKey{r.Source, r.Session} }
 // cannot be read.
 func (r *record) addressed() bool { return r.Source != envelopes.UnknownSource }
 
-// read reads the messages of a run and loads the sessions that they need.
-func (o *ownership) read(run []rawMessage) ([]record, error) {
+// read reads the messages of a run.
+func (o *ownership) read(run []rawMessage) []record {
 	records := make([]record, len(run))
-	var keys []sessionKey
 	for i, m := range run {
 		r := record{raw: m}
 		var claim Claim
 		r.Record, claim, r.err = ReadRecord(m.Msg, m.sequence, m.stored)
-		if r.addressed() {
-			keys = append(keys, r.key())
-			if r.err == nil && claim != (Claim{}) {
-				r.body = &body{claim: claim}
-			}
+		if r.addressed() && r.err == nil && claim != (Claim{}) {
+			r.body = &body{claim: claim}
 		}
 		records[i] = r
 	}
+	return records
+}
+
+// load loads the sessions of the next records, as many as memory allows, and returns of how
+// many records.
+func (o *ownership) load(records []record) (n int, err error) {
 	o.mu.Lock()
 	stored, sequence := o.stored, o.sequence
 	o.mu.Unlock()
-	o.sessions.trim(stored)
-	return records, o.sessions.load(o.ctx, keys, sequence)
+	c := o.sessions
+	c.trim(stored)
+	for before := c.bytes; n < len(records) && c.bytes-before <= c.limit; {
+		var missing []sessionKey
+		for ; n < len(records) && len(missing) < loadTogether; n++ {
+			if k := records[n].key(); records[n].addressed() && c.live[k] == nil && !slices.Contains(missing, k) {
+				missing = append(missing, k)
+			}
+		}
+		if len(missing) == 0 {
+			break
+		}
+		if err := c.load(o.ctx, missing, sequence); err != nil {
+			return 0, err
+		}
+	}
+	return n, nil
 }
 
 // handle brings a record into the next chunk, when there is room for it.
@@ -315,8 +336,30 @@ func (o *ownership) process(r record) error {
 	return o.store(r)
 }
 
-// store folds a record into its session and puts what it yields into the chunk.
+// large is the length of a record that is worked on alone: while it is read, and until what
+// it yields is stored, it may take many times as much memory.
+const large = 1 << 20
+
+// store folds a record into its session and puts what it yields into the chunk. Of all
+// partitions only one at a time has a large record in its hands.
 func (o *ownership) store(r record) error {
+	if len(r.Data) <= large {
+		return o.add(r)
+	}
+	select {
+	case o.p.stage.large <- struct{}{}:
+	case <-o.ctx.Done():
+		return context.Cause(o.ctx)
+	}
+	defer func() { <-o.p.stage.large }()
+	if err := o.add(r); err != nil {
+		return err
+	}
+	return o.await(o.idle)
+}
+
+// add is [ownership.store] for a record whose turn it is.
+func (o *ownership) add(r record) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.ctx.Err() != nil {
@@ -378,9 +421,15 @@ func (o *ownership) fold(r record) (messages []message, cause, err error) {
 	}
 	c := o.building
 	messages = make([]message, len(result.Events))
+	size := 0
 	for i := range result.Events {
 		if messages[i], err = o.event(&result.Events[i]); err != nil {
 			return nil, nil, o.p.condemn(r.Sequence, err)
+		}
+		if size += messages[i].size; size > commitBytes {
+			// The events share what they repeat, messages do not: of a short record they
+			// can be gigabytes.
+			messages[i].Msg, messages[i].event = nil, &result.Events[i]
 		}
 		c.tally.add(countEvents, r.Source, string(result.Events[i].Event.EventType), 1)
 	}

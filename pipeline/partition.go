@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -154,6 +155,7 @@ func (p *partition) claim(ctx context.Context) (*ownership, error) {
 		return nil, err
 	}
 	p.claimed = true
+	maps.DeleteFunc(p.condemned, func(sequence uint64, _ error) bool { return sequence <= mine.Raw })
 	if mine.Tries > maxTogether {
 		p.log.Warn("records are tried one at a time", slog.Int("tries", mine.Tries), slog.Uint64("sequence", mine.Raw+1))
 	}

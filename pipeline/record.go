@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -82,7 +83,7 @@ func hashed(session string) bool {
 func ReadRecord(m *nats.Msg, sequence uint64, stored time.Time) (r normalizers.Record, claim Claim, err error) {
 	r = normalizers.Record{
 		Source:   envelopes.UnknownSource,
-		Session:  m.Subject,
+		Session:  strings.ToValidUTF8(m.Subject, "\ufffd"),
 		Sequence: sequence,
 		Stored:   stored.UTC(),
 		Data:     m.Data,
@@ -140,8 +141,7 @@ func readClaim(m *nats.Msg) (Claim, error) {
 // readOrigin reads what the producer states about r.
 func readOrigin(r *normalizers.Record, header nats.Header) error {
 	o := &r.Origin
-	o.Traceparent = header.Get(envelopes.HeaderTraceparent)
-	o.Tracestate = header.Get(envelopes.HeaderTracestate)
+	o.Traceparent, o.Tracestate = envelopes.TraceContext(header.Get(envelopes.HeaderTraceparent), header.Get(envelopes.HeaderTracestate))
 	switch end := header.Get(envelopes.HeaderEnd); {
 	case end == "1" && len(r.Data) == 0:
 		o.End = true

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -51,34 +50,17 @@ func newSessions(js jetstream.JetStream, generation string, partition, limit int
 	}
 }
 
-// maxSubjects is how many subjects one request names; the server takes 1,024.
-const maxSubjects = 500
-
-// load makes the sessions of keys live. checkpoint is the sequence of the newest
-// checkpoint that this worker knows of: the answer of a replica that has not got it yet
-// is not used.
-func (c *sessions) load(ctx context.Context, keys []sessionKey, checkpoint uint64) error {
-	var missing []sessionKey
-	seen := make(map[sessionKey]bool)
-	for _, k := range keys {
-		if c.live[k] == nil && !seen[k] {
-			seen[k] = true
-			missing = append(missing, k)
-		}
-	}
-	for some := range slices.Chunk(missing, maxSubjects-1) {
-		if err := c.fetch(ctx, some, checkpoint); err != nil {
-			return err
-		}
-	}
-	return nil
-}
+// loadTogether is how many sessions one request loads: however large they are, they take
+// about 16 MiB at most.
+const loadTogether = 32
 
 // errStale is the answer of a replica that is behind.
 var errStale = errors.New("replica has not got the checkpoint yet")
 
-// fetch loads up to maxSubjects-1 sessions with one request.
-func (c *sessions) fetch(ctx context.Context, keys []sessionKey, checkpoint uint64) error {
+// load makes sessions live that are not, with one request. checkpoint is the sequence of
+// the newest checkpoint that this worker knows of: the answer of a replica that has not got
+// it yet is not used.
+func (c *sessions) load(ctx context.Context, keys []sessionKey, checkpoint uint64) error {
 	barrier := envelopes.CheckpointSubject(c.generation, c.partition)
 	subjects := make([]string, 1, len(keys)+1)
 	subjects[0] = barrier

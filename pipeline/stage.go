@@ -117,6 +117,7 @@ type Stage struct {
 	ttl       string        // of an event; empty when it is kept for ever
 	wake      chan struct{} // a chunk is waiting
 	alone     chan struct{} // held by the one who tries a suspect record
+	large     chan struct{} // held by the one who has a large record in its hands
 
 	turn int // belongs to the committer: which partition is asked first for the next batch
 
@@ -152,6 +153,7 @@ func New(js jetstream.JetStream, cfg Config) (*Stage, error) {
 		bodies:     newBodies(NewClaims(js), cfg.ClaimBytes),
 		wake:       make(chan struct{}, 1),
 		alone:      make(chan struct{}, 1),
+		large:      make(chan struct{}, 1),
 		drain:      make(chan struct{}),
 		ended:      make(chan struct{}, 1),
 		partitions: make(map[int]*partition),

@@ -1,0 +1,160 @@
+package normalizers_test
+
+import (
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+
+	"tributary/envelopes"
+	"tributary/normalizers"
+)
+
+// TestLimitsMemory: what a record has the normalizer allocate is bounded by its length,
+// however deep and wide it is. It does not run beside other tests, whose memory would count.
+func TestLimitsMemory(t *testing.T) {
+	const size = 2 << 20
+	blob := `"` + strings.Repeat("QUFB", 2000) + `"`
+	fill := strings.TrimSuffix(strings.Repeat(`"aaaaaaaaaa",`, size/13), ",")
+	within := func(before, inner, after string) string {
+		return `{"type":"of-tomorrow","x":` + strings.Repeat(before, 60) + inner + strings.Repeat(after, 60) + "}"
+	}
+	names := make([]string, size/16)
+	for i := range names {
+		names[i] = fmt.Sprintf(`"n%08d":"%s"`, i, "\xff")
+	}
+	for _, c := range []struct{ name, data string }{
+		{"a blob at the bottom", within("[", blob+","+fill, "]")},
+		{"a blob at the bottom of objects", within(`{"type":"a/b","x":`, "["+blob+","+fill+"]", "}")},
+		{"a name twice at the bottom", within("[", `{"a":1,"a":2},`+fill, "]")},
+		{"not UTF-8 at the bottom of objects", within(`{"a":0,"a":`, `["`+"\xff"+`",`+fill+"]", "}")},
+		{"a long string at the bottom", within("[", `"`+strings.Repeat("word ", size/10)+`",`+fill, "]")},
+		{"blobs of a long media type", `{"type":"of-tomorrow","x":{"mimeType":"a/` + strings.Repeat("b", size/2) + `"` + strings.Repeat(`,"x":`+blob, 64) + "}}"},
+		{"names that are not UTF-8", `{"type":"of-tomorrow","x":{` + strings.Join(names, ",") + "}}"},
+		{"a tool's arguments at the bottom", `{"type":"assistant","uuid":"u","message":{"role":"assistant","content":[{"type":"tool_use","id":"i","name":"Tool","input":{"x":` +
+			strings.Repeat("[", 60) + `"` + strings.Repeat("word ", size/10) + `",` + fill + strings.Repeat("]", 60) + `}}]}}`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := normalizers.NewSession(envelopes.ClaudeCode, "s")
+			r := single(suites[0], []byte(c.data))[0].Record
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			result, err := normalizers.Normalize(s, r)
+			runtime.ReadMemStats(&after)
+			if err != nil || len(result.Events) != 1 {
+				t.Fatalf("%d events, %v", len(result.Events), err)
+			}
+			if b, err := encode(result.Events[0].Event); err != nil || len(b) > normalizers.MaxEventBytes {
+				t.Errorf("an event of %d bytes, %v", len(b), err)
+			}
+			allocated := after.TotalAlloc - before.TotalAlloc
+			t.Logf("%d MiB for %d MiB", allocated>>20, len(c.data)>>20)
+			if most := uint64(40 * len(c.data)); allocated > most {
+				t.Errorf("%d MiB allocated, more than %d, for a record of %d MiB", allocated>>20, most>>20, len(c.data)>>20)
+			}
+		})
+	}
+}
+
+// TestLimitsMediaType: the media type of a blob is stated by the nearest object around it,
+// unless an array is in between.
+func TestLimitsMediaType(t *testing.T) {
+	t.Parallel()
+	blob := `"` + strings.Repeat("QUFB", 2000) + `"`
+	for _, c := range []struct{ value, want string }{
+		{`{"data":B,"mimeType":"image/png"}`, `"image/png"`},
+		{`{"type":"base64","media_type":"image/gif","data":B}`, `"image/gif"`},
+		{`{"mime_type":"a/b","x":{"data":B}}`, `"a/b"`},
+		{`{"mime_type":"a/b","x":{"data":B,"mime_type":"c/d"}}`, `"c/d"`},
+		{`{"mime_type":"a/b","x":[B]}`, `null`},
+		{`{"mime_type":"a/b","x":[{"y":B}]}`, `null`},
+		{`{"x":[{"y":B}],"mime_type":"a/b"}`, `null`},
+		{`{"type":"text","data":B}`, `null`},
+	} {
+		data := `{"type":"of-tomorrow","x":` + strings.Replace(c.value, "B", blob, 1) + `}`
+		st := fold(normalizers.Normalize, single(suites[0], []byte(data)))[0]
+		if st.err != nil {
+			t.Fatal(st.err)
+		}
+		raw := string(st.result.Events[0].Event.Raw)
+		_, got, ok := strings.Cut(raw, `"media_type":`)
+		if _, behind, two := strings.Cut(got, `"media_type":`); two {
+			got = behind // the first one is the vendor's
+		}
+		if !ok || !strings.HasPrefix(got, c.want) {
+			t.Errorf("%s: %s, want %s", c.value, clip(raw), c.want)
+		}
+	}
+}
+
+// TestLimitsRevisions: of a record with many events of one id each has an id of its own, and
+// none is told twice.
+func TestLimitsRevisions(t *testing.T) {
+	t.Parallel()
+	const n = 10_000 // more than a session remembers
+	var blocks strings.Builder
+	for i := range n {
+		for range 2 { // the second is the same event
+			fmt.Fprintf(&blocks, `{"type":"tool_use","id":"same","name":"Bash","input":{"command":"%d"}},`, i)
+		}
+	}
+	data := `{"type":"assistant","uuid":"u","message":{"role":"assistant","content":[` + strings.TrimSuffix(blocks.String(), ",") + `]}}`
+	st := fold(normalizers.Normalize, single(suites[0], []byte(data)))[0]
+	if st.err != nil {
+		t.Fatal(st.err)
+	}
+	seen := make(map[string]bool)
+	last := ""
+	for _, e := range st.result.Events {
+		if seen[e.Event.EventID] || e.Event.Supersedes != last {
+			t.Fatalf("event %s supersedes %q, want %q; seen before: %v", e.Event.EventID, e.Event.Supersedes, last, seen[e.Event.EventID])
+		}
+		last = e.Event.EventID
+		seen[last] = true
+	}
+	if len(seen) != n {
+		t.Errorf("%d events, want %d", len(seen), n)
+	}
+}
+
+// TestLimitsDepth: of every vendor a record that is too deep is a dead letter with that
+// reason, and one that holds depth in a text, as arguments of tools are held, is read like
+// any other, wherever that text stands.
+func TestLimitsDepth(t *testing.T) {
+	t.Parallel()
+	for _, s := range suites {
+		t.Run("source="+string(s.source), func(t *testing.T) {
+			t.Parallel()
+			for _, levels := range []int{normalizers.MaxDepth + 1, 10_000, 10_000_000} {
+				for _, open := range []string{"[", `{"a":`} {
+					data := `{"type":` + strings.Repeat(open, levels/len(open)+normalizers.MaxDepth)
+					st := fold(normalizers.Normalize, single(s, []byte(data)))[0]
+					if reason, _ := normalizers.Reason(st.err); reason != "too_deep" {
+						t.Errorf("%d levels of %s: %v", levels, open, st.err)
+					}
+				}
+			}
+			deep := []string{
+				strings.Repeat("[", 20_000), strings.Repeat(`{"a":`, 9000) + "1" + strings.Repeat("}", 9000),
+				strings.Repeat("[", 9000) + strings.Repeat("]", 9000), `{"command":` + strings.Repeat("[", 500) + strings.Repeat("]", 500) + "}",
+			}
+			places := placesOf(t, s)
+			for i, p := range places {
+				if testing.Short() && i%10 != 0 {
+					continue
+				}
+				session := normalizers.NewSession(s.source, "s")
+				r := single(s, replaced(p.data, p.path, deep[i%len(deep)]))[0].Record
+				result, err := normalizers.Normalize(session, r)
+				if err != nil && !s.refuses(err) || err == nil && len(result.Events) == 0 && result.Skip == "" {
+					t.Errorf("%s: %v, %d events", p.name, err, len(result.Events))
+				}
+				for _, e := range result.Events {
+					if b, err := encode(e.Event); err != nil || len(b) > normalizers.MaxEventBytes {
+						t.Errorf("%s: %s of %d bytes, %v", p.name, e.Event.EventType, len(b), err)
+					}
+				}
+			}
+		})
+	}
+}
