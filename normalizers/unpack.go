@@ -14,6 +14,16 @@ import (
 // own program accepts.
 const maxWindow = 128 << 20
 
+// What is packed may hold so many times its size, and a part that is free: logs pack to a
+// tenth, the most repetitive ones to a hundredth. What holds more is meant to harm.
+const (
+	maxUnpackRatio = 1000
+	freeUnpacked   = 16 << 20
+)
+
+// ErrUnpack is that a packed file holds too much.
+var ErrUnpack = errors.New("packed file holds more than 1,000 times its size: unpack it yourself if you trust it")
+
 // packings are the extensions of files that are packed, and how to unpack them.
 var packings = map[string]func(io.Reader) (io.ReadCloser, error){
 	".zst": func(r io.Reader) (io.ReadCloser, error) {
@@ -43,16 +53,45 @@ func Unpacked(name string) string {
 	return name
 }
 
-// Unpack reads what is packed in r, a file of this name, in bounded memory; what is not
-// packed it reads as it is. To close it leaves r open.
+// Unpack reads what is packed in r, a file of this name, in bounded memory, up to
+// [ErrUnpack]; what is not packed it reads as it is. To close it leaves r open.
 func Unpack(name string, r io.Reader) (io.ReadCloser, error) {
 	unpack, ok := packings[strings.TrimPrefix(name, Unpacked(name))]
 	if !ok {
 		return io.NopCloser(r), nil
 	}
-	unpacked, err := unpack(r)
+	packed := &counted{Reader: r}
+	unpacked, err := unpack(packed)
 	if err != nil {
 		return nil, fmt.Errorf("unpack: %w", err)
 	}
-	return unpacked, nil
+	return &bounded{ReadCloser: unpacked, packed: packed}, nil
+}
+
+// counted counts what is read.
+type counted struct {
+	io.Reader
+	n int64
+}
+
+func (c *counted) Read(p []byte) (int, error) {
+	n, err := c.Reader.Read(p)
+	c.n += int64(n)
+	return n, err
+}
+
+// bounded ends with an error when more comes out than can be meant.
+type bounded struct {
+	io.ReadCloser
+	packed *counted
+	n      int64
+}
+
+func (b *bounded) Read(p []byte) (int, error) {
+	if b.n > freeUnpacked+maxUnpackRatio*b.packed.n {
+		return 0, ErrUnpack
+	}
+	n, err := b.ReadCloser.Read(p)
+	b.n += int64(n)
+	return n, err
 }

@@ -2,10 +2,9 @@ package ship_test
 
 import (
 	"bytes"
-	"compress/gzip"
+	"errors"
 	"io"
 	"os"
-	"path/filepath"
 	"runtime"
 	"strings"
 	"sync"
@@ -14,7 +13,7 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 
-	"tributary/envelopes"
+	"tributary/normalizers"
 	"tributary/pipeline/ship"
 )
 
@@ -102,44 +101,32 @@ func TestDeepLines(t *testing.T) {
 	e.holds(append(list, "end of one")...)
 }
 
-// A compressed file is never unpacked: below the roots it is no log, and one that is named
-// has to say of which vendor it is. What is shipped of it is as long as it is.
-func TestCompressedFile(t *testing.T) {
+// A packed file that holds far more than its size is shipped up to a limit, and named.
+func TestPackedBomb(t *testing.T) {
 	t.Parallel()
-	var packed, zipped bytes.Buffer
+	var packed bytes.Buffer
 	z, err := zstd.NewWriter(&packed)
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := gzip.NewWriter(&zipped)
-	for _, w := range []io.WriteCloser{z, g} {
-		for range 64 {
-			if _, err := w.Write([]byte(strings.Repeat(prompt("bomb", 1)+"\n", 1<<20/200))); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if err := w.Close(); err != nil {
+	line := prompt("bomb", 1) + strings.Repeat(" ", 1<<20) + "\n"
+	const held = 256
+	for range held {
+		if _, err := io.WriteString(z, line); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for name, data := range map[string][]byte{"bomb.jsonl.zst": packed.Bytes(), "bomb.jsonl.gz": zipped.Bytes()} {
-		e := newEdge(t)
-		e.write("garden/"+name, string(data))
-		e.write("garden/one.jsonl", lines(prompt("one", 1)))
-		if got := e.once(); got.Records != 1 || len(got.Refused) != 0 {
-			t.Errorf("%s below a root: shipped %+v", name, got)
-		}
-		path := filepath.Join(t.TempDir(), name)
-		if err := os.WriteFile(path, data, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		got := e.once(func(c *ship.Config) { c.Paths = []string{path} })
-		if got.Records != 0 || got.Refused[ship.ReasonUnknownSource] != 1 {
-			t.Errorf("%s by its name: shipped %+v", name, got)
-		}
-		got = e.once(func(c *ship.Config) { c.Paths, c.Source = []string{path}, envelopes.ClaudeCode })
-		if got.Bytes > int64(len(data)) {
-			t.Errorf("%s of a vendor: %d bytes shipped of %d", name, got.Bytes, len(data))
-		}
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
+	}
+	e := newEdge(t)
+	e.write("garden/bomb.jsonl.zst", packed.String())
+	e.write("garden/one.jsonl", lines(prompt("one", 1)))
+	got := e.once()
+	if got.Refused[ship.ReasonUnreadable] != 1 || !errors.Is(got.Refusals[0].Err, normalizers.ErrUnpack) {
+		t.Errorf("refused %v: %v", got.Refused, got.Refusals)
+	}
+	if got.Records < 16 || got.Records > held/4 || got.Sessions != 2 {
+		t.Errorf("shipped %d records of %d sessions from %d bytes that hold %d lines", got.Records, got.Sessions, packed.Len(), held)
 	}
 }
