@@ -869,6 +869,7 @@ func TestFaultsAreFound(t *testing.T) {
 		r.producer.grant(400)
 		r.some()
 		r.zombie()
+		tally.faults[workerZombie]++
 	}
 	r.producer.grant(1500)
 	r.producer.wait()
