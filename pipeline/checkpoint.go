@@ -117,12 +117,12 @@ func (c Checkpoint) checkRaw(ctx context.Context, js jetstream.JetStream, partit
 	if c.Raw == 0 {
 		return nil
 	}
-	s, err := js.Stream(ctx, RawStream)
+	last, err := lastSequence(ctx, js, RawStream)
 	if err != nil {
 		return fmt.Errorf("check raw stream: %w", err)
 	}
 	const cure = "replay into a new generation"
-	if last := s.CachedInfo().State.LastSeq; last < c.Raw {
+	if last < c.Raw {
 		return fmt.Errorf("%w: partition %d was read up to %d, the stream ends at %d: %s", ErrRawLost, partition, c.Raw, last, cure)
 	}
 	stored, err := leaderGet(ctx, js, RawStream, getRequest{Sequence: c.Raw})

@@ -128,32 +128,42 @@ func TestFaults(t *testing.T) {
 		return
 	}
 	total := newTally()
+	t.Cleanup(func() { t.Logf("all runs: %v", total) })
 	for i := range *faultsSeeds {
 		for _, nodes := range []int{1, 3} {
-			t.Run(fmt.Sprintf("replicas=%d/seed=%d", nodes, seed+uint64(i)), func(t *testing.T) {
+			plan := faultPlan{nodes: nodes, seed: seed + uint64(i), records: 3000, kinds: faultKinds(nodes), more: 3}
+			t.Run(fmt.Sprintf("replicas=%d/seed=%d", nodes, plan.seed), func(t *testing.T) {
+				t.Parallel()
 				tally := newTally()
 				t.Cleanup(func() {
+					if t.Failed() {
+						tally.failed++
+					}
 					t.Log(tally)
 					total.add(tally)
 				})
-				faulty(t, faultPlan{nodes: nodes, seed: seed + uint64(i), records: 3000, kinds: faultKinds(nodes), more: 3}, tally)
+				faulty(t, plan, tally)
 			})
 		}
 	}
-	t.Logf("all runs: %v", total)
 }
 
 // tally counts what was done and what was found.
 type tally struct {
-	runs, shipped, records, events       int // records with those that were shipped again
-	missing, doubled, outOfOrder, states int
-	faults                               map[string]int
+	runs, failed, shipped, records, events int // runs that were compared; records with those that were shipped again
+	missing, doubled, outOfOrder, states   int
+	faults                                 map[string]int
+
+	mu sync.Mutex // in add
 }
 
 func newTally() *tally { return &tally{faults: make(map[string]int)} }
 
 func (a *tally) add(b *tally) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	a.runs += b.runs
+	a.failed += b.failed
 	a.shipped += b.shipped
 	a.records += b.records
 	a.events += b.events
@@ -172,8 +182,8 @@ func (a *tally) String() string {
 	for _, n := range a.faults {
 		faults += n
 	}
-	fmt.Fprintf(&b, "%d runs, %d records (%d in the raw stream), %d events, %d faults; missing %d, doubled %d, out of order %d, wrong states %d",
-		a.runs, a.shipped, a.records, a.events, faults, a.missing, a.doubled, a.outOfOrder, a.states)
+	fmt.Fprintf(&b, "%d runs compared, %d failed, %d records (%d in the raw stream), %d events, %d faults; missing %d, doubled %d, out of order %d, wrong states %d",
+		a.runs, a.failed, a.shipped, a.records, a.events, faults, a.missing, a.doubled, a.outOfOrder, a.states)
 	for _, kind := range slices.Sorted(maps.Keys(a.faults)) {
 		fmt.Fprintf(&b, "\n\t%4d %s", a.faults[kind], kind)
 	}
@@ -187,21 +197,23 @@ const (
 	workersScaled  = "workers scaled 1 -> 4 -> 2"
 	serverKilled   = "server killed and started again"
 	serversRolled  = "servers restarted in turn"
+	majorityKilled = "two of three servers killed at once and started again"
+	serverCutOff   = "server cut off from the others until they led without it"
 	commitCut      = "commit or its acknowledgement cut or delayed"
 	producerDied   = "producer died and shipped everything again under other ids"
-	diskFull       = "disk full for a while"
+	diskFull       = "disks full for a while"
+	oneDiskFull    = "disk of one server of three full for a while"
 	rawTailLost    = "tail of the raw stream lost"
 	partitionCount = 8
 	maxStore       = 96 << 20 // so that a disk can be filled
 )
 
-// faultKinds are those that are drawn; the loss of raw records comes at the end of a run
-// on one node, for no generation survives it. Of several nodes one that is full gives up
-// its leads, which is a fault among those that are there without it.
+// faultKinds are those that are drawn; the loss of raw records comes at the end of a run,
+// for no generation survives it.
 func faultKinds(nodes int) []string {
-	kinds := []string{workerKilled, workerZombie, workersScaled, serverKilled, serversRolled, commitCut, producerDied}
-	if nodes == 1 {
-		kinds = append(kinds, diskFull)
+	kinds := []string{workerKilled, workerZombie, workersScaled, serverKilled, serversRolled, commitCut, producerDied, diskFull}
+	if nodes > 1 {
+		kinds = append(kinds, majorityKilled, serverCutOff, oneDiskFull)
 	}
 	return kinds
 }
@@ -291,10 +303,8 @@ func faulty(t *testing.T, plan faultPlan, tally *tally) {
 	if want := foldedEvents(t, r.producer.records); report.Events != want {
 		t.Errorf("%d events are stored, the records that were shipped give %d", report.Events, want)
 	}
-	if plan.nodes == 1 {
-		r.loseRawTail()
-		tally.faults[rawTailLost]++
-	}
+	r.loseRawTail()
+	tally.faults[rawTailLost]++
 	for _, w := range r.workers {
 		r.drained(w)
 	}
@@ -360,25 +370,52 @@ func (r *faultRun) strike(kind string) bool {
 			r.scale(n)
 		}
 	case serverKilled:
-		n := r.cluster.Nodes[r.random.IntN(len(r.cluster.Nodes))]
+		n := r.node()
 		n.Kill()
-		n.Start()
+		r.cluster.Start(n)
 		r.cluster.Settle(r.js)
 	case serversRolled:
 		for _, n := range r.cluster.Nodes {
-			n.Restart()
+			n.Stop()
+			r.cluster.Start(n)
 			r.cluster.Settle(r.js)
 		}
+	case majorityKilled:
+		left := r.node()
+		killed := slices.DeleteFunc(slices.Clone(r.cluster.Nodes), func(n *pipelinetest.Node) bool { return n == left })
+		for _, n := range killed {
+			n.Kill()
+		}
+		r.producer.grant(20)
+		r.moment(2 * time.Second)
+		r.cluster.Start(killed...)
+		r.cluster.Settle(r.js)
+	case serverCutOff:
+		n := r.node()
+		n.CutOff()
+		r.producer.grant(40)
+		r.cluster.AwaitWithout(n, pipelinetest.Connect(r.t, r.cluster.URLWithout(n)))
+		r.producer.grant(40)
+		r.moment(2 * time.Second)
+		n.Reconnect()
+		r.cluster.Settle(r.js)
 	case commitCut:
 		return r.cut()
 	case producerDied:
 		r.producer.die()
 	case diskFull:
+		r.fillDisks()
+	case oneDiskFull:
 		r.fillDisk()
 	default:
 		r.t.Fatalf("no fault %q", kind)
 	}
 	return true
+}
+
+// node is one of chance.
+func (r *faultRun) node() *pipelinetest.Node {
+	return r.cluster.Nodes[r.random.IntN(len(r.cluster.Nodes))]
 }
 
 // start starts a worker.
@@ -497,30 +534,18 @@ func (r *faultRun) made() bool {
 	}
 }
 
-// fillDisk lets the workers find the store full in the middle of their work, and makes
-// room when one of them has said so.
-func (r *faultRun) fillDisk() {
+// fillDisks lets the workers find all stores full in the middle of their work, and makes
+// room when one of them has said that it could not commit.
+func (r *faultRun) fillDisks() {
 	r.t.Helper()
-	const filler, full = "FILLER", "insufficient resources"
-	ctx := r.t.Context()
 	for _, w := range r.workers {
 		w.Pause()
 	}
 	r.producer.grant(40)
 	r.producer.wait() // until there is work that must wait for room
-	if _, err := r.js.CreateStream(ctx, jetstream.StreamConfig{Name: filler, Subjects: []string{"filler"}}); err != nil {
-		r.t.Fatal(err)
+	for _, n := range r.cluster.Nodes {
+		r.fill(n)
 	}
-	r.cluster.Try("fill the store", func(ctx context.Context) error {
-		_, err := r.js.Publish(ctx, "filler", make([]byte, 4<<20))
-		if err == nil {
-			return errors.New("there is room")
-		}
-		if api, ok := errors.AsType[*jetstream.APIError](err); ok && strings.Contains(api.Description, full) {
-			return nil
-		}
-		return err
-	})
 	said := make(map[*worker]int)
 	for _, w := range r.workers {
 		said[w] = len(w.Output())
@@ -528,42 +553,105 @@ func (r *faultRun) fillDisk() {
 	}
 	r.told("a store that is full", func(w *worker) bool {
 		for line := range strings.Lines(w.Output()[said[w]:]) {
-			if strings.Contains(line, "partition is claimed again") && strings.Contains(line, full) {
+			// Of several servers one that is full gives up its leads and need not say why.
+			if strings.Contains(line, "partition is claimed again") && (r.plan.nodes > 1 || strings.Contains(line, storeFull)) {
 				return true
 			}
 		}
 		return false
 	})
-	if err := r.js.DeleteStream(ctx, filler); err != nil {
-		r.t.Fatal(err)
+	for _, n := range r.cluster.Nodes {
+		r.makeRoom(n)
 	}
+	r.cluster.Settle(r.js)
 }
 
-// loseRawTail puts the files of the raw stream back to what they were some records ago, as
-// a power failure can on a broker that does not sync. The partitions whose last record is
-// gone stop and say so, and store nothing more; another generation is whole.
+// fillDisk fills the store of one server of several. The others take what comes; what is
+// read through the replicas of this one, which are behind, waits for room.
+func (r *faultRun) fillDisk() {
+	r.t.Helper()
+	n := r.node()
+	r.fill(n)
+	r.producer.grant(40)
+	r.producer.wait()
+	r.moment(2 * time.Second)
+	r.makeRoom(n)
+	r.cluster.Settle(r.js)
+}
+
+// storeFull is what a server says that has no room for a message.
+const storeFull = "insufficient resources"
+
+// filler is the stream that fills a server.
+func filler(n *pipelinetest.Node) string { return "FILLER_" + n.Name() }
+
+// fill stores messages on a server until it has no room.
+func (r *faultRun) fill(n *pipelinetest.Node) {
+	r.t.Helper()
+	name := filler(n)
+	cfg := jetstream.StreamConfig{Name: name, Subjects: []string{name}, Placement: &jetstream.Placement{Tags: []string{n.Name()}}}
+	r.cluster.Try("make a stream on "+n.Name(), func(ctx context.Context) error {
+		_, err := r.js.CreateStream(ctx, cfg)
+		return err
+	})
+	r.cluster.Try("fill the store of "+n.Name(), func(ctx context.Context) error {
+		_, err := r.js.Publish(ctx, name, make([]byte, 4<<20))
+		if err == nil {
+			return errors.New("there is room")
+		}
+		if api, ok := errors.AsType[*jetstream.APIError](err); ok && strings.Contains(api.Description, storeFull) {
+			return nil
+		}
+		return err
+	})
+}
+
+// makeRoom takes away what fill stored.
+func (r *faultRun) makeRoom(n *pipelinetest.Node) {
+	r.t.Helper()
+	r.cluster.Try("make room on "+n.Name(), func(ctx context.Context) error {
+		if err := r.js.DeleteStream(ctx, filler(n)); !errors.Is(err, jetstream.ErrStreamNotFound) {
+			return err
+		}
+		return nil // a try before did it
+	})
+}
+
+// loseRawTail puts the files of the raw stream, on all servers, back to what they were some
+// records ago, as a power failure can on brokers that do not sync. The partitions whose
+// last record is gone stop and say so, and store nothing more; another generation is whole.
 func (r *faultRun) loseRawTail() {
 	r.t.Helper()
 	ctx := r.t.Context()
-	node := r.cluster.Nodes[0]
-	raw, saved := node.StreamDir(pipeline.RawStream), filepath.Join(r.t.TempDir(), "raw")
-	node.Stop()
-	if err := os.CopyFS(saved, os.DirFS(raw)); err != nil {
+	raw, err := r.js.Stream(ctx, pipeline.RawStream)
+	if err != nil {
 		r.t.Fatal(err)
 	}
-	node.Start()
+	saved := make(map[string]string) // copies of directories
+	r.cluster.Stop()
+	for _, n := range r.cluster.Nodes {
+		for _, dir := range n.StreamDirs(raw.CachedInfo()) {
+			saved[dir] = filepath.Join(r.t.TempDir(), "saved")
+			if err := os.CopyFS(saved[dir], os.DirFS(dir)); err != nil {
+				r.t.Fatal(err)
+			}
+		}
+	}
+	r.startAll()
 	x := pipelinetest.Expectation{Topology: r.top}
 	pipelinetest.Publish(r.t, r.js, pipelinetest.Workload(r.plan.seed+1<<32, 200, 200)...) // for every partition
 	x.RequireExact(r.t, r.js)
 	before := r.stored()
-	node.Stop()
-	if err := os.RemoveAll(raw); err != nil {
-		r.t.Fatal(err)
+	r.cluster.Stop()
+	for dir, copied := range saved {
+		if err := os.RemoveAll(dir); err != nil {
+			r.t.Fatal(err)
+		}
+		if err := os.CopyFS(dir, os.DirFS(copied)); err != nil {
+			r.t.Fatal(err)
+		}
 	}
-	if err := os.CopyFS(raw, os.DirFS(saved)); err != nil {
-		r.t.Fatal(err)
-	}
-	node.Start()
+	r.startAll()
 
 	status, err := pipeline.ReadStatus(ctx, r.js, r.top)
 	if err != nil {
@@ -605,6 +693,13 @@ func (r *faultRun) loseRawTail() {
 	r.top = next
 	r.workers = []*worker{r.start(r.cluster.URL())}
 	pipelinetest.Expectation{Topology: next}.RequireExact(r.t, r.js)
+}
+
+// startAll starts all servers again, and waits until they can be used.
+func (r *faultRun) startAll() {
+	r.t.Helper()
+	r.cluster.Start(r.cluster.Nodes...)
+	r.cluster.Settle(r.js)
 }
 
 // stored is how many events and states there are of the generation.
@@ -773,8 +868,8 @@ func (p *producer) die() {
 }
 
 // TestFaultsAreFound is the control: the same run of workers that are stopped and let go
-// on, against a server that knows no fence, stores events twice, and the comparison says
-// so.
+// on, against a server that knows no fence, stores events twice and out of order, and the
+// comparison says so.
 func TestFaultsAreFound(t *testing.T) {
 	t.Parallel()
 	seed := cmp.Or(*faultsSeed, rand.Uint64N(1<<32))
@@ -784,6 +879,7 @@ func TestFaultsAreFound(t *testing.T) {
 		r.producer.grant(400)
 		r.some()
 		r.zombie()
+		tally.faults[workerZombie]++
 	}
 	r.producer.grant(1500)
 	r.producer.wait()
@@ -794,8 +890,8 @@ func TestFaultsAreFound(t *testing.T) {
 	r.workers = []*worker{r.start(r.cluster.URL())}
 	report := r.compare()
 	t.Log(tally)
-	if report.Doubled+report.OutOfOrder == 0 || report.Err() == nil {
-		t.Errorf("no fence, and yet nothing is doubled or out of order: %+v", report)
+	if report.Doubled == 0 || report.OutOfOrder == 0 || report.Err() == nil {
+		t.Errorf("no fence, and yet events are not both doubled and out of order: %+v", report)
 	}
 }
 
@@ -833,7 +929,8 @@ func TestDiskFull(t *testing.T) {
 	if err := os.Remove(filler); err != nil {
 		t.Fatal(err)
 	}
-	cluster.Nodes[0].Restart()
+	cluster.Stop()
+	cluster.Start(cluster.Nodes...)
 	if err := <-shipped; err != nil {
 		t.Fatal(err)
 	}

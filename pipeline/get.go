@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"strconv"
 	"strings"
 	"time"
@@ -41,26 +42,126 @@ func leaderGet(ctx context.Context, js jetstream.JetStream, stream string, req g
 	if err != nil {
 		return storedMessage{}, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	m, err := js.Conn().RequestWithContext(ctx, apiSubject(js, "STREAM.MSG.GET."+stream), body)
-	if err != nil {
-		return storedMessage{}, err
-	}
-	var answer struct {
+	type answer struct {
 		Message storedMessage       `json:"message"`
 		Error   *jetstream.APIError `json:"error"`
 	}
-	if err := json.Unmarshal(m.Data, &answer); err != nil {
-		return storedMessage{}, fmt.Errorf("decode answer of stream %s: %w", stream, err)
+	a, err := askLeader(ctx, js, "STREAM.MSG.GET."+stream, body, func(a answer) bool { return !away(a.Error) })
+	switch {
+	case err != nil:
+		return storedMessage{}, err
+	case a.Error == nil:
+		return a.Message, nil
+	case a.Error.ErrorCode == jetstream.JSErrCodeMessageNotFound:
+		return storedMessage{}, jetstream.ErrMsgNotFound
 	}
-	if answer.Error != nil {
-		if answer.Error.ErrorCode == jetstream.JSErrCodeMessageNotFound {
-			return storedMessage{}, jetstream.ErrMsgNotFound
+	return storedMessage{}, a.Error
+}
+
+// lastSequence asks the leader of a stream for the last sequence that it stored.
+func lastSequence(ctx context.Context, js jetstream.JetStream, stream string) (uint64, error) {
+	type answer struct {
+		State struct {
+			LastSeq uint64 `json:"last_seq"`
+		} `json:"state"`
+		Cluster clusterInfo         `json:"cluster"`
+		Error   *jetstream.APIError `json:"error"`
+	}
+	a, err := askLeader(ctx, js, "STREAM.INFO."+stream, nil, func(a answer) bool {
+		return a.Error == nil && a.Cluster.leads() || a.Error != nil && !away(a.Error)
+	})
+	switch {
+	case err != nil:
+		return 0, err
+	case a.Error != nil:
+		return 0, a.Error
+	case !a.Cluster.leads():
+		return 0, errLeaderless
+	}
+	return a.State.LastSeq, nil
+}
+
+// errLeaderless: only replicas answered that may be behind.
+var errLeaderless = &jetstream.APIError{
+	Code: http.StatusServiceUnavailable, ErrorCode: codeUnavailable, Description: "no leader of the stream answers",
+}
+
+// codeUnavailable is the server's word that it knows no leader (nats-server,
+// JSClusterNotAvailErr).
+const codeUnavailable = 10008
+
+// away reports whether the answer is of a server that knows no leader.
+func away(err *jetstream.APIError) bool { return err != nil && err.ErrorCode == codeUnavailable }
+
+// electionTimeout is the shortest time in which replicas elect a leader without having
+// heard of another (nats-server, minElectionTimeoutDefault).
+const electionTimeout = 4 * time.Second
+
+// clusterInfo is what a server knows of the replicas of a stream (nats-server,
+// ClusterInfo).
+type clusterInfo struct {
+	Leader   string `json:"leader"`
+	Replicas []struct {
+		Active int64 `json:"active"` // nanoseconds since it was heard of; 0 for never
+	} `json:"replicas"` // without the leader
+}
+
+// leads reports whether who says this leads the stream: it means to, and has heard of so
+// many replicas of late that they cannot have elected another.
+func (c clusterInfo) leads() bool {
+	if len(c.Replicas) == 0 {
+		return true // there are no others
+	}
+	heard := 1
+	for _, r := range c.Replicas {
+		if r.Active > 0 && time.Duration(r.Active) < electionTimeout {
+			heard++
 		}
-		return storedMessage{}, answer.Error
 	}
-	return answer.Message, nil
+	return c.Leader != "" && 2*heard > len(c.Replicas)+1
+}
+
+// leaderGrace is how long the leader may answer later than a replica.
+const leaderGrace = 500 * time.Millisecond
+
+// askLeader sends a request that the leader of a stream answers. A replica that has lost
+// sight of the leader, because it was cut off or its disk is full, answers too, and often
+// first: that there is none, or what it knew last. An answer that leads does not accept is
+// returned when no other comes.
+func askLeader[A any](ctx context.Context, js jetstream.JetStream, verb string, body []byte, leads func(A) bool) (answer A, err error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	nc := js.Conn()
+	inbox := nc.NewInbox()
+	sub, err := nc.SubscribeSync(inbox)
+	if err != nil {
+		return answer, err
+	}
+	defer func() { _ = sub.Unsubscribe() }()
+	if err := nc.PublishRequest(apiSubject(js, verb), inbox, body); err != nil {
+		return answer, err
+	}
+	for answered := false; ; answered = true {
+		m, err := sub.NextMsgWithContext(ctx)
+		switch {
+		case err != nil && answered:
+			return answer, nil
+		case err != nil:
+			return answer, err
+		case m.Header.Get("Status") == "503":
+			return answer, nats.ErrNoResponders
+		}
+		var a A
+		if err := json.Unmarshal(m.Data, &a); err != nil {
+			return answer, fmt.Errorf("decode answer to %s: %w", verb, err)
+		}
+		if answer = a; leads(a) {
+			return answer, nil
+		}
+		if !answered {
+			defer time.AfterFunc(leaderGrace, cancel).Stop()
+		}
+	}
 }
 
 // lastMessages reads the newest message of each subject with one request that any

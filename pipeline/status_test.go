@@ -2,8 +2,14 @@ package pipeline_test
 
 import (
 	"errors"
+	"net/http"
+	"regexp"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"tributary/pipeline"
 	"tributary/pipeline/pipelinetest"
@@ -109,4 +115,70 @@ func TestStatusAfterTakeover(t *testing.T) {
 		}
 	}
 	a.stop(t)
+}
+
+// TestReplicaAnswersFirst: what a replica says that does not lead, and knows less, is not
+// taken for the loss of records, nor for an answer while the leader's may come.
+func TestReplicaAnswersFirst(t *testing.T) {
+	t.Parallel()
+	const (
+		prefix = "REPLICA.API"
+		info   = "STREAM.INFO." + pipeline.RawStream
+		away   = `{"error":{"code":503,"err_code":10008,"description":"JetStream system temporarily unavailable"}}`
+	)
+	top := topology(4)
+	server := pipelinetest.NewServer(t)
+	js := server.Provision(top)
+	pipelinetest.Publish(t, js, pipelinetest.Workload(32, 20, 200)...)
+	w := start(t, js, member(top, "w"))
+	pipelinetest.Expectation{Topology: top}.RequireExact(t, js)
+	w.stop(t)
+	now, err := js.Conn().RequestWithContext(t.Context(), jetstream.DefaultAPIPrefix+info, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, cluster := range map[string]string{
+		"knows no leader": `{"replicas":[{"name":"n0"},{"name":"n1","current":true},{"name":"n2"}]}`,
+		"led before":      `{"leader":"n1","replicas":[{"name":"n0","active":9000000000},{"name":"n2","active":9000000000}]}`,
+	} {
+		before := regexp.MustCompile(`"last_seq":\d+`).ReplaceAll(now.Data, []byte(`"last_seq":1`))
+		before = regexp.MustCompile(`"cluster":{[^{}]*}`).ReplaceAll(before, []byte(`"cluster":`+cluster))
+		for _, led := range []bool{true, false} {
+			nc := server.JetStream().Conn()
+			replica, err := nc.Subscribe(prefix+".>", func(m *nats.Msg) {
+				verb := strings.TrimPrefix(m.Subject, prefix+".")
+				switch {
+				case verb == info:
+					_ = m.Respond(before)
+				case strings.HasPrefix(verb, "STREAM.MSG.GET."):
+					_ = m.Respond([]byte(away))
+				}
+				if led || verb != info {
+					_ = nc.PublishRequest(jetstream.DefaultAPIPrefix+verb, m.Reply, m.Data)
+				}
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			near, err := jetstream.NewWithAPIPrefix(nc, prefix)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s, err := pipeline.ReadStatus(t.Context(), near, top)
+			switch api, ok := errors.AsType[*jetstream.APIError](err); {
+			case led && err != nil:
+				t.Errorf("%s, the leader answers: %v", name, err)
+			case !led && (!ok || api.Code != http.StatusServiceUnavailable):
+				t.Errorf("%s, no leader answers: error %v", name, err)
+			}
+			for _, p := range s.Partitions {
+				if p.Problem != nil {
+					t.Errorf("%s: partition %d: %v", name, p.Partition, p.Problem)
+				}
+			}
+			if err := replica.Unsubscribe(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
 }

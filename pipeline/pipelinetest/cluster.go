@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -22,7 +24,8 @@ import (
 )
 
 // Cluster is one JetStream server or several, each a process of its own that can be
-// killed, with a store that stays. Every commit is synced before it is acknowledged.
+// killed or cut off from the others, with a store that stays. A server alone syncs every
+// commit before it acknowledges it.
 type Cluster struct {
 	tb    testing.TB
 	Nodes []*Node
@@ -34,6 +37,7 @@ type Node struct {
 
 	tb     testing.TB
 	config nodeConfig
+	routes []*Proxy // between it and each of the others
 }
 
 // nodeProgram is the program that a node runs.
@@ -45,7 +49,7 @@ type nodeConfig struct {
 	StoreDir string   `json:"store_dir"`
 	Port     int      `json:"port"`
 	Route    int      `json:"route"`     // port for the other nodes; 0 for a server alone
-	Routes   []string `json:"routes"`    // of all nodes
+	Routes   []string `json:"routes"`    // to the other nodes
 	MaxStore int64    `json:"max_store"` // bytes of all streams; 0 for what the disk has
 }
 
@@ -56,20 +60,33 @@ func StartCluster(tb testing.TB, nodes int, maxStore int64) *Cluster {
 	tb.Helper()
 	c := &Cluster{tb: tb}
 	ports := freePorts(tb, 2*nodes)
-	var routes []string
-	if nodes > 1 {
-		for i := range nodes {
-			routes = append(routes, fmt.Sprintf("nats://127.0.0.1:%d", ports[2*i+1]))
-		}
-	}
 	for i := range nodes {
-		cfg := nodeConfig{Name: fmt.Sprintf("n%d", i), StoreDir: tb.TempDir(), Port: ports[2*i], Routes: routes, MaxStore: maxStore}
-		if nodes > 1 {
-			cfg.Route = ports[2*i+1]
-		}
-		c.Nodes = append(c.Nodes, &Node{tb: tb, config: cfg})
+		c.Nodes = append(c.Nodes, &Node{tb: tb, config: nodeConfig{
+			Name: fmt.Sprintf("n%d", i), StoreDir: tb.TempDir(), Port: ports[2*i], MaxStore: maxStore,
+		}})
 	}
-	return c.start()
+	if nodes > 1 {
+		for i, n := range c.Nodes {
+			n.config.Route = ports[2*i+1]
+		}
+		c.connect()
+	}
+	c.Start(c.Nodes...)
+	return c
+}
+
+// connect lays a proxy into each direction between two nodes.
+func (c *Cluster) connect() {
+	for _, from := range c.Nodes {
+		for _, to := range c.Nodes {
+			if from == to {
+				continue
+			}
+			route := newProxy(c.tb, fmt.Sprintf("127.0.0.1:%d", to.config.Route))
+			from.config.Routes = append(from.config.Routes, route.URL())
+			from.routes, to.routes = append(from.routes, route), append(to.routes, route)
+		}
+	}
 }
 
 // StartClusterOn is [StartCluster] for one server that keeps its streams in dir.
@@ -77,19 +94,28 @@ func StartClusterOn(tb testing.TB, dir string) *Cluster {
 	tb.Helper()
 	cfg := nodeConfig{Name: "n0", StoreDir: dir, Port: freePorts(tb, 1)[0]}
 	c := &Cluster{tb: tb, Nodes: []*Node{{tb: tb, config: cfg}}}
-	return c.start()
+	c.Start(c.Nodes...)
+	return c
 }
 
-// start starts all nodes.
-func (c *Cluster) start() *Cluster {
+// Start starts nodes, for the first time or again, on the same store and ports, and
+// returns when they are healthy: of several, a majority of all must run.
+func (c *Cluster) Start(nodes ...*Node) {
 	c.tb.Helper()
-	for _, n := range c.Nodes {
+	for _, n := range nodes {
 		n.launch()
 	}
-	for _, n := range c.Nodes {
+	for _, n := range nodes {
 		n.AwaitReady()
 	}
-	return c
+}
+
+// Stop ends all nodes well.
+func (c *Cluster) Stop() {
+	c.tb.Helper()
+	for _, n := range c.Nodes {
+		n.Stop()
+	}
 }
 
 // freePorts finds ports of the loopback that nobody uses. They lie below those that
@@ -115,12 +141,20 @@ func freePorts(tb testing.TB, count int) []int {
 }
 
 // URL is where clients connect: all nodes, with commas. It stays the same over restarts.
-func (c *Cluster) URL() string {
-	urls := make([]string, len(c.Nodes))
-	for i, n := range c.Nodes {
-		urls[i] = n.URL()
+func (c *Cluster) URL() string { return urls(c.Nodes) }
+
+// URLWithout is the [Cluster.URL] of the nodes but n.
+func (c *Cluster) URLWithout(n *Node) string {
+	return urls(slices.DeleteFunc(slices.Clone(c.Nodes), func(of *Node) bool { return of == n }))
+}
+
+// urls are those of nodes, with commas.
+func urls(nodes []*Node) string {
+	list := make([]string, len(nodes))
+	for i, n := range nodes {
+		list[i] = n.URL()
 	}
-	return strings.Join(urls, ",")
+	return strings.Join(list, ",")
 }
 
 // JetStream connects to the cluster, as [Server.JetStream] does.
@@ -142,12 +176,38 @@ func (c *Cluster) Provision(t pipeline.Topology) jetstream.JetStream {
 // that another node can be lost.
 func (c *Cluster) Settle(js jetstream.JetStream) {
 	c.tb.Helper()
-	c.Try("settle", func(ctx context.Context) error {
+	c.await("settle", js, func(_ string, replicas []*jetstream.PeerInfo) error {
+		for _, r := range replicas {
+			if !r.Current || r.Offline {
+				return fmt.Errorf("replica %s is behind", r.Name)
+			}
+		}
+		return nil
+	})
+}
+
+// AwaitWithout waits until every stream has a leader that is another node than n, which
+// has failed in some way. The connection should not be one to n.
+func (c *Cluster) AwaitWithout(n *Node, js jetstream.JetStream) {
+	c.tb.Helper()
+	c.await("go on without "+n.Name(), js, func(leader string, _ []*jetstream.PeerInfo) error {
+		if leader == n.Name() {
+			return errors.New("it leads")
+		}
+		return nil
+	})
+}
+
+// await waits until every stream that has replicas has a leader, and the cluster is as
+// wanted for each.
+func (c *Cluster) await(what string, js jetstream.JetStream, wanted func(leader string, replicas []*jetstream.PeerInfo) error) {
+	c.tb.Helper()
+	c.Try(what, func(ctx context.Context) error {
 		names := js.StreamNames(ctx)
 		for name := range names.Name() {
 			s, err := js.Stream(ctx, name)
 			if err != nil {
-				return err
+				return fmt.Errorf("stream %s: %w", name, err)
 			}
 			info := s.CachedInfo()
 			if info.Cluster == nil || info.Config.Replicas <= 1 {
@@ -156,17 +216,16 @@ func (c *Cluster) Settle(js jetstream.JetStream) {
 			if info.Cluster.Leader == "" || len(info.Cluster.Replicas) != info.Config.Replicas-1 {
 				return fmt.Errorf("stream %s is without a leader", name)
 			}
-			for _, r := range info.Cluster.Replicas {
-				if !r.Current || r.Offline {
-					return fmt.Errorf("stream %s: replica %s is behind", name, r.Name)
-				}
+			if err := wanted(info.Cluster.Leader, info.Cluster.Replicas); err != nil {
+				return fmt.Errorf("stream %s: %w", name, err)
 			}
 		}
 		return names.Err()
 	})
 }
 
-// Try tries again until do succeeds, for what a cluster that lacks a leader refuses.
+// Try tries again until do succeeds, for what a cluster that lacks a leader refuses. When
+// it never does, the nodes end and say what they were doing.
 func (c *Cluster) Try(what string, do func(context.Context) error) {
 	c.tb.Helper()
 	ctx, cancel := context.WithTimeout(c.tb.Context(), patience)
@@ -187,6 +246,13 @@ func (c *Cluster) Try(what string, do func(context.Context) error) {
 		select {
 		case <-retry.C:
 		case <-ctx.Done():
+			for _, n := range c.Nodes {
+				if n.Running() {
+					n.signal(syscall.SIGQUIT) // the stacks of all goroutines
+					n.AwaitEnd()
+				}
+				c.tb.Logf("%s:\n%s", n.Name(), n.Output())
+			}
 			c.tb.Fatalf("%s: %v", what, last)
 		}
 	}
@@ -201,24 +267,33 @@ func (n *Node) launch() {
 	n.Process = StartProcess(n.tb, nodeProgram, n.config)
 }
 
-// Start starts a node again that was stopped or killed, on the same store and ports, and
-// returns when it takes connections.
-func (n *Node) Start() {
-	n.tb.Helper()
-	n.launch()
-	n.AwaitReady()
+// CutOff breaks the routes between the node and all others until [Node.Reconnect]. Its
+// clients stay connected.
+func (n *Node) CutOff() {
+	for _, r := range n.routes {
+		r.Break()
+	}
 }
 
-// Restart ends the node well and starts it again.
-func (n *Node) Restart() {
-	n.tb.Helper()
-	n.Stop()
-	n.Start()
+// Reconnect mends the routes of a node that was cut off.
+func (n *Node) Reconnect() {
+	for _, r := range n.routes {
+		r.Mend()
+	}
 }
 
-// StreamDir is where a stream lies. Its files are whole only while the node is stopped.
-func (n *Node) StreamDir(stream string) string {
-	return filepath.Join(n.config.StoreDir, "jetstream", "$G", "streams", stream)
+// Name is that of the server, and a tag by which streams can be placed on it.
+func (n *Node) Name() string { return n.config.Name }
+
+// StreamDirs is where a stream lies, and the log of its replicas when it has some. The
+// files are whole only while the node is stopped.
+func (n *Node) StreamDirs(s *jetstream.StreamInfo) []string {
+	root := filepath.Join(n.config.StoreDir, "jetstream")
+	dirs := []string{filepath.Join(root, "$G", "streams", s.Config.Name)}
+	if s.Cluster != nil && s.Cluster.RaftGroup != "" {
+		dirs = append(dirs, filepath.Join(root, "$SYS", "_js_", s.Cluster.RaftGroup))
+	}
+	return dirs
 }
 
 // runNode is the [Program] of a node.
@@ -233,13 +308,21 @@ func runNode(ctx context.Context, arguments []byte, ready func()) error {
 		Port:       cfg.Port,
 		JetStream:  true,
 		StoreDir:   cfg.StoreDir,
-		SyncAlways: true,
+		// Of several servers a majority has what is acknowledged. With this they would also
+		// damage streams that are compressed: when a replica starts it truncates its last
+		// block (server.prepareForWALReplay) and at times compresses it after that, although
+		// it goes on writing to it (2.15.2, the goroutine in fileStore.newMsgBlockForWrite).
+		SyncAlways: cfg.Route == 0,
 		MaxPayload: pipeline.MaxPayload,
 		NoSigs:     true,
 	}
 	opts.JetStreamMaxStore = cfg.MaxStore
+	opts.Tags.Add(cfg.Name)
 	if cfg.Route != 0 {
-		opts.Cluster = server.ClusterOpts{Name: "faults", Host: "127.0.0.1", Port: cfg.Route, NoAdvertise: true}
+		opts.Cluster = server.ClusterOpts{
+			Name: "faults", Host: "127.0.0.1", Port: cfg.Route, NoAdvertise: true,
+			Advertise: "127.0.0.1:1", // where nobody is: nodes know each other by their routes only
+		}
 		opts.Routes = server.RoutesFromStr(strings.Join(cfg.Routes, ","))
 	}
 	srv, err := server.NewServer(opts)
@@ -248,8 +331,12 @@ func runNode(ctx context.Context, arguments []byte, ready func()) error {
 	}
 	srv.SetLoggerV2(stderrLog{}, false, false, false)
 	srv.Start()
-	for !srv.ReadyForConnections(time.Second) || !srv.JetStreamEnabled() {
-		if ctx.Err() != nil {
+	look := time.NewTicker(20 * time.Millisecond)
+	defer look.Stop()
+	for srv.Healthz(nil).StatusCode != http.StatusOK { // for which an operator waits before he stops another
+		select {
+		case <-look.C:
+		case <-ctx.Done():
 			return errors.New("the server did not start")
 		}
 	}

@@ -38,8 +38,9 @@ type Expectation struct {
 type Report struct {
 	Records, Events, DeadLetters, Sessions int // expected
 
-	Missing, Doubled, OutOfOrder int // events
-	States                       int // of sessions that differ
+	Missing, Doubled int // events
+	OutOfOrder       int // events that do not follow, as they are stored, the one before them in their session
+	States           int // of sessions that differ
 
 	Problems []string // the first of them, of these and all other kinds
 	More     int      // how many there are beyond
@@ -68,9 +69,9 @@ func (r *Report) problem(format string, args ...any) {
 }
 
 // Compare folds the raw stream and compares the result with what the generation holds:
-// events that are missing, doubled, out of order, different in their bytes, gaps in their
-// sequences, wrong provenance, dead letters, session states, checkpoints. The stage must
-// have caught up, see [pipeline.CatchUp].
+// events that are missing, doubled, out of order, different in their bytes, wrong
+// provenance, dead letters, session states, checkpoints. The stage must have caught up, see
+// [pipeline.CatchUp].
 func (x Expectation) Compare(ctx context.Context, js jetstream.JetStream) (*Report, error) {
 	r := &Report{}
 	want, err := x.fold(ctx, js, r)
@@ -336,21 +337,19 @@ func (c *content) compareEvents(have *content, r *Report) {
 func compareSession(id sessionID, want, have []event, r *Report) {
 	where := fmt.Sprintf("session %s/%s", id.source, id.id)
 	seen := make(map[uint64]bool, len(have))
-	next := uint64(1)
+	previous := uint64(0)
 	for _, e := range have {
-		switch {
-		case seen[e.sequence]:
+		if e.sequence != previous+1 {
+			r.OutOfOrder++
+			r.problem("%s: event %d is out of order: the one before it is %d", where, e.sequence, previous)
+		}
+		previous = e.sequence
+		if seen[e.sequence] {
 			r.Doubled++
 			r.problem("%s: event %d is doubled", where, e.sequence)
 			continue
-		case e.sequence < next:
-			r.OutOfOrder++
-			r.problem("%s: event %d is out of order", where, e.sequence)
-		case e.sequence > next:
-			r.problem("%s: gap from event %d to %d", where, next, e.sequence)
 		}
 		seen[e.sequence] = true
-		next = max(next, e.sequence+1)
 		if e.sequence == 0 || e.sequence > uint64(len(want)) {
 			r.problem("%s: event %d is one too many", where, e.sequence)
 			continue

@@ -64,29 +64,36 @@ func TestCompareFindsDamage(t *testing.T) {
 	without := func(i int) func([]*nats.Msg) []*nats.Msg {
 		return func(list []*nats.Msg) []*nats.Msg { return slices.Delete(list, i, i+1) }
 	}
-	twice := func(i int) func([]*nats.Msg) []*nats.Msg {
-		return func(list []*nats.Msg) []*nats.Msg { return append(list, list[i]) }
+	twice := func(of ...int) func([]*nats.Msg) []*nats.Msg {
+		return func(list []*nats.Msg) []*nats.Msg {
+			for _, i := range of {
+				list = append(list, list[i])
+			}
+			return list
+		}
 	}
 	for name, c := range map[string]struct {
 		damage func([]*nats.Msg) []*nats.Msg
 		says   string
+		counts [3]int // missing, doubled, out of order
 	}{
-		"event missing":  {without(event), "gap from event"},
-		"event doubled":  {twice(event), "is doubled"},
-		"events swapped": {func(l []*nats.Msg) []*nats.Msg { l[event], l[later] = l[later], l[event]; return l }, "is out of order"},
+		"event missing":  {without(event), "is missing", [3]int{1, 0, 1}},
+		"event doubled":  {twice(event), "is doubled", [3]int{0, 1, 1}},
+		"events again":   {twice(event, later), "is doubled", [3]int{0, 2, 1}},
+		"events swapped": {func(l []*nats.Msg) []*nats.Msg { l[event], l[later] = l[later], l[event]; return l }, "is out of order", [3]int{0, 0, 3}},
 		"event changed": {changed(event, func(m *nats.Msg) {
 			m.Data = []byte(strings.Replace(string(m.Data), "/home/dev", "/home/def", 1))
-		}), "has other bytes"},
-		"event of another": {changed(event, func(m *nats.Msg) { m.Header["ce-rawsequence"] = []string{"9999"} }), "is of record 9999"},
-		"letter missing":   {without(letter), "is missing"},
-		"letter doubled":   {twice(letter), "2 dead letters"},
-		"letter changed":   {changed(letter, func(m *nats.Msg) { m.Data = []byte("x") }), "dead letter has other bytes"},
-		"letter renamed":   {changed(letter, func(m *nats.Msg) { m.Header[envelopes.HeaderReason] = []string{"panic"} }), "dead letter panic, want malformed"},
-		"letter invented":  {changed(letter, func(m *nats.Msg) { m.Header[envelopes.HeaderSequence] = []string{"1"} }), "want none"},
-		"state missing":    {without(state), "state is missing"},
-		"state of before":  {changed(state, func(m *nats.Msg) { m.Data = normalizers.NewSession(decode(t, m)).Encode() }), "state differs"},
-		"no checkpoint":    {without(checkpoint), "has 0 checkpoints"},
-		"nothing":          {func(l []*nats.Msg) []*nats.Msg { return l }, ""},
+		}), "has other bytes", [3]int{}},
+		"event of another": {changed(event, func(m *nats.Msg) { m.Header["ce-rawsequence"] = []string{"9999"} }), "is of record 9999", [3]int{}},
+		"letter missing":   {without(letter), "is missing", [3]int{}},
+		"letter doubled":   {twice(letter), "2 dead letters", [3]int{}},
+		"letter changed":   {changed(letter, func(m *nats.Msg) { m.Data = []byte("x") }), "dead letter has other bytes", [3]int{}},
+		"letter renamed":   {changed(letter, func(m *nats.Msg) { m.Header[envelopes.HeaderReason] = []string{"panic"} }), "dead letter panic, want malformed", [3]int{}},
+		"letter invented":  {changed(letter, func(m *nats.Msg) { m.Header[envelopes.HeaderSequence] = []string{"1"} }), "want none", [3]int{}},
+		"state missing":    {without(state), "state is missing", [3]int{}},
+		"state of before":  {changed(state, func(m *nats.Msg) { m.Data = normalizers.NewSession(decode(t, m)).Encode() }), "state differs", [3]int{}},
+		"no checkpoint":    {without(checkpoint), "has 0 checkpoints", [3]int{}},
+		"nothing":          {func(l []*nats.Msg) []*nats.Msg { return l }, "", [3]int{}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -113,6 +120,9 @@ func TestCompareFindsDamage(t *testing.T) {
 				t.Error(err)
 			case c.says != "" && (err == nil || !strings.Contains(err.Error(), c.says)):
 				t.Errorf("found %v, want %q", err, c.says)
+			}
+			if counts := [3]int{r.Missing, r.Doubled, r.OutOfOrder}; counts != c.counts {
+				t.Errorf("missing, doubled, out of order: %d, want %d", counts, c.counts)
 			}
 		})
 	}

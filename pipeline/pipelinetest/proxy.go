@@ -19,10 +19,11 @@ type Proxy struct {
 	ctx      context.Context
 	wg       sync.WaitGroup
 
-	mu    sync.Mutex
-	cuts  []Cut // armed, in order
-	conns map[net.Conn]bool
-	held  chan struct{} // closed by Release, and made anew
+	mu     sync.Mutex
+	cuts   []Cut // armed, in order
+	conns  map[net.Conn]bool
+	held   chan struct{} // closed by Release, and made anew
+	broken bool
 
 	// Done receives each cut when it has been made.
 	Done chan Cut
@@ -50,24 +51,25 @@ const (
 // through until [Proxy.Arm].
 func NewProxy(tb testing.TB, s interface{ URL() string }) *Proxy {
 	tb.Helper()
+	return newProxy(tb, strings.TrimPrefix(s.URL(), "nats://"))
+}
+
+func newProxy(tb testing.TB, target string) *Proxy {
+	tb.Helper()
 	listener, err := (&net.ListenConfig{}).Listen(tb.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		tb.Fatalf("listen: %v", err)
 	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(tb.Context()))
 	p := &Proxy{
-		tb: tb, target: strings.TrimPrefix(s.URL(), "nats://"), listener: listener, ctx: ctx,
+		tb: tb, target: target, listener: listener, ctx: ctx,
 		conns: make(map[net.Conn]bool), held: make(chan struct{}), Done: make(chan Cut, 1024),
 	}
 	p.wg.Go(p.accept)
 	tb.Cleanup(func() {
 		cancel()
 		_ = listener.Close()
-		p.mu.Lock()
-		for c := range p.conns {
-			_ = c.Close()
-		}
-		p.mu.Unlock()
+		p.Break()
 		p.wg.Wait()
 	})
 	return p
@@ -90,6 +92,24 @@ func (p *Proxy) Disarm() bool {
 	n := len(p.cuts)
 	p.cuts = nil
 	return n > 0
+}
+
+// Break closes all connections, and every new one until [Proxy.Mend].
+func (p *Proxy) Break() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.broken = true
+	for c := range p.conns {
+		_ = c.Close()
+	}
+	clear(p.conns)
+}
+
+// Mend lets new connections through again.
+func (p *Proxy) Mend() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.broken = false
 }
 
 // Release lets what was held back go on.
@@ -132,18 +152,18 @@ func (p *Proxy) accept() {
 			continue
 		}
 		if !p.track(client, server) {
-			return
+			continue
 		}
 		p.wg.Go(func() { p.up(client, server) })
 		p.wg.Go(func() { p.down(client, server) })
 	}
 }
 
-// track remembers the two ends for the end of the test; false when that has come.
+// track remembers the two ends until they are broken; false when they are at once.
 func (p *Proxy) track(client, server net.Conn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.ctx.Err() != nil {
+	if p.broken {
 		_ = client.Close()
 		_ = server.Close()
 		return false
