@@ -175,12 +175,6 @@ func (p *Process) Kill() {
 	<-p.ended
 }
 
-// Pause stops the process where it is by SIGSTOP; it does not know.
-func (p *Process) Pause() { p.tb.Helper(); p.signal(syscall.SIGSTOP) }
-
-// Resume lets a process go on that stands still.
-func (p *Process) Resume() { p.tb.Helper(); p.signal(syscall.SIGCONT) }
-
 func (p *Process) signal(s syscall.Signal) {
 	p.tb.Helper()
 	if err := p.cmd.Process.Signal(s); err != nil {
