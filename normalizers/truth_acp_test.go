@@ -192,7 +192,8 @@ type acpUtterance struct {
 type acpMessageOpen struct {
 	role, created string
 	parts         []any
-	announced     int
+	announced     int // parts that it began with
+	repeated      int // of them that have come by themselves since
 	record        int
 }
 
@@ -274,16 +275,17 @@ func (r *acpReader) read(v any) {
 	case kind == "message.created" && message != nil:
 		r.flush()
 		announced, _ := message["parts"].([]any)
-		r.open = &acpMessageOpen{acpRole(message), member[string](message, "created_at"), slices.Clone(announced), len(announced), r.records}
+		r.open = &acpMessageOpen{acpRole(message), member[string](message, "created_at"), slices.Clone(announced), len(announced), 0, r.records}
 	case kind == "message.part" && part != nil:
 		if r.open == nil {
 			r.open = &acpMessageOpen{role: "agent"}
 		}
 		r.open.record = r.records
-		if r.open.announced > 0 {
-			r.open.announced--
+		if o := r.open; o.repeated < o.announced && reflect.DeepEqual(o.parts[o.repeated], any(part)) {
+			o.repeated++
 		} else {
-			r.open.parts = append(r.open.parts, part)
+			o.announced = 0 // those that follow are others
+			o.parts = append(o.parts, part)
 		}
 	case kind == "message.completed" && message != nil:
 		if r.open == nil {
