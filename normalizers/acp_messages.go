@@ -66,8 +66,18 @@ func acpWords(speaker acpSpeaker, m *envelopes.ACPMessage) fingerprint {
 	}
 	said := m.Compress()
 	words := []string{string(speaker)}
+	texts := false // the last of words is a text
 	for i := range said.Parts {
-		words = append(words, string(waiting(&said.Parts[i])))
+		p := &said.Parts[i]
+		is, ok := p.Text()
+		switch plain := ok && is != "" && p.Metadata == nil && p.Name == nil; {
+		case plain && texts:
+			words[len(words)-1] += is
+		case plain:
+			words, texts = append(words, "text", is), true
+		default:
+			words, texts = append(words, string(waiting(p))), false
+		}
 	}
 	return fingerprintOf(words...)
 }
