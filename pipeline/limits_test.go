@@ -355,6 +355,9 @@ func TestAbuseByClaim(t *testing.T) {
 // several headers. They go out in many commits, each bounded, and exactly.
 func TestAbuseByManyEvents(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("moves a hundred megabytes")
+	}
 	top := topology(1)
 	js := pipelinetest.NewServer(t).Provision(top)
 	id := strings.Repeat("\x01", 1<<10)
