@@ -1,0 +1,415 @@
+package pipeline_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"tributary/pipeline"
+	"tributary/pipeline/pipelinetest"
+)
+
+// strike makes a fault happen, and reports whether it did.
+func (r *faultRun) strike(kind string) bool {
+	r.t.Helper()
+	switch kind {
+	case workerKilled:
+		w := r.workers[r.random.IntN(len(r.workers))]
+		w.Kill()
+		r.replace(w, r.start(w.url))
+	case workerZombie:
+		r.zombie()
+	case workersScaled:
+		for _, n := range []int{1, 4, 2} {
+			r.scale(n)
+		}
+	case serverKilled:
+		n := r.node()
+		n.Kill()
+		r.cluster.Start(n)
+		r.cluster.Settle(r.js)
+	case serversRolled:
+		for _, n := range r.cluster.Nodes {
+			n.Stop()
+			r.cluster.Start(n)
+			r.cluster.Settle(r.js)
+		}
+	case majorityKilled:
+		left := r.node()
+		killed := slices.DeleteFunc(slices.Clone(r.cluster.Nodes), func(n *pipelinetest.Node) bool { return n == left })
+		for _, n := range killed {
+			n.Kill()
+		}
+		r.producer.grant(20)
+		r.moment(2 * time.Second)
+		r.cluster.Start(killed...)
+		r.cluster.Settle(r.js)
+	case serverCutOff:
+		n := r.node()
+		n.CutOff()
+		r.producer.grant(40)
+		r.cluster.AwaitWithout(n, pipelinetest.Connect(r.t, r.cluster.URLWithout(n)))
+		r.producer.grant(40)
+		r.moment(2 * time.Second)
+		n.Reconnect()
+		r.cluster.Settle(r.js)
+	case commitCut:
+		return r.cut()
+	case producerDied:
+		r.producer.die()
+	case diskFull:
+		r.fillDisks()
+	case oneDiskFull:
+		r.fillDisk()
+	default:
+		r.t.Fatalf("no fault %q", kind)
+	}
+	return true
+}
+
+// node is one of chance.
+func (r *faultRun) node() *pipelinetest.Node {
+	return r.cluster.Nodes[r.random.IntN(len(r.cluster.Nodes))]
+}
+
+// start starts a worker.
+func (r *faultRun) start(url string) *worker {
+	r.t.Helper()
+	r.started++
+	w := &worker{name: fmt.Sprintf("w%d", r.started), url: url}
+	w.Process = pipelinetest.StartProcess(r.t, workerProgram, workerArguments{
+		URL: url, Generation: r.top.Generation, Partitions: r.top.Partitions, Name: w.name, Unfenced: r.plan.unfenced,
+	})
+	w.AwaitReady()
+	return w
+}
+
+// replace puts a worker into the place of one that has ended.
+func (r *faultRun) replace(old, w *worker) { r.workers[slices.Index(r.workers, old)] = w }
+
+// drained ends a worker well.
+func (r *faultRun) drained(w *worker) {
+	r.t.Helper()
+	if code := w.Stop(); code != 0 {
+		r.t.Errorf("%s: exit code %d\n%s", w.name, code, w.Output())
+	}
+}
+
+// scale makes the workers n, and waits until they share the work.
+func (r *faultRun) scale(n int) {
+	r.t.Helper()
+	for len(r.workers) > n {
+		last := len(r.workers) - 1
+		r.drained(r.workers[last])
+		r.workers = r.workers[:last]
+	}
+	for len(r.workers) < n {
+		r.workers = append(r.workers, r.start(r.cluster.URL()))
+	}
+	r.shared()
+}
+
+// shared waits until the workers work on all partitions, each on some.
+func (r *faultRun) shared() { r.t.Helper(); r.ownedBy(r.workers) }
+
+// ownedBy waits until these workers, each with some, say that they work on all partitions.
+func (r *faultRun) ownedBy(workers []*worker) {
+	r.t.Helper()
+	ctx, cancel := context.WithTimeout(r.t.Context(), 2*time.Minute)
+	defer cancel()
+	look := time.NewTicker(50 * time.Millisecond)
+	defer look.Stop()
+	for {
+		owned := make(map[int]bool)
+		idle := len(workers)
+		all, err := pipeline.Workers(ctx, r.js, r.top.Generation)
+		for _, w := range all {
+			if len(w.Partitions) == 0 || !slices.ContainsFunc(workers, func(of *worker) bool { return of.name == w.ID }) {
+				continue
+			}
+			idle--
+			for _, p := range w.Partitions {
+				owned[p] = true
+			}
+		}
+		if err == nil && idle == 0 && len(owned) == r.top.Partitions {
+			return
+		}
+		select {
+		case <-look.C:
+		case <-ctx.Done():
+			for _, w := range r.workers {
+				r.t.Logf("%s:\n%s", w.name, w.Output())
+			}
+			r.t.Fatalf("the workers stay as they are: %+v, %v", all, err)
+		}
+	}
+}
+
+// zombie stops a worker in the middle of its work until others have taken over, and lets
+// it go on with what it has in memory and on its way.
+func (r *faultRun) zombie() {
+	r.t.Helper()
+	w := r.workers[r.random.IntN(len(r.workers))]
+	w.Pause()
+	r.producer.grant(20)
+	r.ownedBy(slices.DeleteFunc(slices.Clone(r.workers), func(of *worker) bool { return of == w }))
+	w.Resume()
+	r.producer.grant(20)
+	r.moment(500 * time.Millisecond)
+}
+
+// cut breaks a commit of the first worker at a place of chance.
+func (r *faultRun) cut() bool {
+	r.t.Helper()
+	cuts := []pipelinetest.Cut{pipelinetest.BeforeCommit, pipelinetest.BeforeAck, pipelinetest.HoldCommit, pipelinetest.DelayAck}
+	cut := cuts[r.random.IntN(len(cuts))]
+	r.proxy.Arm(cut)
+	r.producer.grant(60)
+	if !r.made() && r.proxy.Disarm() {
+		return false
+	}
+	if cut == pipelinetest.HoldCommit || cut == pipelinetest.DelayAck {
+		r.moment(time.Second)
+		r.proxy.Release()
+	}
+	return cut != pipelinetest.HoldCommit || r.made() // late
+}
+
+// made waits for the proxy to have cut.
+func (r *faultRun) made() bool {
+	limit := time.NewTimer(20 * time.Second)
+	defer limit.Stop()
+	select {
+	case <-r.proxy.Done:
+		return true
+	case <-limit.C:
+		return false
+	}
+}
+
+// fillDisks lets the workers find all stores full in the middle of their work, and makes
+// room when one of them has said that it could not commit.
+func (r *faultRun) fillDisks() {
+	r.t.Helper()
+	for _, w := range r.workers {
+		w.Pause()
+	}
+	r.producer.grant(40)
+	r.producer.wait() // until there is work that must wait for room
+	for _, n := range r.cluster.Nodes {
+		r.fill(n)
+	}
+	said := make(map[*worker]int)
+	for _, w := range r.workers {
+		said[w] = len(w.Output())
+		w.Resume()
+	}
+	r.told("a store that is full", func(w *worker) bool {
+		for line := range strings.Lines(w.Output()[said[w]:]) {
+			// Of several servers one that is full gives up its leads and need not say why.
+			if strings.Contains(line, "partition is claimed again") && (r.plan.nodes > 1 || strings.Contains(line, storeFull)) {
+				return true
+			}
+		}
+		return false
+	})
+	for _, n := range r.cluster.Nodes {
+		r.makeRoom(n)
+	}
+	r.cluster.Settle(r.js)
+}
+
+// fillDisk fills the store of one server of several. The others take what comes; what is
+// read through the replicas of this one, which are behind, waits for room.
+func (r *faultRun) fillDisk() {
+	r.t.Helper()
+	n := r.node()
+	r.fill(n)
+	r.producer.grant(40)
+	r.producer.wait()
+	r.moment(2 * time.Second)
+	r.makeRoom(n)
+	r.cluster.Settle(r.js)
+}
+
+// storeFull is what a server says that has no room for a message.
+const storeFull = "insufficient resources"
+
+// filler is the stream that fills a server.
+func filler(n *pipelinetest.Node) string { return "FILLER_" + n.Name() }
+
+// fill stores messages on a server until it has no room.
+func (r *faultRun) fill(n *pipelinetest.Node) {
+	r.t.Helper()
+	name := filler(n)
+	cfg := jetstream.StreamConfig{Name: name, Subjects: []string{name}, Placement: &jetstream.Placement{Tags: []string{n.Name()}}}
+	r.cluster.Try("make a stream on "+n.Name(), func(ctx context.Context) error {
+		_, err := r.js.CreateStream(ctx, cfg)
+		return err
+	})
+	r.cluster.Try("fill the store of "+n.Name(), func(ctx context.Context) error {
+		_, err := r.js.Publish(ctx, name, make([]byte, 4<<20))
+		if err == nil {
+			return errors.New("there is room")
+		}
+		if api, ok := errors.AsType[*jetstream.APIError](err); ok && strings.Contains(api.Description, storeFull) {
+			return nil
+		}
+		return err
+	})
+}
+
+// makeRoom takes away what fill stored.
+func (r *faultRun) makeRoom(n *pipelinetest.Node) {
+	r.t.Helper()
+	r.cluster.Try("make room on "+n.Name(), func(ctx context.Context) error {
+		if err := r.js.DeleteStream(ctx, filler(n)); !errors.Is(err, jetstream.ErrStreamNotFound) {
+			return err
+		}
+		return nil // a try before did it
+	})
+}
+
+// loseRawTail puts the files of the raw stream, on all servers, back to what they were some
+// records ago, as a power failure can on brokers that do not sync. The partitions whose
+// last record is gone stop and say so, and store nothing more; another generation is whole.
+func (r *faultRun) loseRawTail() {
+	r.t.Helper()
+	ctx := r.t.Context()
+	raw, err := r.js.Stream(ctx, pipeline.RawStream)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	saved := make(map[string]string) // copies of directories
+	r.cluster.Stop()
+	for _, n := range r.cluster.Nodes {
+		for _, dir := range n.StreamDirs(raw.CachedInfo()) {
+			saved[dir] = filepath.Join(r.t.TempDir(), "saved")
+			if err := os.CopyFS(saved[dir], os.DirFS(dir)); err != nil {
+				r.t.Fatal(err)
+			}
+		}
+	}
+	r.startAll()
+	x := pipelinetest.Expectation{Topology: r.top}
+	pipelinetest.Publish(r.t, r.js, pipelinetest.Workload(r.plan.seed+1<<32, 200, 200)...) // for every partition
+	x.RequireExact(r.t, r.js)
+	before := r.stored()
+	r.cluster.Stop()
+	for dir, copied := range saved {
+		if err := os.RemoveAll(dir); err != nil {
+			r.t.Fatal(err)
+		}
+		if err := os.CopyFS(dir, os.DirFS(copied)); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	r.startAll()
+
+	status, err := pipeline.ReadStatus(ctx, r.js, r.top)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	stopped := 0
+	for _, p := range status.Partitions {
+		if p.Problem == nil {
+			continue
+		}
+		if stopped++; !errors.Is(p.Problem, pipeline.ErrRawLost) {
+			r.t.Errorf("partition %d: %v", p.Partition, p.Problem)
+		}
+		text := fmt.Sprintf("partition stopped\" partition=%d error=\"raw stream has lost its tail", p.Partition)
+		r.told(text, func(w *worker) bool { return strings.Contains(w.Output(), text) })
+	}
+	if stopped != r.top.Partitions {
+		r.t.Errorf("%d partitions are told to have lost records, want all %d", stopped, r.top.Partitions)
+	}
+	for _, w := range r.workers { // nothing is left to be worked on
+		w.AwaitEnd()
+	}
+	pipelinetest.Publish(r.t, r.js, pipelinetest.Workload(r.plan.seed+2<<32, 40, 600)...)
+	r.workers = nil
+	w := r.start(r.cluster.URL())
+	w.AwaitEnd()
+	if !strings.Contains(w.Output(), "raw stream has lost its tail") {
+		r.t.Errorf("a worker that starts does not say that records are lost:\n%s", w.Output())
+	}
+	if after := r.stored(); after != before {
+		r.t.Errorf("%d messages were stored after the loss", int64(after)-int64(before))
+	}
+
+	next := r.top
+	next.Generation = "v2"
+	if err := pipeline.Provision(ctx, r.js, next); err != nil {
+		r.t.Fatal(err)
+	}
+	r.top = next
+	r.workers = []*worker{r.start(r.cluster.URL())}
+	pipelinetest.Expectation{Topology: next}.RequireExact(r.t, r.js)
+}
+
+// startAll starts all servers again, and waits until they can be used.
+func (r *faultRun) startAll() {
+	r.t.Helper()
+	r.cluster.Start(r.cluster.Nodes...)
+	r.cluster.Settle(r.js)
+}
+
+// stored is how many events and states there are of the generation.
+func (r *faultRun) stored() uint64 {
+	r.t.Helper()
+	s, err := r.js.Stream(r.t.Context(), pipeline.EventsStream(r.top.Generation))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return s.CachedInfo().State.Msgs
+}
+
+// told waits until one of the workers has said something.
+func (r *faultRun) told(what string, said func(*worker) bool) {
+	r.t.Helper()
+	look := time.NewTicker(20 * time.Millisecond)
+	defer look.Stop()
+	ctx := deadline(r.t)
+	for !slices.ContainsFunc(r.workers, said) {
+		select {
+		case <-look.C:
+		case <-ctx.Done():
+			for _, w := range r.workers {
+				r.t.Logf("%s:\n%s", w.name, w.Output())
+			}
+			r.t.Fatalf("no worker tells of %s", what)
+		}
+	}
+}
+
+// some waits until a number of events of chance have been sent, but not for long.
+func (r *faultRun) some() {
+	goal := r.arrived.Load() + 1 + r.random.Int64N(100)
+	limit := time.NewTimer(time.Duration(r.random.Int64N(int64(time.Second))))
+	defer limit.Stop()
+	look := time.NewTicker(time.Millisecond)
+	defer look.Stop()
+	for r.arrived.Load() < goal {
+		select {
+		case <-look.C:
+		case <-limit.C:
+			return
+		}
+	}
+}
+
+// moment waits for a time of chance.
+func (r *faultRun) moment(most time.Duration) {
+	limit := time.NewTimer(time.Duration(r.random.Int64N(int64(most))))
+	defer limit.Stop()
+	<-limit.C
+}
