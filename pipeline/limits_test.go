@@ -130,6 +130,9 @@ func always(s string) func(int) string { return func(int) string { return s } }
 // others, are as if it had not been there.
 func TestAbuse(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("moves a hundred megabytes")
+	}
 	const (
 		good = `{"type":"user","message":{"role":"user","content":"hello"}}`
 		at   = "raw.claude_code.victim"
@@ -446,6 +449,9 @@ func flood(n int) []normalizers.Record {
 // are, and the other partitions go on meanwhile.
 func TestFlood(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("moves a hundred megabytes")
+	}
 	n := 4000
 	if *limitsLong {
 		n = 200_000
