@@ -156,17 +156,6 @@ func (p *Process) Running() bool {
 // PID is the process id.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 
-// PeakMemory is the most memory that a process had resident so far, in bytes; 0 when it
-// has ended, and on systems other than Linux. What a process reports of itself would begin
-// with the memory of the one that started it.
-func PeakMemory(pid int) int64 {
-	status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	_, rest, _ := strings.Cut(string(status), "VmHWM:")
-	var kib int64
-	_, _ = fmt.Sscan(rest, &kib)
-	return kib << 10
-}
-
 // Kill ends the process by SIGKILL, in the middle of whatever it does, and waits for its
 // end.
 func (p *Process) Kill() {
