@@ -141,7 +141,7 @@ func BenchmarkLatency(b *testing.B) {
 // connections of their own, as they would be processes of their own.
 func latencies(b *testing.B, server *pipelinetest.Server, records []normalizers.Record, rate int) []time.Duration {
 	b.Helper()
-	want := countEvents(b, records)
+	want := foldedEvents(b, records)
 	ctx := deadline(b)
 	published := make(chan []time.Time, 1) // by the place of the record, which is its sequence less one
 	publish := func(js jetstream.JetStream) {
@@ -183,24 +183,6 @@ func latencies(b *testing.B, server *pipelinetest.Server, records []normalizers.
 		out[i] = a.time.Sub(times[a.raw-1])
 	}
 	return out
-}
-
-// countEvents returns how many events records yield.
-func countEvents(b *testing.B, records []normalizers.Record) int {
-	b.Helper()
-	sessions := map[string]*normalizers.Session{}
-	n := 0
-	for _, r := range records {
-		if sessions[r.Session] == nil {
-			sessions[r.Session] = normalizers.NewSession(r.Source, r.Session)
-		}
-		result, err := normalizers.Normalize(sessions[r.Session], r)
-		if _, permanent := normalizers.Reason(err); err != nil && !permanent {
-			b.Fatal(err)
-		}
-		n += len(result.Events)
-	}
-	return n
 }
 
 // BenchmarkTakeover measures what it costs to take over a partition with many sessions of

@@ -257,8 +257,8 @@ func (r *faultRun) compare() *pipelinetest.Report {
 }
 
 // foldedEvents is how many events records give that come once and in their order.
-func foldedEvents(t *testing.T, records []normalizers.Record) int {
-	t.Helper()
+func foldedEvents(tb testing.TB, records []normalizers.Record) int {
+	tb.Helper()
 	sessions := make(map[string]*normalizers.Session)
 	events := 0
 	for i, r := range records {
@@ -268,7 +268,7 @@ func foldedEvents(t *testing.T, records []normalizers.Record) int {
 		r.Sequence = uint64(i) + 1
 		result, err := normalizers.Normalize(sessions[r.Session], r)
 		if _, permanent := pipeline.Reason(err); err != nil && !permanent {
-			t.Fatal(err)
+			tb.Fatal(err)
 		}
 		events += len(result.Events)
 	}

@@ -41,7 +41,8 @@ type Worker struct {
 }
 
 // Silent reports whether the worker is taken for dead at a time by the broker's clock:
-// it has let too many heartbeats pass, or stands still. Others take over from it.
+// it has let too many heartbeats pass, by the interval that [Config] has by default, or
+// stands still. Others take over from it.
 func (w Worker) Silent(at time.Time) bool { return at.Sub(w.Seen) > aliveBeats*defaultHeartbeat }
 
 // Workers returns the workers of a generation that have written within the life of a key,

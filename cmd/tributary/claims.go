@@ -114,15 +114,11 @@ func (a *app) withClaims(ctx context.Context, output string, do func(context.Con
 	if output != "table" && output != "json" {
 		return usageError{fmt.Errorf("-o %q: write table or json", output)}
 	}
-	nc, err := a.connect(ctx)
+	js, err := a.jetStream(ctx)
 	if err != nil {
 		return err
 	}
-	defer nc.Close()
-	js, err := jetstream.New(nc)
-	if err != nil {
-		return err
-	}
+	defer js.Conn().Close()
 	err = do(ctx, pipeline.NewClaims(js))
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return fmt.Errorf("the broker has no bucket %s: start a worker (tributary run), which makes it: %w", pipeline.ClaimsBucket, err)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 	"github.com/synadia-io/orbit.go/natscontext"
 )
@@ -47,6 +48,15 @@ func (a *app) connect(ctx context.Context, opts ...nats.Option) (*nats.Conn, err
 	default:
 		return nil, fmt.Errorf("connect to %s: %w", redactURL(c.NATSURL), err)
 	}
+}
+
+// jetStream connects as connect does. The caller closes the connection.
+func (a *app) jetStream(ctx context.Context) (jetstream.JetStream, error) {
+	nc, err := a.connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return jetstream.New(nc)
 }
 
 // credentials adds what the NATS_ settings say about who we are and whom we trust.

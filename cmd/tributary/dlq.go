@@ -128,15 +128,11 @@ func (a *app) withLetters(cmd *cobra.Command, f *letterFilter, args []string, wo
 		return err
 	}
 	ctx := cmd.Context()
-	nc, err := a.connect(ctx)
+	js, err := a.jetStream(ctx)
 	if err != nil {
 		return err
 	}
-	defer nc.Close()
-	js, err := jetstream.New(nc)
-	if err != nil {
-		return err
-	}
+	defer js.Conn().Close()
 	return a.noStream(work(ctx, js, q))
 }
 

@@ -13,7 +13,6 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
@@ -35,16 +34,12 @@ changes nothing. The exit code is 1 when something is wrong.`,
 			if output != "pretty" && output != "json" {
 				return usageError{fmt.Errorf("-o %q: write pretty or json", output)}
 			}
-			nc, err := a.connect(cmd.Context())
+			js, err := a.jetStream(cmd.Context())
 			if err != nil {
 				return err
 			}
-			defer nc.Close()
-			js, err := jetstream.New(nc)
-			if err != nil {
-				return err
-			}
-			d, err := a.examine(cmd.Context(), nc, js)
+			defer js.Conn().Close()
+			d, err := a.examine(cmd.Context(), js)
 			if err != nil {
 				return err
 			}
@@ -74,7 +69,8 @@ type diagnosis struct {
 }
 
 // examine looks at everything. The error is that nothing could be seen.
-func (a *app) examine(ctx context.Context, nc *nats.Conn, js jetstream.JetStream) (*diagnosis, error) {
+func (a *app) examine(ctx context.Context, js jetstream.JetStream) (*diagnosis, error) {
+	nc := js.Conn()
 	d := &diagnosis{Server: nc.ConnectedServerName() + " " + nc.ConnectedServerVersion(), MaxPayload: nc.MaxPayload(), Problems: []string{}}
 	status, err := pipeline.ReadStatus(ctx, js, a.config.topology())
 	switch {

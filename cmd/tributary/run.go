@@ -30,15 +30,11 @@ Whatever happens to them, each event is stored once.`,
 				return err
 			}
 			defer a.shutdown(ctx, telemetry)
-			nc, err := a.connect(ctx)
+			js, err := a.jetStream(ctx)
 			if err != nil {
 				return err
 			}
-			defer nc.Close()
-			js, err := jetstream.New(nc)
-			if err != nil {
-				return err
-			}
+			defer js.Conn().Close()
 			if err := pipeline.Provision(ctx, js, a.config.topology()); err != nil {
 				return err
 			}

@@ -59,15 +59,11 @@ the next prompt, or at the end of --once.`,
 			if err != nil {
 				return err
 			}
-			nc, err := a.connect(ctx)
+			js, err := a.jetStream(ctx)
 			if err != nil {
 				return err
 			}
-			defer nc.Close()
-			js, err := jetstream.New(nc)
-			if err != nil {
-				return err
-			}
+			defer js.Conn().Close()
 			if since == "" && !all && !once {
 				if q.Since, err = a.now(ctx, js); err != nil {
 					return err

@@ -1,12 +1,9 @@
 package ship_test
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
-
-	"github.com/nats-io/nats.go"
 
 	"tributary/pipeline"
 	"tributary/pipeline/pipelinetest"
@@ -49,18 +46,7 @@ func TestProducerDiesBetweenObjectAndMessage(t *testing.T) {
 	e := newEdge(t, smallMessages)
 	all := mixed("one", 10)
 	e.write("garden/one.jsonl", lines(all...))
-	proxy := pipelinetest.NewProxy(t, e.server)
-	proxy.Arm(pipelinetest.BeforeCommit)
-	doomed := pipelinetest.Connect(t, proxy.URL(), nats.NoReconnect())
-	c := e.config()
-	c.Once = true
-	s, err := ship.New(doomed.Conn(), c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Run(t.Context()); !errors.Is(err, ship.ErrClosed) {
-		t.Fatalf("error is %v", err)
-	}
+	e.dieAtCommit()
 	orphans, err := pipeline.NewClaims(e.js).Orphans(t.Context(), 0)
 	if err != nil || len(orphans) != 3 || e.count() != 0 {
 		t.Fatalf("%d orphans, %d messages, %v", len(orphans), e.count(), err)

@@ -133,22 +133,29 @@ func TestOffsetsOfALaterVersionAreNotTouched(t *testing.T) {
 	}
 }
 
-func TestProducerDiesInTheMiddleOfABatch(t *testing.T) {
-	t.Parallel()
-	e := newEdge(t)
-	e.write("garden/one.jsonl", lines(prompts("one", 1, 50)...))
-	proxy := pipelinetest.NewProxy(t, e.server)
+// dieAtCommit ships until the connection is cut for good, before the last message of the
+// first batch.
+func (e *edge) dieAtCommit() {
+	e.t.Helper()
+	proxy := pipelinetest.NewProxy(e.t, e.server)
 	proxy.Arm(pipelinetest.BeforeCommit)
-	doomed := pipelinetest.Connect(t, proxy.URL(), nats.NoReconnect())
+	doomed := pipelinetest.Connect(e.t, proxy.URL(), nats.NoReconnect())
 	c := e.config()
 	c.Once = true
 	s, err := ship.New(doomed.Conn(), c)
 	if err != nil {
-		t.Fatal(err)
+		e.t.Fatal(err)
 	}
-	if err := s.Run(t.Context()); !errors.Is(err, ship.ErrClosed) {
-		t.Fatalf("error is %v", err)
+	if err := s.Run(e.t.Context()); !errors.Is(err, ship.ErrClosed) {
+		e.t.Fatalf("error is %v", err)
 	}
+}
+
+func TestProducerDiesInTheMiddleOfABatch(t *testing.T) {
+	t.Parallel()
+	e := newEdge(t)
+	e.write("garden/one.jsonl", lines(prompts("one", 1, 50)...))
+	e.dieAtCommit()
 	if n := e.count(); n != 0 {
 		t.Fatalf("half a batch is stored: %d messages", n)
 	}
