@@ -89,6 +89,7 @@ func StartProcess(tb testing.TB, program string, arguments any) *Process {
 	p := &Process{tb: tb, name: program, said: newOutput(), ended: make(chan struct{})}
 	p.cmd = exec.CommandContext(context.WithoutCancel(tb.Context()), self)
 	p.cmd.Env = []string{programVariable + "=" + program, argumentsVariable + "=" + string(data), "TZ=UTC"}
+	p.cmd.SysProcAttr = ownGroup()
 	p.cmd.Stdout, p.cmd.Stderr = p.said, p.said
 	if p.stdin, err = p.cmd.StdinPipe(); err != nil {
 		tb.Fatal(err)

@@ -1,5 +1,9 @@
 package pipelinetest
 
+import "syscall"
+
+func ownGroup() *syscall.SysProcAttr { return nil }
+
 // Pause skips the test: no process can be stopped from outside on Windows.
 func (p *Process) Pause() {
 	p.tb.Helper()
