@@ -11,12 +11,17 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/go-cmp/cmp"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/metric/noop"
+
+	"tributary/pipeline"
+	"tributary/pipeline/pipelinetest"
 )
 
 const readme = "../../README.md"
 
-// TestREADME holds the README to the code: the table of settings, and the events of the
-// record that it shows. With -update it writes them.
+// TestREADME holds the README to the code: the tables of settings and of metrics, and the
+// events of the record that it shows. With -update it writes them.
 func TestREADME(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(readme)
@@ -25,6 +30,7 @@ func TestREADME(t *testing.T) {
 	}
 	record := section(t, string(text), "record")
 	want := replace(t, string(text), "settings", settingsTable())
+	want = replace(t, want, "metrics", metricsTable(t))
 	want = replace(t, want, "events", "```json\n"+eventsOf(t, record)+"```\n")
 	if *update {
 		if err := os.WriteFile(readme, []byte(want), 0o644); err != nil {
@@ -58,6 +64,52 @@ func replace(t *testing.T, text, name, content string) string {
 		m := block(name).FindStringSubmatch(s)
 		return m[1] + content + m[3]
 	})
+}
+
+// metricsTable lists the metrics of a worker.
+func metricsTable(t *testing.T) string {
+	t.Helper()
+	var m instruments
+	top := pipeline.Topology{Generation: "v1", Partitions: 1}
+	if _, err := pipeline.New(pipelinetest.NewServer(t).JetStream(), pipeline.Config{Topology: top, Meter: &m}); err != nil {
+		t.Fatal(err)
+	}
+	return "| metric | unit | what it tells |\n|---|---|---|\n" + strings.Join(m.rows, "")
+}
+
+// instruments is a meter that writes down what is made of it.
+type instruments struct {
+	noop.Meter
+
+	rows []string
+}
+
+func (m *instruments) add(name, unit, description string) {
+	m.rows = append(m.rows, fmt.Sprintf("| `%s` | %s | %s |\n", name, strings.Trim(unit, "{}"), description))
+}
+
+func (m *instruments) Int64Counter(name string, options ...metric.Int64CounterOption) (metric.Int64Counter, error) {
+	c := metric.NewInt64CounterConfig(options...)
+	m.add(name, c.Unit(), c.Description())
+	return m.Meter.Int64Counter(name, options...)
+}
+
+func (m *instruments) Float64Histogram(name string, options ...metric.Float64HistogramOption) (metric.Float64Histogram, error) {
+	c := metric.NewFloat64HistogramConfig(options...)
+	m.add(name, c.Unit(), c.Description())
+	return m.Meter.Float64Histogram(name, options...)
+}
+
+func (m *instruments) Int64ObservableGauge(name string, options ...metric.Int64ObservableGaugeOption) (metric.Int64ObservableGauge, error) {
+	c := metric.NewInt64ObservableGaugeConfig(options...)
+	m.add(name, c.Unit(), c.Description())
+	return m.Meter.Int64ObservableGauge(name, options...)
+}
+
+func (m *instruments) Float64ObservableGauge(name string, options ...metric.Float64ObservableGaugeOption) (metric.Float64ObservableGauge, error) {
+	c := metric.NewFloat64ObservableGaugeConfig(options...)
+	m.add(name, c.Unit(), c.Description())
+	return m.Meter.Float64ObservableGauge(name, options...)
 }
 
 // eventsOf prints the events of a record for a reader: without nulls and the record.
