@@ -32,8 +32,9 @@ var (
 )
 
 // TestFaults breaks workers, servers, connections, producers and disks at random moments,
-// drawn from a seed, while records come, and compares what is stored in the end with the
-// fold of what was shipped: every event once, in its order, and every state.
+// drawn from a seed, while records come, and compares what is stored with the fold of what
+// was shipped: every event once, in its order, and every state. It does so after each kind
+// of fault, and after some that struck one upon the other.
 //
 // With -faults.long it does so for many seeds, on one node and on three:
 //
@@ -51,7 +52,7 @@ func TestFaults(t *testing.T) {
 	t.Cleanup(func() { t.Logf("all runs: %v", total) })
 	for i := range *faultsSeeds {
 		for _, nodes := range []int{1, 3} {
-			plan := faultPlan{nodes: nodes, seed: seed + uint64(i), records: 3000, kinds: faultKinds(nodes), more: 3}
+			plan := faultPlan{nodes: nodes, seed: seed + uint64(i), records: 3000, kinds: faultKinds(nodes), more: 4}
 			t.Run(fmt.Sprintf("replicas=%d/seed=%d", nodes, plan.seed), func(t *testing.T) {
 				t.Parallel()
 				tally := newTally()
@@ -70,7 +71,8 @@ func TestFaults(t *testing.T) {
 
 // tally counts what was done and what was found.
 type tally struct {
-	runs, failed, shipped, records, events int // runs that were compared; records with those that were shipped again
+	runs, failed, shipped, records, events int // runs that came to their end; records with those that were shipped again
+	comparisons                            int
 	missing, doubled, outOfOrder, states   int
 	faults                                 map[string]int
 
@@ -87,6 +89,7 @@ func (a *tally) add(b *tally) {
 	a.shipped += b.shipped
 	a.records += b.records
 	a.events += b.events
+	a.comparisons += b.comparisons
 	a.missing += b.missing
 	a.doubled += b.doubled
 	a.outOfOrder += b.outOfOrder
@@ -102,8 +105,8 @@ func (a *tally) String() string {
 	for _, n := range a.faults {
 		faults += n
 	}
-	fmt.Fprintf(&b, "%d runs compared, %d failed, %d records (%d in the raw stream), %d events, %d faults; missing %d, doubled %d, out of order %d, wrong states %d",
-		a.runs, a.failed, a.shipped, a.records, a.events, faults, a.missing, a.doubled, a.outOfOrder, a.states)
+	fmt.Fprintf(&b, "%d runs, %d failed, %d records (%d in the raw stream), %d events, %d faults, %d comparisons; missing %d, doubled %d, out of order %d, wrong states %d",
+		a.runs, a.failed, a.shipped, a.records, a.events, faults, a.comparisons, a.missing, a.doubled, a.outOfOrder, a.states)
 	for _, kind := range slices.Sorted(maps.Keys(a.faults)) {
 		fmt.Fprintf(&b, "\n\t%4d %s", a.faults[kind], kind)
 	}
@@ -143,8 +146,8 @@ type faultPlan struct {
 	nodes    int
 	seed     uint64
 	records  int
-	kinds    []string // each once at least, in an order of chance
-	more     int      // of them again
+	kinds    []string // each once, in an order of chance, and what is stored is compared after it
+	more     int      // of them again, one upon the other
 	unfenced bool
 }
 
@@ -205,7 +208,7 @@ func faulty(t *testing.T, plan faultPlan, tally *tally) {
 	for range plan.more {
 		kinds = append(kinds, plan.kinds[r.random.IntN(len(plan.kinds))])
 	}
-	for _, kind := range kinds {
+	for i, kind := range kinds {
 		r.producer.grant(2 * plan.records / 3 / (len(kinds) + 1)) // some faults let it ship more
 		r.some()
 		began := time.Now()
@@ -213,13 +216,18 @@ func faulty(t *testing.T, plan faultPlan, tally *tally) {
 			tally.faults[kind]++
 		}
 		t.Logf("%s: %v", kind, time.Since(began).Round(time.Millisecond))
+		if i < len(plan.kinds) {
+			if err := r.compare().Err(); err != nil {
+				t.Fatalf("after the fault %q: %v", kind, err)
+			}
+		}
 	}
 	r.producer.grant(plan.records)
-	r.producer.wait()
 	report := r.compare()
 	if err := report.Err(); err != nil {
 		t.Fatal(err)
 	}
+	r.count(report)
 	if want := foldedEvents(t, r.producer.records); report.Events != want {
 		t.Errorf("%d events are stored, the records that were shipped give %d", report.Events, want)
 	}
@@ -230,9 +238,10 @@ func faulty(t *testing.T, plan faultPlan, tally *tally) {
 	}
 }
 
-// compare waits until all is done and compares.
+// compare waits until all is done that may be shipped by now, and compares.
 func (r *faultRun) compare() *pipelinetest.Report {
 	r.t.Helper()
+	r.producer.wait()
 	ctx, cancel := context.WithTimeout(r.t.Context(), 5*time.Minute)
 	defer cancel()
 	if err := pipeline.CatchUp(ctx, r.js, r.top); err != nil {
@@ -245,15 +254,20 @@ func (r *faultRun) compare() *pipelinetest.Report {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	r.tally.runs++
-	r.tally.shipped += len(r.producer.records)
-	r.tally.records += report.Records
-	r.tally.events += report.Events
+	r.tally.comparisons++
 	r.tally.missing += report.Missing
 	r.tally.doubled += report.Doubled
 	r.tally.outOfOrder += report.OutOfOrder
 	r.tally.states += report.States
 	return report
+}
+
+// count counts a run that came to its end.
+func (r *faultRun) count(last *pipelinetest.Report) {
+	r.tally.runs++
+	r.tally.shipped += len(r.producer.records)
+	r.tally.records += last.Records
+	r.tally.events += last.Events
 }
 
 // foldedEvents is how many events records give that come once and in their order.
@@ -297,6 +311,7 @@ func TestFaultsAreFound(t *testing.T) {
 	}
 	r.workers = []*worker{r.start(r.cluster.URL())}
 	report := r.compare()
+	r.count(report)
 	t.Log(tally)
 	if report.Doubled == 0 || report.OutOfOrder == 0 || report.Err() == nil {
 		t.Errorf("no fence, and yet events are not both doubled and out of order: %+v", report)

@@ -52,9 +52,6 @@ func runWorker(ctx context.Context, arguments []byte, ready func()) error {
 	if a.Frugal {
 		debug.SetGCPercent(10)
 	}
-	if a.Frugal {
-		debug.SetGCPercent(10)
-	}
 	stage, err := pipeline.New(js, pipeline.Config{
 		Topology:     pipeline.Topology{Generation: a.Generation, Partitions: a.Partitions},
 		Worker:       a.Name,
