@@ -33,7 +33,7 @@ the next prompt, or at the end of --once.`,
   tributary tail --since 1h --type tool_call          the tool calls of the last hour, and on
   tributary tail --since all --once -o json | jq -r .text
   tributary tail --since all --once --session 4f6c --as acp`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx := cmd.Context()
 			q := pipeline.EventsQuery{Session: session, Type: envelopes.EventType(eventType), Follow: !once}
