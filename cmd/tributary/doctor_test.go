@@ -115,11 +115,12 @@ func TestServerFlagWinsOverContext(t *testing.T) {
 
 // ended is how a process ends, and all that it has said.
 func ended(p *process) (code int, out string) {
+	code = p.wait()
 	var b strings.Builder
 	for line := range p.lines {
 		b.WriteString(line + "\n")
 	}
-	return p.wait(), b.String() + p.stderr.String()
+	return code, b.String() + p.stderr.String()
 }
 
 func TestNumbers(t *testing.T) {
