@@ -69,10 +69,12 @@ the next prompt, or at the end of --once.`,
 					return err
 				}
 			}
+			none := true
 			for e, err := range pipeline.Events(ctx, js, a.config.Generation, q) {
 				if err := a.noStream(err); err != nil {
 					return err
 				}
+				none = false
 				if err := show(&e.AgentEventV1); err != nil {
 					return err
 				}
@@ -82,6 +84,9 @@ the next prompt, or at the end of --once.`,
 			}
 			if err := context.Cause(ctx); err != nil { // stopped before the end
 				return err
+			}
+			if none && output != "json" {
+				fmt.Fprintf(a.stderr, "no such event in generation %s\n", a.config.Generation)
 			}
 			return end()
 		},
