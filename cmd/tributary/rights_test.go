@@ -80,6 +80,8 @@ func TestRights(t *testing.T) {
 	stored("events.v1.>", 2)
 	stored("deadletters.v1.>", 1)
 	done("tail", "tail", "--once", "-o", "json")
+	top := pipeline.DefaultTopology()
+	awaitWorkers(t, js, top, func(w []pipeline.Worker) bool { return len(w) == 1 && len(w[0].Partitions) == top.Partitions })
 	done("doctor", "doctor")
 	done("doctor", "dlq", "show", "3")
 	done("doctor", "claims", "ls")
