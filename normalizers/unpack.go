@@ -63,9 +63,21 @@ func Unpack(name string, r io.Reader) (io.ReadCloser, error) {
 	packed := &counted{Reader: r}
 	unpacked, err := unpack(packed)
 	if err != nil {
-		return nil, fmt.Errorf("unpack: %w", err)
+		return nil, unpackError(err)
 	}
 	return &bounded{ReadCloser: unpacked, packed: packed}, nil
+}
+
+// unpackError says of what is cut off that it is.
+func unpackError(err error) error {
+	switch {
+	case err == nil || err == io.EOF: //nolint:errorlint // a reader ends with io.EOF itself
+		return err
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return fmt.Errorf("unpack: the file is cut off: %w", err)
+	default:
+		return fmt.Errorf("unpack: %w", err)
+	}
 }
 
 // counted counts what is read.
@@ -93,5 +105,5 @@ func (b *bounded) Read(p []byte) (int, error) {
 	}
 	n, err := b.ReadCloser.Read(p)
 	b.n += int64(n)
-	return n, err
+	return n, unpackError(err)
 }

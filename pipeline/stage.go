@@ -68,6 +68,20 @@ type Config struct {
 // minPayload is the smallest max_payload of a server that takes every event.
 const minPayload = normalizers.MaxEventBytes + 128<<10
 
+// CheckPayload returns a [TopologyError] when not every event fits into a message of the
+// server, as its max_payload is.
+func CheckPayload(nc *nats.Conn) error {
+	have := nc.MaxPayload()
+	if have >= minPayload {
+		return nil
+	}
+	return &TopologyError{
+		Name:        "server",
+		Differences: []Difference{{"max_payload", strconv.FormatInt(have, 10), strconv.Itoa(minPayload) + " or more"}},
+		Cure:        "set max_payload to 1MB in the configuration of nats-server",
+	}
+}
+
 // withDefaults returns c with its defaults filled in.
 func (c Config) withDefaults() Config {
 	if c.Worker == "" {
@@ -176,8 +190,8 @@ func (s *Stage) Run(ctx context.Context) error {
 	if err := check(ctx, s.js, s.config.Topology); err != nil {
 		return err
 	}
-	if have := s.nc.MaxPayload(); have < minPayload {
-		return fmt.Errorf("%w: max_payload of the server is %d bytes, want at least %d", ErrTopology, have, minPayload)
+	if err := CheckPayload(s.nc); err != nil {
+		return err
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

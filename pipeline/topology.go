@@ -343,6 +343,13 @@ func check(ctx context.Context, js jetstream.JetStream, t Topology) error {
 	if err := t.Validate(); err != nil {
 		return err
 	}
+	kv, err := js.KeyValue(ctx, Bucket)
+	if err != nil {
+		return fmt.Errorf("bucket %s: %w", Bucket, err)
+	}
+	if err := expectPartitions(ctx, kv, t); err != nil {
+		return err
+	}
 	for _, want := range []jetstream.StreamConfig{t.rawConfig(), t.claimsConfig(), t.eventsConfig()} {
 		have, err := streamConfig(ctx, js, want.Name)
 		if err != nil {
@@ -351,13 +358,6 @@ func check(ctx context.Context, js jetstream.JetStream, t Topology) error {
 		if err := contradiction(have, want); err != nil {
 			return err
 		}
-	}
-	kv, err := js.KeyValue(ctx, Bucket)
-	if err != nil {
-		return fmt.Errorf("bucket %s: %w", Bucket, err)
-	}
-	if err := expectPartitions(ctx, kv, t); err != nil {
-		return err
 	}
 	key := generationPrefix + t.Generation
 	entry, err := kv.Get(ctx, key)

@@ -40,7 +40,7 @@ func (a *app) claimsListCommand() *cobra.Command {
 		Short: "List the objects and how many records name each",
 		Long: `List the objects, the oldest first, and how many records in the raw stream name
 each. An object without a name is what an upload that was cut off has left.`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.withClaims(cmd.Context(), output, func(ctx context.Context, claims *pipeline.Claims) error {
 				objects, err := claims.Objects(ctx)
@@ -71,7 +71,7 @@ func (a *app) claimsCollectCommand() *cobra.Command {
 object that was put within --older-than is left alone, for its record may be on
 its way: let it be longer than any producer takes from the object to the record.
 It may run at any time, beside producers and workers.`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if grace < 0 {
 				return usageError{fmt.Errorf("--older-than %v: write a duration such as 24h", grace)}

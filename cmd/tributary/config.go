@@ -39,21 +39,21 @@ type config struct {
 	Generation   string         `envconfig:"TRIBUTARY_GENERATION" default:"v1" desc:"generation that events belong to: a-z, 0-9 and -, at most 32"`
 	Partitions   int            `envconfig:"TRIBUTARY_PARTITIONS" default:"16" desc:"partitions of the raw stream, 1 to 1024; fixed when the stream is made"`
 	Replicas     int            `envconfig:"TRIBUTARY_REPLICAS" default:"0" desc:"replicas of the streams, 1 to 5; 0 leaves them as they are, new ones get 1"`
-	RawMaxAge    time.Duration  `envconfig:"TRIBUTARY_RAW_MAX_AGE" default:"0s" desc:"how long raw records are kept; 0 for ever"`
-	EventsMaxAge time.Duration  `envconfig:"TRIBUTARY_EVENTS_MAX_AGE" default:"0s" desc:"how long events are kept; 0 for ever"`
+	RawMaxAge    time.Duration  `envconfig:"TRIBUTARY_RAW_MAX_AGE" default:"0s" desc:"how long raw records are kept, as the worker says that started last; 0 for ever"`
+	EventsMaxAge time.Duration  `envconfig:"TRIBUTARY_EVENTS_MAX_AGE" default:"0s" desc:"how long events are kept, from when they are stored; 0 for ever"`
 	CloudEvents  envelopes.Mode `envconfig:"TRIBUTARY_CLOUDEVENTS" default:"binary" oneof:"binary structured" desc:"mode of the CloudEvents that are published"`
 	Worker       string         `envconfig:"TRIBUTARY_WORKER" desc:"name of a worker, different for each; default host name and process id"`
 
-	ToolMetadata normalizers.Profile `envconfig:"TRIBUTARY_TOOL_METADATA" default:"opencode" oneof:"opencode current" desc:"shapes of tool_metadata, those that OpenCode documented or its current ones; a generation keeps to one"`
+	ToolMetadata normalizers.Profile `envconfig:"TRIBUTARY_TOOL_METADATA" default:"opencode" oneof:"opencode current" desc:"shapes of tool_metadata, those that OpenCode documented or its current ones; the same for all workers of a generation"`
 
 	Data         string        `envconfig:"TRIBUTARY_DATA" desc:"folder of the embedded server and of what ship has done; default $XDG_STATE_HOME/tributary"`
-	Listen       string        `envconfig:"TRIBUTARY_LISTEN" default:"127.0.0.1:4222" desc:"address of the embedded server; with --listen \"\" none"`
+	Listen       string        `envconfig:"TRIBUTARY_LISTEN" default:"127.0.0.1:4222" desc:"address of the embedded server, which asks for no password; with --listen \"\" none"`
 	DrainTimeout time.Duration `envconfig:"TRIBUTARY_DRAIN_TIMEOUT" default:"20s" desc:"how long work in progress may take after the first signal"`
 	LogLevel     slog.Level    `envconfig:"TRIBUTARY_LOG_LEVEL" default:"info" desc:"debug, info, warn or error"`
 	LogFormat    string        `envconfig:"TRIBUTARY_LOG_FORMAT" default:"text" oneof:"text json" desc:"form of the log on standard error"`
 
 	TracesExporter  string `envconfig:"OTEL_TRACES_EXPORTER" default:"none" oneof:"none otlp console" desc:"where traces go; the other OTEL_ settings of the OpenTelemetry SDK hold too"`
-	MetricsExporter string `envconfig:"OTEL_METRICS_EXPORTER" default:"none" oneof:"none otlp console prometheus" desc:"where metrics go; prometheus serves http://localhost:9464/metrics"`
+	MetricsExporter string `envconfig:"OTEL_METRICS_EXPORTER" default:"none" oneof:"none otlp console prometheus" desc:"where metrics go; prometheus serves http://localhost:9464/metrics, or where OTEL_EXPORTER_PROMETHEUS_HOST and _PORT say"`
 	ServiceName     string `envconfig:"OTEL_SERVICE_NAME" default:"tributary" desc:"name of the service in traces and metrics"`
 	SDKDisabled     bool   `envconfig:"OTEL_SDK_DISABLED" default:"false" desc:"true turns traces and metrics off"`
 

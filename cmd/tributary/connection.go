@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -31,12 +32,18 @@ func (a *app) connect(ctx context.Context, opts ...nats.Option) (*nats.Conn, err
 	var nc *nats.Conn
 	var err error
 	if c.NATSContext != "" {
+		if a.server {
+			opts = append(opts, servers(c.NATSURL))
+		}
 		nc, _, err = natscontext.Connect(c.NATSContext, opts...)
 	} else {
 		if opts, err = c.credentials(opts); err != nil {
 			return nil, err
 		}
 		nc, err = nats.Connect(c.NATSURL, opts...)
+	}
+	if errors.Is(err, nats.ErrAuthorization) {
+		err = fmt.Errorf("%w: mend the NATS_ settings that say who we are", err)
 	}
 	switch {
 	case err == nil:
@@ -48,6 +55,25 @@ func (a *app) connect(ctx context.Context, opts ...nats.Option) (*nats.Conn, err
 	default:
 		return nil, fmt.Errorf("connect to %s: %w", redactURL(c.NATSURL), err)
 	}
+}
+
+// servers connects to these instead of others.
+func servers(urls string) nats.Option {
+	return func(o *nats.Options) error {
+		o.Url, o.Servers = "", strings.Split(urls, ",")
+		for i, s := range o.Servers {
+			o.Servers[i] = strings.TrimSpace(s)
+		}
+		return nil
+	}
+}
+
+// withCure adds the cure to an error of the broker that does not tell it.
+func withCure(err error) error {
+	if errors.Is(err, nats.ErrNoResponders) {
+		return fmt.Errorf("%w: nobody answers for JetStream: turn it on (nats-server -js), for this account too", err)
+	}
+	return err
 }
 
 // jetStream connects as connect does. The caller closes the connection.
@@ -88,13 +114,14 @@ func (c *config) credentials(opts []nats.Option) ([]nats.Option, error) {
 
 // serverFlag is the flag of NATS_URL. Its default is not shown, for it may hold a secret.
 func (a *app) serverFlag(cmd *cobra.Command) {
-	flag := cmd.Flags().VarPF((*serverValue)(&a.config.NATSURL), "server", "s", "broker to connect to (NATS_URL)")
+	flag := cmd.Flags().VarPF(serverValue{a}, "server", "s", "broker to connect to (NATS_URL)")
 	flag.DefValue = redactURL(a.config.NATSURL)
 }
 
-// serverValue is a flag with a URL.
-type serverValue string
+// serverValue is the flag with the URL. It wins over NATS_CONTEXT too, which then tells
+// only who we are.
+type serverValue struct{ *app }
 
-func (v *serverValue) String() string     { return redactURL(string(*v)) }
-func (v *serverValue) Set(s string) error { *v = serverValue(s); return nil }
-func (*serverValue) Type() string         { return "url" }
+func (v serverValue) String() string     { return redactURL(v.config.NATSURL) }
+func (v serverValue) Set(s string) error { v.config.NATSURL, v.server = s, true; return nil }
+func (serverValue) Type() string         { return "url" }

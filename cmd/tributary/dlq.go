@@ -41,7 +41,7 @@ Dead letters are named by the sequence of their record in the raw stream.`,
   tributary dlq ls --reason panic --since 24h
   tributary dlq show 4711                        one of them, with its bytes
   tributary dlq requeue --reason panic           after the fix
-  tributary dlq purge --status settled           those that were read since`,
+  tributary dlq purge --status settled           those that were read since, or are dead letters anew`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -64,12 +64,12 @@ func (a *app) letterFlags(cmd *cobra.Command, status string) *letterFilter {
 	f := &letterFilter{}
 	flags := cmd.Flags()
 	flags.StringVar(&f.source, "source", "", "only of this agent: "+sourceNames()+", or what stands in its place")
-	flags.StringVar(&f.session, "session", "", "only of this session")
+	flags.StringVar(&f.session, "session", "", "only of this session: its whole id")
 	flags.StringVar(&f.reason, "reason", "", "only for this reason: malformed, panic, ...; ls --group lists them")
 	flags.StringVar(&f.since, "since", "", "only those since: a duration, date or time")
 	flags.StringVar(&f.until, "until", "", "only those before: a duration, date or time")
 	flags.IntSliceVar(&f.partitions, "partition", nil, "only of these partitions")
-	flags.StringVar(&f.status, "status", status, "open: not read yet; settled: requeued since, and done; forgotten: nobody knows; or all")
+	flags.StringVar(&f.status, "status", status, "open: not read yet; settled: requeued since, and read or a dead letter anew; forgotten: nobody knows; or all")
 	a.serverFlag(cmd)
 	completeSources(cmd)
 	// The only error is a flag that does not exist.

@@ -32,7 +32,7 @@ the beginning of its bytes in a form that is safe on a terminal. --raw writes al
 of the bytes as they are, and nothing else.`,
 		Example: `  tributary dlq show 4711
   tributary dlq show --raw 4711 | tributary normalize --source codex -`,
-		Args: cobra.ExactArgs(1),
+		Args: oneArg("SEQUENCE, as dlq ls shows it"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if output != "pretty" && output != "json" {
 				return usageError{fmt.Errorf("-o %q: write pretty or json", output)}

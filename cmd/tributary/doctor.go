@@ -29,7 +29,7 @@ generation: who works on what, how many records are not done and since when. It
 changes nothing. The exit code is 1 when something is wrong.`,
 		Example: `  tributary doctor
   tributary doctor -o json | jq .partitions`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if output != "pretty" && output != "json" {
 				return usageError{fmt.Errorf("-o %q: write pretty or json", output)}
@@ -80,6 +80,9 @@ func (a *app) examine(ctx context.Context, js jetstream.JetStream) (*diagnosis, 
 		return nil, err
 	}
 	d.Status = status
+	if err := pipeline.CheckPayload(nc); err != nil {
+		d.Problems = append(d.Problems, err.Error())
+	}
 	d.judge()
 	return d, nil
 }
@@ -90,6 +93,15 @@ func (d *diagnosis) judge() {
 	alive := slices.ContainsFunc(d.Workers, func(w pipeline.Worker) bool { return !w.Silent(d.At) })
 	if !alive {
 		problem("no worker is alive: start one with tributary run")
+	}
+	names := make(map[string]int)
+	for _, w := range d.Workers {
+		if w.Silent(d.At) {
+			continue
+		}
+		if names[w.Name]++; names[w.Name] == 2 {
+			problem("several workers are called %s: give each a name of its own in TRIBUTARY_WORKER", w.Name)
+		}
 	}
 	var idle []int
 	for _, p := range d.Partitions {
@@ -140,7 +152,7 @@ func (d *diagnosis) print(w io.Writer) error {
 		fmt.Fprintf(t, "lag\t%d records, the oldest stored %v ago\n", lag, d.age(*oldest))
 	}
 	if d.DeadLetters > 0 {
-		fmt.Fprintf(t, "dead letters\t%d: tributary dlq ls shows them\n", d.DeadLetters)
+		fmt.Fprintf(t, "dead letters\t%d, settled ones too: tributary dlq ls shows those that are open\n", d.DeadLetters)
 	}
 	if err := t.Flush(); err != nil {
 		return err

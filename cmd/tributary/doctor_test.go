@@ -1,10 +1,16 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/nats-io/nats.go/jetstream"
 
 	"tributary/pipeline"
 	"tributary/pipeline/pipelinetest"
@@ -16,12 +22,7 @@ func TestDoctor(t *testing.T) {
 	server := pipelinetest.NewServer(t)
 	home := t.TempDir()
 	doctor := func(args ...string) (code int, out string) {
-		p := start(t, home, server.URL(), append([]string{"doctor"}, args...)...)
-		var b strings.Builder
-		for line := range p.lines {
-			b.WriteString(line + "\n")
-		}
-		return p.wait(), b.String() + p.stderr.String()
+		return ended(start(t, home, server.URL(), append([]string{"doctor"}, args...)...))
 	}
 	if code, out := doctor(); code != exitFailure || !strings.Contains(out, "tributary run") {
 		t.Errorf("no streams: exit code %d\n%s", code, out)
@@ -62,6 +63,64 @@ func TestDoctor(t *testing.T) {
 	if code := worker.signal(syscall.SIGTERM); code != 0 {
 		t.Errorf("run: exit code %d", code)
 	}
+	named := func(cmd *exec.Cmd) { cmd.Env = append(cmd.Env, "TRIBUTARY_WORKER=ada") }
+	for range 2 {
+		startWith(t, named, home, server.URL(), "run")
+	}
+	awaitWorkers(t, js, top, func(w []pipeline.Worker) bool { return len(w) == 2 && w[0].Name == w[1].Name })
+	if code, out := doctor(); code != exitFailure || !strings.Contains(out, "several workers are called ada") {
+		t.Errorf("two workers of one name: exit code %d\n%s", code, out)
+	}
+}
+
+// TestSmallServer: a server that takes no large messages is told of before anything is
+// made on it, and where that was before.
+func TestSmallServer(t *testing.T) {
+	t.Parallel()
+	server := pipelinetest.NewServer(t, func(c *pipeline.ServerConfig) { c.MaxPayload = 64 << 10 })
+	const want = "max_payload 65536, want 655360 or more: set max_payload"
+	run := start(t, t.TempDir(), server.URL(), "run")
+	if code := run.wait(); code != exitFailure || !strings.Contains(run.stderr.String(), want) {
+		t.Errorf("run: exit code %d\n%s", code, run.stderr.String())
+	}
+	if _, err := server.JetStream().Stream(t.Context(), pipeline.RawStream); !errors.Is(err, jetstream.ErrStreamNotFound) {
+		t.Errorf("raw stream: %v", err)
+	}
+	server.Provision(pipeline.DefaultTopology())
+	if code, out := ended(start(t, t.TempDir(), server.URL(), "doctor")); code != exitFailure || !strings.Contains(out, want) {
+		t.Errorf("doctor: exit code %d\n%s", code, out)
+	}
+}
+
+// TestServerFlagWinsOverContext: a context of the nats command names a server, the flag
+// another; who we are the context tells.
+func TestServerFlagWinsOverContext(t *testing.T) {
+	t.Parallel()
+	server := pipelinetest.NewServer(t)
+	server.Provision(pipeline.DefaultTopology())
+	dir := t.TempDir()
+	contexts := filepath.Join(dir, "nats", "context")
+	if err := errors.Join(os.MkdirAll(contexts, 0o700),
+		os.WriteFile(filepath.Join(contexts, "far.json"), []byte(`{"url":"nats://127.0.0.1:1"}`), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	far := func(cmd *exec.Cmd) { cmd.Env = append(cmd.Env, "XDG_CONFIG_HOME="+dir, "NATS_CONTEXT=far") }
+	for code, args := range map[int][]string{0: {"dlq", "ls", "-s", server.URL()}, exitFailure: {"dlq", "ls"}} {
+		p := startWith(t, far, t.TempDir(), "", args...)
+		if got := p.wait(); got != code {
+			t.Errorf("%v: exit code %d, want %d\n%s", args, got, code, p.stderr.String())
+		}
+	}
+}
+
+// ended is how a process ends, and all that it has said.
+func ended(p *process) (code int, out string) {
+	code = p.wait()
+	var b strings.Builder
+	for line := range p.lines {
+		b.WriteString(line + "\n")
+	}
+	return code, b.String() + p.stderr.String()
 }
 
 func TestNumbers(t *testing.T) {

@@ -209,6 +209,12 @@ func TestNormalizePacked(t *testing.T) {
 	if got := output(t, 0, "normalize", log+".gz"); !bytes.Equal(got, want) {
 		t.Errorf("packed: %s\nplain: %s", got, want)
 	}
+	whole := packed(t, hello+again)
+	write(t, log+".cut.gz", whole[:len(whole)/2])
+	p := start(t, t.TempDir(), "", "normalize", log+".cut.gz")
+	if code := p.wait(); code != exitFailure || !strings.Contains(p.stderr.String(), "the file is cut off") {
+		t.Errorf("cut off: exit code %d\n%s", code, &p.stderr)
+	}
 }
 
 func write(t *testing.T, path, content string) {

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 // Exit codes.
@@ -42,6 +43,7 @@ func (e usageError) Unwrap() error { return e.error }
 type app struct {
 	config      *config
 	configError settingsError // what could not be read of the environment
+	server      bool          // the broker was named by a flag
 
 	stdin  io.Reader
 	stdout io.Writer   // data
@@ -86,7 +88,7 @@ func run(args []string) int {
 	case code == exitUsage:
 		fmt.Fprintf(a.stderr, "tributary: %v\nTry: %s --help\n", err, command.CommandPath())
 	case code != exitInterrupted:
-		fmt.Fprintf(a.stderr, "tributary: %v\n", err)
+		fmt.Fprintf(a.stderr, "tributary: %v\n", withCure(err))
 	}
 	return code
 }
@@ -158,7 +160,8 @@ order per session.`,
 	root.SetOut(a.stdout)
 	root.SetErr(a.stderr)
 	root.SetIn(a.stdin)
-	root.PersistentFlags().TextVar(&a.config.LogLevel, "log-level", a.config.LogLevel, "debug, info, warn or error (TRIBUTARY_LOG_LEVEL)")
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return flagError(err) })
+	root.PersistentFlags().TextVar(&a.config.LogLevel, "log-level", a.config.LogLevel, "`level` of the log: debug, info, warn or error (TRIBUTARY_LOG_LEVEL)")
 	root.AddCommand(
 		a.upCommand(),
 		a.runCommand(),
@@ -177,6 +180,45 @@ order per session.`,
 		},
 	)
 	return root
+}
+
+// flagError says what to write for a flag whose value cannot be read.
+func flagError(err error) error {
+	var value *pflag.InvalidValueError
+	if !errors.As(err, &value) {
+		return err
+	}
+	var cure string
+	switch flag := value.GetFlag(); flag.Value.Type() {
+	case "duration":
+		cure = "a duration such as 30m or 24h"
+	case "ints", "intSlice":
+		cure = "numbers, separated by commas"
+	default:
+		if flag.Name != "log-level" {
+			return err
+		}
+		cure = "debug, info, warn or error"
+	}
+	return fmt.Errorf("--%s %q: write %s", value.GetFlag().Name, value.GetValue(), cure)
+}
+
+// noArgs is for commands that take flags only.
+func noArgs(_ *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return fmt.Errorf("%q is one argument too many: there are none", args[0])
+	}
+	return nil
+}
+
+// oneArg is for commands that take one argument.
+func oneArg(what string) cobra.PositionalArgs {
+	return func(_ *cobra.Command, args []string) error {
+		if len(args) != 1 {
+			return fmt.Errorf("%s: name one %s", plural(len(args), "argument"), what)
+		}
+		return nil
+	}
 }
 
 // needsSettings reports whether a command works with the settings: help, completion and

@@ -37,13 +37,12 @@ user per prompt, one of the role agent/<name> for all that the agent says and do
 the next one, printed when it is complete.
 
 A file that ends in .zst or .gz is unpacked. The agent is told from the content
-unless --source names it. The exit code is 3
-when some records could not be read.`,
+unless --source names it. The exit code is 3 when some records could not be read.`,
 		Example: `  tributary normalize ~/.claude/projects/-home-me-app/4f6c.jsonl
   claude -p --output-format stream-json --verbose "hi" | tributary normalize -
   tributary normalize --report report.json session.jsonl >events.jsonl
   tributary normalize --as entries session.jsonl | jq -r .content`,
-		Args: cobra.ExactArgs(1),
+		Args: oneArg("FILE, or - for standard input"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			file := normalizers.File{Session: session}
 			var err error

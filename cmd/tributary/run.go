@@ -22,7 +22,7 @@ joins takes its part, the part of one that dies is taken over within seconds.
 Whatever happens to them, each event is stored once.`,
 		Example: `  tributary run
   NATS_URL=nats://nats.example:4222 NATS_CREDS=worker.creds tributary run`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx := cmd.Context()
 			telemetry, err := newTelemetry(ctx, a.config)
@@ -35,6 +35,9 @@ Whatever happens to them, each event is stored once.`,
 				return err
 			}
 			defer js.Conn().Close()
+			if err := pipeline.CheckPayload(js.Conn()); err != nil {
+				return err
+			}
 			if err := pipeline.Provision(ctx, js, a.config.topology()); err != nil {
 				return err
 			}

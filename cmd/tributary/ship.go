@@ -56,13 +56,18 @@ waits for it; without a log after ten minutes the text is sent without it.`,
 			if c.Roots, err = a.config.roots(); err != nil {
 				return err
 			}
-			if dryRun {
-				return a.ship(ctx, nil, c)
-			}
 			if c.Offsets, err = a.offsets(); err != nil {
 				return err
 			}
-			telemetry, err := newTelemetry(ctx, a.config)
+			if dryRun {
+				return a.ship(ctx, nil, c)
+			}
+			if err := os.MkdirAll(filepath.Dir(c.Offsets), 0o700); err != nil {
+				return fmt.Errorf("data folder: name another one in TRIBUTARY_DATA: %w", err)
+			}
+			traced := *a.config
+			traced.MetricsExporter = "none" // it has none, and the port is the worker's
+			telemetry, err := newTelemetry(ctx, &traced)
 			if err != nil {
 				return err
 			}
@@ -78,7 +83,7 @@ waits for it; without a log after ten minutes the text is sent without it.`,
 	}
 	flags := cmd.Flags()
 	flags.BoolVar(&once, "once", false, "send what is there and stop")
-	flags.BoolVar(&dryRun, "dry-run", false, "send nothing, say what would be sent")
+	flags.BoolVar(&dryRun, "dry-run", false, "send nothing, say what would be sent now")
 	flags.StringVar(&since, "since", "", "only logs written to since: a time, a date or a duration such as 24h")
 	flags.StringVar(&source, "source", "", "only logs of this agent, and what the named files are: "+sourceNames())
 	flags.StringVar(&copilotLogs, "copilot-logs", "", "with -: folder of the logs of Copilot, where the id of the session is found")
@@ -119,12 +124,8 @@ func (a *app) offsets() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	dir = filepath.Join(dir, "ship")
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return "", fmt.Errorf("data folder: name another one in TRIBUTARY_DATA: %w", err)
-	}
 	broker := sha256.Sum256([]byte(a.config.NATSContext + "\n" + a.config.NATSURL))
-	return filepath.Join(dir, hex.EncodeToString(broker[:8])+".json"), nil
+	return filepath.Join(dir, "ship", hex.EncodeToString(broker[:8])+".json"), nil
 }
 
 // ship ships and tells what was done.
@@ -153,7 +154,7 @@ func printShipped(w io.Writer, sum ship.Summary, dryRun bool) {
 	}
 	fmt.Fprintf(w, "%s %s (%s) of %s in %s", verb, plural(sum.Records, "record"), size(sum.Bytes), plural(sum.Sessions, "session"), plural(sum.Files, "file"))
 	if sum.Duplicates > 0 {
-		fmt.Fprintf(w, ", %s of them known already", thousands(int64(sum.Duplicates)))
+		fmt.Fprintf(w, ", %s known already", plural(sum.Duplicates, "record"))
 	}
 	fmt.Fprintln(w)
 }

@@ -32,8 +32,8 @@ the next prompt, or at the end of --once.`,
 		Example: `  tributary tail                                      what happens now
   tributary tail --since 1h --type tool_call          the tool calls of the last hour, and on
   tributary tail --since all --once -o json | jq -r .text
-  tributary tail --since all --once --session 4f6c --as acp`,
-		Args: cobra.NoArgs,
+  tributary tail --since all --once --as acp --session 0b6a7f58-2c1d-4e0f-8a3b-9c5d7e6f1a20`,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx := cmd.Context()
 			q := pipeline.EventsQuery{Session: session, Type: envelopes.EventType(eventType), Follow: !once}
@@ -69,10 +69,12 @@ the next prompt, or at the end of --once.`,
 					return err
 				}
 			}
+			none := true
 			for e, err := range pipeline.Events(ctx, js, a.config.Generation, q) {
 				if err := a.noStream(err); err != nil {
 					return err
 				}
+				none = false
 				if err := show(&e.AgentEventV1); err != nil {
 					return err
 				}
@@ -83,13 +85,16 @@ the next prompt, or at the end of --once.`,
 			if err := context.Cause(ctx); err != nil { // stopped before the end
 				return err
 			}
+			if none && output != "json" {
+				fmt.Fprintf(a.stderr, "no such event in generation %s\n", a.config.Generation)
+			}
 			return end()
 		},
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&since, "since", "", "begin with events stored since: all, or a duration, date or time")
 	flags.StringVar(&source, "source", "", "only events of this agent: "+sourceNames())
-	flags.StringVar(&session, "session", "", "only events of this session")
+	flags.StringVar(&session, "session", "", "only events of this session: its whole id")
 	flags.StringVar(&eventType, "type", "", "only events of this type: "+eventTypeNames())
 	flags.StringVarP(&output, "output", "o", "pretty", "pretty or json")
 	asFlag(cmd, &as)

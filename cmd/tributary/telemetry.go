@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"syscall"
 	"time"
 
 	"go.opentelemetry.io/contrib/exporters/autoexport"
@@ -41,6 +42,9 @@ func newTelemetry(ctx context.Context, c *config) (*telemetry, error) {
 		return nil, fmt.Errorf("OTEL_TRACES_EXPORTER: %w", err)
 	}
 	metrics, err := metricOptions(ctx, c)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		err = fmt.Errorf("name another port in OTEL_EXPORTER_PROMETHEUS_PORT, each worker of a host has its own: %w", err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("OTEL_METRICS_EXPORTER: %w", err)
 	}

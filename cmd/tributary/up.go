@@ -75,7 +75,7 @@ which is removed at the end, unless --data names one.`,
 	flags.BoolVar(&useSamples, "samples", false, "ship the built-in samples instead of real logs")
 	flags.BoolVar(&once, "once", false, "stop when everything that is there is processed")
 	flags.StringVar(&a.config.Data, "data", a.config.Data, "folder for the streams (TRIBUTARY_DATA)")
-	flags.StringVar(&a.config.Listen, "listen", a.config.Listen, `address of the server, "" for none (TRIBUTARY_LISTEN)`)
+	flags.StringVar(&a.config.Listen, "listen", a.config.Listen, `address of the server, which asks for no password, "" for none (TRIBUTARY_LISTEN)`)
 	return cmd
 }
 

@@ -14,7 +14,7 @@ func versionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
 		Short: "Print the version",
-		Args:  cobra.NoArgs,
+		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			_, err := fmt.Fprintf(cmd.OutOrStdout(), "tributary %s, normalizers revision %d, %s %s/%s\n",
 				version(), normalizers.Revision, runtime.Version(), runtime.GOOS, runtime.GOARCH)

@@ -11,5 +11,6 @@ var (
 	// ErrNoSession is the error of a [Discovery] that has waited long enough.
 	ErrNoSession = errors.New("no log of a session of Copilot")
 
-	errNotConnected = errors.New("not connected to the broker") // which heals
+	errNotConnected = errors.New("not connected to the broker")       // which heals
+	errNoStream     = errors.New("the broker has no stream for them") // which heals, too
 )

@@ -392,18 +392,21 @@ func (v *visit) send(ctx context.Context) error {
 		}
 		r = v.publisher.publish(msgs, bytes)
 	}
-	stored := batch[:0]
+	stored, known := batch[:0], 0
 	for i, o := range batch {
 		refused := r.refused[i]
 		o.close(errors.Join(r.err, refused))
 		if refused == nil {
 			stored = append(stored, o)
+			if r.known[i] && !o.end {
+				known++
+			}
 			continue
 		}
 		v.refuse(ctx, tooLarge(v.log.path, o.line, wireSize(o.msg.Msg), v.limit()))
 	}
 	if r.err == nil {
-		v.tally.count(stored, r.duplicates)
+		v.tally.count(stored, known)
 	}
 	return r.err
 }
@@ -433,7 +436,7 @@ func (v *visit) refuseFile(ctx context.Context) {
 	v.f.refused = true
 	v.refuse(ctx, Refusal{
 		Reason: ReasonUnknownSource, Path: v.log.path,
-		Err: fmt.Errorf("cannot tell the vendor: pass --source with one of %v", envelopes.Sources),
+		Err: fmt.Errorf("cannot tell the agent from the content: pass --source with one of %v", envelopes.Sources),
 	})
 }
 

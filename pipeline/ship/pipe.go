@@ -84,7 +84,7 @@ func (s *Ship) drain(ctx, sending context.Context) error {
 			found = nil
 			m.name(d.session)
 			if m.without = d.err != nil && ctx.Err() == nil; m.without {
-				s.config.Logger.ErrorContext(ctx, "what Copilot prints is shipped without its session", "error", d.err)
+				s.withoutSession(ctx, d.err)
 			}
 		case <-ended:
 			ended, over = nil, time.After(pipeLinger)
@@ -94,6 +94,9 @@ func (s *Ship) drain(ctx, sending context.Context) error {
 		if p.Err != nil {
 			if s.config.Discovery != nil && !m.named && !m.without {
 				m.name(s.config.Discovery.look()) // the log of a short run may be younger than the last look
+				if !m.named && m.text {
+					s.withoutSession(ctx, fmt.Errorf("%w in %s", ErrNoSession, s.config.Discovery.Dir))
+				}
 			}
 			m.end()
 			err := v.finish(sending)
@@ -113,6 +116,11 @@ func (s *Ship) drain(ctx, sending context.Context) error {
 		}
 	}
 	return nil
+}
+
+// withoutSession tells that what Copilot prints goes without its session, and why.
+func (s *Ship) withoutSession(ctx context.Context, err error) {
+	s.config.Logger.ErrorContext(ctx, "what Copilot prints is shipped without its session", "error", err)
 }
 
 // Piece is what one read of an input gave.

@@ -67,9 +67,9 @@ type submission struct {
 // receipt is what became of the messages of a submission. Without err those that are
 // not refused are stored.
 type receipt struct {
-	duplicates int           // that the broker already had
-	refused    map[int]error // messages that it will never take
-	err        error         // of the context, or [ErrClosed]
+	known   map[int]bool  // messages that the broker already had
+	refused map[int]error // messages that it will never take
+	err     error         // of the context, or [ErrClosed]
 }
 
 // connected waits until the broker was reached once, for only then its limits are known.
@@ -154,7 +154,7 @@ func (p *publisher) store(ctx context.Context, group []*submission) {
 // singly stores messages one after the other: a later one must not be stored before an
 // earlier one, for the position of the later would make the earlier a duplicate.
 func (p *publisher) singly(ctx context.Context, msgs []parcel) receipt {
-	r := receipt{refused: map[int]error{}}
+	r := receipt{known: map[int]bool{}, refused: map[int]error{}}
 	for i, m := range msgs {
 		for name := range batchHeaders {
 			m.Header.Del(name)
@@ -162,7 +162,7 @@ func (p *publisher) singly(ctx context.Context, msgs []parcel) receipt {
 		err := p.untilStored(ctx, msgs[i:i+1], func(ctx context.Context) error {
 			ack, err := p.js.PublishMsg(ctx, m.Msg)
 			if err == nil && ack.Duplicate {
-				r.duplicates++
+				r.known[i] = true
 			}
 			return err
 		})
@@ -233,7 +233,9 @@ func (p *publisher) untilAnswered(ctx context.Context, attempt func(context.Cont
 		}
 		err := p.notConnected()
 		if p.nc.IsConnected() {
-			err = attempt(context.WithoutCancel(ctx))
+			if err = attempt(context.WithoutCancel(ctx)); errors.Is(err, nats.ErrNoResponders) {
+				err = fmt.Errorf("%w: start a worker (tributary run), which makes it: %w", errNoStream, err)
+			}
 		}
 		switch {
 		case err == nil || refuses(err):
@@ -252,7 +254,7 @@ func (p *publisher) untilAnswered(ctx context.Context, attempt func(context.Cont
 	}
 }
 
-// notConnected is the error while there is no broker.
+// notConnected is the error while there is no broker, or none that lets us in.
 func (p *publisher) notConnected() error {
 	var hosts []string
 	for _, server := range p.nc.Servers() {
@@ -260,7 +262,11 @@ func (p *publisher) notConnected() error {
 			hosts = append(hosts, u.Host) // without the user
 		}
 	}
-	return fmt.Errorf("%w at %s: start it, or name another one", errNotConnected, strings.Join(hosts, ", "))
+	at := strings.Join(hosts, ", ")
+	if err := p.nc.LastError(); errors.Is(err, nats.ErrAuthorization) || errors.Is(err, nats.ErrAuthExpired) {
+		return fmt.Errorf("%w at %s: mend the NATS_ settings that say who we are: %w", errNotConnected, at, err)
+	}
+	return fmt.Errorf("%w at %s: start it, or name another one", errNotConnected, at)
 }
 
 // stall tells when the broker stops to take records, when the cause changes, and when it

@@ -98,7 +98,7 @@ func (t *tally) change(f func(*Summary)) {
 	}
 }
 
-// count takes shipped records in.
+// count takes shipped records in, and how many of them the broker had.
 func (t *tally) count(shipped []outgoing, duplicates int) {
 	t.change(func(sum *Summary) {
 		for _, o := range shipped {

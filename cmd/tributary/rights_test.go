@@ -1,0 +1,119 @@
+package main
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"tributary/pipeline"
+)
+
+// TestRights: with what the README says that each may publish to, and nothing else, each
+// does its work, and the server has refused nobody anything.
+func TestRights(t *testing.T) {
+	t.Parallel()
+	options := &server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(), NoLog: true, NoSigs: true}
+	for user, subjects := range rights(t) {
+		options.Users = append(options.Users, &server.User{Username: user, Password: "p", Permissions: &server.Permissions{
+			Publish:   &server.SubjectPermission{Allow: subjects},
+			Subscribe: &server.SubjectPermission{Allow: []string{"_INBOX.>"}},
+		}})
+	}
+	options.Users = append(options.Users, &server.User{Username: "test", Password: "p"})
+	broker, err := server.NewServer(options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	broker.Start()
+	t.Cleanup(func() {
+		broker.Shutdown()
+		broker.WaitForShutdown()
+	})
+	home := t.TempDir()
+	as := func(user string, args ...string) *process {
+		set := func(cmd *exec.Cmd) { cmd.Env = append(cmd.Env, "NATS_USER="+user, "NATS_PASSWORD=p") }
+		return startWith(t, set, home, broker.ClientURL(), args...)
+	}
+	worker := as("run", "run")
+	nc, err := nats.Connect(broker.ClientURL(), nats.UserInfo("test", "p"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stored := func(subject string, count uint64) {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		if err := awaitStored(ctx, js, pipeline.EventsStream("v1"), subject, count); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stored("checkpoints.v1.*", 16)
+	log := filepath.Join(home, "log.jsonl")
+	text := `{"type":"user","uuid":"u1","sessionId":"one","message":{"role":"user","content":"small"}}` + "\n" +
+		`{"type":"user","uuid":"u2","sessionId":"one","message":{"role":"user","content":"` + strings.Repeat("large ", 200_000) + `"}}` + "\n" +
+		`{"type":"user","uuid":"u3","torn` + "\n"
+	if err := os.WriteFile(log, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	done := func(user string, args ...string) {
+		t.Helper()
+		p := as(user, args...)
+		if code, out := ended(p); code != 0 || strings.Contains(out, "ermissions") {
+			t.Errorf("%v: exit code %d\n%.2000s", args, code, out)
+		}
+	}
+	done("ship", "ship", "--once", "--source", "claude_code", log)
+	stored("events.v1.>", 2)
+	stored("deadletters.v1.>", 1)
+	done("tail", "tail", "--once", "-o", "json")
+	top := pipeline.DefaultTopology()
+	awaitWorkers(t, js, top, func(w []pipeline.Worker) bool { return len(w) == 1 && len(w[0].Partitions) == top.Partitions })
+	done("doctor", "doctor")
+	done("doctor", "dlq", "show", "3")
+	done("doctor", "claims", "ls")
+	done("doctor", "dlq", "requeue", "--all")
+	stored("deadletters.v1.>", 2)
+	done("doctor", "dlq", "purge", "--all", "--yes")
+	done("doctor", "claims", "gc", "--older-than", "0s")
+	if code := worker.signal(syscall.SIGTERM); code != 0 || strings.Contains(worker.stderr.String(), "ermissions") {
+		t.Errorf("run: exit code %d\n%s", code, worker.stderr.String())
+	}
+}
+
+// rights are the subjects of the README, by the first command of each row.
+func rights(t *testing.T) map[string][]string {
+	t.Helper()
+	text, err := os.ReadFile(readme)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(text), "| who | publishes to |\n|---|---|\n")
+	table, _, _ := strings.Cut(rest, "\n\n")
+	code := regexp.MustCompile("`([^`]+)`")
+	all := map[string][]string{}
+	for row := range strings.Lines(table) {
+		cells := strings.Split(row, "|")
+		who := code.FindStringSubmatch(cells[1])[1]
+		for _, subject := range code.FindAllStringSubmatch(cells[2], -1) {
+			all[who] = append(all[who], subject[1])
+		}
+	}
+	if len(all) != 4 {
+		t.Fatalf("rights of %d, want 4: %v", len(all), all)
+	}
+	return all
+}
