@@ -37,7 +37,7 @@ type Topology struct {
 	Partitions int    // of the raw stream, 1 to 1024; fixed when the stream is made
 	Replicas   int    // of every stream, 1 to 5; 0 leaves what exists as it is and makes new ones with 1
 
-	RawMaxAge    time.Duration // how long raw records are kept; 0 for ever
+	RawMaxAge    time.Duration // how long raw records are kept; 0 leaves what exists as it is and makes a new stream that keeps them for ever
 	EventsMaxAge time.Duration // how long events are kept, in whole seconds; 0 for ever
 }
 
@@ -205,9 +205,11 @@ func provisionStream(ctx context.Context, js jetstream.JetStream, t Topology, wa
 	if t.Replicas > 0 {
 		next.Replicas = t.Replicas
 	}
-	next.MaxAge, next.Duplicates = want.MaxAge, want.Duplicates
-	if want.Duplicates == 0 {
-		next.Duplicates = have.Duplicates
+	if want.MaxAge > 0 { // else a worker that does not know of it would change it
+		next.MaxAge = want.MaxAge
+	}
+	if want.Duplicates > 0 {
+		next.Duplicates = rawDuplicates(next.MaxAge)
 	}
 	next.AllowDirect = true
 	next.AllowAtomicPublish = have.AllowAtomicPublish || want.AllowAtomicPublish

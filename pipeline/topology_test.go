@@ -110,6 +110,13 @@ func TestProvisionUpdates(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("raw stream (-want +got):\n%s", diff)
 	}
+	top.RawMaxAge = 0 // of a worker that does not know of it
+	if err := pipeline.Provision(t.Context(), js, top); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, configs(t, js, pipeline.RawStream)[pipeline.RawStream]); diff != "" {
+		t.Errorf("raw stream of a worker without its age (-want +got):\n%s", diff)
+	}
 }
 
 // Who has made the bucket before, with the limits of their server, may keep it.

@@ -39,7 +39,7 @@ type config struct {
 	Generation   string         `envconfig:"TRIBUTARY_GENERATION" default:"v1" desc:"generation that events belong to: a-z, 0-9 and -, at most 32"`
 	Partitions   int            `envconfig:"TRIBUTARY_PARTITIONS" default:"16" desc:"partitions of the raw stream, 1 to 1024; fixed when the stream is made"`
 	Replicas     int            `envconfig:"TRIBUTARY_REPLICAS" default:"0" desc:"replicas of the streams, 1 to 5; 0 leaves them as they are, new ones get 1"`
-	RawMaxAge    time.Duration  `envconfig:"TRIBUTARY_RAW_MAX_AGE" default:"0s" desc:"how long raw records are kept, as the worker says that started last; 0 for ever"`
+	RawMaxAge    time.Duration  `envconfig:"TRIBUTARY_RAW_MAX_AGE" default:"0s" desc:"how long raw records are kept, also those that are stored; 0 leaves the stream as it is, a new one keeps them for ever"`
 	EventsMaxAge time.Duration  `envconfig:"TRIBUTARY_EVENTS_MAX_AGE" default:"0s" desc:"how long events are kept, from when they are stored; 0 for ever"`
 	CloudEvents  envelopes.Mode `envconfig:"TRIBUTARY_CLOUDEVENTS" default:"binary" oneof:"binary structured" desc:"mode of the CloudEvents that are published"`
 	Worker       string         `envconfig:"TRIBUTARY_WORKER" desc:"name of a worker, different for each; default host name and process id"`
