@@ -418,6 +418,32 @@ func TestPanickingNormalizer(t *testing.T) {
 	}
 }
 
+// Records that a normalizer panicked at give room to the large ones behind them.
+func TestPanicsAtLargeRecords(t *testing.T) {
+	t.Parallel()
+	top := topology(1)
+	js := pipelinetest.NewServer(t, smallMessages).Provision(top)
+	claims := pipeline.NewClaims(js)
+	for i := range 4 {
+		r := prompt("s1", i+1, 1200<<10)
+		if _, err := claims.Put(t.Context(), r.Data); err != nil {
+			t.Fatal(err)
+		}
+		pipelinetest.PublishMessages(t.Context(), t, js, pipeline.ClaimMessage(r))
+	}
+	normalize := func(s *normalizers.Session, r normalizers.Record) (normalizers.Result, error) {
+		if r.Sequence < 3 {
+			panic("boom")
+		}
+		return normalizers.Normalize(s, r)
+	}
+	s := start(t, js, pipeline.Config{Topology: top, Normalize: normalize, ClaimBytes: 2 << 20})
+	if r := (pipelinetest.Expectation{Topology: top, Normalize: normalize}).RequireExact(t, js); r.DeadLetters != 2 {
+		t.Errorf("%d dead letters", r.DeadLetters)
+	}
+	s.stop(t)
+}
+
 // Sessions that do not fit in memory are let go and loaded again.
 func TestTinySessionCache(t *testing.T) {
 	t.Parallel()

@@ -135,7 +135,7 @@ func (o *ownership) handleAll(records []record) error {
 	if !o.suspect && o.careful == 0 {
 		var ahead []*body
 		for _, r := range records {
-			if r.body != nil {
+			if r.body != nil && o.p.condemned[r.Sequence] == nil { // whose body nobody waits for
 				ahead = append(ahead, r.body)
 			}
 		}
