@@ -147,6 +147,9 @@ func (v *visit) recognize(ctx context.Context, r *os.File) (fresh bool, err erro
 	if f.offset.Origin == "" {
 		f.offset.Origin = v.log.origin
 	}
+	if f.offset.Done > 0 {
+		v.remember() // where it is now, also when nothing in it is new
+	}
 	if f.framer == nil {
 		f.torn = false
 	}
