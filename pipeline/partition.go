@@ -45,6 +45,7 @@ type partition struct {
 
 	unread atomic.Int64 // records behind the last one read
 	open   atomic.Int64 // records read, but not done
+	behind atomic.Int64 // when the broker stored the oldest record that is in no chunk, in Unix nanoseconds; 0 for none
 
 	// These belong to the goroutine of the partition.
 	claimed   bool             // once at least
@@ -83,12 +84,15 @@ func (p *partition) run(ctx context.Context) error {
 			p.own(o, nil)
 			err = o.work()
 			p.tries = o.end()
+			if oldest, ok := o.oldest(); ok && err != nil { // which is dropped, and not done
+				p.behind.Store(oldest.UnixNano())
+			}
 			if o.progress() {
 				backoff, level = minBackoff, slog.LevelWarn
 			}
 		}
 		p.own(nil, err)
-		p.open.Store(0)
+		p.unread.Add(p.open.Swap(0))
 		switch {
 		case err == nil:
 			return nil
