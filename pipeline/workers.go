@@ -283,7 +283,7 @@ func (f *fleet) turn(ctx context.Context, waiting map[int]time.Time, fail contex
 		}
 	}
 	s.assign(ctx, mine, held, fail)
-	if len(still) > 0 || !slices.Equal(s.working(), mine) {
+	if len(still) > 0 || !slices.Equal(numbers(s.list()), mine) {
 		return still, heartbeat / 7
 	}
 	return still, heartbeat
@@ -300,11 +300,17 @@ func everyPartition(n int) []int {
 
 // working are the partitions that this worker has not ended with, in their order.
 func (s *Stage) working() []int {
-	out := []int{}
-	for _, p := range s.list() {
-		if over, _ := p.over(); !over {
-			out = append(out, p.number)
-		}
+	return numbers(slices.DeleteFunc(s.list(), func(p *partition) bool {
+		over, _ := p.over()
+		return over
+	}))
+}
+
+// numbers are those of partitions.
+func numbers(partitions []*partition) []int {
+	out := make([]int, len(partitions))
+	for i, p := range partitions {
+		out[i] = p.number
 	}
 	return out
 }
