@@ -140,7 +140,10 @@ func (v *visit) recognize(ctx context.Context, r *os.File) (fresh bool, err erro
 				return false, err
 			}
 		}
-		f.framer, f.offset, f.refused = nil, offset{}, false
+		f.framer, f.offset, f.refused = nil, offset{inode: id}, false
+		if v.log.strayed {
+			return false, nil // nobody knows what it is: the log has gone
+		}
 	}
 	f.offset.inode, f.offset.Head, f.offset.Path = id, headOf(begin), v.log.path
 	f.offset.Modified, f.offset.Size = modified, size

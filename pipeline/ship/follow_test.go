@@ -249,6 +249,23 @@ func TestRotatedFile(t *testing.T) {
 	raw.expect(prompt("one", 3))
 }
 
+// What has got the inode of a log, under a name that is none of a log, is not shipped.
+func TestInodeOfALogIsUsedAgain(t *testing.T) {
+	t.Parallel()
+	e := newEdge(t)
+	raw := e.tap()
+	e.write("garden/one.jsonl", lines(prompt("one", 1)))
+	e.follow(func(c *ship.Config) { c.Parallel = 1 })
+	raw.expect(prompt("one", 1))
+	for n := 2; n < 6; n++ {
+		e.rename("garden/one.jsonl", "garden/notes")
+		e.write("garden/notes", lines(prompt("private", n)))
+		raw.expect("end of one")
+		e.write("garden/one.jsonl", lines(prompt("one", n)))
+		raw.expect(prompt("one", n))
+	}
+}
+
 // Also one that has been idle until then.
 func TestIdleFileIsWrittenToAndRotated(t *testing.T) {
 	t.Parallel()

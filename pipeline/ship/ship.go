@@ -436,7 +436,7 @@ func (d folders) elsewhere(l log) (log, bool) {
 	}
 	for path, info := range d[dir] {
 		if os.SameFile(info, l.info) {
-			l.path, l.info = path, info
+			l.path, l.info, l.strayed = path, info, true
 			return l, true
 		}
 	}
