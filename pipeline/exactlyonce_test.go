@@ -275,6 +275,44 @@ func TestRecordOfManyCommitsInManyLives(t *testing.T) {
 	s.stop(t)
 }
 
+// A record whose bytes are gone when a part of it is stored is a dead letter all the same.
+func TestRecordOfManyCommitsIsGone(t *testing.T) {
+	t.Parallel()
+	top := topology(1)
+	server := pipelinetest.NewServer(t)
+	js := server.Provision(top)
+	record := manyBlocks("many", 2500)
+	claim, err := pipeline.NewClaims(js).Put(t.Context(), record.Data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pipelinetest.PublishMessages(t.Context(), t, js, pipeline.ClaimMessage(record))
+	proxy := pipelinetest.NewProxy(t, server)
+	proxy.Arm(pipelinetest.BeforeAck)
+	s := start(t, pipelinetest.Connect(t, proxy.URL()), pipeline.Config{Topology: top})
+	select {
+	case <-proxy.Done:
+	case <-deadline(t).Done():
+		t.Fatal("no commit was cut")
+	}
+	s.kill()
+	store, err := js.ObjectStore(t.Context(), pipeline.ClaimsBucket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := store.Delete(t.Context(), claim.Digest); err != nil {
+		t.Fatal(err)
+	}
+	s = start(t, js, pipeline.Config{Topology: top})
+	if err := pipeline.CatchUp(deadline(t), js, top); err != nil {
+		t.Fatal(err)
+	}
+	s.stop(t)
+	if found := letters(t, js, pipeline.DeadLettersQuery{}); len(found) != 1 || found[0].Reason != "claim_missing" {
+		t.Errorf("dead letters: %+v", found)
+	}
+}
+
 // A record that ends the process is given up in the end; all others are done, those of
 // other partitions too, which die with it each time.
 func TestPoison(t *testing.T) {

@@ -397,7 +397,7 @@ func (o *ownership) add(r record) error {
 	case crashed: // what is stored of it came of an attempt; this is new
 	case r.Sequence < o.resume.Out:
 		skip = len(messages)
-	case r.Sequence == o.resume.Out:
+	case r.Sequence == o.resume.Out && o.resume.Part <= len(messages): // else it can be read no more
 		skip = o.resume.Part
 	}
 	c := o.building
