@@ -423,6 +423,40 @@ func ready(tb testing.TB, s *running) {
 	}
 }
 
+// A record that cannot be done for the moment is none that ends workers, however many are
+// drained while they try it.
+func TestDrainsGiveNothingUp(t *testing.T) {
+	t.Parallel()
+	top := topology(1)
+	js := pipelinetest.NewServer(t).Provision(top)
+	pipelinetest.Publish(t, js, user("s", "one"))
+	for range pipeline.MaxAlone + 2 {
+		tried, drained := make(chan struct{}, 1), make(chan struct{})
+		s := start(t, js, pipeline.Config{Topology: top, Normalize: func(*normalizers.Session, normalizers.Record) (normalizers.Result, error) {
+			select {
+			case tried <- struct{}{}:
+			default:
+			}
+			<-drained
+			<-time.After(20 * time.Millisecond) // the partition knows by then, as it has to for the test to mean something
+			return normalizers.Result{}, errors.New("not now")
+		}})
+		select {
+		case <-tried:
+		case <-deadline(t).Done():
+			t.Fatal("the record is not tried any more")
+		}
+		s.Drain()
+		close(drained)
+		s.stop(t)
+	}
+	s := start(t, js, pipeline.Config{Topology: top})
+	if r := (pipelinetest.Expectation{Topology: top}).RequireExact(t, js); r.DeadLetters != 0 {
+		t.Errorf("%d dead letters", r.DeadLetters)
+	}
+	s.stop(t)
+}
+
 // A panic costs the record, whether the normalizer caught it or not.
 func TestPanickingNormalizer(t *testing.T) {
 	t.Parallel()

@@ -79,6 +79,7 @@ func newPartition(s *Stage, number int) *partition {
 func (p *partition) run(ctx context.Context) error {
 	backoff, level := minBackoff, slog.LevelWarn
 	for ctx.Err() == nil {
+		draining := closed(p.drain)
 		o, err := p.claim(p.stage.linked()) //nolint:contextcheck // the link ends with ctx, too
 		if err == nil {
 			p.own(o, nil)
@@ -101,8 +102,8 @@ func (p *partition) run(ctx context.Context) error {
 		case final(err):
 			p.log.Error("partition stopped", slog.Any("error", err))
 			return err
-		case closed(p.drain):
-			return nil
+		case draining:
+			return nil // else it is claimed once more, to take back an attempt that was survived
 		}
 		p.log.Log(ctx, level, "partition is claimed again", slog.Any("error", err))
 		level = slog.LevelDebug // the first of a row is enough
