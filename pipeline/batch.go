@@ -19,6 +19,9 @@ const MaxBatch = 1000
 // requestTimeout is how long an answer of the broker is waited for.
 const requestTimeout = 5 * time.Second
 
+// slowUplink is how many bytes a second a connection takes at least.
+const slowUplink = 100 << 10
+
 // Headers of an atomic batch (ADR-50).
 const (
 	batchIDHeader       = "Nats-Batch-Id"
@@ -38,11 +41,20 @@ var ErrUnconfirmed = errors.New("batch not confirmed")
 // Only a nil error says that they are stored. With an error that is a
 // [jetstream.APIError] the server says that they are not; with any other they may be
 // stored, now or a little later: whoever sends them again must be able to tell.
+//
+// The answer is waited for as long as the messages may take on a slow connection, but not
+// beyond the loss of that connection.
 func PublishBatch(ctx context.Context, nc *nats.Conn, msgs []*nats.Msg) (uint64, error) {
 	if len(msgs) == 0 || len(msgs) > MaxBatch {
 		return 0, fmt.Errorf("publish batch: %d messages are not in 1 to %d", len(msgs), MaxBatch)
 	}
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	size := 0
+	for _, m := range msgs {
+		size += m.Size()
+	}
+	ctx, stop := context.WithTimeout(ctx, requestTimeout+time.Duration(size)*time.Second/slowUplink)
+	defer stop()
+	ctx, cancel := untilDisconnected(ctx, nc)
 	defer cancel()
 	if ctx.Err() != nil {
 		return 0, context.Cause(ctx) // a batch without its end keeps its place on the server
@@ -62,6 +74,9 @@ func PublishBatch(ctx context.Context, nc *nats.Conn, msgs []*nats.Msg) (uint64,
 	last := msgs[len(msgs)-1]
 	last.Header[batchCommitHeader] = []string{"1"}
 	reply, err := nc.RequestMsgWithContext(ctx, last)
+	if ctx.Err() != nil && err != nil {
+		err = context.Cause(ctx)
+	}
 	if err != nil {
 		return 0, fmt.Errorf("publish batch: %w", err)
 	}
@@ -82,6 +97,23 @@ func PublishBatch(ctx context.Context, nc *nats.Conn, msgs []*nats.Msg) (uint64,
 		return 0, fmt.Errorf("publish batch: %w: %d of %d messages", ErrUnconfirmed, ack.Count, len(msgs))
 	}
 	return ack.Sequence, nil
+}
+
+// untilDisconnected returns a context that ends with ctx or when the connection is lost.
+func untilDisconnected(ctx context.Context, nc *nats.Conn) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	lost := nc.StatusChanged(nats.RECONNECTING, nats.CLOSED)
+	go func() {
+		select {
+		case <-lost:
+			cancel(errDisconnected)
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, func() {
+		cancel(nil)
+		nc.RemoveStatusListener(lost)
+	}
 }
 
 // fenced reports whether the server refused a message because another one of its

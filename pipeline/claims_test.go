@@ -18,6 +18,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 	"pgregory.net/rapid"
 
 	"tributary/envelopes"
@@ -489,7 +491,9 @@ func TestClaimsWithoutTheirBucket(t *testing.T) {
 	top := topology(1)
 	js := pipelinetest.NewServer(t).Provision(top)
 	told := make(tells, 1000)
-	s := start(t, js, pipeline.Config{Topology: top, Logger: slog.New(told)})
+	reader := sdkmetric.NewManualReader()
+	meter := sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader)).Meter("test")
+	s := start(t, js, pipeline.Config{Topology: top, Logger: slog.New(told), Meter: meter})
 	ready(t, s)
 	if err := js.DeleteObjectStore(t.Context(), pipeline.ClaimsBucket); err != nil {
 		t.Fatal(err)
@@ -504,6 +508,22 @@ func TestClaimsWithoutTheirBucket(t *testing.T) {
 			}
 		case <-deadline(t).Done():
 			t.Fatal("the partition does not tell what it waits for")
+		}
+	}
+	var metrics metricdata.ResourceMetrics
+	if err := reader.Collect(t.Context(), &metrics); err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range metrics.ScopeMetrics[0].Metrics {
+		switch data := m.Data.(type) {
+		case metricdata.Gauge[int64]:
+			if n := data.DataPoints[0].Value; m.Name == "tributary.lag" && n != 1 {
+				t.Errorf("lag is %d while a record waits", n)
+			}
+		case metricdata.Gauge[float64]:
+			if m.Name == "tributary.oldest" && data.DataPoints[0].Value <= 0 {
+				t.Error("no record is old while one waits")
+			}
 		}
 	}
 	s.kill()

@@ -80,7 +80,10 @@ func (s *Stage) send(ctx context.Context, b *commit) {
 	var last uint64
 	if err == nil {
 		last, err = s.telemetry.commit(ctx, b, func() (uint64, error) { //nolint:contextcheck // the link ends with ctx, too
-			return PublishBatch(s.linked(), s.nc, b.messages)
+			// Who waits longer keeps the partitions from finding out.
+			ctx, cancel := context.WithTimeout(s.linked(), requestTimeout)
+			defer cancel()
+			return PublishBatch(ctx, s.nc, b.messages)
 		})
 	}
 	for i, sh := range b.shares {

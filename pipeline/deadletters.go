@@ -419,14 +419,14 @@ func PurgeDeadLetters(ctx context.Context, js jetstream.JetStream, letters iter.
 				return fmt.Errorf("purge dead letters: %w", err)
 			}
 		}
-		err = stream.DeleteMsg(ctx, l.Position)
-		switch {
-		case errors.Is(err, jetstream.ErrMsgNotFound):
-		case err != nil:
+		if err := stream.DeleteMsg(ctx, l.Position); err != nil {
+			_, there := leaderGet(ctx, js, EventsStream(l.Generation), getRequest{Sequence: l.Position})
+			if errors.Is(there, jetstream.ErrMsgNotFound) {
+				continue // somebody else has purged it
+			}
 			return fmt.Errorf("purge dead letter %d: %w", l.Sequence, err)
-		default:
-			removed(l)
 		}
+		removed(l)
 	}
 	return nil
 }

@@ -233,6 +233,39 @@ func TestDeadLettersArePurgedMeanwhile(t *testing.T) {
 	}
 }
 
+// Dead letters that somebody else has purged first stop nothing, and are not told.
+func TestDeadLettersArePurgedTwice(t *testing.T) {
+	t.Parallel()
+	top := topology(1)
+	js := pipelinetest.NewServer(t).Provision(top)
+	pipelinetest.Publish(t, js, user("s", "boom"), user("s", "boom"), user("s", "boom"))
+	s := start(t, js, pipeline.Config{Topology: top, Normalize: breaksUntil("boom", 3)})
+	if err := pipeline.CatchUp(deadline(t), js, top); err != nil {
+		t.Fatal(err)
+	}
+	s.stop(t)
+	found := letters(t, js, pipeline.DeadLettersQuery{})
+	if len(found) != 3 {
+		t.Fatalf("%d dead letters", len(found))
+	}
+	for _, c := range []struct {
+		listed  []pipeline.DeadLetter
+		removed int
+	}{{found[:2], 2}, {found, 1}} {
+		removed := 0
+		err := pipeline.PurgeDeadLetters(t.Context(), js, func(yield func(pipeline.DeadLetter, error) bool) {
+			for _, l := range c.listed {
+				if !yield(l, nil) {
+					return
+				}
+			}
+		}, func(pipeline.DeadLetter) { removed++ })
+		if err != nil || removed != c.removed {
+			t.Errorf("purged %d of %d: %v", removed, len(c.listed), err)
+		}
+	}
+}
+
 // A message at the subject of a dead letter that is none is told, and stops nothing.
 func TestForeignMessageAmongDeadLetters(t *testing.T) {
 	t.Parallel()

@@ -42,7 +42,13 @@ func Events(ctx context.Context, js jetstream.JetStream, generation string, q Ev
 			cfg.DeliverPolicy, cfg.OptStartTime = jetstream.DeliverByStartTimePolicy, &q.Since
 		}
 		fail := func(err error) { yield(Event{}, fmt.Errorf("read events of %s: %w", generation, err)) }
-		consumer, err := js.OrderedConsumer(ctx, EventsStream(generation), cfg)
+		stream, err := js.Stream(ctx, EventsStream(generation))
+		if err != nil {
+			fail(err)
+			return
+		}
+		end := stream.CachedInfo().State.LastSeq
+		consumer, err := stream.OrderedConsumer(ctx, cfg)
 		if err != nil {
 			fail(err)
 			return
@@ -67,6 +73,9 @@ func Events(ctx context.Context, js jetstream.JetStream, generation string, q Ev
 			meta, err := m.Metadata()
 			if err != nil {
 				fail(err)
+				return
+			}
+			if !q.Follow && meta.Sequence.Stream > end {
 				return
 			}
 			e := Event{Position: meta.Sequence.Stream, Stored: meta.Timestamp.UTC()}

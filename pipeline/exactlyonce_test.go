@@ -275,6 +275,44 @@ func TestRecordOfManyCommitsInManyLives(t *testing.T) {
 	s.stop(t)
 }
 
+// A record whose bytes are gone when a part of it is stored is a dead letter all the same.
+func TestRecordOfManyCommitsIsGone(t *testing.T) {
+	t.Parallel()
+	top := topology(1)
+	server := pipelinetest.NewServer(t)
+	js := server.Provision(top)
+	record := manyBlocks("many", 2500)
+	claim, err := pipeline.NewClaims(js).Put(t.Context(), record.Data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pipelinetest.PublishMessages(t.Context(), t, js, pipeline.ClaimMessage(record))
+	proxy := pipelinetest.NewProxy(t, server)
+	proxy.Arm(pipelinetest.BeforeAck)
+	s := start(t, pipelinetest.Connect(t, proxy.URL()), pipeline.Config{Topology: top})
+	select {
+	case <-proxy.Done:
+	case <-deadline(t).Done():
+		t.Fatal("no commit was cut")
+	}
+	s.kill()
+	store, err := js.ObjectStore(t.Context(), pipeline.ClaimsBucket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := store.Delete(t.Context(), claim.Digest); err != nil {
+		t.Fatal(err)
+	}
+	s = start(t, js, pipeline.Config{Topology: top})
+	if err := pipeline.CatchUp(deadline(t), js, top); err != nil {
+		t.Fatal(err)
+	}
+	s.stop(t)
+	if found := letters(t, js, pipeline.DeadLettersQuery{}); len(found) != 1 || found[0].Reason != "claim_missing" {
+		t.Errorf("dead letters: %+v", found)
+	}
+}
+
 // A record that ends the process is given up in the end; all others are done, those of
 // other partitions too, which die with it each time.
 func TestPoison(t *testing.T) {
@@ -385,6 +423,40 @@ func ready(tb testing.TB, s *running) {
 	}
 }
 
+// A record that cannot be done for the moment is none that ends workers, however many are
+// drained while they try it.
+func TestDrainsGiveNothingUp(t *testing.T) {
+	t.Parallel()
+	top := topology(1)
+	js := pipelinetest.NewServer(t).Provision(top)
+	pipelinetest.Publish(t, js, user("s", "one"))
+	for range pipeline.MaxAlone + 2 {
+		tried, drained := make(chan struct{}, 1), make(chan struct{})
+		s := start(t, js, pipeline.Config{Topology: top, Normalize: func(*normalizers.Session, normalizers.Record) (normalizers.Result, error) {
+			select {
+			case tried <- struct{}{}:
+			default:
+			}
+			<-drained
+			<-time.After(20 * time.Millisecond) // the partition knows by then, as it has to for the test to mean something
+			return normalizers.Result{}, errors.New("not now")
+		}})
+		select {
+		case <-tried:
+		case <-deadline(t).Done():
+			t.Fatal("the record is not tried any more")
+		}
+		s.Drain()
+		close(drained)
+		s.stop(t)
+	}
+	s := start(t, js, pipeline.Config{Topology: top})
+	if r := (pipelinetest.Expectation{Topology: top}).RequireExact(t, js); r.DeadLetters != 0 {
+		t.Errorf("%d dead letters", r.DeadLetters)
+	}
+	s.stop(t)
+}
+
 // A panic costs the record, whether the normalizer caught it or not.
 func TestPanickingNormalizer(t *testing.T) {
 	t.Parallel()
@@ -416,6 +488,32 @@ func TestPanickingNormalizer(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Records that a normalizer panicked at give room to the large ones behind them.
+func TestPanicsAtLargeRecords(t *testing.T) {
+	t.Parallel()
+	top := topology(1)
+	js := pipelinetest.NewServer(t, smallMessages).Provision(top)
+	claims := pipeline.NewClaims(js)
+	for i := range 4 {
+		r := prompt("s1", i+1, 1200<<10)
+		if _, err := claims.Put(t.Context(), r.Data); err != nil {
+			t.Fatal(err)
+		}
+		pipelinetest.PublishMessages(t.Context(), t, js, pipeline.ClaimMessage(r))
+	}
+	normalize := func(s *normalizers.Session, r normalizers.Record) (normalizers.Result, error) {
+		if r.Sequence < 3 {
+			panic("boom")
+		}
+		return normalizers.Normalize(s, r)
+	}
+	s := start(t, js, pipeline.Config{Topology: top, Normalize: normalize, ClaimBytes: 2 << 20})
+	if r := (pipelinetest.Expectation{Topology: top, Normalize: normalize}).RequireExact(t, js); r.DeadLetters != 2 {
+		t.Errorf("%d dead letters", r.DeadLetters)
+	}
+	s.stop(t)
 }
 
 // Sessions that do not fit in memory are let go and loaded again.

@@ -105,6 +105,9 @@ func (o *ownership) work() error {
 	}
 	defer r.close()
 	o.p.unread.Store(int64(r.pending))
+	if r.pending == 0 {
+		o.p.behind.Store(0)
+	}
 	for {
 		run, err := r.next(o.ctx, o.p.drain)
 		if err != nil {
@@ -115,6 +118,7 @@ func (o *ownership) work() error {
 		}
 		o.p.unread.Store(int64(run[len(run)-1].pending))
 		o.p.open.Add(int64(len(run)))
+		o.p.behind.Store(run[0].stored.UnixNano())
 		for records := o.read(run); len(records) > 0 && !closed(o.p.drain); {
 			n, err := o.load(records)
 			if err != nil {
@@ -125,6 +129,7 @@ func (o *ownership) work() error {
 			}
 			records = records[n:]
 		}
+		o.p.behind.Store(0)
 	}
 }
 
@@ -135,7 +140,7 @@ func (o *ownership) handleAll(records []record) error {
 	if !o.suspect && o.careful == 0 {
 		var ahead []*body
 		for _, r := range records {
-			if r.body != nil {
+			if r.body != nil && o.p.condemned[r.Sequence] == nil { // whose body nobody waits for
 				ahead = append(ahead, r.body)
 			}
 		}
@@ -217,6 +222,7 @@ func (o *ownership) load(records []record) (n int, err error) {
 
 // handle brings a record into the next chunk, when there is room for it.
 func (o *ownership) handle(r record) error {
+	o.p.behind.Store(r.raw.stored.UnixNano())
 	if o.suspect {
 		return o.handleSuspect(r)
 	}
@@ -391,7 +397,7 @@ func (o *ownership) add(r record) error {
 	case crashed: // what is stored of it came of an attempt; this is new
 	case r.Sequence < o.resume.Out:
 		skip = len(messages)
-	case r.Sequence == o.resume.Out:
+	case r.Sequence == o.resume.Out && o.resume.Part <= len(messages): // else it can be read no more
 		skip = o.resume.Part
 	}
 	c := o.building

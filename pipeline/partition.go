@@ -45,6 +45,7 @@ type partition struct {
 
 	unread atomic.Int64 // records behind the last one read
 	open   atomic.Int64 // records read, but not done
+	behind atomic.Int64 // when the broker stored the oldest record that is in no chunk, in Unix nanoseconds; 0 for none
 
 	// These belong to the goroutine of the partition.
 	claimed   bool             // once at least
@@ -78,17 +79,21 @@ func newPartition(s *Stage, number int) *partition {
 func (p *partition) run(ctx context.Context) error {
 	backoff, level := minBackoff, slog.LevelWarn
 	for ctx.Err() == nil {
+		draining := closed(p.drain)
 		o, err := p.claim(p.stage.linked()) //nolint:contextcheck // the link ends with ctx, too
 		if err == nil {
 			p.own(o, nil)
 			err = o.work()
 			p.tries = o.end()
+			if oldest, ok := o.oldest(); ok && err != nil { // which is dropped, and not done
+				p.behind.Store(oldest.UnixNano())
+			}
 			if o.progress() {
 				backoff, level = minBackoff, slog.LevelWarn
 			}
 		}
 		p.own(nil, err)
-		p.open.Store(0)
+		p.unread.Add(p.open.Swap(0))
 		switch {
 		case err == nil:
 			return nil
@@ -97,8 +102,8 @@ func (p *partition) run(ctx context.Context) error {
 		case final(err):
 			p.log.Error("partition stopped", slog.Any("error", err))
 			return err
-		case closed(p.drain):
-			return nil
+		case draining:
+			return nil // else it is claimed once more, to take back an attempt that was survived
 		}
 		p.log.Log(ctx, level, "partition is claimed again", slog.Any("error", err))
 		level = slog.LevelDebug // the first of a row is enough

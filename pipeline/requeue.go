@@ -145,9 +145,7 @@ func (r *requeue) add(ctx context.Context, l DeadLetter) error {
 // message is the raw record that repeats that of l.
 func (l *DeadLetter) message(data []byte) *nats.Msg {
 	m := nats.NewMsg("raw." + string(l.Source) + "." + l.token)
-	if l.Header.Get(envelopes.HeaderClaim) == "" { // whose record is elsewhere, and has an empty body
-		m.Data = data
-	}
+	m.Data = data // empty where a claim names the bytes
 	for _, name := range requeuedHeaders {
 		if v := l.Header[name]; len(v) > 0 {
 			m.Header[name] = v

@@ -69,6 +69,33 @@ func texts(tb testing.TB, js jetstream.JetStream, generation, session string) []
 	return out
 }
 
+// What is requeued is the record that could not be read, and no other: where a claim came
+// with a body it is no less wrong than before.
+func TestBadClaimIsRequeued(t *testing.T) {
+	t.Parallel()
+	top := topology(1)
+	js := pipelinetest.NewServer(t).Provision(top)
+	there := user("s", "in the bucket")
+	if _, err := pipeline.NewClaims(js).Put(t.Context(), there.Data); err != nil {
+		t.Fatal(err)
+	}
+	m := pipeline.ClaimMessage(there)
+	m.Data = user("s", "in the message").Data
+	pipelinetest.PublishMessages(t.Context(), t, js, m)
+	x := pipelinetest.Expectation{Topology: top}
+	s := start(t, js, pipeline.Config{Topology: top})
+	x.RequireExact(t, js)
+	if got := requeue(t, js, pipeline.DeadLettersQuery{}); got[pipeline.RequeuedNow] != 1 {
+		t.Errorf("requeued: %v", got)
+	}
+	x.RequireExact(t, js)
+	s.stop(t)
+	open := letters(t, js, pipeline.DeadLettersQuery{Standing: normalizers.StandingOpen})
+	if len(open) != 1 || open[0].Reason != "bad_claim" || open[0].Requeued != 1 || open[0].Size != len(m.Data) {
+		t.Errorf("open are %+v", open)
+	}
+}
+
 // A record that a defect made a dead letter is read once the defect is mended and it is
 // requeued: its events are appended to its session, once, however often it is requeued.
 // Another generation, made without the defect, has each event once, too.

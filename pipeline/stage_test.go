@@ -352,6 +352,39 @@ func TestEvents(t *testing.T) {
 	}
 }
 
+// Who does not follow is done with what was there, however much comes meanwhile.
+func TestEventsThatComeMeanwhile(t *testing.T) {
+	t.Parallel()
+	top := topology(1)
+	js := pipelinetest.NewServer(t).Provision(top)
+	const there = 1000 // more than is read ahead
+	var records []normalizers.Record
+	for range there {
+		records = append(records, user("s", "water"))
+	}
+	pipelinetest.Publish(t, js, records...)
+	s := start(t, js, pipeline.Config{Topology: top})
+	if err := pipeline.CatchUp(deadline(t), js, top); err != nil {
+		t.Fatal(err)
+	}
+	s.stop(t)
+	n := 0
+	for e, err := range pipeline.Events(deadline(t), js, "v1", pipeline.EventsQuery{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n++; n > there {
+			t.Fatalf("event %d came later", e.Position)
+		}
+		if _, err := js.Publish(t.Context(), envelopes.EventSubject("v1", &e.AgentEventV1), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n != there {
+		t.Errorf("%d events, want %d", n, there)
+	}
+}
+
 // The newest message of many subjects is read whole, in as many pages as it takes.
 func TestLastMessagesInPages(t *testing.T) {
 	t.Parallel()

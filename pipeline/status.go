@@ -28,12 +28,12 @@ type PartitionStatus struct {
 	Worker    string     `json:"worker,omitzero"`  // name of the one that works on it; empty when none does
 	Claimed   string     `json:"claimed,omitzero"` // worker that wrote the last checkpoint
 	Epoch     uint64     `json:"epoch"`            // how often it was claimed
-	Tries     int        `json:"tries,omitzero"`   // attempts on the next record that failed
+	Tries     int        `json:"tries,omitzero"`   // attempts on the next record without progress
 	Raw       uint64     `json:"raw"`              // the last raw sequence that is done
 	Lag       uint64     `json:"lag"`              // records that are not
 	Oldest    *time.Time `json:"oldest,omitzero"`  // when the broker stored the first of them
 	CommitAt  time.Time  `json:"commit_at"`        // when the last checkpoint was stored
-	Problem   error      `json:"-"`                // [ErrRawLost] or [ErrNoCheckpoint]: no worker goes on here
+	Problem   error      `json:"-"`                // [ErrRawLost], [ErrNoCheckpoint] or [ErrState]: no worker goes on here
 	Fault     string     `json:"fault,omitzero"`   // Problem as text
 }
 
@@ -118,6 +118,7 @@ func readPartition(ctx context.Context, js jetstream.JetStream, generation strin
 		}
 	}
 	if s.Oldest == nil {
+		s.Tries = 0 // of no record: workers have gone without a word while there was nothing to do
 		return s, nil
 	}
 	s.Lag, err = countFrom(ctx, js, RawStream, c.Raw+1, envelopes.RawFilters(partition)...)

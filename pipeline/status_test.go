@@ -84,6 +84,34 @@ func TestStatus(t *testing.T) {
 	}
 }
 
+// TestStatusOfIdlePartitions: workers that are killed while there is nothing to do are held
+// against no record.
+func TestStatusOfIdlePartitions(t *testing.T) {
+	t.Parallel()
+	top := topology(1)
+	js := pipelinetest.NewServer(t).Provision(top)
+	tries := func() int {
+		t.Helper()
+		s, err := pipeline.ReadStatus(t.Context(), js, top)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s.Partitions[0].Tries
+	}
+	for range pipeline.MaxTogether + 2 {
+		s := start(t, js, pipeline.Config{Topology: top})
+		ready(t, s)
+		s.kill()
+	}
+	if n := tries(); n != 0 {
+		t.Errorf("%d attempts on a record that is not there", n)
+	}
+	pipelinetest.Publish(t, js, user("s", "one"))
+	if n := tries(); n != pipeline.SuspectTries+1 {
+		t.Errorf("%d attempts", n)
+	}
+}
+
 // TestStatusAfterTakeover: a worker that was killed says for some seconds still that it
 // works on its partitions; the status names the one that does.
 func TestStatusAfterTakeover(t *testing.T) {

@@ -114,12 +114,15 @@ func (t *telemetry) observe(partitions func() []*partition) (metric.Registration
 	return t.meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
 		for _, p := range partitions() {
 			attrs := metric.WithAttributes(attribute.Int("partition", p.number))
-			owned, age := int64(0), 0.0
+			owned, since, age := int64(0), p.behind.Load(), 0.0
 			if is := p.ownership(); is != nil {
 				owned = 1
-				if stored, ok := is.oldest(); ok {
-					age = max(0, time.Since(stored).Seconds())
+				if stored, ok := is.oldest(); ok { // which was read before
+					since = stored.UnixNano()
 				}
+			}
+			if since != 0 {
+				age = max(0, time.Since(time.Unix(0, since)).Seconds())
 			}
 			o.ObserveInt64(t.lag, p.unread.Load()+p.open.Load(), attrs)
 			o.ObserveInt64(t.owned, owned, attrs)

@@ -105,6 +105,7 @@ type fleet struct {
 	since time.Time
 	beats int // heartbeats that were written
 	seen  map[string]sighting
+	blind bool // the last round failed
 }
 
 // sighting is the last that was seen of a worker. Only the reader's own clock counts:
@@ -252,18 +253,22 @@ func (s *Stage) share(ctx context.Context, fail context.CancelCauseFunc) error {
 func (f *fleet) turn(ctx context.Context, waiting map[int]time.Time, fail context.CancelCauseFunc) (map[int]time.Time, time.Duration) {
 	s := f.stage
 	heartbeat := s.config.Heartbeat
-	round, cancel := context.WithTimeout(ctx, heartbeat)
-	defer cancel()
-	err := f.look(round)
+	err := within(ctx, heartbeat, f.look)
 	if err == nil {
-		err = f.beat(round, s.working())
+		err = within(ctx, heartbeat, func(ctx context.Context) error { return f.beat(ctx, s.working()) })
 	}
 	if err != nil {
 		// Who cannot see the others goes on with what it has: it commits nothing that is
 		// not its own.
-		s.config.Logger.Debug("workers cannot be seen", slog.Any("error", err))
+		level := slog.LevelWarn
+		if f.blind {
+			level = slog.LevelDebug // the first of a row is enough
+		}
+		f.blind = true
+		s.config.Logger.Log(ctx, level, "workers cannot be seen", slog.Any("error", err))
 		return waiting, heartbeat
 	}
+	f.blind = false
 	mine, held := f.mine()
 	if f.beats < 2 && len(f.alive()) > 1 {
 		return waiting, heartbeat // the others have not seen this worker yet
@@ -283,10 +288,17 @@ func (f *fleet) turn(ctx context.Context, waiting map[int]time.Time, fail contex
 		}
 	}
 	s.assign(ctx, mine, held, fail)
-	if len(still) > 0 || !slices.Equal(s.working(), mine) {
+	if len(still) > 0 || !slices.Equal(numbers(s.list()), mine) {
 		return still, heartbeat / 7
 	}
 	return still, heartbeat
+}
+
+// within does something that shall take no longer than d.
+func within(ctx context.Context, d time.Duration, do func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, d)
+	defer cancel()
+	return do(ctx)
 }
 
 // everyPartition are all partitions, in their order.
@@ -300,11 +312,17 @@ func everyPartition(n int) []int {
 
 // working are the partitions that this worker has not ended with, in their order.
 func (s *Stage) working() []int {
-	out := []int{}
-	for _, p := range s.list() {
-		if over, _ := p.over(); !over {
-			out = append(out, p.number)
-		}
+	return numbers(slices.DeleteFunc(s.list(), func(p *partition) bool {
+		over, _ := p.over()
+		return over
+	}))
+}
+
+// numbers are those of partitions.
+func numbers(partitions []*partition) []int {
+	out := make([]int, len(partitions))
+	for i, p := range partitions {
+		out[i] = p.number
 	}
 	return out
 }

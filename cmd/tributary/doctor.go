@@ -112,7 +112,7 @@ func (d *diagnosis) judge() {
 			idle = append(idle, p.Partition)
 		}
 		if p.Tries > pipeline.SuspectTries {
-			problem("partition %d: the record after %d has ended %d workers; it becomes a dead letter by itself", p.Partition, p.Raw, p.Tries)
+			problem("partition %d: the record after %d may have ended %d workers; it becomes a dead letter by itself", p.Partition, p.Raw, p.Tries)
 		}
 	}
 	if len(idle) > 0 {

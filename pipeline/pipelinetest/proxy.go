@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 )
 
 // Proxy stands between clients and a server on the loopback and breaks connections where
@@ -24,6 +25,7 @@ type Proxy struct {
 	conns  map[net.Conn]bool
 	held   chan struct{} // closed by Release, and made anew
 	broken bool
+	rate   int // bytes in a second from a client; 0 for any number
 
 	// Done receives each cut when it has been made.
 	Done chan Cut
@@ -120,6 +122,29 @@ func (p *Proxy) Release() {
 	p.held = make(chan struct{})
 }
 
+// Slow lets no connection of a client send more than so many bytes in a second.
+func (p *Proxy) Slow(rate int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.rate = rate
+}
+
+// delay waits for as long as n bytes take.
+func (p *Proxy) delay(n int) {
+	p.mu.Lock()
+	rate := p.rate
+	p.mu.Unlock()
+	if rate == 0 {
+		return
+	}
+	took := time.NewTimer(time.Duration(n) * time.Second / time.Duration(rate))
+	defer took.Stop()
+	select {
+	case <-took.C:
+	case <-p.ctx.Done():
+	}
+}
+
 // release is closed by the next [Proxy.Release].
 func (p *Proxy) release() <-chan struct{} {
 	p.mu.Lock()
@@ -186,6 +211,7 @@ func (p *Proxy) up(client, server net.Conn) {
 			_, _ = server.Write(kept)
 			return
 		}
+		p.delay(n)
 		kept = append(kept, buf[:n]...)
 		if i := bytes.Index(kept, []byte(mark)); i >= 0 {
 			if cut, ok := p.next(BeforeCommit, HoldCommit); ok {

@@ -360,3 +360,22 @@ func TestKilledAnywhere(t *testing.T) {
 	e.killAnywhere(500)
 	e.sessions(want)
 }
+
+// A batch that takes the uplink longer than an answer takes is waited for: to send it
+// again would take as long.
+func TestSlowUplink(t *testing.T) {
+	t.Parallel()
+	e := newEdge(t)
+	proxy := pipelinetest.NewProxy(t, e.server)
+	proxy.Slow(600 << 10)
+	e.js = pipelinetest.Connect(t, proxy.URL())
+	words := strings.Repeat("water ", 16<<10)
+	var records []string
+	for n := range 40 {
+		records = append(records, strings.Replace(prompt("one", n), "water ", words, 1))
+	}
+	e.write("garden/one.jsonl", lines(records...))
+	if got := e.once(); got.Records != 40 || got.Duplicates != 0 {
+		t.Errorf("shipped %+v", got)
+	}
+}

@@ -140,12 +140,18 @@ func (v *visit) recognize(ctx context.Context, r *os.File) (fresh bool, err erro
 				return false, err
 			}
 		}
-		f.framer, f.offset, f.refused = nil, offset{}, false
+		f.framer, f.offset, f.refused = nil, offset{inode: id}, false
+		if v.log.strayed {
+			return false, nil // nobody knows what it is: the log has gone
+		}
 	}
 	f.offset.inode, f.offset.Head, f.offset.Path = id, headOf(begin), v.log.path
 	f.offset.Modified, f.offset.Size = modified, size
 	if f.offset.Origin == "" {
 		f.offset.Origin = v.log.origin
+	}
+	if f.offset.Done > 0 {
+		v.remember() // where it is now, also when nothing in it is new
 	}
 	if f.framer == nil {
 		f.torn = false

@@ -218,6 +218,20 @@ func TestRenamedFileStaysTheSameFile(t *testing.T) {
 	}
 }
 
+// Where a log is now is remembered also when nothing is new in it.
+func TestRenamedFileIsRemembered(t *testing.T) {
+	t.Parallel()
+	e := newEdge(t)
+	e.write("garden/one.jsonl", lines(prompts("one", 1, 3)...))
+	e.once()
+	e.rename("garden/one.jsonl", "garden/two.jsonl")
+	e.once()
+	if got := e.once(); got.Records != 0 {
+		t.Errorf("shipped again: %+v", got)
+	}
+	e.holds(append(prompts("one", 1, 3), "end of one")...)
+}
+
 // A log that is rotated to a name that is none of a log is read to its end.
 func TestRotatedFile(t *testing.T) {
 	t.Parallel()
@@ -233,6 +247,40 @@ func TestRotatedFile(t *testing.T) {
 	raw.expect(prompt("two", 1))
 	e.append("garden/one.jsonl.1", lines(prompt("one", 3)))
 	raw.expect(prompt("one", 3))
+}
+
+// What has got the inode of a log, under a name that is none of a log, is not shipped.
+func TestInodeOfALogIsUsedAgain(t *testing.T) {
+	t.Parallel()
+	e := newEdge(t)
+	raw := e.tap()
+	e.write("garden/one.jsonl", lines(prompt("one", 1)))
+	e.follow(func(c *ship.Config) { c.Parallel = 1 })
+	raw.expect(prompt("one", 1))
+	for n := 2; n < 6; n++ {
+		e.rename("garden/one.jsonl", "garden/notes")
+		e.write("garden/notes", lines(prompt("private", n)))
+		raw.expect("end of one")
+		e.write("garden/one.jsonl", lines(prompt("one", n)))
+		raw.expect(prompt("one", n))
+	}
+}
+
+// Also one that has been idle until then.
+func TestIdleFileIsWrittenToAndRotated(t *testing.T) {
+	t.Parallel()
+	e := newEdge(t)
+	raw := e.tap()
+	e.follow(func(c *ship.Config) { c.Idle = 200 * time.Millisecond })
+	for n := range 5 {
+		session := fmt.Sprintf("s%d", n)
+		name := "garden/" + session + ".jsonl"
+		e.write(name, lines(prompt(session, 1)))
+		raw.expect(prompt(session, 1), "end of "+session)
+		e.append(name, lines(prompt(session, 2)))
+		e.rename(name, name+".1")
+		raw.expect(prompt(session, 2), "end of "+session)
+	}
 }
 
 func TestDeletedFileEndsItsSessions(t *testing.T) {

@@ -70,6 +70,8 @@ type log struct {
 	origin string // path below the vendor's root with '/', else the file's name, as if it were not packed: its identity for the stage
 	source envelopes.Source
 	info   fs.FileInfo
+
+	strayed bool // found by its inode alone, under a name that is none of a log
 }
 
 // finder finds logs.
@@ -160,7 +162,7 @@ func (f *finder) add(path string, info fs.FileInfo) {
 	if f.config.Source != "" {
 		source = f.config.Source
 	}
-	f.logs = append(f.logs, log{path, origin, source, info})
+	f.logs = append(f.logs, log{path: path, origin: origin, source: source, info: info})
 }
 
 // place returns the root that a path lies in, the zero Root for a path that lies in none:

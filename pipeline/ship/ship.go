@@ -23,6 +23,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -370,6 +371,7 @@ func (s *Ship) arrange(ctx context.Context, found finder) {
 		delete(before, l.path)
 		s.place(f, l)
 	}
+	listed := folders{}
 	for _, f := range before { // what is left is not where it was
 		i := slices.IndexFunc(fresh, func(l log) bool { return os.SameFile(f.log.info, l.info) })
 		if i >= 0 {
@@ -377,7 +379,7 @@ func (s *Ship) arrange(ctx context.Context, found finder) {
 			fresh = slices.Delete(fresh, i, i+1)
 			continue
 		}
-		s.lost(f)
+		s.lost(f, listed)
 	}
 	added := make([]*file, len(fresh))
 	for i, l := range fresh {
@@ -400,13 +402,13 @@ func (s *Ship) place(f *file, l log) {
 
 // lost follows a file that no search finds any more: it was rotated to a name that is
 // none of a log, or deleted. What is unread of it is read to its end.
-func (s *Ship) lost(f *file) {
+func (s *Ship) lost(f *file, listed folders) {
 	active := f.busy || f.queued || f.framer != nil
+	if l, ok := listed.elsewhere(f.log); ok && (active || f.grown(l)) {
+		s.place(f, l)
+		return
+	}
 	if active {
-		if l, ok := elsewhere(f.log); ok {
-			s.place(f, l)
-			return
-		}
 		f.gone = true
 		s.enqueue(f)
 		return
@@ -416,18 +418,44 @@ func (s *Ship) lost(f *file) {
 	s.offsets.release(f)
 }
 
+// folders are the files of folders, by path, each folder read once.
+type folders map[string]map[string]fs.FileInfo
+
 // elsewhere finds a file under another name in its folder. What is no file is another
 // thing, although it may have got the inode of one that was deleted.
-func elsewhere(l log) (log, bool) {
+func (d folders) elsewhere(l log) (log, bool) {
 	dir := filepath.Dir(l.path)
-	entries, _ := os.ReadDir(dir) // what cannot be read holds nothing
-	for _, e := range entries {
-		if info, err := e.Info(); err == nil && info.Mode().IsRegular() && os.SameFile(info, l.info) {
-			l.path, l.info = filepath.Join(dir, e.Name()), info
+	if d[dir] == nil {
+		d[dir] = map[string]fs.FileInfo{}
+		entries, _ := os.ReadDir(dir) // what cannot be read holds nothing
+		for _, e := range entries {
+			if info, err := e.Info(); err == nil && info.Mode().IsRegular() {
+				d[dir][filepath.Join(dir, e.Name())] = info
+			}
+		}
+	}
+	for path, info := range d[dir] {
+		if os.SameFile(info, l.info) {
+			l.path, l.info, l.strayed = path, info, true
 			return l, true
 		}
 	}
 	return l, false
+}
+
+// grown reports whether a file that was idle holds more at l than is shipped, and is no
+// other one on its inode.
+func (f *file) grown(l log) bool {
+	if f.offset.Done == 0 || l.info.Size() <= f.offset.Done {
+		return false
+	}
+	r, err := open(l.path)
+	if err != nil {
+		return false
+	}
+	defer r.Close()
+	_, id, begin, err := examine(r, make([]byte, headBytes))
+	return err == nil && id == f.offset.inode && f.offset.Head.begins(begin)
 }
 
 // refuse counts a refusal and tells it.
