@@ -10,6 +10,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -36,7 +37,9 @@ type file struct {
 	// These belong to the worker that has it, and to the loop while none has.
 	offset     offset // origin included: a file that is moved stays the same file
 	framer     *normalizers.Framer
+	prior      offset    // of the file that was in its place before; zero when none was
 	read       int64     // bytes given to the framer
+	tail       []byte    // the last of them, up to 1 KiB
 	grew       time.Time // when the last of them were read
 	refused    bool      // its source cannot be told
 	unreadable bool      // and reported
@@ -129,18 +132,17 @@ func (v *visit) recognize(ctx context.Context, r *os.File) (fresh bool, err erro
 		modified, size = info.ModTime().UnixNano(), info.Size()
 	}
 	if f.offset.inode != id {
-		f.offset = v.offsets.get(id)
+		if f.offset = v.offsets.get(id); f.offset.inode != id && f.prior.Done > 0 && !v.whole() {
+			f.offset = f.prior
+			f.offset.inode = id
+		}
 	}
 	same := f.offset.Modified == modified && f.offset.Size == size && f.offset.Head.begins(begin) &&
-		(v.whole() || info.Size() >= max(f.read, f.offset.Done))
+		(v.whole() || info.Size() >= max(f.read, f.offset.Done) && f.offset.Marks.stand(r))
 	if f.offset.inode == id && !same {
-		if !v.whole() {
-			v.config.Logger.InfoContext(ctx, "log was truncated or written anew: shipped from its start", "path", v.log.path)
-			if err := v.finish(ctx); err != nil {
-				return false, err
-			}
+		if err := v.anew(ctx, r, id, begin); err != nil {
+			return false, err
 		}
-		f.framer, f.offset, f.refused = nil, offset{inode: id}, false
 		if v.log.strayed {
 			return false, nil // nobody knows what it is: the log has gone
 		}
@@ -160,7 +162,7 @@ func (v *visit) recognize(ctx context.Context, r *os.File) (fresh bool, err erro
 		return false, nil
 	}
 	if f.framer == nil {
-		f.read = 0
+		f.read, f.tail = 0, nil
 		f.framer = normalizers.NewFramer(normalizers.File{
 			Source:   v.log.source,
 			Name:     path.Base(f.offset.Origin),
@@ -170,6 +172,28 @@ func (v *visit) recognize(ctx context.Context, r *os.File) (fresh bool, err erro
 		})
 	}
 	return true, nil
+}
+
+// anew begins with a file that is not what it was. A log of lines that was cut back, or
+// replaced by one that begins as it did, goes on where it differs.
+func (v *visit) anew(ctx context.Context, r *os.File, id inode, begin []byte) error {
+	f := v.f
+	next := offset{inode: id}
+	if !v.whole() {
+		if err := v.finish(ctx); err != nil {
+			return err
+		}
+		at := f.offset.Marks.common(r, v.log.info.Size(), f.offset.Head, begin)
+		v.config.Logger.InfoContext(ctx, "log was cut back or written anew: shipped from where it differs", "path", v.log.path, "offset", at)
+		if at > 0 {
+			next.Origin = f.offset.Origin
+			next.Done, next.Ended = min(f.offset.Done, at), f.offset.Ended
+			next.Cut = cut{f.offset.Cut.Number + 1, at}
+			next.Marks = slices.DeleteFunc(slices.Clone(f.offset.Marks), func(m mark) bool { return m.At > at })
+		}
+	}
+	f.framer, f.offset, f.refused = nil, next, false
+	return nil
 }
 
 // examine reads what a file is told by; begin is in buf.
@@ -201,6 +225,11 @@ func (v *visit) follow(ctx context.Context, r *os.File) error {
 		}
 		n, err := in.Read(v.buf)
 		if n > 0 {
+			if !v.whole() {
+				f.offset.Marks = f.offset.Marks.read(f.tail, v.buf[:n], f.read)
+				f.tail = append(f.tail, v.buf[max(0, n-markBytes):n]...)
+				f.tail = slices.Clone(f.tail[max(0, len(f.tail)-markBytes):])
+			}
 			f.read += int64(n)
 			f.grew = time.Now()
 			_, _ = f.framer.Write(v.buf[:n]) // never fails
@@ -288,6 +317,7 @@ func (v *visit) finish(ctx context.Context) error {
 	// The end was sent already unless a record came after it.
 	if !f.refused && (!f.offset.Ended || v.end > f.offset.Done) {
 		for _, r := range ends {
+			r.Origin = f.offset.Cut.origin(r.Origin, r.Origin.Position)
 			if err := v.add(ctx, r, 0, v.end); err != nil {
 				return err
 			}
@@ -312,7 +342,7 @@ func (v *visit) take(ctx context.Context) error {
 		}
 		r := framed.Record
 		switch {
-		case r.Origin.End || r.Origin.Position < f.offset.Done:
+		case r.Origin.End || f.offset.covers(r.Origin.Position, framed.End):
 			continue
 		case r.Source == "":
 			v.refuseFile(ctx)
@@ -329,6 +359,7 @@ func (v *visit) take(ctx context.Context) error {
 			v.end = framed.End
 			continue
 		}
+		r.Origin = f.offset.Cut.origin(r.Origin, framed.End)
 		if err := v.add(ctx, r, framed.Line, framed.End); err != nil {
 			return err
 		}

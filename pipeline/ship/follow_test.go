@@ -119,25 +119,6 @@ func TestFollowedFileIsOverwritten(t *testing.T) {
 	raw.expect(append([]string{"end of one"}, prompts("anew", 1, 9)...)...)
 }
 
-// What is cut off and goes on otherwise is shipped again from its start: the broker
-// knows what it has.
-func TestFileIsCutAndGoesOnOtherwise(t *testing.T) {
-	t.Parallel()
-	e := newEdge(t)
-	raw := e.tap()
-	before := prompts("one", 1, 20)
-	e.write("garden/one.jsonl", lines(before...))
-	f := e.follow()
-	raw.expect(before...)
-	if err := os.Truncate(e.path("garden/one.jsonl"), int64(len(lines(before[:15]...)))); err != nil {
-		t.Fatal(err)
-	}
-	raw.expect("end of one")
-	e.append("garden/one.jsonl", lines(prompt("one", 99)))
-	raw.expect(prompt("one", 99))
-	f.until("the broker knew the rest", func(s ship.Summary) bool { return s.Records == 36 && s.Duplicates == 15 })
-}
-
 // A folder that is moved away and comes back while its files are still being shipped.
 func TestFolderIsMovedAwayAndBack(t *testing.T) {
 	t.Parallel()

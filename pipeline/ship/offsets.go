@@ -12,6 +12,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"sync"
 
@@ -55,10 +56,21 @@ type offset struct {
 	Done   int64  `json:"done"`   // the records before it are acknowledged by the broker; of what is packed, unpacked
 	Ended  bool   `json:"ended"`  // and the end after them
 
+	// Of a log of lines: what it was when it was read, by which it is seen that it was cut
+	// back and went on otherwise.
+	Marks marks `json:"marks,omitempty"`
+	Cut   cut   `json:"cut,omitzero"`
+
 	// Of a file that is written as a whole when it was, in Unix nanoseconds, and its bytes on
 	// the disk; 0 for a log of lines.
 	Modified int64 `json:"modified,omitempty"`
 	Size     int64 `json:"size,omitempty"`
+}
+
+// covers reports whether the record from begin to end is shipped. One that a cut goes
+// through is not what it was.
+func (e offset) covers(begin, end int64) bool {
+	return begin < e.Done && (e.Done != e.Cut.At || end <= e.Cut.At)
 }
 
 // offsets remembers how far each file is shipped, also beyond the process. It runs
@@ -69,6 +81,7 @@ type offsets struct {
 
 	mu      sync.Mutex
 	known   map[inode]offset
+	paths   map[string]inode // where they were last
 	claims  map[inode]*file
 	changes int // since the process began
 	saved   int // changes that are on disk
@@ -78,7 +91,7 @@ type offsets struct {
 // understood counts as lost; one that cannot be read, or is of a later version, is an
 // error.
 func openOffsets(ctx context.Context, path string, logger *slog.Logger) (*offsets, error) {
-	o := &offsets{path: path, known: map[inode]offset{}, claims: map[inode]*file{}}
+	o := &offsets{path: path, known: map[inode]offset{}, paths: map[string]inode{}, claims: map[inode]*file{}}
 	if path == "" {
 		return o, nil
 	}
@@ -99,7 +112,7 @@ func openOffsets(ctx context.Context, path string, logger *slog.Logger) (*offset
 			path, stored.Version, offsetsVersion)
 	}
 	for _, e := range stored.Files {
-		o.known[e.inode] = e
+		o.known[e.inode], o.paths[e.Path] = e, e.inode
 	}
 	return o, nil
 }
@@ -131,9 +144,17 @@ func (o *offsets) release(f *file) {
 	}
 	delete(o.claims, f.offset.inode)
 	if e, ok := o.known[f.offset.inode]; ok && e.gone() {
-		delete(o.known, f.offset.inode)
-		o.changes++
+		o.forget(e)
 	}
+}
+
+// forget drops an offset. The caller holds mu.
+func (o *offsets) forget(e offset) {
+	delete(o.known, e.inode)
+	if o.paths[e.Path] == e.inode {
+		delete(o.paths, e.Path)
+	}
+	o.changes++
 }
 
 // gone reports whether the file is no longer where it was last. Where its folder is gone
@@ -159,24 +180,34 @@ func (o *offsets) get(id inode) offset {
 	return o.known[id]
 }
 
+// at returns the offset of the file that was last at path, zero when none was.
+func (o *offsets) at(path string) offset {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.known[o.paths[path]]
+}
+
 // set remembers an offset.
 func (o *offsets) set(e offset) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.known[e.inode] != e {
-		o.known[e.inode] = e
-		o.changes++
+	if reflect.DeepEqual(o.known[e.inode], e) {
+		return
 	}
+	if was := o.known[e.inode].Path; was != e.Path && o.paths[was] == e.inode {
+		delete(o.paths, was)
+	}
+	o.known[e.inode], o.paths[e.Path] = e, e.inode
+	o.changes++
 }
 
 // prune forgets files that exist no more.
 func (o *offsets) prune() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for id, e := range o.known {
+	for _, e := range o.known {
 		if e.gone() {
-			delete(o.known, id)
-			o.changes++
+			o.forget(e)
 		}
 	}
 }

@@ -371,6 +371,10 @@ func (s *Ship) arrange(ctx context.Context, found finder) {
 		delete(before, l.path)
 		s.place(f, l)
 	}
+	added := make(map[string]*file, len(fresh))
+	for _, l := range fresh {
+		added[l.path] = &file{prior: s.offsets.at(l.path)}
+	}
 	listed := folders{}
 	for _, f := range before { // what is left is not where it was
 		i := slices.IndexFunc(fresh, func(l log) bool { return os.SameFile(f.log.info, l.info) })
@@ -381,12 +385,12 @@ func (s *Ship) arrange(ctx context.Context, found finder) {
 		}
 		s.lost(f, listed)
 	}
-	added := make([]*file, len(fresh))
+	files := make([]*file, len(fresh))
 	for i, l := range fresh {
-		added[i] = &file{}
-		s.place(added[i], l)
+		files[i] = added[l.path]
+		s.place(files[i], l)
 	}
-	s.tally.found(added)
+	s.tally.found(files)
 }
 
 // place puts a file where it was found, and visits it if it is not as it was.

@@ -1,0 +1,182 @@
+package ship_test
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strings"
+	"testing"
+
+	gocmp "github.com/google/go-cmp/cmp"
+
+	"tributary/envelopes"
+	"tributary/normalizers"
+	"tributary/pipeline/ship"
+)
+
+// told are the prompts that the events of the raw stream tell, in their order.
+func (e *edge) told() []string {
+	e.t.Helper()
+	sessions := map[string]*normalizers.Session{}
+	var texts []string
+	for _, r := range e.all() {
+		if sessions[r.Session] == nil {
+			sessions[r.Session] = normalizers.NewSession(r.Source, r.Session)
+		}
+		result, err := normalizers.Normalize(sessions[r.Session], r.Record)
+		if err != nil {
+			sessions[r.Session].Reject(r.Record) // a dead letter
+			continue
+		}
+		if result.Gap {
+			e.t.Errorf("records are told to be missing before %s", r.Data)
+		}
+		for _, emitted := range result.Events {
+			if emitted.Event.EventType == envelopes.UserMessage {
+				texts = append(texts, *emitted.Event.Text)
+			}
+		}
+	}
+	return texts
+}
+
+// wantTold compares the prompts that are told with those of numbers.
+func (e *edge) wantTold(numbers ...int) {
+	e.t.Helper()
+	var want []string
+	for _, n := range numbers {
+		want = append(want, fmt.Sprintf("water bed %d", n))
+	}
+	if diff := gocmp.Diff(want, e.told()); diff != "" {
+		e.t.Errorf("told (-want +got):\n%s", diff)
+	}
+}
+
+func upTo(last int, more ...int) []int {
+	var numbers []int
+	for n := 1; n <= last; n++ {
+		numbers = append(numbers, n)
+	}
+	return append(numbers, more...)
+}
+
+// A log that is cut back and goes on otherwise, as when an agent takes back what it wrote
+// last: what is new stands where other records were, and is told all the same; what
+// stands before it is not shipped again.
+func TestFileIsCutAndGoesOnOtherwise(t *testing.T) {
+	t.Parallel()
+	e := newEdge(t)
+	raw := e.tap()
+	before := prompts("one", 1, 20)
+	for _, record := range before {
+		e.append("garden/one.jsonl", record+"\n")
+	}
+	f := e.follow()
+	raw.expect(before...)
+	if err := os.Truncate(e.path("garden/one.jsonl"), int64(len(lines(before[:15]...)))); err != nil {
+		t.Fatal(err)
+	}
+	raw.expect("end of one")
+	e.append("garden/one.jsonl", lines(prompt("one", 99)))
+	raw.expect(prompts("one", 99, 99)...)
+	f.stop()
+	e.wantTold(upTo(20, 99)...)
+}
+
+// A log that was cut and has outgrown what it was before anybody looked.
+func TestFileIsCutAndOutgrown(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"on its inode", "on another inode"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			e := newEdge(t)
+			e.write("garden/one.jsonl", lines(prompts("one", 1, 20)...))
+			e.once()
+			now := lines(prompts("one", 1, 19)...) + lines(prompts("one", 30, 35)...)
+			if name == "on its inode" {
+				e.write("garden/one.jsonl", now)
+			} else {
+				e.write("garden/other", now)
+				e.rename("garden/other", "garden/one.jsonl")
+			}
+			if s := e.once(); s.Records != 6 {
+				t.Errorf("%d records shipped, want 6", s.Records)
+			}
+			e.wantTold(upTo(20, 30, 31, 32, 33, 34, 35)...)
+			if s := e.once(); s.Records != 0 {
+				t.Errorf("%d records shipped again", s.Records)
+			}
+		})
+	}
+}
+
+// Whatever is appended to a log, cut off it or put in its place, each record that it holds
+// when somebody looks is told once, in its order.
+func TestFileIsCutAnywhere(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(5) {
+		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
+			t.Parallel()
+			random := rand.New(rand.NewPCG(seed, 1))
+			e := newEdge(t)
+			var content []byte
+			var want []int
+			numbers := map[string]int{}
+			last, half := 0, ""
+			record := func() string {
+				last++
+				numbers[prompt("one", last)] = last
+				return prompt("one", last)
+			}
+			known := map[int]bool{}
+			look := func() {
+				e.once(func(c *ship.Config) { c.BatchRecords = 1 + random.IntN(50) })
+				for line := range strings.Lines(string(content)) { // some are torn
+					if n := numbers[strings.TrimSuffix(line, "\n")]; n != 0 && !known[n] {
+						known[n] = true
+						want = append(want, n)
+					}
+				}
+			}
+			for range 40 {
+				switch random.IntN(6) {
+				case 0: // near its end, or anywhere
+					n := cmp.Or(random.IntN(2)*len(content), min(len(content), 1000))
+					if n > 0 {
+						content = content[:len(content)-random.IntN(n+1)]
+					}
+				case 1: // half a record, and later the rest, or none
+					if n := bytes.LastIndexByte(content, '\n') + 1; n == len(content) {
+						half = record()
+						content = append(content, half[:random.IntN(len(half))]...)
+					} else if rest, ok := strings.CutPrefix(half, string(content[n:])); ok {
+						content = append(content, rest...)
+					}
+				default:
+					if n := len(content); n > 0 && content[n-1] != '\n' {
+						content = append(content, '\n')
+					}
+					for range random.IntN(40) {
+						content = append(content, record()+"\n"...)
+					}
+				}
+				if random.IntN(3) == 0 {
+					e.write("garden/other", string(content))
+					e.rename("garden/other", "garden/one.jsonl")
+				} else {
+					e.write("garden/one.jsonl", string(content))
+				}
+				if random.IntN(2) == 0 {
+					look()
+				}
+			}
+			look()
+			e.wantTold(want...)
+			if len(want) < 100 {
+				t.Errorf("no more than %d records", len(want))
+			}
+		})
+	}
+}
