@@ -142,6 +142,14 @@ func (c *claudeContent) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 		}
 		_, err := dec.ReadToken()
 		return err
+	case '{': // one block, as of the result of a tool that the server runs
+		var b claudeBlock
+		c.present = true
+		err := json.UnmarshalDecode(dec, &b)
+		if b.Type != "" {
+			c.blocks = []claudeBlock{b}
+		}
+		return err
 	case 'n':
 		return dec.SkipValue()
 	default:
@@ -154,7 +162,7 @@ func (c *claudeContent) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 func (c *claudeContent) text() (string, bool) {
 	var parts []string
 	for i := range c.blocks {
-		if c.blocks[i].Type == "text" {
+		if b := &c.blocks[i]; b.Type == "text" || b.Type == "advisor_result" {
 			parts = append(parts, string(c.blocks[i].Text))
 		}
 	}
@@ -170,6 +178,7 @@ type claudeBlock struct {
 	Input     jsontext.Value `json:"input"`
 	ToolUseID text           `json:"tool_use_id"`
 	IsError   kind           `json:"is_error"`
+	ErrorCode text           `json:"error_code"` // of what a tool that the server runs returns
 	Content   claudeContent  `json:"content"`
 }
 
@@ -349,7 +358,12 @@ func (c *claudeFold) record() SkipReason {
 		}
 		c.runtime(c.UUID, envelopes.Log, c.RateLimit.value.Status)
 	case "auth_status":
-		c.runtime(c.UUID, envelopes.Log, c.Output)
+		words, _ := c.Output.text()
+		if message := string(scalar(c.Error)); message != "" {
+			c.fail(c.UUID, "", message, cmp.Or(words, message))
+			break
+		}
+		c.runtime(c.UUID, envelopes.Log, text(words))
 	default:
 		return c.conversation()
 	}

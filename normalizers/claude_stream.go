@@ -35,7 +35,8 @@ type claudeStream struct {
 	IsSynthetic        flag                      `json:"isSynthetic"`
 	Key                text                      `json:"key"`
 	RateLimit          object[claudeRateLimit]   `json:"rate_limit_info"`
-	Output             text                      `json:"output"`
+	Output             claudeContent             `json:"output"`
+	CompactError       text                      `json:"compact_error"`
 	Stdout             text                      `json:"stdout"`
 	Stderr             text                      `json:"stderr"`
 

@@ -99,6 +99,8 @@ type copilotData struct {
 	Summary      text `json:"summary"`
 	Compacted    text `json:"summaryContent"`
 	Title        text `json:"title"`
+	ShutdownType text `json:"shutdownType"`
+	ErrorReason  text `json:"errorReason"`
 
 	Usage   object[copilotFigures]                    `json:"usage"`
 	Metrics object[map[string]object[copilotMetrics]] `json:"modelMetrics"`
@@ -211,6 +213,9 @@ func (c *copilotFold) record() SkipReason {
 			return c.document()
 		}
 		c.runtime(envelopes.Meta, "")
+	case "result": // the last line of --output-format json
+		c.s.setResumeID(string(c.SessionID))
+		c.runtime(envelopes.SessionSummary, "")
 	case "session.start":
 		c.s.setResumeID(string(d.SessionID))
 		c.s.setRoot(string(d.Context.value.CWD))

@@ -1,6 +1,7 @@
 package normalizers
 
 import (
+	"cmp"
 	"regexp"
 	"slices"
 	"strconv"
@@ -63,6 +64,7 @@ type copilotTelemetry struct {
 
 type copilotMeasured struct {
 	DurationMS number `json:"durationMs"`
+	ExitCode   number `json:"exit_code"`
 }
 
 // request emits a call of a message; false when its execution has told it before.
@@ -142,8 +144,15 @@ func (c *copilotFold) made(id, name text, arguments jsontext.Value) {
 
 // copilotResult is what a tool returned to the model, and in full to the human.
 type copilotResult struct {
-	Content  text `json:"content"`
-	Detailed text `json:"detailedContent"`
+	Content  text               `json:"content"`
+	Detailed text               `json:"detailedContent"`
+	Blocks   list[copilotBlock] `json:"contents"`
+}
+
+// copilotBlock is a block of a result. That of a shell states how its command ended.
+type copilotBlock struct {
+	Type     text   `json:"type"`
+	ExitCode number `json:"exitCode"`
 }
 
 // completed maps the result of a call.
@@ -160,6 +169,12 @@ func (c *copilotFold) completed() {
 	}
 	if d.Result.Kind() == '"' {
 		o.words = unquote(d.Result)
+	}
+	o.exit = d.Telemetry.value.Metrics.value.ExitCode.integer()
+	for _, b := range result.Blocks {
+		if b.Type == "shell_exit" || b.Type == "terminal" {
+			o.exit = cmp.Or(b.ExitCode.integer(), o.exit)
+		}
 	}
 	if isValue(d.Error) {
 		o.code, o.message = c.problem()
@@ -179,6 +194,7 @@ type copilotOutcome struct {
 	failed        bool
 	success       bool // the vendor says so
 	latency       number
+	exit          *int64 // beside the output
 	code, message string // of the error
 }
 
@@ -206,6 +222,7 @@ func (c *copilotFold) result(id, name text, o copilotOutcome) {
 				d.ToolExitCode = &n
 			}
 		}
+		d.ToolExitCode = cmp.Or(d.ToolExitCode, o.exit)
 		running = d.ToolExitCode == nil && copilotRunning.MatchString(o.words)
 	}
 	status := envelopes.StatusUnknown

@@ -236,8 +236,10 @@ func (s *shape) isCopilot() bool {
 	switch {
 	case s.Type == "":
 		return s.SessionID != "" && (s.Timeline == '[' || s.ChatMessages == '[')
-	default:
-		return s.Data.ok && s.ParentID != 0 && s.ID != "" && s.Timestamp != ""
+	case s.ParentID != 0:
+		return s.Data.ok && s.ID != "" && s.Timestamp != ""
+	default: // some tools that keep logs leave out the ids
+		return s.Data.ok && s.Timestamp != "" && (s.Type == "session.start" || s.Type == "user.message" || s.Type == "assistant.message")
 	}
 }
 
