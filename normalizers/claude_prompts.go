@@ -146,8 +146,14 @@ type claudeAttachment struct {
 	Origin      object[claudeOrigin] `json:"origin"`
 	Prompt      claudeContent        `json:"prompt"`
 	Content     claudeContent        `json:"content"`
+	Messages    list[claudeMail]     `json:"messages"` // of teammates
 	Stdout      text                 `json:"stdout"`
 	Stderr      text                 `json:"stderr"`
+}
+
+// claudeMail is a message of a teammate.
+type claudeMail struct {
+	Text text `json:"text"`
 }
 
 // attachment maps an attachment: a prompt that was typed while the agent worked is a
@@ -169,6 +175,12 @@ func (c *claudeFold) attachment() SkipReason {
 		default:
 			c.runtime(c.UUID, envelopes.Meta, "")
 		}
+	case a.Type == "teammate_mailbox" && len(a.Messages) > 0:
+		var parts []string
+		for _, m := range a.Messages {
+			parts = append(parts, string(m.Text))
+		}
+		c.tell(draftOf(speechAgent, strings.Join(parts, "\n")))
 	case strings.HasPrefix(string(a.Type), "hook_") && a.Type != "hook_additional_context":
 		var parts []string
 		content, _ := a.Content.text()

@@ -231,6 +231,9 @@ func (c *copilotFold) record() SkipReason {
 	case "session.model_change": // a change is true for what follows
 		c.runtime(envelopes.Meta, "")
 		c.uses(d.NewModel)
+	case "session.tools_updated": // of what goes to standard output: it has no start
+		c.runtime(envelopes.Meta, "")
+		c.uses(d.Model)
 	case "session.auto_mode_resolved":
 		c.runtime(envelopes.Meta, "")
 		c.uses(d.ChosenModel)

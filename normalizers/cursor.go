@@ -29,6 +29,7 @@ type cursorRecord struct {
 	ModeSnake      text                  `json:"permission_mode"`
 	KeySource      text                  `json:"apiKeySource"`
 	KeySourceSnake text                  `json:"api_key_source"`
+	Timestamp      text                  `json:"timestamp"`
 	TimestampMS    number                `json:"timestamp_ms"`
 	ModelCallID    text                  `json:"model_call_id"`
 	Message        object[cursorMessage] `json:"message"`
@@ -44,6 +45,7 @@ type cursorRecord struct {
 }
 
 type cursorMessage struct {
+	Model   text           `json:"model"`
 	Content jsontext.Value `json:"content"`
 }
 
@@ -83,6 +85,9 @@ func (cursor) Normalize(s *Session, r Record) (Result, error) {
 // transcript only a prompt may have one, in its wrapping.
 func (r *cursorRecord) time() string {
 	if ts, ok := timeOfMillis(r.TimestampMS); ok {
+		return ts
+	}
+	if ts, ok := parseTime(string(r.Timestamp)); ok {
 		return ts
 	}
 	if r.Role != "user" {

@@ -111,6 +111,22 @@ func TestNewestShapes(t *testing.T) {
 			[]string{"session_summary"},
 		},
 		{
+			"the model of the JSON output", envelopes.Copilot,
+			fmt.Sprintf(event, "session.tools_updated", `{"model":"gpt-6"}`) + "\n" + `{"type":"assistant.message","data":{"messageId":"m","content":"hi"},"timestamp":"2026-10-07T10:00:02Z"}`,
+			[]string{"assistant_message hi by gpt-6"},
+		},
+		{
+			"a transcript with times and models", envelopes.Cursor,
+			`{"role":"user","message":{"content":[{"type":"text","text":"<timestamp>2026-05-07T14:30:00Z</timestamp>\n<user_query>go</user_query>"}]}}
+{"role":"assistant","message":{"content":[{"type":"text","text":"hi"}],"model":"composer"},"timestamp":"2026-05-07T14:31:00Z"}`,
+			[]string{"assistant_message hi by composer"},
+		},
+		{
+			"messages of teammates", envelopes.ClaudeCode,
+			run + `{"type":"attachment","uuid":"u1","sessionId":"s1","attachment":{"type":"teammate_mailbox","messages":[{"from":"a","text":"one"},{"from":"b","text":"two"}]}}`,
+			[]string{"system_message one\ntwo"},
+		},
+		{
 			"what fails beside the conversation", envelopes.ClaudeCode,
 			run + `{"type":"auth_status","output":["one","two"],"error":"no key","uuid":"u1","session_id":"s1"}
 {"type":"auth_status","output":["three"],"uuid":"u2","session_id":"s1"}
@@ -163,6 +179,9 @@ func inWords(e *envelopes.AgentEventV1) string {
 	}
 	if value(e.Text) != "" {
 		words = append(words, *e.Text)
+	}
+	if e.EventType == envelopes.AssistantMessage && e.Model != nil {
+		words = append(words, "by", *e.Model)
 	}
 	if e.Metadata != nil && e.Metadata.Extensions["error"] != nil {
 		words = append(words, "error", member[string](parse(e.Metadata.Extensions["error"]), "message"))
