@@ -38,6 +38,7 @@ type claudeRecord struct {
 	IsCompactSummary   flag                     `json:"isCompactSummary"`
 	IsAPIErrorMessage  flag                     `json:"isApiErrorMessage"`
 	Origin             object[claudeOrigin]     `json:"origin"`
+	ForkedFrom         object[claudeFork]       `json:"forkedFrom"`
 	PromptSource       text                     `json:"promptSource"`
 	Message            object[claudeMessage]    `json:"message"`
 	ToolUseResult      jsontext.Value           `json:"toolUseResult"`
@@ -69,6 +70,11 @@ type claudeOrigin struct {
 	Kind         text `json:"kind"`
 	From         text `json:"from"`
 	SenderTaskID text `json:"senderTaskId"`
+}
+
+// claudeFork names the record that this one was copied from when its session was forked.
+type claudeFork struct {
+	SessionID text `json:"sessionId"`
 }
 
 type claudeMessage struct {
@@ -255,6 +261,13 @@ func (r *claudeRecord) session() string {
 	return string(cmp.Or(r.SessionIDSnake, r.SessionID))
 }
 
+// copied reports whether the record is history of another session, with which a fork
+// begins (semantics.md section 3).
+func (c *claudeFold) copied() bool {
+	from := c.ForkedFrom.value.SessionID
+	return from != "" && string(from) != c.s.id
+}
+
 // words is the text that the record itself holds, beside any message.
 func (r *claudeRecord) words() text {
 	words, _ := r.Content.text()
@@ -283,6 +296,9 @@ func (c *claudeFold) put(id text, d draft) bool {
 	d.AgentID = c.AgentID.ptr()
 	d.IsInternal = c.internal
 	d.from, d.TextTruncated = c.from, c.truncated
+	if c.copied() {
+		d.Origin = envelopes.OriginCopied
+	}
 	if c.ParentToolUseID != "" && d.Metadata == nil {
 		d.Metadata = c.s.metadataWith(map[string]jsontext.Value{"parentToolUseId": textValue(c.ParentToolUseID)})
 	}
@@ -482,7 +498,7 @@ func (c *claudeFold) utter(id text, t envelopes.EventType, words *string) {
 func (c *claudeFold) consume() (u *envelopes.Usage, set func(*envelopes.AgentEventV1)) {
 	v := &c.Message.value.Usage.value
 	key := string(cmp.Or(c.Message.value.ID, c.RequestID))
-	if !c.Message.value.Usage.ok || key == "" && c.told {
+	if !c.Message.value.Usage.ok || key == "" && c.told || c.copied() {
 		return nil, nil
 	}
 	return c.consumed(v.consumption(), v.OutputDetails.value.Thinking.ok, key)

@@ -122,6 +122,13 @@ func TestNewestShapes(t *testing.T) {
 			[]string{"assistant_message hi by composer"},
 		},
 		{
+			"a fork with its copied history", envelopes.ClaudeCode,
+			`{"type":"user","uuid":"u0","sessionId":"s1","forkedFrom":{"sessionId":"s0","messageUuid":"x"},"message":{"role":"user","content":"old"}}
+{"type":"assistant","uuid":"u1","sessionId":"s1","forkedFrom":{"sessionId":"s0","messageUuid":"y"},"message":{"id":"m1","role":"assistant","content":[{"type":"text","text":"did"}],"usage":{"input_tokens":5,"output_tokens":5}}}
+{"type":"assistant","uuid":"u2","sessionId":"s1","message":{"id":"m2","role":"assistant","content":[{"type":"text","text":"do"}],"usage":{"input_tokens":3,"output_tokens":4}}}`,
+			[]string{"assistant_message did copied", "assistant_message do 7 tokens"},
+		},
+		{
 			"messages of teammates", envelopes.ClaudeCode,
 			run + `{"type":"attachment","uuid":"u1","sessionId":"s1","attachment":{"type":"teammate_mailbox","messages":[{"from":"a","text":"one"},{"from":"b","text":"two"}]}}`,
 			[]string{"system_message one\ntwo"},
@@ -182,6 +189,12 @@ func inWords(e *envelopes.AgentEventV1) string {
 	}
 	if e.EventType == envelopes.AssistantMessage && e.Model != nil {
 		words = append(words, "by", *e.Model)
+	}
+	if e.Origin == envelopes.OriginCopied {
+		words = append(words, "copied")
+	}
+	if e.TokensTotal != nil {
+		words = append(words, fmt.Sprint(*e.TokensTotal, " tokens"))
 	}
 	if e.Metadata != nil && e.Metadata.Extensions["error"] != nil {
 		words = append(words, "error", member[string](parse(e.Metadata.Extensions["error"]), "message"))
