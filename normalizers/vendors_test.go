@@ -143,6 +143,11 @@ func TestNewestShapes(t *testing.T) {
 			[]string{"log one\ntwo error no key", "log three", "log too long error too long", "log disk error disk"},
 		},
 		{
+			"a run that ended with an error", envelopes.ClaudeCode,
+			run + `{"type":"result","subtype":"error_max_turns","is_error":false,"num_turns":2,"errors":["too many"],"session_id":"s1","uuid":"u1"}`,
+			[]string{"session_summary", "log too many error too many"},
+		},
+		{
 			"who sent a prompt", envelopes.ClaudeCode,
 			run + `{"type":"user","uuid":"u1","session_id":"s1","parent_tool_use_id":null,"message":{"role":"user","content":"go on"},"origin":{"kind":"auto-continuation"}}
 {"type":"user","uuid":"u2","session_id":"s1","parent_tool_use_id":null,"message":{"role":"user","content":"do"},"origin":{"kind":"coordinator"}}
