@@ -149,7 +149,8 @@ type copilotResult struct {
 	Blocks   list[copilotBlock] `json:"contents"`
 }
 
-// copilotBlock is a block of a result. That of a shell states how its command ended.
+// copilotBlock is a block of a result, or what stands beside it. That of a shell states
+// how its command ended.
 type copilotBlock struct {
 	Type     text   `json:"type"`
 	ExitCode number `json:"exitCode"`
@@ -170,7 +171,7 @@ func (c *copilotFold) completed() {
 	if d.Result.Kind() == '"' {
 		o.words = unquote(d.Result)
 	}
-	o.exit = d.Telemetry.value.Metrics.value.ExitCode.integer()
+	o.exit = cmp.Or(d.Shell.value.ExitCode.integer(), d.Telemetry.value.Metrics.value.ExitCode.integer())
 	for _, b := range result.Blocks {
 		if b.Type == "shell_exit" || b.Type == "terminal" {
 			o.exit = cmp.Or(b.ExitCode.integer(), o.exit)

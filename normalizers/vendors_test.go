@@ -92,8 +92,9 @@ func TestNewestShapes(t *testing.T) {
 		{
 			"an exit code beside the output", envelopes.Copilot,
 			copilot + fmt.Sprintf(event, "tool.execution_complete", `{"toolCallId":"t","success":true,"result":{"content":"out","contents":[{"type":"shell_exit","exitCode":3}]}}`) + "\n" +
-				fmt.Sprintf(event, "tool.execution_complete", `{"toolCallId":"u","success":true,"result":{"content":"out"},"toolTelemetry":{"metrics":{"exit_code":4}}}`),
-			[]string{"tool_result  t error exit 3 out", "tool_result  u error exit 4 out"},
+				fmt.Sprintf(event, "tool.execution_complete", `{"toolCallId":"u","success":true,"result":{"content":"out"},"toolTelemetry":{"metrics":{"exit_code":4}}}`) + "\n" +
+				fmt.Sprintf(event, "tool.execution_complete", `{"toolCallId":"v","success":true,"result":{"content":"out"},"shellExecution":{"exitCode":5}}`),
+			[]string{"tool_result  t error exit 3 out", "tool_result  u error exit 4 out", "tool_result  v error exit 5 out"},
 		},
 		{
 			"a message of several with a call", envelopes.Copilot,
