@@ -39,6 +39,7 @@ type cursorRecord struct {
 	IsError        flag                  `json:"is_error"`
 	Result         jsontext.Value        `json:"result"`
 	RequestID      text                  `json:"request_id"`
+	Query          jsontext.Value        `json:"query"`
 	Usage          object[cursorUsage]   `json:"usage"`
 	Status         text                  `json:"status"`
 	Error          jsontext.Value        `json:"error"`
@@ -164,6 +165,8 @@ func (c *cursorFold) record() SkipReason {
 		c.failure(cmp.Or(code, string(c.Status), "error"), cursorProblem(c.Error))
 	case c.Type == "turn_ended":
 		c.runtime(envelopes.Meta, c.Status)
+	case c.Type == "interaction_query":
+		c.runtime(envelopes.Meta, c.plan())
 	default: // a connection that is lost and found again, and what is not known
 		c.runtime(envelopes.Meta, "")
 	}
@@ -183,6 +186,22 @@ func (c *cursorFold) failure(code, message string) {
 	d.EventType, d.Text = envelopes.Log, text(message).ptr()
 	d.Metadata = c.s.metadataWithError(code, message)
 	c.emit(d)
+}
+
+// plan is the plan that the program asks the human to agree to; empty for what else it
+// asks.
+func (c *cursorFold) plan() text {
+	for _, m := range objectMembers(c.Query) {
+		var asked struct {
+			Args object[struct {
+				Plan text `json:"plan"`
+			}] `json:"args"`
+		}
+		if readObject(m.value, &asked); asked.Args.value.Plan != "" {
+			return asked.Args.value.Plan
+		}
+	}
+	return ""
 }
 
 // system takes what the program states of the session, and tells what it has not stated

@@ -130,6 +130,13 @@ func TestNewestShapes(t *testing.T) {
 			[]string{"assistant_message did copied", "assistant_message do 7 tokens"},
 		},
 		{
+			"a plan that is asked about", envelopes.Cursor,
+			`{"type":"system","subtype":"init","session_id":"s1","model":"m"}
+{"type":"interaction_query","subtype":"request","query_type":"createPlanRequestQuery","query":{"id":1,"createPlanRequestQuery":{"args":{"plan":"# Plan"}}},"session_id":"s1"}
+{"type":"interaction_query","subtype":"response","query_type":"createPlanRequestQuery","response":{"id":1},"session_id":"s1"}`,
+			[]string{"meta # Plan", "meta"},
+		},
+		{
 			"messages of teammates", envelopes.ClaudeCode,
 			run + `{"type":"attachment","uuid":"u1","sessionId":"s1","attachment":{"type":"teammate_mailbox","messages":[{"from":"a","text":"one"},{"from":"b","text":"two"}]}}`,
 			[]string{"system_message one\ntwo"},
