@@ -474,6 +474,8 @@ func (c *claudeFold) assistant() SkipReason {
 			c.utter(c.UUID, envelopes.Meta, nil)
 		case bill != nil && c.UUID != "":
 			c.utter(c.UUID+"#usage", envelopes.Meta, nil)
+		case bill != nil:
+			c.utter("", envelopes.Meta, nil)
 		}
 	}
 	if bill != nil {

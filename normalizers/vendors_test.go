@@ -156,6 +156,12 @@ func TestNewestShapes(t *testing.T) {
 			[]string{"session_summary", "log too many error too many"},
 		},
 		{
+			"a call of which everything was told before", envelopes.ClaudeCode,
+			run + `{"type":"assistant","session_id":"s1","message":{"id":"m1","role":"assistant","content":[{"type":"web_search_tool_result","tool_use_id":"t1","content":[]}],"usage":{"output_tokens":3}}}
+{"type":"assistant","session_id":"s1","message":{"id":"m2","role":"assistant","content":[{"type":"web_search_tool_result","tool_use_id":"t1","content":[]}],"usage":{"output_tokens":4}}}`,
+			[]string{"tool_result  t1 success 3 tokens", "meta 4 tokens"},
+		},
+		{
 			"who sent a prompt", envelopes.ClaudeCode,
 			run + `{"type":"user","uuid":"u1","session_id":"s1","parent_tool_use_id":null,"message":{"role":"user","content":"go on"},"origin":{"kind":"auto-continuation"}}
 {"type":"user","uuid":"u2","session_id":"s1","parent_tool_use_id":null,"message":{"role":"user","content":"do"},"origin":{"kind":"coordinator"}}
