@@ -83,6 +83,7 @@ type codexPayload struct {
 	Git            object[codexGit]    `json:"git"`
 	Source         jsontext.Value      `json:"source"`
 	ForkedFromID   text                `json:"forked_from_id"`
+	HistoryBase    object[codexBase]   `json:"history_base"`
 	TurnID         text                `json:"turn_id"`
 	ThreadSettings object[codexThread] `json:"thread_settings"`
 	Info           jsontext.Value      `json:"info"`
@@ -90,6 +91,11 @@ type codexPayload struct {
 
 type codexGit struct {
 	Branch text `json:"branch"`
+}
+
+// codexBase is the thread whose file has the history before that of a rollout.
+type codexBase struct {
+	ThreadID text `json:"thread_id"`
 }
 
 type codexThread struct {
@@ -190,7 +196,7 @@ type codexState struct {
 	Meta   string            `json:"meta,omitzero"`   // id of the last session_meta
 	Copied string            `json:"copied,omitzero"` // the child whose copied history goes on
 	Turns  bool              `json:"turns,omitzero"`  // the child states ids of its turns
-	Forked bool              `json:"forked,omitzero"` // the file has a fork
+	Forked bool              `json:"forked,omitzero"` // the file has a fork, or the end of a thread
 	Agent  string            `json:"agent,omitzero"`  // the subagent that the rollout is of
 	Turn   string            `json:"turn,omitzero"`   // id of the turn
 	Total  codexTokens       `json:"total,omitzero"`  // the last running total
@@ -309,8 +315,9 @@ func (c *codexFold) sessionMeta() {
 	if isValue(source.Subagent) && st.Meta == "" {
 		st.Agent = cut(string(c.ID), maxName)
 	}
-	fork := c.ForkedFromID != "" || bool(spawn.ThreadSpawn)
-	st.Forked = st.Forked || fork
+	base := c.HistoryBase.value.ThreadID
+	fork := c.ForkedFromID != "" || bool(spawn.ThreadSpawn) || base != "" && base != c.ID
+	st.Forked = st.Forked || fork || base != ""
 	switch {
 	case fork && isUUIDv7(string(c.ID)):
 		st.Copied = string(c.ID)

@@ -129,7 +129,9 @@ func (c *codexCopy) follow(r codexRaw) bool {
 
 // isCodexFork tells a session_meta that copied history may follow.
 func isCodexFork(r codexRaw) bool {
-	return r.kind == "session_meta" && (member[string](r.item, "forked_from_id") != "" || member[any](r.item, "source", "subagent", "thread_spawn") != nil)
+	base := member[string](r.item, "history_base", "thread_id")
+	return r.kind == "session_meta" && (member[string](r.item, "forked_from_id") != "" || member[any](r.item, "source", "subagent", "thread_spawn") != nil ||
+		base != "" && base != member[string](r.item, "id"))
 }
 
 // codexMachine are the beginnings of what a machine wrote under the role of the user.
@@ -552,9 +554,8 @@ func (l codexLedger) add(session string, record []byte) {
 		a.total = now
 	case r.kind == "session_meta" && !copied:
 		id := member[string](r.item, "id")
-		if isCodexFork(r) {
-			a.forked = true
-		} else if id != a.meta {
+		a.forked = a.forked || isCodexFork(r) || member[string](r.item, "history_base", "thread_id") != ""
+		if !isCodexFork(r) && id != a.meta {
 			a.total, a.last = codexUsage{}, ""
 		}
 		a.meta = id
@@ -582,6 +583,8 @@ func (a *codexAccount) count(info any, copied bool) {
 	}
 	switch {
 	case repeated, copied:
+	case a.forked && hasTotal && hasLast && before == (codexUsage{}): // of the parent
+		a.sum.add(last.figures())
 	case hasTotal && (total.input+total.output >= before.input+before.output || !hasLast):
 		if total.input+total.output < before.input+before.output {
 			before = codexUsage{}

@@ -75,6 +75,20 @@ func TestNewestShapes(t *testing.T) {
 			[]string{`meta <hook_prompt hook_run_id="h">again</hook_prompt>`, "meta <codex_internal_context source=\"goal\">\ngo on\n</codex_internal_context>"},
 		},
 		{
+			"a fork that leaves the history to its parent", envelopes.Codex,
+			`{"timestamp":"2026-10-07T10:00:00Z","type":"session_meta","payload":{"id":"01a103a9-0000-7000-8000-000000000009","history_base":{"thread_id":"s0","end_ordinal_exclusive":5}}}
+{"timestamp":"2026-10-07T10:00:01Z","type":"event_msg","payload":{"type":"task_started","turn_id":"01a103a9-1000-7000-8000-000000000001"}}
+{"timestamp":"2026-10-07T10:00:02Z","type":"event_msg","payload":{"type":"token_count","info":{"total_token_usage":{"input_tokens":900,"output_tokens":90},"last_token_usage":{"input_tokens":20,"output_tokens":3}}}}
+{"timestamp":"2026-10-07T10:00:03Z","type":"event_msg","payload":{"type":"token_count","info":{"total_token_usage":{"input_tokens":940,"output_tokens":94},"last_token_usage":{"input_tokens":40,"output_tokens":4}}}}`,
+			[]string{"meta", "meta 23 tokens", "meta 44 tokens"},
+		},
+		{
+			"a thread that goes on in a file of its own", envelopes.Codex,
+			`{"timestamp":"2026-10-07T10:00:00Z","type":"session_meta","payload":{"id":"s0","history_base":{"thread_id":"s0","end_ordinal_exclusive":5}}}
+{"timestamp":"2026-10-07T10:00:02Z","type":"event_msg","payload":{"type":"token_count","info":{"total_token_usage":{"input_tokens":900,"output_tokens":90},"last_token_usage":{"input_tokens":20,"output_tokens":3}}}}`,
+			[]string{"meta 23 tokens"},
+		},
+		{
 			"a search and an agent of the exec stream", envelopes.Codex,
 			`{"type":"thread.started","thread_id":"s1"}
 {"type":"item.started","item":{"id":"i0","type":"web_search","query":""}}
