@@ -40,7 +40,6 @@ type codexPayload struct {
 	Item             codexItem      `json:"item"`
 	ThreadName       text           `json:"thread_name"`
 	CodexErrorInfo   jsontext.Value `json:"codex_error_info"`
-	Error            jsontext.Value `json:"error"`
 	Reason           text           `json:"reason"`
 	LastAgentMessage present        `json:"last_agent_message"`
 
@@ -49,27 +48,16 @@ type codexPayload struct {
 	Namespace     text                    `json:"namespace"`
 	CallID        text                    `json:"call_id"`
 	CallIDCamel   text                    `json:"callId"`
-	Arguments     jsontext.Value          `json:"arguments"`
 	Input         jsontext.Value          `json:"input"`
-	Action        jsontext.Value          `json:"action"`
 	Output        jsontext.Value          `json:"output"`
-	Status        text                    `json:"status"`
-	Result        jsontext.Value          `json:"result"`
-	Tool          text                    `json:"tool"`
 	Tools         jsontext.Value          `json:"tools"`
 	Query         text                    `json:"query"`
 	Path          text                    `json:"path"`
 	RevisedPrompt text                    `json:"revised_prompt"`
 	Invocation    object[codexInvocation] `json:"invocation"`
-	Command       jsontext.Value          `json:"command"`
-	ExitCode      number                  `json:"exit_code"`
-	Duration      object[codexDuration]   `json:"duration"`
-	Stdout        text                    `json:"stdout"`
-	Stderr        text                    `json:"stderr"`
-	Aggregated    text                    `json:"aggregated_output"`
 	Success       jsontext.Value          `json:"success"`
-	Changes       jsontext.Value          `json:"changes"`
 	ContentItems  codexContent            `json:"content_items"`
+	codexEnd
 
 	// What is true for the session or the turn.
 	CWD            text                `json:"cwd"`
@@ -83,6 +71,23 @@ type codexPayload struct {
 	TurnID         text                `json:"turn_id"`
 	ThreadSettings object[codexThread] `json:"thread_settings"`
 	Info           jsontext.Value      `json:"info"`
+}
+
+// codexEnd is what a tool was asked and how it ended, of a record or of an item.
+type codexEnd struct {
+	Tool       text                  `json:"tool"`
+	Arguments  jsontext.Value        `json:"arguments"`
+	Action     jsontext.Value        `json:"action"`
+	Command    jsontext.Value        `json:"command"`
+	Status     text                  `json:"status"`
+	Result     jsontext.Value        `json:"result"`
+	Error      jsontext.Value        `json:"error"`
+	ExitCode   number                `json:"exit_code"`
+	Duration   object[codexDuration] `json:"duration"`
+	Stdout     text                  `json:"stdout"`
+	Stderr     text                  `json:"stderr"`
+	Aggregated text                  `json:"aggregated_output"`
+	Changes    jsontext.Value        `json:"changes"`
 }
 
 type codexGit struct {
@@ -105,13 +110,17 @@ type codexDuration struct {
 	Nanos number `json:"nanos"`
 }
 
-// codexItem is an item of the newer event stream, told again beside its response_item.
+// codexItem is an item of the newer event stream: what is said, told again beside its
+// response_item, or how a tool ended.
 type codexItem struct {
 	Type        text         `json:"type"`
 	ID          text         `json:"id"`
+	Kind        text         `json:"kind"`
 	Text        text         `json:"text"`
 	Content     codexContent `json:"content"`
 	SummaryText codexContent `json:"summary_text"`
+	Server      text         `json:"server"`
+	codexEnd
 }
 
 func (i *codexItem) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
@@ -613,11 +622,18 @@ func isBegin(t text) bool {
 	}
 }
 
-// itemCompleted maps an item of the newer event stream: a twin of what is said, else meta.
+// itemCompleted maps an item of the newer event stream: a twin of what is said, the end
+// of a tool, else meta.
 func (c *codexFold) itemCompleted() SkipReason {
 	i := &c.Item
 	words := strings.Join(i.Content.texts(), "\n")
 	switch i.Type {
+	case "CommandExecution":
+		return c.itemEnd("exec_command_end")
+	case "FileChange":
+		return c.itemEnd("patch_apply_end")
+	case "McpToolCall":
+		return c.itemEnd("mcp_tool_call_end")
 	case "UserMessage":
 		return c.twin(speakerUser, words)
 	case "AgentMessage":

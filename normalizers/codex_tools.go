@@ -302,6 +302,15 @@ func (c *codexFold) toolEnd() SkipReason {
 	}
 }
 
+// itemEnd maps an item that says how a tool ended, as the record that said it in older
+// versions.
+func (c *codexFold) itemEnd(record text) SkipReason {
+	i := &c.Item
+	c.Type, c.CallID, c.codexEnd = record, i.ID, i.codexEnd
+	c.Invocation.value = codexInvocation{Server: i.Server, Tool: i.Tool, Arguments: i.Arguments}
+	return c.toolEnd()
+}
+
 // toolBegin maps the request of a tool that has no response_item.
 func (c *codexFold) toolBegin() SkipReason {
 	id := cmp.Or(c.CallID, c.CallIDCamel)
@@ -347,24 +356,34 @@ func (c *codexFold) readEnd() (o output, files []envelopes.File) {
 		}
 	case "mcp_tool_call_end":
 		var result struct {
-			Ok object[struct {
-				Content codexContent `json:"content"`
-				IsError flag         `json:"isError"`
-			}] `json:"Ok"`
-			Err jsontext.Value `json:"Err"`
+			codexReturned                       // of an item
+			Ok            object[codexReturned] `json:"Ok"`
+			Err           jsontext.Value        `json:"Err"`
 		}
 		readObject(c.Result, &result)
-		o.words = strings.Join(result.Ok.value.Content.texts(), "\n")
+		is := result.codexReturned
+		if result.Ok.ok {
+			is = result.Ok.value
+		}
+		o.words = strings.Join(is.Content.texts(), "\n")
 		if isValue(result.Err) {
 			o.words = string(scalar(result.Err))
+		} else if isValue(c.Error) {
+			_, o.words = problemOf(c.Error)
 		}
-		o.failed = o.failed || isValue(result.Err) || bool(result.Ok.value.IsError)
+		o.failed = o.failed || isValue(result.Err) || isValue(c.Error) || bool(is.IsError)
 	case "dynamic_tool_call_response":
 		o.words = strings.Join(c.ContentItems.texts(), "\n")
 	case "image_generation_end":
 		o.words = string(c.RevisedPrompt)
 	}
 	return o, files
+}
+
+// codexReturned is what a tool of an MCP server returned.
+type codexReturned struct {
+	Content codexContent `json:"content"`
+	IsError flag         `json:"isError"`
 }
 
 // objectMembers are the members of a value that is an object, else none.

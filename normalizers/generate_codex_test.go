@@ -294,15 +294,20 @@ func (s *codexScript) end() {
 	switch s.oneOf("exec", "patch", "mcp", "image", "dynamic") {
 	case "exec":
 		code := rapid.IntRange(0, 2).Draw(s.t, "code")
-		s.event("exec_command_end", map[string]any{"call_id": id, "command": []any{"ls"}, "aggregated_output": "x\n", "exit_code": code, "duration": duration, "status": "completed"})
+		s.ended("exec_command_end", "CommandExecution", id, map[string]any{"command": []any{"ls"}, "aggregated_output": "x\n", "exit_code": code, "duration": duration, "status": "completed"})
 	case "patch":
-		s.event("patch_apply_end", map[string]any{"call_id": id, "stdout": "Success.", "stderr": "", "success": s.chance(80), "changes": map[string]any{
+		s.ended("patch_apply_end", "FileChange", id, map[string]any{"stdout": "Success.", "stderr": "", "success": s.chance(80), "changes": map[string]any{
 			"/home/dev/app/a.go": map[string]any{"type": "update", "move_path": nil}, "/home/dev/app/b.py": map[string]any{"type": "add"},
 		}})
 	case "mcp":
 		result := any(map[string]any{"Ok": map[string]any{"content": s.texts("text", "found"), "isError": s.chance(20)}})
 		if s.chance(20) {
 			result = map[string]any{"Err": "refused"}
+		}
+		if s.ordinal {
+			result, _ = member[any](result, "Ok").(map[string]any)
+			s.ended("", "McpToolCall", id, map[string]any{"server": "docs", "tool": "find", "arguments": map[string]any{"q": "x"}, "duration": duration, "result": result})
+			return
 		}
 		s.event("mcp_tool_call_end", map[string]any{"call_id": id, "invocation": map[string]any{"server": "docs", "tool": "find", "arguments": map[string]any{"q": "x"}}, "duration": duration, "result": result})
 	case "image":
@@ -313,6 +318,18 @@ func (s *codexScript) end() {
 		}
 		s.event("dynamic_tool_call_response", map[string]any{"call_id": id, "tool": "show", "content_items": s.texts("inputText", "shown"), "success": true, "duration": duration})
 	}
+}
+
+// ended writes how a tool ended, as the version does it: a record, or an item.
+func (s *codexScript) ended(record, item, id string, said map[string]any) {
+	if s.ordinal {
+		said["type"], said["id"] = item, id
+		delete(said, "success")
+		s.event("item_completed", map[string]any{"item": said})
+		return
+	}
+	said["call_id"] = id
+	s.event(record, said)
 }
 
 // tokens writes a token_count: more, the same again, less, or none.

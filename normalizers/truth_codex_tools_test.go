@@ -124,7 +124,7 @@ func codexToolsOf(records []codexRaw) []*codexTool {
 		switch {
 		case r.bad:
 		case r.kind == "event_msg":
-			codexEnd(records, i, id, open, add)
+			codexToolEnd(records, i, id, open, add)
 		case r.kind != "response_item" && r.kind != "":
 		case typed == "function_call", typed == "custom_tool_call", typed == "local_shell_call", typed == "tool_search_call":
 			if t := open[id]; t != nil && t.call >= 0 && reflect.DeepEqual(records[t.call].item, r.item) {
@@ -167,10 +167,25 @@ func codexToolsOf(records []codexRaw) []*codexTool {
 	return out
 }
 
-// codexEnd is the end of a tool beside its result.
-func codexEnd(records []codexRaw, i int, id string, open map[string]*codexTool, add func(int, string, string) *codexTool) {
+// codexItemEnds are the items that say how a tool ended, and the records that said it in
+// older versions.
+var codexItemEnds = map[string]string{"CommandExecution": "exec_command_end", "FileChange": "patch_apply_end", "McpToolCall": "mcp_tool_call_end"}
+
+// codexToolEnd is the end of a tool beside its result.
+func codexToolEnd(records []codexRaw, i int, id string, open map[string]*codexTool, add func(int, string, string) *codexTool) {
 	r := records[i]
 	var name string
+	if ended, ok := codexItemEnds[member[string](r.item, "item", "type")]; ok && r.of == "item_completed" {
+		item := maps.Clone(member[map[string]any](r.item, "item"))
+		item["invocation"] = map[string]any{"server": item["server"], "tool": item["tool"]}
+		if result, ok := item["result"].(map[string]any); ok {
+			item["result"] = map[string]any{"Ok": result}
+		}
+		if item["error"] != nil {
+			item["result"] = map[string]any{"Err": item["error"]}
+		}
+		r.of, r.item, id = ended, item, member[string](item, "id")
+	}
 	switch r.of {
 	case "exec_command_end":
 		name = "exec_command"
