@@ -90,6 +90,7 @@ type copilotData struct {
 	Result           jsontext.Value           `json:"result"`
 	Error            jsontext.Value           `json:"error"`
 	Telemetry        object[copilotTelemetry] `json:"toolTelemetry"`
+	ShellExecution   object[copilotExecution] `json:"shellExecution"`
 
 	Message      text `json:"message"`
 	ErrorType    text `json:"errorType"`

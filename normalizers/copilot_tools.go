@@ -156,6 +156,7 @@ func (c *copilotFold) completed() {
 		some:    isValue(d.Result) || isValue(d.Error),
 		failed:  isValue(d.Error) || string(d.Success) == "false",
 		success: string(d.Success) == "true",
+		exit:    d.ShellExecution.value.ExitCode.integer(),
 		latency: d.Telemetry.value.Metrics.value.DurationMS,
 	}
 	if d.Result.Kind() == '"' {
@@ -178,6 +179,7 @@ type copilotOutcome struct {
 	some          bool // there is a result or an error
 	failed        bool
 	success       bool // the vendor says so
+	exit          *int64
 	latency       number
 	code, message string // of the error
 }
@@ -189,8 +191,14 @@ var (
 	copilotRunning = regexp.MustCompile(`(?:^|\n)<[^<>\r\n]*\b(?:still running|started in)\b[^<>\r\n]*>\s*$`)
 )
 
-// result emits the result of a call. A code is read from the last line of a shell alone,
-// where the vendor states it; one that is not zero is a failure, whatever else is said.
+// copilotExecution is how the command of a shell ended.
+type copilotExecution struct {
+	ExitCode number `json:"exitCode"`
+}
+
+// result emits the result of a call. A code that has no field of its own is read from the
+// last line of a shell alone, where the vendor states it; one that is not zero is a
+// failure, whatever else is said.
 func (c *copilotFold) result(id, name text, o copilotOutcome) {
 	made, ok := c.s.recall(string(id))
 	if !ok {
@@ -199,8 +207,9 @@ func (c *copilotFold) result(id, name text, o copilotOutcome) {
 	d := draft{on: made.Channel}
 	d.EventType, d.Text, d.Model = envelopes.ToolResult, text(o.words).ptr(), c.speaker()
 	d.ToolName, d.ToolCallID = text(made.Tool).ptr(), id.ptr()
+	d.ToolExitCode = o.exit
 	running := false
-	if !ok || made.Channel == envelopes.ChannelTerminal {
+	if o.exit == nil && (!ok || made.Channel == envelopes.ChannelTerminal) {
 		if m := copilotExit.FindStringSubmatch(o.words); m != nil {
 			if n, err := strconv.ParseInt(m[1], 10, 64); err == nil {
 				d.ToolExitCode = &n

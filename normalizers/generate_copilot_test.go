@@ -231,6 +231,9 @@ func (s *copilotScript) complete() {
 	case "running":
 		d["result"] = map[string]any{"content": "<command started in background with shellId: 7>"}
 	}
+	if s.chance(20) {
+		d["shellExecution"] = map[string]any{"exitCode": rapid.IntRange(0, 2).Draw(s.t, "exit")}
+	}
 	s.put("tool.execution_complete", "", d)
 }
 
