@@ -186,7 +186,7 @@ type copilotOutcome struct {
 
 var (
 	// copilotExit is the last line of what a shell returns.
-	copilotExit = regexp.MustCompile(`(?:^|\n)<(?:shellId: [^<>\r\n]+ )?(?:completed|exited) with exit code (-?\d{1,10})>\s*$`)
+	copilotExit = regexp.MustCompile(`(?:^|\n)<(?:(?:shellId|command with id): [^<>\r\n]+ )?(?:completed|exited) with exit code (-?\d{1,10})>\s*$`)
 	// copilotRunning is that line while the command goes on.
 	copilotRunning = regexp.MustCompile(`(?:^|\n)<[^<>\r\n]*\b(?:still running|started in)\b[^<>\r\n]*>\s*$`)
 )

@@ -54,7 +54,7 @@ func readCopilot(data []byte) []line {
 
 var (
 	copilotMarkerLine = regexp.MustCompile(`^\[copilot-session\] ([0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12})\s*$`)
-	copilotExitLine   = regexp.MustCompile(`^<(shellId: [^<>]* )?(completed|exited) with exit code (-?[0-9]+)>$`)
+	copilotExitLine   = regexp.MustCompile(`^<((?:shellId|command with id): [^<>]* )?(completed|exited) with exit code (-?[0-9]+)>$`)
 	copilotColors     = regexp.MustCompile("\x1b\\[[0-9;?]*[A-Za-z]|\x1b\\][^\x1b\x07]*(\x1b\\\\|\x07)")
 )
 
