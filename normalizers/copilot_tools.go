@@ -201,13 +201,14 @@ type copilotOutcome struct {
 
 var (
 	// copilotExit is the last line of what a shell returns.
-	copilotExit = regexp.MustCompile(`(?:^|\n)<(?:shellId: [^<>\r\n]+ )?(?:completed|exited) with exit code (-?\d{1,10})>\s*$`)
+	copilotExit = regexp.MustCompile(`(?:^|\n)<(?:(?:shellId|command with id): [^<>\r\n]+ )?(?:completed|exited) with exit code (-?\d{1,10})>\s*$`)
 	// copilotRunning is that line while the command goes on.
 	copilotRunning = regexp.MustCompile(`(?:^|\n)<[^<>\r\n]*\b(?:still running|started in)\b[^<>\r\n]*>\s*$`)
 )
 
-// result emits the result of a call. A code is read from the last line of a shell alone,
-// where the vendor states it; one that is not zero is a failure, whatever else is said.
+// result emits the result of a call. A code that has no field of its own is read from the
+// last line of a shell alone, where the vendor states it; one that is not zero is a
+// failure, whatever else is said.
 func (c *copilotFold) result(id, name text, o copilotOutcome) {
 	made, ok := c.s.recall(string(id))
 	if !ok {
@@ -216,14 +217,14 @@ func (c *copilotFold) result(id, name text, o copilotOutcome) {
 	d := draft{on: made.Channel}
 	d.EventType, d.Text, d.Model = envelopes.ToolResult, text(o.words).ptr(), c.speaker()
 	d.ToolName, d.ToolCallID = text(made.Tool).ptr(), id.ptr()
+	d.ToolExitCode = o.exit
 	running := false
-	if !ok || made.Channel == envelopes.ChannelTerminal {
+	if o.exit == nil && (!ok || made.Channel == envelopes.ChannelTerminal) {
 		if m := copilotExit.FindStringSubmatch(o.words); m != nil {
 			if n, err := strconv.ParseInt(m[1], 10, 64); err == nil {
 				d.ToolExitCode = &n
 			}
 		}
-		d.ToolExitCode = cmp.Or(d.ToolExitCode, o.exit)
 		running = d.ToolExitCode == nil && copilotRunning.MatchString(o.words)
 	}
 	status := envelopes.StatusUnknown
