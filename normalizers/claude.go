@@ -38,6 +38,7 @@ type claudeRecord struct {
 	IsCompactSummary   flag                     `json:"isCompactSummary"`
 	IsAPIErrorMessage  flag                     `json:"isApiErrorMessage"`
 	Origin             object[claudeOrigin]     `json:"origin"`
+	ForkedFrom         object[claudeFork]       `json:"forkedFrom"`
 	PromptSource       text                     `json:"promptSource"`
 	Message            object[claudeMessage]    `json:"message"`
 	ToolUseResult      jsontext.Value           `json:"toolUseResult"`
@@ -69,6 +70,11 @@ type claudeOrigin struct {
 	Kind         text `json:"kind"`
 	From         text `json:"from"`
 	SenderTaskID text `json:"senderTaskId"`
+}
+
+// claudeFork names the record that this one was copied from when its session was forked.
+type claudeFork struct {
+	SessionID text `json:"sessionId"`
 }
 
 type claudeMessage struct {
@@ -142,6 +148,14 @@ func (c *claudeContent) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 		}
 		_, err := dec.ReadToken()
 		return err
+	case '{': // one block, as of the result of a tool that the server runs
+		var b claudeBlock
+		c.present = true
+		err := json.UnmarshalDecode(dec, &b)
+		if b.Type != "" {
+			c.blocks = []claudeBlock{b}
+		}
+		return err
 	case 'n':
 		return dec.SkipValue()
 	default:
@@ -154,7 +168,7 @@ func (c *claudeContent) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 func (c *claudeContent) text() (string, bool) {
 	var parts []string
 	for i := range c.blocks {
-		if c.blocks[i].Type == "text" {
+		if b := &c.blocks[i]; b.Type == "text" || b.Type == "advisor_result" {
 			parts = append(parts, string(c.blocks[i].Text))
 		}
 	}
@@ -170,6 +184,7 @@ type claudeBlock struct {
 	Input     jsontext.Value `json:"input"`
 	ToolUseID text           `json:"tool_use_id"`
 	IsError   kind           `json:"is_error"`
+	ErrorCode text           `json:"error_code"` // of what a tool that the server runs returns
 	Content   claudeContent  `json:"content"`
 }
 
@@ -246,6 +261,13 @@ func (r *claudeRecord) session() string {
 	return string(cmp.Or(r.SessionIDSnake, r.SessionID))
 }
 
+// copied reports whether the record is history of another session, with which a fork
+// begins (semantics.md section 3).
+func (c *claudeFold) copied() bool {
+	from := c.ForkedFrom.value.SessionID
+	return from != "" && string(from) != c.s.id
+}
+
 // words is the text that the record itself holds, beside any message.
 func (r *claudeRecord) words() text {
 	words, _ := r.Content.text()
@@ -274,6 +296,9 @@ func (c *claudeFold) put(id text, d draft) bool {
 	d.AgentID = c.AgentID.ptr()
 	d.IsInternal = c.internal
 	d.from, d.TextTruncated = c.from, c.truncated
+	if c.copied() {
+		d.Origin = envelopes.OriginCopied
+	}
 	if c.ParentToolUseID != "" && d.Metadata == nil {
 		d.Metadata = c.s.metadataWith(map[string]jsontext.Value{"parentToolUseId": textValue(c.ParentToolUseID)})
 	}
@@ -349,7 +374,12 @@ func (c *claudeFold) record() SkipReason {
 		}
 		c.runtime(c.UUID, envelopes.Log, c.RateLimit.value.Status)
 	case "auth_status":
-		c.runtime(c.UUID, envelopes.Log, c.Output)
+		words, _ := c.Output.text()
+		if message := string(scalar(c.Error)); message != "" {
+			c.fail(c.UUID, "", message, cmp.Or(words, message))
+			break
+		}
+		c.runtime(c.UUID, envelopes.Log, text(words))
 	default:
 		return c.conversation()
 	}
@@ -444,6 +474,8 @@ func (c *claudeFold) assistant() SkipReason {
 			c.utter(c.UUID, envelopes.Meta, nil)
 		case bill != nil && c.UUID != "":
 			c.utter(c.UUID+"#usage", envelopes.Meta, nil)
+		case bill != nil:
+			c.utter("", envelopes.Meta, nil)
 		}
 	}
 	if bill != nil {
@@ -468,7 +500,7 @@ func (c *claudeFold) utter(id text, t envelopes.EventType, words *string) {
 func (c *claudeFold) consume() (u *envelopes.Usage, set func(*envelopes.AgentEventV1)) {
 	v := &c.Message.value.Usage.value
 	key := string(cmp.Or(c.Message.value.ID, c.RequestID))
-	if !c.Message.value.Usage.ok || key == "" && c.told {
+	if !c.Message.value.Usage.ok || key == "" && c.told || c.copied() {
 		return nil, nil
 	}
 	return c.consumed(v.consumption(), v.OutputDetails.value.Thinking.ok, key)

@@ -118,9 +118,9 @@ func (c *claudeFold) say(s string, from claudeOrigin) SkipReason {
 	kind, words := speechOf(s)
 	if kind == speechHuman {
 		switch {
-		case from.Kind == "task-notification" || c.PromptSource == "system":
+		case from.Kind == "task-notification", from.Kind == "auto-continuation", from.Kind == "observer-activity", c.PromptSource == "system":
 			kind, words = speechInjected, s
-		case from.From != "" || from.SenderTaskID != "":
+		case from.Kind == "coordinator", from.From != "" || from.SenderTaskID != "":
 			kind, words = speechAgent, s
 		}
 	}
@@ -146,8 +146,14 @@ type claudeAttachment struct {
 	Origin      object[claudeOrigin] `json:"origin"`
 	Prompt      claudeContent        `json:"prompt"`
 	Content     claudeContent        `json:"content"`
+	Messages    list[claudeMail]     `json:"messages"` // of teammates
 	Stdout      text                 `json:"stdout"`
 	Stderr      text                 `json:"stderr"`
+}
+
+// claudeMail is a message of a teammate.
+type claudeMail struct {
+	Text text `json:"text"`
 }
 
 // attachment maps an attachment: a prompt that was typed while the agent worked is a
@@ -169,6 +175,12 @@ func (c *claudeFold) attachment() SkipReason {
 		default:
 			c.runtime(c.UUID, envelopes.Meta, "")
 		}
+	case a.Type == "teammate_mailbox" && len(a.Messages) > 0:
+		var parts []string
+		for _, m := range a.Messages {
+			parts = append(parts, string(m.Text))
+		}
+		c.tell(draftOf(speechAgent, strings.Join(parts, "\n")))
 	case strings.HasPrefix(string(a.Type), "hook_") && a.Type != "hook_additional_context":
 		var parts []string
 		content, _ := a.Content.text()
@@ -192,11 +204,17 @@ func (c *claudeFold) system() SkipReason {
 	switch c.Subtype {
 	case "init":
 		c.introduce()
-	case "status", "hook_started", "hook_progress", "task_progress":
+	case "status":
+		if c.CompactError == "" {
+			return SkipProgress
+		}
+		c.fail(c.UUID, "compact_error", string(c.CompactError), string(c.CompactError))
+	case "hook_started", "hook_progress", "task_progress":
 		return SkipProgress
 	case "hook_response":
 		var parts []string
-		for _, t := range []text{c.Output, c.Stdout, c.Stderr} {
+		output, _ := c.Output.text()
+		for _, t := range []text{text(output), c.Stdout, c.Stderr} {
 			if t != "" && !slices.Contains(parts, string(t)) {
 				parts = append(parts, string(t))
 			}
@@ -217,9 +235,12 @@ func (c *claudeFold) system() SkipReason {
 		d := draft{on: envelopes.ChannelChat}
 		d.EventType, d.Text = envelopes.SessionSummary, c.words().ptr()
 		c.put(c.UUID, d)
+	case "mirror_error":
+		message := string(scalar(c.Error))
+		c.fail(c.UUID, "", message, message)
 	case "api_error", "api_refusal", "error":
 		c.failure(string(c.words()))
-	case "", "stop_hook_summary", "informational", "bridge_status", "model_refusal_fallback":
+	case "", "stop_hook_summary", "informational", "bridge_status", "model_refusal_fallback", "model_refusal_no_fallback":
 		c.runtime(c.UUID, envelopes.Log, c.words())
 	default:
 		c.runtime(c.UUID, envelopes.Meta, c.words())

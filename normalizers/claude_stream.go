@@ -35,7 +35,8 @@ type claudeStream struct {
 	IsSynthetic        flag                      `json:"isSynthetic"`
 	Key                text                      `json:"key"`
 	RateLimit          object[claudeRateLimit]   `json:"rate_limit_info"`
-	Output             text                      `json:"output"`
+	Output             claudeContent             `json:"output"`
+	CompactError       text                      `json:"compact_error"`
 	Stdout             text                      `json:"stdout"`
 	Stderr             text                      `json:"stderr"`
 
@@ -235,11 +236,12 @@ func (c *claudeFold) ended() {
 	c.fail(id, code, words, words)
 }
 
-// outcome is what a run ended with, and whether it failed: the flag says so, never the
-// subtype, which is "success" when nobody was logged in (vendor-formats.md section 4).
+// outcome is what a run ended with, and whether it failed: the flag says so, for the
+// subtype is "success" when nobody was logged in (vendor-formats.md section 4), or a
+// subtype that names an error, of which some versions say that it is none.
 func (c *claudeFold) outcome() (words string, failed bool) {
 	r := &c.claudeStream
-	failed = bool(r.IsErrorSnake) || bool(r.IsErrorCamel)
+	failed = bool(r.IsErrorSnake) || bool(r.IsErrorCamel) || strings.HasPrefix(string(c.Subtype), "error")
 	switch kind := r.Result.Kind(); {
 	case kind == '"':
 		words = unquote(r.Result)

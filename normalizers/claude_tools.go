@@ -118,8 +118,15 @@ func (c *claudeFold) result(b *claudeBlock) {
 	if !ok {
 		words, ok = res.text(alone)
 	}
+	problem := ""
+	for i := range b.Content.blocks {
+		problem = cmp.Or(problem, string(b.Content.blocks[i].ErrorCode))
+	}
+	if !ok && problem != "" {
+		words, ok = problem, true
+	}
 	// A result that is only a text is a failure, unless the vendor denies it.
-	failed := b.IsError == 't' || bool(res.Interrupted) || alone != "" && b.IsError != 'f' || string(res.Success) == "false" ||
+	failed := b.IsError == 't' || problem != "" || bool(res.Interrupted) || alone != "" && b.IsError != 'f' || string(res.Success) == "false" ||
 		b.IsError != 'f' && c.isStream() && failedText(words)
 
 	d := draft{on: envelopes.ChannelOther}
@@ -185,7 +192,7 @@ func (r *claudeResult) status(failed bool, exit *int64, data bool) envelopes.Too
 		return envelopes.StatusInProgress
 	}
 	switch r.Status {
-	case "async_launched", "running", "in_progress", "pending":
+	case "async_launched", "remote_launched", "running", "in_progress", "pending":
 		return envelopes.StatusInProgress
 	case "failed", "error", "killed", "cancelled", "rejected", "interrupted":
 		return envelopes.StatusError

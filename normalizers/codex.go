@@ -37,7 +37,7 @@ type codexPayload struct {
 	Text             text           `json:"text"`
 	Message          text           `json:"message"`
 	Author           text           `json:"author"`
-	Item             codexItem      `json:"item"`
+	Item             jsontext.Value `json:"item"`
 	ThreadName       text           `json:"thread_name"`
 	CodexErrorInfo   jsontext.Value `json:"codex_error_info"`
 	Error            jsontext.Value `json:"error"`
@@ -55,11 +55,14 @@ type codexPayload struct {
 	Output        jsontext.Value          `json:"output"`
 	Status        text                    `json:"status"`
 	Result        jsontext.Value          `json:"result"`
+	Server        text                    `json:"server"`
 	Tool          text                    `json:"tool"`
 	Tools         jsontext.Value          `json:"tools"`
 	Query         text                    `json:"query"`
 	Path          text                    `json:"path"`
 	RevisedPrompt text                    `json:"revised_prompt"`
+	RevisedCamel  text                    `json:"revisedPrompt"`
+	Results       jsontext.Value          `json:"results"`
 	Invocation    object[codexInvocation] `json:"invocation"`
 	Command       jsontext.Value          `json:"command"`
 	ExitCode      number                  `json:"exit_code"`
@@ -80,6 +83,7 @@ type codexPayload struct {
 	Git            object[codexGit]    `json:"git"`
 	Source         jsontext.Value      `json:"source"`
 	ForkedFromID   text                `json:"forked_from_id"`
+	HistoryBase    object[codexBase]   `json:"history_base"`
 	TurnID         text                `json:"turn_id"`
 	ThreadSettings object[codexThread] `json:"thread_settings"`
 	Info           jsontext.Value      `json:"info"`
@@ -87,6 +91,11 @@ type codexPayload struct {
 
 type codexGit struct {
 	Branch text `json:"branch"`
+}
+
+// codexBase is the thread whose file has the history before that of a rollout.
+type codexBase struct {
+	ThreadID text `json:"thread_id"`
 }
 
 type codexThread struct {
@@ -108,18 +117,10 @@ type codexDuration struct {
 // codexItem is an item of the newer event stream, told again beside its response_item.
 type codexItem struct {
 	Type        text         `json:"type"`
-	ID          text         `json:"id"`
+	Kind        text         `json:"kind"` // of an extension
 	Text        text         `json:"text"`
 	Content     codexContent `json:"content"`
 	SummaryText codexContent `json:"summary_text"`
-}
-
-func (i *codexItem) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
-	type plain codexItem
-	var o object[plain]
-	err := o.UnmarshalJSONFrom(dec)
-	*i = codexItem(o.value)
-	return err
 }
 
 // codexContent is a list of parts with text: of a message, a summary or an output.
@@ -195,7 +196,7 @@ type codexState struct {
 	Meta   string            `json:"meta,omitzero"`   // id of the last session_meta
 	Copied string            `json:"copied,omitzero"` // the child whose copied history goes on
 	Turns  bool              `json:"turns,omitzero"`  // the child states ids of its turns
-	Forked bool              `json:"forked,omitzero"` // the file has a fork
+	Forked bool              `json:"forked,omitzero"` // the file has a fork, or the end of a thread
 	Agent  string            `json:"agent,omitzero"`  // the subagent that the rollout is of
 	Turn   string            `json:"turn,omitzero"`   // id of the turn
 	Total  codexTokens       `json:"total,omitzero"`  // the last running total
@@ -314,8 +315,9 @@ func (c *codexFold) sessionMeta() {
 	if isValue(source.Subagent) && st.Meta == "" {
 		st.Agent = cut(string(c.ID), maxName)
 	}
-	fork := c.ForkedFromID != "" || bool(spawn.ThreadSpawn)
-	st.Forked = st.Forked || fork
+	base := c.HistoryBase.value.ThreadID
+	fork := c.ForkedFromID != "" || bool(spawn.ThreadSpawn) || base != "" && base != c.ID
+	st.Forked = st.Forked || fork || base != ""
 	switch {
 	case fork && isUUIDv7(string(c.ID)):
 		st.Copied = string(c.ID)
@@ -613,9 +615,25 @@ func isBegin(t text) bool {
 	}
 }
 
-// itemCompleted maps an item of the newer event stream: a twin of what is said, else meta.
+// codexEnds are the items that tell how a tool ended, by the events that older rollouts
+// tell it with.
+var codexEnds = map[text]text{
+	"CommandExecution":     "exec_command_end",
+	"FileChange":           "patch_apply_end",
+	"McpToolCall":          "mcp_tool_call_end",
+	"DynamicToolCall":      "dynamic_tool_call_response",
+	"ImageView":            "view_image_tool_call",
+	"ImageGeneration":      "image_generation_end",
+	"image_gen.generation": "image_generation_end",
+	"WebSearch":            "web_search_end",
+	"web.search":           "web.search",
+}
+
+// itemCompleted maps an item of the newer event stream: a twin of what is said, or the
+// end of a tool, else meta.
 func (c *codexFold) itemCompleted() SkipReason {
-	i := &c.Item
+	var i codexItem
+	readObject(c.Item, &i)
 	words := strings.Join(i.Content.texts(), "\n")
 	switch i.Type {
 	case "UserMessage":
@@ -630,8 +648,20 @@ func (c *codexFold) itemCompleted() SkipReason {
 			skip = c.twin(speakerThought, t)
 		}
 		return skip
-	default:
+	case "Extension":
+		i.Type = i.Kind
+	}
+	end, ok := codexEnds[i.Type]
+	if !ok {
 		c.runtime(envelopes.Meta, "")
 		return SkipDuplicate
 	}
+	item := c.Item
+	c.codexPayload = codexPayload{}
+	readObject(item, &c.codexPayload)
+	c.Type, c.CallID = end, c.ID
+	if end == "web_search_end" {
+		return c.searchEnd()
+	}
+	return c.toolEnd()
 }

@@ -36,6 +36,11 @@ type codexExecItem struct {
 	Result    jsontext.Value `json:"result"`
 	Error     jsontext.Value `json:"error"`
 	Query     text           `json:"query"`
+	Action    jsontext.Value `json:"action"`
+	Results   jsontext.Value `json:"results"`
+	Prompt    text           `json:"prompt"`
+	Receivers jsontext.Value `json:"receiver_thread_ids"`
+	Agents    jsontext.Value `json:"agents_states"`
 }
 
 // isExec reports whether the record is a line of the exec stream.
@@ -120,7 +125,18 @@ func (c *codexFold) execItem(i *codexExecItem, completed bool) SkipReason {
 	case "mcp_tool_call":
 		name, args = "mcp__"+i.Server+"__"+i.Tool, i.Arguments
 	case "web_search":
+		if !completed && i.Query == "" {
+			return SkipProgress // what is searched for is told when it is done
+		}
 		name, args = "web_search", appendQuote(nil, string(i.Query))
+		if i.Query == "" && isValue(i.Action) {
+			args = i.Action
+		}
+	case "collab_tool_call":
+		name, args = i.Tool, appendQuote(nil, string(i.Prompt))
+		if i.Prompt == "" {
+			args = i.Receivers
+		}
 	default:
 		if !completed {
 			return SkipProgress
@@ -135,7 +151,14 @@ func (c *codexFold) execItem(i *codexExecItem, completed bool) SkipReason {
 		return SkipDuplicate
 	}
 	o := output{words: string(i.Output), exit: i.ExitCode.integer(), failed: i.Status == "failed" || i.Status == "declined"}
-	if i.Type == "mcp_tool_call" {
+	switch i.Type {
+	case "web_search", "collab_tool_call":
+		for _, v := range []jsontext.Value{i.Results, i.Agents} {
+			if isValue(v) {
+				o.words = compactText(v)
+			}
+		}
+	case "mcp_tool_call":
 		var result struct {
 			Content codexContent `json:"content"`
 		}
@@ -152,7 +175,7 @@ func (c *codexFold) execItem(i *codexExecItem, completed bool) SkipReason {
 // execSaid maps an item that is no tool.
 func (c *codexFold) execSaid(id text, i *codexExecItem) {
 	switch i.Type {
-	case "agent_message":
+	case "agent_message", "plan":
 		d := c.utterance(envelopes.AssistantMessage, string(i.Text))
 		d.Text = i.Text.ptr()
 		c.put(id, d)

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -308,7 +309,7 @@ func codexFile(t *testing.T, payloads ...map[string]any) []byte {
 	}
 	for i, p := range payloads {
 		kind := "event_msg"
-		if slices.Contains([]any{"message", "reasoning"}, p["type"]) {
+		if slices.Contains([]any{"message", "reasoning", "function_call", "function_call_output"}, p["type"]) {
 			kind = "response_item"
 		}
 		b, err := json.Marshal(map[string]any{"timestamp": fmt.Sprintf("2026-03-01T09:00:02.%06dZ", i), "type": kind, "payload": p})
@@ -419,6 +420,90 @@ func TestCodexHeld(t *testing.T) {
 					t.Errorf("text %d: %s, want %s", i+1, clip(got[i]), c.want[i])
 				}
 			}
+		})
+	}
+}
+
+// TestCodexItemEnds: an item that says how a tool ended adds to the result that follows,
+// and is call and result at once where it has no call.
+func TestCodexItemEnds(t *testing.T) {
+	t.Parallel()
+	call := func(id string) map[string]any {
+		return map[string]any{"type": "function_call", "call_id": id, "name": "exec_command", "arguments": `{"cmd":"ls"}`}
+	}
+	output := func(id, words string) map[string]any {
+		return map[string]any{"type": "function_call_output", "call_id": id, "output": words}
+	}
+	item := func(of, id string, more map[string]any) map[string]any {
+		i := map[string]any{"type": of, "id": id, "status": "completed", "duration": map[string]any{"secs": 1, "nanos": 500_000_000}}
+		maps.Copy(i, more)
+		return map[string]any{"type": "item_completed", "item": i}
+	}
+	command := func(id string, code int) map[string]any {
+		return item("CommandExecution", id, map[string]any{"command": []any{"sh", "-c", "ls"}, "aggregated_output": "a.go\n", "exit_code": code})
+	}
+	mcp := func(more map[string]any) []map[string]any {
+		more["server"], more["tool"], more["arguments"] = "docs", "find", map[string]any{"q": "x"}
+		return []map[string]any{item("McpToolCall", "exec-1", more)}
+	}
+	said := func(failed bool) map[string]any {
+		return map[string]any{"result": map[string]any{"content": []any{map[string]any{"type": "text", "text": "found"}}, "isError": failed}}
+	}
+	for _, c := range []struct {
+		name string
+		file []map[string]any
+		want []string
+	}{
+		{"before the result", []map[string]any{call("c1"), command("c1", 2), output("c1", "a.go")}, []string{"tool_call c1 exec_command", "tool_result c1 exec_command error 2 1500 a.go"}},
+		{
+			"behind a result that says it",
+			[]map[string]any{call("c1"), output("c1", "Exit code: 0\nWall time: 1 seconds\nOutput:\na.go"), command("c1", 0)},
+			[]string{"tool_call c1 exec_command", "tool_result c1 exec_command success 0 1000 Exit code: 0\nWall time: 1 seconds\nOutput:\na.go"},
+		},
+		{"a command alone", []map[string]any{command("exec-1", 0)}, []string{"tool_call exec-1 exec_command", "tool_result exec-1 exec_command success 0 1500 a.go\n"}},
+		{"an answer", mcp(said(false)), []string{"tool_call exec-1 mcp__docs__find", "tool_result exec-1 mcp__docs__find success - 1500 found"}},
+		{"an answer that is an error", mcp(said(true)), []string{"tool_call exec-1 mcp__docs__find", "tool_result exec-1 mcp__docs__find error - 1500 found"}},
+		{
+			"no answer", mcp(map[string]any{"status": "failed", "error": map[string]any{"message": "refused"}}),
+			[]string{"tool_call exec-1 mcp__docs__find", "tool_result exec-1 mcp__docs__find error - 1500 refused"},
+		},
+		{
+			"a patch",
+			[]map[string]any{item("FileChange", "exec-1", map[string]any{"changes": map[string]any{"a.go": map[string]any{"type": "add"}}, "stdout": "Done."})},
+			[]string{"tool_call exec-1 apply_patch a.go", "tool_result exec-1 apply_patch success - 1500 Done. a.go"},
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			s := suiteOf(t, envelopes.Codex)
+			file := fileNamed(s.source, "s1.jsonl")
+			data := codexFile(t, c.file...)
+			checkLaws(t, s, frame(file, data), true)
+			for _, p := range checkTruth(s, normalizers.Normalize, file, data, newReport()) {
+				t.Error(p)
+			}
+			var got []string
+			for _, e := range events(fold(normalizers.Normalize, frame(file, data))) {
+				number := func(n *int64) string {
+					if n == nil {
+						return "-"
+					}
+					return strconv.FormatInt(*n, 10)
+				}
+				words := []string{string(e.EventType), value(e.ToolCallID), value(e.ToolName)}
+				switch e.EventType {
+				case envelopes.ToolCall:
+				case envelopes.ToolResult:
+					words = append(words, string(value(e.ToolStatus)), number(e.ToolExitCode), number(e.ToolLatencyMS), value(e.Text))
+				default:
+					continue
+				}
+				if e.FilePath != nil {
+					words = append(words, *e.FilePath)
+				}
+				got = append(got, strings.Join(words, " "))
+			}
+			same(t, "tools", got, c.want)
 		})
 	}
 }

@@ -77,11 +77,14 @@ func (c *codexFold) tokenCount() SkipReason {
 		return SkipDuplicate // billed in the session that it is copied from
 	}
 	use := last
-	if info.Total.ok && total.total() >= before.total() {
+	inherited := st.Forked && info.Last.ok && before == (codexTokens{}) // goes on from a total of another file
+	switch {
+	case inherited:
+	case info.Total.ok && total.total() >= before.total():
 		for i := range use {
 			use[i] = max(0, total[i]-before[i])
 		}
-	} else if info.Total.ok && !info.Last.ok {
+	case info.Total.ok && !info.Last.ok:
 		use = total
 	}
 	d := draft{on: envelopes.ChannelSystem}

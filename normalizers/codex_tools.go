@@ -347,24 +347,37 @@ func (c *codexFold) readEnd() (o output, files []envelopes.File) {
 		}
 	case "mcp_tool_call_end":
 		var result struct {
-			Ok object[struct {
-				Content codexContent `json:"content"`
-				IsError flag         `json:"isError"`
-			}] `json:"Ok"`
-			Err jsontext.Value `json:"Err"`
+			Ok  object[codexReturned] `json:"Ok"`
+			Err jsontext.Value        `json:"Err"`
+			codexReturned
 		}
 		readObject(c.Result, &result)
-		o.words = strings.Join(result.Ok.value.Content.texts(), "\n")
-		if isValue(result.Err) {
-			o.words = string(scalar(result.Err))
+		returned := result.codexReturned // of an item, whose error stands beside it
+		if result.Ok.ok {
+			returned = result.Ok.value
 		}
-		o.failed = o.failed || isValue(result.Err) || bool(result.Ok.value.IsError)
+		o.words = strings.Join(returned.Content.texts(), "\n")
+		_, message := problemOf(c.Error)
+		if message = cmp.Or(string(scalar(result.Err)), message); message != "" {
+			o.words = message
+		}
+		o.failed = o.failed || isValue(result.Err) || isValue(c.Error) || bool(returned.IsError)
 	case "dynamic_tool_call_response":
-		o.words = strings.Join(c.ContentItems.texts(), "\n")
+		o.words = cmp.Or(strings.Join(c.ContentItems.texts(), "\n"), string(scalar(c.Error)))
 	case "image_generation_end":
-		o.words = string(c.RevisedPrompt)
+		o.words = string(cmp.Or(c.RevisedPrompt, c.RevisedCamel))
+	case "web.search":
+		if isValue(c.Results) {
+			o.words = compactText(c.Results)
+		}
 	}
 	return o, files
+}
+
+// codexReturned is what an MCP tool returned.
+type codexReturned struct {
+	Content codexContent `json:"content"`
+	IsError flag         `json:"isError"`
 }
 
 // objectMembers are the members of a value that is an object, else none.
@@ -384,11 +397,20 @@ func (c *codexFold) endedCall() (name text, args jsontext.Value) {
 		return "apply_patch", nil
 	case "mcp_tool_call_end":
 		i := c.Invocation.value
+		if !c.Invocation.ok {
+			i = codexInvocation{c.Server, c.Tool, c.Arguments}
+		}
 		return "mcp__" + i.Server + "__" + i.Tool, i.Arguments
 	case "image_generation_end":
 		return "image_generation", nil
 	case "view_image_tool_call":
-		return "view_image", jsontext.Value(`{"path":` + string(appendQuote(nil, string(c.Path))) + `}`)
+		path := strings.TrimPrefix(string(c.Path), "file://")
+		return "view_image", jsontext.Value(`{"path":` + string(appendQuote(nil, path)) + `}`)
+	case "web.search":
+		if !isValue(c.Action) {
+			return "web_search", appendQuote(nil, string(c.Query))
+		}
+		return "web_search", c.Action
 	default:
 		return c.Tool, c.Arguments
 	}
@@ -402,7 +424,7 @@ func (c *codexFold) hosted() SkipReason {
 	o := output{words: string(c.RevisedPrompt), failed: c.Status == "failed", done: c.Status == "completed"}
 	action := c.Action
 	if search := c.st.Search; search != nil {
-		if name == "web_search" && bytes.Equal(search.Action, compactValue(action)) {
+		if name == "web_search" && (bytes.Equal(search.Action, compactValue(action)) || search.Call == string(id)) {
 			id = text(search.Call)
 			c.st.Search = nil
 		} else {

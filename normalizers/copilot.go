@@ -90,6 +90,7 @@ type copilotData struct {
 	Result           jsontext.Value           `json:"result"`
 	Error            jsontext.Value           `json:"error"`
 	Telemetry        object[copilotTelemetry] `json:"toolTelemetry"`
+	Shell            object[copilotBlock]     `json:"shellExecution"`
 
 	Message      text `json:"message"`
 	ErrorType    text `json:"errorType"`
@@ -99,6 +100,8 @@ type copilotData struct {
 	Summary      text `json:"summary"`
 	Compacted    text `json:"summaryContent"`
 	Title        text `json:"title"`
+	ShutdownType text `json:"shutdownType"`
+	ErrorReason  text `json:"errorReason"`
 
 	Usage   object[copilotFigures]                    `json:"usage"`
 	Metrics object[map[string]object[copilotMetrics]] `json:"modelMetrics"`
@@ -211,6 +214,9 @@ func (c *copilotFold) record() SkipReason {
 			return c.document()
 		}
 		c.runtime(envelopes.Meta, "")
+	case "result": // the last line of --output-format json
+		c.s.setResumeID(string(c.SessionID))
+		c.runtime(envelopes.SessionSummary, "")
 	case "session.start":
 		c.s.setResumeID(string(d.SessionID))
 		c.s.setRoot(string(d.Context.value.CWD))
@@ -226,6 +232,9 @@ func (c *copilotFold) record() SkipReason {
 	case "session.model_change": // a change is true for what follows
 		c.runtime(envelopes.Meta, "")
 		c.uses(d.NewModel)
+	case "session.tools_updated": // of what goes to standard output: it has no start
+		c.runtime(envelopes.Meta, "")
+		c.uses(d.Model)
 	case "session.auto_mode_resolved":
 		c.runtime(envelopes.Meta, "")
 		c.uses(d.ChosenModel)

@@ -108,7 +108,7 @@ func (c *copilotFold) message() SkipReason {
 	c.think(d.Reasoning)
 
 	said := -1 // the event with the words
-	partial := d.MessageID != "" && d.ChunkCount.count() > d.ChunkIndex.count()+1 && fitsOpen(words)
+	partial := d.MessageID != "" && d.ChunkCount.count() > d.ChunkIndex.count()+1 && len(d.Requests) == 0 && fitsOpen(words)
 	if partial {
 		if c.s.Copilot.Open.Message == (fingerprint{}) {
 			c.flush() // a paragraph

@@ -134,6 +134,12 @@ func (c *copilotFold) shutdown() {
 		stated.Reasoning.ok = stated.Reasoning.ok || f.Reasoning.ok
 	}
 	c.charge(c.s.Copilot.Billed.raise(total), "", &stated)
+	if reason := c.data.ErrorReason; c.data.ShutdownType == "error" || reason != "" {
+		if c.ID != "" {
+			c.ID += "#error"
+		}
+		c.fail(cmp.Or(c.data.ShutdownType, "error"), reason)
+	}
 }
 
 // charge puts what the sum has grown by on the first event; a figure that is not stated

@@ -1,6 +1,7 @@
 package normalizers
 
 import (
+	"cmp"
 	"regexp"
 	"slices"
 	"strconv"
@@ -63,6 +64,7 @@ type copilotTelemetry struct {
 
 type copilotMeasured struct {
 	DurationMS number `json:"durationMs"`
+	ExitCode   number `json:"exit_code"`
 }
 
 // request emits a call of a message; false when its execution has told it before.
@@ -142,8 +144,16 @@ func (c *copilotFold) made(id, name text, arguments jsontext.Value) {
 
 // copilotResult is what a tool returned to the model, and in full to the human.
 type copilotResult struct {
-	Content  text `json:"content"`
-	Detailed text `json:"detailedContent"`
+	Content  text               `json:"content"`
+	Detailed text               `json:"detailedContent"`
+	Blocks   list[copilotBlock] `json:"contents"`
+}
+
+// copilotBlock is a block of a result, or what stands beside it. That of a shell states
+// how its command ended.
+type copilotBlock struct {
+	Type     text   `json:"type"`
+	ExitCode number `json:"exitCode"`
 }
 
 // completed maps the result of a call.
@@ -160,6 +170,12 @@ func (c *copilotFold) completed() {
 	}
 	if d.Result.Kind() == '"' {
 		o.words = unquote(d.Result)
+	}
+	o.exit = cmp.Or(d.Shell.value.ExitCode.integer(), d.Telemetry.value.Metrics.value.ExitCode.integer())
+	for _, b := range result.Blocks {
+		if b.Type == "shell_exit" || b.Type == "terminal" {
+			o.exit = cmp.Or(b.ExitCode.integer(), o.exit)
+		}
 	}
 	if isValue(d.Error) {
 		o.code, o.message = c.problem()
@@ -179,18 +195,20 @@ type copilotOutcome struct {
 	failed        bool
 	success       bool // the vendor says so
 	latency       number
+	exit          *int64 // beside the output
 	code, message string // of the error
 }
 
 var (
 	// copilotExit is the last line of what a shell returns.
-	copilotExit = regexp.MustCompile(`(?:^|\n)<(?:shellId: [^<>\r\n]+ )?(?:completed|exited) with exit code (-?\d{1,10})>\s*$`)
+	copilotExit = regexp.MustCompile(`(?:^|\n)<(?:(?:shellId|command with id): [^<>\r\n]+ )?(?:completed|exited) with exit code (-?\d{1,10})>\s*$`)
 	// copilotRunning is that line while the command goes on.
 	copilotRunning = regexp.MustCompile(`(?:^|\n)<[^<>\r\n]*\b(?:still running|started in)\b[^<>\r\n]*>\s*$`)
 )
 
-// result emits the result of a call. A code is read from the last line of a shell alone,
-// where the vendor states it; one that is not zero is a failure, whatever else is said.
+// result emits the result of a call. A code that has no field of its own is read from the
+// last line of a shell alone, where the vendor states it; one that is not zero is a
+// failure, whatever else is said.
 func (c *copilotFold) result(id, name text, o copilotOutcome) {
 	made, ok := c.s.recall(string(id))
 	if !ok {
@@ -199,8 +217,9 @@ func (c *copilotFold) result(id, name text, o copilotOutcome) {
 	d := draft{on: made.Channel}
 	d.EventType, d.Text, d.Model = envelopes.ToolResult, text(o.words).ptr(), c.speaker()
 	d.ToolName, d.ToolCallID = text(made.Tool).ptr(), id.ptr()
+	d.ToolExitCode = o.exit
 	running := false
-	if !ok || made.Channel == envelopes.ChannelTerminal {
+	if o.exit == nil && (!ok || made.Channel == envelopes.ChannelTerminal) {
 		if m := copilotExit.FindStringSubmatch(o.words); m != nil {
 			if n, err := strconv.ParseInt(m[1], 10, 64); err == nil {
 				d.ToolExitCode = &n

@@ -29,6 +29,7 @@ type cursorRecord struct {
 	ModeSnake      text                  `json:"permission_mode"`
 	KeySource      text                  `json:"apiKeySource"`
 	KeySourceSnake text                  `json:"api_key_source"`
+	Timestamp      text                  `json:"timestamp"`
 	TimestampMS    number                `json:"timestamp_ms"`
 	ModelCallID    text                  `json:"model_call_id"`
 	Message        object[cursorMessage] `json:"message"`
@@ -38,12 +39,14 @@ type cursorRecord struct {
 	IsError        flag                  `json:"is_error"`
 	Result         jsontext.Value        `json:"result"`
 	RequestID      text                  `json:"request_id"`
+	Query          jsontext.Value        `json:"query"`
 	Usage          object[cursorUsage]   `json:"usage"`
 	Status         text                  `json:"status"`
 	Error          jsontext.Value        `json:"error"`
 }
 
 type cursorMessage struct {
+	Model   text           `json:"model"`
 	Content jsontext.Value `json:"content"`
 }
 
@@ -83,6 +86,9 @@ func (cursor) Normalize(s *Session, r Record) (Result, error) {
 // transcript only a prompt may have one, in its wrapping.
 func (r *cursorRecord) time() string {
 	if ts, ok := timeOfMillis(r.TimestampMS); ok {
+		return ts
+	}
+	if ts, ok := parseTime(string(r.Timestamp)); ok {
 		return ts
 	}
 	if r.Role != "user" {
@@ -159,6 +165,8 @@ func (c *cursorFold) record() SkipReason {
 		c.failure(cmp.Or(code, string(c.Status), "error"), cursorProblem(c.Error))
 	case c.Type == "turn_ended":
 		c.runtime(envelopes.Meta, c.Status)
+	case c.Type == "interaction_query":
+		c.runtime(envelopes.Meta, c.plan())
 	default: // a connection that is lost and found again, and what is not known
 		c.runtime(envelopes.Meta, "")
 	}
@@ -178,6 +186,22 @@ func (c *cursorFold) failure(code, message string) {
 	d.EventType, d.Text = envelopes.Log, text(message).ptr()
 	d.Metadata = c.s.metadataWithError(code, message)
 	c.emit(d)
+}
+
+// plan is the plan that the program asks the human to agree to; empty for what else it
+// asks.
+func (c *cursorFold) plan() text {
+	for _, m := range objectMembers(c.Query) {
+		var asked struct {
+			Args object[struct {
+				Plan text `json:"plan"`
+			}] `json:"args"`
+		}
+		if readObject(m.value, &asked); asked.Args.value.Plan != "" {
+			return asked.Args.value.Plan
+		}
+	}
+	return ""
 }
 
 // system takes what the program states of the session, and tells what it has not stated

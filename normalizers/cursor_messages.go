@@ -64,6 +64,7 @@ func (c *cursorFold) message() SkipReason {
 	blocks := c.blocks()
 	c.s.Cursor.Segment = cursorSegment{}
 	human := c.Role == "user" || c.Type == "user"
+	c.s.setModel(string(c.Message.value.Model))
 	words := joinTexts(blocks, "\n")
 	said, known := false, len(blocks) > 0
 	for i := range blocks {
@@ -171,9 +172,12 @@ func cutElement(s, name string) (string, bool) {
 }
 
 // cursorTime reads the time that a transcript's prompt is wrapped with, as a human
-// reads it, in minutes: "Thursday, Mar 5, 2026, 10:15 AM (UTC-8)".
+// reads it, in minutes: "Thursday, Mar 5, 2026, 10:15 AM (UTC-8)"; or in the usual form.
 func cursorTime(s string) (string, bool) {
 	s = strings.TrimSpace(s)
+	if ts, ok := parseTime(s); ok {
+		return ts, true
+	}
 	clock, zone, ok := strings.Cut(strings.TrimSuffix(s, ")"), " (UTC")
 	if !ok || len(s) > 64 {
 		return "", false

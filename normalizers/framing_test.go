@@ -265,6 +265,19 @@ func TestFramingTellsNoVendor(t *testing.T) {
 	}
 }
 
+// TestFramingTellsClaude: Cursor starts its stream as Claude does; that the version is
+// Claude's tells, also where the list of tools is left out.
+func TestFramingTellsClaude(t *testing.T) {
+	t.Parallel()
+	for more, want := range map[string]envelopes.Source{`,"claude_code_version":"2.1.220"`: envelopes.ClaudeCode, "": envelopes.Cursor} {
+		f := normalizers.NewFramer(fileNamed("", "f.jsonl"))
+		_, _ = f.Write([]byte(`{"type":"system","subtype":"init","session_id":"s","model":"m","permissionMode":"default"` + more + "}\n"))
+		if f.Source() != want {
+			t.Errorf("%q: told to be of %q, want %q", more, f.Source(), want)
+		}
+	}
+}
+
 // TestFramingTooLarge: a line over the limit is dropped as it comes and named; those
 // around it are whole.
 func TestFramingTooLarge(t *testing.T) {

@@ -194,12 +194,30 @@ type geminiResult struct {
 // result is the outcome of a call; false while it has none.
 func (c *geminiCall) result() (geminiResult, bool) {
 	r := geminiResult{name: c.Name, status: c.Status, timestamp: c.Timestamp}
-	for i := range c.Result.parts {
-		r.add(&c.Result.parts[i])
+	for _, p := range c.own() {
+		r.add(p)
 	}
 	r.show(c.ResultDisplay)
 	r.data = c.Result.present || isValue(c.ResultDisplay)
 	return r, r.data || geminiStatus(c.Status) == envelopes.StatusError || geminiStatus(c.Status) == envelopes.StatusSuccess
+}
+
+// own are the parts of the result that are this call's. Where the history was written
+// again, a result holds those of all calls that were answered together.
+func (c *geminiCall) own() []*geminiPart {
+	named := c.Result.has(func(p *geminiPart) bool { return p.FunctionResponse.value.ID == c.ID })
+	var out []*geminiPart
+	mine := true
+	for i := range c.Result.parts {
+		p := &c.Result.parts[i]
+		if p.FunctionResponse.ok {
+			mine = !named || p.FunctionResponse.value.ID == c.ID
+		}
+		if mine {
+			out = append(out, p)
+		}
+	}
+	return out
 }
 
 // add takes a part of a result.

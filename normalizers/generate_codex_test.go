@@ -291,6 +291,10 @@ func (s *codexScript) end() {
 		id = rapid.SampledFrom(s.done).Draw(s.t, "done")
 	}
 	duration := map[string]any{"secs": rapid.IntRange(0, 9).Draw(s.t, "secs"), "nanos": 500_000_000}
+	if s.ordinal && s.chance(50) {
+		s.itemEnd(id, duration)
+		return
+	}
 	switch s.oneOf("exec", "patch", "mcp", "image", "dynamic") {
 	case "exec":
 		code := rapid.IntRange(0, 2).Draw(s.t, "code")
@@ -313,6 +317,29 @@ func (s *codexScript) end() {
 		}
 		s.event("dynamic_tool_call_response", map[string]any{"call_id": id, "tool": "show", "content_items": s.texts("inputText", "shown"), "success": true, "duration": duration})
 	}
+}
+
+// itemEnd writes the end of a tool as rollouts that keep items do.
+func (s *codexScript) itemEnd(id string, duration map[string]any) {
+	item := map[string]any{"type": s.oneOf("CommandExecution", "FileChange", "McpToolCall", "ImageView", "Extension", "Sleep"), "id": id, "duration": duration, "status": s.oneOf("completed", "failed")}
+	switch item["type"] {
+	case "CommandExecution":
+		item["command"], item["aggregated_output"], item["exit_code"] = []any{"ls"}, "x\n", rapid.IntRange(0, 2).Draw(s.t, "code")
+	case "FileChange":
+		item["changes"] = map[string]any{"/home/dev/app/a.go": map[string]any{"type": "update", "move_path": nil}}
+	case "McpToolCall":
+		item["server"], item["tool"], item["arguments"] = "docs", "find", map[string]any{"q": "x"}
+		if s.chance(50) {
+			item["error"] = map[string]any{"message": "refused"}
+		} else {
+			item["result"] = map[string]any{"content": s.texts("text", "found"), "isError": s.chance(50)}
+		}
+	case "ImageView":
+		item["path"] = "file:///tmp/a.png"
+	case "Extension":
+		item["kind"], item["query"], item["results"] = s.oneOf("web.search", "clock.sleep"), "x", []any{}
+	}
+	s.event("item_completed", map[string]any{"thread_id": "t", "item": item})
 }
 
 // tokens writes a token_count: more, the same again, less, or none.

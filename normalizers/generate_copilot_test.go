@@ -214,7 +214,7 @@ func (s *copilotScript) complete() {
 	switch s.oneOf("done", "failed", "error", "text", "nothing", "running") {
 	case "done":
 		d["result"] = map[string]any{"content": s.oneOf(
-			"ok\n<shellId: 0 completed with exit code 0>", "<shellId: cmd-1 completed with exit code 1>", "x\n<exited with exit code 4>\n",
+			"ok\n<shellId: 0 completed with exit code 0>", "<shellId: cmd-1 completed with exit code 1>", "x\n<exited with exit code 4>\n", "x\n<command with id: 2 exited with exit code 35>",
 			"<exited with exit code 3>\nand more", "exit code: 5", "",
 		), "detailedContent": s.oneOf("", "all of it")}
 		if s.chance(30) {
@@ -230,6 +230,9 @@ func (s *copilotScript) complete() {
 		delete(d, "success")
 	case "running":
 		d["result"] = map[string]any{"content": "<command started in background with shellId: 7>"}
+	}
+	if s.chance(20) {
+		d["shellExecution"] = map[string]any{"exitCode": rapid.IntRange(0, 2).Draw(s.t, "exit")}
 	}
 	s.put("tool.execution_complete", "", d)
 }

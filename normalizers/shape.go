@@ -54,6 +54,7 @@ type shape struct {
 	Status         text                   `json:"status"`
 	Tools          kind                   `json:"tools"`
 	MCPServers     kind                   `json:"mcp_servers"`
+	ClaudeVersion  text                   `json:"claude_code_version"`
 	Event          kind                   `json:"event"`
 	Usage          object[usageShape]     `json:"usage"`
 	NumTurns       kind                   `json:"num_turns"`
@@ -193,7 +194,7 @@ func (s *shape) isClaudeStream() bool {
 			s.Event == '{' && s.SessionIDSnake != "" ||
 			s.Content == '[' && (s.Model != "" || s.ToolUseResult != 0 || s.ParentToolUse != 0)
 	case "system":
-		return s.SessionIDSnake != "" && (s.Tools == '[' || s.MCPServers == '[' || s.UUID != "")
+		return s.SessionIDSnake != "" && (s.Tools == '[' || s.MCPServers == '[' || s.ClaudeVersion != "" || s.UUID != "")
 	case "assistant", "user":
 		return s.SessionID == "" && s.Message == '{' && (s.ParentToolUse != 0 || s.UUID != "" && s.SessionIDSnake != "")
 	case "stream_event":
@@ -236,8 +237,10 @@ func (s *shape) isCopilot() bool {
 	switch {
 	case s.Type == "":
 		return s.SessionID != "" && (s.Timeline == '[' || s.ChatMessages == '[')
-	default:
-		return s.Data.ok && s.ParentID != 0 && s.ID != "" && s.Timestamp != ""
+	case s.ParentID != 0:
+		return s.Data.ok && s.ID != "" && s.Timestamp != ""
+	default: // some tools that keep logs leave out the ids
+		return s.Data.ok && s.Timestamp != "" && (s.Type == "session.start" || s.Type == "user.message" || s.Type == "assistant.message")
 	}
 }
 

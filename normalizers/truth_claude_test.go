@@ -387,6 +387,10 @@ func (r *claudeReader) user(number int, v any, internal bool) {
 	if !human && (!image || result || strings.TrimSpace(text) != "") {
 		return
 	}
+	if member[string](v, "forkedFrom", "sessionId") != "" {
+		r.say(number, "user_message of origin copied", uuid, prompt)
+		return
+	}
 	if internal {
 		r.say(number, "agent", uuid, prompt)
 		return
@@ -425,7 +429,9 @@ func (r *claudeReader) result(number int, v, block any) {
 
 func (r *claudeReader) assistant(number int, v any) {
 	sum := r.out.naive[r.session]
-	sum.add(claudeUsage(v))
+	if member[string](v, "forkedFrom", "sessionId") == "" {
+		sum.add(claudeUsage(v))
+	}
 	r.out.naive[r.session] = sum
 	content := member[any](v, "message", "content")
 	// The SDK marks an error of the API by the error itself.
@@ -553,7 +559,7 @@ func (l claudeLedger) add(session string, record []byte) {
 	case is != "assistant" && member[string](v, "message", "role") != "assistant":
 		return
 	}
-	if _, ok := member[any](v, "message", "usage").(map[string]any); !ok {
+	if _, ok := member[any](v, "message", "usage").(map[string]any); !ok || member[string](v, "forkedFrom", "sessionId") != "" {
 		return
 	}
 	thread := "main"

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math"
 	"path"
 	"regexp"
@@ -48,8 +49,33 @@ func codexRawOf(l line) codexRaw {
 		r.kind, r.item = member[string](r.value, "type"), p
 	}
 	r.of = member[string](r.item, "type")
+	if end, ok := codexItemEnd(r); ok {
+		r.of, r.item = end["type"].(string), end
+	}
 	r.stamped = member[string](r.value, "timestamp")
 	return r
+}
+
+// codexItemEnd is the end of a tool that an item of the newer event stream tells, as the
+// older one has it.
+func codexItemEnd(r codexRaw) (map[string]any, bool) {
+	item := member[any](r.item, "item")
+	of, ok := map[string]string{
+		"CommandExecution": "exec_command_end", "FileChange": "patch_apply_end", "McpToolCall": "mcp_tool_call_end",
+		"DynamicToolCall": "dynamic_tool_call_response", "ImageView": "view_image_tool_call", "ImageGeneration": "image_generation_end",
+		"WebSearch": "web_search_end", "Extension/web.search": "web_search", "Extension/image_gen.generation": "image_generation_end",
+	}[strings.TrimSuffix(member[string](item, "type")+"/"+member[string](item, "kind"), "/")]
+	if !ok || r.kind != "event_msg" || r.of != "item_completed" {
+		return nil, false
+	}
+	end := maps.Clone(item.(map[string]any))
+	end["call_id"] = end["id"]
+	if end["type"] == "McpToolCall" {
+		end["invocation"] = map[string]any{"server": end["server"], "tool": end["tool"]}
+		end["result"] = map[string]any{"Ok": end["result"], "Err": end["error"]}
+	}
+	end["type"] = of
+	return end, true
 }
 
 var codexV7 = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}$`)
@@ -103,14 +129,19 @@ func (c *codexCopy) follow(r codexRaw) bool {
 
 // isCodexFork tells a session_meta that copied history may follow.
 func isCodexFork(r codexRaw) bool {
-	return r.kind == "session_meta" && (member[string](r.item, "forked_from_id") != "" || member[any](r.item, "source", "subagent", "thread_spawn") != nil)
+	base := member[string](r.item, "history_base", "thread_id")
+	return r.kind == "session_meta" && (member[string](r.item, "forked_from_id") != "" || member[any](r.item, "source", "subagent", "thread_spawn") != nil ||
+		base != "" && base != member[string](r.item, "id"))
 }
 
 // codexMachine are the beginnings of what a machine wrote under the role of the user.
 var codexMachine = []string{
 	"# AGENTS.md instructions", "<INSTRUCTIONS>", "<environment_context>", "<user_instructions>", "<turn_aborted>", "<user_shell_command>",
 	"<user_action>", "<recommended_plugins>", "<skill>", "<subagent_notification>", "<permissions instructions>", "<collaboration_mode>",
-	"<model_switch>", "<multi_agent_mode>", "<skills_instructions>", "<personality_spec>",
+	"<model_switch>", "<multi_agent_mode>", "<skills_instructions>", "<personality_spec>", "<hook_prompt ", "<codex_internal_context",
+	"<goal_context>", "<extension_context>", "<external_", "<agent_message_board_notification>", "<app-context>", "<apps_instructions>",
+	"<plugins_instructions>", "Warning: apply_patch was requested via ", "Warning: Your account was flagged for potentially high-risk cyber activity",
+	"Warning: The maximum number of unified exec processes you can keep open is",
 }
 
 // codexTexts are the texts of a content, without the marks around a picture.
@@ -374,7 +405,7 @@ func codexSaid(at int, r codexRaw, subagent bool) []*codexSaying {
 	case r.of == "item.completed":
 		text := member[string](r.item, "item", "text")
 		switch member[string](r.item, "item", "type") {
-		case "agent_message":
+		case "agent_message", "plan":
 			say("assistant", false, text, 0)
 		case "reasoning":
 			say("thought", false, text, 0)
@@ -523,9 +554,8 @@ func (l codexLedger) add(session string, record []byte) {
 		a.total = now
 	case r.kind == "session_meta" && !copied:
 		id := member[string](r.item, "id")
-		if isCodexFork(r) {
-			a.forked = true
-		} else if id != a.meta {
+		a.forked = a.forked || isCodexFork(r) || member[string](r.item, "history_base", "thread_id") != ""
+		if !isCodexFork(r) && id != a.meta {
 			a.total, a.last = codexUsage{}, ""
 		}
 		a.meta = id
@@ -553,6 +583,8 @@ func (a *codexAccount) count(info any, copied bool) {
 	}
 	switch {
 	case repeated, copied:
+	case a.forked && hasTotal && hasLast && before == (codexUsage{}): // of the parent
+		a.sum.add(last.figures())
 	case hasTotal && (total.input+total.output >= before.input+before.output || !hasLast):
 		if total.input+total.output < before.input+before.output {
 			before = codexUsage{}

@@ -184,7 +184,7 @@ func codexEnd(records []codexRaw, i int, id string, open map[string]*codexTool, 
 		name = "view_image"
 	case "dynamic_tool_call_request", "dynamic_tool_call_response":
 		name = member[string](r.item, "tool")
-	case "web_search_end":
+	case "web_search_end", "web_search":
 		name = "web_search"
 	default:
 		return
@@ -221,7 +221,13 @@ func codexExecTool(i int, r codexRaw, turns int, open map[string]*codexTool, add
 	item := member[any](r.item, "item")
 	name := member[string](item, "type")
 	switch name {
-	case "command_execution", "file_change", "web_search":
+	case "command_execution", "file_change":
+	case "web_search":
+		if !completed && member[string](item, "query") == "" {
+			return // what is searched for comes at the end
+		}
+	case "collab_tool_call":
+		name = member[string](item, "tool")
 	case "mcp_tool_call":
 		name = "mcp__" + member[string](item, "server") + "__" + member[string](item, "tool")
 	default:

@@ -54,7 +54,7 @@ func readCopilot(data []byte) []line {
 
 var (
 	copilotMarkerLine = regexp.MustCompile(`^\[copilot-session\] ([0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12})\s*$`)
-	copilotExitLine   = regexp.MustCompile(`^<(shellId: [^<>]* )?(completed|exited) with exit code (-?[0-9]+)>$`)
+	copilotExitLine   = regexp.MustCompile(`^<((?:shellId|command with id): [^<>]* )?(completed|exited) with exit code (-?[0-9]+)>$`)
 	copilotColors     = regexp.MustCompile("\x1b\\[[0-9;?]*[A-Za-z]|\x1b\\][^\x1b\x07]*(\x1b\\\\|\x07)")
 )
 
@@ -252,7 +252,7 @@ func (r *copilotReader) read(l line) rawThread {
 		if words == "" {
 			words = member[string](d, "result", "detailedContent")
 		}
-		r.result(l.number, member[string](d, "toolCallId"), words, fmt.Sprint(member[any](d, "success"), member[any](d, "error")))
+		r.result(l.number, member[string](d, "toolCallId"), words, member[json.Number](d, "shellExecution", "exitCode"), fmt.Sprint(member[any](d, "success"), member[any](d, "error")))
 	}
 	return thread
 }
@@ -265,15 +265,17 @@ func (r *copilotReader) call(n int, id, name string, arguments any) {
 	r.names[id] = name
 }
 
-// result notes a result, once, with the code that its last line states.
-func (r *copilotReader) result(n int, id, words, outcome string) {
-	if _, again := r.told["result "+id]; !r.first("result "+id, words+outcome) || again {
+// result notes a result, once, with the code that it states, or its last line.
+func (r *copilotReader) result(n int, id, words string, exit json.Number, outcome string) {
+	if _, again := r.told["result "+id]; !r.first("result "+id, words+outcome+string(exit)) || again {
 		return
 	}
 	w := toolOutcome{session: r.session, id: id, line: n}
 	lines := strings.Split(strings.TrimRight(words, " \t\r\n"), "\n")
 	name, known := r.names[id]
-	if m := copilotExitLine.FindStringSubmatch(lines[len(lines)-1]); m != nil && (!known || strings.Contains(name, "bash") || strings.Contains(name, "shell")) {
+	if code, err := exit.Int64(); err == nil {
+		w.code, w.form = &code, "shellExecution"
+	} else if m := copilotExitLine.FindStringSubmatch(lines[len(lines)-1]); m != nil && (!known || strings.Contains(name, "bash") || strings.Contains(name, "shell")) {
 		code, _ := strconv.ParseInt(m[3], 10, 64)
 		w.code, w.form = &code, m[2]
 	}
@@ -294,7 +296,7 @@ func (r *copilotReader) entry(n int, e any) {
 			r.call(n, call, member[string](e, "name"), member[any](e, "arguments"))
 		}
 		if kind == "tool_call_completed" {
-			r.result(n, call, member[string](e, "result", "log"), member[string](e, "result", "type"))
+			r.result(n, call, member[string](e, "result", "log"), "", member[string](e, "result", "type"))
 		}
 	}
 }
