@@ -472,10 +472,12 @@ func (c *claudeFold) assistant() SkipReason {
 		switch {
 		case !c.told:
 			c.utter(c.UUID, envelopes.Meta, nil)
-		case bill != nil && c.UUID != "":
-			c.utter(c.UUID+"#usage", envelopes.Meta, nil)
 		case bill != nil:
-			c.utter("", envelopes.Meta, nil)
+			id := c.UUID
+			if id != "" {
+				id += "#usage"
+			}
+			c.utter(id, envelopes.Meta, nil)
 		}
 	}
 	if bill != nil {

@@ -250,7 +250,7 @@ func (c *claudeFold) system() SkipReason {
 
 // queueOperation follows the queue of prompts (semantics.md section 9). A prompt is told
 // by its own record, which comes when it is its turn; only one that is removed without
-// such a record is told here.
+// such a record is told here, where the queue has its words: of a picture it has none.
 func (c *claudeFold) queueOperation() SkipReason {
 	q := &c.s.Claude.Queue
 	switch c.Operation {
@@ -266,7 +266,7 @@ func (c *claudeFold) queueOperation() SkipReason {
 		p := (*q)[at]
 		i := -1
 		*q = q.without(func(queuedPrompt) bool { i++; return i == at })
-		tell := c.Operation == "remove" && p.Human && !p.Told && !p.Early
+		tell := c.Operation == "remove" && p.Words != "" && !p.Told && !p.Early
 		if tell {
 			c.UUID = "" // its id is the number of the record
 			c.tell(draftOf(speechOf(p.Words)))

@@ -68,3 +68,21 @@ func TestClaudeRunsAndTranscript(t *testing.T) {
 		}
 	})
 }
+
+// TestClaudeResultAgain: a result that comes again adds nothing, also when what it says
+// was said by another record since.
+func TestClaudeResultAgain(t *testing.T) {
+	t.Parallel()
+	const (
+		start  = `{"type":"system","subtype":"init","session_id":"s","uuid":"start","model":"m","tools":[]}`
+		result = `{"type":"result","subtype":"success","session_id":"s","uuid":"end","num_turns":1,"result":"done","usage":{"input_tokens":2,"output_tokens":1}}`
+		said   = `{"type":"assistant","session_id":"s","uuid":"said","parent_tool_use_id":null,"message":{"id":"m1","role":"assistant","content":[{"type":"text","text":"done"}]}}`
+	)
+	var total int64
+	for _, e := range seedEvents(t, envelopes.ClaudeCode, "s.jsonl", seedLines(start, result, said, result)) {
+		total += value(e.TokensTotal)
+	}
+	if total != 3 {
+		t.Errorf("%d tokens, want 3", total)
+	}
+}

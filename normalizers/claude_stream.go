@@ -196,7 +196,7 @@ func (c *claudeFold) ended() {
 	words, failed := c.outcome()
 	d := draft{on: envelopes.ChannelSystem, as: envelopes.RoleSystem, identity: string(c.r.Data)}
 	d.EventType = envelopes.SessionSummary
-	if !failed && words != "" && c.s.Claude.Runs.Last != promptKey(words) {
+	if !failed && words != "" {
 		d.Text = &words
 	}
 	d.Metadata = c.s.metadataWith(map[string]jsontext.Value{
@@ -213,6 +213,9 @@ func (c *claudeFold) ended() {
 	})
 	if !c.put(c.UUID, d) {
 		return // the same result again
+	}
+	if c.s.Claude.Runs.Last == promptKey(words) { // told by its own record, which does not make the result another one
+		c.events[len(c.events)-1].Event.Text = nil
 	}
 	var v object[claudeUsage]
 	if v.ok = r.Usage.Kind() == '{'; v.ok {

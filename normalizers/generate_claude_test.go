@@ -288,6 +288,9 @@ func (s *claudeScript) operation() {
 	r["operation"] = op
 	switch {
 	case op == "enqueue":
+		if s.chance(10) {
+			break // a picture
+		}
 		w := s.word()
 		s.queue = append(s.queue, w)
 		r["content"] = w

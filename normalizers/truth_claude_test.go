@@ -2,6 +2,7 @@ package normalizers_test
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -321,9 +322,7 @@ func (r *claudeReader) operation(number int, v any) {
 	op := member[string](v, "operation")
 	switch op {
 	case "enqueue":
-		if content != "" {
-			r.queue = append(r.queue, &queued{text: text, human: human})
-		}
+		r.queue = append(r.queue, &queued{text: text, human: human || content == ""}) // a picture has no words
 	case "popAll":
 		r.queue = slices.DeleteFunc(r.queue, func(q *queued) bool { return q.human })
 	case "remove", "dequeue":
@@ -346,7 +345,7 @@ func (r *claudeReader) operation(number int, v any) {
 		}
 		q := r.queue[i]
 		r.queue = slices.Delete(r.queue, i, i+1)
-		if op == "remove" && q.human && !q.told {
+		if op == "remove" && q.human && q.text != "" && !q.told {
 			q.at = r.records
 			r.emitted = append(r.emitted, q)
 			r.say(number, "human", "", q.text)
@@ -570,7 +569,11 @@ func (l claudeLedger) add(session string, record []byte) {
 	} else if member[bool](v, "isSidechain") {
 		thread = "sidechain"
 	}
-	key := thread + "\x00" + member[string](v, "message", "id")
+	id := cmp.Or(member[string](v, "message", "id"), member[string](v, "requestId"), member[string](v, "uuid"))
+	if id == "" {
+		id = fmt.Sprint("@", len(b.calls)) // a message of its own
+	}
+	key := thread + "\x00" + id
 	before, now := b.calls[key], claudeUsage(v)
 	b.calls[key] = figures{
 		Input: max(before.Input, now.Input), Output: max(before.Output, now.Output), Cached: max(before.Cached, now.Cached),
