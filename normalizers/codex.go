@@ -114,15 +114,6 @@ type codexDuration struct {
 	Nanos number `json:"nanos"`
 }
 
-// codexItem is an item of the newer event stream, told again beside its response_item.
-type codexItem struct {
-	Type        text         `json:"type"`
-	Kind        text         `json:"kind"` // of an extension
-	Text        text         `json:"text"`
-	Content     codexContent `json:"content"`
-	SummaryText codexContent `json:"summary_text"`
-}
-
 // codexContent is a list of parts with text: of a message, a summary or an output.
 type codexContent struct {
 	parts   []codexPart
@@ -613,55 +604,4 @@ func isBegin(t text) bool {
 	default:
 		return false
 	}
-}
-
-// codexEnds are the items that tell how a tool ended, by the events that older rollouts
-// tell it with.
-var codexEnds = map[text]text{
-	"CommandExecution":     "exec_command_end",
-	"FileChange":           "patch_apply_end",
-	"McpToolCall":          "mcp_tool_call_end",
-	"DynamicToolCall":      "dynamic_tool_call_response",
-	"ImageView":            "view_image_tool_call",
-	"ImageGeneration":      "image_generation_end",
-	"image_gen.generation": "image_generation_end",
-	"WebSearch":            "web_search_end",
-	"web.search":           "web.search",
-}
-
-// itemCompleted maps an item of the newer event stream: a twin of what is said, or the
-// end of a tool, else meta.
-func (c *codexFold) itemCompleted() SkipReason {
-	var i codexItem
-	readObject(c.Item, &i)
-	words := strings.Join(i.Content.texts(), "\n")
-	switch i.Type {
-	case "UserMessage":
-		return c.twin(speakerUser, words)
-	case "AgentMessage":
-		return c.twin(speakerAgent, words)
-	case "Plan":
-		return c.twin(speakerAgent, string(i.Text))
-	case "Reasoning":
-		skip := SkipEmpty
-		for _, t := range i.SummaryText.texts() {
-			skip = c.twin(speakerThought, t)
-		}
-		return skip
-	case "Extension":
-		i.Type = i.Kind
-	}
-	end, ok := codexEnds[i.Type]
-	if !ok {
-		c.runtime(envelopes.Meta, "")
-		return SkipDuplicate
-	}
-	item := c.Item
-	c.codexPayload = codexPayload{}
-	readObject(item, &c.codexPayload)
-	c.Type, c.CallID = end, c.ID
-	if end == "web_search_end" {
-		return c.searchEnd()
-	}
-	return c.toolEnd()
 }
