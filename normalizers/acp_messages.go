@@ -64,13 +64,12 @@ func acpWords(speaker acpSpeaker, m *envelopes.ACPMessage) fingerprint {
 			speaker = acpAgent
 		}
 	}
-	said := m.Compress()
 	words := []string{string(speaker)}
 	texts := false // the last of words is a text
-	for i := range said.Parts {
-		p := &said.Parts[i]
-		is, ok := p.Text()
-		switch plain := ok && is != "" && p.Metadata == nil && p.Name == nil; {
+	for i := range m.Parts {
+		p := &m.Parts[i]
+		is, plain := p.Text()
+		switch plain = plain && p.Metadata == nil && p.Name == nil; {
 		case plain && texts:
 			words[len(words)-1] += is
 		case plain:
