@@ -70,3 +70,19 @@ func TestACPTextCut(t *testing.T) {
 		}
 	}
 }
+
+// TestACPHistoryTimes: of two messages of the same words, one with a time and one without,
+// a history repeats the one that was told and tells the other.
+func TestACPHistoryTimes(t *testing.T) {
+	t.Parallel()
+	const timed, untimed = `{"role":"agent","created_at":"2026-03-01T09:00:00Z","parts":[{"content":"yes"}]}`, `{"role":"agent","parts":[{"content":"yes"}]}`
+	told := 0
+	for _, e := range seedEvents(t, envelopes.ACP, "s.jsonl", seedLines("["+timed+"]", "["+timed+","+untimed+"]")) {
+		if e.EventType == envelopes.AssistantMessage {
+			told++
+		}
+	}
+	if told != 2 {
+		t.Errorf("told %d times, want 2", told)
+	}
+}
