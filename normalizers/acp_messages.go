@@ -64,13 +64,12 @@ func acpWords(speaker acpSpeaker, m *envelopes.ACPMessage) fingerprint {
 			speaker = acpAgent
 		}
 	}
-	said := m.Compress()
 	words := []string{string(speaker)}
 	texts := false // the last of words is a text
-	for i := range said.Parts {
-		p := &said.Parts[i]
-		is, ok := p.Text()
-		switch plain := ok && is != "" && p.Metadata == nil && p.Name == nil; {
+	for i := range m.Parts {
+		p := &m.Parts[i]
+		is, plain := p.Text()
+		switch plain = plain && p.Metadata == nil && p.Name == nil; {
 		case plain && texts:
 			words[len(words)-1] += is
 		case plain:
@@ -123,18 +122,11 @@ func (a *acpFold) alone(m *envelopes.ACPMessage) SkipReason {
 // same words as many are told as the session has not heard. The last one of a request is
 // always new.
 func (a *acpFold) history(messages []envelopes.ACPMessage, request bool) {
-	before := a.st.Said
-	count := make(map[acpSaid]int)
+	before := slices.Clone(a.st.Said)
 	for i := range messages {
 		is := acpSaidOf(acpByRole, &messages[i])
-		heard := 0
-		for _, o := range before {
-			if o.again(is) {
-				heard++
-			}
-		}
-		count[is]++
-		if count[is] <= heard && !(request && i == len(messages)-1) {
+		if at := slices.IndexFunc(before, is.again); at >= 0 && !(request && i == len(messages)-1) {
+			before = slices.Delete(before, at, at+1)
 			a.mirrored = true
 			continue
 		}

@@ -51,3 +51,38 @@ func TestACPStateBounded(t *testing.T) {
 		normalize(fmt.Sprintf(`{"role":"user","parts":[{"content":"message %d"}],"created_at":"2026-03-01T09:00:00Z"}`, i))
 	}
 }
+
+// TestACPTextCut: a message that comes again is known however its text is cut.
+func TestACPTextCut(t *testing.T) {
+	t.Parallel()
+	for _, parts := range []string{`{"content":"yes"}`, `{"content":""},{"content":"yes"}`, `{"content":"y","x-more":1},{"content":"","x-more":2},{"content":"es"}`} {
+		told := 0
+		for _, e := range seedEvents(t, envelopes.ACP, "s.jsonl", seedLines(
+			`{"run_id":"r","agent_name":"a","session_id":"s","status":"completed","output":[{"role":"agent","parts":[`+parts+`]}]}`,
+			`{"role":"agent","parts":[{"content":"yes"}]}`,
+		)) {
+			if e.EventType == envelopes.AssistantMessage {
+				told++
+			}
+		}
+		if told != 1 {
+			t.Errorf("%s: told %d times, want 1", parts, told)
+		}
+	}
+}
+
+// TestACPHistoryTimes: of two messages of the same words, one with a time and one without,
+// a history repeats the one that was told and tells the other.
+func TestACPHistoryTimes(t *testing.T) {
+	t.Parallel()
+	const timed, untimed = `{"role":"agent","created_at":"2026-03-01T09:00:00Z","parts":[{"content":"yes"}]}`, `{"role":"agent","parts":[{"content":"yes"}]}`
+	told := 0
+	for _, e := range seedEvents(t, envelopes.ACP, "s.jsonl", seedLines("["+timed+"]", "["+timed+","+untimed+"]")) {
+		if e.EventType == envelopes.AssistantMessage {
+			told++
+		}
+	}
+	if told != 2 {
+		t.Errorf("told %d times, want 2", told)
+	}
+}

@@ -69,6 +69,31 @@ func TestClaudeRunsAndTranscript(t *testing.T) {
 	})
 }
 
+// TestClaudeResultBeforeMessage: a message that the stream began before the result of its
+// run, and tells whole after it, adds nothing to what the result has told.
+func TestClaudeResultBeforeMessage(t *testing.T) {
+	t.Parallel()
+	const (
+		piece  = `{"type":"stream_event","session_id":"s","uuid":"p%d","parent_tool_use_id":null,"event":%s}`
+		usage  = `"usage":{"input_tokens":2,"output_tokens":3}`
+		result = `{"type":"result","subtype":"success","session_id":"s","uuid":"end","num_turns":1,"result":"done",` + usage + `}`
+		said   = `{"type":"assistant","session_id":"s","uuid":"said","parent_tool_use_id":null,"message":{"id":"m1","role":"assistant","content":[{"type":"text","text":"done"}],` + usage + `}}`
+	)
+	pieces := []string{
+		fmt.Sprintf(piece, 1, `{"type":"message_start","message":{"id":"m1","role":"assistant","content":[]}}`),
+		fmt.Sprintf(piece, 2, `{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"do"}}`),
+	}
+	for n := 1; n <= len(pieces); n++ {
+		var total int64
+		for _, e := range seedEvents(t, envelopes.ClaudeCode, "s.jsonl", seedLines(append(pieces[:n:n], result, said)...)) {
+			total += value(e.TokensTotal)
+		}
+		if total != 5 {
+			t.Errorf("%d pieces: %d tokens, want 5", n, total)
+		}
+	}
+}
+
 // TestClaudeResultAgain: a result that comes again adds nothing, also when what it says
 // was said by another record since.
 func TestClaudeResultAgain(t *testing.T) {

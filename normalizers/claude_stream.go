@@ -349,6 +349,9 @@ func (c *claudeFold) grow(p *claudePartial, e *claudeStreamEvent) {
 		if !c.internal || c.s.Model == "" {
 			c.s.setModel(p.Model)
 		}
+		if p.Message != "" {
+			c.consumed(consumption{}, false, p.Message) // names the call: it is of this run, whenever it is told
+		}
 	}
 	if e.Usage.ok {
 		p.Used = p.Used.raise(e.Usage.value.consumption())
@@ -500,7 +503,7 @@ func (c *claudeFold) emitPartial(p claudePartial) {
 			thoughts++
 		}
 	}
-	if len(f.events) == first {
+	if len(f.events) == first || p.Used == (consumption{}) {
 		return
 	}
 	if u, set := f.consumed(p.Used, false, p.Message); u != nil {

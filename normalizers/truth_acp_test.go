@@ -1,6 +1,7 @@
 package normalizers_test
 
 import (
+	"cmp"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
@@ -171,7 +172,7 @@ type acpReader struct {
 	run, agent string
 	next       map[string]int      // message of each run that the stream is at
 	streamed   map[string][]string // words of the messages of each run that came in its stream
-	told       map[string]string   // what was told, by its id
+	told       map[string][]string // what was told, by its id
 	last       map[string]string   // each run as it was last stated
 	asked      map[string]string   // what each run awaits the answer of
 	said       []*acpUtterance
@@ -190,11 +191,17 @@ type acpUtterance struct {
 
 // acpMessageOpen is a message of a stream.
 type acpMessageOpen struct {
-	role, created string
-	parts         []any
-	announced     int // parts that it began with
-	repeated      int // of them that have come by themselves since
-	record        int
+	role, time string
+	parts      []any
+	announced  int // parts that it began with
+	repeated   int // of them that have come by themselves since
+	record     int
+}
+
+// complete takes what the message states as a whole.
+func (o *acpMessageOpen) complete(m any, record int) {
+	o.role, o.record = acpRole(m), record
+	o.time = cmp.Or(member[string](m, "created_at"), o.time, member[string](m, "completed_at"))
 }
 
 // interpretACP reads a file as the design pages say.
@@ -237,7 +244,7 @@ func interpretACP(name string, lines []line) account {
 		r := readers[last]
 		if r == nil {
 			r = &acpReader{
-				out: &a, session: last, next: make(map[string]int), streamed: make(map[string][]string), told: make(map[string]string),
+				out: &a, session: last, next: make(map[string]int), streamed: make(map[string][]string), told: make(map[string][]string),
 				last: make(map[string]string), asked: make(map[string]string),
 			}
 			readers[last] = r
@@ -294,7 +301,7 @@ func (r *acpReader) read(v any) {
 		if all, _ := message["parts"].([]any); len(all) > 0 {
 			r.open.parts = all
 		}
-		r.open.role, r.open.record = acpRole(message), r.records
+		r.open.complete(message, r.records)
 		r.close()
 	case kind == "error":
 		r.flush()
@@ -345,7 +352,7 @@ func acpSays(m any, role string) *acpUtterance {
 	words, sep := speaker, "|"
 	parts, _ := member[any](m, "parts").([]any)
 	for _, p := range parts {
-		plain := member[any](p, "metadata") == nil && member[any](p, "name") == nil && acpText(p) != ""
+		plain := member[any](p, "metadata") == nil && member[any](p, "name") == nil && acpIsText(p)
 		if !plain || sep != "" {
 			words += "|"
 		}
@@ -417,7 +424,8 @@ func (r *acpReader) stated(run map[string]any, status string, output []any) {
 	if last := len(output) - 1; r.open != nil && last >= 0 {
 		parts, _ := member[any](output[last], "parts").([]any)
 		if n := len(r.open.parts); n <= len(parts) && reflect.DeepEqual(r.open.parts, parts[:n:n]) || n == 0 {
-			r.open.parts, r.open.role, r.open.record = parts, acpRole(output[last]), r.records
+			r.open.parts = parts
+			r.open.complete(output[last], r.records)
 		}
 	}
 	r.flush()
@@ -453,6 +461,9 @@ func (r *acpReader) stated(run map[string]any, status string, output []any) {
 		if role == "user" {
 			role = "agent"
 		}
+		said := acpSays(asked, role)
+		said.by = "run"
+		r.said = append(r.said, said)
 		parts, _ := asked["parts"].([]any)
 		r.tell(parts, role, "", false)
 	}
@@ -485,7 +496,7 @@ func (r *acpReader) flush() {
 func (r *acpReader) close() {
 	o, key := r.open, ""
 	r.open = nil
-	m := map[string]any{"role": o.role, "parts": o.parts, "created_at": o.created}
+	m := map[string]any{"role": o.role, "parts": o.parts, "created_at": o.time}
 	u := acpSays(m, o.role)
 	if r.run != "" {
 		key = r.run + ":" + strconv.Itoa(r.next[r.run])
@@ -524,10 +535,16 @@ func (r *acpReader) put(agent string, held bool) string {
 	return id
 }
 
+// acpIsText reports whether the content of a part is text.
+func acpIsText(p any) bool {
+	kind := member[string](p, "content_type")
+	return member[any](p, "content") != nil && (kind == "" || strings.HasPrefix(kind, "text/"))
+}
+
 // acpText is the text of a part; empty for one that has none.
 func acpText(p any) string {
-	kind, content := member[string](p, "content_type"), member[string](p, "content")
-	if kind != "" && !strings.HasPrefix(kind, "text/") {
+	content := member[string](p, "content")
+	if !acpIsText(p) {
 		return ""
 	}
 	if member[string](p, "content_encoding") == "base64" {
@@ -546,18 +563,22 @@ func (r *acpReader) tell(parts []any, role, key string, held bool) {
 	} else if role == "user" {
 		who, agent = "human", ""
 	}
-	// once reports whether an event of a run is new; its number counts all the same.
+	// once reports whether an event of a run is new, and whether it supersedes another one
+	// of its id; its number counts all the same.
 	events := 0
-	once := func(part int, kind, content string) bool {
+	once := func(part int, suffix, content string) (told, supersedes bool) {
 		events++
 		if key == "" {
-			return true
+			return true, false
 		}
-		r.told[key] = "" // the message as a whole
-		id := fmt.Sprintf("%s:%d%s", key, part, kind)
-		old, told := r.told[id]
-		r.told[id] = content
-		return !told || old != content
+		r.told[key] = nil // the message as a whole
+		id := fmt.Sprintf("%s:%d%s", key, part, suffix)
+		before := r.told[id]
+		if slices.Contains(before, content) {
+			return false, false
+		}
+		r.told[id] = append(before, content)
+		return true, before != nil
 	}
 	var said strings.Builder
 	first := -1
@@ -594,40 +615,51 @@ func (r *acpReader) tell(parts []any, role, key string, held bool) {
 	}
 	for i, p := range parts {
 		m := member[map[string]any](p, "metadata")
+		before := events
 		if m["kind"] == "trajectory" {
-			r.step(m, func(kind, content string) (string, bool) {
-				if !once(i, kind, content) {
-					return "", false
+			r.step(m, func(suffix, content string) (string, bool) {
+				id := fmt.Sprintf("%s:%d", key, i)
+				told, supersedes := once(i, suffix, content)
+				if told {
+					id = cmp.Or(put(), id)
 				}
-				if id := put(); id != "" {
-					return id, true
-				}
-				return fmt.Sprintf("%s:%d", key, i), true
+				return id, told && !supersedes
 			})
 		}
-		if i == first && once(i, "words", words+fmt.Sprint(metadata)) {
-			put()
-			r.out.talk = append(r.out.talk, utterance{session: r.session, who: who, text: strings.TrimSpace(words), line: r.line})
+		suffix := ""
+		if events > before {
+			suffix = "#content" // the step has the id
 		}
-		if name := member[any](p, "name"); name != nil && once(i, "file", fmt.Sprint(p)) {
-			put()
+		if i == first {
+			if told, _ := once(i, suffix, who+words+fmt.Sprint(metadata)); told {
+				put()
+				r.out.talk = append(r.out.talk, utterance{session: r.session, who: who, text: strings.TrimSpace(words), line: r.line})
+			}
+		}
+		if name := member[any](p, "name"); name != nil {
+			if told, _ := once(i, suffix, fmt.Sprint("file", p)); told {
+				put()
+			}
 		}
 	}
-	if events == 0 && len(metadata) > 0 && once(0, "metadata", "") {
-		put()
+	if events == 0 && len(metadata) > 0 {
+		if told, _ := once(0, "", "metadata"); told {
+			put()
+		}
 	}
 }
 
-// step says what a trajectory tells: a thought, or a call and its result.
-func (r *acpReader) step(m map[string]any, put func(kind, content string) (string, bool)) {
+// step says what a trajectory tells: a thought, or a call and its result. put returns the
+// id of the part, and whether it is told for the first time.
+func (r *acpReader) step(m map[string]any, put func(suffix, content string) (string, bool)) {
 	if m["tool_name"] == nil && m["tool_input"] == nil && m["tool_output"] == nil {
 		if thought := member[string](m, "message"); strings.TrimSpace(thought) != "" {
-			put("thought", thought)
+			put("", "thought"+thought)
 		}
 		return
 	}
 	name := member[string](m, "tool_name")
-	id, ok := put("call", fmt.Sprint(name, m["tool_input"]))
+	id, ok := put("", fmt.Sprint("call", name, m["tool_input"]))
 	if ok {
 		r.out.calls = append(r.out.calls, toolUse{session: r.session, id: id, name: name, line: r.line})
 	}
@@ -635,7 +667,7 @@ func (r *acpReader) step(m map[string]any, put func(kind, content string) (strin
 	if output == nil {
 		return
 	}
-	if _, ok := put("result", fmt.Sprint(output)); !ok {
+	if _, ok := put("#result", fmt.Sprint(name, output)); !ok {
 		return
 	}
 	o := toolOutcome{session: r.session, id: id, form: "exit_code", line: r.line}

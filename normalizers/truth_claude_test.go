@@ -555,6 +555,16 @@ func (l claudeLedger) add(session string, record []byte) {
 		b.run++
 		b.used, b.named = figures{}, false
 		return
+	case is == "stream_event":
+		id := member[string](v, "event", "message", "id")
+		if id == "" {
+			return
+		}
+		// The start of a message names its call; the message itself has the figures.
+		start, _ := v.(map[string]any)
+		start = maps.Clone(start)
+		start["message"] = map[string]any{"id": id, "usage": map[string]any{}}
+		v = start
 	case is != "assistant" && member[string](v, "message", "role") != "assistant":
 		return
 	}
