@@ -43,19 +43,17 @@ type marks []mark
 // read adds marks for p, which was read at an offset behind tail, the up to 1 KiB before
 // it. Places that are marked already, as when a log is read again, are left as they are.
 func (m marks) read(tail, p []byte, offset int64) marks {
-	var ends []int // of p, from the last
-	if i := bytes.IndexByte(p, '\n'); len(m) == 0 && i >= 0 {
-		ends = append(ends, i+1)
-	}
-	last := []int{len(p)}
-	for i := len(p); len(last) < lineMarks; last = append(last, i+1) {
+	ends := []int{len(p)} // in p, from the last
+	for i := len(p); len(ends) < lineMarks; ends = append(ends, i+1) {
 		if i = bytes.LastIndexByte(p[:i], '\n'); i < 0 {
 			break
 		}
 	}
-	slices.Reverse(last)
+	if i := bytes.IndexByte(p, '\n'); len(m) == 0 && i >= 0 {
+		ends = append(ends, i+1)
+	}
 	out := slices.Clone(m)
-	for _, end := range append(ends, last...) {
+	for _, end := range slices.Backward(ends) {
 		at := offset + int64(end)
 		if n := len(out); n > 0 && at <= out[n-1].At {
 			continue
