@@ -4,9 +4,9 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
 	"io"
 	"slices"
-	"strconv"
 
 	"tributary/normalizers"
 )
@@ -92,14 +92,22 @@ func (m marks) common(r io.ReaderAt, size int64, is head, begin []byte) int64 {
 // stands behind it is of another file: its positions have been there before, with other
 // records.
 type cut struct {
-	Number int   `json:"number"` // how often that was so
-	At     int64 `json:"at"`
+	Name string `json:"name"` // of that file; empty when it was never cut
+	At   int64  `json:"at"`
+}
+
+// nextCut is the one that takes away what was shipped behind at. Its name is that of no other
+// cut, for it comes of all that is known of the log before, but the same when it is found
+// again after a crash.
+func (e offset) nextCut(at int64) cut {
+	sum := sha256.Sum256(fmt.Append(nil, e.Cut, e.Done, e.Marks))
+	return cut{hex.EncodeToString(sum[:4]), at}
 }
 
 // origin is what the stage is told of the origin of a record that ends at an offset.
 func (c cut) origin(o normalizers.Origin, end int64) normalizers.Origin {
-	if c.Number > 0 && end > c.At {
-		o.File += "." + strconv.Itoa(c.Number)
+	if c.Name != "" && end > c.At {
+		o.File += "." + c.Name
 		if o.Previous < c.At {
 			o.Previous = -1
 		}

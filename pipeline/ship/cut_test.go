@@ -85,6 +85,23 @@ func TestFileIsCutAndGoesOnOtherwise(t *testing.T) {
 	e.wantTold(upTo(20, 99)...)
 }
 
+// A log that is emptied to be written anew: that it was empty when somebody looked does not
+// make it another one.
+func TestFileIsEmptiedAndWrittenAnew(t *testing.T) {
+	t.Parallel()
+	e := newEdge(t)
+	raw := e.tap()
+	e.write("garden/one.jsonl", lines(prompts("one", 1, 20)...))
+	f := e.follow()
+	raw.expect(prompts("one", 1, 20)...)
+	e.write("garden/one.jsonl", "")
+	raw.expect("end of one")
+	e.write("garden/one.jsonl", lines(prompts("one", 1, 15)...)+lines(prompt("one", 99)))
+	raw.expect(prompt("one", 99))
+	f.stop()
+	e.wantTold(upTo(20, 99)...)
+}
+
 // A log that was cut and has outgrown what it was before anybody looked.
 func TestFileIsCutAndOutgrown(t *testing.T) {
 	t.Parallel()
@@ -116,7 +133,7 @@ func TestFileIsCutAndOutgrown(t *testing.T) {
 // when somebody looks is told once, in its order.
 func TestFileIsCutAnywhere(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(5) {
+	for seed := range uint64(10) {
 		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
 			t.Parallel()
 			random := rand.New(rand.NewPCG(seed, 1))
@@ -161,6 +178,13 @@ func TestFileIsCutAnywhere(t *testing.T) {
 					for range random.IntN(40) {
 						content = append(content, record()+"\n"...)
 					}
+				}
+				if random.IntN(4) == 0 { // is it written in pieces, of which nothing is the first?
+					whole := content
+					content = content[:random.IntN(2)*random.IntN(len(content)+1)]
+					e.write("garden/one.jsonl", string(content))
+					look()
+					content = whole
 				}
 				if random.IntN(3) == 0 {
 					e.write("garden/other", string(content))

@@ -1,6 +1,7 @@
 package ship
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -135,12 +136,13 @@ func (v *visit) recognize(ctx context.Context, r *os.File) (fresh bool, err erro
 		if f.offset = v.offsets.get(id); f.offset.inode != id && f.prior.Done > 0 && !v.whole() {
 			f.offset = f.prior
 			f.offset.inode = id
+			v.remember() // the other one is gone
 		}
 	}
 	same := f.offset.Modified == modified && f.offset.Size == size && f.offset.Head.begins(begin) &&
 		(v.whole() || info.Size() >= max(f.read, f.offset.Done) && f.offset.Marks.stand(r))
 	if f.offset.inode == id && !same {
-		if err := v.anew(ctx, r, id, begin); err != nil {
+		if ok, err := v.anew(ctx, r, id, begin); !ok {
 			return false, err
 		}
 		if v.log.strayed {
@@ -174,26 +176,39 @@ func (v *visit) recognize(ctx context.Context, r *os.File) (fresh bool, err erro
 	return true, nil
 }
 
+// undecided reports whether so little is there of a log that is written anew that nobody can
+// tell whether it begins as it did.
+func (v *visit) undecided(begin []byte) bool {
+	m := v.f.offset.Marks
+	return !v.whole() && len(m) > 0 && v.log.info.Size() < m[0].At && !bytes.Contains(begin, []byte("\n"))
+}
+
 // anew begins with a file that is not what it was. A log of lines that was cut back, or
-// replaced by one that begins as it did, goes on where it differs.
-func (v *visit) anew(ctx context.Context, r *os.File, id inode, begin []byte) error {
+// replaced by one that begins as it did, goes on where it differs. ok is false when it has
+// to grow first.
+func (v *visit) anew(ctx context.Context, r *os.File, id inode, begin []byte) (ok bool, err error) {
 	f := v.f
 	next := offset{inode: id}
 	if !v.whole() {
 		if err := v.finish(ctx); err != nil {
-			return err
+			return false, err
 		}
-		at := f.offset.Marks.common(r, v.log.info.Size(), f.offset.Head, begin)
+		size := v.log.info.Size()
+		undecided := v.undecided(begin)
+		if undecided && (size == 0 || !v.config.Once && !f.idle(v.log.info, v.config.Idle)) {
+			return false, nil
+		}
+		at := f.offset.Marks.common(r, size, f.offset.Head, begin)
 		v.config.Logger.InfoContext(ctx, "log was cut back or written anew: shipped from where it differs", "path", v.log.path, "offset", at)
-		if at > 0 {
+		if at > 0 || undecided {
 			next.Origin = f.offset.Origin
 			next.Done, next.Ended = min(f.offset.Done, at), f.offset.Ended
-			next.Cut = cut{f.offset.Cut.Number + 1, at}
+			next.Cut = f.offset.nextCut(next.Done)
 			next.Marks = slices.DeleteFunc(slices.Clone(f.offset.Marks), func(m mark) bool { return m.At > at })
 		}
 	}
 	f.framer, f.offset, f.refused = nil, next, false
-	return nil
+	return true, nil
 }
 
 // examine reads what a file is told by; begin is in buf.
