@@ -8,10 +8,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"tributary/envelopes"
+	"tributary/normalizers/core"
+	"tributary/normalizers/lenient"
 )
 
 // maxUndecided is how many bytes of records wait for a session or a time that may still
@@ -57,6 +58,7 @@ type Framed struct {
 // concurrent use.
 type Framer struct {
 	file     File
+	vendor   *core.Vendor // nil until it is known
 	identity string
 
 	buf      []byte // what has come and is not cut yet; begins at a line
@@ -91,8 +93,9 @@ func NewFramer(f File) *Framer {
 	f.Session = strings.ToValidUTF8(f.Session, "\ufffd")
 	return &Framer{
 		file:     f,
+		vendor:   vendorOf(f.Source),
 		line:     1,
-		dec:      jsontext.NewDecoder(bytes.NewReader(nil), vendorJSON),
+		dec:      jsontext.NewDecoder(bytes.NewReader(nil), lenient.Options),
 		timed:    make(map[string]bool),
 		previous: make(map[string]int64),
 	}
@@ -224,7 +227,7 @@ func (f *Framer) cutLines() {
 func (f *Framer) drop(end int) {
 	if !f.dropping {
 		f.identify(f.buf)
-		f.add(Framed{Err: ErrTooLarge, End: f.offset + MaxRecordBytes}, 0, 0, shape{})
+		f.add(Framed{Err: ErrTooLarge, End: f.offset + MaxRecordBytes}, 0, 0, core.Shape{})
 		f.dropping = true
 	}
 	if d := f.document; d != nil {
@@ -259,7 +262,7 @@ func (f *Framer) cut(end int, mayGrow bool) bool {
 		}
 		f.identify(seg[at:])
 		sh, n, err := f.read(seg[at:])
-		if err == nil && (first || sh.structured) {
+		if err == nil && (first || sh.IsStructured()) {
 			f.addValue(at, n, end, sh)
 			at += n
 			continue
@@ -277,7 +280,7 @@ func (f *Framer) cut(end int, mayGrow bool) bool {
 		if next := f.resync(seg[at:]); next > 0 {
 			bad = next
 		}
-		f.add(Framed{Record: Record{Data: bytes.Clone(seg[at : at+bad])}}, at, end, shape{})
+		f.add(Framed{Record: Record{Data: bytes.Clone(seg[at : at+bad])}}, at, end, core.Shape{})
 		at += bad
 	}
 	f.consume(end)
@@ -290,53 +293,26 @@ func spaces(b []byte) int {
 }
 
 // read reads the first value of b; n is its length.
-func (f *Framer) read(b []byte) (sh shape, n int, err error) {
-	f.dec.Reset(bytes.NewBuffer(b), vendorJSON)
-	switch f.dec.PeekKind() {
-	case '{':
-		err = json.UnmarshalDecode(f.dec, &sh)
-		sh.structured = true
-	case '[':
-		var v jsontext.Value
-		v, err = f.dec.ReadValue()
-		sh.structured = true
-		sh.first = firstShape(v)
-	default:
-		// Of what is no object and no array only a line that is nothing else is JSON.
-		if err = f.dec.SkipValue(); err == nil && len(bytes.TrimSpace(b[f.dec.InputOffset():])) > 0 {
-			err = ErrMalformed
-		}
-	}
-	sh.readable = err == nil
-	return sh, int(f.dec.InputOffset()), err
-}
-
-// firstShape is the shape of the first element of an array; nil when it is no object.
-func firstShape(array jsontext.Value) *shape {
-	dec := jsontext.NewDecoder(bytes.NewBuffer(array), vendorJSON)
-	if _, err := dec.ReadToken(); err != nil || dec.PeekKind() != '{' {
-		return nil
-	}
-	sh := &shape{}
-	if err := json.UnmarshalDecode(dec, sh); err != nil {
-		return nil
-	}
-	return sh
-}
+func (f *Framer) read(b []byte) (sh core.Shape, n int, err error) { return core.ReadShape(f.dec, b) }
 
 // addValue takes the value buf[at:at+n]. A list of prompts that name their sessions, and
 // one of messages of a run, is one record for each element.
-func (f *Framer) addValue(at, n, end int, sh shape) {
+func (f *Framer) addValue(at, n, end int, sh core.Shape) {
 	v := f.buf[at : at+n]
-	source := f.file.Source
-	isDocument := (source == "" || source == envelopes.Gemini || source == envelopes.Copilot) && sh.isDocument()
-	isList := sh.first != nil && (isDocument && sh.first.isGeminiLine() ||
-		(source == "" || source == envelopes.ClaudeCode) && sh.first.isClaudeStream())
+	vendor := f.vendor
+	if vendor == nil {
+		vendor = detect(&sh)
+	}
+	var isDocument, isList bool
+	if vendor != nil {
+		isDocument = vendor.Framing.IsDocument != nil && vendor.Framing.IsDocument(&sh)
+		isList = vendor.Framing.IsList != nil && vendor.Framing.IsList(&sh)
+	}
 	origin := func(b []byte) Origin {
 		if !isDocument {
 			return Origin{}
 		}
-		return Origin{Digest: hexHash(string(b))}
+		return Origin{Digest: core.HexHash(string(b))}
 	}
 	if !isList {
 		f.add(Framed{Record: Record{Data: bytes.Clone(v), Origin: origin(v)}}, at, end, sh)
@@ -344,7 +320,7 @@ func (f *Framer) addValue(at, n, end int, sh shape) {
 	}
 	var elements []jsontext.Value
 	var starts []int
-	dec := jsontext.NewDecoder(bytes.NewBuffer(v), vendorJSON)
+	dec := jsontext.NewDecoder(bytes.NewBuffer(v), lenient.Options)
 	_, _ = dec.ReadToken() // the value has been read once, and cannot fail
 	for dec.PeekKind() != ']' {
 		e, _ := dec.ReadValue()
@@ -378,7 +354,7 @@ func (f *Framer) resync(b []byte) int {
 			n = int(broken.ByteOffset)
 		}
 		budget -= n
-		if err != nil || !sh.standsAlone() {
+		if err != nil || !isWholeRecord(&sh) {
 			continue
 		}
 		rest := bytes.TrimSpace(b[at+n:])
@@ -398,11 +374,11 @@ func (f *Framer) identify(first []byte) {
 		first = first[:i]
 	}
 	first = bytes.TrimSpace(first[:min(len(first), 64<<10)])
-	f.identity = hexHash(f.file.Path + "\n" + string(first))[:32]
+	f.identity = core.HexHash(f.file.Path + "\n" + string(first))[:32]
 }
 
 // add takes a record that begins at buf[at] of a segment that ends at buf[end].
-func (f *Framer) add(r Framed, at, end int, sh shape) {
+func (f *Framer) add(r Framed, at, end int, sh core.Shape) {
 	r.Line = f.line + bytes.Count(f.buf[:at], []byte{'\n'})
 	r.Record.Origin.Position = f.offset + int64(at)
 	if r.End == 0 {
@@ -415,25 +391,28 @@ func (f *Framer) add(r Framed, at, end int, sh shape) {
 
 // take takes a record of which line, position and end are known, and decides what it
 // tells about the records before it.
-func (f *Framer) take(r Framed, sh shape) {
-	if f.file.Source == "" {
-		f.file.Source = sh.tell()
+func (f *Framer) take(r Framed, sh core.Shape) {
+	if f.vendor == nil {
+		if f.vendor = detect(&sh); f.vendor != nil {
+			f.file.Source = f.vendor.Source
+		}
 	}
 	r.Record.Sequence = uint64(r.Line)
 	// Previous is settled when the record is released; until then it says whether the
 	// record is one that the session will have seen.
 	r.Record.Origin.Previous = -1
-	if sh.readable && depth(r.Record.Data) <= MaxDepth && (f.file.Source != envelopes.ACP || isReadableACP(r.Record.Data)) {
+	if sh.Readable && core.Depth(r.Record.Data) <= MaxDepth && f.isReadable(r.Record.Data) {
 		r.Record.Origin.Previous = 0
 	}
 
 	own := f.file.Session
 	switch {
 	case own != "":
-	case f.file.Source == envelopes.Codex && f.last != "":
-		// A rollout is of one session: what follows are its resumptions and its parents.
+	case f.vendor == nil:
+		own = sh.Session()
+	case f.vendor.Framing.OneSession && f.last != "":
 	default:
-		own = sh.session()
+		own = f.vendor.Session(&sh)
 	}
 	if own != "" {
 		f.last = own
@@ -444,7 +423,7 @@ func (f *Framer) take(r Framed, sh shape) {
 		}
 	}
 	r.Record.Session = f.last
-	if t := sh.time(); !t.IsZero() {
+	if t := f.timeOf(&sh); !t.IsZero() {
 		f.lastTime = t
 		for i := range f.undecided {
 			if f.undecided[i].Record.Origin.Time.IsZero() {
@@ -471,7 +450,7 @@ func (f *Framer) settle() {
 	for i := range f.undecided {
 		r := &f.undecided[i].Record
 		if r.Session == "" {
-			r.Session = f.file.stem()
+			r.Session = f.stem()
 		}
 		if r.Origin.Time.IsZero() {
 			r.Origin.Time = f.file.time()
@@ -484,14 +463,13 @@ func (f *Framer) release() {
 	n := 0
 	for ; n < len(f.undecided); n++ {
 		r := &f.undecided[n].Record
-		if f.file.Source == "" || r.Session == "" || r.Origin.Time.IsZero() {
+		if f.vendor == nil || r.Session == "" || r.Origin.Time.IsZero() {
 			break
 		}
-		r.Source = f.file.Source
+		r.Source = f.vendor.Source
 		r.Origin.File = f.identity
-		// Of Cursor a line that is no JSON is a record of the session too.
 		readable := r.Origin.Previous == 0 ||
-			r.Source == envelopes.Cursor && f.undecided[n].Err == nil && depth(r.Data) <= MaxDepth
+			f.vendor.Framing.PlainLines && f.undecided[n].Err == nil && core.Depth(r.Data) <= MaxDepth
 		previous, known := f.previous[r.Session]
 		if !known {
 			previous = -1
@@ -516,12 +494,25 @@ func (f File) time() time.Time {
 	return f.Modified
 }
 
+// isReadable reports whether a record that is JSON is one of the vendor's protocol.
+func (f *Framer) isReadable(data []byte) bool {
+	return f.vendor == nil || f.vendor.Framing.IsReadable == nil || f.vendor.Framing.IsReadable(data)
+}
+
+// timeOf is the time that a record states itself.
+func (f *Framer) timeOf(sh *core.Shape) time.Time {
+	if f.vendor == nil {
+		return sh.Time([]string{"timestamp"})
+	}
+	return f.vendor.Time(sh)
+}
+
 // stem is the session of last resort: the name of the file without its extensions, or
 // that of its folder, where the vendor names every file alike.
-func (f File) stem() string {
-	name := stem(f.Name)
-	if f.Folder != "" && f.Source == envelopes.Copilot && name == "events" {
-		return f.Folder
+func (f *Framer) stem() string {
+	name := stem(f.file.Name)
+	if f.file.Folder != "" && f.vendor != nil && name == f.vendor.Framing.FolderNamed {
+		return f.file.Folder
 	}
 	return name
 }

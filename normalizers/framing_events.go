@@ -1,6 +1,10 @@
 package normalizers
 
-import "bytes"
+import (
+	"bytes"
+
+	"tributary/normalizers/core"
+)
 
 // maxEventsPreamble is how many bytes of fields without data may stand in front of the
 // first data of a stream of server-sent events.
@@ -141,13 +145,13 @@ func (f *Framer) endEvent() {
 	f.events.data = nil
 	if len(e.data) > MaxRecordBytes {
 		at, line := e.place(0)
-		f.take(Framed{Record: Record{Origin: Origin{Position: at}}, Line: line, Err: ErrTooLarge, End: e.end}, shape{})
+		f.take(Framed{Record: Record{Origin: Origin{Position: at}}, Line: line, Err: ErrTooLarge, End: e.end}, core.Shape{})
 		return
 	}
 	for at := spaces(e.data); at < len(e.data); {
 		sh, n, err := f.read(e.data[at:])
 		if err != nil {
-			sh, n = shape{}, len(bytes.TrimRight(e.data[at:], " \t\r\n"))
+			sh, n = core.Shape{}, len(bytes.TrimRight(e.data[at:], " \t\r\n"))
 		}
 		next := at + n + spaces(e.data[at+n:])
 		position, line := e.place(at)

@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"strings"
 
-	"tributary/envelopes"
+	"tributary/normalizers/core"
 )
 
 // form is what a file is made of.
@@ -28,9 +28,9 @@ func (f *Framer) tellForm() bool {
 	const mark = "\xef\xbb\xbf"
 	first := bytes.TrimLeft(bytes.TrimPrefix(f.buf, []byte(mark)), " \t\r\n")
 	switch {
-	case f.file.Source == "" || f.file.Source == envelopes.ACP:
+	case f.vendor == nil || f.vendor.Framing.ServerEvents:
 		f.form = formUndecided
-	case f.file.Source != envelopes.Copilot, len(first) > 0 && first[0] == '{':
+	case f.vendor.Framing.TextSession == nil, len(first) > 0 && first[0] == '{':
 		f.form = formJSON
 	case strings.HasPrefix(mark, string(first)) && len(f.buf) <= MaxRecordBytes: // nothing, or a part of it
 	default:
@@ -43,8 +43,8 @@ func (f *Framer) tellForm() bool {
 func (f *Framer) cutText(end int) {
 	line := bytes.Clone(f.buf[:end])
 	f.identify(line)
-	marker := copilotMarker(bytes.TrimPrefix(line, []byte("\xef\xbb\xbf")))
+	session := f.vendor.Framing.TextSession(bytes.TrimPrefix(line, []byte("\xef\xbb\xbf")))
 	origin := Origin{Time: f.file.time()} // no other will follow
-	f.add(Framed{Record: Record{Data: line, Origin: origin}}, 0, end, shape{SessionID: text(marker), readable: true})
+	f.add(Framed{Record: Record{Data: line, Origin: origin}}, 0, end, core.TextShape(session))
 	f.consume(end)
 }

@@ -1,0 +1,270 @@
+package claude
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// Limits of a comparison: what is beyond them is not compared.
+const (
+	maxDiffBytes = 8 << 20 // of each text
+	maxDiffLines = 100_000 // of each text
+	maxDiffSteps = 1 << 26 // a few tenths of a second
+	diffContext  = 3       // lines around a change
+)
+
+// unifiedDiff compares two texts line by line and writes what differs, byte for byte as
+// difflib.unified_diff of Python does with its defaults: the lines a/name and b/name, then
+// hunks with three lines of context (seed-features.md section 3.2). A last line without an
+// end gets one. Equal texts have an empty difference. False when the texts are too large
+// to be compared in bounded time and memory; this depends on the texts alone.
+func unifiedDiff(name, before, after string) (diff string, ok bool) {
+	a, okA := diffLines(before)
+	b, okB := diffLines(after)
+	if !okA || !okB {
+		return "", false
+	}
+	blocks, ok := newLineMatcher(a, b).blocks()
+	if !ok {
+		return "", false
+	}
+	changes := changesBetween(blocks, len(a), len(b))
+	if len(changes) == 0 {
+		return "", true
+	}
+	var out strings.Builder
+	fmt.Fprintf(&out, "--- a/%s\n+++ b/%s\n", name, name)
+	for end := 0; len(changes) > 0; { // end of the last change in a
+		n := 1
+		for n < len(changes) && changes[n].a1-changes[n-1].a2 <= 2*diffContext {
+			n++
+		}
+		next := len(a)
+		if n < len(changes) {
+			next = changes[n].a1
+		}
+		lead := min(diffContext, changes[0].a1-end)
+		end = changes[n-1].a2
+		writeHunk(&out, a, b, changes[:n], lead, min(diffContext, next-end))
+		changes = changes[n:]
+	}
+	return out.String(), true
+}
+
+// lineChange is a[a1:a2], in the place of which b[b1:b2] stands.
+type lineChange struct{ a1, a2, b1, b2 int }
+
+// changesBetween are the gaps between blocks of equal lines.
+func changesBetween(blocks []lineBlock, lenA, lenB int) []lineChange {
+	var changes []lineChange
+	i, j := 0, 0
+	for _, m := range append(blocks, lineBlock{lenA, lenB, 0}) {
+		if i < m.a || j < m.b {
+			changes = append(changes, lineChange{i, m.a, j, m.b})
+		}
+		i, j = m.a+m.n, m.b+m.n
+	}
+	return changes
+}
+
+// writeHunk writes changes that are close to each other, with lead equal lines before
+// them and tail after.
+func writeHunk(out *strings.Builder, a, b []string, changes []lineChange, lead, tail int) {
+	lines := func(prefix byte, lines []string) {
+		for _, l := range lines {
+			out.WriteByte(prefix)
+			out.WriteString(l)
+		}
+	}
+	first, last := changes[0], changes[len(changes)-1]
+	fmt.Fprintf(out, "@@ -%s +%s @@\n",
+		hunkRange(first.a1-lead, last.a2+tail), hunkRange(first.b1-lead, last.b2+tail))
+	from := first.a1 - lead
+	for _, c := range changes {
+		lines(' ', a[from:c.a1])
+		lines('-', a[c.a1:c.a2])
+		lines('+', b[c.b1:c.b2])
+		from = c.a2
+	}
+	lines(' ', a[from:from+tail])
+}
+
+// hunkRange is the half-open range of lines in the header of a hunk.
+func hunkRange(from, to int) string {
+	switch n := to - from; n {
+	case 0:
+		return fmt.Sprintf("%d,0", from) // the line before an empty range
+	case 1:
+		return strconv.Itoa(from + 1)
+	default:
+		return fmt.Sprintf("%d,%d", from+1, n)
+	}
+}
+
+// diffLines cuts a text where str.splitlines of Python does. The lines keep their ends;
+// the last one gets an end when it has none. False when the text is too large.
+func diffLines(s string) ([]string, bool) {
+	if len(s) > maxDiffBytes {
+		return nil, false
+	}
+	var lines []string
+	for len(s) > 0 {
+		if len(lines) == maxDiffLines {
+			return nil, false
+		}
+		n := lineLen(s)
+		lines = append(lines, s[:n])
+		s = s[n:]
+	}
+	if n := len(lines); n > 0 && !strings.HasSuffix(lines[n-1], "\n") {
+		lines[n-1] += "\n"
+	}
+	return lines, true
+}
+
+// lineLen is the length of the first line of a text, its end included.
+func lineLen(s string) int {
+	for i, r := range s {
+		switch r {
+		case '\n', '\v', '\f', 0x1c, 0x1d, 0x1e, 0x85, 0x2028, 0x2029:
+			return i + utf8.RuneLen(r)
+		case '\r':
+			if strings.HasPrefix(s[i+1:], "\n") {
+				i++
+			}
+			return i + 1
+		}
+	}
+	return len(s)
+}
+
+// lineBlock are n lines from a of the one text that equal those from b of the other.
+type lineBlock struct{ a, b, n int }
+
+// lineMatcher finds the lines that two texts share, as difflib.SequenceMatcher does: the
+// longest block of equal lines, and the same again on both sides of it. In a text of 200
+// lines or more a line that makes up over one percent begins no block.
+type lineMatcher struct {
+	a, b   []int32   // lines by number; -1 for a line of a that b has not
+	places [][]int32 // where the line of a number stands in b, in order; none for a frequent one
+	steps  int       // that may still be made
+
+	// Lengths of the blocks that end at a line of a and at each line of b, shifted by one:
+	// for the line of a at work, and for the one before it.
+	ends, before []lineEnd
+	row          int32 // the line of a at work, counted through all searches
+}
+
+// lineEnd is the length of a block that ends in a row; of no meaning in another row.
+type lineEnd struct{ row, n int32 }
+
+func newLineMatcher(a, b []string) *lineMatcher {
+	m := &lineMatcher{
+		a: make([]int32, len(a)), b: make([]int32, len(b)), steps: maxDiffSteps,
+		ends: make([]lineEnd, len(b)+1), before: make([]lineEnd, len(b)+1),
+	}
+	numbers := make(map[string]int32, len(b))
+	for j, line := range b {
+		n, ok := numbers[line]
+		if !ok {
+			n = int32(len(m.places))
+			numbers[line] = n
+			m.places = append(m.places, nil)
+		}
+		m.b[j] = n
+		m.places[n] = append(m.places[n], int32(j))
+	}
+	if frequent := len(b)/100 + 1; len(b) >= 200 {
+		for n, places := range m.places {
+			if len(places) > frequent {
+				m.places[n] = nil
+			}
+		}
+	}
+	for i, line := range a {
+		n, ok := numbers[line]
+		if !ok {
+			n = -1
+		}
+		m.a[i] = n
+	}
+	return m
+}
+
+// blocks are the blocks of equal lines, in order; false when they take too many steps.
+func (m *lineMatcher) blocks() ([]lineBlock, bool) {
+	type area struct{ a1, a2, b1, b2 int }
+	var found []lineBlock
+	for open := []area{{0, len(m.a), 0, len(m.b)}}; len(open) > 0; {
+		in := open[len(open)-1]
+		open = open[:len(open)-1]
+		l := m.longest(in.a1, in.a2, in.b1, in.b2)
+		if m.steps < 0 {
+			return nil, false
+		}
+		if l.n == 0 {
+			continue
+		}
+		found = append(found, l)
+		if in.a1 < l.a && in.b1 < l.b {
+			open = append(open, area{in.a1, l.a, in.b1, l.b})
+		}
+		if l.a+l.n < in.a2 && l.b+l.n < in.b2 {
+			open = append(open, area{l.a + l.n, in.a2, l.b + l.n, in.b2})
+		}
+	}
+	slices.SortFunc(found, func(x, y lineBlock) int { return x.a - y.a })
+	return found, true
+}
+
+// longest is the longest block within a[a1:a2] and b[b1:b2]; of several the one that is
+// first in a, then in b. It ends early, with any block, when no steps are left.
+func (m *lineMatcher) longest(a1, a2, b1, b2 int) lineBlock {
+	best := lineBlock{a1, b1, 0}
+	m.row++ // no block of an earlier search goes on
+	for i := a1; i < a2 && m.steps >= 0; i++ {
+		m.row++
+		m.steps--
+		longest := 0 // of those that end here
+		for _, j := range m.placesFrom(m.a[i], b1) {
+			if int(j) >= b2 {
+				break
+			}
+			m.steps--
+			n := int32(1)
+			if e := m.before[j]; e.row == m.row-1 {
+				n += e.n
+			}
+			m.ends[j+1] = lineEnd{m.row, n}
+			longest = max(longest, int(n))
+			if int(n) > best.n {
+				best = lineBlock{i - int(n) + 1, int(j) - int(n) + 1, int(n)}
+			}
+		}
+		if longest+a2-i-1 <= best.n {
+			break // none that is longer can follow
+		}
+		m.ends, m.before = m.before, m.ends
+	}
+	// Frequent lines begin no block, but belong to one.
+	for best.a > a1 && best.b > b1 && m.a[best.a-1] == m.b[best.b-1] {
+		best.a, best.b, best.n = best.a-1, best.b-1, best.n+1
+	}
+	for best.a+best.n < a2 && best.b+best.n < b2 && m.a[best.a+best.n] == m.b[best.b+best.n] {
+		best.n++
+	}
+	return best
+}
+
+// placesFrom is where a line stands in b, from b1 on.
+func (m *lineMatcher) placesFrom(line int32, b1 int) []int32 {
+	if line < 0 {
+		return nil
+	}
+	places := m.places[line]
+	from, _ := slices.BinarySearch(places, int32(b1))
+	return places[from:]
+}

@@ -1,0 +1,83 @@
+package copilot
+
+import (
+	"time"
+
+	"tributary/envelopes"
+	"tributary/normalizers/core"
+)
+
+// Vendor is Copilot CLI's row of the table of vendors.
+var Vendor = core.Vendor{
+	Source: envelopes.Copilot,
+	Name:   "Copilot CLI",
+	Reads: "what `copilot -p --output-format json` prints, and what it prints as plain text: " +
+		"`copilot -p \"...\" --log-dir logs \\| tributary ship --source copilot --copilot-logs logs -`. " +
+		"Lines wait for the session until the log that names it is there",
+
+	Recognize: isCopilot,
+	Session:   sessionOf,
+	Time:      func(s *core.Shape) time.Time { return s.Time([]string{"timestamp"}, []string{"startTime"}) },
+
+	Framing: core.Framing{
+		IsDocument:  func(s *core.Shape) bool { return isCopilot(s) && s.Text("type") == "" },
+		IsWhole:     isCopilot,
+		TextSession: marker,
+		FolderNamed: "events",
+	},
+
+	Normalize: normalize,
+	NewState:  func() core.State { return &state{} },
+
+	Logs: core.Logs{
+		Env:   "COPILOT_HOME",
+		Home:  ".copilot",
+		About: "folder of Copilot CLI; default ~/.copilot",
+		Folders: []core.LogFolder{
+			{Dir: "session-state", Suffixes: []string{".jsonl"}},
+			{Dir: "history-session-state", Suffixes: []string{".json"}}, // of old versions
+		},
+	},
+}
+
+// stateOf returns what the session remembers of Copilot CLI.
+func stateOf(s *core.Session) *state { return s.State.(*state) }
+
+// Clone implements [core.State].
+func (s *state) Clone() core.State { c := *s; return &c }
+
+// Shrink implements [core.State]: all of it goes at once.
+func (s *state) Shrink() bool {
+	if s.Size() == (&state{}).Size() {
+		return false
+	}
+	*s = state{}
+	return true
+}
+
+// isCopilot recognizes a line of events.jsonl, or a session of the older versions.
+func isCopilot(s *core.Shape) bool {
+	kind := s.Text("type")
+	switch {
+	case kind == "":
+		return s.Text("sessionId") != "" && (s.Kind("timeline") == '[' || s.Kind("chatMessages") == '[')
+	case s.Kind("data") != '{' || s.Text("timestamp") == "":
+		return false
+	case s.Kind("parentId") != 0:
+		return s.Text("id") != ""
+	default: // some tools that keep logs leave out the ids
+		return kind == "session.start" || kind == "user.message" || kind == "assistant.message"
+	}
+}
+
+// sessionOf is the session that a record states itself.
+func sessionOf(s *core.Shape) string {
+	kind := s.Text("type")
+	if s.Text("sessionId") == "" && s.Kind("data") == '{' && (kind == "session.start" || kind == "") {
+		if id := s.Text("data", "sessionId"); id != "" {
+			return id
+		}
+		return s.Text("data", "session_id")
+	}
+	return s.Session()
+}

@@ -1,0 +1,42 @@
+package core
+
+import (
+	"strings"
+	"time"
+
+	"tributary/normalizers/lenient"
+)
+
+// ParseTime reads a vendor's RFC 3339 time into the form of an event: UTC with Z, in the
+// precision of the vendor up to the nanosecond. It reports false for anything else.
+func ParseTime(v string) (string, bool) {
+	if len(v) < len("2006-01-02T15:04:05Z") || len(v) > 64 {
+		return "", false
+	}
+	t, err := time.Parse(time.RFC3339Nano, v)
+	if err != nil {
+		return "", false
+	}
+	t = t.UTC()
+	if t.Year() < 0 || t.Year() > 9999 {
+		return "", false
+	}
+	layout := "2006-01-02T15:04:05"
+	_, fraction, _ := strings.Cut(v, ".")
+	if digits := len(fraction) - len(strings.TrimLeft(fraction, "0123456789")); digits > 0 {
+		layout += ".000000000"[:1+min(digits, 9)]
+	}
+	return t.Format(layout + "Z"), true
+}
+
+// formatTime writes a time of our own making in the form of an event.
+func formatTime(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
+
+// TimeOfMillis is the form of an event for milliseconds since 1970.
+func TimeOfMillis(n lenient.Number) (string, bool) {
+	const year10000 = 253_402_300_800_000
+	if !n.OK || n.Value <= 0 || n.Value >= year10000 {
+		return "", false
+	}
+	return time.UnixMilli(int64(n.Value)).UTC().Format("2006-01-02T15:04:05.000Z"), true
+}

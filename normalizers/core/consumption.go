@@ -1,0 +1,122 @@
+package core
+
+import (
+	"encoding/binary"
+
+	"tributary/envelopes"
+	"tributary/normalizers/lenient"
+)
+
+// Consumption is what one API call has used so far, in the vendor's own figures. A
+// vendor that repeats or grows the figures over several records gets the difference on
+// each event (semantics.md section 3), so that sums are right at any moment.
+type Consumption struct {
+	Input      int64 // without cache
+	CacheRead  int64
+	CacheWrite int64
+	Output     int64 // with reasoning
+	Reasoning  int64 // part of Output
+	Tool       int64 // of tools, where the vendor counts them beside the input
+	// Told is the part of Reasoning that events have carried: no event can carry more
+	// reasoning than output. Of Gemini it is the part of CacheRead, which is one of Input.
+	Told int64
+	// Run is the run of Claude's SDK that the call belongs to, 0 for none.
+	Run int64
+}
+
+// Raise returns the highest figure of each field of a and b.
+func (a Consumption) Raise(b Consumption) Consumption {
+	return Consumption{
+		Input:      max(a.Input, b.Input),
+		CacheRead:  max(a.CacheRead, b.CacheRead),
+		CacheWrite: max(a.CacheWrite, b.CacheWrite),
+		Output:     max(a.Output, b.Output),
+		Reasoning:  max(a.Reasoning, b.Reasoning),
+		Tool:       max(a.Tool, b.Tool),
+		Told:       a.Told,
+		Run:        a.Run,
+	}
+}
+
+// Plus adds b to a, as far as sums are exact.
+func (a Consumption) Plus(b Consumption) Consumption {
+	add := func(x, y int64) int64 { return min(x+y, lenient.MaxExact) }
+	a.Input = add(a.Input, b.Input)
+	a.CacheRead = add(a.CacheRead, b.CacheRead)
+	a.CacheWrite = add(a.CacheWrite, b.CacheWrite)
+	a.Output = add(a.Output, b.Output)
+	a.Reasoning = add(a.Reasoning, b.Reasoning)
+	return a
+}
+
+// Minus is what a has above b, of no part below zero.
+func (a Consumption) Minus(b Consumption) Consumption {
+	return Consumption{
+		Input:      max(0, a.Input-b.Input),
+		CacheRead:  max(0, a.CacheRead-b.CacheRead),
+		CacheWrite: max(0, a.CacheWrite-b.CacheWrite),
+		Output:     max(0, a.Output-b.Output),
+		Reasoning:  max(0, a.Reasoning-b.Reasoning),
+	}
+}
+
+// Add counts what an event carries.
+func (a *Consumption) Add(u *envelopes.Usage) {
+	*a = a.Plus(Consumption{
+		Input: u.Input, CacheRead: u.CacheRead, CacheWrite: u.CacheWrite, Output: u.Output + u.Reasoning, Reasoning: u.Reasoning,
+	})
+}
+
+// UsageSince is the increment from before to now as the usage of an event, nil when
+// there is none. It moves Told.
+func (a *Consumption) UsageSince(before Consumption, key string) *envelopes.Usage {
+	output := a.Output - before.Output
+	reasoning := min(a.Reasoning-before.Told, output)
+	a.Told = before.Told + reasoning
+	u := &envelopes.Usage{
+		Input:      a.Input - before.Input,
+		CacheRead:  a.CacheRead - before.CacheRead,
+		CacheWrite: a.CacheWrite - before.CacheWrite,
+		Output:     output - reasoning,
+		Reasoning:  reasoning,
+		Key:        BoundID(key),
+	}
+	if u.Total() == 0 {
+		return nil
+	}
+	return u
+}
+
+// parts are the figures in the order in which they are written.
+func (a *Consumption) parts() [8]*int64 {
+	return [...]*int64{&a.Input, &a.CacheRead, &a.CacheWrite, &a.Output, &a.Reasoning, &a.Told, &a.Tool, &a.Run}
+}
+
+func (a Consumption) append(dst []byte) []byte {
+	for _, v := range a.parts() {
+		dst = binary.AppendUvarint(dst, uint64(*v))
+	}
+	return dst
+}
+
+// encodedSize is how many bytes append adds.
+func (a Consumption) encodedSize() int {
+	n := 0
+	for _, v := range a.parts() {
+		n += uvarintSize(uint64(*v))
+	}
+	return n
+}
+
+// readConsumption is the inverse of append; it returns the bytes read, 0 when damaged.
+func readConsumption(b []byte) (a Consumption, n int) {
+	for _, v := range a.parts() {
+		u, w := binary.Uvarint(b[n:])
+		if w <= 0 || u > lenient.MaxExact {
+			return Consumption{}, 0
+		}
+		*v = int64(u)
+		n += w
+	}
+	return a, n
+}

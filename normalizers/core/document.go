@@ -1,0 +1,28 @@
+package core
+
+import (
+	"crypto/sha256"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// DocumentTail is how many messages at the end of a document may still change.
+const DocumentTail = 8
+
+// DocumentHead identifies the messages that a document began with when it was last read,
+// where the vendor rewrites the document in place. As long as the document still begins
+// with them they are not looked at again, however many they are.
+type DocumentHead struct {
+	Messages int         `json:"n,omitzero"`
+	Digest   Fingerprint `json:"d,omitzero"`
+}
+
+// DigestOf hashes the messages that a document begins with.
+func DigestOf(messages []jsontext.Value) Fingerprint {
+	h := sha256.New()
+	for _, m := range messages {
+		_, _ = h.Write(m) // never fails by contract
+		_, _ = h.Write([]byte{0xff})
+	}
+	return Fingerprint(h.Sum(nil)[:6])
+}

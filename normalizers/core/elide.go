@@ -1,0 +1,310 @@
+package core
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"tributary/envelopes"
+	"tributary/normalizers/lenient"
+)
+
+// Limits of parts of an event.
+const (
+	maxBlob      = 4 << 10 // a base64 string longer than this is elided from raw
+	maxFileList  = 1000    // entries of files
+	MaxFieldText = 4 << 10 // bytes of a field that is a name or a path
+)
+
+// EventRaw is a raw record as an event carries it (semantics.md section 8): compact,
+// strict JSON, with large base64 blobs replaced by what they were. It shares no memory
+// with data. The result is nil when data is not JSON.
+func EventRaw(data jsontext.Value) jsontext.Value {
+	v := slices.Clone(data)
+	if v.Compact(lenient.Options) != nil {
+		return nil
+	}
+	if !v.IsValid() {
+		// Duplicate names or invalid UTF-8: what the vendor's readers would see is the
+		// last of the names, and the replacement character.
+		v = lenient.Strict(v)
+	}
+	if !hasBlob(v) {
+		return v
+	}
+	return elide(v)
+}
+
+// hasBlob reports whether v may hold a blob to elide: a run of characters of base64 that
+// is longer than maxBlob covers a multiple of maxBlob, so that few bytes must be looked at.
+func hasBlob(v jsontext.Value) bool {
+	for i := 0; i < len(v); i += maxBlob {
+		from, to := i, i
+		for from > 0 && isBase64(v[from-1]) {
+			from--
+		}
+		for to < len(v) && isBase64(v[to]) {
+			to++
+		}
+		if to-from > maxBlob {
+			return true
+		}
+	}
+	return false
+}
+
+func isBase64(c byte) bool {
+	switch {
+	case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9':
+		return true
+	default:
+		return strings.IndexByte("+/-_=", c) >= 0
+	}
+}
+
+// elide replaces the base64 blobs in a compact JSON value.
+func elide(v jsontext.Value) jsontext.Value { return replaceLong(v, maxBlob, elideBlob) }
+
+// replaceLong replaces the strings of a JSON value that are longer than limit, but for
+// names. mediaType is what the objects around the string say that it is, up to an array.
+// It reads the value once, however deep it is, for a part of it may be as long as all.
+func replaceLong(v jsontext.Value, limit int, by func(s jsontext.Value, mediaType string) jsontext.Value) jsontext.Value {
+	found := longStrings(v, limit)
+	if len(found) == 0 {
+		return v
+	}
+	var out []byte
+	at := 0
+	for _, s := range found {
+		out = append(append(out, v[at:s.from]...), by(v[s.from:s.to], s.mediaType)...)
+		at = s.to
+	}
+	return append(out, v[at:]...)
+}
+
+// longString is where a long string stands in a JSON value.
+type longString struct {
+	from, to  int
+	mediaType string
+	settled   bool // no object further out says what it is
+}
+
+// longStrings finds the strings that [replaceLong] replaces, in their order.
+func longStrings(v jsontext.Value, limit int) []longString {
+	type container struct {
+		first     int // of found within
+		mediaType string
+	}
+	var found []longString
+	open := []container{{}}
+	name := ""
+	dec := jsontext.NewDecoder(bytes.NewBuffer(v), lenient.Options)
+	for {
+		kind := dec.PeekKind()
+		switch kind {
+		case '{', '[':
+			open = append(open, container{first: len(found)})
+		case '}', ']':
+			c := open[len(open)-1]
+			open = open[:len(open)-1]
+			for i := c.first; i < len(found); i++ {
+				if s := &found[i]; !s.settled && (kind == ']' || c.mediaType != "") {
+					s.mediaType, s.settled = c.mediaType, true
+				}
+			}
+		case '"':
+			s, err := dec.ReadValue()
+			if err != nil {
+				return found
+			}
+			to := int(dec.InputOffset())
+			switch in, n := dec.StackIndex(dec.StackDepth()); {
+			case in == '{' && n%2 == 1:
+				name = shortText(s)
+			case in == '{' && slices.Contains(mediaTypeNames, name) && strings.Contains(shortText(s), "/"):
+				open[len(open)-1].mediaType = shortText(s)
+				fallthrough
+			default:
+				if len(s) > limit {
+					found = append(found, longString{from: to - len(s), to: to})
+				}
+			}
+			continue
+		default: // neither long nor open
+		}
+		if _, err := dec.ReadToken(); err != nil {
+			return found
+		}
+	}
+}
+
+// mediaTypeNames are the names under which vendors state what a blob is.
+var mediaTypeNames = []string{"media_type", "mimeType", "mime_type", "type"}
+
+// shortText is a string of at most 128 bytes in JSON: longer than any name and any media
+// type that matters. Empty for a longer one.
+func shortText(v jsontext.Value) string {
+	if len(v) > 128 {
+		return ""
+	}
+	return lenient.Unquote(v)
+}
+
+// elided stands for a blob that was taken out of raw.
+type elided struct {
+	Elided struct {
+		Bytes     int     `json:"bytes"` // of the blob itself, not of its base64
+		SHA256    string  `json:"sha256"`
+		MediaType *string `json:"media_type"`
+	} `json:"$elided"`
+}
+
+// elideBlob replaces a JSON string that is one base64 blob; any other stays.
+func elideBlob(v jsontext.Value, mediaType string) jsontext.Value {
+	s := lenient.Unquote(v)
+	if head, data, ok := strings.Cut(s, ";base64,"); ok && len(head) < 128 && strings.HasPrefix(head, "data:") {
+		s, mediaType = data, strings.TrimPrefix(head, "data:")
+	}
+	if len(s) <= maxBlob {
+		return v
+	}
+	var blob []byte
+	for _, enc := range []*base64.Encoding{base64.StdEncoding, base64.RawStdEncoding, base64.URLEncoding, base64.RawURLEncoding} {
+		if b, err := enc.DecodeString(s); err == nil {
+			blob = b
+			break
+		}
+	}
+	if blob == nil {
+		return v
+	}
+	var e elided
+	sum := sha256.Sum256(blob)
+	e.Elided.Bytes = len(blob)
+	e.Elided.SHA256 = hex.EncodeToString(sum[:])
+	e.Elided.MediaType = lenient.Text(strings.ToValidUTF8(mediaType, "\ufffd")).Ptr()
+	out, err := json.Marshal(e)
+	if err != nil {
+		return v
+	}
+	return out
+}
+
+// fit brings an event under [MaxEventBytes] (semantics.md section 8): first raw goes,
+// then the longest strings of its metadata, then the end of its text.
+func fit(e *envelopes.AgentEventV1) {
+	e.Files = boundFiles(e.Files)
+	for _, p := range []**string{&e.ToolName, &e.FilePath, &e.Model, &e.AgentID} {
+		if *p != nil && len(**p) > MaxFieldText {
+			*p = new(Cut(**p, MaxFieldText))
+		}
+	}
+	if e.ToolCallID != nil && len(*e.ToolCallID) > MaxFieldText {
+		e.ToolCallID = new("~~" + HexHash(*e.ToolCallID)) // the same on the call and its result
+	}
+	if boundOf(e) <= MaxEventBytes || sizeOf(e) <= MaxEventBytes {
+		return
+	}
+	e.Raw = nil
+	size := sizeOf(e)
+	for _, v := range []*jsontext.Value{&e.ToolMetadata, &e.MessageMetadata} {
+		for limit := MaxEventBytes / 4; size > MaxEventBytes && len(*v) > 0 && limit > 64; limit /= 4 {
+			*v = Shorten(*v, limit)
+			size = sizeOf(e)
+		}
+	}
+	if size > MaxEventBytes && e.Text != nil {
+		quoted := len(lenient.AppendQuote(nil, *e.Text))
+		e.Text = new(cutQuoted(*e.Text, max(0, MaxEventBytes-(size-quoted)-len(`"",,"text_truncated":true`))))
+		e.TextTruncated = true
+	}
+}
+
+// boundFiles ends a list of files where it is too long, and cuts what can be no path.
+func boundFiles(files []envelopes.File) []envelopes.File {
+	size := 0
+	for i, f := range files {
+		if len(f.Path) > MaxFieldText {
+			files = slices.Clone(files) // shared with other events
+			files[i].Path = Cut(f.Path, MaxFieldText)
+		}
+		if size += len(files[i].Path); i == maxFileList || size > MaxEventBytes/8 {
+			return files[:i]
+		}
+	}
+	return files
+}
+
+// boundOf is a size in JSON that the event cannot exceed: a byte of a string takes at
+// most six.
+func boundOf(e *envelopes.AgentEventV1) int {
+	n := 8*MaxFieldText + 2*MaxPath + len(e.SessionID) + 4*MaxIdentity
+	if e.Text != nil {
+		n += len(*e.Text)
+	}
+	for _, f := range e.Files {
+		n += 16 + len(f.Path)
+	}
+	n = 6*n + len(e.Raw) + len(e.ToolMetadata) + len(e.MessageMetadata)
+	if e.Metadata != nil {
+		for name, v := range e.Metadata.Extensions {
+			n += 6*len(name) + len(v)
+		}
+	}
+	return n
+}
+
+// sizeOf is the size of the event in JSON.
+func sizeOf(e *envelopes.AgentEventV1) int {
+	out, err := e.AppendJSON(nil)
+	if err != nil {
+		return 0 // not valid, which is found and said by Validate
+	}
+	return len(out)
+}
+
+// Shorten cuts the strings of a JSON value that are longer than limit.
+func Shorten(v jsontext.Value, limit int) jsontext.Value {
+	if len(v) <= limit {
+		return v
+	}
+	return replaceLong(v, limit, func(s jsontext.Value, _ string) jsontext.Value {
+		return lenient.AppendQuote(nil, cutQuoted(lenient.Unquote(s), limit-2))
+	})
+}
+
+// Cut ends s after at most n bytes, on a rune boundary.
+func Cut(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	for n > 0 && !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return s[:n]
+}
+
+// cutQuoted ends s so that it takes at most n bytes in JSON, without the quotes.
+func cutQuoted(s string, n int) string {
+	for i, r := range s {
+		switch {
+		case r < ' ':
+			n -= len(`\u0000`)
+		case r == '"' || r == '\\':
+			n -= 2
+		default:
+			n -= utf8.RuneLen(r)
+		}
+		if n < 0 {
+			return s[:i]
+		}
+	}
+	return s
+}

@@ -1,0 +1,59 @@
+package core
+
+import (
+	"errors"
+	"fmt"
+
+	"tributary/envelopes"
+)
+
+// The permanent errors of [Normalize]: with the same record they come again, so the
+// record becomes a dead letter. Their texts hold no part of the record.
+var (
+	// ErrMalformed: the record is not JSON, or its JSON is not what its place demands.
+	ErrMalformed = errors.New("malformed record")
+	// ErrTooLarge: the record is longer than [MaxRecordBytes].
+	ErrTooLarge = errors.New("record too large")
+	// ErrTooDeep: the JSON of the record has more than [MaxDepth] levels.
+	ErrTooDeep = errors.New("record nested too deep")
+	// ErrTooManyEvents: the record would yield more than [MaxEvents] events.
+	ErrTooManyEvents = errors.New("record yields too many events")
+	// ErrUnknownSource: no normalizer reads records of this source.
+	ErrUnknownSource = errors.New("unknown source")
+	// ErrPanic: the normalizer panicked; [PanicError] has the stack.
+	ErrPanic = errors.New("normalizer panicked")
+)
+
+// PanicError is the panic of a normalizer, caught at the record that caused it.
+type PanicError struct {
+	Value any    // may hold parts of the record: for a debugger, never for a log
+	Stack []byte // of the panicking goroutine, without arguments' contents
+}
+
+// Error names the kind of the panic value, never the value.
+func (e *PanicError) Error() string { return fmt.Sprintf("%v: %T", ErrPanic, e.Value) }
+
+// Unwrap returns [ErrPanic].
+func (e *PanicError) Unwrap() error { return ErrPanic }
+
+// Reason returns the name under which a record that failed with err is counted and
+// dead-lettered, and whether err is permanent. The set of names is bounded.
+func Reason(err error) (reason string, permanent bool) {
+	for _, r := range []struct {
+		err  error
+		name string
+	}{
+		{ErrTooLarge, "too_large"},
+		{ErrTooDeep, "too_deep"},
+		{ErrTooManyEvents, "too_many_events"},
+		{ErrMalformed, "malformed"},
+		{ErrUnknownSource, "unknown_source"},
+		{ErrPanic, "panic"},
+		{envelopes.ErrInvalidEvent, "invalid_event"},
+	} {
+		if errors.Is(err, r.err) {
+			return r.name, true
+		}
+	}
+	return "", false
+}

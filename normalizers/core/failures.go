@@ -1,0 +1,174 @@
+package core
+
+import (
+	"encoding/base64"
+	"encoding/binary"
+	"fmt"
+	"slices"
+)
+
+// maxFailures is how many spans of records that could not be read a session remembers.
+const maxFailures = 4096
+
+// Standing says what has become of a record that could not be read when it came.
+type Standing string
+
+// The standings of a record that could not be read.
+const (
+	StandingOpen      Standing = "open"      // it has not been read: the record may be given again
+	StandingSettled   Standing = "settled"   // it was given again, and that record stands for it now
+	StandingForgotten Standing = "forgotten" // the session does not know any more, so it is not taken again
+)
+
+// failures are the records of a session that could not be read, by their sequences in the
+// raw stream: those are in a span. It is what makes a record that is given again
+// ([Origin.Requeued]) yield its events once: it is taken only while the one that it
+// repeats is open, and from then on stands for it. Nothing else depends on it.
+//
+// A span holds all records of the session between its ends, and says nothing of those of
+// other sessions, which no record of this one repeats. So one span is enough for a
+// session of which nothing can be read, and for the rest of it while it is given again.
+type failures struct {
+	Spans  spans  `json:"s,omitzero"`
+	Closed bool   `json:"c,omitzero"` // the last span cannot grow: a record behind it is none of it
+	Before uint64 `json:"b,omitzero"` // up to here spans may be forgotten
+}
+
+// spans is a list of spans, the oldest first.
+type spans Window[span]
+
+type span struct{ First, Last uint64 }
+
+// standing returns what is known of a record.
+func (f failures) standing(sequence uint64) Standing {
+	for _, s := range f.Spans {
+		if s.First <= sequence && sequence <= s.Last {
+			return StandingOpen
+		}
+	}
+	if sequence <= f.Before {
+		return StandingForgotten
+	}
+	return StandingSettled
+}
+
+// add returns f with a record that could not be read, the newest of the session.
+func (f failures) add(sequence uint64) failures {
+	list := Window[span](f.Spans)
+	if last := len(list) - 1; last >= 0 && !f.Closed {
+		list = list.With(last, span{list[last].First, sequence})
+	} else {
+		if len(list) == maxFailures {
+			f.Before = list[0].Last
+		}
+		list = list.Push(span{sequence, sequence}, maxFailures, nil)
+	}
+	return failures{Spans: spans(list), Before: f.Before}
+}
+
+// settle returns f without a record.
+func (f failures) settle(sequence uint64) failures {
+	for i, s := range f.Spans {
+		if sequence < s.First || s.Last < sequence {
+			continue
+		}
+		list := slices.Clone(f.Spans[:i])
+		if s.First < sequence {
+			list = append(list, span{s.First, sequence - 1})
+		}
+		if sequence < s.Last {
+			list = append(list, span{sequence + 1, s.Last})
+		} else if i == len(f.Spans)-1 {
+			f.Closed = true // to grow would take the record in again
+		}
+		f.Spans = append(list, f.Spans[i+1:]...)
+		return f.normal()
+	}
+	return f
+}
+
+// read returns f after a record that was read; requeued is the one that it repeats, 0
+// for none.
+func (f failures) read(requeued uint64) failures {
+	if len(f.Spans) == 0 {
+		return f
+	}
+	f.Closed = true
+	return f.settle(requeued)
+}
+
+// forget returns f without its n oldest spans.
+func (f failures) forget(n int) failures {
+	f.Before = f.Spans[n-1].Last
+	f.Spans = f.Spans[n:]
+	return f.normal()
+}
+
+// normal returns f as it is decoded.
+func (f failures) normal() failures {
+	if len(f.Spans) == 0 {
+		f.Spans, f.Closed = nil, false
+	}
+	return f
+}
+
+// MarshalText writes the spans as differences, in base64: most take 3 characters.
+func (s spans) MarshalText() ([]byte, error) {
+	var b []byte
+	at := uint64(0)
+	for _, v := range s {
+		b = binary.AppendUvarint(b, v.First-at)
+		b = binary.AppendUvarint(b, v.Last-v.First)
+		at = v.Last
+	}
+	return base64.RawURLEncoding.AppendEncode(nil, b), nil
+}
+
+// UnmarshalText is the inverse of MarshalText.
+func (s *spans) UnmarshalText(text []byte) error {
+	b, err := base64.RawURLEncoding.AppendDecode(nil, text)
+	if err != nil {
+		return fmt.Errorf("%w: its failures are damaged", ErrSession)
+	}
+	*s = nil
+	for at := uint64(0); len(b) > 0; {
+		gap, n := binary.Uvarint(b)
+		length, m := binary.Uvarint(b[max(n, 0):])
+		if n <= 0 || m <= 0 {
+			return fmt.Errorf("%w: its failures are damaged", ErrSession)
+		}
+		b = b[n+m:]
+		at += gap
+		*s = append(*s, span{at, at + length})
+		at += length
+	}
+	return nil
+}
+
+// Reject notes that r, a record of the session, could not be read: [Normalize] failed with
+// it, or whoever reads the raw stream could not give it to Normalize. It reports false,
+// and changes nothing, for a duplicate, of which there is nothing to keep: a record that
+// repeats one that is settled, or whose place in its file the session has passed.
+//
+// What the session notes is that the record is open, so that it is taken when it is given
+// again, and that its place in its file is passed, so that it is not taken twice when the
+// file is.
+func (s *Session) Reject(r Record) bool {
+	switch requeued := r.Origin.Requeued; {
+	case requeued != 0:
+		if s.Failed.standing(requeued) != StandingOpen {
+			return false
+		}
+	case !r.Origin.End:
+		if fresh, _ := s.advance(r.Origin); !fresh {
+			return false
+		}
+	}
+	s.Failed = s.Failed.settle(r.Origin.Requeued).add(r.Sequence)
+	s.trim()
+	return true
+}
+
+// Standing returns what has become of a record of the session that could not be read,
+// named by its sequence in the raw stream.
+func (s *Session) Standing(sequence uint64) Standing { return s.Failed.standing(sequence) }

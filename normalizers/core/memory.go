@@ -1,0 +1,202 @@
+package core
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"fmt"
+	"iter"
+	"slices"
+)
+
+// Fingerprint stands for a string in what a session remembers: the first 6 bytes of its
+// sha256. Two of 4,096 ids have the same one in 3 of 100 million sessions.
+type Fingerprint [6]byte
+
+// FingerprintOf hashes parts, each told apart from the next.
+func FingerprintOf(parts ...string) Fingerprint {
+	var buf [256]byte
+	b := buf[:0]
+	for i, p := range parts {
+		if i > 0 {
+			b = append(b, 0xff) // never in UTF-8
+		}
+		b = append(b, p...)
+	}
+	sum := sha256.Sum256(b)
+	return Fingerprint(sum[:6])
+}
+
+// MarshalText writes the fingerprint as 8 characters of base64url.
+func (f Fingerprint) MarshalText() ([]byte, error) {
+	return base64.RawURLEncoding.AppendEncode(nil, f[:]), nil
+}
+
+// UnmarshalText is the inverse of MarshalText.
+func (f *Fingerprint) UnmarshalText(b []byte) error {
+	var buf [9]byte
+	if len(b) > 12 {
+		return fmt.Errorf("%w: a fingerprint of %d characters", ErrSession, len(b))
+	}
+	n, err := base64.RawURLEncoding.Decode(buf[:], b)
+	if err != nil || n != len(f) {
+		return fmt.Errorf("%w: a fingerprint is damaged", ErrSession)
+	}
+	copy(f[:], buf[:n])
+	return nil
+}
+
+// Window is a short list of what is remembered, oldest first. It is never changed in
+// place, so that a copy of it stays what it was.
+type Window[T any] []T
+
+// Push appends v and lets the oldest go beyond limit; each one let go is added to lost,
+// where it is not nil.
+func (w Window[T]) Push(v T, limit int, lost *uint64) Window[T] {
+	if over := len(w) + 1 - limit; over > 0 {
+		w = w[over:]
+		if lost != nil {
+			*lost += uint64(over)
+		}
+	}
+	out := make(Window[T], len(w)+1)
+	copy(out, w)
+	out[len(w)] = v
+	return out
+}
+
+// Without returns the window less the elements that match.
+func (w Window[T]) Without(match func(T) bool) Window[T] {
+	for i, v := range w {
+		if !match(v) {
+			continue
+		}
+		out := make(Window[T], i, len(w)-1)
+		copy(out, w)
+		for _, v := range w[i+1:] {
+			if !match(v) {
+				out = append(out, v)
+			}
+		}
+		if len(out) == 0 {
+			return nil // as it is decoded
+		}
+		return out
+	}
+	return w
+}
+
+// With returns the window with v at i.
+func (w Window[T]) With(i int, v T) Window[T] {
+	out := slices.Clone(w)
+	out[i] = v
+	return out
+}
+
+// Memory is a long table of what is remembered: beyond its limit the oldest entry goes.
+// It is changed in place, for it is too long to be copied with every record; the changes
+// since the last commit can be rolled back.
+type Memory[V any] struct {
+	limit int
+	ring  []entry[V]          // grows to limit, then is written round
+	next  int                 // slot of the next new entry
+	index map[Fingerprint]int // slot of a key
+	undo  []undo[V]
+}
+
+type entry[V any] struct {
+	key   Fingerprint
+	value V
+}
+
+// undo says how a slot looked before.
+type undo[V any] struct {
+	slot    int
+	was     entry[V]
+	existed bool // was was there: overwritten, not new
+	updated bool // the same key, another value
+}
+
+func newMemory[V any](limit int) Memory[V] {
+	return Memory[V]{limit: limit, index: make(map[Fingerprint]int)}
+}
+
+// Get returns what is remembered of k.
+func (m *Memory[V]) Get(k Fingerprint) (V, bool) {
+	slot, ok := m.index[k]
+	if !ok {
+		var zero V
+		return zero, false
+	}
+	return m.ring[slot].value, true
+}
+
+// Put remembers v of k, in the place of what was remembered of it.
+func (m *Memory[V]) Put(k Fingerprint, v V) {
+	if slot, ok := m.index[k]; ok {
+		m.undo = append(m.undo, undo[V]{slot: slot, was: m.ring[slot], existed: true, updated: true})
+		m.ring[slot].value = v
+		return
+	}
+	u := undo[V]{slot: m.next}
+	if m.next == len(m.ring) {
+		m.ring = append(m.ring, entry[V]{k, v})
+	} else {
+		u.was, u.existed = m.ring[m.next], true
+		delete(m.index, u.was.key)
+		m.ring[m.next] = entry[V]{k, v}
+	}
+	m.undo = append(m.undo, u)
+	m.index[k] = m.next
+	m.next = (m.next + 1) % m.limit
+}
+
+func (m *Memory[V]) commit() { m.undo = m.undo[:0] }
+
+func (m *Memory[V]) rollback() {
+	for _, u := range slices.Backward(m.undo) {
+		if !u.updated {
+			delete(m.index, m.ring[u.slot].key)
+			m.next = u.slot
+		}
+		if !u.existed {
+			m.ring = m.ring[:u.slot]
+			continue
+		}
+		m.ring[u.slot] = u.was
+		m.index[u.was.key] = u.slot
+	}
+	m.undo = m.undo[:0]
+}
+
+// drop lets the n oldest entries go, for good, and returns how many there were.
+func (m *Memory[V]) drop(n int) int {
+	n = min(n, len(m.ring))
+	kept := newMemory[V](m.limit)
+	skip := n
+	for k, v := range m.all() {
+		if skip > 0 {
+			skip--
+			continue
+		}
+		kept.Put(k, v)
+	}
+	kept.commit()
+	*m = kept
+	return n
+}
+
+// all yields the entries, oldest first.
+func (m *Memory[V]) all() iter.Seq2[Fingerprint, V] {
+	return func(yield func(Fingerprint, V) bool) {
+		first := 0
+		if len(m.ring) == m.limit {
+			first = m.next
+		}
+		for i := range m.ring {
+			e := m.ring[(first+i)%len(m.ring)]
+			if !yield(e.key, e.value) {
+				return
+			}
+		}
+	}
+}

@@ -1,0 +1,96 @@
+package core
+
+import (
+	"bytes"
+	"fmt"
+	"runtime/debug"
+)
+
+// A Normalizer maps a record of one vendor to events. It has no state of its own: what
+// it must remember until the next record lives in the Session. It does not retain r.Data,
+// and it is called through [Apply], which keeps the rules that all vendors share.
+//
+// An error is permanent (see [Reason]): the record can never be read, and s is put back
+// to what it was. A well-formed record of an unknown type is no error: it yields a meta
+// event that keeps the record.
+type Normalizer func(s *Session, r Record) (Result, error)
+
+// Apply normalizes one record with the normalizer of its vendor. It keeps the rules that
+// all vendors share: a record that the session has passed by its position in its file is
+// a duplicate, and so is a record that repeats one which is not open; a record that fails
+// leaves s as it was, also when the normalizer panics.
+func Apply(normalize Normalizer, s *Session, r Record) (res Result, err error) {
+	before := s.state
+	if s.State != nil {
+		before.State = s.State.Clone()
+	}
+	defer func() {
+		if v := recover(); v != nil {
+			err = &PanicError{Value: v, Stack: debug.Stack()}
+		}
+		if err != nil {
+			s.rollback(before)
+			res = Result{}
+			return
+		}
+		s.Failed = s.Failed.read(r.Origin.Requeued)
+		s.commit()
+		s.trim()
+	}()
+	requeued := r.Origin.Requeued
+	if requeued != 0 && s.Failed.standing(requeued) != StandingOpen {
+		return Result{Skip: SkipDuplicate}, nil
+	}
+	if r.Origin.End {
+		return normalize(s, r)
+	}
+	fresh, gap := true, false
+	if requeued == 0 {
+		fresh, gap = s.advance(r.Origin)
+	}
+	if !fresh {
+		return Result{Skip: SkipDuplicate}, nil
+	}
+	if err := checkRecord(r.Data); err != nil {
+		return Result{}, err
+	}
+	s.Records++
+	res, err = normalize(s, r)
+	res.Gap = gap
+	return res, err
+}
+
+// checkRecord refuses a record that no normalizer is given.
+func checkRecord(data []byte) error {
+	if len(data) > MaxRecordBytes {
+		return fmt.Errorf("%w: %d bytes, the limit is %d", ErrTooLarge, len(data), MaxRecordBytes)
+	}
+	if Depth(data) > MaxDepth {
+		return fmt.Errorf("%w: the limit is %d levels", ErrTooDeep, MaxDepth)
+	}
+	return nil
+}
+
+// Depth is the number of levels of a JSON value, or a number up to [MaxDepth] when it
+// has no more than that.
+func Depth(data []byte) int {
+	if n := bytes.Count(data, []byte{'{'}) + bytes.Count(data, []byte{'['}); n <= MaxDepth {
+		return n
+	}
+	deepest, level, quoted := 0, 0, false
+	for i := 0; i < len(data); i++ {
+		switch c := data[i]; {
+		case quoted && c == '\\':
+			i++
+		case c == '"':
+			quoted = !quoted
+		case quoted:
+		case c == '{' || c == '[':
+			level++
+			deepest = max(deepest, level)
+		case c == '}' || c == ']':
+			level--
+		}
+	}
+	return deepest
+}

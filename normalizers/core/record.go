@@ -1,0 +1,121 @@
+package core
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"tributary/envelopes"
+	"tributary/normalizers/lenient"
+)
+
+// Limits that no record gets around.
+const (
+	MaxRecordBytes = 64 << 20  // a longer record is a dead letter
+	MaxEventBytes  = 512 << 10 // an event in JSON stays at or under it
+	MaxDepth       = 128       // levels of JSON in a record
+	MaxEvents      = 100_000   // events from one record
+)
+
+// Record is one raw record and where it was found.
+type Record struct {
+	Source   envelopes.Source
+	Session  string    // the key: session_id of every event made of it
+	Sequence uint64    // sequence in the raw stream, or line number for a file
+	Stored   time.Time // when the broker stored it: the time of a record that has no other
+	Origin   Origin
+	Data     []byte // not retained by a Normalizer; empty when Origin.End
+}
+
+// Origin is what the producer states about a record. The zero value states nothing.
+type Origin struct {
+	File     string // identity of the file; empty when there is none
+	Position int64  // offset of the record in File
+	// Digest is the hex sha256 of Data where File is one document that is rewritten in
+	// place, and the record the whole of it or one of its elements. Empty otherwise.
+	Digest   string
+	Previous int64     // offset of the previous record of the same session in File; -1 when it is the first
+	Time     time.Time // the time of the record if neither it nor its session has one
+	End      bool      // the input ends here: no record, but what is held is let go
+	// Requeued is the sequence in the raw stream of the record that this one repeats,
+	// because it could not be read; 0 when it repeats none. It is taken only while that
+	// one is open ([Session.Standing]), wherever it stood in its file.
+	Requeued uint64
+
+	Traceparent, Tracestate string // W3C trace context of the creation of the record
+}
+
+// Result is what a record yields.
+type Result struct {
+	// Events are in the order of the session. Not all need come from this record: an
+	// event that was held comes with the record that lets it go.
+	Events []Emitted
+	// Skip is why the record has no event of its own (yet: see [SkipHeld]). Empty when it
+	// has one, and for the end of input.
+	Skip SkipReason
+	// Gap is set when the record does not follow the last one of its file that the
+	// session has seen: records between the two were never stored.
+	Gap bool
+}
+
+// Emitted is one event together with the record that it comes from: not always the
+// record that was given, for an event may have been held.
+type Emitted struct {
+	Event                   envelopes.AgentEventV1
+	Sequence                uint64
+	Traceparent, Tracestate string
+}
+
+// SkipReason names why a record yields no event. The set is bounded: it is a label of
+// metrics.
+type SkipReason string
+
+// The reasons for which a record yields no event.
+const (
+	SkipMirror    SkipReason = "mirror"    // tells again what another record tells
+	SkipProgress  SkipReason = "progress"  // a partial state, told whole by a later record
+	SkipHeartbeat SkipReason = "heartbeat" // says only that something is alive
+	SkipDuplicate SkipReason = "duplicate" // the same record or the same event again
+	SkipQueued    SkipReason = "queued"    // changes a queue, told when the item is taken
+	SkipEmpty     SkipReason = "empty"     // has no content
+	SkipHeld      SkipReason = "held"      // its events come with a later record, or it turns out a mirror
+	SkipControl   SkipReason = "control"   // a message of the control protocol
+)
+
+// ReadRecord decodes a record into a wire struct of the vendor. Any JSON is a record:
+// one that is no object leaves the struct empty, and is kept as unknown. What is not
+// JSON is [ErrMalformed]; the error tells where, never what.
+func ReadRecord(data []byte, into any) error {
+	var err error
+	if v := jsontext.Value(data); v.Kind() == '{' {
+		err = json.Unmarshal(data, into, lenient.Options)
+	} else {
+		err = lenient.ReadValue(v)
+	}
+	if err == nil {
+		return nil
+	}
+	at := int64(-1)
+	if syntax, ok := errors.AsType[*jsontext.SyntacticError](err); ok {
+		at = syntax.ByteOffset
+	}
+	if at < 0 {
+		return fmt.Errorf("%w: not JSON", ErrMalformed)
+	}
+	return fmt.Errorf("%w: not JSON at byte %d of %d", ErrMalformed, at, len(data))
+}
+
+// IsPlainText reports whether a line is text that was never meant to be JSON.
+func IsPlainText(line []byte) bool {
+	line = bytes.TrimSpace(line)
+	return len(line) > 0 && line[0] != '{' && line[0] != '[' && bytes.IndexByte(line, 0) < 0 &&
+		!jsontext.Value(line).IsValid(lenient.Options)
+}
+
+// PlainText is a line of text as an event can carry it.
+func PlainText(line []byte) string { return strings.ToValidUTF8(string(line), "\ufffd") }

@@ -1,0 +1,185 @@
+package core
+
+import (
+	"bytes"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"tributary/normalizers/lenient"
+)
+
+// errTrailing is the error of a line that begins with a JSON value that is no object and
+// no array, and goes on behind it.
+var errTrailing = errors.New("text behind a JSON value")
+
+// Shape is what a record looks like from outside: the names of its members, and their
+// values as far as they are asked for. A vendor is recognized by it, and it states the
+// session and the time of a record before any normalizer reads the record. The zero Shape
+// is that of something unreadable.
+//
+// A Shape shares the memory of the bytes that it was read from.
+type Shape struct {
+	Readable bool   // JSON
+	Array    bool   // then Readable too
+	First    *Shape // of an array: its first element, where that is an object
+
+	members []shapeMember // of an object, in its order
+}
+
+// shapeMember is a member of an object. The name stands as it is in JSON, without quotes.
+type shapeMember struct{ name, value jsontext.Value }
+
+// ReadShape reads the first value of b with dec, which it resets; n is the length of the
+// value with the white space in front of it. What follows an object or an array is not
+// looked at; behind any other value only white space may follow, for such a value is a
+// record only where it has a line of its own.
+func ReadShape(dec *jsontext.Decoder, b []byte) (s Shape, n int, err error) {
+	dec.Reset(bytes.NewBuffer(b), lenient.Options)
+	switch dec.PeekKind() {
+	case '{':
+		err = s.readMembers(dec, b)
+	case '[':
+		s.Array = true
+		var v jsontext.Value
+		if v, err = dec.ReadValue(); err == nil {
+			s.First = firstShape(v)
+		}
+	default:
+		if err = dec.SkipValue(); err == nil && len(bytes.TrimSpace(b[dec.InputOffset():])) > 0 {
+			err = errTrailing
+		}
+	}
+	s.Readable = err == nil
+	return s, int(dec.InputOffset()), err
+}
+
+// firstShape is the shape of the first element of a valid array; nil when it is no object.
+func firstShape(array jsontext.Value) *Shape {
+	dec := jsontext.NewDecoder(bytes.NewBuffer(array), lenient.Options)
+	if _, err := dec.ReadToken(); err != nil || dec.PeekKind() != '{' {
+		return nil
+	}
+	s := &Shape{Readable: true}
+	_ = s.readMembers(dec, array)
+	return s
+}
+
+// shapeOf is the shape of a valid object.
+func shapeOf(v jsontext.Value) *Shape {
+	s := &Shape{Readable: true}
+	_ = s.readMembers(jsontext.NewDecoder(bytes.NewBuffer(v), lenient.Options), v)
+	return s
+}
+
+// readMembers reads the object that dec is at, in b.
+func (s *Shape) readMembers(dec *jsontext.Decoder, b []byte) error {
+	if _, err := dec.ReadToken(); err != nil {
+		return err
+	}
+	s.members = make([]shapeMember, 0, 16)
+	for dec.PeekKind() != '}' {
+		name, err := dec.ReadValue()
+		if err != nil {
+			return err
+		}
+		var m shapeMember
+		if end := dec.InputOffset(); bytes.IndexByte(name, '\\') < 0 {
+			m.name = b[end-int64(len(name))+1 : end-1]
+		} else {
+			m.name = jsontext.Value(lenient.Unquote(name))
+		}
+		value, err := dec.ReadValue()
+		if err != nil {
+			return err
+		}
+		end := dec.InputOffset()
+		m.value = b[end-int64(len(value)) : end : end]
+		s.members = append(s.members, m)
+	}
+	_, err := dec.ReadToken()
+	return err
+}
+
+// Value returns the member at a path of names; nil where there is none. Of several members
+// of one name the last one counts.
+func (s *Shape) Value(path ...string) jsontext.Value {
+	for _, m := range slices.Backward(s.members) {
+		switch {
+		case string(m.name) != path[0]:
+		case len(path) == 1:
+			return m.value
+		case m.value.Kind() == '{':
+			return shapeOf(m.value).Value(path[1:]...)
+		default:
+			return nil
+		}
+	}
+	return nil
+}
+
+// Kind returns the kind of the member at a path; 0 where there is none.
+func (s *Shape) Kind(path ...string) jsontext.Kind {
+	if v := s.Value(path...); v != nil {
+		return v.Kind()
+	}
+	return 0
+}
+
+// Has reports whether the record has a member of this name that is not null.
+func (s *Shape) Has(name string) bool {
+	k := s.Kind(name)
+	return k != 0 && k != 'n'
+}
+
+// Text returns the member at a path where it is a string; else the empty string.
+func (s *Shape) Text(path ...string) string {
+	if v := s.Value(path...); v != nil && v.Kind() == '"' {
+		return lenient.Unquote(v)
+	}
+	return ""
+}
+
+// Number returns the member of this name where it is a number.
+func (s *Shape) Number(name string) lenient.Number {
+	var n lenient.Number
+	if v := s.Value(name); v != nil {
+		n = lenient.NumberOf(v)
+	}
+	return n
+}
+
+// Session returns the session that a record of any vendor states under the usual names.
+func (s *Shape) Session() string {
+	if id := s.Text("sessionId"); id != "" {
+		return id
+	}
+	return s.Text("session_id")
+}
+
+// Time returns the first of the members at these paths that is a time in RFC 3339; the
+// zero time where none is.
+func (s *Shape) Time(paths ...[]string) time.Time {
+	for _, path := range paths {
+		if ts, ok := ParseTime(s.Text(path...)); ok {
+			if t, err := time.Parse(time.RFC3339Nano, ts); err == nil {
+				return t
+			}
+		}
+	}
+	return time.Time{}
+}
+
+// TextShape returns the shape of a line of plain text, with the session that it states.
+func TextShape(session string) Shape {
+	s := Shape{Readable: true}
+	if session != "" {
+		s.members = []shapeMember{{name: jsontext.Value("sessionId"), value: lenient.AppendQuote(nil, session)}}
+	}
+	return s
+}
+
+// IsStructured reports whether the record is an object or an array.
+func (s *Shape) IsStructured() bool { return s.Array || s.members != nil }

@@ -1,0 +1,57 @@
+package core
+
+import (
+	"strings"
+
+	"tributary/envelopes"
+)
+
+// Speech is what kind of words a text is, whoever's record it stands in
+// (semantics.md section 5).
+type Speech int
+
+// The kinds of text.
+const (
+	SpeechHuman       Speech = iota // typed by a human
+	SpeechCommand                   // a slash command, typed by a human
+	SpeechInjected                  // put into the conversation by a machine
+	SpeechTerminal                  // a command that the human ran beside the agent, or its output
+	SpeechInterrupted               // the notice that a human stopped the agent
+	SpeechAgent                     // a message of another agent
+	SpeechSummary                   // the summary that a compacted conversation goes on with
+)
+
+// TagContent is the content of the first <tag> element; empty when there is none.
+func TagContent(s, tag string) string {
+	_, after, ok := strings.Cut(s, "<"+tag+">")
+	if !ok {
+		return ""
+	}
+	content, _, ok := strings.Cut(after, "</"+tag+">")
+	if !ok {
+		return ""
+	}
+	return content
+}
+
+// DraftOf is the event that a text becomes by its speech.
+func DraftOf(kind Speech, words string) Draft {
+	d := Draft{AgentEventV1: envelopes.AgentEventV1{Text: &words}, OnChannel: envelopes.ChannelChat}
+	switch kind {
+	case SpeechHuman:
+		d.EventType = envelopes.UserMessage
+	case SpeechCommand:
+		d.EventType, d.OnChannel = envelopes.UserMessage, envelopes.ChannelCLI
+	case SpeechInjected:
+		d.EventType, d.OnChannel, d.Origin = envelopes.Meta, envelopes.ChannelSystem, envelopes.OriginInjected
+	case SpeechTerminal:
+		d.EventType, d.InRole, d.OnChannel = envelopes.Log, envelopes.RoleCLI, envelopes.ChannelTerminal
+	case SpeechInterrupted:
+		d.EventType, d.OnChannel = envelopes.SystemMessage, envelopes.ChannelSystem
+	case SpeechAgent:
+		d.EventType, d.Origin = envelopes.SystemMessage, envelopes.OriginAgent
+	case SpeechSummary:
+		d.EventType = envelopes.SessionSummary
+	}
+	return d
+}

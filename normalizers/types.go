@@ -1,0 +1,87 @@
+package normalizers
+
+import (
+	"tributary/envelopes"
+	"tributary/normalizers/core"
+)
+
+// Types of package core, under which users of this package know them.
+type (
+	// Record is one raw record and where it was found.
+	Record = core.Record
+	// Origin is what a producer states about a record.
+	Origin = core.Origin
+	// Result is what a record yields.
+	Result = core.Result
+	// Emitted is an event and the record that it comes from.
+	Emitted = core.Emitted
+	// Session is what is remembered between two records of a session.
+	Session = core.Session
+	// SkipReason names why a record yields no event.
+	SkipReason = core.SkipReason
+	// Standing is what became of a record that could not be read.
+	Standing = core.Standing
+	// Profile names the shapes of tool_metadata.
+	Profile = core.Profile
+	// PanicError is the panic of a normalizer.
+	PanicError = core.PanicError
+	// Vendor is a row of the table of vendors.
+	Vendor = core.Vendor
+)
+
+// The limits of package core.
+const (
+	MaxRecordBytes = core.MaxRecordBytes
+	MaxEventBytes  = core.MaxEventBytes
+	MaxDepth       = core.MaxDepth
+	MaxEvents      = core.MaxEvents
+)
+
+// The reasons of package core for which a record yields no event.
+const (
+	SkipMirror    = core.SkipMirror
+	SkipProgress  = core.SkipProgress
+	SkipHeartbeat = core.SkipHeartbeat
+	SkipDuplicate = core.SkipDuplicate
+	SkipQueued    = core.SkipQueued
+	SkipEmpty     = core.SkipEmpty
+	SkipHeld      = core.SkipHeld
+	SkipControl   = core.SkipControl
+)
+
+// The standings of package core.
+const (
+	StandingOpen      = core.StandingOpen
+	StandingSettled   = core.StandingSettled
+	StandingForgotten = core.StandingForgotten
+)
+
+// The profiles of package core.
+const (
+	ProfileOpenCode = core.ProfileOpenCode
+	ProfileCurrent  = core.ProfileCurrent
+)
+
+// The errors of package core.
+var (
+	ErrMalformed     = core.ErrMalformed
+	ErrTooLarge      = core.ErrTooLarge
+	ErrTooDeep       = core.ErrTooDeep
+	ErrTooManyEvents = core.ErrTooManyEvents
+	ErrUnknownSource = core.ErrUnknownSource
+	ErrPanic         = core.ErrPanic
+	ErrSession       = core.ErrSession
+)
+
+// Reason returns the name under which a record that failed with err is counted and
+// dead-lettered, and whether err is permanent. The set of names is bounded.
+func Reason(err error) (reason string, permanent bool) { return core.Reason(err) }
+
+// NewSession returns the state of a session before its first record.
+func NewSession(source envelopes.Source, id string) *Session {
+	return core.NewSession(source, id, newState(source))
+}
+
+// DecodeSession is the inverse of [Session.Encode]. It does not retain data. An error is
+// [ErrSession].
+func DecodeSession(data []byte) (*Session, error) { return core.DecodeSession(data, newState) }

@@ -1,0 +1,65 @@
+package normalizers
+
+import (
+	"tributary/envelopes"
+	"tributary/normalizers/acp"
+	"tributary/normalizers/claude"
+	"tributary/normalizers/codex"
+	"tributary/normalizers/copilot"
+	"tributary/normalizers/core"
+	"tributary/normalizers/cursor"
+	"tributary/normalizers/gemini"
+)
+
+// vendors is the table of vendors, one row each. Records are recognized in this order: a
+// vendor stands before those whose looser rules would take its records too.
+var vendors = []*core.Vendor{
+	&gemini.Vendor,
+	&codex.Vendor,
+	&acp.Vendor,
+	&copilot.Vendor,
+	&claude.Vendor,
+	&cursor.Vendor,
+}
+
+// Vendors returns the table of vendors. The caller does not change it.
+func Vendors() []*Vendor { return vendors }
+
+// vendorOf returns the row of a source; nil when no vendor has it.
+func vendorOf(source envelopes.Source) *core.Vendor {
+	for _, v := range vendors {
+		if v.Source == source {
+			return v
+		}
+	}
+	return nil
+}
+
+// detect returns the vendor that writes records of this shape; nil when none does.
+func detect(s *core.Shape) *core.Vendor {
+	for _, v := range vendors {
+		if v.Recognize(s) {
+			return v
+		}
+	}
+	return nil
+}
+
+// isWholeRecord reports whether a shape is that of a whole record of a vendor, and of no
+// part of one.
+func isWholeRecord(s *core.Shape) bool {
+	for _, v := range vendors {
+		if v.Framing.IsWhole != nil && v.Recognize(s) && v.Framing.IsWhole(s) {
+			return true
+		}
+	}
+	return false
+}
+
+// newState makes the empty state of a session of a source.
+func newState(source envelopes.Source) core.State {
+	if v := vendorOf(source); v != nil && v.NewState != nil {
+		return v.NewState()
+	}
+	return nil
+}
