@@ -1,6 +1,8 @@
 package normalizers
 
 import (
+	"slices"
+
 	"tributary/envelopes"
 	"tributary/normalizers/acp"
 	"tributary/normalizers/claude"
@@ -22,8 +24,15 @@ var vendors = []*core.Vendor{
 	&cursor.Vendor,
 }
 
-// Vendors returns the table of vendors. The caller does not change it.
-func Vendors() []*Vendor { return vendors }
+// Vendors returns the rows of the table in the order of [envelopes.Sources]. The caller does
+// not change them.
+func Vendors() []*Vendor {
+	rows := slices.Clone(vendors)
+	slices.SortFunc(rows, func(a, b *Vendor) int {
+		return slices.Index(envelopes.Sources, a.Source) - slices.Index(envelopes.Sources, b.Source)
+	})
+	return rows
+}
 
 // vendorOf returns the row of a source; nil when no vendor has it.
 func vendorOf(source envelopes.Source) *core.Vendor {

@@ -1,11 +1,15 @@
 package claude
 
 import (
+	"embed"
 	"time"
 
 	"tributary/envelopes"
 	"tributary/normalizers/core"
 )
+
+//go:embed all:samples
+var samples embed.FS
 
 // Vendor is Claude Code's row of the table of vendors.
 var Vendor = core.Vendor{
@@ -31,6 +35,7 @@ var Vendor = core.Vendor{
 		About:   "folders of Claude Code, separated by commas; default ~/.claude",
 		Folders: []core.LogFolder{{Dir: "projects", Suffixes: []string{".jsonl"}}},
 	},
+	Samples: samples,
 }
 
 // stateOf returns what the session remembers of Claude Code.

@@ -1,11 +1,15 @@
 package codex
 
 import (
+	"embed"
 	"time"
 
 	"tributary/envelopes"
 	"tributary/normalizers/core"
 )
+
+//go:embed all:samples
+var samples embed.FS
 
 // Vendor is Codex's row of the table of vendors.
 var Vendor = core.Vendor{
@@ -32,6 +36,7 @@ var Vendor = core.Vendor{
 			{Dir: "archived_sessions", Suffixes: []string{".jsonl"}, Moved: true},
 		},
 	},
+	Samples: samples,
 }
 
 // stateOf returns what the session remembers of Codex.

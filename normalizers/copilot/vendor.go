@@ -1,11 +1,15 @@
 package copilot
 
 import (
+	"embed"
 	"time"
 
 	"tributary/envelopes"
 	"tributary/normalizers/core"
 )
+
+//go:embed all:samples
+var samples embed.FS
 
 // Vendor is Copilot CLI's row of the table of vendors.
 var Vendor = core.Vendor{
@@ -38,6 +42,7 @@ var Vendor = core.Vendor{
 			{Dir: "history-session-state", Suffixes: []string{".json"}}, // of old versions
 		},
 	},
+	Samples: samples,
 }
 
 // stateOf returns what the session remembers of Copilot CLI.

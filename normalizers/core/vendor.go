@@ -32,8 +32,8 @@ type Vendor struct {
 	NewState func() State
 
 	Logs Logs
-	// Samples are logs to try the program with, laid out as below a folder of Logs; nil for
-	// none.
+	// Samples are logs to try the program with. They lie in a folder of the name samples, laid
+	// out as in the folder that Logs.Env names.
 	Samples fs.FS
 }
 

@@ -25,39 +25,25 @@ type Root struct {
 	Moved bool
 }
 
-// vendors says where each vendor keeps its logs. A folder is one line.
-var vendors = []struct {
-	source   envelopes.Source
-	env      string // variable with folders, separated by commas, instead of home
-	home     string // below the user's home
-	logs     string // below each of them
-	suffixes []string
-	within   string // folder below them that logs lie in
-	moved    bool
-}{
-	{envelopes.ClaudeCode, "CLAUDE_CONFIG_DIR", ".claude", "projects", []string{".jsonl"}, "", false},
-	{envelopes.Codex, "CODEX_HOME", ".codex", "sessions", []string{".jsonl"}, "", true},
-	{envelopes.Codex, "CODEX_HOME", ".codex", "archived_sessions", []string{".jsonl"}, "", true},
-	{envelopes.Gemini, "GEMINI_CLI_HOME", "", ".gemini/tmp", []string{".json", ".jsonl"}, "", false},
-	{envelopes.Cursor, "CURSOR_DATA_DIR", ".cursor", "projects", []string{".jsonl"}, "agent-transcripts", false},
-	{envelopes.Copilot, "COPILOT_HOME", ".copilot", "session-state", []string{".jsonl"}, "", false},
-	{envelopes.Copilot, "COPILOT_HOME", ".copilot", "history-session-state", []string{".json"}, "", false},
-}
-
 // Roots returns where the vendors keep their logs on this machine, for a user with the
 // given home; getenv looks up the variables with which vendors let it be changed. The
 // folders need not exist.
 func Roots(home string, getenv func(string) string) []Root {
 	var roots []Root
-	for _, v := range vendors {
-		folders := strings.FieldsFunc(getenv(v.env), func(r rune) bool { return r == ',' })
-		if len(folders) == 0 {
-			folders = []string{filepath.Join(home, v.home)}
+	for _, v := range normalizers.Vendors() {
+		if len(v.Logs.Folders) == 0 {
+			continue
 		}
-		for _, folder := range folders {
-			if folder = strings.TrimSpace(folder); folder != "" {
-				dir := filepath.Join(folder, filepath.FromSlash(v.logs))
-				roots = append(roots, Root{Source: v.source, Dir: dir, Suffixes: v.suffixes, Within: v.within, Moved: v.moved})
+		homes := strings.FieldsFunc(getenv(v.Logs.Env), func(r rune) bool { return r == ',' })
+		if len(homes) == 0 {
+			homes = []string{filepath.Join(home, filepath.FromSlash(v.Logs.Home))}
+		}
+		for _, folder := range v.Logs.Folders {
+			for _, home := range homes {
+				if home = strings.TrimSpace(home); home != "" {
+					dir := filepath.Join(home, filepath.FromSlash(folder.Dir))
+					roots = append(roots, Root{Source: v.Source, Dir: dir, Suffixes: folder.Suffixes, Within: folder.Within, Moved: folder.Moved})
+				}
 			}
 		}
 	}
