@@ -42,10 +42,11 @@ const (
 	Cursor     Source = "cursor"
 	Copilot    Source = "copilot"
 	ACP        Source = "acp"
+	OpenCode   Source = "opencode"
 )
 
 // Sources lists every source, in the order of the documentation.
-var Sources = []Source{ClaudeCode, Codex, Gemini, Cursor, Copilot, ACP}
+var Sources = []Source{ClaudeCode, Codex, Gemini, Cursor, Copilot, ACP, OpenCode}
 
 // EventType tells what happened (spec section 2.1).
 type EventType string
