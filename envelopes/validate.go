@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -212,52 +214,11 @@ func knownOrNil[T comparable](enum []T, value *T) bool {
 // validCount reports whether n can be a count.
 func validCount(n int64) bool { return 0 <= n && n <= MaxCount }
 
-// validTimestamp reports whether s is RFC 3339 in UTC as we write it: upper-case T and
-// Z, a dot before any fraction, a real calendar day, no leap second. It accepts less
-// than [time.Parse], and is about six times as fast.
+// validTimestamp reports whether s is RFC 3339 in UTC with Z. [time.Parse] also reads an
+// hour of one digit and a comma before the fraction; this function rejects both.
 func validTimestamp(s string) bool {
-	const layout = "0000-00-00T00:00:00"
-	if len(s) < len(layout)+1 || s[len(s)-1] != 'Z' {
-		return false
-	}
-	for i := range len(layout) {
-		if layout[i] == '0' && !isDigit(s[i]) || layout[i] != '0' && s[i] != layout[i] {
-			return false
-		}
-	}
-	two := func(i int) int { return int(s[i]-'0')*10 + int(s[i+1]-'0') }
-	year, month, day := two(0)*100+two(2), two(5), two(8)
-	if month < 1 || month > 12 || day < 1 || day > daysIn(year, month) || two(11) > 23 || two(14) > 59 || two(17) > 59 {
-		return false
-	}
-	fraction := s[len(layout) : len(s)-1]
-	if fraction == "" {
-		return true
-	}
-	if fraction[0] != '.' || len(fraction) == 1 {
-		return false
-	}
-	for i := 1; i < len(fraction); i++ {
-		if !isDigit(fraction[i]) {
-			return false
-		}
-	}
-	return true
+	_, err := time.Parse(time.RFC3339Nano, s)
+	return err == nil && strings.HasSuffix(s, "Z") && s[len("2006-01-02T15")] == ':' && s[len("2006-01-02T15:04:05")] != ','
 }
 
 func isDigit(c byte) bool { return '0' <= c && c <= '9' }
-
-// daysIn returns the days of a month of the Gregorian calendar.
-func daysIn(year, month int) int {
-	switch month {
-	case 2:
-		if year%4 == 0 && (year%100 != 0 || year%400 == 0) {
-			return 29
-		}
-		return 28
-	case 4, 6, 9, 11:
-		return 30
-	default:
-		return 31
-	}
-}
