@@ -1,13 +1,10 @@
 package envelopes_test
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
-
-	"github.com/santhosh-tekuri/jsonschema/v6"
 
 	"tributary/envelopes"
 )
@@ -103,32 +100,4 @@ func ExampleFormatPosition() {
 	// Output:
 	// 0 -1
 	// 4096 2048
-}
-
-// A later producer may write fields and values that this schema does not know. The
-// consumer's view accepts them.
-func ExampleConsumerSchema() {
-	e := prompt()
-	e.Source = "future_tool"
-	data, err := e.AppendJSON(nil)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	for _, document := range [][]byte{envelopes.ProducerSchema(), envelopes.ConsumerSchema()} {
-		schema, err := envelopes.CompileSchema(document)
-		if err != nil {
-			fmt.Println(err)
-			return
-		}
-		instance, err := jsonschema.UnmarshalJSON(bytes.NewReader(data))
-		if err != nil {
-			fmt.Println(err)
-			return
-		}
-		fmt.Println(schema.Validate(instance) == nil)
-	}
-	// Output:
-	// false
-	// true
 }
