@@ -72,7 +72,7 @@ func ExampleAgentEventV1_Validate() {
 	fmt.Println(err, errors.Is(err, envelopes.ErrInvalidEvent))
 	// Output:
 	// <nil>
-	// invalid event: role is not one that event_type allows (spec section 4.1) true
+	// invalid event: role is not one that event_type allows true
 }
 
 func ExampleToken() {

@@ -155,13 +155,3 @@ func (n *NormalizedEntry) AppendJSON(dst []byte) ([]byte, error) {
 	}
 	return append(dst, b...), nil
 }
-
-// ResumeID is the id that resumes the session of e (seed standardized-metadata), from any
-// one event of it. It reports false where the session cannot be resumed by an id: always
-// for Codex, and while the vendor has not told the id yet.
-func (e *AgentEventV1) ResumeID() (id string, resumable bool) {
-	if e.Metadata == nil || e.Metadata.SessionID == nil {
-		return "", false
-	}
-	return *e.Metadata.SessionID, true
-}

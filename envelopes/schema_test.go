@@ -95,9 +95,9 @@ func (n node) resolve(t *testing.T, root node) (resolved node, nullable bool) {
 // enumOf returns the values of a type that has an enum.
 func enumOf(goType reflect.Type) []string {
 	enums := map[reflect.Type]any{
-		reflect.TypeFor[Source](): Sources, reflect.TypeFor[EventType](): EventTypes, reflect.TypeFor[Role](): Roles,
-		reflect.TypeFor[Channel](): Channels, reflect.TypeFor[ToolStatus](): ToolStatuses, reflect.TypeFor[FileOp](): FileOps,
-		reflect.TypeFor[Origin](): Origins,
+		reflect.TypeFor[Source](): Sources, reflect.TypeFor[EventType](): EventTypes, reflect.TypeFor[Role](): roles,
+		reflect.TypeFor[Channel](): channels, reflect.TypeFor[ToolStatus](): toolStatuses, reflect.TypeFor[FileOp](): fileOps,
+		reflect.TypeFor[Origin](): origins,
 	}
 	var values []string
 	if enum, ok := enums[goType]; ok {
@@ -163,7 +163,7 @@ func holdToStruct(t *testing.T, root, n node, goType reflect.Type) {
 			items, _ := got.Items.resolve(t, root)
 			holdToStruct(t, root, items, reflect.TypeFor[File]())
 		case fieldType.Kind() == reflect.Int64 && name != "tool_exit_code":
-			if got.Minimum == nil || *got.Minimum != 0 || got.Maximum == nil || *got.Maximum != MaxCount {
+			if got.Minimum == nil || *got.Minimum != 0 || got.Maximum == nil || *got.Maximum != maxCount {
 				t.Errorf("%s.%s is not bounded as a count", goType.Name(), name)
 			}
 		case strings.HasSuffix(name, "_id") && options == "" && name != "tool_call_id" && name != "agent_id", name == "supersedes":

@@ -129,7 +129,6 @@ func TestSubjects(t *testing.T) {
 		DeadLetterFilter("v1", Codex, "s"):                   "deadletters.v1.*.codex.s",
 		StateSubject("v1", 15, ACP, "run 1"):                 "states.v1.15.acp.~cnVuIDE",
 		CheckpointSubject("v1", 15):                          "checkpoints.v1.15",
-		SessionSubject(Gemini, "s", SessionChanges):          "sessions.gemini.s.changes",
 	} {
 		if got != want {
 			t.Errorf("got %s, want %s", got, want)
@@ -173,21 +172,13 @@ func TestSubjectRoundTrip(t *testing.T) {
 			strings.Replace(RawSubject(e.Source, e.SessionID), "raw.", "raw.7.", 1): {ParseRawSubject, Address{Partition: 7, Source: e.Source, Token: token}},
 			EventSubject(g, &e): {ParseEventSubject, Address{Generation: g, Source: e.Source, Token: token, EventType: e.EventType}},
 			DeadLetterSubject(g, partition, e.Source, e.SessionID): {ParseDeadLetterSubject, Address{Generation: g, Partition: partition, Source: e.Source, Token: token}},
-			StateSubject(g, partition, e.Source, e.SessionID):      {ParseStateSubject, Address{Generation: g, Partition: partition, Source: e.Source, Token: token}},
 			CheckpointSubject(g, partition):                        {ParseCheckpointSubject, Address{Generation: g, Partition: partition}},
-			SessionSubject(e.Source, e.SessionID, SessionRuntime): {func(s string) (Address, error) {
-				address, aspect, err := ParseSessionSubject(s)
-				if aspect != SessionRuntime {
-					t.Fatalf("%s: aspect %s", s, aspect)
-				}
-				return address, err
-			}, Address{Source: e.Source, Token: token}},
 		} {
 			got, err := test.parse(subject)
 			if diff := cmp.Diff(test.want, got); err != nil || diff != "" {
 				t.Fatalf("%s: %v\n%s", subject, err, diff)
 			}
-			for _, other := range []parse{ParseRawSubject, ParseEventSubject, ParseStateSubject, ParseDeadLetterSubject, ParseCheckpointSubject} {
+			for _, other := range []parse{ParseRawSubject, ParseEventSubject, ParseDeadLetterSubject, ParseCheckpointSubject} {
 				if a, err := other(subject); err == nil && a != test.want {
 					t.Fatalf("%s is read as %+v", subject, a)
 				}
@@ -225,11 +216,6 @@ func TestParseSubjectRefuses(t *testing.T) {
 		"events..codex.s.log", "events.v1.codex.s.", "events.v1.codex.s.*",
 	} {
 		if a, err := ParseEventSubject(subject); !errors.Is(err, ErrInvalidSubject) {
-			t.Errorf("%q: %+v, %v", subject, a, err)
-		}
-	}
-	for _, subject := range []string{"sessions.codex.s", "sessions.codex.s.title", "sessions.codex.metadata", "sessions", ""} {
-		if a, _, err := ParseSessionSubject(subject); !errors.Is(err, ErrInvalidSubject) {
 			t.Errorf("%q: %+v, %v", subject, a, err)
 		}
 	}

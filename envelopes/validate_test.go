@@ -26,7 +26,7 @@ func TestValidateAccepts(t *testing.T) {
 		},
 		"raw is a string": func(e *AgentEventV1) { e.Raw = jsontext.Value(`"a line"`) },
 		"largest count": func(e *AgentEventV1) {
-			e.Usage, e.TokensTotal = &Usage{Reasoning: MaxCount}, new(int64(MaxCount))
+			e.Usage, e.TokensTotal = &Usage{Reasoning: maxCount}, new(int64(maxCount))
 		},
 	} {
 		e := plainToolResult()
@@ -64,7 +64,7 @@ func TestValidateRefuses(t *testing.T) {
 		"unknown origin":         {"origin", func(e *AgentEventV1) { e.Origin = secret }},
 		"negative latency":       {"tool_latency_ms", func(e *AgentEventV1) { e.ToolLatencyMS = new(int64(-1)) }},
 		"negative tokens":        {"tokens_cached", func(e *AgentEventV1) { e.TokensCached = new(int64(-1)) }},
-		"absurd tokens":          {"tokens_input", func(e *AgentEventV1) { e.TokensInput = new(int64(MaxCount + 1)) }},
+		"absurd tokens":          {"tokens_input", func(e *AgentEventV1) { e.TokensInput = new(int64(maxCount + 1)) }},
 		"negative usage":         {"usage", func(e *AgentEventV1) { e.Usage.Reasoning, e.Usage.Output = -1, 6 }},
 		"overflowing usage":      {"usage", func(e *AgentEventV1) { e.Usage.Input, e.Usage.Output = 1<<62, 1<<62 }},
 		"total is not the sum":   {"tokens_total", func(e *AgentEventV1) { e.TokensTotal = new(int64(16)) }},
@@ -136,7 +136,7 @@ func TestRoleTable(t *testing.T) {
 		if len(allowed) == 0 {
 			t.Errorf("%s: no role", eventType)
 		}
-		for _, role := range Roles {
+		for _, role := range roles {
 			e := plainUserMessage()
 			e.EventType, e.Role = eventType, &role
 			if err := e.Validate(); (err == nil) != allowed[role] {
