@@ -18,7 +18,7 @@ func FuzzDecode(f *testing.F) {
 			}
 			contentType := ""
 			if mode == Structured {
-				contentType = header[HeaderContentType][0]
+				contentType = header[headerContentType][0]
 			}
 			f.Add(contentType, "id", e.EventID, data)
 			f.Add(contentType, "X", "%41\"", data)
