@@ -55,7 +55,7 @@ func plainToolResult() AgentEventV1 {
 	}
 }
 
-// plainUserMessage is a valid event with as few fields as there may be.
+// plainUserMessage is a valid event with the required fields only.
 func plainUserMessage() AgentEventV1 {
 	return AgentEventV1{
 		SchemaVersion: SchemaVersion,
@@ -218,7 +218,7 @@ func anyEvent() *rapid.Generator[AgentEventV1] {
 	})
 }
 
-// anyProvenance draws what a message says beyond its event.
+// anyProvenance draws a provenance.
 func anyProvenance() *rapid.Generator[Provenance] {
 	return rapid.Custom(func(t *rapid.T) Provenance {
 		p := Provenance{

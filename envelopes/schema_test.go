@@ -16,7 +16,7 @@ import (
 	eventschema "tributary/envelopes/schema"
 )
 
-// compile returns a compiled view of the schema.
+// compile returns a compiled schema.
 func compile(t *testing.T, document []byte) *jsonschema.Schema {
 	t.Helper()
 	schema, err := eventschema.Compile(document)
@@ -35,7 +35,7 @@ func check(schema *jsonschema.Schema, document []byte) error {
 	return schema.Validate(instance)
 }
 
-// node is one subschema, as far as the struct says what it must be.
+// node is one subschema, as far as the struct determines it.
 type node struct {
 	Ref        string          `json:"$ref"`
 	Const      any             `json:"const"`
@@ -73,7 +73,7 @@ func (n node) properties(t *testing.T) (names []string, nodes map[string]node) {
 	return keys(t, n.Properties), nodes
 }
 
-// resolve follows a reference and takes off the alternative null.
+// resolve follows a reference and removes the alternative null.
 func (n node) resolve(t *testing.T, root node) (resolved node, nullable bool) {
 	t.Helper()
 	if len(n.AnyOf) == 2 && n.AnyOf[1].Type == "null" {
@@ -108,7 +108,7 @@ func enumOf(goType reflect.Type) []string {
 	return values
 }
 
-// holdToStruct compares a subschema with the struct that it describes.
+// holdToStruct compares a subschema with its struct.
 func holdToStruct(t *testing.T, root, n node, goType reflect.Type) {
 	t.Helper()
 	names, nodes := n.properties(t)
@@ -129,7 +129,7 @@ func holdToStruct(t *testing.T, root, n node, goType reflect.Type) {
 		}
 		if name == "raw" {
 			if !cmp.Equal(got, node{}) {
-				t.Errorf("raw is anything, and the schema says %+v", got)
+				t.Errorf("raw may be any JSON, and the schema has %+v", got)
 			}
 			continue
 		}
@@ -183,7 +183,7 @@ func holdToStruct(t *testing.T, root, n node, goType reflect.Type) {
 	}
 }
 
-func TestSchemaIsTheStruct(t *testing.T) {
+func TestSchemaHasTheFieldsOfTheStruct(t *testing.T) {
 	t.Parallel()
 	root := parseSchema(t)
 	holdToStruct(t, root, root, reflect.TypeFor[AgentEventV1]())
@@ -217,15 +217,15 @@ func TestSchemaAcceptsWhatValidateAccepts(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := check(producer, data); err != nil {
-			t.Fatalf("producer's view: %v", err)
+			t.Fatalf("producer: %v", err)
 		}
 		if err := check(consumer, data); err != nil {
-			t.Fatalf("consumer's view: %v", err)
+			t.Fatalf("consumer: %v", err)
 		}
 	})
 }
 
-func TestSchemaRefusesWhatValidateRefuses(t *testing.T) {
+func TestSchemaRejectsWhatValidateRejects(t *testing.T) {
 	t.Parallel()
 	schema := compile(t, eventschema.Producer())
 	for name, change := range map[string]func(*AgentEventV1){
@@ -271,7 +271,7 @@ func TestSchemaRefusesWhatValidateRefuses(t *testing.T) {
 	}
 }
 
-func TestConsumerSchemaIsOpen(t *testing.T) {
+func TestConsumerSchemaAcceptsFutureFields(t *testing.T) {
 	t.Parallel()
 	producer, consumer := compile(t, eventschema.Producer()), compile(t, eventschema.Consumer())
 	e := plainToolResult()
@@ -312,6 +312,6 @@ func TestConsumerSchemaIsOpen(t *testing.T) {
 		}
 	}
 	if !bytes.Contains(eventschema.Consumer(), []byte(`"$id": "`+DataSchema+`:consumer"`)) {
-		t.Error("the consumer's view has the id of the producer's")
+		t.Error("the schemas of consumer and producer have the same id")
 	}
 }
