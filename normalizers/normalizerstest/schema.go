@@ -7,16 +7,16 @@ import (
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
-	"tributary/envelopes"
+	"tributary/envelopes/schema"
 )
 
 var compileSchema = sync.OnceValues(func() (*jsonschema.Schema, error) {
-	return envelopes.CompileSchema(envelopes.ProducerSchema())
+	return schema.Compile(schema.Producer())
 })
 
 // schemaError validates the JSON of an event against the schema that producers meet.
 func schemaError(event []byte) error {
-	schema, err := compileSchema()
+	compiled, err := compileSchema()
 	if err != nil {
 		return err
 	}
@@ -24,5 +24,5 @@ func schemaError(event []byte) error {
 	if err != nil {
 		return fmt.Errorf("no JSON: %w", err)
 	}
-	return schema.Validate(v)
+	return compiled.Validate(v)
 }

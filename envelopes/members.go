@@ -7,12 +7,12 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// members are the members of a JSON object that a vendor wrote. Its methods take the
-// value of the first name that has one of the right kind: vendors spell a name in several
-// ways, and a value of an unexpected kind is as good as none.
+// members holds the members of a JSON object of a vendor. Vendors spell a name in several ways,
+// so a method takes several names and returns the first value of its kind. It ignores values
+// of another kind.
 type members map[string]jsontext.Value
 
-// membersOf reads a JSON object; nil for everything else.
+// membersOf parses a JSON object; nil for any other value.
 func membersOf(v jsontext.Value) members {
 	if v.Kind() != jsontext.KindBeginObject || deeper(v, maxDepth) {
 		return nil
@@ -24,7 +24,7 @@ func membersOf(v jsontext.Value) members {
 	return m
 }
 
-// value is the first of the named members that is there and not null.
+// value returns the first of the named members that is present and not null.
 func (m members) value(names ...string) jsontext.Value {
 	for _, name := range names {
 		if v := m[name]; v != nil && v.Kind() != jsontext.KindNull {
@@ -34,7 +34,7 @@ func (m members) value(names ...string) jsontext.Value {
 	return nil
 }
 
-// text is the first of the named members that is a string; false when none is.
+// text returns the first of the named members that is a string; false for none.
 func (m members) text(names ...string) (string, bool) {
 	for _, name := range names {
 		if s, ok := stringOf(m[name]); ok {
@@ -44,7 +44,7 @@ func (m members) text(names ...string) (string, bool) {
 	return "", false
 }
 
-// object is the first of the named members that is an object, else nil.
+// object returns the first of the named members that is an object; nil for none.
 func (m members) object(names ...string) members {
 	for _, name := range names {
 		if m[name].Kind() == jsontext.KindBeginObject {
@@ -54,7 +54,7 @@ func (m members) object(names ...string) members {
 	return nil
 }
 
-// list is the first of the named members that is an array; false when none is.
+// list returns the first of the named members that is an array; false for none.
 func (m members) list(names ...string) ([]jsontext.Value, bool) {
 	for _, name := range names {
 		if list, ok := listOf(m[name]); ok {
@@ -64,7 +64,7 @@ func (m members) list(names ...string) ([]jsontext.Value, bool) {
 	return nil, false
 }
 
-// stringOf is the value of a JSON string.
+// stringOf returns the value of a JSON string; false for any other value.
 func stringOf(v jsontext.Value) (string, bool) {
 	if v.Kind() != jsontext.KindString {
 		return "", false
@@ -74,7 +74,7 @@ func stringOf(v jsontext.Value) (string, bool) {
 	return s, err == nil
 }
 
-// listOf is the elements of a JSON array.
+// listOf returns the elements of a JSON array; false for any other value.
 func listOf(v jsontext.Value) ([]jsontext.Value, bool) {
 	if v.Kind() != jsontext.KindBeginArray || deeper(v, maxDepth) {
 		return nil, false
@@ -84,8 +84,8 @@ func listOf(v jsontext.Value) ([]jsontext.Value, bool) {
 	return list, err == nil
 }
 
-// jsonOf is a text that is strict JSON, without the white space between its tokens; else
-// nil.
+// jsonOf returns a text that is strict JSON, without the white space between its tokens; nil
+// for any other text.
 func jsonOf(text string) jsontext.Value {
 	v := jsontext.Value(text)
 	if deeper(v, maxDepth) || v.Compact() != nil {
@@ -94,7 +94,7 @@ func jsonOf(text string) jsontext.Value {
 	return v
 }
 
-// jsonText is a text as JSON: as it is where it is strict JSON, else as a string.
+// jsonText returns a text as JSON: the value itself if it is strict JSON, else a string.
 func jsonText(text string) jsontext.Value {
 	if v := jsonOf(text); v != nil {
 		return v
@@ -102,10 +102,10 @@ func jsonText(text string) jsontext.Value {
 	return quoted(text)
 }
 
-// quoted is a text as a JSON string.
+// quoted returns a text as a JSON string.
 func quoted(text string) jsontext.Value {
 	v, err := jsontext.AppendQuote(nil, text)
-	if err != nil { // not UTF-8, which no valid event holds
+	if err != nil { // not UTF-8, which a valid event never holds
 		v, _ = jsontext.AppendQuote(nil, strings.ToValidUTF8(text, "\ufffd"))
 	}
 	return v
