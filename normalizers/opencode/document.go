@@ -48,6 +48,9 @@ func (c *mapper) messages(elements []jsontext.Value) {
 		if settled == i && messages[i].isSettled() {
 			settled++
 		}
+		for j := range messages[i].Parts {
+			c.dropPending(string(messages[i].Parts[j].Value.ID))
+		}
 	}
 	from := 0
 	if head := c.st.Document; head.Messages > 0 && head.Messages <= settled && digest(messages[:head.Messages]) == head.Digest {
@@ -86,7 +89,7 @@ func (c *mapper) place(part int) string {
 	if c.element == 0 {
 		return ""
 	}
-	id := "@" + strconv.Itoa(c.element)
+	id := "@m" + strconv.Itoa(c.element)
 	if part >= 0 {
 		id += "." + strconv.Itoa(part+1)
 	}
@@ -122,7 +125,7 @@ func digest(messages []wireMessage) core.Fingerprint {
 			}
 		}
 		in := &m.Info.Value
-		add(string(in.ID), string(in.Role), string(in.Error))
+		add(string(in.ID), string(in.Role), string(in.Error), in.Tokens.Value.identity())
 		for j := range m.Parts {
 			p := &m.Parts[j].Value
 			s := &p.State.Value

@@ -150,6 +150,9 @@ func (c *mapper) messageUpdated(v jsontext.Value) {
 	}
 	c.skip = core.SkipProgress
 	c.messageError(m, in.Error)
+	if m.key == "" {
+		return // its step-finish is what it can be known by
+	}
 	t := &in.Tokens.Value
 	c.bill(m, t, func() int { return c.carrier(m, t, len(c.Events)) })
 }
