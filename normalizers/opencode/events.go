@@ -182,7 +182,7 @@ func (c *mapper) partUpdated(v jsontext.Value) {
 	var p part
 	lenient.ReadObject(v, &p)
 	m := c.messageOf(&p)
-	c.TS = cmp.Or(partTS(&p), stateTS(&p.State.Value), m.Created, c.TS)
+	c.TS = cmp.Or(partTS(&p), stateTS(&p.State.Value), max(m.Created, c.TS))
 	c.dropPending(string(p.ID))
 	grows := p.Type == "reasoning" || p.Type == "text" && m.Role == roleAssistant && !bool(p.Synthetic) && !bool(p.Ignored)
 	if grows && !p.Time.Value.End.OK && vendorID(p.ID) != "" {

@@ -154,9 +154,10 @@ func (c *mapper) wholeMessage(w *wireMessage) {
 	for i := range w.Parts {
 		p := &w.Parts[i].Value
 		c.dropPending(string(p.ID))
-		if p.Type != "step-finish" { // states the tokens of the message again
-			c.part(m, p, cmp.Or(vendorID(p.ID), c.place(i)))
+		if p.Type == "step-start" || p.Type == "step-finish" {
+			continue // the message itself states what they do
 		}
+		c.part(m, p, cmp.Or(vendorID(p.ID), c.place(i)))
 	}
 	c.messageError(m, in.Error)
 	c.bill(m, &in.Tokens.Value, func() int { return c.carrier(m, &in.Tokens.Value, from) })

@@ -9,8 +9,8 @@
 package opencode
 
 import (
+	"bytes"
 	"cmp"
-	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -69,10 +69,9 @@ func normalize(s *core.Session, r core.Record) (core.Result, error) {
 		c.releaseAll()
 		return c.Finish("")
 	}
-	if core.IsPlainText(r.Data) {
+	if isBanner(r.Data) {
 		c.Builder = s.Begin(r, "")
-		c.plainText()
-		return c.Finish(c.skipped())
+		return c.Finish(core.SkipHeartbeat)
 	}
 	if err := core.ReadRecord(r.Data, &c.wireRecord); err != nil {
 		return core.Result{}, err
@@ -118,13 +117,8 @@ func (c *mapper) skipped() core.SkipReason {
 	}
 }
 
-// plainText emits a line that is no JSON: what the program says of itself, as the line in
-// front of an export. It is in raw as a JSON string.
-func (c *mapper) plainText() {
-	text := strings.TrimSpace(core.PlainText(c.Record.Data))
-	c.Raw = lenient.AppendQuote(nil, text)
-	c.runtime("", envelopes.SystemMessage, text)
-}
+// isBanner recognizes the line of text that the program writes in front of an export.
+func isBanner(line []byte) bool { return bytes.HasPrefix(line, []byte("Exporting session: ")) }
 
 // put emits an event of this record; id is empty where the vendor gives none.
 func (c *mapper) put(id string, d core.Draft) bool {

@@ -103,14 +103,9 @@ func isRunLine(s *core.Shape) bool {
 	return s.Text("type") != "" && s.Text("sessionID") != "" && s.Number("timestamp").OK && (s.Kind("part") == '{' || s.Text("type") == "error")
 }
 
-// isDocument recognizes what is written anew as a whole: an export, and the list of messages
-// that the server returns.
-func isDocument(s *core.Shape) bool {
-	if s.First != nil {
-		return isMessage(s.First)
-	}
-	return isExport(s)
-}
+// isDocument recognizes what is written anew as a whole: an export, the list of messages that
+// the server returns, and a recording that was saved as an array.
+func isDocument(s *core.Shape) bool { return s.First != nil || isExport(s) }
 
 // isList recognizes a recording that was saved as an array.
 func isList(s *core.Shape) bool { return s.First != nil && (isEvent(s.First) || isRunLine(s.First)) }

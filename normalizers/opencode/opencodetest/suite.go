@@ -20,7 +20,7 @@ var Suite = normalizerstest.Suite{
 	},
 	Lines:     Lines,
 	Read:      Read,
-	Bad:       normalizerstest.Torn, // a line of text is a record
+	Bad:       normalizerstest.Malformed,
 	Ledger:    func() normalizerstest.Ledger { return Ledger{} },
 	Interpret: Interpret,
 	Raw:       rawOfDocument,

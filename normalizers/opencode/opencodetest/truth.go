@@ -41,7 +41,7 @@ func own(id string) string {
 }
 
 // Read cuts a file into its records: values one after the other, on a line or over several,
-// the elements of an array that is a recording, and lines of text.
+// the elements of an array that is a recording, and the line in front of an export.
 func Read(data []byte) []normalizerstest.Line {
 	var out []normalizerstest.Line
 	rest := bytes.TrimPrefix(data, []byte("\xef\xbb\xbf"))
@@ -55,7 +55,7 @@ func Read(data []byte) []normalizerstest.Line {
 		var v json.RawMessage
 		if err := dec.Decode(&v); err != nil {
 			text, _, _ := bytes.Cut(rest, []byte("\n"))
-			out = append(out, normalizerstest.Line{Number: at(rest), Data: bytes.TrimSpace(text), Bad: text[0] == '{' || text[0] == '['})
+			out = append(out, normalizerstest.Line{Number: at(rest), Data: bytes.TrimSpace(text), Bad: !bytes.HasPrefix(text, []byte("Exporting session: "))})
 			rest = rest[len(text):]
 			continue
 		}
