@@ -243,25 +243,30 @@ func (v *visit) shipReady(ctx context.Context) error {
 		if !ok {
 			break
 		}
-		if err := v.shipFramed(ctx, framed); err != nil {
+		if !v.due(ctx, framed) {
+			continue
+		}
+		r := framed.Record
+		r.Origin = v.f.offset.Cut.origin(r.Origin, framed.End)
+		if err := v.add(ctx, r, framed.Line, framed.End); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// shipFramed ships a record, unless it is shipped already, must wait or is refused.
-func (v *visit) shipFramed(ctx context.Context, framed normalizers.Framed) error {
-	f, r := v.f, framed.Record
+// due reports whether a record is to be shipped now. If it never will be, due reports why.
+func (v *visit) due(ctx context.Context, framed normalizers.Framed) bool {
+	r := framed.Record
 	switch {
-	case r.Origin.End || f.offset.covers(r.Origin.Position, framed.End):
-		return nil
+	case r.Origin.End || v.f.offset.covers(r.Origin.Position, framed.End):
+		return false
 	case r.Source == "":
 		v.refuseFile(ctx)
-		return nil
+		return false
 	case v.unfinished(r):
-		f.torn = true
-		return nil
+		v.f.torn = true
+		return false
 	case framed.Err != nil:
 		v.refuse(ctx, Refusal{
 			Reason: ReasonTooLarge, Path: v.log.path, Line: framed.Line,
@@ -269,10 +274,10 @@ func (v *visit) shipFramed(ctx context.Context, framed normalizers.Framed) error
 			Err: fmt.Errorf("record dropped: %w: longer than %d bytes", framed.Err, normalizers.MaxRecordBytes),
 		})
 		v.end = framed.End
-		return nil
+		return false
+	default:
+		return true
 	}
-	r.Origin = f.offset.Cut.origin(r.Origin, framed.End)
-	return v.add(ctx, r, framed.Line, framed.End)
 }
 
 // unfinished reports whether a record is part of a line that is still being written:
