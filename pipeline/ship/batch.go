@@ -9,6 +9,9 @@ import (
 	"tributary/pipeline"
 )
 
+// batchBytes is how many bytes of records one batch has at most, but for its last record.
+const batchBytes = 4 << 20
+
 // defaultPayload is the max_payload of a server with default settings.
 const defaultPayload = 1 << 20
 
@@ -36,7 +39,7 @@ func (v *visit) add(ctx context.Context, r normalizers.Record, line int, end int
 	v.batch = append(v.batch, o)
 	v.bytes += len(r.Data)
 	v.end = end
-	if len(v.batch) >= v.config.BatchRecords || v.bytes >= v.config.BatchBytes {
+	if len(v.batch) >= v.config.BatchRecords || v.bytes >= batchBytes {
 		return v.flush(ctx)
 	}
 	return nil

@@ -9,9 +9,9 @@ import (
 	"tributary/normalizers"
 )
 
-// cut is the last truncation of a log. Behind it the log holds other records at positions
-// that were shipped before, so these records belong to a file of another name: for the
-// stage they are new, not duplicates.
+// cut is the last truncation of a log. Behind it the log has other records at positions
+// that were shipped before. They are published as records of a file of another name, so
+// that the stage does not take them for duplicates.
 type cut struct {
 	Name string `json:"name"` // suffix of the file identity; empty for a log that was never truncated
 	At   int64  `json:"at"`   // records that end behind it have the suffix

@@ -16,7 +16,7 @@ import (
 
 // After the context has ended, the input is read a little longer, because the same signal
 // has ended the program that writes it. What was read may take longer still to send:
-// nobody can read it again.
+// it cannot be read again.
 const (
 	inputLinger = time.Second
 	inputGrace  = 10 * time.Second
@@ -131,7 +131,7 @@ func (in *input) ship(ctx, sending context.Context) error {
 	return nil
 }
 
-// finish ships what is left when the input has ended with cause.
+// finish ships the rest of the input, which has ended with cause.
 func (in *input) finish(ctx, sending context.Context, cause error) error {
 	in.nameLate(ctx)
 	in.marker.end()

@@ -14,7 +14,7 @@ const (
 	maxMarks  = 16      // of a file
 )
 
-// mark is an offset in a log, with a digest of what stood before it when it was read.
+// mark is an offset in a log, with a digest of the bytes before it when it was read.
 type mark struct {
 	At     int64  `json:"at"`
 	Digest string `json:"sha256"` // first 8 bytes of the digest of up to 1 KiB before it, in hex
@@ -25,8 +25,8 @@ func markOf(at int64, before []byte) mark {
 	return mark{at, hex.EncodeToString(sum[:8])}
 }
 
-// stands reports whether r still has the same bytes before m.
-func (m mark) stands(r io.ReaderAt) bool {
+// matches reports whether r still has the same bytes before m.
+func (m mark) matches(r io.ReaderAt) bool {
 	before := make([]byte, min(m.At, markBytes))
 	_, err := io.ReadFull(io.NewSectionReader(r, m.At-int64(len(before)), int64(len(before))), before)
 	return err == nil && markOf(m.At, before) == m
@@ -84,15 +84,15 @@ func (m marks) thin() marks {
 	return m
 }
 
-// lastStands reports whether r has the same bytes before the last mark.
-func (m marks) lastStands(r io.ReaderAt) bool { return len(m) == 0 || m[len(m)-1].stands(r) }
+// lastMatches reports whether r has the same bytes before the last mark.
+func (m marks) lastMatches(r io.ReaderAt) bool { return len(m) == 0 || m[len(m)-1].matches(r) }
 
-// common returns the offset of the last mark that still stands in r, which has the given
-// size and starts with now; 0 when none stands. A mark behind the head of the log counts
-// only while the head is as it was.
+// common returns the offset of the last mark that matches r, which has the given size and
+// starts with now; 0 when none matches. A mark behind the head of the log counts only
+// while the head is as it was.
 func (m marks) common(r io.ReaderAt, size int64, was head, now []byte) int64 {
 	for _, k := range slices.Backward(m) {
-		if k.At <= size && (k.At < int64(was.Bytes) || was.begins(now)) && k.stands(r) {
+		if k.At <= size && (k.At < int64(was.Bytes) || was.begins(now)) && k.matches(r) {
 			return k.At
 		}
 	}

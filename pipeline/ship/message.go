@@ -80,8 +80,8 @@ func (o outgoing) close(err error) {
 }
 
 // messageID returns the Nats-Msg-Id of a record: equal for the same record at the same
-// position of the same file, and only then. The end of a session is told from a later one
-// by the offset up to which the file is shipped.
+// position of the same file, and only then. Ends of the same session differ by the offset up
+// to which the file is shipped.
 func messageID(r normalizers.Record, end int64) string {
 	position := strconv.FormatInt(r.Origin.Position, 10)
 	if r.Origin.End {

@@ -46,7 +46,7 @@ func headOf(b []byte) head {
 // begins reports whether a file that starts with b still has the head h.
 func (h head) begins(b []byte) bool { return len(b) >= h.Bytes && headOf(b[:h.Bytes]) == h }
 
-// offset is how far a file is shipped, and what is needed to recognize the file.
+// offset is how far a file is shipped, and by what the file is recognized.
 type offset struct {
 	inode `json:",embed"`
 
@@ -162,7 +162,7 @@ func (o *offsets) release(f *file) {
 	}
 }
 
-// drop drops an offset. The caller holds mu.
+// drop drops an offset. The caller has locked mu.
 func (o *offsets) drop(e offset) {
 	delete(o.known, e.inode)
 	if o.paths[e.Path] == e.inode {

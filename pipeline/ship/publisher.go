@@ -48,8 +48,7 @@ type publisher struct {
 	nc      *nats.Conn
 	js      jetstream.JetStream
 	claims  *pipeline.Claims
-	records int // limit of a batch
-	bytes   int // limit of a batch
+	records int // limit of a batch, beside batchBytes
 	logger  *slog.Logger
 	onStall func(error) // called with why the broker takes no records, and with nil when it does again
 
@@ -109,7 +108,7 @@ func (p *publisher) gather(first *submission) (group []*submission, rest *submis
 				return group, nil
 			}
 			records, bytes = records+len(s.msgs), bytes+s.bytes
-			if records > p.records || bytes > p.bytes {
+			if records > p.records || bytes > batchBytes {
 				return group, s
 			}
 			group = append(group, s)

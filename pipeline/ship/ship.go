@@ -3,7 +3,7 @@
 // of its file.
 //
 // Make a [Ship] with [New] from a [Config] and call [Ship.Run], which blocks.
-// [Ship.Summary] says at any time what was done. README.md beside this package has the
+// [Ship.Summary] returns the progress at any time. README.md beside this package has the
 // file map and the life of a line from file to broker.
 //
 // The invariant: the offset of a file advances only after the broker has acknowledged
@@ -52,7 +52,7 @@ type Config struct {
 	Input     io.Reader  // shipped up to its end instead of files
 	Discovery *Discovery // finds the session of the plain text of Copilot CLI on Input; nil for none
 
-	Once    bool   // ships what is there and returns, instead of following
+	Once    bool   // ships the present content and returns, instead of following
 	DryRun  bool   // sends nothing and stores no offsets; implies Once
 	Offsets string // path of the offsets file, which keeps how far each log is shipped; empty to keep that in memory
 
@@ -61,7 +61,6 @@ type Config struct {
 
 	Parallel     int // files that are read at the same time; default 16
 	BatchRecords int // records in one batch, at most and by default 1000
-	BatchBytes   int // bytes of records in one batch; default 4 MiB
 
 	Logger   *slog.Logger  // nil for silence
 	Tracer   trace.Tracer  // nil for no traces
@@ -77,7 +76,6 @@ func (c Config) withDefaults() Config {
 	orElse(&c.Parallel, 16)
 	orElse(&c.BatchRecords, pipeline.MaxBatch)
 	c.BatchRecords = min(c.BatchRecords, pipeline.MaxBatch)
-	orElse(&c.BatchBytes, 4<<20)
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -122,7 +120,7 @@ func New(nc *nats.Conn, c Config) (*Ship, error) {
 	s := &Ship{
 		config:    c,
 		tally:     newTally(c.Progress),
-		publisher: &publisher{nc: nc, records: c.BatchRecords, bytes: c.BatchBytes, logger: c.Logger, submitted: make(chan *submission)},
+		publisher: &publisher{nc: nc, records: c.BatchRecords, logger: c.Logger, submitted: make(chan *submission)},
 		files:     map[string]*file{},
 		torn:      map[*file]bool{},
 		watcher:   &watcher{},
@@ -146,8 +144,8 @@ func (s *Ship) Summary() Summary { return s.tally.summary() }
 // that is away is waited for.
 //
 // The other errors are a path that does not exist, offsets that cannot be read or written,
-// an Input that cannot be read, and a connection that was closed. What is wrong with
-// single files and records is in the [Summary].
+// an Input that cannot be read, and a connection that was closed. Problems of
+// single files and records are in the [Summary].
 func (s *Ship) Run(ctx context.Context) error {
 	if s.config.Input != nil {
 		return s.runInput(ctx)

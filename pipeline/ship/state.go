@@ -18,7 +18,7 @@ const (
 	stateExchanged state = iota // another file took the path after the search: skipped, the next search finds it
 	stateLinked                 // a second name of a file that is shipped under its first: skipped until that is gone
 	stateNew                    // has no offset: shipped from its start
-	stateKnown                  // holds what was shipped, and maybe more, wherever it was renamed to: shipped from its offset
+	stateKnown                  // has the content that was shipped, and maybe more; it may be renamed: shipped from its offset
 	stateRewritten              // a document or packed log that has changed: shipped whole
 	stateTruncated              // a log of lines that starts as before and goes on differently: shipped from where it differs
 	stateReplaced               // a log of lines that starts differently: shipped from its start as another log
@@ -34,7 +34,7 @@ func (s state) String() string {
 	return names[s]
 }
 
-// snapshot is what one look at an open file shows of its identity.
+// snapshot is the identity of an open file at one moment.
 type snapshot struct {
 	info fs.FileInfo
 	id   inode
@@ -55,8 +55,8 @@ func examine(r *os.File, buf []byte) (snapshot, error) {
 	return snapshot{info, id, buf[:n]}, err
 }
 
-// version is what tells two versions of a rewritable file apart: its time of modification
-// in Unix nanoseconds, and its bytes on the disk. Both are 0 for a log of lines.
+// version distinguishes the versions of a rewritable file: by the time of modification in
+// Unix nanoseconds, and by the bytes on the disk. Both are 0 for a log of lines.
 func (v *visit) version(info fs.FileInfo) (modified, size int64) {
 	if rewritable(v.log.path) {
 		return info.ModTime().UnixNano(), info.Size()
@@ -135,18 +135,18 @@ func (v *visit) lookUp(id inode) {
 	v.remember()
 }
 
-// unchanged reports whether the file still holds what was read of it.
+// unchanged reports whether the file still has the content that was read of it.
 func (v *visit) unchanged(r io.ReaderAt, seen snapshot) bool {
 	was := v.f.offset
 	modified, size := v.version(seen.info)
 	if was.Modified != modified || was.Size != size || !was.Head.begins(seen.head) {
 		return false
 	}
-	return rewritable(v.log.path) || seen.info.Size() >= max(v.f.read, was.Done) && was.Marks.lastStands(r)
+	return rewritable(v.log.path) || seen.info.Size() >= max(v.f.read, was.Done) && was.Marks.lastMatches(r)
 }
 
-// fragment reports whether the file holds less than the first line that was read of it,
-// so that nobody knows yet whether it starts as before.
+// fragment reports whether the file has less than the first line that was read of it: too
+// little to decide whether it starts as before.
 func (v *visit) fragment(seen snapshot) bool {
 	marks := v.f.offset.Marks
 	return len(marks) > 0 && seen.info.Size() < marks[0].At && !bytes.Contains(seen.head, []byte("\n"))

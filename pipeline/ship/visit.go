@@ -39,7 +39,7 @@ type visit struct {
 	end   int64 // offset behind the last record of batch, or behind a refused one
 }
 
-// run ships what is new in the file. An error ends the Ship; what is wrong with the file
+// run ships the new content of the file. An error ends the Ship; a problem of the file
 // itself is a refusal.
 func (v *visit) run(ctx context.Context) error {
 	v.f.retry = false
@@ -137,8 +137,8 @@ func (v *visit) frame(p []byte) {
 	_, _ = f.framer.Write(p) // never fails
 }
 
-// limitUnknown refuses a file whose agent is still unknown after the length of the
-// longest record: its framer would buffer all of it.
+// limitUnknown refuses a file whose agent is still unknown after as many bytes as the
+// longest record may have, because the framer buffers all of it.
 func (v *visit) limitUnknown(ctx context.Context) {
 	if v.f.framer.Source() == "" && v.f.read > normalizers.MaxRecordBytes {
 		v.refuseFile(ctx)
@@ -175,7 +175,7 @@ func (v *visit) final() bool {
 	return v.config.Once || v.f.idle(v.log.info, v.config.Idle)
 }
 
-// finish ships what is pending in the framer, then the end of each session of the file,
+// finish ships the pending records of the framer, then the end of each session of the file,
 // and drops the framer.
 func (v *visit) finish(ctx context.Context) error {
 	f := v.f
@@ -200,7 +200,7 @@ func (v *visit) finish(ctx context.Context) error {
 	return nil
 }
 
-// closeFramer ships what is pending in the framer: records whose session or time is
+// closeFramer ships the pending records of the framer: those whose session or time is
 // undecided, and a last line without an end. It returns the ends of the sessions that
 // have a shipped record.
 func (v *visit) closeFramer(ctx context.Context) (ends []normalizers.Record, err error) {
