@@ -8,6 +8,7 @@ var (
 	ErrClosed        = errClosed
 	ErrNoSession     = errNoSession
 	SessionOfLog     = sessionOfLog
+	StateNames       = stateNames[:]
 )
 
 // Find waits for the session.

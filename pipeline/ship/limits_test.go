@@ -17,14 +17,14 @@ import (
 
 // A line without an end is dropped as it is read, whatever its length, and reported; the
 // records before and behind it are shipped. The test is not parallel, because the memory of
-// other tests would count. With -limits.long the line has 1 GiB.
+// other tests would count. With -limits.large the line has 1 GiB.
 func TestEndlessLineIsDroppedInBoundedMemory(t *testing.T) {
 	if testing.Short() {
 		t.Skip("reads 384 MiB")
 	}
 	const record = normalizers.MaxRecordBytes
 	size, limit := int64(6*record), uint64(5*record)
-	if *limitsLong {
+	if *limitsLarge {
 		size, limit = 16*record, 8*record
 	}
 	e := newEdge(t)

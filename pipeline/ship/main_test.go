@@ -11,7 +11,7 @@ import (
 	"go.uber.org/goleak"
 )
 
-var limitsLong = flag.Bool("limits.long", false, "run the tests of limits with a line of 1 GiB")
+var limitsLarge = flag.Bool("limits.large", false, "run the tests of limits at their full size: a line of 1 GiB")
 
 // TestMain runs the tests and checks that they leave no goroutine. In the processes that a
 // test starts in order to kill them, it ships instead.

@@ -4,14 +4,13 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"os"
 )
 
-// state says how an opened file relates to its offset. README.md, Offset states, has a
-// row for each.
+// state says how an opened file relates to its offset. README.md, Offset states, has a row
+// for each.
 type state int
 
 const (
@@ -25,14 +24,11 @@ const (
 	stateUndecided              // a changed log with less than its first line: waits until it grows or is idle
 )
 
-// String returns the name of the state, for logs.
-func (s state) String() string {
-	names := [...]string{"exchanged", "linked", "new", "known", "rewritten", "truncated", "replaced", "undecided"}
-	if s < 0 || int(s) >= len(names) {
-		return fmt.Sprintf("state(%d)", int(s))
-	}
-	return names[s]
-}
+// stateNames are the names of the states, by state.
+var stateNames = [...]string{"exchanged", "linked", "new", "known", "rewritten", "truncated", "replaced", "undecided"}
+
+// String returns the name of the state.
+func (s state) String() string { return stateNames[s] }
 
 // snapshot is the identity of an open file at one moment.
 type snapshot struct {
