@@ -41,10 +41,10 @@ import (
 	"tributary/pipeline"
 )
 
-// Config says what a [Ship] ships, and how. Only one of Roots, Paths and Input must be
-// set; Paths win over Roots, Input wins over both.
+// Config says what a [Ship] ships, and how. One of Roots, Paths and Input must be set; the
+// other fields have defaults.
 type Config struct {
-	Roots  []Root           // where agents keep their logs
+	Roots  []Root           // where agents keep their logs; searched when there are no Paths, which may be below them
 	Paths  []string         // log files of any name, and folders of which every file is a log
 	Source envelopes.Source // ships only the roots of this agent; the agent of Paths and Input; empty to detect it
 	Since  time.Time        // skips files that were last written to before; zero for none
