@@ -12,23 +12,24 @@ import (
 	"tributary/pipeline/ship"
 )
 
-// TestSeed runs the acceptance rows of the seeds that are about shipping.
+// TestSeed runs the acceptance rows about the session of the plain text of Copilot CLI. The
+// number of a row is the first word of its name.
 func TestSeed(t *testing.T) {
 	t.Parallel()
-	t.Run("000-15", func(t *testing.T) {
-		t.Run("names", seedLogNames)
-		t.Run("origin", seedLogNamesOfOrigin)
-		t.Run("waits", seedDiscoveryWaits)
-		t.Run("timeout", seedDiscoveryTimeout)
-		t.Run("stream", seedDiscoveryLeavesStream)
+	t.Run("000-15 log_name_states_the_session", func(t *testing.T) {
+		t.Run("of_each_form", logNameStatesSession)
+		t.Run("of_the_recorded_cases", logNameStatesSessionOfCases)
+		t.Run("waits_for_the_log", discoveryWaitsForTheLog)
+		t.Run("ends_at_its_timeout", discoveryEndsAtItsTimeout)
+		t.Run("without_a_log_the_text_is_shipped", textWithoutALogIsShipped)
 	})
-	t.Run("000-16", seedMarker)
-	t.Run("000-17", seedHeldUntilDiscovery)
+	t.Run("000-16 marker_stands_between_two_lines", markerStandsBetweenTwoLines)
+	t.Run("000-17 text_waits_for_the_session", textWaitsForTheSession)
 }
 
 const discoveredSession = "550E8400-e29b-41d4-a716-446655440000"
 
-func seedLogNames(t *testing.T) {
+func logNameStatesSession(t *testing.T) {
 	for name, want := range map[string]string{
 		discoveredSession + ".log":              discoveredSession,
 		"session-" + discoveredSession + ".log": discoveredSession,
@@ -42,12 +43,12 @@ func seedLogNames(t *testing.T) {
 		"":                                      "",
 	} {
 		if got := ship.SessionOfLog(name); got != want {
-			t.Errorf("%q is the log of %q, want %q", name, got, want)
+			t.Errorf("session of log %q is %q, want %q", name, got, want)
 		}
 	}
 }
 
-func seedLogNamesOfOrigin(t *testing.T) {
+func logNameStatesSessionOfCases(t *testing.T) {
 	root := os.Getenv("TRIBUTARY_GOLDENS")
 	if root == "" {
 		t.Skip("TRIBUTARY_GOLDENS is not set")
@@ -69,13 +70,13 @@ func seedLogNamesOfOrigin(t *testing.T) {
 			want = *c.Session
 		}
 		if got := ship.SessionOfLog(c.Name); got != want {
-			t.Errorf("%q is the log of %q, want %q", c.Name, got, want)
+			t.Errorf("session of log %q is %q, want %q", c.Name, got, want)
 		}
 	}
 }
 
-// A folder that does not exist is waited for, and so is a log among other files.
-func seedDiscoveryWaits(t *testing.T) {
+// Neither the folder nor the log need exist when the Discovery begins; other files do not count.
+func discoveryWaitsForTheLog(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "to", "come")
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -96,7 +97,7 @@ func seedDiscoveryWaits(t *testing.T) {
 	}
 	select {
 	case r := <-found:
-		t.Fatalf("found %q (%v) before there was a log", r.id, r.err)
+		t.Fatalf("found %q (%v) before the log was created", r.id, r.err)
 	default:
 	}
 	touch(t, dir, "session-"+discoveredSession+".log")
@@ -105,7 +106,7 @@ func seedDiscoveryWaits(t *testing.T) {
 	}
 }
 
-func seedDiscoveryTimeout(t *testing.T) {
+func discoveryEndsAtItsTimeout(t *testing.T) {
 	dir := t.TempDir()
 	touch(t, dir, "not-a-uuid.log")
 	_, err := ship.Discovery{Dir: dir, Poll: time.Millisecond, Timeout: 5 * time.Millisecond}.Find(t.Context())
@@ -119,6 +120,7 @@ func seedDiscoveryTimeout(t *testing.T) {
 	}
 }
 
+// touch creates an empty file.
 func touch(tb testing.TB, dir, name string) {
 	tb.Helper()
 	if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
