@@ -93,7 +93,7 @@ func NewFramer(f File) *Framer {
 	f.Session = strings.ToValidUTF8(f.Session, "\ufffd")
 	return &Framer{
 		file:     f,
-		vendor:   vendorOf(f.Source),
+		vendor:   VendorOf(f.Source),
 		line:     1,
 		dec:      jsontext.NewDecoder(bytes.NewReader(nil), lenient.Options),
 		timed:    make(map[string]bool),

@@ -4,29 +4,29 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"regexp"
 	"time"
+
+	"tributary/envelopes"
+	"tributary/normalizers"
+	"tributary/normalizers/core"
 )
 
-// Discovery finds the session of a running Copilot CLI. `copilot -p` does not print its
-// session, but names a log file after it in the folder of its option --log-dir.
+// Discovery finds the session of an agent that prints plain text: the agent names a log
+// file after the session while it runs.
 type Discovery struct {
-	Dir     string        // folder of the log; need not exist yet
-	Poll    time.Duration // time between two looks; default 200 ms
-	Timeout time.Duration // after which the text is shipped without its session; default 10 minutes
+	Source  envelopes.Source // of an agent whose row in the table of vendors has PrintedText
+	Dir     string           // folder of the log; need not exist yet
+	Poll    time.Duration    // time between two looks; default 200 ms
+	Timeout time.Duration    // after which the text is shipped without its session; default 10 minutes
 }
 
-// sessionLog matches the name of the log of a session.
-var sessionLog = regexp.MustCompile(`^(?:session-)?([0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12})\.log$`)
-
-// sessionOfLog returns the session that a log of Copilot CLI is named after, in the
-// spelling of the name; empty for other files.
-func sessionOfLog(name string) string {
-	if m := sessionLog.FindStringSubmatch(name); m != nil {
-		return m[1]
-	}
-	return ""
+// plainText returns how the agent's plain text and its session are known.
+func (d Discovery) plainText() *core.PrintedText {
+	return normalizers.VendorOf(d.Source).Framing.PrintedText
 }
+
+// Flag returns the name of the flag that asks for this Discovery on the command line.
+func (d Discovery) Flag() string { return d.plainText().Flag }
 
 // find waits for the log and returns the session. The error is errNoSession after the
 // timeout, or that of ctx.
@@ -55,7 +55,7 @@ func (d Discovery) find(ctx context.Context) (string, error) {
 func (d Discovery) look() string {
 	entries, _ := os.ReadDir(d.Dir)
 	for _, e := range entries {
-		if id := sessionOfLog(e.Name()); id != "" {
+		if id := d.plainText().SessionOfLog(e.Name()); id != "" {
 			return id
 		}
 	}

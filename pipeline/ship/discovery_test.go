@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"tributary/envelopes"
+	"tributary/normalizers"
 	"tributary/pipeline/ship"
 )
 
@@ -27,6 +29,9 @@ func TestSeed(t *testing.T) {
 	t.Run("000-17 text_waits_for_the_session", textWaitsForTheSession)
 }
 
+// copilotText is how the session of the plain text of Copilot CLI is known.
+var copilotText = normalizers.VendorOf(envelopes.Copilot).Framing.PrintedText
+
 const discoveredSession = "550E8400-e29b-41d4-a716-446655440000"
 
 func logNameStatesSession(t *testing.T) {
@@ -42,7 +47,7 @@ func logNameStatesSession(t *testing.T) {
 		".log":                                  "",
 		"":                                      "",
 	} {
-		if got := ship.SessionOfLog(name); got != want {
+		if got := copilotText.SessionOfLog(name); got != want {
 			t.Errorf("session of log %q is %q, want %q", name, got, want)
 		}
 	}
@@ -69,7 +74,7 @@ func logNameStatesSessionOfCases(t *testing.T) {
 		if c.Session != nil {
 			want = *c.Session
 		}
-		if got := ship.SessionOfLog(c.Name); got != want {
+		if got := copilotText.SessionOfLog(c.Name); got != want {
 			t.Errorf("session of log %q is %q, want %q", c.Name, got, want)
 		}
 	}
@@ -86,7 +91,7 @@ func discoveryWaitsForTheLog(t *testing.T) {
 	}
 	found := make(chan result, 1)
 	go func() {
-		id, err := ship.Discovery{Dir: dir, Poll: time.Millisecond}.Find(ctx)
+		id, err := ship.Discovery{Source: envelopes.Copilot, Dir: dir, Poll: time.Millisecond}.Find(ctx)
 		found <- result{id, err}
 	}()
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -109,13 +114,13 @@ func discoveryWaitsForTheLog(t *testing.T) {
 func discoveryEndsAtItsTimeout(t *testing.T) {
 	dir := t.TempDir()
 	touch(t, dir, "not-a-uuid.log")
-	_, err := ship.Discovery{Dir: dir, Poll: time.Millisecond, Timeout: 5 * time.Millisecond}.Find(t.Context())
+	_, err := ship.Discovery{Source: envelopes.Copilot, Dir: dir, Poll: time.Millisecond, Timeout: 5 * time.Millisecond}.Find(t.Context())
 	if !errors.Is(err, ship.ErrNoSession) {
 		t.Errorf("error is %v", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := (ship.Discovery{Dir: dir}).Find(ctx); !errors.Is(err, context.Canceled) {
+	if _, err := (ship.Discovery{Source: envelopes.Copilot, Dir: dir}).Find(ctx); !errors.Is(err, context.Canceled) {
 		t.Errorf("error is %v", err)
 	}
 }

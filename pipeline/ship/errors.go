@@ -8,7 +8,7 @@ var (
 	// errClosed ends a Ship whose connection is closed, which would wait without end.
 	errClosed = errors.New("connection to the broker is closed")
 	// errNoSession is the error of a Discovery that reached its timeout.
-	errNoSession = errors.New("no log of a session of Copilot")
+	errNoSession = errors.New("no log that is named after a session")
 
 	// These stall a Ship until they heal.
 	errNotConnected = errors.New("not connected to the broker")

@@ -7,7 +7,6 @@ var (
 	ErrNothingToShip = errNothingToShip
 	ErrClosed        = errClosed
 	ErrNoSession     = errNoSession
-	SessionOfLog     = sessionOfLog
 	StateNames       = stateNames[:]
 )
 

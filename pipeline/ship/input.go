@@ -68,10 +68,14 @@ type input struct {
 func (s *Ship) newInput() *input {
 	name := "stdin-" + rand.Text()
 	framer := normalizers.NewFramer(normalizers.File{Source: s.config.Source, Name: name, Path: name, Modified: time.Now()})
-	return &input{
+	in := &input{
 		visit:  &visit{Ship: s, f: &file{framer: framer, piped: true}, log: log{path: "-"}, gone: true},
 		marker: marker{to: framer},
 	}
+	if d := s.config.Discovery; d != nil {
+		in.marker.lineOf = d.plainText().Line
+	}
+	return in
 }
 
 // shipInput reads the input and ships its records as they come. ctx ends the reading,
@@ -155,9 +159,9 @@ func (in *input) nameLate(ctx context.Context) {
 	}
 }
 
-// logUnnamed logs why the text of Copilot is shipped without its session.
+// logUnnamed logs why plain text is shipped without its session.
 func (in *input) logUnnamed(ctx context.Context, err error) {
-	in.config.Logger.ErrorContext(ctx, "text of Copilot is shipped without its session", "error", err)
+	in.config.Logger.ErrorContext(ctx, "plain text is shipped without its session", "error", err)
 }
 
 // discovered is the outcome of a [Discovery].

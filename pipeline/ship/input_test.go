@@ -69,7 +69,7 @@ func textWaitsForTheSession(t *testing.T) {
 	e := newEdge(t)
 	raw := e.tap()
 	dir := t.TempDir()
-	p := e.input(&ship.Discovery{Dir: dir, Poll: time.Millisecond})
+	p := e.input(&ship.Discovery{Source: envelopes.Copilot, Dir: dir, Poll: time.Millisecond})
 	p.write("Starting up\n")
 	p.write("\n")
 	if n := e.count(); n > 0 {
@@ -100,7 +100,7 @@ func markerStandsBetweenTwoLines(t *testing.T) {
 		e := newEdge(t)
 		raw := e.tap()
 		dir := t.TempDir()
-		p := e.input(&ship.Discovery{Dir: dir, Poll: time.Millisecond})
+		p := e.input(&ship.Discovery{Source: envelopes.Copilot, Dir: dir, Poll: time.Millisecond})
 		if at > 0 {
 			p.write(text[:at])
 		}
@@ -139,7 +139,7 @@ func textWithoutALogIsShipped(t *testing.T) {
 	t.Parallel()
 	e := newEdge(t)
 	raw := e.tap()
-	p := e.input(&ship.Discovery{Dir: t.TempDir(), Poll: time.Millisecond, Timeout: 5 * time.Millisecond})
+	p := e.input(&ship.Discovery{Source: envelopes.Copilot, Dir: t.TempDir(), Poll: time.Millisecond, Timeout: 5 * time.Millisecond})
 	p.write("Starting up\n")
 	got := raw.expect("Starting up\n")
 	if !strings.Contains(p.log.String(), "level=ERROR") {
@@ -165,7 +165,7 @@ func TestInputOfAShortRunGetsItsSession(t *testing.T) {
 	dir := t.TempDir()
 	s, err := ship.New(e.js.Conn(), ship.Config{
 		Input: inputThat(func() { touch(t, dir, discoveredSession+".log") }, "Done."), Source: envelopes.Copilot,
-		Discovery: &ship.Discovery{Dir: dir, Poll: time.Hour},
+		Discovery: &ship.Discovery{Source: envelopes.Copilot, Dir: dir, Poll: time.Hour},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -232,7 +232,7 @@ func TestInputOfJSONGetsNoMarker(t *testing.T) {
 	e := newEdge(t)
 	dir := t.TempDir()
 	touch(t, dir, discoveredSession+".log")
-	for _, d := range []*ship.Discovery{nil, {Dir: dir}} {
+	for _, d := range []*ship.Discovery{nil, {Source: envelopes.Copilot, Dir: dir}} {
 		s, err := ship.New(e.js.Conn(), ship.Config{Input: strings.NewReader(lines(prompts("one", 1, 3)...)), Discovery: d})
 		if err != nil {
 			t.Fatal(err)
@@ -268,7 +268,7 @@ func TestInterruptedInputIsShippedAsFarAsItWasRead(t *testing.T) {
 	t.Parallel()
 	e := newEdge(t)
 	raw := e.tap()
-	p := e.input(&ship.Discovery{Dir: t.TempDir()})
+	p := e.input(&ship.Discovery{Source: envelopes.Copilot, Dir: t.TempDir()})
 	p.write("One line,\nand a half")
 	stopped := make(chan struct{})
 	go func() { p.stop(); close(stopped) }()

@@ -7,16 +7,16 @@ import (
 )
 
 // marker writes an input to a framer and adds, once, the line that names the session:
-// between two lines, as soon as the session is known, and only to the plain text of
-// Copilot CLI. A log of JSON names its session itself.
+// between two lines, as soon as the session is known, and only to plain text. A log of JSON names its session itself.
 type marker struct {
 	to      *normalizers.Framer
-	line    string // still to be added; empty for none
-	named   bool   // the session is known
-	unnamed bool   // the session will not become known
-	within  bool   // the last byte written is no line end
-	sniffed bool   // text is decided
-	text    bool   // the input is plain text
+	lineOf  func(session string) string // of the vendor
+	line    string                      // still to be added; empty for none
+	named   bool                        // the session is known
+	unnamed bool                        // the session will not become known
+	within  bool                        // the last byte written is no line end
+	sniffed bool                        // text is decided
+	text    bool                        // the input is plain text
 }
 
 // name sets the session; empty for none.
@@ -24,7 +24,7 @@ func (m *marker) name(session string) {
 	if session == "" {
 		return
 	}
-	m.named, m.line = true, "[copilot-session] "+session+"\n"
+	m.named, m.line = true, m.lineOf(session)
 	if !m.within {
 		m.mark()
 	}

@@ -50,7 +50,7 @@ type Config struct {
 	Since  time.Time        // skips files that were last written to before; zero for none
 
 	Input     io.Reader  // shipped up to its end instead of files
-	Discovery *Discovery // finds the session of the plain text of Copilot CLI on Input; nil for none
+	Discovery *Discovery // finds the session of plain text on Input; nil for none
 
 	Once    bool   // ships the present content and returns, instead of following
 	DryRun  bool   // sends nothing and stores no offsets; implies Once
