@@ -18,10 +18,10 @@ const (
 	formText   // plain text: every line is a record, with its line end
 )
 
-// tellForm reports whether the file can be cut. Copilot alone writes plain text too; its
-// first byte that is no white space tells. What may be a stream of server-sent events is
-// decided by its first lines.
-func (f *Framer) tellForm() bool {
+// detectForm reports whether the file can be cut. Whether a file is plain text is decided by
+// its first byte that is no white space, whether it is a stream of server-sent events by its
+// first lines.
+func (f *Framer) detectForm() bool {
 	if f.form != formUnknown {
 		return true
 	}
