@@ -2,10 +2,9 @@
 // subagents, and the messages that its SDK prints. README.md describes both, record by
 // record, with their traps.
 //
-// Start with [Vendor], the row of the table of vendors. A record takes this way: normalize
-// reads it into a wireRecord, mapper.begin settles its thread and updates the session,
-// mapper.record calls the function of its type, and that function emits events through
-// emitter.put.
+// Start with [Vendor], the row of the table of vendors. The path of a record: normalize reads
+// it into a wireRecord, mapper.begin sets its thread and updates the session, mapper.record
+// calls the function of its type, and that function emits events with emitter.put.
 //
 // The invariant: one API message stands in several records, each with one block and with
 // the token figures of the whole message so far. Every block yields one event, and every

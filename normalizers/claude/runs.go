@@ -85,15 +85,15 @@ func deduct(credit *core.Consumption, u *envelopes.Usage) {
 	if *credit == (core.Consumption{}) {
 		return
 	}
-	settle := func(credit, figure *int64) {
+	reduce := func(credit, figure *int64) {
 		n := min(*credit, *figure)
 		*credit -= n
 		*figure -= n
 	}
-	settle(&credit.Input, &u.Input)
-	settle(&credit.CacheRead, &u.CacheRead)
-	settle(&credit.CacheWrite, &u.CacheWrite)
-	settle(&credit.Output, &u.Output)
-	settle(&credit.Output, &u.Reasoning)
+	reduce(&credit.Input, &u.Input)
+	reduce(&credit.CacheRead, &u.CacheRead)
+	reduce(&credit.CacheWrite, &u.CacheWrite)
+	reduce(&credit.Output, &u.Output)
+	reduce(&credit.Output, &u.Reasoning)
 	credit.Reasoning = min(credit.Reasoning, credit.Output)
 }

@@ -82,7 +82,7 @@ type toolResult struct {
 }
 
 // readResult reads the result of one tool. A structured result stands in the record, not in
-// a block: in a record with several results it is nobody's.
+// a block, so it is ignored in a record with several results.
 func (c *mapper) readResult(b *block) toolResult {
 	r := toolResult{hasData: b.Content.present || lenient.IsValue(c.ToolUseResult)}
 	if c.Message.Value.Content.results() <= 1 {
