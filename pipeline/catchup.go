@@ -79,7 +79,7 @@ func reached(ctx context.Context, js jetstream.JetStream, t Topology, goal map[s
 	for s, sequence := range goal {
 		m, ok := stored[s]
 		if !ok {
-			return fmt.Errorf("%w at %s", ErrNoCheckpoint, s)
+			return fmt.Errorf("%w at %s", errNoCheckpoint, s)
 		}
 		c, err := decodeCheckpoint(m.Data, s)
 		if err != nil {

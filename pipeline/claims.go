@@ -53,10 +53,10 @@ func (c Claim) String() string {
 	return ClaimsBucket + "/" + c.Digest + ";" + strconv.FormatInt(c.Size, 10)
 }
 
-// ParseClaim is the inverse of [Claim.String] and takes nothing else: no other bucket, no
+// parseClaim is the inverse of [Claim.String] and takes nothing else: no other bucket, no
 // URL, no other spelling of the digest or the size. What a reference can make a worker
 // read is the bucket of its own account, and nothing beside it.
-func ParseClaim(s string) (Claim, error) {
+func parseClaim(s string) (Claim, error) {
 	bucket, rest, _ := strings.Cut(s, "/")
 	digest, size, _ := strings.Cut(rest, ";")
 	n, err := strconv.ParseInt(size, 10, 64)
@@ -64,7 +64,7 @@ func ParseClaim(s string) (Claim, error) {
 	sum, bad := hex.DecodeString(digest)
 	if bucket != ClaimsBucket || err != nil || n < 1 || bad != nil || len(sum) != sha256.Size ||
 		s != c.String() || digest != strings.ToLower(digest) {
-		return Claim{}, fmt.Errorf("%w: %s is not %s/<sha256>;<size>", ErrClaim, envelopes.HeaderClaim, ClaimsBucket)
+		return Claim{}, fmt.Errorf("%w: %s is not %s/<sha256>;<size>", errClaim, envelopes.HeaderClaim, ClaimsBucket)
 	}
 	return c, nil
 }
@@ -188,9 +188,9 @@ func (c *Claims) Get(ctx context.Context, claim Claim) ([]byte, error) {
 		}
 		switch n := int64(len(data)); {
 		case n > claim.Size:
-			return nil, ErrClaimSize
+			return nil, errClaimSize
 		case n == claim.Size && ClaimOf(data) != claim:
-			return nil, ErrClaimDigest
+			return nil, errClaimDigest
 		case n == claim.Size:
 			return data, nil
 		}
@@ -209,7 +209,7 @@ func (c *Claims) Get(ctx context.Context, claim Claim) ([]byte, error) {
 		}
 		before := o.sequence
 		if o, err = c.find(ctx, claim.Digest); err == nil && o.sequence == before && stored <= chunks {
-			return nil, ErrClaimSize
+			return nil, errClaimSize
 		}
 	}
 	return nil, fmt.Errorf("fetch object: %w", errBusy)
@@ -284,9 +284,9 @@ func objectDigest(claim Claim) string {
 func (o object) check(claim Claim) error {
 	switch {
 	case o.NUID == "":
-		return ErrClaimMissing
+		return errClaimMissing
 	case o.Size != claim.Size:
-		return ErrClaimSize
+		return errClaimSize
 	}
 	return nil
 }
@@ -359,7 +359,7 @@ func awaitAck(ctx context.Context, sub *nats.Subscription) error {
 		Error *jetstream.APIError `json:"error"`
 	}
 	if err := json.Unmarshal(m.Data, &ack); err != nil {
-		return fmt.Errorf("%w: %w", ErrUnconfirmed, err)
+		return fmt.Errorf("%w: %w", errUnconfirmed, err)
 	}
 	if ack.Error != nil {
 		return ack.Error

@@ -503,7 +503,7 @@ func TestClaimsWithoutTheirBucket(t *testing.T) {
 	for n := 0; n < 2; {
 		select {
 		case text := <-told:
-			if strings.Contains(text, "partition is claimed again") && strings.Contains(text, "bucket CLAIMS") {
+			if strings.Contains(text, "partition is acquired again") && strings.Contains(text, "bucket CLAIMS") {
 				n++
 			}
 		case <-deadline(t).Done():

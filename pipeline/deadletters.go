@@ -17,14 +17,8 @@ import (
 	"tributary/normalizers"
 )
 
-// Limits of a dead letter.
-const (
-	// maxHeaderBytes is what the headers of any message of ours take. The broker has 64
-	// KiB for them, of which the batch and its own headers on delivery take some.
-	maxHeaderBytes = 60 << 10
-	// maxErrorBytes is the longest error text.
-	maxErrorBytes = 1 << 10
-)
+// maxErrorBytes is the longest error text of a dead letter.
+const maxErrorBytes = 1 << 10
 
 // requeuedHeaders are the headers of a raw record that go with it when it is requeued. Its
 // place in its file does not: the session has passed it. Those of the broker and of
@@ -82,21 +76,6 @@ func deadLetter(generation string, partition int, r normalizers.Record, original
 		m.Data = r.Data
 	}
 	return m
-}
-
-// batchHeaderBytes is room for the headers of a batch, of the transport hop, and the
-// first line.
-const batchHeaderBytes = 1 << 10
-
-// headerSize is the length of h on the wire without the first line.
-func headerSize(h nats.Header) int {
-	n := 0
-	for name, values := range h {
-		for _, v := range values {
-			n += len(name) + len(v) + len(": \r\n")
-		}
-	}
-	return n
 }
 
 // DeadLetter is a record that a generation could not read, as its stream keeps it, without
@@ -364,7 +343,7 @@ func setStandings(ctx context.Context, js jetstream.JetStream, letters []DeadLet
 		s := sessions[m.Subject]
 		if s == nil {
 			if s, err = normalizers.DecodeSession(m.Data); err != nil {
-				return fmt.Errorf("%w: session at %s", ErrState, m.Subject)
+				return fmt.Errorf("%w: session at %s", errState, m.Subject)
 			}
 			sessions[m.Subject] = s
 		}

@@ -404,7 +404,7 @@ func checkCommits(tb testing.TB, js jetstream.JetStream) {
 		}
 		sizes[m.Headers().Get("Nats-Batch-Id")] += size
 	}
-	const most = 2*pipeline.CommitBytes + pipeline.MaxPayload // its last record may lead over the limit
+	const most = 2*pipeline.BatchBytes + pipeline.MaxPayload // its last record may lead over the limit
 	for id, size := range sizes {
 		if size > most {
 			tb.Errorf("commit %s has %d bytes, more than %d", id, size, most)

@@ -121,7 +121,7 @@ func (c *Claims) list(ctx context.Context, want func(o Object, now time.Time) bo
 	if len(names) > 0 {
 		err = c.each(ctx, RawStream, ">", true, func(m rawMessage) {
 			for _, value := range m.Header[envelopes.HeaderClaim] {
-				claim, err := ParseClaim(value)
+				claim, err := parseClaim(value)
 				if i, ok := names[claim.Digest]; ok && err == nil {
 					objects[i].Records++
 				}

@@ -90,26 +90,26 @@ func ReadRecord(m *nats.Msg, sequence uint64, stored time.Time) (r normalizers.R
 	}
 	address, err := envelopes.ParseRawSubject(m.Subject)
 	if err != nil {
-		return r, Claim{}, fmt.Errorf("%w: %w", ErrSubject, err)
+		return r, Claim{}, fmt.Errorf("%w: %w", errSubject, err)
 	}
 	header := m.Header
 	stated, err := envelopes.DecodeHeaderValue(header.Get(envelopes.HeaderSession))
 	if err != nil {
-		return r, Claim{}, fmt.Errorf("%w: header %s: %w", ErrSession, envelopes.HeaderSession, err)
+		return r, Claim{}, fmt.Errorf("%w: header %s: %w", errSession, envelopes.HeaderSession, err)
 	}
 	session, err := envelopes.ResolveToken(address.Token, stated)
 	if err != nil {
-		return r, Claim{}, fmt.Errorf("%w: %w", ErrSession, err)
+		return r, Claim{}, fmt.Errorf("%w: %w", errSession, err)
 	}
 	if len(session) > maxSessionBytes {
-		return r, Claim{}, fmt.Errorf("%w: longer than %d bytes", ErrSession, maxSessionBytes)
+		return r, Claim{}, fmt.Errorf("%w: longer than %d bytes", errSession, maxSessionBytes)
 	}
 	r.Source, r.Session = address.Source, session
 	if requeued := header.Get(envelopes.HeaderRequeued); requeued != "" {
 		// Before all that may fail: a record that repeats a settled one is a duplicate.
 		if r.Origin.Requeued, err = strconv.ParseUint(requeued, 10, 64); err != nil || r.Origin.Requeued == 0 {
 			r.Origin.Requeued = 0
-			return r, Claim{}, fmt.Errorf("%w: %s is not a sequence", ErrHeader, envelopes.HeaderRequeued)
+			return r, Claim{}, fmt.Errorf("%w: %s is not a sequence", errHeader, envelopes.HeaderRequeued)
 		}
 	}
 	if !slices.Contains(envelopes.Sources, r.Source) {
@@ -129,13 +129,13 @@ func readClaim(m *nats.Msg) (Claim, error) {
 	case !ok:
 		return Claim{}, nil
 	case len(values) != 1:
-		return Claim{}, fmt.Errorf("%w: %s is there more than once", ErrClaim, envelopes.HeaderClaim)
+		return Claim{}, fmt.Errorf("%w: %s is there more than once", errClaim, envelopes.HeaderClaim)
 	case len(m.Data) > 0:
-		return Claim{}, fmt.Errorf("%w: %s with a body", ErrClaim, envelopes.HeaderClaim)
+		return Claim{}, fmt.Errorf("%w: %s with a body", errClaim, envelopes.HeaderClaim)
 	case m.Header.Get(envelopes.HeaderEnd) != "":
-		return Claim{}, fmt.Errorf("%w: %s with %s", ErrClaim, envelopes.HeaderClaim, envelopes.HeaderEnd)
+		return Claim{}, fmt.Errorf("%w: %s with %s", errClaim, envelopes.HeaderClaim, envelopes.HeaderEnd)
 	}
-	return ParseClaim(values[0])
+	return parseClaim(values[0])
 }
 
 // readOrigin reads what the producer states about r.
@@ -146,24 +146,24 @@ func readOrigin(r *normalizers.Record, header nats.Header) error {
 	case end == "1" && len(r.Data) == 0:
 		o.End = true
 	case end != "":
-		return fmt.Errorf("%w: %s is not 1 with an empty body", ErrHeader, envelopes.HeaderEnd)
+		return fmt.Errorf("%w: %s is not 1 with an empty body", errHeader, envelopes.HeaderEnd)
 	}
 	file, err := envelopes.DecodeHeaderValue(header.Get(envelopes.HeaderFile))
 	if err != nil {
-		return fmt.Errorf("%w: %s: %w", ErrHeader, envelopes.HeaderFile, err)
+		return fmt.Errorf("%w: %s: %w", errHeader, envelopes.HeaderFile, err)
 	}
 	if position := header.Get(envelopes.HeaderPosition); position != "" {
 		if o.Position, o.Previous, err = envelopes.ParsePosition(position); err != nil {
-			return fmt.Errorf("%w: %w", ErrHeader, err)
+			return fmt.Errorf("%w: %w", errHeader, err)
 		}
 	} else if file != "" && !o.End {
-		return fmt.Errorf("%w: %s without %s", ErrHeader, envelopes.HeaderFile, envelopes.HeaderPosition)
+		return fmt.Errorf("%w: %s without %s", errHeader, envelopes.HeaderFile, envelopes.HeaderPosition)
 	}
 	o.File = file // now that its position is known
 	o.Digest = header.Get(envelopes.HeaderDigest)
 	if t := header.Get(envelopes.HeaderTime); t != "" {
 		if o.Time, err = envelopes.ParseTime(t); err != nil {
-			return fmt.Errorf("%w: %s: %w", ErrHeader, envelopes.HeaderTime, err)
+			return fmt.Errorf("%w: %s: %w", errHeader, envelopes.HeaderTime, err)
 		}
 	}
 	return nil

@@ -51,7 +51,7 @@ func (l *DeadLetter) Requeueable() Requeued {
 // How many messages of a requeue are on their way together, and how large they are.
 const (
 	requeueMessages = 200
-	requeueBytes    = commitBytes
+	requeueBytes    = batchBytes
 	requeueHeaders  = 128 // bytes that a batch adds to the headers of a message, first line included
 )
 

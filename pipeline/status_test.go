@@ -58,7 +58,7 @@ func TestStatus(t *testing.T) {
 		t.Errorf("after: lag %d, %d dead letters of %d, workers %v", n, s.DeadLetters, found.DeadLetters, s.Workers)
 	}
 	for _, p := range s.Partitions {
-		if p.Worker != "w" || p.Epoch != 1 || p.Raw == 0 || p.CommitAt.IsZero() || p.Problem != nil {
+		if p.Worker != "w" || p.Epoch != 1 || p.Raw == 0 || p.CommitAt.IsZero() || p.Fault != "" {
 			t.Errorf("partition %d: %+v", p.Partition, p)
 		}
 	}
@@ -78,8 +78,8 @@ func TestStatus(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, p := range read().Partitions {
-		if !errors.Is(p.Problem, pipeline.ErrRawLost) || p.Fault == "" {
-			t.Errorf("partition %d: its records are gone, and it says %v", p.Partition, p.Problem)
+		if !strings.HasPrefix(p.Fault, pipeline.ErrRawLost.Error()) {
+			t.Errorf("partition %d: its records are gone, and its fault is %q", p.Partition, p.Fault)
 		}
 	}
 }
@@ -107,7 +107,7 @@ func TestStatusOfIdlePartitions(t *testing.T) {
 		t.Errorf("%d attempts on a record that is not there", n)
 	}
 	pipelinetest.Publish(t, js, user("s", "one"))
-	if n := tries(); n != pipeline.SuspectTries+1 {
+	if n := tries(); n != pipeline.MaxTogether+1 {
 		t.Errorf("%d attempts", n)
 	}
 }
@@ -200,8 +200,8 @@ func TestReplicaAnswersFirst(t *testing.T) {
 				t.Errorf("%s, no leader answers: error %v", name, err)
 			}
 			for _, p := range s.Partitions {
-				if p.Problem != nil {
-					t.Errorf("%s: partition %d: %v", name, p.Partition, p.Problem)
+				if p.Fault != "" {
+					t.Errorf("%s: partition %d: %s", name, p.Partition, p.Fault)
 				}
 			}
 			if err := replica.Unsubscribe(); err != nil {

@@ -215,7 +215,7 @@ func (r *faultRun) fillDisks() {
 	r.told("a store that is full", func(w *worker) bool {
 		for line := range strings.Lines(w.Output()[said[w]:]) {
 			// Of several servers one that is full gives up its leads and need not say why.
-			if strings.Contains(line, "partition is claimed again") && (r.plan.nodes > 1 || strings.Contains(line, storeFull)) {
+			if strings.Contains(line, "partition is acquired again") && (r.plan.nodes > 1 || strings.Contains(line, storeFull)) {
 				return true
 			}
 		}
@@ -320,11 +320,11 @@ func (r *faultRun) loseRawTail() {
 	}
 	stopped := 0
 	for _, p := range status.Partitions {
-		if p.Problem == nil {
+		if p.Fault == "" {
 			continue
 		}
-		if stopped++; !errors.Is(p.Problem, pipeline.ErrRawLost) {
-			r.t.Errorf("partition %d: %v", p.Partition, p.Problem)
+		if stopped++; !strings.HasPrefix(p.Fault, pipeline.ErrRawLost.Error()) {
+			r.t.Errorf("partition %d: %s", p.Partition, p.Fault)
 		}
 		text := fmt.Sprintf("partition stopped\" partition=%d error=\"raw stream has lost its tail", p.Partition)
 		r.told(text, func(w *worker) bool { return strings.Contains(w.Output(), text) })

@@ -33,7 +33,7 @@ func TestProvisionIsIdempotent(t *testing.T) {
 	top := pipeline.DefaultTopology()
 	server := pipelinetest.NewServer(t)
 	js := server.Provision(top)
-	names := []string{pipeline.RawStream, pipeline.EventsStream("v1"), "KV_" + pipeline.Bucket, "OBJ_" + pipeline.ClaimsBucket}
+	names := []string{pipeline.RawStream, pipeline.EventsStream("v1"), "KV_" + pipeline.ControlBucket, "OBJ_" + pipeline.ClaimsBucket}
 	before := configs(t, js, names...)
 
 	var all sync.WaitGroup
@@ -55,7 +55,7 @@ func TestProvisionIsIdempotent(t *testing.T) {
 			t.Errorf("first checkpoint of partition %d: %+v, %v", p, c, err)
 		}
 	}
-	kv, err := js.KeyValue(t.Context(), pipeline.Bucket)
+	kv, err := js.KeyValue(t.Context(), pipeline.ControlBucket)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -143,7 +143,7 @@ func TestProvisionAddsAGeneration(t *testing.T) {
 	if err := pipeline.Provision(t.Context(), js, top); err != nil {
 		t.Fatal(err)
 	}
-	kv, err := js.KeyValue(t.Context(), pipeline.Bucket)
+	kv, err := js.KeyValue(t.Context(), pipeline.ControlBucket)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -184,7 +184,7 @@ func TestProvisionRefuses(t *testing.T) {
 	forget := func(key string) func(*testing.T, jetstream.JetStream) {
 		return func(t *testing.T, js jetstream.JetStream) {
 			t.Helper()
-			kv, err := js.KeyValue(t.Context(), pipeline.Bucket)
+			kv, err := js.KeyValue(t.Context(), pipeline.ControlBucket)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -332,7 +332,7 @@ func TestAnotherRevision(t *testing.T) {
 	t.Parallel()
 	top := topology(1)
 	js := pipelinetest.NewServer(t).Provision(top)
-	kv, err := js.KeyValue(t.Context(), pipeline.Bucket)
+	kv, err := js.KeyValue(t.Context(), pipeline.ControlBucket)
 	if err != nil {
 		t.Fatal(err)
 	}
