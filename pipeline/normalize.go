@@ -69,7 +69,7 @@ type normalized struct {
 // a dead letter. An error ends the ownership.
 func (o *ownership) normalize(r received) (normalized, error) {
 	if r.err != nil {
-		return o.reject(r, r.err), nil
+		return o.reject(r, r.err), nil //nolint:nilerr // the error of the record; the ownership goes on
 	}
 	session := o.sessions.use(r.key())
 	forgotten := session.state.Forgotten()

@@ -64,7 +64,7 @@ func (p *partition) run(ctx context.Context) error {
 	backoff, level := minBackoff, slog.LevelWarn
 	for ctx.Err() == nil {
 		draining := closed(p.drain)
-		progress, err := p.runOnce()
+		progress, err := p.runOnce() //nolint:contextcheck // the link ends with ctx, too
 		if progress {
 			backoff, level = minBackoff, slog.LevelWarn
 		}

@@ -13,14 +13,13 @@ import (
 	"tributary/normalizers"
 )
 
-// maxSessionBytes is the longest session id. Several headers of an event repeat it, and
-// the broker takes 64 KiB of headers.
+// maxSessionBytes is the longest session id. Several headers of an event repeat it, and the
+// broker accepts 64 KiB of headers.
 const maxSessionBytes = 1 << 10
 
-// RawMessage is the message that a producer publishes for a record: subject, headers and
-// data, which it shares with r. Sequence and Stored are the broker's to give. The
-// publisher adds Nats-Msg-Id. A record that is too large for it travels by
-// [ClaimMessage]; [Claimed] says which.
+// RawMessage returns the message that a producer publishes for a record. The message shares
+// the data of r; its sequence and time are the broker's. The producer adds Nats-Msg-Id. A
+// record that is too large for one message, see [Claimed], travels by [ClaimMessage].
 func RawMessage(r normalizers.Record) *nats.Msg {
 	m := nats.NewMsg(envelopes.RawSubject(r.Source, r.Session))
 	m.Data = r.Data
@@ -54,9 +53,9 @@ func RawMessage(r normalizers.Record) *nats.Msg {
 }
 
 // ClaimMessage is [RawMessage] for a record that travels by claim check: the body is empty,
-// and a header names its bytes, which have to be stored before by [Claims.Put]. (An empty
-// body with the header of an end is no record at all but the end of one's file: the two
-// headers exclude each other.)
+// and a header names the object with its bytes, which [Claims.Put] must have stored before.
+// The claim check and the header that marks the end of a file, whose body is empty too,
+// exclude each other.
 func ClaimMessage(r normalizers.Record) *nats.Msg {
 	claim := ClaimOf(r.Data)
 	r.Data = nil
@@ -65,21 +64,22 @@ func ClaimMessage(r normalizers.Record) *nats.Msg {
 	return m
 }
 
-// hashed reports whether the token of a session is a digest, so that the session itself
-// has to travel in a header.
+// hashed reports whether the token of a session is a digest, so that the session id itself
+// travels in a header.
 func hashed(session string) bool {
 	_, whole, err := envelopes.ParseToken(envelopes.Token(session))
 	return err == nil && !whole
 }
 
 // ReadRecord is the inverse of [RawMessage] and [ClaimMessage] for a message as the raw
-// stream keeps it, with the sequence and the time that the broker gave it. The record
-// shares the data of m. Where claim is not zero the data are still to be fetched from
-// there, see [Claims.Get].
+// stream holds it, with its sequence and the time at which the broker stored it. The record
+// shares the data of m. When claim is not zero, the data still have to be fetched, see
+// [Claims.Get].
 //
-// An error is permanent, see [Reason]. The record then says what is known: where it lies
-// and, if nothing else, [envelopes.UnknownSource] and the subject as its session, which
-// is where its dead letter goes. It has a File only with the position in it.
+// Every error is permanent, see [Reason]. The record then holds what is known, and so much
+// that its dead letter has a subject: where nothing of the session is known, the source is
+// [envelopes.UnknownSource] and the session the subject of m. It has a File only together
+// with a position in it.
 func ReadRecord(m *nats.Msg, sequence uint64, stored time.Time) (r normalizers.Record, claim Claim, err error) {
 	r = normalizers.Record{
 		Source:   envelopes.UnknownSource,
@@ -106,7 +106,7 @@ func ReadRecord(m *nats.Msg, sequence uint64, stored time.Time) (r normalizers.R
 	}
 	r.Source, r.Session = address.Source, session
 	if requeued := header.Get(envelopes.HeaderRequeued); requeued != "" {
-		// Before all that may fail: a record that repeats a settled one is a duplicate.
+		// Read before anything that can fail: a copy of a settled record is a duplicate.
 		if r.Origin.Requeued, err = strconv.ParseUint(requeued, 10, 64); err != nil || r.Origin.Requeued == 0 {
 			r.Origin.Requeued = 0
 			return r, Claim{}, fmt.Errorf("%w: %s is not a sequence", errHeader, envelopes.HeaderRequeued)
@@ -122,7 +122,7 @@ func ReadRecord(m *nats.Msg, sequence uint64, stored time.Time) (r normalizers.R
 	return r, claim, err
 }
 
-// readClaim reads where the data of a record lie, the zero value when they are in m.
+// readClaim reads the claim check of a record, the zero value when the data are in m.
 func readClaim(m *nats.Msg) (Claim, error) {
 	values, ok := m.Header[envelopes.HeaderClaim]
 	switch {
@@ -138,7 +138,7 @@ func readClaim(m *nats.Msg) (Claim, error) {
 	return parseClaim(values[0])
 }
 
-// readOrigin reads what the producer states about r.
+// readOrigin reads what the producer states about the origin of r.
 func readOrigin(r *normalizers.Record, header nats.Header) error {
 	o := &r.Origin
 	o.Traceparent, o.Tracestate = envelopes.TraceContext(header.Get(envelopes.HeaderTraceparent), header.Get(envelopes.HeaderTracestate))

@@ -121,7 +121,7 @@ func (t Topology) claimsConfig() jetstream.StreamConfig {
 	return jetstream.StreamConfig{
 		Name:        claimsStream,
 		Description: "Raw records that are too large for a message, by their SHA-256.",
-		Subjects:    []string{chunkPrefix + ">", metaPrefix + ">"},
+		Subjects:    []string{objectChunkPrefix + ">", objectMetaPrefix + ">"},
 		Retention:   jetstream.LimitsPolicy,
 		Discard:     jetstream.DiscardNew,
 		Storage:     jetstream.FileStorage,
