@@ -7,8 +7,8 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// The limits of one atomic batch. To add another limit, add it here and in batchLimits,
-// give [batchSize] a field for it, and count it in [chunk.size] and [entry.size].
+// The limits of one atomic batch. To add another limit: give [batchSize] a field, batchLimits
+// its value, and count it in [entry.measure] and, for a chunk that waits, in [chunk.size].
 const (
 	batchRecords  = 256
 	batchMessages = 900     // of the 1,000 that the broker accepts, see [MaxBatch]
@@ -44,18 +44,32 @@ type batch struct {
 	size    batchSize
 }
 
-// entry is the part of a batch that belongs to one partition: a chunk, or as much of it
-// as one batch holds. The session states and the records count only with the last entry
-// of a chunk.
+// entry is the part of a batch that belongs to one partition: a chunk, or as much of it as
+// one batch holds.
 type entry struct {
 	owner      *ownership
 	chunk      *chunk
 	messages   []*nats.Msg // events and dead letters
-	states     []*nats.Msg // session states
-	size       batchSize
-	last       bool // the chunk has nothing left after this entry
+	states     []*nats.Msg // session states, with the last entry of a chunk
+	size       batchSize   // see [entry.measure]
+	last       bool        // the chunk has nothing left after this entry
 	checkpoint Checkpoint
 	expected   uint64 // stream sequence of the checkpoint before it
+}
+
+// measure counts what the entry adds to its batch, when it stores sent of its chunk. The
+// records of a chunk count with its last entry.
+func (e *entry) measure(sent []message) {
+	e.size = batchSize{messages: len(sent) + len(e.states) + 1} // with the checkpoint
+	if e.last {
+		e.size.records = e.chunk.records
+	}
+	for _, m := range sent {
+		e.size.bytes += m.size
+	}
+	for _, m := range e.states {
+		e.size.bytes += len(m.Data)
+	}
 }
 
 // empty reports whether no partition has anything to store.

@@ -84,27 +84,20 @@ func (o *ownership) seal() {
 // in several: its messages first, its states with the last of them.
 func (o *ownership) entry(c *chunk) (entry, error) {
 	e := entry{owner: o, chunk: c, last: c.fitsOneBatch(), expected: o.sequence}
-	unsent := c.unsent()
+	messages := c.unsent()
 	if e.last {
 		e.states = c.states
-		e.size.records = c.records
 		e.checkpoint = o.checkpoint.done(c.raw, c.rawTime)
 	} else {
-		unsent = c.head()
-		last := unsent[len(unsent)-1]
+		messages = c.head()
+		last := messages[len(messages)-1]
 		e.checkpoint = o.checkpoint.partly(last.raw, last.part)
 	}
 	var err error
-	if e.messages, err = o.encode(unsent); err != nil {
+	if e.messages, err = o.encode(messages); err != nil {
 		return entry{}, err
 	}
-	e.size.messages = len(e.messages) + len(e.states) + 1 // with the checkpoint
-	for _, m := range unsent {
-		e.size.bytes += m.size
-	}
-	for _, m := range e.states {
-		e.size.bytes += len(m.Data)
-	}
+	e.measure(messages)
 	return e, nil
 }
 

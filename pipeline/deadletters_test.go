@@ -32,9 +32,9 @@ func letters(tb testing.TB, js jetstream.JetStream, q pipeline.DeadLettersQuery)
 	return out
 }
 
-// Dead letters are told in the order of their stream, by every filter, with all that is
-// known of their records.
-func TestDeadLetters(t *testing.T) {
+// Dead letters are listed in the order of their stream, by every filter, with all that is
+// known about their records.
+func TestDeadLettersAreListedByEveryFilter(t *testing.T) {
 	t.Parallel()
 	top := topology(4)
 	js := pipelinetest.NewServer(t).Provision(top)
@@ -186,9 +186,8 @@ func sequences(letters []pipeline.DeadLetter) []uint64 {
 	return out
 }
 
-// Dead letters that somebody else purges while they are told are told or not, and the
-// rest is.
-func TestDeadLettersArePurgedMeanwhile(t *testing.T) {
+// Dead letters that another process purges during a listing are listed or not; all others are.
+func TestListingSurvivesAPurge(t *testing.T) {
 	t.Parallel()
 	top := topology(1)
 	js := pipelinetest.NewServer(t).Provision(top)
@@ -233,8 +232,8 @@ func TestDeadLettersArePurgedMeanwhile(t *testing.T) {
 	}
 }
 
-// Dead letters that somebody else has purged first stop nothing, and are not told.
-func TestDeadLettersArePurgedTwice(t *testing.T) {
+// A purge skips dead letters that another process has purged, and does not report them.
+func TestPurgeSkipsWhatIsGone(t *testing.T) {
 	t.Parallel()
 	top := topology(1)
 	js := pipelinetest.NewServer(t).Provision(top)
@@ -266,8 +265,9 @@ func TestDeadLettersArePurgedTwice(t *testing.T) {
 	}
 }
 
-// A message at the subject of a dead letter that is none is told, and stops nothing.
-func TestForeignMessageAmongDeadLetters(t *testing.T) {
+// A message at the subject of a dead letter that is not a dead letter is reported, and stops
+// nothing.
+func TestForeignMessageAmongDeadLettersIsReported(t *testing.T) {
 	t.Parallel()
 	top := topology(1)
 	js := pipelinetest.NewServer(t).Provision(top)
@@ -298,9 +298,9 @@ func TestForeignMessageAmongDeadLetters(t *testing.T) {
 	}
 }
 
-// A dead letter that is newer than the state of its session, as it is while a commit goes
-// out in several steps, is open: the state does not know of it yet.
-func TestStandingOfANewDeadLetter(t *testing.T) {
+// A dead letter that is newer than the state of its session, as it is while a chunk goes out
+// in several batches, is open: the state does not know it yet.
+func TestDeadLetterNewerThanItsStateIsOpen(t *testing.T) {
 	t.Parallel()
 	top := topology(1)
 	js := pipelinetest.NewServer(t).Provision(top)
@@ -338,9 +338,9 @@ func purge(tb testing.TB, js jetstream.JetStream, q pipeline.DeadLettersQuery) i
 	return n
 }
 
-// A purge takes the dead letters that it is asked to take, and leaves every other message
-// of the generation as it was. A record that was requeued before is read all the same.
-func TestPurgeLeavesTheRest(t *testing.T) {
+// A purge removes the dead letters that it is given, and leaves every other message of the
+// generation as it was. A copy that was requeued before is read all the same.
+func TestPurgeRemovesNothingElse(t *testing.T) {
 	t.Parallel()
 	top := topology(2)
 	js := pipelinetest.NewServer(t).Provision(top)

@@ -69,9 +69,9 @@ func texts(tb testing.TB, js jetstream.JetStream, generation, session string) []
 	return out
 }
 
-// What is requeued is the record that could not be read, and no other: where a claim came
-// with a body it is no less wrong than before.
-func TestBadClaimIsRequeued(t *testing.T) {
+// A requeued copy is the record that could not be read: a claim check that came with a body
+// is no less wrong than before.
+func TestRequeuedBadClaimCheckIsStillBad(t *testing.T) {
 	t.Parallel()
 	top := topology(1)
 	js := pipelinetest.NewServer(t).Provision(top)
@@ -96,10 +96,10 @@ func TestBadClaimIsRequeued(t *testing.T) {
 	}
 }
 
-// A record that a defect made a dead letter is read once the defect is mended and it is
-// requeued: its events are appended to its session, once, however often it is requeued.
-// Another generation, made without the defect, has each event once, too.
-func TestPanicIsMendedAndRequeued(t *testing.T) {
+// A record that a defect made a dead letter is read once the defect is fixed and it is
+// requeued: its events are appended to its session once, however often it is requeued. Another
+// generation, made without the defect, has each event once, too.
+func TestRequeuedRecordYieldsItsEventsOnce(t *testing.T) {
 	t.Parallel()
 	top := topology(2)
 	js := pipelinetest.NewServer(t).Provision(top)
@@ -191,9 +191,9 @@ func afterTheWindow(tb testing.TB, js jetstream.JetStream, ids ...string) {
 	}
 }
 
-// A record that fails again is a new dead letter, which names the one before it and takes
-// its place: only the last of them is open.
-func TestRequeuedRecordFailsAgain(t *testing.T) {
+// A copy that fails again is a new dead letter, which names the one before it and replaces
+// it: only the last of them is open.
+func TestRequeuedRecordThatFailsAgainIsANewDeadLetter(t *testing.T) {
 	t.Parallel()
 	top := topology(1)
 	js := pipelinetest.NewServer(t).Provision(top)
@@ -236,9 +236,8 @@ func TestRequeuedRecordFailsAgain(t *testing.T) {
 	}
 }
 
-// A requeue that is killed between its steps, whichever they are, is done again, and
-// nothing is lost or doubled.
-func TestRequeueIsKilled(t *testing.T) {
+// A requeue that is killed between any two steps can be repeated: nothing is lost or doubled.
+func TestKilledRequeueIsRepeatedWithoutLoss(t *testing.T) {
 	t.Parallel()
 	top := topology(2)
 	server := pipelinetest.NewServer(t)
@@ -339,9 +338,9 @@ func cutRequeue(tb testing.TB, server *pipelinetest.Server, cut pipelinetest.Cut
 	return <-ended
 }
 
-// Whatever is requeued, in whatever order and how often, by message or by copy, while
-// workers die: the generation is the fold of the raw stream, and no event is told twice.
-func TestRequeueOfEverything(t *testing.T) {
+// Whatever is requeued, in whatever order and how often, by message or by copy, while workers
+// die: the generation is the fold of the raw stream, and no event is stored twice.
+func TestRequeueOfAnythingStoresNoEventTwice(t *testing.T) {
 	t.Parallel()
 	top := topology(3)
 	js := pipelinetest.NewServer(t).Provision(top)

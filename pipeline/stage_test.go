@@ -39,9 +39,8 @@ func events(tb testing.TB, js jetstream.JetStream) map[string][]string {
 	return out
 }
 
-// The shapes of tool_metadata are those of the stage, also of a session whose state was
-// stored by another stage.
-func TestProfile(t *testing.T) {
+// tool_metadata has the shape of the stage, also in a session whose state another stage stored.
+func TestToolMetadataFollowsTheProfile(t *testing.T) {
 	t.Parallel()
 	top := topology(1)
 	js := pipelinetest.NewServer(t).Provision(top)
@@ -83,9 +82,9 @@ func TestProfile(t *testing.T) {
 	}
 }
 
-// The events of a session do not depend on the number of partitions, on how often the
-// worker dies, on the memory that it has, or on what else is in the stream.
-func TestSameEventsWhateverHappens(t *testing.T) {
+// The events of a session do not depend on the number of partitions, on how often the worker
+// dies, on its memory, or on the other sessions in the stream.
+func TestEventsDependOnTheRecordsAlone(t *testing.T) {
 	t.Parallel()
 	workload := func() []normalizers.Record { return pipelinetest.Workload(40, 25, 800) }
 	var want map[string][]string
@@ -143,8 +142,8 @@ func interleave(a, b []normalizers.Record) []normalizers.Record {
 	return out
 }
 
-// Events may expire; what the work rests on may not.
-func TestEventsExpire(t *testing.T) {
+// Events may expire; dead letters, states and checkpoints do not.
+func TestOnlyEventsExpire(t *testing.T) {
 	t.Parallel()
 	top := topology(2)
 	top.EventsMaxAge = time.Second
@@ -194,7 +193,7 @@ func TestEventsExpire(t *testing.T) {
 	again.stop(t)
 }
 
-// A partition whose state is damaged stops, loudly; the others go on.
+// A partition with a damaged state stops and reports it; the others go on.
 func TestDamagedStateStopsItsPartition(t *testing.T) {
 	t.Parallel()
 	top := topology(4)
@@ -255,7 +254,7 @@ func TestDamagedStateStopsItsPartition(t *testing.T) {
 	}
 }
 
-func TestRunEndsWithItsConnection(t *testing.T) {
+func TestRunEndsWhenTheConnectionIsClosed(t *testing.T) {
 	t.Parallel()
 	top := topology(2)
 	server := pipelinetest.NewServer(t)
@@ -269,7 +268,7 @@ func TestRunEndsWithItsConnection(t *testing.T) {
 	}
 }
 
-func TestRefusesASmallServer(t *testing.T) {
+func TestServerWithASmallPayloadIsRefused(t *testing.T) {
 	t.Parallel()
 	top := topology(1)
 	js := pipelinetest.NewServer(t, func(c *pipeline.ServerConfig) { c.MaxPayload = 256 << 10 }).Provision(top)
@@ -279,8 +278,8 @@ func TestRefusesASmallServer(t *testing.T) {
 	}
 }
 
-// Events ends with what is there, or follows.
-func TestEvents(t *testing.T) {
+// Events ends with those that are there, or follows.
+func TestEventsEndOrFollow(t *testing.T) {
 	t.Parallel()
 	top := topology(2)
 	js := pipelinetest.NewServer(t).Provision(top)
@@ -352,8 +351,8 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-// Who does not follow is done with what was there, however much comes meanwhile.
-func TestEventsThatComeMeanwhile(t *testing.T) {
+// Without Follow, Events ends with those that were there, however many arrive meanwhile.
+func TestEventsEndsWithThoseThatWereThere(t *testing.T) {
 	t.Parallel()
 	top := topology(1)
 	js := pipelinetest.NewServer(t).Provision(top)
@@ -386,7 +385,7 @@ func TestEventsThatComeMeanwhile(t *testing.T) {
 }
 
 // The newest message of many subjects is read whole, in as many pages as it takes.
-func TestLastMessagesInPages(t *testing.T) {
+func TestLastMessagesAreReadInPages(t *testing.T) {
 	t.Parallel()
 	js := pipelinetest.NewServer(t).Provision(topology(1))
 	subjects := make([]string, 300)
@@ -420,7 +419,7 @@ func TestLastMessagesInPages(t *testing.T) {
 	}
 }
 
-func TestStartServer(t *testing.T) {
+func TestEmbeddedServerStartsOrSaysWhyNot(t *testing.T) {
 	t.Parallel()
 	first := pipelinetest.NewServer(t)
 	address := strings.TrimPrefix(first.URL(), "nats://")

@@ -15,9 +15,8 @@ import (
 	"tributary/pipeline/pipelinetest"
 )
 
-// TestStatus: what the broker holds says how the stage stands, before, while and after
-// there is a worker.
-func TestStatus(t *testing.T) {
+// The status shows the progress of a generation before, while and after a worker runs.
+func TestStatusShowsTheProgress(t *testing.T) {
 	t.Parallel()
 	top := topology(4)
 	server := pipelinetest.NewServer(t)
@@ -84,9 +83,8 @@ func TestStatus(t *testing.T) {
 	}
 }
 
-// TestStatusOfIdlePartitions: workers that are killed while there is nothing to do are held
-// against no record.
-func TestStatusOfIdlePartitions(t *testing.T) {
+// Workers that are killed while they have nothing to do count against no record.
+func TestKillsOfIdleWorkersCountAgainstNoRecord(t *testing.T) {
 	t.Parallel()
 	top := topology(1)
 	js := pipelinetest.NewServer(t).Provision(top)
@@ -112,9 +110,9 @@ func TestStatusOfIdlePartitions(t *testing.T) {
 	}
 }
 
-// TestStatusAfterTakeover: a worker that was killed says for some seconds still that it
-// works on its partitions; the status names the one that does.
-func TestStatusAfterTakeover(t *testing.T) {
+// The heartbeat of a killed worker lists its partitions for some seconds still: the status
+// names the worker that owns them.
+func TestStatusAfterATakeoverNamesTheOwner(t *testing.T) {
 	t.Parallel()
 	top := topology(4)
 	server := pipelinetest.NewServer(t)
@@ -145,9 +143,9 @@ func TestStatusAfterTakeover(t *testing.T) {
 	a.stop(t)
 }
 
-// TestReplicaAnswersFirst: what a replica says that does not lead, and knows less, is not
-// taken for the loss of records, nor for an answer while the leader's may come.
-func TestReplicaAnswersFirst(t *testing.T) {
+// A replica that does not lead, and knows less, may answer first: its answer is neither taken
+// for the loss of records nor for a final answer while that of the leader may arrive.
+func TestAnswerOfAReplicaIsNotTrusted(t *testing.T) {
 	t.Parallel()
 	const (
 		prefix = "REPLICA.API"

@@ -16,9 +16,9 @@ import (
 	"tributary/pipeline/pipelinetest"
 )
 
-// The trace of a record leads from its creation to the work on it, to the publication of
-// its events, and on in their headers.
-func TestTraces(t *testing.T) {
+// The trace of a record leads from its creation to the work on it, to the publication of its
+// events, and on in their headers.
+func TestTraceLeadsFromRecordToEvents(t *testing.T) {
 	t.Parallel()
 	top := topology(2)
 	js := pipelinetest.NewServer(t).Provision(top)
@@ -98,9 +98,9 @@ func TestTraces(t *testing.T) {
 	}
 }
 
-// After deaths without progress records are committed one at a time, so that the one that
-// may be their cause is reached in few lives.
-func TestOneRecordAtATimeAfterDeaths(t *testing.T) {
+// After deaths without progress, records are committed one at a time, so that a poison record
+// is reached in few lives.
+func TestRecordsAreCommittedOneAtATimeAfterDeaths(t *testing.T) {
 	t.Parallel()
 	top := topology(1)
 	js := pipelinetest.NewServer(t).Provision(top)
@@ -126,8 +126,8 @@ func TestOneRecordAtATimeAfterDeaths(t *testing.T) {
 	}
 }
 
-// What is stored is counted, once.
-func TestMetrics(t *testing.T) {
+// The metrics count what is stored, once.
+func TestMetricsCountWhatIsStored(t *testing.T) {
 	t.Parallel()
 	top := topology(2)
 	server := pipelinetest.NewServer(t)

@@ -70,7 +70,7 @@ func TestProvisionIsIdempotent(t *testing.T) {
 	}
 }
 
-func TestProvisionByManyAtOnce(t *testing.T) {
+func TestManyProcessesProvisionAtOnce(t *testing.T) {
 	t.Parallel()
 	top := topology(8)
 	server := pipelinetest.NewServer(t)
@@ -89,7 +89,7 @@ func TestProvisionByManyAtOnce(t *testing.T) {
 	s.stop(t)
 }
 
-func TestProvisionUpdates(t *testing.T) {
+func TestProvisionUpdatesWhatCanBeChanged(t *testing.T) {
 	t.Parallel()
 	top := topology(2)
 	js := pipelinetest.NewServer(t).Provision(top)
@@ -119,8 +119,8 @@ func TestProvisionUpdates(t *testing.T) {
 	}
 }
 
-// Who has made the bucket before, with the limits of their server, may keep it.
-func TestProvisionTakesABucketThatIsThere(t *testing.T) {
+// An operator may have created the bucket before, with other limits: Provision keeps it.
+func TestProvisionKeepsABucketThatIsThere(t *testing.T) {
 	t.Parallel()
 	js := pipelinetest.NewServer(t).JetStream()
 	if _, err := js.CreateObjectStore(t.Context(), jetstream.ObjectStoreConfig{Bucket: pipeline.ClaimsBucket, MaxBytes: 1 << 30}); err != nil {
@@ -153,9 +153,8 @@ func TestProvisionAddsAGeneration(t *testing.T) {
 	}
 }
 
-// What exists and contradicts is refused with the difference spelt out, and stays as it
-// was.
-func TestProvisionRefuses(t *testing.T) {
+// Provision refuses what contradicts, lists the differences, and changes nothing.
+func TestProvisionRefusesAContradiction(t *testing.T) {
 	t.Parallel()
 	events, raw, claims := pipeline.EventsStream("v1"), pipeline.RawStream, "OBJ_"+pipeline.ClaimsBucket
 	update := func(name string, change func(*jetstream.StreamConfig)) func(*testing.T, jetstream.JetStream) {
@@ -303,8 +302,8 @@ func TestTopologyIsValidated(t *testing.T) {
 	}
 }
 
-// A lost checkpoint is never made up: from the beginning every event would come twice.
-func TestMissingCheckpoint(t *testing.T) {
+// A lost checkpoint is never made up: from the beginning, every event would be stored twice.
+func TestMissingCheckpointEndsTheStage(t *testing.T) {
 	t.Parallel()
 	top := topology(4)
 	js := pipelinetest.NewServer(t).Provision(top)
@@ -328,7 +327,7 @@ func TestMissingCheckpoint(t *testing.T) {
 	}
 }
 
-func TestAnotherRevision(t *testing.T) {
+func TestGenerationOfAnotherRevisionIsRefused(t *testing.T) {
 	t.Parallel()
 	top := topology(1)
 	js := pipelinetest.NewServer(t).Provision(top)
@@ -344,8 +343,9 @@ func TestAnotherRevision(t *testing.T) {
 	}
 }
 
-// A raw stream that lost its tail gives the lost sequences to other records.
-func TestRawTailLost(t *testing.T) {
+// A raw stream that lost its tail gives the lost sequences to other records: the partition
+// stops.
+func TestLostTailStopsThePartition(t *testing.T) {
 	t.Parallel()
 	for name, again := range map[string]int{"shorter": 10, "grown again": 150, "grown beyond": 400} {
 		t.Run(name, func(t *testing.T) {
@@ -372,8 +372,8 @@ func TestRawTailLost(t *testing.T) {
 	}
 }
 
-// A record that was deleted on purpose is no lost tail.
-func TestLastRecordDeleted(t *testing.T) {
+// A record that was deleted on purpose is not a lost tail.
+func TestDeletedRecordIsNoLostTail(t *testing.T) {
 	t.Parallel()
 	top := topology(1)
 	js := pipelinetest.NewServer(t).Provision(top)
