@@ -269,7 +269,8 @@ func (p *letterPages) checkGone(ctx context.Context) error {
 	return err
 }
 
-// ErrDeadLetter: a message at the subject of a dead letter is not a dead letter.
+// ErrDeadLetter is the error of a message at the subject of a dead letter that is not a dead
+// letter.
 var ErrDeadLetter = errors.New("not a dead letter")
 
 // readDeadLetter reads the headers of a dead letter. The result has its Position even when
@@ -379,8 +380,8 @@ func setStandings(ctx context.Context, js jetstream.JetStream, letters []DeadLet
 	return nil
 }
 
-// ErrRecordGone: the bytes of a record are lost. Its dead letter does not have them, or is
-// purged, and the record has left the raw stream.
+// ErrRecordGone is the error of a record whose bytes are lost: its dead letter does not have
+// them, or is purged, and the record has left the raw stream.
 var ErrRecordGone = errors.New("record is gone from the raw stream")
 
 // Load returns the bytes of the record: from the dead letter or, when they did not fit it,

@@ -145,10 +145,10 @@ func TestDeadLettersAreListedByEveryFilter(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-		break // which ends the reading
+		break // ends the iteration
 	}
 
-	// A record as large as any is requeued like another.
+	// The largest record is requeued like any other.
 	if got := requeue(t, js, pipeline.DeadLettersQuery{Session: "big"}); got[pipeline.RequeuedNow] != 1 {
 		t.Errorf("requeued: %v", got)
 	}
@@ -159,7 +159,7 @@ func TestDeadLettersAreListedByEveryFilter(t *testing.T) {
 		t.Errorf("the large one that failed again: %+v", got)
 	}
 
-	// What is only in the raw stream is gone when it is.
+	// Bytes that only the raw stream has are gone with it.
 	raw, err := js.Stream(t.Context(), pipeline.RawStream)
 	if err != nil {
 		t.Fatal(err)
@@ -204,15 +204,15 @@ func TestListingSurvivesAPurge(t *testing.T) {
 	}
 	s.stop(t)
 	for _, keep := range []uint64{300, 0} {
-		told := uint64(0)
+		listed := uint64(0)
 		for l, err := range pipeline.DeadLetters(t.Context(), js, "v1", pipeline.DeadLettersQuery{}) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if told == 0 && l.Sequence != 1 && keep == 300 {
+			if listed == 0 && l.Sequence != 1 && keep == 300 {
 				t.Errorf("the first is %d", l.Sequence)
 			}
-			if told++; told == 1 {
+			if listed++; listed == 1 {
 				stream, err := js.Stream(t.Context(), pipeline.EventsStream("v1"))
 				if err != nil {
 					t.Fatal(err)
@@ -226,8 +226,8 @@ func TestListingSurvivesAPurge(t *testing.T) {
 				}
 			}
 		}
-		if told < 50 || told > uint64(len(records)) {
-			t.Errorf("%d are told", told)
+		if listed < 50 || listed > uint64(len(records)) {
+			t.Errorf("%d dead letters are listed", listed)
 		}
 	}
 }
@@ -280,15 +280,15 @@ func TestForeignMessageAmongDeadLettersIsReported(t *testing.T) {
 	if _, err := js.Publish(t.Context(), "deadletters.v1.0.codex.s", []byte("what is this")); err != nil {
 		t.Fatal(err)
 	}
-	told, wrong := 0, 0
+	listed, wrong := 0, 0
 	for l, err := range pipeline.DeadLetters(t.Context(), js, "v1", pipeline.DeadLettersQuery{}) {
-		told++
+		listed++
 		if errors.Is(err, pipeline.ErrDeadLetter) && l.Position > 0 {
 			wrong++
 		}
 	}
-	if told != 2 || wrong != 1 {
-		t.Errorf("%d are told, %d of them wrong", told, wrong)
+	if listed != 2 || wrong != 1 {
+		t.Errorf("%d messages are listed, %d of them as no dead letters", listed, wrong)
 	}
 	if got := requeue(t, js, pipeline.DeadLettersQuery{}); got[pipeline.RequeuedNow] != 1 || len(got) != 1 {
 		t.Errorf("requeued: %v", got)

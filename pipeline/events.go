@@ -63,7 +63,7 @@ func eachEvent(ctx context.Context, js jetstream.JetStream, generation string, q
 	for {
 		m, err := messages.Next(jetstream.NextContext(ctx))
 		if ctx.Err() != nil && err != nil {
-			return nil //nolint:nilerr // ctx ends the iteration
+			return nil // ctx ends the iteration
 		}
 		if err != nil {
 			return err

@@ -38,7 +38,7 @@ func TestCleanRunIsExact(t *testing.T) {
 			s.stop(t)
 			for p := range top.Partitions {
 				if c, _, err := pipeline.ReadCheckpoint(t.Context(), js, top.Generation, p); err != nil || c.Epoch != 1 {
-					t.Errorf("partition %d was claimed %d times, %v", p, c.Epoch, err)
+					t.Errorf("partition %d was acquired %d times, %v", p, c.Epoch, err)
 				}
 			}
 			if r.Events < 1000 || r.DeadLetters == 0 || r.Sessions != 20 {
@@ -193,7 +193,7 @@ func TestLateCommitLosesToTheFence(t *testing.T) {
 			t.Fatalf("the commit was not %s", what)
 		}
 		if what == "held" {
-			x.RequireExact(t, js) // by the commits that came after it
+			x.RequireExact(t, js) // by later commits
 			proxy.Release()
 		}
 	}
@@ -438,7 +438,7 @@ func TestDrainsGiveNoRecordUp(t *testing.T) {
 			default:
 			}
 			<-drained
-			<-time.After(20 * time.Millisecond) // the partition knows by then, as it has to for the test to mean something
+			<-time.After(20 * time.Millisecond) // by then the partition is draining, which this test is about
 			return normalizers.Result{}, errors.New("not now")
 		}})
 		select {
@@ -523,7 +523,7 @@ func TestTinySessionCacheChangesNothing(t *testing.T) {
 	js := pipelinetest.NewServer(t).Provision(top)
 	records := pipelinetest.Workload(13, 300, 3000)
 	s := start(t, js, pipeline.Config{Topology: top, SessionBytes: 1})
-	for len(records) > 0 { // in many commits, between which sessions are let go
+	for len(records) > 0 { // in many commits, between which sessions are evicted
 		n := min(300, len(records))
 		pipelinetest.Publish(t, js, records[:n]...)
 		records = records[n:]

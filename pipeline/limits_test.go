@@ -247,7 +247,7 @@ func TestAbuseCostsOnlyItsRecord(t *testing.T) {
 	}
 	s.stop(t)
 	if c, _, err := pipeline.ReadCheckpoint(t.Context(), js, "v1", 0); err != nil || c.Epoch != 1 {
-		t.Errorf("the partition was claimed %d times, %v", c.Epoch, err)
+		t.Errorf("the partition was acquired %d times, %v", c.Epoch, err)
 	}
 	t.Logf("%+v", r)
 	outcome := outcomes(t, js)

@@ -42,7 +42,7 @@ func TestOnlyOldObjectsWithoutARecordAreOrphans(t *testing.T) {
 	gone, goneName := put(2, 10)
 	_, aloneName := put(3, 700<<10)
 	shared, sharedName := put(4, 100)
-	// Headers that a client takes for a word of the server must not hide a record.
+	// Headers that a client takes for a status of the server must not hide a record.
 	disguised := claimed("a", kept)
 	disguised.Header["Status"], disguised.Header["Description"] = []string{"409"}, []string{"Consumer Deleted"}
 	pipelinetest.PublishMessages(t.Context(), t, js, disguised, claimed("gone", gone), claimed("b", shared), claimed("gone", shared),

@@ -35,15 +35,14 @@ func requeue(tb testing.TB, js jetstream.JetStream, q pipeline.DeadLettersQuery)
 	return counts
 }
 
-// user is a record of Claude Code without an id: it is the session that has to tell a
-// second one from the first.
-func user(session, words string) normalizers.Record {
+// user returns a record of Claude Code without an id: only the session can detect a copy.
+func user(session, text string) normalizers.Record {
 	return normalizers.Record{Source: envelopes.ClaudeCode, Session: session, Data: fmt.Appendf(nil,
-		`{"type":"user","sessionId":%q,"timestamp":"2026-03-01T09:00:00Z","message":{"role":"user","content":%q}}`, session, words)}
+		`{"type":"user","sessionId":%q,"timestamp":"2026-03-01T09:00:00Z","message":{"role":"user","content":%q}}`, session, text)}
 }
 
-// breaksUntil is a normalizer with a defect: it panics on records with the word. The
-// defect is mended for records after a sequence.
+// breaksUntil returns a normalizer with a defect: it panics on records that contain word. The
+// defect is fixed for records after a sequence.
 func breaksUntil(word string, sequence uint64) func(*normalizers.Session, normalizers.Record) (normalizers.Result, error) {
 	return func(s *normalizers.Session, r normalizers.Record) (normalizers.Result, error) {
 		if r.Sequence <= sequence && bytes.Contains(r.Data, []byte(word)) {
@@ -53,7 +52,7 @@ func breaksUntil(word string, sequence uint64) func(*normalizers.Session, normal
 	}
 }
 
-// texts are the texts of the events of a session of a generation, in their order.
+// texts returns the texts of the events of a session of a generation, in their order.
 func texts(tb testing.TB, js jetstream.JetStream, generation, session string) []string {
 	tb.Helper()
 	var out []string
@@ -223,7 +222,7 @@ func TestRequeuedRecordThatFailsAgainIsANewDeadLetter(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("dead letters %v, want %v", got, want)
 	}
-	afterTheWindow(t, js, "requeue-2", "requeue-4") // older copies, and the defect is mended
+	afterTheWindow(t, js, "requeue-2", "requeue-4") // older copies, and the defect is fixed
 	x.RequireExact(t, js)
 	if got := requeue(t, js, pipeline.DeadLettersQuery{}); got[pipeline.RequeuedNow] != 1 || got[pipeline.RequeuedSettled] != 2 {
 		t.Errorf("requeued when it can be read: %v", got)
@@ -307,7 +306,7 @@ func TestKilledRequeueIsRepeatedWithoutLoss(t *testing.T) {
 		seen := make(map[string]bool)
 		for _, text := range texts(t, js, "v1", fmt.Sprintf("s%d", i)) {
 			if seen[text] {
-				t.Errorf("%s is told twice", text)
+				t.Errorf("%s is emitted twice", text)
 			}
 			seen[text] = true
 		}
@@ -345,7 +344,7 @@ func TestRequeueOfAnythingStoresNoEventTwice(t *testing.T) {
 	top := topology(3)
 	js := pipelinetest.NewServer(t).Provision(top)
 	records := pipelinetest.Workload(60, 12, 600)
-	for i := range records { // ids would hide what is told twice
+	for i := range records { // ids would hide events that are emitted twice
 		records[i].Data = bytes.ReplaceAll(records[i].Data, []byte(`"uuid":`), []byte(`"other":`))
 	}
 	pipelinetest.Publish(t, js, records...)
@@ -394,8 +393,8 @@ func TestRequeueOfAnythingStoresNoEventTwice(t *testing.T) {
 	s := start(t, js, pipeline.Config{Topology: top, Normalize: x.Normalize})
 	x.RequireExact(t, js)
 	s.stop(t)
-	// The oracle shares the memory of the sessions, so count by other means: a record and
-	// all that repeat it carry the same bytes.
+	// The oracle uses the same session states, so count by other means: a record and its
+	// copies have the same bytes.
 	seen := make(map[string]int)
 	for e, err := range pipeline.Events(t.Context(), js, "v1", pipeline.EventsQuery{}) {
 		if err != nil {

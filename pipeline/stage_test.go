@@ -22,7 +22,7 @@ import (
 	"tributary/pipeline/pipelinetest"
 )
 
-// events reads the data of all events by session.
+// events returns the data of all events by session.
 func events(tb testing.TB, js jetstream.JetStream) map[string][]string {
 	tb.Helper()
 	out := make(map[string][]string)
@@ -100,7 +100,7 @@ func TestEventsDependOnTheRecordsAlone(t *testing.T) {
 		top := topology(c.partitions)
 		js := pipelinetest.NewServer(t).Provision(top)
 		records := workload()
-		if c.others { // and in another order, but for that within each session
+		if c.others { // in another order, but the same within each session
 			records = interleave(records, pipelinetest.Workload(41, 10, 300))
 		}
 		pipelinetest.Publish(t, js, records...)
@@ -274,7 +274,7 @@ func TestServerWithASmallPayloadIsRefused(t *testing.T) {
 	js := pipelinetest.NewServer(t, func(c *pipeline.ServerConfig) { c.MaxPayload = 256 << 10 }).Provision(top)
 	err := start(t, js, pipeline.Config{Topology: top}).wait(t)
 	if err == nil || !strings.Contains(err.Error(), "max_payload") {
-		t.Errorf("stage: %v, want a word about max_payload", err)
+		t.Errorf("stage: %v, want an error about max_payload", err)
 	}
 }
 
@@ -347,7 +347,7 @@ func TestEventsEndOrFollow(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-		break // which ends the reading
+		break // ends the iteration
 	}
 }
 

@@ -132,7 +132,7 @@ func TestStatusAfterATakeoverNamesTheOwner(t *testing.T) {
 	}
 	for _, p := range s.Partitions {
 		if p.Worker != "a" {
-			t.Errorf("partition %d is said to be worked on by %q", p.Partition, p.Worker)
+			t.Errorf("partition %d is attributed to worker %q", p.Partition, p.Worker)
 		}
 	}
 	for _, w := range s.Workers {

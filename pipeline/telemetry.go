@@ -89,20 +89,20 @@ func newTelemetry(cfg Config) (*telemetry, error) {
 		countEvents:      counter("tributary.events", "{event}", "Events stored, by source and type."),
 		countSkipped:     counter("tributary.skipped", "{record}", "Records without an event, by source and reason."),
 		countDeadLetters: counter("tributary.dead_letters", "{record}", "Records that could not be read, by source and reason."),
-		countGaps:        counter("tributary.gaps", "{record}", "Records that do not follow the last one of their session in their file: some between are not in the raw stream, by source."),
-		countForgotten:   counter("tributary.forgotten", "{item}", "What sessions let go because of a limit, by source."),
+		countGaps:        counter("tributary.gaps", "{record}", "Records behind a gap in their file: records of the session before them are not in the raw stream, by source."),
+		countForgotten:   counter("tributary.forgotten", "{item}", "Items that session states forgot because of a limit, by source."),
 	}
-	t.commits = counter("tributary.commits", "{commit}", "Atomic batches, by outcome: stored, fenced (another worker has the partition), refused, unknown (the answer is lost: the checkpoint tells).")
+	t.commits = counter("tributary.commits", "{commit}", "Atomic batches, by outcome: stored, fenced (another worker owns the partition), refused, unknown (the answer is lost: acquiring the partition again finds out).")
 	var err error
 	t.duration, err = t.meter.Float64Histogram("tributary.commit.duration", metric.WithUnit("s"),
-		metric.WithDescription("From sending a batch to its outcome, by outcome."),
+		metric.WithDescription("Time from sending a batch to its outcome, by outcome."),
 		metric.WithExplicitBucketBoundaries(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5))
 	errs = append(errs, err)
 	t.lag, err = t.meter.Int64ObservableGauge("tributary.lag", metric.WithUnit("{record}"),
 		metric.WithDescription("Raw records that are not done yet, by partition."))
 	errs = append(errs, err)
 	t.owned, err = t.meter.Int64ObservableGauge("tributary.partition.owned", metric.WithUnit("{partition}"),
-		metric.WithDescription("By partition: 1 for one that this worker owns, 0 for one that it still has to claim."))
+		metric.WithDescription("1 while this worker owns the partition, 0 until it has acquired it, by partition."))
 	errs = append(errs, err)
 	t.oldest, err = t.meter.Float64ObservableGauge("tributary.oldest", metric.WithUnit("s"),
 		metric.WithDescription("Age of the oldest raw record that is not done yet, by partition; 0 when there is none."))

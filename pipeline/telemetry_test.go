@@ -35,7 +35,7 @@ func TestTraceLeadsFromRecordToEvents(t *testing.T) {
 	}
 	s.stop(t)
 
-	seen := make(map[string]int) // traces of records, by how often the work refers to them
+	seen := make(map[string]int) // how often the work links to the trace of each record
 	published := make(map[string]bool)
 	processed := make(map[trace.SpanID]bool)
 	alone := 0

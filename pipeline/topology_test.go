@@ -110,7 +110,7 @@ func TestProvisionUpdatesWhatCanBeChanged(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("raw stream (-want +got):\n%s", diff)
 	}
-	top.RawMaxAge = 0 // of a worker that does not know of it
+	top.RawMaxAge = 0 // as a worker without the setting has it
 	if err := pipeline.Provision(t.Context(), js, top); err != nil {
 		t.Fatal(err)
 	}
@@ -203,7 +203,7 @@ func TestProvisionRefusesAContradiction(t *testing.T) {
 		"another partition count and the bucket is lost": {
 			change: forget("partitions"), then: topology(8), says: []string{"stream RAW", "partition(4,1,2)", "partition(8,1,2)"},
 		},
-		"transform changed behind our back": {
+		"transform changed by another process": {
 			change: update(raw, func(c *jetstream.StreamConfig) {
 				c.SubjectTransform.Destination = "raw.{{partition(2,1,2)}}.{{wildcard(1)}}.{{wildcard(2)}}"
 			}),
@@ -270,7 +270,7 @@ func TestProvisionRefusesAContradiction(t *testing.T) {
 			}
 			for _, s := range c.says {
 				if !strings.Contains(err.Error(), s) {
-					t.Errorf("error %q does not say %q", err, s)
+					t.Errorf("error %q does not contain %q", err, s)
 				}
 			}
 			if diff := cmp.Diff(before, configs(t, js, raw, events, claims)); diff != "" {
