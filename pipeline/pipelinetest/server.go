@@ -6,6 +6,16 @@
 // can kill; [Proxy] breaks the connections between them; [Workload] makes records, and
 // [Publish] and [Ship] store them.
 //
+// A test of a stage:
+//
+//	top := pipeline.Topology{Generation: "v1", Partitions: 4}
+//	js := pipelinetest.NewServer(t).Provision(top)
+//	pipelinetest.Publish(t, js, pipelinetest.Workload(1, 20, 1000)...)
+//	stage, err := pipeline.New(js, pipeline.Config{Topology: top})
+//	...
+//	go stage.Run(ctx)
+//	pipelinetest.Expectation{Topology: top}.RequireExact(t, js)
+//
 // The invariant: the oracle shares nothing with the stage but the reading of a record, of
 // the object that it names, and the normalizer.
 package pipelinetest
