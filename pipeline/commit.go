@@ -11,7 +11,7 @@ import (
 // the chunks of all partitions that wait. While a batch is in flight the partitions go on
 // normalizing into their next chunks, so batches grow with the load by themselves.
 
-// signalPending tells the committer that a partition has something to store.
+// signalPending signals the committer that a partition has something to store.
 func (s *Stage) signalPending() {
 	select {
 	case s.pending <- struct{}{}:
@@ -116,7 +116,7 @@ func (o *ownership) encode(list []message) ([]*nats.Msg, error) {
 	return out, nil
 }
 
-// commit stores a batch and tells the outcome to the partitions in it. After an error
+// commit stores a batch and reports the outcome to the partitions in it. After an error
 // their ownerships end: acquiring the partition again finds out what is stored.
 func (s *Stage) commit(ctx context.Context, b *batch) {
 	last, err := s.store(ctx, b)
@@ -164,7 +164,7 @@ func (o *ownership) acknowledge(e entry, sequence uint64) {
 	o.signalRoom()
 }
 
-// signalRoom tells the goroutine of the partition that there is room again, or that
+// signalRoom signals the goroutine of the partition that there is room again, or that
 // something is stored.
 func (o *ownership) signalRoom() {
 	select {

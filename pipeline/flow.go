@@ -1,6 +1,8 @@
 package pipeline
 
 import (
+	"context"
+	"fmt"
 	"slices"
 
 	"tributary/envelopes"
@@ -189,6 +191,34 @@ func (o *ownership) run(r received) error {
 		return o.applyLarge(r)
 	}
 	return o.apply(r)
+}
+
+// fetch waits for the body of a record that travels by claim check. A body that is not
+// what the claim check says is the error of the record; any other error ends the ownership,
+// and the broker is asked again. The caller calls release when it is done with the record.
+func (o *ownership) fetch(r *received) (release func(), err error) {
+	if r.body == nil {
+		return func() {}, nil
+	}
+	bodies := o.p.stage.bodies
+	end := func() {}
+	if r.body.done == nil {
+		end = bodies.begin(o.ctx, r.body)
+	}
+	release = func() {
+		bodies.release(r.body)
+		end()
+	}
+	<-r.body.done // which is closed at the latest when o.ctx ends
+	r.Data, r.err = r.body.data, r.body.err
+	if _, permanent := Reason(r.err); r.err == nil || permanent {
+		return release, nil
+	}
+	defer release()
+	if o.ctx.Err() != nil {
+		return nil, context.Cause(o.ctx)
+	}
+	return nil, fmt.Errorf("record %d: %w", r.Sequence, r.err)
 }
 
 // largeRecord is the length of a record, in bytes, above which a worker normalizes and

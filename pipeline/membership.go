@@ -73,8 +73,8 @@ func (s *Stage) coordinate(ctx context.Context, fail context.CancelCauseFunc) er
 	}
 }
 
-// join opens the bucket of the workers. It returns nil for a stage without a Member, which
-// works on every partition.
+// join opens the bucket of the workers. A stage without a Member needs none: it works on
+// every partition by itself.
 func (s *Stage) join(ctx context.Context) (*membership, error) {
 	if s.config.Member == "" {
 		return &membership{stage: s}, nil
@@ -101,12 +101,7 @@ func (m *membership) round(ctx context.Context, fail context.CancelCauseFunc) ti
 	if err := m.exchange(ctx); err != nil {
 		// Keeps the present assignment while membership is unreadable; the fence still
 		// protects the partitions.
-		level := slog.LevelWarn
-		if m.failing {
-			level = slog.LevelDebug // logs only the first of consecutive failures
-		}
-		m.failing = true
-		s.config.Logger.Log(ctx, level, "heartbeats of the workers cannot be exchanged", slog.Any("error", err))
+		m.logFailure(ctx, err)
 		return heartbeat
 	}
 	m.failing = false
@@ -121,6 +116,16 @@ func (m *membership) round(ctx context.Context, fail context.CancelCauseFunc) ti
 		return heartbeat / 7
 	}
 	return heartbeat
+}
+
+// logFailure logs the first of consecutive failures.
+func (m *membership) logFailure(ctx context.Context, err error) {
+	level := slog.LevelWarn
+	if m.failing {
+		level = slog.LevelDebug
+	}
+	m.failing = true
+	m.stage.config.Logger.Log(ctx, level, "heartbeats of the workers cannot be exchanged", slog.Any("error", err))
 }
 
 // exchange reads the heartbeats of the others and writes that of this worker.
@@ -222,7 +227,7 @@ func (m *membership) owned(partition int, alive []string) bool {
 	})
 }
 
-// leave tells the others at once that this worker has ended.
+// leave deletes the heartbeat of this worker, so that others take over at once.
 func (m *membership) leave(ctx context.Context) {
 	if m.alone() {
 		return

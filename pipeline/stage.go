@@ -13,7 +13,7 @@
 // when anything is in doubt.
 //
 // What is not obvious:
-//   - Only its acknowledgement tells the outcome of a batch. Without one the batch is never
+//   - The outcome of a batch is known only from its acknowledgement. Without one the batch is never
 //     sent again: the partition is acquired again, which either finds the batch stored or
 //     makes sure that it never will be.
 //   - A record may be normalized many times. It is stored once, because its events are a
