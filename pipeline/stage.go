@@ -13,9 +13,9 @@
 // when anything is in doubt.
 //
 // What is not obvious:
-//   - The outcome of a batch is known only from its acknowledgement. Without one the batch is never
-//     sent again: the partition is acquired again, which either finds the batch stored or
-//     makes sure that it never will be.
+//   - The outcome of a batch is known only from its acknowledgement. Without one, the batch
+//     is never sent again: the partition is acquired again, which either finds the batch
+//     stored or makes sure that it never will be.
 //   - A record may be normalized many times. It is stored once, because its events are a
 //     pure function of the records before it.
 //   - A record that cannot be read becomes a dead letter, and its session notes it as open.
