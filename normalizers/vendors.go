@@ -36,8 +36,9 @@ func Vendors() []*Vendor {
 	return rows
 }
 
-// vendorOf returns the row of a source; nil when no vendor has it.
-func vendorOf(source envelopes.Source) *core.Vendor {
+// VendorOf returns the row of a source; nil when the table has none. The caller does not change
+// it.
+func VendorOf(source envelopes.Source) *core.Vendor {
 	for _, v := range vendors {
 		if v.Source == source {
 			return v
@@ -69,7 +70,7 @@ func isWholeRecord(s *core.Shape) bool {
 
 // newState makes the empty state of a session of a source.
 func newState(source envelopes.Source) core.State {
-	if v := vendorOf(source); v != nil && v.NewState != nil {
+	if v := VendorOf(source); v != nil && v.NewState != nil {
 		return v.NewState()
 	}
 	return nil

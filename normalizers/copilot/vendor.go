@@ -24,9 +24,14 @@ var Vendor = core.Vendor{
 	Time:      func(s *core.Shape) time.Time { return s.Time([]string{"timestamp"}, []string{"startTime"}) },
 
 	Framing: core.Framing{
-		IsDocument:  func(s *core.Shape) bool { return isCopilot(s) && s.Text("type") == "" },
-		IsWhole:     isCopilot,
-		TextSession: marker,
+		IsDocument: func(s *core.Shape) bool { return isCopilot(s) && s.Text("type") == "" },
+		IsWhole:    isCopilot,
+		PrintedText: &core.PrintedText{
+			Session:      marker,
+			Line:         markerLine,
+			SessionOfLog: sessionOfLog,
+			Flag:         "copilot-logs",
+		},
 		FolderNamed: "events",
 	},
 

@@ -14,8 +14,8 @@ import (
 	"tributary/pipeline/ship"
 )
 
-// piped is a pipe into a Ship that runs beside the test.
-type piped struct {
+// inputShip is a Ship that runs beside the test, and the pipe that is its input.
+type inputShip struct {
 	*following
 
 	t   testing.TB
@@ -23,7 +23,7 @@ type piped struct {
 	log *logged
 }
 
-// logged is what was logged.
+// logged is the text of a log.
 type logged struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -41,11 +41,11 @@ func (l *logged) String() string {
 	return l.text.String()
 }
 
-// pipe ships what is written to it, as plain text of Copilot with the given discovery.
-func (e *edge) pipe(d *ship.Discovery) *piped {
+// input starts a Ship of plain text of Copilot CLI, with the given discovery.
+func (e *edge) input(d *ship.Discovery) *inputShip {
 	e.t.Helper()
 	r, w := io.Pipe()
-	p := &piped{t: e.t, in: w, log: &logged{}}
+	p := &inputShip{t: e.t, in: w, log: &logged{}}
 	p.following = e.follow(func(c *ship.Config) {
 		c.Input, c.Source, c.Discovery = r, envelopes.Copilot, d
 		c.Logger = slog.New(slog.NewTextHandler(p.log, nil))
@@ -53,8 +53,8 @@ func (e *edge) pipe(d *ship.Discovery) *piped {
 	return p
 }
 
-// write writes to the pipe; it returns when it was read.
-func (p *piped) write(text string) {
+// write writes to the input and returns when the text was read.
+func (p *inputShip) write(text string) {
 	p.t.Helper()
 	if _, err := io.WriteString(p.in, text); err != nil {
 		p.t.Fatal(err)
@@ -63,18 +63,17 @@ func (p *piped) write(text string) {
 
 const markerLine = "[copilot-session] " + discoveredSession + "\n"
 
-// seedHeldUntilDiscovery: what comes before the session is known waits for it, so that no
-// record is ever without.
-func seedHeldUntilDiscovery(t *testing.T) {
+// Text that comes before the session is known waits, so that no record lacks its session.
+func textWaitsForTheSession(t *testing.T) {
 	t.Parallel()
 	e := newEdge(t)
 	raw := e.tap()
 	dir := t.TempDir()
-	p := e.pipe(&ship.Discovery{Dir: dir, Poll: time.Millisecond})
+	p := e.input(&ship.Discovery{Source: envelopes.Copilot, Dir: dir, Poll: time.Millisecond})
 	p.write("Starting up\n")
 	p.write("\n")
 	if n := e.count(); n > 0 {
-		t.Errorf("%d records are sent without their session", n)
+		t.Errorf("%d records are sent before their session is known", n)
 	}
 	touch(t, dir, discoveredSession+".log")
 	got := raw.expect("Starting up\n", "\n", markerLine)
@@ -92,16 +91,16 @@ func seedHeldUntilDiscovery(t *testing.T) {
 	}
 }
 
-// seedMarker: the line that names the session stands between two lines, wherever the
-// session is found, and no byte is changed.
-func seedMarker(t *testing.T) {
+// The line that names the session stands between two lines, whenever the session is found,
+// and no byte of the text is changed.
+func markerStandsBetweenTwoLines(t *testing.T) {
 	t.Parallel()
 	const text = "One line,\nanother one,\n\nand a last one without end"
 	for _, at := range []int{0, 1, 9, 10, 23, 24, 25, len(text) - 1} {
 		e := newEdge(t)
 		raw := e.tap()
 		dir := t.TempDir()
-		p := e.pipe(&ship.Discovery{Dir: dir, Poll: time.Millisecond})
+		p := e.input(&ship.Discovery{Source: envelopes.Copilot, Dir: dir, Poll: time.Millisecond})
 		if at > 0 {
 			p.write(text[:at])
 		}
@@ -112,7 +111,7 @@ func seedMarker(t *testing.T) {
 		if err := p.in.Close(); err != nil {
 			t.Fatal(err)
 		}
-		var told strings.Builder
+		var shipped strings.Builder
 		marked := false
 		for {
 			r := raw.next(1)[0]
@@ -120,31 +119,31 @@ func seedMarker(t *testing.T) {
 				break
 			}
 			if string(r.Data) == markerLine {
-				if before := told.String(); marked || before != "" && !strings.HasSuffix(before, "\n") {
-					t.Errorf("from %d: the session is named within a line, or twice: %q", at, before)
+				if before := shipped.String(); marked || before != "" && !strings.HasSuffix(before, "\n") {
+					t.Errorf("found at %d: the marker stands within a line, or twice, after %q", at, before)
 				}
 				marked = true
 				continue
 			}
-			told.Write(r.Data)
+			shipped.Write(r.Data)
 		}
-		if got := told.String(); !marked || got != text && got != text+"\n" {
-			t.Errorf("from %d: named %t, the text is %q", at, marked, got)
+		if got := shipped.String(); !marked || got != text && got != text+"\n" {
+			t.Errorf("found at %d: marked %t, the text is %q", at, marked, got)
 		}
 		p.stop()
 	}
 }
 
-// seedDiscoveryLeavesStream: without a log the text goes on without its session.
-func seedDiscoveryLeavesStream(t *testing.T) {
+// Without a log the text is shipped without its session, and that is logged.
+func textWithoutALogIsShipped(t *testing.T) {
 	t.Parallel()
 	e := newEdge(t)
 	raw := e.tap()
-	p := e.pipe(&ship.Discovery{Dir: t.TempDir(), Poll: time.Millisecond, Timeout: 5 * time.Millisecond})
+	p := e.input(&ship.Discovery{Source: envelopes.Copilot, Dir: t.TempDir(), Poll: time.Millisecond, Timeout: 5 * time.Millisecond})
 	p.write("Starting up\n")
 	got := raw.expect("Starting up\n")
 	if !strings.Contains(p.log.String(), "level=ERROR") {
-		t.Errorf("nobody is told: %s", p.log)
+		t.Errorf("no error is logged: %s", p.log)
 	}
 	p.write("and on\n")
 	got = append(got, raw.expect("and on\n")...)
@@ -159,14 +158,14 @@ func seedDiscoveryLeavesStream(t *testing.T) {
 	raw.expect("end of " + got[0].Session)
 }
 
-// TestPipeOfShortRun: a run that is over before the next look has named its session too.
-func TestPipeOfShortRun(t *testing.T) {
+// The session is found, too, if the run is over before the next look.
+func TestInputOfAShortRunGetsItsSession(t *testing.T) {
 	t.Parallel()
 	e := newEdge(t)
 	dir := t.TempDir()
 	s, err := ship.New(e.js.Conn(), ship.Config{
 		Input: inputThat(func() { touch(t, dir, discoveredSession+".log") }, "Done."), Source: envelopes.Copilot,
-		Discovery: &ship.Discovery{Dir: dir, Poll: time.Hour},
+		Discovery: &ship.Discovery{Source: envelopes.Copilot, Dir: dir, Poll: time.Hour},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -174,7 +173,7 @@ func TestPipeOfShortRun(t *testing.T) {
 	if err := s.Run(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	for _, r := range e.holds("Done.\n", markerLine, "end of "+discoveredSession) {
+	for _, r := range e.wantStored("Done.\n", markerLine, "end of "+discoveredSession) {
 		if r.Session != discoveredSession {
 			t.Errorf("%q is of %s", r.Data, r.Session)
 		}
@@ -184,7 +183,7 @@ func TestPipeOfShortRun(t *testing.T) {
 	}
 }
 
-// inputThat is an input of one text, that does something before its end.
+// inputThat returns an input of one text, which calls before when the text was read.
 func inputThat(before func(), text string) io.Reader {
 	return io.MultiReader(strings.NewReader(text), readerFunc(func([]byte) (int, error) {
 		before()
@@ -196,9 +195,8 @@ type readerFunc func([]byte) (int, error)
 
 func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 
-// TestPipesNeverCollide: the same bytes through two pipes are two times the records, each
-// stored once.
-func TestPipesNeverCollide(t *testing.T) {
+// The same text on two inputs is stored twice, each record of each input once.
+func TestEqualInputsAreDifferentFiles(t *testing.T) {
 	t.Parallel()
 	e := newEdge(t)
 	text := strings.Repeat("the same\n", 2000)
@@ -228,14 +226,13 @@ func TestPipesNeverCollide(t *testing.T) {
 	}
 }
 
-// TestPipeOfJSON: what a pipe brings is told by its content, and names its session itself:
-// nothing is put in.
-func TestPipeOfJSON(t *testing.T) {
+// The agent of an input is detected by its content, and JSON names its session itself.
+func TestInputOfJSONGetsNoMarker(t *testing.T) {
 	t.Parallel()
 	e := newEdge(t)
 	dir := t.TempDir()
 	touch(t, dir, discoveredSession+".log")
-	for _, d := range []*ship.Discovery{nil, {Dir: dir}} {
+	for _, d := range []*ship.Discovery{nil, {Source: envelopes.Copilot, Dir: dir}} {
 		s, err := ship.New(e.js.Conn(), ship.Config{Input: strings.NewReader(lines(prompts("one", 1, 3)...)), Discovery: d})
 		if err != nil {
 			t.Fatal(err)
@@ -244,14 +241,13 @@ func TestPipeOfJSON(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	all := e.holds(append(prompts("one", 1, 3), append(append([]string{"end of one"}, prompts("one", 1, 3)...), "end of one")...)...)
+	all := e.wantStored(append(prompts("one", 1, 3), append(append([]string{"end of one"}, prompts("one", 1, 3)...), "end of one")...)...)
 	if r := all[0]; r.Source != envelopes.ClaudeCode || r.Session != "one" {
-		t.Errorf("of %s of %s", r.Session, r.Source)
+		t.Errorf("session %s of %s", r.Session, r.Source)
 	}
 }
 
-// TestPipeThatNobodyKnows: an input that tells no vendor is refused, and says so.
-func TestPipeThatNobodyKnows(t *testing.T) {
+func TestInputOfAnUnknownAgentIsRefused(t *testing.T) {
 	t.Parallel()
 	e := newEdge(t)
 	s, err := ship.New(e.js.Conn(), ship.Config{Input: strings.NewReader("hello\n")})
@@ -266,13 +262,13 @@ func TestPipeThatNobodyKnows(t *testing.T) {
 	}
 }
 
-// TestPipeThatIsInterrupted: what has come is sent although the context has ended, for it
-// cannot be read again.
-func TestPipeThatIsInterrupted(t *testing.T) {
+// What was read of an input is sent although the context has ended, because it cannot be
+// read again.
+func TestInterruptedInputIsShippedAsFarAsItWasRead(t *testing.T) {
 	t.Parallel()
 	e := newEdge(t)
 	raw := e.tap()
-	p := e.pipe(&ship.Discovery{Dir: t.TempDir()})
+	p := e.input(&ship.Discovery{Source: envelopes.Copilot, Dir: t.TempDir()})
 	p.write("One line,\nand a half")
 	stopped := make(chan struct{})
 	go func() { p.stop(); close(stopped) }()
@@ -283,12 +279,11 @@ func TestPipeThatIsInterrupted(t *testing.T) {
 	<-stopped
 	got := raw.next(3)
 	if string(got[0].Data) != "One line,\n" || string(got[1].Data) != "and a half, and another" || !got[2].Origin.End {
-		t.Errorf("raw stream holds %q", brief(got))
+		t.Errorf("raw stream is %q", brief(got))
 	}
 }
 
-// TestPipeDryRun sends nothing.
-func TestPipeDryRun(t *testing.T) {
+func TestInputOfADryRunIsNotSent(t *testing.T) {
 	t.Parallel()
 	s, err := ship.New(nil, ship.Config{Input: strings.NewReader("a\n\nb\n"), Source: envelopes.Copilot, DryRun: true})
 	if err != nil {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"io"
-	"path"
 	"strings"
 	"time"
 
@@ -15,16 +14,9 @@ import (
 	"tributary/normalizers/lenient"
 )
 
-// maxUndecided is how many bytes of records wait for a session or a time that may still
-// follow in the file; beyond it the file's name and time decide.
-const maxUndecided = 8 << 20
-
-// framedBytes is about what a record takes beside its data: lines of text can be short.
-const framedBytes = 256
-
 // File describes the file that a [Framer] reads.
 type File struct {
-	Source   envelopes.Source // told from the content when empty
+	Source   envelopes.Source // detected by the content when empty
 	Name     string           // without folders; its stem is the session of last resort; "stdin" for standard input
 	Path     string           // below the vendor's root, with '/'; part of the identity of the file; Name when empty
 	Folder   string           // name of the folder it lies in: the session of last resort where every file is named alike
@@ -43,13 +35,13 @@ type Framed struct {
 	End    int64 // offset behind the record and what separates it from the next: done up to here
 }
 
-// Framer cuts a file into records and tells the vendor, and for each record its session
-// and fallback time (semantics.md sections 2 and 4). It takes the bytes in any pieces,
+// Framer cuts a file into records, detects its vendor, and settles the session and the
+// fallback time of each record (README.md, Time and Identity). It takes the bytes in any chunks,
 // so that a whole file, a stream, and a file that is still being written give the same
 // records. Records come in the order of the file.
 //
-// The plain text of Copilot is framed by lines; its session is settled by the line that
-// names it, and what stands before waits for it.
+// Printed text is framed by lines; its session is settled by the line that states it, and
+// the lines before wait for that line.
 //
 // A record is one JSON value: usually a line, but two on one line are two records, and
 // one value over several lines is one. What cannot be read is cut off at the end of its
@@ -57,9 +49,7 @@ type Framed struct {
 // bounded by [MaxRecordBytes] and what waits for a decision. A Framer is not safe for
 // concurrent use.
 type Framer struct {
-	file     File
-	vendor   *core.Vendor // nil until it is known
-	identity string
+	assigner
 
 	buf      []byte // what has come and is not cut yet; begins at a line
 	offset   int64  // of buf[0] in the file
@@ -70,16 +60,6 @@ type Framer struct {
 	events   serverEvents
 	form     form
 	dec      *jsontext.Decoder
-
-	last     string           // the last session that a record stated
-	lastTime time.Time        // the last time that a record stated
-	timed    map[string]bool  // sessions of which a record has stated a time
-	previous map[string]int64 // per session the position of its last readable record, -1 before the first
-	order    []string         // of the sessions, as their records were given out
-
-	undecided      []Framed
-	undecidedBytes int
-	ready          []Framed
 }
 
 // NewFramer returns a framer at the start of f.
@@ -92,16 +72,13 @@ func NewFramer(f File) *Framer {
 	f.Folder = strings.ToValidUTF8(f.Folder, "\ufffd")
 	f.Session = strings.ToValidUTF8(f.Session, "\ufffd")
 	return &Framer{
-		file:     f,
-		vendor:   vendorOf(f.Source),
+		assigner: newAssigner(f),
 		line:     1,
 		dec:      jsontext.NewDecoder(bytes.NewReader(nil), lenient.Options),
-		timed:    make(map[string]bool),
-		previous: make(map[string]int64),
 	}
 }
 
-// Source returns the vendor of the file, empty until it is told.
+// Source returns the vendor of the file, empty until it is detected.
 func (f *Framer) Source() envelopes.Source { return f.file.Source }
 
 // Write takes the next bytes of the file. It never fails and does not retain p.
@@ -146,11 +123,8 @@ func (f *Framer) Close() {
 		}
 	}
 	f.endEvent()
-	f.settle()
-	f.release()
-	// Records of a file that tells no vendor are given out all the same.
-	f.ready = append(f.ready, f.undecided...)
-	f.undecided = nil
+	f.Settle()
+	f.releaseAll()
 	for _, r := range f.Ends() {
 		f.ready = append(f.ready, Framed{Record: r, End: f.offset})
 	}
@@ -189,7 +163,7 @@ func (f *Framer) Next() (Framed, bool) {
 
 // cutLines cuts every line that is complete.
 func (f *Framer) cutLines() {
-	if !f.tellForm() {
+	if !f.detectForm() {
 		return
 	}
 	for {
@@ -386,142 +360,5 @@ func (f *Framer) add(r Framed, at, end int, sh core.Shape) {
 		next += spaces(f.buf[next:end])
 		r.End = f.offset + int64(next)
 	}
-	f.take(r, sh)
-}
-
-// take takes a record of which line, position and end are known, and decides what it
-// tells about the records before it.
-func (f *Framer) take(r Framed, sh core.Shape) {
-	if f.vendor == nil {
-		if f.vendor = detect(&sh); f.vendor != nil {
-			f.file.Source = f.vendor.Source
-		}
-	}
-	r.Record.Sequence = uint64(r.Line)
-	// Previous is settled when the record is released; until then it says whether the
-	// record is one that the session will have seen.
-	r.Record.Origin.Previous = -1
-	if sh.Readable && core.Depth(r.Record.Data) <= MaxDepth && f.isReadable(r.Record.Data) {
-		r.Record.Origin.Previous = 0
-	}
-
-	own := f.file.Session
-	switch {
-	case own != "":
-	case f.vendor == nil:
-		own = sh.Session()
-	case f.vendor.Framing.OneSession && f.last != "":
-	default:
-		own = f.vendor.Session(&sh)
-	}
-	if own != "" {
-		f.last = own
-		for i := range f.undecided {
-			if f.undecided[i].Record.Session == "" {
-				f.undecided[i].Record.Session = own
-			}
-		}
-	}
-	r.Record.Session = f.last
-	if t := f.timeOf(&sh); !t.IsZero() {
-		f.lastTime = t
-		for i := range f.undecided {
-			if f.undecided[i].Record.Origin.Time.IsZero() {
-				f.undecided[i].Record.Origin.Time = t
-			}
-		}
-		f.timed[f.last] = f.last != ""
-		r.Record.Origin.Time = t
-	} else if f.timed[f.last] {
-		r.Record.Origin.Time = f.lastTime
-	}
-	f.undecided = append(f.undecided, r)
-	f.undecidedBytes += framedBytes + len(r.Record.Data)
-	if f.undecidedBytes > maxUndecided {
-		f.release()
-		if f.undecidedBytes > maxUndecided {
-			f.settle()
-		}
-	}
-}
-
-// settle decides what is undecided by the file's own name and time.
-func (f *Framer) settle() {
-	for i := range f.undecided {
-		r := &f.undecided[i].Record
-		if r.Session == "" {
-			r.Session = f.stem()
-		}
-		if r.Origin.Time.IsZero() {
-			r.Origin.Time = f.file.time()
-		}
-	}
-}
-
-// release gives out what is decided, in the order of the file.
-func (f *Framer) release() {
-	n := 0
-	for ; n < len(f.undecided); n++ {
-		r := &f.undecided[n].Record
-		if f.vendor == nil || r.Session == "" || r.Origin.Time.IsZero() {
-			break
-		}
-		r.Source = f.vendor.Source
-		r.Origin.File = f.identity
-		readable := r.Origin.Previous == 0 ||
-			f.vendor.Framing.PlainLines && f.undecided[n].Err == nil && core.Depth(r.Data) <= MaxDepth
-		previous, known := f.previous[r.Session]
-		if !known {
-			previous = -1
-			f.previous[r.Session] = previous
-			f.order = append(f.order, r.Session)
-		}
-		r.Origin.Previous = previous
-		if readable {
-			f.previous[r.Session] = r.Origin.Position
-		}
-		f.undecidedBytes -= framedBytes + len(r.Data)
-		f.ready = append(f.ready, f.undecided[n])
-	}
-	f.undecided = f.undecided[n:]
-}
-
-// time is the time of last resort.
-func (f File) time() time.Time {
-	if f.Modified.IsZero() {
-		return time.Unix(0, 0)
-	}
-	return f.Modified
-}
-
-// isReadable reports whether a record that is JSON is one of the vendor's protocol.
-func (f *Framer) isReadable(data []byte) bool {
-	return f.vendor == nil || f.vendor.Framing.IsReadable == nil || f.vendor.Framing.IsReadable(data)
-}
-
-// timeOf is the time that a record states itself.
-func (f *Framer) timeOf(sh *core.Shape) time.Time {
-	if f.vendor == nil {
-		return sh.Time([]string{"timestamp"})
-	}
-	return f.vendor.Time(sh)
-}
-
-// stem is the session of last resort: the name of the file without its extensions, or
-// that of its folder, where the vendor names every file alike.
-func (f *Framer) stem() string {
-	name := stem(f.file.Name)
-	if f.file.Folder != "" && f.vendor != nil && name == f.vendor.Framing.FolderNamed {
-		return f.file.Folder
-	}
-	return name
-}
-
-// stem is the name of a file without its extensions.
-func stem(name string) string {
-	name = Unpacked(name)
-	if s := strings.TrimSuffix(name, path.Ext(name)); s != "" {
-		return s
-	}
-	return name
+	f.assign(r, sh)
 }

@@ -16,76 +16,76 @@ import (
 	"tributary/pipeline"
 )
 
-// How long to wait before the same is sent again.
+// Bounds of the wait before a message is sent again.
 const (
 	firstBackoff = 50 * time.Millisecond
 	lastBackoff  = 2 * time.Second
 )
 
-// batchHeaders are what [pipeline.PublishBatch] adds to a message, with their longest
-// values.
+// batchHeaders are the headers that [pipeline.PublishBatch] adds to a message, with their
+// longest values.
 var batchHeaders = map[string]string{
 	"Nats-Batch-Id":       "0123456789012345678901",
 	"Nats-Batch-Sequence": "1000",
 	"Nats-Batch-Commit":   "1",
 }
 
-// Server codes of a batch or message that is refused for what it holds.
+// Codes with which the server rejects a batch or message for its content.
 const (
-	codeMessageTooLarge = 10054 // longer than the stream takes
+	codeMessageTooLarge = 10054 // exceeds max_msg_size of the stream
 	codeHeadersTooLarge = 10097
-	codeIncompleteBatch = 10176 // a message of it was refused; only its own answer tells why
+	codeIncompleteBatch = 10176 // a message of it was rejected; only sending that one alone shows why
 	codeDuplicate       = 10201 // a message of it is stored already
 )
 
-// publisher stores messages in the raw stream. Every message carries an id, so that the
-// same may be sent again whatever became of it before.
+// publisher stores messages in the raw stream. Every message has an id, so it can be sent
+// again whatever happened to the attempt before.
 //
-// One atomic batch is on its way at a time, and the files that are ready when it comes
-// back share the next: a batch has its price whatever its size, so batches grow with
-// load by themselves.
+// One atomic batch is in flight at a time. The files that are ready when it is
+// acknowledged go into the next one together: most of the cost of a batch does not depend
+// on its size, so batches grow with the load.
 type publisher struct {
 	nc      *nats.Conn
 	js      jetstream.JetStream
 	claims  *pipeline.Claims
-	records int // in one batch at most
-	bytes   int
+	records int // limit of a batch, beside batchBytes
 	logger  *slog.Logger
-	stalled func(error) // told why the broker takes nothing, nil when it does
+	onStall func(error) // called with why the broker takes no records, and with nil when it does again
 
-	submitted chan *submission
-	cause     string // of the stall
+	submitted chan *submission // closed when nothing more is published
+	cause     string           // of the present stall; empty for none
 }
 
-// submission is what one file has for the broker.
+// submission is the batch of one file. The publisher may join several into one atomic
+// batch.
 type submission struct {
 	msgs   []parcel
 	bytes  int // of records, those that travel by claim check included
 	stored chan receipt
 }
 
-// receipt is what became of the messages of a submission. Without err those that are
-// not refused are stored.
+// receipt is the outcome of a submission, by index of its messages. Without err, all that
+// are not rejected are stored.
 type receipt struct {
-	known   map[int]bool  // messages that the broker already had
-	refused map[int]error // messages that it will never take
-	err     error         // of the context, or [ErrClosed]
+	duplicate map[int]bool  // the broker already had the message
+	rejected  map[int]error // the broker will never take the message
+	err       error         // of the context, or errClosed
 }
 
-// connected waits until the broker was reached once, for only then its limits are known.
+// connected waits for the first connection, which makes the limits of the broker known.
 func (p *publisher) connected(ctx context.Context) error {
 	return p.untilAnswered(ctx, func(context.Context) error { return nil })
 }
 
-// publish stores messages in their order, and returns when they are. It waits for a
-// broker that is away. It may be called concurrently while run runs.
+// publish stores messages in their order and returns when they are stored. It waits for a
+// broker that is away. It may be called concurrently, while run runs.
 func (p *publisher) publish(msgs []parcel, bytes int) receipt {
 	s := &submission{msgs, bytes, make(chan receipt, 1)}
 	p.submitted <- s
 	return <-s.stored
 }
 
-// run stores what is submitted until no more can be.
+// run stores submissions until submitted is closed.
 func (p *publisher) run(ctx context.Context) {
 	for next := range p.submitted {
 		for next != nil {
@@ -96,8 +96,8 @@ func (p *publisher) run(ctx context.Context) {
 	}
 }
 
-// gather returns first and what waits behind it, up to a full batch. What waits but does
-// not fit is rest.
+// gather returns first and the submissions that wait behind it, up to a full batch. rest is
+// the one that no longer fits.
 func (p *publisher) gather(first *submission) (group []*submission, rest *submission) {
 	group = []*submission{first}
 	records, bytes := len(first.msgs), first.bytes
@@ -108,7 +108,7 @@ func (p *publisher) gather(first *submission) (group []*submission, rest *submis
 				return group, nil
 			}
 			records, bytes = records+len(s.msgs), bytes+s.bytes
-			if records > p.records || bytes > p.bytes {
+			if records > p.records || bytes > batchBytes {
 				return group, s
 			}
 			group = append(group, s)
@@ -118,15 +118,15 @@ func (p *publisher) gather(first *submission) (group []*submission, rest *submis
 	}
 }
 
-// store stores a group in one batch. One that the broker refuses for something in it is
-// stored in smaller steps: each submission alone, then each message alone.
+// store stores a group in one batch. A batch that the broker rejects for its content is
+// split: into its submissions, then into its messages.
 func (p *publisher) store(ctx context.Context, group []*submission) {
 	var parcels []parcel
 	for _, s := range group {
 		parcels = append(parcels, s.msgs...)
 	}
 	if len(parcels) == 1 {
-		group[0].stored <- p.singly(ctx, parcels)
+		group[0].stored <- p.storeSingly(ctx, parcels)
 		return
 	}
 	msgs := make([]*nats.Msg, len(parcels))
@@ -138,12 +138,12 @@ func (p *publisher) store(ctx context.Context, group []*submission) {
 		return err
 	})
 	switch {
-	case !refuses(err):
+	case !rejects(err):
 		for _, s := range group {
 			s.stored <- receipt{err: err}
 		}
 	case len(group) == 1:
-		group[0].stored <- p.singly(ctx, parcels)
+		group[0].stored <- p.storeSingly(ctx, parcels)
 	default:
 		for _, s := range group {
 			p.store(ctx, []*submission{s})
@@ -151,10 +151,10 @@ func (p *publisher) store(ctx context.Context, group []*submission) {
 	}
 }
 
-// singly stores messages one after the other: a later one must not be stored before an
-// earlier one, for the position of the later would make the earlier a duplicate.
-func (p *publisher) singly(ctx context.Context, msgs []parcel) receipt {
-	r := receipt{known: map[int]bool{}, refused: map[int]error{}}
+// storeSingly stores messages one after the other. A later message must not be stored
+// before an earlier one: its position would make the earlier one a duplicate.
+func (p *publisher) storeSingly(ctx context.Context, msgs []parcel) receipt {
+	r := receipt{duplicate: map[int]bool{}, rejected: map[int]error{}}
 	for i, m := range msgs {
 		for name := range batchHeaders {
 			m.Header.Del(name)
@@ -162,13 +162,13 @@ func (p *publisher) singly(ctx context.Context, msgs []parcel) receipt {
 		err := p.untilStored(ctx, msgs[i:i+1], func(ctx context.Context) error {
 			ack, err := p.js.PublishMsg(ctx, m.Msg)
 			if err == nil && ack.Duplicate {
-				r.known[i] = true
+				r.duplicate[i] = true
 			}
 			return err
 		})
 		switch {
-		case refuses(err):
-			r.refused[i] = err
+		case rejects(err):
+			r.rejected[i] = err
 		case err != nil:
 			r.err = err
 			return r
@@ -177,10 +177,10 @@ func (p *publisher) singly(ctx context.Context, msgs []parcel) receipt {
 	return r
 }
 
-// untilStored is untilAnswered with an attempt that stores messages. Each attempt puts the
-// objects that they name before it: an object that nobody names for long may be removed,
-// and who knows how long the attempt before has waited. One that is there costs little.
-// To be cut off by ctx in the middle of an object loses nothing.
+// untilStored is untilAnswered with an attempt that stores messages. Each attempt first puts
+// the objects that the messages name, since objects that no message names are removed
+// after a while, and the attempt before may have waited for long. To put an object that
+// exists costs little. If ctx ends while an object is being put, nothing is lost.
 func (p *publisher) untilStored(ctx context.Context, msgs []parcel, attempt func(context.Context) error) error {
 	return p.untilAnswered(ctx, func(whole context.Context) error {
 		for _, m := range msgs {
@@ -195,7 +195,7 @@ func (p *publisher) untilStored(ctx context.Context, msgs []parcel, attempt func
 	})
 }
 
-// wireSize is what of a message the broker holds against its limit, in a batch.
+// wireSize is the size of a message in a batch that counts against the limit of the broker.
 func wireSize(m *nats.Msg) int64 {
 	size := m.Size() - len(m.Subject)
 	for name, value := range batchHeaders {
@@ -206,9 +206,9 @@ func wireSize(m *nats.Msg) int64 {
 	return int64(size)
 }
 
-// refuses reports whether err is the broker's verdict on what was sent, so that sending
-// the same in the same way will not help.
-func refuses(err error) bool {
+// rejects reports whether err rejects the content of what was sent, so that sending the
+// same in the same way fails again.
+func rejects(err error) bool {
 	if errors.Is(err, nats.ErrMaxPayload) {
 		return true
 	}
@@ -224,8 +224,8 @@ func refuses(err error) bool {
 	}
 }
 
-// untilAnswered tries until the broker accepts or refuses. An attempt that has begun is
-// not cut off by ctx but ends by its own timeout, so that its answer is not lost.
+// untilAnswered repeats an attempt until the broker accepts or rejects. The end of ctx does
+// not cancel an attempt, which ends by its own timeout, so that its answer is not lost.
 func (p *publisher) untilAnswered(ctx context.Context, attempt func(context.Context) error) error {
 	for wait := firstBackoff; ; wait = min(2*wait, lastBackoff) {
 		if err := ctx.Err(); err != nil {
@@ -234,17 +234,17 @@ func (p *publisher) untilAnswered(ctx context.Context, attempt func(context.Cont
 		err := p.notConnected()
 		if p.nc.IsConnected() {
 			if err = attempt(context.WithoutCancel(ctx)); errors.Is(err, nats.ErrNoResponders) {
-				err = fmt.Errorf("%w: start a worker (tributary run), which makes it: %w", errNoStream, err)
+				err = fmt.Errorf("%w: start a worker (tributary run), which creates it: %w", errNoStream, err)
 			}
 		}
 		switch {
-		case err == nil || refuses(err):
-			p.stall(ctx, nil)
+		case err == nil || rejects(err):
+			p.reportStall(ctx, nil)
 			return err
 		case p.nc.IsClosed() || p.nc.IsDraining():
-			return fmt.Errorf("%w: %w", ErrClosed, err)
+			return fmt.Errorf("%w: %w", errClosed, err)
 		}
-		p.stall(ctx, err)
+		p.reportStall(ctx, err)
 		timer := time.NewTimer(wait/2 + rand.N(wait/2))
 		select {
 		case <-timer.C:
@@ -254,7 +254,7 @@ func (p *publisher) untilAnswered(ctx context.Context, attempt func(context.Cont
 	}
 }
 
-// notConnected is the error while there is no broker, or none that lets us in.
+// notConnected returns the error while there is no broker, or none that admits this client.
 func (p *publisher) notConnected() error {
 	var hosts []string
 	for _, server := range p.nc.Servers() {
@@ -264,14 +264,14 @@ func (p *publisher) notConnected() error {
 	}
 	at := strings.Join(hosts, ", ")
 	if err := p.nc.LastError(); errors.Is(err, nats.ErrAuthorization) || errors.Is(err, nats.ErrAuthExpired) {
-		return fmt.Errorf("%w at %s: mend the NATS_ settings that say who we are: %w", errNotConnected, at, err)
+		return fmt.Errorf("%w at %s: check the credentials in the NATS_ settings: %w", errNotConnected, at, err)
 	}
 	return fmt.Errorf("%w at %s: start it, or name another one", errNotConnected, at)
 }
 
-// stall tells when the broker stops to take records, when the cause changes, and when it
-// takes them again.
-func (p *publisher) stall(ctx context.Context, err error) {
+// reportStall reports when the broker stops taking records, when the cause changes, and
+// when the broker takes them again.
+func (p *publisher) reportStall(ctx context.Context, err error) {
 	cause := ""
 	if err != nil {
 		cause = err.Error()
@@ -285,5 +285,5 @@ func (p *publisher) stall(ctx context.Context, err error) {
 	} else {
 		p.logger.WarnContext(ctx, "broker takes no records: waiting, nothing is lost", "error", err)
 	}
-	p.stalled(err)
+	p.onStall(err)
 }

@@ -18,10 +18,10 @@ const (
 	formText   // plain text: every line is a record, with its line end
 )
 
-// tellForm reports whether the file can be cut. Copilot alone writes plain text too; its
-// first byte that is no white space tells. What may be a stream of server-sent events is
-// decided by its first lines.
-func (f *Framer) tellForm() bool {
+// detectForm reports whether the file can be cut. Whether a file is plain text is decided by
+// its first byte that is no white space, whether it is a stream of server-sent events by its
+// first lines.
+func (f *Framer) detectForm() bool {
 	if f.form != formUnknown {
 		return true
 	}
@@ -30,7 +30,7 @@ func (f *Framer) tellForm() bool {
 	switch {
 	case f.vendor == nil || f.vendor.Framing.ServerEvents:
 		f.form = formUndecided
-	case f.vendor.Framing.TextSession == nil, len(first) > 0 && first[0] == '{':
+	case f.vendor.Framing.PrintedText == nil, len(first) > 0 && first[0] == '{':
 		f.form = formJSON
 	case strings.HasPrefix(mark, string(first)) && len(f.buf) <= MaxRecordBytes: // nothing, or a part of it
 	default:
@@ -43,7 +43,7 @@ func (f *Framer) tellForm() bool {
 func (f *Framer) cutText(end int) {
 	line := bytes.Clone(f.buf[:end])
 	f.identify(line)
-	session := f.vendor.Framing.TextSession(bytes.TrimPrefix(line, []byte("\xef\xbb\xbf")))
+	session := f.vendor.Framing.PrintedText.Session(bytes.TrimPrefix(line, []byte("\xef\xbb\xbf")))
 	origin := Origin{Time: f.file.time()} // no other will follow
 	f.add(Framed{Record: Record{Data: line, Origin: origin}}, 0, end, core.TextShape(session))
 	f.consume(end)

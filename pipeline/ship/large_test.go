@@ -10,10 +10,10 @@ import (
 	"tributary/pipeline/ship"
 )
 
-// smallMessages makes a server at which records of 100 KiB travel by claim check.
+// smallMessages configures a server with which records of 100 KiB travel by claim check.
 func smallMessages(c *pipeline.ServerConfig) { c.MaxPayload = 64 << 10 }
 
-// mixed are the records from 1 to last of a session, every third of which is large.
+// mixed returns records 1 to last of a session, of which every third is large.
 func mixed(session string, last int) []string {
 	records := prompts(session, 1, last)
 	for i := 2; i < len(records); i += 3 {
@@ -22,9 +22,9 @@ func mixed(session string, last int) []string {
 	return records
 }
 
-// objects checks that the bucket holds so many, each named by one record, and nothing
-// that no record names.
-func (e *edge) objects(want int) {
+// wantObjects checks that the bucket has this many objects, each named by exactly one
+// record.
+func (e *edge) wantObjects(want int) {
 	e.t.Helper()
 	objects, err := pipeline.NewClaims(e.js).Objects(e.t.Context())
 	if err != nil {
@@ -40,8 +40,8 @@ func (e *edge) objects(want int) {
 	}
 }
 
-// Between the object and its message: nothing is lost, and nothing is there twice.
-func TestProducerDiesBetweenObjectAndMessage(t *testing.T) {
+// The producer dies after an object and before its message: nothing is lost or stored twice.
+func TestProducerDyingBetweenObjectAndMessageStoresNothingTwice(t *testing.T) {
 	t.Parallel()
 	e := newEdge(t, smallMessages)
 	all := mixed("one", 10)
@@ -54,19 +54,18 @@ func TestProducerDiesBetweenObjectAndMessage(t *testing.T) {
 	if got := e.once(); got.Records != 10 || got.Duplicates != 0 {
 		t.Errorf("shipped %+v", got)
 	}
-	e.holds(append(all, "end of one")...)
-	e.objects(3)
-	// And those that were listed as orphans before are not removed any more.
+	e.wantStored(append(all, "end of one")...)
+	e.wantObjects(3)
+	// Objects that were listed as orphans before, and are named now, are not removed.
 	for _, o := range orphans {
 		if ok, err := pipeline.NewClaims(e.js).Remove(t.Context(), o); ok || err != nil {
 			t.Errorf("removed: %v, %v", ok, err)
 		}
 	}
-	e.objects(3)
+	e.wantObjects(3)
 }
 
-// What is sent again because an acknowledgement was lost is there once, too.
-func TestAcknowledgementOfClaimsIsLost(t *testing.T) {
+func TestLostAcknowledgementOfLargeRecordsStoresNothingTwice(t *testing.T) {
 	t.Parallel()
 	e := newEdge(t, smallMessages)
 	all := mixed("one", 30)
@@ -80,11 +79,11 @@ func TestAcknowledgementOfClaimsIsLost(t *testing.T) {
 		t.Errorf("shipped %+v", got)
 	}
 	e.js = direct
-	e.holds(append(all, "end of one")...)
-	e.objects(10)
+	e.wantStored(append(all, "end of one")...)
+	e.wantObjects(10)
 }
 
-func TestBrokerAwayWhileObjectsArePut(t *testing.T) {
+func TestBrokerAwayWhileObjectsArePutLosesNothing(t *testing.T) {
 	t.Parallel()
 	e := newEdge(t, smallMessages)
 	const each = 60
@@ -103,8 +102,8 @@ func TestBrokerAwayWhileObjectsArePut(t *testing.T) {
 	e.sessions(want)
 }
 
-// Nobody has made the bucket yet: that heals, and only what needs it waits.
-func TestBucketComesLater(t *testing.T) {
+// Without the bucket, shipping waits until it is created.
+func TestMissingBucketIsWaitedFor(t *testing.T) {
 	t.Parallel()
 	e := newEdge(t, smallMessages)
 	if err := e.js.DeleteObjectStore(t.Context(), pipeline.ClaimsBucket); err != nil {
@@ -113,19 +112,19 @@ func TestBucketComesLater(t *testing.T) {
 	all := mixed("one", 3)
 	e.write("garden/one.jsonl", lines(all...))
 	f := e.follow()
-	f.until("the bucket is missed", func(s ship.Summary) bool { return s.Stalled != nil })
+	f.until("the bucket is reported as missing", func(s ship.Summary) bool { return s.Stalled != nil })
 	if sum := f.ship.Summary(); !strings.Contains(sum.Stalled.Error(), "bucket CLAIMS") {
-		t.Errorf("it waits for %v", sum.Stalled)
+		t.Errorf("the cause of the stall is %v", sum.Stalled)
 	}
 	if err := pipeline.Provision(t.Context(), e.js, pipeline.Topology{Generation: "v1", Partitions: 4}); err != nil {
 		t.Fatal(err)
 	}
 	f.until("all is stored", func(s ship.Summary) bool { return s.Records == 3 && s.Stalled == nil })
-	e.holds(all...)
+	e.wantStored(all...)
 }
 
-// As TestKilledAnywhere, with a third of the records beside their messages.
-func TestKilledAnywhereWithClaims(t *testing.T) {
+// As TestKilledAnywhereShipsEveryRecordOnceInOrder, with every third record in the bucket.
+func TestKilledAnywhereShipsLargeRecordsOnceInOrder(t *testing.T) {
 	t.Parallel()
 	e := newEdge(t, smallMessages)
 	const each = 150
@@ -142,7 +141,7 @@ func TestKilledAnywhereWithClaims(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, o := range orphans { // chunks of those that were killed
+	for _, o := range orphans { // chunks of puts that were interrupted
 		if o.Name != "" {
 			t.Errorf("object %s is an orphan", o.Name)
 		}
@@ -150,6 +149,6 @@ func TestKilledAnywhereWithClaims(t *testing.T) {
 			t.Errorf("remove: %v, %v", ok, err)
 		}
 	}
-	e.objects(each) // a third of 3 sessions
-	e.all()         // each can still be read
+	e.wantObjects(each) // a third of 3 sessions
+	e.all()             // every record can still be read
 }

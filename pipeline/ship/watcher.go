@@ -11,25 +11,25 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// watcher tells when something changes in a folder. What it misses, and where it cannot
-// work at all, the periodic search finds a little later.
+// watcher notifies changes in folders. The periodic search finds what it misses, and
+// everything on systems where it is not used.
 type watcher struct {
-	events <-chan fsnotify.Event // nil when there are none to come
+	events <-chan fsnotify.Event // nil when nothing is notified
 	errors <-chan error
 
 	fs     *fsnotify.Watcher
-	dirs   map[string]bool // that are watched
+	dirs   map[string]bool // true for the folders that are watched
 	logger *slog.Logger
-	failed bool
+	failed bool // and that was logged
 }
 
-// newWatcher begins to watch nothing.
+// newWatcher returns a watcher of no folders.
 func newWatcher(ctx context.Context, logger *slog.Logger) *watcher {
 	w := &watcher{dirs: map[string]bool{}, logger: logger}
 	switch runtime.GOOS {
 	case "linux", "windows":
 	default:
-		return w // kqueue would hold every file of a folder open
+		return w // kqueue would keep every file of a folder open
 	}
 	fs, err := fsnotify.NewWatcher()
 	if err != nil {
@@ -40,7 +40,7 @@ func newWatcher(ctx context.Context, logger *slog.Logger) *watcher {
 	return w
 }
 
-// watch makes the watched folders those of dirs.
+// watch sets the folders that are watched.
 func (w *watcher) watch(ctx context.Context, dirs []string) {
 	if w.fs == nil {
 		return
@@ -58,16 +58,16 @@ func (w *watcher) watch(ctx context.Context, dirs []string) {
 	}
 	for dir := range w.dirs {
 		if w.dirs[dir] && !wanted[dir] {
-			_ = w.fs.Remove(dir) // an error says that it is gone, and its watch with it
+			_ = w.fs.Remove(dir) // an error means that the folder is gone, and its watch with it
 		}
 	}
 	w.dirs = wanted
 }
 
-// forget lets a folder be watched anew: it was removed, and may come again.
+// forget notes that a folder was removed, so that it is watched again if it comes back.
 func (w *watcher) forget(dir string) { delete(w.dirs, dir) }
 
-// fail tells once that changes are not notified, or not all of them.
+// fail logs once that not all changes are notified.
 func (w *watcher) fail(ctx context.Context, err error) {
 	if w.failed {
 		return
@@ -79,11 +79,12 @@ func (w *watcher) fail(ctx context.Context, err error) {
 	case errors.Is(err, syscall.EMFILE):
 		err = fmt.Errorf("too much is watched on this machine: raise the sysctl fs.inotify.max_user_instances, or the limit of open files: %w", err)
 	}
-	w.logger.WarnContext(ctx, "changes of logs are not all notified: they are found a little later, by searching", "error", err)
+	w.logger.WarnContext(ctx, "not all changes of logs are notified: a search finds them a little later", "error", err)
 }
 
+// close ends the notifications.
 func (w *watcher) close() {
 	if w.fs != nil {
-		_ = w.fs.Close() // nothing is left to lose
+		_ = w.fs.Close() // nothing can be lost
 	}
 }

@@ -16,8 +16,9 @@ import (
 	"tributary/pipeline/ship"
 )
 
-// told are the prompts that the events of the raw stream tell, in their order.
-func (e *edge) told() []string {
+// prompts are the texts of the user messages that the records of the raw stream yield, in
+// their order.
+func (e *edge) prompts() []string {
 	e.t.Helper()
 	sessions := map[string]*normalizers.Session{}
 	var texts []string
@@ -31,7 +32,7 @@ func (e *edge) told() []string {
 			continue
 		}
 		if result.Gap {
-			e.t.Errorf("records are told to be missing before %s", r.Data)
+			e.t.Errorf("a gap is reported before %s", r.Data)
 		}
 		for _, emitted := range result.Events {
 			if emitted.Event.EventType == envelopes.UserMessage {
@@ -42,18 +43,19 @@ func (e *edge) told() []string {
 	return texts
 }
 
-// wantTold compares the prompts that are told with those of numbers.
-func (e *edge) wantTold(numbers ...int) {
+// wantPrompts compares the user messages with those of the prompts with these numbers.
+func (e *edge) wantPrompts(numbers ...int) {
 	e.t.Helper()
 	var want []string
 	for _, n := range numbers {
 		want = append(want, fmt.Sprintf("water bed %d", n))
 	}
-	if diff := gocmp.Diff(want, e.told()); diff != "" {
-		e.t.Errorf("told (-want +got):\n%s", diff)
+	if diff := gocmp.Diff(want, e.prompts()); diff != "" {
+		e.t.Errorf("user messages (-want +got):\n%s", diff)
 	}
 }
 
+// upTo returns the numbers from 1 to last, then more.
 func upTo(last int, more ...int) []int {
 	var numbers []int
 	for n := 1; n <= last; n++ {
@@ -62,10 +64,10 @@ func upTo(last int, more ...int) []int {
 	return append(numbers, more...)
 }
 
-// A log that is cut back and goes on otherwise, as when an agent takes back what it wrote
-// last: what is new stands where other records were, and is told all the same; what
-// stands before it is not shipped again.
-func TestFileIsCutAndGoesOnOtherwise(t *testing.T) {
+// An agent may take back its last records. The records that it writes then have the
+// positions of other records, and are still no duplicates; the records before are not
+// shipped again.
+func TestTruncatedFileThatGoesOnDifferentlyIsShippedFromThere(t *testing.T) {
 	t.Parallel()
 	e := newEdge(t)
 	raw := e.tap()
@@ -82,12 +84,11 @@ func TestFileIsCutAndGoesOnOtherwise(t *testing.T) {
 	e.append("garden/one.jsonl", lines(prompt("one", 99)))
 	raw.expect(prompts("one", 99, 99)...)
 	f.stop()
-	e.wantTold(upTo(20, 99)...)
+	e.wantPrompts(upTo(20, 99)...)
 }
 
-// A log that is emptied to be written anew: that it was empty when somebody looked does not
-// make it another one.
-func TestFileIsEmptiedAndWrittenAnew(t *testing.T) {
+// A log that is visited while it is empty is not another log when it is written again.
+func TestEmptiedFileThatIsRewrittenIsTheSameFile(t *testing.T) {
 	t.Parallel()
 	e := newEdge(t)
 	raw := e.tap()
@@ -99,11 +100,11 @@ func TestFileIsEmptiedAndWrittenAnew(t *testing.T) {
 	e.write("garden/one.jsonl", lines(prompts("one", 1, 15)...)+lines(prompt("one", 99)))
 	raw.expect(prompt("one", 99))
 	f.stop()
-	e.wantTold(upTo(20, 99)...)
+	e.wantPrompts(upTo(20, 99)...)
 }
 
-// A log that was cut and has outgrown what it was before anybody looked.
-func TestFileIsCutAndOutgrown(t *testing.T) {
+// The log is truncated and outgrows its old size between two visits.
+func TestTruncatedFileThatOutgrewItsOldSizeIsRecognized(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"on its inode", "on another inode"} {
 		t.Run(name, func(t *testing.T) {
@@ -119,19 +120,19 @@ func TestFileIsCutAndOutgrown(t *testing.T) {
 				e.rename("garden/other", "garden/one.jsonl")
 			}
 			if s := e.once(); s.Records != 6 {
-				t.Errorf("%d records shipped, want 6", s.Records)
+				t.Errorf("%d records were shipped, want 6", s.Records)
 			}
-			e.wantTold(upTo(20, 30, 31, 32, 33, 34, 35)...)
+			e.wantPrompts(upTo(20, 30, 31, 32, 33, 34, 35)...)
 			if s := e.once(); s.Records != 0 {
-				t.Errorf("%d records shipped again", s.Records)
+				t.Errorf("%d records were shipped again", s.Records)
 			}
 		})
 	}
 }
 
-// Whatever is appended to a log, cut off it or put in its place, each record that it holds
-// when somebody looks is told once, in its order.
-func TestFileIsCutAnywhere(t *testing.T) {
+// Whatever is appended to a log, cut off it or replaced, each record that the log has during
+// a visit is emitted once, in its order.
+func TestEveryRecordSeenIsEmittedOnceWhateverIsTruncated(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(10) {
 		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
@@ -148,9 +149,9 @@ func TestFileIsCutAnywhere(t *testing.T) {
 				return prompt("one", last)
 			}
 			known := map[int]bool{}
-			look := func() {
+			visit := func() {
 				e.once(func(c *ship.Config) { c.BatchRecords = 1 + random.IntN(50) })
-				for line := range strings.Lines(string(content)) { // some are torn
+				for line := range strings.Lines(string(content)) { // some are unfinished
 					if n := numbers[strings.TrimSuffix(line, "\n")]; n != 0 && !known[n] {
 						known[n] = true
 						want = append(want, n)
@@ -159,12 +160,12 @@ func TestFileIsCutAnywhere(t *testing.T) {
 			}
 			for range 40 {
 				switch random.IntN(6) {
-				case 0: // near its end, or anywhere
+				case 0: // truncated near its end, or anywhere
 					n := cmp.Or(random.IntN(2)*len(content), min(len(content), 1000))
 					if n > 0 {
 						content = content[:len(content)-random.IntN(n+1)]
 					}
-				case 1: // half a record, and later the rest, or none
+				case 1: // half a record, later its rest or another record
 					if n := bytes.LastIndexByte(content, '\n') + 1; n == len(content) {
 						half = record()
 						content = append(content, half[:random.IntN(len(half))]...)
@@ -179,11 +180,11 @@ func TestFileIsCutAnywhere(t *testing.T) {
 						content = append(content, record()+"\n"...)
 					}
 				}
-				if random.IntN(4) == 0 { // is it written in pieces, of which nothing is the first?
+				if random.IntN(4) == 0 { // visited while it is empty or half written
 					whole := content
 					content = content[:random.IntN(2)*random.IntN(len(content)+1)]
 					e.write("garden/one.jsonl", string(content))
-					look()
+					visit()
 					content = whole
 				}
 				if random.IntN(3) == 0 {
@@ -193,13 +194,13 @@ func TestFileIsCutAnywhere(t *testing.T) {
 					e.write("garden/one.jsonl", string(content))
 				}
 				if random.IntN(2) == 0 {
-					look()
+					visit()
 				}
 			}
-			look()
-			e.wantTold(want...)
+			visit()
+			e.wantPrompts(want...)
 			if len(want) < 100 {
-				t.Errorf("no more than %d records", len(want))
+				t.Errorf("the seed draws only %d records", len(want))
 			}
 		})
 	}

@@ -60,7 +60,7 @@ func lineOf(b []byte) []byte {
 	return bytes.TrimSuffix(bytes.TrimSuffix(b, []byte("\n")), []byte("\r"))
 }
 
-// decideEvents looks at the line that ends at buf[end], the first of the file that tells
+// decideEvents looks at the line that ends at buf[end], the first of the file that decides
 // whether it is a stream of server-sent events: one whose first lines are fields, and
 // whose first data begins JSON. It reports whether that is decided.
 func (f *Framer) decideEvents(end int) bool {
@@ -145,7 +145,7 @@ func (f *Framer) endEvent() {
 	f.events.data = nil
 	if len(e.data) > MaxRecordBytes {
 		at, line := e.place(0)
-		f.take(Framed{Record: Record{Origin: Origin{Position: at}}, Line: line, Err: ErrTooLarge, End: e.end}, core.Shape{})
+		f.assign(Framed{Record: Record{Origin: Origin{Position: at}}, Line: line, Err: ErrTooLarge, End: e.end}, core.Shape{})
 		return
 	}
 	for at := spaces(e.data); at < len(e.data); {
@@ -159,7 +159,7 @@ func (f *Framer) endEvent() {
 		if next < len(e.data) {
 			r.End, _ = e.place(next)
 		}
-		f.take(r, sh)
+		f.assign(r, sh)
 		at = next
 	}
 }
