@@ -132,10 +132,10 @@ func (c *mapper) put(id string, d core.Draft) bool {
 }
 
 // runtime emits an event in which the program speaks, not the conversation.
-func (c *mapper) runtime(id string, t envelopes.EventType, text string) bool {
+func (c *mapper) runtime(id string, t envelopes.EventType, text string) {
 	d := core.Draft{InRole: envelopes.RoleSystem, OnChannel: envelopes.ChannelSystem}
 	d.EventType, d.Text = t, lenient.Text(text).Ptr()
-	return c.put(id, d)
+	c.put(id, d)
 }
 
 // vendorID returns an id of the vendor; empty for none, and for the word that stands in the

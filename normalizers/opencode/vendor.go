@@ -1,7 +1,9 @@
 package opencode
 
 import (
+	"cmp"
 	"embed"
+	"slices"
 	"strings"
 	"time"
 
@@ -124,23 +126,16 @@ func sessionOf(s *core.Shape) string {
 	case isMessage(s):
 		return vendorID(s.Text("info", "sessionID"))
 	case isEvent(s):
-		kind := s.Text("type")
-		properties := []string{"properties"}
+		var envelope []string
 		if s.Kind("payload") == '{' {
-			kind, properties = s.Text("payload", "type"), []string{"payload", "properties"}
+			envelope = []string{"payload"}
 		}
-		text := func(path ...string) string {
-			return vendorID(s.Text(append(properties[:len(properties):len(properties)], path...)...))
+		text := func(path ...string) string { return vendorID(s.Text(slices.Concat(envelope, path)...)) }
+		id := cmp.Or(text("properties", "sessionID"), text("properties", "part", "sessionID"), text("properties", "info", "sessionID"))
+		if id == "" && strings.HasPrefix(text("type"), "session.") {
+			id = text("properties", "info", "id")
 		}
-		for _, path := range [][]string{{"sessionID"}, {"part", "sessionID"}, {"info", "sessionID"}} {
-			if id := text(path...); id != "" {
-				return id
-			}
-		}
-		if strings.HasPrefix(kind, "session.") {
-			return text("info", "id")
-		}
-		return ""
+		return id
 	default:
 		return vendorID(s.Text("sessionID"))
 	}
@@ -158,11 +153,11 @@ func timeOf(s *core.Shape) time.Time {
 		{"properties", "part", "state", "time", "start"},
 		{"properties", "info", "time", "updated"},
 		{"properties", "info", "time", "created"},
-		{"payload", "properties", "info", "time", "updated"},
-		{"payload", "properties", "info", "time", "created"},
 	} {
-		if t, ok := timeOfMillis(s.Value(path...)); ok {
-			return t
+		for _, path := range [][]string{path, slices.Concat([]string{"payload"}, path)} {
+			if t, ok := timeOfMillis(s.Value(path...)); ok {
+				return t
+			}
 		}
 	}
 	return time.Time{}

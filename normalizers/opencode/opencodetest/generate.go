@@ -3,6 +3,7 @@ package opencodetest
 import (
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 
 	"pgregory.net/rapid"
@@ -158,11 +159,11 @@ func (s *script) assistant() {
 	}
 }
 
-// last is the last message of the model; nil before the first.
+// last is the last assistant message; nil before the first.
 func (s *script) last() *written {
-	for i := len(s.messages) - 1; i >= 0; i-- {
-		if s.messages[i].info["role"] == "assistant" {
-			return s.messages[i]
+	for _, m := range slices.Backward(s.messages) {
+		if m.info["role"] == "assistant" {
+			return m
 		}
 	}
 	return nil
@@ -184,8 +185,7 @@ func (s *script) text() {
 // growing is the last text of the model that has no end; nil where there is none.
 func (s *script) growing() map[string]any {
 	if m := s.last(); m != nil {
-		for i := len(m.parts) - 1; i >= 0; i-- {
-			p := m.parts[i]
+		for _, p := range slices.Backward(m.parts) {
 			if _, ok := p["text"]; ok {
 				if _, ended := p["time"].(map[string]any)["end"]; !ended {
 					return p
@@ -249,8 +249,7 @@ func (s *script) toolOn() {
 	if m == nil {
 		return
 	}
-	for i := len(m.parts) - 1; i >= 0; i-- {
-		p := m.parts[i]
+	for _, p := range slices.Backward(m.parts) {
 		state, ok := p["state"].(map[string]any)
 		if !ok {
 			continue
@@ -418,8 +417,7 @@ func (s *script) removed() {
 	s.event("message.part.removed", map[string]any{"sessionID": s.Session, "messageID": m.info["id"], "partID": p["id"]})
 }
 
-// document is all that there is so far. The newest export has the id last, and of some all
-// ids are taken out.
+// document is all that there is so far.
 func (s *script) document() []any {
 	var out []any
 	for _, m := range s.messages {
