@@ -6,8 +6,11 @@ import "tributary/normalizers/lenient"
 // the text goes on in another event.
 const MaxDelta = 48 << 10
 
-// FitsDelta reports whether a session may keep a text that is being joined. In JSON a
+// FitsDelta reports whether a session may keep a text that is being joined.
+func FitsDelta(s string) bool { return FitsJSON(s, MaxDelta) }
+
+// FitsJSON reports whether a text takes at most limit bytes of JSON, but for its quotes. A
 // byte takes at most six, so that most texts need not be encoded to be measured.
-func FitsDelta(s string) bool {
-	return 6*len(s) <= MaxDelta || len(s) <= MaxDelta && len(lenient.AppendQuote(nil, s)) <= MaxDelta
+func FitsJSON(s string, limit int) bool {
+	return 6*len(s) <= limit || len(s) <= limit && len(lenient.AppendQuote(nil, s)) <= limit
 }
