@@ -2,12 +2,12 @@ package core
 
 import "tributary/normalizers/lenient"
 
-// MaxDelta is how many bytes of a text that is being joined a session keeps; beyond it
+// maxDelta is how many bytes of a text that is being joined a session keeps; beyond it
 // the text goes on in another event.
-const MaxDelta = 48 << 10
+const maxDelta = 48 << 10
 
 // FitsDelta reports whether a session may keep a text that is being joined.
-func FitsDelta(s string) bool { return FitsJSON(s, MaxDelta) }
+func FitsDelta(s string) bool { return FitsJSON(s, maxDelta) }
 
 // FitsJSON reports whether a text takes at most limit bytes of JSON, but for its quotes. A
 // byte takes at most six, so that most texts need not be encoded to be measured.
