@@ -14,8 +14,9 @@ import (
 
 // Bounds of what a session remembers of messages whose parts come one by one.
 const (
-	maxMessages = 32
-	maxPending  = 4
+	maxMessages    = 32
+	maxPending     = 4
+	maxPendingText = 48 << 10 // bytes of the texts of all pending parts, in JSON
 )
 
 // pendingPart is a text that still grows, as its last update has it.
@@ -209,7 +210,7 @@ func (c *mapper) hold(m message, p *part) {
 
 // push adds a pending part. The oldest are emitted as they are until there is room for it.
 func (c *mapper) push(h pendingPart) {
-	for len(c.st.Pending) > 0 && (len(c.st.Pending) == maxPending || pendingSize(c.st.Pending)+quotedLen(h.Text) > core.MaxDelta) {
+	for len(c.st.Pending) > 0 && (len(c.st.Pending) == maxPending || pendingSize(c.st.Pending)+quotedLen(h.Text) > maxPendingText) {
 		oldest := c.st.Pending[0].ID
 		c.release(func(p *pendingPart) bool { return p.ID == oldest })
 	}
@@ -230,7 +231,7 @@ func quotedLen(s string) int { return len(lenient.AppendQuote(nil, s)) }
 // setText keeps as much of a text as a session may.
 func (p *pendingPart) setText(s string) {
 	p.Text = s
-	for !core.FitsDelta(p.Text) {
+	for !core.FitsJSON(p.Text, maxPendingText-2) {
 		p.Text, p.Cut = core.Cut(p.Text, len(p.Text)*3/4), true
 	}
 }
