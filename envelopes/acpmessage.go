@@ -15,58 +15,46 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// ACPMessage is a message of the Agent Communication Protocol (acp-sdk 1.0.3, seed
-// acp-message-metadata). The zero times are unknown.
+// ACPMessage is a message of the Agent Communication Protocol, as acp-sdk 1.0.3 models it.
 type ACPMessage struct {
-	Role        string // user, agent or agent/<name>; user where it is not stated
+	Role        string // user, agent or agent/<name>; user by default
 	Parts       []ACPPart
-	CreatedAt   *string // as it was written; carried, not checked
-	CompletedAt *string // nil while the message is still being written
+	CreatedAt   *string // in its original spelling, not validated; nil if unknown
+	CompletedAt *string // likewise; nil while the message is incomplete
 }
 
-// The defaults and the values of fields of a part.
+// The values of ContentType and ContentEncoding of a part.
 const (
-	ACPTextPlain = "text/plain" // the content type of a part that states none
-	ACPPlain     = "plain"      // the encoding of a part that states none
+	ACPTextPlain = "text/plain" // the default content type
+	ACPPlain     = "plain"      // the default encoding
 	ACPBase64    = "base64"
 )
 
-// ACPPart is one part of a message: content, or where it is found, or metadata, or
-// nothing at all. A part that states null for a field states nothing for it.
+// ACPPart is one part of a message. It has content, the URL of content, or neither; metadata
+// or none. Null is the same as an absent field.
 type ACPPart struct {
-	Name            *string // of an artifact; nil for a part of the conversation
+	Name            *string // of an artifact; nil for a conversation part
 	ContentType     string
 	Content         *string // never together with ContentURL
 	ContentEncoding string  // [ACPPlain] or [ACPBase64]
 	ContentURL      *string
 	Metadata        ACPMetadata // nil when there is none
-	// Extra are the members that the protocol does not know; it keeps them.
+	// Extra holds the members that the protocol does not define, which it preserves.
 	Extra map[string]jsontext.Value
 }
 
-// ACPMetadata is the metadata of a part: an [ACPCitation] or an [ACPTrajectory]. In JSON
-// the member kind tells which.
+// ACPMetadata is the metadata of a part: an [ACPCitation] or an [ACPTrajectory]. In JSON the
+// member kind distinguishes them.
 type ACPMetadata interface {
 	json.Marshaler
 	acpKind() string
 }
 
-// ACPCitation says from where the words of a message are. The range counts characters
-// over the whole message: see [ACPMessage.ResolveCitations]. It is not checked: a range
-// that makes no sense is valid.
-type ACPCitation struct {
-	StartIndex  *int64  `json:"start_index,omitzero"`
-	EndIndex    *int64  `json:"end_index,omitzero"`
-	URL         *string `json:"url,omitzero"` // any text
-	Title       *string `json:"title,omitzero"`
-	Description *string `json:"description,omitzero"`
-}
-
-// ACPTrajectory is a step of the agent on its way: a thought, a call of a tool, or both.
+// ACPTrajectory is a step of an agent: a thought, a tool call, or both.
 type ACPTrajectory struct {
 	Message    *string        `json:"message,omitzero"`
 	ToolName   *string        `json:"tool_name,omitzero"`
-	ToolInput  jsontext.Value `json:"tool_input,omitzero"`  // an object, numbers as they were written; nil for none
+	ToolInput  jsontext.Value `json:"tool_input,omitzero"`  // an object with its original numbers; nil for none
 	ToolOutput jsontext.Value `json:"tool_output,omitzero"` // likewise
 }
 
@@ -79,10 +67,11 @@ const (
 func (*ACPCitation) acpKind() string   { return acpCitation }
 func (*ACPTrajectory) acpKind() string { return acpTrajectory }
 
-// acpRole is the form of a role. A line feed at its end is not one.
+// acpRole matches a role; a trailing line feed makes it invalid.
 var acpRole = regexp.MustCompile(`\A(user|agent(/[a-zA-Z0-9_-]+)?)\z`)
 
-// Agent reports whether an agent speaks, and its name, empty where the role tells none.
+// Agent reports whether the role is that of an agent, and returns the name of the agent, empty
+// for a role without a name.
 func (m *ACPMessage) Agent() (name string, ok bool) {
 	name, _ = strings.CutPrefix(m.Role, "agent/")
 	switch {
@@ -95,8 +84,8 @@ func (m *ACPMessage) Agent() (name string, ok bool) {
 	}
 }
 
-// Text is the content of a part that is text: of a content type text/*, decoded where it
-// is base64. False for any other part, and for one without content.
+// Text returns the content of a part with a content type of text/*, decoded from base64 where
+// needed. It reports false for any other part, and for a part without content.
 func (p *ACPPart) Text() (string, bool) {
 	if p.Content == nil || len(p.ContentType) < 5 || !strings.EqualFold(p.ContentType[:5], "text/") {
 		return "", false
@@ -109,9 +98,10 @@ func (p *ACPPart) Text() (string, bool) {
 	return *p.Content, true
 }
 
-// Compress returns the message with the texts of adjacent parts joined, where nothing is
-// lost: parts that are plain text/plain with content, without a name, metadata and
-// members of their own. The message itself stays as it is.
+// Compress returns the message with adjacent text parts joined, without any loss: it joins
+// parts of plain text/plain with content, and without a name, metadata or members of their
+// own. It does not change m. It is for consumers of [ACPProjection]; acceptance row 004-20
+// (see TestSeed) requires it.
 func (m *ACPMessage) Compress() ACPMessage {
 	out := *m
 	out.Parts = nil
@@ -125,85 +115,16 @@ func (m *ACPMessage) Compress() ACPMessage {
 	return out
 }
 
-// joins reports whether a part is nothing but text.
+// joins reports whether a part has nothing but text.
 func (p *ACPPart) joins() bool {
 	return p.Content != nil && p.ContentType == ACPTextPlain && p.ContentEncoding == ACPPlain &&
 		p.Name == nil && p.ContentURL == nil && p.Metadata == nil && len(p.Extra) == 0
 }
 
-// ACPCitationMode is how a citation is shown.
-type ACPCitationMode string
-
-// The modes, by the rule of the SDK for the range of a citation.
-const (
-	ACPRange       ACPCitationMode = "range"        // it belongs to a text
-	ACPIcon        ACPCitationMode = "icon"         // it belongs to a place between two characters
-	ACPIconAtPart  ACPCitationMode = "icon_at_part" // it belongs to the place of its part
-	ACPPartContent ACPCitationMode = "part_content" // it belongs to the content of its part
-	ACPOutOfRange  ACPCitationMode = "out_of_range" // its indices are none of the message, or the wrong way round
-)
-
-// ResolvedCitation is a citation and what of its message it belongs to.
-type ResolvedCitation struct {
-	Part     int // index of the part that carries it
-	Citation *ACPCitation
-	Mode     ACPCitationMode
-	Text     string // of [ACPRange]
-	At       int64  // of [ACPIcon], in code points
-}
-
-// ResolveCitations finds what each citation of the message belongs to, in the order of
-// the parts. Indices count Unicode code points over the contents of all parts of type
-// text/* one after the other, from 0; the end is the first one behind the range. Without
-// an end, or a start, or where both are the same, it is a place. Without both it is the
-// content of its own part, or the place of the part where that has none.
-func (m *ACPMessage) ResolveCitations() []ResolvedCitation {
-	var words []rune
-	for i := range m.Parts {
-		text, _ := m.Parts[i].Text()
-		words = append(words, []rune(text)...)
-	}
-	var out []ResolvedCitation
-	for i := range m.Parts {
-		p := &m.Parts[i]
-		if c, ok := p.Metadata.(*ACPCitation); ok && c != nil {
-			r := ResolvedCitation{Part: i, Citation: c}
-			r.resolve(p, words)
-			out = append(out, r)
-		}
-	}
-	return out
-}
-
-// resolve decides the mode of a citation of part p in a message of these words.
-func (r *ResolvedCitation) resolve(p *ACPPart, words []rune) {
-	start, end := r.Citation.StartIndex, r.Citation.EndIndex
-	switch {
-	case start == nil && end == nil && (p.Content != nil || p.ContentURL != nil):
-		r.Mode = ACPPartContent
-		return
-	case start == nil && end == nil:
-		r.Mode = ACPIconAtPart
-		return
-	case start == nil:
-		start = end
-	case end == nil:
-		end = start
-	}
-	switch {
-	case *start < 0 || *end < *start || *end > int64(len(words)):
-		r.Mode = ACPOutOfRange
-	case *start == *end:
-		r.Mode, r.At = ACPIcon, *start
-	default:
-		r.Mode, r.Text = ACPRange, string(words[*start:*end])
-	}
-}
-
-// DecodeACPMessage reads a message and checks it as the SDK does: fields that are not
-// there or null have their defaults, members of the message that the protocol does not
-// know are dropped. It is strict about the JSON itself, as [DecodeAgentEvent] is. The
-// message shares no memory with data.
+// DecodeACPMessage reads and validates a message as the SDK does: absent fields and null have
+// their defaults, and members of the message that the protocol does not define are dropped.
+// It is strict about the JSON itself, like [DecodeAgentEvent]. The message shares no memory
+// with data.
 //
 // The error wraps [ErrInvalidACP] and names the field, never its value.
 func DecodeACPMessage(data []byte) (ACPMessage, error) {
@@ -241,10 +162,10 @@ func DecodeACPMessage(data []byte) (ACPMessage, error) {
 	return m, nil
 }
 
-// DecodeACPPart reads one part as [DecodeACPMessage] reads those of a message.
+// DecodeACPPart reads one part as [DecodeACPMessage] reads the parts of a message.
 func DecodeACPPart(data []byte) (ACPPart, error) { return decodeACPPart(data, "") }
 
-// decodeACPPart reads a part; at is where it stands, for errors.
+// decodeACPPart reads a part; at is its path in the message, for errors.
 func decodeACPPart(data []byte, at string) (ACPPart, error) {
 	var wire struct {
 		Name            jsontext.Value            `json:"name"`
@@ -300,7 +221,7 @@ func decodeACPPart(data []byte, at string) (ACPPart, error) {
 	return p, nil
 }
 
-// decodeACPMetadata reads the metadata of a part by its kind; nil for none.
+// decodeACPMetadata reads the metadata of a part by its kind; nil for null.
 func decodeACPMetadata(data jsontext.Value, at string) (ACPMetadata, error) {
 	var wire struct {
 		Kind        jsontext.Value `json:"kind"`
@@ -349,7 +270,7 @@ func decodeACPMetadata(data jsontext.Value, at string) (ACPMetadata, error) {
 	}
 }
 
-// invalidACP is the error for the field at.
+// invalidACP returns the error of the field at this path.
 func invalidACP(at string) error { return fmt.Errorf("%w: %s", ErrInvalidACP, at) }
 
 // readACP reads an object of strict JSON.
@@ -366,7 +287,7 @@ func readACP(data []byte, into any) error {
 	return nil
 }
 
-// isNull reports whether a member is not there or null, which is the same.
+// isNull reports whether a member is absent or null, which are the same.
 func isNull(v jsontext.Value) bool { return len(v) == 0 || v.Kind() == 'n' }
 
 // acpString reads a nullable string.
@@ -390,7 +311,7 @@ func acpInto(v jsontext.Value, at string, into **string) (err error) {
 	return err
 }
 
-// acpTime is a time as it was written; nil for what is no text.
+// acpTime returns a time in its original spelling; nil if v is not a string.
 func acpTime(v jsontext.Value) *string {
 	s, _ := acpString(v, "")
 	return s
@@ -408,19 +329,18 @@ func acpObject(v jsontext.Value, at string, into *jsontext.Value) error {
 	return nil
 }
 
-// acpNative is JSON that is carried as it is: numbers keep their spelling, strings have
-// the one that every encoder of this package gives them, so that what was written and
-// read again is the same.
+// acpNative returns JSON of the sender in the form in which a message holds it: numbers keep
+// their spelling, strings have the one spelling of this package's encoders, so that a message
+// is the same after it was written and read.
 func acpNative(v jsontext.Value) jsontext.Value {
 	v = v.Clone()
-	// It has been read once, and cannot fail.
+	// The decoder has accepted v, so this cannot fail.
 	_ = v.Compact(jsontext.PreserveRawStrings(false))
 	return v
 }
 
-// acpIndex reads a nullable index as the SDK does: a whole number, also one that is
-// written as a fraction of zero, as text, or as a boolean. What is beyond all texts stays
-// beyond them.
+// acpIndex reads a nullable index as the SDK does: an integer, also spelled with a fraction of
+// zero, as a string, or as a boolean. A number beyond 2^53 is clamped to it.
 func acpIndex(v jsontext.Value, at string, into **int64) error {
 	if isNull(v) {
 		return nil
@@ -450,21 +370,21 @@ func acpIndex(v jsontext.Value, at string, into **int64) error {
 		if f, err = strconv.ParseFloat(form, 64); err != nil || f != math.Trunc(f) {
 			return invalidACP(at)
 		}
-		// Only below 2^53 is a number exactly what was written; no text is that long.
+		// A float64 is exact below 2^53 only; no text is that long.
 		n = int64(max(-1<<53, min(f, 1<<53)))
 	}
 	*into = &n
 	return nil
 }
 
-// acpInteger is the form of an index that is written as text.
+// acpInteger matches an index in a string.
 var acpInteger = regexp.MustCompile(`\A[+-]?[0-9]+(\.0*)?\z`)
 
-// urlScheme is the form of the scheme of a URL.
+// urlScheme matches the scheme of a URL.
 var urlScheme = regexp.MustCompile(`\A[a-zA-Z][a-zA-Z0-9+.-]*\z`)
 
-// isURL reports whether s is an absolute URL, as the SDK's parser understands the URL
-// standard: a scheme, and for the schemes of the web also a host.
+// isURL reports whether the parser of the SDK accepts s as an absolute URL: it needs a scheme,
+// and a host for the web schemes.
 func isURL(s string) bool {
 	scheme, rest, ok := strings.Cut(strings.TrimSpace(s), ":")
 	if !ok || !urlScheme.MatchString(scheme) {
@@ -489,8 +409,8 @@ func isURL(s string) bool {
 	return host != "" && !strings.ContainsAny(host, " <>^|%\t\r\n")
 }
 
-// MarshalJSON writes the message: the same message gives the same bytes everywhere.
-// Fields that are not set are left out.
+// MarshalJSON writes the message, without fields that are not set. The same message gives the
+// same bytes on every machine.
 func (m ACPMessage) MarshalJSON() ([]byte, error) {
 	parts := m.Parts
 	if parts == nil {
@@ -504,8 +424,8 @@ func (m ACPMessage) MarshalJSON() ([]byte, error) {
 	}{m.Role, parts, m.CreatedAt, m.CompletedAt})
 }
 
-// MarshalJSON writes the part. Content type and encoding are always there, other fields
-// where they are set; the members that the protocol does not know come last, by name.
+// MarshalJSON writes the part: always content type and encoding, other fields if they are set,
+// then the members of Extra in the order of their names.
 func (p ACPPart) MarshalJSON() ([]byte, error) {
 	return marshalACP(struct {
 		Name            *string                   `json:"name,omitzero"`
@@ -549,8 +469,8 @@ func marshalACP(v any) ([]byte, error) {
 	return b, nil
 }
 
-// UnmarshalJSON is [DecodeACPMessage] for every JSON library. By their convention null
-// leaves m as it is.
+// UnmarshalJSON is [DecodeACPMessage] for every JSON library. By their convention null leaves
+// m unchanged.
 func (m *ACPMessage) UnmarshalJSON(data []byte) error {
 	if string(data) == "null" {
 		return nil

@@ -11,69 +11,69 @@ import (
 	"pgregory.net/rapid"
 )
 
-// acpSeedRows are the rows of the seed acp-message-metadata about the model.
+// acpSeedRows are the acceptance rows about the model of ACP messages.
 var acpSeedRows = map[string]func(*testing.T){
-	"004-1":  seedACPCitation,
-	"004-2":  seedACPTrajectory,
-	"004-3":  seedACPVerdicts,
-	"004-4":  seedACPDefaults,
-	"004-5":  seedACPRoles,
-	"004-6":  seedACPContent,
-	"004-7":  seedACPObjects,
-	"004-8":  seedACPRanges,
-	"004-9":  seedACPIcons,
-	"004-20": seedACPCompress,
+	"004-1 a citation keeps its kind and all its fields":     seedACPCitation,
+	"004-2 a trajectory keeps its objects and their numbers": seedACPTrajectory,
+	"004-3 parts are valid and invalid as in the SDK":        seedACPVerdicts,
+	"004-4 an absent field and null have the same default":   seedACPDefaults,
+	"004-5 a role is user, agent or agent with a name":       seedACPRoles,
+	"004-6 a part has content or a URL or neither":           seedACPContent,
+	"004-7 input and output of a tool are objects":           seedACPObjects,
+	"004-8 a citation counts code points of the text parts":  seedACPRanges,
+	"004-9 a citation without a range is an icon":            seedACPIcons,
+	"004-20 only plain text parts are joined":                seedACPCompress,
 }
 
-// acpVerdicts are parts with where each is wrong, empty where it is valid: the table of
-// the SDK in words of our own.
+// acpVerdicts are parts with the path of the error, empty for a valid part: the rules of the
+// SDK, in cases of our own.
 var acpVerdicts = map[string]struct{ part, at string }{
-	"metadata without kind":     {`{"metadata":{"title":"s3cr3t"}}`, "metadata: discriminator kind missing"},
-	"metadata null":             {`{"metadata":null}`, ""},
-	"kind unknown":              {`{"metadata":{"kind":"s3cr3t"}}`, "metadata.kind"},
-	"kind null":                 {`{"metadata":{"kind":null}}`, "metadata.kind"},
-	"kind number":               {`{"metadata":{"kind":3}}`, "metadata.kind"},
-	"metadata text":             {`{"metadata":"s3cr3t"}`, "metadata"},
-	"range the wrong way round": {`{"metadata":{"kind":"citation","start_index":4,"end_index":1}}`, ""},
-	"range below zero":          {`{"metadata":{"kind":"citation","end_index":-4}}`, ""},
-	"index as text":             {`{"metadata":{"kind":"citation","end_index":" 12 "}}`, ""},
-	"index as text of a whole":  {`{"metadata":{"kind":"citation","end_index":"12.0"}}`, ""},
-	"index as text of a part":   {`{"metadata":{"kind":"citation","end_index":"12.5"}}`, "metadata.citation.end_index"},
-	"index as words":            {`{"metadata":{"kind":"citation","start_index":"s3cr3t"}}`, "metadata.citation.start_index"},
-	"index as float":            {`{"metadata":{"kind":"citation","start_index":3.0}}`, ""},
-	"index as power":            {`{"metadata":{"kind":"citation","start_index":3e2}}`, ""},
-	"index with a fraction":     {`{"metadata":{"kind":"citation","start_index":3.25}}`, "metadata.citation.start_index"},
-	"index endless":             {`{"metadata":{"kind":"citation","start_index":1e999}}`, "metadata.citation.start_index"},
-	"index very large":          {`{"metadata":{"kind":"citation","start_index":99999999999999999999}}`, ""},
-	"index true":                {`{"metadata":{"kind":"citation","start_index":true}}`, ""},
-	"index an object":           {`{"metadata":{"kind":"citation","start_index":{}}}`, "metadata.citation.start_index"},
-	"url of a citation":         {`{"metadata":{"kind":"citation","url":"any words"}}`, ""},
-	"title a number":            {`{"metadata":{"kind":"citation","title":7}}`, "metadata.citation.title"},
-	"citation with more":        {`{"content":"a","metadata":{"kind":"citation","more":1}}`, ""},
-	"output text":               {`{"metadata":{"kind":"trajectory","tool_output":"s3cr3t"}}`, "metadata.trajectory.tool_output"},
-	"output list":               {`{"metadata":{"kind":"trajectory","tool_output":[1]}}`, "metadata.trajectory.tool_output"},
-	"input number":              {`{"metadata":{"kind":"trajectory","tool_input":5}}`, "metadata.trajectory.tool_input"},
-	"tool name a list":          {`{"metadata":{"kind":"trajectory","tool_name":[]}}`, "metadata.trajectory.tool_name"},
-	"content and url":           {`{"content":"s3cr3t","content_url":"https://example.com/"}`, "Only one of content or content_url can be provided"},
-	"empty content and url":     {`{"content":"","content_url":"https://example.com/"}`, "Only one of content or content_url can be provided"},
-	"nothing":                   {`{}`, ""},
-	"other encoding":            {`{"content_encoding":"s3cr3t"}`, "content_encoding"},
-	"encoding and type null":    {`{"content_encoding":null,"content_type":null}`, ""},
-	"words for a url":           {`{"content_url":"s3cr3t words"}`, "content_url"},
-	"path for a url":            {`{"content_url":"/s3cr3t"}`, "content_url"},
-	"url without host":          {`{"content_url":"http://"}`, "content_url"},
-	"url with a wrong port":     {`{"content_url":"http://x:s3cr3t/"}`, "content_url"},
-	"url of data":               {`{"content_url":"data:text/plain,a"}`, ""},
-	"url with user and port":    {`{"content_url":"https://u:p@[::1]:8080/a?b#c"}`, ""},
-	"more members":              {`{"content":"a","more":1}`, ""},
-	"content a number":          {`{"content":7}`, "content"},
-	"name a list":               {`{"name":[]}`, "name"},
-	"no object":                 {`["s3cr3t"]`, "not a JSON object"},
-	"no JSON":                   {`{"s3cr3t`, "wrong syntax or not UTF-8 at byte 8"},
-	"a name twice":              {`{"s3cr3t":1,"s3cr3t":2}`, "a name stands twice in one object"},
+	"metadata without kind":           {`{"metadata":{"title":"s3cr3t"}}`, "metadata: discriminator kind missing"},
+	"metadata null":                   {`{"metadata":null}`, ""},
+	"kind unknown":                    {`{"metadata":{"kind":"s3cr3t"}}`, "metadata.kind"},
+	"kind null":                       {`{"metadata":{"kind":null}}`, "metadata.kind"},
+	"kind number":                     {`{"metadata":{"kind":3}}`, "metadata.kind"},
+	"metadata text":                   {`{"metadata":"s3cr3t"}`, "metadata"},
+	"range the wrong way round":       {`{"metadata":{"kind":"citation","start_index":4,"end_index":1}}`, ""},
+	"range below zero":                {`{"metadata":{"kind":"citation","end_index":-4}}`, ""},
+	"index as text":                   {`{"metadata":{"kind":"citation","end_index":" 12 "}}`, ""},
+	"index as text of a whole":        {`{"metadata":{"kind":"citation","end_index":"12.0"}}`, ""},
+	"index as text of a part":         {`{"metadata":{"kind":"citation","end_index":"12.5"}}`, "metadata.citation.end_index"},
+	"index as text that is no number": {`{"metadata":{"kind":"citation","start_index":"s3cr3t"}}`, "metadata.citation.start_index"},
+	"index as float":                  {`{"metadata":{"kind":"citation","start_index":3.0}}`, ""},
+	"index as power":                  {`{"metadata":{"kind":"citation","start_index":3e2}}`, ""},
+	"index with a fraction":           {`{"metadata":{"kind":"citation","start_index":3.25}}`, "metadata.citation.start_index"},
+	"index endless":                   {`{"metadata":{"kind":"citation","start_index":1e999}}`, "metadata.citation.start_index"},
+	"index very large":                {`{"metadata":{"kind":"citation","start_index":99999999999999999999}}`, ""},
+	"index true":                      {`{"metadata":{"kind":"citation","start_index":true}}`, ""},
+	"index an object":                 {`{"metadata":{"kind":"citation","start_index":{}}}`, "metadata.citation.start_index"},
+	"url of a citation":               {`{"metadata":{"kind":"citation","url":"any text"}}`, ""},
+	"title a number":                  {`{"metadata":{"kind":"citation","title":7}}`, "metadata.citation.title"},
+	"citation with more":              {`{"content":"a","metadata":{"kind":"citation","more":1}}`, ""},
+	"output text":                     {`{"metadata":{"kind":"trajectory","tool_output":"s3cr3t"}}`, "metadata.trajectory.tool_output"},
+	"output list":                     {`{"metadata":{"kind":"trajectory","tool_output":[1]}}`, "metadata.trajectory.tool_output"},
+	"input number":                    {`{"metadata":{"kind":"trajectory","tool_input":5}}`, "metadata.trajectory.tool_input"},
+	"tool name a list":                {`{"metadata":{"kind":"trajectory","tool_name":[]}}`, "metadata.trajectory.tool_name"},
+	"content and url":                 {`{"content":"s3cr3t","content_url":"https://example.com/"}`, "Only one of content or content_url can be provided"},
+	"empty content and url":           {`{"content":"","content_url":"https://example.com/"}`, "Only one of content or content_url can be provided"},
+	"nothing":                         {`{}`, ""},
+	"other encoding":                  {`{"content_encoding":"s3cr3t"}`, "content_encoding"},
+	"encoding and type null":          {`{"content_encoding":null,"content_type":null}`, ""},
+	"text for a url":                  {`{"content_url":"s3cr3t words"}`, "content_url"},
+	"path for a url":                  {`{"content_url":"/s3cr3t"}`, "content_url"},
+	"url without host":                {`{"content_url":"http://"}`, "content_url"},
+	"url with a wrong port":           {`{"content_url":"http://x:s3cr3t/"}`, "content_url"},
+	"url of data":                     {`{"content_url":"data:text/plain,a"}`, ""},
+	"url with user and port":          {`{"content_url":"https://u:p@[::1]:8080/a?b#c"}`, ""},
+	"more members":                    {`{"content":"a","more":1}`, ""},
+	"content a number":                {`{"content":7}`, "content"},
+	"name a list":                     {`{"name":[]}`, "name"},
+	"no object":                       {`["s3cr3t"]`, "not a JSON object"},
+	"no JSON":                         {`{"s3cr3t`, "wrong syntax or not UTF-8 at byte 8"},
+	"a name twice":                    {`{"s3cr3t":1,"s3cr3t":2}`, "a name stands twice in one object"},
 }
 
-// wantVerdict checks that a part is valid where at is empty, and else refused for it.
+// wantVerdict checks that a part is valid if at is empty, else that it is rejected there.
 func wantVerdict(t *testing.T, part []byte, at string) {
 	t.Helper()
 	_, err := DecodeACPPart(part)
@@ -96,7 +96,7 @@ func wantVerdict(t *testing.T, part []byte, at string) {
 	}
 }
 
-func TestACPPartVerdicts(t *testing.T) {
+func TestACPPartsAreValidAsInTheSDK(t *testing.T) {
 	t.Parallel()
 	for name, v := range acpVerdicts {
 		t.Run(name, func(t *testing.T) { wantVerdict(t, []byte(v.part), v.at) })
@@ -131,8 +131,8 @@ func unmarshal(t *testing.T, data []byte, into any) {
 	}
 }
 
-// contains reports whether every member of want is in got with the same value, at every
-// level; numbers are compared as they are spelled.
+// contains reports whether got has every member of want with the same value, at every level;
+// it compares numbers by their spelling.
 func contains(got, want any) bool {
 	switch want := want.(type) {
 	case map[string]any:
@@ -162,7 +162,7 @@ func contains(got, want any) bool {
 	}
 }
 
-// values decodes JSON with its numbers as they are spelled.
+// values decodes JSON and keeps the spelling of numbers.
 func values(t *testing.T, data []byte) any {
 	t.Helper()
 	dec := json.NewDecoder(bytes.NewReader(data))
@@ -174,7 +174,7 @@ func values(t *testing.T, data []byte) any {
 	return v
 }
 
-// decodeAndBack decodes a message and checks that it is written with all that it states.
+// decodeAndBack decodes a message and checks that encoding it loses nothing.
 func decodeAndBack(t *testing.T, data []byte) ACPMessage {
 	t.Helper()
 	m, err := DecodeACPMessage(data)
@@ -193,7 +193,7 @@ func decodeAndBack(t *testing.T, data []byte) ACPMessage {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(m, again); diff != "" {
-		t.Errorf("what was written reads as another message:\n%s", diff)
+		t.Errorf("the encoded message decodes as another message:\n%s", diff)
 	}
 	return m
 }
@@ -240,7 +240,7 @@ func seedACPTrajectory(t *testing.T) {
 		}
 	})
 	t.Run("spellings", func(t *testing.T) {
-		// However strings are spelled, the part that was written is the part that is read.
+		// Encoding and decoding preserve a part with any spelling of strings.
 		decodeAndBack(t, []byte(`{"role":"agent","parts":[{"x":"\u00e4\/","metadata":{"kind":"trajectory","tool_input":{"a\u2028":"\u0041 \"\n"}}}]}`))
 	})
 	for _, name := range []string{"seed-trajectory.json", "trajectory-agent.json"} {
@@ -318,7 +318,7 @@ func seedACPContent(t *testing.T) {
 			t.Errorf("metadata alone: %v", p)
 		}
 		if got := string(m.Parts[3].Extra["x-more"]); got != `{"a":[1]}` {
-			t.Errorf("a member that is not known: %s", got)
+			t.Errorf("an unknown member: %s", got)
 		}
 	})
 	t.Run("golden", func(t *testing.T) {
@@ -332,8 +332,8 @@ func seedACPContent(t *testing.T) {
 	})
 }
 
-// seedACPObjects is the half of the row that is about input: text is wrapped where an
-// event is projected, not here.
+// seedACPObjects is the half of row 004-7 about reading; the projection wraps text, see
+// TestACPWrapsTextOfTools.
 func seedACPObjects(t *testing.T) {
 	t.Helper()
 	for _, field := range []string{"tool_input", "tool_output"} {
@@ -346,7 +346,7 @@ func seedACPObjects(t *testing.T) {
 	}
 }
 
-// resolution is a resolved citation as the tables have it.
+// resolution is a resolved citation in the form of the tables.
 type resolution struct {
 	Part int
 	Mode ACPCitationMode
@@ -363,7 +363,7 @@ func resolve(t *testing.T, message []byte) []resolution {
 	var out []resolution
 	for _, r := range m.ResolveCitations() {
 		if r.Citation != m.Parts[r.Part].Metadata {
-			t.Errorf("the citation of part %d is another one", r.Part)
+			t.Errorf("part %d has another citation", r.Part)
 		}
 		out = append(out, resolution{r.Part, r.Mode, r.Text, r.At})
 	}
@@ -442,7 +442,7 @@ func seedACPCompress(t *testing.T) {
 		return out.Parts
 	}
 	t.Run("own", func(t *testing.T) {
-		// No two of these may be joined: each would lose something, or is no plain text.
+		// No two of these can be joined: each would lose something, or is not plain text.
 		kept := `[{"content":"a"},{"content":null},{"content":"b","metadata":{"kind":"citation"}},
 			{"content":"c","metadata":{"kind":"trajectory"}},{"content":"d","name":"d.txt"},{"content":"e","more":1},
 			{"content":"Zg==","content_encoding":"base64"},{"content":"g","content_type":"text/markdown"},{"content_url":"https://example.com/h"},{"content":"i"}]`
@@ -470,8 +470,7 @@ func seedACPCompress(t *testing.T) {
 	})
 }
 
-// Compress never changes what is said, nor to what a citation belongs.
-func TestACPCompressKeepsWordsAndCitations(t *testing.T) {
+func TestACPCompressKeepsTextAndCitations(t *testing.T) {
 	t.Parallel()
 	part := rapid.Custom(func(t *rapid.T) ACPPart {
 		p := ACPPart{
@@ -499,16 +498,16 @@ func TestACPCompressKeepsWordsAndCitations(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := ACPMessage{Role: "agent", Parts: rapid.SliceOfN(part, 0, 8).Draw(t, "parts")}
 		c := m.Compress()
-		said := func(m ACPMessage) string {
-			var words strings.Builder
+		textOf := func(m ACPMessage) string {
+			var all strings.Builder
 			for _, p := range m.Parts {
 				text, _ := p.Text()
-				words.WriteString(text)
+				all.WriteString(text)
 			}
-			return words.String()
+			return all.String()
 		}
-		if said(m) != said(c) {
-			t.Errorf("said %q, compressed %q", said(m), said(c))
+		if textOf(m) != textOf(c) {
+			t.Errorf("text %q, compressed %q", textOf(m), textOf(c))
 		}
 		before, after := m.ResolveCitations(), c.ResolveCitations()
 		if len(before) != len(after) {

@@ -11,65 +11,65 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// ACPProjection turns the events of one session, in their order, into messages of the
-// Agent Communication Protocol (seed acp-message-metadata). The zero value is ready: one
-// for each session. Every message that it makes is one that [DecodeACPMessage] accepts.
+// ACPProjection turns the events of one session, in their order, into messages of the Agent
+// Communication Protocol. The zero value is ready to use; each session needs its own.
+// [DecodeACPMessage] accepts every message of a projection.
 //
-//   - A user_message is a message of the role user, whoever prompted. It ends the message
-//     of the agent that it speaks to; one of the main conversation ends those of all.
-//   - All that an agent says and does from one user_message to the next is one message of
-//     the role agent/<agent_id>, or agent/<source> where there is no agent_id: one for each
-//     thread, in the order in which they began. In ACP itself, where a run is one thread,
-//     another agent begins another message.
-//   - An assistant_message is a text part, its text nowhere else. The citations of its
-//     message_metadata follow as parts of their own: their ranges, which count the
-//     characters of the event's text, count those of the message. A range beyond the text
-//     is dropped; the citation then belongs to its place.
-//   - A reasoning is a part with a trajectory that has its text as message. A tool_call and
-//     its tool_result are one part with one trajectory (seed-features C24). Input and output
-//     are objects: what is none is wrapped, {"input": ..} and {"output": ..}, the output of
-//     a tool that failed with "status" and, where it is stated, "exit_code" (C18). A result
-//     behind the end of its message is a trajectory without input.
-//   - A file_snapshot of one file is a part with its path as name, with content where the
-//     event has it.
-//   - An event that supersedes another one of a message that is still open takes its place.
-//   - meta, log, system_message, session_summary and all that is injected have no place in
-//     ACP and yield nothing; nor does metadata in which nothing is set.
+//   - A user_message becomes a message of the role user. It completes the open message of the
+//     agent that it addresses; a user_message of the main thread completes all open messages.
+//   - All events of an agent from one user_message to the next become one message of the role
+//     agent/<agent_id>, or agent/<source> without an agent_id: one message per thread, in the
+//     order in which the threads began. For the source acp, where a run is one thread, another
+//     agent begins another message.
+//   - An assistant_message becomes a text part, the only place of its text. The citations of
+//     its message_metadata follow as parts of their own. Their ranges, which count characters
+//     of the event's text, are shifted to count characters of the message. A citation whose
+//     range is beyond the text loses its range.
+//   - A reasoning becomes a part with a trajectory, whose message is its text. A tool_call and
+//     its tool_result become one part with one trajectory. ACP wants input and output to be
+//     objects, so any other value is wrapped: {"input": ...}, {"output": ...}, with "status"
+//     and, if stated, "exit_code" for a failed tool. A result after the end of the message of
+//     its call becomes a trajectory without input.
+//   - A file_snapshot of one file becomes a part with the path as its name, and the content if
+//     the event has it.
+//   - An event that supersedes another event of an open message replaces its part.
+//   - meta, log, system_message, session_summary and injected events yield nothing; nor does
+//     metadata without any field set.
 //
 // created_at is the earliest time of the events of a message, completed_at the latest.
 //
-// What it remembers is bounded: the open messages, at most 64 of them, each up to 4,096
-// parts and 4 MiB. Beyond that a message is ended and another of its role goes on.
+// Memory is bounded: at most 64 open messages, each of at most 4,096 parts and 4 MiB. At a
+// limit the projection completes a message early and continues in a new one of the same role.
 type ACPProjection struct {
 	open []*acpDraft // in the order in which they began
 }
 
-// Limits of what an [ACPProjection] remembers.
+// Bounds of the memory of an [ACPProjection].
 const (
 	maxOpenMessages = 64
 	maxOpenParts    = 4096
 	maxOpenBytes    = 4 << 20
 )
 
-// acpDraft is a message that is being written.
+// acpDraft is an open message.
 type acpDraft struct {
 	thread             thread
 	role               string
 	created, completed string
 	items              []acpItem
-	size               int            // about how many bytes items keep
+	size               int            // approximate memory of items, in bytes
 	calls              map[string]int // index of the item of a call, by tool_call_id
 	events             map[string]int // index of the item of an event, by event_id
 }
 
-// acpItem is what one event, or a call with its result, adds to a message: a part, and
-// the citations that follow it. Their ranges count the text of the part.
+// acpItem is the contribution of one event, or of a call and its result, to a message: a part,
+// and the citations that follow it. Their ranges count characters of the text of the part.
 type acpItem struct {
 	part      ACPPart
 	citations []ACPCitation
 }
 
-// Project takes the next event of the session and returns the messages that end with it,
+// Project consumes the next event of the session and returns the messages that it completes,
 // in their order; usually none.
 func (p *ACPProjection) Project(e *AgentEventV1) []ACPMessage {
 	if e.Origin == OriginInjected {
@@ -79,7 +79,7 @@ func (p *ACPProjection) Project(e *AgentEventV1) []ACPMessage {
 	case UserMessage:
 		return p.prompt(e)
 	case AssistantMessage:
-		if item, ok := spoken(e); ok {
+		if item, ok := textItem(e); ok {
 			return p.add(e, item)
 		}
 	case Reasoning:
@@ -99,31 +99,31 @@ func (p *ACPProjection) Project(e *AgentEventV1) []ACPMessage {
 	return nil
 }
 
-// End ends all messages that are open and returns them. A projection can go on after it.
+// End completes all open messages and returns them. The projection remains usable.
 func (p *ACPProjection) End() []ACPMessage {
-	return p.end(func(*acpDraft) bool { return true })
+	return p.complete(func(*acpDraft) bool { return true })
 }
 
-// end ends the open messages that are asked for.
-func (p *ACPProjection) end(which func(*acpDraft) bool) []ACPMessage {
-	var ended []ACPMessage
+// complete closes the open messages for which match is true and returns them.
+func (p *ACPProjection) complete(match func(*acpDraft) bool) []ACPMessage {
+	var completed []ACPMessage
 	var open []*acpDraft
 	for _, d := range p.open {
-		if which(d) {
-			ended = append(ended, d.message())
+		if match(d) {
+			completed = append(completed, d.message())
 		} else {
 			open = append(open, d)
 		}
 	}
 	p.open = open
-	return ended
+	return completed
 }
 
-// prompt is a message to an agent. It ends what that agent was saying.
+// prompt returns the message of a user_message, after the messages that it completes.
 func (p *ACPProjection) prompt(e *AgentEventV1) []ACPMessage {
 	to := threadOf(e)
-	messages := p.end(func(d *acpDraft) bool { return to == (thread{}) || d.thread == to })
-	if item, ok := spoken(e); ok {
+	messages := p.complete(func(d *acpDraft) bool { return to == (thread{}) || d.thread == to })
+	if item, ok := textItem(e); ok {
 		d := acpDraft{role: "user"}
 		d.put(e, item)
 		messages = append(messages, d.message())
@@ -131,7 +131,7 @@ func (p *ACPProjection) prompt(e *AgentEventV1) []ACPMessage {
 	return messages
 }
 
-// step adds a trajectory to the message of the agent, unless nothing is in it.
+// step adds a trajectory to the message of the agent, unless it is empty.
 func (p *ACPProjection) step(e *AgentEventV1, t ACPTrajectory) []ACPMessage {
 	if isEmpty(t.Message) && isEmpty(t.ToolName) && t.ToolInput == nil && t.ToolOutput == nil {
 		return nil
@@ -139,7 +139,7 @@ func (p *ACPProjection) step(e *AgentEventV1, t ACPTrajectory) []ACPMessage {
 	return p.add(e, acpItem{part: ACPPart{ContentType: ACPTextPlain, ContentEncoding: ACPPlain, Metadata: &t}})
 }
 
-// result puts the output of a tool to its call.
+// result adds the output of a tool to the part of its call.
 func (p *ACPProjection) result(e *AgentEventV1) []ACPMessage {
 	output := toolObject("output", e)
 	if e.ToolCallID != nil {
@@ -157,43 +157,43 @@ func (p *ACPProjection) result(e *AgentEventV1) []ACPMessage {
 				t.ToolOutput = output
 			}
 			d.items[i].part.Metadata = &t
-			d.happened(e)
-			return p.cut()
+			d.extend(e)
+			return p.enforceBounds()
 		}
 	}
 	return p.step(e, ACPTrajectory{ToolName: e.ToolName, ToolOutput: output})
 }
 
-// add adds an item to the message of its thread and agent.
+// add adds an item to the open message of its thread and agent.
 func (p *ACPProjection) add(e *AgentEventV1, item acpItem) []ACPMessage {
 	in, role := threadOf(e), roleOf(e)
-	ended := p.end(func(d *acpDraft) bool { return d.thread == in && d.role != role })
+	completed := p.complete(func(d *acpDraft) bool { return d.thread == in && d.role != role })
 	i := slices.IndexFunc(p.open, func(d *acpDraft) bool { return d.thread == in })
 	if i < 0 {
 		i = len(p.open)
 		p.open = append(p.open, &acpDraft{thread: in, role: role})
 	}
 	p.open[i].put(e, item)
-	return append(ended, p.cut()...)
+	return append(completed, p.enforceBounds()...)
 }
 
-// cut ends the messages that are beyond the limits.
-func (p *ACPProjection) cut() []ACPMessage {
+// enforceBounds completes a message that is at a bound.
+func (p *ACPProjection) enforceBounds() []ACPMessage {
 	for _, d := range p.open {
 		if len(d.items) >= maxOpenParts || d.size > maxOpenBytes {
-			return p.end(func(other *acpDraft) bool { return other == d })
+			return p.complete(func(other *acpDraft) bool { return other == d })
 		}
 	}
 	if len(p.open) > maxOpenMessages {
 		oldest := p.open[0]
-		return p.end(func(d *acpDraft) bool { return d == oldest })
+		return p.complete(func(d *acpDraft) bool { return d == oldest })
 	}
 	return nil
 }
 
-// put adds an item, or puts it in the place of the one that its event supersedes.
+// put adds an item, or replaces the item of the event that e supersedes.
 func (d *acpDraft) put(e *AgentEventV1, item acpItem) {
-	d.happened(e)
+	d.extend(e)
 	d.size += item.size() + len(e.EventID)
 	i, ok := d.events[e.Supersedes]
 	if ok && e.Supersedes != "" {
@@ -220,8 +220,8 @@ func (d *acpDraft) put(e *AgentEventV1, item acpItem) {
 	}
 }
 
-// happened takes the time of an event into that of its message.
-func (d *acpDraft) happened(e *AgentEventV1) {
+// extend extends the time span of the message to the time of e.
+func (d *acpDraft) extend(e *AgentEventV1) {
 	if d.created == "" || earlier(e.TS, d.created) {
 		d.created = e.TS
 	}
@@ -230,14 +230,14 @@ func (d *acpDraft) happened(e *AgentEventV1) {
 	}
 }
 
-// earlier reports whether one ts is before another.
+// earlier reports whether timestamp a is before b.
 func earlier(a, b string) bool {
 	at, errA := time.Parse(time.RFC3339Nano, a)
 	bt, errB := time.Parse(time.RFC3339Nano, b)
 	return errA == nil && errB == nil && at.Before(bt)
 }
 
-// size is about how many bytes an item keeps.
+// size returns the approximate memory of an item, in bytes.
 func (i *acpItem) size() int {
 	n := 256
 	for _, s := range []*string{i.part.Name, i.part.Content, i.part.ContentURL} {
@@ -262,10 +262,10 @@ func (i *acpItem) size() int {
 	return n
 }
 
-// message is the message that was written.
+// message returns the completed message.
 func (d *acpDraft) message() ACPMessage {
 	m := ACPMessage{Role: d.role, CreatedAt: &d.created, CompletedAt: &d.completed}
-	var before int64 // characters of the text parts in front
+	var before int64 // characters of the preceding text parts
 	for i := range d.items {
 		item := &d.items[i]
 		m.Parts = append(m.Parts, item.part)
@@ -280,8 +280,8 @@ func (d *acpDraft) message() ACPMessage {
 	return m
 }
 
-// shift moves the range of a citation of a text to where the text stands in its message.
-// A range that is none of the text is dropped: it would point into other words.
+// shift moves the range of a citation by the characters that precede its text in the message.
+// It drops a range beyond the text, which would point into another text.
 func (c *ACPCitation) shift(by, length int64) {
 	for _, index := range []*int64{c.StartIndex, c.EndIndex} {
 		if index != nil && (*index < 0 || *index > length) {
@@ -298,8 +298,8 @@ func (c *ACPCitation) shift(by, length int64) {
 	}
 }
 
-// roleOf is the role of the agent that an event is of. Characters that no role holds
-// become a dash.
+// roleOf returns the role of the agent of an event. Characters that a role cannot hold become
+// a dash.
 func roleOf(e *AgentEventV1) string {
 	name := string(e.Source)
 	if e.AgentID != nil && *e.AgentID != "" {
@@ -313,8 +313,8 @@ func roleOf(e *AgentEventV1) string {
 	}, name)
 }
 
-// spoken is the text of an event as a part, with its citations; false when there is none.
-func spoken(e *AgentEventV1) (acpItem, bool) {
+// textItem returns the text of an event as a part with its citations; false without text.
+func textItem(e *AgentEventV1) (acpItem, bool) {
 	if isEmpty(e.Text) {
 		return acpItem{}, false
 	}
@@ -329,12 +329,11 @@ func spoken(e *AgentEventV1) (acpItem, bool) {
 	return item, true
 }
 
-// artifact is the file of an event as a named part. What kind of content it has is only
-// in the record; without it the text of the event is taken for text, and a file without
-// text for one of any kind.
+// artifact returns the file of an event as a named part. Only the raw record states the
+// content type; without it the content type is text for an event with text, else binary.
 func artifact(e *AgentEventV1) ACPPart {
-	if told := membersOf(e.Raw).value("part"); e.Source == ACP && told != nil {
-		p, err := DecodeACPPart(told)
+	if part := membersOf(e.Raw).value("part"); e.Source == ACP && part != nil {
+		p, err := DecodeACPPart(part)
 		if err == nil && p.Name != nil && *p.Name == *e.FilePath {
 			p.Metadata, p.Extra = nil, nil
 			return p
@@ -347,13 +346,13 @@ func artifact(e *AgentEventV1) ACPPart {
 	return p
 }
 
-// maxObjectDepth is how deep an object may be nested that stands in the metadata of a part
-// of a message, so that the message can be read.
+// maxObjectDepth bounds the nesting of an object in the metadata of a part, so that
+// [DecodeACPMessage] accepts the message.
 const maxObjectDepth = maxDepth - 1 - 4
 
-// toolObject is the text of a tool's event as the object that ACP wants. A text that is
-// none is wrapped under a name: a JSON array as it is, all else as a string. Nil when there
-// is nothing to tell.
+// toolObject returns the text of a tool's event as the object that ACP requires. It wraps any
+// other text under name: a JSON array as it is, everything else as a string. It returns nil
+// for an event without text, unless its tool failed.
 func toolObject(name string, e *AgentEventV1) jsontext.Value {
 	wrapped := map[string]jsontext.Value{}
 	if e.Text != nil {

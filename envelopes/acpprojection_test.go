@@ -11,23 +11,22 @@ import (
 	"pgregory.net/rapid"
 )
 
-// acpProjectionRows are the rows of the seed acp-message-metadata about messages that are
-// made of events.
+// acpProjectionRows are the acceptance rows about the projection of events to ACP messages.
 var acpProjectionRows = map[string]func(*testing.T){
-	"004-17": seedACPRun,
-	"004-18": seedACPContentOnce,
-	"004-19": seedACPCitationsOut,
-	"004-22": seedACPFocus,
+	"004-17 a run is a user message and an agent message":  seedACPRun,
+	"004-18 the text of the assistant is in content only":  seedACPContentOnce,
+	"004-19 citations count the characters of the message": seedACPCitationsOut,
+	"004-22 metadata without any field is dropped":         seedACPFocus,
 }
 
-// fataler is a test, by examples or by properties.
+// fataler is a *testing.T or a *rapid.T.
 type fataler interface {
 	Fatal(args ...any)
 	Fatalf(format string, args ...any)
 }
 
-// messagesOf gives the events to a projection and returns all messages, each of which must
-// be one that a reader of ACP accepts and reads the same.
+// messagesOf projects events and returns all messages. It checks that each is valid, and the
+// same after it was written and read.
 func messagesOf(t fataler, events []AgentEventV1) []ACPMessage {
 	var p ACPProjection
 	var messages []ACPMessage
@@ -67,7 +66,7 @@ func wantMessages(t *testing.T, got []ACPMessage, want ...string) {
 	}
 }
 
-// seedACPRun is row 004-17 on a run by hand; normalizers have it on the seed's own.
+// seedACPRun is row 004-17 on a hand-made run.
 func seedACPRun(t *testing.T) {
 	t.Helper()
 	t.Parallel()
@@ -93,7 +92,6 @@ func seedACPRun(t *testing.T) {
 	)
 }
 
-// seedACPContentOnce is row 004-18: what the assistant says stands in content only.
 func seedACPContentOnce(t *testing.T) {
 	t.Helper()
 	t.Parallel()
@@ -118,11 +116,10 @@ func seedACPContentOnce(t *testing.T) {
 		}
 	}
 	if found != 1 {
-		t.Errorf("stands in content %d times", found)
+		t.Errorf("the text is in content %d times", found)
 	}
 }
 
-// seedACPCitationsOut is row 004-19: ranges count the characters of the message.
 func seedACPCitationsOut(t *testing.T) {
 	t.Helper()
 	t.Parallel()
@@ -140,7 +137,7 @@ func seedACPCitationsOut(t *testing.T) {
 		{"kind":"citation","url":"u4"},
 		{"kind":"citation","start_index":0,"end_index":13,"url":"beyond the text"},
 		{"kind":"citation","start_index":-1,"end_index":2,"url":"below the text"},
-		{"kind":"citation","start_index":4,"end_index":2,"url":"the wrong way round"},
+		{"kind":"citation","start_index":4,"end_index":2,"url":"in the wrong order"},
 		{"kind":"citation","start_index":7,"end_index":12,"url":"u5"}]`))
 	s.event(AssistantMessage, "more text behind")
 	messages := messagesOf(t, s.events)
@@ -160,7 +157,7 @@ func seedACPCitationsOut(t *testing.T) {
 		`u4 icon_at_part "" 0`,
 		`beyond the text icon_at_part "" 0`,
 		`below the text icon_at_part "" 0`,
-		`the wrong way round icon_at_part "" 0`,
+		`in the wrong order icon_at_part "" 0`,
 		`u5 range "again" 0`,
 	}
 	if d := cmp.Diff(want, got); d != "" {
@@ -168,7 +165,6 @@ func seedACPCitationsOut(t *testing.T) {
 	}
 }
 
-// seedACPFocus is row 004-22: metadata in which nothing is set is no metadata.
 func seedACPFocus(t *testing.T) {
 	t.Helper()
 	t.Parallel()
@@ -178,17 +174,16 @@ func seedACPFocus(t *testing.T) {
 	s.event(ToolCall, "", func(e *AgentEventV1) { e.ToolCallID = new("c") })
 	s.event(ToolResult, "", func(e *AgentEventV1) { e.ToolCallID = new("c") })
 	if messages := messagesOf(t, s.events); len(messages) != 0 {
-		t.Errorf("messages of nothing: %+v", messages)
+		t.Errorf("messages of empty events: %+v", messages)
 	}
-	s.event(AssistantMessage, "words", func(e *AgentEventV1) {
+	s.event(AssistantMessage, "text", func(e *AgentEventV1) {
 		e.MessageMetadata = jsontext.Value(`[{"kind":"citation"},{"kind":"citation","url":null,"start_index":null},{"kind":"trajectory"},null,{"url":"of no kind"}]`)
 	})
 	wantMessages(t, messagesOf(t, s.events),
-		`{"role":"agent/acp","parts":[{"content_type":"text/plain","content":"words","content_encoding":"plain"}],"created_at":"2026-03-09T09:00:05Z","completed_at":"2026-03-09T09:00:05Z"}`)
+		`{"role":"agent/acp","parts":[{"content_type":"text/plain","content":"text","content_encoding":"plain"}],"created_at":"2026-03-09T09:00:05Z","completed_at":"2026-03-09T09:00:05Z"}`)
 }
 
-// Tools are told in objects, whatever they take and return.
-func TestACPToolObjects(t *testing.T) {
+func TestACPWrapsTextOfTools(t *testing.T) {
 	t.Parallel()
 	deep := strings.Repeat(`{"a":`, 126) + "1" + strings.Repeat("}", 126)
 	quotedDeep, _ := jsontext.AppendQuote(nil, deep)
@@ -202,7 +197,7 @@ func TestACPToolObjects(t *testing.T) {
 		"lists":                    {`["ls", "-l"]`, `[1,2]`, nil, `{"input":["ls","-l"]}`, `{"output":[1,2]}`},
 		"text that looks like one": {`"a"`, `72`, nil, `{"input":"\"a\""}`, `{"output":"72"}`},
 		"a failure":                {`{}`, "boom", failing(7), `{}`, `{"exit_code":7,"output":"boom","status":"error"}`},
-		"a failure without words":  {`{}`, "", failing(-1), `{}`, `{"status":"error"}`},
+		"a failure without text":   {`{}`, "", failing(-1), `{}`, `{"status":"error"}`},
 		"nothing":                  {"", "", nil, "", ""},
 		"too deep for a message":   {deep, "[" + deep + "]", nil, `{"input":` + string(quotedDeep) + `}`, ""},
 	} {
@@ -230,7 +225,7 @@ func TestACPToolObjects(t *testing.T) {
 	}
 }
 
-// shapes is messages in short: the role, then the parts.
+// shapes returns messages in a short form: the role, then the parts.
 func shapes(messages []ACPMessage) []string {
 	var out []string
 	for _, m := range messages {
@@ -257,8 +252,7 @@ func shapes(messages []ACPMessage) []string {
 	return out
 }
 
-// Where messages begin and end.
-func TestACPMessageBoundaries(t *testing.T) {
+func TestACPMessagesEndAtPrompts(t *testing.T) {
 	t.Parallel()
 	agent := func(id string) func(*AgentEventV1) {
 		return func(e *AgentEventV1) { e.AgentID, e.IsInternal = &id, true }
@@ -267,7 +261,7 @@ func TestACPMessageBoundaries(t *testing.T) {
 	task := tool("task", "Task", ChannelOther, "", "")
 	for name, test := range map[string]struct {
 		source Source
-		tell   func(*story)
+		events func(*story)
 		want   []string
 	}{
 		"two turns": {Codex, func(s *story) {
@@ -296,7 +290,7 @@ func TestACPMessageBoundaries(t *testing.T) {
 			s.event(AssistantMessage, "c", agent("writer"))
 			s.event(AssistantMessage, "d", agent("researcher"))
 		}, []string{"agent/researcher: b", "agent/writer: c", "agent/researcher: d"}},
-		"a name that no role has": {ClaudeCode, func(s *story) { s.event(AssistantMessage, "b", agent("ä b/c\n")) }, []string{"agent/--b-c-: b"}},
+		"an agent_id that no role can hold": {ClaudeCode, func(s *story) { s.event(AssistantMessage, "b", agent("ä b/c\n")) }, []string{"agent/--b-c-: b"}},
 		"a result too late": {ClaudeCode, func(s *story) {
 			s.event(ToolCall, `{}`, task)
 			s.event(UserMessage, "stop")
@@ -316,7 +310,7 @@ func TestACPMessageBoundaries(t *testing.T) {
 			s.event(ToolResult, "out", task)
 			s.event(ToolCall, `{"more":1}`, task, func(e *AgentEventV1) { e.Supersedes = "@4" })
 		}, []string{`agent/gemini: a, longer (b) {"more":1}>{"output":"out"}`}},
-		"nothing that has a place": {ClaudeCode, func(s *story) {
+		"events without a place in ACP": {ClaudeCode, func(s *story) {
 			s.event(Meta, "m")
 			s.event(Log, "l")
 			s.event(SystemMessage, "s")
@@ -328,7 +322,7 @@ func TestACPMessageBoundaries(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := &story{t: t, source: test.source}
-			test.tell(s)
+			test.events(s)
 			if d := cmp.Diff(test.want, shapes(messagesOf(t, s.events))); d != "" {
 				t.Fatal(d)
 			}
@@ -336,8 +330,7 @@ func TestACPMessageBoundaries(t *testing.T) {
 	}
 }
 
-// The times of a message are the first and the last of its events, in whatever order.
-func TestACPTimes(t *testing.T) {
+func TestACPMessageHasTheEarliestAndTheLatestTime(t *testing.T) {
 	t.Parallel()
 	s := &story{t: t, source: Gemini}
 	for _, ts := range []string{"2026-03-09T10:00:00.5Z", "2026-03-09T10:00:00Z", "2026-03-09T10:00:00.25Z"} {
@@ -349,8 +342,7 @@ func TestACPTimes(t *testing.T) {
 	}
 }
 
-// A file is a named part, with the kind of content that its record states.
-func TestACPArtifacts(t *testing.T) {
+func TestACPArtifactHasTheContentTypeOfItsRecord(t *testing.T) {
 	t.Parallel()
 	s := &story{t: t, source: ACP}
 	file := func(raw string) func(*AgentEventV1) {
@@ -369,8 +361,8 @@ func TestACPArtifacts(t *testing.T) {
 		`],"created_at":"2026-03-09T09:00:01Z","completed_at":"2026-03-09T09:00:04Z"}`)
 }
 
-// An endless run is cut into messages; all that was said is in one of them.
-func TestACPBounds(t *testing.T) {
+// An endless run becomes several messages without any loss.
+func TestACPProjectionHasBoundedMemory(t *testing.T) {
 	t.Parallel()
 	var p ACPProjection
 	s := &story{t: t, source: ClaudeCode}
@@ -396,27 +388,27 @@ func TestACPBounds(t *testing.T) {
 		}
 	}
 	messages = append(messages, p.End()...)
-	said := map[byte]int{}
+	texts := map[byte]int{}
 	for _, m := range messages {
 		for _, part := range m.Parts {
-			said[(*part.Content)[0]]++
+			texts[(*part.Content)[0]]++
 		}
 	}
-	if d := cmp.Diff(map[byte]int{'x': count, 'y': 2 * maxOpenMessages, 'z': 20}, said); d != "" {
+	if d := cmp.Diff(map[byte]int{'x': count, 'y': 2 * maxOpenMessages, 'z': 20}, texts); d != "" {
 		t.Fatal(d)
 	}
 }
 
-// Whatever the events are: no panic, every message is valid, every text of a user and of
-// an assistant is in the content of one part, and the same events give the same messages.
-func TestACPLaws(t *testing.T) {
+// For any events: no panic, every message is valid, the content of exactly one part has each
+// text of a user and of an assistant, and the same events give the same messages.
+func TestACPMessagesOfAnyEvents(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		events := anyStory().Draw(t, "story")
 		want := map[string]int{}
 		for i := range events {
 			e := &events[i]
-			e.Supersedes = "" // what replaces a text takes it away
+			e.Supersedes = "" // a replacement would remove a text
 			if (e.EventType == UserMessage || e.EventType == AssistantMessage) && e.Origin != OriginInjected && !isEmpty(e.Text) {
 				want[*e.Text]++
 			}
@@ -430,11 +422,11 @@ func TestACPLaws(t *testing.T) {
 				switch meta := p.Metadata.(type) {
 				case *ACPTrajectory:
 					if p.Content != nil || isEmpty(meta.Message) && isEmpty(meta.ToolName) && meta.ToolInput == nil && meta.ToolOutput == nil {
-						t.Fatalf("a trajectory of nothing, or with content: %+v", p)
+						t.Fatalf("a trajectory that is empty or has content: %+v", p)
 					}
 				case *ACPCitation:
 					if p.Content != nil || *meta == (ACPCitation{}) {
-						t.Fatalf("a citation of nothing, or with content: %+v", p)
+						t.Fatalf("a citation that is empty or has content: %+v", p)
 					}
 				}
 			}

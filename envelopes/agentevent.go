@@ -1,22 +1,3 @@
-// Package envelopes holds what Tributary publishes and how it travels: the event
-// (AgentEventV1, schema agtrace.event.v1), its CloudEvents form, the NATS protocol
-// binding, the subjects, and the JSON Schema.
-//
-// Start with [AgentEventV1]. The one invariant: an event that [AgentEventV1.Validate]
-// and [AgentEventV1.AppendJSON] accept survives every conversion of this package
-// unchanged (but for white space between the tokens of native JSON, and a raw of null,
-// which is no raw), and what any writer here writes, its reader reads.
-//
-// The stage writes with [EncodeEvent] and [EventSubject]; a consumer reads with
-// [DecodeEvent]. Both are built of the same parts, which are there for other programs:
-// [AgentEventV1.CloudEvent] and [FromCloudEvent], [Encode] and [Decode].
-//
-// Events can be told in other forms: an [EntryProjection] makes the lines of a
-// conversation of them, an [ACPProjection] messages of ACP.
-//
-// Ids of vendors can hold any byte, so each place has its codec: [Token] for subjects,
-// [EncodeHeaderValue] for headers. No id goes into either as it is. No error of this
-// package repeats a value of an event, a header or a document: those may be secrets.
 package envelopes
 
 import (
@@ -26,12 +7,11 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// SchemaVersion is the value of schema_version in every event (spec section 1.2).
+// SchemaVersion is the value of schema_version in every event.
 const SchemaVersion = "agtrace.event.v1"
 
-// Source names the tool that wrote a raw record (spec section 2.1, with the additions
-// that spec section 6 allows). Its value is used unchanged in subjects, headers,
-// attributes of metrics and names of test folders.
+// Source names the agent that wrote a raw record. Its value appears unchanged in subjects,
+// headers and attributes of metrics.
 type Source string
 
 // The sources.
@@ -47,7 +27,7 @@ const (
 // Sources lists every source, in the order of the documentation.
 var Sources = []Source{ClaudeCode, Codex, Gemini, Cursor, Copilot, ACP}
 
-// EventType tells what happened (spec section 2.1).
+// EventType is the kind of occurrence.
 type EventType string
 
 // The event types.
@@ -64,13 +44,13 @@ const (
 	Log              EventType = "log"
 )
 
-// EventTypes lists every event type, in the order of the spec.
+// EventTypes lists every event type, in the order of the schema.
 var EventTypes = []EventType{
 	UserMessage, AssistantMessage, SystemMessage, Reasoning, ToolCall,
 	ToolResult, FileSnapshot, SessionSummary, Meta, Log,
 }
 
-// Role tells who or what is responsible for an event (spec section 2.1).
+// Role is the party that is responsible for an event. [RolesOf] binds it to the event type.
 type Role string
 
 // The roles.
@@ -83,10 +63,10 @@ const (
 	RoleOther     Role = "other"
 )
 
-// Roles lists every role, in the order of the spec.
-var Roles = []Role{RoleUser, RoleAssistant, RoleSystem, RoleTool, RoleCLI, RoleOther}
+// roles lists every role, in the order of the schema.
+var roles = []Role{RoleUser, RoleAssistant, RoleSystem, RoleTool, RoleCLI, RoleOther}
 
-// Channel tells where an event took place (spec section 2.1, and cli of section 5.3.2).
+// Channel is the place in which an event occurs.
 type Channel string
 
 // The channels.
@@ -100,13 +80,13 @@ const (
 	ChannelOther      Channel = "other"
 )
 
-// Channels lists every channel, in the order of the spec.
-var Channels = []Channel{
+// channels lists every channel, in the order of the schema.
+var channels = []Channel{
 	ChannelChat, ChannelEditor, ChannelTerminal, ChannelFilesystem, ChannelSystem,
 	ChannelCLI, ChannelOther,
 }
 
-// ToolStatus is the outcome of a tool call (spec section 2.1).
+// ToolStatus is the outcome of a tool call.
 type ToolStatus string
 
 // The tool statuses.
@@ -117,10 +97,10 @@ const (
 	StatusUnknown    ToolStatus = "unknown"
 )
 
-// ToolStatuses lists every tool status, in the order of the spec.
-var ToolStatuses = []ToolStatus{StatusSuccess, StatusError, StatusInProgress, StatusUnknown}
+// toolStatuses lists every tool status, in the order of the schema.
+var toolStatuses = []ToolStatus{StatusSuccess, StatusError, StatusInProgress, StatusUnknown}
 
-// FileOp is what a tool does to a file (spec section 2.1).
+// FileOp is the operation of a tool on a file.
 type FileOp string
 
 // The file operations.
@@ -133,34 +113,34 @@ const (
 	OpMove   FileOp = "move"
 )
 
-// FileOps lists every file operation, in the order of the spec.
-var FileOps = []FileOp{OpRead, OpWrite, OpModify, OpDelete, OpCreate, OpMove}
+// fileOps lists every file operation, in the order of the schema.
+var fileOps = []FileOp{OpRead, OpWrite, OpModify, OpDelete, OpCreate, OpMove}
 
-// Origin tells where the words of an event come from; empty means a human typed them,
-// or that the question does not arise.
+// Origin is the author of the text of an event. Empty means a human, or that the question
+// does not apply.
 type Origin string
 
 // The origins.
 const (
-	OriginAgent    Origin = "agent"    // the prompt that an agent gave to its subagent
+	OriginAgent    Origin = "agent"    // the prompt of an agent to its subagent
 	OriginInjected Origin = "injected" // text that a machine put into the conversation
 	OriginCopied   Origin = "copied"   // history of another session
 )
 
-// Origins lists every origin that is written.
-var Origins = []Origin{OriginAgent, OriginInjected, OriginCopied}
+// origins lists every origin that is written.
+var origins = []Origin{OriginAgent, OriginInjected, OriginCopied}
 
-// AgentEventV1 is one event of the schema agtrace.event.v1: the 29 fields of the spec,
-// always present in JSON with null for what is not known, then the additive fields,
-// left out when empty. All token counts are increments: adding them over the events of
-// a session gives what the vendor billed for it.
+// AgentEventV1 is one event of the schema agtrace.event.v1: 29 fields that are always present
+// in JSON, null where unknown, then additive fields that are absent when empty. README.md,
+// Fields, has the meaning of each.
 //
-// Pointers, and Raw, are nil for null. An event that has been handed over is not changed
-// again, and its Raw shares no memory with the record that it was made from.
+// Pointers and Raw are nil for null. Token counts are increments: their sum over the events of
+// a session is the vendor's bill for it. An event is immutable once it is handed over, and its
+// Raw shares no memory with the record.
 type AgentEventV1 struct {
 	SchemaVersion string    `json:"schema_version"`
 	Source        Source    `json:"source"`
-	ProjectHash   string    `json:"project_hash"` // lower-case hex sha256 of the project root, or what the vendor states
+	ProjectHash   string    `json:"project_hash"` // lower-case hex SHA-256 of the project root, or the vendor's own
 	ProjectRoot   *string   `json:"project_root"`
 	SessionID     string    `json:"session_id"`
 	EventID       string    `json:"event_id"` // unique within (source, session_id)
@@ -174,8 +154,8 @@ type AgentEventV1 struct {
 	ToolName      *string     `json:"tool_name"`
 	ToolCallID    *string     `json:"tool_call_id"` // the same on a call and its result
 	ToolStatus    *ToolStatus `json:"tool_status"`
-	ToolLatencyMS *int64      `json:"tool_latency_ms"` // as the vendor states it, never a difference of timestamps
-	ToolExitCode  *int64      `json:"tool_exit_code"`  // as the vendor states it, never guessed
+	ToolLatencyMS *int64      `json:"tool_latency_ms"` // the vendor's figure, never a difference of timestamps
+	ToolExitCode  *int64      `json:"tool_exit_code"`  // the vendor's figure, never a guess
 
 	FilePath     *string `json:"file_path"`
 	FileLanguage *string `json:"file_language"`
@@ -190,7 +170,7 @@ type AgentEventV1 struct {
 	TokensTool     *int64  `json:"tokens_tool"`
 
 	AgentID *string        `json:"agent_id"`
-	Raw     jsontext.Value `json:"raw"` // the record, on the first event made of it; else null
+	Raw     jsontext.Value `json:"raw"` // the record, on the first of its events; else null
 
 	// The additive fields of Tributary.
 
@@ -212,8 +192,7 @@ type File struct {
 	Op   FileOp `json:"op"`
 }
 
-// rolesOf is the table of spec section 4.1: the roles that an event type allows, the
-// usual one first.
+// rolesOf is the role table: the roles that an event type allows, the usual one first.
 var rolesOf = map[EventType][]Role{
 	UserMessage:      {RoleUser},
 	AssistantMessage: {RoleAssistant},
@@ -227,11 +206,11 @@ var rolesOf = map[EventType][]Role{
 	Log:              {RoleSystem, RoleCLI},
 }
 
-// RolesOf returns the roles that the table of spec section 4.1 allows for t, the usual
-// one first; nil for an unknown type. The caller must not change it.
+// RolesOf returns the roles that t allows, the usual one first; nil for an unknown type. The
+// caller must not change the slice.
 func RolesOf(t EventType) []Role { return rolesOf[t] }
 
-// Timestamp returns the time of the event.
+// Timestamp returns the time of the event. The error wraps [ErrInvalidEvent].
 func (e *AgentEventV1) Timestamp() (time.Time, error) {
 	t, err := time.Parse(time.RFC3339Nano, e.TS)
 	if err != nil {

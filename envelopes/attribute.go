@@ -15,15 +15,15 @@ import (
 	"github.com/cloudevents/sdk-go/v2/types"
 )
 
-// attribute is one context attribute of a CloudEvent. A list of them is what every form
-// of a CloudEvent is read into and written from.
+// attribute is one context attribute of a CloudEvent. Every reader of a CloudEvent produces a
+// list of attributes, and every writer consumes one.
 type attribute struct {
 	header string // its NATS header: "ce-" and the name
 	value  string // its canonical string form (CloudEvents section 3.1)
 	kind   kind
 }
 
-// kind is what JSON makes of an attribute.
+// kind is the JSON type of an attribute.
 type kind byte
 
 const (
@@ -32,7 +32,7 @@ const (
 	kindBoolean
 )
 
-// headerPrefix begins the NATS header of an attribute.
+// headerPrefix is the prefix of the NATS header of an attribute.
 const headerPrefix = "ce-"
 
 // The headers of the attributes that CloudEvents defines.
@@ -49,7 +49,7 @@ const (
 
 func (a attribute) name() string { return a.header[len(headerPrefix):] }
 
-// isDefined reports whether CloudEvents defines a, so that it is no extension.
+// isDefined reports whether CloudEvents defines a; every other attribute is an extension.
 func (a attribute) isDefined() bool {
 	switch a.header {
 	case attrSpecVersion, attrID, attrSource, attrType, attrSubject, attrTime, attrDataContentType, attrDataSchema:
@@ -64,17 +64,17 @@ func invalidCloudEvent(header, rule string) error {
 	return fmt.Errorf("%w: %s %s", ErrInvalidCloudEvent, strings.TrimPrefix(header, headerPrefix), rule)
 }
 
-// check reports whether a is what CloudEvents allows: the rules that the library does
-// not hold its events to.
+// check returns an error if a breaks a rule of CloudEvents 1.0. The library itself does not
+// check these rules.
 func (a attribute) check() error {
 	if !isAttributeName(a.name()) {
-		return invalidCloudEvent("an attribute", "has a name that is not of a-z and 0-9")
+		return invalidCloudEvent("an attribute", "has a name with characters other than a-z and 0-9")
 	}
 	if !isAttributeString(a.value) {
 		return invalidCloudEvent(a.header, "has a character that CloudEvents forbids")
 	}
 	if a.isDefined() && (a.kind != kindString || a.value == "") {
-		return invalidCloudEvent(a.header, "is empty or no string")
+		return invalidCloudEvent(a.header, "is empty or not a string")
 	}
 	switch a.header {
 	case attrSpecVersion:
@@ -94,7 +94,7 @@ func (a attribute) check() error {
 	return nil
 }
 
-// isAttributeName reports whether name is of a-z and 0-9.
+// isAttributeName reports whether name is not empty and consists of a-z and 0-9.
 func isAttributeName(name string) bool {
 	for i := range len(name) {
 		if c := name[i]; !isDigit(c) && (c < 'a' || c > 'z') {
@@ -104,7 +104,7 @@ func isAttributeName(name string) bool {
 	return name != ""
 }
 
-// isAttributeString reports whether s is what CloudEvents calls a string.
+// isAttributeString reports whether s is a string as CloudEvents defines it.
 func isAttributeString(s string) bool {
 	if !utf8.ValidString(s) {
 		return false
@@ -117,15 +117,15 @@ func isAttributeString(s string) bool {
 	return true
 }
 
-// isForbidden reports whether CloudEvents forbids r in strings: control characters and
-// what Unicode says is no character.
+// isForbidden reports whether CloudEvents forbids r in strings: control characters and the
+// noncharacters of Unicode.
 func isForbidden(r rune) bool {
 	return unicode.IsControl(r) || 0xfdd0 <= r && r <= 0xfdef || r&0xfffe == 0xfffe
 }
 
-// escapeAttribute makes any UTF-8 string a string of CloudEvents: what is forbidden
-// there, the percent sign, and white space at either end, which readers trim, become
-// percent-encoded bytes.
+// escapeAttribute encodes any UTF-8 string as a string of CloudEvents: forbidden characters,
+// the percent sign, and white space at either end, which readers trim, become percent-encoded
+// bytes.
 func escapeAttribute(s string) string {
 	if !needsEscape(s) {
 		return s
@@ -148,7 +148,7 @@ func escapeAttribute(s string) string {
 	return string(b)
 }
 
-// needsEscape reports whether s may hold what [escapeAttribute] encodes.
+// needsEscape reports whether s may hold characters that [escapeAttribute] encodes.
 func needsEscape(s string) bool {
 	for i := range len(s) {
 		if c := s[i]; c < ' ' || c > '~' || c == '%' {
@@ -158,9 +158,9 @@ func needsEscape(s string) bool {
 	return s != "" && (s[0] == ' ' || s[len(s)-1] == ' ')
 }
 
-// cloudEventAttributes lists the attributes of ce: those that are required, the other
-// ones of the specification, and the extensions by name. The library accepts more than
-// the specification allows, so every value is checked.
+// cloudEventAttributes returns the attributes of ce: the required ones, the optional ones of
+// the specification, then the extensions in the order of their names. It checks every value,
+// because the library accepts more than the specification allows.
 func cloudEventAttributes(ce event.Event) ([]attribute, error) {
 	context, ok := ce.Context.(*event.EventContextV1)
 	if !ok {
@@ -197,11 +197,11 @@ func cloudEventAttributes(ce event.Event) ([]attribute, error) {
 	for _, name := range slices.Sorted(maps.Keys(context.Extensions)) {
 		value, err := types.Format(context.Extensions[name])
 		if err != nil {
-			return nil, invalidCloudEvent("an extension", "has a type that CloudEvents does not know")
+			return nil, invalidCloudEvent("an extension", "has a type that CloudEvents does not have")
 		}
 		a := attribute{header: headerPrefix + name, value: value}
 		if a.isDefined() {
-			return nil, invalidCloudEvent("an extension", "is named like an attribute that CloudEvents defines")
+			return nil, invalidCloudEvent("an extension", "has the name of an attribute that CloudEvents defines")
 		}
 		switch context.Extensions[name].(type) {
 		case int32:
@@ -219,7 +219,7 @@ func cloudEventAttributes(ce event.Event) ([]attribute, error) {
 	return attributes, nil
 }
 
-// newCloudEvent makes a CloudEvent of attributes in any order and data. It keeps both.
+// newCloudEvent returns a CloudEvent of data and of attributes in any order. It retains both.
 func newCloudEvent(attributes []attribute, data []byte) (event.Event, error) {
 	context := &event.EventContextV1{}
 	required := 0
@@ -228,7 +228,7 @@ func newCloudEvent(attributes []attribute, data []byte) (event.Event, error) {
 		if err := a.check(); err != nil {
 			return event.Event{}, err
 		}
-		// The setters of ID, type and subject trim, which would change ids.
+		// The library's setters of id, type and subject trim, which would change ids.
 		switch a.header {
 		case attrSpecVersion:
 			required++
@@ -276,14 +276,14 @@ func newCloudEvent(attributes []attribute, data []byte) (event.Event, error) {
 	return ce, nil
 }
 
-// hasFourDigitYear reports whether RFC 3339 can write t in UTC.
+// hasFourDigitYear reports whether RFC 3339 can represent t in UTC.
 func hasFourDigitYear(t time.Time) bool {
 	year := t.UTC().Year()
 	return 0 <= year && year <= 9999
 }
 
-// extension returns the value of an extension in the library's types. Headers do not
-// tell the type; of the integers among our own extensions we know it.
+// extension returns the value of an extension in the library's types. Headers do not carry
+// the type; partition is the one integer among the extensions of this package.
 func (a attribute) extension() (any, error) {
 	switch {
 	case a.kind == kindInteger, a.header == attrPartition:
@@ -299,8 +299,8 @@ func (a attribute) extension() (any, error) {
 	}
 }
 
-// isJSONData reports whether data of this content type stands in a JSON document as it
-// is. No content type means JSON.
+// isJSONData reports whether a JSON document holds data of this content type as a JSON value.
+// An empty content type means JSON.
 func isJSONData(contentType string) bool {
 	mediaType, _, _ := strings.Cut(contentType, ";")
 	mediaType = strings.ToLower(strings.TrimSpace(mediaType))

@@ -7,7 +7,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// benchEvents are events of about 2 and 64 KB in JSON: half of it text, half raw.
+// benchEvents returns events of about 2 and 64 KB of JSON: one half text, one half raw.
 func benchEvents(b *testing.B) map[string]*AgentEventV1 {
 	b.Helper()
 	events := map[string]*AgentEventV1{}
@@ -68,8 +68,8 @@ func BenchmarkJSON(b *testing.B) {
 	}
 }
 
-// BenchmarkNATS writes and reads messages, the JSON of the event included. The way
-// via=cloudevent goes through an event of the library, which the stage does not.
+// BenchmarkNATS writes and reads messages, including the JSON of the event. Only via=cloudevent
+// goes through an event of the CloudEvents library; the pipeline uses via=event.
 //
 //	go test ./envelopes -run '^$' -bench NATS -count 6
 func BenchmarkNATS(b *testing.B) {

@@ -10,11 +10,11 @@ import (
 	"github.com/cloudevents/sdk-go/v2/types"
 )
 
-// DataSchema is the dataschema of every CloudEvent of ours, and the $id of the JSON
-// Schema of its data.
+// DataSchema is the dataschema of the CloudEvent of every event, and the $id of the JSON Schema
+// of its data.
 const DataSchema = "urn:agtrace:event:v1"
 
-// The headers of our extensions.
+// The headers of the extensions.
 const (
 	attrSessionID    = headerPrefix + "sessionid"
 	attrPartitionKey = headerPrefix + "partitionkey"
@@ -30,21 +30,22 @@ const (
 
 const (
 	typePrefix     = SchemaVersion + "."
-	maxModelBytes  = 256 // a longer name of a model stays in the data alone
-	maxTraceBytes  = 512 // what W3C asks everyone to carry
+	maxModelBytes  = 256 // a longer name of a model is in the data only
+	maxTraceBytes  = 512 // the size that W3C asks every party to propagate
 	sequenceDigits = 20  // of the largest uint64
 )
 
-// Provenance is what a CloudEvent says about the making of its event, and what the event
-// itself, a function of the records alone, does not hold. What is zero is left out.
+// Provenance describes how an event was made: from which raw record, in which generation. It
+// travels in the CloudEvent only, because the event itself is a function of the records alone.
+// The CloudEvent omits fields that are zero.
 type Provenance struct {
 	Generation  string // required
-	Partition   int    // -1 when there is none
-	RawStream   string // the stream that the record lies in
-	RawSequence uint64 // and its sequence there
+	Partition   int    // -1 for none
+	RawStream   string // the stream that holds the record
+	RawSequence uint64 // the sequence of the record in that stream
 
-	// W3C trace context of the creation of the record, unchanged over all hops. What
-	// cannot be one (not printable ASCII, or over 512 bytes) is left out.
+	// W3C trace context of the creation of the record, unchanged over all hops. The
+	// CloudEvent omits an invalid one: see [TraceContext].
 	Traceparent, Tracestate string
 }
 
@@ -60,13 +61,12 @@ type Provenance struct {
 //	model                   where known, up to 256 bytes
 //	generation, partition, rawstream, rawsequence, traceparent, tracestate from p
 //
-// source and id together are unique: the event under another revision of the mapping is
-// another CloudEvent. In id, subject, sessionid, partitionkey and model the characters
-// that CloudEvents forbids, the percent sign, and white space at the ends are
-// percent-encoded.
+// source and id together are unique: the same event in another generation is another
+// CloudEvent. In id, subject, sessionid, partitionkey and model the characters that
+// CloudEvents forbids, the percent sign, and white space at the ends are percent-encoded.
 //
-// e must be valid: only its encoding is checked again. The error wraps [ErrInvalidEvent]
-// or [ErrInvalidSubject], for the generation.
+// e must be valid: CloudEvent checks its encoding only. The error wraps [ErrInvalidEvent], or
+// [ErrInvalidSubject] for the generation.
 func (e *AgentEventV1) CloudEvent(p Provenance) (event.Event, error) {
 	attributes, err := e.attributes(p)
 	if err != nil {
@@ -79,7 +79,7 @@ func (e *AgentEventV1) CloudEvent(p Provenance) (event.Event, error) {
 	return newCloudEvent(attributes, data)
 }
 
-// attributes lists the attributes of e as a CloudEvent, in the order of
+// attributes returns the attributes of the CloudEvent of e, in the order of
 // [cloudEventAttributes].
 func (e *AgentEventV1) attributes(p Provenance) ([]attribute, error) {
 	if err := CheckGeneration(p.Generation); err != nil {
@@ -129,8 +129,9 @@ func (e *AgentEventV1) attributes(p Provenance) ([]attribute, error) {
 	return list, nil
 }
 
-// TraceContext returns of two headers of W3C trace context what can stand in one: printable
-// ASCII, at most 512 bytes, and no state without a parent. The rest is left out.
+// TraceContext returns the valid part of two headers of W3C trace context: printable ASCII, at
+// most 512 bytes, and no tracestate without a traceparent. It returns an empty string for an
+// invalid one.
 func TraceContext(traceparent, tracestate string) (string, string) {
 	switch {
 	case !isTraceContext(traceparent):
@@ -142,7 +143,7 @@ func TraceContext(traceparent, tracestate string) (string, string) {
 	}
 }
 
-// isTraceContext reports whether s can stand in a header of W3C trace context.
+// isTraceContext reports whether s is a valid value of a header of W3C trace context.
 func isTraceContext(s string) bool {
 	for i := range len(s) {
 		if s[i] < ' ' || s[i] > '~' {
@@ -152,13 +153,13 @@ func isTraceContext(s string) bool {
 	return s != "" && len(s) <= maxTraceBytes
 }
 
-// FromCloudEvent is the inverse of [AgentEventV1.CloudEvent]. It reads any CloudEvent
-// whose type begins with agtrace.event.v1. and refuses one whose attributes contradict
-// its data in id, type, subject, source or sequence. Extensions that are not there leave
-// their part of the [Provenance] zero, the partition -1.
+// FromCloudEvent is the inverse of [AgentEventV1.CloudEvent]. It reads any CloudEvent whose
+// type begins with agtrace.event.v1. and rejects one whose attributes contradict its data in
+// id, type, subject, source or sequence. Absent extensions leave their field of the
+// [Provenance] zero, the partition -1.
 //
-// Like [DecodeAgentEvent] it does not hold the event to [AgentEventV1.Validate]. The
-// error wraps [ErrInvalidCloudEvent] or [ErrInvalidEvent].
+// Like [DecodeAgentEvent] it does not check the rules of [AgentEventV1.Validate]. The error
+// wraps [ErrInvalidCloudEvent] or [ErrInvalidEvent].
 func FromCloudEvent(ce event.Event) (AgentEventV1, Provenance, error) {
 	e, p, err := fromCloudEvent(ce)
 	if err != nil {
@@ -210,8 +211,8 @@ func fromCloudEvent(ce event.Event) (e AgentEventV1, p Provenance, err error) {
 	return e, p, e.contradiction(ce, text(attrSequence), p.Generation)
 }
 
-// contradiction reports where the attributes of ce say another thing than e, its data.
-// A consumer chooses by the attributes and trusts the data: they must be the same.
+// contradiction returns an error if an attribute of ce differs from its data, e. A consumer
+// selects by the attributes and trusts the data, so they must agree.
 func (e *AgentEventV1) contradiction(ce event.Event, sequence, generation string) error {
 	source := "/" + generation + "/" + string(e.Source) + "/" + url.PathEscape(e.SessionID)
 	switch {

@@ -10,7 +10,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// plainProvenance goes with plainToolResult.
+// plainProvenance is a provenance with every field set.
 func plainProvenance() Provenance {
 	return Provenance{
 		Generation: "v1", Partition: 7, RawStream: "RAW", RawSequence: 1 << 40,
@@ -18,7 +18,7 @@ func plainProvenance() Provenance {
 	}
 }
 
-// attributesOf returns the attributes of a CloudEvent, as headers name them.
+// attributesOf returns the attributes of a CloudEvent by their names.
 func attributesOf(t *testing.T, ce event.Event) map[string]string {
 	t.Helper()
 	attributes, err := cloudEventAttributes(ce)
@@ -32,7 +32,7 @@ func attributesOf(t *testing.T, ce event.Event) map[string]string {
 	return got
 }
 
-func TestCloudEventAttributes(t *testing.T) {
+func TestCloudEventHasTheAttributesOfItsEvent(t *testing.T) {
 	t.Parallel()
 	e := plainToolResult()
 	e.EventID, e.SessionID = "\u00a0call_x\nfc_y 100%", "a/b c?é\ufffe "
@@ -66,7 +66,7 @@ func TestCloudEventAttributes(t *testing.T) {
 	}
 }
 
-func TestCloudEventLeavesOutWhatIsNotKnown(t *testing.T) {
+func TestCloudEventOmitsUnknownAttributes(t *testing.T) {
 	t.Parallel()
 	e := plainUserMessage()
 	ce, err := e.CloudEvent(Provenance{Generation: "v1", Partition: -1, Traceparent: "00-\n", Tracestate: "a=b"})
@@ -97,7 +97,7 @@ func TestCloudEventLeavesOutWhatIsNotKnown(t *testing.T) {
 	}
 }
 
-func TestCloudEventRefuses(t *testing.T) {
+func TestCloudEventRejectsInvalidEvents(t *testing.T) {
 	t.Parallel()
 	e := plainUserMessage()
 	if _, err := e.CloudEvent(Provenance{Generation: "current"}); !errors.Is(err, ErrInvalidSubject) {
@@ -113,7 +113,7 @@ func TestCloudEventRefuses(t *testing.T) {
 	}
 }
 
-func TestFromCloudEventRefuses(t *testing.T) {
+func TestFromCloudEventRejectsContradictions(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		change func(*event.Event)
@@ -177,7 +177,7 @@ func TestEventSurvivesCloudEvent(t *testing.T) {
 	})
 }
 
-func TestSourceAndIDAreUnique(t *testing.T) {
+func TestSourceAndIDOfACloudEventAreUnique(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		key := func(label string) (AgentEventV1, string) {

@@ -7,37 +7,35 @@ import (
 )
 
 // EntryProjection turns the events of one session, in their order, into entries as a user
-// interface shows them (seed standardized-metadata). The zero value is ready: one for each
+// interface shows them. The zero value is ready to use; each session needs its own.
+//
+//   - A user_message of any origin but injected, a system_message, assistant_message or
+//     reasoning becomes an entry of that kind. An event without text yields none, except the
+//     system_message that begins a session (content "Session: <id>, Model: <model>").
+//   - A tool_call and its tool_result become one entry, emitted twice with the index of the
+//     call. A result without a known call becomes an entry of its own.
+//   - Chunks of one message become one entry: an assistant_message of Claude Code or Cursor
+//     that directly follows another one of the same thread and API call is appended to it
+//     without a separator, and the entry is emitted again.
+//   - A log with metadata.error becomes an error.
+//   - An event that supersedes another event takes its index.
+//   - meta, other logs, file_snapshot, session_summary and injected events yield no entry.
+//
+// Memory is bounded: the last 1,024 calls (at most 4 MiB in total), the ids of the last 1,024
+// events with an entry, and one growing assistant message of at most 1,000 chunks and 64 KiB.
+// A result or a replacement of an older event becomes an entry of its own, and so does a chunk
+// beyond the bounds.
+//
+// Indexes count the entries of this projection from 0, also if it begins in the middle of a
 // session.
-//
-//   - A user_message (whoever prompted), system_message, assistant_message or reasoning is
-//     an entry of that kind; one without any text is none, but for the system_message that begins a session
-//     (content "Session: <id>, Model: <model>").
-//   - A tool_call and its tool_result are one entry, told twice with the index of the call
-//     (seed-features C4). A result whose call was not seen is an entry alone.
-//   - Chunks of one message are one entry: an assistant_message of Claude Code or Cursor
-//     that follows right behind another of its thread, with no other event between them
-//     and not of another API call, is joined to it without a separator and told again.
-//   - A log with metadata.error is an error.
-//   - An event that supersedes another takes its index.
-//   - meta, other logs, file_snapshot, session_summary and all that is injected have no
-//     kind of entry and yield none.
-//
-// What it remembers is bounded: the last 1,024 calls (of at most 4 MiB together), the ids of
-// the last 1,024 events with an entry, and the assistant message that may still grow: by up
-// to 1,000 chunks, to 64 KiB. A result or a replacement of something older is an entry of
-// its own, and so is a chunk beyond that.
-//
-// Indexes count the entries of this projection from 0. One that begins in the middle of a
-// session counts from there.
 type EntryProjection struct {
 	next    int // index of the next entry
 	calls   recent[toolUse]
-	indexes recent[int] // of the last events, by their ids
+	indexes recent[int] // of the entries of the last events, by event_id
 	message growing
 }
 
-// Limits of what an [EntryProjection] remembers.
+// Bounds of the memory of an [EntryProjection].
 const (
 	maxProjectedCalls  = 1024
 	maxProjectedBytes  = 4 << 20
@@ -46,10 +44,10 @@ const (
 	maxJoinedChunks    = 1000
 )
 
-// growing is the assistant message that the next event may add to.
+// growing is an assistant message to which the next event may be appended.
 type growing struct {
-	first     string // id of the event that began it
-	sequence  uint64 // of its last event; 0 when there is none
+	first     string // event_id of its first event
+	sequence  uint64 // of its last event; 0 for no message
 	chunks    int
 	index     int
 	timestamp string
@@ -58,21 +56,21 @@ type growing struct {
 	key       string // of the API call, where known
 }
 
-// Project takes the next event of the session and returns its entry; false when it has
-// none. The entry shares memory with e.
+// Project consumes the next event of the session and returns its entry; false for an event
+// without an entry. The entry shares memory with e.
 func (p *EntryProjection) Project(e *AgentEventV1) (NormalizedEntry, bool) {
 	if e.Origin == OriginInjected {
 		return NormalizedEntry{}, false
 	}
 	switch e.EventType {
 	case UserMessage:
-		return p.say(e, EntryUserMessage)
+		return p.text(e, EntryUserMessage)
 	case SystemMessage:
-		return p.say(e, EntrySystemMessage)
+		return p.text(e, EntrySystemMessage)
 	case AssistantMessage:
 		return p.assistant(e)
 	case Reasoning:
-		return p.say(e, EntryThinking)
+		return p.text(e, EntryThinking)
 	case ToolCall:
 		return p.call(e), true
 	case ToolResult:
@@ -81,17 +79,17 @@ func (p *EntryProjection) Project(e *AgentEventV1) (NormalizedEntry, bool) {
 		return p.report(e)
 	case FileSnapshot, SessionSummary, Meta:
 		return NormalizedEntry{}, false
-	default: // of a later version of the schema
+	default: // an event type of a later version of the schema
 		return NormalizedEntry{}, false
 	}
 }
 
-// entry is the entry of an event, at an index.
+// entry returns the entry of an event at an index.
 func entry(e *AgentEventV1, index int, t EntryType, content string) NormalizedEntry {
 	return NormalizedEntry{Index: index, Timestamp: e.TS, Type: t, Content: content, Metadata: e.Metadata}
 }
 
-// place is the index of the entry that an event begins, or of the one that it replaces.
+// place returns a new index for the entry of an event, or that of the entry that it replaces.
 func (p *EntryProjection) place(e *AgentEventV1) int {
 	index, replaces := 0, false
 	if e.Supersedes != "" {
@@ -105,27 +103,27 @@ func (p *EntryProjection) place(e *AgentEventV1) int {
 	return index
 }
 
-// say makes an entry of words.
-func (p *EntryProjection) say(e *AgentEventV1, kind EntryKind) (NormalizedEntry, bool) {
-	words := ""
+// text returns the entry of an event whose content is its text.
+func (p *EntryProjection) text(e *AgentEventV1, kind EntryKind) (NormalizedEntry, bool) {
+	content := ""
 	if e.Text != nil {
-		words = *e.Text
+		content = *e.Text
 	}
-	if words == "" && kind == EntrySystemMessage {
-		words = sessionLine(e)
+	if content == "" && kind == EntrySystemMessage {
+		content = sessionLine(e)
 	}
-	if strings.TrimSpace(words) == "" {
+	if strings.TrimSpace(content) == "" {
 		return NormalizedEntry{}, false
 	}
 	t := EntryType{Kind: kind}
 	if kind == EntryThinking {
-		t.Reasoning = words
+		t.Reasoning = content
 	}
-	return entry(e, p.place(e), t, words), true
+	return entry(e, p.place(e), t, content), true
 }
 
-// sessionLine is the content of the message that begins a session; empty while nothing is
-// known of it.
+// sessionLine returns the content of the message that begins a session; empty while the
+// session has no metadata.
 func sessionLine(e *AgentEventV1) string {
 	if e.Metadata == nil {
 		return ""
@@ -143,7 +141,8 @@ func sessionLine(e *AgentEventV1) string {
 	return line
 }
 
-// assistant makes an entry of an assistant message, or adds it to the one before it.
+// assistant returns the entry of an assistant message, or the previous entry with the message
+// appended.
 func (p *EntryProjection) assistant(e *AgentEventV1) (NormalizedEntry, bool) {
 	if e.Text == nil || *e.Text == "" {
 		return NormalizedEntry{}, false
@@ -161,7 +160,7 @@ func (p *EntryProjection) assistant(e *AgentEventV1) (NormalizedEntry, bool) {
 			now.key = before.key
 		}
 		p.message = now
-		// The entry is of several events now, none of which can be replaced alone.
+		// The entry has several events now, none of which can be replaced alone.
 		p.indexes.remove(now.first)
 		joined := entry(e, now.index, EntryType{Kind: EntryAssistantMessage}, now.content)
 		joined.Timestamp = now.timestamp
@@ -174,15 +173,15 @@ func (p *EntryProjection) assistant(e *AgentEventV1) (NormalizedEntry, bool) {
 	return entry(e, now.index, EntryType{Kind: EntryAssistantMessage}, now.content), true
 }
 
-// follows reports whether g is the next chunk of before. The sequence says that no other
-// event is between them, also where not all events are shown.
+// follows reports whether g is the next chunk of before. The sequence proves that no other
+// event is between them, even if the consumer filters events.
 func (g growing) follows(before growing) bool {
 	return before.sequence != 0 && g.sequence == before.sequence+1 && g.thread == before.thread &&
 		(g.key == "" || before.key == "" || g.key == before.key) &&
 		before.chunks < maxJoinedChunks && len(before.content)+len(g.content) <= maxJoinedBytes
 }
 
-// call makes an entry of a tool that begins.
+// call returns the entry of a tool that begins.
 func (p *EntryProjection) call(e *AgentEventV1) NormalizedEntry {
 	use := inputOf(e).use()
 	use.index = p.place(e)
@@ -193,8 +192,8 @@ func (p *EntryProjection) call(e *AgentEventV1) NormalizedEntry {
 	return entry(e, use.index, EntryType{Kind: EntryToolUse, Tool: &tool}, content)
 }
 
-// result makes the entry of a tool complete. The call stays remembered: a vendor can tell
-// a result again, with more.
+// result returns the complete entry of a tool. The call stays in memory, because a vendor can
+// repeat a result with more data.
 func (p *EntryProjection) result(e *AgentEventV1) NormalizedEntry {
 	var use toolUse
 	known := false
@@ -214,7 +213,7 @@ func (p *EntryProjection) result(e *AgentEventV1) NormalizedEntry {
 	return n
 }
 
-// report makes an entry of an error that the vendor reports.
+// report returns the entry of an error that the vendor reports.
 func (p *EntryProjection) report(e *AgentEventV1) (NormalizedEntry, bool) {
 	if e.Metadata == nil {
 		return NormalizedEntry{}, false
@@ -224,11 +223,11 @@ func (p *EntryProjection) report(e *AgentEventV1) (NormalizedEntry, bool) {
 		return NormalizedEntry{}, false
 	}
 	problem := membersOf(v)
-	message, told := problem.text("message")
+	message, stated := problem.text("message")
 	if s, ok := stringOf(v); ok {
-		message, told = s, true
+		message, stated = s, true
 	}
-	if !told && e.Text != nil {
+	if !stated && e.Text != nil {
 		message = *e.Text
 	}
 	code, ok := problem.text("code")

@@ -11,14 +11,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// entrySeedRows are the rows of the seed standardized-metadata about entries.
+// entrySeedRows are the acceptance rows about entries.
 var entrySeedRows = map[string]func(*testing.T){
-	"000-22": seedResume,
-	"000-26": seedEntries,
-	"000-8":  seedEntries, // its diffs, which only entries have
+	"000-22 any event has the id that resumes its session":   seedResume,
+	"000-26 a call and its result are one entry":             seedEntries,
+	"000-8 every tool of Cursor has its action and its diff": seedEntries,
 }
 
-// seedResume is row 000-22: any single event says how its session is resumed.
 func seedResume(t *testing.T) {
 	t.Helper()
 	t.Parallel()
@@ -38,8 +37,8 @@ func seedResume(t *testing.T) {
 	}
 }
 
-// seedEntries is row 000-26 on the tools of Cursor: the events are built by hand, after
-// the table of the tools, of the records of the seed's own project.
+// seedEntries is row 000-26 on every tool of Cursor. It makes the events of the records
+// itself, without the normalizers.
 func seedEntries(t *testing.T) {
 	t.Helper()
 	t.Parallel()
@@ -55,16 +54,16 @@ func seedEntries(t *testing.T) {
 		t.Fatal(err)
 	}
 	events := cursorByHand(t, goldenFile(t, "metadata", "origin", "cursor", "all-tools.jsonl"), want.ToolNames, want.Statuses)
-	told, kept := project(t, events)
+	emitted, kept := project(t, events)
 	if len(kept) != len(want.ActionKinds) {
 		t.Fatalf("%d entries, want %d", len(kept), len(want.ActionKinds))
 	}
 	for i, n := range kept {
-		if told[2*i].Index != i || told[2*i+1].Index != i || n.Index != i {
-			t.Errorf("call %d and its result have index %d and %d", i, told[2*i].Index, told[2*i+1].Index)
+		if emitted[2*i].Index != i || emitted[2*i+1].Index != i || n.Index != i {
+			t.Errorf("call %d and its result have index %d and %d", i, emitted[2*i].Index, emitted[2*i+1].Index)
 		}
-		if told[2*i].Type.Tool.Status != EntryRunning {
-			t.Errorf("call %d is %s when it starts", i, told[2*i].Type.Tool.Status)
+		if emitted[2*i].Type.Tool.Status != EntryRunning {
+			t.Errorf("call %d is %s when it starts", i, emitted[2*i].Type.Tool.Status)
 		}
 		use := n.Type.Tool
 		if use.Action.Kind != want.ActionKinds[i] {
@@ -84,7 +83,7 @@ func seedEntries(t *testing.T) {
 		}
 	}
 	for i, diff := range want.EditDiffs {
-		for _, n := range told[2*(3+i) : 2*(3+i)+2] { // the call, and the result
+		for _, n := range emitted[2*(3+i) : 2*(3+i)+2] { // the call, and the result
 			if d := cmp.Diff([]EntryChange{{Type: ChangeEdit, UnifiedDiff: diff}}, n.Type.Tool.Action.Changes); d != "" {
 				t.Errorf("edit %d: %s", i, d)
 			}
@@ -98,8 +97,7 @@ func seedEntries(t *testing.T) {
 	}
 }
 
-// cursorByHand makes the events of tool_call records of Cursor whose call_id is call-<i>,
-// as the documents say that they are.
+// cursorByHand returns the events of tool_call records of Cursor whose call_id is call-<i>.
 func cursorByHand(t *testing.T, data []byte, names []string, statuses []ToolStatus) []AgentEventV1 {
 	t.Helper()
 	places := map[string]struct {
@@ -123,7 +121,7 @@ func cursorByHand(t *testing.T, data []byte, names []string, statuses []ToolStat
 				} `json:"result"`
 			} `json:"tool_call"`
 		}
-		// A result that is no object leaves the rest as it is.
+		// A result that is not an object does not affect the other fields.
 		if err := stdjson.Unmarshal(line, &r); err != nil && r.Type != "result" {
 			t.Fatal(err)
 		}

@@ -14,7 +14,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// story makes the events of one session by hand, in the form in which normalizers do.
+// story makes the events of one session, in the form in which normalizers make them.
 type story struct {
 	t      *testing.T
 	source Source
@@ -23,7 +23,7 @@ type story struct {
 	events []AgentEventV1
 }
 
-// event adds an event that says text; set may change it.
+// event adds an event with a text; set may change it.
 func (s *story) event(kind EventType, text string, set ...func(*AgentEventV1)) *AgentEventV1 {
 	s.t.Helper()
 	n := len(s.events) + 1
@@ -48,7 +48,7 @@ func (s *story) event(kind EventType, text string, set ...func(*AgentEventV1)) *
 	return &s.events[n-1]
 }
 
-// tool sets what tool_call and tool_result of a tool share.
+// tool sets the fields that tool_call and tool_result of a tool share.
 func tool(id, name string, channel Channel, op FileOp, path string) func(*AgentEventV1) {
 	return func(e *AgentEventV1) {
 		e.ToolCallID, e.ToolName, e.Channel = &id, &name, &channel
@@ -65,7 +65,7 @@ func tool(id, name string, channel Channel, op FileOp, path string) func(*AgentE
 	}
 }
 
-// failing makes a result an error; a negative code is none.
+// failing makes a result an error; a negative code means no exit code.
 func failing(code int64) func(*AgentEventV1) {
 	return func(e *AgentEventV1) {
 		e.ToolStatus = new(StatusError)
@@ -75,16 +75,16 @@ func failing(code int64) func(*AgentEventV1) {
 	}
 }
 
-// project gives the events to a projection and returns all that it told, and what is left
-// of it by the rule for consumers.
-func project(t fataler, events []AgentEventV1) (told, kept []NormalizedEntry) {
+// project projects events and returns all emitted entries, and the entries that a consumer
+// keeps: the last of each index.
+func project(t fataler, events []AgentEventV1) (emitted, kept []NormalizedEntry) {
 	var p EntryProjection
 	for i := range events {
 		n, ok := p.Project(&events[i])
 		if !ok {
 			continue
 		}
-		told = append(told, n)
+		emitted = append(emitted, n)
 		switch {
 		case n.Index < len(kept):
 			kept[n.Index] = n
@@ -94,10 +94,10 @@ func project(t fataler, events []AgentEventV1) (told, kept []NormalizedEntry) {
 			t.Fatalf("index %d comes after %d entries", n.Index, len(kept))
 		}
 	}
-	return told, kept
+	return emitted, kept
 }
 
-// asJSON is a value as the JSON of a line.
+// asJSON returns an entry in JSON.
 func asJSON(t *testing.T, n NormalizedEntry) string {
 	t.Helper()
 	b, err := n.AppendJSON(nil)
@@ -119,11 +119,10 @@ func wantEntries(t *testing.T, got []NormalizedEntry, want ...string) {
 	}
 }
 
-// The names and the nulls are those of the seed.
-func TestEntryJSON(t *testing.T) {
+func TestEntriesHaveTheirNamesAndNullsInJSON(t *testing.T) {
 	t.Parallel()
 	s := &story{t: t, source: ClaudeCode, root: "/home/ada/app"}
-	s.event(UserMessage, "before anything is known")
+	s.event(UserMessage, "before any metadata")
 	s.meta = &Metadata{Model: new("claude-opus-4-5"), Extensions: map[string]jsontext.Value{"permissionMode": jsontext.Value(`"plan"`)}}
 	s.event(SystemMessage, "")
 	s.meta = &Metadata{SessionID: new("sess-1"), Model: new("claude-opus-4-5")}
@@ -133,17 +132,17 @@ func TestEntryJSON(t *testing.T) {
 	s.event(Log, "Overloaded", func(e *AgentEventV1) {
 		e.Metadata = &Metadata{SessionID: new("sess-1"), Extensions: map[string]jsontext.Value{"error": jsontext.Value(`{"code":"529","message":"overloaded_error"}`)}}
 	})
-	told, _ := project(t, s.events)
+	emitted, _ := project(t, s.events)
 	meta := `"metadata":{"sessionId":"sess-1","model":"claude-opus-4-5"}`
-	wantEntries(t, told,
-		`{"index":0,"timestamp":"2026-03-09T09:00:01Z","type":{"kind":"user_message"},"content":"before anything is known"}`,
+	wantEntries(t, emitted,
+		`{"index":0,"timestamp":"2026-03-09T09:00:01Z","type":{"kind":"user_message"},"content":"before any metadata"}`,
 		`{"index":1,"timestamp":"2026-03-09T09:00:02Z","type":{"kind":"system_message"},"content":"Session: unknown, Model: claude-opus-4-5","metadata":{"sessionId":null,"model":"claude-opus-4-5","permissionMode":"plan"}}`,
 		`{"index":2,"timestamp":"2026-03-09T09:00:03Z","type":{"kind":"thinking","reasoning":"Let me look."},"content":"Let me look.",`+meta+`}`,
 		"{\"index\":3,\"timestamp\":\"2026-03-09T09:00:04Z\",\"type\":{\"kind\":\"tool_use\",\"tool\":{\"toolName\":\"Bash\",\"action\":{\"kind\":\"command_run\",\"command\":\"go test ./...\"},\"status\":\"running\"}},\"content\":\"```bash\\ngo test ./...\\n```\","+meta+"}",
 		"{\"index\":3,\"timestamp\":\"2026-03-09T09:00:04Z\",\"type\":{\"kind\":\"tool_use\",\"tool\":{\"toolName\":\"Bash\",\"action\":{\"kind\":\"command_run\",\"command\":\"go test ./...\",\"result\":{\"exitCode\":1,\"stdout\":\"FAIL\"}},\"status\":\"failed\",\"result\":{\"success\":false,\"error\":\"FAIL\"}}},\"content\":\"```bash\\ngo test ./...\\n```\\n\\n**Exit Code:** 1\\n\\n**Output:**\\n```\\nFAIL\\n```\","+meta+"}",
 		`{"index":4,"timestamp":"2026-03-09T09:00:06Z","type":{"kind":"error","error":{"message":"overloaded_error","code":"529"}},"content":"Overloaded","metadata":{"sessionId":"sess-1","model":null,"error":{"code":"529","message":"overloaded_error"}}}`,
 	)
-	for _, n := range told {
+	for _, n := range emitted {
 		var back NormalizedEntry
 		if err := json.Unmarshal([]byte(asJSON(t, n)), &back); err != nil || asJSON(t, back) != asJSON(t, n) {
 			t.Fatalf("read back as %s, %v", asJSON(t, back), err)
@@ -151,8 +150,7 @@ func TestEntryJSON(t *testing.T) {
 	}
 }
 
-// Events that have no kind of entry leave no gap.
-func TestEntriesOfNothing(t *testing.T) {
+func TestEventsWithoutAnEntryLeaveNoGap(t *testing.T) {
 	t.Parallel()
 	s := &story{t: t, source: Codex}
 	s.event(Meta, "turn")
@@ -169,8 +167,7 @@ func TestEntriesOfNothing(t *testing.T) {
 	wantEntries(t, kept, `{"index":0,"timestamp":"2026-03-09T09:00:10Z","type":{"kind":"user_message"},"content":"hello"}`)
 }
 
-// Chunks of one message are one entry; two messages are two.
-func TestEntriesJoinChunks(t *testing.T) {
+func TestChunksOfOneMessageAreOneEntry(t *testing.T) {
 	t.Parallel()
 	agent := func(e *AgentEventV1) { e.AgentID = new("a1") }
 	call := func(key string) func(*AgentEventV1) {
@@ -178,7 +175,7 @@ func TestEntriesJoinChunks(t *testing.T) {
 	}
 	for name, test := range map[string]struct {
 		source Source
-		tell   func(*story)
+		events func(*story)
 		want   []string
 	}{
 		"chunks": {ClaudeCode, func(s *story) { s.event(AssistantMessage, "Hello "); s.event(AssistantMessage, "world") }, []string{"Hello world"}},
@@ -212,7 +209,7 @@ func TestEntriesJoinChunks(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := &story{t: t, source: test.source}
-			test.tell(s)
+			test.events(s)
 			_, kept := project(t, s.events)
 			var got []string
 			for _, n := range kept {
@@ -225,22 +222,20 @@ func TestEntriesJoinChunks(t *testing.T) {
 	}
 }
 
-// An event that supersedes another takes its place.
-func TestEntriesSupersede(t *testing.T) {
+func TestSupersedingEventTakesTheIndexOfTheOther(t *testing.T) {
 	t.Parallel()
 	s := &story{t: t, source: Gemini}
 	s.event(UserMessage, "one")
 	s.event(UserMessage, "two")
-	s.event(UserMessage, "one, said better", func(e *AgentEventV1) { e.Supersedes = "@1" })
+	s.event(UserMessage, "one, corrected", func(e *AgentEventV1) { e.Supersedes = "@1" })
 	s.event(UserMessage, "of something unknown", func(e *AgentEventV1) { e.Supersedes = "gone" })
 	_, kept := project(t, s.events)
-	if len(kept) != 3 || kept[0].Content != "one, said better" || kept[1].Content != "two" || kept[2].Content != "of something unknown" {
+	if len(kept) != 3 || kept[0].Content != "one, corrected" || kept[1].Content != "two" || kept[2].Content != "of something unknown" {
 		t.Fatalf("%+v", kept)
 	}
 }
 
-// What is one of several chunks cannot be replaced alone: the new words are an entry.
-func TestEntriesSupersedeChunk(t *testing.T) {
+func TestReplacementOfAChunkIsAnEntryOfItsOwn(t *testing.T) {
 	t.Parallel()
 	s := &story{t: t, source: ClaudeCode}
 	s.event(AssistantMessage, "a")
@@ -252,8 +247,7 @@ func TestEntriesSupersedeChunk(t *testing.T) {
 	}
 }
 
-// Results find their calls in any order, again and again; without one they stand alone.
-func TestEntriesPair(t *testing.T) {
+func TestResultsFindTheirCallsInAnyOrder(t *testing.T) {
 	t.Parallel()
 	s := &story{t: t, source: Cursor}
 	ids := []string{"call_x\nfc_y", "call_x fc_y", "c"}
@@ -263,9 +257,9 @@ func TestEntriesPair(t *testing.T) {
 	for _, id := range []string{"c", ids[0], "nobody's", ids[1], ids[0]} {
 		s.event(ToolResult, id, tool(id, "read", ChannelEditor, OpRead, "/tmp/f"))
 	}
-	told, kept := project(t, s.events)
+	emitted, kept := project(t, s.events)
 	var indexes []int
-	for _, n := range told {
+	for _, n := range emitted {
 		indexes = append(indexes, n.Index)
 	}
 	if d := cmp.Diff([]int{0, 1, 2, 2, 0, 3, 1, 0}, indexes); d != "" {
@@ -279,8 +273,7 @@ func TestEntriesPair(t *testing.T) {
 	}
 }
 
-// What is remembered is bounded, and what is forgotten does no harm.
-func TestEntriesForget(t *testing.T) {
+func TestEntryProjectionHasBoundedMemory(t *testing.T) {
 	t.Parallel()
 	var p EntryProjection
 	s := &story{t: t, source: ClaudeCode}
@@ -288,21 +281,21 @@ func TestEntriesForget(t *testing.T) {
 	for i := range 2 * maxProjectedCalls {
 		s.event(ToolCall, `{"command":"`+big+`"}`, tool(fmt.Sprint("c", i), "Bash", ChannelTerminal, "", ""))
 		p.Project(&s.events[i])
-		s.events[i].Text = nil // the test itself need not keep it
+		s.events[i].Text = nil // bounds the memory of the test
 	}
 	if len(p.calls.values) > 64 || p.calls.size > maxProjectedBytes {
-		t.Errorf("remembers %d calls of %d bytes", len(p.calls.values), p.calls.size)
+		t.Errorf("holds %d calls of %d bytes", len(p.calls.values), p.calls.size)
 	}
 	if len(p.indexes.values) > maxProjectedEvents || len(p.indexes.order) > 2*maxProjectedEvents {
-		t.Errorf("remembers %d events in %d places", len(p.indexes.values), len(p.indexes.order))
+		t.Errorf("holds %d events in %d elements", len(p.indexes.values), len(p.indexes.order))
 	}
 	n, _ := p.Project(s.event(ToolResult, "late", tool("c0", "Bash", ChannelTerminal, "", "")))
 	if n.Index != 2*maxProjectedCalls || n.Type.Tool.Status != EntrySuccess {
-		t.Errorf("a result whose call is forgotten: %s", asJSON(t, n))
+		t.Errorf("a result of an evicted call: %s", asJSON(t, n))
 	}
 }
 
-// actions are tools of all vendors with what they do.
+// actions are tools of all vendors with their actions.
 var actions = map[string]struct {
 	source        Source
 	name          string
@@ -313,34 +306,34 @@ var actions = map[string]struct {
 	files         []File
 	want, content string
 }{
-	"Bash":              {ClaudeCode, "Bash", ChannelTerminal, "", "", `{"command":"ls","description":"d"}`, nil, `{"kind":"command_run","command":"ls"}`, "```bash\nls\n```"},
-	"BashOutput":        {ClaudeCode, "BashOutput", ChannelTerminal, "", "", `{"bash_id":"b1"}`, nil, `{"kind":"tool","toolName":"BashOutput","args":{"bash_id":"b1"}}`, "Tool: `BashOutput`"},
-	"Read":              {ClaudeCode, "Read", ChannelEditor, OpRead, "/w/app/a.go", `{"file_path":"/w/app/a.go"}`, nil, `{"kind":"file_read","path":"a.go"}`, "Read file: `a.go`"},
-	"Write":             {ClaudeCode, "Write", ChannelEditor, OpWrite, "/w/app/a.go", `{"file_path":"/w/app/a.go","content":"x"}`, nil, `{"kind":"file_write","path":"a.go"}`, "Write file: `a.go`"},
-	"Edit":              {ClaudeCode, "Edit", ChannelEditor, OpModify, "/w/app/a.go", `{"file_path":"/w/app/a.go","old_string":"a\nb\n","new_string":"c"}`, nil, `{"kind":"file_edit","path":"a.go","changes":[{"type":"edit","unifiedDiff":"--- a/a.go\n+++ b/a.go\n@@ -1,2 +1,1 @@\n-a\n-b\n+c"}]}`, "Edit file: `a.go`\n\n```diff\n--- a/a.go\n+++ b/a.go\n@@ -1,2 +1,1 @@\n-a\n-b\n+c\n```"},
-	"MultiEdit":         {ClaudeCode, "MultiEdit", ChannelEditor, OpModify, "a", `{"edits":[{"old_string":"a","new_string":"b"},{"old_string":"c","new_string":""}]}`, nil, `{"kind":"file_edit","path":"a","changes":[{"type":"edit","unifiedDiff":"--- a/a\n+++ b/a\n@@ -1,1 +1,1 @@\n-a\n+b\n@@ -1,1 +1,0 @@\n-c"}]}`, ""},
-	"an edit of files":  {Codex, "file_change", ChannelEditor, OpModify, "a", `{"x":1}`, []File{{"a", OpModify}, {"b", OpDelete}}, `{"kind":"file_edit","path":"a","changes":[{"type":"edit"},{"type":"delete"}]}`, "Edit file: `a`"},
-	"an edit untold":    {Codex, "file_change", ChannelEditor, OpModify, "a", ``, nil, `{"kind":"file_edit","path":"a","changes":[{"type":"edit"}]}`, "Edit file: `a`"},
-	"an edit elsewhere": {ClaudeCode, "Edit", ChannelEditor, OpModify, "/etc/hosts/x", `{"old_string":"","new_string":"c"}`, nil, `{"kind":"file_edit","path":"/etc/hosts/x","changes":[{"type":"edit","unifiedDiff":"--- a/etc/hosts/x\n+++ b/etc/hosts/x\n@@ -1,0 +1,1 @@\n+c"}]}`, ""},
-	"delete":            {Cursor, "delete", ChannelEditor, OpDelete, "/w/app/x", `{"path":"/w/app/x"}`, nil, `{"kind":"file_edit","path":"x","changes":[{"type":"delete"}]}`, "Delete file: `x`"},
-	"Grep":              {ClaudeCode, "Grep", ChannelFilesystem, OpRead, "/w/app", `{"pattern":"a` + "`" + `b","path":"/w/app"}`, nil, `{"kind":"search","query":"a` + "`" + `b"}`, "Search: `` a`b ``"},
-	"semsearch":         {Cursor, "semsearch", ChannelFilesystem, OpRead, "", `{"query":"auth"}`, nil, `{"kind":"search","query":"auth"}`, "Semantic search: `auth`"},
-	"Glob":              {ClaudeCode, "Glob", ChannelFilesystem, OpRead, "", `{"pattern":"**/*.go"}`, nil, `{"kind":"tool","toolName":"Glob","args":{"pattern":"**/*.go"}}`, "Glob pattern: `**/*.go`"},
-	"list_directory":    {Gemini, "list_directory", ChannelFilesystem, OpRead, "", `{"dir_path":"/w/app/sub"}`, nil, `{"kind":"tool","toolName":"list_directory","args":{"dir_path":"/w/app/sub"}}`, "List directory: `sub`"},
-	"TodoWrite":         {ClaudeCode, "TodoWrite", ChannelOther, "", "", `{"todos":[{},{}]}`, nil, `{"kind":"tool","toolName":"TodoWrite","args":{"todos":[{},{}]}}`, "Update todos (2 items)"},
-	"todo, none":        {Cursor, "todo", ChannelOther, "", "", `{"todos":[]}`, nil, `{"kind":"tool","toolName":"todo","args":{"todos":[]}}`, "View todos (0 items)"},
-	"mcp of Cursor":     {Cursor, "mcp", ChannelOther, "", "", `{"name":"n","args":{"q":1},"providerIdentifier":"fs","toolName":"read"}`, nil, `{"kind":"tool","toolName":"mcp:fs:read","args":{"q":1}}`, "MCP Tool: `mcp:fs:read`"},
-	"mcp of nobody":     {Cursor, "mcp", ChannelOther, "", "", `{"name":"n"}`, nil, `{"kind":"tool","toolName":"mcp:n"}`, "MCP Tool: `mcp:n`"},
-	"mcp unnamed":       {Cursor, "mcp", ChannelOther, "", "", `{}`, nil, `{"kind":"tool","toolName":"mcp:unknown"}`, "MCP Tool: `mcp:unknown`"},
-	"mcp by its name":   {ClaudeCode, "mcp__git_hub__open_pr", ChannelOther, "", "", `{"n":1}`, nil, `{"kind":"tool","toolName":"mcp:git_hub:open_pr","args":{"n":1}}`, "MCP Tool: `mcp:git_hub:open_pr`"},
-	"another tool":      {ACP, "weather_api", ChannelOther, "", "", `{"city":"Oslo"}`, nil, `{"kind":"tool","toolName":"weather_api","args":{"city":"Oslo"}}`, "Tool: `weather_api`"},
+	"Bash":                    {ClaudeCode, "Bash", ChannelTerminal, "", "", `{"command":"ls","description":"d"}`, nil, `{"kind":"command_run","command":"ls"}`, "```bash\nls\n```"},
+	"BashOutput":              {ClaudeCode, "BashOutput", ChannelTerminal, "", "", `{"bash_id":"b1"}`, nil, `{"kind":"tool","toolName":"BashOutput","args":{"bash_id":"b1"}}`, "Tool: `BashOutput`"},
+	"Read":                    {ClaudeCode, "Read", ChannelEditor, OpRead, "/w/app/a.go", `{"file_path":"/w/app/a.go"}`, nil, `{"kind":"file_read","path":"a.go"}`, "Read file: `a.go`"},
+	"Write":                   {ClaudeCode, "Write", ChannelEditor, OpWrite, "/w/app/a.go", `{"file_path":"/w/app/a.go","content":"x"}`, nil, `{"kind":"file_write","path":"a.go"}`, "Write file: `a.go`"},
+	"Edit":                    {ClaudeCode, "Edit", ChannelEditor, OpModify, "/w/app/a.go", `{"file_path":"/w/app/a.go","old_string":"a\nb\n","new_string":"c"}`, nil, `{"kind":"file_edit","path":"a.go","changes":[{"type":"edit","unifiedDiff":"--- a/a.go\n+++ b/a.go\n@@ -1,2 +1,1 @@\n-a\n-b\n+c"}]}`, "Edit file: `a.go`\n\n```diff\n--- a/a.go\n+++ b/a.go\n@@ -1,2 +1,1 @@\n-a\n-b\n+c\n```"},
+	"MultiEdit":               {ClaudeCode, "MultiEdit", ChannelEditor, OpModify, "a", `{"edits":[{"old_string":"a","new_string":"b"},{"old_string":"c","new_string":""}]}`, nil, `{"kind":"file_edit","path":"a","changes":[{"type":"edit","unifiedDiff":"--- a/a\n+++ b/a\n@@ -1,1 +1,1 @@\n-a\n+b\n@@ -1,1 +1,0 @@\n-c"}]}`, ""},
+	"an edit of files":        {Codex, "file_change", ChannelEditor, OpModify, "a", `{"x":1}`, []File{{"a", OpModify}, {"b", OpDelete}}, `{"kind":"file_edit","path":"a","changes":[{"type":"edit"},{"type":"delete"}]}`, "Edit file: `a`"},
+	"an edit without changes": {Codex, "file_change", ChannelEditor, OpModify, "a", ``, nil, `{"kind":"file_edit","path":"a","changes":[{"type":"edit"}]}`, "Edit file: `a`"},
+	"an edit elsewhere":       {ClaudeCode, "Edit", ChannelEditor, OpModify, "/etc/hosts/x", `{"old_string":"","new_string":"c"}`, nil, `{"kind":"file_edit","path":"/etc/hosts/x","changes":[{"type":"edit","unifiedDiff":"--- a/etc/hosts/x\n+++ b/etc/hosts/x\n@@ -1,0 +1,1 @@\n+c"}]}`, ""},
+	"delete":                  {Cursor, "delete", ChannelEditor, OpDelete, "/w/app/x", `{"path":"/w/app/x"}`, nil, `{"kind":"file_edit","path":"x","changes":[{"type":"delete"}]}`, "Delete file: `x`"},
+	"Grep":                    {ClaudeCode, "Grep", ChannelFilesystem, OpRead, "/w/app", `{"pattern":"a` + "`" + `b","path":"/w/app"}`, nil, `{"kind":"search","query":"a` + "`" + `b"}`, "Search: `` a`b ``"},
+	"semsearch":               {Cursor, "semsearch", ChannelFilesystem, OpRead, "", `{"query":"auth"}`, nil, `{"kind":"search","query":"auth"}`, "Semantic search: `auth`"},
+	"Glob":                    {ClaudeCode, "Glob", ChannelFilesystem, OpRead, "", `{"pattern":"**/*.go"}`, nil, `{"kind":"tool","toolName":"Glob","args":{"pattern":"**/*.go"}}`, "Glob pattern: `**/*.go`"},
+	"list_directory":          {Gemini, "list_directory", ChannelFilesystem, OpRead, "", `{"dir_path":"/w/app/sub"}`, nil, `{"kind":"tool","toolName":"list_directory","args":{"dir_path":"/w/app/sub"}}`, "List directory: `sub`"},
+	"TodoWrite":               {ClaudeCode, "TodoWrite", ChannelOther, "", "", `{"todos":[{},{}]}`, nil, `{"kind":"tool","toolName":"TodoWrite","args":{"todos":[{},{}]}}`, "Update todos (2 items)"},
+	"todo, none":              {Cursor, "todo", ChannelOther, "", "", `{"todos":[]}`, nil, `{"kind":"tool","toolName":"todo","args":{"todos":[]}}`, "View todos (0 items)"},
+	"mcp of Cursor":           {Cursor, "mcp", ChannelOther, "", "", `{"name":"n","args":{"q":1},"providerIdentifier":"fs","toolName":"read"}`, nil, `{"kind":"tool","toolName":"mcp:fs:read","args":{"q":1}}`, "MCP Tool: `mcp:fs:read`"},
+	"mcp without a server":    {Cursor, "mcp", ChannelOther, "", "", `{"name":"n"}`, nil, `{"kind":"tool","toolName":"mcp:n"}`, "MCP Tool: `mcp:n`"},
+	"mcp unnamed":             {Cursor, "mcp", ChannelOther, "", "", `{}`, nil, `{"kind":"tool","toolName":"mcp:unknown"}`, "MCP Tool: `mcp:unknown`"},
+	"mcp by its name":         {ClaudeCode, "mcp__git_hub__open_pr", ChannelOther, "", "", `{"n":1}`, nil, `{"kind":"tool","toolName":"mcp:git_hub:open_pr","args":{"n":1}}`, "MCP Tool: `mcp:git_hub:open_pr`"},
+	"another tool":            {ACP, "weather_api", ChannelOther, "", "", `{"city":"Oslo"}`, nil, `{"kind":"tool","toolName":"weather_api","args":{"city":"Oslo"}}`, "Tool: `weather_api`"},
 	"arguments of text": {
 		Codex, "custom", ChannelOther, "", "", `let x`, nil, `{"kind":"tool","toolName":"custom","args":"let x"}`, "Tool: `custom`",
 	},
-	"shell of words":  {Codex, "shell", ChannelTerminal, "", "", `{"command":["bash","-lc","go test"]}`, nil, `{"kind":"command_run","command":"go test"}`, ""},
-	"a list of words": {Codex, "exec_command", ChannelTerminal, "", "", `["ls","-l"]`, nil, `{"kind":"command_run","command":"ls -l"}`, ""},
-	"exec_command":    {Codex, "exec_command", ChannelTerminal, "", "", `{"cmd":"ls"}`, nil, `{"kind":"command_run","command":"ls"}`, ""},
-	"a bare command":  {Codex, "exec", ChannelTerminal, "", "", "echo ```", nil, "{\"kind\":\"command_run\",\"command\":\"echo ```\"}", "````bash\necho ```\n````"},
+	"shell with arguments": {Codex, "shell", ChannelTerminal, "", "", `{"command":["bash","-lc","go test"]}`, nil, `{"kind":"command_run","command":"go test"}`, ""},
+	"an argument vector":   {Codex, "exec_command", ChannelTerminal, "", "", `["ls","-l"]`, nil, `{"kind":"command_run","command":"ls -l"}`, ""},
+	"exec_command":         {Codex, "exec_command", ChannelTerminal, "", "", `{"cmd":"ls"}`, nil, `{"kind":"command_run","command":"ls"}`, ""},
+	"a bare command":       {Codex, "exec", ChannelTerminal, "", "", "echo ```", nil, "{\"kind\":\"command_run\",\"command\":\"echo ```\"}", "````bash\necho ```\n````"},
 	"apply_patch": {
 		Codex, "apply_patch", ChannelEditor, OpModify, "/w/app/new.txt",
 		"*** Begin Patch\n*** Add File: /w/app/new.txt\n+one\n+two\n*** Update File: old.go\n*** Move to: moved.go\n@@ func f\n a\n-b\n+c\n\n@@\n-d\n*** Delete File: gone\n*** End Patch\n", nil,
@@ -359,34 +352,32 @@ var actions = map[string]struct {
 	},
 }
 
-// Tools of all vendors are actions by one table.
-func TestActions(t *testing.T) {
+func TestToolsOfAllVendorsHaveOneVocabulary(t *testing.T) {
 	t.Parallel()
 	for name, test := range actions {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := &story{t: t, source: test.source, root: "/w/app"}
 			s.event(ToolCall, test.text, tool("c", test.name, test.channel, test.op, test.path), func(e *AgentEventV1) { e.Files = test.files })
-			told, _ := project(t, s.events)
-			got, err := json.Marshal(told[0].Type.Tool.Action)
+			emitted, _ := project(t, s.events)
+			got, err := json.Marshal(emitted[0].Type.Tool.Action)
 			if err != nil {
 				t.Fatal(err)
 			}
 			if d := cmp.Diff(test.want, string(got)); d != "" {
 				t.Error(d)
 			}
-			if d := cmp.Diff(test.content, told[0].Content); test.content != "" && d != "" {
+			if d := cmp.Diff(test.content, emitted[0].Content); test.content != "" && d != "" {
 				t.Error(d)
 			}
-			if told[0].Type.Tool.ToolName != test.name {
-				t.Errorf("toolName is %q", told[0].Type.Tool.ToolName)
+			if emitted[0].Type.Tool.ToolName != test.name {
+				t.Errorf("toolName is %q", emitted[0].Type.Tool.ToolName)
 			}
 		})
 	}
 }
 
-// Results complete their entries.
-func TestOutcomes(t *testing.T) {
+func TestResultsCompleteTheirEntries(t *testing.T) {
 	t.Parallel()
 	status := func(s ToolStatus) func(*AgentEventV1) { return func(e *AgentEventV1) { e.ToolStatus = &s } }
 	raw := func(s string) func(*AgentEventV1) { return func(e *AgentEventV1) { e.Raw = jsontext.Value(s) } }
@@ -434,8 +425,8 @@ func TestOutcomes(t *testing.T) {
 			s := &story{t: t, source: test.source}
 			s.event(ToolCall, test.call, test.as)
 			s.event(ToolResult, test.text, test.as, test.set)
-			told, _ := project(t, s.events)
-			use := told[1].Type.Tool
+			emitted, _ := project(t, s.events)
+			use := emitted[1].Type.Tool
 			got := []string{string(use.Status)}
 			second := any(use.Action.Result)
 			if use.Action.Changes != nil {
@@ -451,15 +442,14 @@ func TestOutcomes(t *testing.T) {
 			if d := cmp.Diff(test.want, strings.Join(got, " ")); d != "" {
 				t.Error(d)
 			}
-			if d := cmp.Diff(test.content, told[1].Content); test.content != "" && d != "" {
+			if d := cmp.Diff(test.content, emitted[1].Content); test.content != "" && d != "" {
 				t.Error(d)
 			}
 		})
 	}
 }
 
-// An MCP tool shows what it returned.
-func TestMCPContent(t *testing.T) {
+func TestMCPToolShowsItsResult(t *testing.T) {
 	t.Parallel()
 	s := &story{t: t, source: Cursor}
 	mcp := tool("c", "mcp", ChannelOther, "", "")
@@ -471,17 +461,16 @@ func TestMCPContent(t *testing.T) {
 	}
 }
 
-// A result that names no tool is one of an unknown tool.
-func TestOrphanWithoutName(t *testing.T) {
+func TestResultWithoutANameIsOfAnUnknownTool(t *testing.T) {
 	t.Parallel()
 	s := &story{t: t, source: ClaudeCode}
 	s.event(ToolResult, "some result", func(e *AgentEventV1) { e.ToolCallID = new("gone") })
-	told, _ := project(t, s.events)
-	wantEntries(t, told, "{\"index\":0,\"timestamp\":\"2026-03-09T09:00:01Z\",\"type\":{\"kind\":\"tool_use\",\"tool\":{\"toolName\":\"unknown\",\"action\":{\"kind\":\"tool\",\"toolName\":\"unknown\",\"result\":\"some result\"},\"status\":\"success\",\"result\":{\"success\":true,\"data\":\"some result\"}}},\"content\":\"Tool: `unknown`\"}")
+	emitted, _ := project(t, s.events)
+	wantEntries(t, emitted, "{\"index\":0,\"timestamp\":\"2026-03-09T09:00:01Z\",\"type\":{\"kind\":\"tool_use\",\"tool\":{\"toolName\":\"unknown\",\"action\":{\"kind\":\"tool\",\"toolName\":\"unknown\",\"result\":\"some result\"},\"status\":\"success\",\"result\":{\"success\":true,\"data\":\"some result\"}}},\"content\":\"Tool: `unknown`\"}")
 }
 
-// A completion of Cursor without its start has its arguments in the record.
-func TestOrphanOfCursor(t *testing.T) {
+// A completed call of Cursor has its arguments in the record, even without its start.
+func TestResultOfCursorHasTheArgumentsOfItsRecord(t *testing.T) {
 	t.Parallel()
 	for id, want := range map[string]string{"o": "pwd", "of another call": ""} {
 		s := &story{t: t, source: Cursor}
@@ -495,8 +484,7 @@ func TestOrphanOfCursor(t *testing.T) {
 	}
 }
 
-// Paths are made relative only where that is shorter and stays near.
-func TestRelativize(t *testing.T) {
+func TestRelativePathsAreShorterAndClimbOneLevel(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct{ path, root, want string }{
 		{"/path/to/file.ts", "/path/to", "file.ts"},
@@ -526,8 +514,8 @@ func TestRelativize(t *testing.T) {
 	}
 }
 
-// anyStory draws valid events that look like a session: few ids, so that calls and
-// results meet, and metadata that ACP knows.
+// anyStory draws valid events of one session: few ids, so that results find calls, and
+// metadata of ACP.
 func anyStory() *rapid.Generator[[]AgentEventV1] {
 	return rapid.Custom(func(t *rapid.T) []AgentEventV1 {
 		events := rapid.SliceOfN(anyEvent(), 0, 12).Draw(t, "events")
@@ -544,7 +532,7 @@ func anyStory() *rapid.Generator[[]AgentEventV1] {
 				e.Supersedes = fmt.Sprintf("@%d", rapid.IntRange(0, i-1).Draw(t, "earlier"))
 			}
 			if e.EventType == ToolCall || e.EventType == ToolResult {
-				if v := anyJSON(3).Draw(t, "told"); rapid.Bool().Draw(t, "told as JSON") {
+				if v := anyJSON(3).Draw(t, "JSON"); rapid.Bool().Draw(t, "text is JSON") {
 					e.Text = new(string(v))
 				}
 			}
@@ -560,15 +548,15 @@ func anyStory() *rapid.Generator[[]AgentEventV1] {
 	})
 }
 
-// Whatever the events are: no panic, indexes without gaps, kinds that are known, strict
-// JSON of one line, and the same again for the same events.
-func TestEntryLaws(t *testing.T) {
+// For any events: no panic, indexes without gaps, strict JSON on one line, and the same events
+// give the same entries.
+func TestEntriesOfAnyEvents(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		events := anyStory().Draw(t, "story")
-		told, _ := project(t, events)
+		emitted, _ := project(t, events)
 		again, _ := project(t, events)
-		for i, n := range told {
+		for i, n := range emitted {
 			line, err := n.AppendJSON(nil)
 			if err != nil || bytes.ContainsAny(line, "\n") {
 				t.Fatalf("%s: %v", line, err)

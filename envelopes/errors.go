@@ -5,17 +5,17 @@ import "errors"
 // The errors of this package. Their texts name fields, attributes and headers, never a
 // value. All are permanent: the same input fails again.
 var (
-	// ErrInvalidEvent is the reason of every error of [AgentEventV1.Validate],
-	// [AgentEventV1.AppendJSON] and [DecodeAgentEvent]: a field breaks a rule, or the
-	// bytes are not the strict JSON of an event.
+	// ErrInvalidEvent wraps every error of [AgentEventV1.Validate], [AgentEventV1.AppendJSON]
+	// and [DecodeAgentEvent]: a field breaks a rule, or the bytes are not the strict JSON of
+	// an event.
 	ErrInvalidEvent = errors.New("invalid event")
-	// ErrInvalidSubject: a subject, a token or the name of a generation is not one that
-	// this package would write.
+	// ErrInvalidSubject: a subject, a token or the name of a generation is not one that this
+	// package would write.
 	ErrInvalidSubject = errors.New("invalid subject")
-	// ErrInvalidHeader: the value of a header is not in the form of its name.
+	// ErrInvalidHeader: the value of a header does not have the form of that header.
 	ErrInvalidHeader = errors.New("invalid header")
-	// ErrInvalidCloudEvent: the attributes or the document break the rules of
-	// CloudEvents 1.0, or an event that is not ours was read as ours.
+	// ErrInvalidCloudEvent: the attributes or the document break the rules of CloudEvents
+	// 1.0, or the CloudEvent is not an event of this schema.
 	ErrInvalidCloudEvent = errors.New("invalid cloudevent")
 	// ErrInvalidACP: a message or a part of the Agent Communication Protocol breaks a rule
 	// of its model.

@@ -6,9 +6,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// FuzzDecode holds the readers to their law: they never panic, and what they read is
-// written and read again as the same. The first argument is the Content-Type; a payload
-// without one is read as an event alone, too.
+// FuzzDecode checks the readers: they never panic, and their result is the same after it was
+// written and read again. The first argument is the Content-Type. The payload is also read as
+// the JSON of an event.
 func FuzzDecode(f *testing.F) {
 	for _, e := range []AgentEventV1{plainUserMessage(), plainToolResult()} {
 		for _, mode := range []Mode{Binary, Structured} {
@@ -18,7 +18,7 @@ func FuzzDecode(f *testing.F) {
 			}
 			contentType := ""
 			if mode == Structured {
-				contentType = header[HeaderContentType][0]
+				contentType = header[headerContentType][0]
 			}
 			f.Add(contentType, "id", e.EventID, data)
 			f.Add(contentType, "X", "%41\"", data)
@@ -32,11 +32,11 @@ func FuzzDecode(f *testing.F) {
 		if e, err := DecodeAgentEvent(payload); err == nil {
 			first, err := e.AppendJSON(nil)
 			if err != nil {
-				t.Fatalf("what was read cannot be written: %v", err)
+				t.Fatalf("a decoded event cannot be encoded: %v", err)
 			}
 			again, err := DecodeAgentEvent(first)
 			if err != nil {
-				t.Fatalf("what was written cannot be read: %v", err)
+				t.Fatalf("an encoded event cannot be decoded: %v", err)
 			}
 			second, err := again.AppendJSON(nil)
 			if err != nil || string(first) != string(second) {
@@ -56,13 +56,13 @@ func FuzzDecode(f *testing.F) {
 		for _, mode := range []Mode{Binary, Structured} {
 			header, data, err := Encode(ce, mode)
 			if err != nil {
-				t.Fatalf("%s: what was read cannot be written: %v", mode, err)
+				t.Fatalf("%s: a decoded message cannot be encoded: %v", mode, err)
 			}
 			got, err := Decode(header, data)
 			if err != nil {
-				t.Fatalf("%s: what was written cannot be read: %v", mode, err)
+				t.Fatalf("%s: an encoded message cannot be decoded: %v", mode, err)
 			}
-			if mode == Structured { // headers do not tell the types of extensions
+			if mode == Structured { // headers do not hold the types of extensions
 				sameCloudEvent(t, ce, got)
 			}
 			again, data2, err := Encode(got, mode)
@@ -75,14 +75,14 @@ func FuzzDecode(f *testing.F) {
 			return
 		}
 		if CheckGeneration(p.Generation) != nil {
-			return // not written by us
+			return // of another producer
 		}
 		again, err := e.CloudEvent(p)
 		if err != nil {
 			if _, tsErr := e.Timestamp(); tsErr != nil {
 				return
 			}
-			t.Fatalf("what was read cannot be written: %v", err)
+			t.Fatalf("a decoded event cannot become a CloudEvent: %v", err)
 		}
 		if again.ID() != ce.ID() || again.Source() != ce.Source() || again.Subject() != ce.Subject() || again.Type() != ce.Type() {
 			t.Fatalf("another event: %s %s", again.Source(), again.ID())
@@ -90,8 +90,8 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// FuzzToken holds the codec of tokens to its law: every id comes back, and every token
-// that is accepted is the one that its id gives.
+// FuzzToken checks the codec of tokens: every id survives it, and every accepted token is the
+// token of its id.
 func FuzzToken(f *testing.F) {
 	for _, s := range []string{"", "a", "a.b", "~", "~~", "~Kg", "~Kh", "~~" + "0123456789abcdef", "call_x\nfc_y", "\xff"} {
 		f.Add(s)

@@ -55,7 +55,7 @@ func plainToolResult() AgentEventV1 {
 	}
 }
 
-// plainUserMessage is a valid event with as few fields as there may be.
+// plainUserMessage is a valid event with the required fields only.
 func plainUserMessage() AgentEventV1 {
 	return AgentEventV1{
 		SchemaVersion: SchemaVersion,
@@ -156,20 +156,20 @@ func anyEvent() *rapid.Generator[AgentEventV1] {
 			EventID:       anyID().Draw(t, "event_id"),
 			TS:            anyTimestamp().Draw(t, "ts"),
 			EventType:     rapid.SampledFrom(EventTypes).Draw(t, "event_type"),
-			Channel:       orNil(t, "channel", rapid.SampledFrom(Channels)),
+			Channel:       orNil(t, "channel", rapid.SampledFrom(channels)),
 			Text:          orNil(t, "text", text),
 			ToolName:      orNil(t, "tool_name", text),
 			ToolCallID:    orNil(t, "tool_call_id", text),
-			ToolStatus:    orNil(t, "tool_status", rapid.SampledFrom(ToolStatuses)),
-			ToolLatencyMS: orNil(t, "tool_latency_ms", rapid.Int64Range(0, MaxCount)),
+			ToolStatus:    orNil(t, "tool_status", rapid.SampledFrom(toolStatuses)),
+			ToolLatencyMS: orNil(t, "tool_latency_ms", rapid.Int64Range(0, maxCount)),
 			ToolExitCode:  orNil(t, "tool_exit_code", rapid.Int64()),
 			FilePath:      orNil(t, "file_path", text),
 			FileLanguage:  orNil(t, "file_language", text),
-			FileOp:        orNil(t, "file_op", rapid.SampledFrom(FileOps)),
+			FileOp:        orNil(t, "file_op", rapid.SampledFrom(fileOps)),
 			Model:         orNil(t, "model", text),
 			AgentID:       orNil(t, "agent_id", text),
 			Sequence:      rapid.Uint64Range(1, 1<<64-1).Draw(t, "sequence"),
-			Origin:        rapid.SampledFrom(append([]Origin{""}, Origins...)).Draw(t, "origin"),
+			Origin:        rapid.SampledFrom(append([]Origin{""}, origins...)).Draw(t, "origin"),
 			IsInternal:    rapid.Bool().Draw(t, "is_internal"),
 			TextTruncated: rapid.Bool().Draw(t, "text_truncated"),
 		}
@@ -181,7 +181,7 @@ func anyEvent() *rapid.Generator[AgentEventV1] {
 			e.Supersedes = id
 		}
 		if rapid.Bool().Draw(t, "has usage") {
-			part := rapid.Int64Range(0, MaxCount/5)
+			part := rapid.Int64Range(0, maxCount/5)
 			e.Usage = &Usage{
 				Input: part.Draw(t, "input"), CacheRead: part.Draw(t, "cache_read"), CacheWrite: part.Draw(t, "cache_write"),
 				Output: part.Draw(t, "output"), Reasoning: part.Draw(t, "reasoning"), Key: text.Draw(t, "key"),
@@ -209,7 +209,7 @@ func anyEvent() *rapid.Generator[AgentEventV1] {
 			}
 		}
 		file := rapid.Custom(func(t *rapid.T) File {
-			return File{Path: rapid.StringN(1, -1, -1).Draw(t, "path"), Op: rapid.SampledFrom(FileOps).Draw(t, "op")}
+			return File{Path: rapid.StringN(1, -1, -1).Draw(t, "path"), Op: rapid.SampledFrom(fileOps).Draw(t, "op")}
 		})
 		if files := rapid.SliceOfN(file, 0, 3).Draw(t, "files"); len(files) > 0 {
 			e.Files = files
@@ -218,7 +218,7 @@ func anyEvent() *rapid.Generator[AgentEventV1] {
 	})
 }
 
-// anyProvenance draws what a message says beyond its event.
+// anyProvenance draws a provenance.
 func anyProvenance() *rapid.Generator[Provenance] {
 	return rapid.Custom(func(t *rapid.T) Provenance {
 		p := Provenance{

@@ -10,25 +10,26 @@ import (
 
 // The headers of a raw record, set by its producer. All are optional.
 const (
-	// HeaderSession is the session id, by [EncodeHeaderValue]. It is needed where the
-	// token of the subject is a digest, see [ResolveToken].
+	// HeaderSession is the session id, by [EncodeHeaderValue]. A subject whose token is a
+	// digest needs it, see [ResolveToken].
 	HeaderSession = "Tributary-Session"
-	// HeaderFile is the identity of the file that the record stands in.
+	// HeaderFile is the identity of the file that holds the record.
 	HeaderFile = "Tributary-File"
-	// HeaderPosition is where in the file it stands, see [FormatPosition].
+	// HeaderPosition is the position of the record in that file, see [FormatPosition].
 	HeaderPosition = "Tributary-Position"
-	// HeaderDigest is the SHA-256 of the body in hex, where the file is one document that
-	// is rewritten in place: at the same position only another digest is another record.
+	// HeaderDigest is the SHA-256 of the body in hex, for a file that is one document and is
+	// rewritten in place: at the same position, another digest means another record.
 	HeaderDigest = "Tributary-Digest"
-	// HeaderTime is the time of the record if neither it nor its session has one, see
-	// [FormatTime].
+	// HeaderTime is the fallback time of a record without a time in a session without a time,
+	// see [FormatTime].
 	HeaderTime = "Tributary-Time"
-	// HeaderEnd with the value 1 and an empty body says that the input ends here.
+	// HeaderEnd with the value 1 and an empty body marks the end of the input.
 	HeaderEnd = "Tributary-End"
-	// HeaderRequeued is the sequence in the raw stream of the record that this one repeats:
-	// a dead letter that was given back to be read once more.
+	// HeaderRequeued marks a requeued dead letter: the sequence in the raw stream of the record
+	// that this one repeats.
 	HeaderRequeued = "Tributary-Requeued"
-	// HeaderClaim says where the body lies: <bucket>/<sha256>;<size>.
+	// HeaderClaim is the claim check of a large record: <bucket>/<sha256>;<size> of the object
+	// that holds its body.
 	HeaderClaim = "Tributary-Claim"
 	// HeaderTraceparent and HeaderTracestate are the W3C context of the last hop. The
 	// context of the record's creation travels in the CloudEvent.
@@ -38,22 +39,22 @@ const (
 
 // The headers of a dead letter.
 const (
-	HeaderReason     = "Tributary-Reason"     // one of a bounded set
-	HeaderError      = "Tributary-Error"      // the error, without any of the record
+	HeaderReason     = "Tributary-Reason"     // a value of a bounded set
+	HeaderError      = "Tributary-Error"      // the error, without any content of the record
 	HeaderStream     = "Tributary-Stream"     // the raw stream
-	HeaderSequence   = "Tributary-Sequence"   // of the record in it
-	HeaderGeneration = "Tributary-Generation" // that could not read the record
+	HeaderSequence   = "Tributary-Sequence"   // of the record in the raw stream
+	HeaderGeneration = "Tributary-Generation" // the generation that cannot read the record
 	HeaderNormalizer = "Tributary-Normalizer" // revision of the normalizers
 	HeaderFirstSeen  = "Tributary-First-Seen" // by [FormatTime]
-	HeaderSize       = "Tributary-Size"       // bytes of the record, also where they are left out
+	HeaderSize       = "Tributary-Size"       // of the record in bytes, also if the dead letter omits them
 
-	// HeaderOriginal begins the name of each header that the record itself had, so that
-	// none of them acts on the broker again.
+	// HeaderOriginal is the prefix of the name of each header of the record itself: under
+	// another name none of them acts on the broker again.
 	HeaderOriginal = "Tributary-Original-"
 )
 
-// FormatPosition is the value of [HeaderPosition]: the offset of the record, and that of
-// the previous record of the same session in the file, -1 when it is the first.
+// FormatPosition returns the value of [HeaderPosition]: the byte offset of the record and that
+// of the previous record of the same session in the file, -1 for the first record.
 func FormatPosition(offset, previous int64) string {
 	return strconv.FormatInt(offset, 10) + " " + strconv.FormatInt(previous, 10)
 }
@@ -69,7 +70,7 @@ func ParsePosition(value string) (offset, previous int64, err error) {
 	return offset, previous, nil
 }
 
-// FormatTime is the value of [HeaderTime] and [HeaderFirstSeen]: RFC 3339 in UTC, to the
+// FormatTime returns the value of [HeaderTime] and [HeaderFirstSeen]: RFC 3339 in UTC, to the
 // nanosecond.
 func FormatTime(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
 
@@ -84,9 +85,9 @@ func ParseTime(value string) (time.Time, error) {
 
 const upperHex = "0123456789ABCDEF"
 
-// EncodeHeaderValue makes any UTF-8 string safe as the value of a header, by the NATS
-// binding of CloudEvents, section 3.1.3.2: the space, the double quote, the percent sign
-// and all that is not printable ASCII become percent-encoded bytes.
+// EncodeHeaderValue makes any UTF-8 string safe as the value of a header, by section 3.1.3.2
+// of the NATS protocol binding of CloudEvents: the space, the double quote, the percent sign
+// and every character outside printable ASCII become percent-encoded bytes.
 func EncodeHeaderValue(s string) string {
 	n := 0
 	for i := range len(s) {
@@ -110,10 +111,10 @@ func EncodeHeaderValue(s string) string {
 
 func isHeaderByte(c byte) bool { return '!' <= c && c <= '~' && c != '"' && c != '%' }
 
-// DecodeHeaderValue is the inverse of [EncodeHeaderValue]. It also reads what others
-// write: double-quoted strings, values that are not encoded, lower-case hex; a percent
-// sign that begins no encoding stands for itself. The result is UTF-8; everything else
-// is an error that wraps [ErrInvalidHeader].
+// DecodeHeaderValue is the inverse of [EncodeHeaderValue]. It also reads the values of other
+// writers: double-quoted strings, values without encoding, lower-case hex; a percent sign that
+// begins no encoding is a literal. The result is UTF-8; any other result is an error that
+// wraps [ErrInvalidHeader].
 func DecodeHeaderValue(value string) (string, error) {
 	value = strings.Trim(value, " \t")
 	if len(value) >= 2 && value[0] == '"' && value[len(value)-1] == '"' {
@@ -126,7 +127,7 @@ func DecodeHeaderValue(value string) (string, error) {
 	return value, nil
 }
 
-// unescape drops the backslashes of a quoted string: RFC 7230 section 3.2.6.
+// unescape drops the backslashes of a quoted string (RFC 7230, section 3.2.6).
 func unescape(quoted string) string {
 	if strings.IndexByte(quoted, '\\') < 0 {
 		return quoted
@@ -141,7 +142,7 @@ func unescape(quoted string) string {
 	return string(b)
 }
 
-// decodePercent decodes one round of percent-encoding. What is none stays as it is.
+// decodePercent decodes one round of percent-encoding. It keeps every other text.
 func decodePercent(s string) string {
 	i := strings.IndexByte(s, '%')
 	if i < 0 {
@@ -162,7 +163,7 @@ func decodePercent(s string) string {
 	return string(b)
 }
 
-// unhex returns the value of a hexadecimal digit, or -1.
+// unhex returns the value of a hexadecimal digit, -1 for any other character.
 func unhex(c byte) int {
 	switch {
 	case isDigit(c):

@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-func TestHeaderValues(t *testing.T) {
+func TestHeaderValuesArePercentEncoded(t *testing.T) {
 	t.Parallel()
 	// The first is the example of the NATS binding, section 3.1.3.2.
 	for s, want := range map[string]string{
@@ -24,7 +24,7 @@ func TestHeaderValues(t *testing.T) {
 			t.Errorf("EncodeHeaderValue(%q) = %s, want %s", s, got, want)
 		}
 	}
-	// What others write.
+	// Values of other writers.
 	for value, want := range map[string]string{
 		"Euro € 😀":              "Euro € 😀",
 		"%e2%82%ac%41":          "€A",
@@ -48,14 +48,14 @@ func TestHeaderValues(t *testing.T) {
 	}
 }
 
-func TestHeaderValueRoundTrip(t *testing.T) {
+func TestAnyStringSurvivesAHeaderValue(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		s := rapid.OneOf(rapid.String(), anyID()).Draw(t, "s")
 		value := EncodeHeaderValue(s)
 		for _, c := range []byte(value) {
 			if c < '!' || c > '~' || c == '"' {
-				t.Fatalf("%q is no value of a header", value)
+				t.Fatalf("%q is not a valid header value", value)
 			}
 		}
 		if got, err := DecodeHeaderValue(value); err != nil || got != s {
@@ -64,7 +64,7 @@ func TestHeaderValueRoundTrip(t *testing.T) {
 	})
 }
 
-func TestPosition(t *testing.T) {
+func TestPositionSurvivesItsHeader(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		offset := rapid.Int64Range(0, math.MaxInt64).Draw(t, "offset")
@@ -84,7 +84,7 @@ func TestPosition(t *testing.T) {
 	}
 }
 
-func TestTime(t *testing.T) {
+func TestTimeSurvivesItsHeader(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2025, 11, 26, 13, 51, 28, 93_000_001, time.FixedZone("", 3600))
 	value := FormatTime(at)

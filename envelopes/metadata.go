@@ -2,15 +2,24 @@ package envelopes
 
 import "github.com/go-json-experiment/json/jsontext"
 
-// Metadata is the standardized metadata of a session as far as it is known when the
-// event happens (seed standardized-metadata). Both ids are always written, null when
-// unknown; an event has no Metadata at all while both are unknown.
+// Metadata is the standardized metadata of a session, as known at the time of the event. JSON
+// always holds both ids, null when unknown. An event has no Metadata while both are unknown.
 type Metadata struct {
-	// SessionID is the id that resumes the session: not the key of the stream, which
-	// is AgentEventV1.SessionID.
+	// SessionID resumes the session. It is not the key of the session, which is
+	// AgentEventV1.SessionID.
 	SessionID *string `json:"sessionId"`
 	Model     *string `json:"model"`
-	// Extensions are further keys in camelCase, such as permissionMode, mcpServers
-	// and error. Written in the order of their names.
+	// Extensions are further keys in camelCase, such as permissionMode, mcpServers and error.
+	// JSON holds them in the order of their names.
 	Extensions map[string]jsontext.Value `json:",embed"`
+}
+
+// ResumeID returns the id that resumes the session of e; any event of a session has it. It
+// reports false for a session that no id resumes: every session of Codex, and one whose vendor
+// has not stated the id yet.
+func (e *AgentEventV1) ResumeID() (id string, resumable bool) {
+	if e.Metadata == nil || e.Metadata.SessionID == nil {
+		return "", false
+	}
+	return *e.Metadata.SessionID, true
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Mode is how a CloudEvent travels in a message: the content modes of the NATS protocol
-// binding of CloudEvents, section 1.3.
+// Mode is the content mode of a CloudEvent in a message, as section 1.3 of the NATS protocol
+// binding of CloudEvents defines them.
 type Mode string
 
 // The modes.
@@ -24,16 +24,16 @@ const (
 	Structured Mode = "structured"
 )
 
-// HeaderContentType tells the modes apart: it is set in structured mode only.
-const HeaderContentType = "Content-Type"
+// headerContentType distinguishes the modes: only a structured message has it.
+const headerContentType = "Content-Type"
 
-// Encode writes a CloudEvent as a message, strictly by the NATS protocol binding: header
-// names in lower case, values percent-encoded, in structured mode the Content-Type
-// application/cloudevents+json. The data of ce becomes the payload in binary mode and is
-// not copied. The header is new, and may be added to.
+// Encode writes a CloudEvent as a message, strictly by the NATS protocol binding: header names
+// in lower case, values percent-encoded, in structured mode the Content-Type
+// application/cloudevents+json. In binary mode the payload is the data of ce, not a copy. The
+// header is new; the caller may add to it.
 //
-// The error wraps [ErrInvalidCloudEvent]: ce is held to CloudEvents 1.0, to which the
-// library alone does not hold it.
+// Encode checks the rules of CloudEvents 1.0, which the library does not. The error wraps
+// [ErrInvalidCloudEvent].
 func Encode(ce event.Event, mode Mode) (header map[string][]string, data []byte, err error) {
 	attributes, err := cloudEventAttributes(ce)
 	if err != nil {
@@ -44,8 +44,10 @@ func Encode(ce event.Event, mode Mode) (header map[string][]string, data []byte,
 	return encode(attributes, ce.DataEncoded, asJSON, mode)
 }
 
-// EncodeEvent is what the stage publishes: the same message as [Encode] makes of
-// [AgentEventV1.CloudEvent], without the CloudEvent in between.
+// EncodeEvent writes an event as a message: the message that [Encode] writes for
+// [AgentEventV1.CloudEvent], without the CloudEvent in between. e must be valid. The error
+// wraps [ErrInvalidEvent], [ErrInvalidSubject] for the generation, or [ErrInvalidCloudEvent]
+// for the mode.
 func EncodeEvent(e *AgentEventV1, p Provenance, mode Mode) (header map[string][]string, data []byte, err error) {
 	attributes, err := e.attributes(p)
 	if err != nil {
@@ -58,21 +60,21 @@ func EncodeEvent(e *AgentEventV1, p Provenance, mode Mode) (header map[string][]
 	return encode(attributes, data, true, mode)
 }
 
-// encode writes checked attributes and data. asJSON says that data is strict JSON and may
-// stand in a JSON document as it is.
+// encode writes checked attributes and data. With asJSON the data is strict JSON, which a
+// structured document holds as a JSON value.
 func encode(attributes []attribute, data []byte, asJSON bool, mode Mode) (map[string][]string, []byte, error) {
 	switch mode {
 	case Binary:
 		return binaryHeader(attributes), data, nil
 	case Structured:
-		header := map[string][]string{HeaderContentType: {event.ApplicationCloudEventsJSON}}
+		header := map[string][]string{headerContentType: {event.ApplicationCloudEventsJSON}}
 		return header, structuredDocument(attributes, data, asJSON), nil
 	default:
 		return nil, nil, fmt.Errorf("%w: the mode is neither %s nor %s", ErrInvalidCloudEvent, Binary, Structured)
 	}
 }
 
-// binaryHeader writes attributes as headers.
+// binaryHeader returns attributes as headers.
 func binaryHeader(attributes []attribute) map[string][]string {
 	header := make(map[string][]string, len(attributes)+4) // the publisher adds its own
 	values := make([]string, len(attributes))
@@ -83,7 +85,7 @@ func binaryHeader(attributes []attribute) map[string][]string {
 	return header
 }
 
-// structuredDocument writes the JSON event format.
+// structuredDocument returns the JSON event format of CloudEvents.
 func structuredDocument(attributes []attribute, data []byte, asJSON bool) []byte {
 	size := len(data) + 64
 	for _, a := range attributes {
@@ -98,7 +100,7 @@ func structuredDocument(attributes []attribute, data []byte, asJSON bool) []byte
 		b = append(b, a.name()...)
 		b = append(b, `":`...)
 		if a.kind == kindString {
-			b, _ = jsontext.AppendQuote(b, a.value) // fails on invalid UTF-8 alone, which is checked
+			b, _ = jsontext.AppendQuote(b, a.value) // fails on invalid UTF-8 only, which is checked
 		} else {
 			b = append(b, a.value...)
 		}
@@ -114,16 +116,15 @@ func structuredDocument(attributes []attribute, data []byte, asJSON bool) []byte
 	return append(b, '}')
 }
 
-// Decode reads a message as a CloudEvent, whoever wrote it. The mode is structured when
-// the Content-Type begins with application/cloudevents, or when there is neither that
-// nor any ce- header, as before headers existed. Names of headers are read in any case,
-// and values with or without percent-encoding, quoted or not; two spellings of a name
-// with different values are refused.
+// Decode reads the message of any producer as a CloudEvent. The mode is structured if the
+// Content-Type begins with application/cloudevents, or if the message has neither a
+// Content-Type nor a ce- header. Decode accepts names of headers in any case, and values with
+// or without percent-encoding, quoted or not. It rejects two spellings of a name with
+// different values.
 //
-// A structured document must be strict JSON: UTF-8, no name twice in one object, at most
-// 130 levels, nothing after it. The error wraps [ErrInvalidCloudEvent] or
-// [ErrInvalidHeader] and repeats nothing of the message. In binary mode the CloudEvent
-// keeps data.
+// A structured document must be strict JSON: UTF-8, no name twice in one object, at most 130
+// levels, nothing after it. The error wraps [ErrInvalidCloudEvent] or [ErrInvalidHeader] and
+// repeats nothing of the message. In binary mode the CloudEvent retains data.
 func Decode(header map[string][]string, data []byte) (event.Event, error) {
 	contentType, attributes, err := readHeader(header)
 	if err != nil {
@@ -146,7 +147,9 @@ func Decode(header map[string][]string, data []byte) (event.Event, error) {
 	return newCloudEvent(attributes, data)
 }
 
-// DecodeEvent reads a message that [EncodeEvent] wrote: [Decode], then [FromCloudEvent].
+// DecodeEvent reads one event from the header and the payload of a message, in either mode:
+// [Decode], then [FromCloudEvent]. A nats.Header can be passed as it is. The event shares no
+// memory with data.
 func DecodeEvent(header map[string][]string, data []byte) (AgentEventV1, Provenance, error) {
 	ce, err := Decode(header, data)
 	if err != nil {
@@ -155,7 +158,7 @@ func DecodeEvent(header map[string][]string, data []byte) (AgentEventV1, Provena
 	return FromCloudEvent(ce)
 }
 
-// readHeader reads the Content-Type and the attributes of a message.
+// readHeader returns the Content-Type and the attributes of a message.
 func readHeader(header map[string][]string) (contentType string, attributes []attribute, err error) {
 	const contentTypeKey = "content-type"
 	found := make(map[string]string, len(header))
@@ -184,7 +187,7 @@ func readHeader(header map[string][]string) (contentType string, attributes []at
 	return contentType, attributes, nil
 }
 
-// readDocument reads the JSON event format.
+// readDocument parses the JSON event format of CloudEvents.
 func readDocument(document []byte) (attributes []attribute, data []byte, err error) {
 	if deeper(document, maxDepth) {
 		return nil, nil, invalidDocument("is nested too deep")
@@ -217,7 +220,7 @@ func readDocument(document []byte) (attributes []attribute, data []byte, err err
 		a := attribute{header: headerPrefix + name, value: token.String()}
 		switch token.Kind() {
 		case jsontext.KindNull:
-			continue // the same as left out
+			continue // as if absent
 		case jsontext.KindString:
 		case jsontext.KindNumber:
 			a.kind = kindInteger
@@ -239,7 +242,7 @@ func readDocument(document []byte) (attributes []attribute, data []byte, err err
 		return nil, nil, notStrict(err)
 	}
 	if _, err := decoder.ReadToken(); !errors.Is(err, io.EOF) {
-		return nil, nil, invalidDocument("is followed by something")
+		return nil, nil, invalidDocument("has data after its end")
 	}
 	data, err = documentData(attributes, value, encoded)
 	return attributes, data, err
@@ -253,8 +256,8 @@ func invalidDocument(rule string) error {
 // notStrict is the error of a document that is not strict JSON.
 func notStrict(err error) error { return invalidDocument("is not strict JSON: " + jsonProblem(err)) }
 
-// documentData returns the data of a document: the JSON value itself, the text of a
-// string where the data are not JSON, or what is encoded in base64.
+// documentData returns the data of a document: the JSON value itself, the text of a string if
+// the content type is not JSON, or the decoded base64.
 func documentData(attributes []attribute, value jsontext.Value, encoded *string) ([]byte, error) {
 	switch {
 	case encoded != nil && value != nil:

@@ -15,7 +15,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// sameCloudEvent compares what CloudEvents have, not how the library holds it.
+// sameCloudEvent compares CloudEvents by their attributes and data.
 func sameCloudEvent(t interface {
 	Helper()
 	Fatalf(string, ...any)
@@ -38,7 +38,7 @@ func sameCloudEvent(t interface {
 	}
 }
 
-func TestEncodeBinary(t *testing.T) {
+func TestBinaryMessageHasTheAttributesAsHeaders(t *testing.T) {
 	t.Parallel()
 	e := plainToolResult()
 	e.EventID, e.SessionID = "call_x\nfc_y 100%", "é"
@@ -63,7 +63,7 @@ func TestEncodeBinary(t *testing.T) {
 	}
 }
 
-func TestEncodeStructured(t *testing.T) {
+func TestStructuredMessageIsOneDocument(t *testing.T) {
 	t.Parallel()
 	e := plainUserMessage()
 	header, data, err := EncodeEvent(&e, Provenance{Generation: "v1", Partition: 2}, Structured)
@@ -106,7 +106,7 @@ func TestEventSurvivesMessage(t *testing.T) {
 					}
 				}
 				if size > 60<<10 {
-					t.Fatalf("%d bytes of headers are more than a broker takes", size)
+					t.Fatalf("%d bytes of headers exceed the limit of the broker", size)
 				}
 				gotEvent, gotProvenance, err := DecodeEvent(header, data)
 				if err != nil {
@@ -119,7 +119,7 @@ func TestEventSurvivesMessage(t *testing.T) {
 					t.Fatalf("(-want +got):\n%s", diff)
 				}
 
-				// The long way gives the same message, and reading gives the same CloudEvent.
+				// The message of the CloudEvent is the same, and decodes as the same CloudEvent.
 				ce, err := e.CloudEvent(p)
 				if err != nil {
 					t.Fatal(err)
@@ -160,11 +160,11 @@ func TestHeadersOfTheLongestIDsFit(t *testing.T) {
 		size += len(name) + len(values[0]) + 4
 	}
 	if size > 60<<10 {
-		t.Errorf("%d bytes, and the broker takes 64 KiB", size)
+		t.Errorf("%d bytes, and the broker allows 64 KiB", size)
 	}
 }
 
-func TestInteropLibraryReadsOurDocuments(t *testing.T) {
+func TestTheLibraryReadsOurDocuments(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		e, p := anyEvent().Draw(t, "event"), anyProvenance().Draw(t, "provenance")
@@ -187,7 +187,7 @@ func TestInteropLibraryReadsOurDocuments(t *testing.T) {
 	})
 }
 
-func TestInteropWeReadDocumentsOfTheLibrary(t *testing.T) {
+func TestDocumentsOfTheLibraryAreRead(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		e, p := anyEvent().Draw(t, "event"), anyProvenance().Draw(t, "provenance")
@@ -207,7 +207,7 @@ func TestInteropWeReadDocumentsOfTheLibrary(t *testing.T) {
 	})
 }
 
-func TestInteropDataOfOtherKinds(t *testing.T) {
+func TestDataOfOtherKindsSurvives(t *testing.T) {
 	t.Parallel()
 	for name, set := range map[string]func(*event.Event) error{
 		"none":   func(*event.Event) error { return nil },
@@ -246,7 +246,7 @@ func TestInteropDataOfOtherKinds(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if name != "no json at all" { // the library writes a document that is no JSON
+		if name != "no json at all" { // the library writes an invalid document
 			got, err := Decode(nil, document)
 			if err != nil {
 				t.Fatalf("%s: we cannot read %s: %v", name, document, err)
@@ -262,13 +262,13 @@ func TestInteropDataOfOtherKinds(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		ce.SetExtension("flag", "true") // headers do not tell types
+		ce.SetExtension("flag", "true") // headers do not hold types
 		ce.SetExtension("number", "42")
 		sameCloudEvent(t, ce, got)
 	}
 }
 
-func TestDecodeIsLenient(t *testing.T) {
+func TestDecodeReadsMessagesOfOtherProducers(t *testing.T) {
 	t.Parallel()
 	want := event.New()
 	want.SetID("a b%")
@@ -310,7 +310,7 @@ func TestDecodeIsLenient(t *testing.T) {
 	}
 }
 
-func TestDecodeRefuses(t *testing.T) {
+func TestDecodeRejectsInvalidMessages(t *testing.T) {
 	t.Parallel()
 	type header = map[string][]string
 	base := func(change func(header)) header {
@@ -384,7 +384,7 @@ func TestDecodeRefuses(t *testing.T) {
 	}
 }
 
-func TestEncodeRefuses(t *testing.T) {
+func TestEncodeRejectsInvalidCloudEvents(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(*event.Event){
 		"nothing":              func(ce *event.Event) { *ce = event.Event{} },

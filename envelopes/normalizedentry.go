@@ -7,27 +7,27 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// NormalizedEntry is one line of a conversation as a user interface shows it (seed
-// standardized-metadata): a message, a thought, a tool with its outcome, an error. An
-// [EntryProjection] makes them of events.
+// NormalizedEntry is one entry of a conversation as a user interface shows it: a message, a
+// thought, a tool with its outcome, an error. An [EntryProjection] makes entries of events.
 //
-// An entry can be told several times, each time complete: a tool when it is called and
-// again with its result, an assistant message each time it grows. A consumer keeps the
-// last one of each Index, for instance
+// An entry can be emitted several times, each time complete: a tool when it is called and again
+// with its result, an assistant message each time it grows. A consumer keeps the last entry of
+// each Index. Indexes begin at 0 and have no gaps, so a slice can hold the entries:
 //
-//	entries[entry.Index] = entry
-//
-// with a slice that is one longer whenever Index equals its length: indexes begin at 0 and
-// have no gaps.
+//	if entry.Index == len(entries) {
+//		entries = append(entries, entry)
+//	} else {
+//		entries[entry.Index] = entry
+//	}
 type NormalizedEntry struct {
 	Index     int       `json:"index"`
-	Timestamp string    `json:"timestamp,omitzero"` // when the entry began, RFC 3339
+	Timestamp string    `json:"timestamp,omitzero"` // of the first event of the entry, RFC 3339
 	Type      EntryType `json:"type"`
 	Content   string    `json:"content"`           // markdown
-	Metadata  *Metadata `json:"metadata,omitzero"` // of the event that told the entry last, as it is
+	Metadata  *Metadata `json:"metadata,omitzero"` // of the last event of the entry
 }
 
-// EntryKind tells what an entry is.
+// EntryKind is the kind of an entry.
 type EntryKind string
 
 // The kinds of entries.
@@ -40,12 +40,7 @@ const (
 	EntryError            EntryKind = "error"
 )
 
-// EntryKinds lists every kind of entry.
-var EntryKinds = []EntryKind{
-	EntrySystemMessage, EntryUserMessage, EntryAssistantMessage, EntryThinking, EntryToolUse, EntryError,
-}
-
-// EntryType is the kind of an entry together with what only that kind has.
+// EntryType is the kind of an entry with the fields of that kind.
 type EntryType struct {
 	Kind      EntryKind    `json:"kind"`
 	Reasoning string       `json:"reasoning,omitzero"` // of a thinking
@@ -53,11 +48,11 @@ type EntryType struct {
 	Error     *EntryReport `json:"error,omitzero"`     // of an error
 }
 
-// EntryStatus is how far a tool has come.
+// EntryStatus is the progress of a tool.
 type EntryStatus string
 
-// The statuses of a tool. A tool_call in progress is running, one of unknown status
-// created; a result of unknown status shows no sign of failure and is a success.
+// The statuses of a tool. A tool_call in progress is running, a tool_call of unknown status
+// created. A tool_result of unknown status shows no sign of failure and is a success.
 const (
 	EntryCreated EntryStatus = "created"
 	EntryRunning EntryStatus = "running"
@@ -67,20 +62,20 @@ const (
 
 // EntryTool is a tool that the agent used.
 type EntryTool struct {
-	ToolName string        `json:"toolName"` // as the vendor names it; unknown for a result alone that names none
+	ToolName string        `json:"toolName"` // the vendor's name; "unknown" for a result without a call and a name
 	Action   EntryAction   `json:"action"`
 	Status   EntryStatus   `json:"status"`
-	Result   *EntryOutcome `json:"result,omitzero"` // nil before the tool has ended
+	Result   *EntryOutcome `json:"result,omitzero"` // nil until the tool has ended
 }
 
-// EntryOutcome is what a tool returned: data when it succeeded, the error when it failed.
+// EntryOutcome is the result of a tool: its data on success, its error on failure.
 type EntryOutcome struct {
 	Success bool           `json:"success"`
-	Data    jsontext.Value `json:"data,omitzero"` // the result where it is JSON, else its text as a JSON string
+	Data    jsontext.Value `json:"data,omitzero"` // the result if it is JSON, else its text as a JSON string
 	Error   string         `json:"error,omitzero"`
 }
 
-// ActionKind tells what a tool does, whoever's tool it is.
+// ActionKind is the kind of a tool, in one vocabulary for the tools of all vendors.
 type ActionKind string
 
 // The kinds of actions.
@@ -93,26 +88,21 @@ const (
 	ActionTool       ActionKind = "tool"
 )
 
-// ActionKinds lists every kind of action.
-var ActionKinds = []ActionKind{
-	ActionFileRead, ActionFileWrite, ActionFileEdit, ActionCommandRun, ActionSearch, ActionTool,
-}
-
-// EntryAction is what a tool does. Which fields are set depends on the kind.
+// EntryAction is the action of a tool. The kind decides which fields are set.
 type EntryAction struct {
 	Kind     ActionKind     `json:"kind"`
-	Path     *string        `json:"path,omitzero"`     // of a file, below the root of the project where that is shorter
+	Path     *string        `json:"path,omitzero"`     // of a file, relative to the project root if that is shorter
 	Changes  []EntryChange  `json:"changes,omitzero"`  // of a file_edit, never nil there
 	Command  *string        `json:"command,omitzero"`  // of a command_run
 	Query    *string        `json:"query,omitzero"`    // of a search
 	ToolName *string        `json:"toolName,omitzero"` // of a tool: mcp:<provider>:<tool> for one of an MCP server
 	Args     jsontext.Value `json:"args,omitzero"`     // of a tool
-	// Result is, in JSON, the [CommandResult] of a command_run that has ended, or what an
-	// action of kind tool returned when it succeeded.
+	// Result is, in JSON, the [CommandResult] of a command_run that has ended, or the data of
+	// a tool that succeeded.
 	Result jsontext.Value `json:"result,omitzero"`
 }
 
-// ChangeType tells what a change does to a file.
+// ChangeType is the kind of a change of a file.
 type ChangeType string
 
 // The types of changes.
@@ -124,18 +114,17 @@ const (
 // EntryChange is one change of a file.
 type EntryChange struct {
 	Type ChangeType `json:"type"`
-	// UnifiedDiff is empty where the vendor tells nothing of the change. Where only the
-	// texts are known and not their place, every hunk is at line 1.
+	// UnifiedDiff is empty if the vendor does not state the change. If the vendor states the
+	// texts and not their place, every hunk is at line 1.
 	UnifiedDiff string `json:"unifiedDiff,omitzero"`
 }
 
-// CommandResult is how a command ended.
+// CommandResult is the result of a command.
 type CommandResult struct {
-	// ExitCode is what the vendor states; where it states none 0 for a success and 1 for a
-	// failure, as the seed has it. The event itself never guesses: see
-	// AgentEventV1.ToolExitCode.
+	// ExitCode is the vendor's exit code; without one, 0 for a success and 1 for a failure.
+	// The event itself never guesses: see AgentEventV1.ToolExitCode.
 	ExitCode int64 `json:"exitCode"`
-	// Stdout is all of the output where the vendor does not keep the two apart.
+	// Stdout is the whole output if the vendor does not separate stdout and stderr.
 	Stdout string `json:"stdout,omitzero"`
 	Stderr string `json:"stderr,omitzero"`
 }
@@ -146,22 +135,12 @@ type EntryReport struct {
 	Code    string `json:"code,omitzero"`
 }
 
-// AppendJSON appends n in JSON to dst, on one line. The same entry gives the same bytes
-// everywhere.
+// AppendJSON appends n in JSON to dst, on one line. The same entry gives the same bytes on
+// every machine. The error wraps [ErrInvalidEvent].
 func (n *NormalizedEntry) AppendJSON(dst []byte) ([]byte, error) {
 	b, err := json.Marshal(n, json.Deterministic(true))
 	if err != nil {
 		return dst, fmt.Errorf("%w: entry is not strict JSON: %s", ErrInvalidEvent, jsonProblem(err))
 	}
 	return append(dst, b...), nil
-}
-
-// ResumeID is the id that resumes the session of e (seed standardized-metadata), from any
-// one event of it. It reports false where the session cannot be resumed by an id: always
-// for Codex, and while the vendor has not told the id yet.
-func (e *AgentEventV1) ResumeID() (id string, resumable bool) {
-	if e.Metadata == nil || e.Metadata.SessionID == nil {
-		return "", false
-	}
-	return *e.Metadata.SessionID, true
 }

@@ -6,7 +6,7 @@ import (
 	"tributary/envelopes"
 )
 
-// A tool is one entry: of each index the last counts.
+// A tool call and its result are one entry, emitted twice: the last entry of each index counts.
 func ExampleEntryProjection() {
 	event := func(sequence uint64, kind envelopes.EventType, text string) envelopes.AgentEventV1 {
 		return envelopes.AgentEventV1{
@@ -40,4 +40,30 @@ func ExampleEntryProjection() {
 	// 0 user_message "Do the tests pass?"
 	// 1 tool_use "```bash\ngo test ./...\n```\n\n**Exit Code:** 0\n\n**Output:**\n```\nok\n```"
 	// 2 assistant_message "They do."
+}
+
+// The messages of an agent are complete with the next prompt, or at the end of the session.
+func ExampleACPProjection() {
+	event := func(sequence uint64, kind envelopes.EventType, text string) envelopes.AgentEventV1 {
+		return envelopes.AgentEventV1{
+			Source: envelopes.ClaudeCode, SessionID: "4f6c", Sequence: sequence, EventType: kind,
+			EventID: fmt.Sprintf("@%d", sequence), Text: &text, TS: "2026-03-09T09:00:00Z",
+		}
+	}
+	events := []envelopes.AgentEventV1{
+		event(1, envelopes.UserMessage, "Do the tests pass?"),
+		event(2, envelopes.Reasoning, "Run them."),
+		event(3, envelopes.AssistantMessage, "They do."),
+	}
+	var projection envelopes.ACPProjection // one for each session
+	var messages []envelopes.ACPMessage
+	for i := range events {
+		messages = append(messages, projection.Project(&events[i])...)
+	}
+	for _, message := range append(messages, projection.End()...) {
+		fmt.Println(message.Role, len(message.Parts))
+	}
+	// Output:
+	// user 1
+	// agent/claude_code 2
 }

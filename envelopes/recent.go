@@ -2,12 +2,12 @@ package envelopes
 
 import "slices"
 
-// recent holds the values that were put in last, by key, within a number of values and a
-// sum of the sizes of values and keys: the oldest go first. A value that is put in again is new again. The
-// zero value is empty.
+// recent is a map that evicts its oldest values beyond a number of values, and beyond a total
+// size of values and keys. Putting a value again makes it the newest. The zero value is
+// empty.
 type recent[T any] struct {
 	values map[string]recentValue[T]
-	order  []recentKey // oldest first; keys that were put in again stand there twice
+	order  []recentKey // oldest first, with stale elements of values that were put again or removed
 	clock  uint64
 	size   int
 }
@@ -23,14 +23,14 @@ type recentKey struct {
 	put uint64
 }
 
-// get is the value of a key that is still there.
+// get returns the value of a key; false for an absent or evicted key.
 func (r *recent[T]) get(key string) (T, bool) {
 	v, ok := r.values[key]
 	return v.value, ok
 }
 
-// put puts a value in and lets the oldest go that are beyond the limits. The newest stays,
-// whatever its size.
+// put stores a value and evicts the oldest values beyond the limits. It never evicts the newest
+// value, whatever its size.
 func (r *recent[T]) put(key string, value T, size, maxValues, maxSize int) {
 	if r.values == nil {
 		r.values = map[string]recentValue[T]{}
@@ -51,13 +51,13 @@ func (r *recent[T]) put(key string, value T, size, maxValues, maxSize int) {
 	}
 }
 
-// stale reports whether a place in the order is that of a value that is gone, or new again.
+// stale reports whether an element of order belongs to a value that was removed or put again.
 func (r *recent[T]) stale(k recentKey) bool {
 	v, ok := r.values[k.key]
 	return !ok || v.put != k.put
 }
 
-// remove takes a value out.
+// remove deletes a value.
 func (r *recent[T]) remove(key string) {
 	r.size -= r.values[key].size
 	delete(r.values, key)

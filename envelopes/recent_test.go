@@ -8,8 +8,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// recent is held to a list from which the oldest are taken.
-func TestRecent(t *testing.T) {
+// The model is a list whose oldest elements are removed.
+func TestRecentEvictsTheOldest(t *testing.T) {
 	t.Parallel()
 	type kept struct {
 		key         string
@@ -39,7 +39,7 @@ func TestRecent(t *testing.T) {
 				list = list[1:]
 			}
 			if r.size != sum() || len(r.values) != len(list) || len(r.order) > 2*maxValues {
-				t.Fatalf("%d values of size %d in %d places, want %d of %d", len(r.values), r.size, len(r.order), len(list), sum())
+				t.Fatalf("%d values of size %d in %d elements, want %d of %d", len(r.values), r.size, len(r.order), len(list), sum())
 			}
 			for _, k := range list {
 				if v, ok := r.get(k.key); !ok || v != k.value {

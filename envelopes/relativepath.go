@@ -2,12 +2,11 @@ package envelopes
 
 import "strings"
 
-// relativize is path as seen from root, where that says the same in less: path is
-// absolute, the relative form is shorter, and it does not climb two levels or more. All
-// else stays as it is (seed standardized-metadata).
+// relativize returns path relative to root if path is absolute, and the relative form is
+// shorter and climbs at most one level. It returns any other path unchanged.
 //
-// The paths are of the machine that the log is from, so both its styles are known:
-// slashes, and a drive with backslashes or slashes.
+// The paths come from the machine of the log, so relativize supports slashes as well as a
+// drive with backslashes or slashes.
 func relativize(path, root string) string {
 	drive, to, ok := splitAbsolute(path)
 	rootDrive, from, rootOK := splitAbsolute(root)
@@ -40,8 +39,8 @@ func relativize(path, root string) string {
 	return relative
 }
 
-// splitAbsolute is the drive and the names of an absolute path, without empty ones, dots,
-// and the names that ".." takes back.
+// splitAbsolute returns the drive and the names of an absolute path, with ".", ".." and empty
+// names resolved; false for a relative path.
 func splitAbsolute(path string) (drive string, names []string, ok bool) {
 	isSeparator := func(c rune) bool { return c == '/' }
 	if len(path) >= 3 && path[1] == ':' && (path[2] == '\\' || path[2] == '/') {

@@ -8,13 +8,13 @@ import (
 	"testing"
 )
 
-// seedRows are the acceptance rows of the seeds that are about envelopes, by their names:
-// each file that holds some is one entry.
+// seedRows are the acceptance rows about envelopes, by number and sentence: one map per file
+// with rows.
 var seedRows = []map[string]func(*testing.T){acpSeedRows, entrySeedRows, acpProjectionRows}
 
-// TestSeed runs every acceptance row of the seeds that is about envelopes. Rows against
-// the expected results of the seeds' own projects are skipped while TRIBUTARY_GOLDENS is
-// not set.
+// TestSeed runs every acceptance row about envelopes. Rows that compare with the results of
+// other projects need TRIBUTARY_GOLDENS, the folder of these results, and are skipped without
+// it.
 func TestSeed(t *testing.T) {
 	t.Parallel()
 	for _, rows := range seedRows {
@@ -24,7 +24,7 @@ func TestSeed(t *testing.T) {
 	}
 }
 
-// goldenFile reads a file below TRIBUTARY_GOLDENS; unset, the test is skipped.
+// goldenFile reads a file below TRIBUTARY_GOLDENS; it skips the test if that is not set.
 func goldenFile(tb testing.TB, name ...string) []byte {
 	tb.Helper()
 	root := os.Getenv("TRIBUTARY_GOLDENS")

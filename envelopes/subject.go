@@ -6,18 +6,18 @@ import (
 	"strings"
 )
 
-// Address is what a subject says. Parts that its kind of subject has not are zero.
+// Address is a parsed subject. Fields that its kind of subject does not have are zero.
 type Address struct {
 	Generation string
 	Partition  int
-	Source     Source // may be one that this version does not know
-	Token      string // of the session, see [ResolveToken]; in the form that [Token] gives
+	Source     Source // possibly unknown to this version
+	Token      string // of the session id, as [Token] writes it; see [ResolveToken]
 	EventType  EventType
 }
 
-// CheckGeneration reports whether name can be the name of a generation:
-// [a-z0-9-]{1,32}, but not "current", which is the pointer to one. The functions that
-// build a subject take a checked name.
+// CheckGeneration returns nil for a valid name of a generation: [a-z0-9-]{1,32}, except
+// "current", which is reserved. The functions that build a subject expect a checked name. The
+// error wraps [ErrInvalidSubject].
 func CheckGeneration(name string) error {
 	if name == "" || len(name) > 32 || name == "current" {
 		return errGeneration
@@ -30,17 +30,18 @@ func CheckGeneration(name string) error {
 	return nil
 }
 
-var errGeneration = fmt.Errorf("%w: a generation is named by 1 to 32 of a-z, 0-9 and -, and not current", ErrInvalidSubject)
+var errGeneration = fmt.Errorf("%w: the name of a generation is 1 to 32 of a-z, 0-9 and -, and not current", ErrInvalidSubject)
 
-// RawSubject is where a producer publishes a record of a session. The stream stores it
-// under raw.<partition>.<source>.<token>, by its subject transform.
+// RawSubject is the subject to which a producer publishes the records of a session:
+// raw.<source>.<token>. The subject transform of the raw stream stores them under
+// raw.<partition>.<source>.<token>.
 func RawSubject(source Source, session string) string {
 	return "raw." + Token(string(source)) + "." + Token(session)
 }
 
-// RawFilters are the subjects in the raw stream that the owner of a partition reads.
-// Partition 0 also reads what the transform left alone: subjects that hold a literal
-// wildcard. [ParseRawSubject] refuses those, and they become dead letters.
+// RawFilters returns the subjects of the raw stream that the owner of a partition reads.
+// Partition 0 also reads the subjects that the transform leaves unchanged, those with a
+// literal wildcard; [ParseRawSubject] rejects them, and their records become dead letters.
 func RawFilters(partition int) []string {
 	filters := []string{"raw." + strconv.Itoa(partition) + ".*.*"}
 	if partition == 0 {
@@ -49,41 +50,43 @@ func RawFilters(partition int) []string {
 	return filters
 }
 
-// ParseRawSubject reads a subject as the raw stream stores it. Whether a normalizer
-// knows the source is not asked.
+// ParseRawSubject parses a subject in the form in which the raw stream stores it. It accepts
+// any source. The error wraps [ErrInvalidSubject].
 func ParseRawSubject(subject string) (Address, error) {
 	return parseSubject(subject, "raw", partPartition, partSource, partToken)
 }
 
-// EventSubject is where an event of a generation is stored.
+// EventSubject is the subject of an event in a generation:
+// events.<generation>.<source>.<token>.<event_type>.
 func EventSubject(generation string, e *AgentEventV1) string {
 	return "events." + generation + "." + sessionPart(e.Source, e.SessionID) + "." + Token(string(e.EventType))
 }
 
-// EventFilter selects events of a generation. An empty source, session or type stands
-// for all.
+// EventFilter returns the subject that selects events of a generation. An empty source,
+// session or type selects all.
 func EventFilter(generation string, source Source, session string, t EventType) string {
 	return "events." + generation + "." + tokenOrAny(string(source)) + "." + tokenOrAny(session) + "." + tokenOrAny(string(t))
 }
 
-// ParseEventSubject is the inverse of [EventSubject].
+// ParseEventSubject is the inverse of [EventSubject], for a consumer that works with subjects
+// alone.
 func ParseEventSubject(subject string) (Address, error) {
 	return parseSubject(subject, "events", partGeneration, partSource, partToken, partEventType)
 }
 
-// UnknownSource stands in the subject of a dead letter whose record has a subject that
-// could not be read. No event has it.
+// UnknownSource is the source in the subject of a dead letter whose record has an invalid
+// subject. No event has it.
 const UnknownSource Source = "unknown"
 
-// DeadLetterSubject is where a generation keeps a record that it could not read. Source
-// and session are those of the record's subject; where that could not be read either,
-// they are [UnknownSource] and that subject as it was.
+// DeadLetterSubject is the subject under which a generation stores a record that it cannot
+// read: deadletters.<generation>.<partition>.<source>.<token>. Source and session come from
+// the record's subject; for an invalid subject they are [UnknownSource] and that subject.
 func DeadLetterSubject(generation string, partition int, source Source, session string) string {
 	return "deadletters." + generation + "." + strconv.Itoa(partition) + "." + sessionPart(source, session)
 }
 
-// DeadLetterFilter selects dead letters of a generation in all partitions. An empty
-// source or session stands for all.
+// DeadLetterFilter returns the subject that selects dead letters of a generation in all
+// partitions. An empty source or session selects all.
 func DeadLetterFilter(generation string, source Source, session string) string {
 	return "deadletters." + generation + ".*." + tokenOrAny(string(source)) + "." + tokenOrAny(session)
 }
@@ -93,17 +96,14 @@ func ParseDeadLetterSubject(subject string) (Address, error) {
 	return parseSubject(subject, "deadletters", partGeneration, partPartition, partSource, partToken)
 }
 
-// StateSubject is where a generation keeps the state of a session.
+// StateSubject is the subject of the state of a session in a generation:
+// states.<generation>.<partition>.<source>.<token>.
 func StateSubject(generation string, partition int, source Source, session string) string {
 	return "states." + generation + "." + strconv.Itoa(partition) + "." + sessionPart(source, session)
 }
 
-// ParseStateSubject is the inverse of [StateSubject].
-func ParseStateSubject(subject string) (Address, error) {
-	return parseSubject(subject, "states", partGeneration, partPartition, partSource, partToken)
-}
-
-// CheckpointSubject is where a generation keeps the checkpoint of a partition.
+// CheckpointSubject is the subject of the checkpoint of a partition in a generation:
+// checkpoints.<generation>.<partition>.
 func CheckpointSubject(generation string, partition int) string {
 	return "checkpoints." + generation + "." + strconv.Itoa(partition)
 }
@@ -113,7 +113,7 @@ func ParseCheckpointSubject(subject string) (Address, error) {
 	return parseSubject(subject, "checkpoints", partGeneration, partPartition)
 }
 
-// GenerationSubjects are the subjects of the stream of a generation.
+// GenerationSubjects returns the subjects of the stream of a generation.
 func GenerationSubjects(generation string) []string {
 	return []string{
 		"events." + generation + ".*.*.*",
@@ -123,43 +123,13 @@ func GenerationSubjects(generation string) []string {
 	}
 }
 
-// SessionAspect is what a message of the session metadata stream tells of its session.
-type SessionAspect string
-
-// The aspects of a session.
-const (
-	SessionMetadata SessionAspect = "metadata" // the newest state of title and pin
-	SessionChanges  SessionAspect = "changes"  // each change of it
-	SessionRuntime  SessionAspect = "runtime"  // what the events tell
-)
-
-// SessionSubject is where the session metadata stream keeps an aspect of a session.
-func SessionSubject(source Source, session string, aspect SessionAspect) string {
-	return "sessions." + sessionPart(source, session) + "." + string(aspect)
-}
-
-// ParseSessionSubject is the inverse of [SessionSubject].
-func ParseSessionSubject(subject string) (Address, SessionAspect, error) {
-	rest, last := subject, ""
-	if i := strings.LastIndexByte(subject, '.'); i >= 0 {
-		rest, last = subject[:i], subject[i+1:]
-	}
-	switch aspect := SessionAspect(last); aspect {
-	case SessionMetadata, SessionChanges, SessionRuntime:
-		address, err := parseSubject(rest, "sessions", partSource, partToken)
-		return address, aspect, err
-	default:
-		return Address{}, "", fmt.Errorf("%w: unknown aspect of a session", ErrInvalidSubject)
-	}
-}
-
-// sessionPart is the two tokens that name a session in every subject. A source is its
-// own token; it goes through the codec so that no text can break the subject.
+// sessionPart returns the two tokens that name a session in every subject. A known source is
+// its own token; the codec keeps any other text from breaking the subject.
 func sessionPart(source Source, session string) string {
 	return Token(string(source)) + "." + Token(session)
 }
 
-// tokenOrAny is the token of an id in a filter, and the wildcard for an empty one.
+// tokenOrAny returns the token of an id for a filter, the wildcard for an empty id.
 func tokenOrAny(id string) string {
 	if id == "" {
 		return "*"
@@ -178,8 +148,8 @@ const (
 	partEventType
 )
 
-// parseSubject reads a subject of the given kind and parts. Only what the functions
-// above write is accepted.
+// parseSubject parses a subject of the given kind and parts. It accepts only subjects that
+// the functions above write.
 func parseSubject(subject, kind string, parts ...part) (Address, error) {
 	first, rest, more := strings.Cut(subject, ".")
 	if first != kind {
@@ -216,7 +186,7 @@ func parseSubject(subject, kind string, parts ...part) (Address, error) {
 	return a, nil
 }
 
-// parsePartition reads the number of a partition in its only spelling.
+// parsePartition parses the number of a partition in its only spelling.
 func parsePartition(token string) (int, error) {
 	n, err := strconv.Atoi(token)
 	if err != nil || n < 0 || strconv.Itoa(n) != token {
@@ -225,7 +195,7 @@ func parsePartition(token string) (int, error) {
 	return n, nil
 }
 
-// checkName reports whether a token is a name that stands for itself.
+// checkName returns an error for a token that is not a plain name.
 func checkName(token, what string) error {
 	if !isPlain(token) {
 		return fmt.Errorf("%w: not the name of a %s", ErrInvalidSubject, what)

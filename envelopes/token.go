@@ -9,17 +9,17 @@ import (
 )
 
 const (
-	plainTokenBytes = 64  // a longer id does not stand for itself
-	wholeTokenBytes = 120 // a longer id does not fit a token at all
+	plainTokenBytes = 64  // the longest id that is its own token
+	wholeTokenBytes = 120 // the longest id that a token holds in full
 )
 
-// Token encodes an id as one token of a subject, injectively:
+// Token encodes an id as one token of a subject. Different ids have different tokens:
 //
 //	[A-Za-z0-9_-]{1,64}   the id itself
 //	up to 120 bytes       "~" and the id in base64url without padding
 //	longer                "~~" and the SHA-256 of the id in lower-case hex
 //
-// In the last form the id is not in the token: it travels in [HeaderSession].
+// The last form does not hold the id, which travels in [HeaderSession].
 func Token(id string) string {
 	switch {
 	case isPlain(id):
@@ -32,9 +32,9 @@ func Token(id string) string {
 	}
 }
 
-// ParseToken is the inverse of [Token]. When whole is false the token is the digest of a
-// long id, and id is empty: see [ResolveToken]. Any token that [Token] does not give for
-// an id (not empty, UTF-8) is an error that wraps [ErrInvalidSubject].
+// ParseToken is the inverse of [Token]. If whole is false, the token is the digest of a long
+// id and id is empty: see [ResolveToken]. A token that [Token] returns for no id (not empty,
+// UTF-8) is an error that wraps [ErrInvalidSubject].
 func ParseToken(token string) (id string, whole bool, err error) {
 	switch {
 	case isPlain(token):
@@ -44,7 +44,7 @@ func ParseToken(token string) (id string, whole bool, err error) {
 			return "", false, nil
 		}
 	case len(token) > 1 && token[0] == '~':
-		// The last comparison refuses every other spelling of the same id.
+		// The comparison rejects every other spelling of the same id.
 		raw, err := base64.RawURLEncoding.DecodeString(token[1:])
 		if err == nil && utf8.Valid(raw) && Token(string(raw)) == token {
 			return string(raw), true, nil
@@ -53,9 +53,9 @@ func ParseToken(token string) (id string, whole bool, err error) {
 	return "", false, fmt.Errorf("%w: not the token of an id", ErrInvalidSubject)
 }
 
-// ResolveToken returns the id that a token stands for, whatever its form. stated is what
-// [HeaderSession] says, decoded, or empty. It is needed for the digest of a long id, and
-// may never contradict the token.
+// ResolveToken returns the id of a token of any form. stated is the decoded value of
+// [HeaderSession], or empty. The digest of a long id needs it, and it must never contradict
+// the token. The error wraps [ErrInvalidSubject].
 func ResolveToken(token, stated string) (id string, err error) {
 	id, whole, err := ParseToken(token)
 	switch {
@@ -72,7 +72,7 @@ func ResolveToken(token, stated string) (id string, err error) {
 	}
 }
 
-// isPlain reports whether id is its own token.
+// isPlain reports whether id is its own token: [A-Za-z0-9_-]{1,64}.
 func isPlain(id string) bool {
 	if id == "" || len(id) > plainTokenBytes {
 		return false

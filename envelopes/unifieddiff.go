@@ -5,12 +5,11 @@ import (
 	"strings"
 )
 
-// replacement is one edit of which only the texts are known, not their place.
+// replacement is one edit with known texts and an unknown place.
 type replacement struct{ before, after string }
 
-// diffOf is a unified diff of replacements in the file at path. Every hunk is at line 1
-// and has no context: the vendor does not tell where the texts stand (seed
-// standardized-metadata).
+// diffOf returns a unified diff of replacements in the file at path. Every hunk is at line 1
+// and has no context, because the vendor does not state the place of the texts.
 func diffOf(path string, edits ...replacement) string {
 	hunks := make([]string, len(edits))
 	for i, e := range edits {
@@ -19,11 +18,11 @@ func diffOf(path string, edits ...replacement) string {
 	return joinDiff(path, path, hunks)
 }
 
-// noFile is the side of a diff on which there is no file.
+// noFile is the path of a file that does not exist on one side of a diff.
 const noFile = "/dev/null"
 
-// joinDiff puts the header of a file, by its path before and after, in front of hunks;
-// empty when there are none.
+// joinDiff returns hunks below the header of a file with its paths before and after; empty
+// without hunks.
 func joinDiff(before, after string, hunks []string) string {
 	if len(hunks) == 0 {
 		return ""
@@ -34,7 +33,7 @@ func joinDiff(before, after string, hunks []string) string {
 	return "--- " + before + "\n+++ b/" + strings.TrimPrefix(after, "/") + "\n" + strings.Join(hunks, "\n")
 }
 
-// diffLines are the lines of a text; the empty text has none.
+// diffLines returns the lines of a text; none for the empty text.
 func diffLines(text string) []string {
 	if text == "" {
 		return nil
@@ -42,7 +41,7 @@ func diffLines(text string) []string {
 	return strings.Split(strings.TrimSuffix(text, "\n"), "\n")
 }
 
-// hunkOf is a hunk that replaces lines by others.
+// hunkOf returns a hunk that replaces the lines before by the lines after.
 func hunkOf(before, after []string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "@@ -1,%d +1,%d @@", len(before), len(after))
@@ -55,15 +54,15 @@ func hunkOf(before, after []string) string {
 	return b.String()
 }
 
-// patchDiff is a unified diff of the file at path from a patch that has one already: its
-// hunks, under a header with our path. A patch without hunks is returned as it is.
+// patchDiff returns the hunks of a unified diff below a header with path. It returns a patch
+// without hunks unchanged.
 func patchDiff(path, patch string) string {
 	var hunks []string
 	lines := strings.Split(strings.TrimSuffix(patch, "\n"), "\n")
 	for i := 0; i < len(lines); i++ {
 		switch line := lines[i]; {
 		case strings.HasPrefix(line, "--- ") && i+1 < len(lines) && strings.HasPrefix(lines[i+1], "+++ "):
-			i++ // the header that ours takes the place of
+			i++ // the header to replace
 		case strings.HasPrefix(line, "@@"):
 			hunks = append(hunks, line)
 		case len(hunks) > 0:
@@ -76,9 +75,10 @@ func patchDiff(path, patch string) string {
 	return joinDiff(path, path, hunks)
 }
 
-// envelopeChanges are the changes of an apply_patch envelope, one for each of its files;
-// nil when there is none in text. show turns a path into the one that is shown.
-func envelopeChanges(text string, show func(string) string) []EntryChange {
+// patchEnvelopeChanges returns the changes of an apply_patch envelope ("*** Begin Patch"), one
+// for each of its files; nil for a text without an envelope. show converts a path to the form
+// of an entry.
+func patchEnvelopeChanges(text string, show func(string) string) []EntryChange {
 	_, body, ok := strings.Cut(text, "*** Begin Patch")
 	if !ok {
 		return nil
@@ -104,35 +104,35 @@ func envelopeChanges(text string, show func(string) string) []EntryChange {
 			p.line(line)
 		}
 	}
-	p.endFile() // a patch that was cut
+	p.endFile() // a truncated patch
 	return p.changes
 }
 
-// patchReader collects the hunks of an apply_patch envelope.
+// patchReader collects the changes of an apply_patch envelope.
 type patchReader struct {
 	changes []EntryChange
 
-	open          bool // a file is being read
+	open          bool // the following fields describe the current file
 	change        ChangeType
 	before, after string
 	hunks         []string
-	lines         []string // of the hunk that is being read
+	lines         []string // of the current hunk
 }
 
-// begin ends the file that is being read and begins another.
+// begin ends the current file and begins another.
 func (p *patchReader) begin(change ChangeType, before, after string) {
 	p.endFile()
 	p.open, p.change, p.before, p.after = true, change, before, after
 }
 
-// line takes a line that is no header of a file.
+// line consumes a line that is not the header of a file.
 func (p *patchReader) line(line string) {
 	switch {
 	case !p.open || p.change == ChangeDelete:
 	case strings.HasPrefix(line, "@@"):
 		p.endHunk()
 	case line == "":
-		if len(p.lines) > 0 { // an empty line of context that has lost its space
+		if len(p.lines) > 0 { // an empty line of context without its leading space
 			p.lines = append(p.lines, " ")
 		}
 	case strings.ContainsRune("+- ", rune(line[0])):
@@ -140,7 +140,7 @@ func (p *patchReader) line(line string) {
 	}
 }
 
-// endHunk counts the lines of a hunk: the envelope has no line numbers.
+// endHunk adds the current hunk, with counted lines: the envelope has no line numbers.
 func (p *patchReader) endHunk() {
 	if len(p.lines) == 0 {
 		return
@@ -154,13 +154,13 @@ func (p *patchReader) endHunk() {
 			after++
 		}
 	}
-	// A side without lines, of a file that is new, is at line 0.
+	// A side without lines, of a new file, is at line 0.
 	header := fmt.Sprintf("@@ -%d,%d +%d,%d @@\n", min(1, before), before, min(1, after), after)
 	p.hunks = append(p.hunks, header+strings.Join(p.lines, "\n"))
 	p.lines = nil
 }
 
-// endFile makes a change of what was read of a file.
+// endFile adds the change of the current file.
 func (p *patchReader) endFile() {
 	p.endHunk()
 	if p.open {

@@ -11,7 +11,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-func TestValidateAccepts(t *testing.T) {
+func TestValidateAcceptsValidEvents(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(*AgentEventV1){
 		"full":                         func(*AgentEventV1) {},
@@ -26,7 +26,7 @@ func TestValidateAccepts(t *testing.T) {
 		},
 		"raw is a string": func(e *AgentEventV1) { e.Raw = jsontext.Value(`"a line"`) },
 		"largest count": func(e *AgentEventV1) {
-			e.Usage, e.TokensTotal = &Usage{Reasoning: MaxCount}, new(int64(MaxCount))
+			e.Usage, e.TokensTotal = &Usage{Reasoning: maxCount}, new(int64(maxCount))
 		},
 	} {
 		e := plainToolResult()
@@ -37,9 +37,9 @@ func TestValidateAccepts(t *testing.T) {
 	}
 }
 
-func TestValidateRefuses(t *testing.T) {
+func TestValidateNamesTheInvalidField(t *testing.T) {
 	t.Parallel()
-	const secret = "s3cr3t" // stands in every bad value, and in no error
+	const secret = "s3cr3t" // part of every invalid value, and of no error
 	for name, test := range map[string]struct {
 		field  string
 		change func(*AgentEventV1)
@@ -64,7 +64,7 @@ func TestValidateRefuses(t *testing.T) {
 		"unknown origin":         {"origin", func(e *AgentEventV1) { e.Origin = secret }},
 		"negative latency":       {"tool_latency_ms", func(e *AgentEventV1) { e.ToolLatencyMS = new(int64(-1)) }},
 		"negative tokens":        {"tokens_cached", func(e *AgentEventV1) { e.TokensCached = new(int64(-1)) }},
-		"absurd tokens":          {"tokens_input", func(e *AgentEventV1) { e.TokensInput = new(int64(MaxCount + 1)) }},
+		"absurd tokens":          {"tokens_input", func(e *AgentEventV1) { e.TokensInput = new(int64(maxCount + 1)) }},
 		"negative usage":         {"usage", func(e *AgentEventV1) { e.Usage.Reasoning, e.Usage.Output = -1, 6 }},
 		"overflowing usage":      {"usage", func(e *AgentEventV1) { e.Usage.Input, e.Usage.Output = 1<<62, 1<<62 }},
 		"total is not the sum":   {"tokens_total", func(e *AgentEventV1) { e.TokensTotal = new(int64(16)) }},
@@ -101,7 +101,7 @@ func TestValidateRefuses(t *testing.T) {
 	}
 }
 
-func TestValidateRefusesWhatIsNotUTF8(t *testing.T) {
+func TestValidateRejectsInvalidUTF8(t *testing.T) {
 	t.Parallel()
 	const bad = "s3cr3t\xff"
 	full := plainToolResult()
@@ -126,7 +126,7 @@ func TestValidateRefusesWhatIsNotUTF8(t *testing.T) {
 	}
 }
 
-func TestRoleTable(t *testing.T) {
+func TestValidateEnforcesTheRoleTable(t *testing.T) {
 	t.Parallel()
 	for _, eventType := range EventTypes {
 		allowed := map[Role]bool{}
@@ -136,7 +136,7 @@ func TestRoleTable(t *testing.T) {
 		if len(allowed) == 0 {
 			t.Errorf("%s: no role", eventType)
 		}
-		for _, role := range Roles {
+		for _, role := range roles {
 			e := plainUserMessage()
 			e.EventType, e.Role = eventType, &role
 			if err := e.Validate(); (err == nil) != allowed[role] {
@@ -146,7 +146,7 @@ func TestRoleTable(t *testing.T) {
 	}
 }
 
-func TestTimestamps(t *testing.T) {
+func TestTimestampsAreUTCWithZ(t *testing.T) {
 	t.Parallel()
 	for _, ts := range []string{
 		"", "Z", "2025-11-26", "2025-11-26T12:51:28", "2025-11-26T12:51:28+00:00", "2025-11-26T12:51:28z",
@@ -159,18 +159,18 @@ func TestTimestamps(t *testing.T) {
 			t.Errorf("%q is accepted", ts)
 		}
 	}
-	// What is accepted is a time, and nearly every time is accepted.
+	// Every accepted timestamp is a time, and every time without a comma is accepted.
 	rapid.Check(t, func(t *rapid.T) {
 		b := []byte(anyTimestamp().Draw(t, "ts"))
 		if !validTimestamp(string(b)) {
-			t.Fatalf("%s is refused", b)
+			t.Fatalf("%s is rejected", b)
 		}
 		b[rapid.IntRange(0, len(b)-1).Draw(t, "at")] = byte(rapid.SampledFrom([]rune("0123456789Z.:-T,")).Draw(t, "byte"))
 		_, err := time.Parse(time.RFC3339Nano, string(b))
 		if valid := validTimestamp(string(b)); valid && err != nil {
-			t.Fatalf("%s is accepted and is no time: %v", b, err)
+			t.Fatalf("%s is accepted and is not a time: %v", b, err)
 		} else if !valid && err == nil && !strings.Contains(string(b), ",") {
-			t.Fatalf("%s is refused and is a time", b)
+			t.Fatalf("%s is rejected and is a time", b)
 		}
 	})
 }

@@ -14,14 +14,8 @@ import (
 
 	"tributary/envelopes"
 	"tributary/normalizers"
+	"tributary/normalizers/normalizerstest"
 )
-
-// single is a record without a file, as anybody may publish it.
-func single(s suite, data []byte) []normalizers.Framed {
-	return []normalizers.Framed{{Line: 1, Record: normalizers.Record{
-		Source: s.source, Session: "s", Sequence: 1, Stored: modified, Data: data,
-	}}}
-}
 
 // TestBadInput: what is no JSON is a dead letter with a reason; what is JSON is not,
 // whatever it holds.
@@ -105,23 +99,23 @@ func TestBadInput(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			s := suites[0]
-			records := single(s, []byte(c.data))
-			st := fold(normalizers.Normalize, records)[0]
+			records := normalizerstest.Single(s, []byte(c.data))
+			st := normalizerstest.Fold(normalizers.Normalize, records)[0]
 			if c.reason != "" {
-				reason, permanent := normalizers.Reason(st.err)
+				reason, permanent := normalizers.Reason(st.Err)
 				if reason != c.reason || !permanent {
-					t.Fatalf("reason %q (%v), want %q", reason, st.err, c.reason)
+					t.Fatalf("reason %q (%v), want %q", reason, st.Err, c.reason)
 				}
 				return
 			}
-			if st.err != nil {
-				t.Fatal(st.err)
+			if st.Err != nil {
+				t.Fatal(st.Err)
 			}
-			if len(st.result.Events) == 0 || st.result.Events[0].Event.EventType != c.kind {
-				t.Errorf("%s, want a %s", clip(told(st, false)), c.kind)
+			if len(st.Result.Events) == 0 || st.Result.Events[0].Event.EventType != c.kind {
+				t.Errorf("%s, want a %s", normalizerstest.Clip(normalizerstest.Told(st, false)), c.kind)
 			}
-			if len(st.result.Events) < 1000 { // the laws fold many times
-				checkLaws(t, s, records, false)
+			if len(st.Result.Events) < 1000 { // the laws fold many times
+				normalizerstest.CheckLaws(t, s, records, false)
 			}
 		})
 	}
@@ -137,12 +131,12 @@ func TestBadInputLargeEvents(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	st := fold(normalizers.Normalize, single(s, data))[0]
-	if st.err != nil || len(st.result.Events) != 1 {
-		t.Fatal(clip(told(st, false)))
+	st := normalizerstest.Fold(normalizers.Normalize, normalizerstest.Single(s, data))[0]
+	if st.Err != nil || len(st.Result.Events) != 1 {
+		t.Fatal(normalizerstest.Clip(normalizerstest.Told(st, false)))
 	}
-	e := st.result.Events[0].Event
-	text := value(e.Text)
+	e := st.Result.Events[0].Event
+	text := normalizerstest.Value(e.Text)
 	if !e.TextTruncated || !strings.HasPrefix(long, text) || !utf8.ValidString(text) || len(text) < normalizers.MaxEventBytes/2 {
 		t.Errorf("truncated %t to %d bytes, valid %t, a prefix %t", e.TextTruncated, len(text), utf8.ValidString(text), strings.HasPrefix(long, text))
 	}
@@ -151,9 +145,9 @@ func TestBadInputLargeEvents(t *testing.T) {
 	}
 	// One that fits is whole.
 	whole := strings.Repeat("a word, ", 25_000)
-	st = fold(normalizers.Normalize, single(s, []byte(`{"type":"user","uuid":"u1","message":{"role":"user","content":"`+whole+`"}}`)))[0]
-	if e := st.result.Events[0].Event; value(e.Text) != whole || e.TextTruncated || len(e.Raw) < len(whole) {
-		t.Errorf("text of %d bytes, raw of %d", len(value(e.Text)), len(e.Raw))
+	st = normalizerstest.Fold(normalizers.Normalize, normalizerstest.Single(s, []byte(`{"type":"user","uuid":"u1","message":{"role":"user","content":"`+whole+`"}}`)))[0]
+	if e := st.Result.Events[0].Event; normalizerstest.Value(e.Text) != whole || e.TextTruncated || len(e.Raw) < len(whole) {
+		t.Errorf("text of %d bytes, raw of %d", len(normalizerstest.Value(e.Text)), len(e.Raw))
 	}
 }
 
@@ -165,21 +159,21 @@ func TestBadInputLongStrings(t *testing.T) {
 		strings.Repeat("long é ", 80_000), strings.Repeat("\x01\"", 70_000), strings.Repeat("QUFB", 150_000), strings.Repeat("+\n", 140_000),
 	}
 	for _, s := range suites {
-		t.Run("source="+string(s.source), func(t *testing.T) {
+		t.Run("source="+string(s.Source), func(t *testing.T) {
 			t.Parallel()
 			places := placesOf(t, s)
 			for i, p := range places {
 				if testing.Short() && i%10 != 0 {
 					continue
 				}
-				session := normalizers.NewSession(s.source, "s")
-				r := single(s, replaced(p.data, p.path, long[i%len(long)]))[0].Record
+				session := normalizers.NewSession(s.Source, "s")
+				r := normalizerstest.Single(s, replaced(p.data, p.path, long[i%len(long)]))[0].Record
 				result, err := normalizers.Normalize(session, r)
-				if err != nil && !s.refuses(err) || err == nil && len(result.Events) == 0 && result.Skip == "" {
+				if err != nil && !s.Refuses(err) || err == nil && len(result.Events) == 0 && result.Skip == "" {
 					t.Errorf("%s: %v, %d events", p.name, err, len(result.Events))
 				}
 				for _, e := range result.Events {
-					b, err := encode(e.Event)
+					b, err := normalizerstest.Encode(e.Event)
 					if err != nil || len(b) > normalizers.MaxEventBytes || e.Event.Validate() != nil {
 						t.Errorf("%s: %s of %d bytes, at most %d: %v, %v", p.name, e.Event.EventType, len(b), normalizers.MaxEventBytes, err, e.Event.Validate())
 					}
@@ -201,17 +195,17 @@ type place struct {
 }
 
 // placesOf are the places of values in the golden records of a vendor, one of each name.
-func placesOf(t *testing.T, s suite) []place {
+func placesOf(t *testing.T, s normalizerstest.Suite) []place {
 	t.Helper()
 	var places []place
 	seen := make(map[string]bool)
-	for _, g := range goldens(t, s.source) {
-		for _, l := range s.read(g.raw) {
-			if l.bad || len(l.data) > 8<<10 {
+	for _, g := range normalizerstest.Goldens(t, s) {
+		for _, l := range s.Read(g.Raw) {
+			if l.Bad || len(l.Data) > 8<<10 {
 				continue
 			}
-			kind := member[string](plain(l.data), "type")
-			for _, path := range paths(l.data) {
+			kind := normalizerstest.Member[string](normalizerstest.Plain(l.Data), "type")
+			for _, path := range paths(l.Data) {
 				name := kind
 				for _, p := range path {
 					if n, ok := p.(string); ok {
@@ -223,7 +217,7 @@ func placesOf(t *testing.T, s suite) []place {
 				}
 				if len(path) > 0 && !seen[name] {
 					seen[name] = true
-					places = append(places, place{name, l.data, path})
+					places = append(places, place{name, l.Data, path})
 				}
 			}
 		}
@@ -236,13 +230,13 @@ func placesOf(t *testing.T, s suite) []place {
 func TestBadInputWrongTypes(t *testing.T) {
 	t.Parallel()
 	for _, s := range suites {
-		t.Run("source="+string(s.source), func(t *testing.T) {
+		t.Run("source="+string(s.Source), func(t *testing.T) {
 			t.Parallel()
 			var lines [][]byte
-			for _, g := range goldens(t, s.source) {
-				for _, l := range s.read(g.raw) {
-					if !l.bad && len(l.data) < 8<<10 {
-						lines = append(lines, l.data)
+			for _, g := range normalizerstest.Goldens(t, s) {
+				for _, l := range s.Read(g.Raw) {
+					if !l.Bad && len(l.Data) < 8<<10 {
+						lines = append(lines, l.Data)
 					}
 				}
 			}
@@ -253,16 +247,16 @@ func TestBadInputWrongTypes(t *testing.T) {
 					if rapid.IntRange(0, 3).Draw(rt, "changed") > 0 {
 						l = retyped(rt, l)
 					}
-					r := single(s, l)[0]
+					r := normalizerstest.Single(s, l)[0]
 					r.Line, r.Record.Sequence = i+1, uint64(i+1)
 					records = append(records, r)
 				}
-				for _, st := range fold(normalizers.Normalize, records) {
-					if st.err != nil && !s.refuses(st.err) {
-						rt.Fatalf("%v: %s", st.err, clip(string(st.record.Data)))
+				for _, st := range normalizerstest.Fold(normalizers.Normalize, records) {
+					if st.Err != nil && !s.Refuses(st.Err) {
+						rt.Fatalf("%v: %s", st.Err, normalizerstest.Clip(string(st.Record.Data)))
 					}
 				}
-				checkRapid(rt, s, records, false)
+				normalizerstest.CheckRapid(rt, s, records, false)
 			})
 		})
 	}
@@ -273,32 +267,32 @@ func TestBadInputWrongTypes(t *testing.T) {
 func TestBadInputEveryType(t *testing.T) {
 	t.Parallel()
 	for _, s := range suites {
-		t.Run("source="+string(s.source), func(t *testing.T) {
+		t.Run("source="+string(s.Source), func(t *testing.T) {
 			t.Parallel()
-			for _, g := range goldens(t, s.source) {
-				t.Run(g.name, func(t *testing.T) {
+			for _, g := range normalizerstest.Goldens(t, s) {
+				t.Run(g.Name, func(t *testing.T) {
 					t.Parallel()
-					for _, l := range s.read(g.raw) {
-						if l.bad || len(l.data) > 8<<10 || testing.Short() && l.number%5 != 0 {
+					for _, l := range s.Read(g.Raw) {
+						if l.Bad || len(l.Data) > 8<<10 || testing.Short() && l.Number%5 != 0 {
 							continue
 						}
-						for _, path := range paths(l.data) {
+						for _, path := range paths(l.Data) {
 							for _, v := range otherTypes {
-								data := replaced(l.data, path, v)
-								st := fold(normalizers.Normalize, single(s, data))[0]
-								if s.refuses(st.err) {
+								data := replaced(l.Data, path, v)
+								st := normalizerstest.Fold(normalizers.Normalize, normalizerstest.Single(s, data))[0]
+								if s.Refuses(st.Err) {
 									continue
 								}
-								if st.err != nil {
-									t.Fatalf("%v: %s", st.err, clip(string(data)))
+								if st.Err != nil {
+									t.Fatalf("%v: %s", st.Err, normalizerstest.Clip(string(data)))
 								}
-								for _, e := range st.result.Events {
+								for _, e := range st.Result.Events {
 									if err := e.Event.Validate(); err != nil {
-										t.Fatalf("%v: %s", err, clip(string(data)))
+										t.Fatalf("%v: %s", err, normalizerstest.Clip(string(data)))
 									}
 								}
-								if len(st.result.Events) == 0 && st.result.Skip == "" {
-									t.Fatalf("nothing: %s", clip(string(data)))
+								if len(st.Result.Events) == 0 && st.Result.Skip == "" {
+									t.Fatalf("nothing: %s", normalizerstest.Clip(string(data)))
 								}
 							}
 						}
@@ -346,7 +340,7 @@ func paths(data []byte) [][]any {
 			}
 		}
 	}
-	walk(plain(data), nil)
+	walk(normalizerstest.Plain(data), nil)
 	slices.SortFunc(out, func(a, b []any) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) })
 	return out
 }
@@ -370,7 +364,7 @@ func replaced(data []byte, path []any, by any) []byte {
 		}
 		return v
 	}
-	b, err := json.Marshal(set(plain(data), path))
+	b, err := json.Marshal(set(normalizerstest.Plain(data), path))
 	if err != nil {
 		panic(err) // it came from JSON
 	}
@@ -382,17 +376,17 @@ func replaced(data []byte, path []any, by any) []byte {
 func TestBadInputTellsNoPayload(t *testing.T) {
 	t.Parallel()
 	for _, s := range suites {
-		t.Run("source="+string(s.source), func(t *testing.T) {
+		t.Run("source="+string(s.Source), func(t *testing.T) {
 			t.Parallel()
 			const secret = "sk-PLANTED"
 			record := []byte(`{"type":"user","` + secret + `":"` + secret + `","uuid":"` + secret + `","sessionId":"s","cwd":"/` + secret + `","timestamp":"` + secret +
 				`","message":{"role":"` + secret + `","content":[{"type":"` + secret + `","text":"` + secret + `"},{"` + secret + `":[424242424242,"` + secret + `"]}]}}`)
 			tells := func(data []byte) {
-				st := fold(normalizers.Normalize, single(s, data))[0]
-				if st.err == nil {
+				st := normalizerstest.Fold(normalizers.Normalize, normalizerstest.Single(s, data))[0]
+				if st.Err == nil {
 					return
 				}
-				for err := st.err; err != nil; err = errors.Unwrap(err) {
+				for err := st.Err; err != nil; err = errors.Unwrap(err) {
 					if m := err.Error(); strings.Contains(m, "PLANTED") || strings.Contains(m, "sk-") || strings.Contains(m, "4242") {
 						t.Fatalf("%q tells of %q", m, data)
 					}
@@ -419,18 +413,18 @@ func TestBadInputTellsNoPayload(t *testing.T) {
 func TestBadInputSessions(t *testing.T) {
 	t.Parallel()
 	s := suites[0]
-	g := goldens(t, s.source)[0]
+	g := normalizerstest.Goldens(t, s)[0]
 	for _, id := range []string{"", "a b", "a.b.*.>", "\x00\n\u2028", "\xff\xfe", strings.Repeat("x", 10_000), "\U0001F642", `"}`} {
-		records := frame(normalizers.File{Source: s.source, Name: "f", Modified: modified, Session: "x"}, g.raw)
+		records := normalizerstest.Frame(normalizers.File{Source: s.Source, Name: "f", Modified: normalizerstest.Modified, Session: "x"}, g.Raw)
 		for i := range records {
 			records[i].Record.Session = id
 		}
-		if err := lawCut(s, normalizers.Normalize, records); err != nil {
-			t.Errorf("session %q: %v", clip(id), err)
+		if err := normalizerstest.LawCut(s, normalizers.Normalize, records); err != nil {
+			t.Errorf("session %q: %v", normalizerstest.Clip(id), err)
 		}
 	}
-	state := normalizers.NewSession(s.source, "s")
-	for _, r := range frame(normalizers.File{Source: s.source, Name: "f", Modified: modified, Session: "s"}, g.raw) {
+	state := normalizers.NewSession(s.Source, "s")
+	for _, r := range normalizerstest.Frame(normalizers.File{Source: s.Source, Name: "f", Modified: normalizerstest.Modified, Session: "s"}, g.Raw) {
 		if _, err := normalizers.Normalize(state, r.Record); err != nil {
 			t.Fatal(err)
 		}
@@ -463,7 +457,7 @@ func TestBadInputWrongSession(t *testing.T) {
 		{Source: envelopes.Gemini, Session: "a", Data: []byte(`{}`)},
 	} {
 		before := s.Encode()
-		if _, err := normalizers.Normalize(s, r); err == nil || isPermanent(err) {
+		if _, err := normalizers.Normalize(s, r); err == nil || normalizerstest.IsPermanent(err) {
 			t.Errorf("%s %q: %v", r.Source, r.Session, err)
 		}
 		if !bytes.Equal(before, s.Encode()) {

@@ -10,6 +10,7 @@ import (
 
 	"tributary/envelopes"
 	"tributary/normalizers"
+	"tributary/normalizers/normalizerstest"
 )
 
 // benchLine is a type of record in the form in which most of them come. {id} stands for
@@ -72,7 +73,7 @@ func BenchmarkNormalize(b *testing.B) {
 				records := make([]normalizers.Record, distinct)
 				for i := range records {
 					line := strings.NewReplacer("{id}", strconv.Itoa(i), "{text}", text).Replace(l.line)
-					records[i] = normalizers.Record{Source: l.source, Session: "s", Sequence: uint64(i + 1), Stored: modified, Data: []byte(line)}
+					records[i] = normalizers.Record{Source: l.source, Session: "s", Sequence: uint64(i + 1), Stored: normalizerstest.Modified, Data: []byte(line)}
 				}
 				b.SetBytes(int64(len(records[0].Data)))
 				b.ReportAllocs()
@@ -91,9 +92,9 @@ func BenchmarkNormalize(b *testing.B) {
 }
 
 // largest is the largest file of a source in the corpus.
-func largest(b *testing.B, s suite) corpusFile {
+func largest(b *testing.B, s normalizerstest.Suite) normalizerstest.CorpusFile {
 	b.Helper()
-	return slices.MaxFunc(corpus(b, s), func(x, y corpusFile) int { return len(x.data) - len(y.data) })
+	return slices.MaxFunc(normalizerstest.Corpus(b, s), func(x, y normalizerstest.CorpusFile) int { return len(x.Data) - len(y.Data) })
 }
 
 // BenchmarkFile is a whole file of the corpus, framed before.
@@ -101,13 +102,13 @@ func largest(b *testing.B, s suite) corpusFile {
 //	TRIBUTARY_CORPUS=... go test ./normalizers -run '^$' -bench BenchmarkFile -benchmem -count 6
 func BenchmarkFile(b *testing.B) {
 	for _, s := range suites {
-		b.Run("source="+string(s.source), func(b *testing.B) {
+		b.Run("source="+string(s.Source), func(b *testing.B) {
 			f := largest(b, s)
-			records := frame(fileNamed(s.source, f.name), f.data)
-			b.SetBytes(int64(len(f.data)))
+			records := normalizerstest.Frame(normalizerstest.FileNamed(s.Source, f.Name), f.Data)
+			b.SetBytes(int64(len(f.Data)))
 			b.ReportAllocs()
 			for b.Loop() {
-				fold(normalizers.Normalize, records)
+				normalizerstest.Fold(normalizers.Normalize, records)
 			}
 			b.ReportMetric(float64(len(records))*float64(b.N)/b.Elapsed().Seconds(), "records/s")
 		})
@@ -120,19 +121,19 @@ func BenchmarkFile(b *testing.B) {
 func BenchmarkFraming(b *testing.B) {
 	for _, s := range suites {
 		for _, piece := range []int{4 << 10, 64 << 10, 1 << 20} {
-			b.Run(fmt.Sprintf("source=%s/write=%d", s.source, piece), func(b *testing.B) {
+			b.Run(fmt.Sprintf("source=%s/write=%d", s.Source, piece), func(b *testing.B) {
 				f := largest(b, s)
-				b.SetBytes(int64(len(f.data)))
+				b.SetBytes(int64(len(f.Data)))
 				b.ReportAllocs()
 				for b.Loop() {
-					framer := normalizers.NewFramer(fileNamed(s.source, f.name))
-					for p := range slices.Chunk(f.data, piece) {
+					framer := normalizers.NewFramer(normalizerstest.FileNamed(s.Source, f.Name))
+					for p := range slices.Chunk(f.Data, piece) {
 						_, _ = framer.Write(p) // never fails by contract
 						for _, ok := framer.Next(); ok; _, ok = framer.Next() {
 						}
 					}
 					framer.Close()
-					drain(framer)
+					normalizerstest.Drain(framer)
 				}
 			})
 		}
@@ -145,22 +146,22 @@ func BenchmarkFraming(b *testing.B) {
 func BenchmarkSession(b *testing.B) {
 	for _, s := range suites {
 		f := largest(b, s)
-		records := frame(fileNamed(s.source, f.name), f.data)
+		records := normalizerstest.Frame(normalizerstest.FileNamed(s.Source, f.Name), f.Data)
 		for _, n := range []int{10, 100, len(records)} {
 			sessions := make(map[string]*normalizers.Session)
 			for _, r := range records[:min(n, len(records))] {
-				foldOne(normalizers.Normalize, sessions, r)
+				normalizerstest.FoldOne(normalizers.Normalize, sessions, r)
 			}
 			session := sessions[records[0].Record.Session]
 			encoded := session.Encode()
-			b.Run(fmt.Sprintf("source=%s/records=%d/op=encode", s.source, n), func(b *testing.B) {
+			b.Run(fmt.Sprintf("source=%s/records=%d/op=encode", s.Source, n), func(b *testing.B) {
 				b.SetBytes(int64(len(encoded)))
 				b.ReportAllocs()
 				for b.Loop() {
 					session.Encode()
 				}
 			})
-			b.Run(fmt.Sprintf("source=%s/records=%d/op=decode", s.source, n), func(b *testing.B) {
+			b.Run(fmt.Sprintf("source=%s/records=%d/op=decode", s.Source, n), func(b *testing.B) {
 				b.SetBytes(int64(len(encoded)))
 				b.ReportAllocs()
 				for b.Loop() {
@@ -180,15 +181,15 @@ func BenchmarkSession(b *testing.B) {
 //	TRIBUTARY_CORPUS=... go test ./normalizers -run '^$' -bench BenchmarkSessionSize -benchtime 1x
 func BenchmarkSessionSize(b *testing.B) {
 	for _, s := range suites {
-		b.Run("source="+string(s.source), func(b *testing.B) {
-			files := corpus(b, s)
+		b.Run("source="+string(s.Source), func(b *testing.B) {
+			files := normalizerstest.Corpus(b, s)
 			var ends, records []int
 			for b.Loop() {
 				ends, records = ends[:0], records[:0]
 				for _, f := range files {
 					sessions := make(map[string]*normalizers.Session)
-					for _, r := range frame(fileNamed(s.source, f.name), f.data) {
-						foldOne(normalizers.Normalize, sessions, r)
+					for _, r := range normalizerstest.Frame(normalizerstest.FileNamed(s.Source, f.Name), f.Data) {
+						normalizerstest.FoldOne(normalizers.Normalize, sessions, r)
 						n := len(sessions[r.Record.Session].Encode())
 						if r.Record.Origin.End {
 							ends = append(ends, n)
@@ -215,18 +216,18 @@ func BenchmarkSessionSize(b *testing.B) {
 //	TRIBUTARY_CORPUS=... go test ./normalizers -run '^$' -bench BenchmarkResend -benchmem -count 6
 func BenchmarkResend(b *testing.B) {
 	for _, s := range suites {
-		b.Run("source="+string(s.source), func(b *testing.B) {
+		b.Run("source="+string(s.Source), func(b *testing.B) {
 			f := largest(b, s)
-			records := frame(fileNamed(s.source, f.name), f.data)
+			records := normalizerstest.Frame(normalizerstest.FileNamed(s.Source, f.Name), f.Data)
 			sessions := make(map[string]*normalizers.Session)
 			for _, r := range records {
-				foldOne(normalizers.Normalize, sessions, r)
+				normalizerstest.FoldOne(normalizers.Normalize, sessions, r)
 			}
-			b.SetBytes(int64(len(f.data)))
+			b.SetBytes(int64(len(f.Data)))
 			b.ReportAllocs()
 			for b.Loop() {
 				for _, r := range records {
-					foldOne(normalizers.Normalize, sessions, r)
+					normalizerstest.FoldOne(normalizers.Normalize, sessions, r)
 				}
 			}
 		})
@@ -238,15 +239,15 @@ func BenchmarkResend(b *testing.B) {
 //	TRIBUTARY_CORPUS=... go test ./normalizers -run '^$' -bench BenchmarkEncode -benchmem -count 6
 func BenchmarkEncode(b *testing.B) {
 	for _, s := range suites {
-		b.Run("source="+string(s.source), func(b *testing.B) {
+		b.Run("source="+string(s.Source), func(b *testing.B) {
 			f := largest(b, s)
-			list := events(fold(normalizers.Normalize, frame(fileNamed(s.source, f.name), f.data)))
+			list := normalizerstest.Events(normalizerstest.Fold(normalizers.Normalize, normalizerstest.Frame(normalizerstest.FileNamed(s.Source, f.Name), f.Data)))
 			var out bytes.Buffer
 			b.ReportAllocs()
 			for b.Loop() {
 				out.Reset()
 				for _, e := range list {
-					line, err := encode(e)
+					line, err := normalizerstest.Encode(e)
 					if err != nil {
 						b.Fatal(err)
 					}

@@ -9,7 +9,8 @@ import (
 	"pgregory.net/rapid"
 
 	"tributary/envelopes"
-	"tributary/normalizers"
+	"tributary/normalizers/acp/acptest"
+	"tributary/normalizers/normalizerstest"
 )
 
 // TestFramingEvents: the records of a stream of server-sent events are its data, and
@@ -46,18 +47,18 @@ func TestFramingEvents(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			records := frame(fileNamed(envelopes.ACP, "file.jsonl"), []byte(c.data))
+			records := normalizerstest.Frame(normalizerstest.FileNamed(envelopes.ACP, "file.jsonl"), []byte(c.data))
 			var got []string
 			for _, r := range records {
-				got = append(got, summary(r))
+				got = append(got, normalizerstest.Summary(r))
 			}
 			if c.want != nil && fmt.Sprintf("%q", got) != fmt.Sprintf("%q", c.want) {
 				t.Errorf("got\n%q, want\n%q", got, c.want)
 			}
-			checkChain(t, records)
-			checkEventPositions(t, []byte(c.data), records)
+			normalizerstest.CheckChain(t, records)
+			normalizerstest.CheckEventPositions(t, []byte(c.data), records)
 			for split := range uint64(20) {
-				if err := framedOtherwise(records, frameSplit(fileNamed(envelopes.ACP, "file.jsonl"), []byte(c.data), split)); err != nil {
+				if err := normalizerstest.FramedOtherwise(records, normalizerstest.FrameSplit(normalizerstest.FileNamed(envelopes.ACP, "file.jsonl"), []byte(c.data), split)); err != nil {
 					t.Fatalf("split with %d: %v", split, err)
 				}
 			}
@@ -65,31 +66,8 @@ func TestFramingEvents(t *testing.T) {
 	}
 	// Only a stream of a vendor that may write one, or of an unknown one, is looked into.
 	for source, want := range map[envelopes.Source]string{"": a, envelopes.ACP: a, envelopes.ClaudeCode: "data: " + a} {
-		if first := frame(fileNamed(source, "f.jsonl"), []byte("data: "+a+"\n"))[0]; string(first.Record.Data) != want {
+		if first := normalizerstest.Frame(normalizerstest.FileNamed(source, "f.jsonl"), []byte("data: "+a+"\n"))[0]; string(first.Record.Data) != want {
 			t.Errorf("%q: %s", source, first.Record.Data)
-		}
-	}
-}
-
-// checkEventPositions: each record begins where it says, on the line that it says, and
-// is done up to a place behind it, in front of the next one.
-func checkEventPositions(t *testing.T, data []byte, records []normalizers.Framed) {
-	t.Helper()
-	last := int64(0)
-	for i, r := range records {
-		if r.Record.Origin.End {
-			continue
-		}
-		at := r.Record.Origin.Position
-		first, _, _ := bytes.Cut(r.Record.Data, []byte("\n"))
-		if at < last || !bytes.HasPrefix(data[at:], first) {
-			t.Errorf("record %d is not at byte %d: %q", i+1, at, first)
-		}
-		if want := 1 + bytes.Count(data[:at], []byte("\n")); r.Line != want {
-			t.Errorf("record %d: line %d, want %d", i+1, r.Line, want)
-		}
-		if last = r.End; last < at+int64(len(r.Record.Data)) || last > int64(len(data)) {
-			t.Errorf("record %d at %d of %d bytes ends at %d", i+1, at, len(r.Record.Data), last)
 		}
 	}
 }
@@ -98,9 +76,9 @@ func checkEventPositions(t *testing.T, data []byte, records []normalizers.Framed
 // they come, whatever stands between them; damaged ones are cut the same way in any pieces.
 func TestFramingEventsGenerated(t *testing.T) {
 	t.Parallel()
-	s := suiteOf(t, envelopes.ACP)
+	s := acptest.Suite
 	rapid.Check(t, func(rt *rapid.T) {
-		lines := s.lines(rt, "s1")
+		lines := s.Lines(rt, "s1")
 		end := rapid.SampledFrom([]string{"\n", "\r\n"}).Draw(rt, "line end")
 		var stream []byte
 		for _, l := range lines {
@@ -110,9 +88,9 @@ func TestFramingEventsGenerated(t *testing.T) {
 			stream = append(append(append(stream, rapid.SampledFrom([]string{"data:", "data: "}).Draw(rt, "data")...), l...), end...)
 			stream = append(stream, rapid.SampledFrom([]string{end, end, end + end}).Draw(rt, "after")...)
 		}
-		file := fileNamed(s.source, "generated.jsonl")
-		whole := frame(file, stream)
-		plain := frame(file, bytes.Join(lines, []byte("\n")))
+		file := normalizerstest.FileNamed(s.Source, "generated.jsonl")
+		whole := normalizerstest.Frame(file, stream)
+		plain := normalizerstest.Frame(file, bytes.Join(lines, []byte("\n")))
 		if len(whole) != len(plain) {
 			rt.Fatalf("%d records, as lines %d\n%s", len(whole), len(plain), stream)
 		}
@@ -121,14 +99,14 @@ func TestFramingEventsGenerated(t *testing.T) {
 				rt.Fatalf("record %d: %q of %q, as a line %q of %q", i+1, a.Data, a.Session, b.Data, b.Session)
 			}
 		}
-		checkEventPositions(t, stream, whole)
+		normalizerstest.CheckEventPositions(t, stream, whole)
 		if rapid.Bool().Draw(rt, "damaged") {
-			stream = bytes.Join(damaged(rt, bytes.SplitAfter(stream, []byte("\n"))), nil)
-			whole = frame(file, stream)
-			checkChain(t, whole)
+			stream = bytes.Join(normalizerstest.Damaged(rt, bytes.SplitAfter(stream, []byte("\n"))), nil)
+			whole = normalizerstest.Frame(file, stream)
+			normalizerstest.CheckChain(t, whole)
 		}
 		splits := rapid.Uint64().Draw(rt, "splits")
-		if err := framedOtherwise(whole, frameSplit(file, stream, splits)); err != nil {
+		if err := normalizerstest.FramedOtherwise(whole, normalizerstest.FrameSplit(file, stream, splits)); err != nil {
 			rt.Fatalf("split with %d: %v\nthe file\n%s", splits, err, stream)
 		}
 	})

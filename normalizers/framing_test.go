@@ -12,6 +12,7 @@ import (
 
 	"tributary/envelopes"
 	"tributary/normalizers"
+	"tributary/normalizers/normalizerstest"
 )
 
 // TestFramingCorpus: the framer loses no byte of a corpus file, tells its vendor, and cuts
@@ -19,20 +20,20 @@ import (
 func TestFramingCorpus(t *testing.T) {
 	t.Parallel()
 	for _, s := range suites {
-		t.Run("source="+string(s.source), func(t *testing.T) {
+		t.Run("source="+string(s.Source), func(t *testing.T) {
 			t.Parallel()
-			for _, f := range corpus(t, s) {
-				t.Run(f.name, func(t *testing.T) {
+			for _, f := range normalizerstest.Corpus(t, s) {
+				t.Run(f.Name, func(t *testing.T) {
 					t.Parallel()
-					whole := frame(fileNamed("", f.name), f.data)
-					checkCover(t, f.data, whole)
-					checkChain(t, whole)
+					whole := normalizerstest.Frame(normalizerstest.FileNamed("", f.Name), f.Data)
+					normalizerstest.CheckCover(t, f.Data, whole)
+					normalizerstest.CheckChain(t, whole)
 					for _, r := range whole {
-						if r.Record.Source != s.source {
+						if r.Record.Source != s.Source {
 							t.Fatalf("line %d: told to be of %q", r.Line, r.Record.Source)
 						}
 					}
-					if err := framedOtherwise(whole, frameSplit(fileNamed(s.source, f.name), f.data, uint64(len(f.data)))); err != nil {
+					if err := normalizerstest.FramedOtherwise(whole, normalizerstest.FrameSplit(normalizerstest.FileNamed(s.Source, f.Name), f.Data, uint64(len(f.Data)))); err != nil {
 						t.Error(err)
 					}
 				})
@@ -45,59 +46,24 @@ func TestFramingCorpus(t *testing.T) {
 func TestFramingGenerated(t *testing.T) {
 	t.Parallel()
 	for _, s := range suites {
-		t.Run("source="+string(s.source), func(t *testing.T) {
+		t.Run("source="+string(s.Source), func(t *testing.T) {
 			t.Parallel()
 			rapid.Check(t, func(rt *rapid.T) {
-				lines := interleaved(rt, s)
+				lines := normalizerstest.Interleaved(rt, s)
 				if rapid.Bool().Draw(rt, "damaged") {
-					lines = damaged(rt, lines)
+					lines = normalizerstest.Damaged(rt, lines)
 				}
 				data := bytes.Join(lines, []byte("\n"))
-				whole := frame(fileNamed(s.source, "generated.jsonl"), data)
-				checkCover(t, data, whole)
-				checkChain(t, whole)
+				whole := normalizerstest.Frame(normalizerstest.FileNamed(s.Source, "generated.jsonl"), data)
+				normalizerstest.CheckCover(t, data, whole)
+				normalizerstest.CheckChain(t, whole)
 				splits := rapid.Uint64().Draw(rt, "splits")
-				if err := framedOtherwise(whole, frameSplit(fileNamed(s.source, "generated.jsonl"), data, splits)); err != nil {
+				if err := normalizerstest.FramedOtherwise(whole, normalizerstest.FrameSplit(normalizerstest.FileNamed(s.Source, "generated.jsonl"), data, splits)); err != nil {
 					rt.Fatalf("split with %d: %v\nthe file\n%s", splits, err, data)
 				}
 			})
 		})
 	}
-}
-
-// framedOtherwise is the first difference between the records of a file as a whole and
-// as it came in pieces.
-func framedOtherwise(whole, split []normalizers.Framed) error {
-	for i := range max(len(whole), len(split)) {
-		var a, b string
-		if i < len(whole) {
-			a = describe(whole[i])
-		}
-		if i < len(split) {
-			b = describe(split[i])
-		}
-		if a != b {
-			return fmt.Errorf("record %d of %d in pieces:\n%s\nas a whole, of %d:\n%s", i+1, len(split), clip(b), len(whole), clip(a))
-		}
-	}
-	return nil
-}
-
-// describe is all that a framer says of a record.
-func describe(r normalizers.Framed) string {
-	return fmt.Sprintf("line %d, %s of %q, sequence %d, %+v, up to %d, error %v: %q", r.Line, r.Record.Source, r.Record.Session,
-		r.Record.Sequence, r.Record.Origin, r.End, r.Err, r.Record.Data)
-}
-
-// summary is a framed record in short, for tables.
-func summary(r normalizers.Framed) string {
-	if r.Record.Origin.End {
-		return r.Record.Session + " end"
-	}
-	if r.Err != nil {
-		return fmt.Sprintf("%d error", r.Line)
-	}
-	return fmt.Sprintf("%d %s %s", r.Line, r.Record.Session, r.Record.Data)
 }
 
 func TestFramingLines(t *testing.T) {
@@ -128,18 +94,18 @@ func TestFramingLines(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			records := frame(fileNamed(envelopes.ClaudeCode, "file.jsonl"), []byte(c.data))
+			records := normalizerstest.Frame(normalizerstest.FileNamed(envelopes.ClaudeCode, "file.jsonl"), []byte(c.data))
 			var got []string
 			for _, r := range records {
-				got = append(got, summary(r))
+				got = append(got, normalizerstest.Summary(r))
 			}
 			if fmt.Sprintf("%q", got) != fmt.Sprintf("%q", c.want) {
 				t.Errorf("got\n%q, want\n%q", got, c.want)
 			}
-			checkCover(t, []byte(c.data), records)
-			checkChain(t, records)
+			normalizerstest.CheckCover(t, []byte(c.data), records)
+			normalizerstest.CheckChain(t, records)
 			for split := range uint64(20) {
-				if err := framedOtherwise(records, frameSplit(fileNamed(envelopes.ClaudeCode, "file.jsonl"), []byte(c.data), split)); err != nil {
+				if err := normalizerstest.FramedOtherwise(records, normalizerstest.FrameSplit(normalizerstest.FileNamed(envelopes.ClaudeCode, "file.jsonl"), []byte(c.data), split)); err != nil {
 					t.Fatalf("split with %d: %v", split, err)
 				}
 			}
@@ -151,12 +117,12 @@ func TestFramingLines(t *testing.T) {
 // record, for Settle, or for Close.
 func TestFramingFollows(t *testing.T) {
 	t.Parallel()
-	f := normalizers.NewFramer(fileNamed(envelopes.ClaudeCode, "stem.jsonl"))
+	f := normalizers.NewFramer(normalizerstest.FileNamed(envelopes.ClaudeCode, "stem.jsonl"))
 	write := func(s string) []string {
 		_, _ = f.Write([]byte(s)) // never fails by contract
 		var out []string
-		for _, r := range drain(f) {
-			out = append(out, summary(r))
+		for _, r := range normalizerstest.Drain(f) {
+			out = append(out, normalizerstest.Summary(r))
 		}
 		return out
 	}
@@ -172,7 +138,7 @@ func TestFramingFollows(t *testing.T) {
 		}
 	}
 	f.Settle()
-	if got := drain(f); len(got) != 0 {
+	if got := normalizerstest.Drain(f); len(got) != 0 {
 		t.Errorf("settled a line that is not complete: %v", got)
 	}
 	if got := f.Ends(); len(got) != 1 || got[0].Session != "a" || !got[0].Origin.End {
@@ -182,14 +148,14 @@ func TestFramingFollows(t *testing.T) {
 		t.Errorf("after the rest of the line: %s", got)
 	}
 
-	f = normalizers.NewFramer(fileNamed(envelopes.ClaudeCode, "stem.jsonl"))
+	f = normalizers.NewFramer(normalizerstest.FileNamed(envelopes.ClaudeCode, "stem.jsonl"))
 	_, _ = f.Write([]byte(`{"type":"mode"}` + "\n"))
-	if got := drain(f); len(got) != 0 {
+	if got := normalizerstest.Drain(f); len(got) != 0 {
 		t.Fatalf("decided too early: %v", got)
 	}
 	f.Settle()
-	got := drain(f)
-	if len(got) != 1 || got[0].Record.Session != "stem" || !got[0].Record.Origin.Time.Equal(modified) {
+	got := normalizerstest.Drain(f)
+	if len(got) != 1 || got[0].Record.Session != "stem" || !got[0].Record.Origin.Time.Equal(normalizerstest.Modified) {
 		t.Errorf("settled as %+v", got)
 	}
 }
@@ -203,7 +169,7 @@ func TestFramingTimes(t *testing.T) {
 {"type":"mode","sessionId":"a"}
 {"type":"file-history-snapshot","snapshot":{"timestamp":"2026-03-01T08:00:00Z"}}
 `
-	for i, r := range frame(fileNamed(envelopes.ClaudeCode, "f.jsonl"), []byte(data)) {
+	for i, r := range normalizerstest.Frame(normalizerstest.FileNamed(envelopes.ClaudeCode, "f.jsonl"), []byte(data)) {
 		if i == 0 && !r.Record.Origin.Time.Equal(time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC)) {
 			t.Errorf("record 1: %v, want the first time that follows", r.Record.Origin.Time)
 		}
@@ -211,11 +177,11 @@ func TestFramingTimes(t *testing.T) {
 			t.Errorf("record 4: %v, want its own", r.Record.Origin.Time)
 		}
 	}
-	none := frame(fileNamed(envelopes.ClaudeCode, "f.jsonl"), []byte(`{"type":"mode","sessionId":"a"}`))
-	if got := none[0].Record.Origin.Time; !got.Equal(modified) {
+	none := normalizerstest.Frame(normalizerstest.FileNamed(envelopes.ClaudeCode, "f.jsonl"), []byte(`{"type":"mode","sessionId":"a"}`))
+	if got := none[0].Record.Origin.Time; !got.Equal(normalizerstest.Modified) {
 		t.Errorf("no time in the file: %v, want that of the file", got)
 	}
-	stdin := frame(normalizers.File{Source: envelopes.ClaudeCode, Name: "stdin"}, []byte(`{"type":"mode"}`))
+	stdin := normalizerstest.Frame(normalizers.File{Source: envelopes.ClaudeCode, Name: "stdin"}, []byte(`{"type":"mode"}`))
 	if got := stdin[0].Record; !got.Origin.Time.Equal(time.Unix(0, 0)) || got.Session != "stdin" {
 		t.Errorf("standard input: %v of session %q", got.Origin.Time, got.Session)
 	}
@@ -224,9 +190,9 @@ func TestFramingTimes(t *testing.T) {
 // TestFramingGivenSession: normalize --session puts every record into one session.
 func TestFramingGivenSession(t *testing.T) {
 	t.Parallel()
-	file := fileNamed(envelopes.ClaudeCode, "f.jsonl")
+	file := normalizerstest.FileNamed(envelopes.ClaudeCode, "f.jsonl")
 	file.Session = "given"
-	for _, r := range frame(file, []byte("{\"sessionId\":\"a\"}\n{\"sessionId\":\"b\"}\n{}\nbad\n")) {
+	for _, r := range normalizerstest.Frame(file, []byte("{\"sessionId\":\"a\"}\n{\"sessionId\":\"b\"}\n{}\nbad\n")) {
 		if r.Record.Session != "given" {
 			t.Errorf("line %d: session %q", r.Line, r.Record.Session)
 		}
@@ -238,7 +204,7 @@ func TestFramingGivenSession(t *testing.T) {
 func TestFramingIdentity(t *testing.T) {
 	t.Parallel()
 	identity := func(path, data string) string {
-		return frame(normalizers.File{Source: envelopes.ClaudeCode, Name: "f.jsonl", Path: path, Modified: modified}, []byte(data))[0].Record.Origin.File
+		return normalizerstest.Frame(normalizers.File{Source: envelopes.ClaudeCode, Name: "f.jsonl", Path: path, Modified: normalizerstest.Modified}, []byte(data))[0].Record.Origin.File
 	}
 	first := identity("p/f.jsonl", "{\"sessionId\":\"a\"}\n")
 	if first == "" || identity("p/f.jsonl", "{\"sessionId\":\"a\"}\n{\"sessionId\":\"b\"}\n") != first {
@@ -252,13 +218,13 @@ func TestFramingIdentity(t *testing.T) {
 // TestFramingTellsNoVendor: a file that tells no vendor gives its records without one.
 func TestFramingTellsNoVendor(t *testing.T) {
 	t.Parallel()
-	f := normalizers.NewFramer(fileNamed("", "f.jsonl"))
+	f := normalizers.NewFramer(normalizerstest.FileNamed("", "f.jsonl"))
 	_, _ = f.Write([]byte("{\"a\":1}\nplain words\n"))
 	if f.Source() != "" {
 		t.Errorf("told to be of %q", f.Source())
 	}
 	f.Close()
-	for _, r := range drain(f) {
+	for _, r := range normalizerstest.Drain(f) {
 		if r.Record.Source != "" {
 			t.Errorf("line %d: of %q", r.Line, r.Record.Source)
 		}
@@ -270,7 +236,7 @@ func TestFramingTellsNoVendor(t *testing.T) {
 func TestFramingTellsClaude(t *testing.T) {
 	t.Parallel()
 	for more, want := range map[string]envelopes.Source{`,"claude_code_version":"2.1.220"`: envelopes.ClaudeCode, "": envelopes.Cursor} {
-		f := normalizers.NewFramer(fileNamed("", "f.jsonl"))
+		f := normalizers.NewFramer(normalizerstest.FileNamed("", "f.jsonl"))
 		_, _ = f.Write([]byte(`{"type":"system","subtype":"init","session_id":"s","model":"m","permissionMode":"default"` + more + "}\n"))
 		if f.Source() != want {
 			t.Errorf("%q: told to be of %q, want %q", more, f.Source(), want)
@@ -285,13 +251,13 @@ func TestFramingTooLarge(t *testing.T) {
 	if testing.Short() {
 		t.Skip("writes more than MaxRecordBytes")
 	}
-	f := normalizers.NewFramer(fileNamed(envelopes.ClaudeCode, "f.jsonl"))
+	f := normalizers.NewFramer(normalizerstest.FileNamed(envelopes.ClaudeCode, "f.jsonl"))
 	record := `{"type":"user","uuid":"u","sessionId":"a","timestamp":"2026-03-01T09:00:00Z"}` + "\n"
 	piece := []byte(strings.Repeat("x", 1<<20))
 	var out []normalizers.Framed
 	write := func(b []byte) {
 		_, _ = f.Write(b) // never fails by contract
-		out = append(out, drain(f)...)
+		out = append(out, normalizerstest.Drain(f)...)
 	}
 	write([]byte(record))
 	total := int64(len(record))
@@ -305,7 +271,7 @@ func TestFramingTooLarge(t *testing.T) {
 	total += 3
 	write([]byte(record))
 	f.Close()
-	out = append(out, drain(f)...)
+	out = append(out, normalizerstest.Drain(f)...)
 	if len(out) != 4 {
 		t.Fatalf("%d records", len(out))
 	}
@@ -313,7 +279,7 @@ func TestFramingTooLarge(t *testing.T) {
 		t.Errorf("the long line: %v, %d bytes, line %d, session %q", out[1].Err, len(out[1].Record.Data), out[1].Line, out[1].Record.Session)
 	}
 	if string(out[2].Record.Data)+"\n" != record || out[2].Line != 3 || out[2].Record.Origin.Position != total {
-		t.Errorf("after the long line: line %d at %d, want at %d: %s", out[2].Line, out[2].Record.Origin.Position, total, clip(string(out[2].Record.Data)))
+		t.Errorf("after the long line: line %d at %d, want at %d: %s", out[2].Line, out[2].Record.Origin.Position, total, normalizerstest.Clip(string(out[2].Record.Data)))
 	}
 	if _, permanent := normalizers.Reason(out[1].Err); !permanent {
 		t.Error("no dead letter")

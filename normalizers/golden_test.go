@@ -1,7 +1,6 @@
 package normalizers_test
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"flag"
@@ -9,7 +8,6 @@ import (
 	"io/fs"
 	"maps"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -17,111 +15,35 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/rogpeppe/go-internal/txtar"
 
-	"tributary/envelopes"
 	"tributary/normalizers"
+	"tributary/normalizers/normalizerstest"
 )
 
 var update = flag.Bool("update", false, "rewrite the expectations in testdata from what Normalize yields")
-
-// golden is one file testdata/<source>/<case>.txtar: raw.jsonl are the records of a
-// vendor's file, written by hand after the shape that the comment names; events.jsonl the
-// events, one on a line; skipped.txt the line and the reason of each record without one.
-type golden struct {
-	name    string // the case
-	path    string
-	archive *txtar.Archive
-	raw     []byte
-	events  []byte
-	skipped []byte
-}
-
-// file describes the vendor's file: its stem is the session of last resort.
-func (g golden) file(source envelopes.Source) normalizers.File {
-	return fileNamed(source, g.name+".jsonl")
-}
-
-// goldens reads the cases of a source; a source without one fails the test.
-func goldens(tb testing.TB, source envelopes.Source) []golden {
-	tb.Helper()
-	paths, err := filepath.Glob(filepath.Join("testdata", string(source), "*.txtar"))
-	if err != nil {
-		tb.Fatal(err)
-	}
-	if len(paths) == 0 {
-		tb.Fatalf("testdata/%s has no case", source)
-	}
-	var out []golden
-	for _, path := range paths {
-		a, err := txtar.ParseFile(path)
-		if err != nil {
-			tb.Fatal(err)
-		}
-		g := golden{name: strings.TrimSuffix(filepath.Base(path), ".txtar"), path: path, archive: a}
-		for _, f := range a.Files {
-			switch f.Name {
-			case "raw.jsonl":
-				g.raw = f.Data
-			case "events.jsonl":
-				g.events = f.Data
-			case "skipped.txt":
-				g.skipped = f.Data
-			default:
-				tb.Fatalf("%s: unknown section %s", path, f.Name)
-			}
-		}
-		if len(g.raw) == 0 || len(bytes.TrimSpace(a.Comment)) == 0 {
-			tb.Fatalf("%s: needs a comment with its provenance and a section raw.jsonl", path)
-		}
-		out = append(out, g)
-	}
-	return out
-}
-
-// outcome is what a golden file expects of its records.
-func (g golden) outcome(tb testing.TB, source envelopes.Source) (events, skipped []byte) {
-	tb.Helper()
-	for _, s := range fold(normalizers.Normalize, frame(g.file(source), g.raw)) {
-		for _, e := range s.result.Events {
-			b, err := encode(e.Event)
-			if err != nil {
-				tb.Fatal(err)
-			}
-			events = append(append(events, b...), '\n')
-		}
-		switch {
-		case s.failed():
-			reason, _ := normalizers.Reason(s.err)
-			skipped = fmt.Appendf(skipped, "%d dead letter: %s\n", s.line, reason)
-		case s.result.Skip != "":
-			skipped = fmt.Appendf(skipped, "%d %s\n", s.line, s.result.Skip)
-		}
-	}
-	return events, skipped
-}
 
 // TestGolden holds every case to its expectation; -update rewrites them.
 //
 //	go test ./normalizers -run TestGolden -update
 func TestGolden(t *testing.T) {
 	for _, s := range suites {
-		t.Run("source="+string(s.source), func(t *testing.T) {
-			for _, g := range goldens(t, s.source) {
-				t.Run(g.name, func(t *testing.T) {
-					events, skipped := g.outcome(t, s.source)
+		t.Run("source="+string(s.Source), func(t *testing.T) {
+			for _, g := range normalizerstest.Goldens(t, s) {
+				t.Run(g.Name, func(t *testing.T) {
+					events, skipped := g.Outcome(t, s.Source)
 					if *update {
-						g.archive.Files = []txtar.File{{Name: "raw.jsonl", Data: g.raw}, {Name: "events.jsonl", Data: events}}
+						g.Archive.Files = []txtar.File{{Name: "raw.jsonl", Data: g.Raw}, {Name: "events.jsonl", Data: events}}
 						if len(skipped) > 0 {
-							g.archive.Files = append(g.archive.Files, txtar.File{Name: "skipped.txt", Data: skipped})
+							g.Archive.Files = append(g.Archive.Files, txtar.File{Name: "skipped.txt", Data: skipped})
 						}
-						if err := os.WriteFile(g.path, txtar.Format(g.archive), 0o644); err != nil {
+						if err := os.WriteFile(g.Path, txtar.Format(g.Archive), 0o644); err != nil {
 							t.Fatal(err)
 						}
 						return
 					}
-					if diff := cmp.Diff(splitLines(g.events), splitLines(events)); diff != "" {
+					if diff := cmp.Diff(splitLines(g.Events), splitLines(events)); diff != "" {
 						t.Errorf("events (-want +got):\n%s", diff)
 					}
-					if diff := cmp.Diff(string(g.skipped), string(skipped)); diff != "" {
+					if diff := cmp.Diff(string(g.Skipped), string(skipped)); diff != "" {
 						t.Errorf("skipped (-want +got):\n%s", diff)
 					}
 				})
@@ -143,9 +65,9 @@ func TestRevision(t *testing.T) {
 	digest := func(b []byte) string { sum := sha256.Sum256(b); return hex.EncodeToString(sum[:8]) }
 	now := make(map[string][2]string)
 	for _, s := range suites {
-		for _, g := range goldens(t, s.source) {
-			events, skipped := g.outcome(t, s.source)
-			now[string(s.source)+"/"+g.name] = [2]string{digest(g.raw), digest(append(events, skipped...))}
+		for _, g := range normalizerstest.Goldens(t, s) {
+			events, skipped := g.Outcome(t, s.Source)
+			now[string(s.Source)+"/"+g.Name] = [2]string{digest(g.Raw), digest(append(events, skipped...))}
 		}
 	}
 	var revision int

@@ -8,6 +8,7 @@ import (
 
 	"tributary/envelopes"
 	"tributary/normalizers"
+	"tributary/normalizers/normalizerstest"
 )
 
 // TestLimitsMemory: what a record has the normalizer allocate is bounded by its length,
@@ -36,7 +37,7 @@ func TestLimitsMemory(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := normalizers.NewSession(envelopes.ClaudeCode, "s")
-			r := single(suites[0], []byte(c.data))[0].Record
+			r := normalizerstest.Single(suites[0], []byte(c.data))[0].Record
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
 			result, err := normalizers.Normalize(s, r)
@@ -44,7 +45,7 @@ func TestLimitsMemory(t *testing.T) {
 			if err != nil || len(result.Events) != 1 {
 				t.Fatalf("%d events, %v", len(result.Events), err)
 			}
-			if b, err := encode(result.Events[0].Event); err != nil || len(b) > normalizers.MaxEventBytes {
+			if b, err := normalizerstest.Encode(result.Events[0].Event); err != nil || len(b) > normalizers.MaxEventBytes {
 				t.Errorf("an event of %d bytes, %v", len(b), err)
 			}
 			allocated := after.TotalAlloc - before.TotalAlloc
@@ -73,17 +74,17 @@ func TestLimitsMediaType(t *testing.T) {
 		{`{"type":"text","data":B}`, `null`},
 	} {
 		data := `{"type":"of-tomorrow","x":` + strings.Replace(c.value, "B", blob, 1) + `}`
-		st := fold(normalizers.Normalize, single(suites[0], []byte(data)))[0]
-		if st.err != nil {
-			t.Fatal(st.err)
+		st := normalizerstest.Fold(normalizers.Normalize, normalizerstest.Single(suites[0], []byte(data)))[0]
+		if st.Err != nil {
+			t.Fatal(st.Err)
 		}
-		raw := string(st.result.Events[0].Event.Raw)
+		raw := string(st.Result.Events[0].Event.Raw)
 		_, got, ok := strings.Cut(raw, `"media_type":`)
 		if _, behind, two := strings.Cut(got, `"media_type":`); two {
 			got = behind // the first one is the vendor's
 		}
 		if !ok || !strings.HasPrefix(got, c.want) {
-			t.Errorf("%s: %s, want %s", c.value, clip(raw), c.want)
+			t.Errorf("%s: %s, want %s", c.value, normalizerstest.Clip(raw), c.want)
 		}
 	}
 }
@@ -100,13 +101,13 @@ func TestLimitsRevisions(t *testing.T) {
 		}
 	}
 	data := `{"type":"assistant","uuid":"u","message":{"role":"assistant","content":[` + strings.TrimSuffix(blocks.String(), ",") + `]}}`
-	st := fold(normalizers.Normalize, single(suites[0], []byte(data)))[0]
-	if st.err != nil {
-		t.Fatal(st.err)
+	st := normalizerstest.Fold(normalizers.Normalize, normalizerstest.Single(suites[0], []byte(data)))[0]
+	if st.Err != nil {
+		t.Fatal(st.Err)
 	}
 	seen := make(map[string]bool)
 	last := ""
-	for _, e := range st.result.Events {
+	for _, e := range st.Result.Events {
 		if seen[e.Event.EventID] || e.Event.Supersedes != last {
 			t.Fatalf("event %s supersedes %q, want %q; seen before: %v", e.Event.EventID, e.Event.Supersedes, last, seen[e.Event.EventID])
 		}
@@ -124,14 +125,14 @@ func TestLimitsRevisions(t *testing.T) {
 func TestLimitsDepth(t *testing.T) {
 	t.Parallel()
 	for _, s := range suites {
-		t.Run("source="+string(s.source), func(t *testing.T) {
+		t.Run("source="+string(s.Source), func(t *testing.T) {
 			t.Parallel()
 			for _, levels := range []int{normalizers.MaxDepth + 1, 10_000, 10_000_000} {
 				for _, open := range []string{"[", `{"a":`} {
 					data := `{"type":` + strings.Repeat(open, levels/len(open)+normalizers.MaxDepth)
-					st := fold(normalizers.Normalize, single(s, []byte(data)))[0]
-					if reason, _ := normalizers.Reason(st.err); reason != "too_deep" {
-						t.Errorf("%d levels of %s: %v", levels, open, st.err)
+					st := normalizerstest.Fold(normalizers.Normalize, normalizerstest.Single(s, []byte(data)))[0]
+					if reason, _ := normalizers.Reason(st.Err); reason != "too_deep" {
+						t.Errorf("%d levels of %s: %v", levels, open, st.Err)
 					}
 				}
 			}
@@ -144,14 +145,14 @@ func TestLimitsDepth(t *testing.T) {
 				if testing.Short() && i%10 != 0 {
 					continue
 				}
-				session := normalizers.NewSession(s.source, "s")
-				r := single(s, replaced(p.data, p.path, deep[i%len(deep)]))[0].Record
+				session := normalizers.NewSession(s.Source, "s")
+				r := normalizerstest.Single(s, replaced(p.data, p.path, deep[i%len(deep)]))[0].Record
 				result, err := normalizers.Normalize(session, r)
-				if err != nil && !s.refuses(err) || err == nil && len(result.Events) == 0 && result.Skip == "" {
+				if err != nil && !s.Refuses(err) || err == nil && len(result.Events) == 0 && result.Skip == "" {
 					t.Errorf("%s: %v, %d events", p.name, err, len(result.Events))
 				}
 				for _, e := range result.Events {
-					if b, err := encode(e.Event); err != nil || len(b) > normalizers.MaxEventBytes {
+					if b, err := normalizerstest.Encode(e.Event); err != nil || len(b) > normalizers.MaxEventBytes {
 						t.Errorf("%s: %s of %d bytes, %v", p.name, e.Event.EventType, len(b), err)
 					}
 				}

@@ -38,7 +38,7 @@ func Normalize(s *Session, r Record) (Result, error) {
 	if s.ID() == "" || len(s.ID()) > envelopes.MaxIDBytes || !utf8.ValidString(s.ID()) {
 		return Result{}, fmt.Errorf("%w: session_id is empty, not UTF-8, or longer than %d bytes", envelopes.ErrInvalidEvent, envelopes.MaxIDBytes)
 	}
-	v := vendorOf(r.Source)
+	v := VendorOf(r.Source)
 	if v == nil {
 		return Result{}, fmt.Errorf("%w: %s has no normalizer", ErrUnknownSource, r.Source)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"tributary/envelopes"
 	"tributary/normalizers"
+	"tributary/normalizers/normalizerstest"
 )
 
 // TestOracleCodex compares with agtrace's output for a real rollout: every trusted field
@@ -19,36 +20,36 @@ import (
 // and what agtrace/ORACLE.md expects where it masks agtrace's.
 func TestOracleCodex(t *testing.T) {
 	t.Parallel()
-	data := goldenFile(t, "agtrace", "tests", "samples", "codex_session.jsonl")
+	data := normalizerstest.GoldenFile(t, "agtrace", "tests", "samples", "codex_session.jsonl")
 	byLine := make(map[int]map[string]any)
 	var order []int
-	var sums figures
+	var sums normalizerstest.Figures
 	increments := map[int][5]int64{
 		11: {3505, 3072, 101, 64, 3606}, 18: {3711, 3072, 40, 0, 3751}, 24: {3815, 3584, 26, 0, 3841}, 33: {3708, 3072, 37, 0, 3745},
 		40: {3845, 3072, 128, 64, 3973}, 47: {4017, 3072, 38, 0, 4055}, 55: {4139, 3968, 38, 0, 4177},
 	}
-	for _, st := range fold(normalizers.Normalize, frame(fileNamed(envelopes.Codex, "codex_session.jsonl"), data)) {
-		if len(st.result.Events) > 1 {
-			t.Errorf("line %d: %d events", st.line, len(st.result.Events))
+	for _, st := range normalizerstest.Fold(normalizers.Normalize, normalizerstest.Frame(normalizerstest.FileNamed(envelopes.Codex, "codex_session.jsonl"), data)) {
+		if len(st.Result.Events) > 1 {
+			t.Errorf("line %d: %d events", st.Line, len(st.Result.Events))
 		}
-		for _, e := range st.result.Events {
-			b, err := encode(e.Event)
+		for _, e := range st.Result.Events {
+			b, err := normalizerstest.Encode(e.Event)
 			if err != nil {
 				t.Fatal(err)
 			}
-			byLine[st.line] = object(t, b)
-			order = append(order, st.line)
-			f := figuresOf(e.Event)
-			sums.add(f)
-			if got := [5]int64{f.Input, f.Cached, f.Output, f.Thinking, f.Total}; got != increments[st.line] {
-				t.Errorf("line %d: tokens %v, want %v", st.line, got, increments[st.line])
+			byLine[st.Line] = normalizerstest.Object(t, b)
+			order = append(order, st.Line)
+			f := normalizerstest.FiguresOf(e.Event)
+			sums.Add(f)
+			if got := [5]int64{f.Input, f.Cached, f.Output, f.Thinking, f.Total}; got != increments[st.Line] {
+				t.Errorf("line %d: tokens %v, want %v", st.Line, got, increments[st.Line])
 			}
-			if e.Sequence != uint64(st.line) {
-				t.Errorf("line %d: an event of line %d", st.line, e.Sequence)
+			if e.Sequence != uint64(st.Line) {
+				t.Errorf("line %d: an event of line %d", st.Line, e.Sequence)
 			}
 		}
 	}
-	if want := (figures{Input: 26_740, Output: 408, Cached: 22_912, Thinking: 128, Total: 27_148, UsageInput: 3_828, CacheRead: 22_912, UsageOutput: 280, UsageReasoning: 128}); sums != want {
+	if want := (normalizerstest.Figures{Input: 26_740, Output: 408, Cached: 22_912, Thinking: 128, Total: 27_148, UsageInput: 3_828, CacheRead: 22_912, UsageOutput: 280, UsageReasoning: 128}); sums != want {
 		t.Errorf("sums\n%+v, want\n%+v", sums, want)
 	}
 	names := codexNames(t)
@@ -58,8 +59,8 @@ func TestOracleCodex(t *testing.T) {
 		19: {"text": "Success. Updated the following files:\nA myapp/hoge.py\n", "channel": "editor"},
 	}
 	var want []int
-	for l := range bytes.Lines(goldenFile(t, "agtrace", "oracle", "v1_final_3956ade", "codex.events.jsonl")) {
-		w := object(t, l)
+	for l := range bytes.Lines(normalizerstest.GoldenFile(t, "agtrace", "oracle", "v1_final_3956ade", "codex.events.jsonl")) {
+		w := normalizerstest.Object(t, l)
 		line := lineOf(t, w["event_id"])
 		if slices.Contains(silent, line) {
 			if byLine[line] != nil {
@@ -88,7 +89,7 @@ func TestOracleCodex(t *testing.T) {
 					continue
 				}
 			}
-			if a, b := comparedBy(f, got[f], w), comparedBy(f, expected, w); fmt.Sprint(a) != fmt.Sprint(b) {
+			if a, b := normalizerstest.ComparedBy(f, got[f], w), normalizerstest.ComparedBy(f, expected, w); fmt.Sprint(a) != fmt.Sprint(b) {
 				t.Errorf("line %d: %s of %s: %v, want %v", line, f, kind, a, b)
 			}
 		}
@@ -150,9 +151,9 @@ func lineOf(t *testing.T, id any) int {
 func codexNames(t *testing.T) map[string]any {
 	t.Helper()
 	names := make(map[string]any)
-	for l := range bytes.Lines(goldenFile(t, "agtrace", "oracle", "v1_spec_commit_d476802", "codex.events.jsonl")) {
-		if e := object(t, l); e["event_type"] == "tool_call" {
-			names[member[string](e, "tool_call_id")] = e["tool_name"]
+	for l := range bytes.Lines(normalizerstest.GoldenFile(t, "agtrace", "oracle", "v1_spec_commit_d476802", "codex.events.jsonl")) {
+		if e := normalizerstest.Object(t, l); e["event_type"] == "tool_call" {
+			names[normalizerstest.Member[string](e, "tool_call_id")] = e["tool_name"]
 		}
 	}
 	return names
@@ -175,13 +176,13 @@ func TestGoldenExec(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var data [][]byte
-			for l := range bytes.Lines(goldenFile(t, "metadata", "origin", "codex", name)) {
+			for l := range bytes.Lines(normalizerstest.GoldenFile(t, "metadata", "origin", "codex", name)) {
 				if !bytes.HasPrefix(l, []byte("This is plain text")) {
 					data = append(data, l)
 				}
 			}
-			steps := fold(normalizers.Normalize, frame(fileNamed(envelopes.Codex, name), bytes.Join(data, nil)))
-			list := events(steps)
+			steps := normalizerstest.Fold(normalizers.Normalize, normalizerstest.Frame(normalizerstest.FileNamed(envelopes.Codex, name), bytes.Join(data, nil)))
+			list := normalizerstest.Events(steps)
 			if len(list) != len(want) {
 				t.Fatalf("%d events, want %d", len(list), len(want))
 			}
@@ -193,7 +194,7 @@ func TestGoldenExec(t *testing.T) {
 				}
 				switch what, rest, _ := strings.Cut(rest, " "); what {
 				case "metadata":
-					if b, err := encode(e); err != nil || !maps.Equal(member[map[string]any](object(t, b), "metadata"), object(t, []byte(rest))) {
+					if b, err := normalizerstest.Encode(e); err != nil || !maps.Equal(normalizerstest.Member[map[string]any](normalizerstest.Object(t, b), "metadata"), normalizerstest.Object(t, []byte(rest))) {
 						t.Errorf("event %d: %s, want metadata %s", i+1, b, rest)
 					}
 				case "tokens":
@@ -201,7 +202,7 @@ func TestGoldenExec(t *testing.T) {
 						t.Errorf("event %d: tokens %s, want %s", i+1, got, rest)
 					}
 				case "raw":
-					if !reflect.DeepEqual(plain(e.Raw), plain([]byte(rest))) {
+					if !reflect.DeepEqual(normalizerstest.Plain(e.Raw), normalizerstest.Plain([]byte(rest))) {
 						t.Errorf("event %d: raw %s", i+1, e.Raw)
 					}
 				case "null":
@@ -210,7 +211,7 @@ func TestGoldenExec(t *testing.T) {
 					}
 				default:
 					if e.Text == nil || !strings.HasPrefix(w, kind+" "+strconv.Quote(*e.Text)) {
-						t.Errorf("event %d: text %q, want %s", i+1, value(e.Text), w)
+						t.Errorf("event %d: text %q, want %s", i+1, normalizerstest.Value(e.Text), w)
 					}
 				}
 				if none := strings.HasSuffix(w, "no metadata"); none != (e.Metadata == nil) {
@@ -218,8 +219,8 @@ func TestGoldenExec(t *testing.T) {
 				}
 			}
 			for _, st := range steps {
-				if st.failed() {
-					t.Errorf("line %d: %v", st.line, st.err)
+				if st.Failed() {
+					t.Errorf("line %d: %v", st.Line, st.Err)
 				}
 			}
 		})

@@ -2,7 +2,6 @@ package normalizers_test
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"path"
@@ -13,6 +12,7 @@ import (
 
 	"tributary/envelopes"
 	"tributary/normalizers"
+	"tributary/normalizers/normalizerstest"
 )
 
 // oracleLog is a log of which TRIBUTARY_GOLDENS has agtrace's own output. What is trusted
@@ -28,14 +28,14 @@ type oracleLog struct {
 	trusted func(e map[string]any) []string
 	// increments are input, output, cached, cache write and total of each line with tokens.
 	increments map[int][5]int64
-	sums       figures
+	sums       normalizerstest.Figures
 }
 
 var oracleLogs = []oracleLog{{
 	source: envelopes.ClaudeCode,
 	input:  "samples/claude_session.jsonl",
 	output: "claude.events.jsonl",
-	record: func(raw map[string]any) string { return member[string](raw, "uuid") },
+	record: func(raw map[string]any) string { return normalizerstest.Member[string](raw, "uuid") },
 	trusted: func(e map[string]any) []string {
 		fields := []string{
 			"schema_version", "source", "project_hash", "project_root", "session_id", "parent_event_id", "ts", "event_type", "role",
@@ -58,7 +58,7 @@ var oracleLogs = []oracleLog{{
 		11: {13, 1, 16486, 169, 16669}, 12: {0, 111, 0, 0, 111}, 15: {10, 4, 16028, 333, 16375}, 16: {0, 119, 0, 0, 119},
 		18: {14, 1, 16361, 154, 16530}, 21: {13, 1, 16515, 151, 16680}, 22: {0, 45, 0, 0, 45},
 	},
-	sums: figures{
+	sums: normalizerstest.Figures{
 		Input: 74, Output: 844, Cached: 93_553, Total: 99_629,
 		UsageInput: 74, CacheRead: 93_553, CacheWrite: 5_158, UsageOutput: 844,
 	},
@@ -71,33 +71,33 @@ func TestOracle(t *testing.T) {
 	for _, o := range oracleLogs {
 		t.Run("source="+string(o.source), func(t *testing.T) {
 			t.Parallel()
-			data := goldenFile(t, "agtrace", "tests", o.input)
-			steps := fold(normalizers.Normalize, frame(fileNamed(o.source, path.Base(o.input)), data))
+			data := normalizerstest.GoldenFile(t, "agtrace", "tests", o.input)
+			steps := normalizerstest.Fold(normalizers.Normalize, normalizerstest.Frame(normalizerstest.FileNamed(o.source, path.Base(o.input)), data))
 			got := make(map[string][]map[string]any) // by record
 			var order []string
 			for _, s := range steps {
-				for _, e := range s.result.Events {
-					b, err := encode(e.Event)
+				for _, e := range s.Result.Events {
+					b, err := normalizerstest.Encode(e.Event)
 					if err != nil {
 						t.Fatal(err)
 					}
-					v := object(t, b)
-					id := o.record(object(t, s.record.Data))
+					v := normalizerstest.Object(t, b)
+					id := o.record(normalizerstest.Object(t, s.Record.Data))
 					got[id] = append(got[id], v)
 					order = append(order, fmt.Sprint(id, v["event_type"]))
 				}
 			}
 			at := 0
-			for l := range bytes.Lines(goldenFile(t, "agtrace", "oracle", "v1_final_3956ade", o.output)) {
-				want := object(t, l)
-				id := o.record(member[map[string]any](want, "raw"))
+			for l := range bytes.Lines(normalizerstest.GoldenFile(t, "agtrace", "oracle", "v1_final_3956ade", o.output)) {
+				want := normalizerstest.Object(t, l)
+				id := o.record(normalizerstest.Member[map[string]any](want, "raw"))
 				i := slices.IndexFunc(got[id], func(e map[string]any) bool { return e["event_type"] == want["event_type"] })
 				if i < 0 {
 					t.Errorf("record %s: no %s", id, want["event_type"])
 					continue
 				}
 				for _, f := range o.trusted(want) {
-					if a, b := comparedBy(f, got[id][i][f], want), comparedBy(f, want[f], want); !reflect.DeepEqual(a, b) {
+					if a, b := normalizerstest.ComparedBy(f, got[id][i][f], want), normalizerstest.ComparedBy(f, want[f], want); !reflect.DeepEqual(a, b) {
 						t.Errorf("record %s: %s of %s: %v, agtrace has %v", id, f, want["event_type"], a, b)
 					}
 				}
@@ -108,15 +108,15 @@ func TestOracle(t *testing.T) {
 				}
 				at += next + 1
 			}
-			var sums figures
+			var sums normalizerstest.Figures
 			for _, s := range steps {
-				var line figures
-				for _, e := range s.result.Events {
-					line.add(figuresOf(e.Event))
+				var line normalizerstest.Figures
+				for _, e := range s.Result.Events {
+					line.Add(normalizerstest.FiguresOf(e.Event))
 				}
-				sums.add(line)
-				if got := [5]int64{line.Input, line.Output, line.Cached, line.CacheWrite, line.Total}; got != o.increments[s.line] {
-					t.Errorf("line %d: tokens %v, want %v", s.line, got, o.increments[s.line])
+				sums.Add(line)
+				if got := [5]int64{line.Input, line.Output, line.Cached, line.CacheWrite, line.Total}; got != o.increments[s.Line] {
+					t.Errorf("line %d: tokens %v, want %v", s.Line, got, o.increments[s.Line])
 				}
 			}
 			if sums != o.sums {
@@ -126,39 +126,17 @@ func TestOracle(t *testing.T) {
 	}
 }
 
-// comparedBy is a field as it is compared: the text of a call is JSON, by value.
-func comparedBy(field string, v any, of map[string]any) any {
-	s, ok := v.(string)
-	if field != "text" || of["event_type"] != "tool_call" || !ok {
-		return v
-	}
-	var parsed any
-	if json.Unmarshal([]byte(s), &parsed) != nil {
-		return s
-	}
-	return parsed
-}
-
-func object(t *testing.T, b []byte) map[string]any {
-	t.Helper()
-	var v map[string]any
-	if err := json.Unmarshal(b, &v); err != nil {
-		t.Fatal(err)
-	}
-	return v
-}
-
 // TestOracleMasked holds what TestOracle does not compare, because agtrace is wrong there,
 // to what ORACLE.md expects instead; the names D1 to D27 are of that page.
 func TestOracleMasked(t *testing.T) {
 	t.Parallel()
 	const session = "7f2abd2d-7cfc-4447-9ddd-3ca8d14e02e9"
-	data := goldenFile(t, "agtrace", "tests", "samples", "claude_session.jsonl")
+	data := normalizerstest.GoldenFile(t, "agtrace", "tests", "samples", "claude_session.jsonl")
 	byLine := make(map[int][]envelopes.AgentEventV1)
 	var previous string
-	for _, s := range fold(normalizers.Normalize, frame(fileNamed(envelopes.ClaudeCode, "claude_session.jsonl"), data)) {
-		for _, e := range s.result.Events {
-			byLine[s.line] = append(byLine[s.line], e.Event)
+	for _, s := range normalizerstest.Fold(normalizers.Normalize, normalizerstest.Frame(normalizerstest.FileNamed(envelopes.ClaudeCode, "claude_session.jsonl"), data)) {
+		for _, e := range s.Result.Events {
+			byLine[s.Line] = append(byLine[s.Line], e.Event)
 		}
 	}
 	only := func(line int) envelopes.AgentEventV1 {
@@ -170,14 +148,14 @@ func TestOracleMasked(t *testing.T) {
 	// D1: the snapshots.
 	for _, line := range []int{1, 9, 13, 23} {
 		e := only(line)
-		raw := object(t, e.Raw)
-		if e.EventType != envelopes.FileSnapshot || e.EventID != member[string](raw, "messageId")+"#snapshot" || e.TS != member[string](raw, "snapshot", "timestamp") {
+		raw := normalizerstest.Object(t, e.Raw)
+		if e.EventType != envelopes.FileSnapshot || e.EventID != normalizerstest.Member[string](raw, "messageId")+"#snapshot" || e.TS != normalizerstest.Member[string](raw, "snapshot", "timestamp") {
 			t.Errorf("D1: line %d: %s %q at %s", line, e.EventType, e.EventID, e.TS)
 		}
 		if line == 9 && e.TS >= previous {
 			t.Errorf("D1: line 9 is not earlier than line 8")
 		}
-		if line == 1 && (e.ProjectRoot != nil || e.ProjectHash != sha256Hex("session:"+session)) {
+		if line == 1 && (e.ProjectRoot != nil || e.ProjectHash != normalizerstest.Sha256Hex("session:"+session)) {
 			t.Errorf("D1: line 1: project %v %s", e.ProjectRoot, e.ProjectHash)
 		}
 		previous = only(8).TS
@@ -187,11 +165,11 @@ func TestOracleMasked(t *testing.T) {
 	if meta.EventType != envelopes.Meta || meta.Origin != envelopes.OriginInjected {
 		t.Errorf("D3: line 24: %s %q", meta.EventType, meta.Origin)
 	}
-	if exit.EventType != envelopes.UserMessage || value(exit.Text) != "/exit" || value(exit.Channel) != envelopes.ChannelCLI {
-		t.Errorf("D3: line 25: %s %q %q", exit.EventType, value(exit.Text), value(exit.Channel))
+	if exit.EventType != envelopes.UserMessage || normalizerstest.Value(exit.Text) != "/exit" || normalizerstest.Value(exit.Channel) != envelopes.ChannelCLI {
+		t.Errorf("D3: line 25: %s %q %q", exit.EventType, normalizerstest.Value(exit.Text), normalizerstest.Value(exit.Channel))
 	}
-	if output.EventType != envelopes.Log || value(output.Role) != envelopes.RoleCLI || value(output.Channel) != envelopes.ChannelTerminal || value(output.ParentEventID) != exit.EventID {
-		t.Errorf("D3: line 26: %s %q %q of %q", output.EventType, value(output.Role), value(output.Channel), value(output.ParentEventID))
+	if output.EventType != envelopes.Log || normalizerstest.Value(output.Role) != envelopes.RoleCLI || normalizerstest.Value(output.Channel) != envelopes.ChannelTerminal || normalizerstest.Value(output.ParentEventID) != exit.EventID {
+		t.Errorf("D3: line 26: %s %q %q of %q", output.EventType, normalizerstest.Value(output.Role), normalizerstest.Value(output.Channel), normalizerstest.Value(output.ParentEventID))
 	}
 	// D4, D6, D21, D25, D27: results and calls.
 	var channels []string
@@ -200,23 +178,23 @@ func TestOracleMasked(t *testing.T) {
 		for _, e := range byLine[line] {
 			switch e.EventType {
 			case envelopes.ToolCall:
-				calls[value(e.ToolCallID)] = value(e.ToolName)
-				if value(e.ToolStatus) != envelopes.StatusInProgress {
-					t.Errorf("D27: line %d: status %q", line, value(e.ToolStatus))
+				calls[normalizerstest.Value(e.ToolCallID)] = normalizerstest.Value(e.ToolName)
+				if normalizerstest.Value(e.ToolStatus) != envelopes.StatusInProgress {
+					t.Errorf("D27: line %d: status %q", line, normalizerstest.Value(e.ToolStatus))
 				}
 			case envelopes.ToolResult:
-				channels = append(channels, string(value(e.Channel)))
-				if value(e.ToolName) == "" || value(e.ToolName) != calls[value(e.ToolCallID)] {
-					t.Errorf("D21: line %d: name %q, its call %q", line, value(e.ToolName), calls[value(e.ToolCallID)])
+				channels = append(channels, string(normalizerstest.Value(e.Channel)))
+				if normalizerstest.Value(e.ToolName) == "" || normalizerstest.Value(e.ToolName) != calls[normalizerstest.Value(e.ToolCallID)] {
+					t.Errorf("D21: line %d: name %q, its call %q", line, normalizerstest.Value(e.ToolName), calls[normalizerstest.Value(e.ToolCallID)])
 				}
 				if e.ToolExitCode != nil {
 					t.Errorf("D6: line %d: exit code %d", line, *e.ToolExitCode)
 				}
-				if want := member[string](object(t, e.Raw), "toolUseResult", "filePath"); line == 10 && (want == "" || value(e.FilePath) != want) {
-					t.Errorf("D25: line 10: path %q, want %q", value(e.FilePath), want)
+				if want := normalizerstest.Member[string](normalizerstest.Object(t, e.Raw), "toolUseResult", "filePath"); line == 10 && (want == "" || normalizerstest.Value(e.FilePath) != want) {
+					t.Errorf("D25: line 10: path %q, want %q", normalizerstest.Value(e.FilePath), want)
 				}
 			case envelopes.Reasoning:
-				if want := member[string](object(t, e.Raw), "uuid") + "#thinking0"; e.EventID != want {
+				if want := normalizerstest.Member[string](normalizerstest.Object(t, e.Raw), "uuid") + "#thinking0"; e.EventID != want {
 					t.Errorf("D8: line %d: id %q, want %q", line, e.EventID, want)
 				}
 			case envelopes.UserMessage, envelopes.AssistantMessage, envelopes.SystemMessage, envelopes.FileSnapshot,
@@ -256,27 +234,27 @@ func TestOracleCounts(t *testing.T) {
 	} {
 		t.Run(c.input, func(t *testing.T) {
 			t.Parallel()
-			data := goldenFile(t, "agtrace", "tests", c.input)
+			data := normalizerstest.GoldenFile(t, "agtrace", "tests", c.input)
 			for _, source := range []envelopes.Source{c.source, ""} {
-				records := frame(fileNamed(source, c.input), data)
-				steps := fold(normalizers.Normalize, records)
+				records := normalizerstest.Frame(normalizerstest.FileNamed(source, c.input), data)
+				steps := normalizerstest.Fold(normalizers.Normalize, records)
 				counts, total, framed := make(map[string]int), 0, 0
 				for _, s := range steps {
-					if s.failed() {
-						t.Errorf("line %d: %v", s.line, s.err)
+					if s.Failed() {
+						t.Errorf("line %d: %v", s.Line, s.Err)
 					}
-					if !s.record.Origin.End {
+					if !s.Record.Origin.End {
 						framed++
 					}
-					for _, e := range s.result.Events {
+					for _, e := range s.Result.Events {
 						counts[string(e.Event.EventType)]++
 						total++
 						ev := e.Event
 						if ev.EventType == envelopes.UserMessage && (string(ev.Origin) != c.first || ev.IsInternal != (c.first == "agent") || (c.first == "agent") != (ev.AgentID != nil)) {
-							t.Errorf("line %d: user_message of origin %q internal %t agent %v", s.line, ev.Origin, ev.IsInternal, ev.AgentID)
+							t.Errorf("line %d: user_message of origin %q internal %t agent %v", s.Line, ev.Origin, ev.IsInternal, ev.AgentID)
 						}
-						if ev.EventType == envelopes.SessionSummary && (value(ev.Text) == "" || value(ev.Role) != envelopes.RoleAssistant) {
-							t.Errorf("D2: line %d: session_summary %q of %q", s.line, value(ev.Text), value(ev.Role))
+						if ev.EventType == envelopes.SessionSummary && (normalizerstest.Value(ev.Text) == "" || normalizerstest.Value(ev.Role) != envelopes.RoleAssistant) {
+							t.Errorf("D2: line %d: session_summary %q of %q", s.Line, normalizerstest.Value(ev.Text), normalizerstest.Value(ev.Role))
 						}
 					}
 				}
@@ -287,7 +265,7 @@ func TestOracleCounts(t *testing.T) {
 				if framed != c.records || total != c.events || strings.Join(got, " ") != c.want {
 					t.Errorf("source %q: %d records, %d events: %s\nwant %d, %d: %s", source, framed, total, strings.Join(got, " "), c.records, c.events, c.want)
 				}
-				if err := lawNothingLost(suite{}, normalizers.Normalize, records); err != nil {
+				if err := normalizerstest.LawNothingLost(normalizerstest.Suite{}, normalizers.Normalize, records); err != nil {
 					t.Error(err)
 				}
 			}

@@ -9,6 +9,7 @@ import (
 
 	"tributary/envelopes"
 	"tributary/normalizers"
+	"tributary/normalizers/normalizerstest"
 )
 
 // projectionRows are the rows of the seeds about what events are turned into, on the
@@ -24,13 +25,13 @@ var projectionRows = map[string]func(*testing.T){
 // eventsOf normalizes the bytes of a file.
 func eventsOf(t *testing.T, source envelopes.Source, name string, data []byte) []envelopes.AgentEventV1 {
 	t.Helper()
-	steps := fold(normalizers.Normalize, frame(fileNamed(source, name), data))
+	steps := normalizerstest.Fold(normalizers.Normalize, normalizerstest.Frame(normalizerstest.FileNamed(source, name), data))
 	for _, s := range steps {
-		if s.failed() {
-			t.Fatalf("line %d: %v", s.line, s.err)
+		if s.Failed() {
+			t.Fatalf("line %d: %v", s.Line, s.Err)
 		}
 	}
-	return events(steps)
+	return normalizerstest.Events(steps)
 }
 
 // entriesOf projects the events of one session and keeps the last entry of each index.
@@ -111,10 +112,10 @@ func seedEntriesOfCursor(t *testing.T) {
 		Statuses    []envelopes.EntryStatus `json:"statuses"` // but for failed, which is error
 		EditDiffs   []string                `json:"edit_diffs"`
 	}
-	if err := json.Unmarshal(goldenFile(t, "metadata", "origin", "cursor", "all-tools.expected.json"), &want); err != nil {
+	if err := json.Unmarshal(normalizerstest.GoldenFile(t, "metadata", "origin", "cursor", "all-tools.expected.json"), &want); err != nil {
 		t.Fatal(err)
 	}
-	told := eventsOf(t, envelopes.Cursor, "all-tools.jsonl", goldenFile(t, "metadata", "origin", "cursor", "all-tools.jsonl"))
+	told := eventsOf(t, envelopes.Cursor, "all-tools.jsonl", normalizerstest.GoldenFile(t, "metadata", "origin", "cursor", "all-tools.jsonl"))
 	kept := entriesOf(t, told)
 	first := slices.IndexFunc(kept, func(n envelopes.NormalizedEntry) bool { return n.Type.Tool != nil })
 	for i, kind := range want.ActionKinds {
@@ -151,7 +152,7 @@ func seedEntriesOfCursor(t *testing.T) {
 func seedMessagesOfClaude(t *testing.T) {
 	t.Helper()
 	t.Parallel()
-	data := goldenFile(t, "tool_metadata", "origin", "sdk-stream", "wire-jsonl.jsonl")
+	data := normalizerstest.GoldenFile(t, "tool_metadata", "origin", "sdk-stream", "wire-jsonl.jsonl")
 	messages := messagesOf(eventsOf(t, envelopes.ClaudeCode, "wire-jsonl.jsonl", data))
 	if len(messages) != 2 || messages[0].Role != "user" || messages[1].Role != "agent/claude_code" {
 		t.Fatalf("%+v", messages)
@@ -188,7 +189,7 @@ func seedMessagesOfClaude(t *testing.T) {
 func seedContentOfClaude(t *testing.T) {
 	t.Helper()
 	t.Parallel()
-	data := goldenFile(t, "tool_metadata", "origin", "sdk-stream", "wire-jsonl.jsonl")
+	data := normalizerstest.GoldenFile(t, "tool_metadata", "origin", "sdk-stream", "wire-jsonl.jsonl")
 	messages := messagesOf(eventsOf(t, envelopes.ClaudeCode, "wire-jsonl.jsonl", data))
 	for line := range bytes.Lines(data) {
 		var r struct {

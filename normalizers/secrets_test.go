@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"tributary/normalizers"
+	"tributary/normalizers/normalizerstest"
 )
 
 // planted is a secret that stands in every string of a record.
@@ -49,13 +50,13 @@ func plant(v any, name string) any {
 func TestPlantedSecret(t *testing.T) {
 	t.Parallel()
 	for _, s := range suites {
-		t.Run("source="+string(s.source), func(t *testing.T) {
+		t.Run("source="+string(s.Source), func(t *testing.T) {
 			t.Parallel()
 			failed := 0
 			tells := func(data []byte) {
 				t.Helper()
-				session := normalizers.NewSession(s.source, "s")
-				_, err := normalizers.Normalize(session, normalizers.Record{Source: s.source, Session: "s", Sequence: 1, Stored: modified, Data: data})
+				session := normalizers.NewSession(s.Source, "s")
+				_, err := normalizers.Normalize(session, normalizers.Record{Source: s.Source, Session: "s", Sequence: 1, Stored: normalizerstest.Modified, Data: data})
 				if err == nil {
 					return
 				}
@@ -64,10 +65,10 @@ func TestPlantedSecret(t *testing.T) {
 					t.Fatalf("the error repeats the record: %s", strings.ReplaceAll(m, planted, "[planted]"))
 				}
 			}
-			for _, g := range goldens(t, s.source) {
-				for _, l := range s.read(g.raw) {
+			for _, g := range normalizerstest.Goldens(t, s) {
+				for _, l := range s.Read(g.Raw) {
 					var v any
-					if l.bad || json.Unmarshal(l.data, &v) != nil {
+					if l.Bad || json.Unmarshal(l.Data, &v) != nil {
 						continue
 					}
 					whole, err := json.Marshal(plant(v, ""))
@@ -100,7 +101,7 @@ var secretForms = regexp.MustCompile(`sk-ant-[A-Za-z0-9_-]{20,}|sk-(?:proj-)?[A-
 func TestNoSecretInData(t *testing.T) {
 	t.Parallel()
 	files := 0
-	for _, dir := range []string{"testdata", "../cmd/tributary/samples", "../cmd/tributary/testdata", "../envelopes/testdata", "../pipeline"} {
+	for _, dir := range []string{".", "../cmd/tributary/testdata", "../envelopes/testdata", "../pipeline"} {
 		err := filepath.WalkDir(filepath.FromSlash(dir), func(path string, d fs.DirEntry, err error) error {
 			if err != nil || d.IsDir() || strings.HasSuffix(path, ".go") {
 				if os.IsNotExist(err) {

@@ -13,6 +13,8 @@ import (
 
 	"tributary/envelopes"
 	"tributary/normalizers"
+	"tributary/normalizers/acp/acptest"
+	"tributary/normalizers/normalizerstest"
 )
 
 // acpSeedRows are the rows of the seed acp-message-metadata about events.
@@ -28,20 +30,20 @@ var acpSeedRows = map[string]func(*testing.T){
 }
 
 // acpSteps normalizes a file of ACP.
-func acpSteps(data []byte) []step {
-	return fold(normalizers.Normalize, frame(fileNamed(envelopes.ACP, "acp.jsonl"), data))
+func acpSteps(data []byte) []normalizerstest.Step {
+	return normalizerstest.Fold(normalizers.Normalize, normalizerstest.Frame(normalizerstest.FileNamed(envelopes.ACP, "acp.jsonl"), data))
 }
 
 // wantTypes checks how many events of each type there are, and that no record failed.
-func wantTypes(t *testing.T, steps []step, want map[envelopes.EventType]int) []envelopes.AgentEventV1 {
+func wantTypes(t *testing.T, steps []normalizerstest.Step, want map[envelopes.EventType]int) []envelopes.AgentEventV1 {
 	t.Helper()
 	got := make(map[envelopes.EventType]int)
 	for _, s := range steps {
-		if s.failed() {
-			t.Errorf("line %d: %v", s.line, s.err)
+		if s.Failed() {
+			t.Errorf("line %d: %v", s.Line, s.Err)
 		}
 	}
-	all := events(steps)
+	all := normalizerstest.Events(steps)
 	for _, e := range all {
 		got[e.EventType]++
 	}
@@ -86,27 +88,27 @@ func seedACPEvents(t *testing.T) {
 	t.Helper()
 	same := func(t *testing.T, lines, stream []byte) {
 		t.Helper()
-		a, b := events(acpSteps(lines)), events(acpSteps(stream))
+		a, b := normalizerstest.Events(acpSteps(lines)), normalizerstest.Events(acpSteps(stream))
 		if len(a) == 0 || len(a) != len(b) {
 			t.Fatalf("%d events as lines, %d as server-sent events", len(a), len(b))
 		}
 		for i := range a {
-			x, errX := encode(a[i])
-			y, errY := encode(b[i])
+			x, errX := normalizerstest.Encode(a[i])
+			y, errY := normalizerstest.Encode(b[i])
 			if err := errors.Join(errX, errY); err != nil || !bytes.Equal(x, y) {
 				t.Errorf("event %d: %v\n%s\nagainst\n%s", i+1, err, y, x)
 			}
 		}
 	}
 	t.Run("own", func(t *testing.T) {
-		for _, g := range goldens(t, envelopes.ACP) {
-			if g.name != "events" && g.name != "sync" && g.name != "invalid" { // not one record on each line
-				same(t, g.raw, asEvents(g.raw))
+		for _, g := range normalizerstest.Goldens(t, acptest.Suite) {
+			if g.Name != "events" && g.Name != "sync" && g.Name != "invalid" { // not one record on each line
+				same(t, g.Raw, asEvents(g.Raw))
 			}
 		}
 	})
 	t.Run("golden", func(t *testing.T) {
-		same(t, goldenFile(t, "acp", "origin", "runs", "run-stream.events.jsonl"), goldenFile(t, "acp", "origin", "runs", "run-stream.sse"))
+		same(t, normalizerstest.GoldenFile(t, "acp", "origin", "runs", "run-stream.events.jsonl"), normalizerstest.GoldenFile(t, "acp", "origin", "runs", "run-stream.sse"))
 	})
 }
 
@@ -114,7 +116,7 @@ func seedACPEvents(t *testing.T) {
 func seedACPStream(t *testing.T) {
 	t.Helper()
 	t.Run("golden", func(t *testing.T) {
-		all := wantTypes(t, acpSteps(goldenFile(t, "acp", "origin", "runs", "run-stream.events.jsonl")), map[envelopes.EventType]int{
+		all := wantTypes(t, acpSteps(normalizerstest.GoldenFile(t, "acp", "origin", "runs", "run-stream.events.jsonl")), map[envelopes.EventType]int{
 			envelopes.Meta: 4, envelopes.Reasoning: 1, envelopes.ToolCall: 1, envelopes.ToolResult: 1,
 			envelopes.AssistantMessage: 1, envelopes.FileSnapshot: 1,
 		})
@@ -131,7 +133,7 @@ func seedACPStream(t *testing.T) {
 		for _, m := range metadata {
 			if m.Kind == "citation" {
 				cites++
-				if got := string([]rune(value(said.Text))[*m.StartIndex:*m.EndIndex]); got != "72°F" {
+				if got := string([]rune(normalizerstest.Value(said.Text))[*m.StartIndex:*m.EndIndex]); got != "72°F" {
 					t.Errorf("the citation is of %q", got)
 				}
 			}
@@ -139,11 +141,11 @@ func seedACPStream(t *testing.T) {
 		if cites != 1 || len(metadata) != 3 {
 			t.Errorf("message_metadata: %s", said.MessageMetadata)
 		}
-		if file := only(t, all, envelopes.FileSnapshot); value(file.FilePath) != "report.json" || value(file.Text) != `{"ok":true}` {
-			t.Errorf("artifact: %q of %q", value(file.Text), value(file.FilePath))
+		if file := only(t, all, envelopes.FileSnapshot); normalizerstest.Value(file.FilePath) != "report.json" || normalizerstest.Value(file.Text) != `{"ok":true}` {
+			t.Errorf("artifact: %q of %q", normalizerstest.Value(file.Text), normalizerstest.Value(file.FilePath))
 		}
 		for _, e := range all {
-			if m := e.Metadata; m == nil || value(m.SessionID) != "0b6f6a4e-9c1d-4a0e-8a35-222222222222" || string(m.Extensions["agentName"]) != `"researcher"` {
+			if m := e.Metadata; m == nil || normalizerstest.Value(m.SessionID) != "0b6f6a4e-9c1d-4a0e-8a35-222222222222" || string(m.Extensions["agentName"]) != `"researcher"` {
 				t.Errorf("%s: metadata %v", e.EventID, m)
 			}
 		}
@@ -177,8 +179,8 @@ func seedACPStream(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			all := wantTypes(t, acpSteps(acpRun(c.lines...)), want(c.metas))
-			if said := only(t, all, envelopes.AssistantMessage); value(said.Text) != "Huhu." || said.EventID != "r1:0:0" || value(said.AgentID) != "owl" {
-				t.Errorf("%s: %q of %q", said.EventID, value(said.Text), value(said.AgentID))
+			if said := only(t, all, envelopes.AssistantMessage); normalizerstest.Value(said.Text) != "Huhu." || said.EventID != "r1:0:0" || normalizerstest.Value(said.AgentID) != "owl" {
+				t.Errorf("%s: %q of %q", said.EventID, normalizerstest.Value(said.Text), normalizerstest.Value(said.AgentID))
 			}
 			if file := only(t, all, envelopes.FileSnapshot); file.EventID != "r1:0:2" {
 				t.Errorf("artifact: %s", file.EventID)
@@ -194,10 +196,10 @@ func seedACPStream(t *testing.T) {
 		lines = append(lines, `{"type":"message.completed","message":{"role":"agent/owl","parts":[`+strings.TrimSuffix(strings.Repeat(`{"content":"`+words+`"},`, 10), ",")+`]}}`)
 		var said strings.Builder
 		pieces := 0
-		for _, e := range events(acpSteps(acpRun(lines...))) {
+		for _, e := range normalizerstest.Events(acpSteps(acpRun(lines...))) {
 			if e.EventType == envelopes.AssistantMessage {
 				pieces++
-				said.WriteString(value(e.Text))
+				said.WriteString(normalizerstest.Value(e.Text))
 			}
 		}
 		if said.String() != strings.Repeat(words, 10) || pieces < 2 {
@@ -218,9 +220,9 @@ func seedACPRoles(t *testing.T) {
 		"agent":            {envelopes.AssistantMessage, envelopes.RoleAssistant, "owl"}, // the one that runs
 		"user":             {envelopes.UserMessage, envelopes.RoleUser, ""},
 	} {
-		all := events(acpSteps(acpRun(`{"type":"message.completed","message":{"role":"` + role + `","parts":[{"content":"x"}]}}`)))
-		if e := only(t, all, want.kind); value(e.Role) != want.role || value(e.AgentID) != want.agent {
-			t.Errorf("%s: role %q, agent %q", role, value(e.Role), value(e.AgentID))
+		all := normalizerstest.Events(acpSteps(acpRun(`{"type":"message.completed","message":{"role":"` + role + `","parts":[{"content":"x"}]}}`)))
+		if e := only(t, all, want.kind); normalizerstest.Value(e.Role) != want.role || normalizerstest.Value(e.AgentID) != want.agent {
+			t.Errorf("%s: role %q, agent %q", role, normalizerstest.Value(e.Role), normalizerstest.Value(e.AgentID))
 		}
 	}
 }
@@ -235,22 +237,22 @@ func seedACPPairs(t *testing.T) {
 				`{"content":"x","metadata":{"kind":"trajectory","tool_name":"b","tool_input":{"n":1.50},"tool_output":{"error":"gone"}}}]}}`,
 		)), map[envelopes.EventType]int{envelopes.Meta: 2, envelopes.ToolCall: 2, envelopes.ToolResult: 1, envelopes.AssistantMessage: 1})
 		result := only(t, all, envelopes.ToolResult)
-		if value(result.ToolCallID) != "r1:1:1" || value(result.ToolName) != "b" || value(result.ToolStatus) != envelopes.StatusError || result.ToolExitCode != nil {
-			t.Errorf("result of %q %q: %q", value(result.ToolCallID), value(result.ToolName), value(result.ToolStatus))
+		if normalizerstest.Value(result.ToolCallID) != "r1:1:1" || normalizerstest.Value(result.ToolName) != "b" || normalizerstest.Value(result.ToolStatus) != envelopes.StatusError || result.ToolExitCode != nil {
+			t.Errorf("result of %q %q: %q", normalizerstest.Value(result.ToolCallID), normalizerstest.Value(result.ToolName), normalizerstest.Value(result.ToolStatus))
 		}
-		call := all[slices.IndexFunc(all, func(e envelopes.AgentEventV1) bool { return value(e.ToolName) == "b" })]
-		if call.EventType != envelopes.ToolCall || value(call.ToolCallID) != "r1:1:1" || value(call.Text) != `{"n":1.50}` {
-			t.Errorf("call %q: %q", value(call.ToolCallID), value(call.Text))
+		call := all[slices.IndexFunc(all, func(e envelopes.AgentEventV1) bool { return normalizerstest.Value(e.ToolName) == "b" })]
+		if call.EventType != envelopes.ToolCall || normalizerstest.Value(call.ToolCallID) != "r1:1:1" || normalizerstest.Value(call.Text) != `{"n":1.50}` {
+			t.Errorf("call %q: %q", normalizerstest.Value(call.ToolCallID), normalizerstest.Value(call.Text))
 		}
 	})
 	t.Run("golden", func(t *testing.T) {
-		all := wantTypes(t, acpSteps(goldenFile(t, "acp", "origin", "messages", "seed-trajectory.json")), map[envelopes.EventType]int{
+		all := wantTypes(t, acpSteps(normalizerstest.GoldenFile(t, "acp", "origin", "messages", "seed-trajectory.json")), map[envelopes.EventType]int{
 			envelopes.AssistantMessage: 1, envelopes.ToolCall: 1, envelopes.ToolResult: 1,
 		})
-		if a, b := only(t, all, envelopes.ToolCall), only(t, all, envelopes.ToolResult); a.ToolCallID == nil || value(a.ToolCallID) != value(b.ToolCallID) {
+		if a, b := only(t, all, envelopes.ToolCall), only(t, all, envelopes.ToolResult); a.ToolCallID == nil || normalizerstest.Value(a.ToolCallID) != normalizerstest.Value(b.ToolCallID) {
 			t.Errorf("call %v, result %v", a.ToolCallID, b.ToolCallID)
 		}
-		wantTypes(t, acpSteps(goldenFile(t, "acp", "origin", "messages", "trajectory-agent.json")), map[envelopes.EventType]int{
+		wantTypes(t, acpSteps(normalizerstest.GoldenFile(t, "acp", "origin", "messages", "trajectory-agent.json")), map[envelopes.EventType]int{
 			envelopes.Reasoning: 1, envelopes.ToolCall: 1, envelopes.AssistantMessage: 1,
 		})
 	})
@@ -264,12 +266,12 @@ func seedACPInput(t *testing.T) {
 		envelopes.UserMessage: 1, envelopes.Meta: 2, envelopes.AssistantMessage: 1,
 	})
 	asked := all[0]
-	if asked.EventType != envelopes.UserMessage || value(asked.Text) != "Who goes there?" || asked.Origin != "" || asked.ParentEventID != nil {
-		t.Errorf("first event: %s %q", asked.EventType, value(asked.Text))
+	if asked.EventType != envelopes.UserMessage || normalizerstest.Value(asked.Text) != "Who goes there?" || asked.Origin != "" || asked.ParentEventID != nil {
+		t.Errorf("first event: %s %q", asked.EventType, normalizerstest.Value(asked.Text))
 	}
 	for _, e := range all[1:] {
-		if value(e.ParentEventID) != asked.EventID || e.SessionID != asked.SessionID {
-			t.Errorf("%s: parent %q, want %q", e.EventID, value(e.ParentEventID), asked.EventID)
+		if normalizerstest.Value(e.ParentEventID) != asked.EventID || e.SessionID != asked.SessionID {
+			t.Errorf("%s: parent %q, want %q", e.EventID, normalizerstest.Value(e.ParentEventID), asked.EventID)
 		}
 	}
 }
@@ -283,8 +285,8 @@ func seedACPEnds(t *testing.T) {
 			`{"run_id":"r1","await_resume":{"type":"message","message":{"role":"user","parts":[{"content":"Because."}]}}}`,
 			`{"type":"run.failed","run":{"run_id":"r1","agent_name":"owl","session_id":"s1","status":"failed","error":{"code":"invalid_input","message":"no"}}}`,
 		)), map[envelopes.EventType]int{envelopes.Meta: 3, envelopes.AssistantMessage: 1, envelopes.UserMessage: 1, envelopes.Log: 1})
-		if asked := only(t, all, envelopes.AssistantMessage); value(asked.Text) != "Why?" || value(asked.AgentID) != "owl" {
-			t.Errorf("asked %q by %q", value(asked.Text), value(asked.AgentID))
+		if asked := only(t, all, envelopes.AssistantMessage); normalizerstest.Value(asked.Text) != "Why?" || normalizerstest.Value(asked.AgentID) != "owl" {
+			t.Errorf("asked %q by %q", normalizerstest.Value(asked.Text), normalizerstest.Value(asked.AgentID))
 		}
 	})
 	for name, want := range map[string]struct {
@@ -301,13 +303,13 @@ func seedACPEnds(t *testing.T) {
 				delete(types, envelopes.Log)
 			}
 			maps.DeleteFunc(types, func(_ envelopes.EventType, n int) bool { return n == 0 })
-			all := wantTypes(t, acpSteps(goldenFile(t, "acp", "origin", "runs", name)), types)
+			all := wantTypes(t, acpSteps(normalizerstest.GoldenFile(t, "acp", "origin", "runs", name)), types)
 			if want.code == "" {
 				return
 			}
 			e := only(t, all, envelopes.Log)
-			if value(e.Text) != want.text || !strings.Contains(string(e.Metadata.Extensions["error"]), `"code":`+want.code) {
-				t.Errorf("%q, %s", value(e.Text), e.Metadata.Extensions["error"])
+			if normalizerstest.Value(e.Text) != want.text || !strings.Contains(string(e.Metadata.Extensions["error"]), `"code":`+want.code) {
+				t.Errorf("%q, %s", normalizerstest.Value(e.Text), e.Metadata.Extensions["error"])
 			}
 		})
 	}
@@ -333,25 +335,25 @@ func seedACPSync(t *testing.T) {
 // seedACPInvalid: an invalid part is a dead letter with its reason; the stream goes on.
 func seedACPInvalid(t *testing.T) {
 	t.Helper()
-	around := func(part string) []step {
+	around := func(part string) []normalizerstest.Step {
 		return acpSteps(acpRun(`{"type":"message.part","part":{"content":"a"}}`, `{"type":"message.part","part":`+part+`}`, `{"type":"message.part","part":{"content":"b"}}`))
 	}
 	verdict := func(t *testing.T, part string, valid bool) {
 		t.Helper()
 		steps := around(part)
 		bad := steps[3]
-		if reason, permanent := normalizers.Reason(bad.err); valid != (bad.err == nil) || !valid && (reason != "malformed" || !permanent || !errors.Is(bad.err, envelopes.ErrInvalidACP)) {
-			t.Errorf("%s: %v, want valid: %t", part, bad.err, valid)
+		if reason, permanent := normalizers.Reason(bad.Err); valid != (bad.Err == nil) || !valid && (reason != "malformed" || !permanent || !errors.Is(bad.Err, envelopes.ErrInvalidACP)) {
+			t.Errorf("%s: %v, want valid: %t", part, bad.Err, valid)
 		}
 		for _, s := range steps {
-			if s.result.Gap {
-				t.Errorf("%s: a gap at line %d", part, s.line)
+			if s.Result.Gap {
+				t.Errorf("%s: a gap at line %d", part, s.Line)
 			}
 		}
 		var words string
-		for _, e := range events(steps) {
+		for _, e := range normalizerstest.Events(steps) {
 			if e.EventType == envelopes.AssistantMessage {
-				words = value(e.Text)
+				words = normalizerstest.Value(e.Text)
 			}
 		}
 		if !strings.HasPrefix(words, "a") || !strings.HasSuffix(words, "b") || !valid && words != "ab" {
@@ -362,7 +364,7 @@ func seedACPInvalid(t *testing.T) {
 		verdict(t, `{"content":"x","content_url":"https://example.com/"}`, false)
 		verdict(t, `{"metadata":{"kind":"trajectory","tool_name":"x","tool_output":"s3cr3t"}}`, false)
 		verdict(t, `{"content":"x"}`, true)
-		if err := around(`{"content_encoding":"s3cr3t"}`)[3].err; err == nil || strings.Contains(err.Error(), "s3cr3t") || !strings.Contains(err.Error(), "content_encoding") {
+		if err := around(`{"content_encoding":"s3cr3t"}`)[3].Err; err == nil || strings.Contains(err.Error(), "s3cr3t") || !strings.Contains(err.Error(), "content_encoding") {
 			t.Errorf("error: %v", err)
 		}
 	})
@@ -371,7 +373,7 @@ func seedACPInvalid(t *testing.T) {
 			Part  json.RawMessage
 			Valid bool
 		}
-		if err := json.Unmarshal(goldenFile(t, "acp", "origin", "validation", "message-part.json"), &cases); err != nil {
+		if err := json.Unmarshal(normalizerstest.GoldenFile(t, "acp", "origin", "validation", "message-part.json"), &cases); err != nil {
 			t.Fatal(err)
 		}
 		for _, c := range cases {
@@ -391,11 +393,11 @@ func seedACPInvalid(t *testing.T) {
 // bytes say: what a stream, the output of its run and a history repeat is told once.
 func TestTruthGeneratedACP(t *testing.T) {
 	t.Parallel()
-	s := suiteOf(t, envelopes.ACP)
+	s := acptest.Suite
 	rapid.Check(t, func(rt *rapid.T) {
-		data := bytes.Join(s.lines(rt, "s1"), []byte("\n"))
-		if p := checkTruth(s, normalizers.Normalize, fileNamed(s.source, "generated.jsonl"), data, newReport()); len(p) > 0 {
-			rt.Fatalf("%s\nof the file\n%s", strings.Join(p, "\n"), clip(string(data)))
+		data := bytes.Join(s.Lines(rt, "s1"), []byte("\n"))
+		if p := normalizerstest.CheckTruth(s, normalizers.Normalize, normalizerstest.FileNamed(s.Source, "generated.jsonl"), data, normalizerstest.NewReport()); len(p) > 0 {
+			rt.Fatalf("%s\nof the file\n%s", strings.Join(p, "\n"), normalizerstest.Clip(string(data)))
 		}
 	})
 }

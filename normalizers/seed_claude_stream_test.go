@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"tributary/envelopes"
+	"tributary/normalizers/normalizerstest"
 )
 
 // seedSystemMessage: what the first message of a session says is kept.
@@ -15,12 +16,12 @@ func seedSystemMessage(t *testing.T) {
 	t.Helper()
 	check := func(t *testing.T, e envelopes.AgentEventV1, want map[string]any, root string) {
 		t.Helper()
-		if e.EventType != envelopes.SystemMessage || value(e.Role) != envelopes.RoleSystem || value(e.ProjectRoot) != root || e.ProjectHash != sha256Hex(root) {
-			t.Errorf("%s of %s in %q", e.EventType, value(e.Role), value(e.ProjectRoot))
+		if e.EventType != envelopes.SystemMessage || normalizerstest.Value(e.Role) != envelopes.RoleSystem || normalizerstest.Value(e.ProjectRoot) != root || e.ProjectHash != normalizerstest.Sha256Hex(root) {
+			t.Errorf("%s of %s in %q", e.EventType, normalizerstest.Value(e.Role), normalizerstest.Value(e.ProjectRoot))
 		}
 		wantEqual(t, "metadata", metadataOf(t, e), want)
 	}
-	check(t, seedEvents(t, envelopes.ClaudeCode, "s.jsonl", seedLines(sdkInit))[0], map[string]any{
+	check(t, normalizerstest.SeedEvents(t, envelopes.ClaudeCode, "s.jsonl", normalizerstest.SeedLines(sdkInit))[0], map[string]any{
 		"sessionId": "s-1", "model": "claude-opus-4-5", "permissionMode": "acceptEdits", "claudeCodeVersion": "2.1.12",
 		"mcpServers": []any{map[string]any{"name": "plain"}, map[string]any{"name": "files", "status": "connected"}},
 	}, "/home/ada/ledger")
@@ -35,10 +36,10 @@ func seedSystemMessage(t *testing.T) {
 // seedAssistantBlocks: one event per block, in their order.
 func seedAssistantBlocks(t *testing.T) {
 	t.Helper()
-	es := seedEvents(t, envelopes.ClaudeCode, "s.jsonl", seedLines(sdkInit, sdkAssistant("1", "null",
+	es := normalizerstest.SeedEvents(t, envelopes.ClaudeCode, "s.jsonl", normalizerstest.SeedLines(sdkInit, sdkAssistant("1", "null",
 		`[{"type":"thinking","thinking":"hm"},{"type":"text","text":"first"},{"type":"tool_use","id":"t1","name":"Bash","input":{"command":"ls"}},{"type":"tool_use","id":"t2","name":"Read","input":{"file_path":"/x"}}]`, "null")))
 	wantEqual(t, "types", seedTypes(es[1:]), []envelopes.EventType{"reasoning", "assistant_message", "tool_call", "tool_call"})
-	wantEqual(t, "texts", []string{value(es[1].Text), value(es[2].Text), value(es[3].Text)}, []string{"hm", "first", `{"command":"ls"}`})
+	wantEqual(t, "texts", []string{normalizerstest.Value(es[1].Text), normalizerstest.Value(es[2].Text), normalizerstest.Value(es[3].Text)}, []string{"hm", "first", `{"command":"ls"}`})
 }
 
 // seedAssistantError: the error of a message is a log with its text.
@@ -48,8 +49,8 @@ func seedAssistantError(t *testing.T) {
 		`{"type":"assistant","message":{"role":"assistant","model":"<synthetic>","content":[{"type":"text","text":"Invalid API key"}]},"parent_tool_use_id":null,"error":"authentication_failed","session_id":"s-1","uuid":"u"}`,
 		`{"content":[{"type":"text","text":"Invalid API key"}],"model":"<synthetic>","parent_tool_use_id":null,"error":"authentication_failed"}`,
 	} {
-		es := seedEvents(t, envelopes.ClaudeCode, "s.jsonl", seedLines(sdkInit, data))
-		if len(es) != 2 || es[1].EventType != envelopes.Log || value(es[1].Role) != envelopes.RoleSystem || value(es[1].Text) != "Invalid API key" {
+		es := normalizerstest.SeedEvents(t, envelopes.ClaudeCode, "s.jsonl", normalizerstest.SeedLines(sdkInit, data))
+		if len(es) != 2 || es[1].EventType != envelopes.Log || normalizerstest.Value(es[1].Role) != envelopes.RoleSystem || normalizerstest.Value(es[1].Text) != "Invalid API key" {
 			t.Fatalf("%d events: %v", len(es), seedTypes(es))
 		}
 		wantEqual(t, "error", metadataOf(t, es[1])["error"], any(map[string]any{"code": "authentication_failed", "message": "Invalid API key"}))
@@ -59,21 +60,21 @@ func seedAssistantError(t *testing.T) {
 // seedParentToolUse: a subagent's messages say whose they are.
 func seedParentToolUse(t *testing.T) {
 	t.Helper()
-	es := seedEvents(t, envelopes.ClaudeCode, "s.jsonl", seedLines(sdkInit, sdkPrompt,
+	es := normalizerstest.SeedEvents(t, envelopes.ClaudeCode, "s.jsonl", normalizerstest.SeedLines(sdkInit, sdkPrompt,
 		`{"type":"user","message":{"role":"user","content":[{"type":"text","text":"look around"}]},"parent_tool_use_id":"toolu_task","session_id":"s-1","uuid":"u-sub"}`,
 		sdkAssistant("2", `"toolu_task"`, `[{"type":"text","text":"found"}]`, "null"),
 		sdkAssistant("3", "null", `[{"type":"text","text":"done"}]`, "null")))
 	for i, e := range es {
 		inside := i == 2 || i == 3
-		if got := metadataOf(t, e)["parentToolUseId"]; inside != (got == "toolu_task") || inside != e.IsInternal || inside != (value(e.AgentID) == "toolu_task") {
-			t.Errorf("%q: parentToolUseId %v, internal %t, agent %q", e.EventID, got, e.IsInternal, value(e.AgentID))
+		if got := metadataOf(t, e)["parentToolUseId"]; inside != (got == "toolu_task") || inside != e.IsInternal || inside != (normalizerstest.Value(e.AgentID) == "toolu_task") {
+			t.Errorf("%q: parentToolUseId %v, internal %t, agent %q", e.EventID, got, e.IsInternal, normalizerstest.Value(e.AgentID))
 		}
 		if inside && !bytes.Contains(e.Raw, []byte(`"parent_tool_use_id":"toolu_task"`)) {
 			t.Errorf("%q: raw %s", e.EventID, e.Raw)
 		}
 	}
-	if es[2].EventType != envelopes.UserMessage || es[2].Origin != envelopes.OriginAgent || value(es[3].ParentEventID) != "u-sub" || value(es[4].ParentEventID) != "u-prompt" {
-		t.Errorf("prompt %s of %q, parents %q and %q", es[2].EventType, es[2].Origin, value(es[3].ParentEventID), value(es[4].ParentEventID))
+	if es[2].EventType != envelopes.UserMessage || es[2].Origin != envelopes.OriginAgent || normalizerstest.Value(es[3].ParentEventID) != "u-sub" || normalizerstest.Value(es[4].ParentEventID) != "u-prompt" {
+		t.Errorf("prompt %s of %q, parents %q and %q", es[2].EventType, es[2].Origin, normalizerstest.Value(es[3].ParentEventID), normalizerstest.Value(es[4].ParentEventID))
 	}
 }
 
@@ -81,19 +82,19 @@ func seedParentToolUse(t *testing.T) {
 func seedUserResult(t *testing.T) {
 	t.Helper()
 	for _, name := range []string{"", "wire-jsonl.jsonl", "sdk-object-shape.jsonl"} {
-		data := seedLines(sdkInit, sdkAssistant("1", "null", `[{"type":"tool_use","id":"toolu_01W","name":"Write","input":{}}]`, "null"),
+		data := normalizerstest.SeedLines(sdkInit, sdkAssistant("1", "null", `[{"type":"tool_use","id":"toolu_01W","name":"Write","input":{}}]`, "null"),
 			`{"content":[{"tool_use_id":"toolu_01W","content":"File created successfully at: /tmp/project/hello.py","is_error":null}],"uuid":"u"}`)
 		var es []envelopes.AgentEventV1
 		if name == "" {
-			es = seedEvents(t, envelopes.ClaudeCode, "s.jsonl", data)
+			es = normalizerstest.SeedEvents(t, envelopes.ClaudeCode, "s.jsonl", data)
 		} else {
 			es = seedFile(t, envelopes.ClaudeCode, "tool_metadata", "origin", "sdk-stream", name)
 		}
 		i := slices.IndexFunc(es, func(e envelopes.AgentEventV1) bool { return e.EventType == envelopes.ToolResult })
 		e := es[i]
-		if value(e.Role) != envelopes.RoleTool || value(e.ToolCallID) != "toolu_01W" || value(e.ToolName) != "Write" ||
-			value(e.Text) != "File created successfully at: /tmp/project/hello.py" {
-			t.Errorf("%s: %s %q %q %q", name, value(e.Role), value(e.ToolCallID), value(e.ToolName), value(e.Text))
+		if normalizerstest.Value(e.Role) != envelopes.RoleTool || normalizerstest.Value(e.ToolCallID) != "toolu_01W" || normalizerstest.Value(e.ToolName) != "Write" ||
+			normalizerstest.Value(e.Text) != "File created successfully at: /tmp/project/hello.py" {
+			t.Errorf("%s: %s %q %q %q", name, normalizerstest.Value(e.Role), normalizerstest.Value(e.ToolCallID), normalizerstest.Value(e.ToolName), normalizerstest.Value(e.Text))
 		}
 	}
 }
@@ -107,10 +108,10 @@ func seedResultMessage(t *testing.T) {
 		sdkAssistant("2", `"toolu_task"`, `[{"type":"text","text":"inside"}]`, `{"input_tokens":50,"output_tokens":7}`),
 		`{"type":"result","subtype":"success","is_error":false,"duration_ms":70,"duration_api_ms":60,"num_turns":2,"total_cost_usd":0.5,"result":"ten","session_id":"s-1","uuid":"u-r","usage":{"input_tokens":6,"cache_read_input_tokens":40,"cache_creation_input_tokens":9,"output_tokens":30}}`,
 	}
-	es := seedEvents(t, envelopes.ClaudeCode, "s.jsonl", seedLines(run...))
+	es := normalizerstest.SeedEvents(t, envelopes.ClaudeCode, "s.jsonl", normalizerstest.SeedLines(run...))
 	last := es[len(es)-1]
-	if last.EventType != envelopes.SessionSummary || value(last.Role) != envelopes.RoleSystem || last.Text != nil {
-		t.Errorf("%s of %s: %q", last.EventType, value(last.Role), value(last.Text))
+	if last.EventType != envelopes.SessionSummary || normalizerstest.Value(last.Role) != envelopes.RoleSystem || last.Text != nil {
+		t.Errorf("%s of %s: %q", last.EventType, normalizerstest.Value(last.Role), normalizerstest.Value(last.Text))
 	}
 	wantEqual(t, "increment", *last.Usage, envelopes.Usage{Input: 1, CacheWrite: 9, Output: 29})
 	m := metadataOf(t, last)
@@ -121,13 +122,13 @@ func seedResultMessage(t *testing.T) {
 
 	// A run that says nothing but its result says it there; the next run begins anew.
 	again := `{"type":"result","subtype":"success","is_error":false,"num_turns":1,"result":"only here","session_id":"s-1","uuid":"u-r2","usage":{"input_tokens":3,"output_tokens":4}}`
-	es = seedEvents(t, envelopes.ClaudeCode, "s.jsonl", seedLines(append(run, again)...))
+	es = normalizerstest.SeedEvents(t, envelopes.ClaudeCode, "s.jsonl", normalizerstest.SeedLines(append(run, again)...))
 	last = es[len(es)-1]
 	wantEqual(t, "second run", *last.Usage, envelopes.Usage{Input: 3, Output: 4})
-	wantEqual(t, "its text", value(last.Text), "only here")
+	wantEqual(t, "its text", normalizerstest.Value(last.Text), "only here")
 
 	// success is what the subtype says when nobody was logged in.
-	es = seedEvents(t, envelopes.ClaudeCode, "s.jsonl", seedLines(sdkInit,
+	es = normalizerstest.SeedEvents(t, envelopes.ClaudeCode, "s.jsonl", normalizerstest.SeedLines(sdkInit,
 		`{"type":"result","subtype":"success","is_error":true,"num_turns":1,"result":"Please run /login","session_id":"s-1"}`,
 		`{"type":"result","subtype":"error_max_turns","is_error":true,"num_turns":9,"errors":["too many turns"],"session_id":"s-1"}`))
 	wantEqual(t, "failures", seedTypes(es[1:]), []envelopes.EventType{"session_summary", "log", "session_summary", "log"})
@@ -146,7 +147,7 @@ func seedResultMessage(t *testing.T) {
 // seedStructuredOutput: what a run was asked for in a form of its own is kept.
 func seedStructuredOutput(t *testing.T) {
 	t.Helper()
-	es := seedEvents(t, envelopes.ClaudeCode, "s.jsonl", seedLines(sdkInit,
+	es := normalizerstest.SeedEvents(t, envelopes.ClaudeCode, "s.jsonl", normalizerstest.SeedLines(sdkInit,
 		`{"type":"result","subtype":"success","is_error":false,"num_turns":1,"session_id":"s-1","result":"","structured_output":{"total":10,"of":["a"]}}`))
 	e := es[1]
 	wantEqual(t, "metadata", metadataOf(t, e)["structuredOutput"], any(map[string]any{"total": 10.0, "of": []any{"a"}}))
@@ -183,14 +184,14 @@ func seedStreamEvents(t *testing.T) {
 	check := func(t *testing.T, es []envelopes.AgentEventV1) {
 		t.Helper()
 		wantEqual(t, "types", seedTypes(es), []envelopes.EventType{"assistant_message", "tool_call"})
-		wantEqual(t, "text", value(es[0].Text), "Hello")
-		wantEqual(t, "call", []string{value(es[1].ToolName), value(es[1].ToolCallID), value(es[1].Text)}, []string{"Bash", "toolu_9", `{"command":"ls"}`})
-		f := figuresOf(es[0])
-		f.add(figuresOf(es[1]))
+		wantEqual(t, "text", normalizerstest.Value(es[0].Text), "Hello")
+		wantEqual(t, "call", []string{normalizerstest.Value(es[1].ToolName), normalizerstest.Value(es[1].ToolCallID), normalizerstest.Value(es[1].Text)}, []string{"Bash", "toolu_9", `{"command":"ls"}`})
+		f := normalizerstest.FiguresOf(es[0])
+		f.Add(normalizerstest.FiguresOf(es[1]))
 		wantEqual(t, "tokens", []int64{f.Input, f.Output}, []int64{3, 20})
 	}
 	pieces := sdkPieces("u-p")
-	check(t, seedEvents(t, envelopes.ClaudeCode, "s.jsonl", seedLines(pieces...)))
+	check(t, normalizerstest.SeedEvents(t, envelopes.ClaudeCode, "s.jsonl", normalizerstest.SeedLines(pieces...)))
 	check(t, seedFile(t, envelopes.ClaudeCode, "tool_metadata", "origin", "sdk-stream", "stream-events.jsonl"))
 
 	message := func(id, block string) string {
@@ -199,10 +200,10 @@ func seedStreamEvents(t *testing.T) {
 	text := message("u-a", `{"type":"text","text":"Hello"}`)
 	call := message("u-b", `{"type":"tool_use","id":"toolu_9","name":"Bash","input":{"command":"ls"}}`)
 	t.Run("within", func(t *testing.T) {
-		check(t, seedEvents(t, envelopes.ClaudeCode, "s.jsonl", seedLines(slices.Concat(pieces[:4], []string{text}, pieces[4:8], []string{call}, pieces[8:])...)))
+		check(t, normalizerstest.SeedEvents(t, envelopes.ClaudeCode, "s.jsonl", normalizerstest.SeedLines(slices.Concat(pieces[:4], []string{text}, pieces[4:8], []string{call}, pieces[8:])...)))
 	})
 	t.Run("after", func(t *testing.T) {
-		check(t, seedEvents(t, envelopes.ClaudeCode, "s.jsonl", seedLines(append(pieces, text, call)...)))
+		check(t, normalizerstest.SeedEvents(t, envelopes.ClaudeCode, "s.jsonl", normalizerstest.SeedLines(append(pieces, text, call)...)))
 	})
 	t.Run("a thought that its message holds only the signature of", func(t *testing.T) {
 		thought := []string{
@@ -211,22 +212,22 @@ func seedStreamEvents(t *testing.T) {
 			`{"type":"stream_event","uuid":"u","session_id":"s-1","event":{"type":"content_block_delta","index":0,"delta":{"type":"thinking_delta","thinking":"two and two"}}}`,
 			`{"type":"assistant","message":{"id":"msg_8","role":"assistant","content":[{"type":"thinking","thinking":"","signature":"c2ln"}]},"parent_tool_use_id":null,"session_id":"s-1","uuid":"u-t"}`,
 		}
-		es := seedEvents(t, envelopes.ClaudeCode, "s.jsonl", seedLines(thought...))
-		if len(es) != 1 || es[0].EventType != envelopes.Reasoning || value(es[0].Text) != "two and two" {
-			t.Errorf("%v: %q", seedTypes(es), value(es[0].Text))
+		es := normalizerstest.SeedEvents(t, envelopes.ClaudeCode, "s.jsonl", normalizerstest.SeedLines(thought...))
+		if len(es) != 1 || es[0].EventType != envelopes.Reasoning || normalizerstest.Value(es[0].Text) != "two and two" {
+			t.Errorf("%v: %q", seedTypes(es), normalizerstest.Value(es[0].Text))
 		}
 	})
 	t.Run("cut off", func(t *testing.T) {
-		es := seedEvents(t, envelopes.ClaudeCode, "s.jsonl", seedLines(append(pieces[:4:4], `{"type":"result","num_turns":1,"is_error":false,"result":"","session_id":"s-1","usage":{"input_tokens":3,"output_tokens":9}}`)...))
+		es := normalizerstest.SeedEvents(t, envelopes.ClaudeCode, "s.jsonl", normalizerstest.SeedLines(append(pieces[:4:4], `{"type":"result","num_turns":1,"is_error":false,"result":"","session_id":"s-1","usage":{"input_tokens":3,"output_tokens":9}}`)...))
 		wantEqual(t, "types", seedTypes(es), []envelopes.EventType{"assistant_message", "session_summary"})
-		wantEqual(t, "text", value(es[0].Text), "Hello")
-		wantEqual(t, "bill", figuresOf(es[0]).Total+figuresOf(es[1]).Total, int64(12))
+		wantEqual(t, "text", normalizerstest.Value(es[0].Text), "Hello")
+		wantEqual(t, "bill", normalizerstest.FiguresOf(es[0]).Total+normalizerstest.FiguresOf(es[1]).Total, int64(12))
 	})
 	t.Run("too long to keep", func(t *testing.T) {
 		long := `{"type":"stream_event","uuid":"u","session_id":"s-1","event":{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"` + strings.Repeat("x", 40<<10) + `"}}}`
-		es := seedEvents(t, envelopes.ClaudeCode, "s.jsonl", seedLines(append(pieces[:3:3], long)...))
-		if len(es) != 1 || value(es[0].Text) != "Hel" || !es[0].TextTruncated {
-			t.Errorf("%d events: %q, truncated %t", len(es), value(es[0].Text), es[0].TextTruncated)
+		es := normalizerstest.SeedEvents(t, envelopes.ClaudeCode, "s.jsonl", normalizerstest.SeedLines(append(pieces[:3:3], long)...))
+		if len(es) != 1 || normalizerstest.Value(es[0].Text) != "Hel" || !es[0].TextTruncated {
+			t.Errorf("%d events: %q, truncated %t", len(es), normalizerstest.Value(es[0].Text), es[0].TextTruncated)
 		}
 	})
 }
@@ -234,9 +235,9 @@ func seedStreamEvents(t *testing.T) {
 // seedRunUsage: the figures of the events of a run add up to those of its result.
 func seedRunUsage(t *testing.T) {
 	t.Helper()
-	sum := func(es []envelopes.AgentEventV1) (f figures) {
+	sum := func(es []envelopes.AgentEventV1) (f normalizerstest.Figures) {
 		for _, e := range es {
-			f.add(figuresOf(e))
+			f.Add(normalizerstest.FiguresOf(e))
 		}
 		return f
 	}
@@ -244,8 +245,8 @@ func seedRunUsage(t *testing.T) {
 		es := seedFile(t, envelopes.ClaudeCode, "metadata", "origin", "claude", "sudocode-"+name+".jsonl")
 		wantEqual(t, name, sum(es).Total, want)
 		last := es[len(es)-1]
-		if last.EventType != envelopes.SessionSummary || figuresOf(last).Total != want {
-			t.Errorf("%s: the last event is %s with %d tokens", name, last.EventType, figuresOf(last).Total)
+		if last.EventType != envelopes.SessionSummary || normalizerstest.FiguresOf(last).Total != want {
+			t.Errorf("%s: the last event is %s with %d tokens", name, last.EventType, normalizerstest.FiguresOf(last).Total)
 		}
 	}
 	for _, name := range []string{"wire-jsonl", "sdk-object-shape"} {
@@ -258,7 +259,7 @@ func seedRunUsage(t *testing.T) {
 func seedExampleFlow(t *testing.T) {
 	t.Helper()
 	patch := `{"filePath":"/w/h.py","oldString":"a","newString":"b","originalFile":"a\n","structuredPatch":[{"oldStart":1,"oldLines":1,"newStart":1,"newLines":1,"lines":["-a","+b"]}],"userModified":false,"replaceAll":false}`
-	es := seedEvents(t, envelopes.ClaudeCode, "s.jsonl", seedLines(sdkInit,
+	es := normalizerstest.SeedEvents(t, envelopes.ClaudeCode, "s.jsonl", normalizerstest.SeedLines(sdkInit,
 		sdkAssistant("1", "null", `[{"type":"text","text":"I will write it."}]`, "null"),
 		sdkAssistant("2", "null", `[{"type":"tool_use","id":"w","name":"Write","input":{"file_path":"/w/h.py","content":"a\n"}}]`, "null"),
 		`{"type":"user","message":{"role":"user","content":[{"type":"tool_result","tool_use_id":"w","content":"created"}]},"session_id":"s-1","tool_use_result":{"type":"create","filePath":"/w/h.py","content":"a\n","structuredPatch":[],"originalFile":null}}`,

@@ -12,6 +12,7 @@ import (
 
 	"tributary/envelopes"
 	"tributary/normalizers"
+	"tributary/normalizers/normalizerstest"
 )
 
 // seedClaude are the rows about the streams of Claude's SDK, and those about the metadata
@@ -40,26 +41,10 @@ var seedClaude = map[string]func(*testing.T){
 	"002-27": seedExampleFlow,
 }
 
-// told by a file: every event of its records, in order; a record that cannot be read
-// fails the test.
-func seedEvents(tb testing.TB, source envelopes.Source, name string, data []byte) []envelopes.AgentEventV1 {
-	tb.Helper()
-	steps := fold(normalizers.Normalize, frame(fileNamed(source, name), data))
-	for _, s := range steps {
-		if s.err != nil {
-			tb.Fatalf("line %d: %v", s.line, s.err)
-		}
-	}
-	return events(steps)
-}
-
-// seedLines is a file of lines.
-func seedLines(lines ...string) []byte { return []byte(strings.Join(lines, "\n") + "\n") }
-
 // seedFile reads a file of the goldens as one of a source.
 func seedFile(t *testing.T, source envelopes.Source, path ...string) []envelopes.AgentEventV1 {
 	t.Helper()
-	return seedEvents(t, source, path[len(path)-1], goldenFile(t, path...))
+	return normalizerstest.SeedEvents(t, source, path[len(path)-1], normalizerstest.GoldenFile(t, path...))
 }
 
 // seedTypes are the types of events, in order.
@@ -75,7 +60,7 @@ func seedTypes(es []envelopes.AgentEventV1) []envelopes.EventType {
 // key is absent.
 func metadataOf(tb testing.TB, e envelopes.AgentEventV1) map[string]any {
 	tb.Helper()
-	b, err := encode(e)
+	b, err := normalizerstest.Encode(e)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -126,7 +111,7 @@ func seedMetadataEverywhere(t *testing.T) {
 			t.Error("no system message")
 		}
 	}
-	check(t, seedEvents(t, envelopes.ClaudeCode, "s.jsonl", seedLines(sdkInit, sdkPrompt,
+	check(t, normalizerstest.SeedEvents(t, envelopes.ClaudeCode, "s.jsonl", normalizerstest.SeedLines(sdkInit, sdkPrompt,
 		sdkAssistant("1", "null", `[{"type":"thinking","thinking":"hm"},{"type":"text","text":"yes"},{"type":"tool_use","id":"t1","name":"Bash","input":{"command":"ls"}}]`, `{"input_tokens":1,"output_tokens":1}`),
 		`{"type":"user","message":{"role":"user","content":[{"type":"tool_result","tool_use_id":"t1","content":"a"}]},"parent_tool_use_id":null,"session_id":"s-1"}`,
 		`{"type":"result","subtype":"error","is_error":true,"num_turns":1,"session_id":"s-1","result":"no"}`)))
@@ -147,12 +132,12 @@ func seedNoMetadata(t *testing.T) {
 			t.Error("no event")
 		}
 	}
-	check(t, seedEvents(t, envelopes.ClaudeCode, "s.jsonl", seedLines(
+	check(t, normalizerstest.SeedEvents(t, envelopes.ClaudeCode, "s.jsonl", normalizerstest.SeedLines(
 		`{"type":"assistant","message":{"content":[{"type":"tool_use","id":"t1","name":"Bash","input":{"command":"ls"}}]}}`,
 		`{"type":"result","usage":{"input_tokens":1,"output_tokens":2}}`)))
-	check(t, seedEvents(t, envelopes.Codex, "s.jsonl", seedLines(`{"type":"turn.started"}`,
+	check(t, normalizerstest.SeedEvents(t, envelopes.Codex, "s.jsonl", normalizerstest.SeedLines(`{"type":"turn.started"}`,
 		`{"type":"item.completed","item":{"id":"item_1","type":"agent_message","text":"hi"}}`)))
-	check(t, seedEvents(t, envelopes.Cursor, "s.jsonl", seedLines("a plain line",
+	check(t, normalizerstest.SeedEvents(t, envelopes.Cursor, "s.jsonl", normalizerstest.SeedLines("a plain line",
 		`{"type":"user","message":{"role":"user","content":[{"type":"text","text":"Hello"}]}}`)))
 	for _, name := range []string{"simple-bash", "file-operations", "complex-workflow", "error-case"} {
 		check(t, seedFile(t, envelopes.ClaudeCode, "metadata", "origin", "claude", "sudocode-"+name+".jsonl"))
@@ -164,10 +149,10 @@ func seedNoMetadata(t *testing.T) {
 // seedNullMetadata: where only one of the two is known the other is null, not left out.
 func seedNullMetadata(t *testing.T) {
 	t.Helper()
-	es := seedEvents(t, envelopes.ClaudeCode, "s.jsonl", seedLines(
+	es := normalizerstest.SeedEvents(t, envelopes.ClaudeCode, "s.jsonl", normalizerstest.SeedLines(
 		`{"type":"assistant","message":{"role":"assistant","model":"x","content":[{"type":"text","text":"hi"}]},"parent_tool_use_id":null}`))
 	wantEqual(t, "metadata", metadataOf(t, es[0]), map[string]any{"sessionId": nil, "model": "x"})
-	b, err := encode(es[0])
+	b, err := normalizerstest.Encode(es[0])
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -179,9 +164,9 @@ func seedNullMetadata(t *testing.T) {
 // seedCamelCase: the standard fields have one spelling.
 func seedCamelCase(t *testing.T) {
 	t.Helper()
-	es := seedEvents(t, envelopes.ClaudeCode, "s.jsonl", seedLines(sdkInit, sdkPrompt))
-	es = append(es, seedEvents(t, envelopes.Codex, "c.jsonl", seedLines(`{"type":"thread.started","thread_id":"t-1"}`))...)
-	es = append(es, seedEvents(t, envelopes.Cursor, "c.jsonl", seedLines(`{"type":"system","subtype":"init","session_id":"s-1","model":"m","permission_mode":"force"}`))...)
+	es := normalizerstest.SeedEvents(t, envelopes.ClaudeCode, "s.jsonl", normalizerstest.SeedLines(sdkInit, sdkPrompt))
+	es = append(es, normalizerstest.SeedEvents(t, envelopes.Codex, "c.jsonl", normalizerstest.SeedLines(`{"type":"thread.started","thread_id":"t-1"}`))...)
+	es = append(es, normalizerstest.SeedEvents(t, envelopes.Cursor, "c.jsonl", normalizerstest.SeedLines(`{"type":"system","subtype":"init","session_id":"s-1","model":"m","permission_mode":"force"}`))...)
 	for _, e := range es {
 		m := metadataOf(t, e)
 		for name := range m {
@@ -198,7 +183,7 @@ func seedCamelCase(t *testing.T) {
 // seedExtensions: what a vendor adds rides on the same object, and survives a round trip.
 func seedExtensions(t *testing.T) {
 	t.Helper()
-	es := seedEvents(t, envelopes.ClaudeCode, "s.jsonl", seedLines(sdkInit, sdkPrompt))
+	es := normalizerstest.SeedEvents(t, envelopes.ClaudeCode, "s.jsonl", normalizerstest.SeedLines(sdkInit, sdkPrompt))
 	servers := []any{map[string]any{"name": "plain"}, map[string]any{"name": "files", "status": "connected"}}
 	for _, e := range es {
 		m := metadataOf(t, e)
@@ -206,12 +191,12 @@ func seedExtensions(t *testing.T) {
 		wantEqual(t, "permissionMode", m["permissionMode"], any("acceptEdits"))
 	}
 	for _, spelling := range []string{"permissionMode", "permission_mode"} {
-		es := seedEvents(t, envelopes.Cursor, "c.jsonl", seedLines(`{"type":"system","subtype":"init","session_id":"s-1","model":"m","`+spelling+`":"force"}`))
+		es := normalizerstest.SeedEvents(t, envelopes.Cursor, "c.jsonl", normalizerstest.SeedLines(`{"type":"system","subtype":"init","session_id":"s-1","model":"m","`+spelling+`":"force"}`))
 		wantEqual(t, spelling, metadataOf(t, es[0])["permissionMode"], any("force"))
 	}
 	// A key that nobody knows yet comes back as it went.
 	e := es[0]
-	b, err := encode(e)
+	b, err := normalizerstest.Encode(e)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -240,7 +225,7 @@ func seedClaudeIDs(t *testing.T) {
 			}
 		}
 	}
-	check(t, seedEvents(t, envelopes.ClaudeCode, "s.jsonl", seedLines(
+	check(t, normalizerstest.SeedEvents(t, envelopes.ClaudeCode, "s.jsonl", normalizerstest.SeedLines(
 		`{"type":"system","subtype":"init","session_id":"snake","sessionId":"camel","model":"m","tools":[]}`,
 		`{"type":"user","message":{"role":"user","content":"x"}}`)), "snake")
 	check(t, seedFile(t, envelopes.ClaudeCode, "metadata", "origin", "claude", "stream-json-session-ids.jsonl"), "snake-case-id")
@@ -249,7 +234,7 @@ func seedClaudeIDs(t *testing.T) {
 // seedCodexNull: Codex has no id that resumes: the thread's is beside it.
 func seedCodexNull(t *testing.T) {
 	t.Helper()
-	es := seedEvents(t, envelopes.Codex, "s.jsonl", seedLines(
+	es := normalizerstest.SeedEvents(t, envelopes.Codex, "s.jsonl", normalizerstest.SeedLines(
 		`{"timestamp":"2026-03-01T09:00:00.000Z","type":"session_meta","payload":{"id":"019c-thread","timestamp":"2026-03-01T09:00:00.000Z","cwd":"/x"}}`,
 		`{"timestamp":"2026-03-01T09:00:01.000Z","type":"turn_context","payload":{"cwd":"/x","model":"gpt-5-codex"}}`,
 		`{"timestamp":"2026-03-01T09:00:02.000Z","type":"response_item","payload":{"type":"message","role":"assistant","content":[{"type":"output_text","text":"hi"}]}}`))
@@ -260,13 +245,13 @@ func seedCodexNull(t *testing.T) {
 	}
 	conversation := seedFile(t, envelopes.Codex, "metadata", "origin", "codex", "exec-json-conversation.jsonl")
 	wantEqual(t, "conversation", seedTypes(conversation), []envelopes.EventType{envelopes.Meta, envelopes.Reasoning, envelopes.AssistantMessage, envelopes.Meta})
-	wantEqual(t, "text", value(conversation[2].Text), "4")
-	f := figuresOf(conversation[3])
+	wantEqual(t, "text", normalizerstest.Value(conversation[2].Text), "4")
+	f := normalizerstest.FiguresOf(conversation[3])
 	wantEqual(t, "tokens", []int64{f.Input, f.Cached, f.Output, f.Total}, []int64{7698, 3072, 7, 7705})
 	edge := seedFile(t, envelopes.Codex, "metadata", "origin", "codex", "exec-json-edge.jsonl")
 	wantEqual(t, "edge", seedTypes(edge), []envelopes.EventType{envelopes.Meta, envelopes.AssistantMessage, envelopes.Log, envelopes.Meta})
-	if edge[1].Text != nil || value(edge[2].Text) != "This is plain text output" {
-		t.Errorf("texts %v, %q", edge[1].Text, value(edge[2].Text))
+	if edge[1].Text != nil || normalizerstest.Value(edge[2].Text) != "This is plain text output" {
+		t.Errorf("texts %v, %q", edge[1].Text, normalizerstest.Value(edge[2].Text))
 	}
 	for _, e := range slices.Concat(conversation, edge) {
 		m := metadataOf(t, e)
@@ -286,7 +271,7 @@ func seedResultText(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return seedEvents(t, envelopes.ClaudeCode, "s.jsonl", seedLines(
+		return normalizerstest.SeedEvents(t, envelopes.ClaudeCode, "s.jsonl", normalizerstest.SeedLines(
 			`{"type":"user","message":{"role":"user","content":[{"type":"tool_result","tool_use_id":"t","content":`+string(quoted)+`}]},"parent_tool_use_id":null}`))[0]
 	}
 	for text, want := range map[string]envelopes.ToolStatus{
@@ -325,7 +310,7 @@ func seedResultText(t *testing.T) {
 // seedAllBlocks: every block is an event.
 func seedAllBlocks(t *testing.T) {
 	t.Helper()
-	es := seedEvents(t, envelopes.ClaudeCode, "s.jsonl", seedLines(sdkInit,
+	es := normalizerstest.SeedEvents(t, envelopes.ClaudeCode, "s.jsonl", normalizerstest.SeedLines(sdkInit,
 		sdkAssistant("1", "null", `[{"type":"tool_use","id":"a","name":"Read","input":{}},{"type":"tool_use","id":"b","name":"Read","input":{}}]`, "null"),
 		`{"type":"user","message":{"role":"user","content":[{"type":"tool_result","tool_use_id":"a","content":"1"},{"type":"tool_result","tool_use_id":"b","content":"2"}]},"session_id":"s-1"}`))
 	var ids []string
@@ -339,7 +324,7 @@ func seedAllBlocks(t *testing.T) {
 		"tool_call", "tool_call", "tool_result", "tool_result", "tool_result", "session_summary", "log",
 	})
 	var failed struct{ Error struct{ Code string } }
-	if b, err := encode(golden[12]); err != nil || json.Unmarshal(b, &struct {
+	if b, err := normalizerstest.Encode(golden[12]); err != nil || json.Unmarshal(b, &struct {
 		Metadata any `json:"metadata"`
 	}{&failed}) != nil || failed.Error.Code != "TASK_ERROR" {
 		t.Errorf("error %+v, %v", failed, err)
@@ -350,7 +335,7 @@ func seedAllBlocks(t *testing.T) {
 // say.
 func seedAttributes(t *testing.T) {
 	t.Helper()
-	es := seedEvents(t, envelopes.ClaudeCode, "s.jsonl", seedLines(sdkPrompt, sdkAssistant("1", "null", `[{"type":"text","text":"hi"}]`, "null")))
+	es := normalizerstest.SeedEvents(t, envelopes.ClaudeCode, "s.jsonl", normalizerstest.SeedLines(sdkPrompt, sdkAssistant("1", "null", `[{"type":"text","text":"hi"}]`, "null")))
 	for _, e := range es {
 		ce, err := e.CloudEvent(envelopes.Provenance{Generation: "1", Partition: -1})
 		if err != nil {
@@ -378,7 +363,7 @@ func seedEncodings(t *testing.T) {
 	facts := func(es []envelopes.AgentEventV1) []fact {
 		var out []fact
 		for _, e := range es {
-			out = append(out, fact{e.EventType, value(e.Text), value(e.ToolName), value(e.ToolCallID), string(value(e.ToolStatus))})
+			out = append(out, fact{e.EventType, normalizerstest.Value(e.Text), normalizerstest.Value(e.ToolName), normalizerstest.Value(e.ToolCallID), string(normalizerstest.Value(e.ToolStatus))})
 		}
 		return out
 	}
@@ -386,19 +371,19 @@ func seedEncodings(t *testing.T) {
 	object := `{"content":[{"type":"text","text":"hi"},{"type":"tool_use","id":"t","name":"Bash","input":{"command":"ls"}}],"model":"m","parent_tool_use_id":null,"error":null}`
 	returned := `{"type":"user","message":{"role":"user","content":[{"type":"tool_result","tool_use_id":"t","content":"x"}]},"session_id":"s-1","tool_use_result":"Error: Exit code 3\nx"}`
 	bare := `{"content":[{"tool_use_id":"t","content":"x","is_error":null}],"uuid":"u","tool_use_result":"Error: Exit code 3\nx"}`
-	lines := seedEvents(t, envelopes.ClaudeCode, "s.jsonl", seedLines(line, returned))
-	wantEqual(t, "own data", facts(seedEvents(t, envelopes.ClaudeCode, "s.jsonl", seedLines(object, bare))), facts(lines))
+	lines := normalizerstest.SeedEvents(t, envelopes.ClaudeCode, "s.jsonl", normalizerstest.SeedLines(line, returned))
+	wantEqual(t, "own data", facts(normalizerstest.SeedEvents(t, envelopes.ClaudeCode, "s.jsonl", normalizerstest.SeedLines(object, bare))), facts(lines))
 
 	// The array form is cut into the same records, also where it comes as one.
 	array := []byte("[" + sdkInit + ",\n " + line + ", " + returned + "]\n")
-	split := frame(fileNamed("", "s.json"), array)
+	split := normalizerstest.Frame(normalizerstest.FileNamed("", "s.json"), array)
 	if len(split) != 4 || split[0].Record.Source != envelopes.ClaudeCode {
 		t.Fatalf("%d records, the first of %q", len(split), split[0].Record.Source)
 	}
-	stream := facts(seedEvents(t, envelopes.ClaudeCode, "s.json", seedLines(sdkInit, line, returned)))
-	wantEqual(t, "array", facts(events(fold(normalizers.Normalize, split))), stream)
+	stream := facts(normalizerstest.SeedEvents(t, envelopes.ClaudeCode, "s.json", normalizerstest.SeedLines(sdkInit, line, returned)))
+	wantEqual(t, "array", facts(normalizerstest.Events(normalizerstest.Fold(normalizers.Normalize, split))), stream)
 	whole := []normalizers.Framed{{Line: 1, Record: normalizers.Record{Source: envelopes.ClaudeCode, Session: "s-1", Sequence: 1, Data: bytes.TrimSpace(array)}}}
-	wantEqual(t, "array as one record", facts(events(fold(normalizers.Normalize, whole))), stream)
+	wantEqual(t, "array as one record", facts(normalizerstest.Events(normalizerstest.Fold(normalizers.Normalize, whole))), stream)
 
 	wire := seedFile(t, envelopes.ClaudeCode, "tool_metadata", "origin", "sdk-stream", "wire-jsonl.jsonl")
 	dump := seedFile(t, envelopes.ClaudeCode, "tool_metadata", "origin", "sdk-stream", "sdk-object-shape.jsonl")

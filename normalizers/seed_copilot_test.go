@@ -11,6 +11,8 @@ import (
 
 	"tributary/envelopes"
 	"tributary/normalizers"
+	"tributary/normalizers/copilot/copilottest"
+	"tributary/normalizers/normalizerstest"
 )
 
 // copilotRows are the rows of the seed about session metadata that are about Copilot.
@@ -33,30 +35,23 @@ func parts(tests map[string]func(*testing.T)) func(*testing.T) {
 	}
 }
 
-const copilotSession = "550e8400-e29b-41d4-a716-446655440000"
-
-// copilotSteps folds a text as a file of Copilot.
-func copilotSteps(text string) []step {
-	return fold(normalizers.Normalize, frame(fileNamed(envelopes.Copilot, "stdin"), []byte(text)))
-}
-
 // copilotIDs are the standard members of an event's metadata; empty strings for null.
 func copilotIDs(t *testing.T, e envelopes.AgentEventV1) (session, model string) {
 	t.Helper()
 	if e.Metadata == nil {
 		return "", ""
 	}
-	return value(e.Metadata.SessionID), value(e.Metadata.Model)
+	return normalizerstest.Value(e.Metadata.SessionID), normalizerstest.Value(e.Metadata.Model)
 }
 
 // copilotMarked is the session that a line of plain text names, by its event.
 func copilotMarked(t *testing.T, line string) string {
 	t.Helper()
 	// Something stands before it, so that the file is one of plain text even if it is empty.
-	for _, e := range events(copilotSteps("text\n\n" + line)) {
+	for _, e := range normalizerstest.Events(copilottest.Steps("text\n\n" + line)) {
 		if e.EventType == envelopes.SystemMessage {
-			if value(e.Text) != "" {
-				t.Errorf("%q: the line is content: %q", line, value(e.Text))
+			if normalizerstest.Value(e.Text) != "" {
+				t.Errorf("%q: the line is content: %q", line, normalizerstest.Value(e.Text))
 			}
 			session, _ := copilotIDs(t, e)
 			return session
@@ -68,15 +63,15 @@ func copilotMarked(t *testing.T, line string) string {
 func copilotMarkers(t *testing.T) {
 	t.Helper()
 	for line, want := range map[string]string{
-		"[copilot-session] " + copilotSession + "\n":                  copilotSession,
-		"[copilot-session] " + copilotSession:                         copilotSession,
-		"[copilot-session] " + copilotSession + " \t\r\n":             copilotSession,
-		"[copilot-session] " + strings.ToUpper(copilotSession) + "\n": strings.ToUpper(copilotSession),
-		"[copilot-session] " + copilotSession + " and more\n":         "",
-		"[copilot-session] not-an-id\n":                               "",
-		" [copilot-session] " + copilotSession + "\n":                 "",
-		"[copilot-session]\n":                                         "",
-		"copilot-session " + copilotSession + "\n":                    "",
+		"[copilot-session] " + copilottest.Session + "\n":                  copilottest.Session,
+		"[copilot-session] " + copilottest.Session:                         copilottest.Session,
+		"[copilot-session] " + copilottest.Session + " \t\r\n":             copilottest.Session,
+		"[copilot-session] " + strings.ToUpper(copilottest.Session) + "\n": strings.ToUpper(copilottest.Session),
+		"[copilot-session] " + copilottest.Session + " and more\n":         "",
+		"[copilot-session] not-an-id\n":                                    "",
+		" [copilot-session] " + copilottest.Session + "\n":                 "",
+		"[copilot-session]\n":                                              "",
+		"copilot-session " + copilottest.Session + "\n":                    "",
 	} {
 		if got := copilotMarked(t, line); got != want {
 			t.Errorf("%q names %q, want %q", line, got, want)
@@ -90,12 +85,12 @@ func copilotMarkersOfOrigin(t *testing.T) {
 		Line    string  `json:"line"`
 		Session *string `json:"session_id"`
 	}
-	if err := json.Unmarshal(goldenFile(t, "metadata", "origin", "copilot", "session-lines.json"), &cases); err != nil || len(cases) == 0 {
+	if err := json.Unmarshal(normalizerstest.GoldenFile(t, "metadata", "origin", "copilot", "session-lines.json"), &cases); err != nil || len(cases) == 0 {
 		t.Fatalf("%v, %d cases", err, len(cases))
 	}
 	for _, c := range cases {
-		if got := copilotMarked(t, c.Line); got != value(c.Session) {
-			t.Errorf("%q names %q, want %q", c.Line, got, value(c.Session))
+		if got := copilotMarked(t, c.Line); got != normalizerstest.Value(c.Session) {
+			t.Errorf("%q names %q, want %q", c.Line, got, normalizerstest.Value(c.Session))
 		}
 	}
 }
@@ -105,11 +100,11 @@ func copilotMarkersOfOrigin(t *testing.T) {
 // with its session; without the line the end decides.
 func copilotHeld(t *testing.T) {
 	t.Helper()
-	f := normalizers.NewFramer(fileNamed(envelopes.Copilot, "stdin"))
+	f := normalizers.NewFramer(normalizerstest.FileNamed(envelopes.Copilot, "stdin"))
 	write := func(text string) []string {
 		_, _ = f.Write([]byte(text)) // never fails by contract
 		var got []string
-		for _, r := range drain(f) {
+		for _, r := range normalizerstest.Drain(f) {
 			got = append(got, r.Record.Session+" "+string(r.Record.Data))
 		}
 		return got
@@ -117,16 +112,16 @@ func copilotHeld(t *testing.T) {
 	if got := write("one\n\ntwo\n"); got != nil {
 		t.Errorf("before the session is known: %q", got)
 	}
-	want := []string{copilotSession + " one\n", copilotSession + " \n", copilotSession + " two\n", copilotSession + " [copilot-session] " + copilotSession + "\n"}
-	if diff := cmp.Diff(want, write("[copilot-session] "+copilotSession+"\n")); diff != "" {
+	want := []string{copilottest.Session + " one\n", copilottest.Session + " \n", copilottest.Session + " two\n", copilottest.Session + " [copilot-session] " + copilottest.Session + "\n"}
+	if diff := cmp.Diff(want, write("[copilot-session] "+copilottest.Session+"\n")); diff != "" {
 		t.Errorf("once it is known (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff([]string{copilotSession + " three\n"}, write("three\n")); diff != "" {
+	if diff := cmp.Diff([]string{copilottest.Session + " three\n"}, write("three\n")); diff != "" {
 		t.Errorf("after it (-want +got):\n%s", diff)
 	}
-	for _, st := range copilotSteps("never named\n") {
-		if st.record.Session != "stdin" {
-			t.Errorf("a text that names no session is of %q", st.record.Session)
+	for _, st := range copilottest.Steps("never named\n") {
+		if st.Record.Session != "stdin" {
+			t.Errorf("a text that names no session is of %q", st.Record.Session)
 		}
 	}
 }
@@ -136,20 +131,20 @@ func checkParagraphs(t *testing.T, text, session string, want []string) {
 	t.Helper()
 	var got []string
 	known := false
-	for _, e := range events(copilotSteps(text)) {
+	for _, e := range normalizerstest.Events(copilottest.Steps(text)) {
 		if e.SessionID != session {
-			t.Errorf("%q is of session %q, want %q", value(e.Text), e.SessionID, session)
+			t.Errorf("%q is of session %q, want %q", normalizerstest.Value(e.Text), e.SessionID, session)
 		}
 		switch {
 		case e.EventType == envelopes.SystemMessage:
 			known = true
 		case e.EventType != envelopes.AssistantMessage:
-			t.Errorf("%q is a %s", value(e.Text), e.EventType)
+			t.Errorf("%q is a %s", normalizerstest.Value(e.Text), e.EventType)
 		default:
-			got = append(got, value(e.Text))
+			got = append(got, normalizerstest.Value(e.Text))
 		}
 		if id, _ := copilotIDs(t, e); known != (id == session) {
-			t.Errorf("%q: metadata has the session %q, known %t", value(e.Text), id, known)
+			t.Errorf("%q: metadata has the session %q, known %t", normalizerstest.Value(e.Text), id, known)
 		}
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -160,47 +155,36 @@ func checkParagraphs(t *testing.T, text, session string, want []string) {
 func copilotParagraphs(t *testing.T) {
 	t.Helper()
 	text := "\n \nfirst\r\n\x1b[1msecond\x1b[0m\x1b[K\n\t\n\n" +
-		"[copilot-session] " + copilotSession + "\nthird \x1b]0;title\x07line\n{\n[copilot-session] " + copilotSession + "\n\x1b[2m\x1b[0m\nlast"
-	checkParagraphs(t, text, copilotSession, []string{"first\r\nsecond\n", "third line\n{\n", "last"})
+		"[copilot-session] " + copilottest.Session + "\nthird \x1b]0;title\x07line\n{\n[copilot-session] " + copilottest.Session + "\n\x1b[2m\x1b[0m\nlast"
+	checkParagraphs(t, text, copilottest.Session, []string{"first\r\nsecond\n", "third line\n{\n", "last"})
 }
 
 func copilotParagraphsOfOrigin(t *testing.T) {
 	t.Helper()
-	text := goldenFile(t, "metadata", "origin", "copilot", "plain-with-session.txt")
+	text := normalizerstest.GoldenFile(t, "metadata", "origin", "copilot", "plain-with-session.txt")
 	var want struct {
 		Paragraphs []string `json:"paragraphs"`
 		Session    string   `json:"session_id"`
 	}
-	if err := json.Unmarshal(goldenFile(t, "metadata", "origin", "copilot", "plain-with-session.expected.json"), &want); err != nil || len(want.Paragraphs) == 0 {
+	if err := json.Unmarshal(normalizerstest.GoldenFile(t, "metadata", "origin", "copilot", "plain-with-session.expected.json"), &want); err != nil || len(want.Paragraphs) == 0 {
 		t.Fatal(err)
 	}
 	checkParagraphs(t, string(text), want.Session, want.Paragraphs)
 }
 
-// copilotGolden is the raw part of one of our own cases.
-func copilotGolden(t *testing.T, name string) golden {
-	t.Helper()
-	all := goldens(t, envelopes.Copilot)
-	i := slices.IndexFunc(all, func(g golden) bool { return g.name == name })
-	if i < 0 {
-		t.Fatalf("no case %s", name)
-	}
-	return all[i]
-}
-
 func copilotLog(t *testing.T) {
 	t.Helper()
-	g := copilotGolden(t, "turn")
-	for _, p := range checkTruth(suiteOf(t, envelopes.Copilot), normalizers.Normalize, g.file(envelopes.Copilot), g.raw, newReport()) {
+	g := copilottest.Golden(t, "turn")
+	for _, p := range normalizerstest.CheckTruth(copilottest.Suite, normalizers.Normalize, g.File(envelopes.Copilot), g.Raw, normalizerstest.NewReport()) {
 		t.Error(p)
 	}
 	results := make(map[string]envelopes.AgentEventV1)
-	for _, e := range events(fold(normalizers.Normalize, frame(g.file(envelopes.Copilot), g.raw))) {
+	for _, e := range normalizerstest.Events(normalizerstest.Fold(normalizers.Normalize, normalizerstest.Frame(g.File(envelopes.Copilot), g.Raw))) {
 		if e.SessionID != "7c1f0a52-3b64-4d7e-9a18-5e2c0b9d4f61" {
 			t.Errorf("%s is of session %s", e.EventID, e.SessionID)
 		}
 		if e.EventType == envelopes.ToolResult {
-			results[value(e.ToolCallID)] = e
+			results[normalizerstest.Value(e.ToolCallID)] = e
 		}
 	}
 	for id, want := range map[string]struct {
@@ -213,8 +197,8 @@ func copilotLog(t *testing.T) {
 		"call_3": {envelopes.StatusSuccess, new(int64(0)), ""},
 	} {
 		e := results[id]
-		if value(e.ToolStatus) != want.status || (e.ToolExitCode == nil) != (want.code == nil) || value(e.ToolExitCode) != value(want.code) {
-			t.Errorf("%s: %s, exit code %d", id, value(e.ToolStatus), value(e.ToolExitCode))
+		if normalizerstest.Value(e.ToolStatus) != want.status || (e.ToolExitCode == nil) != (want.code == nil) || normalizerstest.Value(e.ToolExitCode) != normalizerstest.Value(want.code) {
+			t.Errorf("%s: %s, exit code %d", id, normalizerstest.Value(e.ToolStatus), normalizerstest.Value(e.ToolExitCode))
 		}
 		var fault struct {
 			Code string `json:"code"`
@@ -233,7 +217,7 @@ func copilotLog(t *testing.T) {
 // copilotLogsOfOrigin: the table of goldens/README.md.
 func copilotLogsOfOrigin(t *testing.T) {
 	t.Helper()
-	s := suiteOf(t, envelopes.Copilot)
+	s := copilottest.Suite
 	for name, want := range map[string]struct {
 		repeats int      // records that are the same again
 		results []string // status, exit code and error of each
@@ -248,31 +232,31 @@ func copilotLogsOfOrigin(t *testing.T) {
 		"lantern-f27af309":                       {results: []string{"success null "}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			data := goldenFile(t, "metadata", "origin", "copilot", "events-jsonl", name+".jsonl")
-			file := fileNamed(envelopes.Copilot, name+".jsonl")
-			for _, p := range checkTruth(s, normalizers.Normalize, file, data, newReport()) {
+			data := normalizerstest.GoldenFile(t, "metadata", "origin", "copilot", "events-jsonl", name+".jsonl")
+			file := normalizerstest.FileNamed(envelopes.Copilot, name+".jsonl")
+			for _, p := range normalizerstest.CheckTruth(s, normalizers.Normalize, file, data, normalizerstest.NewReport()) {
 				t.Error(p)
 			}
-			records := frame(file, data)
-			checkLaws(t, s, records, true)
-			steps := fold(normalizers.Normalize, records)
+			records := normalizerstest.Frame(file, data)
+			normalizerstest.CheckLaws(t, s, records, true)
+			steps := normalizerstest.Fold(normalizers.Normalize, records)
 			seen := make(map[string]bool)
 			repeats := 0
 			session := ""
 			for _, st := range steps {
-				if st.record.Origin.End {
+				if st.Record.Origin.End {
 					continue
 				}
-				v := parse(st.record.Data)
-				if member[string](v, "type") == "session.start" {
-					session = member[string](v, "data", "sessionId")
+				v := normalizerstest.Parse(st.Record.Data)
+				if normalizerstest.Member[string](v, "type") == "session.start" {
+					session = normalizerstest.Member[string](v, "data", "sessionId")
 				}
-				if seen[string(st.record.Data)] {
-					if repeats++; st.result.Skip != normalizers.SkipDuplicate {
-						t.Errorf("line %d, the same again, is skipped as %q", st.line, st.result.Skip)
+				if seen[string(st.Record.Data)] {
+					if repeats++; st.Result.Skip != normalizers.SkipDuplicate {
+						t.Errorf("line %d, the same again, is skipped as %q", st.Line, st.Result.Skip)
 					}
 				}
-				seen[string(st.record.Data)] = true
+				seen[string(st.Record.Data)] = true
 			}
 			if repeats != want.repeats {
 				t.Errorf("%d records come again, want %d", repeats, want.repeats)
@@ -280,17 +264,17 @@ func copilotLogsOfOrigin(t *testing.T) {
 			calls := make(map[string]int)
 			var results []string
 			failure := ""
-			for _, e := range events(steps) {
+			for _, e := range normalizerstest.Events(steps) {
 				if e.SessionID != session {
 					t.Errorf("%s is of session %q, want %q", e.EventID, e.SessionID, session)
 				}
 				fault := ""
 				if e.Metadata != nil {
-					fault = member[string](parse(e.Metadata.Extensions["error"]), "code")
+					fault = normalizerstest.Member[string](normalizerstest.Parse(e.Metadata.Extensions["error"]), "code")
 				}
 				switch e.EventType {
 				case envelopes.ToolCall:
-					calls[value(e.ToolCallID)]++
+					calls[normalizerstest.Value(e.ToolCallID)]++
 				case envelopes.ToolResult:
 					code := "null"
 					if e.ToolExitCode != nil {
@@ -300,9 +284,9 @@ func copilotLogsOfOrigin(t *testing.T) {
 						}
 						code = string(b)
 					}
-					results = append(results, string(value(e.ToolStatus))+" "+code+" "+fault)
-					if calls[value(e.ToolCallID)] != 1 {
-						t.Errorf("result of %s, which was called %d times", value(e.ToolCallID), calls[value(e.ToolCallID)])
+					results = append(results, string(normalizerstest.Value(e.ToolStatus))+" "+code+" "+fault)
+					if calls[normalizerstest.Value(e.ToolCallID)] != 1 {
+						t.Errorf("result of %s, which was called %d times", normalizerstest.Value(e.ToolCallID), calls[normalizerstest.Value(e.ToolCallID)])
 					}
 				case envelopes.Log:
 					failure = fault
@@ -342,10 +326,10 @@ func copilotModelChange(t *testing.T) {
 		"back": "gpt-5-mini", "d": "claude-haiku-4.5", "auto2": "claude-haiku-4.5", "e": "gpt-5.2", "f": "gpt-5.2",
 	}
 	got := make(map[string]string)
-	for _, e := range events(copilotSteps(text)) {
+	for _, e := range normalizerstest.Events(copilottest.Steps(text)) {
 		_, got[e.EventID] = copilotIDs(t, e)
-		if e.EventID == "sub" && value(e.Model) != "gpt-4.1" || e.EventID == "d" && value(e.Model) != "claude-haiku-4.5" {
-			t.Errorf("%s is by %q", e.EventID, value(e.Model))
+		if e.EventID == "sub" && normalizerstest.Value(e.Model) != "gpt-4.1" || e.EventID == "d" && normalizerstest.Value(e.Model) != "claude-haiku-4.5" {
+			t.Errorf("%s is by %q", e.EventID, normalizerstest.Value(e.Model))
 		}
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

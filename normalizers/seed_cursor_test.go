@@ -7,10 +7,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"tributary/envelopes"
 	"tributary/normalizers"
+	"tributary/normalizers/cursor/cursortest"
+	"tributary/normalizers/normalizerstest"
 )
 
 // cursorRows are the rows of the seed standardized-metadata that are about Cursor. Those
@@ -22,15 +22,15 @@ var cursorRows = map[string]func(*testing.T){
 	"000-7": func(t *testing.T) {
 		t.Parallel()
 		got := cursorGolden(t, "official-docs-sequence.jsonl")
-		same(t, "events", byType(got), map[envelopes.EventType]int{
+		normalizerstest.Same(t, "events", byType(got), map[envelopes.EventType]int{
 			envelopes.SystemMessage: 1, envelopes.UserMessage: 1, envelopes.AssistantMessage: 3, envelopes.ToolCall: 2, envelopes.ToolResult: 2, envelopes.SessionSummary: 1,
 		})
 		for _, e := range got {
-			if e.SessionID != "c6b62c6f-7ead-4fd6-9922-e952131177ff" || e.Metadata == nil || value(e.Metadata.SessionID) != e.SessionID || value(e.Metadata.Model) != "Claude 4 Sonnet" {
+			if e.SessionID != "c6b62c6f-7ead-4fd6-9922-e952131177ff" || e.Metadata == nil || normalizerstest.Value(e.Metadata.SessionID) != e.SessionID || normalizerstest.Value(e.Metadata.Model) != "Claude 4 Sonnet" {
 				t.Errorf("%s of session %q has the metadata %+v", e.EventID, e.SessionID, e.Metadata)
 			}
-			if string(e.Metadata.Extensions["permissionMode"]) != `"default"` || value(e.ProjectRoot) != "/Users/user/project" {
-				t.Errorf("%s: mode %s, root %q", e.EventID, e.Metadata.Extensions["permissionMode"], value(e.ProjectRoot))
+			if string(e.Metadata.Extensions["permissionMode"]) != `"default"` || normalizerstest.Value(e.ProjectRoot) != "/Users/user/project" {
+				t.Errorf("%s: mode %s, root %q", e.EventID, e.Metadata.Extensions["permissionMode"], normalizerstest.Value(e.ProjectRoot))
 			}
 		}
 	},
@@ -45,7 +45,7 @@ var cursorRows = map[string]func(*testing.T){
 			Codes    []*int64  `json:"exit_codes"`
 			Statuses []string  `json:"statuses"`
 		}
-		if err := json.Unmarshal(goldenFile(t, "metadata", "origin", "cursor", "all-tools.expected.json"), &want); err != nil {
+		if err := json.Unmarshal(normalizerstest.GoldenFile(t, "metadata", "origin", "cursor", "all-tools.expected.json"), &want); err != nil {
 			t.Fatal(err)
 		}
 		for _, i := range []int{15, 16} {
@@ -58,7 +58,7 @@ var cursorRows = map[string]func(*testing.T){
 			id := fmt.Sprintf("call-%d", i)
 			var of []envelopes.AgentEventV1
 			for _, e := range got {
-				if value(e.ToolCallID) == id {
+				if normalizerstest.Value(e.ToolCallID) == id {
 					of = append(of, e)
 				}
 			}
@@ -66,12 +66,12 @@ var cursorRows = map[string]func(*testing.T){
 				t.Fatalf("%s: %q", id, brief(of))
 			}
 			for _, e := range of {
-				same(t, id+" name", value(e.ToolName), name)
-				same(t, id+" op", string(value(e.FileOp)), value(want.Ops[i]))
+				normalizerstest.Same(t, id+" name", normalizerstest.Value(e.ToolName), name)
+				normalizerstest.Same(t, id+" op", string(normalizerstest.Value(e.FileOp)), normalizerstest.Value(want.Ops[i]))
 			}
-			same(t, id+" status", string(value(of[1].ToolStatus)), want.Statuses[i])
-			same(t, id+" code", of[1].ToolExitCode, want.Codes[i])
-			if channel := value(of[0].Channel); i >= 7 && i <= 10 && channel != envelopes.ChannelFilesystem {
+			normalizerstest.Same(t, id+" status", string(normalizerstest.Value(of[1].ToolStatus)), want.Statuses[i])
+			normalizerstest.Same(t, id+" code", of[1].ToolExitCode, want.Codes[i])
+			if channel := normalizerstest.Value(of[0].Channel); i >= 7 && i <= 10 && channel != envelopes.ChannelFilesystem {
 				t.Errorf("%s: channel %s", id, channel)
 			}
 		}
@@ -89,12 +89,12 @@ var cursorRows = map[string]func(*testing.T){
 			`{"type":"result","subtype":"success"}`,
 		}, "\n")
 		got := cursorEvents(t, own)
-		same(t, "events", brief(got), []string{"system_message Session: s, Model: m", "reasoning Planning it...", "reasoning More", "assistant_message I'll add a login.", "session_summary"})
+		normalizerstest.Same(t, "events", brief(got), []string{"system_message Session: s, Model: m", "reasoning Planning it...", "reasoning More", "assistant_message I'll add a login.", "session_summary"})
 		// The record that ends a stream gives its id and its time, else the last delta.
-		same(t, "ended", got[1].EventID+" "+got[1].TS, "@4 2026-02-11T15:23:55.070Z")
-		same(t, "not ended", got[2].EventID+" "+got[2].TS, "@5 2026-02-11T15:23:56.000Z")
-		same(t, "pieces", got[3].EventID, "@7")
-		if data := cursorGolden(t, "snake-case-coalescing.jsonl"); len(data) != 5 || value(data[2].Text) != "Planning implementation..." || value(data[3].Text) != "I'll add a login feature." {
+		normalizerstest.Same(t, "ended", got[1].EventID+" "+got[1].TS, "@4 2026-02-11T15:23:55.070Z")
+		normalizerstest.Same(t, "not ended", got[2].EventID+" "+got[2].TS, "@5 2026-02-11T15:23:56.000Z")
+		normalizerstest.Same(t, "pieces", got[3].EventID, "@7")
+		if data := cursorGolden(t, "snake-case-coalescing.jsonl"); len(data) != 5 || normalizerstest.Value(data[2].Text) != "Planning implementation..." || normalizerstest.Value(data[3].Text) != "I'll add a login feature." {
 			t.Errorf("golden: %q", brief(data))
 		}
 	},
@@ -128,21 +128,21 @@ var cursorRows = map[string]func(*testing.T){
 				var said []string
 				for _, e := range cursorEvents(t, strings.Join(c.lines, "\n")) {
 					if e.EventType == envelopes.AssistantMessage {
-						said = append(said, value(e.Text))
+						said = append(said, normalizerstest.Value(e.Text))
 					}
 				}
-				same(t, "said", said, c.want)
+				normalizerstest.Same(t, "said", said, c.want)
 			})
 		}
 		t.Run("too long to be remembered", func(t *testing.T) {
 			var said strings.Builder
 			data := strings.Join(append(many, piece(strings.Repeat(long, 100), "")), "\n")
-			if err := lawCut(suiteOf(t, envelopes.Cursor), normalizers.Normalize, frame(fileNamed(envelopes.Cursor, "run.jsonl"), []byte(data))); err != nil {
+			if err := normalizerstest.LawCut(cursortest.Suite, normalizers.Normalize, normalizerstest.Frame(normalizerstest.FileNamed(envelopes.Cursor, "run.jsonl"), []byte(data))); err != nil {
 				t.Error(err)
 			}
 			list := cursorEvents(t, data)
 			for _, e := range list {
-				said.WriteString(value(e.Text))
+				said.WriteString(normalizerstest.Value(e.Text))
 			}
 			if said.String() != strings.Repeat(long, 100) || len(list) < 2 {
 				t.Errorf("%d bytes in %d events, want %d", said.Len(), len(list), 100*len(long))
@@ -152,19 +152,19 @@ var cursorRows = map[string]func(*testing.T){
 	"000-11": func(t *testing.T) {
 		t.Parallel()
 		got := cursorEvents(t, "Warning: slow\n\n  \nPlease run 'cursor-agent login'\n[x] not authenticated\n{\"type\":\"login cut of\n")
-		same(t, "events", brief(got), []string{
+		normalizerstest.Same(t, "events", brief(got), []string{
 			"system_message Warning: slow", "log Please run 'cursor-agent login'", "log [x] not authenticated", `system_message {"type":"login cut of`,
 		})
 		for i, want := range []string{"", "SETUP_REQUIRED", "SETUP_REQUIRED", ""} {
-			same(t, "code", problemCode(t, got[i]), want)
+			normalizerstest.Same(t, "code", problemCode(t, got[i]), want)
 		}
-		same(t, "raw", string(got[0].Raw), `"Warning: slow"`)
+		normalizerstest.Same(t, "raw", string(got[0].Raw), `"Warning: slow"`)
 		for name, want := range map[string][]string{
 			"non-json-lines.txt": {"system_message Plain text line", "user_message Hello", "system_message {not json"},
 			"stderr-warning.txt": {"system_message Warning: deprecated flag used"},
 		} {
 			golden := cursorGolden(t, name)
-			same(t, name, brief(golden), want)
+			normalizerstest.Same(t, name, brief(golden), want)
 			for _, e := range golden {
 				if e.Metadata != nil {
 					t.Errorf("%s: metadata before any system message", name)
@@ -183,20 +183,20 @@ var cursorRows = map[string]func(*testing.T){
 			`{"type":"result","is_error":true,"result":"failed"}`:                              "TASK_ERROR",
 		} {
 			got := cursorEvents(t, line)
-			if got[0].EventType != envelopes.SessionSummary || value(got[0].Role) != envelopes.RoleSystem || got[0].Text != nil {
+			if got[0].EventType != envelopes.SessionSummary || normalizerstest.Value(got[0].Role) != envelopes.RoleSystem || got[0].Text != nil {
 				t.Errorf("%s: %q", line, brief(got))
 			}
 			switch {
 			case want == "" && len(got) != 1:
 				t.Errorf("%s: %q", line, brief(got))
-			case want != "" && (len(got) != 2 || got[1].EventType != envelopes.Log || value(got[1].Text) != "failed"):
+			case want != "" && (len(got) != 2 || got[1].EventType != envelopes.Log || normalizerstest.Value(got[1].Text) != "failed"):
 				t.Errorf("%s: %q", line, brief(got))
 			case want != "":
-				same(t, "code", problemCode(t, got[1]), want)
+				normalizerstest.Same(t, "code", problemCode(t, got[1]), want)
 			}
 		}
 		golden := cursorGolden(t, "all-tools.jsonl")
-		same(t, "golden", problemCode(t, golden[len(golden)-1]), "error")
+		normalizerstest.Same(t, "golden", problemCode(t, golden[len(golden)-1]), "error")
 	},
 	// seedCursorCallIDs: that they are published is shown with a broker, in package pipeline.
 	"000-13": func(t *testing.T) {
@@ -219,9 +219,9 @@ var cursorRows = map[string]func(*testing.T){
 		got := cursorEvents(t, strings.Join(lines, "\n"))
 		var list []string
 		for _, e := range got {
-			list = append(list, fmt.Sprint(e.EventType, " ", e.EventID, " of ", value(e.ToolCallID), " ", value(e.ToolName), " ", value(e.ToolExitCode)))
+			list = append(list, fmt.Sprint(e.EventType, " ", e.EventID, " of ", normalizerstest.Value(e.ToolCallID), " ", normalizerstest.Value(e.ToolName), " ", normalizerstest.Value(e.ToolExitCode)))
 		}
-		same(t, "events", list, []string{
+		normalizerstest.Same(t, "events", list, []string{
 			"tool_call call_x\nfc_y of call_x\nfc_y shell 0", "tool_call call_x fc_y of call_x fc_y shell 0",
 			"tool_result call_x\nfc_y#result of call_x\nfc_y shell 0", "tool_result call_x fc_y#result of call_x fc_y shell 1",
 		})
@@ -232,14 +232,14 @@ var cursorRows = map[string]func(*testing.T){
 			`{"type":"tool_call","subtype":"completed","call_id":"o1","tool_call":{"shellToolCall":{"result":{"success":{"stdout":"/tmp","exitCode":0}}}}}`,
 			`{"type":"tool_call","subtype":"completed","call_id":"o2","tool_call":{"shellToolCall":{"result":{"failure":{"stderr":"no"}}}}}`,
 		}, "\n"))
-		same(t, "events", brief(got), []string{"tool_result /tmp", "tool_result no"})
+		normalizerstest.Same(t, "events", brief(got), []string{"tool_result /tmp", "tool_result no"})
 		for i, want := range []envelopes.ToolStatus{envelopes.StatusSuccess, envelopes.StatusError} {
-			same(t, "status", value(got[i].ToolStatus), want)
-			same(t, "id", value(got[i].ToolCallID), []string{"o1", "o2"}[i])
+			normalizerstest.Same(t, "status", normalizerstest.Value(got[i].ToolStatus), want)
+			normalizerstest.Same(t, "id", normalizerstest.Value(got[i].ToolCallID), []string{"o1", "o2"}[i])
 		}
 		golden := cursorGolden(t, "all-tools.jsonl")
-		i := slices.IndexFunc(golden, func(e envelopes.AgentEventV1) bool { return value(e.ToolCallID) == "orphan-1" })
-		if i < 0 || golden[i].EventType != envelopes.ToolResult || value(golden[i].ToolStatus) != envelopes.StatusSuccess || golden[i].ToolExitCode == nil {
+		i := slices.IndexFunc(golden, func(e envelopes.AgentEventV1) bool { return normalizerstest.Value(e.ToolCallID) == "orphan-1" })
+		if i < 0 || golden[i].EventType != envelopes.ToolResult || normalizerstest.Value(golden[i].ToolStatus) != envelopes.StatusSuccess || golden[i].ToolExitCode == nil {
 			t.Errorf("golden: %q", brief(golden[max(i, 0):]))
 		}
 	},
@@ -265,8 +265,8 @@ var cursorRows = map[string]func(*testing.T){
 		} {
 			for subtype, want := range map[string]envelopes.ToolStatus{"started": envelopes.StatusInProgress, "completed": want} {
 				got := cursorEvents(t, `{"type":"tool_call","subtype":"`+subtype+`","call_id":"c","tool_call":{"shellToolCall":{"args":{},"result":`+result+`}}}`)
-				if len(got) != 1 || value(got[0].ToolStatus) != want {
-					t.Errorf("%s %s: %q, want %q", subtype, result, value(got[0].ToolStatus), want)
+				if len(got) != 1 || normalizerstest.Value(got[0].ToolStatus) != want {
+					t.Errorf("%s %s: %q, want %q", subtype, result, normalizerstest.Value(got[0].ToolStatus), want)
 				}
 			}
 		}
@@ -276,26 +276,26 @@ var cursorRows = map[string]func(*testing.T){
 // cursorEvents normalizes a file of Cursor of which nothing may fail.
 func cursorEvents(t *testing.T, data string) []envelopes.AgentEventV1 {
 	t.Helper()
-	steps := fold(normalizers.Normalize, frame(fileNamed(envelopes.Cursor, "run.jsonl"), []byte(data)))
+	steps := normalizerstest.Fold(normalizers.Normalize, normalizerstest.Frame(normalizerstest.FileNamed(envelopes.Cursor, "run.jsonl"), []byte(data)))
 	for _, s := range steps {
-		if s.failed() {
-			t.Fatalf("line %d: %v", s.line, s.err)
+		if s.Failed() {
+			t.Fatalf("line %d: %v", s.Line, s.Err)
 		}
 	}
-	return events(steps)
+	return normalizerstest.Events(steps)
 }
 
 // cursorGolden normalizes a golden file; the test is skipped where there is none.
 func cursorGolden(t *testing.T, name string) []envelopes.AgentEventV1 {
 	t.Helper()
-	return cursorEvents(t, string(goldenFile(t, "metadata", "origin", "cursor", name)))
+	return cursorEvents(t, string(normalizerstest.GoldenFile(t, "metadata", "origin", "cursor", name)))
 }
 
 // brief is what rows say of events: type and text.
 func brief(list []envelopes.AgentEventV1) []string {
 	var out []string
 	for _, e := range list {
-		out = append(out, strings.TrimSpace(string(e.EventType)+" "+value(e.Text)))
+		out = append(out, strings.TrimSpace(string(e.EventType)+" "+normalizerstest.Value(e.Text)))
 	}
 	return out
 }
@@ -315,12 +315,5 @@ func problemCode(t *testing.T, e envelopes.AgentEventV1) string {
 	if e.Metadata == nil {
 		return ""
 	}
-	return member[string](parse(e.Metadata.Extensions["error"]), "code")
-}
-
-func same(t *testing.T, what string, got, want any) {
-	t.Helper()
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("%s (-want +got):\n%s", what, diff)
-	}
+	return normalizerstest.Member[string](normalizerstest.Parse(e.Metadata.Extensions["error"]), "code")
 }

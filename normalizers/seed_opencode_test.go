@@ -4,19 +4,17 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"os"
-	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"pgregory.net/rapid"
 
 	"tributary/envelopes"
 	"tributary/normalizers"
+	"tributary/normalizers/claude/claudetest"
+	"tributary/normalizers/normalizerstest"
 )
 
 // seedOpenCode are the rows of seed claude-sdk-messages about tool_metadata. Each is shown
@@ -44,128 +42,8 @@ var seedOpenCode = map[string]func(*testing.T){
 	"002-28": seedImage,
 }
 
-// toolCase is a call of a tool with its structured result, and the tool_metadata that it
-// shall have: null for none.
-type toolCase struct {
-	Name     string          `json:"name"`
-	Tool     string          `json:"tool_name"`
-	Input    json.RawMessage `json:"tool_input"`
-	Result   json.RawMessage `json:"tool_use_result"`
-	IsError  json.RawMessage `json:"is_error"`
-	Expected any             `json:"expected"`
-	Proposed any             `json:"proposed"` // of the seed's project: without its bug
-	Current  any             `json:"current"`  // our own: in the other profile
-}
-
-// toolCases reads a file of cases.
-func toolCases(t *testing.T, data []byte) []toolCase {
-	t.Helper()
-	var cases []toolCase
-	if err := json.Unmarshal(data, &cases); err != nil || len(cases) == 0 {
-		t.Fatalf("%d cases, %v", len(cases), err)
-	}
-	return cases
-}
-
-// ownFile reads a file of our own cases.
-func ownFile(tb testing.TB, name string) []byte {
-	tb.Helper()
-	data, err := os.ReadFile(filepath.Join("testdata", name))
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return data
-}
-
-// toolSession is what the records of a case are of.
-const toolSession = "5b5f2f0e"
-
-// toolRecords are the call and the result of a case, as a stream spells the result or, with
-// camel, as a transcript does.
-func toolRecords(tb rapid.TB, c toolCase, camel bool) [2][]byte {
-	tb.Helper()
-	or := func(v json.RawMessage) json.RawMessage {
-		if v == nil {
-			return json.RawMessage("null")
-		}
-		return v
-	}
-	session, result := "session_id", "tool_use_result"
-	if camel {
-		session, result = "sessionId", "toolUseResult"
-	}
-	block := map[string]any{"type": "tool_result", "tool_use_id": "toolu_1", "content": "told to the model"}
-	if c.IsError != nil {
-		block["is_error"] = c.IsError
-	}
-	var out [2][]byte
-	for i, r := range []map[string]any{
-		{"type": "assistant", "uuid": "a1", session: toolSession, "message": map[string]any{"role": "assistant", "content": []any{
-			map[string]any{"type": "tool_use", "id": "toolu_1", "name": c.Tool, "input": or(c.Input)},
-		}}},
-		{"type": "user", "uuid": "u1", session: toolSession, "message": map[string]any{"role": "user", "content": []any{block}}, result: or(c.Result)},
-	} {
-		b, err := json.Marshal(r)
-		if err != nil {
-			tb.Fatal(err)
-		}
-		out[i] = b
-	}
-	return out
-}
-
-// toolResult normalizes the records of a case in a session of their own. It is the event
-// of the result.
-func toolResult(tb rapid.TB, records [2][]byte, profile normalizers.Profile) envelopes.AgentEventV1 {
-	tb.Helper()
-	s := normalizers.NewSession(envelopes.ClaudeCode, toolSession)
-	s.UseProfile(profile)
-	var last envelopes.AgentEventV1
-	for i, data := range records {
-		r, err := normalizers.Normalize(s, normalizers.Record{Source: envelopes.ClaudeCode, Session: toolSession, Sequence: uint64(i + 1), Stored: modified, Data: data})
-		if err != nil || len(r.Events) != 1 {
-			tb.Fatalf("record %d: %d events, %v", i, len(r.Events), err)
-		}
-		last = r.Events[0].Event
-	}
-	if last.EventType != envelopes.ToolResult {
-		tb.Fatalf("the result is a %s", last.EventType)
-	}
-	return last
-}
-
-var uuidV5 = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-5[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`)
-
-// sameMetadata compares tool_metadata with the expected value; the ids of to-do items must
-// be UUIDs, each another one.
-func sameMetadata(t *testing.T, want any, got []byte) {
-	t.Helper()
-	var v any
-	if got != nil {
-		if err := json.Unmarshal(got, &v); err != nil {
-			t.Fatalf("tool_metadata is no JSON: %v", err)
-		}
-	}
-	seen := make(map[string]bool)
-	for _, todo := range member[[]any](v, "todos") {
-		m, _ := todo.(map[string]any)
-		id, ok := m["id"].(string)
-		if !ok {
-			continue
-		}
-		if !uuidV5.MatchString(id) || seen[id] {
-			t.Errorf("id %q is no UUID of its own", id)
-		}
-		seen[id] = true
-		m["id"] = "<generated-uuid>"
-	}
-	if diff := cmp.Diff(want, v); diff != "" {
-		t.Errorf("tool_metadata (-want +got):\n%s", diff)
-	}
-}
-
 // wantStatus is the tool_status of a result, read from the case.
-func (c toolCase) wantStatus(t *testing.T) envelopes.ToolStatus {
+func wantStatus(t *testing.T, c claudetest.ToolCase) envelopes.ToolStatus {
 	t.Helper()
 	var result any
 	if c.Result != nil {
@@ -175,9 +53,9 @@ func (c toolCase) wantStatus(t *testing.T) envelopes.ToolStatus {
 	}
 	_, text := result.(string)
 	switch {
-	case text, member[bool](result, "interrupted"):
+	case text, normalizerstest.Member[bool](result, "interrupted"):
 		return envelopes.StatusError
-	case member[string](result, "backgroundTaskId") != "", member[string](result, "status") == "running":
+	case normalizerstest.Member[string](result, "backgroundTaskId") != "", normalizerstest.Member[string](result, "status") == "running":
 		return envelopes.StatusInProgress
 	default:
 		return envelopes.StatusSuccess
@@ -185,30 +63,31 @@ func (c toolCase) wantStatus(t *testing.T) envelopes.ToolStatus {
 }
 
 // check holds the event of a case to what is expected of it.
-func (c toolCase) check(t *testing.T) {
-	e := toolResult(t, toolRecords(t, c, false), normalizers.ProfileOpenCode)
+func checkToolCase(t *testing.T, c claudetest.ToolCase) {
+	t.Helper()
+	e := claudetest.ToolResult(t, claudetest.ToolRecords(t, c, false), normalizers.ProfileOpenCode)
 	want := c.Expected
 	if c.Proposed != nil {
 		want = c.Proposed
 	}
-	sameMetadata(t, want, e.ToolMetadata)
-	if status := c.wantStatus(t); value(e.ToolStatus) != status {
-		t.Errorf("status %s, want %s", value(e.ToolStatus), status)
+	claudetest.SameMetadata(t, want, e.ToolMetadata)
+	if status := wantStatus(t, c); normalizerstest.Value(e.ToolStatus) != status {
+		t.Errorf("status %s, want %s", normalizerstest.Value(e.ToolStatus), status)
 	}
-	if value(e.ToolName) != c.Tool || value(e.Text) != "told to the model" {
-		t.Errorf("tool %q, text %q", value(e.ToolName), value(e.Text))
+	if normalizerstest.Value(e.ToolName) != c.Tool || normalizerstest.Value(e.Text) != "told to the model" {
+		t.Errorf("tool %q, text %q", normalizerstest.Value(e.ToolName), normalizerstest.Value(e.Text))
 	}
 }
 
 // checkToolCases is a test of the cases whose names begin with one of some prefixes.
 func checkToolCases(prefixes ...string) func(*testing.T) {
-	check := func(t *testing.T, cases []toolCase) {
+	check := func(t *testing.T, cases []claudetest.ToolCase) {
 		t.Helper()
 		found := 0
 		for _, c := range cases {
 			if slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(c.Name, p) }) {
 				found++
-				t.Run(c.Name, c.check)
+				t.Run(c.Name, func(t *testing.T) { checkToolCase(t, c) })
 			}
 		}
 		if found == 0 {
@@ -217,9 +96,9 @@ func checkToolCases(prefixes ...string) func(*testing.T) {
 	}
 	return func(t *testing.T) {
 		t.Helper()
-		t.Run("own", func(t *testing.T) { check(t, toolCases(t, ownFile(t, "tool_metadata.json"))) })
+		t.Run("own", func(t *testing.T) { check(t, claudetest.ToolCases(t, claudetest.OwnFile(t, "tool_metadata.json"))) })
 		t.Run("seed", func(t *testing.T) {
-			check(t, toolCases(t, goldenFile(t, "tool_metadata", "origin", "tool-results", "synthetic-golden.json")))
+			check(t, claudetest.ToolCases(t, normalizerstest.GoldenFile(t, "tool_metadata", "origin", "tool-results", "synthetic-golden.json")))
 		})
 	}
 }
@@ -238,12 +117,12 @@ func seedExitCodes(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			e := toolResult(t, toolRecords(t, toolCase{Tool: "Bash", Result: result}, false), "")
+			e := claudetest.ToolResult(t, claudetest.ToolRecords(t, claudetest.ToolCase{Tool: "Bash", Result: result}, false), "")
 			if diff := cmp.Diff(c.Code, e.ToolExitCode); diff != "" {
 				t.Errorf("%q (-want +got):\n%s", c.Text, diff)
 			}
-			if value(e.ToolStatus) != envelopes.StatusError || e.ToolMetadata != nil {
-				t.Errorf("%q: status %s, tool_metadata %s", c.Text, value(e.ToolStatus), e.ToolMetadata)
+			if normalizerstest.Value(e.ToolStatus) != envelopes.StatusError || e.ToolMetadata != nil {
+				t.Errorf("%q: status %s, tool_metadata %s", c.Text, normalizerstest.Value(e.ToolStatus), e.ToolMetadata)
 			}
 		}
 	}
@@ -257,7 +136,7 @@ func seedExitCodes(t *testing.T) {
 	})
 	t.Run("seed", func(t *testing.T) {
 		var cases []stated
-		if err := json.Unmarshal(goldenFile(t, "tool_metadata", "origin", "bash-error-strings.json"), &cases); err != nil || len(cases) == 0 {
+		if err := json.Unmarshal(normalizerstest.GoldenFile(t, "tool_metadata", "origin", "bash-error-strings.json"), &cases); err != nil || len(cases) == 0 {
 			t.Fatalf("%d cases, %v", len(cases), err)
 		}
 		check(t, cases)
@@ -275,14 +154,14 @@ func priorities(t *testing.T, contents []string) []string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e := toolResult(t, toolRecords(t, toolCase{Tool: "TodoWrite", Result: result}, false), "")
+	e := claudetest.ToolResult(t, claudetest.ToolRecords(t, claudetest.ToolCase{Tool: "TodoWrite", Result: result}, false), "")
 	var v any
 	if err := json.Unmarshal(e.ToolMetadata, &v); err != nil {
 		t.Fatal(err)
 	}
 	var out []string
-	for _, todo := range member[[]any](v, "todos") {
-		out = append(out, member[string](todo, "priority"))
+	for _, todo := range normalizerstest.Member[[]any](v, "todos") {
+		out = append(out, normalizerstest.Member[string](todo, "priority"))
 	}
 	return out
 }
@@ -321,7 +200,7 @@ func seedPriorityWords(t *testing.T) {
 	})
 	t.Run("seed", func(t *testing.T) {
 		var file struct{ Cases []stated }
-		if err := json.Unmarshal(goldenFile(t, "tool_metadata", "origin", "todo-priority-keywords.json"), &file); err != nil || len(file.Cases) == 0 {
+		if err := json.Unmarshal(normalizerstest.GoldenFile(t, "tool_metadata", "origin", "todo-priority-keywords.json"), &file); err != nil || len(file.Cases) == 0 {
 			t.Fatalf("%d cases, %v", len(file.Cases), err)
 		}
 		check(t, file.Cases)
@@ -348,7 +227,7 @@ func seedPriorityPlaces(t *testing.T) {
 	})
 	t.Run("seed", func(t *testing.T) {
 		var places map[string][]string
-		if err := json.Unmarshal(goldenFile(t, "tool_metadata", "origin", "todo-priority-by-position.json"), &places); err != nil || len(places) != 20 {
+		if err := json.Unmarshal(normalizerstest.GoldenFile(t, "tool_metadata", "origin", "todo-priority-by-position.json"), &places); err != nil || len(places) != 20 {
 			t.Fatalf("%d lengths, %v", len(places), err)
 		}
 		check(t, places)
@@ -358,15 +237,15 @@ func seedPriorityPlaces(t *testing.T) {
 // seedTodoIDs: ids depend on what the records say and on nothing else.
 func seedTodoIDs(t *testing.T) {
 	t.Helper()
-	records := toolRecords(t, toolCase{Tool: "TodoWrite", Result: json.RawMessage(`{"newTodos":[{"content":"a"},{"content":"a"}]}`)}, true)
+	records := claudetest.ToolRecords(t, claudetest.ToolCase{Tool: "TodoWrite", Result: json.RawMessage(`{"newTodos":[{"content":"a"},{"content":"a"}]}`)}, true)
 	ids := func(records [2][]byte) []string {
 		var v any
-		if err := json.Unmarshal(toolResult(t, records, "").ToolMetadata, &v); err != nil {
+		if err := json.Unmarshal(claudetest.ToolResult(t, records, "").ToolMetadata, &v); err != nil {
 			t.Fatal(err)
 		}
 		var ids []string
-		for _, todo := range member[[]any](v, "todos") {
-			ids = append(ids, member[string](todo, "id"))
+		for _, todo := range normalizerstest.Member[[]any](v, "todos") {
+			ids = append(ids, normalizerstest.Member[string](todo, "id"))
 		}
 		return ids
 	}
@@ -388,21 +267,21 @@ func seedTodoIDs(t *testing.T) {
 // seedRealResults are results of real sessions. Their texts do not matter here.
 func seedRealResults(t *testing.T) {
 	t.Helper()
-	cases := toolCases(t, goldenFile(t, "tool_metadata", "origin", "tool-results", "real-golden.json"))
+	cases := claudetest.ToolCases(t, normalizerstest.GoldenFile(t, "tool_metadata", "origin", "tool-results", "real-golden.json"))
 	if len(cases) != 55 {
 		t.Errorf("%d cases", len(cases))
 	}
 	for i, c := range cases {
-		t.Run(fmt.Sprintf("%d-%s", i, c.Tool), c.check)
+		t.Run(fmt.Sprintf("%d-%s", i, c.Tool), func(t *testing.T) { checkToolCase(t, c) })
 	}
 }
 
 func seedCurrentProfile(t *testing.T) {
 	t.Helper()
-	for _, c := range toolCases(t, ownFile(t, "tool_metadata.json")) {
+	for _, c := range claudetest.ToolCases(t, claudetest.OwnFile(t, "tool_metadata.json")) {
 		t.Run(c.Name, func(t *testing.T) {
-			e := toolResult(t, toolRecords(t, c, false), normalizers.ProfileCurrent)
-			sameMetadata(t, c.Current, e.ToolMetadata)
+			e := claudetest.ToolResult(t, claudetest.ToolRecords(t, c, false), normalizers.ProfileCurrent)
+			claudetest.SameMetadata(t, c.Current, e.ToolMetadata)
 		})
 	}
 }
@@ -410,14 +289,14 @@ func seedCurrentProfile(t *testing.T) {
 // seedSpellings: transcripts and streams spell the key in two ways.
 func seedSpellings(t *testing.T) {
 	t.Helper()
-	for _, c := range toolCases(t, ownFile(t, "tool_metadata.json")) {
-		stream := toolResult(t, toolRecords(t, c, false), "")
-		transcript := toolResult(t, toolRecords(t, c, true), "")
+	for _, c := range claudetest.ToolCases(t, claudetest.OwnFile(t, "tool_metadata.json")) {
+		stream := claudetest.ToolResult(t, claudetest.ToolRecords(t, c, false), "")
+		transcript := claudetest.ToolResult(t, claudetest.ToolRecords(t, c, true), "")
 		if !bytes.Equal(stream.ToolMetadata, transcript.ToolMetadata) || (c.Expected == nil) != (stream.ToolMetadata == nil) {
 			t.Errorf("%s: %s against %s", c.Name, stream.ToolMetadata, transcript.ToolMetadata)
 		}
-		if value(stream.ToolStatus) != value(transcript.ToolStatus) {
-			t.Errorf("%s: %s against %s", c.Name, value(stream.ToolStatus), value(transcript.ToolStatus))
+		if normalizerstest.Value(stream.ToolStatus) != normalizerstest.Value(transcript.ToolStatus) {
+			t.Errorf("%s: %s against %s", c.Name, normalizerstest.Value(stream.ToolStatus), normalizerstest.Value(transcript.ToolStatus))
 		}
 	}
 }
@@ -427,13 +306,13 @@ func seedImage(t *testing.T) {
 	t.Helper()
 	const image = "iVBORw0KGgoAAAANSUhEUg=="
 	for _, content := range []string{`[{"type":"image","source":{"type":"base64","media_type":"image/png","data":"` + image + `"}}]`, `"` + image + `"`, `null`} {
-		c := toolCase{Tool: "Bash", Input: json.RawMessage(`{"command":"plot"}`), Result: json.RawMessage(`{"stdout":"` + image + `","stderr":"","interrupted":false,"isImage":true}`)}
-		records := toolRecords(t, c, true)
+		c := claudetest.ToolCase{Tool: "Bash", Input: json.RawMessage(`{"command":"plot"}`), Result: json.RawMessage(`{"stdout":"` + image + `","stderr":"","interrupted":false,"isImage":true}`)}
+		records := claudetest.ToolRecords(t, c, true)
 		records[1] = bytes.ReplaceAll(records[1], []byte(`"told to the model"`), []byte(content))
-		e := toolResult(t, records, "")
-		if value(e.ToolStatus) != envelopes.StatusSuccess || e.Text != nil || e.ToolExitCode != nil {
-			t.Errorf("%s: status %s, text %q, exit code %v", content, value(e.ToolStatus), value(e.Text), e.ToolExitCode)
+		e := claudetest.ToolResult(t, records, "")
+		if normalizerstest.Value(e.ToolStatus) != envelopes.StatusSuccess || e.Text != nil || e.ToolExitCode != nil {
+			t.Errorf("%s: status %s, text %q, exit code %v", content, normalizerstest.Value(e.ToolStatus), normalizerstest.Value(e.Text), e.ToolExitCode)
 		}
-		sameMetadata(t, map[string]any{"output": "", "exit": 0.0, "description": "plot"}, e.ToolMetadata)
+		claudetest.SameMetadata(t, map[string]any{"output": "", "exit": 0.0, "description": "plot"}, e.ToolMetadata)
 	}
 }

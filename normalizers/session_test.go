@@ -12,6 +12,7 @@ import (
 
 	"tributary/envelopes"
 	"tributary/normalizers"
+	"tributary/normalizers/normalizerstest"
 )
 
 // TestSessionBounded: a session that does everything to be remembered stays within its
@@ -66,7 +67,7 @@ func TestSessionBounded(t *testing.T) {
 					t.Fatal(err)
 				}
 				r := normalizers.Record{
-					Source: envelopes.ClaudeCode, Session: key, Sequence: uint64(i), Stored: modified, Data: data,
+					Source: envelopes.ClaudeCode, Session: key, Sequence: uint64(i), Stored: normalizerstest.Modified, Data: data,
 					Origin: normalizers.Origin{File: fmt.Sprint("file", i), Position: int64(i), Previous: -1},
 				}
 				a, aerr := normalizers.Normalize(whole, r)
@@ -74,7 +75,7 @@ func TestSessionBounded(t *testing.T) {
 				if aerr != nil || berr != nil {
 					t.Fatalf("record %d: %v, %v", i, aerr, berr)
 				}
-				if err := differ([]step{{result: a}}, []step{{result: b}}, true); err != nil {
+				if err := normalizerstest.Differ([]normalizerstest.Step{{Result: a}}, []normalizerstest.Step{{Result: b}}, true); err != nil {
 					t.Fatalf("record %d, cut: %v", i, err)
 				}
 				if i%61 != 0 && i < records-3 {
@@ -104,7 +105,7 @@ func TestSessionRemembers(t *testing.T) {
 	s := normalizers.NewSession(envelopes.ClaudeCode, "s")
 	told := func(i int) bool {
 		data := fmt.Appendf(nil, `{"type":"user","uuid":"u%d","message":{"role":"user","content":"x"}}`, i)
-		result, err := normalizers.Normalize(s, normalizers.Record{Source: envelopes.ClaudeCode, Session: "s", Stored: modified, Data: data})
+		result, err := normalizers.Normalize(s, normalizers.Record{Source: envelopes.ClaudeCode, Session: "s", Stored: normalizerstest.Modified, Data: data})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -140,7 +141,30 @@ func TestSessionSums(t *testing.T) {
 			fmt.Fprintf(&data, `{"type":"assistant","uuid":"u%d-%d","sessionId":"s","message":{"id":"m%d","role":"assistant","model":"x","content":[{"type":"thinking","thinking":"x"}],"usage":{"input_tokens":10,"output_tokens":%d,"cache_read_input_tokens":7}}}`+"\n", i, line, i, 5*line)
 		}
 	}
-	if err := lawSums(s, normalizers.Normalize, frame(fileNamed(s.source, "f.jsonl"), data.Bytes())); err != nil {
+	if err := normalizerstest.LawSums(s, normalizers.Normalize, normalizerstest.Frame(normalizerstest.FileNamed(s.Source, "f.jsonl"), data.Bytes())); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestProjectHash: the vector of semantics.md section 4.
+func TestProjectHash(t *testing.T) {
+	t.Parallel()
+	const root, want = "/Users/zawakin/agent-sample", "9126eddec7f67e038794657b4d517dd9cb5226468f30b5ee7296c27d65e84fde"
+	s := normalizers.NewSession(envelopes.ClaudeCode, "s")
+	normalize := func(data string) envelopes.AgentEventV1 {
+		result, err := normalizers.Normalize(s, normalizers.Record{Source: envelopes.ClaudeCode, Session: "s", Data: []byte(data)})
+		if err != nil || len(result.Events) != 1 {
+			t.Fatalf("%v, %d events", err, len(result.Events))
+		}
+		return result.Events[0].Event
+	}
+	if e := normalize(`{"type":"mode","mode":"normal","sessionId":"s"}`); e.ProjectRoot != nil || e.ProjectHash != normalizerstest.Sha256Hex("session:s") {
+		t.Errorf("before the first cwd: %v %s", e.ProjectRoot, e.ProjectHash)
+	}
+	for _, cwd := range []string{root, root + "/sub", "/elsewhere"} {
+		e := normalize(`{"type":"user","uuid":"` + cwd + `","sessionId":"s","cwd":"` + cwd + `","message":{"role":"user","content":"x"}}`)
+		if normalizerstest.Value(e.ProjectRoot) != root || e.ProjectHash != want {
+			t.Errorf("in %s: %q %s", cwd, normalizerstest.Value(e.ProjectRoot), e.ProjectHash)
+		}
 	}
 }

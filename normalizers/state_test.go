@@ -10,6 +10,7 @@ import (
 
 	"tributary/envelopes"
 	"tributary/normalizers"
+	"tributary/normalizers/normalizerstest"
 )
 
 // TestResend: a file that is sent again, however late, changes nothing: the session
@@ -17,16 +18,16 @@ import (
 func TestResend(t *testing.T) {
 	t.Parallel()
 	for _, s := range suites {
-		t.Run("source="+string(s.source), func(t *testing.T) {
+		t.Run("source="+string(s.Source), func(t *testing.T) {
 			t.Parallel()
-			for _, g := range goldens(t, s.source) {
-				t.Run(g.name, func(t *testing.T) {
+			for _, g := range normalizerstest.Goldens(t, s) {
+				t.Run(g.Name, func(t *testing.T) {
 					t.Parallel()
-					records := frame(g.file(s.source), g.raw)
+					records := normalizerstest.Frame(g.File(s.Source), g.Raw)
 					sessions := make(map[string]*normalizers.Session)
-					var first []step
+					var first []normalizerstest.Step
 					for _, r := range records {
-						first = append(first, foldOne(normalizers.Normalize, sessions, r))
+						first = append(first, normalizerstest.FoldOne(normalizers.Normalize, sessions, r))
 					}
 					for key, state := range sessions {
 						decoded, err := normalizers.DecodeSession(state.Encode())
@@ -40,9 +41,9 @@ func TestResend(t *testing.T) {
 							continue
 						}
 						before := sessions[r.Record.Session].Encode()
-						st := foldOne(normalizers.Normalize, sessions, r)
-						if len(st.result.Events) > 0 || st.result.Gap || st.failed() && !first[i].failed() {
-							t.Errorf("line %d again: %s", r.Line, told(st, false))
+						st := normalizerstest.FoldOne(normalizers.Normalize, sessions, r)
+						if len(st.Result.Events) > 0 || st.Result.Gap || st.Failed() && !first[i].Failed() {
+							t.Errorf("line %d again: %s", r.Line, normalizerstest.Told(st, false))
 						}
 						if !bytes.Equal(before, sessions[r.Record.Session].Encode()) {
 							t.Errorf("line %d again changes the state", r.Line)
@@ -58,28 +59,28 @@ func TestResend(t *testing.T) {
 func TestGap(t *testing.T) {
 	t.Parallel()
 	for _, s := range suites {
-		t.Run("source="+string(s.source), func(t *testing.T) {
+		t.Run("source="+string(s.Source), func(t *testing.T) {
 			t.Parallel()
-			for _, g := range goldens(t, s.source) {
-				t.Run(g.name, func(t *testing.T) {
+			for _, g := range normalizerstest.Goldens(t, s) {
+				t.Run(g.Name, func(t *testing.T) {
 					t.Parallel()
-					records := frame(g.file(s.source), g.raw)
-					whole := fold(normalizers.Normalize, records)
+					records := normalizerstest.Frame(g.File(s.Source), g.Raw)
+					whole := normalizerstest.Fold(normalizers.Normalize, records)
 					for lost := range records {
-						if records[lost].Record.Origin.End || whole[lost].failed() {
+						if records[lost].Record.Origin.End || whole[lost].Failed() {
 							continue
 						}
 						kept := append(append([]normalizers.Framed(nil), records[:lost]...), records[lost+1:]...)
 						expected := true // until the next record of the session that can be read
-						for i, st := range fold(normalizers.Normalize, kept) {
-							if i < lost || st.record.Session != records[lost].Record.Session || st.record.Origin.End || st.failed() {
-								if st.result.Gap {
-									t.Errorf("without line %d: a gap at line %d", records[lost].Line, st.line)
+						for i, st := range normalizerstest.Fold(normalizers.Normalize, kept) {
+							if i < lost || st.Record.Session != records[lost].Record.Session || st.Record.Origin.End || st.Failed() {
+								if st.Result.Gap {
+									t.Errorf("without line %d: a gap at line %d", records[lost].Line, st.Line)
 								}
 								continue
 							}
-							if st.result.Gap != expected {
-								t.Errorf("without line %d: gap at line %d: %t", records[lost].Line, st.line, st.result.Gap)
+							if st.Result.Gap != expected {
+								t.Errorf("without line %d: gap at line %d: %t", records[lost].Line, st.Line, st.Result.Gap)
 							}
 							expected = false
 						}
@@ -104,7 +105,7 @@ func TestLateFailure(t *testing.T) {
 			t.Parallel()
 			s := normalizers.NewSession(envelopes.ClaudeCode, "s")
 			normalize := func(data []byte) (normalizers.Result, error) {
-				return normalizers.Normalize(s, normalizers.Record{Source: envelopes.ClaudeCode, Session: "s", Stored: modified, Data: data})
+				return normalizers.Normalize(s, normalizers.Record{Source: envelopes.ClaudeCode, Session: "s", Stored: normalizerstest.Modified, Data: data})
 			}
 			for i := range before {
 				line := fmt.Appendf(nil, `{"type":"assistant","uuid":"u%d","message":{"id":"m%d","role":"assistant","content":"x","usage":{"input_tokens":1}}}`, i, i)
@@ -130,8 +131,8 @@ func TestLateFailure(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			again, err := normalizers.Normalize(decoded, normalizers.Record{Source: envelopes.ClaudeCode, Session: "s", Stored: modified, Data: thoughts(3)})
-			if err != nil || told(step{result: result}, false) != told(step{result: again}, false) || !bytes.Equal(s.Encode(), decoded.Encode()) {
+			again, err := normalizers.Normalize(decoded, normalizers.Record{Source: envelopes.ClaudeCode, Session: "s", Stored: normalizerstest.Modified, Data: thoughts(3)})
+			if err != nil || normalizerstest.Told(normalizerstest.Step{Result: result}, false) != normalizerstest.Told(normalizerstest.Step{Result: again}, false) || !bytes.Equal(s.Encode(), decoded.Encode()) {
 				t.Error("it goes on otherwise than from the state before")
 			}
 		})
@@ -146,7 +147,7 @@ func TestMirrorWithin(t *testing.T) {
 	for _, after := range []int{1, within, within + 1} {
 		s := normalizers.NewSession(envelopes.ClaudeCode, "s")
 		normalize := func(data string) normalizers.Result {
-			result, err := normalizers.Normalize(s, normalizers.Record{Source: envelopes.ClaudeCode, Session: "s", Stored: modified, Data: []byte(data)})
+			result, err := normalizers.Normalize(s, normalizers.Record{Source: envelopes.ClaudeCode, Session: "s", Stored: normalizerstest.Modified, Data: []byte(data)})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -187,7 +188,7 @@ func TestFallbackTime(t *testing.T) {
 			if line == "" {
 				continue
 			}
-			result, err := normalizers.Normalize(s, normalizers.Record{Source: envelopes.ClaudeCode, Session: "s", Stored: modified, Origin: normalizers.Origin{Time: c.came}, Data: fmt.Appendf(nil, line, i)})
+			result, err := normalizers.Normalize(s, normalizers.Record{Source: envelopes.ClaudeCode, Session: "s", Stored: normalizerstest.Modified, Origin: normalizers.Origin{Time: c.came}, Data: fmt.Appendf(nil, line, i)})
 			if err != nil || len(result.Events) != 1 {
 				t.Fatal(err)
 			}

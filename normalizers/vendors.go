@@ -1,6 +1,8 @@
 package normalizers
 
 import (
+	"slices"
+
 	"tributary/envelopes"
 	"tributary/normalizers/acp"
 	"tributary/normalizers/claude"
@@ -22,11 +24,19 @@ var vendors = []*core.Vendor{
 	&cursor.Vendor,
 }
 
-// Vendors returns the table of vendors. The caller does not change it.
-func Vendors() []*Vendor { return vendors }
+// Vendors returns the rows of the table in the order of [envelopes.Sources]. The caller does
+// not change them.
+func Vendors() []*Vendor {
+	rows := slices.Clone(vendors)
+	slices.SortFunc(rows, func(a, b *Vendor) int {
+		return slices.Index(envelopes.Sources, a.Source) - slices.Index(envelopes.Sources, b.Source)
+	})
+	return rows
+}
 
-// vendorOf returns the row of a source; nil when no vendor has it.
-func vendorOf(source envelopes.Source) *core.Vendor {
+// VendorOf returns the row of a source; nil when the table has none. The caller does not change
+// it.
+func VendorOf(source envelopes.Source) *core.Vendor {
 	for _, v := range vendors {
 		if v.Source == source {
 			return v
@@ -58,7 +68,7 @@ func isWholeRecord(s *core.Shape) bool {
 
 // newState makes the empty state of a session of a source.
 func newState(source envelopes.Source) core.State {
-	if v := vendorOf(source); v != nil && v.NewState != nil {
+	if v := VendorOf(source); v != nil && v.NewState != nil {
 		return v.NewState()
 	}
 	return nil

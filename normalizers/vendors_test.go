@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"tributary/envelopes"
+	"tributary/normalizers/normalizerstest"
 )
 
 // TestNewestShapes: what the newest versions of the vendors write, each shape alone.
@@ -212,12 +213,12 @@ func TestNewestShapes(t *testing.T) {
 func inWords(e *envelopes.AgentEventV1) string {
 	words := []string{string(e.EventType)}
 	if e.ToolCallID != nil {
-		words = append(words, value(e.ToolName), *e.ToolCallID, string(value(e.ToolStatus)))
+		words = append(words, normalizerstest.Value(e.ToolName), *e.ToolCallID, string(normalizerstest.Value(e.ToolStatus)))
 	}
 	if e.ToolExitCode != nil {
 		words = append(words, fmt.Sprint("exit ", *e.ToolExitCode))
 	}
-	if value(e.Text) != "" {
+	if normalizerstest.Value(e.Text) != "" {
 		words = append(words, *e.Text)
 	}
 	if e.EventType == envelopes.AssistantMessage && e.Model != nil {
@@ -230,7 +231,7 @@ func inWords(e *envelopes.AgentEventV1) string {
 		words = append(words, fmt.Sprint(*e.TokensTotal, " tokens"))
 	}
 	if e.Metadata != nil && e.Metadata.Extensions["error"] != nil {
-		words = append(words, "error", member[string](parse(e.Metadata.Extensions["error"]), "message"))
+		words = append(words, "error", normalizerstest.Member[string](normalizerstest.Parse(e.Metadata.Extensions["error"]), "message"))
 	}
 	return strings.Join(words, " ")
 }

@@ -21,7 +21,8 @@ import (
 	"tributary/pipeline/ship"
 )
 
-// config is every setting of the program. Nothing else reads the environment. A field is
+// config is every setting of the program, but for the folders of the agents, which the table
+// of vendors names. Nothing else reads the environment. A field is
 // named by its tag envconfig, documented by desc, and may list its values in oneof; an
 // empty variable is the same as none. Flags are bound to the fields, so they win over the
 // environment, which wins over the defaults.
@@ -57,13 +58,8 @@ type config struct {
 	ServiceName     string `envconfig:"OTEL_SERVICE_NAME" default:"tributary" desc:"name of the service in traces and metrics"`
 	SDKDisabled     bool   `envconfig:"OTEL_SDK_DISABLED" default:"false" desc:"true turns traces and metrics off"`
 
-	ClaudeConfigDir string `envconfig:"CLAUDE_CONFIG_DIR" desc:"folders of Claude Code, separated by commas; default ~/.claude"`
-	CodexHome       string `envconfig:"CODEX_HOME" desc:"folder of Codex; default ~/.codex"`
-	GeminiHome      string `envconfig:"GEMINI_CLI_HOME" desc:"folder that holds the .gemini of Gemini CLI; default ~"`
-	CursorDataDir   string `envconfig:"CURSOR_DATA_DIR" desc:"folder of Cursor; default ~/.cursor"`
-	CopilotHome     string `envconfig:"COPILOT_HOME" desc:"folder of Copilot CLI; default ~/.copilot"`
-	XDGStateHome    string `envconfig:"XDG_STATE_HOME" desc:"folder of state; default ~/.local/state"`
-	NoColor         string `envconfig:"NO_COLOR" desc:"anything turns colours off"`
+	XDGStateHome string `envconfig:"XDG_STATE_HOME" desc:"folder of state; default ~/.local/state"`
+	NoColor      string `envconfig:"NO_COLOR" desc:"anything turns colours off"`
 }
 
 // foreignSettings have our prefix and belong to the tests.
@@ -89,10 +85,11 @@ func (e settingsError) Error() string {
 // setting is the documentation of one field of [config].
 type setting struct {
 	name, fallback, values, desc string
-	field                        reflect.StructField
+	field                        reflect.StructField // of [config]; the zero value for a setting of the table of vendors
 }
 
-// settings lists the fields of [config] in the order of the documentation.
+// settings lists all settings in the order of the documentation: the fields of [config], and
+// where the agents keep their logs.
 func settings() []setting {
 	var list []setting
 	for _, f := range reflect.VisibleFields(reflect.TypeFor[config]()) {
@@ -103,6 +100,11 @@ func settings() []setting {
 			desc:     f.Tag.Get("desc"),
 			field:    f,
 		})
+	}
+	for _, v := range normalizers.Vendors() {
+		if v.Logs.Env != "" {
+			list = append(list, setting{name: v.Logs.Env, desc: v.Logs.About})
+		}
 	}
 	return list
 }
@@ -137,6 +139,9 @@ func loadConfig() (*config, settingsError) {
 
 // load reads one field, by itself because envconfig stops at the first error.
 func (c *config) load(s setting) error {
+	if s.field.Name == "" {
+		return nil
+	}
 	one := reflect.New(reflect.StructOf([]reflect.StructField{{Name: s.field.Name, Type: s.field.Type, Tag: s.field.Tag}}))
 	if err := envconfig.Process("", one.Interface()); err != nil {
 		return err

@@ -22,6 +22,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"tributary/envelopes"
+	"tributary/normalizers"
 	"tributary/pipeline"
 	"tributary/pipeline/pipelinetest"
 	"tributary/pipeline/ship"
@@ -100,12 +101,14 @@ func TestShipAgain(t *testing.T) {
 	server := pipelinetest.NewServer(t)
 	js := server.Provision(top)
 	home, logs := t.TempDir(), t.TempDir()
-	if err := copySamples(logs); err != nil {
+	if _, err := copySamples(logs); err != nil {
 		t.Fatal(err)
 	}
 	environ := func(c *exec.Cmd) {
-		for name, folder := range sampleFolders {
-			c.Env = append(c.Env, name+"="+filepath.Join(logs, folder))
+		for _, v := range normalizers.Vendors() {
+			if v.Logs.Env != "" {
+				c.Env = append(c.Env, v.Logs.Env+"="+filepath.Join(logs, string(v.Source)))
+			}
 		}
 	}
 	once := func() string {
@@ -128,8 +131,10 @@ func TestShipAgain(t *testing.T) {
 		}
 		sources[e.Source] = true
 	}
-	if len(sources) != len(sampleFolders) {
-		t.Errorf("events of %v", sources)
+	for _, v := range normalizers.Vendors() {
+		if got, want := sources[v.Source], len(v.Logs.Folders) > 0; got != want {
+			t.Errorf("events of %s: %t, want %t", v.Source, got, want)
+		}
 	}
 
 	stream, err := js.Stream(t.Context(), pipeline.RawStream)

@@ -58,11 +58,6 @@ func TestScripts(t *testing.T) {
 			home := filepath.Join(e.WorkDir, "home")
 			e.Setenv("HOME", home)
 			e.Setenv("TZ", "UTC")
-			samples, err := filepath.Abs("samples")
-			if err != nil {
-				return err
-			}
-			e.Setenv("SAMPLES", samples)
 			return os.MkdirAll(home, 0o700)
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){

@@ -164,9 +164,9 @@ type filter struct {
 // before the next one is waited for, so that a filter in a pipe keeps up. It ends with ctx
 // even while it waits for input.
 func (f *filter) run(ctx context.Context, in io.Reader) error {
-	pieces := ship.Pieces(ctx, in)
+	pieces := ship.Chunks(ctx, in)
 	for {
-		var p ship.Piece
+		var p ship.Chunk
 		select {
 		case p = <-pieces:
 		case <-ctx.Done():

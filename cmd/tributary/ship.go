@@ -16,13 +16,16 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"tributary/envelopes"
+	"tributary/normalizers"
 	"tributary/pipeline/ship"
 )
 
 func (a *app) shipCommand() *cobra.Command {
-	var source, since, copilotLogs string
+	var source, since string
+	var logs sessionLogs
 	var once, dryRun bool
 	cmd := &cobra.Command{
 		Use:   "ship [flags] [PATH... | -]",
@@ -35,10 +38,10 @@ are too large for a message go into the object bucket CLAIMS.
 How far the first pass is shows on a terminal, else every 10 seconds in the log;
 with --log-level warn not at all.
 
-With - what comes from standard input is sent, until it ends. The plain text of
-copilot -p does not say which session it is of: --copilot-logs names the folder
-in which Copilot makes a log that does, its --log-dir. What is printed before
-waits for it; without a log after ten minutes the text is sent without it.`,
+With - what comes from standard input is sent, until it ends. Plain text does not
+state its session: --copilot-logs names the folder, the agent's --log-dir, in which
+the agent makes a log that is named after the session. The text waits for that log;
+after ten minutes without one it is sent without its session.`,
 		Example: `  tributary ship                           follow all logs of this machine
   tributary ship --once --dry-run          show what would be sent
   tributary ship --once --since 720h       send the logs of the last 30 days
@@ -50,7 +53,7 @@ waits for it; without a log after ten minutes the text is sent without it.`,
 			if c.Source, c.Since, err = parseFilters(source, since, time.Now()); err != nil {
 				return err
 			}
-			if err := a.pipe(&c, args, copilotLogs); err != nil {
+			if err := a.pipe(&c, args, logs); err != nil {
 				return err
 			}
 			if c.Roots, err = a.config.roots(); err != nil {
@@ -86,17 +89,48 @@ waits for it; without a log after ten minutes the text is sent without it.`,
 	flags.BoolVar(&dryRun, "dry-run", false, "send nothing, say what would be sent now")
 	flags.StringVar(&since, "since", "", "only logs written to since: a time, a date or a duration such as 24h")
 	flags.StringVar(&source, "source", "", "only logs of this agent, and what the named files are: "+sourceNames())
-	flags.StringVar(&copilotLogs, "copilot-logs", "", "with -: folder of the logs of Copilot, where the id of the session is found")
+	logs.addFlags(flags)
 	a.serverFlag(cmd)
 	completeSources(cmd)
 	return cmd
 }
 
-// pipe makes standard input what is shipped, where the arguments ask for it.
-func (a *app) pipe(c *ship.Config, args []string, copilotLogs string) error {
+// sessionLogs are the folders in which agents that print plain text make logs that are named
+// after their sessions: the value of a flag for each such agent.
+type sessionLogs []struct {
+	vendor *normalizers.Vendor
+	dir    *string
+}
+
+// addFlags adds the flags of the agents.
+func (l *sessionLogs) addFlags(flags *pflag.FlagSet) {
+	for _, v := range normalizers.Vendors() {
+		if text := v.Framing.PrintedText; text != nil {
+			dir := flags.String(text.Flag, "", "with -: folder in which "+v.Name+" makes a log that is named after the session")
+			*l = append(*l, struct {
+				vendor *normalizers.Vendor
+				dir    *string
+			}{v, dir})
+		}
+	}
+}
+
+// discovery returns how the session of the input is found; nil where no flag is given.
+func (l sessionLogs) discovery() *ship.Discovery {
+	for _, f := range l {
+		if *f.dir != "" {
+			return &ship.Discovery{Source: f.vendor.Source, Dir: *f.dir}
+		}
+	}
+	return nil
+}
+
+// pipe makes standard input the input of ship, where the arguments ask for it.
+func (a *app) pipe(c *ship.Config, args []string, logs sessionLogs) error {
+	c.Discovery = logs.discovery()
 	if !slices.Contains(args, "-") {
-		if copilotLogs != "" {
-			return usageError{errors.New("--copilot-logs is for what comes from standard input: write - for it")}
+		if d := c.Discovery; d != nil {
+			return usageError{fmt.Errorf("--%s is for what comes from standard input: write - for it", d.Flag())}
 		}
 		return nil
 	}
@@ -104,16 +138,14 @@ func (a *app) pipe(c *ship.Config, args []string, copilotLogs string) error {
 		return usageError{errors.New("either - or paths")}
 	}
 	c.Input, c.Paths = a.stdin, nil
-	if copilotLogs == "" {
-		return nil
+	d := c.Discovery
+	switch {
+	case d == nil:
+	case c.Source == "":
+		c.Source = d.Source
+	case c.Source != d.Source:
+		return usageError{fmt.Errorf("--%s is for %s, not for %s", d.Flag(), d.Source, c.Source)}
 	}
-	if c.Source == "" {
-		c.Source = envelopes.Copilot
-	}
-	if c.Source != envelopes.Copilot {
-		return usageError{fmt.Errorf("--copilot-logs is for %s, not for %s", envelopes.Copilot, c.Source)}
-	}
-	c.Discovery = &ship.Discovery{Dir: copilotLogs}
 	return nil
 }
 

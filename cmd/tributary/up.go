@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"embed"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -19,29 +18,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"tributary/envelopes"
+	"tributary/normalizers"
 	"tributary/pipeline"
 	"tributary/pipeline/ship"
 )
-
-// samples are logs to try Tributary with, written for it: sessions of several agents on a
-// small program, with tools that fail and succeed, a subagent and a slash command.
-//
-//go:embed all:samples
-var samples embed.FS
-
-// acpSamples is the folder of the samples of ACP. It has no home of its own on a machine:
-// what is stored of its runs is shipped by its path.
-const acpSamples = "acp"
-
-// sampleFolders says where the samples of a vendor lie, by the variable that would say so
-// of the vendor's own logs.
-var sampleFolders = map[string]string{
-	"CLAUDE_CONFIG_DIR": "claude",
-	"CODEX_HOME":        "codex",
-	"GEMINI_CLI_HOME":   "gemini",
-	"CURSOR_DATA_DIR":   "cursor",
-	"COPILOT_HOME":      "copilot",
-}
 
 func (a *app) upCommand() *cobra.Command {
 	var useSamples, once bool
@@ -105,11 +85,9 @@ func (u *up) place(dataGiven bool) (cleanup func() error, err error) {
 		}
 		cleanup = func() error { return os.RemoveAll(dir) }
 		logs := filepath.Join(dir, "logs")
-		if err := copySamples(logs); err != nil {
+		if u.ship.Roots, err = copySamples(logs); err != nil {
 			return cleanup, errors.Join(err, cleanup())
 		}
-		u.ship.Roots = ship.Roots(logs, func(name string) string { return filepath.Join(logs, sampleFolders[name]) })
-		u.ship.Roots = append(u.ship.Roots, ship.Root{Source: envelopes.ACP, Dir: filepath.Join(logs, acpSamples), Suffixes: []string{".ndjson"}})
 		u.ship.Parallel = 1 // the same order every time
 		u.data = filepath.Join(dir, "data")
 	} else if u.ship.Roots, err = u.config.roots(); err != nil {
@@ -124,13 +102,26 @@ func (u *up) place(dataGiven bool) (cleanup func() error, err error) {
 	return cleanup, nil
 }
 
-// copySamples writes the samples as files, for ship follows files.
-func copySamples(dir string) error {
-	logs, err := fs.Sub(samples, "samples")
-	if err != nil {
-		return err
+// copySamples writes the samples of all vendors as files, for ship follows files, and returns
+// the roots that they lie in.
+func copySamples(dir string) ([]ship.Root, error) {
+	folders := make(map[string]string) // of a vendor's samples, by the variable that names its folder
+	var homeless []ship.Root
+	for _, v := range normalizers.Vendors() {
+		logs, err := fs.Sub(v.Samples, "samples")
+		if err != nil {
+			return nil, err
+		}
+		folder := filepath.Join(dir, string(v.Source))
+		if err := os.CopyFS(folder, logs); err != nil {
+			return nil, err
+		}
+		folders[v.Logs.Env] = folder
+		if len(v.Logs.Folders) == 0 {
+			homeless = append(homeless, ship.Root{Source: v.Source, Dir: folder})
+		}
 	}
-	return os.CopyFS(dir, logs)
+	return append(ship.Roots(dir, func(name string) string { return folders[name] }), homeless...), nil
 }
 
 // run starts the parts, sinks first, and stops them in the other order.

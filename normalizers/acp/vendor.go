@@ -2,12 +2,16 @@ package acp
 
 import (
 	"cmp"
+	"embed"
 	"strings"
 	"time"
 
 	"tributary/envelopes"
 	"tributary/normalizers/core"
 )
+
+//go:embed all:samples
+var samples embed.FS
 
 // Vendor is the row of agents that speak ACP in the table of vendors.
 var Vendor = core.Vendor{
@@ -26,6 +30,7 @@ var Vendor = core.Vendor{
 
 	Normalize: normalize,
 	NewState:  func() core.State { return &state{} },
+	Samples:   samples,
 }
 
 // state is what a session of ACP remembers beyond what all vendors do.

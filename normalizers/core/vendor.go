@@ -32,8 +32,8 @@ type Vendor struct {
 	NewState func() State
 
 	Logs Logs
-	// Samples are logs to try the program with, laid out as below a folder of Logs; nil for
-	// none.
+	// Samples are logs to try the program with. They lie in a folder of the name samples, laid
+	// out as in the folder that Logs.Env names.
 	Samples fs.FS
 }
 
@@ -55,12 +55,24 @@ type Framing struct {
 	OneSession   bool // a file is of one session: the first that it states
 	ServerEvents bool // a file may be a stream of server-sent events
 	PlainLines   bool // a line that is not JSON is a record of its session too
-	// TextSession is set where a file may be plain text, of which each line is a record. It
-	// returns the session that a line states; empty when it states none.
-	TextSession func(line []byte) string
+	// PrintedText is set where a file may be plain text, of which each line is a record.
+	PrintedText *PrintedText
 	// FolderNamed is the name, without extension, that all files of the vendor share: the
 	// folder of such a file is named after the session.
 	FolderNamed string
+}
+
+// PrintedText is how the session of plain text is known. The text itself does not state it: a
+// line is added that does, as soon as the session is found.
+type PrintedText struct {
+	// Session returns the session that a line states; empty when it states none.
+	Session func(line []byte) string
+	// Line returns the line that states a session, with its line end.
+	Line func(session string) string
+	// SessionOfLog returns the session that a log of this name is named after; empty for any
+	// other file. The agent makes such a log while it prints its text.
+	SessionOfLog func(name string) string
+	Flag         string // of tributary ship, which names the folder of such logs
 }
 
 // Logs are the folders in which an agent keeps its logs on the machine of its user. The

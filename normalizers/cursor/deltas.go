@@ -14,6 +14,9 @@ import (
 // record (with a model_call_id, or without a time). Consecutive chunks of a kind are one
 // event (README.md, Deltas).
 
+// maxPending bounds the bytes that pending chunks take as JSON, each for itself.
+const maxPending = 48 << 10
+
 // state is what a session of Cursor remembers beyond what all vendors do: the chunks that
 // are pending, and the answer as far as it was emitted before them.
 type state struct {
@@ -91,7 +94,7 @@ func (m *mapper) flush() {
 // emitted first, and those of a text that would be too long to be remembered.
 func (m *mapper) joinChunk(text string, isThought, isDelta bool) {
 	quoted := len(lenient.AppendQuote(nil, text))
-	if m.st.Chunks > 0 && (m.st.IsThought != isThought || m.st.Quoted+quoted > core.MaxDelta) {
+	if m.st.Chunks > 0 && (m.st.IsThought != isThought || m.st.Quoted+quoted > maxPending) {
 		m.flush()
 	}
 	is := *m.st

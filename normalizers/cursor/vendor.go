@@ -1,11 +1,15 @@
 package cursor
 
 import (
+	"embed"
 	"time"
 
 	"tributary/envelopes"
 	"tributary/normalizers/core"
 )
+
+//go:embed all:samples
+var samples embed.FS
 
 // Vendor is Cursor's row of the table of vendors.
 var Vendor = core.Vendor{
@@ -28,6 +32,7 @@ var Vendor = core.Vendor{
 		About:   "folder of Cursor; default ~/.cursor",
 		Folders: []core.LogFolder{{Dir: "projects", Suffixes: []string{".jsonl"}, Within: "agent-transcripts"}},
 	},
+	Samples: samples,
 }
 
 // stateOf returns what the session remembers of Cursor.

@@ -1,6 +1,7 @@
 package gemini
 
 import (
+	"embed"
 	"slices"
 	"time"
 
@@ -8,6 +9,9 @@ import (
 	"tributary/normalizers/core"
 	"tributary/normalizers/lenient"
 )
+
+//go:embed all:samples
+var samples embed.FS
 
 // Vendor is Gemini CLI's row of the table of vendors.
 var Vendor = core.Vendor{
@@ -33,6 +37,7 @@ var Vendor = core.Vendor{
 		About:   "folder that holds the .gemini of Gemini CLI; default ~",
 		Folders: []core.LogFolder{{Dir: ".gemini/tmp", Suffixes: []string{".json", ".jsonl"}}},
 	},
+	Samples: samples,
 }
 
 // state is what a session of Gemini CLI remembers beyond what all vendors do.

@@ -7,7 +7,7 @@ import (
 	"tributary/pipeline/ship"
 )
 
-// How far the first pass is only ever grows, never beyond the whole, and ends with it.
+// The progress of the first pass never decreases, never exceeds the whole, and ends with it.
 func TestBackfillGrowsToTheWhole(t *testing.T) {
 	t.Parallel()
 	for name, dry := range map[string]bool{"shipped": false, "dry run": true} {
@@ -35,7 +35,7 @@ func TestBackfillGrowsToTheWhole(t *testing.T) {
 				c.Progress = func(s ship.Summary) {
 					b := s.Backfill
 					if b.Files < last.Files || b.Done < last.Done || b.Bytes < last.Bytes || b.BytesDone < last.BytesDone || last.Over && !b.Over {
-						t.Errorf("after %+v comes %+v", last, b)
+						t.Errorf("%+v is followed by %+v", last, b)
 					}
 					if b.Done > b.Files || b.BytesDone > b.Bytes || b.Over && b.Done < b.Files || b.Packed > b.Bytes-b.BytesDone {
 						t.Errorf("impossible: %+v", b)
@@ -49,20 +49,21 @@ func TestBackfillGrowsToTheWhole(t *testing.T) {
 			})
 			want := ship.Backfill{Files: 35, Done: 35, Bytes: bytes, BytesDone: bytes, Over: true}
 			if got.Backfill != want || got.Files != want.Files {
-				t.Errorf("in the end %+v, want %+v", got.Backfill, want)
+				t.Errorf("at the end %+v, want %+v", got.Backfill, want)
 			}
 			if parts < 20 {
-				t.Errorf("of a long file %d parts were told", parts)
+				t.Errorf("only %d steps of a long file were reported", parts)
 			}
 			if packed == 0 {
-				t.Error("nothing was packed")
+				t.Error("no bytes were counted as packed")
 			}
 		})
 	}
 }
 
-// What comes after the first pass is no part of it, and what was shipped before is.
-func TestBackfillIsOver(t *testing.T) {
+// Logs that are created after the first pass are no part of it; logs that an earlier run
+// has shipped are.
+func TestBackfillIsOverWhenWhatWasThereIsShipped(t *testing.T) {
 	t.Parallel()
 	e := newEdge(t)
 	e.write("garden/one.jsonl", lines(prompts("one", 1, 5)...))
@@ -77,6 +78,6 @@ func TestBackfillIsOver(t *testing.T) {
 	e.append("garden/one.jsonl", lines(prompt("one", 9)))
 	f.until("all is shipped", func(s ship.Summary) bool { return s.Records == 14 })
 	if got := f.ship.Summary(); got.Backfill != want || got.Files != 3 {
-		t.Errorf("in the end %+v, want %+v", got, want)
+		t.Errorf("at the end %+v, want %+v", got, want)
 	}
 }

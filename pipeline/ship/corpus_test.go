@@ -15,8 +15,8 @@ import (
 	"tributary/pipeline/ship"
 )
 
-// Of every real log the raw stream gets each record that the framer cuts, of its session
-// and in its order.
+// The raw stream gets every record that the framer yields for every log of the corpus, with
+// its session and in its order.
 func TestCorpusIsShippedWhole(t *testing.T) {
 	t.Parallel()
 	corpus := os.Getenv("TRIBUTARY_CORPUS")
@@ -25,7 +25,7 @@ func TestCorpusIsShippedWhole(t *testing.T) {
 	}
 	type key struct{ file, session string }
 	want, got := map[key][]string{}, map[key][]string{}
-	versions := map[string]int{} // files of one name and first line are one file in several versions
+	versions := map[string]int{} // per file identity: files with the same name and first line are versions of one file
 	dir := filepath.Join(corpus, "claude_code")
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() || strings.HasPrefix(d.Name(), ".") {
@@ -68,7 +68,7 @@ func TestCorpusIsShippedWhole(t *testing.T) {
 	}
 	for k, records := range want {
 		if versions[k.file] == 1 && !cmp.Equal(records, got[k]) {
-			t.Errorf("session %s: %d records, want %d, or other ones", k.session, len(got[k]), len(records))
+			t.Errorf("session %s: %d records, want %d, or they differ", k.session, len(got[k]), len(records))
 		}
 	}
 	t.Logf("%d records of %d files, %d sessions, %d duplicates", sum.Records, sum.Files, sum.Sessions, sum.Duplicates)

@@ -20,7 +20,7 @@ import (
 	"tributary/pipeline/ship"
 )
 
-func TestLostOffsetsWithinTheDuplicateWindow(t *testing.T) {
+func TestLostOffsetsStoreNothingTwiceWithinTheDuplicateWindow(t *testing.T) {
 	t.Parallel()
 	e := newEdge(t)
 	e.write("garden/one.jsonl", lines(prompts("one", 1, 600)...))
@@ -36,9 +36,9 @@ func TestLostOffsetsWithinTheDuplicateWindow(t *testing.T) {
 	}
 }
 
-// After the duplicate window a broker stores everything again. The stage must then be
-// able to tell it: every record says the same about itself, and the session skips it.
-func TestLostOffsetsAfterTheDuplicateWindow(t *testing.T) {
+// After the duplicate window a broker stores every record again. The stage recognizes the
+// second copy, because its headers are equal, and skips it.
+func TestLostOffsetsEmitNothingTwiceAfterTheDuplicateWindow(t *testing.T) {
 	t.Parallel()
 	e, other := newEdge(t), newEdge(t)
 	e.write("garden/one.jsonl", lines(prompts("one", 1, 5)...))
@@ -54,7 +54,7 @@ func TestLostOffsetsAfterTheDuplicateWindow(t *testing.T) {
 			a.header.Get(nats.MsgIdHdr) == b.header.Get(nats.MsgIdHdr) && string(a.Data) == string(b.Data)
 	})
 	if diff := cmp.Diff(first, second, same); diff != "" {
-		t.Errorf("the second time something else was shipped:\n%s", diff)
+		t.Errorf("the second run shipped other records:\n%s", diff)
 	}
 	session := normalizers.NewSession(envelopes.ClaudeCode, "one")
 	for i, r := range append(first, second...) {
@@ -68,8 +68,8 @@ func TestLostOffsetsAfterTheDuplicateWindow(t *testing.T) {
 	}
 }
 
-// A crash between acknowledgement and offset leaves the offsets of before.
-func TestCrashBetweenAcknowledgementAndOffset(t *testing.T) {
+// A crash between acknowledgement and offset leaves the previous offsets file.
+func TestCrashBetweenAcknowledgementAndOffsetStoresNothingTwice(t *testing.T) {
 	t.Parallel()
 	e := newEdge(t)
 	e.write("garden/one.jsonl", lines(prompts("one", 1, 4)...))
@@ -90,7 +90,7 @@ func TestCrashBetweenAcknowledgementAndOffset(t *testing.T) {
 	}
 	want := append(prompts("one", 1, 4), "end of one")
 	want = append(append(want, prompts("one", 5, 6)...), "end of one")
-	e.holds(append(append(want, prompts("one", 7, 9)...), "end of one")...)
+	e.wantStored(append(append(want, prompts("one", 7, 9)...), "end of one")...)
 }
 
 func TestDamagedOffsetsCountAsLost(t *testing.T) {
@@ -109,7 +109,7 @@ func TestDamagedOffsetsCountAsLost(t *testing.T) {
 	}
 }
 
-func TestOffsetsOfALaterVersionAreNotTouched(t *testing.T) {
+func TestOffsetsOfALaterVersionAreKept(t *testing.T) {
 	t.Parallel()
 	e := newEdge(t)
 	e.write("garden/one.jsonl", lines(prompt("one", 1)))
@@ -132,8 +132,8 @@ func TestOffsetsOfALaterVersionAreNotTouched(t *testing.T) {
 	}
 }
 
-// dieAtCommit ships until the connection is cut for good, before the last message of the
-// first batch.
+// dieAtCommit ships over a connection that closes before the last message of the first
+// batch.
 func (e *edge) dieAtCommit() {
 	e.t.Helper()
 	proxy := pipelinetest.NewProxy(e.t, e.server)
@@ -150,22 +150,22 @@ func (e *edge) dieAtCommit() {
 	}
 }
 
-func TestProducerDiesInTheMiddleOfABatch(t *testing.T) {
+func TestProducerDyingWithinABatchStoresAllOrNothing(t *testing.T) {
 	t.Parallel()
 	e := newEdge(t)
 	e.write("garden/one.jsonl", lines(prompts("one", 1, 50)...))
 	e.dieAtCommit()
 	if n := e.count(); n != 0 {
-		t.Fatalf("half a batch is stored: %d messages", n)
+		t.Fatalf("%d messages of an unfinished batch are stored", n)
 	}
 	if got := e.once(); got.Records != 50 || got.Duplicates != 0 {
 		t.Errorf("shipped %+v", got)
 	}
-	e.holds(append(prompts("one", 1, 50), "end of one")...)
+	e.wantStored(append(prompts("one", 1, 50), "end of one")...)
 }
 
-// A batch whose acknowledgement is lost is sent again, and found to be stored.
-func TestAcknowledgementIsLost(t *testing.T) {
+// A batch whose acknowledgement is lost is sent again, and dropped as a duplicate.
+func TestLostAcknowledgementStoresNothingTwice(t *testing.T) {
 	t.Parallel()
 	e := newEdge(t)
 	e.write("garden/one.jsonl", lines(prompts("one", 1, 30)...))
@@ -176,11 +176,11 @@ func TestAcknowledgementIsLost(t *testing.T) {
 	if got.Records != 30 || got.Duplicates == 0 {
 		t.Errorf("shipped %+v", got)
 	}
-	e.holds(append(prompts("one", 1, 30), "end of one")...)
+	e.wantStored(append(prompts("one", 1, 30), "end of one")...)
 }
 
-// A batch of which the broker has a part already is stored all the same, in order.
-func TestDuplicatesInsideABatch(t *testing.T) {
+// A batch of which the broker has a part already is stored completely and in order.
+func TestBatchWithDuplicatesIsStoredInOrder(t *testing.T) {
 	t.Parallel()
 	e := newEdge(t)
 	e.write("garden/one.jsonl", lines(prompts("one", 1, 4)...))
@@ -190,10 +190,10 @@ func TestDuplicatesInsideABatch(t *testing.T) {
 	if got.Records != 9 || got.Duplicates != 4 {
 		t.Errorf("shipped %+v", got)
 	}
-	e.holds(append(append(append(prompts("one", 1, 4), "end of one"), prompts("one", 5, 9)...), "end of one")...)
+	e.wantStored(append(append(append(prompts("one", 1, 4), "end of one"), prompts("one", 5, 9)...), "end of one")...)
 }
 
-func TestBrokerAwayAndBack(t *testing.T) {
+func TestBrokerAwayIsWaitedFor(t *testing.T) {
 	t.Parallel()
 	e := newEdge(t)
 	e.write("garden/one.jsonl", lines(prompt("one", 1)))
@@ -202,14 +202,14 @@ func TestBrokerAwayAndBack(t *testing.T) {
 	e.server.Stop()
 	e.append("garden/one.jsonl", lines(prompts("one", 2, 600)...))
 	e.write("garden/two.jsonl", lines(prompts("two", 1, 5)...))
-	f.until("the broker is missed", func(s ship.Summary) bool { return s.Stalled != nil })
+	f.until("the broker is reported as away", func(s ship.Summary) bool { return s.Stalled != nil })
 	e.server.Start()
 	f.until("all is stored", func(s ship.Summary) bool { return s.Records == 605 && s.Stalled == nil })
 	e.sessions(map[string][]string{"one": prompts("one", 1, 600), "two": prompts("two", 1, 5)})
 }
 
-// Whoever is told to stop does not wait for the broker, and loses nothing by that.
-func TestStoppedWhileTheBrokerIsAway(t *testing.T) {
+// A Ship that is stopped does not wait for the broker, and loses nothing.
+func TestStopWhileTheBrokerIsAwayLosesNothing(t *testing.T) {
 	t.Parallel()
 	e := newEdge(t)
 	e.write("garden/one.jsonl", lines(prompt("one", 1)))
@@ -217,7 +217,7 @@ func TestStoppedWhileTheBrokerIsAway(t *testing.T) {
 	f.until("the first record is stored", func(s ship.Summary) bool { return s.Records == 1 })
 	e.server.Stop()
 	e.append("garden/one.jsonl", lines(prompts("one", 2, 1500)...))
-	f.until("the broker is missed", func(s ship.Summary) bool { return s.Stalled != nil })
+	f.until("the broker is reported as away", func(s ship.Summary) bool { return s.Stalled != nil })
 	f.stop()
 	if got := f.ship.Summary(); got.Records != 1 {
 		t.Errorf("shipped %d records", got.Records)
@@ -229,8 +229,8 @@ func TestStoppedWhileTheBrokerIsAway(t *testing.T) {
 	e.sessions(map[string][]string{"one": prompts("one", 1, 1500)})
 }
 
-// No worker has made the stream yet: ship says who does, and goes on when it is there.
-func TestStreamComesLater(t *testing.T) {
+// Without any stream, Stalled names the command that creates it; shipping starts when it exists.
+func TestMissingTopologyIsWaitedFor(t *testing.T) {
 	t.Parallel()
 	server := pipelinetest.NewServer(t)
 	dir := t.TempDir()
@@ -238,16 +238,16 @@ func TestStreamComesLater(t *testing.T) {
 	e.mkdir("garden")
 	e.write("garden/one.jsonl", lines(prompts("one", 1, 3)...))
 	f := e.follow()
-	f.until("the stream is missed", func(s ship.Summary) bool { return s.Stalled != nil })
+	f.until("the stream is reported as missing", func(s ship.Summary) bool { return s.Stalled != nil })
 	if cause := f.ship.Summary().Stalled.Error(); !strings.Contains(cause, "tributary run") {
-		t.Errorf("it waits for %s", cause)
+		t.Errorf("the cause of the stall is %s", cause)
 	}
 	server.Provision(pipeline.Topology{Generation: "v1", Partitions: 4})
 	f.until("all is stored", func(s ship.Summary) bool { return s.Records == 3 && s.Stalled == nil })
 }
 
-// The broker may come up after the edge.
-func TestBrokerComesLater(t *testing.T) {
+// The first connection may succeed long after Run has begun.
+func TestShipMayStartBeforeTheBroker(t *testing.T) {
 	t.Parallel()
 	e := newEdge(t)
 	e.write("garden/one.jsonl", lines(prompt("one", 1)))
@@ -258,16 +258,16 @@ func TestBrokerComesLater(t *testing.T) {
 	}
 	t.Cleanup(nc.Close)
 	f := e.followBy(nc)
-	f.until("the broker is missed", func(s ship.Summary) bool { return s.Stalled != nil })
+	f.until("the broker is reported as away", func(s ship.Summary) bool { return s.Stalled != nil })
 	if cause := f.ship.Summary().Stalled.Error(); !strings.Contains(cause, strings.TrimPrefix(e.server.URL(), "nats://")) {
-		t.Errorf("it waits for %s", cause)
+		t.Errorf("the cause of the stall is %s", cause)
 	}
 	e.server.Start()
 	f.until("all is stored", func(s ship.Summary) bool { return s.Records == 1 && s.Stalled == nil })
 }
 
-// Nobody has made the raw stream yet: that heals too.
-func TestRawStreamComesLater(t *testing.T) {
+// The raw stream alone may be missing; shipping starts when it is created.
+func TestMissingRawStreamIsWaitedFor(t *testing.T) {
 	t.Parallel()
 	e := newEdge(t)
 	if err := e.js.DeleteStream(t.Context(), pipeline.RawStream); err != nil {
@@ -275,23 +275,23 @@ func TestRawStreamComesLater(t *testing.T) {
 	}
 	e.write("garden/one.jsonl", lines(prompt("one", 1)))
 	f := e.follow()
-	f.until("the stream is missed", func(s ship.Summary) bool { return s.Stalled != nil })
+	f.until("the stream is reported as missing", func(s ship.Summary) bool { return s.Stalled != nil })
 	if err := pipeline.Provision(t.Context(), e.js, pipeline.Topology{Generation: "v1", Partitions: 4}); err != nil {
 		t.Fatal(err)
 	}
 	f.until("all is stored", func(s ship.Summary) bool { return s.Records == 1 && s.Stalled == nil })
-	e.holds(prompt("one", 1))
+	e.wantStored(prompt("one", 1))
 }
 
-// victimRoot names the root that a victim ships; with it the environment holds victimURL
-// and victimOffsets.
+// Environment variables of a victim: the root that it ships, the broker and the offsets
+// file.
 const (
 	victimRoot    = "SHIP_VICTIM_ROOT"
 	victimURL     = "SHIP_VICTIM_URL"
 	victimOffsets = "SHIP_VICTIM_OFFSETS"
 )
 
-// victim follows logs until it is killed.
+// victim is the main function of a process that follows logs until it is killed.
 func victim(root string) int {
 	nc, err := nats.Connect(os.Getenv(victimURL))
 	if err == nil {
@@ -305,12 +305,12 @@ func victim(root string) int {
 			err = s.Run(context.Background())
 		}
 	}
-	fmt.Fprintln(os.Stderr, "victim ended by itself:", err)
+	fmt.Fprintln(os.Stderr, "victim ended before it was killed:", err)
 	return 1
 }
 
-// killAnywhere follows the logs in processes that are killed, wherever they are just then,
-// each a little after a number of records, and ships the rest.
+// killAnywhere follows the logs in processes, kills each at an arbitrary point after it has
+// stored a number of records, and ships the rest.
 func (e *edge) killAnywhere(each int) {
 	e.t.Helper()
 	raw := e.tap()
@@ -339,7 +339,7 @@ func (e *edge) sessions(want map[string][]string) {
 	}
 	for id, records := range want {
 		if !cmp.Equal(records, got[id]) {
-			e.t.Errorf("session %s: %d records, want %d, or other ones", id, len(got[id]), len(records))
+			e.t.Errorf("session %s: %d records, want %d, or they differ", id, len(got[id]), len(records))
 		}
 	}
 	if len(got) != len(want) {
@@ -347,8 +347,8 @@ func (e *edge) sessions(want map[string][]string) {
 	}
 }
 
-// A shipper that is killed again and again ships every record once and in order.
-func TestKilledAnywhere(t *testing.T) {
+// A Ship that is killed again and again stores every record once and in order.
+func TestKilledAnywhereShipsEveryRecordOnceInOrder(t *testing.T) {
 	t.Parallel()
 	e := newEdge(t)
 	want := map[string][]string{}
@@ -361,18 +361,18 @@ func TestKilledAnywhere(t *testing.T) {
 	e.sessions(want)
 }
 
-// A batch that takes the uplink longer than an answer takes is waited for: to send it
+// A batch whose upload takes longer than the timeout of a request is waited for: sending it
 // again would take as long.
-func TestSlowUplink(t *testing.T) {
+func TestSlowUplinkSendsABatchOnce(t *testing.T) {
 	t.Parallel()
 	e := newEdge(t)
 	proxy := pipelinetest.NewProxy(t, e.server)
 	proxy.Slow(600 << 10)
 	e.js = pipelinetest.Connect(t, proxy.URL())
-	words := strings.Repeat("water ", 16<<10)
+	text := strings.Repeat("water ", 16<<10)
 	var records []string
 	for n := range 40 {
-		records = append(records, strings.Replace(prompt("one", n), "water ", words, 1))
+		records = append(records, strings.Replace(prompt("one", n), "water ", text, 1))
 	}
 	e.write("garden/one.jsonl", lines(records...))
 	if got := e.once(); got.Records != 40 || got.Duplicates != 0 {

@@ -4,33 +4,33 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"regexp"
 	"time"
+
+	"tributary/envelopes"
+	"tributary/normalizers"
+	"tributary/normalizers/core"
 )
 
-// Discovery finds out which session of Copilot CLI is running: `copilot -p` does not say
-// so in what it prints, but names a log after it, in the folder that --log-dir tells.
+// Discovery finds the session of an agent that prints plain text: the agent names a log
+// file after the session while it runs.
 type Discovery struct {
-	Dir     string        // where the log will be; need not exist yet
-	Poll    time.Duration // between two looks; default 200 ms
-	Timeout time.Duration // after which it gives up; default 10 minutes
+	Source  envelopes.Source // of an agent whose row in the table of vendors has PrintedText
+	Dir     string           // folder of the log; need not exist yet
+	Poll    time.Duration    // time between two looks; default 200 ms
+	Timeout time.Duration    // after which the text is shipped without its session; default 10 minutes
 }
 
-// sessionLog is the name of the log of a session.
-var sessionLog = regexp.MustCompile(`^(?:session-)?([0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12})\.log$`)
-
-// SessionOfLog is the session that a log of Copilot CLI is named after, in the letters of
-// the name; empty for other files.
-func SessionOfLog(name string) string {
-	if m := sessionLog.FindStringSubmatch(name); m != nil {
-		return m[1]
-	}
-	return ""
+// plainText returns how the agent's plain text and its session are known.
+func (d Discovery) plainText() *core.PrintedText {
+	return normalizers.VendorOf(d.Source).Framing.PrintedText
 }
 
-// Find waits for the log and returns the session. The error is [ErrNoSession] after the
+// Flag returns the name of the flag that asks for this Discovery on the command line.
+func (d Discovery) Flag() string { return d.plainText().Flag }
+
+// find waits for the log and returns the session. The error is errNoSession after the
 // timeout, or that of ctx.
-func (d Discovery) Find(ctx context.Context) (string, error) {
+func (d Discovery) find(ctx context.Context) (string, error) {
 	orElse(&d.Poll, 200*time.Millisecond)
 	orElse(&d.Timeout, 10*time.Minute)
 	poll, timeout := time.NewTicker(d.Poll), time.NewTimer(d.Timeout)
@@ -43,19 +43,19 @@ func (d Discovery) Find(ctx context.Context) (string, error) {
 		select {
 		case <-poll.C:
 		case <-timeout.C:
-			return "", fmt.Errorf("%w in %s after %v", ErrNoSession, d.Dir, d.Timeout)
+			return "", fmt.Errorf("%w in %s after %v", errNoSession, d.Dir, d.Timeout)
 		case <-ctx.Done():
 			return "", ctx.Err()
 		}
 	}
 }
 
-// look returns the session of the first log in the folder. A folder that cannot be read
-// has none yet.
+// look returns the session of the first log in the folder; empty while there is none, or
+// the folder cannot be read.
 func (d Discovery) look() string {
 	entries, _ := os.ReadDir(d.Dir)
 	for _, e := range entries {
-		if id := SessionOfLog(e.Name()); id != "" {
+		if id := d.plainText().SessionOfLog(e.Name()); id != "" {
 			return id
 		}
 	}

@@ -9,26 +9,32 @@ import (
 	"testing"
 	"time"
 
+	"tributary/envelopes"
+	"tributary/normalizers"
 	"tributary/pipeline/ship"
 )
 
-// TestSeed runs the acceptance rows of the seeds that are about shipping.
+// TestSeed runs the acceptance rows about the session of the plain text of Copilot CLI. The
+// number of a row is the first word of its name.
 func TestSeed(t *testing.T) {
 	t.Parallel()
-	t.Run("000-15", func(t *testing.T) {
-		t.Run("names", seedLogNames)
-		t.Run("origin", seedLogNamesOfOrigin)
-		t.Run("waits", seedDiscoveryWaits)
-		t.Run("timeout", seedDiscoveryTimeout)
-		t.Run("stream", seedDiscoveryLeavesStream)
+	t.Run("000-15 log_name_states_the_session", func(t *testing.T) {
+		t.Run("of_each_form", logNameStatesSession)
+		t.Run("of_the_recorded_cases", logNameStatesSessionOfCases)
+		t.Run("waits_for_the_log", discoveryWaitsForTheLog)
+		t.Run("ends_at_its_timeout", discoveryEndsAtItsTimeout)
+		t.Run("without_a_log_the_text_is_shipped", textWithoutALogIsShipped)
 	})
-	t.Run("000-16", seedMarker)
-	t.Run("000-17", seedHeldUntilDiscovery)
+	t.Run("000-16 marker_stands_between_two_lines", markerStandsBetweenTwoLines)
+	t.Run("000-17 text_waits_for_the_session", textWaitsForTheSession)
 }
+
+// copilotText is how the session of the plain text of Copilot CLI is known.
+var copilotText = normalizers.VendorOf(envelopes.Copilot).Framing.PrintedText
 
 const discoveredSession = "550E8400-e29b-41d4-a716-446655440000"
 
-func seedLogNames(t *testing.T) {
+func logNameStatesSession(t *testing.T) {
 	for name, want := range map[string]string{
 		discoveredSession + ".log":              discoveredSession,
 		"session-" + discoveredSession + ".log": discoveredSession,
@@ -41,13 +47,13 @@ func seedLogNames(t *testing.T) {
 		".log":                                  "",
 		"":                                      "",
 	} {
-		if got := ship.SessionOfLog(name); got != want {
-			t.Errorf("%q is the log of %q, want %q", name, got, want)
+		if got := copilotText.SessionOfLog(name); got != want {
+			t.Errorf("session of log %q is %q, want %q", name, got, want)
 		}
 	}
 }
 
-func seedLogNamesOfOrigin(t *testing.T) {
+func logNameStatesSessionOfCases(t *testing.T) {
 	root := os.Getenv("TRIBUTARY_GOLDENS")
 	if root == "" {
 		t.Skip("TRIBUTARY_GOLDENS is not set")
@@ -68,14 +74,14 @@ func seedLogNamesOfOrigin(t *testing.T) {
 		if c.Session != nil {
 			want = *c.Session
 		}
-		if got := ship.SessionOfLog(c.Name); got != want {
-			t.Errorf("%q is the log of %q, want %q", c.Name, got, want)
+		if got := copilotText.SessionOfLog(c.Name); got != want {
+			t.Errorf("session of log %q is %q, want %q", c.Name, got, want)
 		}
 	}
 }
 
-// A folder that does not exist is waited for, and so is a log among other files.
-func seedDiscoveryWaits(t *testing.T) {
+// Neither the folder nor the log need exist when the Discovery begins; other files do not count.
+func discoveryWaitsForTheLog(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "to", "come")
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -85,7 +91,7 @@ func seedDiscoveryWaits(t *testing.T) {
 	}
 	found := make(chan result, 1)
 	go func() {
-		id, err := ship.Discovery{Dir: dir, Poll: time.Millisecond}.Find(ctx)
+		id, err := ship.Discovery{Source: envelopes.Copilot, Dir: dir, Poll: time.Millisecond}.Find(ctx)
 		found <- result{id, err}
 	}()
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -96,7 +102,7 @@ func seedDiscoveryWaits(t *testing.T) {
 	}
 	select {
 	case r := <-found:
-		t.Fatalf("found %q (%v) before there was a log", r.id, r.err)
+		t.Fatalf("found %q (%v) before the log was created", r.id, r.err)
 	default:
 	}
 	touch(t, dir, "session-"+discoveredSession+".log")
@@ -105,20 +111,21 @@ func seedDiscoveryWaits(t *testing.T) {
 	}
 }
 
-func seedDiscoveryTimeout(t *testing.T) {
+func discoveryEndsAtItsTimeout(t *testing.T) {
 	dir := t.TempDir()
 	touch(t, dir, "not-a-uuid.log")
-	_, err := ship.Discovery{Dir: dir, Poll: time.Millisecond, Timeout: 5 * time.Millisecond}.Find(t.Context())
+	_, err := ship.Discovery{Source: envelopes.Copilot, Dir: dir, Poll: time.Millisecond, Timeout: 5 * time.Millisecond}.Find(t.Context())
 	if !errors.Is(err, ship.ErrNoSession) {
 		t.Errorf("error is %v", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := (ship.Discovery{Dir: dir}).Find(ctx); !errors.Is(err, context.Canceled) {
+	if _, err := (ship.Discovery{Source: envelopes.Copilot, Dir: dir}).Find(ctx); !errors.Is(err, context.Canceled) {
 		t.Errorf("error is %v", err)
 	}
 }
 
+// touch creates an empty file.
 func touch(tb testing.TB, dir, name string) {
 	tb.Helper()
 	if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {

@@ -11,8 +11,8 @@ import (
 	"tributary/pipeline/ship"
 )
 
-// conversation is a session of Gemini as one document, which is written anew with each
-// message; mood makes two of the same length.
+// conversation is a session of Gemini CLI as one document, which is rewritten with each
+// message. Documents that differ only in mood have the same length.
 func conversation(messages int, mood string) string {
 	var b strings.Builder
 	b.WriteString(`{"sessionId":"g","projectHash":"77aa","startTime":"2026-03-01T10:00:00.000Z","messages":[`)
@@ -33,7 +33,7 @@ func TestDocumentIsShippedWholeWithEveryChange(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "session.json")
 	write := func(content string) {
 		t.Helper()
-		// As its vendor does: nobody sees half of it.
+		// Atomically, as Gemini CLI does.
 		if err := os.WriteFile(path+".new", []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -64,7 +64,7 @@ func TestDocumentIsShippedWholeWithEveryChange(t *testing.T) {
 	f = e.follow(follow)
 	raw.expect(conversation(9, "calm"))
 	inPlace(conversation(9, "calm")[:1500])
-	f.until("the half document waits", func(s ship.Summary) bool { return s.Waiting > 0 })
+	f.until("the incomplete document waits", func(s ship.Summary) bool { return s.Waiting > 0 })
 	inPlace(conversation(9, "glad"))
 	raw.expect(conversation(9, "glad"))
 	f.stop()
@@ -73,6 +73,6 @@ func TestDocumentIsShippedWholeWithEveryChange(t *testing.T) {
 	e.once(once)
 	raw.expect(conversation(2, "calm"), "end of g")
 	if got := e.once(once); got.Records != 0 {
-		t.Errorf("nothing has changed, but shipped %+v", got)
+		t.Errorf("nothing has changed, but %+v was shipped", got)
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"tributary/pipeline/ship"
 )
 
-func TestGrowingFile(t *testing.T) {
+func TestGrowingFileIsShippedLineByLine(t *testing.T) {
 	t.Parallel()
 	e := newEdge(t)
 	e.write("garden/one.jsonl", lines(prompt("one", 1)))
@@ -25,11 +25,11 @@ func TestGrowingFile(t *testing.T) {
 	}
 }
 
-// What is notified must not wait for the search.
-func TestGrowingFileIsNotified(t *testing.T) {
+// The interval of the search is longer than the test: only notifications can find changes.
+func TestGrowthIsNotifiedWithoutASearch(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS != "linux" {
-		t.Skip("changes are searched for here")
+		t.Skip("changes are not notified on this system")
 	}
 	e := newEdge(t)
 	e.write("garden/one.jsonl", lines(prompt("one", 1)))
@@ -45,7 +45,7 @@ func TestGrowingFileIsNotified(t *testing.T) {
 	raw.expect(prompt("three", 1))
 	e.append("orchard/deep/three.jsonl", lines(prompt("three", 2)))
 	raw.expect(prompt("three", 2))
-	// Also what comes while the file is being read.
+	// Also what is written while the file is being read.
 	for n := 3; n <= 1000; n++ {
 		e.append("orchard/deep/three.jsonl", lines(prompt("three", n)))
 	}
@@ -64,7 +64,7 @@ func TestPartialLineWaitsForItsRest(t *testing.T) {
 		half := strings.Replace(prompt("one", n), "water", "gieße 🌱", 1)
 		cut := strings.Index(half, "🌱") + n - 2 // before and within the letter
 		e.append("garden/one.jsonl", half[:cut])
-		// With one worker the half has been seen before the other file is shipped.
+		// With one worker the half line was read before the other file is shipped.
 		e.append("garden/two.jsonl", lines(prompt("two", n)))
 		raw.expect(prompt("two", n))
 		e.append("garden/one.jsonl", half[cut:]+"\n")
@@ -72,36 +72,36 @@ func TestPartialLineWaitsForItsRest(t *testing.T) {
 	}
 }
 
-func TestTruncatedFile(t *testing.T) {
+func TestFileOverwrittenByAShorterOneIsShippedFromItsStart(t *testing.T) {
 	t.Parallel()
 	e := newEdge(t)
 	raw := e.tap()
 	e.write("garden/one.jsonl", lines(prompts("one", 1, 3)...))
 	e.follow()
 	raw.expect(prompts("one", 1, 3)...)
-	e.write("garden/one.jsonl", lines(prompt("anew", 1)))
-	raw.expect("end of one", prompt("anew", 1))
-	e.append("garden/one.jsonl", lines(prompt("anew", 2)))
-	got := raw.expect(prompt("anew", 2))
-	if p := got[0].Origin.Position; p != int64(len(prompt("anew", 1))+1) {
-		t.Errorf("the record stands at %d", p)
+	e.write("garden/one.jsonl", lines(prompt("fresh", 1)))
+	raw.expect("end of one", prompt("fresh", 1))
+	e.append("garden/one.jsonl", lines(prompt("fresh", 2)))
+	got := raw.expect(prompt("fresh", 2))
+	if p := got[0].Origin.Position; p != int64(len(prompt("fresh", 1))+1) {
+		t.Errorf("the record has position %d", p)
 	}
 }
 
-// Rotation with copytruncate, where the new content has grown beyond the old before
-// anybody looked.
-func TestFileWrittenAnewAndLonger(t *testing.T) {
+// As a rotation with copytruncate does, after which the log outgrows its old size before the
+// next visit.
+func TestFileOverwrittenByALongerOneIsShippedFromItsStart(t *testing.T) {
 	t.Parallel()
 	e := newEdge(t)
 	e.write("garden/one.jsonl", lines(prompt("one", 1)))
 	e.once()
-	e.write("garden/one.jsonl", lines(prompts("anew", 1, 9)...))
+	e.write("garden/one.jsonl", lines(prompts("fresh", 1, 9)...))
 	e.once()
-	e.holds(append(append([]string{prompt("one", 1), "end of one"}, prompts("anew", 1, 9)...), "end of anew")...)
+	e.wantStored(append(append([]string{prompt("one", 1), "end of one"}, prompts("fresh", 1, 9)...), "end of fresh")...)
 }
 
-// A log that is overwritten in place never gets shorter.
-func TestFollowedFileIsOverwritten(t *testing.T) {
+// The log never gets shorter.
+func TestFollowedFileOverwrittenInPlaceIsShippedFromItsStart(t *testing.T) {
 	t.Parallel()
 	e := newEdge(t)
 	raw := e.tap()
@@ -113,14 +113,14 @@ func TestFollowedFileIsOverwritten(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	if _, err := f.WriteAt([]byte(lines(prompts("anew", 1, 9)...)), 0); err != nil {
+	if _, err := f.WriteAt([]byte(lines(prompts("fresh", 1, 9)...)), 0); err != nil {
 		t.Fatal(err)
 	}
-	raw.expect(append([]string{"end of one"}, prompts("anew", 1, 9)...)...)
+	raw.expect(append([]string{"end of one"}, prompts("fresh", 1, 9)...)...)
 }
 
-// A folder that is moved away and comes back while its files are still being shipped.
-func TestFolderIsMovedAwayAndBack(t *testing.T) {
+// The folder is moved away and back while its files are being shipped.
+func TestFolderMovedAwayAndBackLosesNothing(t *testing.T) {
 	t.Parallel()
 	e := newEdge(t)
 	raw := e.tap()
@@ -142,7 +142,7 @@ func TestFolderIsMovedAwayAndBack(t *testing.T) {
 	}
 }
 
-func TestSecondNameOfAFileIsNotShippedTwice(t *testing.T) {
+func TestHardLinkIsNotShippedTwice(t *testing.T) {
 	t.Parallel()
 	e := newEdge(t)
 	e.write("garden/one.jsonl", lines(prompt("one", 1)))
@@ -152,10 +152,10 @@ func TestSecondNameOfAFileIsNotShippedTwice(t *testing.T) {
 	if got := e.once(); got.Records != 1 {
 		t.Errorf("shipped %+v", got)
 	}
-	e.holds(prompt("one", 1), "end of one")
+	e.wantStored(prompt("one", 1), "end of one")
 }
 
-func TestReplacedFile(t *testing.T) {
+func TestReplacedFileIsShippedAsAnotherFile(t *testing.T) {
 	t.Parallel()
 	e := newEdge(t)
 	raw := e.tap()
@@ -164,7 +164,7 @@ func TestReplacedFile(t *testing.T) {
 	raw.expect(prompt("one", 1))
 	e.write("garden/.new", lines(prompts("other", 1, 2)...))
 	e.rename("garden/.new", "garden/one.jsonl")
-	// Nothing tells which of the two is visited first.
+	// The order in which the two files are visited is undefined.
 	got := map[string]bool{}
 	for _, r := range brief(raw.next(3)) {
 		got[r] = true
@@ -194,13 +194,13 @@ func TestRenamedFileStaysTheSameFile(t *testing.T) {
 	third := raw.expect(prompt("one", 3))
 	for _, r := range []stored{second[0], third[0]} {
 		if r.Origin.File != first[0].Origin.File {
-			t.Errorf("%s is of another file", r.Data)
+			t.Errorf("%s has another file identity", r.Data)
 		}
 	}
 }
 
-// Where a log is now is remembered also when nothing is new in it.
-func TestRenamedFileIsRemembered(t *testing.T) {
+// The offsets keep the new path although the file has no new content.
+func TestRenamedFileIsNotShippedAgain(t *testing.T) {
 	t.Parallel()
 	e := newEdge(t)
 	e.write("garden/one.jsonl", lines(prompts("one", 1, 3)...))
@@ -208,13 +208,13 @@ func TestRenamedFileIsRemembered(t *testing.T) {
 	e.rename("garden/one.jsonl", "garden/two.jsonl")
 	e.once()
 	if got := e.once(); got.Records != 0 {
-		t.Errorf("shipped again: %+v", got)
+		t.Errorf("%+v was shipped again", got)
 	}
-	e.holds(append(prompts("one", 1, 3), "end of one")...)
+	e.wantStored(append(prompts("one", 1, 3), "end of one")...)
 }
 
-// A log that is rotated to a name that is none of a log is read to its end.
-func TestRotatedFile(t *testing.T) {
+// The name after the rotation is not that of a log.
+func TestRotatedFileIsReadToItsEnd(t *testing.T) {
 	t.Parallel()
 	e := newEdge(t)
 	raw := e.tap()
@@ -230,8 +230,9 @@ func TestRotatedFile(t *testing.T) {
 	raw.expect(prompt("one", 3))
 }
 
-// What has got the inode of a log, under a name that is none of a log, is not shipped.
-func TestInodeOfALogIsUsedAgain(t *testing.T) {
+// A file on the inode of a log, whose name is not that of a log and whose content differs,
+// is not shipped.
+func TestReusedInodeUnderAnotherNameIsNotShipped(t *testing.T) {
 	t.Parallel()
 	e := newEdge(t)
 	raw := e.tap()
@@ -247,8 +248,8 @@ func TestInodeOfALogIsUsedAgain(t *testing.T) {
 	}
 }
 
-// Also one that has been idle until then.
-func TestIdleFileIsWrittenToAndRotated(t *testing.T) {
+// The file has no framer when it is rotated.
+func TestIdleFileThatGrowsAndIsRotatedIsReadToItsEnd(t *testing.T) {
 	t.Parallel()
 	e := newEdge(t)
 	raw := e.tap()
@@ -282,7 +283,7 @@ func TestDeletedFileEndsItsSessions(t *testing.T) {
 		t.Fatal(err)
 	}
 	if strings.Contains(string(state), "one.jsonl") || !strings.Contains(string(state), "two.jsonl") {
-		t.Errorf("offsets remember what is gone, or not what is there: %s", state)
+		t.Errorf("offsets have the deleted file, or lack the other: %s", state)
 	}
 }
 
@@ -304,7 +305,7 @@ func TestNewFoldersAreFollowed(t *testing.T) {
 	raw.expect(prompt("one", 3))
 }
 
-func TestIdleFileEndsItsSessionsAndGoesOn(t *testing.T) {
+func TestIdleFileEndsItsSessionsAndCanGrowAgain(t *testing.T) {
 	t.Parallel()
 	e := newEdge(t)
 	raw := e.tap()
@@ -314,17 +315,17 @@ func TestIdleFileEndsItsSessionsAndGoesOn(t *testing.T) {
 	e.append("garden/one.jsonl", lines(prompt("one", 2)))
 	second := raw.expect(prompt("one", 2), "end of one")
 	if second[0].Origin.Previous != 0 {
-		t.Errorf("the second record follows %d", second[0].Origin.Previous)
+		t.Errorf("the second record follows position %d", second[0].Origin.Previous)
 	}
 	f.stop()
-	// What has ended does not end again.
+	// An end is not sent again.
 	e.follow(func(c *ship.Config) { c.Idle = 300 * time.Millisecond })
 	e.append("garden/one.jsonl", lines(prompt("one", 3)))
 	raw.expect(prompt("one", 3), "end of one")
 }
 
-// A last line that nobody ends is a record all the same when it is one.
-func TestIdleFileWithoutLastLineEnd(t *testing.T) {
+// A last line without an end is a record if it is complete JSON; otherwise it waits.
+func TestIdleFileShipsACompleteLastLineWithoutEnd(t *testing.T) {
 	t.Parallel()
 	e := newEdge(t)
 	raw := e.tap()
@@ -340,16 +341,16 @@ func TestIdleFileWithoutLastLineEnd(t *testing.T) {
 			t.Errorf("not in the raw stream: %s", want)
 		}
 	}
-	f.until("the torn line waits", func(s ship.Summary) bool { return s.Waiting > 0 })
+	f.until("the unfinished line waits", func(s ship.Summary) bool { return s.Waiting > 0 })
 	e.append("garden/one.jsonl", "\n"+lines(prompt("one", 3)))
 	raw.expect(prompt("one", 3), "end of one")
 	e.append("garden/two.jsonl", prompt("two", 2)[30:]+"\n")
 	raw.expect(prompt("two", 2), "end of two")
 }
 
-// Records that state no session belong to the first that follows, or else, when the
-// file has gone idle, to the one that the file is named after.
-func TestIdleFileDecidesTheSessionByItsName(t *testing.T) {
+// Records that state no session belong to the next session that the file states, or, when
+// the file is idle, to the session that the file is named after.
+func TestIdleFileTakesTheSessionFromItsName(t *testing.T) {
 	t.Parallel()
 	e := newEdge(t)
 	raw := e.tap()
@@ -358,7 +359,7 @@ func TestIdleFileDecidesTheSessionByItsName(t *testing.T) {
 	e.follow(func(c *ship.Config) { c.Idle = 300 * time.Millisecond })
 	got := raw.expect(summary, "end of named")
 	if got[0].Session != "named" {
-		t.Errorf("record of session %s", got[0].Session)
+		t.Errorf("the record has session %s", got[0].Session)
 	}
 }
 
@@ -398,9 +399,8 @@ func TestFileIsShippedWhenItsPermissionsAllow(t *testing.T) {
 	raw.expect(prompt("one", 1))
 }
 
-// The file of an agent may begin long before the follower may care: with Since it is
-// left out until somebody writes to it, and then shipped whole.
-func TestOldFileIsShippedWholeWhenItGoesOn(t *testing.T) {
+// With Since an old file is skipped until it is written to, and then shipped whole.
+func TestOldFileIsShippedWholeWhenItGrows(t *testing.T) {
 	t.Parallel()
 	e := newEdge(t)
 	raw := e.tap()
@@ -434,7 +434,7 @@ func TestNamedFileIsFollowed(t *testing.T) {
 	raw.expect(prompt("one", 2))
 }
 
-func TestManyFilesHoldNoDescriptors(t *testing.T) {
+func TestManyFilesKeepNoDescriptorsOpen(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS != "linux" {
 		t.Skip("counts descriptors in /proc")

@@ -22,16 +22,16 @@ import (
 	"tributary/pipeline/ship"
 )
 
-// patience is how long a test waits for what has to happen.
+// patience bounds every wait of a test.
 const patience = 2 * time.Minute
 
-// prompt is a record of Claude Code.
+// prompt returns a user message of Claude Code.
 func prompt(session string, n int) string {
 	return fmt.Sprintf(`{"type":"user","uuid":"%s-%d","sessionId":"%s","timestamp":"2026-03-01T10:%02d:%02d.000Z","cwd":"/home/ada/garden","message":{"role":"user","content":"water bed %d"}}`,
 		session, n, session, n/60%60, n%60, n)
 }
 
-// prompts are the records from first to last of a session.
+// prompts returns the user messages from first to last of a session.
 func prompts(session string, first, last int) []string {
 	var records []string
 	for n := first; n <= last; n++ {
@@ -40,10 +40,10 @@ func prompts(session string, first, last int) []string {
 	return records
 }
 
-// lines are records as they stand in a file.
+// lines returns records as the content of a log.
 func lines(records ...string) string { return strings.Join(records, "\n") + "\n" }
 
-// edge is one machine with logs, and the broker that they go to.
+// edge is a machine with logs, and the broker that they are shipped to.
 type edge struct {
 	t       testing.TB
 	server  *pipelinetest.Server
@@ -64,7 +64,7 @@ func newEdge(tb testing.TB, options ...func(*pipeline.ServerConfig)) *edge {
 	return e
 }
 
-// config is that of a user who follows the logs of Claude Code; quick, to test it.
+// config follows the logs of Claude Code, with short intervals.
 func (e *edge) config() ship.Config {
 	return ship.Config{
 		Roots:   []ship.Root{{Source: envelopes.ClaudeCode, Dir: e.root, Suffixes: []string{".jsonl"}}},
@@ -83,7 +83,7 @@ func (e *edge) mkdir(name string) {
 	}
 }
 
-// write makes a file hold content, on the same inode if it exists.
+// write replaces the content of a file, which keeps its inode if it exists.
 func (e *edge) write(name, content string) {
 	e.t.Helper()
 	if err := os.WriteFile(e.path(name), []byte(content), 0o644); err != nil {
@@ -91,7 +91,7 @@ func (e *edge) write(name, content string) {
 	}
 }
 
-// append adds to a file in one write.
+// append appends to a file in one write.
 func (e *edge) append(name, content string) {
 	e.t.Helper()
 	f, err := os.OpenFile(e.path(name), os.O_APPEND|os.O_WRONLY|os.O_CREATE, 0o644)
@@ -111,7 +111,7 @@ func (e *edge) rename(from, to string) {
 	}
 }
 
-// aged makes a file look as if nobody had written to it for a day.
+// aged sets the last write of a file to a day ago.
 func (e *edge) aged(name string) {
 	e.t.Helper()
 	yesterday := time.Now().Add(-24 * time.Hour)
@@ -120,7 +120,7 @@ func (e *edge) aged(name string) {
 	}
 }
 
-// once ships what there is and returns the summary.
+// once ships all logs and returns the summary.
 func (e *edge) once(change ...func(*ship.Config)) ship.Summary {
 	e.t.Helper()
 	c := e.config()
@@ -144,7 +144,7 @@ func (e *edge) once(change ...func(*ship.Config)) ship.Summary {
 type following struct {
 	t    testing.TB
 	ship *ship.Ship
-	stop func() // and wait for its end
+	stop func() // returns when the Ship has ended
 
 	mu      sync.Mutex
 	latest  ship.Summary
@@ -189,7 +189,7 @@ func (e *edge) followBy(nc *nats.Conn, change ...func(*ship.Config)) *following 
 	return f
 }
 
-// until waits for a summary of which ok holds.
+// until waits for a summary that satisfies ok.
 func (f *following) until(what string, ok func(ship.Summary) bool) {
 	f.t.Helper()
 	timeout := time.NewTimer(patience)
@@ -204,12 +204,12 @@ func (f *following) until(what string, ok func(ship.Summary) bool) {
 		select {
 		case <-changed:
 		case <-timeout.C:
-			f.t.Fatalf("waited in vain until %s: %+v", what, latest)
+			f.t.Fatalf("timed out waiting until %s: %+v", what, latest)
 		}
 	}
 }
 
-// tap reads the raw stream as it grows.
+// tap reads the raw stream from its start, as it grows.
 type tap struct {
 	t      testing.TB
 	msgs   jetstream.MessagesContext
@@ -256,14 +256,15 @@ func (p *tap) next(n int) []stored {
 			r.Data, err = p.claims.Get(ctx, claim)
 		}
 		if err != nil {
-			p.t.Fatalf("message %d of the raw stream is no record: %v", meta.Sequence.Stream, err)
+			p.t.Fatalf("message %d of the raw stream is not a record: %v", meta.Sequence.Stream, err)
 		}
 		got = append(got, stored{r, m.Headers()})
 	}
 	return got
 }
 
-// expect waits for records and compares their data; "end of <session>" is an end.
+// expect waits for records and compares their data. "end of <session>" stands for the end of
+// a session.
 func (p *tap) expect(want ...string) []stored {
 	p.t.Helper()
 	got := p.next(len(want))
@@ -279,7 +280,7 @@ type stored struct {
 	header nats.Header
 }
 
-// brief is what records are compared by.
+// brief returns the texts by which records are compared.
 func brief(records []stored) []string {
 	var b []string
 	for _, r := range records {
@@ -292,13 +293,13 @@ func brief(records []stored) []string {
 	return b
 }
 
-// all returns everything in the raw stream.
+// all returns all records and ends of the raw stream.
 func (e *edge) all() []stored {
 	e.t.Helper()
 	return e.tap().next(e.count())
 }
 
-// count is how many messages the raw stream holds.
+// count returns the number of messages in the raw stream.
 func (e *edge) count() int {
 	e.t.Helper()
 	s, err := e.js.Stream(context.Background(), pipeline.RawStream)
@@ -308,8 +309,8 @@ func (e *edge) count() int {
 	return int(s.CachedInfo().State.Msgs)
 }
 
-// holds compares everything in the raw stream.
-func (e *edge) holds(want ...string) []stored {
+// wantStored compares all of the raw stream, as expect does.
+func (e *edge) wantStored(want ...string) []stored {
 	e.t.Helper()
 	got := e.all()
 	if diff := cmp.Diff(want, brief(got)); diff != "" {
@@ -318,7 +319,7 @@ func (e *edge) holds(want ...string) []stored {
 	return got
 }
 
-// records leaves the ends out.
+// records returns all without the ends.
 func records(all []stored) []stored {
 	var rs []stored
 	for _, r := range all {

@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-// inodeOf returns what names the file on this machine while it exists, whatever its path.
+// inodeOf returns the inode of an open file.
 func inodeOf(f *os.File) (inode, error) {
 	info, err := f.Stat()
 	if err != nil {

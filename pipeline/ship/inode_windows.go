@@ -6,7 +6,7 @@ import (
 	"syscall"
 )
 
-// inodeOf returns what names the file on this machine while it exists, whatever its path.
+// inodeOf returns the volume and file index of an open file, which correspond to an inode.
 func inodeOf(f *os.File) (inode, error) {
 	var info syscall.ByHandleFileInformation
 	if err := syscall.GetFileInformationByHandle(syscall.Handle(f.Fd()), &info); err != nil {

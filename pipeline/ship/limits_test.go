@@ -15,17 +15,21 @@ import (
 	"tributary/pipeline/ship"
 )
 
-// A line without an end is dropped as it is read, whatever its length, and named; what
-// stands before and behind it is shipped. It does not run beside other tests, whose memory
-// would count.
-func TestEndlessLine(t *testing.T) {
+// A line without an end is dropped as it is read, whatever its length, and reported; the
+// records before and behind it are shipped. The test is not parallel, because the memory of
+// other tests would count. With -limits.large the line has 1 GiB.
+func TestEndlessLineIsDroppedInBoundedMemory(t *testing.T) {
 	if testing.Short() {
-		t.Skip("reads 1 GiB")
+		t.Skip("reads 384 MiB")
 	}
-	const size = 1 << 30
+	const record = normalizers.MaxRecordBytes
+	size, limit := int64(6*record), uint64(5*record)
+	if *limitsLarge {
+		size, limit = 16*record, 8*record
+	}
 	e := newEdge(t)
 	e.write("garden/one.jsonl", lines(prompt("one", 1))+`{"sessionId":"one","x":"`)
-	if err := os.Truncate(e.path("garden/one.jsonl"), size); err != nil { // what follows takes no room on the disk
+	if err := os.Truncate(e.path("garden/one.jsonl"), size); err != nil { // the rest of the line takes no space on the disk
 		t.Fatal(err)
 	}
 	heap := pipelinetest.WatchHeap(t)
@@ -40,21 +44,20 @@ func TestEndlessLine(t *testing.T) {
 	if r := s.Refusals[0]; len(s.Refusals) != 1 || r.Line != 2 || r.Path != e.path("garden/one.jsonl") {
 		t.Errorf("refused %+v", s.Refusals)
 	}
-	// The longest record, once as it is and once as it grows, and garbage: not the line.
-	const most = size / 2
+	// The heap may hold the longest record, its copy when the buffer grows, and garbage, but
+	// not the line.
 	before, peak := heap()
 	t.Logf("the heap grew by %d MiB", (peak-before)>>20)
-	if peak-before > most {
-		t.Errorf("that is more than %d", most>>20)
+	if peak-before > limit {
+		t.Errorf("the heap grew by more than %d MiB", limit>>20)
 	}
 }
 
-// Lines as deep as they are long are records like others: it is the stage that refuses
-// them.
-func TestDeepLines(t *testing.T) {
+// The stage refuses records that are nested too deep; ship sends them.
+func TestDeepLinesAreShippedAsRecords(t *testing.T) {
 	t.Parallel()
 	e := newEdge(t)
-	torn := strings.Repeat(`{"a":`, 300) + "[" + strings.Repeat("1,", 1<<20) + "!"
+	truncated := strings.Repeat(`{"a":`, 300) + "[" + strings.Repeat("1,", 1<<20) + "!"
 	list := []string{
 		prompt("one", 1),
 		strings.Repeat("[", 10_000_000),
@@ -62,18 +65,18 @@ func TestDeepLines(t *testing.T) {
 		strings.Repeat(`{"a":`, 1_000_000),
 		prompt("one", 3),
 		strings.Repeat("[", 129) + strings.Repeat("]", 129),
-		torn,
+		truncated,
 		prompt("one", 4),
 	}
 	e.write("garden/one.jsonl", lines(list...))
 	if got := e.once(); got.Records != len(list) || len(got.Refused) != 0 {
 		t.Fatalf("shipped %d records, refused %v", got.Records, got.Refusals)
 	}
-	e.holds(append(list, "end of one")...)
+	e.wantStored(append(list, "end of one")...)
 }
 
-// A packed file that holds far more than its size is shipped up to a limit, and named.
-func TestPackedBomb(t *testing.T) {
+// A packed file with far more content than its size is shipped up to a limit and reported.
+func TestPackedBombIsShippedUpToALimit(t *testing.T) {
 	t.Parallel()
 	var packed bytes.Buffer
 	z, err := zstd.NewWriter(&packed)
@@ -81,8 +84,8 @@ func TestPackedBomb(t *testing.T) {
 		t.Fatal(err)
 	}
 	line := prompt("bomb", 1) + strings.Repeat(" ", 1<<20) + "\n"
-	const held = 256
-	for range held {
+	const unpacked = 256
+	for range unpacked {
 		if _, err := io.WriteString(z, line); err != nil {
 			t.Fatal(err)
 		}
@@ -97,7 +100,7 @@ func TestPackedBomb(t *testing.T) {
 	if got.Refused[ship.ReasonUnreadable] != 1 || !errors.Is(got.Refusals[0].Err, normalizers.ErrUnpack) {
 		t.Errorf("refused %v: %v", got.Refused, got.Refusals)
 	}
-	if got.Records < 16 || got.Records > held/4 || got.Sessions != 2 {
-		t.Errorf("shipped %d records of %d sessions from %d bytes that hold %d lines", got.Records, got.Sessions, packed.Len(), held)
+	if got.Records < 16 || got.Records > unpacked/4 || got.Sessions != 2 {
+		t.Errorf("shipped %d records of %d sessions from %d bytes with %d lines", got.Records, got.Sessions, packed.Len(), unpacked)
 	}
 }

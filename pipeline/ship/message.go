@@ -19,38 +19,33 @@ import (
 )
 
 // parcel is a message for the broker. A record that is too large for one travels by claim
-// check: its bytes are stored as an object before the message, which names them.
+// check: its bytes are stored as an object before the message, which names the object.
 type parcel struct {
 	*nats.Msg
-	claimed []byte // the bytes that the message names; nil when it holds them itself
+	claimed []byte // content of the object; nil when the message has the record itself
 }
 
-// outgoing is a record on its way.
+// outgoing is a record that is being sent.
 type outgoing struct {
 	msg     parcel
 	size    int // of the record
 	span    trace.Span
 	session session
 	line    int
-	end     bool // the end of a session in a file, no record
+	end     bool // the end of a session in a file instead of a record
 }
 
-// outgoing makes the message of a record and begins its trace. done is up to where its
-// file is shipped: it tells one end of the file from a later one.
-func (s *Ship) outgoing(ctx context.Context, r normalizers.Record, line int, done int64) outgoing {
+// newOutgoing makes the message of a record and starts its trace. end is the offset
+// behind the record.
+func (s *Ship) newOutgoing(ctx context.Context, r normalizers.Record, line int, end int64) outgoing {
 	ctx, span := s.config.Tracer.Start(ctx, "publish raw", trace.WithNewRoot(), trace.WithSpanKind(trace.SpanKindProducer))
 	origin := propagation.MapCarrier{}
 	propagation.TraceContext{}.Inject(ctx, origin)
 	r.Origin.Traceparent = origin[envelopes.HeaderTraceparent]
 	r.Origin.Tracestate = origin[envelopes.HeaderTracestate]
 
-	id := messageID(r, done)
-	var msg parcel
-	if pipeline.Claimed(len(r.Data), s.limit()) {
-		msg = parcel{pipeline.ClaimMessage(r), r.Data}
-	} else {
-		msg = parcel{Msg: pipeline.RawMessage(r)}
-	}
+	id := messageID(r, end)
+	msg := s.newParcel(r)
 	msg.Header.Set(nats.MsgIdHdr, id)
 	if span.IsRecording() {
 		span.SetAttributes(
@@ -67,6 +62,14 @@ func (s *Ship) outgoing(ctx context.Context, r normalizers.Record, line int, don
 	return outgoing{msg: msg, size: len(r.Data), span: span, session: session{r.Source, r.Session}, line: line, end: r.Origin.End}
 }
 
+// newParcel makes the message of a record, with a claim check for a large one.
+func (s *Ship) newParcel(r normalizers.Record) parcel {
+	if pipeline.Claimed(len(r.Data), s.limit()) {
+		return parcel{pipeline.ClaimMessage(r), r.Data}
+	}
+	return parcel{Msg: pipeline.RawMessage(r)}
+}
+
 // close ends the trace of o with its outcome.
 func (o outgoing) close(err error) {
 	if err != nil {
@@ -76,16 +79,17 @@ func (o outgoing) close(err error) {
 	o.span.End()
 }
 
-// messageID is the same for the same record at the same place of the same file, and
-// only then. The end of a file stands behind what is done of it.
-func messageID(r normalizers.Record, done int64) string {
+// messageID returns the Nats-Msg-Id of a record: equal for the same record at the same
+// position of the same file, and only then. Ends of the same session differ by the offset up
+// to which the file is shipped.
+func messageID(r normalizers.Record, end int64) string {
 	position := strconv.FormatInt(r.Origin.Position, 10)
 	if r.Origin.End {
-		position = "end " + strconv.FormatInt(done, 10)
+		position = "end " + strconv.FormatInt(end, 10)
 	}
 	h := sha256.New()
 	for _, part := range [...]string{string(r.Source), r.Session, r.Origin.File, position} {
-		_, _ = io.WriteString(h, strconv.Itoa(len(part))+" "+part) // a hash takes everything
+		_, _ = io.WriteString(h, strconv.Itoa(len(part))+" "+part) // a hash never fails
 	}
 	h.Write(r.Data)
 	return hex.EncodeToString(h.Sum(nil)[:16])

@@ -20,19 +20,19 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// headBytes is how much of a file tells it from another one on the same inode.
+// headBytes is how much of the start of a file identifies it, together with its inode.
 const headBytes = 1 << 10
 
-// offsetsVersion is the version of the offsets file.
+// offsetsVersion is the format version of the offsets file.
 const offsetsVersion = 1
 
-// inode names a file while it exists.
+// inode identifies a file on this machine while it exists, whatever its path.
 type inode struct {
 	Device uint64 `json:"device"`
 	Number uint64 `json:"inode"`
 }
 
-// head is the begin of a file: its first KiB, or less where the file was shorter.
+// head is a digest of the first KiB of a file, or of all of a shorter one.
 type head struct {
 	Bytes  int    `json:"bytes"`
 	Digest string `json:"sha256"`
@@ -43,55 +43,68 @@ func headOf(b []byte) head {
 	return head{len(b), hex.EncodeToString(sum[:])}
 }
 
-// begins reports whether a file that begins with b is the one that h was taken of.
+// begins reports whether a file that starts with b still has the head h.
 func (h head) begins(b []byte) bool { return len(b) >= h.Bytes && headOf(b[:h.Bytes]) == h }
 
-// offset is how far a file is shipped.
+// offset is how far a file is shipped, and by what the file is recognized.
 type offset struct {
 	inode `json:",embed"`
 
 	Head   head   `json:"head"`
-	Path   string `json:"path"`   // where it was last
-	Origin string `json:"origin"` // under which its records are known, wherever it is moved
-	Done   int64  `json:"done"`   // the records before it are acknowledged by the broker; of what is packed, unpacked
-	Ended  bool   `json:"ended"`  // and the end after them
+	Path   string `json:"path"`   // the last known one
+	Origin string `json:"origin"` // its identity for the stage, which a rename does not change
+	Done   int64  `json:"done"`   // offset in the unpacked content: the broker has acknowledged all records before it
+	Ended  bool   `json:"ended"`  // the broker has acknowledged the ends of the sessions, too
 
-	// Of a log of lines: what it was when it was read, by which it is seen that it was cut
-	// back and went on otherwise.
+	// Only of a log of lines: by them a truncation is recognized.
 	Marks marks `json:"marks,omitempty"`
 	Cut   cut   `json:"cut,omitzero"`
 
-	// Of a file that is written as a whole when it was, in Unix nanoseconds, and its bytes on
-	// the disk; 0 for a log of lines.
+	// Only of a document or a packed log: its time of modification in Unix nanoseconds and its
+	// bytes on the disk, when it was read.
 	Modified int64 `json:"modified,omitempty"`
 	Size     int64 `json:"size,omitempty"`
 }
 
-// covers reports whether the record from begin to end is shipped. One that a cut goes
-// through is not what it was.
-func (e offset) covers(begin, end int64) bool {
-	return begin < e.Done && (e.Done != e.Cut.At || end <= e.Cut.At)
+// covers reports whether the record from begin to end is shipped. A record that a cut goes
+// through is not: its end is new.
+func (o offset) covers(begin, end int64) bool {
+	return begin < o.Done && (o.Done != o.Cut.At || end <= o.Cut.At)
 }
 
-// offsets remembers how far each file is shipped, also beyond the process. It runs
-// behind the broker, never ahead of it: what is lost of it is shipped again, and known
-// as a duplicate by message id or by position. All methods may be called concurrently.
+// moved reports whether the file is no longer at its path. If its folder is gone too, it
+// counts as being there: that may be a disk that comes back.
+func (o offset) moved() bool {
+	f, err := open(o.Path)
+	if errors.Is(err, fs.ErrNotExist) {
+		_, err = os.Lstat(filepath.Dir(o.Path))
+		return err == nil
+	}
+	if err != nil {
+		return false
+	}
+	id, err := inodeOf(f)
+	return errors.Join(err, f.Close()) == nil && id != o.inode
+}
+
+// offsets keeps the offset of each file, and in a file beyond the process. It lags behind
+// the broker and is never ahead: what it loses is shipped again, and dropped as a duplicate
+// by message id or by position. All methods but save may be called concurrently.
 type offsets struct {
-	path string // of the file that keeps them; empty when none does
+	path string // of the offsets file; empty for none
 
 	mu      sync.Mutex
 	known   map[inode]offset
-	paths   map[string]inode // where they were last
-	claims  map[inode]*file
+	paths   map[string]inode // by last known path
+	owners  map[inode]*file
 	changes int // since the process began
-	saved   int // changes that are on disk
+	saved   int // how many of the changes are on disk
 }
 
-// openOffsets reads the offsets at path, or begins new ones. A file that cannot be
-// understood counts as lost; one that cannot be read, or is of a later version, is an
-// error.
+// openOffsets reads the offsets file at path, if there is one. A damaged file counts as
+// lost; a file that cannot be read, or has another version, is an error.
 func openOffsets(ctx context.Context, path string, logger *slog.Logger) (*offsets, error) {
-	o := &offsets{path: path, known: map[inode]offset{}, paths: map[string]inode{}, claims: map[inode]*file{}}
+	o := &offsets{path: path, known: map[inode]offset{}, paths: map[string]inode{}, owners: map[inode]*file{}}
 	if path == "" {
 		return o, nil
 	}
@@ -104,11 +117,11 @@ func openOffsets(ctx context.Context, path string, logger *slog.Logger) (*offset
 	}
 	var stored offsetsFile
 	if json.Unmarshal(data, &stored) != nil {
-		logger.WarnContext(ctx, "offsets file is damaged: all is shipped again, and known as duplicate", "path", path)
-		return o, nil //nolint:nilerr // what is damaged counts as lost
+		logger.WarnContext(ctx, "offsets file is damaged: everything is shipped again, and dropped as duplicate", "path", path)
+		return o, nil //nolint:nilerr // a damaged file counts as lost
 	}
 	if stored.Version != offsetsVersion {
-		return nil, fmt.Errorf("read offsets: %s is of version %d, this program reads %d: remove it to ship all again",
+		return nil, fmt.Errorf("read offsets: %s has version %d, this program reads %d: remove it to ship everything again",
 			path, stored.Version, offsetsVersion)
 	}
 	for _, e := range stored.Files {
@@ -117,39 +130,40 @@ func openOffsets(ctx context.Context, path string, logger *slog.Logger) (*offset
 	return o, nil
 }
 
-// offsetsFile is the form of the offsets on disk.
+// offsetsFile is the content of the offsets file.
 type offsetsFile struct {
 	Version int      `json:"version"`
 	Files   []offset `json:"files"`
 }
 
-// claim makes f the one that ships the file on an inode; false when another does: the
-// same file under another name.
-func (o *offsets) claim(id inode, f *file) bool {
+// acquire makes f the owner of an inode. False means that another file owns it: the same
+// log under another name.
+func (o *offsets) acquire(id inode, f *file) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if other, ok := o.claims[id]; ok {
-		return other == f
+	if owner, ok := o.owners[id]; ok {
+		return owner == f
 	}
-	o.claims[id] = f
+	o.owners[id] = f
 	return true
 }
 
-// release gives up the claim of f. When the file is gone for good its offset goes too.
+// release ends the ownership of f. The offset of a file that has moved or is deleted is
+// dropped.
 func (o *offsets) release(f *file) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.claims[f.offset.inode] != f {
+	if o.owners[f.offset.inode] != f {
 		return
 	}
-	delete(o.claims, f.offset.inode)
-	if e, ok := o.known[f.offset.inode]; ok && e.gone() {
-		o.forget(e)
+	delete(o.owners, f.offset.inode)
+	if e, ok := o.known[f.offset.inode]; ok && e.moved() {
+		o.drop(e)
 	}
 }
 
-// forget drops an offset. The caller holds mu.
-func (o *offsets) forget(e offset) {
+// drop drops an offset. The caller has locked mu.
+func (o *offsets) drop(e offset) {
 	delete(o.known, e.inode)
 	if o.paths[e.Path] == e.inode {
 		delete(o.paths, e.Path)
@@ -157,37 +171,22 @@ func (o *offsets) forget(e offset) {
 	o.changes++
 }
 
-// gone reports whether the file is no longer where it was last. Where its folder is gone
-// too it counts as there: that may be a disk that comes back.
-func (e offset) gone() bool {
-	f, err := open(e.Path)
-	if errors.Is(err, fs.ErrNotExist) {
-		_, err = os.Lstat(filepath.Dir(e.Path))
-		return err == nil
-	}
-	if err != nil {
-		return false
-	}
-	id, err := inodeOf(f)
-	return errors.Join(err, f.Close()) == nil && id != e.inode
-}
-
-// get returns the offset of the file on an inode, zero when it is not known. Whether it
-// is still the same file its head tells.
+// get returns the offset of an inode, zero for an unknown one. The inode may have been
+// reused since: only the head shows whether the file is the same.
 func (o *offsets) get(id inode) offset {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.known[id]
 }
 
-// at returns the offset of the file that was last at path, zero when none was.
+// at returns the offset of the file whose last known path is path, zero for none.
 func (o *offsets) at(path string) offset {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.known[o.paths[path]]
 }
 
-// set remembers an offset.
+// set stores an offset.
 func (o *offsets) set(e offset) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -201,19 +200,20 @@ func (o *offsets) set(e offset) {
 	o.changes++
 }
 
-// prune forgets files that exist no more.
+// prune drops the offsets of files that are not at their path. It is for the end of a run
+// that has visited every log: a file that was renamed has its new path by then.
 func (o *offsets) prune() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, e := range o.known {
-		if e.gone() {
-			o.forget(e)
+		if e.moved() {
+			o.drop(e)
 		}
 	}
 }
 
-// save writes the offsets, if they have changed, in one step: a crash leaves the old
-// ones or the new ones. It is called by one goroutine at a time.
+// save writes the offsets file if an offset has changed. A crash leaves the old file or the
+// new one. Only one goroutine may call it at a time.
 func (o *offsets) save() error {
 	o.mu.Lock()
 	changes := o.changes
@@ -226,7 +226,7 @@ func (o *offsets) save() error {
 	})}
 	o.mu.Unlock()
 
-	data, err := json.Marshal(stored, jsontext.AllowInvalidUTF8(true)) // a path may be any bytes
+	data, err := json.Marshal(stored, jsontext.AllowInvalidUTF8(true)) // a path is any bytes
 	if err == nil {
 		err = replace(o.path, data)
 	}
@@ -239,7 +239,7 @@ func (o *offsets) save() error {
 	return nil
 }
 
-// replace puts data at path in one step that survives a crash.
+// replace writes a file atomically and durably.
 func replace(path string, data []byte) error {
 	dir := filepath.Dir(path)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -260,8 +260,8 @@ func replace(path string, data []byte) error {
 	return syncDir(dir)
 }
 
-// syncDir makes a rename in a folder survive a crash. Systems that cannot sync a folder
-// keep it anyway.
+// syncDir makes a rename in a folder durable. Systems that cannot sync a folder make it
+// durable without.
 func syncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 	"tributary/pipeline/ship"
 )
 
-func TestOnceShipsAllThereIsAndTheEnd(t *testing.T) {
+func TestOnceShipsEveryRecordAndTheEnds(t *testing.T) {
 	t.Parallel()
 	e := newEdge(t)
 	one, two := prompts("one", 1, 3), prompts("two", 1, 2)
@@ -38,17 +38,17 @@ func TestOnceShipsAllThereIsAndTheEnd(t *testing.T) {
 		t.Errorf("summary (-want +got):\n%s", diff)
 	}
 
-	all := e.holds(append(append(append(slices.Clone(one), "end of one"), two...), "end of two")...)
+	all := e.wantStored(append(append(append(slices.Clone(one), "end of one"), two...), "end of two")...)
 	position, previous := int64(0), int64(-1)
 	for i, r := range all[:3] {
 		if r.Source != envelopes.ClaudeCode || r.Session != "one" {
-			t.Errorf("record %d is of %s of %s", i, r.Session, r.Source)
+			t.Errorf("record %d has session %s of %s", i, r.Session, r.Source)
 		}
 		if r.Origin.Position != position || r.Origin.Previous != previous {
-			t.Errorf("record %d stands at %d after %d, want %d after %d", i, r.Origin.Position, r.Origin.Previous, position, previous)
+			t.Errorf("record %d has position %d after %d, want %d after %d", i, r.Origin.Position, r.Origin.Previous, position, previous)
 		}
 		if r.Origin.File == "" || r.Origin.File != all[3].Origin.File || r.Origin.File == all[4].Origin.File {
-			t.Errorf("record %d is of file %q", i, r.Origin.File)
+			t.Errorf("record %d has file %q", i, r.Origin.File)
 		}
 		if want := time.Date(2026, 3, 1, 10, 0, i+1, 0, time.UTC); !r.Origin.Time.Equal(want) {
 			t.Errorf("record %d has time %v, want %v", i, r.Origin.Time, want)
@@ -58,26 +58,26 @@ func TestOnceShipsAllThereIsAndTheEnd(t *testing.T) {
 	}
 }
 
-func TestAgainShipsOnlyWhatIsNew(t *testing.T) {
+func TestSecondRunShipsOnlyWhatIsNew(t *testing.T) {
 	t.Parallel()
 	e := newEdge(t)
 	e.write("garden/one.jsonl", lines(prompts("one", 1, 2)...))
 	e.once()
 	if got := e.once(); got.Records != 0 || got.Duplicates != 0 || e.count() != 3 {
-		t.Fatalf("nothing is new, but shipped %+v", got)
+		t.Fatalf("nothing is new, but %+v was shipped", got)
 	}
 	e.append("garden/one.jsonl", lines(prompt("one", 3)))
 	if got := e.once(); got.Records != 1 || got.Duplicates != 0 {
-		t.Fatalf("one record is new, but shipped %+v", got)
+		t.Fatalf("one record is new, but %+v was shipped", got)
 	}
-	all := e.holds(prompt("one", 1), prompt("one", 2), "end of one", prompt("one", 3), "end of one")
+	all := e.wantStored(prompt("one", 1), prompt("one", 2), "end of one", prompt("one", 3), "end of one")
 	if last := all[3].Origin; last.Previous != all[1].Origin.Position || last.File != all[0].Origin.File {
-		t.Errorf("the new record does not follow the old ones: %+v", last)
+		t.Errorf("the new record does not follow the old records: %+v", last)
 	}
 }
 
-// A log that is shorter than what its identity is taken of must stay itself as it grows.
-func TestShortLogStaysItselfAsItGrows(t *testing.T) {
+// The log is shorter than the head that identifies it, so that its head changes as it grows.
+func TestShortLogKeepsItsIdentityAsItGrows(t *testing.T) {
 	t.Parallel()
 	e := newEdge(t)
 	var want []string
@@ -88,7 +88,7 @@ func TestShortLogStaysItselfAsItGrows(t *testing.T) {
 		}
 		want = append(want, prompt("one", n), "end of one")
 	}
-	e.holds(want...)
+	e.wantStored(want...)
 }
 
 func TestLastLineWithoutEndIsARecord(t *testing.T) {
@@ -102,10 +102,10 @@ func TestLastLineWithoutEndIsARecord(t *testing.T) {
 	if got := e.once(); got.Records != 1 || got.Duplicates != 0 {
 		t.Fatalf("then shipped %+v", got)
 	}
-	e.holds(prompt("one", 1), prompt("one", 2), "end of one", prompt("one", 3), "end of one")
+	e.wantStored(prompt("one", 1), prompt("one", 2), "end of one", prompt("one", 3), "end of one")
 }
 
-// What a vendor is just writing would be lost if its first half were taken for a record.
+// If the first half were shipped as a record, the second half would be lost.
 func TestHalfWrittenLastLineWaits(t *testing.T) {
 	t.Parallel()
 	e := newEdge(t)
@@ -115,16 +115,16 @@ func TestHalfWrittenLastLineWaits(t *testing.T) {
 		t.Fatalf("shipped %+v", got)
 	}
 	if got := e.once(); got.Records != 0 || got.Waiting != 1 {
-		t.Fatalf("shipped again %+v", got)
+		t.Fatalf("%+v was shipped again", got)
 	}
 	e.append("garden/one.jsonl", half[40:]+"\n")
 	if got := e.once(); got.Records != 1 || got.Waiting != 0 {
 		t.Fatalf("then shipped %+v", got)
 	}
-	e.holds(prompt("one", 1), "end of one", half, "end of one")
+	e.wantStored(prompt("one", 1), "end of one", half, "end of one")
 }
 
-func TestOnlyLineOfAFile(t *testing.T) {
+func TestOnlyLineOfAFileIsShippedWhenComplete(t *testing.T) {
 	t.Parallel()
 	e := newEdge(t)
 	e.write("garden/whole.jsonl", prompt("one", 1))
@@ -132,10 +132,10 @@ func TestOnlyLineOfAFile(t *testing.T) {
 	if got := e.once(); got.Records != 1 || got.Waiting != 1 {
 		t.Fatalf("shipped %+v", got)
 	}
-	e.holds(prompt("one", 1), "end of one")
+	e.wantStored(prompt("one", 1), "end of one")
 }
 
-func TestHalfWrittenLineOfADeadWriterIsShipped(t *testing.T) {
+func TestHalfWrittenLineOfAnIdleFileIsShipped(t *testing.T) {
 	t.Parallel()
 	e := newEdge(t)
 	e.write("garden/one.jsonl", prompt("one", 1)+"\n"+prompt("one", 2)[:40])
@@ -143,60 +143,59 @@ func TestHalfWrittenLineOfADeadWriterIsShipped(t *testing.T) {
 	if got := e.once(); got.Records != 2 || got.Waiting != 0 {
 		t.Fatalf("shipped %+v", got)
 	}
-	e.holds(prompt("one", 1), prompt("one", 2)[:40], "end of one")
+	e.wantStored(prompt("one", 1), prompt("one", 2)[:40], "end of one")
 }
 
-// The file of a subagent is named after the agent, but its records are of the session
-// that started it.
-func TestSubagentIsOfItsParentsSession(t *testing.T) {
+// The file of a subagent is named after the subagent, but its records state the session of
+// its parent.
+func TestSubagentBelongsToTheSessionOfItsParent(t *testing.T) {
 	t.Parallel()
 	e := newEdge(t)
 	e.mkdir("garden/parent/subagents")
 	side := strings.Replace(prompt("parent", 1), `"type":`, `"isSidechain":true,"agentId":"a1","type":`, 1)
 	e.write("garden/parent/subagents/agent-a1.jsonl", lines(side))
 	e.once()
-	for _, r := range e.holds(side, "end of parent") {
+	for _, r := range e.wantStored(side, "end of parent") {
 		if r.Session != "parent" {
-			t.Errorf("record of session %s", r.Session)
+			t.Errorf("the record has session %s", r.Session)
 		}
 	}
 }
 
-// A resumed file begins with records of the session before.
-func TestTwoSessionsInOneFile(t *testing.T) {
+// The file of a resumed session starts with records of the previous session.
+func TestTwoSessionsInOneFileKeepTheirOrder(t *testing.T) {
 	t.Parallel()
 	e := newEdge(t)
 	mixed := []string{prompt("old", 1), prompt("new", 1), prompt("old", 2), prompt("new", 2)}
 	e.write("garden/new.jsonl", lines(mixed...))
 	e.once()
-	all := e.holds(append(mixed, "end of old", "end of new")...)
+	all := e.wantStored(append(mixed, "end of old", "end of new")...)
 	for i, session := range []string{"old", "new", "old", "new", "old", "new"} {
 		if all[i].Session != session {
-			t.Errorf("message %d is of session %s, want %s", i, all[i].Session, session)
+			t.Errorf("message %d has session %s, want %s", i, all[i].Session, session)
 		}
 	}
 	for i, previous := range []int64{-1, -1, all[0].Origin.Position, all[1].Origin.Position} {
 		if got := all[i].Origin.Previous; got != previous {
-			t.Errorf("record %d says that %d is before it in its session, want %d", i, got, previous)
+			t.Errorf("the record before record %d of its session has position %d, want %d", i, got, previous)
 		}
 	}
 }
 
-// Ids that no subject can hold come whole.
-func TestSessionOfAnyText(t *testing.T) {
+// An id that is no subject token travels whole in a header.
+func TestSessionIDMayBeAnyText(t *testing.T) {
 	t.Parallel()
 	e := newEdge(t)
 	long := strings.Repeat("grün.*> ", 40)
 	e.write("garden/one.jsonl", lines(prompt("a.b c", 1), prompt(long, 1)))
 	e.once(func(c *ship.Config) { c.BatchRecords = 1 })
-	all := e.holds(prompt("a.b c", 1), prompt(long, 1), "end of a.b c", "end of "+long)
+	all := e.wantStored(prompt("a.b c", 1), prompt(long, 1), "end of a.b c", "end of "+long)
 	if all[0].Session != "a.b c" || all[1].Session != long {
 		t.Errorf("sessions %q and %q", all[0].Session, all[1].Session)
 	}
 }
 
-// What does not fit a message travels beside it.
-func TestRecordLargerThanAMessage(t *testing.T) {
+func TestRecordLargerThanAMessageTravelsByClaimCheck(t *testing.T) {
 	t.Parallel()
 	const limit = 64 << 10
 	e := newEdge(t, func(c *pipeline.ServerConfig) { c.MaxPayload = limit })
@@ -210,29 +209,29 @@ func TestRecordLargerThanAMessage(t *testing.T) {
 		t.Fatalf("shipped %+v", got)
 	}
 	if dry.Records != got.Records || dry.Bytes != got.Bytes {
-		t.Errorf("a dry run promised %+v", dry)
+		t.Errorf("a dry run announced %+v", dry)
 	}
-	all := e.holds(prompt("one", 1), large, prompt("one", 3), "end of one", prompt("two", 1), "end of two")
+	all := e.wantStored(prompt("one", 1), large, prompt("one", 3), "end of one", prompt("two", 1), "end of two")
 	for i, r := range all {
 		want := ""
 		if i == 1 {
 			want = pipeline.ClaimOf([]byte(large)).String()
 		}
 		if claim := r.header.Get(envelopes.HeaderClaim); claim != want {
-			t.Errorf("record %d has the claim %q, want %q", i, claim, want)
+			t.Errorf("record %d has claim %q, want %q", i, claim, want)
 		}
 	}
 	if p := all[2].Origin.Previous; p != all[1].Origin.Position {
 		t.Errorf("the record before is at %d, want %d", p, all[1].Origin.Position)
 	}
 	if again := e.once(); again.Records != 0 {
-		t.Errorf("shipped again %+v", again)
+		t.Errorf("%+v was shipped again", again)
 	}
 }
 
-// Whichever way a record of any size is sent, it must really be taken, in a batch and
-// alone: none is too large for the one and too small for the other.
-func TestRecordsOfEverySizeAreTaken(t *testing.T) {
+// No size falls between the two ways to send a record: too large for a message and too small
+// for a claim check. That holds for messages in a batch and alone.
+func TestRecordsOfEverySizeAreStored(t *testing.T) {
 	t.Parallel()
 	const limit = 64 << 10
 	var records []string
@@ -246,26 +245,27 @@ func TestRecordsOfEverySizeAreTaken(t *testing.T) {
 		e.write("garden/one.jsonl", lines(records...))
 		got := e.once(func(c *ship.Config) { c.BatchRecords = batch })
 		if got.Records != len(records) || len(got.Refused) != 0 {
-			t.Fatalf("of %d records shipped %+v", len(records), got)
+			t.Fatalf("of %d records %+v was shipped", len(records), got)
 		}
 		claimed := 0
-		for i, r := range e.holds(append(slices.Clone(records), "end of one")...) {
+		for i, r := range e.wantStored(append(slices.Clone(records), "end of one")...) {
 			inline := r.header.Get(envelopes.HeaderClaim) == ""
 			if want := i == len(records) || len(records[i]) <= limit/2; inline != want {
-				t.Errorf("record %d travels in its message: %v, want %v", i, inline, want)
+				t.Errorf("record %d is in its message: %v, want %v", i, inline, want)
 			}
 			if !inline {
 				claimed++
 			}
 		}
 		if claimed == 0 || claimed == len(records) {
-			t.Errorf("%d of %d records travel beside their message", claimed, len(records))
+			t.Errorf("%d of %d records travel by claim check", claimed, len(records))
 		}
 	}
 }
 
-// The stream itself may take less than the server; that shows only in its answer.
-func TestRecordTheStreamDoesNotTake(t *testing.T) {
+// The limit of the stream is below that of the server, and shows only in the answer to a
+// message.
+func TestRecordTooLargeForTheStreamIsRefused(t *testing.T) {
 	t.Parallel()
 	e := newEdge(t)
 	s, err := e.js.Stream(t.Context(), pipeline.RawStream)
@@ -283,11 +283,11 @@ func TestRecordTheStreamDoesNotTake(t *testing.T) {
 	if got.Records != 2 || got.Refused[ship.ReasonTooLarge] != 1 || got.Refusals[0].Line != 2 {
 		t.Fatalf("shipped %+v", got)
 	}
-	e.holds(prompt("one", 1), prompt("one", 3), "end of one")
+	e.wantStored(prompt("one", 1), prompt("one", 3), "end of one")
 }
 
-// A record beyond all limits is dropped as it is read.
-func TestRecordLongerThanMemoryAllows(t *testing.T) {
+// The record is dropped as it is read.
+func TestRecordOverTheLimitIsDropped(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
 		t.Skip("writes 70 MB")
@@ -298,7 +298,7 @@ func TestRecordLongerThanMemoryAllows(t *testing.T) {
 	if got.Records != 2 || got.Refused[ship.ReasonTooLarge] != 1 || got.Refusals[0].Line != 2 {
 		t.Fatalf("shipped %d records, refused %v", got.Records, got.Refusals)
 	}
-	e.holds(prompt("one", 1), prompt("one", 3), "end of one")
+	e.wantStored(prompt("one", 1), prompt("one", 3), "end of one")
 }
 
 func TestUnreadableFileDoesNotStopTheOthers(t *testing.T) {
@@ -310,21 +310,21 @@ func TestUnreadableFileDoesNotStopTheOthers(t *testing.T) {
 	if got.Files != 2 || got.Records != 1 || got.Refused[ship.ReasonUnreadable] != 1 || got.Refusals[0].Path != e.path("garden/bad.jsonl") {
 		t.Fatalf("shipped %+v", got)
 	}
-	e.holds(prompt("good", 1), "end of good")
+	e.wantStored(prompt("good", 1), "end of good")
 }
 
-// unreadable makes a file that nobody can read, not even root.
+// unreadable makes a file that not even root can read.
 func (e *edge) unreadable(name string) {
 	e.t.Helper()
 	if runtime.GOOS != "linux" {
-		e.t.Skip("needs a file of linux that cannot be read at its start")
+		e.t.Skip("needs a file of Linux that cannot be read at its start")
 	}
 	if err := os.Symlink("/proc/self/mem", e.path(name)); err != nil {
 		e.t.Fatal(err)
 	}
 }
 
-func TestFileWhoseVendorCannotBeTold(t *testing.T) {
+func TestFileOfAnUnknownAgentIsRefused(t *testing.T) {
 	t.Parallel()
 	e := newEdge(t)
 	dir := t.TempDir()
@@ -338,17 +338,17 @@ func TestFileWhoseVendorCannotBeTold(t *testing.T) {
 	}
 	r := got.Refusals[0]
 	if r.Path != path || !strings.Contains(r.Error(), "--source") {
-		t.Errorf("refusal does not tell file and cure: %v", &r)
+		t.Errorf("refusal does not name file and cure: %v", &r)
 	}
 	got = e.once(func(c *ship.Config) { c.Paths, c.Source = []string{path}, envelopes.ClaudeCode })
 	if got.Records != 2 || len(got.Refusals) != 0 {
 		t.Fatalf("with a source shipped %+v", got)
 	}
-	e.holds(`{"bread": 2}`, `{"milk": 1}`, "end of shopping list")
+	e.wantStored(`{"bread": 2}`, `{"milk": 1}`, "end of shopping list")
 }
 
-// A file has one identity, whether the user names it, its folder, or nothing.
-func TestNamedFileIsTheOneBelowTheRoot(t *testing.T) {
+// The identity is the same whether the user names the file, its folder, a link, or nothing.
+func TestIdentityOfAFileIsTheSameByAnyPath(t *testing.T) {
 	t.Parallel()
 	e := newEdge(t)
 	e.write("garden/one.jsonl", lines(prompt("one", 1)))
@@ -362,10 +362,10 @@ func TestNamedFileIsTheOneBelowTheRoot(t *testing.T) {
 			t.Errorf("%v: shipped %+v", paths, got)
 		}
 	}
-	e.holds(prompt("one", 1), "end of one")
+	e.wantStored(prompt("one", 1), "end of one")
 }
 
-func TestFolderWithLogsOfAnyName(t *testing.T) {
+func TestNamedFolderMayHaveLogsOfAnyName(t *testing.T) {
 	t.Parallel()
 	e := newEdge(t)
 	dir := t.TempDir()
@@ -381,10 +381,10 @@ func TestFolderWithLogsOfAnyName(t *testing.T) {
 	if got.Files != 2 || got.Records != 2 {
 		t.Fatalf("shipped %+v", got)
 	}
-	e.holds(prompt("a", 1), "end of a", prompt("b", 1), "end of b")
+	e.wantStored(prompt("a", 1), "end of a", prompt("b", 1), "end of b")
 }
 
-func TestOtherSourceAndOldFilesAreLeftOut(t *testing.T) {
+func TestOtherSourcesAndOldFilesAreSkipped(t *testing.T) {
 	t.Parallel()
 	e := newEdge(t)
 	e.write("garden/old.jsonl", lines(prompt("old", 1)))
@@ -396,10 +396,10 @@ func TestOtherSourceAndOldFilesAreLeftOut(t *testing.T) {
 	if got := e.once(func(c *ship.Config) { c.Since = time.Now().Add(-time.Hour) }); got.Files != 1 || got.Records != 1 {
 		t.Errorf("since an hour shipped %+v", got)
 	}
-	e.holds(prompt("new", 1), "end of new")
+	e.wantStored(prompt("new", 1), "end of new")
 }
 
-func TestDryRunSendsAndRemembersNothing(t *testing.T) {
+func TestDryRunSendsAndStoresNothing(t *testing.T) {
 	t.Parallel()
 	e := newEdge(t)
 	e.write("garden/one.jsonl", lines(prompts("one", 1, 2)...))
@@ -428,11 +428,11 @@ func TestDryRunSendsAndRemembersNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	if e.count() != 3 || string(before) != string(after) {
-		t.Error("a dry run has left traces")
+		t.Error("a dry run has stored records or offsets")
 	}
 }
 
-func TestPathThatDoesNotExist(t *testing.T) {
+func TestPathThatDoesNotExistIsAnError(t *testing.T) {
 	t.Parallel()
 	e := newEdge(t)
 	c := e.config()
@@ -449,7 +449,7 @@ func TestPathThatDoesNotExist(t *testing.T) {
 	}
 }
 
-func TestNamedPathThatIsNoFile(t *testing.T) {
+func TestPathThatIsNoFileIsRefused(t *testing.T) {
 	t.Parallel()
 	e := newEdge(t)
 	got := e.once(func(c *ship.Config) { c.Paths = []string{os.DevNull} })
@@ -458,7 +458,7 @@ func TestNamedPathThatIsNoFile(t *testing.T) {
 	}
 }
 
-func TestRootsOfTheUser(t *testing.T) {
+func TestRootsFollowTheEnvironment(t *testing.T) {
 	t.Parallel()
 	claude := func(dir string) ship.Root {
 		return ship.Root{Source: envelopes.ClaudeCode, Dir: filepath.FromSlash(dir), Suffixes: []string{".jsonl"}}
@@ -479,14 +479,14 @@ func TestRootsOfTheUser(t *testing.T) {
 		env  map[string]string
 		want []ship.Root
 	}{
-		"as the vendors have it": {nil, []ship.Root{
+		"default folders": {nil, []ship.Root{
 			claude("/home/ada/.claude/projects"),
 			codex("/home/ada/.codex/sessions"), codex("/home/ada/.codex/archived_sessions"),
 			gemini("/home/ada/.gemini/tmp"),
 			cursor("/home/ada/.cursor/projects"),
 			copilot("/home/ada/.copilot/session-state", ".jsonl"), copilot("/home/ada/.copilot/history-session-state", ".json"),
 		}},
-		"moved by the user": {map[string]string{
+		"folders of the environment": {map[string]string{
 			"CLAUDE_CONFIG_DIR": "/a, /b c,", "CODEX_HOME": "/x", "GEMINI_CLI_HOME": "/g", "CURSOR_DATA_DIR": "/c", "COPILOT_HOME": "/p",
 		}, []ship.Root{
 			claude("/a/projects"), claude("/b c/projects"),
@@ -503,8 +503,7 @@ func TestRootsOfTheUser(t *testing.T) {
 	}
 }
 
-// A root that nobody has used yet is no error.
-func TestRootThatDoesNotExistYet(t *testing.T) {
+func TestRootThatDoesNotExistYetIsNoError(t *testing.T) {
 	t.Parallel()
 	e := newEdge(t)
 	if err := os.RemoveAll(e.root); err != nil {
@@ -515,7 +514,7 @@ func TestRootThatDoesNotExistYet(t *testing.T) {
 	}
 }
 
-func TestOnceThatIsInterrupted(t *testing.T) {
+func TestInterruptedOnceReturnsTheErrorOfTheContext(t *testing.T) {
 	t.Parallel()
 	e := newEdge(t)
 	e.write("garden/one.jsonl", lines(prompt("one", 1)))
@@ -533,8 +532,8 @@ func TestOnceThatIsInterrupted(t *testing.T) {
 	}
 }
 
-// Below the folder of Cursor's projects only transcripts are logs.
-func TestOnlyTranscriptsOfCursor(t *testing.T) {
+// The folder of Cursor's projects has other files, too.
+func TestOnlyTranscriptsOfCursorAreShipped(t *testing.T) {
 	t.Parallel()
 	home := t.TempDir()
 	for _, name := range []string{"app/agent-transcripts/s1/s1.jsonl", "app/agent-transcripts/s2.jsonl", "app/agent-transcripts/s1/notes.txt", "app/terminals/other.jsonl", "agent-transcripts.jsonl"} {

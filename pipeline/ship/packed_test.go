@@ -17,7 +17,7 @@ import (
 	"tributary/pipeline/ship"
 )
 
-// pack is content as a file of this name holds it.
+// pack returns content, compressed as the extension of name says.
 func pack(tb testing.TB, name, content string) string {
 	tb.Helper()
 	var b bytes.Buffer
@@ -35,7 +35,7 @@ func pack(tb testing.TB, name, content string) string {
 	return b.String()
 }
 
-// A log that is packed says the same as before: whoever packs it changes nothing.
+// A packed log yields the same records, with the same identities, as the plain log.
 func TestPackedLogIsTheSameLog(t *testing.T) {
 	t.Parallel()
 	for _, ext := range []string{".zst", ".gz"} {
@@ -50,23 +50,23 @@ func TestPackedLogIsTheSameLog(t *testing.T) {
 		dry := packed.once(func(c *ship.Config) { c.DryRun = true })
 		got := packed.once()
 		if got.Files != 1 || got.Records != 1501 || got.Waiting != 0 || len(got.Refusals) != 0 || dry.Records != got.Records {
-			t.Errorf("%s: shipped %+v, a dry run promised %+v", ext, got, dry)
+			t.Errorf("%s: shipped %+v, a dry run announced %+v", ext, got, dry)
 		}
 		same := cmp.Comparer(func(a, b stored) bool {
 			return a.Session == b.Session && a.Origin == b.Origin &&
 				a.header.Get(nats.MsgIdHdr) == b.header.Get(nats.MsgIdHdr) && string(a.Data) == string(b.Data)
 		})
 		if diff := cmp.Diff(records(plain.all()), records(packed.all()), same); diff != "" {
-			t.Errorf("%s: packed it is something else:\n%s", ext, diff)
+			t.Errorf("%s: packing changes the records:\n%s", ext, diff)
 		}
 		if again := packed.once(); again.Records != 0 || again.Waiting != 0 {
-			t.Errorf("%s: nothing is new, but shipped %+v", ext, again)
+			t.Errorf("%s: nothing is new, but %+v was shipped", ext, again)
 		}
 	}
 }
 
-// What is packed is written anew as a whole; the broker knows what it has of it.
-func TestPackedLogIsWrittenAnew(t *testing.T) {
+// A packed log is rewritten and shipped as a whole; the broker drops the records it has.
+func TestRepackedLogShipsOnlyNewRecords(t *testing.T) {
 	t.Parallel()
 	e := newEdge(t)
 	raw := e.tap()
@@ -81,14 +81,13 @@ func TestPackedLogIsWrittenAnew(t *testing.T) {
 		t.Fatal(err)
 	}
 	raw.expect("end of one")
-	// A file with several parts is one.
+	// A file of several compressed parts is one log.
 	e.append("garden/one.jsonl.zst", pack(t, ".zst", lines(prompt("one", 5))))
 	raw.expect(prompt("one", 5))
-	f.until("the broker knew the rest", func(s ship.Summary) bool { return s.Duplicates == 1+2+3+4 })
+	f.until("the broker has dropped the other records", func(s ship.Summary) bool { return s.Duplicates == 1+2+3+4 })
 }
 
-// A document that is packed is one too.
-func TestPackedDocument(t *testing.T) {
+func TestPackedDocumentIsShippedAsADocument(t *testing.T) {
 	t.Parallel()
 	e := newEdge(t)
 	path := filepath.Join(t.TempDir(), "session.json.gz")
@@ -96,12 +95,12 @@ func TestPackedDocument(t *testing.T) {
 		t.Fatal(err)
 	}
 	e.once(func(c *ship.Config) { c.Paths = []string{path} })
-	e.holds(conversation(5, "calm"), "end of g")
+	e.wantStored(conversation(5, "calm"), "end of g")
 }
 
-// Of a damaged file all is shipped that can be read; it is reported, and shipped when it
-// is whole.
-func TestDamagedPackedLog(t *testing.T) {
+// The readable part of a damaged file is shipped and the file is reported; the rest is
+// shipped when the file is replaced by a good one.
+func TestDamagedPackedLogIsShippedAsFarAsReadable(t *testing.T) {
 	t.Parallel()
 	for name, damage := range map[string]func(string) string{
 		"cut off":      func(s string) string { return s[:len(s)-3] },
@@ -125,28 +124,28 @@ func TestDamagedPackedLog(t *testing.T) {
 			before := e.count()
 			raw.next(before)
 			f := e.follow()
-			f.until("it is reported", func(s ship.Summary) bool { return s.Refused[ship.ReasonUnreadable] == 1 })
+			f.until("the file is reported", func(s ship.Summary) bool { return s.Refused[ship.ReasonUnreadable] == 1 })
 			e.write(path, whole)
 			f.until("all is shipped", func(s ship.Summary) bool { return s.Records-s.Duplicates+before >= 2002 })
 			if got := f.ship.Summary().Refused[ship.ReasonUnreadable]; got != 1 {
 				t.Errorf("%s%s: reported %d times", name, ext, got)
 			}
 			f.stop()
-			var of []string
+			var got []string
 			for _, r := range records(e.all()) {
 				if r.Session == "one" {
-					of = append(of, string(r.Data))
+					got = append(got, string(r.Data))
 				}
 			}
-			if diff := cmp.Diff(prompts("one", 1, 2000), of); diff != "" {
+			if diff := cmp.Diff(prompts("one", 1, 2000), got); diff != "" {
 				t.Errorf("%s%s: raw stream (-want +got):\n%s", name, ext, diff)
 			}
 		}
 	}
 }
 
-// Nothing is in a file that somebody is about to write.
-func TestEmptyPackedLog(t *testing.T) {
+// A packed file may be seen before its first byte is written.
+func TestEmptyPackedLogIsNoError(t *testing.T) {
 	t.Parallel()
 	e := newEdge(t)
 	e.write("garden/one.jsonl.gz", "")

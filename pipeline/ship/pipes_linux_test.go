@@ -9,8 +9,8 @@ import (
 	"tributary/pipeline/ship"
 )
 
-// What is no file below a root is left alone: nobody waits for who writes to a pipe.
-func TestNoFileBelowARoot(t *testing.T) {
+// Anything below a root that is no regular file is ignored: opening a pipe would block.
+func TestPipesAndLinksBelowARootAreIgnored(t *testing.T) {
 	t.Parallel()
 	e := newEdge(t)
 	e.write("garden/one.jsonl", lines(prompt("one", 1)))
@@ -31,9 +31,9 @@ func TestNoFileBelowARoot(t *testing.T) {
 	}
 }
 
-// A pipe that takes the place of a log is not waited for either, neither to read it nor
-// to find out whether the log is gone.
-func TestPipeInPlaceOfALog(t *testing.T) {
+// A pipe that takes the path of a log blocks neither reading nor the check whether the log
+// is gone.
+func TestPipeInPlaceOfALogDoesNotBlock(t *testing.T) {
 	t.Parallel()
 	e := newEdge(t)
 	raw := e.tap()

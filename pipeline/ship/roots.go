@@ -18,30 +18,11 @@ import (
 type Root struct {
 	Source   envelopes.Source
 	Dir      string   // absolute
-	Suffixes []string // of the names of logs, packed or not; other files there are none
+	Suffixes []string // of the names of logs, packed or not; other files are ignored
 	Within   string   // folder that logs lie in, at any depth below Dir; empty where all do
 	// Moved is set where the vendor moves a log to another folder, and gives it a name
 	// that no other has: then the name alone is its identity.
 	Moved bool
-}
-
-// vendors says where each vendor keeps its logs. A folder is one line.
-var vendors = []struct {
-	source   envelopes.Source
-	env      string // variable with folders, separated by commas, instead of home
-	home     string // below the user's home
-	logs     string // below each of them
-	suffixes []string
-	within   string // folder below them that logs lie in
-	moved    bool
-}{
-	{envelopes.ClaudeCode, "CLAUDE_CONFIG_DIR", ".claude", "projects", []string{".jsonl"}, "", false},
-	{envelopes.Codex, "CODEX_HOME", ".codex", "sessions", []string{".jsonl"}, "", true},
-	{envelopes.Codex, "CODEX_HOME", ".codex", "archived_sessions", []string{".jsonl"}, "", true},
-	{envelopes.Gemini, "GEMINI_CLI_HOME", "", ".gemini/tmp", []string{".json", ".jsonl"}, "", false},
-	{envelopes.Cursor, "CURSOR_DATA_DIR", ".cursor", "projects", []string{".jsonl"}, "agent-transcripts", false},
-	{envelopes.Copilot, "COPILOT_HOME", ".copilot", "session-state", []string{".jsonl"}, "", false},
-	{envelopes.Copilot, "COPILOT_HOME", ".copilot", "history-session-state", []string{".json"}, "", false},
 }
 
 // Roots returns where the vendors keep their logs on this machine, for a user with the
@@ -49,29 +30,34 @@ var vendors = []struct {
 // folders need not exist.
 func Roots(home string, getenv func(string) string) []Root {
 	var roots []Root
-	for _, v := range vendors {
-		folders := strings.FieldsFunc(getenv(v.env), func(r rune) bool { return r == ',' })
-		if len(folders) == 0 {
-			folders = []string{filepath.Join(home, v.home)}
+	for _, v := range normalizers.Vendors() {
+		if len(v.Logs.Folders) == 0 {
+			continue
 		}
-		for _, folder := range folders {
-			if folder = strings.TrimSpace(folder); folder != "" {
-				dir := filepath.Join(folder, filepath.FromSlash(v.logs))
-				roots = append(roots, Root{Source: v.source, Dir: dir, Suffixes: v.suffixes, Within: v.within, Moved: v.moved})
+		homes := strings.FieldsFunc(getenv(v.Logs.Env), func(r rune) bool { return r == ',' })
+		if len(homes) == 0 {
+			homes = []string{filepath.Join(home, filepath.FromSlash(v.Logs.Home))}
+		}
+		for _, folder := range v.Logs.Folders {
+			for _, home := range homes {
+				if home = strings.TrimSpace(home); home != "" {
+					dir := filepath.Join(home, filepath.FromSlash(folder.Dir))
+					roots = append(roots, Root{Source: v.Source, Dir: dir, Suffixes: folder.Suffixes, Within: folder.Within, Moved: folder.Moved})
+				}
 			}
 		}
 	}
 	return roots
 }
 
-// log is a file that is to be shipped, as it was found.
+// log is a file to ship, as a search has found it.
 type log struct {
 	path   string // absolute, without symbolic links in its folders
-	origin string // path below the vendor's root with '/', else the file's name, as if it were not packed: its identity for the stage
+	origin string // identity for the stage: path below the root with '/', else the file's name; without the extension of a packed file
 	source envelopes.Source
 	info   fs.FileInfo
 
-	strayed bool // found by its inode alone, under a name that is none of a log
+	strayed bool // found by its inode alone, under a name that no log has
 }
 
 // finder finds logs.
@@ -83,9 +69,9 @@ type finder struct {
 	failed []Refusal
 }
 
-// find lists the logs that c asks for, in the order of their paths, and the folders that
-// may come to hold more of them. What cannot be read is in failed. The error names a
-// path of c that does not exist.
+// find lists the logs that c asks for, in the order of their paths, and the folders in
+// which new logs may be created. Files and folders that cannot be read are in failed. The
+// error names the paths of c that do not exist.
 func find(c Config) (finder, error) {
 	f := finder{config: c}
 	for i := range f.config.Roots {
@@ -119,15 +105,15 @@ func find(c Config) (finder, error) {
 	return f, missing
 }
 
-// walk adds the logs below a folder. Hidden files and folders hold none, and a link to a
-// folder is not followed, for it may lead back.
+// walk adds the logs below a folder. It skips hidden files and folders, and does not follow
+// a link to a folder, which may lead back.
 func (f *finder) walk(dir string) {
 	root := f.place(filepath.Join(dir, "any"))
 	// The callback handles every error: the walk has none of its own.
 	_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		switch {
 		case path == dir && errors.Is(err, fs.ErrNotExist):
-			return nil // a root that has not come to be
+			return nil // a root need not exist
 		case err != nil:
 			f.failed = append(f.failed, unreadable(path, err))
 			return nil
@@ -152,7 +138,7 @@ func (f *finder) walk(dir string) {
 	})
 }
 
-// add takes a file in, unless it is none that can be followed.
+// add adds a file, unless it is not regular or too old.
 func (f *finder) add(path string, info fs.FileInfo) {
 	if !info.Mode().IsRegular() || info.ModTime().Before(f.config.Since) {
 		return
@@ -165,8 +151,8 @@ func (f *finder) add(path string, info fs.FileInfo) {
 	f.logs = append(f.logs, log{path: path, origin: origin, source: source, info: info})
 }
 
-// place returns the root that a path lies in, the zero Root for a path that lies in none:
-// so a file has the same identity however it was asked for.
+// place returns the root that contains a path, the zero Root for none. So a file has the
+// same identity by whatever path it was asked for.
 func (f *finder) place(path string) Root {
 	for _, r := range f.config.Roots {
 		if below, err := filepath.Rel(r.Dir, path); err == nil && filepath.IsLocal(below) {
@@ -176,7 +162,7 @@ func (f *finder) place(path string) Root {
 	return Root{}
 }
 
-// holds reports whether a file at this path is a log.
+// holds reports whether the file at a path below the root is a log.
 func (r Root) holds(path string) bool {
 	name := normalizers.Unpacked(path)
 	if len(r.Suffixes) > 0 && !slices.ContainsFunc(r.Suffixes, func(s string) bool { return strings.HasSuffix(name, s) }) {
@@ -198,7 +184,7 @@ func (r Root) origin(path string) string {
 	return text(filepath.Base(path))
 }
 
-// text makes the name of a file text, which it need not be.
+// text makes the name of a file valid UTF-8.
 func text(name string) string { return strings.ToValidUTF8(name, "\uFFFD") }
 
 // resolve makes a path absolute and free of symbolic links, as far as it exists.

@@ -1,7 +1,6 @@
 package ship
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -9,77 +8,45 @@ import (
 	"tributary/envelopes"
 )
 
-// Reason names why a file or a record is not shipped. The set is bounded.
-type Reason string
-
-// The reasons for which a file or a record is not shipped.
-const (
-	ReasonTooLarge      Reason = "too_large"      // the record is longer than Tributary takes, or its headers are than the broker does
-	ReasonUnknownSource Reason = "unknown_source" // the content does not tell whose log the file is
-	ReasonUnreadable    Reason = "unreadable"     // the file or folder cannot be read now
-)
-
-// Refusal is a file or record that is not shipped, and what would cure it. The rest of
-// the file, and the other files, go on.
-type Refusal struct {
-	Reason Reason
-	Path   string
-	Line   int   // of the record, from 1; 0 for the whole file
-	Size   int64 // of a record that is too large, in bytes, headers included
-	Limit  int64 // that it breaks
-	Err    error // what is wrong and the cure; holds no content of the file
-}
-
-// Error names file, line and cure.
-func (r *Refusal) Error() string {
-	if r.Line > 0 {
-		return fmt.Sprintf("%s:%d: %v", r.Path, r.Line, r.Err)
-	}
-	return fmt.Sprintf("%s: %v", r.Path, r.Err)
-}
-
-// Unwrap returns Err.
-func (r *Refusal) Unwrap() error { return r.Err }
-
-func unreadable(path string, err error) Refusal {
-	return Refusal{Reason: ReasonUnreadable, Path: path, Err: fmt.Errorf("cannot be read, tried again when it changes: %w", err)}
-}
-
-// maxRefusals is how many refusals a Summary tells in full.
+// maxRefusals is how many refusals a Summary has in full.
 const maxRefusals = 100
 
 // Summary is what a [Ship] has done so far.
 type Summary struct {
 	Files      int            // found
-	Sessions   int            // of which records were shipped
-	Records    int            // acknowledged by the broker; in a dry run: that would be sent
+	Sessions   int            // with a shipped record
+	Records    int            // acknowledged by the broker; in a dry run, those that would be sent
 	Duplicates int            // those of Records that the broker already had
 	Bytes      int64          // of Records
-	Waiting    int            // files with more than is shipped: queued, in work, or ending in an unfinished record
-	Refused    map[Reason]int // files and records that are not shipped
+	Waiting    int            // files with unshipped content: queued, being visited, or ending in an unfinished record
+	Refused    map[Reason]int // number of files and records that are not shipped
 	Refusals   []Refusal      // the first 100 of them
-	Stalled    error          // why the broker takes nothing at the moment; nil when it does
-	Backfill   Backfill       // how far the first pass is
+	Stalled    error          // why the broker takes no records at the moment; nil when it does
+	Backfill   Backfill       // progress of the first pass
 }
 
-// Backfill is how far a [Ship] is with the files that were there when it began, or came
-// before it was through. A file is done when it was shipped to its end once, or cannot be.
-// Bytes are those on the disk. An input has no backfill.
+// Backfill is the progress of a [Ship] through the files that existed when it began, or
+// were found before it had shipped those. A file is done when it was shipped to its end
+// once, or is refused. Bytes are those on the disk. An Input has no backfill.
 type Backfill struct {
 	Files, Done int
 	Bytes       int64
 	BytesDone   int64
-	Packed      int64 // the rest of Bytes that is packed: it holds more than it takes
-	Over        bool  // all is done, and stays so
+	Packed      int64 // those of the remaining Bytes that are compressed, and so hold more content
+	Over        bool  // all is done; never false again
 }
 
-// tally is the summary that workers write. Each change is reported.
+// tally is the Summary that workers write. It reports each change.
 type tally struct {
-	report func(Summary)
+	report func(Summary) // nil for none
 
 	mu       sync.Mutex
 	sum      Summary
 	sessions map[session]struct{}
+}
+
+func newTally(report func(Summary)) *tally {
+	return &tally{report: report, sum: Summary{Refused: map[Reason]int{}}, sessions: map[session]struct{}{}}
 }
 
 // session is the key of a session.
@@ -88,7 +55,7 @@ type session struct {
 	id     string
 }
 
-// change does f to the summary, alone.
+// change applies f to the summary and reports the result. f must not use the tally.
 func (t *tally) change(f func(*Summary)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -98,10 +65,10 @@ func (t *tally) change(f func(*Summary)) {
 	}
 }
 
-// count takes shipped records in, and how many of them the broker had.
-func (t *tally) count(shipped []outgoing, duplicates int) {
+// count adds stored records, of which the broker already had some.
+func (t *tally) count(stored []outgoing, duplicates int) {
 	t.change(func(sum *Summary) {
-		for _, o := range shipped {
+		for _, o := range stored {
 			if o.end {
 				continue
 			}
@@ -114,7 +81,7 @@ func (t *tally) count(shipped []outgoing, duplicates int) {
 	})
 }
 
-// refuse takes a refusal in.
+// refuse adds a refusal.
 func (t *tally) refuse(r Refusal) {
 	t.change(func(sum *Summary) {
 		sum.Refused[r.Reason]++
@@ -124,7 +91,7 @@ func (t *tally) refuse(r Refusal) {
 	})
 }
 
-// wait says how many files wait, and that the backfill is over when none of its own do.
+// wait sets how many files wait, and whether the backfill is over.
 func (t *tally) wait(files int) {
 	t.mu.Lock()
 	b := t.sum.Backfill
@@ -137,7 +104,13 @@ func (t *tally) wait(files int) {
 	t.change(func(sum *Summary) { sum.Waiting, sum.Backfill.Over = files, over })
 }
 
-// found takes in files that are new.
+// backlog is what is left of a file in the backfill.
+type backlog struct {
+	bytes  int64
+	packed bool
+}
+
+// found adds new files. Until the backfill is over they are part of it.
 func (t *tally) found(files []*file) {
 	if len(files) == 0 {
 		return
@@ -149,53 +122,48 @@ func (t *tally) found(files []*file) {
 			return
 		}
 		for _, f := range files {
-			f.share = &share{rest: f.log.info.Size(), packed: packed(f.log.path)}
+			f.backlog = &backlog{bytes: f.log.info.Size(), packed: packed(f.log.path)}
 			b.Files++
-			b.Bytes += f.share.rest
-			if f.share.packed {
-				b.Packed += f.share.rest
+			b.Bytes += f.backlog.bytes
+			if f.backlog.packed {
+				b.Packed += f.backlog.bytes
 			}
 		}
 	})
 }
 
-// share is what a file has left in the backfill.
-type share struct {
-	rest   int64
-	packed bool
-}
-
-// reached takes in that n bytes more of a file are done. It is told with the next change.
-func (t *tally) reached(f *file, n int64) {
+// advance notes that n more bytes of a file are done. The next change reports it.
+func (t *tally) advance(f *file, n int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if s := f.share; s != nil {
-		t.done(s, n)
+	if f.backlog != nil {
+		t.reduce(f.backlog, n)
 	}
 }
 
-// passed takes in that all of a file was shipped that can be.
+// passed notes that a file was shipped to its end, or cannot be. The next change reports
+// it.
 func (t *tally) passed(f *file) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if s := f.share; s != nil {
-		t.done(s, s.rest)
+	if f.backlog != nil {
+		t.reduce(f.backlog, f.backlog.bytes)
 		t.sum.Backfill.Done++
-		f.share = nil
+		f.backlog = nil
 	}
 }
 
-// done takes n bytes from a share.
-func (t *tally) done(s *share, n int64) {
-	n = min(n, s.rest)
-	s.rest -= n
+// reduce moves up to n bytes of a backlog to the bytes that are done.
+func (t *tally) reduce(b *backlog, n int64) {
+	n = min(n, b.bytes)
+	b.bytes -= n
 	t.sum.Backfill.BytesDone += n
-	if s.packed {
+	if b.packed {
 		t.sum.Backfill.Packed -= n
 	}
 }
 
-// summary returns the summary as it is now.
+// summary returns a copy of the summary.
 func (t *tally) summary() Summary {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -205,6 +173,6 @@ func (t *tally) summary() Summary {
 func (t *tally) copy() Summary {
 	sum := t.sum
 	sum.Refused = maps.Clone(sum.Refused)
-	sum.Refusals = slices.Clip(sum.Refusals) // appending to it makes another
+	sum.Refusals = slices.Clip(sum.Refusals) // appending to the copy reallocates
 	return sum
 }

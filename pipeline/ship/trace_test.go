@@ -57,8 +57,8 @@ func TestEveryRecordStartsATrace(t *testing.T) {
 	}
 }
 
-// A tracer that does not record still gives a context, which travels.
-func TestContextTravelsAlsoWhenNotSampled(t *testing.T) {
+// A tracer that does not sample still provides a context, which travels.
+func TestTraceContextTravelsWhenNotSampled(t *testing.T) {
 	t.Parallel()
 	e := newEdge(t)
 	e.write("garden/one.jsonl", lines(prompt("one", 1)))
@@ -71,14 +71,14 @@ func TestContextTravelsAlsoWhenNotSampled(t *testing.T) {
 	}
 }
 
-func TestNoTracerNoContext(t *testing.T) {
+func TestNoTraceContextWithoutATracer(t *testing.T) {
 	t.Parallel()
 	e := newEdge(t)
 	e.write("garden/one.jsonl", lines(prompt("one", 1)))
 	e.once()
 	for _, r := range e.all() {
 		if _, ok := r.header["traceparent"]; ok {
-			t.Error("there is a traceparent")
+			t.Error("the record has a traceparent")
 		}
 	}
 }

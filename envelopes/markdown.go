@@ -1,0 +1,33 @@
+package envelopes
+
+import "strings"
+
+// fence returns a block of code in markdown, with as many backticks as the text needs.
+func fence(language, text string) string {
+	ticks := strings.Repeat("`", max(3, backticks(text)+1))
+	return ticks + language + "\n" + strings.TrimSuffix(text, "\n") + "\n" + ticks
+}
+
+// codeSpan returns code within a line of markdown.
+func codeSpan(text string) string {
+	n := backticks(text)
+	if n == 0 {
+		return "`" + text + "`"
+	}
+	ticks := strings.Repeat("`", n+1)
+	return ticks + " " + text + " " + ticks
+}
+
+// backticks returns the length of the longest run of backticks in a text.
+func backticks(text string) int {
+	longest, run := 0, 0
+	for i := range len(text) {
+		if text[i] != '`' {
+			run = 0
+			continue
+		}
+		run++
+		longest = max(longest, run)
+	}
+	return longest
+}

@@ -1,0 +1,26 @@
+// Package acptest is what the tests know of agents that speak ACP, independent of the code that they test: an
+// own reader of its logs, and a generator of them.
+package acptest
+
+import (
+	"slices"
+
+	"tributary/envelopes"
+	"tributary/normalizers/normalizerstest"
+)
+
+// Suite holds agents that speak ACP to the laws of all vendors.
+var Suite = normalizerstest.Suite{
+	Source:    envelopes.ACP,
+	Room:      "acp",
+	Folders:   []string{"acp"},
+	Lines:     Lines,
+	Apart:     true,
+	Modelled:  true,
+	Tokenless: true,
+	OneThread: true,
+	Read:      ReadFile,
+	Bad:       append(slices.Clone(normalizerstest.Malformed), Invalid...),
+	Ledger:    func() normalizerstest.Ledger { return Ledger{} },
+	Interpret: Interpret,
+}

@@ -1,0 +1,20 @@
+// Package claudetest is what the tests know of Claude Code, independent of the code that they test: an
+// own reader of its logs, and a generator of them.
+package claudetest
+
+import (
+	"tributary/envelopes"
+	"tributary/normalizers/normalizerstest"
+)
+
+// Suite holds Claude Code to the laws of all vendors.
+var Suite = normalizerstest.Suite{
+	Source:    envelopes.ClaudeCode,
+	Room:      "claude",
+	Folders:   []string{"claude_code", "claude_sdk"},
+	Lines:     Lines,
+	Read:      normalizerstest.ReadLines,
+	Bad:       normalizerstest.Malformed,
+	Ledger:    func() normalizerstest.Ledger { return Ledger{} },
+	Interpret: Interpret,
+}

@@ -1,0 +1,114 @@
+package claude_test
+
+import (
+	"fmt"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"tributary/envelopes"
+	"tributary/normalizers"
+	"tributary/normalizers/normalizerstest"
+)
+
+// TestClaudeRunsAndTranscript: the stream of a run and the transcript of its session tell
+// of the same calls. However the lines of both come together, a token is told once.
+func TestClaudeRunsAndTranscript(t *testing.T) {
+	t.Parallel()
+	usage := func(input, read, output int) string {
+		return fmt.Sprintf(`{"input_tokens":%d,"cache_read_input_tokens":%d,"output_tokens":%d}`, input, read, output)
+	}
+	answer := func(session, id string, n int, usage string) string {
+		return fmt.Sprintf(`{"type":"assistant",%q:"s","uuid":"u-%s-%d","timestamp":"2026-03-01T10:00:00.000Z","message":{"id":%q,"role":"assistant","model":"claude-test-1","content":[{"type":"text","text":"%s %d"}],"usage":%s}}`,
+			session, id, n, id, id, n, usage)
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		var stream, transcript []string
+		var used envelopes.Usage // by all calls
+		for run := range rapid.IntRange(1, 3).Draw(t, "runs") {
+			streamed := rapid.Bool().Draw(t, "streamed")
+			if streamed {
+				stream = append(stream, fmt.Sprintf(`{"type":"system","subtype":"init","session_id":"s","uuid":"init-%d","model":"claude-test-1"}`, run))
+			}
+			var in, hit, out int // of the run
+			for call := range rapid.IntRange(1, 3).Draw(t, "calls") {
+				id := fmt.Sprintf("msg-%d-%d", run, call)
+				i, r, o := rapid.IntRange(0, 9).Draw(t, "input"), rapid.IntRange(0, 900).Draw(t, "read"), rapid.IntRange(3, 99).Draw(t, "output")
+				for n := range rapid.IntRange(1, 2).Draw(t, "records") {
+					if streamed {
+						stream = append(stream, answer("session_id", id, n, usage(i, r, rapid.IntRange(0, 3).Draw(t, "so far"))))
+					}
+					transcript = append(transcript, answer("sessionId", id, n, usage(i, r, o)))
+				}
+				in, hit, out = in+i, hit+r, out+o
+			}
+			stream = append(stream, fmt.Sprintf(`{"type":"result","subtype":"success","session_id":"s","uuid":"result-%d","num_turns":1,"result":"","usage":%s}`, run, usage(in, hit, out)))
+			used.Input, used.CacheRead, used.Output = used.Input+int64(in), used.CacheRead+int64(hit), used.Output+int64(out)
+		}
+		s := normalizers.NewSession(envelopes.ClaudeCode, "s")
+		var sum envelopes.Usage
+		for len(stream)+len(transcript) > 0 {
+			from := &stream
+			if len(stream) == 0 || len(transcript) > 0 && rapid.Bool().Draw(t, "transcript next") {
+				from = &transcript
+			}
+			line := (*from)[0]
+			*from = (*from)[1:]
+			result, err := normalizers.Normalize(s, normalizers.Record{Source: envelopes.ClaudeCode, Session: "s", Data: []byte(line)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, e := range result.Events {
+				if u := e.Event.Usage; u != nil {
+					sum.Input, sum.CacheRead, sum.Output = sum.Input+u.Input, sum.CacheRead+u.CacheRead, sum.Output+u.Output
+				}
+			}
+		}
+		if sum != used {
+			t.Errorf("told %+v, used %+v", sum, used)
+		}
+	})
+}
+
+// TestClaudeResultBeforeMessage: a message that the stream began before the result of its
+// run, and tells whole after it, adds nothing to what the result has told.
+func TestClaudeResultBeforeMessage(t *testing.T) {
+	t.Parallel()
+	const (
+		piece  = `{"type":"stream_event","session_id":"s","uuid":"p%d","parent_tool_use_id":null,"event":%s}`
+		usage  = `"usage":{"input_tokens":2,"output_tokens":3}`
+		result = `{"type":"result","subtype":"success","session_id":"s","uuid":"end","num_turns":1,"result":"done",` + usage + `}`
+		said   = `{"type":"assistant","session_id":"s","uuid":"said","parent_tool_use_id":null,"message":{"id":"m1","role":"assistant","content":[{"type":"text","text":"done"}],` + usage + `}}`
+	)
+	pieces := []string{
+		fmt.Sprintf(piece, 1, `{"type":"message_start","message":{"id":"m1","role":"assistant","content":[]}}`),
+		fmt.Sprintf(piece, 2, `{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"do"}}`),
+	}
+	for n := 1; n <= len(pieces); n++ {
+		var total int64
+		for _, e := range normalizerstest.SeedEvents(t, envelopes.ClaudeCode, "s.jsonl", normalizerstest.SeedLines(append(pieces[:n:n], result, said)...)) {
+			total += normalizerstest.Value(e.TokensTotal)
+		}
+		if total != 5 {
+			t.Errorf("%d pieces: %d tokens, want 5", n, total)
+		}
+	}
+}
+
+// TestClaudeResultAgain: a result that comes again adds nothing, also when what it says
+// was said by another record since.
+func TestClaudeResultAgain(t *testing.T) {
+	t.Parallel()
+	const (
+		start  = `{"type":"system","subtype":"init","session_id":"s","uuid":"start","model":"m","tools":[]}`
+		result = `{"type":"result","subtype":"success","session_id":"s","uuid":"end","num_turns":1,"result":"done","usage":{"input_tokens":2,"output_tokens":1}}`
+		said   = `{"type":"assistant","session_id":"s","uuid":"said","parent_tool_use_id":null,"message":{"id":"m1","role":"assistant","content":[{"type":"text","text":"done"}]}}`
+	)
+	var total int64
+	for _, e := range normalizerstest.SeedEvents(t, envelopes.ClaudeCode, "s.jsonl", normalizerstest.SeedLines(start, result, said, result)) {
+		total += normalizerstest.Value(e.TokensTotal)
+	}
+	if total != 3 {
+		t.Errorf("%d tokens, want 3", total)
+	}
+}

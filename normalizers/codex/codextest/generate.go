@@ -1,0 +1,562 @@
+package codextest
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"strings"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"tributary/normalizers/normalizerstest"
+)
+
+// codexScript writes the rollout of one session, record by record, in the shapes of
+// vendor-formats.md section 5: well formed, but in any order.
+type codexScript struct {
+	normalizerstest.Script
+
+	version string
+	bare    bool
+	ordinal bool
+	n       int // ids so far
+	turn    string
+	total   [5]int   // input, cached, written, output, reasoning
+	last    any      // the last token_count
+	open    []string // calls without a result
+	done    []string // calls with one
+	said    []string // texts told by a response_item or an event_msg alone
+}
+
+// Lines generates the lines of one session: a rollout of some generation, or the
+// stream of codex exec.
+func Lines(t *rapid.T, session string) [][]byte {
+	s := &codexScript{
+		Script:  normalizerstest.NewScript(t, fmt.Sprintf("019ca000-0000-7000-8000-%012x", []byte(session))),
+		version: rapid.SampledFrom([]string{"0.66.0", "0.125.0", "0.147.0", "none"}).Draw(t, "version"),
+	}
+	switch rapid.IntRange(0, 9).Draw(t, "generation") {
+	case 0:
+		return s.execStream()
+	case 1:
+		s.bare = true
+		s.Emit(map[string]any{"id": s.Session, "timestamp": s.stamp(), "instructions": nil, "git": map[string]any{"branch": "main"}})
+	default:
+		s.ordinal = s.version == "0.147.0"
+		if s.Chance(90) {
+			s.meta(s.Session, nil)
+		}
+	}
+	moves := []func(){
+		s.prompt, s.prompt, s.answer, s.answer, s.answer, s.think, s.think, s.call, s.call, s.call, s.result, s.result, s.result,
+		s.end, s.tokens, s.tokens, s.tokens, s.context, s.injected, s.search, s.compact, s.resume, s.notice, s.other,
+	}
+	for range rapid.IntRange(1, 30).Draw(t, "records") {
+		rapid.SampledFrom(moves).Draw(t, "move")()
+	}
+	return s.Lines
+}
+
+func (s *codexScript) id(kind string) string {
+	s.n++
+	return fmt.Sprintf("%s_%s_%d", kind, s.Session[len(s.Session)-4:], s.n)
+}
+
+// words are a text; now and then one that was said before.
+func (s *codexScript) words() string {
+	if len(s.said) > 0 && s.Chance(10) {
+		return rapid.SampledFrom(s.said).Draw(s.T, "again")
+	}
+	s.n++
+	w := fmt.Sprintf("%s %d%s", s.OneOf("yes", "fix the test", "**Looking**", "what is \"this\"?\n\ttwo \U0001F642", "I wrote <environment_context>"), s.n, s.OneOf("", "", "\n", strings.Repeat(" and more", 10)))
+	s.said = append(s.said, w)
+	return w
+}
+
+func (s *codexScript) stamp() string {
+	s.Now = s.Now.Add(time.Duration(rapid.IntRange(0, 5000).Draw(s.T, "ms")) * time.Millisecond)
+	return s.Now.Format("2006-01-02T15:04:05.000Z")
+}
+
+// put writes a payload in an envelope; a bare rollout has items alone.
+func (s *codexScript) put(kind string, payload map[string]any) {
+	if s.bare {
+		if kind == "response_item" {
+			s.Emit(payload)
+		}
+		return
+	}
+	r := map[string]any{"timestamp": s.stamp(), "type": kind, "payload": payload}
+	if s.ordinal {
+		r["ordinal"] = len(s.Lines)
+	}
+	s.Emit(r)
+}
+
+func (s *codexScript) event(of string, more map[string]any) {
+	p := map[string]any{"type": of}
+	maps.Copy(p, more)
+	s.put("event_msg", p)
+}
+
+func (s *codexScript) item(of string, more map[string]any) {
+	p := map[string]any{"type": of}
+	if s.ordinal && s.Chance(70) {
+		p["id"] = s.id(of)
+	}
+	maps.Copy(p, more)
+	s.put("response_item", p)
+}
+
+func (s *codexScript) meta(id string, more map[string]any) {
+	p := map[string]any{"id": id, "cwd": "/home/dev/app", "originator": "codex_cli_rs", "source": "cli", "git": map[string]any{"branch": "main"}}
+	if s.version != "none" {
+		p["cli_version"] = s.version
+	}
+	maps.Copy(p, more)
+	s.put("session_meta", p)
+}
+
+// texts are the parts of a content.
+func (s *codexScript) texts(of string, words ...string) []any {
+	var out []any
+	for _, w := range words {
+		out = append(out, map[string]any{"type": of, "text": w})
+	}
+	return out
+}
+
+// twin tells words again, as the version does it.
+func (s *codexScript) twin(who string, words ...string) {
+	for _, w := range words {
+		switch {
+		case s.ordinal && who == "user":
+			s.event("item_completed", map[string]any{"item": map[string]any{"type": "UserMessage", "content": s.texts("text", w)}})
+		case s.ordinal && who == "agent":
+			s.event("item_completed", map[string]any{"item": map[string]any{"type": s.OneOf("AgentMessage", "AgentMessage"), "content": s.texts("Text", w)}})
+		case s.ordinal:
+			s.event("item_completed", map[string]any{"item": map[string]any{"type": "Reasoning", "summary_text": words, "raw_content": []any{}}})
+			return
+		case who == "user":
+			s.event("user_message", map[string]any{"message": w, "images": []any{}})
+		case who == "agent":
+			s.event("agent_message", map[string]any{"message": w})
+		default:
+			s.event("agent_reasoning", map[string]any{"text": w})
+		}
+		s.between()
+	}
+}
+
+// between writes what may stand between two that tell the same.
+func (s *codexScript) between() {
+	switch rapid.IntRange(0, 12).Draw(s.T, "between") {
+	case 0:
+		s.event("token_count", map[string]any{"info": nil})
+	case 1:
+		s.tokens()
+	case 2:
+		s.item("reasoning", map[string]any{"summary": []any{}, "encrypted_content": "gAAAAABo"})
+	case 3:
+		s.item("message", map[string]any{"role": "developer", "content": s.texts("input_text", "<model_switch>\n</model_switch>")})
+	case 4:
+		s.put("world_state", map[string]any{"full": false})
+	}
+}
+
+// pair writes what is said, its twin, or both in any order.
+func (s *codexScript) pair(item, twin func()) {
+	switch rapid.IntRange(0, 9).Draw(s.T, "pair") {
+	case 0:
+		item()
+	case 1:
+		twin()
+	case 2, 3, 4:
+		item()
+		s.between()
+		twin()
+	default:
+		twin()
+		item()
+	}
+}
+
+func (s *codexScript) prompt() {
+	words := s.words()
+	content := s.texts("input_text", words)
+	if s.Chance(15) {
+		content = append(content, map[string]any{"type": "input_image", "image_url": "data:image/png;base64," + strings.Repeat("iVBORw0K", rapid.SampledFrom([]int{1, 1000}).Draw(s.T, "size"))})
+	}
+	if s.Chance(10) {
+		ide := "# Context from my IDE setup:\n\n## Open tabs:\n- a.go\n\n## My request for Codex:\n" + words
+		content, words = s.texts("input_text", ide), ide
+	}
+	s.pair(
+		func() { s.item("message", map[string]any{"role": "user", "content": content}) },
+		func() { s.twin("user", words) })
+}
+
+func (s *codexScript) answer() {
+	words := s.words()
+	content := s.texts("output_text", words)
+	twins := []string{words}
+	if s.Chance(10) {
+		s.n++
+		parts := []string{fmt.Sprint(words, " first ", s.n), fmt.Sprint("second ", s.n)}
+		content, twins = s.texts("output_text", parts...), parts
+		if s.Chance(50) {
+			twins = []string{strings.Join(parts, "\n")}
+		}
+	}
+	s.pair(
+		func() {
+			s.item("message", map[string]any{"role": "assistant", "content": content, "phase": "commentary"})
+		},
+		func() { s.twin("agent", twins...) })
+}
+
+func (s *codexScript) think() {
+	parts := make([]string, rapid.IntRange(1, 3).Draw(s.T, "parts"))
+	for i := range parts {
+		parts[i] = s.words()
+	}
+	s.pair(
+		func() {
+			s.item("reasoning", map[string]any{"summary": s.texts("summary_text", parts...), "encrypted_content": "gAAAAABo"})
+		},
+		func() { s.twin("thought", parts...) })
+}
+
+func (s *codexScript) call() {
+	id := s.id("call")
+	s.open = append(s.open, id)
+	patch := "*** Begin Patch\n*** Update File: a.go\n@@\n-a\n+b\n*** Add File: b.py\n+x\n*** End Patch\n"
+	switch s.OneOf("shell", "exec_command", "apply_patch", "exec", "local", "mcp", "search") {
+	case "shell":
+		s.item("function_call", map[string]any{"name": "shell", "call_id": id, "arguments": `{"command":["bash","-lc","ls"]}`})
+	case "exec_command":
+		s.item("function_call", map[string]any{"name": "exec_command", "call_id": id, "arguments": s.OneOf(`{"cmd":"ls"}`, `{"cmd":"apply_patch <<'EOF'\n*** Begin Patch\n*** Delete File: a.go\n*** End Patch\nEOF"}`, "not JSON {")})
+	case "apply_patch":
+		s.item("custom_tool_call", map[string]any{"name": "apply_patch", "call_id": id, "input": patch, "status": "completed"})
+	case "exec":
+		s.item("custom_tool_call", map[string]any{"name": "exec", "call_id": id, "input": "text(1)", "status": "completed"})
+	case "local":
+		s.item("local_shell_call", map[string]any{"call_id": id, "status": "completed", "action": map[string]any{"type": "exec", "command": []any{"ls"}}})
+	case "mcp":
+		s.item("function_call", map[string]any{"name": "find", "namespace": "mcp__docs__", "call_id": id, "arguments": `{"path":"/home/dev/app/a.go"}`})
+	case "search":
+		s.item("tool_search_call", map[string]any{"call_id": id, "status": "completed", "arguments": map[string]any{"query": "x"}})
+	}
+}
+
+// take chooses a call that waits for its result, at times one that never was.
+func (s *codexScript) take() string {
+	if len(s.open) == 0 || s.Chance(3) {
+		return s.id("call")
+	}
+	i := rapid.IntRange(0, len(s.open)-1).Draw(s.T, "open")
+	id := s.open[i]
+	s.open = append(s.open[:i:i], s.open[i+1:]...)
+	s.done = append(s.done, id)
+	return id
+}
+
+func (s *codexScript) result() {
+	if len(s.open) == 0 && s.Chance(70) {
+		return
+	}
+	body := s.OneOf("", "Exit code: 9\n", "Process exited with code 8\nOutput:\n", "x\n")
+	code := rapid.IntRange(-1, 3).Draw(s.T, "code")
+	text := func(words string) []any { return s.texts("input_text", words, body) }
+	output := rapid.SampledFrom([]any{
+		fmt.Sprintf("Exit code: %d\nWall time: 0.5 seconds\nOutput:\n%s", code, body),
+		fmt.Sprintf("Chunk ID: 1f\nWall time: 0.25 seconds\nProcess exited with code %d\nOriginal token count: 4\nOutput:\n%s", code, body),
+		"Chunk ID: 1f\nWall time: 1.0 seconds\nProcess running with session ID 7\nOriginal token count: 4\nOutput:\n" + body,
+		fmt.Sprintf("Command: echo '\nExit code: 6\n'\nChunk ID: 1f\nWall time: 0.25 seconds\nProcess exited with code %d\nOriginal token count: 4\nOutput:\n%s", code, body),
+		fmt.Sprintf(`{"output":"%s","metadata":{"exit_code":%d,"duration_seconds":0.1}}`, "x", code),
+		text("Script completed\nWall time 2.5 seconds\nOutput:\n"), text("Script failed\nWall time 2.5 seconds\nOutput:\n"), text("found"),
+		"Plan updated", "aborted by user after 3.2s", "", nil,
+		map[string]any{"content": "no", "success": false},
+	}).Draw(s.T, "output")
+	kind := s.OneOf("function_call_output", "custom_tool_call_output")
+	s.item(kind, map[string]any{"call_id": s.take(), "output": output})
+}
+
+// end writes the end of a tool beside its result: before it, behind it, or alone.
+func (s *codexScript) end() {
+	id := s.id("exec")
+	switch {
+	case len(s.open) > 0 && s.Chance(60):
+		id = rapid.SampledFrom(s.open).Draw(s.T, "open")
+	case len(s.done) > 0 && s.Chance(60):
+		id = rapid.SampledFrom(s.done).Draw(s.T, "done")
+	}
+	duration := map[string]any{"secs": rapid.IntRange(0, 9).Draw(s.T, "secs"), "nanos": 500_000_000}
+	if s.ordinal && s.Chance(50) {
+		s.itemEnd(id, duration)
+		return
+	}
+	switch s.OneOf("exec", "patch", "mcp", "image", "dynamic") {
+	case "exec":
+		code := rapid.IntRange(0, 2).Draw(s.T, "code")
+		s.event("exec_command_end", map[string]any{"call_id": id, "command": []any{"ls"}, "aggregated_output": "x\n", "exit_code": code, "duration": duration, "status": "completed"})
+	case "patch":
+		s.event("patch_apply_end", map[string]any{"call_id": id, "stdout": "Success.", "stderr": "", "success": s.Chance(80), "changes": map[string]any{
+			"/home/dev/app/a.go": map[string]any{"type": "update", "move_path": nil}, "/home/dev/app/b.py": map[string]any{"type": "add"},
+		}})
+	case "mcp":
+		result := any(map[string]any{"Ok": map[string]any{"content": s.texts("text", "found"), "isError": s.Chance(20)}})
+		if s.Chance(20) {
+			result = map[string]any{"Err": "refused"}
+		}
+		s.event("mcp_tool_call_end", map[string]any{"call_id": id, "invocation": map[string]any{"server": "docs", "tool": "find", "arguments": map[string]any{"q": "x"}}, "duration": duration, "result": result})
+	case "image":
+		s.event("view_image_tool_call", map[string]any{"call_id": id, "path": "/tmp/a.png"})
+	case "dynamic":
+		if s.Chance(80) {
+			s.event("dynamic_tool_call_request", map[string]any{"callId": id, "tool": "show", "arguments": map[string]any{}})
+		}
+		s.event("dynamic_tool_call_response", map[string]any{"call_id": id, "tool": "show", "content_items": s.texts("inputText", "shown"), "success": true, "duration": duration})
+	}
+}
+
+// itemEnd writes the end of a tool as rollouts that keep items do.
+func (s *codexScript) itemEnd(id string, duration map[string]any) {
+	item := map[string]any{"type": s.OneOf("CommandExecution", "FileChange", "McpToolCall", "ImageView", "Extension", "Sleep"), "id": id, "duration": duration, "status": s.OneOf("completed", "failed")}
+	switch item["type"] {
+	case "CommandExecution":
+		item["command"], item["aggregated_output"], item["exit_code"] = []any{"ls"}, "x\n", rapid.IntRange(0, 2).Draw(s.T, "code")
+	case "FileChange":
+		item["changes"] = map[string]any{"/home/dev/app/a.go": map[string]any{"type": "update", "move_path": nil}}
+	case "McpToolCall":
+		item["server"], item["tool"], item["arguments"] = "docs", "find", map[string]any{"q": "x"}
+		if s.Chance(50) {
+			item["error"] = map[string]any{"message": "refused"}
+		} else {
+			item["result"] = map[string]any{"content": s.texts("text", "found"), "isError": s.Chance(50)}
+		}
+	case "ImageView":
+		item["path"] = "file:///tmp/a.png"
+	case "Extension":
+		item["kind"], item["query"], item["results"] = s.OneOf("web.search", "clock.sleep"), "x", []any{}
+	}
+	s.event("item_completed", map[string]any{"thread_id": "t", "item": item})
+}
+
+// tokens writes a token_count: more, the same again, less, or none.
+func (s *codexScript) tokens() {
+	usage := func(u [5]int) map[string]any {
+		out := map[string]any{"input_tokens": u[0], "cached_input_tokens": u[1], "output_tokens": u[3], "reasoning_output_tokens": u[4], "total_tokens": u[0] + u[3]}
+		if u[2] > 0 {
+			out["cache_write_input_tokens"] = u[2]
+		}
+		return out
+	}
+	if s.last != nil && s.Chance(30) {
+		s.event("token_count", map[string]any{"info": s.last})
+		return
+	}
+	in, out := rapid.IntRange(0, 900).Draw(s.T, "in"), rapid.IntRange(0, 90).Draw(s.T, "out")
+	last := [5]int{in, rapid.IntRange(0, in).Draw(s.T, "cached"), 0, out, rapid.IntRange(0, out).Draw(s.T, "reasoning")}
+	if s.version == "0.147.0" {
+		last[2] = rapid.IntRange(0, in-last[1]).Draw(s.T, "written")
+	}
+	switch s.OneOf("more", "more", "more", "more", "reset", "jump", "null") {
+	case "reset":
+		s.total = last
+	case "jump":
+		for i := range s.total {
+			s.total[i] += 2 * last[i]
+		}
+	case "null":
+		s.event("token_count", map[string]any{"info": nil})
+		return
+	default:
+		for i := range s.total {
+			s.total[i] += last[i]
+		}
+	}
+	s.last = map[string]any{"total_token_usage": usage(s.total), "last_token_usage": usage(last), "model_context_window": 258_400}
+	s.event("token_count", map[string]any{"info": s.last})
+}
+
+// context begins a turn.
+func (s *codexScript) context() {
+	p := map[string]any{"cwd": s.OneOf("/home/dev/app", "/elsewhere"), "model": s.OneOf("gpt-5.2-codex", "gpt-5.5"), "approval_policy": "never", "effort": s.OneOf("low", "high")}
+	if s.version == "0.125.0" || s.version == "0.147.0" {
+		s.n++
+		s.turn = fmt.Sprintf("019ca000-%04x-7000-8000-000000000001", s.n)
+		p["turn_id"] = s.turn
+		s.event(s.OneOf("task_started", "turn_started"), map[string]any{"turn_id": s.turn})
+	}
+	s.put("turn_context", p)
+	if s.Chance(30) {
+		s.event("thread_settings_applied", map[string]any{"thread_settings": map[string]any{"model": s.OneOf("gpt-5.5", "gpt-5.6-sol")}})
+	}
+}
+
+func (s *codexScript) injected() {
+	words := s.OneOf("# AGENTS.md instructions for /x", "<environment_context>\n</environment_context>", "<turn_aborted>\n</turn_aborted>", "<user_shell_command>\nls\n</user_shell_command>", "# Context from my IDE setup:\n\n## My request for Codex:\n")
+	role := s.OneOf("user", "user", "developer", "system")
+	s.item("message", map[string]any{"role": role, "content": s.texts("input_text", words)})
+}
+
+func (s *codexScript) search() {
+	action := map[string]any{"type": "search", "query": s.OneOf("one", "two")}
+	if s.Chance(80) {
+		s.event("web_search_end", map[string]any{"call_id": s.id("ws"), "query": action["query"], "action": action})
+	}
+	if s.Chance(60) {
+		p := map[string]any{"type": "web_search_call", "status": "completed", "action": action}
+		if s.Chance(30) {
+			p["id"] = s.id("ws")
+		}
+		s.put("response_item", p)
+	}
+	if s.Chance(20) {
+		s.put("response_item", map[string]any{"type": "image_generation_call", "id": s.id("ig"), "status": "completed", "revised_prompt": "a square", "result": "aGk="})
+	}
+}
+
+func (s *codexScript) compact() {
+	if s.Chance(50) {
+		s.put("compacted", map[string]any{"message": s.OneOf("", "We fixed it."), "replacement_history": []any{map[string]any{"type": "message", "role": "user", "content": s.texts("input_text", "yes")}}})
+		s.event("context_compacted", nil)
+	}
+}
+
+// resume writes another session_meta: of the session again, of another one, or of a fork
+// with the history that it copies.
+func (s *codexScript) resume() {
+	if s.bare || !s.Chance(40) {
+		return
+	}
+	s.n++
+	id := fmt.Sprintf("019ca000-%04x-7000-8000-%s", s.n, s.Session[24:])
+	switch s.OneOf("again", "other", "fork", "spawn") {
+	case "again":
+		s.meta(s.Session, nil)
+		return
+	case "other":
+		s.meta(id, nil)
+		s.total = [5]int{}
+		return
+	case "fork":
+		s.meta(id, map[string]any{"forked_from_id": s.Session})
+	case "spawn":
+		s.meta(id, map[string]any{"source": map[string]any{"subagent": map[string]any{"thread_spawn": map[string]any{"parent_thread_id": s.Session, "depth": 1}}}})
+	}
+	// The copy tells again what stands in the file, at the time of the fork.
+	for _, l := range append([][]byte(nil), s.Lines...) {
+		var r map[string]any
+		if json.Unmarshal(l, &r) != nil || r["payload"] == nil || s.Chance(40) {
+			continue
+		}
+		r["timestamp"] = s.Now.Format("2006-01-02T15:04:05.000Z")
+		s.Emit(r)
+	}
+	if s.Chance(80) {
+		s.context()
+	}
+}
+
+func (s *codexScript) notice() {
+	switch s.OneOf("error", "aborted", "name", "delta", "begin", "done", "review", "agents", "snapshot", "goal") {
+	case "error":
+		s.event("error", map[string]any{"message": "no more", "codex_error_info": s.OneOf("usage_limit_exceeded", "other")})
+	case "aborted":
+		s.event("turn_aborted", map[string]any{"reason": "interrupted"})
+	case "name":
+		s.event("thread_name_updated", map[string]any{"thread_name": "Fix it"})
+	case "delta":
+		s.event("agent_message_delta", map[string]any{"delta": "x"})
+	case "begin":
+		s.event("exec_command_begin", map[string]any{"call_id": "x"})
+	case "done":
+		s.event("task_complete", map[string]any{"turn_id": s.turn, "last_agent_message": s.OneOf(append(s.said, "x")...)})
+	case "review":
+		s.event("entered_review_mode", map[string]any{"target": map[string]any{"type": "uncommittedChanges"}})
+		s.put("response_item", map[string]any{"type": "message", "id": "review_rollout_assistant", "role": "assistant", "content": s.texts("output_text", s.words())})
+		s.event("exited_review_mode", nil)
+	case "agents":
+		s.item("agent_message", map[string]any{"author": s.OneOf("/root", "/root/audit"), "recipient": "/root", "content": s.texts("input_text", s.words())})
+		s.put("inter_agent_communication_metadata", map[string]any{"trigger_turn": true})
+	case "snapshot":
+		s.item("ghost_snapshot", map[string]any{"ghost_commit": map[string]any{"id": "2b41"}})
+	case "goal":
+		s.event("thread_goal_updated", map[string]any{"goal": map[string]any{"tokensUsed": 5}})
+	}
+}
+
+// other are records that no one has seen yet, values that are no object, and lines again.
+func (s *codexScript) other() {
+	switch s.OneOf("item", "event", "record", "state", "value", "untyped", "again") {
+	case "item":
+		s.item("of_tomorrow", map[string]any{"x": 1})
+	case "event":
+		s.event("of_tomorrow", map[string]any{"x": 1})
+	case "record":
+		s.put("of_tomorrow", map[string]any{"x": 1})
+	case "state":
+		s.Emit(map[string]any{"record_type": "state"})
+	case "value":
+		s.Emit(rapid.SampledFrom([]any{"words", 42, []any{1}, nil, map[string]any{}}).Draw(s.T, "value"))
+	case "untyped":
+		s.put("response_item", map[string]any{"role": s.OneOf("user", "assistant"), "content": s.texts("text", s.words())})
+	case "again":
+		if len(s.Lines) > 0 {
+			s.Lines = append(s.Lines, rapid.SampledFrom(s.Lines).Draw(s.T, "line again"))
+		}
+	}
+}
+
+// execStream writes the stream of codex exec --json.
+func (s *codexScript) execStream() [][]byte {
+	if s.Chance(90) {
+		s.Emit(map[string]any{"type": "thread.started", "thread_id": s.Session})
+	}
+	for range rapid.IntRange(1, 3).Draw(s.T, "turns") {
+		s.Emit(map[string]any{"type": "turn.started"})
+		for i := range rapid.IntRange(0, 6).Draw(s.T, "items") {
+			item := map[string]any{"id": fmt.Sprintf("item_%d", i)}
+			switch s.OneOf("agent_message", "reasoning", "command_execution", "file_change", "mcp_tool_call", "web_search", "todo_list", "error", "of_tomorrow") {
+			case "agent_message":
+				item["type"], item["text"] = "agent_message", s.words()
+			case "reasoning":
+				item["type"], item["text"] = "reasoning", s.words()
+			case "command_execution":
+				item["type"], item["command"], item["aggregated_output"], item["exit_code"], item["status"] = "command_execution", "ls", "x", rapid.IntRange(0, 2).Draw(s.T, "code"), "completed"
+			case "file_change":
+				item["type"], item["changes"], item["status"] = "file_change", []any{map[string]any{"path": "/a.go", "kind": "add"}}, "completed"
+			case "mcp_tool_call":
+				item["type"], item["server"], item["tool"], item["arguments"], item["status"] = "mcp_tool_call", "docs", "find", map[string]any{}, "completed"
+				item["result"] = map[string]any{"content": s.texts("text", "found")}
+			case "web_search":
+				item["type"], item["query"] = "web_search", "go"
+			case "todo_list":
+				item["type"], item["items"] = "todo_list", []any{}
+			case "error":
+				item["type"], item["message"] = "error", "gone"
+			case "of_tomorrow":
+				item["type"] = "of_tomorrow"
+			}
+			if s.Chance(50) {
+				s.Emit(map[string]any{"type": "item.started", "item": item})
+			}
+			if s.Chance(20) {
+				s.Emit(map[string]any{"type": "item.updated", "item": item})
+			}
+			s.Emit(map[string]any{"type": "item.completed", "item": item})
+		}
+		s.total[0] += rapid.IntRange(0, 900).Draw(s.T, "in")
+		s.total[1] = rapid.IntRange(s.total[1], s.total[0]).Draw(s.T, "cached")
+		s.total[3] += rapid.IntRange(0, 90).Draw(s.T, "out")
+		if s.Chance(10) {
+			s.Emit(map[string]any{"type": "turn.failed", "error": map[string]any{"message": "no"}})
+			continue
+		}
+		s.Emit(map[string]any{"type": "turn.completed", "usage": map[string]any{"input_tokens": s.total[0], "cached_input_tokens": s.total[1], "output_tokens": s.total[3]}})
+	}
+	return s.Lines
+}

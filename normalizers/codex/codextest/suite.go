@@ -1,0 +1,21 @@
+// Package codextest is what the tests know of Codex, independent of the code that they test: an
+// own reader of its logs, and a generator of them.
+package codextest
+
+import (
+	"tributary/envelopes"
+	"tributary/normalizers/normalizerstest"
+)
+
+// Suite holds Codex to the laws of all vendors.
+var Suite = normalizerstest.Suite{
+	Source:    envelopes.Codex,
+	Room:      "codex",
+	Folders:   []string{"codex"},
+	Lines:     Lines,
+	Apart:     true,
+	Read:      normalizerstest.ReadLines,
+	Bad:       normalizerstest.Torn,
+	Ledger:    func() normalizerstest.Ledger { return Ledger{} },
+	Interpret: Interpret,
+}

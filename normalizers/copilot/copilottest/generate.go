@@ -1,0 +1,354 @@
+package copilottest
+
+import (
+	"fmt"
+
+	"pgregory.net/rapid"
+
+	"tributary/normalizers/normalizerstest"
+)
+
+// copilotScript writes the log of one session of Copilot CLI, record by record, in the
+// shapes of vendor-formats.md section 7: well formed, but in any order.
+type copilotScript struct {
+	normalizerstest.Script
+
+	n        int              // ids so far
+	calls    []map[string]any // requested or started
+	used     map[string]int   // of the session
+	timeline []any
+}
+
+// Lines generates the lines of one session.
+func Lines(t *rapid.T, session string) [][]byte {
+	s := &copilotScript{Script: normalizerstest.NewScript(t, session), used: make(map[string]int)}
+	s.start()
+	moves := []func(){
+		s.user, s.user, s.user, s.answer, s.answer, s.answer, s.answer, s.execute, s.execute, s.execute, s.complete, s.complete, s.complete,
+		s.system, s.chunks, s.reasoning, s.usage, s.shutdown, s.resume, s.model, s.notice, s.subagent, s.document, s.other, s.again, s.again,
+	}
+	for range rapid.IntRange(1, 30).Draw(t, "records") {
+		rapid.SampledFrom(moves).Draw(t, "move")()
+	}
+	return s.Lines
+}
+
+// copilotTyped are texts that matter to a rule, and some that matter to none.
+var copilotTyped = []string{
+	"fix the test", "yes", "  \n", "", "what is \"this\"?\n\ttwo lines \u2028 \U0001F642", "/model", "[copilot-session] 550e8400-e29b-41d4-a716-446655440000",
+	"<system_notification>\nAgent has finished.\n</system_notification>", "<shellId: 0 completed with exit code 3>", "{", "<",
+}
+
+func (s *copilotScript) word() string {
+	if rapid.IntRange(0, 9).Draw(s.T, "free text") == 0 {
+		return rapid.String().Draw(s.T, "text")
+	}
+	return rapid.SampledFrom(copilotTyped).Draw(s.T, "word")
+}
+
+func (s *copilotScript) figure() int {
+	return rapid.SampledFrom([]int{0, 1, 57, 11_480}).Draw(s.T, "tokens")
+}
+
+func (s *copilotScript) id(prefix string) string {
+	s.n++
+	return fmt.Sprintf("%s-%s%d", s.Session, prefix, s.n)
+}
+
+// put writes an envelope; of a subagent where there is one.
+func (s *copilotScript) put(kind, agent string, data map[string]any) {
+	e := map[string]any{"type": kind, "data": data, "id": s.id("e"), "timestamp": s.Stamp(), "parentId": nil}
+	switch {
+	case agent == "":
+	case s.Chance(50):
+		e["agentId"] = agent
+	default:
+		data["parentToolCallId"] = agent
+	}
+	s.Emit(e)
+}
+
+// agent is a subagent, or none.
+func (s *copilotScript) agent() string {
+	return s.OneOf("", "", "", s.Session+"-call-a", s.Session+"-call-b")
+}
+
+func (s *copilotScript) start() {
+	d := map[string]any{"sessionId": s.Session, "version": 1, "producer": "copilot-agent", "copilotVersion": "1.0.95", "startTime": s.Stamp()}
+	if s.Chance(70) {
+		d["context"] = map[string]any{"cwd": "/home/dev/app", "branch": "main"}
+	}
+	if s.Chance(50) {
+		d["selectedModel"] = s.OneOf("auto", "gpt-5-mini")
+	}
+	s.put("session.start", "", d)
+}
+
+func (s *copilotScript) resume() {
+	s.put("session.resume", "", map[string]any{"resumeTime": s.Stamp(), "eventCount": len(s.Lines), "selectedModel": s.OneOf("auto", "claude-haiku-4.5")})
+}
+
+func (s *copilotScript) model() {
+	switch s.OneOf("change", "resolved") {
+	case "change":
+		s.put("session.model_change", "", map[string]any{"newModel": s.OneOf("auto", "gpt-5-mini", "claude-haiku-4.5")})
+	case "resolved":
+		s.put("session.auto_mode_resolved", "", map[string]any{"chosenModel": "gpt-5-mini", "confidence": 0.5})
+	}
+}
+
+func (s *copilotScript) user() {
+	d := map[string]any{"content": s.word(), "transformedContent": "<current_datetime>now</current_datetime>"}
+	agent := s.agent()
+	if agent != "" || s.Chance(10) {
+		d["source"] = s.OneOf("agent-1f", "agent-1f", "")
+	}
+	switch {
+	case s.Chance(10):
+		d["isAutopilotContinuation"], d["content"] = true, ""
+	case s.Chance(10):
+		d["source"] = s.OneOf("user", "skill-pdf", "autopilot")
+	case s.Chance(10):
+		d["attachments"] = []any{map[string]any{"type": "file", "path": "/home/dev/app/main.go"}}
+	}
+	s.put("user.message", agent, d)
+}
+
+func (s *copilotScript) system() {
+	s.put(s.OneOf("system.message", "system.message", "system.notification", "skill.invoked"), s.agent(), map[string]any{"role": "system", "content": s.OneOf("You are an agent.", "You are another.", "")})
+}
+
+// request is a call in a message, with its arguments in one of their forms.
+func (s *copilotScript) request() map[string]any {
+	name := s.OneOf("bash", "bash", "view", "create", "edit", "grep", "apply_patch", "str_replace_editor", "mcp_thing")
+	var arguments any
+	switch name {
+	case "bash":
+		arguments = map[string]any{"command": "go test ./...", "description": "Run the tests"}
+	case "str_replace_editor":
+		arguments = map[string]any{"command": s.OneOf("view", "create", "of_tomorrow"), "path": "main.go"}
+	case "apply_patch":
+		arguments = "*** Begin Patch\n*** Update File: a.go\n*** Add File: b.go\n*** End Patch"
+	case "mcp_thing":
+		arguments = `{"path":"x.py"}`
+	default:
+		arguments = map[string]any{"path": "main.go"}
+	}
+	q := map[string]any{"toolCallId": s.id("c"), "name": name, "arguments": arguments, "type": "function"}
+	s.calls = append(s.calls, q)
+	return q
+}
+
+// answer is a message of the model; half of its figures are known from the call.
+func (s *copilotScript) answer() {
+	d := map[string]any{"messageId": s.id("m"), "content": s.OneOf("", "", "Done.", "ok", "I will look.", " \n"), "toolRequests": []any{}}
+	if s.Chance(60) {
+		d["outputTokens"] = s.figure()
+		s.used["outputTokens"] += d["outputTokens"].(int)
+	}
+	if s.Chance(60) {
+		d["apiCallId"] = s.id("api")
+	}
+	if s.Chance(60) {
+		d["model"] = s.OneOf("gpt-5-mini", "claude-haiku-4.5")
+	}
+	if s.Chance(30) {
+		d["reasoningText"] = s.OneOf("Looking at it.", " ", "Looking again.")
+	}
+	var requests []any
+	for range rapid.SampledFrom([]int{0, 0, 1, 2}).Draw(s.T, "requests") {
+		requests = append(requests, s.request())
+	}
+	if len(requests) > 0 {
+		d["toolRequests"] = requests
+	}
+	agent := s.agent()
+	s.put("assistant.message", agent, d)
+	if s.Chance(20) {
+		s.put("assistant.reasoning", agent, map[string]any{"reasoningId": "r", "content": s.OneOf("Looking at it.", "Looking again.")})
+	}
+}
+
+// chunks is a message in pieces, the last of which may never come.
+func (s *copilotScript) chunks() {
+	agent, message, tokens := s.agent(), s.id("m"), s.figure()
+	n := rapid.IntRange(2, 3).Draw(s.T, "chunks")
+	for i := range n {
+		if s.Chance(10) {
+			return
+		}
+		d := map[string]any{"messageId": message, "content": s.OneOf("Let me ", "look.", "\n", ""), "chunkIndex": i, "chunkCount": n, "outputTokens": tokens, "toolRequests": []any{}}
+		if s.Chance(20) {
+			d["toolRequests"] = []any{s.request()}
+		}
+		s.put("assistant.message", agent, d)
+	}
+}
+
+func (s *copilotScript) reasoning() {
+	s.put("assistant.reasoning", s.agent(), map[string]any{"reasoningId": s.id("r"), "content": s.OneOf("Looking at it.", "", "Looking again.")})
+}
+
+// execute starts a call that was requested, or one that a human ran.
+func (s *copilotScript) execute() {
+	if len(s.calls) == 0 || s.Chance(20) {
+		q := s.request()
+		if s.Chance(50) { // its message comes later
+			s.put("tool.execution_start", "", map[string]any{"toolCallId": q["toolCallId"], "toolName": q["name"], "arguments": q["arguments"]})
+			s.put("assistant.message", "", map[string]any{"messageId": s.id("m"), "content": "", "toolRequests": []any{q}})
+			return
+		}
+		s.put("tool.user_requested", "", map[string]any{"toolCallId": q["toolCallId"], "toolName": q["name"]})
+		s.put("tool.execution_start", "", map[string]any{"toolCallId": q["toolCallId"], "toolName": q["name"], "arguments": q["arguments"]})
+		return
+	}
+	q := rapid.SampledFrom(s.calls).Draw(s.T, "call")
+	s.put("tool.execution_start", "", map[string]any{"toolCallId": q["toolCallId"], "toolName": q["name"], "arguments": q["arguments"]})
+}
+
+func (s *copilotScript) complete() {
+	id := s.id("orphan")
+	if len(s.calls) > 0 && s.Chance(95) {
+		i := rapid.IntRange(0, len(s.calls)-1).Draw(s.T, "call")
+		id = s.calls[i]["toolCallId"].(string)
+	}
+	d := map[string]any{"toolCallId": id, "success": true, "model": "gpt-5-mini"}
+	switch s.OneOf("done", "failed", "error", "text", "nothing", "running") {
+	case "done":
+		d["result"] = map[string]any{"content": s.OneOf(
+			"ok\n<shellId: 0 completed with exit code 0>", "<shellId: cmd-1 completed with exit code 1>", "x\n<exited with exit code 4>\n", "x\n<command with id: 2 exited with exit code 35>",
+			"<exited with exit code 3>\nand more", "exit code: 5", "",
+		), "detailedContent": s.OneOf("", "all of it")}
+		if s.Chance(30) {
+			d["toolTelemetry"] = map[string]any{"metrics": map[string]any{"durationMs": 12}}
+		}
+	case "failed":
+		d["success"], d["result"] = false, map[string]any{"content": "it failed"}
+	case "error":
+		d["success"], d["error"] = false, map[string]any{"code": "failure", "message": "\"path\": Required"}
+	case "text":
+		d["result"] = "a text"
+	case "nothing":
+		delete(d, "success")
+	case "running":
+		d["result"] = map[string]any{"content": "<command started in background with shellId: 7>"}
+	}
+	if s.Chance(20) {
+		d["shellExecution"] = map[string]any{"exitCode": rapid.IntRange(0, 2).Draw(s.T, "exit")}
+	}
+	s.put("tool.execution_complete", "", d)
+}
+
+// usage is the record of an API call: of one that a message named, or not.
+func (s *copilotScript) usage() {
+	read, write, input := s.figure(), s.figure(), s.figure()
+	output := s.figure()
+	u := map[string]any{"model": "gpt-5-mini", "inputTokens": input + read + write, "outputTokens": output, "cacheReadTokens": read, "cacheWriteTokens": write, "reasoningTokens": output / 2}
+	switch s.OneOf("named", "new", "counted", "bare") {
+	case "named":
+		u["apiCallId"] = fmt.Sprintf("%s-api%d", s.Session, rapid.IntRange(0, s.n).Draw(s.T, "call"))
+	case "new":
+		u["apiCallId"] = s.id("api")
+	case "counted":
+		u["accounting"] = map[string]any{"usageId": s.id("u"), "sequence": s.n}
+	}
+	if s.Chance(20) {
+		s.put("assistant.usage", "", u)
+		return
+	}
+	s.put("session.usage_record", "", map[string]any{"usage": u})
+}
+
+// shutdown ends a run with the total so far, or with less, as after a rewind.
+func (s *copilotScript) shutdown() {
+	metrics := map[string]any{}
+	for _, model := range []string{"gpt-5-mini", "claude-haiku-4.5"} {
+		if s.Chance(30) {
+			continue
+		}
+		read, write := s.figure(), s.figure()
+		s.used[model] += s.figure()
+		metrics[model] = map[string]any{"requests": map[string]any{"count": 1}, "usage": map[string]any{
+			"inputTokens": s.used[model] + read + write, "outputTokens": s.used["outputTokens"], "cacheReadTokens": read, "cacheWriteTokens": write, "reasoningTokens": s.used["outputTokens"] / 2,
+		}}
+	}
+	s.put("session.shutdown", "", map[string]any{"shutdownType": "routine", "modelMetrics": metrics})
+}
+
+func (s *copilotScript) notice() {
+	switch s.OneOf("error", "info", "title", "compacted", "failed", "task", "abort", "hook", "turn", "delta") {
+	case "error":
+		s.put("session.error", "", map[string]any{"errorType": "query", "message": "Example model error", "statusCode": 400})
+	case "info":
+		s.put("session.info", "", map[string]any{"infoType": "rewind", "message": "Rewound the conversation."})
+	case "title":
+		s.put("session.title_changed", "", map[string]any{"title": "Fixed the tests"})
+	case "compacted":
+		s.put("session.compaction_complete", "", map[string]any{"success": true, "summaryContent": s.OneOf("<overview>\nAll is noted.", "")})
+	case "failed":
+		s.put("session.compaction_complete", "", map[string]any{"success": false, "error": "it failed"})
+	case "task":
+		s.put("session.task_complete", "", map[string]any{"summary": s.OneOf("Created the files.", ""), "success": true})
+	case "abort":
+		s.put("abort", "", map[string]any{"reason": "user initiated"})
+	case "hook":
+		s.put("hook.start", "", map[string]any{"hookInvocationId": "h", "hookType": "preToolUse", "input": map[string]any{"sessionId": "another"}})
+	case "turn":
+		s.put(s.OneOf("assistant.turn_start", "assistant.turn_end"), s.agent(), map[string]any{"turnId": "0"})
+	case "delta":
+		s.put("assistant.message_delta", "", map[string]any{"messageId": "m", "deltaContent": "Do"})
+	}
+}
+
+func (s *copilotScript) subagent() {
+	id := s.Session + "-call-" + s.OneOf("a", "b")
+	kind := s.OneOf("subagent.started", "subagent.completed", "subagent.failed")
+	agent := ""
+	if s.Chance(50) {
+		agent = id
+	}
+	s.put(kind, agent, map[string]any{"toolCallId": id, "agentName": "task", "model": "gpt-4.1", "error": "it failed"})
+}
+
+// document is the whole session in one, as older versions kept it, a little longer than
+// the last time.
+func (s *copilotScript) document() {
+	for range rapid.IntRange(0, 3).Draw(s.T, "entries") {
+		e := map[string]any{"id": s.id("t"), "timestamp": s.Stamp()}
+		switch kind := s.OneOf("user", "copilot", "info", "error", "tool_call_requested", "tool_call_completed", "of_tomorrow"); kind {
+		case "tool_call_requested", "tool_call_completed":
+			e["type"], e["callId"], e["name"] = kind, s.id("k"), "bash"
+			e["arguments"] = map[string]any{"command": "ls"}
+			if kind == "tool_call_completed" {
+				e["result"] = map[string]any{"type": s.OneOf("success", "failure"), "log": s.OneOf("a\n<exited with exit code 0>", "<exited with exit code 2>", "no such file")}
+			}
+		default:
+			e["type"], e["text"] = kind, s.OneOf("Done.", "fix it", "")
+		}
+		s.timeline = append(s.timeline, e)
+	}
+	s.Emit(map[string]any{"sessionId": s.Session, "startTime": "2025-10-11T11:40:20.882Z", "chatMessages": []any{map[string]any{"role": "user", "content": "fix it"}}, "timeline": s.timeline})
+}
+
+// other are records that no one has seen yet, and values that are no object.
+func (s *copilotScript) other() {
+	switch s.OneOf("unknown", "bare", "string", "number", "array", "null") {
+	case "unknown":
+		s.put("hologram.opened", "", map[string]any{"depth": 3})
+	case "bare":
+		s.Emit(map[string]any{"type": "result", "sessionId": s.Session, "exitCode": 0})
+	case "string":
+		s.Emit("massive error")
+	case "number":
+		s.Emit(42)
+	case "array":
+		s.Emit([]any{1})
+	case "null":
+		s.Emit(nil)
+	}
+}
+
+// again writes an earlier record a second time, as a resumed session does.
+func (s *copilotScript) again() {
+	s.Lines = append(s.Lines, rapid.SampledFrom(s.Lines).Draw(s.T, "again"))
+}

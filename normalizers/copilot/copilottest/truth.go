@@ -1,0 +1,446 @@
+package copilottest
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"path"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"tributary/normalizers/normalizerstest"
+)
+
+// This file reads Copilot CLI's logs a second time, with nothing but encoding/json and
+// the design pages: what it finds is what the events are held to.
+
+// Read cuts a file into its records: lines with their ends, where it does not begin
+// with a brace, else values, on a line or over several.
+func Read(data []byte) []normalizerstest.Line {
+	var out []normalizerstest.Line
+	rest := bytes.TrimPrefix(data, []byte("\xef\xbb\xbf"))
+	if first := bytes.TrimSpace(rest); len(first) > 0 && first[0] != '{' {
+		for i, l := range bytes.SplitAfter(data, []byte("\n")) {
+			if len(l) > 0 {
+				out = append(out, normalizerstest.Line{Number: i + 1, Data: l})
+			}
+		}
+		return out
+	}
+	at := func(b []byte) int { return 1 + bytes.Count(data[:len(data)-len(b)], []byte("\n")) }
+	for {
+		rest = bytes.TrimLeft(rest, " \t\r\n")
+		if len(rest) == 0 {
+			return out
+		}
+		dec := json.NewDecoder(bytes.NewReader(rest))
+		var v json.RawMessage
+		if err := dec.Decode(&v); err != nil {
+			bad, _, _ := bytes.Cut(rest, []byte("\n"))
+			// A writer that died within a line leaves its next record on it.
+			for i := 1; i < len(bad); i++ {
+				if bytes.HasPrefix(bad[i:], []byte(`{"type":`)) && json.Valid(bad[i:]) && normalizerstest.Member[string](normalizerstest.Parse(bad[i:]), "id") != "" {
+					bad = bad[:i]
+				}
+			}
+			out = append(out, normalizerstest.Line{Number: at(rest), Data: bytes.TrimSpace(bad), Bad: true})
+			rest = rest[len(bad):]
+			continue
+		}
+		out = append(out, normalizerstest.Line{Number: at(rest), Data: v})
+		rest = rest[dec.InputOffset():]
+	}
+}
+
+// What lines of plain text look like.
+var (
+	MarkerLine      = regexp.MustCompile(`^\[copilot-session\] ([0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12})\s*$`)
+	copilotExitLine = regexp.MustCompile(`^<((?:shellId|command with id): [^<>]* )?(completed|exited) with exit code (-?[0-9]+)>$`)
+	Colors          = regexp.MustCompile("\x1b\\[[0-9;?]*[A-Za-z]|\x1b\\][^\x1b\x07]*(\x1b\\\\|\x07)")
+)
+
+// Interpret reads a file as the design pages say.
+func Interpret(name string, lines []normalizerstest.Line) normalizerstest.Account {
+	a := normalizerstest.Account{Naive: make(map[string]normalizerstest.Figures), Trimmed: slices.ContainsFunc(lines, func(l normalizerstest.Line) bool {
+		return bytes.Contains(l.Data, []byte(`"id":"[trimmed for fixture]"`))
+	})}
+	plain := len(lines) > 0 && len(bytes.TrimSpace(lines[0].Data)) == 0 // a record that is blank
+	for _, l := range lines {
+		if text := bytes.TrimSpace(bytes.TrimPrefix(l.Data, []byte("\xef\xbb\xbf"))); len(text) > 0 {
+			plain = plain || text[0] != '{' && !l.Bad && l.Number == lines[0].Number
+			break
+		}
+	}
+	own := func(l normalizerstest.Line) string {
+		if plain {
+			if m := MarkerLine.FindSubmatch(l.Data); m != nil {
+				return string(m[1])
+			}
+			return ""
+		}
+		v := normalizerstest.Parse(l.Data)
+		if id := normalizerstest.Member[string](v, "sessionId"); id != "" {
+			return id
+		}
+		if normalizerstest.Member[string](v, "type") == "session.start" {
+			return normalizerstest.Member[string](v, "data", "sessionId")
+		}
+		return ""
+	}
+	last, stem := "", strings.TrimSuffix(path.Base(name), path.Ext(name))
+	readers := make(map[string]*copilotReader)
+	var order []*copilotReader
+	for i, l := range lines {
+		if id := own(l); id != "" {
+			last = id
+		}
+		if last == "" { // the first that follows, else the name of the file
+			last = stem
+			for _, next := range lines[i:] {
+				if id := own(next); id != "" {
+					last = id
+					break
+				}
+			}
+		}
+		a.Sessions = append(a.Sessions, last)
+		r := readers[last]
+		if r == nil {
+			r = &copilotReader{out: &a, session: last, told: make(map[string]string), names: make(map[string]string), started: make(map[string]bool)}
+			readers[last] = r
+			order = append(order, r)
+		}
+		thread := normalizerstest.RawThread{}
+		switch {
+		case l.Bad:
+		case plain:
+			r.line(l)
+		default:
+			thread = r.read(l)
+		}
+		a.Threads = append(a.Threads, thread)
+	}
+	for _, r := range order {
+		r.flush()
+	}
+	return a
+}
+
+// copilotReader follows one session of a file.
+type copilotReader struct {
+	out     *normalizerstest.Account
+	session string
+	told    map[string]string // ids with what they told
+	names   map[string]string // of tools, by call
+	started map[string]bool   // calls told by their execution, not yet by a message
+
+	open      string // text that is being joined
+	openID    string // messageId and agent of it
+	paragraph string
+	number    int
+}
+
+// first reports whether an event of this id has not told the same before.
+func (r *copilotReader) first(id, content string) bool {
+	if id == "" {
+		return true
+	}
+	if r.told[id] == content {
+		return false
+	}
+	r.told[id] = content
+	return true
+}
+
+func (r *copilotReader) say(who, id, text string, n int) {
+	if strings.TrimSpace(text) != "" && r.first(id, who+text) {
+		r.out.Talk = append(r.out.Talk, normalizerstest.Utterance{Session: r.session, Who: who, Text: strings.TrimSpace(text), Line: n})
+	}
+}
+
+func (r *copilotReader) flush() {
+	r.say("assistant", "", r.open, r.number)
+	r.say("assistant", "", r.paragraph, r.number)
+	r.open, r.openID, r.paragraph = "", "", ""
+}
+
+// line reads a line of plain text.
+func (r *copilotReader) line(l normalizerstest.Line) {
+	words := Colors.ReplaceAllString(string(bytes.TrimPrefix(l.Data, []byte("\xef\xbb\xbf"))), "")
+	r.number = l.Number
+	if MarkerLine.Match(l.Data) || strings.TrimSpace(words) == "" {
+		r.flush()
+		return
+	}
+	r.paragraph += words
+}
+
+// read reads a record, and says of which thread it is.
+func (r *copilotReader) read(l normalizerstest.Line) normalizerstest.RawThread {
+	v := normalizerstest.Parse(l.Data)
+	if timeline, ok := normalizerstest.Member[any](v, "timeline").([]any); ok && normalizerstest.Member[string](v, "type") == "" {
+		for _, e := range timeline {
+			r.entry(l.Number, e)
+		}
+		return normalizerstest.RawThread{}
+	}
+	kind, id, d := normalizerstest.Member[string](v, "type"), normalizerstest.Member[string](v, "id"), normalizerstest.Member[any](v, "data")
+	agent := normalizerstest.Member[string](v, "agentId")
+	if agent == "" {
+		agent = normalizerstest.Member[string](d, "parentToolCallId")
+	}
+	if agent == "" && strings.HasPrefix(kind, "subagent.") {
+		agent = normalizerstest.Member[string](d, "toolCallId")
+	}
+	thread := normalizerstest.RawThread{Agent: agent, Internal: agent != ""}
+	content := normalizerstest.Member[string](d, "content")
+	key := ""
+	if kind == "assistant.message" && normalizerstest.Member[string](d, "messageId") != "" {
+		key = normalizerstest.Member[string](d, "messageId") + "\x00" + agent
+	}
+	if r.openID != "" && r.openID != key {
+		r.say("assistant", "", r.open, r.number)
+		r.open, r.openID = "", ""
+	}
+	switch kind {
+	case "user.message":
+		source := normalizerstest.Member[string](d, "source")
+		switch {
+		case normalizerstest.Member[bool](d, "isAutopilotContinuation"), strings.HasPrefix(strings.TrimSpace(content), "<system_notification>"):
+		case strings.HasPrefix(source, "agent-"), agent != "" && (source == "" || source == "user"):
+			if strings.TrimSpace(content) == "" && len(normalizerstest.Member[[]any](d, "attachments")) > 0 && r.first(id, "agent") {
+				r.out.Talk = append(r.out.Talk, normalizerstest.Utterance{Session: r.session, Who: "agent", Line: l.Number})
+			}
+			r.say("agent", id, content, l.Number)
+			if agent == "" && (strings.TrimSpace(content) != "" || len(normalizerstest.Member[[]any](d, "attachments")) > 0) {
+				thread.Internal = true
+			}
+		case source == "" || source == "user":
+			if strings.TrimSpace(content) == "" && len(normalizerstest.Member[[]any](d, "attachments")) > 0 && r.first(id, "human") {
+				r.out.Talk = append(r.out.Talk, normalizerstest.Utterance{Session: r.session, Who: "human", Line: l.Number})
+			}
+			r.say("human", id, content, l.Number)
+		}
+	case "assistant.message":
+		index, _ := normalizerstest.Member[json.Number](d, "chunkIndex").Int64()
+		count, _ := normalizerstest.Member[json.Number](d, "chunkCount").Int64()
+		words := r.open + content
+		if key != "" && count > index+1 {
+			r.open, r.openID, r.number = words, key, l.Number
+		} else {
+			r.open, r.openID = "", ""
+			r.say("assistant", id, words, l.Number)
+		}
+		for _, q := range normalizerstest.Member[[]any](d, "toolRequests") {
+			call := normalizerstest.Member[string](q, "toolCallId")
+			if r.started[call] {
+				delete(r.started, call)
+				continue
+			}
+			r.call(l.Number, call, normalizerstest.Member[string](q, "name"), normalizerstest.Member[any](q, "arguments"))
+		}
+	case "tool.execution_start":
+		call := normalizerstest.Member[string](d, "toolCallId")
+		if _, ok := r.names[call]; !ok {
+			r.call(l.Number, call, normalizerstest.Member[string](d, "toolName"), normalizerstest.Member[any](d, "arguments"))
+			r.started[call] = true
+		}
+	case "tool.execution_complete":
+		words := normalizerstest.Member[string](d, "result", "content")
+		if s := normalizerstest.Member[string](d, "result"); s != "" {
+			words = s
+		}
+		if words == "" {
+			words = normalizerstest.Member[string](d, "result", "detailedContent")
+		}
+		r.result(l.Number, normalizerstest.Member[string](d, "toolCallId"), words, normalizerstest.Member[json.Number](d, "shellExecution", "exitCode"), fmt.Sprint(normalizerstest.Member[any](d, "success"), normalizerstest.Member[any](d, "error")))
+	}
+	return thread
+}
+
+// call notes a call, once.
+func (r *copilotReader) call(n int, id, name string, arguments any) {
+	if _, again := r.told["call "+id]; r.first("call "+id, fmt.Sprint(name, arguments)) && !again {
+		r.out.Calls = append(r.out.Calls, normalizerstest.ToolUse{Session: r.session, Id: id, Name: name, Line: n})
+	}
+	r.names[id] = name
+}
+
+// result notes a result, once, with the code that it states, or its last line.
+func (r *copilotReader) result(n int, id, words string, exit json.Number, outcome string) {
+	if _, again := r.told["result "+id]; !r.first("result "+id, words+outcome+string(exit)) || again {
+		return
+	}
+	w := normalizerstest.ToolOutcome{Session: r.session, Id: id, Line: n}
+	lines := strings.Split(strings.TrimRight(words, " \t\r\n"), "\n")
+	name, known := r.names[id]
+	if code, err := exit.Int64(); err == nil {
+		w.Code, w.Form = &code, "shellExecution"
+	} else if m := copilotExitLine.FindStringSubmatch(lines[len(lines)-1]); m != nil && (!known || strings.Contains(name, "bash") || strings.Contains(name, "shell")) {
+		code, _ := strconv.ParseInt(m[3], 10, 64)
+		w.Code, w.Form = &code, m[2]
+	}
+	r.out.Results = append(r.out.Results, w)
+}
+
+// entry reads an entry of a timeline.
+func (r *copilotReader) entry(n int, e any) {
+	id, words := normalizerstest.Member[string](e, "id"), normalizerstest.Member[string](e, "text")
+	switch kind := normalizerstest.Member[string](e, "type"); kind {
+	case "user":
+		r.say("human", id, words, n)
+	case "copilot":
+		r.say("assistant", id, words, n)
+	case "tool_call_requested", "tool_call_completed":
+		call := normalizerstest.Member[string](e, "callId")
+		if _, ok := r.names[call]; !ok {
+			r.call(n, call, normalizerstest.Member[string](e, "name"), normalizerstest.Member[any](e, "arguments"))
+		}
+		if kind == "tool_call_completed" {
+			r.result(n, call, normalizerstest.Member[string](e, "result", "log"), "", normalizerstest.Member[string](e, "result", "type"))
+		}
+	}
+}
+
+// Ledger counts the tokens of every session (semantics.md section 3): the records
+// of usage, else what the messages state, and the total of a session where it is more.
+type Ledger map[string]*copilotBill
+
+type copilotBill struct {
+	calls     map[string]normalizerstest.Figures // what was told of each API call
+	seen      map[string]bool                    // records of usage
+	sum       normalizerstest.Figures
+	reasoning int64 // stated so far
+	told      int64 // of it
+	recorded  bool
+	last      int64
+}
+
+// Add implements [normalizerstest.Ledger].
+func (l Ledger) Add(session string, record []byte) {
+	b := l[session]
+	if b == nil {
+		b = &copilotBill{calls: make(map[string]normalizerstest.Figures), seen: make(map[string]bool)}
+		l[session] = b
+	}
+	v := normalizerstest.Parse(record)
+	d := normalizerstest.Member[any](v, "data")
+	number := func(v any, name string) int64 {
+		n, _ := normalizerstest.Member[json.Number](v, name).Int64()
+		return n
+	}
+	parts := func(v any) normalizerstest.Figures {
+		f := normalizerstest.Figures{CacheRead: number(v, "cacheReadTokens"), CacheWrite: number(v, "cacheWriteTokens"), Output: number(v, "outputTokens"), Thinking: number(v, "reasoningTokens")}
+		f.UsageInput = number(v, "inputTokens") - f.CacheRead - f.CacheWrite
+		return f
+	}
+	first := func(names ...string) string {
+		for _, n := range names {
+			if n != "" {
+				return n
+			}
+		}
+		return ""
+	}
+	switch kind := normalizerstest.Member[string](v, "type"); kind {
+	case "assistant.message":
+		key := first(normalizerstest.Member[string](d, "apiCallId"), normalizerstest.Member[string](d, "messageId"), normalizerstest.Member[string](v, "id"))
+		more := number(d, "outputTokens") - b.calls[key].Output
+		if b.recorded || more <= 0 {
+			return
+		}
+		b.last = number(d, "outputTokens")
+		if key != "" {
+			f := b.calls[key]
+			f.Output = b.last
+			b.calls[key] = f
+		}
+		b.sum.Output += more
+		b.sum.UsageOutput += more
+	case "session.usage_record", "assistant.usage":
+		id := normalizerstest.Member[string](v, "id")
+		again := id + "\x00" + string(record)
+		if id != "" && b.seen[again] {
+			return
+		}
+		b.seen[again] = true
+		u := d
+		if kind == "session.usage_record" {
+			u = normalizerstest.Member[any](d, "usage")
+		}
+		now := parts(u)
+		key := first(normalizerstest.Member[string](u, "apiCallId"), normalizerstest.Member[string](d, "apiCallId"), normalizerstest.Member[string](u, "accounting", "usageId"))
+		was, known := b.calls[key]
+		if known = known && key != ""; !known {
+			was = normalizerstest.Figures{}
+			if !b.recorded && b.last == now.Output {
+				was.Output = b.last
+			}
+		}
+		b.recorded = true
+		b.grow(normalizerstest.Figures{
+			UsageInput: max(0, now.UsageInput-was.UsageInput), CacheRead: max(0, now.CacheRead-was.CacheRead), CacheWrite: max(0, now.CacheWrite-was.CacheWrite),
+			Output: max(0, now.Output-was.Output), Thinking: max(0, now.Thinking-was.Thinking),
+		})
+		if key != "" {
+			b.calls[key] = normalizerstest.Figures{
+				UsageInput: max(now.UsageInput, was.UsageInput), CacheRead: max(now.CacheRead, was.CacheRead), CacheWrite: max(now.CacheWrite, was.CacheWrite),
+				Output: max(now.Output, was.Output), Thinking: max(now.Thinking, was.Thinking),
+			}
+		}
+	case "session.shutdown":
+		var total normalizerstest.Figures
+		for _, m := range normalizerstest.Member[map[string]any](d, "modelMetrics") {
+			total.Add(parts(normalizerstest.Member[any](m, "usage")))
+		}
+		b.grow(normalizerstest.Figures{
+			UsageInput: max(0, total.UsageInput-b.sum.UsageInput), CacheRead: max(0, total.CacheRead-b.sum.CacheRead), CacheWrite: max(0, total.CacheWrite-b.sum.CacheWrite),
+			Output: max(0, total.Output-b.sum.Output), Thinking: max(0, total.Thinking-b.reasoning),
+		})
+	}
+}
+
+// grow adds to the sum. An event cannot carry more reasoning than output: what is left
+// comes with the next one.
+func (b *copilotBill) grow(more normalizerstest.Figures) {
+	b.reasoning += more.Thinking
+	reasoning := min(b.reasoning-b.told, more.Output)
+	b.told += reasoning
+	b.sum.UsageInput += more.UsageInput
+	b.sum.CacheRead += more.CacheRead
+	b.sum.CacheWrite += more.CacheWrite
+	b.sum.Output += more.Output
+	b.sum.UsageOutput += more.Output - reasoning
+	b.sum.UsageReasoning += reasoning
+	b.sum.Thinking += reasoning
+	b.sum.Input += more.UsageInput + more.CacheRead + more.CacheWrite
+	b.sum.Cached += more.CacheRead
+}
+
+// Sums implements [normalizerstest.Ledger].
+func (l Ledger) Sums(session string) normalizerstest.Figures {
+	if l[session] == nil {
+		return normalizerstest.Figures{}
+	}
+	sum := l[session].sum
+	sum.Total = sum.Input + sum.Output
+	return sum
+}
+
+// isRaw reports whether raw is what an event of a record may carry: an entry of a
+// document, or a line of plain text as a string.
+func isRaw(data, raw []byte) bool {
+	timeline := normalizerstest.Member[[]any](normalizerstest.Parse(data), "timeline")
+	if slices.ContainsFunc(timeline, func(e any) bool { return fmt.Sprint(e) == fmt.Sprint(normalizerstest.Parse(raw)) }) {
+		return true
+	}
+	s, ok := normalizerstest.Parse(raw).(string)
+	return ok && plainText(s) == plainText(string(data))
+}
+
+// plainText is a text without what is no UTF-8.
+func plainText(s string) string {
+	return strings.ReplaceAll(strings.ToValidUTF8(s, ""), "\ufffd", "")
+}

@@ -1,0 +1,278 @@
+package cursortest
+
+import (
+	"fmt"
+	"maps"
+	"strings"
+
+	"pgregory.net/rapid"
+
+	"tributary/normalizers/normalizerstest"
+)
+
+// cursorScript writes the lines of one session of Cursor, record by record, in the shapes
+// of vendor-formats.md section 8: well formed, but in any order, the stream and the
+// transcript mixed, with lines of the program's own among them.
+type cursorScript struct {
+	normalizerstest.Script
+
+	n      int   // ids so far
+	millis int64 // since 1970, of the next record
+	open   []map[string]any
+	deltas string // since the last tool
+}
+
+// Lines generates the lines of one session.
+func Lines(t *rapid.T, session string) [][]byte {
+	s := &cursorScript{Script: normalizerstest.NewScript(t, session), millis: 1_770_823_434_041}
+	s.system()
+	moves := []func(){
+		s.user, s.user, s.think, s.think, s.thought, s.delta, s.delta, s.delta, s.recap, s.recap, s.answer, s.answer,
+		s.started, s.started, s.completed, s.completed, s.completed, s.orphan, s.result, s.system, s.transcript, s.transcript,
+		s.ended, s.connection, s.other, s.other,
+	}
+	for range rapid.IntRange(1, 30).Draw(t, "records") {
+		rapid.SampledFrom(moves).Draw(t, "move")()
+	}
+	return s.Lines
+}
+
+// cursorTexts are texts that matter to a rule, and some that matter to none.
+var cursorTexts = []string{
+	"fix the test", "ha", "  \n", "", "what is \"this\"?\n\ttwo lines \u2028 \U0001F642", "please login first", "<user_query>\nrun ls\n</user_query>",
+	"<timestamp>Thursday, Mar 5, 2026, 10:15 AM (UTC-8)</timestamp>\n<user_query>\ngo on\n</user_query>", "<timestamp>soon</timestamp>",
+	"<system_reminder>\nbe brief\n</system_reminder>", "<attached_files>\na.go\n</attached_files>\n<user_query>look</user_query><user_query>and think</user_query>",
+	"<user_query>", "<user_query></user_query>", "<div>x</div>", "<",
+}
+
+func (s *cursorScript) word() string {
+	if rapid.IntRange(0, 9).Draw(s.T, "free text") == 0 {
+		return rapid.StringMatching(`[a-z <>/\n"é]{0,40}`).Draw(s.T, "text")
+	}
+	return rapid.SampledFrom(cursorTexts).Draw(s.T, "word")
+}
+
+// emit writes a record of the stream: with its session, and often with its time.
+func (s *cursorScript) emit(record map[string]any, timed bool) {
+	record["session_id"] = s.Session
+	if timed {
+		s.millis += int64(rapid.IntRange(-50, 5000).Draw(s.T, "ms"))
+		record["timestamp_ms"] = s.millis
+	}
+	s.Script.Emit(record)
+}
+
+func content(role, text string) map[string]any {
+	return map[string]any{"role": role, "content": []any{map[string]any{"type": "text", "text": text}}}
+}
+
+func (s *cursorScript) system() {
+	mode := s.OneOf("permissionMode", "permission_mode")
+	s.emit(map[string]any{
+		"type": "system", "subtype": s.OneOf("init", "init", "init", "status"), "model": s.OneOf("Auto", "GPT-5", "Claude 4 Sonnet"), mode: s.OneOf("default", "force"),
+		s.OneOf("apiKeySource", "api_key_source"): "login", "cwd": s.OneOf("/home/dev/app", "/elsewhere"),
+	}, false)
+}
+
+func (s *cursorScript) user() {
+	s.deltas = ""
+	s.emit(map[string]any{"type": "user", "message": content("user", s.word())}, s.Chance(10))
+}
+
+func (s *cursorScript) think() {
+	s.emit(map[string]any{"type": "thinking", "subtype": "delta", "text": s.OneOf("**Planning", " the", " work**\n", "", " ")}, true)
+}
+
+func (s *cursorScript) thought() {
+	r := map[string]any{"type": "thinking", "subtype": "completed"}
+	if s.Chance(10) {
+		r["text"] = "**Planning the work**"
+	}
+	s.emit(r, true)
+}
+
+func (s *cursorScript) delta() {
+	text := s.OneOf("ha", "I will ", "look at the ", "test.\n", "=", "", " ")
+	s.deltas += text
+	s.emit(map[string]any{"type": "assistant", "message": content("assistant", text)}, true)
+}
+
+// recap tells the deltas since the last tool once more, or something near it.
+func (s *cursorScript) recap() {
+	r := map[string]any{"type": "assistant", "message": content("assistant", s.deltas+s.OneOf("", "", "", " And so on."))}
+	before := s.Chance(50)
+	if before {
+		r["model_call_id"] = s.id("m")
+	}
+	s.emit(r, before)
+	s.deltas = ""
+}
+
+func (s *cursorScript) answer() {
+	text := s.OneOf("Done.", "I will look at the test.", "ha", "", strings.Repeat("long ", 1000))
+	r := map[string]any{"type": "assistant", "message": content("assistant", text)}
+	if s.Chance(30) {
+		r["model_call_id"] = s.id("m")
+	}
+	s.emit(r, r["model_call_id"] != nil)
+}
+
+func (s *cursorScript) id(prefix string) string {
+	s.n++
+	return fmt.Sprintf("%s-%s%d", s.Session, prefix, s.n)
+}
+
+// call is a tool with its arguments.
+func (s *cursorScript) call() (key string, body map[string]any) {
+	key = s.OneOf("shellToolCall", "shellToolCall", "readToolCall", "writeToolCall", "editToolCall", "deleteToolCall", "grepToolCall", "updateTodosToolCall", "mcpToolCall", "hologramToolCall", "function")
+	if key == "function" {
+		return key, map[string]any{"name": "web_search", "arguments": `{"q":"nats"}`}
+	}
+	return key, map[string]any{"args": map[string]any{
+		"path": "main.go", "command": "go test ./...", "pattern": "x", "strReplace": map[string]any{"oldText": "a", "newText": "b"}, "args": map[string]any{"a": 1},
+	}}
+}
+
+func (s *cursorScript) started() {
+	s.deltas = ""
+	key, body := s.call()
+	r := map[string]any{"type": "tool_call", "subtype": "started", "tool_call": map[string]any{key: body, "startedAtMs": "1785515118821"}}
+	switch rapid.IntRange(0, 9).Draw(s.T, "id") {
+	case 0: // none
+	case 1:
+		r["tool_call"].(map[string]any)["toolCallId"] = s.id("t")
+	default:
+		r["call_id"] = s.id("c") + s.OneOf("", "\nfc_1", " fc_1")
+	}
+	s.emit(r, s.Chance(80))
+	s.open = append(s.open, r)
+}
+
+// outcome is the result of a tool.
+func (s *cursorScript) outcome() any {
+	outcomes := []any{
+		map[string]any{"success": map[string]any{"exitCode": 0, "stdout": "ok\n", "stderr": "", "executionTime": 5399}, "isBackground": false},
+		map[string]any{"success": map[string]any{"exitCode": 3, "stdout": "", "stderr": "bad"}},
+		map[string]any{"failure": map[string]any{"exitCode": 7, "stdout": "a", "stderr": "b", "executionTime": 12}},
+		map[string]any{"success": map[string]any{"pid": 7}, "isBackground": true},
+		map[string]any{"success": map[string]any{"content": "package main\n", "totalLines": 1}},
+		map[string]any{"success": map[string]any{"content": []any{map[string]any{"text": map[string]any{"text": "# Readme"}}, map[string]any{"image": "x"}}, "isError": s.Chance(50)}},
+		map[string]any{"success": map[string]any{"path": "main.go", "linesAdded": 1, "diffString": "@@ -1 +1 @@\n-a\n+b"}},
+		map[string]any{"rejected": map[string]any{"reason": "no"}},
+		map[string]any{"permissionDenied": map[string]any{"path": "main.go"}},
+		map[string]any{"timeout": map[string]any{"timeoutMs": 30000}},
+		map[string]any{"error": map[string]any{"errorMessage": "no such file"}},
+		map[string]any{"fileNotFound": map[string]any{}},
+		map[string]any{"files": []any{"a"}},
+		map[string]any{"success": true},
+		map[string]any{},
+		map[string]any{"isBackground": false},
+		"a bare result", nil,
+	}
+	return rapid.SampledFrom(outcomes).Draw(s.T, "outcome")
+}
+
+func (s *cursorScript) completed() {
+	if len(s.open) == 0 {
+		return
+	}
+	started := rapid.SampledFrom(s.open).Draw(s.T, "open")
+	r := maps.Clone(started)
+	tool := make(map[string]any)
+	for k, v := range started["tool_call"].(map[string]any) {
+		if body, ok := v.(map[string]any); ok {
+			done := maps.Clone(body)
+			done["result"] = s.outcome()
+			v = done
+		}
+		tool[k] = v
+	}
+	r["subtype"], r["tool_call"] = "completed", tool
+	s.emit(r, s.Chance(80))
+}
+
+func (s *cursorScript) orphan() {
+	key, body := s.call()
+	body["result"] = s.outcome()
+	s.emit(map[string]any{"type": "tool_call", "subtype": "completed", "call_id": s.id("o"), "tool_call": map[string]any{key: body}}, false)
+}
+
+func (s *cursorScript) result() {
+	s.deltas = ""
+	r := map[string]any{"type": "result", "subtype": "success", "duration_ms": 1234, "is_error": false, "result": "told before"}
+	if s.Chance(30) {
+		r["is_error"], r["subtype"] = true, s.OneOf("error", "success", "")
+		r["result"] = rapid.SampledFrom([]any{"it failed", map[string]any{"error": "it failed"}, nil}).Draw(s.T, "problem")
+	}
+	if s.Chance(70) {
+		r["request_id"] = s.Session + s.OneOf("-q1", "-q2")
+	}
+	if s.Chance(70) {
+		usage := make(map[string]any)
+		for _, name := range []string{"inputTokens", "outputTokens", "cacheReadTokens", "cacheWriteTokens"} {
+			usage[name] = rapid.SampledFrom([]int{0, 1, 57, 11_480}).Draw(s.T, name)
+		}
+		r["usage"] = usage
+	}
+	s.emit(r, false)
+}
+
+// transcript is a line of the other format.
+func (s *cursorScript) transcript() {
+	s.deltas = ""
+	if s.Chance(40) {
+		list := []any{map[string]any{"type": "text", "text": s.word()}}
+		if s.Chance(30) {
+			list = append(list, map[string]any{"type": "tool_result", "tool_use_id": s.OneOf("t1", "t2"), "content": s.OneOf("a file", ""), "is_error": s.Chance(30)})
+		}
+		s.Script.Emit(map[string]any{"role": "user", "session_id": s.Session, "message": map[string]any{"content": list}})
+		return
+	}
+	var list []any
+	for range rapid.IntRange(0, 4).Draw(s.T, "blocks") {
+		list = append(list, rapid.SampledFrom([]any{
+			map[string]any{"type": "text", "text": "I will look."},
+			map[string]any{"type": "text", "text": "[REDACTED]"},
+			map[string]any{"type": "thinking", "thinking": "Hm."},
+			map[string]any{"type": "tool_use", "name": "Shell", "input": map[string]any{"command": "ls"}},
+			map[string]any{"type": "tool_use", "id": s.id("u"), "name": "StrReplace", "input": map[string]any{"path": "main.go"}},
+			map[string]any{"type": "hologram"},
+		}).Draw(s.T, "block"))
+	}
+	s.Script.Emit(map[string]any{"role": "assistant", "session_id": s.Session, "message": map[string]any{"content": list}})
+}
+
+func (s *cursorScript) ended() {
+	r := map[string]any{"type": "turn_ended", "status": s.OneOf("success", "aborted", "error")}
+	if s.Chance(40) {
+		r["error"] = "User aborted/interrupted manually."
+	}
+	s.emit(r, false)
+}
+
+func (s *cursorScript) connection() {
+	s.emit(map[string]any{"type": s.OneOf("connection", "retry"), "subtype": "reconnecting", "attempt": 1}, true)
+}
+
+// other are records that no one has seen yet, values that are no object, and lines of the
+// program's own.
+func (s *cursorScript) other() {
+	switch s.OneOf("unknown", "string", "array", "null", "again", "plain", "login", "torn") {
+	case "unknown":
+		s.emit(map[string]any{"type": "hologram", "depth": 3}, true)
+	case "string":
+		s.Script.Emit("massive error")
+	case "array":
+		s.Script.Emit([]any{1})
+	case "null":
+		s.Script.Emit(nil)
+	case "again":
+		s.Lines = append(s.Lines, rapid.SampledFrom(s.Lines).Draw(s.T, "again"))
+	case "plain":
+		s.Lines = append(s.Lines, []byte("Warning: slow network"))
+	case "login":
+		s.Lines = append(s.Lines, []byte("Authentication required. Please run 'cursor-agent login' first."))
+	case "torn":
+		s.Lines = append(s.Lines, []byte(`not JSON: {"type":"user"`))
+	}
+}

@@ -1,0 +1,20 @@
+// Package cursortest is what the tests know of Cursor, independent of the code that they test: an
+// own reader of its logs, and a generator of them.
+package cursortest
+
+import (
+	"tributary/envelopes"
+	"tributary/normalizers/normalizerstest"
+)
+
+// Suite holds Cursor to the laws of all vendors.
+var Suite = normalizerstest.Suite{
+	Source:    envelopes.Cursor,
+	Room:      "cursor",
+	Folders:   []string{"cursor"},
+	Lines:     Lines,
+	Read:      Read,
+	Bad:       normalizerstest.TooDeep, // a line that is no JSON is a record
+	Ledger:    func() normalizerstest.Ledger { return Ledger{} },
+	Interpret: Interpret,
+}

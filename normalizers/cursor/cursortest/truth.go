@@ -1,0 +1,430 @@
+package cursortest
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"path"
+	"strconv"
+	"strings"
+
+	"tributary/normalizers"
+	"tributary/normalizers/normalizerstest"
+)
+
+// This file reads Cursor's logs a second time, with nothing but encoding/json and the
+// design pages: what it finds is what the events are held to.
+
+// Read cuts a file of lines into records. A line that is no JSON is one too: only
+// what is nested too deep cannot be read.
+func Read(data []byte) []normalizerstest.Line {
+	var lines []normalizerstest.Line
+	for i, l := range bytes.Split(bytes.TrimPrefix(data, []byte("\xef\xbb\xbf")), []byte("\n")) {
+		rest := bytes.Trim(l, " \t\r")
+		for len(rest) > 0 {
+			n := len(rest) // what is no object or array is a line that is nothing else
+			if rest[0] == '{' || rest[0] == '[' {
+				dec := json.NewDecoder(bytes.NewReader(rest))
+				var v json.RawMessage
+				if dec.Decode(&v) == nil {
+					n = int(dec.InputOffset())
+				}
+			}
+			lines = append(lines, normalizerstest.Line{Number: i + 1, Data: rest[:n], Bad: nesting(rest[:n]) > normalizers.MaxDepth})
+			rest = bytes.TrimLeft(rest[n:], " \t\r")
+		}
+	}
+	return lines
+}
+
+// nesting is the number of levels of brackets.
+func nesting(data []byte) int {
+	level, deepest := 0, 0
+	for _, c := range data {
+		switch c {
+		case '{', '[':
+			level++
+			deepest = max(deepest, level)
+		case '}', ']':
+			level--
+		}
+	}
+	return deepest
+}
+
+// cursorReader follows one session of a file.
+type cursorReader struct {
+	out     *normalizerstest.Account
+	session string
+	line    int
+	records int // of the session
+	events  int // of the record, without an id of their own
+	pieces  []string
+	partial bool   // all pieces are deltas by their marks
+	segment string // deltas that were told since the last tool
+	told    map[string]bool
+}
+
+// Interpret reads a file as the design pages say.
+func Interpret(name string, lines []normalizerstest.Line) normalizerstest.Account {
+	a := normalizerstest.Account{Naive: make(map[string]normalizerstest.Figures)}
+	own := func(l normalizerstest.Line) string {
+		v := normalizerstest.Parse(l.Data)
+		if !json.Valid(l.Data) {
+			return ""
+		}
+		if id := normalizerstest.Member[string](v, "sessionId"); id != "" {
+			return id
+		}
+		return normalizerstest.Member[string](v, "session_id")
+	}
+	last := ""
+	readers := make(map[string]*cursorReader)
+	var order []*cursorReader
+	for i, l := range lines {
+		if id := own(l); id != "" {
+			last = id
+		}
+		for _, next := range lines[i:] {
+			if last == "" {
+				last = own(next)
+			}
+		}
+		if last == "" {
+			last = strings.TrimSuffix(path.Base(name), path.Ext(name))
+		}
+		a.Sessions = append(a.Sessions, last)
+		a.Threads = append(a.Threads, normalizerstest.RawThread{})
+		r := readers[last]
+		if r == nil {
+			r = &cursorReader{out: &a, session: last, told: make(map[string]bool)}
+			readers[last] = r
+			order = append(order, r)
+		}
+		if !l.Bad {
+			r.line = l.Number
+			r.records++
+			r.events = 0
+			r.read(l.Data)
+		}
+	}
+	for _, r := range order {
+		r.end()
+	}
+	return a
+}
+
+func (r *cursorReader) say(who, text string) {
+	if text = strings.TrimSpace(text); text != "" {
+		r.out.Talk = append(r.out.Talk, normalizerstest.Utterance{Session: r.session, Who: who, Text: text, Line: r.line})
+	}
+}
+
+// end tells the pieces that nothing follows.
+func (r *cursorReader) end() {
+	words := strings.Join(r.pieces, "")
+	r.say("assistant", words)
+	switch {
+	case r.pieces == nil:
+	case r.partial:
+		r.segment += words
+	default:
+		r.segment = ""
+	}
+	r.pieces = nil
+}
+
+func (r *cursorReader) read(data []byte) {
+	v := normalizerstest.Parse(data)
+	if !json.Valid(data) {
+		if len(bytes.TrimSpace(data)) > 0 {
+			r.end()
+		}
+		return
+	}
+	kind, subtype := normalizerstest.Member[string](v, "type"), normalizerstest.Member[string](v, "subtype")
+	blocks := cursorContent(normalizerstest.Member[any](v, "message", "content"))
+	_, messaged := normalizerstest.Member[any](v, "message").(map[string]any)
+	only := messaged
+	for _, b := range blocks {
+		only = only && normalizerstest.Member[string](b, "type") == "text"
+	}
+	switch {
+	case kind == "thinking":
+		if normalizerstest.Member[string](v, "text") != "" {
+			r.end()
+		}
+		return
+	case kind == "assistant" && only:
+		r.answer(v, blocks, len(data))
+		return
+	}
+	r.end()
+	switch {
+	case kind == "user" || kind == "assistant" || kind == "" && messaged && (normalizerstest.Member[string](v, "role") == "user" || normalizerstest.Member[string](v, "role") == "assistant"):
+		r.segment = ""
+		r.message(blocks, kind == "user" || normalizerstest.Member[string](v, "role") == "user")
+	case kind == "system":
+		r.segment = ""
+	case kind == "tool_call" && subtype == "started":
+		r.segment = ""
+		r.started(normalizerstest.Member[any](v, "tool_call"), normalizerstest.Member[string](v, "call_id"))
+	case kind == "tool_call" && subtype == "completed":
+		r.completed(normalizerstest.Member[any](v, "tool_call"), normalizerstest.Member[string](v, "call_id"))
+	case kind == "result":
+		r.segment = ""
+		sum := r.out.Naive[r.session]
+		sum.Add(cursorFigures(v))
+		r.out.Naive[r.session] = sum
+	}
+}
+
+// cursorContent are the blocks of a content, of which a text alone is one.
+func cursorContent(v any) []any {
+	if s, ok := v.(string); ok {
+		return []any{map[string]any{"type": "text", "text": s}}
+	}
+	list, _ := v.([]any)
+	for i := range list {
+		if s, ok := list[i].(string); ok {
+			list[i] = map[string]any{"type": "text", "text": s}
+		}
+	}
+	return list
+}
+
+// answer takes a piece of an answer, or what tells the pieces once more.
+func (r *cursorReader) answer(v any, blocks []any, size int) {
+	var texts []string
+	for _, b := range blocks {
+		texts = append(texts, normalizerstest.Member[string](b, "text"))
+	}
+	words := strings.Join(texts, "")
+	if words == "" {
+		return
+	}
+	call := normalizerstest.Member[string](v, "model_call_id")
+	_, timed := normalizerstest.Member[any](v, "timestamp_ms").(json.Number)
+	delta := timed && call == ""
+	held := strings.Join(r.pieces, "")
+	if rest, ok := strings.CutPrefix(words, r.segment); ok {
+		again := len(r.pieces) > 1 && rest == held && len(held) >= 16
+		if !delta && (r.pieces != nil && r.partial || r.pieces == nil && r.segment != "") {
+			again = strings.HasPrefix(rest, held)
+		}
+		if again {
+			r.pieces, r.segment = nil, ""
+			r.say("assistant", rest)
+			return
+		}
+	}
+	r.partial = delta && (r.partial || r.pieces == nil)
+	r.pieces = append(r.pieces, words)
+	if call != "" || size > 4096 { // no piece: whole
+		r.end()
+		r.segment = ""
+	}
+}
+
+// message reads a prompt, or a message of a transcript.
+func (r *cursorReader) message(blocks []any, human bool) {
+	var words []string
+	for _, b := range blocks {
+		if normalizerstest.Member[string](b, "type") == "text" {
+			words = append(words, normalizerstest.Member[string](b, "text"))
+		}
+	}
+	said := false
+	for _, b := range blocks {
+		switch normalizerstest.Member[string](b, "type") {
+		case "text":
+			text := strings.Join(words, "\n")
+			if said {
+				break
+			}
+			said = true
+			if strings.TrimSpace(text) == "" {
+				break
+			}
+			r.events++
+			if !human {
+				r.say("assistant", text)
+			} else if text, ok := cursorTyped(text); ok {
+				r.say("human", text)
+			}
+		case "image":
+			if human && !said && strings.TrimSpace(strings.Join(words, "")) == "" {
+				r.out.Talk = append(r.out.Talk, normalizerstest.Utterance{Session: r.session, Who: "human", Text: "", Line: r.line})
+				r.events++
+				said = true
+			}
+		case "thinking":
+			if strings.TrimSpace(normalizerstest.Member[string](b, "thinking")+normalizerstest.Member[string](b, "text")) != "" {
+				r.events++
+			}
+		case "tool_use":
+			id := normalizerstest.Member[string](b, "id")
+			if id == "" {
+				id = r.placeID()
+			}
+			r.call(id, normalizerstest.Member[string](b, "name"))
+		case "tool_result":
+			r.result(normalizerstest.Member[string](b, "tool_use_id"), nil)
+		}
+	}
+}
+
+// placeID is the id of an event that has none.
+func (r *cursorReader) placeID() string {
+	id := "@" + strconv.Itoa(r.records)
+	if r.events > 0 {
+		id += "." + strconv.Itoa(r.events)
+	}
+	r.events++
+	return id
+}
+
+// cursorTyped is what a human typed, of the wrappings that the generator and the golden
+// files know.
+func cursorTyped(s string) (string, bool) {
+	if parts := strings.Split(s, "<user_query>"); len(parts) > 1 {
+		var typed []string
+		for _, p := range parts[1:] {
+			p, _, _ = strings.Cut(p, "</user_query>")
+			typed = append(typed, strings.TrimSpace(p))
+		}
+		text := strings.TrimSpace(strings.Join(typed, "\n"))
+		return text, text != ""
+	}
+	cut := false
+	for again := true; again; {
+		again = false
+		for _, name := range []string{"timestamp", "system_reminder", "attached_files", "user_info"} {
+			trimmed := strings.TrimSpace(s)
+			if _, after, ok := strings.Cut(trimmed, "</"+name+">"); ok && strings.HasPrefix(trimmed, "<"+name+">") {
+				s, cut, again = after, true, true
+			}
+		}
+	}
+	return s, !cut || strings.TrimSpace(s) != ""
+}
+
+// cursorKey finds the tool in a tool_call: its name and its body.
+func cursorKey(v any) (name string, body any) {
+	object, _ := v.(map[string]any)
+	for key, b := range object {
+		kind, ok := strings.CutSuffix(key, "ToolCall")
+		switch {
+		case ok && kind == "updateTodos":
+			return "todo", b
+		case ok:
+			return strings.ToLower(kind), b
+		case key == "function":
+			return normalizerstest.Member[string](b, "name"), b
+		case key == "tool":
+			return cursorKey(map[string]any{normalizerstest.Member[string](b, "case"): normalizerstest.Member[any](b, "value")})
+		}
+	}
+	return "", nil
+}
+
+func cursorID(v, body any, id string) string {
+	for _, other := range []string{normalizerstest.Member[string](v, "toolCallId"), normalizerstest.Member[string](body, "args", "toolCallId")} {
+		if id == "" {
+			id = other
+		}
+	}
+	return id
+}
+
+func (r *cursorReader) started(v any, id string) {
+	name, body := cursorKey(v)
+	if id = cursorID(v, body, id); id == "" {
+		id = r.placeID()
+	}
+	r.call(id, name)
+}
+
+func (r *cursorReader) call(id, name string) {
+	if !r.told["call "+id] {
+		r.out.Calls = append(r.out.Calls, normalizerstest.ToolUse{Session: r.session, Id: id, Name: name, Line: r.line})
+	}
+	r.told["call "+id] = true
+}
+
+func (r *cursorReader) completed(v any, id string) {
+	_, body := cursorKey(v)
+	var code *int64
+	outcomes, _ := normalizerstest.Member[any](body, "result").(map[string]any)
+	for _, o := range outcomes {
+		if n, ok := normalizerstest.Member[any](o, "exitCode").(json.Number); ok {
+			if i, err := n.Int64(); err == nil {
+				code = &i
+			}
+		}
+	}
+	r.result(cursorID(v, body, id), code)
+}
+
+// result tells a result of a call, once for its id.
+func (r *cursorReader) result(id string, code *int64) {
+	if id != "" && r.told["result "+id] {
+		return
+	}
+	r.told["result "+id] = true
+	o := normalizerstest.ToolOutcome{Session: r.session, Id: id, Code: code, Line: r.line}
+	if code != nil {
+		o.Form = "exitCode"
+	}
+	r.out.Results = append(r.out.Results, o)
+}
+
+// cursorFigures are the figures of a result, as they stand.
+func cursorFigures(v any) normalizerstest.Figures {
+	number := func(name string) int64 {
+		n, _ := normalizerstest.Member[json.Number](v, "usage", name).Int64()
+		return n
+	}
+	f := normalizerstest.Figures{
+		Input: number("inputTokens"), Output: number("outputTokens"), Cached: number("cacheReadTokens"),
+		CacheRead: number("cacheReadTokens"), CacheWrite: number("cacheWriteTokens"),
+	}
+	f.UsageInput, f.UsageOutput = f.Input, f.Output
+	f.Total = f.Input + f.Output + f.CacheRead + f.CacheWrite
+	return f
+}
+
+// Ledger holds the figures of each run of a session; a result that comes again is
+// the same run.
+type Ledger map[string]map[string]normalizerstest.Figures
+
+// Add implements [normalizerstest.Ledger].
+func (l Ledger) Add(session string, record []byte) {
+	v := normalizerstest.Parse(record)
+	if !json.Valid(record) || normalizerstest.Member[string](v, "type") != "result" {
+		return
+	}
+	if l[session] == nil {
+		l[session] = make(map[string]normalizerstest.Figures)
+	}
+	id := normalizerstest.Member[string](v, "request_id")
+	if id == "" {
+		id = fmt.Sprint("@", len(l[session]))
+	}
+	a, b := l[session][id], cursorFigures(v)
+	f := normalizerstest.Figures{
+		Input: max(a.Input, b.Input), Output: max(a.Output, b.Output), Cached: max(a.Cached, b.Cached), CacheWrite: max(a.CacheWrite, b.CacheWrite),
+	}
+	f.UsageInput, f.UsageOutput, f.CacheRead = f.Input, f.Output, f.Cached
+	f.Total = f.Input + f.Output + f.CacheRead + f.CacheWrite
+	l[session][id] = f
+}
+
+// Sums implements [normalizerstest.Ledger].
+func (l Ledger) Sums(session string) normalizerstest.Figures {
+	var sum normalizerstest.Figures
+	for _, f := range l[session] {
+		sum.Add(f)
+	}
+	return sum
+}

@@ -1,0 +1,21 @@
+// Package geminitest is what the tests know of Gemini CLI, independent of the code that they test: an
+// own reader of its logs, and a generator of them.
+package geminitest
+
+import (
+	"tributary/envelopes"
+	"tributary/normalizers/normalizerstest"
+)
+
+// Suite holds Gemini CLI to the laws of all vendors.
+var Suite = normalizerstest.Suite{
+	Source:    envelopes.Gemini,
+	Room:      "gemini",
+	Folders:   []string{"gemini"},
+	Lines:     Lines,
+	Read:      Read,
+	Bad:       normalizerstest.Malformed,
+	Ledger:    func() normalizerstest.Ledger { return Ledger{} },
+	Interpret: Interpret,
+	Raw:       rawOfDocument,
+}

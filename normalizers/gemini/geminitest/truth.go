@@ -1,0 +1,654 @@
+package geminitest
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"path"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"tributary/normalizers/normalizerstest"
+)
+
+// This file reads Gemini CLI's logs a second time, with nothing but encoding/json and
+// the design pages: what it finds is what the events are held to.
+
+// Read cuts a file into its records: values one after the other, on a line or over
+// several, and each prompt of a list of prompts.
+func Read(data []byte) []normalizerstest.Line {
+	var out []normalizerstest.Line
+	rest := bytes.TrimPrefix(data, []byte("\xef\xbb\xbf"))
+	at := func(b []byte) int { return 1 + bytes.Count(data[:len(data)-len(b)], []byte("\n")) }
+	for {
+		rest = bytes.TrimLeft(rest, " \t\r\n")
+		if len(rest) == 0 {
+			return out
+		}
+		dec := json.NewDecoder(bytes.NewReader(rest))
+		var v json.RawMessage
+		if err := dec.Decode(&v); err != nil {
+			bad := rest
+			if i := bytes.IndexByte(rest, '\n'); i >= 0 {
+				bad = rest[:i]
+			}
+			// A writer that died within a line leaves its next record on it.
+			for i := 1; i < len(bad); i++ {
+				if bytes.HasPrefix(bad[i:], []byte(`{"id":`)) && json.Valid(bad[i:]) {
+					bad = bad[:i]
+				}
+			}
+			out = append(out, normalizerstest.Line{Number: at(rest), Data: bytes.TrimSpace(bad), Bad: true})
+			rest = rest[len(bad):]
+			continue
+		}
+		prompts := geminiPrompts(v)
+		if prompts == nil {
+			out = append(out, normalizerstest.Line{Number: at(rest), Data: v})
+		}
+		from := 0
+		for _, p := range prompts {
+			from += bytes.Index(rest[from:], p)
+			out = append(out, normalizerstest.Line{Number: at(rest[from:]), Data: p})
+			from += len(p)
+		}
+		rest = rest[dec.InputOffset():]
+	}
+}
+
+// geminiPrompts are the elements of an array that begins with a line of logs.json.
+func geminiPrompts(v json.RawMessage) []json.RawMessage {
+	var list []json.RawMessage
+	if json.Unmarshal(v, &list) != nil || len(list) == 0 {
+		return nil
+	}
+	first := normalizerstest.Parse(list[0])
+	if normalizerstest.Member[string](first, "message") == "" || normalizerstest.Member[any](first, "messageId") == nil {
+		return nil
+	}
+	return list
+}
+
+// geminiMessages are the messages that a record holds, each with whether it stands in a
+// history that is written again.
+func geminiMessages(v any) (messages []any, history bool) {
+	if list, ok := v.([]any); ok {
+		return list, false
+	}
+	for _, name := range []string{"messages", "history"} {
+		if list, ok := normalizerstest.Member[any](v, name).([]any); ok {
+			return list, false
+		}
+	}
+	if set, ok := normalizerstest.Member[any](v, "$set").(map[string]any); ok {
+		list, _ := set["messages"].([]any)
+		return list, true
+	}
+	if normalizerstest.Member[string](v, "id") != "" || normalizerstest.Member[string](v, "role") != "" || normalizerstest.Member[any](v, "messageId") != nil || normalizerstest.Member[any](v, "content") != nil {
+		return []any{v}, false
+	}
+	return nil, false
+}
+
+func geminiKind(m any) string {
+	switch kind := normalizerstest.Member[string](m, "type"); kind {
+	case "model", "assistant":
+		return "gemini"
+	case "":
+		if role := normalizerstest.Member[string](m, "role"); role != "model" {
+			return role
+		}
+		return "gemini"
+	default:
+		return kind
+	}
+}
+
+// geminiContent are the parts of a content in any of its forms.
+func geminiContent(v any) []any {
+	switch c := v.(type) {
+	case string:
+		return []any{map[string]any{"text": c}}
+	case map[string]any:
+		return []any{c}
+	case []any:
+		for i := range c {
+			if s, ok := c[i].(string); ok {
+				c[i] = map[string]any{"text": s}
+			}
+		}
+		return c
+	}
+	return nil
+}
+
+func geminiBody(m any) []any {
+	if v := normalizerstest.Member[any](m, "content"); v != nil {
+		return geminiContent(v)
+	}
+	return geminiContent(normalizerstest.Member[any](m, "parts"))
+}
+
+func geminiText(parts []any) string {
+	var b strings.Builder
+	for _, p := range parts {
+		if !normalizerstest.Member[bool](p, "thought") {
+			b.WriteString(normalizerstest.Member[string](p, "text"))
+		}
+	}
+	return b.String()
+}
+
+// Interpret reads a file as the design pages say.
+func Interpret(name string, lines []normalizerstest.Line) normalizerstest.Account {
+	a := normalizerstest.Account{Naive: make(map[string]normalizerstest.Figures)}
+	last := ""
+	stem := strings.TrimSuffix(path.Base(name), path.Ext(name))
+	own := func(v any) string {
+		for _, id := range []string{normalizerstest.Member[string](v, "sessionId"), normalizerstest.Member[string](v, "$set", "sessionId"), normalizerstest.Member[string](v, "session_id")} {
+			if id != "" {
+				return id
+			}
+		}
+		return ""
+	}
+	readers := make(map[string]*geminiReader)
+	var order []*geminiReader
+	for i, l := range lines {
+		v := normalizerstest.Parse(l.Data)
+		if id := own(v); id != "" {
+			last = id
+		}
+		if last == "" { // the first that follows, else the name of the file
+			last = stem
+			for _, next := range lines[i:] {
+				if id := own(normalizerstest.Parse(next.Data)); id != "" {
+					last = id
+					break
+				}
+			}
+		}
+		a.Sessions = append(a.Sessions, last)
+		r := readers[last]
+		if r == nil {
+			r = &geminiReader{
+				out: &a, session: last, words: make(map[string]string), said: make(map[string]bool),
+				told: make(map[string]bool), names: make(map[string]string), alone: make(map[string][2]int),
+			}
+			readers[last] = r
+			order = append(order, r)
+		}
+		if !l.Bad {
+			r.read(l.Number, v)
+		}
+		a.Threads = append(a.Threads, normalizerstest.RawThread{Agent: r.agent, Internal: r.agent != ""})
+	}
+	for _, r := range order {
+		r.flush()
+	}
+	return a
+}
+
+// geminiReader follows one session of a file.
+type geminiReader struct {
+	out     *normalizerstest.Account
+	session string
+	number  int
+	agent   string
+	words   map[string]string // of a message, by id
+	said    map[string]bool   // by kind and words
+	told    map[string]bool   // calls, results and prompts of logs.json, by id
+	names   map[string]string // of the tool of a call
+	alone   map[string][2]int // prompts that only one of the two files has told
+	delta   string
+	copied  bool
+}
+
+func (r *geminiReader) say(who, text string) {
+	if r.copied && who == "human" {
+		who = "user_message of origin copied"
+	}
+	r.out.Talk = append(r.out.Talk, normalizerstest.Utterance{Session: r.session, Who: who, Text: strings.TrimSpace(text), Line: r.number})
+}
+
+func (r *geminiReader) read(number int, v any) {
+	r.number = number
+	if hash, kind := normalizerstest.Member[string](v, "projectHash"), normalizerstest.Member[string](v, "kind"); hash != "" && kind != "" {
+		r.agent = ""
+		if kind == "subagent" {
+			r.agent = normalizerstest.Member[string](v, "sessionId")
+		}
+	}
+	messages, history := geminiMessages(v)
+	if len(messages) == 0 {
+		r.stream(v)
+		return
+	}
+	r.pair(messages)
+	for i, m := range messages {
+		if normalizerstest.Member[string](m, "type") == "message" { // of the stream
+			r.stream(m)
+			continue
+		}
+		id := normalizerstest.Member[string](m, "id")
+		if id == "" && len(messages) > 1 { // of a document that may be written again
+			id = "@" + strconv.Itoa(i+1)
+		}
+		_, known := r.words[id]
+		r.copied = history && !known
+		r.message(i, m, id)
+		r.copied = false
+	}
+}
+
+func (r *geminiReader) message(i int, m any, id string) {
+	if normalizerstest.Member[any](m, "messageId") != nil {
+		r.prompt(m)
+		return
+	}
+	if id != "" {
+		if _, ok := r.words[id]; !ok {
+			r.words[id] = ""
+		}
+	}
+	switch geminiKind(m) {
+	case "user":
+		for j, p := range geminiBody(m) {
+			if fr := normalizerstest.Member[any](p, "functionResponse"); fr != nil {
+				r.result(fmt.Sprint(id, i, j), normalizerstest.Member[string](fr, "id"), normalizerstest.Member[string](fr, "name"), normalizerstest.Member[any](fr, "response"))
+			}
+		}
+		r.user(m, id)
+	case "gemini":
+		sum := r.out.Naive[r.session]
+		sum.Add(geminiFigures(m))
+		r.out.Naive[r.session] = sum
+		text := geminiText(geminiBody(m))
+		if r.fresh(id, "gemini", text) && strings.TrimSpace(text) != "" {
+			r.say("assistant", text)
+		}
+		r.calls(m, id)
+	}
+}
+
+// fresh reports whether words of a message are to be told.
+func (r *geminiReader) fresh(id, kind, text string) bool {
+	text = strings.TrimSpace(text)
+	mirror := r.said[kind+text]
+	r.said[kind+text] = true
+	if id == "" {
+		return true
+	}
+	was := r.words[id]
+	r.words[id] = kind + text
+	return was != kind+text && (!r.copied || !mirror || text == "")
+}
+
+// machineSpeech are the beginnings of a user's text that no human typed as a prompt.
+var machineSpeech = []string{
+	"<session_context>", "<hook_context>", "<scratchpad>", "<state_snapshot>", "I ran the following shell command:",
+	"This is the Gemini CLI. We are setting up", "Here is the user's editor context", "System: Please continue.",
+}
+
+func (r *geminiReader) user(m any, id string) {
+	holds := func(parts []any, name string) bool {
+		for _, p := range parts {
+			if normalizerstest.Member[any](p, name) != nil {
+				return true
+			}
+		}
+		return false
+	}
+	body := geminiBody(m)
+	parts := geminiContent(normalizerstest.Member[any](m, "displayContent"))
+	if strings.TrimSpace(geminiText(parts)) == "" || holds(parts, "functionResponse") {
+		parts = body
+	}
+	text := geminiText(parts)
+	if len(parts) > 1 { // what a hook put beside the prompt
+		var typed []any
+		for _, p := range parts {
+			if s := strings.TrimSpace(normalizerstest.Member[string](p, "text")); !strings.HasPrefix(s, "<hook_context>") && !strings.HasPrefix(s, "<session_context>") {
+				typed = append(typed, p)
+			}
+		}
+		if strings.TrimSpace(geminiText(typed)) != "" {
+			text = geminiText(typed)
+		}
+	}
+	text = strings.TrimSpace(text)
+	if text == "" && (holds(body, "functionResponse") || !holds(body, "inlineData") && !holds(body, "fileData")) {
+		return
+	}
+	was := r.words[id]
+	if !r.fresh(id, "user", text) {
+		return
+	}
+	for _, p := range machineSpeech {
+		if strings.HasPrefix(text, p) {
+			return
+		}
+	}
+	if steered := regexp.MustCompile(`(?s)^User steering update:\n<user_input>\n(.*)\n</user_input>`).FindStringSubmatch(text); steered != nil {
+		text = steered[1]
+	}
+	if r.agent != "" {
+		r.say("agent", text)
+		return
+	}
+	if was == "" && !r.copied && text != "" && r.twin(text, 0) {
+		return
+	}
+	r.say("human", text)
+}
+
+// prompt is a line of logs.json.
+func (r *geminiReader) prompt(m any) {
+	text := normalizerstest.Member[string](m, "message")
+	key := fmt.Sprint("prompt ", normalizerstest.Member[any](m, "messageId"), text)
+	if r.told[key] {
+		return
+	}
+	r.told[key] = true
+	if !r.twin(strings.TrimSpace(text), 1) {
+		r.say("human", text)
+	}
+}
+
+// twin: of two equal prompts, one in each file, the second is not told.
+func (r *geminiReader) twin(text string, file int) bool {
+	alone := r.alone[text]
+	found := alone[1-file] > 0
+	if found {
+		alone[1-file]--
+	} else {
+		alone[file]++
+	}
+	r.alone[text] = alone
+	return found
+}
+
+func (r *geminiReader) calls(m any, id string) {
+	listed := make(map[string]bool)
+	list, _ := normalizerstest.Member[any](m, "toolCalls").([]any)
+	for j, c := range list {
+		call, name := normalizerstest.Member[string](c, "id"), normalizerstest.Member[string](c, "name")
+		result := geminiContent(normalizerstest.Member[any](c, "result"))
+		for _, p := range result {
+			if call == "" {
+				call = normalizerstest.Member[string](p, "functionResponse", "id")
+			}
+		}
+		if call == "" {
+			call = id + "#call" + strconv.Itoa(j)
+		}
+		listed[call] = true
+		r.call(call, name)
+		status := normalizerstest.Member[string](c, "status")
+		switch status {
+		case "success", "completed", "error", "cancelled":
+		default:
+			if normalizerstest.Member[any](c, "result") == nil && normalizerstest.Member[any](c, "resultDisplay") == nil {
+				continue
+			}
+		}
+		var response any
+		for _, p := range result {
+			if v := normalizerstest.Member[any](p, "functionResponse", "response"); v != nil {
+				response = v
+			}
+		}
+		r.result("", call, name, response)
+	}
+	for _, p := range geminiBody(m) {
+		if fc := normalizerstest.Member[any](p, "functionCall"); fc != nil && !listed[normalizerstest.Member[string](fc, "id")] {
+			call := normalizerstest.Member[string](fc, "id")
+			r.call(call, normalizerstest.Member[string](fc, "name"))
+		}
+	}
+}
+
+func (r *geminiReader) call(id, name string) {
+	r.names[id] = name
+	if r.told["call "+id] {
+		return
+	}
+	r.told["call "+id] = true
+	r.out.Calls = append(r.out.Calls, normalizerstest.ToolUse{Session: r.session, Id: id, Name: name, Line: r.number})
+}
+
+var geminiExits = regexp.MustCompile(`(?m)^Exit Code: (-?\d+|\(none\))`)
+
+// result tells a result of a call, once for its id; place stands for one that it has not.
+func (r *geminiReader) result(place, id, name string, response any) {
+	key := "result " + id
+	if id == "" {
+		key += place
+	}
+	if r.told[key] {
+		return
+	}
+	r.told[key] = true
+	o := normalizerstest.ToolOutcome{Session: r.session, Id: id, Line: r.number}
+	if name == "" {
+		name = r.names[id]
+	}
+	text := normalizerstest.Member[string](response, "output")
+	shell := name == "run_shell_command"
+	for _, head := range []string{"Command: ", "Output: ", "Stdout: "} {
+		shell = shell || strings.HasPrefix(text, head)
+	}
+	if all := geminiExits.FindAllStringSubmatch(text, -1); len(all) > 0 && shell {
+		if n, err := strconv.ParseInt(all[len(all)-1][1], 10, 64); err == nil {
+			o.Form, o.Code = "Exit Code", &n
+		}
+	}
+	if code, ok := strings.CutPrefix(text, "Command exited with code: "); ok {
+		if n, err := strconv.ParseInt(code, 10, 64); err == nil {
+			o.Form, o.Code = "exited", &n
+		}
+	}
+	r.out.Results = append(r.out.Results, o)
+}
+
+// pair gives calls without an id that of the result that comes after them, else their
+// place in the document.
+func (r *geminiReader) pair(messages []any) {
+	for i, m := range messages {
+		for j, p := range geminiBody(m) {
+			fc, _ := normalizerstest.Member[any](p, "functionCall").(map[string]any)
+			if fc == nil || normalizerstest.Member[string](fc, "id") != "" {
+				continue
+			}
+			place := normalizerstest.Member[string](m, "id")
+			if place == "" {
+				place = "@" + strconv.Itoa(i+1)
+			}
+			fc["id"] = place + "#call" + strconv.Itoa(j)
+			if i+1 == len(messages) {
+				continue
+			}
+			for _, q := range geminiBody(messages[i+1]) {
+				fr, _ := normalizerstest.Member[any](q, "functionResponse").(map[string]any)
+				if fr == nil || fr["taken"] != nil || normalizerstest.Member[string](fr, "name") != normalizerstest.Member[string](fc, "name") {
+					continue
+				}
+				if normalizerstest.Member[string](fr, "id") == "" {
+					fr["id"] = fc["id"]
+				}
+				fr["taken"], fc["id"] = true, fr["id"]
+				break
+			}
+		}
+	}
+}
+
+// stream reads a line of the stream.
+func (r *geminiReader) stream(v any) {
+	kind := normalizerstest.Member[string](v, "type")
+	if kind == "message" && normalizerstest.Member[string](v, "role") != "user" && normalizerstest.Member[bool](v, "delta") {
+		r.delta += normalizerstest.Member[string](v, "content")
+		return
+	}
+	if normalizerstest.Member[any](v, "$set") != nil || normalizerstest.Member[any](v, "$rewindTo") != nil {
+		return
+	}
+	text := normalizerstest.Member[string](v, "content")
+	if kind == "message" && normalizerstest.Member[string](v, "role") != "user" && text == r.delta {
+		r.delta = ""
+	}
+	r.flush()
+	switch kind {
+	case "message":
+		if normalizerstest.Member[string](v, "role") == "user" {
+			r.say("human", text)
+		} else {
+			r.say("assistant", text)
+		}
+	case "tool_use":
+		r.call(normalizerstest.Member[string](v, "tool_id"), normalizerstest.Member[string](v, "tool_name"))
+	case "tool_result":
+		r.result("", normalizerstest.Member[string](v, "tool_id"), "", v)
+	case "":
+		if text := normalizerstest.Member[string](v, "response"); strings.TrimSpace(text) != "" {
+			r.say("assistant", text)
+		}
+	}
+}
+
+func (r *geminiReader) flush() {
+	if strings.TrimSpace(r.delta) != "" {
+		r.say("assistant", r.delta)
+	}
+	r.delta = ""
+}
+
+// geminiFigures are the figures of one message, as they stand.
+func geminiFigures(m any) normalizerstest.Figures {
+	number := func(name string) int64 {
+		n, _ := normalizerstest.Member[json.Number](m, "tokens", name).Int64()
+		return n
+	}
+	return geminiParted(normalizerstest.Figures{
+		Input: number("input"), Output: number("output"), Cached: number("cached"), Thinking: number("thoughts"), Tool: number("tool"),
+	})
+}
+
+// geminiParted completes the figures of the vendor with the parts of usage.
+func geminiParted(f normalizerstest.Figures) normalizerstest.Figures {
+	f.UsageInput, f.CacheRead = f.Input-f.Cached+f.Tool, f.Cached
+	f.UsageOutput, f.UsageReasoning = f.Output, f.Thinking
+	f.Total = f.Input + f.Output + f.Thinking + f.Tool
+	return f
+}
+
+// Ledger holds, for every session, the last figures of each message, those of a run
+// of the stream, and what a history that was written again said of messages that the
+// session had never seen (semantics.md sections 3 and 9).
+type Ledger map[string]*geminiBill
+
+type geminiBill struct {
+	seen  map[string]bool
+	last  map[string]normalizerstest.Figures
+	other map[string]normalizerstest.Figures // of copied messages: not of this session
+	runs  int
+}
+
+// Add implements [normalizerstest.Ledger].
+func (l Ledger) Add(session string, record []byte) {
+	b := l[session]
+	if b == nil {
+		b = &geminiBill{seen: make(map[string]bool), last: make(map[string]normalizerstest.Figures), other: make(map[string]normalizerstest.Figures)}
+		l[session] = b
+	}
+	v := normalizerstest.Parse(record)
+	messages, history := geminiMessages(v)
+	for i, m := range messages {
+		id := normalizerstest.Member[string](m, "id")
+		copied := history && !b.seen[id]
+		b.seen[id] = true
+		if geminiKind(m) != "gemini" {
+			continue
+		}
+		f := geminiFigures(m)
+		if id == "" {
+			id = fmt.Sprint("@", len(b.last), ".", i) // counted each time
+		}
+		b.raise(id, f)
+		if copied {
+			b.other[id] = b.last[id]
+		}
+	}
+	if kind := normalizerstest.Member[string](v, "type"); kind == "init" || kind == "" && normalizerstest.Member[any](v, "stats") != nil {
+		b.runs++
+	}
+	if stats := normalizerstest.Member[any](v, "stats"); stats != nil {
+		number := func(v any, name string) int64 {
+			n, _ := normalizerstest.Member[json.Number](v, name).Int64()
+			return n
+		}
+		f := normalizerstest.Figures{Input: number(stats, "input_tokens"), Output: number(stats, "output_tokens"), Cached: number(stats, "cached")}
+		f.Thinking = number(stats, "total_tokens") - f.Input - f.Output
+		if models := normalizerstest.Member[map[string]any](stats, "models"); normalizerstest.Member[any](stats, "total_tokens") == nil {
+			f = normalizerstest.Figures{}
+			for _, m := range models {
+				t := normalizerstest.Member[any](m, "tokens")
+				f.Input += number(t, "prompt")
+				f.Output += number(t, "candidates")
+				f.Cached += number(t, "cached")
+				f.Thinking += number(t, "thoughts")
+				f.Tool += number(t, "tool")
+			}
+		}
+		b.raise(fmt.Sprint("run ", b.runs), f)
+	}
+}
+
+// raise keeps the highest figures.
+func (b *geminiBill) raise(key string, f normalizerstest.Figures) {
+	was := b.last[key]
+	b.last[key] = geminiParted(normalizerstest.Figures{
+		Input: max(was.Input, f.Input), Output: max(was.Output, f.Output), Cached: max(was.Cached, f.Cached),
+		Thinking: max(was.Thinking, f.Thinking), Tool: max(was.Tool, f.Tool),
+	})
+}
+
+// Sums implements [normalizerstest.Ledger].
+func (l Ledger) Sums(session string) normalizerstest.Figures {
+	var sum normalizerstest.Figures
+	if l[session] == nil {
+		return sum
+	}
+	for id, f := range l[session].last {
+		o := l[session].other[id]
+		sum.Add(geminiParted(normalizerstest.Figures{
+			Input: f.Input - o.Input, Output: f.Output - o.Output, Cached: f.Cached - o.Cached,
+			Thinking: f.Thinking - o.Thinking, Tool: f.Tool - o.Tool,
+		}))
+	}
+	return sum
+}
+
+// elements are the values that an event of a document may carry: the document, and
+// its messages.
+func elements(data []byte) []any {
+	v := normalizerstest.Parse(data)
+	messages, history := geminiMessages(v)
+	if _, alone := v.(map[string]any); alone && !history && normalizerstest.Member[any](v, "messages") == nil && normalizerstest.Member[any](v, "history") == nil {
+		return nil
+	}
+	return append(messages, v)
+}
+
+// rawOfDocument reports whether raw is a document or one of its messages.
+func rawOfDocument(record, raw []byte) (ok, known bool) {
+	parts := elements(record)
+	if len(parts) == 0 {
+		return false, false
+	}
+	return raw == nil || string(raw) == "null" || bytes.Contains(raw, []byte(`"$elided"`)) ||
+		slices.ContainsFunc(parts, func(p any) bool { return reflect.DeepEqual(p, normalizerstest.Plain(raw)) }), true
+}

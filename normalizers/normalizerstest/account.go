@@ -1,0 +1,101 @@
+package normalizerstest
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+)
+
+// This file reads Claude Code's logs a second time, with nothing but encoding/json and
+// the design pages: what it finds is what the events are held to.
+
+// Line is one readable or unreadable record as it stands in a file.
+type Line struct {
+	Number int
+	Data   []byte
+	Bad    bool
+}
+
+// ReadLines cuts a file of lines into records: two objects glued on one line are two.
+func ReadLines(data []byte) []Line {
+	var out []Line
+	for i, l := range bytes.Split(data, []byte("\n")) {
+		rest := bytes.TrimSpace(bytes.TrimPrefix(bytes.TrimSpace(l), []byte("\xef\xbb\xbf")))
+		for len(rest) > 0 {
+			dec := json.NewDecoder(bytes.NewReader(rest))
+			var v json.RawMessage
+			if err := dec.Decode(&v); err != nil {
+				out = append(out, Line{Number: i + 1, Data: rest, Bad: true})
+				break
+			}
+			out = append(out, Line{Number: i + 1, Data: v})
+			rest = bytes.TrimSpace(rest[dec.InputOffset():])
+		}
+	}
+	return out
+}
+
+// Account is what a file tells, by the raw bytes.
+type Account struct {
+	Sessions []string      // of each record
+	Threads  []RawThread   // of each record
+	Speakers [][]string    // agents of the events of each record, where these differ
+	Talk     []Utterance   // who said what, in order
+	Calls    []ToolUse     // tool_use blocks, in order, each id once
+	Results  []ToolOutcome // tool_result blocks, in order, each id once
+	Naive    map[string]Figures
+	// trimmed: the file's values are replaced by one placeholder, so that ids collide
+	// by the dozen; only the laws hold.
+	Trimmed bool
+}
+
+// RawThread is the thread that a record states.
+type RawThread struct {
+	Agent    string
+	Internal bool
+}
+
+// Utterance is something said, once.
+type Utterance struct {
+	Session string
+	Who     string // human, agent, assistant
+	Text    string // without white space at its ends
+	Line    int
+}
+
+func (u Utterance) String() string {
+	return fmt.Sprintf("line %d: %s: %q", u.Line, u.Who, Clip(u.Text))
+}
+
+// ToolUse is a call of a tool that a record states.
+type ToolUse struct {
+	Session, Id, Name string
+	Line              int
+}
+
+// ToolOutcome is the result of a call that a record states.
+type ToolOutcome struct {
+	Session, Id string
+	Form        string // "Exit code " with what stands before it; empty when no code is stated
+	Code        *int64
+	Line        int
+}
+
+// Member reads a field of a JSON object, the zero value where it is of another type.
+func Member[T any](v any, names ...string) T {
+	for _, n := range names {
+		m, _ := v.(map[string]any)
+		v = m[n]
+	}
+	out, _ := v.(T)
+	return out
+}
+
+// Parse reads JSON with its numbers as they stand; nil where it is none.
+func Parse(data []byte) any {
+	var v any
+	dec := json.NewDecoder(bytes.NewReader(data))
+	dec.UseNumber()
+	_ = dec.Decode(&v) // what cannot be read says nothing
+	return v
+}

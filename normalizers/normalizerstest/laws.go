@@ -1,0 +1,504 @@
+package normalizerstest
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"tributary/envelopes"
+	"tributary/normalizers"
+)
+
+// Law is a property that holds for every vendor and every file. Its check returns the
+// first violation that it finds; TestLawsCatch shows of each that it can.
+type Law struct {
+	Name  string
+	Check func(s Suite, normalize NormalizeFunc, records []normalizers.Framed) error
+	// whole laws need records as the vendor wrote them: they do not hold for damaged ones.
+	whole bool
+}
+
+// Laws are what holds for every vendor and every file; README.md of package normalizers has them.
+var Laws = []Law{
+	{Name: "valid", Check: lawValid},
+	{Name: "deterministic", Check: lawDeterministic},
+	{Name: "nothing_lost", Check: LawNothingLost},
+	{Name: "sums", Check: LawSums, whole: true},
+	{Name: "parts_of_usage", Check: lawParts},
+	{Name: "ids", Check: lawIDs},
+	{Name: "parents", Check: lawParents},
+	{Name: "roles", Check: lawRoles},
+	{Name: "cut_anywhere", Check: LawCut},
+	{Name: "independent", Check: lawIndependent},
+	{Name: "bad_record_changes_nothing", Check: LawBadRecord},
+}
+
+// CheckLaws holds a file to every law.
+func CheckLaws(tb testing.TB, s Suite, records []normalizers.Framed, whole bool) {
+	tb.Helper()
+	for _, l := range Laws {
+		if l.whole && !whole {
+			continue
+		}
+		if err := l.Check(s, normalizers.Normalize, records); err != nil {
+			tb.Errorf("law %s: %v", l.Name, err)
+		}
+	}
+}
+
+// at names the record of a step in a violation.
+func at(i int, s Step) string { return fmt.Sprintf("record %d (line %d)", i+1, s.Line) }
+
+// lawValid: every event is one: Validate and the JSON Schema accept it, it fits, its
+// sequence has no gap, it belongs to the session of its record, raw is the record on the
+// first event of a record and on no other.
+func lawValid(suite Suite, normalize NormalizeFunc, records []normalizers.Framed) error {
+	next := make(map[string]uint64)
+	for i, s := range Fold(normalize, records) {
+		for j, e := range s.Result.Events {
+			id := fmt.Sprintf("%s: event %d %q", at(i, s), j, Clip(e.Event.EventID))
+			if err := e.Event.Validate(); err != nil {
+				return fmt.Errorf("%s: %w", id, err)
+			}
+			b, err := Encode(e.Event)
+			if err != nil {
+				return fmt.Errorf("%s: %w", at(i, s), err)
+			}
+			if err := schemaError(b); err != nil {
+				return fmt.Errorf("%s: JSON Schema: %w\n%s", id, err, Clip(string(b)))
+			}
+			if len(b) > normalizers.MaxEventBytes {
+				return fmt.Errorf("%s: %d bytes, more than %d", id, len(b), normalizers.MaxEventBytes)
+			}
+			if !utf8.Valid(b) {
+				return fmt.Errorf("%s: not UTF-8", id)
+			}
+			if e.Event.SessionID != s.Record.Session || e.Event.Source != s.Record.Source {
+				return fmt.Errorf("%s: is of %s %q, its record of %s %q", id, e.Event.Source, e.Event.SessionID, s.Record.Source, s.Record.Session)
+			}
+			next[s.Record.Session]++
+			if e.Event.Sequence != next[s.Record.Session] {
+				return fmt.Errorf("%s: sequence %d, want %d", id, e.Event.Sequence, next[s.Record.Session])
+			}
+			if e.Sequence > s.Record.Sequence && !s.Record.Origin.End {
+				return fmt.Errorf("%s: comes from record %d, given %d", id, e.Sequence, s.Record.Sequence)
+			}
+			if err := rawError(suite, s, j); err != nil {
+				return fmt.Errorf("%s: %w", id, err)
+			}
+		}
+	}
+	return nil
+}
+
+// rawError holds raw to README.md, Size: the record on the first event made of
+// it, null on its other events. Documents of many records are the vendor's matter.
+func rawError(suite Suite, s Step, j int) error {
+	e := s.Result.Events[j]
+	if e.Sequence != s.Record.Sequence {
+		return nil // of a record that was held
+	}
+	if string(s.Record.Data) == "null" {
+		return nil // raw is the record, and it is null
+	}
+	if suite.Raw != nil {
+		if ok, known := suite.Raw(s.Record.Data, e.Event.Raw); known {
+			if !ok {
+				return fmt.Errorf("raw is neither the record nor a part of it that the vendor's events may carry:\n%s", Clip(string(e.Event.Raw)))
+			}
+			return nil
+		}
+	}
+	first := !slices.ContainsFunc(s.Result.Events[:j], func(o normalizers.Emitted) bool { return o.Sequence == e.Sequence })
+	raw := e.Event.Raw
+	switch {
+	case !first && raw != nil && string(raw) != "null":
+		return errors.New("raw on an event that is not the first of its record")
+	case first && (raw == nil || string(raw) == "null"):
+		// Only a record that would not fit has none.
+		if len(s.Record.Data) < normalizers.MaxEventBytes/4 {
+			return errors.New("no raw on the first event of its record")
+		}
+	case first && !bytes.Contains(raw, []byte(`"$elided"`)):
+		want, got := Plain(s.Record.Data), Plain(raw)
+		if !json.Valid(s.Record.Data) {
+			want = strings.ToValidUTF8(string(s.Record.Data), "\ufffd") // a line of text
+		}
+		if !reflect.DeepEqual(want, got) {
+			return fmt.Errorf("raw is not its record:\n%s\nagainst\n%s", Clip(string(raw)), Clip(string(s.Record.Data)))
+		}
+	}
+	return nil
+}
+
+// Plain is a JSON value as most readers see it: of names that come twice the last one,
+// text that is not UTF-8 replaced, numbers as they stand.
+func Plain(data []byte) any {
+	var v any
+	dec := json.NewDecoder(bytes.NewReader(data))
+	dec.UseNumber()
+	if err := dec.Decode(&v); err != nil {
+		return err
+	}
+	return v
+}
+
+// lawDeterministic: section 2, law 1.
+func lawDeterministic(_ Suite, normalize NormalizeFunc, records []normalizers.Framed) error {
+	first := Fold(normalize, records)
+	for range 2 {
+		if err := Differ(first, Fold(normalize, records), true); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// skipReasons are the names under which records are skipped: a bounded set.
+var skipReasons = []normalizers.SkipReason{
+	normalizers.SkipMirror, normalizers.SkipProgress, normalizers.SkipHeartbeat, normalizers.SkipDuplicate,
+	normalizers.SkipQueued, normalizers.SkipEmpty, normalizers.SkipHeld, normalizers.SkipControl,
+}
+
+// LawNothingLost is law 2: every record has events, or a skip with a name, or a
+// permanent error, and only one of the three.
+func LawNothingLost(_ Suite, normalize NormalizeFunc, records []normalizers.Framed) error {
+	var with, skipped, dead, ends int
+	steps := Fold(normalize, records)
+	for i, s := range steps {
+		if len(s.Result.Events) > normalizers.MaxEvents {
+			return fmt.Errorf("%s: %d events", at(i, s), len(s.Result.Events))
+		}
+		switch {
+		case s.Failed():
+			dead++
+			if !IsPermanent(s.Err) {
+				return fmt.Errorf("%s: error without a reason: %w", at(i, s), s.Err)
+			}
+			if len(s.Result.Events) > 0 || s.Result.Skip != "" {
+				return fmt.Errorf("%s: failed and told something", at(i, s))
+			}
+		case s.Record.Origin.End:
+			ends++
+			if s.Result.Skip != "" {
+				return fmt.Errorf("%s: the end is no record that could be skipped, but has %q", at(i, s), s.Result.Skip)
+			}
+		case s.tells():
+			with++
+			if s.Result.Skip != "" {
+				return fmt.Errorf("%s: has events and is skipped as %q", at(i, s), s.Result.Skip)
+			}
+		case slices.Contains(skipReasons, s.Result.Skip):
+			skipped++
+		default:
+			return fmt.Errorf("%s: no event, and skipped as %q: %s", at(i, s), s.Result.Skip, Clip(string(s.Record.Data)))
+		}
+	}
+	if with+skipped+dead+ends != len(records) {
+		return fmt.Errorf("%d records, but %d with events, %d skipped, %d dead letters, %d ends", len(records), with, skipped, dead, ends)
+	}
+	return nil
+}
+
+// Figures are token counts: of an event, or summed.
+type Figures struct {
+	Input, Output, Cached, Thinking, Tool, Total                   int64 // tokens_*
+	UsageInput, CacheRead, CacheWrite, UsageOutput, UsageReasoning int64 // usage
+}
+
+// Add adds o to f.
+func (f *Figures) Add(o Figures) {
+	f.Input += o.Input
+	f.Output += o.Output
+	f.Cached += o.Cached
+	f.Thinking += o.Thinking
+	f.Tool += o.Tool
+	f.Total += o.Total
+	f.UsageInput += o.UsageInput
+	f.CacheRead += o.CacheRead
+	f.CacheWrite += o.CacheWrite
+	f.UsageOutput += o.UsageOutput
+	f.UsageReasoning += o.UsageReasoning
+}
+
+// FiguresOf are the token counts of an event.
+func FiguresOf(e envelopes.AgentEventV1) Figures {
+	f := Figures{
+		Input: Value(e.TokensInput), Output: Value(e.TokensOutput), Cached: Value(e.TokensCached),
+		Thinking: Value(e.TokensThinking), Tool: Value(e.TokensTool), Total: Value(e.TokensTotal),
+	}
+	if u := e.Usage; u != nil {
+		f.UsageInput, f.CacheRead, f.CacheWrite, f.UsageOutput, f.UsageReasoning = u.Input, u.CacheRead, u.CacheWrite, u.Output, u.Reasoning
+	}
+	return f
+}
+
+// Ledger counts the tokens of records by the rule of their vendor.
+type Ledger interface {
+	// Add counts a record of a session.
+	Add(session string, record []byte)
+	// Sums is what the session used so far.
+	Sums(session string) Figures
+}
+
+// LawSums is law 3: the sum over the events of a session is right at any moment.
+func LawSums(s Suite, normalize NormalizeFunc, records []normalizers.Framed) error {
+	want, got := s.Ledger(), make(map[string]*Figures)
+	for i, st := range Fold(normalize, records) {
+		session := st.Record.Session
+		if got[session] == nil {
+			got[session] = new(Figures)
+		}
+		if !st.Failed() && !st.Record.Origin.End {
+			want.Add(session, st.Record.Data)
+		}
+		for _, e := range st.Result.Events {
+			got[session].Add(FiguresOf(e.Event))
+		}
+		if w := want.Sums(session); *got[session] != w {
+			return fmt.Errorf("%s: session %q: sums\n%+v, want\n%+v", at(i, st), session, *got[session], w)
+		}
+	}
+	return nil
+}
+
+// lawParts: section 3. tokens_total is the sum of the parts of usage on every event that
+// has tokens; no figure is below zero; usage is there exactly when a count is.
+func lawParts(_ Suite, normalize NormalizeFunc, records []normalizers.Framed) error {
+	for i, s := range Fold(normalize, records) {
+		for _, e := range s.Result.Events {
+			ev := e.Event
+			counts := []*int64{ev.TokensInput, ev.TokensOutput, ev.TokensTotal, ev.TokensCached, ev.TokensThinking, ev.TokensTool}
+			some := false
+			for _, c := range counts {
+				some = some || c != nil
+				if Value(c) < 0 {
+					return fmt.Errorf("%s: event %q: a count below zero", at(i, s), ev.EventID)
+				}
+			}
+			if some != (ev.Usage != nil) || some && ev.TokensTotal == nil {
+				return fmt.Errorf("%s: event %q: counts %t, usage %t, total %t", at(i, s), ev.EventID, some, ev.Usage != nil, ev.TokensTotal != nil)
+			}
+			if u := ev.Usage; u != nil {
+				if min(u.Input, u.CacheRead, u.CacheWrite, u.Output, u.Reasoning) < 0 {
+					return fmt.Errorf("%s: event %q: a part of usage below zero: %+v", at(i, s), ev.EventID, *u)
+				}
+				if sum := u.Input + u.CacheRead + u.CacheWrite + u.Output + u.Reasoning; sum != *ev.TokensTotal {
+					return fmt.Errorf("%s: event %q: total %d, parts %d", at(i, s), ev.EventID, *ev.TokensTotal, sum)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// lawIDs is law 4: ids are unique in their session, as far as they are
+// remembered; a result has the id of its call and, as section 7 says, its tool's name;
+// a superseding event names one that was there.
+func lawIDs(_ Suite, normalize NormalizeFunc, records []normalizers.Framed) error {
+	const remembered = 4096
+	type session struct {
+		ids   map[string]uint64 // event_id -> sequence
+		calls map[string]string // tool_call_id -> tool_name
+	}
+	sessions := make(map[string]session)
+	for i, s := range Fold(normalize, records) {
+		for _, e := range s.Result.Events {
+			ev := e.Event
+			known, ok := sessions[ev.SessionID]
+			if !ok {
+				known = session{make(map[string]uint64), make(map[string]string)}
+				sessions[ev.SessionID] = known
+			}
+			if ev.EventID == "" {
+				return fmt.Errorf("%s: an event without id", at(i, s))
+			}
+			if before, ok := known.ids[ev.EventID]; ok && ev.Sequence-before < remembered {
+				return fmt.Errorf("%s: id %q again, first at sequence %d", at(i, s), ev.EventID, before)
+			}
+			known.ids[ev.EventID] = ev.Sequence
+			if ev.Supersedes != "" {
+				if _, ok := known.ids[ev.Supersedes]; !ok || ev.Supersedes == ev.EventID {
+					return fmt.Errorf("%s: %q supersedes %q, which was never there", at(i, s), ev.EventID, ev.Supersedes)
+				}
+			}
+			switch ev.EventType {
+			case envelopes.ToolCall:
+				if ev.ToolCallID == nil || ev.ToolName == nil {
+					break // a call that the vendor left without an id or a name
+				}
+				known.calls[*ev.ToolCallID] = *ev.ToolName
+			case envelopes.ToolResult:
+				if ev.ToolCallID == nil {
+					break
+				}
+				// A result long after its call may have lost the name, but never has another.
+				if name, ok := known.calls[*ev.ToolCallID]; ok && ev.ToolName != nil && *ev.ToolName != name {
+					return fmt.Errorf("%s: result %q of %q has the name %q", at(i, s), *ev.ToolCallID, name, *ev.ToolName)
+				}
+				if !strings.HasPrefix(ev.EventID, *ev.ToolCallID) && !strings.HasPrefix(ev.EventID, "@") && !strings.HasPrefix(ev.EventID, "~~") {
+					return fmt.Errorf("%s: result %q has tool_call_id %q", at(i, s), ev.EventID, *ev.ToolCallID)
+				}
+			case envelopes.UserMessage, envelopes.AssistantMessage, envelopes.SystemMessage, envelopes.Reasoning,
+				envelopes.FileSnapshot, envelopes.SessionSummary, envelopes.Meta, envelopes.Log:
+				if ev.ToolCallID != nil && ev.EventType != envelopes.Log && ev.EventType != envelopes.Meta {
+					return fmt.Errorf("%s: %s with a tool_call_id", at(i, s), ev.EventType)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// threadOf names the thread of an event: the main conversation or one subagent.
+func (s Suite) threadOf(e envelopes.AgentEventV1) string {
+	switch {
+	case s.OneThread:
+		return "main" // a run is one thread, whoever speaks
+	case e.AgentID != nil:
+		return "agent " + *e.AgentID
+	case e.IsInternal:
+		return "sidechain"
+	default:
+		return "main"
+	}
+}
+
+// lawParents: section 2, law 5.
+func lawParents(suite Suite, normalize NormalizeFunc, records []normalizers.Framed) error {
+	latest := make(map[[2]string]string)
+	for i, s := range Fold(normalize, records) {
+		for _, e := range s.Result.Events {
+			thread := [2]string{e.Event.SessionID, suite.threadOf(e.Event)}
+			if e.Event.EventType == envelopes.UserMessage {
+				if e.Event.ParentEventID != nil {
+					return fmt.Errorf("%s: user_message %q has parent %q", at(i, s), e.Event.EventID, *e.Event.ParentEventID)
+				}
+				latest[thread] = e.Event.EventID
+				continue
+			}
+			if want, got := latest[thread], Value(e.Event.ParentEventID); got != want {
+				return fmt.Errorf("%s: %s %q in %s has parent %q, want %q", at(i, s), e.Event.EventType, e.Event.EventID, thread[1], got, want)
+			}
+		}
+	}
+	return nil
+}
+
+// rolesOfSpec is the table of spec section 4.1, written down a second time.
+var rolesOfSpec = map[envelopes.EventType]string{
+	"user_message": "user", "assistant_message": "assistant", "system_message": "system", "reasoning": "assistant",
+	"tool_call": "assistant", "tool_result": "tool", "file_snapshot": "system", "session_summary": "assistant system",
+	"meta": "system", "log": "system cli",
+}
+
+// lawRoles: section 2, law 6.
+func lawRoles(_ Suite, normalize NormalizeFunc, records []normalizers.Framed) error {
+	for i, s := range Fold(normalize, records) {
+		for _, e := range s.Result.Events {
+			allowed := strings.Fields(rolesOfSpec[e.Event.EventType])
+			if !slices.Contains(allowed, string(Value(e.Event.Role))) {
+				return fmt.Errorf("%s: %s has role %q", at(i, s), e.Event.EventType, Value(e.Event.Role))
+			}
+		}
+	}
+	return nil
+}
+
+// LawCut is law 7: the state is encoded and decoded after every record; events
+// and encoded states are those of the fold that was never cut, and the state fits.
+func LawCut(_ Suite, normalize NormalizeFunc, records []normalizers.Framed) error {
+	const most = 128 << 10
+	whole, cut := make(map[string]*normalizers.Session), make(map[string]*normalizers.Session)
+	for i, r := range records {
+		a, b := FoldOne(normalize, whole, r), FoldOne(normalize, cut, r)
+		if err := Differ([]Step{a}, []Step{b}, true); err != nil {
+			return fmt.Errorf("cut after every record: %w", err)
+		}
+		if r.Err != nil {
+			continue
+		}
+		key := r.Record.Session
+		x, y := whole[key].Encode(), cut[key].Encode()
+		if !bytes.Equal(x, y) {
+			return fmt.Errorf("%s: the state after a cut is another one:\n%q\nagainst\n%q", at(i, a), Clip(string(y)), Clip(string(x)))
+		}
+		if len(x) > most {
+			return fmt.Errorf("%s: a state of %d bytes", at(i, a), len(x))
+		}
+		s, err := normalizers.DecodeSession(bytes.Clone(y))
+		if err != nil {
+			return fmt.Errorf("%s: %w", at(i, a), err)
+		}
+		if s.ID() != key || s.Source() != r.Record.Source {
+			return fmt.Errorf("%s: session %q of %s is decoded as %q of %s", at(i, a), key, r.Record.Source, s.ID(), s.Source())
+		}
+		cut[key] = s
+	}
+	return nil
+}
+
+// lawIndependent is law 8: each session alone, with other record numbers, gives
+// what it gives among the others.
+func lawIndependent(_ Suite, normalize NormalizeFunc, records []normalizers.Framed) error {
+	together := Fold(normalize, records)
+	alone := make(map[string][]normalizers.Framed)
+	among := make(map[string][]Step)
+	var order []string
+	for i, r := range records {
+		key := r.Record.Session
+		if alone[key] == nil {
+			order = append(order, key)
+		}
+		r.Record.Sequence += 1_000_000
+		alone[key] = append(alone[key], r)
+		among[key] = append(among[key], together[i])
+	}
+	slices.Reverse(order)
+	for _, key := range order {
+		if err := Differ(among[key], Fold(normalize, alone[key]), false); err != nil {
+			return fmt.Errorf("session %q: %w", key, err)
+		}
+	}
+	return nil
+}
+
+// LawBadRecord is law 9: a record that cannot be read, put in front of every
+// record, changes neither the state nor anything that comes later.
+func LawBadRecord(s Suite, normalize NormalizeFunc, records []normalizers.Framed) error {
+	clean := Fold(normalize, records)
+	sessions := make(map[string]*normalizers.Session)
+	for i, r := range records {
+		if r.Err == nil {
+			key := r.Record.Session
+			if sessions[key] == nil {
+				sessions[key] = normalizers.NewSession(r.Record.Source, key)
+			}
+			bad := r
+			bad.Record.Origin.End = false
+			bad.Record.Data = bytes.Clone(s.Bad[i%len(s.Bad)])
+			before := sessions[key].Encode()
+			st := FoldOne(normalize, sessions, bad)
+			if st.Err == nil {
+				return fmt.Errorf("%s: %q can be read", at(i, st), Clip(string(bad.Record.Data)))
+			}
+			if !IsPermanent(st.Err) {
+				return fmt.Errorf("%s: error without a reason: %w", at(i, st), st.Err)
+			}
+			if after := sessions[key].Encode(); !bytes.Equal(before, after) {
+				return fmt.Errorf("%s: a bad record changed the state:\n%q\nfrom\n%q", at(i, st), Clip(string(after)), Clip(string(before)))
+			}
+		}
+		st := FoldOne(normalize, sessions, r)
+		if err := Differ([]Step{clean[i]}, []Step{st}, true); err != nil {
+			return fmt.Errorf("after a bad record: %w", err)
+		}
+	}
+	return nil
+}

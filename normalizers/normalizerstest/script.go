@@ -1,0 +1,50 @@
+package normalizerstest
+
+import (
+	"encoding/json"
+	"strings"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// Script writes the log of one session, record by record: what the generators of all
+// vendors share.
+type Script struct {
+	T       *rapid.T
+	Session string
+	Lines   [][]byte
+	Now     time.Time // of the next record
+}
+
+// NewScript begins the log of a session.
+func NewScript(t *rapid.T, session string) Script {
+	return Script{T: t, Session: session, Now: time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC)}
+}
+
+// Chance is true in so many of a hundred cases.
+func (s *Script) Chance(percent int) bool {
+	return rapid.IntRange(1, 100).Draw(s.T, "chance") <= percent
+}
+
+// OneOf draws one of a list.
+func (s *Script) OneOf(list ...string) string {
+	return rapid.SampledFrom(list).Draw(s.T, "choice")
+}
+
+// Emit writes a record as a line.
+func (s *Script) Emit(record any) {
+	var b strings.Builder
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(record); err != nil {
+		s.T.Fatalf("encode a generated record: %v", err)
+	}
+	s.Lines = append(s.Lines, []byte(strings.TrimSuffix(b.String(), "\n")))
+}
+
+// Stamp moves the time on, at times backwards, as parallel writers do.
+func (s *Script) Stamp() string {
+	s.Now = s.Now.Add(time.Duration(rapid.IntRange(-500, 5000).Draw(s.T, "ms")) * time.Millisecond)
+	return s.Now.Format("2006-01-02T15:04:05.000Z")
+}

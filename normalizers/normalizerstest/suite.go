@@ -1,0 +1,308 @@
+package normalizerstest
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"pgregory.net/rapid"
+
+	"tributary/envelopes"
+	"tributary/normalizers"
+)
+
+// Suite is what the tests know of a vendor, independent of the code that they test. Every
+// vendor passes the same laws: a new one is a Suite in its folder, and a line in the list of
+// suites of package normalizers' tests.
+type Suite struct {
+	Source envelopes.Source
+	Room   string // the vendor's folder
+	// Folders of the corpus, below TRIBUTARY_CORPUS.
+	Folders []string
+	// Lines generates the lines of a file of one session: well formed, of every type
+	// of record that the vendor writes.
+	Lines func(t *rapid.T, session string) [][]byte
+	// Apart says that a file is of one session.
+	Apart bool
+	// Modelled says that the vendor's protocol has a model: what breaks it is a dead letter.
+	Modelled bool
+	// Tokenless says that the vendor states no tokens.
+	Tokenless bool
+	// Read cuts a file into records, with no code of the package.
+	Read func(data []byte) []Line
+	// Bad are lines that no normalizer of the vendor can read.
+	Bad [][]byte
+	// Ledger counts tokens by the vendor's own rule, with no code of the package.
+	Ledger func() Ledger
+	// Interpret returns what a file states, with no code of the package.
+	Interpret func(name string, lines []Line) Account
+	// OneThread says that a session is one thread, whoever speaks.
+	OneThread bool
+	// Raw reports whether raw is what an event of the record may carry in the place of the
+	// record, because the record is a document of several or no JSON. It knows nothing of any
+	// other record. Nil where all records are lines of JSON.
+	Raw func(record, raw []byte) (ok, known bool)
+}
+
+// Refuses reports whether a record that is JSON may be a dead letter: one that breaks the
+// model of its protocol.
+func (s Suite) Refuses(err error) bool {
+	return s.Modelled && errors.Is(err, envelopes.ErrInvalidACP)
+}
+
+// Malformed are lines that are no JSON.
+var Malformed = [][]byte{
+	[]byte(`{"type":"user","uuid":"torn`),
+	[]byte(`{"type":"user"`),
+	[]byte(`}{`),
+	[]byte(`{"type":"user",}`),
+	[]byte("{\"type\":\"us\x00er\"}"),
+	[]byte("\x00\x01\x02\xff\xfe"),
+	[]byte(`not json at all`),
+	[]byte(`{"n":1e}`),
+	[]byte(`{"n":01}`),
+	TooDeep[0], TooDeep[1],
+}
+
+// TooDeep are lines that are nested too deep: all that cannot be read where a line that is
+// no JSON is a record too.
+var TooDeep = [][]byte{
+	[]byte(strings.Repeat(`[`, normalizers.MaxDepth+1) + strings.Repeat(`]`, normalizers.MaxDepth+1)),
+	[]byte(strings.Repeat(`{"type":`, 10_000)),
+}
+
+// Torn are the malformed lines that no vendor can have meant as text.
+var Torn = slices.DeleteFunc(slices.Clone(Malformed), func(l []byte) bool {
+	return l[0] != '{' && l[0] != '[' && l[0] != 0
+})
+
+// NormalizeFunc is what the laws are about: [normalizers.Normalize], or a broken form of
+// it that shows that a law can fail.
+type NormalizeFunc func(*normalizers.Session, normalizers.Record) (normalizers.Result, error)
+
+// Step is what became of one record.
+type Step struct {
+	Record normalizers.Record
+	Line   int
+	Result normalizers.Result
+	Err    error
+}
+
+// Failed reports whether the record is a dead letter.
+func (s Step) Failed() bool { return s.Err != nil }
+
+// tells reports whether the record has an event of its own: it may also let go events of
+// records that were held.
+func (s Step) tells() bool {
+	return slices.ContainsFunc(s.Result.Events, func(e normalizers.Emitted) bool { return e.Sequence == s.Record.Sequence })
+}
+
+// Frame cuts the bytes of a file into records, the End records included.
+func Frame(file normalizers.File, data []byte) []normalizers.Framed {
+	f := normalizers.NewFramer(file)
+	_, _ = f.Write(bytes.Clone(data)) // never fails by contract
+	f.Close()
+	return Drain(f)
+}
+
+// Drain takes what a framer has to give.
+func Drain(f *normalizers.Framer) []normalizers.Framed {
+	var out []normalizers.Framed
+	for {
+		r, ok := f.Next()
+		if !ok {
+			return out
+		}
+		out = append(out, r)
+	}
+}
+
+// Modified is the time of last resort of all files of the tests.
+var Modified = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+// FileNamed describes a file of a source.
+func FileNamed(source envelopes.Source, name string) normalizers.File {
+	return normalizers.File{Source: source, Name: filepath.Base(name), Path: name, Modified: Modified}
+}
+
+// Fold normalizes the records of a file in their order, with one state for each session.
+func Fold(normalize NormalizeFunc, records []normalizers.Framed) []Step {
+	sessions := make(map[string]*normalizers.Session)
+	steps := make([]Step, 0, len(records))
+	for _, r := range records {
+		steps = append(steps, FoldOne(normalize, sessions, r))
+	}
+	return steps
+}
+
+// FoldOne normalizes one record with the state of its session.
+func FoldOne(normalize NormalizeFunc, sessions map[string]*normalizers.Session, r normalizers.Framed) Step {
+	out := Step{Record: r.Record, Line: r.Line, Err: r.Err}
+	if r.Err != nil {
+		return out
+	}
+	s := sessions[r.Record.Session]
+	if s == nil {
+		s = normalizers.NewSession(r.Record.Source, r.Record.Session)
+		sessions[r.Record.Session] = s
+	}
+	out.Result, out.Err = normalize(s, r.Record)
+	return out
+}
+
+// Events are all events of some steps, in their order.
+func Events(steps []Step) []envelopes.AgentEventV1 {
+	var out []envelopes.AgentEventV1
+	for _, s := range steps {
+		for _, e := range s.Result.Events {
+			out = append(out, e.Event)
+		}
+	}
+	return out
+}
+
+// Encode is the event as it is published: strict JSON, the same for equal events.
+func Encode(e envelopes.AgentEventV1) ([]byte, error) {
+	b, err := json.Marshal(e, json.Deterministic(true))
+	if err != nil {
+		return nil, fmt.Errorf("event %q: %w", e.EventID, err)
+	}
+	return b, nil
+}
+
+// Told is everything that a step tells, for comparison: its events, their sequences,
+// its skip, its error.
+func Told(s Step, withSequence bool) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "skip=%s gap=%t error=%v\n", s.Result.Skip, s.Result.Gap, s.Err)
+	for _, e := range s.Result.Events {
+		raw, err := Encode(e.Event)
+		if err != nil {
+			fmt.Fprintf(&b, "cannot be encoded: %v\n", err)
+			continue
+		}
+		if withSequence {
+			fmt.Fprintf(&b, "%d %s %s ", e.Sequence, e.Traceparent, e.Tracestate)
+		}
+		b.Write(raw)
+		b.WriteByte('\n')
+	}
+	return b.String()
+}
+
+// Differ compares what two folds of the same records tell; nil when they tell the same.
+func Differ(a, b []Step, withSequence bool) error {
+	if len(a) != len(b) {
+		return fmt.Errorf("%d steps against %d", len(a), len(b))
+	}
+	for i := range a {
+		if x, y := Told(a[i], withSequence), Told(b[i], withSequence); x != y {
+			return fmt.Errorf("record %d (line %d):\n%s\nagainst\n%s", i+1, a[i].Line, Clip(x), Clip(y))
+		}
+	}
+	return nil
+}
+
+// Clip shortens a text for a failure message.
+func Clip(s string) string {
+	const most = 3000
+	if len(s) <= most {
+		return s
+	}
+	return s[:most] + fmt.Sprintf("... (%d bytes more)", len(s)-most)
+}
+
+// Value is what p points to, or the zero value.
+func Value[T any](p *T) T {
+	if p == nil {
+		var zero T
+		return zero
+	}
+	return *p
+}
+
+// CorpusFile is one file of the corpus.
+type CorpusFile struct {
+	Name string // below the corpus
+	Data []byte
+}
+
+// Corpus reads the files of a suite below TRIBUTARY_CORPUS; unset, the test is skipped.
+// With -short only every tenth file is read.
+func Corpus(tb testing.TB, s Suite) []CorpusFile {
+	tb.Helper()
+	root := os.Getenv("TRIBUTARY_CORPUS")
+	if root == "" {
+		tb.Skip("TRIBUTARY_CORPUS is not set")
+	}
+	var out []CorpusFile
+	for _, folder := range s.Folders {
+		var names []string
+		err := filepath.WalkDir(filepath.Join(root, folder), func(path string, d os.DirEntry, err error) error {
+			if err == nil && d.Type().IsRegular() {
+				names = append(names, path)
+			}
+			return err
+		})
+		if err != nil {
+			tb.Fatal(err)
+		}
+		if len(names) == 0 {
+			tb.Fatalf("no file in %s of TRIBUTARY_CORPUS", folder)
+		}
+		slices.Sort(names)
+		for i, path := range names {
+			if testing.Short() && i%10 != 0 {
+				continue
+			}
+			data, err := os.ReadFile(path)
+			if err != nil {
+				tb.Fatal(err)
+			}
+			name, err := filepath.Rel(root, path)
+			if err != nil {
+				tb.Fatal(err)
+			}
+			out = append(out, CorpusFile{Name: filepath.ToSlash(name), Data: data})
+		}
+	}
+	return out
+}
+
+// GoldenFile reads a file below TRIBUTARY_GOLDENS; unset, the test is skipped.
+func GoldenFile(tb testing.TB, name ...string) []byte {
+	tb.Helper()
+	root := os.Getenv("TRIBUTARY_GOLDENS")
+	if root == "" {
+		tb.Skip("TRIBUTARY_GOLDENS is not set")
+	}
+	b, err := os.ReadFile(filepath.Join(append([]string{root}, name...)...))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return b
+}
+
+// IsPermanent reports whether an error makes a dead letter.
+func IsPermanent(err error) bool {
+	_, permanent := normalizers.Reason(err)
+	return permanent
+}
+
+// errNoRecord is the error of a step whose record was never read.
+var errNoRecord = errors.New("no record")
+
+// Sha256Hex is the lower-case hex sha256 of a text.
+func Sha256Hex(s string) string {
+	sum := sha256.Sum256([]byte(s))
+	return hex.EncodeToString(sum[:])
+}

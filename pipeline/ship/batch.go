@@ -1,0 +1,103 @@
+package ship
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"tributary/normalizers"
+	"tributary/pipeline"
+)
+
+// batchBytes is how many bytes of records one batch has at most, but for its last record.
+const batchBytes = 4 << 20
+
+// defaultPayload is the max_payload of a server with default settings.
+const defaultPayload = 1 << 20
+
+// limit is how many bytes of headers and data the broker takes in one message. A dry run
+// without a broker assumes the default.
+func (s *Ship) limit() int64 {
+	if s.config.DryRun && (s.publisher.nc == nil || s.publisher.nc.MaxPayload() == 0) {
+		return defaultPayload
+	}
+	return s.publisher.nc.MaxPayload()
+}
+
+// add puts a record into the batch of the visit and sends the batch when it is full. end
+// is the offset behind the record.
+func (v *visit) add(ctx context.Context, r normalizers.Record, line int, end int64) error {
+	limit := v.limit()
+	o := v.newOutgoing(ctx, r, line, end)
+	if size := wireSize(o.msg.Msg); size > limit {
+		r := tooLarge(v.log.path, line, size, limit)
+		o.close(&r)
+		v.refuse(ctx, r)
+		v.end = end
+		return nil
+	}
+	v.batch = append(v.batch, o)
+	v.bytes += len(r.Data)
+	v.end = end
+	if len(v.batch) >= v.config.BatchRecords || v.bytes >= batchBytes {
+		return v.flush(ctx)
+	}
+	return nil
+}
+
+// flush sends the batch and advances the offset of the file.
+func (v *visit) flush(ctx context.Context) error {
+	if len(v.batch) > 0 {
+		if err := v.send(ctx); err != nil {
+			return err
+		}
+	}
+	if v.end > v.f.offset.Done {
+		if !packed(v.log.path) {
+			v.tally.advance(v.f, v.end-v.f.offset.Done)
+		}
+		v.f.offset.Done, v.f.offset.Ended = v.end, false
+		v.remember()
+	}
+	return nil
+}
+
+// send publishes the batch, which is empty afterwards, and counts the outcome.
+func (v *visit) send(ctx context.Context) error {
+	batch, bytes := v.batch, v.bytes
+	v.batch, v.bytes = nil, 0
+	var r receipt
+	if !v.config.DryRun {
+		msgs := make([]parcel, len(batch))
+		for i, o := range batch {
+			msgs[i] = o.msg
+		}
+		r = v.publisher.publish(msgs, bytes)
+	}
+	stored, duplicates := batch[:0], 0
+	for i, o := range batch {
+		rejection := r.rejected[i]
+		o.close(errors.Join(r.err, rejection))
+		if rejection != nil {
+			v.refuse(ctx, tooLarge(v.log.path, o.line, wireSize(o.msg.Msg), v.limit()))
+			continue
+		}
+		stored = append(stored, o)
+		if r.duplicate[i] && !o.end {
+			duplicates++
+		}
+	}
+	if r.err == nil {
+		v.tally.count(stored, duplicates)
+	}
+	return r.err
+}
+
+// tooLarge refuses a record whose message the broker does not take.
+func tooLarge(path string, line int, size, limit int64) Refusal {
+	return Refusal{
+		Reason: ReasonTooLarge, Path: path, Line: line, Size: size, Limit: limit,
+		Err: fmt.Errorf("record dropped: its message has %d bytes, headers included, and the broker takes %d: raise max_payload of the server, or max_msg_size of stream %s",
+			size, limit, pipeline.RawStream),
+	}
+}

@@ -1,0 +1,100 @@
+package ship
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"io"
+	"slices"
+)
+
+const (
+	markBytes = 1 << 10 // that a digest covers, before its mark
+	lineMarks = 8       // of each read: the ends of its last lines
+	maxMarks  = 16      // of a file
+)
+
+// mark is an offset in a log, with a digest of the bytes before it when it was read.
+type mark struct {
+	At     int64  `json:"at"`
+	Digest string `json:"sha256"` // first 8 bytes of the digest of up to 1 KiB before it, in hex
+}
+
+func markOf(at int64, before []byte) mark {
+	sum := sha256.Sum256(before)
+	return mark{at, hex.EncodeToString(sum[:8])}
+}
+
+// matches reports whether r still has the same bytes before m.
+func (m mark) matches(r io.ReaderAt) bool {
+	before := make([]byte, min(m.At, markBytes))
+	_, err := io.ReadFull(io.NewSectionReader(r, m.At-int64(len(before)), int64(len(before))), before)
+	return err == nil && markOf(m.At, before) == m
+}
+
+// marks are the marks of a log in the order of their offsets: the end of its first line,
+// the ends of the lines that were read last, and ever fewer between them. Their elements
+// are never changed in place.
+type marks []mark
+
+// extend returns m with marks for p, which was read at offset. tail is up to 1 KiB before
+// p. Offsets up to the last mark of m, which a log that is read again passes, get no new
+// marks.
+func (m marks) extend(tail, p []byte, offset int64) marks {
+	out := slices.Clone(m)
+	for _, end := range slices.Backward(lineEnds(p, len(m) == 0)) {
+		at := offset + int64(end)
+		if n := len(out); n > 0 && at <= out[n-1].At {
+			continue
+		}
+		before := p[max(0, end-markBytes):end]
+		if end < markBytes {
+			before = slices.Concat(tail[max(0, len(tail)+end-markBytes):], before)
+		}
+		out = append(out, markOf(at, before))
+	}
+	return out.thin()
+}
+
+// lineEnds returns where marks of p belong, from its end: its length, the ends of its last
+// lines, and the end of its first line if that is asked for.
+func lineEnds(p []byte, first bool) []int {
+	ends := []int{len(p)}
+	for i := len(p); len(ends) < lineMarks; ends = append(ends, i+1) {
+		if i = bytes.LastIndexByte(p[:i], '\n'); i < 0 {
+			break
+		}
+	}
+	if i := bytes.IndexByte(p, '\n'); first && i >= 0 {
+		ends = append(ends, i+1)
+	}
+	return ends
+}
+
+// thin drops every other mark of the older half, but never the first, until at most
+// maxMarks are left. It reuses the memory of m.
+func (m marks) thin() marks {
+	for len(m) > maxMarks {
+		old := m[1 : 1+maxMarks/2]
+		for i := range maxMarks / 4 {
+			old[i] = old[2*i+1]
+		}
+		m = slices.Delete(m, 1+maxMarks/4, 1+maxMarks/2)
+	}
+	return m
+}
+
+// lastMatches reports whether r has the same bytes before the last mark.
+func (m marks) lastMatches(r io.ReaderAt) bool { return len(m) == 0 || m[len(m)-1].matches(r) }
+
+// common returns the offset of the last mark that matches r, which has the given size and
+// starts with now; 0 when none matches. A mark behind the head of the log counts only
+// while the head is as it was.
+func (m marks) common(r io.ReaderAt, size int64, was head, now []byte) int64 {
+	for _, k := range slices.Backward(m) {
+		if k.At <= size && (k.At < int64(was.Bytes) || was.begins(now)) && k.matches(r) {
+			return k.At
+		}
+	}
+	return 0
+}

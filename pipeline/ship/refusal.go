@@ -1,0 +1,53 @@
+package ship
+
+import (
+	"context"
+	"fmt"
+)
+
+// Reason names why a file or a record is not shipped. The set is bounded.
+type Reason string
+
+// The reasons for which a file or a record is not shipped.
+const (
+	ReasonTooLarge      Reason = "too_large"      // the record is longer than any may be, or its message than the broker takes
+	ReasonUnknownSource Reason = "unknown_source" // the content of the file matches no agent
+	ReasonUnreadable    Reason = "unreadable"     // the file or folder cannot be read now
+)
+
+// Refusal is a file or a record that is not shipped. The rest of the file and the other
+// files are shipped.
+type Refusal struct {
+	Reason Reason
+	Path   string
+	Line   int   // of the record, from 1; 0 for a whole file or folder
+	Size   int64 // of a record that is too large, in bytes, headers included
+	Limit  int64 // that Size exceeds
+	Err    error // what is wrong and how to cure it; contains no content of the file
+}
+
+// Error names the file, the line and the cure.
+func (r *Refusal) Error() string {
+	if r.Line > 0 {
+		return fmt.Sprintf("%s:%d: %v", r.Path, r.Line, r.Err)
+	}
+	return fmt.Sprintf("%s: %v", r.Path, r.Err)
+}
+
+// Unwrap returns Err.
+func (r *Refusal) Unwrap() error { return r.Err }
+
+// unreadable refuses a file or folder that cannot be read.
+func unreadable(path string, err error) Refusal {
+	return Refusal{Reason: ReasonUnreadable, Path: path, Err: fmt.Errorf("cannot be read, tried again when it changes: %w", err)}
+}
+
+// refuse counts a refusal and logs it.
+func (s *Ship) refuse(ctx context.Context, r Refusal) {
+	s.tally.refuse(r)
+	where := []any{"path", r.Path}
+	if r.Line > 0 {
+		where = append(where, "line", r.Line)
+	}
+	s.config.Logger.With(where...).WarnContext(ctx, "not shipped", "reason", r.Reason, "error", r.Err)
+}

@@ -1,0 +1,160 @@
+package ship
+
+import (
+	"context"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+)
+
+// search looks for what has changed, and enqueues the active files that are idle now.
+func (s *Ship) search(ctx context.Context) {
+	start := time.Now()
+	found, _ := find(s.config) // the error names paths that are gone: their files are handled as lost
+	s.arrange(ctx, found)
+	s.searchTook = time.Since(start)
+	for _, f := range s.files {
+		if !f.busy && f.framer != nil && f.idle(f.log.info, s.config.Idle) {
+			s.enqueue(f)
+		}
+	}
+}
+
+// arrange applies what a search has found: folders to watch, and files that are new,
+// changed, renamed or lost.
+func (s *Ship) arrange(ctx context.Context, found finder) {
+	s.watcher.watch(ctx, found.dirs)
+	s.refuseFolders(ctx, found.failed)
+	missing, fresh := s.matchPaths(found.logs)
+	prior := make(map[string]offset, len(fresh))
+	for _, l := range fresh {
+		prior[l.path] = s.offsets.at(l.path) // before the offset of a lost file is forgotten
+	}
+	fresh = s.matchRenamed(missing, fresh)
+	files := make([]*file, len(fresh))
+	for i, l := range fresh {
+		files[i] = &file{prior: prior[l.path]}
+		s.observe(files[i], l)
+	}
+	s.tally.found(files)
+}
+
+// refuseFolders reports what a search could not read, once as long as that lasts.
+func (s *Ship) refuseFolders(ctx context.Context, refusals []Refusal) {
+	failed := map[string]bool{}
+	for _, r := range refusals {
+		failed[r.Path] = true
+		if !s.failed[r.Path] {
+			s.refuse(ctx, r)
+		}
+	}
+	s.failed = failed
+}
+
+// matchPaths updates the files that a search has found where they were. It returns the
+// files that are no longer there, by path, and the logs that are new at their path.
+func (s *Ship) matchPaths(logs []log) (missing map[string]*file, fresh []log) {
+	missing = s.files
+	s.files = make(map[string]*file, len(logs))
+	for _, l := range logs {
+		f := missing[l.path]
+		if f == nil || !os.SameFile(f.log.info, l.info) {
+			fresh = append(fresh, l)
+			continue
+		}
+		delete(missing, l.path)
+		s.observe(f, l)
+	}
+	return missing, fresh
+}
+
+// matchRenamed updates the missing files that are found again at another path, and
+// follows the others as lost. It returns the logs that are no file of before.
+func (s *Ship) matchRenamed(missing map[string]*file, fresh []log) []log {
+	listed := folders{}
+	for _, f := range missing {
+		i := slices.IndexFunc(fresh, func(l log) bool { return os.SameFile(f.log.info, l.info) })
+		if i < 0 {
+			s.lost(f, listed)
+			continue
+		}
+		s.observe(f, fresh[i])
+		fresh = slices.Delete(fresh, i, i+1)
+	}
+	return fresh
+}
+
+// observe notes where and how a search has found a file, and enqueues it if it changed.
+func (s *Ship) observe(f *file, l log) {
+	changed := f.log.info == nil || f.log.path != l.path ||
+		f.log.info.Size() != l.info.Size() || !f.log.info.ModTime().Equal(l.info.ModTime())
+	f.log = l
+	s.files[l.path] = f
+	if changed || !f.busy && f.retry {
+		s.enqueue(f)
+	}
+}
+
+// lost follows a file that no search finds any more: it was rotated to a name that no log
+// has, or deleted. The unread rest of a rotated file is read.
+func (s *Ship) lost(f *file, listed folders) {
+	active := f.busy || f.queued || f.framer != nil
+	if l, ok := listed.elsewhere(f.log); ok && (active || f.grown(l)) {
+		s.observe(f, l)
+		return
+	}
+	if active {
+		f.gone = true
+		s.enqueue(f)
+		return
+	}
+	delete(s.torn, f)
+	s.tally.passed(f)
+	s.offsets.release(f)
+}
+
+// folders are the files of folders, by path. Each folder is read once.
+type folders map[string]map[string]fs.FileInfo
+
+// elsewhere finds a file under another name in its folder. Only a regular file counts:
+// anything else has got the inode of a deleted file.
+func (d folders) elsewhere(l log) (log, bool) {
+	for path, info := range d.list(filepath.Dir(l.path)) {
+		if os.SameFile(info, l.info) {
+			l.path, l.info, l.strayed = path, info, true
+			return l, true
+		}
+	}
+	return l, false
+}
+
+// list returns the regular files of a folder, none of a folder that cannot be read.
+func (d folders) list(dir string) map[string]fs.FileInfo {
+	if d[dir] == nil {
+		d[dir] = map[string]fs.FileInfo{}
+		entries, _ := os.ReadDir(dir)
+		for _, e := range entries {
+			if info, err := e.Info(); err == nil && info.Mode().IsRegular() {
+				d[dir][filepath.Join(dir, e.Name())] = info
+			}
+		}
+	}
+	return d[dir]
+}
+
+// grown reports whether an idle file has more content at l than is shipped, and is not
+// another file on the same inode.
+func (f *file) grown(l log) bool {
+	if f.offset.Done == 0 || l.info.Size() <= f.offset.Done {
+		return false
+	}
+	r, err := open(l.path)
+	if err != nil {
+		return false
+	}
+	defer r.Close()
+	seen, err := examine(r, make([]byte, headBytes))
+	return err == nil && seen.id == f.offset.inode && f.offset.Head.begins(seen.head)
+}

@@ -1,0 +1,322 @@
+package ship
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"tributary/envelopes"
+	"tributary/normalizers"
+)
+
+// readBytes is how much of a file is read at once.
+const readBytes = 256 << 10
+
+// visit is the work of one worker on one file, from where the last visit ended to the
+// end of the file.
+type visit struct {
+	*Ship
+	f       *file
+	log     log
+	gone    bool   // do not open the file
+	closing bool   // the framer was closed: its record may be a line without an end
+	buf     []byte // to read with
+
+	batch []outgoing
+	bytes int
+	end   int64 // offset behind the last record of batch, or behind a refused one
+}
+
+// run ships the new content of the file. An error ends the Ship; a problem of the file
+// itself is a refusal.
+func (v *visit) run(ctx context.Context) error {
+	v.f.retry = false
+	if v.gone {
+		return v.finish(ctx)
+	}
+	r, err := open(v.log.path)
+	if err != nil {
+		v.reportUnreadable(ctx, err)
+		return nil
+	}
+	defer r.Close()
+	readable, err := v.recognize(ctx, r)
+	if err != nil || !readable {
+		return err
+	}
+	if err := v.follow(ctx, r); err != nil {
+		return err
+	}
+	return v.pause(ctx)
+}
+
+// startFramer begins to read the file from its start, unless it is being read.
+func (v *visit) startFramer(info fs.FileInfo) {
+	f := v.f
+	if f.framer != nil {
+		return
+	}
+	f.read, f.tail = 0, nil
+	f.framer = normalizers.NewFramer(normalizers.File{
+		Source:   v.log.source,
+		Name:     path.Base(f.offset.Origin),
+		Path:     f.offset.Origin,
+		Folder:   filepath.Base(filepath.Dir(v.log.path)),
+		Modified: info.ModTime(),
+	})
+}
+
+// follow reads the rest of the file and ships its records.
+func (v *visit) follow(ctx context.Context, r *os.File) error {
+	v.end = v.f.offset.Done
+	in, err := v.unread(r)
+	if err != nil {
+		v.reportUnreadable(ctx, err)
+		return nil
+	}
+	defer in.Close()
+	for !v.f.refused {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		n, err := in.Read(v.buf)
+		if n > 0 {
+			v.frame(v.buf[:n])
+			if err := v.shipReady(ctx); err != nil {
+				return err
+			}
+			v.limitUnknown(ctx)
+		}
+		if errors.Is(err, io.EOF) {
+			v.f.unreadable = false
+			return nil
+		}
+		if err != nil {
+			v.reportUnreadable(ctx, err)
+			return nil
+		}
+	}
+	return nil
+}
+
+// unread is the content of the file behind what the framer has. A packed file is read in
+// one visit or not at all.
+func (v *visit) unread(r *os.File) (io.ReadCloser, error) {
+	switch {
+	case !packed(v.log.path):
+		return io.NopCloser(io.NewSectionReader(r, v.f.read, math.MaxInt64-v.f.read)), nil
+	case v.f.read > 0:
+		return io.NopCloser(strings.NewReader("")), nil
+	default:
+		return normalizers.Unpack(v.log.path, r)
+	}
+}
+
+// frame writes the next bytes of the file to the framer, and marks them.
+func (v *visit) frame(p []byte) {
+	f := v.f
+	if !rewritable(v.log.path) {
+		f.offset.Marks = f.offset.Marks.extend(f.tail, p, f.read)
+		f.tail = append(f.tail, p[max(0, len(p)-markBytes):]...)
+		f.tail = slices.Clone(f.tail[max(0, len(f.tail)-markBytes):])
+	}
+	f.read += int64(len(p))
+	f.grew = time.Now()
+	_, _ = f.framer.Write(p) // never fails
+}
+
+// limitUnknown refuses a file whose agent is still unknown after as many bytes as the
+// longest record may have, because the framer buffers all of it.
+func (v *visit) limitUnknown(ctx context.Context) {
+	if v.f.framer.Source() == "" && v.f.read > normalizers.MaxRecordBytes {
+		v.refuseFile(ctx)
+	}
+}
+
+// pause ends a visit at the end of the file.
+func (v *visit) pause(ctx context.Context) error {
+	f := v.f
+	switch {
+	case f.refused:
+		f.framer = nil
+		return nil
+	case f.unreadable:
+		if packed(v.log.path) {
+			f.framer = nil // reads it from its start when it is replaced
+		}
+		return v.flush(ctx)
+	}
+	if rewritable(v.log.path) {
+		if _, err := v.closeFramer(ctx); err != nil {
+			return err
+		}
+	}
+	if v.final() {
+		return v.finish(ctx)
+	}
+	return v.flush(ctx)
+}
+
+// final reports whether the file counts as complete: it is idle, or nothing that is
+// written later is waited for.
+func (v *visit) final() bool {
+	return v.config.Once || v.f.idle(v.log.info, v.config.Idle)
+}
+
+// finish ships the pending records of the framer, then the end of each session of the file,
+// and drops the framer.
+func (v *visit) finish(ctx context.Context) error {
+	f := v.f
+	if f.framer == nil {
+		return nil
+	}
+	v.end = max(v.end, f.offset.Done)
+	ends, err := v.closeFramer(ctx)
+	if err != nil {
+		return err
+	}
+	if f.framer.Source() == "" && f.read > 0 && !f.refused {
+		v.refuseFile(ctx)
+	}
+	// An end is sent once, unless a record follows it.
+	if !f.refused && (!f.offset.Ended || v.end > f.offset.Done) {
+		if err := v.shipEnds(ctx, ends); err != nil {
+			return err
+		}
+	}
+	f.framer = nil
+	return nil
+}
+
+// closeFramer ships the pending records of the framer: those whose session or time is
+// undecided, and a last line without an end. It returns the ends of the sessions that
+// have a shipped record.
+func (v *visit) closeFramer(ctx context.Context) (ends []normalizers.Record, err error) {
+	f := v.f
+	f.framer.Settle()
+	if err := v.shipReady(ctx); err != nil {
+		return nil, err
+	}
+	ends = f.framer.Ends()
+	f.framer.Close()
+	v.closing = true
+	err = v.shipReady(ctx)
+	v.closing = false
+	if !f.torn {
+		ends = f.framer.Ends()
+	}
+	return ends, err
+}
+
+// shipEnds ships the ends of sessions behind all records of the file.
+func (v *visit) shipEnds(ctx context.Context, ends []normalizers.Record) error {
+	for _, r := range ends {
+		r.Origin = v.f.offset.Cut.origin(r.Origin, r.Origin.Position)
+		if err := v.add(ctx, r, 0, v.end); err != nil {
+			return err
+		}
+	}
+	if err := v.flush(ctx); err != nil {
+		return err
+	}
+	v.f.offset.Ended = true
+	v.remember()
+	return nil
+}
+
+// shipReady ships the records that the framer has ready.
+func (v *visit) shipReady(ctx context.Context) error {
+	for !v.f.refused {
+		framed, ok := v.f.framer.Next()
+		if !ok {
+			break
+		}
+		if !v.due(ctx, framed) {
+			continue
+		}
+		r := framed.Record
+		r.Origin = v.f.offset.Cut.origin(r.Origin, framed.End)
+		if err := v.add(ctx, r, framed.Line, framed.End); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// due reports whether a record is to be shipped now. If it never will be, due reports why.
+func (v *visit) due(ctx context.Context, framed normalizers.Framed) bool {
+	r := framed.Record
+	switch {
+	case r.Origin.End || v.f.offset.covers(r.Origin.Position, framed.End):
+		return false
+	case r.Source == "":
+		v.refuseFile(ctx)
+		return false
+	case v.unfinished(r):
+		v.f.torn = true
+		return false
+	case framed.Err != nil:
+		v.refuse(ctx, Refusal{
+			Reason: ReasonTooLarge, Path: v.log.path, Line: framed.Line,
+			Size: framed.End - r.Origin.Position, Limit: normalizers.MaxRecordBytes,
+			Err: fmt.Errorf("record dropped: %w: longer than %d bytes", framed.Err, normalizers.MaxRecordBytes),
+		})
+		v.end = framed.End
+		return false
+	default:
+		return true
+	}
+}
+
+// unfinished reports whether a record is part of a line that is still being written:
+// shipping it now would lose the rest of the line.
+func (v *visit) unfinished(r normalizers.Record) bool {
+	if !v.closing || v.gone || packed(v.log.path) || v.config.Once && v.f.idle(v.log.info, v.config.Idle) {
+		return false
+	}
+	return v.f.torn || !jsontext.Value(r.Data).IsValid(agentJSON)
+}
+
+// agentJSON accepts the JSON that agents write.
+var agentJSON = json.JoinOptions(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+
+// refuseFile skips the whole file until its content is replaced.
+func (v *visit) refuseFile(ctx context.Context) {
+	v.f.refused = true
+	v.refuse(ctx, Refusal{
+		Reason: ReasonUnknownSource, Path: v.log.path,
+		Err: fmt.Errorf("the content matches no agent: pass --source with one of %v", envelopes.Sources),
+	})
+}
+
+// reportUnreadable reports a file that cannot be read, once until it can be. A file that
+// is gone is no error: the next search finds out what happened to it.
+func (v *visit) reportUnreadable(ctx context.Context, err error) {
+	if errors.Is(err, fs.ErrNotExist) {
+		return
+	}
+	v.f.retry = !packed(v.log.path) // a packed file stays damaged until it is replaced
+	if !v.f.unreadable {
+		v.f.unreadable = true
+		v.refuse(ctx, unreadable(v.log.path, err))
+	}
+}
+
+// remember stores the offset of the file.
+func (v *visit) remember() {
+	if !v.config.DryRun && !v.f.piped {
+		v.offsets.set(v.f.offset)
+	}
+}
