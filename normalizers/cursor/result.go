@@ -144,7 +144,7 @@ func isOutcome(key string) bool {
 	return key == "async" || slices.ContainsFunc(failures, func(part string) bool { return strings.Contains(key, part) })
 }
 
-// status returns the outcome (normalizers/README.md, Tools and exit codes).
+// status returns the outcome (normalizers/README.md, Tools).
 func (r *result) status() envelopes.ToolStatus {
 	o := &r.outcome
 	exit := r.exitCode()

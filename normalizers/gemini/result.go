@@ -237,9 +237,9 @@ func statusOf(status lenient.Text) envelopes.ToolStatus {
 // untrusted is the line that the vendor puts before the output of some tools.
 const untrusted = "<untrusted_context>\n"
 
-// toolStatus returns the outcome (normalizers/README.md, Tools and exit codes). The exit
-// code counts before the status that the vendor states: that is success for every command
-// that could be started.
+// toolStatus returns the outcome (normalizers/README.md, Tools). The exit code counts before
+// the status that the vendor states: that is success for every command that could be
+// started.
 func (r *result) toolStatus(exit *int64) envelopes.ToolStatus {
 	status := statusOf(r.status)
 	if status == "" && r.present {
