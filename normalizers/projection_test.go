@@ -15,11 +15,11 @@ import (
 // projectionRows are the rows of the seeds about what events are turned into, on the
 // events of real normalizers. The rules themselves are tested in package envelopes.
 var projectionRows = map[string]func(*testing.T){
-	"000-22": seedResumeFromAnyEvent,
-	"000-26": seedEntriesOfCursor,
-	"004-17": seedMessagesOfClaude,
-	"004-18": seedContentOfClaude,
-	"004-19": seedCitationsOfACP,
+	"000-22 any event resumes its session":          seedResumeFromAnyEvent,
+	"000-26 call and result become one entry":       seedEntriesOfCursor,
+	"004-17 a session projects to two messages":     seedMessagesOfClaude,
+	"004-18 text is in content and not in metadata": seedContentOfClaude,
+	"004-19 citations keep their positions":         seedCitationsOfACP,
 }
 
 // eventsOf normalizes the bytes of a file.

@@ -19,14 +19,14 @@ import (
 
 // acpSeedRows are the rows of the seed acp-message-metadata about events.
 var acpSeedRows = map[string]func(*testing.T){
-	"004-10": seedACPEvents,
-	"004-11": seedACPStream,
-	"004-12": seedACPRoles,
-	"004-13": seedACPPairs,
-	"004-14": seedACPInput,
-	"004-15": seedACPEnds,
-	"004-16": seedACPSync,
-	"004-21": seedACPInvalid,
+	"004-10 server-sent events and lines yield the same events":        seedACPEvents,
+	"004-11 a run stream emits every message once":                     seedACPStream,
+	"004-12 agents are assistants with an agent_id":                    seedACPRoles,
+	"004-13 call and result share an id":                               seedACPPairs,
+	"004-14 the input of a run is the parent of its events":            seedACPInput,
+	"004-15 failed, cancelled and awaiting runs are reported":          seedACPEnds,
+	"004-16 a completed run yields the events of its output":           seedACPSync,
+	"004-21 an invalid part is a dead letter and the stream continues": seedACPInvalid,
 }
 
 // acpSteps normalizes a file of ACP.

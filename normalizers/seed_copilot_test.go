@@ -18,11 +18,11 @@ import (
 // copilotRows are the rows of the seed about session metadata that are about Copilot.
 // 000-15, and what of 000-16 and 000-17 is about a running session, is in pipeline/ship.
 var copilotRows = map[string]func(*testing.T){
-	"000-16": parts(map[string]func(*testing.T){"marker": copilotMarkers, "origin": copilotMarkersOfOrigin}),
-	"000-17": copilotHeld,
-	"000-18": parts(map[string]func(*testing.T){"paragraphs": copilotParagraphs, "origin": copilotParagraphsOfOrigin}),
-	"000-19": parts(map[string]func(*testing.T){"log": copilotLog, "origin": copilotLogsOfOrigin}),
-	"000-21": copilotModelChange,
+	"000-16 the marker line states the session and is no text":            parts(map[string]func(*testing.T){"marker": copilotMarkers, "origin": copilotMarkersOfOrigin}),
+	"000-17 text waits until the session is known":                        copilotHeld,
+	"000-18 a paragraph becomes one assistant message without escapes":    parts(map[string]func(*testing.T){"paragraphs": copilotParagraphs, "origin": copilotParagraphsOfOrigin}),
+	"000-19 a session log yields paired calls with exit codes and errors": parts(map[string]func(*testing.T){"log": copilotLog, "origin": copilotLogsOfOrigin}),
+	"000-21 a new model applies to later events only":                     copilotModelChange,
 }
 
 // parts is a row in several parts: on data of our own, and on that of the seed's project.

@@ -19,7 +19,7 @@ import (
 //
 //nolint:thelper // rows are subtests, not helpers: TestSeed runs them
 var cursorRows = map[string]func(*testing.T){
-	"000-7": func(t *testing.T) {
+	"000-7 the documented sequence yields its ten events": func(t *testing.T) {
 		t.Parallel()
 		got := cursorGolden(t, "official-docs-sequence.jsonl")
 		normalizerstest.Same(t, "events", byType(got), map[envelopes.EventType]int{
@@ -36,7 +36,7 @@ var cursorRows = map[string]func(*testing.T){
 	},
 	// seedCursorTools: conflicts 1 and 2 of the goldens' README change what the file says: a
 	// code that the vendor does not state is null, and tools that search read the file system.
-	"000-8": func(t *testing.T) {
+	"000-8 every tool has its name, operation, exit code and status": func(t *testing.T) {
 		t.Parallel()
 		got := cursorGolden(t, "all-tools.jsonl")
 		var want struct {
@@ -76,7 +76,7 @@ var cursorRows = map[string]func(*testing.T){
 			}
 		}
 	},
-	"000-9": func(t *testing.T) {
+	"000-9 deltas of a thought and of an answer become one event each": func(t *testing.T) {
 		t.Parallel()
 		delta := func(text string, ms int) string {
 			return fmt.Sprintf(`{"type":"thinking","subtype":"delta","text":%q,"session_id":"s","timestamp_ms":%d}`, text, ms)
@@ -98,7 +98,7 @@ var cursorRows = map[string]func(*testing.T){
 			t.Errorf("golden: %q", brief(data))
 		}
 	},
-	"000-10": func(t *testing.T) {
+	"000-10 the repeated full text after deltas adds nothing": func(t *testing.T) {
 		t.Parallel()
 		piece := func(text, more string) string {
 			return fmt.Sprintf(`{"type":"assistant","message":{"role":"assistant","content":[{"type":"text","text":%q}]},"session_id":"s"%s}`, text, more)
@@ -137,7 +137,7 @@ var cursorRows = map[string]func(*testing.T){
 		t.Run("too long to be remembered", func(t *testing.T) {
 			var said strings.Builder
 			data := strings.Join(append(many, piece(strings.Repeat(long, 100), "")), "\n")
-			if err := normalizerstest.LawCut(cursortest.Suite, normalizers.Normalize, normalizerstest.Frame(normalizerstest.FileNamed(envelopes.Cursor, "run.jsonl"), []byte(data))); err != nil {
+			if err := normalizerstest.LawCut(normalizerstest.Folded(cursortest.Suite, normalizers.Normalize, normalizerstest.Frame(normalizerstest.FileNamed(envelopes.Cursor, "run.jsonl"), []byte(data)))); err != nil {
 				t.Error(err)
 			}
 			list := cursorEvents(t, data)
@@ -149,7 +149,7 @@ var cursorRows = map[string]func(*testing.T){
 			}
 		})
 	},
-	"000-11": func(t *testing.T) {
+	"000-11 plain lines are system messages and a missing login is a log": func(t *testing.T) {
 		t.Parallel()
 		got := cursorEvents(t, "Warning: slow\n\n  \nPlease run 'cursor-agent login'\n[x] not authenticated\n{\"type\":\"login cut of\n")
 		normalizerstest.Same(t, "events", brief(got), []string{
@@ -175,7 +175,7 @@ var cursorRows = map[string]func(*testing.T){
 			t.Errorf("stderr-auth.txt: %q", brief(auth))
 		}
 	},
-	"000-12": func(t *testing.T) {
+	"000-12 a failed result adds a log with its code": func(t *testing.T) {
 		t.Parallel()
 		for line, want := range map[string]string{
 			`{"type":"result","subtype":"success","is_error":false,"result":"told"}`:           "",
@@ -199,7 +199,7 @@ var cursorRows = map[string]func(*testing.T){
 		normalizerstest.Same(t, "golden", problemCode(t, golden[len(golden)-1]), "error")
 	},
 	// seedCursorCallIDs: that they are published is shown with a broker, in package pipeline.
-	"000-13": func(t *testing.T) {
+	"000-13 ids that differ in white space stay apart": func(t *testing.T) {
 		t.Parallel()
 		var lines []string
 		ids := []string{"call_x\nfc_y", "call_x fc_y"}
@@ -226,7 +226,7 @@ var cursorRows = map[string]func(*testing.T){
 			"tool_result call_x\nfc_y#result of call_x\nfc_y shell 0", "tool_result call_x fc_y#result of call_x fc_y shell 1",
 		})
 	},
-	"000-14": func(t *testing.T) {
+	"000-14 a result without a call is emitted": func(t *testing.T) {
 		t.Parallel()
 		got := cursorEvents(t, strings.Join([]string{
 			`{"type":"tool_call","subtype":"completed","call_id":"o1","tool_call":{"shellToolCall":{"result":{"success":{"stdout":"/tmp","exitCode":0}}}}}`,
@@ -243,7 +243,7 @@ var cursorRows = map[string]func(*testing.T){
 			t.Errorf("golden: %q", brief(golden[max(i, 0):]))
 		}
 	},
-	"000-23": func(t *testing.T) {
+	"000-23 every outcome of a tool has its status": func(t *testing.T) {
 		t.Parallel()
 		for result, want := range map[string]envelopes.ToolStatus{
 			`{"success":{"stdout":"x"}}`:                        envelopes.StatusSuccess,

@@ -43,7 +43,7 @@ func TestResend(t *testing.T) {
 						before := sessions[r.Record.Session].Encode()
 						st := normalizerstest.FoldOne(normalizers.Normalize, sessions, r)
 						if len(st.Result.Events) > 0 || st.Result.Gap || st.Failed() && !first[i].Failed() {
-							t.Errorf("line %d again: %s", r.Line, normalizerstest.Told(st, false))
+							t.Errorf("line %d again: %s", r.Line, normalizerstest.Outcomes(st, false))
 						}
 						if !bytes.Equal(before, sessions[r.Record.Session].Encode()) {
 							t.Errorf("line %d again changes the state", r.Line)
@@ -132,7 +132,7 @@ func TestLateFailure(t *testing.T) {
 				t.Fatal(err)
 			}
 			again, err := normalizers.Normalize(decoded, normalizers.Record{Source: envelopes.ClaudeCode, Session: "s", Stored: normalizerstest.Modified, Data: thoughts(3)})
-			if err != nil || normalizerstest.Told(normalizerstest.Step{Result: result}, false) != normalizerstest.Told(normalizerstest.Step{Result: again}, false) || !bytes.Equal(s.Encode(), decoded.Encode()) {
+			if err != nil || normalizerstest.Outcomes(normalizerstest.Step{Result: result}, false) != normalizerstest.Outcomes(normalizerstest.Step{Result: again}, false) || !bytes.Equal(s.Encode(), decoded.Encode()) {
 				t.Error("it goes on otherwise than from the state before")
 			}
 		})

@@ -166,7 +166,7 @@ func TestTruthOddRecords(t *testing.T) {
 			}
 			found[raw] = true
 			if len(st.Result.Events) != 1 || st.Result.Events[0].Event.EventType != envelopes.Meta || string(st.Result.Events[0].Event.Raw) != raw {
-				t.Errorf("%s: %s", raw, normalizerstest.Told(st, false))
+				t.Errorf("%s: %s", raw, normalizerstest.Outcomes(st, false))
 			}
 		}
 		if len(found) != 3 {

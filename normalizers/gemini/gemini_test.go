@@ -108,7 +108,7 @@ func TestGeminiDigest(t *testing.T) {
 				before := s.Encode()
 				again := normalizerstest.FoldOne(normalizers.Normalize, sessions, records[i])
 				if again.Result.Skip != normalizers.SkipDuplicate || again.Result.Gap || !bytes.Equal(before, s.Encode()) {
-					t.Errorf("record %d again: %s", i+1, normalizerstest.Told(again, false))
+					t.Errorf("record %d again: %s", i+1, normalizerstest.Outcomes(again, false))
 				}
 			}
 		})
