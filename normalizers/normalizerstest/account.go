@@ -6,8 +6,8 @@ import (
 	"fmt"
 )
 
-// This file reads Claude Code's logs a second time, with nothing but encoding/json and
-// the design pages: what it finds is what the events are held to.
+// An account is what a file states, read a second time with nothing but encoding/json: the
+// events are compared with it.
 
 // Line is one readable or unreadable record as it stands in a file.
 type Line struct {
