@@ -17,9 +17,8 @@ import (
 	"tributary/normalizers/normalizerstest"
 )
 
-// TestBadInput: what is no JSON is a dead letter with a reason; what is JSON is not,
-// whatever it holds.
-func TestBadInput(t *testing.T) {
+// Input that is not JSON is a dead letter with a reason; JSON never is, whatever it holds.
+func TestOnlyInvalidJSONIsADeadLetter(t *testing.T) {
 	t.Parallel()
 	user := func(content string) string {
 		return `{"type":"user","uuid":"u1","sessionId":"s","timestamp":"2026-03-01T09:00:00Z","message":{"role":"user","content":` + content + `}}`
@@ -121,9 +120,9 @@ func TestBadInput(t *testing.T) {
 	}
 }
 
-// TestBadInputLargeEvents: what does not fit is cut by the rules of semantics.md section
-// 8, never lost and never cut within a character.
-func TestBadInputLargeEvents(t *testing.T) {
+// An event over the limit is truncated by the rules of README.md, Size: it is never lost and
+// never cut within a character.
+func TestOversizedEventIsTruncated(t *testing.T) {
 	t.Parallel()
 	s := suites[0]
 	long := strings.Repeat("aé\U0001F642", 200_000)
@@ -151,9 +150,9 @@ func TestBadInputLargeEvents(t *testing.T) {
 	}
 }
 
-// TestBadInputLongStrings: however long any string of a record is, and however much longer
-// it gets in JSON, the events fit and so does the state, and there is always an event.
-func TestBadInputLongStrings(t *testing.T) {
+// However long a string of a record is, and however much JSON escaping extends it, the events
+// fit, the state fits, and there is an event.
+func TestLongStringFitsAnywhere(t *testing.T) {
 	t.Parallel()
 	long := []string{
 		strings.Repeat("long é ", 80_000), strings.Repeat("\x01\"", 70_000), strings.Repeat("QUFB", 150_000), strings.Repeat("+\n", 140_000),
@@ -225,9 +224,9 @@ func placesOf(t *testing.T, s normalizerstest.Suite) []place {
 	return places
 }
 
-// TestBadInputWrongTypes: a value of another type than ever seen, anywhere in a record,
-// makes no dead letter and breaks no law: unknown is not malformed.
-func TestBadInputWrongTypes(t *testing.T) {
+// A value of an unexpected type anywhere in a record makes no dead letter and breaks no law:
+// unknown is not malformed.
+func TestRecordsWithWrongTypesKeepTheLaws(t *testing.T) {
 	t.Parallel()
 	for _, s := range suites {
 		t.Run("source="+string(s.Source), func(t *testing.T) {
@@ -262,9 +261,8 @@ func TestBadInputWrongTypes(t *testing.T) {
 	}
 }
 
-// TestBadInputEveryType does the same without chance: every value of every golden record
-// is replaced by a value of every type.
-func TestBadInputEveryType(t *testing.T) {
+// The same without chance: values of the golden records are replaced by values of every type.
+func TestValueOfEveryTypeIsRead(t *testing.T) {
 	t.Parallel()
 	var values [][]byte
 	for _, v := range otherTypes {
@@ -394,9 +392,9 @@ func around(t *testing.T, data []byte, path []any) (before, after []byte) {
 	return before, after
 }
 
-// TestBadInputTellsNoPayload: no error holds a part of the record: not a value, not a
-// name, not a number, wherever the record breaks.
-func TestBadInputTellsNoPayload(t *testing.T) {
+// No error contains a part of the record: no value, no name, no number, wherever the record
+// breaks.
+func TestErrorRepeatsNothingOfItsRecord(t *testing.T) {
 	t.Parallel()
 	for _, s := range suites {
 		t.Run("source="+string(s.Source), func(t *testing.T) {
@@ -431,9 +429,8 @@ func TestBadInputTellsNoPayload(t *testing.T) {
 	}
 }
 
-// TestBadInputSessions: the key of a session is any text; a state that is damaged is an
-// error, never a panic, and tells nothing of what it holds.
-func TestBadInputSessions(t *testing.T) {
+// The key of a session is any text. A damaged state is an error and never a panic.
+func TestDamagedStateIsAnError(t *testing.T) {
 	t.Parallel()
 	s := suites[0]
 	g := normalizerstest.Goldens(t, s)[0]
@@ -470,9 +467,8 @@ func TestBadInputSessions(t *testing.T) {
 	}
 }
 
-// TestBadInputWrongSession: a record of another session is a mistake of the caller, not a
-// dead letter.
-func TestBadInputWrongSession(t *testing.T) {
+// A record of another session is a mistake of the caller, not a dead letter.
+func TestRecordOfAnotherSessionIsNoDeadLetter(t *testing.T) {
 	t.Parallel()
 	s := normalizers.NewSession(envelopes.ClaudeCode, "a")
 	for _, r := range []normalizers.Record{

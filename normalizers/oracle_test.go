@@ -64,8 +64,8 @@ var oracleLogs = []oracleLog{{
 	},
 }}
 
-// TestOracle compares with agtrace, the implementation that the spec comes from: the
-// trusted fields of every event that it has, in its order, and the tokens of every line.
+// TestOracle compares with agtrace, the implementation that the spec comes from: the trusted
+// fields of every event that it has, in its order, and the tokens of every line.
 func TestOracle(t *testing.T) {
 	t.Parallel()
 	for _, o := range oracleLogs {
@@ -126,9 +126,9 @@ func TestOracle(t *testing.T) {
 	}
 }
 
-// TestOracleMasked holds what TestOracle does not compare, because agtrace is wrong there,
-// to what ORACLE.md expects instead; the names D1 to D27 are of that page.
-func TestOracleMasked(t *testing.T) {
+// TestOracleCorrections checks what TestOracle does not compare, because agtrace is wrong there;
+// the names D1 to D27 are those of ORACLE.md of the goldens.
+func TestOracleCorrections(t *testing.T) {
 	t.Parallel()
 	const session = "7f2abd2d-7cfc-4447-9ddd-3ca8d14e02e9"
 	data := normalizerstest.GoldenFile(t, "agtrace", "tests", "samples", "claude_session.jsonl")
@@ -207,7 +207,7 @@ func TestOracleMasked(t *testing.T) {
 	}
 }
 
-// TestOracleCounts: the events of each input that conforms, by type.
+// TestOracleCounts compares the number of events of each type for each conforming input.
 func TestOracleCounts(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

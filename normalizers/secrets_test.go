@@ -45,9 +45,8 @@ func plant(v any, name string) any {
 	}
 }
 
-// TestPlantedSecret: no error that a record of any vendor can cause repeats any of it,
-// however the record is broken.
-func TestPlantedSecret(t *testing.T) {
+// No error repeats a part of a record of any vendor, however the record is broken.
+func TestErrorHoldsNoPlantedSecret(t *testing.T) {
 	t.Parallel()
 	for _, s := range suites {
 		t.Run("source="+string(s.Source), func(t *testing.T) {
@@ -96,9 +95,8 @@ func TestPlantedSecret(t *testing.T) {
 var secretForms = regexp.MustCompile(`sk-ant-[A-Za-z0-9_-]{20,}|sk-(?:proj-)?[A-Za-z0-9]{32,}|gh[pousr]_[A-Za-z0-9]{30,}|github_pat_[A-Za-z0-9_]{30,}|AKIA[0-9A-Z]{16}|` +
 	`AIza[0-9A-Za-z_-]{35}|xox[abprs]-[A-Za-z0-9-]{10,}|-----BEGIN [A-Z ]*PRIVATE KEY-----|eyJ[A-Za-z0-9_-]{10,}\.eyJ[A-Za-z0-9_-]{10,}\.`)
 
-// TestNoSecretInData: no log that the project carries, for its tests or to try it with,
-// holds anything in the form of a secret.
-func TestNoSecretInData(t *testing.T) {
+// No log of the project, for its tests or to try it with, holds anything in the form of a secret.
+func TestDataHoldsNoSecret(t *testing.T) {
 	t.Parallel()
 	files := 0
 	for _, dir := range []string{".", "../cmd/tributary/testdata", "../envelopes/testdata", "../pipeline"} {

@@ -389,9 +389,9 @@ func seedACPInvalid(t *testing.T) {
 	})
 }
 
-// TestTruthGeneratedACP holds generated streams, whole and cut off, to what their raw
-// bytes say: what a stream, the output of its run and a history repeat is told once.
-func TestTruthGeneratedACP(t *testing.T) {
+// Generated streams, whole and cut off, are compared with their raw bytes: a message that the
+// stream, the output of its run and a history repeat is emitted once.
+func TestGeneratedACPStreamsMatchTheirBytes(t *testing.T) {
 	t.Parallel()
 	s := acptest.Suite
 	rapid.Check(t, func(rt *rapid.T) {

@@ -15,9 +15,9 @@ import (
 	"tributary/normalizers/normalizerstest"
 )
 
-// TestSessionBounded: a session that does everything to be remembered stays within its
-// 128 KiB, says that it forgot, and may still be cut anywhere.
-func TestSessionBounded(t *testing.T) {
+// The state of a session stays within 128 KiB whatever its records make it remember, it counts
+// what it forgot, and it may still be cut anywhere.
+func TestSessionStateIsBounded(t *testing.T) {
 	t.Parallel()
 	const most = 128 << 10
 	long := func(i, n int) string { return fmt.Sprintf("%06d", i) + strings.Repeat(" \"x", n/3) }
@@ -106,9 +106,8 @@ func TestSessionBounded(t *testing.T) {
 	}
 }
 
-// TestSessionRemembers: the same event again is a duplicate as long as section 2 of
-// semantics.md promises: within the last 4,096 ids.
-func TestSessionRemembers(t *testing.T) {
+// An event that comes again is a duplicate within the last 4,096 ids (README.md, Identity).
+func TestSessionRemembers4096IDs(t *testing.T) {
 	t.Parallel()
 	s := normalizers.NewSession(envelopes.ClaudeCode, "s")
 	told := func(i int) bool {
@@ -138,9 +137,9 @@ func TestSessionRemembers(t *testing.T) {
 	}
 }
 
-// TestSessionSums: the sums are right for more messages than are remembered, as their
-// lines come: side by side.
-func TestSessionSums(t *testing.T) {
+// The sums are right for more messages than a session remembers, while the lines of a message
+// come together.
+func TestTokenSumsHoldBeyondMemory(t *testing.T) {
 	t.Parallel()
 	s := suites[0]
 	var data bytes.Buffer
@@ -154,8 +153,9 @@ func TestSessionSums(t *testing.T) {
 	}
 }
 
-// TestProjectHash: the vector of semantics.md section 4.
-func TestProjectHash(t *testing.T) {
+// The project is that of the first cwd of a session, and its hash the SHA-256 of the root
+// (README.md, Identity).
+func TestProjectHashIsOfTheFirstFolder(t *testing.T) {
 	t.Parallel()
 	const root, want = "/Users/zawakin/agent-sample", "9126eddec7f67e038794657b4d517dd9cb5226468f30b5ee7296c27d65e84fde"
 	s := normalizers.NewSession(envelopes.ClaudeCode, "s")

@@ -8,9 +8,9 @@ import (
 	"tributary/normalizers/normalizerstest"
 )
 
-// TestTruth holds the events of every corpus file to what its raw bytes say, read with
-// plain encoding/json and no code of the package.
-func TestTruth(t *testing.T) {
+// TestCorpusMatchesItsBytes compares the events of every corpus file with its raw bytes, read
+// with plain encoding/json and no code of the package.
+func TestCorpusMatchesItsBytes(t *testing.T) {
 	t.Parallel()
 	for _, s := range suites {
 		t.Run("source="+string(s.Source), func(t *testing.T) {
@@ -37,9 +37,8 @@ func TestTruth(t *testing.T) {
 	}
 }
 
-// TestTruthGolden holds the golden files to the same truth, so that it is held without a
-// corpus too.
-func TestTruthGolden(t *testing.T) {
+// TestGoldensMatchTheirBytes does the same for the golden files, which need no corpus.
+func TestGoldensMatchTheirBytes(t *testing.T) {
 	t.Parallel()
 	for _, s := range suites {
 		t.Run("source="+string(s.Source), func(t *testing.T) {
@@ -53,7 +52,7 @@ func TestTruthGolden(t *testing.T) {
 	}
 }
 
-// TestTruthCatches shows that each part of the truth can fail.
+// TestTruthCatches shows that each part of this comparison can fail.
 func TestTruthCatches(t *testing.T) {
 	t.Parallel()
 	of := func(kind envelopes.EventType, change func(e *envelopes.AgentEventV1)) func() normalizerstest.NormalizeFunc {
@@ -112,8 +111,8 @@ func TestTruthCatches(t *testing.T) {
 	}
 }
 
-// TestTruthOddRecords names the records of the corpus that a naive reader loses.
-func TestTruthOddRecords(t *testing.T) {
+// TestCorpusHasOddRecords names the records of the corpus that a naive reader loses.
+func TestCorpusHasOddRecords(t *testing.T) {
 	t.Parallel()
 	s := suites[0]
 	files := make(map[string]normalizerstest.CorpusFile)

@@ -10,8 +10,8 @@ import (
 	"tributary/normalizers/normalizerstest"
 )
 
-// TestNewestShapes: what the newest versions of the vendors write, each shape alone.
-func TestNewestShapes(t *testing.T) {
+// TestShapesOfTheNewestVersions reads each shape of the newest versions of the vendors alone.
+func TestShapesOfTheNewestVersions(t *testing.T) {
 	t.Parallel()
 	const (
 		rollout = `{"timestamp":"2026-10-07T10:00:00Z","type":"session_meta","payload":{"id":"s1","cwd":"/w","history_mode":"paginated"}}` + "\n"

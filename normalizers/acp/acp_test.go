@@ -10,9 +10,9 @@ import (
 	"tributary/normalizers/normalizerstest"
 )
 
-// TestACPStateBounded: whatever comes, the state of a session fits and no word is lost:
-// messages that are never completed, many runs, histories of many messages.
-func TestACPStateBounded(t *testing.T) {
+// The state of a session fits and no text is lost: in messages that are never completed, in many
+// runs, in histories of many messages.
+func TestStateIsBoundedAndNoTextIsLost(t *testing.T) {
 	t.Parallel()
 	const most = 128 << 10
 	s := normalizers.NewSession(envelopes.ACP, "s")
@@ -53,8 +53,8 @@ func TestACPStateBounded(t *testing.T) {
 	}
 }
 
-// TestACPTextCut: a message that comes again is known however its text is cut.
-func TestACPTextCut(t *testing.T) {
+// A message that comes again is recognized however its text is divided into parts.
+func TestRepeatedMessageIsRecognizedInAnyParts(t *testing.T) {
 	t.Parallel()
 	for _, parts := range []string{`{"content":"yes"}`, `{"content":""},{"content":"yes"}`, `{"content":"y","x-more":1},{"content":"","x-more":2},{"content":"es"}`} {
 		told := 0
@@ -72,9 +72,9 @@ func TestACPTextCut(t *testing.T) {
 	}
 }
 
-// TestACPHistoryTimes: of two messages of the same words, one with a time and one without,
-// a history repeats the one that was told and tells the other.
-func TestACPHistoryTimes(t *testing.T) {
+// Of two messages of the same text, one with a time and one without, a history repeats the
+// emitted one and adds the other.
+func TestMessagesWithAndWithoutATimeAreTwo(t *testing.T) {
 	t.Parallel()
 	const timed, untimed = `{"role":"agent","created_at":"2026-03-01T09:00:00Z","parts":[{"content":"yes"}]}`, `{"role":"agent","parts":[{"content":"yes"}]}`
 	told := 0

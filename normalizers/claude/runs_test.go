@@ -11,9 +11,9 @@ import (
 	"tributary/normalizers/normalizerstest"
 )
 
-// TestClaudeRunsAndTranscript: the stream of a run and the transcript of its session tell
-// of the same calls. However the lines of both come together, a token is told once.
-func TestClaudeRunsAndTranscript(t *testing.T) {
+// The stream of a run and the transcript of its session state the same calls. However their lines
+// are interleaved, a token is counted once.
+func TestStreamAndTranscriptCountEachTokenOnce(t *testing.T) {
 	t.Parallel()
 	usage := func(input, read, output int) string {
 		return fmt.Sprintf(`{"input_tokens":%d,"cache_read_input_tokens":%d,"output_tokens":%d}`, input, read, output)
@@ -70,9 +70,9 @@ func TestClaudeRunsAndTranscript(t *testing.T) {
 	})
 }
 
-// TestClaudeResultBeforeMessage: a message that the stream began before the result of its
-// run, and tells whole after it, adds nothing to what the result has told.
-func TestClaudeResultBeforeMessage(t *testing.T) {
+// A message that the stream began before the result of its run and completes after it adds
+// nothing to the figures of the result.
+func TestMessageCompletedAfterItsResultAddsNothing(t *testing.T) {
 	t.Parallel()
 	const (
 		piece  = `{"type":"stream_event","session_id":"s","uuid":"p%d","parent_tool_use_id":null,"event":%s}`
@@ -95,9 +95,8 @@ func TestClaudeResultBeforeMessage(t *testing.T) {
 	}
 }
 
-// TestClaudeResultAgain: a result that comes again adds nothing, also when what it says
-// was said by another record since.
-func TestClaudeResultAgain(t *testing.T) {
+// A repeated result adds nothing, also when another record has stated its figures since.
+func TestRepeatedResultAddsNothing(t *testing.T) {
 	t.Parallel()
 	const (
 		start  = `{"type":"system","subtype":"init","session_id":"s","uuid":"start","model":"m","tools":[]}`

@@ -20,10 +20,10 @@ import (
 	"tributary/normalizers/normalizerstest"
 )
 
-// TestTruthCodex holds the events of every rollout of the corpus to what only rollouts
-// have: thoughts, the order of everything said, patches, latencies, models, copied
+// TestCorpusRolloutsMatchTheirBytes compares the events of every rollout of the corpus with what
+// only rollouts have: thoughts, the order of all messages, patches, latencies, models, copied
 // history, and the record that each event comes from.
-func TestTruthCodex(t *testing.T) {
+func TestCorpusRolloutsMatchTheirBytes(t *testing.T) {
 	t.Parallel()
 	s := codextest.Suite
 	files := normalizerstest.Corpus(t, s)
@@ -50,8 +50,8 @@ func TestTruthCodex(t *testing.T) {
 	}
 }
 
-// TestTruthCodexGolden holds the golden files to the same.
-func TestTruthCodexGolden(t *testing.T) {
+// TestGoldenRolloutsMatchTheirBytes does the same for the golden files.
+func TestGoldenRolloutsMatchTheirBytes(t *testing.T) {
 	t.Parallel()
 	for _, g := range normalizerstest.Goldens(t, codextest.Suite) {
 		for _, p := range checkCodex(normalizers.Normalize, g.File(envelopes.Codex), g.Raw, make(map[string]int)) {
@@ -60,8 +60,8 @@ func TestTruthCodexGolden(t *testing.T) {
 	}
 }
 
-// TestTruthCodexCatches shows that each part can fail.
-func TestTruthCodexCatches(t *testing.T) {
+// TestRolloutTruthCatches shows that each part of this comparison can fail.
+func TestRolloutTruthCatches(t *testing.T) {
 	t.Parallel()
 	nth := func(kind envelopes.EventType, change func(e *normalizers.Emitted)) func() normalizerstest.NormalizeFunc {
 		return normalizerstest.Each(func(e *normalizers.Emitted) {
@@ -287,9 +287,9 @@ func checkCodexResult(p *normalizerstest.Problems, e normalizers.Emitted, t *cod
 	}
 }
 
-// TestTruthCodexGenerated holds generated rollouts to the same: interleavings of twins,
-// tools and turns that no file of the corpus has.
-func TestTruthCodexGenerated(t *testing.T) {
+// TestGeneratedRolloutsMatchTheirBytes does the same for generated rollouts: interleavings of
+// duplicates, tools and turns that no file of the corpus has.
+func TestGeneratedRolloutsMatchTheirBytes(t *testing.T) {
 	t.Parallel()
 	s := codextest.Suite
 	rapid.Check(t, func(rt *rapid.T) {
@@ -323,9 +323,9 @@ func codexFile(t *testing.T, payloads ...map[string]any) []byte {
 	return bytes.Join(lines, []byte("\n"))
 }
 
-// TestCodexHeld: what waits for its response_item is told once, of its own record and
-// time, however much of it there is; and the session stays small.
-func TestCodexHeld(t *testing.T) {
+// An event that waits for its response_item is emitted once, as that of its own record and time,
+// however many wait; and the session stays small.
+func TestPendingEventIsEmittedOnce(t *testing.T) {
 	t.Parallel()
 	answer := func(text string) map[string]any { return map[string]any{"type": "agent_message", "message": text} }
 	thought := func(text string) map[string]any {
@@ -426,9 +426,9 @@ func TestCodexHeld(t *testing.T) {
 	}
 }
 
-// TestCodexItemEnds: an item that says how a tool ended adds to the result that follows,
-// and is call and result at once where it has no call.
-func TestCodexItemEnds(t *testing.T) {
+// An item that states how a tool ended adds to the result that follows, and is call and result at
+// once where it has no call.
+func TestItemCompletesTheResultThatFollows(t *testing.T) {
 	t.Parallel()
 	call := func(id string) map[string]any {
 		return map[string]any{"type": "function_call", "call_id": id, "name": "exec_command", "arguments": `{"cmd":"ls"}`}
@@ -510,9 +510,8 @@ func TestCodexItemEnds(t *testing.T) {
 	}
 }
 
-// TestCodexNumbers: no figure makes a dead letter of a record, and what cannot be one is
-// none.
-func TestCodexNumbers(t *testing.T) {
+// No figure makes a dead letter of a record, and an impossible figure is absent.
+func TestNoNumberMakesADeadLetter(t *testing.T) {
 	t.Parallel()
 	s := codextest.Suite
 	for _, n := range []string{"0", "-1", "1.5", "-0.5", "1e3", "1e15", "9007199254740991", "9007199254740992", "9223372036854775807", "1e400", "-1e400", `"7"`, "null", "{}", "[]", strings.Repeat("9", 100_000)} {
@@ -537,9 +536,9 @@ func TestCodexNumbers(t *testing.T) {
 	}
 }
 
-// TestCodexTornLine: a writer that died within a line leaves its next record on the same
-// line: the torn one is a dead letter, the other is read.
-func TestCodexTornLine(t *testing.T) {
+// A writer that died within a line leaves its next record on the same line: the torn one is a
+// dead letter, the other is read.
+func TestRecordBehindATornLineIsRead(t *testing.T) {
 	t.Parallel()
 	data := codexFile(t,
 		map[string]any{"type": "message", "role": "assistant", "content": []any{map[string]any{"type": "output_text", "text": "torn"}}},
@@ -567,9 +566,9 @@ func TestCodexTornLine(t *testing.T) {
 	}
 }
 
-// TestCodexHeldTrace: an event that was held keeps the sequence and the trace context of
-// its own record, also when the session is decoded after every record.
-func TestCodexHeldTrace(t *testing.T) {
+// A pending event keeps the sequence and the trace context of its own record, also when the
+// session is decoded after every record.
+func TestPendingEventKeepsItsTraceContext(t *testing.T) {
 	t.Parallel()
 	held := 0
 	for _, g := range normalizerstest.Goldens(t, codextest.Suite) {

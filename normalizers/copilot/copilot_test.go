@@ -15,9 +15,9 @@ import (
 	"tributary/normalizers/normalizerstest"
 )
 
-// TestCopilotBadRecords: in a log of JSON a record that cannot be read changes nothing, as
-// for every other vendor; the suite itself holds plain text too, where nothing is bad.
-func TestCopilotBadRecords(t *testing.T) {
+// In a log of JSON an unreadable record changes nothing, as for every other vendor; the suite
+// itself includes plain text too, in which no line is bad.
+func TestBadRecordOfALogChangesNothing(t *testing.T) {
 	t.Parallel()
 	s := copilottest.Suite
 	s.Bad = nil
@@ -43,9 +43,9 @@ func TestCopilotBadRecords(t *testing.T) {
 	}
 }
 
-// TestCopilotForm: the first byte that is no white space tells whether a file is plain
-// text. White space belongs to a text, for it ends a paragraph, and to no log.
-func TestCopilotForm(t *testing.T) {
+// The first byte that is not white space decides whether a file is plain text. White space
+// belongs to a text, in which it ends a paragraph, and to no log.
+func TestFirstByteDecidesTheForm(t *testing.T) {
 	t.Parallel()
 	for data, want := range map[string][]string{
 		"":                        nil,
@@ -81,9 +81,9 @@ func TestCopilotForm(t *testing.T) {
 	}
 }
 
-// TestCopilotFolder: a log that states no session is of the one that its folder is named
-// after, where all logs have one name.
-func TestCopilotFolder(t *testing.T) {
+// A log that states no session belongs to the one that its folder is named after, where all logs
+// have one name.
+func TestFolderNamesTheSessionOfALog(t *testing.T) {
 	t.Parallel()
 	const log = `{"type":"user.message","data":{"content":"a"},"id":"a","timestamp":"2026-03-01T09:00:00Z","parentId":null}`
 	for _, c := range []struct {
@@ -106,9 +106,9 @@ func TestCopilotFolder(t *testing.T) {
 	}
 }
 
-// TestCopilotLongParagraph: a paragraph that is too long to be remembered is told in
-// pieces, none of it lost, and the state stays small.
-func TestCopilotLongParagraph(t *testing.T) {
+// A paragraph that is too long for the state is emitted in chunks, none of it is lost, and the
+// state stays small.
+func TestLongParagraphIsEmittedInChunks(t *testing.T) {
 	t.Parallel()
 	var text strings.Builder
 	for i := range 1000 {
@@ -134,9 +134,9 @@ func TestCopilotLongParagraph(t *testing.T) {
 	}
 }
 
-// TestCopilotText: whatever is printed, the laws hold, nothing is a dead letter, and what
-// was printed is told, less white space and escapes.
-func TestCopilotText(t *testing.T) {
+// Any printed text keeps the laws, is no dead letter, and is emitted without white space and
+// escapes.
+func TestAnyTextKeepsTheLaws(t *testing.T) {
 	t.Parallel()
 	s := copilottest.Suite
 	rapid.Check(t, func(rt *rapid.T) {
@@ -172,9 +172,8 @@ func TestCopilotText(t *testing.T) {
 	})
 }
 
-// TestCopilotTextBesideLog: the plain text and the log of a session, which both are of its
-// id, do not disturb each other.
-func TestCopilotTextBesideLog(t *testing.T) {
+// The plain text and the log of one session do not disturb each other.
+func TestTextAndLogOfOneSessionAreIndependent(t *testing.T) {
 	t.Parallel()
 	text := normalizerstest.Frame(normalizerstest.FileNamed(envelopes.Copilot, "stdin"), []byte("[copilot-session] "+copilottest.Session+"\none\n{}\ntwo\n\n{\"a\":1}"))
 	g := copilottest.Golden(t, "turn")
@@ -202,9 +201,9 @@ func TestCopilotTextBesideLog(t *testing.T) {
 	})
 }
 
-// TestCopilotDocumentBeyondMemory: a document with more entries than a session remembers
-// tells each of them once, however often it is written.
-func TestCopilotDocumentBeyondMemory(t *testing.T) {
+// Each entry of a document with more entries than a session remembers is emitted once, however
+// often the document is written.
+func TestDocumentBeyondMemoryIsEmittedOnce(t *testing.T) {
 	t.Parallel()
 	document := func(n int) string {
 		var entries []string
@@ -234,9 +233,8 @@ func TestCopilotDocumentBeyondMemory(t *testing.T) {
 	}
 }
 
-// TestCopilotRepeatsBeyondMemory: a log that is written again after more API calls than a
-// session remembers costs nothing.
-func TestCopilotRepeatsBeyondMemory(t *testing.T) {
+// A log that is written again after more API calls than a session remembers adds no tokens.
+func TestRepeatedLogBeyondMemoryAddsNothing(t *testing.T) {
 	t.Parallel()
 	var log strings.Builder
 	const messages = 1500
