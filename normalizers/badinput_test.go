@@ -402,29 +402,29 @@ func TestErrorRepeatsNothingOfItsRecord(t *testing.T) {
 			const secret = "sk-PLANTED"
 			record := []byte(`{"type":"user","` + secret + `":"` + secret + `","uuid":"` + secret + `","sessionId":"s","cwd":"/` + secret + `","timestamp":"` + secret +
 				`","message":{"role":"` + secret + `","content":[{"type":"` + secret + `","text":"` + secret + `"},{"` + secret + `":[424242424242,"` + secret + `"]}]}}`)
-			tells := func(data []byte) {
+			check := func(data []byte) {
 				st := normalizerstest.Fold(normalizers.Normalize, normalizerstest.Single(s, data))[0]
 				if st.Err == nil {
 					return
 				}
 				for err := st.Err; err != nil; err = errors.Unwrap(err) {
 					if m := err.Error(); strings.Contains(m, "PLANTED") || strings.Contains(m, "sk-") || strings.Contains(m, "4242") {
-						t.Fatalf("%q tells of %q", m, data)
+						t.Fatalf("%q repeats a part of %q", m, data)
 					}
 				}
 			}
 			for i := range record {
-				tells(record[:i])
+				check(record[:i])
 				for _, b := range []byte{0, '"', '}', 'x', 0xff} {
 					broken := bytes.Clone(record)
 					broken[i] = b
-					tells(broken)
+					check(broken)
 				}
 			}
-			tells([]byte(secret))
-			tells([]byte(`"` + secret))
-			tells(append(bytes.Clone(record), record...))
-			tells([]byte(strings.Repeat(`{"`+secret+`":`, normalizers.MaxDepth+1)))
+			check([]byte(secret))
+			check([]byte(`"` + secret))
+			check(append(bytes.Clone(record), record...))
+			check([]byte(strings.Repeat(`{"`+secret+`":`, normalizers.MaxDepth+1)))
 		})
 	}
 }

@@ -30,7 +30,7 @@ func TestCorpusIsFramedWithoutLoss(t *testing.T) {
 					normalizerstest.CheckChain(t, whole)
 					for _, r := range whole {
 						if r.Record.Source != s.Source {
-							t.Fatalf("line %d: told to be of %q", r.Line, r.Record.Source)
+							t.Fatalf("line %d: detected as %q", r.Line, r.Record.Source)
 						}
 					}
 					if err := normalizerstest.FramedOtherwise(whole, normalizerstest.FrameSplit(normalizerstest.FileNamed(s.Source, f.Name), f.Data, uint64(len(f.Data)))); err != nil {
@@ -221,7 +221,7 @@ func TestRecordsOfAnUnknownVendorHaveNoSource(t *testing.T) {
 	f := normalizers.NewFramer(normalizerstest.FileNamed("", "f.jsonl"))
 	_, _ = f.Write([]byte("{\"a\":1}\nplain words\n"))
 	if f.Source() != "" {
-		t.Errorf("told to be of %q", f.Source())
+		t.Errorf("detected as %q", f.Source())
 	}
 	f.Close()
 	for _, r := range normalizerstest.Drain(f) {
@@ -239,7 +239,7 @@ func TestVersionDistinguishesClaudeFromCursor(t *testing.T) {
 		f := normalizers.NewFramer(normalizerstest.FileNamed("", "f.jsonl"))
 		_, _ = f.Write([]byte(`{"type":"system","subtype":"init","session_id":"s","model":"m","permissionMode":"default"` + more + "}\n"))
 		if f.Source() != want {
-			t.Errorf("%q: told to be of %q, want %q", more, f.Source(), want)
+			t.Errorf("%q: detected as %q, want %q", more, f.Source(), want)
 		}
 	}
 }
@@ -252,7 +252,7 @@ func TestLineOverTheLimitIsDropped(t *testing.T) {
 	}
 	f := normalizers.NewFramer(normalizerstest.FileNamed(envelopes.ClaudeCode, "f.jsonl"))
 	record := `{"type":"user","uuid":"u","sessionId":"a","timestamp":"2026-03-01T09:00:00Z"}` + "\n"
-	piece := []byte(strings.Repeat("x", 1<<20))
+	part := []byte(strings.Repeat("x", 1<<20))
 	var out []normalizers.Framed
 	write := func(b []byte) {
 		_, _ = f.Write(b) // never fails by contract
@@ -263,8 +263,8 @@ func TestLineOverTheLimitIsDropped(t *testing.T) {
 	write([]byte(`{"type":"user","x":"`))
 	total += 20
 	for range normalizers.MaxRecordBytes>>20 + 3 {
-		write(piece)
-		total += int64(len(piece))
+		write(part)
+		total += int64(len(part))
 	}
 	write([]byte("\"}\n"))
 	total += 3

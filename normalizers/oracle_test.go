@@ -16,15 +16,15 @@ import (
 )
 
 // oracleLog is a log of which TRIBUTARY_GOLDENS has agtrace's own output. What is trusted
-// and what is masked is said in agtrace/ORACLE.md beside it.
+// and what is masked stands in ORACLE.md beside it.
 type oracleLog struct {
 	source envelopes.Source
 	input  string // below agtrace/tests
 	output string // below agtrace/oracle/v1_final_3956ade
 	// record names the record of an event of the output.
 	record func(raw map[string]any) string
-	// trusted are the fields to compare on an event of the output; events that are told
-	// otherwise have none.
+	// trusted are the fields to compare on an event of the output; events that differ by
+	// intention have none.
 	trusted func(e map[string]any) []string
 	// increments are input, output, cached, cache write and total of each line with tokens.
 	increments map[int][5]int64

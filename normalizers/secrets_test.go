@@ -17,8 +17,8 @@ import (
 // planted is a secret that stands in every string of a record.
 const planted = "sk-PLANTED-4242424242"
 
-// plant puts the secret into every string and name of a JSON value but those that say
-// what the record is, so that the normalizer goes its whole way.
+// plant puts the secret into every string and name of a JSON value, except those that state the
+// kind of the record, so that the normalizer reads all of it.
 func plant(v any, name string) any {
 	switch v := v.(type) {
 	case map[string]any:
@@ -52,7 +52,7 @@ func TestErrorHoldsNoPlantedSecret(t *testing.T) {
 		t.Run("source="+string(s.Source), func(t *testing.T) {
 			t.Parallel()
 			failed := 0
-			tells := func(data []byte) {
+			check := func(data []byte) {
 				t.Helper()
 				session := normalizers.NewSession(s.Source, "s")
 				_, err := normalizers.Normalize(session, normalizers.Record{Source: s.Source, Session: "s", Sequence: 1, Stored: normalizerstest.Modified, Data: data})
@@ -74,14 +74,14 @@ func TestErrorHoldsNoPlantedSecret(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					tells(whole)
+					check(whole)
 					for _, part := range []int{3, 5, 7} {
-						tells(whole[:len(whole)*part/8])
+						check(whole[:len(whole)*part/8])
 						flipped := bytes.Clone(whole)
 						flipped[len(flipped)*part/8] ^= 0x1f
-						tells(flipped)
+						check(flipped)
 					}
-					tells(append(bytes.Repeat([]byte(`{"`+planted+`":`), normalizers.MaxDepth+1), whole...))
+					check(append(bytes.Repeat([]byte(`{"`+planted+`":`), normalizers.MaxDepth+1), whole...))
 				}
 			}
 			if failed == 0 {

@@ -261,9 +261,9 @@ func seedCodexNull(t *testing.T) {
 	}
 }
 
-// seedResultText: a result that says itself that it failed. The row wants an unknown
+// seedResultText: the text of a result states that it failed. The row wants an unknown
 // status where the call is unknown; there is data and no sign of failure, which is a
-// success (semantics.md section 7).
+// success (README.md, Tools).
 func seedResultText(t *testing.T) {
 	t.Helper()
 	result := func(text string) envelopes.AgentEventV1 {
@@ -352,7 +352,7 @@ func seedAttributes(t *testing.T) {
 	}
 }
 
-// seedEncodings: lines and objects of the SDK tell the same.
+// seedEncodings: lines and objects of the SDK yield the same events.
 func seedEncodings(t *testing.T) {
 	t.Helper()
 	type fact struct {

@@ -34,8 +34,8 @@ var cursorRows = map[string]func(*testing.T){
 			}
 		}
 	},
-	// seedCursorTools: conflicts 1 and 2 of the goldens' README change what the file says: a
-	// code that the vendor does not state is null, and tools that search read the file system.
+	// Two values differ from those of the file by intention: an exit code that the vendor does not
+	// state is null, and the tools that search read the file system.
 	"000-8 every tool has its name, operation, exit code and status": func(t *testing.T) {
 		t.Parallel()
 		got := cursorGolden(t, "all-tools.jsonl")
@@ -100,52 +100,52 @@ var cursorRows = map[string]func(*testing.T){
 	},
 	"000-10 the repeated full text after deltas adds nothing": func(t *testing.T) {
 		t.Parallel()
-		piece := func(text, more string) string {
+		part := func(text, more string) string {
 			return fmt.Sprintf(`{"type":"assistant","message":{"role":"assistant","content":[{"type":"text","text":%q}]},"session_id":"s"%s}`, text, more)
 		}
 		const timed, call = `,"timestamp_ms":1770823434041`, `,"timestamp_ms":1770823435000,"model_call_id":"m"`
 		long := strings.Repeat("a line of an answer that is long\n", 50)
 		var many []string
 		for range 100 { // 165 kB: more than a session remembers
-			many = append(many, piece(long, timed))
+			many = append(many, part(long, timed))
 		}
 		for name, c := range map[string]struct {
 			lines []string
 			want  []string
 		}{
-			"before a tool":    {[]string{piece("I will", timed), piece(" look.", timed), piece("I will look.", call)}, []string{"I will look."}},
-			"at the end":       {[]string{piece("I will", timed), piece(" look.", timed), piece("I will look.", "")}, []string{"I will look."}},
-			"one delta":        {[]string{piece("Yes.", timed), piece("Yes.", "")}, []string{"Yes."}},
-			"without times":    {[]string{piece("I will ", ""), piece("look at it.", ""), piece("I will look at it.", "")}, []string{"I will look at it."}},
-			"two equal deltas": {[]string{piece("ha", timed), piece("ha", timed)}, []string{"haha"}},
-			"a piece more":     {[]string{piece("I will", timed), piece("I will look.", call)}, []string{"I will look."}},
-			"two answers":      {[]string{piece("Yes.", call), piece("Yes.", "")}, []string{"Yes.", "Yes."}},
+			"before a tool":    {[]string{part("I will", timed), part(" look.", timed), part("I will look.", call)}, []string{"I will look."}},
+			"at the end":       {[]string{part("I will", timed), part(" look.", timed), part("I will look.", "")}, []string{"I will look."}},
+			"one delta":        {[]string{part("Yes.", timed), part("Yes.", "")}, []string{"Yes."}},
+			"without times":    {[]string{part("I will ", ""), part("look at it.", ""), part("I will look at it.", "")}, []string{"I will look at it."}},
+			"two equal deltas": {[]string{part("ha", timed), part("ha", timed)}, []string{"haha"}},
+			"a piece more":     {[]string{part("I will", timed), part("I will look.", call)}, []string{"I will look."}},
+			"two answers":      {[]string{part("Yes.", call), part("Yes.", "")}, []string{"Yes.", "Yes."}},
 			"a thought between": {[]string{
-				piece("It is", timed), `{"type":"thinking","subtype":"delta","text":"short","session_id":"s"}`, piece(" short.", timed), piece("It is short.", call),
+				part("It is", timed), `{"type":"thinking","subtype":"delta","text":"short","session_id":"s"}`, part(" short.", timed), part("It is short.", call),
 			}, []string{"It is", " short."}},
 		} {
 			t.Run(name, func(t *testing.T) {
-				var said []string
+				var texts []string
 				for _, e := range cursorEvents(t, strings.Join(c.lines, "\n")) {
 					if e.EventType == envelopes.AssistantMessage {
-						said = append(said, normalizerstest.Value(e.Text))
+						texts = append(texts, normalizerstest.Value(e.Text))
 					}
 				}
-				normalizerstest.Same(t, "said", said, c.want)
+				normalizerstest.Same(t, "said", texts, c.want)
 			})
 		}
 		t.Run("too long to be remembered", func(t *testing.T) {
-			var said strings.Builder
-			data := strings.Join(append(many, piece(strings.Repeat(long, 100), "")), "\n")
+			var texts strings.Builder
+			data := strings.Join(append(many, part(strings.Repeat(long, 100), "")), "\n")
 			if err := normalizerstest.LawCut(normalizerstest.Folded(cursortest.Suite, normalizers.Normalize, normalizerstest.Frame(normalizerstest.FileNamed(envelopes.Cursor, "run.jsonl"), []byte(data)))); err != nil {
 				t.Error(err)
 			}
 			list := cursorEvents(t, data)
 			for _, e := range list {
-				said.WriteString(normalizerstest.Value(e.Text))
+				texts.WriteString(normalizerstest.Value(e.Text))
 			}
-			if said.String() != strings.Repeat(long, 100) || len(list) < 2 {
-				t.Errorf("%d bytes in %d events, want %d", said.Len(), len(list), 100*len(long))
+			if texts.String() != strings.Repeat(long, 100) || len(list) < 2 {
+				t.Errorf("%d bytes in %d events, want %d", texts.Len(), len(list), 100*len(long))
 			}
 		})
 	},
@@ -291,7 +291,7 @@ func cursorGolden(t *testing.T, name string) []envelopes.AgentEventV1 {
 	return cursorEvents(t, string(normalizerstest.GoldenFile(t, "metadata", "origin", "cursor", name)))
 }
 
-// brief is what rows say of events: type and text.
+// brief returns type and text of events.
 func brief(list []envelopes.AgentEventV1) []string {
 	var out []string
 	for _, e := range list {

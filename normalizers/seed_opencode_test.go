@@ -62,7 +62,7 @@ func wantStatus(t *testing.T, c claudetest.ToolCase) envelopes.ToolStatus {
 	}
 }
 
-// check holds the event of a case to what is expected of it.
+// checkToolCase compares the event of a case with the expected one.
 func checkToolCase(t *testing.T, c claudetest.ToolCase) {
 	t.Helper()
 	e := claudetest.ToolResult(t, claudetest.ToolRecords(t, c, false), normalizers.ProfileOpenCode)
@@ -166,7 +166,7 @@ func priorities(t *testing.T, contents []string) []string {
 	return out
 }
 
-// plainItems is a list of items that say nothing of their priority.
+// plainItems is a list of items without a word of priority.
 func plainItems(n int) []string { return slices.Repeat([]string{"plain"}, n) }
 
 func seedPriorityWords(t *testing.T) {
@@ -221,7 +221,7 @@ func seedPriorityPlaces(t *testing.T) {
 			}
 		}
 	}
-	check(t, map[string][]string{ // seed-features.md section 3.2
+	check(t, map[string][]string{
 		"1": {"medium"}, "2": {"high", "low"}, "3": {"high", "medium", "low"}, "4": {"high", "medium", "medium", "low"},
 		"5": {"high", "high", "medium", "low", "low"},
 	})
@@ -234,7 +234,7 @@ func seedPriorityPlaces(t *testing.T) {
 	})
 }
 
-// seedTodoIDs: ids depend on what the records say and on nothing else.
+// seedTodoIDs: ids depend on the records and on nothing else.
 func seedTodoIDs(t *testing.T) {
 	t.Helper()
 	records := claudetest.ToolRecords(t, claudetest.ToolCase{Tool: "TodoWrite", Result: json.RawMessage(`{"newTodos":[{"content":"a"},{"content":"a"}]}`)}, true)

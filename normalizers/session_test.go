@@ -93,7 +93,7 @@ func TestSessionStateIsBounded(t *testing.T) {
 					t.Fatalf("record %d: a state of %d bytes, after a cut of %d", i, len(x), len(y))
 				}
 				if size := whole.Size(); size < len(x)/8 || size > 4<<20 {
-					t.Fatalf("record %d: said to take %d bytes of memory, encoded %d", i, size, len(x))
+					t.Fatalf("record %d: states %d bytes of memory, encoded %d", i, size, len(x))
 				}
 				if cut, err = normalizers.DecodeSession(y); err != nil {
 					t.Fatalf("record %d: %v", i, err)
@@ -110,7 +110,7 @@ func TestSessionStateIsBounded(t *testing.T) {
 func TestSessionRemembers4096IDs(t *testing.T) {
 	t.Parallel()
 	s := normalizers.NewSession(envelopes.ClaudeCode, "s")
-	told := func(i int) bool {
+	emitted := func(i int) bool {
 		data := fmt.Appendf(nil, `{"type":"user","uuid":"u%d","message":{"role":"user","content":"x"}}`, i)
 		result, err := normalizers.Normalize(s, normalizers.Record{Source: envelopes.ClaudeCode, Session: "s", Stored: normalizerstest.Modified, Data: data})
 		if err != nil {
@@ -120,20 +120,20 @@ func TestSessionRemembers4096IDs(t *testing.T) {
 	}
 	const remembered = 4096
 	for i := range remembered {
-		if !told(i) {
+		if !emitted(i) {
 			t.Fatalf("record %d is a duplicate", i)
 		}
 	}
 	for i := range remembered {
-		if told(i) {
-			t.Fatalf("record %d is told again", i)
+		if emitted(i) {
+			t.Fatalf("record %d is emitted again", i)
 		}
 	}
 	for i := range 100 {
-		told(remembered + i)
+		emitted(remembered + i)
 	}
-	if told(remembered - 1) {
-		t.Error("one of the last is told again")
+	if emitted(remembered - 1) {
+		t.Error("one of the last is emitted again")
 	}
 }
 

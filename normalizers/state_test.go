@@ -155,13 +155,13 @@ func TestQueuedPromptMatchesItsRecordWithin64Records(t *testing.T) {
 		}
 		normalize(`{"type":"queue-operation","operation":"enqueue","content":"words"}`)
 		if len(normalize(`{"type":"queue-operation","operation":"remove"}`).Events) != 1 {
-			t.Fatal("the remove tells nothing")
+			t.Fatal("the remove emits nothing")
 		}
 		for range after - 1 {
 			normalize(`{"type":"progress"}`)
 		}
 		result := normalize(`{"type":"user","uuid":"u","message":{"role":"user","content":" words\n"}}`)
-		if mirror := result.Skip == normalizers.SkipMirror; mirror != (after <= within) {
+		if dropped := result.Skip == normalizers.SkipMirror; dropped != (after <= within) {
 			t.Errorf("%d records later: skip %q, %d events", after, result.Skip, len(result.Events))
 		}
 	}

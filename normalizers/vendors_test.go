@@ -200,7 +200,7 @@ func TestShapesOfTheNewestVersions(t *testing.T) {
 			t.Parallel()
 			var got []string
 			for _, e := range eventsOf(t, c.source, "s1.jsonl", []byte(c.data))[1:] {
-				got = append(got, inWords(&e))
+				got = append(got, brieflyOf(&e))
 			}
 			if !slices.Equal(got, c.want) {
 				t.Errorf("events\n%q, want\n%q", got, c.want)
@@ -209,29 +209,29 @@ func TestShapesOfTheNewestVersions(t *testing.T) {
 	}
 }
 
-// inWords is an event in few words: its type, the tool with its outcome, the text, the error.
-func inWords(e *envelopes.AgentEventV1) string {
-	words := []string{string(e.EventType)}
+// brieflyOf prints an event briefly: its type, the tool with its outcome, the text, the error.
+func brieflyOf(e *envelopes.AgentEventV1) string {
+	text := []string{string(e.EventType)}
 	if e.ToolCallID != nil {
-		words = append(words, normalizerstest.Value(e.ToolName), *e.ToolCallID, string(normalizerstest.Value(e.ToolStatus)))
+		text = append(text, normalizerstest.Value(e.ToolName), *e.ToolCallID, string(normalizerstest.Value(e.ToolStatus)))
 	}
 	if e.ToolExitCode != nil {
-		words = append(words, fmt.Sprint("exit ", *e.ToolExitCode))
+		text = append(text, fmt.Sprint("exit ", *e.ToolExitCode))
 	}
 	if normalizerstest.Value(e.Text) != "" {
-		words = append(words, *e.Text)
+		text = append(text, *e.Text)
 	}
 	if e.EventType == envelopes.AssistantMessage && e.Model != nil {
-		words = append(words, "by", *e.Model)
+		text = append(text, "by", *e.Model)
 	}
 	if e.Origin == envelopes.OriginCopied {
-		words = append(words, "copied")
+		text = append(text, "copied")
 	}
 	if e.TokensTotal != nil {
-		words = append(words, fmt.Sprint(*e.TokensTotal, " tokens"))
+		text = append(text, fmt.Sprint(*e.TokensTotal, " tokens"))
 	}
 	if e.Metadata != nil && e.Metadata.Extensions["error"] != nil {
-		words = append(words, "error", normalizerstest.Member[string](normalizerstest.Parse(e.Metadata.Extensions["error"]), "message"))
+		text = append(text, "error", normalizerstest.Member[string](normalizerstest.Parse(e.Metadata.Extensions["error"]), "message"))
 	}
-	return strings.Join(words, " ")
+	return strings.Join(text, " ")
 }

@@ -65,7 +65,7 @@ func TestStreamAndTranscriptCountEachTokenOnce(t *testing.T) {
 			}
 		}
 		if sum != used {
-			t.Errorf("told %+v, used %+v", sum, used)
+			t.Errorf("emitted %+v, used %+v", sum, used)
 		}
 	})
 }
@@ -75,22 +75,22 @@ func TestStreamAndTranscriptCountEachTokenOnce(t *testing.T) {
 func TestMessageCompletedAfterItsResultAddsNothing(t *testing.T) {
 	t.Parallel()
 	const (
-		piece  = `{"type":"stream_event","session_id":"s","uuid":"p%d","parent_tool_use_id":null,"event":%s}`
-		usage  = `"usage":{"input_tokens":2,"output_tokens":3}`
-		result = `{"type":"result","subtype":"success","session_id":"s","uuid":"end","num_turns":1,"result":"done",` + usage + `}`
-		said   = `{"type":"assistant","session_id":"s","uuid":"said","parent_tool_use_id":null,"message":{"id":"m1","role":"assistant","content":[{"type":"text","text":"done"}],` + usage + `}}`
+		part    = `{"type":"stream_event","session_id":"s","uuid":"p%d","parent_tool_use_id":null,"event":%s}`
+		usage   = `"usage":{"input_tokens":2,"output_tokens":3}`
+		result  = `{"type":"result","subtype":"success","session_id":"s","uuid":"end","num_turns":1,"result":"done",` + usage + `}`
+		message = `{"type":"assistant","session_id":"s","uuid":"said","parent_tool_use_id":null,"message":{"id":"m1","role":"assistant","content":[{"type":"text","text":"done"}],` + usage + `}}`
 	)
-	pieces := []string{
-		fmt.Sprintf(piece, 1, `{"type":"message_start","message":{"id":"m1","role":"assistant","content":[]}}`),
-		fmt.Sprintf(piece, 2, `{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"do"}}`),
+	chunks := []string{
+		fmt.Sprintf(part, 1, `{"type":"message_start","message":{"id":"m1","role":"assistant","content":[]}}`),
+		fmt.Sprintf(part, 2, `{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"do"}}`),
 	}
-	for n := 1; n <= len(pieces); n++ {
+	for n := 1; n <= len(chunks); n++ {
 		var total int64
-		for _, e := range normalizerstest.SeedEvents(t, envelopes.ClaudeCode, "s.jsonl", normalizerstest.SeedLines(append(pieces[:n:n], result, said)...)) {
+		for _, e := range normalizerstest.SeedEvents(t, envelopes.ClaudeCode, "s.jsonl", normalizerstest.SeedLines(append(chunks[:n:n], result, message)...)) {
 			total += normalizerstest.Value(e.TokensTotal)
 		}
 		if total != 5 {
-			t.Errorf("%d pieces: %d tokens, want 5", n, total)
+			t.Errorf("%d parts: %d tokens, want 5", n, total)
 		}
 	}
 }
@@ -99,12 +99,12 @@ func TestMessageCompletedAfterItsResultAddsNothing(t *testing.T) {
 func TestRepeatedResultAddsNothing(t *testing.T) {
 	t.Parallel()
 	const (
-		start  = `{"type":"system","subtype":"init","session_id":"s","uuid":"start","model":"m","tools":[]}`
-		result = `{"type":"result","subtype":"success","session_id":"s","uuid":"end","num_turns":1,"result":"done","usage":{"input_tokens":2,"output_tokens":1}}`
-		said   = `{"type":"assistant","session_id":"s","uuid":"said","parent_tool_use_id":null,"message":{"id":"m1","role":"assistant","content":[{"type":"text","text":"done"}]}}`
+		start   = `{"type":"system","subtype":"init","session_id":"s","uuid":"start","model":"m","tools":[]}`
+		result  = `{"type":"result","subtype":"success","session_id":"s","uuid":"end","num_turns":1,"result":"done","usage":{"input_tokens":2,"output_tokens":1}}`
+		message = `{"type":"assistant","session_id":"s","uuid":"said","parent_tool_use_id":null,"message":{"id":"m1","role":"assistant","content":[{"type":"text","text":"done"}]}}`
 	)
 	var total int64
-	for _, e := range normalizerstest.SeedEvents(t, envelopes.ClaudeCode, "s.jsonl", normalizerstest.SeedLines(start, result, said, result)) {
+	for _, e := range normalizerstest.SeedEvents(t, envelopes.ClaudeCode, "s.jsonl", normalizerstest.SeedLines(start, result, message, result)) {
 		total += normalizerstest.Value(e.TokensTotal)
 	}
 	if total != 3 {

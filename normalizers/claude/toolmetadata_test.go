@@ -85,7 +85,7 @@ func TestCorpusToolMetadataMatchesItsBytes(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				if err := tellsResult(name, call, result, got); err != nil {
+				if err := sameResult(name, call, result, got); err != nil {
 					t.Errorf("%s: line %d: %s: %v", f.Name, st.Line, name, err)
 				}
 				if got != nil {
@@ -102,8 +102,8 @@ func TestCorpusToolMetadataMatchesItsBytes(t *testing.T) {
 	t.Log(told)
 }
 
-// tellsResult compares tool_metadata with the result of a call; nil when it tells the same.
-func tellsResult(name string, call any, result map[string]any, got any) error {
+// sameResult compares tool_metadata with the result of a call; nil when the values agree.
+func sameResult(name string, call any, result map[string]any, got any) error {
 	want := make(map[string]any)
 	switch name {
 	case "write":
@@ -129,7 +129,7 @@ func tellsResult(name string, call any, result map[string]any, got any) error {
 		if !ok {
 			description = normalizerstest.Member[string](call, "input", "command")
 			if len(description.(string)) > 1024 {
-				return nil // a session keeps a piece of it
+				return nil // a session keeps its beginning
 			}
 		}
 		want["description"] = description
@@ -140,15 +140,15 @@ func tellsResult(name string, call any, result map[string]any, got any) error {
 				other = list[i]
 			}
 			if normalizerstest.Member[any](todo, "content") != normalizerstest.Member[any](other, "content") || normalizerstest.Member[any](todo, "status") != normalizerstest.Member[any](other, "status") {
-				return fmt.Errorf("item %d: %v is told as %v", i, todo, other)
+				return fmt.Errorf("item %d: %v is emitted as %v", i, todo, other)
 			}
 		}
 		if len(normalizerstest.Member[[]any](result, "newTodos")) == len(normalizerstest.Member[[]any](got, "todos")) {
 			return nil
 		}
-		return fmt.Errorf("%d items are told as %d", len(normalizerstest.Member[[]any](result, "newTodos")), len(normalizerstest.Member[[]any](got, "todos")))
+		return fmt.Errorf("%d items are emitted as %d", len(normalizerstest.Member[[]any](result, "newTodos")), len(normalizerstest.Member[[]any](got, "todos")))
 	case "edit":
-		return tellsEdit(result, got)
+		return sameEdit(result, got)
 	default:
 		result = nil
 	}
@@ -161,8 +161,8 @@ func tellsResult(name string, call any, result map[string]any, got any) error {
 	return nil
 }
 
-// tellsEdit is [tellsResult] for an edit.
-func tellsEdit(result map[string]any, got any) error {
+// sameEdit is [sameResult] for an edit.
+func sameEdit(result map[string]any, got any) error {
 	if result == nil || got == nil {
 		if result != nil || got != nil {
 			return fmt.Errorf("a result %t, tool_metadata %t", result != nil, got != nil)

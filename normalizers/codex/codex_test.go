@@ -122,15 +122,15 @@ func checkCodex(normalize normalizerstest.NormalizeFunc, file normalizers.File, 
 	for _, st := range normalizerstest.Fold(normalize, normalizerstest.Frame(file, data)) {
 		emitted = append(emitted, st.Result.Events...)
 	}
-	checkCodexSaid(&p, records, emitted, counts)
+	checkCodexTexts(&p, records, emitted, counts)
 	checkCodexOrigins(&p, byLine, emitted, counts)
 	checkCodexTools(&p, records, byLine, emitted, counts)
 	return p
 }
 
-// checkCodexSaid: what is said and thought is told once, all of it in one order, by the
+// checkCodexSaid: each message and thought is emitted once, all of it in one order, by the
 // record that it stands in.
-func checkCodexSaid(p *normalizerstest.Problems, records []codextest.Raw, emitted []normalizers.Emitted, counts map[string]int) {
+func checkCodexTexts(p *normalizerstest.Problems, records []codextest.Raw, emitted []normalizers.Emitted, counts map[string]int) {
 	want := codextest.Sayings(records)
 	next := 0
 	for _, e := range emitted {
@@ -139,7 +139,7 @@ func checkCodexSaid(p *normalizerstest.Problems, records []codextest.Raw, emitte
 			continue
 		}
 		if next >= len(want) {
-			p.Errorf("record %d: %s %q is told, but nothing more is said", e.Sequence, who, normalizerstest.Clip(normalizerstest.Value(e.Event.Text)))
+			p.Errorf("record %d: %s %q is emitted, but nothing more is said", e.Sequence, who, normalizerstest.Clip(normalizerstest.Value(e.Event.Text)))
 			return
 		}
 		w := want[next]
@@ -149,7 +149,7 @@ func checkCodexSaid(p *normalizerstest.Problems, records []codextest.Raw, emitte
 			return
 		}
 		counts["said: "+who]++
-		if w.Twin {
+		if w.Duplicate {
 			counts["said: "+who+" by an event_msg alone"]++
 		}
 		if w.Who != "human" && normalizerstest.Value(e.Event.Model) != records[w.At].Model {
@@ -157,7 +157,7 @@ func checkCodexSaid(p *normalizerstest.Problems, records []codextest.Raw, emitte
 		}
 	}
 	if next != len(want) {
-		p.Errorf("record %d: %s %q is not told", records[want[next].At].Number, want[next].Who, normalizerstest.Clip(want[next].Text))
+		p.Errorf("record %d: %s %q is not emitted", records[want[next].At].Number, want[next].Who, normalizerstest.Clip(want[next].Text))
 	}
 }
 
@@ -355,7 +355,7 @@ func TestPendingEventIsEmittedOnce(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		file []map[string]any
-		want []string // who, line, and how the text begins
+		want []string // speaker, line, and beginning of the text
 	}{
 		{"many thoughts and no item", many, nil},
 		{"many answers with much beside them", cited, nil},
@@ -393,7 +393,7 @@ func TestPendingEventIsEmittedOnce(t *testing.T) {
 			var got []string
 			for _, st := range normalizerstest.Fold(normalizers.Normalize, records) {
 				for _, e := range st.Result.Events {
-					switch e.Event.EventType { //nolint:exhaustive // only what is said
+					switch e.Event.EventType { //nolint:exhaustive // only messages and thoughts
 					case envelopes.AssistantMessage:
 						got = append(got, fmt.Sprintf("assistant %d %s", e.Sequence, normalizerstest.Value(e.Event.Text)))
 					case envelopes.Reasoning:
@@ -433,8 +433,8 @@ func TestItemCompletesTheResultThatFollows(t *testing.T) {
 	call := func(id string) map[string]any {
 		return map[string]any{"type": "function_call", "call_id": id, "name": "exec_command", "arguments": `{"cmd":"ls"}`}
 	}
-	output := func(id, words string) map[string]any {
-		return map[string]any{"type": "function_call_output", "call_id": id, "output": words}
+	output := func(id, text string) map[string]any {
+		return map[string]any{"type": "function_call_output", "call_id": id, "output": text}
 	}
 	item := func(of, id string, more map[string]any) map[string]any {
 		i := map[string]any{"type": of, "id": id, "status": "completed", "duration": map[string]any{"secs": 1, "nanos": 500_000_000}}
@@ -448,7 +448,7 @@ func TestItemCompletesTheResultThatFollows(t *testing.T) {
 		more["server"], more["tool"], more["arguments"] = "docs", "find", map[string]any{"q": "x"}
 		return []map[string]any{item("McpToolCall", "exec-1", more)}
 	}
-	said := func(failed bool) map[string]any {
+	answer := func(failed bool) map[string]any {
 		return map[string]any{"result": map[string]any{"content": []any{map[string]any{"type": "text", "text": "found"}}, "isError": failed}}
 	}
 	for _, c := range []struct {
@@ -463,8 +463,8 @@ func TestItemCompletesTheResultThatFollows(t *testing.T) {
 			[]string{"tool_call c1 exec_command", "tool_result c1 exec_command success 0 1000 Exit code: 0\nWall time: 1 seconds\nOutput:\na.go"},
 		},
 		{"a command alone", []map[string]any{command("exec-1", 0)}, []string{"tool_call exec-1 exec_command", "tool_result exec-1 exec_command success 0 1500 a.go\n"}},
-		{"an answer", mcp(said(false)), []string{"tool_call exec-1 mcp__docs__find", "tool_result exec-1 mcp__docs__find success - 1500 found"}},
-		{"an answer that is an error", mcp(said(true)), []string{"tool_call exec-1 mcp__docs__find", "tool_result exec-1 mcp__docs__find error - 1500 found"}},
+		{"an answer", mcp(answer(false)), []string{"tool_call exec-1 mcp__docs__find", "tool_result exec-1 mcp__docs__find success - 1500 found"}},
+		{"an answer that is an error", mcp(answer(true)), []string{"tool_call exec-1 mcp__docs__find", "tool_result exec-1 mcp__docs__find error - 1500 found"}},
 		{
 			"no answer", mcp(map[string]any{"status": "failed", "error": map[string]any{"message": "refused"}}),
 			[]string{"tool_call exec-1 mcp__docs__find", "tool_result exec-1 mcp__docs__find error - 1500 refused"},
@@ -492,18 +492,18 @@ func TestItemCompletesTheResultThatFollows(t *testing.T) {
 					}
 					return strconv.FormatInt(*n, 10)
 				}
-				words := []string{string(e.EventType), normalizerstest.Value(e.ToolCallID), normalizerstest.Value(e.ToolName)}
+				fields := []string{string(e.EventType), normalizerstest.Value(e.ToolCallID), normalizerstest.Value(e.ToolName)}
 				switch e.EventType {
 				case envelopes.ToolCall:
 				case envelopes.ToolResult:
-					words = append(words, string(normalizerstest.Value(e.ToolStatus)), number(e.ToolExitCode), number(e.ToolLatencyMS), normalizerstest.Value(e.Text))
+					fields = append(fields, string(normalizerstest.Value(e.ToolStatus)), number(e.ToolExitCode), number(e.ToolLatencyMS), normalizerstest.Value(e.Text))
 				default:
 					continue
 				}
 				if e.FilePath != nil {
-					words = append(words, *e.FilePath)
+					fields = append(fields, *e.FilePath)
 				}
-				got = append(got, strings.Join(words, " "))
+				got = append(got, strings.Join(fields, " "))
 			}
 			normalizerstest.Same(t, "tools", got, c.want)
 		})
@@ -548,7 +548,7 @@ func TestRecordBehindATornLineIsRead(t *testing.T) {
 	lines := bytes.Split(data, []byte("\n"))
 	for cut := 1; cut < len(lines[2])-1; cut++ {
 		glued := bytes.Join([][]byte{lines[0], lines[1], append(bytes.Clone(lines[2][:cut]), lines[3]...), lines[4]}, []byte("\n"))
-		var told []string
+		var answers []string
 		dead := 0
 		for _, st := range normalizerstest.Fold(normalizers.Normalize, normalizerstest.Frame(normalizerstest.FileNamed(envelopes.Codex, "s1.jsonl"), glued)) {
 			if st.Failed() {
@@ -556,12 +556,12 @@ func TestRecordBehindATornLineIsRead(t *testing.T) {
 			}
 			for _, e := range st.Result.Events {
 				if e.Event.EventType == envelopes.AssistantMessage {
-					told = append(told, normalizerstest.Value(e.Event.Text))
+					answers = append(answers, normalizerstest.Value(e.Event.Text))
 				}
 			}
 		}
-		if dead != 1 || !slices.Equal(told, []string{"whole", "the last"}) {
-			t.Fatalf("cut at %d: %d dead letters, told %q", cut, dead, told)
+		if dead != 1 || !slices.Equal(answers, []string{"whole", "the last"}) {
+			t.Fatalf("cut at %d: %d dead letters, emitted %q", cut, dead, answers)
 		}
 	}
 }
@@ -570,7 +570,7 @@ func TestRecordBehindATornLineIsRead(t *testing.T) {
 // session is decoded after every record.
 func TestPendingEventKeepsItsTraceContext(t *testing.T) {
 	t.Parallel()
-	held := 0
+	pending := 0
 	for _, g := range normalizerstest.Goldens(t, codextest.Suite) {
 		sessions := make(map[string]*normalizers.Session)
 		for i, r := range normalizerstest.Frame(g.File(envelopes.Codex), g.Raw) {
@@ -582,7 +582,7 @@ func TestPendingEventKeepsItsTraceContext(t *testing.T) {
 					t.Errorf("%s: line %d: event %q of record %d has trace %q %q", g.Name, r.Line, e.Event.EventID, e.Sequence, e.Traceparent, e.Tracestate)
 				}
 				if e.Sequence != r.Record.Sequence {
-					held++
+					pending++
 				}
 			}
 			if s := sessions[r.Record.Session]; s != nil {
@@ -594,7 +594,7 @@ func TestPendingEventKeepsItsTraceContext(t *testing.T) {
 			}
 		}
 	}
-	if held < 20 {
-		t.Errorf("only %d events were held", held)
+	if pending < 20 {
+		t.Errorf("only %d events were pending", pending)
 	}
 }

@@ -37,7 +37,7 @@ func TestBadRecordOfALogChangesNothing(t *testing.T) {
 	// Words between two records are no text of Copilot.
 	log := `{"type":"user.message","data":{"content":"a"},"id":"a","timestamp":"2026-03-01T09:00:00Z","parentId":null}`
 	for _, st := range copilottest.Steps(log + "\nnot json\n" + log) {
-		if words := string(st.Record.Data) == "not json"; words != st.Failed() {
+		if plain := string(st.Record.Data) == "not json"; plain != st.Failed() {
 			t.Errorf("%q: %v", st.Record.Data, st.Err)
 		}
 	}
@@ -70,7 +70,7 @@ func TestFirstByteDecidesTheForm(t *testing.T) {
 		}
 		for splits := range uint64(5) {
 			if err := normalizerstest.FramedOtherwise(whole, normalizerstest.FrameSplit(file, []byte(data), splits)); err != nil {
-				t.Errorf("%q in pieces: %v", data, err)
+				t.Errorf("%q in parts: %v", data, err)
 			}
 		}
 		for _, st := range normalizerstest.Fold(normalizers.Normalize, whole) {
@@ -130,7 +130,7 @@ func TestLongParagraphIsEmittedInChunks(t *testing.T) {
 		got.WriteString(normalizerstest.Value(e.Text))
 	}
 	if got.String() != text.String() {
-		t.Errorf("%d bytes told of %d", got.Len(), text.Len())
+		t.Errorf("%d bytes emitted of %d", got.Len(), text.Len())
 	}
 }
 
@@ -167,7 +167,7 @@ func TestAnyTextKeepsTheLaws(t *testing.T) {
 		}
 		squeeze := func(s string) string { return strings.Join(strings.Fields(s), " ") }
 		if squeeze(got.String()) != squeeze(want.String()) || !utf8.ValidString(got.String()) {
-			rt.Fatalf("told %q\nof %q", got.String(), text.String())
+			rt.Fatalf("emitted %q\nof %q", got.String(), text.String())
 		}
 	})
 }
@@ -195,7 +195,7 @@ func TestTextAndLogOfOneSessionAreIndependent(t *testing.T) {
 		}
 		for text, n := range want {
 			if n != 0 {
-				rt.Fatalf("%q is told %d times too little: %q", text, n, got)
+				rt.Fatalf("%q is emitted %d times too little: %q", text, n, got)
 			}
 		}
 	})
@@ -212,7 +212,7 @@ func TestDocumentBeyondMemoryIsEmittedOnce(t *testing.T) {
 		}
 		return `{"sessionId":"s","startTime":"2025-10-11T11:40:20.882Z","chatMessages":[],"timeline":[` + strings.Join(entries, ",") + `]}`
 	}
-	told := make(map[string]int)
+	emitted := make(map[string]int)
 	sessions := make(map[string]*normalizers.Session)
 	for _, n := range []int{4000, 6000, 6001, 6001, 6020} {
 		records := normalizerstest.Frame(normalizerstest.FileNamed(envelopes.Copilot, "session_s_1.json"), []byte(document(n)))
@@ -220,15 +220,15 @@ func TestDocumentBeyondMemoryIsEmittedOnce(t *testing.T) {
 			t.Fatalf("a document of %q, digest %q", records[0].Record.Session, records[0].Record.Origin.Digest)
 		}
 		for _, e := range normalizerstest.Events([]normalizerstest.Step{normalizerstest.FoldOne(normalizers.Normalize, sessions, records[0])}) {
-			told[normalizerstest.Value(e.Text)]++
+			emitted[normalizerstest.Value(e.Text)]++
 		}
 	}
-	if len(told) != 6020 {
-		t.Errorf("%d entries told of 6020", len(told))
+	if len(emitted) != 6020 {
+		t.Errorf("%d entries emitted of 6020", len(emitted))
 	}
-	for text, n := range told {
+	for text, n := range emitted {
 		if n != 1 {
-			t.Errorf("%s: told %d times", text, n)
+			t.Errorf("%s: emitted %d times", text, n)
 		}
 	}
 }

@@ -64,7 +64,7 @@ func TestContentDecidesTheVendor(t *testing.T) {
 			_, _ = f.Write([]byte(c.data)) // never fails by contract
 			f.Close()
 			if f.Source() != c.want {
-				t.Errorf("told to be of %q, want %q", f.Source(), c.want)
+				t.Errorf("detected as %q, want %q", f.Source(), c.want)
 			}
 		})
 	}
@@ -187,24 +187,24 @@ func TestGrowingFiguresAreCountedOnce(t *testing.T) {
 // fit, in order, and the state stays within its bounds.
 func TestLongAnswerIsEmittedWhole(t *testing.T) {
 	t.Parallel()
-	for name, piece := range map[string]string{
+	for name, part := range map[string]string{
 		"words":           "a word, é \U0001F642 ",
 		"what grows most": strings.Repeat("\x01\"\\", 400),
 		"one long piece":  strings.Repeat("long ", 30_000),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			quoted, err := json.Marshal(piece)
+			quoted, err := json.Marshal(part)
 			if err != nil {
 				t.Fatal(err)
 			}
 			delta := `{"type":"message","timestamp":"2026-03-01T09:00:01Z","role":"assistant","content":` + string(quoted) + `,"delta":true}`
-			n := 120_000/len(piece) + 2
+			n := 120_000/len(part) + 2
 			lines := []string{`{"type":"init","timestamp":"2026-03-01T09:00:00Z","session_id":"s","model":"gemini-3.5-flash"}`}
 			lines = append(lines, slices.Repeat([]string{delta}, n)...)
 			sessions := make(map[string]*normalizers.Session)
 			var text strings.Builder
-			told := 0
+			emitted := 0
 			for _, r := range normalizerstest.Frame(normalizerstest.FileNamed(envelopes.Gemini, "f.jsonl"), []byte(strings.Join(lines, "\n"))) {
 				st := normalizerstest.FoldOne(normalizers.Normalize, sessions, r)
 				if st.Failed() {
@@ -213,7 +213,7 @@ func TestLongAnswerIsEmittedWhole(t *testing.T) {
 				for _, e := range st.Result.Events {
 					if e.Event.EventType == envelopes.AssistantMessage {
 						text.WriteString(normalizerstest.Value(e.Event.Text))
-						told++
+						emitted++
 					}
 				}
 				if r.Line%50 > 0 {
@@ -223,11 +223,11 @@ func TestLongAnswerIsEmittedWhole(t *testing.T) {
 					t.Fatalf("a state of %d bytes", size)
 				}
 			}
-			if text.String() != strings.Repeat(piece, n) {
-				t.Errorf("%d bytes are told, want %d", text.Len(), n*len(piece))
+			if text.String() != strings.Repeat(part, n) {
+				t.Errorf("%d bytes are emitted, want %d", text.Len(), n*len(part))
 			}
-			if most := n*len(quoted)/(24<<10) + 2; told > most {
-				t.Errorf("in %d events, want at most %d", told, most)
+			if most := n*len(quoted)/(24<<10) + 2; emitted > most {
+				t.Errorf("in %d events, want at most %d", emitted, most)
 			}
 		})
 	}
@@ -289,7 +289,7 @@ func TestSessionStateIsBounded(t *testing.T) {
 		}
 		b, err := normalizers.Normalize(cut, r)
 		if err != nil || !reflect.DeepEqual(a, b) {
-			t.Fatalf("record %d: cut, it tells other things: %v", i, err)
+			t.Fatalf("record %d: cut, it emits other events: %v", i, err)
 		}
 		encoded := cut.Encode()
 		if len(encoded) > 128<<10 || !bytes.Equal(encoded, whole.Encode()) {

@@ -122,12 +122,12 @@ func lawValid(f Folding) error {
 	return nil
 }
 
-// rawError holds raw to README.md, Size: the record on the first event made of
-// it, null on its other events. Documents of many records are the vendor's matter.
+// rawError checks raw against README.md, Size: the record on its first event, null on the
+// others. The suite of the vendor checks documents of several records.
 func rawError(suite Suite, s Step, j int) error {
 	e := s.Result.Events[j]
 	if e.Sequence != s.Record.Sequence {
-		return nil // of a record that was held
+		return nil // of an earlier record, pending until now
 	}
 	if string(s.Record.Data) == "null" {
 		return nil // raw is the record, and it is null
@@ -174,7 +174,7 @@ func Plain(data []byte) any {
 	return v
 }
 
-// lawDeterministic: section 2, law 1.
+// lawDeterministic: the same records yield the same events (README.md, Laws).
 func lawDeterministic(f Folding) error {
 	for range 2 {
 		if err := Differ(f.Steps, Fold(f.Normalize, f.Records), true); err != nil {
@@ -190,7 +190,7 @@ var skipReasons = []normalizers.SkipReason{
 	normalizers.SkipQueued, normalizers.SkipEmpty, normalizers.SkipHeld, normalizers.SkipControl,
 }
 
-// LawNothingLost is law 2: every record has events, or a skip with a name, or a
+// LawNothingLost: every record has events, or a skip with a name, or a
 // permanent error, and only one of the three.
 func LawNothingLost(f Folding) error {
 	var with, skipped, dead, ends int
@@ -205,14 +205,14 @@ func LawNothingLost(f Folding) error {
 				return fmt.Errorf("%s: error without a reason: %w", at(i, s), s.Err)
 			}
 			if len(s.Result.Events) > 0 || s.Result.Skip != "" {
-				return fmt.Errorf("%s: failed and told something", at(i, s))
+				return fmt.Errorf("%s: failed and emitted something", at(i, s))
 			}
 		case s.Record.Origin.End:
 			ends++
 			if s.Result.Skip != "" {
 				return fmt.Errorf("%s: the end is no record that could be skipped, but has %q", at(i, s), s.Result.Skip)
 			}
-		case s.tells():
+		case s.emits():
 			with++
 			if s.Result.Skip != "" {
 				return fmt.Errorf("%s: has events and is skipped as %q", at(i, s), s.Result.Skip)
@@ -270,7 +270,8 @@ type Ledger interface {
 	Sums(session string) Figures
 }
 
-// LawSums is law 3: the sum over the events of a session is right at any moment.
+// LawSums: the sum over the events of a session is right after every record (README.md,
+// Tokens).
 func LawSums(f Folding) error {
 	want, got := f.Suite.Ledger(), make(map[string]*Figures)
 	for i, st := range f.Steps {
@@ -291,7 +292,7 @@ func LawSums(f Folding) error {
 	return nil
 }
 
-// lawParts: section 3. tokens_total is the sum of the parts of usage on every event that
+// lawParts: tokens_total is the sum of the parts of usage on every event that
 // has tokens; no figure is below zero; usage is there exactly when a count is.
 func lawParts(f Folding) error {
 	for i, s := range f.Steps {
@@ -321,9 +322,9 @@ func lawParts(f Folding) error {
 	return nil
 }
 
-// lawIDs is law 4: ids are unique in their session, as far as they are
-// remembered; a result has the id of its call and, as section 7 says, its tool's name;
-// a superseding event names one that was there.
+// lawIDs: ids are unique in their session, as far as they are remembered; a result has the id
+// and the tool name of its call; a superseding event names an earlier one (README.md,
+// Identity).
 func lawIDs(f Folding) error {
 	const remembered = 4096
 	type session struct {
@@ -393,7 +394,7 @@ func (s Suite) threadOf(e envelopes.AgentEventV1) string {
 	}
 }
 
-// lawParents: section 2, law 5.
+// lawParents: the parent of an event is the last prompt of its thread.
 func lawParents(f Folding) error {
 	latest := make(map[[2]string]string)
 	for i, s := range f.Steps {
@@ -414,14 +415,14 @@ func lawParents(f Folding) error {
 	return nil
 }
 
-// rolesOfSpec is the table of spec section 4.1, written down a second time.
+// rolesOfSpec is the role table of the spec, written down a second time.
 var rolesOfSpec = map[envelopes.EventType]string{
 	"user_message": "user", "assistant_message": "assistant", "system_message": "system", "reasoning": "assistant",
 	"tool_call": "assistant", "tool_result": "tool", "file_snapshot": "system", "session_summary": "assistant system",
 	"meta": "system", "log": "system cli",
 }
 
-// lawRoles: section 2, law 6.
+// lawRoles: the role of an event is one that its type allows.
 func lawRoles(f Folding) error {
 	for i, s := range f.Steps {
 		for _, e := range s.Result.Events {
@@ -434,7 +435,7 @@ func lawRoles(f Folding) error {
 	return nil
 }
 
-// LawCut is law 7: the state is encoded and decoded after every record; events
+// LawCut: the state is encoded and decoded after every record; events
 // and encoded states are those of the fold that was never cut, and the state fits.
 func LawCut(f Folding) error {
 	const most = 128 << 10
@@ -467,7 +468,7 @@ func LawCut(f Folding) error {
 	return nil
 }
 
-// lawIndependent is law 8: each session alone, with other record numbers, gives
+// lawIndependent: each session alone, with other record numbers, gives
 // what it gives among the others.
 func lawIndependent(f Folding) error {
 	alone := make(map[string][]normalizers.Framed)
@@ -491,8 +492,8 @@ func lawIndependent(f Folding) error {
 	return nil
 }
 
-// LawBadRecord is law 9: a record that cannot be read, put in front of every
-// record, changes neither the state nor anything that comes later.
+// LawBadRecord: an unreadable record in front of every record changes neither the state nor
+// any later event.
 func LawBadRecord(f Folding) error {
 	sessions := make(map[string]*normalizers.Session)
 	for i, r := range f.Records {

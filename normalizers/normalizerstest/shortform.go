@@ -239,7 +239,7 @@ func (l *shortLine) appendTo(b []byte) []byte {
 	return append(append(b, line...), '\n')
 }
 
-// shortValue returns a value on one line: a plain word and JSON as they stand, another text
+// shortValue returns a value on one line: a plain word and JSON unquoted, another text
 // quoted; of a long value the beginning, the length and a digest.
 func shortValue(s string) string {
 	quote := strconv.QuoteToGraphic

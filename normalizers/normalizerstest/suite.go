@@ -32,11 +32,12 @@ type Suite struct {
 	// Lines generates the lines of a file of one session: well formed, of every type
 	// of record that the vendor writes.
 	Lines func(t *rapid.T, session string) [][]byte
-	// Apart says that a file is of one session.
+	// Apart states that a file is of one session.
 	Apart bool
-	// Modelled says that the vendor's protocol has a model: what breaks it is a dead letter.
+	// Modelled states that the vendor's protocol has a model: a record that breaks it is a dead
+	// letter.
 	Modelled bool
-	// Tokenless says that the vendor states no tokens.
+	// Tokenless states that the vendor's logs have no tokens.
 	Tokenless bool
 	// Read cuts a file into records, with no code of the package.
 	Read func(data []byte) []Line
@@ -46,7 +47,7 @@ type Suite struct {
 	Ledger func() Ledger
 	// Interpret returns what a file states, with no code of the package.
 	Interpret func(name string, lines []Line) Account
-	// OneThread says that a session is one thread, whoever speaks.
+	// OneThread states that a session is one thread, whichever agent speaks.
 	OneThread bool
 	// Raw reports whether raw is what an event of the record may carry in the place of the
 	// record, because the record is a document of several or no JSON. It knows nothing of any
@@ -101,9 +102,9 @@ type Step struct {
 // Failed reports whether the record is a dead letter.
 func (s Step) Failed() bool { return s.Err != nil }
 
-// tells reports whether the record has an event of its own: it may also let go events of
-// records that were held.
-func (s Step) tells() bool {
+// emits reports whether the record has an event of its own, besides those of earlier records
+// that were pending.
+func (s Step) emits() bool {
 	return slices.ContainsFunc(s.Result.Events, func(e normalizers.Emitted) bool { return e.Sequence == s.Record.Sequence })
 }
 
