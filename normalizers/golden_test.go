@@ -17,7 +17,7 @@ import (
 	"tributary/normalizers/normalizerstest"
 )
 
-var update = flag.Bool("update", false, "rewrite the expectations in testdata from what Normalize yields")
+var update = flag.Bool("update", false, "rewrite the expected events in testdata")
 
 // TestGolden compares the events and the skipped records of every case with the sections of its
 // file; -update rewrites them.

@@ -187,7 +187,7 @@ func seedACPStream(t *testing.T) {
 			}
 		})
 	}
-	t.Run("a long message in pieces", func(t *testing.T) {
+	t.Run("a long message in chunks", func(t *testing.T) {
 		var lines []string
 		content := strings.Repeat("long ", 2000)
 		for range 10 {

@@ -93,7 +93,7 @@ var cursorRows = map[string]func(*testing.T){
 		// The record that ends a stream gives its id and its time, else the last delta.
 		normalizerstest.Same(t, "ended", got[1].EventID+" "+got[1].TS, "@4 2026-02-11T15:23:55.070Z")
 		normalizerstest.Same(t, "not ended", got[2].EventID+" "+got[2].TS, "@5 2026-02-11T15:23:56.000Z")
-		normalizerstest.Same(t, "pieces", got[3].EventID, "@7")
+		normalizerstest.Same(t, "deltas", got[3].EventID, "@7")
 		if data := cursorGolden(t, "snake-case-coalescing.jsonl"); len(data) != 5 || normalizerstest.Value(data[2].Text) != "Planning implementation..." || normalizerstest.Value(data[3].Text) != "I'll add a login feature." {
 			t.Errorf("golden: %q", brief(data))
 		}
@@ -118,7 +118,7 @@ var cursorRows = map[string]func(*testing.T){
 			"one delta":        {[]string{part("Yes.", timed), part("Yes.", "")}, []string{"Yes."}},
 			"without times":    {[]string{part("I will ", ""), part("look at it.", ""), part("I will look at it.", "")}, []string{"I will look at it."}},
 			"two equal deltas": {[]string{part("ha", timed), part("ha", timed)}, []string{"haha"}},
-			"a piece more":     {[]string{part("I will", timed), part("I will look.", call)}, []string{"I will look."}},
+			"one delta more":   {[]string{part("I will", timed), part("I will look.", call)}, []string{"I will look."}},
 			"two answers":      {[]string{part("Yes.", call), part("Yes.", "")}, []string{"Yes.", "Yes."}},
 			"a thought between": {[]string{
 				part("It is", timed), `{"type":"thinking","subtype":"delta","text":"short","session_id":"s"}`, part(" short.", timed), part("It is short.", call),
@@ -131,7 +131,7 @@ var cursorRows = map[string]func(*testing.T){
 						texts = append(texts, normalizerstest.Value(e.Text))
 					}
 				}
-				normalizerstest.Same(t, "said", texts, c.want)
+				normalizerstest.Same(t, "texts", texts, c.want)
 			})
 		}
 		t.Run("too long to be remembered", func(t *testing.T) {

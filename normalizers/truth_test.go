@@ -66,13 +66,13 @@ func TestTruthCatches(t *testing.T) {
 		t.Run("source="+string(s.Source), func(t *testing.T) {
 			t.Parallel()
 			for name, broken := range map[string]func() normalizerstest.NormalizeFunc{
-				"a prompt that is not told":   of(envelopes.UserMessage, func(e *envelopes.AgentEventV1) { e.EventType = envelopes.Meta }),
+				"a prompt that is missing":    of(envelopes.UserMessage, func(e *envelopes.AgentEventV1) { e.EventType = envelopes.Meta }),
 				"a prompt of an agent":        of(envelopes.UserMessage, func(e *envelopes.AgentEventV1) { e.Origin = envelopes.OriginAgent }),
 				"machine text as a prompt":    of(envelopes.Meta, func(e *envelopes.AgentEventV1) { e.EventType = envelopes.UserMessage }),
 				"an answer changed":           of(envelopes.AssistantMessage, func(e *envelopes.AgentEventV1) { e.Text = new("A" + normalizerstest.Value(e.Text)) }),
-				"a call that is not told":     of(envelopes.ToolCall, func(e *envelopes.AgentEventV1) { e.EventType = envelopes.Meta }),
+				"a call that is missing":      of(envelopes.ToolCall, func(e *envelopes.AgentEventV1) { e.EventType = envelopes.Meta }),
 				"a call of another tool":      of(envelopes.ToolCall, func(e *envelopes.AgentEventV1) { e.ToolName = new("x") }),
-				"a result that is not told":   of(envelopes.ToolResult, func(e *envelopes.AgentEventV1) { e.EventType = envelopes.Log }),
+				"a result that is missing":    of(envelopes.ToolResult, func(e *envelopes.AgentEventV1) { e.EventType = envelopes.Log }),
 				"a success with exit code 0":  of(envelopes.ToolResult, func(e *envelopes.AgentEventV1) { e.ToolExitCode = new(normalizerstest.Value(e.ToolExitCode)) }),
 				"a failure without exit code": of(envelopes.ToolResult, func(e *envelopes.AgentEventV1) { e.ToolExitCode = nil }),
 				"a failure that is a success": of(envelopes.ToolResult, func(e *envelopes.AgentEventV1) { e.ToolStatus = new(envelopes.StatusSuccess) }),

@@ -76,7 +76,7 @@ func TestVendorNames(t *testing.T) {
 				t.Errorf("%s names the vendor %q: %s", file, name, strings.Join(found[name], ", "))
 			}
 		}
-		for _, name := range strings.Fields(vendorNamePending[file]) {
+		for name := range strings.FieldsSeq(vendorNamePending[file]) {
 			if found[name] == nil {
 				t.Logf("%s names %q no more: remove it from vendorNamePending", file, name)
 			}

@@ -71,20 +71,20 @@ func TestRolloutTruthCatches(t *testing.T) {
 		})
 	}
 	for name, broken := range map[string]func() normalizerstest.NormalizeFunc{
-		"a thought that is not told": nth(envelopes.Reasoning, func(e *normalizers.Emitted) { e.Event.EventType = envelopes.Meta }),
-		"a thought cut":              nth(envelopes.Reasoning, func(e *normalizers.Emitted) { e.Event.Text = new((*e.Event.Text)[1:]) }),
-		"no latency":                 nth(envelopes.ToolResult, func(e *normalizers.Emitted) { e.Event.ToolLatencyMS = nil }),
-		"a latency of its own":       nth(envelopes.ToolResult, func(e *normalizers.Emitted) { e.Event.ToolLatencyMS = new(int64(1)) }),
-		"no name of a result":        nth(envelopes.ToolResult, func(e *normalizers.Emitted) { e.Event.ToolName = nil }),
-		"no files":                   nth(envelopes.ToolCall, func(e *normalizers.Emitted) { e.Event.Files = nil }),
-		"another first file":         nth(envelopes.ToolCall, func(e *normalizers.Emitted) { e.Event.FilePath = new("x") }),
-		"no files of an end":         nth(envelopes.ToolResult, func(e *normalizers.Emitted) { e.Event.Files = nil }),
-		"no model":                   nth(envelopes.AssistantMessage, func(e *normalizers.Emitted) { e.Event.Model = nil }),
-		"another record":             nth(envelopes.AssistantMessage, func(e *normalizers.Emitted) { e.Sequence = 1 }),
-		"another time":               normalizerstest.Each(func(e *normalizers.Emitted) { e.Event.TS = "2026-01-01T00:00:00Z" }),
-		"copied history as its own":  normalizerstest.Each(func(e *normalizers.Emitted) { e.Event.Origin = "" }),
-		"everything copied":          normalizerstest.Each(func(e *normalizers.Emitted) { e.Event.Origin = envelopes.OriginCopied }),
-		"a running tool is done":     nth(envelopes.ToolResult, func(e *normalizers.Emitted) { e.Event.ToolStatus = new(envelopes.StatusSuccess) }),
+		"a thought that is missing": nth(envelopes.Reasoning, func(e *normalizers.Emitted) { e.Event.EventType = envelopes.Meta }),
+		"a thought cut":             nth(envelopes.Reasoning, func(e *normalizers.Emitted) { e.Event.Text = new((*e.Event.Text)[1:]) }),
+		"no latency":                nth(envelopes.ToolResult, func(e *normalizers.Emitted) { e.Event.ToolLatencyMS = nil }),
+		"a latency of its own":      nth(envelopes.ToolResult, func(e *normalizers.Emitted) { e.Event.ToolLatencyMS = new(int64(1)) }),
+		"no name of a result":       nth(envelopes.ToolResult, func(e *normalizers.Emitted) { e.Event.ToolName = nil }),
+		"no files":                  nth(envelopes.ToolCall, func(e *normalizers.Emitted) { e.Event.Files = nil }),
+		"another first file":        nth(envelopes.ToolCall, func(e *normalizers.Emitted) { e.Event.FilePath = new("x") }),
+		"no files of an end":        nth(envelopes.ToolResult, func(e *normalizers.Emitted) { e.Event.Files = nil }),
+		"no model":                  nth(envelopes.AssistantMessage, func(e *normalizers.Emitted) { e.Event.Model = nil }),
+		"another record":            nth(envelopes.AssistantMessage, func(e *normalizers.Emitted) { e.Sequence = 1 }),
+		"another time":              normalizerstest.Each(func(e *normalizers.Emitted) { e.Event.TS = "2026-01-01T00:00:00Z" }),
+		"copied history as its own": normalizerstest.Each(func(e *normalizers.Emitted) { e.Event.Origin = "" }),
+		"everything copied":         normalizerstest.Each(func(e *normalizers.Emitted) { e.Event.Origin = envelopes.OriginCopied }),
+		"a running tool is done":    nth(envelopes.ToolResult, func(e *normalizers.Emitted) { e.Event.ToolStatus = new(envelopes.StatusSuccess) }),
 		"a key of its own": normalizerstest.Each(func(e *normalizers.Emitted) {
 			if e.Event.Usage != nil {
 				u := *e.Event.Usage
@@ -148,9 +148,9 @@ func checkCodexTexts(p *normalizerstest.Problems, records []codextest.Raw, emitt
 			p.Errorf("saying %d: %s of record %d %q, want %s of record %d %q", next, who, e.Sequence, normalizerstest.Clip(normalizerstest.Value(e.Event.Text)), w.Who, records[w.At].Number, normalizerstest.Clip(w.Text))
 			return
 		}
-		counts["said: "+who]++
+		counts["texts: "+who]++
 		if w.Duplicate {
-			counts["said: "+who+" by an event_msg alone"]++
+			counts["texts: "+who+" by an event_msg alone"]++
 		}
 		if w.Who != "human" && normalizerstest.Value(e.Event.Model) != records[w.At].Model {
 			p.Errorf("record %d: %s of model %q, want %q", e.Sequence, who, normalizerstest.Value(e.Event.Model), records[w.At].Model)
@@ -206,7 +206,7 @@ func checkCodexTools(p *normalizerstest.Problems, records []codextest.Raw, byLin
 		ev := e.Event
 		switch ev.EventType { //nolint:exhaustive // the others are no tools
 		case envelopes.ToolCall:
-			i := slices.IndexFunc(calls[e.Sequence], func(t *codextest.Tool) bool { return t.Id == normalizerstest.Value(ev.ToolCallID) })
+			i := slices.IndexFunc(calls[e.Sequence], func(t *codextest.Tool) bool { return t.ID == normalizerstest.Value(ev.ToolCallID) })
 			if i < 0 {
 				p.Errorf("record %d: call %q, which is not there", e.Sequence, normalizerstest.Value(ev.ToolCallID))
 				continue
@@ -233,11 +233,11 @@ func checkCodexTools(p *normalizerstest.Problems, records []codextest.Raw, byLin
 					p.Errorf("record %d: result %q again, though it lacked nothing", e.Sequence, id)
 				}
 				first[ev.EventID] = ev
-				counts["results told again"]++
+				counts["repeated results"]++
 				continue
 			}
 			first[ev.EventID] = ev
-			i := slices.IndexFunc(results[e.Sequence], func(t *codextest.Tool) bool { return t.Id == id })
+			i := slices.IndexFunc(results[e.Sequence], func(t *codextest.Tool) bool { return t.ID == id })
 			if i < 0 {
 				p.Errorf("record %d: result %q, which is not there", e.Sequence, id)
 				continue
@@ -251,10 +251,10 @@ func checkCodexTools(p *normalizerstest.Problems, records []codextest.Raw, byLin
 func checkCodexResult(p *normalizerstest.Problems, e normalizers.Emitted, t *codextest.Tool, counts map[string]int) {
 	ev := e.Event
 	if t.Name != normalizerstest.Value(ev.ToolName) {
-		p.Errorf("record %d: result %q of %q, want %q", e.Sequence, t.Id, normalizerstest.Value(ev.ToolName), t.Name)
+		p.Errorf("record %d: result %q of %q, want %q", e.Sequence, t.ID, normalizerstest.Value(ev.ToolName), t.Name)
 	}
 	if !reflect.DeepEqual(ev.ToolLatencyMS, t.Latency) {
-		p.Errorf("record %d: result %q took %v ms, want %v", e.Sequence, t.Id, normalizerstest.Value(ev.ToolLatencyMS), normalizerstest.Value(t.Latency))
+		p.Errorf("record %d: result %q took %v ms, want %v", e.Sequence, t.ID, normalizerstest.Value(ev.ToolLatencyMS), normalizerstest.Value(t.Latency))
 	}
 	form := cmp.Or(t.Form, "none")
 	counts["results: "+form]++
@@ -267,21 +267,21 @@ func checkCodexResult(p *normalizerstest.Problems, e normalizers.Emitted, t *cod
 	switch status := normalizerstest.Value(ev.ToolStatus); {
 	case t.Code != nil && *t.Code != 0 || t.Failed:
 		if status != envelopes.StatusError {
-			p.Errorf("record %d: result %q has failed, status %q", e.Sequence, t.Id, status)
+			p.Errorf("record %d: result %q has failed, status %q", e.Sequence, t.ID, status)
 		}
 	case t.Running && t.Code == nil:
 		if status != envelopes.StatusInProgress {
-			p.Errorf("record %d: result %q goes on, status %q", e.Sequence, t.Id, status)
+			p.Errorf("record %d: result %q goes on, status %q", e.Sequence, t.ID, status)
 		}
 	case status == envelopes.StatusInProgress:
-		p.Errorf("record %d: result %q is done, status %q", e.Sequence, t.Id, status)
+		p.Errorf("record %d: result %q is done, status %q", e.Sequence, t.ID, status)
 	}
 	counts["status "+string(normalizerstest.Value(ev.ToolStatus))]++
 	if len(t.Changed) > 1 || len(t.Changed) == 1 && t.Changed[0].Op != envelopes.OpModify {
 		got := slices.Clone(ev.Files)
 		slices.SortFunc(got, func(a, b envelopes.File) int { return strings.Compare(a.Path, b.Path) })
 		if len(t.Changed) <= 8 && !slices.Equal(got, t.Changed) {
-			p.Errorf("record %d: result %q changed %v, want %v", e.Sequence, t.Id, ev.Files, t.Changed)
+			p.Errorf("record %d: result %q changed %v, want %v", e.Sequence, t.ID, ev.Files, t.Changed)
 		}
 		counts["results with files of an end"]++
 	}
@@ -370,9 +370,9 @@ func TestPendingEventIsEmittedOnce(t *testing.T) {
 			[]map[string]any{thought(big("A")), thought(big("B")), thought(big("C")), reasoning(big("A"), big("B"), big("C"))},
 			[]string{"thought 3 A", "thought 4 B", "thought 6 C"},
 		},
-		{"a part that no event told", []map[string]any{thought(big(big("A"))), reasoning(big(big("A")), "B")}, []string{"thought 3 A", "thought 4 B"}},
+		{"a part that no event has", []map[string]any{thought(big(big("A"))), reasoning(big(big("A")), "B")}, []string{"thought 3 A", "thought 4 B"}},
 		{
-			"a message of two parts, one of them told",
+			"a message of two parts, one of them emitted",
 			[]map[string]any{answer(big(big("A"))), {"type": "message", "role": "assistant", "content": []any{
 				map[string]any{"type": "output_text", "text": big(big("A"))}, map[string]any{"type": "output_text", "text": "B"},
 			}}},
@@ -458,7 +458,7 @@ func TestItemCompletesTheResultThatFollows(t *testing.T) {
 	}{
 		{"before the result", []map[string]any{call("c1"), command("c1", 2), output("c1", "a.go")}, []string{"tool_call c1 exec_command", "tool_result c1 exec_command error 2 1500 a.go"}},
 		{
-			"behind a result that says it",
+			"behind a result that states it",
 			[]map[string]any{call("c1"), output("c1", "Exit code: 0\nWall time: 1 seconds\nOutput:\na.go"), command("c1", 0)},
 			[]string{"tool_call c1 exec_command", "tool_result c1 exec_command success 0 1000 Exit code: 0\nWall time: 1 seconds\nOutput:\na.go"},
 		},

@@ -188,9 +188,9 @@ func TestGrowingFiguresAreCountedOnce(t *testing.T) {
 func TestLongAnswerIsEmittedWhole(t *testing.T) {
 	t.Parallel()
 	for name, part := range map[string]string{
-		"words":           "a word, é \U0001F642 ",
-		"what grows most": strings.Repeat("\x01\"\\", 400),
-		"one long piece":  strings.Repeat("long ", 30_000),
+		"plain text":                  "a word, é \U0001F642 ",
+		"text that JSON extends most": strings.Repeat("\x01\"\\", 400),
+		"one long delta":              strings.Repeat("long ", 30_000),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

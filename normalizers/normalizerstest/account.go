@@ -69,13 +69,13 @@ func (u Utterance) String() string {
 
 // ToolUse is a call of a tool that a record states.
 type ToolUse struct {
-	Session, Id, Name string
+	Session, ID, Name string
 	Line              int
 }
 
 // ToolOutcome is the result of a call that a record states.
 type ToolOutcome struct {
-	Session, Id string
+	Session, ID string
 	Form        string // "Exit code " with what stands before it; empty when no code is stated
 	Code        *int64
 	Line        int

@@ -251,7 +251,7 @@ func Breakages() []Breakage {
 				return result, err
 			}
 		}},
-		{"independent", "the number of the record is told", func() NormalizeFunc {
+		{"independent", "the number of the record is emitted", func() NormalizeFunc {
 			return func(s *normalizers.Session, r normalizers.Record) (normalizers.Result, error) {
 				result, err := normalizers.Normalize(s, r)
 				for i := range result.Events {

@@ -190,7 +190,7 @@ var skipReasons = []normalizers.SkipReason{
 	normalizers.SkipQueued, normalizers.SkipEmpty, normalizers.SkipHeld, normalizers.SkipControl,
 }
 
-// LawNothingLost: every record has events, or a skip with a name, or a
+// LawNothingLost checks that every record has events, or a skip with a name, or a
 // permanent error, and only one of the three.
 func LawNothingLost(f Folding) error {
 	var with, skipped, dead, ends int
@@ -270,7 +270,7 @@ type Ledger interface {
 	Sums(session string) Figures
 }
 
-// LawSums: the sum over the events of a session is right after every record (README.md,
+// LawSums checks that the sum over the events of a session is right after every record (README.md,
 // Tokens).
 func LawSums(f Folding) error {
 	want, got := f.Suite.Ledger(), make(map[string]*Figures)
@@ -435,7 +435,7 @@ func lawRoles(f Folding) error {
 	return nil
 }
 
-// LawCut: the state is encoded and decoded after every record; events
+// LawCut checks a cut anywhere: the state is encoded and decoded after every record; events
 // and encoded states are those of the fold that was never cut, and the state fits.
 func LawCut(f Folding) error {
 	const most = 128 << 10
@@ -492,7 +492,7 @@ func lawIndependent(f Folding) error {
 	return nil
 }
 
-// LawBadRecord: an unreadable record in front of every record changes neither the state nor
+// LawBadRecord checks that an unreadable record in front of every record changes neither the state nor
 // any later event.
 func LawBadRecord(f Folding) error {
 	sessions := make(map[string]*normalizers.Session)

@@ -22,8 +22,8 @@ func longEvent() envelopes.AgentEventV1 {
 		Files:           []envelopes.File{{Path: long, Op: envelopes.OpMove}},
 	}
 	v := reflect.ValueOf(&e).Elem()
-	for i := range v.NumField() {
-		switch f := v.Field(i); {
+	for _, f := range v.Fields() {
+		switch {
 		case f.Kind() == reflect.String:
 			f.SetString(long)
 		case f.Kind() == reflect.Pointer && f.Type().Elem().Kind() == reflect.String:

@@ -284,7 +284,7 @@ func checkTools(p *Problems, want Account, got []envelopes.AgentEventV1, r *Repo
 	}
 	wantCalls := make(map[string][]string)
 	for _, c := range want.Calls {
-		wantCalls[c.Session] = append(wantCalls[c.Session], c.Id+" "+c.Name)
+		wantCalls[c.Session] = append(wantCalls[c.Session], c.ID+" "+c.Name)
 	}
 	for session := range mergeKeys(calls, wantCalls) {
 		if !slices.Equal(calls[session], wantCalls[session]) {
@@ -296,12 +296,12 @@ func checkTools(p *Problems, want Account, got []envelopes.AgentEventV1, r *Repo
 		i := next[w.Session]
 		next[w.Session]++
 		if i >= len(results[w.Session]) {
-			p.Errorf("session %q: line %d: no tool_result of %q", w.Session, w.Line, w.Id)
+			p.Errorf("session %q: line %d: no tool_result of %q", w.Session, w.Line, w.ID)
 			break
 		}
 		e := results[w.Session][i]
-		if Value(e.ToolCallID) != w.Id {
-			p.Errorf("session %q: line %d: tool_result of %q, want %q", w.Session, w.Line, Value(e.ToolCallID), w.Id)
+		if Value(e.ToolCallID) != w.ID {
+			p.Errorf("session %q: line %d: tool_result of %q, want %q", w.Session, w.Line, Value(e.ToolCallID), w.ID)
 			break
 		}
 		switch {

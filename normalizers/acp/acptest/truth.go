@@ -524,7 +524,7 @@ func (r *acpReader) step(m map[string]any, put func(suffix, content string) (str
 	name := normalizerstest.Member[string](m, "tool_name")
 	id, ok := put("", fmt.Sprint("call", name, m["tool_input"]))
 	if ok {
-		r.out.Calls = append(r.out.Calls, normalizerstest.ToolUse{Session: r.session, Id: id, Name: name, Line: r.line})
+		r.out.Calls = append(r.out.Calls, normalizerstest.ToolUse{Session: r.session, ID: id, Name: name, Line: r.line})
 	}
 	output, _ := m["tool_output"].(map[string]any)
 	if output == nil {
@@ -533,7 +533,7 @@ func (r *acpReader) step(m map[string]any, put func(suffix, content string) (str
 	if _, ok := put("#result", fmt.Sprint(name, output)); !ok {
 		return
 	}
-	o := normalizerstest.ToolOutcome{Session: r.session, Id: id, Form: "exit_code", Line: r.line}
+	o := normalizerstest.ToolOutcome{Session: r.session, ID: id, Form: "exit_code", Line: r.line}
 	for _, name := range []string{"exitCode", "exit_code"} {
 		if n, ok := output[name].(json.Number); ok {
 			if code, err := n.Int64(); err == nil {

@@ -330,7 +330,7 @@ func (r *claudeReader) result(number int, v, block any) {
 		return
 	}
 	r.seen[key] = true
-	o := normalizerstest.ToolOutcome{Session: r.session, Id: id, Line: number}
+	o := normalizerstest.ToolOutcome{Session: r.session, ID: id, Line: number}
 	text := claudeText(normalizerstest.Member[any](block, "content"))
 	if m := claudeExitCode.FindStringSubmatch(text); m != nil && normalizerstest.Member[bool](block, "is_error") {
 		o.Form = m[1] + "Exit code"
@@ -365,7 +365,7 @@ func (r *claudeReader) assistant(number int, v any) {
 			id := normalizerstest.Member[string](b, "id")
 			if key := "call\x00" + id; id == "" || !r.seen[key] {
 				r.seen[key] = true
-				r.out.Calls = append(r.out.Calls, normalizerstest.ToolUse{Session: r.session, Id: id, Name: normalizerstest.Member[string](b, "name"), Line: number})
+				r.out.Calls = append(r.out.Calls, normalizerstest.ToolUse{Session: r.session, ID: id, Name: normalizerstest.Member[string](b, "name"), Line: number})
 			}
 		case "tool_result", "web_search_tool_result":
 			r.result(number, v, b)

@@ -18,7 +18,7 @@ import (
 
 // Tool is one use of a tool.
 type Tool struct {
-	Id, Name string
+	ID, Name string
 	Call     int // index of the record of the call
 	Result   int // and of the record of the result, -1 without
 	Form     string
@@ -102,7 +102,7 @@ func ToolsOf(records []Raw) []*Tool {
 	var out []*Tool
 	open := make(map[string]*Tool)
 	add := func(i int, id, name string) *Tool {
-		t := &Tool{Id: id, Name: name, Call: i, Result: -1}
+		t := &Tool{ID: id, Name: name, Call: i, Result: -1}
 		out = append(out, t)
 		if id != "" {
 			open[id] = t
@@ -137,7 +137,7 @@ func ToolsOf(records []Raw) []*Tool {
 		case typed == "function_call_output", typed == "custom_tool_call_output", typed == "tool_search_output":
 			t := open[id]
 			if t == nil || t.Result >= 0 {
-				t = &Tool{Id: id, Call: -1, Result: -1}
+				t = &Tool{ID: id, Call: -1, Result: -1}
 				out = append(out, t)
 			}
 			before := *t

@@ -475,17 +475,17 @@ func Interpret(name string, lines []normalizerstest.Line) normalizerstest.Accoun
 	}
 	called, resulted := make(map[string]bool), make(map[string]bool)
 	for _, t := range ToolsOf(records) {
-		if t.Call >= 0 && !called[t.Id] {
-			called[t.Id] = t.Id != ""
-			a.Calls = append(a.Calls, normalizerstest.ToolUse{Session: session, Id: t.Id, Name: t.Name, Line: records[t.Call].Number})
+		if t.Call >= 0 && !called[t.ID] {
+			called[t.ID] = t.ID != ""
+			a.Calls = append(a.Calls, normalizerstest.ToolUse{Session: session, ID: t.ID, Name: t.Name, Line: records[t.Call].Number})
 		}
 	}
 	for _, t := range codexResultsOf(records) {
-		if resulted[t.Id] {
+		if resulted[t.ID] {
 			continue
 		}
-		resulted[t.Id] = t.Id != ""
-		a.Results = append(a.Results, normalizerstest.ToolOutcome{Session: session, Id: t.Id, Form: t.Form, Code: t.Code, Line: records[t.Result].Number})
+		resulted[t.ID] = t.ID != ""
+		a.Results = append(a.Results, normalizerstest.ToolOutcome{Session: session, ID: t.ID, Form: t.Form, Code: t.Code, Line: records[t.Result].Number})
 	}
 	return a
 }

@@ -263,7 +263,7 @@ func (r *copilotReader) read(l normalizerstest.Line) normalizerstest.RawThread {
 // call notes a call, once.
 func (r *copilotReader) call(n int, id, name string, arguments any) {
 	if _, again := r.emitted["call "+id]; r.first("call "+id, fmt.Sprint(name, arguments)) && !again {
-		r.out.Calls = append(r.out.Calls, normalizerstest.ToolUse{Session: r.session, Id: id, Name: name, Line: n})
+		r.out.Calls = append(r.out.Calls, normalizerstest.ToolUse{Session: r.session, ID: id, Name: name, Line: n})
 	}
 	r.names[id] = name
 }
@@ -273,7 +273,7 @@ func (r *copilotReader) result(n int, id, body string, exit json.Number, outcome
 	if _, again := r.emitted["result "+id]; !r.first("result "+id, body+outcome+string(exit)) || again {
 		return
 	}
-	w := normalizerstest.ToolOutcome{Session: r.session, Id: id, Line: n}
+	w := normalizerstest.ToolOutcome{Session: r.session, ID: id, Line: n}
 	lines := strings.Split(strings.TrimRight(body, " \t\r\n"), "\n")
 	name, known := r.names[id]
 	if code, err := exit.Int64(); err == nil {

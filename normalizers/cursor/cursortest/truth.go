@@ -347,7 +347,7 @@ func (r *cursorReader) started(v any, id string) {
 
 func (r *cursorReader) call(id, name string) {
 	if !r.emitted["call "+id] {
-		r.out.Calls = append(r.out.Calls, normalizerstest.ToolUse{Session: r.session, Id: id, Name: name, Line: r.line})
+		r.out.Calls = append(r.out.Calls, normalizerstest.ToolUse{Session: r.session, ID: id, Name: name, Line: r.line})
 	}
 	r.emitted["call "+id] = true
 }
@@ -372,7 +372,7 @@ func (r *cursorReader) result(id string, code *int64) {
 		return
 	}
 	r.emitted["result "+id] = true
-	o := normalizerstest.ToolOutcome{Session: r.session, Id: id, Code: code, Line: r.line}
+	o := normalizerstest.ToolOutcome{Session: r.session, ID: id, Code: code, Line: r.line}
 	if code != nil {
 		o.Form = "exitCode"
 	}

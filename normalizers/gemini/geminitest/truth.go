@@ -417,7 +417,7 @@ func (r *geminiReader) call(id, name string) {
 		return
 	}
 	r.emitted["call "+id] = true
-	r.out.Calls = append(r.out.Calls, normalizerstest.ToolUse{Session: r.session, Id: id, Name: name, Line: r.number})
+	r.out.Calls = append(r.out.Calls, normalizerstest.ToolUse{Session: r.session, ID: id, Name: name, Line: r.number})
 }
 
 var geminiExits = regexp.MustCompile(`(?m)^Exit Code: (-?\d+|\(none\))`)
@@ -432,7 +432,7 @@ func (r *geminiReader) result(place, id, name string, response any) {
 		return
 	}
 	r.emitted[key] = true
-	o := normalizerstest.ToolOutcome{Session: r.session, Id: id, Line: r.number}
+	o := normalizerstest.ToolOutcome{Session: r.session, ID: id, Line: r.number}
 	if name == "" {
 		name = r.names[id]
 	}
