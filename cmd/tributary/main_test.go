@@ -21,7 +21,7 @@ import (
 	"tributary/pipeline/pipelinetest"
 )
 
-var update = flag.Bool("update", false, "rewrite the expected output of the scripts and the generated parts of the README")
+var update = flag.Bool("update", false, "rewrite the expected output of the scripts and the generated blocks of the pages")
 
 func TestMain(m *testing.M) {
 	if code, is := pipelinetest.RunProgram(nil); is {
