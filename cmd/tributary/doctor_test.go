@@ -57,7 +57,7 @@ func TestDoctor(t *testing.T) {
 	awaitTakeover(t, js, top, killed)
 	code, out = doctor()
 	told := strings.Contains(out, fmt.Sprintf("-%d:", killed.cmd.Process.Pid)) // for ten seconds
-	if code != 0 || !strings.Contains(out, "partitions 0-15") || told != strings.Contains(out, "taken for dead") {
+	if code != 0 || !strings.Contains(out, "partitions 0-15") || told != strings.Contains(out, "considered dead") {
 		t.Errorf("a worker that was killed: exit code %d\n%s", code, out)
 	}
 	if code := worker.signal(syscall.SIGTERM); code != 0 {
@@ -68,7 +68,7 @@ func TestDoctor(t *testing.T) {
 		startWith(t, named, home, server.URL(), "run")
 	}
 	awaitWorkers(t, js, top, func(w []pipeline.Worker) bool { return len(w) == 2 && w[0].Name == w[1].Name })
-	if code, out := doctor(); code != exitFailure || !strings.Contains(out, "several workers are called ada") {
+	if code, out := doctor(); code != exitFailure || !strings.Contains(out, "several workers have the name ada") {
 		t.Errorf("two workers of one name: exit code %d\n%s", code, out)
 	}
 }

@@ -77,7 +77,7 @@ func TestProgressOnATerminal(t *testing.T) {
 					summary: c.summary, verb: "shipping", log: slog.New(slog.DiscardHandler),
 					status: &statusLine{w: &seen}, columns: func() int { return plainWidth },
 				}
-				p.follow(t.Context())
+				p.report(t.Context())
 				got := seen.states()
 				for at, want := 0, c.want; len(want) > 0; want = want[1:] {
 					next := slices.Index(got[at:], want[0])
@@ -107,12 +107,12 @@ func TestProgressInTheLog(t *testing.T) {
 		}}))
 		c := passing{began: time.Now(), from: 9 * time.Second, upTo: 9*time.Second + 3*time.Minute}
 		c.began = c.began.Add(500 * time.Millisecond)
-		(&progress{summary: c.summary, verb: "shipping", goesOn: true, log: log}).follow(t.Context())
+		(&progress{summary: c.summary, verb: "shipping", follows: true, log: log}).report(t.Context())
 		want := `msg="waiting for the broker" for=1m0s files=2000 files_done=1800
 msg="waiting for the broker" for=2m0s files=2000 files_done=1800
 msg="waiting for the broker" for=3m0s files=2000 files_done=1800
 msg=backfill state=shipping files=2000 files_done=1800 bytes=104857600 bytes_done=94371840 records=9000 bytes_per_second=10485760 left="about 1s"
-msg="all that was there is shipped: following" files=0 records=10000
+msg="backfill is done: following the logs" files=0 records=10000
 `
 		if diff := cmp.Diff(want, told.String()); diff != "" {
 			t.Errorf("log (-want +got):\n%s", diff)
@@ -129,7 +129,7 @@ func TestProgressIsCutOff(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 3500*time.Millisecond)
 		defer cancel()
 		stalled := func() ship.Summary { return ship.Summary{Stalled: errors.New("no broker")} }
-		(&progress{summary: stalled, log: slog.New(slog.DiscardHandler), status: status, columns: func() int { return 30 }}).follow(ctx)
+		(&progress{summary: stalled, log: slog.New(slog.DiscardHandler), status: status, columns: func() int { return 30 }}).report(ctx)
 		want := []string{"waiting for the broker for 1s", "waiting for the broker for 2s", "waiting for the broker for 3s", ""}
 		if diff := cmp.Diff(want, seen.states()); diff != "" {
 			t.Errorf("terminal (-want +got):\n%s", diff)

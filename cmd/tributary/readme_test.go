@@ -31,15 +31,18 @@ const (
 // with -update it writes them.
 func TestREADMEHasTheOutputOfTheCode(t *testing.T) {
 	t.Parallel()
-	for page, blocks := range map[string]map[string]func(t *testing.T, page string) string{
-		readme: {
-			"agents":   func(*testing.T, string) string { return agentsTable() },
-			"events":   func(t *testing.T, page string) string { return fenced("json", eventsOf(t, section(t, page, "record"))) },
-			"consumer": func(t *testing.T, _ string) string { return fenced("go", sourceOf(t, "example_test.go", "consume")) },
+	for page, generate := range map[string]func(t *testing.T, text string) map[string]string{
+		readme: func(t *testing.T, text string) map[string]string {
+			t.Helper()
+			return map[string]string{
+				"agents":   agentsTable(),
+				"events":   fenced("json", eventsOf(t, section(t, text, "record"))),
+				"consumer": fenced("go", sourceOf(t, "example_test.go", "consume")),
+			}
 		},
-		deployPage: {
-			"settings": func(*testing.T, string) string { return settingsTable() },
-			"metrics":  func(t *testing.T, _ string) string { return metricsTable(t) },
+		deployPage: func(t *testing.T, _ string) map[string]string {
+			t.Helper()
+			return map[string]string{"settings": settingsTable(), "metrics": metricsTable(t)}
 		},
 	} {
 		t.Run(strings.TrimPrefix(page, "../../"), func(t *testing.T) {
@@ -49,8 +52,8 @@ func TestREADMEHasTheOutputOfTheCode(t *testing.T) {
 				t.Fatal(err)
 			}
 			want := string(text)
-			for name, content := range blocks {
-				want = replace(t, want, name, content(t, string(text)))
+			for name, content := range generate(t, want) {
+				want = replace(t, want, name, content)
 			}
 			if *update {
 				if err := os.WriteFile(page, []byte(want), 0o644); err != nil {
