@@ -17,8 +17,7 @@ import (
 	"tributary/pipeline/ship"
 )
 
-// passing is a backfill of which a tenth is done each second, but for the time in which
-// the broker is away.
+// passing is a backfill of which a tenth is done each second, except while the broker is away.
 type passing struct {
 	began      time.Time
 	packed     int64
@@ -41,13 +40,13 @@ func (p passing) summary() ship.Summary {
 	return sum
 }
 
-// screen is what a terminal has shown.
+// screen is the output on a terminal.
 type screen struct{ bytes.Buffer }
 
 // states are the last lines that were shown, one after the other.
 func (s *screen) states() []string { return strings.Split(s.String(), clearLine)[1:] }
 
-func TestProgressOnATerminal(t *testing.T) {
+func TestProgressIsShownOnATerminal(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		passing
@@ -94,12 +93,11 @@ func TestProgressOnATerminal(t *testing.T) {
 	}
 }
 
-// Where there is no terminal progress is told in the log, and not often.
-func TestProgressInTheLog(t *testing.T) {
+func TestProgressIsLoggedWithoutATerminal(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		var told bytes.Buffer
-		log := slog.New(slog.NewTextHandler(&told, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+		var logged bytes.Buffer
+		log := slog.New(slog.NewTextHandler(&logged, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 			if a.Key == slog.TimeKey || a.Key == slog.LevelKey {
 				return slog.Attr{}
 			}
@@ -114,14 +112,14 @@ msg="waiting for the broker" for=3m0s files=2000 files_done=1800
 msg=backfill state=shipping files=2000 files_done=1800 bytes=104857600 bytes_done=94371840 records=9000 bytes_per_second=10485760 left="about 1s"
 msg="backfill is done: following the logs" files=0 records=10000
 `
-		if diff := cmp.Diff(want, told.String()); diff != "" {
+		if diff := cmp.Diff(want, logged.String()); diff != "" {
 			t.Errorf("log (-want +got):\n%s", diff)
 		}
 	})
 }
 
-// Who ends the work before it is over finds a clean terminal; an input has no backfill.
-func TestProgressIsCutOff(t *testing.T) {
+// An input has no backfill, and its stalls are shown.
+func TestInterruptedProgressClearsTheTerminal(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var seen screen
@@ -137,8 +135,7 @@ func TestProgressIsCutOff(t *testing.T) {
 	})
 }
 
-// What is written while the line is shown comes above it.
-func TestStatusLine(t *testing.T) {
+func TestStatusLineStaysBelowOtherOutput(t *testing.T) {
 	t.Parallel()
 	var seen screen
 	s := &statusLine{w: &seen}
