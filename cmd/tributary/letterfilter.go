@@ -34,7 +34,7 @@ var letterStatuses = []string{string(normalizers.StandingOpen), string(normalize
 func (a *app) letterFlags(cmd *cobra.Command, status string) *letterFilter {
 	f := &letterFilter{}
 	flags := cmd.Flags()
-	sourceFlag(cmd, &f.source, "only of this agent, or of the source in the subject of the record")
+	sourceFlag(cmd, &f.source, "only of this agent; any other source that a subject names is allowed, too")
 	flags.StringVar(&f.session, "session", "", "only of this session: its whole id")
 	flags.StringVar(&f.reason, "reason", "", "only with this reason: malformed, panic, ...; ls --group lists them")
 	flags.StringVar(&f.since, "since", "", "only those stored since then: a duration, date or time")
