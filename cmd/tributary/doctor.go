@@ -110,7 +110,7 @@ func (d *diagnosis) judge() {
 		case p.Worker == "" && alive:
 			idle = append(idle, p.Partition)
 		}
-		if p.Tries > pipeline.SuspectTries {
+		if p.Suspect() {
 			problem("partition %d: the record after %d may have ended %d workers; it becomes a dead letter by itself", p.Partition, p.Raw, p.Tries)
 		}
 	}
