@@ -10,9 +10,8 @@ import (
 	"tributary/envelopes"
 )
 
-// However many sessions speak, a bounded number of them is remembered, and what they said
-// is printed.
-func TestLineWriterForgetsSessions(t *testing.T) {
+// The messages of all sessions are printed nevertheless.
+func TestLineWriterRemembersABoundedNumberOfSessions(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
 	lines := newLineWriter(&out, asACP)
@@ -29,7 +28,7 @@ func TestLineWriterForgetsSessions(t *testing.T) {
 	}
 	for i := range count {
 		say(i, fmt.Sprintf("of %d.", i))
-		say(0, "again.") // one that goes on is not forgotten
+		say(0, "again.") // a session in use is not forgotten
 		if len(lines.sessions) > maxProjected || len(lines.order) != len(lines.sessions) {
 			t.Fatalf("%d sessions, %d in order", len(lines.sessions), len(lines.order))
 		}
@@ -45,10 +44,10 @@ func TestLineWriterForgetsSessions(t *testing.T) {
 	}
 	for i := range count {
 		if got := strings.Count(out.String(), fmt.Sprintf(`"of %d."`, i)); got != 1 {
-			t.Errorf("session %d is told %d times", i, got)
+			t.Errorf("session %d is printed %d times", i, got)
 		}
 	}
 	if got := strings.Count(out.String(), `"again."`); got != count {
-		t.Errorf("the session that goes on is told %d times", got)
+		t.Errorf("the session in use is printed %d times", got)
 	}
 }
