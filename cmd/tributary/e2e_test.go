@@ -5,6 +5,7 @@ import (
 	"compress/gzip"
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -344,4 +345,50 @@ func find(t *testing.T, spans *tracetest.InMemoryExporter, is func(tracetest.Spa
 	}
 	t.Fatalf("no such span among\n%s", &names)
 	return tracetest.SpanStub{}
+}
+
+// TestUpShowsTheSamplesOfEveryVendor counts the samples of the table of vendors and what `up` says
+// of them.
+func TestUpShowsTheSamplesOfEveryVendor(t *testing.T) {
+	t.Parallel()
+	files := 0
+	for _, v := range normalizers.Vendors() {
+		err := fs.WalkDir(v.Samples, ".", func(_ string, d fs.DirEntry, err error) error {
+			if err == nil && !d.IsDir() {
+				files++
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	up := start(t, t.TempDir(), "", "up", "--samples", "--once", "--listen", "")
+	if code := up.wait(); code != 0 {
+		t.Fatalf("exit code %d\n%s", code, &up.stderr)
+	}
+	if want := fmt.Sprintf(" in %d files\n", files); !strings.Contains(up.stderr.String(), want) {
+		t.Errorf("%q does not say%q", &up.stderr, want)
+	}
+	shown := make(map[string]bool)
+	for line := range up.lines {
+		if source, _, ok := strings.Cut(line, " "); ok {
+			shown[source] = true
+		}
+	}
+	for _, v := range normalizers.Vendors() {
+		if !shown[string(v.Source)] {
+			t.Errorf("no session of %s", v.Source)
+		}
+	}
+}
+
+// TestThousandsAreSeparated covers numbers of any length.
+func TestThousandsAreSeparated(t *testing.T) {
+	t.Parallel()
+	for n, want := range map[int64]string{0: "0", -7: "-7", 999: "999", 1000: "1,000", -1000: "-1,000", 123456: "123,456", 2263388: "2,263,388", -1234567890: "-1,234,567,890"} {
+		if got := thousands(n); got != want {
+			t.Errorf("thousands(%d) = %q, want %q", n, got, want)
+		}
+	}
 }

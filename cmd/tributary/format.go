@@ -10,8 +10,8 @@ import (
 // thousands writes a number with a comma between thousands.
 func thousands(n int64) string {
 	s := strconv.FormatInt(n, 10)
-	digits := len(strings.TrimPrefix(s, "-"))
-	for i := len(s) - 3; i > len(s)-digits; i -= 3 {
+	first := len(s) - len(strings.TrimPrefix(s, "-")) // of the digits
+	for i := len(s) - 3; i > first; i -= 3 {
 		s = s[:i] + "," + s[i:]
 	}
 	return s
