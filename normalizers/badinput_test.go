@@ -17,9 +17,8 @@ import (
 	"tributary/normalizers/normalizerstest"
 )
 
-// TestBadInput: what is no JSON is a dead letter with a reason; what is JSON is not,
-// whatever it holds.
-func TestBadInput(t *testing.T) {
+// Input that is not JSON is a dead letter with a reason; JSON never is, whatever it holds.
+func TestOnlyInvalidJSONIsADeadLetter(t *testing.T) {
 	t.Parallel()
 	user := func(content string) string {
 		return `{"type":"user","uuid":"u1","sessionId":"s","timestamp":"2026-03-01T09:00:00Z","message":{"role":"user","content":` + content + `}}`
@@ -112,7 +111,7 @@ func TestBadInput(t *testing.T) {
 				t.Fatal(st.Err)
 			}
 			if len(st.Result.Events) == 0 || st.Result.Events[0].Event.EventType != c.kind {
-				t.Errorf("%s, want a %s", normalizerstest.Clip(normalizerstest.Told(st, false)), c.kind)
+				t.Errorf("%s, want a %s", normalizerstest.Clip(normalizerstest.Outcomes(st, false)), c.kind)
 			}
 			if len(st.Result.Events) < 1000 { // the laws fold many times
 				normalizerstest.CheckLaws(t, s, records, false)
@@ -121,9 +120,9 @@ func TestBadInput(t *testing.T) {
 	}
 }
 
-// TestBadInputLargeEvents: what does not fit is cut by the rules of semantics.md section
-// 8, never lost and never cut within a character.
-func TestBadInputLargeEvents(t *testing.T) {
+// An event over the limit is truncated by the rules of README.md, Size: it is never lost and
+// never cut within a character.
+func TestOversizedEventIsTruncated(t *testing.T) {
 	t.Parallel()
 	s := suites[0]
 	long := strings.Repeat("aé\U0001F642", 200_000)
@@ -133,7 +132,7 @@ func TestBadInputLargeEvents(t *testing.T) {
 	}
 	st := normalizerstest.Fold(normalizers.Normalize, normalizerstest.Single(s, data))[0]
 	if st.Err != nil || len(st.Result.Events) != 1 {
-		t.Fatal(normalizerstest.Clip(normalizerstest.Told(st, false)))
+		t.Fatal(normalizerstest.Clip(normalizerstest.Outcomes(st, false)))
 	}
 	e := st.Result.Events[0].Event
 	text := normalizerstest.Value(e.Text)
@@ -151,9 +150,9 @@ func TestBadInputLargeEvents(t *testing.T) {
 	}
 }
 
-// TestBadInputLongStrings: however long any string of a record is, and however much longer
-// it gets in JSON, the events fit and so does the state, and there is always an event.
-func TestBadInputLongStrings(t *testing.T) {
+// However long a string of a record is, and however much JSON escaping extends it, the events
+// fit, the state fits, and there is an event.
+func TestLongStringFitsAnywhere(t *testing.T) {
 	t.Parallel()
 	long := []string{
 		strings.Repeat("long é ", 80_000), strings.Repeat("\x01\"", 70_000), strings.Repeat("QUFB", 150_000), strings.Repeat("+\n", 140_000),
@@ -163,7 +162,7 @@ func TestBadInputLongStrings(t *testing.T) {
 			t.Parallel()
 			places := placesOf(t, s)
 			for i, p := range places {
-				if testing.Short() && i%10 != 0 {
+				if !*limitsLarge && i%5 != 0 { // five and the four strings share no factor
 					continue
 				}
 				session := normalizers.NewSession(s.Source, "s")
@@ -174,8 +173,8 @@ func TestBadInputLongStrings(t *testing.T) {
 				}
 				for _, e := range result.Events {
 					b, err := normalizerstest.Encode(e.Event)
-					if err != nil || len(b) > normalizers.MaxEventBytes || e.Event.Validate() != nil {
-						t.Errorf("%s: %s of %d bytes, at most %d: %v, %v", p.name, e.Event.EventType, len(b), normalizers.MaxEventBytes, err, e.Event.Validate())
+					if err = errors.Join(err, e.Event.Validate()); err != nil || len(b) > normalizers.MaxEventBytes {
+						t.Errorf("%s: %s of %d bytes, at most %d: %v", p.name, e.Event.EventType, len(b), normalizers.MaxEventBytes, err)
 					}
 				}
 				if n := len(session.Encode()); n > 128<<10 {
@@ -225,9 +224,9 @@ func placesOf(t *testing.T, s normalizerstest.Suite) []place {
 	return places
 }
 
-// TestBadInputWrongTypes: a value of another type than ever seen, anywhere in a record,
-// makes no dead letter and breaks no law: unknown is not malformed.
-func TestBadInputWrongTypes(t *testing.T) {
+// A value of an unexpected type anywhere in a record makes no dead letter and breaks no law:
+// unknown is not malformed.
+func TestRecordsWithWrongTypesKeepTheLaws(t *testing.T) {
 	t.Parallel()
 	for _, s := range suites {
 		t.Run("source="+string(s.Source), func(t *testing.T) {
@@ -262,10 +261,17 @@ func TestBadInputWrongTypes(t *testing.T) {
 	}
 }
 
-// TestBadInputEveryType does the same without chance: every value of every golden record
-// is replaced by a value of every type.
-func TestBadInputEveryType(t *testing.T) {
+// The same without chance: values of the golden records are replaced by values of every type.
+func TestValueOfEveryTypeIsRead(t *testing.T) {
 	t.Parallel()
+	var values [][]byte
+	for _, v := range otherTypes {
+		b, err := json.Marshal(v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		values = append(values, b)
+	}
 	for _, s := range suites {
 		t.Run("source="+string(s.Source), func(t *testing.T) {
 			t.Parallel()
@@ -276,9 +282,13 @@ func TestBadInputEveryType(t *testing.T) {
 						if l.Bad || len(l.Data) > 8<<10 || testing.Short() && l.Number%5 != 0 {
 							continue
 						}
-						for _, path := range paths(l.Data) {
-							for _, v := range otherTypes {
-								data := replaced(l.Data, path, v)
+						for place, path := range paths(l.Data) {
+							before, after := around(t, l.Data, path)
+							for i, v := range values {
+								if !*limitsLarge && i%3 != place%3 {
+									continue // each place gets four of the twelve types
+								}
+								data := slices.Concat(before, v, after)
 								st := normalizerstest.Fold(normalizers.Normalize, normalizerstest.Single(s, data))[0]
 								if s.Refuses(st.Err) {
 									continue
@@ -371,9 +381,20 @@ func replaced(data []byte, path []any, by any) []byte {
 	return b
 }
 
-// TestBadInputTellsNoPayload: no error holds a part of the record: not a value, not a
-// name, not a number, wherever the record breaks.
-func TestBadInputTellsNoPayload(t *testing.T) {
+// around returns the bytes of a JSON value before and after the value at a path.
+func around(t *testing.T, data []byte, path []any) (before, after []byte) {
+	t.Helper()
+	const place = `"the value at the path"`
+	before, after, ok := bytes.Cut(replaced(data, path, json.RawMessage(place)), []byte(place))
+	if !ok {
+		t.Fatalf("no value at %v", path)
+	}
+	return before, after
+}
+
+// No error contains a part of the record: no value, no name, no number, wherever the record
+// breaks.
+func TestErrorRepeatsNothingOfItsRecord(t *testing.T) {
 	t.Parallel()
 	for _, s := range suites {
 		t.Run("source="+string(s.Source), func(t *testing.T) {
@@ -381,36 +402,35 @@ func TestBadInputTellsNoPayload(t *testing.T) {
 			const secret = "sk-PLANTED"
 			record := []byte(`{"type":"user","` + secret + `":"` + secret + `","uuid":"` + secret + `","sessionId":"s","cwd":"/` + secret + `","timestamp":"` + secret +
 				`","message":{"role":"` + secret + `","content":[{"type":"` + secret + `","text":"` + secret + `"},{"` + secret + `":[424242424242,"` + secret + `"]}]}}`)
-			tells := func(data []byte) {
+			check := func(data []byte) {
 				st := normalizerstest.Fold(normalizers.Normalize, normalizerstest.Single(s, data))[0]
 				if st.Err == nil {
 					return
 				}
 				for err := st.Err; err != nil; err = errors.Unwrap(err) {
 					if m := err.Error(); strings.Contains(m, "PLANTED") || strings.Contains(m, "sk-") || strings.Contains(m, "4242") {
-						t.Fatalf("%q tells of %q", m, data)
+						t.Fatalf("%q repeats a part of %q", m, data)
 					}
 				}
 			}
 			for i := range record {
-				tells(record[:i])
+				check(record[:i])
 				for _, b := range []byte{0, '"', '}', 'x', 0xff} {
 					broken := bytes.Clone(record)
 					broken[i] = b
-					tells(broken)
+					check(broken)
 				}
 			}
-			tells([]byte(secret))
-			tells([]byte(`"` + secret))
-			tells(append(bytes.Clone(record), record...))
-			tells([]byte(strings.Repeat(`{"`+secret+`":`, normalizers.MaxDepth+1)))
+			check([]byte(secret))
+			check([]byte(`"` + secret))
+			check(append(bytes.Clone(record), record...))
+			check([]byte(strings.Repeat(`{"`+secret+`":`, normalizers.MaxDepth+1)))
 		})
 	}
 }
 
-// TestBadInputSessions: the key of a session is any text; a state that is damaged is an
-// error, never a panic, and tells nothing of what it holds.
-func TestBadInputSessions(t *testing.T) {
+// The key of a session is any text. A damaged state is an error and never a panic.
+func TestDamagedStateIsAnError(t *testing.T) {
 	t.Parallel()
 	s := suites[0]
 	g := normalizerstest.Goldens(t, s)[0]
@@ -419,7 +439,7 @@ func TestBadInputSessions(t *testing.T) {
 		for i := range records {
 			records[i].Record.Session = id
 		}
-		if err := normalizerstest.LawCut(s, normalizers.Normalize, records); err != nil {
+		if err := normalizerstest.LawCut(normalizerstest.Folded(s, normalizers.Normalize, records)); err != nil {
 			t.Errorf("session %q: %v", normalizerstest.Clip(id), err)
 		}
 	}
@@ -447,9 +467,8 @@ func TestBadInputSessions(t *testing.T) {
 	}
 }
 
-// TestBadInputWrongSession: a record of another session is a mistake of the caller, not a
-// dead letter.
-func TestBadInputWrongSession(t *testing.T) {
+// A record of another session is a mistake of the caller, not a dead letter.
+func TestRecordOfAnotherSessionIsNoDeadLetter(t *testing.T) {
 	t.Parallel()
 	s := normalizers.NewSession(envelopes.ClaudeCode, "a")
 	for _, r := range []normalizers.Record{

@@ -65,11 +65,11 @@ var benchLines = []benchLine{
 //	go test ./normalizers -run '^$' -bench BenchmarkNormalize -benchmem -count 6
 func BenchmarkNormalize(b *testing.B) {
 	const distinct = 512
-	const words = `the quick brown fox jumps over the \"lazy\" dog\n`
+	const content = `the quick brown fox jumps over the \"lazy\" dog\n`
 	for _, l := range benchLines {
 		for _, size := range l.sizes {
 			b.Run(fmt.Sprintf("source=%s/type=%s/size=%d", l.source, l.kind, size), func(b *testing.B) {
-				text := strings.Repeat(words, (size+len(words)-1)/len(words))
+				text := strings.Repeat(content, (size+len(content)-1)/len(content))
 				records := make([]normalizers.Record, distinct)
 				for i := range records {
 					line := strings.NewReplacer("{id}", strconv.Itoa(i), "{text}", text).Replace(l.line)
@@ -120,14 +120,14 @@ func BenchmarkFile(b *testing.B) {
 //	TRIBUTARY_CORPUS=... go test ./normalizers -run '^$' -bench BenchmarkFraming -benchmem -count 6
 func BenchmarkFraming(b *testing.B) {
 	for _, s := range suites {
-		for _, piece := range []int{4 << 10, 64 << 10, 1 << 20} {
-			b.Run(fmt.Sprintf("source=%s/write=%d", s.Source, piece), func(b *testing.B) {
+		for _, part := range []int{4 << 10, 64 << 10, 1 << 20} {
+			b.Run(fmt.Sprintf("source=%s/write=%d", s.Source, part), func(b *testing.B) {
 				f := largest(b, s)
 				b.SetBytes(int64(len(f.Data)))
 				b.ReportAllocs()
 				for b.Loop() {
 					framer := normalizers.NewFramer(normalizerstest.FileNamed(s.Source, f.Name))
-					for p := range slices.Chunk(f.Data, piece) {
+					for p := range slices.Chunk(f.Data, part) {
 						_, _ = framer.Write(p) // never fails by contract
 						for _, ok := framer.Next(); ok; _, ok = framer.Next() {
 						}

@@ -13,9 +13,9 @@ import (
 	"tributary/normalizers/normalizerstest"
 )
 
-// TestFramingEvents: the records of a stream of server-sent events are its data, and
-// nothing else of it; a file that is none is cut into lines as ever.
-func TestFramingEvents(t *testing.T) {
+// The records of a stream of server-sent events are its data and nothing else; a file of another
+// form is cut into lines.
+func TestServerSentEventsAreFramedByTheirData(t *testing.T) {
 	t.Parallel()
 	const a, b = `{"run_id":"a","output":[]}`, `{"run_id":"b","output":[]}`
 	for name, c := range map[string]struct {
@@ -72,9 +72,9 @@ func TestFramingEvents(t *testing.T) {
 	}
 }
 
-// TestFramingEventsGenerated: the same records as lines and as events, in whatever pieces
-// they come, whatever stands between them; damaged ones are cut the same way in any pieces.
-func TestFramingEventsGenerated(t *testing.T) {
+// The same records as lines and as events are framed alike, however the bytes are split into
+// writes and whatever stands between them; damaged ones do not depend on the split.
+func TestServerSentEventsHaveTheRecordsOfTheirLines(t *testing.T) {
 	t.Parallel()
 	s := acptest.Suite
 	rapid.Check(t, func(rt *rapid.T) {

@@ -15,9 +15,9 @@ import (
 	"tributary/normalizers/normalizerstest"
 )
 
-// TestFramingCorpus: the framer loses no byte of a corpus file, tells its vendor, and cuts
-// it the same way in whatever pieces it comes.
-func TestFramingCorpus(t *testing.T) {
+// The framer loses no byte of a corpus file, detects its vendor, and does not depend on how the
+// bytes are split into writes.
+func TestCorpusIsFramedWithoutLoss(t *testing.T) {
 	t.Parallel()
 	for _, s := range suites {
 		t.Run("source="+string(s.Source), func(t *testing.T) {
@@ -30,7 +30,7 @@ func TestFramingCorpus(t *testing.T) {
 					normalizerstest.CheckChain(t, whole)
 					for _, r := range whole {
 						if r.Record.Source != s.Source {
-							t.Fatalf("line %d: told to be of %q", r.Line, r.Record.Source)
+							t.Fatalf("line %d: detected as %q", r.Line, r.Record.Source)
 						}
 					}
 					if err := normalizerstest.FramedOtherwise(whole, normalizerstest.FrameSplit(normalizerstest.FileNamed(s.Source, f.Name), f.Data, uint64(len(f.Data)))); err != nil {
@@ -42,8 +42,8 @@ func TestFramingCorpus(t *testing.T) {
 	}
 }
 
-// TestFramingGenerated: the same for generated and damaged files.
-func TestFramingGenerated(t *testing.T) {
+// The same for generated and damaged files.
+func TestGeneratedLogsAreFramedWithoutLoss(t *testing.T) {
 	t.Parallel()
 	for _, s := range suites {
 		t.Run("source="+string(s.Source), func(t *testing.T) {
@@ -66,7 +66,7 @@ func TestFramingGenerated(t *testing.T) {
 	}
 }
 
-func TestFramingLines(t *testing.T) {
+func TestLinesAreCutIntoRecords(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		data string
@@ -113,9 +113,9 @@ func TestFramingLines(t *testing.T) {
 	}
 }
 
-// TestFramingFollows: what is decided comes at once, what is not waits for the next
-// record, for Settle, or for Close.
-func TestFramingFollows(t *testing.T) {
+// A record whose session is known comes at once; any other waits for the next record, for Settle,
+// or for Close.
+func TestFramerEmitsRecordsOnceTheirSessionIsKnown(t *testing.T) {
 	t.Parallel()
 	f := normalizers.NewFramer(normalizerstest.FileNamed(envelopes.ClaudeCode, "stem.jsonl"))
 	write := func(s string) []string {
@@ -160,9 +160,9 @@ func TestFramingFollows(t *testing.T) {
 	}
 }
 
-// TestFramingTimes: the fallback time is the time of the record, else the first that
-// follows, else that of the file (semantics.md section 2, law 1).
-func TestFramingTimes(t *testing.T) {
+// The fallback time is the time of the record, else the first that follows, else that of the file
+// (README.md, Time).
+func TestFramerGivesEveryRecordATime(t *testing.T) {
 	t.Parallel()
 	data := `{"type":"mode","sessionId":"a"}
 {"type":"user","sessionId":"a","timestamp":"2026-03-01T09:00:00Z"}
@@ -187,8 +187,8 @@ func TestFramingTimes(t *testing.T) {
 	}
 }
 
-// TestFramingGivenSession: normalize --session puts every record into one session.
-func TestFramingGivenSession(t *testing.T) {
+// A session that the caller gives, as normalize --session does, is that of every record.
+func TestGivenSessionWins(t *testing.T) {
 	t.Parallel()
 	file := normalizerstest.FileNamed(envelopes.ClaudeCode, "f.jsonl")
 	file.Session = "given"
@@ -199,9 +199,9 @@ func TestFramingGivenSession(t *testing.T) {
 	}
 }
 
-// TestFramingIdentity: the identity of a file is its path and its first line: it survives
-// growth, and tells files apart.
-func TestFramingIdentity(t *testing.T) {
+// The identity of a file is its path and its first line: it survives growth and distinguishes
+// files.
+func TestGrowingFileKeepsItsIdentity(t *testing.T) {
 	t.Parallel()
 	identity := func(path, data string) string {
 		return normalizerstest.Frame(normalizers.File{Source: envelopes.ClaudeCode, Name: "f.jsonl", Path: path, Modified: normalizerstest.Modified}, []byte(data))[0].Record.Origin.File
@@ -215,13 +215,13 @@ func TestFramingIdentity(t *testing.T) {
 	}
 }
 
-// TestFramingTellsNoVendor: a file that tells no vendor gives its records without one.
-func TestFramingTellsNoVendor(t *testing.T) {
+// The records of a file of unknown form have no source.
+func TestRecordsOfAnUnknownVendorHaveNoSource(t *testing.T) {
 	t.Parallel()
 	f := normalizers.NewFramer(normalizerstest.FileNamed("", "f.jsonl"))
 	_, _ = f.Write([]byte("{\"a\":1}\nplain words\n"))
 	if f.Source() != "" {
-		t.Errorf("told to be of %q", f.Source())
+		t.Errorf("detected as %q", f.Source())
 	}
 	f.Close()
 	for _, r := range normalizerstest.Drain(f) {
@@ -231,29 +231,28 @@ func TestFramingTellsNoVendor(t *testing.T) {
 	}
 }
 
-// TestFramingTellsClaude: Cursor starts its stream as Claude does; that the version is
-// Claude's tells, also where the list of tools is left out.
-func TestFramingTellsClaude(t *testing.T) {
+// Cursor starts its stream as Claude Code does; only the latter states its version, also where
+// the list of tools is missing.
+func TestVersionDistinguishesClaudeFromCursor(t *testing.T) {
 	t.Parallel()
 	for more, want := range map[string]envelopes.Source{`,"claude_code_version":"2.1.220"`: envelopes.ClaudeCode, "": envelopes.Cursor} {
 		f := normalizers.NewFramer(normalizerstest.FileNamed("", "f.jsonl"))
 		_, _ = f.Write([]byte(`{"type":"system","subtype":"init","session_id":"s","model":"m","permissionMode":"default"` + more + "}\n"))
 		if f.Source() != want {
-			t.Errorf("%q: told to be of %q, want %q", more, f.Source(), want)
+			t.Errorf("%q: detected as %q, want %q", more, f.Source(), want)
 		}
 	}
 }
 
-// TestFramingTooLarge: a line over the limit is dropped as it comes and named; those
-// around it are whole.
-func TestFramingTooLarge(t *testing.T) {
+// A line over the limit is dropped while it comes and reported; the lines around it are whole.
+func TestLineOverTheLimitIsDropped(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
 		t.Skip("writes more than MaxRecordBytes")
 	}
 	f := normalizers.NewFramer(normalizerstest.FileNamed(envelopes.ClaudeCode, "f.jsonl"))
 	record := `{"type":"user","uuid":"u","sessionId":"a","timestamp":"2026-03-01T09:00:00Z"}` + "\n"
-	piece := []byte(strings.Repeat("x", 1<<20))
+	part := []byte(strings.Repeat("x", 1<<20))
 	var out []normalizers.Framed
 	write := func(b []byte) {
 		_, _ = f.Write(b) // never fails by contract
@@ -264,8 +263,8 @@ func TestFramingTooLarge(t *testing.T) {
 	write([]byte(`{"type":"user","x":"`))
 	total += 20
 	for range normalizers.MaxRecordBytes>>20 + 3 {
-		write(piece)
-		total += int64(len(piece))
+		write(part)
+		total += int64(len(part))
 	}
 	write([]byte("\"}\n"))
 	total += 3

@@ -35,8 +35,8 @@ func fuzzSuite(t *testing.T, data []byte) (normalizerstest.Suite, []byte) {
 	return suites[int(data[0])%len(suites)], data[1:]
 }
 
-// FuzzNormalize: any bytes, framed and normalized, keep the laws that hold whatever
-// comes, and yield no more than they are.
+// FuzzNormalize: any bytes, framed and normalized, keep the laws that apply to damaged files,
+// and yield no more events than bytes.
 //
 //	go test ./normalizers -run '^$' -fuzz FuzzNormalize -fuzztime 60s
 func FuzzNormalize(f *testing.F) {
@@ -51,9 +51,9 @@ func FuzzNormalize(f *testing.F) {
 	})
 }
 
-// FuzzFramer: however the bytes of a file are split into writes, the records are the
-// same; and no byte is lost: each is in a record, or is white space between two records,
-// or of a stream of server-sent events no data.
+// FuzzFramer: the records do not depend on how the bytes of a file are split into writes, and
+// no byte is lost: each is in a record, or is white space between two records, or is no data
+// in a stream of server-sent events.
 //
 //	go test ./normalizers -run '^$' -fuzz FuzzFramer -fuzztime 60s
 func FuzzFramer(f *testing.F) {

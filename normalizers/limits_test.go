@@ -11,9 +11,9 @@ import (
 	"tributary/normalizers/normalizerstest"
 )
 
-// TestLimitsMemory: what a record has the normalizer allocate is bounded by its length,
-// however deep and wide it is. It does not run beside other tests, whose memory would count.
-func TestLimitsMemory(t *testing.T) {
+// The memory that a record makes the normalizer allocate is bounded by its length, however deep
+// and wide it is. The test does not run beside others, whose memory would count.
+func TestMemoryIsBoundedByTheRecord(t *testing.T) {
 	const size = 2 << 20
 	blob := `"` + strings.Repeat("QUFB", 2000) + `"`
 	fill := strings.TrimSuffix(strings.Repeat(`"aaaaaaaaaa",`, size/13), ",")
@@ -58,9 +58,9 @@ func TestLimitsMemory(t *testing.T) {
 	}
 }
 
-// TestLimitsMediaType: the media type of a blob is stated by the nearest object around it,
-// unless an array is in between.
-func TestLimitsMediaType(t *testing.T) {
+// The media type of a blob is that of the nearest object around it, unless an array is in
+// between.
+func TestBlobHasTheMediaTypeOfItsObject(t *testing.T) {
 	t.Parallel()
 	blob := `"` + strings.Repeat("QUFB", 2000) + `"`
 	for _, c := range []struct{ value, want string }{
@@ -89,9 +89,9 @@ func TestLimitsMediaType(t *testing.T) {
 	}
 }
 
-// TestLimitsRevisions: of a record with many events of one id each has an id of its own, and
-// none is told twice.
-func TestLimitsRevisions(t *testing.T) {
+// Of a record with many events of one id each event has an id of its own, and none is emitted
+// twice.
+func TestRevisionsOfOneIDAreDistinct(t *testing.T) {
 	t.Parallel()
 	const n = 10_000 // more than a session remembers
 	var blocks strings.Builder
@@ -119,10 +119,9 @@ func TestLimitsRevisions(t *testing.T) {
 	}
 }
 
-// TestLimitsDepth: of every vendor a record that is too deep is a dead letter with that
-// reason, and one that holds depth in a text, as arguments of tools are held, is read like
-// any other, wherever that text stands.
-func TestLimitsDepth(t *testing.T) {
+// A record that is too deep is a dead letter with that reason, for every vendor. Depth within a
+// string, as in the arguments of tools, is read like any text.
+func TestTooDeepRecordIsADeadLetter(t *testing.T) {
 	t.Parallel()
 	for _, s := range suites {
 		t.Run("source="+string(s.Source), func(t *testing.T) {

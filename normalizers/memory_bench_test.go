@@ -30,17 +30,17 @@ func BenchmarkLongFile(b *testing.B) {
 					peak := newPeak()
 					framer := normalizers.NewFramer(normalizers.File{Source: l.source, Name: "long.jsonl", Session: "s"})
 					s := normalizers.NewSession(l.source, "s")
-					var piece bytes.Buffer
+					var part bytes.Buffer
 					for i := range lines {
 						line := strings.ReplaceAll(l.line, "{id}", strconv.Itoa(i))
-						piece.WriteString(strings.ReplaceAll(line, "{text}", strings.Repeat("word ", 40)))
-						piece.WriteByte('\n')
-						if piece.Len() < 256<<10 && i < lines-1 {
+						part.WriteString(strings.ReplaceAll(line, "{text}", strings.Repeat("word ", 40)))
+						part.WriteByte('\n')
+						if part.Len() < 256<<10 && i < lines-1 {
 							continue
 						}
-						read += int64(piece.Len())
-						_, _ = framer.Write(piece.Bytes()) // never fails by contract
-						piece.Reset()
+						read += int64(part.Len())
+						_, _ = framer.Write(part.Bytes()) // never fails by contract
+						part.Reset()
 						for r, ok := framer.Next(); ok; r, ok = framer.Next() {
 							if _, err := normalizers.Normalize(s, r.Record); err != nil {
 								b.Fatal(err)
@@ -84,20 +84,20 @@ func BenchmarkLongSession(b *testing.B) {
 //
 //	go test ./normalizers -run '^$' -bench BenchmarkEndlessLine -benchtime 1x
 func BenchmarkEndlessLine(b *testing.B) {
-	piece := bytes.Repeat([]byte("x"), 1<<20)
+	part := bytes.Repeat([]byte("x"), 1<<20)
 	for b.Loop() {
 		peak := newPeak()
 		framer := normalizers.NewFramer(normalizers.File{Source: "claude_code", Name: "long.jsonl", Session: "s"})
 		_, _ = framer.Write([]byte(`{"type":"user","message":"`))
 		for range 1 << 10 {
-			_, _ = framer.Write(piece)
+			_, _ = framer.Write(part)
 			peak.look()
 		}
 		framer.Close()
 		if r, ok := framer.Next(); !ok || r.Err == nil {
 			b.Fatal("the line was not refused")
 		}
-		b.SetBytes(int64(len(piece)) << 10)
+		b.SetBytes(int64(len(part)) << 10)
 		b.ReportMetric(float64(peak.most), "peak-bytes")
 	}
 }

@@ -15,10 +15,10 @@ import (
 	"tributary/normalizers/normalizerstest"
 )
 
-// TestOracleCodex compares with agtrace's output for a real rollout: every trusted field
-// of every event that it has, in its order, but for the token counts that add nothing;
-// and what agtrace/ORACLE.md expects where it masks agtrace's.
-func TestOracleCodex(t *testing.T) {
+// TestOracleOfCodex compares with agtrace's output for a real rollout: every trusted field of
+// every event that it has, in its order, except for the token counts that add nothing, and the
+// corrections that ORACLE.md of the goldens lists.
+func TestOracleOfCodex(t *testing.T) {
 	t.Parallel()
 	data := normalizerstest.GoldenFile(t, "agtrace", "tests", "samples", "codex_session.jsonl")
 	byLine := make(map[int]map[string]any)
@@ -159,9 +159,9 @@ func codexNames(t *testing.T) map[string]any {
 	return names
 }
 
-// TestGoldenExec: the streams of codex exec --json that the seed of the standardized
+// TestOracleOfCodexExec compares with the streams of codex exec --json that the seed of the standardized
 // metadata comes from. The plain line of exec-json-edge.jsonl is left out.
-func TestGoldenExec(t *testing.T) {
+func TestOracleOfCodexExec(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string][]string{
 		"exec-json-conversation.jsonl": {

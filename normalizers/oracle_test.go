@@ -16,15 +16,15 @@ import (
 )
 
 // oracleLog is a log of which TRIBUTARY_GOLDENS has agtrace's own output. What is trusted
-// and what is masked is said in agtrace/ORACLE.md beside it.
+// and what is masked stands in ORACLE.md beside it.
 type oracleLog struct {
 	source envelopes.Source
 	input  string // below agtrace/tests
 	output string // below agtrace/oracle/v1_final_3956ade
 	// record names the record of an event of the output.
 	record func(raw map[string]any) string
-	// trusted are the fields to compare on an event of the output; events that are told
-	// otherwise have none.
+	// trusted are the fields to compare on an event of the output; events that differ by
+	// intention have none.
 	trusted func(e map[string]any) []string
 	// increments are input, output, cached, cache write and total of each line with tokens.
 	increments map[int][5]int64
@@ -64,8 +64,8 @@ var oracleLogs = []oracleLog{{
 	},
 }}
 
-// TestOracle compares with agtrace, the implementation that the spec comes from: the
-// trusted fields of every event that it has, in its order, and the tokens of every line.
+// TestOracle compares with agtrace, the implementation that the spec comes from: the trusted
+// fields of every event that it has, in its order, and the tokens of every line.
 func TestOracle(t *testing.T) {
 	t.Parallel()
 	for _, o := range oracleLogs {
@@ -126,9 +126,9 @@ func TestOracle(t *testing.T) {
 	}
 }
 
-// TestOracleMasked holds what TestOracle does not compare, because agtrace is wrong there,
-// to what ORACLE.md expects instead; the names D1 to D27 are of that page.
-func TestOracleMasked(t *testing.T) {
+// TestOracleCorrections checks what TestOracle does not compare, because agtrace is wrong there;
+// the names D1 to D27 are those of ORACLE.md of the goldens.
+func TestOracleCorrections(t *testing.T) {
 	t.Parallel()
 	const session = "7f2abd2d-7cfc-4447-9ddd-3ca8d14e02e9"
 	data := normalizerstest.GoldenFile(t, "agtrace", "tests", "samples", "claude_session.jsonl")
@@ -207,7 +207,7 @@ func TestOracleMasked(t *testing.T) {
 	}
 }
 
-// TestOracleCounts: the events of each input that conforms, by type.
+// TestOracleCounts compares the number of events of each type for each conforming input.
 func TestOracleCounts(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -265,7 +265,7 @@ func TestOracleCounts(t *testing.T) {
 				if framed != c.records || total != c.events || strings.Join(got, " ") != c.want {
 					t.Errorf("source %q: %d records, %d events: %s\nwant %d, %d: %s", source, framed, total, strings.Join(got, " "), c.records, c.events, c.want)
 				}
-				if err := normalizerstest.LawNothingLost(normalizerstest.Suite{}, normalizers.Normalize, records); err != nil {
+				if err := normalizerstest.LawNothingLost(normalizerstest.Folded(normalizerstest.Suite{}, normalizers.Normalize, records)); err != nil {
 					t.Error(err)
 				}
 			}

@@ -15,11 +15,11 @@ import (
 // projectionRows are the rows of the seeds about what events are turned into, on the
 // events of real normalizers. The rules themselves are tested in package envelopes.
 var projectionRows = map[string]func(*testing.T){
-	"000-22": seedResumeFromAnyEvent,
-	"000-26": seedEntriesOfCursor,
-	"004-17": seedMessagesOfClaude,
-	"004-18": seedContentOfClaude,
-	"004-19": seedCitationsOfACP,
+	"000-22 any event resumes its session":          seedResumeFromAnyEvent,
+	"000-26 call and result become one entry":       seedEntriesOfCursor,
+	"004-17 a session projects to two messages":     seedMessagesOfClaude,
+	"004-18 text is in content and not in metadata": seedContentOfClaude,
+	"004-19 citations keep their positions":         seedCitationsOfACP,
 }
 
 // eventsOf normalizes the bytes of a file.
@@ -35,12 +35,12 @@ func eventsOf(t *testing.T, source envelopes.Source, name string, data []byte) [
 }
 
 // entriesOf projects the events of one session and keeps the last entry of each index.
-func entriesOf(t *testing.T, told []envelopes.AgentEventV1) []envelopes.NormalizedEntry {
+func entriesOf(t *testing.T, emitted []envelopes.AgentEventV1) []envelopes.NormalizedEntry {
 	t.Helper()
 	var p envelopes.EntryProjection
 	var kept []envelopes.NormalizedEntry
-	for i := range told {
-		n, ok := p.Project(&told[i])
+	for i := range emitted {
+		n, ok := p.Project(&emitted[i])
 		switch {
 		case !ok:
 		case n.Index == len(kept):
@@ -53,11 +53,11 @@ func entriesOf(t *testing.T, told []envelopes.AgentEventV1) []envelopes.Normaliz
 }
 
 // messagesOf projects the events of one session.
-func messagesOf(told []envelopes.AgentEventV1) []envelopes.ACPMessage {
+func messagesOf(emitted []envelopes.AgentEventV1) []envelopes.ACPMessage {
 	var p envelopes.ACPProjection
 	var messages []envelopes.ACPMessage
-	for i := range told {
-		messages = append(messages, p.Project(&told[i])...)
+	for i := range emitted {
+		messages = append(messages, p.Project(&emitted[i])...)
 	}
 	return append(messages, p.End()...)
 }
@@ -73,11 +73,11 @@ const claudeTranscript = `{"type":"user","uuid":"u1","sessionId":"sess-1","cwd":
 func seedResumeFromAnyEvent(t *testing.T) {
 	t.Helper()
 	t.Parallel()
-	told := eventsOf(t, envelopes.ClaudeCode, "sess-1.jsonl", []byte(claudeTranscript))
-	if len(told) != 6 {
-		t.Fatalf("%d events", len(told))
+	emitted := eventsOf(t, envelopes.ClaudeCode, "sess-1.jsonl", []byte(claudeTranscript))
+	if len(emitted) != 6 {
+		t.Fatalf("%d events", len(emitted))
 	}
-	for _, e := range told {
+	for _, e := range emitted {
 		if id, ok := e.ResumeID(); !ok || id != "sess-1" {
 			t.Errorf("%s of Claude Code resumes %q, %t", e.EventType, id, ok)
 		}
@@ -85,11 +85,11 @@ func seedResumeFromAnyEvent(t *testing.T) {
 	const thread = `{"type":"thread.started","thread_id":"t-1"}
 {"type":"item.completed","item":{"id":"item_0","type":"agent_message","text":"hi"}}
 `
-	told = eventsOf(t, envelopes.Codex, "stdin", []byte(thread))
-	if len(told) == 0 {
+	emitted = eventsOf(t, envelopes.Codex, "stdin", []byte(thread))
+	if len(emitted) == 0 {
 		t.Fatal("no event of Codex")
 	}
-	for _, e := range told {
+	for _, e := range emitted {
 		if id, ok := e.ResumeID(); ok || id != "" {
 			t.Errorf("%s of Codex resumes %q, %t", e.EventType, id, ok)
 		}
@@ -115,8 +115,8 @@ func seedEntriesOfCursor(t *testing.T) {
 	if err := json.Unmarshal(normalizerstest.GoldenFile(t, "metadata", "origin", "cursor", "all-tools.expected.json"), &want); err != nil {
 		t.Fatal(err)
 	}
-	told := eventsOf(t, envelopes.Cursor, "all-tools.jsonl", normalizerstest.GoldenFile(t, "metadata", "origin", "cursor", "all-tools.jsonl"))
-	kept := entriesOf(t, told)
+	emitted := eventsOf(t, envelopes.Cursor, "all-tools.jsonl", normalizerstest.GoldenFile(t, "metadata", "origin", "cursor", "all-tools.jsonl"))
+	kept := entriesOf(t, emitted)
 	first := slices.IndexFunc(kept, func(n envelopes.NormalizedEntry) bool { return n.Type.Tool != nil })
 	for i, kind := range want.ActionKinds {
 		n := kept[first+i]
@@ -235,9 +235,9 @@ func seedCitationsOfACP(t *testing.T) {
 {"role":"agent/r","parts":[{"content":"Wait 🌍. "}]}
 {"role":"agent/r","parts":[{"metadata":{"kind":"trajectory","message":"a thought"}},{"content":"Héllo "},{"content_type":"text/markdown","content":"wörld, yes"},{"metadata":{"kind":"citation","start_index":6,"end_index":11,"url":"https://example.com/a"}},{"metadata":{"kind":"citation","start_index":13,"end_index":16,"url":"https://example.com/b"}}]}
 `
-	told := eventsOf(t, envelopes.ACP, "history.jsonl", []byte(history))
+	emitted := eventsOf(t, envelopes.ACP, "history.jsonl", []byte(history))
 	var cited []string
-	for _, m := range messagesOf(told) {
+	for _, m := range messagesOf(emitted) {
 		for _, c := range m.ResolveCitations() {
 			cited = append(cited, *c.Citation.URL+" "+c.Text)
 		}

@@ -17,8 +17,8 @@ import (
 // planted is a secret that stands in every string of a record.
 const planted = "sk-PLANTED-4242424242"
 
-// plant puts the secret into every string and name of a JSON value but those that say
-// what the record is, so that the normalizer goes its whole way.
+// plant puts the secret into every string and name of a JSON value, except those that state the
+// kind of the record, so that the normalizer reads all of it.
 func plant(v any, name string) any {
 	switch v := v.(type) {
 	case map[string]any:
@@ -45,15 +45,14 @@ func plant(v any, name string) any {
 	}
 }
 
-// TestPlantedSecret: no error that a record of any vendor can cause repeats any of it,
-// however the record is broken.
-func TestPlantedSecret(t *testing.T) {
+// No error repeats a part of a record of any vendor, however the record is broken.
+func TestErrorHoldsNoPlantedSecret(t *testing.T) {
 	t.Parallel()
 	for _, s := range suites {
 		t.Run("source="+string(s.Source), func(t *testing.T) {
 			t.Parallel()
 			failed := 0
-			tells := func(data []byte) {
+			check := func(data []byte) {
 				t.Helper()
 				session := normalizers.NewSession(s.Source, "s")
 				_, err := normalizers.Normalize(session, normalizers.Record{Source: s.Source, Session: "s", Sequence: 1, Stored: normalizerstest.Modified, Data: data})
@@ -75,14 +74,14 @@ func TestPlantedSecret(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					tells(whole)
+					check(whole)
 					for _, part := range []int{3, 5, 7} {
-						tells(whole[:len(whole)*part/8])
+						check(whole[:len(whole)*part/8])
 						flipped := bytes.Clone(whole)
 						flipped[len(flipped)*part/8] ^= 0x1f
-						tells(flipped)
+						check(flipped)
 					}
-					tells(append(bytes.Repeat([]byte(`{"`+planted+`":`), normalizers.MaxDepth+1), whole...))
+					check(append(bytes.Repeat([]byte(`{"`+planted+`":`), normalizers.MaxDepth+1), whole...))
 				}
 			}
 			if failed == 0 {
@@ -96,9 +95,8 @@ func TestPlantedSecret(t *testing.T) {
 var secretForms = regexp.MustCompile(`sk-ant-[A-Za-z0-9_-]{20,}|sk-(?:proj-)?[A-Za-z0-9]{32,}|gh[pousr]_[A-Za-z0-9]{30,}|github_pat_[A-Za-z0-9_]{30,}|AKIA[0-9A-Z]{16}|` +
 	`AIza[0-9A-Za-z_-]{35}|xox[abprs]-[A-Za-z0-9-]{10,}|-----BEGIN [A-Z ]*PRIVATE KEY-----|eyJ[A-Za-z0-9_-]{10,}\.eyJ[A-Za-z0-9_-]{10,}\.`)
 
-// TestNoSecretInData: no log that the project carries, for its tests or to try it with,
-// holds anything in the form of a secret.
-func TestNoSecretInData(t *testing.T) {
+// No log of the project, for its tests or to try it with, holds anything in the form of a secret.
+func TestDataHoldsNoSecret(t *testing.T) {
 	t.Parallel()
 	files := 0
 	for _, dir := range []string{".", "../cmd/tributary/testdata", "../envelopes/testdata", "../pipeline"} {

@@ -19,14 +19,14 @@ import (
 
 // acpSeedRows are the rows of the seed acp-message-metadata about events.
 var acpSeedRows = map[string]func(*testing.T){
-	"004-10": seedACPEvents,
-	"004-11": seedACPStream,
-	"004-12": seedACPRoles,
-	"004-13": seedACPPairs,
-	"004-14": seedACPInput,
-	"004-15": seedACPEnds,
-	"004-16": seedACPSync,
-	"004-21": seedACPInvalid,
+	"004-10 server-sent events and lines yield the same events":        seedACPEvents,
+	"004-11 a run stream emits every message once":                     seedACPStream,
+	"004-12 agents are assistants with an agent_id":                    seedACPRoles,
+	"004-13 call and result share an id":                               seedACPPairs,
+	"004-14 the input of a run is the parent of its events":            seedACPInput,
+	"004-15 failed, cancelled and awaiting runs are reported":          seedACPEnds,
+	"004-16 a completed run yields the events of its output":           seedACPSync,
+	"004-21 an invalid part is a dead letter and the stream continues": seedACPInvalid,
 }
 
 // acpSteps normalizes a file of ACP.
@@ -112,7 +112,7 @@ func seedACPEvents(t *testing.T) {
 	})
 }
 
-// seedACPStream: what a stream tells, each thing once.
+// seedACPStream: a stream, its output and its messages are emitted once.
 func seedACPStream(t *testing.T) {
 	t.Helper()
 	t.Run("golden", func(t *testing.T) {
@@ -120,26 +120,26 @@ func seedACPStream(t *testing.T) {
 			envelopes.Meta: 4, envelopes.Reasoning: 1, envelopes.ToolCall: 1, envelopes.ToolResult: 1,
 			envelopes.AssistantMessage: 1, envelopes.FileSnapshot: 1,
 		})
-		said := only(t, all, envelopes.AssistantMessage)
+		texts := only(t, all, envelopes.AssistantMessage)
 		var metadata []struct {
 			Kind       string
 			StartIndex *int `json:"start_index"`
 			EndIndex   *int `json:"end_index"`
 		}
-		if err := json.Unmarshal(said.MessageMetadata, &metadata); err != nil {
+		if err := json.Unmarshal(texts.MessageMetadata, &metadata); err != nil {
 			t.Fatal(err)
 		}
 		cites := 0
 		for _, m := range metadata {
 			if m.Kind == "citation" {
 				cites++
-				if got := string([]rune(normalizerstest.Value(said.Text))[*m.StartIndex:*m.EndIndex]); got != "72°F" {
+				if got := string([]rune(normalizerstest.Value(texts.Text))[*m.StartIndex:*m.EndIndex]); got != "72°F" {
 					t.Errorf("the citation is of %q", got)
 				}
 			}
 		}
 		if cites != 1 || len(metadata) != 3 {
-			t.Errorf("message_metadata: %s", said.MessageMetadata)
+			t.Errorf("message_metadata: %s", texts.MessageMetadata)
 		}
 		if file := only(t, all, envelopes.FileSnapshot); normalizerstest.Value(file.FilePath) != "report.json" || normalizerstest.Value(file.Text) != `{"ok":true}` {
 			t.Errorf("artifact: %q of %q", normalizerstest.Value(file.Text), normalizerstest.Value(file.FilePath))
@@ -179,36 +179,36 @@ func seedACPStream(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			all := wantTypes(t, acpSteps(acpRun(c.lines...)), want(c.metas))
-			if said := only(t, all, envelopes.AssistantMessage); normalizerstest.Value(said.Text) != "Huhu." || said.EventID != "r1:0:0" || normalizerstest.Value(said.AgentID) != "owl" {
-				t.Errorf("%s: %q of %q", said.EventID, normalizerstest.Value(said.Text), normalizerstest.Value(said.AgentID))
+			if texts := only(t, all, envelopes.AssistantMessage); normalizerstest.Value(texts.Text) != "Huhu." || texts.EventID != "r1:0:0" || normalizerstest.Value(texts.AgentID) != "owl" {
+				t.Errorf("%s: %q of %q", texts.EventID, normalizerstest.Value(texts.Text), normalizerstest.Value(texts.AgentID))
 			}
 			if file := only(t, all, envelopes.FileSnapshot); file.EventID != "r1:0:2" {
 				t.Errorf("artifact: %s", file.EventID)
 			}
 		})
 	}
-	t.Run("a long message in pieces", func(t *testing.T) {
+	t.Run("a long message in chunks", func(t *testing.T) {
 		var lines []string
-		words := strings.Repeat("long ", 2000)
+		content := strings.Repeat("long ", 2000)
 		for range 10 {
-			lines = append(lines, `{"type":"message.part","part":{"content":"`+words+`"}}`)
+			lines = append(lines, `{"type":"message.part","part":{"content":"`+content+`"}}`)
 		}
-		lines = append(lines, `{"type":"message.completed","message":{"role":"agent/owl","parts":[`+strings.TrimSuffix(strings.Repeat(`{"content":"`+words+`"},`, 10), ",")+`]}}`)
-		var said strings.Builder
-		pieces := 0
+		lines = append(lines, `{"type":"message.completed","message":{"role":"agent/owl","parts":[`+strings.TrimSuffix(strings.Repeat(`{"content":"`+content+`"},`, 10), ",")+`]}}`)
+		var texts strings.Builder
+		chunks := 0
 		for _, e := range normalizerstest.Events(acpSteps(acpRun(lines...))) {
 			if e.EventType == envelopes.AssistantMessage {
-				pieces++
-				said.WriteString(normalizerstest.Value(e.Text))
+				chunks++
+				texts.WriteString(normalizerstest.Value(e.Text))
 			}
 		}
-		if said.String() != strings.Repeat(words, 10) || pieces < 2 {
-			t.Errorf("%d bytes in %d pieces, want %d", said.Len(), pieces, 10*len(words))
+		if texts.String() != strings.Repeat(content, 10) || chunks < 2 {
+			t.Errorf("%d bytes in %d parts, want %d", texts.Len(), chunks, 10*len(content))
 		}
 	})
 }
 
-// seedACPRoles: who speaks.
+// seedACPRoles: the speaker of a message.
 func seedACPRoles(t *testing.T) {
 	t.Helper()
 	for role, want := range map[string]struct {
@@ -350,14 +350,14 @@ func seedACPInvalid(t *testing.T) {
 				t.Errorf("%s: a gap at line %d", part, s.Line)
 			}
 		}
-		var words string
+		var content string
 		for _, e := range normalizerstest.Events(steps) {
 			if e.EventType == envelopes.AssistantMessage {
-				words = normalizerstest.Value(e.Text)
+				content = normalizerstest.Value(e.Text)
 			}
 		}
-		if !strings.HasPrefix(words, "a") || !strings.HasSuffix(words, "b") || !valid && words != "ab" {
-			t.Errorf("%s: the message is %q", part, words)
+		if !strings.HasPrefix(content, "a") || !strings.HasSuffix(content, "b") || !valid && content != "ab" {
+			t.Errorf("%s: the message is %q", part, content)
 		}
 	}
 	t.Run("own", func(t *testing.T) {
@@ -389,9 +389,9 @@ func seedACPInvalid(t *testing.T) {
 	})
 }
 
-// TestTruthGeneratedACP holds generated streams, whole and cut off, to what their raw
-// bytes say: what a stream, the output of its run and a history repeat is told once.
-func TestTruthGeneratedACP(t *testing.T) {
+// Generated streams, whole and cut off, are compared with their raw bytes: a message that the
+// stream, the output of its run and a history repeat is emitted once.
+func TestGeneratedACPStreamsMatchTheirBytes(t *testing.T) {
 	t.Parallel()
 	s := acptest.Suite
 	rapid.Check(t, func(rt *rapid.T) {

@@ -11,7 +11,7 @@ import (
 	"tributary/normalizers/normalizerstest"
 )
 
-// seedSystemMessage: what the first message of a session says is kept.
+// seedSystemMessage: the fields of the first message of a session are kept.
 func seedSystemMessage(t *testing.T) {
 	t.Helper()
 	check := func(t *testing.T, e envelopes.AgentEventV1, want map[string]any, root string) {
@@ -57,7 +57,7 @@ func seedAssistantError(t *testing.T) {
 	}
 }
 
-// seedParentToolUse: a subagent's messages say whose they are.
+// seedParentToolUse: the messages of a subagent name the call that started it.
 func seedParentToolUse(t *testing.T) {
 	t.Helper()
 	es := normalizerstest.SeedEvents(t, envelopes.ClaudeCode, "s.jsonl", normalizerstest.SeedLines(sdkInit, sdkPrompt,
@@ -120,14 +120,15 @@ func seedResultMessage(t *testing.T) {
 	}
 	wantEqual(t, "usage", m["usage"], any(map[string]any{"input_tokens": 6.0, "cache_read_input_tokens": 40.0, "cache_creation_input_tokens": 9.0, "output_tokens": 30.0}))
 
-	// A run that says nothing but its result says it there; the next run begins anew.
+	// The text of a run that has only a result is that of the result; the next run starts from
+	// zero.
 	again := `{"type":"result","subtype":"success","is_error":false,"num_turns":1,"result":"only here","session_id":"s-1","uuid":"u-r2","usage":{"input_tokens":3,"output_tokens":4}}`
 	es = normalizerstest.SeedEvents(t, envelopes.ClaudeCode, "s.jsonl", normalizerstest.SeedLines(append(run, again)...))
 	last = es[len(es)-1]
 	wantEqual(t, "second run", *last.Usage, envelopes.Usage{Input: 3, Output: 4})
 	wantEqual(t, "its text", normalizerstest.Value(last.Text), "only here")
 
-	// success is what the subtype says when nobody was logged in.
+	// The subtype is success even when no user was logged in.
 	es = normalizerstest.SeedEvents(t, envelopes.ClaudeCode, "s.jsonl", normalizerstest.SeedLines(sdkInit,
 		`{"type":"result","subtype":"success","is_error":true,"num_turns":1,"result":"Please run /login","session_id":"s-1"}`,
 		`{"type":"result","subtype":"error_max_turns","is_error":true,"num_turns":9,"errors":["too many turns"],"session_id":"s-1"}`))
@@ -156,8 +157,8 @@ func seedStructuredOutput(t *testing.T) {
 	}
 }
 
-// sdkPieces are the events of the API for a message that says Hello and runs ls.
-func sdkPieces(uuid string) []string {
+// sdkDeltas are the events of the API for a message with the text Hello and a call of ls.
+func sdkDeltas(uuid string) []string {
 	var out []string
 	for _, event := range []string{
 		`{"type":"message_start","message":{"id":"msg_7","role":"assistant","model":"claude-opus-4-5","content":[],"usage":{"input_tokens":3,"output_tokens":1}}}`,
@@ -177,8 +178,8 @@ func sdkPieces(uuid string) []string {
 	return out
 }
 
-// seedStreamEvents: the pieces of a message tell nothing while the message itself comes,
-// before or after their end, and all of it where it does not.
+// seedStreamEvents: the deltas of a message emit nothing if the message itself comes, before or
+// after their end, and all of it if it does not.
 func seedStreamEvents(t *testing.T) {
 	t.Helper()
 	check := func(t *testing.T, es []envelopes.AgentEventV1) {
@@ -190,8 +191,8 @@ func seedStreamEvents(t *testing.T) {
 		f.Add(normalizerstest.FiguresOf(es[1]))
 		wantEqual(t, "tokens", []int64{f.Input, f.Output}, []int64{3, 20})
 	}
-	pieces := sdkPieces("u-p")
-	check(t, normalizerstest.SeedEvents(t, envelopes.ClaudeCode, "s.jsonl", normalizerstest.SeedLines(pieces...)))
+	parts := sdkDeltas("u-p")
+	check(t, normalizerstest.SeedEvents(t, envelopes.ClaudeCode, "s.jsonl", normalizerstest.SeedLines(parts...)))
 	check(t, seedFile(t, envelopes.ClaudeCode, "tool_metadata", "origin", "sdk-stream", "stream-events.jsonl"))
 
 	message := func(id, block string) string {
@@ -199,13 +200,13 @@ func seedStreamEvents(t *testing.T) {
 	}
 	text := message("u-a", `{"type":"text","text":"Hello"}`)
 	call := message("u-b", `{"type":"tool_use","id":"toolu_9","name":"Bash","input":{"command":"ls"}}`)
-	t.Run("within", func(t *testing.T) {
-		check(t, normalizerstest.SeedEvents(t, envelopes.ClaudeCode, "s.jsonl", normalizerstest.SeedLines(slices.Concat(pieces[:4], []string{text}, pieces[4:8], []string{call}, pieces[8:])...)))
+	t.Run("a message within its deltas adds nothing", func(t *testing.T) {
+		check(t, normalizerstest.SeedEvents(t, envelopes.ClaudeCode, "s.jsonl", normalizerstest.SeedLines(slices.Concat(parts[:4], []string{text}, parts[4:8], []string{call}, parts[8:])...)))
 	})
-	t.Run("after", func(t *testing.T) {
-		check(t, normalizerstest.SeedEvents(t, envelopes.ClaudeCode, "s.jsonl", normalizerstest.SeedLines(append(pieces, text, call)...)))
+	t.Run("a message after its deltas adds nothing", func(t *testing.T) {
+		check(t, normalizerstest.SeedEvents(t, envelopes.ClaudeCode, "s.jsonl", normalizerstest.SeedLines(append(parts, text, call)...)))
 	})
-	t.Run("a thought that its message holds only the signature of", func(t *testing.T) {
+	t.Run("a thought comes from its deltas where the message has only its signature", func(t *testing.T) {
 		thought := []string{
 			`{"type":"stream_event","uuid":"u","session_id":"s-1","event":{"type":"message_start","message":{"id":"msg_8","content":[]}}}`,
 			`{"type":"stream_event","uuid":"u","session_id":"s-1","event":{"type":"content_block_start","index":0,"content_block":{"type":"thinking","thinking":""}}}`,
@@ -217,15 +218,15 @@ func seedStreamEvents(t *testing.T) {
 			t.Errorf("%v: %q", seedTypes(es), normalizerstest.Value(es[0].Text))
 		}
 	})
-	t.Run("cut off", func(t *testing.T) {
-		es := normalizerstest.SeedEvents(t, envelopes.ClaudeCode, "s.jsonl", normalizerstest.SeedLines(append(pieces[:4:4], `{"type":"result","num_turns":1,"is_error":false,"result":"","session_id":"s-1","usage":{"input_tokens":3,"output_tokens":9}}`)...))
+	t.Run("a message that is cut off is emitted at the result", func(t *testing.T) {
+		es := normalizerstest.SeedEvents(t, envelopes.ClaudeCode, "s.jsonl", normalizerstest.SeedLines(append(parts[:4:4], `{"type":"result","num_turns":1,"is_error":false,"result":"","session_id":"s-1","usage":{"input_tokens":3,"output_tokens":9}}`)...))
 		wantEqual(t, "types", seedTypes(es), []envelopes.EventType{"assistant_message", "session_summary"})
 		wantEqual(t, "text", normalizerstest.Value(es[0].Text), "Hello")
 		wantEqual(t, "bill", normalizerstest.FiguresOf(es[0]).Total+normalizerstest.FiguresOf(es[1]).Total, int64(12))
 	})
-	t.Run("too long to keep", func(t *testing.T) {
+	t.Run("a message beyond the state is truncated", func(t *testing.T) {
 		long := `{"type":"stream_event","uuid":"u","session_id":"s-1","event":{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"` + strings.Repeat("x", 40<<10) + `"}}}`
-		es := normalizerstest.SeedEvents(t, envelopes.ClaudeCode, "s.jsonl", normalizerstest.SeedLines(append(pieces[:3:3], long)...))
+		es := normalizerstest.SeedEvents(t, envelopes.ClaudeCode, "s.jsonl", normalizerstest.SeedLines(append(parts[:3:3], long)...))
 		if len(es) != 1 || normalizerstest.Value(es[0].Text) != "Hel" || !es[0].TextTruncated {
 			t.Errorf("%d events: %q, truncated %t", len(es), normalizerstest.Value(es[0].Text), es[0].TextTruncated)
 		}

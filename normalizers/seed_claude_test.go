@@ -18,27 +18,27 @@ import (
 // seedClaude are the rows about the streams of Claude's SDK, and those about the metadata
 // of all vendors.
 var seedClaude = map[string]func(*testing.T){
-	"000-1":  seedMetadataEverywhere,
-	"000-2":  seedNoMetadata,
-	"000-3":  seedNullMetadata,
-	"000-4":  seedCamelCase,
-	"000-5":  seedExtensions,
-	"000-6":  seedClaudeIDs,
-	"000-20": seedCodexNull,
-	"000-24": seedResultText,
-	"000-25": seedAllBlocks,
-	"000-27": seedAttributes,
-	"002-1":  seedEncodings,
-	"002-2":  seedSystemMessage,
-	"002-3":  seedAssistantBlocks,
-	"002-4":  seedAssistantError,
-	"002-5":  seedParentToolUse,
-	"002-6":  seedUserResult,
-	"002-21": seedResultMessage,
-	"002-22": seedStructuredOutput,
-	"002-23": seedStreamEvents,
-	"002-24": seedRunUsage,
-	"002-27": seedExampleFlow,
+	"000-1 every event after the first system message has sessionId and model": seedMetadataEverywhere,
+	"000-2 events without a system message have no metadata":                   seedNoMetadata,
+	"000-3 an unknown member of metadata is null":                              seedNullMetadata,
+	"000-4 members of metadata are in camelCase":                               seedCamelCase,
+	"000-5 extensions stay in metadata":                                        seedExtensions,
+	"000-6 session_id wins over sessionId":                                     seedClaudeIDs,
+	"000-20 sessionId is null and threadId is set":                             seedCodexNull,
+	"000-24 the text of a result can state that it failed":                     seedResultText,
+	"000-25 every block of a message becomes an event":                         seedAllBlocks,
+	"000-27 session and model are attributes where they are known":             seedAttributes,
+	"002-1 wire lines and SDK objects yield the same events":                   seedEncodings,
+	"002-2 the system message has session, model, mode and servers":            seedSystemMessage,
+	"002-3 blocks become events in their order":                                seedAssistantBlocks,
+	"002-4 an error of the assistant becomes a log":                            seedAssistantError,
+	"002-5 messages of a subagent have parentToolUseId":                        seedParentToolUse,
+	"002-6 a tool result has role, call id and text":                           seedUserResult,
+	"002-21 a result message becomes one session summary":                      seedResultMessage,
+	"002-22 structured output stays in metadata and raw":                       seedStructuredOutput,
+	"002-23 stream events are emitted only without their message":              seedStreamEvents,
+	"002-24 the tokens of a run add up to its result":                          seedRunUsage,
+	"002-27 the example yields its eight events in order":                      seedExampleFlow,
 }
 
 // seedFile reads a file of the goldens as one of a source.
@@ -261,9 +261,9 @@ func seedCodexNull(t *testing.T) {
 	}
 }
 
-// seedResultText: a result that says itself that it failed. The row wants an unknown
+// seedResultText: the text of a result states that it failed. The row wants an unknown
 // status where the call is unknown; there is data and no sign of failure, which is a
-// success (semantics.md section 7).
+// success (README.md, Tools).
 func seedResultText(t *testing.T) {
 	t.Helper()
 	result := func(text string) envelopes.AgentEventV1 {
@@ -352,7 +352,7 @@ func seedAttributes(t *testing.T) {
 	}
 }
 
-// seedEncodings: lines and objects of the SDK tell the same.
+// seedEncodings: lines and objects of the SDK yield the same events.
 func seedEncodings(t *testing.T) {
 	t.Helper()
 	type fact struct {

@@ -18,11 +18,11 @@ import (
 // copilotRows are the rows of the seed about session metadata that are about Copilot.
 // 000-15, and what of 000-16 and 000-17 is about a running session, is in pipeline/ship.
 var copilotRows = map[string]func(*testing.T){
-	"000-16": parts(map[string]func(*testing.T){"marker": copilotMarkers, "origin": copilotMarkersOfOrigin}),
-	"000-17": copilotHeld,
-	"000-18": parts(map[string]func(*testing.T){"paragraphs": copilotParagraphs, "origin": copilotParagraphsOfOrigin}),
-	"000-19": parts(map[string]func(*testing.T){"log": copilotLog, "origin": copilotLogsOfOrigin}),
-	"000-21": copilotModelChange,
+	"000-16 the marker line states the session and is no text":            parts(map[string]func(*testing.T){"marker": copilotMarkers, "origin": copilotMarkersOfOrigin}),
+	"000-17 text waits until the session is known":                        copilotPending,
+	"000-18 a paragraph becomes one assistant message without escapes":    parts(map[string]func(*testing.T){"paragraphs": copilotParagraphs, "origin": copilotParagraphsOfOrigin}),
+	"000-19 a session log yields paired calls with exit codes and errors": parts(map[string]func(*testing.T){"log": copilotLog, "origin": copilotLogsOfOrigin}),
+	"000-21 a new model applies to later events only":                     copilotModelChange,
 }
 
 // parts is a row in several parts: on data of our own, and on that of the seed's project.
@@ -95,10 +95,10 @@ func copilotMarkersOfOrigin(t *testing.T) {
 	}
 }
 
-// copilotHeld: of the two ways that the row allows, ours is that what comes before the
+// copilotPending: of the two ways that the row allows, ours is that what comes before the
 // session is known waits for it. A framer gives nothing out before, and then all of it
 // with its session; without the line the end decides.
-func copilotHeld(t *testing.T) {
+func copilotPending(t *testing.T) {
 	t.Helper()
 	f := normalizers.NewFramer(normalizerstest.FileNamed(envelopes.Copilot, "stdin"))
 	write := func(text string) []string {
@@ -126,7 +126,7 @@ func copilotHeld(t *testing.T) {
 	}
 }
 
-// checkParagraphs holds the events of a plain text to its paragraphs.
+// checkParagraphs compares the events of a plain text with its paragraphs.
 func checkParagraphs(t *testing.T, text, session string, want []string) {
 	t.Helper()
 	var got []string

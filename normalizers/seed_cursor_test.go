@@ -19,7 +19,7 @@ import (
 //
 //nolint:thelper // rows are subtests, not helpers: TestSeed runs them
 var cursorRows = map[string]func(*testing.T){
-	"000-7": func(t *testing.T) {
+	"000-7 the documented sequence yields its ten events": func(t *testing.T) {
 		t.Parallel()
 		got := cursorGolden(t, "official-docs-sequence.jsonl")
 		normalizerstest.Same(t, "events", byType(got), map[envelopes.EventType]int{
@@ -34,9 +34,9 @@ var cursorRows = map[string]func(*testing.T){
 			}
 		}
 	},
-	// seedCursorTools: conflicts 1 and 2 of the goldens' README change what the file says: a
-	// code that the vendor does not state is null, and tools that search read the file system.
-	"000-8": func(t *testing.T) {
+	// Two values differ from those of the file by intention: an exit code that the vendor does not
+	// state is null, and the tools that search read the file system.
+	"000-8 every tool has its name, operation, exit code and status": func(t *testing.T) {
 		t.Parallel()
 		got := cursorGolden(t, "all-tools.jsonl")
 		var want struct {
@@ -76,7 +76,7 @@ var cursorRows = map[string]func(*testing.T){
 			}
 		}
 	},
-	"000-9": func(t *testing.T) {
+	"000-9 deltas of a thought and of an answer become one event each": func(t *testing.T) {
 		t.Parallel()
 		delta := func(text string, ms int) string {
 			return fmt.Sprintf(`{"type":"thinking","subtype":"delta","text":%q,"session_id":"s","timestamp_ms":%d}`, text, ms)
@@ -93,63 +93,63 @@ var cursorRows = map[string]func(*testing.T){
 		// The record that ends a stream gives its id and its time, else the last delta.
 		normalizerstest.Same(t, "ended", got[1].EventID+" "+got[1].TS, "@4 2026-02-11T15:23:55.070Z")
 		normalizerstest.Same(t, "not ended", got[2].EventID+" "+got[2].TS, "@5 2026-02-11T15:23:56.000Z")
-		normalizerstest.Same(t, "pieces", got[3].EventID, "@7")
+		normalizerstest.Same(t, "deltas", got[3].EventID, "@7")
 		if data := cursorGolden(t, "snake-case-coalescing.jsonl"); len(data) != 5 || normalizerstest.Value(data[2].Text) != "Planning implementation..." || normalizerstest.Value(data[3].Text) != "I'll add a login feature." {
 			t.Errorf("golden: %q", brief(data))
 		}
 	},
-	"000-10": func(t *testing.T) {
+	"000-10 the repeated full text after deltas adds nothing": func(t *testing.T) {
 		t.Parallel()
-		piece := func(text, more string) string {
+		part := func(text, more string) string {
 			return fmt.Sprintf(`{"type":"assistant","message":{"role":"assistant","content":[{"type":"text","text":%q}]},"session_id":"s"%s}`, text, more)
 		}
 		const timed, call = `,"timestamp_ms":1770823434041`, `,"timestamp_ms":1770823435000,"model_call_id":"m"`
 		long := strings.Repeat("a line of an answer that is long\n", 50)
 		var many []string
 		for range 100 { // 165 kB: more than a session remembers
-			many = append(many, piece(long, timed))
+			many = append(many, part(long, timed))
 		}
 		for name, c := range map[string]struct {
 			lines []string
 			want  []string
 		}{
-			"before a tool":    {[]string{piece("I will", timed), piece(" look.", timed), piece("I will look.", call)}, []string{"I will look."}},
-			"at the end":       {[]string{piece("I will", timed), piece(" look.", timed), piece("I will look.", "")}, []string{"I will look."}},
-			"one delta":        {[]string{piece("Yes.", timed), piece("Yes.", "")}, []string{"Yes."}},
-			"without times":    {[]string{piece("I will ", ""), piece("look at it.", ""), piece("I will look at it.", "")}, []string{"I will look at it."}},
-			"two equal deltas": {[]string{piece("ha", timed), piece("ha", timed)}, []string{"haha"}},
-			"a piece more":     {[]string{piece("I will", timed), piece("I will look.", call)}, []string{"I will look."}},
-			"two answers":      {[]string{piece("Yes.", call), piece("Yes.", "")}, []string{"Yes.", "Yes."}},
+			"before a tool":    {[]string{part("I will", timed), part(" look.", timed), part("I will look.", call)}, []string{"I will look."}},
+			"at the end":       {[]string{part("I will", timed), part(" look.", timed), part("I will look.", "")}, []string{"I will look."}},
+			"one delta":        {[]string{part("Yes.", timed), part("Yes.", "")}, []string{"Yes."}},
+			"without times":    {[]string{part("I will ", ""), part("look at it.", ""), part("I will look at it.", "")}, []string{"I will look at it."}},
+			"two equal deltas": {[]string{part("ha", timed), part("ha", timed)}, []string{"haha"}},
+			"one delta more":   {[]string{part("I will", timed), part("I will look.", call)}, []string{"I will look."}},
+			"two answers":      {[]string{part("Yes.", call), part("Yes.", "")}, []string{"Yes.", "Yes."}},
 			"a thought between": {[]string{
-				piece("It is", timed), `{"type":"thinking","subtype":"delta","text":"short","session_id":"s"}`, piece(" short.", timed), piece("It is short.", call),
+				part("It is", timed), `{"type":"thinking","subtype":"delta","text":"short","session_id":"s"}`, part(" short.", timed), part("It is short.", call),
 			}, []string{"It is", " short."}},
 		} {
 			t.Run(name, func(t *testing.T) {
-				var said []string
+				var texts []string
 				for _, e := range cursorEvents(t, strings.Join(c.lines, "\n")) {
 					if e.EventType == envelopes.AssistantMessage {
-						said = append(said, normalizerstest.Value(e.Text))
+						texts = append(texts, normalizerstest.Value(e.Text))
 					}
 				}
-				normalizerstest.Same(t, "said", said, c.want)
+				normalizerstest.Same(t, "texts", texts, c.want)
 			})
 		}
 		t.Run("too long to be remembered", func(t *testing.T) {
-			var said strings.Builder
-			data := strings.Join(append(many, piece(strings.Repeat(long, 100), "")), "\n")
-			if err := normalizerstest.LawCut(cursortest.Suite, normalizers.Normalize, normalizerstest.Frame(normalizerstest.FileNamed(envelopes.Cursor, "run.jsonl"), []byte(data))); err != nil {
+			var texts strings.Builder
+			data := strings.Join(append(many, part(strings.Repeat(long, 100), "")), "\n")
+			if err := normalizerstest.LawCut(normalizerstest.Folded(cursortest.Suite, normalizers.Normalize, normalizerstest.Frame(normalizerstest.FileNamed(envelopes.Cursor, "run.jsonl"), []byte(data)))); err != nil {
 				t.Error(err)
 			}
 			list := cursorEvents(t, data)
 			for _, e := range list {
-				said.WriteString(normalizerstest.Value(e.Text))
+				texts.WriteString(normalizerstest.Value(e.Text))
 			}
-			if said.String() != strings.Repeat(long, 100) || len(list) < 2 {
-				t.Errorf("%d bytes in %d events, want %d", said.Len(), len(list), 100*len(long))
+			if texts.String() != strings.Repeat(long, 100) || len(list) < 2 {
+				t.Errorf("%d bytes in %d events, want %d", texts.Len(), len(list), 100*len(long))
 			}
 		})
 	},
-	"000-11": func(t *testing.T) {
+	"000-11 plain lines are system messages and a missing login is a log": func(t *testing.T) {
 		t.Parallel()
 		got := cursorEvents(t, "Warning: slow\n\n  \nPlease run 'cursor-agent login'\n[x] not authenticated\n{\"type\":\"login cut of\n")
 		normalizerstest.Same(t, "events", brief(got), []string{
@@ -175,7 +175,7 @@ var cursorRows = map[string]func(*testing.T){
 			t.Errorf("stderr-auth.txt: %q", brief(auth))
 		}
 	},
-	"000-12": func(t *testing.T) {
+	"000-12 a failed result adds a log with its code": func(t *testing.T) {
 		t.Parallel()
 		for line, want := range map[string]string{
 			`{"type":"result","subtype":"success","is_error":false,"result":"told"}`:           "",
@@ -199,7 +199,7 @@ var cursorRows = map[string]func(*testing.T){
 		normalizerstest.Same(t, "golden", problemCode(t, golden[len(golden)-1]), "error")
 	},
 	// seedCursorCallIDs: that they are published is shown with a broker, in package pipeline.
-	"000-13": func(t *testing.T) {
+	"000-13 ids that differ in white space stay apart": func(t *testing.T) {
 		t.Parallel()
 		var lines []string
 		ids := []string{"call_x\nfc_y", "call_x fc_y"}
@@ -226,7 +226,7 @@ var cursorRows = map[string]func(*testing.T){
 			"tool_result call_x\nfc_y#result of call_x\nfc_y shell 0", "tool_result call_x fc_y#result of call_x fc_y shell 1",
 		})
 	},
-	"000-14": func(t *testing.T) {
+	"000-14 a result without a call is emitted": func(t *testing.T) {
 		t.Parallel()
 		got := cursorEvents(t, strings.Join([]string{
 			`{"type":"tool_call","subtype":"completed","call_id":"o1","tool_call":{"shellToolCall":{"result":{"success":{"stdout":"/tmp","exitCode":0}}}}}`,
@@ -243,7 +243,7 @@ var cursorRows = map[string]func(*testing.T){
 			t.Errorf("golden: %q", brief(golden[max(i, 0):]))
 		}
 	},
-	"000-23": func(t *testing.T) {
+	"000-23 every outcome of a tool has its status": func(t *testing.T) {
 		t.Parallel()
 		for result, want := range map[string]envelopes.ToolStatus{
 			`{"success":{"stdout":"x"}}`:                        envelopes.StatusSuccess,
@@ -291,7 +291,7 @@ func cursorGolden(t *testing.T, name string) []envelopes.AgentEventV1 {
 	return cursorEvents(t, string(normalizerstest.GoldenFile(t, "metadata", "origin", "cursor", name)))
 }
 
-// brief is what rows say of events: type and text.
+// brief returns type and text of events.
 func brief(list []envelopes.AgentEventV1) []string {
 	var out []string
 	for _, e := range list {

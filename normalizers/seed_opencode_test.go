@@ -21,25 +21,25 @@ import (
 // on our own cases, testdata/tool_metadata.json, and on those of the seed's own project
 // where TRIBUTARY_GOLDENS names them.
 var seedOpenCode = map[string]func(*testing.T){
-	"002-7":  checkToolCases("write-"),
-	"002-8":  checkToolCases("edit-"),
-	"002-9":  checkToolCases("edit-deletion", "edit-replace-all"),
-	"002-10": checkToolCases("read-"),
-	"002-11": checkToolCases("bash-"),
-	"002-12": seedExitCodes,
-	"002-13": checkToolCases("todowrite-"),
-	"002-14": seedPriorityWords,
-	"002-15": seedPriorityPlaces,
-	"002-16": seedTodoIDs,
+	"002-7 the result of Write is converted":                   checkToolCases("write-"),
+	"002-8 the result of Edit is converted":                    checkToolCases("edit-"),
+	"002-9 deletion and replaceAll are applied in full":        checkToolCases("edit-deletion", "edit-replace-all"),
+	"002-10 the result of Read is converted":                   checkToolCases("read-"),
+	"002-11 the result of Bash is converted":                   checkToolCases("bash-"),
+	"002-12 the text of a failure states the exit code":        seedExitCodes,
+	"002-13 the result of TodoWrite is converted":              checkToolCases("todowrite-"),
+	"002-14 words decide the priority of a todo":               seedPriorityWords,
+	"002-15 the position decides the priority of a plain todo": seedPriorityPlaces,
+	"002-16 the same record yields the same ids":               seedTodoIDs,
 	// A list is no object, even a list of one: the stream adapter of the seed's project,
 	// which takes its first element, does so after the seed and against this row.
-	"002-17": checkToolCases("string-result", "null-result", "list-result", "system-error-string"),
-	"002-18": checkToolCases("unknown-tool"),
-	"002-19": checkToolCases("case-insensitive"),
-	"002-20": seedRealResults,
-	"002-25": seedCurrentProfile,
-	"002-26": seedSpellings,
-	"002-28": seedImage,
+	"002-17 a result that is no object has no tool_metadata":       checkToolCases("string-result", "null-result", "list-result", "system-error-string"),
+	"002-18 an unknown tool has no tool_metadata":                  checkToolCases("unknown-tool"),
+	"002-19 the name of a tool matches in any case":                checkToolCases("case-insensitive"),
+	"002-20 results of real sessions are converted":                seedRealResults,
+	"002-25 the profile current changes the shapes":                seedCurrentProfile,
+	"002-26 both spellings of the tool result are converted alike": seedSpellings,
+	"002-28 an image is no text":                                   seedImage,
 }
 
 // wantStatus is the tool_status of a result, read from the case.
@@ -62,7 +62,7 @@ func wantStatus(t *testing.T, c claudetest.ToolCase) envelopes.ToolStatus {
 	}
 }
 
-// check holds the event of a case to what is expected of it.
+// checkToolCase compares the event of a case with the expected one.
 func checkToolCase(t *testing.T, c claudetest.ToolCase) {
 	t.Helper()
 	e := claudetest.ToolResult(t, claudetest.ToolRecords(t, c, false), normalizers.ProfileOpenCode)
@@ -166,7 +166,7 @@ func priorities(t *testing.T, contents []string) []string {
 	return out
 }
 
-// plainItems is a list of items that say nothing of their priority.
+// plainItems is a list of items without a word of priority.
 func plainItems(n int) []string { return slices.Repeat([]string{"plain"}, n) }
 
 func seedPriorityWords(t *testing.T) {
@@ -221,7 +221,7 @@ func seedPriorityPlaces(t *testing.T) {
 			}
 		}
 	}
-	check(t, map[string][]string{ // seed-features.md section 3.2
+	check(t, map[string][]string{
 		"1": {"medium"}, "2": {"high", "low"}, "3": {"high", "medium", "low"}, "4": {"high", "medium", "medium", "low"},
 		"5": {"high", "high", "medium", "low", "low"},
 	})
@@ -234,7 +234,7 @@ func seedPriorityPlaces(t *testing.T) {
 	})
 }
 
-// seedTodoIDs: ids depend on what the records say and on nothing else.
+// seedTodoIDs: ids depend on the records and on nothing else.
 func seedTodoIDs(t *testing.T) {
 	t.Helper()
 	records := claudetest.ToolRecords(t, claudetest.ToolCase{Tool: "TodoWrite", Result: json.RawMessage(`{"newTodos":[{"content":"a"},{"content":"a"}]}`)}, true)

@@ -7,7 +7,7 @@ import (
 )
 
 // seedRows are the acceptance rows of the seeds that are about normalizers, by their
-// names: each file that holds some is one entry.
+// names, one entry for each file of rows.
 var seedRows = []map[string]func(*testing.T){
 	seedClaude,
 	seedOpenCode,

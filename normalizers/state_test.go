@@ -13,9 +13,9 @@ import (
 	"tributary/normalizers/normalizerstest"
 )
 
-// TestResend: a file that is sent again, however late, changes nothing: the session
-// knows how far it has read each file (architecture.md section 13).
-func TestResend(t *testing.T) {
+// A file that is sent again, however late, changes nothing: the session knows how far it has read
+// each file.
+func TestResentFileChangesNothing(t *testing.T) {
 	t.Parallel()
 	for _, s := range suites {
 		t.Run("source="+string(s.Source), func(t *testing.T) {
@@ -43,7 +43,7 @@ func TestResend(t *testing.T) {
 						before := sessions[r.Record.Session].Encode()
 						st := normalizerstest.FoldOne(normalizers.Normalize, sessions, r)
 						if len(st.Result.Events) > 0 || st.Result.Gap || st.Failed() && !first[i].Failed() {
-							t.Errorf("line %d again: %s", r.Line, normalizerstest.Told(st, false))
+							t.Errorf("line %d again: %s", r.Line, normalizerstest.Outcomes(st, false))
 						}
 						if !bytes.Equal(before, sessions[r.Record.Session].Encode()) {
 							t.Errorf("line %d again changes the state", r.Line)
@@ -55,8 +55,8 @@ func TestResend(t *testing.T) {
 	}
 }
 
-// TestGap: a record that follows one that was never stored says so, and only that one.
-func TestGap(t *testing.T) {
+// The first record after a missing one reports a gap, and no other does.
+func TestMissingRecordIsAGap(t *testing.T) {
 	t.Parallel()
 	for _, s := range suites {
 		t.Run("source="+string(s.Source), func(t *testing.T) {
@@ -91,9 +91,9 @@ func TestGap(t *testing.T) {
 	}
 }
 
-// TestLateFailure: a record that fails after it has begun to tell leaves nothing behind,
-// also where the session's memory is full.
-func TestLateFailure(t *testing.T) {
+// A record that fails after its first events leaves nothing behind, also where the memory of the
+// session is full.
+func TestFailedRecordLeavesTheSessionUnchanged(t *testing.T) {
 	t.Parallel()
 	const remembered = 4096
 	thoughts := func(n int) []byte {
@@ -132,16 +132,16 @@ func TestLateFailure(t *testing.T) {
 				t.Fatal(err)
 			}
 			again, err := normalizers.Normalize(decoded, normalizers.Record{Source: envelopes.ClaudeCode, Session: "s", Stored: normalizerstest.Modified, Data: thoughts(3)})
-			if err != nil || normalizerstest.Told(normalizerstest.Step{Result: result}, false) != normalizerstest.Told(normalizerstest.Step{Result: again}, false) || !bytes.Equal(s.Encode(), decoded.Encode()) {
+			if err != nil || normalizerstest.Outcomes(normalizerstest.Step{Result: result}, false) != normalizerstest.Outcomes(normalizerstest.Step{Result: again}, false) || !bytes.Equal(s.Encode(), decoded.Encode()) {
 				t.Error("it goes on otherwise than from the state before")
 			}
 		})
 	}
 }
 
-// TestMirrorWithin: the record of a prompt that the queue has told is its mirror within
-// the next 64 records; later it is another prompt (semantics.md section 9).
-func TestMirrorWithin(t *testing.T) {
+// The record of a prompt that the queue has emitted is its duplicate within the next 64 records;
+// later it is another prompt (README.md, Speech).
+func TestQueuedPromptMatchesItsRecordWithin64Records(t *testing.T) {
 	t.Parallel()
 	const within = 64
 	for _, after := range []int{1, within, within + 1} {
@@ -155,21 +155,21 @@ func TestMirrorWithin(t *testing.T) {
 		}
 		normalize(`{"type":"queue-operation","operation":"enqueue","content":"words"}`)
 		if len(normalize(`{"type":"queue-operation","operation":"remove"}`).Events) != 1 {
-			t.Fatal("the remove tells nothing")
+			t.Fatal("the remove emits nothing")
 		}
 		for range after - 1 {
 			normalize(`{"type":"progress"}`)
 		}
 		result := normalize(`{"type":"user","uuid":"u","message":{"role":"user","content":" words\n"}}`)
-		if mirror := result.Skip == normalizers.SkipMirror; mirror != (after <= within) {
+		if dropped := result.Skip == normalizers.SkipMirror; dropped != (after <= within) {
 			t.Errorf("%d records later: skip %q, %d events", after, result.Skip, len(result.Events))
 		}
 	}
 }
 
-// TestFallbackTime: a record without a time takes the last time of its session, else the
-// one that came with it, else the time it was stored (semantics.md section 2, law 1).
-func TestFallbackTime(t *testing.T) {
+// A record without a time gets the last time of its session, else the one that its producer
+// stated, else the time at which it was stored (README.md, Time).
+func TestRecordWithoutATimeGetsAFallback(t *testing.T) {
 	t.Parallel()
 	const mode, timed = `{"type":"mode","mode":"%d"}`, `{"type":"mode","mode":"%d","timestamp":"2026-03-01T09:00:00.5Z"}`
 	came := time.Date(2026, 2, 2, 2, 2, 2, 20_000_000, time.FixedZone("", 3600))

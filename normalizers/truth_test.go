@@ -8,9 +8,9 @@ import (
 	"tributary/normalizers/normalizerstest"
 )
 
-// TestTruth holds the events of every corpus file to what its raw bytes say, read with
-// plain encoding/json and no code of the package.
-func TestTruth(t *testing.T) {
+// TestCorpusMatchesItsBytes compares the events of every corpus file with its raw bytes, read
+// with plain encoding/json and no code of the package.
+func TestCorpusMatchesItsBytes(t *testing.T) {
 	t.Parallel()
 	for _, s := range suites {
 		t.Run("source="+string(s.Source), func(t *testing.T) {
@@ -37,9 +37,8 @@ func TestTruth(t *testing.T) {
 	}
 }
 
-// TestTruthGolden holds the golden files to the same truth, so that it is held without a
-// corpus too.
-func TestTruthGolden(t *testing.T) {
+// TestGoldensMatchTheirBytes does the same for the golden files, which need no corpus.
+func TestGoldensMatchTheirBytes(t *testing.T) {
 	t.Parallel()
 	for _, s := range suites {
 		t.Run("source="+string(s.Source), func(t *testing.T) {
@@ -53,7 +52,7 @@ func TestTruthGolden(t *testing.T) {
 	}
 }
 
-// TestTruthCatches shows that each part of the truth can fail.
+// TestTruthCatches shows that each part of this comparison can fail.
 func TestTruthCatches(t *testing.T) {
 	t.Parallel()
 	of := func(kind envelopes.EventType, change func(e *envelopes.AgentEventV1)) func() normalizerstest.NormalizeFunc {
@@ -67,13 +66,13 @@ func TestTruthCatches(t *testing.T) {
 		t.Run("source="+string(s.Source), func(t *testing.T) {
 			t.Parallel()
 			for name, broken := range map[string]func() normalizerstest.NormalizeFunc{
-				"a prompt that is not told":   of(envelopes.UserMessage, func(e *envelopes.AgentEventV1) { e.EventType = envelopes.Meta }),
+				"a prompt that is missing":    of(envelopes.UserMessage, func(e *envelopes.AgentEventV1) { e.EventType = envelopes.Meta }),
 				"a prompt of an agent":        of(envelopes.UserMessage, func(e *envelopes.AgentEventV1) { e.Origin = envelopes.OriginAgent }),
 				"machine text as a prompt":    of(envelopes.Meta, func(e *envelopes.AgentEventV1) { e.EventType = envelopes.UserMessage }),
 				"an answer changed":           of(envelopes.AssistantMessage, func(e *envelopes.AgentEventV1) { e.Text = new("A" + normalizerstest.Value(e.Text)) }),
-				"a call that is not told":     of(envelopes.ToolCall, func(e *envelopes.AgentEventV1) { e.EventType = envelopes.Meta }),
+				"a call that is missing":      of(envelopes.ToolCall, func(e *envelopes.AgentEventV1) { e.EventType = envelopes.Meta }),
 				"a call of another tool":      of(envelopes.ToolCall, func(e *envelopes.AgentEventV1) { e.ToolName = new("x") }),
-				"a result that is not told":   of(envelopes.ToolResult, func(e *envelopes.AgentEventV1) { e.EventType = envelopes.Log }),
+				"a result that is missing":    of(envelopes.ToolResult, func(e *envelopes.AgentEventV1) { e.EventType = envelopes.Log }),
 				"a success with exit code 0":  of(envelopes.ToolResult, func(e *envelopes.AgentEventV1) { e.ToolExitCode = new(normalizerstest.Value(e.ToolExitCode)) }),
 				"a failure without exit code": of(envelopes.ToolResult, func(e *envelopes.AgentEventV1) { e.ToolExitCode = nil }),
 				"a failure that is a success": of(envelopes.ToolResult, func(e *envelopes.AgentEventV1) { e.ToolStatus = new(envelopes.StatusSuccess) }),
@@ -112,8 +111,8 @@ func TestTruthCatches(t *testing.T) {
 	}
 }
 
-// TestTruthOddRecords names the records of the corpus that a naive reader loses.
-func TestTruthOddRecords(t *testing.T) {
+// TestCorpusHasOddRecords names the records of the corpus that a naive reader loses.
+func TestCorpusHasOddRecords(t *testing.T) {
 	t.Parallel()
 	s := suites[0]
 	files := make(map[string]normalizerstest.CorpusFile)
@@ -166,7 +165,7 @@ func TestTruthOddRecords(t *testing.T) {
 			}
 			found[raw] = true
 			if len(st.Result.Events) != 1 || st.Result.Events[0].Event.EventType != envelopes.Meta || string(st.Result.Events[0].Event.Raw) != raw {
-				t.Errorf("%s: %s", raw, normalizerstest.Told(st, false))
+				t.Errorf("%s: %s", raw, normalizerstest.Outcomes(st, false))
 			}
 		}
 		if len(found) != 3 {

@@ -10,13 +10,13 @@ import (
 	"tributary/normalizers/normalizerstest"
 )
 
-// TestACPStateBounded: whatever comes, the state of a session fits and no word is lost:
-// messages that are never completed, many runs, histories of many messages.
-func TestACPStateBounded(t *testing.T) {
+// The state of a session fits and no text is lost: in messages that are never completed, in many
+// runs, in histories of many messages.
+func TestStateIsBoundedAndNoTextIsLost(t *testing.T) {
 	t.Parallel()
 	const most = 128 << 10
 	s := normalizers.NewSession(envelopes.ACP, "s")
-	var said strings.Builder
+	var texts strings.Builder
 	normalize := func(data string) {
 		t.Helper()
 		result, err := normalizers.Normalize(s, normalizers.Record{Source: envelopes.ACP, Session: "s", Stored: normalizerstest.Modified, Data: []byte(data)})
@@ -25,7 +25,7 @@ func TestACPStateBounded(t *testing.T) {
 		}
 		for _, e := range result.Events {
 			if e.Event.EventType == envelopes.AssistantMessage {
-				said.WriteString(normalizerstest.Value(e.Event.Text))
+				texts.WriteString(normalizerstest.Value(e.Event.Text))
 			}
 		}
 		if n := len(s.Encode()); n > most {
@@ -38,52 +38,52 @@ func TestACPStateBounded(t *testing.T) {
 			strings.Repeat("r", 300), run, strings.Repeat("a", 1000)))
 		normalize(`{"type":"message.created","message":{"role":"agent/` + strings.Repeat("a", 1000) + `","parts":[]}}`)
 		for part := range 120 {
-			words := fmt.Sprintf("%d of %d: %s", part, run, strings.Repeat("<\u0001\">", 100))
-			quoted := strings.NewReplacer("\u0001", `\u0001`, `"`, `\"`).Replace(words)
+			text := fmt.Sprintf("%d of %d: %s", part, run, strings.Repeat("<\u0001\">", 100))
+			quoted := strings.NewReplacer("\u0001", `\u0001`, `"`, `\"`).Replace(text)
 			normalize(`{"type":"message.part","part":{"content":"` + quoted + `","x":"` + strings.Repeat("x", 10*part) + `"}}`)
-			want.WriteString(words)
+			want.WriteString(text)
 		}
 	}
 	normalize(`{"type":"error","error":{"code":"x"}}`)
-	if said.String() != want.String() {
-		t.Errorf("%d bytes told, %d said", said.Len(), want.Len())
+	if texts.String() != want.String() {
+		t.Errorf("%d bytes emitted, %d said", texts.Len(), want.Len())
 	}
 	for i := range 600 {
 		normalize(fmt.Sprintf(`{"role":"user","parts":[{"content":"message %d"}],"created_at":"2026-03-01T09:00:00Z"}`, i))
 	}
 }
 
-// TestACPTextCut: a message that comes again is known however its text is cut.
-func TestACPTextCut(t *testing.T) {
+// A message that comes again is recognized however its text is divided into parts.
+func TestRepeatedMessageIsRecognizedInAnyParts(t *testing.T) {
 	t.Parallel()
 	for _, parts := range []string{`{"content":"yes"}`, `{"content":""},{"content":"yes"}`, `{"content":"y","x-more":1},{"content":"","x-more":2},{"content":"es"}`} {
-		told := 0
+		emitted := 0
 		for _, e := range normalizerstest.SeedEvents(t, envelopes.ACP, "s.jsonl", normalizerstest.SeedLines(
 			`{"run_id":"r","agent_name":"a","session_id":"s","status":"completed","output":[{"role":"agent","parts":[`+parts+`]}]}`,
 			`{"role":"agent","parts":[{"content":"yes"}]}`,
 		)) {
 			if e.EventType == envelopes.AssistantMessage {
-				told++
+				emitted++
 			}
 		}
-		if told != 1 {
-			t.Errorf("%s: told %d times, want 1", parts, told)
+		if emitted != 1 {
+			t.Errorf("%s: emitted %d times, want 1", parts, emitted)
 		}
 	}
 }
 
-// TestACPHistoryTimes: of two messages of the same words, one with a time and one without,
-// a history repeats the one that was told and tells the other.
-func TestACPHistoryTimes(t *testing.T) {
+// Of two messages of the same text, one with a time and one without, a history repeats the
+// emitted one and adds the other.
+func TestMessagesWithAndWithoutATimeAreTwo(t *testing.T) {
 	t.Parallel()
 	const timed, untimed = `{"role":"agent","created_at":"2026-03-01T09:00:00Z","parts":[{"content":"yes"}]}`, `{"role":"agent","parts":[{"content":"yes"}]}`
-	told := 0
+	emitted := 0
 	for _, e := range normalizerstest.SeedEvents(t, envelopes.ACP, "s.jsonl", normalizerstest.SeedLines("["+timed+"]", "["+timed+","+untimed+"]")) {
 		if e.EventType == envelopes.AssistantMessage {
-			told++
+			emitted++
 		}
 	}
-	if told != 2 {
-		t.Errorf("told %d times, want 2", told)
+	if emitted != 2 {
+		t.Errorf("emitted %d times, want 2", emitted)
 	}
 }

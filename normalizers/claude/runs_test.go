@@ -11,9 +11,9 @@ import (
 	"tributary/normalizers/normalizerstest"
 )
 
-// TestClaudeRunsAndTranscript: the stream of a run and the transcript of its session tell
-// of the same calls. However the lines of both come together, a token is told once.
-func TestClaudeRunsAndTranscript(t *testing.T) {
+// The stream of a run and the transcript of its session state the same calls. However their lines
+// are interleaved, a token is counted once.
+func TestStreamAndTranscriptCountEachTokenOnce(t *testing.T) {
 	t.Parallel()
 	usage := func(input, read, output int) string {
 		return fmt.Sprintf(`{"input_tokens":%d,"cache_read_input_tokens":%d,"output_tokens":%d}`, input, read, output)
@@ -65,47 +65,46 @@ func TestClaudeRunsAndTranscript(t *testing.T) {
 			}
 		}
 		if sum != used {
-			t.Errorf("told %+v, used %+v", sum, used)
+			t.Errorf("emitted %+v, used %+v", sum, used)
 		}
 	})
 }
 
-// TestClaudeResultBeforeMessage: a message that the stream began before the result of its
-// run, and tells whole after it, adds nothing to what the result has told.
-func TestClaudeResultBeforeMessage(t *testing.T) {
+// A message that the stream began before the result of its run and completes after it adds
+// nothing to the figures of the result.
+func TestMessageCompletedAfterItsResultAddsNothing(t *testing.T) {
 	t.Parallel()
 	const (
-		piece  = `{"type":"stream_event","session_id":"s","uuid":"p%d","parent_tool_use_id":null,"event":%s}`
-		usage  = `"usage":{"input_tokens":2,"output_tokens":3}`
-		result = `{"type":"result","subtype":"success","session_id":"s","uuid":"end","num_turns":1,"result":"done",` + usage + `}`
-		said   = `{"type":"assistant","session_id":"s","uuid":"said","parent_tool_use_id":null,"message":{"id":"m1","role":"assistant","content":[{"type":"text","text":"done"}],` + usage + `}}`
+		part    = `{"type":"stream_event","session_id":"s","uuid":"p%d","parent_tool_use_id":null,"event":%s}`
+		usage   = `"usage":{"input_tokens":2,"output_tokens":3}`
+		result  = `{"type":"result","subtype":"success","session_id":"s","uuid":"end","num_turns":1,"result":"done",` + usage + `}`
+		message = `{"type":"assistant","session_id":"s","uuid":"said","parent_tool_use_id":null,"message":{"id":"m1","role":"assistant","content":[{"type":"text","text":"done"}],` + usage + `}}`
 	)
-	pieces := []string{
-		fmt.Sprintf(piece, 1, `{"type":"message_start","message":{"id":"m1","role":"assistant","content":[]}}`),
-		fmt.Sprintf(piece, 2, `{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"do"}}`),
+	chunks := []string{
+		fmt.Sprintf(part, 1, `{"type":"message_start","message":{"id":"m1","role":"assistant","content":[]}}`),
+		fmt.Sprintf(part, 2, `{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"do"}}`),
 	}
-	for n := 1; n <= len(pieces); n++ {
+	for n := 1; n <= len(chunks); n++ {
 		var total int64
-		for _, e := range normalizerstest.SeedEvents(t, envelopes.ClaudeCode, "s.jsonl", normalizerstest.SeedLines(append(pieces[:n:n], result, said)...)) {
+		for _, e := range normalizerstest.SeedEvents(t, envelopes.ClaudeCode, "s.jsonl", normalizerstest.SeedLines(append(chunks[:n:n], result, message)...)) {
 			total += normalizerstest.Value(e.TokensTotal)
 		}
 		if total != 5 {
-			t.Errorf("%d pieces: %d tokens, want 5", n, total)
+			t.Errorf("%d parts: %d tokens, want 5", n, total)
 		}
 	}
 }
 
-// TestClaudeResultAgain: a result that comes again adds nothing, also when what it says
-// was said by another record since.
-func TestClaudeResultAgain(t *testing.T) {
+// A repeated result adds nothing, also when another record has stated its figures since.
+func TestRepeatedResultAddsNothing(t *testing.T) {
 	t.Parallel()
 	const (
-		start  = `{"type":"system","subtype":"init","session_id":"s","uuid":"start","model":"m","tools":[]}`
-		result = `{"type":"result","subtype":"success","session_id":"s","uuid":"end","num_turns":1,"result":"done","usage":{"input_tokens":2,"output_tokens":1}}`
-		said   = `{"type":"assistant","session_id":"s","uuid":"said","parent_tool_use_id":null,"message":{"id":"m1","role":"assistant","content":[{"type":"text","text":"done"}]}}`
+		start   = `{"type":"system","subtype":"init","session_id":"s","uuid":"start","model":"m","tools":[]}`
+		result  = `{"type":"result","subtype":"success","session_id":"s","uuid":"end","num_turns":1,"result":"done","usage":{"input_tokens":2,"output_tokens":1}}`
+		message = `{"type":"assistant","session_id":"s","uuid":"said","parent_tool_use_id":null,"message":{"id":"m1","role":"assistant","content":[{"type":"text","text":"done"}]}}`
 	)
 	var total int64
-	for _, e := range normalizerstest.SeedEvents(t, envelopes.ClaudeCode, "s.jsonl", normalizerstest.SeedLines(start, result, said, result)) {
+	for _, e := range normalizerstest.SeedEvents(t, envelopes.ClaudeCode, "s.jsonl", normalizerstest.SeedLines(start, result, message, result)) {
 		total += normalizerstest.Value(e.TokensTotal)
 	}
 	if total != 3 {

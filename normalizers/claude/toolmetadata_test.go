@@ -16,8 +16,8 @@ import (
 	"tributary/normalizers/normalizerstest"
 )
 
-// TestStringResultDenied: old logs have texts of tools that did not fail, and say so.
-func TestStringResultDenied(t *testing.T) {
+// Old logs have results that are texts of tools that did not fail, and state so.
+func TestTextResultMayHaveSucceeded(t *testing.T) {
 	t.Parallel()
 	c := claudetest.ToolCase{Tool: "Bash", Result: json.RawMessage(`"Hello, Ada!"`), IsError: json.RawMessage("false")}
 	if e := claudetest.ToolResult(t, claudetest.ToolRecords(t, c, true), ""); normalizerstest.Value(e.ToolStatus) != envelopes.StatusSuccess || e.ToolMetadata != nil {
@@ -25,10 +25,9 @@ func TestStringResultDenied(t *testing.T) {
 	}
 }
 
-// TestUnifiedDiff holds the diff of an edit to what Python made of the same texts:
-// testdata/unified_diff.json was written by difflib.unified_diff of Python 3, the lines cut
-// by str.splitlines.
-func TestUnifiedDiff(t *testing.T) {
+// The diff of an edit is the one that Python makes of the same texts: difflib.unified_diff of
+// Python 3 wrote testdata/unified_diff.json, with the lines cut by str.splitlines.
+func TestDiffIsThatOfPython(t *testing.T) {
 	t.Parallel()
 	var cases []struct{ Name, Before, After, Diff string }
 	if err := json.Unmarshal(claudetest.OwnFile(t, "unified_diff.json"), &cases); err != nil || len(cases) == 0 {
@@ -50,10 +49,10 @@ func TestUnifiedDiff(t *testing.T) {
 	}
 }
 
-// TestToolMetadataOfCorpus reads the results of real logs a second time, with nothing but
-// encoding/json: what tool_metadata tells is what they say, and the diff of an edit makes
-// the file after it from the file before it.
-func TestToolMetadataOfCorpus(t *testing.T) {
+// TestCorpusToolMetadataMatchesItsBytes reads the results of real logs a second time, with
+// nothing but encoding/json: tool_metadata has their values, and the diff of an edit turns the
+// file before it into the file after it.
+func TestCorpusToolMetadataMatchesItsBytes(t *testing.T) {
 	t.Parallel()
 	s := claudetest.Suite
 	told := make(map[string]int)
@@ -86,7 +85,7 @@ func TestToolMetadataOfCorpus(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				if err := tellsResult(name, call, result, got); err != nil {
+				if err := sameResult(name, call, result, got); err != nil {
 					t.Errorf("%s: line %d: %s: %v", f.Name, st.Line, name, err)
 				}
 				if got != nil {
@@ -103,8 +102,8 @@ func TestToolMetadataOfCorpus(t *testing.T) {
 	t.Log(told)
 }
 
-// tellsResult compares tool_metadata with the result of a call; nil when it tells the same.
-func tellsResult(name string, call any, result map[string]any, got any) error {
+// sameResult compares tool_metadata with the result of a call; nil when the values agree.
+func sameResult(name string, call any, result map[string]any, got any) error {
 	want := make(map[string]any)
 	switch name {
 	case "write":
@@ -130,7 +129,7 @@ func tellsResult(name string, call any, result map[string]any, got any) error {
 		if !ok {
 			description = normalizerstest.Member[string](call, "input", "command")
 			if len(description.(string)) > 1024 {
-				return nil // a session keeps a piece of it
+				return nil // a session keeps its beginning
 			}
 		}
 		want["description"] = description
@@ -141,15 +140,15 @@ func tellsResult(name string, call any, result map[string]any, got any) error {
 				other = list[i]
 			}
 			if normalizerstest.Member[any](todo, "content") != normalizerstest.Member[any](other, "content") || normalizerstest.Member[any](todo, "status") != normalizerstest.Member[any](other, "status") {
-				return fmt.Errorf("item %d: %v is told as %v", i, todo, other)
+				return fmt.Errorf("item %d: %v is emitted as %v", i, todo, other)
 			}
 		}
 		if len(normalizerstest.Member[[]any](result, "newTodos")) == len(normalizerstest.Member[[]any](got, "todos")) {
 			return nil
 		}
-		return fmt.Errorf("%d items are told as %d", len(normalizerstest.Member[[]any](result, "newTodos")), len(normalizerstest.Member[[]any](got, "todos")))
+		return fmt.Errorf("%d items are emitted as %d", len(normalizerstest.Member[[]any](result, "newTodos")), len(normalizerstest.Member[[]any](got, "todos")))
 	case "edit":
-		return tellsEdit(result, got)
+		return sameEdit(result, got)
 	default:
 		result = nil
 	}
@@ -162,8 +161,8 @@ func tellsResult(name string, call any, result map[string]any, got any) error {
 	return nil
 }
 
-// tellsEdit is [tellsResult] for an edit.
-func tellsEdit(result map[string]any, got any) error {
+// sameEdit is [sameResult] for an edit.
+func sameEdit(result map[string]any, got any) error {
 	if result == nil || got == nil {
 		if result != nil || got != nil {
 			return fmt.Errorf("a result %t, tool_metadata %t", result != nil, got != nil)
@@ -273,9 +272,9 @@ func edit(t *testing.T, file, before, after string, all bool) any {
 	return v
 }
 
-// TestEditTooLarge: what cannot be compared in bounded time and memory has the vendor's own
-// patch, and never a larger event.
-func TestEditTooLarge(t *testing.T) {
+// An edit that cannot be compared in bounded time and memory has the vendor's own patch, and
+// never a larger event.
+func TestEditTooLargeHasTheVendorsPatch(t *testing.T) {
 	t.Parallel()
 	const patch = "--- a/a.txt\n+++ b/a.txt\n@@ -1,1 +1,1 @@\n-patch\n+patched\n"
 	var repetitive strings.Builder // each line a hundred times, and every second one changed
@@ -306,7 +305,7 @@ func TestEditTooLarge(t *testing.T) {
 	}
 }
 
-// TestTodosAreBounded: a list of any length, with texts of any length, is an event that fits.
+// A list of any length, with texts of any length, is an event that fits.
 func TestTodosAreBounded(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{"", "x", strings.Repeat("y", 500)} {
@@ -329,8 +328,7 @@ func TestTodosAreBounded(t *testing.T) {
 	}
 }
 
-// TestDescriptionIsBounded: a session keeps a piece of a long command, and only until its
-// result is told.
+// A session keeps the beginning of a long command, and only until its result is emitted.
 func TestDescriptionIsBounded(t *testing.T) {
 	t.Parallel()
 	command := strings.Repeat("é", 3000) // two bytes each
@@ -362,8 +360,8 @@ func TestDescriptionIsBounded(t *testing.T) {
 	}
 }
 
-// TestOpenCallsAreBounded: commands that have no result yet leave room for what else a
-// session remembers, and the last of them keep what they are for.
+// Commands without a result leave room for the rest of the state, and the last of them keep their
+// descriptions.
 func TestOpenCallsAreBounded(t *testing.T) {
 	t.Parallel()
 	s := normalizers.NewSession(envelopes.ClaudeCode, claudetest.ToolSession)
@@ -396,8 +394,7 @@ func TestOpenCallsAreBounded(t *testing.T) {
 	}
 }
 
-// TestProfileIsNoState: sessions in two profiles are equal, and one that is decoded is in
-// none.
+// Sessions in two profiles have equal states, and a decoded session has no profile.
 func TestProfileIsNoState(t *testing.T) {
 	t.Parallel()
 	for _, c := range claudetest.ToolCases(t, claudetest.OwnFile(t, "tool_metadata.json")) {
@@ -457,9 +454,9 @@ func anyToolValue(depth int) *rapid.Generator[any] {
 	})
 }
 
-// TestAnyToolResult: whatever a tool is given and returns, its tool_metadata is an object
-// or absent, the same each time, and never an error.
-func TestAnyToolResult(t *testing.T) {
+// Whatever a tool gets and returns, its tool_metadata is an object or absent, the same each time,
+// and never an error.
+func TestAnyToolResultYieldsAnObjectOrNothing(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		draw := func(name string) json.RawMessage {

@@ -20,10 +20,10 @@ import (
 	"tributary/normalizers/normalizerstest"
 )
 
-// TestTruthCodex holds the events of every rollout of the corpus to what only rollouts
-// have: thoughts, the order of everything said, patches, latencies, models, copied
+// TestCorpusRolloutsMatchTheirBytes compares the events of every rollout of the corpus with what
+// only rollouts have: thoughts, the order of all messages, patches, latencies, models, copied
 // history, and the record that each event comes from.
-func TestTruthCodex(t *testing.T) {
+func TestCorpusRolloutsMatchTheirBytes(t *testing.T) {
 	t.Parallel()
 	s := codextest.Suite
 	files := normalizerstest.Corpus(t, s)
@@ -50,8 +50,8 @@ func TestTruthCodex(t *testing.T) {
 	}
 }
 
-// TestTruthCodexGolden holds the golden files to the same.
-func TestTruthCodexGolden(t *testing.T) {
+// TestGoldenRolloutsMatchTheirBytes does the same for the golden files.
+func TestGoldenRolloutsMatchTheirBytes(t *testing.T) {
 	t.Parallel()
 	for _, g := range normalizerstest.Goldens(t, codextest.Suite) {
 		for _, p := range checkCodex(normalizers.Normalize, g.File(envelopes.Codex), g.Raw, make(map[string]int)) {
@@ -60,8 +60,8 @@ func TestTruthCodexGolden(t *testing.T) {
 	}
 }
 
-// TestTruthCodexCatches shows that each part can fail.
-func TestTruthCodexCatches(t *testing.T) {
+// TestRolloutTruthCatches shows that each part of this comparison can fail.
+func TestRolloutTruthCatches(t *testing.T) {
 	t.Parallel()
 	nth := func(kind envelopes.EventType, change func(e *normalizers.Emitted)) func() normalizerstest.NormalizeFunc {
 		return normalizerstest.Each(func(e *normalizers.Emitted) {
@@ -71,20 +71,20 @@ func TestTruthCodexCatches(t *testing.T) {
 		})
 	}
 	for name, broken := range map[string]func() normalizerstest.NormalizeFunc{
-		"a thought that is not told": nth(envelopes.Reasoning, func(e *normalizers.Emitted) { e.Event.EventType = envelopes.Meta }),
-		"a thought cut":              nth(envelopes.Reasoning, func(e *normalizers.Emitted) { e.Event.Text = new((*e.Event.Text)[1:]) }),
-		"no latency":                 nth(envelopes.ToolResult, func(e *normalizers.Emitted) { e.Event.ToolLatencyMS = nil }),
-		"a latency of its own":       nth(envelopes.ToolResult, func(e *normalizers.Emitted) { e.Event.ToolLatencyMS = new(int64(1)) }),
-		"no name of a result":        nth(envelopes.ToolResult, func(e *normalizers.Emitted) { e.Event.ToolName = nil }),
-		"no files":                   nth(envelopes.ToolCall, func(e *normalizers.Emitted) { e.Event.Files = nil }),
-		"another first file":         nth(envelopes.ToolCall, func(e *normalizers.Emitted) { e.Event.FilePath = new("x") }),
-		"no files of an end":         nth(envelopes.ToolResult, func(e *normalizers.Emitted) { e.Event.Files = nil }),
-		"no model":                   nth(envelopes.AssistantMessage, func(e *normalizers.Emitted) { e.Event.Model = nil }),
-		"another record":             nth(envelopes.AssistantMessage, func(e *normalizers.Emitted) { e.Sequence = 1 }),
-		"another time":               normalizerstest.Each(func(e *normalizers.Emitted) { e.Event.TS = "2026-01-01T00:00:00Z" }),
-		"copied history as its own":  normalizerstest.Each(func(e *normalizers.Emitted) { e.Event.Origin = "" }),
-		"everything copied":          normalizerstest.Each(func(e *normalizers.Emitted) { e.Event.Origin = envelopes.OriginCopied }),
-		"a running tool is done":     nth(envelopes.ToolResult, func(e *normalizers.Emitted) { e.Event.ToolStatus = new(envelopes.StatusSuccess) }),
+		"a thought that is missing": nth(envelopes.Reasoning, func(e *normalizers.Emitted) { e.Event.EventType = envelopes.Meta }),
+		"a thought cut":             nth(envelopes.Reasoning, func(e *normalizers.Emitted) { e.Event.Text = new((*e.Event.Text)[1:]) }),
+		"no latency":                nth(envelopes.ToolResult, func(e *normalizers.Emitted) { e.Event.ToolLatencyMS = nil }),
+		"a latency of its own":      nth(envelopes.ToolResult, func(e *normalizers.Emitted) { e.Event.ToolLatencyMS = new(int64(1)) }),
+		"no name of a result":       nth(envelopes.ToolResult, func(e *normalizers.Emitted) { e.Event.ToolName = nil }),
+		"no files":                  nth(envelopes.ToolCall, func(e *normalizers.Emitted) { e.Event.Files = nil }),
+		"another first file":        nth(envelopes.ToolCall, func(e *normalizers.Emitted) { e.Event.FilePath = new("x") }),
+		"no files of an end":        nth(envelopes.ToolResult, func(e *normalizers.Emitted) { e.Event.Files = nil }),
+		"no model":                  nth(envelopes.AssistantMessage, func(e *normalizers.Emitted) { e.Event.Model = nil }),
+		"another record":            nth(envelopes.AssistantMessage, func(e *normalizers.Emitted) { e.Sequence = 1 }),
+		"another time":              normalizerstest.Each(func(e *normalizers.Emitted) { e.Event.TS = "2026-01-01T00:00:00Z" }),
+		"copied history as its own": normalizerstest.Each(func(e *normalizers.Emitted) { e.Event.Origin = "" }),
+		"everything copied":         normalizerstest.Each(func(e *normalizers.Emitted) { e.Event.Origin = envelopes.OriginCopied }),
+		"a running tool is done":    nth(envelopes.ToolResult, func(e *normalizers.Emitted) { e.Event.ToolStatus = new(envelopes.StatusSuccess) }),
 		"a key of its own": normalizerstest.Each(func(e *normalizers.Emitted) {
 			if e.Event.Usage != nil {
 				u := *e.Event.Usage
@@ -122,15 +122,15 @@ func checkCodex(normalize normalizerstest.NormalizeFunc, file normalizers.File, 
 	for _, st := range normalizerstest.Fold(normalize, normalizerstest.Frame(file, data)) {
 		emitted = append(emitted, st.Result.Events...)
 	}
-	checkCodexSaid(&p, records, emitted, counts)
+	checkCodexTexts(&p, records, emitted, counts)
 	checkCodexOrigins(&p, byLine, emitted, counts)
 	checkCodexTools(&p, records, byLine, emitted, counts)
 	return p
 }
 
-// checkCodexSaid: what is said and thought is told once, all of it in one order, by the
+// checkCodexSaid: each message and thought is emitted once, all of it in one order, by the
 // record that it stands in.
-func checkCodexSaid(p *normalizerstest.Problems, records []codextest.Raw, emitted []normalizers.Emitted, counts map[string]int) {
+func checkCodexTexts(p *normalizerstest.Problems, records []codextest.Raw, emitted []normalizers.Emitted, counts map[string]int) {
 	want := codextest.Sayings(records)
 	next := 0
 	for _, e := range emitted {
@@ -139,7 +139,7 @@ func checkCodexSaid(p *normalizerstest.Problems, records []codextest.Raw, emitte
 			continue
 		}
 		if next >= len(want) {
-			p.Errorf("record %d: %s %q is told, but nothing more is said", e.Sequence, who, normalizerstest.Clip(normalizerstest.Value(e.Event.Text)))
+			p.Errorf("record %d: %s %q is emitted, but nothing more is said", e.Sequence, who, normalizerstest.Clip(normalizerstest.Value(e.Event.Text)))
 			return
 		}
 		w := want[next]
@@ -148,16 +148,16 @@ func checkCodexSaid(p *normalizerstest.Problems, records []codextest.Raw, emitte
 			p.Errorf("saying %d: %s of record %d %q, want %s of record %d %q", next, who, e.Sequence, normalizerstest.Clip(normalizerstest.Value(e.Event.Text)), w.Who, records[w.At].Number, normalizerstest.Clip(w.Text))
 			return
 		}
-		counts["said: "+who]++
-		if w.Twin {
-			counts["said: "+who+" by an event_msg alone"]++
+		counts["texts: "+who]++
+		if w.Duplicate {
+			counts["texts: "+who+" by an event_msg alone"]++
 		}
 		if w.Who != "human" && normalizerstest.Value(e.Event.Model) != records[w.At].Model {
 			p.Errorf("record %d: %s of model %q, want %q", e.Sequence, who, normalizerstest.Value(e.Event.Model), records[w.At].Model)
 		}
 	}
 	if next != len(want) {
-		p.Errorf("record %d: %s %q is not told", records[want[next].At].Number, want[next].Who, normalizerstest.Clip(want[next].Text))
+		p.Errorf("record %d: %s %q is not emitted", records[want[next].At].Number, want[next].Who, normalizerstest.Clip(want[next].Text))
 	}
 }
 
@@ -206,7 +206,7 @@ func checkCodexTools(p *normalizerstest.Problems, records []codextest.Raw, byLin
 		ev := e.Event
 		switch ev.EventType { //nolint:exhaustive // the others are no tools
 		case envelopes.ToolCall:
-			i := slices.IndexFunc(calls[e.Sequence], func(t *codextest.Tool) bool { return t.Id == normalizerstest.Value(ev.ToolCallID) })
+			i := slices.IndexFunc(calls[e.Sequence], func(t *codextest.Tool) bool { return t.ID == normalizerstest.Value(ev.ToolCallID) })
 			if i < 0 {
 				p.Errorf("record %d: call %q, which is not there", e.Sequence, normalizerstest.Value(ev.ToolCallID))
 				continue
@@ -233,11 +233,11 @@ func checkCodexTools(p *normalizerstest.Problems, records []codextest.Raw, byLin
 					p.Errorf("record %d: result %q again, though it lacked nothing", e.Sequence, id)
 				}
 				first[ev.EventID] = ev
-				counts["results told again"]++
+				counts["repeated results"]++
 				continue
 			}
 			first[ev.EventID] = ev
-			i := slices.IndexFunc(results[e.Sequence], func(t *codextest.Tool) bool { return t.Id == id })
+			i := slices.IndexFunc(results[e.Sequence], func(t *codextest.Tool) bool { return t.ID == id })
 			if i < 0 {
 				p.Errorf("record %d: result %q, which is not there", e.Sequence, id)
 				continue
@@ -251,10 +251,10 @@ func checkCodexTools(p *normalizerstest.Problems, records []codextest.Raw, byLin
 func checkCodexResult(p *normalizerstest.Problems, e normalizers.Emitted, t *codextest.Tool, counts map[string]int) {
 	ev := e.Event
 	if t.Name != normalizerstest.Value(ev.ToolName) {
-		p.Errorf("record %d: result %q of %q, want %q", e.Sequence, t.Id, normalizerstest.Value(ev.ToolName), t.Name)
+		p.Errorf("record %d: result %q of %q, want %q", e.Sequence, t.ID, normalizerstest.Value(ev.ToolName), t.Name)
 	}
 	if !reflect.DeepEqual(ev.ToolLatencyMS, t.Latency) {
-		p.Errorf("record %d: result %q took %v ms, want %v", e.Sequence, t.Id, normalizerstest.Value(ev.ToolLatencyMS), normalizerstest.Value(t.Latency))
+		p.Errorf("record %d: result %q took %v ms, want %v", e.Sequence, t.ID, normalizerstest.Value(ev.ToolLatencyMS), normalizerstest.Value(t.Latency))
 	}
 	form := cmp.Or(t.Form, "none")
 	counts["results: "+form]++
@@ -267,29 +267,29 @@ func checkCodexResult(p *normalizerstest.Problems, e normalizers.Emitted, t *cod
 	switch status := normalizerstest.Value(ev.ToolStatus); {
 	case t.Code != nil && *t.Code != 0 || t.Failed:
 		if status != envelopes.StatusError {
-			p.Errorf("record %d: result %q has failed, status %q", e.Sequence, t.Id, status)
+			p.Errorf("record %d: result %q has failed, status %q", e.Sequence, t.ID, status)
 		}
 	case t.Running && t.Code == nil:
 		if status != envelopes.StatusInProgress {
-			p.Errorf("record %d: result %q goes on, status %q", e.Sequence, t.Id, status)
+			p.Errorf("record %d: result %q goes on, status %q", e.Sequence, t.ID, status)
 		}
 	case status == envelopes.StatusInProgress:
-		p.Errorf("record %d: result %q is done, status %q", e.Sequence, t.Id, status)
+		p.Errorf("record %d: result %q is done, status %q", e.Sequence, t.ID, status)
 	}
 	counts["status "+string(normalizerstest.Value(ev.ToolStatus))]++
 	if len(t.Changed) > 1 || len(t.Changed) == 1 && t.Changed[0].Op != envelopes.OpModify {
 		got := slices.Clone(ev.Files)
 		slices.SortFunc(got, func(a, b envelopes.File) int { return strings.Compare(a.Path, b.Path) })
 		if len(t.Changed) <= 8 && !slices.Equal(got, t.Changed) {
-			p.Errorf("record %d: result %q changed %v, want %v", e.Sequence, t.Id, ev.Files, t.Changed)
+			p.Errorf("record %d: result %q changed %v, want %v", e.Sequence, t.ID, ev.Files, t.Changed)
 		}
 		counts["results with files of an end"]++
 	}
 }
 
-// TestTruthCodexGenerated holds generated rollouts to the same: interleavings of twins,
-// tools and turns that no file of the corpus has.
-func TestTruthCodexGenerated(t *testing.T) {
+// TestGeneratedRolloutsMatchTheirBytes does the same for generated rollouts: interleavings of
+// duplicates, tools and turns that no file of the corpus has.
+func TestGeneratedRolloutsMatchTheirBytes(t *testing.T) {
 	t.Parallel()
 	s := codextest.Suite
 	rapid.Check(t, func(rt *rapid.T) {
@@ -323,9 +323,9 @@ func codexFile(t *testing.T, payloads ...map[string]any) []byte {
 	return bytes.Join(lines, []byte("\n"))
 }
 
-// TestCodexHeld: what waits for its response_item is told once, of its own record and
-// time, however much of it there is; and the session stays small.
-func TestCodexHeld(t *testing.T) {
+// An event that waits for its response_item is emitted once, as that of its own record and time,
+// however many wait; and the session stays small.
+func TestPendingEventIsEmittedOnce(t *testing.T) {
 	t.Parallel()
 	answer := func(text string) map[string]any { return map[string]any{"type": "agent_message", "message": text} }
 	thought := func(text string) map[string]any {
@@ -355,7 +355,7 @@ func TestCodexHeld(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		file []map[string]any
-		want []string // who, line, and how the text begins
+		want []string // speaker, line, and beginning of the text
 	}{
 		{"many thoughts and no item", many, nil},
 		{"many answers with much beside them", cited, nil},
@@ -370,9 +370,9 @@ func TestCodexHeld(t *testing.T) {
 			[]map[string]any{thought(big("A")), thought(big("B")), thought(big("C")), reasoning(big("A"), big("B"), big("C"))},
 			[]string{"thought 3 A", "thought 4 B", "thought 6 C"},
 		},
-		{"a part that no event told", []map[string]any{thought(big(big("A"))), reasoning(big(big("A")), "B")}, []string{"thought 3 A", "thought 4 B"}},
+		{"a part that no event has", []map[string]any{thought(big(big("A"))), reasoning(big(big("A")), "B")}, []string{"thought 3 A", "thought 4 B"}},
 		{
-			"a message of two parts, one of them told",
+			"a message of two parts, one of them emitted",
 			[]map[string]any{answer(big(big("A"))), {"type": "message", "role": "assistant", "content": []any{
 				map[string]any{"type": "output_text", "text": big(big("A"))}, map[string]any{"type": "output_text", "text": "B"},
 			}}},
@@ -393,7 +393,7 @@ func TestCodexHeld(t *testing.T) {
 			var got []string
 			for _, st := range normalizerstest.Fold(normalizers.Normalize, records) {
 				for _, e := range st.Result.Events {
-					switch e.Event.EventType { //nolint:exhaustive // only what is said
+					switch e.Event.EventType { //nolint:exhaustive // only messages and thoughts
 					case envelopes.AssistantMessage:
 						got = append(got, fmt.Sprintf("assistant %d %s", e.Sequence, normalizerstest.Value(e.Event.Text)))
 					case envelopes.Reasoning:
@@ -426,15 +426,15 @@ func TestCodexHeld(t *testing.T) {
 	}
 }
 
-// TestCodexItemEnds: an item that says how a tool ended adds to the result that follows,
-// and is call and result at once where it has no call.
-func TestCodexItemEnds(t *testing.T) {
+// An item that states how a tool ended adds to the result that follows, and is call and result at
+// once where it has no call.
+func TestItemCompletesTheResultThatFollows(t *testing.T) {
 	t.Parallel()
 	call := func(id string) map[string]any {
 		return map[string]any{"type": "function_call", "call_id": id, "name": "exec_command", "arguments": `{"cmd":"ls"}`}
 	}
-	output := func(id, words string) map[string]any {
-		return map[string]any{"type": "function_call_output", "call_id": id, "output": words}
+	output := func(id, text string) map[string]any {
+		return map[string]any{"type": "function_call_output", "call_id": id, "output": text}
 	}
 	item := func(of, id string, more map[string]any) map[string]any {
 		i := map[string]any{"type": of, "id": id, "status": "completed", "duration": map[string]any{"secs": 1, "nanos": 500_000_000}}
@@ -448,7 +448,7 @@ func TestCodexItemEnds(t *testing.T) {
 		more["server"], more["tool"], more["arguments"] = "docs", "find", map[string]any{"q": "x"}
 		return []map[string]any{item("McpToolCall", "exec-1", more)}
 	}
-	said := func(failed bool) map[string]any {
+	answer := func(failed bool) map[string]any {
 		return map[string]any{"result": map[string]any{"content": []any{map[string]any{"type": "text", "text": "found"}}, "isError": failed}}
 	}
 	for _, c := range []struct {
@@ -458,13 +458,13 @@ func TestCodexItemEnds(t *testing.T) {
 	}{
 		{"before the result", []map[string]any{call("c1"), command("c1", 2), output("c1", "a.go")}, []string{"tool_call c1 exec_command", "tool_result c1 exec_command error 2 1500 a.go"}},
 		{
-			"behind a result that says it",
+			"behind a result that states it",
 			[]map[string]any{call("c1"), output("c1", "Exit code: 0\nWall time: 1 seconds\nOutput:\na.go"), command("c1", 0)},
 			[]string{"tool_call c1 exec_command", "tool_result c1 exec_command success 0 1000 Exit code: 0\nWall time: 1 seconds\nOutput:\na.go"},
 		},
 		{"a command alone", []map[string]any{command("exec-1", 0)}, []string{"tool_call exec-1 exec_command", "tool_result exec-1 exec_command success 0 1500 a.go\n"}},
-		{"an answer", mcp(said(false)), []string{"tool_call exec-1 mcp__docs__find", "tool_result exec-1 mcp__docs__find success - 1500 found"}},
-		{"an answer that is an error", mcp(said(true)), []string{"tool_call exec-1 mcp__docs__find", "tool_result exec-1 mcp__docs__find error - 1500 found"}},
+		{"an answer", mcp(answer(false)), []string{"tool_call exec-1 mcp__docs__find", "tool_result exec-1 mcp__docs__find success - 1500 found"}},
+		{"an answer that is an error", mcp(answer(true)), []string{"tool_call exec-1 mcp__docs__find", "tool_result exec-1 mcp__docs__find error - 1500 found"}},
 		{
 			"no answer", mcp(map[string]any{"status": "failed", "error": map[string]any{"message": "refused"}}),
 			[]string{"tool_call exec-1 mcp__docs__find", "tool_result exec-1 mcp__docs__find error - 1500 refused"},
@@ -492,27 +492,26 @@ func TestCodexItemEnds(t *testing.T) {
 					}
 					return strconv.FormatInt(*n, 10)
 				}
-				words := []string{string(e.EventType), normalizerstest.Value(e.ToolCallID), normalizerstest.Value(e.ToolName)}
+				fields := []string{string(e.EventType), normalizerstest.Value(e.ToolCallID), normalizerstest.Value(e.ToolName)}
 				switch e.EventType {
 				case envelopes.ToolCall:
 				case envelopes.ToolResult:
-					words = append(words, string(normalizerstest.Value(e.ToolStatus)), number(e.ToolExitCode), number(e.ToolLatencyMS), normalizerstest.Value(e.Text))
+					fields = append(fields, string(normalizerstest.Value(e.ToolStatus)), number(e.ToolExitCode), number(e.ToolLatencyMS), normalizerstest.Value(e.Text))
 				default:
 					continue
 				}
 				if e.FilePath != nil {
-					words = append(words, *e.FilePath)
+					fields = append(fields, *e.FilePath)
 				}
-				got = append(got, strings.Join(words, " "))
+				got = append(got, strings.Join(fields, " "))
 			}
 			normalizerstest.Same(t, "tools", got, c.want)
 		})
 	}
 }
 
-// TestCodexNumbers: no figure makes a dead letter of a record, and what cannot be one is
-// none.
-func TestCodexNumbers(t *testing.T) {
+// No figure makes a dead letter of a record, and an impossible figure is absent.
+func TestNoNumberMakesADeadLetter(t *testing.T) {
 	t.Parallel()
 	s := codextest.Suite
 	for _, n := range []string{"0", "-1", "1.5", "-0.5", "1e3", "1e15", "9007199254740991", "9007199254740992", "9223372036854775807", "1e400", "-1e400", `"7"`, "null", "{}", "[]", strings.Repeat("9", 100_000)} {
@@ -537,9 +536,9 @@ func TestCodexNumbers(t *testing.T) {
 	}
 }
 
-// TestCodexTornLine: a writer that died within a line leaves its next record on the same
-// line: the torn one is a dead letter, the other is read.
-func TestCodexTornLine(t *testing.T) {
+// A writer that died within a line leaves its next record on the same line: the torn one is a
+// dead letter, the other is read.
+func TestRecordBehindATornLineIsRead(t *testing.T) {
 	t.Parallel()
 	data := codexFile(t,
 		map[string]any{"type": "message", "role": "assistant", "content": []any{map[string]any{"type": "output_text", "text": "torn"}}},
@@ -549,7 +548,7 @@ func TestCodexTornLine(t *testing.T) {
 	lines := bytes.Split(data, []byte("\n"))
 	for cut := 1; cut < len(lines[2])-1; cut++ {
 		glued := bytes.Join([][]byte{lines[0], lines[1], append(bytes.Clone(lines[2][:cut]), lines[3]...), lines[4]}, []byte("\n"))
-		var told []string
+		var answers []string
 		dead := 0
 		for _, st := range normalizerstest.Fold(normalizers.Normalize, normalizerstest.Frame(normalizerstest.FileNamed(envelopes.Codex, "s1.jsonl"), glued)) {
 			if st.Failed() {
@@ -557,21 +556,21 @@ func TestCodexTornLine(t *testing.T) {
 			}
 			for _, e := range st.Result.Events {
 				if e.Event.EventType == envelopes.AssistantMessage {
-					told = append(told, normalizerstest.Value(e.Event.Text))
+					answers = append(answers, normalizerstest.Value(e.Event.Text))
 				}
 			}
 		}
-		if dead != 1 || !slices.Equal(told, []string{"whole", "the last"}) {
-			t.Fatalf("cut at %d: %d dead letters, told %q", cut, dead, told)
+		if dead != 1 || !slices.Equal(answers, []string{"whole", "the last"}) {
+			t.Fatalf("cut at %d: %d dead letters, emitted %q", cut, dead, answers)
 		}
 	}
 }
 
-// TestCodexHeldTrace: an event that was held keeps the sequence and the trace context of
-// its own record, also when the session is decoded after every record.
-func TestCodexHeldTrace(t *testing.T) {
+// A pending event keeps the sequence and the trace context of its own record, also when the
+// session is decoded after every record.
+func TestPendingEventKeepsItsTraceContext(t *testing.T) {
 	t.Parallel()
-	held := 0
+	pending := 0
 	for _, g := range normalizerstest.Goldens(t, codextest.Suite) {
 		sessions := make(map[string]*normalizers.Session)
 		for i, r := range normalizerstest.Frame(g.File(envelopes.Codex), g.Raw) {
@@ -583,7 +582,7 @@ func TestCodexHeldTrace(t *testing.T) {
 					t.Errorf("%s: line %d: event %q of record %d has trace %q %q", g.Name, r.Line, e.Event.EventID, e.Sequence, e.Traceparent, e.Tracestate)
 				}
 				if e.Sequence != r.Record.Sequence {
-					held++
+					pending++
 				}
 			}
 			if s := sessions[r.Record.Session]; s != nil {
@@ -595,7 +594,7 @@ func TestCodexHeldTrace(t *testing.T) {
 			}
 		}
 	}
-	if held < 20 {
-		t.Errorf("only %d events were held", held)
+	if pending < 20 {
+		t.Errorf("only %d events were pending", pending)
 	}
 }

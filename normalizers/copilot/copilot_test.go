@@ -15,9 +15,9 @@ import (
 	"tributary/normalizers/normalizerstest"
 )
 
-// TestCopilotBadRecords: in a log of JSON a record that cannot be read changes nothing, as
-// for every other vendor; the suite itself holds plain text too, where nothing is bad.
-func TestCopilotBadRecords(t *testing.T) {
+// In a log of JSON an unreadable record changes nothing, as for every other vendor; the suite
+// itself includes plain text too, in which no line is bad.
+func TestBadRecordOfALogChangesNothing(t *testing.T) {
 	t.Parallel()
 	s := copilottest.Suite
 	s.Bad = nil
@@ -30,22 +30,22 @@ func TestCopilotBadRecords(t *testing.T) {
 		if g.Name == "text" {
 			continue
 		}
-		if err := normalizerstest.LawBadRecord(s, normalizers.Normalize, normalizerstest.Frame(g.File(s.Source), g.Raw)); err != nil {
+		if err := normalizerstest.LawBadRecord(normalizerstest.Folded(s, normalizers.Normalize, normalizerstest.Frame(g.File(s.Source), g.Raw))); err != nil {
 			t.Errorf("%s: %v", g.Name, err)
 		}
 	}
 	// Words between two records are no text of Copilot.
 	log := `{"type":"user.message","data":{"content":"a"},"id":"a","timestamp":"2026-03-01T09:00:00Z","parentId":null}`
 	for _, st := range copilottest.Steps(log + "\nnot json\n" + log) {
-		if words := string(st.Record.Data) == "not json"; words != st.Failed() {
+		if plain := string(st.Record.Data) == "not json"; plain != st.Failed() {
 			t.Errorf("%q: %v", st.Record.Data, st.Err)
 		}
 	}
 }
 
-// TestCopilotForm: the first byte that is no white space tells whether a file is plain
-// text. White space belongs to a text, for it ends a paragraph, and to no log.
-func TestCopilotForm(t *testing.T) {
+// The first byte that is not white space decides whether a file is plain text. White space
+// belongs to a text, in which it ends a paragraph, and to no log.
+func TestFirstByteDecidesTheForm(t *testing.T) {
 	t.Parallel()
 	for data, want := range map[string][]string{
 		"":                        nil,
@@ -70,7 +70,7 @@ func TestCopilotForm(t *testing.T) {
 		}
 		for splits := range uint64(5) {
 			if err := normalizerstest.FramedOtherwise(whole, normalizerstest.FrameSplit(file, []byte(data), splits)); err != nil {
-				t.Errorf("%q in pieces: %v", data, err)
+				t.Errorf("%q in parts: %v", data, err)
 			}
 		}
 		for _, st := range normalizerstest.Fold(normalizers.Normalize, whole) {
@@ -81,9 +81,9 @@ func TestCopilotForm(t *testing.T) {
 	}
 }
 
-// TestCopilotFolder: a log that states no session is of the one that its folder is named
-// after, where all logs have one name.
-func TestCopilotFolder(t *testing.T) {
+// A log that states no session belongs to the one that its folder is named after, where all logs
+// have one name.
+func TestFolderNamesTheSessionOfALog(t *testing.T) {
 	t.Parallel()
 	const log = `{"type":"user.message","data":{"content":"a"},"id":"a","timestamp":"2026-03-01T09:00:00Z","parentId":null}`
 	for _, c := range []struct {
@@ -106,12 +106,12 @@ func TestCopilotFolder(t *testing.T) {
 	}
 }
 
-// TestCopilotLongParagraph: a paragraph that is too long to be remembered is told in
-// pieces, none of it lost, and the state stays small.
-func TestCopilotLongParagraph(t *testing.T) {
+// A paragraph that is too long for the state is emitted in chunks, none of it is lost, and the
+// state stays small.
+func TestLongParagraphIsEmittedInChunks(t *testing.T) {
 	t.Parallel()
 	var text strings.Builder
-	for i := range 4000 {
+	for i := range 1000 {
 		fmt.Fprintf(&text, "%d \"quoted\" é\t%s\n", i, strings.Repeat("x", i%97))
 	}
 	text.WriteString(strings.Repeat("one long line ", 20_000) + "\n")
@@ -119,20 +119,24 @@ func TestCopilotLongParagraph(t *testing.T) {
 	records := normalizerstest.Frame(normalizerstest.FileNamed(envelopes.Copilot, "stdin"), []byte(text.String()))
 	normalizerstest.CheckLaws(t, copilottest.Suite, records, true)
 	var got strings.Builder
-	for _, e := range normalizerstest.Events(normalizerstest.Fold(normalizers.Normalize, records)) {
+	events := normalizerstest.Events(normalizerstest.Fold(normalizers.Normalize, records))
+	if len(events) < 4 {
+		t.Errorf("only %d events: the paragraph is too short for the test", len(events))
+	}
+	for _, e := range events {
 		if e.EventType != envelopes.AssistantMessage || e.TextTruncated {
 			t.Errorf("%s, truncated %t", e.EventType, e.TextTruncated)
 		}
 		got.WriteString(normalizerstest.Value(e.Text))
 	}
 	if got.String() != text.String() {
-		t.Errorf("%d bytes told of %d", got.Len(), text.Len())
+		t.Errorf("%d bytes emitted of %d", got.Len(), text.Len())
 	}
 }
 
-// TestCopilotText: whatever is printed, the laws hold, nothing is a dead letter, and what
-// was printed is told, less white space and escapes.
-func TestCopilotText(t *testing.T) {
+// Any printed text keeps the laws, is no dead letter, and is emitted without white space and
+// escapes.
+func TestAnyTextKeepsTheLaws(t *testing.T) {
 	t.Parallel()
 	s := copilottest.Suite
 	rapid.Check(t, func(rt *rapid.T) {
@@ -163,14 +167,13 @@ func TestCopilotText(t *testing.T) {
 		}
 		squeeze := func(s string) string { return strings.Join(strings.Fields(s), " ") }
 		if squeeze(got.String()) != squeeze(want.String()) || !utf8.ValidString(got.String()) {
-			rt.Fatalf("told %q\nof %q", got.String(), text.String())
+			rt.Fatalf("emitted %q\nof %q", got.String(), text.String())
 		}
 	})
 }
 
-// TestCopilotTextBesideLog: the plain text and the log of a session, which both are of its
-// id, do not disturb each other.
-func TestCopilotTextBesideLog(t *testing.T) {
+// The plain text and the log of one session do not disturb each other.
+func TestTextAndLogOfOneSessionAreIndependent(t *testing.T) {
 	t.Parallel()
 	text := normalizerstest.Frame(normalizerstest.FileNamed(envelopes.Copilot, "stdin"), []byte("[copilot-session] "+copilottest.Session+"\none\n{}\ntwo\n\n{\"a\":1}"))
 	g := copilottest.Golden(t, "turn")
@@ -192,15 +195,15 @@ func TestCopilotTextBesideLog(t *testing.T) {
 		}
 		for text, n := range want {
 			if n != 0 {
-				rt.Fatalf("%q is told %d times too little: %q", text, n, got)
+				rt.Fatalf("%q is emitted %d times too little: %q", text, n, got)
 			}
 		}
 	})
 }
 
-// TestCopilotDocumentBeyondMemory: a document with more entries than a session remembers
-// tells each of them once, however often it is written.
-func TestCopilotDocumentBeyondMemory(t *testing.T) {
+// Each entry of a document with more entries than a session remembers is emitted once, however
+// often the document is written.
+func TestDocumentBeyondMemoryIsEmittedOnce(t *testing.T) {
 	t.Parallel()
 	document := func(n int) string {
 		var entries []string
@@ -209,7 +212,7 @@ func TestCopilotDocumentBeyondMemory(t *testing.T) {
 		}
 		return `{"sessionId":"s","startTime":"2025-10-11T11:40:20.882Z","chatMessages":[],"timeline":[` + strings.Join(entries, ",") + `]}`
 	}
-	told := make(map[string]int)
+	emitted := make(map[string]int)
 	sessions := make(map[string]*normalizers.Session)
 	for _, n := range []int{4000, 6000, 6001, 6001, 6020} {
 		records := normalizerstest.Frame(normalizerstest.FileNamed(envelopes.Copilot, "session_s_1.json"), []byte(document(n)))
@@ -217,22 +220,21 @@ func TestCopilotDocumentBeyondMemory(t *testing.T) {
 			t.Fatalf("a document of %q, digest %q", records[0].Record.Session, records[0].Record.Origin.Digest)
 		}
 		for _, e := range normalizerstest.Events([]normalizerstest.Step{normalizerstest.FoldOne(normalizers.Normalize, sessions, records[0])}) {
-			told[normalizerstest.Value(e.Text)]++
+			emitted[normalizerstest.Value(e.Text)]++
 		}
 	}
-	if len(told) != 6020 {
-		t.Errorf("%d entries told of 6020", len(told))
+	if len(emitted) != 6020 {
+		t.Errorf("%d entries emitted of 6020", len(emitted))
 	}
-	for text, n := range told {
+	for text, n := range emitted {
 		if n != 1 {
-			t.Errorf("%s: told %d times", text, n)
+			t.Errorf("%s: emitted %d times", text, n)
 		}
 	}
 }
 
-// TestCopilotRepeatsBeyondMemory: a log that is written again after more API calls than a
-// session remembers costs nothing.
-func TestCopilotRepeatsBeyondMemory(t *testing.T) {
+// A log that is written again after more API calls than a session remembers adds no tokens.
+func TestRepeatedLogBeyondMemoryAddsNothing(t *testing.T) {
 	t.Parallel()
 	var log strings.Builder
 	const messages = 1500

@@ -12,9 +12,9 @@ import (
 	"tributary/normalizers/normalizerstest"
 )
 
-// TestTruthCursorGenerated holds generated streams to the same: interleavings of deltas,
-// repeats and tools that no file of the corpus has.
-func TestTruthCursorGenerated(t *testing.T) {
+// TestGeneratedStreamsMatchTheirBytes compares generated streams with their raw bytes:
+// interleavings of deltas, repeats and tools that no file of the corpus has.
+func TestGeneratedStreamsMatchTheirBytes(t *testing.T) {
 	t.Parallel()
 	s := cursortest.Suite
 	rapid.Check(t, func(rt *rapid.T) {

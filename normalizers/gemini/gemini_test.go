@@ -28,8 +28,8 @@ func foldGemini(t *testing.T, name string, lines ...string) []normalizerstest.St
 
 const geminiHeader = `{"sessionId":"s","projectHash":"p","startTime":"2026-03-01T09:00:00.000Z","lastUpdated":"2026-03-01T09:00:00.000Z","kind":"main"}`
 
-// TestGeminiTold: whatever a file is called, its vendor is told from its content.
-func TestGeminiTold(t *testing.T) {
+// The content of a file decides its vendor, whatever its name is.
+func TestContentDecidesTheVendor(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		data string
@@ -64,15 +64,15 @@ func TestGeminiTold(t *testing.T) {
 			_, _ = f.Write([]byte(c.data)) // never fails by contract
 			f.Close()
 			if f.Source() != c.want {
-				t.Errorf("told to be of %q, want %q", f.Source(), c.want)
+				t.Errorf("detected as %q, want %q", f.Source(), c.want)
 			}
 		})
 	}
 }
 
-// TestGeminiDigest: what is rewritten in place is named by its content; the same again is
-// a duplicate that changes nothing, a line of a file is named by its place.
-func TestGeminiDigest(t *testing.T) {
+// A record that is rewritten in place is identified by its content, and the same content again is
+// a duplicate; a line of a file is identified by its position.
+func TestRewrittenRecordIsIdentifiedByItsContent(t *testing.T) {
 	t.Parallel()
 	message := `{"id":"m1","timestamp":"2026-03-01T09:00:01Z","type":"user","content":"x"}`
 	document := `{"sessionId":"s","projectHash":"p","messages":[` + message + `]}`
@@ -108,16 +108,16 @@ func TestGeminiDigest(t *testing.T) {
 				before := s.Encode()
 				again := normalizerstest.FoldOne(normalizers.Normalize, sessions, records[i])
 				if again.Result.Skip != normalizers.SkipDuplicate || again.Result.Gap || !bytes.Equal(before, s.Encode()) {
-					t.Errorf("record %d again: %s", i+1, normalizerstest.Told(again, false))
+					t.Errorf("record %d again: %s", i+1, normalizerstest.Outcomes(again, false))
 				}
 			}
 		})
 	}
 }
 
-// TestGeminiDocumentsBeyondMemory: a document of more messages than a session remembers is
-// written again with one more, and with a changed one near its end: that alone is told.
-func TestGeminiDocumentsBeyondMemory(t *testing.T) {
+// A document of more messages than a session remembers is written again with one more, and with a
+// changed one near its end: only these are emitted.
+func TestDocumentBeyondMemoryYieldsOnlyItsChanges(t *testing.T) {
 	t.Parallel()
 	message := func(i int, text string) map[string]any {
 		return map[string]any{
@@ -169,9 +169,9 @@ func TestGeminiDocumentsBeyondMemory(t *testing.T) {
 	}
 }
 
-// TestGeminiCacheGrows: figures are told once as input can only be told once: the vendor's
-// own figures add up to its last ones, and usage to their total.
-func TestGeminiCacheGrows(t *testing.T) {
+// Growing figures are counted once: the vendor's own figures add up to its last ones, and usage
+// to their total.
+func TestGrowingFiguresAreCountedOnce(t *testing.T) {
 	t.Parallel()
 	message := `{"id":"m","timestamp":"2026-03-01T09:00:00Z","type":"gemini","content":"x","tokens":{"input":%d,"output":1,"cached":%d,"thoughts":0,"tool":0,"total":0}}`
 	var sum normalizerstest.Figures
@@ -183,28 +183,28 @@ func TestGeminiCacheGrows(t *testing.T) {
 	}
 }
 
-// TestGeminiLongStream: an answer in pieces, longer than a session may remember, comes out
-// whole: in as few events as fit, in order, and the state stays within its bounds.
-func TestGeminiLongStream(t *testing.T) {
+// An answer in deltas that is longer than the state may be is emitted whole: in as few events as
+// fit, in order, and the state stays within its bounds.
+func TestLongAnswerIsEmittedWhole(t *testing.T) {
 	t.Parallel()
-	for name, piece := range map[string]string{
-		"words":           "a word, é \U0001F642 ",
-		"what grows most": strings.Repeat("\x01\"\\", 400),
-		"one long piece":  strings.Repeat("long ", 30_000),
+	for name, part := range map[string]string{
+		"plain text":                  "a word, é \U0001F642 ",
+		"text that JSON extends most": strings.Repeat("\x01\"\\", 400),
+		"one long delta":              strings.Repeat("long ", 30_000),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			quoted, err := json.Marshal(piece)
+			quoted, err := json.Marshal(part)
 			if err != nil {
 				t.Fatal(err)
 			}
 			delta := `{"type":"message","timestamp":"2026-03-01T09:00:01Z","role":"assistant","content":` + string(quoted) + `,"delta":true}`
-			n := 120_000/len(piece) + 2
+			n := 120_000/len(part) + 2
 			lines := []string{`{"type":"init","timestamp":"2026-03-01T09:00:00Z","session_id":"s","model":"gemini-3.5-flash"}`}
 			lines = append(lines, slices.Repeat([]string{delta}, n)...)
 			sessions := make(map[string]*normalizers.Session)
 			var text strings.Builder
-			told := 0
+			emitted := 0
 			for _, r := range normalizerstest.Frame(normalizerstest.FileNamed(envelopes.Gemini, "f.jsonl"), []byte(strings.Join(lines, "\n"))) {
 				st := normalizerstest.FoldOne(normalizers.Normalize, sessions, r)
 				if st.Failed() {
@@ -213,7 +213,7 @@ func TestGeminiLongStream(t *testing.T) {
 				for _, e := range st.Result.Events {
 					if e.Event.EventType == envelopes.AssistantMessage {
 						text.WriteString(normalizerstest.Value(e.Event.Text))
-						told++
+						emitted++
 					}
 				}
 				if r.Line%50 > 0 {
@@ -223,19 +223,19 @@ func TestGeminiLongStream(t *testing.T) {
 					t.Fatalf("a state of %d bytes", size)
 				}
 			}
-			if text.String() != strings.Repeat(piece, n) {
-				t.Errorf("%d bytes are told, want %d", text.Len(), n*len(piece))
+			if text.String() != strings.Repeat(part, n) {
+				t.Errorf("%d bytes are emitted, want %d", text.Len(), n*len(part))
 			}
-			if most := n*len(quoted)/(24<<10) + 2; told > most {
-				t.Errorf("in %d events, want at most %d", told, most)
+			if most := n*len(quoted)/(24<<10) + 2; emitted > most {
+				t.Errorf("in %d events, want at most %d", emitted, most)
 			}
 		})
 	}
 }
 
-// TestGeminiProject: the project is what the vendor states; its folder is known where a
-// field names one that the hash was made of.
-func TestGeminiProject(t *testing.T) {
+// The project is the one that the vendor states; its folder is known where a field names one with
+// that hash.
+func TestProjectIsTheOneStated(t *testing.T) {
 	t.Parallel()
 	const root = "/Users/zawakin/agent-sample"
 	header := func(directories string) string {
@@ -255,9 +255,9 @@ func TestGeminiProject(t *testing.T) {
 	}
 }
 
-// TestGeminiBounded: a session that does everything to be remembered stays within its
-// 128 KiB and may still be cut anywhere.
-func TestGeminiBounded(t *testing.T) {
+// The state of a session stays within 128 KiB whatever its records make it remember, and may
+// still be cut anywhere.
+func TestSessionStateIsBounded(t *testing.T) {
 	t.Parallel()
 	long := func(i, n int) string { return fmt.Sprintf("%06d", i) + strings.Repeat(" \"x", n/3) }
 	whole, cut := normalizers.NewSession(envelopes.Gemini, "s"), normalizers.NewSession(envelopes.Gemini, "s")
@@ -289,7 +289,7 @@ func TestGeminiBounded(t *testing.T) {
 		}
 		b, err := normalizers.Normalize(cut, r)
 		if err != nil || !reflect.DeepEqual(a, b) {
-			t.Fatalf("record %d: cut, it tells other things: %v", i, err)
+			t.Fatalf("record %d: cut, it emits other events: %v", i, err)
 		}
 		encoded := cut.Encode()
 		if len(encoded) > 128<<10 || !bytes.Equal(encoded, whole.Encode()) {
@@ -304,9 +304,9 @@ func TestGeminiBounded(t *testing.T) {
 	}
 }
 
-// TestGeminiOracle compares with agtrace, the implementation that the spec comes from. What
-// is trusted, and what is masked, is said in agtrace/ORACLE.md.
-func TestGeminiOracle(t *testing.T) {
+// TestOracleOfGemini compares with agtrace, the implementation that the spec comes from.
+// ORACLE.md of the goldens lists what is trusted and what is corrected.
+func TestOracleOfGemini(t *testing.T) {
 	t.Parallel()
 	data := normalizerstest.GoldenFile(t, "agtrace", "tests", "samples", "gemini_session.json")
 	steps := foldGemini(t, "gemini_session.json", string(data))

@@ -6,8 +6,8 @@ import (
 	"fmt"
 )
 
-// This file reads Claude Code's logs a second time, with nothing but encoding/json and
-// the design pages: what it finds is what the events are held to.
+// An account is what a file states, read a second time with nothing but encoding/json: the
+// events are compared with it.
 
 // Line is one readable or unreadable record as it stands in a file.
 type Line struct {
@@ -35,17 +35,17 @@ func ReadLines(data []byte) []Line {
 	return out
 }
 
-// Account is what a file tells, by the raw bytes.
+// Account is what a file states, read from its raw bytes.
 type Account struct {
 	Sessions []string      // of each record
 	Threads  []RawThread   // of each record
 	Speakers [][]string    // agents of the events of each record, where these differ
-	Talk     []Utterance   // who said what, in order
+	Talk     []Utterance   // the messages with their speakers, in order
 	Calls    []ToolUse     // tool_use blocks, in order, each id once
 	Results  []ToolOutcome // tool_result blocks, in order, each id once
 	Naive    map[string]Figures
-	// trimmed: the file's values are replaced by one placeholder, so that ids collide
-	// by the dozen; only the laws hold.
+	// Trimmed: one placeholder replaces the values of the file, so that many ids collide; only
+	// the laws apply.
 	Trimmed bool
 }
 
@@ -55,7 +55,7 @@ type RawThread struct {
 	Internal bool
 }
 
-// Utterance is something said, once.
+// Utterance is one message, of a human, an agent or the assistant.
 type Utterance struct {
 	Session string
 	Who     string // human, agent, assistant
@@ -69,13 +69,13 @@ func (u Utterance) String() string {
 
 // ToolUse is a call of a tool that a record states.
 type ToolUse struct {
-	Session, Id, Name string
+	Session, ID, Name string
 	Line              int
 }
 
 // ToolOutcome is the result of a call that a record states.
 type ToolOutcome struct {
-	Session, Id string
+	Session, ID string
 	Form        string // "Exit code " with what stands before it; empty when no code is stated
 	Code        *int64
 	Line        int
@@ -96,6 +96,6 @@ func Parse(data []byte) any {
 	var v any
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.UseNumber()
-	_ = dec.Decode(&v) // what cannot be read says nothing
+	_ = dec.Decode(&v) // unreadable data states nothing
 	return v
 }

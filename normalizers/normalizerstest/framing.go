@@ -9,8 +9,8 @@ import (
 	"tributary/normalizers"
 )
 
-// CheckEventPositions checks that each record begins where it says, on the line that it says, and
-// is done up to a place behind it, in front of the next one.
+// CheckEventPositions checks that each record begins at its position, on its line, and ends
+// between its last byte and the next record.
 func CheckEventPositions(t *testing.T, data []byte, records []normalizers.Framed) {
 	t.Helper()
 	last := int64(0)
@@ -32,8 +32,8 @@ func CheckEventPositions(t *testing.T, data []byte, records []normalizers.Framed
 	}
 }
 
-// FramedOtherwise is the first difference between the records of a file as a whole and
-// as it came in pieces.
+// FramedOtherwise returns the first difference between the records of a file that was written
+// as a whole and those of the same file written in several parts.
 func FramedOtherwise(whole, split []normalizers.Framed) error {
 	for i := range max(len(whole), len(split)) {
 		var a, b string
@@ -44,13 +44,13 @@ func FramedOtherwise(whole, split []normalizers.Framed) error {
 			b = describe(split[i])
 		}
 		if a != b {
-			return fmt.Errorf("record %d of %d in pieces:\n%s\nas a whole, of %d:\n%s", i+1, len(split), Clip(b), len(whole), Clip(a))
+			return fmt.Errorf("record %d of %d in parts:\n%s\nas a whole, of %d:\n%s", i+1, len(split), Clip(b), len(whole), Clip(a))
 		}
 	}
 	return nil
 }
 
-// describe is all that a framer says of a record.
+// describe prints everything that a framer states about a record.
 func describe(r normalizers.Framed) string {
 	return fmt.Sprintf("line %d, %s of %q, sequence %d, %+v, up to %d, error %v: %q", r.Line, r.Record.Source, r.Record.Session,
 		r.Record.Sequence, r.Record.Origin, r.End, r.Err, r.Record.Data)
@@ -67,16 +67,16 @@ func Summary(r normalizers.Framed) string {
 	return fmt.Sprintf("%d %s %s", r.Line, r.Record.Session, r.Record.Data)
 }
 
-// FrameSplit frames a file that comes in pieces, taking what is ready after each.
+// FrameSplit frames a file that is written in several parts, and reads the records after each.
 func FrameSplit(file normalizers.File, data []byte, splits uint64) []normalizers.Framed {
 	random := rand.New(rand.NewPCG(splits, 1))
 	f := normalizers.NewFramer(file)
 	var out []normalizers.Framed
 	for len(data) > 0 {
 		n := 1 + random.IntN(1+random.IntN(len(data)))
-		piece := bytes.Clone(data[:n])
-		_, _ = f.Write(piece) // never fails by contract
-		clear(piece)          // nor is what it was given retained
+		part := bytes.Clone(data[:n])
+		_, _ = f.Write(part) // never fails by contract
+		clear(part)          // nor is what it was given retained
 		data = data[n:]
 		out = append(out, Drain(f)...)
 	}
@@ -158,7 +158,7 @@ func CheckChain(t *testing.T, records []normalizers.Framed) {
 			t.Errorf("record %d comes after the end", i+1)
 		}
 		if r.Record.Source == "" {
-			continue // nobody could tell: the caller says so
+			continue // unknown vendor: the caller reports it
 		}
 		if r.Record.Session == "" || o.File == "" || o.Time.IsZero() {
 			t.Errorf("record %d: session %q, file %q, time %v", i+1, r.Record.Session, o.File, o.Time)

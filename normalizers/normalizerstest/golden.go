@@ -14,16 +14,20 @@ import (
 	"tributary/normalizers"
 )
 
-// Golden is one file <vendor>/testdata/<case>.txtar: raw.jsonl are the records of a
-// vendor's file, written by hand after the shape that the comment names; events.jsonl the
-// events, one on a line; skipped.txt the line and the reason of each record without one.
+// Golden is one case: the file <vendor>/testdata/<case>.txtar with a comment that states where
+// the shape of the records comes from, and the sections
+//
+//   - raw.jsonl: the records of a vendor's file, written by hand,
+//   - event-N.json: event N of the case in full; rename the section to see another one,
+//   - events.txt: all events in short form, see [ShortForm],
+//   - skipped.txt: line and reason of each record without an event.
+//
+// All but the first are written by go test ./normalizers -run TestGolden -update.
 type Golden struct {
 	Name    string // the case
 	Path    string
 	Archive *txtar.Archive
-	Raw     []byte
-	Events  []byte
-	Skipped []byte
+	Raw     []byte // the section raw.jsonl
 }
 
 // File describes the vendor's file: its stem is the session of last resort.
@@ -59,15 +63,8 @@ func Goldens(tb testing.TB, s Suite) []Golden {
 		}
 		g := Golden{Name: strings.TrimSuffix(filepath.Base(path), ".txtar"), Path: path, Archive: a}
 		for _, f := range a.Files {
-			switch f.Name {
-			case "raw.jsonl":
+			if f.Name == rawSection {
 				g.Raw = f.Data
-			case "events.jsonl":
-				g.Events = f.Data
-			case "skipped.txt":
-				g.Skipped = f.Data
-			default:
-				tb.Fatalf("%s: unknown section %s", path, f.Name)
 			}
 		}
 		if len(g.Raw) == 0 || len(bytes.TrimSpace(a.Comment)) == 0 {
@@ -78,24 +75,72 @@ func Goldens(tb testing.TB, s Suite) []Golden {
 	return out
 }
 
-// Outcome is what a golden file expects of its records.
-func (g Golden) Outcome(tb testing.TB, source envelopes.Source) (events, skipped []byte) {
+// Outcome is what the records of a case yield.
+type Outcome struct {
+	Events  []envelopes.AgentEventV1
+	Skipped []byte // the section skipped.txt
+}
+
+// Outcome frames and normalizes the records of the case.
+func (g Golden) Outcome(tb testing.TB, source envelopes.Source) Outcome {
 	tb.Helper()
+	var out Outcome
 	for _, s := range Fold(normalizers.Normalize, Frame(g.File(source), g.Raw)) {
 		for _, e := range s.Result.Events {
-			b, err := Encode(e.Event)
-			if err != nil {
-				tb.Fatal(err)
-			}
-			events = append(append(events, b...), '\n')
+			out.Events = append(out.Events, e.Event)
 		}
 		switch {
 		case s.Failed():
 			reason, _ := normalizers.Reason(s.Err)
-			skipped = fmt.Appendf(skipped, "%d dead letter: %s\n", s.Line, reason)
+			out.Skipped = fmt.Appendf(out.Skipped, "%d dead letter: %s\n", s.Line, reason)
 		case s.Result.Skip != "":
-			skipped = fmt.Appendf(skipped, "%d %s\n", s.Line, s.Result.Skip)
+			out.Skipped = fmt.Appendf(out.Skipped, "%d %s\n", s.Line, s.Result.Skip)
 		}
 	}
-	return events, skipped
+	return out
+}
+
+// JSON returns the events as they are published, one on a line.
+func (o Outcome) JSON(tb testing.TB) []byte {
+	tb.Helper()
+	var out []byte
+	for _, e := range o.Events {
+		b, err := Encode(e)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		out = append(append(out, b...), '\n')
+	}
+	return out
+}
+
+const rawSection = "raw.jsonl"
+
+// Expected returns the sections that the file of the case should have after an outcome.
+func (g Golden) Expected(tb testing.TB, o Outcome) []txtar.File {
+	tb.Helper()
+	files := []txtar.File{{Name: rawSection, Data: g.Raw}}
+	if len(o.Events) > 0 {
+		full := min(g.fullEvent(), len(o.Events))
+		b, err := FullForm(o.Events[full-1])
+		if err != nil {
+			tb.Fatal(err)
+		}
+		files = append(files, txtar.File{Name: fmt.Sprintf("event-%d.json", full), Data: b}, txtar.File{Name: "events.txt", Data: []byte(strings.Join(ShortForms(tb, o.Events), ""))})
+	}
+	if len(o.Skipped) > 0 {
+		files = append(files, txtar.File{Name: "skipped.txt", Data: o.Skipped})
+	}
+	return files
+}
+
+// fullEvent returns the number of the event, from 1, that the file of the case has in full.
+func (g Golden) fullEvent() int {
+	for _, f := range g.Archive.Files {
+		var n int
+		if _, err := fmt.Sscanf(f.Name, "event-%d.json", &n); err == nil && n > 0 {
+			return n
+		}
+	}
+	return 1
 }

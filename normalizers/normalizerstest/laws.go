@@ -16,15 +16,29 @@ import (
 )
 
 // Law is a property that holds for every vendor and every file. Its check returns the
-// first violation that it finds; TestLawsCatch shows of each that it can.
+// first violation that it finds; TestLawsCatch shows of each that it can fail.
 type Law struct {
 	Name  string
-	Check func(s Suite, normalize NormalizeFunc, records []normalizers.Framed) error
+	Check func(f Folding) error
 	// whole laws need records as the vendor wrote them: they do not hold for damaged ones.
 	whole bool
 }
 
-// Laws are what holds for every vendor and every file; README.md of package normalizers has them.
+// Folding is what a law checks: the records of a file, and the steps that a normalizer makes of
+// them. The laws share the steps and do not change them.
+type Folding struct {
+	Suite     Suite
+	Normalize NormalizeFunc
+	Records   []normalizers.Framed
+	Steps     []Step
+}
+
+// Folded normalizes the records of a file, each session with a state of its own.
+func Folded(s Suite, normalize NormalizeFunc, records []normalizers.Framed) Folding {
+	return Folding{Suite: s, Normalize: normalize, Records: records, Steps: Fold(normalize, records)}
+}
+
+// Laws are the laws of README.md of package normalizers.
 var Laws = []Law{
 	{Name: "valid", Check: lawValid},
 	{Name: "deterministic", Check: lawDeterministic},
@@ -39,17 +53,28 @@ var Laws = []Law{
 	{Name: "bad_record_changes_nothing", Check: LawBadRecord},
 }
 
-// CheckLaws holds a file to every law.
+// CheckLaws checks the events of a file against every law, or, for a damaged file, against
+// those that hold for any bytes.
 func CheckLaws(tb testing.TB, s Suite, records []normalizers.Framed, whole bool) {
 	tb.Helper()
+	for _, err := range violations(s, records, whole) {
+		tb.Error(err)
+	}
+}
+
+// violations returns the first violation of each law that the events of a file break.
+func violations(s Suite, records []normalizers.Framed, whole bool) []error {
+	var out []error
+	folded := Folded(s, normalizers.Normalize, records)
 	for _, l := range Laws {
 		if l.whole && !whole {
 			continue
 		}
-		if err := l.Check(s, normalizers.Normalize, records); err != nil {
-			tb.Errorf("law %s: %v", l.Name, err)
+		if err := l.Check(folded); err != nil {
+			out = append(out, fmt.Errorf("law %s: %w", l.Name, err))
 		}
 	}
+	return out
 }
 
 // at names the record of a step in a violation.
@@ -58,9 +83,9 @@ func at(i int, s Step) string { return fmt.Sprintf("record %d (line %d)", i+1, s
 // lawValid: every event is one: Validate and the JSON Schema accept it, it fits, its
 // sequence has no gap, it belongs to the session of its record, raw is the record on the
 // first event of a record and on no other.
-func lawValid(suite Suite, normalize NormalizeFunc, records []normalizers.Framed) error {
+func lawValid(f Folding) error {
 	next := make(map[string]uint64)
-	for i, s := range Fold(normalize, records) {
+	for i, s := range f.Steps {
 		for j, e := range s.Result.Events {
 			id := fmt.Sprintf("%s: event %d %q", at(i, s), j, Clip(e.Event.EventID))
 			if err := e.Event.Validate(); err != nil {
@@ -89,7 +114,7 @@ func lawValid(suite Suite, normalize NormalizeFunc, records []normalizers.Framed
 			if e.Sequence > s.Record.Sequence && !s.Record.Origin.End {
 				return fmt.Errorf("%s: comes from record %d, given %d", id, e.Sequence, s.Record.Sequence)
 			}
-			if err := rawError(suite, s, j); err != nil {
+			if err := rawError(f.Suite, s, j); err != nil {
 				return fmt.Errorf("%s: %w", id, err)
 			}
 		}
@@ -97,12 +122,12 @@ func lawValid(suite Suite, normalize NormalizeFunc, records []normalizers.Framed
 	return nil
 }
 
-// rawError holds raw to README.md, Size: the record on the first event made of
-// it, null on its other events. Documents of many records are the vendor's matter.
+// rawError checks raw against README.md, Size: the record on its first event, null on the
+// others. The suite of the vendor checks documents of several records.
 func rawError(suite Suite, s Step, j int) error {
 	e := s.Result.Events[j]
 	if e.Sequence != s.Record.Sequence {
-		return nil // of a record that was held
+		return nil // of an earlier record, pending until now
 	}
 	if string(s.Record.Data) == "null" {
 		return nil // raw is the record, and it is null
@@ -149,11 +174,10 @@ func Plain(data []byte) any {
 	return v
 }
 
-// lawDeterministic: section 2, law 1.
-func lawDeterministic(_ Suite, normalize NormalizeFunc, records []normalizers.Framed) error {
-	first := Fold(normalize, records)
+// lawDeterministic: the same records yield the same events (README.md, Laws).
+func lawDeterministic(f Folding) error {
 	for range 2 {
-		if err := Differ(first, Fold(normalize, records), true); err != nil {
+		if err := Differ(f.Steps, Fold(f.Normalize, f.Records), true); err != nil {
 			return err
 		}
 	}
@@ -166,12 +190,11 @@ var skipReasons = []normalizers.SkipReason{
 	normalizers.SkipQueued, normalizers.SkipEmpty, normalizers.SkipHeld, normalizers.SkipControl,
 }
 
-// LawNothingLost is law 2: every record has events, or a skip with a name, or a
+// LawNothingLost checks that every record has events, or a skip with a name, or a
 // permanent error, and only one of the three.
-func LawNothingLost(_ Suite, normalize NormalizeFunc, records []normalizers.Framed) error {
+func LawNothingLost(f Folding) error {
 	var with, skipped, dead, ends int
-	steps := Fold(normalize, records)
-	for i, s := range steps {
+	for i, s := range f.Steps {
 		if len(s.Result.Events) > normalizers.MaxEvents {
 			return fmt.Errorf("%s: %d events", at(i, s), len(s.Result.Events))
 		}
@@ -182,14 +205,14 @@ func LawNothingLost(_ Suite, normalize NormalizeFunc, records []normalizers.Fram
 				return fmt.Errorf("%s: error without a reason: %w", at(i, s), s.Err)
 			}
 			if len(s.Result.Events) > 0 || s.Result.Skip != "" {
-				return fmt.Errorf("%s: failed and told something", at(i, s))
+				return fmt.Errorf("%s: failed and emitted something", at(i, s))
 			}
 		case s.Record.Origin.End:
 			ends++
 			if s.Result.Skip != "" {
 				return fmt.Errorf("%s: the end is no record that could be skipped, but has %q", at(i, s), s.Result.Skip)
 			}
-		case s.tells():
+		case s.emits():
 			with++
 			if s.Result.Skip != "" {
 				return fmt.Errorf("%s: has events and is skipped as %q", at(i, s), s.Result.Skip)
@@ -200,8 +223,8 @@ func LawNothingLost(_ Suite, normalize NormalizeFunc, records []normalizers.Fram
 			return fmt.Errorf("%s: no event, and skipped as %q: %s", at(i, s), s.Result.Skip, Clip(string(s.Record.Data)))
 		}
 	}
-	if with+skipped+dead+ends != len(records) {
-		return fmt.Errorf("%d records, but %d with events, %d skipped, %d dead letters, %d ends", len(records), with, skipped, dead, ends)
+	if with+skipped+dead+ends != len(f.Records) {
+		return fmt.Errorf("%d records, but %d with events, %d skipped, %d dead letters, %d ends", len(f.Records), with, skipped, dead, ends)
 	}
 	return nil
 }
@@ -247,10 +270,11 @@ type Ledger interface {
 	Sums(session string) Figures
 }
 
-// LawSums is law 3: the sum over the events of a session is right at any moment.
-func LawSums(s Suite, normalize NormalizeFunc, records []normalizers.Framed) error {
-	want, got := s.Ledger(), make(map[string]*Figures)
-	for i, st := range Fold(normalize, records) {
+// LawSums checks that the sum over the events of a session is right after every record (README.md,
+// Tokens).
+func LawSums(f Folding) error {
+	want, got := f.Suite.Ledger(), make(map[string]*Figures)
+	for i, st := range f.Steps {
 		session := st.Record.Session
 		if got[session] == nil {
 			got[session] = new(Figures)
@@ -268,10 +292,10 @@ func LawSums(s Suite, normalize NormalizeFunc, records []normalizers.Framed) err
 	return nil
 }
 
-// lawParts: section 3. tokens_total is the sum of the parts of usage on every event that
+// lawParts: tokens_total is the sum of the parts of usage on every event that
 // has tokens; no figure is below zero; usage is there exactly when a count is.
-func lawParts(_ Suite, normalize NormalizeFunc, records []normalizers.Framed) error {
-	for i, s := range Fold(normalize, records) {
+func lawParts(f Folding) error {
+	for i, s := range f.Steps {
 		for _, e := range s.Result.Events {
 			ev := e.Event
 			counts := []*int64{ev.TokensInput, ev.TokensOutput, ev.TokensTotal, ev.TokensCached, ev.TokensThinking, ev.TokensTool}
@@ -298,17 +322,17 @@ func lawParts(_ Suite, normalize NormalizeFunc, records []normalizers.Framed) er
 	return nil
 }
 
-// lawIDs is law 4: ids are unique in their session, as far as they are
-// remembered; a result has the id of its call and, as section 7 says, its tool's name;
-// a superseding event names one that was there.
-func lawIDs(_ Suite, normalize NormalizeFunc, records []normalizers.Framed) error {
+// lawIDs: ids are unique in their session, as far as they are remembered; a result has the id
+// and the tool name of its call; a superseding event names an earlier one (README.md,
+// Identity).
+func lawIDs(f Folding) error {
 	const remembered = 4096
 	type session struct {
 		ids   map[string]uint64 // event_id -> sequence
 		calls map[string]string // tool_call_id -> tool_name
 	}
 	sessions := make(map[string]session)
-	for i, s := range Fold(normalize, records) {
+	for i, s := range f.Steps {
 		for _, e := range s.Result.Events {
 			ev := e.Event
 			known, ok := sessions[ev.SessionID]
@@ -370,12 +394,12 @@ func (s Suite) threadOf(e envelopes.AgentEventV1) string {
 	}
 }
 
-// lawParents: section 2, law 5.
-func lawParents(suite Suite, normalize NormalizeFunc, records []normalizers.Framed) error {
+// lawParents: the parent of an event is the last prompt of its thread.
+func lawParents(f Folding) error {
 	latest := make(map[[2]string]string)
-	for i, s := range Fold(normalize, records) {
+	for i, s := range f.Steps {
 		for _, e := range s.Result.Events {
-			thread := [2]string{e.Event.SessionID, suite.threadOf(e.Event)}
+			thread := [2]string{e.Event.SessionID, f.Suite.threadOf(e.Event)}
 			if e.Event.EventType == envelopes.UserMessage {
 				if e.Event.ParentEventID != nil {
 					return fmt.Errorf("%s: user_message %q has parent %q", at(i, s), e.Event.EventID, *e.Event.ParentEventID)
@@ -391,16 +415,16 @@ func lawParents(suite Suite, normalize NormalizeFunc, records []normalizers.Fram
 	return nil
 }
 
-// rolesOfSpec is the table of spec section 4.1, written down a second time.
+// rolesOfSpec is the role table of the spec, written down a second time.
 var rolesOfSpec = map[envelopes.EventType]string{
 	"user_message": "user", "assistant_message": "assistant", "system_message": "system", "reasoning": "assistant",
 	"tool_call": "assistant", "tool_result": "tool", "file_snapshot": "system", "session_summary": "assistant system",
 	"meta": "system", "log": "system cli",
 }
 
-// lawRoles: section 2, law 6.
-func lawRoles(_ Suite, normalize NormalizeFunc, records []normalizers.Framed) error {
-	for i, s := range Fold(normalize, records) {
+// lawRoles: the role of an event is one that its type allows.
+func lawRoles(f Folding) error {
+	for i, s := range f.Steps {
 		for _, e := range s.Result.Events {
 			allowed := strings.Fields(rolesOfSpec[e.Event.EventType])
 			if !slices.Contains(allowed, string(Value(e.Event.Role))) {
@@ -411,13 +435,13 @@ func lawRoles(_ Suite, normalize NormalizeFunc, records []normalizers.Framed) er
 	return nil
 }
 
-// LawCut is law 7: the state is encoded and decoded after every record; events
+// LawCut checks a cut anywhere: the state is encoded and decoded after every record; events
 // and encoded states are those of the fold that was never cut, and the state fits.
-func LawCut(_ Suite, normalize NormalizeFunc, records []normalizers.Framed) error {
+func LawCut(f Folding) error {
 	const most = 128 << 10
 	whole, cut := make(map[string]*normalizers.Session), make(map[string]*normalizers.Session)
-	for i, r := range records {
-		a, b := FoldOne(normalize, whole, r), FoldOne(normalize, cut, r)
+	for i, r := range f.Records {
+		a, b := FoldOne(f.Normalize, whole, r), FoldOne(f.Normalize, cut, r)
 		if err := Differ([]Step{a}, []Step{b}, true); err != nil {
 			return fmt.Errorf("cut after every record: %w", err)
 		}
@@ -444,37 +468,35 @@ func LawCut(_ Suite, normalize NormalizeFunc, records []normalizers.Framed) erro
 	return nil
 }
 
-// lawIndependent is law 8: each session alone, with other record numbers, gives
+// lawIndependent: each session alone, with other record numbers, gives
 // what it gives among the others.
-func lawIndependent(_ Suite, normalize NormalizeFunc, records []normalizers.Framed) error {
-	together := Fold(normalize, records)
+func lawIndependent(f Folding) error {
 	alone := make(map[string][]normalizers.Framed)
 	among := make(map[string][]Step)
 	var order []string
-	for i, r := range records {
+	for i, r := range f.Records {
 		key := r.Record.Session
 		if alone[key] == nil {
 			order = append(order, key)
 		}
 		r.Record.Sequence += 1_000_000
 		alone[key] = append(alone[key], r)
-		among[key] = append(among[key], together[i])
+		among[key] = append(among[key], f.Steps[i])
 	}
 	slices.Reverse(order)
 	for _, key := range order {
-		if err := Differ(among[key], Fold(normalize, alone[key]), false); err != nil {
+		if err := Differ(among[key], Fold(f.Normalize, alone[key]), false); err != nil {
 			return fmt.Errorf("session %q: %w", key, err)
 		}
 	}
 	return nil
 }
 
-// LawBadRecord is law 9: a record that cannot be read, put in front of every
-// record, changes neither the state nor anything that comes later.
-func LawBadRecord(s Suite, normalize NormalizeFunc, records []normalizers.Framed) error {
-	clean := Fold(normalize, records)
+// LawBadRecord checks that an unreadable record in front of every record changes neither the state nor
+// any later event.
+func LawBadRecord(f Folding) error {
 	sessions := make(map[string]*normalizers.Session)
-	for i, r := range records {
+	for i, r := range f.Records {
 		if r.Err == nil {
 			key := r.Record.Session
 			if sessions[key] == nil {
@@ -482,9 +504,9 @@ func LawBadRecord(s Suite, normalize NormalizeFunc, records []normalizers.Framed
 			}
 			bad := r
 			bad.Record.Origin.End = false
-			bad.Record.Data = bytes.Clone(s.Bad[i%len(s.Bad)])
+			bad.Record.Data = bytes.Clone(f.Suite.Bad[i%len(f.Suite.Bad)])
 			before := sessions[key].Encode()
-			st := FoldOne(normalize, sessions, bad)
+			st := FoldOne(f.Normalize, sessions, bad)
 			if st.Err == nil {
 				return fmt.Errorf("%s: %q can be read", at(i, st), Clip(string(bad.Record.Data)))
 			}
@@ -495,8 +517,8 @@ func LawBadRecord(s Suite, normalize NormalizeFunc, records []normalizers.Framed
 				return fmt.Errorf("%s: a bad record changed the state:\n%q\nfrom\n%q", at(i, st), Clip(string(after)), Clip(string(before)))
 			}
 		}
-		st := FoldOne(normalize, sessions, r)
-		if err := Differ([]Step{clean[i]}, []Step{st}, true); err != nil {
+		st := FoldOne(f.Normalize, sessions, r)
+		if err := Differ([]Step{f.Steps[i]}, []Step{st}, true); err != nil {
 			return fmt.Errorf("after a bad record: %w", err)
 		}
 	}

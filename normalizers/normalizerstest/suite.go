@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -31,11 +32,12 @@ type Suite struct {
 	// Lines generates the lines of a file of one session: well formed, of every type
 	// of record that the vendor writes.
 	Lines func(t *rapid.T, session string) [][]byte
-	// Apart says that a file is of one session.
+	// Apart states that a file is of one session.
 	Apart bool
-	// Modelled says that the vendor's protocol has a model: what breaks it is a dead letter.
+	// Modelled states that the vendor's protocol has a model: a record that breaks it is a dead
+	// letter.
 	Modelled bool
-	// Tokenless says that the vendor states no tokens.
+	// Tokenless states that the vendor's logs have no tokens.
 	Tokenless bool
 	// Read cuts a file into records, with no code of the package.
 	Read func(data []byte) []Line
@@ -45,7 +47,7 @@ type Suite struct {
 	Ledger func() Ledger
 	// Interpret returns what a file states, with no code of the package.
 	Interpret func(name string, lines []Line) Account
-	// OneThread says that a session is one thread, whoever speaks.
+	// OneThread states that a session is one thread, whichever agent speaks.
 	OneThread bool
 	// Raw reports whether raw is what an event of the record may carry in the place of the
 	// record, because the record is a document of several or no JSON. It knows nothing of any
@@ -100,9 +102,9 @@ type Step struct {
 // Failed reports whether the record is a dead letter.
 func (s Step) Failed() bool { return s.Err != nil }
 
-// tells reports whether the record has an event of its own: it may also let go events of
-// records that were held.
-func (s Step) tells() bool {
+// emits reports whether the record has an event of its own, besides those of earlier records
+// that were pending.
+func (s Step) emits() bool {
 	return slices.ContainsFunc(s.Result.Events, func(e normalizers.Emitted) bool { return e.Sequence == s.Record.Sequence })
 }
 
@@ -179,9 +181,9 @@ func Encode(e envelopes.AgentEventV1) ([]byte, error) {
 	return b, nil
 }
 
-// Told is everything that a step tells, for comparison: its events, their sequences,
-// its skip, its error.
-func Told(s Step, withSequence bool) string {
+// Outcomes prints the whole outcome of a step, for comparison: its events with or without the
+// sequence of their records, its skip and its error.
+func Outcomes(s Step, withSequence bool) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "skip=%s gap=%t error=%v\n", s.Result.Skip, s.Result.Gap, s.Err)
 	for _, e := range s.Result.Events {
@@ -199,13 +201,17 @@ func Told(s Step, withSequence bool) string {
 	return b.String()
 }
 
-// Differ compares what two folds of the same records tell; nil when they tell the same.
+// Differ returns the first difference between the outcomes of two folds of the same records;
+// nil when the events, skips and errors are the same.
 func Differ(a, b []Step, withSequence bool) error {
 	if len(a) != len(b) {
 		return fmt.Errorf("%d steps against %d", len(a), len(b))
 	}
 	for i := range a {
-		if x, y := Told(a[i], withSequence), Told(b[i], withSequence); x != y {
+		if reflect.DeepEqual(a[i].Result, b[i].Result) && a[i].Err == nil && b[i].Err == nil {
+			continue // the same without their JSON
+		}
+		if x, y := Outcomes(a[i], withSequence), Outcomes(b[i], withSequence); x != y {
 			return fmt.Errorf("record %d (line %d):\n%s\nagainst\n%s", i+1, a[i].Line, Clip(x), Clip(y))
 		}
 	}

@@ -58,7 +58,7 @@ func (r *Report) String() string {
 	return b.String()
 }
 
-// Problems are the differences between what a file says and what its events tell.
+// Problems are the differences between a file and its events.
 type Problems []string
 
 // Errorf notes a problem.
@@ -151,7 +151,7 @@ func checkAccounting(p *Problems, lines []Line, steps []Step, r *Report) {
 			if !lines[i].Bad {
 				p.Errorf("line %d: a dead letter, though it can be read: %v", s.Line, s.Err)
 			}
-		case s.tells():
+		case s.emits():
 			r.with++
 		default:
 			r.skipped++
@@ -209,9 +209,10 @@ func checkThreads(p *Problems, lines []Line, want Account, steps []Step) {
 	}
 }
 
-// checkTalk: what humans, agents and the assistant say is told exactly once, in order.
+// checkTalk: every message of humans, agents and the assistant is emitted exactly once, in
+// order.
 func checkTalk(p *Problems, want Account, got []envelopes.AgentEventV1) {
-	told := make(map[string][]Utterance)
+	emitted := make(map[string][]Utterance)
 	for _, e := range got {
 		u := Utterance{Session: e.SessionID, Text: strings.TrimSpace(Value(e.Text))}
 		switch {
@@ -226,17 +227,17 @@ func checkTalk(p *Problems, want Account, got []envelopes.AgentEventV1) {
 		default:
 			continue
 		}
-		told[e.SessionID] = append(told[e.SessionID], u)
+		emitted[e.SessionID] = append(emitted[e.SessionID], u)
 	}
-	said := make(map[string][]Utterance)
+	texts := make(map[string][]Utterance)
 	for _, u := range want.Talk {
-		said[u.Session] = append(said[u.Session], u)
+		texts[u.Session] = append(texts[u.Session], u)
 	}
-	for session := range want.talkSessions(told) {
-		a, b := said[session], told[session]
+	for session := range want.talkSessions(emitted) {
+		a, b := texts[session], emitted[session]
 		for i := range max(len(a), len(b)) {
 			if i >= len(a) || i >= len(b) || a[i].Who != b[i].Who || a[i].Text != b[i].Text {
-				p.Errorf("session %q: utterance %d of %d (%d told):\n%s\nis told as\n%s", session, i+1, len(a), len(b), pick(a, i), pick(b, i))
+				p.Errorf("session %q: utterance %d of %d (%d emitted):\n%s\nis emitted as\n%s", session, i+1, len(a), len(b), pick(a, i), pick(b, i))
 				break
 			}
 		}
@@ -244,12 +245,12 @@ func checkTalk(p *Problems, want Account, got []envelopes.AgentEventV1) {
 }
 
 // talkSessions are the sessions of both accounts.
-func (a Account) talkSessions(told map[string][]Utterance) map[string]bool {
+func (a Account) talkSessions(emitted map[string][]Utterance) map[string]bool {
 	out := make(map[string]bool)
 	for _, u := range a.Talk {
 		out[u.Session] = true
 	}
-	for s := range told {
+	for s := range emitted {
 		out[s] = true
 	}
 	return out
@@ -283,7 +284,7 @@ func checkTools(p *Problems, want Account, got []envelopes.AgentEventV1, r *Repo
 	}
 	wantCalls := make(map[string][]string)
 	for _, c := range want.Calls {
-		wantCalls[c.Session] = append(wantCalls[c.Session], c.Id+" "+c.Name)
+		wantCalls[c.Session] = append(wantCalls[c.Session], c.ID+" "+c.Name)
 	}
 	for session := range mergeKeys(calls, wantCalls) {
 		if !slices.Equal(calls[session], wantCalls[session]) {
@@ -295,12 +296,12 @@ func checkTools(p *Problems, want Account, got []envelopes.AgentEventV1, r *Repo
 		i := next[w.Session]
 		next[w.Session]++
 		if i >= len(results[w.Session]) {
-			p.Errorf("session %q: line %d: no tool_result of %q", w.Session, w.Line, w.Id)
+			p.Errorf("session %q: line %d: no tool_result of %q", w.Session, w.Line, w.ID)
 			break
 		}
 		e := results[w.Session][i]
-		if Value(e.ToolCallID) != w.Id {
-			p.Errorf("session %q: line %d: tool_result of %q, want %q", w.Session, w.Line, Value(e.ToolCallID), w.Id)
+		if Value(e.ToolCallID) != w.ID {
+			p.Errorf("session %q: line %d: tool_result of %q, want %q", w.Session, w.Line, Value(e.ToolCallID), w.ID)
 			break
 		}
 		switch {

@@ -9,7 +9,7 @@ import (
 	"tributary/normalizers/normalizerstest"
 )
 
-// Suite holds agents that speak ACP to the laws of all vendors.
+// Suite describes agents that speak ACP to the tests of all vendors.
 var Suite = normalizerstest.Suite{
 	Source:    envelopes.ACP,
 	Room:      "acp",

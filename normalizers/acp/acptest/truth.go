@@ -14,8 +14,8 @@ import (
 	"tributary/normalizers/normalizerstest"
 )
 
-// This file reads what is stored of ACP a second time, with nothing but encoding/json and
-// the design pages: what it finds is what the events are held to.
+// This file reads records of ACP a second time, with nothing but encoding/json: the events
+// are compared with what it finds.
 
 // Ledger is empty: ACP states no tokens.
 type Ledger struct{}
@@ -34,11 +34,11 @@ type acpReader struct {
 
 	run, agent string
 	next       map[string]int      // message of each run that the stream is at
-	streamed   map[string][]string // words of the messages of each run that came in its stream
-	told       map[string][]string // what was told, by its id
+	streamed   map[string][]string // texts of the messages of each run that came in its stream
+	emitted    map[string][]string // emitted contents, by id
 	last       map[string]string   // each run as it was last stated
 	asked      map[string]string   // what each run awaits the answer of
-	said       []*acpUtterance
+	utterances []*acpUtterance
 	open       *acpMessageOpen
 
 	line     int
@@ -46,10 +46,10 @@ type acpReader struct {
 	events   int      // of the record, without an id of their own
 }
 
-// acpUtterance is a message that was told, by what its repetition is known.
+// acpUtterance is an emitted message, with what identifies its repetition.
 type acpUtterance struct {
-	words, time string
-	by          string // request, run; empty once a history has repeated it
+	text, time string
+	by         string // request, run; empty once a history has repeated it
 }
 
 // acpMessageOpen is a message of a stream.
@@ -67,7 +67,7 @@ func (o *acpMessageOpen) complete(m any, record int) {
 	o.time = cmp.Or(normalizerstest.Member[string](m, "created_at"), o.time, normalizerstest.Member[string](m, "completed_at"))
 }
 
-// Interpret reads a file as the design pages say.
+// Interpret reads a file by the rules of README.md.
 func Interpret(name string, lines []normalizerstest.Line) normalizerstest.Account {
 	a := normalizerstest.Account{Naive: make(map[string]normalizerstest.Figures)}
 	last, stem := "", strings.TrimSuffix(path.Base(name), path.Ext(name))
@@ -107,7 +107,7 @@ func Interpret(name string, lines []normalizerstest.Line) normalizerstest.Accoun
 		r := readers[last]
 		if r == nil {
 			r = &acpReader{
-				out: &a, session: last, next: make(map[string]int), streamed: make(map[string][]string), told: make(map[string][]string),
+				out: &a, session: last, next: make(map[string]int), streamed: make(map[string][]string), emitted: make(map[string][]string),
 				last: make(map[string]string), asked: make(map[string]string),
 			}
 			readers[last] = r
@@ -173,17 +173,17 @@ func (r *acpReader) read(v any) {
 		r.put("", false)
 	case isMessage:
 		r.flush()
-		if said := acpSays(v, acpRole(v)); !r.repeats(said, "") {
-			r.tell(parts, acpRole(v), "", false)
-			r.said = append(r.said, said)
+		if u := acpUtteranceOf(v, acpRole(v)); !r.repeats(u, "") {
+			r.emit(parts, acpRole(v), "", false)
+			r.utterances = append(r.utterances, u)
 		}
 	case answer != nil:
 		r.flush()
-		said := acpSays(answer, "user")
-		said.by = "request"
-		r.said = append(r.said, said)
+		u := acpUtteranceOf(answer, "user")
+		u.by = "request"
+		r.utterances = append(r.utterances, u)
 		all, _ := answer["parts"].([]any)
-		r.tell(all, "user", "", false)
+		r.emit(all, "user", "", false)
 	case isRequest:
 		r.flush()
 		r.agent = normalizerstest.Member[string](v, "agent_name")
@@ -209,34 +209,34 @@ func acpRole(m any) string {
 	return "user"
 }
 
-// acpSays is what a message says, with adjacent texts as one.
-func acpSays(m any, role string) *acpUtterance {
+// acpUtteranceOf returns the texts of a message, with adjacent ones joined.
+func acpUtteranceOf(m any, role string) *acpUtterance {
 	speaker, _, _ := strings.Cut(role, "/")
-	words, sep := speaker, "|"
+	text, sep := speaker, "|"
 	parts, _ := normalizerstest.Member[any](m, "parts").([]any)
 	for _, p := range parts {
 		plain := normalizerstest.Member[any](p, "metadata") == nil && normalizerstest.Member[any](p, "name") == nil && acpIsText(p)
 		if !plain || sep != "" {
-			words += "|"
+			text += "|"
 		}
 		if sep = ""; plain {
-			words += acpText(p)
+			text += acpText(p)
 			continue
 		}
 		b, _ := json.Marshal(p)
-		words, sep = words+string(b), "|"
+		text, sep = text+string(b), "|"
 	}
 	at := normalizerstest.Member[string](m, "created_at")
 	if at == "" {
 		at = normalizerstest.Member[string](m, "completed_at")
 	}
-	return &acpUtterance{words: words, time: at}
+	return &acpUtterance{text: text, time: at}
 }
 
-// repeats reports whether a message is one that was told, and by whom it is told now.
+// repeats reports whether a message was emitted before, and its speaker now.
 func (r *acpReader) repeats(u *acpUtterance, by string) bool {
-	for _, o := range r.said {
-		if u.words != o.words || u.time != "" && o.time != "" && u.time != o.time {
+	for _, o := range r.utterances {
+		if u.text != o.text || u.time != "" && o.time != "" && u.time != o.time {
 			continue
 		}
 		if by == "" && u.time != "" && o.time == u.time || o.by == "request" && by != "request" || o.by == "run" && by == "" {
@@ -252,11 +252,11 @@ func (r *acpReader) repeats(u *acpUtterance, by string) bool {
 
 // list reads messages that may repeat others; the last one of a request does not.
 func (r *acpReader) list(messages []any, request bool) {
-	before := slices.Clone(r.said)
+	before := slices.Clone(r.utterances)
 	for i, m := range messages {
-		u := acpSays(m, acpRole(m))
+		u := acpUtteranceOf(m, acpRole(m))
 		at := slices.IndexFunc(before, func(o *acpUtterance) bool {
-			return o.words == u.words && (u.time == "" || o.time == "" || u.time == o.time)
+			return o.text == u.text && (u.time == "" || o.time == "" || u.time == o.time)
 		})
 		if at >= 0 && !(request && i == len(messages)-1) {
 			before = slices.Delete(before, at, at+1)
@@ -265,9 +265,9 @@ func (r *acpReader) list(messages []any, request bool) {
 		if request {
 			u.by = "request"
 		}
-		r.said = append(r.said, u)
+		r.utterances = append(r.utterances, u)
 		parts, _ := normalizerstest.Member[any](m, "parts").([]any)
-		r.tell(parts, acpRole(m), "", false)
+		r.emit(parts, acpRole(m), "", false)
 	}
 }
 
@@ -292,18 +292,18 @@ func (r *acpReader) stated(run map[string]any, status string, output []any) {
 		}
 	}
 	r.flush()
-	var words []string
+	var text []string
 	for _, m := range output {
-		words = append(words, acpSays(m, acpRole(m)).words)
+		text = append(text, acpUtteranceOf(m, acpRole(m)).text)
 	}
 	left, first := slices.Clone(r.streamed[id]), r.next[id]-len(r.streamed[id])
 	for i, m := range output {
-		if at := slices.Index(left, words[i]); at >= 0 {
+		if at := slices.Index(left, text[i]); at >= 0 {
 			left = slices.Delete(left, at, at+1)
 			continue
 		}
 		key := id + ":" + strconv.Itoa(i)
-		if i >= first && i < r.next[id] && slices.Contains(words, r.streamed[id][i-first]) || id == "" {
+		if i >= first && i < r.next[id] && slices.Contains(text, r.streamed[id][i-first]) || id == "" {
 			key = "" // the id was taken by another message
 		}
 		r.message(m, key)
@@ -324,47 +324,47 @@ func (r *acpReader) stated(run map[string]any, status string, output []any) {
 		if role == "user" {
 			role = "agent"
 		}
-		said := acpSays(asked, role)
-		said.by = "run"
-		r.said = append(r.said, said)
+		u := acpUtteranceOf(asked, role)
+		u.by = "run"
+		r.utterances = append(r.utterances, u)
 		parts, _ := asked["parts"].([]any)
-		r.tell(parts, role, "", false)
+		r.emit(parts, role, "", false)
 	}
 }
 
-// message reads a message of a run, told once by its place in the run.
+// message reads a message of a run, identified by its place in the run.
 func (r *acpReader) message(m any, key string) {
 	parts, _ := normalizerstest.Member[any](m, "parts").([]any)
-	u := acpSays(m, acpRole(m))
-	if _, told := r.told[key]; key != "" && told {
-		r.tell(parts, acpRole(m), key, false)
+	u := acpUtteranceOf(m, acpRole(m))
+	if _, emitted := r.emitted[key]; key != "" && emitted {
+		r.emit(parts, acpRole(m), key, false)
 		return
 	}
 	if acpRole(m) == "user" && r.repeats(u, "run") {
 		return
 	}
 	u.by = "run"
-	r.said = append(r.said, u)
-	r.tell(parts, acpRole(m), key, false)
+	r.utterances = append(r.utterances, u)
+	r.emit(parts, acpRole(m), key, false)
 }
 
-// flush tells a message of the stream that was not completed.
+// flush emits a message of the stream that was not completed.
 func (r *acpReader) flush() {
 	if r.open != nil {
 		r.close()
 	}
 }
 
-// close tells the message of the stream.
+// close emits the message of the stream.
 func (r *acpReader) close() {
 	o, key := r.open, ""
 	r.open = nil
 	m := map[string]any{"role": o.role, "parts": o.parts, "created_at": o.time}
-	u := acpSays(m, o.role)
+	u := acpUtteranceOf(m, o.role)
 	if r.run != "" {
 		key = r.run + ":" + strconv.Itoa(r.next[r.run])
 		r.next[r.run]++
-		r.streamed[r.run] = append(r.streamed[r.run], u.words)
+		r.streamed[r.run] = append(r.streamed[r.run], u.text)
 	}
 	if len(o.parts) == 0 {
 		return
@@ -373,26 +373,26 @@ func (r *acpReader) close() {
 		return
 	}
 	u.by = "run"
-	r.said = append(r.said, u)
-	held := o.record != r.records
+	r.utterances = append(r.utterances, u)
+	pending := o.record != r.records
 	records, events := r.records, r.events
-	if held {
+	if pending {
 		r.records, r.events = o.record, 0
 	}
-	r.tell(o.parts, o.role, key, held)
-	if held {
+	r.emit(o.parts, o.role, key, pending)
+	if pending {
 		r.records, r.events = records, events
 	}
 }
 
 // put counts an event of the record; it returns the id of one that has none of its own.
-func (r *acpReader) put(agent string, held bool) string {
+func (r *acpReader) put(agent string, pending bool) string {
 	id := "@" + strconv.Itoa(r.records)
 	if r.events > 0 {
 		id += "." + strconv.Itoa(r.events)
 	}
 	r.events++
-	if !held {
+	if !pending {
 		r.speakers = append(r.speakers, agent)
 	}
 	return id
@@ -418,8 +418,8 @@ func acpText(p any) string {
 	return content
 }
 
-// tell says what a message tells, once for each id.
-func (r *acpReader) tell(parts []any, role, key string, held bool) {
+// emit notes the contents of a message, once for each id.
+func (r *acpReader) emit(parts []any, role, key string, pending bool) {
 	who, agent := "assistant", r.agent
 	if name, ok := strings.CutPrefix(role, "agent/"); ok {
 		agent = name
@@ -429,47 +429,47 @@ func (r *acpReader) tell(parts []any, role, key string, held bool) {
 	// once reports whether an event of a run is new, and whether it supersedes another one
 	// of its id; its number counts all the same.
 	events := 0
-	once := func(part int, suffix, content string) (told, supersedes bool) {
+	once := func(part int, suffix, content string) (emitted, supersedes bool) {
 		events++
 		if key == "" {
 			return true, false
 		}
-		r.told[key] = nil // the message as a whole
+		r.emitted[key] = nil // the message as a whole
 		id := fmt.Sprintf("%s:%d%s", key, part, suffix)
-		before := r.told[id]
+		before := r.emitted[id]
 		if slices.Contains(before, content) {
 			return false, false
 		}
-		r.told[id] = append(before, content)
+		r.emitted[id] = append(before, content)
 		return true, before != nil
 	}
-	var said strings.Builder
+	var texts strings.Builder
 	first := -1
 	for i, p := range parts {
 		if normalizerstest.Member[any](p, "name") == nil && acpText(p) != "" {
-			said.WriteString(acpText(p))
+			texts.WriteString(acpText(p))
 			if first < 0 {
 				first = i
 			}
 		}
 	}
-	words := said.String()
-	if strings.TrimSpace(words) == "" {
+	text := texts.String()
+	if strings.TrimSpace(text) == "" {
 		first = slices.IndexFunc(parts, func(p any) bool {
 			kind := normalizerstest.Member[string](p, "content_type")
 			return normalizerstest.Member[any](p, "name") == nil && (normalizerstest.Member[any](p, "content_url") != nil || normalizerstest.Member[any](p, "content") != nil && kind != "" && !strings.HasPrefix(kind, "text/"))
 		})
-		words = ""
+		text = ""
 	}
 	var metadata []any
 	put := func() string {
 		if key != "" {
-			if !held {
+			if !pending {
 				r.speakers = append(r.speakers, agent)
 			}
 			return ""
 		}
-		return r.put(agent, held)
+		return r.put(agent, pending)
 	}
 	for _, p := range parts {
 		if m := normalizerstest.Member[any](p, "metadata"); m != nil {
@@ -482,11 +482,11 @@ func (r *acpReader) tell(parts []any, role, key string, held bool) {
 		if m["kind"] == "trajectory" {
 			r.step(m, func(suffix, content string) (string, bool) {
 				id := fmt.Sprintf("%s:%d", key, i)
-				told, supersedes := once(i, suffix, content)
-				if told {
+				emitted, supersedes := once(i, suffix, content)
+				if emitted {
 					id = cmp.Or(put(), id)
 				}
-				return id, told && !supersedes
+				return id, emitted && !supersedes
 			})
 		}
 		suffix := ""
@@ -494,26 +494,26 @@ func (r *acpReader) tell(parts []any, role, key string, held bool) {
 			suffix = "#content" // the step has the id
 		}
 		if i == first {
-			if told, _ := once(i, suffix, who+words+fmt.Sprint(metadata)); told {
+			if emitted, _ := once(i, suffix, who+text+fmt.Sprint(metadata)); emitted {
 				put()
-				r.out.Talk = append(r.out.Talk, normalizerstest.Utterance{Session: r.session, Who: who, Text: strings.TrimSpace(words), Line: r.line})
+				r.out.Talk = append(r.out.Talk, normalizerstest.Utterance{Session: r.session, Who: who, Text: strings.TrimSpace(text), Line: r.line})
 			}
 		}
 		if name := normalizerstest.Member[any](p, "name"); name != nil {
-			if told, _ := once(i, suffix, fmt.Sprint("file", p)); told {
+			if emitted, _ := once(i, suffix, fmt.Sprint("file", p)); emitted {
 				put()
 			}
 		}
 	}
 	if events == 0 && len(metadata) > 0 {
-		if told, _ := once(0, "", "metadata"); told {
+		if emitted, _ := once(0, "", "metadata"); emitted {
 			put()
 		}
 	}
 }
 
-// step says what a trajectory tells: a thought, or a call and its result. put returns the
-// id of the part, and whether it is told for the first time.
+// step reads a trajectory: a thought, or a call and its result. put returns the id of the
+// part, and whether it is new.
 func (r *acpReader) step(m map[string]any, put func(suffix, content string) (string, bool)) {
 	if m["tool_name"] == nil && m["tool_input"] == nil && m["tool_output"] == nil {
 		if thought := normalizerstest.Member[string](m, "message"); strings.TrimSpace(thought) != "" {
@@ -524,7 +524,7 @@ func (r *acpReader) step(m map[string]any, put func(suffix, content string) (str
 	name := normalizerstest.Member[string](m, "tool_name")
 	id, ok := put("", fmt.Sprint("call", name, m["tool_input"]))
 	if ok {
-		r.out.Calls = append(r.out.Calls, normalizerstest.ToolUse{Session: r.session, Id: id, Name: name, Line: r.line})
+		r.out.Calls = append(r.out.Calls, normalizerstest.ToolUse{Session: r.session, ID: id, Name: name, Line: r.line})
 	}
 	output, _ := m["tool_output"].(map[string]any)
 	if output == nil {
@@ -533,7 +533,7 @@ func (r *acpReader) step(m map[string]any, put func(suffix, content string) (str
 	if _, ok := put("#result", fmt.Sprint(name, output)); !ok {
 		return
 	}
-	o := normalizerstest.ToolOutcome{Session: r.session, Id: id, Form: "exit_code", Line: r.line}
+	o := normalizerstest.ToolOutcome{Session: r.session, ID: id, Form: "exit_code", Line: r.line}
 	for _, name := range []string{"exitCode", "exit_code"} {
 		if n, ok := output[name].(json.Number); ok {
 			if code, err := n.Int64(); err == nil {

@@ -11,7 +11,7 @@ import (
 )
 
 // claudeScript writes the log of one session of Claude Code, record by record, in the
-// shapes of vendor-formats.md section 3: well formed, but in any order.
+// shapes of README.md, Vendors: well formed, but in any order.
 type claudeScript struct {
 	normalizerstest.Script
 
@@ -41,8 +41,8 @@ func Lines(t *rapid.T, session string) [][]byte {
 	return s.Lines
 }
 
-// claudeWords are texts that matter to a rule, and some that matter to none.
-var claudeWords = []string{
+// claudePhrases are texts that matter to a rule, and some that matter to none.
+var claudePhrases = []string{
 	"fix the test", "yes", "and let's add a test for this please", "  \n", "", "what is \"this\"?\n\ttwo lines \u2028 \U0001F642",
 	"<system-reminder>be brief</system-reminder>", "<system-reminder>be brief</system-reminder>\nfix the test",
 	"<ide_opened_file>The user opened main.go</ide_opened_file>", "<ide_selection>lines 1 to 2</ide_selection>yes",
@@ -60,7 +60,7 @@ func (s *claudeScript) word() string {
 	if rapid.IntRange(0, 9).Draw(s.T, "free text") == 0 {
 		return rapid.String().Draw(s.T, "text")
 	}
-	return rapid.SampledFrom(claudeWords).Draw(s.T, "word")
+	return rapid.SampledFrom(claudePhrases).Draw(s.T, "word")
 }
 
 // chain is the common envelope.
@@ -393,7 +393,7 @@ func (s *claudeScript) other() {
 func (s *claudeScript) stream() [][]byte {
 	s.init()
 	moves := []func(){
-		s.prompt, s.speak, s.speak, s.speak, s.speak, s.returned, s.returned, s.returned, s.pieces, s.pieces, s.ended, s.init, s.control, s.other,
+		s.prompt, s.speak, s.speak, s.speak, s.speak, s.returned, s.returned, s.returned, s.deltas, s.deltas, s.ended, s.init, s.control, s.other,
 	}
 	for range rapid.IntRange(1, 30).Draw(s.T, "records") {
 		rapid.SampledFrom(moves).Draw(s.T, "move")()
@@ -412,7 +412,7 @@ func (s *claudeScript) sdk(kind string, more map[string]any) map[string]any {
 	return r
 }
 
-// within says whose thread a line is of.
+// within states the thread of a line.
 func (s *claudeScript) within(r map[string]any) map[string]any {
 	r["parent_tool_use_id"] = nil
 	if s.Chance(20) {
@@ -491,13 +491,13 @@ func (s *claudeScript) returned() {
 	s.Emit(r)
 }
 
-// pieces are the events of the API for one message, at times cut off, at times with the
+// deltas are the events of the API for one message, at times cut off, at times with the
 // message itself among them. Only the message has figures.
-func (s *claudeScript) pieces() {
+func (s *claudeScript) deltas() {
 	s.message++
 	frame := s.within(s.sdk("stream_event", nil))
 	id := fmt.Sprintf("msg_%d_%v", s.message, frame["parent_tool_use_id"])
-	piece := func(event map[string]any) {
+	part := func(event map[string]any) {
 		r := maps.Clone(frame)
 		r["event"] = event
 		if _, ok := frame["uuid"]; ok {
@@ -506,9 +506,9 @@ func (s *claudeScript) pieces() {
 		}
 		s.Emit(r)
 	}
-	words := s.word()
-	half := len(words) / 2
-	for half > 0 && words[half]&0xc0 == 0x80 {
+	body := s.word()
+	half := len(body) / 2
+	for half > 0 && body[half]&0xc0 == 0x80 {
 		half--
 	}
 	s.n++
@@ -516,8 +516,8 @@ func (s *claudeScript) pieces() {
 	events := []map[string]any{
 		{"type": "message_start", "message": map[string]any{"id": id, "role": "assistant", "model": "claude-sonnet-4-5", "content": []any{}}},
 		{"type": "content_block_start", "index": 0, "content_block": map[string]any{"type": "text", "text": ""}},
-		{"type": "content_block_delta", "index": 0, "delta": map[string]any{"type": "text_delta", "text": words[:half]}},
-		{"type": "content_block_delta", "index": 0, "delta": map[string]any{"type": "text_delta", "text": words[half:]}},
+		{"type": "content_block_delta", "index": 0, "delta": map[string]any{"type": "text_delta", "text": body[:half]}},
+		{"type": "content_block_delta", "index": 0, "delta": map[string]any{"type": "text_delta", "text": body[half:]}},
 		{"type": "content_block_stop", "index": 0},
 		{"type": "content_block_start", "index": 1, "content_block": map[string]any{"type": "tool_use", "id": call, "name": "Bash", "input": map[string]any{}}},
 		{"type": "content_block_delta", "index": 1, "delta": map[string]any{"type": "input_json_delta", "partial_json": `{"command":`}},
@@ -527,11 +527,11 @@ func (s *claudeScript) pieces() {
 	}
 	for _, e := range events[:rapid.IntRange(1, len(events)).Draw(s.T, "pieces")] {
 		if s.Chance(95) {
-			piece(e)
+			part(e)
 		}
 	}
 	if s.Chance(50) {
-		block := map[string]any{"type": "text", "text": words}
+		block := map[string]any{"type": "text", "text": body}
 		r := s.sdk("assistant", map[string]any{"parent_tool_use_id": frame["parent_tool_use_id"]})
 		r["message"] = map[string]any{"id": id, "role": "assistant", "model": "claude-sonnet-4-5", "content": []any{block}, "usage": s.grown(id)}
 		s.Emit(r)

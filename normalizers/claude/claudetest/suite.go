@@ -7,7 +7,7 @@ import (
 	"tributary/normalizers/normalizerstest"
 )
 
-// Suite holds Claude Code to the laws of all vendors.
+// Suite describes Claude Code to the tests of all vendors.
 var Suite = normalizerstest.Suite{
 	Source:    envelopes.ClaudeCode,
 	Room:      "claude",

@@ -16,7 +16,7 @@ import (
 )
 
 // claudeObject gives a message of the SDK that comes as an object, without a type, the form
-// of a line of the stream (seed-features.md section 3.1); any other record stays.
+// of a line of the stream; any other record stays.
 func claudeObject(v any) any {
 	m, ok := v.(map[string]any)
 	if _, typed := m["type"]; !ok || typed {
@@ -27,17 +27,17 @@ func claudeObject(v any) any {
 	}
 	out := maps.Clone(m)
 	_, isResult := m["tool_use_result"]
-	content, said := m["content"].([]any)
+	content, hasContent := m["content"].([]any)
 	switch {
 	case m["num_turns"] != nil || m["total_cost_usd"] != nil:
 		out["type"] = "result"
 	case m["event"] != nil:
 		out["type"] = "stream_event"
-	case said && normalizerstest.Member[string](m, "model") != "":
+	case hasContent && normalizerstest.Member[string](m, "model") != "":
 		out["type"] = "assistant"
 		out["message"] = map[string]any{"role": "assistant", "content": m["content"], "model": m["model"]}
 		out["error"] = m["error"]
-	case said && (normalizerstest.Member[string](m, "uuid") != "" || isResult):
+	case hasContent && (normalizerstest.Member[string](m, "uuid") != "" || isResult):
 		blocks := []any{}
 		for _, b := range content {
 			if block, ok := b.(map[string]any); ok && block["type"] == nil && block["tool_use_id"] != nil {
@@ -86,7 +86,7 @@ var machineText = []string{
 	"This session is being continued from a previous conversation",
 }
 
-// claudePrompt is what a text says if a human typed it: its cut form and true.
+// claudePrompt returns the text that a human typed, without its wrapper, and true.
 func claudePrompt(text string) (string, bool) {
 	text = strings.TrimSpace(text)
 	for _, p := range machineText {
@@ -109,7 +109,7 @@ func claudePrompt(text string) (string, bool) {
 	return cut, cut != ""
 }
 
-// Interpret reads a file as the design pages say.
+// Interpret reads a file by the rules of README.md.
 func Interpret(name string, lines []normalizerstest.Line) normalizerstest.Account {
 	a := normalizerstest.Account{Naive: make(map[string]normalizerstest.Figures)}
 	stem := strings.TrimSuffix(path.Base(name), path.Ext(name))
@@ -164,17 +164,17 @@ func Interpret(name string, lines []normalizerstest.Line) normalizerstest.Accoun
 type claudeReader struct {
 	out     *normalizerstest.Account
 	session string
-	seen    map[string]bool // what was told, by id and content
+	seen    map[string]bool // emitted contents, by id and content
 	queue   []*queued
 	records int
-	emitted []*queued // taken from the queue and told there: a later record is the mirror
+	emitted []*queued // emitted from the queue: a later record is the duplicate
 }
 
 type queued struct {
-	text  string
-	human bool
-	told  bool
-	at    int // record at which it was told from the queue
+	text   string
+	human  bool
+	stated bool
+	at     int // record at which the queue emitted it
 }
 
 func (r *claudeReader) read(number int, v any) {
@@ -186,7 +186,7 @@ func (r *claudeReader) read(number int, v any) {
 	internal := normalizerstest.Member[bool](v, "isSidechain") || agent != ""
 	r.out.Threads = append(r.out.Threads, normalizerstest.RawThread{Agent: agent, Internal: internal})
 	kind := normalizerstest.Member[string](v, "type")
-	if kind == "message" || kind == "tool_result" { // of old test logs: told by the role
+	if kind == "message" || kind == "tool_result" { // of old test logs: the role decides
 		kind = normalizerstest.Member[string](v, "message", "role")
 	}
 	switch kind {
@@ -213,8 +213,8 @@ func (r *claudeReader) read(number int, v any) {
 	}
 }
 
-// say tells something, unless the same was told under the same id.
-func (r *claudeReader) say(number int, who, id, text string) {
+// say emits a message, unless the same was emitted under the same id.
+func (r *claudeReader) utter(number int, who, id, text string) {
 	key := who + "\x00" + id + "\x00" + text
 	if id != "" && r.seen[key] {
 		return
@@ -223,17 +223,17 @@ func (r *claudeReader) say(number int, who, id, text string) {
 	r.out.Talk = append(r.out.Talk, normalizerstest.Utterance{Session: r.session, Who: who, Text: text, Line: number})
 }
 
-// human tells a prompt, unless the queue told it within the last 64 records.
+// human emits a prompt, unless the queue emitted it within the last 64 records.
 func (r *claudeReader) human(number int, id, text string) {
 	r.emitted = slices.DeleteFunc(r.emitted, func(q *queued) bool { return r.records-q.at > 64 })
 	if i := slices.IndexFunc(r.emitted, func(q *queued) bool { return q.text == text }); i >= 0 {
 		r.emitted = slices.Delete(r.emitted, i, i+1)
 		return
 	}
-	if i := slices.IndexFunc(r.queue, func(q *queued) bool { return q.text == text && !q.told }); i >= 0 {
-		r.queue[i].told = true
+	if i := slices.IndexFunc(r.queue, func(q *queued) bool { return q.text == text && !q.stated }); i >= 0 {
+		r.queue[i].stated = true
 	}
-	r.say(number, "human", id, text)
+	r.utter(number, "human", id, text)
 }
 
 func (r *claudeReader) operation(number int, v any) {
@@ -242,7 +242,7 @@ func (r *claudeReader) operation(number int, v any) {
 	op := normalizerstest.Member[string](v, "operation")
 	switch op {
 	case "enqueue":
-		r.queue = append(r.queue, &queued{text: text, human: human || content == ""}) // a picture has no words
+		r.queue = append(r.queue, &queued{text: text, human: human || content == ""}) // a picture has no text
 	case "popAll":
 		r.queue = slices.DeleteFunc(r.queue, func(q *queued) bool { return q.human })
 	case "remove", "dequeue":
@@ -252,7 +252,7 @@ func (r *claudeReader) operation(number int, v any) {
 			i = find(func(q *queued) bool { return q.text == text && q.human == human })
 		}
 		if i < 0 {
-			i = find(func(q *queued) bool { return q.told })
+			i = find(func(q *queued) bool { return q.stated })
 		}
 		if i < 0 {
 			i = find(func(q *queued) bool { return q.human })
@@ -265,15 +265,15 @@ func (r *claudeReader) operation(number int, v any) {
 		}
 		q := r.queue[i]
 		r.queue = slices.Delete(r.queue, i, i+1)
-		if op == "remove" && q.human && q.text != "" && !q.told {
+		if op == "remove" && q.human && q.text != "" && !q.stated {
 			q.at = r.records
 			r.emitted = append(r.emitted, q)
-			r.say(number, "human", "", q.text)
+			r.utter(number, "human", "", q.text)
 		}
 	}
 }
 
-// user is a record of type user: the order of vendor-formats.md 3.3.
+// user reads a record of type user: the order of the cases matters.
 func (r *claudeReader) user(number int, v any, internal bool) {
 	content := normalizerstest.Member[any](v, "message", "content")
 	uuid := normalizerstest.Member[string](v, "uuid")
@@ -291,7 +291,7 @@ func (r *claudeReader) user(number int, v any, internal bool) {
 		}
 	}
 	if outcome := normalizerstest.Member[any](v, "toolUseResult"); !result && outcome != nil && text == "" {
-		r.result(number, v, nil) // spec section 5.1.4: a result without its block
+		r.result(number, v, nil) // a result without its block
 		return
 	}
 	if !result {
@@ -307,11 +307,11 @@ func (r *claudeReader) user(number int, v any, internal bool) {
 		return
 	}
 	if normalizerstest.Member[string](v, "forkedFrom", "sessionId") != "" {
-		r.say(number, "user_message of origin copied", uuid, prompt)
+		r.utter(number, "user_message of origin copied", uuid, prompt)
 		return
 	}
 	if internal {
-		r.say(number, "agent", uuid, prompt)
+		r.utter(number, "agent", uuid, prompt)
 		return
 	}
 	r.human(number, uuid, prompt)
@@ -330,7 +330,7 @@ func (r *claudeReader) result(number int, v, block any) {
 		return
 	}
 	r.seen[key] = true
-	o := normalizerstest.ToolOutcome{Session: r.session, Id: id, Line: number}
+	o := normalizerstest.ToolOutcome{Session: r.session, ID: id, Line: number}
 	text := claudeText(normalizerstest.Member[any](block, "content"))
 	if m := claudeExitCode.FindStringSubmatch(text); m != nil && normalizerstest.Member[bool](block, "is_error") {
 		o.Form = m[1] + "Exit code"
@@ -356,7 +356,7 @@ func (r *claudeReader) assistant(number int, v any) {
 	// The SDK marks an error of the API by the error itself.
 	failed := normalizerstest.Member[bool](v, "isApiErrorMessage") || normalizerstest.Member[string](v, "sessionId") == "" && normalizerstest.Member[any](v, "error") != nil
 	if text := claudeText(content); strings.TrimSpace(text) != "" && !failed {
-		r.say(number, "assistant", normalizerstest.Member[string](v, "uuid"), strings.TrimSpace(text))
+		r.utter(number, "assistant", normalizerstest.Member[string](v, "uuid"), strings.TrimSpace(text))
 	}
 	blocks, _ := content.([]any)
 	for _, b := range blocks {
@@ -365,7 +365,7 @@ func (r *claudeReader) assistant(number int, v any) {
 			id := normalizerstest.Member[string](b, "id")
 			if key := "call\x00" + id; id == "" || !r.seen[key] {
 				r.seen[key] = true
-				r.out.Calls = append(r.out.Calls, normalizerstest.ToolUse{Session: r.session, Id: id, Name: normalizerstest.Member[string](b, "name"), Line: number})
+				r.out.Calls = append(r.out.Calls, normalizerstest.ToolUse{Session: r.session, ID: id, Name: normalizerstest.Member[string](b, "name"), Line: number})
 			}
 		case "tool_result", "web_search_tool_result":
 			r.result(number, v, b)
@@ -397,11 +397,11 @@ func claudeUsageOf(v any) normalizerstest.Figures {
 	return f
 }
 
-// Ledger holds, for every session, the highest figures of each message.id in one
-// thread, and what results of runs of the SDK are above the calls of their runs. A call
-// that a stream names is of the run at work; what it states after the result of its run,
-// the result has told. So it is with calls of a transcript and runs of which only the
-// result came.
+// Ledger has, for every session, the highest figures of each message.id in one thread, and the
+// excess of the result of each SDK run above the calls of the run. It attributes a call of a
+// stream to the current run; figures that the call states after the result of its run are
+// already in the result. The same applies to calls of a transcript and runs of which only the
+// result is known.
 type Ledger map[string]*claudeBook
 
 type claudeBook struct {
@@ -415,7 +415,7 @@ type claudeBook struct {
 	ahead   normalizerstest.Figures // the part of it that calls of their runs may state later
 	unseen  normalizerstest.Figures // that of results alone
 	alone   normalizerstest.Figures // what calls used that are of no run
-	settled normalizerstest.Figures // what calls stated that a result had told
+	settled normalizerstest.Figures // figures of calls that a result already had
 }
 
 // atMost is the part of f that limit has, field by field; of the output text comes first.
@@ -467,12 +467,12 @@ func (l Ledger) Add(session string, record []byte) {
 		b.used, b.named = normalizerstest.Figures{}, false
 		return
 	case is == "result" && normalizerstest.Member[string](v, "key") == "":
-		now, told, pool := claudeUsageOf(normalizerstest.Member[any](v, "usage")), b.used, &b.ahead
+		now, stated, pool := claudeUsageOf(normalizerstest.Member[any](v, "usage")), b.used, &b.ahead
 		if !b.named {
-			told, pool = b.alone, &b.unseen
+			stated, pool = b.alone, &b.unseen
 			b.alone = above(b.alone, now)
 		}
-		more := above(now, told)
+		more := above(now, stated)
 		b.results.Add(more)
 		pool.Add(more)
 		b.run++
@@ -528,11 +528,11 @@ func (l Ledger) Add(session string, record []byte) {
 	case run == 0:
 		pool = &b.unseen
 	}
-	told := atMost(more, *pool)
-	*pool = above(*pool, told)
-	b.settled.Add(told)
+	stated := atMost(more, *pool)
+	*pool = above(*pool, stated)
+	b.settled.Add(stated)
 	if pool == &b.unseen {
-		b.alone.Add(above(more, told))
+		b.alone.Add(above(more, stated))
 	}
 }
 

@@ -13,20 +13,20 @@ import (
 )
 
 // codexScript writes the rollout of one session, record by record, in the shapes of
-// vendor-formats.md section 5: well formed, but in any order.
+// README.md, Vendors: well formed, but in any order.
 type codexScript struct {
 	normalizerstest.Script
 
-	version string
-	bare    bool
-	ordinal bool
-	n       int // ids so far
-	turn    string
-	total   [5]int   // input, cached, written, output, reasoning
-	last    any      // the last token_count
-	open    []string // calls without a result
-	done    []string // calls with one
-	said    []string // texts told by a response_item or an event_msg alone
+	version  string
+	bare     bool
+	ordinal  bool
+	n        int // ids so far
+	turn     string
+	total    [5]int   // input, cached, written, output, reasoning
+	last     any      // the last token_count
+	open     []string // calls without a result
+	done     []string // calls with one
+	messages []string // texts of a response_item or an event_msg alone
 }
 
 // Lines generates the lines of one session: a rollout of some generation, or the
@@ -63,14 +63,14 @@ func (s *codexScript) id(kind string) string {
 	return fmt.Sprintf("%s_%s_%d", kind, s.Session[len(s.Session)-4:], s.n)
 }
 
-// words are a text; now and then one that was said before.
-func (s *codexScript) words() string {
-	if len(s.said) > 0 && s.Chance(10) {
-		return rapid.SampledFrom(s.said).Draw(s.T, "again")
+// phrase draws a text; now and then an earlier one.
+func (s *codexScript) phrase() string {
+	if len(s.messages) > 0 && s.Chance(10) {
+		return rapid.SampledFrom(s.messages).Draw(s.T, "again")
 	}
 	s.n++
 	w := fmt.Sprintf("%s %d%s", s.OneOf("yes", "fix the test", "**Looking**", "what is \"this\"?\n\ttwo \U0001F642", "I wrote <environment_context>"), s.n, s.OneOf("", "", "\n", strings.Repeat(" and more", 10)))
-	s.said = append(s.said, w)
+	s.messages = append(s.messages, w)
 	return w
 }
 
@@ -119,24 +119,24 @@ func (s *codexScript) meta(id string, more map[string]any) {
 }
 
 // texts are the parts of a content.
-func (s *codexScript) texts(of string, words ...string) []any {
+func (s *codexScript) texts(of string, phrase ...string) []any {
 	var out []any
-	for _, w := range words {
+	for _, w := range phrase {
 		out = append(out, map[string]any{"type": of, "text": w})
 	}
 	return out
 }
 
-// twin tells words again, as the version does it.
-func (s *codexScript) twin(who string, words ...string) {
-	for _, w := range words {
+// duplicate repeats a text, as the version does it.
+func (s *codexScript) duplicate(who string, phrase ...string) {
+	for _, w := range phrase {
 		switch {
 		case s.ordinal && who == "user":
 			s.event("item_completed", map[string]any{"item": map[string]any{"type": "UserMessage", "content": s.texts("text", w)}})
 		case s.ordinal && who == "agent":
 			s.event("item_completed", map[string]any{"item": map[string]any{"type": s.OneOf("AgentMessage", "AgentMessage"), "content": s.texts("Text", w)}})
 		case s.ordinal:
-			s.event("item_completed", map[string]any{"item": map[string]any{"type": "Reasoning", "summary_text": words, "raw_content": []any{}}})
+			s.event("item_completed", map[string]any{"item": map[string]any{"type": "Reasoning", "summary_text": phrase, "raw_content": []any{}}})
 			return
 		case who == "user":
 			s.event("user_message", map[string]any{"message": w, "images": []any{}})
@@ -149,7 +149,7 @@ func (s *codexScript) twin(who string, words ...string) {
 	}
 }
 
-// between writes what may stand between two that tell the same.
+// between writes records that may stand between two that repeat each other.
 func (s *codexScript) between() {
 	switch rapid.IntRange(0, 12).Draw(s.T, "between") {
 	case 0:
@@ -165,67 +165,67 @@ func (s *codexScript) between() {
 	}
 }
 
-// pair writes what is said, its twin, or both in any order.
-func (s *codexScript) pair(item, twin func()) {
+// pair writes a message, its duplicate, or both in any order.
+func (s *codexScript) pair(item, duplicate func()) {
 	switch rapid.IntRange(0, 9).Draw(s.T, "pair") {
 	case 0:
 		item()
 	case 1:
-		twin()
+		duplicate()
 	case 2, 3, 4:
 		item()
 		s.between()
-		twin()
+		duplicate()
 	default:
-		twin()
+		duplicate()
 		item()
 	}
 }
 
 func (s *codexScript) prompt() {
-	words := s.words()
-	content := s.texts("input_text", words)
+	phrase := s.phrase()
+	content := s.texts("input_text", phrase)
 	if s.Chance(15) {
 		content = append(content, map[string]any{"type": "input_image", "image_url": "data:image/png;base64," + strings.Repeat("iVBORw0K", rapid.SampledFrom([]int{1, 1000}).Draw(s.T, "size"))})
 	}
 	if s.Chance(10) {
-		ide := "# Context from my IDE setup:\n\n## Open tabs:\n- a.go\n\n## My request for Codex:\n" + words
-		content, words = s.texts("input_text", ide), ide
+		ide := "# Context from my IDE setup:\n\n## Open tabs:\n- a.go\n\n## My request for Codex:\n" + phrase
+		content, phrase = s.texts("input_text", ide), ide
 	}
 	s.pair(
 		func() { s.item("message", map[string]any{"role": "user", "content": content}) },
-		func() { s.twin("user", words) })
+		func() { s.duplicate("user", phrase) })
 }
 
 func (s *codexScript) answer() {
-	words := s.words()
-	content := s.texts("output_text", words)
-	twins := []string{words}
+	phrase := s.phrase()
+	content := s.texts("output_text", phrase)
+	duplicates := []string{phrase}
 	if s.Chance(10) {
 		s.n++
-		parts := []string{fmt.Sprint(words, " first ", s.n), fmt.Sprint("second ", s.n)}
-		content, twins = s.texts("output_text", parts...), parts
+		parts := []string{fmt.Sprint(phrase, " first ", s.n), fmt.Sprint("second ", s.n)}
+		content, duplicates = s.texts("output_text", parts...), parts
 		if s.Chance(50) {
-			twins = []string{strings.Join(parts, "\n")}
+			duplicates = []string{strings.Join(parts, "\n")}
 		}
 	}
 	s.pair(
 		func() {
 			s.item("message", map[string]any{"role": "assistant", "content": content, "phase": "commentary"})
 		},
-		func() { s.twin("agent", twins...) })
+		func() { s.duplicate("agent", duplicates...) })
 }
 
 func (s *codexScript) think() {
 	parts := make([]string, rapid.IntRange(1, 3).Draw(s.T, "parts"))
 	for i := range parts {
-		parts[i] = s.words()
+		parts[i] = s.phrase()
 	}
 	s.pair(
 		func() {
 			s.item("reasoning", map[string]any{"summary": s.texts("summary_text", parts...), "encrypted_content": "gAAAAABo"})
 		},
-		func() { s.twin("thought", parts...) })
+		func() { s.duplicate("thought", parts...) })
 }
 
 func (s *codexScript) call() {
@@ -268,7 +268,7 @@ func (s *codexScript) result() {
 	}
 	body := s.OneOf("", "Exit code: 9\n", "Process exited with code 8\nOutput:\n", "x\n")
 	code := rapid.IntRange(-1, 3).Draw(s.T, "code")
-	text := func(words string) []any { return s.texts("input_text", words, body) }
+	text := func(phrase string) []any { return s.texts("input_text", phrase, body) }
 	output := rapid.SampledFrom([]any{
 		fmt.Sprintf("Exit code: %d\nWall time: 0.5 seconds\nOutput:\n%s", code, body),
 		fmt.Sprintf("Chunk ID: 1f\nWall time: 0.25 seconds\nProcess exited with code %d\nOriginal token count: 4\nOutput:\n%s", code, body),
@@ -397,9 +397,9 @@ func (s *codexScript) context() {
 }
 
 func (s *codexScript) injected() {
-	words := s.OneOf("# AGENTS.md instructions for /x", "<environment_context>\n</environment_context>", "<turn_aborted>\n</turn_aborted>", "<user_shell_command>\nls\n</user_shell_command>", "# Context from my IDE setup:\n\n## My request for Codex:\n")
+	phrase := s.OneOf("# AGENTS.md instructions for /x", "<environment_context>\n</environment_context>", "<turn_aborted>\n</turn_aborted>", "<user_shell_command>\nls\n</user_shell_command>", "# Context from my IDE setup:\n\n## My request for Codex:\n")
 	role := s.OneOf("user", "user", "developer", "system")
-	s.item("message", map[string]any{"role": role, "content": s.texts("input_text", words)})
+	s.item("message", map[string]any{"role": role, "content": s.texts("input_text", phrase)})
 }
 
 func (s *codexScript) search() {
@@ -447,7 +447,7 @@ func (s *codexScript) resume() {
 	case "spawn":
 		s.meta(id, map[string]any{"source": map[string]any{"subagent": map[string]any{"thread_spawn": map[string]any{"parent_thread_id": s.Session, "depth": 1}}}})
 	}
-	// The copy tells again what stands in the file, at the time of the fork.
+	// The copy repeats the file, at the time of the fork.
 	for _, l := range append([][]byte(nil), s.Lines...) {
 		var r map[string]any
 		if json.Unmarshal(l, &r) != nil || r["payload"] == nil || s.Chance(40) {
@@ -474,13 +474,13 @@ func (s *codexScript) notice() {
 	case "begin":
 		s.event("exec_command_begin", map[string]any{"call_id": "x"})
 	case "done":
-		s.event("task_complete", map[string]any{"turn_id": s.turn, "last_agent_message": s.OneOf(append(s.said, "x")...)})
+		s.event("task_complete", map[string]any{"turn_id": s.turn, "last_agent_message": s.OneOf(append(s.messages, "x")...)})
 	case "review":
 		s.event("entered_review_mode", map[string]any{"target": map[string]any{"type": "uncommittedChanges"}})
-		s.put("response_item", map[string]any{"type": "message", "id": "review_rollout_assistant", "role": "assistant", "content": s.texts("output_text", s.words())})
+		s.put("response_item", map[string]any{"type": "message", "id": "review_rollout_assistant", "role": "assistant", "content": s.texts("output_text", s.phrase())})
 		s.event("exited_review_mode", nil)
 	case "agents":
-		s.item("agent_message", map[string]any{"author": s.OneOf("/root", "/root/audit"), "recipient": "/root", "content": s.texts("input_text", s.words())})
+		s.item("agent_message", map[string]any{"author": s.OneOf("/root", "/root/audit"), "recipient": "/root", "content": s.texts("input_text", s.phrase())})
 		s.put("inter_agent_communication_metadata", map[string]any{"trigger_turn": true})
 	case "snapshot":
 		s.item("ghost_snapshot", map[string]any{"ghost_commit": map[string]any{"id": "2b41"}})
@@ -503,7 +503,7 @@ func (s *codexScript) other() {
 	case "value":
 		s.Emit(rapid.SampledFrom([]any{"words", 42, []any{1}, nil, map[string]any{}}).Draw(s.T, "value"))
 	case "untyped":
-		s.put("response_item", map[string]any{"role": s.OneOf("user", "assistant"), "content": s.texts("text", s.words())})
+		s.put("response_item", map[string]any{"role": s.OneOf("user", "assistant"), "content": s.texts("text", s.phrase())})
 	case "again":
 		if len(s.Lines) > 0 {
 			s.Lines = append(s.Lines, rapid.SampledFrom(s.Lines).Draw(s.T, "line again"))
@@ -522,9 +522,9 @@ func (s *codexScript) execStream() [][]byte {
 			item := map[string]any{"id": fmt.Sprintf("item_%d", i)}
 			switch s.OneOf("agent_message", "reasoning", "command_execution", "file_change", "mcp_tool_call", "web_search", "todo_list", "error", "of_tomorrow") {
 			case "agent_message":
-				item["type"], item["text"] = "agent_message", s.words()
+				item["type"], item["text"] = "agent_message", s.phrase()
 			case "reasoning":
-				item["type"], item["text"] = "reasoning", s.words()
+				item["type"], item["text"] = "reasoning", s.phrase()
 			case "command_execution":
 				item["type"], item["command"], item["aggregated_output"], item["exit_code"], item["status"] = "command_execution", "ls", "x", rapid.IntRange(0, 2).Draw(s.T, "code"), "completed"
 			case "file_change":

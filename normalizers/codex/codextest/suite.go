@@ -7,7 +7,7 @@ import (
 	"tributary/normalizers/normalizerstest"
 )
 
-// Suite holds Codex to the laws of all vendors.
+// Suite describes Codex to the tests of all vendors.
 var Suite = normalizerstest.Suite{
 	Source:    envelopes.Codex,
 	Room:      "codex",

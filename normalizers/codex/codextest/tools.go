@@ -18,9 +18,9 @@ import (
 
 // Tool is one use of a tool.
 type Tool struct {
-	Id, Name string
-	Call     int // index of the record that tells the call
-	Result   int // and of the one that tells the result, -1 without
+	ID, Name string
+	Call     int // index of the record of the call
+	Result   int // and of the record of the result, -1 without
 	Form     string
 	Code     *int64
 	Latency  *int64
@@ -37,7 +37,7 @@ var (
 	codexScriptHeader  = regexp.MustCompile(`^Script (\w+)[^\n]*\nWall time ([\d.]+) seconds\nOutput:`)
 )
 
-// stated reads what an output states in front of its body (vendor-formats.md 5.3).
+// stated reads the header in front of the body of an output.
 func (t *Tool) stated(output any) {
 	texts, _ := codexTexts(output)
 	if c := normalizerstest.Member[any](output, "content"); c != nil {
@@ -96,13 +96,13 @@ func (t *Tool) stated(output any) {
 	}
 }
 
-// ToolsOf are the tool calls of a file, in the order in which they are told; where a
-// record tells a result without a call, its entry has no call.
+// ToolsOf returns the tool calls of a file, in the order of their events; the entry of a result
+// without a call has none.
 func ToolsOf(records []Raw) []*Tool {
 	var out []*Tool
 	open := make(map[string]*Tool)
 	add := func(i int, id, name string) *Tool {
-		t := &Tool{Id: id, Name: name, Call: i, Result: -1}
+		t := &Tool{ID: id, Name: name, Call: i, Result: -1}
 		out = append(out, t)
 		if id != "" {
 			open[id] = t
@@ -137,7 +137,7 @@ func ToolsOf(records []Raw) []*Tool {
 		case typed == "function_call_output", typed == "custom_tool_call_output", typed == "tool_search_output":
 			t := open[id]
 			if t == nil || t.Result >= 0 {
-				t = &Tool{Id: id, Call: -1, Result: -1}
+				t = &Tool{ID: id, Call: -1, Result: -1}
 				out = append(out, t)
 			}
 			before := *t
@@ -208,9 +208,9 @@ func codexEnd(records []Raw, i int, id string, open map[string]*Tool, add func(i
 		n, _ := normalizerstest.Member[json.Number](r.item, "duration", "nanos").Float64()
 		t.Latency = new(int64(math.Round(s*1000 + n/1e6)))
 	}
-	ok, said := normalizerstest.Member[any](r.item, "success").(bool)
+	ok, hasOutcome := normalizerstest.Member[any](r.item, "success").(bool)
 	status := normalizerstest.Member[string](r.item, "status")
-	t.Failed = t.Failed || said && !ok || status == "failed" || status == "declined" ||
+	t.Failed = t.Failed || hasOutcome && !ok || status == "failed" || status == "declined" ||
 		normalizerstest.Member[any](r.item, "result", "Err") != nil || normalizerstest.Member[bool](r.item, "result", "Ok", "isError")
 	if r.of == "patch_apply_end" {
 		t.Changed = codexChanges(normalizerstest.Member[map[string]any](r.item, "changes"))
@@ -258,8 +258,8 @@ var codexFileHeader = regexp.MustCompile(`(?m)^\*\*\* (Add File|Update File|Dele
 
 // codexPatch are the files of the patch in a call.
 func codexPatch(item any) []envelopes.File {
-	for _, words := range codexStrings(item) {
-		_, patch, ok := strings.Cut(words, "*** Begin Patch")
+	for _, phrase := range codexStrings(item) {
+		_, patch, ok := strings.Cut(phrase, "*** Begin Patch")
 		if !ok {
 			continue
 		}

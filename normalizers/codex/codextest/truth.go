@@ -14,9 +14,9 @@ import (
 	"tributary/normalizers/normalizerstest"
 )
 
-// This file reads the rollouts of Codex a second time, with nothing but encoding/json
-// and the design pages. It looks ahead where the normalizer must wait: what a twin is
-// told by is looked up in the whole file.
+// This file reads the rollouts of Codex a second time, with nothing but encoding/json. It looks
+// ahead where the normalizer must wait: it searches the whole file for the response_item that
+// an event_msg duplicates.
 
 // Raw is one record of a rollout or of the exec stream.
 type Raw struct {
@@ -59,8 +59,8 @@ func codexRawOf(l normalizerstest.Line) Raw {
 	return r
 }
 
-// codexItemEnd is the end of a tool that an item of the newer event stream tells, as the
-// older one has it.
+// codexItemEnd returns the end of a tool in an item of the newer event stream, in the form of
+// the older one.
 func codexItemEnd(r Raw) (map[string]any, bool) {
 	item := normalizerstest.Member[any](r.item, "item")
 	of, ok := map[string]string{
@@ -83,8 +83,7 @@ func codexItemEnd(r Raw) (map[string]any, bool) {
 
 var codexV7 = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}$`)
 
-// markCodex says of each record whether it is copied, and in which turn and with which
-// model it stands (semantics.md section 3).
+// markCodex marks each record as copied or not, with its turn and its model.
 func markCodex(records []Raw) {
 	var c codexCopy
 	turn, model := "", ""
@@ -130,7 +129,7 @@ func (c *codexCopy) follow(r Raw) bool {
 	return copied
 }
 
-// isCodexFork tells a session_meta that copied history may follow.
+// isCodexFork reports whether copied history may follow a session_meta.
 func isCodexFork(r Raw) bool {
 	base := normalizerstest.Member[string](r.item, "history_base", "thread_id")
 	return r.Kind == "session_meta" && (normalizerstest.Member[string](r.item, "forked_from_id") != "" || normalizerstest.Member[any](r.item, "source", "subagent", "thread_spawn") != nil ||
@@ -181,32 +180,31 @@ func codexTyped(texts []string, pictures bool) (string, bool) {
 	if len(typed) == 0 {
 		return "", pictures
 	}
-	words := strings.Join(typed, "\n")
-	if strings.HasPrefix(strings.TrimSpace(words), "# Context from my IDE setup:") {
-		_, words, _ = strings.Cut(words, "## My request for Codex:")
-		words = strings.TrimSpace(words)
-		return words, words != "" || pictures
+	phrase := strings.Join(typed, "\n")
+	if strings.HasPrefix(strings.TrimSpace(phrase), "# Context from my IDE setup:") {
+		_, phrase, _ = strings.Cut(phrase, "## My request for Codex:")
+		phrase = strings.TrimSpace(phrase)
+		return phrase, phrase != "" || pictures
 	}
-	return words, true
+	return phrase, true
 }
 
-// Saying is something said in a record: in a response_item, or in an event_msg that
-// may tell the same again.
+// Saying is a text of a record: of a response_item, or of an event_msg that may repeat it.
 type Saying struct {
-	At     int    // index of the record
-	Who    string // human, assistant, thought
-	Twin   bool
-	keys   []string // the texts under which it is known; of a thought its parts
-	Text   string   // as it is told
-	whole  int      // of keys: so many are all of it, the others parts
-	taken  []bool   // of keys: told by a twin too
-	all    bool     // one that is all of it is taken
-	before bool     // by one that stands before it
-	mirror bool     // of a twin: told by its response_item
-	told   [2]int   // the record whose events it stands in front of, and its own
+	At        int    // index of the record
+	Who       string // human, assistant, thought
+	Duplicate bool
+	keys      []string // the texts under which it is known; of a thought its parts
+	Text      string   // as it is emitted
+	whole     int      // of keys: so many are all of it, the others parts
+	taken     []bool   // of keys: a duplicate has it too
+	all       bool     // one that is all of it is taken
+	before    bool     // by one that stands before it
+	dropped   bool     // of a duplicate: its response_item is emitted instead
+	place     [2]int   // the record whose events it stands in front of, and its own
 }
 
-// take claims a text: all that is said, which leaves nothing, or one part of it.
+// take marks a text as duplicated: the whole of it, or one part.
 func (s *Saying) take(key string) bool {
 	for i, k := range s.keys {
 		part := i >= s.whole
@@ -219,61 +217,61 @@ func (s *Saying) take(key string) bool {
 	return false
 }
 
-// Sayings are what the records say, in the order in which it is told: each text
-// once (semantics.md section 9).
+// Sayings returns the texts of the records, in the order of their events: each text once
+// (README.md, Speech).
 func Sayings(records []Raw) []*Saying {
 	byRecord := make([][]*Saying, len(records))
 	agent := codexAgent(records)
 	for i, r := range records {
-		byRecord[i] = codexSaid(i, r, agent >= 0 && i >= agent)
+		byRecord[i] = sayingsOf(i, r, agent >= 0 && i >= agent)
 	}
 	var out []*Saying
-	tools := make(map[int]bool) // records that tell of a tool
+	tools := make(map[int]bool) // records of a tool
 	for _, t := range ToolsOf(records) {
 		tools[t.Call], tools[t.Result] = true, true
 	}
 	var waited []*Saying
 	for i := range records {
 		for _, s := range byRecord[i] {
-			if s.Twin {
+			if s.Duplicate {
 				s.pair(records, byRecord, tools)
-				// One that is told takes those with it that wait in front of it.
+				// An emitted text releases the pending ones in front of it.
 				for _, o := range waited {
-					if !s.mirror && o.told[0] > s.told[0] {
-						o.mirror, o.told[0] = false, s.told[0]
+					if !s.dropped && o.place[0] > s.place[0] {
+						o.dropped, o.place[0] = false, s.place[0]
 					}
 				}
 				waited = append(waited, s)
 			}
 		}
 	}
-	told := make(map[string]bool)
+	known := make(map[string]bool)
 	for i, r := range records {
 		for _, s := range byRecord[i] {
 			id := normalizerstest.Member[string](r.item, "id")
 			again := fmt.Sprint(id, s.Who, s.Text)
-			if s.Twin || r.of == "item.completed" || id == "" || strings.HasPrefix(id, "review_rollout_") {
+			if s.Duplicate || r.of == "item.completed" || id == "" || strings.HasPrefix(id, "review_rollout_") {
 				again = ""
 			}
-			if !s.mirror && !told[again] {
+			if !s.dropped && !known[again] {
 				out = append(out, s)
 			}
-			told[again] = again != ""
+			known[again] = again != ""
 		}
 	}
 	slices.SortStableFunc(out, func(a, b *Saying) int {
-		return cmp.Or(cmp.Compare(a.told[0], b.told[0]), cmp.Compare(a.told[1], b.told[1]))
+		return cmp.Or(cmp.Compare(a.place[0], b.place[0]), cmp.Compare(a.place[1], b.place[1]))
 	})
 	return out
 }
 
-// pair looks for the response_item that tells what a twin tells: the last one, or one
-// that follows before another record ends the wait.
+// pair finds the response_item that an event_msg duplicates: the last one, or one that follows
+// before another record ends the wait.
 func (s *Saying) pair(records []Raw, byRecord [][]*Saying, tools map[int]bool) {
 	for j := s.At - 1; j >= 0; j-- {
-		k := slices.IndexFunc(byRecord[j], func(o *Saying) bool { return !o.Twin && o.Who == s.Who })
+		k := slices.IndexFunc(byRecord[j], func(o *Saying) bool { return !o.Duplicate && o.Who == s.Who })
 		if k >= 0 {
-			if s.mirror = byRecord[j][k].take(s.keys[0]); s.mirror {
+			if s.dropped = byRecord[j][k].take(s.keys[0]); s.dropped {
 				return
 			}
 			break
@@ -285,9 +283,9 @@ func (s *Saying) pair(records []Raw, byRecord [][]*Saying, tools map[int]bool) {
 			continue
 		}
 		for _, o := range byRecord[j] {
-			if !o.Twin && o.Who == s.Who && o.take(s.keys[0]) {
-				s.mirror, o.before = true, true
-				s.told = [2]int{j, s.At - len(records)}
+			if !o.Duplicate && o.Who == s.Who && o.take(s.keys[0]) {
+				s.dropped, o.before = true, true
+				s.place = [2]int{j, s.At - len(records)}
 				return
 			}
 		}
@@ -295,21 +293,21 @@ func (s *Saying) pair(records []Raw, byRecord [][]*Saying, tools map[int]bool) {
 			break
 		}
 	}
-	s.told = [2]int{j, s.At - len(records)}
+	s.place = [2]int{j, s.At - len(records)}
 }
 
-// letsPass reports whether a twin that waits goes on waiting beyond a record: it does so
-// beyond a response_item that tells a twin in front of it, for its own may follow.
-func (s *Saying) letsPass(r Raw, says []*Saying) bool {
-	for _, o := range says {
+// letsPass reports whether a pending event_msg waits beyond a record: it waits beyond a
+// response_item that an earlier event_msg duplicates, because its own may follow.
+func (s *Saying) letsPass(r Raw, sayings []*Saying) bool {
+	for _, o := range sayings {
 		switch {
-		case o.Twin && (o.Who == "human") != (s.Who == "human"):
+		case o.Duplicate && (o.Who == "human") != (s.Who == "human"):
 			return false
-		case !o.Twin && !o.before && !(o.Who == "thought" && s.Who == "assistant"):
+		case !o.Duplicate && !o.before && !(o.Who == "thought" && s.Who == "assistant"):
 			return false
 		}
 	}
-	if len(says) > 0 {
+	if len(sayings) > 0 {
 		return true
 	}
 	switch r.Kind {
@@ -328,27 +326,27 @@ func (s *Saying) letsPass(r Raw, says []*Saying) bool {
 	return false
 }
 
-// codexSaid is what a record says itself.
-func codexSaid(at int, r Raw, subagent bool) []*Saying {
+// sayingsOf returns the texts of a record.
+func sayingsOf(at int, r Raw, subagent bool) []*Saying {
 	var out []*Saying
-	say := func(who string, twin bool, text string, whole int, keys ...string) {
-		s := &Saying{At: at, Who: who, Twin: twin, Text: text, whole: whole, told: [2]int{at, at}}
+	utter := func(who string, duplicate bool, text string, whole int, keys ...string) {
+		s := &Saying{At: at, Who: who, Duplicate: duplicate, Text: text, whole: whole, place: [2]int{at, at}}
 		for _, k := range keys {
 			s.keys = append(s.keys, strings.TrimSpace(k))
 		}
 		s.taken = make([]bool, len(s.keys))
 		out = append(out, s)
 	}
-	twin := func(who, text string) {
+	duplicate := func(who, text string) {
 		if who == "human" {
-			words, human := codexTyped([]string{text}, strings.TrimSpace(text) == "")
+			phrase, human := codexTyped([]string{text}, strings.TrimSpace(text) == "")
 			if human {
-				say(who, true, words, 1, text)
+				utter(who, true, phrase, 1, text)
 			}
 			return
 		}
 		if strings.TrimSpace(text) != "" {
-			say(who, true, text, 1, text)
+			utter(who, true, text, 1, text)
 		}
 	}
 	texts, pictures := codexTexts(normalizerstest.Member[any](r.item, "content"))
@@ -357,24 +355,24 @@ func codexSaid(at int, r Raw, subagent bool) []*Saying {
 	switch {
 	case r.bad:
 	case r.Kind == "event_msg":
-		words, _ := codexTexts(normalizerstest.Member[any](r.item, "item", "content"))
+		phrase, _ := codexTexts(normalizerstest.Member[any](r.item, "item", "content"))
 		switch r.of + "/" + normalizerstest.Member[string](r.item, "item", "type") {
 		case "user_message/":
-			twin("human", normalizerstest.Member[string](r.item, "message"))
+			duplicate("human", normalizerstest.Member[string](r.item, "message"))
 		case "agent_message/":
-			twin("assistant", normalizerstest.Member[string](r.item, "message"))
+			duplicate("assistant", normalizerstest.Member[string](r.item, "message"))
 		case "agent_reasoning/":
-			twin("thought", normalizerstest.Member[string](r.item, "text"))
+			duplicate("thought", normalizerstest.Member[string](r.item, "text"))
 		case "item_completed/UserMessage":
-			twin("human", strings.Join(words, "\n"))
+			duplicate("human", strings.Join(phrase, "\n"))
 		case "item_completed/AgentMessage":
-			twin("assistant", strings.Join(words, "\n"))
+			duplicate("assistant", strings.Join(phrase, "\n"))
 		case "item_completed/Plan":
-			twin("assistant", normalizerstest.Member[string](r.item, "item", "text"))
+			duplicate("assistant", normalizerstest.Member[string](r.item, "item", "text"))
 		case "item_completed/Reasoning":
 			parts, _ := codexTexts(normalizerstest.Member[any](r.item, "item", "summary_text"))
 			for _, t := range parts {
-				twin("thought", t)
+				duplicate("thought", t)
 			}
 		}
 	case r.Kind != "response_item" && r.Kind != "":
@@ -387,13 +385,13 @@ func codexSaid(at int, r Raw, subagent bool) []*Saying {
 		whole := len(keys)
 		keys = append(keys, texts...)
 		if role == "assistant" && len(texts) > 0 {
-			say("assistant", false, joined, whole, keys...)
+			utter("assistant", false, joined, whole, keys...)
 		}
-		if words, human := codexTyped(texts, pictures); role == "user" && human {
-			say("human", false, words, whole, keys...)
+		if phrase, human := codexTyped(texts, pictures); role == "user" && human {
+			utter("human", false, phrase, whole, keys...)
 		}
 	case r.of == "agent_message" && normalizerstest.Member[string](r.item, "author") == "/root" && !subagent:
-		say("assistant", false, joined, 0)
+		utter("assistant", false, joined, 0)
 	case r.of == "reasoning":
 		parts, _ := codexTexts(normalizerstest.Member[any](r.item, "summary"))
 		if len(parts) == 0 {
@@ -403,22 +401,22 @@ func codexSaid(at int, r Raw, subagent bool) []*Saying {
 			parts = []string{normalizerstest.Member[string](r.item, "text")}
 		}
 		if len(parts) > 0 {
-			say("thought", false, strings.Join(parts, "\n"), 0, parts...)
+			utter("thought", false, strings.Join(parts, "\n"), 0, parts...)
 		}
 	case r.of == "item.completed":
 		text := normalizerstest.Member[string](r.item, "item", "text")
 		switch normalizerstest.Member[string](r.item, "item", "type") {
 		case "agent_message", "plan":
-			say("assistant", false, text, 0)
+			utter("assistant", false, text, 0)
 		case "reasoning":
-			say("thought", false, text, 0)
+			utter("thought", false, text, 0)
 		}
 	}
 	return out
 }
 
-// codexAgent is the first session_meta, if it says that the rollout is of a subagent; -1
-// when it does not.
+// codexAgent returns the index of the first session_meta if it states that the rollout is of a
+// subagent, else -1.
 func codexAgent(records []Raw) int {
 	i := slices.IndexFunc(records, func(r Raw) bool { return r.Kind == "session_meta" })
 	if i >= 0 && normalizerstest.Member[any](records[i].item, "source", "subagent") == nil {
@@ -445,7 +443,7 @@ func codexSession(name string, records []Raw) string {
 	return strings.TrimSuffix(path.Base(name), path.Ext(name))
 }
 
-// Interpret reads a file as the design pages say.
+// Interpret reads a file by the rules of README.md.
 func Interpret(name string, lines []normalizerstest.Line) normalizerstest.Account {
 	records := Read(lines)
 	a := normalizerstest.Account{Naive: make(map[string]normalizerstest.Figures)}
@@ -477,17 +475,17 @@ func Interpret(name string, lines []normalizerstest.Line) normalizerstest.Accoun
 	}
 	called, resulted := make(map[string]bool), make(map[string]bool)
 	for _, t := range ToolsOf(records) {
-		if t.Call >= 0 && !called[t.Id] {
-			called[t.Id] = t.Id != ""
-			a.Calls = append(a.Calls, normalizerstest.ToolUse{Session: session, Id: t.Id, Name: t.Name, Line: records[t.Call].Number})
+		if t.Call >= 0 && !called[t.ID] {
+			called[t.ID] = t.ID != ""
+			a.Calls = append(a.Calls, normalizerstest.ToolUse{Session: session, ID: t.ID, Name: t.Name, Line: records[t.Call].Number})
 		}
 	}
 	for _, t := range codexResultsOf(records) {
-		if resulted[t.Id] {
+		if resulted[t.ID] {
 			continue
 		}
-		resulted[t.Id] = t.Id != ""
-		a.Results = append(a.Results, normalizerstest.ToolOutcome{Session: session, Id: t.Id, Form: t.Form, Code: t.Code, Line: records[t.Result].Number})
+		resulted[t.ID] = t.ID != ""
+		a.Results = append(a.Results, normalizerstest.ToolOutcome{Session: session, ID: t.ID, Form: t.Form, Code: t.Code, Line: records[t.Result].Number})
 	}
 	return a
 }
@@ -526,7 +524,7 @@ func (u codexUsage) above(before codexUsage) codexUsage {
 	}
 }
 
-// Ledger follows the running total of each session (semantics.md section 3).
+// Ledger follows the running total of each session (README.md, Tokens).
 type Ledger map[string]*codexAccount
 
 type codexAccount struct {

@@ -9,7 +9,7 @@ import (
 )
 
 // copilotScript writes the log of one session of Copilot CLI, record by record, in the
-// shapes of vendor-formats.md section 7: well formed, but in any order.
+// shapes of README.md, Vendors: well formed, but in any order.
 type copilotScript struct {
 	normalizerstest.Script
 
@@ -169,7 +169,7 @@ func (s *copilotScript) answer() {
 	}
 }
 
-// chunks is a message in pieces, the last of which may never come.
+// chunks writes a message in chunks, the last of which may be missing.
 func (s *copilotScript) chunks() {
 	agent, message, tokens := s.agent(), s.id("m"), s.figure()
 	n := rapid.IntRange(2, 3).Draw(s.T, "chunks")

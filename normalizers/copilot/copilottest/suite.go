@@ -7,7 +7,7 @@ import (
 	"tributary/normalizers/normalizerstest"
 )
 
-// Suite holds Copilot CLI to the laws of all vendors.
+// Suite describes Copilot CLI to the tests of all vendors.
 var Suite = normalizerstest.Suite{
 	Source:    envelopes.Copilot,
 	Room:      "copilot",

@@ -13,8 +13,8 @@ import (
 	"tributary/normalizers/normalizerstest"
 )
 
-// This file reads Copilot CLI's logs a second time, with nothing but encoding/json and
-// the design pages: what it finds is what the events are held to.
+// This file reads Copilot CLI's logs a second time, with nothing but encoding/json: the events
+// are compared with what it finds.
 
 // Read cuts a file into its records: lines with their ends, where it does not begin
 // with a brace, else values, on a line or over several.
@@ -61,7 +61,7 @@ var (
 	Colors          = regexp.MustCompile("\x1b\\[[0-9;?]*[A-Za-z]|\x1b\\][^\x1b\x07]*(\x1b\\\\|\x07)")
 )
 
-// Interpret reads a file as the design pages say.
+// Interpret reads a file by the rules of README.md.
 func Interpret(name string, lines []normalizerstest.Line) normalizerstest.Account {
 	a := normalizerstest.Account{Naive: make(map[string]normalizerstest.Figures), Trimmed: slices.ContainsFunc(lines, func(l normalizerstest.Line) bool {
 		return bytes.Contains(l.Data, []byte(`"id":"[trimmed for fixture]"`))
@@ -108,7 +108,7 @@ func Interpret(name string, lines []normalizerstest.Line) normalizerstest.Accoun
 		a.Sessions = append(a.Sessions, last)
 		r := readers[last]
 		if r == nil {
-			r = &copilotReader{out: &a, session: last, told: make(map[string]string), names: make(map[string]string), started: make(map[string]bool)}
+			r = &copilotReader{out: &a, session: last, emitted: make(map[string]string), names: make(map[string]string), started: make(map[string]bool)}
 			readers[last] = r
 			order = append(order, r)
 		}
@@ -132,9 +132,9 @@ func Interpret(name string, lines []normalizerstest.Line) normalizerstest.Accoun
 type copilotReader struct {
 	out     *normalizerstest.Account
 	session string
-	told    map[string]string // ids with what they told
+	emitted map[string]string // ids with their contents
 	names   map[string]string // of tools, by call
-	started map[string]bool   // calls told by their execution, not yet by a message
+	started map[string]bool   // calls that an execution has stated, and no message yet
 
 	open      string // text that is being joined
 	openID    string // messageId and agent of it
@@ -142,42 +142,42 @@ type copilotReader struct {
 	number    int
 }
 
-// first reports whether an event of this id has not told the same before.
+// first reports whether no event of this id has had this content before.
 func (r *copilotReader) first(id, content string) bool {
 	if id == "" {
 		return true
 	}
-	if r.told[id] == content {
+	if r.emitted[id] == content {
 		return false
 	}
-	r.told[id] = content
+	r.emitted[id] = content
 	return true
 }
 
-func (r *copilotReader) say(who, id, text string, n int) {
+func (r *copilotReader) utter(who, id, text string, n int) {
 	if strings.TrimSpace(text) != "" && r.first(id, who+text) {
 		r.out.Talk = append(r.out.Talk, normalizerstest.Utterance{Session: r.session, Who: who, Text: strings.TrimSpace(text), Line: n})
 	}
 }
 
 func (r *copilotReader) flush() {
-	r.say("assistant", "", r.open, r.number)
-	r.say("assistant", "", r.paragraph, r.number)
+	r.utter("assistant", "", r.open, r.number)
+	r.utter("assistant", "", r.paragraph, r.number)
 	r.open, r.openID, r.paragraph = "", "", ""
 }
 
 // line reads a line of plain text.
 func (r *copilotReader) line(l normalizerstest.Line) {
-	words := Colors.ReplaceAllString(string(bytes.TrimPrefix(l.Data, []byte("\xef\xbb\xbf"))), "")
+	body := Colors.ReplaceAllString(string(bytes.TrimPrefix(l.Data, []byte("\xef\xbb\xbf"))), "")
 	r.number = l.Number
-	if MarkerLine.Match(l.Data) || strings.TrimSpace(words) == "" {
+	if MarkerLine.Match(l.Data) || strings.TrimSpace(body) == "" {
 		r.flush()
 		return
 	}
-	r.paragraph += words
+	r.paragraph += body
 }
 
-// read reads a record, and says of which thread it is.
+// read reads a record and returns its thread.
 func (r *copilotReader) read(l normalizerstest.Line) normalizerstest.RawThread {
 	v := normalizerstest.Parse(l.Data)
 	if timeline, ok := normalizerstest.Member[any](v, "timeline").([]any); ok && normalizerstest.Member[string](v, "type") == "" {
@@ -201,7 +201,7 @@ func (r *copilotReader) read(l normalizerstest.Line) normalizerstest.RawThread {
 		key = normalizerstest.Member[string](d, "messageId") + "\x00" + agent
 	}
 	if r.openID != "" && r.openID != key {
-		r.say("assistant", "", r.open, r.number)
+		r.utter("assistant", "", r.open, r.number)
 		r.open, r.openID = "", ""
 	}
 	switch kind {
@@ -213,7 +213,7 @@ func (r *copilotReader) read(l normalizerstest.Line) normalizerstest.RawThread {
 			if strings.TrimSpace(content) == "" && len(normalizerstest.Member[[]any](d, "attachments")) > 0 && r.first(id, "agent") {
 				r.out.Talk = append(r.out.Talk, normalizerstest.Utterance{Session: r.session, Who: "agent", Line: l.Number})
 			}
-			r.say("agent", id, content, l.Number)
+			r.utter("agent", id, content, l.Number)
 			if agent == "" && (strings.TrimSpace(content) != "" || len(normalizerstest.Member[[]any](d, "attachments")) > 0) {
 				thread.Internal = true
 			}
@@ -221,17 +221,17 @@ func (r *copilotReader) read(l normalizerstest.Line) normalizerstest.RawThread {
 			if strings.TrimSpace(content) == "" && len(normalizerstest.Member[[]any](d, "attachments")) > 0 && r.first(id, "human") {
 				r.out.Talk = append(r.out.Talk, normalizerstest.Utterance{Session: r.session, Who: "human", Line: l.Number})
 			}
-			r.say("human", id, content, l.Number)
+			r.utter("human", id, content, l.Number)
 		}
 	case "assistant.message":
 		index, _ := normalizerstest.Member[json.Number](d, "chunkIndex").Int64()
 		count, _ := normalizerstest.Member[json.Number](d, "chunkCount").Int64()
-		words := r.open + content
+		body := r.open + content
 		if key != "" && count > index+1 {
-			r.open, r.openID, r.number = words, key, l.Number
+			r.open, r.openID, r.number = body, key, l.Number
 		} else {
 			r.open, r.openID = "", ""
-			r.say("assistant", id, words, l.Number)
+			r.utter("assistant", id, body, l.Number)
 		}
 		for _, q := range normalizerstest.Member[[]any](d, "toolRequests") {
 			call := normalizerstest.Member[string](q, "toolCallId")
@@ -248,33 +248,33 @@ func (r *copilotReader) read(l normalizerstest.Line) normalizerstest.RawThread {
 			r.started[call] = true
 		}
 	case "tool.execution_complete":
-		words := normalizerstest.Member[string](d, "result", "content")
+		body := normalizerstest.Member[string](d, "result", "content")
 		if s := normalizerstest.Member[string](d, "result"); s != "" {
-			words = s
+			body = s
 		}
-		if words == "" {
-			words = normalizerstest.Member[string](d, "result", "detailedContent")
+		if body == "" {
+			body = normalizerstest.Member[string](d, "result", "detailedContent")
 		}
-		r.result(l.Number, normalizerstest.Member[string](d, "toolCallId"), words, normalizerstest.Member[json.Number](d, "shellExecution", "exitCode"), fmt.Sprint(normalizerstest.Member[any](d, "success"), normalizerstest.Member[any](d, "error")))
+		r.result(l.Number, normalizerstest.Member[string](d, "toolCallId"), body, normalizerstest.Member[json.Number](d, "shellExecution", "exitCode"), fmt.Sprint(normalizerstest.Member[any](d, "success"), normalizerstest.Member[any](d, "error")))
 	}
 	return thread
 }
 
 // call notes a call, once.
 func (r *copilotReader) call(n int, id, name string, arguments any) {
-	if _, again := r.told["call "+id]; r.first("call "+id, fmt.Sprint(name, arguments)) && !again {
-		r.out.Calls = append(r.out.Calls, normalizerstest.ToolUse{Session: r.session, Id: id, Name: name, Line: n})
+	if _, again := r.emitted["call "+id]; r.first("call "+id, fmt.Sprint(name, arguments)) && !again {
+		r.out.Calls = append(r.out.Calls, normalizerstest.ToolUse{Session: r.session, ID: id, Name: name, Line: n})
 	}
 	r.names[id] = name
 }
 
 // result notes a result, once, with the code that it states, or its last line.
-func (r *copilotReader) result(n int, id, words string, exit json.Number, outcome string) {
-	if _, again := r.told["result "+id]; !r.first("result "+id, words+outcome+string(exit)) || again {
+func (r *copilotReader) result(n int, id, body string, exit json.Number, outcome string) {
+	if _, again := r.emitted["result "+id]; !r.first("result "+id, body+outcome+string(exit)) || again {
 		return
 	}
-	w := normalizerstest.ToolOutcome{Session: r.session, Id: id, Line: n}
-	lines := strings.Split(strings.TrimRight(words, " \t\r\n"), "\n")
+	w := normalizerstest.ToolOutcome{Session: r.session, ID: id, Line: n}
+	lines := strings.Split(strings.TrimRight(body, " \t\r\n"), "\n")
 	name, known := r.names[id]
 	if code, err := exit.Int64(); err == nil {
 		w.Code, w.Form = &code, "shellExecution"
@@ -287,12 +287,12 @@ func (r *copilotReader) result(n int, id, words string, exit json.Number, outcom
 
 // entry reads an entry of a timeline.
 func (r *copilotReader) entry(n int, e any) {
-	id, words := normalizerstest.Member[string](e, "id"), normalizerstest.Member[string](e, "text")
+	id, body := normalizerstest.Member[string](e, "id"), normalizerstest.Member[string](e, "text")
 	switch kind := normalizerstest.Member[string](e, "type"); kind {
 	case "user":
-		r.say("human", id, words, n)
+		r.utter("human", id, body, n)
 	case "copilot":
-		r.say("assistant", id, words, n)
+		r.utter("assistant", id, body, n)
 	case "tool_call_requested", "tool_call_completed":
 		call := normalizerstest.Member[string](e, "callId")
 		if _, ok := r.names[call]; !ok {
@@ -304,16 +304,16 @@ func (r *copilotReader) entry(n int, e any) {
 	}
 }
 
-// Ledger counts the tokens of every session (semantics.md section 3): the records
+// Ledger counts the tokens of every session (README.md, Tokens): the records
 // of usage, else what the messages state, and the total of a session where it is more.
 type Ledger map[string]*copilotBill
 
 type copilotBill struct {
-	calls     map[string]normalizerstest.Figures // what was told of each API call
+	calls     map[string]normalizerstest.Figures // the figures emitted for each API call
 	seen      map[string]bool                    // records of usage
 	sum       normalizerstest.Figures
 	reasoning int64 // stated so far
-	told      int64 // of it
+	emitted   int64 // of it
 	recorded  bool
 	last      int64
 }
@@ -406,8 +406,8 @@ func (l Ledger) Add(session string, record []byte) {
 // comes with the next one.
 func (b *copilotBill) grow(more normalizerstest.Figures) {
 	b.reasoning += more.Thinking
-	reasoning := min(b.reasoning-b.told, more.Output)
-	b.told += reasoning
+	reasoning := min(b.reasoning-b.emitted, more.Output)
+	b.emitted += reasoning
 	b.sum.UsageInput += more.UsageInput
 	b.sum.CacheRead += more.CacheRead
 	b.sum.CacheWrite += more.CacheWrite

@@ -11,7 +11,7 @@ import (
 )
 
 // cursorScript writes the lines of one session of Cursor, record by record, in the shapes
-// of vendor-formats.md section 8: well formed, but in any order, the stream and the
+// of README.md, Vendors: well formed, but in any order, the stream and the
 // transcript mixed, with lines of the program's own among them.
 type cursorScript struct {
 	normalizerstest.Script
@@ -97,7 +97,7 @@ func (s *cursorScript) delta() {
 	s.emit(map[string]any{"type": "assistant", "message": content("assistant", text)}, true)
 }
 
-// recap tells the deltas since the last tool once more, or something near it.
+// recap repeats the deltas since the last tool, or almost.
 func (s *cursorScript) recap() {
 	r := map[string]any{"type": "assistant", "message": content("assistant", s.deltas+s.OneOf("", "", "", " And so on."))}
 	before := s.Chance(50)

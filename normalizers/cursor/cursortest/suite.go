@@ -7,7 +7,7 @@ import (
 	"tributary/normalizers/normalizerstest"
 )
 
-// Suite holds Cursor to the laws of all vendors.
+// Suite describes Cursor to the tests of all vendors.
 var Suite = normalizerstest.Suite{
 	Source:    envelopes.Cursor,
 	Room:      "cursor",

@@ -12,8 +12,8 @@ import (
 	"tributary/normalizers/normalizerstest"
 )
 
-// This file reads Cursor's logs a second time, with nothing but encoding/json and the
-// design pages: what it finds is what the events are held to.
+// This file reads Cursor's logs a second time, with nothing but encoding/json: the events are
+// compared with what it finds.
 
 // Read cuts a file of lines into records. A line that is no JSON is one too: only
 // what is nested too deep cannot be read.
@@ -59,13 +59,13 @@ type cursorReader struct {
 	line    int
 	records int // of the session
 	events  int // of the record, without an id of their own
-	pieces  []string
-	partial bool   // all pieces are deltas by their marks
-	segment string // deltas that were told since the last tool
-	told    map[string]bool
+	chunks  []string
+	partial bool   // all parts are deltas by their marks
+	segment string // deltas since the last tool
+	emitted map[string]bool
 }
 
-// Interpret reads a file as the design pages say.
+// Interpret reads a file by the rules of README.md.
 func Interpret(name string, lines []normalizerstest.Line) normalizerstest.Account {
 	a := normalizerstest.Account{Naive: make(map[string]normalizerstest.Figures)}
 	own := func(l normalizerstest.Line) string {
@@ -97,7 +97,7 @@ func Interpret(name string, lines []normalizerstest.Line) normalizerstest.Accoun
 		a.Threads = append(a.Threads, normalizerstest.RawThread{})
 		r := readers[last]
 		if r == nil {
-			r = &cursorReader{out: &a, session: last, told: make(map[string]bool)}
+			r = &cursorReader{out: &a, session: last, emitted: make(map[string]bool)}
 			readers[last] = r
 			order = append(order, r)
 		}
@@ -114,24 +114,24 @@ func Interpret(name string, lines []normalizerstest.Line) normalizerstest.Accoun
 	return a
 }
 
-func (r *cursorReader) say(who, text string) {
+func (r *cursorReader) utter(who, text string) {
 	if text = strings.TrimSpace(text); text != "" {
 		r.out.Talk = append(r.out.Talk, normalizerstest.Utterance{Session: r.session, Who: who, Text: text, Line: r.line})
 	}
 }
 
-// end tells the pieces that nothing follows.
+// end emits the deltas that nothing follows.
 func (r *cursorReader) end() {
-	words := strings.Join(r.pieces, "")
-	r.say("assistant", words)
+	phrase := strings.Join(r.chunks, "")
+	r.utter("assistant", phrase)
 	switch {
-	case r.pieces == nil:
+	case r.chunks == nil:
 	case r.partial:
-		r.segment += words
+		r.segment += phrase
 	default:
 		r.segment = ""
 	}
-	r.pieces = nil
+	r.chunks = nil
 }
 
 func (r *cursorReader) read(data []byte) {
@@ -193,34 +193,34 @@ func cursorContent(v any) []any {
 	return list
 }
 
-// answer takes a piece of an answer, or what tells the pieces once more.
+// answer reads a delta of an answer, or the full text that repeats the deltas.
 func (r *cursorReader) answer(v any, blocks []any, size int) {
 	var texts []string
 	for _, b := range blocks {
 		texts = append(texts, normalizerstest.Member[string](b, "text"))
 	}
-	words := strings.Join(texts, "")
-	if words == "" {
+	phrase := strings.Join(texts, "")
+	if phrase == "" {
 		return
 	}
 	call := normalizerstest.Member[string](v, "model_call_id")
 	_, timed := normalizerstest.Member[any](v, "timestamp_ms").(json.Number)
 	delta := timed && call == ""
-	held := strings.Join(r.pieces, "")
-	if rest, ok := strings.CutPrefix(words, r.segment); ok {
-		again := len(r.pieces) > 1 && rest == held && len(held) >= 16
-		if !delta && (r.pieces != nil && r.partial || r.pieces == nil && r.segment != "") {
-			again = strings.HasPrefix(rest, held)
+	pending := strings.Join(r.chunks, "")
+	if rest, ok := strings.CutPrefix(phrase, r.segment); ok {
+		again := len(r.chunks) > 1 && rest == pending && len(pending) >= 16
+		if !delta && (r.chunks != nil && r.partial || r.chunks == nil && r.segment != "") {
+			again = strings.HasPrefix(rest, pending)
 		}
 		if again {
-			r.pieces, r.segment = nil, ""
-			r.say("assistant", rest)
+			r.chunks, r.segment = nil, ""
+			r.utter("assistant", rest)
 			return
 		}
 	}
-	r.partial = delta && (r.partial || r.pieces == nil)
-	r.pieces = append(r.pieces, words)
-	if call != "" || size > 4096 { // no piece: whole
+	r.partial = delta && (r.partial || r.chunks == nil)
+	r.chunks = append(r.chunks, phrase)
+	if call != "" || size > 4096 { // no delta: whole
 		r.end()
 		r.segment = ""
 	}
@@ -228,35 +228,35 @@ func (r *cursorReader) answer(v any, blocks []any, size int) {
 
 // message reads a prompt, or a message of a transcript.
 func (r *cursorReader) message(blocks []any, human bool) {
-	var words []string
+	var phrase []string
 	for _, b := range blocks {
 		if normalizerstest.Member[string](b, "type") == "text" {
-			words = append(words, normalizerstest.Member[string](b, "text"))
+			phrase = append(phrase, normalizerstest.Member[string](b, "text"))
 		}
 	}
-	said := false
+	hasText := false
 	for _, b := range blocks {
 		switch normalizerstest.Member[string](b, "type") {
 		case "text":
-			text := strings.Join(words, "\n")
-			if said {
+			text := strings.Join(phrase, "\n")
+			if hasText {
 				break
 			}
-			said = true
+			hasText = true
 			if strings.TrimSpace(text) == "" {
 				break
 			}
 			r.events++
 			if !human {
-				r.say("assistant", text)
+				r.utter("assistant", text)
 			} else if text, ok := cursorTyped(text); ok {
-				r.say("human", text)
+				r.utter("human", text)
 			}
 		case "image":
-			if human && !said && strings.TrimSpace(strings.Join(words, "")) == "" {
+			if human && !hasText && strings.TrimSpace(strings.Join(phrase, "")) == "" {
 				r.out.Talk = append(r.out.Talk, normalizerstest.Utterance{Session: r.session, Who: "human", Text: "", Line: r.line})
 				r.events++
-				said = true
+				hasText = true
 			}
 		case "thinking":
 			if strings.TrimSpace(normalizerstest.Member[string](b, "thinking")+normalizerstest.Member[string](b, "text")) != "" {
@@ -346,10 +346,10 @@ func (r *cursorReader) started(v any, id string) {
 }
 
 func (r *cursorReader) call(id, name string) {
-	if !r.told["call "+id] {
-		r.out.Calls = append(r.out.Calls, normalizerstest.ToolUse{Session: r.session, Id: id, Name: name, Line: r.line})
+	if !r.emitted["call "+id] {
+		r.out.Calls = append(r.out.Calls, normalizerstest.ToolUse{Session: r.session, ID: id, Name: name, Line: r.line})
 	}
-	r.told["call "+id] = true
+	r.emitted["call "+id] = true
 }
 
 func (r *cursorReader) completed(v any, id string) {
@@ -366,13 +366,13 @@ func (r *cursorReader) completed(v any, id string) {
 	r.result(cursorID(v, body, id), code)
 }
 
-// result tells a result of a call, once for its id.
+// result emits a result of a call, once for its id.
 func (r *cursorReader) result(id string, code *int64) {
-	if id != "" && r.told["result "+id] {
+	if id != "" && r.emitted["result "+id] {
 		return
 	}
-	r.told["result "+id] = true
-	o := normalizerstest.ToolOutcome{Session: r.session, Id: id, Code: code, Line: r.line}
+	r.emitted["result "+id] = true
+	o := normalizerstest.ToolOutcome{Session: r.session, ID: id, Code: code, Line: r.line}
 	if code != nil {
 		o.Form = "exitCode"
 	}
@@ -394,7 +394,7 @@ func cursorFigures(v any) normalizerstest.Figures {
 	return f
 }
 
-// Ledger holds the figures of each run of a session; a result that comes again is
+// Ledger has the figures of each run of a session; a repeated result is
 // the same run.
 type Ledger map[string]map[string]normalizerstest.Figures
 

@@ -11,7 +11,7 @@ import (
 )
 
 // geminiScript writes the file of one session of Gemini CLI, record by record, in the
-// shapes of vendor-formats.md section 6: well formed, but in any order, and with lines of
+// shapes of README.md, Vendors: well formed, but in any order, and with lines of
 // its other files among them.
 type geminiScript struct {
 	normalizerstest.Script
@@ -304,7 +304,7 @@ func (s *geminiScript) notice() {
 	s.keep(map[string]any{"id": s.id("n"), "timestamp": s.Stamp(), "type": kind, "content": text})
 }
 
-// prompt is what logs.json says of the session, as a line or as a list.
+// prompt writes the entry of logs.json of the session, as a line or as a list.
 func (s *geminiScript) prompt() {
 	line := map[string]any{"sessionId": s.Session, "messageId": rapid.IntRange(0, 5).Draw(s.T, "number"), "type": "user", "message": s.OneOf("fix the test", "yes", "/chat save x"), "timestamp": s.Stamp()}
 	if s.Chance(50) {

@@ -7,7 +7,7 @@ import (
 	"tributary/normalizers/normalizerstest"
 )
 
-// Suite holds Gemini CLI to the laws of all vendors.
+// Suite describes Gemini CLI to the tests of all vendors.
 var Suite = normalizerstest.Suite{
 	Source:    envelopes.Gemini,
 	Room:      "gemini",

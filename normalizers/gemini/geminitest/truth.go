@@ -14,8 +14,8 @@ import (
 	"tributary/normalizers/normalizerstest"
 )
 
-// This file reads Gemini CLI's logs a second time, with nothing but encoding/json and
-// the design pages: what it finds is what the events are held to.
+// This file reads Gemini CLI's logs a second time, with nothing but encoding/json: the events
+// are compared with what it finds.
 
 // Read cuts a file into its records: values one after the other, on a line or over
 // several, and each prompt of a list of prompts.
@@ -72,7 +72,7 @@ func geminiPrompts(v json.RawMessage) []json.RawMessage {
 	return list
 }
 
-// geminiMessages are the messages that a record holds, each with whether it stands in a
+// geminiMessages returns the messages of a record, each with whether it stands in a
 // history that is written again.
 func geminiMessages(v any) (messages []any, history bool) {
 	if list, ok := v.([]any); ok {
@@ -142,7 +142,7 @@ func geminiText(parts []any) string {
 	return b.String()
 }
 
-// Interpret reads a file as the design pages say.
+// Interpret reads a file by the rules of README.md.
 func Interpret(name string, lines []normalizerstest.Line) normalizerstest.Account {
 	a := normalizerstest.Account{Naive: make(map[string]normalizerstest.Figures)}
 	last := ""
@@ -175,8 +175,8 @@ func Interpret(name string, lines []normalizerstest.Line) normalizerstest.Accoun
 		r := readers[last]
 		if r == nil {
 			r = &geminiReader{
-				out: &a, session: last, words: make(map[string]string), said: make(map[string]bool),
-				told: make(map[string]bool), names: make(map[string]string), alone: make(map[string][2]int),
+				out: &a, session: last, phrase: make(map[string]string), texts: make(map[string]bool),
+				emitted: make(map[string]bool), names: make(map[string]string), alone: make(map[string][2]int),
 			}
 			readers[last] = r
 			order = append(order, r)
@@ -198,16 +198,16 @@ type geminiReader struct {
 	session string
 	number  int
 	agent   string
-	words   map[string]string // of a message, by id
-	said    map[string]bool   // by kind and words
-	told    map[string]bool   // calls, results and prompts of logs.json, by id
+	phrase  map[string]string // of a message, by id
+	texts   map[string]bool   // by kind and text
+	emitted map[string]bool   // calls, results and prompts of logs.json, by id
 	names   map[string]string // of the tool of a call
-	alone   map[string][2]int // prompts that only one of the two files has told
+	alone   map[string][2]int // prompts that only one of the two files has had
 	delta   string
 	copied  bool
 }
 
-func (r *geminiReader) say(who, text string) {
+func (r *geminiReader) utter(who, text string) {
 	if r.copied && who == "human" {
 		who = "user_message of origin copied"
 	}
@@ -237,7 +237,7 @@ func (r *geminiReader) read(number int, v any) {
 		if id == "" && len(messages) > 1 { // of a document that may be written again
 			id = "@" + strconv.Itoa(i+1)
 		}
-		_, known := r.words[id]
+		_, known := r.phrase[id]
 		r.copied = history && !known
 		r.message(i, m, id)
 		r.copied = false
@@ -250,8 +250,8 @@ func (r *geminiReader) message(i int, m any, id string) {
 		return
 	}
 	if id != "" {
-		if _, ok := r.words[id]; !ok {
-			r.words[id] = ""
+		if _, ok := r.phrase[id]; !ok {
+			r.phrase[id] = ""
 		}
 	}
 	switch geminiKind(m) {
@@ -268,23 +268,23 @@ func (r *geminiReader) message(i int, m any, id string) {
 		r.out.Naive[r.session] = sum
 		text := geminiText(geminiBody(m))
 		if r.fresh(id, "gemini", text) && strings.TrimSpace(text) != "" {
-			r.say("assistant", text)
+			r.utter("assistant", text)
 		}
 		r.calls(m, id)
 	}
 }
 
-// fresh reports whether words of a message are to be told.
+// fresh reports whether the text of a message is new.
 func (r *geminiReader) fresh(id, kind, text string) bool {
 	text = strings.TrimSpace(text)
-	mirror := r.said[kind+text]
-	r.said[kind+text] = true
+	dropped := r.texts[kind+text]
+	r.texts[kind+text] = true
 	if id == "" {
 		return true
 	}
-	was := r.words[id]
-	r.words[id] = kind + text
-	return was != kind+text && (!r.copied || !mirror || text == "")
+	was := r.phrase[id]
+	r.phrase[id] = kind + text
+	return was != kind+text && (!r.copied || !dropped || text == "")
 }
 
 // machineSpeech are the beginnings of a user's text that no human typed as a prompt.
@@ -323,7 +323,7 @@ func (r *geminiReader) user(m any, id string) {
 	if text == "" && (holds(body, "functionResponse") || !holds(body, "inlineData") && !holds(body, "fileData")) {
 		return
 	}
-	was := r.words[id]
+	was := r.phrase[id]
 	if !r.fresh(id, "user", text) {
 		return
 	}
@@ -336,30 +336,30 @@ func (r *geminiReader) user(m any, id string) {
 		text = steered[1]
 	}
 	if r.agent != "" {
-		r.say("agent", text)
+		r.utter("agent", text)
 		return
 	}
-	if was == "" && !r.copied && text != "" && r.twin(text, 0) {
+	if was == "" && !r.copied && text != "" && r.duplicate(text, 0) {
 		return
 	}
-	r.say("human", text)
+	r.utter("human", text)
 }
 
 // prompt is a line of logs.json.
 func (r *geminiReader) prompt(m any) {
 	text := normalizerstest.Member[string](m, "message")
 	key := fmt.Sprint("prompt ", normalizerstest.Member[any](m, "messageId"), text)
-	if r.told[key] {
+	if r.emitted[key] {
 		return
 	}
-	r.told[key] = true
-	if !r.twin(strings.TrimSpace(text), 1) {
-		r.say("human", text)
+	r.emitted[key] = true
+	if !r.duplicate(strings.TrimSpace(text), 1) {
+		r.utter("human", text)
 	}
 }
 
-// twin: of two equal prompts, one in each file, the second is not told.
-func (r *geminiReader) twin(text string, file int) bool {
+// duplicate: of two equal prompts, one in each file, the second is not emitted.
+func (r *geminiReader) duplicate(text string, file int) bool {
 	alone := r.alone[text]
 	found := alone[1-file] > 0
 	if found {
@@ -413,26 +413,26 @@ func (r *geminiReader) calls(m any, id string) {
 
 func (r *geminiReader) call(id, name string) {
 	r.names[id] = name
-	if r.told["call "+id] {
+	if r.emitted["call "+id] {
 		return
 	}
-	r.told["call "+id] = true
-	r.out.Calls = append(r.out.Calls, normalizerstest.ToolUse{Session: r.session, Id: id, Name: name, Line: r.number})
+	r.emitted["call "+id] = true
+	r.out.Calls = append(r.out.Calls, normalizerstest.ToolUse{Session: r.session, ID: id, Name: name, Line: r.number})
 }
 
 var geminiExits = regexp.MustCompile(`(?m)^Exit Code: (-?\d+|\(none\))`)
 
-// result tells a result of a call, once for its id; place stands for one that it has not.
+// result emits a result of a call, once for its id; place replaces a missing id.
 func (r *geminiReader) result(place, id, name string, response any) {
 	key := "result " + id
 	if id == "" {
 		key += place
 	}
-	if r.told[key] {
+	if r.emitted[key] {
 		return
 	}
-	r.told[key] = true
-	o := normalizerstest.ToolOutcome{Session: r.session, Id: id, Line: r.number}
+	r.emitted[key] = true
+	o := normalizerstest.ToolOutcome{Session: r.session, ID: id, Line: r.number}
 	if name == "" {
 		name = r.names[id]
 	}
@@ -504,9 +504,9 @@ func (r *geminiReader) stream(v any) {
 	switch kind {
 	case "message":
 		if normalizerstest.Member[string](v, "role") == "user" {
-			r.say("human", text)
+			r.utter("human", text)
 		} else {
-			r.say("assistant", text)
+			r.utter("assistant", text)
 		}
 	case "tool_use":
 		r.call(normalizerstest.Member[string](v, "tool_id"), normalizerstest.Member[string](v, "tool_name"))
@@ -514,14 +514,14 @@ func (r *geminiReader) stream(v any) {
 		r.result("", normalizerstest.Member[string](v, "tool_id"), "", v)
 	case "":
 		if text := normalizerstest.Member[string](v, "response"); strings.TrimSpace(text) != "" {
-			r.say("assistant", text)
+			r.utter("assistant", text)
 		}
 	}
 }
 
 func (r *geminiReader) flush() {
 	if strings.TrimSpace(r.delta) != "" {
-		r.say("assistant", r.delta)
+		r.utter("assistant", r.delta)
 	}
 	r.delta = ""
 }
@@ -545,9 +545,9 @@ func geminiParted(f normalizerstest.Figures) normalizerstest.Figures {
 	return f
 }
 
-// Ledger holds, for every session, the last figures of each message, those of a run
-// of the stream, and what a history that was written again said of messages that the
-// session had never seen (semantics.md sections 3 and 9).
+// Ledger has, for every session, the last figures of each message, those of a run of the
+// stream, and those that a rewritten history states of messages that the session has never
+// seen (README.md, Tokens and Speech).
 type Ledger map[string]*geminiBill
 
 type geminiBill struct {

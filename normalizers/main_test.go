@@ -1,0 +1,27 @@
+package normalizers_test
+
+import (
+	"flag"
+	"os"
+	"testing"
+)
+
+// limitsLarge makes the tests that replace every value of every record do so with every
+// replacement; without it each place gets some of them.
+var limitsLarge = flag.Bool("limits.large", false, "replace every value of the golden records by every other value, and by a string beyond all limits")
+
+// quickChecks is how many files a property generates where neither -rapid.checks nor
+// RAPID_CHECKS asks for another number.
+const quickChecks = "25"
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	stated := os.Getenv("RAPID_CHECKS") != ""
+	flag.Visit(func(f *flag.Flag) { stated = stated || f.Name == "rapid.checks" })
+	if !stated {
+		if err := flag.Set("rapid.checks", quickChecks); err != nil {
+			panic(err)
+		}
+	}
+	os.Exit(m.Run())
+}

@@ -1,0 +1,262 @@
+package normalizerstest
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"tributary/envelopes"
+)
+
+// The bounds of the short form, in bytes.
+const (
+	maxShortLine  = 160 // a line breaks before the field that would make it longer
+	maxShortValue = 120 // a longer value is clipped
+)
+
+// ShortForm writes events for review: of each event the fields that are set, on lines under
+// 200 bytes, the first one with the digest of the event. Fields that stay the same from event to
+// event (session, project, agent, metadata) stand only where they change. The digest covers
+// the JSON of the whole event: what the short form leaves out cannot change unseen.
+type ShortForm struct {
+	standing map[string]string // the last value of each field that stands only where it changes
+}
+
+// ShortForms returns the short form of each of the events of a file.
+func ShortForms(tb testing.TB, events []envelopes.AgentEventV1) []string {
+	tb.Helper()
+	var form ShortForm
+	out := make([]string, 0, len(events))
+	for _, e := range events {
+		b, err := form.Append(nil, e)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		out = append(out, string(b))
+	}
+	return out
+}
+
+// Append appends the short form of the next event to b.
+func (f *ShortForm) Append(b []byte, e envelopes.AgentEventV1) ([]byte, error) {
+	encoded, err := Encode(e)
+	if err != nil {
+		return nil, err
+	}
+	l := shortLine{prefix: fmt.Sprintf("%d %s #%s", e.Sequence, e.EventType, Digest(encoded, 4))}
+	l.value("id", e.EventID)
+	shortPointer(&l, "parent", e.ParentEventID)
+	shortPointer(&l, "role", e.Role)
+	shortPointer(&l, "channel", e.Channel)
+	l.value("ts", e.TS)
+	l.value("origin", string(e.Origin))
+	if e.IsInternal {
+		l.add("internal")
+	}
+	shortPointer(&l, "model", e.Model)
+	l.value("supersedes", e.Supersedes)
+	if e.Raw != nil {
+		l.add(fmt.Sprintf("raw=%dB", len(e.Raw)))
+	}
+	b = l.appendTo(b)
+
+	l = shortLine{}
+	shortPointer(&l, "tool", e.ToolName)
+	shortPointer(&l, "call", e.ToolCallID)
+	shortPointer(&l, "status", e.ToolStatus)
+	shortNumber(&l, "exit", e.ToolExitCode)
+	shortNumber(&l, "latency_ms", e.ToolLatencyMS)
+	shortPointer(&l, "file", e.FilePath)
+	shortPointer(&l, "language", e.FileLanguage)
+	shortPointer(&l, "op", e.FileOp)
+	for _, file := range e.Files {
+		l.value(string(file.Op), file.Path)
+	}
+	b = l.appendTo(b)
+
+	l = shortLine{}
+	shortPointer(&l, "text", e.Text)
+	if e.TextTruncated {
+		l.add("truncated")
+	}
+	b = l.appendTo(b)
+
+	l = shortLine{prefix: "    tokens:"}
+	shortNumber(&l, "input", e.TokensInput)
+	shortNumber(&l, "output", e.TokensOutput)
+	shortNumber(&l, "cached", e.TokensCached)
+	shortNumber(&l, "thinking", e.TokensThinking)
+	shortNumber(&l, "tool", e.TokensTool)
+	shortNumber(&l, "total", e.TokensTotal)
+	b = l.appendTo(b)
+
+	l = shortLine{prefix: "    usage:"}
+	if u := e.Usage; u != nil {
+		shortNumber(&l, "input", &u.Input)
+		shortNumber(&l, "cache_read", &u.CacheRead)
+		shortNumber(&l, "cache_write", &u.CacheWrite)
+		shortNumber(&l, "output", &u.Output)
+		shortNumber(&l, "reasoning", &u.Reasoning)
+		l.value("key", u.Key)
+	}
+	b = l.appendTo(b)
+
+	l = shortLine{}
+	l.json("tool_metadata", e.ToolMetadata)
+	l.json("message_metadata", e.MessageMetadata)
+	b = l.appendTo(b)
+
+	l = shortLine{}
+	now := standingFields(e)
+	for _, name := range slices.Sorted(maps.Keys(mergedNames(f.standing, now))) {
+		v, ok := now[name]
+		if was, before := f.standing[name]; ok == before && v == was {
+			continue
+		}
+		if !ok {
+			v = "absent"
+		}
+		l.add(name + "=" + v)
+	}
+	f.standing = now
+	return l.appendTo(b), nil
+}
+
+// standingFields returns the fields that usually stay the same from event to event, as they
+// are printed.
+func standingFields(e envelopes.AgentEventV1) map[string]string {
+	out := map[string]string{"session": shortValue(e.SessionID), "source": string(e.Source), "project": shortValue(e.ProjectHash)}
+	if e.ProjectRoot != nil {
+		out["root"] = shortValue(*e.ProjectRoot)
+	}
+	if e.AgentID != nil {
+		out["agent"] = shortValue(*e.AgentID)
+	}
+	if m := e.Metadata; m != nil {
+		for name, v := range map[string]*string{"metadata.sessionId": m.SessionID, "metadata.model": m.Model} {
+			out[name] = "null"
+			if v != nil {
+				out[name] = shortValue(*v)
+			}
+		}
+		for name, v := range m.Extensions {
+			text := string(v)
+			if v.Kind() == '"' {
+				_ = json.Unmarshal(v, &text) // valid, as the event could be encoded
+			}
+			out["metadata."+name] = shortValue(text)
+		}
+	}
+	return out
+}
+
+// mergedNames returns the names of two maps.
+func mergedNames(a, b map[string]string) map[string]string {
+	out := maps.Clone(b)
+	maps.Copy(out, a)
+	return out
+}
+
+// FullForm returns an event as indented JSON, in the order of its fields.
+func FullForm(e envelopes.AgentEventV1) ([]byte, error) {
+	b, err := Encode(e)
+	if err != nil {
+		return nil, err
+	}
+	v := jsontext.Value(b)
+	if err := v.Indent(jsontext.WithIndent("  ")); err != nil {
+		return nil, fmt.Errorf("event %q: %w", e.EventID, err)
+	}
+	return append(v, '\n'), nil
+}
+
+// Digest returns the first n bytes of the SHA-256 of b, in lower-case hex.
+func Digest(b []byte, n int) string {
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:n])
+}
+
+// shortLine collects the fields of one line, which breaks where it gets too long.
+type shortLine struct {
+	prefix string
+	fields []string
+}
+
+func (l *shortLine) add(field string) { l.fields = append(l.fields, field) }
+
+// value adds a text, unless it is empty.
+func (l *shortLine) value(name, v string) {
+	if v != "" {
+		l.add(name + "=" + shortValue(v))
+	}
+}
+
+// json adds a JSON value, unless it is absent.
+func (l *shortLine) json(name string, v jsontext.Value) {
+	if v != nil {
+		l.add(name + "=" + shortValue(string(v)))
+	}
+}
+
+// shortPointer adds a text, unless it is null.
+func shortPointer[T ~string](l *shortLine, name string, v *T) {
+	if v != nil {
+		l.add(name + "=" + shortValue(string(*v)))
+	}
+}
+
+// shortNumber adds a number, unless it is null.
+func shortNumber(l *shortLine, name string, v *int64) {
+	if v != nil {
+		l.add(name + "=" + strconv.FormatInt(*v, 10))
+	}
+}
+
+// appendTo appends the line, or nothing when it has no field.
+func (l *shortLine) appendTo(b []byte) []byte {
+	if len(l.fields) == 0 {
+		return b
+	}
+	line := l.prefix
+	if line == "" {
+		line = "   "
+	}
+	for _, field := range l.fields {
+		if len(line)+1+len(field) > maxShortLine && strings.TrimSpace(line) != "" {
+			b = append(append(b, line...), '\n')
+			line = "   "
+		}
+		line += " " + field
+	}
+	return append(append(b, line...), '\n')
+}
+
+// shortValue returns a value on one line: a plain word and JSON unquoted, another text
+// quoted; of a long value the beginning, the length and a digest.
+func shortValue(s string) string {
+	quote := strconv.QuoteToGraphic
+	if isJSON := strings.HasPrefix(s, "{") || strings.HasPrefix(s, "["); isJSON && jsontext.Value(s).IsValid() && !strings.ContainsAny(s, "\n\r\t") {
+		quote = func(s string) string { return s }
+	} else if plain := strconv.QuoteToGraphic(s); !strings.ContainsAny(s, " =") && plain == `"`+s+`"` && s != "" && s != "null" && s != "absent" {
+		quote = func(s string) string { return s }
+	}
+	if quoted := quote(s); len(quoted) <= maxShortValue {
+		return quoted
+	}
+	end := 0
+	for i := range s {
+		if len(quote(s[:i])) > maxShortValue-30 {
+			break
+		}
+		end = i
+	}
+	return fmt.Sprintf("%s... (%d bytes, %s)", quote(s[:end]), len(s), Digest([]byte(s), 4))
+}
