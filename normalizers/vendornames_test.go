@@ -21,7 +21,7 @@ var vendorNameAllowed = []struct{ file, names, reason string }{
 	{"normalizers/vendors.go", "claude codex gemini copilot cursor acp opencode", "the table of vendors"},
 	{"envelopes/agentevent.go", "claude codex gemini copilot cursor acp opencode", "the enum of sources"},
 	{"envelopes/acp*.go", "acp", "the protocol, in which messages are projected"},
-	{"cmd/tributary/projection.go", "acp", "the protocol, a form of output"},
+	{"cmd/tributary/form.go", "acp", "the protocol, a form of output"},
 	{"normalizers/core/profile.go", "opencode", "the name of a shape of tool_metadata"},
 	{"normalizers/types.go", "opencode", "the name of a shape of tool_metadata"},
 	{"pipeline/stage.go", "opencode", "the name of a shape of tool_metadata"},
@@ -31,9 +31,6 @@ var vendorNameAllowed = []struct{ file, names, reason string }{
 
 // vendorNamePending are the files that still name a vendor and shall not.
 var vendorNamePending = map[string]string{
-	"cmd/tributary/dlq_bytes.go":      "codex",
-	"cmd/tributary/normalize.go":      "claude",
-	"cmd/tributary/ship.go":           "claude copilot",
 	"envelopes/entryaction.go":        "claude codex",
 	"envelopes/entryoutcome.go":       "claude cursor",
 	"envelopes/entryprojection.go":    "claude cursor",

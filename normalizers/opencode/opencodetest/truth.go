@@ -410,13 +410,13 @@ func (r *reader) tool(p any, id string, document bool) {
 	}
 	if !r.made[id] {
 		r.made[id] = true
-		r.out.Calls = append(r.out.Calls, normalizerstest.ToolUse{Session: r.session, Id: id, Name: str(p, "tool"), Line: r.line})
+		r.out.Calls = append(r.out.Calls, normalizerstest.ToolUse{Session: r.session, ID: id, Name: str(p, "tool"), Line: r.line})
 	}
 	if !done || r.done[id] {
 		return
 	}
 	r.done[id] = true
-	o := normalizerstest.ToolOutcome{Session: r.session, Id: id, Line: r.line}
+	o := normalizerstest.ToolOutcome{Session: r.session, ID: id, Line: r.line}
 	if code, ok := number(state, "metadata", "exit"); ok {
 		o.Code, o.Form = new(int64(code)), "metadata.exit"
 	}
