@@ -385,10 +385,12 @@ func (a *mapper) add(p *envelopes.ACPPart) {
 	}
 }
 
+// digest begins what stands for the bytes of what is no text; no base64 has a colon.
+const digest = "sha256:"
+
 // waiting is a part as a session remembers it: with a digest for the bytes of what is no
 // text, of which no event tells. A part that was remembered stays what it is.
 func waiting(p *envelopes.ACPPart) jsontext.Value {
-	const digest = "sha256:" // no base64 has a colon
 	part := *p
 	if _, ok := part.Text(); !ok && part.Content != nil && part.ContentEncoding == envelopes.ACPBase64 && !strings.HasPrefix(*part.Content, digest) {
 		part.Content = new(digest + core.HexHash(*part.Content))

@@ -149,7 +149,7 @@ func (c *mapper) call(id string, t tool) {
 
 // completed emits the result of a call, also of one that was never started.
 func (c *mapper) completed(id string, t tool) {
-	made, _ := c.Session.RecallCall(id)
+	made, known := c.Session.RecallCall(id)
 	name := cmp.Or(made.Tool, t.name)
 	is := core.ToolOf(name)
 	r := readResult(t.result)
@@ -160,6 +160,10 @@ func (c *mapper) completed(id string, t tool) {
 	d.ToolStatus = new(r.status())
 	d.ToolExitCode = r.exitCode()
 	d.ToolLatencyMS = r.latency()
+	d.ToolOutput = r.output(is.Op)
+	if !known {
+		d.ToolInput = t.input()
+	}
 	file := ""
 	if is.Op != "" {
 		file = cmp.Or(t.file(), made.Path, r.outcome.file())
