@@ -7,8 +7,8 @@ import (
 )
 
 // contentOf returns the content of an artifact whose event has the given text; nil if the text
-// is all of it. Bytes that are not text are data, unless a part was pending: then only their
-// digest is known.
+// is all of it. Bytes that are not text are data, unless the part was buffered: then only
+// their digest is known.
 func contentOf(p *envelopes.ACPPart, text *string) *envelopes.FileContent {
 	encoded := p.ContentEncoding == envelopes.ACPBase64 && p.Content != nil &&
 		(text == nil || *text != "" && *text == *p.Content)

@@ -34,8 +34,8 @@ func TestArtifactHasTheContentThatIsNotItsText(t *testing.T) {
 	}
 }
 
-// A part of a stream is pending until its message is complete. The state has no bytes of it.
-func TestPendingArtifactHasNoData(t *testing.T) {
+// A part of a stream is buffered until its message is complete. The state has no bytes of it.
+func TestBufferedArtifactHasNoData(t *testing.T) {
 	t.Parallel()
 	const (
 		created   = `{"type":"message.created","message":{"role":"agent/a","parts":[]}}`

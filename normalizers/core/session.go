@@ -15,7 +15,7 @@ const (
 	maxIDs         = 4096    // event ids, 12 bytes each
 	maxAPICalls    = 1024    // token counts of API calls, about 20 bytes each
 	maxFiles       = 256     // positions in files
-	MaxThreads     = 64      // last user messages
+	maxThreads     = 64      // last user messages
 	maxCalls       = 96      // tool calls
 	MaxIdentity    = 256     // bytes of an event id
 	MaxName        = 256     // bytes of a remembered name: tool, model
@@ -191,7 +191,7 @@ func (s *Session) parent(thread Fingerprint) *string {
 // setParent makes a user message the parent of what follows in its thread.
 func (s *Session) setParent(in Fingerprint, id string) {
 	threads := s.Threads.Without(func(t thread) bool { return t.Thread == in })
-	s.Threads = threads.Push(thread{in, id}, MaxThreads, &s.Lost)
+	s.Threads = threads.Push(thread{in, id}, maxThreads, &s.Lost)
 }
 
 // HasEvent reports whether the session has emitted an event of this id.

@@ -32,7 +32,7 @@ var (
 	ToolRead   = Tool{envelopes.ChannelEditor, envelopes.OpRead}
 	ToolWrite  = Tool{envelopes.ChannelEditor, envelopes.OpWrite}
 	ToolModify = Tool{envelopes.ChannelEditor, envelopes.OpModify}
-	ToolRemove = Tool{envelopes.ChannelEditor, envelopes.OpDelete}
+	toolRemove = Tool{envelopes.ChannelEditor, envelopes.OpDelete}
 )
 
 // tools are the tools of all vendors by their lower-case names; those that are not here
@@ -74,9 +74,9 @@ var tools = map[string]Tool{
 	"list_directory":      ToolSearch,
 	"search_file_content": ToolSearch,
 	"grep_search":         ToolSearch,
-	"delete":              ToolRemove,
-	"deletefile":          ToolRemove,
-	"delete_file":         ToolRemove,
+	"delete":              toolRemove,
+	"deletefile":          toolRemove,
+	"delete_file":         toolRemove,
 	"strreplace":          ToolModify,
 	"search_replace":      ToolModify,
 	"editfile":            ToolModify,
