@@ -19,8 +19,8 @@ import (
 //     agent that it addresses; a user_message of the main thread completes all open messages.
 //   - All events of an agent from one user_message to the next become one message of the role
 //     agent/<agent_id>, or agent/<source> without an agent_id: one message per thread, in the
-//     order in which the threads began. For the source acp, where a run is one thread, another
-//     agent begins another message.
+//     order in which the threads began. Another agent of the same thread begins another
+//     message: the events of an ACP run are one thread, whichever agent acts.
 //   - An assistant_message becomes a text part, the only place of its text. The citations of
 //     its message_metadata follow as parts of their own. Their ranges, which count characters
 //     of the event's text, are shifted to count characters of the message. A citation whose
@@ -329,19 +329,22 @@ func textItem(e *AgentEventV1) (acpItem, bool) {
 	return item, true
 }
 
-// artifact returns the file of an event as a named part. Only the raw record states the
-// content type; without it the content type is text for an event with text, else binary.
+// artifact returns the file of an event as a named part. Without a stated content type it is
+// text for an event with text, else binary.
 func artifact(e *AgentEventV1) ACPPart {
-	if part := membersOf(e.Raw).value("part"); e.Source == ACP && part != nil {
-		p, err := DecodeACPPart(part)
-		if err == nil && p.Name != nil && *p.Name == *e.FilePath {
-			p.Metadata, p.Extra = nil, nil
-			return p
-		}
-	}
 	p := ACPPart{Name: e.FilePath, ContentType: ACPTextPlain, ContentEncoding: ACPPlain, Content: e.Text}
-	if e.Text == nil {
+	switch c := e.Content; {
+	case c == nil && e.Text == nil:
 		p.ContentType = "application/octet-stream"
+	case c == nil:
+	case c.Data != nil:
+		p.ContentType, p.Content, p.ContentEncoding = c.Type, c.Data, ACPBase64
+	case e.Text != nil:
+		p.ContentType = c.Type
+	case c.URL != nil && isURL(*c.URL):
+		p.ContentType, p.ContentURL = c.Type, c.URL
+	default:
+		p.ContentType = c.Type
 	}
 	return p
 }
@@ -380,3 +383,11 @@ func toolObject(name string, e *AgentEventV1) jsontext.Value {
 
 // isEmpty reports whether there is no text.
 func isEmpty(s *string) bool { return s == nil || *s == "" }
+
+// textOf returns the text, empty for nil.
+func textOf(s *string) string {
+	if s == nil {
+		return ""
+	}
+	return *s
+}

@@ -257,6 +257,7 @@ func TestACPMessagesEndAtPrompts(t *testing.T) {
 	agent := func(id string) func(*AgentEventV1) {
 		return func(e *AgentEventV1) { e.AgentID, e.IsInternal = &id, true }
 	}
+	acting := func(id string) func(*AgentEventV1) { return func(e *AgentEventV1) { e.AgentID = &id } }
 	side := func(e *AgentEventV1) { e.IsInternal = true }
 	task := tool("task", "Task", ChannelOther, "", "")
 	for name, test := range map[string]struct {
@@ -286,9 +287,9 @@ func TestACPMessagesEndAtPrompts(t *testing.T) {
 			s.event(UserMessage, "next")
 		}, []string{"user: a", "user: x", `agent/claude_code: {"prompt":"x"}>{"output":"sub"} done`, "agent/a1: sub", "agent/claude_code: beside", "user: next"}},
 		"agents of ACP": {ACP, func(s *story) {
-			s.event(AssistantMessage, "b", agent("researcher"))
-			s.event(AssistantMessage, "c", agent("writer"))
-			s.event(AssistantMessage, "d", agent("researcher"))
+			s.event(AssistantMessage, "b", acting("researcher"))
+			s.event(AssistantMessage, "c", acting("writer"))
+			s.event(AssistantMessage, "d", acting("researcher"))
 		}, []string{"agent/researcher: b", "agent/writer: c", "agent/researcher: d"}},
 		"an agent_id that no role can hold": {ClaudeCode, func(s *story) { s.event(AssistantMessage, "b", agent("ä b/c\n")) }, []string{"agent/--b-c-: b"}},
 		"a result too late": {ClaudeCode, func(s *story) {
@@ -342,23 +343,27 @@ func TestACPMessageHasTheEarliestAndTheLatestTime(t *testing.T) {
 	}
 }
 
-func TestACPArtifactHasTheContentTypeOfItsRecord(t *testing.T) {
+func TestACPArtifactHasTheContentOfItsEvent(t *testing.T) {
 	t.Parallel()
 	s := &story{t: t, source: ACP}
-	file := func(raw string) func(*AgentEventV1) {
-		return func(e *AgentEventV1) { e.FilePath, e.Raw = new("r.json"), jsontext.Value(raw) }
+	file := func(content *FileContent) func(*AgentEventV1) {
+		return func(e *AgentEventV1) { e.FilePath, e.Content = new("r"), content }
 	}
-	s.event(FileSnapshot, `{"ok":true}`, file(`{"type":"message.part","part":{"name":"r.json","content_type":"application/json","content":"{\"ok\":true}","more":1,"metadata":{"kind":"citation","start_index":0,"end_index":4}}}`))
-	s.event(FileSnapshot, "", file(`{"type":"message.part","part":{"name":"r.json","content_type":"image/png","content_url":"https://example.com/r.png"}}`))
-	s.event(FileSnapshot, "text", file(`{"part":{"name":"another","content_type":"application/json"}}`))
-	s.event(FileSnapshot, "", file(`{"part":{"name":"r.json","content":{"$elided":{}}}}`))
-	part := `{"name":"r.json","content_type":`
+	s.event(FileSnapshot, `{"ok":true}`, file(&FileContent{Type: "application/json"}))
+	s.event(FileSnapshot, "", file(&FileContent{Type: "image/png", URL: new("https://example.com/r.png")}))
+	s.event(FileSnapshot, "", file(&FileContent{Type: "image/png", Data: new("iVBO")}))
+	s.event(FileSnapshot, "", file(&FileContent{Type: "image/png"}))
+	s.event(FileSnapshot, "text", file(nil))
+	s.event(FileSnapshot, "", file(nil))
+	part := `{"name":"r","content_type":`
 	wantMessages(t, messagesOf(t, s.events), `{"role":"agent/acp","parts":[`+
 		part+`"application/json","content":"{\"ok\":true}","content_encoding":"plain"},`+
 		part+`"image/png","content_encoding":"plain","content_url":"https://example.com/r.png"},`+
+		part+`"image/png","content":"iVBO","content_encoding":"base64"},`+
+		part+`"image/png","content_encoding":"plain"},`+
 		part+`"text/plain","content":"text","content_encoding":"plain"},`+
 		part+`"application/octet-stream","content_encoding":"plain"}`+
-		`],"created_at":"2026-03-09T09:00:01Z","completed_at":"2026-03-09T09:00:04Z"}`)
+		`],"created_at":"2026-03-09T09:00:01Z","completed_at":"2026-03-09T09:00:06Z"}`)
 }
 
 // An endless run becomes several messages without any loss.
@@ -373,7 +378,7 @@ func TestACPProjectionHasBoundedMemory(t *testing.T) {
 	}
 	for i := range 2 * maxOpenMessages {
 		id := fmt.Sprint("a", i)
-		messages = append(messages, p.Project(s.event(AssistantMessage, "y", func(e *AgentEventV1) { e.AgentID = &id }))...)
+		messages = append(messages, p.Project(s.event(AssistantMessage, "y", func(e *AgentEventV1) { e.AgentID, e.IsInternal = &id, true }))...)
 		if len(p.open) > maxOpenMessages {
 			t.Fatalf("%d messages are open", len(p.open))
 		}
@@ -437,6 +442,9 @@ func TestACPMessagesOfAnyEvents(t *testing.T) {
 		first, err := json.Marshal(messagesOf(t, events))
 		if err != nil {
 			t.Fatal(err)
+		}
+		for i := range events {
+			events[i].Raw = nil // no projection reads it
 		}
 		second, err := json.Marshal(messagesOf(t, events))
 		if err != nil || string(first) != string(second) {

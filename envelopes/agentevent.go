@@ -178,6 +178,9 @@ type AgentEventV1 struct {
 	Sequence        uint64         `json:"sequence,omitzero"` // position in the session, from 1, without gaps
 	Metadata        *Metadata      `json:"metadata,omitzero"`
 	ToolMetadata    jsontext.Value `json:"tool_metadata,omitzero"`
+	ToolInput       jsontext.Value `json:"tool_input,omitzero"`  // arguments, on a tool_result without a tool_call
+	ToolOutput      *ToolOutput    `json:"tool_output,omitzero"` // parts of the output of a tool_result
+	Content         *FileContent   `json:"content,omitzero"`     // of a file_snapshot; nil for a plain text
 	MessageMetadata jsontext.Value `json:"message_metadata,omitzero"`
 	Usage           *Usage         `json:"usage,omitzero"`
 	Files           []File         `json:"files,omitempty"`
@@ -191,6 +194,22 @@ type AgentEventV1 struct {
 type File struct {
 	Path string `json:"path"`
 	Op   FileOp `json:"op"`
+}
+
+// ToolOutput is the output of a tool in the parts in which the vendor states it. A part is nil
+// if the vendor does not state it.
+type ToolOutput struct {
+	Stdout *string `json:"stdout,omitzero"`
+	Stderr *string `json:"stderr,omitzero"`
+	Diff   *string `json:"diff,omitzero"` // unified diff of an edit, with or without a header
+}
+
+// FileContent is the content of a file that is not a plain text. The content is the text of
+// the event, or Data, or at URL, or in the raw record only.
+type FileContent struct {
+	Type string  `json:"type"`          // media type
+	Data *string `json:"data,omitzero"` // base64, at most 4 KiB
+	URL  *string `json:"url,omitzero"`
 }
 
 // rolesOf is the role table: the roles that an event type allows, the usual one first.

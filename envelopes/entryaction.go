@@ -39,8 +39,7 @@ type toolInput struct {
 	args  members        // the arguments if they are an object, else nil
 }
 
-// inputOf returns the input of a tool: the text of its call. The result of a call without a
-// tool_call event may hold the input in its raw record.
+// inputOf returns the input of a tool: the text of its call, else the tool_input of its result.
 func inputOf(e *AgentEventV1) toolInput {
 	in := toolInput{e: e, name: "unknown"}
 	if !isEmpty(e.ToolName) {
@@ -51,8 +50,8 @@ func inputOf(e *AgentEventV1) toolInput {
 			in.text = *e.Text
 			in.value = jsonOf(in.text)
 		}
-	} else if call := cursorCall(e); call != nil {
-		in.value = call["args"]
+	} else {
+		in.value = e.ToolInput
 	}
 	in.args = membersOf(in.value)
 	return in

@@ -2,8 +2,6 @@ package envelopes
 
 import (
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 
 	"github.com/go-json-experiment/json"
@@ -12,10 +10,7 @@ import (
 // outcome returns the tool and the content of the entry with the result e.
 func (u *toolUse) outcome(e *AgentEventV1) (tool EntryTool, content string) {
 	tool = EntryTool{ToolName: u.name, Action: u.action, Status: statusOf(e)}
-	text := ""
-	if e.Text != nil {
-		text = *e.Text
-	}
+	text := textOf(e.Text)
 	switch tool.Status {
 	case EntrySuccess:
 		tool.Result = &EntryOutcome{Success: true}
@@ -67,8 +62,8 @@ func (u *toolUse) call(e *AgentEventV1) (tool EntryTool, content string) {
 	return EntryTool{ToolName: u.name, Action: u.action, Status: statusOf(e)}, content
 }
 
-// changed returns the changes of an edit with the result e: the diff of the result if the
-// vendor states it, else the changes that the call requested.
+// changed returns the changes of an edit with the result e: the diff of its tool_metadata, else
+// the changes that the call requested, else the diff of its tool_output.
 func (u *toolUse) changed(e *AgentEventV1) []EntryChange {
 	if diff, ok := membersOf(e.ToolMetadata).text("diff"); ok && diff != "" {
 		return []EntryChange{{Type: ChangeEdit, UnifiedDiff: diff}}
@@ -76,8 +71,8 @@ func (u *toolUse) changed(e *AgentEventV1) []EntryChange {
 	if len(u.action.Changes) != 1 || u.action.Changes[0] != (EntryChange{Type: ChangeEdit}) {
 		return u.action.Changes
 	}
-	if diff, ok := cursorCall(e).object("result").object("success").text("diffString"); ok && diff != "" {
-		return []EntryChange{{Type: ChangeEdit, UnifiedDiff: patchDiff(*u.action.Path, diff)}}
+	if o := e.ToolOutput; o != nil && !isEmpty(o.Diff) {
+		return []EntryChange{{Type: ChangeEdit, UnifiedDiff: patchDiff(*u.action.Path, *o.Diff)}}
 	}
 	return u.action.Changes
 }
@@ -121,8 +116,8 @@ func failureOf(e *AgentEventV1, text string) string {
 	return text
 }
 
-// commandResult returns the result of a command. It separates stdout and stderr if the event
-// still holds the raw record, or if the result is JSON that separates them.
+// commandResult returns the result of a command. It separates stdout and stderr if tool_output
+// does, or if the text is JSON that does.
 func commandResult(e *AgentEventV1, success bool, text string) CommandResult {
 	r := CommandResult{Stdout: text}
 	switch {
@@ -131,17 +126,15 @@ func commandResult(e *AgentEventV1, success bool, text string) CommandResult {
 	case !success:
 		r.ExitCode = 1
 	}
-	for _, output := range []members{
-		cursorCall(e).object("result").object("success", "failure"),
-		claudeResult(e, text),
-		membersOf(jsonOf(text)),
-	} {
-		stdout, known := output.text("stdout")
-		stderr, ok := output.text("stderr")
-		if known || ok {
-			r.Stdout, r.Stderr = stdout, stderr
-			break
-		}
+	if o := e.ToolOutput; o != nil && (o.Stdout != nil || o.Stderr != nil) {
+		r.Stdout, r.Stderr = textOf(o.Stdout), textOf(o.Stderr)
+		return r
+	}
+	output := membersOf(jsonOf(text))
+	stdout, known := output.text("stdout")
+	stderr, ok := output.text("stderr")
+	if known || ok {
+		r.Stdout, r.Stderr = stdout, stderr
 	}
 	return r
 }
@@ -156,41 +149,6 @@ func (r CommandResult) markdown() string {
 		s += "\n\n**Error:**\n" + fence("", r.Stderr)
 	}
 	return s
-}
-
-// cursorCall returns the call in a record of Cursor, with its arguments and its result; nil if
-// the event does not hold the record, or the record belongs to another call.
-func cursorCall(e *AgentEventV1) members {
-	if e.Source != Cursor || e.Raw == nil {
-		return nil
-	}
-	record := membersOf(e.Raw)
-	if id, ok := record.text("call_id"); !ok || e.ToolCallID == nil || id != *e.ToolCallID {
-		return nil
-	}
-	call := record.object("tool_call")
-	for _, kind := range slices.Sorted(maps.Keys(call)) {
-		if strings.HasSuffix(kind, "ToolCall") {
-			return membersOf(call[kind])
-		}
-	}
-	return nil
-}
-
-// claudeResult returns the structured result in a record of Claude Code; nil if the event does
-// not hold the record, or if the output of the record is not in text: a record can hold
-// several results.
-func claudeResult(e *AgentEventV1, text string) members {
-	if e.Source != ClaudeCode || e.Raw == nil {
-		return nil
-	}
-	result := membersOf(e.Raw).object("toolUseResult", "tool_use_result")
-	for _, name := range []string{"stdout", "stderr"} {
-		if s, ok := result.text(name); ok && !strings.Contains(text, strings.TrimSpace(s)) {
-			return nil
-		}
-	}
-	return result
 }
 
 // editContent returns the content of an edit: its file and its diffs.

@@ -44,6 +44,11 @@ const (
 	maxJoinedChunks    = 1000
 )
 
+// sendsChunks holds the sources of which one assistant message can be several events without
+// any separator between their texts. The events of the other sources are complete messages or
+// paragraphs. No field of an event states this.
+var sendsChunks = map[Source]bool{ClaudeCode: true, Cursor: true}
+
 // growing is an assistant message to which the next event may be appended.
 type growing struct {
 	first     string // event_id of its first event
@@ -105,10 +110,7 @@ func (p *EntryProjection) place(e *AgentEventV1) int {
 
 // text returns the entry of an event whose content is its text.
 func (p *EntryProjection) text(e *AgentEventV1, kind EntryKind) (NormalizedEntry, bool) {
-	content := ""
-	if e.Text != nil {
-		content = *e.Text
-	}
+	content := textOf(e.Text)
 	if content == "" && kind == EntrySystemMessage {
 		content = sessionLine(e)
 	}
@@ -135,9 +137,6 @@ func sessionLine(e *AgentEventV1) string {
 	if e.Metadata.Model != nil {
 		line += ", Model: " + *e.Metadata.Model
 	}
-	if mode, ok := stringOf(e.Metadata.Extensions["permissionMode"]); ok && e.Source == Cursor {
-		line += ", Mode: " + mode
-	}
 	return line
 }
 
@@ -152,8 +151,7 @@ func (p *EntryProjection) assistant(e *AgentEventV1) (NormalizedEntry, bool) {
 		now.key = e.Usage.Key
 	}
 	before := p.message
-	streams := e.Source == ClaudeCode || e.Source == Cursor
-	if streams && e.Supersedes == "" && now.follows(before) {
+	if sendsChunks[e.Source] && e.Supersedes == "" && now.follows(before) {
 		now.first, now.index, now.timestamp = before.first, before.index, before.timestamp
 		now.chunks, now.content = before.chunks+1, before.content+now.content
 		if now.key == "" {

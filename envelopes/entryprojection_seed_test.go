@@ -145,13 +145,16 @@ func cursorByHand(t *testing.T, data []byte, names []string, statuses []ToolStat
 			}
 			s.event(ToolResult, "", as, func(e *AgentEventV1) {
 				e.ToolStatus = &statuses[i]
-				e.Raw = jsontext.Value(bytes.TrimSpace(line))
 				var out struct {
-					ExitCode *int64 `json:"exitCode"`
+					ExitCode   *int64  `json:"exitCode"`
+					Stdout     *string `json:"stdout"`
+					Stderr     *string `json:"stderr"`
+					DiffString *string `json:"diffString"`
 				}
 				_ = stdjson.Unmarshal(call.Result.Success, &out)
 				_ = stdjson.Unmarshal(call.Result.Failure, &out)
 				e.ToolExitCode = out.ExitCode
+				e.ToolOutput = &ToolOutput{Stdout: out.Stdout, Stderr: out.Stderr, Diff: out.DiffString}
 			})
 		}
 	}

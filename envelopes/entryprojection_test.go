@@ -169,7 +169,7 @@ func TestEventsWithoutAnEntryLeaveNoGap(t *testing.T) {
 
 func TestChunksOfOneMessageAreOneEntry(t *testing.T) {
 	t.Parallel()
-	agent := func(e *AgentEventV1) { e.AgentID = new("a1") }
+	agent := func(e *AgentEventV1) { e.AgentID, e.IsInternal = new("a1"), true }
 	call := func(key string) func(*AgentEventV1) {
 		return func(e *AgentEventV1) { e.Usage, e.TokensTotal = &Usage{Key: key}, new(int64(0)) }
 	}
@@ -380,7 +380,9 @@ func TestToolsOfAllVendorsHaveOneVocabulary(t *testing.T) {
 func TestResultsCompleteTheirEntries(t *testing.T) {
 	t.Parallel()
 	status := func(s ToolStatus) func(*AgentEventV1) { return func(e *AgentEventV1) { e.ToolStatus = &s } }
-	raw := func(s string) func(*AgentEventV1) { return func(e *AgentEventV1) { e.Raw = jsontext.Value(s) } }
+	streams := func(stdout, stderr string) func(*AgentEventV1) {
+		return func(e *AgentEventV1) { e.ToolOutput = &ToolOutput{Stdout: &stdout, Stderr: &stderr} }
+	}
 	deep := strings.Repeat("[", maxDepth+1) + strings.Repeat("]", maxDepth+1)
 	bash := tool("c", "Bash", ChannelTerminal, "", "")
 	write := tool("c", "Write", ChannelEditor, OpWrite, "f")
@@ -398,11 +400,12 @@ func TestResultsCompleteTheirEntries(t *testing.T) {
 		"a success states no code": {ClaudeCode, bash, `{"command":"x"}`, "out", status(StatusSuccess), `success {"success":true,"data":"out"} {"exitCode":0,"stdout":"out"}`, "```bash\nx\n```\n\n**Exit Code:** 0\n\n**Output:**\n```\nout\n```"},
 		"a failure states no code": {Cursor, bash, `{"command":"x"}`, "", status(StatusError), `failed {"success":false} {"exitCode":1}`, "```bash\nx\n```\n\n**Exit Code:** 1"},
 		"a stated code":            {Codex, bash, `{"command":"x"}`, "", failing(7), `failed {"success":false,"error":"Command exited with code 7"} {"exitCode":7}`, ""},
-		"streams of Claude":        {ClaudeCode, bash, `{"command":"x"}`, "out\nerr", raw(`{"toolUseResult":{"stdout":"out\n","stderr":"err"}}`), `success {"success":true,"data":"out\nerr"} {"exitCode":0,"stdout":"out\n","stderr":"err"}`, ""},
-		"streams of another":       {ClaudeCode, bash, `{"command":"x"}`, "mine", raw(`{"toolUseResult":{"stdout":"yours","stderr":""}}`), `success {"success":true,"data":"mine"} {"exitCode":0,"stdout":"mine"}`, ""},
+		"streams of Claude":        {ClaudeCode, bash, `{"command":"x"}`, "out\nerr", streams("out\n", "err"), `success {"success":true,"data":"out\nerr"} {"exitCode":0,"stdout":"out\n","stderr":"err"}`, ""},
+		"streams without a text":   {ClaudeCode, bash, `{"command":"x"}`, "in the background", streams("", ""), `success {"success":true,"data":"in the background"} {"exitCode":0}`, "```bash\nx\n```\n\n**Exit Code:** 0"},
+		"a diff is no stream":      {Cursor, bash, `{"command":"x"}`, "out", func(e *AgentEventV1) { e.ToolOutput = &ToolOutput{Diff: new("@@")} }, `success {"success":true,"data":"out"} {"exitCode":0,"stdout":"out"}`, ""},
 		"streams of Cursor": {Cursor, bash, `{"command":"x"}`, "boom", func(e *AgentEventV1) {
 			failing(7)(e)
-			raw(`{"call_id":"c","tool_call":{"shellToolCall":{"result":{"failure":{"stdout":"","stderr":"boom"}}}}}`)(e)
+			streams("", "boom")(e)
 		}, `failed {"success":false,"error":"boom"} {"exitCode":7,"stderr":"boom"}`, "```bash\nx\n```\n\n**Exit Code:** 7\n\n**Error:**\n```\nboom\n```"},
 		"streams in the text":     {ClaudeCode, bash, `{"command":"x"}`, `{"exitCode":1,"stderr":"bad"}`, status(StatusError), `failed {"success":false,"error":"{\"exitCode\":1,\"stderr\":\"bad\"}"} {"exitCode":1,"stderr":"bad"}`, ""},
 		"still running":           {ClaudeCode, bash, `{"command":"x"}`, "id b1", status(StatusInProgress), `running null null`, "```bash\nx\n```"},
@@ -418,7 +421,7 @@ func TestResultsCompleteTheirEntries(t *testing.T) {
 		"the diff of the result": {ClaudeCode, edit, `{"old_string":"a","new_string":"b"}`, "ok", func(e *AgentEventV1) {
 			e.ToolMetadata = jsontext.Value(`{"diff":"--- a/f\n+++ b/f\n@@ -9,1 +9,1 @@\n-a\n+b\n"}`)
 		}, `success {"success":true,"data":"ok"} [{"type":"edit","unifiedDiff":"--- a/f\n+++ b/f\n@@ -9,1 +9,1 @@\n-a\n+b\n"}]`, ""},
-		"a diffString": {Cursor, edit, `{}`, "ok", raw(`{"call_id":"c","tool_call":{"editToolCall":{"result":{"success":{"diffString":"@@ -1 +1 @@\n-a\n+b"}}}}}`), `success {"success":true,"data":"ok"} [{"type":"edit","unifiedDiff":"--- a/f\n+++ b/f\n@@ -1 +1 @@\n-a\n+b"}]`, ""},
+		"the diff of the output": {Cursor, edit, `{}`, "ok", func(e *AgentEventV1) { e.ToolOutput = &ToolOutput{Diff: new("@@ -1 +1 @@\n-a\n+b")} }, `success {"success":true,"data":"ok"} [{"type":"edit","unifiedDiff":"--- a/f\n+++ b/f\n@@ -1 +1 @@\n-a\n+b"}]`, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -469,13 +472,14 @@ func TestResultWithoutANameIsOfAnUnknownTool(t *testing.T) {
 	wantEntries(t, emitted, "{\"index\":0,\"timestamp\":\"2026-03-09T09:00:01Z\",\"type\":{\"kind\":\"tool_use\",\"tool\":{\"toolName\":\"unknown\",\"action\":{\"kind\":\"tool\",\"toolName\":\"unknown\",\"result\":\"some result\"},\"status\":\"success\",\"result\":{\"success\":true,\"data\":\"some result\"}}},\"content\":\"Tool: `unknown`\"}")
 }
 
-// A completed call of Cursor has its arguments in the record, even without its start.
-func TestResultOfCursorHasTheArgumentsOfItsRecord(t *testing.T) {
+func TestResultWithoutACallHasTheArgumentsOfItsToolInput(t *testing.T) {
 	t.Parallel()
-	for id, want := range map[string]string{"o": "pwd", "of another call": ""} {
+	for input, want := range map[string]string{`{"command":"pwd"}`: "pwd", `["pwd","-P"]`: "pwd -P", ``: ""} {
 		s := &story{t: t, source: Cursor}
 		s.event(ToolResult, "/tmp", tool("o", "shell", ChannelTerminal, "", ""), func(e *AgentEventV1) {
-			e.Raw = jsontext.Value(`{"call_id":"` + id + `","tool_call":{"shellToolCall":{"args":{"command":"pwd"},"result":{"success":{"stdout":"/tmp"}}}}}`)
+			if input != "" {
+				e.ToolInput = jsontext.Value(input)
+			}
 		})
 		_, kept := project(t, s.events)
 		if c := kept[0].Type.Tool.Action.Command; c == nil || *c != want {
@@ -555,6 +559,9 @@ func TestEntriesOfAnyEvents(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		events := anyStory().Draw(t, "story")
 		emitted, _ := project(t, events)
+		for i := range events {
+			events[i].Raw = nil // no projection reads it
+		}
 		again, _ := project(t, events)
 		for i, n := range emitted {
 			line, err := n.AppendJSON(nil)

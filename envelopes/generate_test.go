@@ -45,6 +45,9 @@ func plainToolResult() AgentEventV1 {
 			Extensions: map[string]jsontext.Value{"threadId": jsontext.Value(`"t"`), "approval": jsontext.Value(`{"mode":"never"}`)},
 		},
 		ToolMetadata:    jsontext.Value(`{"exit":0}`),
+		ToolInput:       jsontext.Value(`{"command":["cat","main.go"]}`),
+		ToolOutput:      &ToolOutput{Stdout: new("ok"), Stderr: new("")},
+		Content:         &FileContent{Type: "text/x-go"},
 		MessageMetadata: jsontext.Value(`[{"kind":"citation"}]`),
 		Usage:           &Usage{Input: 8, CacheRead: 2, Output: 5, Key: "turn-1"},
 		Files:           []File{{Path: "main.go", Op: OpRead}},
@@ -196,7 +199,14 @@ func anyEvent() *rapid.Generator[AgentEventV1] {
 		if rapid.Bool().Draw(t, "has native JSON") {
 			e.Raw = anyJSON(3).Draw(t, "raw")
 			e.ToolMetadata = anyObject(2).Draw(t, "tool_metadata")
+			e.ToolInput = anyJSON(2).Draw(t, "tool_input")
 			e.MessageMetadata = slices.Concat([]byte{'['}, anyObject(1).Draw(t, "message_metadata"), []byte{']'})
+		}
+		if rapid.Bool().Draw(t, "has tool_output") {
+			e.ToolOutput = &ToolOutput{Stdout: orNil(t, "stdout", text), Stderr: orNil(t, "stderr", text), Diff: orNil(t, "diff", text)}
+		}
+		if rapid.Bool().Draw(t, "has content") {
+			e.Content = &FileContent{Type: text.Draw(t, "content.type"), Data: orNil(t, "data", text), URL: orNil(t, "url", text)}
 		}
 		if rapid.Bool().Draw(t, "has metadata") {
 			e.Metadata = &Metadata{SessionID: orNil(t, "metadata.sessionId", text), Model: orNil(t, "metadata.model", text)}

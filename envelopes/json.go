@@ -52,6 +52,7 @@ func (e *AgentEventV1) checkDepth() error {
 	}{
 		{"raw", e.Raw},
 		{"tool_metadata", e.ToolMetadata},
+		{"tool_input", e.ToolInput},
 		{"message_metadata", e.MessageMetadata},
 	} {
 		if deeper(f.value, maxDepth-2) {
@@ -104,7 +105,7 @@ func DecodeAgentEvent(data []byte) (AgentEventV1, error) {
 	if err := json.Unmarshal(data, (*plainEvent)(&e)); err != nil {
 		return AgentEventV1{}, fmt.Errorf("%w: %s", ErrInvalidEvent, jsonProblem(err))
 	}
-	for _, v := range []*jsontext.Value{&e.Raw, &e.ToolMetadata, &e.MessageMetadata} {
+	for _, v := range []*jsontext.Value{&e.Raw, &e.ToolMetadata, &e.ToolInput, &e.MessageMetadata} {
 		if v.Kind() == jsontext.KindNull {
 			*v = nil
 		}

@@ -43,7 +43,7 @@ var specFields = strings.Fields(`
 	agent_id raw`)
 
 var additiveFields = strings.Fields(`
-	sequence metadata tool_metadata message_metadata usage files origin is_internal supersedes text_truncated`)
+	sequence metadata tool_metadata tool_input tool_output content message_metadata usage files origin is_internal supersedes text_truncated`)
 
 func TestFieldsAreInTheOrderOfTheSchema(t *testing.T) {
 	t.Parallel()
@@ -78,7 +78,8 @@ func TestEventInJSON(t *testing.T) {
 		`"tokens_input":10,"tokens_output":5,"tokens_total":15,"tokens_cached":null,"tokens_thinking":null,"tokens_tool":null,` +
 		`"agent_id":null,"raw":{"type":"response_item","payload":{"output":"ok \u003c1"}},` +
 		`"sequence":13,"metadata":{"sessionId":null,"model":"gpt-5-codex","approval":{"mode":"never"},"threadId":"t"},` +
-		`"tool_metadata":{"exit":0},"message_metadata":[{"kind":"citation"}],` +
+		`"tool_metadata":{"exit":0},"tool_input":{"command":["cat","main.go"]},"tool_output":{"stdout":"ok","stderr":""},` +
+		`"content":{"type":"text/x-go"},"message_metadata":[{"kind":"citation"}],` +
 		`"usage":{"input":8,"cache_read":2,"cache_write":0,"output":5,"reasoning":0,"key":"turn-1"},` +
 		`"files":[{"path":"main.go","op":"read"}],"origin":"injected","is_internal":true,"supersedes":"call_6","text_truncated":true}`
 	e := plainToolResult()

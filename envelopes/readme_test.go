@@ -26,6 +26,8 @@ func TestREADMEHasTheTablesOfTheSchema(t *testing.T) {
 	root := parseSchema(t)
 	want := replaceTable(t, string(text), "fields", fieldTable(t, root, root, "| field | type | meaning |"))
 	want = replaceTable(t, want, "usage", fieldTable(t, root, root.Defs["usage"], "| part | type | meaning |"))
+	want = replaceTable(t, want, "tool_output", fieldTable(t, root, root.Defs["tool_output"], "| part | type | meaning |"))
+	want = replaceTable(t, want, "content", fieldTable(t, root, root.Defs["content"], "| part | type | meaning |"))
 	want = replaceTable(t, want, "enums", enumTable(root))
 	want = replaceTable(t, want, "roles", roleTable())
 	if *update {

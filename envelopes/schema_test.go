@@ -128,9 +128,9 @@ func holdToStruct(t *testing.T, root, n node, goType reflect.Type) {
 		if pointer {
 			fieldType = fieldType.Elem()
 		}
-		if name == "raw" {
+		if name == "raw" || name == "tool_input" {
 			if !cmp.Equal(got, node{Description: got.Description}) {
-				t.Errorf("raw may be any JSON, and the schema has %+v", got)
+				t.Errorf("%s may be any JSON, and the schema has %+v", name, got)
 			}
 			continue
 		}

@@ -1,20 +1,18 @@
 package envelopes
 
 // thread is a line of conversation in a session: the main thread, which is the zero value, or
-// the thread of a subagent. All sidechain events without an agent are one thread. A run of ACP
-// is one thread, whichever agent acts (README.md, Parents and threads).
+// the thread of a subagent. All internal events without an agent are one thread (README.md,
+// Parents and threads).
 type thread struct {
-	agent    string
 	internal bool
+	agent    string
 }
 
-// threadOf returns the thread of an event.
+// threadOf returns the thread of an event. The agent_id of an event of the main thread names
+// the agent that acts, not a thread.
 func threadOf(e *AgentEventV1) thread {
-	if e.Source == ACP {
+	if !e.IsInternal {
 		return thread{}
 	}
-	if e.AgentID != nil {
-		return thread{agent: *e.AgentID}
-	}
-	return thread{internal: e.IsInternal}
+	return thread{internal: true, agent: textOf(e.AgentID)}
 }

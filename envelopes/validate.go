@@ -27,8 +27,8 @@ const (
 // sum of usage, and UTF-8 in every string. The error wraps [ErrInvalidEvent] and names the
 // field, never its value.
 //
-// Of raw, tool_metadata, message_metadata and the extensions of metadata Validate reads the
-// first byte only: [AgentEventV1.AppendJSON] parses them in full anyway and rejects input that
+// Of raw, tool_metadata, tool_input, message_metadata and the extensions of metadata Validate
+// reads the first byte only: [AgentEventV1.AppendJSON] parses them in full anyway and rejects input that
 // is not strict JSON.
 func (e *AgentEventV1) Validate() error {
 	return cmp.Or(
@@ -174,8 +174,17 @@ func (e *AgentEventV1) validateStrings() error {
 			return invalid(f.name, "is not UTF-8")
 		}
 	}
+	if o := e.ToolOutput; o != nil && !(validText(o.Stdout) && validText(o.Stderr) && validText(o.Diff)) {
+		return invalid("tool_output", "is not UTF-8")
+	}
+	if c := e.Content; c != nil && !(utf8.ValidString(c.Type) && validText(c.Data) && validText(c.URL)) {
+		return invalid("content", "is not UTF-8")
+	}
 	return nil
 }
+
+// validText reports whether a string is nil or UTF-8.
+func validText(s *string) bool { return s == nil || utf8.ValidString(*s) }
 
 // validateJSON checks metadata and the first byte of each field of native JSON.
 func (e *AgentEventV1) validateJSON() error {
@@ -184,6 +193,8 @@ func (e *AgentEventV1) validateJSON() error {
 		return invalid("raw", "is not JSON")
 	case e.ToolMetadata != nil && e.ToolMetadata.Kind() != jsontext.KindBeginObject:
 		return invalid("tool_metadata", "is not an object")
+	case e.ToolInput != nil && e.ToolInput.Kind() == jsontext.KindInvalid:
+		return invalid("tool_input", "is not JSON")
 	case e.MessageMetadata != nil && e.MessageMetadata.Kind() != jsontext.KindBeginArray:
 		return invalid("message_metadata", "is not an array")
 	case e.Metadata == nil:

@@ -78,6 +78,9 @@ func TestValidateNamesTheInvalidField(t *testing.T) {
 		"raw is no JSON":         {"raw", func(e *AgentEventV1) { e.Raw = jsontext.Value(secret) }},
 		"raw is empty":           {"raw", func(e *AgentEventV1) { e.Raw = jsontext.Value{} }},
 		"tool metadata is array": {"tool_metadata", func(e *AgentEventV1) { e.ToolMetadata = jsontext.Value(`["s3cr3t"]`) }},
+		"tool input is no JSON":  {"tool_input", func(e *AgentEventV1) { e.ToolInput = jsontext.Value(secret) }},
+		"tool output not UTF-8":  {"tool_output", func(e *AgentEventV1) { e.ToolOutput.Stderr = new(secret + "\xff") }},
+		"content not UTF-8":      {"content", func(e *AgentEventV1) { e.Content.Data = new(secret + "\xff") }},
 		"message metadata is object": {"message_metadata", func(e *AgentEventV1) {
 			e.MessageMetadata = jsontext.Value(`{"s3cr3t":1}`)
 		}},

@@ -140,6 +140,7 @@ func artifactDraft(p *envelopes.ACPPart) core.Draft {
 	} else if p.ContentEncoding == envelopes.ACPPlain {
 		d.Text = p.Content
 	}
+	d.Content = contentOf(p, d.Text)
 	d.Touch(*p.Name, "")
 	return d
 }

@@ -67,10 +67,12 @@ func (o *openMessage) parts() []envelopes.ACPPart {
 	return parts
 }
 
-// bufferedPart returns a part as a session remembers it: bytes that are no text, which no
-// event carries, are replaced by their digest. A part that was buffered stays as it is.
+// digest begins what a session remembers of bytes that are no text. No base64 has a colon.
+const digest = "sha256:"
+
+// bufferedPart returns a part as a session remembers it: bytes that are no text are replaced
+// by their digest. A part that was buffered stays as it is.
 func bufferedPart(p *envelopes.ACPPart) jsontext.Value {
-	const digest = "sha256:" // no base64 has a colon
 	part := *p
 	if _, ok := part.Text(); !ok && part.Content != nil && part.ContentEncoding == envelopes.ACPBase64 && !strings.HasPrefix(*part.Content, digest) {
 		part.Content = new(digest + core.HexHash(*part.Content))

@@ -21,8 +21,8 @@ type structuredResult struct {
 	DurationSeconds lenient.Number `json:"durationSeconds"`
 
 	// Of shells and background tasks.
-	Stdout           lenient.Text         `json:"stdout"`
-	Stderr           lenient.Text         `json:"stderr"`
+	Stdout           lenient.NullText     `json:"stdout"`
+	Stderr           lenient.NullText     `json:"stderr"`
 	Output           lenient.Text         `json:"output"`
 	IsImage          lenient.Flag         `json:"isImage"` // stdout is an image, not a text
 	Interrupted      lenient.Flag         `json:"interrupted"`
@@ -74,6 +74,11 @@ type hunk struct {
 // path returns the file that the tool worked on; empty where the result names none.
 func (r *structuredResult) path() string {
 	return string(cmp.Or(r.FilePath, lenient.Text(r.File.Value.FilePath.Value), r.NotebookPath))
+}
+
+// streams returns stdout and stderr as one text.
+func (r *structuredResult) streams() lenient.Text {
+	return joinLines(lenient.Text(r.Stdout.Value), lenient.Text(r.Stderr.Value))
 }
 
 // latency returns how long the tool took, in milliseconds; nil where the result states no

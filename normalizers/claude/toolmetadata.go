@@ -208,7 +208,7 @@ func bashMetadata(p core.Profile, r *structuredResult, call core.Call) any {
 		Output      lenient.Text `json:"output"`
 		Exit        *int64       `json:"exit"`
 		Description string       `json:"description"`
-	}{Output: joinLines(r.Stdout, r.Stderr), Description: call.About}
+	}{Output: r.streams(), Description: call.About}
 	if !r.Interrupted {
 		b.Exit = new(int64)
 	}

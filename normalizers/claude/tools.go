@@ -56,6 +56,7 @@ func (c *mapper) toolResult(b *block) {
 	d.ToolLatencyMS = r.structured.latency()
 	d.ToolStatus = new(r.status())
 	d.Touch(cmp.Or(r.structured.path(), call.Path), call.Op)
+	d.ToolOutput = r.output()
 	if r.isObject {
 		d.ToolMetadata = toolMetadata(c.Session, string(r.callID), call, &r.structured)
 	}
@@ -91,12 +92,12 @@ func (c *mapper) readResult(b *block) toolResult {
 	r.callID = cmp.Or(b.ToolUseID, r.structured.ToolUseID, c.SourceToolUseID)
 	text, ok := b.Content.text()
 	if r.structured.IsImage { // stdout is an image
-		ok = ok && text != string(r.structured.Stdout)
-		r.structured.Stdout = ""
+		ok = ok && text != r.structured.Stdout.Value
+		r.structured.Stdout = lenient.NullText{}
 	}
 	errorCode := b.Content.errorCode()
 	if !ok {
-		text = cmp.Or(string(joinLines(r.structured.Stdout, r.structured.Stderr, r.structured.Output, lenient.Text(r.message))), errorCode)
+		text = cmp.Or(string(joinLines(r.structured.streams(), r.structured.Output, lenient.Text(r.message))), errorCode)
 		ok = text != ""
 	}
 	r.text = lenient.NullText{Value: text, OK: ok}
@@ -150,6 +151,21 @@ func headerExitCode(output string) *int64 {
 		return nil
 	}
 	return &n
+}
+
+// output returns the two streams of a command; nil if the text shows them: it is stdout, and
+// stderr is empty. Streams that are not in the text are those of another result.
+func (r *toolResult) output() *envelopes.ToolOutput {
+	stdout, stderr := r.structured.Stdout, r.structured.Stderr
+	if stderr.Value == "" && (!stdout.OK || stdout.Value == r.text.Value) {
+		return nil
+	}
+	for _, stream := range []string{stdout.Value, stderr.Value} {
+		if !strings.Contains(r.text.Value, strings.TrimSpace(stream)) {
+			return nil
+		}
+	}
+	return &envelopes.ToolOutput{Stdout: stdout.Ptr(), Stderr: stderr.Ptr()}
 }
 
 // status returns the outcome of the tool (README.md, Tools and exit codes).

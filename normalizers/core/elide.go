@@ -18,7 +18,7 @@ import (
 
 // Limits of parts of an event.
 const (
-	maxBlob      = 4 << 10 // a base64 string longer than this is elided from raw
+	maxBlob      = 4 << 10 // a base64 string longer than this is elided from raw, and is no content.data
 	maxFileList  = 1000    // entries of files
 	MaxFieldText = 4 << 10 // bytes of a field that is a name or a path
 )
@@ -197,10 +197,12 @@ func elideBlob(v jsontext.Value, mediaType string) jsontext.Value {
 	return out
 }
 
-// fit brings an event under [MaxEventBytes] (README.md, Size): first raw goes,
-// then the longest strings of its metadata, then the end of its text.
+// fit brings an event under [MaxEventBytes] (README.md, Size): first raw goes, then the
+// output in parts, then the longest strings of its input and its metadata, then the end of
+// its text.
 func fit(e *envelopes.AgentEventV1) {
 	e.Files = boundFiles(e.Files)
+	e.Content = boundContent(e.Content)
 	for _, p := range []**string{&e.ToolName, &e.FilePath, &e.Model, &e.AgentID} {
 		if *p != nil && len(**p) > MaxFieldText {
 			*p = new(Cut(**p, MaxFieldText))
@@ -214,7 +216,11 @@ func fit(e *envelopes.AgentEventV1) {
 	}
 	e.Raw = nil
 	size := sizeOf(e)
-	for _, v := range []*jsontext.Value{&e.ToolMetadata, &e.MessageMetadata} {
+	if size > MaxEventBytes && e.ToolOutput != nil {
+		e.ToolOutput = nil
+		size = sizeOf(e)
+	}
+	for _, v := range []*jsontext.Value{&e.ToolInput, &e.ToolMetadata, &e.MessageMetadata} {
 		for limit := MaxEventBytes / 4; size > MaxEventBytes && len(*v) > 0 && limit > 64; limit /= 4 {
 			*v = Shorten(*v, limit)
 			size = sizeOf(e)
@@ -242,6 +248,22 @@ func boundFiles(files []envelopes.File) []envelopes.File {
 	return files
 }
 
+// boundContent drops from a content what is too long: data, which is in the raw record, and a
+// URL, which would be another one if it were cut.
+func boundContent(c *envelopes.FileContent) *envelopes.FileContent {
+	if c == nil {
+		return nil
+	}
+	bounded := envelopes.FileContent{Type: Cut(c.Type, MaxFieldText)}
+	if c.Data != nil && len(*c.Data) <= maxBlob {
+		bounded.Data = c.Data
+	}
+	if c.URL != nil && len(*c.URL) <= MaxFieldText {
+		bounded.URL = c.URL
+	}
+	return &bounded
+}
+
 // boundOf is a size in JSON that the event cannot exceed: a byte of a string takes at
 // most six.
 func boundOf(e *envelopes.AgentEventV1) int {
@@ -252,7 +274,17 @@ func boundOf(e *envelopes.AgentEventV1) int {
 	for _, f := range e.Files {
 		n += 16 + len(f.Path)
 	}
-	n = 6*n + len(e.Raw) + len(e.ToolMetadata) + len(e.MessageMetadata)
+	if o := e.ToolOutput; o != nil {
+		for _, s := range []*string{o.Stdout, o.Stderr, o.Diff} {
+			if s != nil {
+				n += len(*s)
+			}
+		}
+	}
+	if e.Content != nil {
+		n += 3 * MaxFieldText
+	}
+	n = 6*n + len(e.Raw) + len(e.ToolMetadata) + len(e.ToolInput) + len(e.MessageMetadata)
 	if e.Metadata != nil {
 		for name, v := range e.Metadata.Extensions {
 			n += 6*len(name) + len(v)

@@ -22,7 +22,7 @@ func resultID(call string) string {
 
 // emitResult emits the result of a call of the stream, also of one that never started.
 func (m *mapper) emitResult(id string, t tool) {
-	made, _ := m.Session.RecallCall(id)
+	made, known := m.Session.RecallCall(id)
 	name := cmp.Or(made.Tool, t.name)
 	kind := core.ToolOf(name)
 	r := readResult(t.result)
@@ -33,6 +33,10 @@ func (m *mapper) emitResult(id string, t tool) {
 	d.ToolStatus = new(r.status())
 	d.ToolExitCode = r.exitCode()
 	d.ToolLatencyMS = r.latency()
+	d.ToolOutput = r.output(kind.Op)
+	if !known {
+		d.ToolInput = t.input()
+	}
 	file := ""
 	if kind.Op != "" {
 		file = cmp.Or(t.file(), made.Path, r.outcome.file())
