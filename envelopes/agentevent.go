@@ -22,10 +22,11 @@ const (
 	Cursor     Source = "cursor"
 	Copilot    Source = "copilot"
 	ACP        Source = "acp"
+	OpenCode   Source = "opencode"
 )
 
 // Sources lists every source, in the order of the documentation.
-var Sources = []Source{ClaudeCode, Codex, Gemini, Cursor, Copilot, ACP}
+var Sources = []Source{ClaudeCode, Codex, Gemini, Cursor, Copilot, ACP, OpenCode}
 
 // EventType is the kind of occurrence.
 type EventType string

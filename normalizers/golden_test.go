@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -87,59 +88,77 @@ func changedEvents(t *testing.T, g normalizerstest.Golden, o normalizerstest.Out
 	return b.String()
 }
 
-// TestRevision fails when events change and [normalizers.Revision] does not: testdata/revision.txt
-// has the revision and, of every case, a digest of the records and one of the events and skipped
-// records. Where the records are the same and the events are not, the revision has to rise. Until
-// a revision is released, delete the file and write it again with -update.
+// TestRevision finds a revision that was forgotten: <vendor>/testdata/revision.txt has the
+// revision, and a digest of the records and of the events of every case. Where the same records
+// yield other events the revision must be another one. Before a revision is released the file may be
+// deleted and written again with -update.
 func TestRevision(t *testing.T) {
-	const path = "testdata/revision.txt"
-	now := make(map[string][2]string)
 	for _, s := range suites {
-		for _, g := range normalizerstest.Goldens(t, s) {
-			outcome := g.Outcome(t, s.Source)
-			now[string(s.Source)+"/"+g.Name] = [2]string{
-				normalizerstest.Digest(g.Raw, 8),
-				normalizerstest.Digest(append(outcome.JSON(t), outcome.Skipped...), 8),
+		t.Run("source="+string(s.Source), func(t *testing.T) {
+			path := filepath.Join(s.TestData(), "revision.txt")
+			now := revisionNow(t, s)
+			data, err := os.ReadFile(path)
+			if err != nil && (!*update || !os.IsNotExist(err)) {
+				t.Fatalf("%v: write it with -update", err)
 			}
+			revision, then := readRevision(string(data))
+			for _, name := range slices.Sorted(maps.Keys(now)) {
+				was, ok := then[name]
+				switch {
+				case ok && was.records == now[name].records && was.events != now[name].events && revision == normalizers.Revision:
+					t.Errorf("%s: the same records yield other events: raise normalizers.Revision above %d", name, revision)
+				case was != now[name] && !*update:
+					t.Errorf("%s: not in %s as it is: run the test with -update", name, path)
+				}
+			}
+			if revision != normalizers.Revision && !*update {
+				t.Errorf("%s is of revision %d, the package of %d: run the test with -update", path, revision, normalizers.Revision)
+			}
+			if *update && !t.Failed() {
+				writeRevision(t, path, now)
+			}
+		})
+	}
+}
+
+// caseDigest identifies the records and the events of a case.
+type caseDigest struct{ records, events string }
+
+// revisionNow returns the digests of the cases of a vendor.
+func revisionNow(t *testing.T, s normalizerstest.Suite) map[string]caseDigest {
+	t.Helper()
+	now := make(map[string]caseDigest)
+	for _, g := range normalizerstest.Goldens(t, s) {
+		outcome := g.Outcome(t, s.Source)
+		now[g.Name] = caseDigest{
+			normalizerstest.Digest(g.Raw, 8),
+			normalizerstest.Digest(append(outcome.JSON(t), outcome.Skipped...), 8),
 		}
 	}
-	var revision int
-	then := make(map[string][2]string)
-	data, err := os.ReadFile(path)
-	if err != nil && (!*update || !os.IsNotExist(err)) {
-		t.Fatalf("%v: write it with -update", err)
-	}
-	for l := range strings.Lines(string(data)) {
+	return now
+}
+
+// readRevision reads what writeRevision wrote.
+func readRevision(data string) (revision int, digests map[string]caseDigest) {
+	digests = make(map[string]caseDigest)
+	for l := range strings.Lines(data) {
 		f := strings.Fields(l)
 		switch {
 		case len(f) == 2 && f[0] == "revision":
 			_, _ = fmt.Sscan(f[1], &revision)
 		case len(f) == 3:
-			then[f[0]] = [2]string{f[1], f[2]}
+			digests[f[0]] = caseDigest{f[1], f[2]}
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(now)) {
-		was, ok := then[name]
-		switch {
-		case ok && was[0] == now[name][0] && was[1] != now[name][1] && revision == normalizers.Revision:
-			t.Errorf("%s: the same records yield other events: raise normalizers.Revision above %d", name, revision)
-		case was != now[name] && !*update:
-			t.Errorf("%s: not in %s as it is: run the test with -update", name, path)
-		}
-	}
-	if !*update {
-		if revision != normalizers.Revision {
-			t.Errorf("%s is of revision %d, the package of %d: run the test with -update", path, revision, normalizers.Revision)
-		}
-		return
-	}
-	if t.Failed() {
-		return
-	}
+	return revision, digests
+}
+
+func writeRevision(t *testing.T, path string, digests map[string]caseDigest) {
+	t.Helper()
 	var b strings.Builder
 	fmt.Fprintf(&b, "revision %d\n", normalizers.Revision)
-	for _, name := range slices.Sorted(maps.Keys(now)) {
-		fmt.Fprintf(&b, "%s %s %s\n", name, now[name][0], now[name][1])
+	for _, name := range slices.Sorted(maps.Keys(digests)) {
+		fmt.Fprintf(&b, "%s %s %s\n", name, digests[name].records, digests[name].events)
 	}
 	if err := os.WriteFile(path, []byte(b.String()), fs.FileMode(0o644)); err != nil {
 		t.Fatal(err)

@@ -8,6 +8,7 @@ import (
 	"tributary/normalizers/cursor/cursortest"
 	"tributary/normalizers/gemini/geminitest"
 	"tributary/normalizers/normalizerstest"
+	"tributary/normalizers/opencode/opencodetest"
 )
 
 // suites are the suites of all vendors.
@@ -18,4 +19,5 @@ var suites = []normalizerstest.Suite{
 	cursortest.Suite,
 	copilottest.Suite,
 	acptest.Suite,
+	opencodetest.Suite,
 }

@@ -21,7 +21,7 @@ var vendorNameAllowed = []struct{ file, names, reason string }{
 	{"normalizers/vendors.go", "claude codex gemini copilot cursor acp opencode", "the table of vendors"},
 	{"envelopes/agentevent.go", "claude codex gemini copilot cursor acp opencode", "the enum of sources"},
 	{"envelopes/acp*.go", "acp", "the protocol, in which messages are projected"},
-	{"cmd/tributary/projection.go", "acp", "the protocol, a form of output"},
+	{"cmd/tributary/form.go", "acp", "the protocol, a form of output"},
 	{"normalizers/core/profile.go", "opencode", "the name of a shape of tool_metadata"},
 	{"normalizers/types.go", "opencode", "the name of a shape of tool_metadata"},
 	{"pipeline/stage.go", "opencode", "the name of a shape of tool_metadata"},
@@ -31,18 +31,11 @@ var vendorNameAllowed = []struct{ file, names, reason string }{
 
 // vendorNamePending are the files that still name a vendor and shall not.
 var vendorNamePending = map[string]string{
-	"cmd/tributary/dlq_bytes.go":      "codex",
-	"cmd/tributary/normalize.go":      "claude",
-	"cmd/tributary/ship.go":           "claude copilot",
-	"envelopes/entryaction.go":        "claude codex",
-	"envelopes/entryoutcome.go":       "claude cursor",
-	"envelopes/entryprojection.go":    "claude cursor",
-	"envelopes/metadata.go":           "codex",
-	"envelopes/thread.go":             "acp",
-	"normalizers/core/consumption.go": "claude gemini",
-	"normalizers/core/tools.go":       "claude codex cursor gemini",
-	"normalizers/framing.go":          "copilot",
-	"normalizers/framing_form.go":     "copilot",
+	"envelopes/entryaction.go":     "claude codex",
+	"envelopes/entryoutcome.go":    "claude cursor",
+	"envelopes/entryprojection.go": "claude cursor",
+	"envelopes/metadata.go":        "codex",
+	"envelopes/thread.go":          "acp",
 }
 
 // commonNames are names of vendors that are words of the field too: they count as the vendor's

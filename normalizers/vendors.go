@@ -11,11 +11,13 @@ import (
 	"tributary/normalizers/core"
 	"tributary/normalizers/cursor"
 	"tributary/normalizers/gemini"
+	"tributary/normalizers/opencode"
 )
 
 // vendors is the table of vendors, one row each. Records are recognized in this order: a
 // vendor stands before those whose looser rules would take its records too.
 var vendors = []*core.Vendor{
+	&opencode.Vendor,
 	&gemini.Vendor,
 	&codex.Vendor,
 	&acp.Vendor,

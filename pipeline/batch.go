@@ -1,125 +1,134 @@
 package pipeline
 
 import (
-	"context"
-	"errors"
-	"fmt"
-	"strconv"
 	"time"
 
-	"github.com/go-json-experiment/json"
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
-	"github.com/nats-io/nuid"
+	"go.opentelemetry.io/otel/trace"
 )
 
-// MaxBatch is how many messages the broker takes in one atomic batch.
-const MaxBatch = 1000
-
-// requestTimeout is how long an answer of the broker is waited for.
-const requestTimeout = 5 * time.Second
-
-// slowUplink is how many bytes a second a connection takes at least.
-const slowUplink = 100 << 10
-
-// Headers of an atomic batch (ADR-50).
+// The limits of one atomic batch. To add another limit: give [batchSize] a field, batchLimits
+// its value, and count it in [entry.measure] and, for a chunk that waits, in [chunk.size].
 const (
-	batchIDHeader       = "Nats-Batch-Id"
-	batchSequenceHeader = "Nats-Batch-Sequence"
-	batchCommitHeader   = "Nats-Batch-Commit"
+	batchRecords  = 256
+	batchMessages = 900     // of the 1,000 that the broker accepts, see [MaxBatch]
+	batchBytes    = 4 << 20 // one proposal of a replicated stream
 )
 
-// ErrUnconfirmed is the outcome of a batch whose acknowledgement is not the one of this
-// batch in full.
-var ErrUnconfirmed = errors.New("batch not confirmed")
+var batchLimits = batchSize{records: batchRecords, messages: batchMessages, bytes: batchBytes}
 
-// PublishBatch stores msgs, all for subjects of one stream, together and in their order
-// or not at all, and returns the stream sequence of the last. They lie together: the
-// others have the sequences before it. It sets the batch headers of each message, whose
-// Header must not be nil.
-//
-// Only a nil error says that they are stored. With an error that is a
-// [jetstream.APIError] the server says that they are not; with any other they may be
-// stored, now or a little later: whoever sends them again must be able to tell.
-//
-// The answer is waited for as long as the messages may take on a slow connection, but not
-// beyond the loss of that connection.
-func PublishBatch(ctx context.Context, nc *nats.Conn, msgs []*nats.Msg) (uint64, error) {
-	if len(msgs) == 0 || len(msgs) > MaxBatch {
-		return 0, fmt.Errorf("publish batch: %d messages are not in 1 to %d", len(msgs), MaxBatch)
-	}
-	size := 0
-	for _, m := range msgs {
-		size += m.Size()
-	}
-	ctx, stop := context.WithTimeout(ctx, requestTimeout+time.Duration(size)*time.Second/slowUplink)
-	defer stop()
-	ctx, cancel := untilDisconnected(ctx, nc)
-	defer cancel()
-	if ctx.Err() != nil {
-		return 0, context.Cause(ctx) // a batch without its end keeps its place on the server
-	}
-	id := nuid.Next()
-	for i, m := range msgs {
-		m.Header[batchIDHeader] = []string{id}
-		m.Header[batchSequenceHeader] = []string{strconv.Itoa(i + 1)}
-		delete(m.Header, batchCommitHeader)
-		if i == len(msgs)-1 {
-			break
-		}
-		if err := nc.PublishMsg(m); err != nil {
-			return 0, fmt.Errorf("publish batch: message %d of %d: %w", i+1, len(msgs), err)
-		}
-	}
-	last := msgs[len(msgs)-1]
-	last.Header[batchCommitHeader] = []string{"1"}
-	reply, err := nc.RequestMsgWithContext(ctx, last)
-	if ctx.Err() != nil && err != nil {
-		err = context.Cause(ctx)
-	}
-	if err != nil {
-		return 0, fmt.Errorf("publish batch: %w", err)
-	}
-	var ack struct {
-		Stream   string              `json:"stream"`
-		Sequence uint64              `json:"seq"`
-		Batch    string              `json:"batch"`
-		Count    int                 `json:"count"`
-		Error    *jetstream.APIError `json:"error"`
-	}
-	if err := json.Unmarshal(reply.Data, &ack); err != nil {
-		return 0, fmt.Errorf("publish batch: %w: %w", ErrUnconfirmed, err)
-	}
-	if ack.Error != nil {
-		return 0, fmt.Errorf("publish batch: %w", ack.Error)
-	}
-	if ack.Batch != id || ack.Count != len(msgs) {
-		return 0, fmt.Errorf("publish batch: %w: %d of %d messages", ErrUnconfirmed, ack.Count, len(msgs))
-	}
-	return ack.Sequence, nil
+// batchSize measures a batch, or a part of one, in everything that a batch is limited by.
+type batchSize struct {
+	records  int
+	messages int // events, dead letters, session states and checkpoints
+	bytes    int
 }
 
-// untilDisconnected returns a context that ends with ctx or when the connection is lost.
-func untilDisconnected(ctx context.Context, nc *nats.Conn) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	lost := nc.StatusChanged(nats.RECONNECTING, nats.CLOSED)
-	go func() {
-		select {
-		case <-lost:
-			cancel(errDisconnected)
-		case <-ctx.Done():
-		}
-	}()
-	return ctx, func() {
-		cancel(nil)
-		nc.RemoveStatusListener(lost)
+func (s batchSize) plus(other batchSize) batchSize {
+	return batchSize{s.records + other.records, s.messages + other.messages, s.bytes + other.bytes}
+}
+
+// within reports whether s exceeds none of the limits.
+func (s batchSize) within(limits batchSize) bool {
+	return s.records <= limits.records && s.messages <= limits.messages && s.bytes <= limits.bytes
+}
+
+// reaches reports whether s has reached one of the limits.
+func (s batchSize) reaches(limits batchSize) bool {
+	return s.records >= limits.records || s.messages >= limits.messages || s.bytes >= limits.bytes
+}
+
+// batch is one atomic batch: an entry for each partition that has something to store.
+type batch struct {
+	entries []entry
+	size    batchSize
+}
+
+// entry is the part of a batch that belongs to one partition: a chunk, or as much of it as
+// one batch holds.
+type entry struct {
+	owner      *ownership
+	chunk      *chunk
+	messages   []*nats.Msg // events and dead letters
+	states     []*nats.Msg // session states, with the last entry of a chunk
+	size       batchSize   // see [entry.measure]
+	last       bool        // the chunk has nothing left after this entry
+	checkpoint Checkpoint
+	expected   uint64 // stream sequence of the checkpoint before it
+}
+
+// measure counts what the entry adds to its batch, when it stores sent of its chunk. The
+// records of a chunk count with its last entry.
+func (e *entry) measure(sent []message) {
+	e.size = batchSize{messages: len(sent) + len(e.states) + 1} // with the checkpoint
+	if e.last {
+		e.size.records = e.chunk.records
+	}
+	for _, m := range sent {
+		e.size.bytes += m.size
+	}
+	for _, m := range e.states {
+		e.size.bytes += len(m.Data)
 	}
 }
 
-// fenced reports whether the server refused a message because another one of its
-// subject came first.
-func fenced(err error) bool {
-	var api *jetstream.APIError
-	return errors.As(err, &api) &&
-		(api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence || api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant)
+// empty reports whether no partition has anything to store.
+func (b *batch) empty() bool { return len(b.entries) == 0 }
+
+// accepts reports whether the whole of a chunk fits beside the entries that are there.
+// An empty batch accepts any chunk: one that exceeds the limits is split.
+func (b *batch) accepts(c *chunk) bool {
+	return b.empty() || b.size.plus(c.size()).within(batchLimits)
+}
+
+// add appends the entry of another partition.
+func (b *batch) add(e entry) {
+	b.entries = append(b.entries, e)
+	b.size = b.size.plus(e.size)
+}
+
+// seal returns the messages in the order in which they are stored: per partition its
+// events, dead letters and states, then the checkpoints of all partitions. Because the
+// checkpoints come last, [batch.sequence] knows their stream sequences.
+func (b *batch) seal(generation string) ([]*nats.Msg, error) {
+	messages := make([]*nats.Msg, 0, b.size.messages)
+	for _, e := range b.entries {
+		messages = append(append(messages, e.messages...), e.states...)
+	}
+	for _, e := range b.entries {
+		m, err := e.checkpoint.message(generation, e.owner.p.number, e.expected)
+		if err != nil {
+			return nil, err
+		}
+		messages = append(messages, m)
+	}
+	return messages, nil
+}
+
+// sequence returns the stream sequence of the checkpoint of entry i, when last is that of
+// the last message of the batch.
+func (b *batch) sequence(i int, last uint64) uint64 {
+	return last - uint64(len(b.entries)-1-i)
+}
+
+// started returns when the work on the first record of the batch began.
+func (b *batch) started() time.Time {
+	started := b.entries[0].chunk.started
+	for _, e := range b.entries[1:] {
+		if e.chunk.started.Before(started) {
+			started = e.chunk.started
+		}
+	}
+	return started
+}
+
+// links returns the trace contexts of the records that the batch completes.
+func (b *batch) links() []trace.Link {
+	var links []trace.Link
+	for _, e := range b.entries {
+		if e.last {
+			links = append(links, e.chunk.links...)
+		}
+	}
+	return links
 }

@@ -17,10 +17,10 @@ import (
 	"tributary/pipeline/pipelinetest"
 )
 
-// BenchmarkStage measures how fast a stage works off a raw stream, against a floor: the
-// same records carried from stream to stream on the same server, with no work on them, in
-// batches of the same size. Every commit is synced to disk, in both. The stage stores more
-// than the floor: events that hold their record, and the states of sessions.
+// BenchmarkStage measures how fast a stage works through a raw stream, against a floor: the
+// same records copied from stream to stream on the same server, in batches of the same size.
+// Every commit is synced to disk, in both. The stage stores more than the floor: events that
+// hold their record, and session states.
 //
 //	go test ./pipeline -run '^$' -bench Stage -count 6
 func BenchmarkStage(b *testing.B) {
@@ -56,7 +56,7 @@ func BenchmarkStage(b *testing.B) {
 	}
 }
 
-// sized makes answers of about size bytes, one event each.
+// sized returns answers of about size bytes, one event each.
 func sized(n, sessions, size int) []normalizers.Record {
 	out := make([]normalizers.Record, n)
 	for i := range out {
@@ -71,7 +71,7 @@ func sized(n, sessions, size int) []normalizers.Record {
 	return out
 }
 
-// carry copies the raw stream to another one and returns how long that took.
+// carry copies the raw stream to another stream and returns how long that took.
 func carry(b *testing.B, js jetstream.JetStream, n int) time.Duration {
 	b.Helper()
 	if _, err := js.CreateStream(b.Context(), jetstream.StreamConfig{
@@ -108,10 +108,10 @@ func carry(b *testing.B, js jetstream.JetStream, n int) time.Duration {
 	return time.Since(began)
 }
 
-// BenchmarkLatency measures how long an event takes from the publication of its raw record
-// to a consumer that follows the events, while records of many sessions come at a steady
-// rate. Every commit is synced to disk: that of the record, and that of its events. On a
-// disk that others use, too, it is their syncs that are measured: TMPDIR names another.
+// BenchmarkLatency measures how long an event takes from the publication of its raw record to
+// a consumer that follows the events, while records of many sessions arrive at a steady rate.
+// Every commit is synced to disk: that of the record, and that of its events. Other users of
+// the disk distort the result: TMPDIR selects another disk.
 //
 //	go test ./pipeline -run '^$' -bench Latency -count 6
 func BenchmarkLatency(b *testing.B) {
@@ -136,20 +136,20 @@ func BenchmarkLatency(b *testing.B) {
 	}
 }
 
-// latencies publishes records into an empty raw stream, so many in a second, and returns
-// the latency of each event that a stage makes of them. A producer and a consumer have
-// connections of their own, as they would be processes of their own.
+// latencies publishes records into an empty raw stream, rate per second, and returns the
+// latency of each event. Producer and consumer have connections of their own, as processes of
+// their own would.
 func latencies(b *testing.B, server *pipelinetest.Server, records []normalizers.Record, rate int) []time.Duration {
 	b.Helper()
 	want := foldedEvents(b, records)
 	ctx := deadline(b)
-	published := make(chan []time.Time, 1) // by the place of the record, which is its sequence less one
+	published := make(chan []time.Time, 1) // by raw sequence, less one
 	publish := func(js jetstream.JetStream) {
 		times := make([]time.Time, 0, len(records))
 		tick := time.NewTicker(time.Second / time.Duration(rate))
 		defer tick.Stop()
 		for began := time.Now(); len(times) < len(records); <-tick.C {
-			// A ticker drops what nobody is there for: all that is due is published.
+			// A ticker drops ticks that are not received: publishes everything that is due.
 			for due := 1 + int(time.Since(began).Seconds()*float64(rate)); len(times) < min(due, len(records)); {
 				times = append(times, time.Now())
 				if _, err := js.PublishMsgAsync(pipeline.RawMessage(records[len(times)-1])); err != nil {
@@ -175,7 +175,7 @@ func latencies(b *testing.B, server *pipelinetest.Server, records []normalizers.
 		}
 	}
 	if len(arrivals) < want {
-		b.Fatalf("%d of %d events have come: %v", len(arrivals), want, context.Cause(ctx))
+		b.Fatalf("%d of %d events have arrived: %v", len(arrivals), want, context.Cause(ctx))
 	}
 	times := <-published
 	out := make([]time.Duration, len(arrivals))
@@ -186,8 +186,8 @@ func latencies(b *testing.B, server *pipelinetest.Server, records []normalizers.
 }
 
 // BenchmarkTakeover measures what it costs to take over a partition with many sessions of
-// which one goes on: the time from the claim to the first commit, and what the worker
-// reads from its start on. Neither may depend on the sessions that are idle.
+// which one is active: the time from acquiring it to the first commit, and the bytes that the
+// worker reads. Neither may depend on the idle sessions.
 //
 //	go test ./pipeline -run '^$' -bench Takeover -benchtime 50x -count 6
 func BenchmarkTakeover(b *testing.B) {
@@ -210,10 +210,10 @@ func BenchmarkTakeover(b *testing.B) {
 				before := own.Conn().Stats().InBytes
 				b.StartTimer()
 				s := start(b, own, pipeline.Config{Topology: top})
-				checkpoints() // of the claim
-				claimed := time.Now()
-				checkpoints() // of the commit
-				took += time.Since(claimed)
+				checkpoints() // the fence
+				acquired := time.Now()
+				checkpoints() // the commit
+				took += time.Since(acquired)
 				b.StopTimer()
 				read += own.Conn().Stats().InBytes - before
 				s.stop(b)
@@ -224,13 +224,13 @@ func BenchmarkTakeover(b *testing.B) {
 			if err != nil || c.Raw != uint64(turn) || c.Epoch != uint64(turn) {
 				b.Errorf("after %d takeovers the checkpoint is %+v, %v", turn, c, err)
 			}
-			b.ReportMetric(float64(took.Microseconds())/1000/float64(turn), "claim-to-commit-ms")
+			b.ReportMetric(float64(took.Microseconds())/1000/float64(turn), "acquire-to-commit-ms")
 			b.ReportMetric(float64(read)/float64(turn), "bytes-read")
 		})
 	}
 }
 
-// idle stores the states that sessions have after one record each.
+// idle stores the states of sessions after one record each.
 func idle(b *testing.B, js jetstream.JetStream, top pipeline.Topology, records []normalizers.Record) {
 	b.Helper()
 	for some := range slices.Chunk(records, 500) {

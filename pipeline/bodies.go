@@ -9,21 +9,22 @@ import (
 	"tributary/normalizers"
 )
 
-// minBody is what a body counts for at least, so that their number is bounded, too.
+// minBody is the least that a body counts for, so that the number of bodies is bounded, too.
 const minBody = 1 << 20
 
-// body is the data of a record that travels by claim check. What is not begun has no done.
+// body is the data of a record that travels by claim check.
 type body struct {
 	claim Claim
-	done  chan struct{} // closed when data or err is there
+	done  chan struct{} // closed when data or err is set; nil before the fetch begins
 	data  []byte
 	err   error
-	room  int64 // that it takes of the bodies
+	room  int64 // that it occupies in the bodies
 }
 
 // bodies fetches the data of records for all partitions of a stage: several at once, and
-// before their turn. What is on its way, or has come and is not folded yet, is bounded in
-// bytes for all partitions together; one body is always let through, whatever its size.
+// ahead of their records. The bytes that are being fetched, or are fetched and not yet
+// normalized, are bounded for all partitions together. One body always fits, whatever its
+// size.
 type bodies struct {
 	claims *Claims
 	limit  int64
@@ -34,13 +35,13 @@ func newBodies(claims *Claims, limit int64) *bodies {
 	return &bodies{claims, limit, semaphore.NewWeighted(limit)}
 }
 
-// begin begins to fetch the bodies of a list, which is in the order of their records. Each
-// is there, or has failed, when its done is closed. The order matters: a partition that
-// has any room has it for the record whose turn is next, so whoever waits for room waits
-// for another that can go on.
+// begin begins to fetch the bodies of a list, which is in the order of their records. The
+// done of each is closed when it has arrived or failed. The order prevents deadlock: a
+// partition that occupies any room occupies it for its next record, so a partition that
+// waits for room waits for one that can go on.
 //
-// The caller calls end, which waits until nothing of it is under way, when it needs no
-// more of them, and may call [bodies.release] for each before.
+// When the caller needs no more of the bodies it calls end, which waits until no fetch is in
+// progress. It may call [bodies.release] for each body before.
 func (b *bodies) begin(ctx context.Context, list ...*body) (end func()) {
 	if len(list) == 0 {
 		return func() {}
@@ -73,16 +74,16 @@ func (b *bodies) begin(ctx context.Context, list ...*body) (end func()) {
 	}
 }
 
-// roomFor is how much room a body takes.
+// roomFor returns how much room a body occupies.
 func (b *bodies) roomFor(claim Claim) int64 {
 	if claim.Size > normalizers.MaxRecordBytes {
-		return 0 // nothing of it is fetched
+		return 0 // it is refused, not fetched
 	}
 	return min(max(claim.Size, minBody), b.limit)
 }
 
-// release lets a body go that is done with, and gives its room back. It may be called
-// more than once, but not by two at a time.
+// release drops a body and returns its room. It may be called more than once, but not by
+// two goroutines at the same time.
 func (b *bodies) release(y *body) {
 	b.room.Release(y.room)
 	y.room, y.data = 0, nil

@@ -13,9 +13,9 @@ import (
 	"tributary/envelopes"
 )
 
-// CatchUp waits until the generation of t has done every record that the raw stream
-// holds now. It looks at the checkpoints alone, so any worker anywhere may do the work;
-// a broker that is away for a while is waited for.
+// CatchUp waits until the generation of t has stored the results of every record that the
+// raw stream holds now. It reads nothing but the checkpoints, so any worker anywhere may do
+// the work. It keeps waiting while the broker is unavailable.
 func CatchUp(ctx context.Context, js jetstream.JetStream, t Topology) error {
 	poll := time.NewTicker(20 * time.Millisecond)
 	defer poll.Stop()
@@ -42,7 +42,8 @@ func CatchUp(ctx context.Context, js jetstream.JetStream, t Topology) error {
 	}
 }
 
-// lastRecords finds the last record of each partition.
+// lastRecords returns the raw sequence of the last record of each partition, by the subject
+// of the partition's checkpoint.
 func lastRecords(ctx context.Context, js jetstream.JetStream, t Topology) (map[string]uint64, error) {
 	goal := make(map[string]uint64)
 	for p := range t.Partitions {
@@ -63,7 +64,7 @@ func lastRecords(ctx context.Context, js jetstream.JetStream, t Topology) (map[s
 
 var errBehind = errors.New("not all records are done")
 
-// reached compares the checkpoints with the goal.
+// reached returns [errBehind] while a checkpoint is behind its goal.
 func reached(ctx context.Context, js jetstream.JetStream, t Topology, goal map[string]uint64) error {
 	if len(goal) == 0 {
 		return nil
@@ -79,7 +80,7 @@ func reached(ctx context.Context, js jetstream.JetStream, t Topology, goal map[s
 	for s, sequence := range goal {
 		m, ok := stored[s]
 		if !ok {
-			return fmt.Errorf("%w at %s", ErrNoCheckpoint, s)
+			return fmt.Errorf("%w at %s", errNoCheckpoint, s)
 		}
 		c, err := decodeCheckpoint(m.Data, s)
 		if err != nil {
@@ -92,7 +93,7 @@ func reached(ctx context.Context, js jetstream.JetStream, t Topology, goal map[s
 	return nil
 }
 
-// unavailable reports whether an error is that of a broker which is away for a while.
+// unavailable reports whether an error means that the broker is unavailable for a while.
 func unavailable(err error) bool {
 	var api *jetstream.APIError
 	return errors.Is(err, nats.ErrTimeout) || errors.Is(err, nats.ErrNoResponders) ||

@@ -15,28 +15,46 @@ import (
 	"tributary/normalizers"
 )
 
-// Checkpoint says how far a partition of a generation has come. The newest one in the
-// events stream is the only truth about it: everything else, in memory or on the
-// server, is a hint. Whoever stores the next must name the stream sequence of the last,
-// so of two workers that both believe to own a partition one can store nothing.
+// Checkpoint is the progress of a partition in a generation. The newest checkpoint in the
+// events stream is the only truth about it; everything else, in memory or on the server, is
+// a hint. A worker that stores the next one must name the stream sequence of the newest, so
+// of two workers that both believe they own a partition only one can store anything.
 type Checkpoint struct {
 	Raw     uint64    `json:"raw"`               // the last raw sequence that is done; 0 at the beginning
 	RawTime time.Time `json:"raw_time,omitzero"` // when the broker stored that record
 
-	// Out is set while the work on records after Raw is stored only in part, because it
-	// is more than one commit can hold: every message of the records before Out is in
-	// the stream, and so are the first Part messages of record Out.
+	// Out is set while the records after Raw are stored only in part, because their
+	// messages exceed one batch: the stream holds every message of the records before
+	// Out, and the first Part messages of record Out.
 	Out  uint64 `json:"out,omitzero"`
 	Part int    `json:"part,omitzero"`
 
-	Owner    string `json:"owner,omitzero"`    // who wrote it
-	Epoch    uint64 `json:"epoch,omitzero"`    // how often the partition was claimed
+	Owner    string `json:"owner,omitzero"`    // the worker that wrote it
+	Epoch    uint64 `json:"epoch,omitzero"`    // how often the partition was acquired
 	Tries    int    `json:"tries,omitzero"`    // attempts on record Raw+1 without progress
 	Revision int    `json:"revision,omitzero"` // of the normalizers
 }
 
-// message is c as it is published, expecting last as the sequence of the checkpoint
-// before it.
+// done returns the checkpoint after c when every record up to raw is stored.
+func (c Checkpoint) done(raw uint64, rawTime time.Time) Checkpoint {
+	c.Tries = 0
+	c.Raw, c.RawTime = raw, rawTime
+	if raw >= c.Out {
+		c.Out, c.Part = 0, 0
+	}
+	return c
+}
+
+// partly returns the checkpoint after c when the messages up to a part of record raw are
+// stored, but no state.
+func (c Checkpoint) partly(raw uint64, part int) Checkpoint {
+	c.Tries = 0
+	c.Out, c.Part = raw, part
+	return c
+}
+
+// message returns the message of c, which expects last as the stream sequence of the
+// checkpoint before it.
 func (c Checkpoint) message(generation string, partition int, last uint64) (*nats.Msg, error) {
 	data, err := json.Marshal(c)
 	if err != nil {
@@ -52,7 +70,7 @@ func (c Checkpoint) message(generation string, partition int, last uint64) (*nat
 	}, nil
 }
 
-// firstCheckpoint writes the checkpoint that a partition begins with, unless there is one.
+// firstCheckpoint stores the checkpoint that a partition begins with, unless it has one.
 func firstCheckpoint(ctx context.Context, js jetstream.JetStream, generation string, partition int) error {
 	m, err := Checkpoint{Revision: normalizers.Revision}.message(generation, partition, 0)
 	if err != nil {
@@ -64,21 +82,21 @@ func firstCheckpoint(ctx context.Context, js jetstream.JetStream, generation str
 	return nil
 }
 
-// readCheckpoint reads the checkpoint of a partition and its sequence from the leader
-// of the stream. A direct get could be answered by a replica that is behind.
+// readCheckpoint reads the newest checkpoint of a partition and its stream sequence from
+// the leader of the stream. A replica that is behind may answer a direct get.
 func readCheckpoint(ctx context.Context, js jetstream.JetStream, generation string, partition int) (Checkpoint, uint64, error) {
 	c, stored, err := getCheckpoint(ctx, js, generation, partition)
 	return c, stored.Sequence, err
 }
 
-// getCheckpoint is readCheckpoint with the message that it was read from.
+// getCheckpoint is [readCheckpoint] with the message that it was read from.
 func getCheckpoint(ctx context.Context, js jetstream.JetStream, generation string, partition int) (Checkpoint, storedMessage, error) {
 	stored, err := leaderGet(ctx, js, EventsStream(generation), getRequest{
 		LastBySubject: envelopes.CheckpointSubject(generation, partition),
 	})
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
 		return Checkpoint{}, storedMessage{}, fmt.Errorf("%w: partition %d of generation %s: restore the stream, or replay into a new generation",
-			ErrNoCheckpoint, partition, generation)
+			errNoCheckpoint, partition, generation)
 	}
 	if err != nil {
 		return Checkpoint{}, storedMessage{}, fmt.Errorf("read checkpoint of partition %d: %w", partition, err)
@@ -90,7 +108,7 @@ func getCheckpoint(ctx context.Context, js jetstream.JetStream, generation strin
 func decodeCheckpoint(data []byte, subject string) (Checkpoint, error) {
 	var c Checkpoint
 	if err := json.Unmarshal(data, &c); err != nil {
-		return Checkpoint{}, fmt.Errorf("%w: checkpoint at %s", ErrState, subject)
+		return Checkpoint{}, fmt.Errorf("%w: checkpoint at %s", errState, subject)
 	}
 	return c, nil
 }
@@ -109,10 +127,10 @@ func (c Checkpoint) store(ctx context.Context, js jetstream.JetStream, generatio
 	return ack.Sequence, nil
 }
 
-// checkRaw guards against a raw stream that lost its tail: a broker that does not sync
-// can, when the power fails. The stream would use the lost sequences again, and the
-// records that get them would be skipped. A record that was deleted since, or is older
-// than the first kept, cannot be compared and passes.
+// checkRaw guards against a raw stream that has lost its tail, which happens to a broker
+// that does not sync when the power fails. The stream would use the lost sequences again,
+// and the partition would skip the records that get them. A record that was deleted since,
+// or has expired, cannot be compared and passes.
 func (c Checkpoint) checkRaw(ctx context.Context, js jetstream.JetStream, partition int) error {
 	if c.Raw == 0 {
 		return nil
@@ -123,7 +141,7 @@ func (c Checkpoint) checkRaw(ctx context.Context, js jetstream.JetStream, partit
 	}
 	const cure = "replay into a new generation"
 	if last < c.Raw {
-		return fmt.Errorf("%w: partition %d was read up to %d, the stream ends at %d: %s", ErrRawLost, partition, c.Raw, last, cure)
+		return fmt.Errorf("%w: partition %d was read up to %d, the stream ends at %d: %s", errRawLost, partition, c.Raw, last, cure)
 	}
 	stored, err := leaderGet(ctx, js, RawStream, getRequest{Sequence: c.Raw})
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
@@ -133,7 +151,7 @@ func (c Checkpoint) checkRaw(ctx context.Context, js jetstream.JetStream, partit
 		return fmt.Errorf("check raw stream: %w", err)
 	}
 	if !stored.Time.Equal(c.RawTime) {
-		return fmt.Errorf("%w: record %d, the last that partition %d read, is now another one: %s", ErrRawLost, c.Raw, partition, cure)
+		return fmt.Errorf("%w: record %d, the last that partition %d read, is now another one: %s", errRawLost, c.Raw, partition, cure)
 	}
 	return nil
 }

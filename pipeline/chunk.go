@@ -9,66 +9,76 @@ import (
 	"tributary/normalizers"
 )
 
-// How much goes into one commit. A chunk that has reached a limit takes no further
-// record; its last record may lead over it.
-const (
-	commitRecords  = 256
-	commitMessages = 900 // of the 1,000 that the broker takes
-	commitBytes    = 4 << 20
-)
-
 // message is an event or a dead letter, with its place among the messages of its record.
 type message struct {
-	*nats.Msg                      // nil when it is to be made of event when it is sent
-	event     *normalizers.Emitted // of a record whose messages are more than one commit
-	raw       uint64               // sequence of the record
+	*nats.Msg                      // nil while it still has to be encoded from event
+	event     *normalizers.Emitted // of a record whose messages exceed one batch, see [ownership.eventMessages]
+	raw       uint64               // raw sequence of the record
 	part      int                  // 1 for the first message of the record
-	size      int
+	size      int                  // bytes
 }
 
-// chunk is the work on consecutive records of one partition that is stored together:
-// messages in the order of their records, and the sessions that they changed.
+// chunk is the result of consecutive records of one partition, which is stored together:
+// messages in the order of their records, and the sessions that the records changed.
 type chunk struct {
 	number  uint64
 	started time.Time
 	oldest  time.Time // when the broker stored the first record in it
 
 	records  int
-	raw      uint64 // the last record in it
+	raw      uint64 // raw sequence of the last record in it
 	rawTime  time.Time
 	messages []message
-	bytes    int // of messages
+	bytes    int // of the messages that are not stored yet
 	changed  []*liveSession
 	tally    tally
-	links    []trace.Link // to the creation of its records
+	links    []trace.Link // to the trace contexts in which its records were created
 
-	// From when it is sealed, that is handed to the committer:
+	// Set when the chunk is sealed, that is handed to the committer.
 	states []*nats.Msg // of the changed sessions
 	sent   int         // messages that are stored already
 }
 
 func newChunk(number uint64) *chunk { return &chunk{number: number, tally: make(tally)} }
 
-// full reports whether the chunk takes no further record.
-func (c *chunk) full() bool {
-	return c.records >= commitRecords || c.weight() >= commitMessages || c.size() >= commitBytes
-}
+// full reports whether the chunk accepts no further record. Its last record may have
+// exceeded the limits of a batch.
+func (c *chunk) full() bool { return c.size().reaches(batchLimits) }
 
-// weight is how many messages are still to be stored, the checkpoint included.
-func (c *chunk) weight() int { return len(c.messages) - c.sent + len(c.changed) + 1 }
-
-// size is about how many bytes the chunk takes. Before it is sealed the memory that a
-// session takes stands for its encoding.
-func (c *chunk) size() int {
-	n := c.bytes
+// size returns what a batch that stores the rest of the chunk contains. Until the chunk is
+// sealed, the memory that a session takes stands for the length of its encoded state.
+func (c *chunk) size() batchSize {
+	bytes := c.bytes
 	for _, s := range c.changed {
-		n += s.size
+		bytes += s.size
 	}
-	return n
+	return batchSize{c.records, len(c.messages) - c.sent + len(c.changed) + 1, bytes}
 }
 
-// add puts the messages of a record into the chunk, without the first skip of them,
-// which an earlier commit has stored.
+// fitsOneBatch reports whether one batch stores the rest of the chunk. A chunk may exceed
+// the limits of a batch by its last record: up to what the broker accepts, and up to twice
+// the bytes of its messages. States do not count: they cannot be split.
+func (c *chunk) fitsOneBatch() bool {
+	return c.size().messages <= MaxBatch && c.bytes <= 2*batchBytes
+}
+
+// unsent returns the messages that are not stored yet.
+func (c *chunk) unsent() []message { return c.messages[c.sent:] }
+
+// head returns as many of the unsent messages as one batch holds.
+func (c *chunk) head() []message {
+	n, bytes := 0, 0
+	for _, m := range c.unsent() {
+		if n == batchMessages || n > 0 && bytes+m.size > batchBytes {
+			break
+		}
+		n, bytes = n+1, bytes+m.size
+	}
+	return c.unsent()[:n]
+}
+
+// add appends a record and its messages, without the first skip of them, which an earlier
+// commit has stored.
 func (c *chunk) add(m rawMessage, messages []message, skip int) {
 	if c.records == 0 {
 		c.started, c.oldest = time.Now(), m.stored
@@ -93,18 +103,14 @@ func (c *chunk) change(s *liveSession) {
 func (c *chunk) seal(generation string, partition int) {
 	c.states = make([]*nats.Msg, len(c.changed))
 	for i, s := range c.changed {
-		c.states[i] = stateMessage(generation, partition, s)
+		c.states[i] = s.message(generation, partition)
 	}
 }
 
-// head returns as many of the messages still to be stored as one commit takes.
-func (c *chunk) head() []message {
-	n, size := 0, 0
-	for _, m := range c.messages[c.sent:] {
-		if n == commitMessages || n > 0 && size+m.size > commitBytes {
-			break
-		}
-		n, size = n+1, size+m.size
+// acknowledge notes that the next n messages are stored.
+func (c *chunk) acknowledge(n int) {
+	for _, m := range c.unsent()[:n] {
+		c.bytes -= m.size
 	}
-	return c.messages[c.sent : c.sent+n]
+	c.sent += n
 }

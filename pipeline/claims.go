@@ -23,40 +23,40 @@ import (
 	"tributary/normalizers"
 )
 
-// ClaimsBucket is the object bucket for the bytes of records that are too large for a
-// message. An object is named by the SHA-256 of its bytes in lower-case hex.
+// ClaimsBucket is the object bucket with the bytes of records that are too large for a
+// message. The name of an object is the SHA-256 of its bytes in lower-case hex.
 const ClaimsBucket = "CLAIMS"
 
-// The bucket is a stream like any other, by the conventions of NATS (ADR-20): a message
-// at metaPrefix says which chunks an object consists of, and replaces the one before it.
+// The bucket is a stream, by the conventions of NATS (ADR-20): a message at
+// objectMetaPrefix describes an object and names its chunks, and replaces the one before it.
 const (
-	claimsStream = "OBJ_" + ClaimsBucket
-	chunkPrefix  = "$O." + ClaimsBucket + ".C."
-	metaPrefix   = "$O." + ClaimsBucket + ".M."
+	claimsStream      = "OBJ_" + ClaimsBucket
+	objectChunkPrefix = "$O." + ClaimsBucket + ".C."
+	objectMetaPrefix  = "$O." + ClaimsBucket + ".M."
 )
 
-// Claim names the bytes of a record that lie in [ClaimsBucket]. The zero value names
-// none.
+// Claim is a claim check: it names the bytes of a record in [ClaimsBucket]. The zero value
+// names none.
 type Claim struct {
 	Digest string // SHA-256 in lower-case hex
 	Size   int64  // in bytes, 1 or more
 }
 
-// ClaimOf returns the claim of data, which must not be empty.
+// ClaimOf returns the claim check of data, which must not be empty.
 func ClaimOf(data []byte) Claim {
 	sum := sha256.Sum256(data)
 	return Claim{hex.EncodeToString(sum[:]), int64(len(data))}
 }
 
-// String is the value of [envelopes.HeaderClaim]: CLAIMS/<sha256>;<size>.
+// String returns the value of [envelopes.HeaderClaim]: CLAIMS/<sha256>;<size>.
 func (c Claim) String() string {
 	return ClaimsBucket + "/" + c.Digest + ";" + strconv.FormatInt(c.Size, 10)
 }
 
-// ParseClaim is the inverse of [Claim.String] and takes nothing else: no other bucket, no
-// URL, no other spelling of the digest or the size. What a reference can make a worker
-// read is the bucket of its own account, and nothing beside it.
-func ParseClaim(s string) (Claim, error) {
+// parseClaim is the inverse of [Claim.String] and accepts nothing else: no other bucket, no
+// URL, no other spelling of the digest or the size. So a producer cannot make a worker read
+// anything but this bucket of its own account.
+func parseClaim(s string) (Claim, error) {
 	bucket, rest, _ := strings.Cut(s, "/")
 	digest, size, _ := strings.Cut(rest, ";")
 	n, err := strconv.ParseInt(size, 10, 64)
@@ -64,51 +64,51 @@ func ParseClaim(s string) (Claim, error) {
 	sum, bad := hex.DecodeString(digest)
 	if bucket != ClaimsBucket || err != nil || n < 1 || bad != nil || len(sum) != sha256.Size ||
 		s != c.String() || digest != strings.ToLower(digest) {
-		return Claim{}, fmt.Errorf("%w: %s is not %s/<sha256>;<size>", ErrClaim, envelopes.HeaderClaim, ClaimsBucket)
+		return Claim{}, fmt.Errorf("%w: %s is not %s/<sha256>;<size>", errClaim, envelopes.HeaderClaim, ClaimsBucket)
 	}
 	return c, nil
 }
 
-// Claimed reports whether a record of size bytes travels by claim check at a server of
-// maxPayload bytes a message: one that is longer than half of that (architecture.md
-// section 7). All others fit a message with their headers.
+// Claimed reports whether a record of size bytes travels by claim check at a server whose
+// max_payload is maxPayload: it does when it is longer than half of that. Every other
+// record fits a message together with its headers.
 func Claimed(size int, maxPayload int64) bool { return int64(size) > maxPayload/2 }
 
 // Claims stores and fetches the bytes of large records in [ClaimsBucket], which
-// [Provision] makes. It may be used by many at once.
+// [Provision] creates. Any number of goroutines may use it at the same time.
 //
-// An object is stored before the message that names it, so who reads the message finds the
-// object. An object that no message names, because its producer died in between or the
-// raw stream let its record go, is found and removed by [Claims.Orphans] and
-// [Claims.Remove].
+// A producer stores an object before it publishes the message that names it, so a reader of
+// the message finds the object. [Claims.Orphans] and [Claims.Remove] find and remove an
+// object that no message names, because its producer died in between or because the record
+// expired.
 type Claims struct{ js jetstream.JetStream }
 
-// NewClaims returns the claims of the account of js. It asks nothing of the broker.
+// NewClaims returns the claims of the account of js. It sends no request to the broker.
 func NewClaims(js jetstream.JetStream) *Claims { return &Claims{js} }
 
-// How an object is moved.
+// How an object is transferred.
 const (
-	chunkBytes  = 512 << 10 // of a chunk, or half a message where the server takes less
-	chunksAhead = 4         // sent without an acknowledgement
-	pageBytes   = 2 << 20   // about as much as is asked for at once
-	maxRounds   = 10        // as often another may be faster
+	objectChunkBytes  = 512 << 10 // of a chunk; half a message where the server accepts less
+	objectChunksAhead = 4         // sent without an acknowledgement
+	objectPageBytes   = 2 << 20   // requested at a time, about
+	maxRounds         = 10        // tries while other processes change the object
 )
 
-// retryReplica is how long a replica is waited for that has not got all chunks yet.
+// retryReplica is the wait for a replica that is behind.
 const retryReplica = 50 * time.Millisecond
 
-// errBusy is an object that others change again and again, or that replicas do not get.
+// errBusy: other processes change the object again and again, or replicas stay behind.
 var errBusy = errors.New("the object keeps changing")
 
-// Put stores data, and returns when they are there in full and can be named by a message.
-// Bytes that are there already are not stored twice, but they are marked as new: the time
-// until [Claims.Remove] may take them begins again. A message that names them has to be
-// published well within it; who has to wait longer calls Put again, which costs little.
+// Put stores data in full and returns their claim check, which a message may name from then
+// on. It does not store bytes twice; bytes that the bucket has already become new, so that
+// the age after which [Claims.Remove] may remove them begins again. The producer publishes
+// the message well within that age, or calls Put again, which costs little.
 //
-// Any number may put the same bytes at the same time: each stores chunks of its own, and
-// one of them names its chunks first. The others see that, let theirs go, and are content.
-// Who dies in the middle leaves chunks that nothing names, and a later Put stores the
-// bytes anew. On an error, too, Put may just be called again.
+// Any number of producers may put the same bytes at the same time: each stores chunks of
+// its own, the first to name its chunks wins, and the others remove theirs and succeed. A
+// producer that dies leaves chunks that nothing names, and a later Put stores the bytes
+// anew. After an error, Put may be called again.
 func (c *Claims) Put(ctx context.Context, data []byte) (Claim, error) {
 	claim := ClaimOf(data)
 	if claim.Size > normalizers.MaxRecordBytes || claim.Size == 0 {
@@ -126,8 +126,8 @@ func (c *Claims) Put(ctx context.Context, data []byte) (Claim, error) {
 	return Claim{}, fmt.Errorf("store object in bucket %s: %w", ClaimsBucket, errBusy)
 }
 
-// put is one attempt of [Claims.Put]. It is not done when another has changed the object
-// meanwhile.
+// put is one attempt of [Claims.Put]. It is not done when another process has changed the
+// object meanwhile.
 func (c *Claims) put(ctx context.Context, claim Claim, data []byte) (done bool, err error) {
 	before, err := c.find(ctx, claim.Digest)
 	if err != nil {
@@ -147,8 +147,8 @@ func (c *Claims) put(ctx context.Context, claim Claim, data []byte) (done bool, 
 			return false, err
 		}
 	}
-	// The sequence of the one before makes sure that nobody's object is replaced unseen:
-	// neither one that was put meanwhile nor one that was removed.
+	// Expecting the sequence of the description before makes sure that no other one is
+	// replaced: neither one that was put meanwhile nor one that was removed.
 	err = c.name(ctx, now, before.sequence)
 	switch {
 	case fenced(err):
@@ -157,19 +157,19 @@ func (c *Claims) put(ctx context.Context, claim Claim, data []byte) (done bool, 
 		}
 		return false, nil
 	case err != nil:
-		return false, err // it may be stored all the same: the chunks must stay
+		return false, err // the description may be stored all the same: the chunks must stay
 	case !fresh:
 		return true, nil
 	}
 	c.purge(ctx, before)
-	// A process that was asleep between its chunks and their name may find them removed.
+	// The chunks of a process that was suspended before it named them may have been removed.
 	return c.whole(ctx, now)
 }
 
-// Get fetches the bytes that claim names. Size and digest are verified; nothing longer
-// than [normalizers.MaxRecordBytes] is fetched. The error is permanent, see [Reason], when
-// the bytes are not there or not those: the leader of the stream has said so. Any other
-// error is worth another try.
+// Get fetches the bytes that claim names and verifies their size and digest. It fetches
+// nothing longer than [normalizers.MaxRecordBytes]. The error is permanent, see [Reason],
+// when the leader of the stream has answered that the bytes are missing, or they are not
+// those that claim names. Any other error is worth another try.
 func (c *Claims) Get(ctx context.Context, claim Claim) ([]byte, error) {
 	if claim.Size > normalizers.MaxRecordBytes {
 		return nil, fmt.Errorf("%w: claim of %d bytes, the limit is %d", normalizers.ErrTooLarge, claim.Size, normalizers.MaxRecordBytes)
@@ -188,16 +188,16 @@ func (c *Claims) Get(ctx context.Context, claim Claim) ([]byte, error) {
 		}
 		switch n := int64(len(data)); {
 		case n > claim.Size:
-			return nil, ErrClaimSize
+			return nil, errClaimSize
 		case n == claim.Size && ClaimOf(data) != claim:
-			return nil, ErrClaimDigest
+			return nil, errClaimDigest
 		case n == claim.Size:
 			return data, nil
 		}
-		// Chunks are missing. That is final when the leader has no more of them either,
-		// and they are still those of the object: another may have put it anew, which
-		// takes the chunks of before away under the reader.
-		// A replica that is a little behind is waited for.
+		// Chunks are missing. That is final when the leader has no more of them, and when
+		// they are still those of the object: a producer that puts the object anew removes
+		// its old chunks while they are read. When the leader has more of them, the
+		// replica that answered is behind.
 		stored, err := c.count(ctx, o)
 		if err != nil {
 			return nil, fmt.Errorf("fetch object: %w", err)
@@ -209,14 +209,14 @@ func (c *Claims) Get(ctx context.Context, claim Claim) ([]byte, error) {
 		}
 		before := o.sequence
 		if o, err = c.find(ctx, claim.Digest); err == nil && o.sequence == before && stored <= chunks {
-			return nil, ErrClaimSize
+			return nil, errClaimSize
 		}
 	}
 	return nil, fmt.Errorf("fetch object: %w", errBusy)
 }
 
-// object is what the bucket says about an object: the fields of an ObjectInfo of NATS that
-// matter here. Whoever may write to the bucket has written it.
+// object is the description of an object in the bucket: the fields of an ObjectInfo of NATS
+// that are used here. Any client that may write to the bucket can have written it.
 type object struct {
 	Name    string   `json:"name"`
 	Bucket  string   `json:"bucket"`
@@ -231,16 +231,16 @@ type object struct {
 	stored   time.Time
 }
 
-// options are those of an object.
+// options are the options of an object.
 type options struct {
-	Link *struct{} `json:"link,omitzero"` // the object is the name of another one
+	Link *struct{} `json:"link,omitzero"` // the object is a link to another one
 }
 
-// onlyToken is what names the chunks of an object: anything but one token, such as a
-// wildcard, would name those of others.
+// onlyToken matches a valid name of the chunks of an object. Anything but one token, such
+// as a wildcard, would name the chunks of other objects.
 var onlyToken = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
 
-// readObject reads the message of an object. One that cannot be read names no chunks.
+// readObject reads the description of an object. One that cannot be read names no chunks.
 func readObject(m storedMessage) object {
 	var o object
 	if err := json.Unmarshal(m.Data, &o); err != nil || !onlyToken.MatchString(o.NUID) || o.Deleted ||
@@ -251,8 +251,8 @@ func readObject(m storedMessage) object {
 	return o
 }
 
-// find reads what the bucket says about an object from the leader of its stream: a
-// replica that is behind must not make a record a dead letter.
+// find reads the description of an object from the leader of the stream: a replica that is
+// behind must not make a record a dead letter.
 func (c *Claims) find(ctx context.Context, name string) (object, error) {
 	m, err := leaderGet(ctx, c.js, claimsStream, getRequest{LastBySubject: metaSubject(name)})
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
@@ -265,53 +265,53 @@ func (c *Claims) find(ctx context.Context, name string) (object, error) {
 }
 
 func metaSubject(name string) string {
-	return metaPrefix + base64.URLEncoding.EncodeToString([]byte(name))
+	return objectMetaPrefix + base64.URLEncoding.EncodeToString([]byte(name))
 }
 
-// holds reports whether o says that it is the object of claim.
+// holds reports whether o is described as the object of claim.
 func (o object) holds(claim Claim) bool {
 	return o.NUID != "" && o.Size == claim.Size && o.Digest == objectDigest(claim)
 }
 
-// objectDigest is the digest of a claim as NATS writes it.
+// objectDigest returns the digest of a claim as NATS writes it.
 func objectDigest(claim Claim) string {
-	sum, _ := hex.DecodeString(claim.Digest) // which ClaimOf has made
+	sum, _ := hex.DecodeString(claim.Digest) // ClaimOf made it
 	return "SHA-256=" + base64.URLEncoding.EncodeToString(sum)
 }
 
-// check reports what makes it needless to fetch o for claim. The digest that o states is
-// not asked: that of the bytes counts.
+// check returns why fetching o for claim would be in vain. It ignores the digest that o
+// states: that of the bytes counts.
 func (o object) check(claim Claim) error {
 	switch {
 	case o.NUID == "":
-		return ErrClaimMissing
+		return errClaimMissing
 	case o.Size != claim.Size:
-		return ErrClaimSize
+		return errClaimSize
 	}
 	return nil
 }
 
-// count is how many chunks of o the leader of the stream has.
+// count returns how many chunks of o the leader of the stream has.
 func (c *Claims) count(ctx context.Context, o object) (uint64, error) {
 	s, err := c.js.Stream(ctx, claimsStream)
 	if err != nil {
 		return 0, err
 	}
-	info, err := s.Info(ctx, jetstream.WithSubjectFilter(chunkPrefix+o.NUID))
+	info, err := s.Info(ctx, jetstream.WithSubjectFilter(objectChunkPrefix+o.NUID))
 	if err != nil {
 		return 0, err
 	}
-	return info.State.Subjects[chunkPrefix+o.NUID], nil
+	return info.State.Subjects[objectChunkPrefix+o.NUID], nil
 }
 
-// whole reports whether all chunks of o are there.
+// whole reports whether the stream has all chunks of o.
 func (c *Claims) whole(ctx context.Context, o object) (bool, error) {
 	n, err := c.count(ctx, o)
 	return err == nil && n == o.Chunks, err
 }
 
-// upload stores data as the chunks of a new object, which it returns. Nothing names them
-// yet.
+// upload stores data as the chunks of a new object, which it returns. Nothing names the
+// chunks yet.
 func (c *Claims) upload(ctx context.Context, claim Claim, data []byte) (object, error) {
 	o := object{Name: claim.Digest, Bucket: ClaimsBucket, NUID: nuid.Next(), Size: claim.Size, Digest: objectDigest(claim)}
 	nc := c.js.Conn()
@@ -322,13 +322,13 @@ func (c *Claims) upload(ctx context.Context, claim Claim, data []byte) (object, 
 	}
 	defer func() { _ = sub.Unsubscribe() }()
 	unanswered := 0
-	for chunk := range slices.Chunk(data, int(max(1, min(chunkBytes, nc.MaxPayload()/2)))) {
-		if unanswered == chunksAhead {
+	for chunk := range slices.Chunk(data, int(max(1, min(objectChunkBytes, nc.MaxPayload()/2)))) {
+		if unanswered == objectChunksAhead {
 			err = awaitAck(ctx, sub)
 			unanswered--
 		}
 		if err == nil {
-			err = nc.PublishMsg(&nats.Msg{Subject: chunkPrefix + o.NUID, Reply: inbox, Data: chunk})
+			err = nc.PublishMsg(&nats.Msg{Subject: objectChunkPrefix + o.NUID, Reply: inbox, Data: chunk})
 		}
 		if err != nil {
 			break
@@ -359,7 +359,7 @@ func awaitAck(ctx context.Context, sub *nats.Subscription) error {
 		Error *jetstream.APIError `json:"error"`
 	}
 	if err := json.Unmarshal(m.Data, &ack); err != nil {
-		return fmt.Errorf("%w: %w", ErrUnconfirmed, err)
+		return fmt.Errorf("%w: %w", errUnconfirmed, err)
 	}
 	if ack.Error != nil {
 		return ack.Error
@@ -367,8 +367,8 @@ func awaitAck(ctx context.Context, sub *nats.Subscription) error {
 	return nil
 }
 
-// name publishes o as the object of its name, in the place of the one at sequence last,
-// 0 for none. It fails when that is not the newest any more; see [fenced].
+// name publishes the description of o, in the place of the one at sequence last, 0 for
+// none. It fails when that is not the newest one any more; see [fenced].
 func (c *Claims) name(ctx context.Context, o object, last uint64) error {
 	data, err := json.Marshal(o)
 	if err != nil {
@@ -385,8 +385,8 @@ func (c *Claims) name(ctx context.Context, o object, last uint64) error {
 	return err
 }
 
-// purge lets the chunks of o go, if it has any. When that fails they lie there until
-// [Claims.Remove] takes them.
+// purge removes the chunks of o, if it has any. When that fails, they stay until
+// [Claims.Remove] removes them.
 func (c *Claims) purge(ctx context.Context, o object) {
 	if o.NUID == "" || !c.js.Conn().IsConnected() {
 		return
@@ -402,11 +402,12 @@ func (c *Claims) purgeChunks(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	return s.Purge(ctx, jetstream.WithPurgeSubject(chunkPrefix+name))
+	return s.Purge(ctx, jetstream.WithPurgeSubject(objectChunkPrefix+name))
 }
 
-// download reads the chunks of o, up to size bytes and a little more: an object that is
-// longer than it says is not read to its end. It returns how many chunks it has read, too.
+// download reads the chunks of o, up to size bytes and a little more, so that an object
+// that is longer than described is not read to its end. It also returns the number of chunks
+// that it has read.
 func (c *Claims) download(ctx context.Context, o object, size int64) (data []byte, chunks uint64, err error) {
 	nc := c.js.Conn()
 	inbox := nc.NewInbox()
@@ -421,7 +422,7 @@ func (c *Claims) download(ctx context.Context, o object, size int64) (data []byt
 	buf := bytes.NewBuffer(make([]byte, 0, size))
 	for from, more := uint64(1), true; more && int64(buf.Len()) < size; {
 		body, err := json.Marshal(getRequest{
-			Sequence: from, NextBySubject: chunkPrefix + o.NUID, Batch: MaxBatch, MaxBytes: pageBytes, NoHeaders: true,
+			Sequence: from, NextBySubject: objectChunkPrefix + o.NUID, Batch: MaxBatch, MaxBytes: objectPageBytes, NoHeaders: true,
 		})
 		if err != nil {
 			return nil, 0, err
@@ -439,9 +440,9 @@ func (c *Claims) download(ctx context.Context, o object, size int64) (data []byt
 	return buf.Bytes(), chunks, nil
 }
 
-// readChunks reads the answer to one request into buf. It returns how many chunks came,
-// and the sequence of the last. Stored messages come without the headers that they may
-// have, so what has some is a word of the server.
+// readChunks reads the answer to one request into buf. It returns the number of chunks that
+// arrived, and the sequence of the last. The request leaves out the headers of stored
+// messages, so a message with headers is a status of the server.
 func readChunks(ctx context.Context, sub *nats.Subscription, buf *bytes.Buffer) (n, last uint64, err error) {
 	for {
 		m, err := nextWithin(ctx, sub)
@@ -465,7 +466,7 @@ func readChunks(ctx context.Context, sub *nats.Subscription, buf *bytes.Buffer) 
 	}
 }
 
-// nextWithin waits for the next message of sub, for as long as any answer is waited for.
+// nextWithin waits for the next message of sub, for at most requestTimeout.
 func nextWithin(ctx context.Context, sub *nats.Subscription) (*nats.Msg, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()

@@ -14,9 +14,9 @@ import (
 	"tributary/pipeline/pipelinetest"
 )
 
-// What one node has taken can be fetched at once through any other, although its replica
-// may be behind; what is orphaned goes from all of them, once.
-func TestClaimsOnACluster(t *testing.T) {
+// An object that one node has stored can be fetched at once through any other, although its
+// replica may be behind. An orphan is removed from all nodes, once.
+func TestObjectIsReadableThroughEveryNode(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
 		t.Skip("starts three servers")

@@ -28,8 +28,8 @@ import (
 	"tributary/pipeline/pipelinetest"
 )
 
-// A reference is read in one spelling only, and leads nowhere but into our bucket.
-func TestParseClaim(t *testing.T) {
+// A claim check is accepted in one spelling only, and names nothing outside our bucket.
+func TestClaimCheckHasOneSpelling(t *testing.T) {
 	t.Parallel()
 	digest := strings.Repeat("0a", 32)
 	for _, bad := range []string{
@@ -58,7 +58,7 @@ func TestParseClaim(t *testing.T) {
 	})
 }
 
-// noise is data that nothing compresses.
+// noise returns data that cannot be compressed.
 func noise(seed uint64, size int) []byte {
 	data := make([]byte, size)
 	random := rand.NewChaCha8([32]byte{byte(seed), byte(seed >> 8)})
@@ -66,7 +66,7 @@ func noise(seed uint64, size int) []byte {
 	return data
 }
 
-// bucket is how many objects and chunks the bucket holds.
+// bucket returns how many objects and chunks the bucket holds.
 func bucket(tb testing.TB, js jetstream.JetStream) (objects, chunks int) {
 	tb.Helper()
 	s, err := js.Stream(tb.Context(), "OBJ_CLAIMS")
@@ -87,8 +87,8 @@ func bucket(tb testing.TB, js jetstream.JetStream) (objects, chunks int) {
 	return objects, chunks
 }
 
-// What is put comes back, and is an object as any client of NATS knows it.
-func TestClaims(t *testing.T) {
+// An object comes back as it was put, and any client of NATS can read it.
+func TestObjectComesBackAsItWasPut(t *testing.T) {
 	t.Parallel()
 	for _, payload := range []int32{0, 16 << 10} {
 		js := pipelinetest.NewServer(t, func(c *pipeline.ServerConfig) { c.MaxPayload = payload }).Provision(topology(1))
@@ -120,7 +120,7 @@ func TestClaims(t *testing.T) {
 			}
 		}
 		_, before := bucket(t, js)
-		for i, size := range []int{1, 3 << 20} { // and what others put, again and again
+		for i, size := range []int{1, 3 << 20} { // and what other clients put, twice
 			data := noise(uint64(100+i), size)
 			claim := pipeline.ClaimOf(data)
 			for range 2 {
@@ -144,7 +144,7 @@ func TestClaims(t *testing.T) {
 	}
 }
 
-func TestClaimsTooLarge(t *testing.T) {
+func TestObjectBeyondTheLimitIsRefused(t *testing.T) {
 	t.Parallel()
 	js := pipelinetest.NewServer(t).Provision(topology(1))
 	claims := pipeline.NewClaims(js)
@@ -159,9 +159,9 @@ func TestClaimsTooLarge(t *testing.T) {
 	}
 }
 
-// Producers of the same bytes at the same time, some of which die in the middle, leave one
-// object that is whole at every moment at which one of them says so.
-func TestClaimsPutByManyAtOnce(t *testing.T) {
+// Producers that put the same bytes at the same time, some of which die in the middle, leave
+// one object. It is whole whenever one of them returns.
+func TestManyProducersOfTheSameBytesLeaveOneObject(t *testing.T) {
 	t.Parallel()
 	server := pipelinetest.NewServer(t)
 	js := server.Provision(topology(1))
@@ -191,13 +191,13 @@ func TestClaimsPutByManyAtOnce(t *testing.T) {
 	}
 	producers.Wait()
 	pipelinetest.PublishMessages(t.Context(), t, js, pipeline.ClaimMessage(normalizers.Record{Source: envelopes.ClaudeCode, Session: "s", Data: data}))
-	collect(t, pipeline.NewClaims(js)) // what the dead have left
+	collect(t, pipeline.NewClaims(js)) // what the dead producers have left
 	if objects, chunks := bucket(t, js); objects != 1 || chunks != 10 {
 		t.Errorf("%d objects of %d chunks, want 1 of 10", objects, chunks)
 	}
 }
 
-// collect removes the orphans of all ages and returns their names.
+// collect removes orphans of any age and returns their names.
 func collect(tb testing.TB, claims *pipeline.Claims) []string {
 	tb.Helper()
 	orphans, err := claims.Orphans(tb.Context(), 0)
@@ -214,7 +214,7 @@ func collect(tb testing.TB, claims *pipeline.Claims) []string {
 	return names
 }
 
-// prompt is a record of Claude Code of about so many bytes.
+// prompt returns a record of Claude Code of about size bytes.
 func prompt(session string, n, size int) normalizers.Record {
 	return normalizers.Record{
 		Source: envelopes.ClaudeCode, Session: session,
@@ -223,8 +223,8 @@ func prompt(session string, n, size int) normalizers.Record {
 	}
 }
 
-// The way in which a record came is not to be seen in what it yields.
-func TestSameEventsInlineOrByClaim(t *testing.T) {
+// A record yields the same events whether it travels in its message or by claim check.
+func TestRecordYieldsTheSameEventsInlineOrByClaimCheck(t *testing.T) {
 	t.Parallel()
 	top := topology(2)
 	records := pipelinetest.Workload(50, 4, 50)
@@ -263,7 +263,7 @@ func TestSameEventsInlineOrByClaim(t *testing.T) {
 	}
 }
 
-// object puts bytes into the bucket as any client may, under any name.
+// object puts bytes into the bucket as any client can, under any name.
 func object(tb testing.TB, js jetstream.JetStream, name string, data []byte) {
 	tb.Helper()
 	store, err := js.ObjectStore(tb.Context(), pipeline.ClaimsBucket)
@@ -275,8 +275,8 @@ func object(tb testing.TB, js jetstream.JetStream, name string, data []byte) {
 	}
 }
 
-// A claim that leads nowhere, or elsewhere, costs its record and nothing else.
-func TestBadClaims(t *testing.T) {
+// A claim check that names nothing, or the wrong bytes, costs its record and nothing else.
+func TestBadClaimCheckCostsOnlyItsRecord(t *testing.T) {
 	t.Parallel()
 	good := prompt("s1", 1, 100).Data
 	claim := pipeline.ClaimOf(good)
@@ -428,12 +428,12 @@ func chunks(tb testing.TB, js jetstream.JetStream, add string) {
 	}
 }
 
-// smallMessages makes a server at which records of 1.2 MB travel by claim check.
+// smallMessages configures a server at which records over 512 KiB travel by claim check.
 func smallMessages(c *pipeline.ServerConfig) { c.MaxPayload = 1 << 20 }
 
-// A broker that goes away while objects are fetched is waited for: no record becomes a dead
-// letter for it.
-func TestClaimsThroughRestarts(t *testing.T) {
+// A stage waits for a broker that restarts while objects are fetched: no record becomes a
+// dead letter.
+func TestLargeRecordsSurviveServerRestarts(t *testing.T) {
 	t.Parallel()
 	top := topology(2)
 	server := pipelinetest.NewServer(t, smallMessages)
@@ -443,17 +443,17 @@ func TestClaimsThroughRestarts(t *testing.T) {
 		records = append(records, prompt("s"+strconv.Itoa(i%3), i, 1200<<10))
 	}
 	pipelinetest.Publish(t, js, records...)
-	folded := make(chan struct{}, len(records)*10)
+	normalized := make(chan struct{}, len(records)*10)
 	s := start(t, js, pipeline.Config{Topology: top, ClaimBytes: 4 << 20, Normalize: func(s *normalizers.Session, r normalizers.Record) (normalizers.Result, error) {
-		folded <- struct{}{}
+		normalized <- struct{}{}
 		return normalizers.Normalize(s, r)
 	}})
 	for range 3 {
 		for range 3 {
 			select {
-			case <-folded:
+			case <-normalized:
 			case <-deadline(t).Done():
-				t.Fatal("nothing is folded")
+				t.Fatal("nothing is normalized")
 			}
 		}
 		server.Restart()
@@ -465,13 +465,13 @@ func TestClaimsThroughRestarts(t *testing.T) {
 	}
 }
 
-// tells sends each message of a log.
-type tells chan string
+// logLines is a handler that sends each line of a log.
+type logLines chan string
 
-func (c tells) Enabled(context.Context, slog.Level) bool { return true }
-func (c tells) WithAttrs([]slog.Attr) slog.Handler       { return c }
-func (c tells) WithGroup(string) slog.Handler            { return c }
-func (c tells) Handle(_ context.Context, r slog.Record) error {
+func (c logLines) Enabled(context.Context, slog.Level) bool { return true }
+func (c logLines) WithAttrs([]slog.Attr) slog.Handler       { return c }
+func (c logLines) WithGroup(string) slog.Handler            { return c }
+func (c logLines) Handle(_ context.Context, r slog.Record) error {
 	text := r.Message
 	r.Attrs(func(a slog.Attr) bool {
 		text += " " + a.Value.String()
@@ -484,16 +484,16 @@ func (c tells) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// A bucket that is not there is the operator's trouble and no fault of the records: the
-// partition says so and waits, and no record becomes a dead letter.
-func TestClaimsWithoutTheirBucket(t *testing.T) {
+// A missing bucket is the fault of the operator and not of the records: the partition logs it
+// and waits, and no record becomes a dead letter.
+func TestMissingBucketCostsNoRecord(t *testing.T) {
 	t.Parallel()
 	top := topology(1)
 	js := pipelinetest.NewServer(t).Provision(top)
-	told := make(tells, 1000)
+	lines := make(logLines, 1000)
 	reader := sdkmetric.NewManualReader()
 	meter := sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader)).Meter("test")
-	s := start(t, js, pipeline.Config{Topology: top, Logger: slog.New(told), Meter: meter})
+	s := start(t, js, pipeline.Config{Topology: top, Logger: slog.New(lines), Meter: meter})
 	ready(t, s)
 	if err := js.DeleteObjectStore(t.Context(), pipeline.ClaimsBucket); err != nil {
 		t.Fatal(err)
@@ -502,12 +502,12 @@ func TestClaimsWithoutTheirBucket(t *testing.T) {
 	pipelinetest.PublishMessages(t.Context(), t, js, pipeline.ClaimMessage(record))
 	for n := 0; n < 2; {
 		select {
-		case text := <-told:
-			if strings.Contains(text, "partition is claimed again") && strings.Contains(text, "bucket CLAIMS") {
+		case text := <-lines:
+			if strings.Contains(text, "partition is acquired again") && strings.Contains(text, "bucket CLAIMS") {
 				n++
 			}
 		case <-deadline(t).Done():
-			t.Fatal("the partition does not tell what it waits for")
+			t.Fatal("the partition does not log what it waits for")
 		}
 	}
 	var metrics metricdata.ResourceMetrics
@@ -541,8 +541,8 @@ func TestClaimsWithoutTheirBucket(t *testing.T) {
 	}
 }
 
-// A worker that dies while it has objects in its hands leaves nothing undone.
-func TestClaimsThroughCrashes(t *testing.T) {
+// A worker that dies while it has fetched objects leaves nothing undone.
+func TestLargeRecordsSurviveWorkerCrashes(t *testing.T) {
 	t.Parallel()
 	top := topology(2)
 	js := pipelinetest.NewServer(t, smallMessages).Provision(top)
@@ -572,27 +572,37 @@ func TestClaimsThroughCrashes(t *testing.T) {
 	}
 }
 
-// The memory for large records is bounded, however many there are. What is reported is the
-// heap of this process, the broker included.
-func TestClaimsMemory(t *testing.T) {
+// The memory for large records is bounded, however many wait: a worker that has done some takes
+// no more for many that arrive at once.
+func TestMemoryForLargeRecordsIsBounded(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
-		t.Skip("moves 800 MB")
+		t.Skip("moves 100 MB")
 	}
-	const count, size = 100, 8 << 20
+	count, size := scaled(80, 100), scaled(1200<<10, 8<<20)
 	top := topology(4)
-	js := pipelinetest.NewServer(t).Provision(top)
-	for i := range count {
-		pipelinetest.Publish(t, js, prompt("s"+strconv.Itoa(i), i, size))
+	server := pipelinetest.NewServer(t, smallMessages)
+	js := server.Provision(top)
+	w := pipelinetest.StartProcess(t, workerProgram, workerArguments{
+		URL: server.URL(), Name: "worker", Generation: top.Generation, Partitions: top.Partitions, ClaimBytes: int64(4 * size), Frugal: true,
+	})
+	records := make([]normalizers.Record, count)
+	for i := range records {
+		records[i] = prompt("s"+strconv.Itoa(i), i, size)
 	}
-	heap := pipelinetest.WatchHeap(t)
-	began := time.Now()
-	s := start(t, js, pipeline.Config{Topology: top, ClaimBytes: 32 << 20})
-	if err := pipeline.CatchUp(t.Context(), js, top); err != nil {
-		t.Fatal(err)
+	work := func(records []normalizers.Record) (peak int64) {
+		t.Helper()
+		pipelinetest.Publish(t, js, records...)
+		if err := pipeline.CatchUp(t.Context(), js, top); err != nil {
+			t.Fatal(err)
+		}
+		return pipelinetest.PeakMemory(w.PID())
 	}
-	took := time.Since(began)
-	before, peak := heap()
-	s.stop(t)
+	before := work(records[:count/5])
+	after := work(records[count/5:])
+	if code := w.Stop(); code != 0 {
+		t.Errorf("the worker ended with %d:\n%s", code, w.Output())
+	}
 	events := 0
 	for e, err := range pipeline.Events(t.Context(), js, "v1", pipeline.EventsQuery{}) {
 		if err != nil || !e.TextTruncated {
@@ -603,9 +613,11 @@ func TestClaimsMemory(t *testing.T) {
 	if events != count {
 		t.Errorf("%d events of %d records", events, count)
 	}
-	t.Logf("%d records of %d MiB in %v: heap %d MiB before, %d MiB at its peak",
-		count, size>>20, took.Round(time.Millisecond), before>>20, peak>>20)
-	if limit := before + count*size*3/4; peak > limit {
-		t.Errorf("heap grew to %d MiB, beyond %d MiB", peak>>20, limit>>20)
+	if objects, _ := bucket(t, js); objects != count {
+		t.Errorf("%d records travel by claim check, want %d", objects, count)
+	}
+	t.Logf("worker at its peak: %d MiB after %d records of %d KiB, %d MiB after %d", before>>20, count/5, size>>10, after>>20, count)
+	if limit := before + int64(count*size)/4; after > limit {
+		t.Errorf("the worker took %d MiB at its peak, more than %d", after>>20, limit>>20)
 	}
 }

@@ -3,117 +3,52 @@ package pipeline
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
-	"go.opentelemetry.io/otel/trace"
-
-	"tributary/envelopes"
 )
 
-// commit is one atomic batch: the chunks of some partitions, then their checkpoints.
-type commit struct {
-	messages []*nats.Msg
-	shares   []share
-	records  int
-	bytes    int
-	started  time.Time // when the work on its first record began
-	links    []trace.Link
-}
+// The committer is one goroutine of a [Stage]. It stores one batch at a time, each with
+// the chunks of all partitions that wait. While a batch is in flight the partitions go on
+// normalizing into their next chunks, so batches grow with the load by themselves.
 
-// share is what a partition has in a batch.
-type share struct {
-	o          *ownership
-	chunk      *chunk
-	messages   int  // of the chunk, in this batch
-	whole      bool // nothing of the chunk is left after it
-	checkpoint Checkpoint
-	expected   uint64 // sequence of the checkpoint before it
-}
-
-// waken tells the committer that there is something to take.
-func (s *Stage) waken() {
+// signalPending signals the committer that a partition has something to store.
+func (s *Stage) signalPending() {
 	select {
-	case s.wake <- struct{}{}:
+	case s.pending <- struct{}{}:
 	default:
 	}
 }
 
-// commit sends one batch after another, each with all that is there when the one before
-// it is done.
-func (s *Stage) commit(ctx context.Context) {
+// commitBatches stores one batch after another until ctx ends.
+func (s *Stage) commitBatches(ctx context.Context) {
 	for {
 		select {
-		case <-s.wake:
+		case <-s.pending:
 		case <-ctx.Done():
 			return
 		}
-		for {
-			b := s.fill()
-			if len(b.shares) == 0 {
-				break
-			}
-			s.send(ctx, b)
+		for b := s.collect(); !b.empty(); b = s.collect() {
+			s.commit(ctx, b)
 		}
 	}
 }
 
-// fill takes the chunks of the partitions in turn, as many as one batch holds.
-func (s *Stage) fill() *commit {
-	b := &commit{}
+// collect fills a batch with the waiting chunks of the partitions. Each batch begins with
+// another partition, so that none is always the one that no longer fits.
+func (s *Stage) collect() *batch {
+	b := &batch{}
 	partitions := s.list()
-	s.turn++
+	s.rotation++
 	for i := range partitions {
-		if o := partitions[(s.turn+i)%len(partitions)].ownership(); o != nil {
-			o.take(b)
+		if o := partitions[(s.rotation+i)%len(partitions)].ownership(); o != nil {
+			o.addTo(b)
 		}
 	}
 	return b
 }
 
-// send stores a batch and tells the partitions in it. The checkpoints are its last
-// messages, so their sequences follow from that of the last one.
-func (s *Stage) send(ctx context.Context, b *commit) {
-	first := len(b.messages)
-	err := s.addCheckpoints(b)
-	var last uint64
-	if err == nil {
-		last, err = s.telemetry.commit(ctx, b, func() (uint64, error) { //nolint:contextcheck // the link ends with ctx, too
-			// Who waits longer keeps the partitions from finding out.
-			ctx, cancel := context.WithTimeout(s.linked(), requestTimeout)
-			defer cancel()
-			return PublishBatch(ctx, s.nc, b.messages)
-		})
-	}
-	for i, sh := range b.shares {
-		if err != nil {
-			sh.o.cancel(fmt.Errorf("commit: %w", err))
-			continue
-		}
-		if sh.whole {
-			s.telemetry.add(ctx, sh.chunk.tally)
-		}
-		sh.o.acknowledge(sh, last-uint64(len(b.messages)-1-first-i))
-	}
-}
-
-// addCheckpoints ends a batch.
-func (s *Stage) addCheckpoints(b *commit) error {
-	for _, sh := range b.shares {
-		m, err := sh.checkpoint.message(s.config.Topology.Generation, sh.o.p.number, sh.expected)
-		if err != nil {
-			return err
-		}
-		b.messages = append(b.messages, m)
-	}
-	return nil
-}
-
-// take moves what the partition has into b, if it fits. A chunk that is more than one
-// batch holds goes out in several: its messages first, its states and its checkpoint
-// with the last of them.
-func (o *ownership) take(b *commit) {
+// addTo adds the waiting chunk of the partition to a batch that accepts it.
+func (o *ownership) addTo(b *batch) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.ctx.Err() != nil {
@@ -123,59 +58,57 @@ func (o *ownership) take(b *commit) {
 	if c == nil {
 		c = o.building
 	}
-	if c.records == 0 || len(b.shares) > 0 && !b.fits(c) {
+	if c.records == 0 || !b.accepts(c) {
 		return
 	}
 	if c == o.building {
-		c.seal(o.p.stage.config.Topology.Generation, o.p.number)
-		o.sealed, o.building = c, newChunk(c.number+1)
-		o.move()
+		o.seal()
 	}
-	sh := share{o: o, chunk: c, expected: o.sequence, checkpoint: o.checkpoint}
-	sh.checkpoint.Tries = 0
-	out := c.messages[c.sent:]
-	if sh.whole = c.weight() <= MaxBatch && c.bytes <= 2*commitBytes; sh.whole {
-		sh.checkpoint.Raw, sh.checkpoint.RawTime = c.raw, c.rawTime
-		if c.raw >= sh.checkpoint.Out {
-			sh.checkpoint.Out, sh.checkpoint.Part = 0, 0
-		}
-		b.records += c.records
-		b.links = append(b.links, c.links...)
-	} else {
-		out = c.head()
-		last := out[len(out)-1]
-		sh.checkpoint.Out, sh.checkpoint.Part = last.raw, last.part
-	}
-	messages, err := o.messages(out)
+	e, err := o.entry(c)
 	if err != nil {
 		o.cancel(err)
 		return
 	}
-	sh.messages = len(out)
-	b.messages = append(b.messages, messages...)
-	for _, m := range out {
-		b.bytes += m.size
-	}
-	if sh.whole {
-		for _, m := range c.states {
-			b.messages = append(b.messages, m)
-			b.bytes += len(m.Data)
-		}
-	}
-	if b.started.IsZero() || c.started.Before(b.started) {
-		b.started = c.started
-	}
-	b.shares = append(b.shares, sh)
+	b.add(e)
 }
 
-// messages are what is sent of a list.
-func (o *ownership) messages(list []message) ([]*nats.Msg, error) {
+// seal hands the building chunk to the committer and begins the next one.
+func (o *ownership) seal() {
+	c := o.building
+	c.seal(o.p.stage.config.Topology.Generation, o.p.number)
+	o.sealed, o.building = c, newChunk(c.number+1)
+	o.signalRoom()
+}
+
+// entry returns the next entry of a sealed chunk. A chunk that exceeds one batch goes out
+// in several: its messages first, its states with the last of them.
+func (o *ownership) entry(c *chunk) (entry, error) {
+	e := entry{owner: o, chunk: c, last: c.fitsOneBatch(), expected: o.sequence}
+	messages := c.unsent()
+	if e.last {
+		e.states = c.states
+		e.checkpoint = o.checkpoint.done(c.raw, c.rawTime)
+	} else {
+		messages = c.head()
+		last := messages[len(messages)-1]
+		e.checkpoint = o.checkpoint.partly(last.raw, last.part)
+	}
+	var err error
+	if e.messages, err = o.encode(messages); err != nil {
+		return entry{}, err
+	}
+	e.measure(messages)
+	return e, nil
+}
+
+// encode returns what is sent of a list of messages.
+func (o *ownership) encode(list []message) ([]*nats.Msg, error) {
 	out := make([]*nats.Msg, len(list))
 	for i, m := range list {
 		if m.Msg == nil {
 			var err error
-			if m, err = o.event(m.event); err != nil {
-				return nil, err // the broker takes less than it did before
+			if m, err = o.eventMessage(m.event); err != nil {
+				return nil, err // the broker accepts less than when the record was normalized
 			}
 		}
 		out[i] = m.Msg
@@ -183,47 +116,59 @@ func (o *ownership) messages(list []message) ([]*nats.Msg, error) {
 	return out, nil
 }
 
-// fits reports whether the whole of c goes into b beside what is there.
-func (b *commit) fits(c *chunk) bool {
-	return b.records+c.records <= commitRecords &&
-		len(b.messages)+len(b.shares)+c.weight() <= commitMessages &&
-		b.bytes+c.size() <= commitBytes
+// commit stores a batch and reports the outcome to the partitions in it. After an error
+// their ownerships end: acquiring the partition again finds out what is stored.
+func (s *Stage) commit(ctx context.Context, b *batch) {
+	last, err := s.store(ctx, b)
+	for i, e := range b.entries {
+		if err != nil {
+			e.owner.cancel(fmt.Errorf("commit: %w", err))
+			continue
+		}
+		if e.last {
+			s.telemetry.add(ctx, e.chunk.tally)
+		}
+		e.owner.acknowledge(e, b.sequence(i, last))
+	}
 }
 
-// acknowledge notes that a share is stored, with its checkpoint at sequence. If the
-// ownership has ended meanwhile, the next claim finds it in the stream.
-func (o *ownership) acknowledge(sh share, sequence uint64) {
+// store publishes a batch and returns the stream sequence of its last message.
+func (s *Stage) store(ctx context.Context, b *batch) (uint64, error) {
+	messages, err := b.seal(s.config.Topology.Generation)
+	if err != nil {
+		return 0, err
+	}
+	return s.telemetry.commit(ctx, b, messages, func() (uint64, error) { //nolint:contextcheck // the link ends with ctx, too
+		// Bounds the wait: partitions cannot be reacquired until the outcome is known.
+		ctx, cancel := context.WithTimeout(s.linked(), requestTimeout)
+		defer cancel()
+		return PublishBatch(ctx, s.nc, messages)
+	})
+}
+
+// acknowledge notes that an entry is stored, with its checkpoint at a stream sequence. If
+// the ownership has ended meanwhile, the next one finds the checkpoint in the stream.
+func (o *ownership) acknowledge(e entry, sequence uint64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.ctx.Err() != nil {
 		return
 	}
-	o.checkpoint, o.sequence = sh.checkpoint, sequence
+	o.checkpoint, o.sequence = e.checkpoint, sequence
 	o.tries = 0
-	for _, m := range sh.chunk.messages[sh.chunk.sent:][:sh.messages] {
-		sh.chunk.bytes -= m.size
+	e.chunk.acknowledge(len(e.messages))
+	if e.last {
+		o.sealed, o.stored = nil, e.chunk.number
+		o.p.open.Add(-int64(e.chunk.records))
 	}
-	sh.chunk.sent += sh.messages
-	if sh.whole {
-		o.sealed, o.stored = nil, sh.chunk.number
-		o.p.open.Add(-int64(sh.chunk.records))
-	}
-	o.move()
+	o.signalRoom()
 }
 
-// move tells the partition that there is room again, or that something is stored.
-func (o *ownership) move() {
+// signalRoom signals the goroutine of the partition that there is room again, or that
+// something is stored.
+func (o *ownership) signalRoom() {
 	select {
-	case o.moved <- struct{}{}:
+	case o.room <- struct{}{}:
 	default:
-	}
-}
-
-// stateMessage is the state of a session as it is now. Only the newest is kept.
-func stateMessage(generation string, partition int, s *liveSession) *nats.Msg {
-	return &nats.Msg{
-		Subject: envelopes.StateSubject(generation, partition, s.key.source, s.key.id),
-		Header:  nats.Header{jetstream.MsgRollup: {jetstream.MsgRollupSubject}},
-		Data:    s.state.Encode(),
 	}
 }

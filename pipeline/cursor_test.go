@@ -14,11 +14,10 @@ import (
 	"tributary/pipeline/pipelinetest"
 )
 
-// Ids and names of Cursor are any text: a newline in a call_id, two ids that differ only
-// in a newline and a space, a session id with the wildcards of subjects, a tool name of
-// 300 characters. All of it goes through the broker and comes back unchanged, and calls
-// and results pair (row 000-13).
-func TestCursorIDsThroughABroker(t *testing.T) {
+// Ids and names of Cursor are any text: a newline in a call_id, two ids that differ only in a
+// newline and a space, a session id with the wildcards of subjects, a tool name of 300
+// characters. They pass the broker unchanged, and calls and results pair.
+func TestCursorIDsPassTheBrokerUnchanged(t *testing.T) {
 	t.Parallel()
 	const session, lines = "a.b.*.> c/d\\e\u2028 \U0001F642", "call_x\nfc_y"
 	tool := strings.Repeat("x", 300)

@@ -17,18 +17,12 @@ import (
 	"tributary/normalizers"
 )
 
-// Limits of a dead letter.
-const (
-	// maxHeaderBytes is what the headers of any message of ours take. The broker has 64
-	// KiB for them, of which the batch and its own headers on delivery take some.
-	maxHeaderBytes = 60 << 10
-	// maxErrorBytes is the longest error text.
-	maxErrorBytes = 1 << 10
-)
+// maxErrorBytes is the longest error text of a dead letter.
+const maxErrorBytes = 1 << 10
 
-// requeuedHeaders are the headers of a raw record that go with it when it is requeued. Its
-// place in its file does not: the session has passed it. Those of the broker and of
-// strangers do not either.
+// requeuedHeaders are the headers of a raw record that its requeued copy keeps. The copy
+// does not keep the record's position in its file, which the session has passed, and no
+// header of the broker or of others.
 var requeuedHeaders = []string{
 	envelopes.HeaderSession,
 	envelopes.HeaderDigest,
@@ -39,10 +33,11 @@ var requeuedHeaders = []string{
 	envelopes.HeaderTracestate,
 }
 
-// deadLetter is the message that keeps a record which could not be read for good:
-// its bytes, its own headers under [envelopes.HeaderOriginal], and why. What does not fit
-// a message of maxPayload bytes is left out, the body first, then headers, those that
-// would be requeued last of all: the record is named, and whole in the raw stream.
+// deadLetter returns the message of a dead letter: the bytes of a record that could not be
+// read, its headers under [envelopes.HeaderOriginal], and the reason. A message of
+// maxPayload bytes that is too small for all of it leaves out the body first, then headers,
+// those that a requeued copy keeps last of all. It always names the record, which the raw
+// stream has whole.
 func deadLetter(generation string, partition int, r normalizers.Record, original nats.Header, cause error, maxPayload int64) *nats.Msg {
 	reason, _ := Reason(cause)
 	text := cause.Error()
@@ -84,67 +79,52 @@ func deadLetter(generation string, partition int, r normalizers.Record, original
 	return m
 }
 
-// batchHeaderBytes is room for the headers of a batch, of the transport hop, and the
-// first line.
-const batchHeaderBytes = 1 << 10
-
-// headerSize is the length of h on the wire without the first line.
-func headerSize(h nats.Header) int {
-	n := 0
-	for name, values := range h {
-		for _, v := range values {
-			n += len(name) + len(v) + len(": \r\n")
-		}
-	}
-	return n
-}
-
-// DeadLetter is a record that a generation could not read, as its stream keeps it, without
-// the bytes: see [DeadLetter.Load].
+// DeadLetter is a record that a generation could not read, as its events stream holds it.
+// [DeadLetter.Load] returns the bytes of the record.
 type DeadLetter struct {
 	Position   uint64    // of the dead letter in the events stream
 	Stored     time.Time // when the record became one
 	Generation string
 	Partition  int
 
-	// Source and Session are those of the record. Where its subject could not be read,
-	// they are [envelopes.UnknownSource] and that subject; Session is empty where that
-	// was too long to keep.
+	// Source and Session are those of the record. When its subject could not be read,
+	// they are [envelopes.UnknownSource] and the subject, or an empty Session when the
+	// subject was too long to keep.
 	Source   envelopes.Source
 	Session  string
-	Standing normalizers.Standing // whether the record has been read since
+	Standing normalizers.Standing // whether a copy of the record has been read since
 
 	Reason   string // see [Reason]
-	Error    string // holds nothing of the record
+	Error    string // repeats nothing of the record
 	Revision int    // of the normalizers
 
 	Stream    string // the raw stream
 	Sequence  uint64 // of the record in it
 	FirstSeen time.Time
-	Requeued  uint64      // sequence of the record that this one repeated, the dead letter before; 0 for none
+	Requeued  uint64      // sequence of the record that this one is a copy of; 0 for none
 	Header    nats.Header // of the record
 	Size      int         // bytes of the record
-	Whole     bool        // the dead letter has them; else only the raw stream
+	Whole     bool        // the dead letter has the bytes; else only the raw stream has
 
 	subject string
 	token   string // of the session, in subjects
 }
 
-// DeadLettersQuery selects dead letters of a generation. The zero value of a field
-// selects all.
+// DeadLettersQuery selects dead letters of a generation. The zero value of a field selects
+// all.
 type DeadLettersQuery struct {
 	Source     envelopes.Source
 	Session    string
 	Partitions []int
 	Reason     string
 	Standing   normalizers.Standing
-	Since      time.Time // became a dead letter at this time or later
-	Until      time.Time // became one before
+	Since      time.Time // stored at this time or later
+	Until      time.Time // stored before
 	Sequences  []uint64  // of the records, in the raw stream
 	Through    uint64    // the last position in the events stream
 }
 
-// matches reports whether l is selected by what its subject does not tell.
+// matches reports whether q selects l by the fields that are not in its subject.
 func (q *DeadLettersQuery) matches(l *DeadLetter) bool {
 	return (q.Reason == "" || q.Reason == l.Reason) &&
 		(q.Standing == "" || q.Standing == l.Standing) &&
@@ -154,15 +134,15 @@ func (q *DeadLettersQuery) matches(l *DeadLetter) bool {
 		(len(q.Sequences) == 0 || slices.Contains(q.Sequences, l.Sequence))
 }
 
-// lettersPage is how many dead letters are read at a time, and the states of their
-// sessions with them: at most 64 KiB and 128 KiB each.
+// lettersPage is how many dead letters are read at a time, together with the states of
+// their sessions: at most 64 KiB and 128 KiB each.
 const lettersPage = 100
 
-// DeadLetters iterates over the dead letters of a generation in the order of its stream,
-// which is that of the raw stream within each partition. It ends with what was there at
-// the beginning. Memory does not grow with their number, nor with their bytes, which it
-// does not read. A message that cannot be read comes as an error with its Position, and
-// the iteration goes on; any other error ends it.
+// DeadLetters iterates over the dead letters of a generation in the order of the events
+// stream, which within a partition is that of the raw stream. It ends with the last one that
+// is there at the beginning. It does not read the bytes of the records, and memory does not
+// grow with the number of dead letters. A message that cannot be read is yielded as an error
+// with its Position, and the iteration goes on; any other error ends it.
 func DeadLetters(ctx context.Context, js jetstream.JetStream, generation string, q DeadLettersQuery) iter.Seq2[DeadLetter, error] {
 	return func(yield func(DeadLetter, error) bool) {
 		err := eachPage(ctx, js, generation, &q, func(page []jetstream.Msg) (bool, error) {
@@ -187,17 +167,43 @@ func DeadLetters(ctx context.Context, js jetstream.JetStream, generation string,
 	}
 }
 
-// eachPage reads the headers of the dead letters, page by page, until it is told not to
-// go on.
+// eachPage reads the headers of the dead letters, page by page, until page returns false.
 func eachPage(ctx context.Context, js jetstream.JetStream, generation string, q *DeadLettersQuery, page func([]jetstream.Msg) (bool, error)) error {
 	stream, err := js.Stream(ctx, EventsStream(generation))
 	if err != nil {
 		return err
 	}
-	end := stream.CachedInfo().State.LastSeq
+	pages := letterPages{end: stream.CachedInfo().State.LastSeq}
 	if q.Through != 0 {
-		end = min(end, q.Through)
+		pages.end = min(pages.end, q.Through)
 	}
+	if pages.consumer, err = createLettersConsumer(ctx, stream, generation, q); err != nil {
+		return err
+	}
+	defer func() {
+		// When this fails, the server drops the consumer by itself a minute later.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+		defer cancel()
+		_ = stream.DeleteConsumer(ctx, pages.consumer.CachedInfo().Name)
+	}()
+	for pages.pending = pages.consumer.CachedInfo().NumPending; pages.pending > 0; {
+		messages, err := pages.next(ctx)
+		if err != nil {
+			return err
+		}
+		if len(messages) == 0 && pages.pending > 0 {
+			return pages.checkGone(ctx)
+		}
+		if more, err := page(messages); err != nil || !more {
+			return err
+		}
+	}
+	return nil
+}
+
+// createLettersConsumer creates the consumer of the dead letters that q selects by their
+// subject and time.
+func createLettersConsumer(ctx context.Context, stream jetstream.Stream, generation string, q *DeadLettersQuery) (jetstream.Consumer, error) {
 	cfg := jetstream.ConsumerConfig{
 		Description:       "A reader of dead letters.",
 		FilterSubject:     envelopes.DeadLetterFilter(generation, q.Source, q.Session),
@@ -211,63 +217,64 @@ func eachPage(ctx context.Context, js jetstream.JetStream, generation string, q 
 	if !q.Since.IsZero() {
 		cfg.DeliverPolicy, cfg.OptStartTime = jetstream.DeliverByStartTimePolicy, &q.Since
 	}
-	consumer, err := stream.CreateConsumer(ctx, cfg)
-	if err != nil {
-		return err
-	}
-	defer func() {
-		// Without an answer the server drops the consumer by itself, a minute later.
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
-		defer cancel()
-		_ = stream.DeleteConsumer(ctx, consumer.CachedInfo().Name)
-	}()
-	read, pending := uint64(0), consumer.CachedInfo().NumPending
-	for pending > 0 {
-		var messages []jetstream.Msg
-		batch, err := consumer.Fetch(int(min(lettersPage, pending)), jetstream.FetchMaxWait(requestTimeout))
-		if err != nil {
-			return err
-		}
-		for m := range batch.Messages() {
-			meta, err := m.Metadata()
-			if err != nil {
-				return err
-			}
-			if read++; meta.Sequence.Consumer != read {
-				return errGap
-			}
-			if pending = meta.NumPending; meta.Sequence.Stream >= end {
-				pending = 0
-			}
-			if meta.Sequence.Stream <= end {
-				messages = append(messages, m)
-			}
-		}
-		if err := batch.Error(); err != nil {
-			return err
-		}
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
-		if len(messages) == 0 && pending > 0 { // somebody else has purged them, or nobody answers
-			info, err := consumer.Info(ctx)
-			if err == nil && info.NumPending > 0 {
-				err = errSilent
-			}
-			return err
-		}
-		if on, err := page(messages); err != nil || !on {
-			return err
-		}
-	}
-	return nil
+	return stream.CreateConsumer(ctx, cfg)
 }
 
-// ErrDeadLetter is the reason of a message at the subject of a dead letter that is none.
+// letterPages reads the messages of a consumer in pages, up to a stream sequence.
+type letterPages struct {
+	consumer jetstream.Consumer
+	end      uint64 // the last stream sequence
+	read     uint64 // messages that have arrived
+	pending  uint64 // messages up to the end that have not, or more
+}
+
+// next reads the next page.
+func (p *letterPages) next(ctx context.Context) ([]jetstream.Msg, error) {
+	batch, err := p.consumer.Fetch(int(min(lettersPage, p.pending)), jetstream.FetchMaxWait(requestTimeout))
+	if err != nil {
+		return nil, err
+	}
+	var messages []jetstream.Msg
+	for m := range batch.Messages() {
+		meta, err := m.Metadata()
+		if err != nil {
+			return nil, err
+		}
+		if p.read++; meta.Sequence.Consumer != p.read {
+			return nil, errGap
+		}
+		if p.pending = meta.NumPending; meta.Sequence.Stream >= p.end {
+			p.pending = 0
+		}
+		if meta.Sequence.Stream <= p.end {
+			messages = append(messages, m)
+		}
+	}
+	if err := batch.Error(); err != nil {
+		return nil, err
+	}
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	return messages, nil
+}
+
+// checkGone returns nil when the pending messages have been purged meanwhile, an error when
+// the server still has them and does not send them.
+func (p *letterPages) checkGone(ctx context.Context) error {
+	info, err := p.consumer.Info(ctx)
+	if err == nil && info.NumPending > 0 {
+		err = errSilent
+	}
+	return err
+}
+
+// ErrDeadLetter is the error of a message at the subject of a dead letter that is not a dead
+// letter.
 var ErrDeadLetter = errors.New("not a dead letter")
 
-// readDeadLetter reads what the headers of a dead letter say. Whatever is wrong with them,
-// the result has its Position.
+// readDeadLetter reads the headers of a dead letter. The result has its Position even when
+// they cannot be read.
 func readDeadLetter(m jetstream.Msg) (DeadLetter, error) {
 	meta, err := m.Metadata()
 	if err != nil {
@@ -286,7 +293,7 @@ func readDeadLetter(m jetstream.Msg) (DeadLetter, error) {
 	l.subject = m.Subject()
 	l.Reason, l.Error, l.Stream = h.Get(envelopes.HeaderReason), h.Get(envelopes.HeaderError), h.Get(envelopes.HeaderStream)
 	if stated, err := envelopes.DecodeHeaderValue(h.Get(envelopes.HeaderSession)); err == nil {
-		l.Session, _ = envelopes.ResolveToken(l.token, stated) // which stays unknown where it was too long
+		l.Session, _ = envelopes.ResolveToken(l.token, stated) // it stays unknown when it was too long
 	}
 	if l.FirstSeen, err = envelopes.ParseTime(h.Get(envelopes.HeaderFirstSeen)); err != nil {
 		return bad(envelopes.HeaderFirstSeen, err)
@@ -321,14 +328,14 @@ func readDeadLetter(m jetstream.Msg) (DeadLetter, error) {
 
 var errNoNumber = errors.New("no number")
 
-// addressed reports whether the record has a session.
+// addressed reports whether the session of the record is known.
 func (l *DeadLetter) addressed() bool {
 	return l.Source != envelopes.UnknownSource && l.Session != ""
 }
 
-// setStandings asks the sessions of dead letters what has become of the records. A state
-// that is older than the dead letter, because a replica is behind or the commit goes out
-// in several steps, does not know it yet.
+// setStandings reads from the states of their sessions whether the records of dead letters
+// have been read since. A state that is older than the dead letter, because a replica is
+// behind or a chunk goes out in several batches, does not know the dead letter yet.
 func setStandings(ctx context.Context, js jetstream.JetStream, letters []DeadLetter) error {
 	subject := func(l *DeadLetter) string {
 		return envelopes.StateSubject(l.Generation, l.Partition, l.Source, l.Session)
@@ -364,7 +371,7 @@ func setStandings(ctx context.Context, js jetstream.JetStream, letters []DeadLet
 		s := sessions[m.Subject]
 		if s == nil {
 			if s, err = normalizers.DecodeSession(m.Data); err != nil {
-				return fmt.Errorf("%w: session at %s", ErrState, m.Subject)
+				return fmt.Errorf("%w: session at %s", errState, m.Subject)
 			}
 			sessions[m.Subject] = s
 		}
@@ -373,12 +380,12 @@ func setStandings(ctx context.Context, js jetstream.JetStream, letters []DeadLet
 	return nil
 }
 
-// ErrRecordGone is the reason why the bytes of a record cannot be had: its dead letter is
-// without them, or purged, and the raw stream has let the record go.
+// ErrRecordGone is the error of a record whose bytes are lost: its dead letter does not have
+// them, or is purged, and the record has left the raw stream.
 var ErrRecordGone = errors.New("record is gone from the raw stream")
 
-// Load returns the bytes of the record: from the dead letter, or, where they did not fit
-// it, from the raw stream. The error is [ErrRecordGone] where no stream has them.
+// Load returns the bytes of the record: from the dead letter or, when they did not fit it,
+// from the raw stream. The error is [ErrRecordGone] when no stream has them.
 func (l *DeadLetter) Load(ctx context.Context, js jetstream.JetStream) ([]byte, error) {
 	if l.Whole {
 		m, err := leaderGet(ctx, js, EventsStream(l.Generation), getRequest{Sequence: l.Position})
@@ -391,7 +398,7 @@ func (l *DeadLetter) Load(ctx context.Context, js jetstream.JetStream) ([]byte, 
 	}
 	m, err := leaderGet(ctx, js, RawStream, getRequest{Sequence: l.Sequence})
 	if errors.Is(err, jetstream.ErrMsgNotFound) || errors.Is(err, jetstream.ErrStreamNotFound) ||
-		err == nil && !m.Time.Equal(l.FirstSeen) { // a raw stream that was made anew
+		err == nil && !m.Time.Equal(l.FirstSeen) { // the raw stream was created anew
 		err = ErrRecordGone
 	}
 	if err != nil {
@@ -400,11 +407,11 @@ func (l *DeadLetter) Load(ctx context.Context, js jetstream.JetStream) ([]byte, 
 	return m.Data, nil
 }
 
-// PurgeDeadLetters removes dead letters, and nothing else, from the stream of their
-// generation, and tells each one that it removed. A dead letter that is gone is no
-// longer counted. An error ends it: what was told is removed.
+// PurgeDeadLetters removes dead letters from the events stream of their generation, and
+// calls removed for each one that it has removed. It skips a dead letter that is gone
+// already. An error ends it; those that it has reported stay removed.
 //
-// The sessions still know what is open: a record that was requeued before is read.
+// The sessions still note the records as open: a copy that was requeued before is read.
 func PurgeDeadLetters(ctx context.Context, js jetstream.JetStream, letters iter.Seq2[DeadLetter, error], removed func(DeadLetter)) error {
 	var stream jetstream.Stream
 	for l, err := range letters {
@@ -412,7 +419,7 @@ func PurgeDeadLetters(ctx context.Context, js jetstream.JetStream, letters iter.
 			return err
 		}
 		if err != nil {
-			continue // nobody knows what it is
+			continue // it is no dead letter
 		}
 		if stream == nil {
 			if stream, err = js.Stream(ctx, EventsStream(l.Generation)); err != nil {
@@ -422,7 +429,7 @@ func PurgeDeadLetters(ctx context.Context, js jetstream.JetStream, letters iter.
 		if err := stream.DeleteMsg(ctx, l.Position); err != nil {
 			_, there := leaderGet(ctx, js, EventsStream(l.Generation), getRequest{Sequence: l.Position})
 			if errors.Is(there, jetstream.ErrMsgNotFound) {
-				continue // somebody else has purged it
+				continue // another process has purged it
 			}
 			return fmt.Errorf("purge dead letter %d: %w", l.Sequence, err)
 		}

@@ -32,9 +32,9 @@ func letters(tb testing.TB, js jetstream.JetStream, q pipeline.DeadLettersQuery)
 	return out
 }
 
-// Dead letters are told in the order of their stream, by every filter, with all that is
-// known of their records.
-func TestDeadLetters(t *testing.T) {
+// Dead letters are listed in the order of their stream, by every filter, with all that is
+// known about their records.
+func TestDeadLettersAreListedByEveryFilter(t *testing.T) {
 	t.Parallel()
 	top := topology(4)
 	js := pipelinetest.NewServer(t).Provision(top)
@@ -145,10 +145,10 @@ func TestDeadLetters(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-		break // which ends the reading
+		break // ends the iteration
 	}
 
-	// A record as large as any is requeued like another.
+	// The largest record is requeued like any other.
 	if got := requeue(t, js, pipeline.DeadLettersQuery{Session: "big"}); got[pipeline.RequeuedNow] != 1 {
 		t.Errorf("requeued: %v", got)
 	}
@@ -159,7 +159,7 @@ func TestDeadLetters(t *testing.T) {
 		t.Errorf("the large one that failed again: %+v", got)
 	}
 
-	// What is only in the raw stream is gone when it is.
+	// Bytes that only the raw stream has are gone with it.
 	raw, err := js.Stream(t.Context(), pipeline.RawStream)
 	if err != nil {
 		t.Fatal(err)
@@ -186,9 +186,8 @@ func sequences(letters []pipeline.DeadLetter) []uint64 {
 	return out
 }
 
-// Dead letters that somebody else purges while they are told are told or not, and the
-// rest is.
-func TestDeadLettersArePurgedMeanwhile(t *testing.T) {
+// Dead letters that another process purges during a listing are listed or not; all others are.
+func TestListingSurvivesAPurge(t *testing.T) {
 	t.Parallel()
 	top := topology(1)
 	js := pipelinetest.NewServer(t).Provision(top)
@@ -205,15 +204,15 @@ func TestDeadLettersArePurgedMeanwhile(t *testing.T) {
 	}
 	s.stop(t)
 	for _, keep := range []uint64{300, 0} {
-		told := uint64(0)
+		listed := uint64(0)
 		for l, err := range pipeline.DeadLetters(t.Context(), js, "v1", pipeline.DeadLettersQuery{}) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if told == 0 && l.Sequence != 1 && keep == 300 {
+			if listed == 0 && l.Sequence != 1 && keep == 300 {
 				t.Errorf("the first is %d", l.Sequence)
 			}
-			if told++; told == 1 {
+			if listed++; listed == 1 {
 				stream, err := js.Stream(t.Context(), pipeline.EventsStream("v1"))
 				if err != nil {
 					t.Fatal(err)
@@ -227,14 +226,14 @@ func TestDeadLettersArePurgedMeanwhile(t *testing.T) {
 				}
 			}
 		}
-		if told < 50 || told > uint64(len(records)) {
-			t.Errorf("%d are told", told)
+		if listed < 50 || listed > uint64(len(records)) {
+			t.Errorf("%d dead letters are listed", listed)
 		}
 	}
 }
 
-// Dead letters that somebody else has purged first stop nothing, and are not told.
-func TestDeadLettersArePurgedTwice(t *testing.T) {
+// A purge skips dead letters that another process has purged, and does not report them.
+func TestPurgeSkipsWhatIsGone(t *testing.T) {
 	t.Parallel()
 	top := topology(1)
 	js := pipelinetest.NewServer(t).Provision(top)
@@ -266,8 +265,9 @@ func TestDeadLettersArePurgedTwice(t *testing.T) {
 	}
 }
 
-// A message at the subject of a dead letter that is none is told, and stops nothing.
-func TestForeignMessageAmongDeadLetters(t *testing.T) {
+// A message at the subject of a dead letter that is not a dead letter is reported, and stops
+// nothing.
+func TestForeignMessageAmongDeadLettersIsReported(t *testing.T) {
 	t.Parallel()
 	top := topology(1)
 	js := pipelinetest.NewServer(t).Provision(top)
@@ -280,15 +280,15 @@ func TestForeignMessageAmongDeadLetters(t *testing.T) {
 	if _, err := js.Publish(t.Context(), "deadletters.v1.0.codex.s", []byte("what is this")); err != nil {
 		t.Fatal(err)
 	}
-	told, wrong := 0, 0
+	listed, wrong := 0, 0
 	for l, err := range pipeline.DeadLetters(t.Context(), js, "v1", pipeline.DeadLettersQuery{}) {
-		told++
+		listed++
 		if errors.Is(err, pipeline.ErrDeadLetter) && l.Position > 0 {
 			wrong++
 		}
 	}
-	if told != 2 || wrong != 1 {
-		t.Errorf("%d are told, %d of them wrong", told, wrong)
+	if listed != 2 || wrong != 1 {
+		t.Errorf("%d messages are listed, %d of them as no dead letters", listed, wrong)
 	}
 	if got := requeue(t, js, pipeline.DeadLettersQuery{}); got[pipeline.RequeuedNow] != 1 || len(got) != 1 {
 		t.Errorf("requeued: %v", got)
@@ -298,9 +298,9 @@ func TestForeignMessageAmongDeadLetters(t *testing.T) {
 	}
 }
 
-// A dead letter that is newer than the state of its session, as it is while a commit goes
-// out in several steps, is open: the state does not know of it yet.
-func TestStandingOfANewDeadLetter(t *testing.T) {
+// A dead letter that is newer than the state of its session, as it is while a chunk goes out
+// in several batches, is open: the state does not know it yet.
+func TestDeadLetterNewerThanItsStateIsOpen(t *testing.T) {
 	t.Parallel()
 	top := topology(1)
 	js := pipelinetest.NewServer(t).Provision(top)
@@ -338,9 +338,9 @@ func purge(tb testing.TB, js jetstream.JetStream, q pipeline.DeadLettersQuery) i
 	return n
 }
 
-// A purge takes the dead letters that it is asked to take, and leaves every other message
-// of the generation as it was. A record that was requeued before is read all the same.
-func TestPurgeLeavesTheRest(t *testing.T) {
+// A purge removes the dead letters that it is given, and leaves every other message of the
+// generation as it was. A copy that was requeued before is read all the same.
+func TestPurgeRemovesNothingElse(t *testing.T) {
 	t.Parallel()
 	top := topology(2)
 	js := pipelinetest.NewServer(t).Provision(top)

@@ -8,69 +8,72 @@ import (
 	"tributary/normalizers"
 )
 
-// Errors that end a [Stage], or one partition of it: none of them heals by trying again.
+// Errors that end a [Stage], or one partition of it. Trying again does not help.
 var (
-	// ErrTopology: what exists on the server contradicts the [Topology]. A
-	// [TopologyError] has the differences.
-	ErrTopology = errors.New("topology does not match")
-	// ErrNoCheckpoint: a partition has no checkpoint. To start it from the beginning
-	// would store every event a second time, so nothing is done.
-	ErrNoCheckpoint = errors.New("no checkpoint")
-	// ErrRevision: the generation was made by another revision of the normalizers.
-	ErrRevision = errors.New("generation of another revision")
-	// ErrRawLost: the raw stream no longer holds what a checkpoint says was read from
-	// it. Its sequences would be used again, and new records skipped.
-	ErrRawLost = errors.New("raw stream has lost its tail")
-	// ErrState: a stored checkpoint or session state cannot be read.
-	ErrState = errors.New("stored state cannot be read")
+	// errTopology: what exists on the server contradicts the [Topology]. A
+	// [topologyError] has the differences.
+	errTopology = errors.New("topology does not match")
+	// errNoCheckpoint: a partition has no checkpoint. Starting it from the beginning
+	// would store every event a second time, so it is not started.
+	errNoCheckpoint = errors.New("no checkpoint")
+	// errRevision: another revision of the normalizers made the generation.
+	errRevision = errors.New("generation of another revision")
+	// errRawLost: the raw stream no longer holds records that a checkpoint says were
+	// read from it. It would use their sequences again, and the new records would be
+	// skipped.
+	errRawLost = errors.New("raw stream has lost its tail")
+	// errState: a stored checkpoint or session state cannot be read.
+	errState = errors.New("stored state cannot be read")
 )
 
 // The permanent errors of a raw record that no normalizer sees. Each makes the record a
-// dead letter. Their texts hold no part of the record.
+// dead letter. Their texts repeat nothing of the record.
 var (
-	// ErrSubject: the subject is not raw.<partition>.<source>.<session> with a session
+	// errSubject: the subject is not raw.<partition>.<source>.<session> with a session
 	// that can be decoded.
-	ErrSubject = errors.New("bad subject")
-	// ErrSession: the session id is not UTF-8, is too long, or does not hash to the
+	errSubject = errors.New("bad subject")
+	// errSession: the session id is not UTF-8, is too long, or does not hash to the
 	// token in the subject.
-	ErrSession = errors.New("bad session")
-	// ErrHeader: a header of ours has a value that cannot be read.
-	ErrHeader = errors.New("bad header")
-	// ErrClaim: the reference to the bytes of a large record is not one of a [Claim], or
-	// it comes with a body of its own.
-	ErrClaim = errors.New("bad claim")
-	// ErrClaimMissing: the bytes that a claim names are not in the bucket.
-	ErrClaimMissing = errors.New("claimed object is missing")
-	// ErrClaimSize: the object that a claim names has another size than it says.
-	ErrClaimSize = errors.New("claimed object has another size")
-	// ErrClaimDigest: the object that a claim names has other bytes than it says.
-	ErrClaimDigest = errors.New("claimed object has another digest")
-	// ErrUnpublishable: an event of the record does not fit a message.
-	ErrUnpublishable = errors.New("event does not fit a message")
-	// ErrCrashed: the record ended the process each time that it was tried.
-	ErrCrashed = errors.New("record ended the process")
+	errSession = errors.New("bad session")
+	// errHeader: a Tributary header has a value that cannot be read.
+	errHeader = errors.New("bad header")
+	// errClaim: the claim check of a large record is not one of [Claim.String], or
+	// comes with a body.
+	errClaim = errors.New("bad claim")
+	// errClaimMissing: the bucket does not hold the object that a claim check names.
+	errClaimMissing = errors.New("claimed object is missing")
+	// errClaimSize: the object that a claim check names has another size.
+	errClaimSize = errors.New("claimed object has another size")
+	// errClaimDigest: the object that a claim check names has other bytes.
+	errClaimDigest = errors.New("claimed object has another digest")
+	// errUnpublishable: an event of the record does not fit a message.
+	errUnpublishable = errors.New("event does not fit a message")
 )
 
-// Reason returns the name under which a record that failed with err is counted and
-// dead-lettered, and whether err is permanent. The set of names is bounded: those of
+// ErrCrashed is the permanent error of a record that ended the process each time that it
+// was tried. It makes the record a dead letter.
+var ErrCrashed = errors.New("record ended the process")
+
+// Reason returns the reason under which a record that failed with err is counted and
+// dead-lettered, and whether err is permanent. The set of reasons is bounded: those of
 // [normalizers.Reason] and those of this package.
 func Reason(err error) (reason string, permanent bool) {
 	switch {
-	case errors.Is(err, ErrSubject):
+	case errors.Is(err, errSubject):
 		return "bad_subject", true
-	case errors.Is(err, ErrSession):
+	case errors.Is(err, errSession):
 		return "bad_session", true
-	case errors.Is(err, ErrHeader):
+	case errors.Is(err, errHeader):
 		return "bad_header", true
-	case errors.Is(err, ErrClaim):
+	case errors.Is(err, errClaim):
 		return "bad_claim", true
-	case errors.Is(err, ErrClaimMissing):
+	case errors.Is(err, errClaimMissing):
 		return "claim_missing", true
-	case errors.Is(err, ErrClaimSize):
+	case errors.Is(err, errClaimSize):
 		return "claim_size", true
-	case errors.Is(err, ErrClaimDigest):
+	case errors.Is(err, errClaimDigest):
 		return "claim_digest", true
-	case errors.Is(err, ErrUnpublishable):
+	case errors.Is(err, errUnpublishable):
 		return "unpublishable", true
 	case errors.Is(err, ErrCrashed):
 		return "crashed", true
@@ -78,30 +81,31 @@ func Reason(err error) (reason string, permanent bool) {
 	return normalizers.Reason(err)
 }
 
-// TopologyError says how what exists differs from what is wanted. It is [ErrTopology].
-type TopologyError struct {
-	Name        string // of the stream or bucket
-	Differences []Difference
-	Cure        string // what the operator can do
+// topologyError is [errTopology] with the differences between what exists and what is
+// wanted.
+type topologyError struct {
+	name        string // of the stream, bucket or server
+	differences []difference
+	cure        string // what the operator can do
 }
 
-// Difference is one setting with two values.
-type Difference struct{ Setting, Have, Want string }
+// difference is one setting with two values.
+type difference struct{ setting, have, want string }
 
 // Error spells every difference out.
-func (e *TopologyError) Error() string {
+func (e *topologyError) Error() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%v: %s", ErrTopology, e.Name)
-	for i, d := range e.Differences {
+	fmt.Fprintf(&b, "%v: %s", errTopology, e.name)
+	for i, d := range e.differences {
 		sep := ", "
 		if i == 0 {
 			sep = " "
 		}
-		fmt.Fprintf(&b, "%shas %s %s, want %s", sep, d.Setting, d.Have, d.Want)
+		fmt.Fprintf(&b, "%shas %s %s, want %s", sep, d.setting, d.have, d.want)
 	}
-	fmt.Fprintf(&b, ": %s", e.Cure)
+	fmt.Fprintf(&b, ": %s", e.cure)
 	return b.String()
 }
 
-// Unwrap returns [ErrTopology].
-func (e *TopologyError) Unwrap() error { return ErrTopology }
+// Unwrap returns [errTopology].
+func (e *topologyError) Unwrap() error { return errTopology }

@@ -21,7 +21,7 @@ import (
 	"tributary/pipeline/pipelinetest"
 )
 
-func TestCleanRun(t *testing.T) {
+func TestCleanRunIsExact(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []envelopes.Mode{envelopes.Binary, envelopes.Structured} {
 		t.Run(string(mode), func(t *testing.T) {
@@ -38,7 +38,7 @@ func TestCleanRun(t *testing.T) {
 			s.stop(t)
 			for p := range top.Partitions {
 				if c, _, err := pipeline.ReadCheckpoint(t.Context(), js, top.Generation, p); err != nil || c.Epoch != 1 {
-					t.Errorf("partition %d was claimed %d times, %v", p, c.Epoch, err)
+					t.Errorf("partition %d was acquired %d times, %v", p, c.Epoch, err)
 				}
 			}
 			if r.Events < 1000 || r.DeadLetters == 0 || r.Sessions != 20 {
@@ -48,8 +48,8 @@ func TestCleanRun(t *testing.T) {
 	}
 }
 
-// What a worker has in memory or on its way when it dies is done again by the next.
-func TestStageDiesAgainAndAgain(t *testing.T) {
+// The next worker does again what a worker that dies has in memory or in flight.
+func TestStageThatDiesAgainAndAgainLosesNothing(t *testing.T) {
 	t.Parallel()
 	top := topology(4)
 	js := pipelinetest.NewServer(t).Provision(top)
@@ -68,7 +68,7 @@ func TestStageDiesAgainAndAgain(t *testing.T) {
 	s.stop(t)
 }
 
-func TestServerRestartsInTheMiddle(t *testing.T) {
+func TestServerRestartsLoseNothing(t *testing.T) {
 	t.Parallel()
 	top := topology(4)
 	server := pipelinetest.NewServer(t)
@@ -97,9 +97,9 @@ func TestServerRestartsInTheMiddle(t *testing.T) {
 	s.stop(t)
 }
 
-// A consumer that sends signs of life but no records, as one on a replica that no longer
-// follows its leader does, is left for another one.
-func TestConsumerThatSendsNothing(t *testing.T) {
+// A consumer that sends heartbeats but no records, as one on a replica that no longer follows
+// its leader does, is replaced by another.
+func TestConsumerThatSendsNothingIsReplaced(t *testing.T) {
 	t.Parallel()
 	top := topology(2)
 	js := pipelinetest.NewServer(t).Provision(top)
@@ -131,8 +131,8 @@ func TestConsumerThatSendsNothing(t *testing.T) {
 	s.stop(t)
 }
 
-// A second stage on the same streams is a mistake that must not show in them.
-func TestTwoStagesAtOnce(t *testing.T) {
+// A second stage on the same partitions is a mistake that must not show in the streams.
+func TestTwoStagesAtOnceStoreNothingTwice(t *testing.T) {
 	t.Parallel()
 	top := topology(4)
 	server := pipelinetest.NewServer(t)
@@ -150,8 +150,8 @@ func TestTwoStagesAtOnce(t *testing.T) {
 	b.stop(t)
 }
 
-// The acknowledgement of a commit, its last message, or its place in time gets lost.
-func TestCommitsAreCut(t *testing.T) {
+// The last message of a commit, or its acknowledgement, gets lost.
+func TestCutCommitsAreExact(t *testing.T) {
 	t.Parallel()
 	for name, cut := range map[string]pipelinetest.Cut{
 		"before the commit": pipelinetest.BeforeCommit, "before the acknowledgement": pipelinetest.BeforeAck,
@@ -174,9 +174,9 @@ func TestCommitsAreCut(t *testing.T) {
 	}
 }
 
-// A commit that is on its way while its partitions are claimed anew must lose to the
-// claim, however late it arrives.
-func TestLateCommitLoses(t *testing.T) {
+// A commit that is in flight while its partitions are acquired again loses to the fence,
+// however late it arrives.
+func TestLateCommitLosesToTheFence(t *testing.T) {
 	t.Parallel()
 	top := topology(2)
 	server := pipelinetest.NewServer(t)
@@ -193,7 +193,7 @@ func TestLateCommitLoses(t *testing.T) {
 			t.Fatalf("the commit was not %s", what)
 		}
 		if what == "held" {
-			x.RequireExact(t, js) // by the commits that came after it
+			x.RequireExact(t, js) // by later commits
 			proxy.Release()
 		}
 	}
@@ -212,8 +212,8 @@ func manyBlocks(session string, n int) normalizers.Record {
 		session, session, strings.Join(blocks, ","))}
 }
 
-// Work that is more than one commit holds goes out in several, which may be cut apart.
-func TestRecordOfManyCommits(t *testing.T) {
+// A record that exceeds one batch goes out in several, between which the connection is cut.
+func TestRecordLargerThanABatchIsExact(t *testing.T) {
 	t.Parallel()
 	const events = 2500
 	for _, cuts := range [][]pipelinetest.Cut{
@@ -245,7 +245,7 @@ func TestRecordOfManyCommits(t *testing.T) {
 }
 
 // The part of a record that is stored is not stored again by another process.
-func TestRecordOfManyCommitsInManyLives(t *testing.T) {
+func TestRecordLargerThanABatchIsFinishedByAnotherWorker(t *testing.T) {
 	t.Parallel()
 	top := topology(1)
 	server := pipelinetest.NewServer(t)
@@ -276,7 +276,7 @@ func TestRecordOfManyCommitsInManyLives(t *testing.T) {
 }
 
 // A record whose bytes are gone when a part of it is stored is a dead letter all the same.
-func TestRecordOfManyCommitsIsGone(t *testing.T) {
+func TestRecordThatIsGoneInTheMiddleIsADeadLetter(t *testing.T) {
 	t.Parallel()
 	top := topology(1)
 	server := pipelinetest.NewServer(t)
@@ -313,9 +313,9 @@ func TestRecordOfManyCommitsIsGone(t *testing.T) {
 	}
 }
 
-// A record that ends the process is given up in the end; all others are done, those of
-// other partitions too, which die with it each time.
-func TestPoison(t *testing.T) {
+// A record that ends the process is given up in the end. All others are done, also those of
+// other partitions, which end with it each time.
+func TestPoisonRecordIsGivenUp(t *testing.T) {
 	t.Parallel()
 	for _, at := range []int{0, 200} {
 		t.Run(fmt.Sprintf("at=%d", at), func(t *testing.T) {
@@ -367,9 +367,9 @@ func survived(t *testing.T, js jetstream.JetStream, top pipeline.Topology, deadl
 	}
 }
 
-// Restarts with nothing to do are no attempts on what comes later, and the death of a
-// process is not held against the records of other partitions.
-func TestManyRestartsGiveNothingUp(t *testing.T) {
+// Restarts with nothing to do are no attempts on later records, and the end of a process does
+// not count against the records of other partitions.
+func TestRestartsOfIdleWorkersGiveNoRecordUp(t *testing.T) {
 	t.Parallel()
 	top := topology(4)
 	js := pipelinetest.NewServer(t).Provision(top)
@@ -390,8 +390,8 @@ func TestManyRestartsGiveNothingUp(t *testing.T) {
 	}
 }
 
-// What ends processes from outside, at any moment, is held against no record.
-func TestDeathFromOutside(t *testing.T) {
+// Kills from outside, at any moment, count against no record.
+func TestKillsFromOutsideGiveNoRecordUp(t *testing.T) {
 	t.Parallel()
 	top := topology(4)
 	js := pipelinetest.NewServer(t).Provision(top)
@@ -423,9 +423,9 @@ func ready(tb testing.TB, s *running) {
 	}
 }
 
-// A record that cannot be done for the moment is none that ends workers, however many are
-// drained while they try it.
-func TestDrainsGiveNothingUp(t *testing.T) {
+// A record that cannot be done for the moment is not one that ends workers, however many of
+// them are drained while they try it.
+func TestDrainsGiveNoRecordUp(t *testing.T) {
 	t.Parallel()
 	top := topology(1)
 	js := pipelinetest.NewServer(t).Provision(top)
@@ -438,7 +438,7 @@ func TestDrainsGiveNothingUp(t *testing.T) {
 			default:
 			}
 			<-drained
-			<-time.After(20 * time.Millisecond) // the partition knows by then, as it has to for the test to mean something
+			<-time.After(20 * time.Millisecond) // by then the partition is draining, which this test is about
 			return normalizers.Result{}, errors.New("not now")
 		}})
 		select {
@@ -457,8 +457,8 @@ func TestDrainsGiveNothingUp(t *testing.T) {
 	s.stop(t)
 }
 
-// A panic costs the record, whether the normalizer caught it or not.
-func TestPanickingNormalizer(t *testing.T) {
+// A panic costs the record, whether the normalizer catches it or not.
+func TestPanicCostsOnlyItsRecord(t *testing.T) {
 	t.Parallel()
 	for _, caught := range []bool{true, false} {
 		t.Run(fmt.Sprintf("caught=%t", caught), func(t *testing.T) {
@@ -490,8 +490,8 @@ func TestPanickingNormalizer(t *testing.T) {
 	}
 }
 
-// Records that a normalizer panicked at give room to the large ones behind them.
-func TestPanicsAtLargeRecords(t *testing.T) {
+// Records at which the normalizer panicked make room for the large ones behind them.
+func TestPanicsMakeRoomForLargeRecords(t *testing.T) {
 	t.Parallel()
 	top := topology(1)
 	js := pipelinetest.NewServer(t, smallMessages).Provision(top)
@@ -516,14 +516,14 @@ func TestPanicsAtLargeRecords(t *testing.T) {
 	s.stop(t)
 }
 
-// Sessions that do not fit in memory are let go and loaded again.
-func TestTinySessionCache(t *testing.T) {
+// Sessions that do not fit in memory are evicted and loaded again.
+func TestTinySessionCacheChangesNothing(t *testing.T) {
 	t.Parallel()
 	top := topology(2)
 	js := pipelinetest.NewServer(t).Provision(top)
 	records := pipelinetest.Workload(13, 300, 3000)
 	s := start(t, js, pipeline.Config{Topology: top, SessionBytes: 1})
-	for len(records) > 0 { // in many commits, between which sessions are let go
+	for len(records) > 0 { // in many commits, between which sessions are evicted
 		n := min(300, len(records))
 		pipelinetest.Publish(t, js, records[:n]...)
 		records = records[n:]
@@ -536,8 +536,8 @@ func TestTinySessionCache(t *testing.T) {
 }
 
 // A file that is shipped again, when the broker no longer knows its message ids, yields
-// nothing: the session remembers how far it was.
-func TestShippedAgain(t *testing.T) {
+// nothing: the session remembers the last position.
+func TestFileShippedAgainYieldsNothing(t *testing.T) {
 	t.Parallel()
 	top := topology(2)
 	js := pipelinetest.NewServer(t).Provision(top)
@@ -554,8 +554,8 @@ func TestShippedAgain(t *testing.T) {
 	}
 }
 
-// What a worker has normalized when it is drained is stored before it ends.
-func TestDrain(t *testing.T) {
+// A drained worker stores what it has normalized before it ends.
+func TestDrainStoresWhatIsNormalized(t *testing.T) {
 	t.Parallel()
 	top := topology(4)
 	js := pipelinetest.NewServer(t).Provision(top)

@@ -1,16 +1,28 @@
 package pipeline
 
-// For tests of what only shows at the borders.
+// What the tests, which are a package of their own, need from inside.
 var (
 	LastMessagesPaged = lastMessagesPaged
 	ReadCheckpoint    = readCheckpoint
 	Assignment        = assignment
+	ParseClaim        = parseClaim
+
+	ErrTopology     = errTopology
+	ErrNoCheckpoint = errNoCheckpoint
+	ErrRevision     = errRevision
+	ErrRawLost      = errRawLost
+	ErrState        = errState
+	ErrClaim        = errClaim
 )
 
-// What tests count up to.
+// Limits and names that tests check against.
 const (
-	MaxTogether    = maxTogether
-	MaxAlone       = maxAlone
-	CommitMessages = commitMessages
-	CommitBytes    = commitBytes
+	MaxTogether   = maxTogether
+	MaxAlone      = maxAlone
+	BatchBytes    = batchBytes
+	WorkersBucket = workersBucket
+	ControlBucket = controlBucket
 )
+
+// Validate is [Topology.validate].
+func (t Topology) Validate() error { return t.validate() }

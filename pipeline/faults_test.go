@@ -26,17 +26,17 @@ import (
 )
 
 var (
-	faultsSeed  = flag.Uint64("faults.seed", 0, "seed of TestFaults, the first of several; 0 for another one each time")
+	faultsSeed  = flag.Uint64("faults.seed", 0, "first seed of TestFaults; 0 for a random one")
 	faultsLong  = flag.Bool("faults.long", false, "run TestFaults for many seeds, on one node and on three")
 	faultsSeeds = flag.Int("faults.seeds", 20, "how many seeds TestFaults runs with -faults.long")
 )
 
 // TestFaults breaks workers, servers, connections, producers and disks at random moments,
-// drawn from a seed, while records come, and compares what is stored with the fold of what
-// was shipped: every event once, in its order, and every state. It does so after each kind
-// of fault, and after some that struck one upon the other.
+// drawn from a seed, while records arrive. After each kind of fault, and after some in a row,
+// it compares what is stored with the fold of what was shipped: every event once, in order,
+// and every state.
 //
-// With -faults.long it does so for many seeds, on one node and on three:
+// With -faults.long it runs many seeds, on one node and on three:
 //
 //	go test ./pipeline -v -run TestFaults -faults.long -timeout 4h
 func TestFaults(t *testing.T) {
@@ -69,9 +69,9 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// tally counts what was done and what was found.
+// tally counts the faults of runs and the results of their comparisons.
 type tally struct {
-	runs, failed, shipped, records, events int // runs that came to their end; records with those that were shipped again
+	runs, failed, shipped, records, events int // runs that are complete; records with those that were shipped again
 	comparisons                            int
 	missing, doubled, outOfOrder, states   int
 	faults                                 map[string]int
@@ -116,7 +116,7 @@ func (a *tally) String() string {
 // The kinds of faults.
 const (
 	workerKilled   = "worker killed"
-	workerZombie   = "worker stopped until others had its partitions, and let go on"
+	workerZombie   = "worker paused until others had its partitions, and resumed"
 	workersScaled  = "workers scaled 1 -> 4 -> 2"
 	serverKilled   = "server killed and started again"
 	serversRolled  = "servers restarted in turn"
@@ -131,8 +131,8 @@ const (
 	maxStore       = 96 << 20 // so that a disk can be filled
 )
 
-// faultKinds are those that are drawn; the loss of raw records comes at the end of a run,
-// for no generation survives it.
+// faultKinds returns the kinds that are drawn. The loss of raw records ends a run, because no
+// generation survives it.
 func faultKinds(nodes int) []string {
 	kinds := []string{workerKilled, workerZombie, workersScaled, serverKilled, serversRolled, commitCut, producerDied, diskFull}
 	if nodes > 1 {
@@ -141,13 +141,13 @@ func faultKinds(nodes int) []string {
 	return kinds
 }
 
-// faultPlan says what happens in a run.
+// faultPlan is the plan of a run.
 type faultPlan struct {
 	nodes    int
 	seed     uint64
 	records  int
-	kinds    []string // each once, in an order of chance, and what is stored is compared after it
-	more     int      // of them again, one upon the other
+	kinds    []string // each once, in random order, with a comparison after it
+	more     int      // number of further ones, in a row
 	unfenced bool
 }
 
@@ -163,11 +163,11 @@ type faultRun struct {
 	proxy    *pipelinetest.Proxy
 	producer *producer
 	arrived  atomic.Int64 // events that workers have sent, stored or not
-	workers  []*worker    // the first one works through the proxy
-	started  int          // workers, ever
+	workers  []*worker    // the first one is connected through the proxy
+	started  int          // number of workers that were started
 }
 
-// worker is one as a process.
+// worker is a worker in a process of its own.
 type worker struct {
 	*pipelinetest.Process
 
@@ -177,7 +177,7 @@ type worker struct {
 // startFaultRun starts servers, two workers and a producer.
 func startFaultRun(t *testing.T, plan faultPlan, tally *tally) *faultRun {
 	t.Helper()
-	t.Logf("the same again: -faults.seed=%d", plan.seed)
+	t.Logf("to repeat this run: -faults.seed=%d", plan.seed)
 	r := &faultRun{
 		t: t, plan: plan, tally: tally,
 		random:  rand.New(rand.NewPCG(plan.seed, 1)),
@@ -195,11 +195,11 @@ func startFaultRun(t *testing.T, plan faultPlan, tally *tally) *faultRun {
 	r.proxy = pipelinetest.NewProxy(t, r.cluster.Nodes[0])
 	r.producer = newProducer(t, r.cluster, plan)
 	r.workers = []*worker{r.start(r.proxy.URL()), r.start(r.cluster.URL())}
-	r.shared()
+	r.awaitShared()
 	return r
 }
 
-// faulty is one run.
+// faulty runs a plan.
 func faulty(t *testing.T, plan faultPlan, tally *tally) {
 	t.Helper()
 	r := startFaultRun(t, plan, tally)
@@ -209,8 +209,8 @@ func faulty(t *testing.T, plan faultPlan, tally *tally) {
 		kinds = append(kinds, plan.kinds[r.random.IntN(len(plan.kinds))])
 	}
 	for i, kind := range kinds {
-		r.producer.grant(2 * plan.records / 3 / (len(kinds) + 1)) // some faults let it ship more
-		r.some()
+		r.producer.grant(2 * plan.records / 3 / (len(kinds) + 1)) // some faults grant more
+		r.awaitSome()
 		began := time.Now()
 		if r.strike(kind) {
 			tally.faults[kind]++
@@ -238,7 +238,7 @@ func faulty(t *testing.T, plan faultPlan, tally *tally) {
 	}
 }
 
-// compare waits until all is done that may be shipped by now, and compares.
+// compare waits until every granted record is done, and compares.
 func (r *faultRun) compare() *pipelinetest.Report {
 	r.t.Helper()
 	r.producer.wait()
@@ -262,7 +262,7 @@ func (r *faultRun) compare() *pipelinetest.Report {
 	return report
 }
 
-// count counts a run that came to its end.
+// count counts a complete run.
 func (r *faultRun) count(last *pipelinetest.Report) {
 	r.tally.runs++
 	r.tally.shipped += len(r.producer.records)
@@ -270,7 +270,7 @@ func (r *faultRun) count(last *pipelinetest.Report) {
 	r.tally.events += last.Events
 }
 
-// foldedEvents is how many events records give that come once and in their order.
+// foldedEvents returns how many events records yield that arrive once and in order.
 func foldedEvents(tb testing.TB, records []normalizers.Record) int {
 	tb.Helper()
 	sessions := make(map[string]*normalizers.Session)
@@ -289,9 +289,9 @@ func foldedEvents(tb testing.TB, records []normalizers.Record) int {
 	return events
 }
 
-// TestFaultsAreFound is the control: the same run of workers that are stopped and let go
-// on, against a server that knows no fence, stores events twice and out of order, and the
-// comparison says so.
+// TestFaultsAreFound is the control: the same run, with workers that are paused and resumed,
+// against a server without a fence stores events twice and out of order, and the comparison
+// finds them.
 func TestFaultsAreFound(t *testing.T) {
 	t.Parallel()
 	seed := cmp.Or(*faultsSeed, rand.Uint64N(1<<32))
@@ -299,13 +299,14 @@ func TestFaultsAreFound(t *testing.T) {
 	r := startFaultRun(t, faultPlan{nodes: 1, seed: seed, records: 1500, unfenced: true}, tally)
 	for range 3 {
 		r.producer.grant(400)
-		r.some()
+		r.awaitSome()
 		r.zombie()
 		tally.faults[workerZombie]++
 	}
 	r.producer.grant(1500)
 	r.producer.wait()
-	// What a zombie stored last may be an old checkpoint, which only who claims would see.
+	// The last message of a zombie may be an old checkpoint, which only a worker that acquires
+	// the partition reads.
 	for _, w := range r.workers {
 		w.Kill()
 	}
@@ -318,9 +319,9 @@ func TestFaultsAreFound(t *testing.T) {
 	}
 }
 
-// TestDiskFull fills the disk of a server under the stage: a real one of a few megabytes.
-// The server gives up its streams; when it starts again with room, the stage goes on.
-func TestDiskFull(t *testing.T) {
+// The disk of a server, a real one of a few megabytes, fills up under the stage. The server
+// gives up its streams; when it starts again with room, the stage goes on.
+func TestFullDiskLosesNothing(t *testing.T) {
 	t.Parallel()
 	disk := t.TempDir()
 	if out, err := exec.CommandContext(t.Context(), "mount", "-t", "tmpfs", "-o", "size=48m", "tmpfs", disk).CombinedOutput(); err != nil {
@@ -362,7 +363,7 @@ func TestDiskFull(t *testing.T) {
 	s.stop(t)
 }
 
-// fill writes to a file until the disk has no room for it.
+// fill writes to a file until the disk is full.
 func fill(name string) error {
 	f, err := os.Create(name)
 	if err != nil {
@@ -371,7 +372,7 @@ func fill(name string) error {
 	block := make([]byte, 64<<10)
 	for {
 		if _, err := f.Write(block); err != nil {
-			break // it is full
+			break // the disk is full
 		}
 	}
 	return f.Close()

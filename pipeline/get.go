@@ -14,29 +14,29 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// getRequest asks for stored messages (nats-server, JSApiMsgGetRequest).
+// getRequest is a request for stored messages (nats-server, JSApiMsgGetRequest).
 type getRequest struct {
 	Sequence      uint64   `json:"seq,omitzero"`
 	LastBySubject string   `json:"last_by_subj,omitzero"`
-	NextBySubject string   `json:"next_by_subj,omitzero"` // the first from Sequence on
+	NextBySubject string   `json:"next_by_subj,omitzero"` // the first at or behind Sequence
 	MultiLast     []string `json:"multi_last,omitempty"`
 	Batch         int      `json:"batch,omitzero"`
 	NoHeaders     bool     `json:"no_hdr,omitzero"`
 	MaxBytes      int      `json:"max_bytes,omitzero"`
 }
 
-// storedMessage is a message as it lies in a stream.
+// storedMessage is a message as a stream holds it.
 type storedMessage struct {
 	Subject  string    `json:"subject"`
 	Sequence uint64    `json:"seq"`
-	Header   []byte    `json:"hdrs"` // as they are on the wire; [lastMessages] leaves them out
+	Header   []byte    `json:"hdrs"` // as on the wire; [lastMessages] leaves them out
 	Data     []byte    `json:"data"`
 	Time     time.Time `json:"time"`
 }
 
-// leaderGet reads one message through the leader of the stream, so that the answer is
-// never stale. nats.go uses a direct get wherever the stream allows one. The error is
-// [jetstream.ErrMsgNotFound] when there is no such message.
+// leaderGet reads one message through the leader of the stream, so the answer is never
+// stale; nats.go uses a direct get wherever the stream allows one, which any replica
+// answers. The error is [jetstream.ErrMsgNotFound] when there is no such message.
 func leaderGet(ctx context.Context, js jetstream.JetStream, stream string, req getRequest) (storedMessage, error) {
 	body, err := json.Marshal(req)
 	if err != nil {
@@ -58,7 +58,7 @@ func leaderGet(ctx context.Context, js jetstream.JetStream, stream string, req g
 	return storedMessage{}, a.Error
 }
 
-// lastSequence asks the leader of a stream for the last sequence that it stored.
+// lastSequence asks the leader of a stream for the last sequence of the stream.
 func lastSequence(ctx context.Context, js jetstream.JetStream, stream string) (uint64, error) {
 	type answer struct {
 		State struct {
@@ -81,38 +81,38 @@ func lastSequence(ctx context.Context, js jetstream.JetStream, stream string) (u
 	return a.State.LastSeq, nil
 }
 
-// errLeaderless: only replicas answered that may be behind.
+// errLeaderless: no leader answered, only replicas, which may be behind.
 var errLeaderless = &jetstream.APIError{
 	Code: http.StatusServiceUnavailable, ErrorCode: codeUnavailable, Description: "no leader of the stream answers",
 }
 
-// codeUnavailable is the server's word that it knows no leader (nats-server,
+// codeUnavailable is the error code of a server that knows no leader (nats-server,
 // JSClusterNotAvailErr).
 const codeUnavailable = 10008
 
-// away reports whether the answer is of a server that knows no leader.
+// away reports whether an answer comes from a server that knows no leader.
 func away(err *jetstream.APIError) bool { return err != nil && err.ErrorCode == codeUnavailable }
 
-// electionTimeout is the shortest time in which replicas elect a leader without having
-// heard of another (nats-server, minElectionTimeoutDefault).
+// electionTimeout is the shortest time after which replicas that hear nothing from their
+// leader elect another (nats-server, minElectionTimeoutDefault).
 const electionTimeout = 4 * time.Second
 
-// clusterInfo is what a server knows of the replicas of a stream (nats-server,
+// clusterInfo is what a server knows about the replicas of a stream (nats-server,
 // ClusterInfo).
 type clusterInfo struct {
 	Leader   string `json:"leader"`
 	Replicas []struct {
-		Active int64 `json:"active"` // nanoseconds since it was heard of; 0 for never
+		Active int64 `json:"active"` // nanoseconds since it last answered; 0 for never
 	} `json:"replicas"` // without the leader
 }
 
-// leads reports whether who says this leads the stream: it means to, and has heard of so
-// many replicas of late that they cannot have elected another.
+// leads reports whether the server that answers leads the stream: it believes so, and so
+// many replicas have answered it recently that the rest cannot have elected another.
 func (c clusterInfo) leads() bool {
 	if len(c.Replicas) == 0 {
 		return true // there are no others
 	}
-	heard := 1
+	heard := 1 // with itself
 	for _, r := range c.Replicas {
 		if r.Active > 0 && time.Duration(r.Active) < electionTimeout {
 			heard++
@@ -121,13 +121,13 @@ func (c clusterInfo) leads() bool {
 	return c.Leader != "" && 2*heard > len(c.Replicas)+1
 }
 
-// leaderGrace is how long the leader may answer later than a replica.
+// leaderGrace is how much later than a replica the leader may answer.
 const leaderGrace = 500 * time.Millisecond
 
-// askLeader sends a request that the leader of a stream answers. A replica that has lost
-// sight of the leader, because it was cut off or its disk is full, answers too, and often
-// first: that there is none, or what it knew last. An answer that leads does not accept is
-// returned when no other comes.
+// askLeader sends a request that the leader of a stream answers. A replica that has lost the
+// leader, because it is cut off or its disk is full, answers too, and often first: that
+// there is no leader, or what it knew last. leads reports whether an answer is acceptable;
+// one that is not is returned when no better one arrives.
 func askLeader[A any](ctx context.Context, js jetstream.JetStream, verb string, body []byte, leads func(A) bool) (answer A, err error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -164,15 +164,15 @@ func askLeader[A any](ctx context.Context, js jetstream.JetStream, verb string, 
 	}
 }
 
-// lastMessages reads the newest message of each subject with one request that any
-// replica may answer. Subjects without a message are missing in the result. Those that
-// match may be at most 1,024 (the server's limit).
+// lastMessages reads the newest message of each subject, from any replica. Subjects without
+// a message are missing in the result. At most 1,024 subjects may match (the server's
+// limit).
 func lastMessages(ctx context.Context, js jetstream.JetStream, stream string, subjects []string) (map[string]storedMessage, error) {
 	return lastMessagesPaged(ctx, js, stream, subjects, 16<<20)
 }
 
-// lastMessagesPaged asks for about pageBytes at a time, so that an answer never makes
-// this connection a slow consumer.
+// lastMessagesPaged requests about pageBytes at a time, so that no answer makes this
+// connection a slow consumer.
 func lastMessagesPaged(ctx context.Context, js jetstream.JetStream, stream string, subjects []string, pageBytes int) (map[string]storedMessage, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -206,8 +206,8 @@ func lastMessagesPaged(ctx context.Context, js jetstream.JetStream, stream strin
 	}
 }
 
-// readPage reads the messages of one answer into found. It returns how many are still to
-// be asked for, and the sequence of the last one that came.
+// readPage reads the messages of one answer into found. It returns how many are still to be
+// requested, and the sequence of the last one that arrived.
 func readPage(ctx context.Context, sub *nats.Subscription, found map[string]storedMessage) (pending, last uint64, err error) {
 	for {
 		m, err := sub.NextMsgWithContext(ctx)
@@ -232,7 +232,7 @@ func readPage(ctx context.Context, sub *nats.Subscription, found map[string]stor
 			if m.Header.Get("Description") == "No Results" {
 				return 0, 0, nil
 			}
-			return 0, 0, errors.New("a message went away while it was read")
+			return 0, 0, errors.New("a message was removed while it was read")
 		case "503":
 			return 0, 0, nats.ErrNoResponders
 		default:
@@ -241,7 +241,7 @@ func readPage(ctx context.Context, sub *nats.Subscription, found map[string]stor
 	}
 }
 
-// apiSubject is a subject of the JetStream API as js reaches it.
+// apiSubject returns the subject of a JetStream API request, as js reaches it.
 func apiSubject(js jetstream.JetStream, verb string) string {
 	switch o := js.Options(); {
 	case o.APIPrefix != "":

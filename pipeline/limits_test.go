@@ -28,10 +28,22 @@ import (
 	"tributary/pipeline/pipelinetest"
 )
 
-var limitsLong = flag.Bool("limits.long", false, "run the tests of abuse with 200,000 records of a session and with a million sessions")
+var (
+	limitsLarge = flag.Bool("limits.large", false, "run the tests of large records and of abuse at their full size, about 1.5 GB in all")
+	limitsLong  = flag.Bool("limits.long", false, "run TestFlood with 200,000 records of a session and TestSessions with a million sessions")
+)
 
-// wire is a client that knows the protocol of NATS and none of its rules: it sends any
-// bytes for a subject, for headers and for a body.
+// scaled returns a size for a test: a small one that exceeds the same limits, or with
+// -limits.large the full one.
+func scaled(small, large int) int {
+	if *limitsLarge {
+		return large
+	}
+	return small
+}
+
+// wire is a client that speaks the protocol of NATS and follows none of its rules: it sends
+// any bytes as subject, headers and body.
 type wire struct {
 	tb   testing.TB
 	conn net.Conn
@@ -49,7 +61,7 @@ func dial(tb testing.TB, url string) *wire {
 		tb.Fatal(err)
 	}
 	w := &wire{tb, conn, bufio.NewReader(conn)}
-	w.line() // what the server says of itself
+	w.line() // INFO of the server
 	w.send("CONNECT {\"verbose\":false,\"headers\":true,\"no_responders\":true}\r\nSUB answer 1\r\n")
 	return w
 }
@@ -70,8 +82,8 @@ func (w *wire) line() string {
 	return strings.TrimSuffix(line, "\r\n")
 }
 
-// publish publishes a message and returns its sequence, or why the server does not store
-// it. headers are their bytes on the wire, from the first line to the last.
+// publish publishes a message and returns its sequence, or why the server refuses it.
+// headers are the bytes of all headers on the wire.
 func (w *wire) publish(subject, headers, body string) (sequence uint64, refused string) {
 	w.tb.Helper()
 	if headers == "" {
@@ -86,8 +98,8 @@ func (w *wire) publish(subject, headers, body string) (sequence uint64, refused 
 		case strings.HasPrefix(line, "-ERR"):
 			return 0, line
 		case strings.HasPrefix(line, "HMSG"):
-			w.line() // of the status
-			return 0, "nobody listens"
+			w.line() // body of the status
+			return 0, "no responders"
 		case strings.HasPrefix(line, "MSG"):
 			var ack struct {
 				Sequence uint64              `json:"seq"`
@@ -104,31 +116,31 @@ func (w *wire) publish(subject, headers, body string) (sequence uint64, refused 
 	}
 }
 
-// headers are lines of headers as they are on the wire.
+// headers returns headers as they are on the wire.
 func headers(lines ...string) string {
 	return "NATS/1.0\r\n" + strings.Join(append(lines, "", ""), "\r\n")
 }
 
-// answer is an answer of Claude Code of n blocks.
+// answer returns an answer of Claude Code with n blocks.
 func answer(block func(i int) string, n int) string {
 	return `{"type":"assistant","uuid":"u","sessionId":"victim","timestamp":"2026-03-01T09:00:00Z","message":{"id":"m","role":"assistant","model":"x","content":[` + list(block, n) + `]}}`
 }
 
-// list is a list of n pieces of JSON.
-func list(piece func(i int) string, n int) string {
-	pieces := make([]string, n)
-	for i := range pieces {
-		pieces[i] = piece(i)
+// list returns a list of n elements of JSON.
+func list(element func(i int) string, n int) string {
+	elements := make([]string, n)
+	for i := range elements {
+		elements[i] = element(i)
 	}
-	return strings.Join(pieces, ",")
+	return strings.Join(elements, ",")
 }
 
 func always(s string) func(int) string { return func(int) string { return s } }
 
-// TestAbuse: whatever a client of the broker publishes at the subjects of raw records has
-// an outcome with a name, and the records before and after it, of its session and of
-// others, are as if it had not been there.
-func TestAbuse(t *testing.T) {
+// Whatever a client of the broker publishes at the subjects of raw records has an outcome with
+// a name, and the records before and after it, of its session and of others, are as if it had
+// not been there.
+func TestAbuseCostsOnlyItsRecord(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
 		t.Skip("moves a hundred megabytes")
@@ -137,13 +149,14 @@ func TestAbuse(t *testing.T) {
 		good = `{"type":"user","message":{"role":"user","content":"hello"}}`
 		at   = "raw.claude_code.victim"
 	)
+	most := scaled(4<<20, pipeline.MaxPayload) // bytes of a message
 	long := strings.Repeat("Zoë ", 100)
 	deep := func(levels int) string { return strings.Repeat("[", levels) + strings.Repeat("]", levels) }
 	cases := []struct {
 		name                   string
 		subject, headers, body string
-		// want is "event", "duplicate", the reason of a dead letter, or what the server
-		// says when it does not store it.
+		// want is "event", "duplicate", the reason of a dead letter, or why the server
+		// refuses the message.
 		want string
 	}{
 		// What would act on the stream.
@@ -158,9 +171,9 @@ func TestAbuse(t *testing.T) {
 		{"headers of 64 KiB", at, headers("X: " + strings.Repeat("x", 64<<10)), good, "10097"},
 
 		// Subjects.
-		{"no session", "raw.claude_code", "", good, "nobody listens"},
-		{"a token too many", "raw.claude_code.victim.x", "", good, "nobody listens"},
-		{"the subject that is stored", "raw.0.claude_code.victim", "", good, "nobody listens"},
+		{"no session", "raw.claude_code", "", good, "no responders"},
+		{"a token too many", "raw.claude_code.victim.x", "", good, "no responders"},
+		{"the subject that is stored", "raw.0.claude_code.victim", "", good, "no responders"},
 		{"a subject that is not UTF-8", "raw.claude_code.\xff\xfe", "", good, "bad_subject"},
 		{"a subject with NUL and escapes", "raw.claude_code.a\x00b\x1b[2J", "", good, "bad_subject"},
 		{"a subject of 3 KB", "raw.claude_code." + strings.Repeat("x", 3000), "", good, "bad_subject"},
@@ -198,11 +211,11 @@ func TestAbuse(t *testing.T) {
 		{"the words of a dead letter", at, headers("Tributary-Reason: forged", "Tributary-Sequence: 1", "Tributary-Original-X: y"), "garbage", "malformed"},
 
 		// Bodies.
-		{"a message of the largest size", at, "", strings.Repeat("x", pipeline.MaxPayload), "malformed"},
-		{"a text of the largest size", at, "", `{"type":"user","message":{"role":"user","content":"` + strings.Repeat("x", pipeline.MaxPayload-100) + `"}}`, "event"},
+		{"a message of the largest size", at, "", strings.Repeat("x", most), "malformed"},
+		{"a text of the largest size", at, "", `{"type":"user","message":{"role":"user","content":"` + strings.Repeat("x", most-100) + `"}}`, "event"},
 		{"129 levels", at, "", deep(129), "too_deep"},
-		{"4 million levels", at, "", deep(4 << 20), "too_deep"},
-		{"8 million levels that do not end", at, "", strings.Repeat("[", pipeline.MaxPayload), "too_deep"},
+		{"as many levels as fit", at, "", deep(most / 2), "too_deep"},
+		{"as many levels as fit, that do not end", at, "", strings.Repeat("[", most), "too_deep"},
 		{"levels in a text", at, "", `{"type":"user","message":{"role":"user","content":"` + strings.Repeat("[", 1<<20) + `"}}`, "event"},
 		{"100,001 thoughts", at, "", answer(always(`{"type":"thinking","thinking":"x"}`), normalizers.MaxEvents+1), "too_many_events"},
 		{"200,000 empty blocks", at, "", answer(always("{}"), 200_000), "event"},
@@ -212,7 +225,7 @@ func TestAbuse(t *testing.T) {
 		{"200,000 names", at, "", `{"type":"of-tomorrow","x":{` + list(func(i int) string { return fmt.Sprintf(`"n%d":"%s"`, i, "\xff") }, 200_000) + `}}`, "event"},
 	}
 	top := topology(1)
-	server := pipelinetest.NewServer(t)
+	server := pipelinetest.NewServer(t, func(c *pipeline.ServerConfig) { c.MaxPayload = int32(most) })
 	js := server.JetStream(nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})) // of headers that are damaged
 	if err := pipeline.Provision(t.Context(), js, top); err != nil {
 		t.Fatal(err)
@@ -234,13 +247,13 @@ func TestAbuse(t *testing.T) {
 	}
 	s.stop(t)
 	if c, _, err := pipeline.ReadCheckpoint(t.Context(), js, "v1", 0); err != nil || c.Epoch != 1 {
-		t.Errorf("the partition was claimed %d times, %v", c.Epoch, err)
+		t.Errorf("the partition was acquired %d times, %v", c.Epoch, err)
 	}
 	t.Logf("%+v", r)
-	become := outcomes(t, js)
+	outcome := outcomes(t, js)
 	for i, c := range cases {
 		if sequences[i] != 0 {
-			got[i] = become(sequences[i])
+			got[i] = outcome(sequences[i])
 		}
 		if got[i] != c.want {
 			t.Errorf("%s: %s, want %s", c.name, clipped(got[i]), c.want)
@@ -251,29 +264,29 @@ func TestAbuse(t *testing.T) {
 
 func clipped(s string) string { return s[:min(len(s), 200)] }
 
-// outcomes tells what has become of the records of the raw stream.
+// outcomes returns the outcome of a record of the raw stream.
 func outcomes(tb testing.TB, js jetstream.JetStream) func(sequence uint64) string {
 	tb.Helper()
-	become := make(map[uint64]string)
+	found := make(map[uint64]string)
 	for _, l := range letters(tb, js, pipeline.DeadLettersQuery{}) { // each can be read
-		become[l.Sequence] = l.Reason
+		found[l.Sequence] = l.Reason
 	}
 	for e, err := range pipeline.Events(tb.Context(), js, "v1", pipeline.EventsQuery{}) {
 		if err != nil {
 			tb.Fatal(err)
 		}
-		become[e.Provenance.RawSequence] = "event"
+		found[e.Provenance.RawSequence] = "event"
 	}
 	return func(sequence uint64) string {
-		if is, ok := become[sequence]; ok {
-			return is
+		if outcome, ok := found[sequence]; ok {
+			return outcome
 		}
 		return "duplicate" // of which nothing is stored
 	}
 }
 
-// checkHeaders: the headers of events are ours and printable, whatever those of the records
-// were.
+// checkHeaders checks that the headers of events are ours and printable, whatever those of
+// the records are.
 func checkHeaders(tb testing.TB, js jetstream.JetStream) {
 	tb.Helper()
 	for _, m := range stored(tb, js, "events.v1.>") {
@@ -290,8 +303,8 @@ func checkHeaders(tb testing.TB, js jetstream.JetStream) {
 	}
 }
 
-// What is not of the protocol ends the connection of who sends it, and stores nothing.
-func TestAbuseOfTheProtocol(t *testing.T) {
+// Bytes that are not of the protocol end the connection of the client, and store nothing.
+func TestAbuseOfTheProtocolStoresNothing(t *testing.T) {
 	t.Parallel()
 	top := topology(1)
 	server := pipelinetest.NewServer(t)
@@ -317,9 +330,9 @@ func TestAbuseOfTheProtocol(t *testing.T) {
 	}
 }
 
-// Records that are too large for a message: what comes of them is cut or refused, and
-// they cost one copy of memory after the other, not all at once.
-func TestAbuseByClaim(t *testing.T) {
+// Records that are too large for a message: their events are cut or refused, and their copies
+// are in memory one after the other, not all at once.
+func TestAbuseByLargeRecordsIsBounded(t *testing.T) {
 	if testing.Short() {
 		t.Skip("moves 200 MB")
 	}
@@ -329,10 +342,14 @@ func TestAbuseByClaim(t *testing.T) {
 	record := func(body string) normalizers.Record {
 		return normalizers.Record{Source: envelopes.ClaudeCode, Session: "victim", Data: []byte(body)}
 	}
-	words := `{"type":"user","message":{"role":"user","content":"` + strings.Repeat("word ", 12<<20) + `"}}`
+	// The small sizes, too, are more than half of max_payload.
+	text := `{"type":"user","message":{"role":"user","content":"` + strings.Repeat("word ", scaled(1<<20, 12<<20)) + `"}}`
 	blob := `"` + strings.Repeat("QUFB", 2000) + `",`
-	nested := `{"type":"of-tomorrow","x":` + strings.Repeat("[", 120) + blob + list(always(`"aaaaaaaaaa"`), 3<<20) + strings.Repeat("]", 120) + "}"
-	pipelinetest.Publish(t, js, user("victim", "before"), record(words), record(nested), record(strings.Repeat("[", 10_000_000)))
+	nested := `{"type":"of-tomorrow","x":` + strings.Repeat("[", 120) + blob + list(always(`"aaaaaaaaaa"`), scaled(400_000, 3<<20)) + strings.Repeat("]", 120) + "}"
+	pipelinetest.Publish(t, js, user("victim", "before"), record(text), record(nested), record(strings.Repeat("[", scaled(5_000_000, 10_000_000))))
+	if objects, _ := bucket(t, js); objects != 3 {
+		t.Errorf("%d records travel by claim check, want 3", objects)
+	}
 	pipelinetest.PublishMessages(t.Context(), t, js, &nats.Msg{
 		Subject: "raw.claude_code.victim",
 		Header:  nats.Header{envelopes.HeaderClaim: {pipeline.Claim{Digest: strings.Repeat("0", 64), Size: normalizers.MaxRecordBytes + 1}.String()}},
@@ -341,9 +358,9 @@ func TestAbuseByClaim(t *testing.T) {
 	s := start(t, js, pipeline.Config{Topology: top})
 	pipelinetest.Expectation{Topology: top}.RequireExact(t, js)
 	s.stop(t)
-	become := outcomes(t, js)
+	outcome := outcomes(t, js)
 	for sequence, want := range map[uint64]string{1: "event", 2: "event", 3: "event", 4: "too_deep", 5: "too_large", 6: "event"} {
-		if got := become(sequence); got != want {
+		if got := outcome(sequence); got != want {
 			t.Errorf("record %d: %s, want %s", sequence, got, want)
 		}
 	}
@@ -354,9 +371,9 @@ func TestAbuseByClaim(t *testing.T) {
 	}
 }
 
-// A short record of many events in a session with a long id: each event repeats the id in
-// several headers. They go out in many commits, each bounded, and exactly.
-func TestAbuseByManyEvents(t *testing.T) {
+// A short record of many events in a session with a long id, which several headers of each
+// event repeat. They go out in many batches, each bounded, and exactly.
+func TestAbuseByManyEventsIsBounded(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
 		t.Skip("moves a hundred megabytes")
@@ -364,22 +381,25 @@ func TestAbuseByManyEvents(t *testing.T) {
 	top := topology(1)
 	js := pipelinetest.NewServer(t).Provision(top)
 	id := strings.Repeat("\x01", 1<<10)
+	events := scaled(1000, 3000)
 	record := func(body string) normalizers.Record {
 		return normalizers.Record{Source: envelopes.ClaudeCode, Session: id, Data: []byte(body)}
 	}
 	const small = `{"type":"user","message":{"role":"user","content":"hello"}}`
-	pipelinetest.Publish(t, js, record(small), record(answer(always(`{"type":"thinking","thinking":"x"}`), 3000)), record(small), user("other", "after"))
+	pipelinetest.Publish(t, js, record(small), record(answer(always(`{"type":"thinking","thinking":"x"}`), events)), record(small), user("other", "after"))
 	s := start(t, js, pipeline.Config{Topology: top})
 	r := pipelinetest.Expectation{Topology: top}.RequireExact(t, js)
 	s.stop(t)
-	if r.Events != 3003 {
+	if r.Events != events+3 {
 		t.Errorf("%d events", r.Events)
 	}
-	checkCommits(t, js)
+	if n := checkBatches(t, js); n < 4 {
+		t.Errorf("%d batches: the record is too small", n)
+	}
 }
 
-// checkCommits: no commit is much larger than one may be.
-func checkCommits(tb testing.TB, js jetstream.JetStream) {
+// checkBatches checks that no batch is much larger than one may be, and returns their number.
+func checkBatches(tb testing.TB, js jetstream.JetStream) int {
 	tb.Helper()
 	consumer, err := js.OrderedConsumer(tb.Context(), pipeline.EventsStream("v1"), jetstream.OrderedConsumerConfig{})
 	if err != nil {
@@ -404,21 +424,22 @@ func checkCommits(tb testing.TB, js jetstream.JetStream) {
 		}
 		sizes[m.Headers().Get("Nats-Batch-Id")] += size
 	}
-	const most = 2*pipeline.CommitBytes + pipeline.MaxPayload // its last record may lead over the limit
+	const most = 2*pipeline.BatchBytes + pipeline.MaxPayload // its last record may exceed the limit
 	for id, size := range sizes {
 		if size > most {
-			tb.Errorf("commit %s has %d bytes, more than %d", id, size, most)
+			tb.Errorf("batch %s has %d bytes, more than %d", id, size, most)
 		}
 	}
+	return len(sizes)
 }
 
-// flood are the records of one session that would have it remember more with each of them.
+// flood returns records of one session, each of which adds to what the session remembers.
 func flood(n int) []normalizers.Record {
 	out := make([]normalizers.Record, n)
 	for i := range out {
 		var data string
 		switch i % 8 {
-		case 0: // a call that is never answered, of a tool that nobody knows
+		case 0: // a call of an unknown tool that is never answered
 			data = answer(func(int) string {
 				return fmt.Sprintf(`{"type":"tool_use","id":"call-%d","name":"tool-%d","input":{"file_path":"/home/ada/%d/%s"}}`, i, i, i, strings.Repeat("p", 200))
 			}, 1)
@@ -426,15 +447,15 @@ func flood(n int) []normalizers.Record {
 			data = fmt.Sprintf(`{"type":"assistant","uuid":"a%d","message":{"id":"msg-%d","role":"assistant","model":"model-%d","content":[{"type":"text","text":"x"}],"usage":{"input_tokens":%d,"output_tokens":7}}}`, i, i, i, i)
 		case 2: // another agent each time
 			data = fmt.Sprintf(`{"type":"user","uuid":"u%d","agentId":"agent-%d","isSidechain":true,"message":{"role":"user","content":"x"}}`, i, i)
-		case 3: // a queue that is never taken
+		case 3: // a queued prompt that is never used
 			data = fmt.Sprintf(`{"type":"queue-operation","operation":"enqueue","content":"queued %d"}`, i)
 		case 4: // values that are stated anew
 			data = fmt.Sprintf(`{"type":"user","uuid":"v%d","gitBranch":"branch-%d","version":"%d","permissionMode":"mode-%d","cwd":"/%d","message":{"role":"user","content":"x"}}`, i, i, i, i, i)
-		case 5: // what nobody knows
+		case 5: // an unknown type
 			data = fmt.Sprintf(`{"type":"of-tomorrow-%d","uuid":"w%d"}`, i, i)
 		case 6: // the same id, and another content each time
 			data = fmt.Sprintf(`{"type":"user","uuid":"same","message":{"role":"user","content":"revision %d"}}`, i)
-		case 7: // what cannot be read
+		case 7: // not JSON
 			data = "garbage"
 		}
 		out[i] = normalizers.Record{
@@ -445,9 +466,9 @@ func flood(n int) []normalizers.Record {
 	return out
 }
 
-// A flood of one session, whose state would grow with every record: it is bounded, commits
-// are, and the other partitions go on meanwhile.
-func TestFlood(t *testing.T) {
+// A flood of one session, whose state would grow with every record: the state is bounded, the
+// batches are, and the other partitions go on meanwhile.
+func TestFloodOfOneSessionIsBounded(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
 		t.Skip("moves a hundred megabytes")
@@ -461,7 +482,7 @@ func TestFlood(t *testing.T) {
 	pipelinetest.Publish(t, js, flood(n)...)
 	others := pipelinetest.Workload(63, 20, 100)
 	pipelinetest.Publish(t, js, others...)
-	// The flood stands still until all partitions but its own are done.
+	// The flood waits until all other partitions are done.
 	raw, err := js.Stream(t.Context(), pipeline.RawStream)
 	if err != nil {
 		t.Fatal(err)
@@ -495,7 +516,7 @@ func TestFlood(t *testing.T) {
 			t.Errorf("a state of %d bytes", len(m.Data))
 		}
 	}
-	checkCommits(t, js)
+	checkBatches(t, js)
 }
 
 func partitionOf(tb testing.TB, raw jetstream.Stream, sequence uint64) int {
@@ -511,9 +532,9 @@ func partitionOf(tb testing.TB, raw jetstream.Stream, sequence uint64) int {
 	return a.Partition
 }
 
-// Sessions without number: a worker has as much memory as it may use for their states,
-// whatever their number.
-func TestSessionsWithoutNumber(t *testing.T) {
+// A worker takes as much memory for the states of sessions as it is allowed to, however many
+// sessions there are.
+func TestSessionsWithoutNumberTakeBoundedMemory(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
 		t.Skip("moves 40 MB")
@@ -529,7 +550,7 @@ func TestSessionsWithoutNumber(t *testing.T) {
 		URL: server.URL(), Name: "worker", Generation: top.Generation, Partitions: top.Partitions, SessionBytes: 1 << 20, Frugal: true,
 	})
 	batch := make([]normalizers.Record, 0, 500)
-	step := sessions / 8 // at a time, so that what lies before the worker is not what counts
+	step := sessions / 8 // at a time, so that the backlog does not count
 	var before int64
 	for i := range sessions {
 		some := fmt.Appendf(nil, `{"type":"user","cwd":"/%s","gitBranch":"%[1]s","version":"%[1]s","permissionMode":"%[1]s","message":{"role":"user","content":"x"}}`, strings.Repeat("x", fat))
@@ -565,17 +586,17 @@ func TestSessionsWithoutNumber(t *testing.T) {
 	var broker runtime.MemStats
 	runtime.ReadMemStats(&broker)
 	state := stream.CachedInfo().State
-	t.Logf("broker: a heap of %d MiB for %d subjects, and what other tests have; %d MiB stored", broker.HeapInuse>>20, state.NumSubjects, state.Bytes>>20)
+	t.Logf("broker: a heap of %d MiB for %d subjects, shared with other tests; %d MiB stored", broker.HeapInuse>>20, state.NumSubjects, state.Bytes>>20)
 	t.Logf("worker at its peak: %d MiB after %d sessions, %d MiB after %d", before>>20, step, after>>20, sessions)
-	// What it works on at a time may differ, but not by what all states would take.
+	// The work in progress may differ, but not by as much as all states take.
 	if most := before + 24<<20; after > most {
 		t.Errorf("the worker took %d MiB at its peak, more than %d", after>>20, most>>20)
 	}
 }
 
-// FuzzReadRecord: whatever a message of the raw stream is, it is a record or has a permanent
-// reason, its dead letter has a subject that can be read again, and nothing of its headers
-// leaves unchecked.
+// FuzzReadRecord checks that any message of the raw stream is a record or has a permanent
+// error, that its dead letter has a subject that can be parsed, and that its headers are
+// checked.
 //
 //	go test ./pipeline -run '^$' -fuzz FuzzReadRecord -fuzztime 60s
 func FuzzReadRecord(f *testing.F) {
@@ -585,7 +606,7 @@ func FuzzReadRecord(f *testing.F) {
 	f.Add("raw.1.acp."+envelopes.Token(strings.Repeat("x", 200)), []byte(headers("Tributary-Session: "+strings.Repeat("x", 200), "Tributary-End: 1")), []byte{})
 	f.Fuzz(func(t *testing.T, subject string, header, body []byte) {
 		m := &nats.Msg{Subject: subject, Data: body}
-		m.Header, _ = nats.DecodeHeadersMsg(header) // what a client gets when they are damaged
+		m.Header, _ = nats.DecodeHeadersMsg(header) // as a client decodes damaged headers
 		var bits [8]byte
 		copy(bits[:], body)
 		sequence := binary.BigEndian.Uint64(bits[:]) % math.MaxInt64
@@ -594,7 +615,7 @@ func FuzzReadRecord(f *testing.F) {
 			t.Error("not the record of the message")
 		}
 		if _, permanent := pipeline.Reason(err); err != nil && !permanent {
-			t.Fatalf("an error without a name: %v", err)
+			t.Fatalf("an error without a reason: %v", err)
 		}
 		letter := envelopes.DeadLetterSubject("v1", 0, r.Source, r.Session)
 		if _, err := envelopes.ParseDeadLetterSubject(letter); err != nil {
@@ -615,7 +636,7 @@ func FuzzReadRecord(f *testing.F) {
 		s := normalizers.NewSession(r.Source, r.Session)
 		result, err := normalizers.Normalize(s, r)
 		if _, permanent := pipeline.Reason(err); err != nil && !permanent {
-			t.Fatalf("an error without a name: %v", err)
+			t.Fatalf("an error without a reason: %v", err)
 		}
 		for _, e := range result.Events {
 			if _, err := envelopes.ParseEventSubject(envelopes.EventSubject("v1", &e.Event)); err != nil {

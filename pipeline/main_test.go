@@ -20,30 +20,31 @@ func TestMain(m *testing.M) {
 	if code, is := pipelinetest.RunProgram(map[string]pipelinetest.Program{workerProgram: runWorker}); is {
 		os.Exit(code)
 	}
-	// The server forgets this one when it is shut down while a batch is being stored.
+	// The server leaks this goroutine when it is shut down while it stores a batch.
 	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("github.com/nats-io/nats-server/v2/server.(*msgBlock).flushLoop"))
 }
 
-// topology is that of most tests: few partitions, so that sessions share them.
+// topology returns the topology of most tests: few partitions, so that several sessions are
+// in each.
 func topology(partitions int) pipeline.Topology {
 	return pipeline.Topology{Generation: "v1", Partitions: partitions}
 }
 
-// running is a stage that runs.
+// running is a running stage.
 type running struct {
 	*pipeline.Stage
 	cancel context.CancelFunc
 	result chan error
 }
 
-// start runs a stage that ends with the test at the latest.
+// start runs a stage, which ends with the test at the latest.
 func start(tb testing.TB, js jetstream.JetStream, cfg pipeline.Config) *running {
 	tb.Helper()
 	return startCrashing(tb, js, cfg, nil)
 }
 
-// startCrashing is start with a stage that ends as by kill when crash says so of a record
-// that is about to be normalized.
+// startCrashing is start with a stage that is killed before it normalizes a record for which
+// crash returns true.
 func startCrashing(tb testing.TB, js jetstream.JetStream, cfg pipeline.Config, crash func(normalizers.Record) bool) *running {
 	tb.Helper()
 	if cfg.Heartbeat == 0 {
@@ -52,7 +53,7 @@ func startCrashing(tb testing.TB, js jetstream.JetStream, cfg pipeline.Config, c
 	if cfg.Logger == nil && testing.Verbose() {
 		cfg.Logger = slog.New(slog.NewTextHandler(tb.Output(), nil))
 	}
-	ctx, cancel := context.WithCancel(context.WithoutCancel(tb.Context())) // which outlives the cleanup
+	ctx, cancel := context.WithCancel(context.WithoutCancel(tb.Context())) // it outlives the cleanup
 	if crash != nil {
 		normalize := cfg.Normalize
 		if normalize == nil {
@@ -75,14 +76,14 @@ func startCrashing(tb testing.TB, js jetstream.JetStream, cfg pipeline.Config, c
 	return r
 }
 
-// kill ends the stage as hard as a process can end it from inside: whatever it has in
-// memory or on its way is left.
+// kill ends the stage as abruptly as a process can from inside: it drops what it has in
+// memory or in flight.
 func (r *running) kill() {
 	r.cancel()
 	r.result <- <-r.result
 }
 
-// wait returns how the stage ended by itself.
+// wait waits for the stage to end by itself and returns the result.
 func (r *running) wait(tb testing.TB) error {
 	tb.Helper()
 	select {
@@ -95,7 +96,7 @@ func (r *running) wait(tb testing.TB) error {
 	}
 }
 
-// stop drains the stage and fails the test when it does not end well.
+// stop drains the stage, and fails the test when that fails.
 func (r *running) stop(tb testing.TB) {
 	tb.Helper()
 	r.Drain()
@@ -104,7 +105,7 @@ func (r *running) stop(tb testing.TB) {
 	}
 }
 
-// deadline is a context for what must happen soon.
+// deadline returns a context for what must happen soon.
 func deadline(tb testing.TB) context.Context {
 	tb.Helper()
 	ctx, cancel := context.WithTimeoutCause(tb.Context(), time.Minute, errors.New("the test waits in vain"))

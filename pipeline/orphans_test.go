@@ -21,8 +21,8 @@ func claimed(session string, data []byte) *nats.Msg {
 	return pipeline.ClaimMessage(normalizers.Record{Source: envelopes.ClaudeCode, Session: session, Data: data})
 }
 
-// Only what no record names is an orphan, and only when it is old.
-func TestOrphans(t *testing.T) {
+// An object is an orphan when no record names it and it is old.
+func TestOnlyOldObjectsWithoutARecordAreOrphans(t *testing.T) {
 	t.Parallel()
 	js := pipelinetest.NewServer(t).Provision(topology(4))
 	claims := pipeline.NewClaims(js)
@@ -42,7 +42,7 @@ func TestOrphans(t *testing.T) {
 	gone, goneName := put(2, 10)
 	_, aloneName := put(3, 700<<10)
 	shared, sharedName := put(4, 100)
-	// Headers that a client takes for a word of the server must not hide a record.
+	// Headers that a client takes for a status of the server must not hide a record.
 	disguised := claimed("a", kept)
 	disguised.Header["Status"], disguised.Header["Description"] = []string{"409"}, []string{"Consumer Deleted"}
 	pipelinetest.PublishMessages(t.Context(), t, js, disguised, claimed("gone", gone), claimed("b", shared), claimed("gone", shared),
@@ -102,9 +102,9 @@ func TestOrphans(t *testing.T) {
 	}
 }
 
-// An object that is listed as an orphan may be another producer's by the time at which it
-// is removed: it stays, or the producer sees that it has gone.
-func TestOrphanThatIsPutAgain(t *testing.T) {
+// Another producer may put an object anew after it was listed as an orphan: it stays, or the
+// producer notices that it is gone.
+func TestOrphanThatIsPutAgainStays(t *testing.T) {
 	t.Parallel()
 	js := pipelinetest.NewServer(t).Provision(topology(1))
 	claims := pipeline.NewClaims(js)
@@ -153,8 +153,8 @@ func TestOrphanThatIsPutAgain(t *testing.T) {
 	there()
 }
 
-// An object of which something is missing is stored again, and not only named again.
-func TestPutMendsAnObject(t *testing.T) {
+// An object with missing or wrong chunks is stored again, and not only described again.
+func TestPutRepairsADamagedObject(t *testing.T) {
 	t.Parallel()
 	js := pipelinetest.NewServer(t).Provision(topology(1))
 	claims := pipeline.NewClaims(js)

@@ -12,19 +12,19 @@ import (
 	"tributary/pipeline/pipelinetest"
 )
 
-// producer ships records, as many as it is granted, in small batches.
+// producer ships as many records as it is granted, in small batches.
 type producer struct {
 	t       *testing.T
 	cluster *pipelinetest.Cluster
 	records []normalizers.Record
 	seed    uint64
 	lives   int
-	end     func() // ends the present life in the middle of what it does
+	end     func() // ends the present life in the middle of its work
 
 	mu      sync.Mutex
 	granted int
 	shipped int           // in the present life
-	changed chan struct{} // closed and made anew when one of them changes
+	changed chan struct{} // closed and replaced when one of them changes
 }
 
 func newProducer(t *testing.T, c *pipelinetest.Cluster, plan faultPlan) *producer {
@@ -38,7 +38,7 @@ func newProducer(t *testing.T, c *pipelinetest.Cluster, plan faultPlan) *produce
 	return p
 }
 
-// live ships everything from the beginning, with ids of its own.
+// live begins a life: it ships everything from the beginning, with message ids of its own.
 func (p *producer) live() {
 	p.t.Helper()
 	p.lives++
@@ -47,7 +47,7 @@ func (p *producer) live() {
 	js := p.cluster.JetStream()
 	done := make(chan struct{})
 	p.end = func() {
-		js.Conn().Close() // with what is in its buffers
+		js.Conn().Close() // with what it has buffered
 		cancel()
 		<-done
 	}
@@ -95,12 +95,12 @@ func (p *producer) set(change func()) {
 	p.changed = make(chan struct{})
 }
 
-// grant lets it ship n records more, as far as there are.
+// grant allows it to ship n more records.
 func (p *producer) grant(n int) {
 	p.set(func() { p.granted = min(p.granted+n, len(p.records)) })
 }
 
-// wait waits until all is shipped that was granted.
+// wait waits until it has shipped what it was granted.
 func (p *producer) wait() {
 	p.t.Helper()
 	limit := time.NewTimer(5 * time.Minute)
@@ -118,8 +118,8 @@ func (p *producer) wait() {
 	}
 }
 
-// die ends it in the middle of what it does, and begins again with the first record: it
-// has forgotten what it shipped, and the server does not know the new ids.
+// die ends it in the middle of its work and begins another life with the first record: it
+// has lost its progress, and the server does not know the new message ids.
 func (p *producer) die() {
 	p.t.Helper()
 	p.end()

@@ -15,28 +15,30 @@ import (
 	"tributary/envelopes"
 )
 
-// rawMessage is a message of the raw stream with where it lies.
+// rawMessage is a message of a stream, with its place there.
 type rawMessage struct {
 	*nats.Msg
 	sequence uint64
 	stored   time.Time
-	pending  uint64 // messages of the partition behind it
+	pending  uint64 // messages behind it that match the reader's filters
 }
 
-// How a partition is read.
+// How a stream is read.
 const (
-	readAhead     = 256 // messages of one request; two are on their way at most
+	readAhead     = 256 // messages of one request; at most two requests are open
 	readExpires   = 30 * time.Second
 	readHeartbeat = 5 * time.Second
+	readSilence   = 2*readHeartbeat + readHeartbeat/2 // a server that sends nothing for so long is gone
 )
 
-// reader reads a partition of the raw stream in its order: an ordered consumer. Nothing
-// is acknowledged, the server keeps nothing; what is not in sequence is an error, and the
-// one who reads begins again behind the last checkpoint.
+// reader reads messages of a stream in their order, with an ordered consumer of its own.
+// It acknowledges nothing, and the server keeps no progress. A message out of sequence is
+// an error: the partition then begins again behind its last checkpoint.
 //
-// It asks for messages itself, because the library takes any stored message with an empty
-// body and a header Status for a word of the server: a producer could stop a partition.
-// The server's own words come without a reply subject.
+// It does not use the pull requests of nats.go, which take any stored message with an empty
+// body and a header Status for a status of the server, so that a producer could stop a
+// partition. Here a status is a message without a reply subject, which only the server can
+// send.
 type reader struct {
 	js       jetstream.JetStream
 	nc       *nats.Conn
@@ -48,16 +50,16 @@ type reader struct {
 	ask      string // subject of requests
 	maxBytes int    // of one request
 
-	pending     uint64 // messages that were there when it began
-	outstanding int    // messages asked for that have not come
+	pending     uint64 // messages that matched when the reading began
+	outstanding int    // messages requested that have not arrived
 	last        uint64 // consumer sequence of the last message
 	from        uint64 // stream sequence behind the last message
 	checked     time.Time
-	late        uint64 // the first unread record that the leader had then; 0 for none
+	late        uint64 // the first unread message that the leader had at the last check; 0 for none
 	close       func()
 }
 
-// openReader begins to read a partition at a sequence of the raw stream.
+// openReader begins to read a partition of the raw stream at a sequence.
 func openReader(ctx context.Context, js jetstream.JetStream, partition int, from uint64) (*reader, error) {
 	return openStream(ctx, js, RawStream, jetstream.ConsumerConfig{
 		Description:    "Partition " + strconv.Itoa(partition) + " of a stage.",
@@ -67,7 +69,7 @@ func openReader(ctx context.Context, js jetstream.JetStream, partition int, from
 	})
 }
 
-// openStream begins to read a stream in its order.
+// openStream begins to read a stream at the start that cfg names.
 func openStream(ctx context.Context, js jetstream.JetStream, stream string, cfg jetstream.ConsumerConfig) (*reader, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -102,7 +104,7 @@ func openStream(ctx context.Context, js jetstream.JetStream, stream string, cfg 
 	r.close = func() {
 		_ = r.sub.Unsubscribe()
 		if nc.IsConnected() {
-			// Without an answer the server drops the consumer by itself, a minute later.
+			// When this fails, the server drops the consumer by itself a minute later.
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 			defer cancel()
 			_ = js.DeleteConsumer(ctx, stream, name)
@@ -112,43 +114,33 @@ func openStream(ctx context.Context, js jetstream.JetStream, stream string, cfg 
 }
 
 var (
-	errSilent = errors.New("no word from the server")
+	errSilent = errors.New("no answer from the server")
 	errGap    = errors.New("messages out of sequence")
 	errLate   = errors.New("the server holds records that it does not send")
 )
 
-// next waits for messages and returns what is there, up to readAhead. It returns none,
-// and no error, when stop is closed.
+// next waits for messages and returns those that have arrived, up to readAhead. When stop is
+// closed it returns none, and no error.
 func (r *reader) next(ctx context.Context, stop <-chan struct{}) ([]rawMessage, error) {
-	silence := time.NewTimer(2*readHeartbeat + readHeartbeat/2)
+	silence := time.NewTimer(readSilence)
 	defer silence.Stop()
-	var run []rawMessage
-	for len(run) < readAhead && !closed(stop) {
+	var arrived []rawMessage
+	for len(arrived) < readAhead && !closed(stop) {
 		if err := r.request(); err != nil {
 			return nil, err
 		}
-		var m *nats.Msg
-		if len(run) > 0 {
-			select {
-			case m = <-r.messages:
-			default:
-				return run, nil
-			}
-		} else {
-			select {
-			case m = <-r.messages:
-				silence.Reset(2*readHeartbeat + readHeartbeat/2)
-			case <-stop:
-				continue
-			case <-silence.C:
-				return nil, errSilent
-			case <-ctx.Done():
-				return nil, context.Cause(ctx)
-			}
+		idle := len(arrived) == 0
+		m, err := r.receive(ctx, stop, silence, idle)
+		switch {
+		case err != nil:
+			return nil, err
+		case m == nil && idle:
+			continue // stop is closed
+		case m == nil:
+			return arrived, nil
 		}
 		if m.Reply == "" {
-			err := r.status(m)
-			if err == nil && len(run) == 0 {
+			if err = r.status(m); err == nil && idle {
 				err = r.check(ctx)
 			}
 			if err != nil {
@@ -156,28 +148,62 @@ func (r *reader) next(ctx context.Context, stop <-chan struct{}) ([]rawMessage, 
 			}
 			continue
 		}
-		meta, err := m.Metadata()
+		message, err := r.accept(m)
 		if err != nil {
-			return nil, fmt.Errorf("read stream: %w", err)
+			return nil, err
 		}
-		if meta.Sequence.Consumer != r.last+1 {
-			return nil, errGap
-		}
-		r.last++
-		r.from = meta.Sequence.Stream + 1
-		r.outstanding--
-		run = append(run, rawMessage{m, meta.Sequence.Stream, meta.Timestamp, meta.NumPending})
+		arrived = append(arrived, message)
 	}
 	if closed(stop) {
-		return nil, nil // what was read is not done, and will be read again
+		return nil, nil // what arrived is not done, and will be read again
 	}
-	return run, nil
+	return arrived, nil
 }
 
-// check compares an idle consumer with the leader of the stream. The consumer lies on one
-// of the replicas, and where that one no longer follows the leader, which can last, it
-// sends its signs of life and no records. A record that the leader had and that has not
-// come until the next check ends the reading: the next consumer may lie elsewhere.
+// receive returns the next message, nil when there is none: when idle, it waits for one
+// until stop is closed.
+func (r *reader) receive(ctx context.Context, stop <-chan struct{}, silence *time.Timer, idle bool) (*nats.Msg, error) {
+	if !idle {
+		select {
+		case m := <-r.messages:
+			return m, nil
+		default:
+			return nil, nil
+		}
+	}
+	select {
+	case m := <-r.messages:
+		silence.Reset(readSilence)
+		return m, nil
+	case <-stop:
+		return nil, nil
+	case <-silence.C:
+		return nil, errSilent
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// accept returns a message with its place in the stream. It must be the next one of the
+// consumer.
+func (r *reader) accept(m *nats.Msg) (rawMessage, error) {
+	meta, err := m.Metadata()
+	if err != nil {
+		return rawMessage{}, fmt.Errorf("read stream: %w", err)
+	}
+	if meta.Sequence.Consumer != r.last+1 {
+		return rawMessage{}, errGap
+	}
+	r.last++
+	r.from = meta.Sequence.Stream + 1
+	r.outstanding--
+	return rawMessage{m, meta.Sequence.Stream, meta.Timestamp, meta.NumPending}, nil
+}
+
+// check compares an idle consumer with the leader of the stream. The consumer lives on one
+// replica. A replica that no longer follows the leader, which can last, sends heartbeats and
+// no messages. A message that the leader has at one check and that has not arrived at the
+// next ends the reading: the next consumer may live on another replica.
 func (r *reader) check(ctx context.Context) error {
 	if len(r.messages) > 0 || time.Since(r.checked) < readHeartbeat/2 {
 		return nil
@@ -190,7 +216,7 @@ func (r *reader) check(ctx context.Context) error {
 			continue
 		}
 		if err != nil {
-			return nil //nolint:nilerr // a leader that is away says nothing about the consumer
+			return nil //nolint:nilerr // without a leader nothing is known about the consumer
 		}
 		if first == 0 || m.Sequence < first {
 			first = m.Sequence
@@ -203,7 +229,7 @@ func (r *reader) check(ctx context.Context) error {
 	return nil
 }
 
-// request asks for more when half of what was asked for has come.
+// request requests more messages when half of those requested have arrived.
 func (r *reader) request() error {
 	if r.outstanding > readAhead {
 		return nil
@@ -221,7 +247,8 @@ func (r *reader) request() error {
 	return wrap(r.nc.PublishRequest(r.ask, r.inbox, body), "read stream")
 }
 
-// status handles a word of the server: a request that has ended, or an error.
+// status handles a status of the server: a heartbeat, a request that has ended, or an
+// error.
 func (r *reader) status(m *nats.Msg) error {
 	status, description := m.Header.Get("Status"), m.Header.Get("Description")
 	ended := status == "408" || status == "409" &&

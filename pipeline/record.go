@@ -13,14 +13,13 @@ import (
 	"tributary/normalizers"
 )
 
-// maxSessionBytes is the longest session id. Several headers of an event repeat it, and
-// the broker takes 64 KiB of headers.
+// maxSessionBytes is the longest session id. Several headers of an event repeat it, and the
+// broker accepts 64 KiB of headers.
 const maxSessionBytes = 1 << 10
 
-// RawMessage is the message that a producer publishes for a record: subject, headers and
-// data, which it shares with r. Sequence and Stored are the broker's to give. The
-// publisher adds Nats-Msg-Id. A record that is too large for it travels by
-// [ClaimMessage]; [Claimed] says which.
+// RawMessage returns the message that a producer publishes for a record. The message shares
+// the data of r; its sequence and time are the broker's. The producer adds Nats-Msg-Id. A
+// record that is too large for one message, see [Claimed], travels by [ClaimMessage].
 func RawMessage(r normalizers.Record) *nats.Msg {
 	m := nats.NewMsg(envelopes.RawSubject(r.Source, r.Session))
 	m.Data = r.Data
@@ -54,9 +53,9 @@ func RawMessage(r normalizers.Record) *nats.Msg {
 }
 
 // ClaimMessage is [RawMessage] for a record that travels by claim check: the body is empty,
-// and a header names its bytes, which have to be stored before by [Claims.Put]. (An empty
-// body with the header of an end is no record at all but the end of one's file: the two
-// headers exclude each other.)
+// and a header names the object with its bytes, which [Claims.Put] must have stored before.
+// The claim check and the header that marks the end of a file, whose body is empty too,
+// exclude each other.
 func ClaimMessage(r normalizers.Record) *nats.Msg {
 	claim := ClaimOf(r.Data)
 	r.Data = nil
@@ -65,21 +64,22 @@ func ClaimMessage(r normalizers.Record) *nats.Msg {
 	return m
 }
 
-// hashed reports whether the token of a session is a digest, so that the session itself
-// has to travel in a header.
+// hashed reports whether the token of a session is a digest, so that the session id itself
+// travels in a header.
 func hashed(session string) bool {
 	_, whole, err := envelopes.ParseToken(envelopes.Token(session))
 	return err == nil && !whole
 }
 
 // ReadRecord is the inverse of [RawMessage] and [ClaimMessage] for a message as the raw
-// stream keeps it, with the sequence and the time that the broker gave it. The record
-// shares the data of m. Where claim is not zero the data are still to be fetched from
-// there, see [Claims.Get].
+// stream holds it, with its sequence and the time at which the broker stored it. The record
+// shares the data of m. When claim is not zero, the data still have to be fetched, see
+// [Claims.Get].
 //
-// An error is permanent, see [Reason]. The record then says what is known: where it lies
-// and, if nothing else, [envelopes.UnknownSource] and the subject as its session, which
-// is where its dead letter goes. It has a File only with the position in it.
+// Every error is permanent, see [Reason]. The record then holds what is known, and so much
+// that its dead letter has a subject: where nothing of the session is known, the source is
+// [envelopes.UnknownSource] and the session the subject of m. It has a File only together
+// with a position in it.
 func ReadRecord(m *nats.Msg, sequence uint64, stored time.Time) (r normalizers.Record, claim Claim, err error) {
 	r = normalizers.Record{
 		Source:   envelopes.UnknownSource,
@@ -90,26 +90,26 @@ func ReadRecord(m *nats.Msg, sequence uint64, stored time.Time) (r normalizers.R
 	}
 	address, err := envelopes.ParseRawSubject(m.Subject)
 	if err != nil {
-		return r, Claim{}, fmt.Errorf("%w: %w", ErrSubject, err)
+		return r, Claim{}, fmt.Errorf("%w: %w", errSubject, err)
 	}
 	header := m.Header
 	stated, err := envelopes.DecodeHeaderValue(header.Get(envelopes.HeaderSession))
 	if err != nil {
-		return r, Claim{}, fmt.Errorf("%w: header %s: %w", ErrSession, envelopes.HeaderSession, err)
+		return r, Claim{}, fmt.Errorf("%w: header %s: %w", errSession, envelopes.HeaderSession, err)
 	}
 	session, err := envelopes.ResolveToken(address.Token, stated)
 	if err != nil {
-		return r, Claim{}, fmt.Errorf("%w: %w", ErrSession, err)
+		return r, Claim{}, fmt.Errorf("%w: %w", errSession, err)
 	}
 	if len(session) > maxSessionBytes {
-		return r, Claim{}, fmt.Errorf("%w: longer than %d bytes", ErrSession, maxSessionBytes)
+		return r, Claim{}, fmt.Errorf("%w: longer than %d bytes", errSession, maxSessionBytes)
 	}
 	r.Source, r.Session = address.Source, session
 	if requeued := header.Get(envelopes.HeaderRequeued); requeued != "" {
-		// Before all that may fail: a record that repeats a settled one is a duplicate.
+		// Read before anything that can fail: a copy of a settled record is a duplicate.
 		if r.Origin.Requeued, err = strconv.ParseUint(requeued, 10, 64); err != nil || r.Origin.Requeued == 0 {
 			r.Origin.Requeued = 0
-			return r, Claim{}, fmt.Errorf("%w: %s is not a sequence", ErrHeader, envelopes.HeaderRequeued)
+			return r, Claim{}, fmt.Errorf("%w: %s is not a sequence", errHeader, envelopes.HeaderRequeued)
 		}
 	}
 	if !slices.Contains(envelopes.Sources, r.Source) {
@@ -122,23 +122,23 @@ func ReadRecord(m *nats.Msg, sequence uint64, stored time.Time) (r normalizers.R
 	return r, claim, err
 }
 
-// readClaim reads where the data of a record lie, the zero value when they are in m.
+// readClaim reads the claim check of a record, the zero value when the data are in m.
 func readClaim(m *nats.Msg) (Claim, error) {
 	values, ok := m.Header[envelopes.HeaderClaim]
 	switch {
 	case !ok:
 		return Claim{}, nil
 	case len(values) != 1:
-		return Claim{}, fmt.Errorf("%w: %s is there more than once", ErrClaim, envelopes.HeaderClaim)
+		return Claim{}, fmt.Errorf("%w: %s is there more than once", errClaim, envelopes.HeaderClaim)
 	case len(m.Data) > 0:
-		return Claim{}, fmt.Errorf("%w: %s with a body", ErrClaim, envelopes.HeaderClaim)
+		return Claim{}, fmt.Errorf("%w: %s with a body", errClaim, envelopes.HeaderClaim)
 	case m.Header.Get(envelopes.HeaderEnd) != "":
-		return Claim{}, fmt.Errorf("%w: %s with %s", ErrClaim, envelopes.HeaderClaim, envelopes.HeaderEnd)
+		return Claim{}, fmt.Errorf("%w: %s with %s", errClaim, envelopes.HeaderClaim, envelopes.HeaderEnd)
 	}
-	return ParseClaim(values[0])
+	return parseClaim(values[0])
 }
 
-// readOrigin reads what the producer states about r.
+// readOrigin reads what the producer states about the origin of r.
 func readOrigin(r *normalizers.Record, header nats.Header) error {
 	o := &r.Origin
 	o.Traceparent, o.Tracestate = envelopes.TraceContext(header.Get(envelopes.HeaderTraceparent), header.Get(envelopes.HeaderTracestate))
@@ -146,24 +146,24 @@ func readOrigin(r *normalizers.Record, header nats.Header) error {
 	case end == "1" && len(r.Data) == 0:
 		o.End = true
 	case end != "":
-		return fmt.Errorf("%w: %s is not 1 with an empty body", ErrHeader, envelopes.HeaderEnd)
+		return fmt.Errorf("%w: %s is not 1 with an empty body", errHeader, envelopes.HeaderEnd)
 	}
 	file, err := envelopes.DecodeHeaderValue(header.Get(envelopes.HeaderFile))
 	if err != nil {
-		return fmt.Errorf("%w: %s: %w", ErrHeader, envelopes.HeaderFile, err)
+		return fmt.Errorf("%w: %s: %w", errHeader, envelopes.HeaderFile, err)
 	}
 	if position := header.Get(envelopes.HeaderPosition); position != "" {
 		if o.Position, o.Previous, err = envelopes.ParsePosition(position); err != nil {
-			return fmt.Errorf("%w: %w", ErrHeader, err)
+			return fmt.Errorf("%w: %w", errHeader, err)
 		}
 	} else if file != "" && !o.End {
-		return fmt.Errorf("%w: %s without %s", ErrHeader, envelopes.HeaderFile, envelopes.HeaderPosition)
+		return fmt.Errorf("%w: %s without %s", errHeader, envelopes.HeaderFile, envelopes.HeaderPosition)
 	}
 	o.File = file // now that its position is known
 	o.Digest = header.Get(envelopes.HeaderDigest)
 	if t := header.Get(envelopes.HeaderTime); t != "" {
 		if o.Time, err = envelopes.ParseTime(t); err != nil {
-			return fmt.Errorf("%w: %s: %w", ErrHeader, envelopes.HeaderTime, err)
+			return fmt.Errorf("%w: %s: %w", errHeader, envelopes.HeaderTime, err)
 		}
 	}
 	return nil

@@ -18,8 +18,8 @@ import (
 	"tributary/pipeline/pipelinetest"
 )
 
-// What a producer states about a record arrives as it was stated, whatever the bytes.
-func TestRecordTravels(t *testing.T) {
+// A record arrives as the producer stated it, whatever its bytes.
+func TestRecordArrivesAsItWasPublished(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		text := rapid.StringN(1, 80, 300)
@@ -55,9 +55,9 @@ func TestRecordTravels(t *testing.T) {
 	})
 }
 
-// Each record that cannot be read is one dead letter with its reason, and all others are
-// as if it had not been there.
-func TestBadRecords(t *testing.T) {
+// Each record that cannot be read is one dead letter with its reason, and all others are as
+// if it had not been there.
+func TestBadRecordCostsOnlyItself(t *testing.T) {
 	t.Parallel()
 	claude := func(session, data string, headers ...string) *nats.Msg {
 		m := pipeline.RawMessage(normalizers.Record{Source: envelopes.ClaudeCode, Session: session, Data: []byte(data)})
@@ -168,8 +168,9 @@ func stored(tb testing.TB, js jetstream.JetStream, filter string) []*jetstream.R
 	}
 }
 
-// No header of a producer acts on our stream: those of the broker, of ours, of CloudEvents.
-func TestHeadersOfProducers(t *testing.T) {
+// No header of a producer acts on our streams: neither those of the broker, nor ours, nor
+// those of CloudEvents.
+func TestHeadersOfProducersReachNoStreamOfOurs(t *testing.T) {
 	t.Parallel()
 	top := topology(1)
 	js := pipelinetest.NewServer(t).Provision(top)
@@ -233,7 +234,7 @@ func TestHeadersOfProducers(t *testing.T) {
 }
 
 // A dead letter that would not fit a message names its record instead of repeating it.
-func TestDeadLetterThatDoesNotFit(t *testing.T) {
+func TestDeadLetterThatDoesNotFitNamesItsRecord(t *testing.T) {
 	t.Parallel()
 	top := topology(1)
 	js := pipelinetest.NewServer(t).Provision(top)
@@ -267,8 +268,8 @@ func TestDeadLetterThatDoesNotFit(t *testing.T) {
 	}
 }
 
-// A session whose token is a digest travels in a header, to the event and back.
-func TestSessionOfALongID(t *testing.T) {
+// A session id whose token is a digest travels in a header, to the event and back.
+func TestLongSessionIDTravelsInAHeader(t *testing.T) {
 	t.Parallel()
 	top := topology(1)
 	js := pipelinetest.NewServer(t).Provision(top)

@@ -14,27 +14,27 @@ import (
 	"tributary/normalizers"
 )
 
-// Requeued is what became of a dead letter that was to be requeued.
+// Requeued is the outcome of requeuing a dead letter.
 type Requeued string
 
-// The outcomes of a requeue.
+// The outcomes.
 const (
-	RequeuedNow       Requeued = "requeued"   // its record is in the raw stream again
-	RequeuedBefore    Requeued = "waiting"    // it was, minutes ago: nothing was stored
-	RequeuedSettled   Requeued = "settled"    // the record was read since, or is dead again as another
-	RequeuedForgotten Requeued = "forgotten"  // the session cannot tell whether it was
-	RequeuedNowhere   Requeued = "no_session" // its subject names no session to append it to
+	RequeuedNow       Requeued = "requeued"   // a copy of the record is in the raw stream
+	RequeuedBefore    Requeued = "waiting"    // a copy was stored minutes ago; no second one was
+	RequeuedSettled   Requeued = "settled"    // a copy was read since, or is a dead letter itself
+	RequeuedForgotten Requeued = "forgotten"  // the session no longer knows whether a copy was read
+	RequeuedNowhere   Requeued = "no_session" // the subject names no session to append the copy to
 	RequeuedGone      Requeued = "gone"       // no stream has the bytes any more
-	RequeuedTooLarge  Requeued = "too_large"  // with its new headers it does not fit a message
+	RequeuedTooLarge  Requeued = "too_large"  // the copy, with its new headers, does not fit a message
 )
 
-// Done reports whether nothing is left to do about the dead letter.
+// Done reports whether the dead letter needs no other attempt.
 func (r Requeued) Done() bool {
 	return r == RequeuedNow || r == RequeuedBefore || r == RequeuedSettled
 }
 
-// Requeueable returns what would become of the dead letter if it were requeued, as far as
-// its headers and its session tell: [RequeuedNow] when it can be.
+// Requeueable returns the outcome of requeuing the dead letter, as far as its headers and
+// its session predict it: [RequeuedNow] when it can be requeued.
 func (l *DeadLetter) Requeueable() Requeued {
 	switch {
 	case !l.addressed():
@@ -48,35 +48,35 @@ func (l *DeadLetter) Requeueable() Requeued {
 	}
 }
 
-// How many messages of a requeue are on their way together, and how large they are.
+// Limits of the batches of a requeue.
 const (
 	requeueMessages = 200
-	requeueBytes    = commitBytes
+	requeueBytes    = batchBytes
 	requeueHeaders  = 128 // bytes that a batch adds to the headers of a message, first line included
 )
 
-// Requeue publishes the records of dead letters to the raw stream again, where they are
-// appended to their sessions: the bytes, and the headers that say what the record is, but
-// not where it stood in its file. It tells what became of each, in their order; letters
-// that cannot be read are left out. An error ends it: what was told stays.
+// Requeue publishes copies of the records of dead letters to the raw stream, which appends
+// them to their sessions. A copy has the bytes of the record and the headers that describe
+// it, but not its position in its file. Requeue calls report with the outcome of each dead
+// letter, in their order, and leaves out messages that are no dead letters. An error ends
+// it; outcomes that were reported stand.
 //
-// A record yields its events once, however often it is requeued and wherever that is cut
-// off. The new record names the one that it repeats ([envelopes.HeaderRequeued]), and its
-// session takes it only while that one is open: the session noted it as open in the batch
-// that stored the dead letter, and notes it as settled in the batch that stores the
-// events, or the next dead letter. So:
-//   - Cut off before the raw stream has the record: the dead letter is open, nothing
-//     happened.
-//   - Cut off after it, or requeued by two at once: the second copy is dropped by the
-//     broker within ten minutes, for both have the same message id, and by the session
-//     ever after.
-//   - A worker that dies in between does the record again, from the state before it.
-//   - Another generation has its own dead letters: where the first record could be read,
-//     its copies are duplicates.
+// A record yields its events once, however often it is requeued and wherever Requeue is
+// interrupted. A copy names the record that it repeats ([envelopes.HeaderRequeued]), and its
+// session reads it only while that record is open. The session notes the record as open in
+// the batch that stores the dead letter, and as settled in the batch that stores the events
+// of a copy, or its dead letter. So:
+//   - Interrupted before the raw stream has the copy: the record is open, nothing happened.
+//   - Interrupted after that, or requeued by two processes at once: the broker drops a second
+//     copy within ten minutes, because both have the same message id, and the session drops
+//     it at any time.
+//   - A worker that dies in between normalizes the copy again, from the state before it.
+//   - Another generation has its own dead letters: when it could read the record, a copy is
+//     a duplicate.
 //
-// The dead letter stays where it is, and may be purged before or after its record is read.
-func Requeue(ctx context.Context, js jetstream.JetStream, letters iter.Seq2[DeadLetter, error], tell func(DeadLetter, Requeued)) error {
-	r := requeue{js: js, tell: tell}
+// The dead letter stays in its stream, and may be purged before or after the copy is read.
+func Requeue(ctx context.Context, js jetstream.JetStream, letters iter.Seq2[DeadLetter, error], report func(DeadLetter, Requeued)) error {
+	r := requeue{js: js, report: report}
 	for l, err := range letters {
 		if errors.Is(err, ErrDeadLetter) {
 			continue
@@ -91,61 +91,71 @@ func Requeue(ctx context.Context, js jetstream.JetStream, letters iter.Seq2[Dead
 	return wrap(r.flush(ctx), "requeue")
 }
 
-// requeue is the work of [Requeue].
+// requeue collects the copies of one batch, and the outcomes that depend on it.
 type requeue struct {
 	js       jetstream.JetStream
-	tell     func(DeadLetter, Requeued)
-	waiting  []outcome   // in the order of the letters
-	messages []*nats.Msg // of those in waiting that are on their way
-	bytes    int
+	report   func(DeadLetter, Requeued)
+	outcomes []outcome   // not reported yet, in the order of the letters
+	messages []*nats.Msg // the copies among them
+	bytes    int         // of messages
 }
 
-// outcome is a dead letter whose outcome is not told yet.
+// outcome is a dead letter whose outcome is not reported yet.
 type outcome struct {
 	letter DeadLetter
 	is     Requeued
-	sent   *nats.Msg // nil when nothing is to be sent
+	sent   *nats.Msg // the copy; nil when none is sent
 }
 
-// add takes a dead letter in.
+// add adds a dead letter, and flushes the batch when it is full.
 func (r *requeue) add(ctx context.Context, l DeadLetter) error {
-	o := outcome{letter: l, is: l.Requeueable()}
-	if o.is == RequeuedNow {
-		data, err := l.Load(ctx, r.js)
-		switch {
-		case errors.Is(err, ErrRecordGone):
-			o.is = RequeuedGone
-		case err != nil:
-			return err
-		default:
-			o.sent = l.message(data)
-		}
+	o, err := r.prepare(ctx, l)
+	if err != nil {
+		return err
 	}
-	if m := o.sent; m != nil {
-		size := headerSize(m.Header) + len(m.Data)
-		switch {
-		case int64(size+requeueHeaders) > r.js.Conn().MaxPayload():
-			o.is, o.sent = RequeuedTooLarge, nil
-		case len(r.messages) == requeueMessages || len(r.messages) > 0 && r.bytes+size > requeueBytes:
+	if o.sent != nil {
+		size := messageSize(o.sent)
+		if len(r.messages) > 0 && r.bytes+size > requeueBytes {
 			if err := r.flush(ctx); err != nil {
 				return err
 			}
-			fallthrough
-		default:
-			r.messages, r.bytes = append(r.messages, m), r.bytes+size
 		}
+		r.messages, r.bytes = append(r.messages, o.sent), r.bytes+size
 	}
-	r.waiting = append(r.waiting, o)
-	if len(r.waiting) >= requeueMessages {
+	r.outcomes = append(r.outcomes, o)
+	if len(r.outcomes) >= requeueMessages {
 		return r.flush(ctx)
 	}
 	return nil
 }
 
-// message is the raw record that repeats that of l.
-func (l *DeadLetter) message(data []byte) *nats.Msg {
+// prepare makes the copy of a dead letter's record, or decides why there is none.
+func (r *requeue) prepare(ctx context.Context, l DeadLetter) (outcome, error) {
+	o := outcome{letter: l, is: l.Requeueable()}
+	if o.is != RequeuedNow {
+		return o, nil
+	}
+	data, err := l.Load(ctx, r.js)
+	if errors.Is(err, ErrRecordGone) {
+		o.is = RequeuedGone
+		return o, nil
+	}
+	if err != nil {
+		return outcome{}, err
+	}
+	o.sent = l.requeuedMessage(data)
+	if int64(messageSize(o.sent)+requeueHeaders) > r.js.Conn().MaxPayload() {
+		o.is, o.sent = RequeuedTooLarge, nil
+	}
+	return o, nil
+}
+
+func messageSize(m *nats.Msg) int { return headerSize(m.Header) + len(m.Data) }
+
+// requeuedMessage returns the copy of the record of l.
+func (l *DeadLetter) requeuedMessage(data []byte) *nats.Msg {
 	m := nats.NewMsg("raw." + string(l.Source) + "." + l.token)
-	m.Data = data // empty where a claim names the bytes
+	m.Data = data // empty when a claim check names the bytes
 	for _, name := range requeuedHeaders {
 		if v := l.Header[name]; len(v) > 0 {
 			m.Header[name] = v
@@ -156,33 +166,34 @@ func (l *DeadLetter) message(data []byte) *nats.Msg {
 	return m
 }
 
-// codeDuplicate is what the server says of a batch with a message that it has already.
+// codeDuplicate is the error code for a batch with a message id that the server knows.
 const codeDuplicate = 10201
 
-// flush stores what is waiting and tells the outcomes.
+// flush stores the copies and reports the outcomes.
 func (r *requeue) flush(ctx context.Context) error {
 	duplicates := make(map[*nats.Msg]bool)
 	if len(r.messages) > 0 {
 		_, err := PublishBatch(ctx, r.js.Conn(), r.messages)
 		if api, ok := errors.AsType[*jetstream.APIError](err); ok && api.ErrorCode == codeDuplicate {
-			err = r.singly(ctx, duplicates)
+			err = r.publishEach(ctx, duplicates)
 		}
 		if err != nil {
 			return err
 		}
 	}
-	for _, o := range r.waiting {
+	for _, o := range r.outcomes {
 		if duplicates[o.sent] {
 			o.is = RequeuedBefore
 		}
-		r.tell(o.letter, o.is)
+		r.report(o.letter, o.is)
 	}
-	r.waiting, r.messages, r.bytes = nil, nil, 0
+	r.outcomes, r.messages, r.bytes = nil, nil, 0
 	return nil
 }
 
-// singly stores the messages one after the other, and notes those that the broker had.
-func (r *requeue) singly(ctx context.Context, duplicates map[*nats.Msg]bool) error {
+// publishEach stores the copies one after the other, and notes those that the broker had
+// already.
+func (r *requeue) publishEach(ctx context.Context, duplicates map[*nats.Msg]bool) error {
 	for _, m := range r.messages {
 		for _, name := range []string{batchIDHeader, batchSequenceHeader, batchCommitHeader} {
 			m.Header.Del(name)

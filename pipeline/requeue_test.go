@@ -35,15 +35,14 @@ func requeue(tb testing.TB, js jetstream.JetStream, q pipeline.DeadLettersQuery)
 	return counts
 }
 
-// user is a record of Claude Code without an id: it is the session that has to tell a
-// second one from the first.
-func user(session, words string) normalizers.Record {
+// user returns a record of Claude Code without an id: only the session can detect a copy.
+func user(session, text string) normalizers.Record {
 	return normalizers.Record{Source: envelopes.ClaudeCode, Session: session, Data: fmt.Appendf(nil,
-		`{"type":"user","sessionId":%q,"timestamp":"2026-03-01T09:00:00Z","message":{"role":"user","content":%q}}`, session, words)}
+		`{"type":"user","sessionId":%q,"timestamp":"2026-03-01T09:00:00Z","message":{"role":"user","content":%q}}`, session, text)}
 }
 
-// breaksUntil is a normalizer with a defect: it panics on records with the word. The
-// defect is mended for records after a sequence.
+// breaksUntil returns a normalizer with a defect: it panics on records that contain word. The
+// defect is fixed for records after a sequence.
 func breaksUntil(word string, sequence uint64) func(*normalizers.Session, normalizers.Record) (normalizers.Result, error) {
 	return func(s *normalizers.Session, r normalizers.Record) (normalizers.Result, error) {
 		if r.Sequence <= sequence && bytes.Contains(r.Data, []byte(word)) {
@@ -53,7 +52,7 @@ func breaksUntil(word string, sequence uint64) func(*normalizers.Session, normal
 	}
 }
 
-// texts are the texts of the events of a session of a generation, in their order.
+// texts returns the texts of the events of a session of a generation, in their order.
 func texts(tb testing.TB, js jetstream.JetStream, generation, session string) []string {
 	tb.Helper()
 	var out []string
@@ -69,9 +68,9 @@ func texts(tb testing.TB, js jetstream.JetStream, generation, session string) []
 	return out
 }
 
-// What is requeued is the record that could not be read, and no other: where a claim came
-// with a body it is no less wrong than before.
-func TestBadClaimIsRequeued(t *testing.T) {
+// A requeued copy is the record that could not be read: a claim check that came with a body
+// is no less wrong than before.
+func TestRequeuedBadClaimCheckIsStillBad(t *testing.T) {
 	t.Parallel()
 	top := topology(1)
 	js := pipelinetest.NewServer(t).Provision(top)
@@ -96,10 +95,10 @@ func TestBadClaimIsRequeued(t *testing.T) {
 	}
 }
 
-// A record that a defect made a dead letter is read once the defect is mended and it is
-// requeued: its events are appended to its session, once, however often it is requeued.
-// Another generation, made without the defect, has each event once, too.
-func TestPanicIsMendedAndRequeued(t *testing.T) {
+// A record that a defect made a dead letter is read once the defect is fixed and it is
+// requeued: its events are appended to its session once, however often it is requeued. Another
+// generation, made without the defect, has each event once, too.
+func TestRequeuedRecordYieldsItsEventsOnce(t *testing.T) {
 	t.Parallel()
 	top := topology(2)
 	js := pipelinetest.NewServer(t).Provision(top)
@@ -191,9 +190,9 @@ func afterTheWindow(tb testing.TB, js jetstream.JetStream, ids ...string) {
 	}
 }
 
-// A record that fails again is a new dead letter, which names the one before it and takes
-// its place: only the last of them is open.
-func TestRequeuedRecordFailsAgain(t *testing.T) {
+// A copy that fails again is a new dead letter, which names the one before it and replaces
+// it: only the last of them is open.
+func TestRequeuedRecordThatFailsAgainIsANewDeadLetter(t *testing.T) {
 	t.Parallel()
 	top := topology(1)
 	js := pipelinetest.NewServer(t).Provision(top)
@@ -223,7 +222,7 @@ func TestRequeuedRecordFailsAgain(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("dead letters %v, want %v", got, want)
 	}
-	afterTheWindow(t, js, "requeue-2", "requeue-4") // older copies, and the defect is mended
+	afterTheWindow(t, js, "requeue-2", "requeue-4") // older copies, and the defect is fixed
 	x.RequireExact(t, js)
 	if got := requeue(t, js, pipeline.DeadLettersQuery{}); got[pipeline.RequeuedNow] != 1 || got[pipeline.RequeuedSettled] != 2 {
 		t.Errorf("requeued when it can be read: %v", got)
@@ -236,9 +235,8 @@ func TestRequeuedRecordFailsAgain(t *testing.T) {
 	}
 }
 
-// A requeue that is killed between its steps, whichever they are, is done again, and
-// nothing is lost or doubled.
-func TestRequeueIsKilled(t *testing.T) {
+// A requeue that is killed between any two steps can be repeated: nothing is lost or doubled.
+func TestKilledRequeueIsRepeatedWithoutLoss(t *testing.T) {
 	t.Parallel()
 	top := topology(2)
 	server := pipelinetest.NewServer(t)
@@ -308,7 +306,7 @@ func TestRequeueIsKilled(t *testing.T) {
 		seen := make(map[string]bool)
 		for _, text := range texts(t, js, "v1", fmt.Sprintf("s%d", i)) {
 			if seen[text] {
-				t.Errorf("%s is told twice", text)
+				t.Errorf("%s is emitted twice", text)
 			}
 			seen[text] = true
 		}
@@ -339,14 +337,14 @@ func cutRequeue(tb testing.TB, server *pipelinetest.Server, cut pipelinetest.Cut
 	return <-ended
 }
 
-// Whatever is requeued, in whatever order and how often, by message or by copy, while
-// workers die: the generation is the fold of the raw stream, and no event is told twice.
-func TestRequeueOfEverything(t *testing.T) {
+// Whatever is requeued, in whatever order and how often, by message or by copy, while workers
+// die: the generation is the fold of the raw stream, and no event is stored twice.
+func TestRequeueOfAnythingStoresNoEventTwice(t *testing.T) {
 	t.Parallel()
 	top := topology(3)
 	js := pipelinetest.NewServer(t).Provision(top)
 	records := pipelinetest.Workload(60, 12, 600)
-	for i := range records { // ids would hide what is told twice
+	for i := range records { // ids would hide events that are emitted twice
 		records[i].Data = bytes.ReplaceAll(records[i].Data, []byte(`"uuid":`), []byte(`"other":`))
 	}
 	pipelinetest.Publish(t, js, records...)
@@ -395,8 +393,8 @@ func TestRequeueOfEverything(t *testing.T) {
 	s := start(t, js, pipeline.Config{Topology: top, Normalize: x.Normalize})
 	x.RequireExact(t, js)
 	s.stop(t)
-	// The oracle shares the memory of the sessions, so count by other means: a record and
-	// all that repeat it carry the same bytes.
+	// The oracle uses the same session states, so count by other means: a record and its
+	// copies have the same bytes.
 	seen := make(map[string]int)
 	for e, err := range pipeline.Events(t.Context(), js, "v1", pipeline.EventsQuery{}) {
 		if err != nil {

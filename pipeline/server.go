@@ -13,20 +13,20 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-// MaxPayload is the largest message that the embedded server takes, headers included.
+// MaxPayload is the largest message that the embedded server accepts, headers included.
 const MaxPayload = 8 << 20
 
-// ServerConfig says how an embedded JetStream server runs.
+// ServerConfig configures an embedded JetStream server.
 type ServerConfig struct {
-	StoreDir   string       // where the streams lie
+	StoreDir   string       // folder of the streams
 	Listen     string       // host:port for clients, port 0 for any free one; empty for in-process connections only
 	MaxPayload int32        // bytes of the largest message; 0 means [MaxPayload]
-	Logger     *slog.Logger // nil for silence
+	Logger     *slog.Logger // nil for no logs
 }
 
-// StartServer runs a NATS server with JetStream in this process and returns when it
-// takes connections. It syncs every commit to disk before it acknowledges it. Connect by
-// its ClientURL or, without a socket, with the option nats.InProcessServer; end it with
+// StartServer runs a NATS server with JetStream in this process and returns when it accepts
+// connections. The server syncs every commit to disk before it acknowledges it. Connect to
+// its ClientURL or, without a socket, with the option nats.InProcessServer. End it with
 // Shutdown and WaitForShutdown.
 func StartServer(cfg ServerConfig) (*server.Server, error) {
 	opts := &server.Options{
@@ -73,8 +73,8 @@ func StartServer(cfg ServerConfig) (*server.Server, error) {
 	return srv, nil
 }
 
-// serverLog hands the server's log to slog and keeps its fatal error, for the server has
-// no other way to say why it did not start.
+// serverLog passes the server's log to slog and keeps its fatal error: the server has no
+// other way to report why it did not start.
 type serverLog struct {
 	log *slog.Logger
 
@@ -99,7 +99,7 @@ func (l *serverLog) Fatalf(format string, v ...any) {
 	l.fatal = fmt.Errorf(format, v...)
 }
 
-// awaitReady returns when srv takes connections, or with the reason why it never will.
+// awaitReady returns when srv accepts connections, or with the reason why it never will.
 func (l *serverLog) awaitReady(srv *server.Server) error {
 	for range 300 {
 		ready := srv.ReadyForConnections(100 * time.Millisecond)

@@ -19,18 +19,18 @@ type sessionKey struct {
 	id     string
 }
 
-// liveSession is a session in memory.
+// liveSession is a session whose state is in memory.
 type liveSession struct {
 	key     sessionKey
 	state   *normalizers.Session
 	size    int
 	chunk   uint64        // number of the last chunk that changed it
-	element *list.Element // its place in sessions.recent
+	element *list.Element // in sessions.recent
 }
 
-// sessions are the live sessions of a partition, bounded by bytes. A state is loaded
-// when its session is first needed and let go when it has not been used for long; what a
-// commit has not stored yet stays. Not safe for concurrent use.
+// sessions is the cache of the live sessions of a partition, bounded by bytes. A state is
+// loaded when a record first needs it, and evicted when it is the least recently used one;
+// a state that no commit has stored yet stays. Not safe for concurrent use.
 type sessions struct {
 	js         jetstream.JetStream
 	generation string
@@ -39,7 +39,7 @@ type sessions struct {
 	profile    normalizers.Profile
 
 	live   map[sessionKey]*liveSession
-	recent list.List // of *liveSession, the last used first
+	recent list.List // of *liveSession, the most recently used first
 	bytes  int
 }
 
@@ -50,16 +50,16 @@ func newSessions(js jetstream.JetStream, generation string, partition, limit int
 	}
 }
 
-// loadTogether is how many sessions one request loads: however large they are, they take
-// about 16 MiB at most.
+// loadTogether is how many sessions one request loads. At the largest size of a state they
+// take about 16 MiB.
 const loadTogether = 32
 
-// errStale is the answer of a replica that is behind.
+// errStale: the replica that answered is behind the newest checkpoint.
 var errStale = errors.New("replica has not got the checkpoint yet")
 
-// load makes sessions live that are not, with one request. checkpoint is the sequence of
-// the newest checkpoint that this worker knows of: the answer of a replica that has not got
-// it yet is not used.
+// load loads the states of sessions that are not live, with one request. checkpoint is the
+// sequence of the newest checkpoint that this worker knows of: load does not use the answer
+// of a replica that has not got it yet.
 func (c *sessions) load(ctx context.Context, keys []sessionKey, checkpoint uint64) error {
 	barrier := envelopes.CheckpointSubject(c.generation, c.partition)
 	subjects := make([]string, 1, len(keys)+1)
@@ -68,7 +68,7 @@ func (c *sessions) load(ctx context.Context, keys []sessionKey, checkpoint uint6
 		subjects = append(subjects, envelopes.StateSubject(c.generation, c.partition, k.source, k.id))
 	}
 	stored, err := lastMessages(ctx, c.js, EventsStream(c.generation), subjects)
-	for range 10 { // a replica is behind for milliseconds, or for a reason
+	for range 10 { // a healthy replica is behind for milliseconds
 		if err != nil || stored[barrier].Sequence >= checkpoint {
 			break
 		}
@@ -87,7 +87,7 @@ func (c *sessions) load(ctx context.Context, keys []sessionKey, checkpoint uint6
 		if m, ok := stored[subjects[i+1]]; ok {
 			if s, err = normalizers.DecodeSession(m.Data); err != nil || s.Source() != k.source || s.ID() != k.id {
 				return fmt.Errorf("%w: session at %s, sequence %d of stream %s: replay into a new generation",
-					ErrState, m.Subject, m.Sequence, EventsStream(c.generation))
+					errState, m.Subject, m.Sequence, EventsStream(c.generation))
 			}
 		}
 		c.add(k, s)
@@ -103,23 +103,23 @@ func (c *sessions) add(k sessionKey, s *normalizers.Session) {
 	c.bytes += l.size
 }
 
-// use returns a session that has been loaded.
+// use returns a live session.
 func (c *sessions) use(k sessionKey) *liveSession {
 	l := c.live[k]
 	c.recent.MoveToFront(l.element)
 	return l
 }
 
-// changed notes that a record of chunk changed l.
+// changed notes that a record of a chunk changed l.
 func (c *sessions) changed(l *liveSession, chunk uint64) {
 	size := l.state.Size()
 	c.bytes += size - l.size
 	l.size, l.chunk = size, chunk
 }
 
-// trim lets the least recently used sessions go until the rest is within the limit.
-// Sessions that a chunk after stored has changed stay: the stream has an older state.
-func (c *sessions) trim(stored uint64) {
+// evict drops the least recently used sessions until the rest is within the limit. It
+// keeps sessions that a chunk after stored has changed: the stream has an older state.
+func (c *sessions) evict(stored uint64) {
 	for e := c.recent.Back(); e != nil && c.bytes > c.limit; {
 		l := e.Value.(*liveSession)
 		e = e.Prev()

@@ -1,22 +1,28 @@
-// Package pipeline runs the normalizers over the raw stream and stores what they yield:
-// exactly once, and in order, through any crash.
+// Package pipeline runs the normalizers over the raw stream and stores the events that they
+// emit: exactly once, in order, through any crash.
 //
-// Start with [Stage]. The one invariant: events, dead letters, session states and the
-// [Checkpoint] of a piece of work are stored in one atomic batch, or not at all, and
-// only by the worker that knows the checkpoint before it. Everything in memory is a
-// cache of what is stored, and is dropped when anything is in doubt.
+// Start with [Stage], a worker: [Provision] creates the streams, [New] and [Stage.Run] work
+// on them. Around it are the producer's side ([RawMessage], [ClaimMessage], [Claims]), the
+// consumer's side ([Events]), and operation ([ReadStatus], [DeadLetters], [Requeue]).
+// README.md beside this file explains the room: the life of a record, the commit protocol,
+// and which failures are survived.
 //
-// Of the rest this is not obvious:
-//   - The outcome of a batch is known only from its acknowledgement. Without one nothing
-//     is sent again: the partition is claimed anew, which either finds the batch stored or
-//     makes sure that it never will be.
-//   - A record may be normalized many times; it is stored once, because the result is a
+// The invariant: events, dead letters, session states and the [Checkpoint] of a piece of
+// work are stored in one atomic batch, or not at all, and only by the worker that knows the
+// checkpoint before it. Everything in memory is a cache of what is stored, and is dropped
+// when anything is in doubt.
+//
+// What is not obvious:
+//   - The outcome of a batch is known only from its acknowledgement. Without one, the batch
+//     is never sent again: the partition is acquired again, which either finds the batch
+//     stored or makes sure that it never will be.
+//   - A record may be normalized many times. It is stored once, because its events are a
 //     pure function of the records before it.
-//   - A record that cannot be read is a dead letter, and its session knows that it is open.
-//     Given back by [Requeue] it is another record of that session, which takes it while
-//     the first is open: so what is requeued is still a function of the raw stream.
-//   - Owning a partition is a matter of speed. Two workers that own the same one hinder
-//     each other and store nothing wrong.
+//   - A record that cannot be read becomes a dead letter, and its session notes it as open.
+//     [Requeue] appends a copy of it to the session, which reads the copy while the first is
+//     open: so requeued events are still a function of the raw stream.
+//   - Ownership of a partition is a matter of speed. Two workers that own the same partition
+//     hinder each other and store nothing wrong.
 package pipeline
 
 import (
@@ -24,8 +30,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
-	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -40,45 +44,45 @@ import (
 	"tributary/normalizers"
 )
 
-// Config says what a [Stage] works on, and how. Only Topology must be set.
+// Config configures a [Stage]. Only Topology must be set.
 type Config struct {
-	Topology Topology       // what [Provision] made
+	Topology Topology       // what [Provision] created
 	Worker   string         // name of this worker in checkpoints; default "worker"
-	Member   string         // key of this worker in [WorkersBucket], one token; empty when it shares with no other
+	Member   string         // key of this worker in the bucket of the workers, one token; empty to work on every partition alone
 	Mode     envelopes.Mode // of the CloudEvents; default [envelopes.Binary]
 
-	// Profile is of the tool_metadata of events; default [normalizers.ProfileOpenCode]. A
-	// generation keeps to one: what is stored stays as it is.
+	// Profile selects the shape of tool_metadata in events; default
+	// [normalizers.ProfileOpenCode]. All workers of a generation need the same one.
 	Profile normalizers.Profile
 
 	SessionBytes int           // memory for the states of live sessions; default 256 MiB
-	ClaimBytes   int64         // of large records that are fetched or folded at a time; default 128 MiB
-	Heartbeat    time.Duration // between two signs of life; default 0.7 s
+	ClaimBytes   int64         // memory for large records, from their fetch until they are normalized; default 128 MiB
+	Heartbeat    time.Duration // interval between two heartbeats; default 0.7 s
 
-	// Normalize folds a record into its session; default [normalizers.Normalize], whose
-	// contract it keeps: deterministic, and on an error the session is as it was. When it
-	// panics all the same, the record becomes a dead letter.
+	// Normalize normalizes a record into its session; default [normalizers.Normalize],
+	// whose contract it keeps: it is deterministic, and on an error leaves the session as
+	// it was. A record at which it panics becomes a dead letter.
 	Normalize func(*normalizers.Session, normalizers.Record) (normalizers.Result, error)
 
-	Logger *slog.Logger // nil for silence
+	Logger *slog.Logger // nil for no logs
 	Tracer trace.Tracer // nil for no traces
 	Meter  metric.Meter // nil for no metrics
 }
 
-// minPayload is the smallest max_payload of a server that takes every event.
+// minPayload is the smallest max_payload of a server that accepts every event.
 const minPayload = normalizers.MaxEventBytes + 128<<10
 
-// CheckPayload returns a [TopologyError] when not every event fits into a message of the
-// server, as its max_payload is.
+// CheckPayload returns an error when the max_payload of the server is too small for the
+// largest event.
 func CheckPayload(nc *nats.Conn) error {
 	have := nc.MaxPayload()
 	if have >= minPayload {
 		return nil
 	}
-	return &TopologyError{
-		Name:        "server",
-		Differences: []Difference{{"max_payload", strconv.FormatInt(have, 10), strconv.Itoa(minPayload) + " or more"}},
-		Cure:        "set max_payload to 1MB in the configuration of nats-server",
+	return &topologyError{
+		name:        "server",
+		differences: []difference{{"max_payload", strconv.FormatInt(have, 10), strconv.Itoa(minPayload) + " or more"}},
+		cure:        "set max_payload to 1MB in the configuration of nats-server",
 	}
 }
 
@@ -111,53 +115,61 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Stage is a worker: it reads the partitions of the raw stream, normalizes, and commits.
-// Each partition has a goroutine that reads and normalizes into its next chunk; one
-// goroutine takes the chunks of all partitions into one atomic batch at a time, and while
-// a batch is on its way the partitions go on.
+// validate reports what is wrong with c, whose defaults are filled in.
+func (c Config) validate() error {
+	if err := c.Topology.validate(); err != nil {
+		return err
+	}
+	if c.Mode != envelopes.Binary && c.Mode != envelopes.Structured {
+		return fmt.Errorf("mode %q is neither %s nor %s", c.Mode, envelopes.Binary, envelopes.Structured)
+	}
+	if c.Profile != normalizers.ProfileOpenCode && c.Profile != normalizers.ProfileCurrent {
+		return fmt.Errorf("profile %q is neither %s nor %s", c.Profile, normalizers.ProfileOpenCode, normalizers.ProfileCurrent)
+	}
+	return nil
+}
+
+// Stage is a worker: it reads the partitions of the raw stream, normalizes their records,
+// and commits the results. Each partition has a goroutine that reads and normalizes into
+// its next chunk; one goroutine, the committer, stores the chunks of all partitions, one
+// atomic batch at a time.
 //
-// Stages with a Member share the partitions of their generation: each works on its part,
+// Stages with a Member divide the partitions of their generation among themselves: a stage
 // takes over from one that is dead within a few seconds, and hands over to one that joins
 // or when it is drained.
 //
-// Make one with [New], run it once.
+// Make one with [New] and run it once.
 type Stage struct {
 	js        jetstream.JetStream
 	nc        *nats.Conn
 	config    Config
-	owner     string // of this stage, different from that of any other
+	owner     string // name of this stage in checkpoints, unique to this process
 	telemetry *telemetry
 	bodies    *bodies
-	ttl       string        // of an event; empty when it is kept for ever
-	wake      chan struct{} // a chunk is waiting
-	alone     chan struct{} // held by the one who tries a suspect record
-	large     chan struct{} // held by the one who has a large record in its hands
+	ttl       string        // of an event; empty when events do not expire
+	pending   chan struct{} // signaled when a chunk waits for the committer
+	trial     exclusive     // held while a suspect record is tried, see poison.go
+	large     exclusive     // held while a large record is in memory
 
-	turn int // belongs to the committer: which partition is asked first for the next batch
+	rotation int // belongs to the committer: the partition that the next batch begins with
 
 	drain    chan struct{} // closed by Drain
 	draining sync.Once
-	ended    chan struct{} // a partition has ended
+	ended    chan struct{} // signaled when a partition has ended
 
 	mu         sync.Mutex
 	partitions map[int]*partition
-	assigned   []int // partitions that this worker has to work on
+	assigned   []int // the partitions that this worker has to work on
 	started    bool
-	link       context.Context // ends when the connection does
-	unlink     context.CancelCauseFunc
+	link       context.Context // see connection.go
+	endLink    context.CancelCauseFunc
 }
 
 // New returns a stage for a server that holds the topology of cfg.
 func New(js jetstream.JetStream, cfg Config) (*Stage, error) {
 	cfg = cfg.withDefaults()
-	if err := cfg.Topology.Validate(); err != nil {
+	if err := cfg.validate(); err != nil {
 		return nil, err
-	}
-	if cfg.Mode != envelopes.Binary && cfg.Mode != envelopes.Structured {
-		return nil, fmt.Errorf("mode %q is neither %s nor %s", cfg.Mode, envelopes.Binary, envelopes.Structured)
-	}
-	if cfg.Profile != normalizers.ProfileOpenCode && cfg.Profile != normalizers.ProfileCurrent {
-		return nil, fmt.Errorf("profile %q is neither %s nor %s", cfg.Profile, normalizers.ProfileOpenCode, normalizers.ProfileCurrent)
 	}
 	s := &Stage{
 		js:         js,
@@ -165,9 +177,9 @@ func New(js jetstream.JetStream, cfg Config) (*Stage, error) {
 		config:     cfg,
 		owner:      cfg.Worker + "-" + nuid.Next(),
 		bodies:     newBodies(NewClaims(js), cfg.ClaimBytes),
-		wake:       make(chan struct{}, 1),
-		alone:      make(chan struct{}, 1),
-		large:      make(chan struct{}, 1),
+		pending:    make(chan struct{}, 1),
+		trial:      newExclusive(),
+		large:      newExclusive(),
 		drain:      make(chan struct{}),
 		ended:      make(chan struct{}, 1),
 		partitions: make(map[int]*partition),
@@ -182,10 +194,14 @@ func New(js jetstream.JetStream, cfg Config) (*Stage, error) {
 	return s, nil
 }
 
-// Run works until [Stage.Drain], after which it returns nil, until ctx ends, when it drops
-// what is in memory and returns the cause, or until no partition can be worked on any
-// more, when it returns why. A lost connection is none of these: it waits for it to come
-// back. A partition that cannot go on stops alone, is logged, and fails [Stage.Ready].
+// Run works until one of these happens:
+//   - [Stage.Drain] is called: Run stores what is normalized and returns nil.
+//   - ctx ends: Run drops what is in memory and returns the cause.
+//   - No partition can go on any more, or the server does not hold the topology: Run
+//     returns why. Another try does not help without an operator.
+//
+// Run waits for a connection that is lost to come back. A partition that cannot go on stops
+// alone: it is logged, and [Stage.Ready] reports it.
 func (s *Stage) Run(ctx context.Context) error {
 	if err := check(ctx, s.js, s.config.Topology); err != nil {
 		return err
@@ -195,17 +211,17 @@ func (s *Stage) Run(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	s.connected(ctx)
+	s.newLink(ctx)
 
-	lag, err := s.telemetry.observe(s.list)
+	metrics, err := s.telemetry.observe(s.list)
 	if err != nil {
-		return fmt.Errorf("observe lag: %w", err)
+		return fmt.Errorf("observe partitions: %w", err)
 	}
-	defer func() { _ = lag.Unregister() }()
+	defer func() { _ = metrics.Unregister() }()
 	var background sync.WaitGroup
-	background.Go(func() { s.watch(ctx, cancel) })
-	background.Go(func() { s.commit(ctx) })
-	err = s.share(ctx, cancel)
+	background.Go(func() { s.watchConnection(ctx, cancel) })
+	background.Go(func() { s.commitBatches(ctx) })
+	err = s.coordinate(ctx, cancel)
 	cause := context.Cause(ctx)
 	cancel(nil)
 	background.Wait()
@@ -215,12 +231,12 @@ func (s *Stage) Run(ctx context.Context) error {
 	return cause
 }
 
-// Drain makes [Stage.Run] stop reading, commit what is normalized, and return. It does
-// not wait, may be called from anywhere, and more than once.
+// Drain makes [Stage.Run] stop reading, commit what is normalized, and return. It does not
+// wait. Any goroutine may call it, more than once.
 func (s *Stage) Drain() { s.draining.Do(func() { close(s.drain) }) }
 
-// Ready returns nil while every partition that is this worker's is owned and read, else
-// what is missing.
+// Ready returns nil while every partition that is assigned to this worker is owned and
+// read, else what is missing.
 func (s *Stage) Ready() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -229,7 +245,7 @@ func (s *Stage) Ready() error {
 	}
 	var errs []error
 	for _, n := range s.assigned {
-		err := errHeld
+		err := errAwaited
 		if p := s.partitions[n]; p != nil {
 			err = p.ready()
 		}
@@ -240,120 +256,5 @@ func (s *Stage) Ready() error {
 	return errors.Join(errs...)
 }
 
-// errHeld is why a partition is not worked on that has another owner still.
-var errHeld = errors.New("not handed over yet by another worker")
-
-// assign makes mine the partitions of this worker: those that it works on and that are not
-// among them are released, those that are new are started, unless another worker has to
-// hand them over first. Where a partition finds that none can be trusted, it calls fail.
-func (s *Stage) assign(ctx context.Context, mine []int, held map[int]bool, fail context.CancelCauseFunc) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.assigned, s.started = mine, true
-	for n, p := range s.partitions {
-		is := slices.Contains(mine, n)
-		if !is {
-			p.release()
-		}
-		if over, err := p.over(); over && (err == nil || !is) {
-			delete(s.partitions, n)
-		}
-	}
-	for _, n := range mine {
-		if s.partitions[n] == nil && !held[n] {
-			s.partitions[n] = s.start(ctx, n, fail)
-		}
-	}
-}
-
-// start begins to work on a partition, until it is released, ctx ends, or it cannot go on.
-func (s *Stage) start(ctx context.Context, number int, fail context.CancelCauseFunc) *partition {
-	p := newPartition(s, number)
-	go func() {
-		err := p.run(ctx)
-		if errors.Is(err, ErrNoCheckpoint) {
-			fail(err) // a generation that was tampered with: not one partition of it is trusted
-		}
-		p.finish(err)
-		select {
-		case s.ended <- struct{}{}:
-		default:
-		}
-	}()
-	return p
-}
-
-// stopped returns why no partition of this worker can be worked on any more, nil while
-// one can.
-func (s *Stage) stopped() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var errs []error
-	for _, n := range s.assigned {
-		p := s.partitions[n]
-		if p == nil {
-			return nil
-		}
-		_, err := p.over()
-		if err == nil {
-			return nil
-		}
-		errs = append(errs, err)
-	}
-	return errors.Join(errs...)
-}
-
-// await waits until every partition has ended, and returns why those that could not go
-// on did.
-func (s *Stage) await() error {
-	var errs []error
-	for _, p := range s.list() {
-		errs = append(errs, p.wait())
-	}
-	return errors.Join(errs...)
-}
-
-// list returns the partitions that were started, by number.
-func (s *Stage) list() []*partition {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.SortedFunc(maps.Values(s.partitions), func(a, b *partition) int { return a.number - b.number })
-}
-
-// errDisconnected ends all work that began on a connection that was lost.
-var errDisconnected = errors.New("connection lost")
-
-// connected begins a new link: the time between two losses of the connection.
-func (s *Stage) connected(ctx context.Context) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.link, s.unlink = context.WithCancelCause(ctx)
-}
-
-// linked is the context of the present link.
-func (s *Stage) linked() context.Context {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.link
-}
-
-// watch ends the link when the connection is lost, so that nobody waits for an answer
-// that will not come.
-func (s *Stage) watch(ctx context.Context, fail context.CancelCauseFunc) {
-	status := s.nc.StatusChanged(nats.RECONNECTING, nats.CLOSED)
-	defer s.nc.RemoveStatusListener(status)
-	for {
-		select {
-		case <-ctx.Done():
-			s.unlink(context.Cause(ctx))
-			return
-		case now := <-status:
-			s.unlink(errDisconnected)
-			if now == nats.CLOSED {
-				fail(nats.ErrConnectionClosed)
-				return
-			}
-			s.connected(ctx)
-		}
-	}
-}
+// errAwaited is why an assigned partition is not started yet.
+var errAwaited = errors.New("not handed over yet by another worker")

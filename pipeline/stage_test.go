@@ -23,7 +23,7 @@ import (
 	"tributary/pipeline/pipelinetest"
 )
 
-// events reads the data of all events by session.
+// events returns the data of all events by session.
 func events(tb testing.TB, js jetstream.JetStream) map[string][]string {
 	tb.Helper()
 	out := make(map[string][]string)
@@ -40,9 +40,8 @@ func events(tb testing.TB, js jetstream.JetStream) map[string][]string {
 	return out
 }
 
-// The shapes of tool_metadata are those of the stage, also of a session whose state was
-// stored by another stage.
-func TestProfile(t *testing.T) {
+// tool_metadata has the shape of the stage, also in a session whose state another stage stored.
+func TestToolMetadataFollowsTheProfile(t *testing.T) {
 	t.Parallel()
 	top := topology(1)
 	js := pipelinetest.NewServer(t).Provision(top)
@@ -84,9 +83,9 @@ func TestProfile(t *testing.T) {
 	}
 }
 
-// The events of a session do not depend on the number of partitions, on how often the
-// worker dies, on the memory that it has, or on what else is in the stream.
-func TestSameEventsWhateverHappens(t *testing.T) {
+// The events of a session do not depend on the number of partitions, on how often the worker
+// dies, on its memory, or on the other sessions in the stream.
+func TestEventsDependOnTheRecordsAlone(t *testing.T) {
 	t.Parallel()
 	workload := func() []normalizers.Record { return pipelinetest.Workload(40, 25, 800) }
 	var want map[string][]string
@@ -102,7 +101,7 @@ func TestSameEventsWhateverHappens(t *testing.T) {
 		top := topology(c.partitions)
 		js := pipelinetest.NewServer(t).Provision(top)
 		records := workload()
-		if c.others { // and in another order, but for that within each session
+		if c.others { // in another order, but the same within each session
 			records = interleave(records, pipelinetest.Workload(41, 10, 300))
 		}
 		pipelinetest.Publish(t, js, records...)
@@ -144,8 +143,8 @@ func interleave(a, b []normalizers.Record) []normalizers.Record {
 	return out
 }
 
-// Events may expire; what the work rests on may not.
-func TestEventsExpire(t *testing.T) {
+// Events may expire; dead letters, states and checkpoints do not.
+func TestOnlyEventsExpire(t *testing.T) {
 	t.Parallel()
 	top := topology(2)
 	top.EventsMaxAge = time.Second
@@ -195,7 +194,7 @@ func TestEventsExpire(t *testing.T) {
 	again.stop(t)
 }
 
-// A partition whose state is damaged stops, loudly; the others go on.
+// A partition with a damaged state stops and reports it; the others go on.
 func TestDamagedStateStopsItsPartition(t *testing.T) {
 	t.Parallel()
 	top := topology(4)
@@ -256,7 +255,7 @@ func TestDamagedStateStopsItsPartition(t *testing.T) {
 	}
 }
 
-func TestRunEndsWithItsConnection(t *testing.T) {
+func TestRunEndsWhenTheConnectionIsClosed(t *testing.T) {
 	t.Parallel()
 	top := topology(2)
 	server := pipelinetest.NewServer(t)
@@ -270,18 +269,18 @@ func TestRunEndsWithItsConnection(t *testing.T) {
 	}
 }
 
-func TestRefusesASmallServer(t *testing.T) {
+func TestServerWithASmallPayloadIsRefused(t *testing.T) {
 	t.Parallel()
 	top := topology(1)
 	js := pipelinetest.NewServer(t, func(c *pipeline.ServerConfig) { c.MaxPayload = 256 << 10 }).Provision(top)
 	err := start(t, js, pipeline.Config{Topology: top}).wait(t)
 	if err == nil || !strings.Contains(err.Error(), "max_payload") {
-		t.Errorf("stage: %v, want a word about max_payload", err)
+		t.Errorf("stage: %v, want an error about max_payload", err)
 	}
 }
 
-// Events ends with what is there, or follows.
-func TestEvents(t *testing.T) {
+// Events ends with those that are there, or follows.
+func TestEventsEndOrFollow(t *testing.T) {
 	t.Parallel()
 	top := topology(2)
 	js := pipelinetest.NewServer(t).Provision(top)
@@ -349,12 +348,12 @@ func TestEvents(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-		break // which ends the reading
+		break // ends the iteration
 	}
 }
 
-// Who does not follow is done with what was there, however much comes meanwhile.
-func TestEventsThatComeMeanwhile(t *testing.T) {
+// Without Follow, Events ends with those that were there, however many arrive meanwhile.
+func TestEventsEndsWithThoseThatWereThere(t *testing.T) {
 	t.Parallel()
 	top := topology(1)
 	js := pipelinetest.NewServer(t).Provision(top)
@@ -387,7 +386,7 @@ func TestEventsThatComeMeanwhile(t *testing.T) {
 }
 
 // The newest message of many subjects is read whole, in as many pages as it takes.
-func TestLastMessagesInPages(t *testing.T) {
+func TestLastMessagesAreReadInPages(t *testing.T) {
 	t.Parallel()
 	js := pipelinetest.NewServer(t).Provision(topology(1))
 	subjects := make([]string, 300)
@@ -421,7 +420,7 @@ func TestLastMessagesInPages(t *testing.T) {
 	}
 }
 
-func TestStartServer(t *testing.T) {
+func TestEmbeddedServerStartsOrSaysWhyNot(t *testing.T) {
 	t.Parallel()
 	first := pipelinetest.NewServer(t)
 	address := strings.TrimPrefix(first.URL(), "nats://")

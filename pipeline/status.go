@@ -12,33 +12,37 @@ import (
 	"tributary/envelopes"
 )
 
-// Status is how a generation stands, by what the broker holds: the checkpoints are the
-// truth, what the workers say of themselves is a hint.
+// Status is the progress of a generation, as the broker holds it: the checkpoints are the
+// truth, the heartbeats of the workers a hint. All times are those of the broker's clock.
 type Status struct {
 	Generation  string            `json:"generation"`
-	At          time.Time         `json:"at"`         // by the broker's clock, as all times here
-	Workers     []Worker          `json:"workers"`    // that have written within 10 seconds
+	At          time.Time         `json:"at"`
+	Workers     []Worker          `json:"workers"`    // with a heartbeat within the last 10 seconds
 	Partitions  []PartitionStatus `json:"partitions"` // all, in their order
 	DeadLetters uint64            `json:"dead_letters"`
 }
 
-// PartitionStatus is how far one partition has come.
+// PartitionStatus is the progress of one partition.
 type PartitionStatus struct {
 	Partition int        `json:"partition"`
-	Worker    string     `json:"worker,omitzero"`  // name of the one that works on it; empty when none does
-	Claimed   string     `json:"claimed,omitzero"` // worker that wrote the last checkpoint
-	Epoch     uint64     `json:"epoch"`            // how often it was claimed
+	Worker    string     `json:"worker,omitzero"`  // name of the worker that works on it; empty when none does
+	Owner     string     `json:"claimed,omitzero"` // worker that wrote the last checkpoint
+	Epoch     uint64     `json:"epoch"`            // how often it was acquired
 	Tries     int        `json:"tries,omitzero"`   // attempts on the next record without progress
 	Raw       uint64     `json:"raw"`              // the last raw sequence that is done
-	Lag       uint64     `json:"lag"`              // records that are not
+	Lag       uint64     `json:"lag"`              // records that are not done
 	Oldest    *time.Time `json:"oldest,omitzero"`  // when the broker stored the first of them
 	CommitAt  time.Time  `json:"commit_at"`        // when the last checkpoint was stored
-	Problem   error      `json:"-"`                // [ErrRawLost], [ErrNoCheckpoint] or [ErrState]: no worker goes on here
-	Fault     string     `json:"fault,omitzero"`   // Problem as text
+	Fault     string     `json:"fault,omitzero"`   // why no worker can go on: records or the checkpoint are lost, or cannot be read
 }
 
-// ReadStatus reads how the generation of t stands. A partition that cannot go on is told
-// in its status; the error is of the broker, or that it does not hold t ([ErrTopology]).
+// Suspect reports whether the next record may be one that ends workers: so many attempts
+// on it have ended without progress.
+func (s PartitionStatus) Suspect() bool { return s.Tries > maxTogether }
+
+// ReadStatus reads the progress of the generation of t. It reports a partition that cannot
+// go on in its Fault; it returns an error when the broker cannot be read, or does not hold
+// t.
 func ReadStatus(ctx context.Context, js jetstream.JetStream, t Topology) (Status, error) {
 	if err := check(ctx, js, t); err != nil {
 		return Status{}, err
@@ -58,8 +62,11 @@ func ReadStatus(ctx context.Context, js jetstream.JetStream, t Topology) (Status
 	}
 	for _, w := range s.Workers {
 		for _, p := range w.Partitions {
-			// Of several that say so, as after a takeover, it is the one whose claim stands.
-			if p >= 0 && p < len(s.Partitions) && !w.Silent(s.At) && (s.Partitions[p].Worker == "" || s.Partitions[p].claimedBy(w)) {
+			if p < 0 || p >= len(s.Partitions) || w.Silent(s.At) {
+				continue
+			}
+			// After a takeover several workers may list it: the owner counts.
+			if s.Partitions[p].Worker == "" || s.Partitions[p].ownedBy(w) {
 				s.Partitions[p].Worker = w.Name
 			}
 		}
@@ -68,14 +75,14 @@ func ReadStatus(ctx context.Context, js jetstream.JetStream, t Topology) (Status
 	return s, err
 }
 
-// claimedBy reports whether a worker wrote the last checkpoint: its name and what tells
-// its lives apart are the owner's.
-func (s PartitionStatus) claimedBy(w Worker) bool {
-	life := strings.LastIndexByte(s.Claimed, '-')
-	return life >= 0 && s.Claimed[:life] == w.Name
+// ownedBy reports whether a worker wrote the last checkpoint. An owner is the name of a
+// worker and an id of its process.
+func (s PartitionStatus) ownedBy(w Worker) bool {
+	process := strings.LastIndexByte(s.Owner, '-')
+	return process >= 0 && s.Owner[:process] == w.Name
 }
 
-// brokerTime is the time by the broker's clock.
+// brokerTime returns the time of the broker's clock.
 func brokerTime(ctx context.Context, js jetstream.JetStream) (time.Time, error) {
 	s, err := js.Stream(ctx, RawStream)
 	if err != nil {
@@ -84,23 +91,23 @@ func brokerTime(ctx context.Context, js jetstream.JetStream) (time.Time, error) 
 	return s.CachedInfo().TimeStamp, nil
 }
 
-// readPartition reads how far a partition has come.
+// readPartition reads the progress of a partition.
 func readPartition(ctx context.Context, js jetstream.JetStream, generation string, partition int) (PartitionStatus, error) {
 	s := PartitionStatus{Partition: partition}
 	fault := func(err error) (PartitionStatus, error) {
-		s.Problem, s.Fault = err, err.Error()
+		s.Fault = err.Error()
 		return s, nil
 	}
 	c, stored, err := getCheckpoint(ctx, js, generation, partition)
 	switch {
-	case errors.Is(err, ErrNoCheckpoint), errors.Is(err, ErrState):
+	case errors.Is(err, errNoCheckpoint), errors.Is(err, errState):
 		return fault(err)
 	case err != nil:
 		return s, err
 	}
-	s.Claimed, s.Epoch, s.Tries, s.Raw, s.CommitAt = c.Owner, c.Epoch, c.Tries, c.Raw, stored.Time
+	s.Owner, s.Epoch, s.Tries, s.Raw, s.CommitAt = c.Owner, c.Epoch, c.Tries, c.Raw, stored.Time
 	switch err := c.checkRaw(ctx, js, partition); {
-	case errors.Is(err, ErrRawLost):
+	case errors.Is(err, errRawLost):
 		return fault(err)
 	case err != nil:
 		return s, err
@@ -118,15 +125,15 @@ func readPartition(ctx context.Context, js jetstream.JetStream, generation strin
 		}
 	}
 	if s.Oldest == nil {
-		s.Tries = 0 // of no record: workers have gone without a word while there was nothing to do
+		s.Tries = 0 // of no record: workers were killed while they had nothing to do
 		return s, nil
 	}
 	s.Lag, err = countFrom(ctx, js, RawStream, c.Raw+1, envelopes.RawFilters(partition)...)
 	return s, err
 }
 
-// countFrom counts the messages of some subjects from a sequence on: a consumer that is
-// made for the purpose knows.
+// countFrom counts the messages of subjects from a stream sequence on. It creates a consumer,
+// which knows their number, and deletes it.
 func countFrom(ctx context.Context, js jetstream.JetStream, stream string, sequence uint64, filters ...string) (uint64, error) {
 	consumer, err := js.CreateConsumer(ctx, stream, jetstream.ConsumerConfig{
 		FilterSubjects:    filters,

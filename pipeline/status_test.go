@@ -15,9 +15,8 @@ import (
 	"tributary/pipeline/pipelinetest"
 )
 
-// TestStatus: what the broker holds says how the stage stands, before, while and after
-// there is a worker.
-func TestStatus(t *testing.T) {
+// The status shows the progress of a generation before, while and after a worker runs.
+func TestStatusShowsTheProgress(t *testing.T) {
 	t.Parallel()
 	top := topology(4)
 	server := pipelinetest.NewServer(t)
@@ -58,7 +57,7 @@ func TestStatus(t *testing.T) {
 		t.Errorf("after: lag %d, %d dead letters of %d, workers %v", n, s.DeadLetters, found.DeadLetters, s.Workers)
 	}
 	for _, p := range s.Partitions {
-		if p.Worker != "w" || p.Epoch != 1 || p.Raw == 0 || p.CommitAt.IsZero() || p.Problem != nil {
+		if p.Worker != "w" || p.Epoch != 1 || p.Raw == 0 || p.CommitAt.IsZero() || p.Fault != "" {
 			t.Errorf("partition %d: %+v", p.Partition, p)
 		}
 	}
@@ -78,15 +77,14 @@ func TestStatus(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, p := range read().Partitions {
-		if !errors.Is(p.Problem, pipeline.ErrRawLost) || p.Fault == "" {
-			t.Errorf("partition %d: its records are gone, and it says %v", p.Partition, p.Problem)
+		if !strings.HasPrefix(p.Fault, pipeline.ErrRawLost.Error()) {
+			t.Errorf("partition %d: its records are gone, and its fault is %q", p.Partition, p.Fault)
 		}
 	}
 }
 
-// TestStatusOfIdlePartitions: workers that are killed while there is nothing to do are held
-// against no record.
-func TestStatusOfIdlePartitions(t *testing.T) {
+// Workers that are killed while they have nothing to do count against no record.
+func TestKillsOfIdleWorkersCountAgainstNoRecord(t *testing.T) {
 	t.Parallel()
 	top := topology(1)
 	js := pipelinetest.NewServer(t).Provision(top)
@@ -107,14 +105,14 @@ func TestStatusOfIdlePartitions(t *testing.T) {
 		t.Errorf("%d attempts on a record that is not there", n)
 	}
 	pipelinetest.Publish(t, js, user("s", "one"))
-	if n := tries(); n != pipeline.SuspectTries+1 {
+	if n := tries(); n != pipeline.MaxTogether+1 {
 		t.Errorf("%d attempts", n)
 	}
 }
 
-// TestStatusAfterTakeover: a worker that was killed says for some seconds still that it
-// works on its partitions; the status names the one that does.
-func TestStatusAfterTakeover(t *testing.T) {
+// The heartbeat of a killed worker lists its partitions for some seconds still: the status
+// names the worker that owns them.
+func TestStatusAfterATakeoverNamesTheOwner(t *testing.T) {
 	t.Parallel()
 	top := topology(4)
 	server := pipelinetest.NewServer(t)
@@ -134,7 +132,7 @@ func TestStatusAfterTakeover(t *testing.T) {
 	}
 	for _, p := range s.Partitions {
 		if p.Worker != "a" {
-			t.Errorf("partition %d is said to be worked on by %q", p.Partition, p.Worker)
+			t.Errorf("partition %d is attributed to worker %q", p.Partition, p.Worker)
 		}
 	}
 	for _, w := range s.Workers {
@@ -145,9 +143,9 @@ func TestStatusAfterTakeover(t *testing.T) {
 	a.stop(t)
 }
 
-// TestReplicaAnswersFirst: what a replica says that does not lead, and knows less, is not
-// taken for the loss of records, nor for an answer while the leader's may come.
-func TestReplicaAnswersFirst(t *testing.T) {
+// A replica that does not lead, and knows less, may answer first: its answer is neither taken
+// for the loss of records nor for a final answer while that of the leader may arrive.
+func TestAnswerOfAReplicaIsNotTrusted(t *testing.T) {
 	t.Parallel()
 	const (
 		prefix = "REPLICA.API"
@@ -200,8 +198,8 @@ func TestReplicaAnswersFirst(t *testing.T) {
 				t.Errorf("%s, no leader answers: error %v", name, err)
 			}
 			for _, p := range s.Partitions {
-				if p.Problem != nil {
-					t.Errorf("%s: partition %d: %v", name, p.Partition, p.Problem)
+				if p.Fault != "" {
+					t.Errorf("%s: partition %d: %s", name, p.Partition, p.Fault)
 				}
 			}
 			if err := replica.Unsubscribe(); err != nil {

@@ -16,7 +16,7 @@ import (
 	"tributary/pipeline/pipelinetest"
 )
 
-// strike makes a fault happen, and reports whether it did.
+// strike makes a fault, and reports whether it happened.
 func (r *faultRun) strike(kind string) bool {
 	r.t.Helper()
 	switch kind {
@@ -74,7 +74,7 @@ func (r *faultRun) strike(kind string) bool {
 	return true
 }
 
-// node is one of chance.
+// node returns a random node.
 func (r *faultRun) node() *pipelinetest.Node {
 	return r.cluster.Nodes[r.random.IntN(len(r.cluster.Nodes))]
 }
@@ -94,7 +94,7 @@ func (r *faultRun) start(url string) *worker {
 // replace puts a worker into the place of one that has ended.
 func (r *faultRun) replace(old, w *worker) { r.workers[slices.Index(r.workers, old)] = w }
 
-// drained ends a worker well.
+// drained drains a worker.
 func (r *faultRun) drained(w *worker) {
 	r.t.Helper()
 	if code := w.Stop(); code != 0 {
@@ -102,7 +102,8 @@ func (r *faultRun) drained(w *worker) {
 	}
 }
 
-// scale makes the workers n, and waits until they share the work.
+// scale starts or drains workers until there are n, and waits until each works on some
+// partitions.
 func (r *faultRun) scale(n int) {
 	r.t.Helper()
 	for len(r.workers) > n {
@@ -113,14 +114,14 @@ func (r *faultRun) scale(n int) {
 	for len(r.workers) < n {
 		r.workers = append(r.workers, r.start(r.cluster.URL()))
 	}
-	r.shared()
+	r.awaitShared()
 }
 
-// shared waits until the workers work on all partitions, each on some.
-func (r *faultRun) shared() { r.t.Helper(); r.ownedBy(r.workers) }
+// awaitShared waits until the workers work on all partitions, each on some.
+func (r *faultRun) awaitShared() { r.t.Helper(); r.awaitOwners(r.workers) }
 
-// ownedBy waits until these workers, each with some, say that they work on all partitions.
-func (r *faultRun) ownedBy(workers []*worker) {
+// awaitOwners waits until the heartbeats of these workers list all partitions, each some.
+func (r *faultRun) awaitOwners(workers []*worker) {
 	r.t.Helper()
 	ctx, cancel := context.WithTimeout(r.t.Context(), 2*time.Minute)
 	defer cancel()
@@ -148,43 +149,43 @@ func (r *faultRun) ownedBy(workers []*worker) {
 			for _, w := range r.workers {
 				r.t.Logf("%s:\n%s", w.name, w.Output())
 			}
-			r.t.Fatalf("the workers stay as they are: %+v, %v", all, err)
+			r.t.Fatalf("the workers do not work on all partitions: %+v, %v", all, err)
 		}
 	}
 }
 
-// zombie stops a worker in the middle of its work until others have taken over, and lets
-// it go on with what it has in memory and on its way.
+// zombie pauses a worker in the middle of its work until others have taken over, and resumes
+// it with what it has in memory and in flight.
 func (r *faultRun) zombie() {
 	r.t.Helper()
 	w := r.workers[r.random.IntN(len(r.workers))]
 	w.Pause()
 	r.producer.grant(20)
-	r.ownedBy(slices.DeleteFunc(slices.Clone(r.workers), func(of *worker) bool { return of == w }))
+	r.awaitOwners(slices.DeleteFunc(slices.Clone(r.workers), func(of *worker) bool { return of == w }))
 	w.Resume()
 	r.producer.grant(20)
 	r.moment(500 * time.Millisecond)
 }
 
-// cut breaks a commit of the first worker at a place of chance.
+// cut breaks a commit of the first worker at a random place.
 func (r *faultRun) cut() bool {
 	r.t.Helper()
 	cuts := []pipelinetest.Cut{pipelinetest.BeforeCommit, pipelinetest.BeforeAck, pipelinetest.HoldCommit, pipelinetest.DelayAck}
 	cut := cuts[r.random.IntN(len(cuts))]
 	r.proxy.Arm(cut)
 	r.producer.grant(60)
-	if !r.made() && r.proxy.Disarm() {
+	if !r.awaitCut() && r.proxy.Disarm() {
 		return false
 	}
 	if cut == pipelinetest.HoldCommit || cut == pipelinetest.DelayAck {
 		r.moment(time.Second)
 		r.proxy.Release()
 	}
-	return cut != pipelinetest.HoldCommit || r.made() // late
+	return cut != pipelinetest.HoldCommit || r.awaitCut() // the late commit
 }
 
-// made waits for the proxy to have cut.
-func (r *faultRun) made() bool {
+// awaitCut waits for the proxy to make a cut; false when it does not.
+func (r *faultRun) awaitCut() bool {
 	limit := time.NewTimer(20 * time.Second)
 	defer limit.Stop()
 	select {
@@ -195,27 +196,27 @@ func (r *faultRun) made() bool {
 	}
 }
 
-// fillDisks lets the workers find all stores full in the middle of their work, and makes
-// room when one of them has said that it could not commit.
+// fillDisks fills all stores while the workers are paused in the middle of their work, and
+// makes room when one of them has logged that it cannot commit.
 func (r *faultRun) fillDisks() {
 	r.t.Helper()
 	for _, w := range r.workers {
 		w.Pause()
 	}
 	r.producer.grant(40)
-	r.producer.wait() // until there is work that must wait for room
+	r.producer.wait() // until there is work to commit
 	for _, n := range r.cluster.Nodes {
 		r.fill(n)
 	}
-	said := make(map[*worker]int)
+	before := make(map[*worker]int)
 	for _, w := range r.workers {
-		said[w] = len(w.Output())
+		before[w] = len(w.Output())
 		w.Resume()
 	}
-	r.told("a store that is full", func(w *worker) bool {
-		for line := range strings.Lines(w.Output()[said[w]:]) {
-			// Of several servers one that is full gives up its leads and need not say why.
-			if strings.Contains(line, "partition is claimed again") && (r.plan.nodes > 1 || strings.Contains(line, storeFull)) {
+	r.awaitLog("a store that is full", func(w *worker) bool {
+		for line := range strings.Lines(w.Output()[before[w]:]) {
+			// One of several servers that is full steps down and need not answer why.
+			if strings.Contains(line, "partition is acquired again") && (r.plan.nodes > 1 || strings.Contains(line, storeFull)) {
 				return true
 			}
 		}
@@ -227,8 +228,8 @@ func (r *faultRun) fillDisks() {
 	r.cluster.Settle(r.js)
 }
 
-// fillDisk fills the store of one server of several. The others take what comes; what is
-// read through the replicas of this one, which are behind, waits for room.
+// fillDisk fills the store of one of several servers. The others store what arrives; its own
+// replicas are behind until it has room, and so is what is read through them.
 func (r *faultRun) fillDisk() {
 	r.t.Helper()
 	n := r.node()
@@ -240,10 +241,10 @@ func (r *faultRun) fillDisk() {
 	r.cluster.Settle(r.js)
 }
 
-// storeFull is what a server says that has no room for a message.
+// storeFull is in the error of a server that has no room for a message.
 const storeFull = "insufficient resources"
 
-// filler is the stream that fills a server.
+// filler returns the name of the stream that fills a server.
 func filler(n *pipelinetest.Node) string { return "FILLER_" + n.Name() }
 
 // fill stores messages on a server until it has no room.
@@ -267,20 +268,20 @@ func (r *faultRun) fill(n *pipelinetest.Node) {
 	})
 }
 
-// makeRoom takes away what fill stored.
+// makeRoom removes what fill has stored.
 func (r *faultRun) makeRoom(n *pipelinetest.Node) {
 	r.t.Helper()
 	r.cluster.Try("make room on "+n.Name(), func(ctx context.Context) error {
 		if err := r.js.DeleteStream(ctx, filler(n)); !errors.Is(err, jetstream.ErrStreamNotFound) {
 			return err
 		}
-		return nil // a try before did it
+		return nil // a previous try succeeded
 	})
 }
 
-// loseRawTail puts the files of the raw stream, on all servers, back to what they were some
-// records ago, as a power failure can on brokers that do not sync. The partitions whose
-// last record is gone stop and say so, and store nothing more; another generation is whole.
+// loseRawTail restores the files of the raw stream, on all servers, to what they were some
+// records ago, as a power failure does on brokers that do not sync. The partitions whose last
+// record is gone stop, log it, and store nothing more; another generation is exact.
 func (r *faultRun) loseRawTail() {
 	r.t.Helper()
 	ctx := r.t.Context()
@@ -320,19 +321,19 @@ func (r *faultRun) loseRawTail() {
 	}
 	stopped := 0
 	for _, p := range status.Partitions {
-		if p.Problem == nil {
+		if p.Fault == "" {
 			continue
 		}
-		if stopped++; !errors.Is(p.Problem, pipeline.ErrRawLost) {
-			r.t.Errorf("partition %d: %v", p.Partition, p.Problem)
+		if stopped++; !strings.HasPrefix(p.Fault, pipeline.ErrRawLost.Error()) {
+			r.t.Errorf("partition %d: %s", p.Partition, p.Fault)
 		}
 		text := fmt.Sprintf("partition stopped\" partition=%d error=\"raw stream has lost its tail", p.Partition)
-		r.told(text, func(w *worker) bool { return strings.Contains(w.Output(), text) })
+		r.awaitLog(text, func(w *worker) bool { return strings.Contains(w.Output(), text) })
 	}
 	if stopped != r.top.Partitions {
-		r.t.Errorf("%d partitions are told to have lost records, want all %d", stopped, r.top.Partitions)
+		r.t.Errorf("%d partitions have lost records, want all %d", stopped, r.top.Partitions)
 	}
-	for _, w := range r.workers { // nothing is left to be worked on
+	for _, w := range r.workers { // none has a partition left
 		w.AwaitEnd()
 	}
 	pipelinetest.Publish(r.t, r.js, pipelinetest.Workload(r.plan.seed+2<<32, 40, 600)...)
@@ -340,7 +341,7 @@ func (r *faultRun) loseRawTail() {
 	w := r.start(r.cluster.URL())
 	w.AwaitEnd()
 	if !strings.Contains(w.Output(), "raw stream has lost its tail") {
-		r.t.Errorf("a worker that starts does not say that records are lost:\n%s", w.Output())
+		r.t.Errorf("a worker that starts does not log that records are lost:\n%s", w.Output())
 	}
 	if after := r.stored(); after != before {
 		r.t.Errorf("%d messages were stored after the loss", int64(after)-int64(before))
@@ -363,7 +364,7 @@ func (r *faultRun) startAll() {
 	r.cluster.Settle(r.js)
 }
 
-// stored is how many events and states there are of the generation.
+// stored returns how many messages the generation has.
 func (r *faultRun) stored() uint64 {
 	r.t.Helper()
 	s, err := r.js.Stream(r.t.Context(), pipeline.EventsStream(r.top.Generation))
@@ -373,26 +374,26 @@ func (r *faultRun) stored() uint64 {
 	return s.CachedInfo().State.Msgs
 }
 
-// told waits until one of the workers has said something.
-func (r *faultRun) told(what string, said func(*worker) bool) {
+// awaitLog waits until the log of a worker has what is looked for.
+func (r *faultRun) awaitLog(what string, has func(*worker) bool) {
 	r.t.Helper()
 	look := time.NewTicker(20 * time.Millisecond)
 	defer look.Stop()
 	ctx := deadline(r.t)
-	for !slices.ContainsFunc(r.workers, said) {
+	for !slices.ContainsFunc(r.workers, has) {
 		select {
 		case <-look.C:
 		case <-ctx.Done():
 			for _, w := range r.workers {
 				r.t.Logf("%s:\n%s", w.name, w.Output())
 			}
-			r.t.Fatalf("no worker tells of %s", what)
+			r.t.Fatalf("no worker logs %s", what)
 		}
 	}
 }
 
-// some waits until a number of events of chance have been sent, but not for long.
-func (r *faultRun) some() {
+// awaitSome waits until a random number of events have been sent, but not for long.
+func (r *faultRun) awaitSome() {
 	goal := r.arrived.Load() + 1 + r.random.Int64N(100)
 	limit := time.NewTimer(time.Duration(r.random.Int64N(int64(time.Second))))
 	defer limit.Stop()
@@ -407,7 +408,7 @@ func (r *faultRun) some() {
 	}
 }
 
-// moment waits for a time of chance.
+// moment waits for a random time.
 func (r *faultRun) moment(most time.Duration) {
 	limit := time.NewTimer(time.Duration(r.random.Int64N(int64(most))))
 	defer limit.Stop()

@@ -20,7 +20,7 @@ import (
 	"tributary/envelopes"
 )
 
-// What is counted, once it is stored.
+// The counters of what is stored.
 const (
 	countRecords = iota
 	countEvents
@@ -31,14 +31,14 @@ const (
 	counters
 )
 
-// counted is one series of a counter: a source, and an event type or a reason.
+// counted is one series of a counter: its source, and its event type or reason.
 type counted struct {
 	counter int
 	source  envelopes.Source
 	label   string
 }
 
-// tally is what a chunk adds to the counters.
+// tally is what a chunk adds to the counters once it is stored.
 type tally map[counted]int64
 
 func (t tally) add(counter int, source envelopes.Source, label string, n int64) {
@@ -47,7 +47,8 @@ func (t tally) add(counter int, source envelopes.Source, label string, n int64) 
 	}
 }
 
-// telemetry is how a stage is observed, by the API of OpenTelemetry alone.
+// telemetry is the metrics and traces of a stage. It uses nothing but the API of
+// OpenTelemetry.
 type telemetry struct {
 	tracing     bool
 	tracer      trace.Tracer
@@ -61,7 +62,7 @@ type telemetry struct {
 	destination string // the events stream
 }
 
-// labels are the attributes that [counted.label] fills, by counter.
+// labels are the keys of the attribute [counted.label], by counter.
 var labels = [counters]attribute.Key{
 	countEvents:      "event_type",
 	countSkipped:     "reason",
@@ -88,20 +89,20 @@ func newTelemetry(cfg Config) (*telemetry, error) {
 		countEvents:      counter("tributary.events", "{event}", "Events stored, by source and type."),
 		countSkipped:     counter("tributary.skipped", "{record}", "Records without an event, by source and reason."),
 		countDeadLetters: counter("tributary.dead_letters", "{record}", "Records that could not be read, by source and reason."),
-		countGaps:        counter("tributary.gaps", "{record}", "Records that do not follow the last one of their session in their file: some between are not in the raw stream, by source."),
-		countForgotten:   counter("tributary.forgotten", "{item}", "What sessions let go because of a limit, by source."),
+		countGaps:        counter("tributary.gaps", "{record}", "Records behind a gap in their file: records of the session before them are not in the raw stream, by source."),
+		countForgotten:   counter("tributary.forgotten", "{item}", "Items that session states forgot because of a limit, by source."),
 	}
-	t.commits = counter("tributary.commits", "{commit}", "Atomic batches, by outcome: stored, fenced (another worker has the partition), refused, unknown (the answer is lost: the checkpoint tells).")
+	t.commits = counter("tributary.commits", "{commit}", "Atomic batches, by outcome: stored, fenced (another worker owns the partition), refused, unknown (the answer is lost: acquiring the partition again finds out).")
 	var err error
 	t.duration, err = t.meter.Float64Histogram("tributary.commit.duration", metric.WithUnit("s"),
-		metric.WithDescription("From sending a batch to its outcome, by outcome."),
+		metric.WithDescription("Time from sending a batch to its outcome, by outcome."),
 		metric.WithExplicitBucketBoundaries(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5))
 	errs = append(errs, err)
 	t.lag, err = t.meter.Int64ObservableGauge("tributary.lag", metric.WithUnit("{record}"),
 		metric.WithDescription("Raw records that are not done yet, by partition."))
 	errs = append(errs, err)
 	t.owned, err = t.meter.Int64ObservableGauge("tributary.partition.owned", metric.WithUnit("{partition}"),
-		metric.WithDescription("By partition: 1 for one that this worker owns, 0 for one that it still has to claim."))
+		metric.WithDescription("1 while this worker owns the partition, 0 until it has acquired it, by partition."))
 	errs = append(errs, err)
 	t.oldest, err = t.meter.Float64ObservableGauge("tributary.oldest", metric.WithUnit("s"),
 		metric.WithDescription("Age of the oldest raw record that is not done yet, by partition; 0 when there is none."))
@@ -109,15 +110,15 @@ func newTelemetry(cfg Config) (*telemetry, error) {
 }
 
 // observe reports the lag of each partition until the registration ends. The age of a
-// record is by the clock of this machine against that of the broker.
+// record compares the clock of this machine with that of the broker.
 func (t *telemetry) observe(partitions func() []*partition) (metric.Registration, error) {
 	return t.meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
 		for _, p := range partitions() {
 			attrs := metric.WithAttributes(attribute.Int("partition", p.number))
-			owned, since, age := int64(0), p.behind.Load(), 0.0
+			owned, since, age := int64(0), p.waiting.Load(), 0.0
 			if is := p.ownership(); is != nil {
 				owned = 1
-				if stored, ok := is.oldest(); ok { // which was read before
+				if stored, ok := is.oldest(); ok { // a record in a chunk is older
 					since = stored.UnixNano()
 				}
 			}
@@ -132,12 +133,12 @@ func (t *telemetry) observe(partitions func() []*partition) (metric.Registration
 	}, t.lag, t.owned, t.oldest)
 }
 
-// add counts what has been stored.
+// add counts what is stored.
 func (t *telemetry) add(ctx context.Context, counts tally) {
 	for c, n := range counts {
 		source := c.source
 		if !slices.Contains(envelopes.Sources, source) {
-			source = envelopes.UnknownSource // a producer could make any number of them
+			source = envelopes.UnknownSource // bounds the series: a producer could name any number of sources
 		}
 		attrs := []attribute.KeyValue{attribute.String("source", string(source))}
 		if key := labels[c.counter]; key != "" {
@@ -147,7 +148,7 @@ func (t *telemetry) add(ctx context.Context, counts tally) {
 	}
 }
 
-// outcomeOf names the outcome of a batch.
+// outcomeOf returns the name of the outcome of a batch.
 func outcomeOf(err error) string {
 	var api *jetstream.APIError
 	switch {
@@ -162,7 +163,7 @@ func outcomeOf(err error) string {
 	}
 }
 
-// contextOf reads the W3C trace context of a record's creation.
+// contextOf reads the W3C trace context in which a record was created.
 func contextOf(ctx context.Context, traceparent, tracestate string) trace.SpanContext {
 	if traceparent == "" {
 		return trace.SpanContext{}
@@ -174,25 +175,26 @@ func contextOf(ctx context.Context, traceparent, tracestate string) trace.SpanCo
 	}))
 }
 
-// commit sends a batch and observes it: by a span of the work on its records, one of its
-// publication, whose context goes into every message, and by the metrics of commits. The
-// span of the work began before: that is known only now, with the records to link to.
-func (t *telemetry) commit(ctx context.Context, b *commit, send func() (uint64, error)) (uint64, error) {
+// commit sends a batch and observes it: with a span of the work on its records, a span of
+// its publication, whose context goes into every message, and the metrics of commits. The
+// span of the work begins in the past: the records to link to are known only now.
+func (t *telemetry) commit(ctx context.Context, b *batch, messages []*nats.Msg, send func() (uint64, error)) (uint64, error) {
 	parent := trace.SpanContext{}
-	if len(b.links) == 1 && b.records == 1 {
-		parent = b.links[0].SpanContext
+	links := b.links()
+	if len(links) == 1 && b.size.records == 1 {
+		parent = links[0].SpanContext
 	}
 	ctx, process := t.tracer.Start(trace.ContextWithRemoteSpanContext(ctx, parent), "process raw",
 		trace.WithSpanKind(trace.SpanKindConsumer),
-		trace.WithTimestamp(b.started),
-		trace.WithLinks(b.links...),
+		trace.WithTimestamp(b.started()),
+		trace.WithLinks(links...),
 		trace.WithAttributes(
 			semconv.MessagingSystemKey.String("nats"),
 			semconv.MessagingOperationTypeProcess,
 			semconv.MessagingOperationName("process"),
 			semconv.MessagingDestinationName(RawStream),
 			semconv.MessagingDestinationTemplate("raw.{source}.{session}"),
-			semconv.MessagingBatchMessageCount(b.records),
+			semconv.MessagingBatchMessageCount(b.size.records),
 		))
 	defer process.End()
 	ctx, publish := t.tracer.Start(ctx, "publish events",
@@ -203,13 +205,13 @@ func (t *telemetry) commit(ctx context.Context, b *commit, send func() (uint64, 
 			semconv.MessagingOperationName("publish"),
 			semconv.MessagingDestinationName(t.destination),
 			semconv.MessagingDestinationTemplate("events.{generation}.{source}.{session}.{type}"),
-			semconv.MessagingBatchMessageCount(len(b.messages)),
+			semconv.MessagingBatchMessageCount(len(messages)),
 		))
 	defer publish.End()
 	if publish.SpanContext().IsValid() {
 		hop := propagation.MapCarrier{}
 		propagation.TraceContext{}.Inject(ctx, hop)
-		for _, m := range b.messages {
+		for _, m := range messages {
 			setTrace(m.Header, hop[envelopes.HeaderTraceparent], hop[envelopes.HeaderTracestate])
 		}
 	}
@@ -228,7 +230,7 @@ func (t *telemetry) commit(ctx context.Context, b *commit, send func() (uint64, 
 	return last, err
 }
 
-// setTrace writes the trace context of the transport hop.
+// setTrace sets the trace context of the transport hop.
 func setTrace(h nats.Header, traceparent, tracestate string) {
 	h[envelopes.HeaderTraceparent] = []string{traceparent}
 	if tracestate == "" {

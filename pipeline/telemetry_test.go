@@ -16,9 +16,9 @@ import (
 	"tributary/pipeline/pipelinetest"
 )
 
-// The trace of a record leads from its creation to the work on it, to the publication of
-// its events, and on in their headers.
-func TestTraces(t *testing.T) {
+// The trace of a record leads from its creation to the work on it, to the publication of its
+// events, and on in their headers.
+func TestTraceLeadsFromRecordToEvents(t *testing.T) {
 	t.Parallel()
 	top := topology(2)
 	js := pipelinetest.NewServer(t).Provision(top)
@@ -35,7 +35,7 @@ func TestTraces(t *testing.T) {
 	}
 	s.stop(t)
 
-	seen := make(map[string]int) // traces of records, by how often the work refers to them
+	seen := make(map[string]int) // how often the work links to the trace of each record
 	published := make(map[string]bool)
 	processed := make(map[trace.SpanID]bool)
 	alone := 0
@@ -98,9 +98,9 @@ func TestTraces(t *testing.T) {
 	}
 }
 
-// After deaths without progress records are committed one at a time, so that the one that
-// may be their cause is reached in few lives.
-func TestOneRecordAtATimeAfterDeaths(t *testing.T) {
+// After deaths without progress, records are committed one at a time, so that a poison record
+// is reached in few lives.
+func TestRecordsAreCommittedOneAtATimeAfterDeaths(t *testing.T) {
 	t.Parallel()
 	top := topology(1)
 	js := pipelinetest.NewServer(t).Provision(top)
@@ -126,8 +126,8 @@ func TestOneRecordAtATimeAfterDeaths(t *testing.T) {
 	}
 }
 
-// What is stored is counted, once.
-func TestMetrics(t *testing.T) {
+// The metrics count what is stored, once.
+func TestMetricsCountWhatIsStored(t *testing.T) {
 	t.Parallel()
 	top := topology(2)
 	server := pipelinetest.NewServer(t)

@@ -14,46 +14,47 @@ import (
 	"tributary/normalizers"
 )
 
-// Names of what lies on the server.
-const (
-	RawStream = "RAW"
-	Bucket    = "TRIBUTARY" // key-value bucket: partitions, current, generation.<name>
-)
+// RawStream is the name of the stream of raw records.
+const RawStream = "RAW"
 
-// Keys of [Bucket].
+// controlBucket is the key-value bucket of what belongs to all workers.
+const controlBucket = "TRIBUTARY"
+
+// Keys of [controlBucket].
 const (
 	partitionsKey    = "partitions"
 	currentKey       = "current"
 	generationPrefix = "generation."
 )
 
-// EventsStream is the name of the stream that holds all that a generation produces:
-// events, dead letters, session states and checkpoints.
+// EventsStream returns the name of the stream that holds everything that a generation
+// stores: events, dead letters, session states and checkpoints.
 func EventsStream(generation string) string { return "EVENTS_" + generation }
 
-// Topology is what has to exist on the server, and its limits, as a value.
+// Topology describes the streams and buckets on the server, with their limits.
 type Topology struct {
 	Generation string // name of a run over the raw stream, [a-z0-9-]{1,32}
-	Partitions int    // of the raw stream, 1 to 1024; fixed when the stream is made
-	Replicas   int    // of every stream, 1 to 5; 0 leaves what exists as it is and makes new ones with 1
+	Partitions int    // of the raw stream, 1 to 1024; fixed when the stream is created
+	Replicas   int    // of every stream, 1 to 5; 0 keeps those of an existing stream and gives a new one 1
 
-	RawMaxAge    time.Duration // how long raw records are kept; 0 leaves what exists as it is and makes a new stream that keeps them for ever
+	RawMaxAge    time.Duration // how long raw records are kept; 0 keeps the setting of an existing stream, and means for ever in a new one
 	EventsMaxAge time.Duration // how long events are kept, in whole seconds; 0 for ever
 }
 
-// DefaultTopology is the topology that a command starts with.
+// DefaultTopology returns the topology that a command starts with: generation v1, 16
+// partitions.
 func DefaultTopology() Topology { return Topology{Generation: "v1", Partitions: 16} }
 
-// Validate reports everything that is wrong with t, as [ErrTopology].
-func (t Topology) Validate() error {
+// validate reports everything that is wrong with t, as [errTopology].
+func (t Topology) validate() error {
 	var errs []error
 	check := func(ok bool, format string, args ...any) {
 		if !ok {
-			errs = append(errs, fmt.Errorf("%w: "+format, append([]any{ErrTopology}, args...)...))
+			errs = append(errs, fmt.Errorf("%w: "+format, append([]any{errTopology}, args...)...))
 		}
 	}
 	if err := envelopes.CheckGeneration(t.Generation); err != nil {
-		errs = append(errs, fmt.Errorf("%w: %w", ErrTopology, err))
+		errs = append(errs, fmt.Errorf("%w: %w", errTopology, err))
 	}
 	check(t.Partitions >= 1 && t.Partitions <= 1024, "%d partitions are not in 1 to 1024", t.Partitions)
 	check(t.Replicas >= 0 && t.Replicas <= 5, "%d replicas are not in 0 to 5", t.Replicas)
@@ -62,9 +63,9 @@ func (t Topology) Validate() error {
 	return errors.Join(errs...)
 }
 
-// rawConfig is the raw stream. The transform puts a session into a partition; what does
-// not match its source, subjects with literal wildcards, is stored as it came and read
-// by partition 0.
+// rawConfig returns the configuration of the raw stream. Its transform assigns each session
+// to a partition. The transform does not match subjects with literal wildcards: they are
+// stored as published, and partition 0 reads them.
 func (t Topology) rawConfig() jetstream.StreamConfig {
 	return jetstream.StreamConfig{
 		Name:        RawStream,
@@ -85,8 +86,8 @@ func (t Topology) rawConfig() jetstream.StreamConfig {
 	}
 }
 
-// rawDuplicates is the window in which a message id is remembered; the server wants it
-// to end before the messages do.
+// rawDuplicates returns the window in which the server detects duplicate message ids. The
+// server requires it to be no longer than the maximal age.
 func rawDuplicates(maxAge time.Duration) time.Duration {
 	const window = 10 * time.Minute
 	if maxAge > 0 {
@@ -95,8 +96,9 @@ func rawDuplicates(maxAge time.Duration) time.Duration {
 	return window
 }
 
-// eventsConfig is the stream of the generation. It has no limit that lets old messages
-// go, for that would take checkpoints and states too: events carry a TTL of their own.
+// eventsConfig returns the configuration of the events stream. The stream has no limit that
+// discards old messages, which would discard checkpoints and states, too: events expire by
+// a TTL of their own.
 func (t Topology) eventsConfig() jetstream.StreamConfig {
 	g := t.Generation
 	return jetstream.StreamConfig{
@@ -113,13 +115,13 @@ func (t Topology) eventsConfig() jetstream.StreamConfig {
 	}
 }
 
-// claimsConfig is the stream of [ClaimsBucket]. It has no limit that lets old objects go:
-// their records may be older.
+// claimsConfig returns the configuration of the stream of [ClaimsBucket]. The stream has no
+// limit that discards old objects: records may name them for ever.
 func (t Topology) claimsConfig() jetstream.StreamConfig {
 	return jetstream.StreamConfig{
 		Name:        claimsStream,
 		Description: "Raw records that are too large for a message, by their SHA-256.",
-		Subjects:    []string{chunkPrefix + ">", metaPrefix + ">"},
+		Subjects:    []string{objectChunkPrefix + ">", objectMetaPrefix + ">"},
 		Retention:   jetstream.LimitsPolicy,
 		Discard:     jetstream.DiscardNew,
 		Storage:     jetstream.FileStorage,
@@ -130,12 +132,13 @@ func (t Topology) claimsConfig() jetstream.StreamConfig {
 	}
 }
 
-// Provision makes the server hold t: it creates what is missing and updates what may be
-// changed (replicas, age of raw records, switches that only add abilities). Where what
-// exists contradicts t it changes nothing and returns a [TopologyError]. It is
-// idempotent, may be run by many at once, and may be cut off anywhere.
+// Provision creates the streams, buckets and first checkpoints of t that are missing, and
+// updates what can be changed (replicas, age of raw records, switches that only add
+// abilities). Where what exists contradicts t, it changes nothing and returns an error that
+// lists the differences. Provision is idempotent: any number of processes may run it at the
+// same time, and one that is interrupted anywhere may run it again.
 func Provision(ctx context.Context, js jetstream.JetStream, t Topology) error {
-	if err := t.Validate(); err != nil {
+	if err := t.validate(); err != nil {
 		return err
 	}
 	kv, err := provisionBucket(ctx, js, t)
@@ -165,15 +168,15 @@ func Provision(ctx context.Context, js jetstream.JetStream, t Topology) error {
 	return provisionGeneration(ctx, js, kv, t)
 }
 
-// provisionBucket makes the key-value bucket.
+// provisionBucket creates the control bucket.
 func provisionBucket(ctx context.Context, js jetstream.JetStream, t Topology) (jetstream.KeyValue, error) {
 	cfg := jetstream.KeyValueConfig{
-		Bucket:      Bucket,
+		Bucket:      controlBucket,
 		Description: "What belongs to all workers of Tributary.",
 		Storage:     jetstream.FileStorage,
 		Replicas:    max(t.Replicas, 1),
 	}
-	kv, err := js.KeyValue(ctx, Bucket)
+	kv, err := js.KeyValue(ctx, controlBucket)
 	switch {
 	case errors.Is(err, jetstream.ErrBucketNotFound):
 		kv, err = js.CreateKeyValue(ctx, cfg)
@@ -181,19 +184,19 @@ func provisionBucket(ctx context.Context, js jetstream.JetStream, t Topology) (j
 		kv, err = js.UpdateKeyValue(ctx, cfg)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("provision bucket %s: %w", Bucket, err)
+		return nil, fmt.Errorf("provision bucket %s: %w", controlBucket, err)
 	}
 	return kv, nil
 }
 
-// provisionStream makes one stream as want says.
+// provisionStream creates a stream, or updates the settings that can be changed.
 func provisionStream(ctx context.Context, js jetstream.JetStream, t Topology, want jetstream.StreamConfig) error {
 	have, err := streamConfig(ctx, js, want.Name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		if _, err := js.CreateStream(ctx, want); err == nil || !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
 			return wrap(err, "provision stream "+want.Name)
 		}
-		have, err = streamConfig(ctx, js, want.Name) // another was faster
+		have, err = streamConfig(ctx, js, want.Name) // another process created it
 	}
 	if err != nil {
 		return fmt.Errorf("provision stream %s: %w", want.Name, err)
@@ -205,7 +208,7 @@ func provisionStream(ctx context.Context, js jetstream.JetStream, t Topology, wa
 	if t.Replicas > 0 {
 		next.Replicas = t.Replicas
 	}
-	if want.MaxAge > 0 { // else a worker that does not know of it would change it
+	if want.MaxAge > 0 { // 0 keeps the setting: a worker without it must not change it
 		next.MaxAge = want.MaxAge
 	}
 	if want.Duplicates > 0 {
@@ -232,16 +235,16 @@ func streamConfig(ctx context.Context, js jetstream.JetStream, name string) (jet
 	return s.CachedInfo().Config, nil
 }
 
-// contradiction returns a [TopologyError] with the settings that cannot be changed
-// without loss, nil when there are none.
+// contradiction returns a [topologyError] with the settings that cannot be changed without
+// loss, nil when there are none.
 func contradiction(have, want jetstream.StreamConfig) error {
-	e := &TopologyError{
-		Name: "stream " + want.Name,
-		Cure: "use the values that exist, or start with another stream and ship the logs again",
+	e := &topologyError{
+		name: "stream " + want.Name,
+		cure: "use the values that exist, or start with another stream and ship the logs again",
 	}
 	differ := func(setting string, have, want any) {
 		if h, w := fmt.Sprint(have), fmt.Sprint(want); h != w {
-			e.Differences = append(e.Differences, Difference{setting, h, w})
+			e.differences = append(e.differences, difference{setting, h, w})
 		}
 	}
 	transform := func(t *jetstream.SubjectTransformConfig) string {
@@ -264,45 +267,46 @@ func contradiction(have, want jetstream.StreamConfig) error {
 			differ("discard policy", have.Discard, jetstream.DiscardNew)
 		}
 	}
-	if len(e.Differences) == 0 {
+	if len(e.differences) == 0 {
 		return nil
 	}
 	return e
 }
 
-// expectPartitions compares the partition count that was stored when the raw stream was
-// made. The server itself would take another one and move sessions silently.
+// expectPartitions compares the partition count of t with the one that was stored when the
+// raw stream was created. The server itself would accept another count and silently move
+// sessions to other partitions.
 func expectPartitions(ctx context.Context, kv jetstream.KeyValue, t Topology) error {
 	entry, err := kv.Get(ctx, partitionsKey)
 	if err != nil {
-		return fmt.Errorf("read %s of bucket %s: %w", partitionsKey, Bucket, err)
+		return fmt.Errorf("read %s of bucket %s: %w", partitionsKey, controlBucket, err)
 	}
 	if have, want := string(entry.Value()), strconv.Itoa(t.Partitions); have != want {
-		return &TopologyError{
-			Name:        "bucket " + Bucket,
-			Differences: []Difference{{partitionsKey, have, want}},
-			Cure:        "use " + have + " partitions: their number is fixed when the raw stream is made",
+		return &topologyError{
+			name:        "bucket " + controlBucket,
+			differences: []difference{{partitionsKey, have, want}},
+			cure:        "use " + have + " partitions: their number is fixed when the raw stream is made",
 		}
 	}
 	return nil
 }
 
-// ensureKey creates a key and leaves one that exists as it is.
+// ensureKey creates a key, unless it exists.
 func ensureKey(ctx context.Context, kv jetstream.KeyValue, key string, value []byte) error {
 	_, err := kv.Create(ctx, key, value)
 	if errors.Is(err, jetstream.ErrKeyExists) {
 		return nil
 	}
-	return wrap(err, "create "+key+" in bucket "+Bucket)
+	return wrap(err, "create "+key+" in bucket "+controlBucket)
 }
 
-// generation is what [Bucket] says about a generation.
+// generation is the value of the key of a generation in [controlBucket].
 type generation struct {
-	Revision int `json:"revision"` // of the normalizers that make it
+	Revision int `json:"revision"` // of its normalizers
 }
 
-// provisionGeneration writes the first checkpoints of a new generation, then its key.
-// The key comes last: once it is there no first checkpoint is ever written again, for a
+// provisionGeneration writes the first checkpoints of a new generation, then its key. The
+// key comes last: once it exists, no first checkpoint is ever written again, because a
 // checkpoint that is missing then was lost.
 func provisionGeneration(ctx context.Context, js jetstream.JetStream, kv jetstream.KeyValue, t Topology) error {
 	key := generationPrefix + t.Generation
@@ -311,17 +315,17 @@ func provisionGeneration(ctx context.Context, js jetstream.JetStream, kv jetstre
 		return nil
 	}
 	if !errors.Is(err, jetstream.ErrKeyNotFound) {
-		return fmt.Errorf("read %s of bucket %s: %w", key, Bucket, err)
+		return fmt.Errorf("read %s of bucket %s: %w", key, controlBucket, err)
 	}
 	s, err := js.Stream(ctx, EventsStream(t.Generation))
 	if err != nil {
 		return fmt.Errorf("provision generation %s: %w", t.Generation, err)
 	}
 	if last := s.CachedInfo().State.LastSeq; last > uint64(t.Partitions) {
-		return &TopologyError{
-			Name:        "bucket " + Bucket,
-			Differences: []Difference{{key, "nothing", "the revision of a stream that is in use"}},
-			Cure:        "put the key back, or give the generation another name",
+		return &topologyError{
+			name:        "bucket " + controlBucket,
+			differences: []difference{{key, "nothing", "the revision of a stream that is in use"}},
+			cure:        "put the key back, or give the generation another name",
 		}
 	}
 	for p := range t.Partitions {
@@ -339,15 +343,15 @@ func provisionGeneration(ctx context.Context, js jetstream.JetStream, kv jetstre
 	return ensureKey(ctx, kv, currentKey, []byte(t.Generation))
 }
 
-// check reports whether the server holds t and its generation is of this revision of
-// the normalizers. It changes nothing.
+// check reports what keeps a stage from working on t: the server does not hold it, or
+// another revision of the normalizers made its generation. It changes nothing.
 func check(ctx context.Context, js jetstream.JetStream, t Topology) error {
-	if err := t.Validate(); err != nil {
+	if err := t.validate(); err != nil {
 		return err
 	}
-	kv, err := js.KeyValue(ctx, Bucket)
+	kv, err := js.KeyValue(ctx, controlBucket)
 	if err != nil {
-		return fmt.Errorf("bucket %s: %w", Bucket, err)
+		return fmt.Errorf("bucket %s: %w", controlBucket, err)
 	}
 	if err := expectPartitions(ctx, kv, t); err != nil {
 		return err
@@ -364,20 +368,20 @@ func check(ctx context.Context, js jetstream.JetStream, t Topology) error {
 	key := generationPrefix + t.Generation
 	entry, err := kv.Get(ctx, key)
 	if err != nil {
-		return fmt.Errorf("read %s of bucket %s: %w", key, Bucket, err)
+		return fmt.Errorf("read %s of bucket %s: %w", key, controlBucket, err)
 	}
 	var g generation
 	if err := json.Unmarshal(entry.Value(), &g); err != nil {
-		return fmt.Errorf("%w: %s of bucket %s", ErrState, key, Bucket)
+		return fmt.Errorf("%w: %s of bucket %s", errState, key, controlBucket)
 	}
 	if g.Revision != normalizers.Revision {
 		return fmt.Errorf("%w: %s is of revision %d, this program of %d: replay into a new generation",
-			ErrRevision, t.Generation, g.Revision, normalizers.Revision)
+			errRevision, t.Generation, g.Revision, normalizers.Revision)
 	}
 	return nil
 }
 
-// wrap says what was done when err happened; nil stays nil.
+// wrap adds to err what was being done; nil stays nil.
 func wrap(err error, doing string) error {
 	if err == nil {
 		return nil

@@ -33,7 +33,7 @@ func TestProvisionIsIdempotent(t *testing.T) {
 	top := pipeline.DefaultTopology()
 	server := pipelinetest.NewServer(t)
 	js := server.Provision(top)
-	names := []string{pipeline.RawStream, pipeline.EventsStream("v1"), "KV_" + pipeline.Bucket, "OBJ_" + pipeline.ClaimsBucket}
+	names := []string{pipeline.RawStream, pipeline.EventsStream("v1"), "KV_" + pipeline.ControlBucket, "OBJ_" + pipeline.ClaimsBucket}
 	before := configs(t, js, names...)
 
 	var all sync.WaitGroup
@@ -55,7 +55,7 @@ func TestProvisionIsIdempotent(t *testing.T) {
 			t.Errorf("first checkpoint of partition %d: %+v, %v", p, c, err)
 		}
 	}
-	kv, err := js.KeyValue(t.Context(), pipeline.Bucket)
+	kv, err := js.KeyValue(t.Context(), pipeline.ControlBucket)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,7 +70,7 @@ func TestProvisionIsIdempotent(t *testing.T) {
 	}
 }
 
-func TestProvisionByManyAtOnce(t *testing.T) {
+func TestManyProcessesProvisionAtOnce(t *testing.T) {
 	t.Parallel()
 	top := topology(8)
 	server := pipelinetest.NewServer(t)
@@ -89,7 +89,7 @@ func TestProvisionByManyAtOnce(t *testing.T) {
 	s.stop(t)
 }
 
-func TestProvisionUpdates(t *testing.T) {
+func TestProvisionUpdatesWhatCanBeChanged(t *testing.T) {
 	t.Parallel()
 	top := topology(2)
 	js := pipelinetest.NewServer(t).Provision(top)
@@ -110,7 +110,7 @@ func TestProvisionUpdates(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("raw stream (-want +got):\n%s", diff)
 	}
-	top.RawMaxAge = 0 // of a worker that does not know of it
+	top.RawMaxAge = 0 // as a worker without the setting has it
 	if err := pipeline.Provision(t.Context(), js, top); err != nil {
 		t.Fatal(err)
 	}
@@ -119,8 +119,8 @@ func TestProvisionUpdates(t *testing.T) {
 	}
 }
 
-// Who has made the bucket before, with the limits of their server, may keep it.
-func TestProvisionTakesABucketThatIsThere(t *testing.T) {
+// An operator may have created the bucket before, with other limits: Provision keeps it.
+func TestProvisionKeepsABucketThatIsThere(t *testing.T) {
 	t.Parallel()
 	js := pipelinetest.NewServer(t).JetStream()
 	if _, err := js.CreateObjectStore(t.Context(), jetstream.ObjectStoreConfig{Bucket: pipeline.ClaimsBucket, MaxBytes: 1 << 30}); err != nil {
@@ -143,7 +143,7 @@ func TestProvisionAddsAGeneration(t *testing.T) {
 	if err := pipeline.Provision(t.Context(), js, top); err != nil {
 		t.Fatal(err)
 	}
-	kv, err := js.KeyValue(t.Context(), pipeline.Bucket)
+	kv, err := js.KeyValue(t.Context(), pipeline.ControlBucket)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -153,9 +153,8 @@ func TestProvisionAddsAGeneration(t *testing.T) {
 	}
 }
 
-// What exists and contradicts is refused with the difference spelt out, and stays as it
-// was.
-func TestProvisionRefuses(t *testing.T) {
+// Provision refuses what contradicts, lists the differences, and changes nothing.
+func TestProvisionRefusesAContradiction(t *testing.T) {
 	t.Parallel()
 	events, raw, claims := pipeline.EventsStream("v1"), pipeline.RawStream, "OBJ_"+pipeline.ClaimsBucket
 	update := func(name string, change func(*jetstream.StreamConfig)) func(*testing.T, jetstream.JetStream) {
@@ -184,7 +183,7 @@ func TestProvisionRefuses(t *testing.T) {
 	forget := func(key string) func(*testing.T, jetstream.JetStream) {
 		return func(t *testing.T, js jetstream.JetStream) {
 			t.Helper()
-			kv, err := js.KeyValue(t.Context(), pipeline.Bucket)
+			kv, err := js.KeyValue(t.Context(), pipeline.ControlBucket)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -204,7 +203,7 @@ func TestProvisionRefuses(t *testing.T) {
 		"another partition count and the bucket is lost": {
 			change: forget("partitions"), then: topology(8), says: []string{"stream RAW", "partition(4,1,2)", "partition(8,1,2)"},
 		},
-		"transform changed behind our back": {
+		"transform changed by another process": {
 			change: update(raw, func(c *jetstream.StreamConfig) {
 				c.SubjectTransform.Destination = "raw.{{partition(2,1,2)}}.{{wildcard(1)}}.{{wildcard(2)}}"
 			}),
@@ -271,7 +270,7 @@ func TestProvisionRefuses(t *testing.T) {
 			}
 			for _, s := range c.says {
 				if !strings.Contains(err.Error(), s) {
-					t.Errorf("error %q does not say %q", err, s)
+					t.Errorf("error %q does not contain %q", err, s)
 				}
 			}
 			if diff := cmp.Diff(before, configs(t, js, raw, events, claims)); diff != "" {
@@ -303,8 +302,8 @@ func TestTopologyIsValidated(t *testing.T) {
 	}
 }
 
-// A lost checkpoint is never made up: from the beginning every event would come twice.
-func TestMissingCheckpoint(t *testing.T) {
+// A lost checkpoint is never made up: from the beginning, every event would be stored twice.
+func TestMissingCheckpointEndsTheStage(t *testing.T) {
 	t.Parallel()
 	top := topology(4)
 	js := pipelinetest.NewServer(t).Provision(top)
@@ -328,11 +327,11 @@ func TestMissingCheckpoint(t *testing.T) {
 	}
 }
 
-func TestAnotherRevision(t *testing.T) {
+func TestGenerationOfAnotherRevisionIsRefused(t *testing.T) {
 	t.Parallel()
 	top := topology(1)
 	js := pipelinetest.NewServer(t).Provision(top)
-	kv, err := js.KeyValue(t.Context(), pipeline.Bucket)
+	kv, err := js.KeyValue(t.Context(), pipeline.ControlBucket)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -344,8 +343,9 @@ func TestAnotherRevision(t *testing.T) {
 	}
 }
 
-// A raw stream that lost its tail gives the lost sequences to other records.
-func TestRawTailLost(t *testing.T) {
+// A raw stream that lost its tail gives the lost sequences to other records: the partition
+// stops.
+func TestLostTailStopsThePartition(t *testing.T) {
 	t.Parallel()
 	for name, again := range map[string]int{"shorter": 10, "grown again": 150, "grown beyond": 400} {
 		t.Run(name, func(t *testing.T) {
@@ -372,8 +372,8 @@ func TestRawTailLost(t *testing.T) {
 	}
 }
 
-// A record that was deleted on purpose is no lost tail.
-func TestLastRecordDeleted(t *testing.T) {
+// A record that was deleted on purpose is not a lost tail.
+func TestDeletedRecordIsNoLostTail(t *testing.T) {
 	t.Parallel()
 	top := topology(1)
 	js := pipelinetest.NewServer(t).Provision(top)

@@ -19,7 +19,7 @@ import (
 // workerProgram is the program of a worker.
 const workerProgram = "worker"
 
-// workerArguments say how a worker runs.
+// workerArguments configure a worker.
 type workerArguments struct {
 	URL          string `json:"url"`
 	Generation   string `json:"generation"`
@@ -27,10 +27,11 @@ type workerArguments struct {
 	Name         string `json:"name"`
 	Unfenced     bool   `json:"unfenced"`
 	SessionBytes int    `json:"session_bytes"` // 0 for the default
-	Frugal       bool   `json:"frugal"`        // collects garbage early: what it takes is what it needs
+	ClaimBytes   int64  `json:"claim_bytes"`   // 0 for the default
+	Frugal       bool   `json:"frugal"`        // collects garbage early, so that its memory is what it needs
 }
 
-// runWorker is a worker that shares the partitions with others, until it is drained.
+// runWorker runs a worker beside others until it is drained.
 func runWorker(ctx context.Context, arguments []byte, ready func()) error {
 	var a workerArguments
 	if err := json.Unmarshal(arguments, &a); err != nil {
@@ -58,6 +59,7 @@ func runWorker(ctx context.Context, arguments []byte, ready func()) error {
 		Member:       a.Name,
 		Heartbeat:    400 * time.Millisecond,
 		SessionBytes: a.SessionBytes,
+		ClaimBytes:   a.ClaimBytes,
 		Logger:       slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	})
 	if err != nil {
@@ -68,9 +70,9 @@ func runWorker(ctx context.Context, arguments []byte, ready func()) error {
 	return stage.Run(context.WithoutCancel(ctx))
 }
 
-// fenceless makes connections to a server that knows no fence: the header with the
-// sequence that a checkpoint expects gets another name on its way, which nobody reads. So
-// every commit succeeds, and no worker learns that it was overtaken.
+// fenceless makes connections to a server without a fence: it renames the header with the
+// sequence that a checkpoint expects, so that the server ignores it. Every commit succeeds,
+// and no worker notices that it was overtaken.
 type fenceless struct{}
 
 // Dial is that of [net.Dialer].
@@ -81,7 +83,7 @@ func (fenceless) Dial(network, address string) (net.Conn, error) {
 
 type fencelessConn struct{ net.Conn }
 
-// Write never meets a part of the name: the client hands over headers as a whole.
+// Write never gets a part of the name: the client writes headers as a whole.
 func (c fencelessConn) Write(p []byte) (int, error) {
 	name := []byte(jetstream.ExpectedLastSubjSeqHeader)
 	return c.Conn.Write(bytes.ReplaceAll(p, name, append([]byte("X"), name[1:]...)))

@@ -15,9 +15,9 @@ import (
 	"tributary/pipeline/pipelinetest"
 )
 
-// TestAssignment: every partition has one worker, none has more than its share, all who
-// see the same workers agree, and few partitions move when one comes or goes.
-func TestAssignment(t *testing.T) {
+// Every partition has one worker, none has more than its part, all that see the same workers
+// agree, and few partitions change hands when a worker comes or goes.
+func TestAssignmentIsCompleteFairAndStable(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		partitions := rapid.IntRange(1, 64).Draw(t, "partitions")
@@ -38,7 +38,7 @@ func TestAssignment(t *testing.T) {
 				}
 			}
 			if i := slices.Index(owner, ""); i >= 0 {
-				t.Fatalf("partition %d belongs to nobody", i)
+				t.Fatalf("no worker has partition %d", i)
 			}
 			return owner
 		}
@@ -54,14 +54,14 @@ func TestAssignment(t *testing.T) {
 		after := owners(slices.Delete(slices.Clone(workers), i, i+1))
 		for p := range before {
 			if before[p] != gone && after[p] != before[p] && len(workers) == 2 {
-				t.Fatalf("partition %d moved from %s, which stayed", p, before[p])
+				t.Fatalf("partition %d was moved from %s, which stayed", p, before[p])
 			}
 		}
 	})
 }
 
-// settled waits until these workers have shared the partitions of a topology, each with so
-// many. What others have left behind does not count.
+// settled waits until these workers work on all partitions of a topology, each on so many.
+// The heartbeats of other workers do not count.
 func settled(t *testing.T, js jetstream.JetStream, top pipeline.Topology, want map[string]int) {
 	t.Helper()
 	ctx := deadline(t)
@@ -100,13 +100,13 @@ func settled(t *testing.T, js jetstream.JetStream, top pipeline.Topology, want m
 	}
 }
 
-// member is the configuration of a worker that shares.
+// member returns the configuration of a worker beside others.
 func member(top pipeline.Topology, name string) pipeline.Config {
 	return pipeline.Config{Topology: top, Worker: name, Member: name}
 }
 
-// TestWorkersShare: workers that come and go share the partitions while records come.
-func TestWorkersShare(t *testing.T) {
+// Workers that come and go divide the partitions while records arrive.
+func TestWorkersDivideThePartitions(t *testing.T) {
 	t.Parallel()
 	top := topology(8)
 	server := pipelinetest.NewServer(t)
@@ -145,8 +145,8 @@ func TestWorkersShare(t *testing.T) {
 	}
 }
 
-// TestWorkersDie: what a worker leaves when it dies is another's soon.
-func TestWorkersDie(t *testing.T) {
+// Another worker soon owns the partitions of one that dies.
+func TestPartitionsOfADeadWorkerAreTakenOver(t *testing.T) {
 	t.Parallel()
 	top := topology(6)
 	server := pipelinetest.NewServer(t)

@@ -27,46 +27,46 @@ import (
 	"tributary/pipeline/pipelinetest"
 )
 
-var backfillBytes = flag.Int64("backfill.bytes", 2<<20, "bytes of the logs in TestBackfill, half of them in TestNormalizeMemory")
+var backfillBytes = flag.Int64("backfill.bytes", 2<<20, "bytes of the logs in TestBackfillNeedsBoundedMemory, twice those in TestNormalizeNeedsBoundedMemory")
 
-// What processes may have resident at most, whatever the amount of logs. The garbage
-// collector lets the heap grow to twice of what is in use; on top comes what a process
-// has from its start, less than 64 MiB.
+// Limits of the resident memory of processes, whatever the size of the logs. The garbage
+// collector lets the heap grow to twice the memory in use; a process that does nothing has
+// less than 64 MiB.
 const (
-	// In use are, of each of 16 files at a time, what is read at once, and a batch of 4 MiB
-	// as records and as messages.
+	// In use are, for each of 16 files at a time, one read, and a batch of 4 MiB as records and
+	// as messages.
 	shipMemory = 2*16*(256<<10+2*(4<<20)) + 64<<20
 
-	// In use are 256 MiB of sessions; of each of 16 partitions two requests of 8 MiB that
+	// In use are 256 MiB of sessions; for each of 16 partitions two requests of 8 MiB that
 	// are read ahead, and two chunks of 4 MiB; and 128 MiB of large records.
 	runMemory = 2*(256<<20+16*(2*(8<<20)+2*(4<<20))+128<<20) + 64<<20
 
-	// In use are a piece of the file, a record, its events and the state of its session: less
-	// than 64 MiB where no record is large.
+	// In use are a chunk of the file, a record, its events and the state of its session: less
+	// than 64 MiB if no record is large.
 	normalizeMemory = 2*(64<<20) + 64<<20
 )
 
-// TestBackfill ships the logs of many sessions, among them one that is an eighth of all, by
-// a server, a worker and an edge that are processes of their own, with all settings as
-// they are by default. What is stored is exact, and what the edge and the worker have in
-// memory does not depend on the amount of logs. They are the logs of the corpus again and
-// again, each time as other sessions; generated ones where there is no corpus.
+// TestBackfillNeedsBoundedMemory ships the logs of many sessions, one of which has an eighth of
+// the bytes, with a server, a worker and an edge that are processes of their own and have the
+// default settings. The stored events are exact, and the memory of edge and worker does not
+// depend on the size of the logs. The logs are those of the corpus, repeated as other sessions,
+// or generated ones if there is no corpus.
 //
 //	TRIBUTARY_CORPUS=... go test ./cmd/tributary -v -run TestBackfill -backfill.bytes 2147483648 -timeout 2h
-func TestBackfill(t *testing.T) {
+func TestBackfillNeedsBoundedMemory(t *testing.T) {
 	t.Parallel()
 	requireLinux(t)
 	home := t.TempDir()
 	var b backfill
 	b.session(t, filepath.Join(home, ".claude/projects/large/session.jsonl"), *backfillBytes/8)
 	corpus := os.Getenv("TRIBUTARY_CORPUS")
-	for turn := 0; b.bytes < *backfillBytes; turn++ {
+	for copies := 0; b.bytes < *backfillBytes; copies++ {
 		if corpus != "" {
-			b.corpus(t, corpus, home, turn, *backfillBytes)
+			b.corpus(t, corpus, home, copies, *backfillBytes)
 			continue
 		}
-		for name, data := range workloadFiles(uint64(turn)+2, 60, 2000) {
-			b.write(t, envelopes.ClaudeCode, filepath.Join(home, ".claude/projects", strconv.Itoa(turn), name), slices.Values([][]byte{data}))
+		for name, data := range workloadFiles(uint64(copies)+2, 60, 2000) {
+			b.write(t, envelopes.ClaudeCode, filepath.Join(home, ".claude/projects", strconv.Itoa(copies), name), slices.Values([][]byte{data}))
 		}
 	}
 	t.Logf("%d MiB in %d files, %d records", b.bytes>>20, b.files, b.records)
@@ -108,11 +108,11 @@ func TestBackfill(t *testing.T) {
 	t.Logf("exact: %d events, %d dead letters, %d sessions", r.Events, r.DeadLetters, r.Sessions)
 }
 
-// TestNormalizeMemory normalizes one large file. What the program has in memory does not
+// TestNormalizeNeedsBoundedMemory normalizes one large file: the memory of the process does not
 // depend on its size.
 //
-//	go test ./cmd/tributary -v -run TestNormalizeMemory -backfill.bytes 2147483648 -timeout 1h
-func TestNormalizeMemory(t *testing.T) {
+//	go test ./cmd/tributary -v -run TestNormalizeNeeds -backfill.bytes 2147483648 -timeout 1h
+func TestNormalizeNeedsBoundedMemory(t *testing.T) {
 	t.Parallel()
 	requireLinux(t)
 	home := t.TempDir()
@@ -146,7 +146,7 @@ func TestNormalizeMemory(t *testing.T) {
 	}
 }
 
-// requireLinux skips a test where the memory of a process cannot be told.
+// requireLinux skips a test on systems that do not report the memory of a process.
 func requireLinux(t *testing.T) {
 	t.Helper()
 	if runtime.GOOS != "linux" {
@@ -154,8 +154,8 @@ func requireLinux(t *testing.T) {
 	}
 }
 
-// requireMemory fails the test when a process had more memory than it may, on systems that
-// say how much it had; 0 is none that was looked at.
+// requireMemory fails the test if the peak of a process exceeds its limit, or was not measured,
+// which is 0.
 func requireMemory(t *testing.T, name string, peak, limit int64) {
 	t.Helper()
 	if runtime.GOOS == "linux" && (peak == 0 || peak > limit) {
@@ -163,22 +163,22 @@ func requireMemory(t *testing.T, name string, peak, limit int64) {
 	}
 }
 
-// backfill is logs as they are written.
+// backfill counts the logs that it writes.
 type backfill struct {
 	bytes                int64
 	files, records, ends int
 }
 
-// session writes a file of one session of Claude Code, of about size bytes.
+// session writes a file of one session, of about size bytes.
 func (b *backfill) session(tb testing.TB, path string, size int64) {
 	tb.Helper()
 	records := pipelinetest.Workload(1, 1, 2000)
-	records = records[:len(records)-1] // but for the end
+	records = records[:len(records)-1] // without the end
 	name := []byte(records[0].Origin.File)
 	b.write(tb, envelopes.ClaudeCode, path, func(yield func([]byte) bool) {
-		for turn := int64(0); b.bytes < size; turn++ {
-			for _, r := range records { // others each time: ids of lines begin with the name of their file
-				if !yield(append(bytes.ReplaceAll(r.Data, name, fmt.Appendf(nil, "turn-%d", turn)), '\n')) {
+		for copies := int64(0); b.bytes < size; copies++ {
+			for _, r := range records { // with other ids in each copy: they begin with the name of the file
+				if !yield(append(bytes.ReplaceAll(r.Data, name, fmt.Appendf(nil, "copy-%d", copies)), '\n')) {
 					return
 				}
 			}
@@ -186,7 +186,7 @@ func (b *backfill) session(tb testing.TB, path string, size int64) {
 	})
 }
 
-// vendorLogs are the folders of a home in which the agents of the corpus keep their logs.
+// vendorLogs are the folders of a home in which the agents keep their logs.
 var vendorLogs = map[string]string{
 	"claude_code": ".claude/projects",
 	"codex":       ".codex/sessions",
@@ -195,22 +195,22 @@ var vendorLogs = map[string]string{
 	"gemini":      ".gemini/tmp",
 }
 
-// rename gives all that is named by a UUID the name that it has in one turn.
-func rename(text []byte, turn int) []byte {
+// rename replaces every UUID by the one that it has in a copy.
+func rename(text []byte, copies int) []byte {
 	for i := 0; i+36 <= len(text); i++ {
 		if text[i+8] != '-' || text[i+13] != '-' {
 			continue
 		}
 		if id, err := uuid.ParseBytes(text[i : i+36]); err == nil {
-			copy(text[i:], uuid.NewSHA1(id, strconv.AppendInt(nil, int64(turn), 10)).String())
+			copy(text[i:], uuid.NewSHA1(id, strconv.AppendInt(nil, int64(copies), 10)).String())
 		}
 	}
 	return text
 }
 
-// corpus writes the files of the corpus below a home, until size bytes are written. The
-// sessions of each turn have other names.
-func (b *backfill) corpus(tb testing.TB, dir, home string, turn int, size int64) {
+// corpus writes a copy of the files of the corpus below a home, until size bytes are written.
+// The sessions of each copy have other names.
+func (b *backfill) corpus(tb testing.TB, dir, home string, copies int, size int64) {
 	tb.Helper()
 	err := fs.WalkDir(os.DirFS(dir), ".", func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
@@ -228,9 +228,9 @@ func (b *backfill) corpus(tb testing.TB, dir, home string, turn int, size int64)
 		if err != nil {
 			return err
 		}
-		folder, name := filepath.Split(string(rename([]byte(below), turn)))
-		b.write(tb, envelopes.Source(vendor), filepath.Join(home, logs, folder, fmt.Sprintf("%d-%s", turn, name)),
-			slices.Values([][]byte{rename(data, turn)}))
+		folder, name := filepath.Split(string(rename([]byte(below), copies)))
+		b.write(tb, envelopes.Source(vendor), filepath.Join(home, logs, folder, fmt.Sprintf("%d-%s", copies, name)),
+			slices.Values([][]byte{rename(data, copies)}))
 		return nil
 	})
 	if err != nil {
@@ -238,9 +238,9 @@ func (b *backfill) corpus(tb testing.TB, dir, home string, turn int, size int64)
 	}
 }
 
-// write writes a log, piece by piece, and counts what is in it. It was not written just
-// now: nothing is left for later that has no end.
-func (b *backfill) write(tb testing.TB, source envelopes.Source, path string, pieces iter.Seq[[]byte]) {
+// write writes a log in chunks, and counts its records. Its modification time is an hour ago, so
+// that ship treats the file as idle and ships its last line.
+func (b *backfill) write(tb testing.TB, source envelopes.Source, path string, chunks iter.Seq[[]byte]) {
 	tb.Helper()
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		tb.Fatal(err)
@@ -258,10 +258,10 @@ func (b *backfill) write(tb testing.TB, source envelopes.Source, path string, pi
 			}
 		}
 	}
-	for piece := range pieces {
-		_, _ = out.Write(piece)    // Flush says what went wrong
-		_, _ = framer.Write(piece) // never fails
-		b.bytes += int64(len(piece))
+	for chunk := range chunks {
+		_, _ = out.Write(chunk)    // Flush returns the error
+		_, _ = framer.Write(chunk) // never fails
+		b.bytes += int64(len(chunk))
 		count()
 	}
 	framer.Close()

@@ -14,8 +14,8 @@ import (
 	"tributary/pipeline/pipelinetest"
 )
 
-// said runs a command at a broker to its end and returns what it wrote, line by line.
-func said(t *testing.T, home, url string, args ...string) (stdout []string, stderr string) {
+// outputs runs a command at a broker to its end and returns its output, line by line.
+func outputs(t *testing.T, home, url string, args ...string) (stdout []string, stderr string) {
 	t.Helper()
 	p := start(t, home, url, args...)
 	if code := p.wait(); code != 0 {
@@ -27,10 +27,10 @@ func said(t *testing.T, home, url string, args ...string) (stdout []string, stde
 	return stdout, p.stderr.String()
 }
 
-// TestLargeRecords: records that are larger than a message of the broker go from a log to
-// its events, which are those of the filter byte for byte; what is no record's any more is
-// removed when it is asked for.
-func TestLargeRecords(t *testing.T) {
+// TestLargeRecordsBecomeTheEventsOfNormalize ships records that are larger than a message of the
+// broker: their events are byte for byte those of normalize, and claims gc removes the objects
+// that no record names.
+func TestLargeRecordsBecomeTheEventsOfNormalize(t *testing.T) {
 	t.Parallel()
 	server := pipelinetest.NewServer(t, func(c *pipeline.ServerConfig) { c.MaxPayload = 1 << 20 }) // the default of a NATS server
 	home := t.TempDir()
@@ -43,14 +43,14 @@ func TestLargeRecords(t *testing.T) {
 
 	js := server.Provision(pipeline.DefaultTopology())
 	run := start(t, home, server.URL(), "run")
-	if _, told := said(t, home, server.URL(), "ship", "--once", log); !strings.HasPrefix(told, "shipped 4 records (12.0 MiB)") {
-		t.Errorf("ship: %s", told)
+	if _, stderr := outputs(t, home, server.URL(), "ship", "--once", log); !strings.HasPrefix(stderr, "shipped 4 records (12.0 MiB)") {
+		t.Errorf("ship: %s", stderr)
 	}
 	if err := pipeline.CatchUp(t.Context(), js, pipeline.DefaultTopology()); err != nil {
 		t.Fatal(err)
 	}
-	want, _ := said(t, home, "", "normalize", log)
-	got, _ := said(t, home, server.URL(), "tail", "--once", "-o", "json")
+	want, _ := outputs(t, home, "", "normalize", log)
+	got, _ := outputs(t, home, server.URL(), "tail", "--once", "-o", "json")
 	if diff := cmp.Diff(want, got); diff != "" || len(want) != 4 {
 		t.Errorf("%d events (-normalize +stage):\n%.2000s", len(want), diff)
 	}
@@ -58,12 +58,12 @@ func TestLargeRecords(t *testing.T) {
 		t.Error("the image is not in the event")
 	}
 
-	// The objects, and those that nobody needs.
+	// The objects, and an orphan.
 	if _, err := pipeline.NewClaims(js).Put(t.Context(), []byte("whose producer died")); err != nil {
 		t.Fatal(err)
 	}
 	orphan := pipeline.ClaimOf([]byte("whose producer died")).Digest
-	list, _ := said(t, home, server.URL(), "claims", "ls")
+	list, _ := outputs(t, home, server.URL(), "claims", "ls")
 	if len(list) != 4 || !strings.HasPrefix(list[3], orphan+"  19 B ") || !strings.HasSuffix(list[3], " 0") || !strings.HasSuffix(list[2], " 1") {
 		t.Errorf("claims ls:\n%s", strings.Join(list, "\n"))
 	}
@@ -78,9 +78,9 @@ func TestLargeRecords(t *testing.T) {
 		{[]string{"gc", "--older-than", "0s", "-o", "json"}, "removed 0 objects (0 B)\n", 0},
 		{[]string{"ls", "-o", "json"}, "", 2},
 	} {
-		rows, told := said(t, home, server.URL(), append([]string{"claims"}, c.args...)...)
-		if told != c.says || len(rows) != c.rows {
-			t.Errorf("claims %v: %q and %q", c.args, told, rows)
+		rows, stderr := outputs(t, home, server.URL(), append([]string{"claims"}, c.args...)...)
+		if stderr != c.says || len(rows) != c.rows {
+			t.Errorf("claims %v: %q and %q", c.args, stderr, rows)
 		}
 		if c.rows == 1 && !strings.Contains(rows[0], orphan) {
 			t.Errorf("claims %v: %q", c.args, rows)

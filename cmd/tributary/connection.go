@@ -12,8 +12,8 @@ import (
 	"github.com/synadia-io/orbit.go/natscontext"
 )
 
-// connect connects to the broker of the settings, once: a broker that is not there is an
-// error, one that goes away later is waited for. The caller closes the connection.
+// connect connects to the broker of the settings. It fails if the broker is away; a connection
+// that is lost later is made again. The caller closes the connection.
 func (a *app) connect(ctx context.Context, opts ...nats.Option) (*nats.Conn, error) {
 	c := a.config
 	opts = append([]nats.Option{
@@ -21,29 +21,17 @@ func (a *app) connect(ctx context.Context, opts ...nats.Option) (*nats.Conn, err
 		nats.MaxReconnects(-1),
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
 			if err != nil {
-				a.log.WarnContext(ctx, "connection to the broker lost: trying again", "error", err)
+				a.log.WarnContext(ctx, "connection to the broker is lost: reconnecting", "error", err)
 			}
 		}),
-		nats.ReconnectHandler(func(*nats.Conn) { a.log.InfoContext(ctx, "connected to the broker again") }),
+		nats.ReconnectHandler(func(*nats.Conn) { a.log.InfoContext(ctx, "reconnected to the broker") }),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
 			a.log.WarnContext(ctx, "broker reports an error", "error", err)
 		}),
 	}, opts...)
-	var nc *nats.Conn
-	var err error
-	if c.NATSContext != "" {
-		if a.server {
-			opts = append(opts, servers(c.NATSURL))
-		}
-		nc, _, err = natscontext.Connect(c.NATSContext, opts...)
-	} else {
-		if opts, err = c.credentials(opts); err != nil {
-			return nil, err
-		}
-		nc, err = nats.Connect(c.NATSURL, opts...)
-	}
+	nc, err := c.dial(a.server, opts)
 	if errors.Is(err, nats.ErrAuthorization) {
-		err = fmt.Errorf("%w: mend the NATS_ settings that say who we are", err)
+		err = fmt.Errorf("%w: correct the user or the credentials in the NATS_ settings", err)
 	}
 	switch {
 	case err == nil:
@@ -51,13 +39,30 @@ func (a *app) connect(ctx context.Context, opts ...nats.Option) (*nats.Conn, err
 	case c.NATSContext != "":
 		return nil, fmt.Errorf("connect with NATS_CONTEXT %q: %w", c.NATSContext, err)
 	case errors.Is(err, nats.ErrNoServers):
-		return nil, fmt.Errorf("no broker at %s: start one (tributary up has one built in), or name yours by NATS_URL: %w", redactURL(c.NATSURL), err)
+		return nil, fmt.Errorf("no broker at %s: start one (tributary up has one built in), or name yours in NATS_URL: %w", redactURL(c.NATSURL), err)
 	default:
 		return nil, fmt.Errorf("connect to %s: %w", redactURL(c.NATSURL), err)
 	}
 }
 
-// servers connects to these instead of others.
+// dial connects with NATS_CONTEXT, or with the other NATS_ settings. With named, NATS_URL
+// replaces the servers of the context.
+func (c *config) dial(named bool, opts []nats.Option) (*nats.Conn, error) {
+	if c.NATSContext != "" {
+		if named {
+			opts = append(opts, servers(c.NATSURL))
+		}
+		nc, _, err := natscontext.Connect(c.NATSContext, opts...)
+		return nc, err
+	}
+	opts, err := c.credentials(opts)
+	if err != nil {
+		return nil, err
+	}
+	return nats.Connect(c.NATSURL, opts...)
+}
+
+// servers replaces the servers to connect to.
 func servers(urls string) nats.Option {
 	return func(o *nats.Options) error {
 		o.Url, o.Servers = "", strings.Split(urls, ",")
@@ -68,15 +73,15 @@ func servers(urls string) nats.Option {
 	}
 }
 
-// withCure adds the cure to an error of the broker that does not tell it.
+// withCure adds the cure to an error of the broker that does not name it.
 func withCure(err error) error {
 	if errors.Is(err, nats.ErrNoResponders) {
-		return fmt.Errorf("%w: nobody answers for JetStream: turn it on (nats-server -js), for this account too", err)
+		return fmt.Errorf("%w: JetStream does not answer: enable it (nats-server -js), for this account too", err)
 	}
 	return err
 }
 
-// jetStream connects as connect does. The caller closes the connection.
+// jetStream connects like [app.connect]. The caller closes the connection.
 func (a *app) jetStream(ctx context.Context) (jetstream.JetStream, error) {
 	nc, err := a.connect(ctx)
 	if err != nil {
@@ -85,7 +90,7 @@ func (a *app) jetStream(ctx context.Context) (jetstream.JetStream, error) {
 	return jetstream.New(nc)
 }
 
-// credentials adds what the NATS_ settings say about who we are and whom we trust.
+// credentials adds the user, the certificates and the trusted authorities of the NATS_ settings.
 func (c *config) credentials(opts []nats.Option) ([]nats.Option, error) {
 	switch {
 	case c.NATSUser != "" && c.NATSPassword == "":
@@ -112,14 +117,14 @@ func (c *config) credentials(opts []nats.Option) ([]nats.Option, error) {
 	return opts, nil
 }
 
-// serverFlag is the flag of NATS_URL. Its default is not shown, for it may hold a secret.
+// serverFlag adds the flag of NATS_URL. Its default is redacted, because it may have a secret.
 func (a *app) serverFlag(cmd *cobra.Command) {
 	flag := cmd.Flags().VarPF(serverValue{a}, "server", "s", "broker to connect to (NATS_URL)")
 	flag.DefValue = redactURL(a.config.NATSURL)
 }
 
-// serverValue is the flag with the URL. It wins over NATS_CONTEXT too, which then tells
-// only who we are.
+// serverValue is the value of that flag. It wins over the server of NATS_CONTEXT, of which the
+// credentials remain.
 type serverValue struct{ *app }
 
 func (v serverValue) String() string     { return redactURL(v.config.NATSURL) }

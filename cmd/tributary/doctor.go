@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strconv"
-	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -23,16 +21,17 @@ func (a *app) doctorCommand() *cobra.Command {
 	var output string
 	cmd := &cobra.Command{
 		Use:   "doctor [flags]",
-		Short: "Say how the stage stands, what is wrong, and the cure",
-		Long: `Look at the broker, the streams, the workers and every partition of the
-generation: who works on what, how many records are not done and since when. It
-changes nothing. The exit code is 1 when something is wrong.`,
+		Short: "Show progress, problems and their cures",
+		Long: `Inspect the broker, the streams, the workers and every partition of the generation:
+which worker owns which partitions, how many records are not processed yet, and
+how old they are. The command changes nothing. The exit code is 1 if there is a
+problem.`,
 		Example: `  tributary doctor
   tributary doctor -o json | jq .partitions`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if output != "pretty" && output != "json" {
-				return usageError{fmt.Errorf("-o %q: write pretty or json", output)}
+			if err := checkOutput(output, "pretty", "json"); err != nil {
+				return err
 			}
 			js, err := a.jetStream(cmd.Context())
 			if err != nil {
@@ -60,7 +59,7 @@ changes nothing. The exit code is 1 when something is wrong.`,
 	return cmd
 }
 
-// diagnosis is what the doctor says.
+// diagnosis is the result of the command.
 type diagnosis struct {
 	Server     string `json:"server"` // name and version
 	MaxPayload int64  `json:"max_payload"`
@@ -68,14 +67,14 @@ type diagnosis struct {
 	Problems []string `json:"problems"` // each with its cure
 }
 
-// examine looks at everything. The error is that nothing could be seen.
+// examine inspects the broker. It fails if the broker shows nothing.
 func (a *app) examine(ctx context.Context, js jetstream.JetStream) (*diagnosis, error) {
 	nc := js.Conn()
 	d := &diagnosis{Server: nc.ConnectedServerName() + " " + nc.ConnectedServerVersion(), MaxPayload: nc.MaxPayload(), Problems: []string{}}
 	status, err := pipeline.ReadStatus(ctx, js, a.config.topology())
 	switch {
 	case errors.Is(err, jetstream.ErrStreamNotFound), errors.Is(err, jetstream.ErrBucketNotFound):
-		return nil, fmt.Errorf("%w: start a worker, which makes what is missing: tributary run", err)
+		return nil, fmt.Errorf("%w: start a worker, which creates what is missing: tributary run", err)
 	case err != nil:
 		return nil, err
 	}
@@ -87,7 +86,7 @@ func (a *app) examine(ctx context.Context, js jetstream.JetStream) (*diagnosis, 
 	return d, nil
 }
 
-// judge finds what is wrong.
+// judge finds the problems.
 func (d *diagnosis) judge() {
 	problem := func(format string, args ...any) { d.Problems = append(d.Problems, fmt.Sprintf(format, args...)) }
 	alive := slices.ContainsFunc(d.Workers, func(w pipeline.Worker) bool { return !w.Silent(d.At) })
@@ -100,7 +99,7 @@ func (d *diagnosis) judge() {
 			continue
 		}
 		if names[w.Name]++; names[w.Name] == 2 {
-			problem("several workers are called %s: give each a name of its own in TRIBUTARY_WORKER", w.Name)
+			problem("several workers have the name %s: give each a name of its own in TRIBUTARY_WORKER", w.Name)
 		}
 	}
 	var idle []int
@@ -111,67 +110,22 @@ func (d *diagnosis) judge() {
 		case p.Worker == "" && alive:
 			idle = append(idle, p.Partition)
 		}
-		if p.Tries > pipeline.SuspectTries {
+		if p.Suspect() {
 			problem("partition %d: the record after %d may have ended %d workers; it becomes a dead letter by itself", p.Partition, p.Raw, p.Tries)
 		}
 	}
 	if len(idle) > 0 {
-		problem("nobody works on the partitions %s: if it stays so, look at the log of the workers", numbers(idle))
+		problem("no worker owns the partitions %s: if it remains so, see the log of the workers", numbers(idle))
 	}
 }
 
 // print writes the diagnosis for people.
 func (d *diagnosis) print(w io.Writer) error {
-	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
-	fmt.Fprintf(t, "broker\t%s, records up to %d bytes in one message\n", d.Server, d.MaxPayload)
-	fmt.Fprintf(t, "generation\t%s, %d partitions\n", d.Generation, len(d.Partitions))
-	for _, worker := range d.Workers {
-		if worker.Silent(d.At) {
-			fmt.Fprintf(t, "worker\t%s: silent for %v, taken for dead\n", worker.Name, d.age(worker.Seen))
-			continue
-		}
-		var its []int
-		for _, p := range d.Partitions {
-			if p.Worker == worker.Name {
-				its = append(its, p.Partition)
-			}
-		}
-		fmt.Fprintf(t, "worker\t%s: partitions %s\n", worker.Name, numbers(its))
-	}
-	var lag uint64
-	var oldest *time.Time
-	for _, p := range d.Partitions {
-		lag += p.Lag
-		if p.Oldest != nil && (oldest == nil || p.Oldest.Before(*oldest)) {
-			oldest = p.Oldest
-		}
-	}
-	if oldest == nil {
-		fmt.Fprintf(t, "lag\tnone: every record is done\n")
-	} else {
-		fmt.Fprintf(t, "lag\t%d records, the oldest stored %v ago\n", lag, d.age(*oldest))
-	}
-	if d.DeadLetters > 0 {
-		fmt.Fprintf(t, "dead letters\t%d, settled ones too: tributary dlq ls shows those that are open\n", d.DeadLetters)
-	}
-	if err := t.Flush(); err != nil {
+	if err := d.printOverview(w); err != nil {
 		return err
 	}
-	behind := slices.DeleteFunc(slices.Clone(d.Partitions), func(p pipeline.PartitionStatus) bool { return p.Lag == 0 && p.Fault == "" })
-	if len(behind) > 0 {
-		fmt.Fprintf(w, "\n")
-		t = tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
-		fmt.Fprintf(t, "PARTITION\tWORKER\tDONE UP TO\tLAG\tOLDEST\n")
-		for _, p := range behind {
-			age := ""
-			if p.Oldest != nil {
-				age = d.age(*p.Oldest).String()
-			}
-			fmt.Fprintf(t, "%d\t%s\t%d\t%d\t%s\n", p.Partition, p.Worker, p.Raw, p.Lag, age)
-		}
-		if err := t.Flush(); err != nil {
-			return err
-		}
+	if err := d.printPartitions(w); err != nil {
+		return err
 	}
 	for i, p := range d.Problems {
 		if i == 0 {
@@ -182,26 +136,64 @@ func (d *diagnosis) print(w io.Writer) error {
 	return nil
 }
 
-// age is how long ago something was stored.
-func (d *diagnosis) age(t time.Time) time.Duration { return d.At.Sub(t).Round(100 * time.Millisecond) }
-
-// numbers are numbers in a row, ranges drawn together: 0-3 7.
-func numbers(list []int) string {
-	if len(list) == 0 {
-		return "none"
-	}
-	var parts []string
-	for i := 0; i < len(list); {
-		j := i
-		for j+1 < len(list) && list[j+1] == list[j]+1 {
-			j++
+// printOverview writes the broker, the workers and the sums over all partitions.
+func (d *diagnosis) printOverview(w io.Writer) error {
+	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	fmt.Fprintf(t, "broker\t%s, records up to %d bytes in one message\n", d.Server, d.MaxPayload)
+	fmt.Fprintf(t, "generation\t%s, %d partitions\n", d.Generation, len(d.Partitions))
+	for _, worker := range d.Workers {
+		if worker.Silent(d.At) {
+			fmt.Fprintf(t, "worker\t%s: no heartbeat for %v, considered dead\n", worker.Name, d.age(worker.Seen))
+			continue
 		}
-		if j == i {
-			parts = append(parts, strconv.Itoa(list[i]))
-		} else {
-			parts = append(parts, fmt.Sprintf("%d-%d", list[i], list[j]))
+		var owned []int
+		for _, p := range d.Partitions {
+			if p.Worker == worker.Name {
+				owned = append(owned, p.Partition)
+			}
 		}
-		i = j + 1
+		fmt.Fprintf(t, "worker\t%s: partitions %s\n", worker.Name, numbers(owned))
 	}
-	return strings.Join(parts, " ")
+	if lag, oldest := d.lag(); oldest == nil {
+		fmt.Fprintf(t, "lag\tnone: every record is done\n")
+	} else {
+		fmt.Fprintf(t, "lag\t%d records, the oldest stored %v ago\n", lag, d.age(*oldest))
+	}
+	if d.DeadLetters > 0 {
+		fmt.Fprintf(t, "dead letters\t%d, including settled ones: tributary dlq ls lists the open ones\n", d.DeadLetters)
+	}
+	return t.Flush()
 }
+
+// lag returns the number of the records that are not processed, and when the oldest was stored.
+func (d *diagnosis) lag() (lag uint64, oldest *time.Time) {
+	for _, p := range d.Partitions {
+		lag += p.Lag
+		if p.Oldest != nil && (oldest == nil || p.Oldest.Before(*oldest)) {
+			oldest = p.Oldest
+		}
+	}
+	return lag, oldest
+}
+
+// printPartitions writes the partitions that have records to process, or have stopped.
+func (d *diagnosis) printPartitions(w io.Writer) error {
+	behind := slices.DeleteFunc(slices.Clone(d.Partitions), func(p pipeline.PartitionStatus) bool { return p.Lag == 0 && p.Fault == "" })
+	if len(behind) == 0 {
+		return nil
+	}
+	fmt.Fprintf(w, "\n")
+	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	fmt.Fprintf(t, "PARTITION\tWORKER\tDONE UP TO\tLAG\tOLDEST\n")
+	for _, p := range behind {
+		age := ""
+		if p.Oldest != nil {
+			age = d.age(*p.Oldest).String()
+		}
+		fmt.Fprintf(t, "%d\t%s\t%d\t%d\t%s\n", p.Partition, p.Worker, p.Raw, p.Lag, age)
+	}
+	return t.Flush()
+}
+
+// age is the time since t.
+func (d *diagnosis) age(t time.Time) time.Duration { return d.At.Sub(t).Round(100 * time.Millisecond) }

@@ -16,8 +16,9 @@ import (
 	"tributary/pipeline/pipelinetest"
 )
 
-// TestDoctor: it says who works on what, what is wrong, and the cure.
-func TestDoctor(t *testing.T) {
+// TestDoctorReportsWorkersAndProblems runs doctor without streams, without a worker, with one,
+// after a worker was killed, and with two workers of the same name.
+func TestDoctorReportsWorkersAndProblems(t *testing.T) {
 	t.Parallel()
 	server := pipelinetest.NewServer(t)
 	home := t.TempDir()
@@ -56,8 +57,8 @@ func TestDoctor(t *testing.T) {
 	killed.kill()
 	awaitTakeover(t, js, top, killed)
 	code, out = doctor()
-	told := strings.Contains(out, fmt.Sprintf("-%d:", killed.cmd.Process.Pid)) // for ten seconds
-	if code != 0 || !strings.Contains(out, "partitions 0-15") || told != strings.Contains(out, "taken for dead") {
+	listed := strings.Contains(out, fmt.Sprintf("-%d:", killed.cmd.Process.Pid)) // for ten seconds
+	if code != 0 || !strings.Contains(out, "partitions 0-15") || listed != strings.Contains(out, "considered dead") {
 		t.Errorf("a worker that was killed: exit code %d\n%s", code, out)
 	}
 	if code := worker.signal(syscall.SIGTERM); code != 0 {
@@ -68,14 +69,14 @@ func TestDoctor(t *testing.T) {
 		startWith(t, named, home, server.URL(), "run")
 	}
 	awaitWorkers(t, js, top, func(w []pipeline.Worker) bool { return len(w) == 2 && w[0].Name == w[1].Name })
-	if code, out := doctor(); code != exitFailure || !strings.Contains(out, "several workers are called ada") {
+	if code, out := doctor(); code != exitFailure || !strings.Contains(out, "several workers have the name ada") {
 		t.Errorf("two workers of one name: exit code %d\n%s", code, out)
 	}
 }
 
-// TestSmallServer: a server that takes no large messages is told of before anything is
-// made on it, and where that was before.
-func TestSmallServer(t *testing.T) {
+// TestServerThatTakesOnlySmallMessagesIsRefused checks that run creates nothing on a server with a
+// small max_payload, and that doctor reports it.
+func TestServerThatTakesOnlySmallMessagesIsRefused(t *testing.T) {
 	t.Parallel()
 	server := pipelinetest.NewServer(t, func(c *pipeline.ServerConfig) { c.MaxPayload = 64 << 10 })
 	const want = "max_payload 65536, want 655360 or more: set max_payload"
@@ -92,8 +93,8 @@ func TestSmallServer(t *testing.T) {
 	}
 }
 
-// TestServerFlagWinsOverContext: a context of the nats command names a server, the flag
-// another; who we are the context tells.
+// TestServerFlagWinsOverContext has a context of the nats command with one server, and a flag with
+// another one; the credentials are those of the context.
 func TestServerFlagWinsOverContext(t *testing.T) {
 	t.Parallel()
 	server := pipelinetest.NewServer(t)
@@ -113,7 +114,7 @@ func TestServerFlagWinsOverContext(t *testing.T) {
 	}
 }
 
-// ended is how a process ends, and all that it has said.
+// ended returns the exit code of a process, and its standard output and error.
 func ended(p *process) (code int, out string) {
 	code = p.wait()
 	var b strings.Builder
@@ -123,7 +124,7 @@ func ended(p *process) (code int, out string) {
 	return code, b.String() + p.stderr.String()
 }
 
-func TestNumbers(t *testing.T) {
+func TestNumbersAreWrittenAsRanges(t *testing.T) {
 	t.Parallel()
 	for want, list := range map[string][]int{"none": nil, "3": {3}, "0-3 7": {0, 1, 2, 3, 7}, "1 3-4": {1, 3, 4}} {
 		if got := numbers(list); got != want {

@@ -5,6 +5,7 @@ import (
 	"compress/gzip"
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -33,9 +34,9 @@ const (
 	again = `{"type":"user","uuid":"u2","parentUuid":"u1","sessionId":"0b6a7f58","cwd":"/home/ada/app","timestamp":"2026-03-09T09:01:00.000Z","message":{"role":"user","content":"again"}}` + "\n"
 )
 
-// TestUpFollows: what an agent writes while tributary up runs is shown as it comes, by up
-// itself and by a tail at its broker, and summed up at the end.
-func TestUpFollows(t *testing.T) {
+// TestUpFollowsTheLogs writes to a log while tributary up runs: up and a tail at its broker
+// print the events at once, and up sums them up at the end.
+func TestUpFollowsTheLogs(t *testing.T) {
 	t.Parallel()
 	home := t.TempDir()
 	log := filepath.Join(home, ".claude", "projects", "app", "0b6a7f58.jsonl")
@@ -43,7 +44,7 @@ func TestUpFollows(t *testing.T) {
 
 	up := start(t, home, "", "up", "--listen", "127.0.0.1:0")
 	up.expect("hello")
-	_, url, _ := strings.Cut(up.said("broker at "), "broker at ")
+	_, url, _ := strings.Cut(up.logged("broker at "), "broker at ")
 	url, _, _ = strings.Cut(url, ",")
 	tail := start(t, home, url, "tail", "--since", "all", "-o", "json")
 	tail.expect(`"text":"hello"`)
@@ -51,7 +52,7 @@ func TestUpFollows(t *testing.T) {
 	up.expect("again")
 	tail.expect(`"text":"again"`)
 
-	// A second one on the same data is refused; so is one on the same address.
+	// A second process fails with the same data folder, and with the same address.
 	second := start(t, home, "", "up", "--listen", "")
 	if code := second.wait(); code != exitFailure || !strings.Contains(second.stderr.String(), "in use by another tributary up") {
 		t.Errorf("a second up on the same data: exit code %d\n%s", code, &second.stderr)
@@ -70,9 +71,9 @@ func TestUpFollows(t *testing.T) {
 	up.expect("events       2: user_message 2")
 }
 
-// TestNormalizeFollows: the filter prints what it has while its input goes on, and an
-// interrupt ends it there.
-func TestNormalizeFollows(t *testing.T) {
+// TestNormalizeFollowsItsInput reads from a pipe: events are printed before the input ends, and
+// an interrupt ends the command.
+func TestNormalizeFollowsItsInput(t *testing.T) {
 	t.Parallel()
 	in, feed, err := os.Pipe()
 	if err != nil {
@@ -92,10 +93,10 @@ func TestNormalizeFollows(t *testing.T) {
 	}
 }
 
-// TestShipAgain: all logs of a machine are found where the settings of their vendors say,
-// and shipped again, without what was remembered of the first time, after the broker has
-// forgotten its message ids, and packed, they change no event.
-func TestShipAgain(t *testing.T) {
+// TestLogsThatAreShippedAgainChangeNoEvent ships all samples from the folders that the settings
+// of their vendors name, then packs them and ships them again without offsets, after the
+// duplicate window of the broker: no event changes.
+func TestLogsThatAreShippedAgainChangeNoEvent(t *testing.T) {
 	t.Parallel()
 	top := pipeline.DefaultTopology()
 	server := pipelinetest.NewServer(t)
@@ -120,7 +121,7 @@ func TestShipAgain(t *testing.T) {
 		if err := pipeline.CatchUp(t.Context(), js, top); err != nil {
 			t.Fatal(err)
 		}
-		return edge.said("shipped")
+		return edge.logged("shipped")
 	}
 	worker := start(t, home, server.URL(), "run")
 	first := once()
@@ -192,7 +193,7 @@ func packLogs(t *testing.T, dir string) {
 	}
 }
 
-// packed is content as a file that ends in .gz holds it.
+// packed returns content in the format of gzip.
 func packed(t *testing.T, content string) string {
 	t.Helper()
 	var b bytes.Buffer
@@ -204,8 +205,7 @@ func packed(t *testing.T, content string) string {
 	return b.String()
 }
 
-// TestNormalizePacked: a log that is packed gives the events of the log.
-func TestNormalizePacked(t *testing.T) {
+func TestPackedLogYieldsTheEventsOfTheLog(t *testing.T) {
 	t.Parallel()
 	log := filepath.Join(t.TempDir(), "0b6a7f58.jsonl")
 	write(t, log, hello+again)
@@ -222,6 +222,7 @@ func TestNormalizePacked(t *testing.T) {
 	}
 }
 
+// write appends to a file, which it creates if it is missing.
 func write(t *testing.T, path, content string) {
 	t.Helper()
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
@@ -237,10 +238,10 @@ func write(t *testing.T, path, content string) {
 	}
 }
 
-// TestTrace follows one record through all spans: from its publication by the edge, over
-// the work of the stage that links to it, to the event, which says where it comes from
-// and how it came.
-func TestTrace(t *testing.T) {
+// TestTraceLeadsFromARecordToItsEvent follows one record through all spans: its publication by
+// the edge, the work of the stage, which links to it, and the publication of the event, which
+// has the trace context of both.
+func TestTraceLeadsFromARecordToItsEvent(t *testing.T) {
 	t.Parallel()
 	spans := tracetest.NewInMemoryExporter()
 	provider := sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans))
@@ -313,7 +314,7 @@ func TestTrace(t *testing.T) {
 	}
 }
 
-// rawRecord reads the record, which comes before the end of its session.
+// rawRecord reads the record, which is stored before the end of its session.
 func rawRecord(t *testing.T, js jetstream.JetStream) (*jetstream.RawStreamMsg, error) {
 	t.Helper()
 	stream, err := js.Stream(t.Context(), pipeline.RawStream)
@@ -323,7 +324,7 @@ func rawRecord(t *testing.T, js jetstream.JetStream) (*jetstream.RawStreamMsg, e
 	return stream.GetMsg(t.Context(), 1)
 }
 
-// spanContext reads a traceparent.
+// spanContext parses a traceparent.
 func spanContext(traceparent string) trace.SpanContext {
 	carrier := propagation.MapCarrier{"traceparent": traceparent}
 	return trace.SpanContextFromContext(propagation.TraceContext{}.Extract(context.Background(), carrier))
@@ -344,4 +345,50 @@ func find(t *testing.T, spans *tracetest.InMemoryExporter, is func(tracetest.Spa
 	}
 	t.Fatalf("no such span among\n%s", &names)
 	return tracetest.SpanStub{}
+}
+
+// TestUpShowsTheSamplesOfEveryVendor counts the samples of the table of vendors and what `up` says
+// of them.
+func TestUpShowsTheSamplesOfEveryVendor(t *testing.T) {
+	t.Parallel()
+	files := 0
+	for _, v := range normalizers.Vendors() {
+		err := fs.WalkDir(v.Samples, ".", func(_ string, d fs.DirEntry, err error) error {
+			if err == nil && !d.IsDir() {
+				files++
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	up := start(t, t.TempDir(), "", "up", "--samples", "--once", "--listen", "")
+	if code := up.wait(); code != 0 {
+		t.Fatalf("exit code %d\n%s", code, &up.stderr)
+	}
+	if want := fmt.Sprintf(" in %d files\n", files); !strings.Contains(up.stderr.String(), want) {
+		t.Errorf("%q does not say%q", &up.stderr, want)
+	}
+	shown := make(map[string]bool)
+	for line := range up.lines {
+		if source, _, ok := strings.Cut(line, " "); ok {
+			shown[source] = true
+		}
+	}
+	for _, v := range normalizers.Vendors() {
+		if !shown[string(v.Source)] {
+			t.Errorf("no session of %s", v.Source)
+		}
+	}
+}
+
+// TestThousandsAreSeparated covers numbers of any length.
+func TestThousandsAreSeparated(t *testing.T) {
+	t.Parallel()
+	for n, want := range map[int64]string{0: "0", -7: "-7", 999: "999", 1000: "1,000", -1000: "-1,000", 123456: "123,456", 2263388: "2,263,388", -1234567890: "-1,234,567,890"} {
+		if got := thousands(n); got != want {
+			t.Errorf("thousands(%d) = %q, want %q", n, got, want)
+		}
+	}
 }

@@ -23,28 +23,33 @@ import (
 	"tributary/pipeline/pipelinetest"
 )
 
-var killSeed = flag.Uint64("kill.seed", 0, "seed of the moments at which TestKill kills; 0 for another one each time")
-
-const (
-	workers     = 3  // that share the work in TestKill
-	kills       = 24 // of workers in TestKill
-	zombieEvery = 8  // kills is a worker stopped instead, until others have its partitions
-	edgeEvery   = 6  // kills is one of the edge, too
+var (
+	killSeed   = flag.Uint64("kill.seed", 0, "seed of the moments at which TestKillsChangeNoEvent kills; 0 draws another one each time")
+	killRounds = flag.Int("kill.rounds", 8, "kills of TestKillsChangeNoEvent, each while 833 generated records are shipped")
 )
 
-// TestKill kills workers that share the work by SIGKILL at random moments while records
-// are shipped, and the edge now and then too; some workers are stopped until others have
-// taken over from them, and go on as if nothing had been. What is stored in the end is what the records say: the events
-// byte for byte those of a fold over the raw stream in its order, without gap, double or
-// loss; and of each file that is the whole of a session, what normalize prints for it.
-func TestKill(t *testing.T) {
+const (
+	workers      = 3   // workers that share the partitions
+	roundRecords = 833 // generated records of a round
+	pauseEvery   = 8   // in one of so many rounds a worker is paused instead, until others own its partitions
+	edgeEvery    = 6   // in one of so many rounds the edge is killed, too
+)
+
+// TestKillsChangeNoEvent kills workers by SIGKILL at random moments while records are shipped,
+// and the edge in some rounds, too. Some workers are paused until others own their partitions,
+// and then continue. In the end the stored events are byte for byte those of a fold over the
+// raw stream in its order, without a gap, a duplicate or a loss; and for each file that is the
+// whole of a session, they are the output of normalize.
+//
+//	go test ./cmd/tributary -v -run TestKill -kill.rounds 24
+func TestKillsChangeNoEvent(t *testing.T) {
 	t.Parallel()
 	seed := cmp.Or(*killSeed, rand.Uint64())
-	t.Logf("the same moments again: -kill.seed=%d", seed)
+	t.Logf("repeat these moments with -kill.seed=%d", seed)
 
 	t.Run("generated", func(t *testing.T) {
 		t.Parallel()
-		killed(t, generatedLogs(t, seed), seed)
+		shipWithKills(t, generatedLogs(t, seed), seed)
 	})
 	t.Run("corpus", func(t *testing.T) {
 		t.Parallel()
@@ -52,15 +57,15 @@ func TestKill(t *testing.T) {
 		if corpus == "" {
 			t.Skip("TRIBUTARY_CORPUS is not set")
 		}
-		killed(t, filepath.Join(corpus, "claude_code"), seed)
+		shipWithKills(t, filepath.Join(corpus, "claude_code"), seed)
 	})
 }
 
-// generatedLogs writes sessions to files, one each, with records that cannot be read.
+// generatedLogs writes sessions to files, one each. Some of their records cannot be read.
 func generatedLogs(t *testing.T, seed uint64) string {
 	t.Helper()
 	dir := t.TempDir()
-	for name, content := range workloadFiles(seed, 60, 20_000) {
+	for name, content := range workloadFiles(seed, 60, *killRounds*roundRecords) {
 		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -68,7 +73,7 @@ func generatedLogs(t *testing.T, seed uint64) string {
 	return dir
 }
 
-// workloadFiles are the files that hold a [pipelinetest.Workload], by name.
+// workloadFiles returns the records of a [pipelinetest.Workload] as files, by name.
 func workloadFiles(seed uint64, sessions, records int) map[string][]byte {
 	files := map[string][]byte{}
 	for _, r := range pipelinetest.Workload(seed, sessions, records) {
@@ -80,8 +85,8 @@ func workloadFiles(seed uint64, sessions, records int) map[string][]byte {
 	return files
 }
 
-// killed ships the logs in dir while workers are killed, and compares.
-func killed(t *testing.T, dir string, seed uint64) {
+// shipWithKills ships the logs in dir while workers are killed, and compares the events.
+func shipWithKills(t *testing.T, dir string, seed uint64) {
 	t.Helper()
 	random := rand.New(rand.NewPCG(seed, 1))
 	logs := readLogs(t, dir)
@@ -90,33 +95,32 @@ func killed(t *testing.T, dir string, seed uint64) {
 	top := pipeline.DefaultTopology()
 	js := server.Provision(top)
 
-	// Each kill has a share of the logs, so that there is work for it however fast the
-	// machine is. It comes some time after the workers have sent the first event of that
-	// share, in the middle of whatever they do then, or at the latest when the share is done.
+	// Each round has logs of its own, so that there is work in it however fast the machine is.
+	// The kill happens at some time after the workers have sent the first event of the round.
 	sent := newArrivals(t, js.Conn(), "events."+top.Generation+".>")
 	began := time.Now()
-	edgeKills, zombies := 0, 0
+	edgeKills, pauses := 0, 0
 	var pool []*process
 	for range workers {
 		pool = append(pool, start(t, home, server.URL(), "run"))
 	}
-	for n, share := range logs.shares(kills) {
+	for n, round := range logs.rounds(*killRounds) {
 		count, _ := sent.now()
-		edge := startShip(t, home, server.URL(), share.files)
+		edge := startShip(t, home, server.URL(), round.files)
 		if n%edgeEvery == 0 {
 			sent.reach(t.Context(), count+1, edge, patience)
 			edge.kill()
 			edgeKills++
-			edge = startShip(t, home, server.URL(), share.files)
+			edge = startShip(t, home, server.URL(), round.files)
 		}
 		i := random.IntN(len(pool))
 		victim := pool[i]
-		sent.reach(t.Context(), count+1+random.IntN(share.records/2+1), victim, time.Duration(random.Int64N(int64(500*time.Millisecond))))
-		if n%zombieEvery == 2 {
+		sent.reach(t.Context(), count+1+random.IntN(round.records/2+1), victim, time.Duration(random.Int64N(int64(500*time.Millisecond))))
+		if n%pauseEvery == 2 {
 			victim.pause()
 			awaitTakeover(t, js, top, victim)
 			victim.resume()
-			zombies++
+			pauses++
 		} else {
 			victim.kill()
 			pool[i] = start(t, home, server.URL(), "run")
@@ -131,8 +135,8 @@ func killed(t *testing.T, dir string, seed uint64) {
 			t.Errorf("run: exit code %d after SIGTERM\n%s", code, &worker.stderr)
 		}
 	}
-	t.Logf("%d workers and %d shippers killed, %d workers stopped and let go on in %v: %d records, %d events, %d dead letters, %d sessions",
-		kills-zombies, edgeKills, zombies, time.Since(began).Round(time.Second), r.Records, r.Events, r.DeadLetters, r.Sessions)
+	t.Logf("%d workers and %d edges killed, %d workers paused in %v: %d records, %d events, %d dead letters, %d sessions",
+		*killRounds-pauses, edgeKills, pauses, time.Since(began).Round(time.Second), r.Records, r.Events, r.DeadLetters, r.Sessions)
 
 	stored := storedEvents(t, js, top.Generation)
 	compared := 0
@@ -150,11 +154,10 @@ func killed(t *testing.T, dir string, seed uint64) {
 	if compared == 0 {
 		t.Error("no file is the whole of a session: nothing was compared with normalize")
 	}
-	t.Logf("%d files are a whole session: the same as normalize prints", compared)
+	t.Logf("%d files are a whole session: their events are the output of normalize", compared)
 }
 
-// awaitTakeover waits until the partitions of a worker that stands still are those of
-// others.
+// awaitTakeover waits until other workers own all partitions of the victim.
 func awaitTakeover(t *testing.T, js jetstream.JetStream, top pipeline.Topology, victim *process) {
 	t.Helper()
 	name := fmt.Sprintf("-%d", victim.cmd.Process.Pid)
@@ -171,7 +174,7 @@ func awaitTakeover(t *testing.T, js jetstream.JetStream, top pipeline.Topology, 
 	})
 }
 
-// awaitWorkers waits until the workers of a topology are as they should be.
+// awaitWorkers waits until ok accepts the workers of a topology.
 func awaitWorkers(t *testing.T, js jetstream.JetStream, top pipeline.Topology, ok func([]pipeline.Worker) bool) {
 	t.Helper()
 	look := time.NewTicker(20 * time.Millisecond)
@@ -188,7 +191,7 @@ func awaitWorkers(t *testing.T, js jetstream.JetStream, top pipeline.Topology, o
 		select {
 		case <-look.C:
 		case <-limit:
-			t.Fatalf("the workers stay as they are: %+v", all)
+			t.Fatalf("the workers do not change any more: %+v", all)
 		}
 	}
 }
@@ -199,21 +202,21 @@ func startShip(t *testing.T, home, url string, files []string) *process {
 	return start(t, home, url, append([]string{"ship", "--once", "--source", string(envelopes.ClaudeCode)}, files...)...)
 }
 
-// logs is what the files of a folder hold.
+// logs are the files of a folder.
 type logs struct {
-	files      []share           // one each
-	whole      map[string]string // session: the only file that has it, which has no other
+	files      []share           // one for each file
+	whole      map[string]string // by session: the only file of the session, which has no other session
 	unreadable map[string]bool   // files with records that cannot be read
 }
 
-// share is files with their records.
+// share is a part of the files.
 type share struct {
 	files   []string
 	records int
 }
 
-// shares deals the files out to n, each to the one that has the fewest records so far.
-func (l logs) shares(n int) []share {
+// rounds distributes the files over n rounds, each file to the one with the fewest records.
+func (l logs) rounds(n int) []share {
 	out := make([]share, n)
 	slices.SortStableFunc(l.files, func(a, b share) int { return b.records - a.records })
 	for _, f := range l.files {
@@ -229,6 +232,7 @@ func (l logs) shares(n int) []share {
 	return out
 }
 
+// readLogs reads the logs of Claude Code in a folder.
 func readLogs(t *testing.T, dir string) logs {
 	t.Helper()
 	l := logs{whole: map[string]string{}, unreadable: map[string]bool{}}

@@ -1,9 +1,9 @@
 // Tributary turns the logs of coding agents into one stream of events.
 //
-// Each command is one file with one constructor; what they share is in main.go (dispatch,
-// signals, exit codes), config.go (settings), connection.go (the broker), telemetry.go
-// (OpenTelemetry) and terminal.go (what may be shown). Standard output is for data,
-// standard error for talk.
+// Each command is a file of its name with one constructor, a line of rootCommand. The
+// commands share main.go (dispatch, signals, exit codes), config.go (settings), flags.go,
+// connection.go (the broker), telemetry.go (OpenTelemetry), terminal.go (safe output) and
+// format.go. Standard output is for data, standard error for messages.
 package main
 
 import (
@@ -18,14 +18,13 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 )
 
 // Exit codes.
 const (
 	exitFailure     = 1
 	exitUsage       = 2   // wrong arguments or settings: nothing was done
-	exitPartly      = 3   // done, but some records are dead letters or were not taken
+	exitPartly      = 3   // done, but some records are dead letters or were refused
 	exitInterrupted = 130 // by a signal
 )
 
@@ -34,29 +33,28 @@ type partlyError string
 
 func (e partlyError) Error() string { return string(e) }
 
-// usageError is a mistake of whoever called: wrong arguments or settings.
+// usageError is a mistake of the caller: wrong arguments or settings.
 type usageError struct{ error }
 
 func (e usageError) Unwrap() error { return e.error }
 
-// app is what the commands share.
+// app is the state that all commands share.
 type app struct {
 	config      *config
-	configError settingsError // what could not be read of the environment
-	server      bool          // the broker was named by a flag
+	configError settingsError // the variables that cannot be read
+	server      bool          // a flag named the broker
 
 	stdin  io.Reader
 	stdout io.Writer   // data
-	stderr io.Writer   // talk; whatever is written is made safe for a terminal
-	status *statusLine // at the end of what stderr shows; nil where that is no terminal
+	stderr io.Writer   // messages; every write is made safe for a terminal
+	status *statusLine // the last line of stderr; nil if that is no terminal
 	log    *slog.Logger
 }
 
 func main() { os.Exit(run(os.Args[1:])) }
 
-// run is the program; it returns the exit code. The first signal ends the context that
-// the command works under, so that it finishes what is on its way; the second ends the
-// process.
+// run is the program; it returns the exit code. The first signal ends the context of the
+// command, which finishes the work in progress; the second ends the process.
 func run(args []string) int {
 	a := &app{stdin: os.Stdin, stdout: os.Stdout, stderr: safeWriter{os.Stderr, printable}}
 	if isTerminal(os.Stderr) {
@@ -71,7 +69,7 @@ func run(args []string) int {
 		stop(signalError{<-signals})
 		first := time.Now()
 		for range signals {
-			if time.Since(first) > echo {
+			if time.Since(first) > signalEcho {
 				os.Exit(exitInterrupted)
 			}
 		}
@@ -93,18 +91,18 @@ func run(args []string) int {
 	return code
 }
 
-// echo is how long after a signal the same one may come again without being meant:
-// timeout(1) and others send it to the process and to its group.
-const echo = 200 * time.Millisecond
+// signalEcho is the time in which a repeated signal counts as the same one: timeout(1) and
+// others send it to the process and to its group.
+const signalEcho = 200 * time.Millisecond
 
 // signalError is the cause of a context that a signal ended.
 type signalError struct{ os.Signal }
 
 func (e signalError) Error() string { return "stopped by signal: " + e.String() }
 
-// exitCode is the outcome of a command. Before it has started, whatever is wrong is how
-// it was called. A command that runs until it is told to stop ends well when it was told
-// by SIGTERM; an interrupt is for the shell to see.
+// exitCode maps the outcome of a command to its exit code. An error before the start is a
+// mistake of the caller. A command that runs until a signal succeeds after SIGTERM; after an
+// interrupt the shell expects exitInterrupted.
 func exitCode(ctx context.Context, err error, started bool) int {
 	by, stopped := errors.AsType[signalError](context.Cause(ctx))
 	_, usage := errors.AsType[usageError](err)
@@ -125,34 +123,32 @@ func exitCode(ctx context.Context, err error, started bool) int {
 	}
 }
 
-// rootCommand builds all commands. It sets started when the arguments and the settings
-// of one are in order.
+// rootCommand builds all commands. It sets started once the arguments and the settings of
+// the command that runs are valid.
 func (a *app) rootCommand(started *bool) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "tributary",
 		Short: "One stream of events out of the logs of coding agents",
 		Long: `Tributary reads the logs of coding agents, keeps every raw record in a NATS
-JetStream stream, and turns them into one stream of events: exactly once, in
-order per session.`,
-		Example: `  tributary up --samples                   see it work, nothing else needed
+JetStream stream, and turns the records into one stream of events: exactly once,
+in order per session.`,
+		Example: `  tributary up --samples                   try it, without anything else
   tributary up                             everything in one process, with the logs of this machine
-  tributary normalize session.jsonl        one log to events, no broker
+  tributary normalize session.jsonl        one log to events, without a broker
   tributary run                            a worker at the broker of NATS_URL
-  tributary ship                           send the logs of this machine there
-  tributary tail                           watch the events
-  tributary dlq ls                         what could not be read
-  tributary doctor                         how it stands, what is wrong, and the cure`,
+  tributary ship                           send the logs of this machine to the broker
+  tributary tail                           print the events as they are stored
+  tributary dlq ls                         list the records that could not be read
+  tributary doctor                         show progress, problems and their cures`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
-			if !a.needsSettings(cmd) {
-				*started = true
-				return nil
+			if a.needsSettings(cmd) {
+				if wrong := append(a.configError, a.config.validate()...); wrong != nil {
+					return wrong
+				}
+				a.log = newLogger(a.stderr, a.config)
 			}
-			if wrong := append(a.configError, a.config.validate()...); wrong != nil {
-				return wrong
-			}
-			a.log = newLogger(a.stderr, a.config)
 			*started = true
 			return nil
 		},
@@ -172,57 +168,13 @@ order per session.`,
 		a.dlqCommand(),
 		a.claimsCommand(),
 		versionCommand(),
-		&cobra.Command{
-			Use:   "environment",
-			Short: "Settings in the environment",
-			Long: "Settings come from flags, then from these variables, then from the defaults.\n" +
-				"An empty variable is the same as none.\n\n" + settingsText(),
-		},
+		environmentCommand(),
 	)
 	return root
 }
 
-// flagError says what to write for a flag whose value cannot be read.
-func flagError(err error) error {
-	var value *pflag.InvalidValueError
-	if !errors.As(err, &value) {
-		return err
-	}
-	var cure string
-	switch flag := value.GetFlag(); flag.Value.Type() {
-	case "duration":
-		cure = "a duration such as 30m or 24h"
-	case "ints", "intSlice":
-		cure = "numbers, separated by commas"
-	default:
-		if flag.Name != "log-level" {
-			return err
-		}
-		cure = "debug, info, warn or error"
-	}
-	return fmt.Errorf("--%s %q: write %s", value.GetFlag().Name, value.GetValue(), cure)
-}
-
-// noArgs is for commands that take flags only.
-func noArgs(_ *cobra.Command, args []string) error {
-	if len(args) > 0 {
-		return fmt.Errorf("%q is one argument too many: there are none", args[0])
-	}
-	return nil
-}
-
-// oneArg is for commands that take one argument.
-func oneArg(what string) cobra.PositionalArgs {
-	return func(_ *cobra.Command, args []string) error {
-		if len(args) != 1 {
-			return fmt.Errorf("%s: name one %s", plural(len(args), "argument"), what)
-		}
-		return nil
-	}
-}
-
-// needsSettings reports whether a command works with the settings: help, completion and
-// version do not, and answer whatever the environment holds.
+// needsSettings reports whether a command uses the settings. Help, completion and version
+// do not, and work whatever the environment is.
 func (a *app) needsSettings(cmd *cobra.Command) bool {
 	for c := cmd; c != nil; c = c.Parent() {
 		switch c.Name() {
@@ -233,7 +185,7 @@ func (a *app) needsSettings(cmd *cobra.Command) bool {
 	return true
 }
 
-// newLogger is the logger that is handed to everything.
+// newLogger returns the logger of all packages.
 func newLogger(w io.Writer, c *config) *slog.Logger {
 	options := &slog.HandlerOptions{Level: c.LogLevel}
 	if c.LogFormat == "json" {

@@ -21,7 +21,7 @@ import (
 	"tributary/pipeline/pipelinetest"
 )
 
-var update = flag.Bool("update", false, "rewrite the expected output of the scripts and the generated parts of the README")
+var update = flag.Bool("update", false, "rewrite the expected output of the scripts and the generated blocks of the pages")
 
 func TestMain(m *testing.M) {
 	if code, is := pipelinetest.RunProgram(nil); is {
@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 	testscript.Main(leakChecked{m}, map[string]func(){"tributary": main})
 }
 
-// leakChecked runs the tests and then looks for goroutines that nobody waited for.
+// leakChecked runs the tests, then looks for goroutines that still run.
 type leakChecked struct{ m *testing.M }
 
 func (l leakChecked) Run() int {
@@ -39,14 +39,14 @@ func (l leakChecked) Run() int {
 		return code
 	}
 	if err := goleak.Find(); err != nil {
-		fmt.Fprintln(os.Stderr, "goroutines are left:", err)
+		fmt.Fprintln(os.Stderr, "goroutines still run:", err)
 		return 1
 	}
 	return 0
 }
 
-// TestScripts runs every script of testdata/script. A script has its own home and, from
-// the command broker on, its own JetStream server at NATS_URL.
+// TestScripts runs every script of testdata/script. A script has a home of its own and, after
+// the command broker, a JetStream server of its own at NATS_URL.
 func TestScripts(t *testing.T) {
 	t.Parallel()
 	testscript.Run(t, testscript.Params{
@@ -83,8 +83,8 @@ func broker(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Setenv("NATS_URL", server.ClientURL())
 }
 
-// publish stores the content of a file in the raw stream, as a producer that knows no
-// rules would.
+// publish stores the content of a file in the raw stream, like a producer that follows no
+// rules.
 func publish(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
 		ts.Fatalf("usage: publish SUBJECT FILE [HEADER=VALUE...]")
@@ -106,8 +106,7 @@ func publish(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(err)
 }
 
-// await waits until the broker of the script has stored a number of messages on a
-// subject.
+// await waits until the broker of the script has stored so many messages on a subject.
 func await(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 3 {
 		ts.Fatalf("usage: await STREAM SUBJECT COUNT")

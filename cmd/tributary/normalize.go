@@ -8,12 +8,8 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
-	"strings"
 	"time"
 
-	"github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
 	"github.com/spf13/cobra"
 
 	"tributary/envelopes"
@@ -21,88 +17,97 @@ import (
 	"tributary/pipeline/ship"
 )
 
+// normalizeFlags are the flags of normalize.
+type normalizeFlags struct {
+	source, session string
+	form            string
+	cloudEvents     bool
+	report          string
+}
+
 func (a *app) normalizeCommand() *cobra.Command {
-	var source, session, reportFile, as string
-	var cloudEvents bool
+	var f normalizeFlags
 	cmd := &cobra.Command{
 		Use:   "normalize [flags] FILE|-",
 		Short: "Turn one log into events, without a broker",
-		Long: `Read one log and print its events: one AgentEventV1 in JSON per line, byte for
-byte the data that the stage publishes when the same file is shipped.
+		Long: `Read one log and print its events, one AgentEventV1 in JSON per line: byte for byte
+the data that a worker publishes when the same file is shipped.
 
-With --as entries they are shown as the lines of a conversation (NormalizedEntry): a tool
-is one entry, told when it is called and again with its result; keep the last line of each
-index. With --as acp they are messages of the Agent Communication Protocol: one of the role
-user per prompt, one of the role agent/<name> for all that the agent says and does until
-the next one, printed when it is complete.
+With --as entries the events are printed as the lines of a conversation
+(NormalizedEntry). A tool is printed when it is called and again with its result: the
+last line of each index counts. With --as acp they are printed as messages of the Agent
+Communication Protocol: one of the role user per prompt, one of the role agent/<name>
+for everything that the agent does until the next prompt, printed when it is complete.
 
-A file that ends in .zst or .gz is unpacked. The agent is told from the content
-unless --source names it. The exit code is 3 when some records could not be read.`,
-		Example: `  tributary normalize ~/.claude/projects/-home-me-app/4f6c.jsonl
-  claude -p --output-format stream-json --verbose "hi" | tributary normalize -
+A file that ends in .zst or .gz is unpacked. The agent is recognized by the content
+unless --source names it. The exit code is 3 if some records could not be read.`,
+		Example: `  tributary normalize session.jsonl
+  tributary normalize - <session.jsonl
   tributary normalize --report report.json session.jsonl >events.jsonl
   tributary normalize --as entries session.jsonl | jq -r .content`,
 		Args: oneArg("FILE, or - for standard input"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			file := normalizers.File{Session: session}
-			var err error
-			if file.Source, err = parseSource(source); err != nil {
-				return err
-			}
-			form, err := parseForm(as)
-			if err != nil {
-				return err
-			}
-			if cloudEvents && form != asEvents {
-				return usageError{fmt.Errorf("--cloudevents are events: leave out --as %s", form)}
-			}
-			in, err := a.openLog(args[0], &file)
-			if err != nil {
-				return err
-			}
-			defer in.Close()
-			var report io.WriteCloser
-			if reportFile != "" { // before the work: a wrong name is told at once
-				if report, err = os.Create(reportFile); err != nil {
-					return fmt.Errorf("report: %w", err)
-				}
-				defer report.Close()
-			}
-
-			f := &filter{
-				framer:   normalizers.NewFramer(file),
-				sessions: map[sessionKey]*normalizers.Session{},
-				profile:  a.config.ToolMetadata,
-				out:      bufio.NewWriterSize(jsonWriter(a.stdout), 64<<10),
-				report:   newReport(),
-			}
-			f.lines = newLineWriter(f.out, form)
-			if cloudEvents {
-				f.generation = a.config.Generation
-			}
-			if err := f.run(cmd.Context(), in); err != nil {
-				return fmt.Errorf("normalize %s: %w", args[0], err)
-			}
-			if report != nil {
-				if err := f.report.write(report); err != nil {
-					return err
-				}
-			}
-			return f.report.verdict(a.stderr)
-		},
+		RunE: func(cmd *cobra.Command, args []string) error { return a.normalize(cmd.Context(), args[0], &f) },
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&source, "source", "", "the agent that wrote the log: "+sourceNames())
-	flags.StringVar(&session, "session", "", "session of every record, instead of what the log says")
-	flags.BoolVar(&cloudEvents, "cloudevents", false, "print structured CloudEvents")
-	flags.StringVar(&reportFile, "report", "", "write what became of the records to this file, as JSON")
-	asFlag(cmd, &as)
-	completeSources(cmd)
+	sourceFlag(cmd, &f.source, "the agent that wrote the log")
+	flags.StringVar(&f.session, "session", "", "session of every record, instead of the one that the log states")
+	flags.BoolVar(&f.cloudEvents, "cloudevents", false, "print structured CloudEvents")
+	flags.StringVar(&f.report, "report", "", "write the outcome of the records to this file, as JSON")
+	formFlag(cmd, &f.form)
 	return cmd
 }
 
-// openLog opens a log and fills in what its name and its file say. What is packed is
-// unpacked.
+// normalize prints the events of the log at path.
+func (a *app) normalize(ctx context.Context, path string, f *normalizeFlags) error {
+	file := normalizers.File{Session: f.session}
+	var err error
+	if file.Source, err = parseSource(f.source); err != nil {
+		return err
+	}
+	form, err := parseForm(f.form)
+	if err != nil {
+		return err
+	}
+	if f.cloudEvents && form != asEvents {
+		return usageError{fmt.Errorf("--cloudevents prints events: leave out --as %s", form)}
+	}
+	in, err := a.openLog(path, &file)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	var reportFile io.WriteCloser
+	if f.report != "" { // before the work, so that a wrong name fails at once
+		if reportFile, err = os.Create(f.report); err != nil {
+			return fmt.Errorf("report: %w", err)
+		}
+		defer reportFile.Close()
+	}
+
+	out := bufio.NewWriterSize(jsonWriter(a.stdout), 64<<10)
+	n := &logNormalizer{
+		framer:   normalizers.NewFramer(file),
+		sessions: map[sessionKey]*normalizers.Session{},
+		profile:  a.config.ToolMetadata,
+		out:      out,
+		lines:    newLineWriter(out, form),
+		report:   newReport(),
+	}
+	if f.cloudEvents {
+		n.generation = a.config.Generation
+	}
+	if err := n.run(ctx, in); err != nil {
+		return fmt.Errorf("normalize %s: %w", path, err)
+	}
+	if reportFile != nil {
+		if err := n.report.write(reportFile); err != nil {
+			return err
+		}
+	}
+	return n.report.verdict(a.stderr)
+}
+
+// openLog opens a log, unpacked, and completes file by its name and modification time.
 func (a *app) openLog(path string, file *normalizers.File) (io.ReadCloser, error) {
 	if path == "-" {
 		file.Name, file.Path, file.Modified = "stdin", "stdin", time.Unix(0, 0).UTC()
@@ -136,248 +141,112 @@ func (a *app) openLog(path string, file *normalizers.File) (io.ReadCloser, error
 	}{unpacked, in}, nil
 }
 
-// errUnknownSource ends a command that cannot tell whose log it was given.
-var errUnknownSource = errors.New("cannot tell the agent from the content: pass --source")
+// errUnknownSource is the error of a log whose agent is not recognized.
+var errUnknownSource = errors.New("cannot recognize the agent by the content: pass --source")
 
-// sessionKey names a session.
-type sessionKey struct {
-	source envelopes.Source
-	id     string
-}
-
-// filter folds one log. Each session of it has its own state; records keep the order of
-// the file.
-type filter struct {
+// logNormalizer turns one log into events. Each session has a state of its own; records have the
+// order of the file.
+type logNormalizer struct {
 	framer     *normalizers.Framer
 	sessions   map[sessionKey]*normalizers.Session
 	profile    normalizers.Profile
 	generation string // of the CloudEvents; empty for plain events
 	out        *bufio.Writer
-	lines      *lineWriter // onto out
+	lines      *lineWriter // writes to out
 	report     *report
 
-	records uint64 // records so far, the sequence of the last one
+	records uint64 // records so far: the sequence of the last one
 	line    []byte // buffer of the CloudEvent that is printed
 }
 
-// run reads in to its end and folds what it holds. What has come of a piece is printed
-// before the next one is waited for, so that a filter in a pipe keeps up. It ends with ctx
-// even while it waits for input.
-func (f *filter) run(ctx context.Context, in io.Reader) error {
-	pieces := ship.Chunks(ctx, in)
+// run processes in to its end. It prints the events of a chunk before it waits for the next
+// one, so that a pipe has no delay. It returns when ctx ends, also while it waits for input.
+func (n *logNormalizer) run(ctx context.Context, in io.Reader) error {
+	chunks := ship.Chunks(ctx, in)
 	for {
-		var p ship.Chunk
+		var chunk ship.Chunk
 		select {
-		case p = <-pieces:
+		case chunk = <-chunks:
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-		if p.Err != nil && !errors.Is(p.Err, io.EOF) {
-			return p.Err
+		if chunk.Err != nil && !errors.Is(chunk.Err, io.EOF) {
+			return chunk.Err
 		}
-		_, _ = f.framer.Write(p.Data) // never fails
-		if p.Err != nil {
-			f.framer.Close()
-		}
-		err := f.fold()
-		if err == nil && p.Err != nil {
-			err = f.lines.end()
-		}
-		if err := errors.Join(err, f.out.Flush()); err != nil || p.Err != nil {
+		last := chunk.Err != nil
+		if err := errors.Join(n.process(chunk.Data, last), n.out.Flush()); err != nil || last {
 			return err
 		}
 	}
 }
 
-// fold takes the records that are ready. The sequence of a record is its number in the
-// file, not its line, for a line can hold several: an event names its record by it.
-func (f *filter) fold() error {
-	for {
-		framed, ok := f.framer.Next()
-		if !ok {
-			return nil
-		}
-		if framed.Record.Source == "" {
-			return usageError{errUnknownSource}
-		}
-		r := framed.Record
-		if !r.Origin.End {
-			f.records++
-			r.Sequence = f.records
-		}
-		if framed.Err != nil {
-			if err := f.report.deadLetter(framed.Line, framed.Err); err != nil {
-				return err
-			}
-			continue
-		}
-		key := sessionKey{r.Source, r.Session}
-		session := f.sessions[key]
-		if session == nil {
-			session = normalizers.NewSession(r.Source, r.Session)
-			session.UseProfile(f.profile)
-			f.sessions[key] = session
-		}
-		result, err := normalizers.Normalize(session, r)
-		if err != nil {
-			if err := f.report.deadLetter(framed.Line, err); err != nil {
-				return err
-			}
-			continue
-		}
-		f.report.count(r, result)
-		for i := range result.Events {
-			if err := f.print(&result.Events[i]); err != nil {
-				return err
-			}
+// process prints the events that a chunk of the log completes.
+func (n *logNormalizer) process(data []byte, last bool) error {
+	_, _ = n.framer.Write(data) // never fails
+	if last {
+		n.framer.Close()
+	}
+	for framed, ok := n.framer.Next(); ok; framed, ok = n.framer.Next() {
+		if err := n.record(framed); err != nil {
+			return err
 		}
 	}
-}
-
-// print writes what comes of one event, each on one line.
-func (f *filter) print(e *normalizers.Emitted) error {
-	if f.generation == "" {
-		return f.lines.event(&e.Event)
+	if last {
+		return n.lines.end()
 	}
-	var err error
-	_, f.line, err = envelopes.EncodeEvent(&e.Event, envelopes.Provenance{Generation: f.generation, Partition: -1}, envelopes.Structured)
-	if err != nil {
-		return err
-	}
-	f.line = append(f.line, '\n')
-	_, err = f.out.Write(f.line)
-	return err
-}
-
-// report says what became of the records of a log. At any time Records is the sum of
-// RecordsWithEvents, all of Skipped, and the dead letters: a record is in exactly one of
-// them, and moves when an event comes out of it later.
-type report struct {
-	Records           int                            `json:"records"`
-	RecordsWithEvents int                            `json:"records_with_events"`
-	Events            int                            `json:"events"`
-	Skipped           map[normalizers.SkipReason]int `json:"skipped"`
-	DeadLetters       []deadLetter                   `json:"dead_letters"`
-
-	waiting map[uint64]normalizers.SkipReason // skipped records whose events may still come
-	oldest  []uint64                          // the keys of waiting, oldest first
-}
-
-// deadLetter is a record that could not be read.
-type deadLetter struct {
-	Line   int    `json:"line"`
-	Reason string `json:"reason"`
-}
-
-// maxWaiting is how many skipped records are remembered for their events: far more than
-// the state of a session can hold back.
-const maxWaiting = 1 << 16
-
-func newReport() *report {
-	return &report{
-		Skipped:     map[normalizers.SkipReason]int{},
-		DeadLetters: []deadLetter{},
-		waiting:     map[uint64]normalizers.SkipReason{},
-	}
-}
-
-// deadLetter counts a record that failed with err, which is returned when it is no fault
-// of the record.
-func (p *report) deadLetter(line int, err error) error {
-	reason, permanent := normalizers.Reason(err)
-	if !permanent {
-		return err
-	}
-	p.Records++
-	p.DeadLetters = append(p.DeadLetters, deadLetter{line, reason})
 	return nil
 }
 
-// count takes in what became of a record, and of the earlier records whose events came
-// with it.
-func (p *report) count(r normalizers.Record, result normalizers.Result) {
-	p.Events += len(result.Events)
-	own := false
+// record normalizes one record and prints its events. The sequence of a record is its number
+// in the file, not its line, because a line can have several records.
+func (n *logNormalizer) record(framed normalizers.Framed) error {
+	r := framed.Record
+	if r.Source == "" {
+		return usageError{errUnknownSource}
+	}
+	if !r.Origin.End {
+		n.records++
+		r.Sequence = n.records
+	}
+	if framed.Err != nil {
+		return n.report.deadLetter(framed.Line, framed.Err)
+	}
+	result, err := normalizers.Normalize(n.session(r), r)
+	if err != nil {
+		return n.report.deadLetter(framed.Line, err)
+	}
+	n.report.count(r, result)
 	for i := range result.Events {
-		sequence := result.Events[i].Sequence
-		if !r.Origin.End && sequence == r.Sequence {
-			own = true
-		} else if reason, ok := p.waiting[sequence]; ok {
-			delete(p.waiting, sequence)
-			if p.Skipped[reason]--; p.Skipped[reason] == 0 {
-				delete(p.Skipped, reason)
-			}
-			p.RecordsWithEvents++
+		if err := n.print(&result.Events[i].Event); err != nil {
+			return err
 		}
 	}
-	if r.Origin.End {
-		return
-	}
-	p.Records++
-	if own {
-		p.RecordsWithEvents++
-		return
-	}
-	reason := result.Skip
-	if reason == "" { // all of its events are of earlier records: its own come later, or never
-		reason = normalizers.SkipHeld
-	}
-	p.Skipped[reason]++
-	if reason != normalizers.SkipHeld && reason != normalizers.SkipProgress {
-		return
-	}
-	p.waiting[r.Sequence] = reason
-	p.oldest = append(p.oldest, r.Sequence)
-	if len(p.oldest) > maxWaiting {
-		delete(p.waiting, p.oldest[0])
-		p.oldest = p.oldest[1:]
-	}
+	return nil
 }
 
-// write writes the report as JSON.
-func (p *report) write(w io.WriteCloser) error {
-	text, err := json.Marshal(p, json.Deterministic(true), jsontext.WithIndent("  "))
-	if err == nil {
-		_, err = w.Write(append(text, '\n'))
+// session returns the state of the session of a record.
+func (n *logNormalizer) session(r normalizers.Record) *normalizers.Session {
+	key := sessionKey{r.Source, r.Session}
+	session := n.sessions[key]
+	if session == nil {
+		session = normalizers.NewSession(r.Source, r.Session)
+		session.UseProfile(n.profile)
+		n.sessions[key] = session
 	}
-	return errors.Join(err, w.Close())
+	return session
 }
 
-// verdict tells about the dead letters, if there are any.
-func (p *report) verdict(w io.Writer) error {
-	if len(p.DeadLetters) == 0 {
-		return nil
+// print writes an event in the form of the output.
+func (n *logNormalizer) print(e *envelopes.AgentEventV1) error {
+	if n.generation == "" {
+		return n.lines.event(e)
 	}
-	const shown = 5
-	for _, d := range p.DeadLetters[:min(shown, len(p.DeadLetters))] {
-		fmt.Fprintf(w, "line %d: %s\n", d.Line, d.Reason)
+	var err error
+	_, n.line, err = envelopes.EncodeEvent(e, envelopes.Provenance{Generation: n.generation, Partition: -1}, envelopes.Structured)
+	if err != nil {
+		return err
 	}
-	if more := len(p.DeadLetters) - shown; more > 0 {
-		fmt.Fprintf(w, "and %d more: --report FILE lists them all\n", more)
-	}
-	return partlyError(fmt.Sprintf("%s of %s could not be read", thousands(int64(len(p.DeadLetters))), plural(p.Records, "record")))
-}
-
-// parseSource reads the value of --source.
-func parseSource(name string) (envelopes.Source, error) {
-	source := envelopes.Source(name)
-	if name != "" && !slices.Contains(envelopes.Sources, source) {
-		return "", usageError{fmt.Errorf("--source %q: write one of %s", name, sourceNames())}
-	}
-	return source, nil
-}
-
-func sourceNames() string {
-	names := make([]string, len(envelopes.Sources))
-	for i, s := range envelopes.Sources {
-		names[i] = string(s)
-	}
-	return strings.Join(names, ", ")
-}
-
-// completeSources makes the shell complete the value of --source.
-func completeSources(cmd *cobra.Command) {
-	names := strings.Split(sourceNames(), ", ")
-	// The only error is a flag that does not exist.
-	_ = cmd.RegisterFlagCompletionFunc("source", cobra.FixedCompletions(names, cobra.ShellCompDirectiveNoFileComp))
+	n.line = append(n.line, '\n')
+	_, err = n.out.Write(n.line)
+	return err
 }

@@ -15,13 +15,13 @@ import (
 	"tributary/envelopes"
 )
 
-// printer shows events to a person: one line each, under a heading that names the
-// session whenever another one begins to speak.
+// printer prints events for people: one line each, under a heading whenever the session
+// changes.
 type printer struct {
 	w      io.Writer
 	colour bool
-	width  int // of a line
-	last   sessionKey
+	width  int        // of a line
+	last   sessionKey // session of the last event
 }
 
 func (a *app) newPrinter() *printer {
@@ -53,25 +53,31 @@ func (p *printer) event(e *envelopes.AgentEventV1) error {
 	}
 	line := fmt.Sprintf("  %s  %s  %s", p.style(faint, when),
 		p.style(colourOf(e), fmt.Sprintf("%-17s", oneLine(string(e.EventType)))), p.style(textStyle(e), describe(e)))
-	line = p.fit(line)
+	note := ""
 	if e.TokensTotal != nil && *e.TokensTotal > 0 {
-		tokens := thousands(*e.TokensTotal) + " tokens"
-		line = p.fit2(line, p.style(faint, tokens))
+		note = p.style(faint, thousands(*e.TokensTotal)+" tokens")
 	}
-	b.WriteString(line + "\n")
+	b.WriteString(p.fitWithNote(line, note) + "\n")
 	_, err := p.w.Write(b.Bytes())
 	return err
 }
 
-// fit cuts a line that is longer than the terminal is wide.
+// end implements eventWriter: nothing is pending.
+func (p *printer) end() error { return nil }
+
+// fit cuts a line to the width of the terminal.
 func (p *printer) fit(line string) string { return ansi.Truncate(line, p.width, "…") }
 
-// fit2 puts note at the right end of a line, which gives way.
-func (p *printer) fit2(line, note string) string {
+// fitWithNote appends note to a line, and cuts the line for it.
+func (p *printer) fitWithNote(line, note string) string {
+	line = p.fit(line)
+	if note == "" {
+		return line
+	}
 	return ansi.Truncate(line, p.width-ansi.StringWidth(note)-2, "…") + "  " + note
 }
 
-// describe is what an event says, on one line that is safe on a terminal.
+// describe returns the content of an event on one line that is safe on a terminal.
 func describe(e *envelopes.AgentEventV1) string {
 	var parts []string
 	add := func(s string) {
@@ -98,15 +104,15 @@ func describe(e *envelopes.AgentEventV1) string {
 	switch {
 	case e.Text == nil:
 	case e.EventType == envelopes.ToolCall:
-		add(subject(e))
+		add(mainArgument(e))
 	default:
 		add(*e.Text)
 	}
 	return strings.Join(parts, " ")
 }
 
-// subject is what a tool is called for: the telling argument, else all of them.
-func subject(e *envelopes.AgentEventV1) string {
+// mainArgument returns the argument of a tool call that describes it best, else all of them.
+func mainArgument(e *envelopes.AgentEventV1) string {
 	var arguments struct {
 		Command     string `json:"command"`
 		Pattern     string `json:"pattern"`
@@ -124,7 +130,7 @@ func subject(e *envelopes.AgentEventV1) string {
 	return s
 }
 
-// style is the parameter of the sequence that sets how text looks.
+// style is the parameter of the escape sequence that styles text.
 type style string
 
 const (
@@ -174,22 +180,4 @@ func textStyle(e *envelopes.AgentEventV1) style {
 // failed reports whether e is the result of a tool that failed.
 func failed(e *envelopes.AgentEventV1) bool {
 	return e.EventType == envelopes.ToolResult && e.ToolStatus != nil && *e.ToolStatus == envelopes.StatusError
-}
-
-// thousands writes a number with a comma between thousands.
-func thousands(n int64) string {
-	s := strconv.FormatInt(n, 10)
-	digits := len(strings.TrimPrefix(s, "-"))
-	for i := len(s) - 3; i > len(s)-digits; i -= 3 {
-		s = s[:i] + "," + s[i:]
-	}
-	return s
-}
-
-// plural is "1 event" or "2 events".
-func plural(n int, noun string) string {
-	if n != 1 {
-		noun += "s"
-	}
-	return thousands(int64(n)) + " " + noun
 }

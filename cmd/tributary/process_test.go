@@ -22,10 +22,10 @@ import (
 	"tributary/pipeline"
 )
 
-// patience is how long a test waits for what has to happen.
+// patience limits the wait for an event that must happen.
 const patience = 60 * time.Second
 
-// process is tributary as a process of its own, in an environment of its own.
+// process is tributary as a process with an environment of its own.
 type process struct {
 	t      testing.TB
 	cmd    *exec.Cmd
@@ -34,7 +34,7 @@ type process struct {
 	exit   chan error
 }
 
-// buffer can be read while it is written.
+// buffer can be read while it is written to.
 type buffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -52,13 +52,13 @@ func (b *buffer) String() string {
 	return b.b.String()
 }
 
-// start starts a command; home is the folder of its user. The test ends it at the latest.
+// start starts a command whose user has the folder home. The end of the test kills it.
 func start(tb testing.TB, home, url string, args ...string) *process {
 	tb.Helper()
 	return startWith(tb, func(*exec.Cmd) {}, home, url, args...)
 }
 
-// startWith is [start] of a command that setup has changed.
+// startWith is [start] with a change to the command.
 func startWith(tb testing.TB, setup func(*exec.Cmd), home, url string, args ...string) *process {
 	tb.Helper()
 	self, err := os.Executable()
@@ -67,7 +67,7 @@ func startWith(tb testing.TB, setup func(*exec.Cmd), home, url string, args ...s
 	}
 	p := &process{t: tb, lines: make(chan string, 1<<16), exit: make(chan error, 1)}
 	p.cmd = exec.CommandContext(context.WithoutCancel(tb.Context()), self)
-	p.cmd.Args = append([]string{"tributary"}, args...) // by this name TestMain runs the program
+	p.cmd.Args = append([]string{"tributary"}, args...) // TestMain runs the program under this name
 	p.cmd.Env = []string{"HOME=" + home, "TZ=UTC", "NATS_URL=" + url}
 	p.cmd.Stderr = &p.stderr
 	setup(p.cmd)
@@ -95,8 +95,8 @@ func startWith(tb testing.TB, setup func(*exec.Cmd), home, url string, args ...s
 	}()
 	tb.Cleanup(func() {
 		if p.running() {
-			_ = p.cmd.Process.Kill() // fails when it has just ended
-			for range p.lines {      // nobody reads them any more
+			_ = p.cmd.Process.Kill() // fails if it has just ended
+			for range p.lines {      // the reader of the pipe needs the room
 			}
 			<-p.exit //nolint:errcheck // it was killed
 		}
@@ -115,7 +115,7 @@ func (p *process) running() bool {
 	}
 }
 
-// kill ends the process as a power failure would, and waits for its end.
+// kill ends the process without any chance to clean up, and waits for its end.
 func (p *process) kill() {
 	p.t.Helper()
 	if err := p.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
@@ -124,10 +124,10 @@ func (p *process) kill() {
 	p.wait()
 }
 
-// pause stops the process where it is; it does not know.
+// pause stops the process.
 func (p *process) pause() { p.send(syscall.SIGSTOP) }
 
-// resume lets it go on.
+// resume continues a process after pause.
 func (p *process) resume() { p.send(syscall.SIGCONT) }
 
 func (p *process) send(s syscall.Signal) {
@@ -137,7 +137,7 @@ func (p *process) send(s syscall.Signal) {
 	}
 }
 
-// signal tells the process to stop, and returns its exit code.
+// signal sends a signal that ends the process, and returns its exit code.
 func (p *process) signal(s syscall.Signal) int {
 	p.t.Helper()
 	if err := p.cmd.Process.Signal(s); err != nil {
@@ -146,8 +146,8 @@ func (p *process) signal(s syscall.Signal) int {
 	return p.wait()
 }
 
-// wait waits for the end and returns the exit code, -1 when it was killed. What the
-// process says from then on is in lines.
+// wait waits for the end and returns the exit code, -1 if it was killed. The rest of standard
+// output is in lines.
 func (p *process) wait() int {
 	p.t.Helper()
 	select {
@@ -180,8 +180,8 @@ func (p *process) expect(text string) string {
 	}
 }
 
-// said returns the line of standard error that contains text; it must be there already.
-func (p *process) said(text string) string {
+// logged returns the line of standard error that contains text; it must exist.
+func (p *process) logged(text string) string {
 	p.t.Helper()
 	for line := range strings.Lines(p.stderr.String()) {
 		if strings.Contains(line, text) {
@@ -192,7 +192,7 @@ func (p *process) said(text string) string {
 	return ""
 }
 
-// output runs a command to its end and returns what it wrote to standard output.
+// output runs a command to its end and returns its standard output.
 func output(tb testing.TB, wantCode int, args ...string) []byte {
 	tb.Helper()
 	self, err := os.Executable()
@@ -211,12 +211,12 @@ func output(tb testing.TB, wantCode int, args ...string) []byte {
 	return out
 }
 
-// arrivals counts the messages that anybody publishes on a subject, whether they come to
-// be stored or not, and wakes who waits for them.
+// arrivals counts the messages that are published on a subject, whether they are stored or not,
+// and wakes the test that waits for them.
 type arrivals struct {
 	mu    sync.Mutex
 	count int
-	more  chan struct{} // closed and made anew with each message
+	more  chan struct{} // closed and replaced by each message
 }
 
 func newArrivals(tb testing.TB, nc *nats.Conn, subject string) *arrivals {
@@ -245,8 +245,7 @@ func (a *arrivals) now() (count int, more <-chan struct{}) {
 	return a.count, a.more
 }
 
-// reach waits until goal messages have come. It reports false when the process ends
-// before, or the time is up.
+// reach waits for goal messages. It reports false if the process ends before, or after limit.
 func (a *arrivals) reach(ctx context.Context, goal int, p *process, limit time.Duration) bool {
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
@@ -268,7 +267,7 @@ func (a *arrivals) reach(ctx context.Context, goal int, p *process, limit time.D
 	}
 }
 
-// awaitStored waits until messages of count have been stored on a subject.
+// awaitStored waits until count messages are stored on a subject.
 func awaitStored(ctx context.Context, js jetstream.JetStream, stream, subject string, count uint64) error {
 	look := time.NewTicker(10 * time.Millisecond)
 	defer look.Stop()
@@ -295,8 +294,8 @@ func awaitStored(ctx context.Context, js jetstream.JetStream, stream, subject st
 	}
 }
 
-// storedEvents reads the data of all events of a generation, session by session, one
-// event per line, as tributary normalize prints them.
+// storedEvents returns the data of all events of a generation by session, one event per line, as
+// tributary normalize prints them.
 func storedEvents(tb testing.TB, js jetstream.JetStream, generation string) map[string][]byte {
 	tb.Helper()
 	consumer, err := js.OrderedConsumer(tb.Context(), pipeline.EventsStream(generation),

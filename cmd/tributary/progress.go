@@ -3,10 +3,8 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
-	"strings"
 	"sync"
 	"time"
 
@@ -15,84 +13,49 @@ import (
 	"tributary/pipeline/ship"
 )
 
-// statusLine is a terminal with a line at its end that can be written anew. What else is
-// written, whole lines each time, comes above it.
-type statusLine struct {
-	w io.Writer
-
-	mu   sync.Mutex
-	line string // that is shown; empty for none
-}
-
-// clearLine takes what is on the line of the cursor away.
-const clearLine = "\r\x1b[K"
-
-func (s *statusLine) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.line == "" {
-		return s.w.Write(p)
-	}
-	if _, err := io.WriteString(s.w, clearLine+string(p)+s.line); err != nil {
-		return 0, err
-	}
-	return len(p), nil
-}
-
-// show shows a line instead of the one before; an empty one clears it.
-func (s *statusLine) show(line string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.line != line {
-		s.line = line
-		_, _ = io.WriteString(s.w, clearLine+line) // a terminal that is gone shows nothing
-	}
-}
-
-// How often the backfill is looked at, and told: on a terminal each time, in a log less
-// often, and even less while nothing goes on.
+// Intervals of the progress.
 const (
-	progressEvery   = time.Second
-	progressLogged  = 10 * time.Second
-	progressStalled = time.Minute
+	progressEvery   = time.Second      // on a terminal
+	progressLogged  = 10 * time.Second // in the log
+	progressStalled = time.Minute      // in the log, while the broker is away
 )
 
-// The rate is measured over the latest samples. It tells how long the rest takes once they
-// span a while.
+// The rate is measured over the latest samples. The time left is unknown until they span
+// minSpan.
 const (
 	maxSamples = 30
 	minSpan    = 5 * time.Second
 )
 
-// progress tells how far a backfill is.
+// progress reports the progress of a backfill, on a terminal or in the log.
 type progress struct {
 	summary func() ship.Summary
-	verb    string // for what is done
-	goesOn  bool   // with what comes later
+	verb    string // what ship is doing
+	follows bool   // ship follows the logs after the backfill
 	log     *slog.Logger
 
-	status  *statusLine // nil where there is no terminal: then it is told in the log
+	status  *statusLine // nil without a terminal: progress is logged
 	columns func() int  // of the terminal
 
 	samples []sample      // the latest, at most maxSamples
-	worked  time.Duration // without the time in which the broker took nothing
-	stalled time.Duration // since when it takes nothing
+	worked  time.Duration // without the stalls
+	stalled time.Duration // of the present stall; 0 if there is none
 }
 
-// sample is what was done when.
+// sample is the progress at a time.
 type sample struct {
 	worked time.Duration
 	bytes  int64
 }
 
-// progress follows the backfill of s until stop, if its user wants to know. Nothing of it
-// is left on a terminal then.
+// progress reports the backfill of s until stop, unless the level of the log disables it. stop
+// clears the last line of the terminal.
 func (a *app) progress(ctx context.Context, s *ship.Ship, c ship.Config) (stop func()) {
 	if !a.log.Enabled(ctx, slog.LevelInfo) {
 		return func() {}
 	}
 	p := &progress{
-		summary: s.Summary, verb: "shipping", goesOn: !c.Once && !c.DryRun,
+		summary: s.Summary, verb: "shipping", follows: !c.Once && !c.DryRun,
 		log: a.log, columns: func() int { return columns(os.Stderr) },
 	}
 	if c.DryRun {
@@ -102,16 +65,16 @@ func (a *app) progress(ctx context.Context, s *ship.Ship, c ship.Config) (stop f
 		p.status = a.status
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	var following sync.WaitGroup
-	following.Go(func() { p.follow(ctx) })
+	var reporting sync.WaitGroup
+	reporting.Go(func() { p.report(ctx) })
 	return func() {
 		cancel()
-		following.Wait()
+		reporting.Wait()
 	}
 }
 
-// follow tells how far the backfill is until it is over, or ctx ends.
-func (p *progress) follow(ctx context.Context) {
+// report reports the progress until the backfill is over or ctx ends.
+func (p *progress) report(ctx context.Context) {
 	if p.status != nil {
 		defer p.status.show("")
 	}
@@ -125,27 +88,34 @@ func (p *progress) follow(ctx context.Context) {
 		}
 		sum := p.summary()
 		if sum.Backfill.Over {
-			if p.goesOn {
-				p.log.InfoContext(ctx, "all that was there is shipped: following", "files", sum.Files, "records", sum.Records)
+			if p.follows {
+				p.log.InfoContext(ctx, "backfill is done: following the logs", "files", sum.Files, "records", sum.Records)
 			}
 			return
 		}
-		p.take(sum)
-		b := sum.Backfill
-		switch {
-		case p.status != nil:
+		p.measure(sum)
+		if p.status != nil {
 			p.status.show(ansi.Truncate(p.line(sum), p.columns()-1, "…"))
-		case p.stalled > 0 && p.stalled%progressStalled == 0:
-			p.log.InfoContext(ctx, "waiting for the broker", "for", p.stalled, "files", b.Files, "files_done", b.Done)
-		case p.stalled == 0 && p.worked%progressLogged == 0 && b.Files > 0:
-			p.log.InfoContext(ctx, "backfill", "state", p.verb, "files", b.Files, "files_done", b.Done, "bytes", b.Bytes, "bytes_done", b.BytesDone,
-				"records", sum.Records, "bytes_per_second", int64(p.rate()), "left", p.left(b))
+		} else {
+			p.logProgress(ctx, sum)
 		}
 	}
 }
 
-// take takes in what was done since the last time.
-func (p *progress) take(sum ship.Summary) {
+// logProgress logs the progress if its interval has passed.
+func (p *progress) logProgress(ctx context.Context, sum ship.Summary) {
+	b := sum.Backfill
+	switch {
+	case p.stalled > 0 && p.stalled%progressStalled == 0:
+		p.log.InfoContext(ctx, "waiting for the broker", "for", p.stalled, "files", b.Files, "files_done", b.Done)
+	case p.stalled == 0 && p.worked%progressLogged == 0 && b.Files > 0:
+		p.log.InfoContext(ctx, "backfill", "state", p.verb, "files", b.Files, "files_done", b.Done, "bytes", b.Bytes, "bytes_done", b.BytesDone,
+			"records", sum.Records, "bytes_per_second", int64(p.rate()), "left", p.left(b))
+	}
+}
+
+// measure adds a sample, or a second of a stall.
+func (p *progress) measure(sum ship.Summary) {
 	if sum.Stalled != nil {
 		p.stalled += progressEvery
 		return
@@ -156,7 +126,7 @@ func (p *progress) take(sum ship.Summary) {
 	p.samples = p.samples[max(0, len(p.samples)-maxSamples):]
 }
 
-// rate is how many bytes per second were done of late, 0 when that is not known.
+// rate is the bytes per second of the latest samples, 0 if it is unknown.
 func (p *progress) rate() float64 {
 	if len(p.samples) < 2 {
 		return 0
@@ -165,8 +135,7 @@ func (p *progress) rate() float64 {
 	return float64(last.bytes-first.bytes) / (last.worked - first.worked).Seconds()
 }
 
-// left says how long the rest may take, as far as that can be told: what is packed holds
-// more than its bytes on the disk.
+// left estimates the time left. Packed logs take more than their size on disk suggests.
 func (p *progress) left(b ship.Backfill) string {
 	rate := p.rate()
 	if rate == 0 || len(p.samples) <= int(minSpan/progressEvery) {
@@ -179,29 +148,21 @@ func (p *progress) left(b ship.Backfill) string {
 	return about + rough(time.Duration(float64(b.Bytes-b.BytesDone)/rate*float64(time.Second)))
 }
 
-// rough is a duration for a person.
-func rough(d time.Duration) string {
-	if d < 10*time.Minute {
-		return d.Round(time.Second).String()
-	}
-	return strings.TrimSuffix(d.Round(time.Minute).String(), "0s")
-}
-
-// line is how far the backfill is, on one line.
+// line is the progress on one line.
 func (p *progress) line(sum ship.Summary) string {
 	b := sum.Backfill
-	far := fmt.Sprintf("%s of %s, %s of %s, %s",
+	done := fmt.Sprintf("%s of %s, %s of %s, %s",
 		thousands(int64(b.Done)), plural(b.Files, "file"), size(b.BytesDone), size(b.Bytes), plural(sum.Records, "record"))
 	switch {
 	case p.stalled > 0 && b.Files == 0:
 		return "waiting for the broker for " + rough(p.stalled)
 	case p.stalled > 0:
-		return "waiting for the broker for " + rough(p.stalled) + ": " + far
+		return "waiting for the broker for " + rough(p.stalled) + ": " + done
 	case b.Files == 0:
-		return "" // an input, of which nobody knows how long it is
+		return "" // an input of unknown length
 	case len(p.samples) < 2:
-		return p.verb + ": " + far
+		return p.verb + ": " + done
 	default:
-		return fmt.Sprintf("%s: %s at %s/s, time left: %s", p.verb, far, size(int64(p.rate())), p.left(b))
+		return fmt.Sprintf("%s: %s at %s/s, time left: %s", p.verb, done, size(int64(p.rate())), p.left(b))
 	}
 }

@@ -17,8 +17,7 @@ import (
 	"tributary/pipeline/ship"
 )
 
-// passing is a backfill of which a tenth is done each second, but for the time in which
-// the broker is away.
+// passing is a backfill of which a tenth is done each second, except while the broker is away.
 type passing struct {
 	began      time.Time
 	packed     int64
@@ -41,13 +40,13 @@ func (p passing) summary() ship.Summary {
 	return sum
 }
 
-// screen is what a terminal has shown.
+// screen is the output on a terminal.
 type screen struct{ bytes.Buffer }
 
 // states are the last lines that were shown, one after the other.
 func (s *screen) states() []string { return strings.Split(s.String(), clearLine)[1:] }
 
-func TestProgressOnATerminal(t *testing.T) {
+func TestProgressIsShownOnATerminal(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		passing
@@ -77,7 +76,7 @@ func TestProgressOnATerminal(t *testing.T) {
 					summary: c.summary, verb: "shipping", log: slog.New(slog.DiscardHandler),
 					status: &statusLine{w: &seen}, columns: func() int { return plainWidth },
 				}
-				p.follow(t.Context())
+				p.report(t.Context())
 				got := seen.states()
 				for at, want := 0, c.want; len(want) > 0; want = want[1:] {
 					next := slices.Index(got[at:], want[0])
@@ -94,12 +93,11 @@ func TestProgressOnATerminal(t *testing.T) {
 	}
 }
 
-// Where there is no terminal progress is told in the log, and not often.
-func TestProgressInTheLog(t *testing.T) {
+func TestProgressIsLoggedWithoutATerminal(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		var told bytes.Buffer
-		log := slog.New(slog.NewTextHandler(&told, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+		var logged bytes.Buffer
+		log := slog.New(slog.NewTextHandler(&logged, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 			if a.Key == slog.TimeKey || a.Key == slog.LevelKey {
 				return slog.Attr{}
 			}
@@ -107,21 +105,21 @@ func TestProgressInTheLog(t *testing.T) {
 		}}))
 		c := passing{began: time.Now(), from: 9 * time.Second, upTo: 9*time.Second + 3*time.Minute}
 		c.began = c.began.Add(500 * time.Millisecond)
-		(&progress{summary: c.summary, verb: "shipping", goesOn: true, log: log}).follow(t.Context())
+		(&progress{summary: c.summary, verb: "shipping", follows: true, log: log}).report(t.Context())
 		want := `msg="waiting for the broker" for=1m0s files=2000 files_done=1800
 msg="waiting for the broker" for=2m0s files=2000 files_done=1800
 msg="waiting for the broker" for=3m0s files=2000 files_done=1800
 msg=backfill state=shipping files=2000 files_done=1800 bytes=104857600 bytes_done=94371840 records=9000 bytes_per_second=10485760 left="about 1s"
-msg="all that was there is shipped: following" files=0 records=10000
+msg="backfill is done: following the logs" files=0 records=10000
 `
-		if diff := cmp.Diff(want, told.String()); diff != "" {
+		if diff := cmp.Diff(want, logged.String()); diff != "" {
 			t.Errorf("log (-want +got):\n%s", diff)
 		}
 	})
 }
 
-// Who ends the work before it is over finds a clean terminal; an input has no backfill.
-func TestProgressIsCutOff(t *testing.T) {
+// An input has no backfill, and its stalls are shown.
+func TestInterruptedProgressClearsTheTerminal(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var seen screen
@@ -129,7 +127,7 @@ func TestProgressIsCutOff(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 3500*time.Millisecond)
 		defer cancel()
 		stalled := func() ship.Summary { return ship.Summary{Stalled: errors.New("no broker")} }
-		(&progress{summary: stalled, log: slog.New(slog.DiscardHandler), status: status, columns: func() int { return 30 }}).follow(ctx)
+		(&progress{summary: stalled, log: slog.New(slog.DiscardHandler), status: status, columns: func() int { return 30 }}).report(ctx)
 		want := []string{"waiting for the broker for 1s", "waiting for the broker for 2s", "waiting for the broker for 3s", ""}
 		if diff := cmp.Diff(want, seen.states()); diff != "" {
 			t.Errorf("terminal (-want +got):\n%s", diff)
@@ -137,8 +135,7 @@ func TestProgressIsCutOff(t *testing.T) {
 	})
 }
 
-// What is written while the line is shown comes above it.
-func TestStatusLine(t *testing.T) {
+func TestStatusLineStaysBelowOtherOutput(t *testing.T) {
 	t.Parallel()
 	var seen screen
 	s := &statusLine{w: &seen}

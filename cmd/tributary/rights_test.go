@@ -17,9 +17,9 @@ import (
 	"tributary/pipeline"
 )
 
-// TestRights: with what the README says that each may publish to, and nothing else, each
-// does its work, and the server has refused nobody anything.
-func TestRights(t *testing.T) {
+// TestRightsOfEachRoleSuffice runs each role with the rights of deploy/README.md alone: it does
+// its work, and the server rejects nothing.
+func TestRightsOfEachRoleSuffice(t *testing.T) {
 	t.Parallel()
 	options := &server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(), NoLog: true, NoSigs: true}
 	for user, subjects := range rights(t) {
@@ -94,22 +94,22 @@ func TestRights(t *testing.T) {
 	}
 }
 
-// rights are the subjects of the README, by the first command of each row.
+// rights returns the subjects of deploy/README.md, by the first command of each row.
 func rights(t *testing.T) map[string][]string {
 	t.Helper()
-	text, err := os.ReadFile(readme)
+	text, err := os.ReadFile(deployPage)
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, rest, _ := strings.Cut(string(text), "| who | publishes to |\n|---|---|\n")
+	_, rest, _ := strings.Cut(string(text), "| role | publishes to |\n|---|---|\n")
 	table, _, _ := strings.Cut(rest, "\n\n")
 	code := regexp.MustCompile("`([^`]+)`")
 	all := map[string][]string{}
 	for row := range strings.Lines(table) {
 		cells := strings.Split(row, "|")
-		who := code.FindStringSubmatch(cells[1])[1]
+		role := code.FindStringSubmatch(cells[1])[1]
 		for _, subject := range code.FindAllStringSubmatch(cells[2], -1) {
-			all[who] = append(all[who], subject[1])
+			all[role] = append(all[role], subject[1])
 		}
 	}
 	if len(all) != 4 {

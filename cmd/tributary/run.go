@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
+	"os"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -15,11 +17,11 @@ import (
 func (a *app) runCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run [flags]",
-		Short: "Work at the broker: turn raw records into events",
-		Long: `Make the streams that are missing, then normalize raw records and store their
-events, until told to stop. Any number of workers share the partitions: one that
-joins takes its part, the part of one that dies is taken over within seconds.
-Whatever happens to them, each event is stored once.`,
+		Short: "Run a worker: turn raw records into events",
+		Long: `Create the streams that are missing, then normalize raw records and store their
+events until a signal arrives. Any number of workers share the partitions: a worker
+that joins takes over its part, and the partitions of a worker that dies are taken
+over within seconds. Each event is stored once, whatever happens to the workers.`,
 		Example: `  tributary run
   NATS_URL=nats://nats.example:4222 NATS_CREDS=worker.creds tributary run`,
 		Args: noArgs,
@@ -41,7 +43,7 @@ Whatever happens to them, each event is stored once.`,
 			if err := pipeline.Provision(ctx, js, a.config.topology()); err != nil {
 				return err
 			}
-			a.log.InfoContext(ctx, "working", "generation", a.config.Generation, "partitions", a.config.Partitions, "worker", a.config.workerName())
+			a.log.InfoContext(ctx, "worker is running", "generation", a.config.Generation, "partitions", a.config.Partitions, "worker", a.config.workerName())
 			if err := a.work(ctx, js, telemetry, nuid.Next()); err != nil {
 				return err
 			}
@@ -53,12 +55,11 @@ Whatever happens to them, each event is stored once.`,
 	return cmd
 }
 
-// errDrainTimeout ends work that did not come to its end in time. Nothing of it is lost:
-// it is done again by the next worker.
-var errDrainTimeout = errors.New("drain took too long: what was not stored is done again next time")
+// errDrainTimeout ends a drain that takes too long. Nothing is lost: the next worker processes
+// the records that are not stored.
+var errDrainTimeout = errors.New("drain took too long: the records that are not stored are processed again next time")
 
-// work runs a stage until ctx ends, and then lets it finish what is on its way. Its key
-// among the workers is member.
+// work runs a stage until ctx ends, then drains it. member is its key among the workers.
 func (a *app) work(ctx context.Context, js jetstream.JetStream, t *telemetry, member string) error {
 	stage, err := pipeline.New(js, pipeline.Config{
 		Topology: a.config.topology(),
@@ -84,7 +85,7 @@ func (a *app) work(ctx context.Context, js jetstream.JetStream, t *telemetry, me
 	return stage.Run(working)
 }
 
-// topology is what the settings want the broker to hold.
+// topology returns the streams that the settings ask for.
 func (c *config) topology() pipeline.Topology {
 	return pipeline.Topology{
 		Generation:   c.Generation,
@@ -93,4 +94,16 @@ func (c *config) topology() pipeline.Topology {
 		RawMaxAge:    c.RawMaxAge,
 		EventsMaxAge: c.EventsMaxAge,
 	}
+}
+
+// workerName is the name under which a worker acquires partitions.
+func (c *config) workerName() string {
+	if c.Worker != "" {
+		return c.Worker
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		host = "worker"
+	}
+	return fmt.Sprintf("%s-%d", host, os.Getpid())
 }

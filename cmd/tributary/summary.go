@@ -11,12 +11,12 @@ import (
 	"tributary/envelopes"
 )
 
-// summary is what the events of some sessions add up to.
+// summary sums up the events of sessions.
 type summary struct {
 	sessions map[sessionKey]*sessionSummary
 }
 
-// sessionSummary is what the events of one session add up to.
+// sessionSummary sums up the events of one session.
 type sessionSummary struct {
 	project  string
 	title    string
@@ -24,9 +24,10 @@ type sessionSummary struct {
 	tools    map[string]int // calls by name
 	failures map[string]int // results with an error, by name of the tool
 	usage    envelopes.Usage
-	unread   int // records that became dead letters
+	unread   int // dead letters
 }
 
+// of returns the summary of a session.
 func (s *summary) of(key sessionKey) *sessionSummary {
 	if s.sessions == nil {
 		s.sessions = map[sessionKey]*sessionSummary{}
@@ -39,7 +40,7 @@ func (s *summary) of(key sessionKey) *sessionSummary {
 	return of
 }
 
-// event takes an event in.
+// event adds an event.
 func (s *summary) event(e *envelopes.AgentEventV1) {
 	of := s.of(sessionKey{e.Source, e.SessionID})
 	of.events[e.EventType]++
@@ -66,7 +67,7 @@ func (s *summary) event(e *envelopes.AgentEventV1) {
 	}
 }
 
-// deadLetters takes records in that could not be read.
+// deadLetters adds records that could not be read.
 func (s *summary) deadLetters(session sessionKey, n int) {
 	if n > 0 {
 		s.of(session).unread += n
@@ -82,7 +83,7 @@ func (s *summary) unread() int {
 	return n
 }
 
-// write shows the summary, the sessions by their names.
+// write prints the summary, sorted by session.
 func (s *summary) write(w io.Writer) {
 	keys := slices.SortedFunc(maps.Keys(s.sessions), func(a, b sessionKey) int {
 		return cmp.Or(cmp.Compare(a.source, b.source), cmp.Compare(a.id, b.id))
@@ -113,7 +114,7 @@ func (s *summary) write(w io.Writer) {
 	}
 }
 
-// toolText lists the tools, the most used first, with how often each has failed.
+// toolText lists the tools, the most used first, with the count of their errors.
 func (of *sessionSummary) toolText() string {
 	names := slices.SortedFunc(maps.Keys(of.tools), func(a, b string) int {
 		return cmp.Or(cmp.Compare(of.tools[b], of.tools[a]), cmp.Compare(a, b))
@@ -128,7 +129,7 @@ func (of *sessionSummary) toolText() string {
 	return strings.Join(parts, ", ")
 }
 
-// tokenText lists the parts of the consumption, which never overlap.
+// tokenText lists the parts of the tokens, which never overlap.
 func (of *sessionSummary) tokenText() string {
 	u := &of.usage
 	if u.Total() == 0 {

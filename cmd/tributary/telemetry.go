@@ -18,16 +18,16 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// telemetry is the SDK of OpenTelemetry, set up by the OTEL_ settings. With no exporter
-// nothing is recorded, but spans still have valid ids: every record carries a trace
-// context, whoever traces it later.
+// telemetry is the SDK of OpenTelemetry, configured by the OTEL_ settings. Without an exporter
+// nothing is recorded, but spans have valid ids, so that every record has a trace context for
+// a later consumer that exports traces.
 type telemetry struct {
 	tracing bool // traces are exported
 	traces  *sdktrace.TracerProvider
 	metrics *sdkmetric.MeterProvider
 }
 
-// newTelemetry starts the exporters that c names. The caller ends them by Shutdown.
+// newTelemetry starts the exporters that c names. The caller stops them with Shutdown.
 func newTelemetry(ctx context.Context, c *config) (*telemetry, error) {
 	res, err := resource.New(ctx,
 		resource.WithTelemetrySDK(),
@@ -43,7 +43,7 @@ func newTelemetry(ctx context.Context, c *config) (*telemetry, error) {
 	}
 	metrics, err := metricOptions(ctx, c)
 	if errors.Is(err, syscall.EADDRINUSE) {
-		err = fmt.Errorf("name another port in OTEL_EXPORTER_PROMETHEUS_PORT, each worker of a host has its own: %w", err)
+		err = fmt.Errorf("name another port in OTEL_EXPORTER_PROMETHEUS_PORT, a different one for each worker of a host: %w", err)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("OTEL_METRICS_EXPORTER: %w", err)
@@ -55,7 +55,7 @@ func newTelemetry(ctx context.Context, c *config) (*telemetry, error) {
 	}, nil
 }
 
-// Shutdown sends what has not been sent and ends the exporters.
+// Shutdown sends what is still buffered and stops the exporters.
 func (t *telemetry) Shutdown(ctx context.Context) error {
 	return errors.Join(t.traces.Shutdown(ctx), t.metrics.Shutdown(ctx))
 }
@@ -99,11 +99,11 @@ func metricOptions(ctx context.Context, c *config) ([]sdkmetric.Option, error) {
 // scope names the instrumentation of this program.
 const scope = "tributary"
 
-// tracer makes the spans of what produces records.
+// tracer makes the spans of producers.
 func (t *telemetry) tracer() trace.Tracer { return t.traces.Tracer(scope) }
 
-// stageTracer makes the spans of a stage; nil when nobody would see them, for a stage
-// carries the context of a record on in any case.
+// stageTracer makes the spans of a stage; nil if no exporter would send them, because a stage
+// passes the trace context of a record on without them.
 func (t *telemetry) stageTracer() trace.Tracer {
 	if !t.tracing {
 		return nil
@@ -111,11 +111,11 @@ func (t *telemetry) stageTracer() trace.Tracer {
 	return t.tracer()
 }
 
-// shutdown ends t when a command ends, also when its context has ended before.
+// shutdown stops t at the end of a command, whose context may have ended.
 func (a *app) shutdown(ctx context.Context, t *telemetry) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
 	if err := t.Shutdown(ctx); err != nil {
-		a.log.WarnContext(ctx, "telemetry was not sent", "error", err)
+		a.log.WarnContext(ctx, "telemetry could not be sent", "error", err)
 	}
 }

@@ -12,12 +12,12 @@ import (
 	"golang.org/x/term"
 )
 
-// A log holds whatever a model, a web page or a file put into it, so no string of it
-// reaches a terminal as it is: escape sequences would move the cursor, fill the
+// A log can have any text of a model, a web page or a file. So every string is made safe
+// before it reaches a terminal: escape sequences would overwrite the screen, fill the
 // clipboard or hide text, and bidirectional controls would show it in another order.
 
-// colours are the sequences that only change how text looks. They are dropped; every
-// other sequence loses its escape character and shows.
+// colours matches the escape sequences that only style text. They are removed; of every other
+// sequence the escape character is replaced, so that the rest shows.
 var colours = regexp.MustCompile("(?:\x1b\\[|\u009b)[0-9;:]*m")
 
 // unsafeRunes are the runes that do not show as themselves: controls, bidirectional
@@ -26,17 +26,16 @@ var unsafeRunes = []*unicode.RangeTable{
 	unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp, unicode.Other_Default_Ignorable_Code_Point,
 }
 
-// invisible are the unsafe runes that only join or part letters and are common in honest
-// text: they are dropped without a mark.
+// invisible are the unsafe runes that only join or separate letters and are common in
+// harmless text: they are removed without a mark.
 const invisible = "\u00ad\u200b\u200c\u200d\u2060\ufeff"
 
 func isUnsafe(r rune) bool {
 	return r != '\n' && r != '\t' && (r < 0x20 || r >= 0x7f && unicode.In(r, unsafeRunes...))
 }
 
-// printable returns s in a form that is safe on a terminal. Colours go, line ends of any
-// kind become \n, and what is dangerous becomes U+FFFD, so that a reader sees that
-// something was there.
+// printable returns s in a form that is safe on a terminal: colours are removed, line ends of
+// any kind become \n, and every other unsafe rune becomes U+FFFD, so that a reader sees it.
 func printable(s string) string {
 	if utf8.ValidString(s) && strings.IndexFunc(s, isUnsafe) < 0 {
 		return s
@@ -57,11 +56,11 @@ func printable(s string) string {
 	}, s)
 }
 
-// oneLine is [printable] on a single line, white space collapsed.
+// oneLine is [printable] on a single line, with white space collapsed.
 func oneLine(s string) string { return strings.Join(strings.Fields(printable(s)), " ") }
 
-// printableJSON returns JSON in a form that is safe on a terminal and equal by value:
-// JSON has the dangerous runes only inside of strings, where they can be escaped.
+// printableJSON returns JSON of the same value that is safe on a terminal: unsafe runes occur
+// only in strings of JSON, where they can be escaped.
 func printableJSON(s string) string {
 	if strings.IndexFunc(s, isUnsafe) < 0 {
 		return s
@@ -81,14 +80,15 @@ func printableJSON(s string) string {
 	return b.String()
 }
 
-// safeWriter puts what is written through a filter. Each write is a whole line or more.
+// safeWriter makes everything that is written safe. Each write is one or more whole lines.
 type safeWriter struct {
-	w      io.Writer
-	filter func(string) string
+	w        io.Writer
+	sanitize func(string) string
 }
 
+// Write implements [io.Writer].
 func (s safeWriter) Write(p []byte) (int, error) {
-	if _, err := io.WriteString(s.w, s.filter(string(p))); err != nil {
+	if _, err := io.WriteString(s.w, s.sanitize(string(p))); err != nil {
 		return 0, err
 	}
 	return len(p), nil
@@ -100,10 +100,10 @@ func isTerminal(w io.Writer) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// plainWidth is how long a line gets where there is no terminal.
+// plainWidth is the length of lines without a terminal.
 const plainWidth = 160
 
-// columns is how wide a terminal is.
+// columns is the width of a terminal.
 func columns(f *os.File) int {
 	if columns, _, err := term.GetSize(int(f.Fd())); err == nil && columns > 40 {
 		return columns
@@ -111,7 +111,7 @@ func columns(f *os.File) int {
 	return plainWidth
 }
 
-// jsonWriter is w for JSON lines: byte for byte, except on a terminal.
+// jsonWriter is w for lines of JSON, which are unchanged except on a terminal.
 func jsonWriter(w io.Writer) io.Writer {
 	if isTerminal(w) {
 		return safeWriter{w, printableJSON}

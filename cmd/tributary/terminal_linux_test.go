@@ -16,9 +16,9 @@ import (
 	"tributary/pipeline/pipelinetest"
 )
 
-// TestShipOnATerminal: who starts ship on a terminal while the broker is away is told so,
-// on one line, of which nothing is left in the end.
-func TestShipOnATerminal(t *testing.T) {
+// TestShipShowsOnATerminalThatTheBrokerIsAway starts ship on a terminal while the broker is away: one
+// line shows it, and is cleared in the end.
+func TestShipShowsOnATerminalThatTheBrokerIsAway(t *testing.T) {
 	t.Parallel()
 	near, far := openTerminal(t)
 	server := pipelinetest.NewServer(t)
@@ -42,7 +42,7 @@ func TestShipOnATerminal(t *testing.T) {
 		select {
 		case <-look.C:
 		case <-limit:
-			t.Fatalf("nobody is told that the broker is away: %q", &shown)
+			t.Fatalf("the terminal does not show that the broker is away: %q", &shown)
 		}
 	}
 	server.Start()
@@ -67,7 +67,7 @@ func TestShipOnATerminal(t *testing.T) {
 	}
 }
 
-// openTerminal opens a terminal: what a process writes to far is read from near.
+// openTerminal opens a terminal: near reads the output of a process that writes to far.
 func openTerminal(t *testing.T) (near, far *os.File) {
 	t.Helper()
 	near, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)

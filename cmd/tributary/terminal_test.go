@@ -10,7 +10,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-func TestPrintable(t *testing.T) {
+func TestPrintableIsSafeAndReadable(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct{ in, want string }{
 		"plain text stays":                {"naïve 日本語 🎉\n\tok", "naïve 日本語 🎉\n\tok"},
@@ -39,14 +39,14 @@ func TestPrintable(t *testing.T) {
 	}
 }
 
-func TestOneLine(t *testing.T) {
+func TestOneLineCollapsesWhiteSpace(t *testing.T) {
 	t.Parallel()
 	if got, want := oneLine("  a\r\n\tb\x1b[0m  c "), "a b c"; got != want {
 		t.Errorf("oneLine = %q, want %q", got, want)
 	}
 }
 
-// hostile makes strings of what a sanitiser has to think of.
+// hostile draws strings of everything that a sanitizer must handle.
 var hostile = rapid.Custom(func(t *rapid.T) string {
 	pieces := rapid.SliceOf(rapid.OneOf(
 		rapid.String(),
@@ -55,8 +55,8 @@ var hostile = rapid.Custom(func(t *rapid.T) string {
 	return strings.Join(pieces, "")
 })
 
-// Whatever comes in, no unsafe rune goes out, and what was made safe stays as it is.
-func TestPrintableLaw(t *testing.T) {
+// A string that was made safe does not change any more.
+func TestPrintableHasNoUnsafeRune(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		s := hostile.Draw(t, "s")
@@ -78,8 +78,7 @@ func TestPrintableLaw(t *testing.T) {
 	})
 }
 
-// JSON made safe has no unsafe rune and the same value.
-func TestPrintableJSONLaw(t *testing.T) {
+func TestPrintableJSONHasTheSameValue(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		s := strings.ToValidUTF8(hostile.Draw(t, "s"), "")

@@ -33,11 +33,33 @@ var Vendor = core.Vendor{
 	Samples:   samples,
 }
 
+// state is what a session of ACP remembers beyond what all vendors do.
+type state struct {
+	Run     string                      `json:"run,omitzero"`   // the run at work: the last one that a record named
+	Agent   string                      `json:"agent,omitzero"` // that runs
+	Runs    core.Window[run]            `json:"runs,omitzero"`
+	Open    openMessage                 `json:"open,omitzero"`
+	Emitted core.Window[emittedMessage] `json:"said,omitzero"`
+}
+
 // stateOf returns what the session remembers of ACP.
 func stateOf(s *core.Session) *state { return s.State.(*state) }
 
 // Clone implements [core.State].
 func (s *state) Clone() core.State { c := *s; return &c }
+
+// Size implements [core.State].
+func (s *state) Size() int {
+	n := len(s.Run) + len(s.Agent) + 32*len(s.Emitted)
+	for _, r := range s.Runs {
+		n += 64 + 8*len(r.Streamed)
+	}
+	if o := &s.Open; o.Active {
+		n += 128 + len(o.Role) + len(o.CreatedAt) + len(o.From.Raw) + len(o.From.TS) + o.size()
+		n += len(o.From.Traceparent) + len(o.From.Tracestate)
+	}
+	return n
+}
 
 // Shrink implements [core.State]: all of it goes at once.
 func (s *state) Shrink() bool {
@@ -48,14 +70,15 @@ func (s *state) Shrink() bool {
 	return true
 }
 
-// isReadable reports whether a record that is JSON is one of the protocol: no message or
-// part in it breaks the protocol's model.
+// isReadable reports whether the messages and parts of a record that is JSON keep to the
+// protocol's model.
 func isReadable(data []byte) bool {
 	_, err := read(data)
 	return err == nil
 }
 
-// isACP recognizes an event of a run, a run, a message, or a request to an agent.
+// isACP recognizes an event of a run, a run, a message, a request to an agent, or an array
+// that begins with one of these.
 func isACP(s *core.Shape) bool {
 	if s.First != nil {
 		return isACP(s.First)
@@ -86,8 +109,8 @@ func isACP(s *core.Shape) bool {
 	}
 }
 
-// sessionOf is the session that a record states itself. A run of no session is one of its
-// own; the answer to a question belongs to the session of its file.
+// sessionOf returns the session that a record states. A run that states none is a session
+// of its own; the answer to a question belongs to the session of its file.
 func sessionOf(s *core.Shape) string {
 	switch {
 	case s.Text("sessionId") != "":
@@ -101,7 +124,7 @@ func sessionOf(s *core.Shape) string {
 	}
 }
 
-// timeOf is the time that a record states itself.
+// timeOf returns the time that a record states.
 func timeOf(s *core.Shape) time.Time {
 	return s.Time([]string{"timestamp"}, []string{"created_at"}, []string{"run", "created_at"})
 }

@@ -8,7 +8,7 @@ import (
 	"unicode/utf8"
 )
 
-// Limits of a comparison: what is beyond them is not compared.
+// Limits of a comparison. Texts beyond them are not compared.
 const (
 	maxDiffBytes = 8 << 20 // of each text
 	maxDiffLines = 100_000 // of each text
@@ -16,11 +16,11 @@ const (
 	diffContext  = 3       // lines around a change
 )
 
-// unifiedDiff compares two texts line by line and writes what differs, byte for byte as
-// difflib.unified_diff of Python does with its defaults: the lines a/name and b/name, then
-// hunks with three lines of context (seed-features.md section 3.2). A last line without an
-// end gets one. Equal texts have an empty difference. False when the texts are too large
-// to be compared in bounded time and memory; this depends on the texts alone.
+// unifiedDiff returns the unified diff of two texts, byte for byte as difflib.unified_diff
+// of Python writes it with its defaults: the lines a/name and b/name, then hunks with three
+// lines of context. A last line without an end gets one. The diff of equal texts is empty.
+// It returns false where the texts are too large to be compared in bounded time and memory,
+// which depends on the texts alone.
 func unifiedDiff(name, before, after string) (diff string, ok bool) {
 	a, okA := diffLines(before)
 	b, okB := diffLines(after)
@@ -54,10 +54,10 @@ func unifiedDiff(name, before, after string) (diff string, ok bool) {
 	return out.String(), true
 }
 
-// lineChange is a[a1:a2], in the place of which b[b1:b2] stands.
+// lineChange is a change of the lines a[a1:a2] to b[b1:b2].
 type lineChange struct{ a1, a2, b1, b2 int }
 
-// changesBetween are the gaps between blocks of equal lines.
+// changesBetween returns the gaps between blocks of equal lines.
 func changesBetween(blocks []lineBlock, lenA, lenB int) []lineChange {
 	var changes []lineChange
 	i, j := 0, 0
@@ -70,8 +70,8 @@ func changesBetween(blocks []lineBlock, lenA, lenB int) []lineChange {
 	return changes
 }
 
-// writeHunk writes changes that are close to each other, with lead equal lines before
-// them and tail after.
+// writeHunk writes changes that are close to each other, with lead equal lines before them
+// and tail equal lines after them.
 func writeHunk(out *strings.Builder, a, b []string, changes []lineChange, lead, tail int) {
 	lines := func(prefix byte, lines []string) {
 		for _, l := range lines {
@@ -92,7 +92,7 @@ func writeHunk(out *strings.Builder, a, b []string, changes []lineChange, lead, 
 	lines(' ', a[from:from+tail])
 }
 
-// hunkRange is the half-open range of lines in the header of a hunk.
+// hunkRange returns a half-open range of lines in the form of the header of a hunk.
 func hunkRange(from, to int) string {
 	switch n := to - from; n {
 	case 0:
@@ -104,8 +104,9 @@ func hunkRange(from, to int) string {
 	}
 }
 
-// diffLines cuts a text where str.splitlines of Python does. The lines keep their ends;
-// the last one gets an end when it has none. False when the text is too large.
+// diffLines splits a text into lines as str.splitlines of Python does. The lines keep their
+// ends; the last one gets an end where it has none. It returns false where the text is too
+// large.
 func diffLines(s string) ([]string, bool) {
 	if len(s) > maxDiffBytes {
 		return nil, false
@@ -125,7 +126,7 @@ func diffLines(s string) ([]string, bool) {
 	return lines, true
 }
 
-// lineLen is the length of the first line of a text, its end included.
+// lineLen returns the length of the first line of a text, its end included.
 func lineLen(s string) int {
 	for i, r := range s {
 		switch r {
@@ -141,24 +142,25 @@ func lineLen(s string) int {
 	return len(s)
 }
 
-// lineBlock are n lines from a of the one text that equal those from b of the other.
+// lineBlock is a block of n equal lines: those of the first text from a on, and those of the
+// second from b on.
 type lineBlock struct{ a, b, n int }
 
-// lineMatcher finds the lines that two texts share, as difflib.SequenceMatcher does: the
-// longest block of equal lines, and the same again on both sides of it. In a text of 200
-// lines or more a line that makes up over one percent begins no block.
+// lineMatcher finds the equal lines of two texts as difflib.SequenceMatcher does: the longest
+// block of equal lines, then, recursively, those on both sides of it. In a text of 200 lines
+// or more, a line that makes up over one percent of it starts no block.
 type lineMatcher struct {
-	a, b   []int32   // lines by number; -1 for a line of a that b has not
-	places [][]int32 // where the line of a number stands in b, in order; none for a frequent one
-	steps  int       // that may still be made
+	a, b   []int32   // lines by number; -1 for a line of a that b does not have
+	places [][]int32 // indices in b of the line of a number, in order; none for a frequent line
+	steps  int       // left; the search ends below zero
 
 	// Lengths of the blocks that end at a line of a and at each line of b, shifted by one:
-	// for the line of a at work, and for the one before it.
+	// for the current line of a, and for the line before it.
 	ends, before []lineEnd
-	row          int32 // the line of a at work, counted through all searches
+	row          int32 // number of the current line of a, counted through all searches
 }
 
-// lineEnd is the length of a block that ends in a row; of no meaning in another row.
+// lineEnd is the length of a block that ends in a row. In any other row it is void.
 type lineEnd struct{ row, n int32 }
 
 func newLineMatcher(a, b []string) *lineMatcher {
@@ -194,7 +196,8 @@ func newLineMatcher(a, b []string) *lineMatcher {
 	return m
 }
 
-// blocks are the blocks of equal lines, in order; false when they take too many steps.
+// blocks returns the blocks of equal lines, in order; false where the search takes too many
+// steps.
 func (m *lineMatcher) blocks() ([]lineBlock, bool) {
 	type area struct{ a1, a2, b1, b2 int }
 	var found []lineBlock
@@ -220,11 +223,11 @@ func (m *lineMatcher) blocks() ([]lineBlock, bool) {
 	return found, true
 }
 
-// longest is the longest block within a[a1:a2] and b[b1:b2]; of several the one that is
-// first in a, then in b. It ends early, with any block, when no steps are left.
+// longest returns the longest block within a[a1:a2] and b[b1:b2]; of several the first one in
+// a, then in b. Without steps left it ends early, with any block.
 func (m *lineMatcher) longest(a1, a2, b1, b2 int) lineBlock {
 	best := lineBlock{a1, b1, 0}
-	m.row++ // no block of an earlier search goes on
+	m.row++ // no block of an earlier search continues
 	for i := a1; i < a2 && m.steps >= 0; i++ {
 		m.row++
 		m.steps--
@@ -245,11 +248,11 @@ func (m *lineMatcher) longest(a1, a2, b1, b2 int) lineBlock {
 			}
 		}
 		if longest+a2-i-1 <= best.n {
-			break // none that is longer can follow
+			break // no longer block can follow
 		}
 		m.ends, m.before = m.before, m.ends
 	}
-	// Frequent lines begin no block, but belong to one.
+	// Frequent lines start no block, but extend one.
 	for best.a > a1 && best.b > b1 && m.a[best.a-1] == m.b[best.b-1] {
 		best.a, best.b, best.n = best.a-1, best.b-1, best.n+1
 	}
@@ -259,7 +262,7 @@ func (m *lineMatcher) longest(a1, a2, b1, b2 int) lineBlock {
 	return best
 }
 
-// placesFrom is where a line stands in b, from b1 on.
+// placesFrom returns the indices of a line in b, from b1 on.
 func (m *lineMatcher) placesFrom(line int32, b1 int) []int32 {
 	if line < 0 {
 		return nil

@@ -6,86 +6,94 @@ import (
 	"tributary/normalizers/lenient"
 )
 
-// The runs of the SDK (semantics.md section 3). A run ends with a result, whose figures
-// are those of all its calls, while the lines of its stream have them from the start of
-// each call. The same calls stand in the transcript of the session with their last
-// figures, which may be shipped, too: before the stream, while it comes, or after it.
-// Whatever the order, each token is on one event.
-
-// runs is what a session remembers of its runs.
+// runs attributes API calls of the main conversation to the runs of the SDK, so that each
+// token is on one event (README.md, Tokens).
+//
+// A run ends with a result. The figures of a result cover all calls of its run, while the
+// messages of its stream state those of the start of each call. The same calls stand in
+// the transcript of the session with their last figures, and the session may receive the
+// transcript too: before the stream, after it, or record by record in between.
+//
+// So the event of a result carries what the run has used beyond the figures of its calls.
+// This is a credit: a call that states the same tokens later has its figures reduced by it.
 type runs struct {
-	Ended int64            `json:"ended,omitzero"` // runs that have ended
-	Told  core.Consumption `json:"told,omitzero"`  // of the present run: what its calls have used, as far as events carry it
-	Named bool             `json:"named,omitzero"` // of the present run: a stream has named some of its calls
-	Last  core.Fingerprint `json:"last,omitzero"`  // of the present run: the last thing that the assistant said
+	Ended int64 `json:"ended,omitzero"` // number of runs that have ended
 
-	Alone  core.Consumption `json:"alone,omitzero"`  // what calls have used that neither a stream has named nor a result carried
-	Ahead  core.Consumption `json:"ahead,omitzero"`  // what results carried of calls of their streams before those calls state it
-	Unseen core.Consumption `json:"unseen,omitzero"` // the same of runs that had no stream, but only a result
+	// Of the current run.
+	Counted  core.Consumption `json:"told,omitzero"`  // sum of the figures of its calls
+	Streamed bool             `json:"named,omitzero"` // a stream has shown at least one of its calls
+	LastText core.Fingerprint `json:"last,omitzero"`  // key of the last text of the assistant
+
+	// Sum of the figures of calls that stand in the transcript alone: no stream has shown
+	// them and no result has covered them.
+	Unattributed core.Consumption `json:"alone,omitzero"`
+
+	StreamCredit core.Consumption `json:"ahead,omitzero"`  // for calls that a stream has shown
+	ResultCredit core.Consumption `json:"unseen,omitzero"` // for calls of runs of which only the result is known
 }
 
-// present is the number of the run that is not over.
-func (r *runs) present() int64 { return r.Ended + 1 }
+// current returns the number of the current run.
+func (r *runs) current() int64 { return r.Ended + 1 }
 
-// over ends the present run.
-func (r *runs) over() {
-	r.Ended, r.Told, r.Named, r.Last = min(r.Ended+1, lenient.MaxCount), core.Consumption{}, false, core.Fingerprint{}
+// end ends the current run.
+func (r *runs) end() {
+	r.Ended, r.Counted, r.Streamed, r.LastText = min(r.Ended+1, lenient.MaxCount), core.Consumption{}, false, core.Fingerprint{}
 }
 
-// call takes in a call of the main conversation that has used now and had used before; u
-// is the difference. A call that the stream names first, or after the transcript, is of
-// the present run. It returns the run of the call, 0 for none, and takes from u what a
-// result has carried.
-func (r *runs) call(u *envelopes.Usage, before, now core.Consumption, stream bool) int64 {
+// addCall adds a call of the main conversation, whose figures were before and are now; u is
+// their difference, which it reduces by the credit of a result. It returns the run that it
+// attributes the call to, 0 for none: the current run, where a stream shows a call that no
+// stream has shown.
+func (r *runs) addCall(u *envelopes.Usage, before, now core.Consumption, streamed bool) int64 {
 	switch run := before.Run; {
-	case run == 0 && stream:
-		r.Alone = r.Alone.Minus(before)
-		r.Told, r.Named = r.Told.Plus(now), true
-		return r.present()
+	case run == 0 && streamed:
+		r.Unattributed = r.Unattributed.Minus(before)
+		r.Counted, r.Streamed = r.Counted.Plus(now), true
+		return r.current()
 	case run == 0:
-		settle(&r.Unseen, u)
-		r.Alone.Add(u)
+		deduct(&r.ResultCredit, u)
+		r.Unattributed.Add(u)
 		return 0
-	case run == r.present():
-		r.Told = r.Told.Plus(now.Minus(before))
+	case run == r.current():
+		r.Counted = r.Counted.Plus(now.Minus(before))
 		return run
 	default:
-		settle(&r.Ahead, u)
+		deduct(&r.StreamCredit, u)
 		return run
 	}
 }
 
-// result takes in the figures of a result, and returns what its event carries: what the
-// calls of the run have not stated.
-func (r *runs) result(is core.Consumption) *envelopes.Usage {
-	ahead, told := &r.Ahead, r.Told
-	if !r.Named { // its calls can only be in the transcript
-		ahead, told = &r.Unseen, r.Alone
-		r.Alone = r.Alone.Minus(is)
+// addResult adds the figures of a result and returns the tokens that its event carries:
+// those above the figures of its calls. It returns nil for none.
+func (r *runs) addResult(figures core.Consumption) *envelopes.Usage {
+	credit, counted := &r.StreamCredit, r.Counted
+	if !r.Streamed { // its calls can stand in the transcript only
+		credit, counted = &r.ResultCredit, r.Unattributed
+		r.Unattributed = r.Unattributed.Minus(figures)
 	}
-	told.Told = told.Reasoning
-	now := told.Raise(is)
-	u := now.UsageSince(told, "")
+	counted.Told = counted.Reasoning
+	now := counted.Raise(figures)
+	u := now.UsageSince(counted, "")
 	if u != nil {
-		*ahead = ahead.Plus(now.Minus(told))
+		*credit = credit.Plus(now.Minus(counted))
 	}
 	return u
 }
 
-// settle takes from the figures of a call what a result has carried already.
-func settle(a *core.Consumption, u *envelopes.Usage) {
-	if *a == (core.Consumption{}) {
+// deduct reduces the figures of a call and a credit by what they have in common.
+func deduct(credit *core.Consumption, u *envelopes.Usage) {
+	if *credit == (core.Consumption{}) {
 		return
 	}
-	take := func(from, of *int64) {
-		n := min(*from, *of)
-		*from -= n
-		*of -= n
+	reduce := func(credit, figure *int64) {
+		n := min(*credit, *figure)
+		*credit -= n
+		*figure -= n
 	}
-	take(&a.Input, &u.Input)
-	take(&a.CacheRead, &u.CacheRead)
-	take(&a.CacheWrite, &u.CacheWrite)
-	take(&a.Output, &u.Output)
-	take(&a.Output, &u.Reasoning)
-	a.Reasoning = min(a.Reasoning, a.Output)
+	reduce(&credit.Input, &u.Input)
+	reduce(&credit.CacheRead, &u.CacheRead)
+	reduce(&credit.CacheWrite, &u.CacheWrite)
+	reduce(&credit.Output, &u.Output)
+	reduce(&credit.Output, &u.Reasoning)
+	credit.Reasoning = min(credit.Reasoning, credit.Output)
 }

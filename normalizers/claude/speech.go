@@ -6,8 +6,8 @@ import (
 	"tributary/normalizers/core"
 )
 
-// speech tells the speech of a text by how it begins; the first match counts.
-var speech = []struct {
+// speechPrefixes classify a text by its beginning. The first match counts.
+var speechPrefixes = []struct {
 	prefix string
 	speech core.Speech
 }{
@@ -27,11 +27,12 @@ var speech = []struct {
 	{"[Request interrupted by user", core.SpeechInterrupted},
 }
 
-// speechOf classifies a text of Claude Code. What it returns as words is what was said:
-// without the wrapping of a command, without what an IDE or the runtime put inline.
-func speechOf(s string) (kind core.Speech, words string) {
+// speechOf classifies a text of Claude Code. The text that it returns is what was said:
+// without the elements that wrap a command, and without those that an IDE or Claude Code put
+// into a prompt.
+func speechOf(s string) (kind core.Speech, text string) {
 	trimmed := strings.TrimSpace(s)
-	for _, c := range speech {
+	for _, c := range speechPrefixes {
 		if !strings.HasPrefix(trimmed, c.prefix) {
 			continue
 		}
@@ -47,14 +48,14 @@ func speechOf(s string) (kind core.Speech, words string) {
 			return c.speech, s
 		}
 	}
-	words, cut := cutInjected(s)
-	if cut && words == "" {
+	text, found := cutInjected(s)
+	if found && text == "" {
 		return core.SpeechInjected, s
 	}
-	return core.SpeechHuman, words
+	return core.SpeechHuman, text
 }
 
-// slashCommand is "/name args" for a wrapped slash command.
+// slashCommand returns "/name args" for a wrapped slash command; false where it has no name.
 func slashCommand(s string) (string, bool) {
 	name := strings.TrimSpace(core.TagContent(s, "command-name"))
 	if name == "" {
@@ -72,7 +73,8 @@ func slashCommand(s string) (string, bool) {
 	return name, true
 }
 
-// unwrapTerminal is what stands in the elements of a local command, one after the other.
+// unwrapTerminal returns the content of the elements of a command that the human ran beside
+// the agent, joined by line ends.
 func unwrapTerminal(s string) string {
 	var parts []string
 	for _, tag := range []string{"bash-input", "local-command-stdout", "local-command-stderr", "bash-stdout", "bash-stderr"} {
@@ -83,9 +85,10 @@ func unwrapTerminal(s string) string {
 	return strings.Join(parts, "\n")
 }
 
-// cutInjected cuts what an IDE and the runtime put into a prompt: <system-reminder> and
-// <ide_...> elements. It reports whether there was any; a text without is unchanged.
-func cutInjected(s string) (words string, cut bool) {
+// cutInjected removes the elements that an IDE and Claude Code put into a prompt:
+// <system-reminder> and <ide_...>. It reports whether it found any; a text without any is
+// unchanged.
+func cutInjected(s string) (text string, found bool) {
 	var kept strings.Builder
 	rest := s
 	for {
@@ -95,20 +98,20 @@ func cutInjected(s string) (words string, cut bool) {
 		}
 		end := strings.Index(rest[start:], "</"+tag+">")
 		if end < 0 {
-			break // not an element: somebody wrote about one
+			break // no element, but a text about one
 		}
 		kept.WriteString(rest[:start])
 		rest = rest[start+end+len(tag)+3:]
-		cut = true
+		found = true
 	}
-	if !cut {
+	if !found {
 		return s, false
 	}
 	kept.WriteString(rest)
 	return strings.TrimSpace(kept.String()), true
 }
 
-// nextInjected finds the next start of an injected element.
+// nextInjected returns the next start tag of an injected element; no tag where there is none.
 func nextInjected(s string) (start int, tag string) {
 	for from := 0; ; {
 		i := strings.IndexByte(s[from:], '<')
@@ -124,6 +127,7 @@ func nextInjected(s string) (start int, tag string) {
 	}
 }
 
+// isIDETag reports whether an element of this name comes from an IDE.
 func isIDETag(name string) bool {
 	rest, ok := strings.CutPrefix(name, "ide_")
 	return ok && len(rest) > 0 && len(rest) < 64 && strings.Trim(rest, "abcdefghijklmnopqrstuvwxyz_") == ""

@@ -1,87 +1,35 @@
 package claude
 
 import (
-	"cmp"
 	"path"
 	"strconv"
 	"strings"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
-	"github.com/google/uuid"
 
 	"tributary/normalizers/core"
 	"tributary/normalizers/lenient"
 )
 
-// isShell reports whether a tool is the one whose result needs the words of its call.
-func isShell(tool string) bool { return strings.EqualFold(tool, "bash") }
-
-// openCodeResult is a structured result, as far as it is converted.
-type openCodeResult struct {
-	// Write and Edit
-	FilePath        lenient.Text                       `json:"filePath"`
-	Content         lenient.NullText                   `json:"content"`
-	OriginalFile    lenient.NullText                   `json:"originalFile"`
-	OldString       lenient.Text                       `json:"oldString"`
-	NewString       lenient.Text                       `json:"newString"`
-	ReplaceAll      lenient.Flag                       `json:"replaceAll"`
-	StructuredPatch lenient.List[lenient.Object[hunk]] `json:"structuredPatch"`
-	// Read
-	Type lenient.Text                     `json:"type"`
-	File lenient.Object[openCodeFileRead] `json:"file"`
-	// Bash
-	Stdout      lenient.Text `json:"stdout"`
-	Stderr      lenient.Text `json:"stderr"`
-	Interrupted lenient.Flag `json:"interrupted"`
-	IsImage     lenient.Flag `json:"isImage"`
-	// TodoWrite
-	NewTodos jsontext.Value `json:"newTodos"`
-}
-
-// hunk is one of the hunks of a structuredPatch; its lines have their prefixes.
-type hunk struct {
-	OldStart lenient.Number             `json:"oldStart"`
-	OldLines lenient.Number             `json:"oldLines"`
-	NewStart lenient.Number             `json:"newStart"`
-	NewLines lenient.Number             `json:"newLines"`
-	Lines    lenient.List[lenient.Text] `json:"lines"`
-}
-
-type openCodeFileRead struct {
-	FilePath   lenient.NullText `json:"filePath"`
-	Content    lenient.NullText `json:"content"`
-	NumLines   lenient.Number   `json:"numLines"`
-	StartLine  lenient.Number   `json:"startLine"`
-	TotalLines lenient.Number   `json:"totalLines"`
-}
-
-// toolMetadata converts the structured result of a call that the session remembers. It is
-// nil for a tool that has no shape, and for a result that is no object: a text, which is an
-// error, or a list, even of one (seed 002, row 17). The result depends on the session's
-// source, id and profile and on the arguments alone.
-func toolMetadata(s *core.Session, callID string, made core.Call, result jsontext.Value) jsontext.Value {
-	if result.Kind() != '{' {
-		return nil
-	}
-	var convert func(core.Profile, *openCodeResult) any
-	switch strings.ToLower(made.Tool) {
+// toolMetadata returns the structured result of a call in the shape that OpenCode gives
+// the result of the same tool, in the profile of the session (README.md, Tool metadata). It
+// is nil for a tool without a shape, and where a result lacks what its shape needs. It
+// depends on the arguments and on source, id and profile of the session alone.
+func toolMetadata(s *core.Session, callID string, call core.Call, r *structuredResult) jsontext.Value {
+	var shape any
+	switch strings.ToLower(call.Tool) {
 	case "write":
-		convert = writeMetadata
+		shape = writeMetadata(s.Profile(), r)
 	case "edit":
-		convert = editMetadata
+		shape = editMetadata(s.Profile(), r)
 	case "read":
-		convert = readMetadata
+		shape = readMetadata(s.Profile(), r)
 	case "bash":
-		convert = func(p core.Profile, r *openCodeResult) any { return bashMetadata(p, r, made) }
+		shape = bashMetadata(s.Profile(), r, call)
 	case "todowrite":
-		convert = func(p core.Profile, r *openCodeResult) any { return todosMetadata(p, r, s, callID) }
-	default:
-		return nil
+		shape = todosMetadata(s, r, callID)
 	}
-	var r openCodeResult
-	lenient.ReadObject(result, &r)
-	shape := convert(s.Profile(), &r)
 	if shape == nil {
 		return nil
 	}
@@ -92,8 +40,9 @@ func toolMetadata(s *core.Session, callID string, made core.Call, result jsontex
 	return out
 }
 
-// write: nothing without a path, and, where content is told, without content.
-func writeMetadata(p core.Profile, r *openCodeResult) any {
+// writeMetadata returns the shape of Write: nil without a path, and, in the profile that
+// repeats the content, without a content.
+func writeMetadata(p core.Profile, r *structuredResult) any {
 	switch {
 	case r.FilePath == "":
 		return nil
@@ -112,14 +61,15 @@ func writeMetadata(p core.Profile, r *openCodeResult) any {
 	}{r.FilePath, r.Content.Value}
 }
 
-type openCodeEdit struct {
-	Diff        string       `json:"diff"`
-	FileDiff    openCodeFile `json:"filediff"`
-	Diagnostics *struct{}    `json:"diagnostics,omitzero"`
+// editShape is the shape of Edit.
+type editShape struct {
+	Diff        string    `json:"diff"`
+	FileDiff    fileDiff  `json:"filediff"`
+	Diagnostics *struct{} `json:"diagnostics,omitzero"`
 }
 
-// openCodeFile is a file before and after an edit; empty where unknown.
-type openCodeFile struct {
+// fileDiff is a file before and after an edit; empty where unknown.
+type fileDiff struct {
 	File      lenient.Text `json:"file"`
 	Before    string       `json:"before"`
 	After     string       `json:"after"`
@@ -127,14 +77,16 @@ type openCodeFile struct {
 	Deletions int          `json:"deletions"`
 }
 
-// edit: the difference of the file before and after, where both are known and can be
-// compared, else the vendor's own patch. Lines are counted in the patch.
-func editMetadata(p core.Profile, r *openCodeResult) any {
+// editMetadata returns the shape of Edit; nil without a path. The diff compares the file
+// before and after; where these are not known, or too large, it is the vendor's own patch.
+// Additions and deletions are always counted in the vendor's patch.
+func editMetadata(p core.Profile, r *structuredResult) any {
 	if r.FilePath == "" {
 		return nil
 	}
 	after, known := r.edited()
-	e := openCodeEdit{FileDiff: openCodeFile{File: r.FilePath, Before: r.OriginalFile.Value, After: after}}
+	e := editShape{FileDiff: fileDiff{File: r.FilePath, Before: r.OriginalFile.Value, After: after}}
+	e.FileDiff.Additions, e.FileDiff.Deletions = r.patchCounts()
 	name := path.Base(string(r.FilePath))
 	if known {
 		e.Diff, known = unifiedDiff(name, r.OriginalFile.Value, after)
@@ -142,26 +94,16 @@ func editMetadata(p core.Profile, r *openCodeResult) any {
 	if !known {
 		e.Diff = r.patch(name)
 	}
-	for _, h := range r.StructuredPatch {
-		for _, l := range h.Value.Lines {
-			switch {
-			case strings.HasPrefix(string(l), "+"):
-				e.FileDiff.Additions++
-			case strings.HasPrefix(string(l), "-"):
-				e.FileDiff.Deletions++
-			}
-		}
-	}
 	if p == core.ProfileCurrent {
 		e.Diagnostics = new(struct{}{})
 	}
 	return e
 }
 
-// edited is the file after the edit: oldString replaced once, or everywhere when the
-// vendor says so. An empty newString deletes. False when the file is not known, or when
-// what came out would be too large to be compared.
-func (r *openCodeResult) edited() (string, bool) {
+// edited returns the file after an edit: oldString replaced once, or everywhere where
+// replaceAll is set. It returns false where the file is not known, or where the result is
+// too large to be compared.
+func (r *structuredResult) edited() (string, bool) {
 	file, before, after := r.OriginalFile.Value, string(r.OldString), string(r.NewString)
 	if !r.OriginalFile.OK || before == "" {
 		return file, r.OriginalFile.OK
@@ -176,34 +118,50 @@ func (r *openCodeResult) edited() (string, bool) {
 	return strings.Replace(file, before, after, n), true
 }
 
-// patch is the vendor's own patch as a unified diff; empty where there is none.
-func (r *openCodeResult) patch(name string) string {
+// patchCounts returns the number of lines that the vendor's patch adds and deletes.
+func (r *structuredResult) patchCounts() (additions, deletions int) {
+	for _, h := range r.StructuredPatch {
+		for _, line := range h.Value.Lines {
+			switch {
+			case strings.HasPrefix(string(line), "+"):
+				additions++
+			case strings.HasPrefix(string(line), "-"):
+				deletions++
+			}
+		}
+	}
+	return additions, deletions
+}
+
+// patch returns the vendor's patch as a unified diff; empty where there is none.
+func (r *structuredResult) patch(name string) string {
 	if len(r.StructuredPatch) == 0 {
 		return ""
 	}
-	at := func(n lenient.Number, otherwise int64) string {
+	or := func(n lenient.Number, missing int64) string {
 		if i := n.Integer(); i != nil {
-			otherwise = *i
+			missing = *i
 		}
-		return strconv.FormatInt(otherwise, 10)
+		return strconv.FormatInt(missing, 10)
 	}
 	lines := []string{"--- a/" + name, "+++ b/" + name}
 	for _, o := range r.StructuredPatch {
 		h := o.Value
-		lines = append(lines, "@@ -"+at(h.OldStart, 1)+","+at(h.OldLines, 0)+" +"+at(h.NewStart, 1)+","+at(h.NewLines, 0)+" @@")
-		for _, l := range h.Lines {
-			lines = append(lines, string(l))
+		lines = append(lines, "@@ -"+or(h.OldStart, 1)+","+or(h.OldLines, 0)+" +"+or(h.NewStart, 1)+","+or(h.NewLines, 0)+" @@")
+		for _, line := range h.Lines {
+			lines = append(lines, string(line))
 		}
 	}
 	return strings.Join(lines, "\n") + "\n"
 }
 
-// previewLines is how many lines of a file the current shape shows.
+// previewLines is the number of lines of a file in the current shape of Read.
 const previewLines = 20
 
-// read: what is known of the file, null where it is not; nothing without a file. The
-// current shape has the first lines of a text, and for any other kind of file none.
-func readMetadata(p core.Profile, r *openCodeResult) any {
+// readMetadata returns the shape of Read: what the result states about the file, null for
+// the rest; nil without a file. The current shape has the first lines of a text, and no
+// preview of any other kind of file.
+func readMetadata(p core.Profile, r *structuredResult) any {
 	f := r.File.Value
 	if p != core.ProfileCurrent {
 		if !r.File.OK {
@@ -217,22 +175,22 @@ func readMetadata(p core.Profile, r *openCodeResult) any {
 			TotalLines *int64  `json:"totalLines"`
 		}{f.FilePath.Ptr(), f.Content.Ptr(), f.NumLines.Integer(), f.StartLine.Integer(), f.TotalLines.Integer()}
 	}
-	if r.Type == "text" && !r.File.OK || r.Type == "" {
+	if r.Type == "" || r.Type == "text" && !r.File.OK {
 		return nil
 	}
-	now := struct {
+	current := struct {
 		Preview   string   `json:"preview"`
 		Truncated bool     `json:"truncated"`
 		Loaded    []string `json:"loaded"`
 	}{}
 	if r.Type == "text" {
-		now.Preview = firstLines(f.Content.Value, previewLines)
-		now.Truncated = f.NumLines.OK && f.TotalLines.OK && f.NumLines.Value < f.TotalLines.Value
+		current.Preview = firstLines(f.Content.Value, previewLines)
+		current.Truncated = f.NumLines.OK && f.TotalLines.OK && f.NumLines.Value < f.TotalLines.Value
 	}
-	return now
+	return current
 }
 
-// firstLines are up to n lines of a text, without the end of the last one.
+// firstLines returns up to n lines of a text, without the end of the last one.
 func firstLines(s string, n int) string {
 	var lines []string
 	for len(s) > 0 && len(lines) < n {
@@ -243,111 +201,19 @@ func firstLines(s string, n int) string {
 	return strings.Join(lines, "\n")
 }
 
-// bash: the exit code is 0, or null when the command was interrupted: the vendor tells of
-// a failure by a text in place of the result. An image is no output.
-func bashMetadata(p core.Profile, r *openCodeResult, made core.Call) any {
-	if r.IsImage {
-		r.Stdout = ""
-	}
+// bashMetadata returns the shape of Bash. The exit code is 0, or null where the command was
+// interrupted: a command that failed has a text as its result, not an object.
+func bashMetadata(p core.Profile, r *structuredResult, call core.Call) any {
 	b := struct {
-		Output      string `json:"output"`
-		Exit        *int64 `json:"exit"`
-		Description string `json:"description"`
-	}{Output: string(cmp.Or(r.Stdout, r.Stderr)), Description: made.About}
-	if r.Stdout != "" && r.Stderr != "" {
-		b.Output = string(r.Stdout) + "\n" + string(r.Stderr)
-	}
+		Output      lenient.Text `json:"output"`
+		Exit        *int64       `json:"exit"`
+		Description string       `json:"description"`
+	}{Output: joinLines(r.Stdout, r.Stderr), Description: call.About}
 	if !r.Interrupted {
 		b.Exit = new(int64)
 	}
-	if made.Undescribed && p != core.ProfileCurrent {
+	if call.Undescribed && p != core.ProfileCurrent {
 		b.Description = ""
 	}
 	return b
-}
-
-// openCodeTodo is an item of a to-do list. The current shape has no id.
-type openCodeTodo struct {
-	ID       string       `json:"id,omitzero"`
-	Content  string       `json:"content"`
-	Status   lenient.Text `json:"status"`
-	Priority string       `json:"priority"`
-}
-
-// maxTodos is the length of a to-do list in an event: no event is larger than its limit
-// because of many small items.
-const maxTodos = 1000
-
-// todos: the list as it is now. An empty one is told by the current shape only.
-func todosMetadata(p core.Profile, r *openCodeResult, s *core.Session, callID string) any {
-	var items lenient.List[lenient.Object[struct {
-		Content lenient.Text `json:"content"`
-		Status  lenient.Text `json:"status"`
-	}]]
-	if r.NewTodos.Kind() != '[' || json.Unmarshal(r.NewTodos, &items, lenient.Options) != nil {
-		return nil
-	}
-	out := struct {
-		Todos []openCodeTodo `json:"todos"`
-	}{}
-	for i, item := range items {
-		if !item.OK || len(out.Todos) == maxTodos {
-			continue
-		}
-		todo := openCodeTodo{
-			Content:  string(item.Value.Content),
-			Status:   cmp.Or(item.Value.Status, "pending"),
-			Priority: priority(string(item.Value.Content), i, len(items)),
-		}
-		if p != core.ProfileCurrent {
-			todo.ID = todoID(s, callID, i)
-		}
-		out.Todos = append(out.Todos, todo)
-	}
-	if p != core.ProfileCurrent && len(out.Todos) == 0 {
-		return nil
-	}
-	return out
-}
-
-// todoSpace is the namespace of the ids of to-do items.
-var todoSpace = uuid.NewSHA1(uuid.NameSpaceDNS, []byte("agtrace.event.v1"))
-
-// todoID is the id of an item of the list that a call wrote: the same whenever and wherever
-// the record is normalized, another one for every item.
-func todoID(s *core.Session, callID string, index int) string {
-	name := strings.Join([]string{string(s.Source()), s.ID(), callID, strconv.Itoa(index)}, "\xff") // never in UTF-8
-	return uuid.NewSHA1(todoSpace, []byte(name)).String()
-}
-
-// Words that say how urgent an item is; those of high are looked for first.
-var (
-	highPriority = []string{"critical", "urgent", "asap", "immediately", "important", "soon", "priority"}
-	lowPriority  = []string{"later", "eventually", "low priority", "nice to have"}
-)
-
-// priority is how urgent an item is by its words, else by its place in the list.
-func priority(content string, index, total int) string {
-	content = strings.ToLower(content)
-	for _, w := range highPriority {
-		if strings.Contains(content, w) {
-			return "high"
-		}
-	}
-	for _, w := range lowPriority {
-		if strings.Contains(content, w) {
-			return "low"
-		}
-	}
-	if total <= 1 {
-		return "medium"
-	}
-	switch at := float64(index) / float64(total-1); {
-	case at < 0.33:
-		return "high"
-	case at < 0.67:
-		return "medium"
-	default:
-		return "low"
-	}
 }

@@ -2,7 +2,8 @@ package claude
 
 import (
 	"cmp"
-	"math"
+	"regexp"
+	"strconv"
 	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -12,169 +13,155 @@ import (
 	"tributary/normalizers/lenient"
 )
 
-// What Claude Code writes about its tools: the calls, the results in a message, and the
-// structured results beside them (vendor-formats.md section 3.4).
-
-// call emits the call of a tool.
-func (c *mapper) call(b *block) {
+// toolCall emits the call of a tool and remembers it for its result.
+func (e *emitter) toolCall(b *block) {
 	t := core.ToolOf(string(b.Name))
 	d := core.Draft{OnChannel: t.Channel}
 	d.EventType = envelopes.ToolCall
 	d.ToolName, d.ToolCallID = b.Name.Ptr(), b.ID.Ptr()
 	d.ToolStatus = new(envelopes.StatusInProgress)
-	d.Model = c.Message.Value.Model.Ptr()
+	d.Model = e.model.Ptr()
+	d.TextTruncated = b.truncated
 	var input core.FileInput
 	if lenient.IsValue(b.Input) {
 		d.Text = new(lenient.CompactText(b.Input))
 		lenient.ReadObject(b.Input, &input)
 	}
-	file := input.File()
-	d.Touch(file, t.Op)
-	if c.put(b.ID, d) && b.ID != "" {
-		made := core.Call{Tool: string(b.Name), Channel: t.Channel, Op: t.Op, Path: file}
-		if isShell(made.Tool) {
-			made.About = string(cmp.Or(lenient.Text(input.Description.Value), input.Command))
-			made.Undescribed = input.Description.OK && input.Description.Value == ""
-		}
-		c.Session.RememberCall(string(b.ID), made)
+	d.Touch(input.File(), t.Op)
+	if !e.put(b.ID, d) || b.ID == "" {
+		return
 	}
+	call := core.Call{Tool: string(b.Name), Channel: t.Channel, Op: t.Op, Path: input.File()}
+	if isShell(call.Tool) {
+		call.About = string(cmp.Or(lenient.Text(input.Description.Value), input.Command))
+		call.Undescribed = input.Description.OK && input.Description.Value == ""
+	}
+	e.Session.RememberCall(string(b.ID), call)
 }
 
-// result is the structured result of a tool, as far as all tools share it.
-type result struct {
-	ToolUseID        lenient.Text         `json:"tool_use_id"`
-	Status           lenient.Text         `json:"status"`
-	Success          jsontext.Value       `json:"success"`
-	Interrupted      lenient.Flag         `json:"interrupted"`
-	IsAsync          lenient.Flag         `json:"isAsync"`
-	BackgroundTaskID lenient.Text         `json:"backgroundTaskId"`
-	ExitCode         lenient.Number       `json:"exitCode"`
-	DurationMS       lenient.Number       `json:"durationMs"`
-	TotalDurationMS  lenient.Number       `json:"totalDurationMs"`
-	DurationSeconds  lenient.Number       `json:"durationSeconds"`
-	Stdout           lenient.Text         `json:"stdout"`
-	Stderr           lenient.Text         `json:"stderr"`
-	IsImage          lenient.Flag         `json:"isImage"` // then stdout is one, and no text
-	Output           lenient.Text         `json:"output"`
-	FilePath         lenient.Text         `json:"filePath"`
-	NotebookPath     lenient.Text         `json:"notebook_path"`
-	File             lenient.Object[file] `json:"file"`
-	Task             lenient.Object[task] `json:"task"`
-}
+// isShell reports whether a tool is the one whose result needs the command of its call.
+func isShell(tool string) bool { return strings.EqualFold(tool, "bash") }
 
-type file struct {
-	FilePath lenient.Text `json:"filePath"`
-}
-
-// task is a background task, told apart from an item of a to-do list by its type.
-type task struct {
-	Type     lenient.Text   `json:"task_type"`
-	Status   lenient.Text   `json:"status"`
-	ExitCode lenient.Number `json:"exitCode"`
-}
-
-// result emits the result of a tool; b is empty where the record has a structured result
-// only.
-func (c *mapper) result(b *block) {
-	var res result
-	var alone string // a structured result that is only a text
-	if c.results() <= 1 {
-		lenient.ReadObject(c.ToolUseResult, &res)
-		if c.ToolUseResult.Kind() == '"' {
-			alone = lenient.Unquote(c.ToolUseResult)
-		}
-	}
-	if res.Task.Value.Type != "" {
-		res.Status, res.ExitCode = res.Task.Value.Status, res.Task.Value.ExitCode
-	}
-	id := b.ToolUseID
-	for _, other := range []lenient.Text{res.ToolUseID, c.SourceToolUseID} {
-		if id == "" {
-			id = other
-		}
-	}
-	words, ok := b.Content.text()
-	if res.IsImage {
-		ok = ok && words != string(res.Stdout)
-		res.Stdout = ""
-	}
-	if !ok {
-		words, ok = res.text(alone)
-	}
-	problem := ""
-	for i := range b.Content.blocks {
-		problem = cmp.Or(problem, string(b.Content.blocks[i].ErrorCode))
-	}
-	if !ok && problem != "" {
-		words, ok = problem, true
-	}
-	// A result that is only a text is a failure, unless the vendor denies it.
-	failed := b.IsError == 't' || problem != "" || bool(res.Interrupted) || alone != "" && b.IsError != 'f' || string(res.Success) == "false" ||
-		b.IsError != 'f' && c.isStream() && failedText(words)
-
-	d := core.Draft{OnChannel: envelopes.ChannelOther}
+// toolResult emits the result of a tool. The block is empty where the record has only a
+// structured result.
+func (c *mapper) toolResult(b *block) {
+	r := c.readResult(b)
+	call, _ := c.Session.RecallCall(string(r.callID))
+	d := core.Draft{OnChannel: cmp.Or(call.Channel, envelopes.ChannelOther)}
 	d.EventType = envelopes.ToolResult
-	d.ToolCallID = id.Ptr()
-	if ok {
-		d.Text = &words
+	d.ToolCallID = r.callID.Ptr()
+	d.ToolName = lenient.Text(call.Tool).Ptr()
+	d.Text = r.text.Ptr()
+	d.ToolExitCode = r.exitCode()
+	d.ToolLatencyMS = r.structured.latency()
+	d.ToolStatus = new(r.status())
+	d.Touch(cmp.Or(r.structured.path(), call.Path), call.Op)
+	if r.isObject {
+		d.ToolMetadata = toolMetadata(c.Session, string(r.callID), call, &r.structured)
 	}
-	if d.ToolExitCode = res.ExitCode.Integer(); d.ToolExitCode == nil && failed {
-		if d.ToolExitCode = exitCode(exit, words); d.ToolExitCode == nil {
-			d.ToolExitCode = exitCode(exit, alone)
-		}
+	id := c.UUID
+	if r.callID != "" {
+		id = withSuffix(r.callID, "#result")
 	}
-	d.ToolLatencyMS = res.latency()
-	d.ToolStatus = new(res.status(failed, d.ToolExitCode, b.Content.present || lenient.IsValue(c.ToolUseResult)))
-	made, _ := c.Session.RecallCall(string(id))
-	if made.Channel != "" {
-		d.OnChannel = made.Channel
-	}
-	d.ToolName = lenient.Text(made.Tool).Ptr()
-	d.Touch(res.file(made.Path), made.Op)
-	if c.results() <= 1 {
-		d.ToolMetadata = toolMetadata(c.Session, string(id), made, c.ToolUseResult)
-	}
-
-	event := c.UUID
-	if id != "" {
-		event = id + "#result"
-	}
-	if c.put(event, d) {
-		c.Session.ReleaseCall(string(id))
+	if c.put(id, d) {
+		c.Session.ReleaseCall(string(r.callID))
 	}
 }
 
-// results is the number of tool results in the message.
-func (c *mapper) results() int {
-	n := 0
-	for i := range c.Message.Value.Content.blocks {
-		if c.Message.Value.Content.blocks[i].isResult() {
-			n++
-		}
-	}
-	return n
+// toolResult is the result of one tool, as its block and the structured result beside it
+// state it.
+type toolResult struct {
+	callID  lenient.Text
+	text    lenient.NullText
+	hasData bool // the record has a content or a structured result
+	failed  bool
+
+	structured structuredResult
+	isObject   bool   // structured was read
+	message    string // a structured result that is a text, not an object
 }
 
-// text is the text of a structured result; false when it has none.
-func (r *result) text(alone string) (string, bool) {
-	var parts []string
-	for _, t := range []lenient.Text{r.Stdout, r.Stderr, r.Output, lenient.Text(alone)} {
-		if t != "" {
-			parts = append(parts, string(t))
-		}
+// readResult reads the result of one tool. A structured result stands in the record, not in
+// a block, so it is ignored in a record with several results.
+func (c *mapper) readResult(b *block) toolResult {
+	r := toolResult{hasData: b.Content.present || lenient.IsValue(c.ToolUseResult)}
+	if c.Message.Value.Content.results() <= 1 {
+		r.readStructured(c.ToolUseResult)
 	}
-	return strings.Join(parts, "\n"), len(parts) > 0
+	r.callID = cmp.Or(b.ToolUseID, r.structured.ToolUseID, c.SourceToolUseID)
+	text, ok := b.Content.text()
+	if r.structured.IsImage { // stdout is an image
+		ok = ok && text != string(r.structured.Stdout)
+		r.structured.Stdout = ""
+	}
+	errorCode := b.Content.errorCode()
+	if !ok {
+		text = cmp.Or(string(joinLines(r.structured.Stdout, r.structured.Stderr, r.structured.Output, lenient.Text(r.message))), errorCode)
+		ok = text != ""
+	}
+	r.text = lenient.NullText{Value: text, OK: ok}
+
+	denied := b.IsError == 'f' // the vendor states that it is no failure
+	r.failed = b.IsError == 't' || errorCode != "" || bool(r.structured.Interrupted) || string(r.structured.Success) == "false" ||
+		!denied && (r.message != "" || c.streamed && isFailureText(text))
+	return r
 }
 
-// status is the outcome by semantics.md section 7.
-func (r *result) status(failed bool, exit *int64, data bool) envelopes.ToolStatus {
+// readStructured reads a structured result: an object, or a text, which is the message of a
+// failure.
+func (r *toolResult) readStructured(v jsontext.Value) {
+	switch v.Kind() {
+	case '{':
+		r.isObject = true
+		lenient.ReadObject(v, &r.structured)
+	case '"':
+		r.message = lenient.Unquote(v)
+	default: // a list of blocks repeats the content
+	}
+	if task := r.structured.Task.Value; task.Type != "" {
+		r.structured.Status, r.structured.ExitCode = task.Status, task.ExitCode
+	}
+}
+
+// exitCode returns the exit code that the structured result states, else the one in the
+// header of the output of a failure; nil where none is stated.
+func (r *toolResult) exitCode() *int64 {
+	if code := r.structured.ExitCode.Integer(); code != nil || !r.failed {
+		return code
+	}
+	if code := headerExitCode(r.text.Value); code != nil {
+		return code
+	}
+	return headerExitCode(r.message)
+}
+
+// exitHeader is what Claude Code puts before the output of a command that failed.
+var exitHeader = regexp.MustCompile(`^(?:Error: )?Exit code (\d{1,10})(?:\s|$)`)
+
+// headerExitCode reads an exit code from the header of an output, never from its body; nil
+// where the header states none.
+func headerExitCode(output string) *int64 {
+	m := exitHeader.FindStringSubmatch(output)
+	if m == nil {
+		return nil
+	}
+	n, err := strconv.ParseInt(m[1], 10, 64)
+	if err != nil {
+		return nil
+	}
+	return &n
+}
+
+// status returns the outcome of the tool (README.md, Tools and exit codes).
+func (r *toolResult) status() envelopes.ToolStatus {
+	exit := r.exitCode()
 	switch {
-	case failed, exit != nil && *exit != 0:
+	case r.failed, exit != nil && *exit != 0:
 		return envelopes.StatusError
-	case r.BackgroundTaskID != "", bool(r.IsAsync):
+	case r.structured.BackgroundTaskID != "", bool(r.structured.IsAsync):
 		return envelopes.StatusInProgress
 	}
-	switch r.Status {
+	switch r.structured.Status {
 	case "async_launched", "remote_launched", "running", "in_progress", "pending":
 		return envelopes.StatusInProgress
 	case "failed", "error", "killed", "cancelled", "rejected", "interrupted":
@@ -182,28 +169,28 @@ func (r *result) status(failed bool, exit *int64, data bool) envelopes.ToolStatu
 	case "completed", "success":
 		return envelopes.StatusSuccess
 	}
-	if data {
+	if r.hasData {
 		return envelopes.StatusSuccess
 	}
 	return envelopes.StatusUnknown
 }
 
-// latency is how long the tool took where the vendor says so.
-func (r *result) latency() *int64 {
-	for _, n := range []lenient.Number{r.DurationMS, r.TotalDurationMS, {Value: r.DurationSeconds.Value * 1000, OK: r.DurationSeconds.OK}} {
-		if n.OK && n.Value >= 0 && n.Value < lenient.MaxExact {
-			return new(int64(math.Round(n.Value)))
-		}
+// isFailureText reports whether the text of a result is a JSON object that states a
+// failure: an error, or an exit code that is not zero. The exit code of the event is never
+// read from there.
+func isFailureText(text string) bool {
+	v := jsontext.Value(strings.TrimSpace(text))
+	if v.Kind() != '{' || !v.IsValid(lenient.Options) {
+		return false
 	}
-	return nil
-}
-
-// file is the file that the tool worked on: as the result says, else as the call did.
-func (r *result) file(called string) string {
-	for _, p := range []lenient.Text{r.FilePath, r.File.Value.FilePath, r.NotebookPath} {
-		if p != "" {
-			return string(p)
-		}
+	var r struct {
+		Error    jsontext.Value `json:"error"`
+		IsError  jsontext.Value `json:"isError"`
+		ExitCode lenient.Number `json:"exitCode"`
 	}
-	return called
+	lenient.ReadObject(v, &r)
+	states := func(v jsontext.Value) bool {
+		return lenient.IsValue(v) && v.Kind() != 'f' && string(v) != `""`
+	}
+	return states(r.Error) || states(r.IsError) || r.ExitCode.OK && r.ExitCode.Value != 0
 }

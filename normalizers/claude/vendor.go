@@ -38,13 +38,35 @@ var Vendor = core.Vendor{
 	Samples: samples,
 }
 
-// stateOf returns what the session remembers of Claude Code.
+// state is what a session of Claude Code remembers beyond what all sessions do.
+type state struct {
+	Queue          core.Window[queuedPrompt]     `json:"queue,omitzero"`
+	EmittedPrompts core.Window[emittedPrompt]    `json:"taken,omitzero"`
+	Stated         core.Window[core.StatedValue] `json:"stated,omitzero"`
+
+	Runs     runs                        `json:"runs,omitzero"`
+	Partials core.Window[partialMessage] `json:"partials,omitzero"`
+}
+
+// stateOf returns the state of a session of Claude Code.
 func stateOf(s *core.Session) *state { return s.State.(*state) }
 
 // Clone implements [core.State].
 func (s *state) Clone() core.State { c := *s; return &c }
 
-// Shrink implements [core.State]: all of it goes at once.
+// Size implements [core.State].
+func (s *state) Size() int {
+	n := 24*len(s.EmittedPrompts) + 48*len(s.Stated)
+	for _, q := range s.Queue {
+		n += 48 + len(q.Text)
+	}
+	for i := range s.Partials {
+		n += s.Partials[i].size()
+	}
+	return n
+}
+
+// Shrink implements [core.State]. It drops everything at once.
 func (s *state) Shrink() bool {
 	if s.Size() == 0 {
 		return false
@@ -53,7 +75,7 @@ func (s *state) Shrink() bool {
 	return true
 }
 
-// isTranscript recognizes a line of a transcript.
+// isTranscript reports whether a record is a line of a transcript.
 func isTranscript(s *core.Shape) bool {
 	kind := s.Text("type")
 	switch {
@@ -69,26 +91,23 @@ func isTranscript(s *core.Shape) bool {
 		return s.Kind("snapshot") == '{'
 	case "file-history-delta":
 		return s.Text("messageId") != ""
-	case "started", "result":
+	case "started", "result": // of the journal of a workflow
 		return s.Text("key") != "" && s.Text("agentId") != ""
 	default:
 		return false
 	}
 }
 
-// isStream recognizes a message of Claude's SDK: a line of its stream, or a message as the
-// SDK has it, without a type. Lines that Cursor's agent writes alike are not recognized:
-// another line of their file is.
+// isStream reports whether a record is a message of the SDK: a line of its stream, an array
+// of them, or a message dumped as an object, without a type. Cursor's agent writes some
+// lines alike; those are not recognized, because other lines of their file are.
 func isStream(s *core.Shape) bool {
 	if s.First != nil {
 		return isStream(s.First)
 	}
 	switch s.Text("type") {
 	case "":
-		return s.Text("subtype") == "init" && s.Kind("data") == '{' && s.Text("id") == "" ||
-			s.Kind("num_turns") != 0 && s.Text("session_id") != "" ||
-			s.Kind("event") == '{' && s.Text("session_id") != "" ||
-			s.Kind("content") == '[' && (s.Text("model") != "" || s.Kind("tool_use_result") != 0 || s.Kind("parent_tool_use_id") != 0)
+		return isDumped(s)
 	case "system":
 		return s.Text("session_id") != "" &&
 			(s.Kind("tools") == '[' || s.Kind("mcp_servers") == '[' || s.Text("claude_code_version") != "" || s.Text("uuid") != "")
@@ -106,13 +125,26 @@ func isStream(s *core.Shape) bool {
 	}
 }
 
-// isWhole reports whether a record states what only whole records do.
+// isDumped reports whether a record without a type is a message of the SDK that was dumped
+// as an object.
+func isDumped(s *core.Shape) bool {
+	switch {
+	case s.Text("subtype") == "init" && s.Kind("data") == '{' && s.Text("id") == "":
+		return true
+	case s.Text("session_id") != "" && (s.Kind("num_turns") != 0 || s.Kind("event") == '{'):
+		return true
+	default:
+		return s.Kind("content") == '[' && (s.Text("model") != "" || s.Kind("tool_use_result") != 0 || s.Kind("parent_tool_use_id") != 0)
+	}
+}
+
+// isWhole reports whether a recognized record cannot be a part of another record.
 func isWhole(s *core.Shape) bool {
 	return s.Text("sessionId") != "" || s.Text("leafUuid") != "" || s.Text("messageId") != ""
 }
 
-// sessionOf is the session that a record states itself. A message of the SDK that was
-// recorded in a transcript has both names, and the SDK's counts.
+// sessionOf returns the session that a record states. A message of the SDK that stands in a
+// transcript has both names.
 func sessionOf(s *core.Shape) string {
 	if id := s.Text("session_id"); id != "" && isStream(s) {
 		return id
@@ -129,7 +161,7 @@ func sessionOf(s *core.Shape) string {
 	return s.Text("data", "session_id")
 }
 
-// timeOf is the time that a record states itself.
+// timeOf returns the time that a record states.
 func timeOf(s *core.Shape) time.Time {
 	return s.Time([]string{"timestamp"}, []string{"_audit_timestamp"}, []string{"snapshot", "timestamp"})
 }

@@ -12,9 +12,8 @@ import (
 	"tributary/normalizers/lenient"
 )
 
-// exec is a line of `codex exec --json`, beside its type. Its items have ids that
-// begin anew in every turn, and no times.
-type exec struct {
+// execRecord is a line of the exec stream, without its type. The lines have no times.
+type execRecord struct {
 	ThreadID lenient.Text             `json:"thread_id"`
 	Item     lenient.Object[execItem] `json:"item"`
 	Usage    lenient.Object[usage]    `json:"usage"`
@@ -22,6 +21,7 @@ type exec struct {
 	Message  lenient.Text             `json:"message"`
 }
 
+// execItem is an item of the exec stream. Its ids begin anew in every turn.
 type execItem struct {
 	ID        lenient.Text   `json:"id"`
 	Type      lenient.Text   `json:"type"`
@@ -45,179 +45,192 @@ type execItem struct {
 	Agents    jsontext.Value `json:"agents_states"`
 }
 
-// isExec reports whether the record is a line of the exec stream.
-func (r *wireRecord) isExec() bool { return isExecType(string(r.Type)) }
-
+// isExecType reports whether a record of this type is a line of the exec stream.
 func isExecType(t string) bool {
 	kind, _, ok := strings.Cut(t, ".")
 	return ok && (kind == "thread" || kind == "turn" || kind == "item") || t == "error"
 }
 
-// plain keeps a line of text that a program wrote between those of the exec stream.
-func (c *mapper) plain() core.SkipReason {
-	words := core.PlainText(c.Record.Data)
-	if strings.TrimSpace(words) == "" {
-		return core.SkipEmpty
+// plainText emits a line of text that a program wrote between the lines of the exec stream.
+func (m *mapper) plainText() {
+	text := core.PlainText(m.Record.Data)
+	if strings.TrimSpace(text) == "" {
+		m.skip = core.SkipEmpty
+		return
 	}
-	c.Raw = lenient.AppendQuote(nil, words)
-	c.runtime(envelopes.Log, words)
-	return core.SkipDuplicate
+	m.Raw = lenient.AppendQuote(nil, text)
+	m.putSystem(envelopes.Log, lenient.Text(text))
 }
 
-// exec maps a line of the exec stream.
-func (c *mapper) exec(e *exec, kind lenient.Text) core.SkipReason {
-	c.st.Exec = true
-	switch kind {
+// exec maps a line of the exec stream by its type.
+func (m *mapper) exec(r *wireRecord) {
+	m.st.Exec = true
+	switch r.Type {
 	case "thread.started":
-		c.Session.SetTextExtension("threadId", e.ThreadID)
-		c.runtime(envelopes.Meta, "")
+		m.Session.SetTextExtension("threadId", r.ThreadID)
+		m.putSystem(envelopes.Meta, "")
 	case "turn.started":
-		c.st.Runs++
-		return core.SkipHeartbeat
+		m.st.ExecTurns++
+		m.skip = core.SkipHeartbeat
 	case "turn.completed":
-		d := core.Draft{OnChannel: envelopes.ChannelSystem}
-		d.EventType = envelopes.Meta
-		c.put("", d)
-		if e.Usage.OK {
-			// The figures are those of the thread so far.
-			total := e.Usage.Value.tokens()
-			before := c.st.Total
-			if total.total() < before.total() {
-				before = tokens{}
-			}
-			c.st.Total = total
-			for i := range total {
-				total[i] = max(0, total[i]-before[i])
-			}
-			c.billTokens(total, &e.Usage.Value)
-		}
+		m.execTurnEnd(&r.Usage)
 	case "turn.failed", "error":
-		code, message := core.VendorError(e.Error)
-		message = cmp.Or(message, string(e.Message), code)
-		d := core.Draft{OnChannel: envelopes.ChannelSystem}
-		d.EventType, d.Text = envelopes.Log, lenient.Text(message).Ptr()
-		d.Metadata = c.Session.MetadataWithError(code, message)
-		c.put("", d)
+		code, message := core.VendorError(r.Error)
+		message = cmp.Or(message, string(r.Message), code)
+		m.put("", m.Session.ErrorDraft(code, message))
 	case "item.started":
-		return c.execItem(&e.Item.Value, false)
+		m.execItemStarted(&r.Item.Value)
 	case "item.updated":
-		return core.SkipProgress
+		m.skip = core.SkipProgress
 	case "item.completed":
-		return c.execItem(&e.Item.Value, true)
+		m.execItemCompleted(&r.Item.Value)
 	default:
-		c.runtime(envelopes.Meta, "")
+		m.putSystem(envelopes.Meta, "")
 	}
-	return core.SkipDuplicate
 }
 
-// execItem maps an item: what is said when it is complete, a tool when it starts and
-// when it is complete.
-func (c *mapper) execItem(i *execItem, completed bool) core.SkipReason {
-	id := lenient.Text("")
-	if i.ID != "" {
-		id = lenient.Text(strconv.Itoa(max(1, c.st.Runs))) + "." + i.ID
+// execTurnEnd emits the end of a turn with its tokens: the figures are those of the thread so
+// far, and start again at zero where they fall.
+func (m *mapper) execTurnEnd(u *lenient.Object[usage]) {
+	m.putSystem(envelopes.Meta, "")
+	if !u.OK {
+		return
 	}
-	var name lenient.Text
-	var args jsontext.Value
+	total, before := u.Value.tokens(), m.st.Total
+	if total.total() < before.total() {
+		before = tokens{}
+	}
+	m.st.Total = total
+	m.bill(total.since(before), &u.Value)
+}
+
+// execItemStarted emits the call of a tool. Any other item is emitted when it is complete.
+func (m *mapper) execItemStarted(i *execItem) {
+	call, ok := i.call(m.execID(i))
+	if !ok || i.Type == "web_search" && i.Query == "" { // the query comes with the end
+		m.skip = core.SkipProgress
+		return
+	}
+	m.execCall(call)
+}
+
+// execItemCompleted emits the result of a tool, after its call where the start is missing, or
+// an item that is no tool.
+func (m *mapper) execItemCompleted(i *execItem) {
+	id := m.execID(i)
+	call, ok := i.call(id)
+	if !ok {
+		m.put(id, m.execText(i))
+		return
+	}
+	m.execCall(call)
+	m.emitResult(id, m.callOf(id, call.name), i.result())
+}
+
+// execCall emits a call, unless the start of its item did.
+func (m *mapper) execCall(call toolCall) {
+	if !m.Session.HasEvent(string(call.id)) {
+		m.emitCall(call)
+	}
+}
+
+// execID returns the id of an item in the session: <turn>.<id>.
+func (m *mapper) execID(i *execItem) lenient.Text {
+	if i.ID == "" {
+		return ""
+	}
+	return lenient.Text(strconv.Itoa(max(1, m.st.ExecTurns))) + "." + i.ID
+}
+
+// execText returns the event of an item that is no tool.
+func (m *mapper) execText(i *execItem) core.Draft {
+	switch i.Type {
+	case "agent_message", "plan":
+		return m.execAgentText(envelopes.AssistantMessage, i.Text)
+	case "reasoning":
+		return m.execAgentText(envelopes.Reasoning, i.Text)
+	case "error":
+		return m.Session.ErrorDraft("", string(i.Message))
+	default: // a to-do list, or an item of an unknown type
+		return core.SystemDraft(envelopes.Meta, i.Text)
+	}
+}
+
+func (m *mapper) execAgentText(t envelopes.EventType, text lenient.Text) core.Draft {
+	d := agentDraft(t, string(text), m.Session.Model)
+	d.Text = text.Ptr()
+	return d
+}
+
+// call returns the call of the item under an id; false when the item is no tool.
+func (i *execItem) call(id lenient.Text) (toolCall, bool) {
+	call := toolCall{id: id, files: i.changedFiles()}
 	switch i.Type {
 	case "command_execution":
-		name, args = "command_execution", lenient.AppendQuote(nil, string(i.Command))
+		call.name, call.args = "command_execution", quoted(i.Command)
 	case "file_change":
-		name, args = "file_change", i.Changes
+		call.name, call.args = "file_change", i.Changes
 	case "mcp_tool_call":
-		name, args = "mcp__"+i.Server+"__"+i.Tool, i.Arguments
+		call.name, call.args = mcpName(i.Server, i.Tool), i.Arguments
 	case "web_search":
-		if !completed && i.Query == "" {
-			return core.SkipProgress // what is searched for is told when it is done
-		}
-		name, args = "web_search", lenient.AppendQuote(nil, string(i.Query))
+		call.name, call.args = "web_search", quoted(i.Query)
 		if i.Query == "" && lenient.IsValue(i.Action) {
-			args = i.Action
+			call.args = i.Action
 		}
 	case "collab_tool_call":
-		name, args = i.Tool, lenient.AppendQuote(nil, string(i.Prompt))
+		call.name, call.args = i.Tool, quoted(i.Prompt)
 		if i.Prompt == "" {
-			args = i.Receivers
+			call.args = i.Receivers
 		}
 	default:
-		if !completed {
-			return core.SkipProgress
-		}
-		c.execSaid(id, i)
-		return core.SkipDuplicate
+		return toolCall{}, false
 	}
-	if !c.Session.HasEvent(string(id)) || id == "" {
-		c.emitCall(id, id, name, args, execFiles(i.Changes)...)
+	return call, true
+}
+
+func quoted(s lenient.Text) jsontext.Value { return lenient.AppendQuote(nil, string(s)) }
+
+// result returns what a completed item of a tool states about its result.
+func (i *execItem) result() result {
+	r := result{
+		text:   string(i.Output),
+		stated: true,
+		exit:   i.ExitCode.Integer(),
+		failed: i.Status == "failed" || i.Status == "declined",
+		files:  i.changedFiles(),
 	}
-	if !completed {
-		return core.SkipDuplicate
-	}
-	o := output{words: string(i.Output), exit: i.ExitCode.Integer(), failed: i.Status == "failed" || i.Status == "declined"}
 	switch i.Type {
 	case "web_search", "collab_tool_call":
 		for _, v := range []jsontext.Value{i.Results, i.Agents} {
 			if lenient.IsValue(v) {
-				o.words = lenient.CompactText(v)
+				r.text = lenient.CompactText(v)
 			}
 		}
 	case "mcp_tool_call":
-		var result struct {
-			Content content `json:"content"`
-		}
-		lenient.ReadObject(i.Result, &result)
-		o.words = strings.Join(result.Content.texts(), "\n")
+		var returned mcpResult
+		lenient.ReadObject(i.Result, &returned)
+		r.text = returned.Content.text()
 		if _, message := core.VendorError(i.Error); message != "" {
-			o.words, o.failed = message, true
+			r.text, r.failed = message, true
 		}
 	}
-	c.emitResult(id, c.made(id, name), o, execFiles(i.Changes), true)
-	return core.SkipDuplicate
+	return r
 }
 
-// execSaid maps an item that is no tool.
-func (c *mapper) execSaid(id lenient.Text, i *execItem) {
-	switch i.Type {
-	case "agent_message", "plan":
-		d := c.utterance(envelopes.AssistantMessage, string(i.Text))
-		d.Text = i.Text.Ptr()
-		c.put(id, d)
-	case "reasoning":
-		d := c.utterance(envelopes.Reasoning, string(i.Text))
-		d.Text = i.Text.Ptr()
-		c.put(id, d)
-	case "error":
-		d := core.Draft{OnChannel: envelopes.ChannelSystem}
-		d.EventType, d.Text = envelopes.Log, i.Message.Ptr()
-		d.Metadata = c.Session.MetadataWithError("", string(i.Message))
-		c.put(id, d)
-	default: // a to-do list, and what is not known
-		d := core.Draft{OnChannel: envelopes.ChannelSystem}
-		d.EventType, d.Text = envelopes.Meta, i.Text.Ptr()
-		c.put(id, d)
-	}
-}
-
-// execFiles are the files of a file_change.
-func execFiles(changes jsontext.Value) []envelopes.File {
-	if changes.Kind() != '[' {
+// changedFiles returns the files of a file_change.
+func (i *execItem) changedFiles() []envelopes.File {
+	if i.Changes.Kind() != '[' {
 		return nil
 	}
 	var files []envelopes.File
-	for _, e := range lenient.Elements(changes) {
+	for _, e := range lenient.Elements(i.Changes) {
 		var change struct {
 			Path lenient.Text `json:"path"`
 			Kind lenient.Text `json:"kind"`
 		}
 		lenient.ReadObject(e, &change)
-		op := envelopes.OpModify
-		switch change.Kind {
-		case "add":
-			op = envelopes.OpCreate
-		case "delete":
-			op = envelopes.OpDelete
-		}
 		if change.Path != "" {
-			files = append(files, envelopes.File{Path: string(change.Path), Op: op})
+			files = append(files, envelopes.File{Path: string(change.Path), Op: opOf(change.Kind)})
 		}
 	}
 	return files

@@ -6,87 +6,184 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
 	"tributary/envelopes"
+	"tributary/normalizers/lenient"
 )
 
-// output is what a tool of Codex returned, in any of its forms (vendor-formats.md
-// section 5.3).
-type output struct {
-	words   string
-	exit    *int64
-	latency *int64 // milliseconds
-	running bool
-	failed  bool
-	done    bool // without failure, though nothing else is told
+// result is what is known of how a call ended.
+type result struct {
+	text      string
+	stated    bool // the log has a text, even an empty one
+	exit      *int64
+	latency   *int64 // milliseconds
+	running   bool   // the command goes on
+	failed    bool
+	completed bool // the vendor states success, maybe without a text
+	files     []envelopes.File
 }
 
-var (
-	exit     = regexp.MustCompile(`^(?:Exit code: |Process exited with code )(-?\d{1,10})\s*$`)
-	wallTime = regexp.MustCompile(`^Wall time:? (\d+(?:\.\d+)?) ?(?:seconds|s)\b`)
-	failure  = regexp.MustCompile(`^(?i:aborted by user|failed in sandbox|execution error|exec_command failed|` +
-		`write_stdin failed|apply_patch verification failed|failed to parse function arguments|unsupported call|` +
-		`unified exec failed|rejected by user|command timed out|tool call rejected|error: |err: )`)
-)
-
-// header is a line of a header in front of an output.
-var header = regexp.MustCompile(`^(?:Chunk ID: |Wall time:? [\d.]+ ?(?:seconds|s)\b|(?:Exit code:|Process exited with code) -?\d+\s*$|` +
-	`Process running with session ID |Original token count: \d|Total output lines: \d|Script (?:completed|failed|running|error)\b)`)
-
-// command is the command that may stand in front of a header; it may have several
-// lines, and may say anything.
-var command = regexp.MustCompile(`(?s)^Command: .*?\n(Chunk ID: [^\n]*\nWall time: )`)
-
-// readHeader reads the header that Codex puts in front of an output: its lines up to
-// "Output:", or to the first that is none of a header. Nothing behind is ever looked at.
-func (o *output) readHeader(s string) {
-	if m := command.FindStringSubmatchIndex(s); m != nil {
-		s = s[m[2]:]
+// status returns the status of the event.
+func (r *result) status() envelopes.ToolStatus {
+	switch {
+	case r.failed, r.exit != nil && *r.exit != 0:
+		return envelopes.StatusError
+	case r.running && r.exit == nil:
+		return envelopes.StatusInProgress
+	case !r.stated && r.exit == nil && !r.completed:
+		return envelopes.StatusUnknown
+	default:
+		return envelopes.StatusSuccess
 	}
-	first, _, _ := strings.Cut(s, "\n")
-	if !header.MatchString(first) {
-		o.failed = failure.MatchString(s)
+}
+
+// readOutput reads the output in the record, in any of its forms (README.md, Outputs).
+func (m *mapper) readOutput() result {
+	var r result
+	switch m.Output.Kind() {
+	case '"':
+		r.readText(lenient.Unquote(m.Output))
+	case '[', '{':
+		r.readContent(m.Output)
+	default: // it returned nothing
+	}
+	r.stated = lenient.IsValue(m.Output)
+	if m.Type == "tool_search_output" {
+		r.text = ""
+		if lenient.IsValue(m.Tools) {
+			r.text = lenient.CompactText(m.Tools)
+		}
+		r.stated = r.stated || r.text != ""
+	}
+	return r
+}
+
+// readText reads an output that is a string: text behind a header, or JSON.
+func (r *result) readText(s string) {
+	if strings.HasPrefix(s, "{") && r.readJSON(s) {
 		return
 	}
-	for line := range strings.Lines(s) {
+	r.text = s
+	r.readHeader(s)
+}
+
+// readJSON reads the form {"output": ..., "metadata": {"exit_code", "duration_seconds"}}. It
+// reports false, and changes nothing, when s is of another form.
+func (r *result) readJSON(s string) bool {
+	v := jsontext.Value(s)
+	if !v.IsValid(lenient.Options) {
+		return false
+	}
+	var form struct {
+		Output   jsontext.Value `json:"output"`
+		Metadata lenient.Object[struct {
+			ExitCode lenient.Number `json:"exit_code"`
+			Duration lenient.Number `json:"duration_seconds"`
+		}] `json:"metadata"`
+	}
+	lenient.ReadObject(v, &form)
+	if form.Output.Kind() != '"' || !form.Metadata.OK {
+		return false
+	}
+	r.text = lenient.Unquote(form.Output)
+	r.exit = form.Metadata.Value.ExitCode.Integer()
+	if d := form.Metadata.Value.Duration; d.OK {
+		r.latency = milliseconds(d.Value)
+	}
+	return true
+}
+
+// readContent reads an output that is a list of parts, or {"content": parts, "success": bool}.
+// The header is in the first part.
+func (r *result) readContent(v jsontext.Value) {
+	var wrapped struct {
+		Content content        `json:"content"`
+		Success jsontext.Value `json:"success"`
+	}
+	lenient.ReadObject(v, &wrapped)
+	parts := wrapped.Content
+	if !parts.present {
+		_ = json.Unmarshal(v, &parts, lenient.Options) // valid: the record was read before
+		wrapped.Success = nil
+	}
+	texts := parts.texts()
+	if len(texts) > 0 {
+		r.readHeader(texts[0])
+	}
+	r.failed = r.failed || string(wrapped.Success) == "false"
+	r.text = strings.Join(texts, "\n")
+}
+
+// Codex puts a header in front of an output. Its lines come in any selection:
+//
+//	Command: <command, of one or more lines>
+//	Chunk ID: <id>
+//	Wall time: <seconds> seconds
+//	Process exited with code <code> | Process running with session ID <id> | Exit code: <code>
+//	Original token count: <n>
+//	Total output lines: <n>
+//	Output:
+//
+// The header ends at the first line that is none of these. What follows is never read: a
+// command may print such lines, too.
+var (
+	headerLine = regexp.MustCompile(`^(?:Chunk ID: |Wall time:? [\d.]+ ?(?:seconds|s)\b|(?:Exit code:|Process exited with code) -?\d+\s*$|` +
+		`Process running with session ID |Original token count: \d|Total output lines: \d|Script (?:completed|failed|running|error)\b)`)
+	commandLines = regexp.MustCompile(`(?s)^Command: .*?\n(Chunk ID: [^\n]*\nWall time: )`)
+	exitLine     = regexp.MustCompile(`^(?:Exit code: |Process exited with code )(-?\d{1,10})\s*$`)
+	wallTimeLine = regexp.MustCompile(`^Wall time:? (\d+(?:\.\d+)?) ?(?:seconds|s)\b`)
+)
+
+// failure is the beginning of an output without a header that is an error of Codex itself.
+var failure = regexp.MustCompile(`^(?i:aborted by user|failed in sandbox|execution error|exec_command failed|` +
+	`write_stdin failed|apply_patch verification failed|failed to parse function arguments|unsupported call|` +
+	`unified exec failed|rejected by user|command timed out|tool call rejected|error: |err: )`)
+
+// readHeader reads the header in front of an output.
+func (r *result) readHeader(output string) {
+	if m := commandLines.FindStringSubmatchIndex(output); m != nil {
+		output = output[m[2]:]
+	}
+	lines := 0
+	for line := range strings.Lines(output) {
 		line = strings.TrimRight(line, "\r\n")
-		if !header.MatchString(line) {
+		if !headerLine.MatchString(line) {
 			break
 		}
-		if m := exit.FindStringSubmatch(line); m != nil && o.exit == nil {
-			if n, err := strconv.ParseInt(m[1], 10, 64); err == nil {
-				o.exit = &n
-			}
-		}
-		if m := wallTime.FindStringSubmatch(line); m != nil && o.latency == nil {
-			if sec, err := strconv.ParseFloat(m[1], 64); err == nil {
-				o.latency = milliseconds(sec)
-			}
-		}
-		switch {
-		case strings.HasPrefix(line, "Process running with session ID"), strings.HasPrefix(line, "Script running"):
-			o.running = true
-		case strings.HasPrefix(line, "Script failed"), strings.HasPrefix(line, "Script error"):
-			o.failed = true
-		}
+		r.readHeaderLine(line)
+		lines++
+	}
+	if lines == 0 {
+		r.failed = failure.MatchString(output)
 	}
 }
 
-// milliseconds is a duration that a vendor states in seconds; nil when it is none.
+// readHeaderLine reads a line of a header. The first exit code and the first time count.
+func (r *result) readHeaderLine(line string) {
+	if m := exitLine.FindStringSubmatch(line); m != nil && r.exit == nil {
+		if n, err := strconv.ParseInt(m[1], 10, 64); err == nil {
+			r.exit = &n
+		}
+	}
+	if m := wallTimeLine.FindStringSubmatch(line); m != nil && r.latency == nil {
+		if s, err := strconv.ParseFloat(m[1], 64); err == nil {
+			r.latency = milliseconds(s)
+		}
+	}
+	switch {
+	case strings.HasPrefix(line, "Process running with session ID"), strings.HasPrefix(line, "Script running"):
+		r.running = true
+	case strings.HasPrefix(line, "Script failed"), strings.HasPrefix(line, "Script error"):
+		r.failed = true
+	}
+}
+
+// milliseconds converts a duration that a vendor states in seconds; nil when it is none.
 func milliseconds(seconds float64) *int64 {
 	if seconds < 0 || seconds >= 1e9 {
 		return nil
 	}
 	return new(int64(math.Round(seconds * 1000)))
-}
-
-// status is the outcome that the output states.
-func (o *output) status() envelopes.ToolStatus {
-	switch {
-	case o.failed, o.exit != nil && *o.exit != 0:
-		return envelopes.StatusError
-	case o.running && o.exit == nil:
-		return envelopes.StatusInProgress
-	default:
-		return envelopes.StatusSuccess
-	}
 }

@@ -1,12 +1,9 @@
 package codex
 
 import (
-	"bytes"
 	"cmp"
-	"slices"
 	"strings"
 
-	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"tributary/envelopes"
@@ -14,64 +11,125 @@ import (
 	"tributary/normalizers/lenient"
 )
 
-// What Codex writes about its tools: calls, outputs, and the ends of tools beside them
-// (vendor-formats.md sections 5.2 and 5.3).
+// maxCallFiles is how many files of the end of a tool are kept for its result.
+const maxCallFiles = 8
 
-const maxCallFiles = 8 // files that a remembered call keeps
+// toolCall is a call of a tool, whatever record states it.
+type toolCall struct {
+	id     lenient.Text     // call_id, and id of the event; empty where there is none
+	itemID lenient.Text     // id of the event of a call without a call_id
+	name   lenient.Text     // of the tool
+	args   jsontext.Value   // JSON, or a string that may hold JSON, a patch or code
+	files  []envelopes.File // files that the record states as changed
+}
 
-// call emits the call of a tool.
-func (c *mapper) call() {
-	name := c.Name
-	if name == "" {
-		name = lenient.Text(strings.TrimSuffix(string(c.Type), "_call"))
+// call maps a response_item that calls a tool.
+func (m *mapper) call() {
+	call := toolCall{id: m.toolCallID(), itemID: m.ID, name: m.Name, args: m.Arguments}
+	if call.name == "" {
+		call.name = m.hostedName()
 	}
-	id := cmp.Or(c.CallID, c.CallIDCamel)
-	args := c.Arguments
-	for _, v := range []jsontext.Value{c.Input, c.Action} {
-		if !lenient.IsValue(args) {
-			args = v
+	for _, v := range []jsontext.Value{m.Input, m.Action} {
+		if !lenient.IsValue(call.args) {
+			call.args = v
 		}
 	}
-	c.emitCall(id, cmp.Or(id, c.ID), name, args)
+	m.emitCall(call)
 }
 
-// emitCall emits a call of a tool with its arguments, which are JSON, or a string that
-// may hold JSON, a patch, or code. The files are those that it is known to change.
-func (c *mapper) emitCall(callID, event, name lenient.Text, args jsontext.Value, changed ...envelopes.File) {
-	t := core.ToolOf(string(name))
-	d := core.Draft{OnChannel: t.Channel}
-	d.EventType = envelopes.ToolCall
-	d.ToolName, d.ToolCallID = name.Ptr(), callID.Ptr()
-	d.ToolStatus = new(envelopes.StatusInProgress)
-	d.Model = lenient.Text(c.Session.Model).Ptr()
-	var words string
-	switch {
-	case args.Kind() == '"':
-		words = lenient.Unquote(args)
-	case lenient.IsValue(args):
-		words = lenient.CompactText(args)
+// hostedName returns the name of a tool that only the type of the item names.
+func (p *payload) hostedName() lenient.Text {
+	return lenient.Text(strings.TrimSuffix(string(p.Type), "_call"))
+}
+
+// output maps a response_item with what a tool returned. The end of the tool, where it came
+// first, adds what the output does not state.
+func (m *mapper) output() {
+	r := m.readOutput()
+	id := m.toolCallID()
+	call, known := m.Session.RecallCall(string(id))
+	end := call.Outcome
+	if r.exit == nil {
+		r.exit = end.Exit
 	}
-	if lenient.IsValue(args) {
-		d.Text = &words
+	if r.latency == nil {
+		r.latency = end.Latency
+	}
+	r.failed = r.failed || end.Failed
+	r.files = end.Files
+	m.emitResult(id, call, r)
+	if known {
+		m.noteResult(id, r)
+	}
+	if m.Type == "" {
+		var info tokenInfo
+		lenient.ReadObject(m.Info, &info)
+		m.bill(info.Last.Value.tokens(), &info.Last.Value)
+	}
+}
+
+// hostedTool maps a tool that runs at the vendor, web search or image generation: one item is
+// call and result. The web_search_end in front of a search has its id.
+func (m *mapper) hostedTool() {
+	id := cmp.Or(m.CallID, m.ID)
+	name := m.hostedName()
+	if name == "web_search" {
+		id = m.takeSearch(id)
+	}
+	r := result{
+		text:      string(m.RevisedPrompt),
+		stated:    m.RevisedPrompt != "",
+		failed:    m.Status == "failed",
+		completed: m.Status == "completed",
+	}
+	m.emitCall(toolCall{id: id, name: name, args: m.Action})
+	m.emitResult(id, m.callOf(id, name), r)
+	m.noteResult(id, r)
+}
+
+// emitCall emits a call, and remembers it for its result.
+func (m *mapper) emitCall(call toolCall) {
+	tool := core.ToolOf(string(call.name))
+	d := core.Draft{OnChannel: tool.Channel}
+	d.EventType = envelopes.ToolCall
+	d.ToolName, d.ToolCallID = call.name.Ptr(), call.id.Ptr()
+	d.ToolStatus = new(envelopes.StatusInProgress)
+	d.Model = m.model()
+	text := argumentText(call.args)
+	if lenient.IsValue(call.args) {
+		d.Text = &text
+	}
+	files := call.files
+	if patched := core.PatchFiles(patchOf(text)); patched != nil {
+		files = patched
 	}
 	var file string
-	if files := core.PatchFiles(patchOf(words)); files != nil {
-		changed = files
-	}
-	if len(changed) > 0 {
-		d.Patch(changed)
-		file = changed[0].Path
-		t.Op = envelopes.OpModify
+	if len(files) > 0 {
+		d.Patch(files)
+		file, tool.Op = files[0].Path, envelopes.OpModify
 	} else {
-		file = fileOf(words)
-		d.Touch(file, t.Op)
+		file = fileOf(text)
+		d.Touch(file, tool.Op)
 	}
-	if c.put(event, d) && callID != "" {
-		c.Session.RememberCall(string(callID), core.Call{Tool: string(name), Channel: t.Channel, Op: t.Op, Path: file})
+	if m.put(cmp.Or(call.id, call.itemID), d) && call.id != "" {
+		m.Session.RememberCall(string(call.id), core.Call{Tool: string(call.name), Channel: tool.Channel, Op: tool.Op, Path: file})
 	}
 }
 
-// patchOf is the patch in the arguments of a tool: they are the patch, or JSON with the
+// argumentText returns the arguments of a call as text: a string as it is, any other value as
+// JSON.
+func argumentText(args jsontext.Value) string {
+	switch {
+	case args.Kind() == '"':
+		return lenient.Unquote(args)
+	case lenient.IsValue(args):
+		return lenient.CompactText(args)
+	default:
+		return ""
+	}
+}
+
+// patchOf returns the patch in the arguments of a call: they are the patch, or JSON with the
 // patch in one of its strings.
 func patchOf(args string) string {
 	if !strings.Contains(args, "*** Begin Patch") {
@@ -89,27 +147,27 @@ func patchOf(args string) string {
 	return ""
 }
 
-// stringsOf are the strings among the members of an object and the elements of its
+// stringsOf returns the strings among the members of an object and among the elements of its
 // arrays.
 func stringsOf(v jsontext.Value) []string {
 	var out []string
+	add := func(v jsontext.Value) {
+		if v.Kind() == '"' {
+			out = append(out, lenient.Unquote(v))
+		}
+	}
 	for _, m := range lenient.Members(v) {
-		switch m.Value.Kind() {
-		case '"':
-			out = append(out, lenient.Unquote(m.Value))
-		case '[':
+		add(m.Value)
+		if m.Value.Kind() == '[' {
 			for _, e := range lenient.Elements(m.Value) {
-				if e.Kind() == '"' {
-					out = append(out, lenient.Unquote(e))
-				}
+				add(e)
 			}
-		default:
 		}
 	}
 	return out
 }
 
-// fileOf is the file that the JSON arguments of a tool name.
+// fileOf returns the file that the JSON arguments of a call name; empty when they name none.
 func fileOf(args string) string {
 	v := jsontext.Value(args)
 	if v.Kind() != '{' || !v.IsValid(lenient.Options) {
@@ -123,62 +181,34 @@ func fileOf(args string) string {
 	return cmp.Or(in.File(), string(in.DirPath))
 }
 
-// output emits the result of a call.
-func (c *mapper) output() core.SkipReason {
-	o := c.readOutput(c.Output)
-	if c.Type == "tool_search_output" {
-		o.words = ""
-		if lenient.IsValue(c.Tools) {
-			o.words = lenient.CompactText(c.Tools)
-		}
-	}
-	id := cmp.Or(c.CallID, c.CallIDCamel)
-	made, known := c.Session.RecallCall(string(id))
-	seen := made.Outcome
-	if o.exit == nil {
-		o.exit = seen.Exit
-	}
-	if o.latency == nil {
-		o.latency = seen.Latency
-	}
-	o.failed = o.failed || seen.Failed
-	c.emitResult(id, made, o, seen.Files, lenient.IsValue(c.Output) || o.words != "")
-	if known {
-		c.Session.SetOutcome(string(id), core.Outcome{Exit: o.exit, Latency: o.latency, Told: true})
-	}
-	return core.SkipDuplicate
-}
-
-// made is the call of a result that comes in the same record, which needs no id for it.
-func (c *mapper) made(id, name lenient.Text) core.Call {
-	made, ok := c.Session.RecallCall(string(id))
+// callOf returns the call of a result that the same record states. A call without an id is not
+// remembered.
+func (m *mapper) callOf(id, name lenient.Text) core.Call {
+	call, ok := m.Session.RecallCall(string(id))
 	if id == "" || !ok {
-		made = core.Call{Tool: string(name), Channel: core.ToolOf(string(name)).Channel}
+		call = core.Call{Tool: string(name), Channel: core.ToolOf(string(name)).Channel}
 	}
-	return made
+	return call
 }
 
-// emitResult emits a result; data says that the vendor gave any.
-func (c *mapper) emitResult(id lenient.Text, made core.Call, o output, files []envelopes.File, data bool) {
-	d := core.Draft{OnChannel: cmp.Or(made.Channel, envelopes.ChannelOther)}
+// emitResult emits the result of a call.
+func (m *mapper) emitResult(id lenient.Text, call core.Call, r result) {
+	d := core.Draft{OnChannel: cmp.Or(call.Channel, envelopes.ChannelOther)}
 	d.EventType = envelopes.ToolResult
-	d.ToolName, d.ToolCallID = lenient.Text(made.Tool).Ptr(), id.Ptr()
-	d.ToolStatus = new(o.status())
-	if !data && o.exit == nil && !o.failed && !o.done {
-		d.ToolStatus = new(envelopes.StatusUnknown)
+	d.ToolName, d.ToolCallID = lenient.Text(call.Tool).Ptr(), id.Ptr()
+	d.ToolStatus = new(r.status())
+	d.ToolExitCode, d.ToolLatencyMS = r.exit, r.latency
+	if r.stated {
+		d.Text = &r.text
 	}
-	d.ToolExitCode, d.ToolLatencyMS = o.exit, o.latency
-	if data {
-		d.Text = &o.words
+	d.Touch(call.Path, call.Op)
+	if len(r.files) > 0 {
+		d.Patch(r.files)
 	}
-	d.Touch(made.Path, made.Op)
-	if len(files) > 0 {
-		d.Patch(files)
-	}
-	c.put(resultID(id), d)
+	m.put(resultID(id), d)
 }
 
-// resultID is the id of the result of a call; empty when the call has none.
+// resultID returns the id of the result of a call; empty where the call has none.
 func resultID(call lenient.Text) lenient.Text {
 	if call == "" {
 		return ""
@@ -186,304 +216,7 @@ func resultID(call lenient.Text) lenient.Text {
 	return call + "#result"
 }
 
-// readOutput reads an output in any of its forms.
-func (c *mapper) readOutput(v jsontext.Value) output {
-	var o output
-	switch v.Kind() {
-	case '"':
-		o.words = lenient.Unquote(v)
-		if strings.HasPrefix(o.words, "{") && o.readJSON(o.words) {
-			return o
-		}
-		o.readHeader(o.words)
-	case '[', '{':
-		var parts content
-		var wrapped struct {
-			Content content        `json:"content"`
-			Success jsontext.Value `json:"success"`
-		}
-		lenient.ReadObject(v, &wrapped)
-		if wrapped.Content.present {
-			parts = wrapped.Content
-			o.failed = string(wrapped.Success) == "false"
-		} else {
-			_ = json.Unmarshal(v, &parts, lenient.Options) // read once already
-		}
-		texts := parts.texts()
-		if len(texts) > 0 {
-			failed := o.failed
-			o.readHeader(texts[0])
-			o.failed = o.failed || failed
-		}
-		o.words = strings.Join(texts, "\n")
-	default: // it returned nothing that can be read
-	}
-	return o
-}
-
-// readJSON reads the form {"output": ..., "metadata": {"exit_code", "duration_seconds"}}.
-func (o *output) readJSON(s string) bool {
-	v := jsontext.Value(s)
-	if !v.IsValid(lenient.Options) {
-		return false
-	}
-	var form struct {
-		Output   jsontext.Value `json:"output"`
-		Metadata lenient.Object[struct {
-			ExitCode lenient.Number `json:"exit_code"`
-			Duration lenient.Number `json:"duration_seconds"`
-		}] `json:"metadata"`
-	}
-	lenient.ReadObject(v, &form)
-	if form.Output.Kind() != '"' || !form.Metadata.OK {
-		return false
-	}
-	o.words = lenient.Unquote(form.Output)
-	o.exit = form.Metadata.Value.ExitCode.Integer()
-	if d := form.Metadata.Value.Duration; d.OK {
-		o.latency = milliseconds(d.Value)
-	}
-	return true
-}
-
-// toolEnd maps the end of a tool that is told beside its result: in front of the result
-// it adds to it; behind it, it says nothing new unless the result lacked the exit code or
-// the latency; without a call it is call and result at once (semantics.md section 9).
-func (c *mapper) toolEnd() core.SkipReason {
-	id := cmp.Or(c.CallID, c.CallIDCamel)
-	o, files := c.readEnd()
-	made, remembered := c.Session.RecallCall(string(id))
-	switch {
-	case !remembered && c.Session.HasEvent(string(id)):
-		return core.SkipMirror // the call is too long ago to be remembered
-	case !remembered:
-		c.promote(len(c.st.Twins))
-		name, args := c.endedCall()
-		c.emitCall(id, id, name, args, files...)
-		if c.Type == "view_image_tool_call" {
-			return core.SkipDuplicate
-		}
-		c.emitResult(id, c.made(id, name), o, files, true)
-		c.Session.SetOutcome(string(id), core.Outcome{Exit: o.exit, Latency: o.latency, Told: true})
-		return core.SkipDuplicate
-	case made.Outcome.Alone:
-		c.promote(len(c.st.Twins))
-		c.emitResult(id, made, o, files, true)
-		c.Session.SetOutcome(string(id), core.Outcome{Exit: o.exit, Latency: o.latency, Told: true})
-		return core.SkipDuplicate
-	case !made.Outcome.Told:
-		// A tool may have several ends: of a command, and of the patch in it.
-		seen := made.Outcome
-		if len(files) == 0 {
-			files = seen.Files
-		}
-		c.Session.SetOutcome(string(id), core.Outcome{
-			Exit: cmp.Or(o.exit, seen.Exit), Latency: cmp.Or(o.latency, seen.Latency),
-			Failed: o.failed || seen.Failed, Files: files[:min(len(files), maxCallFiles)],
-		})
-		return core.SkipMirror
-	case o.exit != nil && made.Outcome.Exit == nil, o.latency != nil && made.Outcome.Latency == nil:
-		// The result lacked what this tells: it is told again.
-		o.exit, o.latency = cmp.Or(o.exit, made.Outcome.Exit), cmp.Or(o.latency, made.Outcome.Latency)
-		c.emitResult(id, made, o, files, true)
-		c.Session.SetOutcome(string(id), core.Outcome{Exit: o.exit, Latency: o.latency, Told: true})
-		return core.SkipDuplicate
-	default:
-		return core.SkipMirror
-	}
-}
-
-// toolBegin maps the request of a tool that has no response_item.
-func (c *mapper) toolBegin() core.SkipReason {
-	id := cmp.Or(c.CallID, c.CallIDCamel)
-	if c.Session.HasEvent(string(id)) {
-		return core.SkipMirror
-	}
-	c.promote(len(c.st.Twins))
-	c.emitCall(id, id, c.Tool, c.Arguments)
-	c.Session.SetOutcome(string(id), core.Outcome{Alone: true})
-	return core.SkipDuplicate
-}
-
-// readEnd is what an end record says about the outcome.
-func (c *mapper) readEnd() (o output, files []envelopes.File) {
-	o.exit = c.ExitCode.Integer()
-	if d := c.Duration.Value; d.Secs.OK {
-		o.latency = milliseconds(d.Secs.Value + d.Nanos.Value/1e9)
-	}
-	o.failed = string(c.Success) == "false" || c.Status == "failed" || c.Status == "declined"
-	o.words = string(c.Aggregated)
-	if o.words == "" {
-		o.words = strings.TrimSuffix(string(c.Stdout)+"\n"+string(c.Stderr), "\n")
-	}
-	switch c.Type {
-	case "patch_apply_end":
-		for _, m := range lenient.ObjectMembers(c.Changes) {
-			var change struct {
-				Type lenient.Text `json:"type"`
-				Move lenient.Text `json:"move_path"`
-			}
-			lenient.ReadObject(m.Value, &change)
-			op := envelopes.OpModify
-			switch change.Type {
-			case "add":
-				op = envelopes.OpCreate
-			case "delete":
-				op = envelopes.OpDelete
-			}
-			files = append(files, envelopes.File{Path: m.Name, Op: op})
-			if change.Move != "" {
-				files = append(files, envelopes.File{Path: string(change.Move), Op: envelopes.OpMove})
-			}
-		}
-	case "mcp_tool_call_end":
-		var result struct {
-			Ok  lenient.Object[returned] `json:"Ok"`
-			Err jsontext.Value           `json:"Err"`
-			returned
-		}
-		lenient.ReadObject(c.Result, &result)
-		returned := result.returned // of an item, whose error stands beside it
-		if result.Ok.OK {
-			returned = result.Ok.Value
-		}
-		o.words = strings.Join(returned.Content.texts(), "\n")
-		_, message := core.VendorError(c.Error)
-		if message = cmp.Or(string(lenient.Scalar(result.Err)), message); message != "" {
-			o.words = message
-		}
-		o.failed = o.failed || lenient.IsValue(result.Err) || lenient.IsValue(c.Error) || bool(returned.IsError)
-	case "dynamic_tool_call_response":
-		o.words = cmp.Or(strings.Join(c.ContentItems.texts(), "\n"), string(lenient.Scalar(c.Error)))
-	case "image_generation_end":
-		o.words = string(cmp.Or(c.RevisedPrompt, c.RevisedCamel))
-	case "web.search":
-		if lenient.IsValue(c.Results) {
-			o.words = lenient.CompactText(c.Results)
-		}
-	}
-	return o, files
-}
-
-// returned is what an MCP tool returned.
-type returned struct {
-	Content content      `json:"content"`
-	IsError lenient.Flag `json:"isError"`
-}
-
-// endedCall is the call of an end record that has none.
-func (c *mapper) endedCall() (name lenient.Text, args jsontext.Value) {
-	switch c.Type {
-	case "exec_command_end":
-		return "exec_command", c.Command
-	case "patch_apply_end":
-		return "apply_patch", nil
-	case "mcp_tool_call_end":
-		i := c.Invocation.Value
-		if !c.Invocation.OK {
-			i = invocation{c.Server, c.Tool, c.Arguments}
-		}
-		return "mcp__" + i.Server + "__" + i.Tool, i.Arguments
-	case "image_generation_end":
-		return "image_generation", nil
-	case "view_image_tool_call":
-		path := strings.TrimPrefix(string(c.Path), "file://")
-		return "view_image", jsontext.Value(`{"path":` + string(lenient.AppendQuote(nil, path)) + `}`)
-	case "web.search":
-		if !lenient.IsValue(c.Action) {
-			return "web_search", lenient.AppendQuote(nil, string(c.Query))
-		}
-		return "web_search", c.Action
-	default:
-		return c.Tool, c.Arguments
-	}
-}
-
-// hosted emits the call and the result of a tool that the vendor runs: web search, image
-// generation.
-func (c *mapper) hosted() core.SkipReason {
-	name := lenient.Text(strings.TrimSuffix(string(c.Type), "_call"))
-	id := cmp.Or(c.CallID, c.ID)
-	o := output{words: string(c.RevisedPrompt), failed: c.Status == "failed", done: c.Status == "completed"}
-	action := c.Action
-	if search := c.st.Search; search != nil {
-		if name == "web_search" && (bytes.Equal(search.Action, compactValue(action)) || search.Call == string(id)) {
-			id = lenient.Text(search.Call)
-			c.st.Search = nil
-		} else {
-			c.releaseSearch()
-		}
-	}
-	c.emitCall(id, id, name, action)
-	c.emitResult(id, c.made(id, name), o, nil, o.words != "")
-	c.Session.SetOutcome(string(id), core.Outcome{Told: true})
-	return core.SkipDuplicate
-}
-
-// search is the end of a web search that waits one record for its call.
-type search struct {
-	Call   string         `json:"call"`
-	Action jsontext.Value `json:"action,omitzero"`
-	Copied bool           `json:"c,omitzero"`
-	From   core.Pending   `json:"from"`
-}
-
-// searchEnd takes the end of a web search: the next record may be its call, which has no
-// id of its own.
-func (c *mapper) searchEnd() core.SkipReason {
-	if c.Session.HasEvent(string(c.CallID)) {
-		return core.SkipMirror
-	}
-	c.st.Search = &search{
-		Call:   core.BoundID(string(c.CallID)),
-		Action: compactValue(c.Action),
-		Copied: c.copied,
-		From:   c.PendingRecord(),
-	}
-	return core.SkipHeld
-}
-
-// releaseSearch tells a web search whose call did not come.
-func (c *mapper) releaseSearch() {
-	search := c.st.Search
-	if search == nil {
-		return
-	}
-	c.st.Search = nil
-	c.promote(len(c.st.Twins)) // what waits stands before the search
-	t := core.ToolOf("web_search")
-	for _, kind := range []envelopes.EventType{envelopes.ToolCall, envelopes.ToolResult} {
-		d := core.Draft{OnChannel: t.Channel, From: &search.From}
-		d.EventType = kind
-		d.ToolName, d.ToolCallID = new("web_search"), lenient.Text(search.Call).Ptr()
-		id := lenient.Text(search.Call)
-		if kind == envelopes.ToolCall {
-			d.ToolStatus = new(envelopes.StatusInProgress)
-			d.Text = lenient.Text(search.Action).Ptr()
-			d.Model = lenient.Text(c.Session.Model).Ptr()
-		} else {
-			d.ToolStatus = new(envelopes.StatusSuccess)
-			id = resultID(id)
-		}
-		if id == "" {
-			id = c.heldID(&search.From)
-		}
-		if search.Copied {
-			d.Origin = envelopes.OriginCopied
-		}
-		c.put(id, d)
-		search.From.Raw = nil // on the first of the two
-	}
-}
-
-// compactValue is a small JSON value in one form, for comparing; nil when it is not small.
-func compactValue(v jsontext.Value) jsontext.Value {
-	if !lenient.IsValue(v) || len(v) > core.MaxExtension {
-		return nil
-	}
-	v = slices.Clone(v)
-	if v.Compact(lenient.Options) != nil || !v.IsValid() {
-		return nil
-	}
-	return v
+// noteResult notes that a call has its result, and what that one states.
+func (m *mapper) noteResult(id lenient.Text, r result) {
+	m.Session.SetOutcome(string(id), core.Outcome{Exit: r.exit, Latency: r.latency, Told: true})
 }

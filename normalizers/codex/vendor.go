@@ -21,7 +21,7 @@ var Vendor = core.Vendor{
 	Session:   sessionOf,
 	Time:      func(s *core.Shape) time.Time { return s.Time([]string{"timestamp"}) },
 
-	// What follows the first session of a rollout are its resumptions and its parents.
+	// Later session_meta records of a rollout are those of a resumption or of a parent.
 	Framing: core.Framing{OneSession: true, IsWhole: isRollout},
 
 	Normalize: normalize,
@@ -39,22 +39,53 @@ var Vendor = core.Vendor{
 	Samples: samples,
 }
 
-// stateOf returns what the session remembers of Codex.
+// state is what a session of Codex remembers between two records, beyond what the sessions
+// of all vendors do.
+type state struct {
+	MetaID    string                     `json:"meta,omitzero"`   // id of the last session_meta
+	Copied    string                     `json:"copied,omitzero"` // id of the fork whose copied history goes on; empty when none does
+	TurnIDs   bool                       `json:"turns,omitzero"`  // the fork states ids of its turns
+	Forked    bool                       `json:"forked,omitzero"` // the file has the start of a fork, or goes on from another file
+	Agent     string                     `json:"agent,omitzero"`  // id of the subagent whose rollout it is
+	TurnID    string                     `json:"turn,omitzero"`   // id of the turn
+	Total     tokens                     `json:"total,omitzero"`  // the last running total
+	Pair      core.Fingerprint           `json:"pair,omitzero"`   // the last pair of total and increment
+	Canonical core.Window[canonicalText] `json:"said,omitzero"`   // texts of response_items that an event_msg may repeat
+	Pending   core.Window[pendingText]   `json:"twins,omitzero"`  // event_msgs that a response_item may repeat
+	Search    *search                    `json:"search,omitzero"` // web_search_end that waits one record for its call
+	Exec      bool                       `json:"exec,omitzero"`   // the session is an exec stream
+	ExecTurns int                        `json:"runs,omitzero"`   // turns of the exec stream so far
+}
+
+// stateOf returns the state of Codex in a session.
 func stateOf(s *core.Session) *state { return s.State.(*state) }
 
 // Clone implements [core.State].
 func (s *state) Clone() core.State { c := *s; return &c }
 
-// Shrink implements [core.State]: the oldest of the pending records goes.
+// Size implements [core.State].
+func (s *state) Size() int {
+	n := len(s.MetaID) + len(s.Copied) + len(s.Agent) + len(s.TurnID)
+	for _, p := range s.Pending {
+		n += 256 + p.size()
+	}
+	n += 24 * len(s.Canonical)
+	if s.Search != nil {
+		n += 512 + len(s.Search.From.Raw) + len(s.Search.Action) + len(s.Search.CallID)
+	}
+	return n
+}
+
+// Shrink implements [core.State]: it drops the oldest pending event_msg.
 func (s *state) Shrink() bool {
-	if len(s.Twins) == 0 {
+	if len(s.Pending) == 0 {
 		return false
 	}
-	s.Twins = s.Twins[1:]
+	s.Pending = s.Pending[1:]
 	return true
 }
 
-// isCodex recognizes a line of a rollout, in an envelope or bare, and of the exec stream.
+// isCodex recognizes a line of a rollout, enveloped or bare, and a line of the exec stream.
 func isCodex(s *core.Shape) bool {
 	if s.Has("projectHash") {
 		return false
@@ -67,7 +98,7 @@ func isCodex(s *core.Shape) bool {
 		return true
 	}
 	switch kind {
-	case "": // the header of a bare rollout
+	case "":
 		return isBareHeader(s)
 	case "function_call", "function_call_output":
 		return s.Text("call_id") != ""
@@ -80,12 +111,12 @@ func isCodex(s *core.Shape) bool {
 	}
 }
 
-// isBareHeader recognizes the first line of a rollout without envelopes.
+// isBareHeader recognizes the first line of a bare rollout.
 func isBareHeader(s *core.Shape) bool {
 	return s.Text("id") != "" && s.Text("timestamp") != "" && (s.Has("instructions") || s.Has("git")) && s.Text("sessionId") == ""
 }
 
-// isRollout recognizes a line of a rollout in an envelope, of the types that are known.
+// isRollout recognizes an enveloped line of a rollout, of a known type.
 func isRollout(s *core.Shape) bool {
 	switch s.Text("type") {
 	case "session_meta", "turn_context", "response_item", "event_msg", "compacted", "world_state":
@@ -95,7 +126,7 @@ func isRollout(s *core.Shape) bool {
 	}
 }
 
-// sessionOf is the session that a record states itself.
+// sessionOf returns the session that a record states itself; empty when it states none.
 func sessionOf(s *core.Shape) string {
 	kind := s.Text("type")
 	switch {

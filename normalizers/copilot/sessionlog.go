@@ -15,6 +15,6 @@ func sessionOfLog(name string) string {
 	return ""
 }
 
-// markerLine returns the line that states the session of the plain text around it; [marker]
-// reads it.
-func markerLine(session string) string { return "[copilot-session] " + session + "\n" }
+// lineOfSession returns the line that states the session of the plain text around it;
+// [sessionOfLine] reads it.
+func lineOfSession(session string) string { return "[copilot-session] " + session + "\n" }

@@ -8,13 +8,12 @@ import (
 	"tributary/normalizers/lenient"
 )
 
-// Copilot tells its tokens up to three times (semantics.md section 3, vendor-formats.md
-// section 7): the output of an API call with its message; since 1.0.95 all of a call in a
-// record of its own, and from the first of those on the messages carry none; and at a
-// clean exit the running total of the session, which adds what is missing.
+// Copilot states tokens up to three times: the output with the message, all of an API call in a
+// record of its own, and the total of the session at a clean exit. state.Billed is the sum over
+// all events; each place bills only what it has above what was billed (README.md, Tokens).
 
-// figures are the tokens of an API call, or of a model: input with what was read
-// from and written to the cache, output with reasoning.
+// figures are the tokens of an API call, or of a model: input includes what was read from and
+// written to the cache, output includes reasoning.
 type figures struct {
 	Model      lenient.Text               `json:"model"`
 	Input      lenient.Number             `json:"inputTokens"`
@@ -49,110 +48,115 @@ func (f *figures) consumption() core.Consumption {
 	}
 }
 
-func slot(call string) core.Fingerprint { return core.FingerprintOf("api", call) }
+// callKey identifies an API call in the table of API calls.
+func callKey(call string) core.Fingerprint { return core.FingerprintOf("api", call) }
 
-// chargeMessage puts the output that a message states of its API call on its i-th event,
-// else on its first, where the session has no records of usage. A message without any
-// event gets one for it.
-func (c *mapper) chargeMessage(i int) {
-	state := c.st
-	call := core.BoundID(string(cmp.Or(c.data.APICallID, c.data.MessageID, c.ID)))
-	told, known := c.Session.APICalls.Get(slot(call))
-	output := c.data.OutputTokens.Count()
-	sum := state.Billed.Plus(core.Consumption{Output: output - told.Output})
-	more := sum.Output - state.Billed.Output
-	if state.Recorded || more <= 0 {
+// billMessage bills the output tokens that a message states, on the event at this index, else
+// on the first of the record. It bills nothing once the session has records of API calls.
+func (m *mapper) billMessage(event int) {
+	st := m.st
+	call := core.BoundID(string(cmp.Or(m.data.APICallID, m.data.MessageID, m.ID)))
+	billed, known := m.Session.APICalls.Get(callKey(call))
+	output := m.data.OutputTokens.Count()
+	sum := st.Billed.Plus(core.Consumption{Output: output - billed.Output})
+	more := sum.Output - st.Billed.Output
+	if st.Recorded || more <= 0 {
 		return
 	}
-	if i < 0 {
-		i = c.First
+	if event < 0 {
+		event = m.First
 	}
-	if i < 0 {
-		if c.Duplicate && !known {
-			return // a repeat of so long ago that its call is forgotten
+	if event < 0 {
+		if m.Duplicate && !known {
+			return // a repeated message, of so long ago that its call is not remembered
 		}
-		id := c.ID
-		if id != "" {
-			id += "#usage"
-		}
-		d := core.Draft{OnChannel: envelopes.ChannelSystem, Identity: string(c.Data)}
-		d.EventType, d.Model = envelopes.Meta, c.speaker()
-		if !c.put(id, d) {
+		if event = m.putUsage(); event < 0 {
 			return
 		}
-		i = c.First
 	}
-	told.Output = output
+	billed.Output = output
 	if call != "" {
-		c.Session.APICalls.Put(slot(call), told)
+		m.Session.APICalls.Put(callKey(call), billed)
 	}
-	state.Billed, state.Last = sum, output
-	e := &c.Events[i].Event
+	st.Billed, st.Output = sum, output
+	e := &m.Events[event].Event
 	e.Usage = &envelopes.Usage{Output: more, Key: call}
 	e.TokensOutput, e.TokensTotal = &more, new(more)
 }
 
-// usage emits the record of an API call.
-func (c *mapper) usage(f *figures) {
-	d := core.Draft{OnChannel: envelopes.ChannelSystem, Identity: string(c.Data)}
-	d.EventType = envelopes.Meta
-	if d.Model = c.speaker(); isModel(f.Model) {
-		d.Model = f.Model.Ptr()
+// putUsage emits an event for the tokens of a message that has no other. It returns its index;
+// -1 when the session has emitted it before.
+func (m *mapper) putUsage() int {
+	d := core.SystemDraft(envelopes.Meta, "")
+	d.Identity, d.Model = string(m.Data), m.model()
+	if !m.put(partID(m.ID, "usage"), d) {
+		return -1
 	}
-	if !c.put(c.ID, d) {
-		return
-	}
-	state := c.st
-	key := core.BoundID(string(cmp.Or(f.APICallID, c.data.APICallID, f.Accounting.Value.UsageID)))
-	now := f.consumption()
-	told, known := c.Session.APICalls.Get(slot(key))
-	known = known && key != ""
-	if !known {
-		told = core.Consumption{}
-	}
-	if !known && !state.Recorded && state.Last == now.Output {
-		told.Output = state.Last // the message before it told this call
-	}
-	state.Recorded = true
-	if key != "" {
-		c.Session.APICalls.Put(slot(key), told.Raise(now))
-	}
-	c.charge(state.Billed.Plus(now.Minus(told)), key, f)
+	return m.First
 }
 
-// shutdown emits the end of a run, with what the total of the session, over all of its
-// runs, is above the sum so far.
-func (c *mapper) shutdown() {
-	c.runtime(envelopes.SessionSummary, "")
-	if c.First < 0 {
+// usage emits the record of an API call, with what it has above the message of the call.
+func (m *mapper) usage(f *figures) {
+	d := core.SystemDraft(envelopes.Meta, "")
+	d.Identity, d.Model = string(m.Data), m.model()
+	if isModel(f.Model) {
+		d.Model = f.Model.Ptr()
+	}
+	if !m.put(m.ID, d) {
+		return
+	}
+	key := core.BoundID(string(cmp.Or(f.APICallID, m.data.APICallID, f.Accounting.Value.UsageID)))
+	now := f.consumption()
+	billed := m.billedOf(key, now)
+	m.st.Recorded = true
+	if key != "" {
+		m.Session.APICalls.Put(callKey(key), billed.Raise(now))
+	}
+	m.bill(m.st.Billed.Plus(now.Minus(billed)), key, f)
+}
+
+// billedOf returns what events have carried of an API call. A call without an id of its message
+// is found by its output: that of the message in front of the first record.
+func (m *mapper) billedOf(key string, now core.Consumption) core.Consumption {
+	if billed, ok := m.Session.APICalls.Get(callKey(key)); ok && key != "" {
+		return billed
+	}
+	if !m.st.Recorded && m.st.Output == now.Output {
+		return core.Consumption{Output: now.Output}
+	}
+	return core.Consumption{}
+}
+
+// shutdown emits the end of a run. It bills what the total of the session, over all of its runs
+// and models, has above the sum so far.
+func (m *mapper) shutdown() {
+	m.putSystem(envelopes.SessionSummary, "")
+	if m.First < 0 {
 		return
 	}
 	var total core.Consumption
 	var stated figures
-	for _, m := range c.data.Metrics.Value {
-		f := &m.Value.Usage.Value
+	for _, used := range m.data.Metrics.Value {
+		f := &used.Value.Usage.Value
 		total = total.Plus(f.consumption())
 		stated.CacheRead.OK = stated.CacheRead.OK || f.CacheRead.OK
 		stated.Reasoning.OK = stated.Reasoning.OK || f.Reasoning.OK
 	}
-	c.charge(c.st.Billed.Raise(total), "", &stated)
-	if reason := c.data.ErrorReason; c.data.ShutdownType == "error" || reason != "" {
-		if c.ID != "" {
-			c.ID += "#error"
-		}
-		c.fail(cmp.Or(c.data.ShutdownType, "error"), reason)
+	m.bill(m.st.Billed.Raise(total), "", &stated)
+	if reason := m.data.ErrorReason; m.data.ShutdownType == "error" || reason != "" {
+		m.put(partID(m.ID, "error"), m.Session.ErrorDraft(string(cmp.Or(m.data.ShutdownType, "error")), string(reason)))
 	}
 }
 
-// charge puts what the sum has grown by on the first event; a figure that is not stated
-// is unknown.
-func (c *mapper) charge(sum core.Consumption, key string, stated *figures) {
-	u := sum.UsageSince(c.st.Billed, key)
-	c.st.Billed = sum
+// bill raises the sum, and puts what it has grown by on the first event of the record. Figures
+// that are not stated are unknown, not zero.
+func (m *mapper) bill(sum core.Consumption, key string, stated *figures) {
+	u := sum.UsageSince(m.st.Billed, key)
+	m.st.Billed = sum
 	if u == nil {
 		return
 	}
-	c.AddUsage(u, func(e *envelopes.AgentEventV1) {
+	m.AddUsage(u, func(e *envelopes.AgentEventV1) {
 		e.TokensInput = new(u.Input + u.CacheRead + u.CacheWrite)
 		e.TokensOutput = new(u.Output + u.Reasoning)
 		if stated.CacheRead.OK {

@@ -13,10 +13,10 @@ import (
 	"tributary/normalizers/lenient"
 )
 
-// maxStarted is how many calls wait for the message that requests them.
+// maxStarted is how many calls are remembered that started before a message requested them.
 const maxStarted = 32
 
-// tools are the tools whose names other vendors use for something else, or not.
+// tools are the tools that other vendors do not have, or have under a name of another meaning.
 var tools = map[string]core.Tool{
 	"view":             core.ToolRead,
 	"create":           core.ToolWrite,
@@ -34,9 +34,8 @@ var tools = map[string]core.Tool{
 	"rg":               core.ToolSearch,
 }
 
-// edits is what the commands of str_replace_editor do, the one editor of older
-// versions.
-var edits = map[lenient.Text]core.Tool{
+// editorCommands are the commands of str_replace_editor, the one editor of older versions.
+var editorCommands = map[lenient.Text]core.Tool{
 	"view":        core.ToolRead,
 	"create":      core.ToolWrite,
 	"str_replace": core.ToolModify,
@@ -44,211 +43,202 @@ var edits = map[lenient.Text]core.Tool{
 	"undo_edit":   core.ToolModify,
 }
 
-// copilotArguments are the members of a tool's arguments that name a file.
-type copilotArguments struct {
+// toolOf returns what a tool works on, by its name and its arguments.
+func toolOf(name lenient.Text, args *arguments) core.Tool {
+	if name == "str_replace_editor" {
+		if t, ok := editorCommands[args.Command]; ok {
+			return t
+		}
+		return core.Tool{Channel: envelopes.ChannelEditor}
+	}
+	if t, ok := tools[string(name)]; ok {
+		return t
+	}
+	return core.ToolOf(string(name))
+}
+
+// arguments are the arguments of a tool that name a file, or a command of an editor.
+type arguments struct {
 	core.FileInput `json:",embed"`
 
 	CamelPath lenient.Text `json:"filePath"`
 	Command   lenient.Text `json:"command"`
 }
 
-// request is a call in a message.
-type request struct {
-	ToolCallID lenient.Text   `json:"toolCallId"`
-	Name       lenient.Text   `json:"name"`
-	Arguments  jsontext.Value `json:"arguments"`
+// readArguments reads the arguments of a call: an object, an object in a string, or a string
+// that is the patch of apply_patch. The text is nil when there are none.
+func readArguments(v jsontext.Value) (text *string, args arguments) {
+	switch {
+	case v.Kind() == '"':
+		text = new(lenient.Unquote(v))
+		if inner := jsontext.Value(*text); inner.Kind() == '{' && lenient.ReadValue(inner) == nil {
+			lenient.ReadObject(inner, &args)
+		}
+	case lenient.IsValue(v):
+		text = new(lenient.CompactText(v))
+		lenient.ReadObject(v, &args)
+	}
+	return text, args
 }
 
-// telemetry is what is measured beside a result.
-type telemetry struct {
-	Metrics lenient.Object[measured] `json:"metrics"`
-}
-
-type measured struct {
-	DurationMS lenient.Number `json:"durationMs"`
-	ExitCode   lenient.Number `json:"exit_code"`
-}
-
-// request emits a call of a message; false when its execution has told it before.
-func (c *mapper) request(r *request) bool {
-	started := &c.st.Started
+// request emits a call that a message requests. It reports false when the start of the call
+// came before, and emitted it.
+func (m *mapper) request(r *request) bool {
 	id := core.FingerprintOf(string(r.ToolCallID))
-	if r.ToolCallID != "" && slices.Contains(*started, id) {
-		*started = started.Without(func(f core.Fingerprint) bool { return f == id })
+	if r.ToolCallID != "" && slices.Contains(m.st.Started, id) {
+		m.st.Started = m.st.Started.Without(func(f core.Fingerprint) bool { return f == id })
 		return false
 	}
-	c.made(r.ToolCallID, r.Name, r.Arguments)
+	m.emitCall(r.ToolCallID, r.Name, r.Arguments)
 	return true
 }
 
-// started maps the execution of a call: the call itself where no message requested it, as
-// when a human runs a command.
-func (c *mapper) started() core.SkipReason {
-	d := &c.data
-	if c.Session.HasEvent(string(d.ToolCallID)) {
-		again := core.FingerprintOf("started", string(c.ID), string(c.Data))
-		if _, ok := c.Session.APICalls.Get(again); ok && c.ID != "" {
-			return core.SkipDuplicate
-		}
-		c.Session.APICalls.Put(again, core.Consumption{})
-		return core.SkipMirror
+// started maps the start of a call. It emits the call where no message requested it, as when a
+// human runs a command.
+func (m *mapper) started() {
+	d := &m.data
+	if m.Session.HasEvent(string(d.ToolCallID)) {
+		m.skip = m.skipOfStart()
+		return
 	}
-	c.made(d.ToolCallID, d.ToolName, d.Arguments)
+	m.emitCall(d.ToolCallID, d.ToolName, d.Arguments)
 	if d.ToolCallID != "" {
-		c.st.Started = c.st.Started.Push(core.FingerprintOf(string(d.ToolCallID)), maxStarted, nil)
+		m.st.Started = m.st.Started.Push(core.FingerprintOf(string(d.ToolCallID)), maxStarted, nil)
 	}
-	return core.SkipDuplicate
 }
 
-// made emits a call. Its arguments are an object, an object in a text, or a patch.
-func (c *mapper) made(id, name lenient.Text, arguments jsontext.Value) {
-	var words *string
-	var args copilotArguments
-	switch {
-	case arguments.Kind() == '"':
-		plain := lenient.Unquote(arguments)
-		words = &plain
-		if v := jsontext.Value(plain); v.Kind() == '{' && lenient.ReadValue(v) == nil {
-			lenient.ReadObject(v, &args)
-		}
-	case lenient.IsValue(arguments):
-		words = new(lenient.CompactText(arguments))
-		lenient.ReadObject(arguments, &args)
+// skipOfStart returns why the start of a call that has an event is skipped: a start read before
+// is a duplicate, a first one repeats its message. The table of API calls remembers them.
+func (m *mapper) skipOfStart() core.SkipReason {
+	start := core.FingerprintOf("started", string(m.ID), string(m.Data))
+	if _, ok := m.Session.APICalls.Get(start); ok && m.ID != "" {
+		return core.SkipDuplicate
 	}
-	t, ok := tools[string(name)]
-	switch {
-	case name == "str_replace_editor":
-		if t, ok = edits[args.Command]; !ok {
-			t = core.Tool{Channel: envelopes.ChannelEditor}
-		}
-	case !ok:
-		t = core.ToolOf(string(name))
-	}
-	d := core.Draft{OnChannel: t.Channel}
-	d.EventType, d.Text, d.Model = envelopes.ToolCall, words, c.speaker()
+	m.Session.APICalls.Put(start, core.Consumption{})
+	return core.SkipMirror
+}
+
+// emitCall emits a call, and remembers it for its result.
+func (m *mapper) emitCall(id, name lenient.Text, v jsontext.Value) {
+	text, args := readArguments(v)
+	tool := toolOf(name, &args)
+	d := core.Draft{OnChannel: tool.Channel}
+	d.EventType, d.Text, d.Model = envelopes.ToolCall, text, m.model()
 	d.ToolName, d.ToolCallID = name.Ptr(), id.Ptr()
 	d.ToolStatus = new(envelopes.StatusInProgress)
-	file := args.File()
-	if file == "" {
-		file = string(args.CamelPath)
-	}
-	d.Touch(file, t.Op)
-	if name == "apply_patch" && words != nil {
-		if files := core.PatchFiles(*words); len(files) > 0 {
+	file := cmp.Or(args.File(), string(args.CamelPath))
+	d.Touch(file, tool.Op)
+	if name == "apply_patch" && text != nil {
+		if files := core.PatchFiles(*text); len(files) > 0 {
 			d.Patch(files)
 			file = files[0].Path
 		}
 	}
-	if c.put(id, d) && id != "" {
-		c.Session.RememberCall(string(id), core.Call{Tool: string(name), Channel: t.Channel, Op: t.Op, Path: file})
+	if m.put(id, d) && id != "" {
+		m.Session.RememberCall(string(id), core.Call{Tool: string(name), Channel: tool.Channel, Op: tool.Op, Path: file})
 	}
 }
 
-// result is what a tool returned to the model, and in full to the human.
+// result is what is known of how a call ended.
 type result struct {
-	Content  lenient.Text        `json:"content"`
-	Detailed lenient.Text        `json:"detailedContent"`
-	Blocks   lenient.List[block] `json:"contents"`
-}
-
-// block is a block of a result, or what stands beside it. That of a shell states
-// how its command ended.
-type block struct {
-	Type     lenient.Text   `json:"type"`
-	ExitCode lenient.Number `json:"exitCode"`
-}
-
-// completed maps the result of a call.
-func (c *mapper) completed() {
-	d := &c.data
-	var result result
-	lenient.ReadObject(d.Result, &result)
-	o := outcome{
-		words:   string(result.Content),
-		some:    lenient.IsValue(d.Result) || lenient.IsValue(d.Error),
-		failed:  lenient.IsValue(d.Error) || string(d.Success) == "false",
-		success: string(d.Success) == "true",
-		latency: d.Telemetry.Value.Metrics.Value.DurationMS,
-	}
-	if d.Result.Kind() == '"' {
-		o.words = lenient.Unquote(d.Result)
-	}
-	o.exit = cmp.Or(d.Shell.Value.ExitCode.Integer(), d.Telemetry.Value.Metrics.Value.ExitCode.Integer())
-	for _, b := range result.Blocks {
-		if b.Type == "shell_exit" || b.Type == "terminal" {
-			o.exit = cmp.Or(b.ExitCode.Integer(), o.exit)
-		}
-	}
-	if lenient.IsValue(d.Error) {
-		o.code, o.message = c.problem()
-	}
-	for _, other := range []string{string(result.Detailed), o.message} {
-		if o.words == "" {
-			o.words = other
-		}
-	}
-	c.result(d.ToolCallID, "", o)
-}
-
-// outcome is what is known of a result.
-type outcome struct {
-	words         string
-	some          bool // there is a result or an error
+	text          lenient.Text
+	stated        bool // there is a result or an error
 	failed        bool
-	success       bool // the vendor says so
+	succeeded     bool // the vendor states success
 	latency       lenient.Number
-	exit          *int64 // beside the output
+	exit          *int64 // where it has a member of its own
 	code, message string // of the error
 }
 
+// completed maps the result of a call.
+func (m *mapper) completed() {
+	d := &m.data
+	var returned toolResult
+	lenient.ReadObject(d.Result, &returned)
+	r := result{
+		text:      returned.Content,
+		stated:    lenient.IsValue(d.Result) || lenient.IsValue(d.Error),
+		failed:    lenient.IsValue(d.Error) || string(d.Success) == "false",
+		succeeded: string(d.Success) == "true",
+		latency:   d.Telemetry.Value.Metrics.Value.DurationMS,
+		exit:      d.statedExit(&returned),
+	}
+	if d.Result.Kind() == '"' {
+		r.text = lenient.Text(lenient.Unquote(d.Result))
+	}
+	if lenient.IsValue(d.Error) {
+		r.code, r.message = d.problem()
+	}
+	r.text = cmp.Or(r.text, returned.Detailed, lenient.Text(r.message))
+	m.emitResult(d.ToolCallID, "", r)
+}
+
+// statedExit returns the exit code that has a member of its own: of the last block of a shell,
+// else beside the result, else in the telemetry.
+func (d *data) statedExit(r *toolResult) *int64 {
+	exit := cmp.Or(d.Shell.Value.ExitCode.Integer(), d.Telemetry.Value.Metrics.Value.ExitCode.Integer())
+	for _, b := range r.Blocks {
+		if b.Type == "shell_exit" || b.Type == "terminal" {
+			exit = cmp.Or(b.ExitCode.Integer(), exit)
+		}
+	}
+	return exit
+}
+
 var (
-	// copilotExit is the last line of what a shell returns.
-	exit = regexp.MustCompile(`(?:^|\n)<(?:(?:shellId|command with id): [^<>\r\n]+ )?(?:completed|exited) with exit code (-?\d{1,10})>\s*$`)
-	// copilotRunning is that line while the command goes on.
-	copilotRunning = regexp.MustCompile(`(?:^|\n)<[^<>\r\n]*\b(?:still running|started in)\b[^<>\r\n]*>\s*$`)
+	// exitLine is the last line of the output of a shell whose command ended.
+	exitLine = regexp.MustCompile(`(?:^|\n)<(?:(?:shellId|command with id): [^<>\r\n]+ )?(?:completed|exited) with exit code (-?\d{1,10})>\s*$`)
+	// runningLine is that line while the command goes on.
+	runningLine = regexp.MustCompile(`(?:^|\n)<[^<>\r\n]*\b(?:still running|started in)\b[^<>\r\n]*>\s*$`)
 )
 
-// result emits the result of a call. A code that has no field of its own is read from the
-// last line of a shell alone, where the vendor states it; one that is not zero is a
-// failure, whatever else is said.
-func (c *mapper) result(id, name lenient.Text, o outcome) {
-	made, ok := c.Session.RecallCall(string(id))
-	if !ok {
-		made = core.Call{Tool: string(name), Channel: envelopes.ChannelOther}
-	}
-	d := core.Draft{OnChannel: made.Channel}
-	d.EventType, d.Text, d.Model = envelopes.ToolResult, lenient.Text(o.words).Ptr(), c.speaker()
-	d.ToolName, d.ToolCallID = lenient.Text(made.Tool).Ptr(), id.Ptr()
-	d.ToolExitCode = o.exit
-	running := false
-	if o.exit == nil && (!ok || made.Channel == envelopes.ChannelTerminal) {
-		if m := exit.FindStringSubmatch(o.words); m != nil {
-			if n, err := strconv.ParseInt(m[1], 10, 64); err == nil {
-				d.ToolExitCode = &n
-			}
+// shellEnd reads how a command ended from the last line of the output of a shell.
+func shellEnd(output string) (exit *int64, running bool) {
+	if m := exitLine.FindStringSubmatch(output); m != nil {
+		if n, err := strconv.ParseInt(m[1], 10, 64); err == nil {
+			return &n, false
 		}
-		running = d.ToolExitCode == nil && copilotRunning.MatchString(o.words)
 	}
-	status := envelopes.StatusUnknown
+	return nil, runningLine.MatchString(output)
+}
+
+// emitResult emits the result of a call, which has this name where the call is not remembered.
+// An exit code without a member of its own is read from the output, of a shell alone.
+func (m *mapper) emitResult(id, name lenient.Text, r result) {
+	call, known := m.Session.RecallCall(string(id))
+	if !known {
+		call = core.Call{Tool: string(name), Channel: envelopes.ChannelOther}
+	}
+	running := false
+	if r.exit == nil && (!known || call.Channel == envelopes.ChannelTerminal) {
+		r.exit, running = shellEnd(string(r.text))
+	}
+	d := core.Draft{OnChannel: call.Channel}
+	d.EventType, d.Text, d.Model = envelopes.ToolResult, r.text.Ptr(), m.model()
+	d.ToolName, d.ToolCallID = lenient.Text(call.Tool).Ptr(), id.Ptr()
+	d.ToolExitCode = r.exit
+	d.ToolStatus = new(r.status(running))
+	if r.latency.OK && r.latency.Value >= 0 {
+		d.ToolLatencyMS = new(r.latency.Count())
+	}
+	d.Touch(call.Path, call.Op)
+	if r.code != "" || r.message != "" {
+		d.Metadata = m.Session.MetadataWithError(r.code, r.message)
+	}
+	m.put(partID(id, "result"), d)
+}
+
+// status returns the status of the event. An exit code that is not zero is a failure, whatever
+// else is stated.
+func (r *result) status(running bool) envelopes.ToolStatus {
 	switch {
-	case o.failed, d.ToolExitCode != nil && *d.ToolExitCode != 0:
-		status = envelopes.StatusError
+	case r.failed, r.exit != nil && *r.exit != 0:
+		return envelopes.StatusError
 	case running:
-		status = envelopes.StatusInProgress
-	case o.success, o.some:
-		status = envelopes.StatusSuccess
+		return envelopes.StatusInProgress
+	case r.succeeded, r.stated:
+		return envelopes.StatusSuccess
+	default:
+		return envelopes.StatusUnknown
 	}
-	d.ToolStatus = &status
-	if o.latency.OK && o.latency.Value >= 0 {
-		d.ToolLatencyMS = new(o.latency.Count())
-	}
-	d.Touch(made.Path, made.Op)
-	if o.code != "" || o.message != "" {
-		d.Metadata = c.Session.MetadataWithError(o.code, o.message)
-	}
-	event := id
-	if id != "" {
-		event += "#result"
-	}
-	c.put(event, d)
 }

@@ -27,8 +27,8 @@ var Vendor = core.Vendor{
 		IsDocument: func(s *core.Shape) bool { return isCopilot(s) && s.Text("type") == "" },
 		IsWhole:    isCopilot,
 		PrintedText: &core.PrintedText{
-			Session:      marker,
-			Line:         markerLine,
+			Session:      sessionOfLine,
+			Line:         lineOfSession,
 			SessionOfLog: sessionOfLog,
 			Flag:         "copilot-logs",
 		},
@@ -50,13 +50,32 @@ var Vendor = core.Vendor{
 	Samples: samples,
 }
 
-// stateOf returns what the session remembers of Copilot CLI.
+// state is what a session of Copilot CLI remembers between two records, beyond what the
+// sessions of all vendors do.
+type state struct {
+	Text      core.Fingerprint              `json:"text,omitzero"`    // the file whose lines are plain text
+	Open      openText                      `json:"open,omitzero"`    // the text that is being joined
+	Prompts   core.Window[core.Fingerprint] `json:"prompts,omitzero"` // system prompts that were emitted
+	Started   core.Window[core.Fingerprint] `json:"started,omitzero"` // calls emitted by their start that no message has requested yet
+	Reasoning lastReasoning                 `json:"thought,omitzero"`
+	Document  core.DocumentHead             `json:"doc,omitzero"`    // the entries that the document began with
+	Billed    core.Consumption              `json:"billed,omitzero"` // the sum of all events
+	Output    int64                         `json:"last,omitzero"`   // output tokens of the last message that was billed
+	Recorded  bool                          `json:"rec,omitzero"`    // API calls have records of their own
+}
+
+// stateOf returns the state of Copilot CLI in a session.
 func stateOf(s *core.Session) *state { return s.State.(*state) }
 
 // Clone implements [core.State].
 func (s *state) Clone() core.State { c := *s; return &c }
 
-// Shrink implements [core.State]: all of it goes at once.
+// Size implements [core.State].
+func (s *state) Size() int {
+	return 256 + 12*(len(s.Prompts)+len(s.Started)) + s.Open.size()
+}
+
+// Shrink implements [core.State]: it drops everything at once.
 func (s *state) Shrink() bool {
 	if s.Size() == (&state{}).Size() {
 		return false
@@ -65,7 +84,7 @@ func (s *state) Shrink() bool {
 	return true
 }
 
-// isCopilot recognizes a line of events.jsonl, or a session of the older versions.
+// isCopilot recognizes a line of events.jsonl, or the document of older versions.
 func isCopilot(s *core.Shape) bool {
 	kind := s.Text("type")
 	switch {
@@ -80,7 +99,7 @@ func isCopilot(s *core.Shape) bool {
 	}
 }
 
-// sessionOf is the session that a record states itself.
+// sessionOf returns the session that a record states itself; empty when it states none.
 func sessionOf(s *core.Shape) string {
 	kind := s.Text("type")
 	if s.Text("sessionId") == "" && s.Kind("data") == '{' && (kind == "session.start" || kind == "") {

@@ -10,32 +10,32 @@ import (
 	"tributary/normalizers/lenient"
 )
 
-// Builder is the work on one record: what a vendor's normalizer hands its events to, and
-// what gives each of them its place in the session. A normalizer fills in what the
-// vendor says; identity, order, parents, roles and sizes are settled here, once for all
-// vendors.
+// Builder turns one record into events. A vendor's normalizer fills in a [Draft] for each
+// event and emits it; the Builder gives the event its identity, order, parent, role and
+// size, by the rules that all vendors share (README.md of package normalizers).
 type Builder struct {
 	Session   *Session
 	Record    Record
 	TS        string         // time of the record, in the form of an event
-	Raw       jsontext.Value // what the events are made of; the record unless the vendor says otherwise
+	Raw       jsontext.Value // what the first event carries; the record unless the vendor sets a part of it
 	Events    []Emitted
-	First     int  // the first event of the record at work, -1 before there is one
-	unnamed   int  // its events without an id of their own so far
-	Duplicate bool // an event was not emitted because the session had told it before
-	err       error
+	First     int  // index of the record's own first event, -1 before there is one
+	Duplicate bool // an event was not emitted because the session has emitted it before
 
-	revised map[string]*revisions // by id: of one record they may be many
+	unnamed int // events of the record without an id of their own so far
+	err     error
+	revised map[string]*revisions // by id; a record may have many
 }
 
-// revisions are the events of one id that the session has told.
+// revisions are the events of one id that the session has emitted.
 type revisions struct {
 	last     int // number of the last one that superseded another
 	contents map[Fingerprint]bool
 }
 
-// Begin starts the work on a record whose own time is ts, empty when it states none
-// (semantics.md section 2, law 1).
+// Begin returns the Builder of a record whose own time is ts, empty when it states none.
+// Then the record has the time of the session's last event, else the one that its producer
+// stated, else the one at which the broker stored it (README.md, Time).
 func (s *Session) Begin(r Record, ts string) *Builder {
 	if ts == "" {
 		ts = s.TS
@@ -50,20 +50,21 @@ func (s *Session) Begin(r Record, ts string) *Builder {
 	return &Builder{Session: s, Record: r, TS: ts, Raw: r.Data, First: -1}
 }
 
-// Draft is an event that a normalizer has filled in as far as the vendor knows, with
-// what decides about its place.
+// Draft is an event as far as the vendor states it, with what decides about its place in
+// the session.
 type Draft struct {
 	envelopes.AgentEventV1
-	Thread    Fingerprint // zero for the main conversation
-	InRole    envelopes.Role
-	OnChannel envelopes.Channel
-	Identity  string   // further content that tells this event from another of its id
-	From      *Pending // the record it comes from, where that is not the one at work
+	Thread    Fingerprint       // zero for the main conversation
+	InRole    envelopes.Role    // empty for the first role that the event type allows
+	OnChannel envelopes.Channel // empty for none
+	Identity  string            // further content by which events of the same id differ
+	From      *Pending          // the record that the event comes from; nil for the Builder's own
 }
 
-// Pending is a record whose events wait for a later record, as a session remembers it.
+// Pending is a record whose events are emitted with a later record, as the session
+// remembers it.
 type Pending struct {
-	Record      uint64         `json:"n"` // its number in the session
+	Record      uint64         `json:"n"` // number of the record in the session
 	TS          string         `json:"ts"`
 	Sequence    uint64         `json:"seq,omitzero"`
 	Traceparent string         `json:"tp,omitzero"`
@@ -71,94 +72,69 @@ type Pending struct {
 	Raw         jsontext.Value `json:"raw,omitzero"` // nil when it is too long to remember
 }
 
-// PendingRecord makes the record at work one that waits.
-func (f *Builder) PendingRecord() Pending {
+// PendingRecord returns the Builder's record as one whose events are emitted later.
+func (b *Builder) PendingRecord() Pending {
 	h := Pending{
-		Record:      f.Session.Records,
-		TS:          f.TS,
-		Sequence:    f.Record.Sequence,
-		Traceparent: f.Record.Origin.Traceparent,
-		Tracestate:  f.Record.Origin.Tracestate,
+		Record:      b.Session.Records,
+		TS:          b.TS,
+		Sequence:    b.Record.Sequence,
+		Traceparent: b.Record.Origin.Traceparent,
+		Tracestate:  b.Record.Origin.Tracestate,
 	}
-	if raw := EventRaw(f.Raw); len(raw) <= MaxPendingRaw {
+	if raw := EventRaw(b.Raw); len(raw) <= MaxPendingRaw {
 		h.Raw = raw
 	}
 	return h
 }
 
-// OrdinalID is the id of an event whose record has none (semantics.md section 4). A record
-// that was held has one event.
-func (f *Builder) OrdinalID(from *Pending) string {
+// OrdinalID returns the id of an event whose record has none: the number of the record in
+// the session, and from the second event on the number of the event. A pending record has one
+// event.
+func (b *Builder) OrdinalID(from *Pending) string {
 	id := "@" + strconv.FormatUint(from.Record, 10)
-	if from.Record != f.Session.Records {
+	if from.Record != b.Session.Records {
 		return id
 	}
-	if f.unnamed > 0 {
-		id += "." + strconv.Itoa(f.unnamed)
+	if b.unnamed > 0 {
+		id += "." + strconv.Itoa(b.unnamed)
 	}
-	f.unnamed++
+	b.unnamed++
 	return id
 }
 
-// Emit gives d its place in the session. It reports false, and changes nothing, when the
-// session has told this event before.
-func (f *Builder) Emit(d Draft) bool {
+// Emit gives d its place in the session. It reports false, and changes nothing but
+// Duplicate, when the session has emitted this event before.
+func (b *Builder) Emit(d Draft) bool {
+	if b.err != nil {
+		return false
+	}
+	if len(b.Events) >= MaxEvents {
+		b.err = fmt.Errorf("%w: the limit is %d", ErrTooManyEvents, MaxEvents)
+		return false
+	}
+	from := b.recordOf(&d)
 	e := &d.AgentEventV1
-	s := f.Session
-	if f.err != nil {
-		return false
-	}
-	if len(f.Events) >= MaxEvents {
-		f.err = fmt.Errorf("%w: the limit is %d", ErrTooManyEvents, MaxEvents)
-		return false
-	}
-	from := d.From
-	if from == nil {
-		from = &Pending{
-			Record: s.Records, TS: f.TS, Sequence: f.Record.Sequence,
-			Traceparent: f.Record.Origin.Traceparent, Tracestate: f.Record.Origin.Tracestate,
-		}
-	}
 	if e.EventID == "" {
-		e.EventID = f.OrdinalID(from)
+		e.EventID = b.OrdinalID(from)
 	}
 	e.EventID = BoundID(e.EventID)
-	if !f.identify(e, d.Identity) {
-		f.Duplicate = true
+	if !b.identify(e, d.Identity) {
+		b.Duplicate = true
 		return false
 	}
-	e.SchemaVersion = envelopes.SchemaVersion
-	e.Source = s.source
-	e.SessionID = s.id
-	e.ProjectRoot = lenient.Text(s.Root).Ptr()
-	e.ProjectHash = s.projectHash()
-	if e.TS == "" {
-		e.TS = from.TS
-	}
-	if d.InRole == "" {
-		d.InRole = envelopes.RolesOf(e.EventType)[0]
-	}
-	e.Role = &d.InRole
-	if d.OnChannel != "" {
-		e.Channel = &d.OnChannel
-	}
+	b.describe(e, from)
+	d.setRole()
 	if e.EventType == envelopes.UserMessage {
-		s.setParent(d.Thread, e.EventID)
+		b.Session.setParent(d.Thread, e.EventID)
 	} else {
-		e.ParentEventID = s.parent(d.Thread)
+		e.ParentEventID = b.Session.parent(d.Thread)
 	}
-	if e.Metadata == nil {
-		e.Metadata = s.standardMetadata()
-	}
-	s.TS = e.TS
-	s.Events++
-	e.Sequence = s.Events
 	if d.From != nil {
 		e.Raw = from.Raw
-	} else if f.First < 0 {
-		f.First = len(f.Events)
+	} else if b.First < 0 {
+		b.First = len(b.Events)
 	}
-	f.Events = append(f.Events, Emitted{
+	b.Events = append(b.Events, Emitted{
 		Event:       *e,
 		Sequence:    from.Sequence,
 		Traceparent: from.Traceparent,
@@ -167,23 +143,66 @@ func (f *Builder) Emit(d Draft) bool {
 	return true
 }
 
-// identify settles what happens to an event whose id the session has told before
-// (semantics.md section 4): the same event again is none, another one supersedes.
-func (f *Builder) identify(e *envelopes.AgentEventV1, identity string) bool {
+// recordOf returns the record that an event comes from, without its bytes where it is the
+// Builder's own.
+func (b *Builder) recordOf(d *Draft) *Pending {
+	if d.From != nil {
+		return d.From
+	}
+	return &Pending{
+		Record: b.Session.Records, TS: b.TS, Sequence: b.Record.Sequence,
+		Traceparent: b.Record.Origin.Traceparent, Tracestate: b.Record.Origin.Tracestate,
+	}
+}
+
+// describe fills in what the session knows of an event, and counts it.
+func (b *Builder) describe(e *envelopes.AgentEventV1, from *Pending) {
+	s := b.Session
+	e.SchemaVersion = envelopes.SchemaVersion
+	e.Source = s.source
+	e.SessionID = s.id
+	e.ProjectRoot = lenient.Text(s.Root).Ptr()
+	e.ProjectHash = s.projectHash()
+	if e.TS == "" {
+		e.TS = from.TS
+	}
+	if e.Metadata == nil {
+		e.Metadata = s.standardMetadata()
+	}
+	s.TS = e.TS
+	s.Events++
+	e.Sequence = s.Events
+}
+
+// setRole gives the event its role and channel.
+func (d *Draft) setRole() {
+	if d.InRole == "" {
+		d.InRole = envelopes.RolesOf(d.EventType)[0]
+	}
+	d.Role = &d.InRole
+	if d.OnChannel != "" {
+		d.Channel = &d.OnChannel
+	}
+}
+
+// identify remembers the id of an event. It reports false for an event that the session has
+// emitted before; an event of the same id with other content gets an id of its own and
+// supersedes the one before it (README.md, Identity).
+func (b *Builder) identify(e *envelopes.AgentEventV1, identity string) bool {
 	content := contentOf(e, identity)
 	base := e.EventID
-	r := f.revised[base]
+	r := b.revised[base]
 	if r == nil {
 		key := FingerprintOf(base)
-		told, ok := f.Session.IDs.Get(key)
+		first, ok := b.Session.IDs.Get(key)
 		if !ok {
-			f.Session.IDs.Put(key, content)
+			b.Session.IDs.Put(key, content)
 			return true
 		}
-		if told == content {
+		if first == content {
 			return false
 		}
-		r = f.revisions(base, told)
+		r = b.revisions(base, first)
 	}
 	if r.contents[content] {
 		return false
@@ -192,29 +211,30 @@ func (f *Builder) identify(e *envelopes.AgentEventV1, identity string) bool {
 	r.last++
 	r.contents[content] = true
 	e.EventID = revisionID(base, r.last)
-	f.Session.IDs.Put(FingerprintOf(e.EventID), content)
+	b.Session.IDs.Put(FingerprintOf(e.EventID), content)
 	return true
 }
 
-// revisions finds the revisions of an id, of which the first is told, once for a record.
-func (f *Builder) revisions(base string, told Fingerprint) *revisions {
-	r := &revisions{contents: map[Fingerprint]bool{told: true}}
+// revisions finds the events of an id that the session has emitted; first is the content of
+// the first of them. It looks once for each id of a record.
+func (b *Builder) revisions(base string, first Fingerprint) *revisions {
+	r := &revisions{contents: map[Fingerprint]bool{first: true}}
 	for {
-		next, ok := f.Session.IDs.Get(FingerprintOf(revisionID(base, r.last+1)))
+		next, ok := b.Session.IDs.Get(FingerprintOf(revisionID(base, r.last+1)))
 		if !ok {
 			break
 		}
 		r.last++
 		r.contents[next] = true
 	}
-	if f.revised == nil {
-		f.revised = make(map[string]*revisions)
+	if b.revised == nil {
+		b.revised = make(map[string]*revisions)
 	}
-	f.revised[base] = r
+	b.revised[base] = r
 	return r
 }
 
-// revisionID is the id of the nth event that supersedes another of its id.
+// revisionID returns the id of the n-th event that supersedes another of its id.
 func revisionID(base string, n int) string {
 	if n == 0 {
 		return base
@@ -222,7 +242,7 @@ func revisionID(base string, n int) string {
 	return base + "#r" + strconv.Itoa(n)
 }
 
-// contentOf is what makes two events of the same id the same event.
+// contentOf hashes what makes two events of the same id the same event.
 func contentOf(e *envelopes.AgentEventV1, identity string) Fingerprint {
 	str := func(p *string) string {
 		if p == nil {
@@ -247,7 +267,7 @@ func contentOf(e *envelopes.AgentEventV1, identity string) Fingerprint {
 		num(e.ToolLatencyMS), num(e.ToolExitCode), str(e.FilePath), op, identity)
 }
 
-// BoundID keeps an id as it is, but for one that no header could carry.
+// BoundID returns an id as it is, or its digest where the id is too long for a header.
 func BoundID(id string) string {
 	if len(id) <= MaxIdentity {
 		return id
@@ -255,47 +275,47 @@ func BoundID(id string) string {
 	return "~~" + HexHash(id)
 }
 
-// AddUsage puts what the record adds to the bill on its first event; set writes the vendor's
-// own figures.
-func (f *Builder) AddUsage(u *envelopes.Usage, set func(*envelopes.AgentEventV1)) {
-	if f.First >= 0 {
-		f.AddUsageAt(f.First, u, set)
+// AddUsage puts the tokens of the record on its first event; set writes the vendor's own
+// figures. It does nothing where the record has no event.
+func (b *Builder) AddUsage(u *envelopes.Usage, set func(*envelopes.AgentEventV1)) {
+	if b.First >= 0 {
+		b.AddUsageAt(b.First, u, set)
 	}
 }
 
-// AddUsageAt is bill for another event of f.
-func (f *Builder) AddUsageAt(i int, u *envelopes.Usage, set func(*envelopes.AgentEventV1)) {
-	e := &f.Events[i].Event
+// AddUsageAt is [Builder.AddUsage] for the i-th event.
+func (b *Builder) AddUsageAt(i int, u *envelopes.Usage, set func(*envelopes.AgentEventV1)) {
+	e := &b.Events[i].Event
 	e.Usage = u
 	e.TokensTotal = new(u.Total())
 	set(e)
 }
 
-// NextElement begins the next of several records that came as one document.
-func (f *Builder) NextElement() { f.First, f.unnamed, f.Duplicate = -1, 0, false }
+// NextElement begins the next of several records that the vendor wrote as one document.
+func (b *Builder) NextElement() { b.First, b.unnamed, b.Duplicate = -1, 0, false }
 
-// Finish is the result of the record: its events, or skip when it has none. The first
-// event carries the raw record, and every event is brought under [MaxEventBytes] and
-// checked.
-func (f *Builder) Finish(skip SkipReason) (Result, error) {
-	if f.err != nil {
-		return Result{}, f.err
+// Finish returns the result of the record: its events, or skip when it has none of its own.
+// The first event carries the raw record; every event is brought under [MaxEventBytes] and
+// validated.
+func (b *Builder) Finish(skip SkipReason) (Result, error) {
+	if b.err != nil {
+		return Result{}, b.err
 	}
-	if f.First >= 0 {
+	if b.First >= 0 {
 		skip = "" // the record has an event of its own
 	}
-	if len(f.Events) == 0 {
+	if len(b.Events) == 0 {
 		return Result{Skip: skip}, nil
 	}
-	if f.First >= 0 {
-		f.Events[f.First].Event.Raw = EventRaw(f.Raw)
+	if b.First >= 0 {
+		b.Events[b.First].Event.Raw = EventRaw(b.Raw)
 	}
-	for i := range f.Events {
-		e := &f.Events[i].Event
+	for i := range b.Events {
+		e := &b.Events[i].Event
 		fit(e)
 		if err := e.Validate(); err != nil {
 			return Result{}, err
 		}
 	}
-	return Result{Events: f.Events, Skip: skip}, nil
+	return Result{Events: b.Events, Skip: skip}, nil
 }

@@ -1,6 +1,8 @@
 package core
 
 import (
+	"slices"
+
 	"tributary/envelopes"
 )
 
@@ -11,7 +13,7 @@ type Outcome struct {
 	Latency *int64           `json:"l,omitzero"`
 	Failed  bool             `json:"f,omitzero"`
 	Files   []envelopes.File `json:"files,omitzero"`
-	Told    bool             `json:"t,omitzero"` // the result is told
+	Told    bool             `json:"t,omitzero"` // the result is emitted
 	Alone   bool             `json:"a,omitzero"` // no result follows: the end is it
 }
 
@@ -24,8 +26,63 @@ type Call struct {
 	Path    string            `json:"p,omitzero"`
 	Outcome Outcome           `json:"r,omitzero"`
 
-	// What the result of a shell needs, until it is told: the description of the command,
+	// What the result of a shell needs, until it is emitted: the description of the command,
 	// else the command, and whether it was described by the empty string.
 	About       string `json:"a,omitzero"`
 	Undescribed bool   `json:"u,omitzero"`
+}
+
+// RememberCall keeps a tool call for its result.
+func (s *Session) RememberCall(id string, c Call) {
+	c.ID = FingerprintOf(id)
+	if len(c.Path) > MaxIdentity {
+		c.Path = ""
+	}
+	if len(c.Tool) > MaxName {
+		c.Tool = ""
+	}
+	c.About = Cut(c.About, maxAbout)
+	calls := s.Calls.Without(func(o Call) bool { return o.ID == c.ID })
+	// A session has always more calls than are remembered: to let the oldest go is no loss.
+	s.Calls = calls.Push(c, maxCalls, nil)
+	room := maxAbouts
+	for i := range slices.Backward(s.Calls) {
+		if room -= len(s.Calls[i].About); room < 0 {
+			s.Calls[i].About = "" // the window is a new one
+		}
+	}
+}
+
+// RecallCall finds the call of a result.
+func (s *Session) RecallCall(id string) (Call, bool) {
+	key := FingerprintOf(id)
+	for _, c := range s.Calls {
+		if c.ID == key {
+			return c, true
+		}
+	}
+	return Call{}, false
+}
+
+// SetOutcome notes what is known of the outcome of a call that is remembered.
+func (s *Session) SetOutcome(id string, o Outcome) {
+	key := FingerprintOf(id)
+	for i, c := range s.Calls {
+		if c.ID == key {
+			c.Outcome = o
+			s.Calls = s.Calls.With(i, c)
+		}
+	}
+}
+
+// ReleaseCall drops of a call what only its result needs, once that is emitted: of many
+// calls it would be more than all the rest.
+func (s *Session) ReleaseCall(id string) {
+	key := FingerprintOf(id)
+	for i, c := range s.Calls {
+		if c.ID == key && (c.About != "" || c.Undescribed) {
+			c.About, c.Undescribed = "", false
+			s.Calls = s.Calls.With(i, c)
+		}
+	}
 }

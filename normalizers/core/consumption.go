@@ -9,7 +9,7 @@ import (
 
 // Consumption is what one API call has used so far, in the vendor's own figures. A
 // vendor that repeats or grows the figures over several records gets the difference on
-// each event (semantics.md section 3), so that sums are right at any moment.
+// each event (README.md, Tokens), so that sums are right at any moment.
 type Consumption struct {
 	Input      int64 // without cache
 	CacheRead  int64
@@ -18,9 +18,9 @@ type Consumption struct {
 	Reasoning  int64 // part of Output
 	Tool       int64 // of tools, where the vendor counts them beside the input
 	// Told is the part of Reasoning that events have carried: no event can carry more
-	// reasoning than output. Of Gemini it is the part of CacheRead, which is one of Input.
+	// reasoning than output. Where the cache is a part of the input it is that of CacheRead.
 	Told int64
-	// Run is the run of Claude's SDK that the call belongs to, 0 for none.
+	// Run is the run of the agent that the call belongs to, 0 for none.
 	Run int64
 }
 

@@ -2,12 +2,15 @@ package core
 
 import "tributary/normalizers/lenient"
 
-// MaxDelta is how many bytes of a text that is being joined a session keeps; beyond it
+// maxDelta is how many bytes of a text that is being joined a session keeps; beyond it
 // the text goes on in another event.
-const MaxDelta = 48 << 10
+const maxDelta = 48 << 10
 
-// FitsDelta reports whether a session may keep a text that is being joined. In JSON a
+// FitsDelta reports whether a session may keep a text that is being joined.
+func FitsDelta(s string) bool { return FitsJSON(s, maxDelta) }
+
+// FitsJSON reports whether a text takes at most limit bytes of JSON, but for its quotes. A
 // byte takes at most six, so that most texts need not be encoded to be measured.
-func FitsDelta(s string) bool {
-	return 6*len(s) <= MaxDelta || len(s) <= MaxDelta && len(lenient.AppendQuote(nil, s)) <= MaxDelta
+func FitsJSON(s string, limit int) bool {
+	return 6*len(s) <= limit || len(s) <= limit && len(lenient.AppendQuote(nil, s)) <= limit
 }

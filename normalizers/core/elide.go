@@ -23,7 +23,7 @@ const (
 	MaxFieldText = 4 << 10 // bytes of a field that is a name or a path
 )
 
-// EventRaw is a raw record as an event carries it (semantics.md section 8): compact,
+// EventRaw is a raw record as an event carries it (README.md, Size): compact,
 // strict JSON, with large base64 blobs replaced by what they were. It shares no memory
 // with data. The result is nil when data is not JSON.
 func EventRaw(data jsontext.Value) jsontext.Value {
@@ -197,7 +197,7 @@ func elideBlob(v jsontext.Value, mediaType string) jsontext.Value {
 	return out
 }
 
-// fit brings an event under [MaxEventBytes] (semantics.md section 8): first raw goes,
+// fit brings an event under [MaxEventBytes] (README.md, Size): first raw goes,
 // then the longest strings of its metadata, then the end of its text.
 func fit(e *envelopes.AgentEventV1) {
 	e.Files = boundFiles(e.Files)

@@ -71,7 +71,7 @@ var usualLanguages = map[string]string{
 }
 
 // languageOf is the language of a file by its name, in lower case; nil when the name
-// tells none, or not which.
+// does not decide.
 func languageOf(file string) *string {
 	name := path.Base(strings.ReplaceAll(file, `\`, "/"))
 	if lang, ok := usualLanguages[strings.ToLower(path.Ext(name))]; ok {

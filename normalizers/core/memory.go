@@ -12,7 +12,7 @@ import (
 // sha256. Two of 4,096 ids have the same one in 3 of 100 million sessions.
 type Fingerprint [6]byte
 
-// FingerprintOf hashes parts, each told apart from the next.
+// FingerprintOf hashes parts; other parts with the same concatenation hash differently.
 func FingerprintOf(parts ...string) Fingerprint {
 	var buf [256]byte
 	b := buf[:0]
@@ -49,7 +49,7 @@ func (f *Fingerprint) UnmarshalText(b []byte) error {
 // place, so that a copy of it stays what it was.
 type Window[T any] []T
 
-// Push appends v and lets the oldest go beyond limit; each one let go is added to lost,
+// Push appends v and drops the oldest beyond limit; each one dropped is added to lost,
 // where it is not nil.
 func (w Window[T]) Push(v T, limit int, lost *uint64) Window[T] {
 	if over := len(w) + 1 - limit; over > 0 {
@@ -168,7 +168,7 @@ func (m *Memory[V]) rollback() {
 	m.undo = m.undo[:0]
 }
 
-// drop lets the n oldest entries go, for good, and returns how many there were.
+// drop drops the n oldest entries, for good, and returns how many there were.
 func (m *Memory[V]) drop(n int) int {
 	n = min(n, len(m.ring))
 	kept := newMemory[V](m.limit)

@@ -41,7 +41,7 @@ type Origin struct {
 	Digest   string
 	Previous int64     // offset of the previous record of the same session in File; -1 when it is the first
 	Time     time.Time // the time of the record if neither it nor its session has one
-	End      bool      // the input ends here: no record, but what is held is let go
+	End      bool      // the input ends here: no record, but pending events are emitted
 	// Requeued is the sequence in the raw stream of the record that this one repeats,
 	// because it could not be read; 0 when it repeats none. It is taken only while that
 	// one is open ([Session.Standing]), wherever it stood in its file.
@@ -52,8 +52,8 @@ type Origin struct {
 
 // Result is what a record yields.
 type Result struct {
-	// Events are in the order of the session. Not all need come from this record: an
-	// event that was held comes with the record that lets it go.
+	// Events are in the order of the session. Not all need come from this record: a pending
+	// event comes with the record that releases it.
 	Events []Emitted
 	// Skip is why the record has no event of its own (yet: see [SkipHeld]). Empty when it
 	// has one, and for the end of input.
@@ -63,8 +63,8 @@ type Result struct {
 	Gap bool
 }
 
-// Emitted is one event together with the record that it comes from: not always the
-// record that was given, for an event may have been held.
+// Emitted is one event together with the record that it comes from, which is not the given
+// record where the event was pending.
 type Emitted struct {
 	Event                   envelopes.AgentEventV1
 	Sequence                uint64
@@ -77,19 +77,19 @@ type SkipReason string
 
 // The reasons for which a record yields no event.
 const (
-	SkipMirror    SkipReason = "mirror"    // tells again what another record tells
-	SkipProgress  SkipReason = "progress"  // a partial state, told whole by a later record
+	SkipMirror    SkipReason = "mirror"    // repeats what another record states
+	SkipProgress  SkipReason = "progress"  // a partial state; a later record states the whole
 	SkipHeartbeat SkipReason = "heartbeat" // says only that something is alive
 	SkipDuplicate SkipReason = "duplicate" // the same record or the same event again
-	SkipQueued    SkipReason = "queued"    // changes a queue, told when the item is taken
+	SkipQueued    SkipReason = "queued"    // changes a queue; the item is emitted when it is taken
 	SkipEmpty     SkipReason = "empty"     // has no content
-	SkipHeld      SkipReason = "held"      // its events come with a later record, or it turns out a mirror
+	SkipHeld      SkipReason = "held"      // pending: a later record releases its events, or repeats it
 	SkipControl   SkipReason = "control"   // a message of the control protocol
 )
 
 // ReadRecord decodes a record into a wire struct of the vendor. Any JSON is a record:
 // one that is no object leaves the struct empty, and is kept as unknown. What is not
-// JSON is [ErrMalformed]; the error tells where, never what.
+// JSON is [ErrMalformed]; the error names the place, never the content.
 func ReadRecord(data []byte, into any) error {
 	var err error
 	if v := jsontext.Value(data); v.Kind() == '{' {

@@ -6,8 +6,7 @@ import (
 	"tributary/envelopes"
 )
 
-// Speech is what kind of words a text is, whoever's record it stands in
-// (semantics.md section 5).
+// Speech is who a text comes from, whatever record it stands in (README.md, Speech).
 type Speech int
 
 // The kinds of text.
@@ -35,8 +34,8 @@ func TagContent(s, tag string) string {
 }
 
 // DraftOf is the event that a text becomes by its speech.
-func DraftOf(kind Speech, words string) Draft {
-	d := Draft{AgentEventV1: envelopes.AgentEventV1{Text: &words}, OnChannel: envelopes.ChannelChat}
+func DraftOf(kind Speech, text string) Draft {
+	d := Draft{AgentEventV1: envelopes.AgentEventV1{Text: &text}, OnChannel: envelopes.ChannelChat}
 	switch kind {
 	case SpeechHuman:
 		d.EventType = envelopes.UserMessage

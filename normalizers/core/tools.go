@@ -7,7 +7,7 @@ import (
 )
 
 // Patch puts the files of a patch into an event: the first is its file, and all of them
-// are told where there are several or where one says more than modify.
+// are listed where there are several or where one does more than modify.
 func (d *Draft) Patch(files []envelopes.File) {
 	if len(files) == 0 {
 		return
@@ -19,7 +19,7 @@ func (d *Draft) Patch(files []envelopes.File) {
 }
 
 // Tool says where a tool works and what it does to the file that it is given
-// (semantics.md section 7).
+// (README.md, Tools).
 type Tool struct {
 	Channel envelopes.Channel
 	Op      envelopes.FileOp
@@ -32,43 +32,40 @@ var (
 	ToolRead   = Tool{envelopes.ChannelEditor, envelopes.OpRead}
 	ToolWrite  = Tool{envelopes.ChannelEditor, envelopes.OpWrite}
 	ToolModify = Tool{envelopes.ChannelEditor, envelopes.OpModify}
-	ToolRemove = Tool{envelopes.ChannelEditor, envelopes.OpDelete}
+	toolRemove = Tool{envelopes.ChannelEditor, envelopes.OpDelete}
 )
 
 // tools are the tools of all vendors by their lower-case names; those that are not here
 // are of channel other.
 var tools = map[string]Tool{
-	// Claude Code
-	"bash":         ToolShell,
-	"bashoutput":   ToolShell,
-	"killbash":     ToolShell,
-	"killshell":    ToolShell,
-	"powershell":   ToolShell,
-	"read":         ToolRead,
-	"notebookread": ToolRead,
-	"write":        ToolWrite,
-	"edit":         ToolModify,
-	"multiedit":    ToolModify,
-	"notebookedit": ToolModify,
-	"glob":         ToolSearch,
-	"grep":         ToolSearch,
-	"ls":           ToolSearch,
-	// Codex
-	"shell":             ToolShell,
-	"shell_command":     ToolShell,
-	"local_shell":       ToolShell,
-	"exec":              ToolShell,
-	"exec_command":      ToolShell,
-	"command_execution": ToolShell,
-	"container.exec":    ToolShell,
-	"unified_exec":      ToolShell,
-	"write_stdin":       ToolShell,
-	"apply_patch":       ToolModify,
-	"file_change":       ToolModify,
-	"view_image":        ToolRead,
-	"list_dir":          ToolSearch,
-	"grep_files":        ToolSearch,
-	// Gemini CLI
+	"bash":                ToolShell,
+	"bashoutput":          ToolShell,
+	"killbash":            ToolShell,
+	"killshell":           ToolShell,
+	"powershell":          ToolShell,
+	"read":                ToolRead,
+	"notebookread":        ToolRead,
+	"write":               ToolWrite,
+	"edit":                ToolModify,
+	"multiedit":           ToolModify,
+	"notebookedit":        ToolModify,
+	"glob":                ToolSearch,
+	"grep":                ToolSearch,
+	"ls":                  ToolSearch,
+	"shell":               ToolShell,
+	"shell_command":       ToolShell,
+	"local_shell":         ToolShell,
+	"exec":                ToolShell,
+	"exec_command":        ToolShell,
+	"command_execution":   ToolShell,
+	"container.exec":      ToolShell,
+	"unified_exec":        ToolShell,
+	"write_stdin":         ToolShell,
+	"apply_patch":         ToolModify,
+	"file_change":         ToolModify,
+	"view_image":          ToolRead,
+	"list_dir":            ToolSearch,
+	"grep_files":          ToolSearch,
 	"run_shell_command":   ToolShell,
 	"read_file":           ToolRead,
 	"read_many_files":     ToolRead,
@@ -77,25 +74,24 @@ var tools = map[string]Tool{
 	"list_directory":      ToolSearch,
 	"search_file_content": ToolSearch,
 	"grep_search":         ToolSearch,
-	// Cursor
-	"delete":           ToolRemove,
-	"deletefile":       ToolRemove,
-	"delete_file":      ToolRemove,
-	"strreplace":       ToolModify,
-	"search_replace":   ToolModify,
-	"editfile":         ToolModify,
-	"edit_file":        ToolModify,
-	"editnotebook":     ToolModify,
-	"applypatch":       ToolModify,
-	"readfile":         ToolRead,
-	"listdir":          ToolSearch,
-	"semsearch":        ToolSearch,
-	"semanticsearch":   ToolSearch,
-	"codebase_search":  ToolSearch,
-	"file_search":      ToolSearch,
-	"ripgrep":          ToolSearch,
-	"run_terminal_cmd": ToolShell,
-	"writeshellstdin":  ToolShell,
+	"delete":              toolRemove,
+	"deletefile":          toolRemove,
+	"delete_file":         toolRemove,
+	"strreplace":          ToolModify,
+	"search_replace":      ToolModify,
+	"editfile":            ToolModify,
+	"edit_file":           ToolModify,
+	"editnotebook":        ToolModify,
+	"applypatch":          ToolModify,
+	"readfile":            ToolRead,
+	"listdir":             ToolSearch,
+	"semsearch":           ToolSearch,
+	"semanticsearch":      ToolSearch,
+	"codebase_search":     ToolSearch,
+	"file_search":         ToolSearch,
+	"ripgrep":             ToolSearch,
+	"run_terminal_cmd":    ToolShell,
+	"writeshellstdin":     ToolShell,
 }
 
 // ToolOf looks a tool up by the vendor's name.

@@ -41,6 +41,15 @@ func stateOf(s *core.Session) *state { return s.State.(*state) }
 // Clone implements [core.State].
 func (s *state) Clone() core.State { c := *s; return &c }
 
+// Size implements [core.State].
+func (s *state) Size() int {
+	n := len(s.Text) + len(s.From.Raw) + len(s.From.TS) + len(s.From.Traceparent) + len(s.From.Tracestate)
+	if n > 0 || s.Answer.Length > 0 {
+		n += 64
+	}
+	return n
+}
+
 // Shrink implements [core.State]: all of it goes at once.
 func (s *state) Shrink() bool {
 	if s.Size() == 0 {
@@ -77,7 +86,7 @@ func isCursor(s *core.Shape) bool {
 	}
 }
 
-// timeOf is the time that a record states itself.
+// timeOf returns the time that a record states.
 func timeOf(s *core.Shape) time.Time {
 	if t := s.Time([]string{"timestamp"}); !t.IsZero() {
 		return t

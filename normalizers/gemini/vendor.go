@@ -40,23 +40,36 @@ var Vendor = core.Vendor{
 	Samples: samples,
 }
 
+// state is what a session of Gemini CLI remembers beyond what all vendors do.
+type state struct {
+	Agent    string                        `json:"agent,omitzero"` // of the file of a subagent
+	Stated   core.Window[core.StatedValue] `json:"stated,omitzero"`
+	Document core.DocumentHead             `json:"doc,omitzero"`
+	Deltas   deltas                        `json:"delta,omitzero"`
+}
+
 // stateOf returns what the session remembers of Gemini CLI.
 func stateOf(s *core.Session) *state { return s.State.(*state) }
 
 // Clone implements [core.State].
 func (s *state) Clone() core.State { c := *s; return &c }
 
-// Shrink implements [core.State]: stated values and the pending text go at once.
+// Size implements [core.State].
+func (s *state) Size() int {
+	return len(s.Agent) + 48*len(s.Stated) + len(s.Deltas.Text) + len(s.Deltas.From.Raw)
+}
+
+// Shrink implements [core.State]: stated values and pending deltas go at once.
 func (s *state) Shrink() bool {
-	if len(s.Stated) == 0 && s.Delta.Words == "" {
+	if len(s.Stated) == 0 && s.Deltas.Text == "" {
 		return false
 	}
-	s.Stated, s.Delta = nil, delta{}
+	s.Stated, s.Deltas = nil, deltas{}
 	return true
 }
 
-// isGemini recognizes what Gemini CLI writes: a line of a session's file, the document
-// that older versions kept, a list of prompts, a saved conversation, and its output.
+// isGemini recognizes a line of a session's file, the document that older versions kept, a
+// list of typed prompts, a saved conversation, and the output of a run.
 func isGemini(s *core.Shape) bool {
 	if s.First != nil {
 		return isPrompt(s.First) || isContent(s.First)
@@ -86,19 +99,19 @@ func isGemini(s *core.Shape) bool {
 	}
 }
 
-// isPrompt recognizes a prompt of logs.json; its messageId is a number.
+// isPrompt recognizes an entry of logs.json; its messageId is a number.
 func isPrompt(s *core.Shape) bool {
 	return s.Text("sessionId") != "" && s.Kind("message") == '"' && s.Text("type") == "user" && s.Text("messageId") == "" && s.Text("uuid") == ""
 }
 
-// isContent recognizes a content of a saved conversation.
+// isContent recognizes a message of a saved conversation.
 func isContent(s *core.Shape) bool {
 	role := s.Text("role")
 	return s.Text("type") == "" && (role == "user" || role == "model") && s.Kind("parts") == '[' && !isForeign(s)
 }
 
-// isForeign reports whether the parts of a message are of a protocol that writes messages
-// alike: its parts name their content.
+// isForeign reports whether the parts of a message are of another protocol whose messages
+// look alike: its parts name their content.
 func isForeign(s *core.Shape) bool {
 	for _, part := range lenient.Elements(s.Value("parts")) {
 		for _, m := range lenient.ObjectMembers(part) {
@@ -115,7 +128,7 @@ func isDocument(s *core.Shape) bool {
 	return isGemini(s) && (s.First != nil || s.Kind("messages") == '[' || s.Kind("history") == '[')
 }
 
-// sessionOf is the session that a record states itself.
+// sessionOf returns the session that a record states.
 func sessionOf(s *core.Shape) string {
 	if s.Text("sessionId") == "" {
 		if id := s.Text("$set", "sessionId"); id != "" {
@@ -125,7 +138,7 @@ func sessionOf(s *core.Shape) string {
 	return s.Session()
 }
 
-// timeOf is the time that a record states itself.
+// timeOf returns the time that a record states.
 func timeOf(s *core.Shape) time.Time {
 	return s.Time([]string{"timestamp"}, []string{"startTime"}, []string{"$set", "lastUpdated"})
 }

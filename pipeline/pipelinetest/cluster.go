@@ -23,9 +23,9 @@ import (
 	"tributary/pipeline"
 )
 
-// Cluster is one JetStream server or several, each a process of its own that can be
-// killed or cut off from the others, with a store that stays. A server alone syncs every
-// commit before it acknowledges it.
+// Cluster is one JetStream server or several. Each is a process of its own, which a test can
+// kill or cut off from the others; its store survives. A single server syncs every commit
+// before it acknowledges it.
 type Cluster struct {
 	tb    testing.TB
 	Nodes []*Node
@@ -43,19 +43,19 @@ type Node struct {
 // nodeProgram is the program that a node runs.
 const nodeProgram = "pipelinetest.node"
 
-// nodeConfig are the arguments of a node.
+// nodeConfig is the arguments of a node.
 type nodeConfig struct {
 	Name     string   `json:"name"`
 	StoreDir string   `json:"store_dir"`
 	Port     int      `json:"port"`
-	Route    int      `json:"route"`     // port for the other nodes; 0 for a server alone
+	Route    int      `json:"route"`     // port for the other nodes; 0 for a single server
 	Routes   []string `json:"routes"`    // to the other nodes
-	MaxStore int64    `json:"max_store"` // bytes of all streams; 0 for what the disk has
+	MaxStore int64    `json:"max_store"` // bytes of all streams; 0 for the free space of the disk
 }
 
-// StartCluster starts nodes servers, with routes between them on the loopback when they
-// are several, and returns when they serve JetStream. They end with the test. maxStore
-// limits what the streams on each may hold; 0 for what the disk has.
+// StartCluster starts a number of servers, with routes between them on the loopback, and
+// returns when they serve JetStream. They end with the test. maxStore bounds the bytes of
+// the streams on each; 0 for the free space of the disk.
 func StartCluster(tb testing.TB, nodes int, maxStore int64) *Cluster {
 	tb.Helper()
 	c := &Cluster{tb: tb}
@@ -75,7 +75,7 @@ func StartCluster(tb testing.TB, nodes int, maxStore int64) *Cluster {
 	return c
 }
 
-// connect lays a proxy into each direction between two nodes.
+// connect puts a proxy into each direction between two nodes.
 func (c *Cluster) connect() {
 	for _, from := range c.Nodes {
 		for _, to := range c.Nodes {
@@ -98,8 +98,8 @@ func StartClusterOn(tb testing.TB, dir string) *Cluster {
 	return c
 }
 
-// Start starts nodes, for the first time or again, on the same store and ports, and
-// returns when they are healthy: of several, a majority of all must run.
+// Start starts nodes, for the first time or again, on the same store and ports. It returns
+// when they are healthy, which needs a majority of all nodes.
 func (c *Cluster) Start(nodes ...*Node) {
 	c.tb.Helper()
 	for _, n := range nodes {
@@ -110,7 +110,7 @@ func (c *Cluster) Start(nodes ...*Node) {
 	}
 }
 
-// Stop ends all nodes well.
+// Stop shuts all nodes down.
 func (c *Cluster) Stop() {
 	c.tb.Helper()
 	for _, n := range c.Nodes {
@@ -118,8 +118,8 @@ func (c *Cluster) Stop() {
 	}
 }
 
-// freePorts finds ports of the loopback that nobody uses. They lie below those that
-// systems give to clients, so that each is still free when its node starts again.
+// freePorts finds unused ports of the loopback. They lie below the ephemeral ports, so that
+// each is still free when its node starts again.
 func freePorts(tb testing.TB, count int) []int {
 	tb.Helper()
 	var ports []int
@@ -140,15 +140,16 @@ func freePorts(tb testing.TB, count int) []int {
 	return ports
 }
 
-// URL is where clients connect: all nodes, with commas. It stays the same over restarts.
+// URL returns the addresses of all nodes for clients, separated by commas. They stay the
+// same across restarts.
 func (c *Cluster) URL() string { return urls(c.Nodes) }
 
-// URLWithout is the [Cluster.URL] of the nodes but n.
+// URLWithout is [Cluster.URL] without node n.
 func (c *Cluster) URLWithout(n *Node) string {
 	return urls(slices.DeleteFunc(slices.Clone(c.Nodes), func(of *Node) bool { return of == n }))
 }
 
-// urls are those of nodes, with commas.
+// urls returns the addresses of nodes, separated by commas.
 func urls(nodes []*Node) string {
 	list := make([]string, len(nodes))
 	for i, n := range nodes {
@@ -163,7 +164,7 @@ func (c *Cluster) JetStream(options ...nats.Option) jetstream.JetStream {
 	return Connect(c.tb, c.URL(), options...)
 }
 
-// Provision connects and makes the cluster hold t, as soon as it has a leader and all its
+// Provision connects and provisions t, as soon as the cluster has a leader and all its
 // nodes.
 func (c *Cluster) Provision(t pipeline.Topology) jetstream.JetStream {
 	c.tb.Helper()
@@ -172,8 +173,8 @@ func (c *Cluster) Provision(t pipeline.Topology) jetstream.JetStream {
 	return js
 }
 
-// Settle waits until every stream has a leader and all its replicas are up to date, so
-// that another node can be lost.
+// Settle waits until every stream has a leader and all its replicas are current, so that
+// another node can be lost.
 func (c *Cluster) Settle(js jetstream.JetStream) {
 	c.tb.Helper()
 	c.await("settle", js, func(_ string, replicas []*jetstream.PeerInfo) error {
@@ -186,8 +187,8 @@ func (c *Cluster) Settle(js jetstream.JetStream) {
 	})
 }
 
-// AwaitWithout waits until every stream has a leader that is another node than n, which
-// has failed in some way. The connection should not be one to n.
+// AwaitWithout waits until every stream has a leader other than n, a node that has failed.
+// js should not be connected to n.
 func (c *Cluster) AwaitWithout(n *Node, js jetstream.JetStream) {
 	c.tb.Helper()
 	c.await("go on without "+n.Name(), js, func(leader string, _ []*jetstream.PeerInfo) error {
@@ -198,8 +199,7 @@ func (c *Cluster) AwaitWithout(n *Node, js jetstream.JetStream) {
 	})
 }
 
-// await waits until every stream that has replicas has a leader, and the cluster is as
-// wanted for each.
+// await waits until every replicated stream has a leader, and wanted returns nil for it.
 func (c *Cluster) await(what string, js jetstream.JetStream, wanted func(leader string, replicas []*jetstream.PeerInfo) error) {
 	c.tb.Helper()
 	c.Try(what, func(ctx context.Context) error {
@@ -224,15 +224,15 @@ func (c *Cluster) await(what string, js jetstream.JetStream, wanted func(leader 
 	})
 }
 
-// Try tries again until do succeeds, for what a cluster that lacks a leader refuses. When
-// it never does, the nodes end and say what they were doing.
+// Try calls do until it succeeds: a cluster without a leader refuses requests. When it never
+// succeeds, the test fails with the stacks of all nodes.
 func (c *Cluster) Try(what string, do func(context.Context) error) {
 	c.tb.Helper()
 	ctx, cancel := context.WithTimeout(c.tb.Context(), patience)
 	defer cancel()
 	retry := time.NewTicker(50 * time.Millisecond)
 	defer retry.Stop()
-	var last error // that says more than that there was no answer
+	var last error // other than a timeout
 	for {
 		try, stop := context.WithTimeout(ctx, 5*time.Second)
 		err := do(try)
@@ -258,7 +258,7 @@ func (c *Cluster) Try(what string, do func(context.Context) error) {
 	}
 }
 
-// URL is where clients connect. It stays the same over restarts.
+// URL returns the address for clients. It stays the same across restarts.
 func (n *Node) URL() string { return fmt.Sprintf("nats://127.0.0.1:%d", n.config.Port) }
 
 // launch starts the process of the node.
@@ -275,18 +275,18 @@ func (n *Node) CutOff() {
 	}
 }
 
-// Reconnect mends the routes of a node that was cut off.
+// Reconnect restores the routes of a node that was cut off.
 func (n *Node) Reconnect() {
 	for _, r := range n.routes {
 		r.Mend()
 	}
 }
 
-// Name is that of the server, and a tag by which streams can be placed on it.
+// Name returns the name of the server, which is also its tag for the placement of streams.
 func (n *Node) Name() string { return n.config.Name }
 
-// StreamDirs is where a stream lies, and the log of its replicas when it has some. The
-// files are whole only while the node is stopped.
+// StreamDirs returns the folders of a stream and, when it is replicated, of its Raft log.
+// Their files are consistent only while the node is stopped.
 func (n *Node) StreamDirs(s *jetstream.StreamInfo) []string {
 	root := filepath.Join(n.config.StoreDir, "jetstream")
 	dirs := []string{filepath.Join(root, "$G", "streams", s.Config.Name)}
@@ -308,10 +308,10 @@ func runNode(ctx context.Context, arguments []byte, ready func()) error {
 		Port:       cfg.Port,
 		JetStream:  true,
 		StoreDir:   cfg.StoreDir,
-		// Of several servers a majority has what is acknowledged. With this they would also
-		// damage streams that are compressed: when a replica starts it truncates its last
-		// block (server.prepareForWALReplay) and at times compresses it after that, although
-		// it goes on writing to it (2.15.2, the goroutine in fileStore.newMsgBlockForWrite).
+		// In a cluster a majority has what is acknowledged, without a sync. With SyncAlways,
+		// nodes would also damage compressed streams: a replica that starts truncates its last
+		// block (server.prepareForWALReplay), and then at times compresses it while it still
+		// writes to it (2.15.2, the goroutine in fileStore.newMsgBlockForWrite).
 		SyncAlways: cfg.Route == 0,
 		MaxPayload: pipeline.MaxPayload,
 		NoSigs:     true,
@@ -321,7 +321,7 @@ func runNode(ctx context.Context, arguments []byte, ready func()) error {
 	if cfg.Route != 0 {
 		opts.Cluster = server.ClusterOpts{
 			Name: "faults", Host: "127.0.0.1", Port: cfg.Route, NoAdvertise: true,
-			Advertise: "127.0.0.1:1", // where nobody is: nodes know each other by their routes only
+			Advertise: "127.0.0.1:1", // nothing listens there: nodes reach each other by their routes only
 		}
 		opts.Routes = server.RoutesFromStr(strings.Join(cfg.Routes, ","))
 	}
@@ -333,7 +333,7 @@ func runNode(ctx context.Context, arguments []byte, ready func()) error {
 	srv.Start()
 	look := time.NewTicker(20 * time.Millisecond)
 	defer look.Stop()
-	for srv.Healthz(nil).StatusCode != http.StatusOK { // for which an operator waits before he stops another
+	for srv.Healthz(nil).StatusCode != http.StatusOK { // an operator waits for it before the next node is stopped
 		select {
 		case <-look.C:
 		case <-ctx.Done():
@@ -347,8 +347,8 @@ func runNode(ctx context.Context, arguments []byte, ready func()) error {
 	return nil
 }
 
-// stderrLog writes what goes wrong in a server to standard error, and ends the process
-// when the server cannot start.
+// stderrLog writes the warnings and errors of a server to standard error, and ends the
+// process when the server cannot start.
 type stderrLog struct{}
 
 func (stderrLog) Noticef(string, ...any) {}
@@ -361,5 +361,5 @@ func (stderrLog) Errorf(format string, v ...any) { fmt.Fprintf(os.Stderr, "ERR "
 
 func (stderrLog) Fatalf(format string, v ...any) {
 	fmt.Fprintf(os.Stderr, "FTL "+format+"\n", v...)
-	os.Exit(1) //nolint:forbidigo // of a process that is only this server
+	os.Exit(1) //nolint:forbidigo // the process is nothing but this server
 }

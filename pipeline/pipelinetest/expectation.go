@@ -22,33 +22,33 @@ import (
 	"tributary/pipeline"
 )
 
-// Expectation is what a generation should hold: the fold of the raw stream, in its order,
-// with nothing of a stage in between but the reading of a record and of the object that it
-// names.
+// Expectation is what a generation should hold: the fold of the raw stream, in its order.
+// It shares nothing with a stage but the reading of a record and of the object that the
+// record names.
 type Expectation struct {
 	Topology pipeline.Topology
-	// Normalize is what the stage was given; nil for [normalizers.Normalize]. When it
-	// panics, the record is a dead letter and its session as it was.
+	// Normalize is that of the stage; nil for [normalizers.Normalize]. A record at which it
+	// panics is a dead letter, and leaves its session as it was.
 	Normalize func(*normalizers.Session, normalizers.Record) (normalizers.Result, error)
-	// Crashed are the records that the stage was meant to give up on.
+	// Crashed are the raw sequences of records that end the process.
 	Crashed []uint64
 }
 
-// Report is what a comparison found.
+// Report is the result of a comparison.
 type Report struct {
 	Records, Events, DeadLetters, Sessions int // expected
 
 	Missing, Doubled int // events
-	OutOfOrder       int // events that do not follow, as they are stored, the one before them in their session
-	States           int // of sessions that differ
+	OutOfOrder       int // events that are not stored right behind the one before them in their session
+	States           int // session states that differ
 
-	Problems []string // the first of them, of these and all other kinds
-	More     int      // how many there are beyond
+	Problems []string // the first problems of any kind
+	More     int      // number of problems beyond those
 }
 
 const maxProblems = 20
 
-// Err is nil when the generation holds exactly what it should.
+// Err returns nil when the generation holds exactly what it should.
 func (r *Report) Err() error {
 	if len(r.Problems) == 0 {
 		return nil
@@ -69,9 +69,8 @@ func (r *Report) problem(format string, args ...any) {
 }
 
 // Compare folds the raw stream and compares the result with what the generation holds:
-// events that are missing, doubled, out of order, different in their bytes, wrong
-// provenance, dead letters, session states, checkpoints. The stage must have caught up, see
-// [pipeline.CatchUp].
+// events, in their order, bytes and provenance; dead letters, session states and
+// checkpoints. The stage must have caught up, see [pipeline.CatchUp].
 func (x Expectation) Compare(ctx context.Context, js jetstream.JetStream) (*Report, error) {
 	r := &Report{}
 	want, err := x.fold(ctx, js, r)
@@ -96,8 +95,8 @@ func (x Expectation) Compare(ctx context.Context, js jetstream.JetStream) (*Repo
 	return r, nil
 }
 
-// RequireExact waits until the generation has caught up and fails the test when it is
-// not exactly what is expected.
+// RequireExact waits until the generation has caught up, and fails the test unless it holds
+// exactly what is expected.
 func (x Expectation) RequireExact(tb testing.TB, js jetstream.JetStream) *Report {
 	tb.Helper()
 	if err := pipeline.CatchUp(tb.Context(), js, x.Topology); err != nil {
@@ -113,14 +112,13 @@ func (x Expectation) RequireExact(tb testing.TB, js jetstream.JetStream) *Report
 	return r
 }
 
-// sessionID names a session in all streams.
+// sessionID identifies a session.
 type sessionID struct {
 	source envelopes.Source
 	id     string
 }
 
-// event is an event. Of its data only the digest is kept, so that generations can be
-// compared that are larger than the memory.
+// event is an event with the digest of its data: generations may be larger than memory.
 type event struct {
 	sequence  uint64 // in the session
 	raw       uint64
@@ -133,7 +131,7 @@ func newEvent(sequence, raw uint64, partition int, data []byte) event {
 	return event{sequence, raw, partition, len(data), sha256.Sum256(data)}
 }
 
-// deadLetter is a record that could not be read.
+// deadLetter is the dead letter of a record.
 type deadLetter struct {
 	reason string
 	data   []byte
@@ -156,7 +154,7 @@ func newContent() *content {
 	}
 }
 
-// fold makes the content that should be there.
+// fold computes the content that the generation should hold.
 func (x Expectation) fold(ctx context.Context, js jetstream.JetStream, r *Report) (*content, error) {
 	c := newContent()
 	sessions := make(map[sessionID]*normalizers.Session)
@@ -215,8 +213,7 @@ func (x Expectation) fold(ctx context.Context, js jetstream.JetStream, r *Report
 	return c, nil
 }
 
-// normalize calls the normalizer of x. When one that may panic does, the session is put
-// back.
+// normalize calls the normalizer of x. When it panics, the session is restored.
 func (x Expectation) normalize(sessions map[sessionID]*normalizers.Session, id sessionID, r normalizers.Record) (result normalizers.Result, err error) {
 	if x.Normalize == nil {
 		return normalizers.Normalize(sessions[id], r)

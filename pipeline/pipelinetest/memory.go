@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// PeakMemory is the most memory that a process had resident so far, in bytes; 0 when it
-// has ended, and on systems other than Linux. What a process reports of itself would begin
-// with the memory of the one that started it.
+// PeakMemory returns the peak resident memory of a process, in bytes; 0 when it has ended,
+// and on systems other than Linux. The figure that a process reports of itself would include
+// the memory of the process that started it.
 func PeakMemory(pid int) int64 {
 	status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	_, rest, _ := strings.Cut(string(status), "VmHWM:")
@@ -21,8 +21,8 @@ func PeakMemory(pid int) int64 {
 	return kib << 10
 }
 
-// WatchHeap looks at the heap of this process from now on. What it returns ends that, and
-// tells how much of the heap was in use before and at its peak, in bytes.
+// WatchHeap watches the heap of this process. The function that it returns ends the watch,
+// and returns the bytes of the heap in use before and at the peak.
 func WatchHeap(tb testing.TB) func() (before, peak uint64) {
 	tb.Helper()
 	runtime.GC()

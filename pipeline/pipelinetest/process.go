@@ -16,11 +16,12 @@ import (
 	"github.com/go-json-experiment/json"
 )
 
-// Program is what runs in a [Process]: the arguments that it was started with, as JSON,
-// and a context that ends when it shall end well. It calls ready when it does its work.
+// Program runs in a [Process]. It gets the arguments that the process was started with, as
+// JSON, and a context that ends when it should shut down. It calls ready when it has
+// started.
 type Program func(ctx context.Context, arguments []byte, ready func()) error
 
-// The environment of a process says which program it runs, and on what.
+// The environment of a process names its program and the arguments.
 const (
 	programVariable   = "PIPELINETEST_PROGRAM"
 	argumentsVariable = "PIPELINETEST_ARGUMENTS"
@@ -29,12 +30,12 @@ const (
 // readyLine is what a process writes when it is ready.
 const readyLine = "ready\n"
 
-// RunProgram runs the program that this process was started for, one of programs or a
-// node of a [Cluster], and returns its exit code; false when this is no such process.
-// A test binary that starts processes calls it first in its TestMain. The end of standard
-// input is the end of the program: a process does not outlive the test that started it.
+// RunProgram runs the program that this process was started for, one of programs or a node
+// of a [Cluster], and returns its exit code; false when this is no such process. A test
+// binary that starts processes calls it first in its TestMain. The program ends when
+// standard input does, so a process does not outlive the test that started it.
 func RunProgram(programs map[string]Program) (code int, is bool) {
-	name := os.Getenv(programVariable) //nolint:forbidigo // a test binary that is run again has no other way to know
+	name := os.Getenv(programVariable) //nolint:forbidigo // a test binary that is run again gets its program by the environment
 	if name == "" {
 		return 0, false
 	}
@@ -60,22 +61,22 @@ func RunProgram(programs map[string]Program) (code int, is bool) {
 	return 0, true
 }
 
-// Process is a [Program] in a process of its own: this test binary, run again. The test
-// ends it at the latest.
+// Process is a [Program] in a process of its own: this test binary, run again. It ends with
+// the test at the latest.
 type Process struct {
-	tb    testing.TB
-	name  string
-	cmd   *exec.Cmd
-	stdin io.Closer
-	said  *output
-	ended chan struct{} // closed when it has
+	tb     testing.TB
+	name   string
+	cmd    *exec.Cmd
+	stdin  io.Closer
+	output *output
+	ended  chan struct{} // closed when the process has ended
 }
 
-// patience is how long a process may take for what has to happen.
+// patience bounds the wait for a process.
 const patience = 2 * time.Minute
 
-// StartProcess starts a program with arguments, which are marshaled as JSON.
-// It does not wait for anything; see [Process.AwaitReady].
+// StartProcess starts a program with arguments, which it marshals as JSON. It does not wait
+// for the program to be ready, see [Process.AwaitReady].
 func StartProcess(tb testing.TB, program string, arguments any) *Process {
 	tb.Helper()
 	self, err := os.Executable()
@@ -86,11 +87,11 @@ func StartProcess(tb testing.TB, program string, arguments any) *Process {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	p := &Process{tb: tb, name: program, said: newOutput(), ended: make(chan struct{})}
+	p := &Process{tb: tb, name: program, output: newOutput(), ended: make(chan struct{})}
 	p.cmd = exec.CommandContext(context.WithoutCancel(tb.Context()), self)
 	p.cmd.Env = []string{programVariable + "=" + program, argumentsVariable + "=" + string(data), "TZ=UTC"}
 	p.cmd.SysProcAttr = ownGroup()
-	p.cmd.Stdout, p.cmd.Stderr = p.said, p.said
+	p.cmd.Stdout, p.cmd.Stderr = p.output, p.output
 	if p.stdin, err = p.cmd.StdinPipe(); err != nil {
 		tb.Fatal(err)
 	}
@@ -98,7 +99,7 @@ func StartProcess(tb testing.TB, program string, arguments any) *Process {
 		tb.Fatal(err)
 	}
 	go func() {
-		_ = p.cmd.Wait() // the exit code says it
+		_ = p.cmd.Wait() // the exit code has the result
 		close(p.ended)
 	}()
 	tb.Cleanup(func() {
@@ -108,8 +109,7 @@ func StartProcess(tb testing.TB, program string, arguments any) *Process {
 	return p
 }
 
-// AwaitReady waits until the program says that it is ready, and fails the test when it
-// ends before.
+// AwaitReady waits until the program is ready, and fails the test when it ends before.
 func (p *Process) AwaitReady() {
 	p.tb.Helper()
 	p.AwaitOutput(readyLine)
@@ -122,29 +122,29 @@ func (p *Process) AwaitOutput(text string) {
 	limit := time.NewTimer(patience)
 	defer limit.Stop()
 	for {
-		all, more := p.said.now()
+		all, more := p.output.now()
 		if strings.Contains(all, text) {
 			return
 		}
 		select {
 		case <-more:
 		case <-p.ended:
-			if all, _ = p.said.now(); !strings.Contains(all, text) {
-				p.tb.Fatalf("%s ended before it said %q:\n%s", p.name, text, all)
+			if all, _ = p.output.now(); !strings.Contains(all, text) {
+				p.tb.Fatalf("%s ended before it wrote %q:\n%s", p.name, text, all)
 			}
 		case <-limit.C:
-			p.tb.Fatalf("%s does not say %q:\n%s", p.name, text, all)
+			p.tb.Fatalf("%s does not write %q:\n%s", p.name, text, all)
 		}
 	}
 }
 
-// Output is what the process has written so far, to standard output and standard error.
+// Output returns what the process has written to standard output and standard error.
 func (p *Process) Output() string {
-	all, _ := p.said.now()
+	all, _ := p.output.now()
 	return all
 }
 
-// Running reports whether the process has not ended.
+// Running reports whether the process is running.
 func (p *Process) Running() bool {
 	select {
 	case <-p.ended:
@@ -154,11 +154,10 @@ func (p *Process) Running() bool {
 	}
 }
 
-// PID is the process id.
+// PID returns the process id.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 
-// Kill ends the process by SIGKILL, in the middle of whatever it does, and waits for its
-// end.
+// Kill ends the process by SIGKILL and waits for its end.
 func (p *Process) Kill() {
 	p.tb.Helper()
 	p.signal(syscall.SIGKILL)
@@ -172,15 +171,14 @@ func (p *Process) signal(s syscall.Signal) {
 	}
 }
 
-// Stop tells the process to end well, and returns its exit code.
+// Stop makes the process shut down, and returns its exit code.
 func (p *Process) Stop() int {
 	p.tb.Helper()
 	_ = p.stdin.Close()
 	return p.AwaitEnd()
 }
 
-// AwaitEnd waits until the process has ended, by itself or by a signal, and returns its
-// exit code, -1 after a signal.
+// AwaitEnd waits until the process has ended, and returns its exit code, -1 after a signal.
 func (p *Process) AwaitEnd() int {
 	p.tb.Helper()
 	select {
@@ -191,11 +189,11 @@ func (p *Process) AwaitEnd() int {
 	return p.cmd.ProcessState.ExitCode()
 }
 
-// output is what a process writes. It can be read while it is written.
+// output collects what a process writes. It can be read meanwhile.
 type output struct {
 	mu   sync.Mutex
 	b    bytes.Buffer
-	more chan struct{} // closed and made anew with each write
+	more chan struct{} // closed and replaced by each write
 }
 
 func newOutput() *output { return &output{more: make(chan struct{})} }
@@ -209,7 +207,7 @@ func (o *output) Write(p []byte) (int, error) {
 	return o.b.Write(p)
 }
 
-// now returns what was written, and a channel that is closed when there is more.
+// now returns what was written, and a channel that the next write closes.
 func (o *output) now() (string, <-chan struct{}) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

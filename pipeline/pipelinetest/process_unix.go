@@ -4,13 +4,13 @@ package pipelinetest
 
 import "syscall"
 
-// ownGroup gives a process a group of its own. The kernel lets those that stand still go on
-// when their group loses its last parent: that of the test does when the shell ends that
-// started it in the background.
+// ownGroup gives a process a process group of its own. The kernel continues the stopped
+// processes of a group that loses its last parent, as the group of the test does when the
+// shell that started it in the background ends.
 func ownGroup() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
 
-// Pause stops the process where it is by SIGSTOP; it does not know.
+// Pause stops the process by SIGSTOP; the process does not notice.
 func (p *Process) Pause() { p.tb.Helper(); p.signal(syscall.SIGSTOP) }
 
-// Resume lets a process go on that stands still.
+// Resume continues a process that is stopped.
 func (p *Process) Resume() { p.tb.Helper(); p.signal(syscall.SIGCONT) }

@@ -10,5 +10,5 @@ func (p *Process) Pause() {
 	p.tb.Skip("no process can be stopped from outside on Windows")
 }
 
-// Resume lets a process go on that stands still.
+// Resume continues a process that is stopped.
 func (p *Process) Resume() {}

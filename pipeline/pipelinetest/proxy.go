@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// Proxy stands between clients and a server on the loopback and breaks connections where
-// a test wants them broken.
+// Proxy connects clients to a server on the loopback, and breaks their connections at places
+// that a test chooses.
 type Proxy struct {
 	tb       testing.TB
 	target   string
@@ -20,37 +20,36 @@ type Proxy struct {
 	ctx      context.Context
 	wg       sync.WaitGroup
 
-	mu     sync.Mutex
-	cuts   []Cut // armed, in order
-	conns  map[net.Conn]bool
-	held   chan struct{} // closed by Release, and made anew
-	broken bool
-	rate   int // bytes in a second from a client; 0 for any number
+	mu       sync.Mutex
+	cuts     []Cut // armed, in order
+	conns    map[net.Conn]bool
+	released chan struct{} // closed and replaced by Release
+	broken   bool
+	rate     int // bytes per second from a client; 0 for no limit
 
-	// Done receives each cut when it has been made.
+	// Done receives each cut once it is made.
 	Done chan Cut
 }
 
-// Cut is a place where a [Proxy] breaks a connection. All are places in the life of an
-// atomic batch.
+// Cut is a place in an atomic batch at which a [Proxy] breaks a connection.
 type Cut int
 
 // The cuts.
 const (
-	// BeforeCommit lets the messages of a batch through, but not the last.
+	// BeforeCommit passes the messages of a batch, but not the last.
 	BeforeCommit Cut = iota
-	// BeforeAck lets a whole batch through, but not its acknowledgement.
+	// BeforeAck passes a whole batch, but not its acknowledgement.
 	BeforeAck
-	// HoldCommit cuts the client off as BeforeCommit does, and gives the last message to
+	// HoldCommit cuts the client off as BeforeCommit does, and passes the last message to
 	// the server when [Proxy.Release] is called: a commit that arrives late.
 	HoldCommit
-	// DelayAck lets a whole batch through, and its acknowledgement, with all that the
-	// server says after it on this connection, when [Proxy.Release] is called.
+	// DelayAck passes a whole batch, and its acknowledgement, with everything that the
+	// server sends after it on this connection, when [Proxy.Release] is called.
 	DelayAck
 )
 
-// NewProxy starts a proxy to the server that ends with the test. It lets everything
-// through until [Proxy.Arm].
+// NewProxy starts a proxy to a server, which ends with the test. It passes everything until
+// [Proxy.Arm].
 func NewProxy(tb testing.TB, s interface{ URL() string }) *Proxy {
 	tb.Helper()
 	return newProxy(tb, strings.TrimPrefix(s.URL(), "nats://"))
@@ -65,7 +64,7 @@ func newProxy(tb testing.TB, target string) *Proxy {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(tb.Context()))
 	p := &Proxy{
 		tb: tb, target: target, listener: listener, ctx: ctx,
-		conns: make(map[net.Conn]bool), held: make(chan struct{}), Done: make(chan Cut, 1024),
+		conns: make(map[net.Conn]bool), released: make(chan struct{}), Done: make(chan Cut, 1024),
 	}
 	p.wg.Go(p.accept)
 	tb.Cleanup(func() {
@@ -77,7 +76,7 @@ func newProxy(tb testing.TB, target string) *Proxy {
 	return p
 }
 
-// URL is where clients connect.
+// URL returns the address for clients.
 func (p *Proxy) URL() string { return "nats://" + p.listener.Addr().String() }
 
 // Arm makes the next batches break, one cut for each.
@@ -87,7 +86,7 @@ func (p *Proxy) Arm(cuts ...Cut) {
 	p.cuts = append(p.cuts, cuts...)
 }
 
-// Disarm takes back the cuts that have not been made, and reports whether there were any.
+// Disarm removes the cuts that are not made yet, and reports whether there were any.
 func (p *Proxy) Disarm() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -107,29 +106,29 @@ func (p *Proxy) Break() {
 	clear(p.conns)
 }
 
-// Mend lets new connections through again.
+// Mend passes new connections again.
 func (p *Proxy) Mend() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.broken = false
 }
 
-// Release lets what was held back go on.
+// Release passes what HoldCommit and DelayAck hold back.
 func (p *Proxy) Release() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	close(p.held)
-	p.held = make(chan struct{})
+	close(p.released)
+	p.released = make(chan struct{})
 }
 
-// Slow lets no connection of a client send more than so many bytes in a second.
+// Slow limits every connection of a client to rate bytes per second.
 func (p *Proxy) Slow(rate int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.rate = rate
 }
 
-// delay waits for as long as n bytes take.
+// delay waits for the time that n bytes take.
 func (p *Proxy) delay(n int) {
 	p.mu.Lock()
 	rate := p.rate
@@ -145,14 +144,14 @@ func (p *Proxy) delay(n int) {
 	}
 }
 
-// release is closed by the next [Proxy.Release].
+// release returns the channel that the next [Proxy.Release] closes.
 func (p *Proxy) release() <-chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.held
+	return p.released
 }
 
-// next takes the next cut if it is one of those.
+// next removes and returns the next cut if it is one of those.
 func (p *Proxy) next(of ...Cut) (Cut, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -184,7 +183,8 @@ func (p *Proxy) accept() {
 	}
 }
 
-// track remembers the two ends until they are broken; false when they are at once.
+// track registers the two ends of a connection; false when the proxy is broken, which closes
+// them.
 func (p *Proxy) track(client, server net.Conn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -197,14 +197,14 @@ func (p *Proxy) track(client, server net.Conn) bool {
 	return true
 }
 
-// up carries what the client sends. The header of a commit is looked for over the borders
-// of reads; what precedes the message that has it is let through in full.
+// up copies from the client to the server. It finds the header of a commit also across two
+// reads, and passes everything before the message that has it.
 func (p *Proxy) up(client, server net.Conn) {
 	defer func() { _ = server.Close() }()
 	defer func() { _ = client.Close() }()
 	const mark = "Nats-Batch-Commit: 1"
 	buf := make([]byte, 64<<10)
-	var kept []byte // not yet sent: it may be the beginning of a message with the mark
+	var kept []byte // not sent yet: may begin a message with the mark
 	for {
 		n, err := client.Read(buf)
 		if err != nil {
@@ -236,8 +236,8 @@ func (p *Proxy) up(client, server net.Conn) {
 	}
 }
 
-// beginning is where in b a message begins whose headers are not there in full, the
-// length of b when there is none. It may belong to a commit.
+// beginning returns where a message begins in b whose headers are incomplete, which may be a
+// commit; the length of b when there is none.
 func beginning(b []byte) int {
 	const verb = "HPUB "
 	if i := bytes.LastIndex(b, []byte(verb)); i >= 0 && len(b)-i < 64<<10 && !bytes.Contains(b[i:], []byte("\r\n\r\n")) {
@@ -251,8 +251,8 @@ func beginning(b []byte) int {
 	return len(b)
 }
 
-// hold cuts the client off at once and gives the server what was held when released. The
-// message may not have come in full: the rest is read before.
+// hold reads the rest of a message, cuts the client off, and passes the message to the
+// server when released.
 func (p *Proxy) hold(client net.Conn, message []byte) {
 	released := p.release()
 	message = append([]byte(nil), message...)
@@ -287,7 +287,7 @@ func (p *Proxy) hold(client net.Conn, message []byte) {
 	})
 }
 
-// messageSize is the length on the wire of the HPUB that b begins with.
+// messageSize returns the length on the wire of the HPUB that b begins with.
 func messageSize(b []byte) int {
 	line, _, _ := bytes.Cut(b, []byte("\r\n"))
 	fields := bytes.Fields(line)
@@ -310,8 +310,7 @@ func readUntil(r io.Reader, mark string) {
 	}
 }
 
-// down carries what the server sends, up to the acknowledgement of a batch where that is
-// to be cut.
+// down copies from the server to the client, up to an acknowledgement that is to be cut.
 func (p *Proxy) down(client, server net.Conn) {
 	defer func() { _ = server.Close() }()
 	defer func() { _ = client.Close() }()

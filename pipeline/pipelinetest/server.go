@@ -1,7 +1,23 @@
-// Package pipelinetest is for tests of the pipeline what net/http/httptest is for HTTP: a
-// JetStream server in this process, or servers and workers in processes that can be
-// killed, ways to break the connections between them, and an oracle that says whether
-// what a stage stored is what it should have stored.
+// Package pipelinetest is for tests of the pipeline what net/http/httptest is for HTTP.
+//
+// Start with [NewServer], a JetStream server in this process, and [Expectation], the oracle:
+// it computes what a generation should hold and compares it with what a stage has stored.
+// [Cluster] and [Process] are servers and workers in processes of their own, which a test
+// can kill; [Proxy] breaks the connections between them; [Workload] makes records, and
+// [Publish] and [Ship] store them.
+//
+// A test of a stage:
+//
+//	top := pipeline.Topology{Generation: "v1", Partitions: 4}
+//	js := pipelinetest.NewServer(t).Provision(top)
+//	pipelinetest.Publish(t, js, pipelinetest.Workload(1, 20, 1000)...)
+//	stage, err := pipeline.New(js, pipeline.Config{Topology: top})
+//	...
+//	go stage.Run(ctx)
+//	pipelinetest.Expectation{Topology: top}.RequireExact(t, js)
+//
+// The invariant: the oracle shares nothing with the stage but the reading of a record, of
+// the object that it names, and the normalizer.
 package pipelinetest
 
 import (
@@ -17,8 +33,8 @@ import (
 	"tributary/pipeline"
 )
 
-// Server is a JetStream server in this process, with a store of its own. It is the
-// server that the command embeds: 8 MiB messages, every commit synced.
+// Server is a JetStream server in this process, with a store of its own: the server that the
+// command embeds, with messages of up to 8 MiB and every commit synced.
 type Server struct {
 	tb  testing.TB
 	url string
@@ -45,7 +61,7 @@ func (s *Server) Start() {
 	s.tb.Helper()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	// Another process may have got the port in between, for a moment.
+	// Another process may use the port for a moment.
 	ctx, cancel := context.WithTimeout(s.tb.Context(), 30*time.Second)
 	defer cancel()
 	retry := time.NewTicker(50 * time.Millisecond)
@@ -64,8 +80,7 @@ func (s *Server) Start() {
 	}
 }
 
-// Stop ends the server. Its clients lose their connections in the middle of whatever
-// they do.
+// Stop ends the server. Its clients lose their connections in the middle of their work.
 func (s *Server) Stop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -87,8 +102,8 @@ func (s *Server) Restart() {
 // URL is where clients connect. It stays the same over restarts.
 func (s *Server) URL() string { return s.url }
 
-// JetStream connects to the server; the connection comes back by itself within
-// milliseconds and closes with the test.
+// JetStream connects to the server. The connection reconnects by itself within milliseconds
+// and closes with the test.
 func (s *Server) JetStream(options ...nats.Option) jetstream.JetStream {
 	s.tb.Helper()
 	return Connect(s.tb, s.url, options...)
@@ -114,7 +129,7 @@ func Connect(tb testing.TB, url string, options ...nats.Option) jetstream.JetStr
 	return js
 }
 
-// Provision connects and makes the server hold t.
+// Provision connects and provisions t.
 func (s *Server) Provision(t pipeline.Topology) jetstream.JetStream {
 	s.tb.Helper()
 	js := s.JetStream()

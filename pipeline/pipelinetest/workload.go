@@ -17,12 +17,12 @@ import (
 	"tributary/pipeline"
 )
 
-// epoch is the time at which every workload begins.
+// epoch is the time of the first record of every workload.
 var epoch = time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC)
 
-// Workload makes records of Claude Code as a producer publishes them: sessions that are
+// Workload returns records of Claude Code as a producer publishes them: sessions that are
 // interleaved at random, with prompts, answers, tool calls and results, some records that
-// cannot be read, and the end of each session. The same arguments give the same records.
+// cannot be read, and the end of each file. The same arguments give the same records.
 func Workload(seed uint64, sessions, records int) []normalizers.Record {
 	w := workload{random: rand.New(rand.NewPCG(seed, 0)), clock: epoch}
 	w.transcripts = make([]*transcript, sessions)
@@ -55,7 +55,7 @@ type workload struct {
 	transcripts []*transcript
 }
 
-// transcript is the file of a session.
+// transcript is the log file of a session.
 type transcript struct {
 	id, file           string
 	lines              int
@@ -63,7 +63,7 @@ type transcript struct {
 	call               string // tool call without a result
 }
 
-// next makes the next record of t.
+// next returns the next record of t.
 func (w *workload) next(t *transcript) normalizers.Record {
 	w.clock = w.clock.Add(time.Duration(w.random.IntN(5000)) * time.Millisecond)
 	t.lines++
@@ -92,7 +92,7 @@ func (w *workload) next(t *transcript) normalizers.Record {
 	return r
 }
 
-// answer is a message of the model: text, and now and then calls of tools.
+// answer returns a message of the model: text, sometimes with thinking and tool calls.
 func (w *workload) answer(t *transcript) string {
 	blocks := []string{fmt.Sprintf(`{"type":"text","text":%q}`, w.words(60))}
 	if w.random.IntN(3) == 0 {
@@ -113,7 +113,7 @@ func (w *workload) line(t *transcript, kind, message string) string {
 		kind, t.file, t.lines, t.id, w.clock.Format("2006-01-02T15:04:05.000Z"), message)
 }
 
-// words is a text of up to n words.
+// words returns a text of up to n words.
 func (w *workload) words(n int) string {
 	list := strings.Fields("the stream of events runs from a source to a consumer and nothing on its way is lost or told twice, said Zoë")
 	out := make([]string, 1+w.random.IntN(n))
@@ -123,8 +123,8 @@ func (w *workload) words(n int) string {
 	return strings.Join(out, " ")
 }
 
-// Publish stores records in the raw stream, in their order, those that are too large for
-// a message by claim check.
+// Publish stores records in the raw stream, in their order. Records that are too large for a
+// message travel by claim check.
 func Publish(tb testing.TB, js jetstream.JetStream, records ...normalizers.Record) {
 	tb.Helper()
 	claims := pipeline.NewClaims(js)
@@ -142,7 +142,7 @@ func Publish(tb testing.TB, js jetstream.JetStream, records ...normalizers.Recor
 	PublishMessages(tb.Context(), tb, js, messages...)
 }
 
-// PublishMessages is [Publish] for messages that need not be records.
+// PublishMessages is [Publish] for messages, which need not hold records.
 func PublishMessages(ctx context.Context, tb testing.TB, js jetstream.JetStream, messages ...*nats.Msg) {
 	tb.Helper()
 	for len(messages) > 0 {
@@ -159,14 +159,14 @@ func PublishMessages(ctx context.Context, tb testing.TB, js jetstream.JetStream,
 	}
 }
 
-// codeDuplicateID is the server's word that a message of an atomic batch has an id that it
-// knows already (nats-server, JSAtomicPublishContainsDuplicateMessageErr).
+// codeDuplicateID is the error code for an atomic batch with a message id that the server
+// knows (nats-server, JSAtomicPublishContainsDuplicateMessageErr).
 const codeDuplicateID = 10201
 
-// Ship stores records in the raw stream as a producer does that must survive its broker:
-// in atomic batches with message ids, again and again until they are acknowledged, one by
-// one where some are there already. The ids are those of the places from first on in the
-// shipment that ids names. The error is the cause of the end of ctx.
+// Ship stores records in the raw stream as a producer does that survives its broker: in
+// atomic batches with message ids, again and again until they are acknowledged, and one by
+// one when the broker knows some of them. The message ids are ids with the numbers from first
+// on. The error is the cause of the end of ctx.
 func Ship(ctx context.Context, js jetstream.JetStream, ids string, first int, records ...normalizers.Record) error {
 	messages := func() []*nats.Msg {
 		out := make([]*nats.Msg, len(records))

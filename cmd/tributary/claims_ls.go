@@ -1,0 +1,32 @@
+package main
+
+import (
+	"context"
+
+	"github.com/spf13/cobra"
+
+	"tributary/pipeline"
+)
+
+func (a *app) claimsListCommand() *cobra.Command {
+	var output string
+	cmd := &cobra.Command{
+		Use:   "ls [flags]",
+		Short: "List the objects and how many records name each",
+		Long: `List the objects, the oldest first, and how many records in the raw stream name
+each. An object without a name is an upload that was interrupted.`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.withClaims(cmd.Context(), output, func(ctx context.Context, claims *pipeline.Claims) error {
+				objects, err := claims.Objects(ctx)
+				if err != nil {
+					return err
+				}
+				return a.printObjects(objects, output)
+			})
+		},
+	}
+	cmd.Flags().StringVarP(&output, "output", "o", "table", "table or json")
+	a.serverFlag(cmd)
+	return cmd
+}

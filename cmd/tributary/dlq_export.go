@@ -1,0 +1,123 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/spf13/cobra"
+
+	"tributary/envelopes"
+	"tributary/normalizers"
+	"tributary/pipeline"
+)
+
+func (a *app) dlqExportCommand() *cobra.Command {
+	var filter *letterFilter
+	var dir string
+	cmd := &cobra.Command{
+		Use:   "export [flags] [SEQUENCE...]",
+		Short: "Write dead letters with their bytes",
+		Long: `Write dead letters to standard output, one JSON object per line, with the exact
+bytes in base64 as data. With --dir write only the bytes, to one file for each
+session, named SOURCE.SESSION.jsonl, with each record on lines of its own: the
+input of tributary normalize.
+
+The exit code is 3 if the bytes of some do not exist any more.`,
+		Example: `  tributary dlq export >dead.ndjson
+  tributary dlq export 4711 | jq -r .data | base64 -d
+  tributary dlq export --dir dead && tributary normalize --source SOURCE dead/SOURCE.SESSION.jsonl`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.withLetters(cmd, filter, args, func(ctx context.Context, js jetstream.JetStream, q pipeline.DeadLettersQuery) error {
+				write := func(l *pipeline.DeadLetter, data *[]byte) error {
+					return writeJSON(jsonWriter(a.stdout), toJSON(l, data))
+				}
+				if dir != "" {
+					if err := os.MkdirAll(dir, 0o700); err != nil {
+						return err
+					}
+					write = letterFiles{dir: dir, created: make(map[string]bool)}.add
+				}
+				return a.exportLetters(ctx, js, q, write)
+			})
+		},
+	}
+	filter = a.letterFlags(cmd, string(normalizers.StandingOpen))
+	cmd.Flags().StringVar(&dir, "dir", "", "write the bytes to files in this folder instead")
+	return cmd
+}
+
+// exportLetters passes the dead letters of a query to write with their bytes, nil if they do not
+// exist any more.
+func (a *app) exportLetters(ctx context.Context, js jetstream.JetStream, q pipeline.DeadLettersQuery, write func(l *pipeline.DeadLetter, data *[]byte) error) error {
+	n, gone := 0, 0
+	missing := missingOf(q)
+	for l, err := range a.letters(ctx, js, q) {
+		if err != nil {
+			return err
+		}
+		n++
+		missing.found(&l)
+		content, err := l.Load(ctx, js)
+		data := &content
+		if errors.Is(err, pipeline.ErrRecordGone) {
+			gone++
+			data, err = nil, nil
+		}
+		if err != nil {
+			return err
+		}
+		if err := write(&l, data); err != nil {
+			return err
+		}
+	}
+	fmt.Fprintf(a.stderr, "exported %s\n", plural(n-gone, "dead letter"))
+	if gone > 0 {
+		return partlyError(fmt.Sprintf("the bytes of %s do not exist any more", plural(gone, "dead letter")))
+	}
+	return missing.err(a)
+}
+
+// letterFiles are the files that dead letters are exported to, one for each session.
+type letterFiles struct {
+	dir     string
+	created map[string]bool
+}
+
+// add appends the bytes of a dead letter to the file of its session. It never writes to a file
+// that existed before.
+func (f letterFiles) add(l *pipeline.DeadLetter, data *[]byte) error {
+	if data == nil {
+		return nil
+	}
+	session := l.Session
+	if session == "" {
+		session = strconv.FormatUint(l.Sequence, 10)
+	}
+	// The tokens of subjects are safe as names of files.
+	name := filepath.Join(f.dir, envelopes.Token(string(l.Source))+"."+envelopes.Token(session)+".jsonl")
+	flags := os.O_WRONLY | os.O_APPEND
+	if !f.created[name] {
+		flags |= os.O_CREATE | os.O_EXCL
+	}
+	file, err := os.OpenFile(name, flags, 0o600)
+	if errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("export: %s exists: name a new folder", name)
+	}
+	if err != nil {
+		return err
+	}
+	f.created[name] = true
+	line := *data
+	if !bytes.HasSuffix(line, []byte("\n")) {
+		line = append(line, '\n')
+	}
+	_, err = file.Write(line)
+	return errors.Join(err, file.Close())
+}

@@ -1,0 +1,116 @@
+package main
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"tributary/normalizers"
+	"tributary/pipeline"
+)
+
+func (a *app) dlqPurgeCommand() *cobra.Command {
+	var filter *letterFilter
+	var all, yes, dryRun bool
+	cmd := &cobra.Command{
+		Use:   "purge [flags] [SEQUENCE...]",
+		Short: "Remove dead letters",
+		Long: `Remove dead letters for good, settled ones too unless --status selects others.
+Events and session states remain, and so do the records, for as long as the raw
+stream keeps them. A record that was requeued before is still processed.
+
+The command asks before it removes anything.`,
+		Example: `  tributary dlq purge --status settled
+  tributary dlq purge --reason malformed --until 720h --yes
+  tributary dlq purge 4711`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if !all && !filter.isSet(cmd, args) {
+				return usageError{errors.New("name sequences or a filter, or pass --all")}
+			}
+			if in, ok := a.stdin.(*os.File); !yes && !dryRun && (!ok || !term.IsTerminal(int(in.Fd()))) {
+				return usageError{errors.New("purge asks on a terminal: pass --yes if there is none")}
+			}
+			return a.withLetters(cmd, filter, args, func(ctx context.Context, js jetstream.JetStream, q pipeline.DeadLettersQuery) error {
+				if yes && !dryRun {
+					return a.purgeLetters(ctx, js, q)
+				}
+				n, last, err := a.countLetters(ctx, js, q)
+				if err != nil {
+					return err
+				}
+				if dryRun {
+					fmt.Fprintf(a.stderr, "would remove %s\n", plural(n, "dead letter"))
+					return nil
+				}
+				if n > 0 && !a.confirm(ctx, fmt.Sprintf("Remove %s of generation %s for good?", plural(n, "dead letter"), a.config.Generation)) {
+					fmt.Fprintln(a.stderr, "nothing was removed")
+					return nil
+				}
+				if n > 0 {
+					q.Through = last // the question was not about dead letters that are stored later
+				}
+				return a.purgeLetters(ctx, js, q)
+			})
+		},
+	}
+	filter = a.letterFlags(cmd, allLetters)
+	cmd.Flags().BoolVar(&all, "all", false, "all dead letters of the generation")
+	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "show how many would be removed, and change nothing")
+	return cmd
+}
+
+// countLetters counts the dead letters of a query, and returns the position of the last one.
+func (a *app) countLetters(ctx context.Context, js jetstream.JetStream, q pipeline.DeadLettersQuery) (n int, last uint64, err error) {
+	for l, err := range a.letters(ctx, js, q) {
+		if err != nil {
+			return n, last, err
+		}
+		n, last = n+1, l.Position
+	}
+	return n, last, nil
+}
+
+// purgeLetters removes the dead letters of a query.
+func (a *app) purgeLetters(ctx context.Context, js jetstream.JetStream, q pipeline.DeadLettersQuery) error {
+	missing := missingOf(q)
+	n, open := 0, 0
+	err := pipeline.PurgeDeadLetters(ctx, js, a.letters(ctx, js, q), func(l pipeline.DeadLetter) {
+		n++
+		if l.Standing == normalizers.StandingOpen {
+			open++
+		}
+		missing.found(&l)
+	})
+	text := "removed " + plural(n, "dead letter")
+	if open < n {
+		text += fmt.Sprintf(", %s of them open", thousands(int64(open)))
+	}
+	fmt.Fprintln(a.stderr, text)
+	return cmp.Or(err, missing.err(a))
+}
+
+// confirm asks the user, and reports whether the answer is yes. An interrupt means no.
+func (a *app) confirm(ctx context.Context, question string) bool {
+	fmt.Fprint(a.stderr, question+" [y/N] ")
+	answer := make(chan string, 1)
+	go func() { // without an answer it ends with the process
+		line, _ := bufio.NewReader(a.stdin).ReadString('\n')
+		answer <- strings.ToLower(strings.TrimSpace(line))
+	}()
+	select {
+	case s := <-answer:
+		return s == "y" || s == "yes"
+	case <-ctx.Done():
+		fmt.Fprintln(a.stderr)
+		return false
+	}
+}

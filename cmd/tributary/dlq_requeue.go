@@ -1,0 +1,102 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/spf13/cobra"
+
+	"tributary/pipeline"
+)
+
+func (a *app) dlqRequeueCommand() *cobra.Command {
+	var filter *letterFilter
+	var all, dryRun bool
+	cmd := &cobra.Command{
+		Use:   "requeue [flags] [SEQUENCE...]",
+		Short: "Publish the records of dead letters again",
+		Long: `Publish the records of dead letters to the raw stream again. A worker appends
+their events to their sessions. A record that still cannot be read becomes a new
+dead letter, which names the one before it.
+
+The command may be interrupted and repeated: a record yields its events once,
+however often it is requeued. The exit code is 3 if some could not be requeued.`,
+		Example: `  tributary dlq requeue 4711 4712
+  tributary dlq requeue --reason panic --dry-run
+  tributary dlq requeue --all`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if !all && !filter.isSet(cmd, args) {
+				return usageError{errors.New("name sequences or a filter, or pass --all")}
+			}
+			return a.withLetters(cmd, filter, args, func(ctx context.Context, js jetstream.JetStream, q pipeline.DeadLettersQuery) error {
+				report := requeueReport{a: a, counts: make(map[pipeline.Requeued]int), missing: missingOf(q)}
+				letters := a.letters(ctx, js, q)
+				if !dryRun {
+					err := pipeline.Requeue(ctx, js, letters, report.add)
+					return cmp.Or(err, report.close("requeued"))
+				}
+				for l, err := range letters {
+					if err != nil {
+						return err
+					}
+					report.add(l, l.Requeueable())
+				}
+				return report.close("would requeue")
+			})
+		},
+	}
+	filter = a.letterFlags(cmd, allLetters)
+	cmd.Flags().BoolVar(&all, "all", false, "all dead letters of the generation")
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "show what would be requeued, and change nothing")
+	return cmd
+}
+
+// requeueReport reports the outcome of dead letters that are requeued.
+type requeueReport struct {
+	a       *app
+	counts  map[pipeline.Requeued]int
+	missing missing
+}
+
+// requeueRefusals are the reasons why a dead letter is not requeued, with their cures.
+var requeueRefusals = map[pipeline.Requeued]string{
+	pipeline.RequeuedForgotten: "its session does not remember whether it was read: process it in a new generation",
+	pipeline.RequeuedNowhere:   "its subject names no session: write its bytes to a file with dlq export, and ship the file",
+	pipeline.RequeuedGone:      "its bytes did not fit into the dead letter, and the raw stream does not have them any more",
+	pipeline.RequeuedTooLarge:  "with its headers it does not fit into a message of the broker any more: raise max_payload",
+}
+
+// add counts the outcome of a dead letter, and prints the first refusals of each reason.
+func (r *requeueReport) add(l pipeline.DeadLetter, outcome pipeline.Requeued) {
+	const shown = 5
+	r.counts[outcome]++
+	r.missing.found(&l)
+	if !outcome.Done() && r.counts[outcome] <= shown {
+		fmt.Fprintf(r.a.stderr, "%d: %s\n", l.Sequence, requeueRefusals[outcome])
+	}
+}
+
+// close prints the counts; verb is what was done.
+func (r *requeueReport) close(verb string) error {
+	refused := 0
+	for outcome, n := range r.counts {
+		if !outcome.Done() {
+			refused += n
+		}
+	}
+	text := verb + " " + plural(r.counts[pipeline.RequeuedNow], "dead letter")
+	if n := r.counts[pipeline.RequeuedBefore]; n > 0 {
+		text += fmt.Sprintf(", %s requeued before", thousands(int64(n)))
+	}
+	if n := r.counts[pipeline.RequeuedSettled]; n > 0 {
+		text += fmt.Sprintf(", %s settled before", thousands(int64(n)))
+	}
+	fmt.Fprintln(r.a.stderr, text)
+	if refused > 0 {
+		return partlyError(plural(refused, "dead letter") + " cannot be requeued")
+	}
+	return r.missing.err(r.a)
+}

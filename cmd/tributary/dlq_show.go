@@ -1,0 +1,147 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/spf13/cobra"
+
+	"tributary/envelopes"
+	"tributary/pipeline"
+)
+
+func (a *app) dlqShowCommand() *cobra.Command {
+	var raw bool
+	var output string
+	filter := &letterFilter{status: allLetters}
+	cmd := &cobra.Command{
+		Use:   "show [flags] SEQUENCE",
+		Short: "Show a dead letter and its bytes",
+		Long: `Show one dead letter: its reason, the origin of its record, its headers, and the
+beginning of its bytes in a form that is safe on a terminal. --raw writes all of
+the bytes unchanged, and nothing else.`,
+		Example: `  tributary dlq show 4711
+  tributary dlq show --raw 4711 | tributary normalize --source SOURCE -`,
+		Args: oneArg("SEQUENCE, as dlq ls shows it"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := checkOutput(output, "pretty", "json"); err != nil {
+				return err
+			}
+			return a.withLetters(cmd, filter, args, func(ctx context.Context, js jetstream.JetStream, q pipeline.DeadLettersQuery) error {
+				for l, err := range a.letters(ctx, js, q) {
+					if err != nil {
+						return err
+					}
+					if raw {
+						return a.writeRaw(ctx, js, &l)
+					}
+					return a.showLetter(ctx, js, &l, output)
+				}
+				return missingOf(q).err(a)
+			})
+		},
+	}
+	cmd.Flags().BoolVar(&raw, "raw", false, "write the bytes unchanged, and nothing else")
+	cmd.Flags().StringVarP(&output, "output", "o", "pretty", "pretty or json, which has the bytes in base64")
+	a.serverFlag(cmd)
+	return cmd
+}
+
+// writeRaw writes the bytes of a dead letter unchanged.
+func (a *app) writeRaw(ctx context.Context, js jetstream.JetStream, l *pipeline.DeadLetter) error {
+	data, err := l.Load(ctx, js)
+	if err == nil {
+		_, err = a.stdout.Write(data)
+	}
+	return err
+}
+
+// showLetter prints a dead letter with its bytes, if they still exist.
+func (a *app) showLetter(ctx context.Context, js jetstream.JetStream, l *pipeline.DeadLetter, output string) error {
+	data, err := l.Load(ctx, js)
+	gone := errors.Is(err, pipeline.ErrRecordGone)
+	switch {
+	case err != nil && !gone:
+		return err
+	case output != "json":
+		return a.printLetter(l, data, gone)
+	case gone:
+		return writeJSON(jsonWriter(a.stdout), toJSON(l, nil))
+	default:
+		return writeJSON(jsonWriter(a.stdout), toJSON(l, &data))
+	}
+}
+
+// maxShown limits the bytes of a record that are shown.
+const maxShown = 4 << 10
+
+// printLetter prints a dead letter for people.
+func (a *app) printLetter(l *pipeline.DeadLetter, data []byte, gone bool) error {
+	p := a.newPrinter()
+	var b bytes.Buffer
+	for _, f := range letterFields(l, gone) {
+		if value := oneLine(f.value); value != "" {
+			fmt.Fprintf(&b, "%s %s\n", p.style(faint, fmt.Sprintf("%-11s", f.name)), value)
+		}
+	}
+	shown := data[:min(len(data), maxShown)]
+	if len(shown) > 0 {
+		fmt.Fprintf(&b, "\n%s\n", strings.TrimRight(printable(string(shown)), "\n"))
+	}
+	if more := len(data) - len(shown); more > 0 {
+		fmt.Fprintf(&b, "%s\n", p.style(faint, fmt.Sprintf("... %s more: dlq show --raw %d writes all", size(int64(more)), l.Sequence)))
+	}
+	_, err := a.stdout.Write(b.Bytes())
+	return err
+}
+
+// letterField is a line of the description of a dead letter.
+type letterField struct{ name, value string }
+
+// letterFields describes a dead letter.
+func letterFields(l *pipeline.DeadLetter, gone bool) []letterField {
+	fields := []letterField{
+		{"record", fmt.Sprintf("%d of stream %s, first seen %s", l.Sequence, l.Stream, dateTime(l.FirstSeen))},
+		{"status", string(l.Standing)},
+		{"reason", l.Reason},
+		{"error", l.Error},
+		{"agent", string(l.Source)},
+		{"session", l.Session},
+	}
+	if l.Requeued != 0 {
+		fields = append(fields, letterField{"requeued", fmt.Sprintf("it repeats record %d, the dead letter before it", l.Requeued)})
+	}
+	fields = append(fields,
+		letterField{"generation", fmt.Sprintf("%s, partition %d, revision %d of the normalizers", l.Generation, l.Partition, l.Revision)},
+		letterField{"dead letter", fmt.Sprintf("message %d of stream %s, stored %s", l.Position, pipeline.EventsStream(l.Generation), dateTime(l.Stored))},
+		letterField{"position", letterPosition(l)})
+	for _, name := range slices.Sorted(maps.Keys(l.Header)) {
+		fields = append(fields, letterField{"header", name + ": " + strings.Join(l.Header[name], ", ")})
+	}
+	where := "in the dead letter"
+	switch {
+	case gone:
+		where = "gone: they did not fit into the dead letter, and the raw stream does not have them any more"
+	case !l.Whole:
+		where = "in the raw stream only, because they did not fit into the dead letter"
+	}
+	return append(fields, letterField{"bytes", size(int64(l.Size)) + ", " + where})
+}
+
+// letterPosition is the position of the record in its file; empty if it has none.
+func letterPosition(l *pipeline.DeadLetter) string {
+	file := l.Header.Get(envelopes.HeaderFile)
+	if file == "" {
+		return ""
+	}
+	if offset, _, err := envelopes.ParsePosition(l.Header.Get(envelopes.HeaderPosition)); err == nil {
+		return fmt.Sprintf("byte %s of file %s", thousands(offset), file)
+	}
+	return "file " + file
+}

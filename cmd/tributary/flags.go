@@ -1,0 +1,120 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"tributary/envelopes"
+)
+
+// completeFlag makes the shell complete the value of a flag of cmd.
+func completeFlag(cmd *cobra.Command, name string, values []string) {
+	// The only error is a flag that does not exist.
+	_ = cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// checkOutput checks the value of --output.
+func checkOutput(output string, values ...string) error {
+	if !slices.Contains(values, output) {
+		return usageError{fmt.Errorf("-o %q: write %s", output, strings.Join(values, " or "))}
+	}
+	return nil
+}
+
+// sourceFlag adds --source to a command.
+func sourceFlag(cmd *cobra.Command, source *string, usage string) {
+	cmd.Flags().StringVar(source, "source", "", usage+": "+joined(envelopes.Sources))
+	completeFlag(cmd, "source", texts(envelopes.Sources))
+}
+
+// parseSource parses the value of --source.
+func parseSource(name string) (envelopes.Source, error) {
+	source := envelopes.Source(name)
+	if name != "" && !slices.Contains(envelopes.Sources, source) {
+		return "", usageError{fmt.Errorf("--source %q: write one of %s", name, joined(envelopes.Sources))}
+	}
+	return source, nil
+}
+
+// parseType parses the value of --type.
+func parseType(name string) (envelopes.EventType, error) {
+	eventType := envelopes.EventType(name)
+	if name != "" && !slices.Contains(envelopes.EventTypes, eventType) {
+		return "", usageError{fmt.Errorf("--type %q: write one of %s", name, joined(envelopes.EventTypes))}
+	}
+	return eventType, nil
+}
+
+// parseSince parses a time, a date, or a duration before now; empty is the zero time.
+func parseSince(since string, now time.Time) (time.Time, error) {
+	if since == "" {
+		return time.Time{}, nil
+	}
+	if ago, err := time.ParseDuration(since); err == nil && ago >= 0 {
+		return now.Add(-ago), nil
+	}
+	if t, err := time.Parse(time.RFC3339, since); err == nil {
+		return t, nil
+	}
+	if t, err := time.ParseInLocation(time.DateOnly, since, time.Local); err == nil {
+		return t, nil
+	}
+	return time.Time{}, usageError{fmt.Errorf("--since %q: write a duration such as 24h, a date such as 2026-03-09, or a time such as 2026-03-09T14:00:00Z", since)}
+}
+
+// flagError names the valid values of a flag whose value cannot be parsed.
+func flagError(err error) error {
+	var value *pflag.InvalidValueError
+	if !errors.As(err, &value) {
+		return err
+	}
+	var cure string
+	switch flag := value.GetFlag(); flag.Value.Type() {
+	case "duration":
+		cure = "a duration such as 30m or 24h"
+	case "ints", "intSlice":
+		cure = "numbers, separated by commas"
+	default:
+		if flag.Name != "log-level" {
+			return err
+		}
+		cure = "debug, info, warn or error"
+	}
+	return fmt.Errorf("--%s %q: write %s", value.GetFlag().Name, value.GetValue(), cure)
+}
+
+// noArgs is for commands that take flags only.
+func noArgs(_ *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return fmt.Errorf("unexpected argument %q: this command takes flags only", args[0])
+	}
+	return nil
+}
+
+// oneArg is for commands that take one argument.
+func oneArg(what string) cobra.PositionalArgs {
+	return func(_ *cobra.Command, args []string) error {
+		if len(args) != 1 {
+			return fmt.Errorf("%s: name one %s", plural(len(args), "argument"), what)
+		}
+		return nil
+	}
+}
+
+// texts returns the values of an enum as strings.
+func texts[T ~string](values []T) []string {
+	out := make([]string, len(values))
+	for i, v := range values {
+		out[i] = string(v)
+	}
+	return out
+}
+
+// joined lists the values of an enum.
+func joined[T ~string](values []T) string { return strings.Join(texts(values), ", ") }

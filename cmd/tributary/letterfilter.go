@@ -1,0 +1,138 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/spf13/cobra"
+
+	"tributary/envelopes"
+	"tributary/normalizers"
+	"tributary/pipeline"
+)
+
+// letterFilter has the flags that select dead letters.
+type letterFilter struct {
+	source, session, reason, status string
+	since, until                    string
+	partitions                      []int
+}
+
+// allLetters is the value of --status that selects every dead letter.
+const allLetters = "all"
+
+var letterStatuses = []string{string(normalizers.StandingOpen), string(normalizers.StandingSettled), string(normalizers.StandingForgotten), allLetters}
+
+// letterFlags adds the flags that select dead letters; status is the default of --status.
+func (a *app) letterFlags(cmd *cobra.Command, status string) *letterFilter {
+	f := &letterFilter{}
+	flags := cmd.Flags()
+	sourceFlag(cmd, &f.source, "only of this agent; any other source that a subject names is allowed, too")
+	flags.StringVar(&f.session, "session", "", "only of this session: its whole id")
+	flags.StringVar(&f.reason, "reason", "", "only with this reason: malformed, panic, ...; ls --group lists them")
+	flags.StringVar(&f.since, "since", "", "only those stored since then: a duration, date or time")
+	flags.StringVar(&f.until, "until", "", "only those stored before then: a duration, date or time")
+	flags.IntSliceVar(&f.partitions, "partition", nil, "only of these partitions")
+	flags.StringVar(&f.status, "status", status, "open: not read yet; settled: requeued, and then read or a new dead letter; forgotten: its session has no memory of it; or all")
+	completeFlag(cmd, "status", letterStatuses)
+	a.serverFlag(cmd)
+	return f
+}
+
+// query returns what the flags and the arguments select.
+func (f *letterFilter) query(args []string, now time.Time) (pipeline.DeadLettersQuery, error) {
+	q := pipeline.DeadLettersQuery{
+		Source: envelopes.Source(f.source), Session: f.session, Reason: f.reason, Partitions: f.partitions,
+	}
+	if !slices.Contains(letterStatuses, f.status) {
+		return q, usageError{fmt.Errorf("--status %q: write one of %s", f.status, strings.Join(letterStatuses, ", "))}
+	}
+	if f.status != allLetters {
+		q.Standing = normalizers.Standing(f.status)
+	}
+	var err error
+	if q.Since, err = parseSince(f.since, now); err != nil {
+		return q, err
+	}
+	if q.Until, err = parseSince(f.until, now); err != nil {
+		return q, usageError{fmt.Errorf("--until %q: write a duration, date or time, as for --since", f.until)}
+	}
+	for _, arg := range args {
+		n, err := strconv.ParseUint(arg, 10, 64)
+		if err != nil || n == 0 {
+			return q, usageError{fmt.Errorf("%q is not a sequence: write a number that dlq ls shows", arg)}
+		}
+		q.Sequences = append(q.Sequences, n)
+	}
+	return q, nil
+}
+
+// isSet reports whether any flag or argument selects dead letters.
+func (f *letterFilter) isSet(cmd *cobra.Command, args []string) bool {
+	for _, name := range []string{"source", "session", "reason", "since", "until", "partition", "status"} {
+		if cmd.Flags().Changed(name) {
+			return true
+		}
+	}
+	return len(args) > 0
+}
+
+// withLetters connects to the broker and passes the query of the flags and arguments to work.
+// Sequences select their dead letters whatever the status is.
+func (a *app) withLetters(cmd *cobra.Command, f *letterFilter, args []string, work func(context.Context, jetstream.JetStream, pipeline.DeadLettersQuery) error) error {
+	if len(args) > 0 && !cmd.Flags().Changed("status") {
+		f.status = allLetters
+	}
+	q, err := f.query(args, time.Now())
+	if err != nil {
+		return err
+	}
+	ctx := cmd.Context()
+	js, err := a.jetStream(ctx)
+	if err != nil {
+		return err
+	}
+	defer js.Conn().Close()
+	return a.noStream(work(ctx, js, q))
+}
+
+// letters iterates over dead letters. A message that is not a valid dead letter is reported
+// and skipped.
+func (a *app) letters(ctx context.Context, js jetstream.JetStream, q pipeline.DeadLettersQuery) iter.Seq2[pipeline.DeadLetter, error] {
+	return func(yield func(pipeline.DeadLetter, error) bool) {
+		for l, err := range pipeline.DeadLetters(ctx, js, a.config.Generation, q) {
+			if errors.Is(err, pipeline.ErrDeadLetter) {
+				fmt.Fprintf(a.stderr, "skipped: %v\n", err)
+				continue
+			}
+			if !yield(l, err) {
+				return
+			}
+		}
+	}
+}
+
+// missing are the sequences of the arguments that are not found yet.
+type missing []uint64
+
+// missingOf returns the sequences of a query, of which none is found yet.
+func missingOf(q pipeline.DeadLettersQuery) missing { return slices.Clone(q.Sequences) }
+
+func (m *missing) found(l *pipeline.DeadLetter) {
+	*m = slices.DeleteFunc(*m, func(n uint64) bool { return n == l.Sequence })
+}
+
+// err is nil if all are found.
+func (m missing) err(a *app) error {
+	if len(m) == 0 {
+		return nil
+	}
+	return fmt.Errorf("no such dead letter in generation %s: %d: dlq ls --status all lists all", a.config.Generation, m[0])
+}

@@ -1,0 +1,54 @@
+package main
+
+import (
+	"io"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"tributary/envelopes"
+	"tributary/normalizers"
+	"tributary/pipeline"
+)
+
+// letterJSON is a dead letter as JSON.
+type letterJSON struct {
+	Sequence   uint64               `json:"sequence"`
+	Status     normalizers.Standing `json:"status"`
+	Source     envelopes.Source     `json:"source"`
+	Session    string               `json:"session"`
+	Reason     string               `json:"reason"`
+	Error      string               `json:"error"`
+	Stream     string               `json:"stream"`
+	FirstSeen  time.Time            `json:"first_seen"`
+	Generation string               `json:"generation"`
+	Partition  int                  `json:"partition"`
+	Position   uint64               `json:"position"`
+	Stored     time.Time            `json:"stored"`
+	Normalizer int                  `json:"normalizer"`
+	Requeued   uint64               `json:"requeued,omitzero"`
+	Size       int                  `json:"size"`
+	InRaw      bool                 `json:"only_in_raw,omitzero"`
+	Headers    map[string][]string  `json:"headers"`
+	Data       *[]byte              `json:"data,omitzero"`
+}
+
+// toJSON returns l with its bytes, unless data is nil.
+func toJSON(l *pipeline.DeadLetter, data *[]byte) letterJSON {
+	return letterJSON{
+		Sequence: l.Sequence, Status: l.Standing, Source: l.Source, Session: l.Session, Reason: l.Reason, Error: l.Error,
+		Stream: l.Stream, FirstSeen: l.FirstSeen, Generation: l.Generation, Partition: l.Partition, Position: l.Position,
+		Stored: l.Stored, Normalizer: l.Revision, Requeued: l.Requeued, Size: l.Size, InRaw: !l.Whole, Headers: l.Header, Data: data,
+	}
+}
+
+// writeJSON writes v on one line. Bytes that are not UTF-8, which headers and names of objects
+// can have, become U+FFFD.
+func writeJSON(w io.Writer, v any) error {
+	line, err := json.Marshal(v, json.Deterministic(true), jsontext.AllowInvalidUTF8(true))
+	if err == nil {
+		_, err = w.Write(append(line, '\n'))
+	}
+	return err
+}

@@ -1,0 +1,107 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"tributary/envelopes"
+	"tributary/pipeline"
+)
+
+// letterList prints dead letters line by line, as a table or as JSON.
+type letterList struct {
+	*printer
+	json   io.Writer // nil for a table
+	headed bool      // the heading of the table is printed
+}
+
+func (a *app) newLetterList(asJSON bool) *letterList {
+	t := &letterList{printer: a.newPrinter()}
+	if !isTerminal(a.stdout) {
+		t.width = math.MaxInt // other programs get whole lines
+	}
+	if asJSON {
+		t.json = jsonWriter(a.stdout)
+	}
+	return t
+}
+
+// row prints a row of the table, below its heading.
+func (t *letterList) row(heading, row string) error {
+	if !t.headed {
+		t.headed = true
+		if _, err := fmt.Fprintln(t.w, t.fit(t.style(bold, heading))); err != nil {
+			return err
+		}
+	}
+	_, err := fmt.Fprintln(t.w, t.fit(strings.TrimRight(row, " ")))
+	return err
+}
+
+// letter prints a dead letter.
+func (t *letterList) letter(l *pipeline.DeadLetter) error {
+	if t.json != nil {
+		return writeJSON(t.json, toJSON(l, nil))
+	}
+	const columns = "%9s  %-9s  %-19s  %-11s  %-15s  %10s  %-36s  %s"
+	return t.row(fmt.Sprintf(columns, "SEQUENCE", "STATUS", "SINCE", "AGENT", "REASON", "SIZE", "SESSION", "ERROR"),
+		fmt.Sprintf(columns, strconv.FormatUint(l.Sequence, 10), l.Standing, dateTime(l.Stored), oneLine(string(l.Source)),
+			oneLine(l.Reason), size(int64(l.Size)), oneLine(l.Session), oneLine(l.Error)))
+}
+
+// group prints the counts of a group.
+func (t *letterList) group(c *letterCount) error {
+	if t.json != nil {
+		return writeJSON(t.json, c)
+	}
+	const columns = "%9s  %-15s  %-11s  %10s  %-19s  %-19s  %s"
+	return t.row(fmt.Sprintf(columns, "RECORDS", "REASON", "AGENT", "SIZE", "FIRST", "LAST", "EXAMPLE"),
+		fmt.Sprintf(columns, thousands(int64(c.Records)), oneLine(c.Reason), oneLine(string(c.Source)), size(int64(c.Bytes)),
+			dateTime(c.First), dateTime(c.Last), strconv.FormatUint(c.Example, 10)))
+}
+
+// letterGroup is the key by which dead letters are counted.
+type letterGroup struct {
+	reason string
+	source envelopes.Source
+}
+
+// letterCount is the count of a group.
+type letterCount struct {
+	Reason  string           `json:"reason"`
+	Source  envelopes.Source `json:"source"`
+	Records int              `json:"records"`
+	Bytes   int              `json:"bytes"`
+	First   time.Time        `json:"first"` // when the first one was stored
+	Last    time.Time        `json:"last"`
+	Example uint64           `json:"example"` // sequence of the newest
+}
+
+// letterCounts counts dead letters by reason and source.
+type letterCounts map[letterGroup]*letterCount
+
+func (counts letterCounts) add(l *pipeline.DeadLetter) {
+	key := letterGroup{l.Reason, l.Source}
+	c := counts[key]
+	if c == nil {
+		c = &letterCount{Reason: l.Reason, Source: l.Source, First: l.Stored}
+		counts[key] = c
+	}
+	c.Records++
+	c.Bytes += l.Size
+	c.Last, c.Example = l.Stored, l.Sequence
+}
+
+// sorted returns the counts, the largest first.
+func (counts letterCounts) sorted() []*letterCount {
+	return slices.SortedFunc(maps.Values(counts), func(a, b *letterCount) int {
+		return cmp.Or(b.Records-a.Records, strings.Compare(a.Reason, b.Reason), strings.Compare(string(a.Source), string(b.Source)))
+	})
+}

@@ -1,0 +1,123 @@
+package main
+
+import (
+	"cmp"
+	"io"
+	"slices"
+
+	"tributary/envelopes"
+)
+
+// lineWriter prints events in a form, one JSON value per line. Each session has its own
+// projection; the lines have the order of the events that they are made of.
+type lineWriter struct {
+	w        io.Writer
+	form     form
+	sessions map[sessionKey]*sessionProjection
+	order    []sessionKey // of sessions, by their first event
+	clock    uint64
+	line     []byte // buffer of a line
+}
+
+// sessionKey names a session.
+type sessionKey struct {
+	source envelopes.Source
+	id     string
+}
+
+// sessionProjection is the projection of one session in the form of the writer.
+type sessionProjection struct {
+	entries envelopes.EntryProjection
+	acp     envelopes.ACPProjection
+	used    uint64 // clock of the last event
+}
+
+// maxProjected limits the sessions that have a projection. Beyond it, the least recently used
+// one ends; a later event of its session begins a new projection.
+const maxProjected = 1024
+
+func newLineWriter(w io.Writer, f form) *lineWriter {
+	return &lineWriter{w: w, form: f, sessions: map[sessionKey]*sessionProjection{}}
+}
+
+// event prints the lines that an event completes.
+func (l *lineWriter) event(e *envelopes.AgentEventV1) error {
+	if l.form == asEvents {
+		return l.print(e.AppendJSON(l.line[:0]))
+	}
+	session, err := l.session(sessionKey{e.Source, e.SessionID})
+	if err != nil {
+		return err
+	}
+	if l.form == asACP {
+		return l.messages(session.acp.Project(e))
+	}
+	if entry, ok := session.entries.Project(e); ok {
+		return l.print(entry.AppendJSON(l.line[:0]))
+	}
+	return nil
+}
+
+// end prints the messages that are not complete yet, because no event follows.
+func (l *lineWriter) end() error {
+	for len(l.order) > 0 {
+		if err := l.endSession(l.order[0]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// session returns the projection of a session.
+func (l *lineWriter) session(key sessionKey) (*sessionProjection, error) {
+	l.clock++
+	session := l.sessions[key]
+	if session == nil {
+		if err := l.makeRoom(); err != nil {
+			return nil, err
+		}
+		session = &sessionProjection{}
+		l.sessions[key] = session
+		l.order = append(l.order, key)
+	}
+	session.used = l.clock
+	return session, nil
+}
+
+// makeRoom ends the least recently used session if there are maxProjected.
+func (l *lineWriter) makeRoom() error {
+	if len(l.order) < maxProjected {
+		return nil
+	}
+	return l.endSession(slices.MinFunc(l.order, func(a, b sessionKey) int {
+		return cmp.Compare(l.sessions[a].used, l.sessions[b].used)
+	}))
+}
+
+// endSession prints the pending messages of a session and forgets it.
+func (l *lineWriter) endSession(key sessionKey) error {
+	session := l.sessions[key]
+	delete(l.sessions, key)
+	l.order = slices.DeleteFunc(l.order, func(k sessionKey) bool { return k == key })
+	return l.messages(session.acp.End())
+}
+
+// messages prints messages.
+func (l *lineWriter) messages(messages []envelopes.ACPMessage) error {
+	for i := range messages {
+		if err := l.print(messages[i].MarshalJSON()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// print writes a line.
+func (l *lineWriter) print(line []byte, err error) error {
+	if err != nil {
+		return err
+	}
+	l.line = append(line, '\n')
+	_, err = l.w.Write(l.line)
+	return err
+}

@@ -1,0 +1,134 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"tributary/normalizers"
+)
+
+// report is the outcome of the records of a log. At any time Records is the sum of
+// RecordsWithEvents, all of Skipped, and DeadLetters: a record is in exactly one of them, and
+// moves from Skipped to RecordsWithEvents when its event is emitted later.
+type report struct {
+	Records           int                            `json:"records"`
+	RecordsWithEvents int                            `json:"records_with_events"`
+	Events            int                            `json:"events"`
+	Skipped           map[normalizers.SkipReason]int `json:"skipped"`
+	DeadLetters       []deadLetter                   `json:"dead_letters"`
+
+	waiting map[uint64]normalizers.SkipReason // skipped records whose events may still be emitted
+	oldest  []uint64                          // keys of waiting, oldest first
+}
+
+// deadLetter is a record that could not be read.
+type deadLetter struct {
+	Line   int    `json:"line"`
+	Reason string `json:"reason"`
+}
+
+// maxWaiting limits the skipped records that wait for their events: far more than the state of
+// a session can have pending.
+const maxWaiting = 1 << 16
+
+func newReport() *report {
+	return &report{
+		Skipped:     map[normalizers.SkipReason]int{},
+		DeadLetters: []deadLetter{},
+		waiting:     map[uint64]normalizers.SkipReason{},
+	}
+}
+
+// deadLetter counts a record that failed with err. It returns err if that is no fault of the
+// record.
+func (p *report) deadLetter(line int, err error) error {
+	reason, permanent := normalizers.Reason(err)
+	if !permanent {
+		return err
+	}
+	p.Records++
+	p.DeadLetters = append(p.DeadLetters, deadLetter{line, reason})
+	return nil
+}
+
+// count counts a record, and the earlier records whose events were emitted with it.
+func (p *report) count(r normalizers.Record, result normalizers.Result) {
+	p.Events += len(result.Events)
+	own := false
+	for i := range result.Events {
+		sequence := result.Events[i].Sequence
+		if !r.Origin.End && sequence == r.Sequence {
+			own = true
+		} else {
+			p.settle(sequence)
+		}
+	}
+	if r.Origin.End {
+		return
+	}
+	p.Records++
+	if own {
+		p.RecordsWithEvents++
+		return
+	}
+	reason := result.Skip
+	if reason == "" { // all of its events are of earlier records: its own follow later, or never
+		reason = normalizers.SkipHeld
+	}
+	p.skip(r.Sequence, reason)
+}
+
+// settle counts an earlier record, of which an event was emitted now.
+func (p *report) settle(sequence uint64) {
+	reason, ok := p.waiting[sequence]
+	if !ok {
+		return
+	}
+	delete(p.waiting, sequence)
+	if p.Skipped[reason]--; p.Skipped[reason] == 0 {
+		delete(p.Skipped, reason)
+	}
+	p.RecordsWithEvents++
+}
+
+// skip counts a record without an event.
+func (p *report) skip(sequence uint64, reason normalizers.SkipReason) {
+	p.Skipped[reason]++
+	if reason != normalizers.SkipHeld && reason != normalizers.SkipProgress {
+		return
+	}
+	p.waiting[sequence] = reason
+	p.oldest = append(p.oldest, sequence)
+	if len(p.oldest) > maxWaiting {
+		delete(p.waiting, p.oldest[0])
+		p.oldest = p.oldest[1:]
+	}
+}
+
+// write writes the report as JSON.
+func (p *report) write(w io.WriteCloser) error {
+	text, err := json.Marshal(p, json.Deterministic(true), jsontext.WithIndent("  "))
+	if err == nil {
+		_, err = w.Write(append(text, '\n'))
+	}
+	return errors.Join(err, w.Close())
+}
+
+// verdict prints the first dead letters and returns their error, nil if there are none.
+func (p *report) verdict(w io.Writer) error {
+	if len(p.DeadLetters) == 0 {
+		return nil
+	}
+	const shown = 5
+	for _, d := range p.DeadLetters[:min(shown, len(p.DeadLetters))] {
+		fmt.Fprintf(w, "line %d: %s\n", d.Line, d.Reason)
+	}
+	if more := len(p.DeadLetters) - shown; more > 0 {
+		fmt.Fprintf(w, "and %d more: --report FILE lists them all\n", more)
+	}
+	return partlyError(fmt.Sprintf("%s of %s could not be read", thousands(int64(len(p.DeadLetters))), plural(p.Records, "record")))
+}

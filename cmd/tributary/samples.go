@@ -1,0 +1,32 @@
+package main
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"tributary/normalizers"
+	"tributary/pipeline/ship"
+)
+
+// copySamples writes the samples of all vendors as files below dir, because ship follows
+// files, and returns their roots.
+func copySamples(dir string) ([]ship.Root, error) {
+	folders := make(map[string]string) // of a vendor's samples, by the variable that names its folder
+	var homeless []ship.Root
+	for _, v := range normalizers.Vendors() {
+		logs, err := fs.Sub(v.Samples, "samples")
+		if err != nil {
+			return nil, err
+		}
+		folder := filepath.Join(dir, string(v.Source))
+		if err := os.CopyFS(folder, logs); err != nil {
+			return nil, err
+		}
+		folders[v.Logs.Env] = folder
+		if len(v.Logs.Folders) == 0 {
+			homeless = append(homeless, ship.Root{Source: v.Source, Dir: folder})
+		}
+	}
+	return append(ship.Roots(dir, func(name string) string { return folders[name] }), homeless...), nil
+}

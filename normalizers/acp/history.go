@@ -1,0 +1,177 @@
+package acp
+
+import (
+	"cmp"
+	"slices"
+
+	"tributary/envelopes"
+	"tributary/normalizers/core"
+)
+
+// maxHistory is how many messages a session remembers that may come again.
+const maxHistory = 256
+
+// emittedMessage is a message that was emitted, as a session remembers it: a message that
+// comes again has no id to know it by.
+type emittedMessage struct {
+	Content core.Fingerprint `json:"w"`
+	Time    core.Fingerprint `json:"t,omitzero"` // zero when it states none
+	In      place            `json:"b,omitzero"`
+}
+
+// place is where a message was last found. A history may repeat the messages of requests
+// and runs, and a run those of requests.
+type place int
+
+const (
+	inHistory place = iota
+	inRequest       // also the answer to a run
+	inRun
+)
+
+// speaker is the participant that a message is of.
+type speaker string
+
+const (
+	byRole speaker = "" // the one that the role of the message states
+	human  speaker = "human"
+	agent  speaker = "agent"
+)
+
+// of returns the participant that a message is of.
+func (s speaker) of(m *envelopes.ACPMessage) speaker {
+	if s != byRole {
+		return s
+	}
+	if _, ok := m.Agent(); ok {
+		return agent
+	}
+	return human
+}
+
+// remembered returns a message as a session remembers it.
+func remembered(s speaker, m *envelopes.ACPMessage, in place) emittedMessage {
+	is := emittedMessage{Content: contentHash(s, m), In: in}
+	if ts, ok := parseTime(m.CreatedAt, m.CompletedAt); ok {
+		is.Time = core.FingerprintOf(ts)
+	}
+	return is
+}
+
+// contentHash returns what makes two messages the same: the speaker and the parts. Adjacent
+// parts that are nothing but text count as one, for the protocol cuts a text as it comes.
+func contentHash(s speaker, m *envelopes.ACPMessage) core.Fingerprint {
+	content := []string{string(s.of(m))}
+	inText := false // the last of content is a text
+	for i := range m.Parts {
+		p := &m.Parts[i]
+		text, plain := p.Text()
+		switch plain = plain && p.Metadata == nil && p.Name == nil; {
+		case plain && inText:
+			content[len(content)-1] += text
+		case plain:
+			content, inText = append(content, "text", text), true
+		default:
+			content, inText = append(content, string(bufferedPart(p))), false
+		}
+	}
+	return core.FingerprintOf(content...)
+}
+
+// equals reports whether two messages may be the same one: they have equal content, and no
+// different times.
+func (e emittedMessage) equals(o emittedMessage) bool {
+	return e.Content == o.Content && (e.Time == core.Fingerprint{} || o.Time == core.Fingerprint{} || e.Time == o.Time)
+}
+
+// remember notes that a message was emitted.
+func (m *mapper) remember(is emittedMessage) {
+	// A session has always more messages than are remembered: to evict the oldest is no loss.
+	m.st.Emitted = m.st.Emitted.Push(is, maxHistory, nil)
+}
+
+// isRepeat reports whether a message of a run or a history repeats one that was emitted:
+// one from a place that this one may repeat, or, in a history, one of the same time. Each
+// place repeats a message once.
+func (m *mapper) isRepeat(is emittedMessage) bool {
+	for i, o := range m.st.Emitted {
+		sameTime := is.In == inHistory && is.Time != core.Fingerprint{} && is.Time == o.Time
+		if !o.equals(is) || !sameTime && (o.In == inHistory || o.In == is.In) {
+			continue
+		}
+		o.In, o.Time = is.In, cmp.Or(o.Time, is.Time)
+		m.st.Emitted = m.st.Emitted.With(i, o)
+		m.repeated = true
+		return true
+	}
+	return false
+}
+
+// emitOnce emits a message of a run, its question or the answer to it. The prompt in the
+// output of a run is not emitted again when the request has stated it.
+func (m *mapper) emitOnce(e *emission) {
+	in := inRun
+	if e.speaker == human {
+		in = inRequest
+	}
+	is := remembered(e.speaker, e.message, in)
+	if e.speaker == byRole && e.speaker.of(e.message) == human && m.isRepeat(is) {
+		return
+	}
+	if m.emitMessage(e) {
+		m.remember(is)
+	}
+}
+
+// emitHistoryMessage emits a message on its own, unless it repeats one.
+func (m *mapper) emitHistoryMessage(message *envelopes.ACPMessage) {
+	m.flush()
+	if is := remembered(byRole, message, inHistory); !m.isRepeat(is) && m.emitMessage(&emission{message: message}) {
+		m.remember(is)
+	}
+}
+
+// emitHistory emits the messages of a list that do not repeat one that was emitted before
+// the list: each emitted message is repeated once by it. The last message of a request is
+// its prompt, which is always new.
+func (m *mapper) emitHistory(messages []envelopes.ACPMessage, in place) {
+	unmatched := slices.Clone(m.st.Emitted)
+	for i := range messages {
+		is := remembered(byRole, &messages[i], in)
+		isPrompt := in == inRequest && i == len(messages)-1
+		if at := slices.IndexFunc(unmatched, is.equals); at >= 0 && !isPrompt {
+			unmatched = slices.Delete(unmatched, at, at+1)
+			m.repeated = true
+			continue
+		}
+		if m.emitMessage(&emission{message: &messages[i]}) {
+			m.remember(is)
+		}
+	}
+}
+
+// emitArray emits an array of records. An array of messages is a history; one without a
+// known record is kept whole.
+func (m *mapper) emitArray(elements []record) {
+	var messages []envelopes.ACPMessage
+	known := 0
+	for i := range elements {
+		if elements[i].kind == kindMessage {
+			messages = append(messages, *elements[i].message())
+		}
+		if elements[i].kind != kindUnknown {
+			known++
+		}
+	}
+	switch {
+	case known == 0:
+		m.emitMeta()
+	case len(messages) == len(elements):
+		m.flush()
+		m.emitHistory(messages, inHistory)
+	default:
+		for i := range elements {
+			m.dispatch(&elements[i])
+		}
+	}
+}

@@ -1,0 +1,220 @@
+package normalizers
+
+import (
+	"cmp"
+	"path"
+	"strings"
+	"time"
+
+	"tributary/normalizers/core"
+)
+
+// maxWaiting is how many bytes of records wait for a session or a time that may still
+// follow in the file; beyond it the file's name and time decide.
+const maxWaiting = 8 << 20
+
+// framedBytes is about what a record takes beside its data: lines of text can be short.
+const framedBytes = 256
+
+// assigner gives the records of a file their vendor, session, time, and the place of the
+// record before them. A record that states no session or no time has the last one that the
+// file stated before it, else the first that follows, else that of the file itself.
+type assigner struct {
+	file     File
+	vendor   *core.Vendor // nil until it is detected
+	identity string       // of the file; empty before its first line
+
+	last     string           // the last session that a record stated
+	lastTime time.Time        // the last time that a record stated
+	timed    map[string]bool  // sessions of which a record has stated a time
+	previous map[string]int64 // per session the position of its last readable record, -1 before the first
+	order    []string         // the sessions, in the order of their first records
+
+	waiting      []waitingRecord
+	waitingBytes int
+	ready        []Framed
+}
+
+// waitingRecord is a record that waits for its vendor, session or time.
+type waitingRecord struct {
+	Framed
+	readable bool // its session will take its position
+}
+
+func newAssigner(f File) assigner {
+	return assigner{
+		file:     f,
+		vendor:   VendorOf(f.Source),
+		timed:    make(map[string]bool),
+		previous: make(map[string]int64),
+	}
+}
+
+// assign takes the next record of the file, of which line, position and end are known. What
+// the record states also decides about the records that wait.
+func (a *assigner) assign(r Framed, sh core.Shape) {
+	a.detect(&sh)
+	r.Record.Sequence = uint64(r.Line)
+	r.Record.Session = a.sessionOf(&sh)
+	r.Record.Origin.Time = cmp.Or(a.timeOf(&sh), r.Record.Origin.Time)
+	a.waiting = append(a.waiting, waitingRecord{r, a.isReadable(&sh, r.Record.Data)})
+	a.waitingBytes += framedBytes + len(r.Record.Data)
+	if a.waitingBytes > maxWaiting {
+		a.release()
+	}
+	if a.waitingBytes > maxWaiting {
+		a.settle()
+	}
+}
+
+// detect settles the vendor of the file by the first record that one recognizes.
+func (a *assigner) detect(sh *core.Shape) {
+	if a.vendor != nil {
+		return
+	}
+	if a.vendor = detect(sh); a.vendor != nil {
+		a.file.Source = a.vendor.Source
+	}
+}
+
+// sessionOf returns the session of the next record, empty while none is known. A session
+// that the record states is that of the waiting records without one.
+func (a *assigner) sessionOf(sh *core.Shape) string {
+	stated := a.file.Session
+	switch {
+	case stated != "":
+	case a.vendor == nil:
+		stated = sh.Session()
+	case a.vendor.Framing.OneSession && a.last != "":
+	default:
+		stated = a.vendor.Session(sh)
+	}
+	if stated == "" {
+		return a.last
+	}
+	a.last = stated
+	for i := range a.waiting {
+		if r := &a.waiting[i].Record; r.Session == "" {
+			r.Session = stated
+		}
+	}
+	return stated
+}
+
+// timeOf returns the time of the next record, zero while none is known. A time that the
+// record states is that of the waiting records without one.
+func (a *assigner) timeOf(sh *core.Shape) time.Time {
+	stated := sh.Time([]string{"timestamp"})
+	if a.vendor != nil {
+		stated = a.vendor.Time(sh)
+	}
+	if stated.IsZero() {
+		if a.timed[a.last] {
+			return a.lastTime
+		}
+		return time.Time{}
+	}
+	a.lastTime = stated
+	a.timed[a.last] = a.last != ""
+	for i := range a.waiting {
+		if r := &a.waiting[i].Record; r.Origin.Time.IsZero() {
+			r.Origin.Time = stated
+		}
+	}
+	return stated
+}
+
+// isReadable reports whether a record is one of its vendor, so that its session will take its
+// position.
+func (a *assigner) isReadable(sh *core.Shape, data []byte) bool {
+	if !sh.Readable || core.Depth(data) > MaxDepth {
+		return false
+	}
+	return a.vendor == nil || a.vendor.Framing.IsReadable == nil || a.vendor.Framing.IsReadable(data)
+}
+
+// settle gives the waiting records the session and the time of the file itself.
+func (a *assigner) settle() {
+	for i := range a.waiting {
+		r := &a.waiting[i].Record
+		if r.Session == "" {
+			r.Session = a.stem()
+		}
+		if r.Origin.Time.IsZero() {
+			r.Origin.Time = a.file.time()
+		}
+	}
+}
+
+// release makes the records ready that wait for nothing, in the order of the file.
+func (a *assigner) release() {
+	n := 0
+	for ; n < len(a.waiting); n++ {
+		w := &a.waiting[n]
+		if a.vendor == nil || w.Record.Session == "" || w.Record.Origin.Time.IsZero() {
+			break
+		}
+		w.Record.Source = a.vendor.Source
+		w.Record.Origin.File = a.identity
+		a.chain(w)
+		a.waitingBytes -= framedBytes + len(w.Record.Data)
+		a.ready = append(a.ready, w.Framed)
+	}
+	a.waiting = a.waiting[n:]
+}
+
+// chain notes the place of the record before w in its session.
+func (a *assigner) chain(w *waitingRecord) {
+	r := &w.Record
+	previous, known := a.previous[r.Session]
+	if !known {
+		previous = -1
+		a.previous[r.Session] = previous
+		a.order = append(a.order, r.Session)
+	}
+	r.Origin.Previous = previous
+	isLine := a.vendor.Framing.PlainLines && w.Err == nil && core.Depth(r.Data) <= MaxDepth
+	if w.readable || isLine {
+		a.previous[r.Session] = r.Origin.Position
+	}
+}
+
+// releaseAll makes all records ready, also those of a file whose vendor was not detected.
+func (a *assigner) releaseAll() {
+	a.release()
+	for _, w := range a.waiting {
+		w.Record.Origin.Previous = -1
+		if w.readable {
+			w.Record.Origin.Previous = 0
+		}
+		a.ready = append(a.ready, w.Framed)
+	}
+	a.waiting = nil
+}
+
+// time is the time of last resort.
+func (f File) time() time.Time {
+	if f.Modified.IsZero() {
+		return time.Unix(0, 0)
+	}
+	return f.Modified
+}
+
+// stem is the session of last resort: the name of the file without its extensions, or
+// that of its folder, where the vendor names every file alike.
+func (a *assigner) stem() string {
+	name := stem(a.file.Name)
+	if a.file.Folder != "" && a.vendor != nil && name == a.vendor.Framing.FolderNamed {
+		return a.file.Folder
+	}
+	return name
+}
+
+// stem is the name of a file without its extensions.
+func stem(name string) string {
+	name = Unpacked(name)
+	if s := strings.TrimSuffix(name, path.Ext(name)); s != "" {
+		return s
+	}
+	return name
+}

@@ -1,0 +1,108 @@
+package claude
+
+import (
+	"cmp"
+	"strconv"
+	"strings"
+
+	"tributary/envelopes"
+	"tributary/normalizers/core"
+	"tributary/normalizers/lenient"
+)
+
+// assistant emits the events of an assistant's record. The tokens that the record adds go
+// on its first event.
+func (c *mapper) assistant() {
+	c.matchPartial()
+	content := &c.Message.Value.Content
+	text, _ := content.text()
+	hasText := strings.TrimSpace(text) != ""
+	if hasText && !c.internal {
+		c.st.Runs.LastText = core.PromptKey(text)
+	}
+	before := len(c.Events)
+	if bool(c.IsAPIErrorMessage) || c.streamed && lenient.IsValue(c.Error) {
+		c.vendorError(text)
+		hasText = false
+	}
+	m := assistantMessage{
+		blocks: content.blocks,
+		id:     func(suffix string) lenient.Text { return withSuffix(c.UUID, suffix) },
+		result: c.toolResult,
+	}
+	if hasText {
+		m.text = &text
+	}
+	c.emitMessage(m)
+
+	usage := c.usageIncrement()
+	if len(c.Events) == before {
+		switch {
+		case !c.Duplicate:
+			c.emptyMessage(c.UUID)
+		case usage != nil: // an event of before, but the figures have grown
+			c.emptyMessage(withSuffix(c.UUID, "#usage"))
+		}
+	}
+	if usage != nil {
+		c.AddUsage(usage, vendorFigures(usage, c.Message.Value.Usage.Value.OutputDetails.Value.Thinking.OK))
+	}
+}
+
+// assistantMessage is a message of the assistant: of a record, or joined from deltas.
+type assistantMessage struct {
+	blocks    []block
+	text      *string                          // of all text blocks; nil to emit none
+	truncated bool                             // the text
+	id        func(suffix string) lenient.Text // returns the id of an event whose block has none
+	result    func(*block)                     // emits a tool result; nil for a message joined from deltas, which has none
+}
+
+// emitMessage emits the blocks of a message in their order. All text blocks are one event,
+// in the place of the first.
+func (e *emitter) emitMessage(m assistantMessage) {
+	thoughts := 0
+	for i := range m.blocks {
+		b := &m.blocks[i]
+		if b.isThinking() {
+			thoughts++
+		}
+		switch {
+		case b.emitted:
+		case b.Type == "text" && m.text != nil:
+			e.utter(m.id(""), envelopes.AssistantMessage, m.text, m.truncated)
+			m.text = nil
+		case b.isThinking():
+			e.utter(m.id("#thinking"+strconv.Itoa(thoughts-1)), envelopes.Reasoning, b.Thinking.Ptr(), b.truncated)
+		case b.isCall():
+			e.toolCall(b)
+		case b.isResult() && m.result != nil:
+			m.result(b)
+		}
+	}
+}
+
+// utter emits what the assistant said or thought.
+func (e *emitter) utter(id lenient.Text, t envelopes.EventType, text *string, truncated bool) {
+	d := core.Draft{OnChannel: envelopes.ChannelChat}
+	d.EventType, d.Text, d.TextTruncated, d.Model = t, text, truncated, e.model.Ptr()
+	e.put(id, d)
+}
+
+// emptyMessage emits the meta event of a message whose blocks yield no event.
+func (e *emitter) emptyMessage(id lenient.Text) {
+	d := core.SystemDraft(envelopes.Meta, "")
+	d.Model = e.model.Ptr()
+	e.put(id, d)
+}
+
+// vendorError emits an error that the record reports; text is the text that the record
+// states beside it.
+func (c *mapper) vendorError(text string) {
+	code, message := core.VendorError(c.Error)
+	if code == "" {
+		code = string(cmp.Or(lenient.Scalar(c.APIErrorStatus), c.APIRefusalCategory))
+	}
+	message = cmp.Or(message, text)
+	c.fail(c.UUID, code, message, cmp.Or(text, message))
+}

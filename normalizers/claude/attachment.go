@@ -1,0 +1,80 @@
+package claude
+
+import (
+	"strings"
+
+	"tributary/envelopes"
+	"tributary/normalizers/core"
+	"tributary/normalizers/lenient"
+)
+
+// attachment is what Claude Code puts beside the conversation.
+type attachment struct {
+	Type        lenient.Text           `json:"type"`
+	CommandMode lenient.Text           `json:"commandMode"`
+	IsMeta      lenient.Flag           `json:"isMeta"`
+	Origin      lenient.Object[origin] `json:"origin"`
+	Prompt      content                `json:"prompt"`
+	Content     content                `json:"content"`
+	Messages    lenient.List[mail]     `json:"messages"` // of teammates
+	Stdout      lenient.Text           `json:"stdout"`
+	Stderr      lenient.Text           `json:"stderr"`
+}
+
+// mail is a message of a teammate.
+type mail struct {
+	Text lenient.Text `json:"text"`
+}
+
+// attachment emits the event of an attachment by its type. An unknown type is injected
+// content.
+func (c *mapper) attachment() {
+	a := &c.Attachment.Value
+	switch {
+	case a.Type == "queued_command":
+		c.queuedCommand(a)
+	case a.Type == "teammate_mailbox" && len(a.Messages) > 0:
+		var parts []string
+		for _, m := range a.Messages {
+			parts = append(parts, string(m.Text))
+		}
+		c.speak(c.UUID, core.DraftOf(core.SpeechAgent, strings.Join(parts, "\n")))
+	case strings.HasPrefix(string(a.Type), "hook_") && a.Type != "hook_additional_context":
+		c.runtime(c.UUID, envelopes.Log, joinLines(a.Stdout, a.Stderr, a.text()))
+	default:
+		c.speak(c.UUID, injected(a.text()))
+	}
+}
+
+// queuedCommand emits a prompt that was typed while the agent worked, or a notification of
+// Claude Code that went through the queue of prompts.
+func (c *mapper) queuedCommand(a *attachment) {
+	text, hasText := a.Prompt.text()
+	switch {
+	case a.CommandMode == "task-notification" || bool(a.IsMeta):
+		c.speak(c.UUID, core.DraftOf(core.SpeechInjected, text))
+	case strings.TrimSpace(text) != "":
+		c.userText(text, a.Origin.Value)
+	case len(a.Prompt.blocks) > 0 && !hasText:
+		c.speak(c.UUID, mediaPrompt())
+	default:
+		c.runtime(c.UUID, envelopes.Meta, "")
+	}
+}
+
+// text returns the text of the content.
+func (a *attachment) text() lenient.Text {
+	text, _ := a.Content.text()
+	return lenient.Text(text)
+}
+
+// joinLines joins the texts that are not empty by line ends.
+func joinLines(texts ...lenient.Text) lenient.Text {
+	var parts []string
+	for _, t := range texts {
+		if t != "" {
+			parts = append(parts, string(t))
+		}
+	}
+	return lenient.Text(strings.Join(parts, "\n"))
+}

@@ -1,0 +1,132 @@
+package claude
+
+import (
+	"strings"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"tributary/normalizers/lenient"
+)
+
+// content is the content of a message or of a tool result: a string, or blocks.
+type content struct {
+	blocks  []block
+	present bool
+}
+
+// block is a part of a content. A string counts as a block of type text.
+type block struct {
+	Type      lenient.Text   `json:"type"`
+	Text      lenient.Text   `json:"text"`
+	Thinking  lenient.Text   `json:"thinking"`
+	ID        lenient.Text   `json:"id"`
+	Name      lenient.Text   `json:"name"`
+	Input     jsontext.Value `json:"input"`
+	ToolUseID lenient.Text   `json:"tool_use_id"`
+	IsError   lenient.Kind   `json:"is_error"`
+	ErrorCode lenient.Text   `json:"error_code"` // of the result of a tool that the server runs
+	Content   content        `json:"content"`
+
+	// Of a block that was joined from deltas.
+	emitted   bool // a record has emitted it
+	truncated bool // more deltas came than a session keeps
+}
+
+// UnmarshalJSONFrom implements json.UnmarshalerFrom.
+func (c *content) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
+	*c = content{}
+	switch dec.PeekKind() {
+	case '"':
+		return c.readBlock(dec)
+	case '[':
+		return c.readBlocks(dec)
+	case '{': // one block, such as the result of a tool that the server runs
+		err := c.readBlock(dec)
+		if c.blocks[0].Type == "" {
+			c.blocks = nil
+		}
+		return err
+	case 'n':
+		return dec.SkipValue()
+	default:
+		c.present = true
+		return dec.SkipValue()
+	}
+}
+
+// readBlocks reads an array of blocks. An element that is no block keeps its place.
+func (c *content) readBlocks(dec *jsontext.Decoder) error {
+	c.present = true
+	if _, err := dec.ReadToken(); err != nil {
+		return err
+	}
+	for dec.PeekKind() != ']' {
+		if err := c.readBlock(dec); err != nil {
+			return err
+		}
+	}
+	_, err := dec.ReadToken()
+	return err
+}
+
+// readBlock reads the next value as a block.
+func (c *content) readBlock(dec *jsontext.Decoder) error {
+	c.present = true
+	c.blocks = append(c.blocks, block{})
+	b := &c.blocks[len(c.blocks)-1]
+	switch dec.PeekKind() {
+	case '"':
+		b.Type = "text"
+		return b.Text.UnmarshalJSONFrom(dec)
+	case '{':
+		return json.UnmarshalDecode(dec, b)
+	default:
+		return dec.SkipValue()
+	}
+}
+
+// text returns the text of all blocks, joined by line ends; false where there is none.
+func (c *content) text() (string, bool) {
+	var parts []string
+	for i := range c.blocks {
+		if b := &c.blocks[i]; b.Type == "text" || b.Type == "advisor_result" {
+			parts = append(parts, string(b.Text))
+		}
+	}
+	return strings.Join(parts, "\n"), len(parts) > 0
+}
+
+// results returns the number of tool results.
+func (c *content) results() int {
+	n := 0
+	for i := range c.blocks {
+		if c.blocks[i].isResult() {
+			n++
+		}
+	}
+	return n
+}
+
+// isThinking reports whether the block is reasoning, which may be redacted.
+func (b *block) isThinking() bool { return b.Type == "thinking" || b.Type == "redacted_thinking" }
+
+// isCall reports whether the block is a call of a tool, whether the client or the server
+// runs it (server_tool_use).
+func (b *block) isCall() bool { return strings.HasSuffix(string(b.Type), "tool_use") }
+
+// isResult reports whether the block is the result of a tool, whether the client or the
+// server ran it (web_search_tool_result). The SDK leaves out the type of a result.
+func (b *block) isResult() bool {
+	return strings.HasSuffix(string(b.Type), "tool_result") || b.Type == "" && b.ToolUseID != ""
+}
+
+// errorCode returns the first error code of the blocks; empty for none.
+func (c *content) errorCode() string {
+	for i := range c.blocks {
+		if code := c.blocks[i].ErrorCode; code != "" {
+			return string(code)
+		}
+	}
+	return ""
+}

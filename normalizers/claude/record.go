@@ -1,0 +1,174 @@
+package claude
+
+import (
+	"cmp"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"tributary/normalizers/core"
+	"tributary/normalizers/lenient"
+)
+
+// wireRecord is a line of a transcript or of a stream, under the vendor's names.
+type wireRecord struct {
+	Type               lenient.Text               `json:"type"`
+	Subtype            lenient.Text               `json:"subtype"`
+	UUID               lenient.Text               `json:"uuid"`
+	SessionID          lenient.Text               `json:"sessionId"`
+	SessionIDSnake     lenient.Text               `json:"session_id"`
+	Timestamp          lenient.Text               `json:"timestamp"`
+	CWD                lenient.Text               `json:"cwd"`
+	Version            lenient.Text               `json:"version"`
+	GitBranch          lenient.Text               `json:"gitBranch"`
+	PermissionMode     lenient.Text               `json:"permissionMode"`
+	IsSidechain        lenient.Flag               `json:"isSidechain"`
+	AgentID            lenient.Text               `json:"agentId"`
+	RequestID          lenient.Text               `json:"requestId"`
+	IsMeta             lenient.Flag               `json:"isMeta"`
+	IsCompactSummary   lenient.Flag               `json:"isCompactSummary"`
+	IsAPIErrorMessage  lenient.Flag               `json:"isApiErrorMessage"`
+	Origin             lenient.Object[origin]     `json:"origin"`
+	ForkedFrom         lenient.Object[fork]       `json:"forkedFrom"`
+	PromptSource       lenient.Text               `json:"promptSource"`
+	Message            lenient.Object[message]    `json:"message"`
+	ToolUseResult      jsontext.Value             `json:"toolUseResult"`
+	SourceToolUseID    lenient.Text               `json:"sourceToolUseID"`
+	Attachment         lenient.Object[attachment] `json:"attachment"`
+	MessageID          lenient.Text               `json:"messageId"`
+	Snapshot           lenient.Object[snapshot]   `json:"snapshot"`
+	TrackingPath       lenient.Text               `json:"trackingPath"`
+	Summary            lenient.Text               `json:"summary"`
+	Text               lenient.Text               `json:"text"`
+	Content            content                    `json:"content"`
+	Operation          lenient.Text               `json:"operation"`
+	Error              jsontext.Value             `json:"error"`
+	APIErrorStatus     jsontext.Value             `json:"apiErrorStatus"`
+	APIRefusalCategory lenient.Text               `json:"apiRefusalCategory"`
+	AITitle            lenient.Text               `json:"aiTitle"`
+	CustomTitle        lenient.Text               `json:"customTitle"`
+	AgentName          lenient.Text               `json:"agentName"`
+	Mode               lenient.Text               `json:"mode"`
+	PRNumber           jsontext.Value             `json:"prNumber"`
+	PRURL              lenient.Text               `json:"prUrl"`
+	PRRepository       lenient.Text               `json:"prRepository"`
+	WorktreeSession    jsontext.Value             `json:"worktreeSession"`
+
+	wireSDK
+}
+
+// wireSDK are the members that only the SDK writes.
+type wireSDK struct {
+	AuditTimestamp     lenient.Text                `json:"_audit_timestamp"` // of streams that the desktop application keeps
+	ParentToolUseID    lenient.Text                `json:"parent_tool_use_id"`
+	ToolUseResultSnake jsontext.Value              `json:"tool_use_result"`
+	Model              lenient.Text                `json:"model"`
+	Data               jsontext.Value              `json:"data"`
+	Event              lenient.Object[streamEvent] `json:"event"`
+	MCPServers         jsontext.Value              `json:"mcp_servers"`
+	CodeVersion        lenient.Text                `json:"claude_code_version"`
+	IsSynthetic        lenient.Flag                `json:"isSynthetic"`
+	Key                lenient.Text                `json:"key"`
+	RateLimitInfo      lenient.Object[rateLimit]   `json:"rate_limit_info"`
+	Output             content                     `json:"output"`
+	CompactError       lenient.Text                `json:"compact_error"`
+	Stdout             lenient.Text                `json:"stdout"`
+	Stderr             lenient.Text                `json:"stderr"`
+
+	// Of a result.
+	Usage             jsontext.Value             `json:"usage"`
+	ModelUsage        jsontext.Value             `json:"modelUsage"`
+	Result            jsontext.Value             `json:"result"`
+	Errors            lenient.List[lenient.Text] `json:"errors"`
+	IsErrorSnake      lenient.Flag               `json:"is_error"`
+	IsErrorCamel      lenient.Flag               `json:"isError"`
+	DurationMS        jsontext.Value             `json:"duration_ms"`
+	DurationAPIMS     jsontext.Value             `json:"duration_api_ms"`
+	NumTurns          jsontext.Value             `json:"num_turns"`
+	TotalCostUSD      jsontext.Value             `json:"total_cost_usd"`
+	StructuredOutput  jsontext.Value             `json:"structured_output"`
+	PermissionDenials jsontext.Value             `json:"permission_denials"`
+	StopReason        jsontext.Value             `json:"stop_reason"`
+}
+
+// origin states who wrote a prompt.
+type origin struct {
+	Kind         lenient.Text `json:"kind"`
+	From         lenient.Text `json:"from"`
+	SenderTaskID lenient.Text `json:"senderTaskId"`
+}
+
+// fork names the session that a fork copied the record from.
+type fork struct {
+	SessionID lenient.Text `json:"sessionId"`
+}
+
+type message struct {
+	ID      lenient.Text          `json:"id"`
+	Role    lenient.Text          `json:"role"`
+	Model   lenient.Text          `json:"model"`
+	Content content               `json:"content"`
+	Usage   lenient.Object[usage] `json:"usage"`
+}
+
+// unwrap gives a message of the SDK that was dumped as an object the form of a line of the
+// stream: such an object has no type, and its message stands in the object itself.
+func (r *wireRecord) unwrap() {
+	if !lenient.IsValue(r.ToolUseResult) {
+		r.ToolUseResult = r.ToolUseResultSnake
+	}
+	switch {
+	case r.Type != "":
+		return
+	case r.Subtype == "init" && r.Data.Kind() == '{':
+		lenient.ReadObject(r.Data.Clone(), r)
+		r.Type = "system"
+	case lenient.IsValue(r.NumTurns), lenient.IsValue(r.TotalCostUSD):
+		r.Type = "result"
+	case r.Event.OK:
+		r.Type = "stream_event"
+	case r.Content.present && r.Model != "":
+		r.Type = "assistant"
+	case r.Content.present && (r.UUID != "" || r.ToolUseResultSnake != nil):
+		r.Type = "user"
+	default:
+		return
+	}
+	if (r.Type == "assistant" || r.Type == "user") && !r.Message.OK {
+		r.Message.OK = true
+		r.Message.Value = message{Role: r.Type, Model: r.Model, Content: r.Content}
+		r.Content = content{}
+	}
+}
+
+// time returns the time that the record states, in the form of an event; empty where it
+// states none.
+func (r *wireRecord) time() string {
+	for _, t := range []lenient.Text{r.Timestamp, r.AuditTimestamp, r.Snapshot.Value.Timestamp} {
+		if ts, ok := core.ParseTime(string(t)); ok {
+			return ts
+		}
+	}
+	return ""
+}
+
+// session returns the session that the record states; empty where it states none.
+func (r *wireRecord) session() string { return string(cmp.Or(r.SessionIDSnake, r.SessionID)) }
+
+// text returns the text of the record itself, beside any message.
+func (r *wireRecord) text() lenient.Text {
+	text, _ := r.Content.text()
+	return lenient.Text(text)
+}
+
+// isStreamed reports whether the SDK wrote the record. Records of a transcript have the id
+// of their session in camel case.
+func (r *wireRecord) isStreamed() bool {
+	return r.SessionID == "" || r.Type == "system" && r.Subtype == "init"
+}
+
+// isCopied reports whether the record is history of another session than this one: a fork
+// begins with a copy of it.
+func (r *wireRecord) isCopied(session string) bool {
+	from := r.ForkedFrom.Value.SessionID
+	return from != "" && string(from) != session
+}

@@ -1,0 +1,89 @@
+package claude
+
+import (
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"tributary/envelopes"
+	"tributary/normalizers/core"
+	"tributary/normalizers/lenient"
+)
+
+// runResult emits the last record of a run of the SDK: a summary, and an error where the
+// run failed. The event carries the tokens that the run has used beyond the figures of its
+// calls, and the figures of the record in its metadata.
+func (c *mapper) runResult() {
+	c.flushPartials(nil)
+	text, failed := c.outcome()
+	d := core.SystemDraft(envelopes.SessionSummary, "")
+	d.Identity = string(c.Record.Data)
+	if !failed {
+		d.Text = lenient.Text(text).Ptr()
+	}
+	d.Metadata = c.Session.MetadataWith(map[string]jsontext.Value{
+		"subtype":           quote(c.Subtype),
+		"durationMs":        c.DurationMS,
+		"durationApiMs":     c.DurationAPIMS,
+		"numTurns":          c.NumTurns,
+		"totalCostUsd":      c.TotalCostUSD,
+		"usage":             c.Usage,
+		"modelUsage":        c.ModelUsage,
+		"permissionDenials": c.PermissionDenials,
+		"stopReason":        c.StopReason,
+		"structuredOutput":  c.StructuredOutput,
+	})
+	if !c.put(c.UUID, d) {
+		return
+	}
+	if c.st.Runs.LastText == core.PromptKey(text) {
+		// A record of its own has emitted the text. It still counts for the identity of the
+		// event, so it is removed only now.
+		c.Events[len(c.Events)-1].Event.Text = nil
+	}
+	c.addRunUsage()
+	c.st.Runs.end()
+	if failed {
+		code := "TASK_ERROR"
+		if c.Subtype != "" && c.Subtype != "success" {
+			code = string(c.Subtype)
+		}
+		c.fail(withSuffix(c.UUID, "#error"), code, text, text)
+	}
+}
+
+// addRunUsage adds the tokens of the run that no call has stated to the event of its result.
+func (c *mapper) addRunUsage() {
+	var figures usage
+	lenient.ReadObject(c.Usage, &figures)
+	increment := c.st.Runs.addResult(figures.consumption())
+	if increment != nil {
+		c.AddUsage(increment, vendorFigures(increment, figures.OutputDetails.Value.Thinking.OK))
+	}
+}
+
+// outcome returns the text that a run ended with, and whether the run failed. The flag
+// decides: the subtype is "success" also where nobody was logged in. A subtype that names an
+// error decides too, because some versions leave the flag false then.
+func (c *mapper) outcome() (text string, failed bool) {
+	failed = bool(c.IsErrorSnake) || bool(c.IsErrorCamel) || strings.HasPrefix(string(c.Subtype), "error")
+	if text = resultText(c.Result); text == "" {
+		text = string(joinLines(c.Errors...))
+	}
+	return text, failed
+}
+
+// resultText returns the text of a result: a string, or an object with an error.
+func resultText(v jsontext.Value) string {
+	if v.Kind() == '"' {
+		return lenient.Unquote(v)
+	}
+	if _, message := core.VendorError(v); message != "" {
+		return message
+	}
+	var result struct {
+		Error lenient.Text `json:"error"`
+	}
+	lenient.ReadObject(v, &result)
+	return string(result.Error)
+}

@@ -1,0 +1,61 @@
+package claude
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"tributary/envelopes"
+	"tributary/normalizers/core"
+	"tributary/normalizers/lenient"
+)
+
+// summary emits the summary of a conversation.
+func (c *mapper) summary(text lenient.Text) {
+	d := core.Draft{OnChannel: envelopes.ChannelChat}
+	d.EventType, d.Text = envelopes.SessionSummary, text.Ptr()
+	c.put(c.UUID, d)
+}
+
+// stated emits the value of a record that only states one, such as a title or a mode,
+// unless the last record of the type stated the same value. more are further parts of the
+// value.
+func (c *mapper) stated(t envelopes.EventType, value lenient.Text, more ...lenient.Text) {
+	v := core.StatedValue{Type: string(c.Type), Value: core.FingerprintOf(string(value), fmt.Sprint(more))}
+	last := &c.st.Stated
+	if slices.Contains(*last, v) {
+		return
+	}
+	others := last.Without(func(o core.StatedValue) bool { return o.Type == v.Type })
+	*last = others.Push(v, core.MaxStated, &c.Session.Lost)
+	c.runtime("", t, value)
+}
+
+// snapshot are the files that Claude Code saved before it changed them.
+type snapshot struct {
+	Timestamp lenient.Text                              `json:"timestamp"`
+	Files     lenient.Object[map[string]jsontext.Value] `json:"trackedFileBackups"`
+}
+
+// fileHistorySnapshot emits a snapshot of files, also an empty one and an update of an
+// earlier one.
+func (c *mapper) fileHistorySnapshot() {
+	d := snapshotDraft(len(c.Snapshot.Value.Files.Value))
+	d.Identity = string(c.Record.Data)
+	c.put(withSuffix(c.MessageID, "#snapshot"), d)
+}
+
+// fileHistoryDelta emits a snapshot of one file.
+func (c *mapper) fileHistoryDelta() {
+	d := snapshotDraft(1)
+	d.Touch(string(c.TrackingPath), "")
+	c.put("", d)
+}
+
+// snapshotDraft returns the event of a snapshot of n files.
+func snapshotDraft(n int) core.Draft {
+	d := core.Draft{OnChannel: envelopes.ChannelFilesystem}
+	d.EventType, d.Text = envelopes.FileSnapshot, new(fmt.Sprintf("snapshot of %d files", n))
+	return d
+}

@@ -1,0 +1,125 @@
+package claude
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"tributary/envelopes"
+	"tributary/normalizers/core"
+	"tributary/normalizers/lenient"
+)
+
+// system emits the event of a record of type system by its subtype. An unknown subtype
+// becomes a meta event.
+func (c *mapper) system() {
+	switch c.Subtype {
+	case "init":
+		c.sessionInit()
+	case "status":
+		if c.CompactError == "" {
+			c.skip = core.SkipProgress
+			return
+		}
+		c.fail(c.UUID, "compact_error", string(c.CompactError), string(c.CompactError))
+	case "hook_started", "hook_progress", "task_progress":
+		c.skip = core.SkipProgress
+	case "hook_response":
+		c.hookResponse()
+	case "task_notification":
+		c.speak(c.UUID, injected(cmp.Or(c.Summary, c.text())))
+	case "local_command":
+		if strings.TrimSpace(string(c.text())) == "" {
+			c.runtime(c.UUID, envelopes.Meta, "")
+			return
+		}
+		c.userText(string(c.text()), c.Origin.Value)
+	case "away_summary":
+		c.summary(c.text())
+	case "mirror_error":
+		message := string(lenient.Scalar(c.Error))
+		c.fail(c.UUID, "", message, message)
+	case "api_error", "api_refusal", "api_retry", "error":
+		c.vendorError(string(c.text()))
+	case "", "stop_hook_summary", "informational", "bridge_status", "model_refusal_fallback", "model_refusal_no_fallback":
+		c.runtime(c.UUID, envelopes.Log, c.text())
+	default:
+		c.runtime(c.UUID, envelopes.Meta, c.text())
+	}
+}
+
+// sessionInit emits the first record of a run of the SDK.
+func (c *mapper) sessionInit() {
+	c.flushPartials(nil)
+	c.Session.SetModel(string(c.Model))
+	c.Session.SetTextExtension("claudeCodeVersion", c.CodeVersion)
+	if c.MCPServers.Kind() == '[' {
+		c.Session.SetExtension("mcpServers", mcpServers(c.MCPServers))
+	}
+	text := "Session: " + cmp.Or(c.session(), "unknown")
+	if c.Model != "" {
+		text += ", Model: " + string(c.Model)
+	}
+	if c.put(c.UUID, core.SystemDraft(envelopes.SystemMessage, lenient.Text(text))) {
+		c.st.Runs.end() // of a run that had no result
+	}
+}
+
+// mcpServers returns a list of MCP servers as a list of objects: some versions write only
+// the names.
+func mcpServers(list jsontext.Value) jsontext.Value {
+	out := jsontext.Value{'['}
+	for _, v := range lenient.Elements(list) {
+		if v.Kind() == '"' {
+			v = append(lenient.AppendQuote([]byte(`{"name":`), lenient.Unquote(v)), '}')
+		}
+		if v = core.EventRaw(v); v.Kind() != '{' {
+			continue
+		}
+		if len(out) > 1 {
+			out = append(out, ',')
+		}
+		out = append(out, v...)
+	}
+	return append(out, ']')
+}
+
+// hookResponse emits the output of a hook: its members may repeat each other.
+func (c *mapper) hookResponse() {
+	output, _ := c.Output.text()
+	texts := []lenient.Text{lenient.Text(output), c.Stdout, c.Stderr}
+	for i := range texts {
+		if slices.Contains(texts[:i], texts[i]) {
+			texts[i] = ""
+		}
+	}
+	c.runtime(c.UUID, envelopes.Log, joinLines(texts...))
+}
+
+// rateLimit states how much of the limits of an account is used.
+type rateLimit struct {
+	Status lenient.Text `json:"status"`
+}
+
+// rateLimit emits a warning about the limits of the account. A record that only states
+// that the request was allowed stands in every run.
+func (c *mapper) rateLimit() {
+	status := c.RateLimitInfo.Value.Status
+	if status == "allowed" {
+		c.skip = core.SkipHeartbeat
+		return
+	}
+	c.runtime(c.UUID, envelopes.Log, status)
+}
+
+// authStatus emits the state of a login, or the error that it ended with.
+func (c *mapper) authStatus() {
+	text, _ := c.Output.text()
+	if message := string(lenient.Scalar(c.Error)); message != "" {
+		c.fail(c.UUID, "", message, cmp.Or(text, message))
+		return
+	}
+	c.runtime(c.UUID, envelopes.Log, lenient.Text(text))
+}

@@ -1,0 +1,103 @@
+package claude
+
+import (
+	"strings"
+
+	"tributary/envelopes"
+	"tributary/normalizers/core"
+	"tributary/normalizers/lenient"
+)
+
+// user emits the events of a user record. Its content decides what it is, not its type;
+// the first case that matches counts (README.md, User records).
+func (c *mapper) user() {
+	c.flushThread()
+	content := &c.Message.Value.Content
+	text, hasText := content.text()
+	switch {
+	case content.results() > 0:
+		c.userBlocks(text)
+	case lenient.IsValue(c.ToolUseResult):
+		c.toolResult(&block{Content: *content})
+	case bool(c.IsCompactSummary):
+		c.speak(c.UUID, core.DraftOf(core.SpeechSummary, text))
+	case bool(c.IsMeta), bool(c.IsSynthetic):
+		c.speak(c.UUID, injected(lenient.Text(text)))
+	case strings.TrimSpace(text) != "":
+		c.userText(text, c.Origin.Value)
+	case len(content.blocks) > 0 && !hasText:
+		c.speak(c.UUID, mediaPrompt())
+	default:
+		c.runtime(c.UUID, envelopes.Meta, "")
+	}
+}
+
+// userBlocks emits the blocks of a user record with tool results, in their order. text is
+// the text of all text blocks, which are one event, in the place of the first.
+func (c *mapper) userBlocks(text string) {
+	textEmitted := strings.TrimSpace(text) == ""
+	blocks := c.Message.Value.Content.blocks
+	for i := range blocks {
+		switch b := &blocks[i]; {
+		case b.isResult():
+			c.toolResult(b)
+		case b.Type == "text" && !textEmitted:
+			textEmitted = true
+			c.userText(text, c.Origin.Value)
+		}
+	}
+}
+
+// userText emits a text of role user by the speaker that it has. A prompt that the queue
+// has emitted already is skipped.
+func (c *mapper) userText(s string, from origin) {
+	kind, text := c.classify(s, from)
+	isPrompt := kind == core.SpeechHuman || kind == core.SpeechCommand
+	if isPrompt && c.emittedByQueue(text) {
+		c.skip = core.SkipMirror
+		return
+	}
+	if c.speak(c.UUID, core.DraftOf(kind, text)) && isPrompt {
+		c.markQueued(text)
+	}
+}
+
+// classify classifies a text by its beginning, then by what the record states about its
+// author.
+func (c *mapper) classify(s string, from origin) (kind core.Speech, text string) {
+	kind, text = speechOf(s)
+	if kind != core.SpeechHuman {
+		return kind, text
+	}
+	switch {
+	case from.Kind == "task-notification", from.Kind == "auto-continuation", from.Kind == "observer-activity", c.PromptSource == "system":
+		return core.SpeechInjected, s
+	case from.Kind == "coordinator", from.From != "" || from.SenderTaskID != "":
+		return core.SpeechAgent, s
+	default:
+		return kind, text
+	}
+}
+
+// speak emits what a participant of the conversation said. The prompt of a subagent comes
+// from its agent. It reports false where the session has emitted the event before.
+func (c *mapper) speak(id lenient.Text, d core.Draft) bool {
+	if d.EventType == envelopes.UserMessage && c.internal {
+		d.Origin = envelopes.OriginAgent
+	}
+	return c.put(id, d)
+}
+
+// injected returns the event of a text that Claude Code put into the conversation.
+func injected(text lenient.Text) core.Draft {
+	d := core.DraftOf(core.SpeechInjected, "")
+	d.Text = text.Ptr()
+	return d
+}
+
+// mediaPrompt returns the event of a prompt without text: an image or a document alone.
+func mediaPrompt() core.Draft {
+	d := core.DraftOf(core.SpeechHuman, "")
+	d.Text = nil
+	return d
+}

@@ -1,0 +1,157 @@
+package codex
+
+import (
+	"slices"
+	"strings"
+
+	"tributary/envelopes"
+	"tributary/normalizers/core"
+	"tributary/normalizers/lenient"
+)
+
+// agentDraft returns the event of what the agent says or thinks.
+func agentDraft(t envelopes.EventType, text, model string) core.Draft {
+	d := core.Draft{OnChannel: envelopes.ChannelChat}
+	d.EventType, d.Text, d.Model = t, &text, lenient.Text(model).Ptr()
+	return d
+}
+
+// message maps a message by its role. Messages of a developer or of the system are injected.
+func (m *mapper) message() {
+	switch m.Role {
+	case "user":
+		m.userMessage()
+	case "assistant":
+		m.agentParts(envelopes.AssistantMessage, agentText, m.Content.texts())
+	default:
+		m.put(m.ID, core.DraftOf(core.SpeechInjected, m.Content.text()))
+	}
+}
+
+// userMessage maps a message under the user's role: the prompt of a human, or text that a
+// machine put into the conversation.
+func (m *mapper) userMessage() {
+	parts := m.Content.texts()
+	text, speech := typedText(parts)
+	if speech == core.SpeechInjected {
+		if !m.Content.hasAttachment() {
+			m.put(m.ID, core.DraftOf(core.SpeechInjected, text))
+			return
+		}
+		text = "" // the human sent no more than a picture
+	}
+	if text == "" && !m.Content.hasAttachment() {
+		m.skip = core.SkipEmpty
+		return
+	}
+	if slices.Contains(m.dropPending(userText, messageTexts(userText, parts)), true) {
+		m.skip = core.SkipMirror
+		return
+	}
+	d := core.DraftOf(core.SpeechHuman, text)
+	d.Text = lenient.Text(text).Ptr()
+	m.put(m.ID, d)
+}
+
+// reasoning maps what the agent thinks. Most reasoning is encrypted and has no text.
+func (m *mapper) reasoning() {
+	parts := m.Summary.texts()
+	if len(parts) == 0 {
+		parts = m.Content.texts()
+	}
+	if len(parts) == 0 && m.Text != "" {
+		parts = []string{string(m.Text)}
+	}
+	m.agentParts(envelopes.Reasoning, reasoningText, parts)
+}
+
+// agentParts emits what the agent says or thinks, less the parts that a pending event_msg has
+// emitted. An event_msg repeats a message as a whole or by parts, reasoning by parts alone.
+func (m *mapper) agentParts(t envelopes.EventType, kind textKind, parts []string) {
+	if len(parts) == 0 {
+		m.skip = core.SkipEmpty
+		return
+	}
+	texts := partTexts(kind, parts)
+	if kind == agentText {
+		texts = messageTexts(kind, parts)
+	}
+	parts = m.newParts(kind, parts, texts)
+	if len(parts) == 0 {
+		m.skip = core.SkipMirror
+		return
+	}
+	m.put(m.ID, agentDraft(t, strings.Join(parts, "\n"), m.Session.Model))
+}
+
+// agentMessage maps a message between agents. One of the root agent in its own rollout is what
+// the agent says.
+func (m *mapper) agentMessage() {
+	if m.Author == "/root" && m.st.Agent == "" {
+		m.put(m.ID, agentDraft(envelopes.AssistantMessage, m.Content.text(), m.Session.Model))
+		return
+	}
+	m.put(m.ID, core.DraftOf(core.SpeechAgent, m.Content.text()))
+}
+
+// injectedPrefixes are the beginnings of texts that a machine puts into the conversation under
+// the user's role.
+var injectedPrefixes = []string{
+	"# AGENTS.md instructions",
+	"<INSTRUCTIONS>",
+	"<environment_context>",
+	"<user_instructions>",
+	"<turn_aborted>",
+	"<user_shell_command>",
+	"<user_action>",
+	"<recommended_plugins>",
+	"<skill>",
+	"<subagent_notification>",
+	"<hook_prompt ",
+	"<codex_internal_context",
+	"<goal_context>",
+	"<extension_context>",
+	"<external_",
+	"<agent_message_board_notification>",
+	"<permissions instructions>",
+	"<collaboration_mode>",
+	"<model_switch>",
+	"<multi_agent_mode>",
+	"<skills_instructions>",
+	"<personality_spec>",
+	"<app-context>",
+	"<apps_instructions>",
+	"<plugins_instructions>",
+	"Warning: apply_patch was requested via ",
+	"Warning: The maximum number of unified exec processes you can keep open is",
+	"Warning: Your account was flagged for potentially high-risk cyber activity",
+}
+
+func isInjected(s string) bool {
+	s = strings.TrimSpace(s)
+	return slices.ContainsFunc(injectedPrefixes, func(p string) bool { return strings.HasPrefix(s, p) })
+}
+
+// typedText returns what a human typed in the parts of a message, without the parts that a
+// machine added. A message of which a human typed nothing is injected; its text is all of it.
+func typedText(parts []string) (string, core.Speech) {
+	var typed []string
+	for _, p := range parts {
+		if !isInjected(p) {
+			typed = append(typed, p)
+		}
+	}
+	if len(typed) == 0 && len(parts) > 0 {
+		return strings.Join(parts, "\n"), core.SpeechInjected
+	}
+	text := strings.Join(typed, "\n")
+	if !strings.HasPrefix(strings.TrimSpace(text), "# Context from my IDE setup:") {
+		return text, core.SpeechHuman
+	}
+	// An IDE puts its state in front of the prompt.
+	_, request, _ := strings.Cut(text, "## My request for Codex:")
+	if request = strings.TrimSpace(request); request == "" {
+		return strings.Join(parts, "\n"), core.SpeechInjected
+	}
+	return request, core.SpeechHuman
+}

@@ -1,0 +1,312 @@
+package codex
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	"tributary/envelopes"
+	"tributary/normalizers/core"
+	"tributary/normalizers/lenient"
+)
+
+// Codex writes a text twice, as a response_item and as an event_msg, in either order and
+// without a common id. Texts are matched by their content (README.md, Duplicates):
+//
+//   - An event_msg that follows its response_item finds the text in state.Canonical and is
+//     skipped.
+//   - An event_msg that comes first is pending in state.Pending. The response_item that
+//     repeats it drops it. A record that shows that none will repeat it releases it: it is
+//     emitted in front of that record.
+
+// textKind is the kind of a text that Codex writes twice. A text repeats only texts of its kind.
+type textKind int
+
+const (
+	userText textKind = iota
+	agentText
+	reasoningText
+)
+
+const (
+	// maxPending is how many event_msgs are pending at once.
+	maxPending = 64
+	// maxPendingBytes bounds the bytes of pending texts and raw records together; beyond it
+	// they are emitted at once. In JSON a text takes up to six times as many bytes, and the
+	// Session still has room for it.
+	maxPendingBytes = 16 << 10
+	// maxCanonical is how many texts of one response_item a later event_msg may repeat.
+	maxCanonical = 32
+)
+
+// pendingText is an event_msg with a text that a response_item may repeat.
+type pendingText struct {
+	Kind    textKind         `json:"s,omitzero"`
+	Key     core.Fingerprint `json:"k"`
+	Text    string           `json:"w,omitzero"`
+	Model   string           `json:"m,omitzero"`
+	Copied  bool             `json:"c,omitzero"`
+	Emitted bool             `json:"t,omitzero"` // it was too long to keep: its response_item is the duplicate
+	From    core.Pending     `json:"from"`
+}
+
+// size returns the bytes of the text and the raw record.
+func (p *pendingText) size() int { return len(p.Text) + len(p.From.Raw) }
+
+// canonicalText is a text of a response_item that an event_msg may repeat: the whole text, or
+// one of its parts. Either one event_msg repeats the whole, or one repeats each part.
+type canonicalText struct {
+	Kind textKind         `json:"s,omitzero"`
+	Key  core.Fingerprint `json:"k"`
+	Part bool             `json:"p,omitzero"`
+}
+
+// messageTexts returns the texts of a message that event_msgs may repeat: the whole, the plan
+// in it, and its parts, which come last.
+func messageTexts(kind textKind, parts []string) []canonicalText {
+	whole := strings.Join(parts, "\n")
+	out := []canonicalText{{kind, core.PromptKey(whole), false}}
+	if plan := core.TagContent(whole, "proposed_plan"); plan != "" {
+		out = append(out, canonicalText{kind, core.PromptKey(plan), false})
+	}
+	return append(out, partTexts(kind, parts)...)
+}
+
+// partTexts returns the parts of a text, each of which an event_msg may repeat.
+func partTexts(kind textKind, parts []string) []canonicalText {
+	out := make([]canonicalText, len(parts))
+	for i, p := range parts {
+		out[i] = canonicalText{kind, core.PromptKey(p), true}
+	}
+	return out
+}
+
+// eventText maps a text of an event_msg: a duplicate of a response_item, or pending. An empty
+// user text counts, for it may be a picture.
+func (m *mapper) eventText(kind textKind, text string) {
+	if strings.TrimSpace(text) == "" && kind != userText {
+		m.skip = core.SkipEmpty
+		return
+	}
+	key := core.PromptKey(text)
+	if m.st.takeCanonical(kind, key) {
+		m.skip = core.SkipMirror
+		return
+	}
+	m.skip = core.SkipHeld
+	m.releaseOtherSide(kind)
+	if len(m.st.Pending) == maxPending {
+		m.release(1)
+	}
+	m.addPending(pendingText{
+		Kind: kind, Key: key, Text: text, Model: m.Session.Model, Copied: m.copied, From: m.PendingRecord(),
+	})
+}
+
+// takeCanonical removes the text from those that an event_msg may repeat; false when it is
+// none of them. A repeated part leaves the other parts; a repeated whole leaves nothing.
+func (s *state) takeCanonical(kind textKind, key core.Fingerprint) bool {
+	at := slices.IndexFunc(s.Canonical, func(t canonicalText) bool { return t.Kind == kind && t.Key == key })
+	if at < 0 {
+		return false
+	}
+	var rest core.Window[canonicalText]
+	for i, t := range s.Canonical {
+		if i != at && (t.Kind != kind || t.Part && s.Canonical[at].Part) {
+			rest = append(rest, t)
+		}
+	}
+	s.Canonical = rest
+	return true
+}
+
+// addPending adds a pending text. When all of them are too long to keep, their events are
+// emitted now and only their keys stay.
+func (m *mapper) addPending(p pendingText) {
+	pending := append(slices.Clip(m.st.Pending), p)
+	size := 0
+	for i := range pending {
+		size += pending[i].size()
+	}
+	if size > maxPendingBytes {
+		for i, p := range pending {
+			if p.From.Record == m.Session.Records && !p.Emitted {
+				m.put(m.pendingID(&p.From), p.draft()) // an event of the record at work
+			} else {
+				m.emitPending(p)
+			}
+			pending[i].Text, pending[i].Emitted, pending[i].From.Raw = "", true, nil
+		}
+	}
+	m.st.Pending = pending
+}
+
+// releaseOtherSide releases the pending texts up to the last one of the other side, user or
+// agent: once the other side speaks, no response_item repeats them.
+func (m *mapper) releaseOtherSide(kind textKind) {
+	n := 0
+	for i, p := range m.st.Pending {
+		if (p.Kind == userText) != (kind == userText) {
+			n = i + 1
+		}
+	}
+	m.release(n)
+}
+
+// releasePending releases all pending texts.
+func (m *mapper) releasePending() { m.release(len(m.st.Pending)) }
+
+// release emits the first n pending texts: no response_item repeats them.
+func (m *mapper) release(n int) {
+	if n == 0 {
+		return
+	}
+	released := m.st.Pending[:n]
+	rest := slices.Clone(m.st.Pending[n:])
+	if len(rest) == 0 {
+		rest = nil // as it is decoded
+	}
+	m.st.Pending = rest
+	for _, p := range released {
+		m.emitPending(p)
+	}
+}
+
+// emitPending emits a pending text, unless it was emitted before.
+func (m *mapper) emitPending(p pendingText) {
+	if !p.Emitted {
+		m.putPending("", p.draft(), p.From, p.Copied)
+	}
+}
+
+// draft returns the event of the text.
+func (p *pendingText) draft() core.Draft {
+	switch p.Kind {
+	case userText:
+		text, speech := typedText([]string{p.Text})
+		d := core.DraftOf(speech, text)
+		if strings.TrimSpace(p.Text) == "" {
+			d.Text = nil
+		}
+		return d
+	case agentText:
+		return agentDraft(envelopes.AssistantMessage, p.Text, p.Model)
+	default:
+		return agentDraft(envelopes.Reasoning, p.Text, p.Model)
+	}
+}
+
+// putPending emits an event of an earlier record. An event without an id gets one of its
+// record. Only the first event of a record carries the raw record.
+func (m *mapper) putPending(id lenient.Text, d core.Draft, from core.Pending, copied bool) {
+	if copied {
+		d.Origin = envelopes.OriginCopied
+	}
+	if id == "" {
+		id = m.pendingID(&from)
+		if strings.Contains(string(id), ".") {
+			from.Raw = nil
+		}
+	}
+	d.From = &from
+	m.put(id, d)
+}
+
+// pendingID returns the first free id of an event of a pending record: @<n>, then @<n>.<i>.
+func (m *mapper) pendingID(from *core.Pending) lenient.Text {
+	base := "@" + strconv.FormatUint(from.Record, 10)
+	id := base
+	for i := 1; m.Session.HasEvent(id); i++ {
+		id = base + "." + strconv.Itoa(i)
+	}
+	return lenient.Text(id)
+}
+
+// matching matches pending texts with the texts of one response_item.
+type matching struct {
+	texts   []canonicalText
+	matched []bool // by index of texts
+	emitted []bool // by index of texts: the pending text that matches was emitted before
+	some    bool   // a text is matched, so that no whole text may be
+	whole   bool   // a whole text is matched, so that nothing else may be
+}
+
+// open reports whether text i may still match a pending text.
+func (x *matching) open(i int) bool {
+	return !x.matched[i] && !x.whole && (x.texts[i].Part || !x.some)
+}
+
+// match reports whether a pending text matches one of the texts, and counts that one as matched.
+func (x *matching) match(p *pendingText) bool {
+	for i, t := range x.texts {
+		if t.Kind == p.Kind && t.Key == p.Key && x.open(i) {
+			x.matched[i], x.emitted[i] = true, p.Emitted
+			x.some, x.whole = true, x.whole || !t.Part
+			return true
+		}
+	}
+	return false
+}
+
+// dropPending drops the pending texts that a response_item of this kind repeats, and releases
+// those in front of the first of them, or all when it repeats none. Texts that no pending text
+// matched may be repeated by later event_msgs. It returns, by index of texts, which of them
+// have an event already.
+func (m *mapper) dropPending(kind textKind, texts []canonicalText) (emitted []bool) {
+	x := matching{texts: texts, matched: make([]bool, len(texts)), emitted: make([]bool, len(texts))}
+	var rest core.Window[pendingText]
+	front := -1 // how many of rest stand in front of the first match
+	for _, p := range m.st.Pending {
+		if !x.match(&p) {
+			rest = append(rest, p)
+		} else if front < 0 {
+			front = len(rest)
+		}
+	}
+	if front < 0 {
+		front = len(rest)
+	}
+	m.st.Pending = rest
+	m.st.setCanonical(kind, &x)
+	m.release(releasable(rest[:front], kind))
+	return x.emitted
+}
+
+// setCanonical replaces the texts of a kind that an event_msg may repeat by those of the
+// response_item at work that have no match yet.
+func (s *state) setCanonical(kind textKind, x *matching) {
+	s.Canonical = s.Canonical.Without(func(t canonicalText) bool { return t.Kind == kind })
+	for i, t := range x.texts[:min(len(x.texts), maxCanonical)] {
+		if x.open(i) {
+			s.Canonical = s.Canonical.Push(t, 3*maxCanonical, nil)
+		}
+	}
+}
+
+// releasable returns how many of the pending texts a response_item of this kind releases: all,
+// but reasoning leaves the agent texts at the end, whose response_item comes after it.
+func releasable(pending []pendingText, kind textKind) int {
+	n := len(pending)
+	for kind == reasoningText && n > 0 && pending[n-1].Kind == agentText {
+		n--
+	}
+	return n
+}
+
+// newParts drops the pending texts that a response_item repeats, and returns the parts of the
+// response_item that have no event yet. The parts are the last of texts; those in front of
+// them are whole texts.
+func (m *mapper) newParts(kind textKind, parts []string, texts []canonicalText) []string {
+	emitted := m.dropPending(kind, texts)
+	whole := len(texts) - len(parts)
+	if slices.Contains(emitted[:whole], true) {
+		return nil
+	}
+	var out []string
+	for i, e := range emitted[whole:] {
+		if !e {
+			out = append(out, parts[i])
+		}
+	}
+	return out
+}

@@ -1,0 +1,193 @@
+package codex
+
+import (
+	"cmp"
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"tributary/envelopes"
+	"tributary/normalizers/core"
+	"tributary/normalizers/lenient"
+)
+
+// toolEnd maps an event_msg with the end of a tool: it stands beside the output, and may state
+// more than the output (README.md, Ends of tools).
+func (m *mapper) toolEnd() {
+	id := m.toolCallID()
+	end := m.readEnd()
+	call, known := m.Session.RecallCall(string(id))
+	switch {
+	case !known && m.Session.HasEvent(string(id)):
+		m.skip = core.SkipMirror // a call of so long ago that it is not remembered
+	case !known:
+		m.endWithoutCall(id, end)
+	case call.Outcome.Alone:
+		m.releasePending()
+		m.emitResult(id, call, end)
+		m.noteResult(id, end)
+	case !call.Outcome.Told:
+		m.noteEnd(id, call.Outcome, end)
+		m.skip = core.SkipMirror
+	case end.exit != nil && call.Outcome.Exit == nil, end.latency != nil && call.Outcome.Latency == nil:
+		// The output did not state them: the result is emitted again, and supersedes the first.
+		end.exit, end.latency = cmp.Or(end.exit, call.Outcome.Exit), cmp.Or(end.latency, call.Outcome.Latency)
+		m.emitResult(id, call, end)
+		m.noteResult(id, end)
+	default:
+		m.skip = core.SkipMirror
+	}
+}
+
+// endWithoutCall emits an end that is call and result at once. A view_image_tool_call states
+// no result.
+func (m *mapper) endWithoutCall(id lenient.Text, end result) {
+	m.releasePending()
+	call := m.callOfEnd()
+	call.id, call.files = id, end.files
+	m.emitCall(call)
+	if m.Type == "view_image_tool_call" {
+		return
+	}
+	m.emitResult(id, m.callOf(id, call.name), end)
+	m.noteResult(id, end)
+}
+
+// noteEnd keeps what an end states for the result that follows. A tool may have several ends:
+// of a command, and of the patch in it.
+func (m *mapper) noteEnd(id lenient.Text, seen core.Outcome, end result) {
+	files := end.files
+	if len(files) == 0 {
+		files = seen.Files
+	}
+	m.Session.SetOutcome(string(id), core.Outcome{
+		Exit:    cmp.Or(end.exit, seen.Exit),
+		Latency: cmp.Or(end.latency, seen.Latency),
+		Failed:  end.failed || seen.Failed,
+		Files:   files[:min(len(files), maxCallFiles)],
+	})
+}
+
+// toolRequest maps the request of a dynamic tool, which may have no response_item: then its
+// response is the result.
+func (m *mapper) toolRequest() {
+	id := m.toolCallID()
+	if m.Session.HasEvent(string(id)) {
+		m.skip = core.SkipMirror
+		return
+	}
+	m.releasePending()
+	m.emitCall(toolCall{id: id, name: m.Tool, args: m.Arguments})
+	m.Session.SetOutcome(string(id), core.Outcome{Alone: true})
+}
+
+// readEnd returns what an end states about the result.
+func (m *mapper) readEnd() result {
+	r := result{stated: true, text: string(m.Aggregated), exit: m.ExitCode.Integer()}
+	if d := m.Duration.Value; d.Secs.OK {
+		r.latency = milliseconds(d.Secs.Value + d.Nanos.Value/1e9)
+	}
+	r.failed = string(m.Success) == "false" || m.Status == "failed" || m.Status == "declined"
+	if r.text == "" {
+		r.text = strings.TrimSuffix(string(m.Stdout)+"\n"+string(m.Stderr), "\n")
+	}
+	switch m.Type {
+	case "patch_apply_end":
+		r.files = patchedFiles(m.Changes)
+	case "mcp_tool_call_end":
+		m.readMCPEnd(&r)
+	case "dynamic_tool_call_response":
+		r.text = cmp.Or(m.ContentItems.text(), string(lenient.Scalar(m.Error)))
+	case "image_generation_end":
+		r.text = string(cmp.Or(m.RevisedPrompt, m.RevisedCamel))
+	case "web.search":
+		if lenient.IsValue(m.Results) {
+			r.text = lenient.CompactText(m.Results)
+		}
+	}
+	return r
+}
+
+// mcpResult is what an MCP tool returned.
+type mcpResult struct {
+	Content content      `json:"content"`
+	IsError lenient.Flag `json:"isError"`
+}
+
+// readMCPEnd reads the result of an MCP tool: {"Ok": ...} or {"Err": ...}; in a completed item
+// the result alone, with the error beside it.
+func (m *mapper) readMCPEnd(r *result) {
+	var end struct {
+		Ok  lenient.Object[mcpResult] `json:"Ok"`
+		Err jsontext.Value            `json:"Err"`
+		mcpResult
+	}
+	lenient.ReadObject(m.Result, &end)
+	returned := end.mcpResult
+	if end.Ok.OK {
+		returned = end.Ok.Value
+	}
+	_, message := core.VendorError(m.Error)
+	r.text = cmp.Or(string(lenient.Scalar(end.Err)), message, returned.Content.text())
+	r.failed = r.failed || lenient.IsValue(end.Err) || lenient.IsValue(m.Error) || bool(returned.IsError)
+}
+
+// patchedFiles returns the files of a patch_apply_end, by path. A moved file has two entries.
+func patchedFiles(changes jsontext.Value) []envelopes.File {
+	var files []envelopes.File
+	for _, m := range lenient.ObjectMembers(changes) {
+		var change struct {
+			Type lenient.Text `json:"type"`
+			Move lenient.Text `json:"move_path"`
+		}
+		lenient.ReadObject(m.Value, &change)
+		files = append(files, envelopes.File{Path: m.Name, Op: opOf(change.Type)})
+		if change.Move != "" {
+			files = append(files, envelopes.File{Path: string(change.Move), Op: envelopes.OpMove})
+		}
+	}
+	return files
+}
+
+// opOf returns what a change of a patch does to its file.
+func opOf(change lenient.Text) envelopes.FileOp {
+	switch change {
+	case "add":
+		return envelopes.OpCreate
+	case "delete":
+		return envelopes.OpDelete
+	default:
+		return envelopes.OpModify
+	}
+}
+
+// callOfEnd returns the call that an end states, without its id.
+func (m *mapper) callOfEnd() toolCall {
+	switch m.Type {
+	case "exec_command_end":
+		return toolCall{name: "exec_command", args: m.Command}
+	case "patch_apply_end":
+		return toolCall{name: "apply_patch"}
+	case "mcp_tool_call_end":
+		i := m.Invocation.Value
+		if !m.Invocation.OK {
+			i = invocation{m.Server, m.Tool, m.Arguments}
+		}
+		return toolCall{name: mcpName(i.Server, i.Tool), args: i.Arguments}
+	case "image_generation_end":
+		return toolCall{name: "image_generation"}
+	case "view_image_tool_call":
+		path := strings.TrimPrefix(string(m.Path), "file://")
+		return toolCall{name: "view_image", args: jsontext.Value(`{"path":` + string(lenient.AppendQuote(nil, path)) + `}`)}
+	case "web.search":
+		if !lenient.IsValue(m.Action) {
+			return toolCall{name: "web_search", args: lenient.AppendQuote(nil, string(m.Query))}
+		}
+		return toolCall{name: "web_search", args: m.Action}
+	default:
+		return toolCall{name: m.Tool, args: m.Arguments}
+	}
+}
+
+// mcpName returns the name of a tool of an MCP server.
+func mcpName(server, tool lenient.Text) lenient.Text { return "mcp__" + server + "__" + tool }

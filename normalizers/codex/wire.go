@@ -1,0 +1,179 @@
+package codex
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"tributary/normalizers/lenient"
+)
+
+// wireRecord is a line of a rollout or of the exec stream.
+type wireRecord struct {
+	Timestamp  lenient.Text            `json:"timestamp"`
+	Type       lenient.Text            `json:"type"`
+	Payload    lenient.Object[payload] `json:"payload"`
+	RecordType lenient.Text            `json:"record_type"`
+	execRecord
+}
+
+// payload is the content of an envelope, or a bare line.
+type payload struct {
+	Type lenient.Text `json:"type"`
+	ID   lenient.Text `json:"id"`
+
+	// Conversation.
+	Role           lenient.Text   `json:"role"`
+	Content        content        `json:"content"`
+	Summary        content        `json:"summary"`
+	Text           lenient.Text   `json:"text"`
+	Message        lenient.Text   `json:"message"`
+	Author         lenient.Text   `json:"author"`
+	Item           jsontext.Value `json:"item"`
+	ThreadName     lenient.Text   `json:"thread_name"`
+	CodexErrorInfo jsontext.Value `json:"codex_error_info"`
+	Error          jsontext.Value `json:"error"`
+	Reason         lenient.Text   `json:"reason"`
+
+	// Tools.
+	Name          lenient.Text               `json:"name"`
+	CallID        lenient.Text               `json:"call_id"`
+	CallIDCamel   lenient.Text               `json:"callId"`
+	Arguments     jsontext.Value             `json:"arguments"`
+	Input         jsontext.Value             `json:"input"`
+	Action        jsontext.Value             `json:"action"`
+	Output        jsontext.Value             `json:"output"`
+	Status        lenient.Text               `json:"status"`
+	Result        jsontext.Value             `json:"result"`
+	Server        lenient.Text               `json:"server"`
+	Tool          lenient.Text               `json:"tool"`
+	Tools         jsontext.Value             `json:"tools"`
+	Query         lenient.Text               `json:"query"`
+	Path          lenient.Text               `json:"path"`
+	RevisedPrompt lenient.Text               `json:"revised_prompt"`
+	RevisedCamel  lenient.Text               `json:"revisedPrompt"`
+	Results       jsontext.Value             `json:"results"`
+	Invocation    lenient.Object[invocation] `json:"invocation"`
+	Command       jsontext.Value             `json:"command"`
+	ExitCode      lenient.Number             `json:"exit_code"`
+	Duration      lenient.Object[duration]   `json:"duration"`
+	Stdout        lenient.Text               `json:"stdout"`
+	Stderr        lenient.Text               `json:"stderr"`
+	Aggregated    lenient.Text               `json:"aggregated_output"`
+	Success       jsontext.Value             `json:"success"`
+	Changes       jsontext.Value             `json:"changes"`
+	ContentItems  content                    `json:"content_items"`
+
+	// Session, turn and tokens.
+	CWD            lenient.Text           `json:"cwd"`
+	Model          lenient.Text           `json:"model"`
+	Effort         lenient.Text           `json:"effort"`
+	ApprovalPolicy lenient.Text           `json:"approval_policy"`
+	CLIVersion     lenient.Text           `json:"cli_version"`
+	Git            lenient.Object[git]    `json:"git"`
+	Source         jsontext.Value         `json:"source"`
+	ForkedFromID   lenient.Text           `json:"forked_from_id"`
+	HistoryBase    lenient.Object[base]   `json:"history_base"`
+	TurnID         lenient.Text           `json:"turn_id"`
+	ThreadSettings lenient.Object[thread] `json:"thread_settings"`
+	Info           jsontext.Value         `json:"info"`
+}
+
+type git struct {
+	Branch lenient.Text `json:"branch"`
+}
+
+// base is the thread whose file has the history in front of that of a rollout.
+type base struct {
+	ThreadID lenient.Text `json:"thread_id"`
+}
+
+type thread struct {
+	Model lenient.Text `json:"model"`
+	CWD   lenient.Text `json:"cwd"`
+}
+
+type invocation struct {
+	Server    lenient.Text   `json:"server"`
+	Tool      lenient.Text   `json:"tool"`
+	Arguments jsontext.Value `json:"arguments"`
+}
+
+type duration struct {
+	Secs  lenient.Number `json:"secs"`
+	Nanos lenient.Number `json:"nanos"`
+}
+
+// toolCallID returns the id of the call that the record belongs to; empty when it states none.
+func (p *payload) toolCallID() lenient.Text {
+	if p.CallID != "" {
+		return p.CallID
+	}
+	return p.CallIDCamel
+}
+
+// content is a list of parts with text, of a message, a summary or an output. A string and a
+// single part are lists of one part.
+type content struct {
+	parts   []part
+	present bool
+}
+
+type part struct {
+	Type lenient.Text `json:"type"`
+	Text lenient.Text `json:"text"`
+}
+
+// UnmarshalJSONFrom implements json.UnmarshalerFrom. A part of an unexpected type is empty.
+func (p *part) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
+	*p = part{}
+	if dec.PeekKind() == '"' {
+		return p.Text.UnmarshalJSONFrom(dec)
+	}
+	type members part
+	var o lenient.Object[members]
+	err := o.UnmarshalJSONFrom(dec)
+	*p = part(o.Value)
+	return err
+}
+
+// UnmarshalJSONFrom implements json.UnmarshalerFrom.
+func (c *content) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
+	*c = content{}
+	switch dec.PeekKind() {
+	case '"', '{':
+		c.present = true
+		c.parts = make([]part, 1)
+		return c.parts[0].UnmarshalJSONFrom(dec)
+	case '[':
+		c.present = true
+		return (*lenient.List[part])(&c.parts).UnmarshalJSONFrom(dec)
+	default:
+		return dec.SkipValue()
+	}
+}
+
+// texts returns the texts of the parts. Pictures have none, and the <image> tags in front of
+// and behind a picture are left out.
+func (c *content) texts() []string {
+	var out []string
+	for _, p := range c.parts {
+		t := strings.TrimSpace(string(p.Text))
+		tag := strings.HasPrefix(t, "<image") && strings.HasSuffix(t, ">") && !strings.Contains(t, "\n")
+		if p.Text != "" && !tag && t != "</image>" {
+			out = append(out, string(p.Text))
+		}
+	}
+	return out
+}
+
+// text returns the texts of the parts, one a line.
+func (c *content) text() string { return strings.Join(c.texts(), "\n") }
+
+// hasAttachment reports whether a part is no text: a picture, a file.
+func (c *content) hasAttachment() bool {
+	return slices.ContainsFunc(c.parts, func(p part) bool {
+		return p.Text == "" && p.Type != "" && !strings.HasSuffix(string(p.Type), "text")
+	})
+}

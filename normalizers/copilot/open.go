@@ -1,0 +1,76 @@
+package copilot
+
+import (
+	"tributary/envelopes"
+	"tributary/normalizers/core"
+	"tributary/normalizers/lenient"
+)
+
+// maxOpen is how many bytes of JSON the open text may take; beyond it the text goes on in
+// another event.
+const maxOpen = 32 << 10
+
+// openText is the text that is being joined: a message in chunks, or a paragraph of plain
+// text. It becomes one event, of its last record.
+type openText struct {
+	Message core.Fingerprint `json:"id,omitzero"`   // of its messageId; zero for a paragraph
+	From    core.Pending     `json:"from,omitzero"` // its last record
+	ID      string           `json:"eid,omitzero"`  // of that record
+	Text    lenient.Text     `json:"w,omitzero"`
+	Agent   string           `json:"agent,omitzero"`
+	Model   string           `json:"model,omitzero"`
+}
+
+// isMessage reports whether a message in chunks is open.
+func (o *openText) isMessage() bool { return o.Message != (core.Fingerprint{}) }
+
+// size returns about how many bytes the text takes.
+func (o *openText) size() int {
+	return len(o.Text) + len(o.From.Raw) + len(o.Agent) + len(o.Model) + len(o.ID)
+}
+
+// fitsOpen reports whether a session may keep a text.
+func fitsOpen(text lenient.Text) bool { return core.FitsJSON(string(text), maxOpen) }
+
+// messageKey identifies the message that the record is a chunk of.
+func (m *mapper) messageKey() core.Fingerprint {
+	return core.FingerprintOf("message", string(m.data.MessageID))
+}
+
+// continuesOpen reports whether the record is the next chunk of the open message.
+func (m *mapper) continuesOpen() bool {
+	open := &m.st.Open
+	return m.Type == "assistant.message" && open.isMessage() && open.Message == m.messageKey() && open.Agent == m.agent
+}
+
+// openMessage makes the text, with the record at work as its last chunk, the open one.
+func (m *mapper) openMessage(text lenient.Text) {
+	if !m.st.Open.isMessage() {
+		m.flush() // a paragraph
+	}
+	m.st.Open = openText{
+		Message: m.messageKey(),
+		From:    m.PendingRecord(),
+		ID:      core.BoundID(string(m.ID)),
+		Text:    text,
+		Agent:   m.agent,
+	}
+	if model := m.model(); model != nil {
+		m.st.Open.Model = core.Cut(*model, core.MaxName)
+	}
+}
+
+// flush emits the open text.
+func (m *mapper) flush() {
+	open := m.st.Open
+	m.st.Open = openText{}
+	if isBlank(open.Text) {
+		return
+	}
+	agent, duplicate := m.agent, m.Duplicate
+	m.agent = open.Agent
+	d := chatDraft(envelopes.AssistantMessage, open.Text, lenient.Text(open.Model).Ptr())
+	d.From = &open.From
+	m.put(lenient.Text(open.ID), d)
+	m.agent, m.Duplicate = agent, duplicate // those of the record at work
+}

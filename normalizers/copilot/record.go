@@ -1,0 +1,168 @@
+package copilot
+
+import (
+	"cmp"
+	"strings"
+
+	"tributary/envelopes"
+	"tributary/normalizers/core"
+	"tributary/normalizers/lenient"
+)
+
+// record maps a record of a log by its type. A record of an unknown type is one meta event.
+func (m *mapper) record() {
+	m.agent = m.agentOf()
+	if m.st.Open.isMessage() && !m.continuesOpen() {
+		m.flush()
+	}
+	d := &m.data
+	switch m.Type {
+	case "":
+		if m.Timeline.Kind() == '[' || m.ChatMessages.Kind() == '[' {
+			m.document()
+			return
+		}
+		m.putSystem(envelopes.Meta, "")
+	case "session.start":
+		m.sessionStart()
+	case "session.resume", "session.context_changed", "session.model_change", "session.tools_updated",
+		"session.auto_mode_resolved":
+		m.sessionChange()
+	case "session.shutdown":
+		m.shutdown()
+	case "result": // the last line of --output-format json
+		m.Session.SetResumeID(string(m.SessionID))
+		m.putSystem(envelopes.SessionSummary, "")
+	case "session.info", "session.warning":
+		m.putSystem(envelopes.Meta, d.Message)
+	case "session.handoff":
+		m.putSystem(envelopes.Meta, d.Summary)
+	case "session.title_changed":
+		m.putSystem(envelopes.SessionSummary, d.Title)
+	case "session.task_complete":
+		m.summary(d.Summary)
+	case "session.compaction_complete":
+		m.compacted()
+	case "session.error":
+		m.putError(cmp.Or(d.ErrorType, d.ErrorCode), d.Message)
+	case "model.call_failure":
+		m.putError(cmp.Or(d.ErrorType, d.ErrorCode), d.ErrorMessage)
+	case "subagent.failed":
+		_, message := d.problem()
+		m.putError("", lenient.Text(message))
+	case "abort":
+		m.putSystem(envelopes.Log, d.Reason)
+	case "session.usage_record":
+		m.usage(&d.Usage.Value)
+	case "assistant.usage":
+		var f figures
+		lenient.ReadObject(m.Data, &f)
+		m.usage(&f)
+	case "user.message":
+		m.prompt()
+	case "system.message":
+		m.systemPrompt()
+	case "system.notification", "skill.invoked":
+		m.inject(d.Content)
+	case "assistant.message":
+		m.message()
+	case "assistant.reasoning":
+		m.reasoning()
+	case "tool.execution_start":
+		m.started()
+	case "tool.execution_complete":
+		m.completed()
+	case "assistant.message_start", "assistant.message_delta", "assistant.reasoning_delta", "assistant.streaming_delta",
+		"assistant.tool_call_delta", "assistant.server_tool_progress", "tool.execution_partial_result",
+		"tool.execution_progress", "hook.progress":
+		m.skip = core.SkipProgress
+	default:
+		m.putSystem(envelopes.Meta, "")
+	}
+}
+
+// agentOf returns the id of the subagent that the record is of; empty for the main
+// conversation. It is the id of the call that started the subagent.
+func (m *mapper) agentOf() string {
+	agent := cmp.Or(m.AgentID, m.data.ParentToolCallID)
+	if agent == "" && strings.HasPrefix(string(m.Type), "subagent.") {
+		agent = m.data.ToolCallID
+	}
+	return string(agent)
+}
+
+// sessionStart notes what the session starts with, and emits the start.
+func (m *mapper) sessionStart() {
+	m.Session.SetResumeID(string(m.data.SessionID))
+	m.Session.SetRoot(string(m.data.Context.Value.CWD))
+	m.setModel(m.data.SelectedModel)
+	m.putSystem(envelopes.SystemMessage, "")
+}
+
+// sessionChange emits a change of the session, and then notes it: it holds for what follows.
+func (m *mapper) sessionChange() {
+	m.putSystem(envelopes.Meta, "")
+	d := &m.data
+	switch m.Type {
+	case "session.resume":
+		m.Session.SetRoot(string(d.Context.Value.CWD))
+		m.setModel(d.SelectedModel)
+	case "session.context_changed":
+		m.Session.SetRoot(string(d.CWD))
+	case "session.model_change":
+		m.setModel(d.NewModel)
+	case "session.tools_updated": // the output of `copilot -p` has no session.start
+		m.setModel(d.Model)
+	case "session.auto_mode_resolved":
+		m.setModel(d.ChosenModel)
+	}
+}
+
+// setModel notes the model of the main conversation.
+func (m *mapper) setModel(model lenient.Text) {
+	if m.agent == "" && !m.sidechain && isModel(model) {
+		m.Session.SetModel(string(model))
+	}
+}
+
+// isModel reports whether a name is that of a model; "auto" states that one will be chosen.
+func isModel(name lenient.Text) bool {
+	return name != "" && !strings.EqualFold(string(name), "auto")
+}
+
+// model returns the model of an event: the one that the record names, else in the main
+// conversation that of the session.
+func (m *mapper) model() *string {
+	switch {
+	case isModel(m.data.Model):
+		return m.data.Model.Ptr()
+	case m.agent == "" && !m.sidechain:
+		return lenient.Text(m.Session.Model).Ptr()
+	default:
+		return nil
+	}
+}
+
+// compacted emits the summary that a compacted conversation goes on with, or the error for
+// which there is none.
+func (m *mapper) compacted() {
+	code, message := m.data.problem()
+	if message != "" && isBlank(m.data.Compacted) {
+		m.putError(lenient.Text(code), lenient.Text(message))
+		return
+	}
+	m.summary(m.data.Compacted)
+}
+
+// summary emits a summary of the session; without a text the event is meta.
+func (m *mapper) summary(text lenient.Text) {
+	if isBlank(text) {
+		m.putSystem(envelopes.Meta, "")
+		return
+	}
+	d := chatDraft(envelopes.SessionSummary, text, nil)
+	d.Identity = string(m.Data)
+	m.put(m.ID, d)
+}
+
+func isBlank(text lenient.Text) bool { return strings.TrimSpace(string(text)) == "" }

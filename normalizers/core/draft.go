@@ -1,0 +1,22 @@
+package core
+
+import (
+	"tributary/envelopes"
+	"tributary/normalizers/lenient"
+)
+
+// SystemDraft returns an event in which the runtime of the agent speaks, not a participant
+// of the conversation: role and channel are system. The event of an empty text has none.
+func SystemDraft(t envelopes.EventType, text lenient.Text) Draft {
+	d := Draft{InRole: envelopes.RoleSystem, OnChannel: envelopes.ChannelSystem}
+	d.EventType, d.Text = t, text.Ptr()
+	return d
+}
+
+// ErrorDraft returns the log event of an error that the vendor reports: its text is the
+// message, and its metadata has code and message.
+func (s *Session) ErrorDraft(code, message string) Draft {
+	d := SystemDraft(envelopes.Log, lenient.Text(message))
+	d.Metadata = s.MetadataWithError(code, message)
+	return d
+}

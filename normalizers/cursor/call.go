@@ -1,0 +1,154 @@
+package cursor
+
+import (
+	"cmp"
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"tributary/envelopes"
+	"tributary/normalizers/core"
+	"tributary/normalizers/lenient"
+)
+
+// tool is the content of a tool_call of the stream, or of a tool_use of a transcript.
+type tool struct {
+	id     string // for a record without a call_id
+	name   string
+	args   jsontext.Value
+	result jsontext.Value
+}
+
+// wireTool are the members of the object under the key of a tool.
+type wireTool struct {
+	Name      lenient.Text   `json:"name"`      // of a function
+	Arguments jsontext.Value `json:"arguments"` // of a function
+	Case      lenient.Text   `json:"case"`      // under `tool`: the key
+	Value     jsontext.Value `json:"value"`     // under `tool`: the object
+	Args      jsontext.Value `json:"args"`
+	Result    jsontext.Value `json:"result"`
+}
+
+// wireToolID is where newer versions write the id of a call.
+type wireToolID struct {
+	ID lenient.Text `json:"toolCallId"`
+}
+
+// readTool reads a tool_call object, whose key names the tool.
+func readTool(v jsontext.Value) tool {
+	key, body := findTool(v)
+	var in wireTool
+	lenient.ReadObject(body, &in)
+	if key == "tool" && in.Case != "" {
+		key = string(in.Case)
+		lenient.ReadObject(in.Value, &in)
+	}
+	var outer, inner wireToolID
+	lenient.ReadObject(v, &outer)
+	lenient.ReadObject(in.Args, &inner)
+	t := tool{id: string(cmp.Or(outer.ID, inner.ID)), args: in.Args, result: in.Result}
+	switch name := strings.ToLower(strings.TrimSuffix(key, "ToolCall")); {
+	case key == "function":
+		t.name = string(cmp.Or(in.Name, "function"))
+		if lenient.IsValue(in.Arguments) {
+			t.args = in.Arguments
+		}
+	case name == "updatetodos":
+		t.name = "todo"
+	default:
+		t.name = name
+	}
+	return t
+}
+
+// findTool finds the tool in a tool_call object: what is under a key that ends in ToolCall,
+// or under `function`, else the first object. Newer versions write other members beside it.
+func findTool(v jsontext.Value) (key string, body jsontext.Value) {
+	for _, m := range lenient.ObjectMembers(v) {
+		if m.Value.Kind() != '{' {
+			continue
+		}
+		if strings.HasSuffix(m.Name, "ToolCall") || m.Name == "function" {
+			return m.Name, m.Value
+		}
+		if body == nil {
+			key, body = m.Name, m.Value
+		}
+	}
+	return key, body
+}
+
+// toolArgs are the arguments of a tool that name a file.
+type toolArgs struct {
+	Path           lenient.Text `json:"path"`
+	FilePath       lenient.Text `json:"file_path"`
+	FilePathCamel  lenient.Text `json:"filePath"`
+	TargetFile     lenient.Text `json:"target_file"`
+	TargetNotebook lenient.Text `json:"target_notebook"`
+	RelativePath   lenient.Text `json:"relativeWorkspacePath"`
+}
+
+func (a *toolArgs) file() string {
+	return string(cmp.Or(a.Path, a.FilePath, a.FilePathCamel, a.TargetFile, a.TargetNotebook, a.RelativePath))
+}
+
+// file returns the file that the tool works on, as far as its arguments state it.
+func (t *tool) file() string {
+	if core.ToolOf(t.name).Op == "" {
+		return ""
+	}
+	var args toolArgs
+	lenient.ReadObject(t.args, &args)
+	return args.file()
+}
+
+// emitToolCall emits the start of a call, or its completion. Calls run in parallel, so only
+// the call_id pairs the two.
+func (m *mapper) emitToolCall() {
+	t := readTool(m.ToolCall)
+	id := string(cmp.Or(m.CallID, lenient.Text(t.id)))
+	switch m.Subtype {
+	case "started":
+		m.st.Answer = answer{}
+		m.emitCall(id, t)
+	case "completed":
+		m.emitResult(id, t)
+	default:
+		m.emitSystem(envelopes.Meta, "")
+	}
+}
+
+// emitToolUse emits the call of a tool in a transcript.
+func (m *mapper) emitToolUse(b *block) {
+	m.emitCall(string(b.ID), tool{name: string(b.Name), args: b.Input})
+}
+
+// emitCall emits the call of a tool. One without an id takes that of its event.
+func (m *mapper) emitCall(id string, t tool) {
+	if id == "" {
+		id = m.OrdinalID(&core.Pending{Record: m.Session.Records})
+	}
+	kind := core.ToolOf(t.name)
+	d := core.Draft{OnChannel: kind.Channel}
+	d.EventType, d.EventID = envelopes.ToolCall, id
+	d.ToolName, d.ToolCallID = lenient.Text(t.name).Ptr(), &id
+	d.ToolStatus = new(envelopes.StatusInProgress)
+	d.Model = lenient.Text(m.Session.Model).Ptr()
+	switch {
+	case t.args.Kind() == '"':
+		d.Text = new(lenient.Unquote(t.args))
+	case lenient.IsValue(t.args):
+		d.Text = new(lenient.CompactText(t.args))
+	}
+	file := t.file()
+	d.Touch(file, kind.Op)
+	if kind == core.ToolModify && t.args.Kind() == '"' {
+		d.Patch(core.PatchFiles(*d.Text))
+	}
+	if d.FilePath != nil {
+		file = *d.FilePath
+	}
+	if m.Emit(d) {
+		m.Session.RememberCall(id, core.Call{Tool: t.name, Channel: kind.Channel, Op: kind.Op, Path: file})
+	}
+}

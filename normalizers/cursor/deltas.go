@@ -1,0 +1,201 @@
+package cursor
+
+import (
+	"strings"
+
+	"tributary/envelopes"
+	"tributary/normalizers/core"
+	"tributary/normalizers/lenient"
+)
+
+// A thought comes in deltas, which a record `completed` ends. An answer comes as a whole;
+// with --stream-partial-output it comes in deltas (with a time, without a model_call_id),
+// and before a tool and at the end all deltas since the last tool come once more as one
+// record (with a model_call_id, or without a time). Consecutive chunks of a kind are one
+// event (README.md, Deltas).
+
+// maxPending bounds the bytes that pending chunks take as JSON, each for itself.
+const maxPending = 48 << 10
+
+// state is what a session of Cursor remembers beyond what all vendors do: the chunks that
+// are pending, and the answer as far as it was emitted before them.
+type state struct {
+	From      core.Pending `json:"from,omitzero"` // the record of the last chunk
+	Text      string       `json:"w,omitzero"`
+	Quoted    int          `json:"q,omitzero"` // bytes that the text takes as JSON
+	IsThought bool         `json:"t,omitzero"` // else an answer
+	Chunks    int          `json:"n,omitzero"`
+	AllDeltas bool         `json:"d,omitzero"` // every chunk is marked as a delta
+	Answer    answer       `json:"s,omitzero"`
+}
+
+// answer is what was emitted of the answer since the last tool: its length and its hash, by
+// which it is known when it comes once more.
+type answer struct {
+	Length int    `json:"n,omitzero"`
+	Digest uint64 `json:"h,omitzero"`
+}
+
+// add adds a text that is emitted. The hash is FNV-1a, which can be continued.
+func (a answer) add(text string) answer {
+	if a.Length == 0 {
+		a.Digest = 14695981039346656037
+	}
+	for i := range len(text) {
+		a.Digest = (a.Digest ^ uint64(text[i])) * 1099511628211
+	}
+	a.Length += len(text)
+	return a
+}
+
+// cutPrefix returns text without the answer; false when text does not begin with it.
+func (a answer) cutPrefix(text string) (rest string, ok bool) {
+	if a.Length > len(text) || a.Length > 0 && (answer{}).add(text[:a.Length]) != a {
+		return "", false
+	}
+	return text[a.Length:], true
+}
+
+// emitText emits an answer or a thought; from is its record, nil for the one at work. White
+// space is none.
+func (m *mapper) emitText(t envelopes.EventType, text string, from *core.Pending) {
+	if strings.TrimSpace(text) == "" {
+		return
+	}
+	d := core.Draft{OnChannel: envelopes.ChannelChat, From: from}
+	d.EventType, d.Text, d.Model = t, &text, lenient.Text(m.Session.Model).Ptr()
+	m.Emit(d)
+}
+
+// takePending returns the pending chunks, which are pending no more.
+func (m *mapper) takePending() state {
+	is := *m.st
+	*m.st = state{Answer: is.Answer}
+	return is
+}
+
+// flush emits the pending chunks, as one event of the last of them.
+func (m *mapper) flush() {
+	is := m.takePending()
+	switch {
+	case is.Chunks == 0:
+	case is.IsThought:
+		m.emitText(envelopes.Reasoning, is.Text, &is.From)
+	default:
+		m.st.Answer = answer{}
+		if is.AllDeltas {
+			m.st.Answer = is.Answer.add(is.Text)
+		}
+		m.emitText(envelopes.AssistantMessage, is.Text, &is.From)
+	}
+}
+
+// joinChunk makes a chunk pending together with those before it. Those of another kind are
+// emitted first, and those of a text that would be too long to be remembered.
+func (m *mapper) joinChunk(text string, isThought, isDelta bool) {
+	quoted := len(lenient.AppendQuote(nil, text))
+	if m.st.Chunks > 0 && (m.st.IsThought != isThought || m.st.Quoted+quoted > maxPending) {
+		m.flush()
+	}
+	is := *m.st
+	*m.st = state{
+		From:      m.PendingRecord(),
+		Text:      is.Text + text,
+		Quoted:    is.Quoted + quoted,
+		IsThought: isThought,
+		Chunks:    is.Chunks + 1,
+		AllDeltas: isDelta && (is.AllDeltas || is.Chunks == 0),
+		Answer:    is.Answer,
+	}
+}
+
+// emitJoined emits a text together with the pending chunks of its kind, as an event of the
+// record at work.
+func (m *mapper) emitJoined(t envelopes.EventType, text string) {
+	if m.st.Chunks > 0 && m.st.IsThought != (t == envelopes.Reasoning) {
+		m.flush()
+	}
+	m.emitText(t, m.takePending().Text+text, nil)
+}
+
+// emitThoughtDelta joins a delta of a thought. An empty one ends nothing.
+func (m *mapper) emitThoughtDelta() {
+	text := string(m.Text)
+	switch {
+	case text == "":
+	case core.FitsDelta(text):
+		m.joinChunk(text, true, true)
+		m.skip = core.SkipProgress
+	default:
+		m.emitJoined(envelopes.Reasoning, text)
+	}
+}
+
+// emitThoughtEnd emits a thought, which has the id and the time of this record. Some
+// versions state the whole thought here once more.
+func (m *mapper) emitThoughtEnd() {
+	text := string(m.Text)
+	if isOpen := m.st.Chunks > 0 && m.st.IsThought; isOpen {
+		text = strings.TrimPrefix(text, m.st.Text)
+	} else if text == "" {
+		return
+	}
+	m.emitJoined(envelopes.Reasoning, text)
+}
+
+// isTextOnly reports whether an assistant's record of the stream holds text and nothing
+// else.
+func (m *mapper) isTextOnly() bool {
+	for _, b := range m.blocks() {
+		if b.Type != "text" {
+			return false
+		}
+	}
+	return m.Message.OK
+}
+
+// emitAnswer emits an answer, joins a chunk of it, or drops the whole that repeats the
+// chunks. A record that is too long to be remembered is no chunk.
+func (m *mapper) emitAnswer() {
+	text := joinTexts(m.blocks(), "")
+	if text == "" {
+		return
+	}
+	if m.st.IsThought {
+		m.flush()
+	}
+	isDelta := m.TimestampMS.OK && m.ModelCallID == ""
+	rest, isRepeat := m.cutRepeated(text, isDelta)
+	switch {
+	case isRepeat:
+		m.takePending()
+		m.st.Answer = answer{}
+		m.emitText(envelopes.AssistantMessage, rest, nil)
+		m.skip = core.SkipMirror
+	case m.ModelCallID != "" || len(m.Record.Data) > core.MaxPendingRaw || !core.FitsDelta(text):
+		m.emitJoined(envelopes.AssistantMessage, text)
+		m.st.Answer = answer{}
+	case isDelta:
+		m.joinChunk(text, false, true)
+		m.skip = core.SkipProgress
+	default:
+		m.joinChunk(text, false, false)
+		m.skip = core.SkipHeld
+	}
+}
+
+// cutRepeated reports whether a text repeats the chunks before it, and returns what of it
+// was not emitted: the pending chunks, and what may follow them. A delta repeats nothing,
+// nor does an answer that follows another one, unless it repeats several chunks that
+// together are too long for that to be chance.
+func (m *mapper) cutRepeated(text string, isDelta bool) (rest string, ok bool) {
+	const noChance = 16 // bytes
+	is := m.st
+	if rest, ok = is.Answer.cutPrefix(text); !ok {
+		return "", false
+	}
+	if !isDelta && (is.AllDeltas || is.Chunks == 0 && is.Answer.Length > 0) {
+		return rest, strings.HasPrefix(rest, is.Text)
+	}
+	return rest, rest == is.Text && is.Chunks > 1 && len(rest) >= noChance
+}

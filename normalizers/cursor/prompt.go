@@ -1,0 +1,116 @@
+package cursor
+
+import (
+	"strings"
+	"time"
+
+	"tributary/normalizers/core"
+)
+
+// emitPrompt emits the text of a user's message. White space is none.
+func (m *mapper) emitPrompt(text string) {
+	kind, text := speechOf(text)
+	if strings.TrimSpace(text) != "" {
+		m.Emit(core.DraftOf(kind, text))
+	}
+}
+
+// elements are the elements that Cursor puts around and beside a prompt.
+var elements = []string{
+	"timestamp", "user_info", "git_status", "project_layout", "rules", "user_rules", "always_applied_workspace_rules",
+	"agent_requestable_workspace_rules", "cursor_rules_context", "agent_skills", "available_skills", "manually_attached_skills",
+	"cursor_commands", "attached_files", "image_files", "code_selection", "open_and_recently_viewed_files", "recently_viewed_files",
+	"additional_data", "external_links", "mcp_file_system", "mcp_instructions", "agent_transcripts", "system_reminder", "system-reminder",
+	"system_notification", "task_notification", "plan_mode", "ask_mode", "debug_mode", "linter_errors", "edit_history", "terminal_files_information",
+	"uploaded_documents", "conversation_summary",
+}
+
+// speechOf separates what a human typed from what Cursor wrote around it. Of a text with
+// <user_query> elements that is their content; of any other what is left when Cursor's
+// elements are cut from its beginning and its end. A text of which nothing is left is
+// injected.
+func speechOf(s string) (kind core.Speech, text string) {
+	if queries := userQueries(s); len(queries) > 0 {
+		return core.SpeechHuman, strings.Join(queries, "\n")
+	}
+	text, wasCut := cutElements(s)
+	if wasCut && text == "" {
+		return core.SpeechInjected, s
+	}
+	return core.SpeechHuman, text
+}
+
+// userQueries returns the contents of the <user_query> elements of a text. The last one may
+// lack its end.
+func userQueries(s string) []string {
+	var queries []string
+	for {
+		_, after, ok := strings.Cut(s, "<user_query>")
+		if !ok {
+			return queries
+		}
+		query, rest, _ := strings.Cut(after, "</user_query>")
+		queries = append(queries, strings.TrimSpace(query))
+		s = rest
+	}
+}
+
+// cutElements cuts Cursor's elements from the beginning and the end of a text, as long as
+// there are any, and reports whether there were.
+func cutElements(s string) (text string, wasCut bool) {
+	text = s
+	for again := true; again; {
+		again = false
+		for _, name := range elements {
+			if rest, ok := cutElement(text, name); ok {
+				text, wasCut, again = rest, true, true
+			}
+		}
+	}
+	return text, wasCut
+}
+
+// cutElement cuts an element that a text begins or ends with.
+func cutElement(s, name string) (string, bool) {
+	trimmed := strings.TrimSpace(s)
+	opening, closing := "<"+name+">", "</"+name+">"
+	if strings.HasPrefix(trimmed, opening) {
+		if _, after, ok := strings.Cut(trimmed, closing); ok {
+			return strings.TrimSpace(after), true
+		}
+	}
+	if strings.HasSuffix(trimmed, closing) {
+		if at := strings.LastIndex(trimmed, opening); at >= 0 {
+			return strings.TrimSpace(trimmed[:at]), true
+		}
+	}
+	return s, false
+}
+
+// parsePromptTime reads the time in a prompt of a transcript into the form of an event:
+// "Thursday, Mar 5, 2026, 10:15 AM (UTC-8)", or RFC 3339.
+func parsePromptTime(s string) (string, bool) {
+	s = strings.TrimSpace(s)
+	if ts, ok := core.ParseTime(s); ok {
+		return ts, true
+	}
+	clock, zone, ok := strings.Cut(strings.TrimSuffix(s, ")"), " (UTC")
+	if !ok || len(s) > 64 {
+		return "", false
+	}
+	hours, minutes, _ := strings.Cut(zone, ":")
+	switch {
+	case hours == "":
+		hours = "+00"
+	case len(hours) == 2:
+		hours = hours[:1] + "0" + hours[1:]
+	}
+	if minutes == "" {
+		minutes = "00"
+	}
+	t, err := time.Parse("Monday, Jan 2, 2006, 3:04 PM -07:00", clock+" "+hours+":"+minutes)
+	if err != nil || t.UTC().Year() < 0 || t.UTC().Year() > 9999 {
+		return "", false
+	}
+	return t.UTC().Format("2006-01-02T15:04:05Z"), true
+}

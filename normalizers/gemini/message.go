@@ -1,0 +1,213 @@
+package gemini
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"tributary/envelopes"
+	"tributary/normalizers/core"
+	"tributary/normalizers/lenient"
+)
+
+// wireMessage are the members of a message: of a session, of a saved conversation, or of
+// logs.json.
+type wireMessage struct {
+	ID             lenient.Text                          `json:"id"`
+	Timestamp      lenient.Text                          `json:"timestamp"`
+	Type           lenient.Text                          `json:"type"`
+	Role           lenient.Text                          `json:"role"` // of a saved conversation, instead of Type
+	Content        parts                                 `json:"content"`
+	Parts          parts                                 `json:"parts"` // of a saved conversation, instead of Content
+	DisplayContent parts                                 `json:"displayContent"`
+	Thoughts       lenient.List[lenient.Object[thought]] `json:"thoughts"`
+	Tokens         lenient.Object[tokens]                `json:"tokens"`
+	Model          lenient.Text                          `json:"model"`
+	ToolCalls      lenient.List[lenient.Object[call]]    `json:"toolCalls"`
+
+	MessageID jsontext.Value `json:"messageId"` // of logs.json
+	Message   lenient.Text   `json:"message"`   // of logs.json
+}
+
+type thought struct {
+	Subject     lenient.Text `json:"subject"`
+	Description lenient.Text `json:"description"`
+	Summary     lenient.Text `json:"summary"`
+	Timestamp   lenient.Text `json:"timestamp"`
+}
+
+// kind returns the type of a message, by the name that sessions use.
+func (w *wireMessage) kind() string {
+	switch {
+	case w.Type == "model", w.Type == "assistant", w.Type == "" && w.Role == "model":
+		return "gemini"
+	case w.Type == "":
+		return string(w.Role)
+	default:
+		return string(w.Type)
+	}
+}
+
+// isMessage reports whether it is a message at all, of a known type or not.
+func (w *wireMessage) isMessage() bool {
+	return w.isTypedPrompt() || w.ID != "" && w.Type != "" || w.kind() != "" && (w.Content.present || w.Parts.present)
+}
+
+// isTypedPrompt reports whether it is an entry of logs.json: a prompt as it was typed.
+func (w *wireMessage) isTypedPrompt() bool {
+	return lenient.Scalar(w.MessageID) != "" && w.Type != "" && w.Message != ""
+}
+
+// body returns the content of the message.
+func (w *wireMessage) body() *parts {
+	if w.Content.present {
+		return &w.Content
+	}
+	return &w.Parts
+}
+
+// shown returns what a message of the user shows: displayContent, unless that has no text
+// or is a response.
+func (w *wireMessage) shown() *parts {
+	if shown := &w.DisplayContent; strings.TrimSpace(shown.text()) != "" && !shown.has((*part).isResponse) {
+		return shown
+	}
+	return w.body()
+}
+
+// emitMessage emits a message, of which the session may have emitted all or some before.
+func (m *mapper) emitMessage(w *wireMessage) {
+	isKnown := w.ID != "" && m.isKnownMessage(w.ID)
+	m.copied = m.history && !isKnown
+	switch kind := w.kind(); {
+	case w.isTypedPrompt():
+		m.emitTypedPrompt(w)
+	case kind == "user":
+		m.emitUserMessage(w)
+	case kind == "gemini":
+		m.emitModelMessage(w)
+	case kind == "info", kind == "warning":
+		m.emitSystem(w.ID, envelopes.SystemMessage, lenient.Text(w.body().text()))
+	case kind == "error":
+		m.emitErrorText(w.ID, w.body().text())
+	default:
+		m.emitSystem(w.ID, envelopes.Meta, lenient.Text(w.body().text()))
+	}
+}
+
+// emitTypedPrompt emits an entry of logs.json, unless the session's own file has stated it.
+func (m *mapper) emitTypedPrompt(w *wireMessage) {
+	id := lenient.Scalar(w.MessageID)
+	if m.isKnownEntry(id, w.Message) || m.isPromptRepeat(string(w.Message), inLogs) {
+		return
+	}
+	m.emit(id, core.DraftOf(core.SpeechCommand, string(w.Message)))
+}
+
+// emitUserMessage emits a message of the user's side: responses of tools, and what a human
+// typed or a machine put there.
+func (m *mapper) emitUserMessage(w *wireMessage) {
+	m.emitResponses(w)
+	body := w.body()
+	kind, text := speechOf(w.shown().prompt())
+	d := core.DraftOf(kind, text)
+	isBlank := strings.TrimSpace(text) == ""
+	if isBlank {
+		d.Text = nil // a prompt of media alone
+	}
+	if isBlank && (!body.has((*part).isMedia) || body.has((*part).isResponse)) {
+		return
+	}
+	isRevised := m.isRevised(w)
+	if m.isRepeat(w, text) {
+		return
+	}
+	isHuman := d.EventType == envelopes.UserMessage
+	if isHuman && m.st.Agent != "" {
+		d.Origin = envelopes.OriginAgent
+	} else if isHuman && !isRevised && !m.copied && !isBlank && m.isPromptRepeat(text, inSession) {
+		return
+	}
+	d.Model = w.Model.Ptr()
+	m.emit(w.ID, d)
+}
+
+// emitModelMessage emits a message of the model: its text, its thoughts, its calls, each
+// with its result, and what it adds to the tokens.
+func (m *mapper) emitModelMessage(w *wireMessage) {
+	text := w.body().text()
+	isRepeat := m.isRepeat(w, text)
+	if !m.copied {
+		m.Session.SetModel(string(w.Model))
+	}
+	if !isRepeat && strings.TrimSpace(text) != "" {
+		m.emitModelText(w, w.ID, envelopes.AssistantMessage, lenient.Text(text), w.Timestamp)
+	}
+	if !isRepeat || !m.copied {
+		m.emitThoughts(w)
+	}
+	m.emitToolCalls(w)
+	m.emitMessageUsage(w)
+}
+
+// emitThoughts emits the thoughts of a message; where it lists none, those among its parts.
+func (m *mapper) emitThoughts(w *wireMessage) {
+	n := 0
+	emit := func(text, timestamp lenient.Text) {
+		id := w.ID
+		if id != "" {
+			id += lenient.Text("#thought" + strconv.Itoa(n))
+		}
+		n++
+		m.emitModelText(w, id, envelopes.Reasoning, text, timestamp)
+	}
+	for i := range w.Thoughts {
+		t := &w.Thoughts[i].Value
+		emit(t.text(), t.Timestamp)
+	}
+	if n > 0 {
+		return
+	}
+	for _, p := range w.body().parts {
+		if bool(p.Thought) && p.Text != "" {
+			emit(p.Text, "")
+		}
+	}
+}
+
+// text returns a thought as one text.
+func (t *thought) text() lenient.Text {
+	switch {
+	case t.Subject != "" && t.Description != "":
+		return t.Subject + ": " + t.Description
+	case t.Subject+t.Description != "":
+		return t.Subject + t.Description
+	default:
+		return t.Summary
+	}
+}
+
+// emitModelText emits an answer or a thought of the model.
+func (m *mapper) emitModelText(w *wireMessage, id lenient.Text, t envelopes.EventType, text, timestamp lenient.Text) {
+	d := core.Draft{OnChannel: envelopes.ChannelChat}
+	d.EventType, d.Text, d.Model = t, text.Ptr(), w.Model.Ptr()
+	d.TS, _ = core.ParseTime(string(timestamp))
+	m.emit(id, d)
+}
+
+// emitErrorText emits an error that is stated as a text, which may wrap an answer of the
+// API in JSON.
+func (m *mapper) emitErrorText(id lenient.Text, text string) {
+	code, message := "", text
+	if from, to := strings.IndexByte(text, '{'), strings.LastIndexByte(text, '}'); from >= 0 && from < to {
+		if v := jsontext.Value(text[from : to+1]); lenient.ReadValue(v) == nil {
+			if c, wrapped := core.VendorError(v); wrapped != "" {
+				code, message = c, wrapped
+			}
+		}
+	}
+	d := m.Session.ErrorDraft(code, message)
+	d.Text = lenient.Text(text).Ptr()
+	m.emit(id, d)
+}

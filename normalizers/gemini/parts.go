@@ -1,0 +1,115 @@
+package gemini
+
+import (
+	"strings"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"tributary/normalizers/lenient"
+)
+
+// parts are the parts of a content: an array of them, one part, or one string.
+type parts struct {
+	parts   []part
+	present bool
+}
+
+// part is a part as the API has it.
+type part struct {
+	Text             lenient.Text                 `json:"text"`
+	Thought          lenient.Flag                 `json:"thought"`
+	FunctionCall     lenient.Object[functionCall] `json:"functionCall"`
+	FunctionResponse lenient.Object[response]     `json:"functionResponse"`
+
+	hasText bool // a string, or a text that is not empty
+}
+
+// UnmarshalJSONFrom implements json.UnmarshalerFrom.
+func (p *parts) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
+	*p = parts{}
+	switch dec.PeekKind() {
+	case '"', '{':
+		p.present = true
+		return p.readPart(dec)
+	case '[':
+		p.present = true
+		if _, err := dec.ReadToken(); err != nil {
+			return err
+		}
+		for dec.PeekKind() != ']' {
+			if err := p.readPart(dec); err != nil {
+				return err
+			}
+		}
+		_, err := dec.ReadToken()
+		return err
+	default:
+		return dec.SkipValue()
+	}
+}
+
+// readPart reads the next part; a value that is none is skipped.
+func (p *parts) readPart(dec *jsontext.Decoder) error {
+	var part part
+	switch dec.PeekKind() {
+	case '"':
+		if err := part.Text.UnmarshalJSONFrom(dec); err != nil {
+			return err
+		}
+		part.hasText = true
+	case '{':
+		if err := json.UnmarshalDecode(dec, &part); err != nil {
+			return err
+		}
+		part.hasText = part.Text != ""
+	default:
+		return dec.SkipValue()
+	}
+	p.parts = append(p.parts, part)
+	return nil
+}
+
+// isMedia reports whether a part is an image, a file or code.
+func (p *part) isMedia() bool {
+	return !p.hasText && !bool(p.Thought) && !p.FunctionCall.OK && !p.FunctionResponse.OK
+}
+
+// isResponse reports whether a part is the response of a tool.
+func (p *part) isResponse() bool { return p.FunctionResponse.OK }
+
+// has reports whether one of the parts is such a part.
+func (p *parts) has(is func(*part) bool) bool {
+	for i := range p.parts {
+		if is(&p.parts[i]) {
+			return true
+		}
+	}
+	return false
+}
+
+// text joins the texts of the parts without thoughts, by nothing, as the vendor does.
+func (p *parts) text() string {
+	var b strings.Builder
+	for i := range p.parts {
+		if !p.parts[i].Thought {
+			b.WriteString(string(p.parts[i].Text))
+		}
+	}
+	return b.String()
+}
+
+// prompt is [parts.text] without the parts that a machine put beside what a human typed,
+// unless there are no others.
+func (p *parts) prompt() string {
+	var b strings.Builder
+	for i := range p.parts {
+		if !bool(p.parts[i].Thought) && !isNote(string(p.parts[i].Text)) {
+			b.WriteString(string(p.parts[i].Text))
+		}
+	}
+	if strings.TrimSpace(b.String()) == "" {
+		return p.text()
+	}
+	return b.String()
+}

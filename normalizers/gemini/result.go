@@ -1,0 +1,304 @@
+package gemini
+
+import (
+	"cmp"
+	"strconv"
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"tributary/envelopes"
+	"tributary/normalizers/core"
+	"tributary/normalizers/lenient"
+)
+
+// response is a result as the API has it, in a part.
+type response struct {
+	ID       lenient.Text   `json:"id"`
+	Name     lenient.Text   `json:"name"`
+	Response jsontext.Value `json:"response"`
+}
+
+// result is the result of a call, wherever it is stated.
+type result struct {
+	name       lenient.Text
+	status     lenient.Text
+	output     string // what the model reads
+	display    string // what the human sees
+	hasDisplay bool   // display is a text, not the screen of a terminal
+	failed     bool
+	present    bool // anything is stated at all
+	path       string
+	created    bool // the file at path
+	timestamp  lenient.Text
+}
+
+// resultID returns the id of the event of a result.
+func resultID(call lenient.Text) lenient.Text { return call + "#result" }
+
+// hasResult reports whether the session has emitted the result of a call.
+func (m *mapper) hasResult(call lenient.Text) bool { return m.Session.HasEvent(string(resultID(call))) }
+
+// answeredKey is the key of a call whose result was emitted from a response.
+func answeredKey(call lenient.Text) core.Fingerprint {
+	return core.FingerprintOf("response", string(call))
+}
+
+// isAnswered reports whether the result of a call was emitted from a response.
+func (m *mapper) isAnswered(call lenient.Text) bool {
+	_, ok := m.Session.IDs.Get(answeredKey(call))
+	return ok
+}
+
+// emitResponses emits the results among the parts of a message of the user's side, except
+// those that the calls have stated.
+func (m *mapper) emitResponses(w *wireMessage) {
+	parts := w.body().parts
+	for i := range parts {
+		if parts[i].isResponse() {
+			m.emitResponse(w, i, &parts[i])
+		}
+	}
+}
+
+// emitResponse emits the result in a part of a message.
+func (m *mapper) emitResponse(w *wireMessage, i int, p *part) {
+	v := &p.FunctionResponse.Value
+	if v.ID != "" && m.hasResult(v.ID) {
+		m.repeated = true
+		return
+	}
+	var id lenient.Text
+	switch {
+	case v.ID != "":
+		id = resultID(v.ID)
+		m.Session.IDs.Put(answeredKey(v.ID), core.Fingerprint{})
+	case w.ID != "":
+		id = w.ID + lenient.Text("#result"+strconv.Itoa(i))
+	}
+	r := result{name: v.Name, present: lenient.IsValue(v.Response), timestamp: w.Timestamp}
+	r.addPart(p)
+	m.emitResult(id, v.ID, r)
+}
+
+// result returns the result of a call; false while it has none.
+func (c *call) result() (result, bool) {
+	r := result{name: c.Name, status: c.Status, timestamp: c.Timestamp}
+	for _, p := range c.resultParts() {
+		r.addPart(p)
+	}
+	r.addDisplay(c.ResultDisplay)
+	r.present = c.Result.present || lenient.IsValue(c.ResultDisplay)
+	stated := statusOf(c.Status)
+	return r, r.present || stated == envelopes.StatusError || stated == envelopes.StatusSuccess
+}
+
+// resultParts returns the parts of the result that are of this call. In a history that was
+// written again, a result holds the parts of all calls that were answered together.
+func (c *call) resultParts() []*part {
+	isNamed := c.Result.has(func(p *part) bool { return p.FunctionResponse.Value.ID == c.ID })
+	var out []*part
+	isMine := true
+	for i := range c.Result.parts {
+		p := &c.Result.parts[i]
+		if p.isResponse() {
+			isMine = !isNamed || p.FunctionResponse.Value.ID == c.ID
+		}
+		if isMine {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// addPart adds a part to the output.
+func (r *result) addPart(p *part) {
+	if !p.isResponse() {
+		r.output += string(p.Text)
+		return
+	}
+	var in struct {
+		Output jsontext.Value `json:"output"`
+		Error  jsontext.Value `json:"error"`
+	}
+	output := p.FunctionResponse.Value.Response
+	lenient.ReadObject(output, &in)
+	switch {
+	case lenient.IsValue(in.Output):
+		output = in.Output
+	case lenient.IsValue(in.Error):
+		output = in.Error
+	}
+	r.output += textOf(output)
+	if lenient.IsValue(in.Error) && string(in.Error) != `""` && string(in.Error) != "false" {
+		r.failed = true
+	}
+}
+
+// textOf returns a JSON string as its text, any other value as JSON; empty for none.
+func textOf(v jsontext.Value) string {
+	switch {
+	case v.Kind() == '"':
+		return lenient.Unquote(v)
+	case lenient.IsValue(v):
+		return lenient.CompactText(v)
+	default:
+		return ""
+	}
+}
+
+// addDisplay adds what a human sees of the result: a text, an object, or the screen of a
+// terminal.
+func (r *result) addDisplay(v jsontext.Value) {
+	switch v.Kind() {
+	case '"':
+		r.display = lenient.Unquote(v)
+		r.hasDisplay = r.display != ""
+	case '{':
+		var in struct {
+			Summary   lenient.Text `json:"summary"`
+			Result    lenient.Text `json:"result"` // of a subagent
+			FilePath  lenient.Text `json:"filePath"`
+			IsNewFile lenient.Flag `json:"isNewFile"`
+		}
+		lenient.ReadObject(v, &in)
+		r.path, r.created = string(in.FilePath), bool(in.IsNewFile)
+		r.display = string(in.Summary + in.Result)
+		r.hasDisplay = r.display != ""
+	case '[':
+		r.display = screenText(v)
+	default: // nothing to show
+	}
+}
+
+// screenText returns the text of the screen of a terminal: lines of tokens.
+func screenText(screen jsontext.Value) string {
+	var lines []string
+	for _, l := range lenient.Elements(screen) {
+		var line strings.Builder
+		for _, token := range lenient.Elements(l) {
+			var in struct {
+				Text lenient.Text `json:"text"`
+			}
+			lenient.ReadObject(token, &in)
+			line.WriteString(string(in.Text))
+		}
+		lines = append(lines, strings.TrimRight(line.String(), " "))
+	}
+	return strings.TrimRight(strings.Join(lines, "\n"), "\n")
+}
+
+// emitResult emits the result of a call; id is that of the event.
+func (m *mapper) emitResult(id, callID lenient.Text, r result) {
+	made, _ := m.Session.RecallCall(string(callID))
+	name := cmp.Or(lenient.Text(made.Tool), r.name)
+	tool := core.ToolOf(string(name))
+	d := core.Draft{OnChannel: tool.Channel}
+	d.EventType = envelopes.ToolResult
+	d.ToolCallID, d.ToolName = callID.Ptr(), name.Ptr()
+	d.Text = r.text()
+	d.ToolExitCode = r.exitCode(tool.Channel)
+	d.ToolStatus = new(r.toolStatus(d.ToolExitCode))
+	d.TS, _ = core.ParseTime(string(r.timestamp))
+	path := cmp.Or(r.path, made.Path)
+	d.Touch(path, tool.Op)
+	if r.created && path != "" && len(path) <= core.MaxPath {
+		d.Files = []envelopes.File{{Path: path, Op: envelopes.OpCreate}}
+	}
+	m.emit(id, d)
+}
+
+// text returns what the human sees, else what the model reads; nil for no result.
+func (r *result) text() *string {
+	switch {
+	case r.hasDisplay || r.output == "" && r.display != "":
+		return &r.display
+	case r.present:
+		return &r.output
+	default:
+		return nil
+	}
+}
+
+// statusOf returns the outcome that the vendor states; empty when it states none.
+func statusOf(status lenient.Text) envelopes.ToolStatus {
+	switch status {
+	case "success", "completed":
+		return envelopes.StatusSuccess
+	case "error", "failed", "cancelled", "canceled", "rejected":
+		return envelopes.StatusError
+	case "validating", "scheduled", "awaiting_approval", "executing", "running", "in_progress", "pending":
+		return envelopes.StatusInProgress
+	default:
+		return ""
+	}
+}
+
+// untrusted is the line that the vendor puts before the output of some tools.
+const untrusted = "<untrusted_context>\n"
+
+// toolStatus returns the outcome (normalizers/README.md, Tools). The exit code counts before
+// the status that the vendor states: that is success for every command that could be
+// started.
+func (r *result) toolStatus(exit *int64) envelopes.ToolStatus {
+	status := statusOf(r.status)
+	if status == "" && r.present {
+		status = envelopes.StatusSuccess
+	}
+	text := strings.TrimPrefix(r.output+r.display, untrusted)
+	switch {
+	case r.failed, exit != nil && *exit != 0:
+		return envelopes.StatusError
+	case status == envelopes.StatusSuccess && strings.HasPrefix(text, "Command moved to background (PID:"):
+		return envelopes.StatusInProgress
+	case status == "":
+		return envelopes.StatusUnknown
+	default:
+		return status
+	}
+}
+
+// exitCode returns the exit code that the output of a shell states: in the last of its lines
+// that begin with it, else in what the human sees. Nil when it states none.
+func (r *result) exitCode(channel envelopes.Channel) *int64 {
+	if channel != envelopes.ChannelTerminal && !isShellOutput(r.output) {
+		return nil
+	}
+	const name = "Exit Code: "
+	for rest := r.output; ; {
+		at := strings.LastIndex(rest, name)
+		if at < 0 {
+			break
+		}
+		if at == 0 || rest[at-1] == '\n' {
+			return leadingInteger(r.output[at+len(name):])
+		}
+		rest = rest[:at]
+	}
+	if code, ok := strings.CutPrefix(r.display, "Command exited with code: "); ok {
+		return leadingInteger(code)
+	}
+	return nil
+}
+
+// isShellOutput reports whether an output has the form of a shell's, whatever the tool.
+func isShellOutput(output string) bool {
+	head := strings.TrimPrefix(output, untrusted)
+	return strings.HasPrefix(head, "Command: ") || strings.HasPrefix(head, "Stdout: ") || strings.HasPrefix(head, "Output: ")
+}
+
+// leadingInteger returns the number that s begins with, nil when it begins with none.
+func leadingInteger(s string) *int64 {
+	end := 0
+	if strings.HasPrefix(s, "-") {
+		end = 1
+	}
+	for end < len(s) && end < 12 && '0' <= s[end] && s[end] <= '9' {
+		end++
+	}
+	n, err := strconv.ParseInt(s[:end], 10, 64)
+	if err != nil {
+		return nil
+	}
+	return &n
+}

@@ -1,0 +1,170 @@
+package gemini
+
+import (
+	"strconv"
+
+	"tributary/envelopes"
+	"tributary/normalizers/core"
+	"tributary/normalizers/lenient"
+)
+
+// tokens are the figures of a message (README.md, Tokens).
+type tokens struct {
+	Input    lenient.Number `json:"input"` // with what was read from the cache
+	Output   lenient.Number `json:"output"`
+	Cached   lenient.Number `json:"cached"`
+	Thoughts lenient.Number `json:"thoughts"`
+	Tool     lenient.Number `json:"tool"`
+}
+
+// wireStats are the figures of a run: in total, where thoughts are what the total has above
+// the others, or by model.
+type wireStats struct {
+	Total  lenient.Number                                       `json:"total_tokens"`
+	Input  lenient.Number                                       `json:"input_tokens"`
+	Output lenient.Number                                       `json:"output_tokens"`
+	Cached lenient.Number                                       `json:"cached"`
+	Models lenient.Object[map[string]lenient.Object[wireModel]] `json:"models"`
+}
+
+type wireModel struct {
+	Tokens lenient.Object[wireModelTokens] `json:"tokens"`
+}
+
+type wireModelTokens struct {
+	Prompt     lenient.Number `json:"prompt"`
+	Candidates lenient.Number `json:"candidates"`
+	Cached     lenient.Number `json:"cached"`
+	Thoughts   lenient.Number `json:"thoughts"`
+	Tool       lenient.Number `json:"tool"`
+}
+
+// tokens returns the figures under the names of a message.
+func (s *wireStats) tokens() *tokens {
+	t := &tokens{Input: s.Input, Output: s.Output, Cached: s.Cached}
+	if s.Total.OK {
+		t.Thoughts = lenient.Number{Value: max(0, s.Total.Value-s.Input.Value-s.Output.Value), OK: true}
+		return t
+	}
+	add := func(to *lenient.Number, v lenient.Number) {
+		to.Value, to.OK = to.Value+v.Value, to.OK || v.OK
+	}
+	for _, m := range s.Models.Value {
+		v := &m.Value.Tokens.Value
+		add(&t.Input, v.Prompt)
+		add(&t.Output, v.Candidates)
+		add(&t.Cached, v.Cached)
+		add(&t.Thoughts, v.Thoughts)
+		add(&t.Tool, v.Tool)
+	}
+	return t
+}
+
+// increment is what figures add to those that the session has seen of their API call.
+type increment struct {
+	usage               *envelopes.Usage
+	input, cached, tool int64 // in the vendor's own figures
+	stated              *tokens
+}
+
+// set writes the vendor's own figures.
+func (i *increment) set(e *envelopes.AgentEventV1) {
+	e.TokensInput, e.TokensOutput = &i.input, &i.usage.Output
+	if i.stated.Cached.OK {
+		e.TokensCached = &i.cached
+	}
+	if i.stated.Thoughts.OK {
+		e.TokensThinking = &i.usage.Reasoning
+	}
+	if i.stated.Tool.OK {
+		e.TokensTool = &i.tool
+	}
+}
+
+// increment returns what figures add to the highest ones seen of an API call, and remembers
+// them; nil for nothing. What was read from the cache is a part of the input, so usage
+// cannot have more of it than of the input: the rest follows with a later increment.
+func (m *mapper) increment(apiCall core.Fingerprint, key string, t *tokens) *increment {
+	before, _ := m.Session.APICalls.Get(apiCall)
+	now := before.Raise(core.Consumption{
+		Input:     t.Input.Count(),
+		CacheRead: t.Cached.Count(),
+		Output:    t.Output.Count(),
+		Reasoning: t.Thoughts.Count(),
+		Tool:      t.Tool.Count(),
+	})
+	i := &increment{
+		input:  now.Input - before.Input,
+		cached: now.CacheRead - before.CacheRead,
+		tool:   now.Tool - before.Tool,
+		stated: t,
+	}
+	fromCache := min(now.CacheRead-before.Told, i.input)
+	now.Told = before.Told + fromCache
+	i.usage = &envelopes.Usage{
+		Input:     i.input - fromCache + i.tool,
+		CacheRead: fromCache,
+		Output:    now.Output - before.Output,
+		Reasoning: now.Reasoning - before.Reasoning,
+		Key:       key,
+	}
+	if i.usage.Total() == 0 && i.cached == 0 {
+		return nil
+	}
+	m.Session.APICalls.Put(apiCall, now)
+	return i
+}
+
+// emitMessageUsage adds what a message states of tokens to its first event, or emits an
+// event for it where the message has none. Copied messages are billed elsewhere.
+func (m *mapper) emitMessageUsage(w *wireMessage) {
+	if !w.Tokens.OK || w.ID == "" && m.Duplicate {
+		return
+	}
+	apiCall := messageKey(w.ID)
+	if w.ID == "" {
+		apiCall = core.FingerprintOf("record", strconv.FormatUint(m.Session.Records, 10), strconv.Itoa(m.number))
+	}
+	i := m.increment(apiCall, core.BoundID(string(w.ID)), &w.Tokens.Value)
+	if i == nil || m.copied {
+		return
+	}
+	if m.First < 0 {
+		d := core.SystemDraft(envelopes.Meta, "")
+		d.Model = w.Model.Ptr()
+		m.emit(m.usageID(w.ID), d)
+	}
+	m.AddUsage(i.usage, i.set)
+}
+
+// usageID returns the id of an event for figures that came late. Figures that grow once
+// more do not replace those before but add to them, so they have an id of their own.
+func (m *mapper) usageID(message lenient.Text) lenient.Text {
+	if message == "" {
+		return ""
+	}
+	id := message + "#usage"
+	for n := 2; m.Session.HasEvent(string(id)); n++ {
+		id = message + lenient.Text("#usage"+strconv.Itoa(n))
+	}
+	return id
+}
+
+// theRun is the API call that stands for a run as a whole.
+var theRun = core.FingerprintOf("run")
+
+// beginRunUsage begins the count of a run.
+func (m *mapper) beginRunUsage() { m.Session.APICalls.Put(theRun, core.Consumption{}) }
+
+// emitRunUsage adds what a run has used to the first event of the record, or emits an event
+// for it where a document has taken the id of that.
+func (m *mapper) emitRunUsage() {
+	i := m.increment(theRun, "", m.Stats.Value.tokens())
+	if i == nil {
+		return
+	}
+	if m.First < 0 {
+		m.emitSystem(lenient.Text("@"+strconv.FormatUint(m.Session.Records, 10)+"#usage"), envelopes.Meta, "")
+	}
+	m.AddUsage(i.usage, i.set)
+}

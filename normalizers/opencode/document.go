@@ -1,0 +1,137 @@
+package opencode
+
+import (
+	"strconv"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"tributary/envelopes"
+	"tributary/normalizers/core"
+	"tributary/normalizers/lenient"
+)
+
+// A document holds all messages of a session and is written anew as a whole. Its elements
+// are the session and the messages; the first event of each carries the element.
+
+// export maps the document of `opencode export`.
+func (c *mapper) export(messages []jsontext.Value) {
+	var in session
+	lenient.ReadObject(c.Info, &in)
+	c.begin(0, c.Info, in.Time.Value.Created)
+	c.session(&in)
+	c.end()
+	c.messages(messages)
+}
+
+// list maps an array: the messages of a session as the server returns them. Any other array
+// is kept whole.
+func (c *mapper) list(elements []jsontext.Value) {
+	if len(elements) == 0 {
+		return
+	}
+	for _, e := range elements {
+		if m := readMessage(e); m.Info.OK {
+			c.messages(elements)
+			return
+		}
+	}
+	c.runtime("", envelopes.Meta, "")
+}
+
+// messages maps the messages of a document. The document begins with messages that can only
+// change in what no event holds; they are passed over when they were read before.
+func (c *mapper) messages(elements []jsontext.Value) {
+	messages := make([]wireMessage, len(elements))
+	settled := 0
+	for i, e := range elements {
+		messages[i] = readMessage(e)
+		if settled == i && messages[i].isSettled() {
+			settled++
+		}
+		for j := range messages[i].Parts {
+			c.dropPending(string(messages[i].Parts[j].Value.ID))
+		}
+	}
+	from := 0
+	if head := c.st.Document; head.Messages > 0 && head.Messages <= settled && digest(messages[:head.Messages]) == head.Digest {
+		from, c.Duplicate = head.Messages, true
+	}
+	for i := from; i < len(messages); i++ {
+		c.begin(i+1, elements[i], messages[i].Info.Value.Time.Value.Created)
+		c.wholeMessage(&messages[i])
+		c.end()
+	}
+	if n := min(settled, len(messages)-core.DocumentTail); n > 0 {
+		c.st.Document = core.DocumentHead{Messages: n, Digest: digest(messages[:n])}
+	}
+}
+
+// begin starts the work on an element of a document.
+func (c *mapper) begin(n int, raw jsontext.Value, created lenient.Number) {
+	c.element, c.Raw, c.First = n, raw, -1
+	if ts, ok := core.TimeOfMillis(created); ok {
+		c.TS = ts
+	}
+}
+
+// end finishes an element: its first event carries it.
+func (c *mapper) end() {
+	if c.First >= 0 {
+		c.Events[c.First].Event.Raw = core.EventRaw(c.Raw)
+		c.own = true
+	}
+	c.element, c.Raw, c.First, c.skip = 0, c.Record.Data, -1, ""
+}
+
+// place returns the id of a part, or of a message where part is below zero, by its place in
+// the document; empty in any other record.
+func (c *mapper) place(part int) string {
+	if c.element == 0 {
+		return ""
+	}
+	id := "@m" + strconv.Itoa(c.element)
+	if part >= 0 {
+		id += "." + strconv.Itoa(part+1)
+	}
+	return id
+}
+
+// isSettled reports whether no later document can change what the message's events hold.
+func (m *wireMessage) isSettled() bool {
+	if m.Info.Value.Role == "user" {
+		return true
+	}
+	if !m.Info.Value.Time.Value.Completed.OK {
+		return false
+	}
+	for i := range m.Parts {
+		if p := &m.Parts[i].Value; p.Type == "tool" && !p.State.Value.isDone() {
+			return false
+		}
+	}
+	return true
+}
+
+// digest identifies what the events of messages hold. What OpenCode changes in old messages
+// (the time at which the output of a tool was pruned, the differences of a turn) is left out.
+func digest(messages []wireMessage) core.Fingerprint {
+	out := make([]jsontext.Value, 0, len(messages))
+	for i := range messages {
+		m := &messages[i]
+		var b []byte
+		add := func(parts ...string) {
+			for _, p := range parts {
+				b = append(append(b, p...), 0xfe)
+			}
+		}
+		in := &m.Info.Value
+		add(string(in.ID), string(in.Role), string(in.Error), in.Tokens.Value.identity())
+		for j := range m.Parts {
+			p := &m.Parts[j].Value
+			s := &p.State.Value
+			add(string(p.ID), string(p.Type), string(p.Text), string(p.Tool), string(s.Status), string(s.Input), s.Output.Value, s.Error.Value)
+		}
+		out = append(out, b)
+	}
+	return core.DigestOf(out)
+}

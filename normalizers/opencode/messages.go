@@ -1,0 +1,375 @@
+package opencode
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"tributary/envelopes"
+	"tributary/normalizers/core"
+	"tributary/normalizers/lenient"
+)
+
+// wireMessage is a message with its parts.
+type wireMessage struct {
+	Info  lenient.Object[info]               `json:"info"`
+	Parts lenient.List[lenient.Object[part]] `json:"parts"`
+}
+
+// readMessage reads a message with its parts; a value that is none has no Info.
+func readMessage(v jsontext.Value) (m wireMessage) {
+	lenient.ReadObject(v, &m)
+	return m
+}
+
+// info is what OpenCode states of a message.
+type info struct {
+	ID         lenient.Text                `json:"id"`
+	Role       lenient.Text                `json:"role"`
+	Time       lenient.Object[messageTime] `json:"time"`
+	ModelID    lenient.Text                `json:"modelID"`
+	ProviderID lenient.Text                `json:"providerID"`
+	Model      lenient.Object[model]       `json:"model"` // that a user message asks for
+	Agent      lenient.Text                `json:"agent"`
+	Mode       lenient.Text                `json:"mode"` // older name of Agent
+	Path       lenient.Object[path]        `json:"path"`
+	Tokens     lenient.Object[tokens]      `json:"tokens"`
+	Error      jsontext.Value              `json:"error"`
+	Summary    lenient.Flag                `json:"summary"` // the message is a summary; of a user message it is an object
+}
+
+type messageTime struct {
+	Created   lenient.Number `json:"created"`
+	Completed lenient.Number `json:"completed"`
+}
+
+type model struct {
+	ModelID    lenient.Text `json:"modelID"`
+	ProviderID lenient.Text `json:"providerID"`
+}
+
+type path struct {
+	Cwd lenient.Text `json:"cwd"`
+}
+
+// part is a part of a message.
+type part struct {
+	ID        lenient.Text             `json:"id"`
+	MessageID lenient.Text             `json:"messageID"`
+	Type      lenient.Text             `json:"type"`
+	Time      lenient.Object[partTime] `json:"time"`
+
+	// text, reasoning
+	Text      lenient.Text `json:"text"`
+	Synthetic lenient.Flag `json:"synthetic"` // written for the model by a machine
+	Ignored   lenient.Flag `json:"ignored"`   // shown to the human, not sent to the model
+
+	// tool
+	Tool  lenient.Text              `json:"tool"`
+	State lenient.Object[toolState] `json:"state"`
+
+	Tokens   lenient.Object[tokens]     `json:"tokens"` // step-finish
+	Files    lenient.List[lenient.Text] `json:"files"`  // patch
+	Filename lenient.Text               `json:"filename"`
+	URL      lenient.Text               `json:"url"` // file
+	Prompt   lenient.Text               `json:"prompt"`
+	Name     lenient.Text               `json:"name"`  // agent
+	Error    jsontext.Value             `json:"error"` // retry
+}
+
+type partTime struct {
+	Start lenient.Number `json:"start"`
+	End   lenient.Number `json:"end"`
+}
+
+// message is what is known of a message while its parts are mapped. A session remembers it
+// where the parts come one by one.
+type message struct {
+	ID      core.Fingerprint `json:"i"`
+	Role    role             `json:"r,omitzero"`
+	Model   string           `json:"m,omitzero"`
+	Created string           `json:"t,omitzero"` // in the form of an event
+	Summary bool             `json:"s,omitzero"` // the summary that a compacted conversation goes on with
+	Copied  bool             `json:"c,omitzero"` // history of another session
+
+	key string // the vendor's id, else the place in the document; empty where there is neither
+}
+
+// role is who speaks in a message.
+type role int
+
+const (
+	roleAssistant role = iota // also where a part comes without its message, as in a run
+	roleUser
+	roleOther
+)
+
+// learn takes from a message what is true for the session and for its parts.
+func (c *mapper) learn(in *info) message {
+	c.Session.SetRoot(string(in.Path.Value.Cwd))
+	modelID := cmp.Or(in.ModelID, in.Model.Value.ModelID)
+	c.Session.SetModel(string(modelID))
+	c.Session.SetTextExtension("provider", cmp.Or(in.ProviderID, in.Model.Value.ProviderID))
+	c.Session.SetTextExtension("agent", cmp.Or(in.Agent, in.Mode))
+	m := message{
+		ID:      core.FingerprintOf(string(in.ID)),
+		Summary: bool(in.Summary),
+		Copied:  in.Time.Value.Created.Count() < c.st.Created && in.Time.Value.Created.OK,
+		key:     cmp.Or(vendorID(in.ID), c.place(-1)),
+	}
+	m.Created, _ = core.TimeOfMillis(in.Time.Value.Created)
+	switch in.Role {
+	case "user":
+		m.Role = roleUser
+	case "assistant":
+		m.Model = core.Cut(string(modelID), core.MaxName)
+	default:
+		m.Role = roleOther
+	}
+	return m
+}
+
+// message maps a message that is a record of its own.
+func (c *mapper) message(v jsontext.Value) {
+	m := readMessage(v)
+	if ts, ok := core.TimeOfMillis(m.Info.Value.Time.Value.Created); ok {
+		c.TS = ts
+	}
+	c.wholeMessage(&m)
+}
+
+// wholeMessage maps a message that came with all its parts: the parts in their order, then
+// its error. What it used is on its first answer, else on its first event.
+func (c *mapper) wholeMessage(w *wireMessage) {
+	if !w.Info.OK {
+		c.runtime(c.place(-1), envelopes.Meta, "")
+		return
+	}
+	in := &w.Info.Value
+	m := c.learn(in)
+	from := len(c.Events)
+	for i := range w.Parts {
+		p := &w.Parts[i].Value
+		c.dropPending(string(p.ID))
+		if p.Type == "step-start" || p.Type == "step-finish" {
+			continue // the message itself states what they do
+		}
+		c.part(m, p, cmp.Or(vendorID(p.ID), c.place(i)))
+	}
+	c.messageError(m, in.Error)
+	c.bill(m, &in.Tokens.Value, func() int { return c.carrier(m, &in.Tokens.Value, from) })
+}
+
+// carrier returns the event that carries what a message used: its first answer, else its
+// first event of those from the given one on, else one made for it.
+func (c *mapper) carrier(m message, t *tokens, from int) int {
+	first := -1
+	for i := from; i < len(c.Events); i++ {
+		e := &c.Events[i]
+		switch {
+		case e.Sequence != c.Record.Sequence: // of a record that was pending
+		case e.Event.EventType == envelopes.AssistantMessage:
+			return i
+		case first < 0:
+			first = i
+		}
+	}
+	if first < 0 && c.usage(m, t) {
+		first = len(c.Events) - 1
+	}
+	return first
+}
+
+// part maps a part in its final form; id is empty where the vendor gives none.
+func (c *mapper) part(m message, p *part, id string) {
+	switch p.Type {
+	case "text", "reasoning":
+		c.speak(m, p, id)
+	case "tool":
+		c.tool(m, p, id)
+	case "patch":
+		d := core.Draft{OnChannel: envelopes.ChannelFilesystem, Identity: joined(p.Files)}
+		d.EventType, d.Text = envelopes.FileSnapshot, new(fmt.Sprintf("snapshot of %d files", len(p.Files)))
+		c.say(m, id, d)
+	case "step-start":
+		c.skip = core.SkipHeartbeat
+	case "step-finish":
+		c.stepFinish(m, p, id)
+	case "retry":
+		code, text := readError(p.Error)
+		c.say(m, id, c.failure(code, text))
+	case "file":
+		text := string(cmp.Or(p.Filename, p.URL))
+		if strings.HasPrefix(text, "data:") {
+			text = ""
+		}
+		c.note(m, id, text)
+	default: // subtask, agent, compaction, and what is not known
+		c.note(m, id, string(cmp.Or(p.Prompt, p.Name)))
+	}
+}
+
+// note emits a part in which nobody speaks.
+func (c *mapper) note(m message, id, text string) {
+	d := core.Draft{OnChannel: envelopes.ChannelSystem}
+	d.EventType, d.Text = envelopes.Meta, lenient.Text(text).Ptr()
+	c.say(m, id, d)
+}
+
+// say emits an event of a message.
+func (c *mapper) say(m message, id string, d core.Draft) bool {
+	if m.Copied && d.Origin == "" {
+		d.Origin = envelopes.OriginCopied
+	}
+	return c.put(id, d)
+}
+
+// speak emits a text by who wrote it (README.md, Speech). White space is no message.
+func (c *mapper) speak(m message, p *part, id string) {
+	if strings.TrimSpace(string(p.Text)) == "" {
+		return
+	}
+	d := speech(m, p)
+	if d.EventType == envelopes.UserMessage && !c.Session.HasEvent(id) {
+		c.releaseAll() // what was said before it is of the turn before
+		if c.st.Child {
+			d.Origin = envelopes.OriginAgent
+		}
+	}
+	d.TS = cmp.Or(partTS(p), m.Created)
+	c.say(m, id, d)
+}
+
+// speech is the event that a text becomes by its part and its message.
+func speech(m message, p *part) core.Draft {
+	text := string(p.Text)
+	switch {
+	case p.Type == "reasoning":
+		d := core.Draft{OnChannel: envelopes.ChannelChat}
+		d.EventType, d.Text, d.Model = envelopes.Reasoning, &text, lenient.Text(m.Model).Ptr()
+		return d
+	case bool(p.Synthetic), bool(p.Ignored), m.Role == roleOther:
+		return core.DraftOf(core.SpeechInjected, text)
+	case m.Role == roleUser:
+		return core.DraftOf(core.SpeechHuman, text)
+	case m.Summary:
+		d := core.DraftOf(core.SpeechSummary, text)
+		d.InRole, d.Model = envelopes.RoleAssistant, lenient.Text(m.Model).Ptr()
+		return d
+	default:
+		d := core.Draft{OnChannel: envelopes.ChannelChat}
+		d.EventType, d.Text, d.Model = envelopes.AssistantMessage, &text, lenient.Text(m.Model).Ptr()
+		return d
+	}
+}
+
+// partTS is when a part was done, else when it began, in the form of an event; empty where
+// the part states neither.
+func partTS(p *part) string {
+	if ts, ok := core.TimeOfMillis(p.Time.Value.End); ok {
+		return ts
+	}
+	ts, _ := core.TimeOfMillis(p.Time.Value.Start)
+	return ts
+}
+
+// statedError is an error that a message or the session has stated. Both state the same
+// error, one after the other.
+type statedError struct {
+	Error   core.Fingerprint `json:"e"`
+	Message core.Fingerprint `json:"m,omitzero"` // zero until a message states it
+	Session bool             `json:"s,omitzero"` // the session states it
+}
+
+const maxErrors = 16 // errors that a session remembers
+
+// messageError emits the error of a message, unless the session has stated it.
+func (c *mapper) messageError(m message, v jsontext.Value) {
+	if !lenient.IsValue(v) {
+		return
+	}
+	code, text := readError(v)
+	is := core.FingerprintOf(code, text)
+	message := core.FingerprintOf("message", m.key)
+	for i, e := range c.st.Errors {
+		switch {
+		case e.Error != is:
+		case e.Message == message:
+			c.skip = core.SkipMirror
+			return
+		case e.Message == core.Fingerprint{}:
+			e.Message = message
+			c.st.Errors = c.st.Errors.With(i, e)
+			c.skip = core.SkipMirror
+			return
+		}
+	}
+	id := m.key
+	if id != "" {
+		id += "#error"
+	}
+	if c.say(m, id, c.failure(code, text)) {
+		c.st.Errors = c.st.Errors.Push(statedError{Error: is, Message: message}, maxErrors, nil)
+	}
+}
+
+// sessionError emits an error that the session states, unless a message has stated it.
+func (c *mapper) sessionError(v jsontext.Value) {
+	code, text := readError(v)
+	is := core.FingerprintOf(code, text)
+	for i, e := range c.st.Errors {
+		if e.Error == is && !e.Session {
+			e.Session = true
+			c.st.Errors = c.st.Errors.With(i, e)
+			c.skip = core.SkipMirror
+			return
+		}
+	}
+	c.put("", c.failure(code, text))
+	c.st.Errors = c.st.Errors.Push(statedError{Error: is, Session: true}, maxErrors, nil)
+}
+
+// failure is the event of an error. That a human stopped the agent is none of the agent.
+func (c *mapper) failure(code, text string) core.Draft {
+	d := core.Draft{OnChannel: envelopes.ChannelSystem}
+	d.EventType = envelopes.Log
+	if code == "MessageAbortedError" {
+		d.EventType = envelopes.SystemMessage
+	}
+	d.Text = lenient.Text(text).Ptr()
+	d.Metadata = c.Session.MetadataWithError(code, text)
+	return d
+}
+
+// readError reads an error: a name, and data with a message.
+func readError(v jsontext.Value) (code, text string) {
+	var e struct {
+		Name    lenient.Text `json:"name"`
+		Message lenient.Text `json:"message"`
+		Data    lenient.Object[struct {
+			Message lenient.Text `json:"message"`
+		}] `json:"data"`
+	}
+	lenient.ReadObject(v, &e)
+	text = string(cmp.Or(e.Data.Value.Message, e.Message))
+	switch {
+	case text != "":
+	case v.Kind() == '"':
+		text = lenient.Unquote(v)
+	case e.Name == "" && lenient.IsValue(v):
+		text = lenient.CompactText(v)
+	}
+	return string(e.Name), text
+}
+
+// joined is a list of texts as the content of an event.
+func joined(list []lenient.Text) string {
+	b, err := json.Marshal(list, jsontext.AllowInvalidUTF8(true))
+	if err != nil {
+		return ""
+	}
+	return string(b)
+}

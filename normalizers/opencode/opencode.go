@@ -1,0 +1,201 @@
+// Package opencode normalizes what OpenCode writes: the documents of `opencode export`, the
+// lines of `opencode run --format json`, the messages that its server returns, and recordings
+// of the server's events. README.md beside this file describes the formats.
+//
+// A session is a list of messages, and a message is a list of parts. Every form writes the
+// same parts under the same ids, as often as they change, so that an event has the id of its
+// part and only what is new is emitted, in whatever form it comes. Follow a record from
+// [normalize] downward: each form ends in the functions for messages and parts.
+package opencode
+
+import (
+	"bytes"
+	"cmp"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"tributary/envelopes"
+	"tributary/normalizers/core"
+	"tributary/normalizers/lenient"
+)
+
+// state is what a session of OpenCode remembers beyond what all vendors do.
+type state struct {
+	Child    bool                     `json:"child,omitzero"`   // the session is that of a subagent
+	Created  int64                    `json:"created,omitzero"` // when the session began, in milliseconds since 1970
+	Version  string                   `json:"version,omitzero"` // of OpenCode
+	Revert   core.Fingerprint         `json:"revert,omitzero"`  // what the session is taken back to
+	Document core.DocumentHead        `json:"doc,omitzero"`
+	Messages core.Window[message]     `json:"messages,omitzero"`
+	Pending  core.Window[pendingPart] `json:"pending,omitzero"`
+	Errors   core.Window[statedError] `json:"errors,omitzero"`
+}
+
+// wireRecord is a record of any form, in the vendor's names.
+type wireRecord struct {
+	// An event of the server. The global stream has it in an envelope.
+	Type       lenient.Text   `json:"type"`
+	Properties jsontext.Value `json:"properties"`
+	Payload    jsontext.Value `json:"payload"`
+
+	// A line of a run, beside the type.
+	Timestamp lenient.Number `json:"timestamp"`
+	Part      jsontext.Value `json:"part"`
+	Error     jsontext.Value `json:"error"`
+
+	// An export, or a message with its parts.
+	Info     jsontext.Value `json:"info"`
+	Messages jsontext.Value `json:"messages"`
+	Parts    jsontext.Value `json:"parts"`
+}
+
+// mapper is the work on one record.
+type mapper struct {
+	*core.Builder
+	st *state
+	wireRecord
+
+	element int             // number of the message of a document at work, from 1; 0 in any other record
+	own     bool            // an element that is done has an event
+	skip    core.SkipReason // why what was looked at has no event
+}
+
+// normalize maps one record. Only texts that still grow are pending; the end of input
+// releases them.
+func normalize(s *core.Session, r core.Record) (core.Result, error) {
+	c := &mapper{st: stateOf(s)}
+	if r.Origin.End {
+		c.Builder = s.Begin(r, "")
+		c.releaseAll()
+		return c.Finish("")
+	}
+	if isBanner(r.Data) {
+		c.Builder = s.Begin(r, "")
+		return c.Finish(core.SkipHeartbeat)
+	}
+	if err := core.ReadRecord(r.Data, &c.wireRecord); err != nil {
+		return core.Result{}, err
+	}
+	lenient.ReadObject(c.Payload, &c.wireRecord)
+	ts, _ := core.TimeOfMillis(c.Timestamp)
+	c.Builder = s.Begin(r, ts)
+	c.record()
+	if c.own {
+		c.First = -1 // each element carries itself
+		return c.Finish("")
+	}
+	return c.Finish(c.skipped())
+}
+
+// record maps the record by its form.
+func (c *mapper) record() {
+	switch {
+	case jsontext.Value(c.Record.Data).Kind() == '[':
+		c.list(lenient.Elements(c.Record.Data))
+	case c.Info.Kind() == '{' && c.Messages.Kind() == '[':
+		c.export(lenient.Elements(c.Messages))
+	case c.Info.Kind() == '{' && c.Parts.Kind() == '[':
+		c.message(c.Record.Data)
+	case lenient.IsValue(c.Properties):
+		c.event()
+	case c.Type != "":
+		c.runLine()
+	default:
+		c.runtime("", envelopes.Meta, "")
+	}
+}
+
+// skipped returns why nothing of the record is emitted.
+func (c *mapper) skipped() core.SkipReason {
+	switch {
+	case c.skip != "":
+		return c.skip
+	case c.Duplicate:
+		return core.SkipDuplicate
+	default:
+		return core.SkipEmpty
+	}
+}
+
+// isBanner recognizes the line of text that the program writes in front of an export.
+func isBanner(line []byte) bool { return bytes.HasPrefix(line, []byte("Exporting session: ")) }
+
+// put emits an event of this record; id is empty where the vendor gives none.
+func (c *mapper) put(id string, d core.Draft) bool {
+	d.EventID = id
+	if c.st.Child {
+		agent := c.Session.ID()
+		d.Thread = core.FingerprintOf("agent", agent)
+		d.AgentID, d.IsInternal = &agent, true
+	}
+	return c.Emit(d)
+}
+
+// runtime emits an event in which the program speaks, not the conversation.
+func (c *mapper) runtime(id string, t envelopes.EventType, text string) {
+	d := core.Draft{InRole: envelopes.RoleSystem, OnChannel: envelopes.ChannelSystem}
+	d.EventType, d.Text = t, lenient.Text(text).Ptr()
+	c.put(id, d)
+}
+
+// vendorID returns an id of the vendor; empty for none, and for the word that stands in the
+// place of ids that were taken out of a log (README.md, Identity).
+func vendorID[T ~string](id T) string {
+	if id == "REDACTED" {
+		return ""
+	}
+	return string(id)
+}
+
+// session is what OpenCode states of a session.
+type session struct {
+	ID        lenient.Text                `json:"id"`
+	ParentID  lenient.Text                `json:"parentID"`
+	Directory lenient.Text                `json:"directory"`
+	Title     lenient.Text                `json:"title"`
+	Version   lenient.Text                `json:"version"`
+	Time      lenient.Object[sessionTime] `json:"time"`
+	Revert    jsontext.Value              `json:"revert"`
+}
+
+type sessionTime struct {
+	Created lenient.Number `json:"created"`
+	Updated lenient.Number `json:"updated"`
+}
+
+// learnSession takes what is true for the session from now on.
+func (c *mapper) learnSession(in *session) {
+	s := c.Session
+	s.SetResumeID(vendorID(in.ID))
+	s.SetRoot(string(in.Directory))
+	s.SetTextExtension("version", in.Version)
+	if in.Version != "" {
+		c.st.Version = core.Cut(string(in.Version), maxVersion)
+	}
+	if created := in.Time.Value.Created.Count(); created > 0 {
+		c.st.Created = created
+	}
+	if in.ParentID != "" {
+		c.st.Child = true
+		s.SetTextExtension("parentSessionId", lenient.Text(vendorID(in.ParentID)))
+	}
+}
+
+// session maps what OpenCode states of the session: its title, and that messages are taken
+// back or put back.
+func (c *mapper) session(in *session) {
+	c.learnSession(in)
+	if in.Title != "" {
+		c.runtime(cmp.Or(vendorID(in.ID), "session")+"#title", envelopes.SessionSummary, string(in.Title))
+	}
+	var revert core.Fingerprint
+	if lenient.IsValue(in.Revert) {
+		revert = core.FingerprintOf(lenient.CompactText(in.Revert))
+	}
+	if revert != c.st.Revert {
+		c.st.Revert = revert
+		c.runtime("", envelopes.Meta, "")
+	}
+}
+
+const maxVersion = 64 // bytes of a remembered version

@@ -1,0 +1,27 @@
+// Package opencodetest is what the tests know of OpenCode, independent of the code that they
+// test: an own reader of its logs, and a generator of them.
+package opencodetest
+
+import (
+	"tributary/envelopes"
+	"tributary/normalizers/normalizerstest"
+)
+
+// Suite holds OpenCode to the laws of all vendors. Of the corpus it reads the folders whose
+// files are all exports, runs, messages and recordings: a database and the files of its
+// parts are none of them (README.md, What is not read).
+var Suite = normalizerstest.Suite{
+	Source: envelopes.OpenCode,
+	Room:   "opencode",
+	Folders: []string{
+		"opencode/The-Best-Codes__bestcodes.dev", "opencode/andrei-shtanakov__maestro", "opencode/eitatech__gatomia-vscode",
+		"opencode/nivalis-studio__biome-config", "opencode/rizias__delegator", "opencode/savekirk__session-bridge",
+		"opencode/snf__takopi-opencode", "opencode/sudo-tee__opencode.nvim",
+	},
+	Lines:     Lines,
+	Read:      Read,
+	Bad:       normalizerstest.Malformed,
+	Ledger:    func() normalizerstest.Ledger { return Ledger{} },
+	Interpret: Interpret,
+	Raw:       rawOfDocument,
+}

@@ -1,0 +1,581 @@
+package opencodetest
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"path"
+	"reflect"
+	"slices"
+	"strings"
+
+	"tributary/normalizers/normalizerstest"
+)
+
+// This file reads OpenCode's logs a second time, with nothing but encoding/json and README.md:
+// what it finds is what the events are held to.
+
+func str(v any, names ...string) string { return normalizerstest.Member[string](v, names...) }
+
+func list(v any, names ...string) []any { return normalizerstest.Member[[]any](v, names...) }
+
+func object(v any, names ...string) map[string]any {
+	return normalizerstest.Member[map[string]any](v, names...)
+}
+
+func number(v any, names ...string) (float64, bool) {
+	n, ok := normalizerstest.Member[any](v, names...).(json.Number)
+	if !ok {
+		return 0, false
+	}
+	f, err := n.Float64()
+	return f, err == nil
+}
+
+// own is an id of the vendor's, empty where it was taken out of the log.
+func own(id string) string {
+	if id == "REDACTED" {
+		return ""
+	}
+	return id
+}
+
+// Read cuts a file into its records: values one after the other, on a line or over several,
+// the elements of an array that is a recording, and the line in front of an export.
+func Read(data []byte) []normalizerstest.Line {
+	var out []normalizerstest.Line
+	rest := bytes.TrimPrefix(data, []byte("\xef\xbb\xbf"))
+	at := func(b []byte) int { return 1 + bytes.Count(data[:len(data)-len(b)], []byte("\n")) }
+	for {
+		rest = bytes.TrimLeft(rest, " \t\r\n")
+		if len(rest) == 0 {
+			return out
+		}
+		dec := json.NewDecoder(bytes.NewReader(rest))
+		var v json.RawMessage
+		if err := dec.Decode(&v); err != nil {
+			text, _, _ := bytes.Cut(rest, []byte("\n"))
+			out = append(out, normalizerstest.Line{Number: at(rest), Data: bytes.TrimSpace(text), Bad: !bytes.HasPrefix(text, []byte("Exporting session: "))})
+			rest = rest[len(text):]
+			continue
+		}
+		recording := recorded(v)
+		if recording == nil {
+			out = append(out, normalizerstest.Line{Number: at(rest), Data: v})
+		}
+		from := 0
+		for _, r := range recording {
+			from += bytes.Index(rest[from:], r)
+			out = append(out, normalizerstest.Line{Number: at(rest[from:]), Data: r})
+			from += len(r)
+		}
+		rest = rest[dec.InputOffset():]
+	}
+}
+
+// recorded are the elements of an array of events or of lines of a run.
+func recorded(v json.RawMessage) []json.RawMessage {
+	var elements []json.RawMessage
+	if json.Unmarshal(v, &elements) != nil || len(elements) == 0 {
+		return nil
+	}
+	first := normalizerstest.Parse(elements[0])
+	if _, ok := number(first, "timestamp"); !ok && normalizerstest.Member[any](first, "properties") == nil {
+		return nil
+	}
+	return elements
+}
+
+// sessionOf is the session that a record states itself.
+func sessionOf(v any) string {
+	if elements, ok := v.([]any); ok && len(elements) > 0 {
+		v = elements[0]
+	}
+	if p := object(v, "payload"); p != nil {
+		v = p
+	}
+	switch {
+	case object(v, "info") != nil && list(v, "messages") != nil:
+		return own(str(v, "info", "id"))
+	case object(v, "info") != nil && list(v, "parts") != nil:
+		return own(str(v, "info", "sessionID"))
+	case normalizerstest.Member[any](v, "properties") == nil:
+		return own(str(v, "sessionID"))
+	}
+	for _, id := range []string{str(v, "properties", "sessionID"), str(v, "properties", "part", "sessionID"), str(v, "properties", "info", "sessionID")} {
+		if own(id) != "" {
+			return id
+		}
+	}
+	if strings.HasPrefix(str(v, "type"), "session.") {
+		return own(str(v, "properties", "info", "id"))
+	}
+	return ""
+}
+
+// Interpret reads a file as README.md says.
+func Interpret(name string, lines []normalizerstest.Line) normalizerstest.Account {
+	a := normalizerstest.Account{Naive: make(map[string]normalizerstest.Figures)}
+	last := ""
+	stem := strings.TrimSuffix(path.Base(name), path.Ext(name))
+	readers := make(map[string]*reader)
+	var order []*reader
+	for i, l := range lines {
+		v := normalizerstest.Parse(l.Data)
+		if id := sessionOf(v); id != "" {
+			last = id
+		}
+		for _, next := range lines[i:] {
+			if last == "" { // the first that follows, else the name of the file
+				last = sessionOf(normalizerstest.Parse(next.Data))
+			}
+		}
+		if last == "" {
+			last = stem
+		}
+		a.Sessions = append(a.Sessions, last)
+		r := readers[last]
+		if r == nil {
+			r = &reader{
+				out: &a, session: last, messages: make(map[string]message), said: make(map[string]bool),
+				made: make(map[string]bool), done: make(map[string]bool),
+			}
+			readers[last] = r
+			order = append(order, r)
+		}
+		if !l.Bad {
+			r.line = l.Number
+			r.n++
+			r.read(v)
+		}
+		thread := normalizerstest.RawThread{}
+		if r.child {
+			thread = normalizerstest.RawThread{Agent: last, Internal: true}
+		}
+		a.Threads = append(a.Threads, thread)
+	}
+	for _, r := range order {
+		r.flush(func(pending) bool { return true })
+	}
+	return a
+}
+
+// message is what a message says of its parts.
+type message struct {
+	role            string
+	summary, copied bool
+}
+
+// pending is a text that is not done.
+type pending struct {
+	id, message string
+	of          message
+	part        map[string]any
+	text        string
+}
+
+// reader follows one session of a file.
+type reader struct {
+	out     *normalizerstest.Account
+	session string
+	line, n int
+	child   bool
+	created float64
+
+	messages map[string]message
+	open     []pending
+	said     map[string]bool // id, kind and text
+	made     map[string]bool // ids of calls
+	done     map[string]bool // ids of calls with a result
+}
+
+// read takes a record.
+func (r *reader) read(v any) {
+	if p := object(v, "payload"); p != nil {
+		v = p
+	}
+	if elements, ok := v.([]any); ok {
+		for _, e := range elements {
+			if object(e, "info") != nil {
+				r.document(elements)
+				return
+			}
+		}
+		return
+	}
+	info, part := object(v, "info"), object(v, "part")
+	switch {
+	case info != nil && list(v, "messages") != nil:
+		r.learn(info)
+		r.document(list(v, "messages"))
+	case info != nil && list(v, "parts") != nil:
+		r.whole(v, 0)
+	case normalizerstest.Member[any](v, "properties") != nil:
+		r.event(str(v, "type"), normalizerstest.Member[any](v, "properties"))
+	case part != nil && str(v, "type") != "":
+		r.part(r.messageOf(part), part, own(str(part, "id")), false)
+	}
+}
+
+// learn takes what is said of the session.
+func (r *reader) learn(info map[string]any) {
+	if at, _ := number(info, "time", "created"); at > 0 {
+		r.created = at
+	}
+	r.child = r.child || str(info, "parentID") != ""
+}
+
+// document takes all messages of the session.
+func (r *reader) document(messages []any) {
+	for _, m := range messages {
+		for _, p := range list(m, "parts") {
+			r.forget(str(p, "id"))
+		}
+	}
+	for i, m := range messages {
+		r.whole(m, i+1)
+	}
+}
+
+// whole takes a message with its parts; place is its number in a document.
+func (r *reader) whole(v any, place int) {
+	info := object(v, "info")
+	if info == nil {
+		return
+	}
+	m := r.message(info)
+	for i, p := range list(v, "parts") {
+		id := own(str(p, "id"))
+		if id == "" && place > 0 {
+			id = fmt.Sprintf("@m%d.%d", place, i+1)
+		}
+		r.forget(str(p, "id"))
+		r.part(m, p, id, place > 0)
+	}
+}
+
+func (r *reader) message(info map[string]any) message {
+	at, ok := number(info, "time", "created")
+	return message{
+		role: str(info, "role"), summary: normalizerstest.Member[bool](info, "summary"),
+		copied: ok && at < r.created,
+	}
+}
+
+func (r *reader) messageOf(part any) message {
+	if m, ok := r.messages[str(part, "messageID")]; ok {
+		return m
+	}
+	return message{role: "assistant"}
+}
+
+// event takes an event of the server.
+func (r *reader) event(kind string, properties any) {
+	info, part := object(properties, "info"), object(properties, "part")
+	switch kind {
+	case "session.created", "session.updated":
+		r.learn(info)
+	case "session.error", "session.idle":
+		r.flush(func(pending) bool { return true })
+	case "session.status":
+		if str(properties, "status", "type") == "idle" {
+			r.flush(func(pending) bool { return true })
+		}
+	case "message.updated":
+		id := str(info, "id")
+		r.messages[id] = r.message(info)
+		if _, done := number(info, "time", "completed"); done || info["error"] != nil {
+			r.flush(func(p pending) bool { return p.message == id })
+		}
+	case "message.removed":
+		r.flush(func(p pending) bool { return p.message == str(properties, "messageID") })
+	case "message.part.removed":
+		r.flush(func(p pending) bool { return p.id == str(properties, "partID") })
+	case "message.part.delta":
+		for i, p := range r.open {
+			if p.id == str(properties, "partID") && str(properties, "field") == "text" {
+				p.text += str(properties, "delta")
+				r.open = append(slices.Delete(r.open, i, i+1), p)
+			}
+		}
+	case "message.part.updated":
+		m, id := r.messageOf(part), own(str(part, "id"))
+		r.forget(id)
+		_, ended := number(part, "time", "end")
+		machine := normalizerstest.Member[bool](part, "synthetic") || normalizerstest.Member[bool](part, "ignored")
+		grows := str(part, "type") == "reasoning" || str(part, "type") == "text" && m.role == "assistant" && !machine
+		if grows && !ended && id != "" {
+			if len(r.open) == 4 {
+				first := r.open[0].id
+				r.flush(func(p pending) bool { return p.id == first })
+			}
+			r.open = append(r.open, pending{id, str(part, "messageID"), m, part, str(part, "text")})
+			return
+		}
+		r.part(m, part, id, false)
+	}
+}
+
+func (r *reader) forget(id string) {
+	r.open = slices.DeleteFunc(r.open, func(p pending) bool { return p.id == id })
+}
+
+// flush says what is open as it is.
+func (r *reader) flush(match func(pending) bool) {
+	var out, kept []pending
+	for _, p := range r.open {
+		if match(p) {
+			out = append(out, p)
+		} else {
+			kept = append(kept, p)
+		}
+	}
+	r.open = kept
+	for _, p := range out {
+		r.text(p.of, p.part, p.id, p.text)
+	}
+}
+
+// part takes a part in its final form.
+func (r *reader) part(m message, p any, id string, document bool) {
+	switch str(p, "type") {
+	case "text", "reasoning":
+		r.text(m, p, id, str(p, "text"))
+	case "tool":
+		r.tool(p, id, document)
+	}
+}
+
+// text says a text as the one whose it is.
+func (r *reader) text(m message, p any, id, text string) {
+	if strings.TrimSpace(text) == "" {
+		return
+	}
+	who := "assistant"
+	switch {
+	case str(p, "type") == "reasoning":
+		who = "reasoning"
+	case normalizerstest.Member[bool](p, "synthetic"), normalizerstest.Member[bool](p, "ignored"), m.role != "user" && m.role != "assistant":
+		who = "machine"
+	case m.role == "user" && r.child:
+		who = "agent"
+	case m.role == "user" && m.copied:
+		who = "user_message of origin copied"
+	case m.role == "user":
+		who = "human"
+	case m.summary:
+		who = "summary"
+	}
+	if m.role == "user" && who != "machine" && who != "reasoning" && !r.told(id) {
+		r.flush(func(pending) bool { return true })
+	}
+	kind := who
+	if m.role == "user" && who != "machine" && who != "reasoning" {
+		kind = "user"
+	}
+	key := id + "\x00" + kind + "\x00" + text
+	if id != "" && r.said[key] {
+		return
+	}
+	r.said[key] = true
+	switch who {
+	case "machine", "reasoning", "summary":
+	default:
+		r.out.Talk = append(r.out.Talk, normalizerstest.Utterance{Session: r.session, Who: who, Text: strings.TrimSpace(text), Line: r.line})
+	}
+}
+
+// told reports whether something was said under an id.
+func (r *reader) told(id string) bool {
+	for key := range r.said {
+		if id != "" && strings.HasPrefix(key, id+"\x00") {
+			return true
+		}
+	}
+	return false
+}
+
+// tool takes a call, and its result once that is there.
+func (r *reader) tool(p any, id string, document bool) {
+	state := object(p, "state")
+	_, output := state["output"].(string)
+	_, failed := state["error"].(string)
+	status := str(state, "status")
+	done := status == "completed" || status == "error" || output || failed
+	if status == "pending" && !done && !document {
+		return
+	}
+	if id == "" {
+		id = fmt.Sprintf("@%d", r.n)
+	}
+	if !r.made[id] {
+		r.made[id] = true
+		r.out.Calls = append(r.out.Calls, normalizerstest.ToolUse{Session: r.session, ID: id, Name: str(p, "tool"), Line: r.line})
+	}
+	if !done || r.done[id] {
+		return
+	}
+	r.done[id] = true
+	o := normalizerstest.ToolOutcome{Session: r.session, ID: id, Line: r.line}
+	if code, ok := number(state, "metadata", "exit"); ok {
+		o.Code, o.Form = new(int64(code)), "metadata.exit"
+	}
+	r.out.Results = append(r.out.Results, o)
+}
+
+// Ledger holds the figures of each message of a session, the highest of each. A message and
+// the end of its step state the same ones.
+type Ledger map[string]*book
+
+type book struct {
+	version string
+	created float64
+	copied  map[string]bool
+	figures map[string]normalizerstest.Figures
+	records int
+}
+
+// Add implements [normalizerstest.Ledger].
+func (l Ledger) Add(session string, record []byte) {
+	b := l[session]
+	if b == nil {
+		b = &book{copied: make(map[string]bool), figures: make(map[string]normalizerstest.Figures)}
+		l[session] = b
+	}
+	b.records++
+	v := normalizerstest.Parse(record)
+	if p := object(v, "payload"); p != nil {
+		v = p
+	}
+	info, part, kind := object(v, "info"), object(v, "part"), str(v, "type")
+	if p := normalizerstest.Member[any](v, "properties"); p != nil {
+		info, part = object(p, "info"), object(p, "part")
+	}
+	elements, isList := v.([]any)
+	switch {
+	case isList:
+		b.messages(elements)
+	case info != nil && list(v, "messages") != nil:
+		b.session(info)
+		b.messages(list(v, "messages"))
+	case info != nil && list(v, "parts") != nil, kind == "message.updated" && own(str(info, "id")) != "":
+		b.message(info, "")
+	case kind == "message.updated":
+		b.copied[str(info, "id")] = b.isCopied(info)
+	case kind == "session.created", kind == "session.updated":
+		b.session(info)
+	case part != nil && str(part, "type") == "step-finish" && (kind == "message.part.updated" || kind != "" && !strings.Contains(kind, ".")):
+		id := own(str(part, "messageID"))
+		if id == "" {
+			id = own(str(part, "id"))
+		}
+		if id == "" {
+			id = fmt.Sprintf("record %d", b.records)
+		}
+		if !b.copied[str(part, "messageID")] {
+			b.count(id, object(part, "tokens"))
+		}
+	}
+}
+
+func (b *book) session(info map[string]any) {
+	if v := str(info, "version"); v != "" {
+		b.version = v
+	}
+	if at, _ := number(info, "time", "created"); at > 0 {
+		b.created = at
+	}
+}
+
+func (b *book) messages(messages []any) {
+	for i, m := range messages {
+		if info := object(m, "info"); info != nil {
+			b.message(info, fmt.Sprintf("@m%d", i+1))
+		}
+	}
+}
+
+func (b *book) isCopied(info map[string]any) bool {
+	at, ok := number(info, "time", "created")
+	return ok && at < b.created
+}
+
+// message counts a message; place stands for its id where that was taken out.
+func (b *book) message(info map[string]any, place string) {
+	id := own(str(info, "id"))
+	b.copied[str(info, "id")] = b.isCopied(info)
+	if b.isCopied(info) {
+		return
+	}
+	if id == "" {
+		id = place
+	}
+	if id == "" {
+		id = fmt.Sprintf("record %d", b.records)
+	}
+	b.count(id, object(info, "tokens"))
+}
+
+// count raises the figures of a call.
+func (b *book) count(id string, tokens map[string]any) {
+	get := func(names ...string) int64 {
+		f, _ := number(tokens, names...)
+		return int64(f)
+	}
+	input, output, reasoning := get("input"), get("output"), get("reasoning")
+	read, write := get("cache", "read"), get("cache", "write")
+	answer := output
+	if b.includesReasoning(tokens, input+output+read+write, reasoning) {
+		answer -= reasoning
+	}
+	was := b.figures[id]
+	f := normalizerstest.Figures{
+		Input: max(was.Input, input), Output: max(was.Output, output), Cached: max(was.Cached, read), Thinking: max(was.Thinking, reasoning),
+		CacheWrite: max(was.CacheWrite, write), UsageOutput: max(was.UsageOutput, answer),
+	}
+	f.UsageInput, f.CacheRead, f.UsageReasoning = f.Input, f.Cached, f.Thinking
+	f.Total = f.UsageInput + f.CacheRead + f.CacheWrite + f.UsageOutput + f.UsageReasoning
+	b.figures[id] = f
+}
+
+// includesReasoning: the total tells, else the version; before 1.4 the output included it.
+func (b *book) includesReasoning(tokens map[string]any, sum, reasoning int64) bool {
+	total, ok := number(tokens, "total")
+	if ok && int64(total) == sum+reasoning {
+		return false
+	}
+	if ok && int64(total) == sum {
+		return true
+	}
+	var major, minor int
+	if n, _ := fmt.Sscanf(b.version, "%d.%d", &major, &minor); n == 2 {
+		return major == 0 || major == 1 && minor < 4
+	}
+	return !ok
+}
+
+// Sums implements [normalizerstest.Ledger].
+func (l Ledger) Sums(session string) normalizerstest.Figures {
+	var sum normalizerstest.Figures
+	if b := l[session]; b != nil {
+		for _, f := range b.figures {
+			sum.Add(f)
+		}
+	}
+	return sum
+}
+
+// rawOfDocument reports whether raw is the session of a document or one of its messages.
+func rawOfDocument(record, raw []byte) (ok, known bool) {
+	v := normalizerstest.Plain(record)
+	elements, _ := v.([]any)
+	if messages := list(v, "messages"); messages != nil && object(v, "info") != nil {
+		elements = append(slices.Clone(messages), normalizerstest.Member[any](v, "info"))
+	}
+	isDocument := slices.ContainsFunc(elements, func(e any) bool { return object(e, "info") != nil || str(e, "id") != "" })
+	if !isDocument {
+		return false, false
+	}
+	return raw == nil || string(raw) == "null" || bytes.Contains(raw, []byte(`"$elided"`)) ||
+		slices.ContainsFunc(elements, func(e any) bool { return reflect.DeepEqual(e, normalizerstest.Plain(raw)) }), true
+}

@@ -1,0 +1,130 @@
+package opencode
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"tributary/envelopes"
+	"tributary/normalizers/core"
+	"tributary/normalizers/lenient"
+)
+
+// tokens is what one call of a model used, as a message states it and its step-finish states
+// it again. Input has no part that was read from a cache or written to one.
+type tokens struct {
+	Total     lenient.Number        `json:"total"`
+	Input     lenient.Number        `json:"input"`
+	Output    lenient.Number        `json:"output"`
+	Reasoning lenient.Number        `json:"reasoning"`
+	Cache     lenient.Object[cache] `json:"cache"`
+}
+
+type cache struct {
+	Read  lenient.Number `json:"read"`
+	Write lenient.Number `json:"write"`
+}
+
+// includesReasoning reports whether output includes reasoning, as it did before 1.4. The
+// total of the message decides; where there is none, the version of the session, and where
+// that is unknown too, that the total is as old as 1.2 (README.md, Tokens).
+func (t *tokens) includesReasoning(version string) bool {
+	if t.Total.OK {
+		without := t.Input.Count() + t.Output.Count() + t.Cache.Value.Read.Count() + t.Cache.Value.Write.Count()
+		switch t.Total.Count() {
+		case without + t.Reasoning.Count():
+			return false
+		case without:
+			return true
+		}
+	}
+	if major, minor, ok := parseVersion(version); ok {
+		return major < 1 || major == 1 && minor < 4
+	}
+	return !t.Total.OK
+}
+
+// parseVersion returns the first two numbers of a version.
+func parseVersion(v string) (major, minor int, ok bool) {
+	first, rest, _ := strings.Cut(v, ".")
+	second, _, _ := strings.Cut(rest, ".")
+	major, err := strconv.Atoi(first)
+	if err != nil {
+		return 0, 0, false
+	}
+	minor, err = strconv.Atoi(second)
+	return major, minor, err == nil
+}
+
+// bill puts what a message adds to the bill on an event, which carrier finds or makes. The
+// message stands for its call: the figures come again with each update of the message, and
+// only what they grow is new. What was copied from another session is billed there.
+func (c *mapper) bill(m message, t *tokens, carrier func() int) {
+	if m.Copied {
+		return
+	}
+	includes := t.includesReasoning(c.st.Version)
+	now := core.Consumption{
+		Input:      t.Input.Count(),
+		CacheRead:  t.Cache.Value.Read.Count(),
+		CacheWrite: t.Cache.Value.Write.Count(),
+		Output:     t.Output.Count(),
+		Reasoning:  t.Reasoning.Count(),
+	}
+	if !includes {
+		now.Output += now.Reasoning
+	}
+	var before core.Consumption
+	slot := core.FingerprintOf("message", m.key)
+	if m.key != "" {
+		before, _ = c.Session.APICalls.Get(slot)
+		now = before.Raise(now)
+	}
+	u := now.UsageSince(before, m.key)
+	if u == nil {
+		return
+	}
+	i := carrier()
+	if i < 0 {
+		return
+	}
+	if m.key != "" {
+		c.Session.APICalls.Put(slot, now)
+	}
+	c.AddUsageAt(i, u, func(e *envelopes.AgentEventV1) {
+		e.TokensInput = new(u.Input)
+		e.TokensOutput = new(u.Output)
+		if includes {
+			e.TokensOutput = new(u.Output + u.Reasoning)
+		}
+		e.TokensCached = new(u.CacheRead)
+		e.TokensThinking = new(u.Reasoning)
+	})
+}
+
+// usage emits an event that carries nothing but what a message used.
+func (c *mapper) usage(m message, t *tokens) bool {
+	id := m.key
+	if id != "" {
+		id += "#usage"
+	}
+	d := core.Draft{InRole: envelopes.RoleSystem, OnChannel: envelopes.ChannelSystem, Identity: t.identity()}
+	d.EventType = envelopes.Meta
+	return c.put(id, d)
+}
+
+// stepFinish emits the end of a step. It carries the tokens of the message, whose own record
+// comes later or, in a run, not at all.
+func (c *mapper) stepFinish(m message, p *part, id string) {
+	t := &p.Tokens.Value
+	d := core.Draft{InRole: envelopes.RoleSystem, OnChannel: envelopes.ChannelSystem, Identity: t.identity()}
+	d.EventType = envelopes.Meta
+	if c.say(m, id, d) {
+		c.bill(m, t, func() int { return len(c.Events) - 1 })
+	}
+}
+
+// identity tells the figures from others of the same message.
+func (t *tokens) identity() string {
+	return fmt.Sprint(t.Input.Count(), t.Cache.Value.Read.Count(), t.Cache.Value.Write.Count(), t.Output.Count(), t.Reasoning.Count())
+}

@@ -1,0 +1,146 @@
+package opencode
+
+import (
+	"cmp"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"tributary/envelopes"
+	"tributary/normalizers/core"
+	"tributary/normalizers/lenient"
+)
+
+// toolState is the state of a tool part. The part is written again as the call goes on:
+// pending, running, then completed or error.
+type toolState struct {
+	Status   lenient.Text             `json:"status"`
+	Input    jsontext.Value           `json:"input"`
+	Raw      lenient.Text             `json:"raw"` // arguments that could not be parsed
+	Output   lenient.NullText         `json:"output"`
+	Error    lenient.NullText         `json:"error"`
+	Time     lenient.Object[partTime] `json:"time"`
+	Metadata jsontext.Value           `json:"metadata"`
+}
+
+// isDone reports whether the result of the call is there.
+func (s *toolState) isDone() bool {
+	return s.Status == "completed" || s.Status == "error" || s.Output.OK || s.Error.OK
+}
+
+// toolMetadata is what is read of the metadata of a state.
+type toolMetadata struct {
+	Exit jsontext.Value `json:"exit"`
+}
+
+// input are the arguments that name files.
+type input struct {
+	FilePath  lenient.Text `json:"filePath"`
+	Path      lenient.Text `json:"path"`
+	PatchText lenient.Text `json:"patchText"`
+}
+
+// ownTools are the tools that other vendors give no such name, or another meaning.
+var ownTools = map[string]core.Tool{
+	"list":  core.ToolSearch,
+	"patch": core.ToolModify,
+}
+
+// toolOf looks up a tool by its name.
+func toolOf(name string) core.Tool {
+	if t, ok := ownTools[name]; ok {
+		return t
+	}
+	return core.ToolOf(name)
+}
+
+// tool emits the call and, once it is there, the result of a tool part. The id of the part
+// pairs the two: the callID of some models begins anew with each message.
+func (c *mapper) tool(m message, p *part, id string) {
+	s := &p.State.Value
+	if s.Status == "pending" && c.element == 0 && !s.isDone() {
+		c.skip = core.SkipProgress
+		return
+	}
+	if id == "" {
+		id = c.OrdinalID(&core.Pending{Record: c.Session.Records})
+	}
+	if !c.say(m, id, call(m, p, id)) {
+		c.skip = core.SkipDuplicate
+		if !s.isDone() {
+			c.skip = core.SkipProgress
+		}
+	}
+	if s.isDone() {
+		c.say(m, id+"#result", result(p, id))
+	}
+}
+
+// draft is what the call and the result of a tool part have in common.
+func (p *part) draft(t envelopes.EventType, id string) core.Draft {
+	is := toolOf(string(p.Tool))
+	d := core.Draft{OnChannel: is.Channel}
+	d.EventType, d.ToolName, d.ToolCallID = t, p.Tool.Ptr(), &id
+	var in input
+	lenient.ReadObject(p.State.Value.Input, &in)
+	if is.Op != "" {
+		d.Touch(string(cmp.Or(in.FilePath, in.Path)), is.Op)
+	}
+	if is == core.ToolModify {
+		d.Patch(core.PatchFiles(string(in.PatchText)))
+	}
+	return d
+}
+
+// call is the event of a call.
+func call(m message, p *part, id string) core.Draft {
+	s := &p.State.Value
+	d := p.draft(envelopes.ToolCall, id)
+	d.ToolStatus = new(envelopes.StatusInProgress)
+	d.Model = lenient.Text(m.Model).Ptr()
+	d.TS, _ = core.TimeOfMillis(s.Time.Value.Start)
+	switch {
+	case s.Raw != "" && s.isDone():
+		d.Text = new(string(s.Raw))
+	case lenient.IsValue(s.Input):
+		d.Text = new(lenient.CompactText(s.Input))
+	}
+	return d
+}
+
+// result is the event of a result. A command that failed is completed: its exit code tells,
+// which is null where the command was stopped or ran out of time.
+func result(p *part, id string) core.Draft {
+	s := &p.State.Value
+	d := p.draft(envelopes.ToolResult, id)
+	d.TS, _ = core.TimeOfMillis(s.Time.Value.End)
+	var of toolMetadata
+	lenient.ReadObject(s.Metadata, &of)
+	d.ToolExitCode = lenient.NumberOf(of.Exit).Integer()
+	status := envelopes.StatusUnknown
+	switch {
+	case s.Status == "error", of.Exit != nil && (d.ToolExitCode == nil || *d.ToolExitCode != 0), p.Tool == "invalid":
+		status = envelopes.StatusError
+	case s.Status == "completed":
+		status = envelopes.StatusSuccess
+	}
+	d.ToolStatus = &status
+	d.Text = s.Output.Ptr()
+	if d.Text == nil || s.Status == "error" && s.Error.OK {
+		d.Text = s.Error.Ptr()
+	}
+	if hasMetadata(string(p.Tool)) && s.Metadata.Kind() == '{' && len(lenient.Members(s.Metadata)) > 0 {
+		d.ToolMetadata = core.EventRaw(s.Metadata)
+	}
+	return d
+}
+
+// hasMetadata reports whether the results of a tool carry its metadata: those of files and
+// shells, the list of tasks, and the session of a subagent.
+func hasMetadata(tool string) bool {
+	switch toolOf(tool).Channel {
+	case envelopes.ChannelTerminal, envelopes.ChannelEditor:
+		return true
+	default:
+		return tool == "todowrite" || tool == "task"
+	}
+}

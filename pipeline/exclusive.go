@@ -1,0 +1,21 @@
+package pipeline
+
+import "context"
+
+// exclusive admits one goroutine at a time, and lets a goroutine stop waiting when its
+// context ends.
+type exclusive chan struct{}
+
+func newExclusive() exclusive { return make(exclusive, 1) }
+
+// acquire waits for admission. After a nil error the caller calls release.
+func (e exclusive) acquire(ctx context.Context) error {
+	select {
+	case e <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (e exclusive) release() { <-e }

@@ -1,0 +1,240 @@
+package pipeline
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"tributary/envelopes"
+	"tributary/normalizers"
+)
+
+// The flow of records through an ownership. The goroutine of the partition runs the first
+// four stages, the committer the last:
+//
+//	receive    a message of the raw stream becomes a record, or the reason why it cannot be read
+//	load       the states of the sessions that records belong to are read from the events stream
+//	normalize  a record changes its session and yields events, or becomes a dead letter
+//	append     the messages of the record and its session join the chunk that is built
+//	commit     the chunks of all partitions are stored in one atomic batch, with their checkpoints
+//
+// Before normalize, a record waits for room in the chunk, and for its body where that
+// travels by claim check.
+
+// work reads the partition from behind its checkpoint. It ends with nil when the partition
+// is drained and everything is stored, else with the reason why the ownership ended.
+func (o *ownership) work() error {
+	r, err := openReader(o.ctx, o.p.stage.js, o.p.number, o.checkpoint.Raw+1)
+	if err != nil {
+		return err
+	}
+	defer r.close()
+	o.p.unread.Store(int64(r.pending))
+	if r.pending == 0 {
+		o.p.waiting.Store(0)
+	}
+	for {
+		messages, err := r.next(o.ctx, o.p.drain)
+		if err != nil {
+			return err
+		}
+		if messages == nil {
+			break // drained
+		}
+		if err := o.runAll(messages); err != nil {
+			return err
+		}
+	}
+	if err := o.waitUntil(o.allStored); err != nil {
+		return err
+	}
+	return o.forgetAttempt()
+}
+
+// runAll runs the messages of one read through the stages, until the partition is drained.
+func (o *ownership) runAll(messages []rawMessage) error {
+	o.p.unread.Store(int64(messages[len(messages)-1].pending))
+	o.p.open.Add(int64(len(messages)))
+	o.p.waiting.Store(messages[0].stored.UnixNano())
+	for records := o.receive(messages); len(records) > 0 && !closed(o.p.drain); {
+		n, err := o.load(records)
+		if err != nil {
+			return err
+		}
+		if err := o.runLoaded(records[:n]); err != nil {
+			return err
+		}
+		records = records[n:]
+	}
+	o.p.waiting.Store(0)
+	return nil
+}
+
+// received is a message of the raw stream and the record that it holds.
+type received struct {
+	normalizers.Record
+
+	raw  rawMessage
+	body *body // where the Data of the record come from; nil when they came with the message
+	err  error // why the record becomes a dead letter; nil when it is to be normalized
+}
+
+func (r *received) key() sessionKey { return sessionKey{r.Source, r.Session} }
+
+// addressed reports whether the session of the record is known, which it can be also where
+// the rest of the record cannot be read.
+func (r *received) addressed() bool { return r.Source != envelopes.UnknownSource }
+
+// receive is the first stage: it reads the records of messages.
+func (o *ownership) receive(messages []rawMessage) []received {
+	records := make([]received, len(messages))
+	for i, m := range messages {
+		r := received{raw: m}
+		var claim Claim
+		r.Record, claim, r.err = ReadRecord(m.Msg, m.sequence, m.stored)
+		if cause := o.p.condemned[m.sequence]; cause != nil {
+			r.err = cause
+		}
+		if r.addressed() && r.err == nil && claim != (Claim{}) {
+			r.body = &body{claim: claim}
+		}
+		records[i] = r
+	}
+	return records
+}
+
+// load is the second stage: it loads the sessions of the next records, of as many as fit
+// in memory, and returns how many records those are.
+func (o *ownership) load(records []received) (n int, err error) {
+	o.mu.Lock()
+	stored, sequence := o.stored, o.sequence
+	o.mu.Unlock()
+	c := o.sessions
+	c.evict(stored)
+	for before := c.bytes; n < len(records) && c.bytes-before <= c.limit; {
+		var missing []sessionKey
+		for ; n < len(records) && len(missing) < loadTogether; n++ {
+			if k := records[n].key(); records[n].addressed() && c.live[k] == nil && !slices.Contains(missing, k) {
+				missing = append(missing, k)
+			}
+		}
+		if len(missing) == 0 {
+			break
+		}
+		if err := c.load(o.ctx, missing, sequence); err != nil {
+			return 0, err
+		}
+	}
+	return n, nil
+}
+
+// runLoaded runs records whose sessions are loaded through the other stages, until the
+// partition is drained. It fetches their bodies ahead, unless one of the records is
+// suspect: then each body is fetched when its record is run.
+func (o *ownership) runLoaded(records []received) error {
+	if o.suspicion.none() {
+		defer o.prefetch(records)()
+	}
+	for _, r := range records {
+		if closed(o.p.drain) {
+			return nil
+		}
+		if err := o.runNext(r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// prefetch begins to fetch the bodies of records. The caller calls end when it needs none
+// of them any more.
+func (o *ownership) prefetch(records []received) (end func()) {
+	var ahead []*body
+	for _, r := range records {
+		if r.body != nil {
+			ahead = append(ahead, r.body)
+		}
+	}
+	return o.p.stage.bodies.begin(o.ctx, ahead...)
+}
+
+// runNext runs a record when the chunk has room for it.
+func (o *ownership) runNext(r received) error {
+	o.p.waiting.Store(r.raw.stored.UnixNano())
+	if o.suspicion.next {
+		return o.trySuspect(r)
+	}
+	if err := o.awaitRoom(); err != nil {
+		return err
+	}
+	return o.run(r)
+}
+
+// awaitRoom waits until the chunk that is built accepts a record: until it is not full, or,
+// while records are committed one at a time, until everything before is stored.
+func (o *ownership) awaitRoom() error {
+	if o.suspicion.careful > 0 {
+		o.suspicion.careful--
+		return o.waitUntil(o.allStored)
+	}
+	return o.waitUntil(func() bool { return !o.building.full() })
+}
+
+// run fetches the body of a record, normalizes the record and appends the result.
+func (o *ownership) run(r received) error {
+	release, err := o.fetch(&r)
+	if err != nil {
+		return err
+	}
+	defer release()
+	if len(r.Data) > largeRecord {
+		return o.applyLarge(r)
+	}
+	return o.apply(r)
+}
+
+// fetch waits for the body of a record that travels by claim check. A body that is not
+// what the claim check says is the error of the record; any other error ends the ownership,
+// and the broker is asked again. The caller calls release when it is done with the record.
+func (o *ownership) fetch(r *received) (release func(), err error) {
+	if r.body == nil {
+		return func() {}, nil
+	}
+	bodies := o.p.stage.bodies
+	end := func() {}
+	if r.body.done == nil {
+		end = bodies.begin(o.ctx, r.body)
+	}
+	release = func() {
+		bodies.release(r.body)
+		end()
+	}
+	<-r.body.done // which is closed at the latest when o.ctx ends
+	r.Data, r.err = r.body.data, r.body.err
+	if _, permanent := Reason(r.err); r.err == nil || permanent {
+		return release, nil
+	}
+	defer release()
+	if o.ctx.Err() != nil {
+		return nil, context.Cause(o.ctx)
+	}
+	return nil, fmt.Errorf("record %d: %w", r.Sequence, r.err)
+}
+
+// largeRecord is the length of a record, in bytes, above which a worker normalizes and
+// stores it while no other large record is in memory: it may take many times as much.
+const largeRecord = 1 << 20
+
+// applyLarge is [ownership.apply] for a large record. Of all partitions of the worker one
+// at a time has a large record in memory, from its normalization until it is stored.
+func (o *ownership) applyLarge(r received) error {
+	large := o.p.stage.large
+	if err := large.acquire(o.ctx); err != nil {
+		return err
+	}
+	defer large.release()
+	if err := o.apply(r); err != nil {
+		return err
+	}
+	return o.waitUntil(o.allStored)
+}

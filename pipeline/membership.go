@@ -1,0 +1,241 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"tributary/normalizers"
+)
+
+// membership is the view that a worker has of the workers of its generation, itself
+// included. It belongs to the goroutine of [Stage.Run].
+//
+// Membership decides who works on which partition: a matter of speed, never of safety. Two
+// workers that own the same partition hinder each other, and the fence lets only one of
+// them store anything.
+type membership struct {
+	stage   *Stage
+	kv      jetstream.KeyValue
+	since   time.Time
+	beats   int // heartbeats written
+	seen    map[string]sighting
+	awaited map[int]time.Time // partitions that another worker has yet to hand over, and since when
+	failing bool              // the last round failed
+}
+
+// sighting is the last heartbeat that was seen of a worker. It carries the time of the
+// reader's clock, because the clocks of other workers may be wrong.
+type sighting struct {
+	Worker
+	sequence uint64
+	at       time.Time
+}
+
+// coordinate starts and releases partitions as they are assigned to this worker. It
+// returns nil when the stage is drained or ctx ends, else the reason why no partition can
+// go on.
+func (s *Stage) coordinate(ctx context.Context, fail context.CancelCauseFunc) error {
+	m, err := s.join(ctx)
+	if err != nil {
+		return err
+	}
+	due := time.NewTimer(0)
+	defer due.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return s.waitForPartitions()
+		case <-s.drain:
+			for _, p := range s.list() {
+				p.release()
+			}
+			err := s.waitForPartitions()
+			m.leave(ctx)
+			return err
+		case <-s.ended:
+		case <-due.C:
+		}
+		next := m.round(ctx, fail)
+		if err := s.stopped(); err != nil {
+			fail(err)
+			return errors.Join(err, s.waitForPartitions())
+		}
+		if next > 0 {
+			due.Reset(next)
+		}
+	}
+}
+
+// join opens the bucket of the workers. A stage without a Member needs none: it works on
+// every partition by itself.
+func (s *Stage) join(ctx context.Context) (*membership, error) {
+	if s.config.Member == "" {
+		return &membership{stage: s}, nil
+	}
+	kv, err := s.js.KeyValue(ctx, workersBucket)
+	if err != nil {
+		return nil, fmt.Errorf("bucket %s: %w", workersBucket, err)
+	}
+	return &membership{stage: s, kv: kv, since: time.Now().UTC(), seen: make(map[string]sighting)}, nil
+}
+
+// alone reports whether the stage works on every partition by itself.
+func (m *membership) alone() bool { return m.kv == nil }
+
+// round writes a heartbeat, reads those of the others and assigns the partitions that
+// follow. It returns when the next round is due, 0 for never.
+func (m *membership) round(ctx context.Context, fail context.CancelCauseFunc) time.Duration {
+	s := m.stage
+	if m.alone() {
+		s.assign(ctx, everyPartition(s.config.Topology.Partitions), nil, fail)
+		return 0
+	}
+	heartbeat := s.config.Heartbeat
+	if err := m.exchange(ctx); err != nil {
+		// Keeps the present assignment while membership is unreadable; the fence still
+		// protects the partitions.
+		m.logFailure(ctx, err)
+		return heartbeat
+	}
+	m.failing = false
+	alive := m.alive()
+	if m.beats < 2 && len(alive) > 1 {
+		return heartbeat // the others have not seen this worker yet
+	}
+	mine := assignment(s.config.Topology.Partitions, alive)[s.config.Member]
+	awaited := m.await(mine, alive)
+	s.assign(ctx, mine, awaited, fail)
+	if len(awaited) > 0 || !slices.Equal(numbers(s.list()), mine) {
+		return heartbeat / 7
+	}
+	return heartbeat
+}
+
+// logFailure logs the first of consecutive failures.
+func (m *membership) logFailure(ctx context.Context, err error) {
+	level := slog.LevelWarn
+	if m.failing {
+		level = slog.LevelDebug
+	}
+	m.failing = true
+	m.stage.config.Logger.Log(ctx, level, "heartbeats of the workers cannot be exchanged", slog.Any("error", err))
+}
+
+// exchange reads the heartbeats of the others and writes that of this worker.
+func (m *membership) exchange(ctx context.Context) error {
+	heartbeat := m.stage.config.Heartbeat
+	if err := within(ctx, heartbeat, m.read); err != nil {
+		return err
+	}
+	return within(ctx, heartbeat, m.write)
+}
+
+// within runs do with a timeout.
+func within(ctx context.Context, timeout time.Duration, do func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	return do(ctx)
+}
+
+// write writes the heartbeat of this worker.
+func (m *membership) write(ctx context.Context) error {
+	cfg := m.stage.config
+	data, err := json.Marshal(Worker{Name: cfg.Worker, Revision: normalizers.Revision, Partitions: m.stage.working(), Since: m.since})
+	if err != nil {
+		return fmt.Errorf("encode worker: %w", err)
+	}
+	if _, err := m.kv.Put(ctx, workerKey(cfg.Topology.Generation, cfg.Member), data); err != nil {
+		return fmt.Errorf("write heartbeat: %w", err)
+	}
+	m.beats++
+	return nil
+}
+
+// read reads the heartbeats of all workers.
+func (m *membership) read(ctx context.Context) error {
+	g := m.stage.config.Topology.Generation
+	stored, err := lastMessages(ctx, m.stage.js, "KV_"+workersBucket, []string{workerSubject(g, ">")})
+	if err != nil {
+		return fmt.Errorf("read workers: %w", err)
+	}
+	now := time.Now()
+	for id := range m.seen {
+		if key, ok := stored[workerSubject(g, id)]; !ok || len(key.Data) == 0 {
+			delete(m.seen, id) // the worker has left
+		}
+	}
+	for _, key := range stored {
+		w, ok := readWorker(g, key)
+		if !ok {
+			continue
+		}
+		last, known := m.seen[w.ID]
+		if !known || key.Sequence != last.sequence {
+			m.seen[w.ID] = sighting{w, key.Sequence, now}
+		}
+	}
+	return nil
+}
+
+// alive returns the ids of the workers that are alive, this one included, in their order.
+func (m *membership) alive() []string {
+	limit := time.Now().Add(-aliveBeats * m.stage.config.Heartbeat)
+	ids := []string{m.stage.config.Member}
+	for id, w := range m.seen {
+		if id != m.stage.config.Member && w.at.After(limit) {
+			ids = append(ids, id)
+		}
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+// await returns those of mine that another worker has yet to hand over. Each is left to
+// that worker for a few heartbeats.
+func (m *membership) await(mine []int, alive []string) map[int]bool {
+	now := time.Now()
+	limit := graceBeats * m.stage.config.Heartbeat
+	since := make(map[int]time.Time)
+	awaited := make(map[int]bool)
+	for _, p := range mine {
+		if !m.owned(p, alive) {
+			continue
+		}
+		began, ok := m.awaited[p]
+		if !ok {
+			began = now
+		}
+		if now.Sub(began) < limit {
+			since[p], awaited[p] = began, true
+		}
+	}
+	m.awaited = since
+	return awaited
+}
+
+// owned reports whether another worker that is alive works on a partition.
+func (m *membership) owned(partition int, alive []string) bool {
+	return slices.ContainsFunc(alive, func(id string) bool {
+		return id != m.stage.config.Member && slices.Contains(m.seen[id].Partitions, partition)
+	})
+}
+
+// leave deletes the heartbeat of this worker, so that others take over at once.
+func (m *membership) leave(ctx context.Context) {
+	if m.alone() {
+		return
+	}
+	cfg := m.stage.config
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cfg.Heartbeat)
+	defer cancel()
+	if err := m.kv.Delete(ctx, workerKey(cfg.Topology.Generation, cfg.Member)); err != nil {
+		cfg.Logger.Debug("heartbeat cannot be deleted: other workers notice the end of this one when it expires", slog.Any("error", err))
+	}
+}

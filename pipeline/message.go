@@ -1,0 +1,98 @@
+package pipeline
+
+import (
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"tributary/envelopes"
+	"tributary/normalizers"
+)
+
+// maxHeaderBytes bounds the headers of every message that a stage stores. The broker has
+// 64 KiB for them; the batch and the delivery add headers of their own.
+const maxHeaderBytes = 60 << 10
+
+// batchHeaderBytes is room for the headers of a batch and of the transport hop, and for the
+// first line.
+const batchHeaderBytes = 1 << 10
+
+// headerSize returns the length of h on the wire, without the first line.
+func headerSize(h nats.Header) int {
+	n := 0
+	for name, values := range h {
+		for _, v := range values {
+			n += len(name) + len(v) + len(": \r\n")
+		}
+	}
+	return n
+}
+
+// eventMessages returns the messages of the events of one record. Beyond the bytes of a
+// batch, a message keeps the event and is encoded when it is sent: the events of a record
+// share what they repeat and their messages do not, so those of a short record could take
+// gigabytes.
+func (o *ownership) eventMessages(events []normalizers.Emitted) ([]message, error) {
+	messages := make([]message, len(events))
+	bytes := 0
+	for i := range events {
+		var err error
+		if messages[i], err = o.eventMessage(&events[i]); err != nil {
+			return nil, err
+		}
+		if bytes += messages[i].size; bytes > batchBytes {
+			messages[i].Msg, messages[i].event = nil, &events[i]
+		}
+	}
+	return messages, nil
+}
+
+// eventMessage encodes an event.
+func (o *ownership) eventMessage(e *normalizers.Emitted) (message, error) {
+	cfg := o.p.stage.config
+	header, data, err := envelopes.EncodeEvent(&e.Event, envelopes.Provenance{
+		Generation:  cfg.Topology.Generation,
+		Partition:   o.p.number,
+		RawStream:   RawStream,
+		RawSequence: e.Sequence,
+		Traceparent: e.Traceparent,
+		Tracestate:  e.Tracestate,
+	}, cfg.Mode)
+	if err != nil {
+		return message{}, err
+	}
+	h := nats.Header(header)
+	if hashed(e.Event.SessionID) {
+		h[envelopes.HeaderSession] = []string{envelopes.EncodeHeaderValue(e.Event.SessionID)}
+	}
+	if o.p.stage.ttl != "" {
+		h[jetstream.MsgTTLHeader] = []string{o.p.stage.ttl}
+	}
+	if contextOf(o.ctx, e.Traceparent, e.Tracestate).IsValid() {
+		setTrace(h, e.Traceparent, e.Tracestate)
+	}
+	m := &nats.Msg{Subject: envelopes.EventSubject(cfg.Topology.Generation, &e.Event), Header: h, Data: data}
+	size := headerSize(h)
+	if size > maxHeaderBytes || int64(size+len(data)+batchHeaderBytes) > o.p.stage.nc.MaxPayload() {
+		return message{}, errUnpublishable
+	}
+	return message{Msg: m, size: size + len(data)}, nil
+}
+
+// deadLetterMessage returns the message of a record that becomes a dead letter. Of a record
+// that travels by claim check it keeps the reference, which is a header, and not the bytes.
+func (o *ownership) deadLetterMessage(r received, cause error) message {
+	s := o.p.stage
+	r.Data = r.raw.Data
+	m := deadLetter(s.config.Topology.Generation, o.p.number, r.Record, r.raw.Header, cause, s.nc.MaxPayload())
+	return message{Msg: m, size: headerSize(m.Header) + len(m.Data)}
+}
+
+// message returns the message of the session's state as it is now. The stream keeps only
+// the newest one.
+func (s *liveSession) message(generation string, partition int) *nats.Msg {
+	return &nats.Msg{
+		Subject: envelopes.StateSubject(generation, partition, s.key.source, s.key.id),
+		Header:  nats.Header{jetstream.MsgRollup: {jetstream.MsgRollupSubject}},
+		Data:    s.state.Encode(),
+	}
+}

@@ -1,0 +1,147 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"runtime/debug"
+
+	"go.opentelemetry.io/otel/trace"
+
+	"tributary/normalizers"
+)
+
+// apply normalizes a record and appends the result to the chunk that is built. Both happen
+// under the lock: between them the session knows a record that the chunk lacks, and a
+// committer that sealed the chunk then would store a state that is ahead of its checkpoint.
+func (o *ownership) apply(r received) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.ctx.Err() != nil {
+		return context.Cause(o.ctx)
+	}
+	out, err := o.normalize(r)
+	if err != nil {
+		o.cancel(err) // the session may be half changed: the committer must not seal the chunk
+		return err
+	}
+	o.append(r, out)
+	o.p.stage.signalPending()
+	return nil
+}
+
+// normalized is what a record yields.
+type normalized struct {
+	messages []message
+	session  *liveSession // the session that the record changed; nil when it changed none
+}
+
+// normalize is the third stage: a record changes its session and yields events, or becomes
+// a dead letter. An error ends the ownership.
+func (o *ownership) normalize(r received) (normalized, error) {
+	if r.err != nil {
+		return o.reject(r, r.err), nil //nolint:nilerr // the error of the record; the ownership goes on
+	}
+	session := o.sessions.use(r.key())
+	forgotten := session.state.Forgotten()
+	result, panicked, err := o.callNormalizer(session.state, r.Record)
+	switch _, permanent := Reason(err); {
+	case panicked:
+		return normalized{}, o.p.condemn(r.Sequence, err)
+	case permanent:
+		return o.reject(r, err), nil
+	case err != nil:
+		return normalized{}, err
+	}
+	messages, err := o.eventMessages(result.Events)
+	if err != nil {
+		return normalized{}, o.p.condemn(r.Sequence, err)
+	}
+	o.countResult(r, result)
+	o.count(countForgotten, r, "", int64(session.state.Forgotten()-forgotten))
+	return normalized{messages, session}, nil
+}
+
+// callNormalizer calls the normalizer. panicked reports a panic that the normalizer did not
+// catch itself: the session may be half changed then.
+func (o *ownership) callNormalizer(s *normalizers.Session, r normalizers.Record) (result normalizers.Result, panicked bool, err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			panicked, err = true, &normalizers.PanicError{Value: v, Stack: debug.Stack()}
+		}
+		if caught, ok := errors.AsType[*normalizers.PanicError](err); ok {
+			o.p.log.Error("normalizer panicked", slog.Uint64("sequence", r.Sequence), slog.String("source", string(r.Source)),
+				slog.String("error", caught.Error()), slog.String("stack", string(caught.Stack)))
+		}
+	}()
+	result, err = o.p.stage.config.Normalize(s, r)
+	return result, false, err
+}
+
+// reject makes a record a dead letter. Its session notes it as open, in the same batch, so
+// that a requeued copy is read once (README.md, Dead letters). A duplicate of a record that
+// is settled yields nothing.
+func (o *ownership) reject(r received, cause error) normalized {
+	var session *liveSession
+	if r.addressed() {
+		session = o.sessions.use(r.key())
+		if !session.state.Reject(r.Record) {
+			o.count(countSkipped, r, string(normalizers.SkipDuplicate), 1)
+			return normalized{}
+		}
+	}
+	reason, _ := Reason(cause)
+	o.count(countDeadLetters, r, reason, 1)
+	return normalized{[]message{o.deadLetterMessage(r, cause)}, session}
+}
+
+// append is the fourth stage: the record, what it yields and the session that it changed
+// join the chunk that is built.
+func (o *ownership) append(r received, out normalized) {
+	c := o.building
+	if out.session != nil {
+		c.change(out.session)
+		o.sessions.changed(out.session, c.number)
+	}
+	c.add(r.raw, out.messages, o.storedBefore(r, len(out.messages)))
+	o.count(countRecords, r, "", 1)
+	if !o.p.stage.telemetry.tracing {
+		return
+	}
+	if link := contextOf(o.ctx, r.Origin.Traceparent, r.Origin.Tracestate); link.IsValid() {
+		c.links = append(c.links, trace.Link{SpanContext: link})
+	}
+}
+
+// storedBefore returns how many of the messages of a record an earlier commit has stored:
+// the checkpoint says so of records that are stored in part.
+func (o *ownership) storedBefore(r received, messages int) int {
+	switch {
+	case errors.Is(r.err, ErrCrashed): // what is stored came from an attempt; the dead letter is new
+		return 0
+	case r.Sequence < o.resume.Out:
+		return messages
+	case r.Sequence == o.resume.Out && o.resume.Part <= messages: // else the record can no longer be read
+		return o.resume.Part
+	default:
+		return 0
+	}
+}
+
+// count adds to a counter, from when the chunk that is built is stored.
+func (o *ownership) count(counter int, r received, label string, n int64) {
+	o.building.tally.add(counter, r.Source, label, n)
+}
+
+// countResult counts what the normalizer returned for a record.
+func (o *ownership) countResult(r received, result normalizers.Result) {
+	for i := range result.Events {
+		o.count(countEvents, r, string(result.Events[i].Event.EventType), 1)
+	}
+	if result.Skip != "" {
+		o.count(countSkipped, r, string(result.Skip), 1)
+	}
+	if result.Gap {
+		o.count(countGaps, r, "", 1)
+	}
+}

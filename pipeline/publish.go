@@ -1,0 +1,125 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nuid"
+)
+
+// MaxBatch is the largest number of messages that the broker accepts in one atomic batch.
+const MaxBatch = 1000
+
+// requestTimeout bounds the wait for one answer of the broker.
+const requestTimeout = 5 * time.Second
+
+// slowUplink is the slowest connection that a batch must get through, in bytes per second.
+const slowUplink = 100 << 10
+
+// Headers of an atomic batch (ADR-50).
+const (
+	batchIDHeader       = "Nats-Batch-Id"
+	batchSequenceHeader = "Nats-Batch-Sequence"
+	batchCommitHeader   = "Nats-Batch-Commit"
+)
+
+// errUnconfirmed: the answer to a batch does not acknowledge all of its messages.
+var errUnconfirmed = errors.New("batch not confirmed")
+
+// PublishBatch stores msgs in their order in one atomic batch: all of them or none. All
+// subjects must belong to one stream. It returns the stream sequence of the last message;
+// the others have the consecutive sequences before it. PublishBatch sets the batch headers
+// of each message, whose Header must not be nil.
+//
+// Only a nil error means that the messages are stored. A [jetstream.APIError] means that
+// they are not. After any other error the outcome is unknown: they may be stored, now or a
+// little later, so a caller that sends them again needs a way to detect duplicates.
+//
+// The wait for the answer is bounded by the time that the messages take on a slow
+// connection, and ends early when the connection is lost.
+func PublishBatch(ctx context.Context, nc *nats.Conn, msgs []*nats.Msg) (uint64, error) {
+	if len(msgs) == 0 || len(msgs) > MaxBatch {
+		return 0, fmt.Errorf("publish batch: %d messages are not in 1 to %d", len(msgs), MaxBatch)
+	}
+	size := 0
+	for _, m := range msgs {
+		size += m.Size()
+	}
+	ctx, stop := context.WithTimeout(ctx, requestTimeout+time.Duration(size)*time.Second/slowUplink)
+	defer stop()
+	ctx, cancel := untilDisconnected(ctx, nc)
+	defer cancel()
+	if ctx.Err() != nil {
+		return 0, context.Cause(ctx) // an unfinished batch occupies one of the server's 50 slots for 10 seconds
+	}
+	id := nuid.Next()
+	for i, m := range msgs {
+		m.Header[batchIDHeader] = []string{id}
+		m.Header[batchSequenceHeader] = []string{strconv.Itoa(i + 1)}
+		delete(m.Header, batchCommitHeader)
+		if i == len(msgs)-1 {
+			break
+		}
+		if err := nc.PublishMsg(m); err != nil {
+			return 0, fmt.Errorf("publish batch: message %d of %d: %w", i+1, len(msgs), err)
+		}
+	}
+	last := msgs[len(msgs)-1]
+	last.Header[batchCommitHeader] = []string{"1"}
+	reply, err := nc.RequestMsgWithContext(ctx, last)
+	if ctx.Err() != nil && err != nil {
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("publish batch: %w", err)
+	}
+	var ack struct {
+		Stream   string              `json:"stream"`
+		Sequence uint64              `json:"seq"`
+		Batch    string              `json:"batch"`
+		Count    int                 `json:"count"`
+		Error    *jetstream.APIError `json:"error"`
+	}
+	if err := json.Unmarshal(reply.Data, &ack); err != nil {
+		return 0, fmt.Errorf("publish batch: %w: %w", errUnconfirmed, err)
+	}
+	if ack.Error != nil {
+		return 0, fmt.Errorf("publish batch: %w", ack.Error)
+	}
+	if ack.Batch != id || ack.Count != len(msgs) {
+		return 0, fmt.Errorf("publish batch: %w: %d of %d messages", errUnconfirmed, ack.Count, len(msgs))
+	}
+	return ack.Sequence, nil
+}
+
+// untilDisconnected returns a context that ends with ctx, or earlier when the connection
+// is lost.
+func untilDisconnected(ctx context.Context, nc *nats.Conn) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	lost := nc.StatusChanged(nats.RECONNECTING, nats.CLOSED)
+	go func() {
+		select {
+		case <-lost:
+			cancel(errDisconnected)
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, func() {
+		cancel(nil)
+		nc.RemoveStatusListener(lost)
+	}
+}
+
+// fenced reports whether the server refused a message because the subject already has a
+// newer one than the message expects.
+func fenced(err error) bool {
+	var api *jetstream.APIError
+	return errors.As(err, &api) &&
+		(api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence || api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant)
+}
