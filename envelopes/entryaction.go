@@ -170,8 +170,8 @@ func (in toolInput) search(u *toolUse, path string) {
 	}
 }
 
-// mcp makes u a tool of an MCP server; it reports false for any other tool. Cursor names the
-// server in the arguments, Claude Code and Codex in the name of the tool.
+// mcp makes u a tool of an MCP server; it reports false for any other tool. The
+// server is named in the arguments, or in the name of the tool.
 func (in toolInput) mcp(u *toolUse) bool {
 	args, full := in.value, ""
 	if server, tool, ok := strings.Cut(strings.TrimPrefix(in.name, "mcp__"), "__"); ok && strings.HasPrefix(in.name, "mcp__") {

@@ -14,7 +14,7 @@ import (
 //     system_message that begins a session (content "Session: <id>, Model: <model>").
 //   - A tool_call and its tool_result become one entry, emitted twice with the index of the
 //     call. A result without a known call becomes an entry of its own.
-//   - Chunks of one message become one entry: an assistant_message of Claude Code or Cursor
+//   - Chunks of one message become one entry: an assistant_message of an agent in sendsChunks
 //     that directly follows another one of the same thread and API call is appended to it
 //     without a separator, and the entry is emitted again.
 //   - A log with metadata.error becomes an error.

@@ -15,7 +15,7 @@ type Metadata struct {
 }
 
 // ResumeID returns the id that resumes the session of e; any event of a session has it. It
-// reports false for a session that no id resumes: every session of Codex, and one whose vendor
+// reports false for a session that no id resumes: a session of an agent without such ids, and one whose vendor
 // has not stated the id yet.
 func (e *AgentEventV1) ResumeID() (id string, resumable bool) {
 	if e.Metadata == nil || e.Metadata.SessionID == nil {
