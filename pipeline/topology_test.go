@@ -2,6 +2,7 @@ package pipeline_test
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -10,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"tributary/normalizers"
 	"tributary/pipeline"
 	"tributary/pipeline/pipelinetest"
 )
@@ -59,7 +61,7 @@ func TestProvisionIsIdempotent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for key, want := range map[string]string{"partitions": "16", "current": "v1", "generation.v1": `{"revision":1}`} {
+	for key, want := range map[string]string{"partitions": "16", "current": "v1", "generation.v1": fmt.Sprintf(`{"revision":%d}`, normalizers.Revision)} {
 		e, err := kv.Get(t.Context(), key)
 		if err != nil {
 			t.Fatal(err)

@@ -110,6 +110,9 @@ func (f *ShortForm) Append(b []byte, e envelopes.AgentEventV1) ([]byte, error) {
 	b = l.appendTo(b)
 
 	l = shortLine{}
+	shortObject(&l, "tool_output", e.ToolOutput)
+	l.json("tool_input", e.ToolInput)
+	shortObject(&l, "content", e.Content)
 	l.json("tool_metadata", e.ToolMetadata)
 	l.json("message_metadata", e.MessageMetadata)
 	b = l.appendTo(b)
@@ -204,6 +207,18 @@ func (l *shortLine) json(name string, v jsontext.Value) {
 	if v != nil {
 		l.add(name + "=" + shortValue(string(v)))
 	}
+}
+
+// shortObject adds a struct of the event as its JSON, unless it is null.
+func shortObject[T any](l *shortLine, name string, v *T) {
+	if v == nil {
+		return
+	}
+	out, err := json.Marshal(v, json.Deterministic(true))
+	if err != nil {
+		out = []byte(strconv.Quote(err.Error()))
+	}
+	l.json(name, out)
 }
 
 // shortPointer adds a text, unless it is null.
