@@ -18,6 +18,9 @@ func longEvent() envelopes.AgentEventV1 {
 		Metadata:        &envelopes.Metadata{SessionID: new(long), Extensions: map[string]jsontext.Value{"permissionMode": jsontext.Value(`{"x":"` + strings.Repeat("long ", 100) + `"}`)}},
 		ToolMetadata:    jsontext.Value(`{"x":"` + strings.Repeat("long ", 100) + `"}`),
 		MessageMetadata: jsontext.Value(`[]`),
+		ToolInput:       jsontext.Value(`{}`),
+		ToolOutput:      &envelopes.ToolOutput{Stdout: &long},
+		Content:         &envelopes.FileContent{Type: long},
 		Usage:           &envelopes.Usage{Key: long},
 		Files:           []envelopes.File{{Path: long, Op: envelopes.OpMove}},
 	}
