@@ -9,7 +9,9 @@ import (
 	"path"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
 
 	"tributary/normalizers/normalizerstest"
 )
@@ -27,7 +29,7 @@ type Raw struct {
 	item    any    // the payload, or the bare item
 	of      string // payload.type
 	Copied  bool   // history of another session
-	Turn    string // id of the turn that it stands in
+	Turn    string // id of the turn that it stands in; of a token_usage_record that of its response
 	Model   string // that is known after it
 	Stamped string // its own time
 }
@@ -100,34 +102,108 @@ func markCodex(records []Raw) {
 			model = cmp.Or(normalizerstest.Member[string](r.item, "thread_settings", "model"), model)
 		}
 		r.Copied, r.Turn, r.Model = c.follow(*r), turn, model
-	}
-}
-
-// codexCopy follows the history of another session that a fork begins with.
-type codexCopy struct {
-	child   string // whose copy goes on
-	promise bool   // turns have the ids that end it
-}
-
-// follow reports whether a record is copied. The first turn of the child ends the copy,
-// as does the first turn of all where the version of the child promises no turn ids: it
-// does since 0.118.
-func (c *codexCopy) follow(r Raw) bool {
-	if r.Kind == "turn_context" || r.of == "task_started" || r.of == "turn_started" {
-		id := normalizerstest.Member[string](r.item, "turn_id")
-		v7 := codexV7.MatchString(id)
-		c.promise = c.promise || v7
-		if v7 && id >= c.child || !c.promise {
-			c.child = ""
+		if r.Kind == "token_usage_record" {
+			r.Turn = cmp.Or(normalizerstest.Member[string](r.item, "response_id"), turn)
 		}
 	}
-	copied := c.child != ""
-	if id := normalizerstest.Member[string](r.item, "id"); !copied && isCodexFork(r) && codexV7.MatchString(id) {
+}
+
+// codexCopy follows the history of another session that a fork or a subagent begins with
+// (README.md, Forks and subagents).
+type codexCopy struct {
+	child string // the fork
+	now   bool   // its copy goes on
+	meta  string // the last session_meta of a session of the file itself
+	until int64  // ordinal behind the copy; 0 when none is named
+	ids   bool   // turns state ids
+	dates bool   // turns state when they began
+	open  bool   // the copy ends with the next tokens
+}
+
+// follow reports whether a record is copied.
+func (c *codexCopy) follow(r Raw) bool {
+	ordinal, hasOrdinal := wholeNumber(normalizerstest.Member[any](r.value, "ordinal"))
+	named := c.now && c.until > 0 && hasOrdinal
+	if named && ordinal >= c.until {
+		*c = codexCopy{meta: c.meta}
+	}
+	switch {
+	case named:
+	case r.Kind == "turn_context", r.of == "task_started", r.of == "turn_started":
+		c.turn(r)
+	case r.Kind == "token_usage_record" && c.now && normalizerstest.Member[string](r.item, "thread_id") == c.child:
+		c.now, c.child = false, ""
+	}
+	spends := r.Kind == "token_usage_record" && usageRecordOf(r.item).readable() || r.Kind == "event_msg" && r.of == "token_count" && readCount(normalizerstest.Member[any](r.item, "info")) != nil
+	if spends && c.open {
+		c.now, c.child, c.open = false, "", false
+	}
+	if r.Kind == "session_meta" {
+		return c.session(r)
+	}
+	return c.now
+}
+
+// session notes a session_meta: of a fork, of the parent of one, or of another session. It
+// reports whether the record is copied.
+func (c *codexCopy) session(r Raw) bool {
+	id := normalizerstest.Member[string](r.item, "id")
+	switch {
+	case c.now:
+		return true
+	case c.child != "" && id != "" && id != c.meta:
+		c.now = true
+		return true
+	}
+	of := func(path ...string) any { return normalizerstest.Member[any](r.item, path...) }
+	until, _ := wholeNumber(of("subagent_history_start_ordinal"))
+	base, _ := of("history_base", "thread_id").(string)
+	if until == 0 {
+		until, _ = wholeNumber(of("history_base", "end_ordinal_exclusive"))
+	}
+	fork := isCodexFork(r) || base == "" && until > 0
+	*c = codexCopy{meta: id}
+	if fork || normalizerstest.Member[string](r.item, "parent_thread_id") != "" || normalizerstest.Member[string](r.item, "thread_source") == "subagent" {
+		c.child, c.until = id, until
+		c.now = fork && (codexV7.MatchString(id) || until > 0)
 		minor := 0
 		_, _ = fmt.Sscanf(normalizerstest.Member[string](r.item, "cli_version"), "0.%d", &minor) // 0 when it is none
-		c.child, c.promise = id, minor >= 118
+		c.ids = minor >= 118
 	}
-	return copied
+	return false
+}
+
+// turn notes the beginning of a turn: of the fork, or of its parent.
+func (c *codexCopy) turn(r Raw) {
+	if c.child == "" {
+		return
+	}
+	id := normalizerstest.Member[string](r.item, "turn_id")
+	began, dated := wholeNumber(normalizerstest.Member[any](r.item, "started_at"))
+	written, err := time.Parse(time.RFC3339, r.Stamped)
+	c.open = c.open && c.now
+	switch {
+	case codexV7.MatchString(id) && codexV7.MatchString(c.child):
+		c.ids, c.open = true, false
+		c.now = id[:13] < c.child[:13]
+	case dated && err == nil:
+		c.dates, c.open = true, false
+		c.now = written.Unix() != began
+	case !c.now, !c.dates && id != "" && r.Kind != "turn_context", !c.dates && id == "" && !c.ids:
+		c.now = false
+	default:
+		c.open = c.open || !c.dates && id != ""
+		return
+	}
+	if !c.now {
+		c.child = ""
+	}
+}
+
+// wholeNumber is a JSON number or a string of digits.
+func wholeNumber(v any) (int64, bool) {
+	n, err := strconv.ParseInt(fmt.Sprint(v), 10, 64)
+	return n, err == nil
 }
 
 // isCodexFork tells a session_meta that copied history may follow.
@@ -170,11 +246,29 @@ func codexTexts(content any) (texts []string, pictures bool) {
 	return texts, pictures
 }
 
+var (
+	codexBlock   = regexp.MustCompile(`(?s)^\s*<([^\s>]+)`)
+	codexRequest = regexp.MustCompile(`(?s)^\s*#.*?## My request for Codex:(.*)$`)
+)
+
 // codexTyped is what a human typed in some texts; false when it was a machine.
 func codexTyped(texts []string, pictures bool) (string, bool) {
+	machine := func(t string) bool {
+		return slices.ContainsFunc(codexMachine, func(p string) bool { return strings.HasPrefix(strings.TrimSpace(t), p) })
+	}
 	var typed []string
 	for _, t := range texts {
-		if !slices.ContainsFunc(codexMachine, func(p string) bool { return strings.HasPrefix(strings.TrimSpace(t), p) }) {
+		for machine(t) {
+			tag := codexBlock.FindStringSubmatch(t)
+			behind := ""
+			if tag != nil {
+				_, behind, _ = strings.Cut(t, "</"+tag[1]+">")
+			}
+			if t = strings.TrimSpace(behind); t == "" {
+				break
+			}
+		}
+		if t != "" {
 			typed = append(typed, t)
 		}
 	}
@@ -182,10 +276,12 @@ func codexTyped(texts []string, pictures bool) (string, bool) {
 		return "", pictures
 	}
 	words := strings.Join(typed, "\n")
-	if strings.HasPrefix(strings.TrimSpace(words), "# Context from my IDE setup:") {
-		_, words, _ = strings.Cut(words, "## My request for Codex:")
-		words = strings.TrimSpace(words)
+	if m := codexRequest.FindStringSubmatch(words); m != nil {
+		words = strings.TrimSpace(m[1])
 		return words, words != "" || pictures
+	}
+	if strings.HasPrefix(strings.TrimSpace(words), "# Context from my IDE setup:") {
+		return "", pictures
 	}
 	return words, true
 }
@@ -312,20 +408,20 @@ func (s *Saying) letsPass(r Raw, says []*Saying) bool {
 	if len(says) > 0 {
 		return true
 	}
+	item := r.of
+	if role := normalizerstest.Member[string](r.item, "role"); item == "" && role != "" && normalizerstest.Member[any](r.item, "content") != nil {
+		item = "message"
+	} else if item == "" && normalizerstest.Member[string](r.item, "id") != "" && r.Kind == "" && role == "" {
+		item = "header"
+	}
 	switch r.Kind {
 	case "event_msg":
 		return r.of != "task_complete" && r.of != "turn_complete"
-	case "turn_context", "world_state":
-		return true
 	case "response_item", "":
-		if normalizerstest.Member[string](r.item, "record_type") != "" && r.of == "" {
-			return true // no record of the conversation at all
-		}
-		return r.of == "reasoning" || r.of == "message"
-	case "inter_agent_communication_metadata":
-		return true
+		return item != "agent_message" && item != "ghost_snapshot" && item != "header"
+	default: // what no one knows ends no wait
+		return r.Kind != "session_meta" && r.Kind != "compacted"
 	}
-	return false
 }
 
 // codexSaid is what a record says itself.
@@ -343,7 +439,7 @@ func codexSaid(at int, r Raw, subagent bool) []*Saying {
 		if who == "human" {
 			words, human := codexTyped([]string{text}, strings.TrimSpace(text) == "")
 			if human {
-				say(who, true, words, 1, text)
+				say(who, true, words, 1, words)
 			}
 			return
 		}
@@ -390,10 +486,16 @@ func codexSaid(at int, r Raw, subagent bool) []*Saying {
 			say("assistant", false, joined, whole, keys...)
 		}
 		if words, human := codexTyped(texts, pictures); role == "user" && human {
-			say("human", false, words, whole, keys...)
+			keys = append([]string{words}, keys...)
+			for i, t := range texts {
+				if part, human := codexTyped([]string{t}, false); human {
+					keys[whole+1+i] = part
+				}
+			}
+			say("human", false, words, whole+1, keys...)
 		}
 	case r.of == "agent_message" && normalizerstest.Member[string](r.item, "author") == "/root" && !subagent:
-		say("assistant", false, joined, 0)
+		say("assistant", false, betweenAgents(normalizerstest.Member[any](r.item, "content")), 0)
 	case r.of == "reasoning":
 		parts, _ := codexTexts(normalizerstest.Member[any](r.item, "summary"))
 		if len(parts) == 0 {
@@ -415,6 +517,20 @@ func codexSaid(at int, r Raw, subagent bool) []*Saying {
 		}
 	}
 	return out
+}
+
+// betweenAgents is the text of a message between agents, which may stand in clear where it
+// should be encrypted.
+func betweenAgents(content any) string {
+	parts, _ := content.([]any)
+	for i, p := range parts {
+		secret := normalizerstest.Member[string](p, "encrypted_content")
+		if normalizerstest.Member[string](p, "text") == "" && len(strings.Fields(secret)) > 1 {
+			parts[i] = secret
+		}
+	}
+	texts, _ := codexTexts(content)
+	return strings.Join(texts, "\n")
 }
 
 // codexAgent is the first session_meta, if it says that the rollout is of a subagent; -1
@@ -496,15 +612,63 @@ func Interpret(name string, lines []normalizerstest.Line) normalizerstest.Accoun
 type codexUsage struct{ input, cached, written, output, reasoning int64 }
 
 func codexUsageOf(v any) codexUsage {
-	n := func(name string) int64 {
-		f, _ := normalizerstest.Member[json.Number](v, name).Float64()
-		if f < 0 || f > 1<<50 {
-			return 0 // no count of anything
+	n := func(names ...string) int64 {
+		for _, name := range names {
+			f, err := normalizerstest.Member[json.Number](v, name).Float64()
+			switch {
+			case err != nil:
+				continue
+			case f < 0 || f > 1<<50:
+				return 0 // no count of anything
+			}
+			return int64(math.Round(f))
 		}
-		return int64(math.Round(f))
+		return 0
 	}
-	return codexUsage{n("input_tokens"), n("cached_input_tokens"), n("cache_write_input_tokens"), n("output_tokens"), n("reasoning_output_tokens")}
+	return codexUsage{
+		n("input_tokens"), n("cached_input_tokens", "cache_read_input_tokens"), n("cache_write_input_tokens"), n("output_tokens"), n("reasoning_output_tokens"),
+	}
 }
+
+// codexCounts reports whether a usage has counts of input and output, and none below zero.
+func codexCounts(v any) bool {
+	for _, name := range []string{"input_tokens", "output_tokens", "cached_input_tokens", "cache_read_input_tokens", "cache_write_input_tokens", "reasoning_output_tokens"} {
+		n, stated := normalizerstest.Member[any](v, name).(json.Number)
+		f, err := n.Float64()
+		if stated && (err != nil || f < 0 || f > 1<<50) || !stated && strings.Count(name, "_") == 1 {
+			return false
+		}
+	}
+	return true
+}
+
+// counted is what a token_count or a token_usage_record states.
+type counted struct{ total, last any }
+
+// readCount reads the info of a token_count; nil where its total is no count.
+func readCount(info any) *counted {
+	c := &counted{total: normalizerstest.Member[any](info, "total_token_usage"), last: normalizerstest.Member[any](info, "last_token_usage")}
+	if !codexCounts(c.last) {
+		c.last = nil
+	}
+	if c.total != nil && !codexCounts(c.total) || c.total == nil && c.last == nil {
+		return nil
+	}
+	return c
+}
+
+func usageRecordOf(payload any) *counted {
+	c := &counted{total: normalizerstest.Member[any](payload, "thread_token_usage"), last: normalizerstest.Member[any](payload, "usage")}
+	if !codexCounts(c.last) {
+		c.last = nil
+	}
+	if !codexCounts(c.total) {
+		c.total = nil
+	}
+	return c
+}
+
+func (c *counted) readable() bool { return c.total != nil || c.last != nil }
 
 // figures are those of an event that carries this usage.
 func (u codexUsage) figures() normalizerstest.Figures {
@@ -537,18 +701,31 @@ type codexAccount struct {
 	forked bool
 	meta   string
 	copy   codexCopy
+
+	responses map[string]bool
+	recorded  codexUsage // by the token_usage_records of the turn
+	counted   codexUsage // by its token_counts
 }
 
 // Add implements [normalizerstest.Ledger].
 func (l Ledger) Add(session string, record []byte) {
 	a := l[session]
 	if a == nil {
-		a = &codexAccount{pairs: make(map[string]bool)}
+		a = &codexAccount{pairs: make(map[string]bool), responses: make(map[string]bool)}
 		l[session] = a
 	}
 	r := codexRawOf(normalizerstest.Line{Data: record})
 	copied := a.copy.follow(r)
+	if copied && r.Kind == "session_meta" {
+		a.forked = true
+	}
+	if r.Kind == "turn_context" || r.of == "task_started" || r.of == "turn_started" {
+		a.recorded, a.counted = codexUsage{}, codexUsage{}
+		a.forked = a.forked || copied
+	}
 	switch {
+	case r.Kind == "token_usage_record":
+		a.record(r.item, copied)
 	case r.Kind == "" && r.of == "turn.completed":
 		now := codexUsageOf(normalizerstest.Member[any](r.value, "usage"))
 		if now.input+now.output < a.total.input+a.total.output {
@@ -558,8 +735,10 @@ func (l Ledger) Add(session string, record []byte) {
 		a.total = now
 	case r.Kind == "session_meta" && !copied:
 		id := normalizerstest.Member[string](r.item, "id")
-		a.forked = a.forked || isCodexFork(r) || normalizerstest.Member[string](r.item, "history_base", "thread_id") != ""
-		if !isCodexFork(r) && id != a.meta {
+		start, _ := wholeNumber(normalizerstest.Member[any](r.item, "subagent_history_start_ordinal"))
+		fork := isCodexFork(r) || start > 0 && normalizerstest.Member[string](r.item, "history_base", "thread_id") == ""
+		a.forked = a.forked || fork || normalizerstest.Member[string](r.item, "history_base", "thread_id") != ""
+		if !fork && id != a.meta {
 			a.total, a.last = codexUsage{}, ""
 		}
 		a.meta = id
@@ -570,14 +749,50 @@ func (l Ledger) Add(session string, record []byte) {
 	}
 }
 
-func (a *codexAccount) count(info any, copied bool) {
-	t, l := normalizerstest.Member[any](info, "total_token_usage"), normalizerstest.Member[any](info, "last_token_usage")
-	_, hasTotal := t.(map[string]any)
-	_, hasLast := l.(map[string]any)
-	if !hasTotal && !hasLast {
+// spend adds what a record states beyond what the other kind of records of the turn does.
+func (a *codexAccount) spend(use codexUsage, mine, other *codexUsage) {
+	fresh := use.above(other.above(*mine))
+	mine.add(use)
+	a.sum.Add(fresh.figures())
+}
+
+func (u *codexUsage) add(v codexUsage) {
+	*u = codexUsage{u.input + v.input, u.cached + v.cached, u.written + v.written, u.output + v.output, u.reasoning + v.reasoning}
+}
+
+// record follows a token_usage_record.
+func (a *codexAccount) record(payload any, copied bool) {
+	c := usageRecordOf(payload)
+	thread := normalizerstest.Member[string](payload, "thread_id")
+	if !c.readable() || copied || thread != "" && a.meta != "" && thread != a.meta {
 		return
 	}
-	total, last := codexUsageOf(t), codexUsageOf(l)
+	name := "response " + normalizerstest.Member[string](payload, "response_id")
+	if name == "response " {
+		name = fmt.Sprint("thread ", thread, c.last != nil, codexUsageOf(c.total), codexUsageOf(c.last))
+	}
+	known := a.responses[name]
+	a.responses[name] = !strings.HasPrefix(name, "thread") || c.total != nil
+	switch total := codexUsageOf(c.total); {
+	case known:
+	case c.last != nil:
+		a.spend(codexUsageOf(c.last), &a.recorded, &a.counted)
+	default:
+		if total.input+total.output < a.total.input+a.total.output {
+			a.total = codexUsage{}
+		}
+		a.sum.Add(total.above(a.total).figures())
+		a.total = total
+	}
+}
+
+func (a *codexAccount) count(info any, copied bool) {
+	c := readCount(info)
+	if c == nil {
+		return
+	}
+	hasTotal, hasLast := c.total != nil, c.last != nil
+	total, last := codexUsageOf(c.total), codexUsageOf(c.last)
 	pair := fmt.Sprint(hasTotal, total, hasLast, last)
 	repeated := pair == a.last || a.forked && a.pairs[pair]
 	a.last, a.pairs[pair] = pair, true
@@ -588,14 +803,14 @@ func (a *codexAccount) count(info any, copied bool) {
 	switch {
 	case repeated, copied:
 	case a.forked && hasTotal && hasLast && before == (codexUsage{}): // of the parent
-		a.sum.Add(last.figures())
+		a.spend(last, &a.counted, &a.recorded)
 	case hasTotal && (total.input+total.output >= before.input+before.output || !hasLast):
 		if total.input+total.output < before.input+before.output {
 			before = codexUsage{}
 		}
-		a.sum.Add(total.above(before).figures())
+		a.spend(total.above(before), &a.counted, &a.recorded)
 	default:
-		a.sum.Add(last.figures())
+		a.spend(last, &a.counted, &a.recorded)
 	}
 }
 
