@@ -38,8 +38,8 @@ func (m *mapper) toolEnd() {
 }
 
 // supersedeResult emits the result of a call again: its output did not state the exit code or
-// the time that the end states. The text stays that of the output, unless that of the end has
-// more. An end that would lose a text too long to be remembered is skipped.
+// the time that the end states. What the text of the end lacks of that of the output stays in
+// front of it. An end that would lose a text too long to be remembered is skipped.
 func (m *mapper) supersedeResult(id lenient.Text, call core.Call, end result) {
 	key := core.FingerprintOf(string(id))
 	at := slices.IndexFunc(m.st.Outputs, func(o output) bool { return o.Call == key })
@@ -49,12 +49,26 @@ func (m *mapper) supersedeResult(id lenient.Text, call core.Call, end result) {
 			m.skip = core.SkipMirror
 			return
 		case o.Text != "" && (end.text == "" || !strings.Contains(end.text, strings.TrimSpace(bodyOf(o.Text)))):
-			end.text = o.Text
+			end.text = continued(o.Text, end.text)
 		}
 	}
 	end.exit, end.latency = cmp.Or(end.exit, call.Outcome.Exit), cmp.Or(end.latency, call.Outcome.Latency)
 	m.emitResult(id, call, end)
 	m.noteResult(id, end)
+}
+
+// continued returns a text and what follows it. What the end of the text and the beginning of
+// the other have in common stands there once.
+func continued(text, more string) string {
+	if more == "" {
+		return text
+	}
+	for i := max(0, len(text)-len(more)); i < len(text); i++ {
+		if strings.HasPrefix(more, text[i:]) {
+			return text[:i] + more
+		}
+	}
+	return strings.TrimSuffix(text, "\n") + "\n" + more
 }
 
 // Outputs that an end may supersede are remembered: the last ones, and no long texts.

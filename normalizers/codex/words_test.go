@@ -113,10 +113,11 @@ func TestEndOfAToolKeepsTheTextOfTheOutput(t *testing.T) {
 		end    members
 		want   []string
 	}{
-		"an empty aggregate":     {"two files", members{"aggregated_output": ""}, []string{"two files", "two files"}},
-		"no aggregate":           {"two files", nil, []string{"two files", "two files"}},
-		"another aggregate":      {"two files", members{"aggregated_output": "one"}, []string{"two files", "two files"}},
-		"the aggregate has more": {"two files", members{"aggregated_output": "two files\nand one"}, []string{"two files", "two files\nand one"}},
+		"an empty aggregate":      {"two files", members{"aggregated_output": ""}, []string{"two files", "two files"}},
+		"no aggregate":            {"two files", nil, []string{"two files", "two files"}},
+		"another aggregate":       {"two files", members{"aggregated_output": "one"}, []string{"two files", "two files\none"}},
+		"the aggregate has more":  {"two files", members{"aggregated_output": "two files\nand one"}, []string{"two files", "two files\nand one"}},
+		"an aggregate of the end": {"a\nb\n", members{"aggregated_output": "b\nc\n"}, []string{"a\nb\n", "a\nb\nc\n"}},
 		"behind a header": {
 			"Chunk ID: 1f\nWall time: 1.0 seconds\nProcess running with session ID 7\nOutput:\ntwo",
 			members{"aggregated_output": "two files"},
