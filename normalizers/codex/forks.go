@@ -25,7 +25,7 @@ func (m *mapper) startFork(spawned bool) bool {
 	fork := m.ForkedFromID != "" || spawned || base != "" && base != m.ID || end > 0 && base == ""
 	st.Forked = st.Forked || fork || base != ""
 	marked := fork || m.ParentThreadID != "" || m.ThreadSource == "subagent"
-	st.Copied, st.Fork, st.CopyEnd = "", "", 0
+	st.Copied, st.Fork, st.CopyEnd, st.Weak = "", "", 0, marked && !fork
 	st.Dated, st.Open = false, false
 	st.TurnIDs = statesTurnIDs(string(m.CLIVersion))
 	switch {
@@ -93,6 +93,9 @@ func (m *mapper) ownTurn() (own, stated bool) {
 	if isUUIDv7(fork) && isUUIDv7(turn) {
 		st.TurnIDs = true
 		return uuidTime(turn) >= uuidTime(fork), true
+	}
+	if st.Copied == "" && st.Weak {
+		return false, false
 	}
 	at, err := time.Parse(time.RFC3339Nano, m.stamp)
 	if started := m.StartedAt.Integer(); started != nil && err == nil {

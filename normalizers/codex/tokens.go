@@ -160,7 +160,7 @@ func (m *mapper) tokenCount() {
 	}
 	info, ok := readTokenInfo(m.Info)
 	if !ok {
-		m.putSystem(envelopes.Meta, "")
+		m.putUsage(tokens{}, tokens{}, info.stated(), "")
 		return
 	}
 	m.endOpenCopy()
@@ -183,7 +183,7 @@ func (m *mapper) usageRecord() {
 	info.Total.OK = info.Total.OK && info.Total.Value.readable()
 	info.Last.OK = info.Last.OK && info.Last.Value.readable()
 	if !info.Total.OK && !info.Last.OK {
-		m.putSystem(envelopes.Meta, "")
+		m.putUsage(tokens{}, tokens{}, info.stated(), "")
 		return
 	}
 	m.endOpenCopy()

@@ -45,6 +45,7 @@ type state struct {
 	MetaID    string                     `json:"meta,omitzero"`   // id of the last session_meta
 	Copied    string                     `json:"copied,omitzero"` // id of the fork whose copied history goes on; empty when none does
 	Fork      string                     `json:"fork,omitzero"`   // id of a session that copied history may follow
+	Weak      bool                       `json:"weak,omitzero"`   // Fork is a subagent, and may have no copied history at all
 	CopyEnd   int64                      `json:"until,omitzero"`  // ordinal of the first record behind the copied history; 0 where none is stated
 	TurnIDs   bool                       `json:"turns,omitzero"`  // the fork states ids of its turns
 	Dated     bool                       `json:"dated,omitzero"`  // turns of the fork state when they began

@@ -113,6 +113,7 @@ func markCodex(records []Raw) {
 type codexCopy struct {
 	child string // the fork
 	now   bool   // its copy goes on
+	fork  bool   // it is a fork by its own session_meta, not only a subagent
 	meta  string // the last session_meta of a session of the file itself
 	until int64  // ordinal behind the copy; 0 when none is named
 	ids   bool   // turns state ids
@@ -164,7 +165,7 @@ func (c *codexCopy) session(r Raw) bool {
 	fork := isCodexFork(r) || base == "" && until > 0
 	*c = codexCopy{meta: id}
 	if fork || normalizerstest.Member[string](r.item, "parent_thread_id") != "" || normalizerstest.Member[string](r.item, "thread_source") == "subagent" {
-		c.child, c.until = id, until
+		c.child, c.until, c.fork = id, until, fork
 		c.now = fork && (codexV7.MatchString(id) || until > 0)
 		minor := 0
 		_, _ = fmt.Sscanf(normalizerstest.Member[string](r.item, "cli_version"), "0.%d", &minor) // 0 when it is none
@@ -186,7 +187,7 @@ func (c *codexCopy) turn(r Raw) {
 	case codexV7.MatchString(id) && codexV7.MatchString(c.child):
 		c.ids, c.open = true, false
 		c.now = id[:13] < c.child[:13]
-	case dated && err == nil:
+	case dated && err == nil && (c.now || c.fork):
 		c.dates, c.open = true, false
 		c.now = written.Unix() != began
 	case !c.now, !c.dates && id != "" && r.Kind != "turn_context", !c.dates && id == "" && !c.ids:
