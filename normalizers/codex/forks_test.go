@@ -48,7 +48,7 @@ func tokenCount(ts string, total, last any) []byte {
 
 // eventsOf returns the events of a rollout, and holds them to the independent reader of
 // rollouts.
-func eventsOf(t testing.TB, lines ...[]byte) []envelopes.AgentEventV1 {
+func eventsOf(t *testing.T, lines ...[]byte) []envelopes.AgentEventV1 {
 	t.Helper()
 	data := append(bytes.Join(lines, []byte("\n")), '\n')
 	file := normalizerstest.FileNamed(envelopes.Codex, "rollout.jsonl")
@@ -66,7 +66,7 @@ func eventsOf(t testing.TB, lines ...[]byte) []envelopes.AgentEventV1 {
 }
 
 // tokensOf returns the sum of the tokens of a rollout.
-func tokensOf(t testing.TB, lines ...[]byte) int64 {
+func tokensOf(t *testing.T, lines ...[]byte) int64 {
 	t.Helper()
 	var sum int64
 	for _, e := range eventsOf(t, lines...) {

@@ -137,10 +137,12 @@ func isInjected(s string) bool {
 // typedPart returns what a human typed in a part of a message: all of it, or what follows the
 // blocks <tag>...</tag> of a machine; false where a machine wrote the whole part.
 func typedPart(s string) (string, bool) {
-	for ok := true; isInjected(s); {
-		if s, ok = behindBlock(strings.TrimSpace(s)); !ok {
+	for isInjected(s) {
+		rest, ok := behindBlock(strings.TrimSpace(s))
+		if !ok {
 			return "", false
 		}
+		s = rest
 	}
 	return s, true
 }

@@ -1,6 +1,7 @@
 package codex_test
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -11,9 +12,7 @@ import (
 // item returns a response_item.
 func item(of string, more members) []byte {
 	p := members{"type": of}
-	for name, v := range more {
-		p[name] = v
-	}
+	maps.Copy(p, more)
 	return envelope(ownTime, "response_item", p)
 }
 
@@ -129,9 +128,7 @@ func TestEndOfAToolKeepsTheTextOfTheOutput(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			end := members{"call_id": "call_1", "exit_code": 1}
-			for name, v := range c.end {
-				end[name] = v
-			}
+			maps.Copy(end, c.end)
 			events := eventsOf(t,
 				envelope(ownTime, "session_meta", members{"id": childID}),
 				item("function_call", members{"name": "exec_command", "call_id": "call_1", "arguments": "{}"}),
