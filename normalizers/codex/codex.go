@@ -24,10 +24,12 @@ import (
 type mapper struct {
 	*core.Builder
 	payload
-	st     *state
-	kind   lenient.Text    // type of the envelope: response_item, event_msg, ...; empty for a bare item
-	copied bool            // the record is a copy of the history of another session
-	skip   core.SkipReason // why the record has no event; empty where its events are duplicates
+	st      *state
+	kind    lenient.Text    // type of the envelope: response_item, event_msg, ...; empty for a bare item
+	ordinal lenient.Number  // position of the record in its rollout
+	stamp   string          // time that the record states; empty where it states none
+	copied  bool            // the record is a copy of the history of another session
+	skip    core.SkipReason // why the record has no event; empty where its events are duplicates
 }
 
 // normalize maps one record: a line of a rollout, a line of the exec stream, a line of plain
@@ -51,6 +53,7 @@ func normalize(s *core.Session, r core.Record) (core.Result, error) {
 	}
 	ts, _ := core.ParseTime(string(rec.Timestamp))
 	m.Builder = s.Begin(r, ts)
+	m.ordinal, m.stamp = rec.Ordinal, ts
 	switch {
 	case rec.RecordType != "" && rec.Type == "":
 		m.skip = core.SkipHeartbeat // {"record_type":"state"} between the items of a bare rollout

@@ -44,7 +44,7 @@ func (m *mapper) userMessage() {
 		m.skip = core.SkipEmpty
 		return
 	}
-	if slices.Contains(m.dropPending(userText, messageTexts(userText, parts)), true) {
+	if slices.Contains(m.dropPending(userText, userTexts(parts)), true) {
 		m.skip = core.SkipMirror
 		return
 	}
@@ -87,11 +87,13 @@ func (m *mapper) agentParts(t envelopes.EventType, kind textKind, parts []string
 // agentMessage maps a message between agents. One of the root agent in its own rollout is what
 // the agent says.
 func (m *mapper) agentMessage() {
+	m.releasePending()
+	text := strings.Join(m.Content.textsWith((*part).plaintext), "\n")
 	if m.Author == "/root" && m.st.Agent == "" {
-		m.put(m.ID, agentDraft(envelopes.AssistantMessage, m.Content.text(), m.Session.Model))
+		m.put(m.ID, agentDraft(envelopes.AssistantMessage, text, m.Session.Model))
 		return
 	}
-	m.put(m.ID, core.DraftOf(core.SpeechAgent, m.Content.text()))
+	m.put(m.ID, core.DraftOf(core.SpeechAgent, text))
 }
 
 // injectedPrefixes are the beginnings of texts that a machine puts into the conversation under
@@ -132,26 +134,58 @@ func isInjected(s string) bool {
 	return slices.ContainsFunc(injectedPrefixes, func(p string) bool { return strings.HasPrefix(s, p) })
 }
 
-// typedText returns what a human typed in the parts of a message, without the parts that a
-// machine added. A message of which a human typed nothing is injected; its text is all of it.
+// typedPart returns what a human typed in a part of a message: all of it, or what follows the
+// blocks <tag>...</tag> of a machine; false where a machine wrote the whole part.
+func typedPart(s string) (string, bool) {
+	for isInjected(s) {
+		rest, ok := behindBlock(strings.TrimSpace(s))
+		if !ok {
+			return "", false
+		}
+		s = rest
+	}
+	return s, true
+}
+
+// behindBlock returns the text behind the block <tag>...</tag> that s begins with; false where
+// there is none.
+func behindBlock(s string) (string, bool) {
+	end := strings.IndexAny(s, "> \n")
+	if end < 0 || s[0] != '<' {
+		return "", false
+	}
+	_, rest, _ := strings.Cut(s, "</"+s[1:end]+">")
+	rest = strings.TrimSpace(rest)
+	return rest, rest != ""
+}
+
+// requestHeading is the heading behind which the prompt stands, where an IDE or another
+// program put its own state, under headings too, in front of it.
+const requestHeading = "## My request for Codex:"
+
+// typedText returns what a human typed in the parts of a message, without what a machine
+// added. A message of which a human typed nothing is injected; its text is all of it.
 func typedText(parts []string) (string, core.Speech) {
+	injected := func() (string, core.Speech) { return strings.Join(parts, "\n"), core.SpeechInjected }
 	var typed []string
 	for _, p := range parts {
-		if !isInjected(p) {
+		if p, ok := typedPart(p); ok {
 			typed = append(typed, p)
 		}
 	}
 	if len(typed) == 0 && len(parts) > 0 {
-		return strings.Join(parts, "\n"), core.SpeechInjected
+		return injected()
 	}
 	text := strings.Join(typed, "\n")
-	if !strings.HasPrefix(strings.TrimSpace(text), "# Context from my IDE setup:") {
+	if !strings.HasPrefix(strings.TrimSpace(text), "#") {
 		return text, core.SpeechHuman
 	}
-	// An IDE puts its state in front of the prompt.
-	_, request, _ := strings.Cut(text, "## My request for Codex:")
+	_, request, ok := strings.Cut(text, requestHeading)
+	if !ok && !strings.HasPrefix(strings.TrimSpace(text), "# Context from my IDE setup:") {
+		return text, core.SpeechHuman
+	}
 	if request = strings.TrimSpace(request); request == "" {
-		return strings.Join(parts, "\n"), core.SpeechInjected
+		return injected()
 	}
 	return request, core.SpeechHuman
 }

@@ -143,21 +143,38 @@ var failure = regexp.MustCompile(`^(?i:aborted by user|failed in sandbox|executi
 
 // readHeader reads the header in front of an output.
 func (r *result) readHeader(output string) {
+	header := headerOf(output)
+	for line := range strings.Lines(header) {
+		r.readHeaderLine(strings.TrimRight(line, "\r\n"))
+	}
+	if header == "" {
+		r.failed = failure.MatchString(output)
+	}
+}
+
+// headerOf returns the header of an output, without the line of its command.
+func headerOf(output string) string {
 	if m := commandLines.FindStringSubmatchIndex(output); m != nil {
 		output = output[m[2]:]
 	}
-	lines := 0
+	size := 0
 	for line := range strings.Lines(output) {
-		line = strings.TrimRight(line, "\r\n")
-		if !headerLine.MatchString(line) {
+		if !headerLine.MatchString(strings.TrimRight(line, "\r\n")) {
 			break
 		}
-		r.readHeaderLine(line)
-		lines++
+		size += len(line)
 	}
-	if lines == 0 {
-		r.failed = failure.MatchString(output)
+	return output[:size]
+}
+
+// bodyOf returns an output without its header.
+func bodyOf(output string) string {
+	header := headerOf(output)
+	if header == "" {
+		return output
 	}
+	_, body, _ := strings.Cut(output, header)
+	return strings.TrimPrefix(body, "Output:")
 }
 
 // readHeaderLine reads a line of a header. The first exit code and the first time count.

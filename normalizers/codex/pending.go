@@ -72,6 +72,24 @@ func messageTexts(kind textKind, parts []string) []canonicalText {
 	return append(out, partTexts(kind, parts)...)
 }
 
+// userTexts returns the texts of a prompt that event_msgs may repeat: what a human typed, the
+// whole, and its parts. An event_msg may leave out what a machine added.
+func userTexts(parts []string) []canonicalText {
+	typed, _ := typedText(parts)
+	out := []canonicalText{{userText, core.PromptKey(typed), false}}
+	out = append(out, messageTexts(userText, parts)...)
+	for i, p := range parts {
+		out[len(out)-len(parts)+i].Key = userKey(p)
+	}
+	return out
+}
+
+// userKey returns the key of a prompt: that of what a human typed in it, else of all of it.
+func userKey(text string) core.Fingerprint {
+	text, _ = typedText([]string{text})
+	return core.PromptKey(text)
+}
+
 // partTexts returns the parts of a text, each of which an event_msg may repeat.
 func partTexts(kind textKind, parts []string) []canonicalText {
 	out := make([]canonicalText, len(parts))
@@ -89,6 +107,9 @@ func (m *mapper) eventText(kind textKind, text string) {
 		return
 	}
 	key := core.PromptKey(text)
+	if kind == userText {
+		key = userKey(text)
+	}
 	if m.st.takeCanonical(kind, key) {
 		m.skip = core.SkipMirror
 		return

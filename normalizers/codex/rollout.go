@@ -12,69 +12,155 @@ import (
 )
 
 // rollout maps a record of a rollout by the type of its envelope. A bare item has no
-// envelope and counts as a response_item. A record of an unknown type is one meta event.
+// envelope and counts as a response_item. A record of an unknown type is one meta event, and
+// leaves pending what is pending: what a newer version writes between the two records of a
+// text must not make two texts of it.
 func (m *mapper) rollout() {
-	if m.Type != "web_search_call" {
+	handle := m.handler()
+	if handle != nil && m.Type != "web_search_call" {
 		m.releaseSearch()
 	}
 	if m.kind == "session_meta" {
 		m.releasePending() // before the record changes what is known of the session
 	}
 	m.learn()
+	if handle == nil {
+		m.meta()
+		return
+	}
+	handle(m)
+}
+
+// handler returns the function that maps records of this type; nil for an unknown type.
+func (m *mapper) handler() func(*mapper) {
 	switch m.kind {
 	case "event_msg":
-		m.eventMsg()
+		switch {
+		case strings.HasSuffix(string(m.Type), "_delta"):
+			return (*mapper).progress
+		case m.Type == "item_completed" && !m.isKnownItem():
+			return nil
+		}
+		return eventHandlers[m.Type]
 	case "response_item", "":
-		m.responseItem()
-	case "session_meta", "turn_context", "world_state":
-		m.putSystem(envelopes.Meta, "")
-	case "inter_agent_communication_metadata":
-		m.skip = core.SkipHeartbeat
-	case "compacted":
-		m.releasePending()
-		m.compacted()
+		if m.isBareHeader() {
+			return (*mapper).otherItem
+		}
+		return itemHandlers[m.itemType()]
 	default:
-		m.releasePending()
-		m.putSystem(envelopes.Meta, "")
+		return envelopeHandlers[m.kind]
 	}
+}
+
+// envelopeHandlers map the records that are neither items of the conversation nor notices.
+var envelopeHandlers = map[lenient.Text]func(*mapper){
+	"session_meta":                       (*mapper).meta,
+	"turn_context":                       (*mapper).meta,
+	"world_state":                        (*mapper).meta,
+	"inter_agent_communication_metadata": (*mapper).heartbeat,
+	"token_usage_record":                 (*mapper).usageRecord,
+	"compacted":                          (*mapper).compacted,
+}
+
+// itemHandlers map the items of the conversation: the canonical form of what is said and done.
+// Messages and reasoning may repeat pending event_msgs; any other item releases them.
+var itemHandlers = map[lenient.Text]func(*mapper){
+	"message":                 (*mapper).message,
+	"reasoning":               (*mapper).reasoning,
+	"agent_message":           (*mapper).agentMessage,
+	"function_call":           (*mapper).call,
+	"custom_tool_call":        (*mapper).call,
+	"local_shell_call":        (*mapper).call,
+	"tool_search_call":        (*mapper).call,
+	"function_call_output":    (*mapper).output,
+	"custom_tool_call_output": (*mapper).output,
+	"tool_search_output":      (*mapper).output,
+	"web_search_call":         (*mapper).hostedTool,
+	"image_generation_call":   (*mapper).hostedTool,
+	"ghost_snapshot":          (*mapper).otherItem,
+}
+
+// eventHandlers map the notices to the user interface.
+var eventHandlers = map[lenient.Text]func(*mapper){
+	"user_message":                  func(m *mapper) { m.eventText(userText, string(m.Message)) },
+	"agent_message":                 func(m *mapper) { m.eventText(agentText, string(m.Message)) },
+	"agent_reasoning":               func(m *mapper) { m.eventText(reasoningText, string(m.Text)) },
+	"agent_reasoning_raw_content":   func(m *mapper) { m.eventText(reasoningText, string(m.Text)) },
+	"item_completed":                (*mapper).itemCompleted,
+	"token_count":                   (*mapper).tokenCount,
+	"exec_command_end":              (*mapper).toolEnd,
+	"patch_apply_end":               (*mapper).toolEnd,
+	"mcp_tool_call_end":             (*mapper).toolEnd,
+	"dynamic_tool_call_response":    (*mapper).toolEnd,
+	"image_generation_end":          (*mapper).toolEnd,
+	"view_image_tool_call":          (*mapper).toolEnd,
+	"dynamic_tool_call_request":     (*mapper).toolRequest,
+	"web_search_end":                (*mapper).searchEnd,
+	"task_complete":                 (*mapper).turnEnd,
+	"turn_complete":                 (*mapper).turnEnd,
+	"error":                         (*mapper).runError,
+	"stream_error":                  (*mapper).runError,
+	"warning":                       (*mapper).notice,
+	"background_event":              (*mapper).notice,
+	"deprecation_notice":            (*mapper).notice,
+	"turn_aborted":                  (*mapper).turnAborted,
+	"thread_name_updated":           func(m *mapper) { m.putSystem(envelopes.SessionSummary, m.ThreadName) },
+	"agent_reasoning_section_break": (*mapper).heartbeat,
+	"exec_command_begin":            (*mapper).progress, // the call has a record of its own
+	"patch_apply_begin":             (*mapper).progress,
+	"mcp_tool_call_begin":           (*mapper).progress,
+	"web_search_begin":              (*mapper).progress,
+	"image_generation_begin":        (*mapper).progress,
+
+	// Known, and no more than meta.
+	"task_started":                 (*mapper).meta,
+	"turn_started":                 (*mapper).meta,
+	"context_compacted":            (*mapper).meta,
+	"thread_settings_applied":      (*mapper).meta,
+	"thread_goal_updated":          (*mapper).meta,
+	"thread_rolled_back":           (*mapper).meta,
+	"undo_completed":               (*mapper).meta,
+	"entered_review_mode":          (*mapper).meta,
+	"exited_review_mode":           (*mapper).meta,
+	"guardian_assessment":          (*mapper).meta,
+	"sub_agent_activity":           (*mapper).meta,
+	"collab_agent_spawn_end":       (*mapper).meta,
+	"collab_agent_interaction_end": (*mapper).meta,
+	"collab_waiting_end":           (*mapper).meta,
+	"collab_close_end":             (*mapper).meta,
+}
+
+func (m *mapper) meta()      { m.putSystem(envelopes.Meta, "") }
+func (m *mapper) notice()    { m.putSystem(envelopes.Log, m.Message) }
+func (m *mapper) heartbeat() { m.skip = core.SkipHeartbeat }
+func (m *mapper) progress()  { m.skip = core.SkipProgress }
+
+// otherItem maps an item that is only meta.
+func (m *mapper) otherItem() {
+	m.releasePending()
+	m.meta()
+}
+
+// runError emits an error that ended or disturbed a turn.
+func (m *mapper) runError() {
+	m.put("", m.Session.ErrorDraft(errorCode(m.CodexErrorInfo), string(m.Message)))
+}
+
+// turnAborted emits why a turn ended before its time.
+func (m *mapper) turnAborted() {
+	m.putSystem(envelopes.Log, "turn aborted: "+cmp.Or(m.Reason, "unknown"))
 }
 
 // compacted emits the summary that a compacted conversation goes on with; without a summary
 // the event is meta. The record's replacement_history repeats the conversation and is never
 // expanded.
 func (m *mapper) compacted() {
+	m.releasePending()
 	if m.Message == "" {
 		m.putSystem(envelopes.Meta, "")
 		return
 	}
 	m.put("", core.DraftOf(core.SpeechSummary, string(m.Message)))
-}
-
-// responseItem maps an item of the conversation: the canonical form of what is said and done.
-// Messages and reasoning may repeat pending event_msgs; any other item releases them.
-func (m *mapper) responseItem() {
-	kind := m.itemType()
-	switch kind {
-	case "message":
-		m.message()
-		return
-	case "reasoning":
-		m.reasoning()
-		return
-	}
-	m.releasePending()
-	switch kind {
-	case "agent_message":
-		m.agentMessage()
-	case "function_call", "custom_tool_call", "local_shell_call", "tool_search_call":
-		m.call()
-	case "function_call_output", "custom_tool_call_output", "tool_search_output":
-		m.output()
-	case "web_search_call", "image_generation_call":
-		m.hostedTool()
-	default:
-		m.putSystem(envelopes.Meta, "")
-	}
 }
 
 // itemType returns the type of an item. The members of an item without a type decide what it
@@ -91,49 +177,6 @@ func (p *payload) itemType() lenient.Text {
 		return "function_call_output"
 	default:
 		return ""
-	}
-}
-
-// eventMsg maps a notice to the user interface.
-func (m *mapper) eventMsg() {
-	switch m.Type {
-	case "user_message":
-		m.eventText(userText, string(m.Message))
-	case "agent_message":
-		m.eventText(agentText, string(m.Message))
-	case "agent_reasoning", "agent_reasoning_raw_content":
-		m.eventText(reasoningText, string(m.Text))
-	case "item_completed":
-		m.itemCompleted()
-	case "token_count":
-		m.tokenCount()
-	case "exec_command_end", "patch_apply_end", "mcp_tool_call_end",
-		"dynamic_tool_call_response", "image_generation_end", "view_image_tool_call":
-		m.toolEnd()
-	case "dynamic_tool_call_request":
-		m.toolRequest()
-	case "web_search_end":
-		m.searchEnd()
-	case "task_complete", "turn_complete":
-		m.turnEnd()
-	case "error", "stream_error":
-		m.put("", m.Session.ErrorDraft(errorCode(m.CodexErrorInfo), string(m.Message)))
-	case "warning", "background_event", "deprecation_notice":
-		m.putSystem(envelopes.Log, m.Message)
-	case "turn_aborted":
-		m.putSystem(envelopes.Log, "turn aborted: "+cmp.Or(m.Reason, "unknown"))
-	case "thread_name_updated":
-		m.putSystem(envelopes.SessionSummary, m.ThreadName)
-	case "agent_reasoning_section_break":
-		m.skip = core.SkipHeartbeat
-	case "exec_command_begin", "patch_apply_begin", "mcp_tool_call_begin", "web_search_begin", "image_generation_begin":
-		m.skip = core.SkipProgress // the call has a record of its own
-	default:
-		if strings.HasSuffix(string(m.Type), "_delta") {
-			m.skip = core.SkipProgress
-			return
-		}
-		m.putSystem(envelopes.Meta, "")
 	}
 }
 
@@ -191,6 +234,20 @@ var endOfItem = map[lenient.Text]lenient.Text{
 	"web.search":           "web.search",
 }
 
+// isKnownItem reports whether the item of an item_completed is of a known type.
+func (m *mapper) isKnownItem() bool {
+	var i completedItem
+	lenient.ReadObject(m.Item, &i)
+	switch i.Type {
+	case "UserMessage", "AgentMessage", "Plan", "Reasoning":
+		return true
+	case "Extension":
+		return endOfItem[i.Kind] != ""
+	default:
+		return endOfItem[i.Type] != ""
+	}
+}
+
 // itemCompleted maps an item of the newer event stream: a text that a response_item repeats,
 // the end of a tool, else meta.
 func (m *mapper) itemCompleted() {
@@ -215,15 +272,9 @@ func (m *mapper) itemCompleted() {
 	}
 }
 
-// itemEnd maps an item of a tool as the event_msg of the same end. An item of another type is
-// meta.
+// itemEnd maps an item of a tool as the event_msg of the same end.
 func (m *mapper) itemEnd(itemType lenient.Text) {
-	end, ok := endOfItem[itemType]
-	if !ok {
-		m.putSystem(envelopes.Meta, "")
-		return
-	}
-	item := m.Item
+	item, end := m.Item, endOfItem[itemType]
 	m.payload = payload{}
 	lenient.ReadObject(item, &m.payload)
 	m.Type, m.CallID = end, m.ID

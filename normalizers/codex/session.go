@@ -2,7 +2,6 @@ package codex
 
 import (
 	"cmp"
-	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -13,11 +12,11 @@ import (
 // learn notes what the record states about the session from now on: root, model, settings,
 // turn, and where copied history begins and ends.
 func (m *mapper) learn() {
+	m.followCopy()
 	if m.startsTurn() {
-		m.endCopy()
 		m.st.TurnID = core.Cut(string(m.TurnID), core.MaxName)
+		m.st.Ahead = tokens{}
 	}
-	m.copied = m.st.Copied != ""
 	m.Session.SetRoot(string(cmp.Or(m.CWD, m.ThreadSettings.Value.CWD)))
 	switch {
 	case m.kind == "session_meta", m.isBareHeader():
@@ -46,8 +45,8 @@ func (m *mapper) isBareHeader() bool {
 // the file is of (README.md, Forks and subagents).
 func (m *mapper) sessionMeta() {
 	st := m.st
-	if st.Copied != "" {
-		return // the parent's own, copied
+	if m.copied {
+		return // the parent's own
 	}
 	m.Session.SetTextExtension("version", m.CLIVersion)
 	m.Session.SetTextExtension("gitBranch", m.Git.Value.Branch)
@@ -58,14 +57,7 @@ func (m *mapper) sessionMeta() {
 	if subagent && st.MetaID == "" {
 		st.Agent = core.Cut(string(m.ID), core.MaxName)
 	}
-	base := m.HistoryBase.Value.ThreadID
-	fork := m.ForkedFromID != "" || spawned || base != "" && base != m.ID
-	st.Forked = st.Forked || fork || base != ""
-	switch {
-	case fork && isUUIDv7(string(m.ID)):
-		st.Copied = string(m.ID)
-		st.TurnIDs = statesTurnIDs(string(m.CLIVersion))
-	case !fork && string(m.ID) != st.MetaID:
+	if !m.startFork(spawned) && string(m.ID) != st.MetaID {
 		st.Total, st.Pair = tokens{}, core.Fingerprint{} // another session begins: its total begins at zero
 	}
 	st.MetaID = core.Cut(string(m.ID), core.MaxName)
@@ -83,33 +75,4 @@ func (m *mapper) subagentSource() (subagent, spawned bool) {
 	}
 	lenient.ReadObject(source.Subagent, &spawn)
 	return lenient.IsValue(source.Subagent), bool(spawn.ThreadSpawn)
-}
-
-// endCopy ends the copied history at the first turn of the fork itself: UUIDv7s sort by time,
-// and its id is not less than that of the fork.
-func (m *mapper) endCopy() {
-	st := m.st
-	if st.Copied == "" {
-		return
-	}
-	turn := string(m.TurnID)
-	if isUUIDv7(turn) {
-		st.TurnIDs = true
-		if turn >= st.Copied {
-			st.Copied = ""
-		}
-	} else if !st.TurnIDs {
-		st.Copied = "" // without ids copied turns look like new ones
-	}
-}
-
-func isUUIDv7(id string) bool {
-	return len(id) == 36 && id[8] == '-' && id[13] == '-' && id[14] == '7' && id[18] == '-' && id[23] == '-'
-}
-
-// statesTurnIDs reports whether a version of the CLI gives turns ids: from 0.118.
-func statesTurnIDs(version string) bool {
-	major, rest, _ := strings.Cut(version, ".")
-	minor, _, _ := strings.Cut(rest, ".")
-	return major != "" && (major != "0" || len(minor) > 3 || len(minor) == 3 && minor >= "118")
 }

@@ -1,7 +1,10 @@
 package codex
 
 import (
+	"cmp"
 	"strconv"
+
+	"github.com/go-json-experiment/json/jsontext"
 
 	"tributary/envelopes"
 	"tributary/normalizers/core"
@@ -13,15 +16,50 @@ import (
 type usage struct {
 	Input      lenient.Number `json:"input_tokens"`
 	Cached     lenient.Number `json:"cached_input_tokens"`
+	CacheRead  lenient.Number `json:"cache_read_input_tokens"` // another name of cached_input_tokens
 	CacheWrite lenient.Number `json:"cache_write_input_tokens"`
 	Output     lenient.Number `json:"output_tokens"`
 	Reasoning  lenient.Number `json:"reasoning_output_tokens"`
+}
+
+// cached returns how much of the input was cached, by either name.
+func (u *usage) cached() lenient.Number {
+	if u.Cached.OK {
+		return u.Cached
+	}
+	return u.CacheRead
+}
+
+// readable reports whether the figures are counts: input and output are there, and none is
+// below zero.
+func (u *usage) readable() bool {
+	for _, n := range []lenient.Number{u.Input, u.Cached, u.CacheRead, u.CacheWrite, u.Output, u.Reasoning} {
+		if n.Value < 0 || n.Value > lenient.MaxCount {
+			return false
+		}
+	}
+	return u.Input.OK && u.Output.OK
 }
 
 // tokenInfo is the info of a token_count.
 type tokenInfo struct {
 	Total lenient.Object[usage] `json:"total_token_usage"`
 	Last  lenient.Object[usage] `json:"last_token_usage"`
+}
+
+// readTokenInfo reads the info of a token_count. It reports false where the info states no
+// total that can be read, and no increment in its place.
+func readTokenInfo(v jsontext.Value) (info tokenInfo, ok bool) {
+	lenient.ReadObject(v, &info)
+	var stated struct {
+		Total jsontext.Value `json:"total_token_usage"`
+	}
+	lenient.ReadObject(v, &stated)
+	info.Last.OK = info.Last.OK && info.Last.Value.readable()
+	if lenient.IsValue(stated.Total) {
+		return info, info.Total.OK && info.Total.Value.readable()
+	}
+	return info, info.Last.OK
 }
 
 // stated returns the figures that the record states: the total, where it has one.
@@ -33,7 +71,10 @@ func (i *tokenInfo) stated() *usage {
 }
 
 // pair identifies the two figures together: a token_count that is written again has the same.
-func (i *tokenInfo) pair() core.Fingerprint {
+func (i *tokenInfo) pair() core.Fingerprint { return core.FingerprintOf("pair", i.key()) }
+
+// key returns the two figures as a string.
+func (i *tokenInfo) key() string {
 	key := func(u *lenient.Object[usage]) string {
 		if !u.OK {
 			return ""
@@ -44,7 +85,7 @@ func (i *tokenInfo) pair() core.Fingerprint {
 		}
 		return string(b)
 	}
-	return core.FingerprintOf("pair", key(&i.Total), key(&i.Last))
+	return key(&i.Total) + ";" + key(&i.Last)
 }
 
 // tokens are the figures of a usage, at the indices below.
@@ -59,9 +100,10 @@ const (
 )
 
 func (u *usage) tokens() tokens {
+	cached := u.cached()
 	return tokens{
 		inputTokens:      u.Input.Count(),
-		cachedTokens:     u.Cached.Count(),
+		cachedTokens:     cached.Count(),
 		cacheWriteTokens: u.CacheWrite.Count(),
 		outputTokens:     u.Output.Count(),
 		reasoningTokens:  u.Reasoning.Count(),
@@ -77,6 +119,25 @@ func (t tokens) since(before tokens) tokens {
 	}
 	return t
 }
+
+// plus returns the sum of t and u.
+func (t tokens) plus(u tokens) tokens {
+	for i := range t {
+		t[i] += u[i]
+	}
+	return t
+}
+
+// minus returns what t has above u; figures may be below zero.
+func (t tokens) minus(u tokens) tokens {
+	for i := range t {
+		t[i] -= u[i]
+	}
+	return t
+}
+
+// above returns the figures of t that are above zero.
+func (t tokens) above() tokens { return t.since(tokens{}) }
 
 // consumption turns the figures into parts that do not overlap.
 func (t tokens) consumption() core.Consumption {
@@ -97,21 +158,80 @@ func (m *mapper) tokenCount() {
 		m.skip = core.SkipHeartbeat
 		return
 	}
-	var info tokenInfo
-	lenient.ReadObject(m.Info, &info)
-	if !info.Total.OK && !info.Last.OK {
-		m.putSystem(envelopes.Meta, "")
+	info, ok := readTokenInfo(m.Info)
+	if !ok {
+		m.putUsage(tokens{}, tokens{}, info.stated(), "")
 		return
 	}
+	m.endOpenCopy()
 	use, repeated := m.count(&info)
 	if repeated || m.copied { // a copy is billed in the session that it comes from
 		m.skip = core.SkipDuplicate
 		return
 	}
+	fresh := use.since(m.st.Ahead.above())
+	m.st.Ahead = m.st.Ahead.minus(use)
+	m.putUsage(use, fresh, info.stated(), "")
+}
+
+// usageRecord emits what a token_usage_record states: the tokens of one response of the API. A
+// token_count beside it states the same tokens, and only one of the two is billed: Ahead is
+// what the records of the turn state above its token_counts, below zero where they state less.
+func (m *mapper) usageRecord() {
+	st := m.st
+	info := tokenInfo{Total: m.ThreadUsage, Last: m.Usage}
+	info.Total.OK = info.Total.OK && info.Total.Value.readable()
+	info.Last.OK = info.Last.OK && info.Last.Value.readable()
+	if !info.Total.OK && !info.Last.OK {
+		m.putUsage(tokens{}, tokens{}, info.stated(), "")
+		return
+	}
+	m.endOpenCopy()
+	foreign := m.ThreadID != "" && st.MetaID != "" && string(m.ThreadID) != st.MetaID
+	if m.copied || foreign || m.repeatsResponse(&info) {
+		m.skip = core.SkipDuplicate
+		return
+	}
+	var use tokens
+	if info.Last.OK {
+		use = info.Last.Value.tokens()
+	} else { // the total of the thread alone counts as that of a token_count
+		use = info.increment(st.Total, false)
+		st.Total = info.Total.Value.tokens()
+		m.putUsage(use, use, info.stated(), m.ResponseID)
+		return
+	}
+	fresh := use.since(tokens{}.minus(st.Ahead).above())
+	st.Ahead = st.Ahead.plus(use)
+	m.putUsage(use, fresh, &info.Last.Value, m.ResponseID)
+}
+
+// repeatsResponse notes the response of a token_usage_record, and reports whether the session
+// has its tokens already.
+func (m *mapper) repeatsResponse(info *tokenInfo) bool {
+	key := core.FingerprintOf("response", string(m.ResponseID))
+	if m.ResponseID == "" {
+		if !info.Total.OK {
+			return false
+		}
+		key = core.FingerprintOf("thread", string(m.ThreadID), info.key())
+	}
+	_, seen := m.Session.APICalls.Get(key)
+	m.Session.APICalls.Put(key, core.Consumption{})
+	return seen
+}
+
+// putUsage emits a meta event with the tokens that no other record of the turn has stated.
+// Where another one has stated all of them, the record is skipped.
+func (m *mapper) putUsage(use, fresh tokens, stated *usage, key lenient.Text) {
+	if fresh == (tokens{}) && use != fresh {
+		m.skip = core.SkipMirror
+		return
+	}
 	d := core.SystemDraft(envelopes.Meta, "")
 	d.Model = m.model()
 	m.put("", d)
-	m.bill(use, info.stated())
+	m.bill(fresh, stated, string(key))
 }
 
 // count notes the figures of a token_count, and returns what they add, or that they repeat
@@ -150,9 +270,9 @@ func (i *tokenInfo) increment(before tokens, forked bool) tokens {
 }
 
 // bill puts an increment on the first event of the record. Figures that are not stated are
-// unknown, not zero.
-func (m *mapper) bill(use tokens, stated *usage) {
-	key := m.st.TurnID
+// unknown, not zero. The key is the id of the response, else of the turn, else of the record.
+func (m *mapper) bill(use tokens, stated *usage, response string) {
+	key := cmp.Or(response, m.st.TurnID)
 	if key == "" {
 		key = "@" + strconv.FormatUint(m.Session.Records, 10)
 	}
@@ -164,7 +284,7 @@ func (m *mapper) bill(use tokens, stated *usage) {
 	m.AddUsage(u, func(e *envelopes.AgentEventV1) {
 		e.TokensInput = new(u.Input + u.CacheRead + u.CacheWrite)
 		e.TokensOutput = new(u.Output + u.Reasoning)
-		if stated.Cached.OK {
+		if stated.cached().OK {
 			e.TokensCached = &u.CacheRead
 		}
 		if stated.Reasoning.OK {

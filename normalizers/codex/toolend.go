@@ -2,6 +2,7 @@ package codex
 
 import (
 	"cmp"
+	"slices"
 	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -30,13 +31,70 @@ func (m *mapper) toolEnd() {
 		m.noteEnd(id, call.Outcome, end)
 		m.skip = core.SkipMirror
 	case end.exit != nil && call.Outcome.Exit == nil, end.latency != nil && call.Outcome.Latency == nil:
-		// The output did not state them: the result is emitted again, and supersedes the first.
-		end.exit, end.latency = cmp.Or(end.exit, call.Outcome.Exit), cmp.Or(end.latency, call.Outcome.Latency)
-		m.emitResult(id, call, end)
-		m.noteResult(id, end)
+		m.supersedeResult(id, call, end)
 	default:
 		m.skip = core.SkipMirror
 	}
+}
+
+// supersedeResult emits the result of a call again: its output did not state the exit code or
+// the time that the end states. What the text of the end lacks of that of the output stays in
+// front of it. An end that would lose a text too long to be remembered is skipped.
+func (m *mapper) supersedeResult(id lenient.Text, call core.Call, end result) {
+	key := core.FingerprintOf(string(id))
+	at := slices.IndexFunc(m.st.Outputs, func(o output) bool { return o.Call == key })
+	if at >= 0 {
+		switch o := m.st.Outputs[at]; {
+		case o.Text == "" && len(end.text) < o.Size:
+			m.skip = core.SkipMirror
+			return
+		case o.Text != "" && (end.text == "" || !strings.Contains(end.text, strings.TrimSpace(bodyOf(o.Text)))):
+			end.text = continued(o.Text, end.text)
+		}
+	}
+	end.exit, end.latency = cmp.Or(end.exit, call.Outcome.Exit), cmp.Or(end.latency, call.Outcome.Latency)
+	m.emitResult(id, call, end)
+	m.noteResult(id, end)
+}
+
+// continued returns a text and what follows it. What the end of the text and the beginning of
+// the other have in common stands there once.
+func continued(text, more string) string {
+	if more == "" {
+		return text
+	}
+	for i := max(0, len(text)-len(more)); i < len(text); i++ {
+		if strings.HasPrefix(more, text[i:]) {
+			return text[:i] + more
+		}
+	}
+	return strings.TrimSuffix(text, "\n") + "\n" + more
+}
+
+// Outputs that an end may supersede are remembered: the last ones, and no long texts.
+const (
+	maxOutputs    = 8
+	maxOutputText = 2 << 10
+)
+
+// output is the text of a result that lacks an exit code or a time.
+type output struct {
+	Call core.Fingerprint `json:"c"`
+	Text string           `json:"t,omitzero"` // empty where it is too long
+	Size int              `json:"n,omitzero"` // bytes of it without its header
+}
+
+// rememberOutput keeps the text of a result for the end that may supersede it.
+func (s *state) rememberOutput(id lenient.Text, r result) {
+	if id == "" || r.text == "" || r.exit != nil && r.latency != nil {
+		return
+	}
+	o := output{Call: core.FingerprintOf(string(id)), Text: r.text, Size: len(strings.TrimSpace(bodyOf(r.text)))}
+	if len(o.Text) > maxOutputText {
+		o.Text = ""
+	}
+	others := s.Outputs.Without(func(p output) bool { return p.Call == o.Call })
+	s.Outputs = others.Push(o, maxOutputs, nil)
 }
 
 // endWithoutCall emits an end that is call and result at once. A view_image_tool_call states

@@ -25,6 +25,7 @@ type toolCall struct {
 
 // call maps a response_item that calls a tool.
 func (m *mapper) call() {
+	m.releasePending()
 	call := toolCall{id: m.toolCallID(), itemID: m.ID, name: m.Name, args: m.Arguments}
 	if call.name == "" {
 		call.name = m.hostedName()
@@ -45,6 +46,7 @@ func (p *payload) hostedName() lenient.Text {
 // output maps a response_item with what a tool returned. The end of the tool, where it came
 // first, adds what the output does not state.
 func (m *mapper) output() {
+	m.releasePending()
 	r := m.readOutput()
 	id := m.toolCallID()
 	call, known := m.Session.RecallCall(string(id))
@@ -60,17 +62,19 @@ func (m *mapper) output() {
 	m.emitResult(id, call, r)
 	if known {
 		m.noteResult(id, r)
+		m.st.rememberOutput(id, r)
 	}
 	if m.Type == "" {
 		var info tokenInfo
 		lenient.ReadObject(m.Info, &info)
-		m.bill(info.Last.Value.tokens(), &info.Last.Value)
+		m.bill(info.Last.Value.tokens(), &info.Last.Value, "")
 	}
 }
 
 // hostedTool maps a tool that runs at the vendor, web search or image generation: one item is
 // call and result. The web_search_end in front of a search has its id.
 func (m *mapper) hostedTool() {
+	m.releasePending()
 	id := cmp.Or(m.CallID, m.ID)
 	name := m.hostedName()
 	if name == "web_search" {

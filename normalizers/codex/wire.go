@@ -15,6 +15,7 @@ type wireRecord struct {
 	Type       lenient.Text            `json:"type"`
 	Payload    lenient.Object[payload] `json:"payload"`
 	RecordType lenient.Text            `json:"record_type"`
+	Ordinal    lenient.Number          `json:"ordinal"`
 	execRecord
 }
 
@@ -76,8 +77,16 @@ type payload struct {
 	ForkedFromID   lenient.Text           `json:"forked_from_id"`
 	HistoryBase    lenient.Object[base]   `json:"history_base"`
 	TurnID         lenient.Text           `json:"turn_id"`
+	StartedAt      lenient.Number         `json:"started_at"`
+	ParentThreadID lenient.Text           `json:"parent_thread_id"`
+	ThreadSource   lenient.Text           `json:"thread_source"`
+	HistoryStart   jsontext.Value         `json:"subagent_history_start_ordinal"`
 	ThreadSettings lenient.Object[thread] `json:"thread_settings"`
 	Info           jsontext.Value         `json:"info"`
+	ThreadID       lenient.Text           `json:"thread_id"`
+	ResponseID     lenient.Text           `json:"response_id"`
+	Usage          lenient.Object[usage]  `json:"usage"`
+	ThreadUsage    lenient.Object[usage]  `json:"thread_token_usage"`
 }
 
 type git struct {
@@ -86,7 +95,8 @@ type git struct {
 
 // base is the thread whose file has the history in front of that of a rollout.
 type base struct {
-	ThreadID lenient.Text `json:"thread_id"`
+	ThreadID   lenient.Text   `json:"thread_id"`
+	EndOrdinal jsontext.Value `json:"end_ordinal_exclusive"`
 }
 
 type thread struct {
@@ -121,8 +131,18 @@ type content struct {
 }
 
 type part struct {
-	Type lenient.Text `json:"type"`
-	Text lenient.Text `json:"text"`
+	Type      lenient.Text `json:"type"`
+	Text      lenient.Text `json:"text"`
+	Encrypted lenient.Text `json:"encrypted_content"`
+}
+
+// plaintext returns the text of a part of a message between agents. Its encrypted_content is
+// text where it has white space: what is encrypted has none.
+func (p *part) plaintext() string {
+	if p.Text == "" && strings.ContainsAny(strings.TrimSpace(string(p.Encrypted)), " \n\t") {
+		return string(p.Encrypted)
+	}
+	return string(p.Text)
 }
 
 // UnmarshalJSONFrom implements json.UnmarshalerFrom. A part of an unexpected type is empty.
@@ -157,12 +177,18 @@ func (c *content) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 // texts returns the texts of the parts. Pictures have none, and the <image> tags in front of
 // and behind a picture are left out.
 func (c *content) texts() []string {
+	return c.textsWith(func(p *part) string { return string(p.Text) })
+}
+
+// textsWith is [content.texts] with another text of a part.
+func (c *content) textsWith(textOf func(*part) string) []string {
 	var out []string
-	for _, p := range c.parts {
-		t := strings.TrimSpace(string(p.Text))
+	for i := range c.parts {
+		text := textOf(&c.parts[i])
+		t := strings.TrimSpace(text)
 		tag := strings.HasPrefix(t, "<image") && strings.HasSuffix(t, ">") && !strings.Contains(t, "\n")
-		if p.Text != "" && !tag && t != "</image>" {
-			out = append(out, string(p.Text))
+		if text != "" && !tag && t != "</image>" {
+			out = append(out, text)
 		}
 	}
 	return out

@@ -19,7 +19,7 @@ func (m *mapper) prompt() {
 	fromAgent := strings.HasPrefix(source, "agent-")
 	fromRuntime := source != "" && source != "user" && !fromAgent
 	switch {
-	case bool(m.data.Autopilot), fromRuntime, strings.HasPrefix(strings.TrimSpace(string(text)), "<system_notification>"):
+	case bool(m.data.Autopilot), fromRuntime, isInjected(text):
 		m.inject(text)
 		return
 	case isBlank(text) && len(m.data.Attachments) == 0:
@@ -32,6 +32,12 @@ func (m *mapper) prompt() {
 		d.Origin = envelopes.OriginAgent
 	}
 	m.put(m.ID, d)
+}
+
+// isInjected reports whether a prompt of no stated source is of the runtime.
+func isInjected(text lenient.Text) bool {
+	s := strings.TrimSpace(string(text))
+	return strings.HasPrefix(s, "<system_notification>") || strings.HasPrefix(s, "<skill-context>") || strings.HasPrefix(s, "<skill-context ")
 }
 
 // inject emits a text that the runtime puts into the conversation.

@@ -2,6 +2,8 @@ package copilot
 
 import (
 	"cmp"
+	"maps"
+	"slices"
 
 	"tributary/envelopes"
 	"tributary/normalizers/core"
@@ -10,7 +12,8 @@ import (
 
 // Copilot states tokens up to three times: the output with the message, all of an API call in a
 // record of its own, and the total of the session at a clean exit. state.Billed is the sum over
-// all events; each place bills only what it has above what was billed (README.md, Tokens).
+// all events, state.Models the sum of each model; each place bills only what it has above what
+// was billed (README.md, Tokens).
 
 // figures are the tokens of an API call, or of a model: input includes what was read from and
 // written to the cache, output includes reasoning.
@@ -79,6 +82,7 @@ func (m *mapper) billMessage(event int) {
 		m.Session.APICalls.Put(callKey(call), billed)
 	}
 	st.Billed, st.Output = sum, output
+	st.addModel(m.model(), core.Consumption{Output: more})
 	e := &m.Events[event].Event
 	e.Usage = &envelopes.Usage{Output: more, Key: call}
 	e.TokensOutput, e.TokensTotal = &more, new(more)
@@ -112,7 +116,7 @@ func (m *mapper) usage(f *figures) {
 	if key != "" {
 		m.Session.APICalls.Put(callKey(key), billed.Raise(now))
 	}
-	m.bill(m.st.Billed.Plus(now.Minus(billed)), key, f)
+	m.bill(m.First, now.Minus(billed), d.Model, key, f)
 }
 
 // billedOf returns what events have carried of an API call. A call without an id of its message
@@ -127,43 +131,114 @@ func (m *mapper) billedOf(key string, now core.Consumption) core.Consumption {
 	return core.Consumption{}
 }
 
-// shutdown emits the end of a run. It bills what the total of the session, over all of its runs
-// and models, has above the sum so far.
+// shutdown emits the end of a run. It bills what the totals of the models, over all runs of the
+// session, have above the sums so far: one event for each model, the first of them the end.
 func (m *mapper) shutdown() {
 	m.putSystem(envelopes.SessionSummary, "")
 	if m.First < 0 {
 		return
 	}
-	var total core.Consumption
-	var stated figures
-	for _, used := range m.data.Metrics.Value {
-		f := &used.Value.Usage.Value
-		total = total.Plus(f.consumption())
-		stated.CacheRead.OK = stated.CacheRead.OK || f.CacheRead.OK
-		stated.Reasoning.OK = stated.Reasoning.OK || f.Reasoning.OK
-	}
-	m.bill(m.st.Billed.Raise(total), "", &stated)
+	m.settle()
 	if reason := m.data.ErrorReason; m.data.ShutdownType == "error" || reason != "" {
 		m.put(partID(m.ID, "error"), m.Session.ErrorDraft(string(cmp.Or(m.data.ShutdownType, "error")), string(reason)))
 	}
 }
 
-// bill raises the sum, and puts what it has grown by on the first event of the record. Figures
-// that are not stated are unknown, not zero.
-func (m *mapper) bill(sum core.Consumption, key string, stated *figures) {
+// settle bills the totals of the models. Together they bill what their sum has above that of
+// the session: an event before may have named no model, or a model by another name.
+func (m *mapper) settle() {
+	used := m.data.Metrics.Value
+	var total core.Consumption
+	for _, u := range used {
+		total = total.Plus(u.Value.Usage.Value.consumption())
+	}
+	left := total.Minus(m.st.Billed)
+	event := m.First
+	for _, name := range slices.Sorted(maps.Keys(used)) {
+		f := used[name].Value.Usage.Value
+		more := lower(f.consumption().Minus(m.st.modelBilled(name)), left)
+		if more == (core.Consumption{}) {
+			continue
+		}
+		if event < 0 {
+			d := core.SystemDraft(envelopes.Meta, "")
+			d.Identity = string(m.Data)
+			if !m.put(partID(m.ID, "usage:"+name), d) {
+				continue
+			}
+			event = len(m.Events) - 1
+		}
+		model := lenient.Text(name).Ptr()
+		m.Events[event].Event.Model = model
+		m.bill(event, more, model, "", &f)
+		left, event = left.Minus(more), -1
+	}
+}
+
+// lower returns the lower figure of each field of a and b.
+func lower(a, b core.Consumption) core.Consumption {
+	return core.Consumption{
+		Input:      min(a.Input, b.Input),
+		CacheRead:  min(a.CacheRead, b.CacheRead),
+		CacheWrite: min(a.CacheWrite, b.CacheWrite),
+		Output:     min(a.Output, b.Output),
+		Reasoning:  min(a.Reasoning, b.Reasoning),
+	}
+}
+
+// bill raises the sums, and puts what they grow by on an event. Figures that are not stated are
+// unknown, not zero. Reasoning counts in tokens_thinking whatever event carried its output; in
+// usage only as far as the event has output of its own.
+func (m *mapper) bill(event int, more core.Consumption, model *string, key string, stated *figures) {
+	sum := m.st.Billed.Plus(more)
+	thinking := sum.Reasoning - m.st.Billed.Reasoning
 	u := sum.UsageSince(m.st.Billed, key)
 	m.st.Billed = sum
+	m.st.addModel(model, more)
 	if u == nil {
-		return
+		if thinking == 0 {
+			return
+		}
+		u = &envelopes.Usage{Key: core.BoundID(key)}
 	}
-	m.AddUsage(u, func(e *envelopes.AgentEventV1) {
+	m.AddUsageAt(event, u, func(e *envelopes.AgentEventV1) {
 		e.TokensInput = new(u.Input + u.CacheRead + u.CacheWrite)
 		e.TokensOutput = new(u.Output + u.Reasoning)
 		if stated.CacheRead.OK {
 			e.TokensCached = &u.CacheRead
 		}
-		if stated.Reasoning.OK || u.Reasoning > 0 {
-			e.TokensThinking = &u.Reasoning
+		if stated.Reasoning.OK || thinking > 0 {
+			e.TokensThinking = &thinking
 		}
 	})
+}
+
+// maxModels is how many models of a session have sums of their own.
+const maxModels = 16
+
+// modelBill is the sum of the events of one model.
+type modelBill struct {
+	Model  string           `json:"m"`
+	Billed core.Consumption `json:"b"`
+}
+
+// modelBilled returns the sum of a model.
+func (s *state) modelBilled(model string) core.Consumption {
+	for _, b := range s.Models {
+		if b.Model == core.Cut(model, core.MaxName) {
+			return b.Billed
+		}
+	}
+	return core.Consumption{}
+}
+
+// addModel adds to the sum of a model, where it is known.
+func (s *state) addModel(model *string, more core.Consumption) {
+	if model == nil {
+		return
+	}
+	name := core.Cut(*model, core.MaxName)
+	sum := s.modelBilled(name).Plus(more)
+	others := s.Models.Without(func(b modelBill) bool { return b.Model == name })
+	s.Models = others.Push(modelBill{name, sum}, maxModels, nil)
 }

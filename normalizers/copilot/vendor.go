@@ -60,6 +60,7 @@ type state struct {
 	Reasoning lastReasoning                 `json:"thought,omitzero"`
 	Document  core.DocumentHead             `json:"doc,omitzero"`    // the entries that the document began with
 	Billed    core.Consumption              `json:"billed,omitzero"` // the sum of all events
+	Models    core.Window[modelBill]        `json:"models,omitzero"` // the sums of each model
 	Output    int64                         `json:"last,omitzero"`   // output tokens of the last message that was billed
 	Recorded  bool                          `json:"rec,omitzero"`    // API calls have records of their own
 }
@@ -72,7 +73,11 @@ func (s *state) Clone() core.State { c := *s; return &c }
 
 // Size implements [core.State].
 func (s *state) Size() int {
-	return 256 + 12*(len(s.Prompts)+len(s.Started)) + s.Open.size()
+	n := 256 + 12*(len(s.Prompts)+len(s.Started)) + s.Open.size()
+	for _, b := range s.Models {
+		n += 96 + len(b.Model)
+	}
+	return n
 }
 
 // Shrink implements [core.State]: it drops everything at once.

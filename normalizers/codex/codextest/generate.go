@@ -22,6 +22,7 @@ type codexScript struct {
 	ordinal  bool
 	n        int // ids so far
 	turn     string
+	thread   string   // of the last session_meta
 	total    [5]int   // input, cached, written, output, reasoning
 	last     any      // the last token_count
 	open     []string // calls without a result
@@ -34,7 +35,7 @@ type codexScript struct {
 func Lines(t *rapid.T, session string) [][]byte {
 	s := &codexScript{
 		Script:  normalizerstest.NewScript(t, fmt.Sprintf("019ca000-0000-7000-8000-%012x", []byte(session))),
-		version: rapid.SampledFrom([]string{"0.66.0", "0.125.0", "0.147.0", "none"}).Draw(t, "version"),
+		version: rapid.SampledFrom([]string{"0.66.0", "0.125.0", "0.147.0", "0.159.0", "none"}).Draw(t, "version"),
 	}
 	switch rapid.IntRange(0, 9).Draw(t, "generation") {
 	case 0:
@@ -43,7 +44,7 @@ func Lines(t *rapid.T, session string) [][]byte {
 		s.bare = true
 		s.Emit(map[string]any{"id": s.Session, "timestamp": s.stamp(), "instructions": nil, "git": map[string]any{"branch": "main"}})
 	default:
-		s.ordinal = s.version == "0.147.0"
+		s.ordinal = s.version == "0.147.0" || s.version == "0.159.0"
 		if s.Chance(90) {
 			s.meta(s.Session, nil)
 		}
@@ -110,6 +111,7 @@ func (s *codexScript) item(of string, more map[string]any) {
 }
 
 func (s *codexScript) meta(id string, more map[string]any) {
+	s.thread = id
 	p := map[string]any{"id": id, "cwd": "/home/dev/app", "originator": "codex_cli_rs", "source": "cli", "git": map[string]any{"branch": "main"}}
 	if s.version != "none" {
 		p["cli_version"] = s.version
@@ -359,7 +361,7 @@ func (s *codexScript) tokens() {
 	}
 	in, out := rapid.IntRange(0, 900).Draw(s.T, "in"), rapid.IntRange(0, 90).Draw(s.T, "out")
 	last := [5]int{in, rapid.IntRange(0, in).Draw(s.T, "cached"), 0, out, rapid.IntRange(0, out).Draw(s.T, "reasoning")}
-	if s.version == "0.147.0" {
+	if s.ordinal {
 		last[2] = rapid.IntRange(0, in-last[1]).Draw(s.T, "written")
 	}
 	switch s.OneOf("more", "more", "more", "more", "reset", "jump", "null") {
@@ -377,18 +379,42 @@ func (s *codexScript) tokens() {
 			s.total[i] += last[i]
 		}
 	}
-	s.last = map[string]any{"total_token_usage": usage(s.total), "last_token_usage": usage(last), "model_context_window": 258_400}
-	s.event("token_count", map[string]any{"info": s.last})
+	info := map[string]any{"total_token_usage": usage(s.total), "last_token_usage": usage(last), "model_context_window": 258_400}
+	record := func() {
+		s.put("token_usage_record", map[string]any{
+			"thread_id": s.OneOf(s.thread, s.thread, s.thread, "019ca000-ffff-7000-8000-000000000000"), "response_id": s.id("resp"),
+			"usage": usage(last), "thread_token_usage": usage(s.total),
+		})
+	}
+	s.last = info
+	switch {
+	case s.version != "0.159.0":
+		s.event("token_count", map[string]any{"info": info})
+	case s.Chance(60):
+		record()
+		s.event("token_count", map[string]any{"info": info})
+	case s.Chance(50):
+		s.event("token_count", map[string]any{"info": info})
+		record()
+	default:
+		record()
+	}
 }
 
 // context begins a turn.
 func (s *codexScript) context() {
 	p := map[string]any{"cwd": s.OneOf("/home/dev/app", "/elsewhere"), "model": s.OneOf("gpt-5.2-codex", "gpt-5.5"), "approval_policy": "never", "effort": s.OneOf("low", "high")}
-	if s.version == "0.125.0" || s.version == "0.147.0" {
+	if s.version == "0.125.0" || s.ordinal {
 		s.n++
-		s.turn = fmt.Sprintf("019ca000-%04x-7000-8000-000000000001", s.n)
+		s.turn = fmt.Sprintf("019ca000-%04x-%s000-8000-000000000001", s.n, s.OneOf("7", "7", "7", "4"))
 		p["turn_id"] = s.turn
-		s.event(s.OneOf("task_started", "turn_started"), map[string]any{"turn_id": s.turn})
+		started := map[string]any{"turn_id": s.turn}
+		if s.Chance(60) {
+			started["started_at"] = s.Now.Unix() - int64(rapid.SampledFrom([]int{0, 0, 0, 1, 600}).Draw(s.T, "s ago"))
+		}
+		if s.Chance(90) {
+			s.event(s.OneOf("task_started", "turn_started"), started)
+		}
 	}
 	s.put("turn_context", p)
 	if s.Chance(30) {
@@ -434,7 +460,7 @@ func (s *codexScript) resume() {
 	}
 	s.n++
 	id := fmt.Sprintf("019ca000-%04x-7000-8000-%s", s.n, s.Session[24:])
-	switch s.OneOf("again", "other", "fork", "spawn") {
+	switch s.OneOf("again", "other", "fork", "spawn", "subagent", "start") {
 	case "again":
 		s.meta(s.Session, nil)
 		return
@@ -443,7 +469,12 @@ func (s *codexScript) resume() {
 		s.total = [5]int{}
 		return
 	case "fork":
+		id = fmt.Sprintf("019ca000-%04x-%s000-8000-%s", s.n, s.OneOf("7", "7", "4"), s.Session[24:])
 		s.meta(id, map[string]any{"forked_from_id": s.Session})
+	case "subagent":
+		s.meta(id, map[string]any{"thread_source": "subagent", "parent_thread_id": s.Session})
+	case "start":
+		s.meta(id, map[string]any{"parent_thread_id": s.Session, "subagent_history_start_ordinal": len(s.Lines) + rapid.IntRange(1, 9).Draw(s.T, "copied")})
 	case "spawn":
 		s.meta(id, map[string]any{"source": map[string]any{"subagent": map[string]any{"thread_spawn": map[string]any{"parent_thread_id": s.Session, "depth": 1}}}})
 	}

@@ -151,9 +151,13 @@ func ToolsOf(records []Raw) []*Tool {
 			}
 		case typed == "web_search_call", typed == "image_generation_call":
 			id = cmp.Or(id, normalizerstest.Member[string](r.item, "id"))
-			if i > 0 && records[i-1].of == "web_search_end" && records[i-1].Kind == "event_msg" && len(out) > 0 &&
-				reflect.DeepEqual(normalizerstest.Member[any](records[i-1].item, "action"), normalizerstest.Member[any](r.item, "action")) {
-				if t := out[len(out)-1]; t.Result == i-1 {
+			end := i - 1
+			for end > 0 && (records[end].bad || records[end].unknown()) {
+				end--
+			}
+			if end >= 0 && records[end].of == "web_search_end" && records[end].Kind == "event_msg" && len(out) > 0 &&
+				reflect.DeepEqual(normalizerstest.Member[any](records[end].item, "action"), normalizerstest.Member[any](r.item, "action")) {
+				if t := out[len(out)-1]; t.Result == end {
 					t.Call, t.Result = i, i
 					continue
 				}
@@ -166,6 +170,27 @@ func ToolsOf(records []Raw) []*Tool {
 		}
 	}
 	return out
+}
+
+// unknown reports whether a record is of a type that no version wrote so far: a generated one,
+// which is named for that, an item of item_completed that is neither a text nor a tool, or a
+// bare value that is no item.
+func (r Raw) unknown() bool {
+	switch {
+	case r.Kind == "of_tomorrow", r.of == "of_tomorrow":
+		return true
+	case r.of == "item_completed":
+		return !slices.Contains([]string{"UserMessage", "AgentMessage", "Plan", "Reasoning"}, normalizerstest.Member[string](r.item, "item", "type"))
+	case r.Kind == "" && r.of == "":
+		for _, name := range []string{"id", "role", "name", "call_id", "record_type"} {
+			if normalizerstest.Member[string](r.item, name) != "" {
+				return false
+			}
+		}
+		return true
+	default:
+		return false
+	}
 }
 
 // codexEnd is the end of a tool beside its result.

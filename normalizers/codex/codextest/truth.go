@@ -2,10 +2,8 @@ package codextest
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"maps"
-	"math"
 	"path"
 	"regexp"
 	"slices"
@@ -14,9 +12,9 @@ import (
 	"tributary/normalizers/normalizerstest"
 )
 
-// This file reads the rollouts of Codex a second time, with nothing but encoding/json. It looks
-// ahead where the normalizer must wait: it searches the whole file for the response_item that
-// an event_msg duplicates.
+// This file reads the rollouts of Codex a second time, with nothing but encoding/json
+// and the design pages. It looks ahead where the normalizer must wait: what a duplicate is
+// told by is looked up in the whole file.
 
 // Raw is one record of a rollout or of the exec stream.
 type Raw struct {
@@ -27,7 +25,7 @@ type Raw struct {
 	item    any    // the payload, or the bare item
 	of      string // payload.type
 	Copied  bool   // history of another session
-	Turn    string // id of the turn that it stands in
+	Turn    string // id of the turn that it stands in; of a token_usage_record that of its response
 	Model   string // that is known after it
 	Stamped string // its own time
 }
@@ -59,8 +57,8 @@ func codexRawOf(l normalizerstest.Line) Raw {
 	return r
 }
 
-// codexItemEnd returns the end of a tool in an item of the newer event stream, in the form of
-// the older one.
+// codexItemEnd is the end of a tool that an item of the newer event stream tells, as the
+// older one has it.
 func codexItemEnd(r Raw) (map[string]any, bool) {
 	item := normalizerstest.Member[any](r.item, "item")
 	of, ok := map[string]string{
@@ -83,7 +81,8 @@ func codexItemEnd(r Raw) (map[string]any, bool) {
 
 var codexV7 = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}$`)
 
-// markCodex marks each record as copied or not, with its turn and its model.
+// markCodex says of each record whether it is copied, and in which turn and with which
+// model it stands (README.md).
 func markCodex(records []Raw) {
 	var c codexCopy
 	turn, model := "", ""
@@ -99,41 +98,10 @@ func markCodex(records []Raw) {
 			model = cmp.Or(normalizerstest.Member[string](r.item, "thread_settings", "model"), model)
 		}
 		r.Copied, r.Turn, r.Model = c.follow(*r), turn, model
-	}
-}
-
-// codexCopy follows the history of another session that a fork begins with.
-type codexCopy struct {
-	child   string // whose copy goes on
-	promise bool   // turns have the ids that end it
-}
-
-// follow reports whether a record is copied. The first turn of the child ends the copy,
-// as does the first turn of all where the version of the child promises no turn ids: it
-// does since 0.118.
-func (c *codexCopy) follow(r Raw) bool {
-	if r.Kind == "turn_context" || r.of == "task_started" || r.of == "turn_started" {
-		id := normalizerstest.Member[string](r.item, "turn_id")
-		v7 := codexV7.MatchString(id)
-		c.promise = c.promise || v7
-		if v7 && id >= c.child || !c.promise {
-			c.child = ""
+		if r.Kind == "token_usage_record" {
+			r.Turn = cmp.Or(normalizerstest.Member[string](r.item, "response_id"), turn)
 		}
 	}
-	copied := c.child != ""
-	if id := normalizerstest.Member[string](r.item, "id"); !copied && isCodexFork(r) && codexV7.MatchString(id) {
-		minor := 0
-		_, _ = fmt.Sscanf(normalizerstest.Member[string](r.item, "cli_version"), "0.%d", &minor) // 0 when it is none
-		c.child, c.promise = id, minor >= 118
-	}
-	return copied
-}
-
-// isCodexFork reports whether copied history may follow a session_meta.
-func isCodexFork(r Raw) bool {
-	base := normalizerstest.Member[string](r.item, "history_base", "thread_id")
-	return r.Kind == "session_meta" && (normalizerstest.Member[string](r.item, "forked_from_id") != "" || normalizerstest.Member[any](r.item, "source", "subagent", "thread_spawn") != nil ||
-		base != "" && base != normalizerstest.Member[string](r.item, "id"))
 }
 
 // codexMachine are the beginnings of what a machine wrote under the role of the user.
@@ -169,11 +137,29 @@ func codexTexts(content any) (texts []string, pictures bool) {
 	return texts, pictures
 }
 
+var (
+	codexBlock   = regexp.MustCompile(`(?s)^\s*<([^\s>]+)`)
+	codexRequest = regexp.MustCompile(`(?s)^\s*#.*?## My request for Codex:(.*)$`)
+)
+
 // codexTyped is what a human typed in some texts; false when it was a machine.
 func codexTyped(texts []string, pictures bool) (string, bool) {
+	machine := func(t string) bool {
+		return slices.ContainsFunc(codexMachine, func(p string) bool { return strings.HasPrefix(strings.TrimSpace(t), p) })
+	}
 	var typed []string
 	for _, t := range texts {
-		if !slices.ContainsFunc(codexMachine, func(p string) bool { return strings.HasPrefix(strings.TrimSpace(t), p) }) {
+		for machine(t) {
+			tag := codexBlock.FindStringSubmatch(t)
+			behind := ""
+			if tag != nil {
+				_, behind, _ = strings.Cut(t, "</"+tag[1]+">")
+			}
+			if t = strings.TrimSpace(behind); t == "" {
+				break
+			}
+		}
+		if t != "" {
 			typed = append(typed, t)
 		}
 	}
@@ -181,15 +167,18 @@ func codexTyped(texts []string, pictures bool) (string, bool) {
 		return "", pictures
 	}
 	phrase := strings.Join(typed, "\n")
-	if strings.HasPrefix(strings.TrimSpace(phrase), "# Context from my IDE setup:") {
-		_, phrase, _ = strings.Cut(phrase, "## My request for Codex:")
-		phrase = strings.TrimSpace(phrase)
+	if m := codexRequest.FindStringSubmatch(phrase); m != nil {
+		phrase = strings.TrimSpace(m[1])
 		return phrase, phrase != "" || pictures
+	}
+	if strings.HasPrefix(strings.TrimSpace(phrase), "# Context from my IDE setup:") {
+		return "", pictures
 	}
 	return phrase, true
 }
 
-// Saying is a text of a record: of a response_item, or of an event_msg that may repeat it.
+// Saying is something said in a record: in a response_item, or in an event_msg that
+// may tell the same again.
 type Saying struct {
 	At        int    // index of the record
 	Who       string // human, assistant, thought
@@ -197,14 +186,14 @@ type Saying struct {
 	keys      []string // the texts under which it is known; of a thought its parts
 	Text      string   // as it is emitted
 	whole     int      // of keys: so many are all of it, the others parts
-	taken     []bool   // of keys: a duplicate has it too
+	taken     []bool   // of keys: told by a duplicate too
 	all       bool     // one that is all of it is taken
 	before    bool     // by one that stands before it
-	dropped   bool     // of a duplicate: its response_item is emitted instead
+	dropped   bool     // of a duplicate: told by its response_item
 	place     [2]int   // the record whose events it stands in front of, and its own
 }
 
-// take marks a text as duplicated: the whole of it, or one part.
+// take claims a text: all that is said, which leaves nothing, or one part of it.
 func (s *Saying) take(key string) bool {
 	for i, k := range s.keys {
 		part := i >= s.whole
@@ -217,8 +206,8 @@ func (s *Saying) take(key string) bool {
 	return false
 }
 
-// Sayings returns the texts of the records, in the order of their events: each text once
-// (README.md, Speech).
+// Sayings are what the records say, in the order in which it is told: each text
+// once (README.md).
 func Sayings(records []Raw) []*Saying {
 	byRecord := make([][]*Saying, len(records))
 	agent := codexAgent(records)
@@ -226,7 +215,7 @@ func Sayings(records []Raw) []*Saying {
 		byRecord[i] = sayingsOf(i, r, agent >= 0 && i >= agent)
 	}
 	var out []*Saying
-	tools := make(map[int]bool) // records of a tool
+	tools := make(map[int]bool) // records that tell of a tool
 	for _, t := range ToolsOf(records) {
 		tools[t.Call], tools[t.Result] = true, true
 	}
@@ -235,7 +224,7 @@ func Sayings(records []Raw) []*Saying {
 		for _, s := range byRecord[i] {
 			if s.Duplicate {
 				s.pair(records, byRecord, tools)
-				// An emitted text releases the pending ones in front of it.
+				// One that is told takes those with it that wait in front of it.
 				for _, o := range waited {
 					if !s.dropped && o.place[0] > s.place[0] {
 						o.dropped, o.place[0] = false, s.place[0]
@@ -245,7 +234,7 @@ func Sayings(records []Raw) []*Saying {
 			}
 		}
 	}
-	known := make(map[string]bool)
+	told := make(map[string]bool)
 	for i, r := range records {
 		for _, s := range byRecord[i] {
 			id := normalizerstest.Member[string](r.item, "id")
@@ -253,10 +242,10 @@ func Sayings(records []Raw) []*Saying {
 			if s.Duplicate || r.of == "item.completed" || id == "" || strings.HasPrefix(id, "review_rollout_") {
 				again = ""
 			}
-			if !s.dropped && !known[again] {
+			if !s.dropped && !told[again] {
 				out = append(out, s)
 			}
-			known[again] = again != ""
+			told[again] = again != ""
 		}
 	}
 	slices.SortStableFunc(out, func(a, b *Saying) int {
@@ -265,8 +254,8 @@ func Sayings(records []Raw) []*Saying {
 	return out
 }
 
-// pair finds the response_item that an event_msg duplicates: the last one, or one that follows
-// before another record ends the wait.
+// pair looks for the response_item that tells what a duplicate tells: the last one, or one
+// that follows before another record ends the wait.
 func (s *Saying) pair(records []Raw, byRecord [][]*Saying, tools map[int]bool) {
 	for j := s.At - 1; j >= 0; j-- {
 		k := slices.IndexFunc(byRecord[j], func(o *Saying) bool { return !o.Duplicate && o.Who == s.Who })
@@ -296,10 +285,10 @@ func (s *Saying) pair(records []Raw, byRecord [][]*Saying, tools map[int]bool) {
 	s.place = [2]int{j, s.At - len(records)}
 }
 
-// letsPass reports whether a pending event_msg waits beyond a record: it waits beyond a
-// response_item that an earlier event_msg duplicates, because its own may follow.
-func (s *Saying) letsPass(r Raw, sayings []*Saying) bool {
-	for _, o := range sayings {
+// letsPass reports whether a duplicate that waits goes on waiting beyond a record: it does so
+// beyond a response_item that tells a duplicate in front of it, for its own may follow.
+func (s *Saying) letsPass(r Raw, says []*Saying) bool {
+	for _, o := range says {
 		switch {
 		case o.Duplicate && (o.Who == "human") != (s.Who == "human"):
 			return false
@@ -307,29 +296,29 @@ func (s *Saying) letsPass(r Raw, sayings []*Saying) bool {
 			return false
 		}
 	}
-	if len(sayings) > 0 {
+	if len(says) > 0 {
 		return true
+	}
+	item := r.of
+	if role := normalizerstest.Member[string](r.item, "role"); item == "" && role != "" && normalizerstest.Member[any](r.item, "content") != nil {
+		item = "message"
+	} else if item == "" && normalizerstest.Member[string](r.item, "id") != "" && r.Kind == "" && role == "" {
+		item = "header"
 	}
 	switch r.Kind {
 	case "event_msg":
 		return r.of != "task_complete" && r.of != "turn_complete"
-	case "turn_context", "world_state":
-		return true
 	case "response_item", "":
-		if normalizerstest.Member[string](r.item, "record_type") != "" && r.of == "" {
-			return true // no record of the conversation at all
-		}
-		return r.of == "reasoning" || r.of == "message"
-	case "inter_agent_communication_metadata":
-		return true
+		return item != "agent_message" && item != "ghost_snapshot" && item != "header"
+	default: // what no one knows ends no wait
+		return r.Kind != "session_meta" && r.Kind != "compacted"
 	}
-	return false
 }
 
-// sayingsOf returns the texts of a record.
+// sayingsOf is what a record says itself.
 func sayingsOf(at int, r Raw, subagent bool) []*Saying {
 	var out []*Saying
-	utter := func(who string, duplicate bool, text string, whole int, keys ...string) {
+	say := func(who string, duplicate bool, text string, whole int, keys ...string) {
 		s := &Saying{At: at, Who: who, Duplicate: duplicate, Text: text, whole: whole, place: [2]int{at, at}}
 		for _, k := range keys {
 			s.keys = append(s.keys, strings.TrimSpace(k))
@@ -341,12 +330,12 @@ func sayingsOf(at int, r Raw, subagent bool) []*Saying {
 		if who == "human" {
 			phrase, human := codexTyped([]string{text}, strings.TrimSpace(text) == "")
 			if human {
-				utter(who, true, phrase, 1, text)
+				say(who, true, phrase, 1, phrase)
 			}
 			return
 		}
 		if strings.TrimSpace(text) != "" {
-			utter(who, true, text, 1, text)
+			say(who, true, text, 1, text)
 		}
 	}
 	texts, pictures := codexTexts(normalizerstest.Member[any](r.item, "content"))
@@ -385,13 +374,19 @@ func sayingsOf(at int, r Raw, subagent bool) []*Saying {
 		whole := len(keys)
 		keys = append(keys, texts...)
 		if role == "assistant" && len(texts) > 0 {
-			utter("assistant", false, joined, whole, keys...)
+			say("assistant", false, joined, whole, keys...)
 		}
 		if phrase, human := codexTyped(texts, pictures); role == "user" && human {
-			utter("human", false, phrase, whole, keys...)
+			keys = append([]string{phrase}, keys...)
+			for i, t := range texts {
+				if part, human := codexTyped([]string{t}, false); human {
+					keys[whole+1+i] = part
+				}
+			}
+			say("human", false, phrase, whole+1, keys...)
 		}
 	case r.of == "agent_message" && normalizerstest.Member[string](r.item, "author") == "/root" && !subagent:
-		utter("assistant", false, joined, 0)
+		say("assistant", false, betweenAgents(normalizerstest.Member[any](r.item, "content")), 0)
 	case r.of == "reasoning":
 		parts, _ := codexTexts(normalizerstest.Member[any](r.item, "summary"))
 		if len(parts) == 0 {
@@ -401,22 +396,36 @@ func sayingsOf(at int, r Raw, subagent bool) []*Saying {
 			parts = []string{normalizerstest.Member[string](r.item, "text")}
 		}
 		if len(parts) > 0 {
-			utter("thought", false, strings.Join(parts, "\n"), 0, parts...)
+			say("thought", false, strings.Join(parts, "\n"), 0, parts...)
 		}
 	case r.of == "item.completed":
 		text := normalizerstest.Member[string](r.item, "item", "text")
 		switch normalizerstest.Member[string](r.item, "item", "type") {
 		case "agent_message", "plan":
-			utter("assistant", false, text, 0)
+			say("assistant", false, text, 0)
 		case "reasoning":
-			utter("thought", false, text, 0)
+			say("thought", false, text, 0)
 		}
 	}
 	return out
 }
 
-// codexAgent returns the index of the first session_meta if it states that the rollout is of a
-// subagent, else -1.
+// betweenAgents is the text of a message between agents, which may stand in clear where it
+// should be encrypted.
+func betweenAgents(content any) string {
+	parts, _ := content.([]any)
+	for i, p := range parts {
+		secret := normalizerstest.Member[string](p, "encrypted_content")
+		if normalizerstest.Member[string](p, "text") == "" && len(strings.Fields(secret)) > 1 {
+			parts[i] = secret
+		}
+	}
+	texts, _ := codexTexts(content)
+	return strings.Join(texts, "\n")
+}
+
+// codexAgent is the first session_meta, if it says that the rollout is of a subagent; -1
+// when it does not.
 func codexAgent(records []Raw) int {
 	i := slices.IndexFunc(records, func(r Raw) bool { return r.Kind == "session_meta" })
 	if i >= 0 && normalizerstest.Member[any](records[i].item, "source", "subagent") == nil {
@@ -443,7 +452,7 @@ func codexSession(name string, records []Raw) string {
 	return strings.TrimSuffix(path.Base(name), path.Ext(name))
 }
 
-// Interpret reads a file by the rules of README.md.
+// Interpret reads a file as the design pages say.
 func Interpret(name string, lines []normalizerstest.Line) normalizerstest.Account {
 	records := Read(lines)
 	a := normalizerstest.Account{Naive: make(map[string]normalizerstest.Figures)}
@@ -488,119 +497,4 @@ func Interpret(name string, lines []normalizerstest.Line) normalizerstest.Accoun
 		a.Results = append(a.Results, normalizerstest.ToolOutcome{Session: session, ID: t.ID, Form: t.Form, Code: t.Code, Line: records[t.Result].Number})
 	}
 	return a
-}
-
-// codexUsage are the figures of a usage as Codex states them.
-type codexUsage struct{ input, cached, written, output, reasoning int64 }
-
-func codexUsageOf(v any) codexUsage {
-	n := func(name string) int64 {
-		f, _ := normalizerstest.Member[json.Number](v, name).Float64()
-		if f < 0 || f > 1<<50 {
-			return 0 // no count of anything
-		}
-		return int64(math.Round(f))
-	}
-	return codexUsage{n("input_tokens"), n("cached_input_tokens"), n("cache_write_input_tokens"), n("output_tokens"), n("reasoning_output_tokens")}
-}
-
-// figures are those of an event that carries this usage.
-func (u codexUsage) figures() normalizerstest.Figures {
-	u.cached = min(u.cached, u.input)
-	u.written = min(u.written, u.input-u.cached)
-	u.reasoning = min(u.reasoning, u.output)
-	return normalizerstest.Figures{
-		Input: u.input, Output: u.output, Cached: u.cached, Thinking: u.reasoning, Total: u.input + u.output,
-		UsageInput: u.input - u.cached - u.written, CacheRead: u.cached, CacheWrite: u.written,
-		UsageOutput: u.output - u.reasoning, UsageReasoning: u.reasoning,
-	}
-}
-
-// above is what u is above before, field by field.
-func (u codexUsage) above(before codexUsage) codexUsage {
-	return codexUsage{
-		max(0, u.input-before.input), max(0, u.cached-before.cached), max(0, u.written-before.written),
-		max(0, u.output-before.output), max(0, u.reasoning-before.reasoning),
-	}
-}
-
-// Ledger follows the running total of each session (README.md, Tokens).
-type Ledger map[string]*codexAccount
-
-type codexAccount struct {
-	sum    normalizerstest.Figures
-	total  codexUsage
-	last   string          // the last pair
-	pairs  map[string]bool // all pairs
-	forked bool
-	meta   string
-	copy   codexCopy
-}
-
-// Add implements [normalizerstest.Ledger].
-func (l Ledger) Add(session string, record []byte) {
-	a := l[session]
-	if a == nil {
-		a = &codexAccount{pairs: make(map[string]bool)}
-		l[session] = a
-	}
-	r := codexRawOf(normalizerstest.Line{Data: record})
-	copied := a.copy.follow(r)
-	switch {
-	case r.Kind == "" && r.of == "turn.completed":
-		now := codexUsageOf(normalizerstest.Member[any](r.value, "usage"))
-		if now.input+now.output < a.total.input+a.total.output {
-			a.total = codexUsage{}
-		}
-		a.sum.Add(now.above(a.total).figures())
-		a.total = now
-	case r.Kind == "session_meta" && !copied:
-		id := normalizerstest.Member[string](r.item, "id")
-		a.forked = a.forked || isCodexFork(r) || normalizerstest.Member[string](r.item, "history_base", "thread_id") != ""
-		if !isCodexFork(r) && id != a.meta {
-			a.total, a.last = codexUsage{}, ""
-		}
-		a.meta = id
-	case r.Kind == "event_msg" && r.of == "token_count":
-		a.count(normalizerstest.Member[any](r.item, "info"), copied)
-	case r.Kind == "response_item" && r.of == "" && normalizerstest.Member[string](r.item, "status") != "" && normalizerstest.Member[string](r.item, "role") == "" && normalizerstest.Member[string](r.item, "name") == "":
-		a.sum.Add(codexUsageOf(normalizerstest.Member[any](r.item, "info", "last_token_usage")).figures())
-	}
-}
-
-func (a *codexAccount) count(info any, copied bool) {
-	t, l := normalizerstest.Member[any](info, "total_token_usage"), normalizerstest.Member[any](info, "last_token_usage")
-	_, hasTotal := t.(map[string]any)
-	_, hasLast := l.(map[string]any)
-	if !hasTotal && !hasLast {
-		return
-	}
-	total, last := codexUsageOf(t), codexUsageOf(l)
-	pair := fmt.Sprint(hasTotal, total, hasLast, last)
-	repeated := pair == a.last || a.forked && a.pairs[pair]
-	a.last, a.pairs[pair] = pair, true
-	before := a.total
-	if hasTotal {
-		a.total = total
-	}
-	switch {
-	case repeated, copied:
-	case a.forked && hasTotal && hasLast && before == (codexUsage{}): // of the parent
-		a.sum.Add(last.figures())
-	case hasTotal && (total.input+total.output >= before.input+before.output || !hasLast):
-		if total.input+total.output < before.input+before.output {
-			before = codexUsage{}
-		}
-		a.sum.Add(total.above(before).figures())
-	default:
-		a.sum.Add(last.figures())
-	}
-}
-
-// Sums implements [normalizerstest.Ledger].
-func (l Ledger) Sums(session string) normalizerstest.Figures {
-	if a := l[session]; a != nil {
-		return a.sum
-	}
-	return normalizerstest.Figures{}
 }

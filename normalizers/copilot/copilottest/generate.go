@@ -36,7 +36,7 @@ func Lines(t *rapid.T, session string) [][]byte {
 // copilotTyped are texts that matter to a rule, and some that matter to none.
 var copilotTyped = []string{
 	"fix the test", "yes", "  \n", "", "what is \"this\"?\n\ttwo lines \u2028 \U0001F642", "/model", "[copilot-session] 550e8400-e29b-41d4-a716-446655440000",
-	"<system_notification>\nAgent has finished.\n</system_notification>", "<shellId: 0 completed with exit code 3>", "{", "<",
+	"<system_notification>\nAgent has finished.\n</system_notification>", "<skill-context name=\"review\">\nLook twice.\n</skill-context>", "<shellId: 0 completed with exit code 3>", "{", "<",
 }
 
 func (s *copilotScript) word() string {

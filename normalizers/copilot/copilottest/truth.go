@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"path"
 	"regexp"
 	"slices"
@@ -208,7 +209,7 @@ func (r *copilotReader) read(l normalizerstest.Line) normalizerstest.RawThread {
 	case "user.message":
 		source := normalizerstest.Member[string](d, "source")
 		switch {
-		case normalizerstest.Member[bool](d, "isAutopilotContinuation"), strings.HasPrefix(strings.TrimSpace(content), "<system_notification>"):
+		case normalizerstest.Member[bool](d, "isAutopilotContinuation"), strings.HasPrefix(strings.TrimSpace(content), "<system_notification>"), skillContext.MatchString(content):
 		case strings.HasPrefix(source, "agent-"), agent != "" && (source == "" || source == "user"):
 			if strings.TrimSpace(content) == "" && len(normalizerstest.Member[[]any](d, "attachments")) > 0 && r.first(id, "agent") {
 				r.out.Talk = append(r.out.Talk, normalizerstest.Utterance{Session: r.session, Who: "agent", Line: l.Number})
@@ -304,6 +305,9 @@ func (r *copilotReader) entry(n int, e any) {
 	}
 }
 
+// skillContext is the beginning of a skill that the runtime reads out to the model.
+var skillContext = regexp.MustCompile(`^\s*<skill-context[ >]`)
+
 // Ledger counts the tokens of every session (README.md, Tokens): the records
 // of usage, else what the messages state, and the total of a session where it is more.
 type Ledger map[string]*copilotBill
@@ -316,13 +320,63 @@ type copilotBill struct {
 	emitted   int64 // of it
 	recorded  bool
 	last      int64
+	model     string                             // of the main conversation
+	models    map[string]normalizerstest.Figures // what was told of each model
+}
+
+// isModel reports whether a name is that of a model.
+func isModel(name string) bool { return name != "" && !strings.EqualFold(name, "auto") }
+
+// follow notes the model of the main conversation, and returns that of the record.
+func (b *copilotBill) follow(v, d any) string {
+	sub := normalizerstest.Member[string](v, "agentId") != "" || normalizerstest.Member[string](d, "parentToolCallId") != ""
+	names := map[string]string{
+		"session.start": "selectedModel", "session.resume": "selectedModel", "session.model_change": "newModel",
+		"session.tools_updated": "model", "session.auto_mode_resolved": "chosenModel", "assistant.message": "model",
+	}
+	stated := normalizerstest.Member[string](d, names[normalizerstest.Member[string](v, "type")])
+	if isModel(stated) && !sub {
+		b.model = stated
+	}
+	switch own := normalizerstest.Member[string](d, "model"); {
+	case isModel(own):
+		return own
+	case sub:
+		return ""
+	default:
+		return b.model
+	}
+}
+
+// spent adds to what was told of a model.
+func (b *copilotBill) spent(model string, more normalizerstest.Figures) {
+	if model != "" {
+		sum := b.models[model]
+		sum.Add(more)
+		b.models[model] = sum
+	}
+}
+
+// least and rest are, part by part, the lower of two and what one has above the other.
+func least(f, g normalizerstest.Figures) normalizerstest.Figures {
+	return normalizerstest.Figures{
+		UsageInput: min(f.UsageInput, g.UsageInput), CacheRead: min(f.CacheRead, g.CacheRead), CacheWrite: min(f.CacheWrite, g.CacheWrite),
+		Output: min(f.Output, g.Output), Thinking: min(f.Thinking, g.Thinking),
+	}
+}
+
+func rest(f, g normalizerstest.Figures) normalizerstest.Figures {
+	return normalizerstest.Figures{
+		UsageInput: max(0, f.UsageInput-g.UsageInput), CacheRead: max(0, f.CacheRead-g.CacheRead), CacheWrite: max(0, f.CacheWrite-g.CacheWrite),
+		Output: max(0, f.Output-g.Output), Thinking: max(0, f.Thinking-g.Thinking),
+	}
 }
 
 // Add implements [normalizerstest.Ledger].
 func (l Ledger) Add(session string, record []byte) {
 	b := l[session]
 	if b == nil {
-		b = &copilotBill{calls: make(map[string]normalizerstest.Figures), seen: make(map[string]bool)}
+		b = &copilotBill{calls: make(map[string]normalizerstest.Figures), seen: make(map[string]bool), models: make(map[string]normalizerstest.Figures)}
 		l[session] = b
 	}
 	v := normalizerstest.Parse(record)
@@ -344,6 +398,7 @@ func (l Ledger) Add(session string, record []byte) {
 		}
 		return ""
 	}
+	model := b.follow(v, d)
 	switch kind := normalizerstest.Member[string](v, "type"); kind {
 	case "assistant.message":
 		key := first(normalizerstest.Member[string](d, "apiCallId"), normalizerstest.Member[string](d, "messageId"), normalizerstest.Member[string](v, "id"))
@@ -359,6 +414,7 @@ func (l Ledger) Add(session string, record []byte) {
 		}
 		b.sum.Output += more
 		b.sum.UsageOutput += more
+		b.spent(model, normalizerstest.Figures{Output: more})
 	case "session.usage_record", "assistant.usage":
 		id := normalizerstest.Member[string](v, "id")
 		again := id + "\x00" + string(record)
@@ -380,10 +436,11 @@ func (l Ledger) Add(session string, record []byte) {
 			}
 		}
 		b.recorded = true
-		b.grow(normalizerstest.Figures{
-			UsageInput: max(0, now.UsageInput-was.UsageInput), CacheRead: max(0, now.CacheRead-was.CacheRead), CacheWrite: max(0, now.CacheWrite-was.CacheWrite),
-			Output: max(0, now.Output-was.Output), Thinking: max(0, now.Thinking-was.Thinking),
-		})
+		if own := normalizerstest.Member[string](u, "model"); isModel(own) {
+			model = own
+		}
+		b.grow(rest(now, was))
+		b.spent(model, rest(now, was))
 		if key != "" {
 			b.calls[key] = normalizerstest.Figures{
 				UsageInput: max(now.UsageInput, was.UsageInput), CacheRead: max(now.CacheRead, was.CacheRead), CacheWrite: max(now.CacheWrite, was.CacheWrite),
@@ -391,19 +448,26 @@ func (l Ledger) Add(session string, record []byte) {
 			}
 		}
 	case "session.shutdown":
+		metrics := normalizerstest.Member[map[string]any](d, "modelMetrics")
 		var total normalizerstest.Figures
-		for _, m := range normalizerstest.Member[map[string]any](d, "modelMetrics") {
+		for _, m := range metrics {
 			total.Add(parts(normalizerstest.Member[any](m, "usage")))
 		}
-		b.grow(normalizerstest.Figures{
-			UsageInput: max(0, total.UsageInput-b.sum.UsageInput), CacheRead: max(0, total.CacheRead-b.sum.CacheRead), CacheWrite: max(0, total.CacheWrite-b.sum.CacheWrite),
-			Output: max(0, total.Output-b.sum.Output), Thinking: max(0, total.Thinking-b.reasoning),
-		})
+		told := b.sum
+		told.Thinking = b.reasoning
+		left := rest(total, told)
+		for _, name := range slices.Sorted(maps.Keys(metrics)) {
+			now := parts(normalizerstest.Member[any](metrics[name], "usage"))
+			more := least(rest(now, b.models[name]), left)
+			left = rest(left, more)
+			b.grow(more)
+			b.spent(name, more)
+		}
 	}
 }
 
 // grow adds to the sum. An event cannot carry more reasoning than output: what is left
-// comes with the next one.
+// comes with the next one. tokens_thinking has all of it at once.
 func (b *copilotBill) grow(more normalizerstest.Figures) {
 	b.reasoning += more.Thinking
 	reasoning := min(b.reasoning-b.emitted, more.Output)
@@ -414,7 +478,7 @@ func (b *copilotBill) grow(more normalizerstest.Figures) {
 	b.sum.Output += more.Output
 	b.sum.UsageOutput += more.Output - reasoning
 	b.sum.UsageReasoning += reasoning
-	b.sum.Thinking += reasoning
+	b.sum.Thinking += more.Thinking
 	b.sum.Input += more.UsageInput + more.CacheRead + more.CacheWrite
 	b.sum.Cached += more.CacheRead
 }

@@ -1,0 +1,115 @@
+package codextest
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+
+	"tributary/normalizers/normalizerstest"
+)
+
+// codexCopy follows the history of another session that a fork or a subagent begins with
+// (README.md, Forks and subagents).
+type codexCopy struct {
+	child string // the fork
+	now   bool   // its copy goes on
+	fork  bool   // it is a fork by its own session_meta, not only a subagent
+	meta  string // the last session_meta of a session of the file itself
+	until int64  // ordinal behind the copy; 0 when none is named
+	ids   bool   // turns state ids
+	dates bool   // turns state when they began
+	open  bool   // the copy ends with the next tokens
+}
+
+// follow reports whether a record is copied.
+func (c *codexCopy) follow(r Raw) bool {
+	ordinal, hasOrdinal := wholeNumber(normalizerstest.Member[any](r.value, "ordinal"))
+	named := c.now && c.until > 0 && hasOrdinal
+	if named && ordinal >= c.until {
+		*c = codexCopy{meta: c.meta}
+	}
+	switch {
+	case named:
+	case r.Kind == "turn_context", r.of == "task_started", r.of == "turn_started":
+		c.turn(r)
+	case r.Kind == "token_usage_record" && c.now && normalizerstest.Member[string](r.item, "thread_id") == c.child:
+		c.now, c.child = false, ""
+	}
+	spends := r.Kind == "token_usage_record" && usageRecordOf(r.item).readable() || r.Kind == "event_msg" && r.of == "token_count" && readCount(normalizerstest.Member[any](r.item, "info")) != nil
+	if spends && c.open {
+		c.now, c.child, c.open = false, "", false
+	}
+	if r.Kind == "session_meta" {
+		return c.session(r)
+	}
+	return c.now
+}
+
+// session notes a session_meta: of a fork, of the parent of one, or of another session. It
+// reports whether the record is copied.
+func (c *codexCopy) session(r Raw) bool {
+	id := normalizerstest.Member[string](r.item, "id")
+	switch {
+	case c.now:
+		return true
+	case c.child != "" && id != "" && id != c.meta:
+		c.now = true
+		return true
+	}
+	of := func(path ...string) any { return normalizerstest.Member[any](r.item, path...) }
+	until, _ := wholeNumber(of("subagent_history_start_ordinal"))
+	base, _ := of("history_base", "thread_id").(string)
+	if until == 0 {
+		until, _ = wholeNumber(of("history_base", "end_ordinal_exclusive"))
+	}
+	fork := isCodexFork(r) || base == "" && until > 0
+	*c = codexCopy{meta: id}
+	if fork || normalizerstest.Member[string](r.item, "parent_thread_id") != "" || normalizerstest.Member[string](r.item, "thread_source") == "subagent" {
+		c.child, c.until, c.fork = id, until, fork
+		c.now = fork && (codexV7.MatchString(id) || until > 0)
+		minor := 0
+		_, _ = fmt.Sscanf(normalizerstest.Member[string](r.item, "cli_version"), "0.%d", &minor) // 0 when it is none
+		c.ids = minor >= 118
+	}
+	return false
+}
+
+// turn notes the beginning of a turn: of the fork, or of its parent.
+func (c *codexCopy) turn(r Raw) {
+	if c.child == "" {
+		return
+	}
+	id := normalizerstest.Member[string](r.item, "turn_id")
+	began, dated := wholeNumber(normalizerstest.Member[any](r.item, "started_at"))
+	written, err := time.Parse(time.RFC3339, r.Stamped)
+	c.open = c.open && c.now
+	switch {
+	case codexV7.MatchString(id) && codexV7.MatchString(c.child):
+		c.ids, c.open = true, false
+		c.now = id[:13] < c.child[:13]
+	case dated && err == nil && (c.now || c.fork):
+		c.dates, c.open = true, false
+		c.now = written.Unix() != began
+	case !c.now, !c.dates && id != "" && r.Kind != "turn_context", !c.dates && id == "" && !c.ids:
+		c.now = false
+	default:
+		c.open = c.open || !c.dates && id != ""
+		return
+	}
+	if !c.now {
+		c.child = ""
+	}
+}
+
+// wholeNumber is a JSON number or a string of digits.
+func wholeNumber(v any) (int64, bool) {
+	n, err := strconv.ParseInt(fmt.Sprint(v), 10, 64)
+	return n, err == nil
+}
+
+// isCodexFork tells a session_meta that copied history may follow.
+func isCodexFork(r Raw) bool {
+	base := normalizerstest.Member[string](r.item, "history_base", "thread_id")
+	return r.Kind == "session_meta" && (normalizerstest.Member[string](r.item, "forked_from_id") != "" || normalizerstest.Member[any](r.item, "source", "subagent", "thread_spawn") != nil ||
+		base != "" && base != normalizerstest.Member[string](r.item, "id"))
+}

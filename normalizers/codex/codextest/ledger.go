@@ -1,0 +1,224 @@
+package codextest
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"strings"
+
+	"tributary/normalizers/normalizerstest"
+)
+
+// codexUsage are the figures of a usage as Codex states them.
+type codexUsage struct{ input, cached, written, output, reasoning int64 }
+
+func codexUsageOf(v any) codexUsage {
+	n := func(names ...string) int64 {
+		for _, name := range names {
+			f, err := normalizerstest.Member[json.Number](v, name).Float64()
+			switch {
+			case err != nil:
+				continue
+			case f < 0 || f > 1<<50:
+				return 0 // no count of anything
+			}
+			return int64(math.Round(f))
+		}
+		return 0
+	}
+	return codexUsage{
+		n("input_tokens"), n("cached_input_tokens", "cache_read_input_tokens"), n("cache_write_input_tokens"), n("output_tokens"), n("reasoning_output_tokens"),
+	}
+}
+
+// codexCounts reports whether a usage has counts of input and output, and none below zero.
+func codexCounts(v any) bool {
+	for _, name := range []string{"input_tokens", "output_tokens", "cached_input_tokens", "cache_read_input_tokens", "cache_write_input_tokens", "reasoning_output_tokens"} {
+		n, stated := normalizerstest.Member[any](v, name).(json.Number)
+		f, err := n.Float64()
+		if stated && (err != nil || f < 0 || f > 1<<50) || !stated && strings.Count(name, "_") == 1 {
+			return false
+		}
+	}
+	return true
+}
+
+// counted is what a token_count or a token_usage_record states.
+type counted struct{ total, last any }
+
+// readCount reads the info of a token_count; nil where its total is no count.
+func readCount(info any) *counted {
+	c := &counted{total: normalizerstest.Member[any](info, "total_token_usage"), last: normalizerstest.Member[any](info, "last_token_usage")}
+	if !codexCounts(c.last) {
+		c.last = nil
+	}
+	if c.total != nil && !codexCounts(c.total) || c.total == nil && c.last == nil {
+		return nil
+	}
+	return c
+}
+
+func usageRecordOf(payload any) *counted {
+	c := &counted{total: normalizerstest.Member[any](payload, "thread_token_usage"), last: normalizerstest.Member[any](payload, "usage")}
+	if !codexCounts(c.last) {
+		c.last = nil
+	}
+	if !codexCounts(c.total) {
+		c.total = nil
+	}
+	return c
+}
+
+func (c *counted) readable() bool { return c.total != nil || c.last != nil }
+
+// figures are those of an event that carries this usage.
+func (u codexUsage) figures() normalizerstest.Figures {
+	u.cached = min(u.cached, u.input)
+	u.written = min(u.written, u.input-u.cached)
+	u.reasoning = min(u.reasoning, u.output)
+	return normalizerstest.Figures{
+		Input: u.input, Output: u.output, Cached: u.cached, Thinking: u.reasoning, Total: u.input + u.output,
+		UsageInput: u.input - u.cached - u.written, CacheRead: u.cached, CacheWrite: u.written,
+		UsageOutput: u.output - u.reasoning, UsageReasoning: u.reasoning,
+	}
+}
+
+// above is what u is above before, field by field.
+func (u codexUsage) above(before codexUsage) codexUsage {
+	return codexUsage{
+		max(0, u.input-before.input), max(0, u.cached-before.cached), max(0, u.written-before.written),
+		max(0, u.output-before.output), max(0, u.reasoning-before.reasoning),
+	}
+}
+
+// Ledger follows the running total of each session (README.md).
+type Ledger map[string]*codexAccount
+
+type codexAccount struct {
+	sum    normalizerstest.Figures
+	total  codexUsage
+	last   string          // the last pair
+	pairs  map[string]bool // all pairs
+	forked bool
+	meta   string
+	copy   codexCopy
+
+	responses map[string]bool
+	recorded  codexUsage // by the token_usage_records of the turn
+	counted   codexUsage // by its token_counts
+}
+
+// Add implements [normalizerstest.Ledger].
+func (l Ledger) Add(session string, record []byte) {
+	a := l[session]
+	if a == nil {
+		a = &codexAccount{pairs: make(map[string]bool), responses: make(map[string]bool)}
+		l[session] = a
+	}
+	r := codexRawOf(normalizerstest.Line{Data: record})
+	copied := a.copy.follow(r)
+	if copied && r.Kind == "session_meta" {
+		a.forked = true
+	}
+	if r.Kind == "turn_context" || r.of == "task_started" || r.of == "turn_started" {
+		a.recorded, a.counted = codexUsage{}, codexUsage{}
+		a.forked = a.forked || copied
+	}
+	switch {
+	case r.Kind == "token_usage_record":
+		a.record(r.item, copied)
+	case r.Kind == "" && r.of == "turn.completed":
+		now := codexUsageOf(normalizerstest.Member[any](r.value, "usage"))
+		if now.input+now.output < a.total.input+a.total.output {
+			a.total = codexUsage{}
+		}
+		a.sum.Add(now.above(a.total).figures())
+		a.total = now
+	case r.Kind == "session_meta" && !copied:
+		id := normalizerstest.Member[string](r.item, "id")
+		start, _ := wholeNumber(normalizerstest.Member[any](r.item, "subagent_history_start_ordinal"))
+		fork := isCodexFork(r) || start > 0 && normalizerstest.Member[string](r.item, "history_base", "thread_id") == ""
+		a.forked = a.forked || fork || normalizerstest.Member[string](r.item, "history_base", "thread_id") != ""
+		if !fork && id != a.meta {
+			a.total, a.last = codexUsage{}, ""
+		}
+		a.meta = id
+	case r.Kind == "event_msg" && r.of == "token_count":
+		a.count(normalizerstest.Member[any](r.item, "info"), copied)
+	case r.Kind == "response_item" && r.of == "" && normalizerstest.Member[string](r.item, "status") != "" && normalizerstest.Member[string](r.item, "role") == "" && normalizerstest.Member[string](r.item, "name") == "":
+		a.sum.Add(codexUsageOf(normalizerstest.Member[any](r.item, "info", "last_token_usage")).figures())
+	}
+}
+
+// spend adds what a record states beyond what the other kind of records of the turn does.
+func (a *codexAccount) spend(use codexUsage, mine, other *codexUsage) {
+	fresh := use.above(other.above(*mine))
+	mine.add(use)
+	a.sum.Add(fresh.figures())
+}
+
+func (u *codexUsage) add(v codexUsage) {
+	*u = codexUsage{u.input + v.input, u.cached + v.cached, u.written + v.written, u.output + v.output, u.reasoning + v.reasoning}
+}
+
+// record follows a token_usage_record.
+func (a *codexAccount) record(payload any, copied bool) {
+	c := usageRecordOf(payload)
+	thread := normalizerstest.Member[string](payload, "thread_id")
+	if !c.readable() || copied || thread != "" && a.meta != "" && thread != a.meta {
+		return
+	}
+	name := "response " + normalizerstest.Member[string](payload, "response_id")
+	if name == "response " {
+		name = fmt.Sprint("thread ", thread, c.last != nil, codexUsageOf(c.total), codexUsageOf(c.last))
+	}
+	known := a.responses[name]
+	a.responses[name] = !strings.HasPrefix(name, "thread") || c.total != nil
+	switch total := codexUsageOf(c.total); {
+	case known:
+	case c.last != nil:
+		a.spend(codexUsageOf(c.last), &a.recorded, &a.counted)
+	default:
+		if total.input+total.output < a.total.input+a.total.output {
+			a.total = codexUsage{}
+		}
+		a.sum.Add(total.above(a.total).figures())
+		a.total = total
+	}
+}
+
+func (a *codexAccount) count(info any, copied bool) {
+	c := readCount(info)
+	if c == nil {
+		return
+	}
+	hasTotal, hasLast := c.total != nil, c.last != nil
+	total, last := codexUsageOf(c.total), codexUsageOf(c.last)
+	pair := fmt.Sprint(hasTotal, total, hasLast, last)
+	repeated := pair == a.last || a.forked && a.pairs[pair]
+	a.last, a.pairs[pair] = pair, true
+	before := a.total
+	if hasTotal {
+		a.total = total
+	}
+	switch {
+	case repeated, copied:
+	case a.forked && hasTotal && hasLast && before == (codexUsage{}): // of the parent
+		a.spend(last, &a.counted, &a.recorded)
+	case hasTotal && (total.input+total.output >= before.input+before.output || !hasLast):
+		if total.input+total.output < before.input+before.output {
+			before = codexUsage{}
+		}
+		a.spend(total.above(before), &a.counted, &a.recorded)
+	default:
+		a.spend(last, &a.counted, &a.recorded)
+	}
+}
+
+// Sums implements [normalizerstest.Ledger].
+func (l Ledger) Sums(session string) normalizerstest.Figures {
+	if a := l[session]; a != nil {
+		return a.sum
+	}
+	return normalizerstest.Figures{}
+}
