@@ -141,9 +141,17 @@ func (s *claudeScript) assistant() {
 			r["isApiErrorMessage"], r["error"] = true, "unknown"
 		}
 	}
-	if sidechain, ok := r["isSidechain"].(bool); ok && sidechain {
-		// A message belongs to one thread.
+	if sidechain, ok := r["isSidechain"].(bool); ok && sidechain && s.Chance(60) {
+		// As a rule a message belongs to one thread; a side question copies others.
 		message["id"] = fmt.Sprintf("%s_%v", id, r["agentId"])
+	}
+	switch rapid.IntRange(0, 19).Draw(s.T, "copy") {
+	case 0:
+		r["forkedFrom"] = map[string]any{"sessionId": "the-parent", "messageUuid": r["uuid"]}
+	case 1:
+		r["requestId"] = "req_other"
+	case 2:
+		delete(r, "requestId")
 	}
 	s.Emit(r)
 }

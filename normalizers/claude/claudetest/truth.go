@@ -397,16 +397,16 @@ func claudeUsageOf(v any) normalizerstest.Figures {
 	return f
 }
 
-// Ledger holds, for every session, the highest figures of each message.id in one
-// thread, and what results of runs of the SDK are above the calls of their runs. A call
-// that a stream names is of the run at work; what it states after the result of its run,
-// the result has told. So it is with calls of a transcript and runs of which only the
-// result came.
+// Ledger holds, for every session, the highest figures of each message.id in whatever
+// thread, and what results of runs of the SDK are above the calls of their runs. Copied
+// history is billed elsewhere. A call that a stream names is of the run at work; what it
+// states after the result of its run, the result has told. So it is with calls of a
+// transcript and runs of which only the result came. A call that a subagent or copied
+// history states first is of no run.
 type Ledger map[string]*claudeBook
 
 type claudeBook struct {
-	calls   map[string]normalizerstest.Figures
-	runOf   map[string]int // of calls that a stream named
+	calls   map[string]*claudeCall
 	seen    map[string]bool
 	run     int                     // at work
 	named   bool                    // calls of it by a stream
@@ -415,7 +415,34 @@ type claudeBook struct {
 	ahead   normalizerstest.Figures // the part of it that calls of their runs may state later
 	unseen  normalizerstest.Figures // that of results alone
 	alone   normalizerstest.Figures // what calls used that are of no run
-	settled normalizerstest.Figures // what calls stated that a result had told
+	settled normalizerstest.Figures // what calls stated that a result had told, or another session
+}
+
+// claudeCall is one call of the API.
+type claudeCall struct {
+	figures normalizerstest.Figures
+	request string // the first one stated
+	run     int    // that a stream named it in
+	outside bool   // of all runs
+}
+
+// call finds the call of a record. Another request than the first is another call.
+func (b *claudeBook) call(v any, apart bool) *claudeCall {
+	request := normalizerstest.Member[string](v, "requestId")
+	id := normalizerstest.Member[string](v, "message", "id")
+	if id == "" {
+		id, request = cmp.Or(request, normalizerstest.Member[string](v, "uuid"), fmt.Sprint("@", len(b.calls))), ""
+	}
+	if c := b.calls[id]; c != nil && c.request != "" && request != "" && c.request != request {
+		id += "\x00" + request
+	}
+	c := b.calls[id]
+	if c == nil {
+		c = &claudeCall{outside: apart}
+		b.calls[id] = c
+	}
+	c.request = cmp.Or(c.request, request)
+	return c
 }
 
 // atMost is the part of f that limit has, field by field; of the output text comes first.
@@ -446,7 +473,7 @@ func (l Ledger) Add(session string, record []byte) {
 	}
 	b := l[session]
 	if b == nil {
-		b = &claudeBook{calls: map[string]normalizerstest.Figures{}, runOf: map[string]int{}, seen: map[string]bool{}, run: 1}
+		b = &claudeBook{calls: map[string]*claudeCall{}, seen: map[string]bool{}, run: 1}
 		l[session] = b
 	}
 	v = claudeObject(v)
@@ -491,41 +518,34 @@ func (l Ledger) Add(session string, record []byte) {
 	case is != "assistant" && normalizerstest.Member[string](v, "message", "role") != "assistant":
 		return
 	}
-	if _, ok := normalizerstest.Member[any](v, "message", "usage").(map[string]any); !ok || normalizerstest.Member[string](v, "forkedFrom", "sessionId") != "" {
+	if _, ok := normalizerstest.Member[any](v, "message", "usage").(map[string]any); !ok {
 		return
 	}
-	thread := "main"
-	if id := normalizerstest.Member[string](v, "agentId"); id != "" {
-		thread = "agent " + id
-	} else if id := normalizerstest.Member[string](v, "parent_tool_use_id"); id != "" {
-		thread = "agent " + id
-	} else if normalizerstest.Member[bool](v, "isSidechain") {
-		thread = "sidechain"
-	}
-	id := cmp.Or(normalizerstest.Member[string](v, "message", "id"), normalizerstest.Member[string](v, "requestId"), normalizerstest.Member[string](v, "uuid"))
-	if id == "" {
-		id = fmt.Sprint("@", len(b.calls)) // a message of its own
-	}
-	key := thread + "\x00" + id
-	before, now := b.calls[key], claudeUsage(v)
-	b.calls[key] = normalizerstest.Figures{
+	copied := normalizerstest.Member[string](v, "forkedFrom", "sessionId")
+	elsewhere := copied != "" && copied != session
+	main := normalizerstest.Member[string](v, "agentId") == "" && normalizerstest.Member[string](v, "parent_tool_use_id") == "" && !normalizerstest.Member[bool](v, "isSidechain")
+	call := b.call(v, elsewhere || !main)
+	before, now := call.figures, claudeUsage(v)
+	call.figures = normalizerstest.Figures{
 		Input: max(before.Input, now.Input), Output: max(before.Output, now.Output), Cached: max(before.Cached, now.Cached),
 		Thinking: max(before.Thinking, now.Thinking), CacheWrite: max(before.CacheWrite, now.CacheWrite),
 	}
-	if thread != "main" {
+	more, pool := above(call.figures, before), &b.ahead
+	switch stream := normalizerstest.Member[string](v, "sessionId") == ""; {
+	case elsewhere:
+		b.settled.Add(more)
 		return
-	}
-	more, pool := above(b.calls[key], before), &b.ahead
-	switch run, stream := b.runOf[key], normalizerstest.Member[string](v, "sessionId") == ""; {
-	case run == 0 && stream:
-		b.runOf[key], b.named = b.run, true
+	case call.outside:
+		return
+	case call.run == 0 && stream && main:
+		call.run, b.named = b.run, true
 		b.alone = above(b.alone, before)
-		b.used.Add(b.calls[key])
+		b.used.Add(call.figures)
 		return
-	case run == b.run:
+	case call.run == b.run:
 		b.used.Add(more)
 		return
-	case run == 0:
+	case call.run == 0:
 		pool = &b.unseen
 	}
 	told := atMost(more, *pool)
@@ -543,9 +563,9 @@ func (l Ledger) Sums(session string) normalizerstest.Figures {
 	if b == nil {
 		return sum
 	}
-	all := append(slices.Collect(maps.Values(b.calls)), b.results)
-	for _, f := range all {
-		sum.Add(f)
+	sum.Add(b.results)
+	for _, c := range b.calls {
+		sum.Add(c.figures)
 	}
 	sum.Input -= b.settled.Input
 	sum.Output -= b.settled.Output
