@@ -75,14 +75,16 @@ func claudeText(content any) string {
 var (
 	claudeInserted = regexp.MustCompile(`(?s)<(system-reminder|ide_[a-z_]+)>.*?</(?:system-reminder|ide_[a-z_]+)>`)
 	claudeExitCode = regexp.MustCompile(`^(?:(Error: )?Exit code )(\d+)`)
+	claudeNameless = regexp.MustCompile(`(?s)<command-(?:name|message)>\s*</command-(?:name|message)>|</?command-args>`)
 	claudeName     = regexp.MustCompile(`(?s)<command-name>(.*?)</command-name>`)
+	claudeMessage  = regexp.MustCompile(`(?s)<command-message>(.*?)</command-message>`)
 	claudeArgs     = regexp.MustCompile(`(?s)<command-args>(.*?)</command-args>`)
 )
 
 // machineText are the beginnings of texts that no human typed as a prompt.
 var machineText = []string{
 	"<task-notification>", "<agent-notification>", "<local-command-stdout>", "<local-command-stderr>", "<local-command-caveat>",
-	"<bash-input>", "<bash-stdout>", "<bash-stderr>", "<teammate-message", "[Request interrupted", "Caveat: The messages below",
+	"<local-command-result>", "Stop hook feedback:", "<bash-input>", "<bash-stdout>", "<bash-stderr>", "<teammate-message", "[Request interrupted", "Caveat: The messages below",
 	"This session is being continued from a previous conversation",
 }
 
@@ -95,15 +97,17 @@ func claudePrompt(text string) (string, bool) {
 		}
 	}
 	if strings.HasPrefix(text, "<command-name>") || strings.HasPrefix(text, "<command-message>") {
-		m := claudeName.FindStringSubmatch(text)
-		if m == nil {
-			return text, true
+		for _, m := range [][]string{claudeName.FindStringSubmatch(text), claudeMessage.FindStringSubmatch(text)} {
+			if m == nil || strings.TrimSpace(m[1]) == "" {
+				continue
+			}
+			name := "/" + strings.TrimPrefix(strings.TrimSpace(m[1]), "/")
+			if a := claudeArgs.FindStringSubmatch(text); a != nil {
+				name = strings.TrimSpace(name + " " + strings.TrimSpace(a[1]))
+			}
+			return name, true
 		}
-		name := "/" + strings.TrimPrefix(strings.TrimSpace(m[1]), "/")
-		if a := claudeArgs.FindStringSubmatch(text); a != nil {
-			name = strings.TrimSpace(name + " " + strings.TrimSpace(a[1]))
-		}
-		return name, true
+		text = claudeNameless.ReplaceAllString(text, "") // names no command
 	}
 	cut := strings.TrimSpace(claudeInserted.ReplaceAllString(text, ""))
 	return cut, cut != ""
