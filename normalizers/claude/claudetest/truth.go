@@ -182,7 +182,9 @@ type queued struct {
 }
 
 func (r *claudeReader) read(number int, v any) {
-	r.records++
+	if !claudeUnknown(v) {
+		r.records++
+	}
 	agent := normalizerstest.Member[string](v, "agentId")
 	if agent == "" {
 		agent = normalizerstest.Member[string](v, "parent_tool_use_id")
@@ -215,6 +217,27 @@ func (r *claudeReader) read(number int, v any) {
 	case "queue-operation":
 		r.operation(number, v)
 	}
+}
+
+// claudeTypes are the types that a record without a message may have.
+var claudeTypes = strings.Fields(`system attachment queue-operation file-history-snapshot file-history-delta summary
+	ai-title custom-title agent-name mode permission-mode pr-link worktree-state last-prompt bridge-session progress
+	stream_event rate_limit_event auth_status control_request control_response control_cancel_request keep_alive tool_progress`)
+
+// claudeUnknown reports whether a record is of a type that nobody knows yet.
+func claudeUnknown(v any) bool {
+	kind := normalizerstest.Member[string](v, "type")
+	_, message := normalizerstest.Member[any](v, "message").(map[string]any)
+	role := normalizerstest.Member[string](v, "message", "role")
+	switch {
+	case slices.Contains(claudeTypes, kind):
+		return false
+	case kind == "result":
+		return normalizerstest.Member[string](v, "key") != ""
+	case message && role == "":
+		role = kind
+	}
+	return role != "user" && role != "assistant" && normalizerstest.Member[any](v, "toolUseResult") == nil
 }
 
 // say tells something, unless the same was told under the same id.
