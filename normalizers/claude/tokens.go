@@ -75,7 +75,7 @@ func (e *emitter) increment(id, request string, figures core.Consumption) *envel
 	if now.Run != outsideRuns && !e.copied {
 		now.Run = e.st.Runs.addCall(u, call.before, now, e.streamed && !e.internal)
 	}
-	if id != "" && now != call.before {
+	if id != "" && (!call.known || now != call.before) {
 		e.Session.APICalls.Put(call.slot, now)
 	}
 	if e.copied || u.Total() == 0 {
