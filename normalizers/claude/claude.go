@@ -206,6 +206,7 @@ func (c *mapper) conversation() {
 	case lenient.IsValue(c.ToolUseResult):
 		c.toolResult(&block{})
 	default:
+		c.st.Unknown++
 		c.runtime(c.UUID, envelopes.Meta, c.text())
 	}
 }

@@ -132,7 +132,7 @@ func (e *emitter) updateMessage(p *partialMessage, event *streamEvent) {
 		if p.Message != "" {
 			// Without figures, this attributes the call to the current run, also where its
 			// record comes after the result.
-			e.increment(p.Message, core.Consumption{})
+			e.increment(p.Message, "", core.Consumption{})
 		}
 	}
 	if event.Usage.OK {
@@ -260,7 +260,7 @@ func (e *emitter) emitPartial(p partialMessage) {
 	if len(e.Events) == first || p.Used == (core.Consumption{}) {
 		return
 	}
-	if u := of.increment(p.Message, p.Used); u != nil {
+	if u := of.increment(p.Message, "", p.Used); u != nil {
 		e.AddUsageAt(first, u, vendorFigures(u, false))
 	}
 }

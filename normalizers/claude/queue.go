@@ -11,7 +11,7 @@ const (
 	maxQueued         = 64       // items of the queue
 	maxQueuedText     = 24 << 10 // bytes of their texts together; a longer prompt is emitted at once
 	maxEmittedPrompts = 64       // prompts that the queue emitted
-	duplicateWithin   = 64       // records after a prompt of the queue within which its own record may come
+	duplicateWithin   = 64       // known records after a prompt of the queue within which its own record may come
 )
 
 // queuedPrompt is an item of the queue.
@@ -27,8 +27,12 @@ type queuedPrompt struct {
 // is a duplicate.
 type emittedPrompt struct {
 	Key    core.Fingerprint `json:"k"`
-	Record uint64           `json:"n"` // the number of the record that emitted it
+	Record uint64           `json:"n"` // the number of the record that emitted it; see knownRecords
 }
+
+// knownRecords returns how many records of the session have a known type. Records of other
+// types separate nothing: the next version of Claude Code may write any number of them.
+func (c *mapper) knownRecords() uint64 { return c.Session.Records - c.st.Unknown }
 
 // queueOperation follows the queue of the prompts that were typed while the agent worked
 // (README.md, Queue). As a rule a prompt has a record of its own when its turn comes. Only
@@ -80,7 +84,7 @@ func (c *mapper) dequeue(removed bool) {
 		c.speak("", core.DraftOf(speechOf(p.Text)))
 	}
 	if emit || p.Early && !p.Emitted {
-		c.st.EmittedPrompts = c.st.EmittedPrompts.Push(emittedPrompt{p.Key, c.Session.Records}, maxEmittedPrompts, nil)
+		c.st.EmittedPrompts = c.st.EmittedPrompts.Push(emittedPrompt{p.Key, c.knownRecords()}, maxEmittedPrompts, nil)
 	}
 }
 
@@ -110,7 +114,7 @@ func (c *mapper) operand() int {
 // of the prompt has come.
 func (c *mapper) emittedByQueue(text string) bool {
 	key := core.PromptKey(text)
-	removed := func(p emittedPrompt) bool { return p.Key == key && c.Session.Records-p.Record <= duplicateWithin }
+	removed := func(p emittedPrompt) bool { return p.Key == key && c.knownRecords()-p.Record <= duplicateWithin }
 	if at := slices.IndexFunc(c.st.EmittedPrompts, removed); at >= 0 {
 		c.st.EmittedPrompts = withoutIndex(c.st.EmittedPrompts, at)
 		return true

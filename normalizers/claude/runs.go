@@ -32,8 +32,15 @@ type runs struct {
 	ResultCredit core.Consumption `json:"unseen,omitzero"` // for calls of runs of which only the result is known
 }
 
+// Runs have numbers from firstRun on. A call of the main conversation that stands in the
+// transcript alone has the number 0.
+const (
+	outsideRuns = 1 // of calls that a subagent, or copied history, stated first: no result covers them
+	firstRun    = 2
+)
+
 // current returns the number of the current run.
-func (r *runs) current() int64 { return r.Ended + 1 }
+func (r *runs) current() int64 { return r.Ended + firstRun }
 
 // end ends the current run.
 func (r *runs) end() {
@@ -42,8 +49,8 @@ func (r *runs) end() {
 
 // addCall adds a call of the main conversation, whose figures were before and are now; u is
 // their difference, which it reduces by the credit of a result. It returns the run that it
-// attributes the call to, 0 for none: the current run, where a stream shows a call that no
-// stream has shown.
+// attributes the call to, 0 for none: the current run, where the stream of the main
+// conversation (streamed) shows a call that it has not shown before.
 func (r *runs) addCall(u *envelopes.Usage, before, now core.Consumption, streamed bool) int64 {
 	switch run := before.Run; {
 	case run == 0 && streamed:

@@ -20,6 +20,8 @@ var speechPrefixes = []struct {
 	{"<bash-stdout>", core.SpeechTerminal},
 	{"<bash-stderr>", core.SpeechTerminal},
 	{"<local-command-caveat>", core.SpeechInjected},
+	{"<local-command-result>", core.SpeechInjected},
+	{"Stop hook feedback:", core.SpeechInjected},
 	{"<task-notification>", core.SpeechInjected},
 	{"<agent-notification>", core.SpeechInjected},
 	{"Caveat: The messages below", core.SpeechInjected},
@@ -41,7 +43,7 @@ func speechOf(s string) (kind core.Speech, text string) {
 			if command, ok := slashCommand(trimmed); ok {
 				return core.SpeechCommand, command
 			}
-			return core.SpeechHuman, s
+			return namelessCommand(s)
 		case core.SpeechTerminal:
 			return core.SpeechTerminal, unwrapTerminal(trimmed)
 		default:
@@ -71,6 +73,25 @@ func slashCommand(s string) (string, bool) {
 		name += " " + args
 	}
 	return name, true
+}
+
+// namelessCommand classifies a wrapped slash command that names no command. Its arguments,
+// and any text beside it, are a prompt. A text without such an element is a text about one.
+func namelessCommand(s string) (kind core.Speech, text string) {
+	text = s
+	for _, tag := range []string{"command-name", "command-message", "command-args"} {
+		content := core.TagContent(text, tag)
+		text = strings.ReplaceAll(text, "<"+tag+">"+content+"</"+tag+">", content)
+	}
+	text, _ = cutInjected(text)
+	switch trimmed := strings.TrimSpace(text); {
+	case trimmed == "":
+		return core.SpeechInjected, s
+	case text == s:
+		return core.SpeechHuman, s
+	default:
+		return core.SpeechHuman, trimmed
+	}
 }
 
 // unwrapTerminal returns the content of the elements of a command that the human ran beside

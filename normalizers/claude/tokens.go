@@ -1,7 +1,7 @@
 package claude
 
 import (
-	"cmp"
+	"encoding/binary"
 
 	"tributary/envelopes"
 	"tributary/normalizers/core"
@@ -45,37 +45,77 @@ func (u *usage) consumption() core.Consumption {
 // usageIncrement returns the tokens that the message of the record adds to the session;
 // nil for none. Figures without an id of their API call count with the first record only.
 func (c *mapper) usageIncrement() *envelopes.Usage {
-	call := string(cmp.Or(c.Message.Value.ID, c.RequestID))
-	if !c.Message.Value.Usage.OK || call == "" && c.Duplicate || c.copied {
+	id, request := string(c.Message.Value.ID), string(c.RequestID)
+	if id == "" {
+		id, request = request, ""
+	}
+	if !c.Message.Value.Usage.OK || id == "" && c.Duplicate {
 		return nil
 	}
-	return c.increment(call, c.Message.Value.Usage.Value.consumption())
+	return c.increment(id, request, c.Message.Value.Usage.Value.consumption())
 }
 
-// increment returns what the figures of an API call are above the highest ones that its
-// thread has stated; nil for nothing. Calls of the main conversation count for their run,
-// too, and what the result of the run has carried already is deducted.
-func (e *emitter) increment(call string, figures core.Consumption) *envelopes.Usage {
-	var before core.Consumption
-	slot := core.FingerprintOf(string(e.thread[:]), call)
-	if call != "" {
-		before, _ = e.Session.APICalls.Get(slot)
+// increment returns what the figures of an API call are above the highest ones that the
+// session has seen of it, in whatever thread; nil for nothing. Figures in copied history
+// raise the highest ones, and add nothing. Calls of the main conversation count for their
+// run, too, and what the result of the run has carried already is deducted.
+func (e *emitter) increment(id, request string, figures core.Consumption) *envelopes.Usage {
+	call := e.findCall(id, request)
+	now := call.before.Raise(figures)
+	if now.Request == 0 {
+		now.Request = requestNumber(request)
 	}
-	now := before.Raise(figures)
-	u := now.UsageSince(before, call)
+	if !call.known && (e.internal || e.copied) {
+		now.Run = outsideRuns
+	}
+	u := now.UsageSince(call.before, call.key)
 	if u == nil {
 		u = new(envelopes.Usage)
 	}
-	if !e.internal {
-		now.Run = e.st.Runs.addCall(u, before, now, e.streamed)
+	if now.Run != outsideRuns && !e.copied {
+		now.Run = e.st.Runs.addCall(u, call.before, now, e.streamed && !e.internal)
 	}
-	if call != "" && now != before {
-		e.Session.APICalls.Put(slot, now)
+	if id != "" && (!call.known || now != call.before) {
+		e.Session.APICalls.Put(call.slot, now)
 	}
-	if u.Total() == 0 {
+	if e.copied || u.Total() == 0 {
 		return nil
 	}
 	return u
+}
+
+// apiCall is an API call as the session remembers it.
+type apiCall struct {
+	key    string           // usage.key of its events
+	slot   core.Fingerprint // where the session remembers it
+	before core.Consumption // the highest figures so far
+	known  bool             // a record has stated it before
+}
+
+// findCall returns the API call of an id. The same id with another request than its first
+// one is another call. A record that states no request belongs to the first.
+func (e *emitter) findCall(id, request string) apiCall {
+	if id == "" {
+		return apiCall{}
+	}
+	call := apiCall{key: id, slot: core.FingerprintOf("call", id)}
+	call.before, call.known = e.Session.APICalls.Get(call.slot)
+	if first := call.before.Request; first != 0 && request != "" && first != requestNumber(request) {
+		call.key, call.slot = id+"#"+request, core.FingerprintOf("call", id, request)
+		call.before, call.known = e.Session.APICalls.Get(call.slot)
+	}
+	return call
+}
+
+// requestNumber returns the number by which a session remembers a request; 0 for none.
+func requestNumber(request string) int64 {
+	if request == "" {
+		return 0
+	}
+	var number [8]byte
+	hash := core.FingerprintOf(request)
+	copy(number[2:], hash[:])
+	return int64(binary.BigEndian.Uint64(number[:]))
 }
 
 // vendorFigures returns a function that sets the vendor's own figures of an increment.

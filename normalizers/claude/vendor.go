@@ -43,6 +43,7 @@ type state struct {
 	Queue          core.Window[queuedPrompt]     `json:"queue,omitzero"`
 	EmittedPrompts core.Window[emittedPrompt]    `json:"taken,omitzero"`
 	Stated         core.Window[core.StatedValue] `json:"stated,omitzero"`
+	Unknown        uint64                        `json:"unknown,omitzero"` // records of unknown types
 
 	Runs     runs                        `json:"runs,omitzero"`
 	Partials core.Window[partialMessage] `json:"partials,omitzero"`

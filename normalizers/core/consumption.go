@@ -22,6 +22,8 @@ type Consumption struct {
 	Told int64
 	// Run is the run of the agent that the call belongs to, 0 for none.
 	Run int64
+	// Request is the number of the request that the call states beside its id, 0 for none.
+	Request int64
 }
 
 // Raise returns the highest figure of each field of a and b.
@@ -35,6 +37,7 @@ func (a Consumption) Raise(b Consumption) Consumption {
 		Tool:       max(a.Tool, b.Tool),
 		Told:       a.Told,
 		Run:        a.Run,
+		Request:    a.Request,
 	}
 }
 
@@ -88,8 +91,8 @@ func (a *Consumption) UsageSince(before Consumption, key string) *envelopes.Usag
 }
 
 // parts are the figures in the order in which they are written.
-func (a *Consumption) parts() [8]*int64 {
-	return [...]*int64{&a.Input, &a.CacheRead, &a.CacheWrite, &a.Output, &a.Reasoning, &a.Told, &a.Tool, &a.Run}
+func (a *Consumption) parts() [9]*int64 {
+	return [...]*int64{&a.Input, &a.CacheRead, &a.CacheWrite, &a.Output, &a.Reasoning, &a.Told, &a.Tool, &a.Run, &a.Request}
 }
 
 func (a Consumption) append(dst []byte) []byte {

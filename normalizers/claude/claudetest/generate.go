@@ -48,6 +48,8 @@ var claudePhrases = []string{
 	"<ide_opened_file>The user opened main.go</ide_opened_file>", "<ide_selection>lines 1 to 2</ide_selection>yes",
 	"<command-name>/review</command-name>\n<command-message>review</command-message>\n<command-args>the diff</command-args>",
 	"<command-message>init is running</command-message>\n<command-name>/init</command-name>", "<command-message>broken",
+	"<command-message></command-message>\n<command-name></command-name>", "<command-name></command-name>\nfix the test", "<command-message>review</command-message>",
+	"Stop hook feedback:\n- [make test]: failed", "<local-command-result>done</local-command-result>",
 	"<local-command-stdout>done</local-command-stdout>", "<local-command-stderr>failed</local-command-stderr>",
 	"<bash-input>git pull</bash-input>", "<bash-stdout>ok</bash-stdout><bash-stderr></bash-stderr>", "<bash-stderr>no</bash-stderr>",
 	"<task-notification>\n<task-id>b1</task-id>\n</task-notification>", "<agent-notification>\n<agent-id>a1</agent-id>",
@@ -141,9 +143,17 @@ func (s *claudeScript) assistant() {
 			r["isApiErrorMessage"], r["error"] = true, "unknown"
 		}
 	}
-	if sidechain, ok := r["isSidechain"].(bool); ok && sidechain {
-		// A message belongs to one thread.
+	if sidechain, ok := r["isSidechain"].(bool); ok && sidechain && s.Chance(60) {
+		// As a rule a message belongs to one thread; a side question copies others.
 		message["id"] = fmt.Sprintf("%s_%v", id, r["agentId"])
+	}
+	switch rapid.IntRange(0, 19).Draw(s.T, "copy") {
+	case 0:
+		r["forkedFrom"] = map[string]any{"sessionId": "the-parent", "messageUuid": r["uuid"]}
+	case 1:
+		r["requestId"] = "req_other"
+	case 2:
+		delete(r, "requestId")
 	}
 	s.Emit(r)
 }

@@ -75,14 +75,16 @@ func claudeText(content any) string {
 var (
 	claudeInserted = regexp.MustCompile(`(?s)<(system-reminder|ide_[a-z_]+)>.*?</(?:system-reminder|ide_[a-z_]+)>`)
 	claudeExitCode = regexp.MustCompile(`^(?:(Error: )?Exit code )(\d+)`)
+	claudeNameless = regexp.MustCompile(`(?s)<command-(?:name|message)>\s*</command-(?:name|message)>|</?command-args>`)
 	claudeName     = regexp.MustCompile(`(?s)<command-name>(.*?)</command-name>`)
+	claudeMessage  = regexp.MustCompile(`(?s)<command-message>(.*?)</command-message>`)
 	claudeArgs     = regexp.MustCompile(`(?s)<command-args>(.*?)</command-args>`)
 )
 
 // machineText are the beginnings of texts that no human typed as a prompt.
 var machineText = []string{
 	"<task-notification>", "<agent-notification>", "<local-command-stdout>", "<local-command-stderr>", "<local-command-caveat>",
-	"<bash-input>", "<bash-stdout>", "<bash-stderr>", "<teammate-message", "[Request interrupted", "Caveat: The messages below",
+	"<local-command-result>", "Stop hook feedback:", "<bash-input>", "<bash-stdout>", "<bash-stderr>", "<teammate-message", "[Request interrupted", "Caveat: The messages below",
 	"This session is being continued from a previous conversation",
 }
 
@@ -95,15 +97,17 @@ func claudePrompt(text string) (string, bool) {
 		}
 	}
 	if strings.HasPrefix(text, "<command-name>") || strings.HasPrefix(text, "<command-message>") {
-		m := claudeName.FindStringSubmatch(text)
-		if m == nil {
-			return text, true
+		for _, m := range [][]string{claudeName.FindStringSubmatch(text), claudeMessage.FindStringSubmatch(text)} {
+			if m == nil || strings.TrimSpace(m[1]) == "" {
+				continue
+			}
+			name := "/" + strings.TrimPrefix(strings.TrimSpace(m[1]), "/")
+			if a := claudeArgs.FindStringSubmatch(text); a != nil {
+				name = strings.TrimSpace(name + " " + strings.TrimSpace(a[1]))
+			}
+			return name, true
 		}
-		name := "/" + strings.TrimPrefix(strings.TrimSpace(m[1]), "/")
-		if a := claudeArgs.FindStringSubmatch(text); a != nil {
-			name = strings.TrimSpace(name + " " + strings.TrimSpace(a[1]))
-		}
-		return name, true
+		text = claudeNameless.ReplaceAllString(text, "") // names no command
 	}
 	cut := strings.TrimSpace(claudeInserted.ReplaceAllString(text, ""))
 	return cut, cut != ""
@@ -178,7 +182,9 @@ type queued struct {
 }
 
 func (r *claudeReader) read(number int, v any) {
-	r.records++
+	if !claudeUnknown(v) {
+		r.records++
+	}
 	agent := normalizerstest.Member[string](v, "agentId")
 	if agent == "" {
 		agent = normalizerstest.Member[string](v, "parent_tool_use_id")
@@ -211,6 +217,27 @@ func (r *claudeReader) read(number int, v any) {
 	case "queue-operation":
 		r.operation(number, v)
 	}
+}
+
+// claudeTypes are the types that a record without a message may have.
+var claudeTypes = strings.Fields(`system attachment queue-operation file-history-snapshot file-history-delta summary
+	ai-title custom-title agent-name mode permission-mode pr-link worktree-state last-prompt bridge-session progress
+	stream_event rate_limit_event auth_status control_request control_response control_cancel_request keep_alive tool_progress`)
+
+// claudeUnknown reports whether a record is of a type that nobody knows yet.
+func claudeUnknown(v any) bool {
+	kind := normalizerstest.Member[string](v, "type")
+	_, message := normalizerstest.Member[any](v, "message").(map[string]any)
+	role := normalizerstest.Member[string](v, "message", "role")
+	switch {
+	case slices.Contains(claudeTypes, kind):
+		return false
+	case kind == "result":
+		return normalizerstest.Member[string](v, "key") != ""
+	case message && role == "":
+		role = kind
+	}
+	return role != "user" && role != "assistant" && normalizerstest.Member[any](v, "toolUseResult") == nil
 }
 
 // say emits a message, unless the same was emitted under the same id.
@@ -397,16 +424,16 @@ func claudeUsageOf(v any) normalizerstest.Figures {
 	return f
 }
 
-// Ledger has, for every session, the highest figures of each message.id in one thread, and the
-// excess of the result of each SDK run above the calls of the run. It attributes a call of a
-// stream to the current run; figures that the call states after the result of its run are
-// already in the result. The same applies to calls of a transcript and runs of which only the
-// result is known.
+// Ledger has, for every session, the highest figures of each message.id in whatever thread, and
+// the excess of the result of each SDK run above the calls of the run. Copied history is billed
+// elsewhere. It attributes a call of a stream to the current run; figures that the call states
+// after the result of its run are already in the result. The same applies to calls of a transcript
+// and runs of which only the result is known. A call that a subagent or copied history states
+// first belongs to no run.
 type Ledger map[string]*claudeBook
 
 type claudeBook struct {
-	calls   map[string]normalizerstest.Figures
-	runOf   map[string]int // of calls that a stream named
+	calls   map[string]*claudeCall
 	seen    map[string]bool
 	run     int                     // at work
 	named   bool                    // calls of it by a stream
@@ -415,7 +442,34 @@ type claudeBook struct {
 	ahead   normalizerstest.Figures // the part of it that calls of their runs may state later
 	unseen  normalizerstest.Figures // that of results alone
 	alone   normalizerstest.Figures // what calls used that are of no run
-	settled normalizerstest.Figures // figures of calls that a result already had
+	settled normalizerstest.Figures // figures of calls that a result or another session already had
+}
+
+// claudeCall is one call of the API.
+type claudeCall struct {
+	figures normalizerstest.Figures
+	request string // the first one stated
+	run     int    // that a stream named it in
+	outside bool   // of all runs
+}
+
+// call finds the call of a record. Another request than the first is another call.
+func (b *claudeBook) call(v any, apart bool) *claudeCall {
+	request := normalizerstest.Member[string](v, "requestId")
+	id := normalizerstest.Member[string](v, "message", "id")
+	if id == "" {
+		id, request = cmp.Or(request, normalizerstest.Member[string](v, "uuid"), fmt.Sprint("@", len(b.calls))), ""
+	}
+	if c := b.calls[id]; c != nil && c.request != "" && request != "" && c.request != request {
+		id += "\x00" + request
+	}
+	c := b.calls[id]
+	if c == nil {
+		c = &claudeCall{outside: apart}
+		b.calls[id] = c
+	}
+	c.request = cmp.Or(c.request, request)
+	return c
 }
 
 // atMost is the part of f that limit has, field by field; of the output text comes first.
@@ -446,7 +500,7 @@ func (l Ledger) Add(session string, record []byte) {
 	}
 	b := l[session]
 	if b == nil {
-		b = &claudeBook{calls: map[string]normalizerstest.Figures{}, runOf: map[string]int{}, seen: map[string]bool{}, run: 1}
+		b = &claudeBook{calls: map[string]*claudeCall{}, seen: map[string]bool{}, run: 1}
 		l[session] = b
 	}
 	v = claudeObject(v)
@@ -491,41 +545,34 @@ func (l Ledger) Add(session string, record []byte) {
 	case is != "assistant" && normalizerstest.Member[string](v, "message", "role") != "assistant":
 		return
 	}
-	if _, ok := normalizerstest.Member[any](v, "message", "usage").(map[string]any); !ok || normalizerstest.Member[string](v, "forkedFrom", "sessionId") != "" {
+	if _, ok := normalizerstest.Member[any](v, "message", "usage").(map[string]any); !ok {
 		return
 	}
-	thread := "main"
-	if id := normalizerstest.Member[string](v, "agentId"); id != "" {
-		thread = "agent " + id
-	} else if id := normalizerstest.Member[string](v, "parent_tool_use_id"); id != "" {
-		thread = "agent " + id
-	} else if normalizerstest.Member[bool](v, "isSidechain") {
-		thread = "sidechain"
-	}
-	id := cmp.Or(normalizerstest.Member[string](v, "message", "id"), normalizerstest.Member[string](v, "requestId"), normalizerstest.Member[string](v, "uuid"))
-	if id == "" {
-		id = fmt.Sprint("@", len(b.calls)) // a message of its own
-	}
-	key := thread + "\x00" + id
-	before, now := b.calls[key], claudeUsage(v)
-	b.calls[key] = normalizerstest.Figures{
+	copied := normalizerstest.Member[string](v, "forkedFrom", "sessionId")
+	elsewhere := copied != "" && copied != session
+	main := normalizerstest.Member[string](v, "agentId") == "" && normalizerstest.Member[string](v, "parent_tool_use_id") == "" && !normalizerstest.Member[bool](v, "isSidechain")
+	call := b.call(v, elsewhere || !main)
+	before, now := call.figures, claudeUsage(v)
+	call.figures = normalizerstest.Figures{
 		Input: max(before.Input, now.Input), Output: max(before.Output, now.Output), Cached: max(before.Cached, now.Cached),
 		Thinking: max(before.Thinking, now.Thinking), CacheWrite: max(before.CacheWrite, now.CacheWrite),
 	}
-	if thread != "main" {
+	more, pool := above(call.figures, before), &b.ahead
+	switch stream := normalizerstest.Member[string](v, "sessionId") == ""; {
+	case elsewhere:
+		b.settled.Add(more)
 		return
-	}
-	more, pool := above(b.calls[key], before), &b.ahead
-	switch run, stream := b.runOf[key], normalizerstest.Member[string](v, "sessionId") == ""; {
-	case run == 0 && stream:
-		b.runOf[key], b.named = b.run, true
+	case call.outside:
+		return
+	case call.run == 0 && stream && main:
+		call.run, b.named = b.run, true
 		b.alone = above(b.alone, before)
-		b.used.Add(b.calls[key])
+		b.used.Add(call.figures)
 		return
-	case run == b.run:
+	case call.run == b.run:
 		b.used.Add(more)
 		return
-	case run == 0:
+	case call.run == 0:
 		pool = &b.unseen
 	}
 	stated := atMost(more, *pool)
@@ -543,9 +590,9 @@ func (l Ledger) Sums(session string) normalizerstest.Figures {
 	if b == nil {
 		return sum
 	}
-	all := append(slices.Collect(maps.Values(b.calls)), b.results)
-	for _, f := range all {
-		sum.Add(f)
+	sum.Add(b.results)
+	for _, c := range b.calls {
+		sum.Add(c.figures)
 	}
 	sum.Input -= b.settled.Input
 	sum.Output -= b.settled.Output
