@@ -37,6 +37,7 @@ var Laws = []Law{
 	{Name: "cut_anywhere", Check: LawCut},
 	{Name: "independent", Check: lawIndependent},
 	{Name: "bad_record_changes_nothing", Check: LawBadRecord},
+	{Name: "unknown_record_changes_nothing", Check: LawUnknownRecord, whole: true},
 }
 
 // CheckLaws holds a file to every law.

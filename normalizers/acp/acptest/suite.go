@@ -11,6 +11,9 @@ import (
 
 // Suite holds agents that speak ACP to the laws of all vendors.
 var Suite = normalizerstest.Suite{
+	Unknown: []string{
+		`{"type":"of.tomorrow","x":1}`,
+	},
 	Source:    envelopes.ACP,
 	Room:      "acp",
 	Folders:   []string{"acp"},

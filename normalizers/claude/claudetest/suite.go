@@ -9,6 +9,10 @@ import (
 
 // Suite holds Claude Code to the laws of all vendors.
 var Suite = normalizerstest.Suite{
+	Unknown: []string{
+		`{"type":"of-tomorrow","x":1}`,
+		`{"type":"system","subtype":"of_tomorrow"}`,
+	},
 	Source:    envelopes.ClaudeCode,
 	Room:      "claude",
 	Folders:   []string{"claude_code", "claude_sdk"},
