@@ -9,28 +9,30 @@ func (f *Framer) growDocument(end int) {
 	switch {
 	case !ok:
 		f.abandonDocument()
-	case done:
+	case !done:
+	case f.cut(end, cutDocument):
 		f.document = nil
-		f.cut(end, false)
+	default: // balanced, but no JSON
+		f.abandonDocument()
 	}
 }
 
-// abandonDocument gives up that a value goes on over several lines: the first of them
-// is cut on its own.
+// abandonDocument cuts the first of several lines on its own, because they are not one value.
+// The lines behind it are cut like any others: each that can be read is a record.
 func (f *Framer) abandonDocument() {
 	f.document = nil
 	first := bytes.IndexByte(f.buf, '\n') + 1
 	if first == 0 {
 		first = len(f.buf)
 	}
-	f.cut(first, false)
+	f.cut(first, cutBroken)
 }
 
 // documentScan follows a JSON value over several lines, just closely enough to find its
 // end, and to see soon when it is none.
 type documentScan struct {
-	fed     int // bytes of the framer's buffer that it has been fed
-	level   int
+	fed     int    // bytes of the framer's buffer that it has been fed
+	open    []byte // the brackets that are not closed
 	quoted  bool
 	escaped bool
 	ended   bool // a value or a name has ended: a comma, a colon or an end must follow
@@ -63,14 +65,18 @@ func (d *documentScan) feed(b []byte) (ok, done bool) {
 			}
 			d.quoted = true
 		case '{', '[':
-			d.level++
-			if d.ended || d.level > MaxDepth {
+			d.open = append(d.open, c)
+			if d.ended || len(d.open) > MaxDepth {
 				return false, false
 			}
 		case '}', ']':
-			d.level--
+			last := len(d.open) - 1
+			if last < 0 || d.open[last] != c-2 { // the code of a bracket is 2 below that of its end
+				return false, false
+			}
+			d.open = d.open[:last]
 			d.ended = true
-			if d.level == 0 {
+			if last == 0 {
 				return true, true
 			}
 		case ',', ':':
@@ -79,7 +85,7 @@ func (d *documentScan) feed(b []byte) (ok, done bool) {
 			}
 			d.ended = false
 		default:
-			if d.ended && !d.word || d.level == 0 {
+			if d.ended && !d.word || len(d.open) == 0 {
 				return false, false
 			}
 			word, d.ended = true, true

@@ -119,7 +119,7 @@ func (f *Framer) Close() {
 		case formEvents:
 			f.takeEventLine(len(f.buf))
 		case formUnknown, formJSON:
-			f.cut(len(f.buf), false)
+			f.cut(len(f.buf), cutBroken)
 		}
 	}
 	f.endEvent()
@@ -190,7 +190,7 @@ func (f *Framer) cutLines() {
 		case f.document != nil:
 			f.scanned = end
 			f.growDocument(end)
-		case !f.cut(end, true):
+		case !f.cut(end, cutLine):
 			f.scanned = end // one value may go on over further lines
 		}
 	}
@@ -221,9 +221,18 @@ func (f *Framer) consume(n int) {
 	f.scanned = 0
 }
 
-// cut cuts buf[:end], a line or a document, into records. Where the first value is not
-// complete and may go on in the next line, it does nothing and reports false, if mayGrow.
-func (f *Framer) cut(end int, mayGrow bool) bool {
+// cutMode is what becomes of a first value that cannot be read.
+type cutMode int
+
+const (
+	cutLine     cutMode = iota // it may go on in the next line, else it is broken
+	cutDocument                // it is no document
+	cutBroken                  // it is a record of its own, which no normalizer will read
+)
+
+// cut cuts buf[:end], a line or a document, into records. It does nothing and reports false
+// where the first value may go on in the next line, or is no document, as mode says.
+func (f *Framer) cut(end int, mode cutMode) bool {
 	seg := f.buf[:end]
 	at := 0
 	if f.offset == 0 {
@@ -241,7 +250,10 @@ func (f *Framer) cut(end int, mayGrow bool) bool {
 			at += n
 			continue
 		}
-		if first && mayGrow && errors.Is(err, io.ErrUnexpectedEOF) {
+		if first && mode == cutDocument {
+			return false
+		}
+		if first && mode == cutLine && errors.Is(err, io.ErrUnexpectedEOF) {
 			d := &documentScan{}
 			if ok, done := d.feed(seg[at:]); ok && !done {
 				d.fed = end

@@ -104,7 +104,7 @@ func (f *Framer) takeEventLine(end int) {
 		f.endEvent()
 	case !ok: // of no field: a record of its own, if only of something unreadable
 		f.endEvent()
-		f.cut(end, false)
+		f.cut(end, cutBroken)
 		return
 	case field == "data":
 		f.takeEventData(whole-len(value), value, end)

@@ -51,6 +51,7 @@ var Laws = []Law{
 	{Name: "cut_anywhere", Check: LawCut},
 	{Name: "independent", Check: lawIndependent},
 	{Name: "bad_record_changes_nothing", Check: LawBadRecord},
+	{Name: "unknown_record_changes_nothing", Check: LawUnknownRecord, whole: true},
 }
 
 // CheckLaws checks the events of a file against every law, or, for a damaged file, against

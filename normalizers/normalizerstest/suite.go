@@ -41,6 +41,8 @@ type Suite struct {
 	Tokenless bool
 	// Read cuts a file into records, with no code of the package.
 	Read func(data []byte) []Line
+	// Unknown are records of types that the vendor does not write yet.
+	Unknown []string
 	// Bad are lines that no normalizer of the vendor can read.
 	Bad [][]byte
 	// Ledger counts tokens by the vendor's own rule, with no code of the package.

@@ -11,6 +11,9 @@ import (
 
 // Suite describes agents that speak ACP to the tests of all vendors.
 var Suite = normalizerstest.Suite{
+	Unknown: []string{
+		`{"type":"of.tomorrow","x":1}`,
+	},
 	Source:    envelopes.ACP,
 	Room:      "acp",
 	Folders:   []string{"acp"},

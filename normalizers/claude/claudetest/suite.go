@@ -9,6 +9,10 @@ import (
 
 // Suite describes Claude Code to the tests of all vendors.
 var Suite = normalizerstest.Suite{
+	Unknown: []string{
+		`{"type":"of-tomorrow","x":1}`,
+		`{"type":"system","subtype":"of_tomorrow"}`,
+	},
 	Source:    envelopes.ClaudeCode,
 	Room:      "claude",
 	Folders:   []string{"claude_code", "claude_sdk"},

@@ -9,6 +9,11 @@ import (
 
 // Suite describes Codex to the tests of all vendors.
 var Suite = normalizerstest.Suite{
+	Unknown: []string{
+		`{"type":"of_tomorrow","payload":{"x":1}}`,
+		`{"type":"event_msg","payload":{"type":"of_tomorrow"}}`,
+		`{"type":"response_item","payload":{"type":"of_tomorrow"}}`,
+	},
 	Source:    envelopes.Codex,
 	Room:      "codex",
 	Folders:   []string{"codex"},

@@ -9,6 +9,9 @@ import (
 
 // Suite describes Gemini CLI to the tests of all vendors.
 var Suite = normalizerstest.Suite{
+	Unknown: []string{
+		`{"type":"of_tomorrow","id":"of-tomorrow"}`,
+	},
 	Source:    envelopes.Gemini,
 	Room:      "gemini",
 	Folders:   []string{"gemini"},

@@ -1,0 +1,71 @@
+package normalizers_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"testing"
+
+	"tributary/normalizers/normalizerstest"
+)
+
+// garbage are lines that cannot be read, some of which begin like a document over several lines.
+var garbage = []string{
+	`[1,2,`,
+	`{"type":"user","message":{"content":[`,
+	`{`,
+	`[`,
+	`}`,
+	`{"a":1`,
+	`{"a":[{"b":"`,
+}
+
+// TestFramingLineOfGarbageCostsNoOtherRecord holds a log to this: one more line that cannot be
+// read, between any two lines, adds one dead letter and changes no other record.
+func TestFramingLineOfGarbageCostsNoOtherRecord(t *testing.T) {
+	t.Parallel()
+	lines := []string{
+		`{"type":"user","uuid":"u1","sessionId":"s","timestamp":"2026-03-01T09:00:00Z","message":{"role":"user","content":"one"}}`,
+		`{"type":"user","uuid":"u2","sessionId":"s","timestamp":"2026-03-01T09:00:01Z","message":{"role":"user","content":"two"}}`,
+		`{"type":"user","uuid":"u3","sessionId":"s","timestamp":"2026-03-01T09:00:02Z","message":{"role":"user","content":"three"}}`,
+	}
+	for _, bad := range garbage {
+		for at := range len(lines) + 1 {
+			for _, more := range []string{"", "}", "]", "}]}"} { // a second line that seems to end the first
+				if at < len(lines) && json.Valid([]byte(bad+lines[at]+more)) {
+					continue // it does end it: the lines are one document
+				}
+				t.Run(fmt.Sprintf("%s before line %d, closed by %q", bad, at, more), func(t *testing.T) {
+					t.Parallel()
+					var file bytes.Buffer
+					for i, l := range lines {
+						if i == at {
+							file.WriteString(bad + "\n")
+						}
+						file.WriteString(l + "\n")
+						if i == at && more != "" {
+							file.WriteString(more + "\n")
+						}
+					}
+					if at == len(lines) {
+						file.WriteString(bad + "\n")
+					}
+					var good []string
+					for _, r := range normalizerstest.Frame(normalizerstest.FileNamed("claude_code", "f.jsonl"), file.Bytes()) {
+						if !r.Record.Origin.End && json.Valid(r.Record.Data) {
+							good = append(good, string(r.Record.Data))
+						}
+					}
+					if len(good) != len(lines) {
+						t.Fatalf("%d records can be read, want %d:\n%s", len(good), len(lines), file.String())
+					}
+					for i := range lines {
+						if good[i] != lines[i] {
+							t.Errorf("record %d is %s", i, good[i])
+						}
+					}
+				})
+			}
+		}
+	}
+}
