@@ -14,30 +14,30 @@ import (
 
 // LawUnknownRecord holds that one more record of an unknown type, in front of any record of a
 // session, yields its one meta event and changes nothing that the session remembers but the
-// number of its records and events: what is pending stays pending. It is put in front of at
-// most 200 records of a session, for each costs an encoded session.
-func LawUnknownRecord(s Suite, normalize NormalizeFunc, records []normalizers.Framed) error {
-	if len(s.Unknown) == 0 {
+// number of its records and events: what is pending stays pending. It is put in front of about
+// 20 records of a session, for each costs an encoded session.
+func LawUnknownRecord(f Folding) error {
+	if len(f.Suite.Unknown) == 0 {
 		return nil
 	}
 	perSession := make(map[string]int)
-	for _, r := range records {
+	for _, r := range f.Records {
 		perSession[r.Record.Session]++
 	}
 	seen := make(map[string]int)
 	sessions := make(map[string]*normalizers.Session)
-	for i, r := range records {
+	for i, r := range f.Records {
 		session := r.Record.Session
-		step := max(1, perSession[session]/200)
+		step := max(1, perSession[session]/20)
 		if state := sessions[session]; state != nil && seen[session]%step == 0 {
-			for _, unknown := range s.Unknown {
-				if err := unknownRecord(normalize, state, r, unknown); err != nil {
+			for _, unknown := range f.Suite.Unknown {
+				if err := unknownRecord(f.Normalize, state, r, unknown); err != nil {
 					return fmt.Errorf("record %d (line %d): %s in front of it: %w", i+1, r.Line, unknown, err)
 				}
 			}
 		}
 		seen[session]++
-		FoldOne(normalize, sessions, r)
+		FoldOne(f.Normalize, sessions, r)
 	}
 	return nil
 }
@@ -86,12 +86,14 @@ func remembered(encoded []byte) map[string]any {
 	}
 	out := make(map[string]any)
 	for name, v := range e.State {
-		if name != "n" && name != "e" && name != "ts" {
+		if name != "n" && name != "e" && name != "ts" { // counters, and the time
 			out[name] = v
 		}
 	}
 	for name, v := range e.Vendor {
-		out["vendor."+name] = v
+		if name != "unknown" { // the number of records of unknown types
+			out["vendor."+name] = v
+		}
 	}
 	return out
 }
