@@ -90,6 +90,9 @@ func TestLawsCatch(t *testing.T) {
 				if s.Tokenless && (b.Law == "sums" || b.Law == "parts_of_usage") {
 					continue
 				}
+				if b.Law == "unknown_record_changes_nothing" && len(s.Unknown) == 0 {
+					continue
+				}
 				t.Run(b.Law+"/"+b.Name, func(t *testing.T) {
 					for _, l := range normalizerstest.Laws {
 						if l.Name != b.Law {

@@ -206,7 +206,15 @@ func (c *mapper) conversation() {
 	case lenient.IsValue(c.ToolUseResult):
 		c.toolResult(&block{})
 	default:
-		c.st.Unknown++
-		c.runtime(c.UUID, envelopes.Meta, c.text())
+		c.unknown()
 	}
+}
+
+// unknown emits the event of a record of an unknown type. It changes no other event: the
+// record does not set the time of later records, nor does it count for the queue.
+func (c *mapper) unknown() {
+	ts := c.Session.TS
+	c.runtime(c.UUID, envelopes.Meta, c.text())
+	c.Session.TS = ts
+	c.st.Unknown++
 }

@@ -24,7 +24,7 @@ var (
 		`{"type":"of-tomorrow","sessionId":%[1]q,"timestamp":%[2]q,"isSidechain":true,"content":"x","event":{"type":"message_stop"}}`,
 		`{"type":"of-tomorrow","session_id":%[1]q,"timestamp":%[2]q,"parent_tool_use_id":"toolu_task_1","usage":{"input_tokens":5,"output_tokens":7}}`,
 	}
-	garbage = []string{"not json at all", "%PDF-1.7\xff\xfe", `"type":"user"}`}
+	garbage = []string{`[1,2,`, `{"type":"user","message":{"content":[`, "not json at all", "%PDF-1.7\xff\xfe", `"type":"user"}`}
 )
 
 func TestUnknownRecordsAndGarbageInGoldenCasesChangeNothingElse(t *testing.T) {
@@ -101,6 +101,32 @@ func TestUnknownRecordsDoNotPushAPromptAwayFromItsDuplicate(t *testing.T) {
 	}
 }
 
+// A record without a time has the time of the last known record, or else its own fallback.
+func TestUnknownRecordsDoNotMoveTheClock(t *testing.T) {
+	t.Parallel()
+	const (
+		title  = `{"type":"ai-title","sessionId":"s","aiTitle":"one"}`
+		prompt = `{"type":"user","uuid":"u1","timestamp":"2026-03-01T10:00:00.000Z","sessionId":"s","message":{"role":"user","content":"x"}}`
+		queued = `{"type":"queue-operation","operation":"dequeue","timestamp":"2026-03-01T10:00:0%d.000Z","sessionId":"s"}`
+	)
+	for _, c := range []struct {
+		name  string
+		lines []string
+		want  string
+	}{
+		{"with a time of its own", []string{prompt, `{"type":"of-tomorrow","sessionId":"s","timestamp":"2026-03-01T10:00:07.000Z"}`, title}, "2026-03-01T10:00:00.000Z"},
+		{"without a time", []string{`{"type":"of-tomorrow"}`, fmt.Sprintf(queued, 3), fmt.Sprintf(queued, 4), title}, "2026-03-01T10:00:04Z"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			events := normalizerstest.SeedEvents(t, envelopes.ClaudeCode, "s.jsonl", normalizerstest.SeedLines(c.lines...))
+			if last := events[len(events)-1]; last.EventType != envelopes.SessionSummary || last.TS != c.want {
+				t.Errorf("%s at %s, want the title at %s", last.EventType, last.TS, c.want)
+			}
+		})
+	}
+}
+
 // log is a file of records, with what it yields.
 type log struct {
 	file   normalizers.File
@@ -151,15 +177,16 @@ func (l *log) perturb(at int, line string) error {
 	}
 	s := steps[extra]
 	steps = slices.Delete(steps, extra, extra+1)
-	if strings.HasPrefix(line, "{") {
-		if s.Err != nil || len(s.Result.Events) != 1 || s.Result.Events[0].Event.EventType != envelopes.Meta {
+	if slices.Contains(garbage, line) != s.Failed() {
+		return fmt.Errorf("%s: is a dead letter: %t", id, s.Failed())
+	}
+	if !s.Failed() {
+		if len(s.Result.Events) != 1 || s.Result.Events[0].Event.EventType != envelopes.Meta {
 			return fmt.Errorf("%s: yields not one meta event:\n%s", id, normalizerstest.Outcomes(s, false))
 		}
 		if err := renumber(steps, s.Result.Events[0].Event); err != nil {
 			return fmt.Errorf("%s: %w", id, err)
 		}
-	} else if !s.Failed() {
-		return fmt.Errorf("%s: can be read", id)
 	}
 	if err := normalizerstest.Differ(l.steps, steps, false); err != nil {
 		return fmt.Errorf("%s: %w", id, err)

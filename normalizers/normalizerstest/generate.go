@@ -283,6 +283,15 @@ func Breakages() []Breakage {
 				return result, err
 			}
 		}},
+		{"unknown_record_changes_nothing", "it names the model", func() NormalizeFunc {
+			return func(s *normalizers.Session, r normalizers.Record) (normalizers.Result, error) {
+				result, err := normalizers.Normalize(s, r)
+				if bytes.Contains(r.Data, []byte("tomorrow")) {
+					s.SetModel("of tomorrow")
+				}
+				return result, err
+			}
+		}},
 		{"bad_record_changes_nothing", "it is taken for a record", func() NormalizeFunc {
 			return func(s *normalizers.Session, r normalizers.Record) (normalizers.Result, error) {
 				result, err := normalizers.Normalize(s, r)

@@ -41,7 +41,8 @@ type Suite struct {
 	Tokenless bool
 	// Read cuts a file into records, with no code of the package.
 	Read func(data []byte) []Line
-	// Unknown are records of types that the vendor does not write yet.
+	// Unknown are records of types that the vendor does not write yet. Empty where the vendor has
+	// no list of its types, so that its normalizer cannot tell a new one.
 	Unknown []string
 	// Bad are lines that no normalizer of the vendor can read.
 	Bad [][]byte

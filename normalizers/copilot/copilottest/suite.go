@@ -9,9 +9,6 @@ import (
 
 // Suite describes Copilot CLI to the tests of all vendors.
 var Suite = normalizerstest.Suite{
-	Unknown: []string{
-		`{"type":"of.tomorrow","data":{"x":1},"id":"of-tomorrow","parentId":null}`,
-	},
 	Source:    envelopes.Copilot,
 	Room:      "copilot",
 	Folders:   []string{"copilot"},

@@ -11,8 +11,9 @@ import (
 // files are all exports, runs, messages and recordings: a database and the files of its
 // parts are none of them (README.md, What is not read).
 var Suite = normalizerstest.Suite{
-	Source: envelopes.OpenCode,
-	Room:   "opencode",
+	Unknown: []string{`{"type":"of.tomorrow","properties":{"x":1}}`},
+	Source:  envelopes.OpenCode,
+	Room:    "opencode",
 	Folders: []string{
 		"opencode/The-Best-Codes__bestcodes.dev", "opencode/andrei-shtanakov__maestro", "opencode/eitatech__gatomia-vscode",
 		"opencode/nivalis-studio__biome-config", "opencode/rizias__delegator", "opencode/savekirk__session-bridge",
