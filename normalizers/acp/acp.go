@@ -4,7 +4,7 @@
 // The protocol states a message up to three times: in the parts of a stream, in the
 // message that completes them, and in the output of the run. Each message is emitted once,
 // from the first of these places. Neither messages nor the events of a stream have an id or
-// name their run, so a session remembers the run at work, the open message of its stream,
+// name their run, so a session remembers the current run, the open message of its stream,
 // and content hashes of what it has emitted.
 //
 // Start with [Vendor]. A record is decoded by read (record.go) and dispatched to one

@@ -24,7 +24,7 @@ type emission struct {
 	run       string        // id of its run; empty for a message of no run
 	index     int           // of the message in the run
 	firstPart int           // index of message.Parts[0] in the whole message
-	from      *core.Pending // the record that it comes from; nil for the one at work
+	from      *core.Pending // the record that it comes from; nil for the current one
 
 	// What [mapper.emitMessage] finds out.
 	ts       string         // of the events; empty for that of their record
@@ -99,7 +99,7 @@ func (m *mapper) emit(e *emission, part int, suffix string, d core.Draft) (id st
 	return d.EventID
 }
 
-// isAtWork reports whether a pending record is the one at work. The end of input is none.
+// isAtWork reports whether a pending record is the current one. The end of input is none.
 func (m *mapper) isAtWork(p *core.Pending) bool {
 	return p.Record == m.Session.Records && !m.Record.Origin.End
 }

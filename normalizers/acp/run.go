@@ -37,7 +37,7 @@ func (r *run) streamed(i int) (content core.Fingerprint, ok bool) {
 	return core.Fingerprint{}, true
 }
 
-// run returns what is remembered of the run at work: nothing where it has no id.
+// run returns what is remembered of the current run: nothing where it has no id.
 func (m *mapper) run() run {
 	key := core.FingerprintOf(m.st.Run)
 	for _, r := range m.st.Runs {
@@ -48,7 +48,7 @@ func (m *mapper) run() run {
 	return run{Run: key}
 }
 
-// setRun remembers the run at work, unless it has no id.
+// setRun remembers the current run, unless it has no id.
 func (m *mapper) setRun(r run) {
 	if m.st.Run == "" {
 		return
@@ -57,7 +57,7 @@ func (m *mapper) setRun(r run) {
 	m.st.Runs = others.Push(r, maxRuns, &m.Session.Lost)
 }
 
-// enterRun makes the run of this id the one at work. The open message is of the run before.
+// enterRun makes the run of this id the current one. The open message is of the run before.
 func (m *mapper) enterRun(id string) {
 	if id != m.st.Run {
 		m.flush()

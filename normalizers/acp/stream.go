@@ -159,7 +159,7 @@ func (m *mapper) flush() {
 
 // emitOpen emits the parts of the open message that were not emitted yet. complete is the
 // complete message, nil where it is unknown. from is the record that the events come from,
-// nil for the record at work. It returns the content hash of the message, zero where its
+// nil for the current record. It returns the content hash of the message, zero where its
 // first parts are not known any more.
 func (m *mapper) emitOpen(complete *envelopes.ACPMessage, from *core.Pending) (content core.Fingerprint) {
 	o := m.st.Open

@@ -35,7 +35,7 @@ var Vendor = core.Vendor{
 
 // state is what a session of ACP remembers beyond what all vendors do.
 type state struct {
-	Run     string                      `json:"run,omitzero"`   // the run at work: the last one that a record named
+	Run     string                      `json:"run,omitzero"`   // the current run: the last one that a record named
 	Agent   string                      `json:"agent,omitzero"` // that runs
 	Runs    core.Window[run]            `json:"runs,omitzero"`
 	Open    openMessage                 `json:"open,omitzero"`

@@ -78,7 +78,7 @@ func (r *runs) addResult(figures core.Consumption) *envelopes.Usage {
 		credit, counted = &r.ResultCredit, r.Unattributed
 		r.Unattributed = r.Unattributed.Minus(figures)
 	}
-	counted.Told = counted.Reasoning
+	counted.Reported = counted.Reasoning
 	now := counted.Raise(figures)
 	u := now.UsageSince(counted, "")
 	if u != nil {

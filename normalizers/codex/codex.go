@@ -75,7 +75,7 @@ func (m *mapper) finish() (core.Result, error) {
 	return m.Finish(cmp.Or(m.skip, core.SkipDuplicate))
 }
 
-// put emits an event of the record at work, or of the pending record d.From. It reports
+// put emits an event of the current record, or of the pending record d.From. It reports
 // false when the session has emitted the event before.
 func (m *mapper) put(id lenient.Text, d core.Draft) bool {
 	if strings.HasPrefix(string(id), "review_rollout_") {

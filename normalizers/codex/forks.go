@@ -15,7 +15,7 @@ import (
 // The rollout of a fork or of a subagent may begin with a copy of its parent's history. This
 // file decides where the copy begins and ends (README.md, Forks and subagents).
 
-// startFork notes that the session_meta at work is of a fork, and reports whether it is. A
+// startFork notes that the current session_meta is of a fork, and reports whether it is. A
 // copy follows it, or it may do so.
 func (m *mapper) startFork(spawned bool) bool {
 	st := m.st
@@ -37,7 +37,7 @@ func (m *mapper) startFork(spawned bool) bool {
 	return fork
 }
 
-// followCopy notes where copied history begins or ends with the record at work, and whether
+// followCopy notes where copied history begins or ends with the current record, and whether
 // that record is copied.
 func (m *mapper) followCopy() {
 	st := m.st

@@ -152,7 +152,7 @@ func (m *mapper) addPending(p pendingText) {
 	if size > maxPendingBytes {
 		for i, p := range pending {
 			if p.From.Record == m.Session.Records && !p.Emitted {
-				m.put(m.pendingID(&p.From), p.draft()) // an event of the record at work
+				m.put(m.pendingID(&p.From), p.draft()) // an event of the current record
 			} else {
 				m.emitPending(p)
 			}

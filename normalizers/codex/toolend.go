@@ -27,7 +27,7 @@ func (m *mapper) toolEnd() {
 		m.releasePending()
 		m.emitResult(id, call, end)
 		m.noteResult(id, end)
-	case !call.Outcome.Told:
+	case !call.Outcome.Emitted:
 		m.noteEnd(id, call.Outcome, end)
 		m.skip = core.SkipMirror
 	case end.exit != nil && call.Outcome.Exit == nil, end.latency != nil && call.Outcome.Latency == nil:

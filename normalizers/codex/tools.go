@@ -222,5 +222,5 @@ func resultID(call lenient.Text) lenient.Text {
 
 // noteResult notes that a call has its result, and what that one states.
 func (m *mapper) noteResult(id lenient.Text, r result) {
-	m.Session.SetOutcome(string(id), core.Outcome{Exit: r.exit, Latency: r.latency, Told: true})
+	m.Session.SetOutcome(string(id), core.Outcome{Exit: r.exit, Latency: r.latency, Emitted: true})
 }

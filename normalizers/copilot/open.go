@@ -43,7 +43,7 @@ func (m *mapper) continuesOpen() bool {
 	return m.Type == "assistant.message" && open.isMessage() && open.Message == m.messageKey() && open.Agent == m.agent
 }
 
-// openMessage makes the text, with the record at work as its last chunk, the open one.
+// openMessage makes the text, with the current record as its last chunk, the open one.
 func (m *mapper) openMessage(text lenient.Text) {
 	if !m.st.Open.isMessage() {
 		m.flush() // a paragraph
@@ -72,5 +72,5 @@ func (m *mapper) flush() {
 	d := chatDraft(envelopes.AssistantMessage, open.Text, lenient.Text(open.Model).Ptr())
 	d.From = &open.From
 	m.put(lenient.Text(open.ID), d)
-	m.agent, m.Duplicate = agent, duplicate // those of the record at work
+	m.agent, m.Duplicate = agent, duplicate // those of the current record
 }

@@ -13,7 +13,7 @@ type Outcome struct {
 	Latency *int64           `json:"l,omitzero"`
 	Failed  bool             `json:"f,omitzero"`
 	Files   []envelopes.File `json:"files,omitzero"`
-	Told    bool             `json:"t,omitzero"` // the result is emitted
+	Emitted bool             `json:"t,omitzero"` // the result is emitted
 	Alone   bool             `json:"a,omitzero"` // no result follows: the end is it
 }
 

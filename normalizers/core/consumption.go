@@ -17,9 +17,9 @@ type Consumption struct {
 	Output     int64 // with reasoning
 	Reasoning  int64 // part of Output
 	Tool       int64 // of tools, where the vendor counts them beside the input
-	// Told is the part of Reasoning that events have carried: no event can carry more
+	// Reported is the part of Reasoning that events have carried: no event can carry more
 	// reasoning than output. Where the cache is a part of the input it is that of CacheRead.
-	Told int64
+	Reported int64
 	// Run is the run of the agent that the call belongs to, 0 for none.
 	Run int64
 	// Request is the number of the request that the call states beside its id, 0 for none.
@@ -35,7 +35,7 @@ func (a Consumption) Raise(b Consumption) Consumption {
 		Output:     max(a.Output, b.Output),
 		Reasoning:  max(a.Reasoning, b.Reasoning),
 		Tool:       max(a.Tool, b.Tool),
-		Told:       a.Told,
+		Reported:   a.Reported,
 		Run:        a.Run,
 		Request:    a.Request,
 	}
@@ -71,11 +71,11 @@ func (a *Consumption) Add(u *envelopes.Usage) {
 }
 
 // UsageSince is the increment from before to now as the usage of an event, nil when
-// there is none. It moves Told.
+// there is none. It moves Reported.
 func (a *Consumption) UsageSince(before Consumption, key string) *envelopes.Usage {
 	output := a.Output - before.Output
-	reasoning := min(a.Reasoning-before.Told, output)
-	a.Told = before.Told + reasoning
+	reasoning := min(a.Reasoning-before.Reported, output)
+	a.Reported = before.Reported + reasoning
 	u := &envelopes.Usage{
 		Input:      a.Input - before.Input,
 		CacheRead:  a.CacheRead - before.CacheRead,
@@ -92,7 +92,7 @@ func (a *Consumption) UsageSince(before Consumption, key string) *envelopes.Usag
 
 // parts are the figures in the order in which they are written.
 func (a *Consumption) parts() [9]*int64 {
-	return [...]*int64{&a.Input, &a.CacheRead, &a.CacheWrite, &a.Output, &a.Reasoning, &a.Told, &a.Tool, &a.Run, &a.Request}
+	return [...]*int64{&a.Input, &a.CacheRead, &a.CacheWrite, &a.Output, &a.Reasoning, &a.Reported, &a.Tool, &a.Run, &a.Request}
 }
 
 func (a Consumption) append(dst []byte) []byte {

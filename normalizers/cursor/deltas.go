@@ -56,7 +56,7 @@ func (a answer) cutPrefix(text string) (rest string, ok bool) {
 	return text[a.Length:], true
 }
 
-// emitText emits an answer or a thought; from is its record, nil for the one at work. White
+// emitText emits an answer or a thought; from is its record, nil for the current one. White
 // space is none.
 func (m *mapper) emitText(t envelopes.EventType, text string, from *core.Pending) {
 	if strings.TrimSpace(text) == "" {

@@ -104,7 +104,7 @@ func (m *mapper) skipReason() core.SkipReason {
 	}
 }
 
-// emit emits an event of the record, or of the element at work; id is empty where the
+// emit emits an event of the record, or of the current element; id is empty where the
 // vendor states none.
 func (m *mapper) emit(id lenient.Text, d core.Draft) bool {
 	if id == "" && m.number > 0 {

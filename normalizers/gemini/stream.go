@@ -124,7 +124,7 @@ func (m *mapper) flush() {
 	}
 }
 
-// emitStreamText emits an answer of the model; from is its record, nil for the one at work.
+// emitStreamText emits an answer of the model; from is its record, nil for the current one.
 func (m *mapper) emitStreamText(text string, from *core.Pending) {
 	d := core.Draft{OnChannel: envelopes.ChannelChat, From: from}
 	d.EventType, d.Text, d.Model = envelopes.AssistantMessage, &text, lenient.Text(m.Session.Model).Ptr()

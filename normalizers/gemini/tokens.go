@@ -99,8 +99,8 @@ func (m *mapper) increment(apiCall core.Fingerprint, key string, t *tokens) *inc
 		tool:   now.Tool - before.Tool,
 		stated: t,
 	}
-	fromCache := min(now.CacheRead-before.Told, i.input)
-	now.Told = before.Told + fromCache
+	fromCache := min(now.CacheRead-before.Reported, i.input)
+	now.Reported = before.Reported + fromCache
 	i.usage = &envelopes.Usage{
 		Input:     i.input - fromCache + i.tool,
 		CacheRead: fromCache,

@@ -107,7 +107,7 @@ func wholeNumber(v any) (int64, bool) {
 	return n, err == nil
 }
 
-// isCodexFork tells a session_meta that copied history may follow.
+// isCodexFork reports whether copied history may follow a session_meta.
 func isCodexFork(r Raw) bool {
 	base := normalizerstest.Member[string](r.item, "history_base", "thread_id")
 	return r.Kind == "session_meta" && (normalizerstest.Member[string](r.item, "forked_from_id") != "" || normalizerstest.Member[any](r.item, "source", "subagent", "thread_spawn") != nil ||

@@ -14,7 +14,7 @@ import (
 
 // This file reads the rollouts of Codex a second time, with nothing but encoding/json
 // and the design pages. It looks ahead where the normalizer must wait: what a duplicate is
-// told by is looked up in the whole file.
+// stated by is looked up in the whole file.
 
 // Raw is one record of a rollout or of the exec stream.
 type Raw struct {
@@ -57,7 +57,7 @@ func codexRawOf(l normalizerstest.Line) Raw {
 	return r
 }
 
-// codexItemEnd is the end of a tool that an item of the newer event stream tells, as the
+// codexItemEnd is the end of a tool that an item of the newer event stream states, as the
 // older one has it.
 func codexItemEnd(r Raw) (map[string]any, bool) {
 	item := normalizerstest.Member[any](r.item, "item")
@@ -186,10 +186,10 @@ type Saying struct {
 	keys      []string // the texts under which it is known; of a thought its parts
 	Text      string   // as it is emitted
 	whole     int      // of keys: so many are all of it, the others parts
-	taken     []bool   // of keys: told by a duplicate too
+	taken     []bool   // of keys: a duplicate has it too
 	all       bool     // one that is all of it is taken
 	before    bool     // by one that stands before it
-	dropped   bool     // of a duplicate: told by its response_item
+	dropped   bool     // of a duplicate: its response_item is emitted instead
 	place     [2]int   // the record whose events it stands in front of, and its own
 }
 
@@ -206,7 +206,7 @@ func (s *Saying) take(key string) bool {
 	return false
 }
 
-// Sayings are what the records say, in the order in which it is told: each text
+// Sayings are what the records say, in the order in which it is emitted: each text
 // once (README.md).
 func Sayings(records []Raw) []*Saying {
 	byRecord := make([][]*Saying, len(records))
@@ -224,7 +224,7 @@ func Sayings(records []Raw) []*Saying {
 		for _, s := range byRecord[i] {
 			if s.Duplicate {
 				s.pair(records, byRecord, tools)
-				// One that is told takes those with it that wait in front of it.
+				// One that is emitted takes those with it that wait in front of it.
 				for _, o := range waited {
 					if !s.dropped && o.place[0] > s.place[0] {
 						o.dropped, o.place[0] = false, s.place[0]
@@ -254,7 +254,7 @@ func Sayings(records []Raw) []*Saying {
 	return out
 }
 
-// pair looks for the response_item that tells what a duplicate tells: the last one, or one
+// pair looks for the response_item that states what a duplicate states: the last one, or one
 // that follows before another record ends the wait.
 func (s *Saying) pair(records []Raw, byRecord [][]*Saying, tools map[int]bool) {
 	for j := s.At - 1; j >= 0; j-- {
@@ -286,7 +286,7 @@ func (s *Saying) pair(records []Raw, byRecord [][]*Saying, tools map[int]bool) {
 }
 
 // letsPass reports whether a duplicate that waits goes on waiting beyond a record: it does so
-// beyond a response_item that tells a duplicate in front of it, for its own may follow.
+// beyond a response_item that repeats a duplicate in front of it, for its own may follow.
 func (s *Saying) letsPass(r Raw, says []*Saying) bool {
 	for _, o := range says {
 		switch {

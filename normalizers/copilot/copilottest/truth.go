@@ -321,7 +321,7 @@ type copilotBill struct {
 	recorded  bool
 	last      int64
 	model     string                             // of the main conversation
-	models    map[string]normalizerstest.Figures // what was told of each model
+	models    map[string]normalizerstest.Figures // what was emitted of each model
 }
 
 // isModel reports whether a name is that of a model.
@@ -348,7 +348,7 @@ func (b *copilotBill) follow(v, d any) string {
 	}
 }
 
-// spent adds to what was told of a model.
+// spent adds to what was emitted of a model.
 func (b *copilotBill) spent(model string, more normalizerstest.Figures) {
 	if model != "" {
 		sum := b.models[model]

@@ -13,7 +13,7 @@ import (
 )
 
 // This file reads OpenCode's logs a second time, with nothing but encoding/json and README.md:
-// what it finds is what the events are held to.
+// the events are compared with what it finds.
 
 func str(v any, names ...string) string { return normalizerstest.Member[string](v, names...) }
 
