@@ -569,10 +569,10 @@ func (l Ledger) Sums(session string) normalizerstest.Figures {
 func rawOfDocument(record, raw []byte) (ok, known bool) {
 	v := normalizerstest.Plain(record)
 	elements, _ := v.([]any)
-	if messages := list(v, "messages"); messages != nil && object(v, "info") != nil {
-		elements = append(slices.Clone(messages), normalizerstest.Member[any](v, "info"))
-	}
 	isDocument := slices.ContainsFunc(elements, func(e any) bool { return object(e, "info") != nil || str(e, "id") != "" })
+	if messages := list(v, "messages"); messages != nil && object(v, "info") != nil {
+		elements, isDocument = append(slices.Clone(messages), normalizerstest.Member[any](v, "info")), true
+	}
 	if !isDocument {
 		return false, false
 	}
