@@ -47,8 +47,8 @@ func normalize(s *core.Session, r core.Record) (core.Result, error) {
 	return m.Finish(m.skipReason())
 }
 
-// dispatch emits the events of the record by its type. Any record but a thought or an
-// answer ends the deltas before it.
+// dispatch emits the events of the record by its type. Any record of a known type but a
+// thought or an answer ends the deltas before it.
 func (m *mapper) dispatch() {
 	m.Session.SetRoot(string(m.Cwd))
 	switch {
@@ -60,6 +60,9 @@ func (m *mapper) dispatch() {
 		return
 	case m.Type == "assistant" && m.isTextOnly():
 		m.emitAnswer()
+		return
+	case !m.isKnown():
+		m.emitSystem(envelopes.Meta, "")
 		return
 	}
 	m.flush()
@@ -79,8 +82,19 @@ func (m *mapper) dispatch() {
 		m.emitTurnEnd()
 	case m.Type == "interaction_query":
 		m.emitSystem(envelopes.Meta, m.plan())
-	default: // a connection that is lost or found again, and what is unknown
+	default: // a connection that is lost or found again
 		m.emitSystem(envelopes.Meta, "")
+	}
+}
+
+// isKnown reports whether the record is of a type that has been seen. No other type ends the
+// deltas before it: what a new type means for them is not known.
+func (m *mapper) isKnown() bool {
+	switch m.Type {
+	case "system", "tool_call", "result", "turn_ended", "interaction_query", "connection", "retry":
+		return true
+	default:
+		return m.isMessage()
 	}
 }
 
@@ -109,7 +123,9 @@ func (m *mapper) emitPlainLine() {
 		return
 	}
 	m.Raw = lenient.AppendQuote(nil, line)
-	m.flush()
+	if !m.st.IsThought { // a thought goes on behind the line
+		m.flush()
+	}
 	if needsSetup(line) {
 		m.Emit(m.Session.ErrorDraft("SETUP_REQUIRED", line))
 	} else {

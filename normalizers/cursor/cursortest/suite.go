@@ -9,6 +9,7 @@ import (
 
 // Suite describes Cursor to the tests of all vendors.
 var Suite = normalizerstest.Suite{
+	Unknown:   []string{`{"type":"of_tomorrow","session_id":"s"}`},
 	Source:    envelopes.Cursor,
 	Room:      "cursor",
 	Folders:   []string{"cursor"},

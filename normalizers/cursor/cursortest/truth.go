@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -159,6 +160,9 @@ func (r *cursorReader) read(data []byte) {
 		r.answer(v, blocks, len(data))
 		return
 	}
+	if !cursorKnows(kind, messaged, normalizerstest.Member[string](v, "role")) {
+		return
+	}
 	r.end()
 	switch {
 	case kind == "user" || kind == "assistant" || kind == "" && messaged && (normalizerstest.Member[string](v, "role") == "user" || normalizerstest.Member[string](v, "role") == "assistant"):
@@ -177,6 +181,12 @@ func (r *cursorReader) read(data []byte) {
 		sum.Add(cursorFigures(v))
 		r.out.Naive[r.session] = sum
 	}
+}
+
+// cursorKnows reports whether a record is of a type that has been seen.
+func cursorKnows(kind string, messaged bool, role string) bool {
+	known := []string{"user", "assistant", "system", "tool_call", "result", "turn_ended", "interaction_query", "connection", "retry"}
+	return slices.Contains(known, kind) || kind == "" && messaged && (role == "user" || role == "assistant")
 }
 
 // cursorContent are the blocks of a content, of which a text alone is one.
