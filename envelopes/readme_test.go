@@ -92,10 +92,10 @@ func typeName(t *testing.T, root, n node) string {
 	return kind
 }
 
-// enumTable lists the values of every enum.
+// enumTable lists the values of every enum but source, whose values are the agents of the README.
 func enumTable(root node) string {
 	rows := []string{"| enum | values |", "|---|---|"}
-	for _, name := range []string{"source", "event_type", "role", "channel", "tool_status", "file_op", "origin"} {
+	for _, name := range []string{"event_type", "role", "channel", "tool_status", "file_op", "origin"} {
 		rows = append(rows, fmt.Sprintf("| %s | `%s` |", name, strings.Join(root.Defs[name].Enum, "`, `")))
 	}
 	return strings.Join(rows, "\n") + "\n"
