@@ -21,11 +21,11 @@ type openMessage struct {
 	Active    bool                        `json:"on,omitzero"`
 	Role      string                      `json:"role,omitzero"`
 	CreatedAt string                      `json:"at,omitzero"`
-	Parts     core.Window[jsontext.Value] `json:"parts,omitzero"` // buffered, in the form of [bufferedPart]
-	Emitted   int                         `json:"told,omitzero"`  // parts before them that were emitted
-	Announced int                         `json:"ann,omitzero"`   // parts that message.created stated; the stream repeats them
-	Repeated  int                         `json:"rep,omitzero"`   // announced parts that the stream has repeated
-	From      core.Pending                `json:"from,omitzero"`  // the last record of the message
+	Parts     core.Window[jsontext.Value] `json:"parts,omitzero"`   // buffered, in the form of [bufferedPart]
+	Emitted   int                         `json:"emitted,omitzero"` // parts before them that were emitted
+	Announced int                         `json:"ann,omitzero"`     // parts that message.created stated; the stream repeats them
+	Repeated  int                         `json:"rep,omitzero"`     // announced parts that the stream has repeated
+	From      core.Pending                `json:"from,omitzero"`    // the last record of the message
 }
 
 // size is how many bytes the buffered parts take.

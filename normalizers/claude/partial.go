@@ -59,9 +59,9 @@ type partialBlock struct {
 	Type      string `json:"y"`
 	ID        string `json:"id,omitzero"`
 	Name      string `json:"n,omitzero"`
-	Text      string `json:"w,omitzero"`    // of a call: its input in JSON
-	Emitted   bool   `json:"told,omitzero"` // by a record that states the block whole
-	Truncated bool   `json:"cut,omitzero"`  // more deltas came than the session keeps
+	Text      string `json:"w,omitzero"`       // of a call: its input in JSON
+	Emitted   bool   `json:"emitted,omitzero"` // by a record that states the block whole
+	Truncated bool   `json:"cut,omitzero"`     // more deltas came than the session keeps
 }
 
 // size returns about how many bytes of memory the message takes.

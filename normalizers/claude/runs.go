@@ -20,9 +20,9 @@ type runs struct {
 	Ended int64 `json:"ended,omitzero"` // number of runs that have ended
 
 	// Of the current run.
-	Counted  core.Consumption `json:"told,omitzero"`  // sum of the figures of its calls
-	Streamed bool             `json:"named,omitzero"` // a stream has shown at least one of its calls
-	LastText core.Fingerprint `json:"last,omitzero"`  // key of the last text of the assistant
+	Counted  core.Consumption `json:"counted,omitzero"` // sum of the figures of its calls
+	Streamed bool             `json:"named,omitzero"`   // a stream has shown at least one of its calls
+	LastText core.Fingerprint `json:"last,omitzero"`    // key of the last text of the assistant
 
 	// Sum of the figures of calls that stand in the transcript alone: no stream has shown
 	// them and no result has covered them.

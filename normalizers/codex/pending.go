@@ -294,7 +294,7 @@ func (m *mapper) dropPending(kind textKind, texts []canonicalText) (emitted []bo
 }
 
 // setCanonical replaces the texts of a kind that an event_msg may repeat by those of the
-// response_item at work that have no match yet.
+// current response_item that have no match yet.
 func (s *state) setCanonical(kind textKind, x *matching) {
 	s.Canonical = s.Canonical.Without(func(t canonicalText) bool { return t.Kind == kind })
 	for i, t := range x.texts[:min(len(x.texts), maxCanonical)] {

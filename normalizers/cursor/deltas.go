@@ -110,7 +110,7 @@ func (m *mapper) joinChunk(text string, isThought, isDelta bool) {
 }
 
 // emitJoined emits a text together with the pending chunks of its kind, as an event of the
-// record at work.
+// current record.
 func (m *mapper) emitJoined(t envelopes.EventType, text string) {
 	if m.st.Chunks > 0 && m.st.IsThought != (t == envelopes.Reasoning) {
 		m.flush()

@@ -28,7 +28,7 @@ type mapper struct {
 	st *state
 	wireRecord
 
-	// The element of a document at work.
+	// The current element of a document.
 	number  int  // from 1; 0 where the number of the record is that of its events
 	unnamed int  // its events without an id so far
 	history bool // it is of a history that the vendor has written again

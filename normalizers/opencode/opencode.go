@@ -55,7 +55,7 @@ type mapper struct {
 	st *state
 	wireRecord
 
-	element int             // number of the message of a document at work, from 1; 0 in any other record
+	element int             // number of the current message of a document, from 1; 0 in any other record
 	own     bool            // an element that is done has an event
 	skip    core.SkipReason // why what was looked at has no event
 }

@@ -435,7 +435,7 @@ type Ledger map[string]*claudeBook
 type claudeBook struct {
 	calls   map[string]*claudeCall
 	seen    map[string]bool
-	run     int                     // at work
+	run     int                     // the current one
 	named   bool                    // calls of it by a stream
 	used    normalizerstest.Figures // by its calls
 	results normalizerstest.Figures // what results were above the calls
