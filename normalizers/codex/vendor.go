@@ -27,7 +27,7 @@ var Vendor = core.Vendor{
 	Normalize: normalize,
 	NewState:  func() core.State { return &state{} },
 
-	Checked: "0.159",
+	Checked: "0.159.0",
 	Version: func(s *core.Session) string { return s.TextExtension("version") },
 
 	Logs: core.Logs{

@@ -75,6 +75,7 @@ type displayBeside struct {
 	Include      lenient.Present `json:"include"`
 	Excludes     lenient.Present `json:"excludes"`
 	TargetFolder lenient.Present `json:"targetDir"`
+	Payload      lenient.Present `json:"payload"`
 
 	Others jsontext.Value `json:",embed"`
 }

@@ -32,7 +32,7 @@ var Vendor = core.Vendor{
 	Normalize: normalize,
 	NewState:  func() core.State { return &state{} },
 
-	Checked: "0.46.0",
+	Checked: "0.56.0",
 
 	Logs: core.Logs{
 		Env:     "GEMINI_CLI_HOME",
