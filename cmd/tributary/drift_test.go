@@ -16,8 +16,10 @@ func TestReportOfAHostileLogStaysSmall(t *testing.T) {
 	p := newReport()
 	s := normalizers.NewSession(envelopes.ClaudeCode, "s")
 	for i := range records {
-		r := normalizers.Record{Source: envelopes.ClaudeCode, Session: "s", Sequence: uint64(i + 1),
-			Data: fmt.Appendf(nil, `{"type":"type%d","sessionId":"s","uuid":"u%d","version":"999.0.%d","timestamp":"2026-03-09T09:00:00Z"}`, i, i, i)}
+		r := normalizers.Record{
+			Source: envelopes.ClaudeCode, Session: "s", Sequence: uint64(i + 1),
+			Data: fmt.Appendf(nil, `{"type":"type%d","sessionId":"s","uuid":"u%d","version":"999.0.%d","timestamp":"2026-03-09T09:00:00Z"}`, i, i, i),
+		}
 		result, err := normalizers.Normalize(s, r)
 		if err != nil {
 			t.Fatal(err)
