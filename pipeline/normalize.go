@@ -57,7 +57,7 @@ func (o *ownership) normalize(r received) (normalized, error) {
 	if err != nil {
 		return normalized{}, o.p.condemn(r.Sequence, err)
 	}
-	o.countResult(r, result)
+	o.countResult(r, session.state, result)
 	o.count(countForgotten, r, "", int64(session.state.Forgotten()-forgotten))
 	return normalized{messages, session}, nil
 }
@@ -133,8 +133,11 @@ func (o *ownership) count(counter int, r received, label string, n int64) {
 	o.building.tally.add(counter, r.Source, label, n)
 }
 
-// countResult counts what the normalizer returned for a record.
-func (o *ownership) countResult(r received, result normalizers.Result) {
+// countResult counts what the normalizer returned for a record of a session.
+func (o *ownership) countResult(r received, s *normalizers.Session, result normalizers.Result) {
+	for _, u := range result.Unknown {
+		o.building.tally.addUnknown(r.Source, normalizers.VersionOf(s), u)
+	}
 	for i := range result.Events {
 		o.count(countEvents, r, string(result.Events[i].Event.EventType), 1)
 	}

@@ -18,6 +18,7 @@ import (
 	tracenoop "go.opentelemetry.io/otel/trace/noop"
 
 	"tributary/envelopes"
+	"tributary/normalizers"
 )
 
 // The counters of what is stored.
@@ -28,14 +29,18 @@ const (
 	countDeadLetters
 	countGaps
 	countForgotten
+	countUnknown
 	counters
 )
 
-// counted is one series of a counter: its source, and its event type or reason.
+// counted is one series of a counter: its source, and its event type or reason. What is
+// unknown has a name as its label, a kind, and the version of the agent.
 type counted struct {
 	counter int
 	source  envelopes.Source
 	label   string
+	kind    normalizers.UnknownKind
+	version string
 }
 
 // tally is what a chunk adds to the counters once it is stored.
@@ -43,8 +48,13 @@ type tally map[counted]int64
 
 func (t tally) add(counter int, source envelopes.Source, label string, n int64) {
 	if n != 0 {
-		t[counted{counter, source, label}] += n
+		t[counted{counter: counter, source: source, label: label}] += n
 	}
+}
+
+// addUnknown adds to the count of what is unknown in the logs of a version of an agent.
+func (t tally) addUnknown(source envelopes.Source, version string, u normalizers.Unknown) {
+	t[counted{countUnknown, source, u.Name, u.Kind, version}] += int64(u.Count)
 }
 
 // telemetry is the metrics and traces of a stage. It uses nothing but the API of
@@ -59,6 +69,7 @@ type telemetry struct {
 	lag         metric.Int64ObservableGauge
 	owned       metric.Int64ObservableGauge
 	oldest      metric.Float64ObservableGauge
+	drift       normalizers.DriftLabels
 	destination string // the events stream
 }
 
@@ -67,6 +78,7 @@ var labels = [counters]attribute.Key{
 	countEvents:      "event_type",
 	countSkipped:     "reason",
 	countDeadLetters: "reason",
+	countUnknown:     "name",
 }
 
 // newTelemetry makes the instruments.
@@ -91,6 +103,7 @@ func newTelemetry(cfg Config) (*telemetry, error) {
 		countDeadLetters: counter("tributary.dead_letters", "{record}", "Records that could not be read, by source and reason."),
 		countGaps:        counter("tributary.gaps", "{record}", "Records behind a gap in their file: records of the session before them are not in the raw stream, by source."),
 		countForgotten:   counter("tributary.forgotten", "{item}", "Items that session states forgot because of a limit, by source."),
+		countUnknown:     counter("tributary.unknown", "{item}", "What the normalizers do not know in records that are done, by source, version of the agent, kind (record_type, block_type, tool_output, usage_field) and name: a newer version may write something new."),
 	}
 	t.commits = counter("tributary.commits", "{commit}", "Atomic batches, by outcome: stored, fenced (another worker owns the partition), refused, unknown (the answer is lost: acquiring the partition again finds out).")
 	var err error
@@ -141,6 +154,11 @@ func (t *telemetry) add(ctx context.Context, counts tally) {
 			source = envelopes.UnknownSource // bounds the series: a producer could name any number of sources
 		}
 		attrs := []attribute.KeyValue{attribute.String("source", string(source))}
+		if c.counter == countUnknown {
+			is := t.drift.Of(source, c.version, c.kind, c.label)
+			attrs = append(attrs, attribute.String("version", is.Version), attribute.String("kind", string(is.Kind)))
+			c.label = is.Name
+		}
 		if key := labels[c.counter]; key != "" {
 			attrs = append(attrs, key.String(c.label))
 		}

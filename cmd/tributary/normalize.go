@@ -40,7 +40,11 @@ Communication Protocol: one of the role user per prompt, one of the role agent/<
 for everything that the agent does until the next prompt, printed when it is complete.
 
 A file that ends in .zst or .gz is unpacked. The agent is recognized by the content
-unless --source names it. The exit code is 3 if some records could not be read.`,
+unless --source names it. The exit code is 3 if some records could not be read.
+
+What the log has of unknown types, as a newer version of an agent may write it, and
+versions newer than the one that was checked last, are said in a line on standard error;
+the report counts them by version, kind and name. No event depends on it.`,
 		Example: `  tributary normalize session.jsonl
   tributary normalize - <session.jsonl
   tributary normalize --report report.json session.jsonl >events.jsonl
@@ -104,6 +108,7 @@ func (a *app) normalize(ctx context.Context, path string, f *normalizeFlags) err
 			return err
 		}
 	}
+	n.report.sayDrift(a.stderr)
 	return n.report.verdict(a.stderr)
 }
 
@@ -211,11 +216,12 @@ func (n *logNormalizer) record(framed normalizers.Framed) error {
 	if framed.Err != nil {
 		return n.report.deadLetter(framed.Line, framed.Err)
 	}
-	result, err := normalizers.Normalize(n.session(r), r)
+	session := n.session(r)
+	result, err := normalizers.Normalize(session, r)
 	if err != nil {
 		return n.report.deadLetter(framed.Line, err)
 	}
-	n.report.count(r, result)
+	n.report.count(session, r, result)
 	for i := range result.Events {
 		if err := n.print(&result.Events[i].Event); err != nil {
 			return err

@@ -8,6 +8,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
+	"tributary/envelopes"
 	"tributary/normalizers"
 )
 
@@ -20,6 +21,9 @@ type report struct {
 	Events            int                            `json:"events"`
 	Skipped           map[normalizers.SkipReason]int `json:"skipped"`
 	DeadLetters       []deadLetter                   `json:"dead_letters"`
+	Drift             map[envelopes.Source]*drift    `json:"drift"` // of each agent of the log
+
+	labels normalizers.DriftLabels
 
 	waiting map[uint64]normalizers.SkipReason // skipped records whose events may still be emitted
 	oldest  []uint64                          // keys of waiting, oldest first
@@ -39,6 +43,7 @@ func newReport() *report {
 	return &report{
 		Skipped:     map[normalizers.SkipReason]int{},
 		DeadLetters: []deadLetter{},
+		Drift:       map[envelopes.Source]*drift{},
 		waiting:     map[uint64]normalizers.SkipReason{},
 	}
 }
@@ -55,8 +60,9 @@ func (p *report) deadLetter(line int, err error) error {
 	return nil
 }
 
-// count counts a record, and the earlier records whose events were emitted with it.
-func (p *report) count(r normalizers.Record, result normalizers.Result) {
+// count counts a record of a session, and the earlier records whose events were emitted with it.
+func (p *report) count(s *normalizers.Session, r normalizers.Record, result normalizers.Result) {
+	p.countDrift(s, result.Unknown)
 	p.Events += len(result.Events)
 	own := false
 	for i := range result.Events {
@@ -111,6 +117,9 @@ func (p *report) skip(sequence uint64, reason normalizers.SkipReason) {
 
 // write writes the report as JSON.
 func (p *report) write(w io.WriteCloser) error {
+	for _, d := range p.Drift {
+		d.settle()
+	}
 	text, err := json.Marshal(p, json.Deterministic(true), jsontext.WithIndent("  "))
 	if err == nil {
 		_, err = w.Write(append(text, '\n'))

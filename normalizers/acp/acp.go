@@ -69,6 +69,9 @@ func (m *mapper) dispatch(r *record) {
 	case kindArray:
 		m.emitArray(r.elements)
 	case kindUnknown:
+		if r.stated != "generic" {
+			m.Unknown(core.UnknownRecord, r.stated)
+		}
 		m.emitMeta()
 	}
 }

@@ -46,6 +46,9 @@ func (c *mapper) system() {
 	case "", "stop_hook_summary", "informational", "bridge_status", "model_refusal_fallback", "model_refusal_no_fallback":
 		c.runtime(c.UUID, envelopes.Log, c.text())
 	default:
+		if !knownSubtypes[c.Subtype] {
+			c.Unknown(core.UnknownRecord, c.Type, c.Subtype)
+		}
 		c.runtime(c.UUID, envelopes.Meta, c.text())
 	}
 }

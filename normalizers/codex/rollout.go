@@ -25,6 +25,7 @@ func (m *mapper) rollout() {
 	}
 	m.learn()
 	if handle == nil {
+		m.noteRecord()
 		m.meta()
 		return
 	}

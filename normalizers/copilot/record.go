@@ -22,6 +22,7 @@ func (m *mapper) record() {
 			m.document()
 			return
 		}
+		m.noteRecord()
 		m.putSystem(envelopes.Meta, "")
 	case "session.start":
 		m.sessionStart()
@@ -77,6 +78,7 @@ func (m *mapper) record() {
 		"tool.execution_progress", "hook.progress":
 		m.skip = core.SkipProgress
 	default:
+		m.noteRecord()
 		m.putSystem(envelopes.Meta, "")
 	}
 }
@@ -93,6 +95,7 @@ func (m *mapper) agentOf() string {
 
 // sessionStart notes what the session starts with, and emits the start.
 func (m *mapper) sessionStart() {
+	m.noteVersion()
 	m.Session.SetResumeID(string(m.data.SessionID))
 	m.Session.SetRoot(string(m.data.Context.Value.CWD))
 	m.setModel(m.data.SelectedModel)

@@ -25,6 +25,7 @@ type Builder struct {
 	unnamed int // events of the record without an id of their own so far
 	err     error
 	revised map[string]*revisions // by id; a record may have many
+	unknown []Unknown
 }
 
 // revisions are the events of one id that the session has emitted.
@@ -305,7 +306,7 @@ func (b *Builder) Finish(skip SkipReason) (Result, error) {
 		skip = "" // the record has an event of its own
 	}
 	if len(b.Events) == 0 {
-		return Result{Skip: skip}, nil
+		return Result{Skip: skip, Unknown: b.unknown}, nil
 	}
 	if b.First >= 0 {
 		b.Events[b.First].Event.Raw = EventRaw(b.Raw)
@@ -317,5 +318,5 @@ func (b *Builder) Finish(skip SkipReason) (Result, error) {
 			return Result{}, err
 		}
 	}
-	return Result{Events: b.Events, Skip: skip}, nil
+	return Result{Events: b.Events, Skip: skip, Unknown: b.unknown}, nil
 }

@@ -61,6 +61,9 @@ type Result struct {
 	// Gap is set when the record does not follow the last one of its file that the
 	// session has seen: records between the two were never stored.
 	Gap bool
+	// Unknown is what the normalizer does not know of the record; it depends on the record and
+	// the session alone, as the events do. Nil for nothing.
+	Unknown []Unknown
 }
 
 // Emitted is one event together with the record that it comes from, which is not the given

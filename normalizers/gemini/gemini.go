@@ -83,6 +83,7 @@ func (m *mapper) dispatch() {
 	case m.isMessage():
 		m.emitMessage(&m.wireMessage)
 	default:
+		m.Unknown(core.UnknownRecord, m.Type)
 		m.emitSystem(m.ID, envelopes.Meta, "")
 	}
 }

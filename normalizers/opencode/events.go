@@ -80,6 +80,9 @@ func (c *mapper) event() {
 			c.skip = core.SkipHeartbeat
 			return
 		}
+		if !knownEvents[c.Type] {
+			c.Unknown(core.UnknownRecord, c.Type)
+		}
 		c.runtime("", envelopes.Meta, "")
 	}
 }
@@ -105,6 +108,7 @@ func (c *mapper) runLine() {
 	case c.Type == "error":
 		c.sessionError(c.Error)
 	default:
+		c.Unknown(core.UnknownRecord, c.Type)
 		c.runtime("", envelopes.Meta, "")
 	}
 }
@@ -128,6 +132,9 @@ func (c *mapper) sessionStatus(s *status) {
 		c.releaseAll()
 		c.skip = core.SkipHeartbeat
 	default:
+		if s.Type != "busy" {
+			c.Unknown(core.UnknownRecord, c.Type, s.Type)
+		}
 		c.skip = core.SkipHeartbeat
 	}
 }

@@ -128,7 +128,9 @@ func (c *mapper) learn(in *info) message {
 		m.Model = core.Cut(string(modelID), core.MaxName)
 	default:
 		m.Role = roleOther
+		c.Unknown(core.UnknownRecord, "message", in.Role)
 	}
+	c.noteTokens(&in.Tokens.Value)
 	return m
 }
 
@@ -208,6 +210,9 @@ func (c *mapper) part(m message, p *part, id string) {
 		}
 		c.note(m, id, text)
 	default: // subtask, agent, compaction, and what is not known
+		if !knownParts[p.Type] {
+			c.Unknown(core.UnknownBlock, p.Type)
+		}
 		c.note(m, id, string(cmp.Or(p.Prompt, p.Name)))
 	}
 }

@@ -101,6 +101,7 @@ func (c *mapper) record() {
 	case c.Type != "":
 		c.runLine()
 	default:
+		c.Unknown(core.UnknownRecord, "")
 		c.runtime("", envelopes.Meta, "")
 	}
 }
