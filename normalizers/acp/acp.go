@@ -69,7 +69,7 @@ func (m *mapper) dispatch(r *record) {
 	case kindArray:
 		m.emitArray(r.elements)
 	case kindUnknown:
-		m.emitMeta()
+		m.Emit(core.UnknownDraft())
 	}
 }
 

@@ -25,7 +25,7 @@ func (m *mapper) rollout() {
 	}
 	m.learn()
 	if handle == nil {
-		m.meta()
+		m.put("", core.UnknownDraft())
 		return
 	}
 	handle(m)

@@ -62,7 +62,7 @@ func (m *mapper) dispatch() {
 		m.emitAnswer()
 		return
 	case !m.isKnown():
-		m.emitSystem(envelopes.Meta, "")
+		m.Emit(core.UnknownDraft())
 		return
 	}
 	m.flush()

@@ -92,7 +92,9 @@ func (m *mapper) emitMessage(w *wireMessage) {
 	case kind == "error":
 		m.emitErrorText(w.ID, w.body().text())
 	default:
-		m.emitSystem(w.ID, envelopes.Meta, lenient.Text(w.body().text()))
+		d := core.UnknownDraft()
+		d.Text = lenient.Text(w.body().text()).Ptr()
+		m.emit(w.ID, d)
 	}
 }
 

@@ -76,11 +76,19 @@ func (c *mapper) event() {
 	case "session.diff", "file.edited", "todo.updated": // a tool part states it
 		c.skip = core.SkipMirror
 	default:
-		if isHeartbeat(string(c.Type)) {
-			c.skip = core.SkipHeartbeat
-			return
-		}
+		c.otherEvent(string(c.Type))
+	}
+}
+
+// otherEvent maps an event by the family of its type.
+func (c *mapper) otherEvent(kind string) {
+	switch {
+	case isHeartbeat(kind):
+		c.skip = core.SkipHeartbeat
+	case kind == "session.compacted", strings.HasPrefix(kind, "permission."), strings.HasPrefix(kind, "question."):
 		c.runtime("", envelopes.Meta, "")
+	default:
+		c.put("", core.UnknownDraft())
 	}
 }
 
@@ -105,7 +113,7 @@ func (c *mapper) runLine() {
 	case c.Type == "error":
 		c.sessionError(c.Error)
 	default:
-		c.runtime("", envelopes.Meta, "")
+		c.put("", core.UnknownDraft())
 	}
 }
 

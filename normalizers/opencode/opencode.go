@@ -101,7 +101,7 @@ func (c *mapper) record() {
 	case c.Type != "":
 		c.runLine()
 	default:
-		c.runtime("", envelopes.Meta, "")
+		c.put("", core.UnknownDraft())
 	}
 }
 
