@@ -2,6 +2,7 @@ package copilot_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -63,7 +64,7 @@ func TestFirstLineThatCannotBeReadCostsNoRecordOfALog(t *testing.T) {
 		for _, end := range []string{"\n", ""} { // the last record may have no line end
 			for _, name := range []string{"events.jsonl", "stdin"} {
 				got := outcomes(t, name, head+prompt+"\n"+answer+end)
-				if diff := cmp.Diff(append(want[:len(want):len(want)], records...), got); diff != "" {
+				if diff := cmp.Diff(append(slices.Clip(want), records...), got); diff != "" {
 					t.Errorf("%.40q of %s (-want +got):\n%.2000s", head, name, diff)
 				}
 			}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -29,7 +30,7 @@ func unknownLine(of, session string, at time.Time) string {
 	return strings.NewReplacer(
 		`"$SESSION"`, fmt.Sprintf("%q", session),
 		"$TIME", at.Format("2006-01-02T15:04:05.000Z"),
-		`"$MILLIS"`, fmt.Sprint(at.UnixMilli()),
+		`"$MILLIS"`, strconv.FormatInt(at.UnixMilli(), 10),
 	).Replace(of)
 }
 
