@@ -87,21 +87,35 @@ func garbageOf(s Suite) []string {
 // Positions returns in how many places a line can be put.
 func (l *Log) Positions() int { return len(l.starts) }
 
-// Perturb puts each line of garbage, and each record of an unknown type, between two records of
-// the file, and returns what changes besides: one line of garbage adds one dead letter, one
-// unknown record its one meta event, behind which numbers of records and events are higher by one.
+// Perturb puts a line of garbage, and a record of an unknown type, between two records of the
+// file, and returns what changes besides: one line of garbage adds one dead letter, one unknown
+// record its one meta event, behind which numbers of records and events are higher by one. Of
+// either it tries some, others in each position; all of them where [MaxPositions] is 0.
 func (l *Log) Perturb(position int) error {
-	for _, line := range garbageOf(l.suite) {
+	for _, line := range someOf(garbageOf(l.suite), position) {
 		if err := l.perturb(position, line, true); err != nil {
 			return err
 		}
 	}
-	for _, line := range l.suite.Unknown {
+	for _, line := range someOf(l.suite.Unknown, position) {
 		if err := l.perturb(position, line, false); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// someOf returns the lines to try in a position.
+func someOf(lines []string, position int) []string {
+	const some = 3
+	if MaxPositions == 0 || len(lines) <= some {
+		return lines
+	}
+	out := make([]string, some)
+	for i := range out {
+		out[i] = lines[(position+i*len(lines)/some)%len(lines)]
+	}
+	return out
 }
 
 // perturb puts one line in front of the record at an index of starts, and compares.
