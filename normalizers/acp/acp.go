@@ -72,7 +72,7 @@ func (m *mapper) dispatch(r *record) {
 		if r.stated != "generic" {
 			m.Unknown(core.UnknownRecord, r.stated)
 		}
-		m.emitMeta()
+		m.Emit(core.UnknownDraft())
 	}
 }
 

@@ -17,11 +17,6 @@ var (
 		"assistant": true, "user": true, "started": true, "result": true,
 		"atis-latch": true, "frame-link": true, "relocated": true,
 	}
-	// knownSubtypes are the subtypes of system that are a meta event.
-	knownSubtypes = map[lenient.Text]bool{
-		"compact_boundary": true, "microcompact_boundary": true, "session_start": true, "turn_duration": true,
-		"task_started": true,
-	}
 	// knownAttachments are the types of attachments that are injected content.
 	knownAttachments = map[lenient.Text]bool{
 		"agent_listing_delta": true, "auto_mode": true, "batching_reminder_sent": true, "budget_usd": true,

@@ -26,7 +26,7 @@ func (m *mapper) rollout() {
 	m.learn()
 	if handle == nil {
 		m.noteRecord()
-		m.meta()
+		m.put("", core.UnknownDraft())
 		return
 	}
 	handle(m)

@@ -11,29 +11,9 @@ import (
 	"tributary/normalizers/lenient"
 )
 
-// What is known beside the types that a function is for (record.go, document.go): whatever
+// What is known beside the types that a function is for (types.go, document.go): whatever
 // stands neither there nor here is counted as unknown (normalizers/README.md, Drift).
 var (
-	// knownRecords are the types of records that are one meta event.
-	knownRecords = names(`assistant.idle assistant.intent assistant.turn_end assistant.turn_start
-		auto_mode_switch.completed auto_mode_switch.requested capabilities.changed command.completed command.execute
-		command.queued commands.changed elicitation.completed elicitation.requested exit_plan_mode.completed
-		exit_plan_mode.requested external_tool.completed external_tool.requested factory.run_settled factory.run_started
-		factory.run_updated hook.end hook.start mcp.headers_refresh_completed mcp.headers_refresh_required
-		mcp.oauth_completed mcp.oauth_required mcp.prompts.list_changed mcp.resources.list_changed mcp.tools.list_changed
-		mcp_app.tool_call_complete pending_messages.modified permission.completed permission.requested sampling.completed
-		sampling.requested session.autopilot_objective_changed session.background_tasks_changed session.binary_asset
-		session.canvas.closed session.canvas.opened session.canvas.recorded session.canvas.registry_changed
-		session.canvas.removed session.canvas.unavailable session.compaction_start session.context_cleared
-		session.custom_agents_updated session.custom_notification session.extensions.attachments_pushed
-		session.extensions_loaded session.idle session.managed_settings_enforced session.managed_settings_resolved
-		session.mcp_server_status_changed session.mcp_servers_loaded session.mode_changed session.permissions_changed
-		session.plan_changed session.remote_steerable_changed session.schedule_cancelled session.schedule_created
-		session.schedule_rearmed session.session_limits_changed session.skills_loaded session.snapshot_rewind
-		session.todos_changed session.truncation session.usage_checkpoint session.usage_info session.workspace_file_changed
-		session_limits_exhausted.completed session_limits_exhausted.requested subagent.completed subagent.deselected
-		subagent.selected subagent.started tool.user_requested tool_search.activated ui.ephemeral_query
-		user_input.completed user_input.requested`)
 	// knownEntries are the types of the entries of a document that are one meta event.
 	knownEntries = names(`user copilot assistant info`)
 	// knownAttachments are the types of what goes with a prompt.
@@ -62,13 +42,6 @@ func names(list string) map[lenient.Text]bool {
 func (m *mapper) noteVersion() {
 	if v := string(m.data.Version); core.IsVersion(v) {
 		m.st.Version = v
-	}
-}
-
-// noteRecord notes the type of a record that no function maps.
-func (m *mapper) noteRecord() {
-	if !knownRecords[m.Type] {
-		m.Unknown(core.UnknownRecord, m.Type)
 	}
 }
 

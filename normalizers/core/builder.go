@@ -60,6 +60,7 @@ type Draft struct {
 	OnChannel envelopes.Channel // empty for none
 	Identity  string            // further content by which events of the same id differ
 	From      *Pending          // the record that the event comes from; nil for the Builder's own
+	Unknown   bool              // of a record of an unknown type: its time is not that of later records
 }
 
 // Pending is a record whose events are emitted with a later record, as the session
@@ -124,6 +125,9 @@ func (b *Builder) Emit(d Draft) bool {
 		return false
 	}
 	b.describe(e, from)
+	if !d.Unknown {
+		b.Session.TS = e.TS
+	}
 	d.setRole()
 	if e.EventType == envelopes.UserMessage {
 		b.Session.setParent(d.Thread, e.EventID)
@@ -170,7 +174,6 @@ func (b *Builder) describe(e *envelopes.AgentEventV1, from *Pending) {
 	if e.Metadata == nil {
 		e.Metadata = s.standardMetadata()
 	}
-	s.TS = e.TS
 	s.Events++
 	e.Sequence = s.Events
 }

@@ -37,7 +37,8 @@ type Origin struct {
 	File     string // identity of the file; empty when there is none
 	Position int64  // offset of the record in File
 	// Digest is the hex sha256 of Data where File is one document that is rewritten in
-	// place, and the record the whole of it or one of its elements. Empty otherwise.
+	// place, and the record the whole of it or one of its elements, and of a line of plain text
+	// without its end that is the whole of File. Empty otherwise.
 	Digest   string
 	Previous int64     // offset of the previous record of the same session in File; -1 when it is the first
 	Time     time.Time // the time of the record if neither it nor its session has one

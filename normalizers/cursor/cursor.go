@@ -63,7 +63,7 @@ func (m *mapper) dispatch() {
 		return
 	case !m.isKnown():
 		m.Unknown(core.UnknownRecord, cmp.Or(m.Type, m.Role))
-		m.emitSystem(envelopes.Meta, "")
+		m.Emit(core.UnknownDraft())
 		return
 	}
 	m.flush()

@@ -84,7 +84,9 @@ func (m *mapper) dispatch() {
 		m.emitMessage(&m.wireMessage)
 	default:
 		m.Unknown(core.UnknownRecord, m.Type)
-		m.emitSystem(m.ID, envelopes.Meta, "")
+		d := core.UnknownDraft()
+		d.Identity = string(m.Record.Data) // an element of a history may have the id of this record
+		m.emit(m.ID, d)
 	}
 }
 

@@ -94,7 +94,9 @@ func (m *mapper) emitMessage(w *wireMessage) {
 		m.emitErrorText(w.ID, w.body().text())
 	default:
 		m.Unknown(core.UnknownRecord, lenient.Text(kind))
-		m.emitSystem(w.ID, envelopes.Meta, lenient.Text(w.body().text()))
+		d := core.UnknownDraft()
+		d.Text = lenient.Text(w.body().text()).Ptr()
+		m.emit(w.ID, d)
 	}
 }
 

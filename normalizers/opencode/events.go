@@ -76,14 +76,20 @@ func (c *mapper) event() {
 	case "session.diff", "file.edited", "todo.updated": // a tool part states it
 		c.skip = core.SkipMirror
 	default:
-		if isHeartbeat(string(c.Type)) {
-			c.skip = core.SkipHeartbeat
-			return
-		}
-		if !knownEvents[c.Type] {
-			c.Unknown(core.UnknownRecord, c.Type)
-		}
+		c.otherEvent(string(c.Type))
+	}
+}
+
+// otherEvent maps an event by the family of its type.
+func (c *mapper) otherEvent(kind string) {
+	switch {
+	case isHeartbeat(kind):
+		c.skip = core.SkipHeartbeat
+	case knownEvents[c.Type]:
 		c.runtime("", envelopes.Meta, "")
+	default:
+		c.Unknown(core.UnknownRecord, c.Type)
+		c.put("", core.UnknownDraft())
 	}
 }
 
@@ -109,7 +115,7 @@ func (c *mapper) runLine() {
 		c.sessionError(c.Error)
 	default:
 		c.Unknown(core.UnknownRecord, c.Type)
-		c.runtime("", envelopes.Meta, "")
+		c.put("", core.UnknownDraft())
 	}
 }
 

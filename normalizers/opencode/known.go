@@ -7,18 +7,14 @@ import (
 	"tributary/normalizers/lenient"
 )
 
-// What is known beside the types that a function is for (events.go, messages.go): whatever
-// stands neither there nor here is counted as unknown (normalizers/README.md, Drift).
-var (
-	// knownEvents are the events of the server that are one meta event.
-	knownEvents = map[lenient.Text]bool{
-		"permission.asked": true, "permission.replied": true, "permission.updated": true, "question.asked": true,
-		"question.rejected": true, "question.replied": true, "session.compacted": true, "session.deleted": true,
-		"command.executed": true, "file.watcher.updated": true, "vcs.branch.updated": true,
-	}
-	// knownParts are the types of parts in which nobody speaks.
-	knownParts = map[lenient.Text]bool{"subtask": true, "agent": true, "compaction": true, "snapshot": true}
-)
+// knownEvents are the events of the server that are one meta event. What has neither a place
+// here nor a function (events.go, messages.go) is counted as unknown (normalizers/README.md,
+// Drift).
+var knownEvents = map[lenient.Text]bool{
+	"permission.asked": true, "permission.replied": true, "permission.updated": true, "question.asked": true,
+	"question.rejected": true, "question.replied": true, "session.compacted": true, "session.deleted": true,
+	"command.executed": true, "file.watcher.updated": true, "vcs.branch.updated": true,
+}
 
 // noteTokens notes the members of the figures of a message that are not known.
 func (c *mapper) noteTokens(t *tokens) {

@@ -209,11 +209,13 @@ func (c *mapper) part(m message, p *part, id string) {
 			text = ""
 		}
 		c.note(m, id, text)
-	default: // subtask, agent, compaction, and what is not known
-		if !knownParts[p.Type] {
-			c.Unknown(core.UnknownBlock, p.Type)
-		}
+	case "subtask", "agent", "compaction", "snapshot":
 		c.note(m, id, string(cmp.Or(p.Prompt, p.Name)))
+	default:
+		c.Unknown(core.UnknownBlock, p.Type)
+		d := core.UnknownDraft()
+		d.Text = cmp.Or(p.Prompt, p.Name).Ptr()
+		c.say(m, id, d)
 	}
 }
 

@@ -102,7 +102,7 @@ func (c *mapper) record() {
 		c.runLine()
 	default:
 		c.Unknown(core.UnknownRecord, "")
-		c.runtime("", envelopes.Meta, "")
+		c.put("", core.UnknownDraft())
 	}
 }
 
