@@ -27,6 +27,7 @@ const (
 	countSkipped
 	countDeadLetters
 	countGaps
+	countLate
 	countForgotten
 	counters
 )
@@ -90,6 +91,7 @@ func newTelemetry(cfg Config) (*telemetry, error) {
 		countSkipped:     counter("tributary.skipped", "{record}", "Records without an event, by source and reason."),
 		countDeadLetters: counter("tributary.dead_letters", "{record}", "Records that could not be read, by source and reason."),
 		countGaps:        counter("tributary.gaps", "{record}", "Records behind a gap in their file: records of the session before them are not in the raw stream, by source."),
+		countLate:        counter("tributary.late", "{record}", "Records that lay in a gap and came late: their events are appended to their sessions, by source."),
 		countForgotten:   counter("tributary.forgotten", "{item}", "Items that session states forgot because of a limit, by source."),
 	}
 	t.commits = counter("tributary.commits", "{commit}", "Atomic batches, by outcome: stored, fenced (another worker owns the partition), refused, unknown (the answer is lost: acquiring the partition again finds out).")
