@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"text/tabwriter"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
+	"tributary/normalizers"
 	"tributary/pipeline"
 )
 
@@ -83,7 +85,9 @@ func (a *app) examine(ctx context.Context, js jetstream.JetStream) (*diagnosis, 
 		d.Problems = append(d.Problems, err.Error())
 	}
 	d.judge()
-	return d, nil
+	d.judgeStopped()
+	d.judgeGaps()
+	return d, a.judgeCrashed(ctx, js, d)
 }
 
 // judge finds the problems.
@@ -104,19 +108,115 @@ func (d *diagnosis) judge() {
 	}
 	var idle []int
 	for _, p := range d.Partitions {
-		switch {
-		case p.Fault != "":
-			problem("partition %d has stopped: %s", p.Partition, p.Fault)
-		case p.Worker == "" && alive:
+		if p.Worker == "" && p.Fault == "" && alive {
 			idle = append(idle, p.Partition)
 		}
 		if p.Suspect() {
-			problem("partition %d: the record after %d may have ended %d workers; it becomes a dead letter by itself", p.Partition, p.Raw, p.Tries)
+			problem("partition %d: record %d, %s, may have ended %d workers: give them more memory, else it becomes a dead letter by itself",
+				p.Partition, p.Next, size(p.NextSize), p.Tries)
 		}
 	}
 	if len(idle) > 0 {
 		problem("no worker owns the partitions %s: if it remains so, see the log of the workers", numbers(idle))
 	}
+}
+
+// stopped returns the partitions that cannot go on, by what cures them.
+func (d *diagnosis) stopped() map[string][]pipeline.PartitionStatus {
+	stopped := make(map[string][]pipeline.PartitionStatus)
+	for _, p := range d.Partitions {
+		if p.Fault != "" {
+			stopped[p.Cure] = append(stopped[p.Cure], p)
+		}
+	}
+	return stopped
+}
+
+// judgeStopped finds the partitions that cannot go on. Those of one cure are one problem.
+func (d *diagnosis) judgeStopped() {
+	stopped := d.stopped()
+	for _, cure := range slices.Sorted(maps.Keys(stopped)) {
+		var list []int
+		for _, p := range stopped[cure] {
+			list = append(list, p.Partition)
+		}
+		what := fmt.Sprintf("partition %s has stopped: %s", numbers(list), stopped[cure][0].Fault)
+		if len(list) > 1 {
+			what = fmt.Sprintf("partitions %s have stopped: %s", numbers(list), stopped[cure][0].Fault)
+		}
+		d.Problems = append(d.Problems, what+": "+cure)
+	}
+}
+
+// maxShownGaps limits the sessions with gaps that are problems of their own.
+const maxShownGaps = 10
+
+// judgeGaps finds the sessions with gaps, but for those whose records have expired.
+func (d *diagnosis) judgeGaps() {
+	shown, more := 0, 0
+	for _, p := range d.Partitions {
+		if !allExpired(p.Gaps) { // else the others are taken for expired, too
+			more += p.GapSessions - len(p.Gaps)
+		}
+		for _, s := range p.Gaps {
+			switch {
+			case s.Expired:
+			case shown == maxShownGaps:
+				more++
+			default:
+				shown++
+				d.Problems = append(d.Problems, gapProblem(s))
+			}
+		}
+	}
+	if more > 0 {
+		d.Problems = append(d.Problems, fmt.Sprintf("records of %s are missing in the raw stream: ship the logs again: tributary ship --again", plural(more, "other session")))
+	}
+}
+
+// allExpired reports whether of all these sessions nothing is missing but what has expired.
+func allExpired(sessions []pipeline.SessionGaps) bool {
+	return len(sessions) > 0 && !slices.ContainsFunc(sessions, func(s pipeline.SessionGaps) bool { return !s.Expired })
+}
+
+// gapProblem describes the gaps of a session by the first of them.
+func gapProblem(s pipeline.SessionGaps) string {
+	g := s.Gaps[0]
+	where := fmt.Sprintf("between byte %s and the record at byte %s", thousands(g.After), thousands(g.Last))
+	if g.After < 0 {
+		where = fmt.Sprintf("from the beginning to the record at byte %s", thousands(g.Last))
+	}
+	if g.File != "" {
+		where += " of file " + oneLine(g.File)
+	}
+	if n := len(s.Gaps) - 1; n > 0 {
+		where += fmt.Sprintf(", and %s more", plural(n, "gap"))
+	}
+	return fmt.Sprintf("session %s of %s: records are missing in the raw stream, %s: ship its log again: tributary ship --again",
+		oneLine(s.Session), oneLine(string(s.Source)), where)
+}
+
+// reasonCrashed is the reason of a record that ended its workers, see [pipeline.Reason].
+const reasonCrashed = "crashed"
+
+// maxSearched limits the dead letters among which doctor looks for crashed records.
+const maxSearched = 10_000
+
+// judgeCrashed finds the records that are dead letters because they ended workers, and were
+// not given back.
+func (a *app) judgeCrashed(ctx context.Context, js jetstream.JetStream, d *diagnosis) error {
+	if d.DeadLetters > maxSearched {
+		return nil // the overview names the command that finds them
+	}
+	q := pipeline.DeadLettersQuery{Reason: reasonCrashed, Standing: normalizers.StandingOpen}
+	for l, err := range a.letters(ctx, js, q) {
+		if err != nil {
+			return err
+		}
+		d.Problems = append(d.Problems, fmt.Sprintf("record %d, %s, session %s of %s, ended its workers and is a dead letter: give the workers more memory, then tributary dlq requeue %d",
+			l.Sequence, size(l.RecordSize()), oneLine(l.Session), oneLine(string(l.Source)), l.Sequence))
+	}
+	return nil
 }
 
 // print writes the diagnosis for people.
@@ -154,15 +254,54 @@ func (d *diagnosis) printOverview(w io.Writer) error {
 		}
 		fmt.Fprintf(t, "worker\t%s: partitions %s\n", worker.Name, numbers(owned))
 	}
-	if lag, oldest := d.lag(); oldest == nil {
-		fmt.Fprintf(t, "lag\tnone: every record is done\n")
-	} else {
-		fmt.Fprintf(t, "lag\t%d records, the oldest stored %v ago\n", lag, d.age(*oldest))
-	}
+	fmt.Fprintf(t, "lag\t%s\n", d.describeLag())
 	if d.DeadLetters > 0 {
-		fmt.Fprintf(t, "dead letters\t%d, including settled ones: tributary dlq ls lists the open ones\n", d.DeadLetters)
+		list := "tributary dlq ls lists the open ones"
+		if d.DeadLetters > maxSearched {
+			list += ", with --reason " + reasonCrashed + " those that ended workers"
+		}
+		fmt.Fprintf(t, "dead letters\t%d, including settled ones: %s\n", d.DeadLetters, list)
+	}
+	if n := d.expired(); n > 0 {
+		fmt.Fprintf(t, "expired\tthe first records of %s, before this generation began\n", plural(n, "session"))
 	}
 	return t.Flush()
+}
+
+// describeLag says how much is not processed, and what of that nobody knows.
+func (d *diagnosis) describeLag() string {
+	lag, oldest := d.lag()
+	stopped := 0
+	for _, p := range d.stopped() {
+		stopped += len(p)
+	}
+	switch {
+	case stopped == len(d.Partitions):
+		return "unknown: all partitions have stopped"
+	case oldest == nil && stopped == 0:
+		return "none: every record is done"
+	}
+	text := "none"
+	if oldest != nil {
+		text = fmt.Sprintf("%d records, the oldest stored %v ago", lag, d.age(*oldest))
+	}
+	if stopped > 0 {
+		text += fmt.Sprintf(", without the %s that stopped", plural(stopped, "partition"))
+	}
+	return text
+}
+
+// expired returns how many of the sessions that are named miss nothing but records that have
+// expired.
+func (d *diagnosis) expired() (n int) {
+	for _, p := range d.Partitions {
+		for _, s := range p.Gaps {
+			if s.Expired {
+				n++
+			}
+		}
+	}
+	return n
 }
 
 // lag returns the number of the records that are not processed, and when the oldest was stored.
