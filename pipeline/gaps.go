@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -133,6 +134,8 @@ type FileGap struct {
 	After    int64  `json:"after"`         // offset of the record before the gap, -1 when there is none
 	Last     int64  `json:"last"`          // offset of the last record that is missing
 	Sequence uint64 `json:"sequence"`      // of the record that showed the gap, in the raw stream
+	// Found is when the broker stored that record; zero when it has dropped it.
+	Found time.Time `json:"found,omitzero"`
 }
 
 // readGaps reads the gaps of the sessions that a checkpoint names.
@@ -160,11 +163,11 @@ func readGaps(ctx context.Context, js jetstream.JetStream, generation string, li
 		}
 		is := SessionGaps{Source: s.Source(), Session: s.ID(), Expired: raw.CachedInfo().Config.MaxAge > 0}
 		for _, g := range s.Gaps() {
-			file, err := fileOf(ctx, js, g)
+			gap, err := readGap(ctx, js, g)
 			if err != nil {
 				return nil, err
 			}
-			is.Gaps = append(is.Gaps, FileGap{File: file, After: g.After, Last: g.Last, Sequence: g.Sequence})
+			is.Gaps = append(is.Gaps, gap)
 			is.Expired = is.Expired && g.After < 0
 		}
 		if is.Gaps != nil { // else they are filled meanwhile
@@ -174,23 +177,23 @@ func readGaps(ctx context.Context, js jetstream.JetStream, generation string, li
 	return all, nil
 }
 
-// fileOf returns the file of a gap, as the record states it that showed the gap; empty when
-// the raw stream has that record no more.
-func fileOf(ctx context.Context, js jetstream.JetStream, g normalizers.Gap) (string, error) {
+// readGap describes a gap, with what the record behind it states, if the raw stream still has
+// that.
+func readGap(ctx context.Context, js jetstream.JetStream, g normalizers.Gap) (FileGap, error) {
+	is := FileGap{After: g.After, Last: g.Last, Sequence: g.Sequence}
 	m, err := leaderGet(ctx, js, RawStream, getRequest{Sequence: g.Sequence})
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
-		return "", nil
+		return is, nil
 	}
 	if err != nil {
-		return "", fmt.Errorf("read record %d: %w", g.Sequence, err)
+		return is, fmt.Errorf("read record %d: %w", g.Sequence, err)
 	}
 	header, err := nats.DecodeHeadersMsg(m.Header)
 	if err != nil {
-		return "", nil //nolint:nilerr // its headers are damaged
+		return is, nil //nolint:nilerr // it is another record
 	}
-	file, err := envelopes.DecodeHeaderValue(header.Get(envelopes.HeaderFile))
-	if err != nil || !g.In(file) {
-		return "", nil //nolint:nilerr // it is another record
+	if file, err := envelopes.DecodeHeaderValue(header.Get(envelopes.HeaderFile)); err == nil && g.In(file) {
+		is.File, is.Found = file, m.Time
 	}
-	return file, nil
+	return is, nil
 }

@@ -26,16 +26,16 @@ func TestRecordThatNeededMoreMemoryIsBroughtBack(t *testing.T) {
 	js := server.Provision(top)
 	tributary := func(args ...string) *process {
 		t.Helper()
-		return startWith(t, func(cmd *exec.Cmd) { cmd.Env = append(cmd.Env, "TRIBUTARY_PARTITIONS=1") }, home, server.URL(), args...)
+		return startWith(t, func(cmd *exec.Cmd) { cmd.Env = append(cmd.Env, "TRIBUTARY_PARTITIONS=1", "TRIBUTARY_WORKER=ada") }, home, server.URL(), args...)
 	}
 
 	// Room for what a worker does by itself, and not for the record.
 	worker := tributary("run")
 	awaitWorkers(t, js, top, func(w []pipeline.Worker) bool { return len(w) == 1 && len(w[0].Partitions) == 1 })
-	room := addressSpace(t, worker) + 64<<20
+	room := dataSegment(t, worker) + 128<<20
 	limit := func(p *process) {
 		t.Helper()
-		if err := unix.Prlimit(p.cmd.Process.Pid, unix.RLIMIT_AS, &unix.Rlimit{Cur: room, Max: room}, nil); err != nil {
+		if err := unix.Prlimit(p.cmd.Process.Pid, unix.RLIMIT_DATA, &unix.Rlimit{Cur: room, Max: room}, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -54,11 +54,15 @@ func TestRecordThatNeededMoreMemoryIsBroughtBack(t *testing.T) {
 			}
 		case err := <-worker.exit:
 			worker.exit <- err
-			if !strings.Contains(worker.stderr.String(), "out of memory") {
-				t.Fatalf("the worker died of something else:\n%s", worker.stderr.String())
+			if died := worker.stderr.String(); !lackedMemory(died) {
+				t.Fatalf("the worker died of something else:\n%s", died)
 			}
 			if lives++; lives > 20 {
 				t.Fatal("the record is tried again and again")
+			}
+			if lives == 6 {
+				_, out := ended(tributary("doctor"))
+				inOrder(t, out, "problem: partition 0: record 2, 60.0 MiB, may have ended", "more memory")
 			}
 			worker = tributary("run")
 			limit(worker)
@@ -101,15 +105,25 @@ func TestRecordThatNeededMoreMemoryIsBroughtBack(t *testing.T) {
 	}
 }
 
-// addressSpace returns how much of it a process uses, in bytes.
-func addressSpace(tb testing.TB, p *process) (n uint64) {
+// lackedMemory reports whether a process wrote that it died because it got no memory, for its
+// heap or for a thread.
+func lackedMemory(stderr string) bool {
+	return slices.ContainsFunc([]string{"out of memory", "cannot allocate memory", "pthread_create failed"}, func(text string) bool {
+		return strings.Contains(stderr, text)
+	})
+}
+
+// dataSegment returns the bytes of private memory that a process can write to, used or not.
+func dataSegment(tb testing.TB, p *process) uint64 {
 	tb.Helper()
-	statm, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", p.cmd.Process.Pid))
-	if err == nil {
-		_, err = fmt.Sscan(string(statm), &n)
-	}
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
 	if err != nil {
 		tb.Fatal(err)
 	}
-	return n * uint64(os.Getpagesize())
+	_, rest, _ := strings.Cut(string(status), "VmData:")
+	var kib uint64
+	if _, err := fmt.Sscan(rest, &kib); err != nil {
+		tb.Fatalf("%v in:\n%s", err, status)
+	}
+	return kib << 10
 }

@@ -20,27 +20,35 @@ import (
 )
 
 func (a *app) doctorCommand() *cobra.Command {
-	var output string
+	var output, gapsSince string
 	cmd := &cobra.Command{
 		Use:   "doctor [flags]",
 		Short: "Show progress, problems and their cures",
 		Long: `Inspect the broker, the streams, the workers and every partition of the generation:
 which worker owns which partitions, how many records are not processed yet, and
 how old they are. The command changes nothing. The exit code is 1 if there is a
-problem.`,
+problem.
+
+A gap is a part of a log whose records are not in the raw stream. If the log does
+not exist any more, --gaps-since leaves older gaps out of the problems.`,
 		Example: `  tributary doctor
+  tributary doctor --gaps-since 2026-03-09
   tributary doctor -o json | jq .partitions`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := checkOutput(output, "pretty", "json"); err != nil {
 				return err
 			}
+			since, err := parseSince(gapsSince, time.Now())
+			if err != nil {
+				return usageError{fmt.Errorf("--gaps-since %q: write a duration, date or time, as for --since of tail", gapsSince)}
+			}
 			js, err := a.jetStream(cmd.Context())
 			if err != nil {
 				return err
 			}
 			defer js.Conn().Close()
-			d, err := a.examine(cmd.Context(), js)
+			d, err := a.examine(cmd.Context(), js, since)
 			if err != nil {
 				return err
 			}
@@ -57,6 +65,7 @@ problem.`,
 		},
 	}
 	cmd.Flags().StringVarP(&output, "output", "o", "pretty", "pretty or json")
+	cmd.Flags().StringVar(&gapsSince, "gaps-since", "", "only gaps found since then are problems: a duration, date or time")
 	a.serverFlag(cmd)
 	return cmd
 }
@@ -69,8 +78,8 @@ type diagnosis struct {
 	Problems []string `json:"problems"` // each with its cure
 }
 
-// examine inspects the broker. It fails if the broker shows nothing.
-func (a *app) examine(ctx context.Context, js jetstream.JetStream) (*diagnosis, error) {
+// examine inspects the broker; only gaps that were found since gapsSince are problems. It fails if the broker shows nothing.
+func (a *app) examine(ctx context.Context, js jetstream.JetStream, gapsSince time.Time) (*diagnosis, error) {
 	nc := js.Conn()
 	d := &diagnosis{Server: nc.ConnectedServerName() + " " + nc.ConnectedServerVersion(), MaxPayload: nc.MaxPayload(), Problems: []string{}}
 	status, err := pipeline.ReadStatus(ctx, js, a.config.topology())
@@ -86,7 +95,7 @@ func (a *app) examine(ctx context.Context, js jetstream.JetStream) (*diagnosis, 
 	}
 	d.judge()
 	d.judgeStopped()
-	d.judgeGaps()
+	d.judgeGaps(gapsSince)
 	return d, a.judgeCrashed(ctx, js, d)
 }
 
@@ -146,54 +155,6 @@ func (d *diagnosis) judgeStopped() {
 		}
 		d.Problems = append(d.Problems, what+": "+cure)
 	}
-}
-
-// maxShownGaps limits the sessions with gaps that are problems of their own.
-const maxShownGaps = 10
-
-// judgeGaps finds the sessions with gaps, but for those whose records have expired.
-func (d *diagnosis) judgeGaps() {
-	shown, more := 0, 0
-	for _, p := range d.Partitions {
-		if !allExpired(p.Gaps) { // else the others are taken for expired, too
-			more += p.GapSessions - len(p.Gaps)
-		}
-		for _, s := range p.Gaps {
-			switch {
-			case s.Expired:
-			case shown == maxShownGaps:
-				more++
-			default:
-				shown++
-				d.Problems = append(d.Problems, gapProblem(s))
-			}
-		}
-	}
-	if more > 0 {
-		d.Problems = append(d.Problems, fmt.Sprintf("records of %s are missing in the raw stream: ship the logs again: tributary ship --again", plural(more, "other session")))
-	}
-}
-
-// allExpired reports whether of all these sessions nothing is missing but what has expired.
-func allExpired(sessions []pipeline.SessionGaps) bool {
-	return len(sessions) > 0 && !slices.ContainsFunc(sessions, func(s pipeline.SessionGaps) bool { return !s.Expired })
-}
-
-// gapProblem describes the gaps of a session by the first of them.
-func gapProblem(s pipeline.SessionGaps) string {
-	g := s.Gaps[0]
-	where := fmt.Sprintf("between byte %s and the record at byte %s", thousands(g.After), thousands(g.Last))
-	if g.After < 0 {
-		where = fmt.Sprintf("from the beginning to the record at byte %s", thousands(g.Last))
-	}
-	if g.File != "" {
-		where += " of file " + oneLine(g.File)
-	}
-	if n := len(s.Gaps) - 1; n > 0 {
-		where += fmt.Sprintf(", and %s more", plural(n, "gap"))
-	}
-	return fmt.Sprintf("session %s of %s: records are missing in the raw stream, %s: ship its log again: tributary ship --again",
-		oneLine(s.Session), oneLine(string(s.Source)), where)
 }
 
 // reasonCrashed is the reason of a record that ended its workers, see [pipeline.Reason].
@@ -289,19 +250,6 @@ func (d *diagnosis) describeLag() string {
 		text += fmt.Sprintf(", without the %s that stopped", plural(stopped, "partition"))
 	}
 	return text
-}
-
-// expired returns how many of the sessions that are named miss nothing but records that have
-// expired.
-func (d *diagnosis) expired() (n int) {
-	for _, p := range d.Partitions {
-		for _, s := range p.Gaps {
-			if s.Expired {
-				n++
-			}
-		}
-	}
-	return n
 }
 
 // lag returns the number of the records that are not processed, and when the oldest was stored.

@@ -73,6 +73,11 @@ func TestDoctorShowsGaps(t *testing.T) {
 	if code != exitFailure || !strings.Contains(out, "every record is done") {
 		t.Errorf("a gap: exit code %d\n%s", code, out)
 	}
+	for since, want := range map[string]int{"1h": exitFailure, "0s": 0, "soon": exitUsage} {
+		if code, out := ended(start(t, home, server.URL(), "doctor", "--gaps-since", since)); code != want {
+			t.Errorf("gaps since %s: exit code %d\n%s", since, code, out)
+		}
+	}
 	inOrder(t, out, "problem: session "+records[0].Session+" of claude_code: records are missing in the raw stream", "of file "+records[0].Origin.File, "tributary ship --again")
 	if code, out := doctor(records...); code != 0 || strings.Contains(out, "missing") {
 		t.Errorf("a gap that is filled: exit code %d\n%s", code, out)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"slices"
+	"strconv"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -230,7 +231,7 @@ func TestForgottenFileHasNoGaps(t *testing.T) {
 		t.Fatalf("%+v, %v", res, err)
 	}
 	for i := range maxFiles {
-		if res, err := f.feed(line{fmt.Sprint(i), 0, -1, false}); err != nil || res.Gap {
+		if res, err := f.feed(line{strconv.Itoa(i), 0, -1, false}); err != nil || res.Gap {
 			t.Fatalf("file %d: %+v, %v", i, res, err)
 		}
 	}
