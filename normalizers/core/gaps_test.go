@@ -33,15 +33,15 @@ func lines(t *rapid.T, file string) []line {
 	return out
 }
 
-// fed is a session that is given records one after the other.
-type fed struct {
+// folded is a session that is given records one after the other.
+type folded struct {
 	s        *Session
 	sequence uint64
-	taken    map[line]int // how often a record was no duplicate
+	accepted map[line]int // how often a record was no duplicate
 }
 
-// feed gives the session a record.
-func (f *fed) feed(l line) (Result, error) {
+// give gives the session a record.
+func (f *folded) give(l line) (Result, error) {
 	f.sequence++
 	r := Record{
 		Source: envelopes.ClaudeCode, Session: "s", Sequence: f.sequence, Data: []byte("good"),
@@ -55,16 +55,16 @@ func (f *fed) feed(l line) (Result, error) {
 	case err != nil:
 		var ok bool
 		if res, ok = f.s.Reject(r); ok {
-			f.taken[l]++
+			f.accepted[l]++
 		}
 	case res.Skip != SkipDuplicate:
-		f.taken[l]++
+		f.accepted[l]++
 	}
 	return res, err
 }
 
 // cut encodes and decodes the session.
-func (f *fed) cut(t *rapid.T) {
+func (f *folded) cut(t *rapid.T) {
 	before := f.s.Encode()
 	decoded, err := DecodeSession(before, func(envelopes.Source) State { return nil })
 	if err != nil || !bytes.Equal(before, decoded.Encode()) {
@@ -74,12 +74,12 @@ func (f *fed) cut(t *rapid.T) {
 }
 
 // Records that are missing and come later, in any order, again and again, beside those that
-// follow, are taken once each; no record is taken twice. The gaps of the session are those of
+// follow, are accepted once each; no record is accepted twice. The gaps of the session are those of
 // the definition: a record that can be read is missing exactly when a gap contains it.
-func TestLateRecordIsTakenOnce(t *testing.T) {
+func TestLateRecordIsAcceptedOnce(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		f := &fed{s: NewSession(envelopes.ClaudeCode, "s", nil), taken: make(map[line]int)}
+		f := &folded{s: NewSession(envelopes.ClaudeCode, "s", nil), accepted: make(map[line]int)}
 		var all, first, late []line
 		for i := range rapid.IntRange(1, 3).Draw(t, "files") {
 			all = append(all, lines(t, fmt.Sprint("file", i))...)
@@ -92,42 +92,42 @@ func TestLateRecordIsTakenOnce(t *testing.T) {
 				first = append(first, l)
 			}
 		}
-		feed := func(l line) {
+		give := func(l line) {
 			if rapid.IntRange(0, 4).Draw(t, "cut") == 0 {
 				f.cut(t)
 			}
 			inGap := inGaps(f.s, l)
-			had := f.taken[l]
-			res, _ := f.feed(l)
+			had := f.accepted[l]
+			res, _ := f.give(l)
 			switch {
-			case res.Late != (f.taken[l] > had && inGap):
+			case res.Late != (f.accepted[l] > had && inGap):
 				t.Fatalf("%+v in a gap: %t, late: %t", l, inGap, res.Late)
-			case f.taken[l] > 1:
-				t.Fatalf("%+v is taken %d times", l, f.taken[l])
-			case f.taken[l] == 0 && !l.bad:
-				t.Fatalf("%+v is not taken", l)
+			case f.accepted[l] > 1:
+				t.Fatalf("%+v is accepted %d times", l, f.accepted[l])
+			case f.accepted[l] == 0 && !l.bad:
+				t.Fatalf("%+v is not accepted", l)
 			}
 			f.check(t, all)
 		}
 		for _, l := range first {
-			feed(l)
+			give(l)
 			if len(late) > 0 && rapid.IntRange(0, 3).Draw(t, "beside") == 0 {
 				again := rapid.SampledFrom(late).Draw(t, "late")
 				if inGaps(f.s, again) {
-					feed(again)
+					give(again)
 				}
 			}
 		}
 		for _, l := range rapid.Permutation(all).Draw(t, "again") {
-			if f.taken[l] > 0 || inGaps(f.s, l) {
-				feed(l)
+			if f.accepted[l] > 0 || inGaps(f.s, l) {
+				give(l)
 			}
 		}
 		if gaps := f.s.Gaps(); len(gaps) != 0 {
 			t.Fatalf("gaps are left: %+v", gaps)
 		}
 		for _, l := range all { // those behind the last that came, and bad ones nobody names
-			feed(l)
+			give(l)
 		}
 		if f.s.Forgotten() != 0 {
 			t.Fatalf("forgotten are %d", f.s.Forgotten())
@@ -143,15 +143,15 @@ func inGaps(s *Session, l line) bool {
 }
 
 // check compares the gaps with the records that are missing.
-func (f *fed) check(t *rapid.T, all []line) {
+func (f *folded) check(t *rapid.T, all []line) {
 	behind := make(map[string]int64)
-	for l := range f.taken {
-		if f.taken[l] > 0 {
+	for l := range f.accepted {
+		if f.accepted[l] > 0 {
 			behind[l.file] = max(behind[l.file], l.position)
 		}
 	}
 	for _, l := range all {
-		missing := f.taken[l] == 0 && l.position < behind[l.file]
+		missing := f.accepted[l] == 0 && l.position < behind[l.file]
 		switch in := inGaps(f.s, l); {
 		case in && !missing:
 			t.Fatalf("%+v is in a gap, and is not missing: %+v", l, f.s.Gaps())
@@ -163,19 +163,19 @@ func (f *fed) check(t *rapid.T, all []line) {
 
 // stated reports whether a record that is there is behind l: one that names l, or a later
 // record, as the one before it.
-func (f *fed) stated(all []line, l line) bool {
-	return slices.ContainsFunc(all, func(of line) bool { return of.file == l.file && f.taken[of] > 0 && of.previous >= l.position })
+func (f *folded) stated(all []line, l line) bool {
+	return slices.ContainsFunc(all, func(of line) bool { return of.file == l.file && f.accepted[of] > 0 && of.previous >= l.position })
 }
 
 // A session remembers 64 gaps. The records of older ones are duplicates, and are counted as
-// forgotten; those of the others are taken.
+// forgotten; those of the others are accepted.
 func TestGapsAreBounded(t *testing.T) {
 	t.Parallel()
 	const n = 5000
-	f := &fed{s: NewSession(envelopes.ClaudeCode, "s", nil), taken: make(map[line]int)}
+	f := &folded{s: NewSession(envelopes.ClaudeCode, "s", nil), accepted: make(map[line]int)}
 	at := func(i int) line { return line{"f", int64(10 * i), int64(10*i - 10), false} }
 	for i := 1; i < 2*n; i += 2 {
-		if res, err := f.feed(at(i)); err != nil || !res.Gap {
+		if res, err := f.give(at(i)); err != nil || !res.Gap {
 			t.Fatalf("record %d: %+v, %v", i, res, err)
 		}
 		if size := len(f.s.Encode()); size > 8<<10 {
@@ -186,9 +186,9 @@ func TestGapsAreBounded(t *testing.T) {
 		t.Fatalf("%d gaps, %d forgotten", len(gaps), f.s.Forgotten())
 	}
 	for i := 0; i < 2*n; i += 2 {
-		_, _ = f.feed(at(i))
-		if taken := f.taken[at(i)] == 1; taken != (i >= 2*(n-maxGaps)) {
-			t.Fatalf("record %d is taken: %t", i, taken)
+		_, _ = f.give(at(i))
+		if accepted := f.accepted[at(i)] == 1; accepted != (i >= 2*(n-maxGaps)) {
+			t.Fatalf("record %d is accepted: %t", i, accepted)
 		}
 	}
 	if gaps := f.s.Gaps(); len(gaps) != 0 {
@@ -197,21 +197,21 @@ func TestGapsAreBounded(t *testing.T) {
 }
 
 // A large gap whose records come in the worst order is bounded, too: what is no longer known
-// to be missing is forgotten, and no record is taken twice.
+// to be missing is forgotten, and no record is accepted twice.
 func TestGapThatIsSplitIsBounded(t *testing.T) {
 	t.Parallel()
 	const n = 1000
-	f := &fed{s: NewSession(envelopes.ClaudeCode, "s", nil), taken: make(map[line]int)}
+	f := &folded{s: NewSession(envelopes.ClaudeCode, "s", nil), accepted: make(map[line]int)}
 	at := func(i int) line { return line{"f", int64(10 * i), int64(10*i - 10), false} }
-	if res, err := f.feed(at(n)); err != nil || !res.Gap {
+	if res, err := f.give(at(n)); err != nil || !res.Gap {
 		t.Fatalf("%+v, %v", res, err)
 	}
 	for range 2 {
 		for _, step := range []int{2, 1} {
 			for i := 1; i < n; i += step {
-				_, _ = f.feed(at(i))
-				if len(f.s.Gaps()) > maxGaps || f.taken[at(i)] > 1 {
-					t.Fatalf("record %d: %d gaps, taken %d times", i, len(f.s.Gaps()), f.taken[at(i)])
+				_, _ = f.give(at(i))
+				if len(f.s.Gaps()) > maxGaps || f.accepted[at(i)] > 1 {
+					t.Fatalf("record %d: %d gaps, accepted %d times", i, len(f.s.Gaps()), f.accepted[at(i)])
 				}
 			}
 		}
@@ -225,20 +225,20 @@ func TestGapThatIsSplitIsBounded(t *testing.T) {
 // none.
 func TestForgottenFileHasNoGaps(t *testing.T) {
 	t.Parallel()
-	f := &fed{s: NewSession(envelopes.ClaudeCode, "s", nil), taken: make(map[line]int)}
+	f := &folded{s: NewSession(envelopes.ClaudeCode, "s", nil), accepted: make(map[line]int)}
 	behindGap := line{"first", 20, 10, false}
-	if res, err := f.feed(behindGap); err != nil || !res.Gap {
+	if res, err := f.give(behindGap); err != nil || !res.Gap {
 		t.Fatalf("%+v, %v", res, err)
 	}
 	for i := range maxFiles {
-		if res, err := f.feed(line{strconv.Itoa(i), 0, -1, false}); err != nil || res.Gap {
+		if res, err := f.give(line{strconv.Itoa(i), 0, -1, false}); err != nil || res.Gap {
 			t.Fatalf("file %d: %+v, %v", i, res, err)
 		}
 	}
 	if gaps := f.s.Gaps(); len(gaps) != 0 {
 		t.Errorf("gaps of a file that is forgotten: %+v", gaps)
 	}
-	if res, err := f.feed(line{"first", 30, 20, false}); err != nil || res.Gap || res.Skip == SkipDuplicate {
+	if res, err := f.give(line{"first", 30, 20, false}); err != nil || res.Gap || res.Skip == SkipDuplicate {
 		t.Errorf("the next record of the file: %+v, %v", res, err)
 	}
 	if len(f.s.Gaps()) != 0 {
