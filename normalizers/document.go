@@ -44,53 +44,65 @@ type documentScan struct {
 func (d *documentScan) feed(b []byte) (ok, done bool) {
 	for _, c := range b {
 		if d.quoted {
-			switch {
-			case d.escaped:
-				d.escaped = false
-			case c == '\\':
-				d.escaped = true
-			case c == '"':
-				d.quoted, d.ended = false, true
-			case c < ' ':
-				return false, false
-			}
-			continue
+			ok = d.inString(c)
+		} else {
+			ok, done = d.between(c)
 		}
-		word := false
-		switch c {
-		case ' ', '\t', '\r', '\n':
-		case '"':
-			if d.ended {
-				return false, false
-			}
-			d.quoted = true
-		case '{', '[':
-			d.open = append(d.open, c)
-			if d.ended || len(d.open) > MaxDepth {
-				return false, false
-			}
-		case '}', ']':
-			last := len(d.open) - 1
-			if last < 0 || d.open[last] != c-2 { // the code of a bracket is 2 below that of its end
-				return false, false
-			}
-			d.open = d.open[:last]
-			d.ended = true
-			if last == 0 {
-				return true, true
-			}
-		case ',', ':':
-			if !d.ended {
-				return false, false
-			}
-			d.ended = false
-		default:
-			if d.ended && !d.word || len(d.open) == 0 {
-				return false, false
-			}
-			word, d.ended = true, true
+		if !ok || done {
+			return ok, done
 		}
-		d.word = word
 	}
 	return true, false
+}
+
+// inString takes the next byte of a string.
+func (d *documentScan) inString(c byte) (ok bool) {
+	switch {
+	case d.escaped:
+		d.escaped = false
+	case c == '\\':
+		d.escaped = true
+	case c == '"':
+		d.quoted, d.ended = false, true
+	case c < ' ':
+		return false
+	}
+	return true
+}
+
+// between takes the next byte outside of strings.
+func (d *documentScan) between(c byte) (ok, done bool) {
+	inWord := d.word
+	d.word = false
+	switch c {
+	case ' ', '\t', '\r', '\n':
+		return true, false
+	case '"':
+		d.quoted = true
+		return !d.ended, false
+	case '{', '[':
+		d.open = append(d.open, c)
+		return !d.ended && len(d.open) <= MaxDepth, false
+	case '}', ']':
+		return d.close(c)
+	case ',', ':':
+		ok = d.ended
+		d.ended = false
+		return ok, false
+	default:
+		ok = (!d.ended || inWord) && len(d.open) > 0
+		d.word, d.ended = true, true
+		return ok, false
+	}
+}
+
+// close takes the end of an object or array; the value has ended with its outermost.
+func (d *documentScan) close(c byte) (ok, done bool) {
+	last := len(d.open) - 1
+	if last < 0 || d.open[last] != c-2 { // the code of a bracket is 2 below that of its end
+		return false, false
+	}
+	d.open = d.open[:last]
+	d.ended = true
+	return true, last == 0
 }

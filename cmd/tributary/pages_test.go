@@ -40,10 +40,11 @@ func TestLinksOfPagesHaveTargets(t *testing.T) {
 	}
 }
 
-// TestREADMENamesFilesThatExist checks the paths in README.md.
-func TestREADMENamesFilesThatExist(t *testing.T) {
+// TestPagesNameFilesThatExist checks the paths in the pages of the whole project.
+func TestPagesNameFilesThatExist(t *testing.T) {
 	t.Parallel()
-	paths := regexp.MustCompile("`((?:cmd|deploy|envelopes|normalizers|pipeline)/[A-Za-z0-9_./-]+)`").FindAllStringSubmatch(readPage(t, readme), -1)
+	text := readPage(t, readme) + readPage(t, filepath.Join(module, "CONTRIBUTING.md"))
+	paths := regexp.MustCompile("`((?:cmd|deploy|envelopes|normalizers|pipeline)/[A-Za-z0-9_./-]+)`").FindAllStringSubmatch(text, -1)
 	if len(paths) == 0 {
 		t.Error("no paths are found")
 	}
@@ -65,7 +66,7 @@ func pages(t *testing.T) []string {
 		if d.IsDir() && (d.Name() == "testdata" || len(d.Name()) > 2 && d.Name()[0] == '.') {
 			return fs.SkipDir
 		}
-		if d.Name() == "README.md" {
+		if filepath.Ext(d.Name()) == ".md" {
 			list = append(list, path)
 		}
 		return nil

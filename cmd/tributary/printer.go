@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/charmbracelet/x/ansi"
 	"github.com/go-json-experiment/json"
 
 	"tributary/envelopes"
@@ -66,7 +65,7 @@ func (p *printer) event(e *envelopes.AgentEventV1) error {
 func (p *printer) end() error { return nil }
 
 // fit cuts a line to the width of the terminal.
-func (p *printer) fit(line string) string { return ansi.Truncate(line, p.width, "…") }
+func (p *printer) fit(line string) string { return cut(line, p.width) }
 
 // fitWithNote appends note to a line, and cuts the line for it.
 func (p *printer) fitWithNote(line, note string) string {
@@ -74,7 +73,7 @@ func (p *printer) fitWithNote(line, note string) string {
 	if note == "" {
 		return line
 	}
-	return ansi.Truncate(line, p.width-ansi.StringWidth(note)-2, "…") + "  " + note
+	return cut(line, p.width-terminalWidth.String(note)-2) + "  " + note
 }
 
 // describe returns the content of an event on one line that is safe on a terminal.

@@ -8,8 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/charmbracelet/x/ansi"
-
 	"tributary/pipeline/ship"
 )
 
@@ -95,7 +93,7 @@ func (p *progress) report(ctx context.Context) {
 		}
 		p.measure(sum)
 		if p.status != nil {
-			p.status.show(ansi.Truncate(p.line(sum), p.columns()-1, "…"))
+			p.status.show(cut(p.line(sum), p.columns()-1))
 		} else {
 			p.logProgress(ctx, sum)
 		}

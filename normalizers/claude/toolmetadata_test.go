@@ -55,7 +55,7 @@ func TestDiffIsThatOfPython(t *testing.T) {
 func TestCorpusToolMetadataMatchesItsBytes(t *testing.T) {
 	t.Parallel()
 	s := claudetest.Suite
-	told := make(map[string]int)
+	emitted := make(map[string]int)
 	for _, f := range normalizerstest.Corpus(t, s) {
 		calls := make(map[string]any) // tool_use blocks
 		for _, st := range normalizerstest.Fold(normalizers.Normalize, normalizerstest.Frame(normalizerstest.FileNamed(s.Source, f.Name), f.Data)) {
@@ -89,17 +89,17 @@ func TestCorpusToolMetadataMatchesItsBytes(t *testing.T) {
 					t.Errorf("%s: line %d: %s: %v", f.Name, st.Line, name, err)
 				}
 				if got != nil {
-					told[name]++
+					emitted[name]++
 				}
 			}
 		}
 	}
 	for _, name := range []string{"write", "edit", "read", "bash", "todowrite"} {
-		if told[name] == 0 && !testing.Short() {
+		if emitted[name] == 0 && !testing.Short() {
 			t.Errorf("no result of %s", name)
 		}
 	}
-	t.Log(told)
+	t.Log(emitted)
 }
 
 // sameResult compares tool_metadata with the result of a call; nil when the values agree.

@@ -13,14 +13,13 @@ import (
 	"tributary/normalizers/lenient"
 )
 
-// brittle is a normalizer that fails with the records that say so.
-
+// brittle is a normalizer that fails at the records "bad" and panics at the records "panic".
 func brittle(_ *Session, r Record) (Result, error) {
 	switch string(r.Data) {
 	case "bad":
-		return Result{}, fmt.Errorf("%w: it says so", ErrMalformed)
+		return Result{}, fmt.Errorf("%w: a bad record", ErrMalformed)
 	case "panic":
-		panic("it says so")
+		panic("a bad record")
 	default:
 		return Result{Skip: SkipEmpty}, nil
 	}
@@ -32,9 +31,9 @@ func rejected(s *Session, r Record) bool {
 	return ok
 }
 
-// A record that could not be read is taken again while it is open, once, by whichever of
-// its copies is read first. The model is a set of sequences, the truth by definition.
-func TestRequeuedOnce(t *testing.T) {
+// TestRequeuedRecordIsReadOnceWhileItIsOpen compares the session with a set of the sequences of
+// open records: the first copy of an open record that can be read closes it.
+func TestRequeuedRecordIsReadOnceWhileItIsOpen(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		s := NewSession(envelopes.ClaudeCode, "s", nil)
@@ -53,11 +52,11 @@ func TestRequeuedOnce(t *testing.T) {
 				}
 			}
 			records = append(records, sequence)
-			taken := r.Origin.Requeued == 0 || open[r.Origin.Requeued]
+			accepted := r.Origin.Requeued == 0 || open[r.Origin.Requeued]
 			before := s.Encode()
 			result, err := Apply(brittle, s, r)
 			switch {
-			case !taken:
+			case !accepted:
 				if err != nil || result.Skip != SkipDuplicate || rejected(s, r) {
 					t.Fatalf("record %d repeats %d, which is not open: %+v, %v", sequence, r.Origin.Requeued, result, err)
 				}
@@ -76,13 +75,13 @@ func TestRequeuedOnce(t *testing.T) {
 			default:
 				delete(open, r.Origin.Requeued)
 			}
-			if rapid.IntRange(0, 5).Draw(t, "carried on") == 0 {
+			if rapid.IntRange(0, 5).Draw(t, "encoded and decoded") == 0 {
 				again, err := DecodeSession(s.Encode(), func(envelopes.Source) State { return nil })
 				if err != nil || !bytes.Equal(again.Encode(), s.Encode()) {
-					t.Fatalf("the session is not what it was: %v", err)
+					t.Fatalf("the decoded session differs: %v", err)
 				}
 				if have, want := s.encodedSize(), len(s.Encode()); have != want {
-					t.Fatalf("encoded it should have %d bytes, and has %d", have, want)
+					t.Fatalf("the encoded size is computed as %d bytes, and is %d", have, want)
 				}
 				s = again
 			}
@@ -95,9 +94,9 @@ func TestRequeuedOnce(t *testing.T) {
 	})
 }
 
-// The place of a record that could not be read is passed: it is not taken when the file
-// comes again, for then it could be taken twice.
-func TestRejectedPlaceIsPassed(t *testing.T) {
+// TestPositionOfRejectedRecordIsKnown: a file that is shipped again does not bring a rejected
+// record back, because it could then be read twice.
+func TestPositionOfRejectedRecordIsKnown(t *testing.T) {
 	t.Parallel()
 	s := NewSession(envelopes.ClaudeCode, "s", nil)
 	bad := Record{Source: envelopes.ClaudeCode, Session: "s", Sequence: 1, Data: []byte("bad"), Origin: Origin{File: "f", Position: 10, Previous: -1}}
@@ -107,15 +106,15 @@ func TestRejectedPlaceIsPassed(t *testing.T) {
 	again := bad
 	again.Sequence, again.Data = 2, []byte("good")
 	if result, err := Apply(brittle, s, again); err != nil || result.Skip != SkipDuplicate {
-		t.Errorf("the same place again: %+v, %v", result, err)
+		t.Errorf("the same position again: %+v, %v", result, err)
 	}
 	if rejected(s, again) {
-		t.Error("the same place again is another dead letter")
+		t.Error("the same position again is another dead letter")
 	}
 	next := again
 	next.Sequence, next.Origin.Position, next.Origin.Previous = 3, 20, 10
 	if result, err := Apply(brittle, s, next); err != nil || result.Skip != SkipEmpty || result.Gap {
-		t.Errorf("the next place: %+v, %v", result, err)
+		t.Errorf("the next position: %+v, %v", result, err)
 	}
 	requeued := Record{Source: envelopes.ClaudeCode, Session: "s", Sequence: 4, Data: []byte("good"), Origin: Origin{Requeued: 1}}
 	for _, want := range []SkipReason{SkipEmpty, SkipDuplicate} {
@@ -129,9 +128,9 @@ func TestRejectedPlaceIsPassed(t *testing.T) {
 	}
 }
 
-// To give a session again, all of which could not be read, takes no memory either, and
-// leaves nothing behind.
-func TestRequeueInOrder(t *testing.T) {
+// TestRequeueOfAllRecordsLeavesNothingOpen: a session of which every record was rejected, is
+// requeued in bounded memory.
+func TestRequeueOfAllRecordsLeavesNothingOpen(t *testing.T) {
 	t.Parallel()
 	s := NewSession(envelopes.ClaudeCode, "s", nil)
 	const all = 10_000

@@ -124,7 +124,7 @@ func (c *mapper) stepFinish(m message, p *part, id string) {
 	}
 }
 
-// identity tells the figures from others of the same message.
+// identity distinguishes the figures from others of the same message.
 func (t *tokens) identity() string {
 	return fmt.Sprint(t.Input.Count(), t.Cache.Value.Read.Count(), t.Cache.Value.Write.Count(), t.Output.Count(), t.Reasoning.Count())
 }

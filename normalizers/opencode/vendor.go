@@ -90,7 +90,7 @@ func isExport(s *core.Shape) bool { return s.Kind("info") == '{' && s.Kind("mess
 func isMessage(s *core.Shape) bool { return s.Kind("info") == '{' && s.Kind("parts") == '[' }
 
 // isEvent recognizes an event of the server, also in the envelope of its global stream. The
-// types of events have a dot, which tells them from those of a JSON Schema. An event without
+// types of events have a dot, which distinguishes them from those of a JSON Schema. An event without
 // properties may have an empty list of them.
 func isEvent(s *core.Shape) bool {
 	kind, properties := s.Text("type"), s.Kind("properties")

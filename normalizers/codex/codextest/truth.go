@@ -234,7 +234,7 @@ func Sayings(records []Raw) []*Saying {
 			}
 		}
 	}
-	told := make(map[string]bool)
+	emitted := make(map[string]bool)
 	for i, r := range records {
 		for _, s := range byRecord[i] {
 			id := normalizerstest.Member[string](r.item, "id")
@@ -242,10 +242,10 @@ func Sayings(records []Raw) []*Saying {
 			if s.Duplicate || r.of == "item.completed" || id == "" || strings.HasPrefix(id, "review_rollout_") {
 				again = ""
 			}
-			if !s.dropped && !told[again] {
+			if !s.dropped && !emitted[again] {
 				out = append(out, s)
 			}
-			told[again] = again != ""
+			emitted[again] = again != ""
 		}
 	}
 	slices.SortStableFunc(out, func(a, b *Saying) int {

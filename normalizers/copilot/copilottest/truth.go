@@ -453,9 +453,9 @@ func (l Ledger) Add(session string, record []byte) {
 		for _, m := range metrics {
 			total.Add(parts(normalizerstest.Member[any](m, "usage")))
 		}
-		told := b.sum
-		told.Thinking = b.reasoning
-		left := rest(total, told)
+		stated := b.sum
+		stated.Thinking = b.reasoning
+		left := rest(total, stated)
 		for _, name := range slices.Sorted(maps.Keys(metrics)) {
 			now := parts(normalizerstest.Member[any](metrics[name], "usage"))
 			more := least(rest(now, b.models[name]), left)

@@ -20,43 +20,7 @@ import (
 // Read cuts a file into its records: values one after the other, on a line or over
 // several, and each prompt of a list of prompts.
 func Read(data []byte) []normalizerstest.Line {
-	var out []normalizerstest.Line
-	rest := bytes.TrimPrefix(data, []byte("\xef\xbb\xbf"))
-	at := func(b []byte) int { return 1 + bytes.Count(data[:len(data)-len(b)], []byte("\n")) }
-	for {
-		rest = bytes.TrimLeft(rest, " \t\r\n")
-		if len(rest) == 0 {
-			return out
-		}
-		dec := json.NewDecoder(bytes.NewReader(rest))
-		var v json.RawMessage
-		if err := dec.Decode(&v); err != nil {
-			bad := rest
-			if i := bytes.IndexByte(rest, '\n'); i >= 0 {
-				bad = rest[:i]
-			}
-			// A writer that died within a line leaves its next record on it.
-			for i := 1; i < len(bad); i++ {
-				if bytes.HasPrefix(bad[i:], []byte(`{"id":`)) && json.Valid(bad[i:]) {
-					bad = bad[:i]
-				}
-			}
-			out = append(out, normalizerstest.Line{Number: at(rest), Data: bytes.TrimSpace(bad), Bad: true})
-			rest = rest[len(bad):]
-			continue
-		}
-		prompts := geminiPrompts(v)
-		if prompts == nil {
-			out = append(out, normalizerstest.Line{Number: at(rest), Data: v})
-		}
-		from := 0
-		for _, p := range prompts {
-			from += bytes.Index(rest[from:], p)
-			out = append(out, normalizerstest.Line{Number: at(rest[from:]), Data: p})
-			from += len(p)
-		}
-		rest = rest[dec.InputOffset():]
-	}
+	return normalizerstest.Values{Elements: geminiPrompts, Broken: normalizerstest.TornAt(`{"id":`, nil)}.Read(data)
 }
 
 // geminiPrompts are the elements of an array that begins with a line of logs.json.

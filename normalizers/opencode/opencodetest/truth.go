@@ -43,34 +43,8 @@ func own(id string) string {
 // Read cuts a file into its records: values one after the other, on a line or over several,
 // the elements of an array that is a recording, and the line in front of an export.
 func Read(data []byte) []normalizerstest.Line {
-	var out []normalizerstest.Line
-	rest := bytes.TrimPrefix(data, []byte("\xef\xbb\xbf"))
-	at := func(b []byte) int { return 1 + bytes.Count(data[:len(data)-len(b)], []byte("\n")) }
-	for {
-		rest = bytes.TrimLeft(rest, " \t\r\n")
-		if len(rest) == 0 {
-			return out
-		}
-		dec := json.NewDecoder(bytes.NewReader(rest))
-		var v json.RawMessage
-		if err := dec.Decode(&v); err != nil {
-			text, _, _ := bytes.Cut(rest, []byte("\n"))
-			out = append(out, normalizerstest.Line{Number: at(rest), Data: bytes.TrimSpace(text), Bad: !bytes.HasPrefix(text, []byte("Exporting session: "))})
-			rest = rest[len(text):]
-			continue
-		}
-		recording := recorded(v)
-		if recording == nil {
-			out = append(out, normalizerstest.Line{Number: at(rest), Data: v})
-		}
-		from := 0
-		for _, r := range recording {
-			from += bytes.Index(rest[from:], r)
-			out = append(out, normalizerstest.Line{Number: at(rest[from:]), Data: r})
-			from += len(r)
-		}
-		rest = rest[dec.InputOffset():]
-	}
+	banner := func(line []byte) (int, bool) { return len(line), !bytes.HasPrefix(line, []byte("Exporting session: ")) }
+	return normalizerstest.Values{Elements: recorded, Broken: banner}.Read(data)
 }
 
 // recorded are the elements of an array of events or of lines of a run.
@@ -366,7 +340,7 @@ func (r *reader) text(m message, p any, id, text string) {
 	case m.summary:
 		who = "summary"
 	}
-	if m.role == "user" && who != "machine" && who != "reasoning" && !r.told(id) {
+	if m.role == "user" && who != "machine" && who != "reasoning" && !r.emitted(id) {
 		r.flush(func(pending) bool { return true })
 	}
 	kind := who
@@ -385,8 +359,8 @@ func (r *reader) text(m message, p any, id, text string) {
 	}
 }
 
-// told reports whether something was said under an id.
-func (r *reader) told(id string) bool {
+// emitted reports whether an id has an event.
+func (r *reader) emitted(id string) bool {
 	for key := range r.said {
 		if id != "" && strings.HasPrefix(key, id+"\x00") {
 			return true
