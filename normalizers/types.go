@@ -21,6 +21,8 @@ type (
 	SkipReason = core.SkipReason
 	// Standing is what became of a record that could not be read.
 	Standing = core.Standing
+	// Gap is a part of a file whose records are missing.
+	Gap = core.Gap
 	// Profile names the shapes of tool_metadata.
 	Profile = core.Profile
 	// Unknown is something in a record that its normalizer does not know.

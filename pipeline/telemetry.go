@@ -28,6 +28,7 @@ const (
 	countSkipped
 	countDeadLetters
 	countGaps
+	countLate
 	countForgotten
 	countUnknown
 	counters
@@ -102,6 +103,7 @@ func newTelemetry(cfg Config) (*telemetry, error) {
 		countSkipped:     counter("tributary.skipped", "{record}", "Records without an event, by source and reason."),
 		countDeadLetters: counter("tributary.dead_letters", "{record}", "Records that could not be read, by source and reason."),
 		countGaps:        counter("tributary.gaps", "{record}", "Records behind a gap in their file: records of the session before them are not in the raw stream, by source."),
+		countLate:        counter("tributary.late", "{record}", "Records that lay in a gap and came late: their events are appended to their sessions, by source."),
 		countForgotten:   counter("tributary.forgotten", "{item}", "Items that session states forgot because of a limit, by source."),
 		countUnknown:     counter("tributary.unknown", "{item}", "What the normalizers do not know in records that are done, by source, version of the agent, kind (record_type, block_type, tool_output, usage_field) and name: a newer version may write something new."),
 	}

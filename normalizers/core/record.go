@@ -60,8 +60,11 @@ type Result struct {
 	// has one, and for the end of input.
 	Skip SkipReason
 	// Gap is set when the record does not follow the last one of its file that the
-	// session has seen: records between the two were never stored.
+	// session has seen: records between the two were never stored. The session remembers
+	// where ([Session.Gaps]).
 	Gap bool
+	// Late is set when the record lay in a gap, and is there now.
+	Late bool
 	// Unknown is what the normalizer does not know of the record; it depends on the record and
 	// the session alone, as the events do. Nil for nothing.
 	Unknown []Unknown
