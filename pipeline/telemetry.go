@@ -114,7 +114,7 @@ func newTelemetry(cfg Config) (*telemetry, error) {
 		metric.WithExplicitBucketBoundaries(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5))
 	errs = append(errs, err)
 	t.lag, err = t.meter.Int64ObservableGauge("tributary.lag", metric.WithUnit("{record}"),
-		metric.WithDescription("Raw records that are not done yet, by partition."))
+		metric.WithDescription("Raw records of the partitions that this worker owns that are not done yet."))
 	errs = append(errs, err)
 	t.owned, err = t.meter.Int64ObservableGauge("tributary.partition.owned", metric.WithUnit("{partition}"),
 		metric.WithDescription("1 while this worker owns the partition, 0 until it has acquired it, by partition."))
@@ -124,11 +124,13 @@ func newTelemetry(cfg Config) (*telemetry, error) {
 	return t, errors.Join(append(errs, err)...)
 }
 
-// observe reports the lag of each partition until the registration ends. The age of a
-// record compares the clock of this machine with that of the broker.
-func (t *telemetry) observe(partitions func() []*partition) (metric.Registration, error) {
+// observe reports the lag and the state of each partition until the registration ends. The
+// age of a record compares the clock of this machine with that of the broker.
+func (t *telemetry) observe(partitions func() []*partition, f *feed) (metric.Registration, error) {
 	return t.meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
+		lag := f.waiting()
 		for _, p := range partitions() {
+			lag += p.open.Load()
 			attrs := metric.WithAttributes(attribute.Int("partition", p.number))
 			owned, since, age := int64(0), p.waiting.Load(), 0.0
 			if is := p.ownership(); is != nil {
@@ -140,10 +142,10 @@ func (t *telemetry) observe(partitions func() []*partition) (metric.Registration
 			if since != 0 {
 				age = max(0, time.Since(time.Unix(0, since)).Seconds())
 			}
-			o.ObserveInt64(t.lag, p.unread.Load()+p.open.Load(), attrs)
 			o.ObserveInt64(t.owned, owned, attrs)
 			o.ObserveFloat64(t.oldest, age, attrs)
 		}
+		o.ObserveInt64(t.lag, lag)
 		return nil
 	}, t.lag, t.owned, t.oldest)
 }
