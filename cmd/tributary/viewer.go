@@ -26,7 +26,7 @@ type viewer struct {
 func (a *app) newViewer(ctx context.Context, js jetstream.JetStream) (*viewer, error) {
 	v := &viewer{app: a, js: js, printer: a.newPrinter()}
 	var err error
-	if v.last.Stored, err = a.afterLastEvent(ctx, js); err != nil {
+	if v.last.Position, err = a.lastPosition(ctx, js); err != nil {
 		return nil, err
 	}
 	v.known, err = v.deadLetters(ctx)
@@ -51,13 +51,10 @@ func (v *viewer) follow(ctx context.Context, fail context.CancelCauseFunc) (paus
 
 // print prints the events after the last one that was printed.
 func (v *viewer) print(ctx context.Context, follow bool) error {
-	q := pipeline.EventsQuery{Since: v.last.Stored, Follow: follow}
+	q := pipeline.EventsQuery{After: v.last.Position, Follow: follow}
 	for e, err := range pipeline.Events(ctx, v.js, v.config.Generation, q) {
 		if err != nil {
 			return err
-		}
-		if e.Position <= v.last.Position {
-			continue
 		}
 		v.last = e
 		v.summary.event(&e.AgentEventV1)
