@@ -115,6 +115,16 @@ func oneArg(what string) cobra.PositionalArgs {
 	}
 }
 
+// someArgs is for commands that take one argument or more.
+func someArgs(what string) cobra.PositionalArgs {
+	return func(_ *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return fmt.Errorf("0 arguments: name one %s", what)
+		}
+		return nil
+	}
+}
+
 // texts returns the values of an enum as strings.
 func texts[T ~string](values []T) []string {
 	out := make([]string, len(values))

@@ -147,6 +147,7 @@ in order per session.`,
   tributary tail                           print the events as they are stored
   tributary dlq ls                         list the records that could not be read
   tributary doctor                         show progress, problems and their cures`,
+		Version:       versionLine(),
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
@@ -160,6 +161,7 @@ in order per session.`,
 			return nil
 		},
 	}
+	root.SetVersionTemplate("{{.Version}}\n")
 	root.SetOut(a.stdout)
 	root.SetErr(a.stderr)
 	root.SetIn(a.stdin)
