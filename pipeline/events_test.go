@@ -1,8 +1,8 @@
 package pipeline_test
 
 import (
-	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -23,7 +23,7 @@ func TestEventsAreSelected(t *testing.T) {
 	long := "abc/" + strings.Repeat("x", 130) // its token is a digest
 	var records []normalizers.Record
 	for i := range 3000 { // more than the first window of the last events
-		records = append(records, user([]string{"abc-1", "abc-2", "other", "ab"}[min(i%100, 3)], fmt.Sprintf("%d", i)))
+		records = append(records, user([]string{"abc-1", "abc-2", "other", "ab"}[min(i%100, 3)], strconv.Itoa(i)))
 	}
 	records = append(records, normalizers.Record{Source: envelopes.ClaudeCode, Session: "abc-1", Data: []byte(`{"type":oops}`)}, user(long, "long"))
 	pipelinetest.Publish(t, js, records...)
@@ -58,7 +58,7 @@ func TestEventsAreSelected(t *testing.T) {
 	of := func(i ...int) (list []string) {
 		for n := range 3000 {
 			if slices.Contains(i, min(n%100, 3)) {
-				list = append(list, fmt.Sprint(n))
+				list = append(list, strconv.Itoa(n))
 			}
 		}
 		return list

@@ -42,7 +42,7 @@ func examples(t *testing.T) []string {
 }
 
 // shell returns a command line of a shell that finds tributary, with a home of its own.
-func shell(t *testing.T, ctx context.Context, dir, url, line string) *exec.Cmd {
+func shell(ctx context.Context, t *testing.T, dir, url, line string) *exec.Cmd {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
@@ -68,7 +68,7 @@ func TestExamplesOfHelpHaveValidFlags(t *testing.T) {
 	}
 	for _, line := range lines {
 		command := regexp.MustCompile(` *(\||<|>|&&).*`).ReplaceAllString(line, "") // tributary alone
-		if out, err := shell(t, t.Context(), t.TempDir(), "", command+" --help").CombinedOutput(); err != nil {
+		if out, err := shell(t.Context(), t, t.TempDir(), "", command+" --help").CombinedOutput(); err != nil {
 			t.Errorf("%s: %v\n%.500s", line, err, out)
 		}
 	}
@@ -121,7 +121,7 @@ func TestExamplesOfHelpPrintSomething(t *testing.T) {
 			if follows {
 				line = "exec " + line // without a shell that outlives it
 			}
-			cmd := shell(t, ctx, work, server.URL(), line)
+			cmd := shell(ctx, t, work, server.URL(), line)
 			var stderr bytes.Buffer
 			cmd.Stderr = &stderr
 			stdout, err := cmd.StdoutPipe()

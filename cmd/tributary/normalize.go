@@ -140,8 +140,9 @@ type filesError struct {
 }
 
 func (e filesError) Error() string {
-	return fmt.Sprintf("%s could not be normalized", plural(e.count, "file"))
+	return plural(e.count, "file") + " could not be normalized"
 }
+
 func (e filesError) Unwrap() error { return e.last }
 
 // normalize prints the events of the log at path.

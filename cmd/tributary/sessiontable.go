@@ -36,8 +36,17 @@ const (
 // shrinking lists in which order columns give way on a narrow terminal, and to which width. The
 // agent is left out, because the model suggests it.
 var shrinking = []struct{ column, least int }{
-	{columnTitle, 36}, {columnModel, 18}, {columnProject, 12}, {columnTitle, 24}, {columnAgent, 0},
-	{columnModel, 12}, {columnProject, 8}, {columnTitle, 16}, {columnSession, shortID}, {columnModel, 8}, {columnTitle, 8},
+	{columnTitle, 36},
+	{columnModel, 18},
+	{columnProject, 12},
+	{columnTitle, 24},
+	{columnAgent, 0},
+	{columnModel, 12},
+	{columnProject, 8},
+	{columnTitle, 16},
+	{columnSession, shortID},
+	{columnModel, 8},
+	{columnTitle, 8},
 }
 
 // table writes a line for each session, in the order of their first events, and their total.
