@@ -275,8 +275,8 @@ func (p *letterPages) checkGone(ctx context.Context) error {
 // letter.
 var ErrDeadLetter = errors.New("not a dead letter")
 
-// readDeadLetter reads the headers of a dead letter. The result has its Position even when
-// they cannot be read.
+// readDeadLetter reads the headers of a dead letter, which comes with its data or without. The
+// result has its Position even when they cannot be read.
 func readDeadLetter(m jetstream.Msg) (DeadLetter, error) {
 	meta, err := m.Metadata()
 	if err != nil {
@@ -303,9 +303,11 @@ func readDeadLetter(m jetstream.Msg) (DeadLetter, error) {
 	if l.Sequence, err = strconv.ParseUint(h.Get(envelopes.HeaderSequence), 10, 64); err != nil {
 		return bad(envelopes.HeaderSequence, errNoNumber)
 	}
-	stored, err := strconv.Atoi(h.Get(nats.MsgSize))
-	if err != nil {
-		return bad(nats.MsgSize, errNoNumber)
+	stored := len(m.Data())
+	if size := h.Get(nats.MsgSize); size != "" { // of a message that comes without its data
+		if stored, err = strconv.Atoi(size); err != nil {
+			return bad(nats.MsgSize, errNoNumber)
+		}
 	}
 	if l.Size, err = strconv.Atoi(h.Get(envelopes.HeaderSize)); err != nil {
 		return bad(envelopes.HeaderSize, errNoNumber)

@@ -129,6 +129,8 @@ const leaderGrace = 500 * time.Millisecond
 // there is no leader, or what it knew last. leads reports whether an answer is acceptable;
 // one that is not is returned when no better one arrives.
 func askLeader[A any](ctx context.Context, js jetstream.JetStream, verb string, body []byte, leads func(A) bool) (answer A, err error) {
+	began := time.Now()
+	defer func() { err = nameRequest(err, verb, began) }()
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	nc := js.Conn()
@@ -174,6 +176,7 @@ func lastMessages(ctx context.Context, js jetstream.JetStream, stream string, su
 // lastMessagesPaged requests about pageBytes at a time, so that no answer makes this
 // connection a slow consumer.
 func lastMessagesPaged(ctx context.Context, js jetstream.JetStream, stream string, subjects []string, pageBytes int) (map[string]storedMessage, error) {
+	began := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	nc := js.Conn()
@@ -197,7 +200,7 @@ func lastMessagesPaged(ctx context.Context, js jetstream.JetStream, stream strin
 		}
 		pending, last, err := readPage(ctx, sub, found)
 		if err != nil {
-			return nil, fmt.Errorf("read last messages of stream %s: %w", stream, err)
+			return nil, fmt.Errorf("read last messages of stream %s: %w", stream, nameRequest(err, "DIRECT.GET", began))
 		}
 		if pending == 0 {
 			return found, nil

@@ -75,6 +75,7 @@ func openReader(ctx context.Context, js jetstream.JetStream, partitions []int, f
 
 // openStream begins to read a stream at the start that cfg names.
 func openStream(ctx context.Context, js jetstream.JetStream, stream string, cfg jetstream.ConsumerConfig) (*reader, error) {
+	began := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	cfg.AckPolicy = jetstream.AckNonePolicy
@@ -83,7 +84,7 @@ func openStream(ctx context.Context, js jetstream.JetStream, stream string, cfg 
 	cfg.InactiveThreshold = time.Minute
 	consumer, err := js.CreateConsumer(ctx, stream, cfg)
 	if err != nil {
-		return nil, fmt.Errorf("read stream %s: %w", stream, err)
+		return nil, fmt.Errorf("read stream %s: %w", stream, nameRequest(err, "CONSUMER.CREATE", began))
 	}
 	name := consumer.CachedInfo().Name
 	nc := js.Conn()

@@ -81,8 +81,19 @@ func compareVersions(a, b string) int {
 }
 
 // sayDrift prints a line for each agent of whose log something is not known, or whose version
-// is newer than the one that was checked.
-func (p *report) sayDrift(w io.Writer) {
+// is newer than the one that was checked. Those of a list have the name of their file.
+func (f fileReports) sayDrift(w io.Writer, list bool) {
+	for _, p := range f {
+		name := ""
+		if list {
+			name = p.File + ": "
+		}
+		p.sayDrift(w, name)
+	}
+}
+
+// sayDrift prints the lines of one report behind a name.
+func (p *report) sayDrift(w io.Writer, name string) {
 	for _, source := range slices.Sorted(maps.Keys(p.Drift)) {
 		d := p.Drift[source]
 		total := 0
@@ -98,7 +109,7 @@ func (p *report) sayDrift(w io.Writer) {
 			said = append(said, "version "+newest+" is newer than "+d.Checked+", the last one that was checked")
 		}
 		if len(said) > 0 {
-			fmt.Fprintf(w, "%s: %s\n", source, strings.Join(said, "; "))
+			fmt.Fprintf(w, "%s%s: %s\n", name, source, strings.Join(said, "; "))
 		}
 	}
 }

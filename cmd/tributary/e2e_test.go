@@ -44,6 +44,7 @@ func TestUpFollowsTheLogs(t *testing.T) {
 
 	up := start(t, home, "", "up", "--listen", "127.0.0.1:0")
 	up.expect("hello")
+	up.awaitLogged("caught up, following: 1 event of 1 session")
 	_, url, _ := strings.Cut(up.logged("broker at "), "broker at ")
 	url, _, _ = strings.Cut(url, ",")
 	tail := start(t, home, url, "tail", "--since", "all", "-o", "json")
@@ -68,7 +69,7 @@ func TestUpFollowsTheLogs(t *testing.T) {
 	if code := up.signal(syscall.SIGINT); code != exitInterrupted {
 		t.Errorf("up: exit code %d after SIGINT\n%s", code, &up.stderr)
 	}
-	up.expect("events       2: user_message 2")
+	up.expect("events        2: user_message 2")
 }
 
 // TestNormalizeFollowsItsInput reads from a pipe: events are printed before the input ends, and
