@@ -65,7 +65,7 @@ func (s *Ship) afterDelay() <-chan time.Time {
 
 // saveOffsets writes the offsets file, and logs the first of consecutive failures.
 func (s *Ship) saveOffsets(ctx context.Context) {
-	err := s.offsets.save()
+	err := s.offsetsFile.save(s.offsets)
 	if err != nil && !s.unsaved {
 		s.config.Logger.WarnContext(ctx, "offsets cannot be saved: a restart ships everything again", "error", err)
 	}

@@ -21,6 +21,8 @@ type Summary struct {
 	Waiting    int            // files with unshipped content: queued, being visited, or ending in an unfinished record
 	Refused    map[Reason]int // number of files and records that are not shipped
 	Refusals   []Refusal      // the first 100 of them
+	Losses     []Loss         // what the raw stream had acknowledged and no longer has
+	Revived    int            // messages, ends included, that the broker took for duplicates of such that are gone; they are stored
 	Stalled    error          // why the broker takes no records at the moment; nil when it does
 	Backfill   Backfill       // progress of the first pass
 }
@@ -47,6 +49,16 @@ type tally struct {
 
 func newTally(report func(Summary)) *tally {
 	return &tally{report: report, sum: Summary{Refused: map[Reason]int{}}, sessions: map[session]struct{}{}}
+}
+
+// reset forgets the files, for another pass over them.
+func (t *tally) reset() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.sum.Files, t.sum.Waiting = 0, 0
+	if !t.sum.Backfill.Over {
+		t.sum.Backfill = Backfill{}
+	}
 }
 
 // session is the key of a session.
@@ -174,5 +186,6 @@ func (t *tally) copy() Summary {
 	sum := t.sum
 	sum.Refused = maps.Clone(sum.Refused)
 	sum.Refusals = slices.Clip(sum.Refusals) // appending to the copy reallocates
+	sum.Losses = slices.Clip(sum.Losses)
 	return sum
 }
