@@ -39,10 +39,10 @@ type Edge struct {
 	Records int       `json:"records"`          // acknowledged since it started
 	Shipped time.Time `json:"shipped,omitzero"` // when the broker acknowledged the last record
 
-	Behind int       `json:"behind"`          // logs with unsent content
-	Bytes  int64     `json:"bytes"`           // of that content, on the disk
-	Oldest time.Time `json:"oldest,omitzero"` // since when the longest waiting of it waits
-	Held   int       `json:"held,omitzero"`   // logs of Behind that end in an unfinished record, which waits for its rest
+	Behind int       `json:"behind"`          // logs with content that can be sent and is not
+	Bytes  int64     `json:"bytes"`           // of that content, at most, on the disk
+	Oldest time.Time `json:"oldest,omitzero"` // when the log that has been behind for longest was written to
+	Held   int       `json:"held,omitzero"`   // logs that end in an unfinished record, which waits for its rest
 
 	Error   string    `json:"error,omitzero"`    // the last one; never content of a log
 	ErrorAt time.Time `json:"error_at,omitzero"` // when it was noticed last
@@ -64,15 +64,46 @@ func EdgeID(host, state string) string {
 	return host[:min(len(host), 64)] + "." + hex.EncodeToString(sum[:4])
 }
 
+// ErrEdgesForbidden is the error of a client that may not write heartbeats.
+var ErrEdgesForbidden = errors.New("heartbeats of edges are not permitted: let this client publish to $KV." + edgesBucket + ".>")
+
 // Report stores e as the present heartbeat of its edge. The error is
-// [jetstream.ErrNoStreamResponse] when the bucket is missing.
-func (e Edge) Report(ctx context.Context, js jetstream.JetStream) error {
+// [jetstream.ErrNoStreamResponse] when the bucket is missing, and [ErrEdgesForbidden], without
+// a wait for an answer that never comes, when the rights of nc do not allow heartbeats.
+func (e Edge) Report(ctx context.Context, nc *nats.Conn) error {
 	data, err := json.Marshal(e)
 	if err != nil {
 		return fmt.Errorf("encode heartbeat: %w", err)
 	}
-	_, err = js.PublishMsg(ctx, &nats.Msg{Subject: "$KV." + edgesBucket + "." + e.ID, Data: data})
-	return wrap(err, "write heartbeat to bucket "+edgesBucket)
+	inbox, subject := nc.NewInbox(), "$KV."+edgesBucket+"."+e.ID
+	sub, err := nc.SubscribeSync(inbox)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = sub.Unsubscribe() }()
+	if err := errors.Join(nc.PublishRequest(subject, inbox, data), nc.FlushWithContext(ctx)); err != nil {
+		return fmt.Errorf("write heartbeat: %w", err)
+	}
+	if err := nc.LastError(); errors.Is(err, nats.ErrPermissionViolation) && strings.Contains(err.Error(), subject) {
+		return ErrEdgesForbidden
+	}
+	m, err := sub.NextMsgWithContext(ctx)
+	switch {
+	case err != nil:
+		return fmt.Errorf("write heartbeat: %w", err)
+	case m.Header.Get("Status") == "503":
+		return jetstream.ErrNoStreamResponse
+	}
+	var ack struct {
+		Error *jetstream.APIError `json:"error"`
+	}
+	if err := json.Unmarshal(m.Data, &ack); err != nil {
+		return fmt.Errorf("write heartbeat: %w", err)
+	}
+	if ack.Error != nil {
+		return fmt.Errorf("write heartbeat: %w", ack.Error)
+	}
+	return nil
 }
 
 // Edges returns the edges that were seen in the last 7 days, by id. A broker whose topology

@@ -24,7 +24,8 @@ func (a *app) doctorCommand() *cobra.Command {
 		Short: "Show progress, problems and their cures",
 		Long: `Inspect the broker, the streams, the workers and every partition of the generation:
 which worker owns which partitions, how many records are not processed yet, and
-how old they are. The command changes nothing. The exit code is 1 if there is a
+how old they are; and the edges: which were seen when, and what they have not sent.
+The command changes nothing. The exit code is 1 if there is a
 problem.`,
 		Example: `  tributary doctor
   tributary doctor -o json | jq .partitions`,
@@ -64,7 +65,8 @@ type diagnosis struct {
 	Server     string `json:"server"` // name and version
 	MaxPayload int64  `json:"max_payload"`
 	pipeline.Status
-	Problems []string `json:"problems"` // each with its cure
+	Edges    []pipeline.Edge `json:"edges"`    // seen in the last 7 days
+	Problems []string        `json:"problems"` // each with its cure
 }
 
 // examine inspects the broker. It fails if the broker shows nothing.
@@ -79,10 +81,14 @@ func (a *app) examine(ctx context.Context, js jetstream.JetStream) (*diagnosis, 
 		return nil, err
 	}
 	d.Status = status
+	if d.Edges, err = pipeline.Edges(ctx, js); err != nil {
+		return nil, err
+	}
 	if err := pipeline.CheckPayload(nc); err != nil {
 		d.Problems = append(d.Problems, err.Error())
 	}
 	d.judge()
+	d.Problems = append(d.Problems, d.edgeProblems()...)
 	return d, nil
 }
 
@@ -125,6 +131,9 @@ func (d *diagnosis) print(w io.Writer) error {
 		return err
 	}
 	if err := d.printPartitions(w); err != nil {
+		return err
+	}
+	if err := d.printEdges(w); err != nil {
 		return err
 	}
 	for i, p := range d.Problems {

@@ -1,6 +1,7 @@
 package ship
 
 import (
+	"slices"
 	"time"
 
 	"tributary/pipeline"
@@ -24,7 +25,7 @@ func (a acks) with(at int64, seq uint64) acks {
 	if n := len(a); n > 0 {
 		seq = max(seq, a[n-1].Seq)
 	}
-	return acks(thin(append(a[:len(a):len(a)], ack{at, seq}), maxAcks))
+	return acks(thin(append(slices.Clip(a), ack{at, seq}), maxAcks))
 }
 
 // upTo returns the acks that are true of a stream that has lost everything behind a sequence.
@@ -73,7 +74,7 @@ type checkpoints []checkpoint
 
 // with returns c with one more checkpoint at its end.
 func (c checkpoints) with(next checkpoint) checkpoints {
-	return checkpoints(thin(append(c[:len(c):len(c)], next), maxCheckpoints))
+	return checkpoints(thin(append(slices.Clip(c), next), maxCheckpoints))
 }
 
 // upTo returns the checkpoints up to a sequence.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"time"
 
@@ -91,30 +92,30 @@ func (g *guard) compare(ctx context.Context) (finding, error) {
 	acknowledged := g.offsets.acknowledged()
 	f := finding{state: state, newest: acknowledged.last()}
 	f.lost = state.Last < f.newest
-	for n := len(acknowledged) - 1; n >= 0; n-- {
-		c := acknowledged[n]
+	for _, c := range slices.Backward(acknowledged) {
 		if c.Seq > state.Last {
 			continue
 		}
-		is, comparable, err := g.verify(ctx, state, c)
+		is, compared, err := g.verify(ctx, state, c)
 		switch {
 		case err != nil:
 			return finding{}, err
 		case is:
 			f.intact = c.Seq
 			return f, nil
-		case comparable:
+		case compared:
 			f.lost = true
 		}
 	}
 	return f, nil
 }
 
-// verify reports whether the message at a checkpoint is the one that was acknowledged. What
+// verify reports whether the message at a checkpoint is, or counts as, the one that was
+// acknowledged, and whether the two were compared. What
 // was purged or has expired, with everything before it, cannot be compared, and counts as
 // the same. A message that was deleted alone cannot be compared either, but says nothing
 // about those before it.
-func (g *guard) verify(ctx context.Context, state pipeline.RawState, c checkpoint) (is, comparable bool, err error) {
+func (g *guard) verify(ctx context.Context, state pipeline.RawState, c checkpoint) (is, compared bool, err error) {
 	switch {
 	case c.Seq < state.First, g.blind:
 		return true, false, nil

@@ -64,6 +64,18 @@ func (o offset) covers(begin, end int64) bool {
 	return begin < o.Done && (o.Done != o.Cut.At || end <= o.Cut.At)
 }
 
+// unsent estimates how many bytes of the log that is at the path of o now are not shipped.
+func (o offset) unsent(l log) int64 {
+	modified, size := l.info.ModTime().UnixNano(), l.info.Size()
+	switch {
+	case !rewritable(l.path):
+		return max(0, size-o.Done)
+	case o.Ended && o.Modified == modified && o.Size == size:
+		return 0
+	}
+	return size
+}
+
 // moved reports whether the file is no longer at its path. If its folder is gone too, it
 // counts as being there: that may be a disk that comes back.
 func (o offset) moved() bool {

@@ -62,6 +62,10 @@ type Config struct {
 	Idle   time.Duration // time without a write after which the sessions of a file end; default 5 minutes
 	Rescan time.Duration // time between two searches for changes that were not notified; default 5 seconds
 
+	Host      string        // name of this machine in its heartbeats; empty for no heartbeats
+	Version   string        // of the program, in its heartbeats
+	Heartbeat time.Duration // interval of the heartbeats; default 30 seconds
+
 	Parallel     int // files that are read at the same time; default 16
 	BatchRecords int // records in one batch, at most and by default 1000
 
@@ -76,6 +80,7 @@ func (c Config) withDefaults() Config {
 	c.Roots = slices.Clone(c.Roots)
 	orElse(&c.Idle, 5*time.Minute)
 	orElse(&c.Rescan, 5*time.Second)
+	orElse(&c.Heartbeat, pipeline.EdgeHeartbeat)
 	orElse(&c.Parallel, 16)
 	orElse(&c.BatchRecords, pipeline.MaxBatch)
 	c.BatchRecords = min(c.BatchRecords, pipeline.MaxBatch)
@@ -107,7 +112,6 @@ type Ship struct {
 	files      map[string]*file // by path
 	queue      []*file          // due for a visit
 	busy       int              // visits that workers make now
-	torn       map[*file]bool   // files that end in an unfinished record and are not being visited
 	failed     map[string]bool  // folders that could not be read
 	searchTook time.Duration    // the last time
 	unsaved    bool             // the offsets could not be saved the last time
@@ -127,7 +131,7 @@ func New(nc *nats.Conn, c Config) (*Ship, error) {
 		tally:     newTally(c.Progress),
 		publisher: &publisher{nc: nc, records: c.BatchRecords, logger: c.Logger, once: c.Once},
 	}
-	s.publisher.onStall = func(err error) { s.tally.change(func(sum *Summary) { sum.Stalled = err }) }
+	s.publisher.onStall = s.tally.stall
 	s.publisher.onRevived = func() { s.tally.change(func(sum *Summary) { sum.Revived++ }) }
 	s.reset()
 	if c.DryRun {
@@ -142,7 +146,7 @@ func New(nc *nats.Conn, c Config) (*Ship, error) {
 
 // reset forgets the files, for another pass over all of them.
 func (s *Ship) reset() {
-	s.files, s.torn = map[string]*file{}, map[*file]bool{}
+	s.files = map[string]*file{}
 	s.queue, s.busy = nil, 0
 	s.watcher = &watcher{}
 	s.publisher.submitted = make(chan *submission)
@@ -172,6 +176,7 @@ func (s *Ship) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	stop := s.startHeartbeats(ctx)
 	for again := s.config.Again; ; again = false {
 		err = s.pass(ctx, found, again)
 		if !errors.Is(err, errStreamChanged) {
@@ -180,6 +185,8 @@ func (s *Ship) Run(ctx context.Context) error {
 		s.reset()
 		found, _ = find(s.config) // the error names paths that are gone since
 	}
+	s.tally.behind(s.files)
+	stop()
 	if !s.config.Once && ctx.Err() != nil && errors.Is(err, ctx.Err()) {
 		err = nil
 	}

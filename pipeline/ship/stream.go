@@ -120,9 +120,10 @@ func (s *Ship) takeBack(ctx context.Context, found finding) {
 // noteLoss counts a loss and logs it.
 func (s *Ship) noteLoss(ctx context.Context, loss Loss, about ...any) {
 	s.tally.change(func(sum *Summary) { sum.Losses = append(sum.Losses, loss) })
-	text := "raw stream has lost records that it had acknowledged: shipping them again"
+	log := s.config.Logger.With("stream", pipeline.RawStream).With(about...)
 	if loss.New {
-		text = "broker has another raw stream than before: shipping everything to it"
+		log.WarnContext(ctx, "broker has another raw stream than before: shipping everything to it")
+	} else {
+		log.WarnContext(ctx, "raw stream has lost records that it had acknowledged: shipping them again, as far as their logs have them")
 	}
-	s.config.Logger.WarnContext(ctx, text, append([]any{"stream", pipeline.RawStream}, about...)...)
 }
