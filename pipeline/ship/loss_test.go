@@ -168,6 +168,49 @@ func TestStreamThatIsCreatedAgainGetsEverything(t *testing.T) {
 	d.wantComplete("one", 10)
 }
 
+// The connection stays, so only the stall shows that the stream may be another one.
+func TestStreamThatIsCreatedAgainWhileLogsAreFollowedGetsEverythingInOrder(t *testing.T) {
+	t.Parallel()
+	d := newDisk(t)
+	d.write("garden/one.jsonl", lines(prompts("one", 1, 30)...))
+	f := d.follow()
+	f.until("all is stored", func(s ship.Summary) bool { return s.Records == 30 })
+	if err := d.js.DeleteStream(t.Context(), pipeline.RawStream); err != nil {
+		t.Fatal(err)
+	}
+	d.append("garden/one.jsonl", lines(prompts("one", 31, 40)...))
+	f.until("the stream is missed", func(s ship.Summary) bool { return s.Stalled != nil })
+	d.provision()
+	f.until("all is stored again", func(s ship.Summary) bool { return s.Records == 30+40 && len(s.Losses) == 1 })
+	f.stop()
+	d.wantComplete("one", 40)
+}
+
+// A sequence that the stream has given before shows the loss at once.
+func TestStreamThatIsCreatedAgainUnnoticedGetsEverything(t *testing.T) {
+	t.Parallel()
+	d := newDisk(t)
+	d.write("garden/one.jsonl", lines(prompts("one", 1, 30)...))
+	f := d.follow()
+	f.until("all is stored", func(s ship.Summary) bool { return s.Records == 30 })
+	if err := d.js.DeleteStream(t.Context(), pipeline.RawStream); err != nil {
+		t.Fatal(err)
+	}
+	d.provision()
+	d.append("garden/one.jsonl", lines(prompts("one", 31, 40)...))
+	f.until("all is stored again", func(s ship.Summary) bool { return s.Records >= 30+40 && len(s.Losses) == 1 })
+	f.stop()
+	got := map[string]int{}
+	for _, r := range records(d.all()) {
+		got[string(r.Data)]++
+	}
+	for _, want := range prompts("one", 1, 40) {
+		if got[want] != 1 {
+			t.Errorf("%d times in the stream: %s", got[want], want)
+		}
+	}
+}
+
 // Another broker is no loss: each stream has offsets of its own.
 func TestTwoBrokersKeepTheirOffsets(t *testing.T) {
 	t.Parallel()

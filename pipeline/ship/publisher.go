@@ -325,6 +325,9 @@ func (p *publisher) untilAnswered(ctx context.Context, attempt func(context.Cont
 			return fmt.Errorf("%w: %w", errClosed, err)
 		}
 		p.reportStall(ctx, err)
+		if p.guard != nil {
+			p.guard.compared = time.Time{} // whatever keeps the broker from answering may change the stream
+		}
 		timer := time.NewTimer(wait/2 + rand.N(wait/2))
 		select {
 		case <-timer.C:
