@@ -58,27 +58,43 @@ func leaderGet(ctx context.Context, js jetstream.JetStream, stream string, req g
 	return storedMessage{}, a.Error
 }
 
-// lastSequence asks the leader of a stream for the last sequence of the stream.
-func lastSequence(ctx context.Context, js jetstream.JetStream, stream string) (uint64, error) {
-	type answer struct {
-		State struct {
-			LastSeq uint64 `json:"last_seq"`
-		} `json:"state"`
-		Cluster clusterInfo         `json:"cluster"`
-		Error   *jetstream.APIError `json:"error"`
-	}
-	a, err := askLeader(ctx, js, "STREAM.INFO."+stream, nil, func(a answer) bool {
+// streamInfo is a stream as its leader knows it (nats-server, StreamInfo).
+type streamInfo struct {
+	Created time.Time `json:"created"`
+	Config  struct {
+		MaxAge            int64 `json:"max_age"` // nanoseconds; each limit is not above 0 when there is none
+		MaxMsgs           int64 `json:"max_msgs"`
+		MaxBytes          int64 `json:"max_bytes"`
+		MaxMsgsPerSubject int64 `json:"max_msgs_per_subject"`
+	} `json:"config"`
+	State struct {
+		FirstSeq uint64 `json:"first_seq"`
+		LastSeq  uint64 `json:"last_seq"`
+	} `json:"state"`
+	Cluster clusterInfo         `json:"cluster"`
+	Error   *jetstream.APIError `json:"error"`
+}
+
+// leaderInfo asks the leader of a stream what it knows.
+func leaderInfo(ctx context.Context, js jetstream.JetStream, stream string) (streamInfo, error) {
+	a, err := askLeader(ctx, js, "STREAM.INFO."+stream, nil, func(a streamInfo) bool {
 		return a.Error == nil && a.Cluster.leads() || a.Error != nil && !away(a.Error)
 	})
 	switch {
 	case err != nil:
-		return 0, err
+		return streamInfo{}, err
 	case a.Error != nil:
-		return 0, a.Error
+		return streamInfo{}, a.Error
 	case !a.Cluster.leads():
-		return 0, errLeaderless
+		return streamInfo{}, errLeaderless
 	}
-	return a.State.LastSeq, nil
+	return a, nil
+}
+
+// lastSequence asks the leader of a stream for the last sequence of the stream.
+func lastSequence(ctx context.Context, js jetstream.JetStream, stream string) (uint64, error) {
+	info, err := leaderInfo(ctx, js, stream)
+	return info.State.LastSeq, err
 }
 
 // errLeaderless: no leader answered, only replicas, which may be behind.

@@ -165,6 +165,9 @@ func Provision(ctx context.Context, js jetstream.JetStream, t Topology) error {
 	if err := provisionWorkers(ctx, js, t); err != nil {
 		return err
 	}
+	if err := provisionEdges(ctx, js, t); err != nil {
+		return err
+	}
 	return provisionGeneration(ctx, js, kv, t)
 }
 

@@ -48,6 +48,7 @@ type config struct {
 
 	Data         string        `envconfig:"TRIBUTARY_DATA" desc:"folder of the embedded server and of the progress of ship; default $XDG_STATE_HOME/tributary"`
 	Listen       string        `envconfig:"TRIBUTARY_LISTEN" default:"127.0.0.1:4222" desc:"address of the embedded server, which asks for no password; --listen \"\" for none"`
+	Idle         time.Duration `envconfig:"TRIBUTARY_IDLE" default:"5m0s" desc:"time without a write after which ship ends the sessions of a log, and sends a complete last line without a line end"`
 	DrainTimeout time.Duration `envconfig:"TRIBUTARY_DRAIN_TIMEOUT" default:"20s" desc:"how long work in progress may take after the first signal"`
 	LogLevel     slog.Level    `envconfig:"TRIBUTARY_LOG_LEVEL" default:"info" desc:"debug, info, warn or error"`
 	LogFormat    string        `envconfig:"TRIBUTARY_LOG_FORMAT" default:"text" oneof:"text json" desc:"format of the log on standard error"`
@@ -198,15 +199,19 @@ func (c *config) dataDir() (string, error) {
 	return filepath.Join(home, ".local", "state", "tributary"), nil
 }
 
-// offsets is the offsets file of ship. Each broker has its own, because one broker may not have
-// the records that another has.
-func (c *config) offsets() (string, error) {
+// shipState is the folder of the state of ship.
+func (c *config) shipState() (string, error) {
 	dir, err := c.dataDir()
-	if err != nil {
-		return "", err
-	}
-	broker := sha256.Sum256([]byte(c.NATSContext + "\n" + c.NATSURL))
-	return filepath.Join(dir, "ship", hex.EncodeToString(broker[:8])+".json"), nil
+	return filepath.Join(dir, "ship"), err
+}
+
+// broker is what the user calls the broker.
+func (c *config) broker() string { return c.NATSContext + "\n" + c.NATSURL }
+
+// oldOffsets is where earlier versions kept the offsets of the broker.
+func (c *config) oldOffsets(state string) string {
+	sum := sha256.Sum256([]byte(c.broker()))
+	return filepath.Join(state, hex.EncodeToString(sum[:8])+".json")
 }
 
 // roots returns the folders in which the agents of this machine keep their logs.

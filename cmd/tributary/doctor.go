@@ -26,8 +26,8 @@ func (a *app) doctorCommand() *cobra.Command {
 		Short: "Show progress, problems and their cures",
 		Long: `Inspect the broker, the streams, the workers and every partition of the generation:
 which worker owns which partitions, how many records are not processed yet, and
-how old they are. The command changes nothing. The exit code is 1 if there is a
-problem.
+how old they are; and the edges: which were seen when, and what they have not sent.
+The command changes nothing. The exit code is 1 if there is a problem.
 
 A gap is a part of a log whose records are not in the raw stream. If the log does
 not exist any more, --gaps-since leaves older gaps out of the problems.`,
@@ -75,7 +75,8 @@ type diagnosis struct {
 	Server     string `json:"server"` // name and version
 	MaxPayload int64  `json:"max_payload"`
 	pipeline.Status
-	Problems []string `json:"problems"` // each with its cure
+	Edges    []pipeline.Edge `json:"edges"`    // seen in the last 7 days
+	Problems []string        `json:"problems"` // each with its cure
 }
 
 // examine inspects the broker; only gaps that were found since gapsSince are problems. It fails if the broker shows nothing.
@@ -90,12 +91,16 @@ func (a *app) examine(ctx context.Context, js jetstream.JetStream, gapsSince tim
 		return nil, err
 	}
 	d.Status = status
+	if d.Edges, err = pipeline.Edges(ctx, js); err != nil {
+		return nil, err
+	}
 	if err := pipeline.CheckPayload(nc); err != nil {
 		d.Problems = append(d.Problems, err.Error())
 	}
 	d.judge()
 	d.judgeStopped()
 	d.judgeGaps(gapsSince)
+	d.Problems = append(d.Problems, d.edgeProblems()...)
 	return d, a.judgeCrashed(ctx, js, d)
 }
 
@@ -186,6 +191,9 @@ func (d *diagnosis) print(w io.Writer) error {
 		return err
 	}
 	if err := d.printPartitions(w); err != nil {
+		return err
+	}
+	if err := d.printEdges(w); err != nil {
 		return err
 	}
 	for i, p := range d.Problems {

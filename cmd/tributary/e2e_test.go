@@ -55,7 +55,7 @@ func TestUpFollowsTheLogs(t *testing.T) {
 
 	// A second process fails with the same data folder, and with the same address.
 	second := start(t, home, "", "up", "--listen", "")
-	if code := second.wait(); code != exitFailure || !strings.Contains(second.stderr.String(), "in use by another tributary up") {
+	if code := second.wait(); code != exitFailure || !strings.Contains(second.stderr.String(), fmt.Sprintf("in use by process %d:", up.cmd.Process.Pid)) {
 		t.Errorf("a second up on the same data: exit code %d\n%s", code, &second.stderr)
 	}
 	taken := start(t, home, "", "up", "--samples", "--listen", strings.TrimPrefix(url, "nats://"))

@@ -108,7 +108,11 @@ func (p *progress) report(ctx context.Context) {
 		sum := p.summary()
 		if sum.Backfill.Over {
 			if p.follows {
-				p.log.InfoContext(ctx, "backfill is done: following the logs", "files", sum.Files, "records", sum.Records)
+				done := []any{"files", sum.Files, "records", sum.Records}
+				if n := len(sum.Held); n > 0 {
+					done = append(done, "files_with_an_unsent_end", n)
+				}
+				p.log.InfoContext(ctx, "backfill is done: following the logs", done...)
 			}
 			return
 		}

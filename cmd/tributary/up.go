@@ -89,7 +89,8 @@ func (u *up) prepare(dataGiven bool) (cleanup func() error, err error) {
 			return cleanup, err
 		}
 	}
-	u.ship.Offsets = filepath.Join(u.data, "offsets.json")
+	u.ship.Offsets, u.ship.Broker = filepath.Join(u.data, "offsets.json"), "embedded"
+	u.ship.Idle = u.config.Idle
 	return cleanup, nil
 }
 
@@ -101,7 +102,7 @@ func (u *up) run(ctx context.Context) error {
 	}
 	defer u.shutdown(ctx, telemetry)
 	u.ship.Tracer = telemetry.tracer()
-	unlock, err := lock(u.data)
+	unlock, err := lock(u.data, "pass another folder with --data")
 	if err != nil {
 		return err
 	}
