@@ -58,6 +58,33 @@ func leaderGet(ctx context.Context, js jetstream.JetStream, stream string, req g
 	return storedMessage{}, a.Error
 }
 
+// LastStored reads the newest message of a subject, which may have wildcards, through the
+// leader of the stream, so the answer is never stale. The error is
+// [jetstream.ErrMsgNotFound] when there is none.
+func LastStored(ctx context.Context, js jetstream.JetStream, stream, subject string) (*jetstream.RawStreamMsg, error) {
+	return readStored(ctx, js, stream, getRequest{LastBySubject: subject})
+}
+
+// NextStored reads the first message of a subject, which may have wildcards, at or behind a
+// sequence, as [LastStored] does.
+func NextStored(ctx context.Context, js jetstream.JetStream, stream, subject string, from uint64) (*jetstream.RawStreamMsg, error) {
+	return readStored(ctx, js, stream, getRequest{Sequence: max(from, 1), NextBySubject: subject})
+}
+
+func readStored(ctx context.Context, js jetstream.JetStream, stream string, req getRequest) (*jetstream.RawStreamMsg, error) {
+	m, err := leaderGet(ctx, js, stream, req)
+	if err != nil {
+		return nil, err
+	}
+	out := &jetstream.RawStreamMsg{Subject: m.Subject, Sequence: m.Sequence, Data: m.Data, Time: m.Time}
+	if len(m.Header) > 0 {
+		if out.Header, err = nats.DecodeHeadersMsg(m.Header); err != nil {
+			return nil, fmt.Errorf("headers of message %d of stream %s: %w", m.Sequence, stream, err)
+		}
+	}
+	return out, nil
+}
+
 // lastSequence asks the leader of a stream for the last sequence of the stream.
 func lastSequence(ctx context.Context, js jetstream.JetStream, stream string) (uint64, error) {
 	type answer struct {
