@@ -33,10 +33,6 @@ func (e *VersionConflictError) Error() string {
 	return fmt.Sprintf("version conflict: expected %d, current %d", e.Expected, e.Current)
 }
 
-// errBusy: calls of other replicas changed the session first, until the time of this call
-// was over.
-var errBusy = errors.New("other writers were faster")
-
 // errDamaged: a stored record or change cannot be read.
 var errDamaged = errors.New("stored message cannot be read")
 

@@ -223,8 +223,8 @@ type gatedConn struct {
 }
 
 func (c *gatedConn) Write(b []byte) (int, error) {
-	commit := bytes.Index(b, []byte("Nats-Batch-Commit"))
-	if commit < 0 {
+	before, _, found := bytes.Cut(b, []byte("Nats-Batch-Commit"))
+	if !found {
 		return c.Conn.Write(b)
 	}
 	sent := 0
@@ -233,7 +233,7 @@ func (c *gatedConn) Write(b []byte) (int, error) {
 		case c.after:
 			sent = len(b)
 		case c.first:
-			sent = bytes.LastIndex(b[:commit], []byte("HPUB "))
+			sent = bytes.LastIndex(before, []byte("HPUB "))
 		}
 		if c.after {
 			close(c.held) // before the acknowledgement can arrive

@@ -1,9 +1,11 @@
 package sessionmeta_test
 
 import (
+	"context"
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -22,6 +24,7 @@ var (
 )
 
 func renamesByTwoProcessesAreSerialized(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t)
 	f.session(t, "s1")
 	for range 2 {
@@ -115,6 +118,7 @@ func services(tb testing.TB, nc *nats.Conn, count int) []serviceStats {
 
 // A process is killed at each step of a rename, and the rename is done again.
 func killStoresBothOnce(t *testing.T) {
+	t.Parallel()
 	for held, stored := range map[string]bool{"between": false, "after": true} {
 		t.Run(held, func(t *testing.T) {
 			f := newFixture(t)
@@ -135,7 +139,7 @@ func killStoresBothOnce(t *testing.T) {
 			if code := p.AwaitEnd(); code != 0 {
 				t.Fatalf("exit code %d:\n%s", code, p.Output())
 			}
-			if got := afterPrefix(t, p.Output(), "applied "); got != fmt.Sprint(!stored) {
+			if got := afterPrefix(t, p.Output(), "applied "); got != strconv.FormatBool(!stored) {
 				t.Errorf("applied is %s", got)
 			}
 			if r := f.get(t, k); r.Title != "Mine" || r.TitleVersion != 1 {
@@ -215,19 +219,21 @@ func TestConcurrentWritersLoseNoUpdate(t *testing.T) {
 		keys[i] = f.session(t, fmt.Sprintf("session %d", i))
 	}
 	replicas := []*sessionmeta.Service{f.Service, newService(t, f.server.JetStream()), newService(t, f.server.JetStream())}
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute) // they wait for each other
+	defer cancel()
 	applied := make([]atomic.Uint64, len(keys))
 	var all sync.WaitGroup
 	for w := range *writersFlag {
 		all.Go(func() {
 			i := w % len(keys)
 			s := replicas[w%len(replicas)]
-			c, err := s.SetTitle(t.Context(), keys[i], fmt.Sprintf("Title of writer %d", w))
+			c, err := s.SetTitle(ctx, keys[i], fmt.Sprintf("Title of writer %d", w))
 			if err != nil || c == nil {
 				t.Errorf("%+v, %v", c, err)
 				return
 			}
 			applied[i].Add(1)
-			if c, err = s.SetPinned(t.Context(), keys[i], w%2 == 0); err != nil {
+			if c, err = s.SetPinned(ctx, keys[i], w%2 == 0); err != nil {
 				t.Error(err)
 			} else if c != nil {
 				applied[i].Add(1)
@@ -255,26 +261,28 @@ func TestConcurrentWritersLoseNoUpdate(t *testing.T) {
 
 // BenchmarkConcurrentWriters reports the writes of a second, and the conflicts of a write.
 //
-//	go test ./pipeline/sessionmeta -run xxx -bench ConcurrentWriters
+//	go test ./pipeline/sessionmeta -run xxx -bench ConcurrentWriters -benchtime 2000x
 func BenchmarkConcurrentWriters(b *testing.B) {
 	for _, replicas := range []int{1, 3} {
 		b.Run(fmt.Sprintf("replicas=%d", replicas), func(b *testing.B) {
 			f := newFixture(b)
 			keys := make([]sessionmeta.Key, 100)
 			for i := range keys {
-				keys[i] = f.session(b, fmt.Sprint(i))
+				keys[i] = f.session(b, strconv.Itoa(i))
 			}
 			services := []*sessionmeta.Service{f.Service}
 			for len(services) < replicas {
 				services = append(services, newService(b, f.server.JetStream()))
 			}
+			ctx, cancel := context.WithTimeout(b.Context(), 5*time.Minute)
+			defer cancel()
 			var number atomic.Int64
-			b.SetParallelism(1000)
+			b.SetParallelism(500) // times GOMAXPROCS
 			b.ResetTimer()
 			b.RunParallel(func(pb *testing.PB) {
 				for pb.Next() {
 					i := int(number.Add(1))
-					if _, err := services[i%replicas].SetTitle(b.Context(), keys[rand.IntN(len(keys))], fmt.Sprint(i)); err != nil {
+					if _, err := services[i%replicas].SetTitle(ctx, keys[rand.IntN(len(keys))], strconv.Itoa(i)); err != nil {
 						b.Error(err)
 					}
 				}

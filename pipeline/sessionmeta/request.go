@@ -116,6 +116,7 @@ func (s *Service) call(ctx context.Context, e endpoint, data []byte) (body []byt
 			}
 		}
 		answer, err = s.page(ctx, r)
+	case endpoints:
 	}
 	if err != nil {
 		return nil, false, err
@@ -125,7 +126,7 @@ func (s *Service) call(ctx context.Context, e endpoint, data []byte) (body []byt
 	return body, unchanged, err
 }
 
-func (r sessionRequest) key() Key { return Key{r.Source, r.SessionID} }
+func (r sessionRequest) key() Key { return Key(r) }
 
 func ifMatch(version *uint64) []Option {
 	if version == nil {
@@ -218,8 +219,7 @@ func errorCode(err error) string {
 // errorBody returns the body of the answer of an error.
 func errorBody(code string, err error) ([]byte, error) {
 	a := errorAnswer{Code: code, Error: err.Error()}
-	var conflict *VersionConflictError
-	if errors.As(err, &conflict) {
+	if conflict, ok := errors.AsType[*VersionConflictError](err); ok {
 		a.ExpectedVersion, a.CurrentVersion = &conflict.Expected, &conflict.Current
 	}
 	return json.Marshal(a)

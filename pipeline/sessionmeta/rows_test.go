@@ -45,6 +45,7 @@ func (f *fixture) fill(t *testing.T) {
 }
 
 func storageErrorStoresNoChange(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t)
 	k := f.session(t, "s1")
 	if _, err := f.SetTitle(t.Context(), k, "First"); err != nil {
@@ -72,6 +73,7 @@ func storageErrorStoresNoChange(t *testing.T) {
 }
 
 func generatedTitleReplacesNoTitle(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t)
 	k := f.session(t, "s1")
 	apply := func(title string, force bool) *sessionmeta.Change {
@@ -109,6 +111,7 @@ func generatedTitleReplacesNoTitle(t *testing.T) {
 }
 
 func changeStatesTheSource(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t)
 	k := f.session(t, "s1")
 	if _, err := f.ApplyGeneratedTitle(t.Context(), k, "a", sessionmeta.SourceFallback, false); err != nil {
@@ -131,6 +134,7 @@ func changeStatesTheSource(t *testing.T) {
 }
 
 func versionsCountAndSaturate(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t)
 	k := f.session(t, "s1")
 	if _, err := f.SetTitle(t.Context(), k, "a"); err != nil {
@@ -156,6 +160,7 @@ func versionsCountAndSaturate(t *testing.T) {
 }
 
 func updatedAtIsTheTimeOfTheCommit(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t)
 	k := f.session(t, "s1")
 	clock := time.Date(2026, 5, 31, 2, 0, 0, 123_456_789, time.FixedZone("", 7200))
@@ -178,6 +183,7 @@ func updatedAtIsTheTimeOfTheCommit(t *testing.T) {
 }
 
 func changeEqualsTheRecord(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t)
 	k := f.session(t, "s1")
 	for i := range 6 {
@@ -206,6 +212,7 @@ func changeEqualsTheRecord(t *testing.T) {
 }
 
 func renamesInOneProcessAreSerialized(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t)
 	k := f.session(t, "s1")
 	var both sync.WaitGroup
@@ -239,6 +246,7 @@ func requireVersions(tb testing.TB, all []*sessionmeta.Change, count int) {
 }
 
 func waitingCallDelaysNoOtherSession(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t)
 	slow, fast := f.session(t, "slow"), f.session(t, "fast")
 	serving(t, f.Service, f.js.Conn())
@@ -271,6 +279,7 @@ func waitingCallDelaysNoOtherSession(t *testing.T) {
 }
 
 func renameBeatsGeneratedTitle(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t)
 	k := f.session(t, "s1")
 	g := newGate()
@@ -320,6 +329,7 @@ func (f *fixture) normalize(t *testing.T, records []normalizers.Record) {
 }
 
 func stageChangesNoMetadata(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t)
 	records := pipelinetest.Workload(1, 1, 100)
 	k := sessionmeta.Key{Source: records[0].Source, SessionID: records[0].Session}
@@ -338,6 +348,7 @@ func stageChangesNoMetadata(t *testing.T) {
 }
 
 func staleCopyCannotUnpin(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t)
 	records := pipelinetest.Workload(2, 1, 30)
 	k := sessionmeta.Key{Source: records[0].Source, SessionID: records[0].Session}
@@ -354,6 +365,7 @@ func staleCopyCannotUnpin(t *testing.T) {
 }
 
 func getReturnsWhatWasJustSet(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t)
 	k := f.session(t, "s1")
 	other := newService(t, f.server.JetStream())
@@ -371,6 +383,7 @@ func getReturnsWhatWasJustSet(t *testing.T) {
 }
 
 func sessionWithoutAStageHasChanges(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t) // no stage runs
 	k := f.session(t, "s1")
 	w := watching(t, f.js, 0)
@@ -384,6 +397,7 @@ func sessionWithoutAStageHasChanges(t *testing.T) {
 }
 
 func partialMessagesAreNoChanges(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t)
 	var records []normalizers.Record
 	for i, line := range []string{
@@ -414,6 +428,7 @@ func partialMessagesAreNoChanges(t *testing.T) {
 }
 
 func staleVersionConflicts(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t)
 	k := f.session(t, "s1")
 	if _, err := f.SetTitle(t.Context(), k, "A", sessionmeta.IfMatch(0)); err != nil {

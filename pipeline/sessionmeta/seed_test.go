@@ -2,6 +2,7 @@ package sessionmeta_test
 
 import (
 	"errors"
+	"maps"
 	"os"
 	"path/filepath"
 	"testing"
@@ -18,43 +19,36 @@ import (
 // the first word of its name. Rows that compare with recorded results need TRIBUTARY_GOLDENS.
 func TestSeed(t *testing.T) {
 	t.Parallel()
-	for name, row := range map[string]func(*testing.T){
-		"003-1 set_title_trims_and_raises_both_versions":            setTitleTrims,
-		"003-2 title_is_validated_before_anything_is_read":          titleIsValidatedFirst,
-		"003-3 nothing_to_change_stores_nothing":                    nothingToChangeStoresNothing,
-		"003-4 unknown_session_is_not_found":                        unknownSessionIsNotFound,
-		"003-5 storage_error_stores_no_change":                      storageErrorStoresNoChange,
-		"003-6 generated_title_replaces_no_title":                   generatedTitleReplacesNoTitle,
-		"003-7 placeholders_are_untitled":                           placeholdersAreUntitled,
-		"003-8 change_states_the_source_of_the_title":               changeStatesTheSource,
-		"003-9 versions_count_changes_and_saturate":                 versionsCountAndSaturate,
-		"003-10 updated_at_is_the_time_of_the_commit":               updatedAtIsTheTimeOfTheCommit,
-		"003-11 change_equals_the_record_that_is_stored_with_it":    changeEqualsTheRecord,
-		"003-12 renames_in_one_process_are_serialized":              renamesInOneProcessAreSerialized,
-		"003-13 renames_by_two_processes_are_serialized":            renamesByTwoProcessesAreSerialized,
-		"003-14 a_call_that_waits_delays_no_other_session":          waitingCallDelaysNoOtherSession,
-		"003-15 a_kill_between_record_and_change_stores_both_once":  killStoresBothOnce,
-		"003-16 a_rename_before_the_commit_beats_a_generated_title": renameBeatsGeneratedTitle,
-		"003-17 merge_keeps_the_newer_group":                        mergeKeepsTheNewerGroup,
-		"003-18 a_stage_changes_no_metadata":                        stageChangesNoMetadata,
-		"003-19 a_stale_copy_cannot_unpin":                          staleCopyCannotUnpin,
-		"003-20 get_returns_what_was_just_set":                      getReturnsWhatWasJustSet,
-		"003-21 late_watcher_gets_the_last_title_and_pin":           lateWatcherGetsTheLastState,
-		"003-22 each_change_is_in_the_snapshot_or_live":             changeIsInTheSnapshotOrLive,
-		"003-23 watch_resumes_by_sequence_or_resets":                watchResumesOrResets,
-		"003-24 session_without_a_stage_has_changes":                sessionWithoutAStageHasChanges,
-		"003-25 partial_messages_are_no_changes":                    partialMessagesAreNoChanges,
-		"003-26 change_has_the_keys_of_its_type":                    changeHasTheKeysOfItsType,
-		"003-27 only_the_service_may_write_metadata":                onlyTheServiceMayWrite,
-		"003-28 a_stale_version_conflicts":                          staleVersionConflicts,
-		"003-29 fallback_title_is_the_first_sentence_of_the_prompt": fallbackTitleIsTheFirstSentence,
-		"003-1 recorded_scenarios_have_their_results":               recordedScenarios,
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			row(t)
-		})
-	}
+	t.Run("003-1 set_title_trims_and_raises_both_versions", setTitleTrims)
+	t.Run("003-1 recorded_scenarios_have_their_results", recordedScenarios)
+	t.Run("003-2 title_is_validated_before_anything_is_read", titleIsValidatedFirst)
+	t.Run("003-3 nothing_to_change_stores_nothing", nothingToChangeStoresNothing)
+	t.Run("003-4 unknown_session_is_not_found", unknownSessionIsNotFound)
+	t.Run("003-5 storage_error_stores_no_change", storageErrorStoresNoChange)
+	t.Run("003-6 generated_title_replaces_no_title", generatedTitleReplacesNoTitle)
+	t.Run("003-7 placeholders_are_untitled", placeholdersAreUntitled)
+	t.Run("003-8 change_states_the_source_of_the_title", changeStatesTheSource)
+	t.Run("003-9 versions_count_changes_and_saturate", versionsCountAndSaturate)
+	t.Run("003-10 updated_at_is_the_time_of_the_commit", updatedAtIsTheTimeOfTheCommit)
+	t.Run("003-11 change_equals_the_record_that_is_stored_with_it", changeEqualsTheRecord)
+	t.Run("003-12 renames_in_one_process_are_serialized", renamesInOneProcessAreSerialized)
+	t.Run("003-13 renames_by_two_processes_are_serialized", renamesByTwoProcessesAreSerialized)
+	t.Run("003-14 a_call_that_waits_delays_no_other_session", waitingCallDelaysNoOtherSession)
+	t.Run("003-15 a_kill_between_record_and_change_stores_both_once", killStoresBothOnce)
+	t.Run("003-16 a_rename_before_the_commit_beats_a_generated_title", renameBeatsGeneratedTitle)
+	t.Run("003-17 merge_keeps_the_newer_group", mergeKeepsTheNewerGroup)
+	t.Run("003-18 a_stage_changes_no_metadata", stageChangesNoMetadata)
+	t.Run("003-19 a_stale_copy_cannot_unpin", staleCopyCannotUnpin)
+	t.Run("003-20 get_returns_what_was_just_set", getReturnsWhatWasJustSet)
+	t.Run("003-21 late_watcher_gets_the_last_title_and_pin", lateWatcherGetsTheLastState)
+	t.Run("003-22 each_change_is_in_the_snapshot_or_live", changeIsInTheSnapshotOrLive)
+	t.Run("003-23 watch_resumes_by_sequence_or_resets", watchResumesOrResets)
+	t.Run("003-24 session_without_a_stage_has_changes", sessionWithoutAStageHasChanges)
+	t.Run("003-25 partial_messages_are_no_changes", partialMessagesAreNoChanges)
+	t.Run("003-26 change_has_the_keys_of_its_type", changeHasTheKeysOfItsType)
+	t.Run("003-27 only_the_service_may_write_metadata", onlyTheServiceMayWrite)
+	t.Run("003-28 a_stale_version_conflicts", staleVersionConflicts)
+	t.Run("003-29 fallback_title_is_the_first_sentence_of_the_prompt", fallbackTitleIsTheFirstSentence)
 }
 
 // golden reads a recorded file into a value.
@@ -164,6 +158,7 @@ func members(t *testing.T, what string, got any, want map[string]jsontext.Value)
 }
 
 func recordedScenarios(t *testing.T) {
+	t.Parallel()
 	var scenarios []scenario
 	golden(t, "service-scenarios.json", &scenarios)
 	if len(scenarios) != 15 {
@@ -238,6 +233,7 @@ func (sc scenario) run(t *testing.T, f *fixture) {
 }
 
 func placeholdersAreUntitled(t *testing.T) {
+	t.Parallel()
 	for title, want := range map[string]bool{
 		"": true, " \t\n": true, "New Session": true, " नया सत्र ": true, "New session with Ada": true, "New Session - x": true,
 		"New session": false, "new session": false, "New Session with ": false, "New Session -x": false, "A title": false,
@@ -261,6 +257,7 @@ func placeholdersAreUntitled(t *testing.T) {
 }
 
 func mergeKeepsTheNewerGroup(t *testing.T) {
+	t.Parallel()
 	stored := sessionmeta.Metadata{Title: "Stored", TitleVersion: 3, Pinned: true, MetadataVersion: 5}
 	for name, c := range map[string]struct{ runtime, want sessionmeta.Metadata }{
 		"older copy": {sessionmeta.Metadata{Title: "Stale", MetadataVersion: 4}, stored},
@@ -280,10 +277,7 @@ func mergeKeepsTheNewerGroup(t *testing.T) {
 		}
 		golden(t, "merge-scenarios.json", &cases)
 		for _, c := range cases {
-			after := map[string]jsontext.Value{}
-			for name, value := range c.Runtime {
-				after[name] = value // a save keeps the fields that are not of the group
-			}
+			after := maps.Clone(c.Runtime) // a save keeps the fields that are not of the group
 			var runtime sessionmeta.Metadata
 			convert(t, c.Runtime, &runtime)
 			var stored *sessionmeta.Metadata
@@ -311,6 +305,7 @@ func convert(t *testing.T, from, to any) {
 }
 
 func fallbackTitleIsTheFirstSentence(t *testing.T) {
+	t.Parallel()
 	for prompt, want := range map[string]string{
 		"  Fix the\n\tparser. Then rest.": "Fix the parser",
 		"```go\ncode\n```\nExplain this!": "Explain this",
@@ -350,6 +345,7 @@ func fallbackTitleIsTheFirstSentence(t *testing.T) {
 }
 
 func setTitleTrims(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t)
 	k := f.session(t, "s1")
 	c, err := f.SetTitle(t.Context(), k, "\t Hello\u2003 ")
@@ -362,6 +358,7 @@ func setTitleTrims(t *testing.T) {
 }
 
 func titleIsValidatedFirst(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t)
 	f.server.Stop() // nothing can be read
 	_, err := f.SetTitle(t.Context(), sessionmeta.Key{Source: envelopes.Codex, SessionID: "missing"}, " \n")
@@ -372,6 +369,7 @@ func titleIsValidatedFirst(t *testing.T) {
 }
 
 func nothingToChangeStoresNothing(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t)
 	k := f.session(t, "s1")
 	if _, err := f.SetTitle(t.Context(), k, "Same"); err != nil {
@@ -402,6 +400,7 @@ func nothingToChangeStoresNothing(t *testing.T) {
 }
 
 func unknownSessionIsNotFound(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t)
 	f.session(t, "known")
 	for _, k := range []sessionmeta.Key{

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -14,6 +15,7 @@ import (
 
 	"tributary/envelopes"
 	"tributary/pipeline"
+	"tributary/pipeline/pipelinetest"
 	"tributary/pipeline/sessionmeta"
 )
 
@@ -176,7 +178,7 @@ func TestPagesFitAMessage(t *testing.T) {
 	f := newFixture(t, func(cfg *pipeline.ServerConfig) { cfg.MaxPayload = 1 << 20 })
 	serving(t, f.Service, f.js.Conn())
 	for i := range 5 {
-		f.rename(t, f.session(t, fmt.Sprint(i)), strings.Repeat("x", 400<<10))
+		f.rename(t, f.session(t, strconv.Itoa(i)), strings.Repeat("x", 400<<10))
 	}
 	pages := 0
 	for after := uint64(0); ; {
@@ -264,8 +266,9 @@ func TestServeEndsWithItsContext(t *testing.T) {
 
 func TestConfigIsChecked(t *testing.T) {
 	t.Parallel()
+	js := pipelinetest.NewServer(t).JetStream()
 	for _, cfg := range []sessionmeta.Config{{ChangesMaxAge: time.Second}, {ChangesMaxAge: -time.Hour}, {Mode: "both"}} {
-		if _, err := sessionmeta.New(nil, cfg); err == nil {
+		if _, err := sessionmeta.New(js, cfg); err == nil {
 			t.Errorf("%+v is accepted", cfg)
 		}
 	}

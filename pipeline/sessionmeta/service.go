@@ -42,21 +42,20 @@ const (
 	// minChangesAge lets a call that waits for an unknown outcome, and a watcher that is
 	// away for a moment, find every change.
 	minChangesAge = time.Minute
-	// callTimeout bounds a call. It is well below minChangesAge.
+	// doubtTimeout bounds the wait for an outcome. It is well below minChangesAge.
+	doubtTimeout = 30 * time.Second
+	// callTimeout bounds a call whose context has no deadline.
 	callTimeout = 15 * time.Second
-	// maxBatches bounds the batches of one service that are in flight: the server has room
-	// for 50 of one stream.
-	maxBatches = 16
 )
 
 // Service is the only writer of the metadata of sessions. Any number of services, in any
 // number of processes, work on the same server. Its methods may be called at the same time.
 type Service struct {
-	js      jetstream.JetStream
-	config  Config
-	ttl     string // of a change; empty when changes do not expire
-	locks   *locks
-	batches chan struct{}
+	js     jetstream.JetStream
+	config Config
+	ttl    string // of a change; empty when changes do not expire
+	locks  *locks
+	group  *group
 
 	conflicts atomic.Int64 // writes that another writer overtook
 	stats     [endpoints]endpointStats
@@ -80,11 +79,11 @@ func New(js jetstream.JetStream, cfg Config) (*Service, error) {
 		cfg.Now = time.Now
 	}
 	s := &Service{
-		js:      js,
-		config:  cfg,
-		locks:   newLocks(),
-		batches: make(chan struct{}, maxBatches),
-		drain:   make(chan struct{}),
+		js:     js,
+		config: cfg,
+		locks:  newLocks(),
+		group:  newGroup(js.Conn()),
+		drain:  make(chan struct{}),
 	}
 	s.setTTL(cfg.ChangesMaxAge)
 	return s, nil
@@ -164,9 +163,17 @@ func (s *Service) Get(ctx context.Context, k Key) (Session, error) {
 	if err := k.check(); err != nil {
 		return Session{}, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := bounded(ctx)
 	defer cancel()
 	return s.load(ctx, k)
+}
+
+// bounded returns a context that ends with ctx, and has a deadline.
+func bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+	if _, ok := ctx.Deadline(); ok {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeout(ctx, callTimeout)
 }
 
 // change makes one change. apply changes a record and returns the type of the change, or
@@ -180,7 +187,7 @@ func (s *Service) change(ctx context.Context, k Key, options []Option, apply fun
 	for _, o := range options {
 		o(&g)
 	}
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := bounded(ctx)
 	defer cancel()
 	unlock, err := s.locks.lock(ctx, k)
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strconv"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -22,9 +23,10 @@ type attempt struct {
 	apply func(*Session) (ChangeType, bool)
 
 	tries int
-	last  error  // of the last try that the server did not answer
-	doubt bool   // the outcome of a try is unknown
-	since uint64 // revision that the first such try was to replace
+	last  error     // of the last try that the server did not answer
+	doubt bool      // the outcome of a try is unknown
+	until time.Time // it must be known by then
+	since uint64    // revision that the first such try was to replace
 }
 
 // errAgain: the change is not known to be stored, and another try may store it.
@@ -88,7 +90,7 @@ func (a *attempt) unsaved(err error, revision uint64) error {
 	case answered(err):
 		return storage("save_session", err)
 	case !a.doubt:
-		a.doubt, a.since = true, revision
+		a.doubt, a.since, a.until = true, revision, time.Now().Add(doubtTimeout)
 	}
 	a.last = err
 	return errAgain
@@ -96,8 +98,7 @@ func (a *attempt) unsaved(err error, revision uint64) error {
 
 // errorCodeOf returns the code of an error that the server has answered with, 0 for any other.
 func errorCodeOf(err error) jetstream.ErrorCode {
-	var api *jetstream.APIError
-	if errors.As(err, &api) {
+	if api, ok := errors.AsType[*jetstream.APIError](err); ok {
 		return api.ErrorCode
 	}
 	return 0
@@ -137,8 +138,11 @@ func overtaken(err error) bool {
 const maxWait = 200 * time.Millisecond
 
 // wait waits before the next try: the longer, the more tries there were. It fails when ctx
-// ends.
+// ends, or when an outcome stays unknown.
 func (a *attempt) wait(ctx context.Context) error {
+	if a.doubt && time.Now().After(a.until) {
+		return context.DeadlineExceeded
+	}
 	limit := min(maxWait, time.Millisecond<<min(a.tries, 10))
 	timer := time.NewTimer(rand.N(limit))
 	defer timer.Stop()
@@ -200,7 +204,7 @@ func (s *Service) save(ctx context.Context, r *Session, c *Change, revision uint
 	}
 	record := &nats.Msg{Subject: r.Key().metadataSubject(), Data: data, Header: nats.Header{
 		jetstream.MsgRollup:                 {jetstream.MsgRollupSubject},
-		jetstream.ExpectedLastSubjSeqHeader: {fmt.Sprint(revision)},
+		jetstream.ExpectedLastSubjSeqHeader: {strconv.FormatUint(revision, 10)},
 	}}
 	change, err := c.message(s.config.Mode, s.ttl)
 	if err != nil {
@@ -211,13 +215,7 @@ func (s *Service) save(ctx context.Context, r *Session, c *Change, revision uint
 			return fmt.Errorf("%w: its message has %d bytes, and the broker accepts %d (max_payload)", ErrTooLarge, size, limit)
 		}
 	}
-	select {
-	case s.batches <- struct{}{}:
-		defer func() { <-s.batches }()
-	case <-ctx.Done():
-		return errAgain
-	}
-	c.Sequence, err = pipeline.PublishBatch(ctx, s.js.Conn(), []*nats.Msg{record, change})
+	c.Sequence, err = s.group.store(ctx, record, change)
 	return err
 }
 

@@ -3,6 +3,7 @@ package sessionmeta_test
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -56,6 +57,7 @@ func (w *watcher) expect(t *testing.T, kind sessionmeta.UpdateKind) sessionmeta.
 }
 
 func lateWatcherGetsTheLastState(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t)
 	want := map[string]sessionmeta.Metadata{}
 	for _, id := range []string{"a", "b. *>", "c"} {
@@ -103,6 +105,7 @@ func (f *fixture) forget(t *testing.T, upTo uint64) {
 
 // Watchers in processes of their own begin while a session is renamed as fast as possible.
 func changeIsInTheSnapshotOrLive(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t)
 	k := f.session(t, "s1")
 	for i := range 50 {
@@ -158,6 +161,7 @@ func changeIsInTheSnapshotOrLive(t *testing.T) {
 }
 
 func watchResumesOrResets(t *testing.T) {
+	t.Parallel()
 	t.Run("resumes_behind_each_change", resumesBehindEachChange)
 	t.Run("resets_when_changes_expired", resetsWhenChangesExpired)
 	t.Run("resets_when_a_change_between_expired", resetsWhenAChangeBetweenExpired)
@@ -171,7 +175,7 @@ func resumesBehindEachChange(t *testing.T) {
 	a, b := f.session(t, "a"), f.session(t, "b")
 	for i := range 4 {
 		for _, k := range []sessionmeta.Key{a, b} {
-			if _, err := f.SetTitle(t.Context(), k, fmt.Sprint(i)); err != nil {
+			if _, err := f.SetTitle(t.Context(), k, strconv.Itoa(i)); err != nil {
 				t.Fatal(err)
 			}
 		}

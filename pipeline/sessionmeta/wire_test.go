@@ -25,6 +25,7 @@ import (
 )
 
 func changeHasTheKeysOfItsType(t *testing.T) {
+	t.Parallel()
 	const id = `a b"%` + "\n"
 	for _, mode := range []envelopes.Mode{envelopes.Binary, envelopes.Structured} {
 		t.Run(string(mode), func(t *testing.T) {
@@ -107,8 +108,10 @@ func (f *fixture) requireCloudEvent(t *testing.T, c *sessionmeta.Change, data st
 	}
 	const session = `a b"%25%0A`
 	got := []any{ce.ID(), ce.Source(), ce.Type(), ce.Subject(), ce.Time().Equal(c.UpdatedAt), ce.DataContentType(), ce.Extensions()}
-	want := []any{c.ID, "/sessions/claude_code/a%20b%22%25%0A", "agtrace.session.v1." + string(c.Type), session, true, "application/json",
-		map[string]any{"sessionid": session, "partitionkey": session, "sequence": fmt.Sprintf("%020d", c.MetadataVersion)}}
+	want := []any{
+		c.ID, "/sessions/claude_code/a%20b%22%25%0A", "agtrace.session.v1." + string(c.Type), session, true, "application/json",
+		map[string]any{"sessionid": session, "partitionkey": session, "sequence": fmt.Sprintf("%020d", c.MetadataVersion)},
+	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
@@ -123,6 +126,7 @@ func (f *fixture) requireCloudEvent(t *testing.T, c *sessionmeta.Change, data st
 
 // onlyTheServiceMayWrite runs a server with the rights of deploy/README.md.
 func onlyTheServiceMayWrite(t *testing.T) {
+	t.Parallel()
 	page, err := os.ReadFile("../../deploy/README.md")
 	if err != nil {
 		t.Fatal(err)
