@@ -54,6 +54,9 @@ type Change struct {
 	previous uint64 // sequence of the change of this session before; 0 for none
 }
 
+// Key returns the key of the session.
+func (c *Change) Key() Key { return Key{c.Source, c.SessionID} }
+
 // titleData and pinnedData are the data of the CloudEvent of a change.
 type titleData struct {
 	Type         ChangeType  `json:"type"`
@@ -115,7 +118,7 @@ func (c *Change) message(mode envelopes.Mode, ttl string) (*nats.Msg, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &nats.Msg{Subject: Key{c.Source, c.SessionID}.changesSubject(), Header: header, Data: payload}
+	m := &nats.Msg{Subject: c.Key().changesSubject(), Header: header, Data: payload}
 	if c.previous > 0 {
 		m.Header[headerPrevious] = []string{strconv.FormatUint(c.previous, 10)}
 	}
@@ -163,7 +166,7 @@ func readChange(m *jetstream.RawStreamMsg) (*Change, error) {
 	if tokens := strings.Split(m.Subject, "."); len(tokens) == 4 {
 		c.Source = envelopes.Source(tokens[1])
 	}
-	if (Key{c.Source, c.SessionID}).changesSubject() != m.Subject {
+	if c.Key().changesSubject() != m.Subject {
 		return nil, errChange
 	}
 	sequence, _ := types.Format(ce.Extensions()["sequence"]) // a missing one cannot be parsed

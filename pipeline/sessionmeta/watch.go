@@ -45,7 +45,7 @@ type Update struct {
 // each change that is not in the snapshot, in the order of the stream: no change is in both,
 // and none in neither. From the Cursor of an update that was handled, it goes on with the
 // changes behind it, and begins with Reset and a snapshot if one of those is not kept any
-// more, or if the stream was created anew.
+// more, or if the stream ends before the cursor, because it was created anew.
 //
 // A message that cannot be read is yielded as an error, and the iteration goes on; any other
 // error ends it. Watch needs the rights to read the stream, and no [Service].
