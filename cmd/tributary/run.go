@@ -79,7 +79,11 @@ func (a *app) work(ctx context.Context, js jetstream.JetStream, t *telemetry, me
 	if err != nil {
 		return err
 	}
-	sessions, err := sessionmeta.New(js, sessionmeta.Config{ChangesMaxAge: a.config.ChangesMaxAge, Mode: a.config.CloudEvents})
+	sessions, err := sessionmeta.New(js, sessionmeta.Config{
+		ChangesMaxAge: a.config.ChangesMaxAge,
+		Mode:          a.config.CloudEvents,
+		Logger:        a.log,
+	})
 	if err != nil {
 		return err
 	}

@@ -2,12 +2,14 @@ package sessionmeta
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 
 	"github.com/nats-io/nats.go/jetstream"
 
 	"tributary/envelopes"
+	"tributary/pipeline"
 )
 
 // Query selects records. The zero value of a field selects all.
@@ -40,33 +42,43 @@ func (s *Service) List(ctx context.Context, q Query) iter.Seq2[Session, error] {
 }
 
 // eachRecord yields the records of a filter behind a revision in the order of the stream,
-// until yield returns false. It returns the sequence up to which they are complete: the
-// records that were yielded, the last one of each session, are those of the stream as it was
-// at this sequence.
+// until yield returns false. It returns the sequence up to which they are complete, 0 when
+// there is none: the records that were yielded, the last one of each session, are those of the
+// stream as it was at this sequence.
 //
 // They are, because a record that is stored again moves to the end of the stream, and the
-// iteration ends at a record behind which the stream has none.
+// iteration ends at a record behind which the stream has none. That holds for the replica that
+// is read, which may be behind others. When the consumer was made anew meanwhile, perhaps on
+// another replica, the leader must have none behind the record either.
 func eachRecord(ctx context.Context, js jetstream.JetStream, filter string, after uint64, yield func(Session, error) bool) (complete uint64, err error) {
 	s, err := js.Stream(ctx, stream)
 	if err != nil {
 		return 0, err
 	}
-	complete = s.CachedInfo().State.LastSeq // before the consumer looks: with no record, there is no change up to here
 	messages, pending, err := read(ctx, s, filter, after+1)
 	if err != nil {
 		return 0, err
 	}
 	defer messages.Stop()
-	for pending > 0 {
+	for moved, count := false, uint64(1); pending > 0; count++ {
 		m, meta, err := nextMessage(ctx, messages)
 		if err != nil {
 			return 0, err
 		}
-		pending = meta.NumPending
-		complete = meta.Sequence.Stream + 1 // its change
+		moved = moved || meta.Sequence.Consumer != count
+		complete = m.Sequence + 1 // its change
 		r, err := decodeSession(m)
 		if !yield(r, err) {
 			break
+		}
+		if pending = meta.NumPending; pending > 0 || !moved {
+			continue
+		}
+		switch _, err := pipeline.NextStored(ctx, js, stream, filter, complete); {
+		case err == nil:
+			pending = 1
+		case !errors.Is(err, jetstream.ErrMsgNotFound):
+			return 0, err
 		}
 	}
 	return complete, nil

@@ -197,6 +197,9 @@ func (s *Service) page(ctx context.Context, r listRequest) (listAnswer, error) {
 	return a, nil
 }
 
+// codeStorage is the code of an error of the server.
+const codeStorage = "500"
+
 // errorCode returns the code of the error of an answer, empty for none.
 func errorCode(err error) string {
 	var conflict *VersionConflictError
@@ -212,7 +215,7 @@ func errorCode(err error) string {
 	case errors.Is(err, ErrTooLarge):
 		return "413"
 	default:
-		return "500"
+		return codeStorage
 	}
 }
 

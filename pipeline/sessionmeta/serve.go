@@ -156,6 +156,9 @@ func (s *Service) answer(ctx context.Context, e endpoint, data []byte, reply str
 	body, unchanged, err := s.call(ctx, e, data)
 	code := errorCode(err)
 	stats.count(outcome{code, unchanged, time.Since(began)})
+	if code == codeStorage {
+		s.config.Logger.WarnContext(ctx, "request of a session failed", "endpoint", endpointNames[e], "error", err)
+	}
 	if m.Data = body; err != nil {
 		m.Header = nats.Header{micro.ErrorHeader: {err.Error()}, micro.ErrorCodeHeader: {code}}
 		m.Data, err = errorBody(code, err)

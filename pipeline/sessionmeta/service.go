@@ -14,6 +14,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -36,6 +37,7 @@ type Config struct {
 	ChangesMaxAge time.Duration
 	Mode          envelopes.Mode   // of the CloudEvents of changes; default [envelopes.Binary]
 	Now           func() time.Time // clock of UpdatedAt; default [time.Now]
+	Logger        *slog.Logger     // of requests that fail because of the server; nil for no logs
 }
 
 const (
@@ -77,6 +79,9 @@ func New(js jetstream.JetStream, cfg Config) (*Service, error) {
 	}
 	if cfg.Now == nil {
 		cfg.Now = time.Now
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	s := &Service{
 		js:     js,

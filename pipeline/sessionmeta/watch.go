@@ -64,6 +64,8 @@ var (
 	errStopped = errors.New("stopped")
 	// errMissed: changes behind the cursor are not kept any more.
 	errMissed = errors.New("changes are missing")
+	// errLate: the leader has changes that do not arrive.
+	errLate = errors.New("replica is late")
 )
 
 // watch is one iteration.
@@ -103,11 +105,14 @@ func (w *watch) run(ctx context.Context, from uint64) error {
 	}
 	for {
 		err := w.changes(ctx)
-		if !errors.Is(err, errMissed) {
+		switch {
+		case errors.Is(err, errLate): // the next consumer may be on another replica
+		case !errors.Is(err, errMissed):
 			return err
-		}
-		if err := w.reset(ctx); err != nil {
-			return err
+		default:
+			if err := w.reset(ctx); err != nil {
+				return err
+			}
 		}
 	}
 }
@@ -138,7 +143,7 @@ func (w *watch) snapshot(ctx context.Context) error {
 }
 
 // changes yields the changes behind the cursor. It returns errMissed instead of a change when
-// one before it is missing.
+// one before it is missing, and errLate when the replica that it reads is behind for long.
 func (w *watch) changes(ctx context.Context) error {
 	s, err := w.js.Stream(ctx, stream)
 	if err != nil {
@@ -150,7 +155,7 @@ func (w *watch) changes(ctx context.Context) error {
 	}
 	defer messages.Stop()
 	for {
-		m, _, err := nextMessage(ctx, messages)
+		m, err := w.next(ctx, messages)
 		if err != nil {
 			return err
 		}
@@ -166,6 +171,31 @@ func (w *watch) changes(ctx context.Context) error {
 		w.cursor, w.fresh = m.Sequence, surelyKept(m)
 		if err := w.send(Update{Kind: Changed, Change: c, Cursor: m.Sequence}, err); err != nil {
 			return err
+		}
+	}
+}
+
+// idleCheck is the interval in which an idle watcher asks the leader for changes.
+const idleCheck = 10 * time.Second
+
+// next waits for the next change. A replica that no longer follows the leader, which can last,
+// sends nothing: a change that the leader has at two checks, and that has not arrived, is
+// errLate.
+func (w *watch) next(ctx context.Context, messages jetstream.MessagesContext) (*jetstream.RawStreamMsg, error) {
+	for late := uint64(0); ; {
+		idle, cancel := context.WithTimeout(ctx, idleCheck)
+		m, _, err := nextMessage(idle, messages)
+		cancel()
+		if err == nil || ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded) {
+			return m, err
+		}
+		switch m, err := pipeline.NextStored(ctx, w.js, stream, allChanges, w.cursor+1); {
+		case err != nil: // none, or there is no leader to compare with
+			late = 0
+		case m.Sequence == late:
+			return nil, errLate
+		default:
+			late = m.Sequence
 		}
 	}
 }
