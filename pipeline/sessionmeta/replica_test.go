@@ -163,6 +163,7 @@ func TestLostAcknowledgementsApplyEachCallOnce(t *testing.T) {
 	f := newFixture(t)
 	k := f.session(t, "s1")
 	const writers, calls = 3, 15
+	ctx := deadline(t)
 	applied := make(chan *sessionmeta.Change, writers*calls)
 	finished := make(chan struct{})
 	var all, cutter sync.WaitGroup
@@ -171,7 +172,7 @@ func TestLostAcknowledgementsApplyEachCallOnce(t *testing.T) {
 		s := newService(t, pipelinetest.Connect(t, proxy.URL()))
 		all.Go(func() {
 			for i := range calls {
-				c, err := s.SetTitle(t.Context(), k, fmt.Sprintf("Title %d of %d", i, w))
+				c, err := s.SetTitle(ctx, k, fmt.Sprintf("Title %d of %d", i, w))
 				if err != nil || c == nil {
 					t.Errorf("%+v, %v", c, err)
 					continue

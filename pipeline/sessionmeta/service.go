@@ -87,7 +87,7 @@ func New(js jetstream.JetStream, cfg Config) (*Service, error) {
 		js:     js,
 		config: cfg,
 		locks:  newLocks(),
-		group:  newGroup(js.Conn()),
+		group:  newGroup(js),
 		drain:  make(chan struct{}),
 	}
 	s.setTTL(cfg.ChangesMaxAge)

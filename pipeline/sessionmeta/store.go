@@ -215,7 +215,7 @@ func (s *Service) save(ctx context.Context, r *Session, c *Change, revision uint
 			return fmt.Errorf("%w: its message has %d bytes, and the broker accepts %d (max_payload)", ErrTooLarge, size, limit)
 		}
 	}
-	c.Sequence, err = s.group.store(ctx, record, change)
+	c.Sequence, err = s.group.store(ctx, record, change, revision)
 	return err
 }
 
