@@ -3,6 +3,7 @@ package pipeline
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"strings"
@@ -253,4 +254,27 @@ func readEvent(m jetstream.Msg, meta *jetstream.MsgMetadata) (Event, error) {
 		return e, fmt.Errorf("event %d of %s: %w", e.Position, meta.Stream, err)
 	}
 	return e, nil
+}
+
+// HasEvents reports whether any generation on the server has an event of a session.
+func HasEvents(ctx context.Context, js jetstream.JetStream, source envelopes.Source, session string) (bool, error) {
+	const keys = "$KV." + controlBucket + "." + generationPrefix
+	stored, err := lastMessages(ctx, js, "KV_"+controlBucket, []string{keys + "*"})
+	if err != nil {
+		return false, fmt.Errorf("read generations: %w", err)
+	}
+	for subject := range stored {
+		generation := strings.TrimPrefix(subject, keys)
+		_, err := LastStored(ctx, js, EventsStream(generation), envelopes.EventFilter(generation, source, session, ""))
+		var api *jetstream.APIError
+		switch {
+		case err == nil:
+			return true, nil
+		case errors.Is(err, jetstream.ErrMsgNotFound):
+		case errors.As(err, &api) && api.ErrorCode == jetstream.JSErrCodeStreamNotFound: // the operator removed the generation
+		default:
+			return false, fmt.Errorf("look for events of generation %s: %w", generation, err)
+		}
+	}
+	return false, nil
 }

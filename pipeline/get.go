@@ -58,6 +58,49 @@ func leaderGet(ctx context.Context, js jetstream.JetStream, stream string, req g
 	return storedMessage{}, a.Error
 }
 
+// LastStored reads the newest message of a subject, which may have wildcards, through the
+// leader of the stream, so the answer is never stale. The error is
+// [jetstream.ErrMsgNotFound] when there is none.
+func LastStored(ctx context.Context, js jetstream.JetStream, stream, subject string) (*jetstream.RawStreamMsg, error) {
+	return readStored(ctx, js, stream, getRequest{LastBySubject: subject})
+}
+
+// NextStored reads the first message of a subject, which may have wildcards, at or behind a
+// sequence, as [LastStored] does.
+func NextStored(ctx context.Context, js jetstream.JetStream, stream, subject string, from uint64) (*jetstream.RawStreamMsg, error) {
+	return readStored(ctx, js, stream, getRequest{Sequence: max(from, 1), NextBySubject: subject})
+}
+
+// LastSequences returns the sequence of the newest message of each subject, at most 1,024 of
+// them, from any replica, which may be behind. Subjects without a message are missing.
+func LastSequences(ctx context.Context, js jetstream.JetStream, stream string, subjects []string) (map[string]uint64, error) {
+	stored, err := lastMessages(ctx, js, stream, subjects)
+	if err != nil {
+		return nil, err
+	}
+	last := make(map[string]uint64, len(stored))
+	for subject, m := range stored {
+		last[subject] = m.Sequence
+	}
+	return last, nil
+}
+
+func readStored(ctx context.Context, js jetstream.JetStream, stream string, req getRequest) (*jetstream.RawStreamMsg, error) {
+	ctx, cancel := untilDisconnected(ctx, js.Conn()) // nobody answers a request on a lost connection
+	defer cancel()
+	m, err := leaderGet(ctx, js, stream, req)
+	if err != nil {
+		return nil, err
+	}
+	out := &jetstream.RawStreamMsg{Subject: m.Subject, Sequence: m.Sequence, Data: m.Data, Time: m.Time}
+	if len(m.Header) > 0 {
+		if out.Header, err = nats.DecodeHeadersMsg(m.Header); err != nil {
+			return nil, fmt.Errorf("headers of message %d of stream %s: %w", m.Sequence, stream, err)
+		}
+	}
+	return out, nil
+}
+
 // streamInfo is a stream as its leader knows it (nats-server, StreamInfo).
 type streamInfo struct {
 	Created time.Time `json:"created"`
