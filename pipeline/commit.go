@@ -123,14 +123,29 @@ func (s *Stage) commit(ctx context.Context, b *batch) {
 	last, err := s.store(ctx, b)
 	for i, e := range b.entries {
 		if err != nil {
+			e.owner.p.unconfirmed.Store(&e)
 			e.owner.cancel(fmt.Errorf("commit: %w", err))
 			continue
 		}
-		if e.last {
-			s.telemetry.add(ctx, e.chunk.tally)
-			e.owner.p.logGaps(e.chunk.notes)
-		}
+		s.report(ctx, e)
 		e.owner.acknowledge(e, b.sequence(i, last))
+	}
+}
+
+// report counts and logs what is stored of an entry.
+func (s *Stage) report(ctx context.Context, e entry) {
+	if e.last {
+		s.telemetry.add(ctx, e.chunk.tally)
+		e.owner.p.logGaps(e.chunk.notes)
+	}
+}
+
+// reportUnconfirmed reports the entry whose outcome was unknown, when the checkpoint that was
+// fenced says that it is stored: this worker wrote it, and no other can have since.
+func (p *partition) reportUnconfirmed(ctx context.Context, last Checkpoint) {
+	e := p.unconfirmed.Swap(nil)
+	if e != nil && last.Owner == p.stage.owner && last.Epoch <= e.checkpoint.Epoch+1 && last.Raw >= e.checkpoint.Raw {
+		p.stage.report(ctx, *e)
 	}
 }
 

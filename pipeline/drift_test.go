@@ -22,7 +22,7 @@ func TestMetricsCountWhatIsNotKnown(t *testing.T) {
 	server := pipelinetest.NewServer(t)
 	js := server.Provision(top)
 	proxy := pipelinetest.NewProxy(t, server)
-	proxy.Arm(pipelinetest.BeforeCommit, pipelinetest.BeforeCommit)
+	proxy.Arm(pipelinetest.BeforeCommit, pipelinetest.BeforeAck)
 	reader := sdkmetric.NewManualReader()
 	provider := sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader))
 	record := func(session string, n int, version, rest string) {

@@ -66,6 +66,7 @@ func (p *partition) acquire(ctx context.Context) (*ownership, error) {
 		return nil, err
 	}
 	p.acquired = true
+	p.reportUnconfirmed(ctx, last)
 	p.forgive(mine.Raw)
 	if mine.Tries > maxTogether {
 		p.log.Warn("commits records one at a time", slog.Int("tries", mine.Tries), slog.Uint64("sequence", mine.Raw+1))

@@ -28,6 +28,8 @@ type partition struct {
 	open    atomic.Int64 // records read but not stored
 	waiting atomic.Int64 // when the broker stored the oldest record that is in no chunk yet, in Unix nanoseconds; 0 for none
 
+	unconfirmed atomic.Pointer[entry] // the last entry whose outcome is not known; nil for none
+
 	// These belong to the goroutine of the partition.
 	acquired  bool             // at least once
 	tries     int              // attempts without progress, without those that this process survived
