@@ -62,6 +62,9 @@ func (f *Framer) decideText(end int) {
 	}
 }
 
+// IsLog reports whether the file is known to be JSON or server-sent events, and not plain text.
+func (f *Framer) IsLog() bool { return f.form == formJSON || f.form == formEvents }
+
 // settleForm takes a file of which nothing has shown that it is JSON as plain text, and cuts its
 // lines.
 func (f *Framer) settleForm() {

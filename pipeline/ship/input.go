@@ -154,7 +154,7 @@ func (in *input) nameLate(ctx context.Context) {
 		return
 	}
 	in.marker.name(d.look())
-	if !in.marker.named && in.marker.text {
+	if !in.marker.named && in.marker.isText() {
 		in.logUnnamed(ctx, fmt.Errorf("%w in %s", errNoSession, d.Dir))
 	}
 }

@@ -3,8 +3,10 @@ package ship_test
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"io"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -88,6 +90,35 @@ func textWaitsForTheSession(t *testing.T) {
 		if r.Session != discoveredSession || r.Source != envelopes.Copilot {
 			t.Errorf("%q is of %s of %s", r.Data, r.Session, r.Source)
 		}
+	}
+}
+
+// TestLogThatBeginsWithADamagedLineGetsNoMarker: the session is known before the input begins,
+// and is that of another run.
+func TestLogThatBeginsWithADamagedLineGetsNoMarker(t *testing.T) {
+	t.Parallel()
+	record := func(id, kind string) string {
+		return fmt.Sprintf(`{"type":%q,"data":{"sessionId":"s","content":"hello"},"id":%q,"timestamp":"2026-03-09T09:00:00Z","parentId":null}`, kind, id)
+	}
+	lines := []string{`ssion.start","data":{"sessionId":"s"}}`, record("e1", "session.start"), record("e2", "user.message")}
+	for _, chunk := range []int{1, 7, 1 << 20} {
+		e := newEdge(t)
+		raw := e.tap()
+		dir := t.TempDir()
+		touch(t, dir, discoveredSession+".log")
+		p := e.input(&ship.Discovery{Source: envelopes.Copilot, Dir: dir, Poll: time.Millisecond})
+		for part := range slices.Chunk([]byte(strings.Join(lines, "\n")+"\n"), chunk) {
+			p.write(string(part))
+		}
+		if err := p.in.Close(); err != nil {
+			t.Fatal(err)
+		}
+		for i, want := range lines {
+			if r := raw.next(1)[0]; string(bytes.TrimSuffix(r.Data, []byte("\n"))) != want || i > 0 && r.Session != "s" {
+				t.Errorf("chunks of %d: line %d is %q of %s", chunk, i+1, r.Data, r.Session)
+			}
+		}
+		p.stop()
 	}
 }
 

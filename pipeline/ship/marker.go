@@ -7,7 +7,8 @@ import (
 )
 
 // marker writes an input to a framer and adds, once, the line that names the session:
-// between two lines, as soon as the session is known, and only to plain text. A log of JSON names its session itself.
+// between two lines, as soon as the session is known, and only to plain text. A log of JSON
+// names its session itself, also one that begins with lines that cannot be read.
 type marker struct {
 	to      *normalizers.Framer
 	lineOf  func(session string) string // of the vendor
@@ -15,7 +16,9 @@ type marker struct {
 	named   bool                        // the session is known
 	unnamed bool                        // the session will not become known
 	within  bool                        // the last byte written is no line end
-	sniffed bool                        // text is decided
+	begun   bool                        // a line with content has been written
+	content bool                        // the line that is being written has content
+	decided bool                        // text is decided
 	text    bool                        // the input is plain text
 }
 
@@ -32,29 +35,42 @@ func (m *marker) name(session string) {
 
 // write writes the next bytes of the input.
 func (m *marker) write(data []byte) {
-	m.sniff(data)
-	if end := bytes.IndexByte(data, '\n') + 1; m.line != "" && end > 0 {
+	for len(data) > 0 && (!m.decided || m.line != "") {
+		end := bytes.IndexByte(data, '\n') + 1
+		if end == 0 {
+			end = len(data)
+		}
+		m.decide(data[:end])
 		m.pass(data[:end])
-		m.mark()
+		if !m.within {
+			m.mark()
+		}
 		data = data[end:]
 	}
 	m.pass(data)
 }
 
-// sniff decides by the first character of the input whether it is plain text.
-func (m *marker) sniff(data []byte) {
+// decide decides by the next bytes of a line whether the input is plain text. An input that
+// begins with a brace is JSON. Of any other the lines behind the first decide: one that begins
+// with a brace may be a record of a log, so the framer reads it first; any other is text.
+func (m *marker) decide(data []byte) {
 	first := bytes.TrimLeft(data, "\xef\xbb\xbf \t\r\n")
-	if m.sniffed || len(first) == 0 {
+	blank := len(first) == 0
+	if m.decided || m.content || blank && !(m.begun && bytes.HasSuffix(data, []byte("\n"))) {
 		return
 	}
-	m.sniffed, m.text = true, first[0] != '{'
-	if !m.within {
-		m.mark()
-	}
+	brace := !blank && first[0] == '{'
+	m.decided = brace != m.begun || m.to.IsLog()
+	m.text = m.decided && !brace && !m.to.IsLog()
+	m.begun, m.content = true, !blank
 }
+
+// isText reports whether the input, as far as it has come, is plain text.
+func (m *marker) isText() bool { return m.text || !m.decided && m.begun && !m.to.IsLog() }
 
 // end adds the line behind a last line without an end.
 func (m *marker) end() {
+	m.text, m.decided = m.isText(), true
 	if m.line != "" && m.within && m.text {
 		m.pass([]byte("\n"))
 	}
@@ -65,6 +81,7 @@ func (m *marker) end() {
 func (m *marker) pass(data []byte) {
 	if len(data) > 0 {
 		m.within = data[len(data)-1] != '\n'
+		m.content = m.content && m.within
 		_, _ = m.to.Write(data) // never fails
 	}
 }
