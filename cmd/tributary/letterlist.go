@@ -50,10 +50,29 @@ func (t *letterList) letter(l *pipeline.DeadLetter) error {
 	if t.json != nil {
 		return writeJSON(t.json, toJSON(l, nil))
 	}
-	const columns = "%9s  %-9s  %-19s  %-11s  %-15s  %10s  %-36s  %s"
-	return t.row(fmt.Sprintf(columns, "SEQUENCE", "STATUS", "SINCE", "AGENT", "REASON", "SIZE", "SESSION", "ERROR"),
-		fmt.Sprintf(columns, strconv.FormatUint(l.Sequence, 10), l.Standing, dateTime(l.Stored), oneLine(string(l.Source)),
+	return t.row(t.letterRow("SEQUENCE", "STATUS", "SINCE", "AGENT", "REASON", "SIZE", "SESSION", "ERROR"),
+		t.letterRow(strconv.FormatUint(l.Sequence, 10), string(l.Standing), dateTime(l.Stored), oneLine(string(l.Source)),
 			oneLine(l.Reason), size(l.RecordSize()), oneLine(l.Session), oneLine(l.Error)))
+}
+
+// The widths of terminals from which the table of dead letters has more.
+const (
+	withSince   = 110 // columns: when the dead letter was stored
+	withSession = 150 // columns: the whole session id
+)
+
+// letterRow lays out a row: on a narrow terminal it leaves room for the error.
+func (t *letterList) letterRow(sequence, status, since, source, reason, size, session, text string) string {
+	row := fmt.Sprintf("%9s  %-9s  ", sequence, status)
+	if t.width >= withSince {
+		row += fmt.Sprintf("%-19s  ", since)
+	}
+	if idWidth := 36; t.width >= withSession {
+		session = pad(session, idWidth)
+	} else {
+		session = pad(terminalWidth.TruncateString(session, shortID, ""), shortID)
+	}
+	return row + fmt.Sprintf("%-11s  %-13s  %8s  %s  %s", source, reason, size, session, text)
 }
 
 // group prints the counts of a group.
