@@ -90,6 +90,7 @@ func TestFeedPassesEachMessageOnceInOrder(t *testing.T) {
 // readAtRandom reads a partition with one subscription after another, until it has read all
 // that the stream has when done is closed.
 func readAtRandom(t *testing.T, js jetstream.JetStream, f pipeline.Feed, partition int, done <-chan struct{}) (read []uint64) {
+	t.Helper()
 	random := rand.New(rand.NewPCG(7, uint64(partition)))
 	ctx, cancel := context.WithCancel(t.Context()) // ends with done, where a read may wait for ever
 	defer cancel()
@@ -126,6 +127,7 @@ func readAtRandom(t *testing.T, js jetstream.JetStream, f pipeline.Feed, partiti
 
 // lastOf returns the sequence of the last message of a partition.
 func lastOf(t *testing.T, js jetstream.JetStream, partition int) uint64 {
+	t.Helper()
 	last := uint64(1)
 	stream, err := js.Stream(t.Context(), pipeline.RawStream)
 	if err != nil {

@@ -27,7 +27,7 @@ var masks = []struct {
 	{regexp.MustCompile(`data in \S+`), "data in DIR"},
 	{regexp.MustCompile(`(?m)^broker +\S+ \d+\.\d+\.\d+`), "broker        SERVER VERSION"},
 	{regexp.MustCompile(`\d{4}-\d\d-\d\d \d\d:\d\d:\d\d`), "YYYY-MM-DD hh:mm:ss"}, // when the broker stored something
-	{regexp.MustCompile(`\b\d+(\.\d+)?(ms|s)( ago)`), "AGE$3"},
+	{regexp.MustCompile(`\b([0-9.]+(h|m|s|ms))+ ago`), "AGE ago"},
 	{regexp.MustCompile(`\d+(\.\d+)? [KM]iB/s`), "RATE"},
 	{regexp.MustCompile(`(?m)^EDGE +VERSION +STATE +SEEN +FILES`), "EDGE  VERSION  STATE  SEEN  FILES"},
 	{regexp.MustCompile(`(?m)^\S+\.[0-9a-f]{8}  +\S+  +(\w+)  +AGE ago +`), "HOST.ID  VERSION  $1  AGE ago  "},
