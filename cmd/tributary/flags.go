@@ -51,21 +51,26 @@ func parseType(name string) (envelopes.EventType, error) {
 	return eventType, nil
 }
 
-// parseSince parses a time, a date, or a duration before now; empty is the zero time.
+// parseSince is [parseTime] of --since, with dates in the local zone.
 func parseSince(since string, now time.Time) (time.Time, error) {
-	if since == "" {
+	return parseTime("since", since, now, time.Local)
+}
+
+// parseTime parses a time, a date in a zone, or a duration before now, of a flag; empty is the zero time.
+func parseTime(flag, text string, now time.Time, zone *time.Location) (time.Time, error) {
+	if text == "" {
 		return time.Time{}, nil
 	}
-	if ago, err := time.ParseDuration(since); err == nil && ago >= 0 {
+	if ago, err := time.ParseDuration(text); err == nil && ago >= 0 {
 		return now.Add(-ago), nil
 	}
-	if t, err := time.Parse(time.RFC3339, since); err == nil {
+	if t, err := time.Parse(time.RFC3339, text); err == nil {
 		return t, nil
 	}
-	if t, err := time.ParseInLocation(time.DateOnly, since, time.Local); err == nil {
+	if t, err := time.ParseInLocation(time.DateOnly, text, zone); err == nil {
 		return t, nil
 	}
-	return time.Time{}, usageError{fmt.Errorf("--since %q: write a duration such as 24h, a date such as 2026-03-09, or a time such as 2026-03-09T14:00:00Z", since)}
+	return time.Time{}, usageError{fmt.Errorf("--%s %q: write a duration such as 24h, a date such as 2026-03-09, or a time such as 2026-03-09T14:00:00Z", flag, text)}
 }
 
 // flagError names the valid values of a flag whose value cannot be parsed.

@@ -138,6 +138,8 @@ in order per session.`,
   tributary run                            a worker at the broker of NATS_URL
   tributary ship                           send the logs of this machine to the broker
   tributary tail                           print the events as they are stored
+  tributary sessions ls                    list the sessions with what they did
+  tributary stats                          sum up tokens, cost, tools and time
   tributary dlq ls                         list the records that could not be read
   tributary doctor                         show progress, problems and their cures`,
 		SilenceErrors: true,
@@ -165,6 +167,8 @@ in order per session.`,
 		a.tailCommand(),
 		a.normalizeCommand(),
 		a.doctorCommand(),
+		a.sessionsCommand(),
+		a.statsCommand(),
 		a.dlqCommand(),
 		a.claimsCommand(),
 		versionCommand(),

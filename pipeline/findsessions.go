@@ -1,0 +1,85 @@
+package pipeline
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"tributary/envelopes"
+)
+
+// SessionID names a session: two sources can have one of the same id.
+type SessionID struct {
+	Source  envelopes.Source
+	Session string
+}
+
+// FindSessions returns the sessions of a generation whose ids begin with a prefix, at most so many (0 for all), in
+// the order of their first events. An empty source is all. It reads subjects and no events. Of an id that is too long
+// for a subject and has characters that attributes of CloudEvents forbid, only the whole is found.
+func FindSessions(ctx context.Context, js jetstream.JetStream, generation string, source envelopes.Source, prefix string, most int) ([]SessionID, error) {
+	stream, err := js.Stream(ctx, EventsStream(generation))
+	if err != nil {
+		return nil, fmt.Errorf("find sessions: %w", err)
+	}
+	cfg := EventsQuery{Source: source}.consumer(generation)
+	cfg.HeadersOnly = true
+	consumer, err := stream.OrderedConsumer(ctx, cfg)
+	if err != nil {
+		return nil, fmt.Errorf("find sessions: %w", err)
+	}
+	end := stream.CachedInfo().State.LastSeq
+	if consumer.CachedInfo().NumPending == 0 {
+		return nil, nil
+	}
+	messages, err := consumer.Messages()
+	if err != nil {
+		return nil, fmt.Errorf("find sessions: %w", err)
+	}
+	defer messages.Stop()
+	var found []SessionID
+	known := map[SessionID]bool{}
+	for {
+		m, err := messages.Next(jetstream.NextContext(ctx))
+		if err != nil {
+			return nil, fmt.Errorf("find sessions: %w", err)
+		}
+		meta, err := m.Metadata()
+		if err != nil {
+			return nil, fmt.Errorf("find sessions: %w", err)
+		}
+		if meta.Sequence.Stream > end {
+			return found, nil
+		}
+		if id, ok := sessionOf(m, prefix); ok && !known[id] {
+			known[id] = true
+			found = append(found, id)
+		}
+		if most > 0 && len(found) == most || meta.NumPending == 0 {
+			return found, nil
+		}
+	}
+}
+
+// sessionOf returns the session of the subject of an event, if its id begins with a prefix.
+func sessionOf(m jetstream.Msg, prefix string) (SessionID, bool) {
+	address, err := envelopes.ParseEventSubject(m.Subject())
+	if err != nil {
+		return SessionID{}, false
+	}
+	id, whole, err := envelopes.ParseToken(address.Token)
+	switch {
+	case err != nil:
+		return SessionID{}, false
+	case !whole && envelopes.Token(prefix) == address.Token:
+		id = prefix
+	case !whole: // a long id is in the headers
+		id, err = envelopes.DecodeHeaderValue(m.Headers().Get("ce-sessionid"))
+		if err != nil || envelopes.Token(id) != address.Token { // it has characters that attributes forbid
+			return SessionID{}, false
+		}
+	}
+	return SessionID{address.Source, id}, strings.HasPrefix(id, prefix)
+}
