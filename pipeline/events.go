@@ -122,9 +122,12 @@ func readEvent(m jetstream.Msg, meta *jetstream.MsgMetadata) (Event, error) {
 	return e, nil
 }
 
-// readOutline reads an event without its native JSON. Stages store events in binary mode, whose payload is
-// the event.
+// readOutline reads an event without its native JSON. In binary mode the payload is the event; an event in
+// structured mode is read as a whole.
 func readOutline(m jetstream.Msg, meta *jetstream.MsgMetadata) (Event, error) {
+	if m.Headers().Get("ce-specversion") == "" {
+		return readEvent(m, meta)
+	}
 	e := Event{Position: meta.Sequence.Stream, Stored: meta.Timestamp.UTC()}
 	var err error
 	if e.AgentEventV1, err = envelopes.DecodeOutline(m.Data()); err != nil {

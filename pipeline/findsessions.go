@@ -17,8 +17,7 @@ type SessionID struct {
 }
 
 // FindSessions returns the sessions of a generation whose ids begin with a prefix, at most so many (0 for all), in
-// the order of their first events. An empty source is all. It reads subjects and no events. Of an id that is too long
-// for a subject and has characters that attributes of CloudEvents forbid, only the whole is found.
+// the order of their first events. An empty source is all. It reads subjects and headers, and no events.
 func FindSessions(ctx context.Context, js jetstream.JetStream, generation string, source envelopes.Source, prefix string, most int) ([]SessionID, error) {
 	stream, err := js.Stream(ctx, EventsStream(generation))
 	if err != nil {
@@ -53,7 +52,7 @@ func FindSessions(ctx context.Context, js jetstream.JetStream, generation string
 		if meta.Sequence.Stream > end {
 			return found, nil
 		}
-		if id, ok := sessionOf(m, prefix); ok && !known[id] {
+		if id, ok := sessionOf(m); ok && strings.HasPrefix(id.Session, prefix) && !known[id] {
 			known[id] = true
 			found = append(found, id)
 		}
@@ -63,23 +62,17 @@ func FindSessions(ctx context.Context, js jetstream.JetStream, generation string
 	}
 }
 
-// sessionOf returns the session of the subject of an event, if its id begins with a prefix.
-func sessionOf(m jetstream.Msg, prefix string) (SessionID, bool) {
+// sessionOf returns the session of the subject of an event. The headers have an id that is too long for
+// a subject.
+func sessionOf(m jetstream.Msg) (SessionID, bool) {
 	address, err := envelopes.ParseEventSubject(m.Subject())
 	if err != nil {
 		return SessionID{}, false
 	}
-	id, whole, err := envelopes.ParseToken(address.Token)
-	switch {
-	case err != nil:
+	stated, err := envelopes.DecodeHeaderValue(m.Headers().Get(envelopes.HeaderSession))
+	if err != nil {
 		return SessionID{}, false
-	case !whole && envelopes.Token(prefix) == address.Token:
-		id = prefix
-	case !whole: // a long id is in the headers
-		id, err = envelopes.DecodeHeaderValue(m.Headers().Get("ce-sessionid"))
-		if err != nil || envelopes.Token(id) != address.Token { // it has characters that attributes forbid
-			return SessionID{}, false
-		}
 	}
-	return SessionID{address.Source, id}, strings.HasPrefix(id, prefix)
+	id, err := envelopes.ResolveToken(address.Token, stated)
+	return SessionID{address.Source, id}, err == nil
 }

@@ -11,8 +11,14 @@ import (
 
 // lock locks a data folder, which it creates if it is missing, for this process alone.
 func lock(dir string) (unlock func(), err error) {
+	return lockFolder(dir, "data folder: pass another one with --data", "tributary up")
+}
+
+// lockFolder locks a folder, which it creates if it is missing, for this process alone. hint begins
+// its errors, and command is what else locks the folder.
+func lockFolder(dir, hint, command string) (unlock func(), err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("data folder: pass another one with --data: %w", err)
+		return nil, fmt.Errorf("%s: %w", hint, err)
 	}
 	type result struct {
 		file *lockedfile.File
@@ -26,10 +32,10 @@ func lock(dir string) (unlock func(), err error) {
 	select {
 	case r := <-got:
 		if r.err != nil {
-			return nil, fmt.Errorf("data folder: pass another one with --data: %w", r.err)
+			return nil, fmt.Errorf("%s: %w", hint, r.err)
 		}
 		return func() { r.file.Close() }, nil
 	case <-time.After(time.Second):
-		return nil, fmt.Errorf("%s is in use by another tributary up: stop that one, or pass another folder with --data", dir)
+		return nil, fmt.Errorf("%s is in use by another %s: stop that one (%s)", dir, command, hint)
 	}
 }

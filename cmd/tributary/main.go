@@ -140,6 +140,7 @@ in order per session.`,
   tributary tail                           print the events as they are stored
   tributary sessions ls                    list the sessions with what they did
   tributary stats                          sum up tokens, cost, tools and time
+  tributary export --out events            write the events to Parquet files
   tributary dlq ls                         list the records that could not be read
   tributary doctor                         show progress, problems and their cures`,
 		SilenceErrors: true,
@@ -169,6 +170,7 @@ in order per session.`,
 		a.doctorCommand(),
 		a.sessionsCommand(),
 		a.statsCommand(),
+		a.exportCommand(),
 		a.dlqCommand(),
 		a.claimsCommand(),
 		versionCommand(),

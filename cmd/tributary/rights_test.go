@@ -81,6 +81,7 @@ func TestRightsOfEachRoleSuffice(t *testing.T) {
 	stored("deadletters.v1.>", 1)
 	done("tail", "tail", "--once", "-o", "json")
 	done("tail", "stats")
+	done("tail", "export", "--out", filepath.Join(home, "events"))
 	done("tail", "sessions", "ls")
 	done("tail", "sessions", "show", "one")
 	top := pipeline.DefaultTopology()
