@@ -16,14 +16,14 @@ type SessionID struct {
 	Session string
 }
 
-// FindSessions returns the sessions of a generation whose ids begin with a prefix, at most so many (0 for all), in
-// the order of their first events. An empty source is all. It reads subjects and headers, and no events.
-func FindSessions(ctx context.Context, js jetstream.JetStream, generation string, source envelopes.Source, prefix string, most int) ([]SessionID, error) {
+// FindSessions returns the sessions of a generation that have an event which q selects and whose ids begin with a
+// prefix: at most so many (0 for all), in the order of these events. It reads subjects and headers, and no events.
+func FindSessions(ctx context.Context, js jetstream.JetStream, generation string, q EventsQuery, prefix string, most int) ([]SessionID, error) {
 	stream, err := js.Stream(ctx, EventsStream(generation))
 	if err != nil {
 		return nil, fmt.Errorf("find sessions: %w", err)
 	}
-	cfg := EventsQuery{Source: source}.consumer(generation)
+	cfg := q.consumer(generation)
 	cfg.HeadersOnly = true
 	consumer, err := stream.OrderedConsumer(ctx, cfg)
 	if err != nil {

@@ -283,15 +283,15 @@ func (a *app) findSession(ctx context.Context, js jetstream.JetStream, source en
 	if id == "" {
 		return none, usageError{errors.New("the id is empty: name one session")}
 	}
+	// The server finds a whole id; the beginning of one needs the subjects of all events.
 	const shown = 5
-	found, err := pipeline.FindSessions(ctx, js, a.config.Generation, source, id, 0)
-	if err != nil {
-		return none, err
-	}
-	if exact := slices.DeleteFunc(slices.Clone(found), func(s pipeline.SessionID) bool { return s.Session != id }); len(exact) > 0 {
-		found = exact
+	found, err := pipeline.FindSessions(ctx, js, a.config.Generation, pipeline.EventsQuery{Source: source, Session: id}, id, 0)
+	if err == nil && len(found) == 0 {
+		found, err = pipeline.FindSessions(ctx, js, a.config.Generation, pipeline.EventsQuery{Source: source}, id, shown+1)
 	}
 	switch {
+	case err != nil:
+		return none, err
 	case len(found) == 0:
 		return none, fmt.Errorf("no such session in generation %s: %s: tributary sessions ls lists them", a.config.Generation, oneLine(id))
 	case len(found) == 1:
@@ -300,14 +300,15 @@ func (a *app) findSession(ctx context.Context, js jetstream.JetStream, source en
 	slices.SortFunc(found, func(a, b pipeline.SessionID) int {
 		return cmp.Or(cmp.Compare(a.Source, b.Source), cmp.Compare(a.Session, b.Session))
 	})
-	var names []string
-	for _, s := range found[:min(shown, len(found))] {
-		names = append(names, oneLine(string(s.Source)+" "+s.Session))
-	}
+	count := plural(len(found), "session")
 	if len(found) > shown {
-		names = append(names, "...")
+		found, count = found[:shown], "many sessions"
 	}
-	return none, fmt.Errorf("%s is the beginning of %s: %s: write more of the id, or pass --source", oneLine(id), plural(len(found), "session"), strings.Join(names, ", "))
+	names := make([]string, len(found))
+	for i, s := range found {
+		names[i] = oneLine(string(s.Source) + " " + s.Session)
+	}
+	return none, fmt.Errorf("%s names %s: %s: write more of the id, or pass --source", oneLine(id), count, strings.Join(names, ", "))
 }
 
 // foldSession folds the events of a session that are stored before a position, 0 for all.
