@@ -147,7 +147,7 @@ func (a *app) stats(ctx context.Context, f *statsFlags) error {
 }
 
 // reportStats states what the rows leave out.
-func (a *app) reportStats(rows int, left int, copies sessions.Copies, pricing *pricing) {
+func (a *app) reportStats(rows, left int, copies sessions.Copies, pricing *pricing) {
 	if rows == 0 {
 		fmt.Fprintf(a.stderr, "no such event in generation %s\n", a.config.Generation)
 	}

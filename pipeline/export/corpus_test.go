@@ -46,7 +46,11 @@ func TestCorpusReconciles(t *testing.T) {
 	began := time.Now()
 	total, copied := int64(0), int64(0)
 	for i, by := range [][]sessions.Dimension{
-		{sessions.BySource, sessions.BySession}, {sessions.ByDay}, {sessions.ByModel}, {sessions.ByProject}, {sessions.ByTool},
+		{sessions.BySource, sessions.BySession},
+		{sessions.ByDay},
+		{sessions.ByModel},
+		{sessions.ByProject},
+		{sessions.ByTool},
 		{sessions.ByDay, sessions.ByModel, sessions.ByProject, sessions.ByTool},
 	} {
 		var sum sessions.Sums

@@ -36,7 +36,7 @@ type question struct {
 }
 
 // questions returns the queries of README.md.
-func questions(t testing.TB) []question {
+func questions(t *testing.T) []question {
 	t.Helper()
 	page, err := os.ReadFile("README.md")
 	if err != nil {
@@ -60,7 +60,7 @@ type answer struct {
 
 // ask runs queries with DuckDB in the folder that has events. Without Node and its packages the test is
 // skipped; they are installed once, into the cache of the user.
-func ask(t testing.TB, dir string, list []question) map[string]answer {
+func ask(t *testing.T, dir string, list []question) map[string]answer {
 	t.Helper()
 	node, err := exec.LookPath("node")
 	if err != nil {
@@ -100,7 +100,7 @@ func ask(t testing.TB, dir string, list []question) map[string]answer {
 }
 
 // storeStory stores events of which every question has something to say.
-func storeStory(t testing.TB, js jetstream.JetStream) {
+func storeStory(t *testing.T, js jetstream.JetStream) {
 	t.Helper()
 	var messages []*nats.Msg
 	sequences := map[string]uint64{}
@@ -198,7 +198,7 @@ func TestQuestionsHaveTheirAnswers(t *testing.T) {
 }
 
 // tokensByDay returns the tokens by day and model, by the statistics.
-func tokensByDay(t testing.TB, js jetstream.JetStream) map[string]int64 {
+func tokensByDay(t *testing.T, js jetstream.JetStream) map[string]int64 {
 	t.Helper()
 	out := map[string]int64{}
 	steps := sessions.Steps(t.Context(), js, "v1", pipeline.EventsQuery{}, func(err error) { t.Error(err) })
@@ -215,7 +215,7 @@ func tokensByDay(t testing.TB, js jetstream.JetStream) map[string]int64 {
 }
 
 // answered returns the same of an answer of DuckDB, which writes large numbers as text.
-func answered(t testing.TB, a answer) map[string]int64 {
+func answered(t *testing.T, a answer) map[string]int64 {
 	t.Helper()
 	out := map[string]int64{}
 	for _, r := range a.Rows {

@@ -138,14 +138,15 @@ func (e *exporter) run(ctx context.Context, events iter.Seq2[pipeline.Event, err
 // end stores the last span. An export that was interrupted stores what it has read only if it follows: then the
 // end of ctx is its end.
 func (e *exporter) end(ctx context.Context) error {
-	if err := context.Cause(ctx); err != nil && !e.cfg.Follow {
-		return err
+	if ctx.Err() != nil && !e.cfg.Follow {
+		return context.Cause(ctx)
 	}
-	if p := e.folder.pending; p != (span{}) {
-		if context.Cause(ctx) != nil { // it may not be read to its end
-			return nil
-		}
+	switch p := e.folder.pending; {
+	case p == (span{}):
+	case ctx.Err() == nil:
 		e.last = p.last
+	default:
+		e.last = 0 // it may not be read to its end
 	}
 	return e.store(e.last)
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -27,10 +26,10 @@ import (
 )
 
 // stream is a server whose events stream has events of two sources and three days, n of each session.
-func stream(t testing.TB, n int) jetstream.JetStream {
-	t.Helper()
-	js := pipelinetest.NewServer(t).Provision(pipeline.Topology{Generation: "v1", Partitions: 1})
-	store(t, js, 0, n)
+func stream(tb testing.TB, n int) jetstream.JetStream {
+	tb.Helper()
+	js := pipelinetest.NewServer(tb).Provision(pipeline.Topology{Generation: "v1", Partitions: 1})
+	store(tb, js, 0, n)
 	return js
 }
 
@@ -38,8 +37,8 @@ func stream(t testing.TB, n int) jetstream.JetStream {
 const first = 2
 
 // store stores events of two sessions, from a number on.
-func store(t testing.TB, js jetstream.JetStream, from, n int) {
-	t.Helper()
+func store(tb testing.TB, js jetstream.JetStream, from, n int) {
+	tb.Helper()
 	var messages []*nats.Msg
 	for i := from; i < from+n; i++ {
 		for _, source := range []envelopes.Source{envelopes.Codex, envelopes.Gemini} {
@@ -53,19 +52,19 @@ func store(t testing.TB, js jetstream.JetStream, from, n int) {
 			}
 			header, data, err := envelopes.EncodeEvent(&e, envelopes.Provenance{Generation: "v1", RawStream: "RAW", RawSequence: uint64(i)}, envelopes.Binary)
 			if err != nil {
-				t.Fatal(err)
+				tb.Fatal(err)
 			}
 			messages = append(messages, &nats.Msg{Subject: envelopes.EventSubject("v1", &e), Header: header, Data: data})
 		}
 	}
-	pipelinetest.PublishMessages(t.Context(), t, js, messages...)
+	pipelinetest.PublishMessages(tb.Context(), tb, js, messages...)
 }
 
 // quiet is a log that nobody reads.
-var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
+var quiet = slog.New(slog.DiscardHandler)
 
 // run exports to a folder, in spans of a few events.
-func run(t testing.TB, js jetstream.JetStream, dir string, format export.Format) export.Result {
+func run(t *testing.T, js jetstream.JetStream, dir string, format export.Format) export.Result {
 	t.Helper()
 	r, err := export.Run(t.Context(), js, export.Config{Dir: dir, Generation: "v1", Format: format, SpanBytes: 10_000, Logger: quiet})
 	if err != nil {
@@ -75,7 +74,7 @@ func run(t testing.TB, js jetstream.JetStream, dir string, format export.Format)
 }
 
 // files returns the names of all files of an export, without the folder of its control.
-func files(t testing.TB, dir string) []string {
+func files(t *testing.T, dir string) []string {
 	t.Helper()
 	var out []string
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
@@ -94,7 +93,7 @@ func files(t testing.TB, dir string) []string {
 }
 
 // rows reads all rows of the Parquet files, in the order of the stream.
-func rows(t testing.TB, dir string) []export.Row {
+func rows(t *testing.T, dir string) []export.Row {
 	t.Helper()
 	var out []export.Row
 	for _, name := range files(t, dir) {
