@@ -23,13 +23,16 @@ func FindSessions(ctx context.Context, js jetstream.JetStream, generation string
 	if err != nil {
 		return nil, fmt.Errorf("find sessions: %w", err)
 	}
-	cfg := q.consumer(generation)
+	r := eventsReader{EventsQuery: q, stream: stream, end: stream.CachedInfo().State.LastSeq}
+	if err := r.resolve(ctx, generation); err != nil {
+		return nil, fmt.Errorf("find sessions: %w", err)
+	}
+	cfg := r.consumer(q.After + 1)
 	cfg.HeadersOnly = true
 	consumer, err := stream.OrderedConsumer(ctx, cfg)
 	if err != nil {
 		return nil, fmt.Errorf("find sessions: %w", err)
 	}
-	end := stream.CachedInfo().State.LastSeq
 	if consumer.CachedInfo().NumPending == 0 {
 		return nil, nil
 	}
@@ -49,7 +52,7 @@ func FindSessions(ctx context.Context, js jetstream.JetStream, generation string
 		if err != nil {
 			return nil, fmt.Errorf("find sessions: %w", err)
 		}
-		if meta.Sequence.Stream > end {
+		if meta.Sequence.Stream > r.end {
 			return found, nil
 		}
 		if id, ok := sessionOf(m); ok && strings.HasPrefix(id.Session, prefix) && !known[id] {

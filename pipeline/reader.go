@@ -59,18 +59,23 @@ type reader struct {
 	close       func()
 }
 
-// openReader begins to read a partition of the raw stream at a sequence.
-func openReader(ctx context.Context, js jetstream.JetStream, partition int, from uint64) (*reader, error) {
-	return openStream(ctx, js, RawStream, jetstream.ConsumerConfig{
-		Description:    "Partition " + strconv.Itoa(partition) + " of a stage.",
-		FilterSubjects: envelopes.RawFilters(partition),
-		DeliverPolicy:  jetstream.DeliverByStartSequencePolicy,
-		OptStartSeq:    from,
-	})
+// openReader begins to read partitions of the raw stream at a sequence; all of them, when
+// none is named.
+func openReader(ctx context.Context, js jetstream.JetStream, partitions []int, from uint64) (*reader, error) {
+	cfg := jetstream.ConsumerConfig{
+		Description:   fmt.Sprintf("A worker: partitions %v.", partitions),
+		DeliverPolicy: jetstream.DeliverByStartSequencePolicy,
+		OptStartSeq:   from,
+	}
+	for _, n := range partitions {
+		cfg.FilterSubjects = append(cfg.FilterSubjects, envelopes.RawFilters(n)...)
+	}
+	return openStream(ctx, js, RawStream, cfg)
 }
 
 // openStream begins to read a stream at the start that cfg names.
 func openStream(ctx context.Context, js jetstream.JetStream, stream string, cfg jetstream.ConsumerConfig) (*reader, error) {
+	began := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	cfg.AckPolicy = jetstream.AckNonePolicy
@@ -79,7 +84,7 @@ func openStream(ctx context.Context, js jetstream.JetStream, stream string, cfg 
 	cfg.InactiveThreshold = time.Minute
 	consumer, err := js.CreateConsumer(ctx, stream, cfg)
 	if err != nil {
-		return nil, fmt.Errorf("read stream %s: %w", stream, err)
+		return nil, fmt.Errorf("read stream %s: %w", stream, nameRequest(err, "CONSUMER.CREATE", began))
 	}
 	name := consumer.CachedInfo().Name
 	nc := js.Conn()
@@ -98,8 +103,11 @@ func openStream(ctx context.Context, js jetstream.JetStream, stream string, cfg 
 	if r.sub, err = nc.ChanSubscribe(r.inbox, r.messages); err != nil {
 		return nil, fmt.Errorf("read stream %s: %w", stream, err)
 	}
-	if cfg.FilterSubject != "" {
+	switch {
+	case cfg.FilterSubject != "":
 		r.filters = []string{cfg.FilterSubject}
+	case len(r.filters) == 0:
+		r.filters = []string{">"}
 	}
 	r.close = func() {
 		_ = r.sub.Unsubscribe()

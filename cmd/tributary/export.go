@@ -32,7 +32,8 @@ read, in folders by date (UTC) and source:
   DIR/date=2026-03-09/source=SOURCE/part-FIRST-LAST.parquet
 
 FIRST and LAST are the range of sequences of the events stream that was stored
-together. Each row is one event with typed columns; --raw adds the raw record.
+together. Each row is one event with typed columns; --raw adds the raw record. With
+DuckDB: select model, sum(usage_output) from 'DIR/*/*/*.parquet' group by all
 
 Run it again to add what was stored since then: every event is in exactly one file,
 whatever ended the run before. Files appear when they are complete and never change.
@@ -40,8 +41,7 @@ With --follow it goes on with events that arrive until Ctrl-C, which stores what
 read.`,
 		Example: `  tributary export --out events
   tributary export --out events --follow --every 10m
-  tributary export --out lines --format jsonl --raw
-  duckdb -c "select model, sum(usage_output) from 'events/*/*/*.parquet' group by all"`,
+  tributary export --out lines --format jsonl --raw`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.export(cmd.Context(), &f) },
 	}
@@ -74,7 +74,7 @@ func (a *app) export(ctx context.Context, f *exportFlags) error {
 		return err
 	}
 	defer js.Conn().Close()
-	unlock, err := lockFolder(filepath.Join(f.dir, "_export"), "folder of the export: pass another one with --out", "tributary export")
+	unlock, err := lock(filepath.Join(f.dir, "_export"), "pass another folder with --out")
 	if err != nil {
 		return err
 	}

@@ -51,26 +51,34 @@ func parseType(name string) (envelopes.EventType, error) {
 	return eventType, nil
 }
 
-// parseSince is [parseTime] of --since, with dates in the local zone.
+// parseSince parses the value of --since: see [parseTime].
 func parseSince(since string, now time.Time) (time.Time, error) {
-	return parseTime("since", since, now, time.Local)
+	return parseTime("since", since, now)
 }
 
-// parseTime parses a time, a date in a zone, or a duration before now, of a flag; empty is the zero time.
-func parseTime(flag, text string, now time.Time, zone *time.Location) (time.Time, error) {
-	if text == "" {
+// parseTime is [parseTimeIn] the local zone.
+func parseTime(flag, value string, now time.Time) (time.Time, error) {
+	return parseTimeIn(flag, value, now, time.Local)
+}
+
+// parseTimeIn parses the value of a flag: a time, a date in a zone, or a duration before now; empty is
+// the zero time.
+func parseTimeIn(flag, value string, now time.Time, zone *time.Location) (time.Time, error) {
+	if value == "" {
 		return time.Time{}, nil
 	}
-	if ago, err := time.ParseDuration(text); err == nil && ago >= 0 {
+	if ago, err := time.ParseDuration(value); err == nil && ago >= 0 {
 		return now.Add(-ago), nil
 	}
-	if t, err := time.Parse(time.RFC3339, text); err == nil {
+	if t, err := time.Parse(time.RFC3339, value); err == nil {
 		return t, nil
 	}
-	if t, err := time.ParseInLocation(time.DateOnly, text, zone); err == nil {
-		return t, nil
+	for _, layout := range []string{time.DateOnly, time.DateTime, "2006-01-02 15:04", "2006-01-02T15:04:05", "2006-01-02T15:04"} {
+		if t, err := time.ParseInLocation(layout, value, zone); err == nil {
+			return t, nil
+		}
 	}
-	return time.Time{}, usageError{fmt.Errorf("--%s %q: write a duration such as 24h, a date such as 2026-03-09, or a time such as 2026-03-09T14:00:00Z", flag, text)}
+	return time.Time{}, usageError{fmt.Errorf("--%s %q: write a duration such as 24h, a date such as 2026-03-09, or a time such as 2026-03-09T14:00:00Z", flag, value)}
 }
 
 // flagError names the valid values of a flag whose value cannot be parsed.
@@ -107,6 +115,16 @@ func oneArg(what string) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {
 		if len(args) != 1 {
 			return fmt.Errorf("%s: name one %s", plural(len(args), "argument"), what)
+		}
+		return nil
+	}
+}
+
+// someArgs is for commands that take one argument or more.
+func someArgs(what string) cobra.PositionalArgs {
+	return func(_ *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return fmt.Errorf("0 arguments: name one %s", what)
 		}
 		return nil
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -12,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"tributary/pipeline"
+	"tributary/pipeline/sessionmeta"
 )
 
 func (a *app) runCommand() *cobra.Command {
@@ -21,7 +23,9 @@ func (a *app) runCommand() *cobra.Command {
 		Long: `Create the streams that are missing, then normalize raw records and store their
 events until a signal arrives. Any number of workers share the partitions: a worker
 that joins takes over its part, and the partitions of a worker that dies are taken
-over within seconds. Each event is stored once, whatever happens to the workers.`,
+over within seconds. Each event is stored once, whatever happens to the workers.
+Workers also answer the requests that title and pin sessions, as the NATS micro
+service tributary-sessions.`,
 		Example: `  tributary run
   NATS_URL=nats://nats.example:4222 NATS_CREDS=worker.creds tributary run`,
 		Args: noArgs,
@@ -59,7 +63,8 @@ over within seconds. Each event is stored once, whatever happens to the workers.
 // the records that are not stored.
 var errDrainTimeout = errors.New("drain took too long: the records that are not stored are processed again next time")
 
-// work runs a stage until ctx ends, then drains it. member is its key among the workers.
+// work runs a stage, and the service of titles and pins, until ctx ends, then drains both.
+// member is the key of the stage among the workers.
 func (a *app) work(ctx context.Context, js jetstream.JetStream, t *telemetry, member string) error {
 	stage, err := pipeline.New(js, pipeline.Config{
 		Topology: a.config.topology(),
@@ -74,10 +79,27 @@ func (a *app) work(ctx context.Context, js jetstream.JetStream, t *telemetry, me
 	if err != nil {
 		return err
 	}
+	sessions, err := sessionmeta.New(js, sessionmeta.Config{
+		ChangesMaxAge: a.config.ChangesMaxAge,
+		Mode:          a.config.CloudEvents,
+		Logger:        a.log,
+	})
+	if err != nil {
+		return err
+	}
 	working, kill := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer kill(nil)
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		if err := sessions.Serve(working); err != nil {
+			kill(err)
+		}
+	})
+	defer serving.Wait()
+	defer sessions.Drain()
 	stop := context.AfterFunc(ctx, func() {
 		stage.Drain()
+		sessions.Drain()
 		limit := time.AfterFunc(a.config.DrainTimeout, func() { kill(errDrainTimeout) })
 		context.AfterFunc(working, func() { limit.Stop() })
 	})

@@ -112,10 +112,10 @@ func (f *sessionFilter) parse(now time.Time) (pipeline.EventsQuery, error) {
 		return q, usageError{fmt.Errorf("--state %q: write one of %s", f.state, joined(sessions.States))}
 	}
 	var err error
-	if f.from, err = parseTime("since", f.since, now, time.Local); err != nil {
+	if f.from, err = parseTime("since", f.since, now); err != nil {
 		return q, err
 	}
-	if f.to, err = parseTime("until", f.until, now, time.Local); err != nil {
+	if f.to, err = parseTime("until", f.until, now); err != nil {
 		return q, err
 	}
 	q.Source, err = parseSource(f.source)

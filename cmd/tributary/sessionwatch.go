@@ -76,7 +76,7 @@ func (a *app) watchSessions(ctx context.Context, f *sessionFilter, output string
 	}
 	defer js.Conn().Close()
 	q.Follow = true
-	if q.Since, err = a.afterLastEvent(ctx, js); err != nil {
+	if q.After, err = a.lastPosition(ctx, js); err != nil {
 		return err
 	}
 	w := &sessionWatch{app: a, js: js, filter: f, output: output, folds: map[pipeline.SessionID]*watchedSession{}}

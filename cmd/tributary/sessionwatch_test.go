@@ -42,7 +42,7 @@ func TestWatchPrintsWholeSessionsWhenTheyChange(t *testing.T) {
 	}
 	ship(first, 1)
 	watch := start(t, home, server.URL(), "sessions", "watch", "-o", "json", "--every", "10ms")
-	awaitConsumer(t, js)
+	awaitReader(t, js)
 	ship(first+next, 2)
 	select {
 	case line, open := <-watch.lines:
@@ -64,8 +64,8 @@ func TestWatchPrintsWholeSessionsWhenTheyChange(t *testing.T) {
 	}
 }
 
-// awaitConsumer waits until a process reads the events.
-func awaitConsumer(t *testing.T, js jetstream.JetStream) {
+// awaitReader waits until a process reads the events.
+func awaitReader(t *testing.T, js jetstream.JetStream) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()

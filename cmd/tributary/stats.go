@@ -93,10 +93,10 @@ func (f *statsFlags) query(now time.Time) (pipeline.EventsQuery, sessions.StatsQ
 	if q.Zone, err = time.LoadLocation(f.zone); err != nil {
 		return events, q, usageError{fmt.Errorf("--tz %q: write Local, UTC or a name such as Europe/Berlin", f.zone)}
 	}
-	if q.Since, err = parseTime("since", f.since, now, q.Zone); err != nil {
+	if q.Since, err = parseTimeIn("since", f.since, now, q.Zone); err != nil {
 		return events, q, err
 	}
-	if q.Until, err = parseTime("until", f.until, now, q.Zone); err != nil {
+	if q.Until, err = parseTimeIn("until", f.until, now, q.Zone); err != nil {
 		return events, q, err
 	}
 	if f.limit < 0 {
@@ -130,7 +130,7 @@ func (a *app) stats(ctx context.Context, f *statsFlags) error {
 	if err != nil {
 		return a.noStream(err)
 	}
-	list := statsList{by: q.By, rows: inOrder(rows.sorted(), q.By), pricing: pricing}
+	list := statsList{by: q.By, rows: rowsInOrder(rows.sorted(), q.By), pricing: pricing}
 	switch f.output {
 	case "json":
 		err = list.json(jsonWriter(a.stdout))

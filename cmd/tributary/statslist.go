@@ -25,8 +25,8 @@ func moreTokens(a, b sessions.Row) int {
 	return c
 }
 
-// inOrder returns rows in the order in which they are printed: by day, then those with most tokens first.
-func inOrder(rows []sessions.Row, by []sessions.Dimension) []sessions.Row {
+// rowsInOrder returns rows in the order in which they are printed: by day, then those with most tokens first.
+func rowsInOrder(rows []sessions.Row, by []sessions.Dimension) []sessions.Row {
 	if slices.Contains(by, sessions.ByDay) {
 		slices.SortStableFunc(rows, func(a, b sessions.Row) int { return cmp.Compare(a.Day, b.Day) })
 	}

@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-
-	"github.com/charmbracelet/x/ansi"
 )
 
 // tableColumn is a column of a table.
@@ -65,11 +63,11 @@ func (t *table) write(w io.Writer, width int) error {
 func (t *table) widths() []int {
 	widths := make([]int, len(t.columns))
 	for i, c := range t.columns {
-		widths[i] = ansi.StringWidth(c.head)
+		widths[i] = terminalWidth.String(c.head)
 	}
 	for _, row := range append(t.rows, t.foot) {
 		for i, cell := range row {
-			widths[i] = max(widths[i], ansi.StringWidth(cell))
+			widths[i] = max(widths[i], terminalWidth.String(cell))
 		}
 	}
 	return widths
@@ -119,8 +117,8 @@ func (t *table) line(cells []string, widths []int, shown []bool) string {
 		if !shown[i] {
 			continue
 		}
-		cell := ansi.Truncate(cells[i], widths[i], "…")
-		space := strings.Repeat(" ", widths[i]-ansi.StringWidth(cell))
+		cell := terminalWidth.TruncateString(cells[i], widths[i], "…")
+		space := strings.Repeat(" ", widths[i]-terminalWidth.String(cell))
 		if b.Len() > 0 {
 			b.WriteString(strings.Repeat(" ", gap))
 		}

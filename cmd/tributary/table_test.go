@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/charmbracelet/x/ansi"
 	"github.com/google/go-cmp/cmp"
 
 	"tributary/envelopes"
@@ -31,7 +30,7 @@ func checkTable(t *testing.T, name string, tab func() *table) {
 			t.Fatal(err)
 		}
 		for line := range strings.Lines(lines.String()) {
-			if n := ansi.StringWidth(strings.TrimSuffix(line, "\n")); n > width {
+			if n := terminalWidth.String(strings.TrimSuffix(line, "\n")); n > width {
 				t.Errorf("a line has %d columns, want at most %d: %s", n, width, line)
 			}
 		}

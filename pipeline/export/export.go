@@ -67,7 +67,7 @@ func Run(ctx context.Context, js jetstream.JetStream, cfg Config) (Result, error
 	}
 	e := &exporter{cfg: cfg, folder: f}
 	e.reset()
-	err = e.run(ctx, pipeline.Events(ctx, js, cfg.Generation, pipeline.EventsQuery{From: f.manifest.Through + 1, Follow: cfg.Follow}))
+	err = e.run(ctx, pipeline.Events(ctx, js, cfg.Generation, pipeline.EventsQuery{After: f.manifest.Through, Follow: cfg.Follow}))
 	e.result.Through = f.manifest.Through
 	return e.result, err
 }
