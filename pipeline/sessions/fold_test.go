@@ -1,13 +1,10 @@
 package sessions_test
 
 import (
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/go-cmp/cmp"
 
@@ -224,32 +221,4 @@ func TestTitles(t *testing.T) {
 			}
 		})
 	}
-}
-
-// TestSeed has the acceptance rows of titles; they compare with the results of other projects.
-func TestSeed(t *testing.T) {
-	t.Parallel()
-	t.Run("003-29 a session without a title has one of its first prompt", func(t *testing.T) {
-		t.Parallel()
-		root := os.Getenv("TRIBUTARY_GOLDENS")
-		if root == "" {
-			t.Skip("TRIBUTARY_GOLDENS is not set")
-		}
-		data, err := os.ReadFile(filepath.Join(root, "session_metadata/origin/heuristic-title.json"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		var rows []struct {
-			In  string `json:"in"`
-			Out string `json:"out"`
-		}
-		if err := json.Unmarshal(data, &rows); err != nil || len(rows) == 0 {
-			t.Fatal(err)
-		}
-		for _, r := range rows {
-			if got := sessions.FallbackTitle(r.In); got != r.Out {
-				t.Errorf("title of %q is %q, want %q", r.In, got, r.Out)
-			}
-		}
-	})
 }

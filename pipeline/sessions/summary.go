@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"tributary/envelopes"
+	"tributary/pipeline/sessionmeta"
 )
 
 // State is what a session does.
@@ -136,13 +137,13 @@ func (r *Summary) noteTexts(s *Step) {
 	case s.isPrompt():
 		r.LastPrompt = s.Text
 		if r.first == "" {
-			r.first = FallbackTitle(s.Text)
+			r.first = sessionmeta.FallbackTitle(s.Text)
 		}
 	case s.Type == envelopes.SessionSummary && !s.Internal && s.Text != "":
 		title := strings.TrimSpace(s.Text)
-		if s.Role == envelopes.RoleSystem {
-			r.vendor, _, _ = strings.Cut(title, "\n")
-		} else if len(title) <= maxSummaryTitle && !strings.Contains(title, "\n") {
+		if line, _, _ := strings.Cut(title, "\n"); s.Role == envelopes.RoleSystem && !sessionmeta.IsUntitled(line) {
+			r.vendor = line
+		} else if s.Role != envelopes.RoleSystem && len(title) <= maxSummaryTitle && !strings.Contains(title, "\n") {
 			r.written = title
 		}
 	}
