@@ -56,9 +56,14 @@ func parseSince(since string, now time.Time) (time.Time, error) {
 	return parseTime("since", since, now)
 }
 
-// parseTime parses the value of a flag: a time, a date, or a duration before now; empty is the
-// zero time.
+// parseTime is [parseTimeIn] the local zone.
 func parseTime(flag, value string, now time.Time) (time.Time, error) {
+	return parseTimeIn(flag, value, now, time.Local)
+}
+
+// parseTimeIn parses the value of a flag: a time, a date in a zone, or a duration before now; empty is
+// the zero time.
+func parseTimeIn(flag, value string, now time.Time, zone *time.Location) (time.Time, error) {
 	if value == "" {
 		return time.Time{}, nil
 	}
@@ -69,7 +74,7 @@ func parseTime(flag, value string, now time.Time) (time.Time, error) {
 		return t, nil
 	}
 	for _, layout := range []string{time.DateOnly, time.DateTime, "2006-01-02 15:04", "2006-01-02T15:04:05", "2006-01-02T15:04"} {
-		if t, err := time.ParseInLocation(layout, value, time.Local); err == nil {
+		if t, err := time.ParseInLocation(layout, value, zone); err == nil {
 			return t, nil
 		}
 	}

@@ -145,6 +145,9 @@ in order per session.`,
   tributary run                            a worker at the broker of NATS_URL
   tributary ship                           send the logs of this machine to the broker
   tributary tail                           print the events as they are stored
+  tributary sessions ls                    list the sessions with what they did
+  tributary stats                          sum up tokens, cost, tools and time
+  tributary export --out events            write the events to Parquet files
   tributary dlq ls                         list the records that could not be read
   tributary doctor                         show progress, problems and their cures`,
 		Version:       versionLine(),
@@ -174,6 +177,9 @@ in order per session.`,
 		a.tailCommand(),
 		a.normalizeCommand(),
 		a.doctorCommand(),
+		a.sessionsCommand(),
+		a.statsCommand(),
+		a.exportCommand(),
 		a.dlqCommand(),
 		a.claimsCommand(),
 		versionCommand(),

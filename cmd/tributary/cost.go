@@ -1,0 +1,139 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+
+	"tributary/envelopes"
+	"tributary/pipeline/prices"
+)
+
+// pricing computes costs with a price file, and collects what has no price.
+type pricing struct {
+	table     *prices.Table
+	providers []string
+	found     map[string]foundPrice
+	missing   map[string]*missingPrice
+}
+
+// foundPrice is the price of a model, or why it has none.
+type foundPrice struct {
+	prices.Price
+	err error
+}
+
+// missingPrice are the tokens of a model that have no price.
+type missingPrice struct {
+	tokens int64
+	reason string
+}
+
+// newPricing reads a price file; without a name there are no costs, and the result is nil.
+func newPricing(name string, providers []string) (*pricing, error) {
+	if name == "" {
+		if len(providers) > 0 {
+			return nil, usageError{fmt.Errorf("--provider chooses between the prices of a file: pass --prices FILE, too")}
+		}
+		return nil, nil
+	}
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, fmt.Errorf("price file: %w", err)
+	}
+	defer f.Close()
+	table, err := prices.Read(f)
+	if err != nil {
+		return nil, fmt.Errorf("price file %s: %w", name, err)
+	}
+	return &pricing{table: table, providers: providers, found: map[string]foundPrice{}, missing: map[string]*missingPrice{}}, nil
+}
+
+// cost is what tokens cost.
+type cost struct {
+	usd      float64
+	unpriced int64 // tokens that are not in usd
+	priced   bool  // some tokens are in usd, or there are none
+}
+
+// of returns the cost of the tokens of models.
+func (p *pricing) of(models map[string]*envelopes.Usage) cost {
+	var c cost
+	total := int64(0)
+	for _, model := range slices.Sorted(maps.Keys(models)) {
+		u := models[model]
+		found, known := p.found[model]
+		if !known {
+			found.Price, found.err = p.table.Find(model, p.providers)
+			p.found[model] = found
+		}
+		usd, unpriced := found.Cost(u)
+		if found.err != nil {
+			usd, unpriced = 0, u.Total()
+		}
+		c.usd += usd
+		c.unpriced += unpriced
+		total += u.Total()
+		p.miss(model, unpriced, found.err)
+	}
+	c.priced = c.unpriced < total || total == 0
+	return c
+}
+
+// miss notes tokens without a price.
+func (p *pricing) miss(model string, tokens int64, err error) {
+	if tokens == 0 {
+		return
+	}
+	if p.missing[model] == nil {
+		reason := "some kinds of tokens"
+		if err != nil {
+			reason = strings.TrimPrefix(err.Error(), prices.ErrNoPrice.Error())
+		}
+		p.missing[model] = &missingPrice{reason: reason}
+	}
+	p.missing[model].tokens += tokens
+}
+
+// report states what has no price, the model with most tokens first.
+func (p *pricing) report(w io.Writer) {
+	names := slices.SortedFunc(maps.Keys(p.missing), func(a, b string) int {
+		return cmp.Or(cmp.Compare(p.missing[b].tokens, p.missing[a].tokens), cmp.Compare(a, b))
+	})
+	for _, name := range names {
+		m := p.missing[name]
+		note := ""
+		if m.reason != "" {
+			note = " (" + m.reason + ")"
+			if strings.HasPrefix(m.reason, prices.ErrAmbiguous.Error()) {
+				note = " (" + m.reason + ": choose with --provider)"
+			}
+		}
+		fmt.Fprintf(w, "no price: %s: %s tokens are not in the cost%s\n", cmp.Or(oneLine(name), "unknown model"), thousands(m.tokens), note)
+	}
+}
+
+// text writes a cost for people: a plus sign says that some tokens have no price.
+func (c cost) text() string {
+	switch {
+	case !c.priced:
+		return "?"
+	case c.unpriced > 0:
+		return dollars(c.usd) + "+"
+	default:
+		return dollars(c.usd)
+	}
+}
+
+// dollars writes an amount with cents, and a small one with more digits.
+func dollars(usd float64) string {
+	if usd != 0 && usd < 0.1 {
+		return fmt.Sprintf("$%.4f", usd)
+	}
+	whole := int64(usd*100 + 0.5)
+	return fmt.Sprintf("$%s.%02d", thousands(whole/100), whole%100)
+}

@@ -1,0 +1,94 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"tributary/pipeline/export"
+)
+
+// exportFlags are the flags of export.
+type exportFlags struct {
+	dir, format string
+	raw, follow bool
+	every       time.Duration
+	spanBytes   int
+}
+
+func (a *app) exportCommand() *cobra.Command {
+	var f exportFlags
+	cmd := &cobra.Command{
+		Use:   "export [flags] --out DIR",
+		Short: "Write the events to Parquet files, or to lines of JSON",
+		Long: `Write the events of the broker to files that DuckDB, ClickHouse, Spark and pandas
+read, in folders by date (UTC) and source:
+
+  DIR/date=2026-03-09/source=SOURCE/part-FIRST-LAST.parquet
+
+FIRST and LAST are the range of sequences of the events stream that was stored
+together. Each row is one event with typed columns; --raw adds the raw record. With
+DuckDB: select model, sum(usage_output) from 'DIR/*/*/*.parquet' group by all
+
+Run it again to add what was stored since then: every event is in exactly one file,
+whatever ended the run before. Files appear when they are complete and never change.
+With --follow it goes on with events that arrive until Ctrl-C, which stores what is
+read.`,
+		Example: `  tributary export --out events
+  tributary export --out events --follow --every 10m
+  tributary export --out lines --format jsonl --raw`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.export(cmd.Context(), &f) },
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&f.dir, "out", "", "`folder` of the files; it is made if it does not exist")
+	flags.StringVar(&f.format, "format", string(export.Parquet), "format of the files: "+joined(export.Formats))
+	completeFlag(cmd, "format", texts(export.Formats))
+	flags.BoolVar(&f.raw, "raw", false, "add the raw records")
+	flags.BoolVar(&f.follow, "follow", false, "go on with events that arrive")
+	flags.DurationVar(&f.every, "every", export.DefaultEvery, "with --follow, store what has arrived so often; longer makes fewer files")
+	flags.IntVar(&f.spanBytes, "span-bytes", export.DefaultSpanBytes, "bytes of events that are stored together; less needs less memory and makes more files")
+	a.serverFlag(cmd)
+	return cmd
+}
+
+// export writes the events to the folder of the flags.
+func (a *app) export(ctx context.Context, f *exportFlags) error {
+	switch {
+	case f.dir == "":
+		return usageError{errors.New("--out is missing: name the folder of the files")}
+	case !slices.Contains(export.Formats, export.Format(f.format)):
+		return usageError{fmt.Errorf("--format %q: write one of %s", f.format, joined(export.Formats))}
+	case f.every <= 0:
+		return usageError{fmt.Errorf("--every %v: write a duration such as 1m", f.every)}
+	case f.spanBytes <= 0:
+		return usageError{fmt.Errorf("--span-bytes %d: write a number from 1 on", f.spanBytes)}
+	}
+	js, err := a.jetStream(ctx)
+	if err != nil {
+		return err
+	}
+	defer js.Conn().Close()
+	unlock, err := lock(filepath.Join(f.dir, "_export"), "pass another folder with --out")
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	result, err := export.Run(ctx, js, export.Config{
+		Dir: f.dir, Generation: a.config.Generation, Format: export.Format(f.format), Raw: f.raw,
+		SpanBytes: f.spanBytes, Follow: f.follow, Every: f.every, Logger: a.log,
+	})
+	if err != nil {
+		return a.noStream(err)
+	}
+	fmt.Fprintf(a.stderr, "exported %s to %s, through sequence %d\n", plural(result.Events, "event"), plural(result.Files, "new file"), result.Through)
+	if result.Unreadable > 0 {
+		return partlyError(plural(result.Unreadable, "event") + " could not be read")
+	}
+	return nil
+}

@@ -1,0 +1,332 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/spf13/cobra"
+
+	"tributary/envelopes"
+	"tributary/pipeline"
+	"tributary/pipeline/sessions"
+)
+
+func (a *app) sessionsCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "sessions",
+		Short: "List, show and watch sessions",
+		Long: `Sessions with what they did: title, project, models, tokens, tools, errors, active
+time and state. All of it is summed up from the events of the broker when the
+command runs.`,
+		Example: `  tributary sessions ls
+  tributary sessions show 0b6a7f58
+  tributary sessions watch`,
+	}
+	cmd.AddCommand(a.sessionsListCommand(), a.sessionsShowCommand(), a.sessionsWatchCommand())
+	return cmd
+}
+
+// labelFunc returns the title and the pin that were set for a session; an empty title is none.
+type labelFunc func(source envelopes.Source, session string) (title string, pinned bool)
+
+// labels is where titles and pins that were set come from: nothing sets them yet.
+func (a *app) labels(envelopes.Source, string) (title string, pinned bool) { return "", false }
+
+// sessionView is a session as the commands print it.
+type sessionView struct {
+	sessions.Summary
+	Pinned bool `json:"pinned"`
+}
+
+// view returns the record of a session with its label.
+func view(s sessions.Summary, label labelFunc) sessionView {
+	title, pinned := label(s.Source, s.Session)
+	s.Title = cmp.Or(title, s.Title)
+	return sessionView{Summary: s, Pinned: pinned}
+}
+
+// sessionOrders are the orders of sessions, by the value of --sort.
+var sessionOrders = []struct {
+	name  string
+	value func(*sessionView) int64 // the largest first
+}{
+	{"last", func(v *sessionView) int64 { return v.LastSeen.UnixNano() }},
+	{"first", func(v *sessionView) int64 { return v.FirstSeen.UnixNano() }},
+	{"tokens", func(v *sessionView) int64 { return v.Usage.Total }},
+	{"active", func(v *sessionView) int64 { return v.ActiveMS }},
+	{"calls", func(v *sessionView) int64 { return v.Calls }},
+	{"failures", func(v *sessionView) int64 { return v.Failures }},
+	{"errors", func(v *sessionView) int64 { return v.Errors }},
+	{"events", func(v *sessionView) int64 { return v.Events }},
+}
+
+// sessionOrder returns the order of a name: pinned sessions first, then by the value.
+func sessionOrder(name string) (func(a, b sessionView) int, error) {
+	var names []string
+	for _, o := range sessionOrders {
+		if o.name == name {
+			return func(a, b sessionView) int {
+				pinned := 0
+				if a.Pinned != b.Pinned {
+					if pinned = 1; a.Pinned {
+						pinned = -1
+					}
+				}
+				return cmp.Or(pinned, cmp.Compare(o.value(&b), o.value(&a)), cmp.Compare(a.Source, b.Source), cmp.Compare(a.Session, b.Session))
+			}, nil
+		}
+		names = append(names, o.name)
+	}
+	return nil, usageError{fmt.Errorf("--sort %q: write one of %s", name, strings.Join(names, ", "))}
+}
+
+// sessionFilter has the flags that select sessions.
+type sessionFilter struct {
+	source, project, model, state string
+	since, until                  string
+	prefixes                      []string // of ids; none for all
+
+	from, to time.Time
+}
+
+// flags adds the flags of the filter.
+func (f *sessionFilter) flags(cmd *cobra.Command) {
+	sourceFlag(cmd, &f.source, "only sessions of this agent")
+	flags := cmd.Flags()
+	flags.StringVar(&f.project, "project", "", "only sessions of this project: its path, or the end of it")
+	flags.StringVar(&f.model, "model", "", "only sessions that used this model: its name, or a part of it")
+	flags.StringVar(&f.state, "state", "", "only sessions in this state: "+joined(sessions.States))
+	completeFlag(cmd, "state", texts(sessions.States))
+}
+
+// parse checks the flags.
+func (f *sessionFilter) parse(now time.Time) (pipeline.EventsQuery, error) {
+	var q pipeline.EventsQuery
+	if f.state != "" && !slices.Contains(sessions.States, sessions.State(f.state)) {
+		return q, usageError{fmt.Errorf("--state %q: write one of %s", f.state, joined(sessions.States))}
+	}
+	var err error
+	if f.from, err = parseTime("since", f.since, now); err != nil {
+		return q, err
+	}
+	if f.to, err = parseTime("until", f.until, now); err != nil {
+		return q, err
+	}
+	q.Source, err = parseSource(f.source)
+	return q, err
+}
+
+// matches reports whether the filter selects a session.
+func (f *sessionFilter) matches(s *sessions.Summary) bool {
+	begins := func(prefix string) bool { return strings.HasPrefix(s.Session, prefix) }
+	uses := func(m sessions.ModelUse) bool { return strings.Contains(m.Model, f.model) }
+	return (f.source == "" || string(s.Source) == f.source) &&
+		(f.state == "" || string(s.State) == f.state) &&
+		(f.model == "" || slices.ContainsFunc(s.Models, uses)) &&
+		(len(f.prefixes) == 0 || slices.ContainsFunc(f.prefixes, begins)) &&
+		(f.from.IsZero() || !s.LastSeen.Before(f.from)) && (f.to.IsZero() || s.LastSeen.Before(f.to)) &&
+		s.InProject(f.project)
+}
+
+// wholeSession is the division of a fold that has all of a summary.
+var wholeSession = sessions.Division{Model: true, Tool: true}
+
+func (a *app) sessionsListCommand() *cobra.Command {
+	var f sessionFilter
+	var order, output string
+	var limit int
+	cmd := &cobra.Command{
+		Use:   "ls [flags] [ID-PREFIX...]",
+		Short: "List sessions",
+		Long: `List sessions, those with the latest event first. Arguments select sessions by the
+beginning of their ids.
+
+A session is working while its agent works, waiting after an answer, failed if
+the last thing that happened is an error that the vendor reports, and idle when
+nothing has happened for 15 minutes. Its title is the vendor's, else made of its
+first prompt. Its tokens are those of its own events; tributary stats counts
+copies of API calls in other sessions once.
+
+-o json prints one object per session.`,
+		Example: `  tributary sessions ls --limit 20
+  tributary sessions ls --project ledger --sort tokens
+  tributary sessions ls --state failed --since 24h -o json | jq -r .last_error`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			f.prefixes = args
+			return a.listSessions(cmd.Context(), &f, order, output, limit)
+		},
+	}
+	f.flags(cmd)
+	flags := cmd.Flags()
+	flags.StringVar(&f.since, "since", "", "only sessions with an event from then on: a duration, date or time")
+	flags.StringVar(&f.until, "until", "", "only sessions whose last event is before then: a duration, date or time")
+	flags.StringVar(&order, "sort", sessionOrders[0].name, "last, first, tokens, active, calls, failures, errors or events; the largest or latest first")
+	flags.IntVar(&limit, "limit", 50, "print only so many sessions; 0 for all")
+	flags.StringVarP(&output, "output", "o", "table", "table or json")
+	a.serverFlag(cmd)
+	return cmd
+}
+
+// listSessions prints the sessions that a filter selects.
+func (a *app) listSessions(ctx context.Context, f *sessionFilter, sort, output string, limit int) error {
+	if err := checkOutput(output, "table", "json"); err != nil {
+		return err
+	}
+	if limit < 0 {
+		return usageError{fmt.Errorf("--limit %d: write a number from 0 on", limit)}
+	}
+	order, err := sessionOrder(sort)
+	if err != nil {
+		return err
+	}
+	now := time.Now()
+	q, err := f.parse(now)
+	if err != nil {
+		return err
+	}
+	js, err := a.jetStream(ctx)
+	if err != nil {
+		return err
+	}
+	defer js.Conn().Close()
+	top := topList[sessionView]{limit: limit, order: order}
+	read := a.readSteps(ctx, js, q)
+	err = sessions.Each(read.steps, wholeSession, sessions.Memory{}, func(fold *sessions.Fold) error {
+		s := fold.Summary(now)
+		if !f.matches(&s) {
+			return nil
+		}
+		v := view(s, a.labels)
+		return top.add(&v)
+	})
+	if err != nil {
+		return a.noStream(err)
+	}
+	list := top.sorted()
+	if output == "json" {
+		for i := range list {
+			if err := writeJSON(jsonWriter(a.stdout), &list[i]); err != nil {
+				return err
+			}
+		}
+	} else if err := sessionTable(list, now).write(a.stdout, a.tableWidth()); err != nil {
+		return err
+	}
+	if len(list) == 0 {
+		fmt.Fprintf(a.stderr, "no such session in generation %s\n", a.config.Generation)
+	}
+	if top.left > 0 {
+		fmt.Fprintf(a.stderr, "left out by --limit: %s\n", plural(top.left, "session"))
+	}
+	return read.err()
+}
+
+func (a *app) sessionsShowCommand() *cobra.Command {
+	var source, output string
+	cmd := &cobra.Command{
+		Use:   "show [flags] ID",
+		Short: "Show a session",
+		Long: `Show what a session did. The beginning of its id is enough if no other session has
+the same. -o json prints the record.`,
+		Example: `  tributary sessions show 0b6a7f58
+  tributary sessions show 0b6a7f58 -o json | jq .tools`,
+		Args: oneArg("session"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := checkOutput(output, "pretty", "json"); err != nil {
+				return err
+			}
+			s, err := parseSource(source)
+			if err != nil {
+				return err
+			}
+			return a.showSession(cmd.Context(), s, args[0], output)
+		},
+	}
+	sourceFlag(cmd, &source, "agent of the session, if two have the same id")
+	cmd.Flags().StringVarP(&output, "output", "o", "pretty", "pretty or json")
+	a.serverFlag(cmd)
+	return cmd
+}
+
+// showSession prints the session of an id or of the beginning of one.
+func (a *app) showSession(ctx context.Context, source envelopes.Source, id, output string) error {
+	js, err := a.jetStream(ctx)
+	if err != nil {
+		return err
+	}
+	defer js.Conn().Close()
+	session, err := a.findSession(ctx, js, source, id)
+	if err != nil {
+		return a.noStream(err)
+	}
+	fold, err := a.foldSession(ctx, js, session, 0)
+	if err != nil {
+		return err
+	}
+	now := time.Now()
+	v := view(fold.Summary(now), a.labels)
+	if output == "json" {
+		return writeJSON(jsonWriter(a.stdout), &v)
+	}
+	return a.printSession(&v, now)
+}
+
+// findSession returns the session of an id, else the only one whose id begins with it.
+func (a *app) findSession(ctx context.Context, js jetstream.JetStream, source envelopes.Source, id string) (pipeline.SessionID, error) {
+	var none pipeline.SessionID
+	if id == "" {
+		return none, usageError{errors.New("the id is empty: name one session")}
+	}
+	// The server finds a whole id; the beginning of one needs the subjects of all events.
+	const shown = 5
+	found, err := pipeline.FindSessions(ctx, js, a.config.Generation, pipeline.EventsQuery{Source: source, Session: id}, id, 0)
+	if err == nil && len(found) == 0 {
+		found, err = pipeline.FindSessions(ctx, js, a.config.Generation, pipeline.EventsQuery{Source: source}, id, shown+1)
+	}
+	switch {
+	case err != nil:
+		return none, err
+	case len(found) == 0:
+		return none, fmt.Errorf("no such session in generation %s: %s: tributary sessions ls lists them", a.config.Generation, oneLine(id))
+	case len(found) == 1:
+		return found[0], nil
+	}
+	slices.SortFunc(found, func(a, b pipeline.SessionID) int {
+		return cmp.Or(cmp.Compare(a.Source, b.Source), cmp.Compare(a.Session, b.Session))
+	})
+	count := plural(len(found), "session")
+	if len(found) > shown {
+		found, count = found[:shown], "many sessions"
+	}
+	names := make([]string, len(found))
+	for i, s := range found {
+		names[i] = oneLine(string(s.Source) + " " + s.Session)
+	}
+	return none, fmt.Errorf("%s names %s: %s: write more of the id, or pass --source", oneLine(id), count, strings.Join(names, ", "))
+}
+
+// foldSession folds the events of a session that are stored before a position, 0 for all.
+func (a *app) foldSession(ctx context.Context, js jetstream.JetStream, s pipeline.SessionID, before uint64) (*sessions.Fold, error) {
+	fold := sessions.NewFold(wholeSession)
+	q := pipeline.EventsQuery{Source: s.Source, Session: s.Session}
+	for e, err := range pipeline.Outlines(ctx, js, a.config.Generation, q) {
+		if err != nil && e.Position == 0 {
+			return nil, err
+		}
+		if before > 0 && e.Position >= before {
+			break
+		}
+		if err != nil {
+			fmt.Fprintf(a.stderr, "skipped: %v\n", err)
+			continue
+		}
+		fold.Add(&e.AgentEventV1)
+	}
+	return fold, context.Cause(ctx)
+}

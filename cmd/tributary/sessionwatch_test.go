@@ -1,0 +1,88 @@
+package main
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"tributary/pipeline"
+	"tributary/pipeline/pipelinetest"
+)
+
+// TestWatchPrintsWholeSessionsWhenTheyChange stores a session, begins to watch, and lets the session go on:
+// its record has the earlier events too.
+func TestWatchPrintsWholeSessionsWhenTheyChange(t *testing.T) {
+	t.Parallel()
+	server := pipelinetest.NewServer(t)
+	js := server.Provision(pipeline.DefaultTopology())
+	home := t.TempDir()
+	worker := start(t, home, server.URL(), "run")
+	log := filepath.Join(home, "log.jsonl")
+	first := `{"type":"user","uuid":"u1","sessionId":"one","timestamp":"2026-03-09T09:00:00Z","message":{"role":"user","content":"Fix the tests."}}` + "\n"
+	next := `{"type":"assistant","uuid":"u2","sessionId":"one","timestamp":"2026-03-09T09:00:05Z","message":{"id":"m","model":"opus","role":"assistant","content":[{"type":"text","text":"Done."}],"usage":{"input_tokens":1,"output_tokens":2}}}` + "\n"
+	ship := func(text string, events uint64) {
+		t.Helper()
+		if err := os.WriteFile(log, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if code, out := ended(start(t, home, server.URL(), "ship", "--once", "--source", "claude_code", log)); code != 0 {
+			t.Fatalf("ship: exit code %d\n%s", code, out)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		if err := awaitStored(ctx, js, pipeline.EventsStream("v1"), "events.v1.>", events); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ship(first, 1)
+	watch := start(t, home, server.URL(), "sessions", "watch", "-o", "json", "--every", "10ms")
+	awaitReader(t, js)
+	ship(first+next, 2)
+	select {
+	case line, open := <-watch.lines:
+		var got sessionView
+		if err := json.Unmarshal([]byte(line), &got); err != nil || !open {
+			t.Fatalf("%q: %v\n%s", line, err, &watch.stderr)
+		}
+		if got.Session != "one" || got.Events != 2 || got.Prompts != 1 || got.Usage.Total != 3 || got.Title != "Fix the tests" {
+			t.Errorf("record %+v", got)
+		}
+	case <-time.After(patience):
+		t.Fatalf("no record\n%s", &watch.stderr)
+	}
+	if code := watch.signal(syscall.SIGTERM); code != 0 {
+		t.Errorf("watch: exit code %d\n%s", code, &watch.stderr)
+	}
+	if code := worker.signal(syscall.SIGTERM); code != 0 {
+		t.Errorf("run: exit code %d\n%s", code, &worker.stderr)
+	}
+}
+
+// awaitReader waits until a process reads the events.
+func awaitReader(t *testing.T, js jetstream.JetStream) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	poll := time.NewTicker(10 * time.Millisecond)
+	defer poll.Stop()
+	for {
+		stream, err := js.Stream(ctx, pipeline.EventsStream("v1"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if stream.CachedInfo().State.Consumers > 0 {
+			return
+		}
+		select {
+		case <-poll.C:
+		case <-ctx.Done():
+			t.Fatal("nothing reads the events")
+		}
+	}
+}

@@ -1,0 +1,226 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"math"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/spf13/cobra"
+
+	"tributary/pipeline"
+	"tributary/pipeline/sessions"
+)
+
+// statsFlags are the flags of stats.
+type statsFlags struct {
+	by                       []string
+	source, session, project string
+	since, until, zone       string
+	output                   string
+	prices                   string
+	providers                []string
+	limit                    int
+}
+
+func (a *app) statsCommand() *cobra.Command {
+	var f statsFlags
+	cmd := &cobra.Command{
+		Use:   "stats [flags]",
+		Short: "Sum up tokens, cost, tools and time of all sessions",
+		Long: `Sum up the events of the broker by day, model, source, project, session and tool,
+or by several of them. --since and --until select by the time of an event, and
+--tz is the time zone of days and dates.
+
+Tokens are counted in five parts that never overlap: input, cache_read,
+cache_write, output and reasoning; total is their sum. An API call that several
+sessions have, because a vendor copies history into forked and resumed sessions,
+counts once; what is left out is printed. A tool call counts once, whatever number
+of results it has, on the day on which it began. Tokens belong to no tool. An event
+that names no model counts for the model that its session used last. Latencies are
+those that vendors state, within 1%. Active is the time between events that are at
+most 5 minutes apart.
+
+With --prices, a file of LiteLLM (model_prices_and_context_window.json) or
+models.dev (api.json), there is a cost in US dollars. Tokens without a price are
+not in it: their models are printed, a plus sign marks the amount, and JSON has
+their number as unpriced. If the providers in the file disagree about a model,
+--provider chooses.
+
+-o json prints one object per row, -o csv the same columns.`,
+		Example: `  tributary stats
+  tributary stats --by day,model --since 168h
+  tributary stats --by tool -o json | jq -r 'select(.error_rate > 0.1) | .tool'
+  tributary stats --by project --prices model_prices_and_context_window.json`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.stats(cmd.Context(), &f) },
+	}
+	flags := cmd.Flags()
+	flags.StringSliceVar(&f.by, "by", []string{string(sessions.ByModel)}, "dimensions, separated by commas: "+joined(sessions.Dimensions))
+	completeFlag(cmd, "by", texts(sessions.Dimensions))
+	sourceFlag(cmd, &f.source, "only sessions of this agent")
+	flags.StringVar(&f.session, "session", "", "only this session: its whole id")
+	flags.StringVar(&f.project, "project", "", "only sessions of this project: its path, or the end of it")
+	flags.StringVar(&f.since, "since", "", "only events from then on: a duration, date or time")
+	flags.StringVar(&f.until, "until", "", "only events before then: a duration, date or time")
+	flags.StringVar(&f.zone, "tz", "Local", "time zone of days and dates, such as UTC or Europe/Berlin")
+	flags.StringVar(&f.prices, "prices", "", "price `file` of LiteLLM or models.dev")
+	flags.StringSliceVar(&f.providers, "provider", nil, "providers whose prices count, the first first")
+	flags.IntVar(&f.limit, "limit", 0, "print only so many rows, those with most tokens; 0 for all")
+	flags.StringVarP(&f.output, "output", "o", "table", "table, json or csv")
+	a.serverFlag(cmd)
+	return cmd
+}
+
+// query returns what the flags select: events of the stream, and sums of them.
+func (f *statsFlags) query(now time.Time) (pipeline.EventsQuery, sessions.StatsQuery, error) {
+	events := pipeline.EventsQuery{Session: f.session}
+	q := sessions.StatsQuery{Project: f.project, Models: f.prices != ""}
+	for _, name := range f.by {
+		d := sessions.Dimension(name)
+		if !slices.Contains(sessions.Dimensions, d) {
+			return events, q, usageError{fmt.Errorf("--by %q: write some of %s, separated by commas", name, joined(sessions.Dimensions))}
+		}
+		if !slices.Contains(q.By, d) {
+			q.By = append(q.By, d)
+		}
+	}
+	var err error
+	if q.Zone, err = time.LoadLocation(f.zone); err != nil {
+		return events, q, usageError{fmt.Errorf("--tz %q: write Local, UTC or a name such as Europe/Berlin", f.zone)}
+	}
+	if q.Since, err = parseTimeIn("since", f.since, now, q.Zone); err != nil {
+		return events, q, err
+	}
+	if q.Until, err = parseTimeIn("until", f.until, now, q.Zone); err != nil {
+		return events, q, err
+	}
+	if f.limit < 0 {
+		return events, q, usageError{fmt.Errorf("--limit %d: write a number from 0 on", f.limit)}
+	}
+	events.Source, err = parseSource(f.source)
+	return events, q, err
+}
+
+// stats prints the statistics that the flags select.
+func (a *app) stats(ctx context.Context, f *statsFlags) error {
+	if err := checkOutput(f.output, "table", "json", "csv"); err != nil {
+		return err
+	}
+	events, q, err := f.query(time.Now())
+	if err != nil {
+		return err
+	}
+	pricing, err := newPricing(f.prices, f.providers)
+	if err != nil {
+		return err
+	}
+	js, err := a.jetStream(ctx)
+	if err != nil {
+		return err
+	}
+	defer js.Conn().Close()
+	rows := topList[sessions.Row]{limit: f.limit, order: moreTokens}
+	read := a.readSteps(ctx, js, events)
+	copies, err := sessions.Stats(read.steps, q, sessions.Memory{}, rows.add)
+	if err != nil {
+		return a.noStream(err)
+	}
+	list := statsList{by: q.By, rows: rowsInOrder(rows.sorted(), q.By), pricing: pricing}
+	switch f.output {
+	case "json":
+		err = list.json(jsonWriter(a.stdout))
+	case "csv":
+		err = list.csv(a.stdout)
+	default:
+		err = list.table().write(a.stdout, a.tableWidth())
+	}
+	if err != nil {
+		return err
+	}
+	a.reportStats(len(list.rows), rows.left, copies, pricing)
+	return read.err()
+}
+
+// reportStats states what the rows leave out.
+func (a *app) reportStats(rows, left int, copies sessions.Copies, pricing *pricing) {
+	if rows == 0 {
+		fmt.Fprintf(a.stderr, "no such event in generation %s\n", a.config.Generation)
+	}
+	if left > 0 {
+		fmt.Fprintf(a.stderr, "left out by --limit: %s\n", plural(left, "row"))
+	}
+	if copies.Calls > 0 {
+		fmt.Fprintf(a.stderr, "left out: %s tokens of %s that other sessions have, too\n", thousands(copies.Usage.Total()), plural(int(copies.Calls), "API call"))
+	}
+	if pricing != nil {
+		pricing.report(a.stderr)
+	}
+}
+
+// stepReader reads the steps of stored events, and notes what cannot be read.
+type stepReader struct {
+	steps      iter.Seq2[sessions.Step, error]
+	unreadable int
+}
+
+// readSteps begins to read steps.
+func (a *app) readSteps(ctx context.Context, js jetstream.JetStream, q pipeline.EventsQuery) *stepReader {
+	r := &stepReader{}
+	r.steps = sessions.Steps(ctx, js, a.config.Generation, q, func(err error) {
+		r.unreadable++
+		fmt.Fprintf(a.stderr, "skipped: %v\n", err)
+	})
+	return r
+}
+
+// err is nil if every event was read.
+func (r *stepReader) err() error {
+	if r.unreadable == 0 {
+		return nil
+	}
+	return partlyError(plural(r.unreadable, "event") + " could not be read")
+}
+
+// tableWidth is the width of tables: that of the terminal, and any width for another program.
+func (a *app) tableWidth() int {
+	if !isTerminal(a.stdout) {
+		return math.MaxInt
+	}
+	return columns(a.stdout.(*os.File))
+}
+
+// unknownValue is the name of an unknown model or project, and of no tool, in tables.
+const unknownValue = "-"
+
+// cell returns a value for a table.
+func cell(value string) string {
+	if value = oneLine(value); value == "" {
+		return unknownValue
+	}
+	return value
+}
+
+// percent writes a part of a whole; nothing without a whole.
+func percent(part, whole int64) string {
+	if whole == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%.1f%%", 100*float64(part)/float64(whole))
+}
+
+// millis writes a latency for a table; nothing for none.
+func millis(ms *int64) string {
+	if ms == nil {
+		return ""
+	}
+	d := time.Duration(*ms) * time.Millisecond
+	if d >= time.Second {
+		d = d.Round(10 * time.Millisecond)
+	}
+	return d.String()
+}

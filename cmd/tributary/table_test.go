@@ -1,0 +1,105 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"tributary/envelopes"
+	"tributary/pipeline/prices"
+	"tributary/pipeline/sessions"
+)
+
+// tableWidths are the widths of terminals in the golden files of tables.
+var tableWidths = []int{80, 120, 200}
+
+// checkTable compares a table with testdata/tables/<name>; with -update it writes the file.
+func checkTable(t *testing.T, name string, tab func() *table) {
+	t.Helper()
+	var b bytes.Buffer
+	for _, width := range tableWidths {
+		fmt.Fprintf(&b, "-- %d columns --\n", width)
+		var lines bytes.Buffer
+		if err := tab().write(&lines, width); err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(lines.String()) {
+			if n := terminalWidth.String(strings.TrimSuffix(line, "\n")); n > width {
+				t.Errorf("a line has %d columns, want at most %d: %s", n, width, line)
+			}
+		}
+		b.Write(lines.Bytes())
+	}
+	file := filepath.Join("testdata", "tables", name)
+	if *update {
+		if err := os.WriteFile(file, b.Bytes(), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), b.String()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// statsTable returns rows that are wide in every column.
+func statsTable(t *testing.T) *table {
+	t.Helper()
+	priceList, err := prices.Read(strings.NewReader(`{"claude-opus-4-5-20251101":{"input_cost_per_token":5e-6,"output_cost_per_token":25e-6,"cache_read_input_token_cost":5e-7,"cache_creation_input_token_cost":6.25e-6}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	row := func(day, model, project string, n int64) sessions.Row {
+		u := envelopes.Usage{Input: n, CacheRead: 300 * n, CacheWrite: 20 * n, Output: 7 * n, Reasoning: n}
+		r := sessions.Row{Day: day, Model: model, Project: project, Sessions: n / 1000, Models: map[string]*envelopes.Usage{model: &u}}
+		r.Sums = sessions.Sums{Events: n, Usage: u, Calls: n / 3, Failures: n / 40, ActiveNS: n * int64(time.Second)}
+		r.Latencies.Merge(sessions.Latencies{400: 10, 500: 1})
+		return r
+	}
+	l := &statsList{
+		by:      []sessions.Dimension{sessions.ByDay, sessions.ByModel, sessions.ByProject},
+		pricing: &pricing{table: priceList, found: map[string]foundPrice{}, missing: map[string]*missingPrice{}},
+		rows: []sessions.Row{
+			row("2026-03-09", "claude-opus-4-5-20251101", "/home/ada/src/a project with a long name of 日本語 characters/ledger", 123_456),
+			row("2026-03-09", "", "", 12),
+			row("2026-03-10", "gpt-5-mini\x1b[31m", "/srv/x", 7),
+		},
+	}
+	return l.table()
+}
+
+// TestTablesFitTheTerminal has the tables of the commands at three widths.
+func TestTablesFitTheTerminal(t *testing.T) {
+	t.Parallel()
+	t.Run("stats", func(t *testing.T) {
+		t.Parallel()
+		checkTable(t, "stats", func() *table { return statsTable(t) })
+	})
+	t.Run("sessions", func(t *testing.T) {
+		t.Parallel()
+		checkTable(t, "sessions", sessionsTable)
+	})
+}
+
+// sessionsTable returns sessions that are wide in every column.
+func sessionsTable() *table {
+	now := time.Date(2026, 3, 9, 12, 0, 0, 0, time.UTC)
+	root := "/home/ada/src/a-project-with-a-long-name"
+	return sessionTable([]sessionView{
+		{Pinned: true, Summary: sessions.Summary{
+			Source: envelopes.ClaudeCode, Session: "0b6a7f58-2c1d-4e0f-8a3b-9c5d7e6f1a20", Title: "Fix the tests of the ledger, then write a page about them in 日本語",
+			Project: &root, State: sessions.Working, LastSeen: now.Add(-7 * time.Second), ActiveMS: 12_345_678, Calls: 1234, Failures: 56, Errors: 7,
+			Models: []sessions.ModelUse{{Model: "claude-opus-4-5-20251101"}}, Usage: sessions.Tokens{Total: 123_456_789},
+		}},
+		{Summary: sessions.Summary{Source: envelopes.Codex, Session: "s2\x1b[2J", State: sessions.Idle, LastSeen: now.AddDate(0, -1, 0)}},
+	}, now)
+}

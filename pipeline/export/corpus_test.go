@@ -1,0 +1,128 @@
+package export_test
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"tributary/envelopes"
+	"tributary/normalizers"
+	"tributary/normalizers/claude/claudetest"
+	"tributary/normalizers/codex/codextest"
+	"tributary/normalizers/copilot/copilottest"
+	"tributary/normalizers/cursor/cursortest"
+	"tributary/normalizers/gemini/geminitest"
+	"tributary/normalizers/normalizerstest"
+	"tributary/normalizers/opencode/opencodetest"
+	"tributary/pipeline"
+	"tributary/pipeline/export"
+	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/sessions"
+)
+
+// TestCorpusReconciles stores the events of every log of TRIBUTARY_CORPUS, each as sessions of its own. The tokens of
+// the statistics over any dimension, and what they leave out as copies, are those that independent readers count
+// in the raw bytes; DuckDB finds the same in the files of an export.
+//
+//	TRIBUTARY_CORPUS=... go test ./pipeline/export -v -run TestCorpus -timeout 30m
+func TestCorpusReconciles(t *testing.T) {
+	t.Parallel()
+	js := pipelinetest.NewServer(t).Provision(pipeline.Topology{Generation: "v1", Partitions: 1})
+	truth, events := int64(0), int64(0)
+	for _, s := range []normalizerstest.Suite{claudetest.Suite, codextest.Suite, geminitest.Suite, cursortest.Suite, copilottest.Suite, opencodetest.Suite} {
+		for i, f := range normalizerstest.Corpus(t, s) {
+			tokens, n := storeLog(t, js, s, i, f)
+			truth += tokens
+			events += n
+		}
+	}
+
+	began := time.Now()
+	total, copied := int64(0), int64(0)
+	for i, by := range [][]sessions.Dimension{
+		{sessions.BySource, sessions.BySession},
+		{sessions.ByDay},
+		{sessions.ByModel},
+		{sessions.ByProject},
+		{sessions.ByTool},
+		{sessions.ByDay, sessions.ByModel, sessions.ByProject, sessions.ByTool},
+	} {
+		var sum sessions.Sums
+		steps := sessions.Steps(t.Context(), js, "v1", pipeline.EventsQuery{}, func(err error) { t.Error(err) })
+		copies, err := sessions.Stats(steps, sessions.StatsQuery{By: by}, sessions.Memory{Bytes: 1 << 20, Dir: t.TempDir()}, func(r *sessions.Row) error {
+			sum.Merge(&r.Sums)
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i == 0 {
+			total, copied = sum.Usage.Total(), copies.Usage.Total()
+			t.Logf("%d events, %d tokens, of which %d are copies; statistics take %v", events, truth, copied, time.Since(began).Round(time.Millisecond))
+		}
+		if sum.Events != events || sum.Usage.Total() != total || copies.Usage.Total() != copied || total+copied != truth {
+			t.Errorf("by %v: %d events, %d tokens, %d copied, want %d, %d and together %d", by, sum.Events, sum.Usage.Total(), copies.Usage.Total(), events, total, truth)
+		}
+	}
+
+	dir := t.TempDir()
+	began = time.Now()
+	r, err := export.Run(t.Context(), js, export.Config{Dir: filepath.Join(dir, "events"), Generation: "v1", Format: export.Parquet, Logger: quiet})
+	if err != nil || int64(r.Events) != events {
+		t.Fatalf("%+v: %v, want %d events", r, err, events)
+	}
+	t.Logf("exported to %d files in %v", r.Files, time.Since(began).Round(time.Millisecond))
+	list := append(questions(t), question{Name: "total", SQL: "select (select sum(total) from calls) as total, (select sum(tokens_total) from events) as everything"})
+	answers := ask(t, dir, list)
+	if got := answers["total"].Rows[0]; fmt.Sprint(got["total"]) != strconv.FormatInt(total, 10) || fmt.Sprint(got["everything"]) != strconv.FormatInt(truth, 10) {
+		t.Errorf("SQL finds %v, want %d of %d tokens", got, total, truth)
+	}
+	want := tokensByDay(t, js)
+	sum := int64(0)
+	for _, n := range answered(t, answers["tokens by model and day"]) {
+		sum += n
+	}
+	if sum != total || len(want) == 0 {
+		t.Errorf("SQL finds %d tokens by model and day, want %d", sum, total)
+	}
+	for _, q := range list {
+		t.Logf("%s: %d rows, %d ms", q.Name, len(answers[q.Name].Rows), answers[q.Name].MS)
+	}
+}
+
+// storeLog stores the events of a log as those of sessions that no other log has. It returns the tokens that the
+// independent reader of the vendor counts, and the number of events.
+func storeLog(t *testing.T, js jetstream.JetStream, s normalizerstest.Suite, number int, f normalizerstest.CorpusFile) (tokens, events int64) {
+	t.Helper()
+	ledger := s.Ledger()
+	known := map[string]bool{}
+	var messages []*nats.Msg
+	for _, step := range normalizerstest.Fold(normalizers.Normalize, normalizerstest.Frame(normalizerstest.FileNamed(s.Source, f.Name), f.Data)) {
+		known[step.Record.Session] = true
+		if !step.Failed() && !step.Record.Origin.End {
+			ledger.Add(step.Record.Session, step.Record.Data)
+		}
+		for _, emitted := range step.Result.Events {
+			e := emitted.Event
+			e.SessionID = fmt.Sprintf("%d %s", number, e.SessionID)
+			header, data, err := envelopes.EncodeEvent(&e, envelopes.Provenance{Generation: "v1", RawStream: "RAW", RawSequence: 1}, envelopes.Binary)
+			if err != nil {
+				t.Fatal(err)
+			}
+			messages = append(messages, &nats.Msg{Subject: envelopes.EventSubject("v1", &e), Header: header, Data: data})
+		}
+	}
+	for session := range known {
+		tokens += ledger.Sums(session).Total
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	pipelinetest.PublishMessages(ctx, t, js, messages...)
+	return tokens, int64(len(messages))
+}

@@ -1,0 +1,232 @@
+package export_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+	gocmp "github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"tributary/envelopes"
+	"tributary/pipeline"
+	"tributary/pipeline/export"
+	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/sessions"
+)
+
+// duckVersion is the version of @duckdb/node-api that runs the queries of README.md.
+const duckVersion = "1.5.6-r.1"
+
+// question is a query of README.md.
+type question struct {
+	Name   string `json:"name"`
+	SQL    string `json:"sql"`
+	Script bool   `json:"script"` // several statements without an answer
+}
+
+// questions returns the queries of README.md.
+func questions(t *testing.T) []question {
+	t.Helper()
+	page, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []question
+	for _, m := range regexp.MustCompile("(?s)<!-- query: (.*?) -->\n```sql\n(.*?)```").FindAllStringSubmatch(string(page), -1) {
+		out = append(out, question{m[1], m[2], m[1] == "views"})
+	}
+	if len(out) != 11 {
+		t.Fatalf("README.md has %d queries, want the views and ten questions", len(out))
+	}
+	return out
+}
+
+// answer is what a query returns.
+type answer struct {
+	Rows []map[string]any `json:"rows"`
+	MS   int              `json:"ms"`
+}
+
+// ask runs queries with DuckDB in the folder that has events. Without Node and its packages the test is
+// skipped; they are installed once, into the cache of the user.
+func ask(t *testing.T, dir string, list []question) map[string]answer {
+	t.Helper()
+	node, err := exec.LookPath("node")
+	if err != nil {
+		t.Skip("node is not installed")
+	}
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		t.Skip(err)
+	}
+	packages := filepath.Join(cache, "tributary-test", "duckdb-"+duckVersion)
+	if _, err := os.Stat(filepath.Join(packages, "node_modules", "@duckdb", "node-api")); err != nil {
+		if out, err := exec.CommandContext(t.Context(), "npm", "install", "--no-audit", "--no-fund", "--prefix", packages, "@duckdb/node-api@"+duckVersion).CombinedOutput(); err != nil {
+			t.Skipf("npm cannot install DuckDB: %v\n%s", err, out)
+		}
+	}
+	script, err := filepath.Abs("testdata/duckdb.mjs")
+	if err != nil {
+		t.Fatal(err)
+	}
+	input, err := json.Marshal(list)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), node, script, packages)
+	cmd.Dir, cmd.Stdin = dir, bytes.NewReader(input)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("duckdb: %v\n%s", err, &stderr)
+	}
+	var answers map[string]answer
+	if err := json.Unmarshal(out, &answers); err != nil {
+		t.Fatal(err)
+	}
+	return answers
+}
+
+// storeStory stores events of which every question has something to say.
+func storeStory(t *testing.T, js jetstream.JetStream) {
+	t.Helper()
+	var messages []*nats.Msg
+	sequences := map[string]uint64{}
+	add := func(source envelopes.Source, session string, day, second int, kind envelopes.EventType, change func(*envelopes.AgentEventV1)) {
+		sequences[session]++
+		e := envelopes.AgentEventV1{
+			SchemaVersion: envelopes.SchemaVersion, Source: source, SessionID: session, Sequence: sequences[session], EventID: fmt.Sprint("e", sequences[session]),
+			ProjectHash: strings.Repeat("a", 64), TS: time.Date(2026, 3, day, 9, 0, second, 0, time.UTC).Format(time.RFC3339),
+			EventType: kind, Role: &envelopes.RolesOf(kind)[0],
+		}
+		if change != nil {
+			change(&e)
+		}
+		header, data, err := envelopes.EncodeEvent(&e, envelopes.Provenance{Generation: "v1", RawStream: "RAW", RawSequence: 1}, envelopes.Binary)
+		if err != nil {
+			t.Fatal(err)
+		}
+		messages = append(messages, &nats.Msg{Subject: envelopes.EventSubject("v1", &e), Header: header, Data: data})
+	}
+	tokens := func(model, key string, n int64) func(*envelopes.AgentEventV1) {
+		return func(e *envelopes.AgentEventV1) {
+			e.Model, e.ProjectRoot = &model, new("/home/ada/ledger")
+			e.Usage = &envelopes.Usage{Input: n, CacheRead: 4 * n, CacheWrite: 3 * n, Output: 2 * n, Key: key}
+			e.TokensTotal = new(e.Usage.Total())
+		}
+	}
+	tool := func(id string, status envelopes.ToolStatus, latency *int64, files ...string) func(*envelopes.AgentEventV1) {
+		return func(e *envelopes.AgentEventV1) {
+			e.ToolCallID, e.ToolName, e.ToolStatus, e.ToolLatencyMS = &id, new("Edit"), &status, latency
+			if len(files) > 0 {
+				e.FilePath, e.FileOp = &files[0], new(envelopes.OpModify)
+			}
+			for _, f := range files[min(1, len(files)):] {
+				e.Files = append(e.Files, envelopes.File{Path: files[0], Op: envelopes.OpModify}, envelopes.File{Path: f, Op: envelopes.OpWrite})
+			}
+		}
+	}
+	const claude, codex = envelopes.ClaudeCode, envelopes.Codex
+	add(claude, "one", 9, 0, envelopes.UserMessage, nil)
+	add(claude, "one", 9, 10, envelopes.AssistantMessage, tokens("claude-opus-4-5-20251101", "msg_1", 1000))
+	add(claude, "one", 9, 11, envelopes.ToolCall, tool("c1", envelopes.StatusInProgress, nil, "/a", "/b"))
+	add(claude, "one", 9, 12, envelopes.ToolResult, tool("c1", envelopes.StatusInProgress, nil))
+	add(claude, "one", 9, 20, envelopes.ToolResult, tool("c1", envelopes.StatusError, new(int64(9000))))
+	add(claude, "one", 9, 900, envelopes.ToolCall, tool("c2", envelopes.StatusInProgress, nil, "/a"))
+	add(claude, "one", 9, 901, envelopes.ToolResult, tool("c2", envelopes.StatusSuccess, new(int64(1000))))
+	add(claude, "one", 10, 0, envelopes.AssistantMessage, tokens("claude-opus-4-5-20251101", "msg_2", 10))
+	add(claude, "copy of one", 10, 0, envelopes.AssistantMessage, tokens("claude-opus-4-5-20251101", "msg_1", 1000)) // a copy
+	add(claude, "copy of one", 10, 1, envelopes.AssistantMessage, tokens("claude-opus-4-5-20251101", "msg_2", 20))   // the whole call
+	add(codex, "two", 10, 5, envelopes.UserMessage, nil)
+	add(codex, "two", 10, 6, envelopes.Meta, tokens("gpt-5", "7", 100))
+	add(codex, "three", 10, 6, envelopes.Meta, tokens("gpt-5", "7", 100)) // a number of its session
+	add(codex, "two", 10, 9, envelopes.Log, func(e *envelopes.AgentEventV1) {
+		e.Metadata = &envelopes.Metadata{Extensions: map[string]jsontext.Value{"error": jsontext.Value(`{"code":"429","message":"Slow down"}`)}}
+	})
+	pipelinetest.PublishMessages(t.Context(), t, js, messages...)
+}
+
+// TestQuestionsHaveTheirAnswers runs the ten questions of README.md with DuckDB. The answers are those of
+// testdata/answers.json, which were checked by hand, and of the statistics of the same events.
+func TestQuestionsHaveTheirAnswers(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("may install DuckDB")
+	}
+	js := pipelinetest.NewServer(t).Provision(pipeline.Topology{Generation: "v1", Partitions: 1})
+	storeStory(t, js)
+	dir := t.TempDir()
+	run(t, js, filepath.Join(dir, "events"), export.Parquet)
+	list := questions(t)
+	answers := ask(t, dir, list)
+	rows := map[string][]map[string]any{}
+	for name, a := range answers {
+		rows[name] = a.Rows
+	}
+	got, err := json.MarshalIndent(rows, "", "  ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const file = "testdata/answers.json"
+	if *update {
+		if err := os.WriteFile(file, append(got, '\n'), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := gocmp.Diff(string(want), string(got)+"\n"); diff != "" {
+		t.Error(diff)
+	}
+	if diff := gocmp.Diff(tokensByDay(t, js), answered(t, answers["tokens by model and day"])); diff != "" {
+		t.Errorf("statistics and SQL differ:\n%s", diff)
+	}
+}
+
+// tokensByDay returns the tokens by day and model, by the statistics.
+func tokensByDay(t *testing.T, js jetstream.JetStream) map[string]int64 {
+	t.Helper()
+	out := map[string]int64{}
+	steps := sessions.Steps(t.Context(), js, "v1", pipeline.EventsQuery{}, func(err error) { t.Error(err) })
+	_, err := sessions.Stats(steps, sessions.StatsQuery{By: []sessions.Dimension{sessions.ByDay, sessions.ByModel}}, sessions.Memory{}, func(r *sessions.Row) error {
+		if n := r.Usage.Total(); n > 0 {
+			out[r.Day+" "+r.Model] = n
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// answered returns the same of an answer of DuckDB, which writes large numbers as text.
+func answered(t *testing.T, a answer) map[string]int64 {
+	t.Helper()
+	out := map[string]int64{}
+	for _, r := range a.Rows {
+		n, err := strconv.ParseInt(fmt.Sprint(r["total"]), 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		model, _ := r["model"].(string)
+		if n > 0 {
+			out[fmt.Sprint(r["day"], " ", model)] += n
+		}
+	}
+	return out
+}

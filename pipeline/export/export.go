@@ -1,0 +1,192 @@
+// Package export writes the events of a generation to files that databases and data frames read:
+// Parquet or lines of JSON, in folders by date and source. README.md has the columns, the layout and
+// questions in SQL.
+package export
+
+import (
+	"context"
+	"iter"
+	"log/slog"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"tributary/pipeline"
+)
+
+// Config says what is exported, and where to.
+type Config struct {
+	Dir        string // folder of the files; one export at a time may write to it
+	Generation string
+	Format     Format
+	Raw        bool          // rows have the raw record
+	SpanBytes  int           // memory of the rows that are stored together; 0 is [DefaultSpanBytes]
+	Follow     bool          // go on with events that arrive
+	Every      time.Duration // how often a following export stores what has arrived; 0 is [DefaultEvery]
+	Logger     *slog.Logger
+}
+
+// Defaults of [Config].
+const (
+	DefaultSpanBytes = 64 << 20
+	DefaultEvery     = time.Minute
+)
+
+// Result says what an export has done.
+type Result struct {
+	Events     int    // in new files
+	Files      int    // new ones
+	Unreadable int    // events that cannot be read and are in no file
+	Through    uint64 // sequence of the last event that is in a file
+}
+
+// Run exports the events that no file of the folder has, and ends with the last one that is there at
+// the beginning or, when cfg follows, with ctx.
+//
+// Events are stored in spans, ranges of sequences of the events stream, of about SpanBytes. The files of a span
+// have its range in their names. When an export ends in the middle of a span, however it does, the next one
+// stores the rest of the same span: every event is in one file, and no file is there in part.
+func Run(ctx context.Context, js jetstream.JetStream, cfg Config) (Result, error) {
+	stream, err := js.Stream(ctx, pipeline.EventsStream(cfg.Generation))
+	if err != nil {
+		return Result{}, err
+	}
+	info := stream.CachedInfo()
+	f, err := openFolder(cfg.Dir, manifest{Generation: cfg.Generation, Created: info.Created, Format: cfg.Format, Raw: cfg.Raw})
+	if err != nil {
+		return Result{}, err
+	}
+	if next := f.manifest.Through + 1; next > 1 && info.State.FirstSeq > next {
+		cfg.Logger.WarnContext(ctx, "events may have expired before they were exported", "from", next, "to", info.State.FirstSeq-1)
+	}
+	if cfg.SpanBytes <= 0 {
+		cfg.SpanBytes = DefaultSpanBytes
+	}
+	if cfg.Every <= 0 {
+		cfg.Every = DefaultEvery
+	}
+	e := &exporter{cfg: cfg, folder: f}
+	e.reset()
+	err = e.run(ctx, pipeline.Events(ctx, js, cfg.Generation, pipeline.EventsQuery{After: f.manifest.Through, Follow: cfg.Follow}))
+	e.result.Through = f.manifest.Through
+	return e.result, err
+}
+
+// exporter collects the rows of a span and stores them.
+type exporter struct {
+	cfg    Config
+	folder *folder
+	result Result
+
+	rows map[partition][]Row
+	size int
+	last uint64 // sequence of the last event of the span, 0 for none
+}
+
+// reset begins a span.
+func (e *exporter) reset() { e.rows, e.size, e.last = map[partition][]Row{}, 0, 0 }
+
+// read is what the reader of the events passes on.
+type read struct {
+	event pipeline.Event
+	err   error
+}
+
+// run stores events until they end.
+func (e *exporter) run(ctx context.Context, events iter.Seq2[pipeline.Event, error]) error {
+	ctx, stop := context.WithCancel(ctx)
+	arrived := make(chan read, 64)
+	defer func() {
+		stop()
+		for range arrived { // until the reader has ended
+		}
+	}()
+	go func() {
+		defer close(arrived)
+		for event, err := range events {
+			select {
+			case arrived <- read{event, err}:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	tick := time.NewTicker(e.cfg.Every)
+	defer tick.Stop()
+	for {
+		select {
+		case r, more := <-arrived:
+			if !more {
+				return e.end(ctx)
+			}
+			if r.err != nil && r.event.Position == 0 {
+				return r.err
+			}
+			if err := e.add(ctx, &r); err != nil {
+				return err
+			}
+		case <-tick.C:
+			if e.cfg.Follow && e.folder.pending == (span{}) {
+				if err := e.store(e.last); err != nil {
+					return err
+				}
+			}
+		}
+	}
+}
+
+// end stores the last span. An export that was interrupted stores what it has read only if it follows: then the
+// end of ctx is its end.
+func (e *exporter) end(ctx context.Context) error {
+	if ctx.Err() != nil && !e.cfg.Follow {
+		return context.Cause(ctx)
+	}
+	switch p := e.folder.pending; {
+	case p == (span{}):
+	case ctx.Err() == nil:
+		e.last = p.last
+	default:
+		e.last = 0 // it may not be read to its end
+	}
+	return e.store(e.last)
+}
+
+// add adds an event to the span, and stores the span when it is full.
+func (e *exporter) add(ctx context.Context, r *read) error {
+	if p := e.folder.pending; p != (span{}) && r.event.Position > p.last {
+		if err := e.store(p.last); err != nil {
+			return err
+		}
+	}
+	e.last = r.event.Position
+	if r.err != nil {
+		e.result.Unreadable++
+		e.cfg.Logger.WarnContext(ctx, "event cannot be read: it is in no file", "error", r.err)
+	} else {
+		row := newRow(e.cfg.Generation, &r.event, e.cfg.Raw)
+		p := partition{row.date(), row.Source}
+		e.rows[p] = append(e.rows[p], row)
+		e.size += row.size()
+	}
+	switch p := e.folder.pending; {
+	case p != (span{}) && e.last < p.last, e.size < e.cfg.SpanBytes && p == (span{}):
+		return nil
+	default:
+		return e.store(e.last)
+	}
+}
+
+// store stores the span that ends at a sequence, if there is any.
+func (e *exporter) store(last uint64) error {
+	if last == 0 {
+		return nil
+	}
+	rows, files, err := e.folder.store(span{e.folder.manifest.Through + 1, last}, e.rows)
+	if err != nil {
+		return err
+	}
+	e.result.Events += rows
+	e.result.Files += files
+	e.reset()
+	return nil
+}

@@ -1,0 +1,117 @@
+package sessions
+
+import (
+	"strconv"
+
+	"tributary/envelopes"
+)
+
+// maxCalls is the number of calls of a session that a fold remembers. A result of an older one
+// counts as a call of its own.
+const maxCalls = 4096
+
+// callBytes is the memory of one call, about.
+const callBytes = 160
+
+// calls are the last calls of a session, so that each is counted once.
+type calls struct {
+	known  map[string]*call
+	order  []string // ids, the oldest first
+	noID   int      // calls without an id
+	noIDOf []string // tools of those without an id that have no result yet, with their ids, the oldest first
+}
+
+// call is what a fold has counted of a call.
+type call struct {
+	counts  bool // its first event is within the limits of the fold
+	cell    Cell
+	tool    string
+	outcome envelopes.ToolStatus // success, error, or in_progress before both
+	latency int64                // in milliseconds, -1 if unknown
+}
+
+// call counts the event of a call. counts says whether a call that begins here counts.
+func (f *Fold) call(s *Step, counts bool) {
+	c, begins := f.calls.find(s)
+	if begins {
+		f.size += callBytes
+		c.counts, c.cell = counts, f.cell(s, s.Tool)
+	} else {
+		f.uncount(c)
+	}
+	if c.tool == "" && s.Tool != "" {
+		c.tool = s.Tool
+		if f.division.Tool {
+			c.cell.Tool = s.Tool
+		}
+	}
+	if s.Type == envelopes.ToolResult && s.Status != envelopes.StatusInProgress {
+		c.outcome = envelopes.StatusSuccess
+		if s.Status == envelopes.StatusError {
+			c.outcome = envelopes.StatusError
+		}
+	}
+	if s.Latency != nil {
+		c.latency = *s.Latency
+	}
+	f.countCall(c, 1)
+}
+
+func (f *Fold) uncount(c *call) { f.countCall(c, -1) }
+
+// countCall adds a call n times to the sums of its cell.
+func (f *Fold) countCall(c *call, n int64) {
+	if !c.counts {
+		return
+	}
+	sums := f.sums(c.cell)
+	sums.Calls += n
+	if c.outcome == envelopes.StatusError {
+		sums.Failures += n
+	}
+	if c.latency >= 0 {
+		sums.Latencies.add(c.latency, n)
+	}
+}
+
+// find returns the call of an event, and whether the event is its first.
+func (c *calls) find(s *Step) (of *call, begins bool) {
+	id := s.Call
+	if id == "" {
+		id = c.withoutID(s)
+	}
+	if of := c.known[id]; of != nil {
+		return of, false
+	}
+	if c.known == nil {
+		c.known = map[string]*call{}
+	}
+	if len(c.order) >= maxCalls {
+		delete(c.known, c.order[0])
+		c.order = c.order[1:]
+	}
+	of = &call{tool: s.Tool, outcome: envelopes.StatusInProgress, latency: -1}
+	c.known[id] = of
+	c.order = append(c.order, id)
+	return of, true
+}
+
+// withoutID names a call that has no id: a result belongs to the oldest call of its tool that has
+// none yet.
+func (c *calls) withoutID(s *Step) string {
+	if s.Type == envelopes.ToolResult {
+		for i := 0; i < len(c.noIDOf); i += 2 {
+			if s.Tool == "" || c.noIDOf[i] == s.Tool {
+				id := c.noIDOf[i+1]
+				c.noIDOf = append(c.noIDOf[:i:i], c.noIDOf[i+2:]...)
+				return id
+			}
+		}
+	}
+	c.noID++
+	id := "\x00" + strconv.Itoa(c.noID)
+	if s.Type == envelopes.ToolCall && len(c.noIDOf) < 2*64 {
+		c.noIDOf = append(c.noIDOf, s.Tool, id)
+	}
+	return id
+}

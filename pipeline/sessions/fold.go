@@ -1,0 +1,236 @@
+package sessions
+
+import (
+	"time"
+
+	"tributary/envelopes"
+)
+
+// ActiveGap is the longest time between two events of a session that counts as active. After
+// a longer one, the session was left alone.
+const ActiveGap = 5 * time.Minute
+
+// Sums are what the events of a part of a session, or of a row of statistics, add up to.
+type Sums struct {
+	Events    int64           `json:"n,omitzero"`
+	Usage     envelopes.Usage `json:"u,omitzero"` // without a key
+	Calls     int64           `json:"c,omitzero"` // each once, however many events it has
+	Failures  int64           `json:"f,omitzero"` // calls that failed
+	Errors    int64           `json:"e,omitzero"` // errors that the vendor reports
+	Prompts   int64           `json:"p,omitzero"` // prompts of a human
+	ActiveNS  int64           `json:"a,omitzero"` // active time in nanoseconds
+	Latencies Latencies       `json:"l,omitzero"`
+}
+
+// Merge adds the sums of o.
+func (s *Sums) Merge(o *Sums) {
+	s.Events += o.Events
+	addUsage(&s.Usage, &o.Usage)
+	s.Calls += o.Calls
+	s.Failures += o.Failures
+	s.Errors += o.Errors
+	s.Prompts += o.Prompts
+	s.ActiveNS += o.ActiveNS
+	s.Latencies.Merge(o.Latencies)
+}
+
+// Active returns the active time.
+func (s *Sums) Active() time.Duration { return time.Duration(s.ActiveNS) }
+
+// addUsage adds the five parts of u to the sum.
+func addUsage(sum, u *envelopes.Usage) {
+	sum.Input += u.Input
+	sum.CacheRead += u.CacheRead
+	sum.CacheWrite += u.CacheWrite
+	sum.Output += u.Output
+	sum.Reasoning += u.Reasoning
+}
+
+// Cell is a part of the events of a session. An event belongs to one cell; a field is empty if
+// the fold does not divide by it.
+type Cell struct {
+	Day   string // YYYY-MM-DD
+	Model string // empty before the first model of the session, too
+	Tool  string // of a call and its results; empty for all other events
+}
+
+// Division says how a fold divides a session into cells, and which events count.
+type Division struct {
+	Day, Model, Tool bool
+	Zone             *time.Location // of days; nil is UTC
+	Since, Until     time.Time      // only events at or after Since and before Until count; zero is no limit
+	Keyed            bool           // keep tokens with a key that is unique in the source apart, in Fold.Keyed
+}
+
+// KeyedCell names the tokens of one API call in one cell.
+type KeyedCell struct {
+	Key  string // usage.key, unique in the source
+	Cell Cell
+}
+
+// Fold sums up one session from its events, added in the order of their sequence. It keeps
+// what sums need of calls that are not over, and nothing of an event; its memory depends on
+// the number of cells, models and tools, and with Division.Keyed on that of API calls.
+//
+//   - A tool call is one call, whatever number of events it has: its call, results of a tool that
+//     still runs, its result, results that supersede it. It counts in the cell of its first event;
+//     its last result that is not in progress says whether it failed.
+//   - Tokens belong to the API call and not to a tool: they count in the cell without a tool.
+//   - An event that names no model counts for the model that the session used last.
+//   - The time since the event before counts as active in the cell of an event, if it is at most
+//     [ActiveGap].
+type Fold struct {
+	division Division
+	cells    map[Cell]*Sums
+	keyed    map[KeyedCell]*envelopes.Usage
+	calls    calls
+	last     int64  // latest time, in nanoseconds
+	model    string // that was used last
+	first    string // model that was used first
+	size     int
+
+	summary Summary
+}
+
+// NewFold returns a fold of no events.
+func NewFold(d Division) *Fold {
+	if d.Zone == nil {
+		d.Zone = time.UTC
+	}
+	return &Fold{division: d, cells: map[Cell]*Sums{}, size: 1024}
+}
+
+// Add adds the next event of the session.
+func (f *Fold) Add(e *envelopes.AgentEventV1) {
+	s := NewStep(e)
+	f.AddStep(&s)
+}
+
+// AddStep adds the step of the next event, and returns by how many bytes the fold has grown, about.
+func (f *Fold) AddStep(s *Step) (grown int) {
+	before := f.size
+	if s.Model != "" {
+		f.model = s.Model
+		if f.first == "" {
+			f.first = s.Model
+		}
+	}
+	gap := time.Duration(s.Time - f.last)
+	if f.last == 0 || gap < 0 || gap > ActiveGap {
+		gap = 0
+	}
+	f.last = max(f.last, s.Time)
+	f.summary.note(s, f)
+	counts := f.counts(s)
+	if s.Type == envelopes.ToolCall || s.Type == envelopes.ToolResult {
+		f.call(s, counts)
+	}
+	if counts {
+		f.count(s, gap)
+	}
+	return f.size - before
+}
+
+// count adds what the event itself adds, beside its call.
+func (f *Fold) count(s *Step, gap time.Duration) {
+	sums := f.sums(f.cell(s, s.Tool))
+	sums.Events++
+	sums.ActiveNS += int64(gap)
+	if s.Failed {
+		sums.Errors++
+	}
+	if s.isPrompt() {
+		sums.Prompts++
+	}
+	if s.Usage == nil {
+		return
+	}
+	cell := f.cell(s, "")
+	sums = f.sums(cell)
+	if !f.division.Keyed || !s.Usage.KeyIsUnique(s.Source) {
+		addUsage(&sums.Usage, s.Usage)
+		return
+	}
+	if f.keyed == nil {
+		f.keyed = map[KeyedCell]*envelopes.Usage{}
+	}
+	key := KeyedCell{s.Usage.Key, cell}
+	if f.keyed[key] == nil {
+		f.keyed[key] = &envelopes.Usage{}
+		f.size += 200 + len(key.Key)
+	}
+	addUsage(f.keyed[key], s.Usage)
+}
+
+// counts reports whether the time of a step is within the limits.
+func (f *Fold) counts(s *Step) bool {
+	d := &f.division
+	return (d.Since.IsZero() || s.Time >= d.Since.UnixNano()) && (d.Until.IsZero() || s.Time < d.Until.UnixNano())
+}
+
+// cell returns the cell of a step.
+func (f *Fold) cell(s *Step, tool string) Cell {
+	var c Cell
+	if f.division.Day {
+		c.Day = s.when().In(f.division.Zone).Format(time.DateOnly)
+	}
+	if f.division.Model {
+		c.Model = f.model
+	}
+	if f.division.Tool {
+		c.Tool = tool
+	}
+	return c
+}
+
+// sums returns the sums of a cell.
+func (f *Fold) sums(c Cell) *Sums {
+	s := f.cells[c]
+	if s == nil {
+		s = &Sums{}
+		f.cells[c] = s
+		f.size += 300
+	}
+	return s
+}
+
+// Cells returns the sums of all cells. Events before the first model of the session count for
+// that model.
+func (f *Fold) Cells() map[Cell]*Sums {
+	out := make(map[Cell]*Sums, len(f.cells))
+	for c, s := range f.cells {
+		c = f.resolve(c)
+		if sums := out[c]; sums != nil {
+			merged := *sums
+			merged.Latencies = nil
+			merged.Latencies.Merge(sums.Latencies)
+			merged.Merge(s)
+			out[c] = &merged
+			continue
+		}
+		out[c] = s
+	}
+	return out
+}
+
+// Keyed returns the tokens that have a key which is unique in the source; see Division.Keyed.
+func (f *Fold) Keyed() map[KeyedCell]*envelopes.Usage {
+	out := make(map[KeyedCell]*envelopes.Usage, len(f.keyed))
+	for k, u := range f.keyed {
+		k.Cell = f.resolve(k.Cell)
+		sum := *u
+		if more := out[k]; more != nil {
+			addUsage(&sum, more)
+		}
+		out[k] = &sum
+	}
+	return out
+}
+
+// resolve returns the cell with the model of events before the first model.
+func (f *Fold) resolve(c Cell) Cell {
+	if f.division.Model && c.Model == "" {
+		c.Model = f.first
+	}
+	return c
+}

@@ -1,0 +1,273 @@
+package sessions
+
+import (
+	"cmp"
+	"iter"
+	"slices"
+	"strings"
+	"time"
+
+	"tributary/envelopes"
+	"tributary/pipeline/spill"
+)
+
+// Dimension is what statistics are divided by.
+type Dimension string
+
+// The dimensions.
+const (
+	ByDay     Dimension = "day"
+	ByModel   Dimension = "model"
+	BySource  Dimension = "source"
+	ByProject Dimension = "project"
+	BySession Dimension = "session"
+	ByTool    Dimension = "tool"
+)
+
+// Dimensions lists every dimension.
+var Dimensions = []Dimension{ByDay, ByModel, BySource, ByProject, BySession, ByTool}
+
+// StatsQuery says what [Stats] sums up.
+type StatsQuery struct {
+	By           []Dimension    // none gives one row
+	Zone         *time.Location // of days; nil is UTC
+	Since, Until time.Time      // only events of these times count; zero is no limit
+	Project      string         // only sessions of this project: its root, or the end of its path; empty for all
+	Models       bool           // rows have Row.Models
+}
+
+// Row is a row of statistics. Of the dimensions, those that the query does not name are empty.
+type Row struct {
+	Day      string
+	Model    string // empty if the session names none
+	Source   envelopes.Source
+	Project  string // project_root, else the vendor's hash of the project; empty if unknown
+	Session  string
+	Tool     string // empty for everything that is no tool call, such as tokens
+	Sessions int64  // sessions with an event in this row
+	Sums
+	Models map[string]*envelopes.Usage // tokens by model; see StatsQuery.Models
+}
+
+// Value returns the value of a dimension.
+func (r *Row) Value(d Dimension) string {
+	switch d {
+	case ByDay:
+		return r.Day
+	case ByModel:
+		return r.Model
+	case BySource:
+		return string(r.Source)
+	case ByProject:
+		return r.Project
+	case BySession:
+		return r.Session
+	default:
+		return r.Tool
+	}
+}
+
+// Copies are tokens that no row counts, because they are copies of API calls in other sessions.
+type Copies struct {
+	Calls int64 // once for each session with a copy
+	Usage envelopes.Usage
+}
+
+// rowItem is what a part of a session adds to a row.
+type rowItem struct {
+	Cell     Cell                        `json:"c"`
+	Source   envelopes.Source            `json:"s"`
+	Project  string                      `json:"p,omitzero"`
+	Session  string                      `json:"i,omitzero"`
+	Sessions int64                       `json:"n,omitzero"`
+	Sums     Sums                        `json:"u,omitzero"`
+	Models   map[string]*envelopes.Usage `json:"m,omitempty"`
+}
+
+// keyItem is what a session uses of one API call, in one row.
+type keyItem struct {
+	Session string  `json:"s"` // whatever the dimensions are
+	First   int64   `json:"t"` // time of its first event
+	Row     rowItem `json:"r"`
+}
+
+// Stats sums up the steps of all sessions by the dimensions of q and passes the rows to visit, in no
+// order. The steps of a session must be in their order.
+//
+// An API call whose tokens are on the events of several sessions counts in one of them: in that which
+// has most of its tokens, of these in the earliest (envelopes/README.md, Sums over a fleet). All sums
+// but Sessions add up: over any dimensions the sum of the rows is the same.
+//
+// The memory is bounded for any number of sessions, calls and rows.
+func Stats(steps iter.Seq2[Step, error], q StatsQuery, m Memory, visit func(*Row) error) (Copies, error) {
+	s := stats{query: q}
+	s.rows = spill.Grouper[*Row, rowItem]{
+		Dir: m.Dir, Limit: m.bytes(),
+		New:  func(string) *Row { return &Row{} },
+		Add:  addToRow,
+		Done: func(_ string, r *Row) error { return visit(r) },
+	}
+	s.keys = spill.Grouper[*keyUses, keyItem]{
+		Dir: m.Dir, Limit: m.bytes(),
+		New:  func(string) *keyUses { return &keyUses{} },
+		Add:  (*keyUses).add,
+		Done: s.settle,
+	}
+	defer s.rows.Close()
+	defer s.keys.Close()
+	by := func(d Dimension) bool { return slices.Contains(q.By, d) }
+	division := Division{
+		Day: by(ByDay), Model: by(ByModel) || q.Models, Tool: by(ByTool),
+		Zone: q.Zone, Since: q.Since, Until: q.Until, Keyed: true,
+	}
+	if err := Each(steps, division, m, s.session); err != nil {
+		return s.copies, err
+	}
+	if err := s.keys.Finish(); err != nil {
+		return s.copies, err
+	}
+	return s.copies, s.rows.Finish()
+}
+
+// stats is the work of [Stats].
+type stats struct {
+	query  StatsQuery
+	rows   spill.Grouper[*Row, rowItem]
+	keys   spill.Grouper[*keyUses, keyItem]
+	copies Copies
+}
+
+// session adds a session: its sums to the rows, its tokens with a key of the source to the keys.
+func (s *stats) session(f *Fold) error {
+	if !f.summary.InProject(s.query.Project) {
+		return nil
+	}
+	rows := map[string]*rowItem{}
+	for cell, sums := range f.Cells() {
+		row := s.row(f, cell)
+		key := row.key()
+		if rows[key] == nil {
+			row.Sessions = 1
+			rows[key] = &row
+		}
+		rows[key].Sums.Merge(sums)
+		s.addModel(rows[key], cell.Model, &sums.Usage)
+	}
+	for key, row := range rows {
+		if err := s.rows.Put(key, row); err != nil {
+			return err
+		}
+	}
+	for k, usage := range f.Keyed() {
+		row := s.row(f, k.Cell)
+		row.Sums.Usage = *usage
+		s.addModel(&row, k.Cell.Model, usage)
+		item := keyItem{f.summary.Session, f.summary.FirstSeen.UnixNano(), row}
+		if err := s.keys.Put(sessionKey(f.summary.Source, k.Key), &item); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// row returns the empty row of a cell of a session.
+func (s *stats) row(f *Fold, c Cell) rowItem {
+	row := rowItem{Cell: c}
+	for _, d := range s.query.By {
+		switch d {
+		case BySource:
+			row.Source = f.summary.Source
+		case ByProject:
+			row.Project = f.summary.ProjectName()
+		case BySession:
+			row.Session, row.Source = f.summary.Session, f.summary.Source
+		default:
+		}
+	}
+	if !slices.Contains(s.query.By, ByModel) {
+		row.Cell.Model = ""
+	}
+	return row
+}
+
+// addModel notes the tokens of a model, where the query asks for them.
+func (s *stats) addModel(row *rowItem, model string, u *envelopes.Usage) {
+	if !s.query.Models || u.Total() == 0 {
+		return
+	}
+	if row.Models == nil {
+		row.Models = map[string]*envelopes.Usage{}
+	}
+	if row.Models[model] == nil {
+		row.Models[model] = &envelopes.Usage{}
+	}
+	addUsage(row.Models[model], u)
+}
+
+// key names the row. Two sources can have a session of the same id.
+func (r *rowItem) key() string {
+	return strings.Join([]string{r.Cell.Day, r.Cell.Model, r.Cell.Tool, string(r.Source), r.Project, r.Session}, "\x00")
+}
+
+// addToRow adds an item to its row.
+func addToRow(r *Row, i *rowItem) (grown int) {
+	if r.Sessions == 0 && r.Events == 0 && r.Usage.Total() == 0 { // the first item
+		grown = 600 + len(i.Project) + len(i.Session)
+	}
+	before := len(r.Latencies) + 8*len(r.Models)
+	r.Day, r.Model, r.Tool = i.Cell.Day, i.Cell.Model, i.Cell.Tool
+	r.Source, r.Project, r.Session = i.Source, i.Project, i.Session
+	r.Sessions += i.Sessions
+	r.Merge(&i.Sums)
+	for model, u := range i.Models {
+		if r.Models == nil {
+			r.Models = map[string]*envelopes.Usage{}
+		}
+		if r.Models[model] == nil {
+			r.Models[model] = &envelopes.Usage{}
+		}
+		addUsage(r.Models[model], u)
+	}
+	return grown + 16*(len(r.Latencies)+8*len(r.Models)-before)
+}
+
+// keyUses are the uses of one API call.
+type keyUses struct{ items []keyItem }
+
+func (k *keyUses) add(i *keyItem) (grown int) {
+	k.items = append(k.items, *i)
+	return 600 + len(i.Session)
+}
+
+// settle adds the tokens of an API call to the rows, from the session that has most of them.
+func (s *stats) settle(_ string, k *keyUses) error {
+	best := k.items[0]
+	if len(k.items) > 1 {
+		best = k.best()
+	}
+	copies := map[string]bool{}
+	for i := range k.items {
+		item := &k.items[i]
+		if item.Session != best.Session {
+			addUsage(&s.copies.Usage, &item.Row.Sums.Usage)
+			copies[item.Session] = true
+			continue
+		}
+		if err := s.rows.Put(item.Row.key(), &item.Row); err != nil {
+			return err
+		}
+	}
+	s.copies.Calls += int64(len(copies))
+	return nil
+}
+
+// best returns an item of the session whose tokens count.
+func (k *keyUses) best() keyItem {
+	totals := map[string]int64{}
+	for i := range k.items {
+		totals[k.items[i].Session] += k.items[i].Row.Sums.Usage.Total()
+	}
+	return slices.MinFunc(k.items, func(a, b keyItem) int {
+		return cmp.Or(cmp.Compare(totals[b.Session], totals[a.Session]), cmp.Compare(a.First, b.First), cmp.Compare(a.Session, b.Session))
+	})
+}

@@ -1,0 +1,299 @@
+package sessions_test
+
+import (
+	"cmp"
+	"errors"
+	"flag"
+	"fmt"
+	"iter"
+	"os"
+	"runtime"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	gocmp "github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"tributary/envelopes"
+	"tributary/pipeline/sessions"
+)
+
+var million = flag.Int("sessions.count", 20_000, "sessions in TestMemoryDoesNotGrowWithSessions")
+
+// stepsOf yields steps.
+func stepsOf(list []sessions.Step) iter.Seq2[sessions.Step, error] {
+	return func(yield func(sessions.Step, error) bool) {
+		for _, s := range list {
+			if !yield(s, nil) {
+				return
+			}
+		}
+	}
+}
+
+// anySteps draws the steps of some sessions, with keys that occur in several of them.
+func anySteps(t *rapid.T) []sessions.Step {
+	sequences := map[string]uint64{}
+	return rapid.SliceOfN(rapid.Custom(func(t *rapid.T) sessions.Step {
+		s := sessions.Step{
+			Source:  rapid.SampledFrom([]envelopes.Source{envelopes.ClaudeCode, envelopes.Codex}).Draw(t, "source"),
+			Session: rapid.StringMatching(`[a-f]`).Draw(t, "session"),
+			Type:    rapid.SampledFrom(envelopes.EventTypes).Draw(t, "type"),
+			Model:   rapid.SampledFrom([]string{"", "", "opus", "haiku"}).Draw(t, "model"),
+			Root:    rapid.SampledFrom([]string{"", "/p"}).Draw(t, "root"),
+			Time:    time.Date(2026, 3, 9, 0, 0, 0, 0, time.UTC).Add(time.Duration(rapid.IntRange(0, 3*1440).Draw(t, "minute")) * time.Minute).UnixNano(),
+			Failed:  rapid.Bool().Draw(t, "failed"),
+		}
+		if s.Type == envelopes.ToolCall || s.Type == envelopes.ToolResult {
+			s.Call = rapid.StringMatching(`[a-c]`).Draw(t, "call")
+			s.Tool = "tool " + s.Call
+			s.Status = rapid.SampledFrom([]envelopes.ToolStatus{envelopes.StatusInProgress, envelopes.StatusError, envelopes.StatusSuccess}).Draw(t, "status")
+			s.Latency = new(int64(rapid.IntRange(0, 1000).Draw(t, "latency")))
+		}
+		if rapid.Bool().Draw(t, "tokens") {
+			s.Usage = &envelopes.Usage{
+				Key:   rapid.SampledFrom([]string{"", "@7", "short", "msg_of_20_bytes_or_more_1", "msg_of_20_bytes_or_more_2"}).Draw(t, "key"),
+				Input: int64(rapid.IntRange(0, 9).Draw(t, "input")), Output: int64(rapid.IntRange(0, 9).Draw(t, "output")),
+			}
+		}
+		sequences[s.Session]++
+		s.Sequence = sequences[s.Session]
+		return s
+	}), 0, 60).Draw(t, "steps")
+}
+
+// stats returns the rows of a query in their order.
+func stats(t interface{ Fatal(...any) }, list []sessions.Step, q sessions.StatsQuery, m sessions.Memory) ([]sessions.Row, sessions.Copies) {
+	var rows []sessions.Row
+	copies, err := sessions.Stats(stepsOf(list), q, m, func(r *sessions.Row) error {
+		rows = append(rows, *r)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	slices.SortFunc(rows, func(a, b sessions.Row) int {
+		for _, d := range sessions.Dimensions {
+			if c := cmp.Compare(a.Value(d), b.Value(d)); c != 0 {
+				return c
+			}
+		}
+		return 0
+	})
+	return rows, copies
+}
+
+// fleetTotal is the rule of envelopes/README.md (Sums over a fleet), applied to all steps at once.
+func fleetTotal(list []sessions.Step) (total, copied int64) {
+	type use struct{ source, key, session string }
+	uses := map[use]int64{}
+	for _, s := range list {
+		if s.Usage == nil {
+			continue
+		}
+		n := s.Usage.Total()
+		total += n
+		if s.Usage.KeyIsUnique(s.Source) {
+			uses[use{string(s.Source), s.Usage.Key, s.Session}] += n
+		}
+	}
+	for u, n := range uses {
+		for other, m := range uses {
+			if other.source == u.source && other.key == u.key && (m > n || m == n && other.session < u.session) {
+				copied += n
+				break
+			}
+		}
+	}
+	return total - copied, copied
+}
+
+// TestRowsAddUpToTheFleet divides random sessions by random dimensions, in memory of any size: all
+// divisions have the same sums, and the tokens are those of the rule for fleets.
+func TestRowsAddUpToTheFleet(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	rapid.Check(t, func(t *rapid.T) {
+		list := anySteps(t)
+		all, copies := stats(t, list, sessions.StatsQuery{}, sessions.Memory{})
+		total, copied := fleetTotal(list)
+		var want sessions.Sums
+		if len(all) > 0 {
+			want = all[0].Sums
+		}
+		if want.Events != int64(len(list)) || want.Usage.Total() != total || copies.Usage.Total() != copied {
+			t.Fatalf("%d events, %d tokens, %d copied, want %d, %d and %d", want.Events, want.Usage.Total(), copies.Usage.Total(), len(list), total, copied)
+		}
+		by := rapid.SliceOfNDistinct(rapid.SampledFrom(sessions.Dimensions), 0, 6, rapid.ID).Draw(t, "by")
+		rows, _ := stats(t, list, sessions.StatsQuery{By: by, Models: true}, sessions.Memory{Bytes: rapid.IntRange(1, 20_000).Draw(t, "memory"), Dir: dir})
+		var sum sessions.Sums
+		var models int64
+		for i := range rows {
+			sum.Merge(&rows[i].Sums)
+			for _, u := range rows[i].Models {
+				models += u.Total()
+			}
+		}
+		if diff := gocmp.Diff(want, sum); diff != "" {
+			t.Errorf("by %v:\n%s", by, diff)
+		}
+		if models != total {
+			t.Errorf("models have %d tokens, want %d", models, total)
+		}
+		roomy, _ := stats(t, list, sessions.StatsQuery{By: by, Models: true}, sessions.Memory{})
+		if diff := gocmp.Diff(roomy, rows); diff != "" {
+			t.Errorf("the rows depend on the memory:\n%s", diff)
+		}
+	})
+}
+
+// TestDimensions has one session of every dimension.
+func TestDimensions(t *testing.T) {
+	t.Parallel()
+	late := time.Date(2026, 3, 9, 23, 30, 0, 0, time.UTC)
+	list := []sessions.Step{
+		{Source: "claude_code", Session: "a", Type: envelopes.UserMessage, Time: late.UnixNano()},
+		{Source: "claude_code", Session: "a", Type: envelopes.AssistantMessage, Time: late.Add(time.Minute).UnixNano(), Model: "opus", Root: "/p", Usage: &envelopes.Usage{Input: 1, Key: "msg_1"}},
+		{Source: "claude_code", Session: "a", Type: envelopes.ToolCall, Time: late.Add(29 * time.Minute).UnixNano(), Call: "c", Tool: "Bash"},
+		{Source: "claude_code", Session: "a", Type: envelopes.ToolResult, Time: late.Add(31 * time.Minute).UnixNano(), Call: "c", Tool: "Bash", Status: envelopes.StatusError, Usage: &envelopes.Usage{Input: 5}},
+	}
+	line := func(r *sessions.Row) string {
+		return fmt.Sprintf("%s|%s|%s|%s|%s|%s: %d sessions, %d events, %d tokens, %d calls, %d failures, %v", r.Day, r.Model, r.Source, r.Project, r.Session, r.Tool,
+			r.Sessions, r.Events, r.Usage.Total(), r.Calls, r.Failures, r.Active())
+	}
+	for name, c := range map[string]struct {
+		query sessions.StatsQuery
+		want  []string
+	}{
+		"none":  {sessions.StatsQuery{}, []string{"|||||: 1 sessions, 4 events, 6 tokens, 1 calls, 1 failures, 3m0s"}},
+		"model": {sessions.StatsQuery{By: []sessions.Dimension{sessions.ByModel}}, []string{"|opus||||: 1 sessions, 4 events, 6 tokens, 1 calls, 1 failures, 3m0s"}},
+		"source, project and session": {
+			sessions.StatsQuery{By: []sessions.Dimension{sessions.BySource, sessions.ByProject, sessions.BySession}},
+			[]string{"||claude_code|/p|a|: 1 sessions, 4 events, 6 tokens, 1 calls, 1 failures, 3m0s"},
+		},
+		"tool": {sessions.StatsQuery{By: []sessions.Dimension{sessions.ByTool}}, []string{
+			"|||||: 1 sessions, 2 events, 6 tokens, 0 calls, 0 failures, 1m0s",
+			"|||||Bash: 1 sessions, 2 events, 0 tokens, 1 calls, 1 failures, 2m0s",
+		}},
+		"day: a call counts on the day of its first event": {sessions.StatsQuery{By: []sessions.Dimension{sessions.ByDay}}, []string{
+			"2026-03-09|||||: 1 sessions, 3 events, 1 tokens, 1 calls, 1 failures, 1m0s",
+			"2026-03-10|||||: 1 sessions, 1 events, 5 tokens, 0 calls, 0 failures, 2m0s",
+		}},
+		"day in another zone": {sessions.StatsQuery{By: []sessions.Dimension{sessions.ByDay}, Zone: time.FixedZone("", 3600)}, []string{
+			"2026-03-10|||||: 1 sessions, 4 events, 6 tokens, 1 calls, 1 failures, 3m0s",
+		}},
+		"since": {sessions.StatsQuery{By: []sessions.Dimension{sessions.ByModel, sessions.ByProject}, Since: late.Add(30 * time.Minute)}, []string{
+			"|opus||/p||: 1 sessions, 1 events, 5 tokens, 0 calls, 0 failures, 2m0s",
+		}},
+		"until":           {sessions.StatsQuery{Until: late.Add(30 * time.Minute)}, []string{"|||||: 1 sessions, 3 events, 1 tokens, 1 calls, 1 failures, 1m0s"}},
+		"another project": {sessions.StatsQuery{Project: "q"}, nil},
+		"the project":     {sessions.StatsQuery{Project: "p"}, []string{"|||||: 1 sessions, 4 events, 6 tokens, 1 calls, 1 failures, 3m0s"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			rows, _ := stats(t, list, c.query, sessions.Memory{})
+			var got []string
+			for i := range rows {
+				got = append(got, line(&rows[i]))
+			}
+			if diff := gocmp.Diff(c.want, got); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// TestErrorsOfStepsEndTheSums covers a stream that breaks, and files that cannot be written.
+func TestErrorsOfStepsEndTheSums(t *testing.T) {
+	t.Parallel()
+	broken := errors.New("broken")
+	_, err := sessions.Stats(func(yield func(sessions.Step, error) bool) {
+		_ = yield(sessions.Step{Session: "a"}, nil) && yield(sessions.Step{}, broken)
+	}, sessions.StatsQuery{}, sessions.Memory{}, func(*sessions.Row) error { return errors.New("a row of half a stream") })
+	if !errors.Is(err, broken) {
+		t.Errorf("got %v", err)
+	}
+	list := []sessions.Step{{Session: "a"}, {Session: "b"}}
+	_, err = sessions.Stats(stepsOf(list), sessions.StatsQuery{}, sessions.Memory{Bytes: 1, Dir: t.TempDir() + "/missing"}, func(*sessions.Row) error { return nil })
+	if !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// TestLatenciesAreWithinOnePercent compares quantiles with those of the sorted list.
+func TestLatenciesAreWithinOnePercent(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		list := rapid.SliceOfN(rapid.Int64Range(1, 1<<53-1), 1, 200).Draw(t, "latencies")
+		var steps []sessions.Step
+		for i, ms := range list {
+			steps = append(steps, sessions.Step{Session: "a", Type: envelopes.ToolResult, Call: strconv.Itoa(i), Latency: &ms})
+		}
+		rows, _ := stats(t, steps, sessions.StatsQuery{}, sessions.Memory{})
+		slices.Sort(list)
+		for _, q := range []int{50, 95} {
+			want := list[(q*len(list)+99)/100-1]
+			got, ok := rows[0].Latencies.Quantile(float64(q) / 100)
+			if off := float64(got-want) / float64(want); !ok || (off > 0.011 || off < -0.011) && max(got-want, want-got) > 1 {
+				t.Errorf("p%d is %d, want %d within 1%%", q, got, want)
+			}
+		}
+	})
+}
+
+// TestMemoryDoesNotGrowWithSessions sums up many interleaved sessions, of which every tenth is a copy
+// of another one, and measures the live heap.
+//
+//	go test ./pipeline/sessions -v -run TestMemory -sessions.count 1000000 -timeout 1h
+func TestMemoryDoesNotGrowWithSessions(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
+	const memory, rounds = 4 << 20, 3
+	peak := uint64(0)
+	look := func(n int) {
+		if n%max(1, *million/4) == 0 {
+			var m runtime.MemStats
+			runtime.GC()
+			runtime.ReadMemStats(&m)
+			peak = max(peak, m.HeapAlloc)
+		}
+	}
+	steps := func(yield func(sessions.Step, error) bool) {
+		for round := range rounds {
+			for i := range *million {
+				look(i)
+				key := i - i%10/9 // the tenth is a copy of the ninth
+				s := sessions.Step{
+					Source: envelopes.ClaudeCode, Session: "session-" + strconv.Itoa(i), Sequence: uint64(round + 1), Type: envelopes.AssistantMessage,
+					Model: "opus", Time: int64(round+1) * int64(time.Hour), Usage: &envelopes.Usage{Input: 7, Key: fmt.Sprintf("message-%d-%d", key, round)},
+				}
+				if !yield(s, nil) {
+					return
+				}
+			}
+		}
+	}
+	rows := 0
+	var sum sessions.Sums
+	copies, err := sessions.Stats(steps, sessions.StatsQuery{By: []sessions.Dimension{sessions.BySession}}, sessions.Memory{Bytes: memory, Dir: t.TempDir()}, func(r *sessions.Row) error {
+		look(rows)
+		rows++
+		sum.Merge(&r.Sums)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := int64(*million)
+	if int64(rows) != n || sum.Events != rounds*n || sum.Usage.Total() != 7*rounds*(n-n/10) || copies.Usage.Total() != 7*rounds*(n/10) || copies.Calls != rounds*(n/10) {
+		t.Errorf("%d rows, %d events, %d tokens, %+v", rows, sum.Events, sum.Usage.Total(), copies)
+	}
+	t.Logf("%d sessions: live heap of %d MiB at most", n, peak>>20)
+	// Three groups of states at a time, and the buffers of at most 2*16 files on each of three levels.
+	if limit := uint64(3*memory + 3*2*16*(256<<10) + 16<<20); peak > limit {
+		t.Errorf("live heap of %d MiB, want at most %d", peak>>20, limit>>20)
+	}
+}

@@ -1,0 +1,95 @@
+package sessions
+
+import (
+	"time"
+
+	"tributary/envelopes"
+)
+
+// Lengths at which texts are cut, in bytes.
+const (
+	promptBytes = 2000
+	titleBytes  = 400
+	errorBytes  = 400
+)
+
+// Step is what the sums of a session need of one event. It is small, so that steps of a stream of any
+// length fit in temporary files.
+type Step struct {
+	Source   envelopes.Source     `json:"s,omitzero"`
+	Session  string               `json:"i,omitzero"`
+	Sequence uint64               `json:"q,omitzero"`
+	Time     int64                `json:"t,omitzero"` // nanoseconds since 1970
+	Type     envelopes.EventType  `json:"y,omitzero"`
+	Model    string               `json:"m,omitzero"`
+	Root     string               `json:"r,omitzero"` // project_root
+	Hash     string               `json:"h,omitzero"` // project_hash
+	Call     string               `json:"c,omitzero"` // tool_call_id
+	Tool     string               `json:"n,omitzero"`
+	Status   envelopes.ToolStatus `json:"o,omitzero"`
+	Latency  *int64               `json:"l,omitzero"`
+	Usage    *envelopes.Usage     `json:"u,omitzero"`
+	Text     string               `json:"x,omitzero"` // of a prompt, a summary or an error
+	Role     envelopes.Role       `json:"e,omitzero"`
+	Origin   envelopes.Origin     `json:"g,omitzero"`
+	Internal bool                 `json:"b,omitzero"`
+	Failed   bool                 `json:"f,omitzero"` // an error that the vendor reports
+	Resume   string               `json:"v,omitzero"` // id that resumes the session
+}
+
+// NewStep returns the step of an event. An event without a valid time has the zero time.
+func NewStep(e *envelopes.AgentEventV1) Step {
+	s := Step{
+		Source: e.Source, Session: e.SessionID, Sequence: e.Sequence, Type: e.EventType,
+		Model: value(e.Model), Root: value(e.ProjectRoot), Hash: e.ProjectHash,
+		Call: value(e.ToolCallID), Tool: value(e.ToolName), Status: value(e.ToolStatus), Latency: e.ToolLatencyMS,
+		Usage: e.Usage, Role: value(e.Role), Origin: e.Origin, Internal: e.IsInternal,
+	}
+	if t, err := e.Timestamp(); err == nil {
+		s.Time = t.UnixNano()
+	}
+	if m := e.Metadata; m != nil {
+		if s.Model == "" {
+			s.Model = value(m.Model)
+		}
+		_, s.Failed = m.Extensions["error"]
+		s.Resume, _ = e.ResumeID()
+	}
+	switch {
+	case s.Failed:
+		s.Text = cut(value(e.Text), errorBytes)
+	case e.EventType == envelopes.UserMessage:
+		s.Text = cut(value(e.Text), promptBytes)
+	case e.EventType == envelopes.SessionSummary:
+		s.Text = cut(value(e.Text), titleBytes)
+	}
+	return s
+}
+
+// when returns the time of the step.
+func (s *Step) when() time.Time { return time.Unix(0, s.Time).UTC() }
+
+// isPrompt reports whether the step is a prompt of a human in the main conversation.
+func (s *Step) isPrompt() bool {
+	return s.Type == envelopes.UserMessage && s.Origin == "" && !s.Internal
+}
+
+// value is what p points to, or the zero value.
+func value[T any](p *T) T {
+	if p == nil {
+		var zero T
+		return zero
+	}
+	return *p
+}
+
+// cut returns at most n bytes of a text, and no part of a character.
+func cut(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	for n > 0 && s[n]&0xc0 == 0x80 {
+		n--
+	}
+	return s[:n]
+}

@@ -1,0 +1,272 @@
+// Package sessions sums up sessions from their events: one session ([Fold], [Summary]), all
+// sessions of a generation ([Each]), and statistics over all of them by day, model and other
+// dimensions ([Stats]). Everything is a pure function of the events, so it is made again by
+// reading them again, and nothing of it is stored.
+package sessions
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"tributary/envelopes"
+	"tributary/pipeline/sessionmeta"
+)
+
+// State is what a session does.
+type State string
+
+// The states. A session is idle when its last event is older than [IdleAfter].
+const (
+	Working State = "working" // the agent works
+	Waiting State = "waiting" // the agent has answered and waits for the next prompt
+	Failed  State = "failed"  // the last thing that happened is an error that the vendor reports
+	Idle    State = "idle"    // nothing happens any more
+)
+
+// maxSummaryTitle is the length in bytes of the longest summary of an agent that is a title.
+const maxSummaryTitle = 120
+
+// States lists every state.
+var States = []State{Working, Waiting, Failed, Idle}
+
+// IdleAfter is the time after the last event after which a session that waits or works is idle.
+const IdleAfter = 15 * time.Minute
+
+// Summary is the record of a session that its events add up to. Its tokens are those of the session
+// alone; a call that another session has a copy of is in both.
+type Summary struct {
+	Source      envelopes.Source              `json:"source"`
+	Session     string                        `json:"session_id"`
+	Title       string                        `json:"title"`   // the vendor's, else one made of the first prompt; empty if there is neither
+	Project     *string                       `json:"project"` // project_root of the session, nil if no event knows it
+	ProjectHash string                        `json:"project_hash"`
+	State       State                         `json:"state"`
+	FirstSeen   time.Time                     `json:"first_seen"` // earliest time of an event; zero if no event has a valid one
+	LastSeen    time.Time                     `json:"last_seen"`
+	ActiveMS    int64                         `json:"active_ms"` // see [ActiveGap]
+	Events      int64                         `json:"events"`
+	Sequence    uint64                        `json:"sequence"` // of the last event
+	Types       map[envelopes.EventType]int64 `json:"events_by_type"`
+	Prompts     int64                         `json:"prompts"`
+	Models      []ModelUse                    `json:"models"` // in the order of their first use
+	Usage       Tokens                        `json:"usage"`
+	Tools       []ToolUse                     `json:"tools"` // the most used first
+	Calls       int64                         `json:"calls"`
+	Failures    int64                         `json:"failures"`
+	Errors      int64                         `json:"errors"`
+	LastError   string                        `json:"last_error"`  // cut
+	LastPrompt  string                        `json:"last_prompt"` // cut
+	ResumeID    string                        `json:"resume_id"`
+
+	phase      State  // of the last event, before the session is idle
+	vendor     string // title that the vendor states
+	written    string // title that the agent has written: a summary of one short line
+	first      string // title made of the first prompt
+	modelOrder []string
+}
+
+// Tokens are the parts of the tokens, which never overlap, and their sum.
+type Tokens struct {
+	Input      int64 `json:"tokens_input"`  // without what comes from the cache or goes there
+	Output     int64 `json:"tokens_output"` // without reasoning
+	CacheRead  int64 `json:"cache_read"`
+	CacheWrite int64 `json:"cache_write"`
+	Reasoning  int64 `json:"reasoning"`
+	Total      int64 `json:"total"`
+}
+
+// TokensOf returns the parts of u and their sum.
+func TokensOf(u *envelopes.Usage) Tokens {
+	return Tokens{Input: u.Input, Output: u.Output, CacheRead: u.CacheRead, CacheWrite: u.CacheWrite, Reasoning: u.Reasoning, Total: u.Total()}
+}
+
+// ModelUse is what a session used of a model.
+type ModelUse struct {
+	Model string `json:"model"`
+	Tokens
+}
+
+// ToolUse is what a session did with a tool.
+type ToolUse struct {
+	Tool     string `json:"tool"`
+	Calls    int64  `json:"calls"`
+	Failures int64  `json:"failures"`
+	P50      *int64 `json:"latency_p50_ms"` // nil if the vendor states no latency
+	P95      *int64 `json:"latency_p95_ms"`
+}
+
+// note takes over what a step states about the session.
+func (r *Summary) note(s *Step, f *Fold) {
+	r.Source, r.Session, r.Sequence = s.Source, s.Session, s.Sequence
+	if s.Root != "" {
+		r.Project = &s.Root
+	}
+	r.ProjectHash = s.Hash
+	if s.Time != 0 {
+		if t := s.when(); r.FirstSeen.IsZero() || t.Before(r.FirstSeen) {
+			r.FirstSeen = t
+		}
+		r.LastSeen = time.Unix(0, f.last).UTC()
+	}
+	if r.Types == nil {
+		r.Types = map[envelopes.EventType]int64{}
+	}
+	r.Types[s.Type]++
+	r.Events++
+	if s.Model != "" && !slices.Contains(r.modelOrder, s.Model) {
+		r.modelOrder = append(r.modelOrder, s.Model)
+		f.size += len(s.Model)
+	}
+	if s.Resume != "" {
+		r.ResumeID = s.Resume
+	}
+	r.noteTexts(s)
+	r.notePhase(s)
+}
+
+// noteTexts takes over title, prompts and errors.
+func (r *Summary) noteTexts(s *Step) {
+	switch {
+	case s.Failed:
+		r.LastError = s.Text
+	case s.isPrompt():
+		r.LastPrompt = s.Text
+		if r.first == "" {
+			r.first = sessionmeta.FallbackTitle(s.Text)
+		}
+	case s.Type == envelopes.SessionSummary && !s.Internal && s.Text != "":
+		title := strings.TrimSpace(s.Text)
+		if line, _, _ := strings.Cut(title, "\n"); s.Role == envelopes.RoleSystem && !sessionmeta.IsUntitled(line) {
+			r.vendor = line
+		} else if s.Role != envelopes.RoleSystem && len(title) <= maxSummaryTitle && !strings.Contains(title, "\n") {
+			r.written = title
+		}
+	}
+}
+
+// notePhase takes over what the session does after a step of its main conversation.
+func (r *Summary) notePhase(s *Step) {
+	if s.Origin == envelopes.OriginCopied {
+		return
+	}
+	switch s.Type {
+	case envelopes.UserMessage, envelopes.Reasoning, envelopes.ToolCall, envelopes.ToolResult:
+		r.phase = Working
+	case envelopes.AssistantMessage:
+		if !s.Internal {
+			r.phase = Waiting
+		}
+	case envelopes.SessionSummary:
+		if r.phase != Failed {
+			r.phase = Waiting
+		}
+	default:
+	}
+	if s.Failed && !s.Internal {
+		r.phase = Failed
+	}
+}
+
+// ProjectName returns the root of the project, else the vendor's hash of it; empty if neither is known.
+func (r *Summary) ProjectName() string {
+	if r.Project != nil {
+		return *r.Project
+	}
+	if unknown := sha256.Sum256([]byte("session:" + r.Session)); r.ProjectHash == hex.EncodeToString(unknown[:]) {
+		return ""
+	}
+	return r.ProjectHash
+}
+
+// InProject reports whether the session belongs to a project, which is named by its root, by the end of
+// the path of its root, or by its hash. Every session belongs to the empty name.
+func (r *Summary) InProject(name string) bool {
+	if name == "" || name == r.ProjectHash {
+		return true
+	}
+	return r.Project != nil && (*r.Project == name || strings.HasSuffix(*r.Project, "/"+strings.TrimPrefix(name, "/")))
+}
+
+// state returns the state at a time.
+func (r *Summary) state(now time.Time) State {
+	switch {
+	case r.phase == Failed:
+		return Failed
+	case now.Sub(r.LastSeen) > IdleAfter || r.phase == "":
+		return Idle
+	default:
+		return r.phase
+	}
+}
+
+// Summary returns the record of the session at a time, which decides whether it is idle. Only a fold that
+// divides by model and tool and has no limits of time returns a whole record.
+func (f *Fold) Summary(now time.Time) Summary {
+	r := f.summary
+	r.State = r.state(now)
+	r.Title = cmp.Or(r.vendor, r.written, r.first)
+	r.Types = maps.Clone(r.Types)
+	models, tools := map[string]*Sums{}, map[string]*Sums{}
+	var all Sums
+	for cell, sums := range f.Cells() {
+		all.Merge(sums)
+		merge(models, cell.Model, sums)
+		merge(tools, cell.Tool, sums)
+	}
+	r.Usage = TokensOf(&all.Usage)
+	r.Calls, r.Failures, r.Errors, r.Prompts = all.Calls, all.Failures, all.Errors, all.Prompts
+	r.ActiveMS = all.Active().Milliseconds()
+	r.Models = []ModelUse{}
+	if models[""] != nil && models[""].Usage.Total() > 0 {
+		r.Models = append(r.Models, ModelUse{"", TokensOf(&models[""].Usage)})
+	}
+	for _, m := range r.modelOrder {
+		if sums := models[m]; sums != nil {
+			r.Models = append(r.Models, ModelUse{m, TokensOf(&sums.Usage)})
+		}
+	}
+	r.Tools = toolUses(tools)
+	return r
+}
+
+// toolUses returns the tools with calls, the most used first.
+func toolUses(tools map[string]*Sums) []ToolUse {
+	out := []ToolUse{}
+	for name, sums := range tools {
+		if sums.Calls == 0 {
+			continue
+		}
+		u := ToolUse{Tool: name, Calls: sums.Calls, Failures: sums.Failures}
+		u.P50, u.P95 = sums.Latency()
+		out = append(out, u)
+	}
+	slices.SortFunc(out, func(a, b ToolUse) int {
+		return cmp.Or(cmp.Compare(b.Calls, a.Calls), cmp.Compare(a.Tool, b.Tool))
+	})
+	return out
+}
+
+// Latency returns the median and the 95th percentile of the latencies in milliseconds, nil if there
+// are none.
+func (s *Sums) Latency() (p50, p95 *int64) {
+	if v, ok := s.Latencies.Quantile(0.5); ok {
+		p50 = &v
+	}
+	if v, ok := s.Latencies.Quantile(0.95); ok {
+		p95 = &v
+	}
+	return p50, p95
+}
+
+// merge adds sums to those of a name.
+func merge(all map[string]*Sums, name string, sums *Sums) {
+	if all[name] == nil {
+		all[name] = &Sums{}
+	}
+	all[name].Merge(sums)
+}
