@@ -43,7 +43,7 @@ type Update struct {
 // From 0 it begins with a snapshot: a Snapshot for each record that is stored, then Synced. A
 // session that changes meanwhile may have two, the newer one last. Then there is a Changed for
 // each change that is not in the snapshot, in the order of the stream: no change is in both,
-// and none in neither. From the Cursor of an update that was handled, it goes on with the
+// and none in neither. From the cursor of an update that was handled, it goes on with the
 // changes behind it, and begins with Reset and a snapshot if one of those is not kept any
 // more, or if the stream ends before the cursor, because it was created anew.
 //
