@@ -50,6 +50,12 @@ func RawFilters(partition int) []string {
 	return filters
 }
 
+// RawFilter returns the subject that selects records of a partition of the raw stream. An
+// empty source or session selects all.
+func RawFilter(partition int, source Source, session string) string {
+	return "raw." + strconv.Itoa(partition) + "." + tokenOrAny(string(source)) + "." + tokenOrAny(session)
+}
+
 // ParseRawSubject parses a subject in the form in which the raw stream stores it. It accepts
 // any source. The error wraps [ErrInvalidSubject].
 func ParseRawSubject(subject string) (Address, error) {

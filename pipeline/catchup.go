@@ -45,15 +45,22 @@ func CatchUp(ctx context.Context, js jetstream.JetStream, t Topology) error {
 // lastRecords returns the raw sequence of the last record of each partition, by the subject
 // of the partition's checkpoint.
 func lastRecords(ctx context.Context, js jetstream.JetStream, t Topology) (map[string]uint64, error) {
+	g, err := readGeneration(ctx, js, t.Generation)
+	if err != nil {
+		return nil, err
+	}
 	goal := make(map[string]uint64)
 	for p := range t.Partitions {
-		for _, filter := range envelopes.RawFilters(p) {
+		for _, filter := range g.Part.filters(p) {
 			m, err := leaderGet(ctx, js, RawStream, getRequest{LastBySubject: filter})
 			if errors.Is(err, jetstream.ErrMsgNotFound) {
 				continue
 			}
 			if err != nil {
 				return nil, err
+			}
+			if m.Sequence < g.Part.Sequence {
+				continue
 			}
 			subject := envelopes.CheckpointSubject(t.Generation, p)
 			goal[subject] = max(goal[subject], m.Sequence)

@@ -12,7 +12,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"tributary/envelopes"
-	"tributary/normalizers"
 )
 
 // Checkpoint is the progress of a partition in a generation. The newest checkpoint in the
@@ -33,6 +32,11 @@ type Checkpoint struct {
 	Epoch    uint64 `json:"epoch,omitzero"`    // how often the partition was acquired
 	Tries    int    `json:"tries,omitzero"`    // attempts on record Raw+1 without progress
 	Revision int    `json:"revision,omitzero"` // of the normalizers
+
+	// Cut is set when the generation is retired: the name of the generation that is live
+	// since. Raw is the last record that the retired generation has, and no worker owns the
+	// partition any more.
+	Cut string `json:"cut,omitzero"`
 }
 
 // done returns the checkpoint after c when every record up to raw is stored.
@@ -71,8 +75,8 @@ func (c Checkpoint) message(generation string, partition int, last uint64) (*nat
 }
 
 // firstCheckpoint stores the checkpoint that a partition begins with, unless it has one.
-func firstCheckpoint(ctx context.Context, js jetstream.JetStream, generation string, partition int) error {
-	m, err := Checkpoint{Revision: normalizers.Revision}.message(generation, partition, 0)
+func firstCheckpoint(ctx context.Context, js jetstream.JetStream, generation string, partition, revision int) error {
+	m, err := Checkpoint{Revision: revision}.message(generation, partition, 0)
 	if err != nil {
 		return err
 	}

@@ -18,6 +18,8 @@ var (
 	errNoCheckpoint = errors.New("no checkpoint")
 	// errRevision: another revision of the normalizers made the generation.
 	errRevision = errors.New("generation of another revision")
+	// errRetired: the generation was live, and another one is since.
+	errRetired = errors.New("generation is retired")
 	// errRawLost: the raw stream no longer holds records that a checkpoint says were
 	// read from it. It would use their sequences again, and the new records would be
 	// skipped.
@@ -48,6 +50,14 @@ var (
 	errClaimDigest = errors.New("claimed object has another digest")
 	// errUnpublishable: an event of the record does not fit a message.
 	errUnpublishable = errors.New("event does not fit a message")
+)
+
+// Errors of the commands that build and promote generations.
+var (
+	// ErrNoGeneration: the broker has no generation of the name.
+	ErrNoGeneration = errors.New("no generation")
+	// errChanged: another process changed the generation at the same time.
+	errChanged = errors.New("another process has just changed the generation: try again")
 )
 
 // ErrCrashed is the permanent error of a record that ended the process each time that it

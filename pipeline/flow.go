@@ -24,7 +24,7 @@ import (
 // work reads the partition from behind its checkpoint. It ends with nil when the partition
 // is drained and everything is stored, else with the reason why the ownership ended.
 func (o *ownership) work() error {
-	r, err := openReader(o.ctx, o.p.stage.js, o.p.number, o.checkpoint.Raw+1)
+	r, err := openReader(o.ctx, o.p.stage.js, o.p.stage.generation.Part, o.p.number, o.checkpoint.Raw+1)
 	if err != nil {
 		return err
 	}

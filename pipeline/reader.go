@@ -11,8 +11,6 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-
-	"tributary/envelopes"
 )
 
 // rawMessage is a message of a stream, with its place there.
@@ -59,13 +57,13 @@ type reader struct {
 	close       func()
 }
 
-// openReader begins to read a partition of the raw stream at a sequence.
-func openReader(ctx context.Context, js jetstream.JetStream, partition int, from uint64) (*reader, error) {
+// openReader begins to read a partition of a part of the raw stream at a sequence.
+func openReader(ctx context.Context, js jetstream.JetStream, part Part, partition int, from uint64) (*reader, error) {
 	return openStream(ctx, js, RawStream, jetstream.ConsumerConfig{
 		Description:    "Partition " + strconv.Itoa(partition) + " of a stage.",
-		FilterSubjects: envelopes.RawFilters(partition),
+		FilterSubjects: part.filters(partition),
 		DeliverPolicy:  jetstream.DeliverByStartSequencePolicy,
-		OptStartSeq:    from,
+		OptStartSeq:    max(from, part.Sequence),
 	})
 }
 

@@ -40,20 +40,14 @@ import (
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/trace"
 
-	"tributary/envelopes"
 	"tributary/normalizers"
 )
 
 // Config configures a [Stage]. Only Topology must be set.
 type Config struct {
-	Topology Topology       // what [Provision] created
-	Worker   string         // name of this worker in checkpoints; default "worker"
-	Member   string         // key of this worker in the bucket of the workers, one token; empty to work on every partition alone
-	Mode     envelopes.Mode // of the CloudEvents; default [envelopes.Binary]
-
-	// Profile selects the shape of tool_metadata in events; default
-	// [normalizers.ProfileOpenCode]. All workers of a generation need the same one.
-	Profile normalizers.Profile
+	Topology Topology // what [Provision] created
+	Worker   string   // name of this worker in checkpoints; default "worker"
+	Member   string   // key of this worker in the bucket of the workers, one token; empty to work on every partition alone
 
 	SessionBytes int           // memory for the states of live sessions; default 256 MiB
 	ClaimBytes   int64         // memory for large records, from their fetch until they are normalized; default 128 MiB
@@ -63,6 +57,7 @@ type Config struct {
 	// whose contract it keeps: it is deterministic, and on an error leaves the session as
 	// it was. A record at which it panics becomes a dead letter.
 	Normalize func(*normalizers.Session, normalizers.Record) (normalizers.Result, error)
+	Revision  int // of Normalize; default [normalizers.Revision]
 
 	Logger *slog.Logger // nil for no logs
 	Tracer trace.Tracer // nil for no traces
@@ -91,12 +86,6 @@ func (c Config) withDefaults() Config {
 	if c.Worker == "" {
 		c.Worker = "worker"
 	}
-	if c.Mode == "" {
-		c.Mode = envelopes.Binary
-	}
-	if c.Profile == "" {
-		c.Profile = normalizers.ProfileOpenCode
-	}
 	if c.SessionBytes <= 0 {
 		c.SessionBytes = 256 << 20
 	}
@@ -109,24 +98,13 @@ func (c Config) withDefaults() Config {
 	if c.Normalize == nil {
 		c.Normalize = normalizers.Normalize
 	}
+	if c.Revision == 0 {
+		c.Revision = normalizers.Revision
+	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
 	return c
-}
-
-// validate reports what is wrong with c, whose defaults are filled in.
-func (c Config) validate() error {
-	if err := c.Topology.validate(); err != nil {
-		return err
-	}
-	if c.Mode != envelopes.Binary && c.Mode != envelopes.Structured {
-		return fmt.Errorf("mode %q is neither %s nor %s", c.Mode, envelopes.Binary, envelopes.Structured)
-	}
-	if c.Profile != normalizers.ProfileOpenCode && c.Profile != normalizers.ProfileCurrent {
-		return fmt.Errorf("profile %q is neither %s nor %s", c.Profile, normalizers.ProfileOpenCode, normalizers.ProfileCurrent)
-	}
-	return nil
 }
 
 // Stage is a worker: it reads the partitions of the raw stream, normalizes their records,
@@ -151,6 +129,8 @@ type Stage struct {
 	trial     exclusive     // held while a suspect record is tried, see poison.go
 	large     exclusive     // held while a large record is in memory
 
+	generation Generation // that the stage works on; set by Run before any partition starts
+
 	rotation int // belongs to the committer: the partition that the next batch begins with
 
 	drain    chan struct{} // closed by Drain
@@ -168,7 +148,7 @@ type Stage struct {
 // New returns a stage for a server that holds the topology of cfg.
 func New(js jetstream.JetStream, cfg Config) (*Stage, error) {
 	cfg = cfg.withDefaults()
-	if err := cfg.validate(); err != nil {
+	if err := cfg.Topology.validate(); err != nil {
 		return nil, err
 	}
 	s := &Stage{
@@ -203,7 +183,8 @@ func New(js jetstream.JetStream, cfg Config) (*Stage, error) {
 // Run waits for a connection that is lost to come back. A partition that cannot go on stops
 // alone: it is logged, and [Stage.Ready] reports it.
 func (s *Stage) Run(ctx context.Context) error {
-	if err := check(ctx, s.js, s.config.Topology); err != nil {
+	var err error
+	if s.generation, err = check(ctx, s.js, s.config.Topology, s.config.Revision); err != nil {
 		return err
 	}
 	if err := CheckPayload(s.nc); err != nil {

@@ -33,7 +33,7 @@ problem.`,
 			if err := checkOutput(output, "pretty", "json"); err != nil {
 				return err
 			}
-			js, err := a.jetStream(cmd.Context())
+			js, err := a.jetStreamLive(cmd.Context())
 			if err != nil {
 				return err
 			}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 
 	"tributary/envelopes"
 	"tributary/normalizers"
+	"tributary/pipeline"
 	"tributary/pipeline/ship"
 )
 
@@ -94,7 +96,7 @@ func (a *app) normalize(ctx context.Context, path string, f *normalizeFlags) err
 		report:   newReport(),
 	}
 	if f.cloudEvents {
-		n.generation = a.config.Generation
+		n.generation = cmp.Or(a.config.Generation, pipeline.DefaultTopology().Generation)
 	}
 	if err := n.run(ctx, in); err != nil {
 		return fmt.Errorf("normalize %s: %w", path, err)

@@ -43,6 +43,11 @@ over within seconds. Each event is stored once, whatever happens to the workers.
 			if err := pipeline.Provision(ctx, js, a.config.topology()); err != nil {
 				return err
 			}
+			if a.config.Generation == "" {
+				if a.config.Generation, err = pipeline.LiveGeneration(ctx, js); err != nil {
+					return err
+				}
+			}
 			a.log.InfoContext(ctx, "worker is running", "generation", a.config.Generation, "partitions", a.config.Partitions, "worker", a.config.workerName())
 			if err := a.work(ctx, js, telemetry, nuid.Next()); err != nil {
 				return err
@@ -65,8 +70,6 @@ func (a *app) work(ctx context.Context, js jetstream.JetStream, t *telemetry, me
 		Topology: a.config.topology(),
 		Worker:   a.config.workerName(),
 		Member:   member,
-		Mode:     a.config.CloudEvents,
-		Profile:  a.config.ToolMetadata,
 		Logger:   a.log,
 		Tracer:   t.stageTracer(),
 		Meter:    t.metrics.Meter(scope),
@@ -89,6 +92,7 @@ func (a *app) work(ctx context.Context, js jetstream.JetStream, t *telemetry, me
 func (c *config) topology() pipeline.Topology {
 	return pipeline.Topology{
 		Generation:   c.Generation,
+		Settings:     pipeline.Settings{ToolMetadata: c.ToolMetadata, CloudEvents: c.CloudEvents},
 		Partitions:   c.Partitions,
 		Replicas:     c.Replicas,
 		RawMaxAge:    c.RawMaxAge,

@@ -125,6 +125,11 @@ func (u *up) run(ctx context.Context) error {
 	if err := pipeline.Provision(ctx, u.js, u.config.topology()); err != nil {
 		return err
 	}
+	if u.config.Generation == "" {
+		if u.config.Generation, err = pipeline.LiveGeneration(ctx, u.js); err != nil {
+			return err
+		}
+	}
 	if u.viewer, err = u.newViewer(ctx, u.js); err != nil {
 		return err
 	}
