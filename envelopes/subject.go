@@ -114,6 +114,10 @@ func CheckpointSubject(generation string, partition int) string {
 	return "checkpoints." + generation + "." + strconv.Itoa(partition)
 }
 
+// CheckpointFilter returns the subject that selects the checkpoints of all partitions of a
+// generation.
+func CheckpointFilter(generation string) string { return "checkpoints." + generation + ".*" }
+
 // ParseCheckpointSubject is the inverse of [CheckpointSubject].
 func ParseCheckpointSubject(subject string) (Address, error) {
 	return parseSubject(subject, "checkpoints", partGeneration, partPartition)

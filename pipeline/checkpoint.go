@@ -33,6 +33,10 @@ type Checkpoint struct {
 	Tries    int    `json:"tries,omitzero"`    // attempts on record Raw+1 without progress
 	Revision int    `json:"revision,omitzero"` // of the normalizers
 
+	// Started is when the replay of the generation was started. A worker that goes on with a
+	// generation that was dropped, and made again under the same name, notices it.
+	Started time.Time `json:"started,omitzero"`
+
 	// Cut is set when the generation is retired: the name of the generation that is live
 	// since. Raw is the last record that the retired generation has, and no worker owns the
 	// partition any more.
@@ -75,8 +79,8 @@ func (c Checkpoint) message(generation string, partition int, last uint64) (*nat
 }
 
 // firstCheckpoint stores the checkpoint that a partition begins with, unless it has one.
-func firstCheckpoint(ctx context.Context, js jetstream.JetStream, generation string, partition, revision int) error {
-	m, err := Checkpoint{Revision: revision}.message(generation, partition, 0)
+func firstCheckpoint(ctx context.Context, js jetstream.JetStream, generation string, partition int, r generationRecord) error {
+	m, err := Checkpoint{Revision: r.Revision, Started: r.Started}.message(generation, partition, 0)
 	if err != nil {
 		return err
 	}
@@ -115,6 +119,18 @@ func decodeCheckpoint(data []byte, subject string) (Checkpoint, error) {
 		return Checkpoint{}, fmt.Errorf("%w: checkpoint at %s", errState, subject)
 	}
 	return c, nil
+}
+
+// belongsTo reports why nobody may work on from c in a generation.
+func (c Checkpoint) belongsTo(g *Generation) error {
+	switch {
+	case c.Cut != "":
+		return fmt.Errorf("%w: %s is live", errRetired, c.Cut)
+	case !c.Started.Equal(g.Started):
+		return fmt.Errorf("%w: %s was dropped and made again", errRetired, g.Name)
+	default:
+		return nil
+	}
 }
 
 // store publishes c alone and returns its sequence. It fails when last is not the

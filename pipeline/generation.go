@@ -44,6 +44,8 @@ type Generation struct {
 	sequence uint64 // of its key; 0 when it is not stored
 }
 
+func (g *Generation) live() bool { return g.State == StateLive }
+
 // generationRecord is the value of the key of a generation in [controlBucket].
 type generationRecord struct {
 	Revision int       `json:"revision"` // of its normalizers
@@ -197,13 +199,21 @@ func (t Topology) live(ctx context.Context, js jetstream.JetStream) (Topology, e
 	return t, err
 }
 
-// readGeneration reads one generation.
+// readGeneration reads one generation from the leader of the bucket: a replica may not have
+// the keys of one that was just made. Its State does not say whether it is live.
 func readGeneration(ctx context.Context, js jetstream.JetStream, name string) (Generation, error) {
-	all, err := ReadGenerations(ctx, js)
-	if err != nil {
-		return Generation{}, err
+	record, err := leaderGet(ctx, js, "KV_"+controlBucket, getRequest{LastBySubject: controlSubject(generationPrefix + name)})
+	if errors.Is(err, jetstream.ErrMsgNotFound) || err == nil && len(record.Data) == 0 {
+		err = fmt.Errorf("%w %q", ErrNoGeneration, name)
 	}
-	return all.Find(name)
+	if err != nil {
+		return Generation{}, fmt.Errorf("read %s%s of bucket %s: %w", generationPrefix, name, controlBucket, err)
+	}
+	settings, err := leaderGet(ctx, js, "KV_"+controlBucket, getRequest{LastBySubject: controlSubject(settingsPrefix + name)})
+	if err != nil && !errors.Is(err, jetstream.ErrMsgNotFound) {
+		return Generation{}, fmt.Errorf("read %s%s of bucket %s: %w", settingsPrefix, name, controlBucket, err)
+	}
+	return decodeGeneration(name, record, settings)
 }
 
 // provisionGeneration stores the settings of a new generation, then its first checkpoints,
@@ -234,7 +244,7 @@ func provisionGeneration(ctx context.Context, js jetstream.JetStream, kv jetstre
 		return err
 	}
 	for p := range t.Partitions {
-		if err := firstCheckpoint(ctx, js, t.Generation, p, r.Revision); err != nil {
+		if err := firstCheckpoint(ctx, js, t.Generation, p, r); err != nil {
 			return err
 		}
 	}

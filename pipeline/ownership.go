@@ -2,7 +2,6 @@ package pipeline
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"sync"
 	"time"
@@ -57,8 +56,8 @@ func (p *partition) acquire(ctx context.Context) (*ownership, error) {
 	if err != nil {
 		return nil, err
 	}
-	if last.Cut != "" {
-		return nil, fmt.Errorf("%w: %s is live", errRetired, last.Cut)
+	if err := last.belongsTo(&p.stage.generation); err != nil {
+		return nil, err
 	}
 	if err := last.checkRaw(ctx, p.stage.js, p.number); err != nil {
 		return nil, err

@@ -59,6 +59,8 @@ type Config struct {
 	Normalize func(*normalizers.Session, normalizers.Record) (normalizers.Result, error)
 	Revision  int // of Normalize; default [normalizers.Revision]
 
+	pacer *pacer // of a replay beside a live generation; nil for any other stage
+
 	Logger *slog.Logger // nil for no logs
 	Tracer trace.Tracer // nil for no traces
 	Meter  metric.Meter // nil for no metrics

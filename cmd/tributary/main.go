@@ -167,6 +167,7 @@ in order per session.`,
 		a.doctorCommand(),
 		a.dlqCommand(),
 		a.claimsCommand(),
+		a.replayCommand(),
 		versionCommand(),
 		environmentCommand(),
 	)

@@ -21,7 +21,11 @@ func (a *app) runCommand() *cobra.Command {
 		Long: `Create the streams that are missing, then normalize raw records and store their
 events until a signal arrives. Any number of workers share the partitions: a worker
 that joins takes over its part, and the partitions of a worker that dies are taken
-over within seconds. Each event is stored once, whatever happens to the workers.`,
+over within seconds. Each event is stored once, whatever happens to the workers.
+
+A worker follows the live generation, and builds replays beside it in the time that
+is left (tributary replay --help). With TRIBUTARY_GENERATION it works on that
+generation alone.`,
 		Example: `  tributary run
   NATS_URL=nats://nats.example:4222 NATS_CREDS=worker.creds tributary run`,
 		Args: noArgs,
@@ -40,16 +44,12 @@ over within seconds. Each event is stored once, whatever happens to the workers.
 			if err := pipeline.CheckPayload(js.Conn()); err != nil {
 				return err
 			}
-			if err := pipeline.Provision(ctx, js, a.config.topology()); err != nil {
+			top := a.config.topology()
+			if err := pipeline.Provision(ctx, js, top); err != nil {
 				return err
 			}
-			if a.config.Generation == "" {
-				if a.config.Generation, err = pipeline.LiveGeneration(ctx, js); err != nil {
-					return err
-				}
-			}
-			a.log.InfoContext(ctx, "worker is running", "generation", a.config.Generation, "partitions", a.config.Partitions, "worker", a.config.workerName())
-			if err := a.work(ctx, js, telemetry, nuid.Next()); err != nil {
+			a.log.InfoContext(ctx, "worker is running", "partitions", top.Partitions, "worker", a.config.workerName())
+			if err := a.work(ctx, js, telemetry, top, nuid.Next()); err != nil {
 				return err
 			}
 			a.log.InfoContext(ctx, "drained")
@@ -64,28 +64,25 @@ over within seconds. Each event is stored once, whatever happens to the workers.
 // the records that are not stored.
 var errDrainTimeout = errors.New("drain took too long: the records that are not stored are processed again next time")
 
-// work runs a stage until ctx ends, then drains it. member is its key among the workers.
-func (a *app) work(ctx context.Context, js jetstream.JetStream, t *telemetry, member string) error {
-	stage, err := pipeline.New(js, pipeline.Config{
-		Topology: a.config.topology(),
+// work runs a worker until ctx ends, then drains it. member is its key among the workers.
+func (a *app) work(ctx context.Context, js jetstream.JetStream, t *telemetry, top pipeline.Topology, member string) error {
+	worker := pipeline.NewRunner(js, pipeline.Config{
+		Topology: top,
 		Worker:   a.config.workerName(),
 		Member:   member,
 		Logger:   a.log,
 		Tracer:   t.stageTracer(),
 		Meter:    t.metrics.Meter(scope),
 	})
-	if err != nil {
-		return err
-	}
 	working, kill := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer kill(nil)
 	stop := context.AfterFunc(ctx, func() {
-		stage.Drain()
+		worker.Drain()
 		limit := time.AfterFunc(a.config.DrainTimeout, func() { kill(errDrainTimeout) })
 		context.AfterFunc(working, func() { limit.Stop() })
 	})
 	defer stop()
-	return stage.Run(working)
+	return worker.Run(working)
 }
 
 // topology returns the streams that the settings ask for.
