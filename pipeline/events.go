@@ -34,15 +34,15 @@ type EventsQuery struct {
 // Position, and the iteration goes on; any other error ends it.
 func Events(ctx context.Context, js jetstream.JetStream, generation string, q EventsQuery) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
-		err := eachEvent(ctx, js, generation, q, yield)
+		err := eachEvent(ctx, js, generation, q, func(m jetstream.Msg, meta *jetstream.MsgMetadata) bool { return yield(readEvent(m, meta)) })
 		if err != nil {
 			yield(Event{}, fmt.Errorf("read events of %s: %w", generation, err))
 		}
 	}
 }
 
-// eachEvent yields the events, until yield returns false.
-func eachEvent(ctx context.Context, js jetstream.JetStream, generation string, q EventsQuery, yield func(Event, error) bool) error {
+// eachEvent yields the messages of events, until yield returns false.
+func eachEvent(ctx context.Context, js jetstream.JetStream, generation string, q EventsQuery, yield func(jetstream.Msg, *jetstream.MsgMetadata) bool) error {
 	stream, err := js.Stream(ctx, EventsStream(generation))
 	if err != nil {
 		return err
@@ -75,8 +75,7 @@ func eachEvent(ctx context.Context, js jetstream.JetStream, generation string, q
 		if !q.Follow && meta.Sequence.Stream > end {
 			return nil
 		}
-		e, err := readEvent(m, meta)
-		if !yield(e, err) || meta.NumPending == 0 && !q.Follow {
+		if !yield(m, meta) || meta.NumPending == 0 && !q.Follow {
 			return nil
 		}
 	}

@@ -11,6 +11,7 @@ var (
 	ErrNoCheckpoint = errNoCheckpoint
 	ErrRevision     = errRevision
 	ErrRawLost      = errRawLost
+	ErrRetired      = errRetired
 	ErrState        = errState
 	ErrClaim        = errClaim
 )

@@ -34,7 +34,8 @@ others, and run its replay start.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(a.replayStartCommand(), a.replayStatusCommand(), a.replayListCommand(), a.replayDropCommand())
+	cmd.AddCommand(a.replayStartCommand(), a.replayStatusCommand(), a.replayListCommand(),
+		a.replayDiffCommand(), a.replayPromoteCommand(), a.replayRollbackCommand(), a.replayDropCommand())
 	return cmd
 }
 
