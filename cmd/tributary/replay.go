@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -123,7 +124,6 @@ retired generation it takes the work up again.`,
 	sourceFlag(cmd, &f.source, "only records of this agent")
 	flags.StringVar(&f.session, "session", "", "only records of this session: its whole id")
 	flags.BoolVar(&f.expired, "allow-expired", false, "go on although records have left the raw stream: sessions may begin in the middle")
-	cmd.MarkFlagsMutuallyExclusive("since", "sequence")
 	a.serverFlag(cmd)
 	return cmd
 }
@@ -131,6 +131,9 @@ retired generation it takes the work up again.`,
 // replay returns the replay that the flags describe, without --since.
 func (f *replayFlags) replay(name string) (pipeline.Replay, error) {
 	r := pipeline.Replay{Name: name, Part: pipeline.Part{Sequence: f.sequence, Session: f.session}, Expired: f.expired}
+	if f.since != "" && f.sequence != 0 {
+		return r, usageError{errors.New("pass either --since or --sequence")}
+	}
 	for _, s := range f.set {
 		key, value, ok := strings.Cut(s, "=")
 		if !ok {

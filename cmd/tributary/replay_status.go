@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -247,8 +246,7 @@ func (a *app) dropGeneration(ctx context.Context, js jetstream.JetStream, name s
 		return err
 	}
 	if g, err := all.Find(name); err == nil && g.State != pipeline.StateLive && !yes {
-		what := cmp.Or(string(g.State), "a")
-		if !a.confirm(ctx, fmt.Sprintf("Remove the %s generation %s with all its events for good?", what, name)) {
+		if !a.confirm(ctx, fmt.Sprintf("Remove generation %s with all its events for good?", name)) {
 			return errors.New("nothing was removed")
 		}
 	}
