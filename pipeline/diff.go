@@ -238,10 +238,14 @@ func (c *comparison) read(ctx context.Context, side int) error {
 		if raw := e.Provenance.RawSequence; raw < c.from || e.Provenance.Partition < len(c.limits) && raw > c.limits[e.Provenance.Partition] {
 			return true
 		}
-		if data, failure = e.AppendJSON(data[:0]); failure != nil {
-			return false
+		json := m.Data()
+		if structured(m) { // the event is inside
+			if data, failure = e.AppendJSON(data[:0]); failure != nil {
+				return false
+			}
+			json = data
 		}
-		if item, failure = c.encode(item[:0], side, &e, data); failure != nil {
+		if item, failure = c.encode(item[:0], side, &e, json); failure != nil {
 			return false
 		}
 		events++
@@ -261,6 +265,11 @@ func (c *comparison) read(ctx context.Context, side int) error {
 		c.diff.B.Events = events
 	}
 	return nil
+}
+
+// structured reports whether a message is a CloudEvent in structured mode.
+func structured(m jetstream.Msg) bool {
+	return strings.HasPrefix(m.Headers().Get("Content-Type"), "application/cloudevents")
 }
 
 // The layout of an item: it sorts by session, event, side and position.

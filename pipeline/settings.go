@@ -32,11 +32,13 @@ type setting struct {
 // settingsTable lists the settings in the order of the documentation.
 var settingsTable = []setting{
 	{
-		"tool_metadata", string(normalizers.ProfileOpenCode), []string{string(normalizers.ProfileOpenCode), string(normalizers.ProfileCurrent)},
+		"tool_metadata", string(normalizers.ProfileOpenCode),
+		[]string{string(normalizers.ProfileOpenCode), string(normalizers.ProfileCurrent)},
 		func(s *Settings) *string { return (*string)(&s.ToolMetadata) },
 	},
 	{
-		"cloudevents", string(envelopes.Binary), []string{string(envelopes.Binary), string(envelopes.Structured)},
+		"cloudevents", string(envelopes.Binary),
+		[]string{string(envelopes.Binary), string(envelopes.Structured)},
 		func(s *Settings) *string { return (*string)(&s.CloudEvents) },
 	},
 }

@@ -1,8 +1,9 @@
 // Package pipeline runs the normalizers over the raw stream and stores the events that they
 // emit: exactly once, in order, through any crash.
 //
-// Start with [Stage], a worker: [Provision] creates the streams, [New] and [Stage.Run] work
-// on them. Around it are the producer's side ([RawMessage], [ClaimMessage], [Claims]), the
+// Start with [Stage], a worker of one generation: [Provision] creates the streams, [New] and
+// [Stage.Run] work on them. [Runner] runs a stage for the live generation and for each replay
+// beside it ([StartReplay], [CompareGenerations], [PromoteGeneration]). Around it are the producer's side ([RawMessage], [ClaimMessage], [Claims]), the
 // consumer's side ([Events]), and operation ([ReadStatus], [DeadLetters], [Requeue]).
 // README.md beside this file explains the room: the life of a record, the commit protocol,
 // and which failures are survived.

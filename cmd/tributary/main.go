@@ -139,6 +139,7 @@ in order per session.`,
   tributary ship                           send the logs of this machine to the broker
   tributary tail                           print the events as they are stored
   tributary dlq ls                         list the records that could not be read
+  tributary replay start b                 build the events again beside the live ones
   tributary doctor                         show progress, problems and their cures`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
