@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"tributary/envelopes"
 	"tributary/normalizers"
@@ -24,7 +25,7 @@ import (
 // work reads the partition from behind its checkpoint. It ends with nil when the partition
 // is drained and everything is stored, else with the reason why the ownership ended.
 func (o *ownership) work() error {
-	r, err := openReader(o.ctx, o.p.stage.js, o.p.stage.generation.Part, o.p.number, o.checkpoint.Raw+1)
+	r, err := openReader(o.ctx, o.p.stage.js, o.p.stage.generation.Part, o.p.number, o.checkpoint.Raw+1, o.p.stage.config.pacer.ahead())
 	if err != nil {
 		return err
 	}
@@ -53,6 +54,7 @@ func (o *ownership) work() error {
 
 // runAll runs the messages of one read through the stages, until the partition is drained.
 func (o *ownership) runAll(messages []rawMessage) error {
+	o.p.stage.received.Store(time.Now().UnixNano())
 	o.p.unread.Store(int64(messages[len(messages)-1].pending))
 	o.p.open.Add(int64(len(messages)))
 	o.p.waiting.Store(messages[0].stored.UnixNano())

@@ -7,24 +7,26 @@ import (
 
 // How the replays of a worker divide its time with the live stage.
 const (
-	paceSlice = 2 * time.Millisecond  // a replay works for so long between two looks at the live stage
-	paceYield = 10 * time.Millisecond // and waits for at most so long while the live stage has records in hand
-	paceLook  = time.Millisecond
+	paceSlice = 2 * time.Millisecond   // of normalizing, between two rests
+	paceRest  = 5                      // while the live stage is active, a replay rests so many times as long as it works
+	paceLimit = 500 * time.Millisecond // of one rest
+	paceIdle  = 500 * time.Millisecond // a live stage that had no record for so long is not active
+	paceAhead = 32                     // records that a replay reads ahead, see readAhead
 )
 
 // pacer keeps the replays of a worker out of the way of its live stage. Of all partitions of
-// all replays one normalizes at a time, so that the replays take one processor at most. Before
-// each slice of time they wait while the live stage has records in hand, but not for ever: a
-// live stage that never rests leaves a replay a sixth of one processor.
+// all replays one normalizes at a time, so that the replays take one processor at most. While
+// the live stage is active they rest after each slice of time, and after each commit, for
+// several times as long as it took: so they leave the broker alone, too.
 //
-// A nil pacer admits everyone at once.
+// A nil pacer lets everyone work at once.
 type pacer struct {
-	busy func() bool // reports whether the live stage has records in hand
-	slot exclusive
-	end  time.Time // of the present slice; belongs to the owner of the slot
+	active func() bool // reports whether the live stage has records, or had some just now
+	slot   exclusive
+	end    time.Time // of the present slice; belongs to the owner of the slot
 }
 
-func newPacer(busy func() bool) *pacer { return &pacer{busy: busy, slot: newExclusive()} }
+func newPacer(active func() bool) *pacer { return &pacer{active: active, slot: newExclusive()} }
 
 // acquire waits for the slot. After a nil error the caller calls release.
 func (p *pacer) acquire(ctx context.Context) error {
@@ -37,7 +39,7 @@ func (p *pacer) acquire(ctx context.Context) error {
 	if time.Now().Before(p.end) {
 		return nil
 	}
-	if err := p.yield(ctx); err != nil {
+	if err := p.rest(ctx, paceSlice); err != nil {
 		p.slot.release()
 		return err
 	}
@@ -51,28 +53,27 @@ func (p *pacer) release() {
 	}
 }
 
-// yield waits while the live stage is busy, for at most paceYield.
-func (p *pacer) yield(ctx context.Context) error {
-	if !p.busy() {
+// rest waits after a piece of work that took so long, if the live stage is active.
+func (p *pacer) rest(ctx context.Context, took time.Duration) error {
+	if p == nil || !p.active() {
 		return nil
 	}
-	limit, look := time.NewTimer(paceYield), time.NewTicker(paceLook)
-	defer limit.Stop()
-	defer look.Stop()
-	for p.busy() {
-		select {
-		case <-look.C:
-		case <-limit.C:
-			return nil
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
-	return nil
+	return pause(ctx, min(paceRest*took, paceLimit))
 }
 
-// busy reports whether the stage has records to process, or in hand.
-func (s *Stage) busy() bool {
+// ahead returns how many records are read ahead.
+func (p *pacer) ahead() int {
+	if p == nil {
+		return readAhead
+	}
+	return paceAhead
+}
+
+// active reports whether the stage has records to process, or had some just now.
+func (s *Stage) active() bool {
+	if time.Since(time.Unix(0, s.received.Load())) < paceIdle {
+		return true
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, p := range s.partitions {

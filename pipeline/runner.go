@@ -66,7 +66,7 @@ func NewRunner(js jetstream.JetStream, cfg Config) *Runner {
 		failed: make(map[string]time.Time),
 		stages: make(map[string]*runningStage),
 	}
-	r.pacer = newPacer(r.liveBusy)
+	r.pacer = newPacer(r.liveActive)
 	return r
 }
 
@@ -250,12 +250,12 @@ func (r *Runner) start(ctx context.Context, g Generation) (*runningStage, error)
 	return s, nil
 }
 
-// liveBusy reports whether the stage of the live generation has records in hand.
-func (r *Runner) liveBusy() bool {
+// liveActive reports whether the stage of the live generation has records, or had some just now.
+func (r *Runner) liveActive() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, s := range r.stages {
-		if s.live && s.busy() {
+		if s.live && s.active() {
 			return true
 		}
 	}

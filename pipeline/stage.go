@@ -33,6 +33,7 @@ import (
 	"log/slog"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -132,7 +133,8 @@ type Stage struct {
 	trial     exclusive     // held while a suspect record is tried, see poison.go
 	large     exclusive     // held while a large record is in memory
 
-	generation Generation // that the stage works on; set by Run before any partition starts
+	received   atomic.Int64 // when records were received last, in Unix nanoseconds
+	generation Generation   // that the stage works on; set by Run before any partition starts
 
 	rotation int // belongs to the committer: the partition that the next batch begins with
 
