@@ -123,10 +123,10 @@ func isForbidden(r rune) bool {
 	return unicode.IsControl(r) || 0xfdd0 <= r && r <= 0xfdef || r&0xfffe == 0xfffe
 }
 
-// escapeAttribute encodes any UTF-8 string as a string of CloudEvents: forbidden characters,
+// EscapeAttribute encodes any UTF-8 string as a string of CloudEvents: forbidden characters,
 // the percent sign, and white space at either end, which readers trim, become percent-encoded
 // bytes.
-func escapeAttribute(s string) string {
+func EscapeAttribute(s string) string {
 	if !needsEscape(s) {
 		return s
 	}
@@ -148,7 +148,7 @@ func escapeAttribute(s string) string {
 	return string(b)
 }
 
-// needsEscape reports whether s may hold characters that [escapeAttribute] encodes.
+// needsEscape reports whether s may hold characters that [EscapeAttribute] encodes.
 func needsEscape(s string) bool {
 	for i := range len(s) {
 		if c := s[i]; c < ' ' || c > '~' || c == '%' {

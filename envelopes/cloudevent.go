@@ -89,11 +89,11 @@ func (e *AgentEventV1) attributes(p Provenance) ([]attribute, error) {
 	if err != nil {
 		return nil, err
 	}
-	session := escapeAttribute(e.SessionID)
+	session := EscapeAttribute(e.SessionID)
 	sequence := strconv.FormatUint(e.Sequence, 10)
 	list := append(make([]attribute, 0, 18),
 		attribute{header: attrSpecVersion, value: event.CloudEventsVersionV1},
-		attribute{header: attrID, value: escapeAttribute(e.EventID)},
+		attribute{header: attrID, value: EscapeAttribute(e.EventID)},
 		attribute{header: attrSource, value: "/" + p.Generation + "/" + string(e.Source) + "/" + url.PathEscape(e.SessionID)},
 		attribute{header: attrType, value: typePrefix + string(e.EventType)},
 		attribute{header: attrSubject, value: session},
@@ -103,7 +103,7 @@ func (e *AgentEventV1) attributes(p Provenance) ([]attribute, error) {
 		attribute{header: attrGeneration, value: p.Generation},
 	)
 	if e.Model != nil && *e.Model != "" && len(*e.Model) <= maxModelBytes {
-		list = append(list, attribute{header: attrModel, value: escapeAttribute(*e.Model)})
+		list = append(list, attribute{header: attrModel, value: EscapeAttribute(*e.Model)})
 	}
 	if p.Partition >= 0 {
 		list = append(list, attribute{header: attrPartition, value: strconv.Itoa(p.Partition), kind: kindInteger})
@@ -218,9 +218,9 @@ func (e *AgentEventV1) contradiction(ce event.Event, sequence, generation string
 	switch {
 	case ce.Type() != typePrefix+string(e.EventType):
 		return invalidCloudEvent(attrType, "contradicts the data")
-	case ce.ID() != escapeAttribute(e.EventID):
+	case ce.ID() != EscapeAttribute(e.EventID):
 		return invalidCloudEvent(attrID, "contradicts the data")
-	case ce.Subject() != escapeAttribute(e.SessionID):
+	case ce.Subject() != EscapeAttribute(e.SessionID):
 		return invalidCloudEvent(attrSubject, "contradicts the data")
 	case generation != "" && ce.Source() != source:
 		return invalidCloudEvent(attrSource, "contradicts the data")

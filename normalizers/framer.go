@@ -93,9 +93,12 @@ func (f *Framer) Write(p []byte) (int, error) {
 // one End record follows for each session.
 func (f *Framer) Close() {
 	f.cutLines()
-	if f.form == formUnknown && len(bytes.TrimSpace(f.buf)) > 0 {
-		f.form = formText // a part of a mark, and no more
-		f.cutLines()
+	switch {
+	case f.form == formUnknown && len(bytes.TrimSpace(f.buf)) > 0:
+		f.settleForm() // a part of a mark, and no more
+	case f.form == formTextOrLog:
+		f.decideText(len(f.buf)) // its last line has no end, or was looked at before
+		f.settleForm()
 	}
 	for len(f.buf) > 0 && !f.dropping {
 		if d := f.document; d != nil {
@@ -118,7 +121,7 @@ func (f *Framer) Close() {
 			f.cutLines()
 		case formEvents:
 			f.takeEventLine(len(f.buf))
-		case formUnknown, formJSON:
+		case formUnknown, formTextOrLog, formJSON:
 			f.cut(len(f.buf), cutBroken)
 		}
 	}
@@ -131,8 +134,11 @@ func (f *Framer) Close() {
 }
 
 // Settle decides what is undecided without ending the file: the sessions by its name,
-// the times by its own. It is for a file that has been idle.
+// the times by its own, and what may be plain text is. It is for a file that has been idle.
 func (f *Framer) Settle() {
+	if f.form == formTextOrLog {
+		f.settleForm()
+	}
 	f.settle()
 	f.release()
 }
@@ -170,6 +176,8 @@ func (f *Framer) cutLines() {
 		nl := bytes.IndexByte(f.buf[f.scanned:], '\n')
 		end := f.scanned + nl + 1
 		switch {
+		case f.form == formTextOrLog && (end > maxWaiting || nl < 0 && len(f.buf) > maxWaiting):
+			f.form, f.scanned = formText, 0
 		case nl < 0 && (f.dropping || len(f.buf) > MaxRecordBytes):
 			f.drop(len(f.buf))
 			return
@@ -181,6 +189,8 @@ func (f *Framer) cutLines() {
 			f.dropping = f.document != nil
 		case f.form == formText:
 			f.cutText(end)
+		case f.form == formTextOrLog:
+			f.decideText(end)
 		case f.form == formUndecided:
 			if f.scanned = end; f.decideEvents(end) {
 				f.scanned = 0

@@ -4,11 +4,17 @@ import (
 	"flag"
 	"os"
 	"testing"
+
+	"tributary/normalizers/normalizerstest"
 )
 
 // limitsLarge makes the tests that replace every value of every record do so with every
 // replacement; without it each place gets some of them.
 var limitsLarge = flag.Bool("limits.large", false, "replace every value of the golden records by every other value, and by a string beyond all limits")
+
+// everyPosition makes the law of an unknown record try every position of every file; without
+// it some of a long file are left out.
+var everyPosition = flag.Bool("positions.all", false, "put a record of an unknown type in front of every record, also in the longest files")
 
 // quickChecks is how many files a property generates where neither -rapid.checks nor
 // RAPID_CHECKS asks for another number.
@@ -16,6 +22,9 @@ const quickChecks = "25"
 
 func TestMain(m *testing.M) {
 	flag.Parse()
+	if *everyPosition {
+		normalizerstest.MaxPositions = 0
+	}
 	stated := os.Getenv("RAPID_CHECKS") != ""
 	flag.Visit(func(f *flag.Flag) { stated = stated || f.Name == "rapid.checks" })
 	if !stated {

@@ -21,8 +21,14 @@ type (
 	SkipReason = core.SkipReason
 	// Standing is what became of a record that could not be read.
 	Standing = core.Standing
+	// Gap is a part of a file whose records are missing.
+	Gap = core.Gap
 	// Profile names the shapes of tool_metadata.
 	Profile = core.Profile
+	// Unknown is something in a record that its normalizer does not know.
+	Unknown = core.Unknown
+	// UnknownKind says what of a record that is.
+	UnknownKind = core.UnknownKind
 	// PanicError is the panic of a normalizer.
 	PanicError = core.PanicError
 	// Vendor is a row of the table of vendors.
@@ -47,6 +53,14 @@ const (
 	SkipEmpty     = core.SkipEmpty
 	SkipHeld      = core.SkipHeld
 	SkipControl   = core.SkipControl
+)
+
+// The kinds of package core of what a normalizer does not know.
+const (
+	UnknownRecord = core.UnknownRecord
+	UnknownBlock  = core.UnknownBlock
+	UnknownOutput = core.UnknownOutput
+	UnknownUsage  = core.UnknownUsage
 )
 
 // The standings of package core.
@@ -76,6 +90,10 @@ var (
 // Reason returns the name under which a record that failed with err is counted and
 // dead-lettered, and whether err is permanent. The set of names is bounded.
 func Reason(err error) (reason string, permanent bool) { return core.Reason(err) }
+
+// CompareVersions compares two versions of an agent number by number, without their suffixes; 0
+// where one of them is no version.
+func CompareVersions(a, b string) int { return core.CompareVersions(a, b) }
 
 // NewSession returns the state of a session before its first record.
 func NewSession(source envelopes.Source, id string) *Session {

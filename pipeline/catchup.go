@@ -35,7 +35,7 @@ func CatchUp(ctx context.Context, js jetstream.JetStream, t Topology) error {
 		select {
 		case <-poll.C:
 		case <-ctx.Done():
-			return fmt.Errorf("catch up: %w: %w", context.Cause(ctx), err)
+			return fmt.Errorf("catch up: the workers have not processed all records: %w: %w", err, context.Cause(ctx))
 		}
 	}
 }

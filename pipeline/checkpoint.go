@@ -41,6 +41,8 @@ type Checkpoint struct {
 	// since. Raw is the last record that the retired generation has, and no worker owns the
 	// partition any more.
 	Cut string `json:"cut,omitzero"`
+
+	Gaps GapList `json:"gaps,omitzero"` // the sessions with gaps in their files
 }
 
 // done returns the checkpoint after c when every record up to raw is stored.
@@ -103,8 +105,7 @@ func getCheckpoint(ctx context.Context, js jetstream.JetStream, generation strin
 		LastBySubject: envelopes.CheckpointSubject(generation, partition),
 	})
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
-		return Checkpoint{}, storedMessage{}, fmt.Errorf("%w: partition %d of generation %s: restore the stream, or replay into a new generation",
-			errNoCheckpoint, partition, generation)
+		return Checkpoint{}, storedMessage{}, &faultError{fmt.Errorf("%w: partition %d of generation %s", errNoCheckpoint, partition, generation), cureReplay}
 	}
 	if err != nil {
 		return Checkpoint{}, storedMessage{}, fmt.Errorf("read checkpoint of partition %d: %w", partition, err)
@@ -116,7 +117,7 @@ func getCheckpoint(ctx context.Context, js jetstream.JetStream, generation strin
 func decodeCheckpoint(data []byte, subject string) (Checkpoint, error) {
 	var c Checkpoint
 	if err := json.Unmarshal(data, &c); err != nil {
-		return Checkpoint{}, fmt.Errorf("%w: checkpoint at %s", errState, subject)
+		return Checkpoint{}, &faultError{fmt.Errorf("%w: checkpoint at %s", errState, subject), cureReplay}
 	}
 	return c, nil
 }
@@ -159,9 +160,11 @@ func (c Checkpoint) checkRaw(ctx context.Context, js jetstream.JetStream, partit
 	if err != nil {
 		return fmt.Errorf("check raw stream: %w", err)
 	}
-	const cure = "replay into a new generation"
+	lost := func(format string, args ...any) error {
+		return &faultError{fmt.Errorf("%w: "+format, append([]any{errRawLost}, args...)...), cureRawLost}
+	}
 	if last < c.Raw {
-		return fmt.Errorf("%w: partition %d was read up to %d, the stream ends at %d: %s", errRawLost, partition, c.Raw, last, cure)
+		return lost("partition %d was read up to %d, the stream ends at %d", partition, c.Raw, last)
 	}
 	stored, err := leaderGet(ctx, js, RawStream, getRequest{Sequence: c.Raw})
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
@@ -171,7 +174,7 @@ func (c Checkpoint) checkRaw(ctx context.Context, js jetstream.JetStream, partit
 		return fmt.Errorf("check raw stream: %w", err)
 	}
 	if !stored.Time.Equal(c.RawTime) {
-		return fmt.Errorf("%w: record %d, the last that partition %d read, is now another one: %s", errRawLost, c.Raw, partition, cure)
+		return lost("record %d, the last that partition %d read, is now another one", c.Raw, partition)
 	}
 	return nil
 }

@@ -32,10 +32,12 @@ type chunk struct {
 	bytes    int // of the messages that are not stored yet
 	changed  []*liveSession
 	tally    tally
+	notes    []gapNote
 	links    []trace.Link // to the trace contexts in which its records were created
 
 	// Set when the chunk is sealed, that is handed to the committer.
 	states []*nats.Msg // of the changed sessions
+	gaps   []gapChange // of the changed sessions
 	sent   int         // messages that are stored already
 }
 
@@ -105,6 +107,7 @@ func (c *chunk) seal(generation string, partition int) {
 	for i, s := range c.changed {
 		c.states[i] = s.message(generation, partition)
 	}
+	c.sealGaps(generation, partition)
 }
 
 // acknowledge notes that the next n messages are stored.

@@ -468,7 +468,9 @@ func readChunks(ctx context.Context, sub *nats.Subscription, buf *bytes.Buffer) 
 
 // nextWithin waits for the next message of sub, for at most requestTimeout.
 func nextWithin(ctx context.Context, sub *nats.Subscription) (*nats.Msg, error) {
+	began := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	return sub.NextMsgWithContext(ctx)
+	m, err := sub.NextMsgWithContext(ctx)
+	return m, nameRequest(err, "the request for a large record", began)
 }

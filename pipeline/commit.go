@@ -93,6 +93,7 @@ func (o *ownership) entry(c *chunk) (entry, error) {
 	if e.last {
 		e.states = c.states
 		e.checkpoint = o.checkpoint.done(c.raw, c.rawTime)
+		e.checkpoint.Gaps = e.checkpoint.Gaps.with(c.gaps)
 	} else {
 		messages = c.head()
 		last := messages[len(messages)-1]
@@ -132,6 +133,7 @@ func (s *Stage) commit(ctx context.Context, b *batch) {
 		}
 		if e.last {
 			s.telemetry.add(ctx, e.chunk.tally)
+			e.owner.p.logGaps(e.chunk.notes)
 		}
 		e.owner.acknowledge(e, b.sequence(i, last))
 	}

@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -103,8 +104,9 @@ type DeadLetter struct {
 	FirstSeen time.Time
 	Requeued  uint64      // sequence of the record that this one is a copy of; 0 for none
 	Header    nats.Header // of the record
-	Size      int         // bytes of the record
-	Whole     bool        // the dead letter has the bytes; else only the raw stream has
+	Size      int         // bytes of the message of the record
+	Claim     Claim       // names the object with the bytes of a large record; zero when they are in the message
+	Whole     bool        // the dead letter has the bytes of the message; else only the raw stream has
 
 	subject string
 	token   string // of the session, in subjects
@@ -273,8 +275,8 @@ func (p *letterPages) checkGone(ctx context.Context) error {
 // letter.
 var ErrDeadLetter = errors.New("not a dead letter")
 
-// readDeadLetter reads the headers of a dead letter. The result has its Position even when
-// they cannot be read.
+// readDeadLetter reads the headers of a dead letter, which comes with its data or without. The
+// result has its Position even when they cannot be read.
 func readDeadLetter(m jetstream.Msg) (DeadLetter, error) {
 	meta, err := m.Metadata()
 	if err != nil {
@@ -301,9 +303,11 @@ func readDeadLetter(m jetstream.Msg) (DeadLetter, error) {
 	if l.Sequence, err = strconv.ParseUint(h.Get(envelopes.HeaderSequence), 10, 64); err != nil {
 		return bad(envelopes.HeaderSequence, errNoNumber)
 	}
-	stored, err := strconv.Atoi(h.Get(nats.MsgSize))
-	if err != nil {
-		return bad(nats.MsgSize, errNoNumber)
+	stored := len(m.Data())
+	if size := h.Get(nats.MsgSize); size != "" { // of a message that comes without its data
+		if stored, err = strconv.Atoi(size); err != nil {
+			return bad(nats.MsgSize, errNoNumber)
+		}
 	}
 	if l.Size, err = strconv.Atoi(h.Get(envelopes.HeaderSize)); err != nil {
 		return bad(envelopes.HeaderSize, errNoNumber)
@@ -322,6 +326,9 @@ func readDeadLetter(m jetstream.Msg) (DeadLetter, error) {
 		if own, ok := strings.CutPrefix(name, envelopes.HeaderOriginal); ok {
 			l.Header[own] = values
 		}
+	}
+	if l.Size == 0 {
+		l.Claim, _ = parseClaim(l.Header.Get(envelopes.HeaderClaim)) // zero when it is none, or a bad one
 	}
 	return l, nil
 }
@@ -380,12 +387,30 @@ func setStandings(ctx context.Context, js jetstream.JetStream, letters []DeadLet
 	return nil
 }
 
+// RecordSize returns the bytes of the record, those of its object when it travels by claim
+// check.
+func (l *DeadLetter) RecordSize() int64 { return cmp.Or(l.Claim.Size, int64(l.Size)) }
+
 // ErrRecordGone is the error of a record whose bytes are lost: its dead letter does not have
 // them, or is purged, and the record has left the raw stream.
 var ErrRecordGone = errors.New("record is gone from the raw stream")
 
-// Load returns the bytes of the record: from the dead letter or, when they did not fit it,
-// from the raw stream. The error is [ErrRecordGone] when no stream has them.
+// LoadRecord is [DeadLetter.Load] for whoever wants the bytes of the record itself: those of a
+// large one come from its object. The error is [ErrRecordGone] when that is gone, too.
+func (l *DeadLetter) LoadRecord(ctx context.Context, js jetstream.JetStream) ([]byte, error) {
+	if l.Claim == (Claim{}) {
+		return l.Load(ctx, js)
+	}
+	data, err := NewClaims(js).Get(ctx, l.Claim)
+	if _, permanent := Reason(err); permanent {
+		err = fmt.Errorf("%w: %w", ErrRecordGone, err)
+	}
+	return data, err
+}
+
+// Load returns the bytes of the message of the record, which has none when a claim check
+// names them: from the dead letter or, when they did not fit it, from the raw stream. The
+// error is [ErrRecordGone] when no stream has them.
 func (l *DeadLetter) Load(ctx context.Context, js jetstream.JetStream) ([]byte, error) {
 	if l.Whole {
 		m, err := leaderGet(ctx, js, EventsStream(l.Generation), getRequest{Sequence: l.Position})

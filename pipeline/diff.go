@@ -227,36 +227,26 @@ func (c *comparison) narrow(ctx context.Context, g Generation, partitions int) e
 func (c *comparison) read(ctx context.Context, side int) error {
 	name := c.names()[side]
 	var item, data []byte
-	var failure error
 	events := uint64(0)
 	var tokens [len(tokenFields)]int64
-	err := eachEvent(ctx, c.js, name, EventsQuery{Source: c.query.Source, Session: c.query.Session}, func(m jetstream.Msg, meta *jetstream.MsgMetadata) bool {
-		e, err := readEvent(m, meta)
-		if failure = err; err != nil {
-			return false
+	for e, err := range Events(ctx, c.js, name, EventsQuery{Source: c.query.Source, Session: c.query.Session}) {
+		if err != nil {
+			return err
 		}
 		if raw := e.Provenance.RawSequence; raw < c.from || e.Provenance.Partition < len(c.limits) && raw > c.limits[e.Provenance.Partition] {
-			return true
+			continue
 		}
-		json := m.Data()
-		if structured(m) { // the event is inside
-			if data, failure = e.AppendJSON(data[:0]); failure != nil {
-				return false
-			}
-			json = data
+		if data, err = e.AppendJSON(data[:0]); err != nil {
+			return err
 		}
-		if item, failure = c.encode(item[:0], side, &e, json); failure != nil {
-			return false
+		if item, err = c.encode(item[:0], side, &e, data); err != nil {
+			return err
 		}
 		events++
 		addTokens(&tokens, &e.AgentEventV1)
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		failure = c.items.add(item)
-		return failure == nil
-	})
-	if err := errors.Join(err, failure); err != nil {
-		return fmt.Errorf("read events of %s: %w", name, err)
+		if err := c.addItem(item); err != nil {
+			return err
+		}
 	}
 	c.tokens[side] = tokens
 	if side == 0 {
@@ -267,9 +257,10 @@ func (c *comparison) read(ctx context.Context, side int) error {
 	return nil
 }
 
-// structured reports whether a message is a CloudEvent in structured mode.
-func structured(m jetstream.Msg) bool {
-	return strings.HasPrefix(m.Headers().Get("Content-Type"), "application/cloudevents")
+func (c *comparison) addItem(item []byte) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.items.add(item)
 }
 
 // The layout of an item: it sorts by session, event, side and position.

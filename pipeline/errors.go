@@ -28,6 +28,26 @@ var (
 	errState = errors.New("stored state cannot be read")
 )
 
+// faultError is the reason why a partition cannot go on, with what an operator does about
+// it.
+type faultError struct {
+	err  error
+	cure string
+}
+
+// Error ends in the cure.
+func (e *faultError) Error() string { return e.err.Error() + ": " + e.cure }
+
+// Unwrap returns the reason.
+func (e *faultError) Unwrap() error { return e.err }
+
+// The cures of faults.
+const (
+	cureReplay  = "restore the stream, or replay into a new generation: TRIBUTARY_GENERATION=NAME tributary run"
+	cureRawLost = "ship the logs again first (tributary ship --again), then replay into a new generation (TRIBUTARY_GENERATION=NAME tributary run): " +
+		"this one stores nothing more"
+)
+
 // The permanent errors of a raw record that no normalizer sees. Each makes the record a
 // dead letter. Their texts repeat nothing of the record.
 var (

@@ -1,5 +1,12 @@
 package pipeline
 
+import (
+	"context"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
 // What the tests, which are a package of their own, need from inside.
 var (
 	LastMessagesPaged = lastMessagesPaged
@@ -24,6 +31,50 @@ const (
 	WorkersBucket = workersBucket
 	ControlBucket = controlBucket
 )
+
+// Feed is a [feed] with limits of a test.
+type Feed struct{ *feed }
+
+// NewFeed returns a feed that is full with a few messages, and impatient.
+func NewFeed(js jetstream.JetStream, partitions, messages int, slack uint64, patience time.Duration) Feed {
+	return Feed{newFeed(js, partitions, feedLimits{messages: messages, bytes: 1 << 20, slack: slack, settle: time.Millisecond, patience: patience})}
+}
+
+// Run is [feed.run] on one link.
+func (f Feed) Run(ctx context.Context) { f.run(ctx, func() context.Context { return ctx }) }
+
+// Alone returns how many partitions read alone.
+func (f Feed) Alone() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.apart)
+}
+
+// Subscribe is [feed.subscribe].
+func (f Feed) Subscribe(ctx context.Context, partition int, from uint64) (Subscription, error) {
+	s, err := f.subscribe(ctx, partition, from)
+	return Subscription{s}, err
+}
+
+// Subscription is a [subscription].
+type Subscription struct{ *subscription }
+
+// Read is [subscription.read] of sequences.
+func (s Subscription) Read(ctx context.Context, stop <-chan struct{}) ([]uint64, error) {
+	messages, err := s.read(ctx, stop)
+	sequences := make([]uint64, len(messages))
+	for i, m := range messages {
+		sequences[i] = m.sequence
+	}
+	return sequences, err
+}
+
+// Close is [subscription.close].
+func (s Subscription) Close() {
+	if s.subscription != nil {
+		s.close()
+	}
+}
 
 // Validate is [Topology.validate].
 func (t Topology) Validate() error { return t.validate() }

@@ -25,17 +25,17 @@ import (
 // work reads the partition from behind its checkpoint. It ends with nil when the partition
 // is drained and everything is stored, else with the reason why the ownership ended.
 func (o *ownership) work() error {
-	r, err := openReader(o.ctx, o.p.stage.js, o.p.stage.generation.Part, o.p.number, o.checkpoint.Raw+1, o.p.stage.config.pacer.ahead())
+	source, err := o.p.stage.feed.subscribe(o.ctx, o.p.number, o.checkpoint.Raw+1)
 	if err != nil {
 		return err
 	}
-	defer r.close()
-	o.p.unread.Store(int64(r.pending))
-	if r.pending == 0 {
+	defer source.close()
+	o.p.open.Store(0)
+	if source.idle {
 		o.p.waiting.Store(0)
 	}
 	for {
-		messages, err := r.next(o.ctx, o.p.drain)
+		messages, err := source.read(o.ctx, o.p.drain)
 		if err != nil {
 			return err
 		}
@@ -55,7 +55,6 @@ func (o *ownership) work() error {
 // runAll runs the messages of one read through the stages, until the partition is drained.
 func (o *ownership) runAll(messages []rawMessage) error {
 	o.p.stage.received.Store(time.Now().UnixNano())
-	o.p.unread.Store(int64(messages[len(messages)-1].pending))
 	o.p.open.Add(int64(len(messages)))
 	o.p.waiting.Store(messages[0].stored.UnixNano())
 	for records := o.receive(messages); len(records) > 0 && !closed(o.p.drain); {

@@ -58,27 +58,86 @@ func leaderGet(ctx context.Context, js jetstream.JetStream, stream string, req g
 	return storedMessage{}, a.Error
 }
 
-// lastSequence asks the leader of a stream for the last sequence of the stream.
-func lastSequence(ctx context.Context, js jetstream.JetStream, stream string) (uint64, error) {
-	type answer struct {
-		State struct {
-			LastSeq uint64 `json:"last_seq"`
-		} `json:"state"`
-		Cluster clusterInfo         `json:"cluster"`
-		Error   *jetstream.APIError `json:"error"`
+// LastStored reads the newest message of a subject, which may have wildcards, through the
+// leader of the stream, so the answer is never stale. The error is
+// [jetstream.ErrMsgNotFound] when there is none.
+func LastStored(ctx context.Context, js jetstream.JetStream, stream, subject string) (*jetstream.RawStreamMsg, error) {
+	return readStored(ctx, js, stream, getRequest{LastBySubject: subject})
+}
+
+// NextStored reads the first message of a subject, which may have wildcards, at or behind a
+// sequence, as [LastStored] does.
+func NextStored(ctx context.Context, js jetstream.JetStream, stream, subject string, from uint64) (*jetstream.RawStreamMsg, error) {
+	return readStored(ctx, js, stream, getRequest{Sequence: max(from, 1), NextBySubject: subject})
+}
+
+// LastSequences returns the sequence of the newest message of each subject, at most 1,024 of
+// them, from any replica, which may be behind. Subjects without a message are missing.
+func LastSequences(ctx context.Context, js jetstream.JetStream, stream string, subjects []string) (map[string]uint64, error) {
+	stored, err := lastMessages(ctx, js, stream, subjects)
+	if err != nil {
+		return nil, err
 	}
-	a, err := askLeader(ctx, js, "STREAM.INFO."+stream, nil, func(a answer) bool {
+	last := make(map[string]uint64, len(stored))
+	for subject, m := range stored {
+		last[subject] = m.Sequence
+	}
+	return last, nil
+}
+
+func readStored(ctx context.Context, js jetstream.JetStream, stream string, req getRequest) (*jetstream.RawStreamMsg, error) {
+	ctx, cancel := untilDisconnected(ctx, js.Conn()) // nobody answers a request on a lost connection
+	defer cancel()
+	m, err := leaderGet(ctx, js, stream, req)
+	if err != nil {
+		return nil, err
+	}
+	out := &jetstream.RawStreamMsg{Subject: m.Subject, Sequence: m.Sequence, Data: m.Data, Time: m.Time}
+	if len(m.Header) > 0 {
+		if out.Header, err = nats.DecodeHeadersMsg(m.Header); err != nil {
+			return nil, fmt.Errorf("headers of message %d of stream %s: %w", m.Sequence, stream, err)
+		}
+	}
+	return out, nil
+}
+
+// streamInfo is a stream as its leader knows it (nats-server, StreamInfo).
+type streamInfo struct {
+	Created time.Time `json:"created"`
+	Config  struct {
+		MaxAge            int64 `json:"max_age"` // nanoseconds; each limit is not above 0 when there is none
+		MaxMsgs           int64 `json:"max_msgs"`
+		MaxBytes          int64 `json:"max_bytes"`
+		MaxMsgsPerSubject int64 `json:"max_msgs_per_subject"`
+	} `json:"config"`
+	State struct {
+		FirstSeq uint64 `json:"first_seq"`
+		LastSeq  uint64 `json:"last_seq"`
+	} `json:"state"`
+	Cluster clusterInfo         `json:"cluster"`
+	Error   *jetstream.APIError `json:"error"`
+}
+
+// leaderInfo asks the leader of a stream what it knows.
+func leaderInfo(ctx context.Context, js jetstream.JetStream, stream string) (streamInfo, error) {
+	a, err := askLeader(ctx, js, "STREAM.INFO."+stream, nil, func(a streamInfo) bool {
 		return a.Error == nil && a.Cluster.leads() || a.Error != nil && !away(a.Error)
 	})
 	switch {
 	case err != nil:
-		return 0, err
+		return streamInfo{}, err
 	case a.Error != nil:
-		return 0, a.Error
+		return streamInfo{}, a.Error
 	case !a.Cluster.leads():
-		return 0, errLeaderless
+		return streamInfo{}, errLeaderless
 	}
-	return a.State.LastSeq, nil
+	return a, nil
+}
+
+// lastSequence asks the leader of a stream for the last sequence of the stream.
+func lastSequence(ctx context.Context, js jetstream.JetStream, stream string) (uint64, error) {
+	info, err := leaderInfo(ctx, js, stream)
+	return info.State.LastSeq, err
 }
 
 // errLeaderless: no leader answered, only replicas, which may be behind.
@@ -129,6 +188,8 @@ const leaderGrace = 500 * time.Millisecond
 // there is no leader, or what it knew last. leads reports whether an answer is acceptable;
 // one that is not is returned when no better one arrives.
 func askLeader[A any](ctx context.Context, js jetstream.JetStream, verb string, body []byte, leads func(A) bool) (answer A, err error) {
+	began := time.Now()
+	defer func() { err = nameRequest(err, verb, began) }()
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	nc := js.Conn()
@@ -174,6 +235,7 @@ func lastMessages(ctx context.Context, js jetstream.JetStream, stream string, su
 // lastMessagesPaged requests about pageBytes at a time, so that no answer makes this
 // connection a slow consumer.
 func lastMessagesPaged(ctx context.Context, js jetstream.JetStream, stream string, subjects []string, pageBytes int) (map[string]storedMessage, error) {
+	began := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	nc := js.Conn()
@@ -197,7 +259,7 @@ func lastMessagesPaged(ctx context.Context, js jetstream.JetStream, stream strin
 		}
 		pending, last, err := readPage(ctx, sub, found)
 		if err != nil {
-			return nil, fmt.Errorf("read last messages of stream %s: %w", stream, err)
+			return nil, fmt.Errorf("read last messages of stream %s: %w", stream, nameRequest(err, "DIRECT.GET", began))
 		}
 		if pending == 0 {
 			return found, nil

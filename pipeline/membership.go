@@ -137,9 +137,10 @@ func (m *membership) exchange(ctx context.Context) error {
 
 // within runs do with a timeout.
 func within(ctx context.Context, timeout time.Duration, do func(context.Context) error) error {
+	began := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	return do(ctx)
+	return nameRequest(do(ctx), "a heartbeat", began)
 }
 
 // write writes the heartbeat of this worker.

@@ -62,7 +62,7 @@ func (o *ownership) normalize(r received) (normalized, error) {
 	if err != nil {
 		return normalized{}, o.p.condemn(r.Sequence, err)
 	}
-	o.countResult(r, result)
+	o.countResult(r, session, result)
 	o.count(countForgotten, r, "", int64(session.state.Forgotten()-forgotten))
 	return normalized{messages, session}, nil
 }
@@ -90,10 +90,12 @@ func (o *ownership) reject(r received, cause error) normalized {
 	var session *liveSession
 	if r.addressed() {
 		session = o.sessions.use(r.key())
-		if !session.state.Reject(r.Record) {
+		result, ok := session.state.Reject(r.Record)
+		if !ok {
 			o.count(countSkipped, r, string(normalizers.SkipDuplicate), 1)
 			return normalized{}
 		}
+		o.countResult(r, session, result)
 	}
 	reason, _ := Reason(cause)
 	o.count(countDeadLetters, r, reason, 1)
@@ -138,8 +140,11 @@ func (o *ownership) count(counter int, r received, label string, n int64) {
 	o.building.tally.add(counter, r.Source, label, n)
 }
 
-// countResult counts what the normalizer returned for a record.
-func (o *ownership) countResult(r received, result normalizers.Result) {
+// countResult counts what a record yielded, and notes what it changed about gaps.
+func (o *ownership) countResult(r received, s *liveSession, result normalizers.Result) {
+	for _, u := range result.Unknown {
+		o.building.tally.addUnknown(r.Source, normalizers.VersionOf(s.state), u)
+	}
 	for i := range result.Events {
 		o.count(countEvents, r, string(result.Events[i].Event.EventType), 1)
 	}
@@ -149,4 +154,8 @@ func (o *ownership) countResult(r received, result normalizers.Result) {
 	if result.Gap {
 		o.count(countGaps, r, "", 1)
 	}
+	if result.Late {
+		o.count(countLate, r, "", 1)
+	}
+	o.building.noteGap(r, s, result)
 }

@@ -74,10 +74,13 @@ func (s *Stage) active() bool {
 	if time.Since(time.Unix(0, s.received.Load())) < paceIdle {
 		return true
 	}
+	if s.feed.waiting() > 0 {
+		return true
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, p := range s.partitions {
-		if p.unread.Load()+p.open.Load() > 0 {
+		if p.open.Load() > 0 {
 			return true
 		}
 	}

@@ -25,7 +25,6 @@ type partition struct {
 	log    *slog.Logger
 
 	// What the metrics report.
-	unread  atomic.Int64 // records behind the last one read
 	open    atomic.Int64 // records read but not stored
 	waiting atomic.Int64 // when the broker stored the oldest record that is in no chunk yet, in Unix nanoseconds; 0 for none
 
@@ -101,7 +100,6 @@ func (p *partition) runOnce() (progress bool, err error) {
 		progress = o.progress()
 	}
 	p.setOwnership(nil, err)
-	p.unread.Add(p.open.Swap(0))
 	return progress, err
 }
 

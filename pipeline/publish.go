@@ -58,6 +58,7 @@ func PublishBatch(ctx context.Context, nc *nats.Conn, msgs []*nats.Msg) (uint64,
 	if ctx.Err() != nil {
 		return 0, context.Cause(ctx) // an unfinished batch occupies one of the server's 50 slots for 10 seconds
 	}
+	began := time.Now()
 	id := nuid.Next()
 	for i, m := range msgs {
 		m.Header[batchIDHeader] = []string{id}
@@ -77,7 +78,7 @@ func PublishBatch(ctx context.Context, nc *nats.Conn, msgs []*nats.Msg) (uint64,
 		err = context.Cause(ctx)
 	}
 	if err != nil {
-		return 0, fmt.Errorf("publish batch: %w", err)
+		return 0, fmt.Errorf("publish batch: %w", nameRequest(err, fmt.Sprintf("a batch of %d messages", len(msgs)), began))
 	}
 	var ack struct {
 		Stream   string              `json:"stream"`

@@ -58,14 +58,18 @@ type reader struct {
 	close       func()
 }
 
-// openReader begins to read a partition of a part of the raw stream at a sequence.
-func openReader(ctx context.Context, js jetstream.JetStream, part Part, partition int, from uint64, ahead int) (*reader, error) {
-	r, err := openStream(ctx, js, RawStream, jetstream.ConsumerConfig{
-		Description:    "Partition " + strconv.Itoa(partition) + " of a stage.",
-		FilterSubjects: part.filters(partition),
-		DeliverPolicy:  jetstream.DeliverByStartSequencePolicy,
-		OptStartSeq:    max(from, part.Sequence),
-	})
+// openReader begins to read partitions of a part of the raw stream at a sequence; all
+// partitions, when none is named. It requests ahead messages at a time.
+func openReader(ctx context.Context, js jetstream.JetStream, part Part, partitions []int, from uint64, ahead int) (*reader, error) {
+	cfg := jetstream.ConsumerConfig{
+		Description:   fmt.Sprintf("A worker: partitions %v.", partitions),
+		DeliverPolicy: jetstream.DeliverByStartSequencePolicy,
+		OptStartSeq:   max(from, part.Sequence),
+	}
+	for _, n := range partitions {
+		cfg.FilterSubjects = append(cfg.FilterSubjects, part.filters(n)...)
+	}
+	r, err := openStream(ctx, js, RawStream, cfg)
 	if err == nil {
 		r.ahead = ahead
 	}
@@ -74,6 +78,7 @@ func openReader(ctx context.Context, js jetstream.JetStream, part Part, partitio
 
 // openStream begins to read a stream at the start that cfg names.
 func openStream(ctx context.Context, js jetstream.JetStream, stream string, cfg jetstream.ConsumerConfig) (*reader, error) {
+	began := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	cfg.AckPolicy = jetstream.AckNonePolicy
@@ -82,7 +87,7 @@ func openStream(ctx context.Context, js jetstream.JetStream, stream string, cfg 
 	cfg.InactiveThreshold = time.Minute
 	consumer, err := js.CreateConsumer(ctx, stream, cfg)
 	if err != nil {
-		return nil, fmt.Errorf("read stream %s: %w", stream, err)
+		return nil, fmt.Errorf("read stream %s: %w", stream, nameRequest(err, "CONSUMER.CREATE", began))
 	}
 	name := consumer.CachedInfo().Name
 	nc := js.Conn()
@@ -102,8 +107,11 @@ func openStream(ctx context.Context, js jetstream.JetStream, stream string, cfg 
 	if r.sub, err = nc.ChanSubscribe(r.inbox, r.messages); err != nil {
 		return nil, fmt.Errorf("read stream %s: %w", stream, err)
 	}
-	if cfg.FilterSubject != "" {
+	switch {
+	case cfg.FilterSubject != "":
 		r.filters = []string{cfg.FilterSubject}
+	case len(r.filters) == 0:
+		r.filters = []string{">"}
 	}
 	r.close = func() {
 		_ = r.sub.Unsubscribe()

@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -115,11 +116,9 @@ func ReadRecord(m *nats.Msg, sequence uint64, stored time.Time) (r normalizers.R
 	if !slices.Contains(envelopes.Sources, r.Source) {
 		return r, Claim{}, normalizers.ErrUnknownSource
 	}
-	if claim, err = readClaim(m); err != nil {
-		return r, Claim{}, err
-	}
-	err = readOrigin(&r, header)
-	return r, claim, err
+	claim, badClaim := readClaim(m)
+	err = readOrigin(&r, header) // also of a bad claim, whose place in its file is known
+	return r, claim, cmp.Or(badClaim, err)
 }
 
 // readClaim reads the claim check of a record, the zero value when the data are in m.

@@ -2,6 +2,7 @@ package pipeline_test
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -166,7 +167,7 @@ func TestWorkerOfAnotherRevisionBuildsItsOwnReplays(t *testing.T) {
 
 	// The program of the old revision refuses to go on with it.
 	_, err := pipeline.StartReplay(t.Context(), js, pipeline.Replay{Name: "b"})
-	refused(t, err, "generation b", "revision 3, want 2")
+	refused(t, err, "generation b", fmt.Sprintf("revision %d, want %d", normalizers.Revision+1, normalizers.Revision))
 }
 
 // shout is the rule of another revision: prompts are in upper case.

@@ -25,6 +25,7 @@ type liveSession struct {
 	state   *normalizers.Session
 	size    int
 	chunk   uint64        // number of the last chunk that changed it
+	gaps    bool          // whether it has gaps, as of the last chunk that was sealed
 	element *list.Element // in sessions.recent
 }
 
@@ -86,8 +87,8 @@ func (c *sessions) load(ctx context.Context, keys []sessionKey, checkpoint uint6
 		s := normalizers.NewSession(k.source, k.id)
 		if m, ok := stored[subjects[i+1]]; ok {
 			if s, err = normalizers.DecodeSession(m.Data); err != nil || s.Source() != k.source || s.ID() != k.id {
-				return fmt.Errorf("%w: session at %s, sequence %d of stream %s: replay into a new generation",
-					errState, m.Subject, m.Sequence, EventsStream(c.generation))
+				return &faultError{fmt.Errorf("%w: session at %s, sequence %d of stream %s",
+					errState, m.Subject, m.Sequence, EventsStream(c.generation)), cureReplay}
 			}
 		}
 		c.add(k, s)
@@ -97,7 +98,7 @@ func (c *sessions) load(ctx context.Context, keys []sessionKey, checkpoint uint6
 
 func (c *sessions) add(k sessionKey, s *normalizers.Session) {
 	s.UseProfile(c.profile) // not part of a stored state
-	l := &liveSession{key: k, state: s, size: s.Size()}
+	l := &liveSession{key: k, state: s, size: s.Size(), gaps: len(s.Gaps()) > 0}
 	l.element = c.recent.PushFront(l)
 	c.live[k] = l
 	c.bytes += l.size

@@ -128,6 +128,7 @@ type Stage struct {
 	owner     string // name of this stage in checkpoints, unique to this process
 	telemetry *telemetry
 	bodies    *bodies
+	feed      *feed
 	ttl       string        // of an event; empty when events do not expire
 	pending   chan struct{} // signaled when a chunk waits for the committer
 	trial     exclusive     // held while a suspect record is tried, see poison.go
@@ -162,6 +163,7 @@ func New(js jetstream.JetStream, cfg Config) (*Stage, error) {
 		config:     cfg,
 		owner:      cfg.Worker + "-" + nuid.Next(),
 		bodies:     newBodies(NewClaims(js), cfg.ClaimBytes),
+		feed:       newFeed(js, cfg.Topology.Partitions, defaultFeedLimits),
 		pending:    make(chan struct{}, 1),
 		trial:      newExclusive(),
 		large:      newExclusive(),
@@ -192,6 +194,7 @@ func (s *Stage) Run(ctx context.Context) error {
 	if s.generation, err = check(ctx, s.js, s.config.Topology, s.config.Revision); err != nil {
 		return err
 	}
+	s.feed.part, s.feed.ahead = s.generation.Part, s.config.pacer.ahead()
 	if err := CheckPayload(s.nc); err != nil {
 		return err
 	}
@@ -199,7 +202,7 @@ func (s *Stage) Run(ctx context.Context) error {
 	defer cancel(nil)
 	s.newLink(ctx)
 
-	metrics, err := s.telemetry.observe(s.list)
+	metrics, err := s.telemetry.observe(s.list, s.feed)
 	if err != nil {
 		return fmt.Errorf("observe partitions: %w", err)
 	}
@@ -207,6 +210,7 @@ func (s *Stage) Run(ctx context.Context) error {
 	var background sync.WaitGroup
 	background.Go(func() { s.watchConnection(ctx, cancel) })
 	background.Go(func() { s.commitBatches(ctx) })
+	background.Go(func() { s.feed.run(ctx, s.linked) })
 	err = s.coordinate(ctx, cancel)
 	cause := context.Cause(ctx)
 	cancel(nil)

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"tributary/envelopes"
@@ -33,8 +34,14 @@ type PartitionStatus struct {
 	Raw       uint64     `json:"raw"`              // the last raw sequence that is done
 	Lag       uint64     `json:"lag"`              // records that are not done
 	Oldest    *time.Time `json:"oldest,omitzero"`  // when the broker stored the first of them
+	Next      uint64     `json:"next,omitzero"`    // raw sequence of the first of them
+	NextSize  int64      `json:"-"`                // its bytes; of a large record those of its object
 	CommitAt  time.Time  `json:"commit_at"`        // when the last checkpoint was stored
 	Fault     string     `json:"fault,omitzero"`   // why no worker can go on: records or the checkpoint are lost, or cannot be read
+	Cure      string     `json:"cure,omitzero"`    // what to do about the fault
+
+	GapSessions int           `json:"gap_sessions,omitzero"` // sessions with gaps in their files: records that are not in the raw stream
+	Gaps        []SessionGaps `json:"gaps,omitzero"`         // of the newest of them
 }
 
 // Suspect reports whether the next record may be one that ends workers: so many attempts
@@ -97,6 +104,9 @@ func readPartition(ctx context.Context, js jetstream.JetStream, g Generation, pa
 	s := PartitionStatus{Partition: partition}
 	fault := func(err error) (PartitionStatus, error) {
 		s.Fault = err.Error()
+		if f, ok := errors.AsType[*faultError](err); ok {
+			s.Fault, s.Cure = f.err.Error(), f.cure
+		}
 		return s, nil
 	}
 	c, stored, err := getCheckpoint(ctx, js, g.Name, partition)
@@ -122,9 +132,15 @@ func readPartition(ctx context.Context, js jetstream.JetStream, g Generation, pa
 		if err != nil {
 			return s, err
 		}
-		if s.Oldest == nil || next.Time.Before(*s.Oldest) {
-			s.Oldest = &next.Time
+		if s.Oldest == nil || next.Sequence < s.Next {
+			s.Oldest, s.Next, s.NextSize = &next.Time, next.Sequence, recordSize(next)
 		}
+	}
+	s.GapSessions = c.Gaps.Sessions
+	if s.Gaps, err = readGaps(ctx, js, g.Name, c.Gaps); errors.Is(err, errState) {
+		return fault(err)
+	} else if err != nil {
+		return s, err
 	}
 	if s.Oldest == nil {
 		s.Tries = 0 // of no record: workers were killed while they had nothing to do
@@ -132,6 +148,17 @@ func readPartition(ctx context.Context, js jetstream.JetStream, g Generation, pa
 	}
 	s.Lag, err = countFrom(ctx, js, RawStream, from, g.Part.filters(partition)...)
 	return s, err
+}
+
+// recordSize returns the bytes of a record, those of its object when it travels by claim check.
+func recordSize(m storedMessage) int64 {
+	header, err := nats.DecodeHeadersMsg(m.Header)
+	if err == nil {
+		if claim, err := readClaim(&nats.Msg{Header: header, Data: m.Data}); err == nil && claim != (Claim{}) {
+			return claim.Size
+		}
+	}
+	return int64(len(m.Data))
 }
 
 // countFrom counts the messages of subjects from a stream sequence on. It creates a consumer,

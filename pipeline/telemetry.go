@@ -18,6 +18,7 @@ import (
 	tracenoop "go.opentelemetry.io/otel/trace/noop"
 
 	"tributary/envelopes"
+	"tributary/normalizers"
 )
 
 // The counters of what is stored.
@@ -27,15 +28,20 @@ const (
 	countSkipped
 	countDeadLetters
 	countGaps
+	countLate
 	countForgotten
+	countUnknown
 	counters
 )
 
-// counted is one series of a counter: its source, and its event type or reason.
+// counted is one series of a counter: its source, and its event type or reason. What is
+// unknown has a name as its label, a kind, and the version of the agent.
 type counted struct {
 	counter int
 	source  envelopes.Source
 	label   string
+	kind    normalizers.UnknownKind
+	version string
 }
 
 // tally is what a chunk adds to the counters once it is stored.
@@ -43,8 +49,13 @@ type tally map[counted]int64
 
 func (t tally) add(counter int, source envelopes.Source, label string, n int64) {
 	if n != 0 {
-		t[counted{counter, source, label}] += n
+		t[counted{counter: counter, source: source, label: label}] += n
 	}
+}
+
+// addUnknown adds to the count of what is unknown in the logs of a version of an agent.
+func (t tally) addUnknown(source envelopes.Source, version string, u normalizers.Unknown) {
+	t[counted{countUnknown, source, u.Name, u.Kind, version}] += int64(u.Count)
 }
 
 // telemetry is the metrics and traces of a stage. It uses nothing but the API of
@@ -59,6 +70,7 @@ type telemetry struct {
 	lag         metric.Int64ObservableGauge
 	owned       metric.Int64ObservableGauge
 	oldest      metric.Float64ObservableGauge
+	drift       normalizers.DriftLabels
 	destination string // the events stream
 
 	base []attribute.KeyValue // of every measurement
@@ -69,6 +81,7 @@ var labels = [counters]attribute.Key{
 	countEvents:      "event_type",
 	countSkipped:     "reason",
 	countDeadLetters: "reason",
+	countUnknown:     "name",
 }
 
 // newTelemetry makes the instruments.
@@ -96,7 +109,9 @@ func newTelemetry(cfg Config) (*telemetry, error) {
 		countSkipped:     counter("skipped", "{record}", "Records without an event, by source and reason."),
 		countDeadLetters: counter("dead_letters", "{record}", "Records that could not be read, by source and reason."),
 		countGaps:        counter("gaps", "{record}", "Records behind a gap in their file: records of the session before them are not in the raw stream, by source."),
+		countLate:        counter("late", "{record}", "Records that lay in a gap and came late: their events are appended to their sessions, by source."),
 		countForgotten:   counter("forgotten", "{item}", "Items that session states forgot because of a limit, by source."),
+		countUnknown:     counter("unknown", "{item}", "What the normalizers do not know in records that are done, by source, version of the agent, kind (record_type, block_type, tool_output, usage_field) and name: a newer version may write something new."),
 	}
 	t.commits = counter("commits", "{commit}", "Atomic batches, by outcome: stored, fenced (another worker owns the partition), refused, unknown (the answer is lost: acquiring the partition again finds out).")
 	var err error
@@ -105,7 +120,7 @@ func newTelemetry(cfg Config) (*telemetry, error) {
 		metric.WithExplicitBucketBoundaries(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5))
 	errs = append(errs, err)
 	t.lag, err = t.meter.Int64ObservableGauge(prefix+"lag", metric.WithUnit("{record}"),
-		metric.WithDescription("Raw records that are not done yet, by partition."))
+		metric.WithDescription("Raw records of the partitions that this worker owns that are not done yet."))
 	errs = append(errs, err)
 	t.owned, err = t.meter.Int64ObservableGauge(prefix+"partition.owned", metric.WithUnit("{partition}"),
 		metric.WithDescription("1 while this worker owns the partition, 0 until it has acquired it, by partition."))
@@ -115,11 +130,13 @@ func newTelemetry(cfg Config) (*telemetry, error) {
 	return t, errors.Join(append(errs, err)...)
 }
 
-// observe reports the lag of each partition until the registration ends. The age of a
-// record compares the clock of this machine with that of the broker.
-func (t *telemetry) observe(partitions func() []*partition) (metric.Registration, error) {
+// observe reports the lag and the state of each partition until the registration ends. The
+// age of a record compares the clock of this machine with that of the broker.
+func (t *telemetry) observe(partitions func() []*partition, f *feed) (metric.Registration, error) {
 	return t.meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
+		lag := f.waiting()
 		for _, p := range partitions() {
+			lag += p.open.Load()
 			attrs := metric.WithAttributes(append(slices.Clip(t.base), attribute.Int("partition", p.number))...)
 			owned, since, age := int64(0), p.waiting.Load(), 0.0
 			if is := p.ownership(); is != nil {
@@ -131,10 +148,10 @@ func (t *telemetry) observe(partitions func() []*partition) (metric.Registration
 			if since != 0 {
 				age = max(0, time.Since(time.Unix(0, since)).Seconds())
 			}
-			o.ObserveInt64(t.lag, p.unread.Load()+p.open.Load(), attrs)
 			o.ObserveInt64(t.owned, owned, attrs)
 			o.ObserveFloat64(t.oldest, age, attrs)
 		}
+		o.ObserveInt64(t.lag, lag)
 		return nil
 	}, t.lag, t.owned, t.oldest)
 }
@@ -147,6 +164,11 @@ func (t *telemetry) add(ctx context.Context, counts tally) {
 			source = envelopes.UnknownSource // bounds the series: a producer could name any number of sources
 		}
 		attrs := append(slices.Clip(t.base), attribute.String("source", string(source)))
+		if c.counter == countUnknown {
+			is := t.drift.Of(source, c.version, c.kind, c.label)
+			attrs = append(attrs, attribute.String("version", is.Version), attribute.String("kind", string(is.Kind)))
+			c.label = is.Name
+		}
 		if key := labels[c.counter]; key != "" {
 			attrs = append(attrs, key.String(c.label))
 		}

@@ -192,18 +192,19 @@ func TestMetricsCountWhatIsStored(t *testing.T) {
 	}
 	partitions := make(map[int64]bool)
 	for _, m := range lag.ScopeMetrics[0].Metrics {
-		if m.Name != "tributary.lag" {
-			continue
-		}
-		for _, p := range m.Data.(metricdata.Gauge[int64]).DataPoints {
-			n, _ := p.Attributes.Value("partition")
-			partitions[n.AsInt64()] = true
-			if p.Value != 0 {
-				t.Errorf("lag of partition %d is %d, want 0", n.AsInt64(), p.Value)
+		switch m.Name {
+		case "tributary.lag":
+			if points := m.Data.(metricdata.Gauge[int64]).DataPoints; len(points) != 1 || points[0].Value != 0 {
+				t.Errorf("lag %v, want 0", points)
+			}
+		case "tributary.partition.owned":
+			for _, p := range m.Data.(metricdata.Gauge[int64]).DataPoints {
+				n, _ := p.Attributes.Value("partition")
+				partitions[n.AsInt64()] = p.Value == 1
 			}
 		}
 	}
 	if len(partitions) != top.Partitions {
-		t.Errorf("lag of partitions %v", fmt.Sprint(partitions))
+		t.Errorf("owned partitions %v", fmt.Sprint(partitions))
 	}
 }

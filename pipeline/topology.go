@@ -16,6 +16,10 @@ import (
 // RawStream is the name of the stream of raw records.
 const RawStream = "RAW"
 
+// SessionsStream is the name of the stream of the session metadata and of its changes. It
+// belongs to no generation. Package sessionmeta describes and writes it.
+const SessionsStream = "SESSIONS"
+
 // controlBucket is the key-value bucket of what belongs to all workers.
 const controlBucket = "TRIBUTARY"
 
@@ -140,6 +144,24 @@ func (t Topology) claimsConfig() jetstream.StreamConfig {
 	}
 }
 
+// sessionsConfig returns the configuration of [SessionsStream]. The stream has no limit that
+// discards old messages, which would discard the metadata, too: changes expire by a TTL of
+// their own.
+func (t Topology) sessionsConfig() jetstream.StreamConfig {
+	return jetstream.StreamConfig{
+		Name:               SessionsStream,
+		Description:        "Titles and pins of sessions, and their changes.",
+		Subjects:           []string{"sessions.*.*.*"},
+		Retention:          jetstream.LimitsPolicy,
+		Storage:            jetstream.FileStorage,
+		Replicas:           max(t.Replicas, 1),
+		AllowAtomicPublish: true,
+		AllowRollup:        true,
+		AllowMsgTTL:        true,
+		AllowDirect:        true,
+	}
+}
+
 // Provision creates the streams, buckets and first checkpoints of t that are missing, and
 // updates what can be changed (replicas, age of raw records, switches that only add
 // abilities). Where what exists contradicts t, it changes nothing and returns an error that
@@ -170,12 +192,15 @@ func Provision(ctx context.Context, js jetstream.JetStream, t Topology) error {
 	if err := expectPartitions(ctx, kv, t); err != nil {
 		return err
 	}
-	for _, want := range []jetstream.StreamConfig{t.claimsConfig(), t.eventsConfig()} {
+	for _, want := range []jetstream.StreamConfig{t.claimsConfig(), t.sessionsConfig(), t.eventsConfig()} {
 		if err := provisionStream(ctx, js, t, want); err != nil {
 			return err
 		}
 	}
 	if err := provisionWorkers(ctx, js, t); err != nil {
+		return err
+	}
+	if err := provisionEdges(ctx, js, t); err != nil {
 		return err
 	}
 	if err := provisionGeneration(ctx, js, kv, t, Part{}, generationRecord{Revision: normalizers.Revision}); err != nil {

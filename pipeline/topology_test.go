@@ -401,3 +401,41 @@ func TestDeletedRecordIsNoLostTail(t *testing.T) {
 	}
 	s.stop(t)
 }
+
+// A limit that discards old messages of the sessions stream would discard titles and pins.
+func TestProvisionRefusesLimitsOfTheSessionsStream(t *testing.T) {
+	t.Parallel()
+	js := pipelinetest.NewServer(t).Provision(topology(2))
+	want := configs(t, js, pipeline.SessionsStream)[pipeline.SessionsStream]
+	for name, change := range map[string]func(*jetstream.StreamConfig){
+		"maximal age":                  func(c *jetstream.StreamConfig) { c.MaxAge = time.Hour },
+		"maximal messages per subject": func(c *jetstream.StreamConfig) { c.MaxMsgsPerSubject = 1 },
+		"discard policy":               func(c *jetstream.StreamConfig) { c.MaxBytes = 1 << 30 },
+		"subjects":                     func(c *jetstream.StreamConfig) { c.Subjects = []string{"sessions.>"} },
+	} {
+		have := want
+		change(&have)
+		if _, err := js.UpdateStream(t.Context(), have); err != nil {
+			t.Fatal(err)
+		}
+		err := pipeline.Provision(t.Context(), js, topology(2))
+		if !errors.Is(err, pipeline.ErrTopology) || !strings.Contains(err.Error(), "stream SESSIONS has "+name) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if _, err := js.UpdateStream(t.Context(), want); err != nil {
+			t.Fatal(err)
+		}
+	}
+	have := want
+	have.AllowDirect, have.AllowMsgTTL = false, true
+	have.MaxBytes, have.Discard = 1<<30, jetstream.DiscardNew // refuses new messages instead
+	if _, err := js.UpdateStream(t.Context(), have); err != nil {
+		t.Fatal(err)
+	}
+	if err := pipeline.Provision(t.Context(), js, topology(2)); err != nil {
+		t.Error(err)
+	}
+	if got := configs(t, js, pipeline.SessionsStream)[pipeline.SessionsStream]; !got.AllowDirect || got.MaxBytes != 1<<30 {
+		t.Errorf("settings %+v", got)
+	}
+}

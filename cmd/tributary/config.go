@@ -36,18 +36,20 @@ type config struct {
 	NATSCA       string `envconfig:"NATS_CA" desc:"file with the certificates of the authorities to trust"`
 	NATSContext  string `envconfig:"NATS_CONTEXT" desc:"a context of the nats command; it replaces all other NATS_ settings"`
 
-	Generation   string         `envconfig:"TRIBUTARY_GENERATION" desc:"generation to work with: a-z, 0-9 and -, at most 32; default the live one, on a new broker v1"`
-	Partitions   int            `envconfig:"TRIBUTARY_PARTITIONS" default:"16" desc:"partitions of the raw stream, 1 to 1024; fixed when the stream is created"`
-	Replicas     int            `envconfig:"TRIBUTARY_REPLICAS" default:"0" desc:"replicas of the streams, 1 to 5; 0 leaves existing streams as they are, and new ones get 1"`
-	RawMaxAge    time.Duration  `envconfig:"TRIBUTARY_RAW_MAX_AGE" default:"0s" desc:"how long raw records are kept, also those that are stored already; 0 leaves an existing stream as it is, and a new one keeps them for ever"`
-	EventsMaxAge time.Duration  `envconfig:"TRIBUTARY_EVENTS_MAX_AGE" default:"0s" desc:"how long events are kept after they are stored; 0 keeps them for ever"`
-	CloudEvents  envelopes.Mode `envconfig:"TRIBUTARY_CLOUDEVENTS" oneof:"binary structured" desc:"mode of the CloudEvents that are published; default that of the generation, in a new one binary"`
-	Worker       string         `envconfig:"TRIBUTARY_WORKER" desc:"name of the worker, different for each; default host name and process id"`
+	Generation    string         `envconfig:"TRIBUTARY_GENERATION" desc:"generation to work with: a-z, 0-9 and -, at most 32; default the live one, on a new broker v1"`
+	Partitions    int            `envconfig:"TRIBUTARY_PARTITIONS" default:"16" desc:"partitions of the raw stream, 1 to 1024; fixed when the stream is created"`
+	Replicas      int            `envconfig:"TRIBUTARY_REPLICAS" default:"0" desc:"replicas of the streams, 1 to 5; 0 leaves existing streams as they are, and new ones get 1"`
+	RawMaxAge     time.Duration  `envconfig:"TRIBUTARY_RAW_MAX_AGE" default:"0s" desc:"how long raw records are kept, also those that are stored already; 0 leaves an existing stream as it is, and a new one keeps them for ever"`
+	EventsMaxAge  time.Duration  `envconfig:"TRIBUTARY_EVENTS_MAX_AGE" default:"0s" desc:"how long events are kept after they are stored; 0 keeps them for ever"`
+	ChangesMaxAge time.Duration  `envconfig:"TRIBUTARY_CHANGES_MAX_AGE" default:"720h" desc:"how long changes of titles and pins are kept for watchers that are away, a minute or more; 0 keeps them for ever. Titles and pins themselves are kept for ever"`
+	CloudEvents   envelopes.Mode `envconfig:"TRIBUTARY_CLOUDEVENTS" oneof:"binary structured" desc:"mode of the CloudEvents that are published; default that of the generation, in a new one binary"`
+	Worker        string         `envconfig:"TRIBUTARY_WORKER" desc:"name of the worker, different for each; default host name and process id"`
 
 	ToolMetadata normalizers.Profile `envconfig:"TRIBUTARY_TOOL_METADATA" oneof:"opencode current" desc:"shapes of tool_metadata, those that OpenCode documented or its current ones; default those of the generation, in a new one opencode"`
 
 	Data         string        `envconfig:"TRIBUTARY_DATA" desc:"folder of the embedded server and of the progress of ship; default $XDG_STATE_HOME/tributary"`
 	Listen       string        `envconfig:"TRIBUTARY_LISTEN" default:"127.0.0.1:4222" desc:"address of the embedded server, which asks for no password; --listen \"\" for none"`
+	Idle         time.Duration `envconfig:"TRIBUTARY_IDLE" default:"5m0s" desc:"time without a write after which ship ends the sessions of a log, and sends a complete last line without a line end"`
 	DrainTimeout time.Duration `envconfig:"TRIBUTARY_DRAIN_TIMEOUT" default:"20s" desc:"how long work in progress may take after the first signal"`
 	LogLevel     slog.Level    `envconfig:"TRIBUTARY_LOG_LEVEL" default:"info" desc:"debug, info, warn or error"`
 	LogFormat    string        `envconfig:"TRIBUTARY_LOG_FORMAT" default:"text" oneof:"text json" desc:"format of the log on standard error"`
@@ -198,15 +200,19 @@ func (c *config) dataDir() (string, error) {
 	return filepath.Join(home, ".local", "state", "tributary"), nil
 }
 
-// offsets is the offsets file of ship. Each broker has its own, because one broker may not have
-// the records that another has.
-func (c *config) offsets() (string, error) {
+// shipState is the folder of the state of ship.
+func (c *config) shipState() (string, error) {
 	dir, err := c.dataDir()
-	if err != nil {
-		return "", err
-	}
-	broker := sha256.Sum256([]byte(c.NATSContext + "\n" + c.NATSURL))
-	return filepath.Join(dir, "ship", hex.EncodeToString(broker[:8])+".json"), nil
+	return filepath.Join(dir, "ship"), err
+}
+
+// broker is what the user calls the broker.
+func (c *config) broker() string { return c.NATSContext + "\n" + c.NATSURL }
+
+// oldOffsets is where earlier versions kept the offsets of the broker.
+func (c *config) oldOffsets(state string) string {
+	sum := sha256.Sum256([]byte(c.broker()))
+	return filepath.Join(state, hex.EncodeToString(sum[:8])+".json")
 }
 
 // roots returns the folders in which the agents of this machine keep their logs.

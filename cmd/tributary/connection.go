@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -75,10 +76,16 @@ func servers(urls string) nats.Option {
 	}
 }
 
+// requestTimeout bounds the wait for an answer of JetStream.
+const requestTimeout = 5 * time.Second
+
 // withCure adds the cure to an error of the broker that does not name it.
 func withCure(err error) error {
 	if errors.Is(err, nats.ErrNoResponders) {
 		return fmt.Errorf("%w: JetStream does not answer: enable it (nats-server -js), for this account too", err)
+	}
+	if errors.Is(err, context.DeadlineExceeded) && strings.HasSuffix(err.Error(), context.DeadlineExceeded.Error()) {
+		return fmt.Errorf("%w: the broker has not answered a request to JetStream within %v: see the log of its server", err, requestTimeout)
 	}
 	return err
 }
@@ -89,7 +96,7 @@ func (a *app) jetStream(ctx context.Context) (jetstream.JetStream, error) {
 	if err != nil {
 		return nil, err
 	}
-	return jetstream.New(nc)
+	return jetstream.New(nc, jetstream.WithDefaultTimeout(requestTimeout))
 }
 
 // jetStreamLive is [app.jetStream] for a command that reads one generation: the live one, unless

@@ -64,7 +64,7 @@ func (a *app) exportLetters(ctx context.Context, js jetstream.JetStream, q pipel
 		}
 		n++
 		missing.found(&l)
-		content, err := l.Load(ctx, js)
+		content, err := l.LoadRecord(ctx, js)
 		data := &content
 		if errors.Is(err, pipeline.ErrRecordGone) {
 			gone++

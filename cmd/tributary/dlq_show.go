@@ -55,7 +55,7 @@ the bytes unchanged, and nothing else.`,
 
 // writeRaw writes the bytes of a dead letter unchanged.
 func (a *app) writeRaw(ctx context.Context, js jetstream.JetStream, l *pipeline.DeadLetter) error {
-	data, err := l.Load(ctx, js)
+	data, err := l.LoadRecord(ctx, js)
 	if err == nil {
 		_, err = a.stdout.Write(data)
 	}
@@ -64,7 +64,7 @@ func (a *app) writeRaw(ctx context.Context, js jetstream.JetStream, l *pipeline.
 
 // showLetter prints a dead letter with its bytes, if they still exist.
 func (a *app) showLetter(ctx context.Context, js jetstream.JetStream, l *pipeline.DeadLetter, output string) error {
-	data, err := l.Load(ctx, js)
+	data, err := l.LoadRecord(ctx, js)
 	gone := errors.Is(err, pipeline.ErrRecordGone)
 	switch {
 	case err != nil && !gone:
@@ -126,12 +126,16 @@ func letterFields(l *pipeline.DeadLetter, gone bool) []letterField {
 	}
 	where := "in the dead letter"
 	switch {
+	case gone && l.Claim != (pipeline.Claim{}):
+		where = "gone: the bucket " + pipeline.ClaimsBucket + " does not have their object any more"
+	case l.Claim != (pipeline.Claim{}):
+		where = "in an object of the bucket " + pipeline.ClaimsBucket
 	case gone:
 		where = "gone: they did not fit into the dead letter, and the raw stream does not have them any more"
 	case !l.Whole:
 		where = "in the raw stream only, because they did not fit into the dead letter"
 	}
-	return append(fields, letterField{"bytes", size(int64(l.Size)) + ", " + where})
+	return append(fields, letterField{"bytes", size(l.RecordSize()) + ", " + where})
 }
 
 // letterPosition is the position of the record in its file; empty if it has none.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"text/tabwriter"
 	"time"
@@ -14,31 +15,40 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
+	"tributary/normalizers"
 	"tributary/pipeline"
 )
 
 func (a *app) doctorCommand() *cobra.Command {
-	var output string
+	var output, gapsSince string
 	cmd := &cobra.Command{
 		Use:   "doctor [flags]",
 		Short: "Show progress, problems and their cures",
 		Long: `Inspect the broker, the streams, the workers and every partition of the generation:
 which worker owns which partitions, how many records are not processed yet, and
-how old they are. The command changes nothing. The exit code is 1 if there is a
-problem.`,
+how old they are; and the edges: which were seen when, and what they have not sent.
+The command changes nothing. The exit code is 1 if there is a problem.
+
+A gap is a part of a log whose records are not in the raw stream. If the log does
+not exist any more, --gaps-since leaves older gaps out of the problems.`,
 		Example: `  tributary doctor
+  tributary doctor --gaps-since 2026-03-09
   tributary doctor -o json | jq .partitions`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := checkOutput(output, "pretty", "json"); err != nil {
 				return err
 			}
+			since, err := parseSince(gapsSince, time.Now())
+			if err != nil {
+				return usageError{fmt.Errorf("--gaps-since %q: write a duration, date or time, as for --since of tail", gapsSince)}
+			}
 			js, err := a.jetStreamLive(cmd.Context())
 			if err != nil {
 				return err
 			}
 			defer js.Conn().Close()
-			d, err := a.examine(cmd.Context(), js)
+			d, err := a.examine(cmd.Context(), js, since)
 			if err != nil {
 				return err
 			}
@@ -55,6 +65,7 @@ problem.`,
 		},
 	}
 	cmd.Flags().StringVarP(&output, "output", "o", "pretty", "pretty or json")
+	cmd.Flags().StringVar(&gapsSince, "gaps-since", "", "only gaps found since then are problems: a duration, date or time")
 	a.serverFlag(cmd)
 	return cmd
 }
@@ -64,11 +75,12 @@ type diagnosis struct {
 	Server     string `json:"server"` // name and version
 	MaxPayload int64  `json:"max_payload"`
 	pipeline.Status
-	Problems []string `json:"problems"` // each with its cure
+	Edges    []pipeline.Edge `json:"edges"`    // seen in the last 7 days
+	Problems []string        `json:"problems"` // each with its cure
 }
 
-// examine inspects the broker. It fails if the broker shows nothing.
-func (a *app) examine(ctx context.Context, js jetstream.JetStream) (*diagnosis, error) {
+// examine inspects the broker; only gaps that were found since gapsSince are problems. It fails if the broker shows nothing.
+func (a *app) examine(ctx context.Context, js jetstream.JetStream, gapsSince time.Time) (*diagnosis, error) {
 	nc := js.Conn()
 	d := &diagnosis{Server: nc.ConnectedServerName() + " " + nc.ConnectedServerVersion(), MaxPayload: nc.MaxPayload(), Problems: []string{}}
 	status, err := pipeline.ReadStatus(ctx, js, a.config.topology())
@@ -79,11 +91,17 @@ func (a *app) examine(ctx context.Context, js jetstream.JetStream) (*diagnosis, 
 		return nil, err
 	}
 	d.Status = status
+	if d.Edges, err = pipeline.Edges(ctx, js); err != nil {
+		return nil, err
+	}
 	if err := pipeline.CheckPayload(nc); err != nil {
 		d.Problems = append(d.Problems, err.Error())
 	}
 	d.judge()
-	return d, nil
+	d.judgeStopped()
+	d.judgeGaps(gapsSince)
+	d.Problems = append(d.Problems, d.edgeProblems()...)
+	return d, a.judgeCrashed(ctx, js, d)
 }
 
 // judge finds the problems.
@@ -104,19 +122,67 @@ func (d *diagnosis) judge() {
 	}
 	var idle []int
 	for _, p := range d.Partitions {
-		switch {
-		case p.Fault != "":
-			problem("partition %d has stopped: %s", p.Partition, p.Fault)
-		case p.Worker == "" && alive:
+		if p.Worker == "" && p.Fault == "" && alive {
 			idle = append(idle, p.Partition)
 		}
 		if p.Suspect() {
-			problem("partition %d: the record after %d may have ended %d workers; it becomes a dead letter by itself", p.Partition, p.Raw, p.Tries)
+			problem("partition %d: record %d, %s, may have ended %d workers: give them more memory, else it becomes a dead letter by itself",
+				p.Partition, p.Next, size(p.NextSize), p.Tries)
 		}
 	}
 	if len(idle) > 0 {
 		problem("no worker owns the partitions %s: if it remains so, see the log of the workers", numbers(idle))
 	}
+}
+
+// stopped returns the partitions that cannot go on, by what cures them.
+func (d *diagnosis) stopped() map[string][]pipeline.PartitionStatus {
+	stopped := make(map[string][]pipeline.PartitionStatus)
+	for _, p := range d.Partitions {
+		if p.Fault != "" {
+			stopped[p.Cure] = append(stopped[p.Cure], p)
+		}
+	}
+	return stopped
+}
+
+// judgeStopped finds the partitions that cannot go on. Those of one cure are one problem.
+func (d *diagnosis) judgeStopped() {
+	stopped := d.stopped()
+	for _, cure := range slices.Sorted(maps.Keys(stopped)) {
+		var list []int
+		for _, p := range stopped[cure] {
+			list = append(list, p.Partition)
+		}
+		what := fmt.Sprintf("partition %s has stopped: %s", numbers(list), stopped[cure][0].Fault)
+		if len(list) > 1 {
+			what = fmt.Sprintf("partitions %s have stopped: %s", numbers(list), stopped[cure][0].Fault)
+		}
+		d.Problems = append(d.Problems, what+": "+cure)
+	}
+}
+
+// reasonCrashed is the reason of a record that ended its workers, see [pipeline.Reason].
+const reasonCrashed = "crashed"
+
+// maxSearched limits the dead letters among which doctor looks for crashed records.
+const maxSearched = 10_000
+
+// judgeCrashed finds the records that are dead letters because they ended workers, and were
+// not given back.
+func (a *app) judgeCrashed(ctx context.Context, js jetstream.JetStream, d *diagnosis) error {
+	if d.DeadLetters > maxSearched {
+		return nil // the overview names the command that finds them
+	}
+	q := pipeline.DeadLettersQuery{Reason: reasonCrashed, Standing: normalizers.StandingOpen}
+	for l, err := range a.letters(ctx, js, q) {
+		if err != nil {
+			return err
+		}
+		d.Problems = append(d.Problems, fmt.Sprintf("record %d, %s, session %s of %s, ended its workers and is a dead letter: give the workers more memory, then tributary dlq requeue %d",
+			l.Sequence, size(l.RecordSize()), oneLine(l.Session), oneLine(string(l.Source)), l.Sequence))
+	}
+	return nil
 }
 
 // print writes the diagnosis for people.
@@ -125,6 +191,9 @@ func (d *diagnosis) print(w io.Writer) error {
 		return err
 	}
 	if err := d.printPartitions(w); err != nil {
+		return err
+	}
+	if err := d.printEdges(w); err != nil {
 		return err
 	}
 	for i, p := range d.Problems {
@@ -154,15 +223,41 @@ func (d *diagnosis) printOverview(w io.Writer) error {
 		}
 		fmt.Fprintf(t, "worker\t%s: partitions %s\n", worker.Name, numbers(owned))
 	}
-	if lag, oldest := d.lag(); oldest == nil {
-		fmt.Fprintf(t, "lag\tnone: every record is done\n")
-	} else {
-		fmt.Fprintf(t, "lag\t%d records, the oldest stored %v ago\n", lag, d.age(*oldest))
-	}
+	fmt.Fprintf(t, "lag\t%s\n", d.describeLag())
 	if d.DeadLetters > 0 {
-		fmt.Fprintf(t, "dead letters\t%d, including settled ones: tributary dlq ls lists the open ones\n", d.DeadLetters)
+		list := "tributary dlq ls lists the open ones"
+		if d.DeadLetters > maxSearched {
+			list += ", with --reason " + reasonCrashed + " those that ended workers"
+		}
+		fmt.Fprintf(t, "dead letters\t%d, including settled ones: %s\n", d.DeadLetters, list)
+	}
+	if n := d.expired(); n > 0 {
+		fmt.Fprintf(t, "expired\tthe first records of %s, before this generation began\n", plural(n, "session"))
 	}
 	return t.Flush()
+}
+
+// describeLag says how much is not processed, and what of that nobody knows.
+func (d *diagnosis) describeLag() string {
+	lag, oldest := d.lag()
+	stopped := 0
+	for _, p := range d.stopped() {
+		stopped += len(p)
+	}
+	switch {
+	case stopped == len(d.Partitions):
+		return "unknown: all partitions have stopped"
+	case oldest == nil && stopped == 0:
+		return "none: every record is done"
+	}
+	text := "none"
+	if oldest != nil {
+		text = fmt.Sprintf("%d records, the oldest stored %v ago", lag, d.age(*oldest))
+	}
+	if stopped > 0 {
+		text += fmt.Sprintf(", without the %s that stopped", plural(stopped, "partition"))
+	}
+	return text
 }
 
 // lag returns the number of the records that are not processed, and when the oldest was stored.

@@ -44,6 +44,7 @@ func TestUpFollowsTheLogs(t *testing.T) {
 
 	up := start(t, home, "", "up", "--listen", "127.0.0.1:0")
 	up.expect("hello")
+	up.awaitLogged("caught up, following: 1 event of 1 session")
 	_, url, _ := strings.Cut(up.logged("broker at "), "broker at ")
 	url, _, _ = strings.Cut(url, ",")
 	tail := start(t, home, url, "tail", "--since", "all", "-o", "json")
@@ -54,7 +55,7 @@ func TestUpFollowsTheLogs(t *testing.T) {
 
 	// A second process fails with the same data folder, and with the same address.
 	second := start(t, home, "", "up", "--listen", "")
-	if code := second.wait(); code != exitFailure || !strings.Contains(second.stderr.String(), "in use by another tributary up") {
+	if code := second.wait(); code != exitFailure || !strings.Contains(second.stderr.String(), fmt.Sprintf("in use by process %d:", up.cmd.Process.Pid)) {
 		t.Errorf("a second up on the same data: exit code %d\n%s", code, &second.stderr)
 	}
 	taken := start(t, home, "", "up", "--samples", "--listen", strings.TrimPrefix(url, "nats://"))
@@ -68,7 +69,7 @@ func TestUpFollowsTheLogs(t *testing.T) {
 	if code := up.signal(syscall.SIGINT); code != exitInterrupted {
 		t.Errorf("up: exit code %d after SIGINT\n%s", code, &up.stderr)
 	}
-	up.expect("events       2: user_message 2")
+	up.expect("events        2: user_message 2")
 }
 
 // TestNormalizeFollowsItsInput reads from a pipe: events are printed before the input ends, and

@@ -51,21 +51,29 @@ func parseType(name string) (envelopes.EventType, error) {
 	return eventType, nil
 }
 
-// parseSince parses a time, a date, or a duration before now; empty is the zero time.
+// parseSince parses the value of --since: see [parseTime].
 func parseSince(since string, now time.Time) (time.Time, error) {
-	if since == "" {
+	return parseTime("since", since, now)
+}
+
+// parseTime parses the value of a flag: a time, a date, or a duration before now; empty is the
+// zero time.
+func parseTime(flag, value string, now time.Time) (time.Time, error) {
+	if value == "" {
 		return time.Time{}, nil
 	}
-	if ago, err := time.ParseDuration(since); err == nil && ago >= 0 {
+	if ago, err := time.ParseDuration(value); err == nil && ago >= 0 {
 		return now.Add(-ago), nil
 	}
-	if t, err := time.Parse(time.RFC3339, since); err == nil {
+	if t, err := time.Parse(time.RFC3339, value); err == nil {
 		return t, nil
 	}
-	if t, err := time.ParseInLocation(time.DateOnly, since, time.Local); err == nil {
-		return t, nil
+	for _, layout := range []string{time.DateOnly, time.DateTime, "2006-01-02 15:04", "2006-01-02T15:04:05", "2006-01-02T15:04"} {
+		if t, err := time.ParseInLocation(layout, value, time.Local); err == nil {
+			return t, nil
+		}
 	}
-	return time.Time{}, usageError{fmt.Errorf("--since %q: write a duration such as 24h, a date such as 2026-03-09, or a time such as 2026-03-09T14:00:00Z", since)}
+	return time.Time{}, usageError{fmt.Errorf("--%s %q: write a duration such as 24h, a date such as 2026-03-09, or a time such as 2026-03-09T14:00:00Z", flag, value)}
 }
 
 // flagError names the valid values of a flag whose value cannot be parsed.
@@ -102,6 +110,16 @@ func oneArg(what string) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {
 		if len(args) != 1 {
 			return fmt.Errorf("%s: name one %s", plural(len(args), "argument"), what)
+		}
+		return nil
+	}
+}
+
+// someArgs is for commands that take one argument or more.
+func someArgs(what string) cobra.PositionalArgs {
+	return func(_ *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return fmt.Errorf("0 arguments: name one %s", what)
 		}
 		return nil
 	}

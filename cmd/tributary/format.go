@@ -47,6 +47,66 @@ func rough(d time.Duration) string {
 	return strings.TrimSuffix(d.Round(time.Minute).String(), "0s")
 }
 
+// span writes the length of a session: to the second, a long one to the minute or the hour.
+func span(d time.Duration) string {
+	const day = 24 * time.Hour
+	if d < 2*day {
+		return rough(d)
+	}
+	d = d.Round(time.Hour)
+	return fmt.Sprintf("%dd%dh", d/day, d%day/time.Hour)
+}
+
+// longestWord is the width of a word that cut does not keep whole.
+const longestWord = 24
+
+// cut shortens a line to a width, between two words if the last one is not very long. The line
+// can be styled.
+func cut(line string, width int) string {
+	plain := colors.ReplaceAllString(line, "")
+	if terminalWidth.String(plain) <= width {
+		return line
+	}
+	return terminalWidth.TruncateString(line, terminalWidth.String(cutWords(plain, width-1))+1, "…")
+}
+
+// cutWords returns the beginning of a plain text that fits a width, between two words if the
+// last one is not very long.
+func cutWords(text string, width int) string {
+	head := terminalWidth.TruncateString(text, max(0, width), "")
+	if len(head) < len(text) && text[len(head)] != ' ' {
+		if i := strings.LastIndexByte(head, ' '); i > 0 && terminalWidth.String(head[i+1:]) <= longestWord {
+			head = head[:i]
+		}
+	}
+	return strings.TrimRight(head, " ")
+}
+
+// cutPath shortens a path to a width: its last elements stay.
+func cutPath(path string, width int) string {
+	if terminalWidth.String(path) <= width {
+		return path
+	}
+	for rest := path; ; {
+		_, after, ok := strings.Cut(rest, "/")
+		if !ok {
+			return cut(rest, width)
+		}
+		if rest = after; terminalWidth.String(rest)+2 <= width {
+			return "…/" + rest
+		}
+	}
+}
+
+// pad fills a text with spaces to a width; a negative width aligns it to the right.
+func pad(text string, width int) string {
+	fill := strings.Repeat(" ", max(0, max(width, -width)-terminalWidth.String(text)))
+	if width < 0 {
+		return fill + text
+	}
+	return text + fill
+}
+
 // dateTime writes a time in the local time zone.
 func dateTime(t time.Time) string { return t.Local().Format(time.DateTime) }
 

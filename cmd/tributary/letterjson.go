@@ -28,7 +28,7 @@ type letterJSON struct {
 	Stored     time.Time            `json:"stored"`
 	Normalizer int                  `json:"normalizer"`
 	Requeued   uint64               `json:"requeued,omitzero"`
-	Size       int                  `json:"size"`
+	Size       int64                `json:"size"` // of the record, also where an object has its bytes
 	InRaw      bool                 `json:"only_in_raw,omitzero"`
 	Headers    map[string][]string  `json:"headers"`
 	Data       *[]byte              `json:"data,omitzero"`
@@ -39,7 +39,7 @@ func toJSON(l *pipeline.DeadLetter, data *[]byte) letterJSON {
 	return letterJSON{
 		Sequence: l.Sequence, Status: l.Standing, Source: l.Source, Session: l.Session, Reason: l.Reason, Error: l.Error,
 		Stream: l.Stream, FirstSeen: l.FirstSeen, Generation: l.Generation, Partition: l.Partition, Position: l.Position,
-		Stored: l.Stored, Normalizer: l.Revision, Requeued: l.Requeued, Size: l.Size, InRaw: !l.Whole, Headers: l.Header, Data: data,
+		Stored: l.Stored, Normalizer: l.Revision, Requeued: l.Requeued, Size: l.RecordSize(), InRaw: !l.Whole, Headers: l.Header, Data: data,
 	}
 }
 

@@ -53,7 +53,7 @@ func (t *letterList) letter(l *pipeline.DeadLetter) error {
 	const columns = "%9s  %-9s  %-19s  %-11s  %-15s  %10s  %-36s  %s"
 	return t.row(fmt.Sprintf(columns, "SEQUENCE", "STATUS", "SINCE", "AGENT", "REASON", "SIZE", "SESSION", "ERROR"),
 		fmt.Sprintf(columns, strconv.FormatUint(l.Sequence, 10), l.Standing, dateTime(l.Stored), oneLine(string(l.Source)),
-			oneLine(l.Reason), size(int64(l.Size)), oneLine(l.Session), oneLine(l.Error)))
+			oneLine(l.Reason), size(l.RecordSize()), oneLine(l.Session), oneLine(l.Error)))
 }
 
 // group prints the counts of a group.
@@ -63,7 +63,7 @@ func (t *letterList) group(c *letterCount) error {
 	}
 	const columns = "%9s  %-15s  %-11s  %10s  %-19s  %-19s  %s"
 	return t.row(fmt.Sprintf(columns, "RECORDS", "REASON", "AGENT", "SIZE", "FIRST", "LAST", "EXAMPLE"),
-		fmt.Sprintf(columns, thousands(int64(c.Records)), oneLine(c.Reason), oneLine(string(c.Source)), size(int64(c.Bytes)),
+		fmt.Sprintf(columns, thousands(int64(c.Records)), oneLine(c.Reason), oneLine(string(c.Source)), size(c.Bytes),
 			dateTime(c.First), dateTime(c.Last), strconv.FormatUint(c.Example, 10)))
 }
 
@@ -78,7 +78,7 @@ type letterCount struct {
 	Reason  string           `json:"reason"`
 	Source  envelopes.Source `json:"source"`
 	Records int              `json:"records"`
-	Bytes   int              `json:"bytes"`
+	Bytes   int64            `json:"bytes"`
 	First   time.Time        `json:"first"` // when the first one was stored
 	Last    time.Time        `json:"last"`
 	Example uint64           `json:"example"` // sequence of the newest
@@ -95,7 +95,7 @@ func (counts letterCounts) add(l *pipeline.DeadLetter) {
 		counts[key] = c
 	}
 	c.Records++
-	c.Bytes += l.Size
+	c.Bytes += l.RecordSize()
 	c.Last, c.Example = l.Stored, l.Sequence
 }
 

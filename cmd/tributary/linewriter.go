@@ -5,14 +5,18 @@ import (
 	"io"
 	"slices"
 
+	"github.com/go-json-experiment/json/jsontext"
+
 	"tributary/envelopes"
 )
 
-// lineWriter prints events in a form, one JSON value per line. Each session has its own
-// projection; the lines have the order of the events that they are made of.
+// lineWriter prints events in a form, one JSON object per line. Each session has its own
+// projection; the lines have the order of the events that they are made of. Lines of a
+// projection also have the members source and session_id.
 type lineWriter struct {
 	w        io.Writer
 	form     form
+	members  memberFilter // of events
 	sessions map[sessionKey]*sessionProjection
 	order    []sessionKey // of sessions, by their first event
 	clock    uint64
@@ -43,17 +47,23 @@ func newLineWriter(w io.Writer, f form) *lineWriter {
 // event prints the lines that an event completes.
 func (l *lineWriter) event(e *envelopes.AgentEventV1) error {
 	if l.form == asEvents {
-		return l.print(e.AppendJSON(l.line[:0]))
+		line, err := e.AppendJSON(l.line[:0])
+		if err == nil {
+			line, err = l.members.apply(line)
+		}
+		return l.print(line, err)
 	}
-	session, err := l.session(sessionKey{e.Source, e.SessionID})
+	key := sessionKey{e.Source, e.SessionID}
+	session, err := l.session(key)
 	if err != nil {
 		return err
 	}
 	if l.form == asACP {
-		return l.messages(session.acp.Project(e))
+		return l.messages(key, session.acp.Project(e))
 	}
 	if entry, ok := session.entries.Project(e); ok {
-		return l.print(entry.AppendJSON(l.line[:0]))
+		line, err := entry.AppendJSON(l.line[:0])
+		return l.printOf(key, line, err)
 	}
 	return nil
 }
@@ -99,17 +109,30 @@ func (l *lineWriter) endSession(key sessionKey) error {
 	session := l.sessions[key]
 	delete(l.sessions, key)
 	l.order = slices.DeleteFunc(l.order, func(k sessionKey) bool { return k == key })
-	return l.messages(session.acp.End())
+	return l.messages(key, session.acp.End())
 }
 
-// messages prints messages.
-func (l *lineWriter) messages(messages []envelopes.ACPMessage) error {
+// messages prints messages of a session.
+func (l *lineWriter) messages(key sessionKey, messages []envelopes.ACPMessage) error {
 	for i := range messages {
-		if err := l.print(messages[i].MarshalJSON()); err != nil {
+		line, err := messages[i].MarshalJSON()
+		if err := l.printOf(key, line, err); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// printOf writes a line, which is an object, with the members that name its session.
+func (l *lineWriter) printOf(key sessionKey, line []byte, err error) error {
+	for _, m := range [...]struct{ name, value string }{{"source", string(key.source)}, {"session_id", key.id}} {
+		if err == nil {
+			line = append(append(append(line[:len(line)-1], `,"`...), m.name...), `":`...)
+			line, err = jsontext.AppendQuote(line, m.value)
+			line = append(line, '}')
+		}
+	}
+	return l.print(line, err)
 }
 
 // print writes a line.

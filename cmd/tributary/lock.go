@@ -4,32 +4,37 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"time"
+	"strconv"
+	"strings"
 
-	"github.com/rogpeppe/go-internal/lockedfile"
+	"github.com/gofrs/flock"
 )
 
-// lock locks a data folder, which it creates if it is missing, for this process alone.
-func lock(dir string) (unlock func(), err error) {
+// lock locks a folder, which it creates if it is missing, for this process alone. The system
+// releases the lock when the process ends in any way. The error names the process that has the
+// lock, and cure says what else to do than to end that one.
+func lock(dir, cure string) (unlock func(), err error) {
+	failed := func(err error) error { return fmt.Errorf("data folder: %s: %w", cure, err) }
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("data folder: pass another one with --data: %w", err)
+		return nil, failed(err)
 	}
-	type result struct {
-		file *lockedfile.File
-		err  error
+	l := flock.New(filepath.Join(dir, "lock"), flock.SetPermissions(0o600))
+	locked, err := l.TryLock()
+	if err != nil {
+		return nil, failed(err)
 	}
-	got := make(chan result, 1)
-	go func() { // blocks while another process has the lock; ends with the process
-		f, err := lockedfile.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
-		got <- result{f, err}
-	}()
-	select {
-	case r := <-got:
-		if r.err != nil {
-			return nil, fmt.Errorf("data folder: pass another one with --data: %w", r.err)
+	// The process id is in a file of its own: some systems let nobody read a locked file.
+	pid := filepath.Join(dir, "pid")
+	if !locked {
+		owner := "another process"
+		if text, err := os.ReadFile(pid); err == nil {
+			owner = "process " + strings.TrimSpace(string(text))
 		}
-		return func() { r.file.Close() }, nil
-	case <-time.After(time.Second):
-		return nil, fmt.Errorf("%s is in use by another tributary up: stop that one, or pass another folder with --data", dir)
+		return nil, fmt.Errorf("%s is in use by %s: stop that one, or %s", dir, owner, cure)
 	}
+	if err := os.WriteFile(pid, []byte(strconv.Itoa(os.Getpid())+"\n"), 0o600); err != nil {
+		_ = l.Unlock() // ends with the process anyway
+		return nil, failed(err)
+	}
+	return func() { _ = l.Unlock() }, nil
 }

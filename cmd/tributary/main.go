@@ -26,6 +26,7 @@ const (
 	exitUsage       = 2   // wrong arguments or settings: nothing was done
 	exitPartly      = 3   // done, but some records are dead letters or were refused
 	exitInterrupted = 130 // by a signal
+	exitPipe        = 141 // the reader of the output has gone away, as SIGPIPE ends a program
 )
 
 // partlyError ends a command that did its work, but not for every record.
@@ -65,6 +66,10 @@ func run(args []string) int {
 	defer stop(nil)
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	if !signal.Ignored(syscall.SIGHUP) { // nohup ignores it
+		signal.Notify(signals, syscall.SIGHUP)
+	}
+	signal.Ignore(syscall.SIGPIPE) // a write fails instead, so that the command cleans up
 	go func() {
 		stop(signalError{<-signals})
 		first := time.Now()
@@ -85,7 +90,7 @@ func run(args []string) int {
 	case err == nil:
 	case code == exitUsage:
 		fmt.Fprintf(a.stderr, "tributary: %v\nTry: %s --help\n", err, command.CommandPath())
-	case code != exitInterrupted:
+	case code != exitInterrupted && code != exitPipe:
 		fmt.Fprintf(a.stderr, "tributary: %v\n", withCure(err))
 	}
 	return code
@@ -116,6 +121,8 @@ func exitCode(ctx context.Context, err error, started bool) int {
 		return exitUsage
 	case stopped && errors.Is(err, context.Canceled):
 		return exitInterrupted
+	case errors.Is(err, syscall.EPIPE):
+		return exitPipe
 	case partly:
 		return exitPartly
 	default:
@@ -141,6 +148,7 @@ in order per session.`,
   tributary dlq ls                         list the records that could not be read
   tributary replay start b                 build the events again beside the live ones
   tributary doctor                         show progress, problems and their cures`,
+		Version:       versionLine(),
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
@@ -154,6 +162,7 @@ in order per session.`,
 			return nil
 		},
 	}
+	root.SetVersionTemplate("{{.Version}}\n")
 	root.SetOut(a.stdout)
 	root.SetErr(a.stderr)
 	root.SetIn(a.stdin)

@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -30,40 +31,53 @@ type normalizeFlags struct {
 func (a *app) normalizeCommand() *cobra.Command {
 	var f normalizeFlags
 	cmd := &cobra.Command{
-		Use:   "normalize [flags] FILE|-",
-		Short: "Turn one log into events, without a broker",
-		Long: `Read one log and print its events, one AgentEventV1 in JSON per line: byte for byte
-the data that a worker publishes when the same file is shipped.
+		Use:   "normalize [flags] FILE...|-",
+		Short: "Turn logs into events, without a broker",
+		Long: `Read logs and print their events, one AgentEventV1 in JSON per line: byte for byte
+the data that a worker publishes when the same file is shipped. Each file is read by
+itself, as if it were the only one, and their events have the order of the arguments.
+A file that cannot be opened does not keep the others from being read.
 
 With --as entries the events are printed as the lines of a conversation
 (NormalizedEntry). A tool is printed when it is called and again with its result: the
 last line of each index counts. With --as acp they are printed as messages of the Agent
 Communication Protocol: one of the role user per prompt, one of the role agent/<name>
 for everything that the agent does until the next prompt, printed when it is complete.
+Such lines also have source and session_id.
 
 A file that ends in .zst or .gz is unpacked. The agent is recognized by the content
-unless --source names it. The exit code is 3 if some records could not be read.`,
+unless --source names it. The exit code is 3 if some records could not be read.
+
+What the log has of unknown types, as a newer version of an agent may write it, and
+versions newer than the one that was checked last, are said in a line on standard error;
+the report counts them by version, kind and name. No event depends on it.
+
+With --report - the report is printed instead of the events. The report of several
+files lists each with its name.`,
 		Example: `  tributary normalize session.jsonl
   tributary normalize - <session.jsonl
   tributary normalize --report report.json session.jsonl >events.jsonl
-  tributary normalize --as entries session.jsonl | jq -r .content`,
-		Args: oneArg("FILE, or - for standard input"),
-		RunE: func(cmd *cobra.Command, args []string) error { return a.normalize(cmd.Context(), args[0], &f) },
+  tributary normalize --report - *.jsonl
+  tributary normalize --as entries session.jsonl | jq -rs 'group_by(.index) | map(last.content) | .[]'`,
+		Args: someArgs("FILE, or - for standard input"),
+		RunE: func(cmd *cobra.Command, args []string) error { return a.normalizeFiles(cmd.Context(), args, &f) },
 	}
 	flags := cmd.Flags()
-	sourceFlag(cmd, &f.source, "the agent that wrote the log")
+	sourceFlag(cmd, &f.source, "the agent that wrote the logs")
 	flags.StringVar(&f.session, "session", "", "session of every record, instead of the one that the log states")
 	flags.BoolVar(&f.cloudEvents, "cloudevents", false, "print structured CloudEvents")
-	flags.StringVar(&f.report, "report", "", "write the outcome of the records to this file, as JSON")
+	flags.StringVar(&f.report, "report", "", "write the outcome of the records to this file, as JSON; - prints it instead of the events")
 	formFlag(cmd, &f.form)
 	return cmd
 }
 
-// normalize prints the events of the log at path.
-func (a *app) normalize(ctx context.Context, path string, f *normalizeFlags) error {
-	file := normalizers.File{Session: f.session}
-	var err error
-	if file.Source, err = parseSource(f.source); err != nil {
+// stdio is the argument that names standard input, or standard output.
+const stdio = "-"
+
+// normalizeFiles prints the events of logs.
+func (a *app) normalizeFiles(ctx context.Context, paths []string, f *normalizeFlags) error {
+	source, err := parseSource(f.source)
+	if err != nil {
 		return err
 	}
 	form, err := parseForm(f.form)
@@ -73,45 +87,93 @@ func (a *app) normalize(ctx context.Context, path string, f *normalizeFlags) err
 	if f.cloudEvents && form != asEvents {
 		return usageError{fmt.Errorf("--cloudevents prints events: leave out --as %s", form)}
 	}
-	in, err := a.openLog(path, &file)
-	if err != nil {
-		return err
-	}
-	defer in.Close()
-	var reportFile io.WriteCloser
-	if f.report != "" { // before the work, so that a wrong name fails at once
+	events, reportFile := a.stdout, io.WriteCloser(nil)
+	switch f.report {
+	case "":
+	case stdio:
+		events, reportFile = io.Discard, keptOpen{jsonWriter(a.stdout)}
+	default: // before the work, so that a wrong name fails at once
 		if reportFile, err = os.Create(f.report); err != nil {
 			return fmt.Errorf("report: %w", err)
 		}
 		defer reportFile.Close()
 	}
 
-	out := bufio.NewWriterSize(jsonWriter(a.stdout), 64<<10)
-	n := &logNormalizer{
-		framer:   normalizers.NewFramer(file),
-		sessions: map[sessionKey]*normalizers.Session{},
-		profile:  a.config.ToolMetadata,
-		out:      out,
-		lines:    newLineWriter(out, form),
-		report:   newReport(),
-	}
-	if f.cloudEvents {
-		n.generation = cmp.Or(a.config.Generation, pipeline.DefaultTopology().Generation)
-	}
-	if err := n.run(ctx, in); err != nil {
-		return fmt.Errorf("normalize %s: %w", path, err)
+	out := bufio.NewWriterSize(jsonWriter(events), 64<<10)
+	var reports fileReports
+	var failed filesError
+	for _, path := range paths {
+		n := &logNormalizer{
+			sessions: map[sessionKey]*normalizers.Session{},
+			profile:  a.config.ToolMetadata,
+			out:      out,
+			lines:    newLineWriter(out, form),
+			report:   newReport(),
+		}
+		if f.cloudEvents {
+			n.generation = cmp.Or(a.config.Generation, pipeline.DefaultTopology().Generation)
+		}
+		err := a.normalize(ctx, path, normalizers.File{Source: source, Session: f.session}, n)
+		if ctx.Err() != nil || errors.Is(err, syscall.EPIPE) {
+			return err
+		}
+		switch {
+		case err != nil && len(paths) == 1:
+			return err
+		case err != nil: // the others may succeed
+			fmt.Fprintf(a.stderr, "tributary: %v\n", err)
+			failed = filesError{failed.count + 1, err}
+		default:
+			reports = append(reports, fileReport{path, n.report})
+		}
 	}
 	if reportFile != nil {
-		if err := n.report.write(reportFile); err != nil {
+		if err := reports.write(reportFile, len(paths) > 1); err != nil {
 			return err
 		}
 	}
-	return n.report.verdict(a.stderr)
+	reports.sayDrift(a.stderr, len(paths) > 1)
+	verdict := reports.verdict(a.stderr, len(paths) > 1)
+	if failed.count > 0 {
+		return failed
+	}
+	return verdict
 }
+
+// filesError is the error of files that are not normalized. It unwraps to that of the last one.
+type filesError struct {
+	count int
+	last  error
+}
+
+func (e filesError) Error() string {
+	return plural(e.count, "file") + " could not be normalized"
+}
+
+func (e filesError) Unwrap() error { return e.last }
+
+// normalize prints the events of the log at path.
+func (a *app) normalize(ctx context.Context, path string, file normalizers.File, n *logNormalizer) error {
+	in, err := a.openLog(path, &file)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	n.framer = normalizers.NewFramer(file)
+	if err := n.run(ctx, in); err != nil {
+		return fmt.Errorf("normalize %s: %w", path, err)
+	}
+	return nil
+}
+
+// keptOpen is a writer whose Close does nothing.
+type keptOpen struct{ io.Writer }
+
+func (keptOpen) Close() error { return nil }
 
 // openLog opens a log, unpacked, and completes file by its name and modification time.
 func (a *app) openLog(path string, file *normalizers.File) (io.ReadCloser, error) {
-	if path == "-" {
+	if path == stdio {
 		file.Name, file.Path, file.Modified = "stdin", "stdin", time.Unix(0, 0).UTC()
 		return io.NopCloser(a.stdin), nil
 	}
@@ -213,11 +275,12 @@ func (n *logNormalizer) record(framed normalizers.Framed) error {
 	if framed.Err != nil {
 		return n.report.deadLetter(framed.Line, framed.Err)
 	}
-	result, err := normalizers.Normalize(n.session(r), r)
+	session := n.session(r)
+	result, err := normalizers.Normalize(session, r)
 	if err != nil {
 		return n.report.deadLetter(framed.Line, err)
 	}
-	n.report.count(r, result)
+	n.report.count(session, r, result)
 	for i := range result.Events {
 		if err := n.print(&result.Events[i].Event); err != nil {
 			return err

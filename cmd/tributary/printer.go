@@ -3,25 +3,28 @@ package main
 import (
 	"bytes"
 	"cmp"
-	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
+	"time"
 
-	"github.com/charmbracelet/x/ansi"
 	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 
 	"tributary/envelopes"
+	"tributary/pipeline"
 )
 
 // printer prints events for people: one line each, under a heading whenever the session
-// changes.
+// changes, and under a date whenever the day changes.
 type printer struct {
 	w      io.Writer
 	colour bool
 	width  int        // of a line
 	last   sessionKey // session of the last event
+	day    string     // of the last event
 }
 
 func (a *app) newPrinter() *printer {
@@ -29,6 +32,9 @@ func (a *app) newPrinter() *printer {
 	if isTerminal(a.stdout) {
 		p.colour = a.config.NoColor == ""
 		p.width = columns(a.stdout.(*os.File))
+		if a.status != nil {
+			p.w = a.status.above(a.stdout)
+		}
 	}
 	return p
 }
@@ -36,48 +42,81 @@ func (a *app) newPrinter() *printer {
 // event prints one event.
 func (p *printer) event(e *envelopes.AgentEventV1) error {
 	var b bytes.Buffer
-	if key := (sessionKey{e.Source, e.SessionID}); key != p.last {
-		if p.last != (sessionKey{}) {
-			b.WriteByte('\n')
-		}
-		p.last = key
-		heading := p.style(bold, oneLine(string(e.Source)+" "+e.SessionID))
-		if e.ProjectRoot != nil {
-			heading += "  " + p.style(faint, oneLine(*e.ProjectRoot))
-		}
-		b.WriteString(p.fit(heading) + "\n")
-	}
+	p.heading(&b, sessionKey{e.Source, e.SessionID}, e.ProjectRoot)
 	when := "--:--:--"
 	if t, err := e.Timestamp(); err == nil {
-		when = t.Local().Format("15:04:05")
+		t = t.Local()
+		when = t.Format(time.TimeOnly)
+		if day := t.Format("2006-01-02 Mon"); day != p.day {
+			p.day = day
+			b.WriteString("  " + p.style(faint, day) + "\n")
+		}
 	}
-	line := fmt.Sprintf("  %s  %s  %s", p.style(faint, when),
-		p.style(colourOf(e), fmt.Sprintf("%-17s", oneLine(string(e.EventType)))), p.style(textStyle(e), describe(e)))
 	note := ""
 	if e.TokensTotal != nil && *e.TokensTotal > 0 {
-		note = p.style(faint, thousands(*e.TokensTotal)+" tokens")
+		note = thousands(*e.TokensTotal) + " tokens"
 	}
-	b.WriteString(p.fitWithNote(line, note) + "\n")
+	p.row(&b, row{when: when, kind: oneLine(string(e.EventType)), kindStyle: colourOf(e), text: describe(e), textStyle: textStyle(e), note: note})
 	_, err := p.w.Write(b.Bytes())
 	return err
+}
+
+// letter prints a dead letter.
+func (p *printer) letter(l *pipeline.DeadLetter) error {
+	var b bytes.Buffer
+	p.heading(&b, sessionKey{l.Source, l.Session}, nil)
+	text := oneLine(l.Reason + ": " + l.Error)
+	p.row(&b, row{kind: "dead letter", kindStyle: red, text: text, note: "record " + strconv.FormatUint(l.Sequence, 10)})
+	_, err := p.w.Write(b.Bytes())
+	return err
+}
+
+// heading writes the name of a session if it is not that of the line before.
+func (p *printer) heading(b *bytes.Buffer, key sessionKey, project *string) {
+	if key == p.last {
+		return
+	}
+	if p.last != (sessionKey{}) {
+		b.WriteByte('\n')
+	}
+	p.last = key
+	name := cut(oneLine(string(key.source)+" "+key.id), p.width)
+	b.WriteString(p.style(bold, name))
+	if left := p.width - terminalWidth.String(name) - 2; project != nil && left > 8 {
+		b.WriteString("  " + p.style(faint, cutPath(oneLine(*project), left)))
+	}
+	b.WriteByte('\n')
+}
+
+// row is the line of an event or a dead letter.
+type row struct {
+	when                 string
+	kind, text, note     string
+	kindStyle, textStyle style
+}
+
+// row writes a line; its text is cut to the width of the terminal.
+func (p *printer) row(b *bytes.Buffer, r row) {
+	const kindWidth = 17 // of assistant_message
+	left := p.width - len("  hh:mm:ss  ") - kindWidth - 2
+	if r.note != "" {
+		left -= len(r.note) + 2
+	}
+	b.WriteString("  " + p.style(faint, pad(r.when, len("hh:mm:ss"))) + "  " + p.style(r.kindStyle, pad(r.kind, kindWidth)) + "  " + p.style(r.textStyle, cut(r.text, left)))
+	if r.note != "" {
+		b.WriteString("  " + p.style(faint, r.note))
+	}
+	b.WriteByte('\n')
 }
 
 // end implements eventWriter: nothing is pending.
 func (p *printer) end() error { return nil }
 
 // fit cuts a line to the width of the terminal.
-func (p *printer) fit(line string) string { return ansi.Truncate(line, p.width, "…") }
+func (p *printer) fit(line string) string { return cut(line, p.width) }
 
-// fitWithNote appends note to a line, and cuts the line for it.
-func (p *printer) fitWithNote(line, note string) string {
-	line = p.fit(line)
-	if note == "" {
-		return line
-	}
-	return ansi.Truncate(line, p.width-ansi.StringWidth(note)-2, "…") + "  " + note
-}
-
-// describe returns the content of an event on one line that is safe on a terminal.
+// describe returns the content of an event on one line that is safe on a terminal. It is never
+// empty.
 func describe(e *envelopes.AgentEventV1) string {
 	var parts []string
 	add := func(s string) {
@@ -99,7 +138,7 @@ func describe(e *envelopes.AgentEventV1) string {
 		add("(" + outcome + ")")
 	}
 	if e.FilePath != nil {
-		add(*e.FilePath)
+		add(projectPath(e))
 	}
 	switch {
 	case e.Text == nil:
@@ -108,7 +147,53 @@ func describe(e *envelopes.AgentEventV1) string {
 	default:
 		add(*e.Text)
 	}
+	if parts == nil {
+		add(recordKind(e))
+	}
+	if parts == nil {
+		return "(no text)"
+	}
 	return strings.Join(parts, " ")
+}
+
+// projectPath is the path of the file of an event, relative to the project if it is in there.
+func projectPath(e *envelopes.AgentEventV1) string {
+	if e.ProjectRoot != nil && *e.ProjectRoot != "" {
+		if inside, ok := strings.CutPrefix(*e.FilePath, strings.TrimRight(*e.ProjectRoot, "/")+"/"); ok && inside != "" {
+			return inside
+		}
+	}
+	return *e.FilePath
+}
+
+// recordKind describes an event of the system without a text by the type of its record; of
+// another event it is empty.
+func recordKind(e *envelopes.AgentEventV1) string {
+	if e.EventType != envelopes.Meta && e.EventType != envelopes.Log {
+		return ""
+	}
+	var record map[string]jsontext.Value
+	if json.Unmarshal(e.Raw, &record) != nil {
+		return ""
+	}
+	kind := texted(record["type"])
+	var inner struct {
+		Type string `json:"type"`
+	}
+	if json.Unmarshal(record[kind], &inner) != nil {
+		inner.Type = ""
+	}
+	parts := []string{kind, texted(record["subtype"]), inner.Type}
+	return strings.Join(slices.DeleteFunc(parts, func(s string) bool { return s == "" }), " ")
+}
+
+// texted is the text of a JSON string, empty for any other value.
+func texted(value jsontext.Value) string {
+	var s string
+	if value.Kind() != jsontext.KindString || json.Unmarshal(value, &s) != nil {
+		return ""
+	}
+	return s
 }
 
 // mainArgument returns the argument of a tool call that describes it best, else all of them.

@@ -58,7 +58,8 @@ func start(tb testing.TB, home, url string, args ...string) *process {
 	return startWith(tb, func(*exec.Cmd) {}, home, url, args...)
 }
 
-// startWith is [start] with a change to the command.
+// startWith is [start] with a change to the command. With a standard output of the caller the
+// process has no lines.
 func startWith(tb testing.TB, setup func(*exec.Cmd), home, url string, args ...string) *process {
 	tb.Helper()
 	self, err := os.Executable()
@@ -71,9 +72,11 @@ func startWith(tb testing.TB, setup func(*exec.Cmd), home, url string, args ...s
 	p.cmd.Env = []string{"HOME=" + home, "TZ=UTC", "NATS_URL=" + url}
 	p.cmd.Stderr = &p.stderr
 	setup(p.cmd)
-	stdout, err := p.cmd.StdoutPipe()
-	if err != nil {
-		tb.Fatal(err)
+	stdout := io.NopCloser(strings.NewReader(""))
+	if p.cmd.Stdout == nil {
+		if stdout, err = p.cmd.StdoutPipe(); err != nil {
+			tb.Fatal(err)
+		}
 	}
 	if err := p.cmd.Start(); err != nil {
 		tb.Fatal(err)
@@ -190,6 +193,21 @@ func (p *process) logged(text string) string {
 	}
 	p.t.Fatalf("no %q in standard error:\n%s", text, &p.stderr)
 	return ""
+}
+
+// awaitLogged waits for a line of standard error that contains text.
+func (p *process) awaitLogged(text string) {
+	p.t.Helper()
+	look := time.NewTicker(10 * time.Millisecond)
+	defer look.Stop()
+	limit := time.After(patience)
+	for !strings.Contains(p.stderr.String(), text) {
+		select {
+		case <-look.C:
+		case <-limit:
+			p.t.Fatalf("no %q in standard error:\n%s", text, &p.stderr)
+		}
+	}
 }
 
 // output runs a command to its end and returns its standard output.

@@ -8,8 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/charmbracelet/x/ansi"
-
 	"tributary/pipeline/ship"
 )
 
@@ -20,7 +18,7 @@ const (
 	progressStalled = time.Minute      // in the log, while the broker is away
 )
 
-// The rate is measured over the latest samples. The time left is unknown until they span
+// The rate of bytes is measured over the latest samples. The time left is unknown until they span
 // minSpan.
 const (
 	maxSamples = 30
@@ -37,15 +35,36 @@ type progress struct {
 	status  *statusLine // nil without a terminal: progress is logged
 	columns func() int  // of the terminal
 
-	samples []sample      // the latest, at most maxSamples
+	bytes   meter         // of the files
 	worked  time.Duration // without the stalls
 	stalled time.Duration // of the present stall; 0 if there is none
 }
 
-// sample is the progress at a time.
+// meter measures a rate.
+type meter struct {
+	most    int      // samples that it keeps
+	samples []sample // the latest
+}
+
+// sample is a count at a time.
 type sample struct {
-	worked time.Duration
-	bytes  int64
+	at    time.Duration
+	count int64
+}
+
+// add adds a sample.
+func (m *meter) add(at time.Duration, count int64) {
+	m.samples = append(m.samples, sample{at, count})
+	m.samples = m.samples[max(0, len(m.samples)-m.most):]
+}
+
+// perSecond is the rate of the latest samples, 0 if it is unknown.
+func (m *meter) perSecond() float64 {
+	if len(m.samples) < 2 {
+		return 0
+	}
+	first, last := m.samples[0], m.samples[len(m.samples)-1]
+	return float64(last.count-first.count) / (last.at - first.at).Seconds()
 }
 
 // progress reports the backfill of s until stop, unless the level of the log disables it. stop
@@ -89,13 +108,17 @@ func (p *progress) report(ctx context.Context) {
 		sum := p.summary()
 		if sum.Backfill.Over {
 			if p.follows {
-				p.log.InfoContext(ctx, "backfill is done: following the logs", "files", sum.Files, "records", sum.Records)
+				done := []any{"files", sum.Files, "records", sum.Records}
+				if n := len(sum.Held); n > 0 {
+					done = append(done, "files_with_an_unsent_end", n)
+				}
+				p.log.InfoContext(ctx, "backfill is done: following the logs", done...)
 			}
 			return
 		}
 		p.measure(sum)
 		if p.status != nil {
-			p.status.show(ansi.Truncate(p.line(sum), p.columns()-1, "…"))
+			p.status.show(cut(p.line(sum), p.columns()-1))
 		} else {
 			p.logProgress(ctx, sum)
 		}
@@ -110,7 +133,7 @@ func (p *progress) logProgress(ctx context.Context, sum ship.Summary) {
 		p.log.InfoContext(ctx, "waiting for the broker", "for", p.stalled, "files", b.Files, "files_done", b.Done)
 	case p.stalled == 0 && p.worked%progressLogged == 0 && b.Files > 0:
 		p.log.InfoContext(ctx, "backfill", "state", p.verb, "files", b.Files, "files_done", b.Done, "bytes", b.Bytes, "bytes_done", b.BytesDone,
-			"records", sum.Records, "bytes_per_second", int64(p.rate()), "left", p.left(b))
+			"records", sum.Records, "bytes_per_second", int64(p.bytes.perSecond()), "left", p.left(b))
 	}
 }
 
@@ -122,24 +145,18 @@ func (p *progress) measure(sum ship.Summary) {
 	}
 	p.stalled = 0
 	p.worked += progressEvery
-	p.samples = append(p.samples, sample{p.worked, sum.Backfill.BytesDone})
-	p.samples = p.samples[max(0, len(p.samples)-maxSamples):]
+	p.bytes.most = maxSamples
+	p.bytes.add(p.worked, sum.Backfill.BytesDone)
 }
 
-// rate is the bytes per second of the latest samples, 0 if it is unknown.
-func (p *progress) rate() float64 {
-	if len(p.samples) < 2 {
-		return 0
-	}
-	first, last := p.samples[0], p.samples[len(p.samples)-1]
-	return float64(last.bytes-first.bytes) / (last.worked - first.worked).Seconds()
-}
+// unknownTime is the time left while it cannot be estimated.
+const unknownTime = "unknown"
 
 // left estimates the time left. Packed logs take more than their size on disk suggests.
 func (p *progress) left(b ship.Backfill) string {
-	rate := p.rate()
-	if rate == 0 || len(p.samples) <= int(minSpan/progressEvery) {
-		return "unknown"
+	rate := p.bytes.perSecond()
+	if rate == 0 || len(p.bytes.samples) <= int(minSpan/progressEvery) {
+		return unknownTime
 	}
 	about := "about "
 	if b.Packed > 0 {
@@ -160,9 +177,9 @@ func (p *progress) line(sum ship.Summary) string {
 		return "waiting for the broker for " + rough(p.stalled) + ": " + done
 	case b.Files == 0:
 		return "" // an input of unknown length
-	case len(p.samples) < 2:
+	case len(p.bytes.samples) < 2:
 		return p.verb + ": " + done
 	default:
-		return fmt.Sprintf("%s: %s at %s/s, time left: %s", p.verb, done, size(int64(p.rate())), p.left(b))
+		return fmt.Sprintf("%s: %s at %s/s, time left: %s", p.verb, done, size(int64(p.bytes.perSecond())), p.left(b))
 	}
 }

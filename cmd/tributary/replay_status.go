@@ -8,7 +8,6 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/charmbracelet/x/ansi"
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/nats-io/nats.go/jetstream"
@@ -106,7 +105,7 @@ func (a *app) replayStatus(ctx context.Context, js jetstream.JetStream, name str
 			break
 		}
 		if a.status != nil {
-			a.status.show(ansi.Truncate(name+": "+s.progress(), columns(os.Stderr)-1, "…"))
+			a.status.show(cut(name+": "+s.progress(), columns(os.Stderr)-1))
 		}
 	}
 	if s.CaughtUp && s.State == pipeline.StateReplaying {

@@ -8,6 +8,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
+	"tributary/envelopes"
 	"tributary/normalizers"
 )
 
@@ -20,6 +21,9 @@ type report struct {
 	Events            int                            `json:"events"`
 	Skipped           map[normalizers.SkipReason]int `json:"skipped"`
 	DeadLetters       []deadLetter                   `json:"dead_letters"`
+	Drift             map[envelopes.Source]*drift    `json:"drift"` // of each agent of the log
+
+	labels normalizers.DriftLabels
 
 	waiting map[uint64]normalizers.SkipReason // skipped records whose events may still be emitted
 	oldest  []uint64                          // keys of waiting, oldest first
@@ -39,6 +43,7 @@ func newReport() *report {
 	return &report{
 		Skipped:     map[normalizers.SkipReason]int{},
 		DeadLetters: []deadLetter{},
+		Drift:       map[envelopes.Source]*drift{},
 		waiting:     map[uint64]normalizers.SkipReason{},
 	}
 }
@@ -55,8 +60,9 @@ func (p *report) deadLetter(line int, err error) error {
 	return nil
 }
 
-// count counts a record, and the earlier records whose events were emitted with it.
-func (p *report) count(r normalizers.Record, result normalizers.Result) {
+// count counts a record of a session, and the earlier records whose events were emitted with it.
+func (p *report) count(s *normalizers.Session, r normalizers.Record, result normalizers.Result) {
+	p.countDrift(s, result.Unknown)
 	p.Events += len(result.Events)
 	own := false
 	for i := range result.Events {
@@ -109,26 +115,57 @@ func (p *report) skip(sequence uint64, reason normalizers.SkipReason) {
 	}
 }
 
-// write writes the report as JSON.
-func (p *report) write(w io.WriteCloser) error {
-	text, err := json.Marshal(p, json.Deterministic(true), jsontext.WithIndent("  "))
+// fileReport is the report of a file.
+type fileReport struct {
+	File string `json:"file"`
+	*report
+}
+
+// fileReports are the reports of files in the order of the arguments.
+type fileReports []fileReport
+
+// write writes the reports as JSON: a list, or the only one as it is.
+func (f fileReports) write(w io.WriteCloser, list bool) error {
+	for _, p := range f {
+		for _, d := range p.Drift {
+			d.settle()
+		}
+	}
+	var value any = struct {
+		Files fileReports `json:"files"`
+	}{f}
+	if !list {
+		value = f[0].report
+	}
+	text, err := json.Marshal(value, json.Deterministic(true), jsontext.WithIndent("  "))
 	if err == nil {
 		_, err = w.Write(append(text, '\n'))
 	}
 	return errors.Join(err, w.Close())
 }
 
-// verdict prints the first dead letters and returns their error, nil if there are none.
-func (p *report) verdict(w io.Writer) error {
-	if len(p.DeadLetters) == 0 {
+// verdict prints the first dead letters and returns their error, nil if there are none. Those of
+// a list have the name of their file.
+func (f fileReports) verdict(w io.Writer, list bool) error {
+	const most = 5
+	letters, records := 0, 0
+	for _, p := range f {
+		records += p.Records
+		for _, d := range p.DeadLetters {
+			if letters++; letters > most {
+				continue
+			}
+			if list {
+				fmt.Fprintf(w, "%s: ", p.File)
+			}
+			fmt.Fprintf(w, "line %d: %s\n", d.Line, d.Reason)
+		}
+	}
+	if letters == 0 {
 		return nil
 	}
-	const shown = 5
-	for _, d := range p.DeadLetters[:min(shown, len(p.DeadLetters))] {
-		fmt.Fprintf(w, "line %d: %s\n", d.Line, d.Reason)
+	if letters > most {
+		fmt.Fprintf(w, "and %d more: --report FILE lists them all\n", letters-most)
 	}
-	if more := len(p.DeadLetters) - shown; more > 0 {
-		fmt.Fprintf(w, "and %d more: --report FILE lists them all\n", more)
-	}
-	return partlyError(fmt.Sprintf("%s of %s could not be read", thousands(int64(len(p.DeadLetters))), plural(p.Records, "record")))
+	return partlyError(fmt.Sprintf("%s of %s could not be read", thousands(int64(letters)), plural(records, "record")))
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"tributary/pipeline"
+	"tributary/pipeline/sessionmeta"
 )
 
 // TestRightsOfEachRoleSuffice runs each role with the rights of deploy/README.md alone: it does
@@ -23,9 +24,13 @@ func TestRightsOfEachRoleSuffice(t *testing.T) {
 	t.Parallel()
 	options := &server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(), NoLog: true, NoSigs: true}
 	for user, subjects := range rights(t) {
+		subscribe := []string{"_INBOX.>"}
+		if user == "run" {
+			subscribe = append(subscribe, "tributary.sessions.*", "$SRV.>")
+		}
 		options.Users = append(options.Users, &server.User{Username: user, Password: "p", Permissions: &server.Permissions{
 			Publish:   &server.SubjectPermission{Allow: subjects},
-			Subscribe: &server.SubjectPermission{Allow: []string{"_INBOX.>"}},
+			Subscribe: &server.SubjectPermission{Allow: subscribe},
 		}})
 	}
 	options.Users = append(options.Users, &server.User{Username: "test", Password: "p"})
@@ -96,8 +101,58 @@ func TestRightsOfEachRoleSuffice(t *testing.T) {
 	done("replay", "replay", "rollback")
 	done("replay", "replay", "ls")
 	done("replay", "replay", "drop", "b", "--yes")
+	titleAndWatch(t, broker.ClientURL())
 	if code := worker.signal(syscall.SIGTERM); code != 0 || strings.Contains(worker.stderr.String(), "ermissions") {
 		t.Errorf("run: exit code %d\n%s", code, worker.stderr.String())
+	}
+}
+
+// titleAndWatch sets a title, reads it from a snapshot, and finds the service, with the rights
+// of a program that does so.
+func titleAndWatch(t *testing.T, url string) {
+	t.Helper()
+	refused := make(chan error, 10)
+	nc, err := nats.Connect(url, nats.UserInfo("sessions", "p"),
+		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { refused <- err }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	for subject, want := range map[string]string{
+		sessionmeta.SubjectPrefix + "set_title": `"applied":true`,
+		"$SRV.PING." + sessionmeta.ServiceName:  sessionmeta.ServiceName,
+	} {
+		m, err := nc.RequestWithContext(ctx, subject, []byte(`{"source":"claude_code","session_id":"one","title":"Mine"}`))
+		if err != nil || !strings.Contains(string(m.Data), want) {
+			t.Fatalf("%s: %v, %s", subject, err, m.Data)
+		}
+	}
+	for u, err := range sessionmeta.Watch(ctx, js, 0) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if u.Kind == sessionmeta.Snapshot && u.Session.Title != "Mine" {
+			t.Errorf("record %+v", u.Session)
+		}
+		if u.Kind == sessionmeta.Changed {
+			break
+		}
+		if u.Kind == sessionmeta.Synced {
+			if _, err := nc.RequestWithContext(ctx, sessionmeta.SubjectPrefix+"set_pinned", []byte(`{"source":"claude_code","session_id":"one","pinned":true}`)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	select {
+	case err := <-refused:
+		t.Error(err)
+	default:
 	}
 }
 
@@ -119,8 +174,8 @@ func rights(t *testing.T) map[string][]string {
 			all[role] = append(all[role], subject[1])
 		}
 	}
-	if len(all) != 5 {
-		t.Fatalf("rights of %d, want 5: %v", len(all), all)
+	if len(all) != 6 {
+		t.Fatalf("rights of %d, want 6: %v", len(all), all)
 	}
 	return all
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -12,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"tributary/pipeline"
+	"tributary/pipeline/sessionmeta"
 )
 
 func (a *app) runCommand() *cobra.Command {
@@ -22,6 +24,8 @@ func (a *app) runCommand() *cobra.Command {
 events until a signal arrives. Any number of workers share the partitions: a worker
 that joins takes over its part, and the partitions of a worker that dies are taken
 over within seconds. Each event is stored once, whatever happens to the workers.
+Workers also answer the requests that title and pin sessions, as the NATS micro
+service tributary-sessions.
 
 A worker follows the live generation, and builds replays beside it in the time that
 is left (tributary replay --help). With TRIBUTARY_GENERATION it works on that
@@ -64,7 +68,8 @@ generation alone.`,
 // the records that are not stored.
 var errDrainTimeout = errors.New("drain took too long: the records that are not stored are processed again next time")
 
-// work runs a worker until ctx ends, then drains it. member is its key among the workers.
+// work runs a worker, and the service of titles and pins, until ctx ends, then drains both.
+// member is the key of the worker among the workers.
 func (a *app) work(ctx context.Context, js jetstream.JetStream, t *telemetry, top pipeline.Topology, member string) error {
 	worker := pipeline.NewRunner(js, pipeline.Config{
 		Topology: top,
@@ -74,10 +79,27 @@ func (a *app) work(ctx context.Context, js jetstream.JetStream, t *telemetry, to
 		Tracer:   t.stageTracer(),
 		Meter:    t.metrics.Meter(scope),
 	})
+	sessions, err := sessionmeta.New(js, sessionmeta.Config{
+		ChangesMaxAge: a.config.ChangesMaxAge,
+		Mode:          a.config.CloudEvents,
+		Logger:        a.log,
+	})
+	if err != nil {
+		return err
+	}
 	working, kill := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer kill(nil)
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		if err := sessions.Serve(working); err != nil {
+			kill(err)
+		}
+	})
+	defer serving.Wait()
+	defer sessions.Drain()
 	stop := context.AfterFunc(ctx, func() {
 		worker.Drain()
+		sessions.Drain()
 		limit := time.AfterFunc(a.config.DrainTimeout, func() { kill(errDrainTimeout) })
 		context.AfterFunc(working, func() { limit.Stop() })
 	})

@@ -22,6 +22,8 @@ import (
 type shipFlags struct {
 	source, since string
 	once, dryRun  bool
+	again         bool
+	timeout       time.Duration
 	sessionLogs   sessionLogs
 }
 
@@ -39,23 +41,33 @@ func (a *app) shipCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if f.timeout != 0 && (!f.once || f.timeout < 0) {
+				return usageError{errors.New("--timeout: pass a positive duration, together with --once")}
+			}
 			if c.DryRun {
 				return a.ship(cmd.Context(), nil, c)
 			}
-			return a.shipToBroker(cmd.Context(), c)
+			return a.shipToBroker(cmd.Context(), c, f.timeout)
 		},
 	}
 	flags := cmd.Flags()
 	flags.BoolVar(&f.once, "once", false, "send the records that exist now, then stop")
+	flags.DurationVar(&f.timeout, "timeout", 0, "with --once: fail after this time, and say what was not sent (default none)")
+	flags.BoolVar(&f.again, "again", false, "send everything once more, also what the broker has acknowledged")
+	flags.DurationVar(&a.config.Idle, "idle", a.config.Idle, "time without a write after which a log counts as complete (TRIBUTARY_IDLE)")
 	flags.BoolVar(&f.dryRun, "dry-run", false, "send nothing, show what would be sent")
 	flags.StringVar(&f.since, "since", "", "only logs that were written to since then: a time, a date or a duration such as 24h")
 	sourceFlag(cmd, &f.source, "only logs of this agent; the agent that wrote the files that are named")
 	f.sessionLogs.addFlags(flags)
 	a.serverFlag(cmd)
 	cmd.Long = `Follow the logs of the agents on this machine, or the files and folders that are
-named, and store every record once in the raw stream. The progress is stored in the
-data folder. While the broker is away, ship waits. A record that is too large for a
-message becomes an object in the bucket CLAIMS.
+named, and store every record once in the raw stream. While the broker is away, ship
+waits. A record that is too large for a message becomes an object in the bucket CLAIMS.
+
+The progress is stored in the data folder, for each raw stream by itself. Records that
+the stream has acknowledged and lost are sent again; records that were purged are not,
+unless you pass --again. One ship at a time uses a data folder. The last line of a log
+is sent when it has a line end, or when it is complete and the log is idle.
 
 The progress of the first pass is shown on a terminal, otherwise logged every 10
 seconds; --log-level warn disables it.
@@ -69,7 +81,10 @@ after ten minutes without one it is sent without its session.`
 
 // shipConfig returns the configuration of the flags and arguments.
 func (a *app) shipConfig(f *shipFlags, args []string) (ship.Config, error) {
-	c := ship.Config{Paths: args, Once: f.once, DryRun: f.dryRun, Logger: a.log}
+	c := ship.Config{
+		Paths: args, Once: f.once, DryRun: f.dryRun, Again: f.again,
+		Idle: a.config.Idle, Broker: a.config.broker(), Version: version(), Logger: a.log,
+	}
 	var err error
 	if c.Source, err = parseSource(f.source); err != nil {
 		return c, err
@@ -83,7 +98,8 @@ func (a *app) shipConfig(f *shipFlags, args []string) (ship.Config, error) {
 	if c.Roots, err = a.config.roots(); err != nil {
 		return c, err
 	}
-	c.Offsets, err = a.config.offsets()
+	state, err := a.config.shipState()
+	c.Offsets, c.Inherit = filepath.Join(state, "offsets.json"), a.config.oldOffsets(state)
 	return c, err
 }
 
@@ -111,10 +127,23 @@ func (a *app) useInput(c *ship.Config, args []string, logs sessionLogs) error {
 	return nil
 }
 
-// shipToBroker connects to the broker, also to one that is away, and ships.
-func (a *app) shipToBroker(ctx context.Context, c ship.Config) error {
-	if err := os.MkdirAll(filepath.Dir(c.Offsets), 0o700); err != nil {
-		return fmt.Errorf("data folder: name another one in TRIBUTARY_DATA: %w", err)
+// shipToBroker connects to the broker, also to one that is away, and ships, for a time if that
+// is not 0.
+func (a *app) shipToBroker(ctx context.Context, c ship.Config, timeout time.Duration) error {
+	if c.Input == nil { // an input has no state
+		unlock, err := lock(filepath.Dir(c.Offsets), "name another folder in TRIBUTARY_DATA")
+		if err != nil {
+			return err
+		}
+		defer unlock()
+	}
+	if timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, timeout, errTimeout)
+		defer cancel()
+	}
+	if host, err := os.Hostname(); err == nil {
+		c.Host = host
 	}
 	traced := *a.config
 	traced.MetricsExporter = "none" // ship has no metrics, and the port belongs to the worker
@@ -143,10 +172,29 @@ func (a *app) ship(ctx context.Context, nc *nats.Conn, c ship.Config) error {
 	stop()
 	sum := s.Summary()
 	printShipped(a.stderr, sum, c.DryRun)
-	if err != nil {
+	switch {
+	case err == nil:
+		return refusals(sum)
+	case errors.Is(context.Cause(ctx), errTimeout):
+		return unsent(sum)
+	default:
 		return err
 	}
-	return refusals(sum)
+}
+
+// errTimeout is the cause of a context that ended by --timeout.
+var errTimeout = errors.New("the time of --timeout is over")
+
+// unsent is the error of a run that was not ready in time. It says what was waited for.
+func unsent(sum ship.Summary) error {
+	if sum.Stalled != nil {
+		return fmt.Errorf("%w, not everything is sent: %w", errTimeout, sum.Stalled)
+	}
+	left := max(sum.Waiting-len(sum.Held), 0)
+	if left == 0 { // nothing is known of the logs yet
+		return fmt.Errorf("%w, not everything is sent: pass a longer one", errTimeout)
+	}
+	return fmt.Errorf("%w, %s not sent in full: pass a longer one, or run ship again, which goes on from here", errTimeout, plural(left, "log"))
 }
 
 // printShipped prints what was sent, or would be sent in a dry run.
@@ -160,7 +208,23 @@ func printShipped(w io.Writer, sum ship.Summary, dryRun bool) {
 		fmt.Fprintf(w, ", %s known already", plural(sum.Duplicates, "record"))
 	}
 	fmt.Fprintln(w)
+	for _, loss := range sum.Losses {
+		fmt.Fprintf(w, "note: %v\n", loss)
+	}
+	if sum.Revived > 0 {
+		fmt.Fprintf(w, "note: %s stored that the broker took for duplicates of messages that were removed\n", plural(sum.Revived, "message"))
+	}
+	for i, held := range sum.Held {
+		if i == maxHeld {
+			fmt.Fprintf(w, "held back: the ends of %s more\n", plural(len(sum.Held)-i, "file"))
+			break
+		}
+		fmt.Fprintf(w, "held back: the last %s of %s, which are no complete record yet\n", size(held.Bytes), oneLine(held.Path))
+	}
 }
+
+// maxHeld is how many files that are held back are printed.
+const maxHeld = 20
 
 // refusals returns the error of what was not shipped, nil if everything was.
 func refusals(sum ship.Summary) error {

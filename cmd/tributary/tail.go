@@ -15,65 +15,92 @@ import (
 
 // tailFlags are the flags of tail.
 type tailFlags struct {
-	source, session, eventType, since string
-	output                            string
-	form                              string
-	once                              bool
+	eventFilter
+	lines        int // of which counted reports whether the flag is given
+	counted      bool
+	follow, once bool
+	output, form string
+	fields       []string
+	noRaw        bool
 }
+
+// defaultLines is how many events tail shows before it follows.
+const defaultLines = 10
 
 func (a *app) tailCommand() *cobra.Command {
 	var f tailFlags
 	cmd := &cobra.Command{
 		Use:   "tail [flags]",
 		Short: "Print the events of the broker",
-		Long: `Print events as they are stored; with --since first the events that were stored
-since then. The output is for people; with -o json it is one AgentEventV1 per line.
+		Long: `Print the last 10 events, then those that are stored from then on. A time prints all
+events since then, or until then; -n N prints the last N of those that are selected.
+With -n, --until or --once the command ends with the events that are there, unless -f
+makes it follow.
 
---as entries and --as acp print JSON of that form (see tributary normalize --help),
-made of the events that are selected. From the middle of a session, entries are
-counted from there, from 0, and a result without its call is an entry of its own;
---session with --since all prints a session as a whole. An ACP message is printed
-when it is complete: at the next prompt, or at the end of --once.`,
-		Example: `  tributary tail                                      new events
-  tributary tail --since 1h --type tool_call          tool calls from the last hour on
-  tributary tail --since all --once -o json | jq -r .text
-  tributary tail --since all --once --as acp --session 0b6a7f58-2c1d-4e0f-8a3b-9c5d7e6f1a20`,
+Events have the order in which the broker has stored them, which is their order within
+each session. --since and --until compare the time at which an event happened: events
+of old logs that were shipped late are found, too. The clock of a machine may be a day
+ahead of the broker's. --stored-since compares the time at which the broker has stored
+an event, and reads nothing older.
+
+--session takes an id, or the beginning of one: if no id is that text, it selects all
+sessions whose ids begin so when the command starts, and otherwise waits for one.
+
+The output is for people; with -o json it is one AgentEventV1 per line, with --fields
+only the members that are named. --as entries and --as acp print JSON of that form (see
+tributary normalize --help), made of the events that are selected; source and session_id
+of a line name its session. From the middle of a session, entries are counted from
+there, from 0, and a result without its call is an entry of its own; --session with
+--since all prints a session as a whole. An ACP message is printed when it is complete:
+at the next prompt, or when the command ends by itself.`,
+		Example: `  tributary tail                                      the last 10 events, then new ones
+  tributary tail -n 50                                the last 50 events
+  tributary tail -n 0 -f                              new events alone
+  tributary tail --since 1h --type tool_call          tool calls of the last hour, then new ones
+  tributary tail --since 2026-03-09 --until 2026-03-10
+  tributary tail --since all --once --session 0b6a7f58 --grep '(?i)error'
+  tributary tail --since all --once --fields ts,session_id,tool_name --type tool_call
+  tributary tail --since all --once -o json --no-raw | jq -r '.text // empty'
+  tributary tail --since all --once --as acp --session 0b6a7f58`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if f.form != string(asEvents) && !cmd.Flags().Changed("output") {
+			f.counted = cmd.Flags().Changed("lines")
+			if (f.form != string(asEvents) || f.fields != nil) && !cmd.Flags().Changed("output") {
 				f.output = "json"
 			}
 			return a.tail(cmd.Context(), &f)
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&f.since, "since", "", "begin with events stored since then: all, or a duration, date or time")
-	sourceFlag(cmd, &f.source, "only events of this agent")
-	flags.StringVar(&f.session, "session", "", "only events of this session: its whole id")
-	flags.StringVar(&f.eventType, "type", "", "only events of this type: "+joined(envelopes.EventTypes))
-	completeFlag(cmd, "type", texts(envelopes.EventTypes))
+	f.addFlags(cmd)
+	flags.IntVarP(&f.lines, "lines", "n", defaultLines, "only the last `N` of the events that are there, and end")
+	flags.BoolVarP(&f.follow, "follow", "f", false, "follow, although -n or --until is given")
+	flags.BoolVar(&f.once, "once", false, "end with the events that are there; without -n or a time print all of them")
 	flags.StringVarP(&f.output, "output", "o", "pretty", "pretty or json")
 	formFlag(cmd, &f.form)
-	flags.BoolVar(&f.once, "once", false, "stop after the events that are stored now; without --since print all of them")
+	flags.StringSliceVar(&f.fields, "fields", nil, "only these `names` of the members of events, as JSON, separated by commas")
+	completeFlag(cmd, "fields", eventFields())
+	flags.BoolVar(&f.noRaw, "no-raw", false, "leave the raw records out of -o json")
 	a.serverFlag(cmd)
 	return cmd
 }
 
-// sinceAll is the value of --since for all events.
-const sinceAll = "all"
-
 // query returns what the flags select.
 func (f *tailFlags) query(now time.Time) (pipeline.EventsQuery, error) {
-	q := pipeline.EventsQuery{Session: f.session, Follow: !f.once}
-	var err error
-	if q.Type, err = parseType(f.eventType); err != nil {
+	q, err := f.eventFilter.query(now)
+	switch {
+	case err != nil:
 		return q, err
+	case f.lines < 0:
+		return q, usageError{fmt.Errorf("-n %d: write 0 or more", f.lines)}
+	case f.once && f.follow:
+		return q, usageError{errors.New("pass either --once or --follow")}
 	}
-	if q.Source, err = parseSource(f.source); err != nil || f.since == sinceAll {
-		return q, err
+	q.Follow = f.follow || !f.once && !f.counted && f.until == ""
+	if f.counted || !f.once && !f.bounded() {
+		q.Last = f.lines
 	}
-	q.Since, err = parseSince(f.since, now)
-	return q, err
+	return q, nil
 }
 
 // tail prints the events that the flags select.
@@ -82,11 +109,7 @@ func (a *app) tail(ctx context.Context, f *tailFlags) error {
 	if err != nil {
 		return err
 	}
-	form, err := parseForm(f.form)
-	if err != nil {
-		return err
-	}
-	w, err := a.newEventWriter(f.output, form)
+	w, err := a.newEventWriter(f)
 	if err != nil {
 		return err
 	}
@@ -95,8 +118,8 @@ func (a *app) tail(ctx context.Context, f *tailFlags) error {
 		return err
 	}
 	defer js.Conn().Close()
-	if f.since == "" && !f.once {
-		if q.Since, err = a.afterLastEvent(ctx, js); err != nil {
+	if f.counted && f.lines == 0 {
+		if q.After, err = a.lastPosition(ctx, js); err != nil {
 			return err
 		}
 	}
@@ -110,7 +133,7 @@ func (a *app) tail(ctx context.Context, f *tailFlags) error {
 			return err
 		}
 	}
-	if !f.once {
+	if q.Follow {
 		return nil
 	}
 	if err := context.Cause(ctx); err != nil { // interrupted before the end
@@ -122,14 +145,13 @@ func (a *app) tail(ctx context.Context, f *tailFlags) error {
 	return w.end()
 }
 
-// afterLastEvent returns the moment after the last message of the events stream, by the
-// clock of the broker: events that are stored from then on are new.
-func (a *app) afterLastEvent(ctx context.Context, js jetstream.JetStream) (time.Time, error) {
+// lastPosition returns the last position of the events stream.
+func (a *app) lastPosition(ctx context.Context, js jetstream.JetStream) (uint64, error) {
 	stream, err := js.Stream(ctx, pipeline.EventsStream(a.config.Generation))
 	if err != nil {
-		return time.Time{}, a.noStream(err)
+		return 0, a.noStream(err)
 	}
-	return stream.CachedInfo().State.LastTime.Add(1), nil
+	return stream.CachedInfo().State.LastSeq, nil
 }
 
 // noStream adds the cure to the error of a missing events stream.
@@ -147,16 +169,29 @@ type eventWriter interface {
 	end() error
 }
 
-// newEventWriter returns the writer of --output and --as.
-func (a *app) newEventWriter(output string, f form) (eventWriter, error) {
-	if err := checkOutput(output, "pretty", "json"); err != nil {
+// newEventWriter returns the writer that the flags ask for.
+func (a *app) newEventWriter(f *tailFlags) (eventWriter, error) {
+	form, err := parseForm(f.form)
+	if err != nil {
 		return nil, err
 	}
-	if output == "json" {
-		return newLineWriter(jsonWriter(a.stdout), f), nil
+	if err := checkOutput(f.output, "pretty", "json"); err != nil {
+		return nil, err
 	}
-	if f != asEvents {
-		return nil, usageError{fmt.Errorf("--as %s is JSON: leave out -o pretty", f)}
+	members, err := newMemberFilter(f.fields, f.noRaw)
+	switch {
+	case err != nil:
+		return nil, err
+	case form != asEvents && f.output != "json":
+		return nil, usageError{fmt.Errorf("--as %s is JSON: leave out -o pretty", form)}
+	case form != asEvents && (f.fields != nil || f.noRaw):
+		return nil, usageError{fmt.Errorf("--fields and --no-raw are for events: leave out --as %s", form)}
+	case f.fields != nil && f.output != "json":
+		return nil, usageError{errors.New("--fields prints JSON: leave out -o pretty")}
+	case f.output != "json":
+		return a.newPrinter(), nil
 	}
-	return a.newPrinter(), nil
+	lines := newLineWriter(jsonWriter(a.stdout), form)
+	lines.members = members
+	return lines, nil
 }

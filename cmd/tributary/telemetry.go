@@ -111,11 +111,14 @@ func (t *telemetry) stageTracer() trace.Tracer {
 	return t.tracer()
 }
 
+// shutdownTimeout bounds the wait for the receivers of telemetry at the end.
+const shutdownTimeout = 5 * time.Second
+
 // shutdown stops t at the end of a command, whose context may have ended.
 func (a *app) shutdown(ctx context.Context, t *telemetry) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
 	defer cancel()
 	if err := t.Shutdown(ctx); err != nil {
-		a.log.WarnContext(ctx, "telemetry could not be sent", "error", err)
+		a.log.WarnContext(ctx, "telemetry could not be sent: see OTEL_TRACES_EXPORTER and OTEL_METRICS_EXPORTER", "within", shutdownTimeout, "error", err)
 	}
 }

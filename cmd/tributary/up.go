@@ -26,8 +26,8 @@ func (a *app) upCommand() *cobra.Command {
 		Short: "Run everything in one process, and print the events",
 		Long: `Start a JetStream server on disk, turn raw records into events, and ship the files
 and folders that are named, the logs of the agents on this machine, or the built-in
-samples. Events are printed as they are stored; at the end there is a summary of
-each session.
+samples. Events and dead letters are printed as they are stored; at the end there is
+a table of the sessions. On a terminal the last line shows how far it is.
 
 The data folder keeps everything between two runs. Samples get a temporary folder,
 which is removed at the end, unless --data names one.`,
@@ -90,7 +90,8 @@ func (u *up) prepare(dataGiven bool) (cleanup func() error, err error) {
 			return cleanup, err
 		}
 	}
-	u.ship.Offsets = filepath.Join(u.data, "offsets.json")
+	u.ship.Offsets, u.ship.Broker = filepath.Join(u.data, "offsets.json"), "embedded"
+	u.ship.Idle = u.config.Idle
 	return cleanup, nil
 }
 
@@ -102,7 +103,7 @@ func (u *up) run(ctx context.Context) error {
 	}
 	defer u.shutdown(ctx, telemetry)
 	u.ship.Tracer = telemetry.tracer()
-	unlock, err := lock(u.data)
+	unlock, err := lock(u.data, "pass another folder with --data")
 	if err != nil {
 		return err
 	}
@@ -178,9 +179,22 @@ func (u *up) startBroker(ctx context.Context) (*server.Server, error) {
 	where := "for this process alone"
 	if listen != "" {
 		where = "at " + broker.ClientURL()
+		if !local(listen) {
+			u.log.WarnContext(ctx, "the broker has no authentication: everybody who can reach its address can read and change all that it stores; listen at 127.0.0.1, or use a NATS server with users", "listen", listen)
+		}
 	}
 	fmt.Fprintf(u.stderr, "broker %s, data in %s\n", where, u.data)
 	return broker, nil
+}
+
+// local reports whether only programs of this machine can reach an address.
+func local(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return false
+	}
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
 // shipAndPrint ships the logs and prints the events until everything is processed, or ctx
@@ -191,11 +205,14 @@ func (u *up) shipAndPrint(ctx context.Context, nc *nats.Conn, fail context.Cance
 		return ship.Summary{}, err
 	}
 	u.printRoots()
+	defer u.footer(ctx, s)()
 	pause := u.viewer.follow(ctx, fail)
+	stopAnnouncing := u.announce(ctx, s)
 	err = s.Run(ctx)
 	if err == nil && u.ship.Once {
-		err = pipeline.CatchUp(ctx, u.js, u.config.topology())
+		err = u.catchUp(ctx)
 	}
+	stopAnnouncing()
 	pause()
 	if err == nil && u.samples && !u.once {
 		err = u.serve(ctx, fail)
@@ -209,6 +226,45 @@ func (u *up) shipAndPrint(ctx context.Context, nc *nats.Conn, fail context.Cance
 		return s.Summary(), ctx.Err() // interrupted before the end
 	default:
 		return s.Summary(), nil
+	}
+}
+
+// catchUp waits until everything that is shipped is printed.
+func (u *up) catchUp(ctx context.Context) error {
+	if err := pipeline.CatchUp(ctx, u.js, u.config.topology()); err != nil {
+		return err
+	}
+	return u.viewer.reach(ctx)
+}
+
+// announce prints when the logs that were there are processed and up follows them, unless stop
+// is called before.
+func (u *up) announce(ctx context.Context, s *ship.Ship) (stop func()) {
+	if u.ship.Once {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var announcing sync.WaitGroup
+	announcing.Go(func() {
+		look := time.NewTicker(50 * time.Millisecond)
+		defer look.Stop()
+		for !s.Summary().Backfill.Over {
+			select {
+			case <-look.C:
+			case <-ctx.Done():
+				return
+			}
+		}
+		switch err := u.catchUp(ctx); {
+		case err == nil:
+			fmt.Fprintf(u.stderr, "caught up, following: %v\n", u.viewer.viewed())
+		case ctx.Err() == nil:
+			u.log.WarnContext(ctx, "cannot find out whether the logs are processed", "error", err)
+		}
+	})
+	return func() {
+		cancel()
+		announcing.Wait()
 	}
 }
 
@@ -241,13 +297,14 @@ func (u *up) serve(ctx context.Context, fail context.CancelCauseFunc) error {
 
 // finish prints the summary, and returns the error of records that were not processed.
 func (u *up) finish(ctx context.Context, shipped ship.Summary) error {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	const patience = 10 * time.Second
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("the last events cannot be read from the broker within %v", patience))
 	defer cancel()
 	if err := u.viewer.sumUp(ctx); err != nil {
 		return err
 	}
 	printShipped(u.stderr, shipped, false)
-	if n := u.viewer.summary.unread(); n > 0 {
+	if n := u.viewer.viewed().letters; n > 0 {
 		return partlyError(plural(n, "record") + " could not be read")
 	}
 	return refusals(shipped)

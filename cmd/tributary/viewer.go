@@ -2,7 +2,11 @@ package main
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"strings"
 	"sync"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -10,26 +14,26 @@ import (
 	"tributary/pipeline"
 )
 
-// viewer prints events as they are stored, and sums them up.
+// viewer prints events and dead letters as they are stored, and sums them up.
 type viewer struct {
 	*app
 	js      jetstream.JetStream
 	printer *printer
 
-	last     pipeline.Event     // the last event that was printed, or the place to begin at
-	reported uint64             // position of the last event in the summary that was printed
-	known    map[sessionKey]int // dead letters that are in the summary, or older than the viewer
+	mu       sync.Mutex
+	last     uint64 // position of the last event that was printed, or of the place to begin after
 	summary  summary
+	events   int
+	letters  int
+	reported uint64 // last, when the summary was printed
 }
 
 // newViewer returns a viewer of everything that is stored from now on.
 func (a *app) newViewer(ctx context.Context, js jetstream.JetStream) (*viewer, error) {
 	v := &viewer{app: a, js: js, printer: a.newPrinter()}
 	var err error
-	if v.last.Stored, err = a.afterLastEvent(ctx, js); err != nil {
-		return nil, err
-	}
-	v.known, err = v.deadLetters(ctx)
+	v.last, err = a.lastPosition(ctx, js)
+	v.reported = v.last
 	return v, err
 }
 
@@ -49,68 +53,115 @@ func (v *viewer) follow(ctx context.Context, fail context.CancelCauseFunc) (paus
 	}
 }
 
-// print prints the events after the last one that was printed.
+// print prints what is stored after the last event that was printed.
 func (v *viewer) print(ctx context.Context, follow bool) error {
-	q := pipeline.EventsQuery{Since: v.last.Stored, Follow: follow}
+	q := pipeline.EventsQuery{After: v.position(), Follow: follow, DeadLetters: true}
 	for e, err := range pipeline.Events(ctx, v.js, v.config.Generation, q) {
+		if err != nil && e.Position == 0 {
+			return err
+		}
 		if err != nil {
+			v.log.WarnContext(ctx, "a message of the events stream is skipped", "error", err)
+		} else if err := v.event(&e); err != nil {
 			return err
 		}
-		if e.Position <= v.last.Position {
-			continue
-		}
-		v.last = e
-		v.summary.event(&e.AgentEventV1)
-		if err := v.printer.event(&e.AgentEventV1); err != nil {
-			return err
-		}
+		v.mu.Lock()
+		v.last = e.Position
+		v.mu.Unlock()
 	}
 	return nil
 }
 
-// sumUp prints the remaining events, and the summary if it has changed.
-func (v *viewer) sumUp(ctx context.Context) error {
-	if err := v.print(ctx, false); err != nil {
-		return err
+// event prints an event or a dead letter, and adds it to the summary.
+func (v *viewer) event(e *pipeline.Event) error {
+	if l := e.DeadLetter; l != nil {
+		v.mu.Lock()
+		v.letters++
+		v.summary.deadLetters(sessionKey{l.Source, l.Session}, 1)
+		v.mu.Unlock()
+		return v.printer.letter(l)
 	}
-	now, err := v.deadLetters(ctx)
+	v.mu.Lock()
+	v.events++
+	v.summary.event(&e.AgentEventV1)
+	v.mu.Unlock()
+	return v.printer.event(&e.AgentEventV1)
+}
+
+// position is that of the last event that was printed.
+func (v *viewer) position() uint64 {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.last
+}
+
+// viewed counts what was printed.
+type viewed struct{ events, sessions, letters int }
+
+func (v *viewer) viewed() viewed {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return viewed{v.events, len(v.summary.sessions), v.letters}
+}
+
+// String is "2 events of 1 session, 1 dead letter".
+func (n viewed) String() string {
+	parts := []string{fmt.Sprintf("%s of %s", plural(n.events, "event"), plural(n.sessions, "session"))}
+	if n.letters > 0 {
+		parts = append(parts, plural(n.letters, "dead letter"))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// reach waits until everything that is stored now is printed.
+func (v *viewer) reach(ctx context.Context) error {
+	goal, err := v.lastViewable(ctx)
 	if err != nil {
 		return err
 	}
-	unread := v.summary.unread()
-	for session, n := range now {
-		v.summary.deadLetters(session, n-v.known[session])
+	look := time.NewTicker(20 * time.Millisecond)
+	defer look.Stop()
+	for v.position() < goal {
+		select {
+		case <-look.C:
+		case <-ctx.Done():
+			return fmt.Errorf("wait for the events up to %d to be printed, which are at %d: %w", goal, v.position(), context.Cause(ctx))
+		}
 	}
-	v.known = now
-	if v.last.Position != v.reported || v.summary.unread() != unread {
-		v.summary.write(v.stdout)
-	}
-	v.reported = v.last.Position
 	return nil
 }
 
-// deadLetters counts the dead letters of each session. A session whose id is too long for a
-// subject has its token as id.
-func (v *viewer) deadLetters(ctx context.Context) (map[sessionKey]int, error) {
+// lastViewable returns the position of the last event or dead letter, 0 if there is none.
+func (v *viewer) lastViewable(ctx context.Context) (uint64, error) {
 	stream, err := v.js.Stream(ctx, pipeline.EventsStream(v.config.Generation))
 	if err != nil {
-		return nil, err
+		return 0, v.noStream(err)
 	}
-	info, err := stream.Info(ctx, jetstream.WithSubjectFilter(envelopes.DeadLetterFilter(v.config.Generation, "", "")))
-	if err != nil {
-		return nil, err
-	}
-	count := map[sessionKey]int{}
-	for subject, n := range info.State.Subjects {
-		address, err := envelopes.ParseDeadLetterSubject(subject)
-		if err != nil {
-			return nil, err
+	var last uint64
+	for _, filter := range []string{envelopes.EventFilter(v.config.Generation, "", "", ""), envelopes.DeadLetterFilter(v.config.Generation, "", "")} {
+		m, err := stream.GetLastMsgForSubject(ctx, filter)
+		switch {
+		case errors.Is(err, jetstream.ErrMsgNotFound):
+		case err != nil:
+			return 0, fmt.Errorf("read the last message of %s: %w", filter, err)
+		default:
+			last = max(last, m.Sequence)
 		}
-		session, whole, err := envelopes.ParseToken(address.Token)
-		if err != nil || !whole {
-			session = address.Token
-		}
-		count[sessionKey{address.Source, session}] += int(n)
 	}
-	return count, nil
+	return last, nil
+}
+
+// sumUp prints the remaining events, and the summary if it has changed. It sums up what it has
+// printed when ctx ends before.
+func (v *viewer) sumUp(ctx context.Context) error {
+	if err := v.print(ctx, false); err != nil && ctx.Err() == nil {
+		return err
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.last == v.reported {
+		return context.Cause(ctx)
+	}
+	v.reported = v.last
+	return errors.Join(v.summary.write(v.printer), context.Cause(ctx))
 }

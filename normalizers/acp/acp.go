@@ -69,7 +69,10 @@ func (m *mapper) dispatch(r *record) {
 	case kindArray:
 		m.emitArray(r.elements)
 	case kindUnknown:
-		m.emitMeta()
+		if r.stated != "generic" {
+			m.Unknown(core.UnknownRecord, r.stated)
+		}
+		m.Emit(core.UnknownDraft())
 	}
 }
 

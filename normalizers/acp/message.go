@@ -2,6 +2,8 @@ package acp
 
 import (
 	"cmp"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -58,6 +60,9 @@ func (m *mapper) emitMessage(e *emission) bool {
 // emitPart emits the events of a part.
 func (m *mapper) emitPart(e *emission, part int) {
 	p := &e.message.Parts[part]
+	for _, name := range slices.Sorted(maps.Keys(p.Extra)) {
+		m.Unknown(core.UnknownBlock, "part", lenient.Text(name))
+	}
 	suffix := "" // the id of the part is for its step, if that has an event
 	before := e.events
 	if step, ok := p.Metadata.(*envelopes.ACPTrajectory); ok {

@@ -30,6 +30,7 @@ const (
 // record is a record of which every message and part is decoded and validated.
 type record struct {
 	kind     recordKind
+	stated   lenient.Text           // the type of an unknown kind, as the record states it
 	value    jsontext.Value         // the run of an event run.*; else the record
 	run      wireRun                // members of the run, or of the request for one
 	messages []envelopes.ACPMessage // the output of a run, the input of a request, or the one message
@@ -106,7 +107,7 @@ func read(data jsontext.Value) (record, error) {
 	r := record{value: data}
 	lenient.ReadObject(data, &w)
 	lenient.ReadObject(data, &r.run)
-	r.kind = w.kind(&r.run)
+	r.kind, r.stated = w.kind(&r.run), w.Type
 	if err := r.readContent(&w); err != nil {
 		return record{}, fmt.Errorf("%w: %w", core.ErrMalformed, err)
 	}

@@ -30,7 +30,10 @@ var Vendor = core.Vendor{
 
 	Normalize: normalize,
 	NewState:  func() core.State { return &state{} },
-	Samples:   samples,
+
+	Checked: "1.0.3",
+
+	Samples: samples,
 }
 
 // state is what a session of ACP remembers beyond what all vendors do.

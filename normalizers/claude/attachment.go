@@ -42,6 +42,9 @@ func (c *mapper) attachment() {
 	case strings.HasPrefix(string(a.Type), "hook_") && a.Type != "hook_additional_context":
 		c.runtime(c.UUID, envelopes.Log, joinLines(a.Stdout, a.Stderr, a.text()))
 	default:
+		if !knownAttachments[a.Type] {
+			c.Unknown(core.UnknownRecord, c.Type, a.Type)
+		}
 		c.speak(c.UUID, injected(a.text()))
 	}
 }

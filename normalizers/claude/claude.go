@@ -187,6 +187,9 @@ func (c *mapper) record() {
 		c.skip = core.SkipProgress
 
 	default:
+		if !knownRecords[c.Type] {
+			c.Unknown(core.UnknownRecord, c.Type)
+		}
 		c.conversation()
 	}
 }
@@ -198,6 +201,7 @@ func (c *mapper) conversation() {
 	if role == "" && c.Message.OK {
 		role = c.Type
 	}
+	c.noteMessage()
 	switch {
 	case role == "assistant":
 		c.assistant()

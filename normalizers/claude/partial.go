@@ -32,6 +32,7 @@ type streamEvent struct {
 
 // delta is a chunk of a block.
 type delta struct {
+	Type        lenient.Text `json:"type"`
 	Text        lenient.Text `json:"text"`
 	Thinking    lenient.Text `json:"thinking"`
 	PartialJSON lenient.Text `json:"partial_json"`
@@ -84,8 +85,12 @@ func (c *mapper) streamEvent() {
 		c.fail(c.UUID, code, message, message)
 	case "message_start", "content_block_start", "content_block_delta", "content_block_stop", "message_delta", "message_stop":
 		c.skip = core.SkipProgress
+		if e.Type == "content_block_delta" && !knownDeltas[e.Delta.Value.Type] {
+			c.Unknown(core.UnknownBlock, e.Delta.Value.Type)
+		}
 		c.updatePartial(e)
 	default:
+		c.Unknown(core.UnknownRecord, c.Type, e.Type)
 		c.runtime(c.UUID, envelopes.Meta, "")
 	}
 }

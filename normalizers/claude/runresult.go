@@ -56,6 +56,7 @@ func (c *mapper) runResult() {
 func (c *mapper) addRunUsage() {
 	var figures usage
 	lenient.ReadObject(c.Usage, &figures)
+	c.noteUsage(&figures)
 	increment := c.st.Runs.addResult(figures.consumption())
 	if increment != nil {
 		c.AddUsage(increment, vendorFigures(increment, figures.OutputDetails.Value.Thinking.OK))

@@ -13,7 +13,7 @@ import (
 )
 
 // system emits the event of a record of type system by its subtype. An unknown subtype
-// becomes a meta event.
+// is a record of an unknown type.
 func (c *mapper) system() {
 	switch c.Subtype {
 	case "init":
@@ -45,8 +45,14 @@ func (c *mapper) system() {
 		c.vendorError(string(c.text()))
 	case "", "stop_hook_summary", "informational", "bridge_status", "model_refusal_fallback", "model_refusal_no_fallback":
 		c.runtime(c.UUID, envelopes.Log, c.text())
-	default:
+	case "agents_killed", "api_metrics", "compact_boundary", "elicitation_complete", "file_snapshot", "files_persisted",
+		"local_command_output", "memory_saved", "microcompact_boundary", "permission_retry", "post_turn_summary",
+		"prompt_suggestion", "scheduled_task_fire", "session_start", "session_state_changed", "task_started", "thinking",
+		"turn_duration":
 		c.runtime(c.UUID, envelopes.Meta, c.text())
+	default:
+		c.Unknown(core.UnknownRecord, c.Type, c.Subtype)
+		c.unknown()
 	}
 }
 

@@ -3,6 +3,8 @@ package claude
 import (
 	"encoding/binary"
 
+	"github.com/go-json-experiment/json/jsontext"
+
 	"tributary/envelopes"
 	"tributary/normalizers/core"
 	"tributary/normalizers/lenient"
@@ -16,15 +18,19 @@ type usage struct {
 	CacheWrite    lenient.Number                `json:"cache_creation_input_tokens"`
 	CacheCreation lenient.Object[cacheCreation] `json:"cache_creation"`
 	OutputDetails lenient.Object[outputDetails] `json:"output_tokens_details"`
+
+	usageBeside
 }
 
 type cacheCreation struct {
 	FiveMinutes lenient.Number `json:"ephemeral_5m_input_tokens"`
 	OneHour     lenient.Number `json:"ephemeral_1h_input_tokens"`
+	Others      jsontext.Value `json:",embed"`
 }
 
 type outputDetails struct {
 	Thinking lenient.Number `json:"thinking_tokens"`
+	Others   jsontext.Value `json:",embed"`
 }
 
 // consumption returns the figures in the form in which a session remembers them.

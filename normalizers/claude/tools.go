@@ -46,6 +46,7 @@ func isShell(tool string) bool { return strings.EqualFold(tool, "bash") }
 // structured result.
 func (c *mapper) toolResult(b *block) {
 	r := c.readResult(b)
+	c.noteOutput(b)
 	call, _ := c.Session.RecallCall(string(r.callID))
 	d := core.Draft{OnChannel: cmp.Or(call.Channel, envelopes.ChannelOther)}
 	d.EventType = envelopes.ToolResult

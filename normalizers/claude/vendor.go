@@ -1,6 +1,7 @@
 package claude
 
 import (
+	"cmp"
 	"embed"
 	"time"
 
@@ -28,6 +29,11 @@ var Vendor = core.Vendor{
 
 	Normalize: normalize,
 	NewState:  func() core.State { return &state{} },
+
+	Checked: "2.1.235",
+	Version: func(s *core.Session) string {
+		return cmp.Or(s.TextExtension("version"), s.TextExtension("claudeCodeVersion"))
+	},
 
 	Logs: core.Logs{
 		Env:     "CLAUDE_CONFIG_DIR",

@@ -85,6 +85,7 @@ func (m *mapper) exec(r *wireRecord) {
 	case "item.completed":
 		m.execItemCompleted(&r.Item.Value)
 	default:
+		m.Unknown(core.UnknownRecord, r.Type)
 		m.putSystem(envelopes.Meta, "")
 	}
 }
@@ -96,6 +97,7 @@ func (m *mapper) execTurnEnd(u *lenient.Object[usage]) {
 	if !u.OK {
 		return
 	}
+	m.noteUsage(&u.Value)
 	total, before := u.Value.tokens(), m.st.Total
 	if total.total() < before.total() {
 		before = tokens{}
@@ -151,7 +153,10 @@ func (m *mapper) execText(i *execItem) core.Draft {
 		return m.execAgentText(envelopes.Reasoning, i.Text)
 	case "error":
 		return m.Session.ErrorDraft("", string(i.Message))
-	default: // a to-do list, or an item of an unknown type
+	case "todo_list":
+		return core.SystemDraft(envelopes.Meta, i.Text)
+	default:
+		m.Unknown(core.UnknownRecord, "item", i.Type)
 		return core.SystemDraft(envelopes.Meta, i.Text)
 	}
 }

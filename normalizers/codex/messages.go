@@ -18,6 +18,7 @@ func agentDraft(t envelopes.EventType, text, model string) core.Draft {
 
 // message maps a message by its role. Messages of a developer or of the system are injected.
 func (m *mapper) message() {
+	m.noteParts(core.UnknownBlock, knownParts, &m.Content)
 	switch m.Role {
 	case "user":
 		m.userMessage()
@@ -55,6 +56,7 @@ func (m *mapper) userMessage() {
 
 // reasoning maps what the agent thinks. Most reasoning is encrypted and has no text.
 func (m *mapper) reasoning() {
+	m.noteParts(core.UnknownBlock, knownParts, &m.Summary, &m.Content)
 	parts := m.Summary.texts()
 	if len(parts) == 0 {
 		parts = m.Content.texts()
@@ -87,6 +89,7 @@ func (m *mapper) agentParts(t envelopes.EventType, kind textKind, parts []string
 // agentMessage maps a message between agents. One of the root agent in its own rollout is what
 // the agent says.
 func (m *mapper) agentMessage() {
+	m.noteParts(core.UnknownBlock, knownParts, &m.Content)
 	m.releasePending()
 	text := strings.Join(m.Content.textsWith((*part).plaintext), "\n")
 	if m.Author == "/root" && m.st.Agent == "" {

@@ -46,8 +46,9 @@ func (m *mapper) readOutput() result {
 	case '"':
 		r.readText(lenient.Unquote(m.Output))
 	case '[', '{':
-		r.readContent(m.Output)
+		m.noteOutput(r.readContent(m.Output))
 	default: // it returned nothing
+		m.noteOutput(nil)
 	}
 	r.stated = lenient.IsValue(m.Output)
 	if m.Type == "tool_search_output" {
@@ -96,8 +97,8 @@ func (r *result) readJSON(s string) bool {
 }
 
 // readContent reads an output that is a list of parts, or {"content": parts, "success": bool}.
-// The header is in the first part.
-func (r *result) readContent(v jsontext.Value) {
+// The header is in the first part. It returns the parts.
+func (r *result) readContent(v jsontext.Value) *content {
 	var wrapped struct {
 		Content content        `json:"content"`
 		Success jsontext.Value `json:"success"`
@@ -114,6 +115,7 @@ func (r *result) readContent(v jsontext.Value) {
 	}
 	r.failed = r.failed || string(wrapped.Success) == "false"
 	r.text = strings.Join(texts, "\n")
+	return &parts
 }
 
 // Codex puts a header in front of an output. Its lines come in any selection:

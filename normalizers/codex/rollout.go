@@ -25,7 +25,8 @@ func (m *mapper) rollout() {
 	}
 	m.learn()
 	if handle == nil {
-		m.meta()
+		m.noteRecord()
+		m.put("", core.UnknownDraft())
 		return
 	}
 	handle(m)

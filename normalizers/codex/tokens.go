@@ -20,6 +20,8 @@ type usage struct {
 	CacheWrite lenient.Number `json:"cache_write_input_tokens"`
 	Output     lenient.Number `json:"output_tokens"`
 	Reasoning  lenient.Number `json:"reasoning_output_tokens"`
+
+	usageBeside
 }
 
 // cached returns how much of the input was cached, by either name.
@@ -45,6 +47,8 @@ func (u *usage) readable() bool {
 type tokenInfo struct {
 	Total lenient.Object[usage] `json:"total_token_usage"`
 	Last  lenient.Object[usage] `json:"last_token_usage"`
+
+	infoBeside
 }
 
 // readTokenInfo reads the info of a token_count. It reports false where the info states no
@@ -159,6 +163,7 @@ func (m *mapper) tokenCount() {
 		return
 	}
 	info, ok := readTokenInfo(m.Info)
+	m.noteInfo(&info)
 	if !ok {
 		m.putUsage(tokens{}, tokens{}, info.stated(), "")
 		return
@@ -180,6 +185,7 @@ func (m *mapper) tokenCount() {
 func (m *mapper) usageRecord() {
 	st := m.st
 	info := tokenInfo{Total: m.ThreadUsage, Last: m.Usage}
+	m.noteInfo(&info)
 	info.Total.OK = info.Total.OK && info.Total.Value.readable()
 	info.Last.OK = info.Last.OK && info.Last.Value.readable()
 	if !info.Total.OK && !info.Last.OK {

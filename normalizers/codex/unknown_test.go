@@ -1,18 +1,12 @@
 package codex_test
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"slices"
 	"testing"
 
-	"pgregory.net/rapid"
-
 	"tributary/envelopes"
-	"tributary/normalizers"
-	"tributary/normalizers/codex/codextest"
-	"tributary/normalizers/normalizerstest"
 )
 
 // unknown are records of types that no version wrote so far, and lines that no one can read.
@@ -71,74 +65,6 @@ func TestUnknownRecordEndsNoWait(t *testing.T) {
 			})
 		}
 	}
-}
-
-// TestUnknownRecordChangesNothingElse puts one into generated rollouts: but for its own event,
-// the events are the same.
-func TestUnknownRecordChangesNothingElse(t *testing.T) {
-	t.Parallel()
-	s := codextest.Suite
-	rapid.Check(t, func(rt *rapid.T) {
-		lines := s.Lines(rt, "s1")
-		if len(lines) == 0 {
-			return
-		}
-		at := rapid.IntRange(1, len(lines)).Draw(rt, "position")
-		perturb(rt, lines, at)
-	})
-}
-
-// TestUnknownRecordChangesNothingElseOfTheCorpus puts one into the rollouts of the corpus.
-func TestUnknownRecordChangesNothingElseOfTheCorpus(t *testing.T) {
-	t.Parallel()
-	for _, f := range normalizerstest.Corpus(t, codextest.Suite) {
-		lines := bytes.Split(bytes.TrimSpace(f.Data), []byte("\n"))
-		for i := 1; i <= 4 && len(lines) > 4; i++ {
-			perturb(t, lines, i*len(lines)/5+1)
-		}
-	}
-}
-
-// perturb compares the events of a rollout with those of the same with one more record, of an
-// unknown type, and with one more line that no one can read.
-func perturb(t rapid.TB, lines [][]byte, at int) {
-	t.Helper()
-	want := ownContents(lines)
-	for kind, line := range map[string][]byte{
-		"a record": envelope(ownTime, "of_tomorrow", members{"mark": "f3a1"}),
-		"an item":  envelope(ownTime, "response_item", members{"type": "of_tomorrow", "mark": "f3a1"}),
-		"a notice": envelope(ownTime, "event_msg", members{"type": "of_tomorrow", "mark": "f3a1"}),
-		"garbage":  unknown["a torn line"],
-	} {
-		got := ownContents(slices.Insert(slices.Clone(lines), at, line))
-		if i := firstDifference(got, want); i >= 0 {
-			t.Errorf("%s behind line %d: event %d of %d differs, of %d\n%.200s", kind, at, i, len(got), len(want), lines[0])
-		}
-	}
-}
-
-func firstDifference(a, b []string) int {
-	for i := range max(len(a), len(b)) {
-		if i >= len(a) || i >= len(b) || a[i] != b[i] {
-			return i
-		}
-	}
-	return -1
-}
-
-// ownContents returns the contents of the events of a rollout, without that of the record that
-// perturb adds.
-func ownContents(lines [][]byte) []string {
-	data := append(bytes.Join(lines, []byte("\n")), '\n')
-	var out []string
-	for _, st := range normalizerstest.Fold(normalizers.Normalize, normalizerstest.Frame(normalizerstest.FileNamed(envelopes.Codex, "s1.jsonl"), data)) {
-		for _, e := range st.Result.Events {
-			if !bytes.Contains(e.Event.Raw, []byte(`"mark":"f3a1"`)) {
-				out = append(out, contents([]envelopes.AgentEventV1{e.Event})...)
-			}
-		}
-	}
-	return out
 }
 
 // contents returns what events hold but for ids and order numbers.

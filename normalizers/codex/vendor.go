@@ -27,6 +27,9 @@ var Vendor = core.Vendor{
 	Normalize: normalize,
 	NewState:  func() core.State { return &state{} },
 
+	Checked: "0.159.0",
+	Version: func(s *core.Session) string { return s.TextExtension("version") },
+
 	Logs: core.Logs{
 		Env:   "CODEX_HOME",
 		Home:  ".codex",

@@ -90,6 +90,7 @@ func (m *mapper) entry(e *entry) {
 	case e.Type == "error":
 		m.putError("", e.Text)
 	default:
+		m.noteEntry(e)
 		m.putSystem(envelopes.Meta, e.Text)
 	}
 }

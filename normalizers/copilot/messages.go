@@ -15,6 +15,7 @@ const maxSystemPrompts = 16
 // prompt maps a message to the agent: of a human, of another agent, or of the runtime. What a
 // human typed is content; transformedContent has text of the runtime in it.
 func (m *mapper) prompt() {
+	m.noteAttachments()
 	text, source := m.data.Content, string(m.data.Source)
 	fromAgent := strings.HasPrefix(source, "agent-")
 	fromRuntime := source != "" && source != "user" && !fromAgent

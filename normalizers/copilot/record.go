@@ -9,76 +9,50 @@ import (
 	"tributary/normalizers/lenient"
 )
 
-// record maps a record of a log by its type. A record of an unknown type is one meta event.
+// record maps a record of a log by its type. A record of a known type ends the open message,
+// unless it goes on with it. A record of an unknown type is one meta event, and ends nothing.
 func (m *mapper) record() {
 	m.agent = m.agentOf()
+	handle := m.handler()
+	if handle == nil {
+		m.Unknown(core.UnknownRecord, m.Type)
+		d := core.UnknownDraft()
+		d.Identity = string(m.Data)
+		m.put(m.ID, d)
+		return
+	}
 	if m.st.Open.isMessage() && !m.continuesOpen() {
 		m.flush()
 	}
-	d := &m.data
-	switch m.Type {
-	case "":
-		if m.Timeline.Kind() == '[' || m.ChatMessages.Kind() == '[' {
-			m.document()
-			return
-		}
-		m.putSystem(envelopes.Meta, "")
-	case "session.start":
-		m.sessionStart()
-	case "session.resume", "session.context_changed", "session.model_change", "session.tools_updated",
-		"session.auto_mode_resolved":
-		m.sessionChange()
-	case "session.shutdown":
-		m.shutdown()
-	case "result": // the last line of --output-format json
-		m.Session.SetResumeID(string(m.SessionID))
-		m.putSystem(envelopes.SessionSummary, "")
-	case "session.info", "session.warning":
-		m.putSystem(envelopes.Meta, d.Message)
-	case "session.handoff":
-		m.putSystem(envelopes.Meta, d.Summary)
-	case "session.title_changed":
-		m.putSystem(envelopes.SessionSummary, d.Title)
-	case "session.task_complete":
-		m.summary(d.Summary)
-	case "session.compaction_complete":
-		m.compacted()
-	case "session.error":
-		m.putError(cmp.Or(d.ErrorType, d.ErrorCode), d.Message)
-	case "model.call_failure":
-		m.putError(cmp.Or(d.ErrorType, d.ErrorCode), d.ErrorMessage)
-	case "subagent.failed":
-		_, message := d.problem()
-		m.putError("", lenient.Text(message))
-	case "abort":
-		m.putSystem(envelopes.Log, d.Reason)
-	case "session.usage_record":
-		m.usage(&d.Usage.Value)
-	case "assistant.usage":
-		var f figures
-		lenient.ReadObject(m.Data, &f)
-		m.usage(&f)
-	case "user.message":
-		m.prompt()
-	case "system.message":
-		m.systemPrompt()
-	case "system.notification", "skill.invoked":
-		m.inject(d.Content)
-	case "assistant.message":
-		m.message()
-	case "assistant.reasoning":
-		m.reasoning()
-	case "tool.execution_start":
-		m.started()
-	case "tool.execution_complete":
-		m.completed()
-	case "assistant.message_start", "assistant.message_delta", "assistant.reasoning_delta", "assistant.streaming_delta",
-		"assistant.tool_call_delta", "assistant.server_tool_progress", "tool.execution_partial_result",
-		"tool.execution_progress", "hook.progress":
-		m.skip = core.SkipProgress
-	default:
-		m.putSystem(envelopes.Meta, "")
-	}
+	handle(m)
+}
+
+func (m *mapper) meta()     { m.putSystem(envelopes.Meta, "") }
+func (m *mapper) notice()   { m.putSystem(envelopes.Meta, m.data.Message) }
+func (m *mapper) progress() { m.skip = core.SkipProgress }
+
+// failure emits an error of the session or of a call of the model.
+func (m *mapper) failure(message lenient.Text) {
+	m.putError(cmp.Or(m.data.ErrorType, m.data.ErrorCode), message)
+}
+
+// subagentFailed emits the error that a subagent ended with.
+func (m *mapper) subagentFailed() {
+	_, message := m.data.problem()
+	m.putError("", lenient.Text(message))
+}
+
+// runEnd emits the last line of --output-format json.
+func (m *mapper) runEnd() {
+	m.Session.SetResumeID(string(m.SessionID))
+	m.putSystem(envelopes.SessionSummary, "")
+}
+
+// messageUsage bills a call of the API whose figures are the data itself.
+func (m *mapper) messageUsage() {
+	var f figures
+	lenient.ReadObject(m.Data, &f)
+	m.usage(&f)
 }
 
 // agentOf returns the id of the subagent that the record is of; empty for the main
@@ -93,6 +67,7 @@ func (m *mapper) agentOf() string {
 
 // sessionStart notes what the session starts with, and emits the start.
 func (m *mapper) sessionStart() {
+	m.noteVersion()
 	m.Session.SetResumeID(string(m.data.SessionID))
 	m.Session.SetRoot(string(m.data.Context.Value.CWD))
 	m.setModel(m.data.SelectedModel)

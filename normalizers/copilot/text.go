@@ -31,14 +31,14 @@ func sessionOfLine(line []byte) string {
 
 // isText reports whether a record is a line of plain text, whatever it holds: because its file
 // is one of plain text, or because it does not begin like a record of a log and has a line
-// end, which those have not, or is the first of its file.
+// end, which those have not, or is the whole of its file.
 func (m *mapper) isText(r core.Record) bool {
 	if r.Origin.File != "" && m.st.Text == core.FingerprintOf(r.Origin.File) {
 		return true
 	}
 	first := bytes.TrimLeft(r.Data, "\xef\xbb\xbf \t\r\n")
 	return len(r.Data) > 0 && (len(first) == 0 || first[0] != '{') &&
-		(r.Data[len(r.Data)-1] == '\n' || r.Origin.Position == 0)
+		(r.Data[len(r.Data)-1] == '\n' || r.Origin.Digest != "")
 }
 
 // line maps a line of plain text: one that states the session, or content.

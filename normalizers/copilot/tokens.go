@@ -5,6 +5,8 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/go-json-experiment/json/jsontext"
+
 	"tributary/envelopes"
 	"tributary/normalizers/core"
 	"tributary/normalizers/lenient"
@@ -26,6 +28,7 @@ type figures struct {
 	Reasoning  lenient.Number             `json:"reasoningTokens"`
 	APICallID  lenient.Text               `json:"apiCallId"`
 	Accounting lenient.Object[accounting] `json:"accounting"`
+	Others     jsontext.Value             `json:",embed"`
 }
 
 type accounting struct {
@@ -35,6 +38,8 @@ type accounting struct {
 // metrics is what the session has used of one model.
 type metrics struct {
 	Usage lenient.Object[figures] `json:"usage"`
+
+	metricsBeside
 }
 
 // consumption turns the figures into parts that do not overlap.
@@ -101,6 +106,7 @@ func (m *mapper) putUsage() int {
 
 // usage emits the record of an API call, with what it has above the message of the call.
 func (m *mapper) usage(f *figures) {
+	m.noteUsage(f)
 	d := core.SystemDraft(envelopes.Meta, "")
 	d.Identity, d.Model = string(m.Data), m.model()
 	if isModel(f.Model) {
@@ -148,6 +154,7 @@ func (m *mapper) shutdown() {
 // the session: an event before may have named no model, or a model by another name.
 func (m *mapper) settle() {
 	used := m.data.Metrics.Value
+	m.noteModels(used)
 	var total core.Consumption
 	for _, u := range used {
 		total = total.Plus(u.Value.Usage.Value.consumption())

@@ -155,6 +155,7 @@ func (m *mapper) completed() {
 	d := &m.data
 	var returned toolResult
 	lenient.ReadObject(d.Result, &returned)
+	m.noteOutput(&returned)
 	r := result{
 		text:      returned.Content,
 		stated:    lenient.IsValue(d.Result) || lenient.IsValue(d.Error),

@@ -38,6 +38,9 @@ var Vendor = core.Vendor{
 	Normalize: normalize,
 	NewState:  func() core.State { return &state{} },
 
+	Checked: "1.0.95",
+	Version: func(s *core.Session) string { return stateOf(s).Version },
+
 	Logs: core.Logs{
 		Env:   "COPILOT_HOME",
 		Home:  ".copilot",
@@ -63,6 +66,7 @@ type state struct {
 	Models    core.Window[modelBill]        `json:"models,omitzero"` // the sums of each model
 	Output    int64                         `json:"last,omitzero"`   // output tokens of the last message that was billed
 	Recorded  bool                          `json:"rec,omitzero"`    // API calls have records of their own
+	Version   string                        `json:"cli,omitzero"`    // of Copilot CLI
 }
 
 // stateOf returns the state of Copilot CLI in a session.
@@ -73,7 +77,7 @@ func (s *state) Clone() core.State { c := *s; return &c }
 
 // Size implements [core.State].
 func (s *state) Size() int {
-	n := 256 + 12*(len(s.Prompts)+len(s.Started)) + s.Open.size()
+	n := 256 + 12*(len(s.Prompts)+len(s.Started)) + s.Open.size() + len(s.Version)
 	for _, b := range s.Models {
 		n += 96 + len(b.Model)
 	}

@@ -35,6 +35,7 @@ func (r *wireRecord) time() string {
 type data struct {
 	// Session.
 	SessionID     lenient.Text            `json:"sessionId"`
+	Version       lenient.Text            `json:"copilotVersion"`
 	SelectedModel lenient.Text            `json:"selectedModel"`
 	NewModel      lenient.Text            `json:"newModel"`
 	ChosenModel   lenient.Text            `json:"chosenModel"`
@@ -43,17 +44,17 @@ type data struct {
 	CWD           lenient.Text            `json:"cwd"`
 
 	// Conversation.
-	Content      lenient.Text                  `json:"content"`
-	MessageID    lenient.Text                  `json:"messageId"`
-	APICallID    lenient.Text                  `json:"apiCallId"`
-	Reasoning    lenient.Text                  `json:"reasoningText"`
-	Requests     lenient.List[request]         `json:"toolRequests"`
-	OutputTokens lenient.Number                `json:"outputTokens"`
-	ChunkIndex   lenient.Number                `json:"chunkIndex"`
-	ChunkCount   lenient.Number                `json:"chunkCount"`
-	Source       lenient.Text                  `json:"source"`
-	Attachments  lenient.List[lenient.Present] `json:"attachments"`
-	Autopilot    lenient.Flag                  `json:"isAutopilotContinuation"`
+	Content      lenient.Text                             `json:"content"`
+	MessageID    lenient.Text                             `json:"messageId"`
+	APICallID    lenient.Text                             `json:"apiCallId"`
+	Reasoning    lenient.Text                             `json:"reasoningText"`
+	Requests     lenient.List[request]                    `json:"toolRequests"`
+	OutputTokens lenient.Number                           `json:"outputTokens"`
+	ChunkIndex   lenient.Number                           `json:"chunkIndex"`
+	ChunkCount   lenient.Number                           `json:"chunkCount"`
+	Source       lenient.Text                             `json:"source"`
+	Attachments  lenient.List[lenient.Object[attachment]] `json:"attachments"`
+	Autopilot    lenient.Flag                             `json:"isAutopilotContinuation"`
 
 	// Tools.
 	ParentToolCallID lenient.Text              `json:"parentToolCallId"`

@@ -25,6 +25,7 @@ type Builder struct {
 	unnamed int // events of the record without an id of their own so far
 	err     error
 	revised map[string]*revisions // by id; a record may have many
+	unknown []Unknown
 }
 
 // revisions are the events of one id that the session has emitted.
@@ -59,6 +60,7 @@ type Draft struct {
 	OnChannel envelopes.Channel // empty for none
 	Identity  string            // further content by which events of the same id differ
 	From      *Pending          // the record that the event comes from; nil for the Builder's own
+	Unknown   bool              // of a record of an unknown type: its time is not that of later records
 }
 
 // Pending is a record whose events are emitted with a later record, as the session
@@ -123,6 +125,9 @@ func (b *Builder) Emit(d Draft) bool {
 		return false
 	}
 	b.describe(e, from)
+	if !d.Unknown {
+		b.Session.TS = e.TS
+	}
 	d.setRole()
 	if e.EventType == envelopes.UserMessage {
 		b.Session.setParent(d.Thread, e.EventID)
@@ -169,7 +174,6 @@ func (b *Builder) describe(e *envelopes.AgentEventV1, from *Pending) {
 	if e.Metadata == nil {
 		e.Metadata = s.standardMetadata()
 	}
-	s.TS = e.TS
 	s.Events++
 	e.Sequence = s.Events
 }
@@ -305,7 +309,7 @@ func (b *Builder) Finish(skip SkipReason) (Result, error) {
 		skip = "" // the record has an event of its own
 	}
 	if len(b.Events) == 0 {
-		return Result{Skip: skip}, nil
+		return Result{Skip: skip, Unknown: b.unknown}, nil
 	}
 	if b.First >= 0 {
 		b.Events[b.First].Event.Raw = EventRaw(b.Raw)
@@ -317,5 +321,5 @@ func (b *Builder) Finish(skip SkipReason) (Result, error) {
 			return Result{}, err
 		}
 	}
-	return Result{Events: b.Events, Skip: skip}, nil
+	return Result{Events: b.Events, Skip: skip, Unknown: b.unknown}, nil
 }

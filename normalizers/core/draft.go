@@ -13,6 +13,14 @@ func SystemDraft(t envelopes.EventType, text lenient.Text) Draft {
 	return d
 }
 
+// UnknownDraft returns the event of a record of an unknown type, which keeps the record. What is
+// not known changes no other event: the record does not set the time of later ones.
+func UnknownDraft() Draft {
+	d := SystemDraft(envelopes.Meta, "")
+	d.Unknown = true
+	return d
+}
+
 // ErrorDraft returns the log event of an error that the vendor reports: its text is the
 // message, and its metadata has code and message.
 func (s *Session) ErrorDraft(code, message string) Draft {

@@ -146,27 +146,30 @@ func (s *spans) UnmarshalText(text []byte) error {
 }
 
 // Reject notes that r, a record of the session, could not be read: [Normalize] failed with
-// it, or whoever reads the raw stream could not give it to Normalize. It reports false,
-// and changes nothing, for a duplicate, of which there is nothing to keep: a record that
-// repeats one that is settled, or whose place in its file the session has passed.
+// it, or whoever reads the raw stream could not give it to Normalize. The result has no
+// events. It reports false, and changes nothing, for a duplicate, of which there is nothing
+// to keep: a record that repeats one that is settled, or whose place in its file the session
+// has passed.
 //
 // What the session notes is that the record is open, so that it is taken when it is given
 // again, and that its place in its file is passed, so that it is not taken twice when the
 // file is.
-func (s *Session) Reject(r Record) bool {
+func (s *Session) Reject(r Record) (res Result, ok bool) {
 	switch requeued := r.Origin.Requeued; {
 	case requeued != 0:
 		if s.Failed.standing(requeued) != StandingOpen {
-			return false
+			return Result{}, false
 		}
 	case !r.Origin.End:
-		if fresh, _ := s.advance(r.Origin); !fresh {
-			return false
+		at := s.advance(r)
+		if at == placePassed {
+			return Result{}, false
 		}
+		res.Gap, res.Late = at == placeBehindGap, at == placeInGap
 	}
 	s.Failed = s.Failed.settle(r.Origin.Requeued).add(r.Sequence)
 	s.trim()
-	return true
+	return res, true
 }
 
 // Standing returns what has become of a record of the session that could not be read,

@@ -1,10 +1,12 @@
 package core
 
 import (
+	_ "embed" // of linguist
 	"path"
 	"strings"
+	"sync"
 
-	"github.com/go-enry/go-enry/v2"
+	"tributary/normalizers/lenient"
 )
 
 // usualLanguages are the languages of extensions that several share, of which one is
@@ -70,17 +72,51 @@ var usualLanguages = map[string]string{
 	".yml":        "yaml",
 }
 
+// linguist has the languages of file names and extensions that GitHub's Linguist knows, a line
+// each: "name<TAB>language", where the name of an extension begins with '.', and the language
+// is empty where several share the extension. A file name that begins with '.' has "file:"
+// before it. TestLanguagesAreThoseOfLinguist generates it.
+//
+//go:embed languages.tsv
+var linguist string
+
+// languageByName reads linguist when it is first needed.
+var languageByName = sync.OnceValue(func() map[string]string {
+	languages := make(map[string]string, strings.Count(linguist, "\n"))
+	for line := range strings.Lines(linguist) {
+		name, language, _ := strings.Cut(strings.TrimSuffix(line, "\n"), "\t")
+		languages[name] = language
+	}
+	return languages
+})
+
 // languageOf is the language of a file by its name, in lower case; nil when the name
 // does not decide.
 func languageOf(file string) *string {
 	name := path.Base(strings.ReplaceAll(file, `\`, "/"))
-	if lang, ok := usualLanguages[strings.ToLower(path.Ext(name))]; ok {
-		return &lang
+	if language, ok := usualLanguages[strings.ToLower(path.Ext(name))]; ok {
+		return &language
 	}
-	for _, langs := range [][]string{enry.GetLanguagesByFilename(name, nil, nil), enry.GetLanguagesByExtension(name, nil, nil)} {
-		if len(langs) == 1 {
-			return new(strings.ToLower(langs[0]))
+	if language := languageByName()[fileKey(name)]; language != "" {
+		return &language
+	}
+	// The longest extension counts: .blade.php before .php.
+	name = strings.ToLower(name)
+	for i := range len(name) {
+		if name[i] != '.' {
+			continue
+		}
+		if language, ok := languageByName()[name[i:]]; ok {
+			return lenient.Text(language).Ptr()
 		}
 	}
 	return nil
+}
+
+// fileKey is the name of a whole file in linguist, distinct from that of an extension.
+func fileKey(name string) string {
+	if strings.HasPrefix(name, ".") {
+		return "file:" + name
+	}
+	return name
 }

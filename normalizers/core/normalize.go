@@ -44,11 +44,11 @@ func Apply(normalize Normalizer, s *Session, r Record) (res Result, err error) {
 	if r.Origin.End {
 		return normalize(s, r)
 	}
-	fresh, gap := true, false
+	at := placeNext
 	if requeued == 0 {
-		fresh, gap = s.advance(r.Origin)
+		at = s.advance(r)
 	}
-	if !fresh {
+	if at == placePassed {
 		return Result{Skip: SkipDuplicate}, nil
 	}
 	if err := checkRecord(r.Data); err != nil {
@@ -56,7 +56,7 @@ func Apply(normalize Normalizer, s *Session, r Record) (res Result, err error) {
 	}
 	s.Records++
 	res, err = normalize(s, r)
-	res.Gap = gap
+	res.Gap, res.Late = at == placeBehindGap, at == placeInGap
 	return res, err
 }
 

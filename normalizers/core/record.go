@@ -37,7 +37,8 @@ type Origin struct {
 	File     string // identity of the file; empty when there is none
 	Position int64  // offset of the record in File
 	// Digest is the hex sha256 of Data where File is one document that is rewritten in
-	// place, and the record the whole of it or one of its elements. Empty otherwise.
+	// place, and the record the whole of it or one of its elements, and of a line of plain text
+	// without its end that is the whole of File. Empty otherwise.
 	Digest   string
 	Previous int64     // offset of the previous record of the same session in File; -1 when it is the first
 	Time     time.Time // the time of the record if neither it nor its session has one
@@ -59,8 +60,14 @@ type Result struct {
 	// has one, and for the end of input.
 	Skip SkipReason
 	// Gap is set when the record does not follow the last one of its file that the
-	// session has seen: records between the two were never stored.
+	// session has seen: records between the two were never stored. The session remembers
+	// where ([Session.Gaps]).
 	Gap bool
+	// Late is set when the record lay in a gap, and is there now.
+	Late bool
+	// Unknown is what the normalizer does not know of the record; it depends on the record and
+	// the session alone, as the events do. Nil for nothing.
+	Unknown []Unknown
 }
 
 // Emitted is one event together with the record that it comes from, which is not the given

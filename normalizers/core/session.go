@@ -56,6 +56,7 @@ type state struct {
 	Model       string                    `json:"model,omitzero"`
 	Extensions  map[string]jsontext.Value `json:"ext,omitzero"`
 	Files       Window[filePosition]      `json:"files,omitzero"`
+	Missing     Window[Gap]               `json:"gaps,omitzero"`
 	Failed      failures                  `json:"failed,omitzero"`
 	Threads     Window[thread]            `json:"threads,omitzero"`
 	Calls       Window[Call]              `json:"calls,omitzero"`
@@ -115,7 +116,7 @@ func (s *Session) Size() int {
 // size is about how many bytes the state takes in memory; JSON takes at most six times
 // as many.
 func (s *state) size() int {
-	n := len(s.TS) + len(s.Root) + len(s.ResumeID) + len(s.Model) + 32*len(s.Files) + 5*len(s.Failed.Spans)
+	n := len(s.TS) + len(s.Root) + len(s.ResumeID) + len(s.Model) + 32*len(s.Files) + 32*len(s.Missing) + 5*len(s.Failed.Spans)
 	if s.State != nil {
 		n += s.State.Size()
 	}
@@ -198,29 +199,4 @@ func (s *Session) setParent(in Fingerprint, id string) {
 func (s *Session) HasEvent(id string) bool {
 	_, ok := s.IDs.Get(FingerprintOf(BoundID(id)))
 	return ok && id != ""
-}
-
-// advance notes the position of a record in its file. It reports whether the record is
-// new, and whether records before it are missing.
-func (s *Session) advance(o Origin) (fresh, gap bool) {
-	if o.File == "" {
-		return true, false
-	}
-	is := filePosition{File: FingerprintOf(o.File), Position: o.Position}
-	if o.Digest != "" {
-		is.Digest = FingerprintOf(o.Digest)
-	}
-	last := int64(-1)
-	for _, f := range s.Files {
-		switch {
-		case f.File != is.File:
-		case is.Position < f.Position, is.Position == f.Position && is.Digest == f.Digest:
-			return false, false
-		default:
-			last = f.Position
-		}
-	}
-	files := s.Files.Without(func(f filePosition) bool { return f.File == is.File })
-	s.Files = files.Push(is, maxFiles, &s.Lost)
-	return true, o.Previous > last
 }

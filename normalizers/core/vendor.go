@@ -31,6 +31,13 @@ type Vendor struct {
 	// NewState makes the empty [State] of a session; nil when the vendor needs none.
 	NewState func() State
 
+	// Checked is the newest version of the agent whose logs or source were compared with this
+	// normalizer, as the page of the vendor states it. [Vendor.IsNewer] compares it.
+	Checked string
+	// Version returns the version of the agent that the session has stated last, as the log
+	// states it; empty where none is known. Nil where no log of the vendor states one.
+	Version func(*Session) string
+
 	Logs Logs
 	// Samples are logs to try the program with. They lie in a folder of the name samples, laid
 	// out as in the folder that Logs.Env names.

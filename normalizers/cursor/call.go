@@ -114,6 +114,7 @@ func (m *mapper) emitToolCall() {
 	case "completed":
 		m.emitResult(id, t)
 	default:
+		m.Unknown(core.UnknownRecord, m.Type, m.Subtype)
 		m.emitSystem(envelopes.Meta, "")
 	}
 }

@@ -62,7 +62,8 @@ func (m *mapper) dispatch() {
 		m.emitAnswer()
 		return
 	case !m.isKnown():
-		m.emitSystem(envelopes.Meta, "")
+		m.Unknown(core.UnknownRecord, cmp.Or(m.Type, m.Role))
+		m.Emit(core.UnknownDraft())
 		return
 	}
 	m.flush()
@@ -72,6 +73,7 @@ func (m *mapper) dispatch() {
 	case m.Type == "system" && (m.Subtype == "init" || m.Subtype == ""):
 		m.emitInit()
 	case m.Type == "system":
+		m.Unknown(core.UnknownRecord, m.Type, m.Subtype)
 		m.noteSession()
 		m.emitSystem(envelopes.Meta, "")
 	case m.Type == "tool_call":
@@ -231,6 +233,7 @@ func (m *mapper) addUsage() {
 		return
 	}
 	v := &m.Usage.Value
+	m.UnknownMembers(core.UnknownUsage, v.Others)
 	now := core.Consumption{Input: v.Input.Count(), CacheRead: v.CacheRead.Count(), CacheWrite: v.CacheWrite.Count(), Output: v.Output.Count()}
 	var before core.Consumption
 	if m.RequestID != "" {

@@ -77,6 +77,7 @@ func (m *mapper) emitMessage() {
 		case "tool_result":
 			m.emitToolResult(b)
 		default:
+			m.Unknown(core.UnknownBlock, b.Type)
 			isKnown = false
 		}
 	}

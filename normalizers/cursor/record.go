@@ -51,6 +51,7 @@ type wireUsage struct {
 	Output     lenient.Number `json:"outputTokens"`
 	CacheRead  lenient.Number `json:"cacheReadTokens"`
 	CacheWrite lenient.Number `json:"cacheWriteTokens"`
+	Others     jsontext.Value `json:",embed"`
 }
 
 // mode returns the permission mode that the record states.

@@ -26,6 +26,7 @@ func (m *mapper) emitResult(id string, t tool) {
 	name := cmp.Or(made.Tool, t.name)
 	kind := core.ToolOf(name)
 	r := readResult(t.result)
+	m.noteOutput(&r)
 	d := core.Draft{OnChannel: kind.Channel}
 	d.EventType, d.EventID = envelopes.ToolResult, resultID(id)
 	d.ToolCallID, d.ToolName = lenient.Text(id).Ptr(), lenient.Text(name).Ptr()
@@ -54,6 +55,7 @@ func (m *mapper) emitToolResult(b *block) {
 	d.ToolCallID, d.ToolName = b.ToolUseID.Ptr(), lenient.Text(made.Tool).Ptr()
 	d.Touch(made.Path, made.Op)
 	status := envelopes.StatusUnknown
+	m.noteBlocks(b.Content)
 	if lenient.IsValue(b.Content) {
 		status = envelopes.StatusSuccess
 		d.Text = new(joinTexts(readBlocks(b.Content), "\n"))

@@ -26,6 +26,8 @@ var Vendor = core.Vendor{
 	Normalize: normalize,
 	NewState:  func() core.State { return &state{} },
 
+	Checked: "2026.01.28",
+
 	Logs: core.Logs{
 		Env:     "CURSOR_DATA_DIR",
 		Home:    ".cursor",

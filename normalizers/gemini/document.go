@@ -46,6 +46,7 @@ func (m *mapper) emitList(elements []jsontext.Value) {
 	case slices.ContainsFunc(elements, isMessage):
 		m.emitElements(elements, 0)
 	default:
+		m.Unknown(core.UnknownRecord, "")
 		m.emitSystem("", envelopes.Meta, "")
 	}
 }
@@ -63,6 +64,7 @@ func (m *mapper) emitElements(elements []jsontext.Value, from int) {
 		if w.isMessage() {
 			m.emitMessage(w)
 		} else {
+			m.Unknown(core.UnknownRecord, w.Type)
 			m.emitSystem(w.ID, envelopes.Meta, "")
 		}
 		m.endElement()
@@ -111,6 +113,9 @@ func (m *mapper) emitPatch() {
 		case v.Name == "sessionId":
 			isNew = true // a session that is resumed states it each time
 		default:
+			if !knownValues[v.Name] {
+				m.Unknown(core.UnknownRecord, "$set", lenient.Text(v.Name))
+			}
 			isNew = m.isNewValue(v.Name, lenient.Text(lenient.CompactText(v.Value))) || isNew
 		}
 	}

@@ -83,7 +83,10 @@ func (m *mapper) dispatch() {
 	case m.isMessage():
 		m.emitMessage(&m.wireMessage)
 	default:
-		m.emitSystem(m.ID, envelopes.Meta, "")
+		m.Unknown(core.UnknownRecord, m.Type)
+		d := core.UnknownDraft()
+		d.Identity = string(m.Record.Data) // an element of a history may have the id of this record
+		m.emit(m.ID, d)
 	}
 }
 

@@ -80,6 +80,7 @@ func (w *wireMessage) shown() *parts {
 func (m *mapper) emitMessage(w *wireMessage) {
 	isKnown := w.ID != "" && m.isKnownMessage(w.ID)
 	m.copied = m.history && !isKnown
+	m.noteMessage(w)
 	switch kind := w.kind(); {
 	case w.isTypedPrompt():
 		m.emitTypedPrompt(w)
@@ -92,7 +93,10 @@ func (m *mapper) emitMessage(w *wireMessage) {
 	case kind == "error":
 		m.emitErrorText(w.ID, w.body().text())
 	default:
-		m.emitSystem(w.ID, envelopes.Meta, lenient.Text(w.body().text()))
+		m.Unknown(core.UnknownRecord, lenient.Text(kind))
+		d := core.UnknownDraft()
+		d.Text = lenient.Text(w.body().text()).Ptr()
+		m.emit(w.ID, d)
 	}
 }
 

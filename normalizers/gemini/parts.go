@@ -22,6 +22,8 @@ type part struct {
 	FunctionCall     lenient.Object[functionCall] `json:"functionCall"`
 	FunctionResponse lenient.Object[response]     `json:"functionResponse"`
 
+	partBeside
+
 	hasText bool // a string, or a text that is not empty
 }
 

@@ -147,6 +147,16 @@ func textOf(v jsontext.Value) string {
 	}
 }
 
+// display is what a human sees of a result, where it is an object.
+type display struct {
+	Summary   lenient.Text `json:"summary"`
+	Result    lenient.Text `json:"result"` // of a subagent
+	FilePath  lenient.Text `json:"filePath"`
+	IsNewFile lenient.Flag `json:"isNewFile"`
+
+	displayBeside
+}
+
 // addDisplay adds what a human sees of the result: a text, an object, or the screen of a
 // terminal.
 func (r *result) addDisplay(v jsontext.Value) {
@@ -155,12 +165,7 @@ func (r *result) addDisplay(v jsontext.Value) {
 		r.display = lenient.Unquote(v)
 		r.hasDisplay = r.display != ""
 	case '{':
-		var in struct {
-			Summary   lenient.Text `json:"summary"`
-			Result    lenient.Text `json:"result"` // of a subagent
-			FilePath  lenient.Text `json:"filePath"`
-			IsNewFile lenient.Flag `json:"isNewFile"`
-		}
+		var in display
 		lenient.ReadObject(v, &in)
 		r.path, r.created = string(in.FilePath), bool(in.IsNewFile)
 		r.display = string(in.Summary + in.Result)

@@ -55,6 +55,7 @@ func (r *wireRecord) isStream() bool {
 // emitStream emits a line of the stream, or the one document. Any line but an answer of the
 // model ends the deltas before it.
 func (m *mapper) emitStream() {
+	m.noteParts(core.UnknownBlock, &m.Content)
 	if m.Type == "message" && m.Role != "user" {
 		m.emitAnswer()
 		return
@@ -143,6 +144,9 @@ func (m *mapper) emitStreamPrompt() {
 
 // emitStreamResult emits the result of a tool.
 func (m *mapper) emitStreamResult() {
+	if m.Status != "" && statusOf(m.Status) == "" {
+		m.Unknown(core.UnknownOutput, "status", m.Status)
+	}
 	code, message := core.VendorError(m.Error)
 	output := cmp.Or(textOf(m.Output), message, code)
 	m.emitResult(resultID(m.ToolID), m.ToolID, result{
@@ -177,6 +181,7 @@ func (m *mapper) emitResponseDocument() {
 
 // emitRunEnd emits what a run has used, and its failure.
 func (m *mapper) emitRunEnd() {
+	m.noteStats(&m.Stats.Value)
 	m.emitRunUsage()
 	if !lenient.IsValue(m.Error) {
 		return

@@ -15,6 +15,8 @@ type tokens struct {
 	Cached   lenient.Number `json:"cached"`
 	Thoughts lenient.Number `json:"thoughts"`
 	Tool     lenient.Number `json:"tool"`
+
+	tokensBeside
 }
 
 // wireStats are the figures of a run: in total, where thoughts are what the total has above
@@ -25,6 +27,8 @@ type wireStats struct {
 	Output lenient.Number                                       `json:"output_tokens"`
 	Cached lenient.Number                                       `json:"cached"`
 	Models lenient.Object[map[string]lenient.Object[wireModel]] `json:"models"`
+
+	statsBeside
 }
 
 type wireModel struct {
@@ -37,6 +41,8 @@ type wireModelTokens struct {
 	Cached     lenient.Number `json:"cached"`
 	Thoughts   lenient.Number `json:"thoughts"`
 	Tool       lenient.Number `json:"tool"`
+
+	modelTokensBeside
 }
 
 // tokens returns the figures under the names of a message.

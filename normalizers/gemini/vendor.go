@@ -32,6 +32,8 @@ var Vendor = core.Vendor{
 	Normalize: normalize,
 	NewState:  func() core.State { return &state{} },
 
+	Checked: "0.56.0",
+
 	Logs: core.Logs{
 		Env:     "GEMINI_CLI_HOME",
 		About:   "folder that holds the .gemini of Gemini CLI; default ~",

@@ -1,105 +1,178 @@
 package normalizerstest
 
 import (
+	"bytes"
 	"encoding/binary"
-	"encoding/json"
 	"fmt"
 	"maps"
-	"reflect"
 	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 
 	"tributary/envelopes"
 	"tributary/normalizers"
 )
 
+// MaxPositions is how many records of a file [LawUnknownRecord] puts another record in front
+// of, evenly spread; 0 for all of them.
+var MaxPositions = 2000
+
+// tomorrow is the time that a record of an unknown type states where it changes nothing: long
+// after any other.
+var tomorrow = time.Date(2061, 1, 2, 3, 4, 5, 0, time.UTC)
+
+// unknownLine returns a record of [Suite.Unknown] that states a session and a time.
+func unknownLine(of, session string, at time.Time) string {
+	return strings.NewReplacer(
+		`"$SESSION"`, fmt.Sprintf("%q", session),
+		"$TIME", at.Format("2006-01-02T15:04:05.000Z"),
+		`"$MILLIS"`, strconv.FormatInt(at.UnixMilli(), 10),
+	).Replace(of)
+}
+
 // LawUnknownRecord holds that one more record of an unknown type, in front of any record of a
 // session, yields its one meta event and changes nothing that the session remembers but the
-// number of its records and events: what is pending stays pending. It is put in front of about
-// 20 records of a session, for each costs an encoded session.
+// number of its records and events, and the id of that event: what is pending stays pending.
+// A session that remembers the same yields the same events from then on.
 func LawUnknownRecord(f Folding) error {
-	if len(f.Suite.Unknown) == 0 {
-		return nil
-	}
-	perSession := make(map[string]int)
-	for _, r := range f.Records {
-		perSession[r.Record.Session]++
-	}
-	seen := make(map[string]int)
 	sessions := make(map[string]*normalizers.Session)
+	tried := 0
 	for i, r := range f.Records {
-		session := r.Record.Session
-		step := max(1, perSession[session]/20)
-		if state := sessions[session]; state != nil && seen[session]%step == 0 {
-			for _, unknown := range f.Suite.Unknown {
-				if err := unknownRecord(f.Normalize, state, r, unknown); err != nil {
-					return fmt.Errorf("record %d (line %d): %s in front of it: %w", i+1, r.Line, unknown, err)
-				}
+		if r.Err == nil && (MaxPositions == 0 || i*MaxPositions >= tried*len(f.Records)) {
+			tried++
+			s := sessions[r.Record.Session]
+			if s == nil {
+				s = normalizers.NewSession(r.Record.Source, r.Record.Session)
+			}
+			if err := unknownRecords(f, s, r.Record); err != nil {
+				return fmt.Errorf("record %d (line %d): in front of it %w", i+1, r.Line, err)
 			}
 		}
-		seen[session]++
 		FoldOne(f.Normalize, sessions, r)
 	}
 	return nil
 }
 
-// unknownRecord checks what one more record does to a copy of a session.
-func unknownRecord(normalize NormalizeFunc, state *normalizers.Session, next normalizers.Framed, unknown string) error {
-	before := state.Encode()
+// unknownRecords checks what one more record of each unknown type does to a copy of a session.
+func unknownRecords(f Folding, s *normalizers.Session, next normalizers.Record) error {
+	before := s.Encode()
+	was := readMemory(before)
+	err := changedBy(f, before, was, next, f.Suite.Unknown)
+	if err == nil {
+		return nil
+	}
+	for _, of := range f.Suite.Unknown { // the first that changes something alone
+		if err := changedBy(f, before, was, next, []string{of}); err != nil {
+			return err
+		}
+	}
+	return err
+}
+
+// changedBy checks what some more records do to a copy of an encoded session.
+func changedBy(f Folding, before []byte, was memory, next normalizers.Record, unknown []string) error {
 	copied, err := normalizers.DecodeSession(before)
 	if err != nil {
 		return err
 	}
-	r := next.Record
-	r.Origin, r.Data = normalizers.Origin{Time: next.Record.Origin.Time}, []byte(unknown)
-	result, err := normalize(copied, r)
-	if err != nil {
-		return err
-	}
-	if len(result.Events) != 1 || result.Events[0].Event.EventType != envelopes.Meta {
-		var types []envelopes.EventType
-		for _, e := range result.Events {
-			types = append(types, e.Event.EventType)
+	for _, of := range unknown {
+		r := next
+		r.Data = []byte(unknownLine(of, next.Session, tomorrow))
+		r.Origin = normalizers.Origin{Time: next.Origin.Time}
+		result, err := f.Normalize(copied, r)
+		if err != nil {
+			return fmt.Errorf("%s: %w", r.Data, err)
 		}
-		return fmt.Errorf("yields %v, want one meta", types)
-	}
-	was, is := remembered(before), remembered(copied.Encode())
-	for _, name := range slices.Sorted(maps.Keys(is)) {
-		if !reflect.DeepEqual(was[name], is[name]) {
-			return fmt.Errorf("the session remembers as %q %s, not %s", name, Clip(fmt.Sprint(is[name])), Clip(fmt.Sprint(was[name])))
+		if !isOneMeta(result.Events) {
+			return fmt.Errorf("%s: yields not one meta event:\n%s", r.Data, Outcomes(Step{Result: result}, false))
 		}
+	}
+	if err := was.unchanged(readMemory(copied.Encode()), len(unknown)); err != nil {
+		return fmt.Errorf("%s: %w", strings.Join(unknown, " and "), err)
 	}
 	return nil
 }
 
-// remembered returns what an encoded session remembers, but for the numbers of its records and
-// events and the time of the last event.
-func remembered(encoded []byte) map[string]any {
-	rest := encoded[1:]
-	_, rest = part(rest) // the id
-	body, _ := part(rest)
-	var e struct {
-		State  map[string]any `json:"state"`
-		Vendor map[string]any `json:"vendor"`
-	}
-	if err := json.Unmarshal(body, &e); err != nil {
-		panic(err) // Encode writes JSON
-	}
-	out := make(map[string]any)
-	for name, v := range e.State {
-		if name != "n" && name != "e" && name != "ts" { // counters, and the time
-			out[name] = v
-		}
-	}
-	for name, v := range e.Vendor {
-		if name != "unknown" { // the number of records of unknown types
-			out["vendor."+name] = v
-		}
-	}
-	return out
+// isOneMeta reports whether a record yields its one meta event alone.
+func isOneMeta(events []normalizers.Emitted) bool {
+	return len(events) == 1 && events[0].Event.EventType == envelopes.Meta
 }
 
-// part cuts the first part from an encoded session.
-func part(b []byte) (first, rest []byte) {
-	n, w := binary.Uvarint(b)
-	return b[w : w+int(n)], b[w+int(n):]
+// memory is what an encoded session remembers.
+type memory struct {
+	state, vendor map[string]jsontext.Value
+	ids, calls    []byte
+}
+
+// readMemory reads an encoded session. A damaged one is the fault of Encode.
+func readMemory(encoded []byte) memory {
+	var parts [4][]byte
+	rest := encoded[1:]
+	for i := range parts {
+		n, w := binary.Uvarint(rest)
+		parts[i], rest = rest[w:w+int(n)], rest[w+int(n):]
+	}
+	var e struct {
+		State  map[string]jsontext.Value `json:"state"`
+		Vendor map[string]jsontext.Value `json:"vendor"`
+	}
+	if err := json.Unmarshal(parts[1], &e, jsontext.AllowInvalidUTF8(true)); err != nil {
+		panic(err)
+	}
+	for _, counter := range []string{"n", "e", "forgotten"} { // of records, events, and what the limits dropped
+		delete(e.State, counter)
+	}
+	delete(e.Vendor, "unknown") // the number of records of unknown types
+	return memory{e.State, e.Vendor, parts[2], parts[3]}
+}
+
+// unchanged returns the first thing that another session remembers otherwise; nil when it
+// remembers the ids of some more records, and nothing else.
+func (m memory) unchanged(is memory, records int) error {
+	if err := sameMembers(m.state, is.state); err != nil {
+		return err
+	}
+	if err := sameMembers(m.vendor, is.vendor); err != nil {
+		return err
+	}
+	if !m.keepsIDs(is, records) {
+		return fmt.Errorf("the session remembers %d ids, not its %d and those of %d records", len(is.ids)/idBytes, len(m.ids)/idBytes, records)
+	}
+	if !bytes.Equal(m.calls, is.calls) {
+		return fmt.Errorf("the session remembers other API calls: %q, not %q", is.calls, m.calls)
+	}
+	return nil
+}
+
+// idBytes is how many bytes an id takes in an encoded session, with what the event said.
+const idBytes = 12
+
+// keepsIDs reports whether another session remembers the ids of m and behind them those of some
+// more records: of the event, and where the vendor asks for it, of the message. The oldest may
+// have made room for them.
+func (m memory) keepsIDs(is memory, records int) bool {
+	for n := records; n <= 2*records; n++ {
+		dropped := len(m.ids) + n*idBytes - len(is.ids)
+		if dropped >= 0 && dropped <= len(m.ids) && bytes.HasPrefix(is.ids, m.ids[dropped:]) {
+			return true
+		}
+	}
+	return false
+}
+
+// sameMembers returns the first member that differs.
+func sameMembers(was, is map[string]jsontext.Value) error {
+	for _, name := range slices.Sorted(maps.Keys(mergedNames(was, is))) {
+		if name == "resume" && was[name] == nil {
+			continue // the session that the record itself states
+		}
+		if !bytes.Equal(was[name], is[name]) {
+			return fmt.Errorf("the session remembers as %q %s, not %s", name, Clip(string(is[name])), Clip(string(was[name])))
+		}
+	}
+	return nil
 }

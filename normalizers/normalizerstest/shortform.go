@@ -162,7 +162,7 @@ func standingFields(e envelopes.AgentEventV1) map[string]string {
 }
 
 // mergedNames returns the names of two maps.
-func mergedNames(a, b map[string]string) map[string]string {
+func mergedNames[V any](a, b map[string]V) map[string]V {
 	out := maps.Clone(b)
 	maps.Copy(out, a)
 	return out

@@ -41,8 +41,8 @@ type Suite struct {
 	Tokenless bool
 	// Read cuts a file into records, with no code of the package.
 	Read func(data []byte) []Line
-	// Unknown are records of types that the vendor does not write yet. Empty where the vendor has
-	// no list of its types, so that its normalizer cannot tell a new one.
+	// Unknown are records of types that the vendor does not write yet, each on its own line. In
+	// the place of "$SESSION", "$TIME" and "$MILLIS" they state a session and a time.
 	Unknown []string
 	// Bad are lines that no normalizer of the vendor can read.
 	Bad [][]byte

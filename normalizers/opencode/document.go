@@ -35,6 +35,7 @@ func (c *mapper) list(elements []jsontext.Value) {
 			return
 		}
 	}
+	c.Unknown(core.UnknownRecord, "")
 	c.runtime("", envelopes.Meta, "")
 }
 

@@ -76,11 +76,20 @@ func (c *mapper) event() {
 	case "session.diff", "file.edited", "todo.updated": // a tool part states it
 		c.skip = core.SkipMirror
 	default:
-		if isHeartbeat(string(c.Type)) {
-			c.skip = core.SkipHeartbeat
-			return
-		}
+		c.otherEvent(string(c.Type))
+	}
+}
+
+// otherEvent maps an event by the family of its type.
+func (c *mapper) otherEvent(kind string) {
+	switch {
+	case isHeartbeat(kind):
+		c.skip = core.SkipHeartbeat
+	case knownEvents[c.Type]:
 		c.runtime("", envelopes.Meta, "")
+	default:
+		c.Unknown(core.UnknownRecord, c.Type)
+		c.put("", core.UnknownDraft())
 	}
 }
 
@@ -105,7 +114,8 @@ func (c *mapper) runLine() {
 	case c.Type == "error":
 		c.sessionError(c.Error)
 	default:
-		c.runtime("", envelopes.Meta, "")
+		c.Unknown(core.UnknownRecord, c.Type)
+		c.put("", core.UnknownDraft())
 	}
 }
 
@@ -128,6 +138,9 @@ func (c *mapper) sessionStatus(s *status) {
 		c.releaseAll()
 		c.skip = core.SkipHeartbeat
 	default:
+		if s.Type != "busy" {
+			c.Unknown(core.UnknownRecord, c.Type, s.Type)
+		}
 		c.skip = core.SkipHeartbeat
 	}
 }

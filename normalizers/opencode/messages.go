@@ -128,7 +128,9 @@ func (c *mapper) learn(in *info) message {
 		m.Model = core.Cut(string(modelID), core.MaxName)
 	default:
 		m.Role = roleOther
+		c.Unknown(core.UnknownRecord, "message", in.Role)
 	}
+	c.noteTokens(&in.Tokens.Value)
 	return m
 }
 
@@ -207,8 +209,13 @@ func (c *mapper) part(m message, p *part, id string) {
 			text = ""
 		}
 		c.note(m, id, text)
-	default: // subtask, agent, compaction, and what is not known
+	case "subtask", "agent", "compaction", "snapshot":
 		c.note(m, id, string(cmp.Or(p.Prompt, p.Name)))
+	default:
+		c.Unknown(core.UnknownBlock, p.Type)
+		d := core.UnknownDraft()
+		d.Text = cmp.Or(p.Prompt, p.Name).Ptr()
+		c.say(m, id, d)
 	}
 }
 

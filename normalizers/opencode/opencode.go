@@ -101,7 +101,8 @@ func (c *mapper) record() {
 	case c.Type != "":
 		c.runLine()
 	default:
-		c.runtime("", envelopes.Meta, "")
+		c.Unknown(core.UnknownRecord, "")
+		c.put("", core.UnknownDraft())
 	}
 }
 

@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/go-json-experiment/json/jsontext"
+
 	"tributary/envelopes"
 	"tributary/normalizers/core"
 	"tributary/normalizers/lenient"
@@ -18,11 +20,13 @@ type tokens struct {
 	Output    lenient.Number        `json:"output"`
 	Reasoning lenient.Number        `json:"reasoning"`
 	Cache     lenient.Object[cache] `json:"cache"`
+	Others    jsontext.Value        `json:",embed"`
 }
 
 type cache struct {
-	Read  lenient.Number `json:"read"`
-	Write lenient.Number `json:"write"`
+	Read   lenient.Number `json:"read"`
+	Write  lenient.Number `json:"write"`
+	Others jsontext.Value `json:",embed"`
 }
 
 // includesReasoning reports whether output includes reasoning, as it did before 1.4. The
@@ -117,6 +121,7 @@ func (c *mapper) usage(m message, t *tokens) bool {
 // comes later or, in a run, not at all.
 func (c *mapper) stepFinish(m message, p *part, id string) {
 	t := &p.Tokens.Value
+	c.noteTokens(t)
 	d := core.Draft{InRole: envelopes.RoleSystem, OnChannel: envelopes.ChannelSystem, Identity: t.identity()}
 	d.EventType = envelopes.Meta
 	if c.say(m, id, d) {

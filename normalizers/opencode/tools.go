@@ -16,7 +16,7 @@ type toolState struct {
 	Status   lenient.Text             `json:"status"`
 	Input    jsontext.Value           `json:"input"`
 	Raw      lenient.Text             `json:"raw"` // arguments that could not be parsed
-	Output   lenient.NullText         `json:"output"`
+	Output   output                   `json:"output"`
 	Error    lenient.NullText         `json:"error"`
 	Time     lenient.Object[partTime] `json:"time"`
 	Metadata jsontext.Value           `json:"metadata"`
@@ -57,6 +57,7 @@ func toolOf(name string) core.Tool {
 // pairs the two: the callID of some models begins anew with each message.
 func (c *mapper) tool(m message, p *part, id string) {
 	s := &p.State.Value
+	c.noteState(s)
 	if s.Status == "pending" && c.element == 0 && !s.isDone() {
 		c.skip = core.SkipProgress
 		return

@@ -36,7 +36,11 @@ var Vendor = core.Vendor{
 
 	Normalize: normalize,
 	NewState:  func() core.State { return &state{} },
-	Samples:   samples,
+
+	Checked: "1.18.21",
+	Version: func(s *core.Session) string { return s.TextExtension("version") },
+
+	Samples: samples,
 }
 
 // stateOf returns what the session remembers of OpenCode.

@@ -85,6 +85,7 @@ func (x Expectation) Compare(ctx context.Context, js jetstream.JetStream) (*Repo
 	want.compareDeadLetters(have, r)
 	want.compareStates(have, r)
 	for p := range x.Topology.Partitions {
+		want.compareGaps(p, have.checkpoints[p], r)
 		switch list := have.checkpoints[p]; {
 		case len(list) != 1:
 			r.problem("partition %d has %d checkpoints", p, len(list))
@@ -143,6 +144,7 @@ type content struct {
 	deadLetters map[uint64][]deadLetter // by raw sequence
 	states      map[sessionID][]byte
 	checkpoints map[int][]pipeline.Checkpoint
+	gaps        map[int]map[string]bool // subjects of the states of sessions with gaps, by partition
 }
 
 func newContent() *content {
@@ -151,6 +153,7 @@ func newContent() *content {
 		deadLetters: make(map[uint64][]deadLetter),
 		states:      make(map[sessionID][]byte),
 		checkpoints: make(map[int][]pipeline.Checkpoint),
+		gaps:        make(map[int]map[string]bool),
 	}
 }
 
@@ -158,6 +161,7 @@ func newContent() *content {
 func (x Expectation) fold(ctx context.Context, js jetstream.JetStream, r *Report) (*content, error) {
 	c := newContent()
 	sessions := make(map[sessionID]*normalizers.Session)
+	partitions := make(map[sessionID]int)
 	claims := pipeline.NewClaims(js)
 	for m, err := range rawMessages(ctx, js) {
 		if err != nil {
@@ -172,6 +176,8 @@ func (x Expectation) fold(ctx context.Context, js jetstream.JetStream, r *Report
 			cause = pipeline.ErrCrashed
 		}
 		id := sessionID{record.Source, record.Session}
+		partition := partitionOf(m.Subject)
+		partitions[id] = partition
 		var result normalizers.Result
 		addressed := id.source != envelopes.UnknownSource
 		if addressed && sessions[id] == nil {
@@ -186,7 +192,7 @@ func (x Expectation) fold(ctx context.Context, js jetstream.JetStream, r *Report
 				return nil, fmt.Errorf("record %d: %w", m.sequence, cause)
 			}
 			if addressed {
-				if !sessions[id].Reject(record) {
+				if _, ok := sessions[id].Reject(record); !ok {
 					continue
 				}
 				c.states[id] = nil
@@ -195,7 +201,6 @@ func (x Expectation) fold(ctx context.Context, js jetstream.JetStream, r *Report
 			c.deadLetters[m.sequence] = append(c.deadLetters[m.sequence], deadLetter{reason, m.Data})
 			continue
 		}
-		partition := partitionOf(m.Subject)
 		for _, e := range result.Events {
 			data, err := e.Event.AppendJSON(nil)
 			if err != nil {
@@ -208,6 +213,12 @@ func (x Expectation) fold(ctx context.Context, js jetstream.JetStream, r *Report
 	}
 	for id := range c.states {
 		c.states[id] = sessions[id].Encode()
+		if p := partitions[id]; len(sessions[id].Gaps()) > 0 {
+			if c.gaps[p] == nil {
+				c.gaps[p] = make(map[string]bool)
+			}
+			c.gaps[p][envelopes.StateSubject(x.Topology.Generation, p, id.source, id.id)] = true
+		}
 	}
 	r.Sessions = len(c.states)
 	return c, nil
@@ -405,6 +416,21 @@ func (c *content) compareStates(have *content, r *Report) {
 	for _, id := range slices.SortedFunc(maps.Keys(have.states), func(a, b sessionID) int { return strings.Compare(a.id, b.id) }) {
 		if _, ok := c.states[id]; !ok {
 			r.problem("session %s/%s: state, want none", id.source, id.id)
+		}
+	}
+}
+
+// compareGaps compares the sessions with gaps with those that the checkpoint of a partition
+// counts and names.
+func (c *content) compareGaps(p int, checkpoints []pipeline.Checkpoint, r *Report) {
+	for _, have := range checkpoints {
+		if have.Gaps.Sessions != len(c.gaps[p]) {
+			r.problem("partition %d: the checkpoint counts %d sessions with gaps, want %d", p, have.Gaps.Sessions, len(c.gaps[p]))
+		}
+		for _, subject := range have.Gaps.Subjects {
+			if !c.gaps[p][subject] {
+				r.problem("partition %d: the checkpoint names %s, which has no gap", p, subject)
+			}
 		}
 	}
 }

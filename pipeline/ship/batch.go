@@ -47,23 +47,29 @@ func (v *visit) add(ctx context.Context, r normalizers.Record, line int, end int
 
 // flush sends the batch and advances the offset of the file.
 func (v *visit) flush(ctx context.Context) error {
+	o := &v.f.offset
 	if len(v.batch) > 0 {
-		if err := v.send(ctx); err != nil {
+		last, err := v.send(ctx)
+		if err != nil {
 			return err
 		}
-	}
-	if v.end > v.f.offset.Done {
-		if !packed(v.log.path) {
-			v.tally.advance(v.f, v.end-v.f.offset.Done)
+		if last > 0 {
+			o.Acks = o.Acks.with(max(v.end, o.Done), last)
 		}
-		v.f.offset.Done, v.f.offset.Ended = v.end, false
+	}
+	if v.end > o.Done {
+		if !packed(v.log.path) {
+			v.tally.advance(v.f, v.end-o.Done)
+		}
+		o.Done, o.Ended = v.end, false
 		v.remember()
 	}
 	return nil
 }
 
-// send publishes the batch, which is empty afterwards, and counts the outcome.
-func (v *visit) send(ctx context.Context) error {
+// send publishes the batch, which is empty afterwards, and counts the outcome. It returns the
+// last sequence that the raw stream has of the batch, 0 for none.
+func (v *visit) send(ctx context.Context) (last uint64, err error) {
 	batch, bytes := v.batch, v.bytes
 	v.batch, v.bytes = nil, 0
 	var r receipt
@@ -90,7 +96,7 @@ func (v *visit) send(ctx context.Context) error {
 	if r.err == nil {
 		v.tally.count(stored, duplicates)
 	}
-	return r.err
+	return r.last, r.err
 }
 
 // tooLarge refuses a record whose message the broker does not take.

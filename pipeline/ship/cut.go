@@ -20,6 +20,7 @@ type cut struct {
 // truncated returns the offset of a log of which only the first at bytes are as before.
 func (o offset) truncated(at int64) offset {
 	next := offset{inode: o.inode, Origin: o.Origin, Done: min(o.Done, at), Ended: o.Ended}
+	next.Acks = o.Acks.before(next.Done)
 	next.Cut = o.nextCut(next.Done)
 	next.Marks = slices.DeleteFunc(slices.Clone(o.Marks), func(m mark) bool { return m.At > at })
 	return next

@@ -1,6 +1,9 @@
 package ship
 
-import "errors"
+import (
+	"errors"
+	"fmt"
+)
 
 var (
 	// errNothingToShip is the error of a Config without Roots, Paths and Input.
@@ -12,5 +15,11 @@ var (
 
 	// These stall a Ship until they heal.
 	errNotConnected = errors.New("not connected to the broker")
-	errNoStream     = errors.New("the broker has no stream for them")
+	errNoStream     = errors.New("the broker has no raw stream")
+	errNoRight      = errors.New("the broker does not let this edge read the state of the raw stream")
 )
+
+// noStream adds the cure to the error of a broker without the raw stream.
+func noStream(err error) error {
+	return fmt.Errorf("%w: start a worker (tributary run, or tributary up), which creates it: %w", errNoStream, err)
+}

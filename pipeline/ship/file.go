@@ -1,6 +1,7 @@
 package ship
 
 import (
+	"bytes"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -16,10 +17,11 @@ import (
 type file struct {
 	// These belong to the loop of the Ship.
 	log    log
-	queued bool // waits for a worker
-	busy   bool // a worker visits it
-	again  bool // changed during the visit: needs another one
-	gone   bool // no longer on the disk: only records pending in the framer are left
+	queued bool  // waits for a worker
+	busy   bool  // a worker visits it
+	again  bool  // changed during the visit: needs another one
+	gone   bool  // no longer on the disk: only records pending in the framer are left
+	unsent int64 // bytes that are known to be unsent, but for those that are held back
 
 	// These belong to the worker that visits the file, and to the loop between visits.
 	offset     offset
@@ -40,6 +42,28 @@ type file struct {
 // file system or by the clock of this process.
 func (f *file) idle(info fs.FileInfo, limit time.Duration) bool {
 	return time.Since(info.ModTime()) >= limit || time.Since(f.grew) >= limit
+}
+
+// size returns the size of the file when a search found it last, 0 before.
+func (f *file) size() int64 {
+	if f.log.info == nil {
+		return 0
+	}
+	return f.log.info.Size()
+}
+
+// heldBack returns how many bytes at the end of the file were read and are not sent: a last
+// line without an end, or records whose session is not known yet.
+func (f *file) heldBack() int64 {
+	n := f.read - f.offset.Done
+	if n <= 0 || f.refused || f.unreadable || f.framer == nil && !f.torn {
+		return 0
+	}
+	last := f.tail[max(0, int64(len(f.tail))-n):]
+	if len(last) > 0 && len(bytes.TrimSpace(last)) == 0 {
+		return 0 // empty lines
+	}
+	return n
 }
 
 // open opens a file for reading. It does not block where a pipe has the path of the file.

@@ -38,7 +38,7 @@ func (s *Ship) runInput(ctx context.Context) error {
 		return s.shipInput(ctx, sending)
 	})
 	g.Go(func() error {
-		s.publisher.run(sending)
+		s.publisher.run(sending, func(error) {})
 		return nil
 	})
 	return g.Wait()

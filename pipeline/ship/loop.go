@@ -52,6 +52,7 @@ func (s *Ship) loop(ctx context.Context, found finder, visits chan<- *visit, don
 			s.search(ctx)
 		case <-save.C:
 			s.saveOffsets(ctx)
+			s.tally.behind(s.files)
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -65,7 +66,10 @@ func (s *Ship) afterDelay() <-chan time.Time {
 
 // saveOffsets writes the offsets file, and logs the first of consecutive failures.
 func (s *Ship) saveOffsets(ctx context.Context) {
-	err := s.offsets.save()
+	err := s.offsetsFile.save(s.offsets)
+	if err != nil {
+		s.tally.trouble(err)
+	}
 	if err != nil && !s.unsaved {
 		s.config.Logger.WarnContext(ctx, "offsets cannot be saved: a restart ships everything again", "error", err)
 	}
@@ -75,7 +79,7 @@ func (s *Ship) saveOffsets(ctx context.Context) {
 // next returns the visit that is due, and the channel to send it to; nil when no visit is
 // due or all workers are busy.
 func (s *Ship) next(visits chan<- *visit) (chan<- *visit, *visit) {
-	s.tally.wait(len(s.queue) + s.busy + len(s.torn))
+	s.tally.wait(len(s.queue) + s.busy)
 	if len(s.queue) == 0 || s.busy == s.config.Parallel {
 		return nil, nil
 	}
@@ -88,7 +92,7 @@ func (s *Ship) dispatched(v *visit) {
 	s.queue = s.queue[1:]
 	s.busy++
 	v.f.queued, v.f.busy = false, true
-	delete(s.torn, v.f)
+	s.tally.unhold(v.f)
 }
 
 // returned notes that a worker has ended a visit.
@@ -97,8 +101,11 @@ func (s *Ship) returned(v *visit) {
 	s.busy--
 	f.busy = false
 	s.tally.passed(f)
-	if f.torn && !v.gone {
-		s.torn[f] = true
+	if !f.unreadable {
+		f.unsent = 0
+	}
+	if n := f.heldBack(); n > 0 && !v.gone {
+		s.tally.hold(f, Held{Path: v.log.path, Bytes: n})
 	}
 	if f.log.path == v.log.path && os.SameFile(f.log.info, v.log.info) {
 		f.log.info = v.log.info

@@ -53,7 +53,7 @@ func (m marks) extend(tail, p []byte, offset int64) marks {
 		}
 		out = append(out, markOf(at, before))
 	}
-	return out.thin()
+	return marks(thin(out, maxMarks))
 }
 
 // lineEnds returns where marks of p belong, from its end: its length, the ends of its last
@@ -69,19 +69,6 @@ func lineEnds(p []byte, first bool) []int {
 		ends = append(ends, i+1)
 	}
 	return ends
-}
-
-// thin drops every other mark of the older half, but never the first, until at most
-// maxMarks are left. It reuses the memory of m.
-func (m marks) thin() marks {
-	for len(m) > maxMarks {
-		old := m[1 : 1+maxMarks/2]
-		for i := range maxMarks / 4 {
-			old[i] = old[2*i+1]
-		}
-		m = slices.Delete(m, 1+maxMarks/4, 1+maxMarks/2)
-	}
-	return m
 }
 
 // lastMatches reports whether r has the same bytes before the last mark.

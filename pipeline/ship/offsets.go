@@ -2,29 +2,20 @@ package ship
 
 import (
 	"cmp"
-	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
-	"fmt"
 	"io/fs"
-	"log/slog"
 	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
 	"slices"
 	"sync"
-
-	"github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
 )
 
 // headBytes is how much of the start of a file identifies it, together with its inode.
 const headBytes = 1 << 10
-
-// offsetsVersion is the format version of the offsets file.
-const offsetsVersion = 1
 
 // inode identifies a file on this machine while it exists, whatever its path.
 type inode struct {
@@ -55,6 +46,7 @@ type offset struct {
 	Origin string `json:"origin"` // its identity for the stage, which a rename does not change
 	Done   int64  `json:"done"`   // offset in the unpacked content: the broker has acknowledged all records before it
 	Ended  bool   `json:"ended"`  // the broker has acknowledged the ends of the sessions, too
+	Acks   acks   `json:"acks,omitempty"`
 
 	// Only of a log of lines: by them a truncation is recognized.
 	Marks marks `json:"marks,omitempty"`
@@ -72,6 +64,18 @@ func (o offset) covers(begin, end int64) bool {
 	return begin < o.Done && (o.Done != o.Cut.At || end <= o.Cut.At)
 }
 
+// unsent estimates how many bytes of the log that is at the path of o now are not shipped.
+func (o offset) unsent(l log) int64 {
+	modified, size := l.info.ModTime().UnixNano(), l.info.Size()
+	switch {
+	case !rewritable(l.path):
+		return max(0, size-o.Done)
+	case o.Ended && o.Modified == modified && o.Size == size:
+		return 0
+	}
+	return size
+}
+
 // moved reports whether the file is no longer at its path. If its folder is gone too, it
 // counts as being there: that may be a disk that comes back.
 func (o offset) moved() bool {
@@ -87,53 +91,106 @@ func (o offset) moved() bool {
 	return errors.Join(err, f.Close()) == nil && id != o.inode
 }
 
-// offsets keeps the offset of each file, and in a file beyond the process. It lags behind
-// the broker and is never ahead: what it loses is shipped again, and dropped as a duplicate
-// by message id or by position. All methods but save may be called concurrently.
-type offsets struct {
-	path string // of the offsets file; empty for none
+// rewound returns the offset for a stream that has lost everything behind a sequence. It
+// reports false when the stream has lost nothing of the file.
+func (o offset) rewound(seq uint64) (offset, bool) {
+	kept := o.Acks.upTo(seq)
+	if len(kept) == len(o.Acks) {
+		return o, false
+	}
+	o.Done, o.Ended, o.Acks = 0, false, kept
+	if len(kept) > 0 {
+		o.Done = kept[len(kept)-1].At
+	}
+	return o, true
+}
 
+// offsets keeps the offset of each file in one raw stream, and what that stream has
+// acknowledged. It lags behind the broker and is never ahead: what it loses is shipped
+// again, and dropped as a duplicate by message id or by position. All methods may be called
+// concurrently.
+type offsets struct {
 	mu      sync.Mutex
+	stream  streamEntry // without its files
 	known   map[inode]offset
 	paths   map[string]inode // by last known path
 	owners  map[inode]*file
 	changes int // since the process began
-	saved   int // how many of the changes are on disk
 }
 
-// openOffsets reads the offsets file at path, if there is one. A damaged file counts as
-// lost; a file that cannot be read, or has another version, is an error.
-func openOffsets(ctx context.Context, path string, logger *slog.Logger) (*offsets, error) {
-	o := &offsets{path: path, known: map[inode]offset{}, paths: map[string]inode{}, owners: map[inode]*file{}}
-	if path == "" {
-		return o, nil
-	}
-	data, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return o, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("read offsets: %w", err)
-	}
-	var stored offsetsFile
-	if json.Unmarshal(data, &stored) != nil {
-		logger.WarnContext(ctx, "offsets file is damaged: everything is shipped again, and dropped as duplicate", "path", path)
-		return o, nil //nolint:nilerr // a damaged file counts as lost
-	}
-	if stored.Version != offsetsVersion {
-		return nil, fmt.Errorf("read offsets: %s has version %d, this program reads %d: remove it to ship everything again",
-			path, stored.Version, offsetsVersion)
-	}
-	for _, e := range stored.Files {
+// newOffsets returns the offsets of a stream.
+func newOffsets(stream streamEntry, files []offset) *offsets {
+	o := &offsets{stream: stream, known: map[inode]offset{}, paths: map[string]inode{}, owners: map[inode]*file{}}
+	for _, e := range files {
 		o.known[e.inode], o.paths[e.Path] = e, e.inode
 	}
-	return o, nil
+	return o
 }
 
-// offsetsFile is the content of the offsets file.
-type offsetsFile struct {
-	Version int      `json:"version"`
-	Files   []offset `json:"files"`
+// acknowledged returns the checkpoints of the stream.
+func (o *offsets) acknowledged() checkpoints {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.stream.Acknowledged
+}
+
+// acknowledge adds a checkpoint. False means that the stream has given its sequence before:
+// it has lost what it had acknowledged since.
+func (o *offsets) acknowledge(c checkpoint) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if c.Seq <= o.stream.Acknowledged.last() {
+		return false
+	}
+	o.stream.Acknowledged = o.stream.Acknowledged.with(c)
+	o.changes++
+	return true
+}
+
+// sawFirst notes the first sequence of the stream, and returns the one that was noted before.
+func (o *offsets) sawFirst(seq uint64) (before uint64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	before = o.stream.First
+	if before != seq {
+		o.stream.First = seq
+		o.changes++
+	}
+	return before
+}
+
+// rewind takes back everything that the stream acknowledged behind a sequence. It returns
+// the number of files of which the stream has lost records.
+func (o *offsets) rewind(seq uint64) (files int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.stream.Acknowledged = o.stream.Acknowledged.upTo(seq)
+	for id, e := range o.known {
+		if next, ok := e.rewound(seq); ok {
+			o.known[id] = next
+			files++
+		}
+	}
+	o.changes++
+	return files
+}
+
+// restart makes every file unshipped.
+func (o *offsets) restart() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for id, e := range o.known {
+		e.Done, e.Ended, e.Acks = 0, false, nil
+		o.known[id] = e
+	}
+	o.changes++
+}
+
+// disown ends the ownership of all files.
+func (o *offsets) disown() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	clear(o.owners)
 }
 
 // acquire makes f the owner of an inode. False means that another file owns it: the same
@@ -212,61 +269,18 @@ func (o *offsets) prune() {
 	}
 }
 
-// save writes the offsets file if an offset has changed. A crash leaves the old file or the
-// new one. Only one goroutine may call it at a time.
-func (o *offsets) save() error {
+// entry returns what is to be stored, and the number of changes that it has.
+func (o *offsets) entry() (streamEntry, []offset, int) {
 	o.mu.Lock()
-	changes := o.changes
-	if o.path == "" || changes == o.saved {
-		o.mu.Unlock()
-		return nil
-	}
-	stored := offsetsFile{Version: offsetsVersion, Files: slices.SortedFunc(maps.Values(o.known), func(a, b offset) int {
+	defer o.mu.Unlock()
+	return o.stream, slices.SortedFunc(maps.Values(o.known), func(a, b offset) int {
 		return cmp.Or(cmp.Compare(a.Path, b.Path), cmp.Compare(a.Device, b.Device), cmp.Compare(a.Number, b.Number))
-	})}
-	o.mu.Unlock()
+	}), o.changes
+}
 
-	data, err := json.Marshal(stored, jsontext.AllowInvalidUTF8(true)) // a path is any bytes
-	if err == nil {
-		err = replace(o.path, data)
-	}
-	if err != nil {
-		return fmt.Errorf("save offsets: %w", err)
-	}
+// changed returns the number of changes since the process began.
+func (o *offsets) changed() int {
 	o.mu.Lock()
-	o.saved = changes
-	o.mu.Unlock()
-	return nil
-}
-
-// replace writes a file atomically and durably.
-func replace(path string, data []byte) error {
-	dir := filepath.Dir(path)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return err
-	}
-	temp, err := os.CreateTemp(dir, filepath.Base(path)+".*")
-	if err != nil {
-		return err
-	}
-	_, err = temp.Write(data)
-	err = errors.Join(err, temp.Sync(), temp.Close())
-	if err == nil {
-		err = os.Rename(temp.Name(), path)
-	}
-	if err != nil {
-		return errors.Join(err, os.Remove(temp.Name()))
-	}
-	return syncDir(dir)
-}
-
-// syncDir makes a rename in a folder durable. Systems that cannot sync a folder make it
-// durable without.
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	_ = d.Sync()
-	return d.Close()
+	defer o.mu.Unlock()
+	return o.changes
 }

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
 
@@ -45,15 +46,19 @@ const (
 // acknowledged go into the next one together: most of the cost of a batch does not depend
 // on its size, so batches grow with the load.
 type publisher struct {
-	nc      *nats.Conn
-	js      jetstream.JetStream
-	claims  *pipeline.Claims
-	records int // limit of a batch, beside batchBytes
-	logger  *slog.Logger
-	onStall func(error) // called with why the broker takes no records, and with nil when it does again
+	nc        *nats.Conn
+	js        jetstream.JetStream
+	claims    *pipeline.Claims
+	records   int // limit of a batch, beside batchBytes
+	logger    *slog.Logger
+	onRevived func()      // called for each message that is stored under another id, see storeOne
+	onStall   func(error) // called with why the broker takes no records, and with nil when it does again
+	guard     *guard
+	once      bool // does not wait for a stream that nobody creates
 
 	submitted chan *submission // closed when nothing more is published
 	cause     string           // of the present stall; empty for none
+	missing   time.Time        // since when the broker has no stream; zero when it has
 }
 
 // submission is the batch of one file. The publisher may join several into one atomic
@@ -69,7 +74,8 @@ type submission struct {
 type receipt struct {
 	duplicate map[int]bool  // the broker already had the message
 	rejected  map[int]error // the broker will never take the message
-	err       error         // of the context, or errClosed
+	last      uint64        // the highest sequence of the messages; 0 when all are rejected
+	err       error         // of the context, errClosed, errStreamChanged, or errNoStream in a Once run
 }
 
 // connected waits for the first connection, which makes the limits of the broker known.
@@ -85,13 +91,30 @@ func (p *publisher) publish(msgs []parcel, bytes int) receipt {
 	return <-s.stored
 }
 
-// run stores submissions until submitted is closed.
-func (p *publisher) run(ctx context.Context) {
-	for next := range p.submitted {
-		for next != nil {
-			var group []*submission
-			group, next = p.gather(next)
-			p.store(ctx, group)
+// run stores submissions until submitted is closed. Meanwhile it watches that the raw stream
+// keeps what it has acknowledged, and calls fail once if it does not.
+func (p *publisher) run(ctx context.Context, fail func(error)) {
+	watch := time.NewTicker(guardEvery / 4)
+	defer watch.Stop()
+	for {
+		select {
+		case next, ok := <-p.submitted:
+			if !ok {
+				return
+			}
+			for next != nil {
+				var group []*submission
+				group, next = p.gather(next)
+				p.store(ctx, group)
+			}
+		case <-watch.C:
+			if ctx.Err() != nil || !p.nc.IsConnected() {
+				continue
+			}
+			// Any other error shows when something is published.
+			if err := p.guard.require(context.WithoutCancel(ctx)); errors.Is(err, errStreamChanged) {
+				fail(err)
+			}
 		}
 	}
 }
@@ -133,11 +156,19 @@ func (p *publisher) store(ctx context.Context, group []*submission) {
 	for i, m := range parcels {
 		msgs[i] = m.Msg
 	}
-	err := p.untilStored(ctx, parcels, func(ctx context.Context) error {
-		_, err := pipeline.PublishBatch(ctx, p.nc, msgs)
+	var last uint64
+	err := p.untilStored(ctx, parcels, func(ctx context.Context) (err error) {
+		last, err = pipeline.PublishBatch(ctx, p.nc, msgs)
 		return err
 	})
 	switch {
+	case err == nil:
+		err = p.acknowledged(last, msgs[len(msgs)-1])
+		at := last - uint64(len(msgs))
+		for _, s := range group {
+			at += uint64(len(s.msgs))
+			s.stored <- receipt{last: at, err: err}
+		}
 	case !rejects(err):
 		for _, s := range group {
 			s.stored <- receipt{err: err}
@@ -151,6 +182,16 @@ func (p *publisher) store(ctx context.Context, group []*submission) {
 	}
 }
 
+// acknowledged notes that the broker has stored m at a sequence. It returns errStreamChanged
+// when the stream had that sequence before.
+func (p *publisher) acknowledged(seq uint64, m *nats.Msg) error {
+	o := p.guard.offsets
+	if o == nil || o.acknowledge(checkpoint{Seq: seq, ID: m.Header.Get(nats.MsgIdHdr)}) {
+		return nil
+	}
+	return errStreamChanged
+}
+
 // storeSingly stores messages one after the other. A later message must not be stored
 // before an earlier one: its position would make the earlier one a duplicate.
 func (p *publisher) storeSingly(ctx context.Context, msgs []parcel) receipt {
@@ -159,23 +200,56 @@ func (p *publisher) storeSingly(ctx context.Context, msgs []parcel) receipt {
 		for name := range batchHeaders {
 			m.Header.Del(name)
 		}
-		err := p.untilStored(ctx, msgs[i:i+1], func(ctx context.Context) error {
-			ack, err := p.js.PublishMsg(ctx, m.Msg)
-			if err == nil && ack.Duplicate {
-				r.duplicate[i] = true
-			}
+		var ack *jetstream.PubAck
+		err := p.untilStored(ctx, msgs[i:i+1], func(ctx context.Context) (err error) {
+			ack, err = p.storeOne(ctx, m.Msg)
 			return err
 		})
 		switch {
 		case rejects(err):
 			r.rejected[i] = err
-		case err != nil:
+			continue
+		case err == nil:
+			r.duplicate[i] = ack.Duplicate
+			err = p.acknowledged(ack.Sequence, m.Msg)
+			if ack.Duplicate {
+				err = nil // it may be of any sequence
+			} else if id := m.Header.Get(nats.MsgIdHdr); strings.Contains(id, goneMark) {
+				p.guard.noteRevived(ctx, id)
+				p.onRevived()
+			}
+		}
+		if err != nil {
 			r.err = err
 			return r
 		}
+		r.last = max(r.last, ack.Sequence)
 	}
 	return r
 }
+
+// storeOne stores a message. The broker remembers the ids of messages for a while, also of
+// those that were purged: a message that it takes for a duplicate of one that is gone is
+// stored under another id. That id is derived from the sequence of the one that is gone, so
+// that a message whose acknowledgement is lost is not stored twice.
+func (p *publisher) storeOne(ctx context.Context, m *nats.Msg) (*jetstream.PubAck, error) {
+	id := m.Header.Get(nats.MsgIdHdr)
+	id, _, _ = strings.Cut(id, goneMark)
+	for {
+		ack, err := p.js.PublishMsg(ctx, m)
+		if err != nil || !ack.Duplicate || ack.Sequence == 0 {
+			return ack, err
+		}
+		holds, err := p.guard.holds(ctx, ack.Sequence, m.Header.Get(nats.MsgIdHdr))
+		if err != nil || holds {
+			return ack, err
+		}
+		m.Header.Set(nats.MsgIdHdr, id+goneMark+strconv.FormatUint(ack.Sequence, 10))
+	}
+}
+
+// goneMark separates the id of a message from the sequence of an equal one that is gone.
+const goneMark = "-"
 
 // untilStored is untilAnswered with an attempt that stores messages. Each attempt first puts
 // the objects that the messages name, since objects that no message names are removed
@@ -183,6 +257,9 @@ func (p *publisher) storeSingly(ctx context.Context, msgs []parcel) receipt {
 // exists costs little. If ctx ends while an object is being put, nothing is lost.
 func (p *publisher) untilStored(ctx context.Context, msgs []parcel, attempt func(context.Context) error) error {
 	return p.untilAnswered(ctx, func(whole context.Context) error {
+		if err := p.guard.require(whole); err != nil {
+			return err
+		}
 		for _, m := range msgs {
 			if m.claimed == nil {
 				continue
@@ -233,18 +310,24 @@ func (p *publisher) untilAnswered(ctx context.Context, attempt func(context.Cont
 		}
 		err := p.notConnected()
 		if p.nc.IsConnected() {
-			if err = attempt(context.WithoutCancel(ctx)); errors.Is(err, nats.ErrNoResponders) {
-				err = fmt.Errorf("%w: start a worker (tributary run), which creates it: %w", errNoStream, err)
+			if err = attempt(context.WithoutCancel(ctx)); errors.Is(err, nats.ErrNoResponders) && !errors.Is(err, errNoStream) {
+				err = noStream(err)
 			}
 		}
 		switch {
-		case err == nil || rejects(err):
+		case err == nil, rejects(err), errors.Is(err, errStreamChanged):
+			p.missing = time.Time{}
 			p.reportStall(ctx, nil)
+			return err
+		case p.once && p.streamMissing(err):
 			return err
 		case p.nc.IsClosed() || p.nc.IsDraining():
 			return fmt.Errorf("%w: %w", errClosed, err)
 		}
 		p.reportStall(ctx, err)
+		if p.guard != nil {
+			p.guard.compared = time.Time{} // whatever keeps the broker from answering may change the stream
+		}
 		timer := time.NewTimer(wait/2 + rand.N(wait/2))
 		select {
 		case <-timer.C:
@@ -252,6 +335,21 @@ func (p *publisher) untilAnswered(ctx context.Context, attempt func(context.Cont
 			timer.Stop()
 		}
 	}
+}
+
+// missingLimit is how long a Once run waits for a stream that the broker does not have: long
+// enough for a worker that starts at the same time.
+const missingLimit = 15 * time.Second
+
+// streamMissing reports whether the broker has had no stream for so long.
+func (p *publisher) streamMissing(err error) bool {
+	switch {
+	case !errors.Is(err, errNoStream):
+		p.missing = time.Time{}
+	case p.missing.IsZero():
+		p.missing = time.Now()
+	}
+	return !p.missing.IsZero() && time.Since(p.missing) >= missingLimit
 }
 
 // notConnected returns the error while there is no broker, or none that admits this client.

@@ -37,6 +37,7 @@ func (s *Ship) arrange(ctx context.Context, found finder) {
 	for i, l := range fresh {
 		files[i] = &file{prior: prior[l.path]}
 		s.observe(files[i], l)
+		files[i].unsent = prior[l.path].unsent(l)
 	}
 	s.tally.found(files)
 }
@@ -90,6 +91,9 @@ func (s *Ship) matchRenamed(missing map[string]*file, fresh []log) []log {
 func (s *Ship) observe(f *file, l log) {
 	changed := f.log.info == nil || f.log.path != l.path ||
 		f.log.info.Size() != l.info.Size() || !f.log.info.ModTime().Equal(l.info.ModTime())
+	if changed {
+		f.unsent = max(f.unsent, l.info.Size()-f.size())
+	}
 	f.log = l
 	s.files[l.path] = f
 	if changed || !f.busy && f.retry {
@@ -110,7 +114,7 @@ func (s *Ship) lost(f *file, listed folders) {
 		s.enqueue(f)
 		return
 	}
-	delete(s.torn, f)
+	s.tally.unhold(f)
 	s.tally.passed(f)
 	s.offsets.release(f)
 }

@@ -55,9 +55,16 @@ type Config struct {
 	Once    bool   // ships the present content and returns, instead of following
 	DryRun  bool   // sends nothing and stores no offsets; implies Once
 	Offsets string // path of the offsets file, which keeps how far each log is shipped; empty to keep that in memory
+	Inherit string // path of the offsets file of an earlier version, which is taken over when Offsets lacks the stream; may be missing
+	Broker  string // what the user calls the broker, such as its URL; tells a new stream from another broker
+	Again   bool   // ships everything once more
 
 	Idle   time.Duration // time without a write after which the sessions of a file end; default 5 minutes
 	Rescan time.Duration // time between two searches for changes that were not notified; default 5 seconds
+
+	Host      string        // name of this machine in its heartbeats; empty for no heartbeats
+	Version   string        // of the program, in its heartbeats
+	Heartbeat time.Duration // interval of the heartbeats; default 30 seconds
 
 	Parallel     int // files that are read at the same time; default 16
 	BatchRecords int // records in one batch, at most and by default 1000
@@ -73,6 +80,7 @@ func (c Config) withDefaults() Config {
 	c.Roots = slices.Clone(c.Roots)
 	orElse(&c.Idle, 5*time.Minute)
 	orElse(&c.Rescan, 5*time.Second)
+	orElse(&c.Heartbeat, pipeline.EdgeHeartbeat)
 	orElse(&c.Parallel, 16)
 	orElse(&c.BatchRecords, pipeline.MaxBatch)
 	c.BatchRecords = min(c.BatchRecords, pipeline.MaxBatch)
@@ -95,14 +103,15 @@ func orElse[T int | time.Duration](value *T, standard T) {
 type Ship struct {
 	config    Config
 	publisher *publisher
-	offsets   *offsets
 	tally     *tally
+
+	offsets     *offsets // in the raw stream that the publisher has found
+	offsetsFile *offsetsFile
 
 	// These belong to the loop.
 	files      map[string]*file // by path
 	queue      []*file          // due for a visit
 	busy       int              // visits that workers make now
-	torn       map[*file]bool   // files that end in an unfinished record and are not being visited
 	failed     map[string]bool  // folders that could not be read
 	searchTook time.Duration    // the last time
 	unsaved    bool             // the offsets could not be saved the last time
@@ -120,19 +129,28 @@ func New(nc *nats.Conn, c Config) (*Ship, error) {
 	s := &Ship{
 		config:    c,
 		tally:     newTally(c.Progress),
-		publisher: &publisher{nc: nc, records: c.BatchRecords, logger: c.Logger, submitted: make(chan *submission)},
-		files:     map[string]*file{},
-		torn:      map[*file]bool{},
-		watcher:   &watcher{},
+		publisher: &publisher{nc: nc, records: c.BatchRecords, logger: c.Logger, once: c.Once},
 	}
-	s.publisher.onStall = func(err error) { s.tally.change(func(sum *Summary) { sum.Stalled = err }) }
+	s.publisher.onStall = s.tally.stall
+	s.publisher.onRevived = func() { s.tally.change(func(sum *Summary) { sum.Revived++ }) }
+	s.reset()
 	if c.DryRun {
 		return s, nil
 	}
 	var err error
 	s.publisher.js, err = jetstream.New(nc)
 	s.publisher.claims = pipeline.NewClaims(s.publisher.js)
+	s.publisher.guard = &guard{nc: nc, js: s.publisher.js, logger: c.Logger}
 	return s, err
+}
+
+// reset forgets the files, for another pass over all of them.
+func (s *Ship) reset() {
+	s.files = map[string]*file{}
+	s.queue, s.busy = nil, 0
+	s.watcher = &watcher{}
+	s.publisher.submitted = make(chan *submission)
+	s.tally.reset()
 }
 
 // Summary returns what was done so far. It may be called at any time.
@@ -151,24 +169,46 @@ func (s *Ship) Run(ctx context.Context) error {
 		return s.runInput(ctx)
 	}
 	var err error
-	if s.offsets, err = openOffsets(ctx, s.config.Offsets, s.config.Logger); err != nil {
+	if s.offsetsFile, err = readOffsetsFile(ctx, s.config); err != nil {
 		return err
 	}
 	found, err := find(s.config)
 	if err != nil {
 		return err
 	}
-	err = s.runFiles(ctx, found)
+	stop := s.startHeartbeats(ctx)
+	for again := s.config.Again; ; again = false {
+		err = s.pass(ctx, found, again)
+		if !errors.Is(err, errStreamChanged) {
+			break
+		}
+		s.reset()
+		found, _ = find(s.config) // the error names paths that are gone since
+	}
+	s.tally.behind(s.files)
+	stop()
 	if !s.config.Once && ctx.Err() != nil && errors.Is(err, ctx.Err()) {
 		err = nil
 	}
-	if s.config.DryRun {
+	if s.config.DryRun || s.offsets == nil {
 		return err
 	}
 	if s.complete() {
 		s.offsets.prune()
 	}
-	return errors.Join(err, s.offsets.save())
+	return errors.Join(err, s.offsetsFile.save(s.offsets))
+}
+
+// pass ships from the offsets in the present raw stream. The error is errStreamChanged when
+// that is another one since, or has lost records.
+func (s *Ship) pass(ctx context.Context, found finder, again bool) error {
+	if err := s.attach(ctx, s.offsetsFile); err != nil {
+		return err
+	}
+	if again {
+		s.offsets.restart()
+	}
+	return s.runFiles(ctx, found)
 }
 
 // complete reports whether every log of this machine was visited, so that each offset
@@ -179,10 +219,9 @@ func (s *Ship) complete() bool {
 
 // runFiles runs the loop, its workers and the publisher until all of them have ended.
 func (s *Ship) runFiles(ctx context.Context, found finder) error {
-	if err := s.connect(ctx); err != nil {
-		return err
-	}
-	g, ctx := errgroup.WithContext(ctx)
+	running, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
+	g, ctx := errgroup.WithContext(running)
 	visits := make(chan *visit)
 	done := make(chan *visit, s.config.Parallel) // a worker can end after the loop has
 	var workers sync.WaitGroup
@@ -203,10 +242,14 @@ func (s *Ship) runFiles(ctx context.Context, found finder) error {
 		return nil
 	})
 	g.Go(func() error {
-		s.publisher.run(ctx)
+		s.publisher.run(ctx, fail)
 		return nil
 	})
-	return g.Wait()
+	err := g.Wait()
+	if cause := context.Cause(running); errors.Is(cause, errStreamChanged) {
+		return cause
+	}
+	return err
 }
 
 // connect waits for the broker, unless nothing is sent.

@@ -3,7 +3,9 @@ package ship
 import (
 	"maps"
 	"slices"
+	"strings"
 	"sync"
+	"time"
 
 	"tributary/envelopes"
 )
@@ -18,11 +20,34 @@ type Summary struct {
 	Records    int            // acknowledged by the broker; in a dry run, those that would be sent
 	Duplicates int            // those of Records that the broker already had
 	Bytes      int64          // of Records
-	Waiting    int            // files with unshipped content: queued, being visited, or ending in an unfinished record
+	Waiting    int            // files with unshipped content: queued, being visited, or held back
+	Held       []Held         // files of which something is held back, by path
 	Refused    map[Reason]int // number of files and records that are not shipped
 	Refusals   []Refusal      // the first 100 of them
+	Losses     []Loss         // what the raw stream had acknowledged and no longer has
+	Revived    int            // messages, ends included, that the broker took for duplicates of such that are gone; they are stored
 	Stalled    error          // why the broker takes no records at the moment; nil when it does
 	Backfill   Backfill       // progress of the first pass
+	Behind     Behind         // what waits to be sent, as of the last second
+	Shipped    time.Time      // when the broker acknowledged the last record; zero for none
+	Trouble    error          // the last error, which may be over: a stall, a refusal, offsets that cannot be saved
+	TroubleAt  time.Time      // when it was noticed
+}
+
+// Behind is the content of files that can be sent and is not. It is an estimate by sizes on
+// the disk.
+type Behind struct {
+	Files  int
+	Bytes  int64
+	Oldest time.Time // when the file that has been behind for longest was written to; zero for none
+}
+
+// Held is the end of a file that was read and is not sent: a line without its end, which is
+// sent when the rest of it is written, or when the file is idle and it is complete JSON; or
+// records whose session is not known yet.
+type Held struct {
+	Path  string
+	Bytes int64
 }
 
 // Backfill is the progress of a [Ship] through the files that existed when it began, or
@@ -43,10 +68,22 @@ type tally struct {
 	mu       sync.Mutex
 	sum      Summary
 	sessions map[session]struct{}
+	held     map[*file]Held
 }
 
 func newTally(report func(Summary)) *tally {
-	return &tally{report: report, sum: Summary{Refused: map[Reason]int{}}, sessions: map[session]struct{}{}}
+	return &tally{report: report, sum: Summary{Refused: map[Reason]int{}}, sessions: map[session]struct{}{}, held: map[*file]Held{}}
+}
+
+// reset forgets the files, for another pass over them.
+func (t *tally) reset() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.sum.Files, t.sum.Waiting = 0, 0
+	clear(t.held)
+	if !t.sum.Backfill.Over {
+		t.sum.Backfill = Backfill{}
+	}
 }
 
 // session is the key of a session.
@@ -75,6 +112,7 @@ func (t *tally) count(stored []outgoing, duplicates int) {
 			sum.Records++
 			sum.Bytes += int64(o.size)
 			t.sessions[o.session] = struct{}{}
+			sum.Shipped = time.Now()
 		}
 		sum.Duplicates += duplicates
 		sum.Sessions = len(t.sessions)
@@ -85,15 +123,67 @@ func (t *tally) count(stored []outgoing, duplicates int) {
 func (t *tally) refuse(r Refusal) {
 	t.change(func(sum *Summary) {
 		sum.Refused[r.Reason]++
+		sum.Trouble, sum.TroubleAt = &r, time.Now()
 		if len(sum.Refusals) < maxRefusals {
 			sum.Refusals = append(sum.Refusals, r)
 		}
 	})
 }
 
-// wait sets how many files wait, and whether the backfill is over.
+// stall notes why the broker takes no records, nil when it does.
+func (t *tally) stall(err error) {
+	t.change(func(sum *Summary) {
+		sum.Stalled = err
+		if err != nil {
+			sum.Trouble, sum.TroubleAt = err, time.Now()
+		}
+	})
+}
+
+// trouble notes another error. The next change reports it.
+func (t *tally) trouble(err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.sum.Trouble, t.sum.TroubleAt = err, time.Now()
+}
+
+// behind counts what is not sent of the files, which belong to the caller. The next change
+// reports it.
+func (t *tally) behind(files map[string]*file) {
+	var b Behind
+	for _, f := range files {
+		if f.unsent == 0 {
+			continue
+		}
+		b.Files++
+		b.Bytes += f.unsent
+		if at := f.log.info.ModTime(); b.Oldest.IsZero() || at.Before(b.Oldest) {
+			b.Oldest = at
+		}
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.sum.Behind = b
+}
+
+// hold notes that the end of a file is held back, until unhold.
+func (t *tally) hold(f *file, h Held) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.held[f] = h
+}
+
+func (t *tally) unhold(f *file) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.held, f)
+}
+
+// wait sets how many files wait beside those that are held back, and whether the backfill is
+// over.
 func (t *tally) wait(files int) {
 	t.mu.Lock()
+	files += len(t.held)
 	b := t.sum.Backfill
 	over := b.Done == b.Files
 	same := t.sum.Waiting == files && b.Over == over
@@ -174,5 +264,7 @@ func (t *tally) copy() Summary {
 	sum := t.sum
 	sum.Refused = maps.Clone(sum.Refused)
 	sum.Refusals = slices.Clip(sum.Refusals) // appending to the copy reallocates
+	sum.Losses = slices.Clip(sum.Losses)
+	sum.Held = slices.SortedFunc(maps.Values(t.held), func(a, b Held) int { return strings.Compare(a.Path, b.Path) })
 	return sum
 }

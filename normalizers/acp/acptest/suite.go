@@ -13,6 +13,7 @@ import (
 var Suite = normalizerstest.Suite{
 	Unknown: []string{
 		`{"type":"of.tomorrow","x":1}`,
+		`{"type":"of.tomorrow","session_id":"$SESSION","timestamp":"$TIME"}`,
 	},
 	Source:    envelopes.ACP,
 	Room:      "acp",

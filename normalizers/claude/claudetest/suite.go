@@ -11,6 +11,10 @@ import (
 var Suite = normalizerstest.Suite{
 	Unknown: []string{
 		`{"type":"of-tomorrow","x":1}`,
+		`{"type":"of-tomorrow","message":"x","uuid":null,"subtype":"init","operation":"popAll","delta":{}}`,
+		`{"type":"of-tomorrow","sessionId":"$SESSION","timestamp":"$TIME","isSidechain":true,"content":"x","event":{"type":"message_stop"}}`,
+		`{"type":"of-tomorrow","session_id":"$SESSION","timestamp":"$TIME","parent_tool_use_id":"toolu_task_1","usage":{"input_tokens":5,"output_tokens":7}}`,
+		`42`,
 		`{"type":"system","subtype":"of_tomorrow"}`,
 	},
 	Source:    envelopes.ClaudeCode,

@@ -9,6 +9,13 @@ import (
 
 // Suite describes Copilot CLI to the tests of all vendors.
 var Suite = normalizerstest.Suite{
+	Unknown: []string{
+		`{"type":"hologram.of_tomorrow","data":{"x":1}}`,
+		`{"type":"session.of_tomorrow","data":{"messageId":"m1","content":"x"},"id":"of-tomorrow","timestamp":"$TIME","parentId":null}`,
+		`{"type":"assistant.of_tomorrow","sessionId":"$SESSION","agentId":"c1","data":{"model":"x","usage":{"outputTokens":7}},"timestamp":"$TIME"}`,
+		`{"of_tomorrow":1}`,
+		`42`,
+	},
 	Source:    envelopes.Copilot,
 	Room:      "copilot",
 	Folders:   []string{"copilot"},

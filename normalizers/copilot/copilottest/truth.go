@@ -17,12 +17,30 @@ import (
 // This file reads Copilot CLI's logs a second time, with nothing but encoding/json: the events
 // are compared with what it finds.
 
-// Read cuts a file into its records: lines with their ends, where it does not begin
-// with a brace, else values, on a line or over several.
+// isText reports whether a file is plain text: it does not begin with a brace, and none of its
+// first lines is a record of a log, unless one before it states the session.
+func isText(data []byte) bool {
+	if first := bytes.TrimSpace(data); len(first) == 0 || first[0] == '{' {
+		return false
+	}
+	for i, l := range bytes.SplitAfterN(data, []byte("\n"), 33) {
+		if i == 32 || MarkerLine.Match(l) {
+			break
+		}
+		if v := normalizerstest.Parse(l); l != nil && bytes.HasPrefix(l, []byte("{")) && normalizerstest.Member[string](v, "type") != "" &&
+			normalizerstest.Member[string](v, "timestamp") != "" && normalizerstest.Member[string](v, "id") != "" {
+			return false
+		}
+	}
+	return true
+}
+
+// Read cuts a file into its records: of plain text lines with their ends, else values, on a
+// line or over several.
 func Read(data []byte) []normalizerstest.Line {
 	var out []normalizerstest.Line
 	rest := bytes.TrimPrefix(data, []byte("\xef\xbb\xbf"))
-	if first := bytes.TrimSpace(rest); len(first) > 0 && first[0] != '{' {
+	if isText(rest) {
 		for i, l := range bytes.SplitAfter(data, []byte("\n")) {
 			if len(l) > 0 {
 				out = append(out, normalizerstest.Line{Number: i + 1, Data: l})
@@ -67,13 +85,9 @@ func Interpret(name string, lines []normalizerstest.Line) normalizerstest.Accoun
 	a := normalizerstest.Account{Naive: make(map[string]normalizerstest.Figures), Trimmed: slices.ContainsFunc(lines, func(l normalizerstest.Line) bool {
 		return bytes.Contains(l.Data, []byte(`"id":"[trimmed for fixture]"`))
 	})}
-	plain := len(lines) > 0 && len(bytes.TrimSpace(lines[0].Data)) == 0 // a record that is blank
-	for _, l := range lines {
-		if text := bytes.TrimSpace(bytes.TrimPrefix(l.Data, []byte("\xef\xbb\xbf"))); len(text) > 0 {
-			plain = plain || text[0] != '{' && !l.Bad && l.Number == lines[0].Number
-			break
-		}
-	}
+	// Only lines of plain text have their ends; one without is the whole file.
+	plain := len(lines) > 0 && !lines[0].Bad && (bytes.HasSuffix(lines[0].Data, []byte("\n")) ||
+		len(lines) == 1 && bytes.TrimPrefix(lines[0].Data, []byte("\xef\xbb\xbf"))[0] != '{')
 	own := func(l normalizerstest.Line) string {
 		if plain {
 			if m := MarkerLine.FindSubmatch(l.Data); m != nil {
@@ -201,7 +215,9 @@ func (r *copilotReader) read(l normalizerstest.Line) normalizerstest.RawThread {
 	if kind == "assistant.message" && normalizerstest.Member[string](d, "messageId") != "" {
 		key = normalizerstest.Member[string](d, "messageId") + "\x00" + agent
 	}
-	if r.openID != "" && r.openID != key {
+	// What is not known ends nothing.
+	isUnknown := kind == "" || strings.HasSuffix(kind, "of_tomorrow") || strings.HasPrefix(kind, "hologram.")
+	if r.openID != "" && r.openID != key && !isUnknown {
 		r.utter("assistant", "", r.open, r.number)
 		r.open, r.openID = "", ""
 	}

@@ -9,7 +9,12 @@ import (
 
 // Suite describes Cursor to the tests of all vendors.
 var Suite = normalizerstest.Suite{
-	Unknown:   []string{`{"type":"of_tomorrow","session_id":"s"}`},
+	Unknown: []string{
+		`{"type":"of_tomorrow","x":1}`,
+		`{"type":"of_tomorrow","subtype":"completed","session_id":"$SESSION","timestamp_ms":"$MILLIS","text":"x"}`,
+		`{"type":"of_tomorrow","session_id":"$SESSION","timestamp":"$TIME","call_id":"c1"}`,
+		`42`,
+	},
 	Source:    envelopes.Cursor,
 	Room:      "cursor",
 	Folders:   []string{"cursor"},

@@ -11,6 +11,9 @@ import (
 var Suite = normalizerstest.Suite{
 	Unknown: []string{
 		`{"type":"of_tomorrow","id":"of-tomorrow"}`,
+		`{"type":"of_tomorrow","session_id":"$SESSION","timestamp":"$TIME","x":1}`,
+		`{"type":"of_tomorrow","sessionId":"$SESSION","timestamp":"$TIME","content":"x","tokens":{"input":5,"output":7,"total":12}}`,
+		`42`,
 	},
 	Source:    envelopes.Gemini,
 	Room:      "gemini",

@@ -11,9 +11,14 @@ import (
 // files are all exports, runs, messages and recordings: a database and the files of its
 // parts are none of them (README.md, What is not read).
 var Suite = normalizerstest.Suite{
-	Unknown: []string{`{"type":"of.tomorrow","properties":{"x":1}}`},
-	Source:  envelopes.OpenCode,
-	Room:    "opencode",
+	Unknown: []string{
+		`{"type":"of.tomorrow","properties":{"x":1}}`,
+		`{"type":"of.tomorrow","sessionID":"$SESSION","timestamp":"$MILLIS","properties":{"sessionID":"$SESSION","delta":"x"}}`,
+		`{"type":"of_tomorrow","sessionID":"$SESSION","timestamp":"$MILLIS","part":{"type":"of-tomorrow","sessionID":"$SESSION","messageID":"m"}}`,
+		`42`,
+	},
+	Source: envelopes.OpenCode,
+	Room:   "opencode",
 	Folders: []string{
 		"opencode/The-Best-Codes__bestcodes.dev", "opencode/andrei-shtanakov__maestro", "opencode/eitatech__gatomia-vscode",
 		"opencode/nivalis-studio__biome-config", "opencode/rizias__delegator", "opencode/savekirk__session-bridge",

@@ -1,0 +1,79 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"text/tabwriter"
+	"time"
+
+	"tributary/pipeline"
+)
+
+// Limits of what is no problem with an edge.
+const (
+	edgeSilent = 5 * pipeline.EdgeHeartbeat // without a heartbeat: the edge or its way to the broker is down
+	edgeAway   = 24 * time.Hour             // an edge that had sent everything may be away for so long: a machine that sleeps
+	edgeLate   = 10 * time.Minute           // content may wait for so long
+	edgeError  = time.Hour                  // an error counts for so long after it was noticed last
+)
+
+// edgeProblems returns the problems of the edges, each with its cure.
+func (d *diagnosis) edgeProblems() []string {
+	var problems []string
+	for _, e := range d.Edges {
+		seen := d.seen(e)
+		add := func(format string, args ...any) {
+			problems = append(problems, "edge "+oneLine(e.ID)+": "+fmt.Sprintf(format, args...))
+		}
+		switch {
+		case e.Ended && e.Behind > 0:
+			add("ended %v ago with %s unsent: run tributary ship there", rough(seen), edgeBacklog(e))
+		case e.Ended:
+		case seen > edgeSilent && e.Behind > 0:
+			add("not seen for %v, and had %s unsent: start tributary ship there, or see why it cannot reach the broker", rough(seen), edgeBacklog(e))
+		case seen > edgeAway && e.Follows:
+			add("not seen for %v: start tributary ship there, or see why it cannot reach the broker", rough(seen))
+		case e.Behind > 0 && !e.Oldest.IsZero() && d.At.Sub(e.Oldest) > edgeLate:
+			add("has not sent %s, which wait since %s: see its log", edgeBacklog(e), dateTime(e.Oldest))
+		}
+		if e.Error != "" && d.At.Sub(e.ErrorAt) < edgeError {
+			add("error: %s", oneLine(e.Error))
+		}
+	}
+	return problems
+}
+
+// printEdges writes the edges.
+func (d *diagnosis) printEdges(w io.Writer) error {
+	if len(d.Edges) == 0 {
+		return nil
+	}
+	fmt.Fprintf(w, "\n")
+	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	fmt.Fprintf(t, "EDGE\tVERSION\tSTATE\tSEEN\tFILES\tUNSENT\tHELD BACK\n")
+	for _, e := range d.Edges {
+		state := "following"
+		switch {
+		case e.Ended:
+			state = "ended"
+		case d.seen(e) > edgeSilent:
+			state = "silent"
+		case !e.Follows:
+			state = "sending"
+		}
+		unsent := "none"
+		if e.Behind > 0 {
+			unsent = edgeBacklog(e)
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s ago\t%d\t%s\t%d\n", oneLine(e.ID), oneLine(e.Version), state, rough(d.seen(e)), e.Files, unsent, e.Held)
+	}
+	return t.Flush()
+}
+
+// seen is how long ago an edge was seen.
+func (d *diagnosis) seen(e pipeline.Edge) time.Duration { return max(0, d.At.Sub(e.Seen)) }
+
+// edgeBacklog is what an edge has not sent.
+func edgeBacklog(e pipeline.Edge) string {
+	return fmt.Sprintf("%s in %s", size(e.Bytes), plural(e.Behind, "file"))
+}

@@ -1,0 +1,75 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"tributary/pipeline"
+)
+
+// maxShownGaps limits the sessions with gaps that are problems of their own.
+const maxShownGaps = 10
+
+// judgeGaps finds the sessions with gaps that were found since a time: records are missing.
+// Records that have expired are no problem.
+func (d *diagnosis) judgeGaps(since time.Time) {
+	shown, more := 0, 0
+	for _, p := range d.Partitions {
+		isProblem := func(s pipeline.SessionGaps) bool { return !s.Expired && !found(s).Before(since) }
+		problems := 0
+		for _, s := range p.Gaps {
+			if !isProblem(s) {
+				continue
+			}
+			if problems++; shown < maxShownGaps {
+				shown++
+				d.Problems = append(d.Problems, gapProblem(s))
+			} else {
+				more++
+			}
+		}
+		// Those that the partition does not name are older: they are what all named ones are.
+		if problems == len(p.Gaps) && (problems > 0 || since.IsZero()) {
+			more += p.GapSessions - len(p.Gaps)
+		}
+	}
+	if more > 0 {
+		d.Problems = append(d.Problems, fmt.Sprintf("records of %s are missing in the raw stream: ship the logs again: tributary ship --again", plural(more, "other session")))
+	}
+}
+
+// found returns when the newest gap of a session was found.
+func found(s pipeline.SessionGaps) time.Time {
+	return slices.MaxFunc(s.Gaps, func(a, b pipeline.FileGap) int { return a.Found.Compare(b.Found) }).Found
+}
+
+// gapProblem describes the gaps of a session by the first of them.
+func gapProblem(s pipeline.SessionGaps) string {
+	g := s.Gaps[0]
+	where := fmt.Sprintf("between byte %s and the record at byte %s", thousands(g.After), thousands(g.Last))
+	if g.After < 0 {
+		where = "from the beginning to the record at byte " + thousands(g.Last)
+	}
+	if g.File != "" {
+		where += " of file " + oneLine(g.File)
+	}
+	if n := len(s.Gaps) - 1; n > 0 {
+		where += fmt.Sprintf(", and %s more", plural(n, "gap"))
+	}
+	return fmt.Sprintf("session %s of %s: records are missing in the raw stream, %s: ship its log again: tributary ship --again",
+		oneLine(s.Session), oneLine(string(s.Source)), where)
+}
+
+// expired returns how many of the sessions that are named miss nothing but records that have
+// expired.
+func (d *diagnosis) expired() (n int) {
+	for _, p := range d.Partitions {
+		for _, s := range p.Gaps {
+			if s.Expired {
+				n++
+			}
+		}
+	}
+	return n
+}

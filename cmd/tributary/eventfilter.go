@@ -1,0 +1,86 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"tributary/envelopes"
+	"tributary/pipeline"
+)
+
+// eventFilter has the flags that select events.
+type eventFilter struct {
+	source, session, eventType string
+	since, until, storedSince  string
+	grep                       string
+}
+
+// sinceAll is the value of --since for all events.
+const sinceAll = "all"
+
+// clockError bounds how far the clock of a machine that writes logs is ahead of the broker's,
+// and the error of a time zone. An event is stored after it happened, so that no event since a
+// time was stored earlier than clockError before that time.
+const clockError = 24 * time.Hour
+
+// addFlags adds the flags to a command.
+func (f *eventFilter) addFlags(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringVar(&f.since, "since", "", "only events that happened since then: all, or a duration, date or time")
+	flags.StringVar(&f.until, "until", "", "only events that happened before then: a duration, date or time")
+	flags.StringVar(&f.storedSince, "stored-since", "", "only events that the broker has stored since then: a duration, date or time")
+	sourceFlag(cmd, &f.source, "only events of this agent")
+	flags.StringVar(&f.session, "session", "", "only events of this session: its id, or the beginning of ids")
+	flags.StringVar(&f.eventType, "type", "", "only events of this type: "+joined(envelopes.EventTypes))
+	completeFlag(cmd, "type", texts(envelopes.EventTypes))
+	flags.StringVar(&f.grep, "grep", "", "only events whose text matches this regular `expression`; (?i) at its start ignores case")
+}
+
+// bounded reports whether a flag limits the time of the events.
+func (f *eventFilter) bounded() bool { return f.since != "" || f.until != "" || f.storedSince != "" }
+
+// query returns what the flags select.
+func (f *eventFilter) query(now time.Time) (pipeline.EventsQuery, error) {
+	q := pipeline.EventsQuery{SessionPrefix: f.session}
+	var since, until time.Time
+	var text *regexp.Regexp
+	var errs [6]error
+	q.Type, errs[0] = parseType(f.eventType)
+	q.Source, errs[1] = parseSource(f.source)
+	if f.since != sinceAll {
+		since, errs[2] = parseTime("since", f.since, now)
+	}
+	until, errs[3] = parseTime("until", f.until, now)
+	q.Since, errs[4] = parseTime("stored-since", f.storedSince, now)
+	if f.grep != "" {
+		if text, errs[5] = regexp.Compile(f.grep); errs[5] != nil {
+			errs[5] = usageError{fmt.Errorf("--grep %q: write a regular expression: %w", f.grep, errs[5])}
+		}
+	}
+	if err := errors.Join(errs[:]...); err != nil {
+		return q, err
+	}
+	if !since.IsZero() && q.Since.Before(since.Add(-clockError)) {
+		q.Since = since.Add(-clockError)
+	}
+	if !since.IsZero() || !until.IsZero() || text != nil {
+		q.Match = func(e *pipeline.Event) bool {
+			return during(e, since, until) && (text == nil || e.Text != nil && text.MatchString(*e.Text))
+		}
+	}
+	return q, nil
+}
+
+// during reports whether an event happened in a period, of which a zero time is no bound. An
+// event without a time happened when it was stored.
+func during(e *pipeline.Event, since, until time.Time) bool {
+	at, err := e.Timestamp()
+	if err != nil {
+		at = e.Stored
+	}
+	return (since.IsZero() || !at.Before(since)) && (until.IsZero() || at.Before(until))
+}

@@ -1,0 +1,86 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+
+	"tributary/pipeline/ship"
+)
+
+// maxRecent is the samples over which the rate of events is measured.
+const maxRecent = 6
+
+// footer shows on the last line of a terminal what up has done, and how fast.
+type footer struct {
+	viewed  func() viewed
+	ship    progress
+	status  *statusLine
+	columns func() int
+
+	events meter
+	passed time.Duration
+}
+
+// footer shows the progress of s until stop, if the output is a terminal. stop erases it.
+func (u *up) footer(ctx context.Context, s *ship.Ship) (stop func()) {
+	if u.status == nil || !isTerminal(u.stdout) || u.config.LogFormat != "text" || !u.log.Enabled(ctx, slog.LevelInfo) {
+		return func() {}
+	}
+	f := &footer{
+		viewed: u.viewer.viewed, status: u.status, columns: func() int { return columns(os.Stderr) },
+		ship: progress{summary: s.Summary},
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var showing sync.WaitGroup
+	showing.Go(func() { f.show(ctx) })
+	return func() {
+		cancel()
+		showing.Wait()
+	}
+}
+
+// show shows the footer until ctx ends.
+func (f *footer) show(ctx context.Context) {
+	defer f.status.show("")
+	tick := time.NewTicker(progressEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+		f.status.show(cut(f.line(), f.columns()-1))
+	}
+}
+
+// line is the next state of the footer.
+func (f *footer) line() string {
+	n := f.viewed()
+	f.passed += progressEvery
+	f.events.most = maxRecent
+	f.events.add(f.passed, int64(n.events))
+	text := n.String()
+	if rate := f.events.perSecond(); rate > 0 {
+		text += fmt.Sprintf(", %s/s", thousands(int64(rate+0.5)))
+	}
+	sum := f.ship.summary()
+	f.ship.measure(sum)
+	b := sum.Backfill
+	switch {
+	case f.ship.stalled > 0:
+		text += "; waiting for the broker for " + rough(f.ship.stalled)
+	case b.Over:
+		text += "; following " + plural(sum.Files, "file")
+	case b.Files > 0:
+		text += fmt.Sprintf("; shipping %s of %s, %s of %s", thousands(int64(b.Done)), plural(b.Files, "file"), size(b.BytesDone), size(b.Bytes))
+		if left := f.ship.left(b); left != unknownTime {
+			text += ", " + left + " left"
+		}
+	}
+	return text
+}

@@ -1,0 +1,74 @@
+package main
+
+import (
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"pgregory.net/rapid"
+)
+
+func TestCutKeepsWordsAndGraphemes(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		text  string
+		width int
+		want  string
+	}{
+		"it fits":                      {"to be or not", 12, "to be or not"},
+		"between words":                {"to be or not", 11, "to be or…"},
+		"after a word":                 {"to be or not", 6, "to be…"},
+		"one long word":                {"antidisestablishmentarianism", 10, "antidises…"},
+		"a long word behind a word":    {"see https://example.com/a/very/long/path", 36, "see https://example.com/a/very/long…"},
+		"wide characters":              {"日本語の文字", 8, "日本語…"},
+		"a grapheme of several runes":  {"ab👩‍👩‍👧‍👦👩‍👩‍👧‍👦", 5, "ab👩‍👩‍👧‍👦…"},
+		"a letter with an accent":      {"cafe\u0301ss", 5, "cafe\u0301…"},
+		"styled":                       {"\x1b[1mto be\x1b[0m or not", 8, "\x1b[1mto be\x1b[0m…"},
+		"nothing fits":                 {"to be", 1, "…"},
+		"a space where the line ends":  {"to be or not", 9, "to be or…"},
+		"no space behind the last one": {"a bcd", 4, "a…"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if got := cut(c.text, c.width); got != c.want {
+				t.Errorf("cut(%q, %d) = %q, want %q", c.text, c.width, got, c.want)
+			}
+		})
+	}
+}
+
+func TestCutFitsItsWidth(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		text := oneLine(rapid.String().Draw(t, "text"))
+		width := rapid.IntRange(1, 40).Draw(t, "width")
+		got := cut(text, width)
+		if n := terminalWidth.String(got); n > width || !utf8.ValidString(got) {
+			t.Fatalf("%q has the width %d, not %d", got, n, width)
+		}
+		if head, was := strings.CutSuffix(got, "…"); got != text && (!was || !strings.HasPrefix(text, head)) {
+			t.Fatalf("%q is not the beginning of %q", got, text)
+		}
+	})
+}
+
+func TestCutPathKeepsTheLastElements(t *testing.T) {
+	t.Parallel()
+	for width, want := range map[int]string{20: "/home/ada/src/ledger", 19: "…/ada/src/ledger", 13: "…/src/ledger", 8: "…/ledger", 7: "ledger", 5: "ledg…"} {
+		if got := cutPath("/home/ada/src/ledger", width); got != want {
+			t.Errorf("width %d: %q, want %q", width, got, want)
+		}
+	}
+}
+
+func TestSpanIsRoughForLongSessions(t *testing.T) {
+	t.Parallel()
+	for d, want := range map[time.Duration]string{
+		0: "0s", 67 * time.Second: "1m7s", 93*time.Minute + 20*time.Second: "1h33m", 47 * time.Hour: "47h0m", 73*time.Hour + 10*time.Minute: "3d1h",
+	} {
+		if got := span(d); got != want {
+			t.Errorf("span(%v) = %s, want %s", d, got, want)
+		}
+	}
+}

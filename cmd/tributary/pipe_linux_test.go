@@ -1,0 +1,79 @@
+package main
+
+import (
+	"bufio"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestReaderThatGoesAwayEndsTheCommand closes the pipe of standard output after some lines, as
+// head does: the command cleans up and ends without a word, as a program that SIGPIPE ends.
+func TestReaderThatGoesAwayEndsTheCommand(t *testing.T) {
+	t.Parallel()
+	log := filepath.Join(t.TempDir(), "0b6a7f58.jsonl")
+	var text strings.Builder
+	for i := range 2000 { // more than a pipe holds
+		text.WriteString(strings.Replace(hello, "u1", "u"+strconv.Itoa(i), 1))
+	}
+	write(t, log, text.String())
+	for name, args := range map[string][]string{
+		"up":        {"up", "--samples", "--once", "--listen", ""},
+		"up serves": {"up", "--samples", "--listen", ""},
+		"normalize": {"normalize", log},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			temp := t.TempDir()
+			out, in, err := os.Pipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer out.Close()
+			if _, err := unix.FcntlInt(in.Fd(), unix.F_SETPIPE_SZ, 4096); err != nil { // less than the output
+				t.Fatal(err)
+			}
+			p := startWith(t, func(c *exec.Cmd) {
+				c.Stdout = in
+				c.Env = append(c.Env, "TMPDIR="+temp)
+			}, t.TempDir(), "", args...)
+			in.Close()
+			lines := bufio.NewReader(out)
+			for range 3 {
+				if line, err := lines.ReadString('\n'); err != nil {
+					t.Fatalf("%q, %v\n%s", line, err, &p.stderr)
+				}
+			}
+			out.Close()
+			if code := p.wait(); code != exitPipe {
+				t.Errorf("exit code %d, want %d\n%s", code, exitPipe, &p.stderr)
+			}
+			if strings.Contains(p.stderr.String(), "tributary:") {
+				t.Errorf("an error is printed:\n%s", &p.stderr)
+			}
+			if left, err := os.ReadDir(temp); err != nil || len(left) > 0 {
+				t.Errorf("left behind: %v, %v", left, err)
+			}
+		})
+	}
+}
+
+// TestHangupRemovesTheSamples closes the terminal of a running up.
+func TestHangupRemovesTheSamples(t *testing.T) {
+	t.Parallel()
+	temp := t.TempDir()
+	p := startWith(t, func(c *exec.Cmd) { c.Env = append(c.Env, "TMPDIR="+temp) }, t.TempDir(), "", "up", "--samples", "--listen", "")
+	p.expect("TOTAL")
+	if code := p.signal(syscall.SIGHUP); code != 0 {
+		t.Errorf("exit code %d after SIGHUP\n%s", code, &p.stderr)
+	}
+	if left, err := os.ReadDir(temp); err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+}

@@ -1,0 +1,150 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+
+	"tributary/pipeline"
+	"tributary/pipeline/pipelinetest"
+)
+
+// masks replace what is different in each run: times of the clock, ages, and names that are drawn.
+// Times of events, which the samples state, stay.
+var masks = []struct {
+	pattern *regexp.Regexp
+	with    string
+}{
+	{regexp.MustCompile(`data in \S+`), "data in DIR"},
+	{regexp.MustCompile(`(?m)^broker +\S+ \d+\.\d+\.\d+`), "broker        SERVER VERSION"},
+	{regexp.MustCompile(`\d{4}-\d\d-\d\d \d\d:\d\d:\d\d`), "YYYY-MM-DD hh:mm:ss"}, // when the broker stored something
+	{regexp.MustCompile(`\b\d+(\.\d+)?(ms|s)( ago)`), "AGE$3"},
+	{regexp.MustCompile(`\d+(\.\d+)? [KM]iB/s`), "RATE"},
+}
+
+// TestTerminalShowsWhatItIsMeantTo compares what commands show on terminals of 80 and 120 columns,
+// with colours and without, with the files of testdata/terminal, which -update rewrites. The
+// escape character is written as ␛.
+func TestTerminalShowsWhatItIsMeantTo(t *testing.T) {
+	t.Parallel()
+	top := pipeline.DefaultTopology()
+	top.Partitions = 1 // the events have the order of the records
+	server := pipelinetest.NewServer(t)
+	js := server.Provision(top)
+	home, logs := t.TempDir(), t.TempDir()
+	setup := func(c *exec.Cmd) { c.Env = append(c.Env, "TRIBUTARY_PARTITIONS=1", "TRIBUTARY_WORKER=worker-1") }
+	startWith(t, setup, home, server.URL(), "run")
+	if _, err := copySamples(logs); err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(logs, "last", "0b6a7f58.jsonl"), hello+`{"type":"user",oops}`+"\n"+`{"type":"user","uuid":[]}`+"\n"+again)
+	err := filepath.WalkDir(logs, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		edge := startWith(t, setup, home, server.URL(), "ship", "--once", path) // one after the other
+		if code := edge.wait(); code != 0 {
+			t.Fatalf("ship %s: exit code %d\n%s", path, code, &edge.stderr)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := pipeline.CatchUp(t.Context(), js, top); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		code int
+		args []string
+	}{
+		"up":         {0, []string{"up", "--samples", "--once", "--listen", ""}},
+		"tail":       {0, []string{"tail", "-n", "60"}},
+		"dlq-ls":     {0, []string{"dlq", "ls"}},
+		"dlq-groups": {0, []string{"dlq", "ls", "--group"}},
+		"doctor":     {0, []string{"doctor"}},
+	} {
+		for _, columns := range []uint16{80, 120} {
+			for _, plain := range []bool{false, true} {
+				file := fmt.Sprintf("%s-%d.txt", name, columns)
+				if plain {
+					file = fmt.Sprintf("%s-%d-plain.txt", name, columns)
+				}
+				t.Run(file, func(t *testing.T) {
+					t.Parallel()
+					code, got := onTerminal(t, columns, func(c *exec.Cmd) {
+						setup(c)
+						if plain {
+							c.Env = append(c.Env, "NO_COLOR=1")
+						}
+					}, home, server.URL(), c.args...)
+					if code != c.code {
+						t.Errorf("exit code %d, want %d", code, c.code)
+					}
+					if plain && strings.Contains(got, "␛") {
+						t.Error("a plain terminal gets escape sequences")
+					}
+					compareWithFile(t, filepath.Join("testdata", "terminal", file), got)
+				})
+			}
+		}
+	}
+}
+
+// onTerminal runs a command to its end on a terminal, and returns what the terminal shows in the
+// end, masked.
+func onTerminal(t *testing.T, columns uint16, setup func(*exec.Cmd), home, url string, args ...string) (code int, shown string) {
+	t.Helper()
+	near, far := openTerminal(t)
+	if err := unix.IoctlSetWinsize(int(far.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 50, Col: columns}); err != nil {
+		t.Fatal(err)
+	}
+	p := startWith(t, func(c *exec.Cmd) {
+		c.Stdout, c.Stderr = far, far
+		setup(c)
+	}, home, url, args...)
+	far.Close()
+	all, _ := io.ReadAll(near) // ends with an error when the process does
+	var lines strings.Builder
+	for line := range strings.Lines(strings.ReplaceAll(string(all), "\r\n", "\n")) {
+		if at := strings.LastIndex(line, clearLine); at >= 0 {
+			line = line[at+len(clearLine):]
+		}
+		lines.WriteString(line)
+	}
+	text := strings.ReplaceAll(lines.String(), "\x1b", "␛")
+	for _, m := range masks {
+		text = m.pattern.ReplaceAllString(text, m.with)
+	}
+	return p.wait(), text
+}
+
+// compareWithFile compares text with the content of a file, which -update rewrites.
+func compareWithFile(t *testing.T, path, text string) {
+	t.Helper()
+	if *update {
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(text, "\n")); diff != "" {
+		t.Errorf("%s (-want +got; -update rewrites it):\n%s", path, diff)
+	}
+}

@@ -1,0 +1,89 @@
+package claude
+
+import (
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"tributary/normalizers/core"
+	"tributary/normalizers/lenient"
+)
+
+// What is known beside what a function is for: whatever stands neither here nor there is counted
+// as unknown (normalizers/README.md, Drift).
+var (
+	// knownRecords are the types of the records that conversation maps.
+	knownRecords = map[lenient.Text]bool{
+		"assistant": true, "user": true, "started": true, "result": true,
+		"atis-latch": true, "frame-link": true, "relocated": true,
+	}
+	// knownAttachments are the types of attachments that are injected content.
+	knownAttachments = map[lenient.Text]bool{
+		"agent_listing_delta": true, "auto_mode": true, "batching_reminder_sent": true, "budget_usd": true,
+		"command_permissions": true, "compact_file_reference": true, "companion_intro": true, "date_change": true,
+		"deferred_tools_delta": true, "diagnostics": true, "directory": true, "dynamic_skill": true, "edited_text_file": true,
+		"file": true, "goal_status": true, "hook_additional_context": true, "invoked_skills": true,
+		"mcp_instructions_delta": true, "mcp_resource": true, "nested_memory": true, "opened_file_in_ide": true,
+		"plan_mode": true, "plan_mode_exit": true, "plan_mode_reentry": true, "read_truncation_notice": true,
+		"selected_lines_in_ide": true, "silent_turn_reminder": true, "skill_listing": true, "task_reminder": true,
+		"task_status": true, "teammate_mailbox": true, "todo_reminder": true, "total_tokens_reminder": true,
+		"ultra_effort_enter": true, "ultra_effort_exit": true,
+	}
+	// knownBlocks are the types of blocks beside the calls and results of tools; a fallback
+	// states that another model answers.
+	knownBlocks = map[lenient.Text]bool{
+		"text": true, "thinking": true, "redacted_thinking": true, "image": true, "document": true, "fallback": true,
+	}
+	// knownOutputs are the types of the blocks of a result, beside results of tools of the server.
+	knownOutputs = map[lenient.Text]bool{
+		"text": true, "image": true, "document": true, "tool_reference": true, "search_result": true,
+	}
+	// knownDeltas are the types of deltas.
+	knownDeltas = map[lenient.Text]bool{
+		"": true, "text_delta": true, "thinking_delta": true, "input_json_delta": true, "signature_delta": true, "citations_delta": true,
+	}
+)
+
+// usageBeside are the members of a usage that are known, and are no figures of tokens.
+type usageBeside struct {
+	ServiceTier   lenient.Present `json:"service_tier"`
+	InferenceGeo  lenient.Present `json:"inference_geo"`
+	ServerToolUse lenient.Present `json:"server_tool_use"`
+	Iterations    lenient.Present `json:"iterations"`
+	Speed         lenient.Present `json:"speed"`
+
+	Others jsontext.Value `json:",embed"`
+}
+
+// noteMessage notes the types of blocks and the figures of the message that are not known.
+func (c *mapper) noteMessage() {
+	blocks := c.Message.Value.Content.blocks
+	for i := range blocks {
+		if b := &blocks[i]; !knownBlocks[b.Type] && !b.isCall() && !b.isResult() {
+			c.Unknown(core.UnknownBlock, b.Type)
+		}
+	}
+	c.noteUsage(&c.Message.Value.Usage.Value)
+}
+
+// noteUsage notes the members of a usage that are not known.
+func (e *emitter) noteUsage(u *usage) {
+	for _, others := range []jsontext.Value{u.Others, u.CacheCreation.Value.Others, u.OutputDetails.Value.Others} {
+		e.UnknownMembers(core.UnknownUsage, others)
+	}
+}
+
+// noteOutput notes the form of a result, and the types of its blocks, that are not known.
+func (c *mapper) noteOutput(b *block) {
+	blocks := b.Content.blocks
+	for i := range blocks {
+		if t := blocks[i].Type; !knownOutputs[t] && !strings.HasSuffix(string(t), "_result") && !strings.HasSuffix(string(t), "_error") {
+			c.Unknown(core.UnknownOutput, t)
+		}
+	}
+	switch v := c.ToolUseResult; v.Kind() {
+	case '0', 't', 'f':
+		c.Unknown(core.UnknownOutput, "toolUseResult", core.OutputForm(v))
+	default: // an object, a text, a list of blocks, or none
+	}
+}

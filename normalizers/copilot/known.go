@@ -1,0 +1,108 @@
+package copilot
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"tributary/normalizers/core"
+	"tributary/normalizers/lenient"
+)
+
+// What is known beside the types that a function is for (types.go, document.go): whatever
+// stands neither there nor here is counted as unknown (normalizers/README.md, Drift).
+var (
+	// knownEntries are the types of the entries of a document that are one meta event.
+	knownEntries = names(`user copilot assistant info`)
+	// knownAttachments are the types of what goes with a prompt.
+	knownAttachments = names(`blob directory extension_context file github_actions_job github_commit github_file github_file_diff
+		github_reference github_release github_repository github_snippet github_tree_comparison github_url selection`)
+	// knownOutputs are the types of the blocks of a result.
+	knownOutputs = names(`audio image resource resource_link shell_exit terminal text`)
+	// knownCall are the members of an assistant.usage beside those of its figures.
+	knownCall = names(`acceptedPredictionTokens apiEndpoint availableToolCount cacheDetailsReported cacheExpiresAt cacheTtlSeconds
+		contentFilterTriggered copilotUsage cost duration finishReason frontierSource initiator interactionType
+		interTokenLatencyMs isAuto isByok maxOutputTokens maxPromptTokens numToolCalls parentToolCallId providerCallId
+		quotaSnapshots reasoningEffort reasoningSummary rejectedPredictionTokens rte serviceRequestId timeToFirstTokenMs
+		toolCounts toolTokenCount transport ttftMs`)
+)
+
+// names returns the set of the names in a text.
+func names(list string) map[lenient.Text]bool {
+	set := make(map[lenient.Text]bool)
+	for name := range strings.FieldsSeq(list) {
+		set[lenient.Text(name)] = true
+	}
+	return set
+}
+
+// noteVersion notes the version of Copilot CLI that the session starts with.
+func (m *mapper) noteVersion() {
+	if v := string(m.data.Version); core.IsVersion(v) {
+		m.st.Version = v
+	}
+}
+
+// noteEntry notes the type of an entry of a document that no function maps.
+func (m *mapper) noteEntry(e *entry) {
+	if !knownEntries[e.Type] {
+		m.Unknown(core.UnknownRecord, "timeline", e.Type)
+	}
+}
+
+// attachment is what goes with a prompt.
+type attachment struct {
+	Type lenient.Text `json:"type"`
+}
+
+// noteAttachments notes the types of attachments that are not known.
+func (m *mapper) noteAttachments() {
+	for _, a := range m.data.Attachments {
+		if t := a.Value.Type; !knownAttachments[t] {
+			m.Unknown(core.UnknownBlock, t)
+		}
+	}
+}
+
+// noteOutput notes the form of a result, or the types of its blocks, that are not known.
+func (m *mapper) noteOutput(r *toolResult) {
+	switch v := m.data.Result; v.Kind() {
+	case '[', '0', 't', 'f':
+		m.Unknown(core.UnknownOutput, core.OutputForm(v))
+	default: // an object, a text, or none
+	}
+	for _, b := range r.Blocks {
+		if !knownOutputs[b.Type] {
+			m.Unknown(core.UnknownOutput, b.Type)
+		}
+	}
+}
+
+// noteUsage notes the members of the figures of an API call that are not known. Those of an
+// assistant.usage stand among other members of the record.
+func (m *mapper) noteUsage(f *figures) {
+	for _, o := range lenient.ObjectMembers(f.Others) {
+		if name := lenient.Text(o.Name); !knownCall[name] {
+			m.Unknown(core.UnknownUsage, name)
+		}
+	}
+}
+
+// noteModels notes the members of the figures of the models that are not known.
+func (m *mapper) noteModels(used map[string]lenient.Object[metrics]) {
+	for _, model := range slices.Sorted(maps.Keys(used)) {
+		u := used[model].Value
+		m.noteUsage(&u.Usage.Value)
+		m.UnknownMembers(core.UnknownUsage, u.Others)
+	}
+}
+
+// metricsBeside are the members of what is used of a model that are not read.
+type metricsBeside struct {
+	Requests lenient.Present `json:"requests"`
+	Nano     lenient.Present `json:"totalNanoAiu"`
+	Details  lenient.Present `json:"tokenDetails"`
+	Others   jsontext.Value  `json:",embed"`
+}

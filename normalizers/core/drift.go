@@ -1,0 +1,116 @@
+package core
+
+import (
+	"github.com/go-json-experiment/json/jsontext"
+
+	"tributary/normalizers/lenient"
+)
+
+// UnknownKind says what of a record its normalizer did not know. The set is bounded: it is a
+// label of metrics.
+type UnknownKind string
+
+// The kinds of what a normalizer does not know.
+const (
+	UnknownRecord UnknownKind = "record_type" // the type of a record, or of what a record is of: a notice, an item, an event
+	UnknownBlock  UnknownKind = "block_type"  // the type of a part of a message
+	UnknownOutput UnknownKind = "tool_output" // the form of what a tool returned, or of a part of it
+	UnknownUsage  UnknownKind = "usage_field" // a member beside figures of tokens
+)
+
+// Names of an [Unknown] that no log states.
+const (
+	NameNone  = "none"  // the log states no name where one stands
+	NameOther = "other" // the name is no identifier, or one too many
+)
+
+const (
+	maxUnknown     = 16 // names of one record
+	maxUnknownName = 64 // bytes of a name
+)
+
+// Unknown is something in a record that its normalizer does not know, and passes over or keeps
+// without a meaning. It changes no event: it is counted, so that a new version of an agent is
+// seen before somebody misses an event.
+type Unknown struct {
+	Kind  UnknownKind
+	Name  string // as the log states it: an identifier of at most 64 bytes, [NameNone] or [NameOther]
+	Count int    // in the record
+}
+
+// Unknown notes that the record has something of an unknown type. The path names it, from the
+// outermost type that it stands in; the parts are joined by slashes.
+func (b *Builder) Unknown(kind UnknownKind, path ...lenient.Text) {
+	is := Unknown{Kind: kind, Name: unknownName(path), Count: 1}
+	for range 2 {
+		for i := range b.unknown {
+			if b.unknown[i].Kind == kind && b.unknown[i].Name == is.Name {
+				b.unknown[i].Count++
+				return
+			}
+		}
+		if len(b.unknown) < maxUnknown {
+			break
+		}
+		is.Name = NameOther // the kinds are few
+	}
+	b.unknown = append(b.unknown, is)
+}
+
+// UnknownMembers notes the members that a wire struct does not know. They are the value of its
+// fallback, a jsontext.Value with the option embed; it is nil where there are none.
+func (b *Builder) UnknownMembers(kind UnknownKind, members jsontext.Value) {
+	for _, m := range lenient.ObjectMembers(members) {
+		b.Unknown(kind, lenient.Text(m.Name))
+	}
+}
+
+// unknownName joins the parts of a name. Only what looks like an identifier is one: a log could
+// state anything in its place.
+func unknownName(path []lenient.Text) string {
+	name := ""
+	for i, part := range path {
+		if i > 0 {
+			name += "/"
+		}
+		if part == "" {
+			part = NameNone
+		}
+		if len(name)+len(part) > maxUnknownName {
+			return NameOther
+		}
+		name += string(part)
+	}
+	for _, c := range []byte(name) {
+		switch {
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9':
+		case c == '_', c == '-', c == '.', c == '/', c == ':', c == '$':
+		default:
+			return NameOther
+		}
+	}
+	return name
+}
+
+// OutputForm names the form of a value that a tool returned, by its kind alone.
+func OutputForm(v jsontext.Value) lenient.Text { return FormOf(v.Kind()) }
+
+// FormOf is [OutputForm] for a kind of values.
+func FormOf(k jsontext.Kind) lenient.Text {
+	switch k {
+	case '"':
+		return "string"
+	case '0':
+		return "number"
+	case 't', 'f':
+		return "boolean"
+	case '[':
+		return "array"
+	case '{':
+		return "object"
+	case 'n':
+		return "null"
+	default:
+		return NameNone
+	}
+}

@@ -1,0 +1,115 @@
+package pipeline_test
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"tributary/envelopes"
+	"tributary/normalizers"
+	"tributary/pipeline"
+	"tributary/pipeline/pipelinetest"
+)
+
+// TestEventsAreSelected reads a stream of three sessions, of which two have ids with the same
+// beginning, and one has a record that cannot be read.
+func TestEventsAreSelected(t *testing.T) {
+	t.Parallel()
+	top := topology(1)
+	js := pipelinetest.NewServer(t).Provision(top)
+	long := "abc/" + strings.Repeat("x", 130) // its token is a digest
+	var records []normalizers.Record
+	for i := range 3000 { // more than the first window of the last events
+		records = append(records, user([]string{"abc-1", "abc-2", "other", "ab"}[min(i%100, 3)], strconv.Itoa(i)))
+	}
+	records = append(records, normalizers.Record{Source: envelopes.ClaudeCode, Session: "abc-1", Data: []byte(`{"type":oops}`)}, user(long, "long"))
+	pipelinetest.Publish(t, js, records...)
+	s := start(t, js, pipeline.Config{Topology: top})
+	if err := pipeline.CatchUp(deadline(t), js, top); err != nil {
+		t.Fatal(err)
+	}
+	s.stop(t)
+
+	var positions []uint64
+	read := func(q pipeline.EventsQuery) (list []string) {
+		t.Helper()
+		for e, err := range pipeline.Events(deadline(t), js, "v1", q) {
+			if q.Last == 0 && q.SessionPrefix == "" {
+				positions = append(positions, e.Position)
+			}
+			switch {
+			case err != nil:
+				t.Fatal(err)
+			case e.DeadLetter != nil:
+				list = append(list, e.DeadLetter.Session+" "+e.DeadLetter.Reason)
+			default:
+				list = append(list, *e.Text)
+			}
+		}
+		return list
+	}
+	all := read(pipeline.EventsQuery{})
+	if len(all) != 3001 {
+		t.Fatalf("%d events", len(all))
+	}
+	of := func(i ...int) (list []string) {
+		for n := range 3000 {
+			if slices.Contains(i, min(n%100, 3)) {
+				list = append(list, strconv.Itoa(n))
+			}
+		}
+		return list
+	}
+	tens := func(e *pipeline.Event) bool { return e.Text != nil && strings.HasSuffix(*e.Text, "00") }
+	for name, c := range map[string]struct {
+		q    pipeline.EventsQuery
+		want []string
+	}{
+		"a session by its id":             {pipeline.EventsQuery{SessionPrefix: "abc-1"}, of(0)},
+		"an id that begins another id":    {pipeline.EventsQuery{SessionPrefix: "ab"}, of(3)},
+		"the beginning of two ids":        {pipeline.EventsQuery{SessionPrefix: "abc-"}, of(0, 1)},
+		"the beginning of another source": {pipeline.EventsQuery{SessionPrefix: "abc-", Source: envelopes.Codex}, nil},
+		"the beginning of no id":          {pipeline.EventsQuery{SessionPrefix: "abd"}, nil},
+		"a long id":                       {pipeline.EventsQuery{SessionPrefix: long}, []string{"long"}},
+		"the last":                        {pipeline.EventsQuery{Last: 5}, all[2996:]},
+		"the last of many":                {pipeline.EventsQuery{Last: 2000}, all[1001:]},
+		"more than there are":             {pipeline.EventsQuery{Last: 5000}, all},
+		"the last of a session":           {pipeline.EventsQuery{Last: 2, Session: "other"}, []string{"2802", "2902"}},
+		"the last of those that match":    {pipeline.EventsQuery{Last: 20, Match: tens}, of(0)[10:]},
+		"the last of none":                {pipeline.EventsQuery{Last: 20, Session: "none"}, nil},
+		"the last after a position":       {pipeline.EventsQuery{Last: 5000, After: positions[2998]}, all[2999:]},
+		"dead letters in their place":     {pipeline.EventsQuery{Last: 3, DeadLetters: true}, []string{"2999", "abc-1 malformed", "long"}},
+		"a session's dead letters":        {pipeline.EventsQuery{Last: 1, DeadLetters: true, SessionPrefix: "abc-1"}, []string{"abc-1 malformed"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if diff := cmp.Diff(c.want, read(c.q)); diff != "" {
+				t.Errorf("events (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestEventsWaitForASession follows a session that begins later.
+func TestEventsWaitForASession(t *testing.T) {
+	t.Parallel()
+	top := topology(1)
+	js := pipelinetest.NewServer(t).Provision(top)
+	s := start(t, js, pipeline.Config{Topology: top})
+	defer s.stop(t)
+	pipelinetest.Publish(t, js, user("first", "one"))
+	if err := pipeline.CatchUp(deadline(t), js, top); err != nil {
+		t.Fatal(err)
+	}
+	pipelinetest.Publish(t, js, user("second", "two"), user("late", "three"))
+	for e, err := range pipeline.Events(deadline(t), js, "v1", pipeline.EventsQuery{SessionPrefix: "la", Last: 10, Follow: true}) {
+		if err != nil || *e.Text != "three" {
+			t.Errorf("event %d: %v, %v", e.Position, e.Text, err)
+		}
+		return
+	}
+	t.Error("the event of the session does not come")
+}

@@ -1,0 +1,199 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"tributary/envelopes"
+	"tributary/normalizers"
+)
+
+// A gap is a part of a file whose records are not in the raw stream, although a record behind
+// them is. The session remembers it, so that a record which comes late is no duplicate. This
+// file makes gaps known: in the checkpoint, which names the sessions, in the log and in the
+// status.
+
+// maxGapSessions is how many sessions with gaps the checkpoint of a partition names.
+const maxGapSessions = 16
+
+// GapList names the sessions of a partition that have gaps in their files.
+type GapList struct {
+	Sessions int      `json:"sessions"`        // how many there are
+	Subjects []string `json:"states,omitzero"` // of the states of the newest of them
+}
+
+// with returns the list after changes. The list itself does not change.
+func (l GapList) with(changes []gapChange) GapList {
+	if len(changes) == 0 {
+		return l
+	}
+	l.Subjects = slices.Clone(l.Subjects)
+	for _, c := range changes {
+		l.Subjects = slices.DeleteFunc(l.Subjects, func(subject string) bool { return subject == c.subject })
+		if c.gaps {
+			l.Sessions++
+			l.Subjects = append(l.Subjects, c.subject)
+		} else {
+			l.Sessions--
+		}
+	}
+	if over := len(l.Subjects) - maxGapSessions; over > 0 {
+		l.Subjects = l.Subjects[over:]
+	}
+	if l.Sessions <= 0 {
+		return GapList{}
+	}
+	return l
+}
+
+// gapChange is a session that has got its first gap, or filled its last.
+type gapChange struct {
+	subject string // of its state
+	gaps    bool   // it has some
+}
+
+// gapNote is what the records of a chunk changed about the gaps of a session, for the log.
+type gapNote struct {
+	session *liveSession
+	opened  int
+	newest  normalizers.Gap // of those that were opened
+	file    string          // of the newest
+	late    int             // records that lay in a gap
+	left    int             // gaps when the chunk was sealed
+}
+
+// noteGap notes what a record changed about the gaps of its session.
+func (c *chunk) noteGap(r received, s *liveSession, result normalizers.Result) {
+	if !result.Gap && !result.Late {
+		return
+	}
+	i := slices.IndexFunc(c.notes, func(n gapNote) bool { return n.session == s })
+	if i < 0 {
+		i = len(c.notes)
+		c.notes = append(c.notes, gapNote{session: s})
+	}
+	n := &c.notes[i]
+	if result.Late {
+		n.late++
+		return
+	}
+	gaps := s.state.Gaps()
+	n.opened++
+	n.newest, n.file = gaps[len(gaps)-1], r.Origin.File
+}
+
+// sealGaps notes which sessions of the chunk have gaps now and had none, or the reverse.
+func (c *chunk) sealGaps(generation string, partition int) {
+	for _, s := range c.changed {
+		if has := len(s.state.Gaps()) > 0; has != s.gaps {
+			c.gaps = append(c.gaps, gapChange{envelopes.StateSubject(generation, partition, s.key.source, s.key.id), has})
+			s.gaps = has
+		}
+	}
+	for i := range c.notes {
+		c.notes[i].left = len(c.notes[i].session.state.Gaps())
+	}
+}
+
+// logGaps logs what a chunk that is stored changed about gaps: a line for each session.
+func (p *partition) logGaps(notes []gapNote) {
+	for _, n := range notes {
+		session := []any{slog.String("source", string(n.session.key.source)), slog.String("session", n.session.key.id)}
+		if n.opened > 0 {
+			p.log.Warn("records are missing in the raw stream: ship their file again", append(session,
+				slog.Int("gaps", n.opened), slog.String("file", n.file), slog.Int64("after", n.newest.After), slog.Int64("last", n.newest.Last),
+				slog.Uint64("sequence", n.newest.Sequence))...)
+		}
+		if n.late > 0 {
+			p.log.Info("records that were missing are stored", append(session, slog.Int("records", n.late), slog.Int("gaps", n.left))...)
+		}
+	}
+}
+
+// SessionGaps are the gaps in the files of a session.
+type SessionGaps struct {
+	Source  envelopes.Source `json:"source"`
+	Session string           `json:"session"`
+	Gaps    []FileGap        `json:"gaps"`
+	// Expired is set when nothing but the beginnings of files is missing, and the raw
+	// stream drops old records: the generation began after they were dropped.
+	Expired bool `json:"expired,omitzero"`
+}
+
+// FileGap is a part of a file whose records are not in the raw stream: those at the offsets
+// above After, up to Last.
+type FileGap struct {
+	File     string `json:"file,omitzero"` // as the producer identifies it; empty when the raw stream has dropped the record behind the gap
+	After    int64  `json:"after"`         // offset of the record before the gap, -1 when there is none
+	Last     int64  `json:"last"`          // offset of the last record that is missing
+	Sequence uint64 `json:"sequence"`      // of the record that showed the gap, in the raw stream
+	// Found is when the broker stored that record; zero when it has dropped it.
+	Found time.Time `json:"found,omitzero"`
+}
+
+// readGaps reads the gaps of the sessions that a checkpoint names.
+func readGaps(ctx context.Context, js jetstream.JetStream, generation string, list GapList) ([]SessionGaps, error) {
+	if len(list.Subjects) == 0 {
+		return nil, nil
+	}
+	stored, err := lastMessages(ctx, js, EventsStream(generation), list.Subjects)
+	if err != nil {
+		return nil, err
+	}
+	raw, err := js.Stream(ctx, RawStream)
+	if err != nil {
+		return nil, fmt.Errorf("stream %s: %w", RawStream, err)
+	}
+	var all []SessionGaps
+	for _, subject := range list.Subjects {
+		m, ok := stored[subject]
+		if !ok {
+			continue // the replica that answers is behind
+		}
+		s, err := normalizers.DecodeSession(m.Data)
+		if err != nil {
+			return nil, &faultError{fmt.Errorf("%w: session at %s", errState, subject), cureReplay}
+		}
+		is := SessionGaps{Source: s.Source(), Session: s.ID(), Expired: raw.CachedInfo().Config.MaxAge > 0}
+		for _, g := range s.Gaps() {
+			gap, err := readGap(ctx, js, g)
+			if err != nil {
+				return nil, err
+			}
+			is.Gaps = append(is.Gaps, gap)
+			is.Expired = is.Expired && g.After < 0
+		}
+		if is.Gaps != nil { // else they are filled meanwhile
+			all = append(all, is)
+		}
+	}
+	return all, nil
+}
+
+// readGap describes a gap, with what the record behind it states, if the raw stream still has
+// that.
+func readGap(ctx context.Context, js jetstream.JetStream, g normalizers.Gap) (FileGap, error) {
+	is := FileGap{After: g.After, Last: g.Last, Sequence: g.Sequence}
+	m, err := leaderGet(ctx, js, RawStream, getRequest{Sequence: g.Sequence})
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return is, nil
+	}
+	if err != nil {
+		return is, fmt.Errorf("read record %d: %w", g.Sequence, err)
+	}
+	header, err := nats.DecodeHeadersMsg(m.Header)
+	if err != nil {
+		return is, nil //nolint:nilerr // it is another record
+	}
+	if file, err := envelopes.DecodeHeaderValue(header.Get(envelopes.HeaderFile)); err == nil && g.In(file) {
+		is.File, is.Found = file, m.Time
+	}
+	return is, nil
+}

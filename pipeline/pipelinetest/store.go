@@ -1,0 +1,47 @@
+package pipelinetest
+
+import (
+	"os"
+	"path/filepath"
+)
+
+// StoreCopy is a copy of the streams of a [Server] at one moment, such as a snapshot of the
+// disk has.
+type StoreCopy struct {
+	server *Server
+	dir    string
+}
+
+// CopyStore copies the streams. The server restarts for that.
+func (s *Server) CopyStore() *StoreCopy {
+	s.tb.Helper()
+	c := &StoreCopy{server: s, dir: filepath.Join(s.tb.TempDir(), "streams")}
+	s.Stop()
+	if err := os.CopyFS(c.dir, os.DirFS(s.streams())); err != nil {
+		s.tb.Fatalf("copy the store: %v", err)
+	}
+	s.Start()
+	return c
+}
+
+// PutBack puts streams back to what they were at the moment of the copy. The server restarts
+// for that; to its clients it looks as if the streams went back in time.
+func (c *StoreCopy) PutBack(streams ...string) {
+	s := c.server
+	s.tb.Helper()
+	s.Stop()
+	for _, name := range streams {
+		dir := filepath.Join(s.streams(), name)
+		err := os.RemoveAll(dir)
+		if err == nil {
+			err = os.CopyFS(dir, os.DirFS(filepath.Join(c.dir, name)))
+		}
+		if err != nil {
+			s.tb.Fatalf("put stream %s back: %v", name, err)
+		}
+	}
+	s.Start()
+}
+
+// streams is the folder in which the server keeps its streams, one folder each.
+func (s *Server) streams() string { return filepath.Join(s.cfg.StoreDir, "jetstream", "$G", "streams") }

@@ -1,0 +1,67 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// RawState is the raw stream as its leader knows it.
+type RawState struct {
+	// Created identifies the stream. It survives restarts, changes of the configuration and
+	// `nats stream restore`; a stream that is deleted and created again has another one.
+	Created time.Time
+
+	First, Last uint64 // sequences; First is Last+1 in a stream without messages
+	Limited     bool   // the stream removes old messages by itself: by age, count or size
+}
+
+// ReadRawState asks the leader of the raw stream for its state. The error is
+// [jetstream.ErrStreamNotFound] when there is no such stream.
+func ReadRawState(ctx context.Context, js jetstream.JetStream) (RawState, error) {
+	info, err := leaderInfo(ctx, js, RawStream)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return RawState{}, jetstream.ErrStreamNotFound
+	}
+	if err != nil {
+		return RawState{}, fmt.Errorf("read state of stream %s: %w", RawStream, err)
+	}
+	c := info.Config
+	return RawState{
+		Created: info.Created,
+		First:   info.State.FirstSeq,
+		Last:    info.State.LastSeq,
+		Limited: c.MaxAge > 0 || c.MaxMsgs > 0 || c.MaxBytes > 0 || c.MaxMsgsPerSubject > 0,
+	}, nil
+}
+
+// RawMark is what identifies a message of the raw stream at its sequence.
+type RawMark struct {
+	ID   string    // its Nats-Msg-Id; empty when its producer gave it none
+	Time time.Time // when the broker stored it
+}
+
+// ReadRawMark asks the leader of the raw stream for the message at a sequence. The error is
+// [jetstream.ErrMsgNotFound] when there is none.
+func ReadRawMark(ctx context.Context, js jetstream.JetStream, sequence uint64) (RawMark, error) {
+	stored, err := leaderGet(ctx, js, RawStream, getRequest{Sequence: sequence})
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return RawMark{}, err
+	}
+	if err != nil {
+		return RawMark{}, fmt.Errorf("read message %d of stream %s: %w", sequence, RawStream, err)
+	}
+	mark := RawMark{Time: stored.Time}
+	if len(stored.Header) > 0 {
+		header, err := nats.DecodeHeadersMsg(stored.Header)
+		if err != nil {
+			return RawMark{}, fmt.Errorf("headers of message %d of stream %s: %w", sequence, RawStream, err)
+		}
+		mark.ID = header.Get(nats.MsgIdHdr)
+	}
+	return mark, nil
+}

@@ -1,0 +1,150 @@
+package pipeline_test
+
+import (
+	"bytes"
+	"log/slog"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"tributary/normalizers"
+	"tributary/pipeline"
+	"tributary/pipeline/pipelinetest"
+)
+
+// rolledBack is a store that was saved after a part of the records and has another part since,
+// with a worker that was there all the time.
+type rolledBack struct {
+	js      jetstream.JetStream
+	top     pipeline.Topology
+	x       pipelinetest.Expectation
+	worker  *running
+	log     bytes.Buffer // of the worker
+	calls   atomic.Int64 // of its normalizer
+	records []normalizers.Record
+	late    []normalizers.Record // those that the copy lacks
+	next    []normalizers.Record // those that no part has
+}
+
+func rollBack(t *testing.T, seed uint64, streams ...string) *rolledBack {
+	t.Helper()
+	r := &rolledBack{top: topology(2)}
+	server := pipelinetest.NewServer(t)
+	r.x = pipelinetest.Expectation{Topology: r.top}
+	r.js = server.Provision(r.top)
+	r.records = readable(pipelinetest.Workload(seed, 10, 900)[:900])
+	n := len(r.records) / 3
+	r.late, r.next = r.records[n:2*n], r.records[2*n:]
+	r.worker = start(t, r.js, pipeline.Config{
+		Topology: r.top, Logger: slog.New(slog.NewTextHandler(&r.log, nil)),
+		Normalize: func(s *normalizers.Session, record normalizers.Record) (normalizers.Result, error) {
+			r.calls.Add(1)
+			return normalizers.Normalize(s, record)
+		},
+	})
+	pipelinetest.Publish(t, r.js, r.records[:n]...)
+	r.x.RequireExact(t, r.js)
+	saved := server.CopyStore()
+	pipelinetest.Publish(t, r.js, r.late...)
+	r.x.RequireExact(t, r.js)
+	saved.PutBack(streams...)
+	return r
+}
+
+// requireAll fails the test unless a generation has every event of the logs exactly once.
+func (r *rolledBack) requireAll(tb testing.TB, generation string) {
+	tb.Helper()
+	if diff := cmp.Diff(idsOf(tb, r.records), ids(tb, r.js, generation)); diff != "" {
+		tb.Errorf("events of %s (-want +got):\n%s", generation, diff)
+	}
+}
+
+// Events that a store has lost, with their checkpoints, are made again from the raw stream.
+func TestEventsThatRolledBackAreMadeAgain(t *testing.T) {
+	t.Parallel()
+	r := rollBack(t, 71, pipeline.EventsStream("v1"))
+	r.x.RequireExact(t, r.js)
+	pipelinetest.Publish(t, r.js, r.next...)
+	r.x.RequireExact(t, r.js)
+	r.requireAll(t, "v1")
+	r.worker.stop(t)
+	if n := int(r.calls.Load()); n < len(r.records)+len(r.late) {
+		t.Errorf("%d records were normalized: the store did not roll back", n)
+	}
+}
+
+// When both streams rolled back to one moment and the producer goes on with what follows, the
+// session has a gap, which the status shows; the records between are shipped again and every
+// event is there once.
+func TestGapOfAStoreThatRolledBackIsFilled(t *testing.T) {
+	t.Parallel()
+	r := rollBack(t, 72, pipeline.RawStream, pipeline.EventsStream("v1"))
+	pipelinetest.Publish(t, r.js, r.next...)
+	r.x.RequireExact(t, r.js)
+	if shown, n := gaps(t, r.js, r.top); n == 0 || len(shown) != n {
+		t.Errorf("%d sessions have gaps, shown are %+v", n, shown)
+	}
+	pipelinetest.Publish(t, r.js, r.records...)
+	r.x.RequireExact(t, r.js)
+	if shown, n := gaps(t, r.js, r.top); n != 0 {
+		t.Errorf("%d sessions have gaps: %+v", n, shown)
+	}
+	r.requireAll(t, "v1")
+	r.worker.stop(t)
+	replay(t, r.js, r.top, "v2")
+	r.requireAll(t, "v2")
+}
+
+// When the raw stream alone rolled back, the partitions stop and state the whole cure, in the
+// log and in the status. A producer that goes on changes nothing about it. The cure brings
+// every event back: the logs are shipped again, then a new generation is made.
+func TestRawStreamThatRolledBackStopsAndIsCured(t *testing.T) {
+	t.Parallel()
+	r := rollBack(t, 73, pipeline.RawStream)
+	stopped := func() {
+		t.Helper()
+		status, err := pipeline.ReadStatus(t.Context(), r.js, r.top)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range status.Partitions {
+			if !strings.HasPrefix(p.Fault, pipeline.ErrRawLost.Error()) {
+				t.Errorf("partition %d: %q", p.Partition, p.Fault)
+			}
+			requireInOrder(t, p.Cure, "tributary ship --again", "new generation", "TRIBUTARY_GENERATION")
+		}
+	}
+	if err := r.worker.wait(t); err == nil {
+		t.Error("the worker ends without an error")
+	}
+	requireInOrder(t, r.log.String(), "partition stopped", "raw stream has lost its tail", "tributary ship --again", "new generation", "TRIBUTARY_GENERATION")
+	stopped()
+	pipelinetest.Publish(t, r.js, r.next...) // before anybody has looked
+	stopped()
+
+	pipelinetest.Publish(t, r.js, r.records...)
+	replay(t, r.js, r.top, "v2")
+	r.requireAll(t, "v2")
+	next := r.top
+	next.Generation = "v2"
+	if shown, n := gaps(t, r.js, next); n != 0 {
+		t.Errorf("%d sessions have gaps: %+v", n, shown)
+	}
+}
+
+// requireInOrder fails the test unless a text contains parts, one behind the other.
+func requireInOrder(tb testing.TB, text string, parts ...string) {
+	tb.Helper()
+	rest := text
+	for _, p := range parts {
+		_, after, ok := strings.Cut(rest, p)
+		if !ok {
+			tb.Errorf("no %q, behind those before it, in:\n%s", p, text)
+			return
+		}
+		rest = after
+	}
+}

@@ -1,0 +1,212 @@
+package sessionmeta_test
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"tributary/envelopes"
+	"tributary/pipeline"
+	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/sessionmeta"
+)
+
+func changeHasTheKeysOfItsType(t *testing.T) {
+	t.Parallel()
+	const id = `a b"%` + "\n"
+	for _, mode := range []envelopes.Mode{envelopes.Binary, envelopes.Structured} {
+		t.Run(string(mode), func(t *testing.T) {
+			f := newFixture(t)
+			k := f.session(t, id)
+			s, err := sessionmeta.New(f.js, sessionmeta.Config{Mode: mode})
+			if err != nil {
+				t.Fatal(err)
+			}
+			title, err := s.ApplyGeneratedTitle(t.Context(), k, `A "title"`, sessionmeta.SourceFallback, false)
+			if err != nil {
+				t.Fatal(err)
+			}
+			pin, err := s.SetPinned(t.Context(), k, true)
+			if err != nil {
+				t.Fatal(err)
+			}
+			at := title.UpdatedAt.Format("2006-01-02T15:04:05.999999Z07:00")
+			f.requireCloudEvent(t, title, `{"type":"session_title_updated","session_id":"a b\"%\n","title":"A \"title\"","title_version":1,"source":"fallback","updated_at":"`+at+`"}`)
+			at = pin.UpdatedAt.Format("2006-01-02T15:04:05.999999Z07:00")
+			f.requireCloudEvent(t, pin, `{"type":"session_pinned_updated","session_id":"a b\"%\n","pinned":true,"updated_at":"`+at+`"}`)
+		})
+	}
+	t.Run("as_recorded", func(t *testing.T) {
+		root := os.Getenv("TRIBUTARY_GOLDENS")
+		if root == "" {
+			t.Skip("TRIBUTARY_GOLDENS is not set")
+		}
+		data, err := os.ReadFile(filepath.Join(root, "session_metadata", "origin", "events.jsonl"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		f := newFixture(t)
+		k := f.session(t, "s1")
+		for line := range strings.Lines(string(data)) {
+			var want map[string]jsontext.Value
+			if err := json.Unmarshal([]byte(line), &want); err != nil {
+				t.Fatal(err)
+			}
+			var c *sessionmeta.Change
+			if want["pinned"] != nil {
+				c, err = f.SetPinned(t.Context(), k, true)
+			} else {
+				var title string
+				var source sessionmeta.TitleSource
+				convert(t, want["title"], &title)
+				convert(t, want["source"], &source)
+				c, err = f.ApplyGeneratedTitle(t.Context(), k, title, source, true)
+			}
+			if err != nil || c == nil {
+				t.Fatalf("%+v, %v", c, err)
+			}
+			convert(t, want["updated_at"], &c.UpdatedAt)
+			members(t, "change", c, want)
+			var got map[string]jsontext.Value
+			convert(t, c, &got)
+			if diff := cmp.Diff(slices.Sorted(maps.Keys(want)), slices.Sorted(maps.Keys(got))); diff != "" {
+				t.Error(diff)
+			}
+		}
+	})
+}
+
+// requireCloudEvent requires the message of a change, in its attributes and its data.
+func (f *fixture) requireCloudEvent(t *testing.T, c *sessionmeta.Change, data string) {
+	t.Helper()
+	m, err := pipeline.NextStored(t.Context(), f.js, pipeline.SessionsStream, "sessions.*.*.changes", c.Sequence)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ce, err := envelopes.Decode(m.Header, m.Data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := ce.Validate(); err != nil {
+		t.Error(err)
+	}
+	if got := string(ce.Data()); got != data {
+		t.Errorf("data %s, want %s", got, data)
+	}
+	const session = `a b"%25%0A`
+	got := []any{ce.ID(), ce.Source(), ce.Type(), ce.Subject(), ce.Time().Equal(c.UpdatedAt), ce.DataContentType(), ce.Extensions()}
+	want := []any{
+		c.ID, "/sessions/claude_code/a%20b%22%25%0A", "agtrace.session.v1." + string(c.Type), session, true, "application/json",
+		map[string]any{"sessionid": session, "partitionkey": session, "sequence": fmt.Sprintf("%020d", c.MetadataVersion)},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	read, err := sessionmeta.DecodeChange(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(c, read, cmp.AllowUnexported(sessionmeta.Change{})); diff != "" {
+		t.Errorf("what is read differs:\n%s", diff)
+	}
+}
+
+// onlyTheServiceMayWrite runs a server with the rights of deploy/README.md.
+func onlyTheServiceMayWrite(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../deploy/README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(page), "| role | publishes to |")
+	table, _, _ := strings.Cut(rest, "\n\n")
+	code := regexp.MustCompile("`([^`]+)`")
+	options := &server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(), NoLog: true, NoSigs: true}
+	options.Users = []*server.User{{Username: "operator", Password: "p"}}
+	roles := map[string]bool{}
+	for row := range strings.Lines(table) {
+		cells := strings.Split(row, "|")
+		if len(cells) < 4 || !strings.Contains(cells[1], "`") {
+			continue
+		}
+		role := code.FindStringSubmatch(cells[1])[1]
+		var subjects []string
+		for _, s := range code.FindAllStringSubmatch(cells[2], -1) {
+			subjects = append(subjects, s[1])
+		}
+		roles[role] = true
+		options.Users = append(options.Users, &server.User{Username: role, Password: "p", Permissions: &server.Permissions{
+			Publish: &server.SubjectPermission{Allow: subjects},
+		}})
+	}
+	if !roles["run"] || !roles["sessions"] || len(roles) != 5 {
+		t.Fatalf("roles %v", roles)
+	}
+	broker, err := server.NewServer(options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	broker.Start()
+	t.Cleanup(func() {
+		broker.Shutdown()
+		broker.WaitForShutdown()
+	})
+	as := func(user string, more ...nats.Option) jetstream.JetStream {
+		return pipelinetest.Connect(t, broker.ClientURL(), append(more, nats.UserInfo(user, "p"))...)
+	}
+	js := as("operator")
+	if err := pipeline.Provision(t.Context(), js, topology); err != nil {
+		t.Fatal(err)
+	}
+	f := &fixture{js: js, Service: newService(t, as("run"))}
+	k := f.session(t, "s1")
+	if _, err := f.SetTitle(t.Context(), k, "Mine"); err != nil {
+		t.Fatalf("with the rights of run: %v", err)
+	}
+	serving(t, f.Service, js.Conn())
+	for role := range roles {
+		if role == "run" {
+			continue
+		}
+		refused := make(chan error, 1)
+		client := as(role, nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+			select {
+			case refused <- err:
+			default:
+			}
+		}))
+		if err := client.Conn().Publish("sessions.claude_code.s1.metadata", []byte(`{"title":"Not mine"}`)); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case err := <-refused:
+			if !errors.Is(err, nats.ErrPermissionViolation) {
+				t.Errorf("%s: %v", role, err)
+			}
+		case <-deadline(t).Done():
+			t.Errorf("%s may write metadata", role)
+		}
+	}
+	client := &fixture{js: as("sessions")}
+	if body, _ := client.request(t, "set_title", `{"source":"claude_code","session_id":"s1","title":"By the service"}`); !strings.Contains(body, `"applied":true`) {
+		t.Error(body)
+	}
+	w := watching(t, client.js, 0)
+	if u := w.expect(t, sessionmeta.Snapshot); u.Session.Title != "By the service" || u.Session.MetadataVersion != 2 {
+		t.Errorf("%+v", u.Session)
+	}
+	w.expect(t, sessionmeta.Synced)
+}

@@ -1,0 +1,108 @@
+package ship
+
+import (
+	"slices"
+	"time"
+
+	"tributary/pipeline"
+)
+
+// ack is how far the broker had acknowledged a file when the raw stream had a sequence.
+type ack struct {
+	At  int64  `json:"at"`  // offset: everything before it is acknowledged
+	Seq uint64 `json:"seq"` // of the last message of that; no earlier ack has a larger one
+}
+
+// maxAcks is how many acks a file keeps.
+const maxAcks = 8
+
+// acks are those of a file in their order: the first, the latest, and ever fewer between
+// them. Their elements are never changed in place.
+type acks []ack
+
+// with returns a with one more ack at its end.
+func (a acks) with(at int64, seq uint64) acks {
+	if n := len(a); n > 0 {
+		seq = max(seq, a[n-1].Seq)
+	}
+	return acks(thin(append(slices.Clip(a), ack{at, seq}), maxAcks))
+}
+
+// upTo returns the acks that are true of a stream that has lost everything behind a sequence.
+func (a acks) upTo(seq uint64) acks {
+	for n := len(a); n > 0; n-- {
+		if a[n-1].Seq <= seq {
+			return a[:n:n]
+		}
+	}
+	return nil
+}
+
+// before returns the acks up to an offset.
+func (a acks) before(at int64) acks {
+	n := 0
+	for n < len(a) && a[n].At <= at {
+		n++
+	}
+	return a[:n:n]
+}
+
+// checkpoint is a message that the broker has acknowledged, with what identifies it.
+type checkpoint struct {
+	Seq  uint64    `json:"seq"`
+	ID   string    `json:"id,omitzero"`   // its message id
+	Time time.Time `json:"time,omitzero"` // when the broker stored it; only of a message without an id
+}
+
+// is reports whether the message that is at the sequence of c now is the one that was
+// acknowledged.
+func (c checkpoint) is(m pipeline.RawMark) bool {
+	if c.ID != "" {
+		return m.ID == c.ID
+	}
+	return m.Time.Equal(c.Time)
+}
+
+// maxCheckpoints is how many checkpoints are kept of a stream. From the oldest of them on,
+// they find the place where a stream was rolled back with an error of about a twentieth of
+// the messages behind it.
+const maxCheckpoints = 64
+
+// checkpoints are those of a stream in the order of their sequences: the first, the latest,
+// and ever fewer between them.
+type checkpoints []checkpoint
+
+// with returns c with one more checkpoint at its end.
+func (c checkpoints) with(next checkpoint) checkpoints {
+	return checkpoints(thin(append(slices.Clip(c), next), maxCheckpoints))
+}
+
+// upTo returns the checkpoints up to a sequence.
+func (c checkpoints) upTo(seq uint64) checkpoints {
+	n := 0
+	for n < len(c) && c[n].Seq <= seq {
+		n++
+	}
+	return c[:n:n]
+}
+
+// last returns the sequence of the newest checkpoint, 0 for none.
+func (c checkpoints) last() uint64 {
+	if len(c) == 0 {
+		return 0
+	}
+	return c[len(c)-1].Seq
+}
+
+// thin drops every other element of the older half of list, but never the first, until at
+// most limit are left. It reuses the memory of list.
+func thin[T any](list []T, limit int) []T {
+	for len(list) > limit {
+		old := list[1 : 1+limit/2]
+		for i := range limit / 4 {
+			old[i] = old[2*i+1]
+		}
+		list = append(list[:1+limit/4], list[1+limit/2:]...)
+	}
+	return list
+}

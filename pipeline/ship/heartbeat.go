@@ -1,0 +1,103 @@
+package ship
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"tributary/pipeline"
+)
+
+// reportTimeout bounds one heartbeat.
+const reportTimeout = 5 * time.Second
+
+// heart reports the state of a Ship to the broker, for those who look after many. Nothing
+// depends on it: a heartbeat that fails is logged once, and the logs are shipped.
+type heart struct {
+	*Ship
+	edge    pipeline.Edge
+	failing bool
+	refused bool // the broker does not permit heartbeats
+}
+
+// startHeartbeats reports until stop, which reports the end.
+func (s *Ship) startHeartbeats(ctx context.Context) (stop func()) {
+	c := s.config
+	if c.Host == "" || c.DryRun {
+		return func() {}
+	}
+	state, err := filepath.Abs(c.Offsets)
+	if err != nil {
+		state = c.Offsets
+	}
+	h := &heart{Ship: s, edge: pipeline.Edge{
+		ID: pipeline.EdgeID(c.Host, state), Host: c.Host, Version: c.Version, Follows: !c.Once, Since: time.Now().UTC(),
+	}}
+	beating, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	var done sync.WaitGroup
+	done.Go(func() { h.run(beating) })
+	return func() {
+		cancel()
+		done.Wait()
+		h.edge.Ended = true
+		h.beat(context.WithoutCancel(ctx))
+	}
+}
+
+// run reports at intervals, and soon after the first connection.
+func (h *heart) run(ctx context.Context) {
+	for {
+		wait := h.config.Heartbeat
+		if h.publisher.nc.IsConnected() {
+			h.beat(ctx)
+		} else {
+			wait = min(wait, time.Second)
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		}
+	}
+}
+
+// beat reports the present state, unless the broker is away.
+func (h *heart) beat(ctx context.Context) {
+	nc := h.publisher.nc
+	if h.refused || !nc.IsConnected() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, reportTimeout)
+	defer cancel()
+	err := h.present().Report(ctx, nc)
+	switch {
+	case err == nil:
+		h.failing = false
+		return
+	case errors.Is(ctx.Err(), context.Canceled):
+		return // the Ship ends, and reports once more
+	}
+	h.refused = errors.Is(err, pipeline.ErrEdgesForbidden)
+	if !h.failing {
+		h.failing = true
+		h.config.Logger.InfoContext(ctx, "heartbeats cannot be written: tributary doctor does not see this edge; logs are shipped", "error", err)
+	}
+}
+
+// present returns the heartbeat of now.
+func (h *heart) present() pipeline.Edge {
+	e, sum := h.edge, h.Summary()
+	e.Files, e.Records, e.Shipped = sum.Files, sum.Records, sum.Shipped.UTC()
+	e.Behind, e.Bytes, e.Held = sum.Behind.Files, sum.Behind.Bytes, len(sum.Held)
+	if !sum.Behind.Oldest.IsZero() {
+		e.Oldest = sum.Behind.Oldest.UTC()
+	}
+	if sum.Trouble != nil {
+		e.Error, e.ErrorAt = sum.Trouble.Error(), sum.TroubleAt.UTC()
+	}
+	return e
+}

@@ -1,0 +1,129 @@
+package ship
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"tributary/pipeline"
+)
+
+// Loss is something that a raw stream had acknowledged and no longer has. Its records are
+// shipped again, as far as their logs still have them.
+type Loss struct {
+	New          bool   // the whole stream: another one is in its place
+	Acknowledged uint64 // sequence of the last message that the stream had acknowledged; 0 when New
+	Intact       uint64 // up to this sequence nothing is lost; 0 when New
+	Files        int    // that are shipped again, at least from their last records that are there; 0 for all
+}
+
+// Error says what happened and what is done.
+func (l Loss) Error() string {
+	if l.New {
+		return "the broker has another raw stream than before: all logs are shipped again"
+	}
+	return fmt.Sprintf("the raw stream has lost records: it had acknowledged message %d, and is unchanged only up to %d; shipped again from there: %d logs",
+		l.Acknowledged, l.Intact, l.Files)
+}
+
+// attach waits for the raw stream and opens the offsets in it. What the stream has lost since
+// it acknowledged it becomes unshipped again.
+func (s *Ship) attach(ctx context.Context, file *offsetsFile) error {
+	if s.config.DryRun {
+		var err error
+		s.offsets, err = file.latest()
+		return err
+	}
+	g := s.publisher.guard
+	var state pipeline.RawState
+	err := s.publisher.untilAnswered(ctx, func(ctx context.Context) (err error) {
+		state, err = g.state(ctx)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if s.offsets != nil && !s.offsets.stream.Created.Equal(state.Created) {
+		if err := file.close(s.offsets); err != nil {
+			return err
+		}
+		s.offsets = nil
+	}
+	if s.offsets == nil {
+		if err := s.openStream(ctx, file, state); err != nil {
+			return err
+		}
+	}
+	s.offsets.disown()
+	g.offsets = s.offsets
+	return s.publisher.untilAnswered(ctx, func(attempt context.Context) error {
+		return g.check(attempt, func(found finding) error { s.takeBack(ctx, found); return nil })
+	})
+}
+
+// openStream opens the offsets in the stream. Those of version 1 of the file are taken over,
+// unless the stream is younger than they are, or empty: then they are of another one.
+func (s *Ship) openStream(ctx context.Context, file *offsetsFile, state pipeline.RawState) error {
+	var known bool
+	var err error
+	if s.offsets, known, err = file.open(state.Created); err != nil || known {
+		return err
+	}
+	inherited := file.inherited
+	before, another := file.before()
+	file.inherited = nil
+	if len(inherited) > 0 {
+		if file.written.After(state.Created) && state.Last > 0 {
+			return s.inherit(ctx, inherited, state)
+		}
+		another, before = true, file.written
+	}
+	if another {
+		s.noteLoss(ctx, Loss{New: true}, "before", before, "created", state.Created)
+	}
+	return nil
+}
+
+// inherit takes over offsets of version 1, which do not say what the stream has acknowledged:
+// everything up to its present end.
+func (s *Ship) inherit(ctx context.Context, files []offset, state pipeline.RawState) error {
+	for i := range files {
+		files[i].Acks = acks{{files[i].Done, state.Last}}
+	}
+	stream := s.offsets.stream
+	c := checkpoint{Seq: state.Last}
+	err := s.publisher.untilAnswered(ctx, func(ctx context.Context) error {
+		mark, err := s.publisher.guard.mark(ctx, state.Last)
+		if errors.Is(err, jetstream.ErrMsgNotFound) || errors.Is(err, errMayNotRead) {
+			return nil
+		}
+		if c.ID = mark.ID; c.ID == "" {
+			c.Time = mark.Time
+		}
+		return err
+	})
+	stream.Acknowledged, stream.First = checkpoints{c}, state.First
+	s.offsets = newOffsets(stream, files)
+	s.offsets.changes++
+	return err
+}
+
+// takeBack makes unshipped what the stream has lost.
+func (s *Ship) takeBack(ctx context.Context, found finding) {
+	files := s.offsets.rewind(found.intact)
+	s.noteLoss(ctx, Loss{Acknowledged: found.newest, Intact: found.intact, Files: files},
+		"acknowledged_up_to", found.newest, "intact_up_to", found.intact, "ends_at", found.state.Last, "logs", files)
+}
+
+// noteLoss counts a loss and logs it.
+func (s *Ship) noteLoss(ctx context.Context, loss Loss, about ...any) {
+	s.tally.change(func(sum *Summary) { sum.Losses = append(sum.Losses, loss) })
+	log := s.config.Logger.With("stream", pipeline.RawStream).With(about...)
+	if loss.New {
+		log.WarnContext(ctx, "broker has another raw stream than before: shipping everything to it")
+	} else {
+		log.WarnContext(ctx, "raw stream has lost records that it had acknowledged: shipping them again, as far as their logs have them")
+	}
+}

@@ -1,0 +1,32 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// unanswered is the error of a request that the broker has not answered in time. It unwraps to
+// [context.DeadlineExceeded].
+type unanswered struct {
+	request string
+	waited  time.Duration
+}
+
+// Error implements error.
+func (e unanswered) Error() string {
+	return fmt.Sprintf("no answer of the broker to %s within %v", e.request, e.waited)
+}
+
+// Unwrap makes it a timeout.
+func (unanswered) Unwrap() error { return context.DeadlineExceeded }
+
+// nameRequest returns err, but for the end of a deadline an error that names the request and how
+// long it has waited since it began.
+func nameRequest(err error, request string, began time.Time) error {
+	if !errors.Is(err, context.DeadlineExceeded) || errors.As(err, new(unanswered)) {
+		return err
+	}
+	return unanswered{request, time.Since(began).Round(100 * time.Millisecond)}
+}
