@@ -50,6 +50,12 @@ func RawFilters(partition int) []string {
 	return filters
 }
 
+// RawFilter returns the subject that selects records of a partition of the raw stream. An
+// empty source or session selects all.
+func RawFilter(partition int, source Source, session string) string {
+	return "raw." + strconv.Itoa(partition) + "." + tokenOrAny(string(source)) + "." + tokenOrAny(session)
+}
+
 // ParseRawSubject parses a subject in the form in which the raw stream stores it. It accepts
 // any source. The error wraps [ErrInvalidSubject].
 func ParseRawSubject(subject string) (Address, error) {
@@ -107,6 +113,10 @@ func StateSubject(generation string, partition int, source Source, session strin
 func CheckpointSubject(generation string, partition int) string {
 	return "checkpoints." + generation + "." + strconv.Itoa(partition)
 }
+
+// CheckpointFilter returns the subject that selects the checkpoints of all partitions of a
+// generation.
+func CheckpointFilter(generation string) string { return "checkpoints." + generation + ".*" }
 
 // ParseCheckpointSubject is the inverse of [CheckpointSubject].
 func ParseCheckpointSubject(subject string) (Address, error) {

@@ -124,22 +124,26 @@ func BenchmarkLatency(b *testing.B) {
 				server := pipelinetest.NewServer(b)
 				s := start(b, server.Provision(top), pipeline.Config{Topology: top})
 				ready(b, s)
-				all = append(all, latencies(b, server, pipelinetest.Workload(uint64(turn), sessions, records), rate)...)
+				all = append(all, latencies(b, server, pipelinetest.Workload(uint64(turn), sessions, records), rate, 0)...)
 				s.stop(b)
 			}
-			slices.Sort(all)
-			quantile := func(q float64) float64 { return all[int(q*float64(len(all)-1))].Seconds() * 1000 }
-			b.ReportMetric(quantile(0.50), "p50-ms")
-			b.ReportMetric(quantile(0.99), "p99-ms")
+			b.ReportMetric(quantile(all, 0.50), "p50-ms")
+			b.ReportMetric(quantile(all, 0.99), "p99-ms")
 			b.ReportMetric(0, "ns/op")
 		})
 	}
 }
 
-// latencies publishes records into an empty raw stream, rate per second, and returns the
-// latency of each event. Producer and consumer have connections of their own, as processes of
+// quantile returns a quantile of durations in milliseconds. It sorts them.
+func quantile(all []time.Duration, q float64) float64 {
+	slices.Sort(all)
+	return all[int(q*float64(len(all)-1))].Seconds() * 1000
+}
+
+// latencies publishes records into a raw stream that has before records, rate per second, and
+// returns the latency of each event. Producer and consumer have connections of their own, as processes of
 // their own would.
-func latencies(b *testing.B, server *pipelinetest.Server, records []normalizers.Record, rate int) []time.Duration {
+func latencies(b *testing.B, server *pipelinetest.Server, records []normalizers.Record, rate int, before uint64) []time.Duration {
 	b.Helper()
 	want := foldedEvents(b, records)
 	ctx := deadline(b)
@@ -159,6 +163,7 @@ func latencies(b *testing.B, server *pipelinetest.Server, records []normalizers.
 		}
 		published <- times
 	}
+	q := pipeline.EventsQuery{Follow: true, Since: time.Now()}
 	go publish(server.JetStream())
 
 	type arrival struct {
@@ -166,7 +171,7 @@ func latencies(b *testing.B, server *pipelinetest.Server, records []normalizers.
 		time time.Time
 	}
 	arrivals := make([]arrival, 0, want)
-	for e, err := range pipeline.Events(ctx, server.JetStream(), "v1", pipeline.EventsQuery{Follow: true}) {
+	for e, err := range pipeline.Events(ctx, server.JetStream(), "v1", q) {
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -180,9 +185,53 @@ func latencies(b *testing.B, server *pipelinetest.Server, records []normalizers.
 	times := <-published
 	out := make([]time.Duration, len(arrivals))
 	for i, a := range arrivals {
-		out[i] = a.time.Sub(times[a.raw-1])
+		out[i] = a.time.Sub(times[a.raw-1-before])
 	}
 	return out
+}
+
+// BenchmarkReplay measures a replay beside a live generation: its speed against the floor of
+// [BenchmarkStage] while no record arrives, and what it adds to the latency of the live events
+// while records arrive at a steady rate.
+//
+//	go test ./pipeline -run '^$' -bench Replay -benchtime 1x -count 6
+func BenchmarkReplay(b *testing.B) {
+	const records, sessions, rate, live = 20_000, 100, 200, 1000
+	var floor, replay time.Duration
+	var alone, beside []time.Duration
+	rest := 0.0 // of the replays, when the measurement of the latency ended
+	for turn := range b.N {
+		top := topology(16)
+		server := pipelinetest.NewServer(b)
+		js := server.Provision(top)
+		pipelinetest.Publish(b, js, sized(records, sessions, 2000)...)
+		floor += carry(b, js, records)
+		w := work(b, js, pipeline.Config{Topology: top})
+		caughtUp(b, js, top)
+		began := time.Now()
+		startReplay(b, js, pipeline.Replay{Name: "idle"})
+		caughtUp(b, js, of(top, "idle"))
+		replay += time.Since(began)
+
+		measure := func(seed, before int) []time.Duration {
+			feed := pipelinetest.Workload(uint64(seed), 50, live)
+			return latencies(b, server, feed, rate, uint64(before))
+		}
+		alone = append(alone, measure(2*turn, records)...)
+		startReplay(b, js, pipeline.Replay{Name: "busy"})
+		beside = append(beside, measure(2*turn+1, records+live+50)...)
+		p, err := pipeline.ReadProgress(b.Context(), js, generation(b, js, "busy"))
+		if err != nil {
+			b.Fatal(err)
+		}
+		rest += float64(p.Total-p.Done) / float64(p.Total)
+		w.stop(b)
+	}
+	b.ReportMetric(replay.Seconds()/floor.Seconds(), "times-floor")
+	b.ReportMetric(quantile(alone, 0.99), "alone-p99-ms")
+	b.ReportMetric(quantile(beside, 0.99), "beside-p99-ms")
+	b.ReportMetric(rest/float64(b.N), "rest")
+	b.ReportMetric(0, "ns/op")
 }
 
 // BenchmarkTakeover measures what it costs to take over a partition with many sessions of

@@ -9,8 +9,6 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-
-	"tributary/envelopes"
 )
 
 // CatchUp waits until the generation of t has stored the results of every record that the
@@ -19,14 +17,14 @@ import (
 func CatchUp(ctx context.Context, js jetstream.JetStream, t Topology) error {
 	poll := time.NewTicker(20 * time.Millisecond)
 	defer poll.Stop()
-	var goal map[string]uint64 // raw sequence by subject of the checkpoint
+	var goal []uint64 // raw sequence by partition
 	for {
 		var err error
 		if goal == nil {
-			goal, err = lastRecords(ctx, js, t)
+			goal, err = t.goal(ctx, js)
 		}
 		if err == nil {
-			err = reached(ctx, js, t, goal)
+			err = reached(ctx, js, t.Generation, goal)
 		}
 		if err == nil {
 			return nil
@@ -42,12 +40,12 @@ func CatchUp(ctx context.Context, js jetstream.JetStream, t Topology) error {
 	}
 }
 
-// lastRecords returns the raw sequence of the last record of each partition, by the subject
-// of the partition's checkpoint.
-func lastRecords(ctx context.Context, js jetstream.JetStream, t Topology) (map[string]uint64, error) {
-	goal := make(map[string]uint64)
-	for p := range t.Partitions {
-		for _, filter := range envelopes.RawFilters(p) {
+// lastRecords returns the raw sequence of the last record of each partition of a generation;
+// 0 for a partition without one.
+func lastRecords(ctx context.Context, js jetstream.JetStream, g Generation, partitions int) ([]uint64, error) {
+	last := make([]uint64, partitions)
+	for p := range last {
+		for _, filter := range g.Part.filters(p) {
 			m, err := leaderGet(ctx, js, RawStream, getRequest{LastBySubject: filter})
 			if errors.Is(err, jetstream.ErrMsgNotFound) {
 				continue
@@ -55,39 +53,34 @@ func lastRecords(ctx context.Context, js jetstream.JetStream, t Topology) (map[s
 			if err != nil {
 				return nil, err
 			}
-			subject := envelopes.CheckpointSubject(t.Generation, p)
-			goal[subject] = max(goal[subject], m.Sequence)
+			if m.Sequence >= g.Part.Sequence {
+				last[p] = max(last[p], m.Sequence)
+			}
 		}
 	}
-	return goal, nil
+	return last, nil
 }
 
 var errBehind = errors.New("not all records are done")
 
+// goal returns the raw sequence of the last record of each partition.
+func (t Topology) goal(ctx context.Context, js jetstream.JetStream) ([]uint64, error) {
+	g, err := readGeneration(ctx, js, t.Generation)
+	if err != nil {
+		return nil, err
+	}
+	return lastRecords(ctx, js, g, t.Partitions)
+}
+
 // reached returns [errBehind] while a checkpoint is behind its goal.
-func reached(ctx context.Context, js jetstream.JetStream, t Topology, goal map[string]uint64) error {
-	if len(goal) == 0 {
-		return nil
-	}
-	subjects := make([]string, 0, len(goal))
-	for s := range goal {
-		subjects = append(subjects, s)
-	}
-	stored, err := lastMessages(ctx, js, EventsStream(t.Generation), subjects)
+func reached(ctx context.Context, js jetstream.JetStream, generation string, goal []uint64) error {
+	checkpoints, err := readCheckpoints(ctx, js, generation, len(goal))
 	if err != nil {
 		return err
 	}
-	for s, sequence := range goal {
-		m, ok := stored[s]
-		if !ok {
-			return fmt.Errorf("%w at %s", errNoCheckpoint, s)
-		}
-		c, err := decodeCheckpoint(m.Data, s)
-		if err != nil {
-			return err
-		}
-		if c.Raw < sequence {
-			return fmt.Errorf("%w: %s is at %d of %d", errBehind, s, c.Raw, sequence)
+	for p, c := range checkpoints {
+		if c.Raw < goal[p] {
+			return fmt.Errorf("%w: partition %d is at %d of %d", errBehind, p, c.Raw, goal[p])
 		}
 	}
 	return nil

@@ -12,7 +12,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"tributary/envelopes"
-	"tributary/normalizers"
 )
 
 // Checkpoint is the progress of a partition in a generation. The newest checkpoint in the
@@ -33,6 +32,15 @@ type Checkpoint struct {
 	Epoch    uint64 `json:"epoch,omitzero"`    // how often the partition was acquired
 	Tries    int    `json:"tries,omitzero"`    // attempts on record Raw+1 without progress
 	Revision int    `json:"revision,omitzero"` // of the normalizers
+
+	// Started is when the replay of the generation was started. A worker that goes on with a
+	// generation that was dropped, and made again under the same name, notices it.
+	Started time.Time `json:"started,omitzero"`
+
+	// Cut is set when the generation is retired: the name of the generation that is live
+	// since. Raw is the last record that the retired generation has, and no worker owns the
+	// partition any more.
+	Cut string `json:"cut,omitzero"`
 
 	Gaps GapList `json:"gaps,omitzero"` // the sessions with gaps in their files
 }
@@ -73,8 +81,8 @@ func (c Checkpoint) message(generation string, partition int, last uint64) (*nat
 }
 
 // firstCheckpoint stores the checkpoint that a partition begins with, unless it has one.
-func firstCheckpoint(ctx context.Context, js jetstream.JetStream, generation string, partition int) error {
-	m, err := Checkpoint{Revision: normalizers.Revision}.message(generation, partition, 0)
+func firstCheckpoint(ctx context.Context, js jetstream.JetStream, generation string, partition int, r generationRecord) error {
+	m, err := Checkpoint{Revision: r.Revision, Started: r.Started}.message(generation, partition, 0)
 	if err != nil {
 		return err
 	}
@@ -112,6 +120,18 @@ func decodeCheckpoint(data []byte, subject string) (Checkpoint, error) {
 		return Checkpoint{}, &faultError{fmt.Errorf("%w: checkpoint at %s", errState, subject), cureReplay}
 	}
 	return c, nil
+}
+
+// belongsTo reports why nobody may work on from c in a generation.
+func (c Checkpoint) belongsTo(g *Generation) error {
+	switch {
+	case c.Cut != "":
+		return fmt.Errorf("%w: %s is live", errRetired, c.Cut)
+	case !c.Started.Equal(g.Started):
+		return fmt.Errorf("%w: %s was dropped and made again", errRetired, g.Name)
+	default:
+		return nil
+	}
 }
 
 // store publishes c alone and returns its sequence. It fails when last is not the

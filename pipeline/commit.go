@@ -3,6 +3,7 @@ package pipeline
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/nats-io/nats.go"
 )
@@ -28,7 +29,11 @@ func (s *Stage) commitBatches(ctx context.Context) {
 			return
 		}
 		for b := s.collect(); !b.empty(); b = s.collect() {
+			began := time.Now()
 			s.commit(ctx, b)
+			if s.config.pacer.rest(ctx, time.Since(began)) != nil {
+				return
+			}
 		}
 	}
 }

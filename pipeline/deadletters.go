@@ -39,7 +39,7 @@ var requeuedHeaders = []string{
 // maxPayload bytes that is too small for all of it leaves out the body first, then headers,
 // those that a requeued copy keeps last of all. It always names the record, which the raw
 // stream has whole.
-func deadLetter(generation string, partition int, r normalizers.Record, original nats.Header, cause error, maxPayload int64) *nats.Msg {
+func deadLetter(generation string, partition, revision int, r normalizers.Record, original nats.Header, cause error, maxPayload int64) *nats.Msg {
 	reason, _ := Reason(cause)
 	text := cause.Error()
 	h := nats.Header{
@@ -48,7 +48,7 @@ func deadLetter(generation string, partition int, r normalizers.Record, original
 		envelopes.HeaderStream:     {RawStream},
 		envelopes.HeaderSequence:   {strconv.FormatUint(r.Sequence, 10)},
 		envelopes.HeaderGeneration: {generation},
-		envelopes.HeaderNormalizer: {strconv.Itoa(normalizers.Revision)},
+		envelopes.HeaderNormalizer: {strconv.Itoa(revision)},
 		envelopes.HeaderFirstSeen:  {envelopes.FormatTime(r.Stored)},
 		envelopes.HeaderSize:       {strconv.Itoa(len(r.Data))},
 	}

@@ -18,6 +18,8 @@ var (
 	errNoCheckpoint = errors.New("no checkpoint")
 	// errRevision: another revision of the normalizers made the generation.
 	errRevision = errors.New("generation of another revision")
+	// errRetired: the generation was live, and another one is since; or it was dropped.
+	errRetired = errors.New("generation is retired")
 	// errRawLost: the raw stream no longer holds records that a checkpoint says were
 	// read from it. It would use their sequences again, and the new records would be
 	// skipped.
@@ -68,6 +70,22 @@ var (
 	errClaimDigest = errors.New("claimed object has another digest")
 	// errUnpublishable: an event of the record does not fit a message.
 	errUnpublishable = errors.New("event does not fit a message")
+)
+
+// Errors of the commands that build and promote generations.
+var (
+	// ErrNoGeneration: the broker has no generation of the name.
+	ErrNoGeneration = errors.New("no generation")
+	// ErrLive: what was asked for cannot be done to the live generation.
+	ErrLive = errors.New("generation is live")
+	// ErrExpired: the raw stream no longer has all records of a replay.
+	ErrExpired = errors.New("records have expired")
+	// ErrNotReady: a generation cannot be promoted yet, or never.
+	ErrNotReady = errors.New("generation cannot be promoted")
+	// errDropping: a drop of the generation was interrupted.
+	errDropping = errors.New("generation is being dropped")
+	// errChanged: another process changed the generation at the same time.
+	errChanged = errors.New("another process has just changed the generation: try again")
 )
 
 // ErrCrashed is the permanent error of a record that ended the process each time that it

@@ -27,10 +27,11 @@ func TestCleanRunIsExact(t *testing.T) {
 		t.Run(string(mode), func(t *testing.T) {
 			t.Parallel()
 			top := topology(4)
+			top.Settings.CloudEvents = mode
 			js := pipelinetest.NewServer(t).Provision(top)
 			records := pipelinetest.Workload(1, 20, 1000)
 			pipelinetest.Publish(t, js, records[:500]...)
-			s := start(t, js, pipeline.Config{Topology: top, Mode: mode})
+			s := start(t, js, pipeline.Config{Topology: top})
 			for some := range slices.Chunk(records[500:], 12) { // several partitions in one commit
 				pipelinetest.Publish(t, js, some...)
 			}

@@ -18,6 +18,7 @@ var (
 	ErrNoCheckpoint = errNoCheckpoint
 	ErrRevision     = errRevision
 	ErrRawLost      = errRawLost
+	ErrRetired      = errRetired
 	ErrState        = errState
 	ErrClaim        = errClaim
 )

@@ -12,8 +12,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
-
-	"tributary/envelopes"
 )
 
 // feedLimits are the limits of a feed.
@@ -46,6 +44,8 @@ type feed struct {
 	js         jetstream.JetStream
 	partitions int // of the raw stream
 	limits     feedLimits
+	part       Part // of the raw stream that is read; set before run
+	ahead      int  // see [openReader]
 
 	mu       sync.Mutex
 	members  map[int]*subscription
@@ -89,6 +89,7 @@ func newFeed(js jetstream.JetStream, partitions int, limits feedLimits) *feed {
 		js:         js,
 		partitions: partitions,
 		limits:     limits,
+		ahead:      readAhead,
 		members:    make(map[int]*subscription),
 		apart:      make(map[int]*subscription),
 		changed:    make(chan struct{}),
@@ -132,7 +133,7 @@ func (f *feed) read(ctx context.Context) error {
 	if len(partitions) == 0 {
 		return nil
 	}
-	r, err := openReader(ctx, f.js, f.filtered(partitions), from)
+	r, err := openReader(ctx, f.js, f.part, f.filtered(partitions), from, f.ahead)
 	if err != nil {
 		return err
 	}
@@ -158,7 +159,7 @@ func (f *feed) read(ctx context.Context) error {
 // of them. A consumer of half of the partitions or more is not filtered: the server would
 // compare each message with every filter.
 func (f *feed) filtered(partitions []int) []int {
-	if 2*len(partitions) >= f.partitions {
+	if 2*len(partitions) >= f.partitions && f.part.Source == "" && f.part.Session == "" {
 		return nil
 	}
 	return partitions
@@ -326,7 +327,7 @@ func (f *feed) subscribe(ctx context.Context, partition int, from uint64) (*subs
 // join makes the subscription one of the feed, or of a consumer of its own when it is far
 // behind the feed.
 func (s *subscription) join(ctx context.Context) error {
-	next, some, err := firstUnread(ctx, s.feed.js, s.partition, s.next)
+	next, some, err := firstUnread(ctx, s.feed.js, s.feed.part, s.partition, max(s.next, s.feed.part.Sequence))
 	if err != nil {
 		return err
 	}
@@ -345,15 +346,15 @@ func (s *subscription) join(ctx context.Context) error {
 	return nil
 }
 
-// firstUnread returns the sequence of the first message of a partition at or behind a
+// firstUnread returns the sequence of the first message of a partition of a part at or behind a
 // sequence. Without some, it is the end of the stream.
-func firstUnread(ctx context.Context, js jetstream.JetStream, partition int, from uint64) (first uint64, some bool, err error) {
+func firstUnread(ctx context.Context, js jetstream.JetStream, part Part, partition int, from uint64) (first uint64, some bool, err error) {
 	last, err := lastSequence(ctx, js, RawStream) // asked first, because a message may arrive in between
 	if err != nil {
 		return 0, false, fmt.Errorf("read stream %s: %w", RawStream, err)
 	}
 	first = max(from, last+1)
-	for _, filter := range envelopes.RawFilters(partition) {
+	for _, filter := range part.filters(partition) {
 		m, err := leaderGet(ctx, js, RawStream, getRequest{Sequence: from, NextBySubject: filter})
 		switch {
 		case err == nil:
@@ -413,7 +414,7 @@ func (s *subscription) take() ([]rawMessage, error) {
 // up it joins the feed, and readAlone returns nothing.
 func (s *subscription) readAlone(ctx context.Context, stop <-chan struct{}) ([]rawMessage, error) {
 	if s.alone == nil {
-		r, err := openReader(ctx, s.feed.js, []int{s.partition}, s.next)
+		r, err := openReader(ctx, s.feed.js, s.feed.part, []int{s.partition}, s.next, s.feed.ahead)
 		if err != nil {
 			return nil, err
 		}

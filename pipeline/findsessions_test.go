@@ -61,10 +61,10 @@ func TestSessionsAreFoundByTheBeginningOfTheirIDs(t *testing.T) {
 func TestOutlinesAreTheEvents(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []envelopes.Mode{envelopes.Binary, envelopes.Structured} {
-		top := pipeline.Topology{Generation: "v1", Partitions: 1}
+		top := pipeline.Topology{Generation: "v1", Partitions: 1, Settings: pipeline.Settings{CloudEvents: mode}}
 		js := pipelinetest.NewServer(t).Provision(top)
 		pipelinetest.Publish(t, js, pipelinetest.Workload(3, 3, 50)...)
-		start(t, js, pipeline.Config{Topology: top, Mode: mode})
+		start(t, js, pipeline.Config{Topology: top})
 		if err := pipeline.CatchUp(t.Context(), js, top); err != nil {
 			t.Fatal(err)
 		}

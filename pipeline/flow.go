@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"tributary/envelopes"
 	"tributary/normalizers"
@@ -53,6 +54,7 @@ func (o *ownership) work() error {
 
 // runAll runs the messages of one read through the stages, until the partition is drained.
 func (o *ownership) runAll(messages []rawMessage) error {
+	o.p.stage.received.Store(time.Now().UnixNano())
 	o.p.open.Add(int64(len(messages)))
 	o.p.waiting.Store(messages[0].stored.UnixNano())
 	for records := o.receive(messages); len(records) > 0 && !closed(o.p.drain); {

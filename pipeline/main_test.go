@@ -112,3 +112,48 @@ func deadline(tb testing.TB) context.Context {
 	tb.Cleanup(cancel)
 	return ctx
 }
+
+// work runs a worker that follows the live generation, which ends with the test at the latest.
+func work(tb testing.TB, js jetstream.JetStream, cfg pipeline.Config) *following {
+	tb.Helper()
+	if cfg.Heartbeat == 0 {
+		cfg.Heartbeat = 200 * time.Millisecond
+	}
+	if cfg.Logger == nil && testing.Verbose() {
+		cfg.Logger = slog.New(slog.NewTextHandler(tb.Output(), nil))
+	}
+	cfg.Topology.Generation = ""
+	ctx, cancel := context.WithCancel(context.WithoutCancel(tb.Context())) // it outlives the cleanup
+	w := &following{Runner: pipeline.NewRunner(js, cfg), cancel: cancel, result: make(chan error, 1)}
+	go func() { w.result <- w.Run(ctx) }()
+	tb.Cleanup(w.kill)
+	return w
+}
+
+// following is a running [pipeline.Runner].
+type following struct {
+	*pipeline.Runner
+	cancel context.CancelFunc
+	result chan error
+}
+
+// kill ends the worker as [running.kill] does a stage.
+func (w *following) kill() {
+	w.cancel()
+	w.result <- <-w.result
+}
+
+// stop drains the worker, and fails the test when that fails.
+func (w *following) stop(tb testing.TB) {
+	tb.Helper()
+	w.Drain()
+	select {
+	case err := <-w.result:
+		w.result <- err
+		if err != nil {
+			tb.Fatalf("worker: %v", err)
+		}
+	case <-deadline(tb).Done():
+		tb.Fatal("the worker does not end")
+	}
+}

@@ -10,8 +10,6 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/nats-io/nats.go/jetstream"
-
-	"tributary/normalizers"
 )
 
 // membership is the view that a worker has of the workers of its generation, itself
@@ -148,7 +146,7 @@ func within(ctx context.Context, timeout time.Duration, do func(context.Context)
 // write writes the heartbeat of this worker.
 func (m *membership) write(ctx context.Context) error {
 	cfg := m.stage.config
-	data, err := json.Marshal(Worker{Name: cfg.Worker, Revision: normalizers.Revision, Partitions: m.stage.working(), Since: m.since})
+	data, err := json.Marshal(Worker{Name: cfg.Worker, Revision: cfg.Revision, Partitions: m.stage.working(), Since: m.since})
 	if err != nil {
 		return fmt.Errorf("encode worker: %w", err)
 	}

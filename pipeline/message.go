@@ -56,7 +56,7 @@ func (o *ownership) eventMessage(e *normalizers.Emitted) (message, error) {
 		RawSequence: e.Sequence,
 		Traceparent: e.Traceparent,
 		Tracestate:  e.Tracestate,
-	}, cfg.Mode)
+	}, o.p.stage.generation.Settings.CloudEvents)
 	if err != nil {
 		return message{}, err
 	}
@@ -83,7 +83,7 @@ func (o *ownership) eventMessage(e *normalizers.Emitted) (message, error) {
 func (o *ownership) deadLetterMessage(r received, cause error) message {
 	s := o.p.stage
 	r.Data = r.raw.Data
-	m := deadLetter(s.config.Topology.Generation, o.p.number, r.Record, r.raw.Header, cause, s.nc.MaxPayload())
+	m := deadLetter(s.config.Topology.Generation, o.p.number, s.config.Revision, r.Record, r.raw.Header, cause, s.nc.MaxPayload())
 	return message{Msg: m, size: headerSize(m.Header) + len(m.Data)}
 }
 

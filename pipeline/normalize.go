@@ -15,6 +15,11 @@ import (
 // under the lock: between them the session knows a record that the chunk lacks, and a
 // committer that sealed the chunk then would store a state that is ahead of its checkpoint.
 func (o *ownership) apply(r received) error {
+	pacer := o.p.stage.config.pacer
+	if err := pacer.acquire(o.ctx); err != nil {
+		return err
+	}
+	defer pacer.release()
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.ctx.Err() != nil {

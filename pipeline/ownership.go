@@ -5,8 +5,6 @@ import (
 	"log/slog"
 	"sync"
 	"time"
-
-	"tributary/normalizers"
 )
 
 // ownership is one period in which this worker owns a partition, with everything that it
@@ -39,7 +37,7 @@ func newOwnership(ctx context.Context, p *partition, c Checkpoint, sequence uint
 	cfg := p.stage.config
 	o := &ownership{
 		p:          p,
-		sessions:   newSessions(p.stage.js, cfg.Topology.Generation, p.number, cfg.SessionBytes/cfg.Topology.Partitions, cfg.Profile),
+		sessions:   newSessions(p.stage.js, cfg.Topology.Generation, p.number, cfg.SessionBytes/cfg.Topology.Partitions, p.stage.generation.Settings.ToolMetadata),
 		resume:     c,
 		suspicion:  newSuspicion(c.Tries),
 		room:       make(chan struct{}, 1),
@@ -56,6 +54,9 @@ func newOwnership(ctx context.Context, p *partition, c Checkpoint, sequence uint
 func (p *partition) acquire(ctx context.Context) (*ownership, error) {
 	last, sequence, err := p.newestCheckpoint(ctx)
 	if err != nil {
+		return nil, err
+	}
+	if err := last.belongsTo(&p.stage.generation); err != nil {
 		return nil, err
 	}
 	if err := last.checkRaw(ctx, p.stage.js, p.number); err != nil {
@@ -100,7 +101,7 @@ func (p *partition) fence(ctx context.Context, last Checkpoint, sequence uint64)
 	mine := last
 	mine.Owner = s.owner
 	mine.Epoch++
-	mine.Revision = normalizers.Revision
+	mine.Revision = s.config.Revision
 	mine.Tries = p.countAttempt(last)
 	p.tries = mine.Tries // also when the answer gets lost
 	sequence, err := mine.store(ctx, s.js, s.config.Topology.Generation, p.number, sequence)

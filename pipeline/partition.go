@@ -107,7 +107,7 @@ func (p *partition) runOnce() (progress bool, err error) {
 
 // final reports whether an error stays, however often the partition is acquired.
 func final(err error) bool {
-	for _, f := range []error{errNoCheckpoint, errRawLost, errState} {
+	for _, f := range []error{errNoCheckpoint, errRawLost, errState, errRetired} {
 		if errors.Is(err, f) {
 			return true
 		}

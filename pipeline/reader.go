@@ -11,8 +11,6 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-
-	"tributary/envelopes"
 )
 
 // rawMessage is a message of a stream, with its place there.
@@ -25,7 +23,7 @@ type rawMessage struct {
 
 // How a stream is read.
 const (
-	readAhead     = 256 // messages of one request; at most two requests are open
+	readAhead     = 256 // messages of one request
 	readExpires   = 30 * time.Second
 	readHeartbeat = 5 * time.Second
 	readSilence   = 2*readHeartbeat + readHeartbeat/2 // a server that sends nothing for so long is gone
@@ -47,6 +45,7 @@ type reader struct {
 	sub      *nats.Subscription
 	messages chan *nats.Msg
 	inbox    string
+	ahead    int    // messages of one request; at most two requests are open
 	ask      string // subject of requests
 	maxBytes int    // of one request
 
@@ -59,18 +58,22 @@ type reader struct {
 	close       func()
 }
 
-// openReader begins to read partitions of the raw stream at a sequence; all of them, when
-// none is named.
-func openReader(ctx context.Context, js jetstream.JetStream, partitions []int, from uint64) (*reader, error) {
+// openReader begins to read partitions of a part of the raw stream at a sequence; all
+// partitions, when none is named. It requests ahead messages at a time.
+func openReader(ctx context.Context, js jetstream.JetStream, part Part, partitions []int, from uint64, ahead int) (*reader, error) {
 	cfg := jetstream.ConsumerConfig{
 		Description:   fmt.Sprintf("A worker: partitions %v.", partitions),
 		DeliverPolicy: jetstream.DeliverByStartSequencePolicy,
-		OptStartSeq:   from,
+		OptStartSeq:   max(from, part.Sequence),
 	}
 	for _, n := range partitions {
-		cfg.FilterSubjects = append(cfg.FilterSubjects, envelopes.RawFilters(n)...)
+		cfg.FilterSubjects = append(cfg.FilterSubjects, part.filters(n)...)
 	}
-	return openStream(ctx, js, RawStream, cfg)
+	r, err := openStream(ctx, js, RawStream, cfg)
+	if err == nil {
+		r.ahead = ahead
+	}
+	return r, err
 }
 
 // openStream begins to read a stream at the start that cfg names.
@@ -96,6 +99,7 @@ func openStream(ctx context.Context, js jetstream.JetStream, stream string, cfg 
 		from:     cfg.OptStartSeq,
 		messages: make(chan *nats.Msg, 4*readAhead),
 		inbox:    nc.NewInbox(),
+		ahead:    readAhead,
 		ask:      apiSubject(js, "CONSUMER.MSG.NEXT."+stream+"."+name),
 		maxBytes: int(nc.MaxPayload()) + 64<<10,
 		pending:  consumer.CachedInfo().NumPending,
@@ -127,13 +131,13 @@ var (
 	errLate   = errors.New("the server holds records that it does not send")
 )
 
-// next waits for messages and returns those that have arrived, up to readAhead. When stop is
+// next waits for messages and returns those that have arrived, up to r.ahead. When stop is
 // closed it returns none, and no error.
 func (r *reader) next(ctx context.Context, stop <-chan struct{}) ([]rawMessage, error) {
 	silence := time.NewTimer(readSilence)
 	defer silence.Stop()
 	var arrived []rawMessage
-	for len(arrived) < readAhead && !closed(stop) {
+	for len(arrived) < r.ahead && !closed(stop) {
 		if err := r.request(); err != nil {
 			return nil, err
 		}
@@ -239,7 +243,7 @@ func (r *reader) check(ctx context.Context) error {
 
 // request requests more messages when half of those requested have arrived.
 func (r *reader) request() error {
-	if r.outstanding > readAhead {
+	if r.outstanding > r.ahead {
 		return nil
 	}
 	body, err := json.Marshal(struct {
@@ -247,11 +251,11 @@ func (r *reader) request() error {
 		MaxBytes  int   `json:"max_bytes"`
 		Expires   int64 `json:"expires"`        // nanoseconds
 		Heartbeat int64 `json:"idle_heartbeat"` // nanoseconds
-	}{readAhead, r.maxBytes, int64(readExpires), int64(readHeartbeat)})
+	}{r.ahead, r.maxBytes, int64(readExpires), int64(readHeartbeat)})
 	if err != nil {
 		return err
 	}
-	r.outstanding += readAhead
+	r.outstanding += r.ahead
 	return wrap(r.nc.PublishRequest(r.ask, r.inbox, body), "read stream")
 }
 
@@ -271,7 +275,7 @@ func (r *reader) status(m *nats.Msg) error {
 	if err != nil || left < 0 {
 		return fmt.Errorf("read stream: status %s with a bad count", status)
 	}
-	if status == "409" && left == readAhead {
+	if status == "409" && left == r.ahead {
 		return errors.New("read stream: a record is larger than max_payload of the server now allows")
 	}
 	r.outstanding -= left

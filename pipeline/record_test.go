@@ -154,7 +154,13 @@ func letter(tb testing.TB, js jetstream.JetStream, sequence uint64) *jetstream.R
 // stored are the messages of the first generation at a filter, as they lie in the stream.
 func stored(tb testing.TB, js jetstream.JetStream, filter string) []*jetstream.RawStreamMsg {
 	tb.Helper()
-	stream, err := js.Stream(tb.Context(), pipeline.EventsStream("v1"))
+	return storedIn(tb, js, "v1", filter)
+}
+
+// storedIn is [stored] for any generation.
+func storedIn(tb testing.TB, js jetstream.JetStream, generation, filter string) []*jetstream.RawStreamMsg {
+	tb.Helper()
+	stream, err := js.Stream(tb.Context(), pipeline.EventsStream(generation))
 	if err != nil {
 		tb.Fatal(err)
 	}

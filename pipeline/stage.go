@@ -1,8 +1,9 @@
 // Package pipeline runs the normalizers over the raw stream and stores the events that they
 // emit: exactly once, in order, through any crash.
 //
-// Start with [Stage], a worker: [Provision] creates the streams, [New] and [Stage.Run] work
-// on them. Around it are the producer's side ([RawMessage], [ClaimMessage], [Claims]), the
+// Start with [Stage], a worker of one generation: [Provision] creates the streams, [New] and
+// [Stage.Run] work on them. [Runner] runs a stage for the live generation and for each replay
+// beside it ([StartReplay], [CompareGenerations], [PromoteGeneration]). Around it are the producer's side ([RawMessage], [ClaimMessage], [Claims]), the
 // consumer's side ([Events]), and operation ([ReadStatus], [DeadLetters], [Requeue]).
 // README.md beside this file explains the room: the life of a record, the commit protocol,
 // and which failures are survived.
@@ -32,6 +33,7 @@ import (
 	"log/slog"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -40,20 +42,14 @@ import (
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/trace"
 
-	"tributary/envelopes"
 	"tributary/normalizers"
 )
 
 // Config configures a [Stage]. Only Topology must be set.
 type Config struct {
-	Topology Topology       // what [Provision] created
-	Worker   string         // name of this worker in checkpoints; default "worker"
-	Member   string         // key of this worker in the bucket of the workers, one token; empty to work on every partition alone
-	Mode     envelopes.Mode // of the CloudEvents; default [envelopes.Binary]
-
-	// Profile selects the shape of tool_metadata in events; default
-	// [normalizers.ProfileOpenCode]. All workers of a generation need the same one.
-	Profile normalizers.Profile
+	Topology Topology // what [Provision] created
+	Worker   string   // name of this worker in checkpoints; default "worker"
+	Member   string   // key of this worker in the bucket of the workers, one token; empty to work on every partition alone
 
 	SessionBytes int           // memory for the states of live sessions; default 256 MiB
 	ClaimBytes   int64         // memory for large records, from their fetch until they are normalized; default 128 MiB
@@ -63,6 +59,9 @@ type Config struct {
 	// whose contract it keeps: it is deterministic, and on an error leaves the session as
 	// it was. A record at which it panics becomes a dead letter.
 	Normalize func(*normalizers.Session, normalizers.Record) (normalizers.Result, error)
+	Revision  int // of Normalize; default [normalizers.Revision]
+
+	pacer *pacer // of a replay beside a live generation; nil for any other stage
 
 	Logger *slog.Logger // nil for no logs
 	Tracer trace.Tracer // nil for no traces
@@ -91,12 +90,6 @@ func (c Config) withDefaults() Config {
 	if c.Worker == "" {
 		c.Worker = "worker"
 	}
-	if c.Mode == "" {
-		c.Mode = envelopes.Binary
-	}
-	if c.Profile == "" {
-		c.Profile = normalizers.ProfileOpenCode
-	}
 	if c.SessionBytes <= 0 {
 		c.SessionBytes = 256 << 20
 	}
@@ -109,24 +102,13 @@ func (c Config) withDefaults() Config {
 	if c.Normalize == nil {
 		c.Normalize = normalizers.Normalize
 	}
+	if c.Revision == 0 {
+		c.Revision = normalizers.Revision
+	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
 	return c
-}
-
-// validate reports what is wrong with c, whose defaults are filled in.
-func (c Config) validate() error {
-	if err := c.Topology.validate(); err != nil {
-		return err
-	}
-	if c.Mode != envelopes.Binary && c.Mode != envelopes.Structured {
-		return fmt.Errorf("mode %q is neither %s nor %s", c.Mode, envelopes.Binary, envelopes.Structured)
-	}
-	if c.Profile != normalizers.ProfileOpenCode && c.Profile != normalizers.ProfileCurrent {
-		return fmt.Errorf("profile %q is neither %s nor %s", c.Profile, normalizers.ProfileOpenCode, normalizers.ProfileCurrent)
-	}
-	return nil
 }
 
 // Stage is a worker: it reads the partitions of the raw stream, normalizes their records,
@@ -152,6 +134,9 @@ type Stage struct {
 	trial     exclusive     // held while a suspect record is tried, see poison.go
 	large     exclusive     // held while a large record is in memory
 
+	received   atomic.Int64 // when records were received last, in Unix nanoseconds
+	generation Generation   // that the stage works on; set by Run before any partition starts
+
 	rotation int // belongs to the committer: the partition that the next batch begins with
 
 	drain    chan struct{} // closed by Drain
@@ -169,7 +154,7 @@ type Stage struct {
 // New returns a stage for a server that holds the topology of cfg.
 func New(js jetstream.JetStream, cfg Config) (*Stage, error) {
 	cfg = cfg.withDefaults()
-	if err := cfg.validate(); err != nil {
+	if err := cfg.Topology.validate(); err != nil {
 		return nil, err
 	}
 	s := &Stage{
@@ -205,9 +190,11 @@ func New(js jetstream.JetStream, cfg Config) (*Stage, error) {
 // Run waits for a connection that is lost to come back. A partition that cannot go on stops
 // alone: it is logged, and [Stage.Ready] reports it.
 func (s *Stage) Run(ctx context.Context) error {
-	if err := check(ctx, s.js, s.config.Topology); err != nil {
+	var err error
+	if s.generation, err = check(ctx, s.js, s.config.Topology, s.config.Revision); err != nil {
 		return err
 	}
+	s.feed.part, s.feed.ahead = s.generation.Part, s.config.pacer.ahead()
 	if err := CheckPayload(s.nc); err != nil {
 		return err
 	}

@@ -23,11 +23,17 @@ import (
 	"tributary/pipeline/pipelinetest"
 )
 
-// events returns the data of all events by session.
+// events returns the data of all events of v1 by session.
 func events(tb testing.TB, js jetstream.JetStream) map[string][]string {
 	tb.Helper()
+	return eventsOf(tb, js, "v1")
+}
+
+// eventsOf is [events] of any generation.
+func eventsOf(tb testing.TB, js jetstream.JetStream, generation string) map[string][]string {
+	tb.Helper()
 	out := make(map[string][]string)
-	for e, err := range pipeline.Events(tb.Context(), js, "v1", pipeline.EventsQuery{}) {
+	for e, err := range pipeline.Events(tb.Context(), js, generation, pipeline.EventsQuery{}) {
 		if err != nil {
 			tb.Fatal(err)
 		}
@@ -40,46 +46,50 @@ func events(tb testing.TB, js jetstream.JetStream) map[string][]string {
 	return out
 }
 
-// tool_metadata has the shape of the stage, also in a session whose state another stage stored.
+// tool_metadata has the shape that the settings of the generation name.
 func TestToolMetadataFollowsTheProfile(t *testing.T) {
 	t.Parallel()
 	top := topology(1)
 	js := pipelinetest.NewServer(t).Provision(top)
-	record := func(data string) normalizers.Record {
-		return normalizers.Record{Source: envelopes.ClaudeCode, Session: "s", Data: []byte(data)}
-	}
-	result := func(id string) normalizers.Record {
-		return record(`{"type":"user","uuid":"of-` + id + `","sessionId":"s","message":{"role":"user","content":[{"type":"tool_result","tool_use_id":"` + id +
-			`","content":"ok"}]},"toolUseResult":{"type":"create","filePath":"/home/dev/a.go","content":"package a"}}`)
-	}
-	call := func(id string) string { return `{"type":"tool_use","id":"` + id + `","name":"Write","input":{}}` }
-	calls := record(`{"type":"assistant","uuid":"a1","sessionId":"s","message":{"role":"assistant","content":[` + call("t1") + "," + call("t2") + `]}}`)
-	for _, step := range []struct {
-		profile normalizers.Profile
-		records []normalizers.Record
-	}{
-		{"", []normalizers.Record{calls, result("t1")}},
-		{normalizers.ProfileCurrent, []normalizers.Record{result("t2")}},
-	} {
-		s := start(t, js, pipeline.Config{Topology: top, Profile: step.profile})
-		pipelinetest.Publish(t, js, step.records...)
+	pipelinetest.Publish(t, js, toolCalls()...)
+	var got []string
+	for _, profile := range []normalizers.Profile{"", normalizers.ProfileCurrent} {
+		top := topology(1)
+		top.Settings.ToolMetadata = profile
+		if profile != "" {
+			top.Generation = "v2"
+		}
+		if err := pipeline.Provision(t.Context(), js, top); err != nil {
+			t.Fatal(err)
+		}
+		s := start(t, js, pipeline.Config{Topology: top})
 		if err := pipeline.CatchUp(t.Context(), js, top); err != nil {
 			t.Fatal(err)
 		}
 		s.stop(t)
-	}
-	var got []string
-	for _, e := range events(t, js)["s"] {
-		if _, metadata, ok := strings.Cut(e, `"tool_metadata":`); ok {
-			got = append(got, strings.TrimSuffix(metadata, "}"))
+		for _, e := range eventsOf(t, js, top.Generation)["s"] {
+			if _, metadata, ok := strings.Cut(e, `"tool_metadata":`); ok {
+				got = append(got, strings.TrimSuffix(metadata, "}"))
+			}
 		}
 	}
 	want := []string{`{"filePath":"/home/dev/a.go","content":"package a"}`, `{"filepath":"/home/dev/a.go","exists":true,"diagnostics":{}}`}
 	if !slices.Equal(got, want) {
 		t.Errorf("tool_metadata %q, want %q", got, want)
 	}
-	if _, err := pipeline.New(js, pipeline.Config{Topology: top, Profile: "cursor"}); err == nil {
+	top.Settings.ToolMetadata = "cursor"
+	if _, err := pipeline.New(js, pipeline.Config{Topology: top}); err == nil {
 		t.Error("a stage with an unknown profile")
+	}
+}
+
+// toolCalls are the records of a session with a tool call and its result.
+func toolCalls() []normalizers.Record {
+	return []normalizers.Record{
+		{Source: envelopes.ClaudeCode, Session: "s", Data: []byte(`{"type":"assistant","uuid":"a1","sessionId":"s","message":{"role":"assistant","content":[` +
+			`{"type":"tool_use","id":"t1","name":"Write","input":{}}]}}`)},
+		{Source: envelopes.ClaudeCode, Session: "s", Data: []byte(`{"type":"user","uuid":"u1","sessionId":"s","message":{"role":"user","content":[` +
+			`{"type":"tool_result","tool_use_id":"t1","content":"ok"}]},"toolUseResult":{"type":"create","filePath":"/home/dev/a.go","content":"package a"}}`)},
 	}
 }
 

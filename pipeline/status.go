@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"tributary/envelopes"
+	"tributary/normalizers"
 )
 
 // Status is the progress of a generation, as the broker holds it: the checkpoints are the
@@ -51,16 +52,16 @@ func (s PartitionStatus) Suspect() bool { return s.Tries > maxTogether }
 // go on in its Fault; it returns an error when the broker cannot be read, or does not hold
 // t.
 func ReadStatus(ctx context.Context, js jetstream.JetStream, t Topology) (Status, error) {
-	if err := check(ctx, js, t); err != nil {
+	g, err := check(ctx, js, t, normalizers.Revision)
+	if err != nil {
 		return Status{}, err
 	}
 	s := Status{Generation: t.Generation, Partitions: make([]PartitionStatus, t.Partitions)}
-	var err error
 	if s.Workers, err = Workers(ctx, js, t.Generation); err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
 		return Status{}, err
 	}
 	for p := range s.Partitions {
-		if s.Partitions[p], err = readPartition(ctx, js, t.Generation, p); err != nil {
+		if s.Partitions[p], err = readPartition(ctx, js, g, p); err != nil {
 			return Status{}, fmt.Errorf("partition %d: %w", p, err)
 		}
 	}
@@ -99,7 +100,7 @@ func brokerTime(ctx context.Context, js jetstream.JetStream) (time.Time, error) 
 }
 
 // readPartition reads the progress of a partition.
-func readPartition(ctx context.Context, js jetstream.JetStream, generation string, partition int) (PartitionStatus, error) {
+func readPartition(ctx context.Context, js jetstream.JetStream, g Generation, partition int) (PartitionStatus, error) {
 	s := PartitionStatus{Partition: partition}
 	fault := func(err error) (PartitionStatus, error) {
 		s.Fault = err.Error()
@@ -108,7 +109,7 @@ func readPartition(ctx context.Context, js jetstream.JetStream, generation strin
 		}
 		return s, nil
 	}
-	c, stored, err := getCheckpoint(ctx, js, generation, partition)
+	c, stored, err := getCheckpoint(ctx, js, g.Name, partition)
 	switch {
 	case errors.Is(err, errNoCheckpoint), errors.Is(err, errState):
 		return fault(err)
@@ -122,8 +123,9 @@ func readPartition(ctx context.Context, js jetstream.JetStream, generation strin
 	case err != nil:
 		return s, err
 	}
-	for _, filter := range envelopes.RawFilters(partition) {
-		next, err := leaderGet(ctx, js, RawStream, getRequest{Sequence: c.Raw + 1, NextBySubject: filter})
+	from := max(c.Raw+1, g.Part.Sequence)
+	for _, filter := range g.Part.filters(partition) {
+		next, err := leaderGet(ctx, js, RawStream, getRequest{Sequence: from, NextBySubject: filter})
 		if errors.Is(err, jetstream.ErrMsgNotFound) {
 			continue
 		}
@@ -135,7 +137,7 @@ func readPartition(ctx context.Context, js jetstream.JetStream, generation strin
 		}
 	}
 	s.GapSessions = c.Gaps.Sessions
-	if s.Gaps, err = readGaps(ctx, js, generation, c.Gaps); errors.Is(err, errState) {
+	if s.Gaps, err = readGaps(ctx, js, g.Name, c.Gaps); errors.Is(err, errState) {
 		return fault(err)
 	} else if err != nil {
 		return s, err
@@ -144,7 +146,7 @@ func readPartition(ctx context.Context, js jetstream.JetStream, generation strin
 		s.Tries = 0 // of no record: workers were killed while they had nothing to do
 		return s, nil
 	}
-	s.Lag, err = countFrom(ctx, js, RawStream, c.Raw+1, envelopes.RawFilters(partition)...)
+	s.Lag, err = countFrom(ctx, js, RawStream, from, g.Part.filters(partition)...)
 	return s, err
 }
 

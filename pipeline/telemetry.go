@@ -72,6 +72,8 @@ type telemetry struct {
 	oldest      metric.Float64ObservableGauge
 	drift       normalizers.DriftLabels
 	destination string // the events stream
+
+	base []attribute.KeyValue // of every measurement
 }
 
 // labels are the keys of the attribute [counted.label], by counter.
@@ -91,35 +93,39 @@ func newTelemetry(cfg Config) (*telemetry, error) {
 	if t.meter = cfg.Meter; t.meter == nil {
 		t.meter = metricnoop.NewMeterProvider().Meter("")
 	}
+	prefix := "tributary."
+	if cfg.pacer != nil {
+		prefix, t.base = "tributary.replay.", []attribute.KeyValue{attribute.String("generation", cfg.Topology.Generation)}
+	}
 	var errs []error
 	counter := func(name, unit, description string) metric.Int64Counter {
-		c, err := t.meter.Int64Counter(name, metric.WithUnit(unit), metric.WithDescription(description))
+		c, err := t.meter.Int64Counter(prefix+name, metric.WithUnit(unit), metric.WithDescription(description))
 		errs = append(errs, err)
 		return c
 	}
 	t.counters = [counters]metric.Int64Counter{
-		countRecords:     counter("tributary.records", "{record}", "Raw records that are done, by source."),
-		countEvents:      counter("tributary.events", "{event}", "Events stored, by source and type."),
-		countSkipped:     counter("tributary.skipped", "{record}", "Records without an event, by source and reason."),
-		countDeadLetters: counter("tributary.dead_letters", "{record}", "Records that could not be read, by source and reason."),
-		countGaps:        counter("tributary.gaps", "{record}", "Records behind a gap in their file: records of the session before them are not in the raw stream, by source."),
-		countLate:        counter("tributary.late", "{record}", "Records that lay in a gap and came late: their events are appended to their sessions, by source."),
-		countForgotten:   counter("tributary.forgotten", "{item}", "Items that session states forgot because of a limit, by source."),
-		countUnknown:     counter("tributary.unknown", "{item}", "What the normalizers do not know in records that are done, by source, version of the agent, kind (record_type, block_type, tool_output, usage_field) and name: a newer version may write something new."),
+		countRecords:     counter("records", "{record}", "Raw records that are done, by source."),
+		countEvents:      counter("events", "{event}", "Events stored, by source and type."),
+		countSkipped:     counter("skipped", "{record}", "Records without an event, by source and reason."),
+		countDeadLetters: counter("dead_letters", "{record}", "Records that could not be read, by source and reason."),
+		countGaps:        counter("gaps", "{record}", "Records behind a gap in their file: records of the session before them are not in the raw stream, by source."),
+		countLate:        counter("late", "{record}", "Records that lay in a gap and came late: their events are appended to their sessions, by source."),
+		countForgotten:   counter("forgotten", "{item}", "Items that session states forgot because of a limit, by source."),
+		countUnknown:     counter("unknown", "{item}", "What the normalizers do not know in records that are done, by source, version of the agent, kind (record_type, block_type, tool_output, usage_field) and name: a newer version may write something new."),
 	}
-	t.commits = counter("tributary.commits", "{commit}", "Atomic batches, by outcome: stored, fenced (another worker owns the partition), refused, unknown (the answer is lost: acquiring the partition again finds out).")
+	t.commits = counter("commits", "{commit}", "Atomic batches, by outcome: stored, fenced (another worker owns the partition), refused, unknown (the answer is lost: acquiring the partition again finds out).")
 	var err error
-	t.duration, err = t.meter.Float64Histogram("tributary.commit.duration", metric.WithUnit("s"),
+	t.duration, err = t.meter.Float64Histogram(prefix+"commit.duration", metric.WithUnit("s"),
 		metric.WithDescription("Time from sending a batch to its outcome, by outcome."),
 		metric.WithExplicitBucketBoundaries(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5))
 	errs = append(errs, err)
-	t.lag, err = t.meter.Int64ObservableGauge("tributary.lag", metric.WithUnit("{record}"),
+	t.lag, err = t.meter.Int64ObservableGauge(prefix+"lag", metric.WithUnit("{record}"),
 		metric.WithDescription("Raw records of the partitions that this worker owns that are not done yet."))
 	errs = append(errs, err)
-	t.owned, err = t.meter.Int64ObservableGauge("tributary.partition.owned", metric.WithUnit("{partition}"),
+	t.owned, err = t.meter.Int64ObservableGauge(prefix+"partition.owned", metric.WithUnit("{partition}"),
 		metric.WithDescription("1 while this worker owns the partition, 0 until it has acquired it, by partition."))
 	errs = append(errs, err)
-	t.oldest, err = t.meter.Float64ObservableGauge("tributary.oldest", metric.WithUnit("s"),
+	t.oldest, err = t.meter.Float64ObservableGauge(prefix+"oldest", metric.WithUnit("s"),
 		metric.WithDescription("Age of the oldest raw record that is not done yet, by partition; 0 when there is none."))
 	return t, errors.Join(append(errs, err)...)
 }
@@ -131,7 +137,7 @@ func (t *telemetry) observe(partitions func() []*partition, f *feed) (metric.Reg
 		lag := f.waiting()
 		for _, p := range partitions() {
 			lag += p.open.Load()
-			attrs := metric.WithAttributes(attribute.Int("partition", p.number))
+			attrs := metric.WithAttributes(append(slices.Clip(t.base), attribute.Int("partition", p.number))...)
 			owned, since, age := int64(0), p.waiting.Load(), 0.0
 			if is := p.ownership(); is != nil {
 				owned = 1
@@ -157,7 +163,7 @@ func (t *telemetry) add(ctx context.Context, counts tally) {
 		if !slices.Contains(envelopes.Sources, source) {
 			source = envelopes.UnknownSource // bounds the series: a producer could name any number of sources
 		}
-		attrs := []attribute.KeyValue{attribute.String("source", string(source))}
+		attrs := append(slices.Clip(t.base), attribute.String("source", string(source)))
 		if c.counter == countUnknown {
 			is := t.drift.Of(source, c.version, c.kind, c.label)
 			attrs = append(attrs, attribute.String("version", is.Version), attribute.String("kind", string(is.Kind)))
@@ -240,7 +246,7 @@ func (t *telemetry) commit(ctx context.Context, b *batch, messages []*nats.Msg, 
 	began := time.Now()
 	last, err := send()
 	outcome := outcomeOf(err)
-	attrs := metric.WithAttributes(attribute.String("outcome", outcome))
+	attrs := metric.WithAttributes(append(slices.Clip(t.base), attribute.String("outcome", outcome))...)
 	t.commits.Add(ctx, 1, attrs)
 	t.duration.Record(ctx, time.Since(began).Seconds(), attrs)
 	if err != nil {

@@ -7,7 +7,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/go-json-experiment/json"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"tributary/envelopes"
@@ -29,6 +28,8 @@ const (
 	partitionsKey    = "partitions"
 	currentKey       = "current"
 	generationPrefix = "generation."
+	settingsPrefix   = "settings."
+	droppedPrefix    = "dropped."
 )
 
 // EventsStream returns the name of the stream that holds everything that a generation
@@ -37,9 +38,13 @@ func EventsStream(generation string) string { return "EVENTS_" + generation }
 
 // Topology describes the streams and buckets on the server, with their limits.
 type Topology struct {
-	Generation string // name of a run over the raw stream, [a-z0-9-]{1,32}
-	Partitions int    // of the raw stream, 1 to 1024; fixed when the stream is created
-	Replicas   int    // of every stream, 1 to 5; 0 keeps those of an existing stream and gives a new one 1
+	// Generation is the name of a run over the raw stream, [a-z0-9-]{1,32}. [Provision]
+	// and [NewRunner] take an empty one as the live generation.
+	Generation string
+	Settings   Settings // of the generation; those that are empty are the ones that it has
+
+	Partitions int // of the raw stream, 1 to 1024; fixed when the stream is created
+	Replicas   int // of every stream, 1 to 5; 0 keeps those of an existing stream and gives a new one 1
 
 	RawMaxAge    time.Duration // how long raw records are kept; 0 keeps the setting of an existing stream, and means for ever in a new one
 	EventsMaxAge time.Duration // how long events are kept, in whole seconds; 0 for ever
@@ -47,7 +52,7 @@ type Topology struct {
 
 // DefaultTopology returns the topology that a command starts with: generation v1, 16
 // partitions.
-func DefaultTopology() Topology { return Topology{Generation: "v1", Partitions: 16} }
+func DefaultTopology() Topology { return Topology{Generation: firstGeneration, Partitions: 16} }
 
 // validate reports everything that is wrong with t, as [errTopology].
 func (t Topology) validate() error {
@@ -58,6 +63,9 @@ func (t Topology) validate() error {
 		}
 	}
 	if err := envelopes.CheckGeneration(t.Generation); err != nil {
+		errs = append(errs, fmt.Errorf("%w: %w", errTopology, err))
+	}
+	if err := t.Settings.validate(); err != nil {
 		errs = append(errs, fmt.Errorf("%w: %w", errTopology, err))
 	}
 	check(t.Partitions >= 1 && t.Partitions <= 1024, "%d partitions are not in 1 to 1024", t.Partitions)
@@ -158,8 +166,13 @@ func (t Topology) sessionsConfig() jetstream.StreamConfig {
 // updates what can be changed (replicas, age of raw records, switches that only add
 // abilities). Where what exists contradicts t, it changes nothing and returns an error that
 // lists the differences. Provision is idempotent: any number of processes may run it at the
-// same time, and one that is interrupted anywhere may run it again.
+// same time, and one that is interrupted anywhere may run it again. Without a Generation it
+// provisions the live one, v1 on a new broker.
 func Provision(ctx context.Context, js jetstream.JetStream, t Topology) error {
+	t, err := t.live(ctx, js)
+	if err != nil {
+		return err
+	}
 	if err := t.validate(); err != nil {
 		return err
 	}
@@ -190,7 +203,10 @@ func Provision(ctx context.Context, js jetstream.JetStream, t Topology) error {
 	if err := provisionEdges(ctx, js, t); err != nil {
 		return err
 	}
-	return provisionGeneration(ctx, js, kv, t)
+	if err := provisionGeneration(ctx, js, kv, t, Part{}, generationRecord{Revision: normalizers.Revision}); err != nil {
+		return err
+	}
+	return ensureKey(ctx, kv, currentKey, []byte(t.Generation))
 }
 
 // provisionBucket creates the control bucket.
@@ -325,52 +341,9 @@ func ensureKey(ctx context.Context, kv jetstream.KeyValue, key string, value []b
 	return wrap(err, "create "+key+" in bucket "+controlBucket)
 }
 
-// generation is the value of the key of a generation in [controlBucket].
-type generation struct {
-	Revision int `json:"revision"` // of its normalizers
-}
-
-// provisionGeneration writes the first checkpoints of a new generation, then its key. The
-// key comes last: once it exists, no first checkpoint is ever written again, because a
-// checkpoint that is missing then was lost.
-func provisionGeneration(ctx context.Context, js jetstream.JetStream, kv jetstream.KeyValue, t Topology) error {
-	key := generationPrefix + t.Generation
-	_, err := kv.Get(ctx, key)
-	if err == nil {
-		return nil
-	}
-	if !errors.Is(err, jetstream.ErrKeyNotFound) {
-		return fmt.Errorf("read %s of bucket %s: %w", key, controlBucket, err)
-	}
-	s, err := js.Stream(ctx, EventsStream(t.Generation))
-	if err != nil {
-		return fmt.Errorf("provision generation %s: %w", t.Generation, err)
-	}
-	if last := s.CachedInfo().State.LastSeq; last > uint64(t.Partitions) {
-		return &topologyError{
-			name:        "bucket " + controlBucket,
-			differences: []difference{{key, "nothing", "the revision of a stream that is in use"}},
-			cure:        "put the key back, or give the generation another name",
-		}
-	}
-	for p := range t.Partitions {
-		if err := firstCheckpoint(ctx, js, t.Generation, p); err != nil {
-			return err
-		}
-	}
-	value, err := json.Marshal(generation{Revision: normalizers.Revision})
-	if err != nil {
-		return fmt.Errorf("encode %s: %w", key, err)
-	}
-	if err := ensureKey(ctx, kv, key, value); err != nil {
-		return err
-	}
-	return ensureKey(ctx, kv, currentKey, []byte(t.Generation))
-}
-
-// check reports what keeps a stage from working on t: the server does not hold it, or
-// another revision of the normalizers made its generation. It changes nothing.
-func check(ctx context.Context, js jetstream.JetStream, t Topology) error {
+// checkServer reports what keeps everyone from working on t: the server does not hold it. It
+// changes nothing.
+func checkServer(ctx context.Context, js jetstream.JetStream, t Topology) error {
 	if err := t.validate(); err != nil {
 		return err
 	}
@@ -389,19 +362,6 @@ func check(ctx context.Context, js jetstream.JetStream, t Topology) error {
 		if err := contradiction(have, want); err != nil {
 			return err
 		}
-	}
-	key := generationPrefix + t.Generation
-	entry, err := kv.Get(ctx, key)
-	if err != nil {
-		return fmt.Errorf("read %s of bucket %s: %w", key, controlBucket, err)
-	}
-	var g generation
-	if err := json.Unmarshal(entry.Value(), &g); err != nil {
-		return fmt.Errorf("%w: %s of bucket %s", errState, key, controlBucket)
-	}
-	if g.Revision != normalizers.Revision {
-		return fmt.Errorf("%w: %s is of revision %d, this program of %d: replay into a new generation",
-			errRevision, t.Generation, g.Revision, normalizers.Revision)
 	}
 	return nil
 }

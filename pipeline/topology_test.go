@@ -61,7 +61,10 @@ func TestProvisionIsIdempotent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for key, want := range map[string]string{"partitions": "16", "current": "v1", "generation.v1": fmt.Sprintf(`{"revision":%d}`, normalizers.Revision)} {
+	for key, want := range map[string]string{
+		"partitions": "16", "current": "v1",
+		"settings.v1": `{"tool_metadata":"opencode","cloudevents":"binary"}`, "generation.v1": fmt.Sprintf(`{"revision":%d}`, normalizers.Revision),
+	} {
 		e, err := kv.Get(t.Context(), key)
 		if err != nil {
 			t.Fatal(err)

@@ -36,16 +36,16 @@ type config struct {
 	NATSCA       string `envconfig:"NATS_CA" desc:"file with the certificates of the authorities to trust"`
 	NATSContext  string `envconfig:"NATS_CONTEXT" desc:"a context of the nats command; it replaces all other NATS_ settings"`
 
-	Generation    string         `envconfig:"TRIBUTARY_GENERATION" default:"v1" desc:"generation that events belong to: a-z, 0-9 and -, at most 32"`
+	Generation    string         `envconfig:"TRIBUTARY_GENERATION" desc:"generation to work with: a-z, 0-9 and -, at most 32; default the live one, on a new broker v1"`
 	Partitions    int            `envconfig:"TRIBUTARY_PARTITIONS" default:"16" desc:"partitions of the raw stream, 1 to 1024; fixed when the stream is created"`
 	Replicas      int            `envconfig:"TRIBUTARY_REPLICAS" default:"0" desc:"replicas of the streams, 1 to 5; 0 leaves existing streams as they are, and new ones get 1"`
 	RawMaxAge     time.Duration  `envconfig:"TRIBUTARY_RAW_MAX_AGE" default:"0s" desc:"how long raw records are kept, also those that are stored already; 0 leaves an existing stream as it is, and a new one keeps them for ever"`
 	EventsMaxAge  time.Duration  `envconfig:"TRIBUTARY_EVENTS_MAX_AGE" default:"0s" desc:"how long events are kept after they are stored; 0 keeps them for ever"`
 	ChangesMaxAge time.Duration  `envconfig:"TRIBUTARY_CHANGES_MAX_AGE" default:"720h" desc:"how long changes of titles and pins are kept for watchers that are away, a minute or more; 0 keeps them for ever. Titles and pins themselves are kept for ever"`
-	CloudEvents   envelopes.Mode `envconfig:"TRIBUTARY_CLOUDEVENTS" default:"binary" oneof:"binary structured" desc:"mode of the CloudEvents that are published"`
+	CloudEvents   envelopes.Mode `envconfig:"TRIBUTARY_CLOUDEVENTS" oneof:"binary structured" desc:"mode of the CloudEvents that are published; default that of the generation, in a new one binary"`
 	Worker        string         `envconfig:"TRIBUTARY_WORKER" desc:"name of the worker, different for each; default host name and process id"`
 
-	ToolMetadata normalizers.Profile `envconfig:"TRIBUTARY_TOOL_METADATA" default:"opencode" oneof:"opencode current" desc:"shapes of tool_metadata, those that OpenCode documented or its current ones; the same for all workers of a generation"`
+	ToolMetadata normalizers.Profile `envconfig:"TRIBUTARY_TOOL_METADATA" oneof:"opencode current" desc:"shapes of tool_metadata, those that OpenCode documented or its current ones; default those of the generation, in a new one opencode"`
 
 	Data         string        `envconfig:"TRIBUTARY_DATA" desc:"folder of the embedded server and of the progress of ship; default $XDG_STATE_HOME/tributary"`
 	Listen       string        `envconfig:"TRIBUTARY_LISTEN" default:"127.0.0.1:4222" desc:"address of the embedded server, which asks for no password; --listen \"\" for none"`

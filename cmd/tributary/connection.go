@@ -11,6 +11,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 	"github.com/synadia-io/orbit.go/natscontext"
+
+	"tributary/pipeline"
 )
 
 // connect connects to the broker of the settings. It fails if the broker is away; a connection
@@ -95,6 +97,20 @@ func (a *app) jetStream(ctx context.Context) (jetstream.JetStream, error) {
 		return nil, err
 	}
 	return jetstream.New(nc, jetstream.WithDefaultTimeout(requestTimeout))
+}
+
+// jetStreamLive is [app.jetStream] for a command that reads one generation: the live one, unless
+// the settings name another.
+func (a *app) jetStreamLive(ctx context.Context) (jetstream.JetStream, error) {
+	js, err := a.jetStream(ctx)
+	if err != nil || a.config.Generation != "" {
+		return js, err
+	}
+	if a.config.Generation, err = pipeline.LiveGeneration(ctx, js); err != nil {
+		js.Conn().Close()
+		return nil, fmt.Errorf("%w: name the generation in TRIBUTARY_GENERATION if the broker does not let you read this", err)
+	}
+	return js, nil
 }
 
 // credentials adds the user, the certificates and the trusted authorities of the NATS_ settings.

@@ -43,7 +43,7 @@ not exist any more, --gaps-since leaves older gaps out of the problems.`,
 			if err != nil {
 				return usageError{fmt.Errorf("--gaps-since %q: write a duration, date or time, as for --since of tail", gapsSince)}
 			}
-			js, err := a.jetStream(cmd.Context())
+			js, err := a.jetStreamLive(cmd.Context())
 			if err != nil {
 				return err
 			}

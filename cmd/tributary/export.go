@@ -69,7 +69,7 @@ func (a *app) export(ctx context.Context, f *exportFlags) error {
 	case f.spanBytes <= 0:
 		return usageError{fmt.Errorf("--span-bytes %d: write a number from 1 on", f.spanBytes)}
 	}
-	js, err := a.jetStream(ctx)
+	js, err := a.jetStreamLive(ctx)
 	if err != nil {
 		return err
 	}

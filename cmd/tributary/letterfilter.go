@@ -95,7 +95,7 @@ func (a *app) withLetters(cmd *cobra.Command, f *letterFilter, args []string, wo
 		return err
 	}
 	ctx := cmd.Context()
-	js, err := a.jetStream(ctx)
+	js, err := a.jetStreamLive(ctx)
 	if err != nil {
 		return err
 	}

@@ -149,6 +149,7 @@ in order per session.`,
   tributary stats                          sum up tokens, cost, tools and time
   tributary export --out events            write the events to Parquet files
   tributary dlq ls                         list the records that could not be read
+  tributary replay start b                 build the events again beside the live ones
   tributary doctor                         show progress, problems and their cures`,
 		Version:       versionLine(),
 		SilenceErrors: true,
@@ -182,6 +183,7 @@ in order per session.`,
 		a.exportCommand(),
 		a.dlqCommand(),
 		a.claimsCommand(),
+		a.replayCommand(),
 		versionCommand(),
 		environmentCommand(),
 	)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,6 +16,7 @@ import (
 
 	"tributary/envelopes"
 	"tributary/normalizers"
+	"tributary/pipeline"
 	"tributary/pipeline/ship"
 )
 
@@ -109,7 +111,7 @@ func (a *app) normalizeFiles(ctx context.Context, paths []string, f *normalizeFl
 			report:   newReport(),
 		}
 		if f.cloudEvents {
-			n.generation = a.config.Generation
+			n.generation = cmp.Or(a.config.Generation, pipeline.DefaultTopology().Generation)
 		}
 		err := a.normalize(ctx, path, normalizers.File{Source: source, Session: f.session}, n)
 		if ctx.Err() != nil || errors.Is(err, syscall.EPIPE) {

@@ -98,6 +98,13 @@ func TestRightsOfEachRoleSuffice(t *testing.T) {
 	stored("deadletters.v1.>", 2)
 	done("doctor", "dlq", "purge", "--all", "--yes")
 	done("doctor", "claims", "gc", "--older-than", "0s")
+	done("replay", "replay", "start", "b")
+	done("replay", "replay", "status", "b", "--wait")
+	done("replay", "replay", "diff", "v1", "b")
+	done("replay", "replay", "promote", "b")
+	done("replay", "replay", "rollback")
+	done("replay", "replay", "ls")
+	done("replay", "replay", "drop", "b", "--yes")
 	titleAndWatch(t, broker.ClientURL())
 	if code := worker.signal(syscall.SIGTERM); code != 0 || strings.Contains(worker.stderr.String(), "ermissions") {
 		t.Errorf("run: exit code %d\n%s", code, worker.stderr.String())
@@ -171,8 +178,8 @@ func rights(t *testing.T) map[string][]string {
 			all[role] = append(all[role], subject[1])
 		}
 	}
-	if len(all) != 5 {
-		t.Fatalf("rights of %d, want 5: %v", len(all), all)
+	if len(all) != 6 {
+		t.Fatalf("rights of %d, want 6: %v", len(all), all)
 	}
 	return all
 }

@@ -25,7 +25,11 @@ events until a signal arrives. Any number of workers share the partitions: a wor
 that joins takes over its part, and the partitions of a worker that dies are taken
 over within seconds. Each event is stored once, whatever happens to the workers.
 Workers also answer the requests that title and pin sessions, as the NATS micro
-service tributary-sessions.`,
+service tributary-sessions.
+
+A worker follows the live generation, and builds replays beside it in the time that
+is left (tributary replay --help). With TRIBUTARY_GENERATION it works on that
+generation alone.`,
 		Example: `  tributary run
   NATS_URL=nats://nats.example:4222 NATS_CREDS=worker.creds tributary run`,
 		Args: noArgs,
@@ -44,11 +48,12 @@ service tributary-sessions.`,
 			if err := pipeline.CheckPayload(js.Conn()); err != nil {
 				return err
 			}
-			if err := pipeline.Provision(ctx, js, a.config.topology()); err != nil {
+			top := a.config.topology()
+			if err := pipeline.Provision(ctx, js, top); err != nil {
 				return err
 			}
-			a.log.InfoContext(ctx, "worker is running", "generation", a.config.Generation, "partitions", a.config.Partitions, "worker", a.config.workerName())
-			if err := a.work(ctx, js, telemetry, nuid.Next()); err != nil {
+			a.log.InfoContext(ctx, "worker is running", "partitions", top.Partitions, "worker", a.config.workerName())
+			if err := a.work(ctx, js, telemetry, top, nuid.Next()); err != nil {
 				return err
 			}
 			a.log.InfoContext(ctx, "drained")
@@ -63,22 +68,17 @@ service tributary-sessions.`,
 // the records that are not stored.
 var errDrainTimeout = errors.New("drain took too long: the records that are not stored are processed again next time")
 
-// work runs a stage, and the service of titles and pins, until ctx ends, then drains both.
-// member is the key of the stage among the workers.
-func (a *app) work(ctx context.Context, js jetstream.JetStream, t *telemetry, member string) error {
-	stage, err := pipeline.New(js, pipeline.Config{
-		Topology: a.config.topology(),
+// work runs a worker, and the service of titles and pins, until ctx ends, then drains both.
+// member is the key of the worker among the workers.
+func (a *app) work(ctx context.Context, js jetstream.JetStream, t *telemetry, top pipeline.Topology, member string) error {
+	worker := pipeline.NewRunner(js, pipeline.Config{
+		Topology: top,
 		Worker:   a.config.workerName(),
 		Member:   member,
-		Mode:     a.config.CloudEvents,
-		Profile:  a.config.ToolMetadata,
 		Logger:   a.log,
 		Tracer:   t.stageTracer(),
 		Meter:    t.metrics.Meter(scope),
 	})
-	if err != nil {
-		return err
-	}
 	sessions, err := sessionmeta.New(js, sessionmeta.Config{
 		ChangesMaxAge: a.config.ChangesMaxAge,
 		Mode:          a.config.CloudEvents,
@@ -98,19 +98,20 @@ func (a *app) work(ctx context.Context, js jetstream.JetStream, t *telemetry, me
 	defer serving.Wait()
 	defer sessions.Drain()
 	stop := context.AfterFunc(ctx, func() {
-		stage.Drain()
+		worker.Drain()
 		sessions.Drain()
 		limit := time.AfterFunc(a.config.DrainTimeout, func() { kill(errDrainTimeout) })
 		context.AfterFunc(working, func() { limit.Stop() })
 	})
 	defer stop()
-	return stage.Run(working)
+	return worker.Run(working)
 }
 
 // topology returns the streams that the settings ask for.
 func (c *config) topology() pipeline.Topology {
 	return pipeline.Topology{
 		Generation:   c.Generation,
+		Settings:     pipeline.Settings{ToolMetadata: c.ToolMetadata, CloudEvents: c.CloudEvents},
 		Partitions:   c.Partitions,
 		Replicas:     c.Replicas,
 		RawMaxAge:    c.RawMaxAge,

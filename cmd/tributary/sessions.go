@@ -190,7 +190,7 @@ func (a *app) listSessions(ctx context.Context, f *sessionFilter, sort, output s
 	if err != nil {
 		return err
 	}
-	js, err := a.jetStream(ctx)
+	js, err := a.jetStreamLive(ctx)
 	if err != nil {
 		return err
 	}
@@ -256,7 +256,7 @@ the same. -o json prints the record.`,
 
 // showSession prints the session of an id or of the beginning of one.
 func (a *app) showSession(ctx context.Context, source envelopes.Source, id, output string) error {
-	js, err := a.jetStream(ctx)
+	js, err := a.jetStreamLive(ctx)
 	if err != nil {
 		return err
 	}

@@ -70,7 +70,7 @@ func (a *app) watchSessions(ctx context.Context, f *sessionFilter, output string
 	if err != nil {
 		return err
 	}
-	js, err := a.jetStream(ctx)
+	js, err := a.jetStreamLive(ctx)
 	if err != nil {
 		return err
 	}

@@ -119,7 +119,7 @@ func (a *app) stats(ctx context.Context, f *statsFlags) error {
 	if err != nil {
 		return err
 	}
-	js, err := a.jetStream(ctx)
+	js, err := a.jetStreamLive(ctx)
 	if err != nil {
 		return err
 	}

@@ -113,7 +113,7 @@ func (a *app) tail(ctx context.Context, f *tailFlags) error {
 	if err != nil {
 		return err
 	}
-	js, err := a.jetStream(ctx)
+	js, err := a.jetStreamLive(ctx)
 	if err != nil {
 		return err
 	}

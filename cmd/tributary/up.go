@@ -62,8 +62,9 @@ type up struct {
 	ship          ship.Config
 	data          string // folder of the server
 
-	js     jetstream.JetStream
-	viewer *viewer
+	js       jetstream.JetStream
+	topology pipeline.Topology // that the worker works on
+	viewer   *viewer
 }
 
 // prepare chooses the roots of the logs and the folder of the streams. The caller calls
@@ -123,8 +124,14 @@ func (u *up) run(ctx context.Context) error {
 	if u.js, err = jetstream.New(nc); err != nil {
 		return err
 	}
-	if err := pipeline.Provision(ctx, u.js, u.config.topology()); err != nil {
+	u.topology = u.config.topology()
+	if err := pipeline.Provision(ctx, u.js, u.topology); err != nil {
 		return err
+	}
+	if u.config.Generation == "" {
+		if u.config.Generation, err = pipeline.LiveGeneration(ctx, u.js); err != nil {
+			return err
+		}
 	}
 	if u.viewer, err = u.newViewer(ctx, u.js); err != nil {
 		return err
@@ -140,7 +147,7 @@ func (u *up) process(ctx context.Context, nc *nats.Conn, t *telemetry) error {
 	working, stopStage := context.WithCancel(ctx)
 	defer stopStage()
 	stage.Go(func() {
-		if err := u.work(working, u.js, t, "up"); err != nil {
+		if err := u.work(working, u.js, t, u.topology, "up"); err != nil {
 			fail(err)
 		}
 	})

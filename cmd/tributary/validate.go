@@ -25,7 +25,7 @@ func (c *config) validate() settingsError {
 	var wrong settingsError
 	c.validateEnums(&wrong)
 	c.validateBroker(&wrong)
-	wrong.check(envelopes.CheckGeneration(c.Generation) == nil, "TRIBUTARY_GENERATION", c.Generation, "write 1 to 32 of a-z, 0-9 and -, and not current")
+	wrong.check(c.Generation == "" || envelopes.CheckGeneration(c.Generation) == nil, "TRIBUTARY_GENERATION", c.Generation, "write 1 to 32 of a-z, 0-9 and -, and not current")
 	wrong.check(c.Partitions >= 1 && c.Partitions <= 1024, "TRIBUTARY_PARTITIONS", strconv.Itoa(c.Partitions), "write 1 to 1024")
 	wrong.check(c.Replicas >= 0 && c.Replicas <= 5, "TRIBUTARY_REPLICAS", strconv.Itoa(c.Replicas), "write 1 to 5, or 0 to leave the streams as they are")
 	for _, age := range []struct {
@@ -46,7 +46,7 @@ func (c *config) validateEnums(wrong *settingsError) {
 			continue
 		}
 		v, values := reflect.ValueOf(c).Elem().FieldByIndex(s.field.Index).String(), strings.Fields(s.values)
-		wrong.check(slices.Contains(values, v), s.name, v, "write one of "+strings.Join(values, ", "))
+		wrong.check(v == "" && s.fallback == "" || slices.Contains(values, v), s.name, v, "write one of "+strings.Join(values, ", "))
 	}
 }
 

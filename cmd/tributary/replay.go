@@ -1,0 +1,168 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/spf13/cobra"
+
+	"tributary/envelopes"
+	"tributary/pipeline"
+)
+
+func (a *app) replayCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "replay",
+		Short: "Build events again beside the live ones, compare them, and cut over",
+		Long: `A generation is one set of events: what one revision of the normalizers makes of the
+raw records with one set of settings. Consumers read the live one. start builds
+another from the raw stream; the workers that run do the work, in the time that the
+live generation leaves them. diff compares two generations, promote makes one live,
+and rollback takes that back.
+
+A worker works on generations of its own revision alone (tributary version prints
+it): to build events of a new version, start workers of that version beside the
+others, and run its replay start.`,
+		Example: `  tributary replay start b --set tool_metadata=current
+  tributary replay status b --wait
+  tributary replay diff v1 b
+  tributary replay promote b
+  tributary replay drop v1`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(a.replayStartCommand(), a.replayStatusCommand(), a.replayListCommand(),
+		a.replayDiffCommand(), a.replayPromoteCommand(), a.replayRollbackCommand(), a.replayDropCommand())
+	return cmd
+}
+
+// withBroker connects to the broker and runs do.
+func (a *app) withBroker(ctx context.Context, do func(context.Context, jetstream.JetStream) error) error {
+	js, err := a.jetStream(ctx)
+	if err != nil {
+		return err
+	}
+	defer js.Conn().Close()
+	return do(ctx, js)
+}
+
+// generationArgs is for commands whose arguments are so many names of generations.
+func generationArgs(n int) cobra.PositionalArgs {
+	return func(_ *cobra.Command, args []string) error {
+		if len(args) != n {
+			return fmt.Errorf("%s: name %s", plural(len(args), "argument"), plural(n, "generation"))
+		}
+		for _, name := range args {
+			if err := envelopes.CheckGeneration(name); err != nil {
+				return fmt.Errorf("%q: write 1 to 32 of a-z, 0-9 and -, and not current", name)
+			}
+		}
+		return nil
+	}
+}
+
+// readGenerations reads the generations of the broker.
+func (a *app) readGenerations(ctx context.Context, js jetstream.JetStream) (*pipeline.Generations, error) {
+	if _, err := js.Stream(ctx, pipeline.RawStream); err != nil {
+		return nil, fmt.Errorf("%w: start a worker, which creates what is missing: tributary run", err)
+	}
+	return pipeline.ReadGenerations(ctx, js)
+}
+
+// replayFlags are the flags of replay start.
+type replayFlags struct {
+	set                    []string
+	since, source, session string
+	sequence               uint64
+	expired                bool
+}
+
+func (a *app) replayStartCommand() *cobra.Command {
+	var f replayFlags
+	cmd := &cobra.Command{
+		Use:   "start NAME [flags]",
+		Short: "Build a generation beside the live one",
+		Long: `Make a generation, and let the workers build it from everything that the raw stream
+has. The command returns at once; replay status shows how far it is. Its settings are
+those of the live generation, but for those of --set:
+
+  tool_metadata  opencode or current: shapes of tool_metadata
+  cloudevents    binary or structured: mode of the CloudEvents
+
+With --since, --sequence, --source or --session it is made of a part of the raw
+stream, for looking and comparing; it cannot be promoted. Sessions that began before
+--since or --sequence begin there, as if nothing had been before.
+
+The command may be repeated, and goes on with a replay of the same settings. On a
+retired generation it takes the work up again.`,
+		Example: `  tributary replay start b
+  tributary replay start b --set tool_metadata=current --set cloudevents=structured
+  tributary replay start trial --source codex --since 24h`,
+		Args: generationArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			r, err := f.replay(args[0])
+			if err != nil {
+				return err
+			}
+			since, err := parseSince(f.since, time.Now())
+			if err != nil {
+				return err
+			}
+			return a.withBroker(cmd.Context(), func(ctx context.Context, js jetstream.JetStream) error {
+				return a.startReplay(ctx, js, r, since)
+			})
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringArrayVar(&f.set, "set", nil, "a setting of the generation as `key=value`: "+strings.Join(pipeline.SettingKeys(), ", "))
+	flags.StringVar(&f.since, "since", "", "only records stored since then: a duration, date or time")
+	flags.Uint64Var(&f.sequence, "sequence", 0, "only records from this sequence of the raw stream on")
+	sourceFlag(cmd, &f.source, "only records of this agent")
+	flags.StringVar(&f.session, "session", "", "only records of this session: its whole id")
+	flags.BoolVar(&f.expired, "allow-expired", false, "go on although records have left the raw stream: sessions may begin in the middle")
+	a.serverFlag(cmd)
+	return cmd
+}
+
+// replay returns the replay that the flags describe, without --since.
+func (f *replayFlags) replay(name string) (pipeline.Replay, error) {
+	r := pipeline.Replay{Name: name, Part: pipeline.Part{Sequence: f.sequence, Session: f.session}, Expired: f.expired}
+	if f.since != "" && f.sequence != 0 {
+		return r, usageError{errors.New("pass either --since or --sequence")}
+	}
+	for _, s := range f.set {
+		key, value, ok := strings.Cut(s, "=")
+		if !ok {
+			return r, usageError{fmt.Errorf("--set %q: write key=value", s)}
+		}
+		if err := r.Settings.Set(key, value); err != nil {
+			return r, usageError{fmt.Errorf("--set %w", err)}
+		}
+	}
+	var err error
+	r.Part.Source, err = parseSource(f.source)
+	return r, err
+}
+
+// startReplay starts a replay and says what follows.
+func (a *app) startReplay(ctx context.Context, js jetstream.JetStream, r pipeline.Replay, since time.Time) error {
+	if _, err := a.readGenerations(ctx, js); err != nil {
+		return err
+	}
+	if !since.IsZero() {
+		var err error
+		if r.Part.Sequence, err = pipeline.RawSequenceAt(ctx, js, since); err != nil {
+			return err
+		}
+	}
+	g, err := pipeline.StartReplay(ctx, js, r)
+	if err != nil {
+		return withReplayCure(err)
+	}
+	fmt.Fprintf(a.stderr, "the workers of revision %d build %s (%s): tributary replay status %s shows how far they are\n", g.Revision, g.Name, g.Settings, g.Name)
+	return nil
+}

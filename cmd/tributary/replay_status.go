@@ -1,0 +1,257 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"text/tabwriter"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/spf13/cobra"
+
+	"tributary/pipeline"
+)
+
+func (a *app) replayStatusCommand() *cobra.Command {
+	var output string
+	var wait bool
+	cmd := &cobra.Command{
+		Use:   "status NAME [flags]",
+		Short: "Show how far a generation is",
+		Long: `Show how many raw records a generation has done. The rate is measured over a second.
+With --wait the command waits until the generation has caught up, and shows the
+progress on a terminal until then.`,
+		Example: `  tributary replay status b
+  tributary replay status b --wait
+  tributary replay status b -o json | jq .caught_up`,
+		Args: generationArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := checkOutput(output, "pretty", "json"); err != nil {
+				return err
+			}
+			return a.withBroker(cmd.Context(), func(ctx context.Context, js jetstream.JetStream) error {
+				s, err := a.replayStatus(ctx, js, args[0], wait)
+				if err != nil {
+					return err
+				}
+				if output == "json" {
+					err = json.MarshalWrite(a.stdout, s, jsontext.Multiline(false))
+					fmt.Fprintln(a.stdout)
+					return err
+				}
+				return s.print(a)
+			})
+		},
+	}
+	cmd.Flags().StringVarP(&output, "output", "o", "pretty", "pretty or json")
+	cmd.Flags().BoolVar(&wait, "wait", false, "wait until the generation has caught up")
+	a.serverFlag(cmd)
+	return cmd
+}
+
+// replayStatus is the output of the command.
+type replayStatus struct {
+	Name string `json:"generation"`
+	pipeline.Progress
+	Rate     float64           `json:"rate"` // records per second
+	State    pipeline.State    `json:"state"`
+	Revision int               `json:"revision"`
+	Settings pipeline.Settings `json:"settings"`
+	Part     pipeline.Part     `json:"part,omitzero"`
+	From     uint64            `json:"from,omitzero"`
+}
+
+// statusEvery is the interval between two looks at a generation.
+const statusEvery = time.Second
+
+// replayStatus reads the status of a generation until the rate is known; with wait, until the
+// generation has caught up.
+func (a *app) replayStatus(ctx context.Context, js jetstream.JetStream, name string, wait bool) (*replayStatus, error) {
+	all, err := a.readGenerations(ctx, js)
+	if err != nil {
+		return nil, err
+	}
+	g, err := all.Find(name)
+	if err != nil {
+		return nil, err
+	}
+	s := &replayStatus{Name: name, State: g.State, Revision: g.Revision, Settings: g.Settings, Part: g.Part, From: g.From}
+	if s.Progress, err = pipeline.ReadProgress(ctx, js, g); err != nil {
+		return nil, err
+	}
+	if g.State == pipeline.StateRetired && wait {
+		return nil, fmt.Errorf("%s is retired: no worker works on it", name)
+	}
+	tick := time.NewTicker(statusEvery)
+	defer tick.Stop()
+	if a.status != nil && wait {
+		defer a.status.show("")
+	}
+	for first, began := s.Done, time.Now(); !s.CaughtUp && g.State != pipeline.StateRetired; {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+		if s.Progress, err = pipeline.ReadProgress(ctx, js, g); err != nil {
+			return nil, err
+		}
+		s.Rate = float64(max(s.Done, first)-first) / time.Since(began).Seconds()
+		if !wait {
+			break
+		}
+		if a.status != nil {
+			a.status.show(cut(name+": "+s.progress(), columns(os.Stderr)-1))
+		}
+	}
+	if s.CaughtUp && s.State == pipeline.StateReplaying {
+		s.State = pipeline.StateReady
+	}
+	return s, nil
+}
+
+// progress is how much is done, in words.
+func (s *replayStatus) progress() string {
+	text := fmt.Sprintf("%s of %s done", thousands(int64(s.Done)), plural(int(s.Total), "record"))
+	switch {
+	case s.CaughtUp, s.State == pipeline.StateRetired:
+	case s.Workers == 0:
+		text += fmt.Sprintf(", no worker of revision %d works on it: start one with tributary run", s.Revision)
+	case s.Rate > 0:
+		text += fmt.Sprintf(", %s per second, time left: about %s", thousands(int64(s.Rate)), rough(time.Duration(float64(s.Total-s.Done)/s.Rate*float64(time.Second))))
+	}
+	return text
+}
+
+// print writes the status for people.
+func (s *replayStatus) print(a *app) error {
+	t := tabwriter.NewWriter(safeWriter{a.stdout, printable}, 0, 8, 2, ' ', 0)
+	fmt.Fprintf(t, "generation\t%s, %s\n", s.Name, s.State)
+	fmt.Fprintf(t, "settings\trevision=%d %s\n", s.Revision, s.Settings)
+	if s.Part != (pipeline.Part{}) {
+		fmt.Fprintf(t, "part\t%s\n", s.Part)
+	}
+	if s.From != 0 {
+		fmt.Fprintf(t, "complete from\traw sequence %d: earlier records had expired\n", s.From)
+	}
+	fmt.Fprintf(t, "records\t%s\n", s.progress())
+	fmt.Fprintf(t, "events\t%s\n", thousands(int64(s.Events)))
+	fmt.Fprintf(t, "dead letters\t%s\n", thousands(int64(s.DeadLetters)))
+	fmt.Fprintf(t, "workers\t%d\n", s.Workers)
+	return t.Flush()
+}
+
+// withReplayCure adds the cure to an error of a replay that does not name it.
+func withReplayCure(err error) error {
+	if errors.Is(err, pipeline.ErrExpired) {
+		return fmt.Errorf("%w: pass --allow-expired to build it from what is left, or --sequence for a part", err)
+	}
+	return err
+}
+
+// generationLine is a line of replay ls.
+type generationLine struct {
+	pipeline.Generation
+	Events uint64 `json:"events"`
+}
+
+func (a *app) replayListCommand() *cobra.Command {
+	var output string
+	cmd := &cobra.Command{
+		Use:   "ls [flags]",
+		Short: "List the generations",
+		Long: `List the generations of the broker with their states: live, replaying (some records
+are not done), ready (every record is done), retired (was live, and no worker works
+on it), dropping (a drop was interrupted).`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := checkOutput(output, "pretty", "json"); err != nil {
+				return err
+			}
+			return a.withBroker(cmd.Context(), func(ctx context.Context, js jetstream.JetStream) error {
+				return a.listGenerations(ctx, js, output)
+			})
+		},
+	}
+	cmd.Flags().StringVarP(&output, "output", "o", "pretty", "pretty or json")
+	a.serverFlag(cmd)
+	return cmd
+}
+
+// listGenerations prints the generations.
+func (a *app) listGenerations(ctx context.Context, js jetstream.JetStream, output string) error {
+	all, err := a.readGenerations(ctx, js)
+	if err != nil {
+		return err
+	}
+	t := tabwriter.NewWriter(safeWriter{a.stdout, printable}, 0, 8, 2, ' ', 0)
+	if output == "pretty" {
+		fmt.Fprintf(t, "NAME\tSTATE\tREVISION\tEVENTS\tRECORDS\tSETTINGS\tPART\n")
+	}
+	for _, g := range all.List {
+		line := generationLine{Generation: g}
+		done := ""
+		if g.State != pipeline.StateDropping {
+			p, err := pipeline.ReadProgress(ctx, js, g)
+			if err != nil {
+				return fmt.Errorf("generation %s: %w", g.Name, err)
+			}
+			line.Events = p.Events
+			done = fmt.Sprintf("%s of %s", thousands(int64(p.Done)), thousands(int64(p.Total)))
+			if p.CaughtUp && g.State == pipeline.StateReplaying {
+				line.State = pipeline.StateReady
+			}
+		}
+		if output == "json" {
+			if err := json.MarshalWrite(a.stdout, line, jsontext.Multiline(false)); err != nil {
+				return err
+			}
+			fmt.Fprintln(a.stdout)
+			continue
+		}
+		fmt.Fprintf(t, "%s\t%s\t%d\t%s\t%s\t%s\t%s\n", g.Name, line.State, g.Revision, thousands(int64(line.Events)), done, g.Settings, g.Part)
+	}
+	return t.Flush()
+}
+
+func (a *app) replayDropCommand() *cobra.Command {
+	var yes bool
+	cmd := &cobra.Command{
+		Use:   "drop NAME [flags]",
+		Short: "Remove a generation for good",
+		Long: `Remove the events, dead letters and states of a generation that is not live. The raw
+records stay: the generation can be built again. The command asks before, unless
+--yes is passed, and may be repeated after an interruption.`,
+		Args: generationArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.withBroker(cmd.Context(), func(ctx context.Context, js jetstream.JetStream) error {
+				return a.dropGeneration(ctx, js, args[0], yes)
+			})
+		},
+	}
+	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
+	a.serverFlag(cmd)
+	return cmd
+}
+
+// dropGeneration removes a generation when the user agrees.
+func (a *app) dropGeneration(ctx context.Context, js jetstream.JetStream, name string, yes bool) error {
+	all, err := a.readGenerations(ctx, js)
+	if err != nil {
+		return err
+	}
+	if g, err := all.Find(name); err == nil && g.State != pipeline.StateLive && !yes {
+		if !a.confirm(ctx, fmt.Sprintf("Remove generation %s with all its events for good?", name)) {
+			return errors.New("nothing was removed")
+		}
+	}
+	if err := pipeline.DropGeneration(ctx, js, name); err != nil {
+		return err
+	}
+	fmt.Fprintf(a.stderr, "removed generation %s\n", name)
+	return nil
+}

@@ -1,0 +1,102 @@
+package main
+
+import (
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/go-json-experiment/json"
+
+	"tributary/envelopes"
+	"tributary/pipeline"
+	"tributary/pipeline/pipelinetest"
+)
+
+// TestReplayCommandsMayBeKilledAndRunAgain kills start, diff, promote and drop, and the
+// workers, at moments that are drawn at random, and runs them again: in the end the new
+// generation is live, has the events of a fold over the raw stream, and the old one is gone.
+func TestReplayCommandsMayBeKilledAndRunAgain(t *testing.T) {
+	t.Parallel()
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+	top := pipeline.DefaultTopology()
+	server := pipelinetest.NewServer(t)
+	js := server.Provision(top)
+	home := t.TempDir()
+	pipelinetest.Publish(t, js, pipelinetest.Workload(seed, 20, 1500)...)
+	worker := start(t, home, server.URL(), "run")
+
+	// persist runs a command until it ends by itself, after some runs that are killed.
+	persist := func(wantCode int, args ...string) *process {
+		t.Helper()
+		for range 4 {
+			p := start(t, home, server.URL(), args...)
+			limit := time.NewTimer(time.Duration(random.IntN(120)) * time.Millisecond)
+			select {
+			case err := <-p.exit:
+				p.exit <- err
+			case <-limit.C:
+				p.kill()
+			}
+			limit.Stop()
+		}
+		p := start(t, home, server.URL(), args...)
+		if code := p.wait(); code != wantCode {
+			t.Fatalf("%v: exit code %d, want %d\n%s", args, code, wantCode, &p.stderr)
+		}
+		return p
+	}
+	persist(0, "replay", "start", "b", "--set", "cloudevents=structured")
+	worker.kill()
+	worker = start(t, home, server.URL(), "run")
+	persist(0, "replay", "status", "b", "--wait")
+	persist(0, "replay", "diff", "v1", "b")
+	persist(0, "replay", "promote", "b", "--wait")
+	worker.kill()
+	worker = start(t, home, server.URL(), "run")
+	pipelinetest.Publish(t, js, pipelinetest.Workload(seed+1, 5, 100)...)
+	persist(0, "replay", "status", "b", "--wait")
+
+	// A drop that was finished before it was killed finds nothing.
+	for {
+		p := start(t, home, server.URL(), "replay", "drop", "v1", "--yes")
+		limit := time.NewTimer(time.Duration(random.IntN(80)) * time.Millisecond)
+		select {
+		case err := <-p.exit:
+			p.exit <- err
+		case <-limit.C:
+			p.kill()
+		}
+		limit.Stop()
+		if p.wait() >= 0 {
+			break
+		}
+	}
+	list := persist(0, "replay", "ls", "-o", "json")
+	var g pipeline.Generation
+	if line := list.expect("{"); json.Unmarshal([]byte(line), &g) != nil || g.Name != "b" || g.State != pipeline.StateLive || g.Settings.CloudEvents != envelopes.Structured {
+		t.Errorf("the first generation is %s", line)
+	}
+	for line := range list.lines {
+		t.Errorf("another generation: %s", line)
+	}
+	if code := worker.signal(syscall.SIGTERM); code != 0 {
+		t.Errorf("run: exit code %d\n%s", code, &worker.stderr)
+	}
+	top.Generation = "b"
+	pipelinetest.Expectation{Topology: top}.RequireExact(t, js)
+	names := js.StreamNames(t.Context())
+	var streams []string
+	for name := range names.Name() {
+		if strings.HasPrefix(name, "EVENTS_") {
+			streams = append(streams, name)
+		}
+	}
+	if !slices.Equal(streams, []string{"EVENTS_b"}) {
+		t.Errorf("streams of events: %v", streams)
+	}
+}

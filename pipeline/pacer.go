@@ -1,0 +1,88 @@
+package pipeline
+
+import (
+	"context"
+	"time"
+)
+
+// How the replays of a worker divide its time with the live stage.
+const (
+	paceSlice = 2 * time.Millisecond   // of normalizing, between two rests
+	paceRest  = 5                      // while the live stage is active, a replay rests so many times as long as it works
+	paceLimit = 500 * time.Millisecond // of one rest
+	paceIdle  = 500 * time.Millisecond // a live stage that had no record for so long is not active
+	paceAhead = 32                     // records that a replay reads ahead, see readAhead
+)
+
+// pacer keeps the replays of a worker out of the way of its live stage. Of all partitions of
+// all replays one normalizes at a time, so that the replays take one processor at most. While
+// the live stage is active they rest after each slice of time, and after each commit, for
+// several times as long as it took: so they leave the broker alone, too.
+//
+// A nil pacer lets everyone work at once.
+type pacer struct {
+	active func() bool // reports whether the live stage has records, or had some just now
+	slot   exclusive
+	end    time.Time // of the present slice; belongs to the owner of the slot
+}
+
+func newPacer(active func() bool) *pacer { return &pacer{active: active, slot: newExclusive()} }
+
+// acquire waits for the slot. After a nil error the caller calls release.
+func (p *pacer) acquire(ctx context.Context) error {
+	if p == nil {
+		return nil
+	}
+	if err := p.slot.acquire(ctx); err != nil {
+		return err
+	}
+	if time.Now().Before(p.end) {
+		return nil
+	}
+	if err := p.rest(ctx, paceSlice); err != nil {
+		p.slot.release()
+		return err
+	}
+	p.end = time.Now().Add(paceSlice)
+	return nil
+}
+
+func (p *pacer) release() {
+	if p != nil {
+		p.slot.release()
+	}
+}
+
+// rest waits after a piece of work that took so long, if the live stage is active.
+func (p *pacer) rest(ctx context.Context, took time.Duration) error {
+	if p == nil || !p.active() {
+		return nil
+	}
+	return pause(ctx, min(paceRest*took, paceLimit))
+}
+
+// ahead returns how many records are read ahead.
+func (p *pacer) ahead() int {
+	if p == nil {
+		return readAhead
+	}
+	return paceAhead
+}
+
+// active reports whether the stage has records to process, or had some just now.
+func (s *Stage) active() bool {
+	if time.Since(time.Unix(0, s.received.Load())) < paceIdle {
+		return true
+	}
+	if s.feed.waiting() > 0 {
+		return true
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, p := range s.partitions {
+		if p.open.Load() > 0 {
+			return true
+		}
+	}
+	return false
+}

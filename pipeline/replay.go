@@ -1,0 +1,276 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"tributary/envelopes"
+	"tributary/normalizers"
+)
+
+// Replay describes a generation to build beside the live one.
+type Replay struct {
+	Name     string
+	Settings Settings // those that are empty are the ones of the live generation
+	Part     Part     // of the raw stream; a generation of a part cannot be promoted
+	Revision int      // of the normalizers; default [normalizers.Revision]
+	Expired  bool     // go on although records of the part have expired
+}
+
+// StartReplay makes a generation that the workers of its revision build beside the live one,
+// from everything that the raw stream has, or a part of it. It is idempotent, and may be run
+// again after an interruption: it goes on with a replay that exists, and takes up a retired
+// generation again, when its settings and its part are those of r. It refuses anything else
+// with the difference and the cure, and changes nothing then.
+func StartReplay(ctx context.Context, js jetstream.JetStream, r Replay) (Generation, error) {
+	if r.Revision == 0 {
+		r.Revision = normalizers.Revision
+	}
+	if err := errors.Join(envelopes.CheckGeneration(r.Name), r.Settings.validate()); err != nil {
+		return Generation{}, fmt.Errorf("%w: %w", errTopology, err)
+	}
+	all, err := ReadGenerations(ctx, js)
+	if err != nil {
+		return Generation{}, err
+	}
+	live, err := all.Find(all.Live)
+	if err != nil {
+		return Generation{}, err
+	}
+	kv, err := js.KeyValue(ctx, controlBucket)
+	if err != nil {
+		return Generation{}, fmt.Errorf("bucket %s: %w", controlBucket, err)
+	}
+	g, err := all.Find(r.Name)
+	if err == nil {
+		return g.resume(ctx, js, kv, r)
+	}
+	record := generationRecord{Revision: r.Revision, State: StateReplaying}
+	if record.From, err = r.checkExpired(ctx, js); err != nil {
+		return Generation{}, err
+	}
+	if record.Started, err = brokerTime(ctx, js); err != nil {
+		return Generation{}, err
+	}
+	t, err := storedTopology(ctx, js, kv, live.Name)
+	if err != nil {
+		return Generation{}, err
+	}
+	t.Generation, t.Settings = r.Name, r.Settings.or(live.Settings)
+	stream := t.eventsConfig()
+	stream.FirstSeq = all.dropped[r.Name] + 1
+	if err := provisionStream(ctx, js, t, stream); err != nil {
+		return Generation{}, err
+	}
+	if err := provisionGeneration(ctx, js, kv, t, r.Part, record); err != nil {
+		return Generation{}, err
+	}
+	return readGeneration(ctx, js, r.Name)
+}
+
+// storedTopology returns the topology of a generation as the broker has it.
+func storedTopology(ctx context.Context, js jetstream.JetStream, kv jetstream.KeyValue, generation string) (Topology, error) {
+	entry, err := kv.Get(ctx, partitionsKey)
+	if err != nil {
+		return Topology{}, fmt.Errorf("read %s of bucket %s: %w", partitionsKey, controlBucket, err)
+	}
+	t := Topology{Generation: generation}
+	if t.Partitions, err = strconv.Atoi(string(entry.Value())); err != nil {
+		return Topology{}, fmt.Errorf("%w: %s of bucket %s", errState, partitionsKey, controlBucket)
+	}
+	have, err := streamConfig(ctx, js, EventsStream(generation))
+	if err != nil {
+		return Topology{}, fmt.Errorf("stream %s: %w", EventsStream(generation), err)
+	}
+	t.Replicas = have.Replicas
+	return t, nil
+}
+
+// StoredTopology returns the topology of a generation as the broker has it, for a program
+// that does not know the number of partitions. Its Settings are empty.
+func StoredTopology(ctx context.Context, js jetstream.JetStream, generation string) (Topology, error) {
+	kv, err := js.KeyValue(ctx, controlBucket)
+	if err != nil {
+		return Topology{}, fmt.Errorf("bucket %s: %w", controlBucket, err)
+	}
+	return storedTopology(ctx, js, kv, generation)
+}
+
+// resume goes on with a generation that exists, if it is the one that r describes.
+func (g *Generation) resume(ctx context.Context, js jetstream.JetStream, kv jetstream.KeyValue, r Replay) (Generation, error) {
+	e := &topologyError{name: "generation " + g.Name, cure: "choose another name, or drop it first: tributary replay drop " + g.Name}
+	switch {
+	case g.State == StateLive:
+		return Generation{}, fmt.Errorf("%w: %s: choose the name of a generation to build beside it", ErrLive, g.Name)
+	case g.State == StateDropping:
+		return Generation{}, fmt.Errorf("%w: finish it with tributary replay drop %s", errDropping, g.Name)
+	case g.Revision != r.Revision:
+		e.differences = append(e.differences, difference{"revision", strconv.Itoa(g.Revision), strconv.Itoa(r.Revision)})
+	}
+	for _, f := range settingsTable {
+		if have, want := *f.field(&g.Settings), *f.field(&r.Settings); want != "" && want != have {
+			e.differences = append(e.differences, difference{f.key, have, want})
+		}
+	}
+	if g.Part != r.Part {
+		e.differences = append(e.differences, difference{"records", g.Part.String(), r.Part.String()})
+	}
+	if len(e.differences) > 0 {
+		return Generation{}, e
+	}
+	if g.replay {
+		return *g, nil
+	}
+	if err := g.uncut(ctx, js, kv); err != nil {
+		return Generation{}, err
+	}
+	if err := g.store(ctx, kv, g.record(StateReplaying)); err != nil {
+		return Generation{}, err
+	}
+	g.State, g.replay = StateReplaying, true
+	return *g, nil
+}
+
+// checkExpired returns the first raw sequence that the raw stream has, 0 when no record of
+// the part has expired. The error is [ErrExpired] unless r accepts that.
+func (r *Replay) checkExpired(ctx context.Context, js jetstream.JetStream) (uint64, error) {
+	s, err := js.Stream(ctx, RawStream)
+	if err != nil {
+		return 0, fmt.Errorf("stream %s: %w", RawStream, err)
+	}
+	state := s.CachedInfo().State
+	if state.FirstSeq <= max(1, r.Part.Sequence) {
+		return 0, nil
+	}
+	if !r.Expired {
+		return 0, fmt.Errorf("%w: the first record is %d, stored at %s: sessions that began before would be incomplete",
+			ErrExpired, state.FirstSeq, envelopes.FormatTime(state.FirstTime))
+	}
+	return state.FirstSeq, nil
+}
+
+// RawSequenceAt returns the sequence of the first raw record that was stored at a time or
+// later. A time behind the last record gives the sequence of the record that comes next.
+func RawSequenceAt(ctx context.Context, js jetstream.JetStream, at time.Time) (uint64, error) {
+	s, err := js.Stream(ctx, RawStream)
+	if err != nil {
+		return 0, fmt.Errorf("stream %s: %w", RawStream, err)
+	}
+	consumer, err := s.CreateConsumer(ctx, jetstream.ConsumerConfig{
+		DeliverPolicy: jetstream.DeliverByStartTimePolicy, OptStartTime: &at,
+		AckPolicy: jetstream.AckNonePolicy, MemoryStorage: true, HeadersOnly: true, InactiveThreshold: 5 * time.Second,
+	})
+	if err != nil {
+		return 0, fmt.Errorf("find a record by its time: %w", err)
+	}
+	info := consumer.CachedInfo()
+	defer func() { _ = s.DeleteConsumer(context.WithoutCancel(ctx), info.Name) }() // else it expires by itself
+	if info.NumPending == 0 {
+		return s.CachedInfo().State.LastSeq + 1, nil
+	}
+	m, err := consumer.Next(jetstream.FetchMaxWait(requestTimeout))
+	if err != nil {
+		return 0, fmt.Errorf("find a record by its time: %w", err)
+	}
+	meta, err := m.Metadata()
+	if err != nil {
+		return 0, err
+	}
+	return meta.Sequence.Stream, nil
+}
+
+// droppedMargin is more than the messages that may be on their way to a stream while it is
+// removed.
+const droppedMargin = 1 << 20
+
+// DropGeneration removes the stream of a generation that is not live, with its events, dead
+// letters, states and checkpoints, and then its keys. It is idempotent, and may be run again
+// after an interruption.
+//
+// The name may be used again. A stream of the same name begins behind the sequences of the
+// one before: a commit that is still on its way from a stopped worker expects a sequence that
+// the new stream never has.
+func DropGeneration(ctx context.Context, js jetstream.JetStream, name string) error {
+	all, err := ReadGenerations(ctx, js)
+	if err != nil {
+		return err
+	}
+	kv, err := js.KeyValue(ctx, controlBucket)
+	if err != nil {
+		return fmt.Errorf("bucket %s: %w", controlBucket, err)
+	}
+	g, err := all.Find(name)
+	switch {
+	case err == nil && g.State == StateLive:
+		return fmt.Errorf("%w: %s: promote another generation first: tributary replay promote NAME", ErrLive, name)
+	case err == nil:
+		if err := g.store(ctx, kv, g.record(StateDropping)); err != nil { // no worker works on it from here on
+			return err
+		}
+	default:
+		if _, left := kv.Get(ctx, settingsPrefix+name); left != nil { // a start that was interrupted has not written the key
+			return err
+		}
+	}
+	last, err := lastSequence(ctx, js, EventsStream(name))
+	switch {
+	case errors.Is(err, jetstream.ErrStreamNotFound):
+	case err != nil:
+		return fmt.Errorf("stream %s: %w", EventsStream(name), err)
+	default:
+		if _, err := kv.PutString(ctx, droppedPrefix+name, strconv.FormatUint(last+droppedMargin, 10)); err != nil {
+			return fmt.Errorf("write %s of bucket %s: %w", droppedPrefix+name, controlBucket, err)
+		}
+		if err := js.DeleteStream(ctx, EventsStream(name)); err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
+			return fmt.Errorf("remove stream %s: %w", EventsStream(name), err)
+		}
+	}
+	for _, key := range []string{settingsPrefix + name, generationPrefix + name} { // the key of the generation last: until then the drop is found again
+		if err := kv.Purge(ctx, key); err != nil {
+			return fmt.Errorf("remove %s of bucket %s: %w", key, controlBucket, err)
+		}
+	}
+	return nil
+}
+
+// cut ends a generation that is no longer live: it stores the checkpoint of each
+// partition again with the name of the generation that is live now. No commit of the old one
+// can succeed after that, and its checkpoints say up to which raw record it goes.
+func (g *Generation) cut(ctx context.Context, js jetstream.JetStream, kv jetstream.KeyValue, successor string) error {
+	return g.setCuts(ctx, js, kv, successor)
+}
+
+// uncut makes it possible to work on a retired generation again.
+func (g *Generation) uncut(ctx context.Context, js jetstream.JetStream, kv jetstream.KeyValue) error {
+	return g.setCuts(ctx, js, kv, "")
+}
+
+// setCuts sets the cut of every partition, by the fence of the commit protocol.
+func (g *Generation) setCuts(ctx context.Context, js jetstream.JetStream, kv jetstream.KeyValue, cut string) error {
+	t, err := storedTopology(ctx, js, kv, g.Name)
+	if err != nil {
+		return err
+	}
+	for p := range t.Partitions {
+		for {
+			c, sequence, err := readCheckpoint(ctx, js, g.Name, p)
+			if err != nil {
+				return err
+			}
+			if c.Cut == cut {
+				break
+			}
+			c.Cut, c.Owner, c.Tries = cut, "", 0
+			c.Epoch++
+			if _, err := c.store(ctx, js, g.Name, p, sequence); err != nil && !fenced(err) {
+				return err
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,271 @@
+package pipeline_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"tributary/envelopes"
+	"tributary/normalizers"
+	"tributary/pipeline"
+	"tributary/pipeline/pipelinetest"
+)
+
+// startReplay starts a replay, which must succeed.
+func startReplay(tb testing.TB, js jetstream.JetStream, r pipeline.Replay) pipeline.Generation {
+	tb.Helper()
+	g, err := pipeline.StartReplay(tb.Context(), js, r)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return g
+}
+
+// of returns a topology for another generation.
+func of(top pipeline.Topology, generation string) pipeline.Topology {
+	top.Generation = generation
+	return top
+}
+
+// The workers that run build a replay that is started, with its settings, beside the live
+// generation, and any number of them share the work.
+func TestWorkersBuildAReplayBesideTheLiveGeneration(t *testing.T) {
+	t.Parallel()
+	top := topology(4)
+	server := pipelinetest.NewServer(t)
+	js := server.Provision(top)
+	records := pipelinetest.Workload(70, 20, 1200)
+	pipelinetest.Publish(t, js, records[:600]...)
+	pipelinetest.Publish(t, js, toolCalls()...)
+	workers := []*following{
+		work(t, js, member(top, "w0")), work(t, server.JetStream(), member(top, "w1")),
+	}
+	caughtUp(t, js, top)
+	g := startReplay(t, js, pipeline.Replay{Name: "b", Settings: pipeline.Settings{ToolMetadata: normalizers.ProfileCurrent}})
+	if g.State != pipeline.StateReplaying || g.Settings.CloudEvents != envelopes.Binary || g.Settings.ToolMetadata != normalizers.ProfileCurrent {
+		t.Errorf("the replay is %+v", g)
+	}
+	settled(t, js, of(top, "b"), map[string]int{"w0": 2, "w1": 2})
+	pipelinetest.Publish(t, js, records[600:]...) // while it is built
+	caughtUp(t, js, top)
+	caughtUp(t, js, of(top, "b"))
+	p, err := pipeline.ReadProgress(t.Context(), js, generation(t, js, "b"))
+	if want := uint64(len(records) + 2); err != nil || !p.CaughtUp || p.Done != want || p.Total != want || p.Workers != 2 {
+		t.Errorf("progress %+v, %v, want %d records", p, err, want)
+	}
+	for _, w := range workers {
+		w.stop(t)
+	}
+	pipelinetest.Expectation{Topology: top}.RequireExact(t, js)
+	live, replayed := eventsOf(t, js, "v1"), eventsOf(t, js, "b")
+	if uint64(count(replayed)) != p.Events || count(replayed) != count(live) {
+		t.Errorf("%d events live, %d replayed, progress says %d", count(live), count(replayed), p.Events)
+	}
+	if got := strings.Join(replayed["s"], "\n"); !strings.Contains(got, `{"filepath":"/home/dev/a.go"`) {
+		t.Errorf("the replay has not the shapes of its settings: %s", got)
+	}
+	delete(live, "s")
+	delete(replayed, "s")
+	if diff := cmp.Diff(live, replayed); diff != "" {
+		t.Errorf("the other events differ (-live +replayed):\n%s", diff)
+	}
+}
+
+// caughtUp waits until a generation has caught up.
+func caughtUp(tb testing.TB, js jetstream.JetStream, top pipeline.Topology) {
+	tb.Helper()
+	if err := pipeline.CatchUp(deadline(tb), js, top); err != nil {
+		tb.Fatal(err)
+	}
+}
+
+// count returns the number of events.
+func count(events map[string][]string) (n int) {
+	for _, list := range events {
+		n += len(list)
+	}
+	return n
+}
+
+// A replay that is started again, or whose workers die, goes on where it was, and is exact.
+func TestReplayIsResumable(t *testing.T) {
+	t.Parallel()
+	top := topology(4)
+	js := pipelinetest.NewServer(t).Provision(top)
+	pipelinetest.Publish(t, js, pipelinetest.Workload(71, 20, 900)...)
+	first := startReplay(t, js, pipeline.Replay{Name: "b"})
+	for range 4 {
+		w := work(t, js, member(top, "mortal"))
+		if err := awaitEvents(t, js, "b", 100); err != nil {
+			t.Fatal(err)
+		}
+		w.kill()
+		if again := startReplay(t, js, pipeline.Replay{Name: "b"}); !again.Started.Equal(first.Started) {
+			t.Errorf("started again: %+v, first %+v", again, first)
+		}
+	}
+	w := work(t, js, member(top, "heir"))
+	caughtUp(t, js, of(top, "b"))
+	w.stop(t)
+	pipelinetest.Expectation{Topology: of(top, "b")}.RequireExact(t, js)
+}
+
+// awaitEvents waits until a generation has so many more events, or has caught up.
+func awaitEvents(t *testing.T, js jetstream.JetStream, name string, more uint64) error {
+	t.Helper()
+	g := generation(t, js, name)
+	poll := time.NewTicker(5 * time.Millisecond)
+	defer poll.Stop()
+	goal := uint64(0)
+	for ctx := deadline(t); ; {
+		p, err := pipeline.ReadProgress(ctx, js, g)
+		if err != nil {
+			return err
+		}
+		if goal == 0 {
+			goal = p.Events + more
+		}
+		if p.Events >= goal || p.CaughtUp {
+			return nil
+		}
+		select {
+		case <-poll.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// A worker works only on generations of its own revision, and builds a replay of it beside a
+// live generation of another.
+func TestWorkerOfAnotherRevisionBuildsItsOwnReplays(t *testing.T) {
+	t.Parallel()
+	top := topology(2)
+	server := pipelinetest.NewServer(t)
+	js := server.Provision(top)
+	records := pipelinetest.Workload(72, 10, 400)
+	pipelinetest.Publish(t, js, records[:200]...)
+	old := work(t, js, member(top, "old"))
+	cfg := member(top, "new")
+	cfg.Revision, cfg.Normalize = normalizers.Revision+1, shout
+	young := work(t, server.JetStream(), cfg)
+	startReplay(t, js, pipeline.Replay{Name: "b", Revision: normalizers.Revision + 1})
+	settled(t, js, top, map[string]int{"old": 2})
+	settled(t, js, of(top, "b"), map[string]int{"new": 2})
+	pipelinetest.Publish(t, js, records[200:]...)
+	caughtUp(t, js, top)
+	caughtUp(t, js, of(top, "b"))
+	old.stop(t)
+	young.stop(t)
+	pipelinetest.Expectation{Topology: top}.RequireExact(t, js)
+	pipelinetest.Expectation{Topology: of(top, "b"), Normalize: shout}.RequireExact(t, js)
+
+	// The program of the old revision refuses to go on with it.
+	_, err := pipeline.StartReplay(t.Context(), js, pipeline.Replay{Name: "b"})
+	refused(t, err, "generation b", fmt.Sprintf("revision %d, want %d", normalizers.Revision+1, normalizers.Revision))
+}
+
+// shout is the rule of another revision: prompts are in upper case.
+func shout(s *normalizers.Session, r normalizers.Record) (normalizers.Result, error) {
+	result, err := normalizers.Normalize(s, r)
+	for i := range result.Events {
+		if e := &result.Events[i].Event; e.EventType == envelopes.UserMessage && e.Text != nil {
+			text := strings.ToUpper(*e.Text)
+			e.Text = &text
+		}
+	}
+	return result, err
+}
+
+// What cannot be started is refused with the cure, and nothing is made of it.
+func TestReplayThatCannotBeStartedIsRefused(t *testing.T) {
+	t.Parallel()
+	top := topology(2)
+	js := pipelinetest.NewServer(t).Provision(top)
+	pipelinetest.Publish(t, js, pipelinetest.Workload(73, 5, 100)...)
+	startReplay(t, js, pipeline.Replay{Name: "there"})
+	_, err := pipeline.StartReplay(t.Context(), js, pipeline.Replay{Name: "B!"})
+	refused(t, err, "1 to 32 of a-z, 0-9 and -")
+	_, err = pipeline.StartReplay(t.Context(), js, pipeline.Replay{Name: "c", Settings: pipeline.Settings{CloudEvents: "batched"}})
+	refused(t, err, `cloudevents="batched"`, "binary, structured")
+	_, err = pipeline.StartReplay(t.Context(), js, pipeline.Replay{Name: "there", Settings: pipeline.Settings{CloudEvents: envelopes.Structured}})
+	refused(t, err, "has cloudevents binary, want structured", "tributary replay drop there")
+	_, err = pipeline.StartReplay(t.Context(), js, pipeline.Replay{Name: "there", Part: pipeline.Part{Sequence: 7}})
+	refused(t, err, "has records all, want sequence=7")
+	if _, err = pipeline.StartReplay(t.Context(), js, pipeline.Replay{Name: "v1"}); !errors.Is(err, pipeline.ErrLive) {
+		t.Errorf("error %v, want %v", err, pipeline.ErrLive)
+	}
+
+	// Records that have expired are missing: the error says from where a replay is complete.
+	raw, err := js.Stream(t.Context(), pipeline.RawStream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := raw.Purge(t.Context(), jetstream.WithPurgeSequence(41)); err != nil {
+		t.Fatal(err)
+	}
+	_, err = pipeline.StartReplay(t.Context(), js, pipeline.Replay{Name: "c"})
+	if !errors.Is(err, pipeline.ErrExpired) || !strings.Contains(err.Error(), "the first record is 41, stored at 20") {
+		t.Errorf("error %v, want %v from record 41 on", err, pipeline.ErrExpired)
+	}
+	if all, err := pipeline.ReadGenerations(t.Context(), js); err != nil || len(all.List) != 2 {
+		t.Errorf("generations %+v, %v, want v1 and there", all, err)
+	}
+	if _, err := js.Stream(t.Context(), pipeline.EventsStream("c")); !errors.Is(err, jetstream.ErrStreamNotFound) {
+		t.Errorf("a stream of a replay that was refused: %v", err)
+	}
+	if g := startReplay(t, js, pipeline.Replay{Name: "c", Expired: true}); g.From != 41 {
+		t.Errorf("the replay is %+v, want it from 41 on", g)
+	}
+	if g := startReplay(t, js, pipeline.Replay{Name: "d", Part: pipeline.Part{Sequence: 50}}); g.From != 0 {
+		t.Errorf("the replay is %+v: nothing of its part has expired", g)
+	}
+}
+
+// A dropped generation leaves nothing but its name behind, which may be used again; the live
+// one cannot be dropped.
+func TestDropRemovesAGeneration(t *testing.T) {
+	t.Parallel()
+	top := topology(2)
+	js := pipelinetest.NewServer(t).Provision(top)
+	pipelinetest.Publish(t, js, pipelinetest.Workload(74, 5, 100)...)
+	w := work(t, js, member(top, "w"))
+	if err := pipeline.DropGeneration(t.Context(), js, "v1"); !errors.Is(err, pipeline.ErrLive) {
+		t.Errorf("drop of the live one: %v", err)
+	}
+	if err := pipeline.DropGeneration(t.Context(), js, "b"); !errors.Is(err, pipeline.ErrNoGeneration) || !strings.Contains(err.Error(), "the broker has v1") {
+		t.Errorf("drop of an unknown one: %v", err)
+	}
+	startReplay(t, js, pipeline.Replay{Name: "b"})
+	caughtUp(t, js, of(top, "b"))
+	if err := pipeline.DropGeneration(t.Context(), js, "b"); err != nil {
+		t.Fatal(err)
+	}
+	if all, err := pipeline.ReadGenerations(t.Context(), js); err != nil || len(all.List) != 1 {
+		t.Errorf("generations %+v, %v, want v1", all, err)
+	}
+	if _, err := js.Stream(t.Context(), pipeline.EventsStream("b")); !errors.Is(err, jetstream.ErrStreamNotFound) {
+		t.Errorf("the stream is there: %v", err)
+	}
+	startReplay(t, js, pipeline.Replay{Name: "b", Settings: pipeline.Settings{CloudEvents: envelopes.Structured}}) // at once
+	caughtUp(t, js, of(top, "b"))
+	for _, m := range storedIn(t, js, "b", "events.b.>") {
+		if got := m.Header.Get("Content-Type"); got != "application/cloudevents+json" {
+			t.Fatalf("an event of type %q: a worker went on with the settings of the one before", got)
+		}
+	}
+	stream, err := js.Stream(t.Context(), pipeline.EventsStream("b"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if first := stream.CachedInfo().State.FirstSeq; first < 1<<20 {
+		t.Errorf("the stream begins at %d, which a worker of the one before may expect", first)
+	}
+	w.stop(t)
+	pipelinetest.Expectation{Topology: of(top, "b")}.RequireExact(t, js)
+}

@@ -1,0 +1,263 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"tributary/normalizers"
+)
+
+// replayRetry is the wait before a replay that has failed is tried again.
+const replayRetry = 10 * time.Second
+
+// Runner is a worker that runs a [Stage] for each generation that it has to work on:
+//   - the live generation. When another becomes live, the runner drains the stage of the old
+//     one and goes on with the new one.
+//   - beside it, each replay that was started ([StartReplay]), with the settings of the
+//     replay, in the time that the live stage leaves.
+//
+// A runner works only on generations of its own revision: beside a live generation of another
+// one it builds replays alone. With a Generation in its topology it works on that one alone.
+//
+// Make one with [NewRunner] and run it once.
+type Runner struct {
+	js     jetstream.JetStream
+	config Config
+	pacer  *pacer
+
+	drain    chan struct{} // closed by Drain
+	draining sync.Once
+	ended    chan struct{} // signaled when a stage has ended
+
+	// These belong to the goroutine of Run.
+	failed  map[string]time.Time // when a replay that has failed is tried again
+	failing bool                 // the last read of the generations failed
+	foreign string               // the live generation of another revision that was logged last
+
+	mu     sync.Mutex
+	stages map[string]*runningStage // by generation
+}
+
+// runningStage is a stage that a [Runner] runs.
+type runningStage struct {
+	*Stage
+	live    bool
+	started time.Time // of the generation, which tells it from one of the same name that was dropped
+	drained bool      // on purpose: how it ends does not matter
+	done    chan struct{}
+	err     error // set before done is closed
+}
+
+// NewRunner returns a runner for a server that holds the topology of cfg.
+func NewRunner(js jetstream.JetStream, cfg Config) *Runner {
+	r := &Runner{
+		js:     js,
+		config: cfg.withDefaults(),
+		drain:  make(chan struct{}),
+		ended:  make(chan struct{}, 1),
+		failed: make(map[string]time.Time),
+		stages: make(map[string]*runningStage),
+	}
+	r.pacer = newPacer(r.liveActive)
+	return r
+}
+
+// Run works until [Runner.Drain] is called, ctx ends, or the stage of the live generation
+// cannot go on; it returns what [Stage.Run] returns for that stage. A replay that cannot go on
+// is logged and tried again later.
+func (r *Runner) Run(ctx context.Context) error {
+	working, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	tick := time.NewTicker(r.config.Heartbeat)
+	defer tick.Stop()
+	for {
+		if err := r.reap(); err != nil {
+			cancel(err)
+			return errors.Join(err, r.wait(false))
+		}
+		if err := r.round(working); err != nil {
+			cancel(err)
+			return errors.Join(err, r.wait(false))
+		}
+		select {
+		case <-r.ended:
+		case <-tick.C:
+		case <-r.drain:
+			return r.wait(true)
+		case <-ctx.Done():
+			_ = r.wait(false) // each stage ends with the cause
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// Drain makes [Runner.Run] drain its stages and return. It does not wait. Any goroutine may
+// call it, more than once.
+func (r *Runner) Drain() { r.draining.Do(func() { close(r.drain) }) }
+
+// Ready is [Stage.Ready] of the stage of the live generation. A runner of another revision
+// than the live generation is ready.
+func (r *Runner) Ready() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, s := range r.stages {
+		if s.live {
+			return s.Ready()
+		}
+	}
+	return nil
+}
+
+// wait waits until every stage has ended, drained when it should be, and returns why the live
+// one could not go on.
+func (r *Runner) wait(drained bool) error {
+	r.mu.Lock()
+	stages := slices.Collect(maps.Values(r.stages))
+	r.mu.Unlock() // the pacer of the replays needs the lock until they have ended
+	var errs []error
+	for _, s := range stages {
+		if drained {
+			s.Drain()
+		}
+	}
+	for _, s := range stages {
+		<-s.done
+		if s.live && !s.drained {
+			errs = append(errs, s.err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// reap forgets the stages that have ended. It returns why that of the live generation could
+// not go on.
+func (r *Runner) reap() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for name, s := range r.stages {
+		if !closed(s.done) {
+			continue
+		}
+		delete(r.stages, name)
+		switch {
+		case s.drained, errors.Is(s.err, errRetired) && r.config.Topology.Generation == "":
+		case s.live && unavailable(s.err):
+			r.config.Logger.Warn("live generation cannot be read: it is tried again", slog.String("generation", name), slog.Any("error", s.err))
+		case s.live:
+			return s.err
+		case s.err != nil:
+			r.config.Logger.Error("replay stopped: it is tried again later", slog.String("generation", name), slog.Any("error", s.err))
+			r.failed[name] = time.Now().Add(replayRetry)
+		}
+	}
+	return nil
+}
+
+// round starts and drains stages, so that those run that should.
+func (r *Runner) round(ctx context.Context) error {
+	wanted, err := r.wanted(ctx)
+	if err != nil {
+		level := slog.LevelWarn
+		if r.failing {
+			level = slog.LevelDebug // logs only the first of consecutive failures
+		}
+		r.failing = true
+		r.config.Logger.Log(ctx, level, "generations cannot be read: the worker goes on with those that it has", slog.Any("error", err))
+		return nil
+	}
+	r.failing = false
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for name, s := range r.stages {
+		if g, ok := wanted[name]; (!ok || g.live() != s.live || !g.Started.Equal(s.started)) && !s.drained {
+			s.drained = true
+			s.Drain()
+		}
+	}
+	for name, g := range wanted {
+		if r.stages[name] == nil && !time.Now().Before(r.failed[name]) {
+			if r.stages[name], err = r.start(ctx, g); err != nil {
+				delete(r.stages, name)
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// wanted returns the generations to work on by name.
+func (r *Runner) wanted(ctx context.Context) (map[string]Generation, error) {
+	if named := r.config.Topology.Generation; named != "" {
+		return map[string]Generation{named: {Name: named, State: StateLive}}, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	all, err := ReadGenerations(ctx, r.js)
+	if err != nil {
+		return nil, err
+	}
+	wanted := make(map[string]Generation)
+	for _, g := range all.List {
+		switch {
+		case g.Revision != r.config.Revision:
+			if g.live() && r.foreign != g.Name {
+				r.foreign = g.Name
+				r.config.Logger.Warn("live generation is of another revision: this worker builds replays of its own revision alone",
+					slog.String("generation", g.Name), slog.Int("revision", g.Revision), slog.Int("own_revision", r.config.Revision))
+			}
+		case g.live(), g.replay:
+			wanted[g.Name] = g
+		}
+	}
+	return wanted, nil
+}
+
+// start runs a stage.
+func (r *Runner) start(ctx context.Context, g Generation) (*runningStage, error) {
+	cfg := r.config
+	if g.Name != cfg.Topology.Generation {
+		cfg.Topology.Generation = g.Name
+		cfg.Topology.Settings = Settings{} // those of the settings are for the generation that the worker provisioned
+	}
+	if !g.live() {
+		cfg.pacer = r.pacer
+		cfg.SessionBytes /= 4
+		cfg.ClaimBytes = max(cfg.ClaimBytes/2, normalizers.MaxRecordBytes)
+	}
+	cfg.Logger = cfg.Logger.With(slog.String("generation", g.Name))
+	stage, err := New(r.js, cfg)
+	if err != nil {
+		return nil, fmt.Errorf("generation %s: %w", g.Name, err)
+	}
+	s := &runningStage{Stage: stage, live: g.live(), started: g.Started, done: make(chan struct{})}
+	r.config.Logger.Info("works on a generation", slog.String("generation", g.Name), slog.Bool("live", g.live()))
+	go func() {
+		s.err = stage.Run(ctx)
+		close(s.done)
+		select {
+		case r.ended <- struct{}{}:
+		default:
+		}
+	}()
+	return s, nil
+}
+
+// liveActive reports whether the stage of the live generation has records, or had some just now.
+func (r *Runner) liveActive() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, s := range r.stages {
+		if s.live && s.active() {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,209 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/go-json-experiment/json"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"tributary/envelopes"
+	"tributary/normalizers"
+)
+
+// Settings decide, together with the revision of the normalizers, what the events of a
+// generation look like. They are stored with the generation and never change. An empty field
+// stands for the value that the generation has, and for the default in a new one.
+type Settings struct {
+	ToolMetadata normalizers.Profile `json:"tool_metadata,omitzero"` // shapes of tool_metadata; default [normalizers.ProfileOpenCode]
+	CloudEvents  envelopes.Mode      `json:"cloudevents,omitzero"`   // mode of the CloudEvents; default [envelopes.Binary]
+}
+
+// setting is one field of [Settings].
+type setting struct {
+	key, fallback string
+	values        []string
+	field         func(*Settings) *string
+}
+
+// settingsTable lists the settings in the order of the documentation.
+var settingsTable = []setting{
+	{
+		"tool_metadata", string(normalizers.ProfileOpenCode),
+		[]string{string(normalizers.ProfileOpenCode), string(normalizers.ProfileCurrent)},
+		func(s *Settings) *string { return (*string)(&s.ToolMetadata) },
+	},
+	{
+		"cloudevents", string(envelopes.Binary),
+		[]string{string(envelopes.Binary), string(envelopes.Structured)},
+		func(s *Settings) *string { return (*string)(&s.CloudEvents) },
+	},
+}
+
+// SettingKeys returns the keys that [Settings.Set] accepts.
+func SettingKeys() []string {
+	keys := make([]string, len(settingsTable))
+	for i, f := range settingsTable {
+		keys[i] = f.key
+	}
+	return keys
+}
+
+// Set sets the field of a key. The error names the keys, or the values of the key.
+func (s *Settings) Set(key, value string) error {
+	for _, f := range settingsTable {
+		switch {
+		case f.key != key:
+		case !slices.Contains(f.values, value):
+			return fmt.Errorf("%s=%q: write one of %s", key, value, strings.Join(f.values, ", "))
+		default:
+			*f.field(s) = value
+			return nil
+		}
+	}
+	return fmt.Errorf("there is no setting %q: write one of %s", key, strings.Join(SettingKeys(), ", "))
+}
+
+// String lists the fields that are set, as key=value.
+func (s Settings) String() string {
+	var list []string
+	for _, f := range settingsTable {
+		if v := *f.field(&s); v != "" {
+			list = append(list, f.key+"="+v)
+		}
+	}
+	return strings.Join(list, " ")
+}
+
+// validate reports a value that is not one of its field.
+func (s Settings) validate() error {
+	var errs []error
+	for _, f := range settingsTable {
+		if v := *f.field(&s); v != "" {
+			errs = append(errs, s.Set(f.key, v))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// or returns s with the values of other where s has none.
+func (s Settings) or(other Settings) Settings {
+	for _, f := range settingsTable {
+		if v := f.field(&s); *v == "" {
+			*v = *f.field(&other)
+		}
+	}
+	return s
+}
+
+// defaultSettings are those of a new generation.
+func defaultSettings() Settings {
+	var s Settings
+	for _, f := range settingsTable {
+		*f.field(&s) = f.fallback
+	}
+	return s
+}
+
+// contradiction returns a [topologyError] with the fields that want sets and s has other
+// values of, nil when there are none.
+func (s Settings) contradiction(generation string, want Settings) error {
+	e := &topologyError{name: "generation " + generation}
+	var set []string
+	for _, f := range settingsTable {
+		if have, wanted := *f.field(&s), *f.field(&want); wanted != "" && wanted != have {
+			e.differences = append(e.differences, difference{f.key, have, wanted})
+			set = append(set, "--set "+f.key+"="+wanted)
+		}
+	}
+	if len(e.differences) == 0 {
+		return nil
+	}
+	e.cure = "leave the setting out to work with that of the generation, or build another generation beside it: tributary replay start NAME " +
+		strings.Join(set, " ")
+	return e
+}
+
+// storedSettings is the value of the key of the settings of a generation in [controlBucket].
+type storedSettings struct {
+	Settings
+	Part Part `json:"part,omitzero"`
+}
+
+// provisionSettings stores the settings of a new generation. A generation that was made
+// before settings were stored gets those of the first worker. It returns those that are stored,
+// and refuses settings that contradict them.
+func provisionSettings(ctx context.Context, kv jetstream.KeyValue, t Topology, part Part) error {
+	key := settingsPrefix + t.Generation
+	value, err := json.Marshal(storedSettings{t.Settings.or(defaultSettings()), part})
+	if err != nil {
+		return fmt.Errorf("encode %s: %w", key, err)
+	}
+	if err := ensureKey(ctx, kv, key, value); err != nil {
+		return err
+	}
+	entry, err := kv.Get(ctx, key)
+	if err != nil {
+		return fmt.Errorf("read %s of bucket %s: %w", key, controlBucket, err)
+	}
+	have, err := decodeSettings(key, entry.Value())
+	if err != nil {
+		return err
+	}
+	if have.Part != part && part != (Part{}) {
+		return &topologyError{
+			name:        "generation " + t.Generation,
+			differences: []difference{{"records", have.Part.String(), part.String()}},
+			cure:        "give the other part a generation of its own",
+		}
+	}
+	return have.contradiction(t.Generation, t.Settings)
+}
+
+func decodeSettings(key string, data []byte) (storedSettings, error) {
+	var s storedSettings
+	if err := json.Unmarshal(data, &s); err != nil {
+		return storedSettings{}, fmt.Errorf("%w: %s of bucket %s", errState, key, controlBucket)
+	}
+	if err := s.validate(); err != nil {
+		return storedSettings{}, fmt.Errorf("%s of bucket %s: a later version of this program wrote it: %w", key, controlBucket, err)
+	}
+	return s, nil
+}
+
+// Part is the part of the raw stream that a generation is made of. The zero value is all of
+// it.
+type Part struct {
+	Sequence uint64           `json:"sequence,omitzero"` // the records from this raw sequence on
+	Source   envelopes.Source `json:"source,omitzero"`   // the records of this source
+	Session  string           `json:"session,omitzero"`  // the records of this session
+}
+
+// filters returns the subjects of the raw stream that belong to a partition of the generation.
+func (p Part) filters(partition int) []string {
+	if p.Source == "" && p.Session == "" {
+		return envelopes.RawFilters(partition)
+	}
+	return []string{envelopes.RawFilter(partition, p.Source, p.Session)}
+}
+
+// String describes the part.
+func (p Part) String() string {
+	if p == (Part{}) {
+		return "all"
+	}
+	var list []string
+	if p.Sequence != 0 {
+		list = append(list, fmt.Sprintf("sequence=%d", p.Sequence))
+	}
+	if p.Source != "" {
+		list = append(list, "source="+string(p.Source))
+	}
+	if p.Session != "" {
+		list = append(list, "session="+p.Session)
+	}
+	return strings.Join(list, " ")
+}
