@@ -52,6 +52,15 @@ func SettingKeys() []string {
 	return keys
 }
 
+// SettingValues returns the values that [Settings.Set] accepts for a key, nil for no key.
+func SettingValues(key string) []string {
+	i := slices.IndexFunc(settingsTable, func(f setting) bool { return f.key == key })
+	if i < 0 {
+		return nil
+	}
+	return slices.Clone(settingsTable[i].values)
+}
+
 // Set sets the field of a key. The error names the keys, or the values of the key.
 func (s *Settings) Set(key, value string) error {
 	for _, f := range settingsTable {

@@ -90,9 +90,7 @@ func (a *app) replayStartCommand() *cobra.Command {
 has. The command returns at once; replay status shows how far it is. Its settings are
 those of the live generation, but for those of --set:
 
-  tool_metadata  opencode or current: shapes of tool_metadata
-  cloudevents    binary or structured: mode of the CloudEvents
-
+` + settingValues() + `
 With --since, --sequence, --source or --session it is made of a part of the raw
 stream, for looking and comparing; it cannot be promoted. Sessions that began before
 --since or --sequence begin there, as if nothing had been before.
@@ -101,7 +99,7 @@ The command may be repeated, and goes on with a replay of the same settings. On 
 retired generation it takes the work up again.`,
 		Example: `  tributary replay start b
   tributary replay start b --set tool_metadata=current --set cloudevents=structured
-  tributary replay start trial --source codex --since 24h`,
+  tributary replay start trial --since 24h`,
 		Args: generationArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			r, err := f.replay(args[0])
@@ -126,6 +124,15 @@ retired generation it takes the work up again.`,
 	flags.BoolVar(&f.expired, "allow-expired", false, "go on although records have left the raw stream: sessions may begin in the middle")
 	a.serverFlag(cmd)
 	return cmd
+}
+
+// settingValues lists the settings of a generation for the help.
+func settingValues() string {
+	var b strings.Builder
+	for _, key := range pipeline.SettingKeys() {
+		fmt.Fprintf(&b, "  --set %s=%s\n", key, strings.Join(pipeline.SettingValues(key), "|"))
+	}
+	return b.String()
 }
 
 // replay returns the replay that the flags describe, without --since.

@@ -34,7 +34,7 @@ done.
 The exit code is 0 if nothing differs, 1 if something does.`,
 		Example: `  tributary replay diff v1 b
   tributary replay diff v1 b --ignore tool_metadata --limit 3
-  tributary replay diff v1 b --source codex -o json | jq .fields`,
+  tributary replay diff v1 b -o json | jq .fields`,
 		Args: generationArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := checkOutput(output, "pretty", "json"); err != nil {
