@@ -41,6 +41,7 @@ type Runner struct {
 	failed  map[string]time.Time // when a replay that has failed is tried again
 	failing bool                 // the last read of the generations failed
 	foreign string               // the live generation of another revision that was logged last
+	begun   string               // the generation whose stage was started last; empty before the first
 
 	mu     sync.Mutex
 	stages map[string]*runningStage // by generation
@@ -50,7 +51,7 @@ type Runner struct {
 type runningStage struct {
 	*Stage
 	live    bool
-	started time.Time // of the generation, which tells it from one of the same name that was dropped
+	started time.Time // of the generation, which distinguishes it from one of the same name that was dropped
 	drained bool      // on purpose: how it ends does not matter
 	done    chan struct{}
 	err     error // set before done is closed
@@ -238,7 +239,12 @@ func (r *Runner) start(ctx context.Context, g Generation) (*runningStage, error)
 		return nil, fmt.Errorf("generation %s: %w", g.Name, err)
 	}
 	s := &runningStage{Stage: stage, live: g.live(), started: g.Started, done: make(chan struct{})}
-	r.config.Logger.Info("works on a generation", slog.String("generation", g.Name), slog.Bool("live", g.live()))
+	level := slog.LevelInfo
+	if g.live() && r.begun == "" {
+		level = slog.LevelDebug // as is to be expected of a worker that starts
+	}
+	r.begun = g.Name
+	r.config.Logger.Log(ctx, level, "works on a generation", slog.String("generation", g.Name), slog.Bool("live", g.live()))
 	go func() {
 		s.err = stage.Run(ctx)
 		close(s.done)

@@ -14,41 +14,29 @@ import (
 
 	"tributary/envelopes"
 	"tributary/pipeline"
+	"tributary/pipeline/sessionmeta"
 	"tributary/pipeline/sessions"
 )
 
 func (a *app) sessionsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "sessions",
-		Short: "List, show and watch sessions",
+		Short: "List, show, watch, title and pin sessions",
 		Long: `Sessions with what they did: title, project, models, tokens, tools, errors, active
 time and state. All of it is summed up from the events of the broker when the
-command runs.`,
+command runs, but for titles and pins that users set: a worker answers for those.`,
 		Example: `  tributary sessions ls
   tributary sessions show 0b6a7f58
   tributary sessions watch`,
 	}
-	cmd.AddCommand(a.sessionsListCommand(), a.sessionsShowCommand(), a.sessionsWatchCommand())
+	cmd.AddCommand(a.sessionsListCommand(), a.sessionsShowCommand(), a.sessionsWatchCommand(), a.sessionsTitleCommand(), a.sessionsPinCommand())
 	return cmd
 }
-
-// labelFunc returns the title and the pin that were set for a session; an empty title is none.
-type labelFunc func(source envelopes.Source, session string) (title string, pinned bool)
-
-// labels is where titles and pins that were set come from: nothing sets them yet.
-func (a *app) labels(envelopes.Source, string) (title string, pinned bool) { return "", false }
 
 // sessionView is a session as the commands print it.
 type sessionView struct {
 	sessions.Summary
 	Pinned bool `json:"pinned"`
-}
-
-// view returns the record of a session with its label.
-func view(s sessions.Summary, label labelFunc) sessionView {
-	title, pinned := label(s.Source, s.Session)
-	s.Title = cmp.Or(title, s.Title)
-	return sessionView{Summary: s, Pinned: pinned}
 }
 
 // sessionOrders are the orders of sessions, by the value of --sort.
@@ -149,8 +137,8 @@ beginning of their ids.
 
 A session is working while its agent works, waiting after an answer, failed if
 the last thing that happened is an error that the vendor reports, and idle when
-nothing has happened for 15 minutes. Its title is the vendor's, else made of its
-first prompt. Its tokens are those of its own events; tributary stats counts
+nothing has happened for 15 minutes. Its title is that of tributary sessions
+title, else the vendor's, else made of its first prompt. Pinned sessions come first. Its tokens are those of its own events; tributary stats counts
 copies of API calls in other sessions once.
 
 -o json prints one object per session.`,
@@ -195,6 +183,8 @@ func (a *app) listSessions(ctx context.Context, f *sessionFilter, sort, output s
 		return err
 	}
 	defer js.Conn().Close()
+	labels := &sessionLabels{app: a, nc: js.Conn()}
+	pinned := labels.pinned(ctx)
 	top := topList[sessionView]{limit: limit, order: order}
 	read := a.readSteps(ctx, js, q)
 	err = sessions.Each(read.steps, wholeSession, sessions.Memory{}, func(fold *sessions.Fold) error {
@@ -202,13 +192,15 @@ func (a *app) listSessions(ctx context.Context, f *sessionFilter, sort, output s
 		if !f.matches(&s) {
 			return nil
 		}
-		v := view(s, a.labels)
-		return top.add(&v)
+		return top.add(&sessionView{Summary: s, Pinned: pinned[sessionmeta.Key{Source: s.Source, SessionID: s.Session}]})
 	})
 	if err != nil {
 		return a.noStream(err)
 	}
 	list := top.sorted()
+	for i := range list {
+		list[i] = labels.view(ctx, list[i].Summary)
+	}
 	if output == "json" {
 		for i := range list {
 			if err := writeJSON(jsonWriter(a.stdout), &list[i]); err != nil {
@@ -270,7 +262,8 @@ func (a *app) showSession(ctx context.Context, source envelopes.Source, id, outp
 		return err
 	}
 	now := time.Now()
-	v := view(fold.Summary(now), a.labels)
+	labels := &sessionLabels{app: a, nc: js.Conn()}
+	v := labels.view(ctx, fold.Summary(now))
 	if output == "json" {
 		return writeJSON(jsonWriter(a.stdout), &v)
 	}

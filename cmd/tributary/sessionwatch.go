@@ -51,6 +51,7 @@ const maxWatched = 512
 type sessionWatch struct {
 	*app
 	js     jetstream.JetStream
+	labels *sessionLabels
 	filter *sessionFilter
 	output string
 	folds  map[pipeline.SessionID]*watchedSession
@@ -79,7 +80,7 @@ func (a *app) watchSessions(ctx context.Context, f *sessionFilter, output string
 	if q.After, err = a.lastPosition(ctx, js); err != nil {
 		return err
 	}
-	w := &sessionWatch{app: a, js: js, filter: f, output: output, folds: map[pipeline.SessionID]*watchedSession{}}
+	w := &sessionWatch{app: a, js: js, labels: &sessionLabels{app: a, nc: js.Conn()}, filter: f, output: output, folds: map[pipeline.SessionID]*watchedSession{}}
 	ctx, stop := context.WithCancel(ctx)
 	events := make(chan pipeline.Event)
 	failed := make(chan error, 1)
@@ -119,7 +120,7 @@ func (w *sessionWatch) run(ctx context.Context, events <-chan pipeline.Event, fa
 				return err
 			}
 		case <-tick.C:
-			if err := w.print(time.Now()); err != nil {
+			if err := w.print(ctx, time.Now()); err != nil {
 				return err
 			}
 		case err := <-failed:
@@ -156,7 +157,7 @@ func (w *sessionWatch) note(ctx context.Context, e *pipeline.Event) error {
 }
 
 // print prints the sessions that have changed.
-func (w *sessionWatch) print(now time.Time) error {
+func (w *sessionWatch) print(ctx context.Context, now time.Time) error {
 	var list []sessionView
 	for _, id := range w.recent {
 		s := w.folds[id]
@@ -166,7 +167,7 @@ func (w *sessionWatch) print(now time.Time) error {
 		}
 		s.changed, s.state = false, record.State
 		if w.filter.matches(&record) {
-			list = append(list, view(record, w.labels))
+			list = append(list, w.labels.view(ctx, record))
 		}
 	}
 	if len(list) == 0 {

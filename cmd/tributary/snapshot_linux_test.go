@@ -65,6 +65,7 @@ func TestTerminalShowsWhatItIsMeantTo(t *testing.T) {
 	if err := pipeline.CatchUp(t.Context(), js, top); err != nil {
 		t.Fatal(err)
 	}
+	awaitWorkers(t, js, top, func(w []pipeline.Worker) bool { return len(w) == 1 && len(w[0].Partitions) == 1 })
 	for name, c := range map[string]struct {
 		code int
 		args []string
