@@ -211,7 +211,7 @@ func (r *Runner) wanted(ctx context.Context) (map[string]Generation, error) {
 		case g.Revision != r.config.Revision:
 			if g.live() && r.foreign != g.Name {
 				r.foreign = g.Name
-				r.config.Logger.Warn("live generation is of another revision: this worker builds replays of its own revision alone",
+				r.config.Logger.Warn("live generation is of another revision: this worker builds replays of its own revision alone: tributary replay start NAME begins one",
 					slog.String("generation", g.Name), slog.Int("revision", g.Revision), slog.Int("own_revision", r.config.Revision))
 			}
 		case g.live(), g.replay:

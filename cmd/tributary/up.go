@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
+	"tributary/normalizers"
 	"tributary/pipeline"
 	"tributary/pipeline/ship"
 )
@@ -129,7 +130,7 @@ func (u *up) run(ctx context.Context) error {
 		return err
 	}
 	if u.config.Generation == "" {
-		if u.config.Generation, err = pipeline.LiveGeneration(ctx, u.js); err != nil {
+		if u.config.Generation, err = u.liveGeneration(ctx); err != nil {
 			return err
 		}
 	}
@@ -137,6 +138,26 @@ func (u *up) run(ctx context.Context) error {
 		return err
 	}
 	return u.process(ctx, nc, telemetry)
+}
+
+// liveGeneration returns the live generation of the data folder, which this program can go on
+// with: here is no other worker to do so.
+func (u *up) liveGeneration(ctx context.Context) (string, error) {
+	name, err := pipeline.LiveGeneration(ctx, u.js)
+	if err != nil {
+		return "", err
+	}
+	all, err := pipeline.ReadGenerations(ctx, u.js)
+	if err != nil {
+		return "", err
+	}
+	for _, g := range all.List {
+		if g.Name == name && g.Revision != normalizers.Revision {
+			return "", fmt.Errorf("the events in %s are of revision %d, this program makes those of revision %d: "+
+				"TRIBUTARY_GENERATION=NAME tributary up makes them again, under another name", u.data, g.Revision, normalizers.Revision)
+		}
+	}
+	return name, nil
 }
 
 // process runs a stage and ships the logs, then stops the stage and reports the result.
