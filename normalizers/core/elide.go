@@ -28,12 +28,13 @@ const (
 // with data. The result is nil when data is not JSON.
 func EventRaw(data jsontext.Value) jsontext.Value {
 	v := slices.Clone(data)
-	if v.Compact(lenient.Options) != nil {
-		return nil
-	}
-	if !v.IsValid() {
+	if v.Compact(jsontext.AllowDuplicateNames(false), jsontext.AllowInvalidUTF8(false)) != nil {
 		// Duplicate names or invalid UTF-8: what the vendor's readers would see is the
 		// last of the names, and the replacement character.
+		v = slices.Clone(data)
+		if v.Compact(lenient.Options) != nil {
+			return nil
+		}
 		v = lenient.Strict(v)
 	}
 	if !hasBlob(v) {

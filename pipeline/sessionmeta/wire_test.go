@@ -152,7 +152,7 @@ func onlyTheServiceMayWrite(t *testing.T) {
 			Publish: &server.SubjectPermission{Allow: subjects},
 		}})
 	}
-	if !roles["run"] || !roles["sessions"] || len(roles) != 5 {
+	if !roles["run"] || !roles["sessions"] || len(roles) != 6 {
 		t.Fatalf("roles %v", roles)
 	}
 	broker, err := server.NewServer(options)
