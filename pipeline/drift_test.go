@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nats-io/nats.go"
 	"go.opentelemetry.io/otel/attribute"
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
@@ -25,9 +26,12 @@ func TestMetricsCountWhatIsNotKnown(t *testing.T) {
 	proxy.Arm(pipelinetest.BeforeCommit, pipelinetest.BeforeAck)
 	reader := sdkmetric.NewManualReader()
 	provider := sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader))
+	message := func(session string, n int, version, rest string) *nats.Msg {
+		return rawMessage("raw.claude_code."+session,
+			fmt.Sprintf(`{"sessionId":%q,"uuid":"%s-%d","version":%q,"timestamp":"2026-03-09T09:00:00Z",%s}`, session, session, n, version, rest))
+	}
 	record := func(session string, n int, version, rest string) {
-		pipelinetest.PublishMessages(t.Context(), t, js, rawMessage("raw.claude_code."+session,
-			fmt.Sprintf(`{"sessionId":%q,"uuid":"%s-%d","version":%q,"timestamp":"2026-03-09T09:00:00Z",%s}`, session, session, n, version, rest)))
+		pipelinetest.PublishMessages(t.Context(), t, js, message(session, n, version, rest))
 	}
 	record("a", 1, "2.1.1", `"type":"dream-journal"`)
 	record("a", 2, "2.1.1", `"type":"dream-journal"`)
@@ -36,9 +40,11 @@ func TestMetricsCountWhatIsNotKnown(t *testing.T) {
 	record("b", 2, "2.1.1", `"type":"user","message":{"role":"user","content":[{"type":"tool_result","tool_use_id":"t","content":[{"type":"scent"}]}]}`)
 	s := start(t, pipelinetest.Connect(t, proxy.URL()), pipeline.Config{Topology: top, Meter: provider.Meter("test")})
 	pipelinetest.Expectation{Topology: top}.RequireExact(t, js) // these names come first
+	var all []*nats.Msg
 	for i := range hostile {
-		record("c", i, fmt.Sprintf("3.0.%d", i), fmt.Sprintf(`"type":"hostile%d"`, i))
+		all = append(all, message("c", i, fmt.Sprintf("3.0.%d", i), fmt.Sprintf(`"type":"hostile%d"`, i)))
 	}
+	pipelinetest.PublishMessages(t.Context(), t, js, all...)
 	pipelinetest.Expectation{Topology: top}.RequireExact(t, js)
 	s.stop(t)
 
