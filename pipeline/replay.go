@@ -54,9 +54,6 @@ func StartReplay(ctx context.Context, js jetstream.JetStream, r Replay) (Generat
 	if record.From, err = r.checkExpired(ctx, js); err != nil {
 		return Generation{}, err
 	}
-	if record.Started, err = brokerTime(ctx, js); err != nil {
-		return Generation{}, err
-	}
 	t, err := storedTopology(ctx, js, kv, live.Name)
 	if err != nil {
 		return Generation{}, err
@@ -67,6 +64,13 @@ func StartReplay(ctx context.Context, js jetstream.JetStream, r Replay) (Generat
 	if err := provisionStream(ctx, js, t, stream); err != nil {
 		return Generation{}, err
 	}
+	// The time of the stream, so that a start that was interrupted, and is repeated, goes on with
+	// the checkpoints that it has stored.
+	events, err := js.Stream(ctx, stream.Name)
+	if err != nil {
+		return Generation{}, fmt.Errorf("stream %s: %w", stream.Name, err)
+	}
+	record.Started = events.CachedInfo().Created.UTC()
 	if err := provisionGeneration(ctx, js, kv, t, r.Part, record); err != nil {
 		return Generation{}, err
 	}

@@ -32,6 +32,35 @@ func of(top pipeline.Topology, generation string) pipeline.Topology {
 	return top
 }
 
+// TestInterruptedStartOfAReplayGoesOn: the start ended before it had stored the key of the
+// generation, which comes last, and some or all of the first checkpoints.
+func TestInterruptedStartOfAReplayGoesOn(t *testing.T) {
+	t.Parallel()
+	top := topology(4)
+	js := pipelinetest.NewServer(t).Provision(top)
+	pipelinetest.Publish(t, js, pipelinetest.Workload(71, 20, 300)...)
+	startReplay(t, js, pipeline.Replay{Name: "b"})
+	kv, err := js.KeyValue(t.Context(), pipeline.ControlBucket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := kv.Purge(t.Context(), "generation.b"); err != nil {
+		t.Fatal(err)
+	}
+	stream, err := js.Stream(t.Context(), pipeline.EventsStream("b"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := stream.Purge(t.Context(), jetstream.WithPurgeSubject("checkpoints.b.3")); err != nil {
+		t.Fatal(err)
+	}
+	startReplay(t, js, pipeline.Replay{Name: "b"})
+	w := work(t, js, pipeline.Config{Topology: top})
+	caughtUp(t, js, of(top, "b"))
+	w.stop(t)
+	pipelinetest.Expectation{Topology: of(top, "b")}.RequireExact(t, js)
+}
+
 // The workers that run build a replay that is started, with its settings, beside the live
 // generation, and any number of them share the work.
 func TestWorkersBuildAReplayBesideTheLiveGeneration(t *testing.T) {
