@@ -190,7 +190,7 @@ func TestLateRecordsSurviveWorkerCrashes(t *testing.T) {
 	random.Shuffle(len(again), func(i, j int) { again[i], again[j] = again[j], again[i] })
 	pipelinetest.Publish(t, js, first...)
 	pipelinetest.Publish(t, js, again...)
-	pipelinetest.Publish(t, js, records...) // those at the end of a file, of which nothing told
+	pipelinetest.Publish(t, js, records...) // those at the end of a file, which no later record named as missing
 	for range 20 {
 		var calls atomic.Int64
 		last := 1 + random.Int64N(170)

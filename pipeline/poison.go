@@ -14,7 +14,7 @@ import (
 //
 // A process that ends leaves nothing but the count of attempts in the checkpoint
 // ([Checkpoint.Tries]): acquiring the partition adds one, a commit resets it. The count
-// must tell a poison record from its neighbors, which end with the same process, and from
+// must distinguish a poison record from its neighbors, which end with the same process, and from
 // a broker in trouble. So it first narrows the suspicion to one record, and then tries that
 // record alone.
 const (

@@ -246,7 +246,7 @@ func TestForgottenFileHasNoGaps(t *testing.T) {
 	}
 }
 
-// A document that is rewritten in place has one position: its versions are told apart by
+// A document that is rewritten in place has one position: its versions differ by
 // their digests, and a version that comes late is no gap.
 func TestVersionsOfADocumentHaveNoGaps(t *testing.T) {
 	t.Parallel()

@@ -108,7 +108,7 @@ func call(m message, p *part, id string) core.Draft {
 	return d
 }
 
-// result is the event of a result. A command that failed is completed: its exit code tells,
+// result is the event of a result. A command that failed is completed: only its exit code shows it,
 // which is null where the command was stopped or ran out of time.
 func result(p *part, id string) core.Draft {
 	s := &p.State.Value

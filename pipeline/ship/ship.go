@@ -56,7 +56,7 @@ type Config struct {
 	DryRun  bool   // sends nothing and stores no offsets; implies Once
 	Offsets string // path of the offsets file, which keeps how far each log is shipped; empty to keep that in memory
 	Inherit string // path of the offsets file of an earlier version, which is taken over when Offsets lacks the stream; may be missing
-	Broker  string // what the user calls the broker, such as its URL; tells a new stream from another broker
+	Broker  string // what the user calls the broker, such as its URL; distinguishes a new stream from another broker
 	Again   bool   // ships everything once more
 
 	Idle   time.Duration // time without a write after which the sessions of a file end; default 5 minutes

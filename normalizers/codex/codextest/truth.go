@@ -178,7 +178,7 @@ func codexTyped(texts []string, pictures bool) (string, bool) {
 }
 
 // Saying is something said in a record: in a response_item, or in an event_msg that
-// may tell the same again.
+// may state the same again.
 type Saying struct {
 	At        int    // index of the record
 	Who       string // human, assistant, thought
@@ -215,7 +215,7 @@ func Sayings(records []Raw) []*Saying {
 		byRecord[i] = sayingsOf(i, r, agent >= 0 && i >= agent)
 	}
 	var out []*Saying
-	tools := make(map[int]bool) // records that tell of a tool
+	tools := make(map[int]bool) // records about a tool
 	for _, t := range ToolsOf(records) {
 		tools[t.Call], tools[t.Result] = true, true
 	}

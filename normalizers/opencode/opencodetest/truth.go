@@ -512,7 +512,7 @@ func (b *book) count(id string, tokens map[string]any) {
 	b.figures[id] = f
 }
 
-// includesReasoning: the total tells, else the version; before 1.4 the output included it.
+// includesReasoning reports whether the output includes the reasoning: the total shows it, else the version does; before 1.4 the output included it.
 func (b *book) includesReasoning(tokens map[string]any, sum, reasoning int64) bool {
 	total, ok := number(tokens, "total")
 	if ok && int64(total) == sum+reasoning {
