@@ -20,7 +20,7 @@ const (
 
 // Names of an [Unknown] that no log states.
 const (
-	NameNone  = "none"  // the log states no name where one stands
+	nameNone  = "none"  // the log states no name where one stands
 	NameOther = "other" // the name is no identifier, or one too many
 )
 
@@ -34,7 +34,7 @@ const (
 // seen before somebody misses an event.
 type Unknown struct {
 	Kind  UnknownKind
-	Name  string // as the log states it: an identifier of at most 64 bytes, [NameNone] or [NameOther]
+	Name  string // as the log states it: an identifier of at most 64 bytes, nameNone or [NameOther]
 	Count int    // in the record
 }
 
@@ -74,7 +74,7 @@ func unknownName(path []lenient.Text) string {
 			name += "/"
 		}
 		if part == "" {
-			part = NameNone
+			part = nameNone
 		}
 		if len(name)+len(part) > maxUnknownName {
 			return NameOther
@@ -111,6 +111,6 @@ func FormOf(k jsontext.Kind) lenient.Text {
 	case 'n':
 		return "null"
 	default:
-		return NameNone
+		return nameNone
 	}
 }

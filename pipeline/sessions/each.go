@@ -11,8 +11,8 @@ import (
 	"tributary/pipeline/spill"
 )
 
-// DefaultMemory is the memory in bytes in which sessions are summed up, about, whatever their number is.
-const DefaultMemory = 64 << 20
+// defaultMemory is the memory in bytes in which sessions are summed up, about, whatever their number is.
+const defaultMemory = 64 << 20
 
 // Steps iterates over the steps of the stored events that q selects, in the order of the stream. An event
 // that cannot be read is passed to unreadable and left out. Unless q follows, an end of ctx is an error.
@@ -22,7 +22,7 @@ func Steps(ctx context.Context, js jetstream.JetStream, generation string, q pip
 			switch {
 			case err != nil && e.Position > 0:
 				unreadable(err)
-			case !yield(NewStep(&e.AgentEventV1), err):
+			case !yield(newStep(&e.AgentEventV1), err):
 				return
 			}
 		}
@@ -34,13 +34,13 @@ func Steps(ctx context.Context, js jetstream.JetStream, generation string, q pip
 
 // Memory bounds what Each and Stats have in memory.
 type Memory struct {
-	Bytes int    // about; 0 is [DefaultMemory]
+	Bytes int    // about; 0 is defaultMemory
 	Dir   string // of temporary files; empty for that of the system
 }
 
 func (m Memory) bytes() int {
 	if m.Bytes <= 0 {
-		return DefaultMemory
+		return defaultMemory
 	}
 	return m.Bytes
 }
@@ -58,7 +58,7 @@ func Each(steps iter.Seq2[Step, error], d Division, m Memory, visit func(*Fold) 
 	g := spill.Grouper[*Fold, Step]{
 		Dir: m.Dir, Limit: m.bytes(),
 		New:  func(string) *Fold { return NewFold(d) },
-		Add:  func(f *Fold, s *Step) int { return f.AddStep(s) },
+		Add:  func(f *Fold, s *Step) int { return f.addStep(s) },
 		Done: func(_ string, f *Fold) error { return visit(f) },
 	}
 	for s, err := range steps {

@@ -102,12 +102,12 @@ func NewFold(d Division) *Fold {
 
 // Add adds the next event of the session.
 func (f *Fold) Add(e *envelopes.AgentEventV1) {
-	s := NewStep(e)
-	f.AddStep(&s)
+	s := newStep(e)
+	f.addStep(&s)
 }
 
-// AddStep adds the step of the next event, and returns by how many bytes the fold has grown, about.
-func (f *Fold) AddStep(s *Step) (grown int) {
+// addStep adds the step of the next event, and returns by how many bytes the fold has grown, about.
+func (f *Fold) addStep(s *Step) (grown int) {
 	before := f.size
 	if s.Model != "" {
 		f.model = s.Model

@@ -37,8 +37,8 @@ type Step struct {
 	Resume   string               `json:"v,omitzero"` // id that resumes the session
 }
 
-// NewStep returns the step of an event. An event without a valid time has the zero time.
-func NewStep(e *envelopes.AgentEventV1) Step {
+// newStep returns the step of an event. An event without a valid time has the zero time.
+func newStep(e *envelopes.AgentEventV1) Step {
 	s := Step{
 		Source: e.Source, Session: e.SessionID, Sequence: e.Sequence, Type: e.EventType,
 		Model: value(e.Model), Root: value(e.ProjectRoot), Hash: e.ProjectHash,

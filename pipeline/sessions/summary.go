@@ -20,7 +20,7 @@ import (
 // State is what a session does.
 type State string
 
-// The states. A session is idle when its last event is older than [IdleAfter].
+// The states. A session is idle when its last event is older than idleAfter.
 const (
 	Working State = "working" // the agent works
 	Waiting State = "waiting" // the agent has answered and waits for the next prompt
@@ -34,8 +34,8 @@ const maxSummaryTitle = 120
 // States lists every state.
 var States = []State{Working, Waiting, Failed, Idle}
 
-// IdleAfter is the time after the last event after which a session that waits or works is idle.
-const IdleAfter = 15 * time.Minute
+// idleAfter is the time after the last event after which a session that waits or works is idle.
+const idleAfter = 15 * time.Minute
 
 // Summary is the record of a session that its events add up to. Its tokens are those of the session
 // alone; a call that another session has a copy of is in both.
@@ -197,7 +197,7 @@ func (r *Summary) state(now time.Time) State {
 	switch {
 	case r.phase == Failed:
 		return Failed
-	case now.Sub(r.LastSeen) > IdleAfter || r.phase == "":
+	case now.Sub(r.LastSeen) > idleAfter || r.phase == "":
 		return Idle
 	default:
 		return r.phase
