@@ -28,6 +28,16 @@ const (
 // Sources lists every source, in the order of the documentation.
 var Sources = []Source{ClaudeCode, Codex, Gemini, Cursor, Copilot, ACP, OpenCode}
 
+// sendsChunks holds the sources of which one assistant message can be several events without
+// any separator between their texts. The events of the other sources are complete messages or
+// paragraphs. No field of an event states this.
+var sendsChunks = map[Source]bool{ClaudeCode: true, Cursor: true}
+
+// maxSessionKey is, for the sources that give some usage keys by number or name, the length in
+// bytes of the longest such key; a longer key is an id that is unique in the source. No field
+// of an event states in which scope a key is unique.
+var maxSessionKey = map[Source]int{Codex: 19}
+
 // EventType is the kind of occurrence.
 type EventType string
 

@@ -66,7 +66,7 @@ type Provenance struct {
 // CloudEvents forbids, the percent sign, and white space at the ends are percent-encoded.
 //
 // e must be valid: CloudEvent checks its encoding only. The error wraps [ErrInvalidEvent], or
-// [ErrInvalidSubject] for the generation.
+// [errInvalidSubject] for the generation.
 func (e *AgentEventV1) CloudEvent(p Provenance) (event.Event, error) {
 	attributes, err := e.attributes(p)
 	if err != nil {

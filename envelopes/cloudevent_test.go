@@ -100,7 +100,7 @@ func TestCloudEventOmitsUnknownAttributes(t *testing.T) {
 func TestCloudEventRejectsInvalidEvents(t *testing.T) {
 	t.Parallel()
 	e := plainUserMessage()
-	if _, err := e.CloudEvent(Provenance{Generation: "current"}); !errors.Is(err, ErrInvalidSubject) {
+	if _, err := e.CloudEvent(Provenance{Generation: "current"}); !errors.Is(err, errInvalidSubject) {
 		t.Errorf("generation: %v", err)
 	}
 	e.Raw = []byte("{")

@@ -44,11 +44,6 @@ const (
 	maxJoinedChunks    = 1000
 )
 
-// sendsChunks holds the sources of which one assistant message can be several events without
-// any separator between their texts. The events of the other sources are complete messages or
-// paragraphs. No field of an event states this.
-var sendsChunks = map[Source]bool{ClaudeCode: true, Cursor: true}
-
 // growing is an assistant message to which the next event may be appended.
 type growing struct {
 	first     string // event_id of its first event

@@ -9,11 +9,11 @@ var (
 	// and [DecodeAgentEvent]: a field breaks a rule, or the bytes are not the strict JSON of
 	// an event.
 	ErrInvalidEvent = errors.New("invalid event")
-	// ErrInvalidSubject: a subject, a token or the name of a generation is not one that this
+	// errInvalidSubject: a subject, a token or the name of a generation is not one that this
 	// package would write.
-	ErrInvalidSubject = errors.New("invalid subject")
-	// ErrInvalidHeader: the value of a header does not have the form of that header.
-	ErrInvalidHeader = errors.New("invalid header")
+	errInvalidSubject = errors.New("invalid subject")
+	// errInvalidHeader: the value of a header does not have the form of that header.
+	errInvalidHeader = errors.New("invalid header")
 	// ErrInvalidCloudEvent: the attributes or the document break the rules of CloudEvents
 	// 1.0, or the CloudEvent is not an event of this schema.
 	ErrInvalidCloudEvent = errors.New("invalid cloudevent")

@@ -46,7 +46,7 @@ func ExampleDecodeEvent() {
 		`"text":"FAIL","tool_name":"Bash","tool_status":"error","tool_exit_code":1,"sequence":7,"future_field":true}`) // msg.Data
 
 	event, provenance, err := envelopes.DecodeEvent(header, data)
-	if err != nil {
+	if errors.Is(err, envelopes.ErrInvalidCloudEvent) || errors.Is(err, envelopes.ErrInvalidEvent) {
 		fmt.Println(err) // permanent: another attempt fails again
 		return
 	}

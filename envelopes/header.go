@@ -59,13 +59,13 @@ func FormatPosition(offset, previous int64) string {
 	return strconv.FormatInt(offset, 10) + " " + strconv.FormatInt(previous, 10)
 }
 
-// ParsePosition is the inverse of [FormatPosition]. The error wraps [ErrInvalidHeader].
+// ParsePosition is the inverse of [FormatPosition]. The error wraps [errInvalidHeader].
 func ParsePosition(value string) (offset, previous int64, err error) {
 	first, second, _ := strings.Cut(value, " ")
 	offset, err1 := strconv.ParseInt(first, 10, 64)
 	previous, err2 := strconv.ParseInt(second, 10, 64)
 	if err1 != nil || err2 != nil || offset < 0 || previous < -1 || FormatPosition(offset, previous) != value {
-		return 0, 0, fmt.Errorf("%w: %s is not an offset and the one before it", ErrInvalidHeader, HeaderPosition)
+		return 0, 0, fmt.Errorf("%w: %s is not an offset and the one before it", errInvalidHeader, HeaderPosition)
 	}
 	return offset, previous, nil
 }
@@ -74,11 +74,11 @@ func ParsePosition(value string) (offset, previous int64, err error) {
 // nanosecond.
 func FormatTime(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
 
-// ParseTime is the inverse of [FormatTime]. The error wraps [ErrInvalidHeader].
+// ParseTime is the inverse of [FormatTime]. The error wraps [errInvalidHeader].
 func ParseTime(value string) (time.Time, error) {
 	t, err := time.Parse(time.RFC3339Nano, value)
 	if err != nil {
-		return time.Time{}, fmt.Errorf("%w: not a time in RFC 3339", ErrInvalidHeader)
+		return time.Time{}, fmt.Errorf("%w: not a time in RFC 3339", errInvalidHeader)
 	}
 	return t.UTC(), nil
 }
@@ -114,7 +114,7 @@ func isHeaderByte(c byte) bool { return '!' <= c && c <= '~' && c != '"' && c !=
 // DecodeHeaderValue is the inverse of [EncodeHeaderValue]. It also reads the values of other
 // writers: double-quoted strings, values without encoding, lower-case hex; a percent sign that
 // begins no encoding is a literal. The result is UTF-8; any other result is an error that
-// wraps [ErrInvalidHeader].
+// wraps [errInvalidHeader].
 func DecodeHeaderValue(value string) (string, error) {
 	value = strings.Trim(value, " \t")
 	if len(value) >= 2 && value[0] == '"' && value[len(value)-1] == '"' {
@@ -122,7 +122,7 @@ func DecodeHeaderValue(value string) (string, error) {
 	}
 	value = decodePercent(value)
 	if !utf8.ValidString(value) {
-		return "", fmt.Errorf("%w: not UTF-8", ErrInvalidHeader)
+		return "", fmt.Errorf("%w: not UTF-8", errInvalidHeader)
 	}
 	return value, nil
 }

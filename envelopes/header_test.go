@@ -42,7 +42,7 @@ func TestHeaderValuesArePercentEncoded(t *testing.T) {
 		}
 	}
 	for _, value := range []string{"%C0%A0", "%FF", "\xff", "%ED%A0%80"} {
-		if got, err := DecodeHeaderValue(value); !errors.Is(err, ErrInvalidHeader) {
+		if got, err := DecodeHeaderValue(value); !errors.Is(err, errInvalidHeader) {
 			t.Errorf("DecodeHeaderValue(%q) = %q, %v", value, got, err)
 		}
 	}
@@ -78,7 +78,7 @@ func TestPositionSurvivesItsHeader(t *testing.T) {
 		t.Error(got)
 	}
 	for _, value := range []string{"", "1", "1 ", " 1 2", "1  2", "-1 -1", "1 -2", "01 2", "1 +2", "1 2 3", "a b", "9223372036854775808 0"} {
-		if _, _, err := ParsePosition(value); !errors.Is(err, ErrInvalidHeader) {
+		if _, _, err := ParsePosition(value); !errors.Is(err, errInvalidHeader) {
 			t.Errorf("%q: %v", value, err)
 		}
 	}
@@ -94,7 +94,7 @@ func TestTimeSurvivesItsHeader(t *testing.T) {
 	if got, err := ParseTime(value); err != nil || !got.Equal(at) || got.Location() != time.UTC {
 		t.Errorf("%v, %v", got, err)
 	}
-	if _, err := ParseTime("yesterday"); !errors.Is(err, ErrInvalidHeader) {
+	if _, err := ParseTime("yesterday"); !errors.Is(err, errInvalidHeader) {
 		t.Error(err)
 	}
 }

@@ -46,7 +46,7 @@ func Encode(ce event.Event, mode Mode) (header map[string][]string, data []byte,
 
 // EncodeEvent writes an event as a message: the message that [Encode] writes for
 // [AgentEventV1.CloudEvent], without the CloudEvent in between. e must be valid. The error
-// wraps [ErrInvalidEvent], [ErrInvalidSubject] for the generation, or [ErrInvalidCloudEvent]
+// wraps [ErrInvalidEvent], [errInvalidSubject] for the generation, or [ErrInvalidCloudEvent]
 // for the mode.
 func EncodeEvent(e *AgentEventV1, p Provenance, mode Mode) (header map[string][]string, data []byte, err error) {
 	attributes, err := e.attributes(p)
@@ -123,7 +123,7 @@ func structuredDocument(attributes []attribute, data []byte, asJSON bool) []byte
 // different values.
 //
 // A structured document must be strict JSON: UTF-8, no name twice in one object, at most 130
-// levels, nothing after it. The error wraps [ErrInvalidCloudEvent] or [ErrInvalidHeader] and
+// levels, nothing after it. The error wraps [ErrInvalidCloudEvent] or [errInvalidHeader] and
 // repeats nothing of the message. In binary mode the CloudEvent retains data.
 func Decode(header map[string][]string, data []byte) (event.Event, error) {
 	contentType, attributes, err := readHeader(header)

@@ -346,7 +346,7 @@ func TestDecodeRejectsInvalidMessages(t *testing.T) {
 		"other event format":     base(func(h header) { h["Content-Type"] = []string{"application/cloudevents+avro"} }),
 	} {
 		_, err := Decode(h, []byte(`{}`))
-		if !errors.Is(err, ErrInvalidCloudEvent) && !errors.Is(err, ErrInvalidHeader) || strings.Contains(err.Error(), "s3cr3t") {
+		if !errors.Is(err, ErrInvalidCloudEvent) && !errors.Is(err, errInvalidHeader) || strings.Contains(err.Error(), "s3cr3t") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -67,3 +67,14 @@ func ExampleACPProjection() {
 	// user 1
 	// agent/claude_code 2
 }
+
+// Adjacent text parts become one, without any loss.
+func ExampleACPMessage_Compress() {
+	part := func(text string) envelopes.ACPPart {
+		return envelopes.ACPPart{ContentType: "text/plain", ContentEncoding: envelopes.ACPPlain, Content: &text}
+	}
+	message := envelopes.ACPMessage{Role: "agent", Parts: []envelopes.ACPPart{part("They "), part("do.")}}
+	compressed := message.Compress()
+	fmt.Println(len(compressed.Parts), *compressed.Parts[0].Content)
+	// Output: 1 They do.
+}

@@ -17,7 +17,7 @@ type Address struct {
 
 // CheckGeneration returns nil for a valid name of a generation: [a-z0-9-]{1,32}, except
 // "current", which is reserved. The functions that build a subject expect a checked name. The
-// error wraps [ErrInvalidSubject].
+// error wraps [errInvalidSubject].
 func CheckGeneration(name string) error {
 	if name == "" || len(name) > 32 || name == "current" {
 		return errGeneration
@@ -30,7 +30,7 @@ func CheckGeneration(name string) error {
 	return nil
 }
 
-var errGeneration = fmt.Errorf("%w: the name of a generation is 1 to 32 of a-z, 0-9 and -, and not current", ErrInvalidSubject)
+var errGeneration = fmt.Errorf("%w: the name of a generation is 1 to 32 of a-z, 0-9 and -, and not current", errInvalidSubject)
 
 // RawSubject is the subject to which a producer publishes the records of a session:
 // raw.<source>.<token>. The subject transform of the raw stream stores them under
@@ -57,7 +57,7 @@ func RawFilter(partition int, source Source, session string) string {
 }
 
 // ParseRawSubject parses a subject in the form in which the raw stream stores it. It accepts
-// any source. The error wraps [ErrInvalidSubject].
+// any source. The error wraps [errInvalidSubject].
 func ParseRawSubject(subject string) (Address, error) {
 	return parseSubject(subject, "raw", partPartition, partSource, partToken)
 }
@@ -163,12 +163,12 @@ const (
 func parseSubject(subject, kind string, parts ...part) (Address, error) {
 	first, rest, more := strings.Cut(subject, ".")
 	if first != kind {
-		return Address{}, fmt.Errorf("%w: not of kind %s", ErrInvalidSubject, kind)
+		return Address{}, fmt.Errorf("%w: not of kind %s", errInvalidSubject, kind)
 	}
 	var a Address
 	for _, p := range parts {
 		if !more {
-			return Address{}, fmt.Errorf("%w: too few tokens for kind %s", ErrInvalidSubject, kind)
+			return Address{}, fmt.Errorf("%w: too few tokens for kind %s", errInvalidSubject, kind)
 		}
 		var token string
 		var err error
@@ -191,7 +191,7 @@ func parseSubject(subject, kind string, parts ...part) (Address, error) {
 		}
 	}
 	if more {
-		return Address{}, fmt.Errorf("%w: too many tokens for kind %s", ErrInvalidSubject, kind)
+		return Address{}, fmt.Errorf("%w: too many tokens for kind %s", errInvalidSubject, kind)
 	}
 	return a, nil
 }
@@ -200,7 +200,7 @@ func parseSubject(subject, kind string, parts ...part) (Address, error) {
 func parsePartition(token string) (int, error) {
 	n, err := strconv.Atoi(token)
 	if err != nil || n < 0 || strconv.Itoa(n) != token {
-		return 0, fmt.Errorf("%w: not the number of a partition", ErrInvalidSubject)
+		return 0, fmt.Errorf("%w: not the number of a partition", errInvalidSubject)
 	}
 	return n, nil
 }
@@ -208,7 +208,7 @@ func parsePartition(token string) (int, error) {
 // checkName returns an error for a token that is not a plain name.
 func checkName(token, what string) error {
 	if !isPlain(token) {
-		return fmt.Errorf("%w: not the name of a %s", ErrInvalidSubject, what)
+		return fmt.Errorf("%w: not the name of a %s", errInvalidSubject, what)
 	}
 	return nil
 }

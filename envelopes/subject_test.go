@@ -52,7 +52,7 @@ func TestParseTokenRejectsTokensOfNoID(t *testing.T) {
 		"digest in upper case":       "~~" + strings.Repeat("A", 64),
 		"digest with something else": "~~" + strings.Repeat("g", 64),
 	} {
-		if id, _, err := ParseToken(token); !errors.Is(err, ErrInvalidSubject) {
+		if id, _, err := ParseToken(token); !errors.Is(err, errInvalidSubject) {
 			t.Errorf("%s: ParseToken(%q) = %q, %v", name, token, id, err)
 		}
 	}
@@ -107,7 +107,7 @@ func TestStatedIDMustMatchItsToken(t *testing.T) {
 		if got != test.want || (err == nil) != (test.want != "") {
 			t.Errorf("%s: %q, %v", name, got, err)
 		}
-		if err != nil && !errors.Is(err, ErrInvalidSubject) {
+		if err != nil && !errors.Is(err, errInvalidSubject) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -207,7 +207,7 @@ func TestParseRejectsSubjectsOfNoRecord(t *testing.T) {
 		"raw.00.codex.s", "raw.+1.codex.s", "raw.-1.codex.s", "raw.9223372036854775808.codex.s", "raw.0.*.s", "raw.0.codex.*",
 		"raw.0.co dex.s", "raw.0.codex.~YWJj", "Raw.0.codex.s", "events.0.codex.s",
 	} {
-		if a, err := ParseRawSubject(subject); !errors.Is(err, ErrInvalidSubject) || a != (Address{}) {
+		if a, err := ParseRawSubject(subject); !errors.Is(err, errInvalidSubject) || a != (Address{}) {
 			t.Errorf("%q: %+v, %v", subject, a, err)
 		}
 	}
@@ -215,7 +215,7 @@ func TestParseRejectsSubjectsOfNoRecord(t *testing.T) {
 		"events.v1.codex.s", "events.v1.codex.s.log.x", "events.V1.codex.s.log", "events.current.codex.s.log",
 		"events..codex.s.log", "events.v1.codex.s.", "events.v1.codex.s.*",
 	} {
-		if a, err := ParseEventSubject(subject); !errors.Is(err, ErrInvalidSubject) {
+		if a, err := ParseEventSubject(subject); !errors.Is(err, errInvalidSubject) {
 			t.Errorf("%q: %+v, %v", subject, a, err)
 		}
 	}
@@ -230,7 +230,7 @@ func TestCheckGenerationAcceptsShortPlainNames(t *testing.T) {
 		"v1": true, "2026-01-fix": true, "-": true, strings.Repeat("g", 32): true,
 		"": false, "current": false, "V1": false, "v.1": false, "v_1": false, "*": false, strings.Repeat("g", 33): false,
 	} {
-		if err := CheckGeneration(name); (err == nil) != want || err != nil && !errors.Is(err, ErrInvalidSubject) {
+		if err := CheckGeneration(name); (err == nil) != want || err != nil && !errors.Is(err, errInvalidSubject) {
 			t.Errorf("%q: %v", name, err)
 		}
 	}

@@ -34,7 +34,7 @@ func Token(id string) string {
 
 // ParseToken is the inverse of [Token]. If whole is false, the token is the digest of a long
 // id and id is empty: see [ResolveToken]. A token that [Token] returns for no id (not empty,
-// UTF-8) is an error that wraps [ErrInvalidSubject].
+// UTF-8) is an error that wraps [errInvalidSubject].
 func ParseToken(token string) (id string, whole bool, err error) {
 	switch {
 	case isPlain(token):
@@ -50,12 +50,12 @@ func ParseToken(token string) (id string, whole bool, err error) {
 			return string(raw), true, nil
 		}
 	}
-	return "", false, fmt.Errorf("%w: not the token of an id", ErrInvalidSubject)
+	return "", false, fmt.Errorf("%w: not the token of an id", errInvalidSubject)
 }
 
 // ResolveToken returns the id of a token of any form. stated is the decoded value of
 // [HeaderSession], or empty. The digest of a long id needs it, and it must never contradict
-// the token. The error wraps [ErrInvalidSubject].
+// the token. The error wraps [errInvalidSubject].
 func ResolveToken(token, stated string) (id string, err error) {
 	id, whole, err := ParseToken(token)
 	switch {
@@ -64,11 +64,11 @@ func ResolveToken(token, stated string) (id string, err error) {
 	case whole && (stated == "" || stated == id):
 		return id, nil
 	case !whole && stated == "":
-		return "", fmt.Errorf("%w: the token is a digest and header %s is missing", ErrInvalidSubject, HeaderSession)
+		return "", fmt.Errorf("%w: the token is a digest and header %s is missing", errInvalidSubject, HeaderSession)
 	case !whole && utf8.ValidString(stated) && Token(stated) == token:
 		return stated, nil
 	default:
-		return "", fmt.Errorf("%w: header %s contradicts the token", ErrInvalidSubject, HeaderSession)
+		return "", fmt.Errorf("%w: header %s contradicts the token", errInvalidSubject, HeaderSession)
 	}
 }
 

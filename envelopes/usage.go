@@ -17,14 +17,10 @@ func (u *Usage) Total() int64 {
 	return u.Input + u.CacheRead + u.CacheWrite + u.Output + u.Reasoning
 }
 
-// maxSessionKey is the length in bytes of the longest key that Codex gives by number or name,
-// and not by an id that is unique.
-const maxSessionKey = 19
-
 // KeyIsUnique reports whether the key of an event of this source is unique in the source, so
 // that tokens of the same key in two sessions are the same tokens. A key that is absent,
 // a position of a record, or a number of the session is not: its tokens always count. README.md,
 // Sums over a fleet, has the rules.
 func (u *Usage) KeyIsUnique(source Source) bool {
-	return u.Key != "" && u.Key[0] != '@' && !(source == Codex && len(u.Key) <= maxSessionKey)
+	return u.Key != "" && u.Key[0] != '@' && len(u.Key) > maxSessionKey[source]
 }

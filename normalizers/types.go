@@ -80,10 +80,8 @@ const (
 var (
 	ErrMalformed     = core.ErrMalformed
 	ErrTooLarge      = core.ErrTooLarge
-	ErrTooDeep       = core.ErrTooDeep
 	ErrTooManyEvents = core.ErrTooManyEvents
 	ErrUnknownSource = core.ErrUnknownSource
-	ErrPanic         = core.ErrPanic
 	ErrSession       = core.ErrSession
 )
 

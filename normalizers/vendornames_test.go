@@ -20,8 +20,6 @@ import (
 var vendorNameAllowed = []struct{ file, names, reason string }{
 	{"normalizers/vendors.go", "claude codex gemini copilot cursor acp opencode", "the table of vendors"},
 	{"envelopes/agentevent.go", "claude codex gemini copilot cursor acp opencode", "the enum of sources"},
-	{"envelopes/entryprojection.go", "claude cursor", "no field of an event says that a message continues in the next one"},
-	{"envelopes/usage.go", "codex", "no field of an event says in which scope a key is unique"},
 	{"cmd/tributary/form.go", "acp", "the protocol, a form of output"},
 	{"normalizers/core/profile.go", "opencode", "the name of a shape of tool_metadata"},
 	{"normalizers/types.go", "opencode", "the name of a shape of tool_metadata"},

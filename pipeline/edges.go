@@ -144,22 +144,3 @@ func Edges(ctx context.Context, js jetstream.JetStream) ([]Edge, error) {
 		}
 	}
 }
-
-// provisionEdges creates the bucket of the edges.
-func provisionEdges(ctx context.Context, js jetstream.JetStream, t Topology) error {
-	cfg := jetstream.KeyValueConfig{
-		Bucket:      edgesBucket,
-		Description: "Heartbeats of the edges of Tributary.",
-		Storage:     jetstream.FileStorage,
-		TTL:         edgesTTL,
-		Replicas:    max(t.Replicas, 1),
-	}
-	_, err := js.KeyValue(ctx, edgesBucket)
-	switch {
-	case errors.Is(err, jetstream.ErrBucketNotFound):
-		_, err = js.CreateKeyValue(ctx, cfg)
-	case err == nil && t.Replicas > 0:
-		_, err = js.UpdateKeyValue(ctx, cfg)
-	}
-	return wrap(err, "provision bucket "+edgesBucket)
-}

@@ -95,9 +95,9 @@ func storedTopology(ctx context.Context, js jetstream.JetStream, kv jetstream.Ke
 	return t, nil
 }
 
-// StoredTopology returns the topology of a generation as the broker has it, for a program
+// openTopology returns the topology of a generation as the broker has it, for a program
 // that does not know the number of partitions. Its Settings are empty.
-func StoredTopology(ctx context.Context, js jetstream.JetStream, generation string) (Topology, error) {
+func openTopology(ctx context.Context, js jetstream.JetStream, generation string) (Topology, error) {
 	kv, err := js.KeyValue(ctx, controlBucket)
 	if err != nil {
 		return Topology{}, fmt.Errorf("bucket %s: %w", controlBucket, err)

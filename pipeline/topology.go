@@ -197,10 +197,10 @@ func Provision(ctx context.Context, js jetstream.JetStream, t Topology) error {
 			return err
 		}
 	}
-	if err := provisionWorkers(ctx, js, t); err != nil {
+	if err := provisionHeartbeats(ctx, js, t, workersBucket, "Heartbeats of the workers of Tributary.", workersTTL); err != nil {
 		return err
 	}
-	if err := provisionEdges(ctx, js, t); err != nil {
+	if err := provisionHeartbeats(ctx, js, t, edgesBucket, "Heartbeats of the edges of Tributary.", edgesTTL); err != nil {
 		return err
 	}
 	if err := provisionGeneration(ctx, js, kv, t, Part{}, generationRecord{Revision: normalizers.Revision}); err != nil {

@@ -73,21 +73,21 @@ func workerSubject(generation, id string) string {
 	return "$KV." + workersBucket + "." + workerKey(generation, id)
 }
 
-// provisionWorkers creates the bucket of the workers.
-func provisionWorkers(ctx context.Context, js jetstream.JetStream, t Topology) error {
+// provisionHeartbeats creates a bucket of heartbeats, which expire after ttl.
+func provisionHeartbeats(ctx context.Context, js jetstream.JetStream, t Topology, bucket, description string, ttl time.Duration) error {
 	cfg := jetstream.KeyValueConfig{
-		Bucket:      workersBucket,
-		Description: "Heartbeats of the workers of Tributary.",
+		Bucket:      bucket,
+		Description: description,
 		Storage:     jetstream.FileStorage, // a bucket in memory would vanish with a restart
-		TTL:         workersTTL,
+		TTL:         ttl,
 		Replicas:    max(t.Replicas, 1),
 	}
-	_, err := js.KeyValue(ctx, workersBucket)
+	_, err := js.KeyValue(ctx, bucket)
 	switch {
 	case errors.Is(err, jetstream.ErrBucketNotFound):
 		_, err = js.CreateKeyValue(ctx, cfg)
 	case err == nil && t.Replicas > 0:
 		_, err = js.UpdateKeyValue(ctx, cfg)
 	}
-	return wrap(err, "provision bucket "+workersBucket)
+	return wrap(err, "provision bucket "+bucket)
 }

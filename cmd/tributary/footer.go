@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"sync"
 	"time"
 
 	"tributary/pipeline/ship"
@@ -34,26 +33,13 @@ func (u *up) footer(ctx context.Context, s *ship.Ship) (stop func()) {
 		viewed: u.viewer.viewed, status: u.status, columns: func() int { return columns(os.Stderr) },
 		ship: progress{summary: s.Summary},
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	var showing sync.WaitGroup
-	showing.Go(func() { f.show(ctx) })
-	return func() {
-		cancel()
-		showing.Wait()
-	}
+	return inBackground(ctx, f.show)
 }
 
 // show shows the footer until ctx ends.
 func (f *footer) show(ctx context.Context) {
 	defer f.status.show("")
-	tick := time.NewTicker(progressEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return
-		}
+	for range ticks(ctx, progressEvery) {
 		f.status.show(cut(f.line(), f.columns()-1))
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"sync"
 	"time"
 
 	"tributary/pipeline/ship"
@@ -83,13 +82,7 @@ func (a *app) progress(ctx context.Context, s *ship.Ship, c ship.Config) (stop f
 	if a.config.LogFormat == "text" {
 		p.status = a.status
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	var reporting sync.WaitGroup
-	reporting.Go(func() { p.report(ctx) })
-	return func() {
-		cancel()
-		reporting.Wait()
-	}
+	return inBackground(ctx, p.report)
 }
 
 // report reports the progress until the backfill is over or ctx ends.
@@ -97,14 +90,7 @@ func (p *progress) report(ctx context.Context) {
 	if p.status != nil {
 		defer p.status.show("")
 	}
-	tick := time.NewTicker(progressEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return
-		}
+	for range ticks(ctx, progressEvery) {
 		sum := p.summary()
 		if sum.Backfill.Over {
 			if p.follows {

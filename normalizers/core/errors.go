@@ -14,14 +14,14 @@ var (
 	ErrMalformed = errors.New("malformed record")
 	// ErrTooLarge: the record is longer than [MaxRecordBytes].
 	ErrTooLarge = errors.New("record too large")
-	// ErrTooDeep: the JSON of the record has more than [MaxDepth] levels.
-	ErrTooDeep = errors.New("record nested too deep")
+	// errTooDeep: the JSON of the record has more than [MaxDepth] levels.
+	errTooDeep = errors.New("record nested too deep")
 	// ErrTooManyEvents: the record would yield more than [MaxEvents] events.
 	ErrTooManyEvents = errors.New("record yields too many events")
 	// ErrUnknownSource: no normalizer reads records of this source.
 	ErrUnknownSource = errors.New("unknown source")
-	// ErrPanic: the normalizer panicked; [PanicError] has the stack.
-	ErrPanic = errors.New("normalizer panicked")
+	// errPanic: the normalizer panicked; [PanicError] has the stack.
+	errPanic = errors.New("normalizer panicked")
 )
 
 // PanicError is the panic of a normalizer, caught at the record that caused it.
@@ -31,10 +31,10 @@ type PanicError struct {
 }
 
 // Error names the kind of the panic value, never the value.
-func (e *PanicError) Error() string { return fmt.Sprintf("%v: %T", ErrPanic, e.Value) }
+func (e *PanicError) Error() string { return fmt.Sprintf("%v: %T", errPanic, e.Value) }
 
-// Unwrap returns [ErrPanic].
-func (e *PanicError) Unwrap() error { return ErrPanic }
+// Unwrap returns [errPanic].
+func (e *PanicError) Unwrap() error { return errPanic }
 
 // Reason returns the name under which a record that failed with err is counted and
 // dead-lettered, and whether err is permanent. The set of names is bounded.
@@ -44,11 +44,11 @@ func Reason(err error) (reason string, permanent bool) {
 		name string
 	}{
 		{ErrTooLarge, "too_large"},
-		{ErrTooDeep, "too_deep"},
+		{errTooDeep, "too_deep"},
 		{ErrTooManyEvents, "too_many_events"},
 		{ErrMalformed, "malformed"},
 		{ErrUnknownSource, "unknown_source"},
-		{ErrPanic, "panic"},
+		{errPanic, "panic"},
 		{envelopes.ErrInvalidEvent, "invalid_event"},
 	} {
 		if errors.Is(err, r.err) {

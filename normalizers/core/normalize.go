@@ -66,7 +66,7 @@ func checkRecord(data []byte) error {
 		return fmt.Errorf("%w: %d bytes, the limit is %d", ErrTooLarge, len(data), MaxRecordBytes)
 	}
 	if Depth(data) > MaxDepth {
-		return fmt.Errorf("%w: the limit is %d levels", ErrTooDeep, MaxDepth)
+		return fmt.Errorf("%w: the limit is %d levels", errTooDeep, MaxDepth)
 	}
 	return nil
 }

@@ -19,7 +19,7 @@ import (
 //
 //   - raw.jsonl: the records of a vendor's file, written by hand,
 //   - event-N.json: event N of the case in full; rename the section to see another one,
-//   - events.txt: all events in short form, see [ShortForm],
+//   - events.txt: all events in short form, see [shortForm],
 //   - skipped.txt: line and reason of each record without an event.
 //
 // All but the first are written by go test ./normalizers -run TestGolden -update.

@@ -51,7 +51,7 @@ var Laws = []Law{
 	{Name: "cut_anywhere", Check: LawCut},
 	{Name: "independent", Check: lawIndependent},
 	{Name: "bad_record_changes_nothing", Check: LawBadRecord},
-	{Name: "unknown_record_changes_nothing", Check: LawUnknownRecord, whole: true},
+	{Name: "unknown_record_changes_nothing", Check: lawUnknownRecord, whole: true},
 }
 
 // CheckLaws checks the events of a file against every law, or, for a damaged file, against

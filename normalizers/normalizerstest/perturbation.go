@@ -17,7 +17,7 @@ import (
 	"tributary/normalizers"
 )
 
-// MaxPositions is how many records of a file [LawUnknownRecord] puts another record in front
+// MaxPositions is how many records of a file [lawUnknownRecord] puts another record in front
 // of, evenly spread; 0 for all of them.
 var MaxPositions = 2000
 
@@ -34,11 +34,11 @@ func unknownLine(of, session string, at time.Time) string {
 	).Replace(of)
 }
 
-// LawUnknownRecord holds that one more record of an unknown type, in front of any record of a
+// lawUnknownRecord holds that one more record of an unknown type, in front of any record of a
 // session, yields its one meta event and changes nothing that the session remembers but the
 // number of its records and events, and the id of that event: what is pending stays pending.
 // A session that remembers the same yields the same events from then on.
-func LawUnknownRecord(f Folding) error {
+func lawUnknownRecord(f Folding) error {
 	sessions := make(map[string]*normalizers.Session)
 	tried := 0
 	for i, r := range f.Records {

@@ -48,3 +48,31 @@ func (s *Script) Stamp() string {
 	s.Now = s.Now.Add(time.Duration(rapid.IntRange(-500, 5000).Draw(s.T, "ms")) * time.Millisecond)
 	return s.Now.Format("2006-01-02T15:04:05.000Z")
 }
+
+// EmitValue writes a value that is no object, or an earlier line again, by its name: string,
+// number, array, empty, null or again.
+func (s *Script) EmitValue(name string) {
+	switch name {
+	case "string":
+		s.Emit("massive error")
+	case "number":
+		s.Emit(42)
+	case "array":
+		s.Emit([]any{1})
+	case "empty":
+		s.Emit([]any{})
+	case "null":
+		s.Emit(nil)
+	case "again":
+		s.Repeat()
+	default:
+		s.T.Fatalf("no generated value is named %q", name)
+	}
+}
+
+// Repeat writes an earlier line again.
+func (s *Script) Repeat() {
+	if len(s.Lines) > 0 {
+		s.Lines = append(s.Lines, rapid.SampledFrom(s.Lines).Draw(s.T, "again"))
+	}
+}

@@ -22,21 +22,21 @@ const (
 	maxShortValue = 120 // a longer value is clipped
 )
 
-// ShortForm writes events for review: of each event the fields that are set, on lines under
+// shortForm writes events for review: of each event the fields that are set, on lines under
 // 200 bytes, the first one with the digest of the event. Fields that stay the same from event to
 // event (session, project, agent, metadata) stand only where they change. The digest covers
 // the JSON of the whole event: what the short form leaves out cannot change unseen.
-type ShortForm struct {
+type shortForm struct {
 	standing map[string]string // the last value of each field that stands only where it changes
 }
 
 // ShortForms returns the short form of each of the events of a file.
 func ShortForms(tb testing.TB, events []envelopes.AgentEventV1) []string {
 	tb.Helper()
-	var form ShortForm
+	var form shortForm
 	out := make([]string, 0, len(events))
 	for _, e := range events {
-		b, err := form.Append(nil, e)
+		b, err := form.appendEvent(nil, e)
 		if err != nil {
 			tb.Fatal(err)
 		}
@@ -45,8 +45,8 @@ func ShortForms(tb testing.TB, events []envelopes.AgentEventV1) []string {
 	return out
 }
 
-// Append appends the short form of the next event to b.
-func (f *ShortForm) Append(b []byte, e envelopes.AgentEventV1) ([]byte, error) {
+// appendEvent appends the short form of the next event to b.
+func (f *shortForm) appendEvent(b []byte, e envelopes.AgentEventV1) ([]byte, error) {
 	encoded, err := Encode(e)
 	if err != nil {
 		return nil, err

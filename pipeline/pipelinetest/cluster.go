@@ -247,7 +247,7 @@ func (c *Cluster) Try(what string, do func(context.Context) error) {
 		case <-retry.C:
 		case <-ctx.Done():
 			for _, n := range c.Nodes {
-				if n.Running() {
+				if n.running() {
 					n.signal(syscall.SIGQUIT) // the stacks of all goroutines
 					n.AwaitEnd()
 				}

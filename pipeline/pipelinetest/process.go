@@ -144,8 +144,8 @@ func (p *Process) Output() string {
 	return all
 }
 
-// Running reports whether the process is running.
-func (p *Process) Running() bool {
+// running reports whether the process is running.
+func (p *Process) running() bool {
 	select {
 	case <-p.ended:
 		return false

@@ -26,8 +26,8 @@ const (
 	PinnedUpdated ChangeType = "session_pinned_updated"
 )
 
-// EventTypePrefix and a [ChangeType] are the type of the CloudEvent of a change.
-const EventTypePrefix = "agtrace.session.v1."
+// eventTypePrefix and a [ChangeType] are the type of the CloudEvent of a change.
+const eventTypePrefix = "agtrace.session.v1."
 
 // headerPrevious is the sequence of the change of the session before this one. It is missing
 // in the first.
@@ -54,8 +54,8 @@ type Change struct {
 	previous uint64 // sequence of the change of this session before; 0 for none
 }
 
-// Key returns the key of the session.
-func (c *Change) Key() Key { return Key{c.Source, c.SessionID} }
+// key returns the key of the session.
+func (c *Change) key() Key { return Key{c.Source, c.SessionID} }
 
 // titleData and pinnedData are the data of the CloudEvent of a change.
 type titleData struct {
@@ -107,7 +107,7 @@ func (c *Change) message(mode envelopes.Mode, ttl string) (*nats.Msg, error) {
 	session := envelopes.EscapeAttribute(c.SessionID)
 	ce.SetID(c.ID)
 	ce.SetSource("/sessions/" + string(c.Source) + "/" + url.PathEscape(c.SessionID))
-	ce.SetType(EventTypePrefix + string(c.Type))
+	ce.SetType(eventTypePrefix + string(c.Type))
 	ce.SetSubject(session)
 	ce.SetTime(c.UpdatedAt)
 	ce.SetDataContentType(event.ApplicationJSON)
@@ -118,7 +118,7 @@ func (c *Change) message(mode envelopes.Mode, ttl string) (*nats.Msg, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &nats.Msg{Subject: c.Key().changesSubject(), Header: header, Data: payload}
+	m := &nats.Msg{Subject: c.key().changesSubject(), Header: header, Data: payload}
 	if c.previous > 0 {
 		m.Header[headerPrevious] = []string{strconv.FormatUint(c.previous, 10)}
 	}
@@ -145,7 +145,7 @@ func readChange(m *jetstream.RawStreamMsg) (*Change, error) {
 		return nil, err
 	}
 	c := &Change{ID: ce.ID(), Sequence: m.Sequence}
-	name, ok := strings.CutPrefix(ce.Type(), EventTypePrefix)
+	name, ok := strings.CutPrefix(ce.Type(), eventTypePrefix)
 	switch c.Type = ChangeType(name); {
 	case ok && c.Type == TitleUpdated:
 		var d titleData
@@ -166,7 +166,7 @@ func readChange(m *jetstream.RawStreamMsg) (*Change, error) {
 	if tokens := strings.Split(m.Subject, "."); len(tokens) == 4 {
 		c.Source = envelopes.Source(tokens[1])
 	}
-	if c.Key().changesSubject() != m.Subject {
+	if c.key().changesSubject() != m.Subject {
 		return nil, errChange
 	}
 	sequence, _ := types.Format(ce.Extensions()["sequence"]) // a missing one cannot be parsed

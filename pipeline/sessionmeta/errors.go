@@ -20,8 +20,8 @@ var (
 	ErrStorage = errors.New("storage error")
 	// ErrEmptyTitle is the [ErrStorage] of a title without any character but white space.
 	ErrEmptyTitle = fmt.Errorf("%w: title cannot be empty", ErrStorage)
-	// ErrTooLarge is the [ErrStorage] of a title that does not fit a message.
-	ErrTooLarge = fmt.Errorf("%w: title is too large", ErrStorage)
+	// errTooLarge is the [ErrStorage] of a title that does not fit a message.
+	errTooLarge = fmt.Errorf("%w: title is too large", ErrStorage)
 )
 
 // VersionConflictError is the error of a call with [IfMatch] that names another version than

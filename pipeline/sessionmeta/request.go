@@ -212,7 +212,7 @@ func errorCode(err error) string {
 		return "404"
 	case errors.As(err, &conflict):
 		return "409"
-	case errors.Is(err, ErrTooLarge):
+	case errors.Is(err, errTooLarge):
 		return "413"
 	default:
 		return codeStorage

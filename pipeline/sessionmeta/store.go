@@ -212,7 +212,7 @@ func (s *Service) save(ctx context.Context, r *Session, c *Change, revision uint
 	}
 	for _, m := range []*nats.Msg{record, change} {
 		if size, limit := int64(m.Size()+batchHeaderBytes), s.js.Conn().MaxPayload(); size > limit {
-			return fmt.Errorf("%w: its message has %d bytes, and the broker accepts %d (max_payload)", ErrTooLarge, size, limit)
+			return fmt.Errorf("%w: its message has %d bytes, and the broker accepts %d (max_payload)", errTooLarge, size, limit)
 		}
 	}
 	c.Sequence, err = s.group.store(ctx, record, change, revision)

@@ -87,6 +87,23 @@ func (d *disk) purge(options ...jetstream.StreamPurgeOpt) {
 	}
 }
 
+// deleteStream deletes the raw stream; the connections stay.
+func (d *disk) deleteStream() {
+	d.t.Helper()
+	if err := d.js.DeleteStream(d.t.Context(), pipeline.RawStream); err != nil {
+		d.t.Fatal(err)
+	}
+}
+
+// followOneLog follows a log of n records, all of which are stored.
+func (d *disk) followOneLog(n int) *following {
+	d.t.Helper()
+	d.write("garden/one.jsonl", lines(prompts("one", 1, n)...))
+	f := d.follow()
+	f.until("all is stored", func(s ship.Summary) bool { return s.Records == n })
+	return f
+}
+
 // others stores records of other producers.
 func (d *disk) others(n int) {
 	d.t.Helper()
@@ -158,9 +175,7 @@ func TestStreamThatIsCreatedAgainGetsEverything(t *testing.T) {
 	d := newDisk(t)
 	d.write("garden/one.jsonl", lines(prompts("one", 1, 10)...))
 	d.once()
-	if err := d.js.DeleteStream(t.Context(), pipeline.RawStream); err != nil {
-		t.Fatal(err)
-	}
+	d.deleteStream()
 	d.provision()
 	if got := d.once(); got.Records != 10 || got.Duplicates != 0 || len(got.Losses) != 1 {
 		t.Errorf("shipped %+v", got)
@@ -172,12 +187,8 @@ func TestStreamThatIsCreatedAgainGetsEverything(t *testing.T) {
 func TestStreamThatIsCreatedAgainWhileLogsAreFollowedGetsEverythingInOrder(t *testing.T) {
 	t.Parallel()
 	d := newDisk(t)
-	d.write("garden/one.jsonl", lines(prompts("one", 1, 30)...))
-	f := d.follow()
-	f.until("all is stored", func(s ship.Summary) bool { return s.Records == 30 })
-	if err := d.js.DeleteStream(t.Context(), pipeline.RawStream); err != nil {
-		t.Fatal(err)
-	}
+	f := d.followOneLog(30)
+	d.deleteStream()
 	d.append("garden/one.jsonl", lines(prompts("one", 31, 40)...))
 	f.until("the stream is missed", func(s ship.Summary) bool { return s.Stalled != nil })
 	d.provision()
@@ -190,12 +201,8 @@ func TestStreamThatIsCreatedAgainWhileLogsAreFollowedGetsEverythingInOrder(t *te
 func TestStreamThatIsCreatedAgainUnnoticedGetsEverything(t *testing.T) {
 	t.Parallel()
 	d := newDisk(t)
-	d.write("garden/one.jsonl", lines(prompts("one", 1, 30)...))
-	f := d.follow()
-	f.until("all is stored", func(s ship.Summary) bool { return s.Records == 30 })
-	if err := d.js.DeleteStream(t.Context(), pipeline.RawStream); err != nil {
-		t.Fatal(err)
-	}
+	f := d.followOneLog(30)
+	d.deleteStream()
 	d.provision()
 	d.append("garden/one.jsonl", lines(prompts("one", 31, 40)...))
 	f.until("all is stored again", func(s ship.Summary) bool { return s.Records >= 30+40 && len(s.Losses) == 1 })

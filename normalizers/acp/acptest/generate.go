@@ -20,8 +20,8 @@ type acpScript struct {
 	run  map[string]any // as it was last stated
 }
 
-// Lines generates the lines of one session.
-func Lines(t *rapid.T, session string) [][]byte {
+// lines generates the lines of one session.
+func lines(t *rapid.T, session string) [][]byte {
 	s := &acpScript{Script: normalizerstest.NewScript(t, session)}
 	s.start()
 	moves := []func(){

@@ -14,8 +14,8 @@ import (
 	"tributary/normalizers/normalizerstest"
 )
 
-// Invalid are records that are JSON, but break the model of a message or a part.
-var Invalid = [][]byte{
+// invalid are records that are JSON, but break the model of a message or a part.
+var invalid = [][]byte{
 	[]byte(`{"type":"message.part","part":{"content":"a","content_url":"https://example.com/"}}`),
 	[]byte(`{"type":"message.part","part":{"metadata":{"kind":"rumour"}}}`),
 	[]byte(`{"type":"message.part","part":{"metadata":{"kind":"trajectory","tool_name":"x","tool_output":"done"}}}`),
@@ -26,9 +26,9 @@ var Invalid = [][]byte{
 	[]byte(`[{"role":"user","parts":[]},{"role":"robot","parts":[]}]`),
 }
 
-// ReadFile cuts a file into its records: the data of server-sent events, or values one
+// readFile cuts a file into its records: the data of server-sent events, or values one
 // after the other.
-func ReadFile(data []byte) []normalizerstest.Line {
+func readFile(data []byte) []normalizerstest.Line {
 	out := readEvents(data)
 	if out == nil {
 		out = geminitest.Read(data)

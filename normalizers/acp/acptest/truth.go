@@ -17,14 +17,14 @@ import (
 // This file reads records of ACP a second time, with nothing but encoding/json: the events
 // are compared with what it finds.
 
-// Ledger is empty: ACP states no tokens.
-type Ledger struct{}
+// ledger is empty: ACP states no tokens.
+type ledger struct{}
 
 // Add implements [normalizerstest.Ledger].
-func (Ledger) Add(string, []byte) {}
+func (ledger) Add(string, []byte) {}
 
 // Sums implements [normalizerstest.Ledger].
-func (Ledger) Sums(string) normalizerstest.Figures { return normalizerstest.Figures{} }
+func (ledger) Sums(string) normalizerstest.Figures { return normalizerstest.Figures{} }
 
 // acpReader follows one session of a file.
 type acpReader struct {
@@ -67,8 +67,8 @@ func (o *acpMessageOpen) complete(m any, record int) {
 	o.time = cmp.Or(normalizerstest.Member[string](m, "created_at"), o.time, normalizerstest.Member[string](m, "completed_at"))
 }
 
-// Interpret reads a file by the rules of README.md.
-func Interpret(name string, lines []normalizerstest.Line) normalizerstest.Account {
+// interpret reads a file by the rules of README.md.
+func interpret(name string, lines []normalizerstest.Line) normalizerstest.Account {
 	a := normalizerstest.Account{Naive: make(map[string]normalizerstest.Figures)}
 	last, stem := "", strings.TrimSuffix(path.Base(name), path.Ext(name))
 	own := func(l normalizerstest.Line) string {

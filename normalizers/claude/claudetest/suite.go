@@ -20,9 +20,9 @@ var Suite = normalizerstest.Suite{
 	Source:    envelopes.ClaudeCode,
 	Room:      "claude",
 	Folders:   []string{"claude_code", "claude_sdk"},
-	Lines:     Lines,
+	Lines:     lines,
 	Read:      normalizerstest.ReadLines,
 	Bad:       normalizerstest.Malformed,
-	Ledger:    func() normalizerstest.Ledger { return Ledger{} },
-	Interpret: Interpret,
+	Ledger:    func() normalizerstest.Ledger { return ledger{} },
+	Interpret: interpret,
 }

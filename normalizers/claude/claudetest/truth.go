@@ -113,8 +113,8 @@ func claudePrompt(text string) (string, bool) {
 	return cut, cut != ""
 }
 
-// Interpret reads a file by the rules of README.md.
-func Interpret(name string, lines []normalizerstest.Line) normalizerstest.Account {
+// interpret reads a file by the rules of README.md.
+func interpret(name string, lines []normalizerstest.Line) normalizerstest.Account {
 	a := normalizerstest.Account{Naive: make(map[string]normalizerstest.Figures)}
 	stem := strings.TrimSuffix(path.Base(name), path.Ext(name))
 	parsed := make([]any, len(lines))
@@ -424,13 +424,13 @@ func claudeUsageOf(v any) normalizerstest.Figures {
 	return f
 }
 
-// Ledger has, for every session, the highest figures of each message.id in whatever thread, and
+// ledger has, for every session, the highest figures of each message.id in whatever thread, and
 // the excess of the result of each SDK run above the calls of the run. Copied history is billed
 // elsewhere. It attributes a call of a stream to the current run; figures that the call states
 // after the result of its run are already in the result. The same applies to calls of a transcript
 // and runs of which only the result is known. A call that a subagent or copied history states
 // first belongs to no run.
-type Ledger map[string]*claudeBook
+type ledger map[string]*claudeBook
 
 type claudeBook struct {
 	calls   map[string]*claudeCall
@@ -491,7 +491,7 @@ func above(f, of normalizerstest.Figures) normalizerstest.Figures {
 }
 
 // Add implements [normalizerstest.Ledger].
-func (l Ledger) Add(session string, record []byte) {
+func (l ledger) Add(session string, record []byte) {
 	var v any
 	dec := json.NewDecoder(bytes.NewReader(record))
 	dec.UseNumber()
@@ -584,7 +584,7 @@ func (l Ledger) Add(session string, record []byte) {
 }
 
 // Sums implements [normalizerstest.Ledger].
-func (l Ledger) Sums(session string) normalizerstest.Figures {
+func (l ledger) Sums(session string) normalizerstest.Figures {
 	var sum normalizerstest.Figures
 	b := l[session]
 	if b == nil {

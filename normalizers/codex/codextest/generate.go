@@ -30,9 +30,9 @@ type codexScript struct {
 	messages []string // texts of a response_item or an event_msg alone
 }
 
-// Lines generates the lines of one session: a rollout of some generation, or the
+// lines generates the lines of one session: a rollout of some generation, or the
 // stream of codex exec.
-func Lines(t *rapid.T, session string) [][]byte {
+func lines(t *rapid.T, session string) [][]byte {
 	s := &codexScript{
 		Script:  normalizerstest.NewScript(t, fmt.Sprintf("019ca000-0000-7000-8000-%012x", []byte(session))),
 		version: rapid.SampledFrom([]string{"0.66.0", "0.125.0", "0.147.0", "0.159.0", "none"}).Draw(t, "version"),

@@ -91,8 +91,8 @@ func (u codexUsage) above(before codexUsage) codexUsage {
 	}
 }
 
-// Ledger follows the running total of each session (README.md).
-type Ledger map[string]*codexAccount
+// ledger follows the running total of each session (README.md).
+type ledger map[string]*codexAccount
 
 type codexAccount struct {
 	sum    normalizerstest.Figures
@@ -109,7 +109,7 @@ type codexAccount struct {
 }
 
 // Add implements [normalizerstest.Ledger].
-func (l Ledger) Add(session string, record []byte) {
+func (l ledger) Add(session string, record []byte) {
 	a := l[session]
 	if a == nil {
 		a = &codexAccount{pairs: make(map[string]bool), responses: make(map[string]bool)}
@@ -216,7 +216,7 @@ func (a *codexAccount) count(info any, copied bool) {
 }
 
 // Sums implements [normalizerstest.Ledger].
-func (l Ledger) Sums(session string) normalizerstest.Figures {
+func (l ledger) Sums(session string) normalizerstest.Figures {
 	if a := l[session]; a != nil {
 		return a.sum
 	}

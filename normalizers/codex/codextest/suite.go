@@ -22,10 +22,10 @@ var Suite = normalizerstest.Suite{
 	Source:    envelopes.Codex,
 	Room:      "codex",
 	Folders:   []string{"codex"},
-	Lines:     Lines,
+	Lines:     lines,
 	Apart:     true,
 	Read:      normalizerstest.ReadLines,
 	Bad:       normalizerstest.Torn,
-	Ledger:    func() normalizerstest.Ledger { return Ledger{} },
+	Ledger:    func() normalizerstest.Ledger { return ledger{} },
 	Interpret: Interpret,
 }

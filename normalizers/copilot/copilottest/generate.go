@@ -19,13 +19,13 @@ type copilotScript struct {
 	timeline []any
 }
 
-// Lines generates the lines of one session.
-func Lines(t *rapid.T, session string) [][]byte {
+// lines generates the lines of one session.
+func lines(t *rapid.T, session string) [][]byte {
 	s := &copilotScript{Script: normalizerstest.NewScript(t, session), used: make(map[string]int)}
 	s.start()
 	moves := []func(){
 		s.user, s.user, s.user, s.answer, s.answer, s.answer, s.answer, s.execute, s.execute, s.execute, s.complete, s.complete, s.complete,
-		s.system, s.chunks, s.reasoning, s.usage, s.shutdown, s.resume, s.model, s.notice, s.subagent, s.document, s.other, s.again, s.again,
+		s.system, s.chunks, s.reasoning, s.usage, s.shutdown, s.resume, s.model, s.notice, s.subagent, s.document, s.other, s.Repeat, s.Repeat,
 	}
 	for range rapid.IntRange(1, 30).Draw(t, "records") {
 		rapid.SampledFrom(moves).Draw(t, "move")()
@@ -332,23 +332,12 @@ func (s *copilotScript) document() {
 
 // other are records that no one has seen yet, and values that are no object.
 func (s *copilotScript) other() {
-	switch s.OneOf("unknown", "bare", "string", "number", "array", "null") {
+	switch kind := s.OneOf("unknown", "bare", "string", "number", "array", "null"); kind {
 	case "unknown":
 		s.put("hologram.opened", "", map[string]any{"depth": 3})
 	case "bare":
 		s.Emit(map[string]any{"type": "result", "sessionId": s.Session, "exitCode": 0})
-	case "string":
-		s.Emit("massive error")
-	case "number":
-		s.Emit(42)
-	case "array":
-		s.Emit([]any{1})
-	case "null":
-		s.Emit(nil)
+	default:
+		s.EmitValue(kind)
 	}
-}
-
-// again writes an earlier record a second time, as a resumed session does.
-func (s *copilotScript) again() {
-	s.Lines = append(s.Lines, rapid.SampledFrom(s.Lines).Draw(s.T, "again"))
 }

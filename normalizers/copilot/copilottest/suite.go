@@ -19,11 +19,11 @@ var Suite = normalizerstest.Suite{
 	Source:    envelopes.Copilot,
 	Room:      "copilot",
 	Folders:   []string{"copilot"},
-	Lines:     Lines,
-	Read:      Read,
+	Lines:     lines,
+	Read:      read,
 	Bad:       normalizerstest.TooDeep, // a line that is no JSON is a line of plain text
-	Ledger:    func() normalizerstest.Ledger { return Ledger{} },
-	Interpret: Interpret,
+	Ledger:    func() normalizerstest.Ledger { return ledger{} },
+	Interpret: interpret,
 	Raw: func(record, raw []byte) (ok, known bool) {
 		known = raw != nil && isRaw(record, raw)
 		return known, known

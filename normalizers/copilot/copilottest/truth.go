@@ -35,9 +35,9 @@ func isText(data []byte) bool {
 	return true
 }
 
-// Read cuts a file into its records: of plain text lines with their ends, else values, on a
+// read cuts a file into its records: of plain text lines with their ends, else values, on a
 // line or over several.
-func Read(data []byte) []normalizerstest.Line {
+func read(data []byte) []normalizerstest.Line {
 	var out []normalizerstest.Line
 	rest := bytes.TrimPrefix(data, []byte("\xef\xbb\xbf"))
 	if isText(rest) {
@@ -80,8 +80,8 @@ var (
 	Colors          = regexp.MustCompile("\x1b\\[[0-9;?]*[A-Za-z]|\x1b\\][^\x1b\x07]*(\x1b\\\\|\x07)")
 )
 
-// Interpret reads a file by the rules of README.md.
-func Interpret(name string, lines []normalizerstest.Line) normalizerstest.Account {
+// interpret reads a file by the rules of README.md.
+func interpret(name string, lines []normalizerstest.Line) normalizerstest.Account {
 	a := normalizerstest.Account{Naive: make(map[string]normalizerstest.Figures), Trimmed: slices.ContainsFunc(lines, func(l normalizerstest.Line) bool {
 		return bytes.Contains(l.Data, []byte(`"id":"[trimmed for fixture]"`))
 	})}
@@ -324,9 +324,9 @@ func (r *copilotReader) entry(n int, e any) {
 // skillContext is the beginning of a skill that the runtime reads out to the model.
 var skillContext = regexp.MustCompile(`^\s*<skill-context[ >]`)
 
-// Ledger counts the tokens of every session (README.md, Tokens): the records
+// ledger counts the tokens of every session (README.md, Tokens): the records
 // of usage, else what the messages state, and the total of a session where it is more.
-type Ledger map[string]*copilotBill
+type ledger map[string]*copilotBill
 
 type copilotBill struct {
 	calls     map[string]normalizerstest.Figures // the figures emitted for each API call
@@ -389,7 +389,7 @@ func rest(f, g normalizerstest.Figures) normalizerstest.Figures {
 }
 
 // Add implements [normalizerstest.Ledger].
-func (l Ledger) Add(session string, record []byte) {
+func (l ledger) Add(session string, record []byte) {
 	b := l[session]
 	if b == nil {
 		b = &copilotBill{calls: make(map[string]normalizerstest.Figures), seen: make(map[string]bool), models: make(map[string]normalizerstest.Figures)}
@@ -500,7 +500,7 @@ func (b *copilotBill) grow(more normalizerstest.Figures) {
 }
 
 // Sums implements [normalizerstest.Ledger].
-func (l Ledger) Sums(session string) normalizerstest.Figures {
+func (l ledger) Sums(session string) normalizerstest.Figures {
 	if l[session] == nil {
 		return normalizerstest.Figures{}
 	}

@@ -18,9 +18,9 @@ var Suite = normalizerstest.Suite{
 	Source:    envelopes.Cursor,
 	Room:      "cursor",
 	Folders:   []string{"cursor"},
-	Lines:     Lines,
-	Read:      Read,
+	Lines:     lines,
+	Read:      read,
 	Bad:       normalizerstest.TooDeep, // a line that is no JSON is a record
-	Ledger:    func() normalizerstest.Ledger { return Ledger{} },
-	Interpret: Interpret,
+	Ledger:    func() normalizerstest.Ledger { return ledger{} },
+	Interpret: interpret,
 }

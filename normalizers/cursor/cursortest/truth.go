@@ -16,9 +16,9 @@ import (
 // This file reads Cursor's logs a second time, with nothing but encoding/json: the events are
 // compared with what it finds.
 
-// Read cuts a file of lines into records. A line that is no JSON is one too: only
+// read cuts a file of lines into records. A line that is no JSON is one too: only
 // what is nested too deep cannot be read.
-func Read(data []byte) []normalizerstest.Line {
+func read(data []byte) []normalizerstest.Line {
 	var lines []normalizerstest.Line
 	for i, l := range bytes.Split(bytes.TrimPrefix(data, []byte("\xef\xbb\xbf")), []byte("\n")) {
 		rest := bytes.Trim(l, " \t\r")
@@ -66,8 +66,8 @@ type cursorReader struct {
 	emitted map[string]bool
 }
 
-// Interpret reads a file by the rules of README.md.
-func Interpret(name string, lines []normalizerstest.Line) normalizerstest.Account {
+// interpret reads a file by the rules of README.md.
+func interpret(name string, lines []normalizerstest.Line) normalizerstest.Account {
 	a := normalizerstest.Account{Naive: make(map[string]normalizerstest.Figures)}
 	own := func(l normalizerstest.Line) string {
 		v := normalizerstest.Parse(l.Data)
@@ -404,12 +404,12 @@ func cursorFigures(v any) normalizerstest.Figures {
 	return f
 }
 
-// Ledger has the figures of each run of a session; a repeated result is
+// ledger has the figures of each run of a session; a repeated result is
 // the same run.
-type Ledger map[string]map[string]normalizerstest.Figures
+type ledger map[string]map[string]normalizerstest.Figures
 
 // Add implements [normalizerstest.Ledger].
-func (l Ledger) Add(session string, record []byte) {
+func (l ledger) Add(session string, record []byte) {
 	v := normalizerstest.Parse(record)
 	if !json.Valid(record) || normalizerstest.Member[string](v, "type") != "result" {
 		return
@@ -431,7 +431,7 @@ func (l Ledger) Add(session string, record []byte) {
 }
 
 // Sums implements [normalizerstest.Ledger].
-func (l Ledger) Sums(session string) normalizerstest.Figures {
+func (l ledger) Sums(session string) normalizerstest.Figures {
 	var sum normalizerstest.Figures
 	for _, f := range l[session] {
 		sum.Add(f)

@@ -7,10 +7,10 @@ import (
 	"tributary/normalizers/normalizerstest"
 )
 
-// Ledger has, for every session, the last figures of each message, those of a run of the
+// ledger has, for every session, the last figures of each message, those of a run of the
 // stream, and those that a rewritten history states of messages that the session has never
 // seen (README.md, Tokens and Speech).
-type Ledger map[string]*geminiBill
+type ledger map[string]*geminiBill
 
 type geminiBill struct {
 	seen  map[string]bool
@@ -20,7 +20,7 @@ type geminiBill struct {
 }
 
 // Add implements [normalizerstest.Ledger].
-func (l Ledger) Add(session string, record []byte) {
+func (l ledger) Add(session string, record []byte) {
 	b := l[session]
 	if b == nil {
 		b = &geminiBill{seen: make(map[string]bool), last: make(map[string]normalizerstest.Figures), other: make(map[string]normalizerstest.Figures)}
@@ -79,7 +79,7 @@ func (b *geminiBill) raise(key string, f normalizerstest.Figures) {
 }
 
 // Sums implements [normalizerstest.Ledger].
-func (l Ledger) Sums(session string) normalizerstest.Figures {
+func (l ledger) Sums(session string) normalizerstest.Figures {
 	var sum normalizerstest.Figures
 	if l[session] == nil {
 		return sum

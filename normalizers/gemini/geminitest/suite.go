@@ -18,10 +18,10 @@ var Suite = normalizerstest.Suite{
 	Source:    envelopes.Gemini,
 	Room:      "gemini",
 	Folders:   []string{"gemini"},
-	Lines:     Lines,
+	Lines:     lines,
 	Read:      Read,
 	Bad:       normalizerstest.Malformed,
-	Ledger:    func() normalizerstest.Ledger { return Ledger{} },
-	Interpret: Interpret,
+	Ledger:    func() normalizerstest.Ledger { return ledger{} },
+	Interpret: interpret,
 	Raw:       rawOfDocument,
 }

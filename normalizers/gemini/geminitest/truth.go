@@ -106,8 +106,8 @@ func geminiText(parts []any) string {
 	return b.String()
 }
 
-// Interpret reads a file by the rules of README.md.
-func Interpret(name string, lines []normalizerstest.Line) normalizerstest.Account {
+// interpret reads a file by the rules of README.md.
+func interpret(name string, lines []normalizerstest.Line) normalizerstest.Account {
 	a := normalizerstest.Account{Naive: make(map[string]normalizerstest.Figures)}
 	last := ""
 	stem := strings.TrimSuffix(path.Base(name), path.Ext(name))

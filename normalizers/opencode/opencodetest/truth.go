@@ -40,9 +40,9 @@ func own(id string) string {
 	return id
 }
 
-// Read cuts a file into its records: values one after the other, on a line or over several,
+// read cuts a file into its records: values one after the other, on a line or over several,
 // the elements of an array that is a recording, and the line in front of an export.
-func Read(data []byte) []normalizerstest.Line {
+func read(data []byte) []normalizerstest.Line {
 	banner := func(line []byte) (int, bool) { return len(line), !bytes.HasPrefix(line, []byte("Exporting session: ")) }
 	return normalizerstest.Values{Elements: recorded, Broken: banner}.Read(data)
 }
@@ -87,8 +87,8 @@ func sessionOf(v any) string {
 	return ""
 }
 
-// Interpret reads a file as README.md says.
-func Interpret(name string, lines []normalizerstest.Line) normalizerstest.Account {
+// interpret reads a file as README.md says.
+func interpret(name string, lines []normalizerstest.Line) normalizerstest.Account {
 	a := normalizerstest.Account{Naive: make(map[string]normalizerstest.Figures)}
 	last := ""
 	stem := strings.TrimSuffix(path.Base(name), path.Ext(name))
@@ -397,9 +397,9 @@ func (r *reader) tool(p any, id string, document bool) {
 	r.out.Results = append(r.out.Results, o)
 }
 
-// Ledger holds the figures of each message of a session, the highest of each. A message and
+// ledger holds the figures of each message of a session, the highest of each. A message and
 // the end of its step state the same ones.
-type Ledger map[string]*book
+type ledger map[string]*book
 
 type book struct {
 	version string
@@ -410,7 +410,7 @@ type book struct {
 }
 
 // Add implements [normalizerstest.Ledger].
-func (l Ledger) Add(session string, record []byte) {
+func (l ledger) Add(session string, record []byte) {
 	b := l[session]
 	if b == nil {
 		b = &book{copied: make(map[string]bool), figures: make(map[string]normalizerstest.Figures)}
@@ -529,7 +529,7 @@ func (b *book) includesReasoning(tokens map[string]any, sum, reasoning int64) bo
 }
 
 // Sums implements [normalizerstest.Ledger].
-func (l Ledger) Sums(session string) normalizerstest.Figures {
+func (l ledger) Sums(session string) normalizerstest.Figures {
 	var sum normalizerstest.Figures
 	if b := l[session]; b != nil {
 		for _, f := range b.figures {
