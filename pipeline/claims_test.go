@@ -25,6 +25,7 @@ import (
 	"tributary/envelopes"
 	"tributary/normalizers"
 	"tributary/pipeline"
+	"tributary/pipeline/embedded"
 	"tributary/pipeline/pipelinetest"
 )
 
@@ -91,7 +92,7 @@ func bucket(tb testing.TB, js jetstream.JetStream) (objects, chunks int) {
 func TestObjectComesBackAsItWasPut(t *testing.T) {
 	t.Parallel()
 	for _, payload := range []int32{0, 16 << 10} {
-		js := pipelinetest.NewServer(t, func(c *pipeline.ServerConfig) { c.MaxPayload = payload }).Provision(topology(1))
+		js := pipelinetest.NewServer(t, func(c *embedded.Config) { c.MaxPayload = payload }).Provision(topology(1))
 		claims := pipeline.NewClaims(js)
 		store, err := js.ObjectStore(t.Context(), pipeline.ClaimsBucket)
 		if err != nil {
@@ -429,7 +430,7 @@ func chunks(tb testing.TB, js jetstream.JetStream, add string) {
 }
 
 // smallMessages configures a server at which records over 512 KiB travel by claim check.
-func smallMessages(c *pipeline.ServerConfig) { c.MaxPayload = 1 << 20 }
+func smallMessages(c *embedded.Config) { c.MaxPayload = 1 << 20 }
 
 // A stage waits for a broker that restarts while objects are fetched: no record becomes a
 // dead letter.

@@ -16,6 +16,7 @@ import (
 	"tributary/envelopes"
 	"tributary/normalizers"
 	"tributary/pipeline"
+	"tributary/pipeline/embedded"
 	"tributary/pipeline/pipelinetest"
 )
 
@@ -55,7 +56,7 @@ func TestDeadLettersAreListedByEveryFilter(t *testing.T) {
 		rawMessage("raw.mystery.s1", "mystery"),
 		rawMessage("raw.claude_code.*", "wild"),
 		pipeline.RawMessage(normalizers.Record{Source: envelopes.Codex, Session: long, Data: []byte(strings.Repeat("[", 200) + strings.Repeat("]", 200))}),
-		pipeline.RawMessage(normalizers.Record{Source: envelopes.Codex, Session: "big", Data: bytes.Repeat([]byte("x"), pipeline.MaxPayload-300)}),
+		pipeline.RawMessage(normalizers.Record{Source: envelopes.Codex, Session: "big", Data: bytes.Repeat([]byte("x"), embedded.MaxPayload-300)}),
 		pipeline.RawMessage(normalizers.Record{Source: envelopes.Codex, Session: "empty"}),
 	)
 	s := start(t, js, pipeline.Config{Topology: top})
@@ -99,7 +100,7 @@ func TestDeadLettersAreListedByEveryFilter(t *testing.T) {
 		{"mystery", "s1", "unknown_source", true, 7},
 		{envelopes.UnknownSource, "raw.claude_code.*", "bad_subject", true, 4},
 		{envelopes.Codex, long, "too_deep", true, 400},
-		{envelopes.Codex, "big", "malformed", false, pipeline.MaxPayload - 300},
+		{envelopes.Codex, "big", "malformed", false, embedded.MaxPayload - 300},
 		{envelopes.Codex, "empty", "malformed", true, 0},
 	} {
 		l := bySequence[uint64(many+1+i)]

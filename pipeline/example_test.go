@@ -11,6 +11,7 @@ import (
 	"tributary/envelopes"
 	"tributary/normalizers"
 	"tributary/pipeline"
+	"tributary/pipeline/embedded"
 )
 
 // A server, a stage and a consumer of events in one process.
@@ -29,7 +30,7 @@ func example(ctx context.Context) error {
 		return err
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	srv, err := pipeline.StartServer(pipeline.ServerConfig{StoreDir: dir})
+	srv, err := embedded.Start(embedded.Config{StoreDir: dir})
 	if err != nil {
 		return err
 	}

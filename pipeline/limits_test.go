@@ -25,6 +25,7 @@ import (
 	"tributary/envelopes"
 	"tributary/normalizers"
 	"tributary/pipeline"
+	"tributary/pipeline/embedded"
 	"tributary/pipeline/pipelinetest"
 )
 
@@ -149,7 +150,7 @@ func TestAbuseCostsOnlyItsRecord(t *testing.T) {
 		good = `{"type":"user","message":{"role":"user","content":"hello"}}`
 		at   = "raw.claude_code.victim"
 	)
-	most := scaled(4<<20, pipeline.MaxPayload) // bytes of a message
+	most := scaled(4<<20, embedded.MaxPayload) // bytes of a message
 	long := strings.Repeat("Zoë ", 100)
 	deep := func(levels int) string { return strings.Repeat("[", levels) + strings.Repeat("]", levels) }
 	cases := []struct {
@@ -225,7 +226,7 @@ func TestAbuseCostsOnlyItsRecord(t *testing.T) {
 		{"200,000 names", at, "", `{"type":"of-tomorrow","x":{` + list(func(i int) string { return fmt.Sprintf(`"n%d":"%s"`, i, "\xff") }, 200_000) + `}}`, "event"},
 	}
 	top := topology(1)
-	server := pipelinetest.NewServer(t, func(c *pipeline.ServerConfig) { c.MaxPayload = int32(most) })
+	server := pipelinetest.NewServer(t, func(c *embedded.Config) { c.MaxPayload = int32(most) })
 	js := server.JetStream(nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})) // of headers that are damaged
 	if err := pipeline.Provision(t.Context(), js, top); err != nil {
 		t.Fatal(err)
@@ -312,7 +313,7 @@ func TestAbuseOfTheProtocolStoresNothing(t *testing.T) {
 	for name, sent := range map[string]string{
 		"a subject with a space":    "PUB raw.claude_code.a b c answer 2\r\n{}\r\n",
 		"a subject of 5 KB":         "PUB raw.claude_code." + strings.Repeat("x", 5000) + " answer 2\r\n{}\r\n",
-		"a body larger than can be": fmt.Sprintf("PUB raw.claude_code.s answer %d\r\n", pipeline.MaxPayload+1),
+		"a body larger than can be": fmt.Sprintf("PUB raw.claude_code.s answer %d\r\n", embedded.MaxPayload+1),
 		"more headers than message": "HPUB raw.claude_code.s answer 20 10\r\n0123456789\r\n",
 	} {
 		w := dial(t, server.URL())
@@ -424,7 +425,7 @@ func checkBatches(tb testing.TB, js jetstream.JetStream) int {
 		}
 		sizes[m.Headers().Get("Nats-Batch-Id")] += size
 	}
-	const most = 2*pipeline.BatchBytes + pipeline.MaxPayload // its last record may exceed the limit
+	const most = 2*pipeline.BatchBytes + embedded.MaxPayload // its last record may exceed the limit
 	for id, size := range sizes {
 		if size > most {
 			tb.Errorf("batch %s has %d bytes, more than %d", id, size, most)

@@ -15,6 +15,7 @@ import (
 	"tributary/envelopes"
 	"tributary/normalizers"
 	"tributary/pipeline"
+	"tributary/pipeline/embedded"
 	"tributary/pipeline/pipelinetest"
 )
 
@@ -244,7 +245,7 @@ func TestDeadLetterThatDoesNotFitNamesItsRecord(t *testing.T) {
 	t.Parallel()
 	top := topology(1)
 	js := pipelinetest.NewServer(t).Provision(top)
-	big := strings.Repeat("x", pipeline.MaxPayload-512)
+	big := strings.Repeat("x", embedded.MaxPayload-512)
 	pipelinetest.PublishMessages(t.Context(), t, js,
 		pipeline.RawMessage(normalizers.Record{Source: envelopes.ClaudeCode, Session: "s", Data: []byte(big)}))
 	m := pipeline.RawMessage(normalizers.Record{Source: envelopes.ClaudeCode, Session: "s", Data: []byte("small")})

@@ -20,6 +20,7 @@ import (
 	"tributary/envelopes"
 	"tributary/normalizers"
 	"tributary/pipeline"
+	"tributary/pipeline/embedded"
 	"tributary/pipeline/pipelinetest"
 )
 
@@ -282,7 +283,7 @@ func TestRunEndsWhenTheConnectionIsClosed(t *testing.T) {
 func TestServerWithASmallPayloadIsRefused(t *testing.T) {
 	t.Parallel()
 	top := topology(1)
-	js := pipelinetest.NewServer(t, func(c *pipeline.ServerConfig) { c.MaxPayload = 256 << 10 }).Provision(top)
+	js := pipelinetest.NewServer(t, func(c *embedded.Config) { c.MaxPayload = 256 << 10 }).Provision(top)
 	err := start(t, js, pipeline.Config{Topology: top}).wait(t)
 	if err == nil || !strings.Contains(err.Error(), "max_payload") {
 		t.Errorf("stage: %v, want an error about max_payload", err)
@@ -434,15 +435,15 @@ func TestEmbeddedServerStartsOrSaysWhyNot(t *testing.T) {
 	t.Parallel()
 	first := pipelinetest.NewServer(t)
 	address := strings.TrimPrefix(first.URL(), "nats://")
-	if _, err := pipeline.StartServer(pipeline.ServerConfig{StoreDir: t.TempDir(), Listen: address}); err == nil || !strings.Contains(err.Error(), "address already in use") {
+	if _, err := embedded.Start(embedded.Config{StoreDir: t.TempDir(), Listen: address}); err == nil || !strings.Contains(err.Error(), "address already in use") {
 		t.Errorf("a second server on %s: %v", address, err)
 	}
 	for _, listen := range []string{"nonsense", "127.0.0.1:http"} {
-		if _, err := pipeline.StartServer(pipeline.ServerConfig{StoreDir: t.TempDir(), Listen: listen}); err == nil {
+		if _, err := embedded.Start(embedded.Config{StoreDir: t.TempDir(), Listen: listen}); err == nil {
 			t.Errorf("a server listens on %q", listen)
 		}
 	}
-	srv, err := pipeline.StartServer(pipeline.ServerConfig{StoreDir: t.TempDir()})
+	srv, err := embedded.Start(embedded.Config{StoreDir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -456,7 +457,7 @@ func TestEmbeddedServerStartsOrSaysWhyNot(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer nc.Close()
-	if nc.MaxPayload() != pipeline.MaxPayload {
+	if nc.MaxPayload() != embedded.MaxPayload {
 		t.Errorf("max_payload is %d", nc.MaxPayload())
 	}
 	js, err := jetstream.New(nc)

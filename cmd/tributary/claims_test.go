@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"tributary/pipeline"
+	"tributary/pipeline/embedded"
 	"tributary/pipeline/pipelinetest"
 )
 
@@ -32,7 +33,7 @@ func outputs(t *testing.T, home, url string, args ...string) (stdout []string, s
 // that no record names.
 func TestLargeRecordsBecomeTheEventsOfNormalize(t *testing.T) {
 	t.Parallel()
-	server := pipelinetest.NewServer(t, func(c *pipeline.ServerConfig) { c.MaxPayload = 1 << 20 }) // the default of a NATS server
+	server := pipelinetest.NewServer(t, func(c *embedded.Config) { c.MaxPayload = 1 << 20 }) // the default of a NATS server
 	home := t.TempDir()
 	log := filepath.Join(home, "0b6a7f58.jsonl")
 	const image = `{"type":"user","uuid":"u4","sessionId":"0b6a7f58","cwd":"/home/ada/app","timestamp":"2026-03-09T09:03:00.000Z","message":{"role":"user","content":[{"type":"text","text":"look"},{"type":"image","source":{"type":"base64","media_type":"image/png","data":"%s"}}]}}` + "\n"

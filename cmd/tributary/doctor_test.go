@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"tributary/pipeline"
+	"tributary/pipeline/embedded"
 	"tributary/pipeline/pipelinetest"
 )
 
@@ -78,7 +79,7 @@ func TestDoctorReportsWorkersAndProblems(t *testing.T) {
 // small max_payload, and that doctor reports it.
 func TestServerThatTakesOnlySmallMessagesIsRefused(t *testing.T) {
 	t.Parallel()
-	server := pipelinetest.NewServer(t, func(c *pipeline.ServerConfig) { c.MaxPayload = 64 << 10 })
+	server := pipelinetest.NewServer(t, func(c *embedded.Config) { c.MaxPayload = 64 << 10 })
 	const want = "max_payload 65536, want 655360 or more: set max_payload"
 	run := start(t, t.TempDir(), server.URL(), "run")
 	if code := run.wait(); code != exitFailure || !strings.Contains(run.stderr.String(), want) {

@@ -18,6 +18,7 @@ import (
 
 	"tributary/envelopes"
 	"tributary/pipeline"
+	"tributary/pipeline/embedded"
 	"tributary/pipeline/pipelinetest"
 )
 
@@ -32,7 +33,7 @@ type edgeHome struct {
 func newEdgeHome(t *testing.T) *edgeHome {
 	t.Helper()
 	h := &edgeHome{t: t, home: t.TempDir(), disk: t.TempDir()}
-	h.server = pipelinetest.NewServer(t, func(c *pipeline.ServerConfig) { c.StoreDir = h.disk })
+	h.server = pipelinetest.NewServer(t, func(c *embedded.Config) { c.StoreDir = h.disk })
 	return h
 }
 

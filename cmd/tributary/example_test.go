@@ -12,6 +12,7 @@ import (
 	"tributary/envelopes"
 	"tributary/normalizers"
 	"tributary/pipeline"
+	"tributary/pipeline/embedded"
 )
 
 // consume passes the events of the broker to handle until ctx ends or handle fails. Call it
@@ -64,7 +65,7 @@ func example(ctx context.Context) error {
 		return err
 	}
 	defer func() { _ = os.RemoveAll(dir) }() // a temporary folder
-	server, err := pipeline.StartServer(pipeline.ServerConfig{StoreDir: dir, Listen: "127.0.0.1:0"})
+	server, err := embedded.Start(embedded.Config{StoreDir: dir, Listen: "127.0.0.1:0"})
 	if err != nil {
 		return err
 	}

@@ -17,7 +17,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 	"go.uber.org/goleak"
 
-	"tributary/pipeline"
+	"tributary/pipeline/embedded"
 	"tributary/pipeline/pipelinetest"
 )
 
@@ -74,7 +74,7 @@ func broker(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) > 0 {
 		ts.Fatalf("usage: broker")
 	}
-	server, err := pipeline.StartServer(pipeline.ServerConfig{StoreDir: ts.MkAbs("broker"), Listen: "127.0.0.1:0"})
+	server, err := embedded.Start(embedded.Config{StoreDir: ts.MkAbs("broker"), Listen: "127.0.0.1:0"})
 	ts.Check(err)
 	ts.Defer(func() {
 		server.Shutdown()

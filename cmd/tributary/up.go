@@ -17,6 +17,7 @@ import (
 
 	"tributary/normalizers"
 	"tributary/pipeline"
+	"tributary/pipeline/embedded"
 	"tributary/pipeline/ship"
 )
 
@@ -193,7 +194,7 @@ func (u *up) startBroker(ctx context.Context) (*server.Server, error) {
 			return nil, err
 		}
 	}
-	broker, err := pipeline.StartServer(pipeline.ServerConfig{StoreDir: u.data, Listen: listen, Logger: u.log})
+	broker, err := embedded.Start(embedded.Config{StoreDir: u.data, Listen: listen, Logger: u.log})
 	if err != nil {
 		return nil, err
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"tributary/normalizers"
-	"tributary/pipeline"
+	"tributary/pipeline/embedded"
 )
 
 // TestUpRefusesEventsOfAnotherRevision: nothing else works on them, so the command would show
@@ -36,7 +36,7 @@ func TestUpRefusesEventsOfAnotherRevision(t *testing.T) {
 // makeOtherRevision makes the generation in a data folder one of revision 1.
 func makeOtherRevision(t *testing.T, data string) {
 	t.Helper()
-	server, err := pipeline.StartServer(pipeline.ServerConfig{StoreDir: data, Listen: "127.0.0.1:0"})
+	server, err := embedded.Start(embedded.Config{StoreDir: data, Listen: "127.0.0.1:0"})
 	if err != nil {
 		t.Fatal(err)
 	}

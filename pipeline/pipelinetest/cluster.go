@@ -21,6 +21,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"tributary/pipeline"
+	"tributary/pipeline/embedded"
 )
 
 // Cluster is one JetStream server or several. Each is a process of its own, which a test can
@@ -313,7 +314,7 @@ func runNode(ctx context.Context, arguments []byte, ready func()) error {
 		// block (server.prepareForWALReplay), and then at times compresses it while it still
 		// writes to it (2.15.2, the goroutine in fileStore.newMsgBlockForWrite).
 		SyncAlways: cfg.Route == 0,
-		MaxPayload: pipeline.MaxPayload,
+		MaxPayload: embedded.MaxPayload,
 		NoSigs:     true,
 	}
 	opts.JetStreamMaxStore = cfg.MaxStore

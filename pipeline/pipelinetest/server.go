@@ -31,6 +31,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"tributary/pipeline"
+	"tributary/pipeline/embedded"
 )
 
 // Server is a JetStream server in this process, with a store of its own: the server that the
@@ -38,16 +39,16 @@ import (
 type Server struct {
 	tb  testing.TB
 	url string
-	cfg pipeline.ServerConfig
+	cfg embedded.Config
 
 	mu  sync.Mutex
 	srv *server.Server
 }
 
 // NewServer starts a server that ends with the test. Options change its configuration.
-func NewServer(tb testing.TB, options ...func(*pipeline.ServerConfig)) *Server {
+func NewServer(tb testing.TB, options ...func(*embedded.Config)) *Server {
 	tb.Helper()
-	s := &Server{tb: tb, cfg: pipeline.ServerConfig{StoreDir: tb.TempDir(), Listen: "127.0.0.1:0"}}
+	s := &Server{tb: tb, cfg: embedded.Config{StoreDir: tb.TempDir(), Listen: "127.0.0.1:0"}}
 	for _, o := range options {
 		o(&s.cfg)
 	}
@@ -67,7 +68,7 @@ func (s *Server) Start() {
 	retry := time.NewTicker(50 * time.Millisecond)
 	defer retry.Stop()
 	for {
-		srv, err := pipeline.StartServer(s.cfg)
+		srv, err := embedded.Start(s.cfg)
 		if err == nil {
 			s.srv, s.url, s.cfg.Listen = srv, srv.ClientURL(), srv.Addr().String()
 			return

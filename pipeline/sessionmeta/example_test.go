@@ -11,6 +11,7 @@ import (
 	"tributary/envelopes"
 	"tributary/normalizers"
 	"tributary/pipeline"
+	"tributary/pipeline/embedded"
 	"tributary/pipeline/sessionmeta"
 )
 
@@ -32,7 +33,7 @@ func example(ctx context.Context) error {
 		return err
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	srv, err := pipeline.StartServer(pipeline.ServerConfig{StoreDir: dir})
+	srv, err := embedded.Start(embedded.Config{StoreDir: dir})
 	if err != nil {
 		return err
 	}

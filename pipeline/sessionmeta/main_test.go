@@ -18,6 +18,7 @@ import (
 
 	"tributary/envelopes"
 	"tributary/pipeline"
+	"tributary/pipeline/embedded"
 	"tributary/pipeline/pipelinetest"
 	"tributary/pipeline/sessionmeta"
 )
@@ -43,7 +44,7 @@ type fixture struct {
 	js     jetstream.JetStream
 }
 
-func newFixture(tb testing.TB, options ...func(*pipeline.ServerConfig)) *fixture {
+func newFixture(tb testing.TB, options ...func(*embedded.Config)) *fixture {
 	tb.Helper()
 	f := &fixture{server: pipelinetest.NewServer(tb, options...)}
 	f.js = f.server.Provision(topology)

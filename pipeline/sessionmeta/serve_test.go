@@ -14,14 +14,14 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"tributary/envelopes"
-	"tributary/pipeline"
+	"tributary/pipeline/embedded"
 	"tributary/pipeline/pipelinetest"
 	"tributary/pipeline/sessionmeta"
 )
 
 func TestBadRequestsStoreNothing(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, func(cfg *pipeline.ServerConfig) { cfg.MaxPayload = 1 << 20 })
+	f := newFixture(t, func(cfg *embedded.Config) { cfg.MaxPayload = 1 << 20 })
 	f.session(t, "s1")
 	serving(t, f.Service, f.js.Conn())
 	const s1 = `"source":"claude_code","session_id":"s1"`
@@ -175,7 +175,7 @@ func TestListHasPagesAndFilters(t *testing.T) {
 // A page is a message that the broker accepts, however large the records are.
 func TestPagesFitAMessage(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, func(cfg *pipeline.ServerConfig) { cfg.MaxPayload = 1 << 20 })
+	f := newFixture(t, func(cfg *embedded.Config) { cfg.MaxPayload = 1 << 20 })
 	serving(t, f.Service, f.js.Conn())
 	for i := range 5 {
 		f.rename(t, f.session(t, strconv.Itoa(i)), strings.Repeat("x", 400<<10))

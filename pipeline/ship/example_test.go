@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"tributary/pipeline"
+	"tributary/pipeline/embedded"
 	"tributary/pipeline/ship"
 )
 
@@ -37,7 +38,7 @@ func example(ctx context.Context) error {
 		return err
 	}
 
-	srv, err := pipeline.StartServer(pipeline.ServerConfig{StoreDir: filepath.Join(dir, "broker")})
+	srv, err := embedded.Start(embedded.Config{StoreDir: filepath.Join(dir, "broker")})
 	if err != nil {
 		return err
 	}

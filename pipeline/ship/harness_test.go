@@ -18,6 +18,7 @@ import (
 	"tributary/envelopes"
 	"tributary/normalizers"
 	"tributary/pipeline"
+	"tributary/pipeline/embedded"
 	"tributary/pipeline/pipelinetest"
 	"tributary/pipeline/ship"
 )
@@ -52,7 +53,7 @@ type edge struct {
 	offsets string
 }
 
-func newEdge(tb testing.TB, options ...func(*pipeline.ServerConfig)) *edge {
+func newEdge(tb testing.TB, options ...func(*embedded.Config)) *edge {
 	tb.Helper()
 	server := pipelinetest.NewServer(tb, options...)
 	dir := tb.TempDir()

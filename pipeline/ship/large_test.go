@@ -6,12 +6,13 @@ import (
 	"testing"
 
 	"tributary/pipeline"
+	"tributary/pipeline/embedded"
 	"tributary/pipeline/pipelinetest"
 	"tributary/pipeline/ship"
 )
 
 // smallMessages configures a server with which records of 100 KiB travel by claim check.
-func smallMessages(c *pipeline.ServerConfig) { c.MaxPayload = 64 << 10 }
+func smallMessages(c *embedded.Config) { c.MaxPayload = 64 << 10 }
 
 // mixed returns records 1 to last of a session, of which every third is large.
 func mixed(session string, last int) []string {

@@ -18,6 +18,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"tributary/pipeline"
+	"tributary/pipeline/embedded"
 	"tributary/pipeline/pipelinetest"
 	"tributary/pipeline/ship"
 )
@@ -31,7 +32,7 @@ type disk struct {
 func newDisk(tb testing.TB) *disk {
 	tb.Helper()
 	dir := tb.TempDir()
-	return &disk{newEdge(tb, func(c *pipeline.ServerConfig) { c.StoreDir = dir }), dir}
+	return &disk{newEdge(tb, func(c *embedded.Config) { c.StoreDir = dir }), dir}
 }
 
 // wipe gives the broker an empty disk, at the same address.

@@ -16,6 +16,7 @@ import (
 
 	"tributary/envelopes"
 	"tributary/pipeline"
+	"tributary/pipeline/embedded"
 	"tributary/pipeline/ship"
 )
 
@@ -201,7 +202,7 @@ func TestSessionIDMayBeAnyText(t *testing.T) {
 func TestRecordLargerThanAMessageTravelsByClaimCheck(t *testing.T) {
 	t.Parallel()
 	const limit = 64 << 10
-	e := newEdge(t, func(c *pipeline.ServerConfig) { c.MaxPayload = limit })
+	e := newEdge(t, func(c *embedded.Config) { c.MaxPayload = limit })
 	large := strings.Replace(prompt("one", 2), "water", strings.Repeat("w", 10*limit), 1)
 	e.write("garden/one.jsonl", lines(prompt("one", 1), large, prompt("one", 3)))
 	e.write("garden/two.jsonl", lines(prompt("two", 1)))
@@ -244,7 +245,7 @@ func TestRecordsOfEverySizeAreStored(t *testing.T) {
 		}
 	}
 	for _, batch := range []int{1, 7, 1000} {
-		e := newEdge(t, func(c *pipeline.ServerConfig) { c.MaxPayload = limit })
+		e := newEdge(t, func(c *embedded.Config) { c.MaxPayload = limit })
 		e.write("garden/one.jsonl", lines(records...))
 		got := e.once(func(c *ship.Config) { c.BatchRecords = batch })
 		if got.Records != len(records) || len(got.Refused) != 0 {

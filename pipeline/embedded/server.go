@@ -1,4 +1,6 @@
-package pipeline
+// Package embedded runs a NATS server with JetStream in this process. It is a package of its own so that a
+// program that only talks to a server does not contain one.
+package embedded
 
 import (
 	"context"
@@ -16,19 +18,19 @@ import (
 // MaxPayload is the largest message that the embedded server accepts, headers included.
 const MaxPayload = 8 << 20
 
-// ServerConfig configures an embedded JetStream server.
-type ServerConfig struct {
+// Config configures a server.
+type Config struct {
 	StoreDir   string       // folder of the streams
 	Listen     string       // host:port for clients, port 0 for any free one; empty for in-process connections only
 	MaxPayload int32        // bytes of the largest message; 0 means [MaxPayload]
 	Logger     *slog.Logger // nil for no logs
 }
 
-// StartServer runs a NATS server with JetStream in this process and returns when it accepts
+// Start runs a NATS server with JetStream in this process and returns when it accepts
 // connections. The server syncs every commit to disk before it acknowledges it. Connect to
 // its ClientURL or, without a socket, with the option nats.InProcessServer. End it with
 // Shutdown and WaitForShutdown.
-func StartServer(cfg ServerConfig) (*server.Server, error) {
+func Start(cfg Config) (*server.Server, error) {
 	opts := &server.Options{
 		ServerName: "tributary",
 		JetStream:  true,
