@@ -147,11 +147,11 @@ const lettersPage = 100
 // with its Position, and the iteration goes on; any other error ends it.
 func DeadLetters(ctx context.Context, js jetstream.JetStream, generation string, q DeadLettersQuery) iter.Seq2[DeadLetter, error] {
 	return func(yield func(DeadLetter, error) bool) {
-		err := eachPage(ctx, js, generation, &q, func(page []jetstream.Msg) (bool, error) {
+		err := eachPage(ctx, js, generation, &q, func(page []rawMessage) (bool, error) {
 			letters := make([]DeadLetter, len(page))
 			errs := make([]error, len(page))
 			for i, m := range page {
-				letters[i], errs[i] = readDeadLetter(m)
+				letters[i], errs[i] = readDeadLetter(EventsStream(generation), m)
 			}
 			if err := setStandings(ctx, js, letters); err != nil {
 				return false, err
@@ -170,7 +170,7 @@ func DeadLetters(ctx context.Context, js jetstream.JetStream, generation string,
 }
 
 // eachPage reads the headers of the dead letters, page by page, until page returns false.
-func eachPage(ctx context.Context, js jetstream.JetStream, generation string, q *DeadLettersQuery, page func([]jetstream.Msg) (bool, error)) error {
+func eachPage(ctx context.Context, js jetstream.JetStream, generation string, q *DeadLettersQuery, page func([]rawMessage) (bool, error)) error {
 	stream, err := js.Stream(ctx, EventsStream(generation))
 	if err != nil {
 		return err
@@ -231,12 +231,12 @@ type letterPages struct {
 }
 
 // next reads the next page.
-func (p *letterPages) next(ctx context.Context) ([]jetstream.Msg, error) {
+func (p *letterPages) next(ctx context.Context) ([]rawMessage, error) {
 	batch, err := p.consumer.Fetch(int(min(lettersPage, p.pending)), jetstream.FetchMaxWait(requestTimeout))
 	if err != nil {
 		return nil, err
 	}
-	var messages []jetstream.Msg
+	var messages []rawMessage
 	for m := range batch.Messages() {
 		meta, err := m.Metadata()
 		if err != nil {
@@ -249,7 +249,8 @@ func (p *letterPages) next(ctx context.Context) ([]jetstream.Msg, error) {
 			p.pending = 0
 		}
 		if meta.Sequence.Stream <= p.end {
-			messages = append(messages, m)
+			sent := &nats.Msg{Subject: m.Subject(), Header: m.Headers(), Data: m.Data()}
+			messages = append(messages, rawMessage{sent, meta.Sequence.Stream, meta.Timestamp, meta.NumPending})
 		}
 	}
 	if err := batch.Error(); err != nil {
@@ -277,22 +278,18 @@ var ErrDeadLetter = errors.New("not a dead letter")
 
 // readDeadLetter reads the headers of a dead letter, which comes with its data or without. The
 // result has its Position even when they cannot be read.
-func readDeadLetter(m jetstream.Msg) (DeadLetter, error) {
-	meta, err := m.Metadata()
-	if err != nil {
-		return DeadLetter{}, err
-	}
-	l := DeadLetter{Position: meta.Sequence.Stream, Stored: meta.Timestamp.UTC()}
+func readDeadLetter(stream string, m rawMessage) (DeadLetter, error) {
+	l := DeadLetter{Position: m.sequence, Stored: m.stored.UTC()}
 	bad := func(what string, err error) (DeadLetter, error) {
-		return l, fmt.Errorf("message %d of stream %s: %w: %s: %w", l.Position, meta.Stream, ErrDeadLetter, what, err)
+		return l, fmt.Errorf("message %d of stream %s: %w: %s: %w", l.Position, stream, ErrDeadLetter, what, err)
 	}
-	address, err := envelopes.ParseDeadLetterSubject(m.Subject())
+	address, err := envelopes.ParseDeadLetterSubject(m.Subject)
 	if err != nil {
 		return bad("subject", err)
 	}
-	h := m.Headers()
+	h := m.Header
 	l.Generation, l.Partition, l.Source, l.token = address.Generation, address.Partition, address.Source, address.Token
-	l.subject = m.Subject()
+	l.subject = m.Subject
 	l.Reason, l.Error, l.Stream = h.Get(envelopes.HeaderReason), h.Get(envelopes.HeaderError), h.Get(envelopes.HeaderStream)
 	if stated, err := envelopes.DecodeHeaderValue(h.Get(envelopes.HeaderSession)); err == nil {
 		l.Session, _ = envelopes.ResolveToken(l.token, stated) // it stays unknown when it was too long
@@ -303,7 +300,7 @@ func readDeadLetter(m jetstream.Msg) (DeadLetter, error) {
 	if l.Sequence, err = strconv.ParseUint(h.Get(envelopes.HeaderSequence), 10, 64); err != nil {
 		return bad(envelopes.HeaderSequence, errNoNumber)
 	}
-	stored := len(m.Data())
+	stored := len(m.Data)
 	if size := h.Get(nats.MsgSize); size != "" { // of a message that comes without its data
 		if stored, err = strconv.Atoi(size); err != nil {
 			return bad(nats.MsgSize, errNoNumber)

@@ -22,6 +22,9 @@ type Event struct {
 	Provenance envelopes.Provenance
 	Position   uint64    // sequence in the events stream
 	Stored     time.Time // when the broker stored it
+
+	// W3C context in which the event was published; Provenance has that of its record.
+	Traceparent, Tracestate string
 }
 
 // EventsQuery selects events of a generation. The zero value of a field selects all.
@@ -40,12 +43,17 @@ type EventsQuery struct {
 	Last          int               // only that many of the selected events that are there, and all that follow
 	DeadLetters   bool              // dead letters, too
 	Follow        bool              // go on with events that arrive, instead of ending with those that are there
+
+	// Interrupted is called when the reading is interrupted, before it goes on behind the last
+	// event: the broker is away, the consumer was deleted, or a replica has lost its leader.
+	Interrupted func(error)
 }
 
 // Events iterates over the events of a generation in the order of their stream, and so in
 // order within each session. It ends with the last event that is there at the beginning or,
 // when q follows, with ctx. A message that cannot be read is yielded as an error with its
-// Position, and the iteration goes on; any other error ends it.
+// Position, and the iteration goes on; any other error ends it. One that follows goes on when the
+// broker comes back, however long that takes.
 func Events(ctx context.Context, js jetstream.JetStream, generation string, q EventsQuery) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		if err := eachEvent(ctx, js, generation, q, readEvent, yield); err != nil {
@@ -65,7 +73,7 @@ func Outlines(ctx context.Context, js jetstream.JetStream, generation string, q 
 }
 
 // readFunc reads an event. The result has its Position even when it cannot be read.
-type readFunc func(m jetstream.Msg, meta *jetstream.MsgMetadata) (Event, error)
+type readFunc func(stream string, m rawMessage) (Event, error)
 
 // eachEvent yields the events, until yield returns false.
 func eachEvent(ctx context.Context, js jetstream.JetStream, generation string, q EventsQuery, read readFunc, yield func(Event, error) bool) error {
@@ -73,7 +81,7 @@ func eachEvent(ctx context.Context, js jetstream.JetStream, generation string, q
 	if err != nil {
 		return err
 	}
-	r := eventsReader{EventsQuery: q, read: read, stream: stream, end: stream.CachedInfo().State.LastSeq}
+	r := eventsReader{EventsQuery: q, generation: generation, read: read, js: js, stream: stream, end: stream.CachedInfo().State.LastSeq}
 	if err := r.resolve(ctx, generation); err != nil {
 		return err
 	}
@@ -89,11 +97,14 @@ func eachEvent(ctx context.Context, js jetstream.JetStream, generation string, q
 // eventsReader reads the events of a query.
 type eventsReader struct {
 	EventsQuery
-	read    readFunc
-	stream  jetstream.Stream
-	end     uint64   // the last position at the beginning
-	filters []string // subjects; nil if no session has the prefix
-	waiting bool     // the filters select more than the sessions of the prefix
+	generation  string
+	read        readFunc
+	headersOnly bool // without the payload
+	js          jetstream.JetStream
+	stream      jetstream.Stream
+	end         uint64   // the last position at the beginning
+	filters     []string // subjects; nil if no session has the prefix
+	waiting     bool     // the filters select more than the sessions of the prefix
 }
 
 // maxSessionFilters limits the subjects of a consumer. The sessions of a prefix that has more
@@ -195,41 +206,68 @@ func (r *eventsReader) startOfLast(ctx context.Context, from uint64) (uint64, er
 	}
 }
 
-// each yields the selected events from a position on.
+// maxInterruptions is how often a reading that does not follow begins again without progress.
+const maxInterruptions = 3
+
+// each yields the selected events from a position on. It begins again where the reading was
+// interrupted: the next consumer may live on another replica.
 func (r *eventsReader) each(ctx context.Context, from uint64, follow bool, yield func(Event, error) bool) error {
 	if r.filters == nil {
 		return nil
 	}
-	consumer, err := r.stream.OrderedConsumer(ctx, r.consumer(from))
-	if err != nil {
-		return err
+	opened := false
+	for failures := 0; ; {
+		before := from
+		c, err := openStream(ctx, r.js, EventsStream(r.generation), r.consumer(from))
+		if err == nil {
+			opened = true
+			err = r.readOn(ctx, c, &from, follow, yield)
+			c.close()
+		}
+		if failures++; from > before {
+			failures = 1
+		}
+		switch {
+		case err == nil || ctx.Err() != nil: // ctx ends the iteration
+			return nil
+		case !opened, errors.Is(err, jetstream.ErrStreamNotFound), !follow && failures >= maxInterruptions:
+			return err
+		}
+		if r.Interrupted != nil {
+			r.Interrupted(err)
+		}
+		if pause(ctx, min(time.Duration(failures)*retryReplica, maxReadPause)) != nil {
+			return nil
+		}
 	}
-	if consumer.CachedInfo().NumPending == 0 && !follow {
-		return nil
+}
+
+// maxReadPause is the longest wait before a reading that was interrupted begins again.
+const maxReadPause = 5 * time.Second
+
+// readOn yields the selected events of a consumer. It returns nil at the end, or when yield
+// returns false. It keeps from behind the last message.
+func (r *eventsReader) readOn(ctx context.Context, c *reader, from *uint64, follow bool, yield func(Event, error) bool) error {
+	if pending := c.pending; !follow && pending == 0 {
+		return c.exhausted(ctx, r.end)
 	}
-	messages, err := consumer.Messages()
-	if err != nil {
-		return err
-	}
-	defer messages.Stop()
 	for {
-		m, err := messages.Next(jetstream.NextContext(ctx))
-		if ctx.Err() != nil && err != nil {
-			return nil // ctx ends the iteration
-		}
+		messages, err := c.next(ctx, nil)
 		if err != nil {
 			return err
 		}
-		meta, err := m.Metadata()
-		if err != nil {
-			return err
-		}
-		if !follow && meta.Sequence.Stream > r.end {
-			return nil
-		}
-		e, err := r.read(m, meta)
-		if (err != nil || r.selects(&e)) && !yield(e, err) || meta.NumPending == 0 && !follow {
-			return nil
+		for _, m := range messages {
+			if !follow && m.sequence > r.end {
+				return nil
+			}
+			*from = m.sequence + 1
+			e, err := r.read(EventsStream(r.generation), m)
+			if (err != nil || r.selects(&e)) && !yield(e, err) {
+				return nil
+			}
+			if !follow && m.pending == 0 {
+				return c.exhausted(ctx, r.end)
+			}
 		}
 	}
 }
@@ -244,8 +282,8 @@ func (r *eventsReader) selects(e *Event) bool {
 }
 
 // consumer returns the configuration of a consumer from a position on.
-func (r *eventsReader) consumer(from uint64) jetstream.OrderedConsumerConfig {
-	cfg := jetstream.OrderedConsumerConfig{FilterSubjects: r.filters, DeliverPolicy: jetstream.DeliverAllPolicy}
+func (r *eventsReader) consumer(from uint64) jetstream.ConsumerConfig {
+	cfg := jetstream.ConsumerConfig{Description: "A reader of events.", FilterSubjects: r.filters, HeadersOnly: r.headersOnly, DeliverPolicy: jetstream.DeliverAllPolicy}
 	switch {
 	case from > 1:
 		cfg.DeliverPolicy, cfg.OptStartSeq = jetstream.DeliverByStartSequencePolicy, from
@@ -255,31 +293,39 @@ func (r *eventsReader) consumer(from uint64) jetstream.OrderedConsumerConfig {
 	return cfg
 }
 
+// newEvent returns an event of a message without its content.
+func newEvent(m rawMessage) Event {
+	return Event{
+		Position: m.sequence, Stored: m.stored.UTC(),
+		Traceparent: m.Header.Get(envelopes.HeaderTraceparent), Tracestate: m.Header.Get(envelopes.HeaderTracestate),
+	}
+}
+
 // readEvent reads a whole event, or a dead letter.
-func readEvent(m jetstream.Msg, meta *jetstream.MsgMetadata) (Event, error) {
-	e := Event{Position: meta.Sequence.Stream, Stored: meta.Timestamp.UTC()}
+func readEvent(stream string, m rawMessage) (Event, error) {
+	e := newEvent(m)
 	var err error
-	if strings.HasPrefix(m.Subject(), "deadletters.") {
-		letter, err := readDeadLetter(m)
+	if strings.HasPrefix(m.Subject, "deadletters.") {
+		letter, err := readDeadLetter(stream, m)
 		e.DeadLetter = &letter
 		return e, err
 	}
-	if e.AgentEventV1, e.Provenance, err = envelopes.DecodeEvent(m.Headers(), m.Data()); err != nil {
-		return e, fmt.Errorf("event %d of %s: %w", e.Position, meta.Stream, err)
+	if e.AgentEventV1, e.Provenance, err = envelopes.DecodeEvent(m.Header, m.Data); err != nil {
+		return e, fmt.Errorf("event %d of %s: %w", e.Position, stream, err)
 	}
 	return e, nil
 }
 
 // readOutline reads an event without its native JSON. In binary mode the payload is the event; an event in
 // structured mode, and a dead letter, is read as a whole.
-func readOutline(m jetstream.Msg, meta *jetstream.MsgMetadata) (Event, error) {
-	if m.Headers().Get("ce-specversion") == "" {
-		return readEvent(m, meta)
+func readOutline(stream string, m rawMessage) (Event, error) {
+	if m.Header.Get("ce-specversion") == "" {
+		return readEvent(stream, m)
 	}
-	e := Event{Position: meta.Sequence.Stream, Stored: meta.Timestamp.UTC()}
+	e := newEvent(m)
 	var err error
-	if e.AgentEventV1, err = envelopes.DecodeOutline(m.Data()); err != nil {
-		return e, fmt.Errorf("event %d of %s: %w", e.Position, meta.Stream, err)
+	if e.AgentEventV1, err = envelopes.DecodeOutline(m.Data); err != nil {
+		return e, fmt.Errorf("event %d of %s: %w", e.Position, stream, err)
 	}
 	return e, nil
 }

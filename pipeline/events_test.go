@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go"
 
 	"tributary/envelopes"
 	"tributary/normalizers"
@@ -112,4 +113,55 @@ func TestEventsWaitForASession(t *testing.T) {
 		return
 	}
 	t.Error("the event of the session does not come")
+}
+
+// Events go on behind the last one when their consumer is deleted or the server restarts, and say
+// so; a message that cannot be read is yielded as an error and ends nothing.
+func TestEventsGoOnAfterAnInterruption(t *testing.T) {
+	t.Parallel()
+	top := topology(1)
+	server := pipelinetest.NewServer(t)
+	js := server.Provision(top)
+	s := start(t, js, pipeline.Config{Topology: top})
+	defer s.stop(t)
+	pipelinetest.Publish(t, js, user("s", "one"))
+	var interrupted []error
+	q := pipeline.EventsQuery{Follow: true, Interrupted: func(err error) { interrupted = append(interrupted, err) }}
+	var read []string
+	for e, err := range pipeline.Events(deadline(t), js, "v1", q) {
+		switch {
+		case err != nil && e.Position == 0:
+			t.Fatal(err)
+		case err != nil:
+			read = append(read, "unreadable")
+			server.Restart()
+			pipelinetest.Publish(t, js, user("s", "three"))
+			continue
+		}
+		switch read = append(read, *e.Text); *e.Text {
+		case "one":
+			stream, err := js.Stream(t.Context(), pipeline.EventsStream("v1"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			names := stream.ConsumerNames(t.Context())
+			for name := range names.Name() {
+				if err := stream.DeleteConsumer(t.Context(), name); err != nil {
+					t.Fatal(err)
+				}
+			}
+			pipelinetest.Publish(t, js, user("s", "two"))
+		case "two":
+			pipelinetest.PublishMessages(t.Context(), t, js, &nats.Msg{Subject: "events.v1.claude_code.s.user_message", Data: []byte("no event")})
+		}
+		if *e.Text == "three" {
+			break
+		}
+	}
+	if diff := cmp.Diff([]string{"one", "two", "unreadable", "three"}, read); diff != "" {
+		t.Errorf("events (-want +got):\n%s", diff)
+	}
+	if len(interrupted) < 2 || !strings.Contains(interrupted[0].Error(), "Consumer Deleted") {
+		t.Errorf("interruptions: %v", interrupted)
+	}
 }

@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -23,59 +24,39 @@ func FindSessions(ctx context.Context, js jetstream.JetStream, generation string
 	if err != nil {
 		return nil, fmt.Errorf("find sessions: %w", err)
 	}
-	r := eventsReader{EventsQuery: q, stream: stream, end: stream.CachedInfo().State.LastSeq}
+	q.Match = nil
+	r := eventsReader{EventsQuery: q, generation: generation, read: readSession, headersOnly: true, js: js, stream: stream, end: stream.CachedInfo().State.LastSeq}
 	if err := r.resolve(ctx, generation); err != nil {
 		return nil, fmt.Errorf("find sessions: %w", err)
 	}
-	cfg := r.consumer(q.After + 1)
-	cfg.HeadersOnly = true
-	consumer, err := stream.OrderedConsumer(ctx, cfg)
-	if err != nil {
-		return nil, fmt.Errorf("find sessions: %w", err)
-	}
-	if consumer.CachedInfo().NumPending == 0 {
-		return nil, nil
-	}
-	messages, err := consumer.Messages()
-	if err != nil {
-		return nil, fmt.Errorf("find sessions: %w", err)
-	}
-	defer messages.Stop()
 	var found []SessionID
 	known := map[SessionID]bool{}
-	for {
-		m, err := messages.Next(jetstream.NextContext(ctx))
-		if err != nil {
-			return nil, fmt.Errorf("find sessions: %w", err)
-		}
-		meta, err := m.Metadata()
-		if err != nil {
-			return nil, fmt.Errorf("find sessions: %w", err)
-		}
-		if meta.Sequence.Stream > r.end {
-			return found, nil
-		}
-		if id, ok := sessionOf(m); ok && strings.HasPrefix(id.Session, prefix) && !known[id] {
+	err = r.each(ctx, q.After+1, false, func(e Event, err error) bool {
+		if id := (SessionID{e.Source, e.SessionID}); err == nil && strings.HasPrefix(id.Session, prefix) && !known[id] {
 			known[id] = true
 			found = append(found, id)
 		}
-		if most > 0 && len(found) == most || meta.NumPending == 0 {
-			return found, nil
-		}
+		return most == 0 || len(found) < most
+	})
+	if err = cmp.Or(err, context.Cause(ctx)); err != nil {
+		return nil, fmt.Errorf("find sessions: %w", err)
 	}
+	return found, nil
 }
 
-// sessionOf returns the session of the subject of an event. The headers have an id that is too long for
+// readSession reads the session of the subject of an event alone. The headers have an id that is too long for
 // a subject.
-func sessionOf(m jetstream.Msg) (SessionID, bool) {
-	address, err := envelopes.ParseEventSubject(m.Subject())
+func readSession(_ string, m rawMessage) (Event, error) {
+	e := newEvent(m)
+	address, err := envelopes.ParseEventSubject(m.Subject)
 	if err != nil {
-		return SessionID{}, false
+		return e, err
 	}
-	stated, err := envelopes.DecodeHeaderValue(m.Headers().Get(envelopes.HeaderSession))
+	stated, err := envelopes.DecodeHeaderValue(m.Header.Get(envelopes.HeaderSession))
 	if err != nil {
-		return SessionID{}, false
+		return e, err
 	}
-	id, err := envelopes.ResolveToken(address.Token, stated)
-	return SessionID{address.Source, id}, err == nil
+	e.Source = address.Source
+	e.SessionID, err = envelopes.ResolveToken(address.Token, stated)
+	return e, err
 }

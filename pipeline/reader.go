@@ -96,7 +96,7 @@ func openStream(ctx context.Context, js jetstream.JetStream, stream string, cfg 
 		nc:       nc,
 		stream:   stream,
 		filters:  cfg.FilterSubjects,
-		from:     cfg.OptStartSeq,
+		from:     max(cfg.OptStartSeq, consumer.CachedInfo().Delivered.Stream+1), // a start by time is known to the server alone
 		messages: make(chan *nats.Msg, 4*readAhead),
 		inbox:    nc.NewInbox(),
 		ahead:    readAhead,
@@ -128,7 +128,7 @@ func openStream(ctx context.Context, js jetstream.JetStream, stream string, cfg 
 var (
 	errSilent = errors.New("no answer from the server")
 	errGap    = errors.New("messages out of sequence")
-	errLate   = errors.New("the server holds records that it does not send")
+	errLate   = errors.New("the server holds messages that it does not send")
 )
 
 // next waits for messages and returns those that have arrived, up to r.ahead. When stop is
@@ -221,6 +221,20 @@ func (r *reader) check(ctx context.Context) error {
 		return nil
 	}
 	r.checked = time.Now()
+	first, err := r.held(ctx)
+	if err != nil {
+		return nil //nolint:nilerr // without a leader nothing is known about the consumer
+	}
+	if first != 0 && first == r.late {
+		return fmt.Errorf("%w: from sequence %d on", errLate, first)
+	}
+	r.late = first
+	return nil
+}
+
+// held returns the sequence of the first unread message that the leader of the stream has, 0
+// when there is none.
+func (r *reader) held(ctx context.Context) (uint64, error) {
 	first := uint64(0)
 	for _, filter := range r.filters {
 		m, err := leaderGet(ctx, r.js, r.stream, getRequest{Sequence: r.from, NextBySubject: filter})
@@ -228,17 +242,26 @@ func (r *reader) check(ctx context.Context) error {
 			continue
 		}
 		if err != nil {
-			return nil //nolint:nilerr // without a leader nothing is known about the consumer
+			return 0, err
 		}
 		if first == 0 || m.Sequence < first {
 			first = m.Sequence
 		}
 	}
-	if first != 0 && first == r.late {
-		return fmt.Errorf("%w: from sequence %d on", errLate, first)
+	return first, nil
+}
+
+// exhausted returns [errLate] when the leader has an unread message up to a sequence, although
+// the consumer says that it has sent all.
+func (r *reader) exhausted(ctx context.Context, end uint64) error {
+	if r.from > end {
+		return nil
 	}
-	r.late = first
-	return nil
+	first, err := r.held(ctx)
+	if err == nil && first != 0 && first <= end {
+		err = fmt.Errorf("%w: from sequence %d on", errLate, first)
+	}
+	return err
 }
 
 // request requests more messages when half of those requested have arrived.

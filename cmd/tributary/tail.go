@@ -123,10 +123,16 @@ func (a *app) tail(ctx context.Context, f *tailFlags) error {
 			return err
 		}
 	}
-	count := 0
+	q.Interrupted = func(err error) { fmt.Fprintf(a.stderr, "reading goes on after an interruption: %v\n", err) }
+	count, unreadable := 0, 0
 	for e, err := range pipeline.Events(ctx, js, a.config.Generation, q) {
-		if err := a.noStream(err); err != nil {
-			return err
+		if err != nil && e.Position == 0 {
+			return a.noStream(err)
+		}
+		if err != nil {
+			unreadable++
+			fmt.Fprintf(a.stderr, "skipped: %v\n", err)
+			continue
 		}
 		count++
 		if err := w.event(&e.AgentEventV1); err != nil {
@@ -142,7 +148,10 @@ func (a *app) tail(ctx context.Context, f *tailFlags) error {
 	if count == 0 && f.output != "json" {
 		fmt.Fprintf(a.stderr, "no such event in generation %s\n", a.config.Generation)
 	}
-	return w.end()
+	if err := w.end(); err != nil || unreadable == 0 {
+		return err
+	}
+	return partlyError(plural(unreadable, "message") + " of the events stream cannot be read")
 }
 
 // lastPosition returns the last position of the events stream.
