@@ -23,6 +23,7 @@ const (
 	attrGeneration   = headerPrefix + "generation"
 	attrRawStream    = headerPrefix + "rawstream"
 	attrRawSequence  = headerPrefix + "rawsequence"
+	attrRawReference = headerPrefix + "rawreference"
 	attrModel        = headerPrefix + "model"
 	attrTraceparent  = headerPrefix + "traceparent"
 	attrTracestate   = headerPrefix + "tracestate"
@@ -43,6 +44,9 @@ type Provenance struct {
 	Partition   int    // -1 for none
 	RawStream   string // the stream that holds the record
 	RawSequence uint64 // the sequence of the record in that stream
+	// RawReference: the event is the first of its record, which is at RawSequence instead of
+	// in the raw of the event.
+	RawReference bool
 
 	// W3C trace context of the creation of the record, unchanged over all hops. The
 	// CloudEvent omits an invalid one: see [TraceContext].
@@ -59,7 +63,7 @@ type Provenance struct {
 //	sessionid, partitionkey session_id
 //	sequence                of the event in its session, in 20 digits
 //	model                   where known, up to 256 bytes
-//	generation, partition, rawstream, rawsequence, traceparent, tracestate from p
+//	generation, partition, rawstream, rawsequence, rawreference, traceparent, tracestate from p
 //
 // source and id together are unique: the same event in another generation is another
 // CloudEvent. In id, subject, sessionid, partitionkey and model the characters that
@@ -109,6 +113,9 @@ func (e *AgentEventV1) attributes(p Provenance) ([]attribute, error) {
 		list = append(list, attribute{header: attrPartition, value: strconv.Itoa(p.Partition), kind: kindInteger})
 	}
 	list = append(list, attribute{header: attrPartitionKey, value: session})
+	if p.RawReference {
+		list = append(list, attribute{header: attrRawReference, value: "true", kind: kindBoolean})
+	}
 	if p.RawSequence > 0 {
 		list = append(list, attribute{header: attrRawSequence, value: strconv.FormatUint(p.RawSequence, 10)})
 	}
@@ -197,6 +204,8 @@ func fromCloudEvent(ce event.Event) (e AgentEventV1, p Provenance, err error) {
 		RawStream:   text(attrRawStream),
 		Traceparent: text(attrTraceparent),
 		Tracestate:  text(attrTracestate),
+
+		RawReference: text(attrRawReference) == "true",
 	}
 	if s := text(attrPartition); s != "" {
 		if p.Partition, err = parsePartition(s); err != nil {

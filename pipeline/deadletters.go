@@ -398,11 +398,7 @@ func (l *DeadLetter) LoadRecord(ctx context.Context, js jetstream.JetStream) ([]
 	if l.Claim == (Claim{}) {
 		return l.Load(ctx, js)
 	}
-	data, err := NewClaims(js).Get(ctx, l.Claim)
-	if _, permanent := Reason(err); permanent {
-		err = fmt.Errorf("%w: %w", ErrRecordGone, err)
-	}
-	return data, err
+	return loadClaimed(ctx, js, l.Claim)
 }
 
 // Load returns the bytes of the message of the record, which has none when a claim check

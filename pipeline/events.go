@@ -22,6 +22,7 @@ type Event struct {
 	Provenance envelopes.Provenance
 	Position   uint64    // sequence in the events stream
 	Stored     time.Time // when the broker stored it
+	RecordGone bool      // [EventsQuery.Raw] was asked for, and the record has left the raw stream
 
 	// W3C context in which the event was published; Provenance has that of its record.
 	Traceparent, Tracestate string
@@ -42,6 +43,7 @@ type EventsQuery struct {
 	Match         func(*Event) bool // nil for all
 	Last          int               // only that many of the selected events that are there, and all that follow
 	DeadLetters   bool              // dead letters, too
+	Raw           bool              // load the raw of events that refer to their record
 	Follow        bool              // go on with events that arrive, instead of ending with those that are there
 
 	// Interrupted is called when the reading is interrupted, before it goes on behind the last
@@ -56,7 +58,19 @@ type EventsQuery struct {
 // broker comes back, however long that takes.
 func Events(ctx context.Context, js jetstream.JetStream, generation string, q EventsQuery) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
-		if err := eachEvent(ctx, js, generation, q, readEvent, yield); err != nil {
+		loaded := yield
+		if q.Raw {
+			loaded = func(e Event, err error) bool {
+				if err == nil {
+					if err := e.loadRaw(ctx, js); err != nil {
+						yield(Event{}, err)
+						return false
+					}
+				}
+				return yield(e, err)
+			}
+		}
+		if err := eachEvent(ctx, js, generation, q, readEvent, loaded); err != nil {
 			yield(Event{}, fmt.Errorf("read events of %s: %w", generation, err))
 		}
 	}

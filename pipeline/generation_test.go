@@ -34,10 +34,10 @@ func TestWorkerWithOtherSettingsIsRefused(t *testing.T) {
 	top.Settings.CloudEvents = envelopes.Structured
 	js := pipelinetest.NewServer(t).Provision(top)
 	other := topology(2)
-	other.Settings = pipeline.Settings{ToolMetadata: normalizers.ProfileCurrent, CloudEvents: envelopes.Binary}
+	other.Settings = pipeline.Settings{ToolMetadata: normalizers.ProfileCurrent, CloudEvents: envelopes.Binary, Raw: pipeline.RawReferenced}
 	says := []string{
-		"generation v1", "has tool_metadata opencode, want current", "has cloudevents structured, want binary",
-		"leave the setting out", "tributary replay start NAME --set tool_metadata=current --set cloudevents=binary",
+		"generation v1", "has tool_metadata opencode, want current", "has cloudevents structured, want binary", "has raw carried, want referenced",
+		"leave the setting out", "tributary replay start NAME --set tool_metadata=current --set cloudevents=binary --set raw=referenced",
 	}
 	refused(t, pipeline.Provision(t.Context(), js, other), says...)
 	refused(t, start(t, js, pipeline.Config{Topology: other}).wait(t), says...)
@@ -109,6 +109,38 @@ func TestGenerationWithoutSettingsGetsThoseOfTheFirstWorker(t *testing.T) {
 	refused(t, pipeline.Provision(t.Context(), js, pipeline.Topology{
 		Generation: "v1", Partitions: 1, Settings: pipeline.Settings{ToolMetadata: normalizers.ProfileOpenCode},
 	}), "has tool_metadata current, want opencode")
+}
+
+// A generation that was made before there was a setting has the default of it; one with a
+// setting of a later version is refused.
+func TestSettingsOfOtherVersions(t *testing.T) {
+	t.Parallel()
+	js := pipelinetest.NewServer(t).Provision(topology(1))
+	kv, err := js.KeyValue(t.Context(), pipeline.ControlBucket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	store := func(settings string) {
+		t.Helper()
+		if _, err := kv.PutString(t.Context(), "settings.v1", settings); err != nil {
+			t.Fatal(err)
+		}
+	}
+	store(`{"tool_metadata":"opencode","cloudevents":"binary"}`)
+	top := topology(1)
+	top.Settings.Raw = pipeline.RawCarried
+	if err := pipeline.Provision(t.Context(), js, top); err != nil {
+		t.Error(err)
+	}
+	if have := generation(t, js, "v1").Settings; have.Raw != pipeline.RawCarried {
+		t.Errorf("settings %s", have)
+	}
+	store(`{"tool_metadata":"opencode","cloudevents":"binary","raw":"carried","colour":"green"}`)
+	for _, err := range []error{pipeline.Provision(t.Context(), js, top), start(t, js, pipeline.Config{Topology: top}).wait(t)} {
+		if err == nil || !strings.Contains(err.Error(), "a later version of this program wrote it") {
+			t.Errorf("a setting of a later version: %v", err)
+		}
+	}
 }
 
 // generation reads a generation.

@@ -50,12 +50,13 @@ func (o *ownership) eventMessages(events []normalizers.Emitted) ([]message, erro
 func (o *ownership) eventMessage(e *normalizers.Emitted) (message, error) {
 	cfg := o.p.stage.config
 	header, data, err := envelopes.EncodeEvent(&e.Event, envelopes.Provenance{
-		Generation:  cfg.Topology.Generation,
-		Partition:   o.p.number,
-		RawStream:   RawStream,
-		RawSequence: e.Sequence,
-		Traceparent: e.Traceparent,
-		Tracestate:  e.Tracestate,
+		Generation:   cfg.Topology.Generation,
+		Partition:    o.p.number,
+		RawStream:    RawStream,
+		RawSequence:  e.Sequence,
+		RawReference: e.Referenced,
+		Traceparent:  e.Traceparent,
+		Tracestate:   e.Tracestate,
 	}, o.p.stage.generation.Settings.CloudEvents)
 	if err != nil {
 		return message{}, err

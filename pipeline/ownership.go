@@ -37,7 +37,7 @@ func newOwnership(ctx context.Context, p *partition, c Checkpoint, sequence uint
 	cfg := p.stage.config
 	o := &ownership{
 		p:          p,
-		sessions:   newSessions(p.stage.js, cfg.Topology.Generation, p.number, cfg.SessionBytes/cfg.Topology.Partitions, p.stage.generation.Settings.ToolMetadata),
+		sessions:   newSessions(p.stage.js, cfg.Topology.Generation, p.number, cfg.SessionBytes/cfg.Topology.Partitions, p.stage.generation.Settings),
 		resume:     c,
 		suspicion:  newSuspicion(c.Tries),
 		room:       make(chan struct{}, 1),

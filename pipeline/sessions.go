@@ -37,16 +37,16 @@ type sessions struct {
 	generation string
 	partition  int
 	limit      int // bytes
-	profile    normalizers.Profile
+	settings   Settings
 
 	live   map[sessionKey]*liveSession
 	recent list.List // of *liveSession, the most recently used first
 	bytes  int
 }
 
-func newSessions(js jetstream.JetStream, generation string, partition, limit int, profile normalizers.Profile) *sessions {
+func newSessions(js jetstream.JetStream, generation string, partition, limit int, settings Settings) *sessions {
 	return &sessions{
-		js: js, generation: generation, partition: partition, limit: limit, profile: profile,
+		js: js, generation: generation, partition: partition, limit: limit, settings: settings,
 		live: make(map[sessionKey]*liveSession),
 	}
 }
@@ -97,7 +97,7 @@ func (c *sessions) load(ctx context.Context, keys []sessionKey, checkpoint uint6
 }
 
 func (c *sessions) add(k sessionKey, s *normalizers.Session) {
-	s.UseProfile(c.profile) // not part of a stored state
+	c.settings.Apply(s) // not part of a stored state
 	l := &liveSession{key: k, state: s, size: s.Size(), gaps: len(s.Gaps()) > 0}
 	l.element = c.recent.PushFront(l)
 	c.live[k] = l

@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,6 +21,22 @@ import (
 type Settings struct {
 	ToolMetadata normalizers.Profile `json:"tool_metadata,omitzero"` // shapes of tool_metadata; default [normalizers.ProfileOpenCode]
 	CloudEvents  envelopes.Mode      `json:"cloudevents,omitzero"`   // mode of the CloudEvents; default [envelopes.Binary]
+	Raw          RawMode             `json:"raw,omitzero"`           // default [RawCarried]
+}
+
+// RawMode says how the first event of a record has the record.
+type RawMode string
+
+// The modes.
+const (
+	RawCarried    RawMode = "carried"    // in its raw
+	RawReferenced RawMode = "referenced" // by its place in the raw stream; raw is null
+)
+
+// Apply makes a session emit the events that s describes. It is no part of the encoded session.
+func (s Settings) Apply(session *normalizers.Session) {
+	session.UseProfile(s.ToolMetadata)
+	session.ReferToRaw(s.Raw == RawReferenced)
 }
 
 // setting is one field of [Settings].
@@ -40,6 +57,11 @@ var settingsTable = []setting{
 		"cloudevents", string(envelopes.Binary),
 		[]string{string(envelopes.Binary), string(envelopes.Structured)},
 		func(s *Settings) *string { return (*string)(&s.CloudEvents) },
+	},
+	{
+		"raw", string(RawCarried),
+		[]string{string(RawCarried), string(RawReferenced)},
+		func(s *Settings) *string { return (*string)(&s.Raw) },
 	},
 }
 
@@ -174,12 +196,14 @@ func provisionSettings(ctx context.Context, kv jetstream.KeyValue, t Topology, p
 
 func decodeSettings(key string, data []byte) (storedSettings, error) {
 	var s storedSettings
-	if err := json.Unmarshal(data, &s); err != nil {
+	err := json.Unmarshal(data, &s, json.RejectUnknownMembers(true))
+	if err != nil && !errors.Is(err, json.ErrUnknownName) {
 		return storedSettings{}, fmt.Errorf("%w: %s of bucket %s", errState, key, controlBucket)
 	}
-	if err := s.validate(); err != nil {
+	if err := cmp.Or(err, s.validate()); err != nil {
 		return storedSettings{}, fmt.Errorf("%s of bucket %s: a later version of this program wrote it: %w", key, controlBucket, err)
 	}
+	s.Settings = s.Settings.or(defaultSettings()) // a setting is younger than generations that were made without it
 	return s, nil
 }
 

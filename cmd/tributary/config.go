@@ -17,6 +17,7 @@ import (
 
 	"tributary/envelopes"
 	"tributary/normalizers"
+	"tributary/pipeline"
 	"tributary/pipeline/ship"
 )
 
@@ -46,6 +47,8 @@ type config struct {
 	Worker        string         `envconfig:"TRIBUTARY_WORKER" desc:"name of the worker, different for each; default host name and process id"`
 
 	ToolMetadata normalizers.Profile `envconfig:"TRIBUTARY_TOOL_METADATA" oneof:"opencode current" desc:"shapes of tool_metadata, those that OpenCode documented or its current ones; default those of the generation, in a new one opencode"`
+
+	Raw pipeline.RawMode `envconfig:"TRIBUTARY_RAW" oneof:"carried referenced" desc:"whether the first event of a record carries it in raw, or refers to it in the raw stream; default that of the generation, in a new one carried"`
 
 	Data         string        `envconfig:"TRIBUTARY_DATA" desc:"folder of the embedded server and of the progress of ship; default $XDG_STATE_HOME/tributary"`
 	Listen       string        `envconfig:"TRIBUTARY_LISTEN" default:"127.0.0.1:4222" desc:"address of the embedded server, which asks for no password; --listen \"\" for none"`

@@ -90,5 +90,8 @@ func (a *app) export(ctx context.Context, f *exportFlags) error {
 	if result.Unreadable > 0 {
 		return partlyError(plural(result.Unreadable, "event") + " could not be read")
 	}
+	if result.Gone > 0 {
+		return partlyError(plural(result.Gone, "event") + " without raw: their records have left the raw stream")
+	}
 	return nil
 }

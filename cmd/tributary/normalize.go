@@ -105,7 +105,7 @@ func (a *app) normalizeFiles(ctx context.Context, paths []string, f *normalizeFl
 	for _, path := range paths {
 		n := &logNormalizer{
 			sessions: map[sessionKey]*normalizers.Session{},
-			profile:  a.config.ToolMetadata,
+			settings: pipeline.Settings{ToolMetadata: a.config.ToolMetadata, Raw: a.config.Raw},
 			out:      out,
 			lines:    newLineWriter(out, form),
 			report:   newReport(),
@@ -213,7 +213,7 @@ var errUnknownSource = errors.New("cannot recognize the agent by the content: pa
 type logNormalizer struct {
 	framer     *normalizers.Framer
 	sessions   map[sessionKey]*normalizers.Session
-	profile    normalizers.Profile
+	settings   pipeline.Settings
 	generation string // of the CloudEvents; empty for plain events
 	out        *bufio.Writer
 	lines      *lineWriter // writes to out
@@ -295,7 +295,7 @@ func (n *logNormalizer) session(r normalizers.Record) *normalizers.Session {
 	session := n.sessions[key]
 	if session == nil {
 		session = normalizers.NewSession(r.Source, r.Session)
-		session.UseProfile(n.profile)
+		n.settings.Apply(session)
 		n.sessions[key] = session
 	}
 	return session

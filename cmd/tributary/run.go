@@ -111,7 +111,7 @@ func (a *app) work(ctx context.Context, js jetstream.JetStream, t *telemetry, to
 func (c *config) topology() pipeline.Topology {
 	return pipeline.Topology{
 		Generation:   c.Generation,
-		Settings:     pipeline.Settings{ToolMetadata: c.ToolMetadata, CloudEvents: c.CloudEvents},
+		Settings:     pipeline.Settings{ToolMetadata: c.ToolMetadata, CloudEvents: c.CloudEvents, Raw: c.Raw},
 		Partitions:   c.Partitions,
 		Replicas:     c.Replicas,
 		RawMaxAge:    c.RawMaxAge,

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -21,7 +22,7 @@ type tailFlags struct {
 	follow, once bool
 	output, form string
 	fields       []string
-	noRaw        bool
+	noRaw, raw   bool
 }
 
 // defaultLines is how many events tail shows before it follows.
@@ -43,6 +44,10 @@ of old logs that were shipped late are found, too. The clock of a machine may be
 ahead of the broker's. --stored-since compares the time at which the broker has stored
 an event, and reads nothing older.
 
+--raw prints the raw records of the events that are selected, as their agents wrote
+them. With -o json, it gives events that refer to their record instead of carrying it
+(the setting raw of a generation) its raw.
+
 --session takes an id, or the beginning of one: if no id is that text, it selects all
 sessions whose ids begin so when the command starts, and otherwise waits for one.
 
@@ -61,6 +66,7 @@ at the next prompt, or when the command ends by itself.`,
   tributary tail --since all --once --session 0b6a7f58 --grep '(?i)error'
   tributary tail --since all --once --fields ts,session_id,tool_name --type tool_call
   tributary tail --since all --once -o json --no-raw | jq -r '.text // empty'
+  tributary tail --since all --once --raw --session 0b6a7f58 > session.jsonl
   tributary tail --since all --once --as acp --session 0b6a7f58`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -81,6 +87,7 @@ at the next prompt, or when the command ends by itself.`,
 	flags.StringSliceVar(&f.fields, "fields", nil, "only these `names` of the members of events, as JSON, separated by commas")
 	completeFlag(cmd, "fields", eventFields())
 	flags.BoolVar(&f.noRaw, "no-raw", false, "leave the raw records out of -o json")
+	flags.BoolVar(&f.raw, "raw", false, "print the raw records of the events; with -o json, events with their records")
 	a.serverFlag(cmd)
 	return cmd
 }
@@ -118,12 +125,14 @@ func (a *app) tail(ctx context.Context, f *tailFlags) error {
 		return err
 	}
 	defer js.Conn().Close()
+	records := &recordWriter{app: a, js: js}
 	if f.counted && f.lines == 0 {
 		if q.After, err = a.lastPosition(ctx, js); err != nil {
 			return err
 		}
 	}
 	q.Interrupted = func(err error) { fmt.Fprintf(a.stderr, "reading goes on after an interruption: %v\n", err) }
+	q.Raw = f.raw && f.output == "json"
 	count, unreadable := 0, 0
 	for e, err := range pipeline.Events(ctx, js, a.config.Generation, q) {
 		if err != nil && e.Position == 0 {
@@ -135,8 +144,16 @@ func (a *app) tail(ctx context.Context, f *tailFlags) error {
 			continue
 		}
 		count++
-		if err := w.event(&e.AgentEventV1); err != nil {
+		if f.raw && f.output != "json" {
+			err = records.write(ctx, &e)
+		} else {
+			err = w.event(&e.AgentEventV1)
+		}
+		if err != nil {
 			return err
+		}
+		if e.RecordGone {
+			records.missing(&e)
 		}
 	}
 	if q.Follow {
@@ -148,10 +165,11 @@ func (a *app) tail(ctx context.Context, f *tailFlags) error {
 	if count == 0 && f.output != "json" {
 		fmt.Fprintf(a.stderr, "no such event in generation %s\n", a.config.Generation)
 	}
-	if err := w.end(); err != nil || unreadable == 0 {
-		return err
+	var skipped error
+	if unreadable > 0 {
+		skipped = partlyError(plural(unreadable, "message") + " of the events stream cannot be read")
 	}
-	return partlyError(plural(unreadable, "message") + " of the events stream cannot be read")
+	return errors.Join(w.end(), records.err(), skipped)
 }
 
 // lastPosition returns the last position of the events stream.
@@ -197,6 +215,8 @@ func (a *app) newEventWriter(f *tailFlags) (eventWriter, error) {
 		return nil, usageError{fmt.Errorf("--fields and --no-raw are for events: leave out --as %s", form)}
 	case f.fields != nil && f.output != "json":
 		return nil, usageError{errors.New("--fields prints JSON: leave out -o pretty")}
+	case f.raw && (form != asEvents || f.noRaw || f.fields != nil && !slices.Contains(f.fields, "raw")):
+		return nil, usageError{errors.New("--raw prints raw records: leave out --as and --no-raw, and name raw among --fields")}
 	case f.output != "json":
 		return a.newPrinter(), nil
 	}

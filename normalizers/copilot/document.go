@@ -67,7 +67,7 @@ func (m *mapper) entryRecord(n int, raw jsontext.Value) {
 	}
 	m.entry(&e)
 	if m.First >= 0 {
-		m.Events[m.First].Event.Raw = core.EventRaw(raw)
+		m.CarryRaw(m.First, raw)
 		m.entries = true
 	}
 	m.NextElement()

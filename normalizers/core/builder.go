@@ -134,9 +134,10 @@ func (b *Builder) Emit(d Draft) bool {
 	} else {
 		e.ParentEventID = b.Session.parent(d.Thread)
 	}
-	if d.From != nil {
+	refer := b.Session.refer && from.Raw != nil
+	if d.From != nil && !refer {
 		e.Raw = from.Raw
-	} else if b.First < 0 {
+	} else if d.From == nil && b.First < 0 {
 		b.First = len(b.Events)
 	}
 	b.Events = append(b.Events, Emitted{
@@ -144,6 +145,7 @@ func (b *Builder) Emit(d Draft) bool {
 		Sequence:    from.Sequence,
 		Traceparent: from.Traceparent,
 		Tracestate:  from.Tracestate,
+		Referenced:  refer,
 	})
 	return true
 }
@@ -295,6 +297,16 @@ func (b *Builder) AddUsageAt(i int, u *envelopes.Usage, set func(*envelopes.Agen
 	set(e)
 }
 
+// CarryRaw makes the i-th event carry its record, or the element of a document that it is
+// made of; or refer to the record, where the session does that.
+func (b *Builder) CarryRaw(i int, raw jsontext.Value) {
+	if b.Session.refer {
+		b.Events[i].Referenced = raw != nil
+		return
+	}
+	b.Events[i].Event.Raw = EventRaw(raw)
+}
+
 // NextElement begins the next of several records that the vendor wrote as one document.
 func (b *Builder) NextElement() { b.First, b.unnamed, b.Duplicate = -1, 0, false }
 
@@ -312,7 +324,7 @@ func (b *Builder) Finish(skip SkipReason) (Result, error) {
 		return Result{Skip: skip, Unknown: b.unknown}, nil
 	}
 	if b.First >= 0 {
-		b.Events[b.First].Event.Raw = EventRaw(b.Raw)
+		b.CarryRaw(b.First, b.Raw)
 	}
 	for i := range b.Events {
 		e := &b.Events[i].Event

@@ -76,6 +76,7 @@ type Emitted struct {
 	Event                   envelopes.AgentEventV1
 	Sequence                uint64
 	Traceparent, Tracestate string
+	Referenced              bool // the event refers to the record instead of carrying it in raw
 }
 
 // SkipReason names why a record yields no event. The set is bounded: it is a label of

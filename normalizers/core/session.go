@@ -38,6 +38,7 @@ type Session struct {
 	source  envelopes.Source
 	id      string
 	profile Profile // not part of the state: whoever carries the session on sets it
+	refer   bool    // nor this
 	state
 
 	IDs      Memory[Fingerprint] // event ids, each with what the event said
@@ -103,6 +104,10 @@ func (s *Session) Profile() Profile { return s.profile }
 // UseProfile chooses the shapes of the tool_metadata of events to come. It is no part of
 // the encoded session: whoever decodes one sets it again.
 func (s *Session) UseProfile(p Profile) { s.profile = p }
+
+// ReferToRaw makes events to come refer to their record ([Emitted]) instead of carrying it in
+// raw. Like the profile it is no part of the encoded session.
+func (s *Session) ReferToRaw(refer bool) { s.refer = refer }
 
 // Forgotten returns how many remembered things were dropped because of a limit. Where it
 // grows, an event that comes again much later may be emitted twice.

@@ -88,7 +88,7 @@ func (m *mapper) beginElement(n int, raw jsontext.Value, timestamp lenient.Text)
 // endElement ends an element: its first event carries it.
 func (m *mapper) endElement() {
 	if m.First >= 0 {
-		m.Events[m.First].Event.Raw = core.EventRaw(m.Raw)
+		m.CarryRaw(m.First, m.Raw)
 		m.elementEmitted = true
 	}
 	m.number, m.Raw, m.First, m.copied = 0, m.Record.Data, -1, false

@@ -78,7 +78,7 @@ func (c *mapper) begin(n int, raw jsontext.Value, created lenient.Number) {
 // end finishes an element: its first event carries it.
 func (c *mapper) end() {
 	if c.First >= 0 {
-		c.Events[c.First].Event.Raw = core.EventRaw(c.Raw)
+		c.CarryRaw(c.First, c.Raw)
 		c.own = true
 	}
 	c.element, c.Raw, c.First, c.skip = 0, c.Record.Data, -1, ""

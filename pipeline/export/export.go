@@ -37,6 +37,7 @@ type Result struct {
 	Events     int    // in new files
 	Files      int    // new ones
 	Unreadable int    // events that cannot be read and are in no file
+	Gone       int    // events without the raw that they refer to: their record has left the raw stream
 	Through    uint64 // sequence of the last event that is in a file
 }
 
@@ -67,7 +68,7 @@ func Run(ctx context.Context, js jetstream.JetStream, cfg Config) (Result, error
 	}
 	e := &exporter{cfg: cfg, folder: f}
 	e.reset()
-	err = e.run(ctx, pipeline.Events(ctx, js, cfg.Generation, pipeline.EventsQuery{After: f.manifest.Through, Follow: cfg.Follow}))
+	err = e.run(ctx, pipeline.Events(ctx, js, cfg.Generation, pipeline.EventsQuery{After: f.manifest.Through, Follow: cfg.Follow, Raw: cfg.Raw}))
 	e.result.Through = f.manifest.Through
 	return e.result, err
 }
@@ -163,6 +164,9 @@ func (e *exporter) add(ctx context.Context, r *read) error {
 		e.result.Unreadable++
 		e.cfg.Logger.WarnContext(ctx, "event cannot be read: it is in no file", "error", r.err)
 	} else {
+		if r.event.RecordGone {
+			e.result.Gone++
+		}
 		row := newRow(e.cfg.Generation, &r.event, e.cfg.Raw)
 		p := partition{row.date(), row.Source}
 		e.rows[p] = append(e.rows[p], row)

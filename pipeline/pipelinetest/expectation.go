@@ -182,6 +182,7 @@ func (x Expectation) fold(ctx context.Context, js jetstream.JetStream, r *Report
 		addressed := id.source != envelopes.UnknownSource
 		if addressed && sessions[id] == nil {
 			sessions[id] = normalizers.NewSession(id.source, id.id)
+			x.Topology.Settings.Apply(sessions[id])
 		}
 		if cause == nil {
 			result, cause = x.normalize(sessions, id, record)

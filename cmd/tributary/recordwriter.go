@@ -1,0 +1,56 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"tributary/pipeline"
+)
+
+// recordWriter prints the raw records of events, each once for the events of it that follow
+// each other.
+type recordWriter struct {
+	app  *app
+	js   jetstream.JetStream
+	last uint64 // raw sequence of the last event
+	gone int    // records that have left the raw stream
+}
+
+// write prints the record of an event, as its agent wrote it, on lines of its own.
+func (w *recordWriter) write(ctx context.Context, e *pipeline.Event) error {
+	if e.Provenance.RawSequence == w.last {
+		return nil
+	}
+	w.last = e.Provenance.RawSequence
+	data, err := e.LoadRecord(ctx, w.js)
+	if errors.Is(err, pipeline.ErrRecordGone) {
+		w.missing(e)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if len(data) == 0 || data[len(data)-1] != '\n' {
+		data = append(data, '\n')
+	}
+	_, err = jsonWriter(w.app.stdout).Write(data)
+	return err
+}
+
+// missing reports a record that has left the raw stream.
+func (w *recordWriter) missing(e *pipeline.Event) {
+	w.gone++
+	fmt.Fprintf(w.app.stderr, "record %d of %s %s is gone: it has expired or was removed from the raw stream\n",
+		e.Provenance.RawSequence, e.Source, oneLine(e.SessionID))
+}
+
+// err is the error of a command that has not found all records.
+func (w *recordWriter) err() error {
+	if w.gone == 0 {
+		return nil
+	}
+	return partlyError(plural(w.gone, "record") + " could not be printed")
+}
