@@ -63,6 +63,7 @@ func TestScripts(t *testing.T) {
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
 			"broker":  broker,
 			"publish": publish,
+			"expire":  expire,
 			"await":   await,
 			"exits":   exits,
 		},
@@ -104,6 +105,25 @@ func publish(ts *testscript.TestScript, neg bool, args []string) {
 	defer cancel()
 	_, err = js.PublishMsg(ctx, m)
 	ts.Check(err)
+}
+
+// expire removes the first records of the raw stream, as their age does.
+func expire(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: expire COUNT")
+	}
+	count, err := strconv.ParseUint(args[0], 10, 64)
+	ts.Check(err)
+	nc, err := nats.Connect(ts.Getenv("NATS_URL"))
+	ts.Check(err)
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	ts.Check(err)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	stream, err := js.Stream(ctx, pipeline.RawStream)
+	ts.Check(err)
+	ts.Check(stream.Purge(ctx, jetstream.WithPurgeSequence(count+1)))
 }
 
 // await waits until the broker of the script has stored so many messages on a subject.
