@@ -35,6 +35,7 @@ type config struct {
 	NATSCert     string `envconfig:"NATS_CERT" desc:"file with the client's TLS certificate"`
 	NATSKey      string `envconfig:"NATS_KEY" desc:"file with the key of the TLS certificate"`
 	NATSCA       string `envconfig:"NATS_CA" desc:"file with the certificates of the authorities to trust"`
+	NATSInbox    string `envconfig:"NATS_INBOX_PREFIX" desc:"where answers are sent to, such as _INBOX_ship, for a user that may subscribe to nothing else; default _INBOX"`
 	NATSContext  string `envconfig:"NATS_CONTEXT" desc:"a context of the nats command; it replaces all other NATS_ settings"`
 
 	Generation    string         `envconfig:"TRIBUTARY_GENERATION" desc:"generation to work with: a-z, 0-9 and -, at most 32; default the live one, on a new broker v1"`

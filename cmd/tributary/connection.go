@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"strings"
@@ -29,12 +30,17 @@ func (a *app) connect(ctx context.Context, opts ...nats.Option) (*nats.Conn, err
 		}),
 		nats.ReconnectHandler(func(*nats.Conn) { a.log.InfoContext(ctx, "reconnected to the broker") }),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+			if d, ok := denialOf(err); ok {
+				a.denials.note(d)
+				a.log.WarnContext(ctx, "the broker denies a right", "right", d.right(), "cure", d.cure())
+				return
+			}
 			a.log.WarnContext(ctx, "broker reports an error", "error", err)
 		}),
 	}, opts...)
 	nc, err := c.dial(a.server, opts)
-	if errors.Is(err, nats.ErrAuthorization) {
-		err = fmt.Errorf("%w: correct the user or the credentials in the NATS_ settings", err)
+	if cure := connectionCure(err); cure != "" {
+		err = fmt.Errorf("%w: %s", err, cure)
 	}
 	switch {
 	case err == nil:
@@ -46,6 +52,27 @@ func (a *app) connect(ctx context.Context, opts ...nats.Option) (*nats.Conn, err
 	default:
 		return nil, fmt.Errorf("connect to %s: %w", redactURL(c.NATSURL), err)
 	}
+}
+
+// connectionCure is the cure of an error of a new connection, empty if there is none.
+func connectionCure(err error) string {
+	var name x509.HostnameError
+	var invalid x509.CertificateInvalidError
+	switch {
+	case errors.Is(err, nats.ErrAuthorization):
+		return "correct the user or the credentials in the NATS_ settings"
+	case errors.As(err, new(x509.UnknownAuthorityError)):
+		return "name the file with the authority of the broker's certificate in NATS_CA"
+	case errors.As(err, &name):
+		return "use a name of the broker's certificate in NATS_URL"
+	case errors.As(err, &invalid):
+		return "renew the certificate of the broker"
+	case errors.Is(err, nats.ErrSecureConnWanted):
+		return "the broker has no TLS: remove tls:// from NATS_URL, or give the broker a certificate"
+	case err != nil && strings.Contains(err.Error(), "remote error: tls:"): // an alert, of which crypto/tls exports no type
+		return "the broker does not accept the certificate of this client: name one that it trusts in NATS_CERT and NATS_KEY"
+	}
+	return ""
 }
 
 // dial connects with NATS_CONTEXT, or with the other NATS_ settings. With named, NATS_URL
@@ -80,7 +107,10 @@ func servers(urls string) nats.Option {
 const requestTimeout = 5 * time.Second
 
 // withCure adds the cure to an error of the broker that does not name it.
-func withCure(err error) error {
+func (a *app) withCure(err error) error {
+	if d, ok := a.denials.last(); ok && (errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrTimeout)) {
+		return fmt.Errorf("%w: the broker denies to %s: %s", err, d.right(), d.cure())
+	}
 	if errors.Is(err, nats.ErrNoResponders) {
 		return fmt.Errorf("%w: JetStream does not answer: enable it (nats-server -js), for this account too", err)
 	}
@@ -136,6 +166,9 @@ func (c *config) credentials(opts []nats.Option) ([]nats.Option, error) {
 	}
 	if c.NATSCA != "" {
 		opts = append(opts, nats.RootCAs(c.NATSCA))
+	}
+	if c.NATSInbox != "" {
+		opts = append(opts, nats.CustomInboxPrefix(c.NATSInbox))
 	}
 	return opts, nil
 }

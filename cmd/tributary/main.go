@@ -44,6 +44,7 @@ type app struct {
 	config      *config
 	configError settingsError // the variables that cannot be read
 	server      bool          // a flag named the broker
+	denials     denials
 
 	stdin  io.Reader
 	stdout io.Writer   // data
@@ -91,7 +92,7 @@ func run(args []string) int {
 	case code == exitUsage:
 		fmt.Fprintf(a.stderr, "tributary: %v\nTry: %s --help\n", err, command.CommandPath())
 	case code != exitInterrupted && code != exitPipe:
-		fmt.Fprintf(a.stderr, "tributary: %v\n", withCure(err))
+		fmt.Fprintf(a.stderr, "tributary: %v\n", a.withCure(err))
 	}
 	return code
 }

@@ -3,125 +3,81 @@ package main
 import (
 	"context"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"syscall"
 	"testing"
 
-	"github.com/nats-io/nats-server/v2/server"
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
 
 	"tributary/pipeline"
 	"tributary/pipeline/sessionmeta"
 )
 
-// TestRightsOfEachRoleSuffice runs each role with the rights of deploy/README.md alone: it does
-// its work, and the server rejects nothing.
+// TestRightsOfEachRoleSuffice runs each role with the rights of deploy/nats alone: it does its
+// work, and the broker denies nothing.
 func TestRightsOfEachRoleSuffice(t *testing.T) {
 	t.Parallel()
-	options := &server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(), NoLog: true, NoSigs: true}
-	for user, subjects := range rights(t) {
-		subscribe := []string{"_INBOX.>"}
-		if user == "run" {
-			subscribe = append(subscribe, "tributary.sessions.*", "$SRV.>")
-		}
-		options.Users = append(options.Users, &server.User{Username: user, Password: "p", Permissions: &server.Permissions{
-			Publish:   &server.SubjectPermission{Allow: subjects},
-			Subscribe: &server.SubjectPermission{Allow: subscribe},
-		}})
+	b := startTenants(t, nil)
+	worker := b.as(t, "ACME_STAGE", "run")
+	js := b.streams(t, "ACME")
+	awaitSubject(t, js, "checkpoints.v1.*", 2)
+	log := claudeLog(t, "small", strings.Repeat("large ", 200_000))
+	f, err := os.OpenFile(log, os.O_APPEND|os.O_WRONLY, 0)
+	require.NoError(t, err)
+	_, err = f.WriteString(`{"type":"user","uuid":"u3","torn` + "\n")
+	require.NoError(t, err)
+	require.NoError(t, f.Close())
+	shipped, out := ended(b.as(t, "ACME_PRODUCER", "ship", "--once", "--source", "claude_code", log))
+	require.Zero(t, shipped, out)
+	awaitSubject(t, js, "events.v1.>", 2)
+	awaitSubject(t, js, "deadletters.v1.>", 1)
+	for _, command := range []string{"tail --once -o json", "stats", "sessions ls", "sessions show one", "export --out " + filepath.Join(b.home, "events")} {
+		b.done(t, "ACME_CONSUMER", strings.Fields(command)...)
 	}
-	options.Users = append(options.Users, &server.User{Username: "test", Password: "p"})
-	broker, err := server.NewServer(options)
-	if err != nil {
-		t.Fatal(err)
-	}
-	broker.Start()
-	t.Cleanup(func() {
-		broker.Shutdown()
-		broker.WaitForShutdown()
-	})
-	home := t.TempDir()
-	as := func(user string, args ...string) *process {
-		set := func(cmd *exec.Cmd) { cmd.Env = append(cmd.Env, "NATS_USER="+user, "NATS_PASSWORD=p") }
-		return startWith(t, set, home, broker.ClientURL(), args...)
-	}
-	worker := as("run", "run")
-	nc, err := nats.Connect(broker.ClientURL(), nats.UserInfo("test", "p"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer nc.Close()
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
-	stored := func(subject string, count uint64) {
-		t.Helper()
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
-		defer cancel()
-		if err := awaitStored(ctx, js, pipeline.EventsStream("v1"), subject, count); err != nil {
-			t.Fatal(err)
-		}
-	}
-	stored("checkpoints.v1.*", 16)
-	log := filepath.Join(home, "log.jsonl")
-	text := `{"type":"user","uuid":"u1","sessionId":"one","message":{"role":"user","content":"small"}}` + "\n" +
-		`{"type":"user","uuid":"u2","sessionId":"one","message":{"role":"user","content":"` + strings.Repeat("large ", 200_000) + `"}}` + "\n" +
-		`{"type":"user","uuid":"u3","torn` + "\n"
-	if err := os.WriteFile(log, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	done := func(user string, args ...string) {
-		t.Helper()
-		p := as(user, args...)
-		if code, out := ended(p); code != 0 || strings.Contains(out, "ermissions") {
-			t.Errorf("%v: exit code %d\n%.2000s", args, code, out)
-		}
-	}
-	done("ship", "ship", "--once", "--source", "claude_code", log)
-	stored("events.v1.>", 2)
-	stored("deadletters.v1.>", 1)
-	done("tail", "tail", "--once", "-o", "json")
-	done("tail", "stats")
-	done("tail", "export", "--out", filepath.Join(home, "events"))
-	done("tail", "sessions", "ls")
-	done("tail", "sessions", "show", "one")
 	top := pipeline.DefaultTopology()
-	awaitWorkers(t, js, top, func(w []pipeline.Worker) bool { return len(w) == 1 && len(w[0].Partitions) == top.Partitions })
-	done("doctor", "doctor")
-	done("doctor", "dlq", "show", "3")
-	done("doctor", "claims", "ls")
-	done("doctor", "dlq", "requeue", "--all")
-	stored("deadletters.v1.>", 2)
-	done("doctor", "dlq", "purge", "--all", "--yes")
-	done("doctor", "claims", "gc", "--older-than", "0s")
-	done("replay", "replay", "start", "b")
-	done("replay", "replay", "status", "b", "--wait")
-	done("replay", "replay", "diff", "v1", "b")
-	done("replay", "replay", "promote", "b")
-	done("replay", "replay", "rollback")
-	done("replay", "replay", "ls")
-	done("replay", "replay", "drop", "b", "--yes")
-	titleAndWatch(t, broker.ClientURL())
-	if code := worker.signal(syscall.SIGTERM); code != 0 || strings.Contains(worker.stderr.String(), "ermissions") {
+	awaitWorkers(t, js, top, func(w []pipeline.Worker) bool { return len(w) == 1 && len(w[0].Partitions) == 2 })
+	operator := func(commands ...string) {
+		for _, command := range commands {
+			b.done(t, "ACME_OPERATOR", strings.Fields(command)...)
+		}
+	}
+	operator("doctor", "dlq show 3", "claims ls", "dlq requeue --all")
+	awaitSubject(t, js, "deadletters.v1.>", 2)
+	operator("dlq purge --all --yes", "claims gc --older-than 0s", "replay start b", "replay status b --wait", "replay diff v1 b",
+		"replay promote b", "replay rollback", "replay ls", "replay drop b --yes")
+	b.titleAndWatch(t)
+	b.acknowledge(t)
+	if code := worker.signal(syscall.SIGTERM); code != 0 || strings.Contains(worker.stderr.String(), "denies") {
 		t.Errorf("run: exit code %d\n%s", code, worker.stderr.String())
 	}
 }
 
+// acknowledge reads events with a durable consumer and acknowledges them.
+func (b *tenants) acknowledge(t *testing.T) {
+	t.Helper()
+	nc, denied := b.connect(t, "ACME_CONSUMER")
+	js, err := jetstream.New(nc)
+	require.NoError(t, err)
+	consumer, err := js.CreateOrUpdateConsumer(t.Context(), "EVENTS_v1", jetstream.ConsumerConfig{Durable: "search", AckPolicy: jetstream.AckExplicitPolicy, FilterSubject: "events.v1.>"})
+	require.NoError(t, err)
+	for range 2 {
+		m, err := consumer.Next()
+		require.NoError(t, err)
+		require.NoError(t, m.DoubleAck(t.Context()))
+	}
+	info, err := consumer.Info(t.Context())
+	require.NoError(t, err)
+	require.Zero(t, info.NumAckPending)
+	require.Empty(t, denied)
+}
+
 // titleAndWatch sets a title, reads it from a snapshot, and finds the service, with the rights
 // of a program that does so.
-func titleAndWatch(t *testing.T, url string) {
+func (b *tenants) titleAndWatch(t *testing.T) {
 	t.Helper()
-	refused := make(chan error, 10)
-	nc, err := nats.Connect(url, nats.UserInfo("sessions", "p"),
-		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { refused <- err }))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer nc.Close()
+	nc, refused := b.connect(t, "ACME_SESSIONS")
 	js, err := jetstream.New(nc)
 	if err != nil {
 		t.Fatal(err)
@@ -158,28 +114,4 @@ func titleAndWatch(t *testing.T, url string) {
 		t.Error(err)
 	default:
 	}
-}
-
-// rights returns the subjects of deploy/README.md, by the first command of each row.
-func rights(t *testing.T) map[string][]string {
-	t.Helper()
-	text, err := os.ReadFile(deployPage)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, rest, _ := strings.Cut(string(text), "| role | publishes to |\n|---|---|\n")
-	table, _, _ := strings.Cut(rest, "\n\n")
-	code := regexp.MustCompile("`([^`]+)`")
-	all := map[string][]string{}
-	for row := range strings.Lines(table) {
-		cells := strings.Split(row, "|")
-		role := code.FindStringSubmatch(cells[1])[1]
-		for _, subject := range code.FindAllStringSubmatch(cells[2], -1) {
-			all[role] = append(all[role], subject[1])
-		}
-	}
-	if len(all) != 6 {
-		t.Fatalf("rights of %d, want 6: %v", len(all), all)
-	}
-	return all
 }

@@ -1,0 +1,218 @@
+package main
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"math/big"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nkeys"
+	"github.com/stretchr/testify/require"
+)
+
+// natsDir is the folder of the configuration that deploy/README.md describes.
+const natsDir = "../../deploy/nats"
+
+// roleInbox is the prefix of the answers of each role, by the name of its key.
+var roleInbox = map[string]string{
+	"STAGE": "_INBOX_stage", "OPERATOR": "_INBOX_operator", "PRODUCER": "_INBOX_producer",
+	"CONSUMER": "_INBOX_consumer", "SESSIONS": "_INBOX_sessions",
+}
+
+// tenants is a broker with the configuration of deploy/nats and the tenants ACME and GLOBEX.
+type tenants struct {
+	dir    string // of the keys: one file with a seed for each role, such as ACME_STAGE
+	tls    authority
+	broker *server.Server
+	home   string
+}
+
+// startTenants starts that broker. change edits the files of the configuration.
+func startTenants(t *testing.T, change func(file, text string) string) *tenants {
+	t.Helper()
+	b := &tenants{dir: t.TempDir(), home: t.TempDir(), tls: newAuthority(t)}
+	set := map[string]string{`"/data"`: `"` + t.TempDir() + `"`, "/etc/nats/tls/": b.tls.dir + "/", `"0.0.0.0:4222"`: `"127.0.0.1:-1"`, `"127.0.0.1:8222"`: `"127.0.0.1:-1"`}
+	for _, name := range []string{"NATS_SYSTEM", "ACME", "GLOBEX"} {
+		if name == "NATS_SYSTEM" {
+			set["$"+name] = b.key(t, name)
+			continue
+		}
+		for role := range roleInbox {
+			set["$"+name+"_"+role] = b.key(t, name+"_"+role)
+		}
+	}
+	acme := readText(t, filepath.Join(natsDir, "acme.conf"))
+	files := map[string]string{
+		"nats.conf":   strings.Replace(readText(t, filepath.Join(natsDir, "nats.conf")), `include "acme.conf"`, "include \"acme.conf\"\n include \"globex.conf\"", 1),
+		"acme.conf":   acme,
+		"globex.conf": strings.ReplaceAll(acme, "ACME", "GLOBEX"),
+	}
+	for name, text := range files {
+		if change != nil {
+			text = change(name, text)
+		}
+		for from, to := range set {
+			text = strings.ReplaceAll(text, from, to)
+		}
+		require.NoError(t, os.WriteFile(filepath.Join(b.dir, name), []byte(text), 0o600))
+	}
+	b.broker = startConfigured(t, filepath.Join(b.dir, "nats.conf"))
+	return b
+}
+
+// startConfigured starts a server with a configuration file.
+func startConfigured(t *testing.T, file string) *server.Server {
+	t.Helper()
+	options, err := server.ProcessConfigFile(file)
+	require.NoError(t, err)
+	options.NoLog, options.NoSigs = true, true
+	broker, err := server.NewServer(options)
+	require.NoError(t, err)
+	broker.Start()
+	t.Cleanup(func() {
+		broker.Shutdown()
+		broker.WaitForShutdown()
+	})
+	require.True(t, broker.ReadyForConnections(patience))
+	return broker
+}
+
+// key makes an nkey, stores its seed, and returns its public part.
+func (b *tenants) key(t *testing.T, name string) string {
+	t.Helper()
+	pair, err := nkeys.CreateUser()
+	require.NoError(t, err)
+	seed, err := pair.Seed()
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(b.dir, name), seed, 0o600))
+	public, err := pair.PublicKey()
+	require.NoError(t, err)
+	return public
+}
+
+// environment are the settings of a user such as ACME_STAGE.
+func (b *tenants) environment(user string) []string {
+	_, role, _ := strings.Cut(user, "_")
+	return []string{
+		"NATS_NKEY=" + filepath.Join(b.dir, user), "NATS_CA=" + b.tls.path("ca.crt"), "NATS_INBOX_PREFIX=" + roleInbox[role],
+		"TRIBUTARY_PARTITIONS=2",
+	}
+}
+
+// as starts a command as a user.
+func (b *tenants) as(t *testing.T, user string, args ...string) *process {
+	t.Helper()
+	return startWith(t, func(cmd *exec.Cmd) { cmd.Env = append(cmd.Env, b.environment(user)...) }, b.home, b.broker.ClientURL(), args...)
+}
+
+// done runs a command as a user; it succeeds, and the broker denies nothing. It returns what
+// the command prints.
+func (b *tenants) done(t *testing.T, user string, args ...string) string {
+	t.Helper()
+	code, out := ended(b.as(t, user, args...))
+	if code != 0 || strings.Contains(out, "denies") || strings.Contains(out, "ermissions") {
+		t.Errorf("%s %v: exit code %d\n%.2000s", user, args, code, out)
+	}
+	return out
+}
+
+// connect connects as a user. What the broker denies is in the channel.
+func (b *tenants) connect(t *testing.T, user string) (*nats.Conn, <-chan error) {
+	t.Helper()
+	_, role, _ := strings.Cut(user, "_")
+	key, err := nats.NkeyOptionFromSeed(filepath.Join(b.dir, user))
+	require.NoError(t, err)
+	denied := make(chan error, 100)
+	nc, err := nats.Connect(b.broker.ClientURL(), key, nats.RootCAs(b.tls.path("ca.crt")), nats.CustomInboxPrefix(roleInbox[role]),
+		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { denied <- err }))
+	require.NoError(t, err)
+	t.Cleanup(nc.Close)
+	return nc, denied
+}
+
+// streams connects as the workers of a tenant do, who may read everything.
+func (b *tenants) streams(t *testing.T, tenant string) jetstream.JetStream {
+	t.Helper()
+	nc, _ := b.connect(t, tenant+"_STAGE")
+	js, err := jetstream.New(nc)
+	require.NoError(t, err)
+	return js
+}
+
+// awaitSubject waits until messages are stored in the events stream.
+func awaitSubject(t *testing.T, js jetstream.JetStream, subject string, count uint64) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	require.NoError(t, awaitStored(ctx, js, "EVENTS_v1", subject, count))
+}
+
+// claudeLog writes a log of Claude Code with a prompt in each line.
+func claudeLog(t *testing.T, prompts ...string) string {
+	t.Helper()
+	var text strings.Builder
+	for i, prompt := range prompts {
+		text.WriteString(`{"type":"user","uuid":"u` + string(rune('1'+i)) + `","sessionId":"one","message":{"role":"user","content":"` + prompt + "\"}}\n")
+	}
+	file := filepath.Join(t.TempDir(), "log.jsonl")
+	require.NoError(t, os.WriteFile(file, []byte(text.String()), 0o600))
+	return file
+}
+
+func readText(t *testing.T, file string) string {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	require.NoError(t, err)
+	return string(text)
+}
+
+// authority is an authority of certificates, with one for the broker and one for a client.
+type authority struct{ dir string }
+
+func (a authority) path(name string) string { return filepath.Join(a.dir, name) }
+
+func newAuthority(t *testing.T) authority {
+	t.Helper()
+	a := authority{t.TempDir()}
+	now := time.Now()
+	make := func(name string, cert, parent *x509.Certificate, signer *ecdsa.PrivateKey) *ecdsa.PrivateKey {
+		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+		require.NoError(t, err)
+		if parent == nil {
+			parent, signer = cert, key
+		}
+		cert.NotBefore, cert.NotAfter = now.Add(-time.Hour), now.Add(time.Hour)
+		der, err := x509.CreateCertificate(rand.Reader, cert, parent, &key.PublicKey, signer)
+		require.NoError(t, err)
+		raw, err := x509.MarshalPKCS8PrivateKey(key)
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(a.path(name+".crt"), pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600))
+		require.NoError(t, os.WriteFile(a.path(name+".key"), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: raw}), 0o600))
+		return key
+	}
+	ca := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "authority"}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
+	signer := make("ca", ca, nil, nil)
+	make("tls", &x509.Certificate{
+		SerialNumber: big.NewInt(2), DNSNames: []string{"broker.example"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	}, ca, signer)
+	make("client", &x509.Certificate{
+		SerialNumber: big.NewInt(3), Subject: pkix.Name{CommonName: "stage"}, DNSNames: []string{"stage.acme.example"},
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	}, ca, signer)
+	return a
+}
