@@ -29,7 +29,7 @@ func CatchUp(ctx context.Context, js jetstream.JetStream, t Topology) error {
 		if err == nil {
 			return nil
 		}
-		if !errors.Is(err, errBehind) && !unavailable(err) {
+		if !errors.Is(err, errBehind) && !Unavailable(err) {
 			return fmt.Errorf("catch up: %w", err)
 		}
 		select {
@@ -86,9 +86,14 @@ func reached(ctx context.Context, js jetstream.JetStream, generation string, goa
 	return nil
 }
 
-// unavailable reports whether an error means that the broker is unavailable for a while.
-func unavailable(err error) bool {
+// Unavailable reports whether an error means that the broker is unavailable for a while: it does
+// not answer, or has no leader for what was asked.
+func Unavailable(err error) bool {
 	var api *jetstream.APIError
 	return errors.Is(err, nats.ErrTimeout) || errors.Is(err, nats.ErrNoResponders) ||
-		errors.Is(err, context.DeadlineExceeded) || errors.As(err, &api) && api.Code == http.StatusServiceUnavailable
+		errors.Is(err, context.DeadlineExceeded) || errors.As(err, &api) && (api.Code == http.StatusServiceUnavailable || api.ErrorCode == errCodeNoPeers)
 }
+
+// errCodeNoPeers is the server's error that not enough servers of a cluster are there yet for the
+// replicas of a stream (JSClusterNoPeersErr).
+const errCodeNoPeers jetstream.ErrorCode = 10005

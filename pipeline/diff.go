@@ -179,7 +179,7 @@ func (c *comparison) selectRecords(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		t, err := openTopology(ctx, c.js, name)
+		t, err := storedTopology(ctx, c.js, name)
 		if err != nil {
 			return err
 		}

@@ -175,6 +175,19 @@ func (g *Generations) setStates() {
 
 func controlSubject(key string) string { return "$KV." + controlBucket + "." + key }
 
+// readControl reads a key from the leader of the bucket: a replica may not have what was just
+// written. The error is [jetstream.ErrKeyNotFound] when there is no such key.
+func readControl(ctx context.Context, js jetstream.JetStream, key string) ([]byte, error) {
+	m, err := leaderGet(ctx, js, "KV_"+controlBucket, getRequest{LastBySubject: controlSubject(key)})
+	if errors.Is(err, jetstream.ErrMsgNotFound) || err == nil && len(m.Data) == 0 { // a deleted key is a message without data
+		err = jetstream.ErrKeyNotFound
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read %s of bucket %s: %w", key, controlBucket, err)
+	}
+	return m.Data, nil
+}
+
 // LiveGeneration returns the name of the live generation: the one that consumers read. It
 // needs the right to read one message of the bucket, and returns v1 for a broker that has
 // none yet.
@@ -222,12 +235,12 @@ func readGeneration(ctx context.Context, js jetstream.JetStream, name string) (G
 // was lost.
 func provisionGeneration(ctx context.Context, js jetstream.JetStream, kv jetstream.KeyValue, t Topology, part Part, r generationRecord) error {
 	key := generationPrefix + t.Generation
-	_, err := kv.Get(ctx, key)
+	_, err := readControl(ctx, js, key)
 	if err == nil {
-		return provisionSettings(ctx, kv, t, part)
+		return provisionSettings(ctx, js, kv, t, part)
 	}
 	if !errors.Is(err, jetstream.ErrKeyNotFound) {
-		return fmt.Errorf("read %s of bucket %s: %w", key, controlBucket, err)
+		return err
 	}
 	s, err := js.Stream(ctx, EventsStream(t.Generation))
 	if err != nil {
@@ -240,7 +253,7 @@ func provisionGeneration(ctx context.Context, js jetstream.JetStream, kv jetstre
 			cure:        "put the key back, or give the generation another name",
 		}
 	}
-	if err := provisionSettings(ctx, kv, t, part); err != nil {
+	if err := provisionSettings(ctx, js, kv, t, part); err != nil {
 		return err
 	}
 	for p := range t.Partitions {

@@ -23,7 +23,7 @@ type Progress struct {
 // ReadProgress reads the progress of a generation of any revision.
 func ReadProgress(ctx context.Context, js jetstream.JetStream, g Generation) (Progress, error) {
 	var p Progress
-	t, err := openTopology(ctx, js, g.Name)
+	t, err := storedTopology(ctx, js, g.Name)
 	if err != nil {
 		return p, err
 	}

@@ -74,7 +74,7 @@ func PromoteGeneration(ctx context.Context, js jetstream.JetStream, name string,
 
 // awaitCaughtUp waits until a generation has caught up with the raw stream.
 func awaitCaughtUp(ctx context.Context, js jetstream.JetStream, g Generation, wait bool) error {
-	t, err := openTopology(ctx, js, g.Name)
+	t, err := storedTopology(ctx, js, g.Name)
 	if err != nil {
 		return err
 	}

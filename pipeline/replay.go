@@ -54,7 +54,7 @@ func StartReplay(ctx context.Context, js jetstream.JetStream, r Replay) (Generat
 	if record.From, err = r.checkExpired(ctx, js); err != nil {
 		return Generation{}, err
 	}
-	t, err := storedTopology(ctx, js, kv, live.Name)
+	t, err := storedTopology(ctx, js, live.Name)
 	if err != nil {
 		return Generation{}, err
 	}
@@ -77,14 +77,15 @@ func StartReplay(ctx context.Context, js jetstream.JetStream, r Replay) (Generat
 	return readGeneration(ctx, js, r.Name)
 }
 
-// storedTopology returns the topology of a generation as the broker has it.
-func storedTopology(ctx context.Context, js jetstream.JetStream, kv jetstream.KeyValue, generation string) (Topology, error) {
-	entry, err := kv.Get(ctx, partitionsKey)
+// storedTopology returns the topology of a generation as the broker has it. Its Settings are
+// empty.
+func storedTopology(ctx context.Context, js jetstream.JetStream, generation string) (Topology, error) {
+	partitions, err := readControl(ctx, js, partitionsKey)
 	if err != nil {
-		return Topology{}, fmt.Errorf("read %s of bucket %s: %w", partitionsKey, controlBucket, err)
+		return Topology{}, err
 	}
 	t := Topology{Generation: generation}
-	if t.Partitions, err = strconv.Atoi(string(entry.Value())); err != nil {
+	if t.Partitions, err = strconv.Atoi(string(partitions)); err != nil {
 		return Topology{}, fmt.Errorf("%w: %s of bucket %s", errState, partitionsKey, controlBucket)
 	}
 	have, err := streamConfig(ctx, js, EventsStream(generation))
@@ -93,16 +94,6 @@ func storedTopology(ctx context.Context, js jetstream.JetStream, kv jetstream.Ke
 	}
 	t.Replicas = have.Replicas
 	return t, nil
-}
-
-// openTopology returns the topology of a generation as the broker has it, for a program
-// that does not know the number of partitions. Its Settings are empty.
-func openTopology(ctx context.Context, js jetstream.JetStream, generation string) (Topology, error) {
-	kv, err := js.KeyValue(ctx, controlBucket)
-	if err != nil {
-		return Topology{}, fmt.Errorf("bucket %s: %w", controlBucket, err)
-	}
-	return storedTopology(ctx, js, kv, generation)
 }
 
 // resume goes on with a generation that exists, if it is the one that r describes.
@@ -217,7 +208,7 @@ func DropGeneration(ctx context.Context, js jetstream.JetStream, name string) er
 			return err
 		}
 	default:
-		if _, left := kv.Get(ctx, settingsPrefix+name); left != nil { // a start that was interrupted has not written the key
+		if _, left := readControl(ctx, js, settingsPrefix+name); left != nil { // a start that was interrupted has not written the key
 			return err
 		}
 	}
@@ -256,7 +247,7 @@ func (g *Generation) uncut(ctx context.Context, js jetstream.JetStream, kv jetst
 
 // setCuts sets the cut of every partition, by the fence of the commit protocol.
 func (g *Generation) setCuts(ctx context.Context, js jetstream.JetStream, kv jetstream.KeyValue, cut string) error {
-	t, err := storedTopology(ctx, js, kv, g.Name)
+	t, err := storedTopology(ctx, js, g.Name)
 	if err != nil {
 		return err
 	}

@@ -150,7 +150,7 @@ func (r *Runner) reap() error {
 		delete(r.stages, name)
 		switch {
 		case s.drained, errors.Is(s.err, errRetired) && r.config.Topology.Generation == "":
-		case s.live && unavailable(s.err):
+		case s.live && Unavailable(s.err):
 			r.config.Logger.Warn("live generation cannot be read: it is tried again", slog.String("generation", name), slog.Any("error", s.err))
 		case s.live:
 			return s.err

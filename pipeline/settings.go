@@ -167,7 +167,7 @@ type storedSettings struct {
 // provisionSettings stores the settings of a new generation. A generation that was made
 // before settings were stored gets those of the first worker. It returns those that are stored,
 // and refuses settings that contradict them.
-func provisionSettings(ctx context.Context, kv jetstream.KeyValue, t Topology, part Part) error {
+func provisionSettings(ctx context.Context, js jetstream.JetStream, kv jetstream.KeyValue, t Topology, part Part) error {
 	key := settingsPrefix + t.Generation
 	value, err := json.Marshal(storedSettings{t.Settings.or(defaultSettings()), part})
 	if err != nil {
@@ -176,11 +176,11 @@ func provisionSettings(ctx context.Context, kv jetstream.KeyValue, t Topology, p
 	if err := ensureKey(ctx, kv, key, value); err != nil {
 		return err
 	}
-	entry, err := kv.Get(ctx, key)
+	stored, err := readControl(ctx, js, key)
 	if err != nil {
-		return fmt.Errorf("read %s of bucket %s: %w", key, controlBucket, err)
+		return err
 	}
-	have, err := decodeSettings(key, entry.Value())
+	have, err := decodeSettings(key, stored)
 	if err != nil {
 		return err
 	}

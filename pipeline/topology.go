@@ -180,7 +180,7 @@ func Provision(ctx context.Context, js jetstream.JetStream, t Topology) error {
 	if err != nil {
 		return err
 	}
-	if err := expectPartitions(ctx, kv, t); err != nil && !errors.Is(err, jetstream.ErrKeyNotFound) {
+	if err := expectPartitions(ctx, js, t); err != nil && !errors.Is(err, jetstream.ErrKeyNotFound) {
 		return err
 	}
 	if err := provisionStream(ctx, js, t, t.rawConfig()); err != nil {
@@ -189,7 +189,7 @@ func Provision(ctx context.Context, js jetstream.JetStream, t Topology) error {
 	if err := ensureKey(ctx, kv, partitionsKey, []byte(strconv.Itoa(t.Partitions))); err != nil {
 		return err
 	}
-	if err := expectPartitions(ctx, kv, t); err != nil {
+	if err := expectPartitions(ctx, js, t); err != nil {
 		return err
 	}
 	for _, want := range []jetstream.StreamConfig{t.claimsConfig(), t.sessionsConfig(), t.eventsConfig()} {
@@ -317,12 +317,12 @@ func contradiction(have, want jetstream.StreamConfig) error {
 // expectPartitions compares the partition count of t with the one that was stored when the
 // raw stream was created. The server itself would accept another count and silently move
 // sessions to other partitions.
-func expectPartitions(ctx context.Context, kv jetstream.KeyValue, t Topology) error {
-	entry, err := kv.Get(ctx, partitionsKey)
+func expectPartitions(ctx context.Context, js jetstream.JetStream, t Topology) error {
+	stored, err := readControl(ctx, js, partitionsKey)
 	if err != nil {
-		return fmt.Errorf("read %s of bucket %s: %w", partitionsKey, controlBucket, err)
+		return err
 	}
-	if have, want := string(entry.Value()), strconv.Itoa(t.Partitions); have != want {
+	if have, want := string(stored), strconv.Itoa(t.Partitions); have != want {
 		return &topologyError{
 			name:        "bucket " + controlBucket,
 			differences: []difference{{partitionsKey, have, want}},
@@ -347,11 +347,7 @@ func checkServer(ctx context.Context, js jetstream.JetStream, t Topology) error 
 	if err := t.validate(); err != nil {
 		return err
 	}
-	kv, err := js.KeyValue(ctx, controlBucket)
-	if err != nil {
-		return fmt.Errorf("bucket %s: %w", controlBucket, err)
-	}
-	if err := expectPartitions(ctx, kv, t); err != nil {
+	if err := expectPartitions(ctx, js, t); err != nil {
 		return err
 	}
 	for _, want := range []jetstream.StreamConfig{t.rawConfig(), t.claimsConfig(), t.eventsConfig()} {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -9,10 +10,12 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/agnivade/levenshtein"
 	"github.com/kelseyhightower/envconfig"
 
 	"tributary/envelopes"
@@ -54,6 +57,7 @@ type config struct {
 	Data         string        `envconfig:"TRIBUTARY_DATA" desc:"folder of the embedded server and of the progress of ship; default $XDG_STATE_HOME/tributary"`
 	Listen       string        `envconfig:"TRIBUTARY_LISTEN" default:"127.0.0.1:4222" desc:"address of the embedded server, which asks for no password; --listen \"\" for none"`
 	Idle         time.Duration `envconfig:"TRIBUTARY_IDLE" default:"5m0s" desc:"time without a write after which ship ends the sessions of a log, and sends a complete last line without a line end"`
+	StartTimeout time.Duration `envconfig:"TRIBUTARY_START_TIMEOUT" default:"5m0s" desc:"how long a worker that starts waits for a broker that is away or elects a leader; 0 waits for ever"`
 	DrainTimeout time.Duration `envconfig:"TRIBUTARY_DRAIN_TIMEOUT" default:"20s" desc:"how long work in progress may take after the first signal"`
 	LogLevel     slog.Level    `envconfig:"TRIBUTARY_LOG_LEVEL" default:"info" desc:"debug, info, warn or error"`
 	LogFormat    string        `envconfig:"TRIBUTARY_LOG_FORMAT" default:"text" oneof:"text json" desc:"format of the log on standard error"`
@@ -65,6 +69,8 @@ type config struct {
 
 	XDGStateHome string `envconfig:"XDG_STATE_HOME" desc:"folder of state; default ~/.local/state"`
 	NoColor      string `envconfig:"NO_COLOR" desc:"any value disables colours"`
+
+	unknown []unknownSetting
 }
 
 // foreignSettings have the prefix of this program and belong to its tests.
@@ -100,6 +106,9 @@ type setting struct {
 func settings() []setting {
 	var list []setting
 	for _, f := range reflect.VisibleFields(reflect.TypeFor[config]()) {
+		if !f.IsExported() {
+			continue
+		}
 		list = append(list, setting{
 			name:     f.Tag.Get("envconfig"),
 			fallback: f.Tag.Get("default"),
@@ -137,11 +146,40 @@ func loadConfig() (*config, settingsError) {
 	}
 	for _, env := range os.Environ() {
 		name, value, _ := strings.Cut(env, "=")
-		if strings.HasPrefix(name, "TRIBUTARY_") && value != "" && !slices.Contains(known, name) {
-			wrong = append(wrong, name+": there is no such setting: unset it; tributary help environment lists all settings")
+		if strings.HasPrefix(name, "TRIBUTARY_") && value != "" && !slices.Contains(known, name) && !kubernetesVariable.MatchString(name) {
+			c.unknown = append(c.unknown, unknownSetting{name, nearest(name, known)})
 		}
 	}
 	return c, wrong
+}
+
+// kubernetesVariable are the variables that Kubernetes sets in a pod for services whose names
+// begin with tributary.
+var kubernetesVariable = regexp.MustCompile(`^TRIBUTARY_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)$`)
+
+// unknownSetting is a variable with the prefix of this program that is no setting of it.
+type unknownSetting struct{ name, nearest string }
+
+// nearest returns the setting whose name is most like name, empty if none is like it.
+func nearest(name string, known []string) string {
+	best, limit := "", (len(name)-len("TRIBUTARY_"))/3
+	for _, k := range known {
+		if d := levenshtein.ComputeDistance(name, k); d <= limit {
+			best, limit = k, d-1
+		}
+	}
+	return best
+}
+
+// warnOfUnknown logs the variables that look like settings and are none.
+func (c *config) warnOfUnknown(ctx context.Context, log *slog.Logger) {
+	for _, u := range c.unknown {
+		cure := "unset it; tributary help environment lists all settings"
+		if u.nearest != "" {
+			cure = "did you mean " + u.nearest + "?"
+		}
+		log.WarnContext(ctx, "there is no such setting: it is passed over", "name", u.name, "cure", cure)
+	}
 }
 
 // load reads one field by itself, because envconfig stops at the first error.

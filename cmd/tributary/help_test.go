@@ -141,8 +141,14 @@ func TestExamplesOfHelpPrintSomething(t *testing.T) {
 			if err := cmd.Wait(); err != nil && !follows {
 				t.Errorf("%v\n%s", err, &stderr)
 			}
-			_, events := os.Stat(filepath.Join(work, "events.jsonl"))
-			if n == 0 && events != nil {
+			if _, file, redirected := strings.Cut(line, ">"); redirected {
+				data, err := os.ReadFile(filepath.Join(work, strings.TrimSpace(file)))
+				if err != nil {
+					t.Error(err)
+				}
+				n = len(data)
+			}
+			if n == 0 {
 				t.Errorf("nothing is printed\n%s", &stderr)
 			}
 			if strings.Contains(line, "group_by") {

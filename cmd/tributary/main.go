@@ -161,6 +161,7 @@ in order per session.`,
 					return wrong
 				}
 				a.log = newLogger(a.stderr, a.config)
+				a.config.warnOfUnknown(cmd.Context(), a.log)
 			}
 			*started = true
 			return nil

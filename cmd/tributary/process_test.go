@@ -198,6 +198,12 @@ func (p *process) logged(text string) string {
 // awaitLogged waits for a line of standard error that contains text.
 func (p *process) awaitLogged(text string) {
 	p.t.Helper()
+	p.awaitLoggedWithin(text, patience)
+}
+
+// awaitLoggedWithin is [process.awaitLogged] with a limit of its own.
+func (p *process) awaitLoggedWithin(text string, patience time.Duration) {
+	p.t.Helper()
 	look := time.NewTicker(10 * time.Millisecond)
 	defer look.Stop()
 	limit := time.After(patience)

@@ -23,7 +23,8 @@ func (a *app) runCommand() *cobra.Command {
 		Long: `Create the streams that are missing, then normalize raw records and store their
 events until a signal arrives. Any number of workers share the partitions: a worker
 that joins takes over its part, and the partitions of a worker that dies are taken
-over within seconds. Each event is stored once, whatever happens to the workers.
+over within seconds. Each event is stored once, whatever happens to the workers. While
+the broker is away or elects a leader, a worker waits.
 Workers also answer the requests that title and pin sessions, as the NATS micro
 service tributary-sessions.
 
@@ -40,18 +41,12 @@ generation alone.`,
 				return err
 			}
 			defer a.shutdown(ctx, telemetry)
-			js, err := a.jetStream(ctx)
+			top := a.config.topology()
+			js, err := a.startWorker(ctx, top)
 			if err != nil {
 				return err
 			}
 			defer js.Conn().Close()
-			if err := pipeline.CheckPayload(js.Conn()); err != nil {
-				return err
-			}
-			top := a.config.topology()
-			if err := pipeline.Provision(ctx, js, top); err != nil {
-				return err
-			}
 			a.log.InfoContext(ctx, "worker is running", "partitions", top.Partitions, "worker", a.config.workerName())
 			if err := a.work(ctx, js, telemetry, top, nuid.Next()); err != nil {
 				return err

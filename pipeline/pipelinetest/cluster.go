@@ -54,10 +54,18 @@ type nodeConfig struct {
 	MaxStore int64    `json:"max_store"` // bytes of all streams; 0 for the free space of the disk
 }
 
-// StartCluster starts a number of servers, with routes between them on the loopback, and
-// returns when they serve JetStream. They end with the test. maxStore bounds the bytes of
-// the streams on each; 0 for the free space of the disk.
+// StartCluster starts the servers of [NewCluster], and returns when they serve JetStream.
 func StartCluster(tb testing.TB, nodes int, maxStore int64) *Cluster {
+	tb.Helper()
+	c := NewCluster(tb, nodes, maxStore)
+	c.Start(c.Nodes...)
+	return c
+}
+
+// NewCluster returns a number of servers that do not run yet, with routes between them on the
+// loopback. They end with the test. maxStore bounds the bytes of the streams on each; 0 for the
+// free space of the disk.
+func NewCluster(tb testing.TB, nodes int, maxStore int64) *Cluster {
 	tb.Helper()
 	c := &Cluster{tb: tb}
 	ports := freePorts(tb, 2*nodes)
@@ -72,7 +80,6 @@ func StartCluster(tb testing.TB, nodes int, maxStore int64) *Cluster {
 		}
 		c.connect()
 	}
-	c.Start(c.Nodes...)
 	return c
 }
 

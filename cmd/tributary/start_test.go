@@ -1,0 +1,60 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"tributary/pipeline"
+	"tributary/pipeline/pipelinetest"
+)
+
+var startRounds = flag.Int("start.rounds", 1, "first starts on an empty cluster in TestWorkersStartTogetherOnAnEmptyCluster")
+
+// The workers start before the cluster does, so they find it away, then electing, then empty.
+func TestWorkersStartTogetherOnAnEmptyCluster(t *testing.T) {
+	t.Parallel()
+	for round := range *startRounds {
+		t.Run(fmt.Sprint(round), func(t *testing.T) {
+			c := pipelinetest.NewCluster(t, 3, 0)
+			home := t.TempDir()
+			replicated := func(cmd *exec.Cmd) { cmd.Env = append(cmd.Env, "TRIBUTARY_REPLICAS=3") }
+			var workers []*process
+			for i := range 3 {
+				workers = append(workers, startWith(t, replicated, filepath.Join(home, fmt.Sprint(i)), c.URL(), "run"))
+			}
+			c.Start(c.Nodes...)
+			for i, w := range workers {
+				w.awaitLoggedWithin("worker is running", 4*patience)
+				if !strings.Contains(w.stderr.String(), "waiting for the broker") {
+					t.Errorf("worker %d did not log that it waits:\n%s", i, w.stderr.String())
+				}
+			}
+			js := c.JetStream()
+			c.Settle(js)
+			ctx, cancel := context.WithTimeout(t.Context(), 4*patience)
+			defer cancel()
+			if err := awaitStored(ctx, js, pipeline.EventsStream("v1"), "checkpoints.v1.*", 16); err != nil {
+				t.Fatal(err)
+			}
+			for i, w := range workers {
+				if !w.running() {
+					t.Errorf("worker %d has ended:\n%s", i, w.stderr.String())
+				}
+			}
+		})
+	}
+}
+
+func TestWorkerWithoutABrokerGivesUpInTime(t *testing.T) {
+	t.Parallel()
+	limited := func(cmd *exec.Cmd) { cmd.Env = append(cmd.Env, "TRIBUTARY_START_TIMEOUT=1ms") }
+	code, out := ended(startWith(t, limited, t.TempDir(), "nats://127.0.0.1:1", "run"))
+	if code != 1 || !strings.Contains(out, "no broker at nats://127.0.0.1:1") || !strings.Contains(out, "TRIBUTARY_START_TIMEOUT") {
+		t.Errorf("exit code %d:\n%s", code, out)
+	}
+}

@@ -1,0 +1,84 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"tributary/pipeline"
+)
+
+// The first and the longest wait between two tries of [app.wait].
+const (
+	firstRetry = 250 * time.Millisecond
+	lastRetry  = 5 * time.Second
+)
+
+// repeatedWarning is how often a reason that does not change is logged again.
+const repeatedWarning = time.Minute
+
+// wait tries something until it succeeds, for as long as the broker is away or electing, or until
+// the time of TRIBUTARY_START_TIMEOUT is over. It logs each new reason, and one that
+// stays once a minute.
+func (a *app) wait(ctx context.Context, what string, try func(context.Context) error) error {
+	began, pause := time.Now(), firstRetry
+	var reason string
+	var logged time.Time
+	for tries := 1; ; tries++ {
+		err := try(ctx)
+		if err == nil || !willPass(err) || ctx.Err() != nil {
+			return err
+		}
+		if _, denied := a.denials.last(); denied {
+			return err
+		}
+		if limit := a.config.StartTimeout; limit > 0 && time.Since(began) > limit {
+			return fmt.Errorf("%w: gave up after %v (TRIBUTARY_START_TIMEOUT)", err, limit)
+		}
+		if text := err.Error(); text != reason || time.Since(logged) >= repeatedWarning {
+			reason, logged = text, time.Now()
+			a.log.WarnContext(ctx, what+": waiting for the broker", "error", a.withCure(err), "tries", tries)
+		}
+		select {
+		case <-time.After(pause/2 + rand.N(pause)): // so that workers that start together do not retry together
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		pause = min(2*pause, lastRetry)
+	}
+}
+
+// willPass reports whether an error may vanish by itself: the broker is away, electing a leader,
+// or not found in the DNS yet.
+func willPass(err error) bool {
+	_, network := errors.AsType[net.Error](err)
+	return network || errors.Is(err, nats.ErrNoServers) || errors.Is(err, nats.ErrConnectionClosed) ||
+		errors.Is(err, nats.ErrDisconnected) || pipeline.Unavailable(err)
+}
+
+// startWorker connects to the broker, waiting for it, and provisions the streams. The caller closes
+// the connection.
+func (a *app) startWorker(ctx context.Context, top pipeline.Topology) (js jetstream.JetStream, err error) {
+	err = a.wait(ctx, "cannot connect", func(ctx context.Context) error {
+		js, err = a.jetStream(ctx)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	err = pipeline.CheckPayload(js.Conn())
+	if err == nil {
+		err = a.wait(ctx, "cannot create or read the streams", func(ctx context.Context) error { return pipeline.Provision(ctx, js, top) })
+	}
+	if err != nil {
+		js.Conn().Close()
+		return nil, err
+	}
+	return js, nil
+}
