@@ -67,6 +67,11 @@ type config struct {
 	ServiceName     string `envconfig:"OTEL_SERVICE_NAME" default:"tributary" desc:"name of the service in traces and metrics"`
 	SDKDisabled     bool   `envconfig:"OTEL_SDK_DISABLED" default:"false" desc:"true disables traces and metrics"`
 
+	AWSEndpoint      string `envconfig:"AWS_ENDPOINT_URL" desc:"object store of export --out s3://; default Amazon S3. Credentials are those of the other AWS_ variables"`
+	S3Endpoint       string `envconfig:"AWS_ENDPOINT_URL_S3" desc:"wins over AWS_ENDPOINT_URL"`
+	AWSRegion        string `envconfig:"AWS_REGION" desc:"region of the bucket of export"`
+	AWSDefaultRegion string `envconfig:"AWS_DEFAULT_REGION" desc:"the same, if AWS_REGION is unset"`
+
 	XDGStateHome string `envconfig:"XDG_STATE_HOME" desc:"folder of state; default ~/.local/state"`
 	NoColor      string `envconfig:"NO_COLOR" desc:"any value disables colours"`
 

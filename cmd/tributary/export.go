@@ -15,7 +15,7 @@ import (
 
 // exportFlags are the flags of export.
 type exportFlags struct {
-	dir, format string
+	out, format string
 	raw, follow bool
 	every       time.Duration
 	spanBytes   int
@@ -24,7 +24,7 @@ type exportFlags struct {
 func (a *app) exportCommand() *cobra.Command {
 	var f exportFlags
 	cmd := &cobra.Command{
-		Use:   "export [flags] --out DIR",
+		Use:   "export [flags] --out DIR|URL",
 		Short: "Write the events to Parquet files, or to lines of JSON",
 		Long: `Write the events of the broker to files that DuckDB, ClickHouse, Spark and pandas
 read, in folders by date (UTC) and source:
@@ -38,15 +38,22 @@ DuckDB: select model, sum(usage_output) from 'DIR/*/*/*.parquet' group by all
 Run it again to add what was stored since then: every event is in exactly one file,
 whatever ended the run before. Files appear when they are complete and never change.
 With --follow it goes on with events that arrive until Ctrl-C, which stores what is
-read.`,
+read.
+
+A URL names a folder (file:///DIR) or a bucket of Amazon S3 or a store with its
+protocol, such as MinIO, R2 and Ceph (s3://BUCKET/PREFIX). The store is the one of
+AWS_ENDPOINT_URL and AWS_REGION; credentials are those of AWS_ACCESS_KEY_ID and
+AWS_SECRET_ACCESS_KEY, of AWS_PROFILE in ~/.aws/credentials, or of the machine. They
+need the rights s3:ListBucket, s3:GetObject and s3:PutObject.`,
 		Example: `  tributary export --out events
   tributary export --out events --follow --every 10m
+  tributary export --out s3://telemetry/events
   tributary export --out lines --format jsonl --raw`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.export(cmd.Context(), &f) },
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&f.dir, "out", "", "`folder` of the files; it is made if it does not exist")
+	flags.StringVar(&f.out, "out", "", "`place` of the files: a folder, which is made if it does not exist, or a URL")
 	flags.StringVar(&f.format, "format", string(export.Parquet), "format of the files: "+joined(export.Formats))
 	completeFlag(cmd, "format", texts(export.Formats))
 	flags.BoolVar(&f.raw, "raw", false, "add the raw records")
@@ -57,10 +64,10 @@ read.`,
 	return cmd
 }
 
-// export writes the events to the folder of the flags.
+// export writes the events to the place of the flags.
 func (a *app) export(ctx context.Context, f *exportFlags) error {
 	switch {
-	case f.dir == "":
+	case f.out == "":
 		return usageError{errors.New("--out is missing: name the folder of the files")}
 	case !slices.Contains(export.Formats, export.Format(f.format)):
 		return usageError{fmt.Errorf("--format %q: write one of %s", f.format, joined(export.Formats))}
@@ -69,20 +76,36 @@ func (a *app) export(ctx context.Context, f *exportFlags) error {
 	case f.spanBytes <= 0:
 		return usageError{fmt.Errorf("--span-bytes %d: write a number from 1 on", f.spanBytes)}
 	}
+	out, err := parseOut(f.out)
+	if err != nil {
+		return usageError{err}
+	}
+	cfg := export.Config{
+		Dir: out.dir, Format: export.Format(f.format), Raw: f.raw,
+		SpanBytes: f.spanBytes, Follow: f.follow, Every: f.every, Drain: a.config.DrainTimeout, Logger: a.log,
+	}
+	if out.bucket != "" {
+		if cfg.Bucket, err = a.config.bucket(out); err != nil {
+			return err
+		}
+		if !f.follow {
+			cfg.Bucket.Limit = storeLimit
+		}
+	}
 	js, err := a.jetStreamLive(ctx)
 	if err != nil {
 		return err
 	}
 	defer js.Conn().Close()
-	unlock, err := lock(filepath.Join(f.dir, "_export"), "pass another folder with --out")
-	if err != nil {
-		return err
+	cfg.Generation = a.config.Generation // the live one, which the broker says
+	if cfg.Bucket == nil {
+		unlock, err := lock(filepath.Join(out.dir, "_export"), "pass another folder with --out")
+		if err != nil {
+			return err
+		}
+		defer unlock()
 	}
-	defer unlock()
-	result, err := export.Run(ctx, js, export.Config{
-		Dir: f.dir, Generation: a.config.Generation, Format: export.Format(f.format), Raw: f.raw,
-		SpanBytes: f.spanBytes, Follow: f.follow, Every: f.every, Logger: a.log,
-	})
+	result, err := export.Run(ctx, js, cfg)
 	if err != nil {
 		return a.noStream(err)
 	}

@@ -5,6 +5,7 @@ package export
 
 import (
 	"context"
+	"errors"
 	"iter"
 	"log/slog"
 	"time"
@@ -16,13 +17,15 @@ import (
 
 // Config says what is exported, and where to.
 type Config struct {
-	Dir        string // folder of the files; one export at a time may write to it
+	Dir        string  // folder of the files; one export at a time may write to it
+	Bucket     *Bucket // where the files are instead of Dir; nil for none
 	Generation string
 	Format     Format
 	Raw        bool          // rows have the raw record
 	SpanBytes  int           // memory of the rows that are stored together; 0 is [DefaultSpanBytes]
 	Follow     bool          // go on with events that arrive
 	Every      time.Duration // how often a following export stores what has arrived; 0 is [DefaultEvery]
+	Drain      time.Duration // how long files may take that are being stored when the context of [Run] ends
 	Logger     *slog.Logger
 }
 
@@ -31,6 +34,9 @@ const (
 	DefaultSpanBytes = 64 << 20
 	DefaultEvery     = time.Minute
 )
+
+// errInterrupted is the end of an export that had to leave what it has read.
+var errInterrupted = errors.New("interrupted before everything that was read is stored: run the export again: it goes on where it ended")
 
 // Result says what an export has done.
 type Result struct {
@@ -41,7 +47,7 @@ type Result struct {
 	Through    uint64 // sequence of the last event that is in a file
 }
 
-// Run exports the events that no file of the folder has, and ends with the last one that is there at
+// Run exports the events that no file has yet, and ends with the last one that is there at
 // the beginning or, when cfg follows, with ctx.
 //
 // Events are stored in spans, ranges of sequences of the events stream, of about SpanBytes. The files of a span
@@ -53,11 +59,17 @@ func Run(ctx context.Context, js jetstream.JetStream, cfg Config) (Result, error
 		return Result{}, err
 	}
 	info := stream.CachedInfo()
-	f, err := openFolder(cfg.Dir, manifest{Generation: cfg.Generation, Created: info.Created, Format: cfg.Format, Raw: cfg.Raw})
+	storing, stop := outlive(ctx, cfg.Drain)
+	defer stop()
+	p, err := cfg.place()
 	if err != nil {
 		return Result{}, err
 	}
-	if next := f.manifest.Through + 1; next > 1 && info.State.FirstSeq > next {
+	a, err := openArchive(ctx, p, manifest{Generation: cfg.Generation, Created: info.Created, Format: cfg.Format, Raw: cfg.Raw})
+	if err != nil {
+		return Result{}, err
+	}
+	if next := a.manifest.Through + 1; next > 1 && info.State.FirstSeq > next {
 		cfg.Logger.WarnContext(ctx, "events may have expired before they were exported", "from", next, "to", info.State.FirstSeq-1)
 	}
 	if cfg.SpanBytes <= 0 {
@@ -66,18 +78,45 @@ func Run(ctx context.Context, js jetstream.JetStream, cfg Config) (Result, error
 	if cfg.Every <= 0 {
 		cfg.Every = DefaultEvery
 	}
-	e := &exporter{cfg: cfg, folder: f}
+	e := &exporter{cfg: cfg, archive: a, storing: storing}
 	e.reset()
-	err = e.run(ctx, pipeline.Events(ctx, js, cfg.Generation, pipeline.EventsQuery{After: f.manifest.Through, Follow: cfg.Follow, Raw: cfg.Raw}))
-	e.result.Through = f.manifest.Through
+	err = e.run(ctx, pipeline.Events(ctx, js, cfg.Generation, pipeline.EventsQuery{After: a.manifest.Through, Follow: cfg.Follow, Raw: cfg.Raw}))
+	e.result.Through = a.manifest.Through
 	return e.result, err
+}
+
+// place returns where the files are.
+func (c *Config) place() (place, error) {
+	if c.Bucket != nil {
+		return &bucket{Bucket: *c.Bucket, log: c.Logger}, nil
+	}
+	return openFolder(c.Dir)
+}
+
+// outlive returns a context that ends some time after ctx does.
+func outlive(ctx context.Context, after time.Duration) (context.Context, func()) {
+	longer, end := context.WithCancelCause(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		timer := time.NewTimer(after)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+			end(errInterrupted)
+		case <-longer.Done():
+		}
+	})
+	return longer, func() {
+		stop()
+		end(nil)
+	}
 }
 
 // exporter collects the rows of a span and stores them.
 type exporter struct {
-	cfg    Config
-	folder *folder
-	result Result
+	cfg     Config
+	archive *archive
+	storing context.Context //nolint:containedctx // it outlives the one that ends the reading
+	result  Result
 
 	rows map[partition][]Row
 	size int
@@ -127,7 +166,7 @@ func (e *exporter) run(ctx context.Context, events iter.Seq2[pipeline.Event, err
 				return err
 			}
 		case <-tick.C:
-			if e.cfg.Follow && e.folder.pending == (span{}) {
+			if e.cfg.Follow && e.archive.manifest.Pending == (span{}) {
 				if err := e.store(e.last); err != nil {
 					return err
 				}
@@ -142,10 +181,10 @@ func (e *exporter) end(ctx context.Context) error {
 	if ctx.Err() != nil && !e.cfg.Follow {
 		return context.Cause(ctx)
 	}
-	switch p := e.folder.pending; {
+	switch p := e.archive.manifest.Pending; {
 	case p == (span{}):
 	case ctx.Err() == nil:
-		e.last = p.last
+		e.last = p.Last
 	default:
 		e.last = 0 // it may not be read to its end
 	}
@@ -154,8 +193,8 @@ func (e *exporter) end(ctx context.Context) error {
 
 // add adds an event to the span, and stores the span when it is full.
 func (e *exporter) add(ctx context.Context, r *read) error {
-	if p := e.folder.pending; p != (span{}) && r.event.Position > p.last {
-		if err := e.store(p.last); err != nil {
+	if p := e.archive.manifest.Pending; p != (span{}) && r.event.Position > p.Last {
+		if err := e.store(p.Last); err != nil {
 			return err
 		}
 	}
@@ -172,8 +211,8 @@ func (e *exporter) add(ctx context.Context, r *read) error {
 		e.rows[p] = append(e.rows[p], row)
 		e.size += row.size()
 	}
-	switch p := e.folder.pending; {
-	case p != (span{}) && e.last < p.last, e.size < e.cfg.SpanBytes && p == (span{}):
+	switch p := e.archive.manifest.Pending; {
+	case p != (span{}) && e.last < p.Last, e.size < e.cfg.SpanBytes && p == (span{}):
 		return nil
 	default:
 		return e.store(e.last)
@@ -185,7 +224,7 @@ func (e *exporter) store(last uint64) error {
 	if last == 0 {
 		return nil
 	}
-	rows, files, err := e.folder.store(span{e.folder.manifest.Through + 1, last}, e.rows)
+	rows, files, err := e.archive.store(e.storing, span{e.archive.manifest.Through + 1, last}, e.rows)
 	if err != nil {
 		return err
 	}

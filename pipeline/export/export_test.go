@@ -29,15 +29,15 @@ import (
 func stream(tb testing.TB, n int) jetstream.JetStream {
 	tb.Helper()
 	js := pipelinetest.NewServer(tb).Provision(pipeline.Topology{Generation: "v1", Partitions: 1})
-	store(tb, js, 0, n)
+	storeEvents(tb, js, 0, n)
 	return js
 }
 
 // first is the sequence of the first event: the checkpoint of the partition is before it.
 const first = 2
 
-// store stores events of two sessions, from a number on.
-func store(tb testing.TB, js jetstream.JetStream, from, n int) {
+// storeEvents stores events of two sessions, from a number on.
+func storeEvents(tb testing.TB, js jetstream.JetStream, from, n int) {
 	tb.Helper()
 	var messages []*nats.Msg
 	for i := from; i < from+n; i++ {
@@ -118,7 +118,7 @@ func TestEveryEventIsInOneFile(t *testing.T) {
 	if r := run(t, js, dir, export.Parquet); r.Events != 0 || r.Files != 0 {
 		t.Errorf("again: %+v", r)
 	}
-	store(t, js, 60, 5)
+	storeEvents(t, js, 60, 5)
 	if r := run(t, js, dir, export.Parquet); r.Events != 10 {
 		t.Errorf("after more: %+v", r)
 	}
@@ -227,7 +227,7 @@ func TestAnInterruptedExportGoesOn(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		store(t, js, 20, 20)
+		storeEvents(t, js, 20, 20)
 		run(t, js, dir, export.Parquet)
 		got := rows(t, dir)
 		for i := range got {
@@ -250,8 +250,8 @@ func TestOtherExportsAreRefused(t *testing.T) {
 	dir := t.TempDir()
 	run(t, js, dir, export.Parquet)
 	for want, cfg := range map[string]export.Config{
-		"has format parquet, not jsonl: name a new folder": {Dir: dir, Generation: "v1", Format: export.JSONL},
-		"has raw false, not true: name a new folder":       {Dir: dir, Generation: "v1", Format: export.Parquet, Raw: true},
+		"has format parquet, not jsonl: name another place": {Dir: dir, Generation: "v1", Format: export.JSONL},
+		"has raw false, not true: name another place":       {Dir: dir, Generation: "v1", Format: export.Parquet, Raw: true},
 	} {
 		cfg.Logger = quiet
 		if _, err := export.Run(t.Context(), js, cfg); !errors.Is(err, export.ErrOtherExport) || !strings.Contains(err.Error(), want) {
@@ -306,7 +306,7 @@ func TestFollowStoresWhatArrives(t *testing.T) {
 		}
 	}
 	await(6)
-	store(t, js, 3, 4)
+	storeEvents(t, js, 3, 4)
 	await(14)
 	cancel()
 	if err := <-done; err != nil {

@@ -1,0 +1,109 @@
+package main
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/minio/minio-go/v7"
+	"github.com/minio/minio-go/v7/pkg/credentials"
+	"github.com/minio/minio-go/v7/pkg/s3utils"
+
+	"tributary/pipeline/export"
+)
+
+// exportOut is the place that --out names: a folder, or a bucket and a prefix in it.
+type exportOut struct{ dir, bucket, prefix string }
+
+// errOut is the end of the errors about --out. They never repeat a URL that may have a password.
+var errOut = errors.New("write a folder, file:///DIR or s3://BUCKET/PREFIX")
+
+// parseOut reads --out. It does not look whether the place is there.
+func parseOut(out string) (exportOut, error) {
+	scheme, _, isURL := strings.Cut(out, "://")
+	if !isURL {
+		for _, scheme := range []string{"s3:", "file:"} {
+			if strings.HasPrefix(strings.ToLower(out), scheme) {
+				return exportOut{}, fmt.Errorf("--out: // is missing behind %s %w", scheme, errOut)
+			}
+		}
+		return exportOut{dir: out}, nil
+	}
+	u, err := url.Parse(out)
+	switch {
+	case err != nil:
+		return exportOut{}, fmt.Errorf("--out is not a URL: %w", errOut)
+	case u.User != nil:
+		return exportOut{}, errors.New("--out: credentials do not belong in the URL: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE")
+	case u.RawQuery != "", u.ForceQuery, u.Fragment != "":
+		return exportOut{}, fmt.Errorf("--out: a URL with ? or # is not known: %w", errOut)
+	case u.Scheme == "file":
+		return fileOut(u)
+	case u.Scheme == "s3":
+		return bucketOut(u)
+	}
+	return exportOut{}, fmt.Errorf("--out: URLs of %s are not known: %w", scheme, errOut)
+}
+
+// fileOut is the folder of a URL.
+func fileOut(u *url.URL) (exportOut, error) {
+	if u.Host != "" && u.Host != "localhost" || strings.Trim(u.Path, "/") == "" {
+		return exportOut{}, errors.New("--out: the URL names no folder of this machine: write file:///DIR, with three slashes")
+	}
+	return exportOut{dir: filepath.FromSlash(u.Path)}, nil
+}
+
+// bucketOut is the bucket and the prefix of a URL.
+func bucketOut(u *url.URL) (exportOut, error) {
+	if err := s3utils.CheckValidBucketNameStrict(u.Host); err != nil {
+		return exportOut{}, fmt.Errorf("--out: %q is not the name of a bucket: write s3://BUCKET/PREFIX", u.Host)
+	}
+	prefix := strings.Trim(u.Path, "/")
+	for part := range strings.SplitSeq(prefix, "/") {
+		if prefix != "" && slices.Contains([]string{"", ".", ".."}, part) {
+			return exportOut{}, fmt.Errorf("--out: the prefix %q has an empty part or one of dots: write s3://BUCKET/PREFIX", prefix)
+		}
+	}
+	return exportOut{bucket: u.Host, prefix: prefix}, nil
+}
+
+// Limits of requests for the credentials of the machine, and to a store that is away from an export that does not
+// follow.
+const (
+	credentialsTimeout = 5 * time.Second
+	storeLimit         = time.Minute
+)
+
+// bucket returns the bucket of an export, whose endpoint, region and credentials are those of the AWS tools.
+func (c *config) bucket(out exportOut) (*export.Bucket, error) {
+	host, secure := "s3.amazonaws.com", true
+	if endpoint := cmp.Or(c.S3Endpoint, c.AWSEndpoint); endpoint != "" {
+		u, err := url.Parse(endpoint)
+		if err != nil || u.Host == "" || u.User != nil || u.Scheme != "http" && u.Scheme != "https" || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" {
+			return nil, errors.New("AWS_ENDPOINT_URL is not the address of an object store: write https://HOST or http://HOST:PORT")
+		}
+		host, secure = u.Host, u.Scheme == "https"
+	}
+	keys := credentials.NewChainCredentials([]credentials.Provider{
+		&credentials.EnvAWS{},
+		&credentials.FileAWSCredentials{},
+		&credentials.IAM{Client: &http.Client{Timeout: credentialsTimeout}},
+	})
+	if v, err := keys.GetWithContext(nil); err != nil || v.SignerType.IsAnonymous() {
+		return nil, errors.New("no credentials of the object store: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE for those of ~/.aws/credentials")
+	}
+	client, err := minio.New(host, &minio.Options{
+		Creds: keys, Secure: secure, Region: cmp.Or(c.AWSRegion, c.AWSDefaultRegion),
+		MaxRetries: 1, // the export repeats requests, and logs why
+	})
+	if err != nil {
+		return nil, fmt.Errorf("object store: %w: check AWS_ENDPOINT_URL", err)
+	}
+	return &export.Bucket{Client: client, Name: out.bucket, Prefix: out.prefix}, nil
+}

@@ -1,0 +1,224 @@
+package export
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"path"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/nats-io/nuid"
+)
+
+// Names of an export. Readers of partitioned files skip names that begin with _.
+const (
+	controlDir   = "_export"
+	manifestName = "manifest.json"
+)
+
+// ErrOtherExport means that the files of an export of something else are there.
+var ErrOtherExport = errors.New("another export is there")
+
+// place is where the files of an export are: a folder, or a bucket. Names have slashes.
+type place interface {
+	String() string
+	// load returns the manifest, nil if there is none.
+	load(ctx context.Context) ([]byte, error)
+	// save replaces the manifest that was loaded or saved last.
+	save(ctx context.Context, manifest []byte) error
+	// names returns the names of the files.
+	names(ctx context.Context) ([]string, error)
+	// add adds files, which appear whole. A failure leaves any of them.
+	add(ctx context.Context, files []file) error
+}
+
+// file is a file that is to be added.
+type file struct {
+	name  string
+	write func(io.Writer) error
+}
+
+// manifest says what an export has stored, and how far it goes.
+type manifest struct {
+	Generation string    `json:"generation"`
+	Created    time.Time `json:"stream_created"` // when the events stream was created
+	Format     Format    `json:"format"`
+	Raw        bool      `json:"raw"`
+	Through    uint64    `json:"through"`          // sequence of the last event that is in a file
+	Pending    span      `json:"pending,omitzero"` // whose files are being added
+	Run        string    `json:"run"`              // the run that has written this manifest
+}
+
+// span is a range of sequences of the events stream, both ends included; zero for none.
+type span struct {
+	First uint64 `json:"first"`
+	Last  uint64 `json:"last"`
+}
+
+// archive is what an export has stored. The manifest names a span before its files are added, and says
+// that they are stored after that. So whoever goes on adds the files of the same span.
+type archive struct {
+	place    place
+	manifest manifest
+	there    map[string]bool // names of files of the pending span that an earlier run has added
+}
+
+// openArchive finds out what an export has stored at a place.
+func openArchive(ctx context.Context, p place, want manifest) (*archive, error) {
+	want.Run = nuid.Next()
+	a := &archive{place: p, manifest: want, there: map[string]bool{}}
+	data, err := p.load(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if data != nil {
+		if err := a.take(data); err != nil {
+			return nil, err
+		}
+	}
+	if err := a.save(ctx); err != nil { // before names: another run adds nothing after this
+		return nil, err
+	}
+	names, err := p.names(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return a, a.recover(names)
+}
+
+// take takes over how far a manifest goes, if it belongs to the same export.
+func (a *archive) take(data []byte) error {
+	var have manifest
+	if err := json.Unmarshal(data, &have); err != nil {
+		return fmt.Errorf("%s: %s/%s is not a manifest: remove it, and it is made again of the names of the files", a.place, controlDir, manifestName)
+	}
+	want := a.manifest
+	for _, d := range []struct{ what, have, want string }{
+		{"generation", have.Generation, want.Generation},
+		{"format", string(have.Format), string(want.Format)},
+		{"raw", strconv.FormatBool(have.Raw), strconv.FormatBool(want.Raw)},
+		{"stream created", have.Created.UTC().Format(time.RFC3339Nano), want.Created.UTC().Format(time.RFC3339Nano)},
+	} {
+		if d.have != d.want {
+			return fmt.Errorf("%w: %s has %s %s, not %s: name another place", ErrOtherExport, a.place, d.what, d.have, d.want)
+		}
+	}
+	a.manifest.Through, a.manifest.Pending = have.Through, have.Pending
+	return nil
+}
+
+// recover finds out from the manifest and the names of the files which spans are complete. Spans are stored one
+// after the other, so only the last one can be there in part.
+func (a *archive) recover(names []string) error {
+	m := &a.manifest
+	found := map[span][]string{}
+	if m.Pending != (span{}) {
+		found[m.Pending] = nil
+		m.Pending = span{}
+	}
+	for _, name := range names {
+		if s, ok := spanOf(name, m.Format); ok {
+			found[s] = append(found[s], name)
+		}
+	}
+	spans := slices.SortedFunc(maps.Keys(found), func(a, b span) int { return cmp.Compare(a.First, b.First) })
+	for i, s := range spans {
+		if s.Last <= m.Through {
+			continue
+		}
+		if s.First <= m.Through {
+			return fmt.Errorf("%w: in %s, files from %d to %d overlap those through %d: name another place", ErrOtherExport, a.place, s.First, s.Last, m.Through)
+		}
+		if i < len(spans)-1 {
+			m.Through = s.Last
+			continue
+		}
+		m.Through, m.Pending = s.First-1, s
+		for _, name := range found[s] {
+			a.there[name] = true
+		}
+	}
+	return nil
+}
+
+// save stores the manifest.
+func (a *archive) save(ctx context.Context) error {
+	data, err := json.Marshal(&a.manifest)
+	if err != nil {
+		return err
+	}
+	return a.place.save(ctx, append(data, '\n'))
+}
+
+// store stores the rows of a span. It returns the number of rows and files that are new: a file that is there
+// already has the same rows.
+func (a *archive) store(ctx context.Context, s span, parts map[partition][]Row) (rows, files int, err error) {
+	a.manifest.Pending = s
+	if err := a.save(ctx); err != nil {
+		return 0, 0, err
+	}
+	var list []file
+	for _, p := range slices.SortedFunc(maps.Keys(parts), comparePartitions) {
+		f := file{s.name(p, a.manifest.Format), func(w io.Writer) error { return a.manifest.Format.write(w, parts[p]) }}
+		if !a.there[f.name] {
+			list = append(list, f)
+			rows += len(parts[p])
+		}
+	}
+	if err := a.place.add(ctx, list); err != nil {
+		return 0, 0, err
+	}
+	a.manifest.Through, a.manifest.Pending, a.there = s.Last, span{}, nil
+	return rows, len(list), a.save(ctx)
+}
+
+// partPattern matches the names of files, whatever their format.
+const partPattern = "date=*/source=*/part-*"
+
+// partName matches the name of a file.
+var partName = regexp.MustCompile(`^part-(\d{20})-(\d{20})(\..*)$`)
+
+// name returns the name of the file with the rows of a partition.
+func (s span) name(p partition, f Format) string {
+	return fmt.Sprintf("date=%s/source=%s/part-%020d-%020d%s", p.date, pathValue(p.source), s.First, s.Last, f.extension())
+}
+
+// spanOf returns the span of a file of a format.
+func spanOf(name string, f Format) (span, bool) {
+	m := partName.FindStringSubmatch(path.Base(name))
+	if m == nil || m[3] != f.extension() {
+		return span{}, false
+	}
+	first, err1 := strconv.ParseUint(m[1], 10, 64)
+	last, err2 := strconv.ParseUint(m[2], 10, 64)
+	return span{first, last}, errors.Join(err1, err2) == nil && 0 < first && first <= last
+}
+
+// partition is where rows go.
+type partition struct{ date, source string }
+
+func comparePartitions(a, b partition) int {
+	return cmp.Or(strings.Compare(a.date, b.date), strings.Compare(a.source, b.source))
+}
+
+// pathValue writes the value of a partition as Hive does: bytes that are not safe in names are escaped.
+func pathValue(s string) string {
+	var b strings.Builder
+	for i := range len(s) {
+		c := s[i]
+		if c == '_' || c == '-' || c == '.' && i > 0 || c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' {
+			b.WriteByte(c)
+		} else {
+			fmt.Fprintf(&b, "%%%02X", c)
+		}
+	}
+	return b.String()
+}
