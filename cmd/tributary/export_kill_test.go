@@ -1,8 +1,14 @@
 package main
 
 import (
+	"bytes"
+	stdcmp "cmp"
 	"flag"
+	"io"
+	"io/fs"
+	"math/rand/v2"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -10,99 +16,257 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-json-experiment/json"
 	"github.com/google/go-cmp/cmp"
+	"github.com/minio/minio-go/v7"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/parquet-go/parquet-go"
 
+	"tributary/envelopes"
 	"tributary/pipeline"
+	"tributary/pipeline/export"
 	"tributary/pipeline/pipelinetest"
 )
 
-var exportKills = flag.Int("export.kills", 20, "how often TestKilledExportsHaveEveryEventOnce kills an export")
+var exportKills = flag.Int("export.kills", 6, "how often TestKilledExportsHaveEveryEventOnce kills each export; at least 20 times with TRIBUTARY_CORPUS")
 
-// TestKilledExportsHaveEveryEventOnce kills exports at many moments, each later than the one before, and
-// lets another one go on. The lines of all files are those of an export that nothing has stopped.
+// TestKilledExportsHaveEveryEventOnce kills exports by SIGKILL at random moments, and lets another one go on each
+// time. At every moment all files are whole and no event is in two of them; in the end their rows are those of an
+// export that nothing has stopped. TRIBUTARY_CORPUS names logs, by agent, whose events are exported, too.
+//
+//	TRIBUTARY_CORPUS=... go test ./cmd/tributary -v -run 'TestKilledExports/^corpus$'
 func TestKilledExportsHaveEveryEventOnce(t *testing.T) {
 	t.Parallel()
+	seed := stdcmp.Or(*killSeed, rand.Uint64())
+	t.Logf("repeat these moments with -kill.seed=%d", seed)
+
+	t.Run("generated", func(t *testing.T) {
+		t.Parallel()
+		k := newKilledExports(t, seed, "50000", *exportKills, func(_ *killedExports, js jetstream.JetStream) {
+			pipelinetest.Publish(t, js, pipelinetest.Workload(1, 30, 3000)...)
+		})
+		k.run(t, export.JSONL, folderPlace(t))
+		k.run(t, export.Parquet, bucketPlace(t))
+	})
+	t.Run("corpus", func(t *testing.T) {
+		t.Parallel()
+		corpus := os.Getenv("TRIBUTARY_CORPUS")
+		if corpus == "" {
+			t.Skip("TRIBUTARY_CORPUS is not set")
+		}
+		k := newKilledExports(t, seed, "2000000", max(20, *exportKills), func(k *killedExports, _ jetstream.JetStream) { shipCorpus(t, k, corpus) })
+		k.run(t, export.JSONL, folderPlace(t))
+		k.run(t, export.Parquet, folderPlace(t))
+		k.run(t, export.Parquet, bucketPlace(t))
+	})
+}
+
+// killedExports are exports of the same events, which are killed.
+type killedExports struct {
+	home, url, spanBytes string
+	kills                int
+	random               *rand.Rand
+}
+
+// newKilledExports stores events: workers normalize what publish publishes.
+func newKilledExports(t *testing.T, seed uint64, spanBytes string, kills int, publish func(k *killedExports, js jetstream.JetStream)) *killedExports {
+	t.Helper()
 	server := pipelinetest.NewServer(t)
 	top := pipeline.DefaultTopology()
 	js := server.Provision(top)
-	home := t.TempDir()
-	worker := start(t, home, server.URL(), "run")
-	pipelinetest.Publish(t, js, pipelinetest.Workload(1, 30, 3000)...)
+	k := &killedExports{t.TempDir(), server.URL(), spanBytes, kills, rand.New(rand.NewPCG(seed, 2))}
+	worker := start(t, k.home, k.url, "run")
+	publish(k, js)
 	if err := pipeline.CatchUp(t.Context(), js, top); err != nil {
 		t.Fatal(err)
 	}
 	if code := worker.signal(syscall.SIGTERM); code != 0 {
 		t.Fatalf("run: exit code %d\n%s", code, &worker.stderr)
 	}
-	export := func(dir string) *process {
-		t.Helper()
-		return start(t, home, server.URL(), "export", "--out", dir, "--format", "jsonl", "--span-bytes", "50000")
+	return k
+}
+
+// shipCorpus ships the logs of a corpus, which are in a folder for each source.
+func shipCorpus(t *testing.T, k *killedExports, corpus string) {
+	t.Helper()
+	for _, source := range []envelopes.Source{envelopes.ClaudeCode, envelopes.Codex, envelopes.Gemini, envelopes.Copilot, envelopes.OpenCode} {
+		var logs []string
+		err := filepath.WalkDir(filepath.Join(corpus, string(source)), func(name string, d fs.DirEntry, err error) error {
+			if err == nil && d.Type().IsRegular() {
+				logs = append(logs, name)
+			}
+			return err
+		})
+		if err != nil || len(logs) == 0 {
+			t.Fatalf("%d logs of %s: %v", len(logs), source, err)
+		}
+		if code, out := ended(start(t, k.home, k.url, slices.Concat([]string{"ship", "--once", "--source", string(source)}, logs)...)); code != 0 && code != exitPartly {
+			t.Fatalf("ship: exit code %d\n%s", code, out)
+		}
 	}
-	finish := func(dir string) []string {
+}
+
+// exportPlace is a place of exports.
+type exportPlace struct {
+	out   string
+	setup func(*exec.Cmd)
+	names func() []string
+	read  func(name string) []byte
+}
+
+// folderPlace is a new folder.
+func folderPlace(t *testing.T) exportPlace {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "events")
+	return exportPlace{
+		out:   dir,
+		setup: func(*exec.Cmd) {},
+		names: func() []string {
+			names, err := filepath.Glob(filepath.Join(dir, "date=*", "source=*", "*"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return names
+		},
+		read: func(name string) []byte {
+			data, err := os.ReadFile(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return data
+		},
+	}
+}
+
+// bucketPlace is a new bucket.
+func bucketPlace(t *testing.T) exportPlace {
+	t.Helper()
+	store := pipelinetest.NewObjectStore(t)
+	return exportPlace{
+		out: "s3://" + pipelinetest.Bucket + "/events",
+		setup: func(c *exec.Cmd) {
+			c.Env = append(c.Env, "AWS_ENDPOINT_URL="+store.URL, "AWS_REGION=us-east-1",
+				"AWS_ACCESS_KEY_ID="+pipelinetest.AccessKey, "AWS_SECRET_ACCESS_KEY="+pipelinetest.SecretKey)
+		},
+		names: func() (names []string) {
+			for o := range store.Client.ListObjectsIter(t.Context(), pipelinetest.Bucket, minio.ListObjectsOptions{Prefix: "events/date=", Recursive: true}) {
+				if o.Err != nil {
+					t.Fatal(o.Err)
+				}
+				names = append(names, o.Key)
+			}
+			return names
+		},
+		read: func(name string) []byte {
+			o, err := store.Client.GetObject(t.Context(), pipelinetest.Bucket, name, minio.GetObjectOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer o.Close()
+			data, err := io.ReadAll(o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return data
+		},
+	}
+}
+
+// run kills exports in a format to a place, and compares the rows with those of an export that is not killed.
+func (k *killedExports) run(t *testing.T, format export.Format, place exportPlace) {
+	t.Helper()
+	begin := func(p exportPlace) *process {
 		t.Helper()
-		if code, out := ended(export(dir)); code != 0 {
+		return startWith(t, p.setup, k.home, k.url, "export", "--out", p.out, "--format", string(format), "--span-bytes", k.spanBytes)
+	}
+	finish := func(p exportPlace) []string {
+		t.Helper()
+		if code, out := ended(begin(p)); code != 0 {
 			t.Fatalf("export: exit code %d\n%s", code, out)
 		}
-		return exportedLines(t, dir)
+		return p.rows(t, format)
 	}
-	want := finish(filepath.Join(home, "whole"))
-	if len(want) < 3000 {
-		t.Fatalf("only %d events", len(want))
+	whole := folderPlace(t)
+	want := finish(whole)
+	step := len(whole.names()) * 3 / 2 / k.kills // files, so that most kills are before the end
+	if len(want) < 3000 || step == 0 {
+		t.Fatalf("only %d events in %d files", len(want), len(whole.names()))
 	}
-	dir := filepath.Join(home, "killed")
 	killed := 0
-	for range *exportKills {
-		p := export(dir)
-		before := len(exportedFiles(t, dir))
+	looked, stored := map[string]bool{}, map[string]bool{} // files, and the sequences of their events
+	for range k.kills {
+		before, more := len(place.names()), k.random.IntN(step)
+		p := begin(place)
 		look := time.NewTicker(time.Millisecond)
-		for p.running() && len(exportedFiles(t, dir)) < before+3 {
+		for p.running() && len(place.names()) < before+more {
 			<-look.C
 		}
 		look.Stop()
-		if p.running() {
+		select { // anywhere in what it does next
+		case err := <-p.exit:
+			p.exit <- err
+		case <-time.After(time.Duration(k.random.Int64N(int64(20 * time.Millisecond)))):
 			killed++
 		}
 		p.kill()
-		lines := exportedLines(t, dir)
-		for _, line := range lines {
-			if !strings.HasSuffix(line, "}") || !strings.HasPrefix(line, `{"stream_sequence":`) {
-				t.Fatalf("half a line is seen: %.200s", line)
+		for _, name := range place.names() {
+			if looked[name] {
+				continue // it is read again in the end
+			}
+			looked[name] = true
+			for _, line := range place.lines(t, format, name) {
+				sequence, _, _ := strings.Cut(line, ",")
+				if stored[sequence] {
+					t.Fatalf("%s has an event that another file has: %s", name, sequence)
+				}
+				stored[sequence] = true
 			}
 		}
-		if unique := slices.Compact(slices.Clone(lines)); len(unique) != len(lines) {
-			t.Fatalf("%d lines, %d of them different", len(lines), len(unique))
-		}
 	}
-	t.Logf("%d of %d exports were killed before their end", killed, *exportKills)
+	t.Logf("%d of %d exports of %s to %s were killed before their end: %d events in %d files", killed, k.kills, format, place.out, len(want), len(place.names()))
 	if killed == 0 {
 		t.Error("every export ended before it was killed")
 	}
-	if diff := cmp.Diff(want, finish(dir)); diff != "" {
+	if diff := cmp.Diff(want, finish(place)); diff != "" {
 		t.Errorf("the files differ from those of an export that was not killed:\n%.2000s", diff)
 	}
 }
 
-// exportedFiles returns the names of the files of an export.
-func exportedFiles(t *testing.T, dir string) []string {
-	t.Helper()
-	names, err := filepath.Glob(filepath.Join(dir, "date=*", "source=*", "*"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return names
-}
-
-// exportedLines returns all lines of an export, sorted.
-func exportedLines(t *testing.T, dir string) []string {
+// rows returns all rows of a place as lines of JSON, sorted.
+func (p exportPlace) rows(t *testing.T, format export.Format) []string {
 	t.Helper()
 	var lines []string
-	for _, name := range exportedFiles(t, dir) {
-		data, err := os.ReadFile(name)
+	for _, name := range p.names() {
+		lines = append(lines, p.lines(t, format, name)...)
+	}
+	slices.Sort(lines)
+	return lines
+}
+
+// lines returns the rows of a file as lines of JSON. It fails if the file is not whole.
+func (p exportPlace) lines(t *testing.T, format export.Format, name string) []string {
+	t.Helper()
+	data := p.read(name)
+	var lines []string
+	if format == export.JSONL {
+		for line := range strings.Lines(string(data)) {
+			if !strings.HasSuffix(line, "}\n") || !strings.HasPrefix(line, `{"stream_sequence":`) {
+				t.Fatalf("half a line is seen: %.200s", line)
+			}
+			lines = append(lines, line)
+		}
+		return lines
+	}
+	rows, err := parquet.Read[export.Row](bytes.NewReader(data), int64(len(data)))
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	for i := range rows {
+		line, err := json.Marshal(&rows[i])
 		if err != nil {
 			t.Fatal(err)
 		}
-		lines = append(lines, strings.Split(strings.TrimSuffix(string(data), "\n"), "\n")...)
+		lines = append(lines, string(line))
 	}
-	slices.Sort(lines)
 	return lines
 }

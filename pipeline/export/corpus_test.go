@@ -1,17 +1,14 @@
 package export_test
 
 import (
-	"context"
 	"fmt"
 	"path/filepath"
 	"strconv"
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"tributary/envelopes"
 	"tributary/normalizers"
 	"tributary/normalizers/claude/claudetest"
 	"tributary/normalizers/codex/codextest"
@@ -26,24 +23,30 @@ import (
 	"tributary/pipeline/sessions"
 )
 
-// TestCorpusReconciles stores the events of every log of TRIBUTARY_CORPUS, each as sessions of its own. The tokens of
-// the statistics over any dimension, and what they leave out as copies, are those that independent readers count
+// TestCorpusReconciles publishes the records of every log of TRIBUTARY_CORPUS, each as sessions of its own, to workers
+// that are killed several times on the way. The tokens of the statistics over any dimension, and what they leave out as copies, are those that independent readers count
 // in the raw bytes; DuckDB finds the same in the files of an export.
 //
 //	TRIBUTARY_CORPUS=... go test ./pipeline/export -v -run TestCorpus -timeout 30m
 func TestCorpusReconciles(t *testing.T) {
 	t.Parallel()
-	js := pipelinetest.NewServer(t).Provision(pipeline.Topology{Generation: "v1", Partitions: 1})
+	server, top := pipelinetest.NewServer(t), pipeline.Topology{Generation: "v1", Partitions: 8}
+	js := server.Provision(top)
 	truth, events := int64(0), int64(0)
 	for _, s := range []normalizerstest.Suite{claudetest.Suite, codextest.Suite, geminitest.Suite, cursortest.Suite, copilottest.Suite, opencodetest.Suite} {
 		for i, f := range normalizerstest.Corpus(t, s) {
-			tokens, n := storeLog(t, js, s, i, f)
+			tokens, n := publishLog(t, js, s, i, f)
 			truth += tokens
 			events += n
 		}
 	}
 
+	const kills = 8
 	began := time.Now()
+	drainWithKills(t, js, server.URL(), top, events, kills)
+	t.Logf("%d events of workers that were killed %d times, in %v", events, kills, time.Since(began).Round(time.Millisecond))
+
+	began = time.Now()
 	total, copied := int64(0), int64(0)
 	for i, by := range [][]sessions.Dimension{
 		{sessions.BySource, sessions.BySession},
@@ -96,33 +99,26 @@ func TestCorpusReconciles(t *testing.T) {
 	}
 }
 
-// storeLog stores the events of a log as those of sessions that no other log has. It returns the tokens that the
+// publishLog publishes the records of a log as those of sessions that no other log has. It returns the tokens that the
 // independent reader of the vendor counts, and the number of events.
-func storeLog(t *testing.T, js jetstream.JetStream, s normalizerstest.Suite, number int, f normalizerstest.CorpusFile) (tokens, events int64) {
+func publishLog(t *testing.T, js jetstream.JetStream, s normalizerstest.Suite, number int, f normalizerstest.CorpusFile) (tokens, events int64) {
 	t.Helper()
 	ledger := s.Ledger()
 	known := map[string]bool{}
-	var messages []*nats.Msg
+	var records []normalizers.Record
 	for _, step := range normalizerstest.Fold(normalizers.Normalize, normalizerstest.Frame(normalizerstest.FileNamed(s.Source, f.Name), f.Data)) {
 		known[step.Record.Session] = true
 		if !step.Failed() && !step.Record.Origin.End {
 			ledger.Add(step.Record.Session, step.Record.Data)
 		}
-		for _, emitted := range step.Result.Events {
-			e := emitted.Event
-			e.SessionID = fmt.Sprintf("%d %s", number, e.SessionID)
-			header, data, err := envelopes.EncodeEvent(&e, envelopes.Provenance{Generation: "v1", RawStream: "RAW", RawSequence: 1}, envelopes.Binary)
-			if err != nil {
-				t.Fatal(err)
-			}
-			messages = append(messages, &nats.Msg{Subject: envelopes.EventSubject("v1", &e), Header: header, Data: data})
-		}
+		events += int64(len(step.Result.Events))
+		record := step.Record
+		record.Session = fmt.Sprintf("%d %s", number, record.Session)
+		records = append(records, record)
 	}
 	for session := range known {
 		tokens += ledger.Sums(session).Total
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	pipelinetest.PublishMessages(ctx, t, js, messages...)
-	return tokens, int64(len(messages))
+	pipelinetest.Publish(t, js, records...)
+	return tokens, events
 }
