@@ -121,8 +121,8 @@ func (b *bucket) saveIf(ctx context.Context, manifest []byte, opts minio.PutObje
 
 // changed reports whether the condition of a write does not hold.
 func changed(err error) bool {
-	var r minio.ErrorResponse
-	return errors.As(err, &r) && (r.StatusCode == http.StatusPreconditionFailed || r.Code == minio.NoSuchKey)
+	r, ok := errors.AsType[minio.ErrorResponse](err)
+	return ok && (r.StatusCode == http.StatusPreconditionFailed || r.Code == minio.NoSuchKey)
 }
 
 func (b *bucket) names(ctx context.Context) (list []string, err error) {
@@ -195,8 +195,7 @@ func (b *bucket) request(ctx context.Context, do func() error) error {
 
 // away reports whether a request may succeed later: there was no answer, or one that the store is busy.
 func away(err error) bool {
-	var r minio.ErrorResponse
-	if errors.As(err, &r) {
+	if r, ok := errors.AsType[minio.ErrorResponse](err); ok {
 		switch r.StatusCode {
 		case http.StatusNotImplemented:
 			return false
@@ -205,22 +204,22 @@ func away(err error) bool {
 		}
 		return r.StatusCode >= http.StatusInternalServerError
 	}
-	var network net.Error
-	var certificate *tls.CertificateVerificationError
-	return (errors.As(err, &network) || errors.Is(err, io.ErrUnexpectedEOF)) && !errors.As(err, &certificate) && !errors.Is(err, http.ErrSchemeMismatch)
+	_, network := errors.AsType[net.Error](err)
+	_, certificate := errors.AsType[*tls.CertificateVerificationError](err)
+	return (network || errors.Is(err, io.ErrUnexpectedEOF)) && !certificate && !errors.Is(err, http.ErrSchemeMismatch)
 }
 
 // explain adds what to do about an error. The text has no credentials.
 func (b *bucket) explain(err error) error {
 	endpoint := b.Client.EndpointURL()
-	var r minio.ErrorResponse
-	var network *url.Error
+	r, answered := errors.AsType[minio.ErrorResponse](err)
+	network, unanswered := errors.AsType[*url.Error](err)
 	switch {
 	case changed(err):
 		return err
-	case errors.As(err, &network):
+	case unanswered:
 		return fmt.Errorf("%s: no answer of %s: %w: check AWS_ENDPOINT_URL, and run the export again: it goes on where it ended", b, endpoint, network.Err)
-	case !errors.As(err, &r):
+	case !answered:
 		return fmt.Errorf("%s: %w", b, err)
 	}
 	cure := "run the export again: it goes on where it ended"

@@ -266,7 +266,9 @@ func TestErrorsOfAStoreNameTheCure(t *testing.T) {
 	t.Parallel()
 	js := stream(t, 2)
 	refuse := func(status int, code string) pipelinetest.Intercept {
-		return func(w http.ResponseWriter, _ *http.Request, _ http.Handler) { pipelinetest.RefuseObject(w, status, code) }
+		return func(w http.ResponseWriter, _ *http.Request, _ http.Handler) {
+			pipelinetest.RefuseObject(w, status, code)
+		}
 	}
 	for name, c := range map[string]struct {
 		intercept pipelinetest.Intercept

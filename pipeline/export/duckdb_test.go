@@ -36,18 +36,18 @@ type question struct {
 }
 
 // questions returns the queries of README.md.
-func questions(t *testing.T) []question {
-	t.Helper()
+func questions(tb testing.TB) []question {
+	tb.Helper()
 	page, err := os.ReadFile("README.md")
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	var out []question
 	for _, m := range regexp.MustCompile("(?s)<!-- query: (.*?) -->\n```sql\n(.*?)```").FindAllStringSubmatch(string(page), -1) {
 		out = append(out, question{m[1], m[2], m[1] == "views"})
 	}
 	if len(out) != 11 {
-		t.Fatalf("README.md has %d queries, want the views and ten questions", len(out))
+		tb.Fatalf("README.md has %d queries, want the views and ten questions", len(out))
 	}
 	return out
 }
@@ -60,41 +60,41 @@ type answer struct {
 
 // ask runs queries with DuckDB in the folder that has events. Without Node and its packages the test is
 // skipped; they are installed once, into the cache of the user.
-func ask(t *testing.T, dir string, list []question) map[string]answer {
-	t.Helper()
+func ask(tb testing.TB, dir string, list []question) map[string]answer {
+	tb.Helper()
 	node, err := exec.LookPath("node")
 	if err != nil {
-		t.Skip("node is not installed")
+		tb.Skip("node is not installed")
 	}
 	cache, err := os.UserCacheDir()
 	if err != nil {
-		t.Skip(err)
+		tb.Skip(err)
 	}
 	packages := filepath.Join(cache, "tributary-test", "duckdb-"+duckVersion)
 	if _, err := os.Stat(filepath.Join(packages, "node_modules", "@duckdb", "node-api")); err != nil {
-		if out, err := exec.CommandContext(t.Context(), "npm", "install", "--no-audit", "--no-fund", "--prefix", packages, "@duckdb/node-api@"+duckVersion).CombinedOutput(); err != nil {
-			t.Skipf("npm cannot install DuckDB: %v\n%s", err, out)
+		if out, err := exec.CommandContext(tb.Context(), "npm", "install", "--no-audit", "--no-fund", "--prefix", packages, "@duckdb/node-api@"+duckVersion).CombinedOutput(); err != nil {
+			tb.Skipf("npm cannot install DuckDB: %v\n%s", err, out)
 		}
 	}
 	script, err := filepath.Abs("testdata/duckdb.mjs")
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	input, err := json.Marshal(list)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), node, script, packages)
+	cmd := exec.CommandContext(tb.Context(), node, script, packages)
 	cmd.Dir, cmd.Stdin = dir, bytes.NewReader(input)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if err != nil {
-		t.Fatalf("duckdb: %v\n%s", err, &stderr)
+		tb.Fatalf("duckdb: %v\n%s", err, &stderr)
 	}
 	var answers map[string]answer
 	if err := json.Unmarshal(out, &answers); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return answers
 }

@@ -66,7 +66,13 @@ var quiet = slog.New(slog.DiscardHandler)
 // run exports to a folder, in spans of a few events.
 func run(t *testing.T, js jetstream.JetStream, dir string, format export.Format) export.Result {
 	t.Helper()
-	r, err := export.Run(t.Context(), js, export.Config{Dir: dir, Generation: "v1", Format: format, SpanBytes: 10_000, Logger: quiet})
+	return runConfig(t, js, export.Config{Dir: dir, Generation: "v1", Format: format, SpanBytes: 10_000, Logger: quiet})
+}
+
+// runConfig exports.
+func runConfig(t *testing.T, js jetstream.JetStream, cfg export.Config) export.Result {
+	t.Helper()
+	r, err := export.Run(t.Context(), js, cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -311,26 +317,5 @@ func TestFollowStoresWhatArrives(t *testing.T) {
 	cancel()
 	if err := <-done; err != nil {
 		t.Error(err)
-	}
-}
-
-// BenchmarkExport writes the files of a span.
-//
-//	go test ./pipeline/export -run '^$' -bench Export -benchtime 3x
-func BenchmarkExport(b *testing.B) {
-	js := stream(b, 20_000)
-	s, err := js.Stream(b.Context(), pipeline.EventsStream("v1"))
-	if err != nil {
-		b.Fatal(err)
-	}
-	for _, format := range export.Formats {
-		b.Run("format="+string(format), func(b *testing.B) {
-			b.SetBytes(int64(s.CachedInfo().State.Bytes))
-			for b.Loop() {
-				if _, err := export.Run(b.Context(), js, export.Config{Dir: b.TempDir(), Generation: "v1", Format: format, Logger: quiet}); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
 	}
 }
