@@ -59,7 +59,7 @@ type node struct {
 func parseSchema(t *testing.T) node {
 	t.Helper()
 	var root node
-	if err := json.Unmarshal(eventschema.Producer(), &root); err != nil {
+	if err := json.Unmarshal(eventschema.Events.Producer(), &root); err != nil {
 		t.Fatal(err)
 	}
 	return root
@@ -210,7 +210,7 @@ func TestSchemaHasTheFieldsOfTheStruct(t *testing.T) {
 
 func TestSchemaAcceptsWhatValidateAccepts(t *testing.T) {
 	t.Parallel()
-	producer, consumer := compile(t, eventschema.Producer()), compile(t, eventschema.Consumer())
+	producer, consumer := compile(t, eventschema.Events.Producer()), compile(t, eventschema.Events.Consumer())
 	rapid.Check(t, func(t *rapid.T) {
 		e := anyEvent().Draw(t, "event")
 		data, err := e.AppendJSON(nil)
@@ -228,7 +228,7 @@ func TestSchemaAcceptsWhatValidateAccepts(t *testing.T) {
 
 func TestSchemaRejectsWhatValidateRejects(t *testing.T) {
 	t.Parallel()
-	schema := compile(t, eventschema.Producer())
+	schema := compile(t, eventschema.Events.Producer())
 	for name, change := range map[string]func(*AgentEventV1){
 		"version":                func(e *AgentEventV1) { e.SchemaVersion = "agtrace.event.v2" },
 		"source":                 func(e *AgentEventV1) { e.Source = "x" },
@@ -274,7 +274,7 @@ func TestSchemaRejectsWhatValidateRejects(t *testing.T) {
 
 func TestConsumerSchemaAcceptsFutureFields(t *testing.T) {
 	t.Parallel()
-	producer, consumer := compile(t, eventschema.Producer()), compile(t, eventschema.Consumer())
+	producer, consumer := compile(t, eventschema.Events.Producer()), compile(t, eventschema.Events.Consumer())
 	e := plainToolResult()
 	data, err := e.AppendJSON(nil)
 	if err != nil {
@@ -312,7 +312,7 @@ func TestConsumerSchemaAcceptsFutureFields(t *testing.T) {
 			t.Errorf("%s: a consumer may read it", name)
 		}
 	}
-	if !bytes.Contains(eventschema.Consumer(), []byte(`"$id": "`+DataSchema+`:consumer"`)) {
+	if !bytes.Contains(eventschema.Events.Consumer(), []byte(`"$id": "`+DataSchema+`:consumer"`)) {
 		t.Error("the schemas of consumer and producer have the same id")
 	}
 }

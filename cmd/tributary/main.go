@@ -151,6 +151,7 @@ in order per session.`,
   tributary export --out events            write the events to Parquet files
   tributary dlq ls                         list the records that could not be read
   tributary replay start b                 build the events again beside the live ones
+  tributary schema print --consumer        print the JSON Schema of the events
   tributary doctor                         show progress, problems and their cures`,
 		Version:       versionLine(),
 		SilenceErrors: true,
@@ -186,6 +187,7 @@ in order per session.`,
 		a.dlqCommand(),
 		a.claimsCommand(),
 		a.replayCommand(),
+		a.schemaCommand(),
 		versionCommand(),
 		environmentCommand(),
 	)
@@ -197,7 +199,7 @@ in order per session.`,
 func (a *app) needsSettings(cmd *cobra.Command) bool {
 	for c := cmd; c != nil; c = c.Parent() {
 		switch c.Name() {
-		case "help", "completion", "version", cobra.ShellCompRequestCmd, cobra.ShellCompNoDescRequestCmd:
+		case "help", "completion", "version", "schema", cobra.ShellCompRequestCmd, cobra.ShellCompNoDescRequestCmd:
 			return false
 		}
 	}

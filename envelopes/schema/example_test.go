@@ -1,10 +1,7 @@
 package schema_test
 
 import (
-	"bytes"
 	"fmt"
-
-	"github.com/santhosh-tekuri/jsonschema/v6"
 
 	"tributary/envelopes"
 	"tributary/envelopes/schema"
@@ -30,20 +27,15 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	for _, document := range [][]byte{schema.Producer(), schema.Consumer()} {
-		compiled, err := schema.Compile(document)
+	for _, document := range [][]byte{schema.Events.Producer(), schema.Events.Consumer()} {
+		validator, err := schema.NewValidator(document)
 		if err != nil {
 			fmt.Println(err)
 			return
 		}
-		instance, err := jsonschema.UnmarshalJSON(bytes.NewReader(data))
-		if err != nil {
-			fmt.Println(err)
-			return
-		}
-		fmt.Println(compiled.Validate(instance) == nil)
+		fmt.Println(validator.Check(data))
 	}
 	// Output:
-	// false
-	// true
+	// [{/source is none of "claude_code", "codex", "gemini", "cursor", "copilot", "acp", "opencode"}]
+	// []
 }

@@ -1,112 +1,94 @@
-// Package schema holds the JSON Schema (2020-12) of the event agtrace.event.v1, and a helper
-// that compiles it. It is a package of its own so that an importer of envelopes does not
-// bring a JSON Schema compiler along.
+// Package schema holds the JSON Schemas (2020-12) of what Tributary writes: the event
+// agtrace.event.v1 and the two projections of it. It is a package of its own so that an
+// importer of envelopes does not bring a JSON Schema compiler along.
 //
-// Start with [Consumer] to check what a program reads, with [Producer] to check what a
-// program writes. The document agtrace.event.v1.json lies beside this file; a test of package
-// envelopes holds it to the fields, enums and bounds of AgentEventV1.
+// Start with [Form.Consumer] to check what a program reads, with [Form.Producer] to check what
+// a program writes, and with [NewValidator] for the checks themselves. [Compare] says whether
+// one schema can follow another. The documents agtrace.*.json lie beside this file; tests of
+// package envelopes hold them to the structs. The folder released has the schemas of all
+// releases, which never change.
 package schema
 
 import (
-	"bytes"
-	_ "embed" // the document
-	"errors"
-	"fmt"
-
-	"github.com/go-json-experiment/json/jsontext"
-	"github.com/santhosh-tekuri/jsonschema/v6"
+	"embed"
+	"slices"
+	"strings"
 )
 
-//go:embed agtrace.event.v1.json
-var document string
+//go:embed *.json released
+var documents embed.FS
+
+// Form is a form in which events are written.
+type Form string
+
+// The forms.
+const (
+	Events  Form = "events"  // envelopes.AgentEventV1
+	Entries Form = "entries" // envelopes.NormalizedEntry
+	ACP     Form = "acp"     // envelopes.ACPMessage
+)
+
+// Forms lists every form.
+var Forms = []Form{Events, Entries, ACP}
+
+// files are the documents of the forms.
+var files = map[Form]string{
+	Events:  "agtrace.event.v1.json",
+	Entries: "agtrace.entries.v1.json",
+	ACP:     "agtrace.acp.v1.json",
+}
 
 // Producer returns the schema that a producer must meet: no other fields, no other values of
-// enums, the role table. The 29 fields of the event and sequence are required. Its $id is
-// envelopes.DataSchema.
+// enums. The $id of that of events is envelopes.DataSchema.
 //
 // Three rules of AgentEventV1.Validate are beyond JSON Schema: ids are bounded in bytes,
 // tokens_total is the sum of usage, and an event does not supersede itself.
-func Producer() []byte { return []byte(document) }
+func (f Form) Producer() []byte { return read(files[f]) }
 
-// Consumer returns the schema that a consumer should apply. Version 1 of the event may gain
-// fields and values of enums, so this schema accepts both. Its $id is that of [Producer]
-// followed by ":consumer".
-func Consumer() []byte {
-	var out bytes.Buffer
-	encoder := jsontext.NewEncoder(&out, jsontext.WithIndent("  "))
-	if err := openSchema(encoder, jsontext.NewDecoder(bytes.NewReader(Producer()))); err != nil {
+// Consumer returns the schema that a consumer should apply: [Open] of [Form.Producer].
+func (f Form) Consumer() []byte {
+	opened, err := Open(f.Producer())
+	if err != nil {
 		panic(err) // the document is part of the program
 	}
-	return out.Bytes()
+	return opened
 }
 
-// openSchema copies a schema without the keywords that close it.
-func openSchema(encoder *jsontext.Encoder, decoder *jsontext.Decoder) error {
-	for {
-		token, err := decoder.ReadToken()
-		if err != nil {
-			return err
-		}
-		kind, length := decoder.StackIndex(decoder.StackDepth())
-		if isName := kind == jsontext.KindBeginObject && length%2 == 1; isName {
-			switch token.String() {
-			case "additionalProperties", "enum":
-				if err := decoder.SkipValue(); err != nil {
-					return err
-				}
-				continue
-			case "$id":
-				if token, err = copyID(encoder, decoder); err != nil {
-					return err
-				}
-			}
-		}
-		if err := encoder.WriteToken(token); err != nil {
-			return err
-		}
-		if decoder.StackDepth() == 0 {
-			return nil
-		}
-	}
-}
-
-// copyID writes the name $id and returns its value for the consumer's schema.
-func copyID(encoder *jsontext.Encoder, decoder *jsontext.Decoder) (jsontext.Token, error) {
-	id, err := decoder.ReadToken()
+// Releases returns the names of the released versions of the schema, such as v1.0, in their
+// order.
+func (f Form) Releases() []string {
+	entries, err := documents.ReadDir("released")
 	if err != nil {
-		return jsontext.Token{}, err
+		panic(err) // the folder is part of the program
 	}
-	value := jsontext.String(id.String() + ":consumer")
-	return value, encoder.WriteToken(jsontext.String("$id"))
+	var names []string
+	for _, entry := range entries {
+		name, isOf := strings.CutPrefix(entry.Name(), string(f)+".")
+		if isOf {
+			names = append(names, strings.TrimSuffix(name, ".json"))
+		}
+	}
+	slices.SortFunc(names, func(a, b string) int { // v1.9 is before v1.10
+		if len(a) != len(b) {
+			return len(a) - len(b)
+		}
+		return strings.Compare(a, b)
+	})
+	return names
 }
 
-// Compile compiles a JSON Schema document. It never loads another document: a reference out
-// of this one is an error. [jsonschema.UnmarshalJSON] reads an instance for
-// [jsonschema.Schema.Validate].
-func Compile(document []byte) (*jsonschema.Schema, error) {
-	parsed, err := jsonschema.UnmarshalJSON(bytes.NewReader(document))
-	if err != nil {
-		return nil, fmt.Errorf("read schema: %w", err)
+// Released returns the producer's schema of a released version, false if there is none.
+func (f Form) Released(version string) ([]byte, bool) {
+	if !slices.Contains(f.Releases(), version) {
+		return nil, false
 	}
-	const location = "tributary:///schema" // the base URI of a document without $id
-	compiler := jsonschema.NewCompiler()
-	compiler.DefaultDraft(jsonschema.Draft2020)
-	compiler.AssertFormat()
-	compiler.UseLoader(noLoader{})
-	if err := compiler.AddResource(location, parsed); err != nil {
-		return nil, fmt.Errorf("add schema: %w", err)
-	}
-	schema, err := compiler.Compile(location)
-	if err != nil {
-		return nil, fmt.Errorf("compile schema: %w", err)
-	}
-	return schema, nil
+	return read("released/" + string(f) + "." + version + ".json"), true
 }
 
-// noLoader refuses to load other documents.
-type noLoader struct{}
-
-// Load always fails.
-func (noLoader) Load(string) (any, error) {
-	return nil, errors.New("schemas outside the document are not loaded")
+func read(name string) []byte {
+	b, err := documents.ReadFile(name)
+	if err != nil {
+		panic(err) // the document is part of the program
+	}
+	return b
 }

@@ -11,7 +11,7 @@ import (
 )
 
 var compileSchema = sync.OnceValues(func() (*jsonschema.Schema, error) {
-	return schema.Compile(schema.Producer())
+	return schema.Compile(schema.Events.Producer())
 })
 
 // schemaError validates the JSON of an event against the schema that producers meet.

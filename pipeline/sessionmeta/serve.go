@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -42,6 +43,9 @@ var endpointNames = [endpoints]string{
 	endpointGet:                 "get",
 	endpointList:                "list",
 }
+
+// Endpoints returns the names of the endpoints.
+func Endpoints() []string { return slices.Clone(endpointNames[:]) }
 
 // Serve answers requests as the NATS micro service [ServiceName] until one of these happens:
 //   - [Service.Drain] is called: Serve answers the requests that have arrived and returns nil.

@@ -39,6 +39,9 @@ const (
 	allChanges  = "sessions.*.*.changes"
 )
 
+// Subjects returns the subjects of all records and of all changes.
+func Subjects() (metadata, changes string) { return allMetadata, allChanges }
+
 func (k Key) subject(kind string) string {
 	return "sessions." + string(k.Source) + "." + envelopes.Token(k.SessionID) + "." + kind
 }
