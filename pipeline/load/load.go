@@ -1,0 +1,144 @@
+// Package load makes records to measure with: those of a folder of logs, or a generated mix of
+// the kinds and sizes of real logs. The same input gives the same records in the same order.
+package load
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"tributary/normalizers"
+	"tributary/pipeline"
+)
+
+// live is how many logs are read at the same time: their records come in turn, as they do
+// from many agents.
+const live = 32
+
+// ErrNoLogs is the error of a folder without a log that can be read.
+var ErrNoLogs = errors.New("no log of a known agent")
+
+// Folder reads the logs below a folder, of which packed ones and those of unknown agents are
+// left out.
+func Folder(dir string) ([]normalizers.Record, error) {
+	var logs [][]normalizers.Record
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() {
+			return err
+		}
+		data, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		name, err := filepath.Rel(dir, path)
+		if err != nil {
+			return err
+		}
+		if records := frame(filepath.ToSlash(name), data); len(records) > 0 {
+			logs = append(logs, records)
+		}
+		return nil
+	})
+	if err == nil && len(logs) == 0 {
+		err = ErrNoLogs
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the logs in %s: %w", dir, err)
+	}
+	return interleaved(logs), nil
+}
+
+// frame returns the records of a log, none for a file of an unknown agent.
+func frame(path string, data []byte) []normalizers.Record {
+	framer := normalizers.NewFramer(normalizers.File{Name: filepath.Base(path), Path: path, Folder: filepath.Base(filepath.Dir(path))})
+	_, _ = framer.Write(data) // never fails by contract
+	framer.Close()
+	if framer.Source() == "" || !framer.IsLog() {
+		return nil
+	}
+	var records []normalizers.Record
+	for f, ok := framer.Next(); ok; f, ok = framer.Next() {
+		if f.Err == nil {
+			records = append(records, f.Record)
+		}
+	}
+	return records
+}
+
+// interleaved returns the records of logs in turn.
+func interleaved(logs [][]normalizers.Record) []normalizers.Record {
+	var out []normalizers.Record
+	var open [][]normalizers.Record
+	for len(logs) > 0 || len(open) > 0 {
+		n := min(live-len(open), len(logs))
+		open = append(open, logs[:n]...)
+		logs = logs[n:]
+		for i := range open {
+			out = append(out, open[i][0])
+			open[i] = open[i][1:]
+		}
+		open = slices.DeleteFunc(open, func(log []normalizers.Record) bool { return len(log) == 0 })
+	}
+	return out
+}
+
+// Repeat returns n records: those of a list again and again, each time as other files and
+// sessions.
+func Repeat(records []normalizers.Record, n int) []normalizers.Record {
+	out := make([]normalizers.Record, n)
+	for i := range out {
+		out[i] = records[i%len(records)]
+		if turn := i / len(records); turn > 0 {
+			out[i].Session = fmt.Sprintf("%s-%d", out[i].Session, turn)
+			if out[i].Origin.File != "" {
+				out[i].Origin.File = fmt.Sprintf("%s-%d", out[i].Origin.File, turn)
+			}
+		}
+	}
+	return out
+}
+
+// The limits of a batch that a producer publishes.
+const (
+	batchRecords = 256
+	batchBytes   = 4 << 20
+)
+
+// Publish stores records in the raw stream, in their order and in batches. Those that are too
+// large for a message travel by claim check.
+func Publish(ctx context.Context, js jetstream.JetStream, records []normalizers.Record) error {
+	var batch []*nats.Msg
+	bytes := 0
+	flush := func() error {
+		if len(batch) == 0 {
+			return nil
+		}
+		_, err := pipeline.PublishBatch(ctx, js.Conn(), batch)
+		batch, bytes = nil, 0
+		return err
+	}
+	for _, r := range records {
+		m := pipeline.RawMessage(r)
+		if pipeline.Claimed(len(r.Data), js.Conn().MaxPayload()) {
+			if _, err := pipeline.NewClaims(js).Put(ctx, r.Data); err != nil {
+				return err
+			}
+			m = pipeline.ClaimMessage(r)
+		}
+		if bytes += len(m.Data); len(batch) == batchRecords || bytes > batchBytes {
+			if err := flush(); err != nil {
+				return err
+			}
+			bytes = len(m.Data)
+		}
+		batch = append(batch, m)
+	}
+	return flush()
+}
