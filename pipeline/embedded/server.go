@@ -24,10 +24,13 @@ type Config struct {
 	Listen     string       // host:port for clients, port 0 for any free one; empty for in-process connections only
 	MaxPayload int32        // bytes of the largest message; 0 means [MaxPayload]
 	Logger     *slog.Logger // nil for no logs
+	// SyncInterval is how often the server syncs its streams to disk; 0 before it acknowledges
+	// a commit.
+	SyncInterval time.Duration
 }
 
 // Start runs a NATS server with JetStream in this process and returns when it accepts
-// connections. The server syncs every commit to disk before it acknowledges it. Connect to
+// connections. Connect to
 // its ClientURL or, without a socket, with the option nats.InProcessServer. End it with
 // Shutdown and WaitForShutdown.
 func Start(cfg Config) (*server.Server, error) {
@@ -35,11 +38,13 @@ func Start(cfg Config) (*server.Server, error) {
 		ServerName: "tributary",
 		JetStream:  true,
 		StoreDir:   cfg.StoreDir,
-		SyncAlways: true,
+		SyncAlways: cfg.SyncInterval == 0,
 		MaxPayload: cfg.MaxPayload,
 		NoSigs:     true,
 		NoLog:      true,
 		DontListen: cfg.Listen == "",
+
+		SyncInterval: cfg.SyncInterval,
 	}
 	if opts.MaxPayload == 0 {
 		opts.MaxPayload = MaxPayload

@@ -1,0 +1,130 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"time"
+
+	"tributary/pipeline"
+	"tributary/pipeline/load"
+)
+
+// throughput lets floor and worker drain the records in turn.
+func (b *bench) throughput(ctx context.Context) error {
+	b.show("stores the records")
+	if _, err := b.newGeneration(ctx); err != nil {
+		return err
+	}
+	if err := load.Publish(ctx, b.js, b.records); err != nil {
+		return err
+	}
+	for round := range b.flags.rounds {
+		b.show(fmt.Sprintf("round %d of %d: floor", round+1, b.flags.rounds))
+		floor, err := b.drainByFloor(ctx)
+		if err != nil {
+			return err
+		}
+		b.show(fmt.Sprintf("round %d of %d: worker", round+1, b.flags.rounds))
+		worker, err := b.drainByWorker(ctx)
+		if err != nil {
+			return err
+		}
+		b.report.Rounds = append(b.report.Rounds, benchRound{floor, worker, worker.Rate / floor.Rate})
+	}
+	b.report.sumUp()
+	return nil
+}
+
+// drainByFloor measures the floor.
+func (b *bench) drainByFloor(ctx context.Context) (benchDrain, error) {
+	if err := load.CreateFloor(ctx, b.js); err != nil {
+		return benchDrain{}, err
+	}
+	server := b.serverUsage()
+	began := time.Now()
+	p, err := b.startFloor(ctx, len(b.records))
+	if err != nil {
+		return benchDrain{}, err
+	}
+	watch := watchMemory(p.cmd.Process.Pid)
+	err = p.wait()
+	took, peak := time.Since(began), watch()
+	if err != nil {
+		return benchDrain{}, err
+	}
+	d := b.drained(took, p, peak, server)
+	return d, b.js.DeleteStream(ctx, load.FloorStream)
+}
+
+// drainByWorker measures a worker, with a generation of its own.
+func (b *bench) drainByWorker(ctx context.Context) (benchDrain, error) {
+	top, err := b.newGeneration(ctx)
+	if err != nil {
+		return benchDrain{}, err
+	}
+	server := b.serverUsage()
+	began := time.Now()
+	p, err := b.startWorker(ctx, top, "bench")
+	if err != nil {
+		return benchDrain{}, err
+	}
+	watch := watchMemory(p.cmd.Process.Pid)
+	err = pipeline.CatchUp(ctx, b.js, top)
+	took := time.Since(began)
+	peak := watch()
+	if err := cmp.Or(err, p.stop()); err != nil {
+		return benchDrain{}, err
+	}
+	d := b.drained(took, p, peak, server)
+	return d, b.js.DeleteStream(ctx, pipeline.EventsStream(top.Generation))
+}
+
+// drained makes the figures of a drain.
+func (b *bench) drained(took time.Duration, p *benchProcess, peak int64, before processUsage) benchDrain {
+	per := 100_000 / float64(len(b.records))
+	d := benchDrain{
+		Seconds: took.Seconds(), Rate: float64(len(b.records)) / took.Seconds(), MB: float64(b.report.Bytes) / 1e6 / took.Seconds(),
+		CPU: p.cpu() * per, PeakBytes: peak,
+	}
+	if after := b.serverUsage(); after.known {
+		d.ServerCPU, d.ServerPeakBytes = (after.cpu-before.cpu)*per, after.peak
+	}
+	return d
+}
+
+// serverUsage is what the server that bench has started has used.
+func (b *bench) serverUsage() processUsage {
+	if b.server == nil {
+		return processUsage{}
+	}
+	return usageOf(b.server.cmd.Process.Pid)
+}
+
+// processUsage is what a process has used so far.
+type processUsage struct {
+	cpu   float64 // seconds
+	peak  int64   // bytes of resident memory
+	known bool
+}
+
+// watchMemory watches a process until the function that it returns is called, which returns the
+// peak of its resident memory; 0 where that is not known.
+func watchMemory(pid int) func() int64 {
+	stop, peak := make(chan struct{}), make(chan int64)
+	go func() {
+		look := time.NewTicker(20 * time.Millisecond)
+		defer look.Stop()
+		var most int64
+		for {
+			most = max(most, usageOf(pid).peak)
+			select {
+			case <-look.C:
+			case <-stop:
+				peak <- max(most, usageOf(pid).peak)
+				return
+			}
+		}
+	}()
+	return func() int64 { close(stop); return <-peak }
+}
