@@ -3,8 +3,10 @@ package pipeline_test
 import (
 	"context"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -14,46 +16,193 @@ import (
 	"tributary/envelopes"
 	"tributary/normalizers"
 	"tributary/pipeline"
+	"tributary/pipeline/load"
 	"tributary/pipeline/pipelinetest"
 )
 
-// BenchmarkStage measures how fast a stage works through a raw stream, against a floor: the
-// same records copied from stream to stream on the same server, in batches of the same size.
-// Every commit is synced to disk, in both. The stage stores more than the floor: events that
-// hold their record, and session states.
+// realRecords returns n records of the folder TRIBUTARY_CORPUS, repeated as other sessions; without
+// that, of a generated mix of the same sizes and kinds ([load.Mix]).
+func realRecords(b *testing.B, n int) []normalizers.Record {
+	b.Helper()
+	var records []normalizers.Record
+	var err error
+	if corpus := os.Getenv("TRIBUTARY_CORPUS"); corpus != "" {
+		records, err = load.Folder(corpus)
+	} else {
+		records, err = load.Mix(min(n, 50_000), 0)
+	}
+	if err != nil {
+		b.Fatal(err)
+	}
+	return load.Repeat(records, n)
+}
+
+// publish stores records in the raw stream.
+func publish(b *testing.B, js jetstream.JetStream, records []normalizers.Record) {
+	b.Helper()
+	if err := load.Publish(b.Context(), js, records); err != nil {
+		b.Fatal(err)
+	}
+}
+
+// BenchmarkStage measures how fast a stage works through a raw stream of real logs, against a
+// floor: the same records copied from stream to stream on the same server, in batches. Every
+// commit is synced to disk, in both. The stage stores more than the floor: events, which hold
+// their record unless they refer to it, and session states. tributary bench measures the same
+// with processes of their own.
 //
-//	go test ./pipeline -run '^$' -bench Stage -count 6
+//	TRIBUTARY_CORPUS=... go test ./pipeline -run '^$' -bench Stage -count 6
 func BenchmarkStage(b *testing.B) {
-	const records, sessions = 10_000, 100
+	const n = 10_000
+	records := realRecords(b, n)
 	for _, partitions := range []int{1, 4, 16} {
-		for _, size := range []int{500, 2000, 20_000} {
-			b.Run(fmt.Sprintf("partitions=%d/size=%d", partitions, size), func(b *testing.B) {
+		for _, raw := range []pipeline.RawMode{pipeline.RawCarried, pipeline.RawReferenced} {
+			b.Run(fmt.Sprintf("partitions=%d/raw=%s", partitions, raw), func(b *testing.B) {
 				var floor, stage time.Duration
 				for range b.N {
-					b.StopTimer()
 					top := topology(partitions)
+					top.Settings.Raw = raw
 					js := pipelinetest.NewServer(b).Provision(top)
-					n := records * 2000 / max(size, 2000)
-					pipelinetest.Publish(b, js, sized(n, sessions, size)...)
+					publish(b, js, records)
 					floor += carry(b, js, n)
-					b.StartTimer()
-					began := time.Now()
-					s := start(b, js, pipeline.Config{Topology: top})
-					if err := pipeline.CatchUp(b.Context(), js, top); err != nil {
-						b.Fatal(err)
-					}
-					stage += time.Since(began)
-					b.StopTimer()
-					s.stop(b)
+					stage += drain(b, js, top)
 				}
-				n := float64(b.N * records * 2000 / max(size, 2000))
-				b.ReportMetric(n/stage.Seconds(), "records/s")
-				b.ReportMetric(n/floor.Seconds(), "floor-records/s")
+				b.ReportMetric(float64(b.N*n)/stage.Seconds(), "records/s")
+				b.ReportMetric(float64(b.N*n)/floor.Seconds(), "floor-records/s")
 				b.ReportMetric(stage.Seconds()/floor.Seconds(), "times-floor")
 				b.ReportMetric(0, "ns/op")
 			})
 		}
 	}
+}
+
+// drain lets a stage work through the raw stream, and returns how long that took.
+func drain(b *testing.B, js jetstream.JetStream, top pipeline.Topology) time.Duration {
+	b.Helper()
+	began := time.Now()
+	s := start(b, js, pipeline.Config{Topology: top})
+	if err := pipeline.CatchUp(b.Context(), js, top); err != nil {
+		b.Fatal(err)
+	}
+	took := time.Since(began)
+	s.stop(b)
+	return took
+}
+
+// BenchmarkScale measures the time of one record in streams of more and more records, and with
+// more and more sessions at a time. It should depend on neither. A million records take 3 GB of
+// disk, twice that with their events, and minutes: -bench 'Scale/records=10{4,5}$' leaves them out.
+//
+//	go test ./pipeline -run '^$' -bench Scale -benchtime 1x -timeout 2h
+func BenchmarkScale(b *testing.B) {
+	measure := func(name string, records func(b *testing.B) []normalizers.Record) {
+		b.Run(name, func(b *testing.B) {
+			all := records(b)
+			var took time.Duration
+			for range b.N {
+				top := topology(16)
+				js := pipelinetest.NewServer(b).Provision(top)
+				publish(b, js, all)
+				took += drain(b, js, top)
+			}
+			b.ReportMetric(float64(took.Microseconds())/float64(b.N*len(all)), "us/record")
+			b.ReportMetric(0, "ns/op")
+		})
+	}
+	for _, n := range []int{10_000, 100_000, 1_000_000} {
+		measure(fmt.Sprintf("records=%d", n), func(b *testing.B) []normalizers.Record { return realRecords(b, n) })
+	}
+	for _, sessions := range []int{10, 1000, 100_000} {
+		measure(fmt.Sprintf("sessions=%d", sessions), func(b *testing.B) []normalizers.Record {
+			records, err := load.Mix(100_000, sessions)
+			if err != nil {
+				b.Fatal(err)
+			}
+			return records
+		})
+	}
+}
+
+// BenchmarkMemory measures the peak of the resident memory of a worker, a process of its own,
+// that drains real logs; on Linux.
+//
+//	TRIBUTARY_CORPUS=... go test ./pipeline -run '^$' -bench Memory -benchtime 1x
+func BenchmarkMemory(b *testing.B) {
+	records := realRecords(b, 50_000)
+	var peak int64
+	for range b.N {
+		top := topology(16)
+		server := pipelinetest.NewServer(b)
+		js := server.Provision(top)
+		publish(b, js, records)
+		w := pipelinetest.StartProcess(b, workerProgram, workerArguments{URL: server.URL(), Generation: top.Generation, Partitions: top.Partitions, Name: "w"})
+		if err := pipeline.CatchUp(b.Context(), js, top); err != nil {
+			b.Fatal(err)
+		}
+		peak = max(peak, pipelinetest.PeakMemory(w.PID()))
+		w.Stop()
+	}
+	b.ReportMetric(float64(peak)/(1<<20), "peak-MiB")
+	b.ReportMetric(0, "ns/op")
+}
+
+// BenchmarkHotPartition measures how much slower a partition with much to do becomes when
+// records trickle into 15 others, which are committed with it. One session is in one partition.
+//
+//	go test ./pipeline -run '^$' -bench HotPartition -benchtime 3x
+func BenchmarkHotPartition(b *testing.B) {
+	const hot, trickle, rate = 20_000, 2_000, 200
+	var alone, beside time.Duration
+	for turn := range b.N {
+		for _, others := range []bool{false, true} {
+			top := topology(16)
+			server := pipelinetest.NewServer(b)
+			js := server.Provision(top)
+			publish(b, js, sized(hot, 1, 2000))
+			s := start(b, js, pipeline.Config{Topology: top})
+			began := time.Now()
+			ctx, cancel := context.WithCancel(b.Context())
+			var producer sync.WaitGroup
+			if others {
+				records := pipelinetest.Workload(uint64(turn), 150, trickle)
+				own := server.JetStream()
+				producer.Go(func() { publishSteadily(ctx, b, own, records, rate) })
+			}
+			if err := pipeline.CatchUp(b.Context(), js, top); err != nil {
+				b.Fatal(err)
+			}
+			if took := time.Since(began); others {
+				beside += took
+			} else {
+				alone += took
+			}
+			cancel()
+			producer.Wait()
+			s.stop(b)
+		}
+	}
+	b.ReportMetric(float64(b.N*hot)/alone.Seconds(), "alone-records/s")
+	b.ReportMetric(float64(b.N*hot)/beside.Seconds(), "beside-records/s")
+	b.ReportMetric(beside.Seconds()/alone.Seconds(), "times-alone")
+	b.ReportMetric(0, "ns/op")
+}
+
+// publishSteadily publishes records, rate per second, until ctx ends, and returns when each was
+// published.
+func publishSteadily(ctx context.Context, b *testing.B, js jetstream.JetStream, records []normalizers.Record, rate int) []time.Time {
+	times := make([]time.Time, 0, len(records))
+	tick := time.NewTicker(max(time.Millisecond, time.Second/time.Duration(rate)))
+	defer tick.Stop()
+	for began := time.Now(); len(times) < len(records) && ctx.Err() == nil; <-tick.C {
+		// A ticker drops ticks that are not received: publishes everything that is due.
+		for due := 1 + int(time.Since(began).Seconds()*float64(rate)); len(times) < min(due, len(records)); {
+			times = append(times, time.Now())
+			if _, err := js.PublishMsgAsync(pipeline.RawMessage(records[len(times)-1])); err != nil {
+				b.Errorf("publish: %v", err)
+			}
+		}
+	}
+	return times
 }
 
 // sized returns answers of about size bytes, one event each.
@@ -74,36 +223,12 @@ func sized(n, sessions, size int) []normalizers.Record {
 // carry copies the raw stream to another stream and returns how long that took.
 func carry(b *testing.B, js jetstream.JetStream, n int) time.Duration {
 	b.Helper()
-	if _, err := js.CreateStream(b.Context(), jetstream.StreamConfig{
-		Name: "FLOOR", Subjects: []string{"floor.>"}, AllowAtomicPublish: true,
-	}); err != nil {
+	if err := load.CreateFloor(b.Context(), js); err != nil {
 		b.Fatal(err)
 	}
 	began := time.Now()
-	consumer, err := js.OrderedConsumer(b.Context(), pipeline.RawStream, jetstream.OrderedConsumerConfig{})
-	if err != nil {
+	if err := load.Carry(b.Context(), js, n, false); err != nil {
 		b.Fatal(err)
-	}
-	messages, err := consumer.Messages()
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer messages.Stop()
-	for n > 0 {
-		batch := make([]*nats.Msg, 0, 256)
-		size := 0
-		for len(batch) < min(n, 256) && size < 4<<20 {
-			m, err := messages.Next(jetstream.NextContext(b.Context()))
-			if err != nil {
-				b.Fatal(err)
-			}
-			batch = append(batch, &nats.Msg{Subject: "floor." + m.Subject(), Header: nats.Header{}, Data: m.Data()})
-			size += len(m.Data())
-		}
-		if _, err := pipeline.PublishBatch(context.WithoutCancel(b.Context()), js.Conn(), batch); err != nil {
-			b.Fatal(err)
-		}
-		n -= len(batch)
 	}
 	return time.Since(began)
 }
@@ -115,16 +240,19 @@ func carry(b *testing.B, js jetstream.JetStream, n int) time.Duration {
 //
 //	go test ./pipeline -run '^$' -bench Latency -count 6
 func BenchmarkLatency(b *testing.B) {
-	const rate, records, sessions = 200, 2000, 50
-	for _, partitions := range []int{1, 4, 16} {
-		b.Run(fmt.Sprintf("partitions=%d/rate=%d", partitions, rate), func(b *testing.B) {
+	for _, rate := range []int{200, 2000} {
+		b.Run(fmt.Sprintf("rate=%d", rate), func(b *testing.B) {
+			records, err := load.Immediate(10 * rate)
+			if err != nil {
+				b.Fatal(err)
+			}
 			var all []time.Duration
-			for turn := range b.N {
-				top := topology(partitions)
+			for range b.N {
+				top := topology(16)
 				server := pipelinetest.NewServer(b)
 				s := start(b, server.Provision(top), pipeline.Config{Topology: top})
 				ready(b, s)
-				all = append(all, latencies(b, server, pipelinetest.Workload(uint64(turn), sessions, records), rate, 0)...)
+				all = append(all, latencies(b, server, records, rate, 0)...)
 				s.stop(b)
 			}
 			b.ReportMetric(quantile(all, 0.50), "p50-ms")
@@ -148,23 +276,9 @@ func latencies(b *testing.B, server *pipelinetest.Server, records []normalizers.
 	want := foldedEvents(b, records)
 	ctx := deadline(b)
 	published := make(chan []time.Time, 1) // by raw sequence, less one
-	publish := func(js jetstream.JetStream) {
-		times := make([]time.Time, 0, len(records))
-		tick := time.NewTicker(time.Second / time.Duration(rate))
-		defer tick.Stop()
-		for began := time.Now(); len(times) < len(records); <-tick.C {
-			// A ticker drops ticks that are not received: publishes everything that is due.
-			for due := 1 + int(time.Since(began).Seconds()*float64(rate)); len(times) < min(due, len(records)); {
-				times = append(times, time.Now())
-				if _, err := js.PublishMsgAsync(pipeline.RawMessage(records[len(times)-1])); err != nil {
-					b.Errorf("publish: %v", err)
-				}
-			}
-		}
-		published <- times
-	}
 	q := pipeline.EventsQuery{Follow: true, Since: time.Now()}
-	go publish(server.JetStream())
+	own := server.JetStream()
+	go func() { published <- publishSteadily(ctx, b, own, records, rate) }()
 
 	type arrival struct {
 		raw  uint64

@@ -13,7 +13,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
-	"tributary/envelopes"
 	"tributary/normalizers"
 	"tributary/pipeline"
 	"tributary/pipeline/load"
@@ -277,11 +276,4 @@ func (b *bench) newGeneration(ctx context.Context) (pipeline.Topology, error) {
 	top := b.config.topology()
 	top.Generation, top.Settings.Raw = fmt.Sprintf("bench-%d", b.runs), pipeline.RawMode(b.flags.raw)
 	return top, pipeline.Provision(ctx, b.js, top)
-}
-
-// latencyRecords are records of one agent that wait for no other record, of many sessions.
-func latencyRecords(n int) ([]normalizers.Record, error) {
-	all, err := load.Mix(2*n+100, 200)
-	all = slices.DeleteFunc(all, func(r normalizers.Record) bool { return r.Source != envelopes.ClaudeCode || len(r.Data) > 256<<10 })
-	return load.Repeat(all, n), err
 }

@@ -19,7 +19,7 @@ import (
 // latency measures floor and worker at each rate.
 func (b *bench) latency(ctx context.Context) error {
 	for _, rate := range b.flags.rates {
-		records, err := latencyRecords(rate * b.flags.seconds)
+		records, err := load.Immediate(rate * b.flags.seconds)
 		if err != nil {
 			return err
 		}
@@ -133,7 +133,7 @@ func (b *bench) takeover(ctx context.Context) error {
 	if err != nil {
 		return errors.Join(err, first.stop())
 	}
-	records, err := latencyRecords(rate * b.flags.seconds)
+	records, err := load.Immediate(rate * b.flags.seconds)
 	if err == nil {
 		err = b.poll(ctx, b.owned(top, 2))
 	}

@@ -66,7 +66,7 @@ at the next prompt, or when the command ends by itself.`,
   tributary tail --since all --once --session 0b6a7f58 --grep '(?i)error'
   tributary tail --since all --once --fields ts,session_id,tool_name --type tool_call
   tributary tail --since all --once -o json --no-raw | jq -r '.text // empty'
-  tributary tail --since all --once --raw --session 0b6a7f58 > session.jsonl
+  tributary tail --since all --once --raw --session 0b6a7f58
   tributary tail --since all --once --as acp --session 0b6a7f58`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

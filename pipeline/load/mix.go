@@ -63,6 +63,23 @@ func Mix(n, sessions int) ([]normalizers.Record, error) {
 	return out, nil
 }
 
+// immediateSessions and immediateBytes are the sessions of [Immediate], and the size of its
+// largest record.
+const (
+	immediateSessions = 200
+	immediateBytes    = 256 << 10
+)
+
+// Immediate returns n generated records whose events wait for no other record, as latency is
+// measured with: those of one agent, of many sessions, each in one message.
+func Immediate(n int) ([]normalizers.Record, error) {
+	all, err := Mix(2*n+immediateSessions, immediateSessions)
+	all = slices.DeleteFunc(all, func(r normalizers.Record) bool {
+		return r.Source != envelopes.ClaudeCode || len(r.Data) > immediateBytes
+	})
+	return Repeat(all, n), err
+}
+
 // mix generates records.
 type mix struct {
 	random   *rand.Rand
