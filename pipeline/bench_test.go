@@ -110,10 +110,14 @@ func BenchmarkScale(b *testing.B) {
 		})
 	}
 	for _, n := range []int{10_000, 100_000, 1_000_000} {
-		measure(fmt.Sprintf("records=%d", n), func(b *testing.B) []normalizers.Record { return realRecords(b, n) })
+		measure(fmt.Sprintf("records=%d", n), func(b *testing.B) []normalizers.Record {
+			b.Helper()
+			return realRecords(b, n)
+		})
 	}
 	for _, sessions := range []int{10, 1000, 100_000} {
 		measure(fmt.Sprintf("sessions=%d", sessions), func(b *testing.B) []normalizers.Record {
+			b.Helper()
 			records, err := load.Mix(100_000, sessions)
 			if err != nil {
 				b.Fatal(err)
@@ -190,6 +194,7 @@ func BenchmarkHotPartition(b *testing.B) {
 // publishSteadily publishes records, rate per second, until ctx ends, and returns when each was
 // published.
 func publishSteadily(ctx context.Context, b *testing.B, js jetstream.JetStream, records []normalizers.Record, rate int) []time.Time {
+	b.Helper()
 	times := make([]time.Time, 0, len(records))
 	tick := time.NewTicker(max(time.Millisecond, time.Second/time.Duration(rate)))
 	defer tick.Stop()

@@ -132,7 +132,7 @@ func (a *app) bench(ctx context.Context, f *benchFlags, folder string) (err erro
 		}
 	}
 	b.show("")
-	return b.report.print(a, f.output)
+	return b.report.write(a, f.output)
 }
 
 // bench is a run of the command.

@@ -36,7 +36,7 @@ func startProcess(ctx context.Context, out io.Writer, environment []string, args
 		return nil, err
 	}
 	p := &benchProcess{cmd: exec.CommandContext(ctx, self, args...)}
-	p.cmd.Env = append(os.Environ(), environment...)
+	p.cmd.Env = append(p.cmd.Environ(), environment...)
 	p.cmd.Args[0] = "tributary"
 	p.cmd.Stdout, p.cmd.Stderr = out, &p.log
 	p.cmd.Cancel = func() error { return p.cmd.Process.Signal(syscall.SIGTERM) }
@@ -115,7 +115,7 @@ func (b *bench) environment(more ...string) []string {
 	if b.server == nil {
 		return more
 	}
-	for _, env := range os.Environ() {
+	for _, env := range new(exec.Cmd).Environ() {
 		if name, _, _ := strings.Cut(env, "="); strings.HasPrefix(name, "NATS_") {
 			more = append(more, name+"=")
 		}

@@ -93,8 +93,8 @@ func (r *benchReport) sumUp() {
 	r.Ratio = median(func(r *benchRound) float64 { return r.Ratio })
 }
 
-// print prints the report.
-func (r *benchReport) print(a *app, output string) error {
+// write prints the report.
+func (r *benchReport) write(a *app, output string) error {
 	if output == "json" {
 		return writeJSON(jsonWriter(a.stdout), r)
 	}
