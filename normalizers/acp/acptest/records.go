@@ -117,9 +117,8 @@ func validPart(v any) bool {
 	if !ok {
 		return false
 	}
-	isText := func(v any) bool { _, ok := v.(string); return v == nil || ok }
 	for _, name := range []string{"name", "content_type", "content", "content_encoding", "content_url"} {
-		if !isText(p[name]) {
+		if !isAbsentOr[string](p[name]) {
 			return false
 		}
 	}
@@ -131,18 +130,28 @@ func validPart(v any) bool {
 			return false
 		}
 	}
-	m, ok := p["metadata"].(map[string]any)
+	return validMetadata(p["metadata"])
+}
+
+func validMetadata(v any) bool {
+	m, ok := v.(map[string]any)
 	if !ok {
-		return p["metadata"] == nil
+		return v == nil
 	}
-	isObject := func(v any) bool { _, ok := v.(map[string]any); return v == nil || ok }
 	switch m["kind"] {
 	case "trajectory":
-		return isText(m["message"]) && isText(m["tool_name"]) && isObject(m["tool_input"]) && isObject(m["tool_output"])
+		return isAbsentOr[string](m["message"]) && isAbsentOr[string](m["tool_name"]) &&
+			isAbsentOr[map[string]any](m["tool_input"]) && isAbsentOr[map[string]any](m["tool_output"])
 	case "citation":
-		return isText(m["url"]) && isText(m["title"]) && isText(m["description"]) && isIndex(m["start_index"]) && isIndex(m["end_index"])
+		return isAbsentOr[string](m["url"]) && isAbsentOr[string](m["title"]) && isAbsentOr[string](m["description"]) &&
+			isIndex(m["start_index"]) && isIndex(m["end_index"])
 	}
 	return false
+}
+
+func isAbsentOr[T any](v any) bool {
+	_, ok := v.(T)
+	return v == nil || ok
 }
 
 func isIndex(v any) bool {

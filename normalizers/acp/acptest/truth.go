@@ -61,6 +61,17 @@ type acpMessageOpen struct {
 	record     int
 }
 
+// add takes a part of the message, unless it repeats one that the message began with.
+func (o *acpMessageOpen) add(part any, record int) {
+	o.record = record
+	if o.repeated < o.announced && reflect.DeepEqual(o.parts[o.repeated], part) {
+		o.repeated++
+		return
+	}
+	o.announced = 0 // those that follow are others
+	o.parts = append(o.parts, part)
+}
+
 // complete takes what the message states as a whole.
 func (o *acpMessageOpen) complete(m any, record int) {
 	o.role, o.record = acpRole(m), record
@@ -129,39 +140,35 @@ func interpret(name string, lines []normalizerstest.Line) normalizerstest.Accoun
 
 // read reads a record.
 func (r *acpReader) read(v any) {
-	m, _ := v.(map[string]any)
-	run, _ := m["run"].(map[string]any)
-	message, _ := m["message"].(map[string]any)
-	part, _ := m["part"].(map[string]any)
-	parts, isMessage := m["parts"].([]any)
-	input, isRequest := m["input"].([]any)
-	answer := normalizerstest.Member[map[string]any](v, "await_resume", "message")
-	output, _ := m["output"].([]any)
-	list, _ := v.([]any)
-	switch kind := normalizerstest.Member[string](v, "type"); {
+	if kind := normalizerstest.Member[string](v, "type"); kind != "" {
+		r.event(v, kind)
+		return
+	}
+	r.document(v)
+}
+
+// event reads an event of a run's stream.
+func (r *acpReader) event(v any, kind string) {
+	run := normalizerstest.Member[map[string]any](v, "run")
+	message := normalizerstest.Member[map[string]any](v, "message")
+	part := normalizerstest.Member[map[string]any](v, "part")
+	switch {
 	case strings.HasPrefix(kind, "run.") && run != nil:
-		output, _ = run["output"].([]any)
-		r.stated(run, strings.TrimPrefix(kind, "run."), output)
+		r.stated(run, strings.TrimPrefix(kind, "run."))
 	case kind == "message.created" && message != nil:
 		r.flush()
-		announced, _ := message["parts"].([]any)
+		announced := normalizerstest.Member[[]any](message, "parts")
 		r.open = &acpMessageOpen{acpRole(message), normalizerstest.Member[string](message, "created_at"), slices.Clone(announced), len(announced), 0, r.records}
 	case kind == "message.part" && part != nil:
 		if r.open == nil {
 			r.open = &acpMessageOpen{role: "agent"}
 		}
-		r.open.record = r.records
-		if o := r.open; o.repeated < o.announced && reflect.DeepEqual(o.parts[o.repeated], any(part)) {
-			o.repeated++
-		} else {
-			o.announced = 0 // those that follow are others
-			o.parts = append(o.parts, part)
-		}
+		r.open.add(part, r.records)
 	case kind == "message.completed" && message != nil:
 		if r.open == nil {
 			r.open = &acpMessageOpen{}
 		}
-		if all, _ := message["parts"].([]any); len(all) > 0 {
+		if all := normalizerstest.Member[[]any](message, "parts"); len(all) > 0 {
 			r.open.parts = all
 		}
 		r.open.complete(message, r.records)
@@ -169,8 +176,20 @@ func (r *acpReader) read(v any) {
 	case kind == "error":
 		r.flush()
 		r.put("", false)
-	case kind != "":
+	default:
 		r.put("", false)
+	}
+}
+
+// document reads a record that is no event: a message, an answer, a request, a run, or a list
+// of messages or runs.
+func (r *acpReader) document(v any) {
+	m, _ := v.(map[string]any)
+	parts, isMessage := m["parts"].([]any)
+	input, isRequest := m["input"].([]any)
+	answer := normalizerstest.Member[map[string]any](v, "await_resume", "message")
+	list, _ := v.([]any)
+	switch {
 	case isMessage:
 		r.flush()
 		if u := acpUtteranceOf(v, acpRole(v)); !r.repeats(u, "") {
@@ -179,11 +198,7 @@ func (r *acpReader) read(v any) {
 		}
 	case answer != nil:
 		r.flush()
-		u := acpUtteranceOf(answer, "user")
-		u.by = "request"
-		r.utterances = append(r.utterances, u)
-		all, _ := answer["parts"].([]any)
-		r.emit(all, "user", "", false)
+		r.utter(answer, "user", "request")
 	case isRequest:
 		r.flush()
 		r.agent = normalizerstest.Member[string](v, "agent_name")
@@ -191,15 +206,23 @@ func (r *acpReader) read(v any) {
 	case len(list) > 0 && !slices.ContainsFunc(list, func(e any) bool { return normalizerstest.Member[[]any](e, "parts") == nil }):
 		r.flush()
 		r.list(list, false)
-	case len(list) > 0 && slices.ContainsFunc(list, func(e any) bool { return normalizerstest.Member[string](e, "run_id") != "" }):
+	case slices.ContainsFunc(list, func(e any) bool { return normalizerstest.Member[string](e, "run_id") != "" }):
 		for _, e := range list {
 			r.read(e)
 		}
 	case normalizerstest.Member[string](v, "run_id") != "" || normalizerstest.Member[string](v, "agent_name") != "":
-		r.stated(m, normalizerstest.Member[string](v, "status"), output)
+		r.stated(m, normalizerstest.Member[string](v, "status"))
 	default:
 		r.put("", false)
 	}
+}
+
+// utter notes a message as said by by, a request or a run, and emits it.
+func (r *acpReader) utter(m any, role, by string) {
+	u := acpUtteranceOf(m, role)
+	u.by = by
+	r.utterances = append(r.utterances, u)
+	r.emit(normalizerstest.Member[[]any](m, "parts"), role, "", false)
 }
 
 func acpRole(m any) string {
@@ -271,9 +294,9 @@ func (r *acpReader) list(messages []any, request bool) {
 	}
 }
 
-// stated reads a run.
-func (r *acpReader) stated(run map[string]any, status string, output []any) {
-	id := normalizerstest.Member[string](run, "run_id")
+// stated reads a run: the messages of its output, and what it awaits.
+func (r *acpReader) stated(run map[string]any, status string) {
+	id, output := normalizerstest.Member[string](run, "run_id"), normalizerstest.Member[[]any](run, "output")
 	if id != r.run {
 		r.flush()
 		r.run = id
@@ -284,14 +307,35 @@ func (r *acpReader) stated(run map[string]any, status string, output []any) {
 		return
 	}
 	r.last[id] = string(is)
-	if last := len(output) - 1; r.open != nil && last >= 0 {
-		parts, _ := normalizerstest.Member[any](output[last], "parts").([]any)
-		if n := len(r.open.parts); n <= len(parts) && reflect.DeepEqual(r.open.parts, parts[:n:n]) || n == 0 {
-			r.open.parts = parts
-			r.open.complete(output[last], r.records)
-		}
+	if len(output) > 0 {
+		r.completeOpen(output[len(output)-1])
 	}
 	r.flush()
+	r.output(id, output)
+	r.put("", false)
+	asked := normalizerstest.Member[map[string]any](run, "await_request", "message")
+	if status != "awaiting" || asked == nil {
+		delete(r.asked, id)
+		return
+	}
+	r.question(id, asked)
+}
+
+// completeOpen takes the last message of a run's output as the open message of its stream
+// where it begins with the same parts.
+func (r *acpReader) completeOpen(m any) {
+	if r.open == nil {
+		return
+	}
+	parts := normalizerstest.Member[[]any](m, "parts")
+	if n := len(r.open.parts); n <= len(parts) && reflect.DeepEqual(r.open.parts, parts[:n:n]) || n == 0 {
+		r.open.parts = parts
+		r.open.complete(m, r.records)
+	}
+}
+
+// output reads the messages of a run's output that did not come in its stream.
+func (r *acpReader) output(id string, output []any) {
 	var text []string
 	for _, m := range output {
 		text = append(text, acpUtteranceOf(m, acpRole(m)).text)
@@ -311,25 +355,20 @@ func (r *acpReader) stated(run map[string]any, status string, output []any) {
 	if len(output) > r.next[id] && id != "" {
 		r.next[id], r.streamed[id] = len(output), nil
 	}
-	r.put("", false)
-	asked := normalizerstest.Member[map[string]any](run, "await_request", "message")
-	if status != "awaiting" || asked == nil {
-		delete(r.asked, id)
+}
+
+// question reads the message that a run awaits the answer of, once.
+func (r *acpReader) question(id string, asked map[string]any) {
+	question, _ := json.Marshal(asked["parts"])
+	if r.asked[id] == string(question) && id != "" {
 		return
 	}
-	question, _ := json.Marshal(asked["parts"])
-	if r.asked[id] != string(question) || id == "" {
-		r.asked[id] = string(question)
-		role := acpRole(asked)
-		if role == "user" {
-			role = "agent"
-		}
-		u := acpUtteranceOf(asked, role)
-		u.by = "run"
-		r.utterances = append(r.utterances, u)
-		parts, _ := asked["parts"].([]any)
-		r.emit(parts, role, "", false)
+	r.asked[id] = string(question)
+	role := acpRole(asked)
+	if role == "user" {
+		role = "agent"
 	}
+	r.utter(asked, role, "run")
 }
 
 // message reads a message of a run, identified by its place in the run.
@@ -418,33 +457,45 @@ func acpText(p any) string {
 	return content
 }
 
-// emit notes the contents of a message, once for each id.
+// acpEmission emits the contents of one message, each once for its id.
+type acpEmission struct {
+	*acpReader
+
+	key        string // id of the message; empty for one that has none
+	pending    bool   // it is of an earlier record
+	who, agent string
+	count      int // of its events, those that were emitted before included
+}
+
+// emit notes the contents of a message.
 func (r *acpReader) emit(parts []any, role, key string, pending bool) {
-	who, agent := "assistant", r.agent
+	m := acpEmission{acpReader: r, key: key, pending: pending, who: "assistant", agent: r.agent}
 	if name, ok := strings.CutPrefix(role, "agent/"); ok {
-		agent = name
+		m.agent = name
 	} else if role == "user" {
-		who, agent = "human", ""
+		m.who, m.agent = "human", ""
 	}
-	// once reports whether an event of a run is new, and whether it supersedes another one
-	// of its id; its number counts all the same.
-	events := 0
-	once := func(part int, suffix, content string) (emitted, supersedes bool) {
-		events++
-		if key == "" {
-			return true, false
+	first, text := acpSpeech(parts)
+	metadata := acpMetadata(parts)
+	for i, p := range parts {
+		suffix := m.step(i, normalizerstest.Member[map[string]any](p, "metadata"))
+		if i == first && m.emitOnce(i, suffix, m.who+text+fmt.Sprint(metadata)) {
+			r.out.Talk = append(r.out.Talk, normalizerstest.Utterance{Session: r.session, Who: m.who, Text: strings.TrimSpace(text), Line: r.line})
 		}
-		r.emitted[key] = nil // the message as a whole
-		id := fmt.Sprintf("%s:%d%s", key, part, suffix)
-		before := r.emitted[id]
-		if slices.Contains(before, content) {
-			return false, false
+		if normalizerstest.Member[any](p, "name") != nil {
+			m.emitOnce(i, suffix, fmt.Sprint("file", p))
 		}
-		r.emitted[id] = append(before, content)
-		return true, before != nil
 	}
+	if m.count == 0 && len(metadata) > 0 {
+		m.emitOnce(0, "", "metadata")
+	}
+}
+
+// acpSpeech is the text of a message and the part at which it is emitted: the first one with a
+// text, or, without a text, the first one with another content; -1 without both.
+func acpSpeech(parts []any) (first int, text string) {
 	var texts strings.Builder
-	first := -1
+	first = -1
 	for i, p := range parts {
 		if normalizerstest.Member[any](p, "name") == nil && acpText(p) != "" {
 			texts.WriteString(acpText(p))
@@ -453,93 +504,117 @@ func (r *acpReader) emit(parts []any, role, key string, pending bool) {
 			}
 		}
 	}
-	text := texts.String()
-	if strings.TrimSpace(text) == "" {
-		first = slices.IndexFunc(parts, func(p any) bool {
-			kind := normalizerstest.Member[string](p, "content_type")
-			return normalizerstest.Member[any](p, "name") == nil && (normalizerstest.Member[any](p, "content_url") != nil || normalizerstest.Member[any](p, "content") != nil && kind != "" && !strings.HasPrefix(kind, "text/"))
-		})
-		text = ""
+	if strings.TrimSpace(texts.String()) != "" {
+		return first, texts.String()
 	}
-	var metadata []any
-	put := func() string {
-		if key != "" {
-			if !pending {
-				r.speakers = append(r.speakers, agent)
-			}
-			return ""
-		}
-		return r.put(agent, pending)
-	}
-	for _, p := range parts {
-		if m := normalizerstest.Member[any](p, "metadata"); m != nil {
-			metadata = append(metadata, m)
-		}
-	}
-	for i, p := range parts {
-		m := normalizerstest.Member[map[string]any](p, "metadata")
-		before := events
-		if m["kind"] == "trajectory" {
-			r.step(m, func(suffix, content string) (string, bool) {
-				id := fmt.Sprintf("%s:%d", key, i)
-				emitted, supersedes := once(i, suffix, content)
-				if emitted {
-					id = cmp.Or(put(), id)
-				}
-				return id, emitted && !supersedes
-			})
-		}
-		suffix := ""
-		if events > before {
-			suffix = "#content" // the step has the id
-		}
-		if i == first {
-			if emitted, _ := once(i, suffix, who+text+fmt.Sprint(metadata)); emitted {
-				put()
-				r.out.Talk = append(r.out.Talk, normalizerstest.Utterance{Session: r.session, Who: who, Text: strings.TrimSpace(text), Line: r.line})
-			}
-		}
-		if name := normalizerstest.Member[any](p, "name"); name != nil {
-			if emitted, _ := once(i, suffix, fmt.Sprint("file", p)); emitted {
-				put()
-			}
-		}
-	}
-	if events == 0 && len(metadata) > 0 {
-		if emitted, _ := once(0, "", "metadata"); emitted {
-			put()
-		}
-	}
+	return slices.IndexFunc(parts, func(p any) bool {
+		kind := normalizerstest.Member[string](p, "content_type")
+		return normalizerstest.Member[any](p, "name") == nil && (normalizerstest.Member[any](p, "content_url") != nil || normalizerstest.Member[any](p, "content") != nil && kind != "" && !strings.HasPrefix(kind, "text/"))
+	}), ""
 }
 
-// step reads a trajectory: a thought, or a call and its result. put returns the id of the
-// part, and whether it is new.
-func (r *acpReader) step(m map[string]any, put func(suffix, content string) (string, bool)) {
-	if m["tool_name"] == nil && m["tool_input"] == nil && m["tool_output"] == nil {
-		if thought := normalizerstest.Member[string](m, "message"); strings.TrimSpace(thought) != "" {
-			put("", "thought"+thought)
+// acpMetadata is the metadata of all parts that have any.
+func acpMetadata(parts []any) []any {
+	var out []any
+	for _, p := range parts {
+		if m := normalizerstest.Member[any](p, "metadata"); m != nil {
+			out = append(out, m)
+		}
+	}
+	return out
+}
+
+// once reports whether an event of the message is new, and whether it supersedes another one of
+// its id; its number counts all the same.
+func (m *acpEmission) once(part int, suffix, content string) (emitted, supersedes bool) {
+	m.count++
+	if m.key == "" {
+		return true, false
+	}
+	m.emitted[m.key] = nil // the message as a whole
+	id := fmt.Sprintf("%s:%d%s", m.key, part, suffix)
+	before := m.emitted[id]
+	if slices.Contains(before, content) {
+		return false, false
+	}
+	m.emitted[id] = append(before, content)
+	return true, before != nil
+}
+
+// emitOnce emits an event of a part if it is new, and reports whether it is.
+func (m *acpEmission) emitOnce(part int, suffix, content string) bool {
+	emitted, _ := m.once(part, suffix, content)
+	if emitted {
+		m.putEvent()
+	}
+	return emitted
+}
+
+// putEvent counts an event; it returns the id of one whose message has none.
+func (m *acpEmission) putEvent() string {
+	if m.key == "" {
+		return m.put(m.agent, m.pending)
+	}
+	if !m.pending {
+		m.speakers = append(m.speakers, m.agent)
+	}
+	return ""
+}
+
+// stepEvent emits an event of a trajectory; it returns the id of the part, and whether the event
+// is the first one of its id.
+func (m *acpEmission) stepEvent(part int, suffix, content string) (id string, first bool) {
+	id = fmt.Sprintf("%s:%d", m.key, part)
+	emitted, supersedes := m.once(part, suffix, content)
+	if emitted {
+		id = cmp.Or(m.putEvent(), id)
+	}
+	return id, emitted && !supersedes
+}
+
+// step reads the trajectory of a part. It returns the suffix for the ids of the other contents of
+// the part, which is not empty where the step has the id of the part.
+func (m *acpEmission) step(part int, metadata map[string]any) (suffix string) {
+	before := m.count
+	if metadata["kind"] == "trajectory" {
+		m.trajectory(part, metadata)
+	}
+	if m.count > before {
+		return "#content"
+	}
+	return ""
+}
+
+// trajectory emits a thought, or a call and its result.
+func (m *acpEmission) trajectory(part int, step map[string]any) {
+	if step["tool_name"] == nil && step["tool_input"] == nil && step["tool_output"] == nil {
+		if thought := normalizerstest.Member[string](step, "message"); strings.TrimSpace(thought) != "" {
+			m.stepEvent(part, "", "thought"+thought)
 		}
 		return
 	}
-	name := normalizerstest.Member[string](m, "tool_name")
-	id, ok := put("", fmt.Sprint("call", name, m["tool_input"]))
-	if ok {
-		r.out.Calls = append(r.out.Calls, normalizerstest.ToolUse{Session: r.session, ID: id, Name: name, Line: r.line})
+	name := normalizerstest.Member[string](step, "tool_name")
+	id, first := m.stepEvent(part, "", fmt.Sprint("call", name, step["tool_input"]))
+	if first {
+		m.out.Calls = append(m.out.Calls, normalizerstest.ToolUse{Session: m.session, ID: id, Name: name, Line: m.line})
 	}
-	output, _ := m["tool_output"].(map[string]any)
+	output, _ := step["tool_output"].(map[string]any)
 	if output == nil {
 		return
 	}
-	if _, ok := put("#result", fmt.Sprint(name, output)); !ok {
+	if _, first := m.stepEvent(part, "#result", fmt.Sprint(name, output)); !first {
 		return
 	}
-	o := normalizerstest.ToolOutcome{Session: r.session, ID: id, Form: "exit_code", Line: r.line}
+	m.out.Results = append(m.out.Results, normalizerstest.ToolOutcome{Session: m.session, ID: id, Form: "exit_code", Code: exitCode(output), Line: m.line})
+}
+
+// exitCode is the exit code that the output of a tool states; nil without one.
+func exitCode(output map[string]any) *int64 {
+	var out *int64
 	for _, name := range []string{"exitCode", "exit_code"} {
-		if n, ok := output[name].(json.Number); ok {
-			if code, err := n.Int64(); err == nil {
-				o.Code = &code
-			}
+		if code, err := normalizerstest.Member[json.Number](output, name).Int64(); err == nil {
+			out = &code
 		}
 	}
-	r.out.Results = append(r.out.Results, o)
+	return out
 }

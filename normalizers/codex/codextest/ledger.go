@@ -117,9 +117,6 @@ func (l ledger) Add(session string, record []byte) {
 	}
 	r := codexRawOf(normalizerstest.Line{Data: record})
 	copied := a.copy.follow(r)
-	if copied && r.Kind == "session_meta" {
-		a.forked = true
-	}
 	if r.Kind == "turn_context" || r.of == "task_started" || r.of == "turn_started" {
 		a.recorded, a.counted = codexUsage{}, codexUsage{}
 		a.forked = a.forked || copied
@@ -128,26 +125,45 @@ func (l ledger) Add(session string, record []byte) {
 	case r.Kind == "token_usage_record":
 		a.record(r.item, copied)
 	case r.Kind == "" && r.of == "turn.completed":
-		now := codexUsageOf(normalizerstest.Member[any](r.value, "usage"))
-		if now.input+now.output < a.total.input+a.total.output {
-			a.total = codexUsage{}
-		}
-		a.sum.Add(now.above(a.total).figures())
-		a.total = now
-	case r.Kind == "session_meta" && !copied:
-		id := normalizerstest.Member[string](r.item, "id")
-		start, _ := wholeNumber(normalizerstest.Member[any](r.item, "subagent_history_start_ordinal"))
-		fork := isCodexFork(r) || start > 0 && normalizerstest.Member[string](r.item, "history_base", "thread_id") == ""
-		a.forked = a.forked || fork || normalizerstest.Member[string](r.item, "history_base", "thread_id") != ""
-		if !fork && id != a.meta {
-			a.total, a.last = codexUsage{}, ""
-		}
-		a.meta = id
+		a.grow(codexUsageOf(normalizerstest.Member[any](r.value, "usage")))
+	case r.Kind == "session_meta" && copied:
+		a.forked = true
+	case r.Kind == "session_meta":
+		a.begin(r)
 	case r.Kind == "event_msg" && r.of == "token_count":
 		a.count(normalizerstest.Member[any](r.item, "info"), copied)
-	case r.Kind == "response_item" && r.of == "" && normalizerstest.Member[string](r.item, "status") != "" && normalizerstest.Member[string](r.item, "role") == "" && normalizerstest.Member[string](r.item, "name") == "":
+	case r.Kind == "response_item" && r.isOldOutput():
 		a.sum.Add(codexUsageOf(normalizerstest.Member[any](r.item, "info", "last_token_usage")).figures())
 	}
+}
+
+// isOldOutput reports whether an item is an output of the oldest rollouts, which state no type.
+func (r Raw) isOldOutput() bool {
+	return r.of == "" && normalizerstest.Member[string](r.item, "status") != "" &&
+		normalizerstest.Member[string](r.item, "role") == "" && normalizerstest.Member[string](r.item, "name") == ""
+}
+
+// begin follows a session_meta of the session itself: another id starts another running total,
+// unless the session continues that of its parent.
+func (a *codexAccount) begin(r Raw) {
+	id := normalizerstest.Member[string](r.item, "id")
+	start, _ := wholeNumber(normalizerstest.Member[any](r.item, "subagent_history_start_ordinal"))
+	based := normalizerstest.Member[string](r.item, "history_base", "thread_id") != ""
+	fork := isCodexFork(r) || start > 0 && !based
+	a.forked = a.forked || fork || based
+	if !fork && id != a.meta {
+		a.total, a.last = codexUsage{}, ""
+	}
+	a.meta = id
+}
+
+// grow adds what a running total is above the one before; a lower one starts anew.
+func (a *codexAccount) grow(total codexUsage) {
+	if total.input+total.output < a.total.input+a.total.output {
+		a.total = codexUsage{}
+	}
+	a.sum.Add(total.above(a.total).figures())
+	a.total = total
 }
 
 // spend adds what a record states beyond what the other kind of records of the turn does.
@@ -174,16 +190,12 @@ func (a *codexAccount) record(payload any, copied bool) {
 	}
 	known := a.responses[name]
 	a.responses[name] = !strings.HasPrefix(name, "thread") || c.total != nil
-	switch total := codexUsageOf(c.total); {
+	switch {
 	case known:
 	case c.last != nil:
 		a.spend(codexUsageOf(c.last), &a.recorded, &a.counted)
 	default:
-		if total.input+total.output < a.total.input+a.total.output {
-			a.total = codexUsage{}
-		}
-		a.sum.Add(total.above(a.total).figures())
-		a.total = total
+		a.grow(codexUsageOf(c.total))
 	}
 }
 

@@ -99,77 +99,116 @@ func (t *Tool) stated(output any) {
 // ToolsOf returns the tool calls of a file, in the order of their events; the entry of a result
 // without a call has none.
 func ToolsOf(records []Raw) []*Tool {
-	var out []*Tool
-	open := make(map[string]*Tool)
-	add := func(i int, id, name string) *Tool {
-		t := &Tool{ID: id, Name: name, Call: i, Result: -1}
-		out = append(out, t)
-		if id != "" {
-			open[id] = t
-		}
-		return t
-	}
-	turns := 0
+	u := toolUses{records: records, open: make(map[string]*Tool)}
 	for i, r := range records {
-		id := cmp.Or(normalizerstest.Member[string](r.item, "call_id"), normalizerstest.Member[string](r.item, "callId"))
-		name := normalizerstest.Member[string](r.item, "name")
-		typed := r.of
-		if r.Kind == "response_item" && typed == "" && normalizerstest.Member[string](r.item, "role") == "" {
-			switch {
-			case name != "":
-				typed = "function_call"
-			case normalizerstest.Member[string](r.item, "status") != "" && id != "":
-				typed = "function_call_output"
-			}
+		if r.bad {
+			continue
 		}
-		switch {
-		case r.bad:
+		id := cmp.Or(normalizerstest.Member[string](r.item, "call_id"), normalizerstest.Member[string](r.item, "callId"))
+		switch typed := r.toolType(id); {
 		case r.Kind == "event_msg":
-			codexEnd(records, i, id, open, add)
+			u.end(i, id)
 		case r.Kind != "response_item" && r.Kind != "":
-		case typed == "function_call", typed == "custom_tool_call", typed == "local_shell_call", typed == "tool_search_call":
-			if t := open[id]; t != nil && t.Call >= 0 && reflect.DeepEqual(records[t.Call].item, r.item) {
-				continue // the same again
-			}
-			name = cmp.Or(name, strings.TrimSuffix(typed, "_call"))
-			t := add(i, id, name)
-			t.Files = codexPatch(r.item)
-		case typed == "function_call_output", typed == "custom_tool_call_output", typed == "tool_search_output":
-			t := open[id]
-			if t == nil || t.Result >= 0 {
-				t = &Tool{ID: id, Call: -1, Result: -1}
-				out = append(out, t)
-			}
-			before := *t
-			t.Result = i
-			t.stated(normalizerstest.Member[any](r.item, "output"))
-			if t.Code == nil && before.Code != nil {
-				t.Code, t.Form = before.Code, "exec_command_end"
-			}
-			if t.Latency == nil {
-				t.Latency = before.Latency
-			}
+		case slices.Contains([]string{"function_call", "custom_tool_call", "local_shell_call", "tool_search_call"}, typed):
+			u.call(i, id, typed)
+		case slices.Contains([]string{"function_call_output", "custom_tool_call_output", "tool_search_output"}, typed):
+			u.output(i, id)
 		case typed == "web_search_call", typed == "image_generation_call":
-			id = cmp.Or(id, normalizerstest.Member[string](r.item, "id"))
-			end := i - 1
-			for end > 0 && (records[end].bad || records[end].unknown()) {
-				end--
-			}
-			if end >= 0 && records[end].of == "web_search_end" && records[end].Kind == "event_msg" && len(out) > 0 &&
-				reflect.DeepEqual(normalizerstest.Member[any](records[end].item, "action"), normalizerstest.Member[any](r.item, "action")) {
-				if t := out[len(out)-1]; t.Result == end {
-					t.Call, t.Result = i, i
-					continue
-				}
-			}
-			add(i, id, strings.TrimSuffix(typed, "_call")).Result = i
+			u.finishedCall(i, cmp.Or(id, normalizerstest.Member[string](r.item, "id")), typed)
 		case typed == "turn.started":
-			turns++
+			u.turns++
 		case typed == "item.started", typed == "item.completed":
-			codexExecTool(i, r, turns, open, add, typed == "item.completed")
+			u.execItem(i, typed == "item.completed")
 		}
 	}
-	return out
+	return u.all
+}
+
+// toolType is the type of an item; the items of a tool of the oldest rollouts state none.
+func (r Raw) toolType(id string) string {
+	switch {
+	case r.Kind != "response_item" || r.of != "" || normalizerstest.Member[string](r.item, "role") != "":
+		return r.of
+	case normalizerstest.Member[string](r.item, "name") != "":
+		return "function_call"
+	case normalizerstest.Member[string](r.item, "status") != "" && id != "":
+		return "function_call_output"
+	default:
+		return ""
+	}
+}
+
+// toolUses collects the tool calls of a file.
+type toolUses struct {
+	records []Raw
+	all     []*Tool
+	open    map[string]*Tool // the latest call of each id
+	turns   int              // of the exec stream
+}
+
+// add adds a call that the record i states.
+func (u *toolUses) add(i int, id, name string) *Tool {
+	t := &Tool{ID: id, Name: name, Call: i, Result: -1}
+	u.all = append(u.all, t)
+	if id != "" {
+		u.open[id] = t
+	}
+	return t
+}
+
+// call reads an item that calls a tool, unless it repeats the call.
+func (u *toolUses) call(i int, id, typed string) {
+	item := u.records[i].item
+	if t := u.open[id]; t != nil && t.Call >= 0 && reflect.DeepEqual(u.records[t.Call].item, item) {
+		return
+	}
+	name := cmp.Or(normalizerstest.Member[string](item, "name"), strings.TrimSuffix(typed, "_call"))
+	u.add(i, id, name).Files = codexPatch(item)
+}
+
+// output reads an item with the output of a call. What its header leaves out is what an end
+// before it stated.
+func (u *toolUses) output(i int, id string) {
+	t := u.open[id]
+	if t == nil || t.Result >= 0 {
+		t = &Tool{ID: id, Call: -1, Result: -1}
+		u.all = append(u.all, t)
+	}
+	before := *t
+	t.Result = i
+	t.stated(normalizerstest.Member[any](u.records[i].item, "output"))
+	if t.Code == nil && before.Code != nil {
+		t.Code, t.Form = before.Code, "exec_command_end"
+	}
+	if t.Latency == nil {
+		t.Latency = before.Latency
+	}
+}
+
+// finishedCall reads an item that is a call and its result. The end of a search right before it
+// states the same call.
+func (u *toolUses) finishedCall(i int, id, typed string) {
+	end := i - 1
+	for end > 0 && (u.records[end].bad || u.records[end].unknown()) {
+		end--
+	}
+	if len(u.all) > 0 && u.isSearchEnd(end, u.records[i].item) {
+		if t := u.all[len(u.all)-1]; t.Result == end {
+			t.Call, t.Result = i, i
+			return
+		}
+	}
+	u.add(i, id, strings.TrimSuffix(typed, "_call")).Result = i
+}
+
+// isSearchEnd reports whether a record is the end of the search that an item states.
+func (u *toolUses) isSearchEnd(at int, item any) bool {
+	if at < 0 {
+		return false
+	}
+	r := u.records[at]
+	return r.of == "web_search_end" && r.Kind == "event_msg" &&
+		reflect.DeepEqual(normalizerstest.Member[any](r.item, "action"), normalizerstest.Member[any](item, "action"))
 }
 
 // unknown reports whether a record is of a type that no version wrote so far: a generated one,
@@ -193,39 +232,57 @@ func (r Raw) unknown() bool {
 	}
 }
 
-// codexEnd is the end of a tool beside its result.
-func codexEnd(records []Raw, i int, id string, open map[string]*Tool, add func(int, string, string) *Tool) {
-	r := records[i]
-	var name string
-	switch r.of {
-	case "exec_command_end":
-		name = "exec_command"
-	case "patch_apply_end":
-		name = "apply_patch"
-	case "mcp_tool_call_end":
-		name = "mcp__" + normalizerstest.Member[string](r.item, "invocation", "server") + "__" + normalizerstest.Member[string](r.item, "invocation", "tool")
-	case "image_generation_end":
-		name = "image_generation"
-	case "view_image_tool_call":
-		name = "view_image"
-	case "dynamic_tool_call_request", "dynamic_tool_call_response":
-		name = normalizerstest.Member[string](r.item, "tool")
-	case "web_search_end", "web_search":
-		name = "web_search"
-	default:
+// end reads the end of a tool that an event_msg states beside its result.
+func (u *toolUses) end(i int, id string) {
+	r := u.records[i]
+	name, ok := r.endedTool()
+	if !ok {
 		return
 	}
-	t := open[id]
-	if t == nil {
-		t = add(i, id, name)
+	t := u.open[id]
+	switch {
+	case t == nil:
+		t = u.add(i, id, name)
 		if r.of != "view_image_tool_call" && r.of != "dynamic_tool_call_request" {
 			t.Result = i
 		}
-	} else if r.of == "dynamic_tool_call_response" && records[t.Call].of == "dynamic_tool_call_request" && t.Result < 0 {
+	case r.of == "dynamic_tool_call_response" && u.records[t.Call].of == "dynamic_tool_call_request" && t.Result < 0:
 		t.Result = i
-	} else if t.Result >= 0 && t.Result < i {
+	case t.Result >= 0 && t.Result < i:
 		return
 	}
+	t.ended(r)
+}
+
+// endedTool is the name of the tool that an event_msg states the end of; false for any other.
+func (r Raw) endedTool() (string, bool) {
+	switch r.of {
+	case "exec_command_end":
+		return "exec_command", true
+	case "patch_apply_end":
+		return "apply_patch", true
+	case "mcp_tool_call_end":
+		return mcpTool(normalizerstest.Member[any](r.item, "invocation")), true
+	case "image_generation_end":
+		return "image_generation", true
+	case "view_image_tool_call":
+		return "view_image", true
+	case "dynamic_tool_call_request", "dynamic_tool_call_response":
+		return normalizerstest.Member[string](r.item, "tool"), true
+	case "web_search_end", "web_search":
+		return "web_search", true
+	default:
+		return "", false
+	}
+}
+
+// mcpTool is the name of a tool of an MCP server.
+func mcpTool(invocation any) string {
+	return "mcp__" + normalizerstest.Member[string](invocation, "server") + "__" + normalizerstest.Member[string](invocation, "tool")
+}
+
+// ended takes the outcome that the end of a tool states.
+func (t *Tool) ended(r Raw) {
 	if n, err := normalizerstest.Member[json.Number](r.item, "exit_code").Int64(); err == nil {
 		t.Code, t.Form = &n, "exec_command_end"
 	}
@@ -242,9 +299,9 @@ func codexEnd(records []Raw, i int, id string, open map[string]*Tool, add func(i
 	}
 }
 
-// codexExecTool is an item of the exec stream.
-func codexExecTool(i int, r Raw, turns int, open map[string]*Tool, add func(int, string, string) *Tool, completed bool) {
-	item := normalizerstest.Member[any](r.item, "item")
+// execItem reads an item of the exec stream; its id is unique in its turn only.
+func (u *toolUses) execItem(i int, completed bool) {
+	item := normalizerstest.Member[any](u.records[i].item, "item")
 	name := normalizerstest.Member[string](item, "type")
 	switch name {
 	case "command_execution", "file_change":
@@ -255,14 +312,14 @@ func codexExecTool(i int, r Raw, turns int, open map[string]*Tool, add func(int,
 	case "collab_tool_call":
 		name = normalizerstest.Member[string](item, "tool")
 	case "mcp_tool_call":
-		name = "mcp__" + normalizerstest.Member[string](item, "server") + "__" + normalizerstest.Member[string](item, "tool")
+		name = mcpTool(item)
 	default:
 		return
 	}
-	id := fmt.Sprintf("%d.%s", max(1, turns), normalizerstest.Member[string](item, "id"))
-	t := open[id]
+	id := fmt.Sprintf("%d.%s", max(1, u.turns), normalizerstest.Member[string](item, "id"))
+	t := u.open[id]
 	if t == nil {
-		t = add(i, id, name)
+		t = u.add(i, id, name)
 	}
 	if completed && t.Result < 0 {
 		t.Result = i

@@ -1,0 +1,363 @@
+package codextest
+
+import (
+	"cmp"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"tributary/normalizers/normalizerstest"
+)
+
+// codexMachine are the beginnings of what a machine wrote under the role of the user.
+var codexMachine = []string{
+	"# AGENTS.md instructions", "<INSTRUCTIONS>", "<environment_context>", "<user_instructions>", "<turn_aborted>", "<user_shell_command>",
+	"<user_action>", "<recommended_plugins>", "<skill>", "<subagent_notification>", "<permissions instructions>", "<collaboration_mode>",
+	"<model_switch>", "<multi_agent_mode>", "<skills_instructions>", "<personality_spec>", "<hook_prompt ", "<codex_internal_context",
+	"<goal_context>", "<extension_context>", "<external_", "<agent_message_board_notification>", "<app-context>", "<apps_instructions>",
+	"<plugins_instructions>", "Warning: apply_patch was requested via ", "Warning: Your account was flagged for potentially high-risk cyber activity",
+	"Warning: The maximum number of unified exec processes you can keep open is",
+}
+
+// codexTexts are the texts of a content, without the marks around a picture.
+func codexTexts(content any) (texts []string, pictures bool) {
+	switch c := content.(type) {
+	case string:
+		return []string{c}, false
+	case []any:
+		for _, p := range c {
+			text := normalizerstest.Member[string](p, "text")
+			if s, ok := p.(string); ok {
+				text = s
+			}
+			if strings.Contains(normalizerstest.Member[string](p, "type"), "image") {
+				pictures = true
+			}
+			if mark := strings.TrimSpace(text); text == "" || regexp.MustCompile(`^</?image[^\n]*>$`).MatchString(mark) {
+				continue
+			}
+			texts = append(texts, text)
+		}
+	}
+	return texts, pictures
+}
+
+var (
+	codexBlock   = regexp.MustCompile(`(?s)^\s*<([^\s>]+)`)
+	codexRequest = regexp.MustCompile(`(?s)^\s*#.*?## My request for Codex:(.*)$`)
+)
+
+// codexTyped is what a human typed in some texts; false when it was a machine.
+func codexTyped(texts []string, pictures bool) (string, bool) {
+	machine := func(t string) bool {
+		return slices.ContainsFunc(codexMachine, func(p string) bool { return strings.HasPrefix(strings.TrimSpace(t), p) })
+	}
+	var typed []string
+	for _, t := range texts {
+		for machine(t) {
+			tag := codexBlock.FindStringSubmatch(t)
+			behind := ""
+			if tag != nil {
+				_, behind, _ = strings.Cut(t, "</"+tag[1]+">")
+			}
+			if t = strings.TrimSpace(behind); t == "" {
+				break
+			}
+		}
+		if t != "" {
+			typed = append(typed, t)
+		}
+	}
+	if len(typed) == 0 {
+		return "", pictures
+	}
+	phrase := strings.Join(typed, "\n")
+	if m := codexRequest.FindStringSubmatch(phrase); m != nil {
+		phrase = strings.TrimSpace(m[1])
+		return phrase, phrase != "" || pictures
+	}
+	if strings.HasPrefix(strings.TrimSpace(phrase), "# Context from my IDE setup:") {
+		return "", pictures
+	}
+	return phrase, true
+}
+
+// Saying is something said in a record: in a response_item, or in an event_msg that
+// may state the same again.
+type Saying struct {
+	At        int    // index of the record
+	Who       string // human, assistant, thought
+	Duplicate bool
+	keys      []string // the texts under which it is known; of a thought its parts
+	Text      string   // as it is emitted
+	whole     int      // of keys: so many are all of it, the others parts
+	taken     []bool   // of keys: a duplicate has it too
+	all       bool     // one that is all of it is taken
+	before    bool     // by one that stands before it
+	dropped   bool     // of a duplicate: its response_item is emitted instead
+	place     [2]int   // the record whose events it stands in front of, and its own
+}
+
+// take claims a text: all that is said, which leaves nothing, or one part of it.
+func (s *Saying) take(key string) bool {
+	for i, k := range s.keys {
+		part := i >= s.whole
+		if k != key || s.taken[i] || s.all || !part && slices.Contains(s.taken, true) {
+			continue
+		}
+		s.taken[i], s.all = true, !part
+		return true
+	}
+	return false
+}
+
+// Sayings are what the records say, in the order in which it is emitted: each text
+// once (README.md).
+func Sayings(records []Raw) []*Saying {
+	byRecord := make([][]*Saying, len(records))
+	agent := codexAgent(records)
+	for i, r := range records {
+		byRecord[i] = sayingsOf(i, r, agent >= 0 && i >= agent)
+	}
+	var out []*Saying
+	tools := make(map[int]bool) // records about a tool
+	for _, t := range ToolsOf(records) {
+		tools[t.Call], tools[t.Result] = true, true
+	}
+	var waited []*Saying
+	for i := range records {
+		for _, s := range byRecord[i] {
+			if s.Duplicate {
+				s.pair(records, byRecord, tools)
+				// One that is emitted takes those with it that wait in front of it.
+				for _, o := range waited {
+					if !s.dropped && o.place[0] > s.place[0] {
+						o.dropped, o.place[0] = false, s.place[0]
+					}
+				}
+				waited = append(waited, s)
+			}
+		}
+	}
+	emitted := make(map[string]bool)
+	for i, r := range records {
+		for _, s := range byRecord[i] {
+			id := normalizerstest.Member[string](r.item, "id")
+			again := fmt.Sprint(id, s.Who, s.Text)
+			if s.Duplicate || r.of == "item.completed" || id == "" || strings.HasPrefix(id, "review_rollout_") {
+				again = ""
+			}
+			if !s.dropped && !emitted[again] {
+				out = append(out, s)
+			}
+			emitted[again] = again != ""
+		}
+	}
+	slices.SortStableFunc(out, func(a, b *Saying) int {
+		return cmp.Or(cmp.Compare(a.place[0], b.place[0]), cmp.Compare(a.place[1], b.place[1]))
+	})
+	return out
+}
+
+// pair looks for the response_item that states what a duplicate states: the last one, or one
+// that follows before another record ends the wait.
+func (s *Saying) pair(records []Raw, byRecord [][]*Saying, tools map[int]bool) {
+	for j := s.At - 1; j >= 0; j-- {
+		k := slices.IndexFunc(byRecord[j], func(o *Saying) bool { return !o.Duplicate && o.Who == s.Who })
+		if k >= 0 {
+			if s.dropped = byRecord[j][k].take(s.keys[0]); s.dropped {
+				return
+			}
+			break
+		}
+	}
+	j := s.At + 1
+	for ; j < len(records); j++ {
+		if records[j].bad {
+			continue
+		}
+		for _, o := range byRecord[j] {
+			if !o.Duplicate && o.Who == s.Who && o.take(s.keys[0]) {
+				s.dropped, o.before = true, true
+				s.place = [2]int{j, s.At - len(records)}
+				return
+			}
+		}
+		if tools[j] || !s.letsPass(records[j], byRecord[j]) {
+			break
+		}
+	}
+	s.place = [2]int{j, s.At - len(records)}
+}
+
+// letsPass reports whether a duplicate that waits goes on waiting beyond a record: it does so
+// beyond a response_item that repeats a duplicate in front of it, for its own may follow.
+func (s *Saying) letsPass(r Raw, says []*Saying) bool {
+	for _, o := range says {
+		switch {
+		case o.Duplicate && (o.Who == "human") != (s.Who == "human"):
+			return false
+		case !o.Duplicate && !o.before && !(o.Who == "thought" && s.Who == "assistant"):
+			return false
+		}
+	}
+	if len(says) > 0 {
+		return true
+	}
+	item := r.of
+	if role := normalizerstest.Member[string](r.item, "role"); item == "" && role != "" && normalizerstest.Member[any](r.item, "content") != nil {
+		item = "message"
+	} else if item == "" && normalizerstest.Member[string](r.item, "id") != "" && r.Kind == "" && role == "" {
+		item = "header"
+	}
+	switch r.Kind {
+	case "event_msg":
+		return r.of != "task_complete" && r.of != "turn_complete"
+	case "response_item", "":
+		return item != "agent_message" && item != "ghost_snapshot" && item != "header"
+	default: // what no one knows ends no wait
+		return r.Kind != "session_meta" && r.Kind != "compacted"
+	}
+}
+
+// sayingsOf are the texts that a record states itself.
+func sayingsOf(at int, r Raw, subagent bool) []*Saying {
+	say := recordSayings{at: at}
+	switch {
+	case r.bad:
+	case r.Kind == "event_msg":
+		say.eventMessage(r)
+	case r.Kind != "response_item" && r.Kind != "":
+	case r.of == "message" || r.of == "" && normalizerstest.Member[string](r.item, "role") != "" && normalizerstest.Member[any](r.item, "content") != nil:
+		say.message(r)
+	case r.of == "agent_message" && normalizerstest.Member[string](r.item, "author") == "/root" && !subagent:
+		say.add("assistant", betweenAgents(normalizerstest.Member[any](r.item, "content")), 0)
+	case r.of == "reasoning":
+		say.reasoning(r)
+	case r.of == "item.completed":
+		say.execItem(r)
+	}
+	return say.all
+}
+
+// recordSayings collects the sayings of one record.
+type recordSayings struct {
+	at  int // index of the record
+	all []*Saying
+}
+
+// add adds what an item states, and the texts under which a duplicate may state it.
+func (l *recordSayings) add(who, text string, whole int, keys ...string) *Saying {
+	s := &Saying{At: l.at, Who: who, Text: text, whole: whole, place: [2]int{l.at, l.at}, taken: make([]bool, len(keys))}
+	for _, k := range keys {
+		s.keys = append(s.keys, strings.TrimSpace(k))
+	}
+	l.all = append(l.all, s)
+	return s
+}
+
+// addDuplicate adds what an event_msg states; nothing where it states no text of a speaker.
+func (l *recordSayings) addDuplicate(who, text string) {
+	stated := strings.TrimSpace(text) != ""
+	if who == "human" {
+		text, stated = codexTyped([]string{text}, !stated)
+	}
+	if stated {
+		l.add(who, text, 1, text).Duplicate = true
+	}
+}
+
+// eventMessage adds the texts of an event_msg.
+func (l *recordSayings) eventMessage(r Raw) {
+	content, _ := codexTexts(normalizerstest.Member[any](r.item, "item", "content"))
+	switch r.of + "/" + normalizerstest.Member[string](r.item, "item", "type") {
+	case "user_message/":
+		l.addDuplicate("human", normalizerstest.Member[string](r.item, "message"))
+	case "agent_message/":
+		l.addDuplicate("assistant", normalizerstest.Member[string](r.item, "message"))
+	case "agent_reasoning/":
+		l.addDuplicate("thought", normalizerstest.Member[string](r.item, "text"))
+	case "item_completed/UserMessage":
+		l.addDuplicate("human", strings.Join(content, "\n"))
+	case "item_completed/AgentMessage":
+		l.addDuplicate("assistant", strings.Join(content, "\n"))
+	case "item_completed/Plan":
+		l.addDuplicate("assistant", normalizerstest.Member[string](r.item, "item", "text"))
+	case "item_completed/Reasoning":
+		parts, _ := codexTexts(normalizerstest.Member[any](r.item, "item", "summary_text"))
+		for _, t := range parts {
+			l.addDuplicate("thought", t)
+		}
+	}
+}
+
+// message adds a message item. A duplicate may state all of it, the plan in it, or one of its
+// parts.
+func (l *recordSayings) message(r Raw) {
+	texts, pictures := codexTexts(normalizerstest.Member[any](r.item, "content"))
+	joined := strings.Join(texts, "\n")
+	keys := []string{joined}
+	if _, plan, ok := strings.Cut(joined, "<proposed_plan>"); ok {
+		plan, _, _ = strings.Cut(plan, "</proposed_plan>")
+		keys = append(keys, plan)
+	}
+	whole := len(keys)
+	keys = append(keys, texts...)
+	switch normalizerstest.Member[string](r.item, "role") {
+	case "assistant":
+		if len(texts) > 0 {
+			l.add("assistant", joined, whole, keys...)
+		}
+	case "user":
+		phrase, human := codexTyped(texts, pictures)
+		if !human {
+			return
+		}
+		for i, t := range texts {
+			if part, human := codexTyped([]string{t}, false); human {
+				keys[whole+i] = part
+			}
+		}
+		l.add("human", phrase, whole+1, append([]string{phrase}, keys...)...)
+	}
+}
+
+// reasoning adds a thought: its summary, else its content, else its text.
+func (l *recordSayings) reasoning(r Raw) {
+	parts, _ := codexTexts(normalizerstest.Member[any](r.item, "summary"))
+	if len(parts) == 0 {
+		parts, _ = codexTexts(normalizerstest.Member[any](r.item, "content"))
+	}
+	if text := normalizerstest.Member[string](r.item, "text"); len(parts) == 0 && text != "" {
+		parts = []string{text}
+	}
+	if len(parts) > 0 {
+		l.add("thought", strings.Join(parts, "\n"), 0, parts...)
+	}
+}
+
+// execItem adds the text of a completed item of the exec stream.
+func (l *recordSayings) execItem(r Raw) {
+	text := normalizerstest.Member[string](r.item, "item", "text")
+	switch normalizerstest.Member[string](r.item, "item", "type") {
+	case "agent_message", "plan":
+		l.add("assistant", text, 0)
+	case "reasoning":
+		l.add("thought", text, 0)
+	}
+}
+
+// betweenAgents is the text of a message between agents, which may stand in clear where it
+// should be encrypted.
+func betweenAgents(content any) string {
+	parts, _ := content.([]any)
+	for i, p := range parts {
+		secret := normalizerstest.Member[string](p, "encrypted_content")
+		if normalizerstest.Member[string](p, "text") == "" && len(strings.Fields(secret)) > 1 {
+			parts[i] = secret
+		}
+	}
+	texts, _ := codexTexts(content)
+	return strings.Join(texts, "\n")
+}
