@@ -2,9 +2,9 @@ package copilottest
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"path"
 	"regexp"
 	"slices"
@@ -38,39 +38,17 @@ func isText(data []byte) bool {
 // read cuts a file into its records: of plain text lines with their ends, else values, on a
 // line or over several.
 func read(data []byte) []normalizerstest.Line {
+	if !isText(bytes.TrimPrefix(data, []byte("\xef\xbb\xbf"))) {
+		torn := normalizerstest.TornAt(`{"type":`, func(v any) bool { return normalizerstest.Member[string](v, "id") != "" })
+		return normalizerstest.Values{Broken: torn}.Read(data)
+	}
 	var out []normalizerstest.Line
-	rest := bytes.TrimPrefix(data, []byte("\xef\xbb\xbf"))
-	if isText(rest) {
-		for i, l := range bytes.SplitAfter(data, []byte("\n")) {
-			if len(l) > 0 {
-				out = append(out, normalizerstest.Line{Number: i + 1, Data: l})
-			}
+	for i, l := range bytes.SplitAfter(data, []byte("\n")) {
+		if len(l) > 0 {
+			out = append(out, normalizerstest.Line{Number: i + 1, Data: l})
 		}
-		return out
 	}
-	at := func(b []byte) int { return 1 + bytes.Count(data[:len(data)-len(b)], []byte("\n")) }
-	for {
-		rest = bytes.TrimLeft(rest, " \t\r\n")
-		if len(rest) == 0 {
-			return out
-		}
-		dec := json.NewDecoder(bytes.NewReader(rest))
-		var v json.RawMessage
-		if err := dec.Decode(&v); err != nil {
-			bad, _, _ := bytes.Cut(rest, []byte("\n"))
-			// A writer that died within a line leaves its next record on it.
-			for i := 1; i < len(bad); i++ {
-				if bytes.HasPrefix(bad[i:], []byte(`{"type":`)) && json.Valid(bad[i:]) && normalizerstest.Member[string](normalizerstest.Parse(bad[i:]), "id") != "" {
-					bad = bad[:i]
-				}
-			}
-			out = append(out, normalizerstest.Line{Number: at(rest), Data: bytes.TrimSpace(bad), Bad: true})
-			rest = rest[len(bad):]
-			continue
-		}
-		out = append(out, normalizerstest.Line{Number: at(rest), Data: v})
-		rest = rest[dec.InputOffset():]
-	}
+	return out
 }
 
 // What lines of plain text look like.
@@ -85,46 +63,16 @@ func interpret(name string, lines []normalizerstest.Line) normalizerstest.Accoun
 	a := normalizerstest.Account{Naive: make(map[string]normalizerstest.Figures), Trimmed: slices.ContainsFunc(lines, func(l normalizerstest.Line) bool {
 		return bytes.Contains(l.Data, []byte(`"id":"[trimmed for fixture]"`))
 	})}
-	// Only lines of plain text have their ends; one without is the whole file.
-	plain := len(lines) > 0 && !lines[0].Bad && (bytes.HasSuffix(lines[0].Data, []byte("\n")) ||
-		len(lines) == 1 && bytes.TrimPrefix(lines[0].Data, []byte("\xef\xbb\xbf"))[0] != '{')
-	own := func(l normalizerstest.Line) string {
-		if plain {
-			if m := MarkerLine.FindSubmatch(l.Data); m != nil {
-				return string(m[1])
-			}
-			return ""
-		}
-		v := normalizerstest.Parse(l.Data)
-		if id := normalizerstest.Member[string](v, "sessionId"); id != "" {
-			return id
-		}
-		if normalizerstest.Member[string](v, "type") == "session.start" {
-			return normalizerstest.Member[string](v, "data", "sessionId")
-		}
-		return ""
-	}
-	last, stem := "", strings.TrimSuffix(path.Base(name), path.Ext(name))
+	plain := isPlain(lines)
+	a.Sessions = sessionsOf(name, lines, plain)
 	readers := make(map[string]*copilotReader)
 	var order []*copilotReader
 	for i, l := range lines {
-		if id := own(l); id != "" {
-			last = id
-		}
-		if last == "" { // the first that follows, else the name of the file
-			last = stem
-			for _, next := range lines[i:] {
-				if id := own(next); id != "" {
-					last = id
-					break
-				}
-			}
-		}
-		a.Sessions = append(a.Sessions, last)
-		r := readers[last]
+		session := a.Sessions[i]
+		r := readers[session]
 		if r == nil {
-			r = &copilotReader{out: &a, session: last, emitted: make(map[string]string), names: make(map[string]string), started: make(map[string]bool)}
-			readers[last] = r
+			r = &copilotReader{out: &a, session: session, emitted: make(map[string]string), names: make(map[string]string), started: make(map[string]bool)}
+			readers[session] = r
 			order = append(order, r)
 		}
 		thread := normalizerstest.RawThread{}
@@ -141,6 +89,47 @@ func interpret(name string, lines []normalizerstest.Line) normalizerstest.Accoun
 		r.flush()
 	}
 	return a
+}
+
+// isPlain reports whether the records of a file are lines of plain text: only those have their
+// ends; one without is the whole file.
+func isPlain(lines []normalizerstest.Line) bool {
+	return len(lines) > 0 && !lines[0].Bad && (bytes.HasSuffix(lines[0].Data, []byte("\n")) ||
+		len(lines) == 1 && bytes.TrimPrefix(lines[0].Data, []byte("\xef\xbb\xbf"))[0] != '{')
+}
+
+// sessionsOf are the sessions of the records: each the last one that was stated so far, else the
+// first one that follows, else the name of the file.
+func sessionsOf(name string, lines []normalizerstest.Line, plain bool) []string {
+	last := strings.TrimSuffix(path.Base(name), path.Ext(name))
+	for _, l := range lines {
+		if id := statedSession(l, plain); id != "" {
+			last = id
+			break
+		}
+	}
+	var out []string
+	for _, l := range lines {
+		last = cmp.Or(statedSession(l, plain), last)
+		out = append(out, last)
+	}
+	return out
+}
+
+// statedSession is the session that a record states; empty without one.
+func statedSession(l normalizerstest.Line, plain bool) string {
+	if plain {
+		if m := MarkerLine.FindSubmatch(l.Data); m != nil {
+			return string(m[1])
+		}
+		return ""
+	}
+	v := normalizerstest.Parse(l.Data)
+	id := normalizerstest.Member[string](v, "sessionId")
+	if id == "" && normalizerstest.Member[string](v, "type") == "session.start" {
+		return normalizerstest.Member[string](v, "data", "sessionId")
+	}
+	return id
 }
 
 // copilotReader follows one session of a file.
@@ -195,25 +184,18 @@ func (r *copilotReader) line(l normalizerstest.Line) {
 // read reads a record and returns its thread.
 func (r *copilotReader) read(l normalizerstest.Line) normalizerstest.RawThread {
 	v := normalizerstest.Parse(l.Data)
-	if timeline, ok := normalizerstest.Member[any](v, "timeline").([]any); ok && normalizerstest.Member[string](v, "type") == "" {
+	kind, id, d := normalizerstest.Member[string](v, "type"), normalizerstest.Member[string](v, "id"), normalizerstest.Member[any](v, "data")
+	if timeline, ok := normalizerstest.Member[any](v, "timeline").([]any); ok && kind == "" {
 		for _, e := range timeline {
 			r.entry(l.Number, e)
 		}
 		return normalizerstest.RawThread{}
 	}
-	kind, id, d := normalizerstest.Member[string](v, "type"), normalizerstest.Member[string](v, "id"), normalizerstest.Member[any](v, "data")
-	agent := normalizerstest.Member[string](v, "agentId")
-	if agent == "" {
-		agent = normalizerstest.Member[string](d, "parentToolCallId")
-	}
-	if agent == "" && strings.HasPrefix(kind, "subagent.") {
-		agent = normalizerstest.Member[string](d, "toolCallId")
-	}
+	agent := agentOf(v)
 	thread := normalizerstest.RawThread{Agent: agent, Internal: agent != ""}
-	content := normalizerstest.Member[string](d, "content")
 	key := ""
-	if kind == "assistant.message" && normalizerstest.Member[string](d, "messageId") != "" {
-		key = normalizerstest.Member[string](d, "messageId") + "\x00" + agent
+	if message := normalizerstest.Member[string](d, "messageId"); kind == "assistant.message" && message != "" {
+		key = message + "\x00" + agent
 	}
 	// What is not known ends nothing.
 	isUnknown := kind == "" || strings.HasSuffix(kind, "of_tomorrow") || strings.HasPrefix(kind, "hologram.")
@@ -223,58 +205,89 @@ func (r *copilotReader) read(l normalizerstest.Line) normalizerstest.RawThread {
 	}
 	switch kind {
 	case "user.message":
-		source := normalizerstest.Member[string](d, "source")
-		switch {
-		case normalizerstest.Member[bool](d, "isAutopilotContinuation"), strings.HasPrefix(strings.TrimSpace(content), "<system_notification>"), skillContext.MatchString(content):
-		case strings.HasPrefix(source, "agent-"), agent != "" && (source == "" || source == "user"):
-			if strings.TrimSpace(content) == "" && len(normalizerstest.Member[[]any](d, "attachments")) > 0 && r.first(id, "agent") {
-				r.out.Talk = append(r.out.Talk, normalizerstest.Utterance{Session: r.session, Who: "agent", Line: l.Number})
-			}
-			r.utter("agent", id, content, l.Number)
-			if agent == "" && (strings.TrimSpace(content) != "" || len(normalizerstest.Member[[]any](d, "attachments")) > 0) {
-				thread.Internal = true
-			}
-		case source == "" || source == "user":
-			if strings.TrimSpace(content) == "" && len(normalizerstest.Member[[]any](d, "attachments")) > 0 && r.first(id, "human") {
-				r.out.Talk = append(r.out.Talk, normalizerstest.Utterance{Session: r.session, Who: "human", Line: l.Number})
-			}
-			r.utter("human", id, content, l.Number)
+		if r.prompt(l.Number, id, agent, d) == "agent" {
+			thread.Internal = true
 		}
 	case "assistant.message":
-		index, _ := normalizerstest.Member[json.Number](d, "chunkIndex").Int64()
-		count, _ := normalizerstest.Member[json.Number](d, "chunkCount").Int64()
-		body := r.open + content
-		if key != "" && count > index+1 {
-			r.open, r.openID, r.number = body, key, l.Number
-		} else {
-			r.open, r.openID = "", ""
-			r.utter("assistant", id, body, l.Number)
-		}
-		for _, q := range normalizerstest.Member[[]any](d, "toolRequests") {
-			call := normalizerstest.Member[string](q, "toolCallId")
-			if r.started[call] {
-				delete(r.started, call)
-				continue
-			}
-			r.call(l.Number, call, normalizerstest.Member[string](q, "name"), normalizerstest.Member[any](q, "arguments"))
-		}
+		r.message(l.Number, id, key, d)
 	case "tool.execution_start":
-		call := normalizerstest.Member[string](d, "toolCallId")
-		if _, ok := r.names[call]; !ok {
-			r.call(l.Number, call, normalizerstest.Member[string](d, "toolName"), normalizerstest.Member[any](d, "arguments"))
-			r.started[call] = true
-		}
+		r.execution(l.Number, d)
 	case "tool.execution_complete":
-		body := normalizerstest.Member[string](d, "result", "content")
-		if s := normalizerstest.Member[string](d, "result"); s != "" {
-			body = s
-		}
-		if body == "" {
-			body = normalizerstest.Member[string](d, "result", "detailedContent")
-		}
-		r.result(l.Number, normalizerstest.Member[string](d, "toolCallId"), body, normalizerstest.Member[json.Number](d, "shellExecution", "exitCode"), fmt.Sprint(normalizerstest.Member[any](d, "success"), normalizerstest.Member[any](d, "error")))
+		r.completion(l.Number, d)
 	}
 	return thread
+}
+
+// agentOf is the subagent that a record states; empty for the main conversation.
+func agentOf(v any) string {
+	d, started := normalizerstest.Member[any](v, "data"), ""
+	if strings.HasPrefix(normalizerstest.Member[string](v, "type"), "subagent.") {
+		started = normalizerstest.Member[string](d, "toolCallId")
+	}
+	return cmp.Or(normalizerstest.Member[string](v, "agentId"), normalizerstest.Member[string](d, "parentToolCallId"), started)
+}
+
+// prompt notes a prompt and returns who wrote it: a human or an agent; empty for the program
+// and for a prompt without any content.
+func (r *copilotReader) prompt(n int, id, agent string, d any) (who string) {
+	content, source := normalizerstest.Member[string](d, "content"), normalizerstest.Member[string](d, "source")
+	byUser := source == "" || source == "user"
+	switch {
+	case normalizerstest.Member[bool](d, "isAutopilotContinuation"), strings.HasPrefix(strings.TrimSpace(content), "<system_notification>"), skillContext.MatchString(content):
+		return ""
+	case strings.HasPrefix(source, "agent-"), agent != "" && byUser:
+		who = "agent"
+	case byUser:
+		who = "human"
+	default:
+		return ""
+	}
+	switch {
+	case strings.TrimSpace(content) != "":
+		r.utter(who, id, content, n)
+	case len(normalizerstest.Member[[]any](d, "attachments")) == 0:
+		return ""
+	case r.first(id, who):
+		r.out.Talk = append(r.out.Talk, normalizerstest.Utterance{Session: r.session, Who: who, Line: n})
+	}
+	return who
+}
+
+// message notes a message of the assistant, joined from its chunks, and the calls that it
+// requests.
+func (r *copilotReader) message(n int, id, key string, d any) {
+	index, _ := normalizerstest.Member[json.Number](d, "chunkIndex").Int64()
+	count, _ := normalizerstest.Member[json.Number](d, "chunkCount").Int64()
+	body := r.open + normalizerstest.Member[string](d, "content")
+	if key != "" && count > index+1 {
+		r.open, r.openID, r.number = body, key, n
+	} else {
+		r.open, r.openID = "", ""
+		r.utter("assistant", id, body, n)
+	}
+	for _, q := range normalizerstest.Member[[]any](d, "toolRequests") {
+		call := normalizerstest.Member[string](q, "toolCallId")
+		if r.started[call] {
+			delete(r.started, call)
+			continue
+		}
+		r.call(n, call, normalizerstest.Member[string](q, "name"), normalizerstest.Member[any](q, "arguments"))
+	}
+}
+
+// execution notes the start of a call, unless a message has requested it.
+func (r *copilotReader) execution(n int, d any) {
+	call := normalizerstest.Member[string](d, "toolCallId")
+	if _, ok := r.names[call]; !ok {
+		r.call(n, call, normalizerstest.Member[string](d, "toolName"), normalizerstest.Member[any](d, "arguments"))
+		r.started[call] = true
+	}
+}
+
+// completion notes the end of a call.
+func (r *copilotReader) completion(n int, d any) {
+	body := cmp.Or(normalizerstest.Member[string](d, "result"), normalizerstest.Member[string](d, "result", "content"), normalizerstest.Member[string](d, "result", "detailedContent"))
+	r.result(n, normalizerstest.Member[string](d, "toolCallId"), body, normalizerstest.Member[json.Number](d, "shellExecution", "exitCode"), fmt.Sprint(normalizerstest.Member[any](d, "success"), normalizerstest.Member[any](d, "error")))
 }
 
 // call notes a call, once.
@@ -323,191 +336,6 @@ func (r *copilotReader) entry(n int, e any) {
 
 // skillContext is the beginning of a skill that the runtime reads out to the model.
 var skillContext = regexp.MustCompile(`^\s*<skill-context[ >]`)
-
-// ledger counts the tokens of every session (README.md, Tokens): the records
-// of usage, else what the messages state, and the total of a session where it is more.
-type ledger map[string]*copilotBill
-
-type copilotBill struct {
-	calls     map[string]normalizerstest.Figures // the figures emitted for each API call
-	seen      map[string]bool                    // records of usage
-	sum       normalizerstest.Figures
-	reasoning int64 // stated so far
-	emitted   int64 // of it
-	recorded  bool
-	last      int64
-	model     string                             // of the main conversation
-	models    map[string]normalizerstest.Figures // what was emitted of each model
-}
-
-// isModel reports whether a name is that of a model.
-func isModel(name string) bool { return name != "" && !strings.EqualFold(name, "auto") }
-
-// follow notes the model of the main conversation, and returns that of the record.
-func (b *copilotBill) follow(v, d any) string {
-	sub := normalizerstest.Member[string](v, "agentId") != "" || normalizerstest.Member[string](d, "parentToolCallId") != ""
-	names := map[string]string{
-		"session.start": "selectedModel", "session.resume": "selectedModel", "session.model_change": "newModel",
-		"session.tools_updated": "model", "session.auto_mode_resolved": "chosenModel", "assistant.message": "model",
-	}
-	stated := normalizerstest.Member[string](d, names[normalizerstest.Member[string](v, "type")])
-	if isModel(stated) && !sub {
-		b.model = stated
-	}
-	switch own := normalizerstest.Member[string](d, "model"); {
-	case isModel(own):
-		return own
-	case sub:
-		return ""
-	default:
-		return b.model
-	}
-}
-
-// spent adds to what was emitted of a model.
-func (b *copilotBill) spent(model string, more normalizerstest.Figures) {
-	if model != "" {
-		sum := b.models[model]
-		sum.Add(more)
-		b.models[model] = sum
-	}
-}
-
-// least and rest are, part by part, the lower of two and what one has above the other.
-func least(f, g normalizerstest.Figures) normalizerstest.Figures {
-	return normalizerstest.Figures{
-		UsageInput: min(f.UsageInput, g.UsageInput), CacheRead: min(f.CacheRead, g.CacheRead), CacheWrite: min(f.CacheWrite, g.CacheWrite),
-		Output: min(f.Output, g.Output), Thinking: min(f.Thinking, g.Thinking),
-	}
-}
-
-func rest(f, g normalizerstest.Figures) normalizerstest.Figures {
-	return normalizerstest.Figures{
-		UsageInput: max(0, f.UsageInput-g.UsageInput), CacheRead: max(0, f.CacheRead-g.CacheRead), CacheWrite: max(0, f.CacheWrite-g.CacheWrite),
-		Output: max(0, f.Output-g.Output), Thinking: max(0, f.Thinking-g.Thinking),
-	}
-}
-
-// Add implements [normalizerstest.Ledger].
-func (l ledger) Add(session string, record []byte) {
-	b := l[session]
-	if b == nil {
-		b = &copilotBill{calls: make(map[string]normalizerstest.Figures), seen: make(map[string]bool), models: make(map[string]normalizerstest.Figures)}
-		l[session] = b
-	}
-	v := normalizerstest.Parse(record)
-	d := normalizerstest.Member[any](v, "data")
-	number := func(v any, name string) int64 {
-		n, _ := normalizerstest.Member[json.Number](v, name).Int64()
-		return n
-	}
-	parts := func(v any) normalizerstest.Figures {
-		f := normalizerstest.Figures{CacheRead: number(v, "cacheReadTokens"), CacheWrite: number(v, "cacheWriteTokens"), Output: number(v, "outputTokens"), Thinking: number(v, "reasoningTokens")}
-		f.UsageInput = number(v, "inputTokens") - f.CacheRead - f.CacheWrite
-		return f
-	}
-	first := func(names ...string) string {
-		for _, n := range names {
-			if n != "" {
-				return n
-			}
-		}
-		return ""
-	}
-	model := b.follow(v, d)
-	switch kind := normalizerstest.Member[string](v, "type"); kind {
-	case "assistant.message":
-		key := first(normalizerstest.Member[string](d, "apiCallId"), normalizerstest.Member[string](d, "messageId"), normalizerstest.Member[string](v, "id"))
-		more := number(d, "outputTokens") - b.calls[key].Output
-		if b.recorded || more <= 0 {
-			return
-		}
-		b.last = number(d, "outputTokens")
-		if key != "" {
-			f := b.calls[key]
-			f.Output = b.last
-			b.calls[key] = f
-		}
-		b.sum.Output += more
-		b.sum.UsageOutput += more
-		b.spent(model, normalizerstest.Figures{Output: more})
-	case "session.usage_record", "assistant.usage":
-		id := normalizerstest.Member[string](v, "id")
-		again := id + "\x00" + string(record)
-		if id != "" && b.seen[again] {
-			return
-		}
-		b.seen[again] = true
-		u := d
-		if kind == "session.usage_record" {
-			u = normalizerstest.Member[any](d, "usage")
-		}
-		now := parts(u)
-		key := first(normalizerstest.Member[string](u, "apiCallId"), normalizerstest.Member[string](d, "apiCallId"), normalizerstest.Member[string](u, "accounting", "usageId"))
-		was, known := b.calls[key]
-		if known = known && key != ""; !known {
-			was = normalizerstest.Figures{}
-			if !b.recorded && b.last == now.Output {
-				was.Output = b.last
-			}
-		}
-		b.recorded = true
-		if own := normalizerstest.Member[string](u, "model"); isModel(own) {
-			model = own
-		}
-		b.grow(rest(now, was))
-		b.spent(model, rest(now, was))
-		if key != "" {
-			b.calls[key] = normalizerstest.Figures{
-				UsageInput: max(now.UsageInput, was.UsageInput), CacheRead: max(now.CacheRead, was.CacheRead), CacheWrite: max(now.CacheWrite, was.CacheWrite),
-				Output: max(now.Output, was.Output), Thinking: max(now.Thinking, was.Thinking),
-			}
-		}
-	case "session.shutdown":
-		metrics := normalizerstest.Member[map[string]any](d, "modelMetrics")
-		var total normalizerstest.Figures
-		for _, m := range metrics {
-			total.Add(parts(normalizerstest.Member[any](m, "usage")))
-		}
-		stated := b.sum
-		stated.Thinking = b.reasoning
-		left := rest(total, stated)
-		for _, name := range slices.Sorted(maps.Keys(metrics)) {
-			now := parts(normalizerstest.Member[any](metrics[name], "usage"))
-			more := least(rest(now, b.models[name]), left)
-			left = rest(left, more)
-			b.grow(more)
-			b.spent(name, more)
-		}
-	}
-}
-
-// grow adds to the sum. An event cannot carry more reasoning than output: what is left
-// comes with the next one. tokens_thinking has all of it at once.
-func (b *copilotBill) grow(more normalizerstest.Figures) {
-	b.reasoning += more.Thinking
-	reasoning := min(b.reasoning-b.emitted, more.Output)
-	b.emitted += reasoning
-	b.sum.UsageInput += more.UsageInput
-	b.sum.CacheRead += more.CacheRead
-	b.sum.CacheWrite += more.CacheWrite
-	b.sum.Output += more.Output
-	b.sum.UsageOutput += more.Output - reasoning
-	b.sum.UsageReasoning += reasoning
-	b.sum.Thinking += more.Thinking
-	b.sum.Input += more.UsageInput + more.CacheRead + more.CacheWrite
-	b.sum.Cached += more.CacheRead
-}
-
-// Sums implements [normalizerstest.Ledger].
-func (l ledger) Sums(session string) normalizerstest.Figures {
-	if l[session] == nil {
-		return normalizerstest.Figures{}
-	}
-	sum := l[session].sum
-	sum.Total = sum.Input + sum.Output
-	return sum
-}
 
 // isRaw reports whether raw is what an event of a record may carry: an entry of a
 // document, or a line of plain text as a string.

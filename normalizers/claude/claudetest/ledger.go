@@ -1,0 +1,241 @@
+package claudetest
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"maps"
+
+	"tributary/normalizers/normalizerstest"
+)
+
+// claudeUsage are the figures of one assistant record, as they stand.
+func claudeUsage(v any) normalizerstest.Figures {
+	return claudeUsageOf(normalizerstest.Member[any](v, "message", "usage"))
+}
+
+func claudeUsageOf(v any) normalizerstest.Figures {
+	number := func(names ...string) int64 {
+		n, _ := normalizerstest.Member[json.Number](v, names...).Int64()
+		return n
+	}
+	f := normalizerstest.Figures{
+		Input: number("input_tokens"), Output: number("output_tokens"), Cached: number("cache_read_input_tokens"),
+		Thinking:   number("output_tokens_details", "thinking_tokens"),
+		CacheWrite: number("cache_creation_input_tokens"),
+	}
+	if normalizerstest.Member[any](v, "cache_creation_input_tokens") == nil {
+		f.CacheWrite = number("cache_creation", "ephemeral_5m_input_tokens") + number("cache_creation", "ephemeral_1h_input_tokens")
+	}
+	f.UsageInput, f.CacheRead, f.UsageReasoning = f.Input, f.Cached, f.Thinking
+	f.UsageOutput = f.Output - f.Thinking
+	f.Total = f.Input + f.CacheWrite + f.CacheRead + f.Output
+	return f
+}
+
+// ledger has, for every session, the highest figures of each message.id in whatever thread, and
+// the excess of the result of each SDK run above the calls of the run. Copied history is billed
+// elsewhere. It attributes a call of a stream to the current run; figures that the call states
+// after the result of its run are already in the result. The same applies to calls of a transcript
+// and runs of which only the result is known. A call that a subagent or copied history states
+// first belongs to no run.
+type ledger map[string]*claudeBook
+
+type claudeBook struct {
+	calls   map[string]*claudeCall
+	seen    map[string]bool
+	run     int                     // the current one
+	named   bool                    // calls of it by a stream
+	used    normalizerstest.Figures // by its calls
+	results normalizerstest.Figures // what results were above the calls
+	ahead   normalizerstest.Figures // the part of it that calls of their runs may state later
+	unseen  normalizerstest.Figures // that of results alone
+	alone   normalizerstest.Figures // what calls used that are of no run
+	settled normalizerstest.Figures // figures of calls that a result or another session already had
+}
+
+// claudeCall is one call of the API.
+type claudeCall struct {
+	figures normalizerstest.Figures
+	request string // the first one stated
+	run     int    // that a stream named it in
+	outside bool   // of all runs
+}
+
+// call finds the call of a record. Another request than the first is another call.
+func (b *claudeBook) call(v any, apart bool) *claudeCall {
+	request := normalizerstest.Member[string](v, "requestId")
+	id := normalizerstest.Member[string](v, "message", "id")
+	if id == "" {
+		id, request = cmp.Or(request, normalizerstest.Member[string](v, "uuid"), fmt.Sprint("@", len(b.calls))), ""
+	}
+	if c := b.calls[id]; c != nil && c.request != "" && request != "" && c.request != request {
+		id += "\x00" + request
+	}
+	c := b.calls[id]
+	if c == nil {
+		c = &claudeCall{outside: apart}
+		b.calls[id] = c
+	}
+	c.request = cmp.Or(c.request, request)
+	return c
+}
+
+// atMost is the part of f that limit has, field by field; of the output text comes first.
+func atMost(f, limit normalizerstest.Figures) normalizerstest.Figures {
+	output := min(f.Output, limit.Output)
+	return normalizerstest.Figures{
+		Input: min(f.Input, limit.Input), Cached: min(f.Cached, limit.Cached), CacheWrite: min(f.CacheWrite, limit.CacheWrite),
+		Output: output, Thinking: max(0, output-(f.Output-f.Thinking)),
+	}
+}
+
+// above is what f has above of.
+func above(f, of normalizerstest.Figures) normalizerstest.Figures {
+	output := max(0, f.Output-of.Output)
+	return normalizerstest.Figures{
+		Input: max(0, f.Input-of.Input), Cached: max(0, f.Cached-of.Cached), CacheWrite: max(0, f.CacheWrite-of.CacheWrite),
+		Output: output, Thinking: min(max(0, f.Thinking-of.Thinking), output),
+	}
+}
+
+// Add implements [normalizerstest.Ledger].
+func (l ledger) Add(session string, record []byte) {
+	var v any
+	dec := json.NewDecoder(bytes.NewReader(record))
+	dec.UseNumber()
+	if dec.Decode(&v) != nil {
+		return
+	}
+	b := l[session]
+	if b == nil {
+		b = &claudeBook{calls: map[string]*claudeCall{}, seen: map[string]bool{}, run: 1}
+		l[session] = b
+	}
+	v = claudeObject(v)
+	is := normalizerstest.Member[string](v, "type")
+	if (is == "system" || is == "result") && b.repeats(v, record) {
+		return
+	}
+	switch {
+	case is == "system" && normalizerstest.Member[string](v, "subtype") == "init":
+		b.next()
+	case is == "result" && normalizerstest.Member[string](v, "key") == "":
+		b.result(claudeUsageOf(normalizerstest.Member[any](v, "usage")))
+	case is == "stream_event":
+		b.start(session, v)
+	case is == "assistant", normalizerstest.Member[string](v, "message", "role") == "assistant":
+		b.message(session, v)
+	}
+}
+
+// repeats reports whether a record with an id was there before.
+func (b *claudeBook) repeats(v any, record []byte) bool {
+	id := normalizerstest.Member[string](v, "uuid")
+	if id == "" {
+		return false
+	}
+	again := id + string(record)
+	seen := b.seen[again]
+	b.seen[again] = true
+	return seen
+}
+
+// next begins the next run.
+func (b *claudeBook) next() {
+	b.run++
+	b.used, b.named = normalizerstest.Figures{}, false
+}
+
+// result counts what the result of the run states above its calls.
+func (b *claudeBook) result(now normalizerstest.Figures) {
+	stated, pool := b.used, &b.ahead
+	if !b.named {
+		stated, pool = b.alone, &b.unseen
+		b.alone = above(b.alone, now)
+	}
+	more := above(now, stated)
+	b.results.Add(more)
+	pool.Add(more)
+	b.next()
+}
+
+// start counts the start of a message, which names its call; the message itself has the figures.
+func (b *claudeBook) start(session string, v any) {
+	id := normalizerstest.Member[string](v, "event", "message", "id")
+	if id == "" {
+		return
+	}
+	start := maps.Clone(v.(map[string]any))
+	start["message"] = map[string]any{"id": id, "usage": map[string]any{}}
+	b.message(session, start)
+}
+
+// message counts what a message states of its call beyond what was stated before.
+func (b *claudeBook) message(session string, v any) {
+	if _, ok := normalizerstest.Member[any](v, "message", "usage").(map[string]any); !ok {
+		return
+	}
+	copied := normalizerstest.Member[string](v, "forkedFrom", "sessionId")
+	elsewhere := copied != "" && copied != session
+	main := normalizerstest.Member[string](v, "agentId") == "" && normalizerstest.Member[string](v, "parent_tool_use_id") == "" && !normalizerstest.Member[bool](v, "isSidechain")
+	call := b.call(v, elsewhere || !main)
+	before := call.figures
+	call.figures = highest(before, claudeUsage(v))
+	more := above(call.figures, before)
+	switch stream := normalizerstest.Member[string](v, "sessionId") == ""; {
+	case elsewhere:
+		b.settled.Add(more)
+	case call.outside:
+	case call.run == 0 && stream && main:
+		call.run, b.named = b.run, true
+		b.alone = above(b.alone, before)
+		b.used.Add(call.figures)
+	case call.run == b.run:
+		b.used.Add(more)
+	case call.run == 0:
+		b.alone.Add(above(more, b.settle(more, &b.unseen)))
+	default:
+		b.settle(more, &b.ahead)
+	}
+}
+
+// settle returns what a result has already stated of the figures of a call, and takes it out of
+// the pool of the result.
+func (b *claudeBook) settle(more normalizerstest.Figures, pool *normalizerstest.Figures) normalizerstest.Figures {
+	stated := atMost(more, *pool)
+	*pool = above(*pool, stated)
+	b.settled.Add(stated)
+	return stated
+}
+
+// highest is the higher of two, field by field.
+func highest(f, g normalizerstest.Figures) normalizerstest.Figures {
+	return normalizerstest.Figures{
+		Input: max(f.Input, g.Input), Output: max(f.Output, g.Output), Cached: max(f.Cached, g.Cached),
+		Thinking: max(f.Thinking, g.Thinking), CacheWrite: max(f.CacheWrite, g.CacheWrite),
+	}
+}
+
+// Sums implements [normalizerstest.Ledger].
+func (l ledger) Sums(session string) normalizerstest.Figures {
+	var sum normalizerstest.Figures
+	b := l[session]
+	if b == nil {
+		return sum
+	}
+	sum.Add(b.results)
+	for _, c := range b.calls {
+		sum.Add(c.figures)
+	}
+	sum.Input -= b.settled.Input
+	sum.Output -= b.settled.Output
+	sum.Cached -= b.settled.Cached
+	sum.CacheWrite -= b.settled.CacheWrite
+	sum.Thinking -= b.settled.Thinking
+	sum.UsageInput, sum.CacheRead, sum.UsageReasoning = sum.Input, sum.Cached, sum.Thinking
+	sum.UsageOutput = sum.Output - sum.Thinking
+	sum.Total = sum.Input + sum.CacheWrite + sum.CacheRead + sum.Output
+	return sum
+}

@@ -1,0 +1,207 @@
+package copilottest
+
+import (
+	"cmp"
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+
+	"tributary/normalizers/normalizerstest"
+)
+
+// ledger counts the tokens of every session (README.md, Tokens): the records
+// of usage, else what the messages state, and the total of a session where it is more.
+type ledger map[string]*copilotBill
+
+type copilotBill struct {
+	calls     map[string]normalizerstest.Figures // the figures emitted for each API call
+	seen      map[string]bool                    // records of usage
+	sum       normalizerstest.Figures
+	reasoning int64 // stated so far
+	emitted   int64 // of it
+	recorded  bool
+	last      int64
+	model     string                             // of the main conversation
+	models    map[string]normalizerstest.Figures // what was emitted of each model
+}
+
+// isModel reports whether a name is that of a model.
+func isModel(name string) bool { return name != "" && !strings.EqualFold(name, "auto") }
+
+// follow notes the model of the main conversation, and returns that of the record.
+func (b *copilotBill) follow(v, d any) string {
+	sub := normalizerstest.Member[string](v, "agentId") != "" || normalizerstest.Member[string](d, "parentToolCallId") != ""
+	names := map[string]string{
+		"session.start": "selectedModel", "session.resume": "selectedModel", "session.model_change": "newModel",
+		"session.tools_updated": "model", "session.auto_mode_resolved": "chosenModel", "assistant.message": "model",
+	}
+	stated := normalizerstest.Member[string](d, names[normalizerstest.Member[string](v, "type")])
+	if isModel(stated) && !sub {
+		b.model = stated
+	}
+	switch own := normalizerstest.Member[string](d, "model"); {
+	case isModel(own):
+		return own
+	case sub:
+		return ""
+	default:
+		return b.model
+	}
+}
+
+// spent adds to what was emitted of a model.
+func (b *copilotBill) spent(model string, more normalizerstest.Figures) {
+	if model != "" {
+		sum := b.models[model]
+		sum.Add(more)
+		b.models[model] = sum
+	}
+}
+
+// least and rest are, part by part, the lower of two and what one has above the other.
+func least(f, g normalizerstest.Figures) normalizerstest.Figures {
+	return normalizerstest.Figures{
+		UsageInput: min(f.UsageInput, g.UsageInput), CacheRead: min(f.CacheRead, g.CacheRead), CacheWrite: min(f.CacheWrite, g.CacheWrite),
+		Output: min(f.Output, g.Output), Thinking: min(f.Thinking, g.Thinking),
+	}
+}
+
+func rest(f, g normalizerstest.Figures) normalizerstest.Figures {
+	return normalizerstest.Figures{
+		UsageInput: max(0, f.UsageInput-g.UsageInput), CacheRead: max(0, f.CacheRead-g.CacheRead), CacheWrite: max(0, f.CacheWrite-g.CacheWrite),
+		Output: max(0, f.Output-g.Output), Thinking: max(0, f.Thinking-g.Thinking),
+	}
+}
+
+// most is, part by part, the higher of two.
+func most(f, g normalizerstest.Figures) normalizerstest.Figures {
+	return normalizerstest.Figures{
+		UsageInput: max(f.UsageInput, g.UsageInput), CacheRead: max(f.CacheRead, g.CacheRead), CacheWrite: max(f.CacheWrite, g.CacheWrite),
+		Output: max(f.Output, g.Output), Thinking: max(f.Thinking, g.Thinking),
+	}
+}
+
+// Add implements [normalizerstest.Ledger].
+func (l ledger) Add(session string, record []byte) {
+	b := l[session]
+	if b == nil {
+		b = &copilotBill{calls: make(map[string]normalizerstest.Figures), seen: make(map[string]bool), models: make(map[string]normalizerstest.Figures)}
+		l[session] = b
+	}
+	v := normalizerstest.Parse(record)
+	id, d := normalizerstest.Member[string](v, "id"), normalizerstest.Member[any](v, "data")
+	model := b.follow(v, d)
+	switch kind := normalizerstest.Member[string](v, "type"); kind {
+	case "assistant.message":
+		b.message(id, d, model)
+	case "session.usage_record", "assistant.usage":
+		again := id + "\x00" + string(record)
+		if id != "" && b.seen[again] {
+			return
+		}
+		b.seen[again] = true
+		u := d
+		if kind == "session.usage_record" {
+			u = normalizerstest.Member[any](d, "usage")
+		}
+		b.usage(cmp.Or(normalizerstest.Member[string](u, "apiCallId"), normalizerstest.Member[string](d, "apiCallId"), normalizerstest.Member[string](u, "accounting", "usageId")), u, model)
+	case "session.shutdown":
+		b.shutdown(normalizerstest.Member[map[string]any](d, "modelMetrics"))
+	}
+}
+
+// count is a count that an object states, else 0.
+func count(v any, name string) int64 {
+	n, _ := normalizerstest.Member[json.Number](v, name).Int64()
+	return n
+}
+
+// usageOf are the parts of a usage.
+func usageOf(v any) normalizerstest.Figures {
+	f := normalizerstest.Figures{CacheRead: count(v, "cacheReadTokens"), CacheWrite: count(v, "cacheWriteTokens"), Output: count(v, "outputTokens"), Thinking: count(v, "reasoningTokens")}
+	f.UsageInput = count(v, "inputTokens") - f.CacheRead - f.CacheWrite
+	return f
+}
+
+// message counts the output that a message states, until the session has records of usage.
+func (b *copilotBill) message(id string, d any, model string) {
+	key := cmp.Or(normalizerstest.Member[string](d, "apiCallId"), normalizerstest.Member[string](d, "messageId"), id)
+	more := count(d, "outputTokens") - b.calls[key].Output
+	if b.recorded || more <= 0 {
+		return
+	}
+	b.last = count(d, "outputTokens")
+	if key != "" {
+		f := b.calls[key]
+		f.Output = b.last
+		b.calls[key] = f
+	}
+	b.sum.Output += more
+	b.sum.UsageOutput += more
+	b.spent(model, normalizerstest.Figures{Output: more})
+}
+
+// usage counts what a record of usage states of an API call beyond what was counted before.
+func (b *copilotBill) usage(key string, u any, model string) {
+	now, was := usageOf(u), normalizerstest.Figures{}
+	if f, known := b.calls[key]; known && key != "" {
+		was = f
+	} else if !b.recorded && b.last == now.Output {
+		was.Output = b.last
+	}
+	b.recorded = true
+	if own := normalizerstest.Member[string](u, "model"); isModel(own) {
+		model = own
+	}
+	b.grow(rest(now, was))
+	b.spent(model, rest(now, was))
+	if key != "" {
+		b.calls[key] = most(now, was)
+	}
+}
+
+// shutdown counts what the totals of the session state, model by model, beyond what was counted.
+func (b *copilotBill) shutdown(metrics map[string]any) {
+	var total normalizerstest.Figures
+	for _, m := range metrics {
+		total.Add(usageOf(normalizerstest.Member[any](m, "usage")))
+	}
+	stated := b.sum
+	stated.Thinking = b.reasoning
+	left := rest(total, stated)
+	for _, name := range slices.Sorted(maps.Keys(metrics)) {
+		now := usageOf(normalizerstest.Member[any](metrics[name], "usage"))
+		more := least(rest(now, b.models[name]), left)
+		left = rest(left, more)
+		b.grow(more)
+		b.spent(name, more)
+	}
+}
+
+// grow adds to the sum. An event cannot carry more reasoning than output: what is left
+// comes with the next one. tokens_thinking has all of it at once.
+func (b *copilotBill) grow(more normalizerstest.Figures) {
+	b.reasoning += more.Thinking
+	reasoning := min(b.reasoning-b.emitted, more.Output)
+	b.emitted += reasoning
+	b.sum.UsageInput += more.UsageInput
+	b.sum.CacheRead += more.CacheRead
+	b.sum.CacheWrite += more.CacheWrite
+	b.sum.Output += more.Output
+	b.sum.UsageOutput += more.Output - reasoning
+	b.sum.UsageReasoning += reasoning
+	b.sum.Thinking += more.Thinking
+	b.sum.Input += more.UsageInput + more.CacheRead + more.CacheWrite
+	b.sum.Cached += more.CacheRead
+}
+
+// Sums implements [normalizerstest.Ledger].
+func (l ledger) Sums(session string) normalizerstest.Figures {
+	if l[session] == nil {
+		return normalizerstest.Figures{}
+	}
+	sum := l[session].sum
+	sum.Total = sum.Input + sum.Output
+	return sum
+}
