@@ -327,56 +327,73 @@ func lawParts(f Folding) error {
 // and the tool name of its call; a superseding event names an earlier one (README.md,
 // Identity).
 func lawIDs(f Folding) error {
-	const remembered = 4096
-	type session struct {
-		ids   map[string]uint64 // event_id -> sequence
-		calls map[string]string // tool_call_id -> tool_name
-	}
-	sessions := make(map[string]session)
+	sessions := make(map[string]knownIDs)
 	for i, s := range f.Steps {
 		for _, e := range s.Result.Events {
-			ev := e.Event
-			known, ok := sessions[ev.SessionID]
+			known, ok := sessions[e.Event.SessionID]
 			if !ok {
-				known = session{make(map[string]uint64), make(map[string]string)}
-				sessions[ev.SessionID] = known
+				known = knownIDs{make(map[string]uint64), make(map[string]string)}
+				sessions[e.Event.SessionID] = known
 			}
-			if ev.EventID == "" {
-				return fmt.Errorf("%s: an event without id", at(i, s))
+			if err := known.event(e.Event); err != nil {
+				return fmt.Errorf("%s: %w", at(i, s), err)
 			}
-			if before, ok := known.ids[ev.EventID]; ok && ev.Sequence-before < remembered {
-				return fmt.Errorf("%s: id %q again, first at sequence %d", at(i, s), ev.EventID, before)
-			}
-			known.ids[ev.EventID] = ev.Sequence
-			if ev.Supersedes != "" {
-				if _, ok := known.ids[ev.Supersedes]; !ok || ev.Supersedes == ev.EventID {
-					return fmt.Errorf("%s: %q supersedes %q, which was never there", at(i, s), ev.EventID, ev.Supersedes)
-				}
-			}
-			switch ev.EventType {
-			case envelopes.ToolCall:
-				if ev.ToolCallID == nil || ev.ToolName == nil {
-					break // a call that the vendor left without an id or a name
-				}
-				known.calls[*ev.ToolCallID] = *ev.ToolName
-			case envelopes.ToolResult:
-				if ev.ToolCallID == nil {
-					break
-				}
-				// A result long after its call may have lost the name, but never has another.
-				if name, ok := known.calls[*ev.ToolCallID]; ok && ev.ToolName != nil && *ev.ToolName != name {
-					return fmt.Errorf("%s: result %q of %q has the name %q", at(i, s), *ev.ToolCallID, name, *ev.ToolName)
-				}
-				if !strings.HasPrefix(ev.EventID, *ev.ToolCallID) && !strings.HasPrefix(ev.EventID, "@") && !strings.HasPrefix(ev.EventID, "~~") {
-					return fmt.Errorf("%s: result %q has tool_call_id %q", at(i, s), ev.EventID, *ev.ToolCallID)
-				}
-			case envelopes.UserMessage, envelopes.AssistantMessage, envelopes.SystemMessage, envelopes.Reasoning,
-				envelopes.FileSnapshot, envelopes.SessionSummary, envelopes.Meta, envelopes.Log:
-				if ev.ToolCallID != nil && ev.EventType != envelopes.Log && ev.EventType != envelopes.Meta {
-					return fmt.Errorf("%s: %s with a tool_call_id", at(i, s), ev.EventType)
-				}
+			if err := known.tool(e.Event); err != nil {
+				return fmt.Errorf("%s: %w", at(i, s), err)
 			}
 		}
+	}
+	return nil
+}
+
+// knownIDs are the ids of the events of a session so far.
+type knownIDs struct {
+	events map[string]uint64 // event_id -> sequence
+	calls  map[string]string // tool_call_id -> tool_name
+}
+
+// event checks and adds the id of an event.
+func (k knownIDs) event(e envelopes.AgentEventV1) error {
+	const remembered = 4096
+	if e.EventID == "" {
+		return errors.New("an event without id")
+	}
+	if before, ok := k.events[e.EventID]; ok && e.Sequence-before < remembered {
+		return fmt.Errorf("id %q again, first at sequence %d", e.EventID, before)
+	}
+	k.events[e.EventID] = e.Sequence
+	if e.Supersedes == "" {
+		return nil
+	}
+	if _, ok := k.events[e.Supersedes]; !ok || e.Supersedes == e.EventID {
+		return fmt.Errorf("%q supersedes %q, which was never there", e.EventID, e.Supersedes)
+	}
+	return nil
+}
+
+// tool adds the call of an event, or checks the result against its call.
+func (k knownIDs) tool(e envelopes.AgentEventV1) error {
+	if e.ToolCallID == nil {
+		return nil // no tool, or one that the vendor left without an id
+	}
+	id := *e.ToolCallID
+	switch e.EventType {
+	case envelopes.ToolCall:
+		if e.ToolName != nil {
+			k.calls[id] = *e.ToolName
+		}
+	case envelopes.ToolResult:
+		// A result long after its call may have lost the name, but never has another.
+		if name, ok := k.calls[id]; ok && e.ToolName != nil && *e.ToolName != name {
+			return fmt.Errorf("result %q of %q has the name %q", id, name, *e.ToolName)
+		}
+		if !strings.HasPrefix(e.EventID, id) && !strings.HasPrefix(e.EventID, "@") && !strings.HasPrefix(e.EventID, "~~") {
+			return fmt.Errorf("result %q has tool_call_id %q", e.EventID, id)
+		}
+	case envelopes.Log, envelopes.Meta:
+	case envelopes.UserMessage, envelopes.AssistantMessage, envelopes.SystemMessage, envelopes.Reasoning,
+		envelopes.FileSnapshot, envelopes.SessionSummary:
+		return fmt.Errorf("%s with a tool_call_id", e.EventType)
 	}
 	return nil
 }

@@ -51,7 +51,15 @@ func (f *shortForm) appendEvent(b []byte, e envelopes.AgentEventV1) ([]byte, err
 	if err != nil {
 		return nil, err
 	}
-	l := shortLine{prefix: fmt.Sprintf("%d %s #%s", e.Sequence, e.EventType, Digest(encoded, 4))}
+	for _, l := range []shortLine{headLine(e, Digest(encoded, 4)), toolLine(e), textLine(e), tokensLine(e), usageLine(e.Usage), objectsLine(e), f.changesLine(e)} {
+		b = l.appendTo(b)
+	}
+	return b, nil
+}
+
+// headLine has the identity of an event: its digest, id, parent, role, time and size.
+func headLine(e envelopes.AgentEventV1, digest string) shortLine {
+	l := shortLine{prefix: fmt.Sprintf("%d %s #%s", e.Sequence, e.EventType, digest)}
 	l.value("id", e.EventID)
 	shortPointer(&l, "parent", e.ParentEventID)
 	shortPointer(&l, "role", e.Role)
@@ -66,9 +74,12 @@ func (f *shortForm) appendEvent(b []byte, e envelopes.AgentEventV1) ([]byte, err
 	if e.Raw != nil {
 		l.add(fmt.Sprintf("raw=%dB", len(e.Raw)))
 	}
-	b = l.appendTo(b)
+	return l
+}
 
-	l = shortLine{}
+// toolLine has the tool of an event and its files.
+func toolLine(e envelopes.AgentEventV1) shortLine {
+	var l shortLine
 	shortPointer(&l, "tool", e.ToolName)
 	shortPointer(&l, "call", e.ToolCallID)
 	shortPointer(&l, "status", e.ToolStatus)
@@ -80,26 +91,35 @@ func (f *shortForm) appendEvent(b []byte, e envelopes.AgentEventV1) ([]byte, err
 	for _, file := range e.Files {
 		l.value(string(file.Op), file.Path)
 	}
-	b = l.appendTo(b)
+	return l
+}
 
-	l = shortLine{}
+// textLine has the text of an event.
+func textLine(e envelopes.AgentEventV1) shortLine {
+	var l shortLine
 	shortPointer(&l, "text", e.Text)
 	if e.TextTruncated {
 		l.add("truncated")
 	}
-	b = l.appendTo(b)
+	return l
+}
 
-	l = shortLine{prefix: "    tokens:"}
+// tokensLine has the token counts of an event.
+func tokensLine(e envelopes.AgentEventV1) shortLine {
+	l := shortLine{prefix: "    tokens:"}
 	shortNumber(&l, "input", e.TokensInput)
 	shortNumber(&l, "output", e.TokensOutput)
 	shortNumber(&l, "cached", e.TokensCached)
 	shortNumber(&l, "thinking", e.TokensThinking)
 	shortNumber(&l, "tool", e.TokensTool)
 	shortNumber(&l, "total", e.TokensTotal)
-	b = l.appendTo(b)
+	return l
+}
 
-	l = shortLine{prefix: "    usage:"}
-	if u := e.Usage; u != nil {
+// usageLine has the parts of a usage.
+func usageLine(u *envelopes.Usage) shortLine {
+	l := shortLine{prefix: "    usage:"}
+	if u != nil {
 		shortNumber(&l, "input", &u.Input)
 		shortNumber(&l, "cache_read", &u.CacheRead)
 		shortNumber(&l, "cache_write", &u.CacheWrite)
@@ -107,17 +127,23 @@ func (f *shortForm) appendEvent(b []byte, e envelopes.AgentEventV1) ([]byte, err
 		shortNumber(&l, "reasoning", &u.Reasoning)
 		l.value("key", u.Key)
 	}
-	b = l.appendTo(b)
+	return l
+}
 
-	l = shortLine{}
+// objectsLine has the JSON values of an event.
+func objectsLine(e envelopes.AgentEventV1) shortLine {
+	var l shortLine
 	shortObject(&l, "tool_output", e.ToolOutput)
 	l.json("tool_input", e.ToolInput)
 	shortObject(&l, "content", e.Content)
 	l.json("tool_metadata", e.ToolMetadata)
 	l.json("message_metadata", e.MessageMetadata)
-	b = l.appendTo(b)
+	return l
+}
 
-	l = shortLine{}
+// changesLine has the standing fields that are not those of the event before.
+func (f *shortForm) changesLine(e envelopes.AgentEventV1) shortLine {
+	var l shortLine
 	now := standingFields(e)
 	for _, name := range slices.Sorted(maps.Keys(mergedNames(f.standing, now))) {
 		v, ok := now[name]
@@ -130,7 +156,7 @@ func (f *shortForm) appendEvent(b []byte, e envelopes.AgentEventV1) ([]byte, err
 		l.add(name + "=" + v)
 	}
 	f.standing = now
-	return l.appendTo(b), nil
+	return l
 }
 
 // standingFields returns the fields that usually stay the same from event to event, as they
