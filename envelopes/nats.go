@@ -214,29 +214,18 @@ func readDocument(document []byte) (attributes []attribute, data []byte, err err
 			value = value.Clone()
 			continue
 		}
-		if token, err = decoder.ReadToken(); err != nil {
-			return nil, nil, notStrict(err)
-		}
-		a := attribute{header: headerPrefix + name, value: token.String()}
-		switch token.Kind() {
-		case jsontext.KindNull:
-			continue // as if absent
-		case jsontext.KindString:
-		case jsontext.KindNumber:
-			a.kind = kindInteger
-		case jsontext.KindTrue, jsontext.KindFalse:
-			a.kind = kindBoolean
-		default:
-			return nil, nil, invalidDocument("has an object or an array as an attribute")
-		}
-		if name != "data_base64" {
+		a, ok, err := readAttribute(decoder, name)
+		switch {
+		case err != nil:
+			return nil, nil, err
+		case !ok: // null is as if absent
+		case name != "data_base64":
 			attributes = append(attributes, a)
-			continue
-		}
-		if a.kind != kindString {
+		case a.kind != kindString:
 			return nil, nil, invalidDocument("has data_base64 that is not a string")
+		default:
+			encoded = new(a.value)
 		}
-		encoded = new(a.value)
 	}
 	if _, err := decoder.ReadToken(); err != nil {
 		return nil, nil, notStrict(err)
@@ -246,6 +235,27 @@ func readDocument(document []byte) (attributes []attribute, data []byte, err err
 	}
 	data, err = documentData(attributes, value, encoded)
 	return attributes, data, err
+}
+
+// readAttribute reads the value of an attribute; false where it is null.
+func readAttribute(decoder *jsontext.Decoder, name string) (attribute, bool, error) {
+	token, err := decoder.ReadToken()
+	if err != nil {
+		return attribute{}, false, notStrict(err)
+	}
+	a := attribute{header: headerPrefix + name, value: token.String()}
+	switch token.Kind() {
+	case jsontext.KindNull:
+		return attribute{}, false, nil
+	case jsontext.KindString:
+	case jsontext.KindNumber:
+		a.kind = kindInteger
+	case jsontext.KindTrue, jsontext.KindFalse:
+		a.kind = kindBoolean
+	default:
+		return attribute{}, false, invalidDocument("has an object or an array as an attribute")
+	}
+	return a, true, nil
 }
 
 // invalidDocument is the error of a document that breaks a rule.

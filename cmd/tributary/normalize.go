@@ -74,28 +74,17 @@ files lists each with its name.`,
 // stdio is the argument that names standard input, or standard output.
 const stdio = "-"
 
-// normalizeFiles prints the events of logs.
+// normalizeFiles prints the events of logs, and writes the report of their records.
 func (a *app) normalizeFiles(ctx context.Context, paths []string, f *normalizeFlags) error {
-	source, err := parseSource(f.source)
+	source, as, err := f.parse()
 	if err != nil {
 		return err
 	}
-	form, err := parseForm(f.form)
+	events, reportFile, err := a.normalizeOutputs(f.report)
 	if err != nil {
 		return err
 	}
-	if f.cloudEvents && form != asEvents {
-		return usageError{fmt.Errorf("--cloudevents prints events: leave out --as %s", form)}
-	}
-	events, reportFile := a.stdout, io.WriteCloser(nil)
-	switch f.report {
-	case "":
-	case stdio:
-		events, reportFile = io.Discard, keptOpen{jsonWriter(a.stdout)}
-	default: // before the work, so that a wrong name fails at once
-		if reportFile, err = os.Create(f.report); err != nil {
-			return fmt.Errorf("report: %w", err)
-		}
+	if reportFile != nil {
 		defer reportFile.Close()
 	}
 
@@ -103,16 +92,7 @@ func (a *app) normalizeFiles(ctx context.Context, paths []string, f *normalizeFl
 	var reports fileReports
 	var failed filesError
 	for _, path := range paths {
-		n := &logNormalizer{
-			sessions: map[sessionKey]*normalizers.Session{},
-			settings: pipeline.Settings{ToolMetadata: a.config.ToolMetadata, Raw: a.config.Raw},
-			out:      out,
-			lines:    newLineWriter(out, form),
-			report:   newReport(),
-		}
-		if f.cloudEvents {
-			n.generation = cmp.Or(a.config.Generation, pipeline.DefaultTopology().Generation)
-		}
+		n := a.newLogNormalizer(out, as, f.cloudEvents)
 		err := a.normalize(ctx, path, normalizers.File{Source: source, Session: f.session}, n)
 		if ctx.Err() != nil || errors.Is(err, syscall.EPIPE) {
 			return err
@@ -138,6 +118,38 @@ func (a *app) normalizeFiles(ctx context.Context, paths []string, f *normalizeFl
 		return failed
 	}
 	return verdict
+}
+
+// parse returns the agent and the form that the flags name.
+func (f *normalizeFlags) parse() (envelopes.Source, form, error) {
+	source, err := parseSource(f.source)
+	if err != nil {
+		return "", "", err
+	}
+	as, err := parseForm(f.form)
+	if err != nil {
+		return "", "", err
+	}
+	if f.cloudEvents && as != asEvents {
+		return "", "", usageError{fmt.Errorf("--cloudevents prints events: leave out --as %s", as)}
+	}
+	return source, as, nil
+}
+
+// normalizeOutputs opens what the events and the report are written to; the report is nil
+// without a name. It is opened before the work, so that a wrong name fails at once.
+func (a *app) normalizeOutputs(reportName string) (events io.Writer, report io.WriteCloser, err error) {
+	switch reportName {
+	case "":
+		return a.stdout, nil, nil
+	case stdio:
+		return io.Discard, keptOpen{jsonWriter(a.stdout)}, nil
+	}
+	file, err := os.Create(reportName)
+	if err != nil {
+		return nil, nil, fmt.Errorf("report: %w", err)
+	}
+	return a.stdout, file, nil
 }
 
 // filesError is the error of files that are not normalized. It unwraps to that of the last one.
@@ -221,6 +233,21 @@ type logNormalizer struct {
 
 	records uint64 // records so far: the sequence of the last one
 	line    []byte // buffer of the CloudEvent that is printed
+}
+
+// newLogNormalizer returns a normalizer that prints to out, as CloudEvents or in a form.
+func (a *app) newLogNormalizer(out *bufio.Writer, as form, cloudEvents bool) *logNormalizer {
+	n := &logNormalizer{
+		sessions: map[sessionKey]*normalizers.Session{},
+		settings: pipeline.Settings{ToolMetadata: a.config.ToolMetadata, Raw: a.config.Raw},
+		out:      out,
+		lines:    newLineWriter(out, as),
+		report:   newReport(),
+	}
+	if cloudEvents {
+		n.generation = cmp.Or(a.config.Generation, pipeline.DefaultTopology().Generation)
+	}
+	return n
 }
 
 // run processes in to its end. It prints the events of a chunk before it waits for the next

@@ -159,9 +159,7 @@ func newContent() *content {
 
 // fold computes the content that the generation should hold.
 func (x Expectation) fold(ctx context.Context, js jetstream.JetStream, r *Report) (*content, error) {
-	c := newContent()
-	sessions := make(map[sessionID]*normalizers.Session)
-	partitions := make(map[sessionID]int)
+	f := rawFold{Expectation: x, content: newContent(), sessions: make(map[sessionID]*normalizers.Session), partitions: make(map[sessionID]int)}
 	claims := pipeline.NewClaims(js)
 	for m, err := range rawMessages(ctx, js) {
 		if err != nil {
@@ -175,54 +173,79 @@ func (x Expectation) fold(ctx context.Context, js jetstream.JetStream, r *Report
 		if slices.Contains(x.Crashed, m.sequence) {
 			cause = pipeline.ErrCrashed
 		}
-		id := sessionID{record.Source, record.Session}
-		partition := partitionOf(m.Subject)
-		partitions[id] = partition
-		var result normalizers.Result
-		addressed := id.source != envelopes.UnknownSource
-		if addressed && sessions[id] == nil {
-			sessions[id] = normalizers.NewSession(id.source, id.id)
-			x.Topology.Settings.Apply(sessions[id])
+		if err := f.record(m, record, cause, r); err != nil {
+			return nil, fmt.Errorf("record %d: %w", m.sequence, err)
 		}
-		if cause == nil {
-			result, cause = x.normalize(sessions, id, record)
+	}
+	f.encodeStates()
+	r.Sessions = len(f.states)
+	return f.content, nil
+}
+
+// rawFold is the fold of the raw stream so far.
+type rawFold struct {
+	Expectation
+	*content
+
+	sessions   map[sessionID]*normalizers.Session
+	partitions map[sessionID]int // of the last record of each session
+}
+
+// record adds the events of a record, or its dead letter where it has a cause or cannot be
+// normalized.
+func (f *rawFold) record(m rawMessage, record normalizers.Record, cause error, r *Report) error {
+	id := sessionID{record.Source, record.Session}
+	partition := partitionOf(m.Subject)
+	f.partitions[id] = partition
+	addressed := id.source != envelopes.UnknownSource
+	if addressed && f.sessions[id] == nil {
+		f.sessions[id] = normalizers.NewSession(id.source, id.id)
+		f.Topology.Settings.Apply(f.sessions[id])
+	}
+	var result normalizers.Result
+	if cause == nil {
+		result, cause = f.normalize(f.sessions, id, record)
+	}
+	if cause != nil {
+		reason, permanent := pipeline.Reason(cause)
+		if !permanent {
+			return cause
 		}
-		if cause != nil {
-			reason, permanent := pipeline.Reason(cause)
-			if !permanent {
-				return nil, fmt.Errorf("record %d: %w", m.sequence, cause)
+		if addressed {
+			if _, ok := f.sessions[id].Reject(record); !ok {
+				return nil
 			}
-			if addressed {
-				if _, ok := sessions[id].Reject(record); !ok {
-					continue
-				}
-				c.states[id] = nil
-			}
-			r.DeadLetters++
-			c.deadLetters[m.sequence] = append(c.deadLetters[m.sequence], deadLetter{reason, m.Data})
+			f.states[id] = nil
+		}
+		r.DeadLetters++
+		f.deadLetters[m.sequence] = append(f.deadLetters[m.sequence], deadLetter{reason, m.Data})
+		return nil
+	}
+	for _, e := range result.Events {
+		data, err := e.Event.AppendJSON(nil)
+		if err != nil {
+			return err
+		}
+		r.Events++
+		f.events[id] = append(f.events[id], newEvent(e.Event.Sequence, e.Sequence, partition, data))
+	}
+	f.states[id] = nil
+	return nil
+}
+
+// encodeStates adds the states of the sessions, and the gaps that they have.
+func (f *rawFold) encodeStates() {
+	for id := range f.states {
+		f.states[id] = f.sessions[id].Encode()
+		if len(f.sessions[id].Gaps()) == 0 {
 			continue
 		}
-		for _, e := range result.Events {
-			data, err := e.Event.AppendJSON(nil)
-			if err != nil {
-				return nil, fmt.Errorf("record %d: %w", m.sequence, err)
-			}
-			r.Events++
-			c.events[id] = append(c.events[id], newEvent(e.Event.Sequence, e.Sequence, partition, data))
+		p := f.partitions[id]
+		if f.gaps[p] == nil {
+			f.gaps[p] = make(map[string]bool)
 		}
-		c.states[id] = nil
+		f.gaps[p][envelopes.StateSubject(f.Topology.Generation, p, id.source, id.id)] = true
 	}
-	for id := range c.states {
-		c.states[id] = sessions[id].Encode()
-		if p := partitions[id]; len(sessions[id].Gaps()) > 0 {
-			if c.gaps[p] == nil {
-				c.gaps[p] = make(map[string]bool)
-			}
-			c.gaps[p][envelopes.StateSubject(x.Topology.Generation, p, id.source, id.id)] = true
-		}
-	}
-	r.Sessions = len(c.states)
-	return c, nil
 }
 
 // normalize calls the normalizer of x. When it panics, the session is restored.
