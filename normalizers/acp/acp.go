@@ -1,14 +1,14 @@
 // Package acp normalizes records of the Agent Communication Protocol: the events of a run's
 // stream, runs and messages on their own, arrays of them, and requests to an agent.
 //
-// The protocol states a message up to three times: in the parts of a stream, in the
-// message that completes them, and in the output of the run. Each message is emitted once,
-// from the first of these places. Neither messages nor the events of a stream have an id or
-// name their run, so a session remembers the current run, the open message of its stream,
-// and content hashes of what it has emitted.
-//
 // Start with [Vendor]. A record is decoded by read (record.go) and dispatched to one
 // function per kind by dispatch (acp.go). README.md has the rules.
+//
+// The invariant: the protocol states a message up to three times, in the parts of a stream, in
+// the message that completes them, and in the output of the run, and each message is emitted
+// once, from the first of these places. Neither messages nor the events of a stream have an id
+// or name their run, so a session remembers the current run, the open message of its stream,
+// and content hashes of what it has emitted.
 package acp
 
 import (

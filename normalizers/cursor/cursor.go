@@ -2,12 +2,12 @@
 // --output-format stream-json`, also with --stream-partial-output, and the transcripts
 // below ~/.cursor/projects.
 //
-// Answers and thoughts come in deltas, which are joined into one event each. The stream has
-// lines of plain text too, in which the program speaks, so a line that is no JSON is a
-// record.
-//
 // Start with [Vendor]. A record is dispatched to one function per type by dispatch
 // (cursor.go). README.md has the rules.
+//
+// The invariant: answers and thoughts come in deltas, and those of one answer or thought are one
+// event. The stream has lines of plain text too, in which the program speaks, so a line that is
+// no JSON is a record.
 package cursor
 
 import (

@@ -2,12 +2,12 @@
 // typed prompts (logs.json), saved conversations (/chat save), and the output of a run that
 // a program started (--output-format stream-json and json).
 //
-// Gemini CLI writes a message again whenever it has grown, and repeats the whole history
-// when it changes. Events have the ids of the vendor, and only what is new is emitted.
-//
 // Start with [Vendor]. A record is dispatched to one function per kind by dispatch
 // (gemini.go), a message by emitMessage (message.go), a line of the stream by emitStream
 // (stream.go). README.md has the rules.
+//
+// The invariant: Gemini CLI writes a message again whenever it has grown, and repeats the whole
+// history when it changes. Events have the ids of the vendor, and only what is new is emitted.
 package gemini
 
 import (

@@ -1,8 +1,12 @@
 // Package lenient reads JSON of vendors, who change the type of a field without notice.
 //
-// The wire structs of the vendors are made of the types of this package: each takes the
-// kind of JSON value that it is for, and any other value leaves it empty. So a field of an
-// unexpected type is unknown, not malformed; only what is not JSON at all is an error.
+// Start with [ReadObject], which reads a record into a struct, and with the types for its
+// fields: [Text], [Number], [Flag], [List], [Object]. [Members] and [Elements] iterate over
+// values of any shape, and [Strict] rewrites a value as strict JSON.
+//
+// The invariant: each type takes the kind of JSON value that it is for, and any other value leaves
+// it empty. So a field of an unexpected type is unknown, not malformed; only what is not JSON at
+// all is an error.
 package lenient
 
 import (

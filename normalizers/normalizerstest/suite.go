@@ -1,3 +1,15 @@
+// Package normalizerstest has what the tests of all vendors share: the laws that events keep, the
+// comparison of events with the bytes of their log, golden files, generated and damaged logs, and
+// perturbations.
+//
+// Start with [Suite], which a vendor's test package fills in: an independent reader of its logs, a
+// ledger of its tokens and a generator. [Laws] are the properties that hold for any log,
+// [CheckTruth] compares the events of a log with an [Account] of it, and [Breakages] are broken
+// normalizers that show that a law can fail.
+//
+// The invariant: a reader, a ledger and an account are made of encoding/json and the pages of the
+// vendor. They call no code of the normalizers, so that a mistake in one of them shows as a
+// difference.
 package normalizerstest
 
 import (

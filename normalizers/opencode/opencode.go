@@ -2,10 +2,11 @@
 // lines of `opencode run --format json`, the messages that its server returns, and recordings
 // of the server's events. README.md beside this file describes the formats.
 //
-// A session is a list of messages, and a message is a list of parts. Every form writes the
-// same parts under the same ids, as often as they change, so that an event has the id of its
-// part and only what is new is emitted, in whatever form it comes. Follow a record from
-// [normalize] downward: each form ends in the functions for messages and parts.
+// Start with [Vendor] and normalize: each form ends in the functions for messages and parts.
+//
+// The invariant: a session is a list of messages, and a message is a list of parts. Every form
+// writes the same parts under the same ids, as often as they change, so that an event has the id
+// of its part and only what is new is emitted, in whatever form it comes.
 package opencode
 
 import (

@@ -1,6 +1,11 @@
 // Package prices computes what tokens cost, by a price file of the community: the
-// model_prices_and_context_window.json of LiteLLM, or the api.json of models.dev. It never guesses: tokens
-// without a price are counted as such, and never as free.
+// model_prices_and_context_window.json of LiteLLM, or the api.json of models.dev.
+//
+// Start with [Read], which reads a file, and [Table.Find], which returns the [Price] of a model;
+// [Price.Cost] applies it to the usage of an event.
+//
+// The invariant: nothing is guessed. Tokens without a price are counted as such and never as
+// free, and a model with several prices has none.
 package prices
 
 import (

@@ -1,5 +1,11 @@
 // Package spill groups any number of items by key in bounded memory: what does not fit goes to
 // temporary files.
+//
+// Start with [Grouper]: Put adds the items, Finish passes each key with its state to Done, Close
+// removes the files.
+//
+// The invariant: all items of a key are added to one state, in the order of Put, and Done is
+// called once for each key, however small the memory is.
 package spill
 
 import (

@@ -1,5 +1,10 @@
-// Package acptest is what the tests know of agents that speak ACP, independent of the code that they test: an
-// own reader of its logs, and a generator of them.
+// Package acptest reads and generates logs of agents that speak ACP for the tests.
+//
+// [Suite] is what the tests of all vendors use. The reader is interpret (truth.go), the rules of valid records
+// are in records.go, the generator is in generate.go; ACP states no tokens.
+//
+// The invariant: the reader, the ledger and the generator share no code and no table with the
+// normalizer, so that a mistake in one of them shows as a difference.
 package acptest
 
 import (

@@ -1,5 +1,11 @@
-// Package codextest is what the tests know of Codex, independent of the code that they test: an
-// own reader of its logs, and a generator of them.
+// Package codextest reads and generates logs of Codex for the tests.
+//
+// [Suite] is what the tests of all vendors use. The reader is [Interpret] (truth.go): what a rollout says is in
+// sayings.go, its tools are in tools.go, copied history is in copies.go, the counts of tokens are
+// in ledger.go. The generator is in generate.go.
+//
+// The invariant: the reader, the ledger and the generator share no code and no table with the
+// normalizer, so that a mistake in one of them shows as a difference.
 package codextest
 
 import (

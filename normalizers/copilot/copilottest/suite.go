@@ -1,5 +1,10 @@
-// Package copilottest is what the tests know of Copilot CLI, independent of the code that they test: an
-// own reader of its logs, and a generator of them.
+// Package copilottest reads and generates logs of Copilot CLI for the tests.
+//
+// [Suite] is what the tests of all vendors use. The reader is interpret (truth.go), the counts of tokens are
+// in ledger.go, the generator is in generate.go.
+//
+// The invariant: the reader, the ledger and the generator share no code and no table with the
+// normalizer, so that a mistake in one of them shows as a difference.
 package copilottest
 
 import (

@@ -1,5 +1,10 @@
-// Package cursortest is what the tests know of Cursor, independent of the code that they test: an
-// own reader of its logs, and a generator of them.
+// Package cursortest reads and generates logs of Cursor for the tests.
+//
+// [Suite] is what the tests of all vendors use. The reader and the counts of tokens are in truth.go, the
+// generator is in generate.go.
+//
+// The invariant: the reader, the ledger and the generator share no code and no table with the
+// normalizer, so that a mistake in one of them shows as a difference.
 package cursortest
 
 import (

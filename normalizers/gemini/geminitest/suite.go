@@ -1,5 +1,10 @@
-// Package geminitest is what the tests know of Gemini CLI, independent of the code that they test: an
-// own reader of its logs, and a generator of them.
+// Package geminitest reads and generates logs of Gemini CLI for the tests.
+//
+// [Suite] is what the tests of all vendors use. The reader is in truth.go, the counts of tokens are in
+// ledger.go, the generator is in generate.go.
+//
+// The invariant: the reader, the ledger and the generator share no code and no table with the
+// normalizer, so that a mistake in one of them shows as a difference.
 package geminitest
 
 import (
