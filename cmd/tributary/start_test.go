@@ -3,9 +3,9 @@ package main
 import (
 	"context"
 	"flag"
-	"fmt"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -19,13 +19,13 @@ var startRounds = flag.Int("start.rounds", 1, "first starts on an empty cluster 
 func TestWorkersStartTogetherOnAnEmptyCluster(t *testing.T) {
 	t.Parallel()
 	for round := range *startRounds {
-		t.Run(fmt.Sprint(round), func(t *testing.T) {
+		t.Run(strconv.Itoa(round), func(t *testing.T) {
 			c := pipelinetest.NewCluster(t, 3, 0)
 			home := t.TempDir()
 			replicated := func(cmd *exec.Cmd) { cmd.Env = append(cmd.Env, "TRIBUTARY_REPLICAS=3") }
 			var workers []*process
 			for i := range 3 {
-				workers = append(workers, startWith(t, replicated, filepath.Join(home, fmt.Sprint(i)), c.URL(), "run"))
+				workers = append(workers, startWith(t, replicated, filepath.Join(home, strconv.Itoa(i)), c.URL(), "run"))
 			}
 			c.Start(c.Nodes...)
 			for i, w := range workers {

@@ -125,7 +125,6 @@ func (a *app) tail(ctx context.Context, f *tailFlags) error {
 		return err
 	}
 	defer js.Conn().Close()
-	records := &recordWriter{app: a, js: js}
 	if f.counted && f.lines == 0 {
 		if q.After, err = a.lastPosition(ctx, js); err != nil {
 			return err
@@ -133,27 +132,13 @@ func (a *app) tail(ctx context.Context, f *tailFlags) error {
 	}
 	q.Interrupted = func(err error) { fmt.Fprintf(a.stderr, "reading goes on after an interruption: %v\n", err) }
 	q.Raw = f.raw && f.output == "json"
-	count, unreadable := 0, 0
+	p := &tailPrinter{app: a, tailFlags: f, events: w, records: &recordWriter{app: a, js: js}}
 	for e, err := range pipeline.Events(ctx, js, a.config.Generation, q) {
 		if err != nil && e.Position == 0 {
 			return a.noStream(err)
 		}
-		if err != nil {
-			unreadable++
-			fmt.Fprintf(a.stderr, "skipped: %v\n", err)
-			continue
-		}
-		count++
-		if f.raw && f.output != "json" {
-			err = records.write(ctx, &e)
-		} else {
-			err = w.event(&e.AgentEventV1)
-		}
-		if err != nil {
+		if err := p.print(ctx, &e, err); err != nil {
 			return err
-		}
-		if e.RecordGone {
-			records.missing(&e)
 		}
 	}
 	if q.Follow {
@@ -162,14 +147,47 @@ func (a *app) tail(ctx context.Context, f *tailFlags) error {
 	if err := context.Cause(ctx); err != nil { // interrupted before the end
 		return err
 	}
-	if count == 0 && f.output != "json" {
-		fmt.Fprintf(a.stderr, "no such event in generation %s\n", a.config.Generation)
+	return p.end()
+}
+
+// tailPrinter prints the events of tail, or their records.
+type tailPrinter struct {
+	*app
+	*tailFlags
+	events            eventWriter
+	records           *recordWriter
+	count, unreadable int
+}
+
+// print prints an event. One that could not be read is reported and counted.
+func (p *tailPrinter) print(ctx context.Context, e *pipeline.Event, failed error) (err error) {
+	if failed != nil {
+		p.unreadable++
+		fmt.Fprintf(p.stderr, "skipped: %v\n", failed)
+		return nil
+	}
+	p.count++
+	if p.raw && p.output != "json" {
+		err = p.records.write(ctx, e)
+	} else {
+		err = p.events.event(&e.AgentEventV1)
+	}
+	if err == nil && e.RecordGone {
+		p.records.missing(e)
+	}
+	return err
+}
+
+// end ends the output; its error says what could not be printed.
+func (p *tailPrinter) end() error {
+	if p.count == 0 && p.output != "json" {
+		fmt.Fprintf(p.stderr, "no such event in generation %s\n", p.config.Generation)
 	}
 	var skipped error
-	if unreadable > 0 {
-		skipped = partlyError(plural(unreadable, "message") + " of the events stream cannot be read")
+	if p.unreadable > 0 {
+		skipped = partlyError(plural(p.unreadable, "message") + " of the events stream cannot be read")
 	}
-	return errors.Join(w.end(), records.err(), skipped)
+	return errors.Join(p.events.end(), p.records.err(), skipped)
 }
 
 // lastPosition returns the last position of the events stream.

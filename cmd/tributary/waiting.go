@@ -23,7 +23,7 @@ const (
 // repeatedWarning is how often a reason that does not change is logged again.
 const repeatedWarning = time.Minute
 
-// wait tries something until it succeeds, for as long as the broker is away or electing, or until
+// wait tries what is named until it succeeds, for as long as the broker is away or electing, or until
 // the time of TRIBUTARY_START_TIMEOUT is over. It logs each new reason, and one that
 // stays once a minute.
 func (a *app) wait(ctx context.Context, what string, try func(context.Context) error) error {
@@ -43,7 +43,7 @@ func (a *app) wait(ctx context.Context, what string, try func(context.Context) e
 		}
 		if text := err.Error(); text != reason || time.Since(logged) >= repeatedWarning {
 			reason, logged = text, time.Now()
-			a.log.WarnContext(ctx, what+": waiting for the broker", "error", a.withCure(err), "tries", tries)
+			a.log.WarnContext(ctx, "waiting for the broker", "doing", what, "error", a.withCure(err), "tries", tries)
 		}
 		select {
 		case <-time.After(pause/2 + rand.N(pause)): // so that workers that start together do not retry together
@@ -65,7 +65,7 @@ func willPass(err error) bool {
 // startWorker connects to the broker, waiting for it, and provisions the streams. The caller closes
 // the connection.
 func (a *app) startWorker(ctx context.Context, top pipeline.Topology) (js jetstream.JetStream, err error) {
-	err = a.wait(ctx, "cannot connect", func(ctx context.Context) error {
+	err = a.wait(ctx, "connect", func(ctx context.Context) error {
 		js, err = a.jetStream(ctx)
 		return err
 	})
@@ -74,7 +74,7 @@ func (a *app) startWorker(ctx context.Context, top pipeline.Topology) (js jetstr
 	}
 	err = pipeline.CheckPayload(js.Conn())
 	if err == nil {
-		err = a.wait(ctx, "cannot create or read the streams", func(ctx context.Context) error { return pipeline.Provision(ctx, js, top) })
+		err = a.wait(ctx, "provision the streams", func(ctx context.Context) error { return pipeline.Provision(ctx, js, top) })
 	}
 	if err != nil {
 		js.Conn().Close()
