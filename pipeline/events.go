@@ -235,6 +235,7 @@ func (r *eventsReader) each(ctx context.Context, from uint64, follow bool, yield
 		c, err := openStream(ctx, r.js, EventsStream(r.generation), r.consumer(from))
 		if err == nil {
 			opened = true
+			c.ahead = eventsAhead
 			err = r.readOn(ctx, c, &from, follow, yield)
 			c.close()
 		}
@@ -255,6 +256,9 @@ func (r *eventsReader) each(ctx context.Context, from uint64, follow bool, yield
 		}
 	}
 }
+
+// eventsAhead is how many events a request asks for. Two requests fit the buffer of a reader.
+const eventsAhead = 480
 
 // maxReadPause is the longest wait before a reading that was interrupted begins again.
 const maxReadPause = 5 * time.Second

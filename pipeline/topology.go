@@ -203,6 +203,9 @@ func Provision(ctx context.Context, js jetstream.JetStream, t Topology) error {
 	if err := provisionHeartbeats(ctx, js, t, edgesBucket, "Heartbeats of the edges of Tributary.", edgesTTL); err != nil {
 		return err
 	}
+	if err := provisionSubscribers(ctx, js, t); err != nil {
+		return err
+	}
 	if err := provisionGeneration(ctx, js, kv, t, Part{}, generationRecord{Revision: normalizers.Revision}); err != nil {
 		return err
 	}
@@ -228,6 +231,19 @@ func provisionBucket(ctx context.Context, js jetstream.JetStream, t Topology) (j
 		return nil, fmt.Errorf("provision bucket %s: %w", controlBucket, err)
 	}
 	return kv, nil
+}
+
+// provisionKeyValue creates a bucket, or updates its replicas.
+func provisionKeyValue(ctx context.Context, js jetstream.JetStream, t Topology, cfg jetstream.KeyValueConfig) error {
+	cfg.Storage, cfg.Replicas = jetstream.FileStorage, max(t.Replicas, 1) // a bucket in memory would vanish with a restart
+	_, err := js.KeyValue(ctx, cfg.Bucket)
+	switch {
+	case errors.Is(err, jetstream.ErrBucketNotFound):
+		_, err = js.CreateKeyValue(ctx, cfg)
+	case err == nil && t.Replicas > 0:
+		_, err = js.UpdateKeyValue(ctx, cfg)
+	}
+	return wrap(err, "provision bucket "+cfg.Bucket)
 }
 
 // provisionStream creates a stream, or updates the settings that can be changed.

@@ -2,7 +2,6 @@ package pipeline
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -75,19 +74,5 @@ func workerSubject(generation, id string) string {
 
 // provisionHeartbeats creates a bucket of heartbeats, which expire after ttl.
 func provisionHeartbeats(ctx context.Context, js jetstream.JetStream, t Topology, bucket, description string, ttl time.Duration) error {
-	cfg := jetstream.KeyValueConfig{
-		Bucket:      bucket,
-		Description: description,
-		Storage:     jetstream.FileStorage, // a bucket in memory would vanish with a restart
-		TTL:         ttl,
-		Replicas:    max(t.Replicas, 1),
-	}
-	_, err := js.KeyValue(ctx, bucket)
-	switch {
-	case errors.Is(err, jetstream.ErrBucketNotFound):
-		_, err = js.CreateKeyValue(ctx, cfg)
-	case err == nil && t.Replicas > 0:
-		_, err = js.UpdateKeyValue(ctx, cfg)
-	}
-	return wrap(err, "provision bucket "+bucket)
+	return provisionKeyValue(ctx, js, t, jetstream.KeyValueConfig{Bucket: bucket, Description: description, TTL: ttl})
 }

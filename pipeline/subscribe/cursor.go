@@ -1,0 +1,174 @@
+package subscribe
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"tributary/pipeline"
+)
+
+// cursor is the progress of a subscription, the value of its key in
+// [pipeline.SubscribersBucket]. Every process writes it expecting the revision that it has
+// written or read itself, so that one that was taken over stores nothing.
+type cursor struct {
+	Generation string    `json:"generation"`
+	Created    time.Time `json:"created"`             // of the stream: a dropped generation may come back under its name
+	Position   uint64    `json:"position"`            // of the last event that is done
+	Since      time.Time `json:"since,omitzero"`      // of [Start], until an event is done
+	Cuts       []uint64  `json:"cuts,omitempty"`      // raw sequences up to which the generation before had the records, by partition
+	Tries      int       `json:"deliveries,omitzero"` // of the event behind Position, by processes that may have ended in it
+	Owner      string    `json:"owner"`               // the run that wrote it
+}
+
+const subjectPrefix = "$KV." + pipeline.SubscribersBucket + "."
+
+// open reads the cursor, or makes the first one, and takes it over. The process that has it may be
+// storing progress at the same time.
+func (s *Subscription) open(ctx context.Context) error {
+	for {
+		err := s.takeOver(ctx)
+		if !errors.Is(err, ErrTakenOver) {
+			return err
+		}
+		if err := s.pause(ctx, s.config.Backoff); err != nil {
+			return err
+		}
+	}
+}
+
+// takeOver is one attempt of open.
+func (s *Subscription) takeOver(ctx context.Context) error {
+	found, revision, err := s.readCursor(ctx)
+	if err != nil {
+		return err
+	}
+	s.cursor, s.revision = found, revision
+	if found.Generation == "" {
+		if err := s.begin(ctx); err != nil {
+			return err
+		}
+	} else if s.config.Generation != "" && s.config.Generation != found.Generation {
+		return fmt.Errorf("%w: it has progress in generation %s, not %s: give the subscription another name", errConfig, found.Generation, s.config.Generation)
+	}
+	s.cursor.Owner, s.tries, s.trying = s.id, s.cursor.Tries, true
+	return s.store(ctx)
+}
+
+// readCursor reads the stored cursor and its revision from the leader of the bucket. Without one
+// the cursor has no Generation.
+func (s *Subscription) readCursor(ctx context.Context) (c cursor, revision uint64, err error) {
+	m, err := pipeline.LastStored(ctx, s.js, "KV_"+pipeline.SubscribersBucket, subjectPrefix+s.config.Name)
+	switch {
+	case errors.Is(err, jetstream.ErrMsgNotFound):
+		return c, 0, nil
+	case errors.Is(err, jetstream.ErrStreamNotFound):
+		return c, 0, fmt.Errorf("the broker has no bucket %s: start a worker, which creates it: tributary run", pipeline.SubscribersBucket)
+	case err != nil:
+		return c, 0, fmt.Errorf("read the progress: %w", err)
+	case len(m.Data) == 0: // it was removed
+		return c, m.Sequence, nil
+	}
+	if err := json.Unmarshal(m.Data, &c); err != nil {
+		return c, 0, fmt.Errorf("the progress in bucket %s cannot be read: remove the key %s to begin again", pipeline.SubscribersBucket, s.config.Name)
+	}
+	return c, m.Sequence, nil
+}
+
+// begin sets the first cursor.
+func (s *Subscription) begin(ctx context.Context) error {
+	generation := s.config.Generation
+	if generation == "" {
+		var err error
+		if generation, err = pipeline.LiveGeneration(ctx, s.js); err != nil {
+			return err
+		}
+	}
+	info, err := s.stream(ctx, generation)
+	if err != nil {
+		return err
+	}
+	s.cursor.Generation, s.cursor.Created, s.cursor.Since = generation, info.Created.UTC(), s.config.Start.Since
+	switch start := s.config.Start; {
+	case start.New:
+		s.cursor.Position = info.State.LastSeq
+	case start.Position > 1:
+		s.cursor.Position = start.Position - 1
+	}
+	return nil
+}
+
+// stream returns what the broker knows about the events stream of a generation.
+func (s *Subscription) stream(ctx context.Context, generation string) (*jetstream.StreamInfo, error) {
+	stream, err := s.js.Stream(ctx, pipeline.EventsStream(generation))
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return nil, fmt.Errorf("%w: %s: stay with one that exists (tributary replay ls), under another name of the subscription", ErrDropped, generation)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("events stream of %s: %w", generation, err)
+	}
+	return stream.CachedInfo(), nil
+}
+
+// store writes the cursor when it has changed, and waits while the broker is away.
+func (s *Subscription) store(ctx context.Context) error {
+	data, err := json.Marshal(s.cursor)
+	if err != nil {
+		return fmt.Errorf("encode the progress: %w", err)
+	}
+	for wait := s.config.Backoff; !bytes.Equal(data, s.stored); wait = min(2*wait, maxBackoff) {
+		err := s.storeOnce(ctx, data)
+		if errors.Is(err, ErrTakenOver) {
+			return err
+		}
+		if err == nil {
+			s.stored, s.storing = data, time.Now()
+			return nil
+		}
+		s.log.WarnContext(ctx, "the progress cannot be stored: it is tried again", slog.Any("error", err))
+		if err := s.pause(ctx, wait); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// storeOnce writes the cursor. After a lost answer the key says whether it is stored.
+func (s *Subscription) storeOnce(ctx context.Context, data []byte) error {
+	m := &nats.Msg{Subject: subjectPrefix + s.config.Name, Data: data, Header: nats.Header{
+		jetstream.ExpectedLastSubjSeqHeader: {strconv.FormatUint(s.revision, 10)},
+	}}
+	ack, err := s.js.PublishMsg(ctx, m)
+	if err == nil {
+		s.revision = ack.Sequence
+		return nil
+	}
+	found, revision, failed := s.readCursor(ctx)
+	switch {
+	case failed != nil:
+		return errors.Join(err, failed)
+	case revision == s.revision: // it was not stored
+		return err
+	case found.Owner != s.id:
+		return ErrTakenOver
+	}
+	s.revision = revision
+	return nil
+}
+
+// checkOwner returns [ErrTakenOver] when another process has written the cursor.
+func (s *Subscription) checkOwner(ctx context.Context) error {
+	_, revision, err := s.readCursor(ctx)
+	if err == nil && revision != s.revision {
+		err = ErrTakenOver
+	}
+	return err
+}

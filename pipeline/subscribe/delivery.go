@@ -1,0 +1,401 @@
+package subscribe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"tributary/pipeline"
+)
+
+const (
+	storeEvents = 256         // events without progress stored, at most
+	storeEvery  = time.Second // and so long
+	maxBackoff  = time.Minute
+)
+
+// errEnded is the error of an event during whose deliveries processes have ended.
+var errEnded = errors.New("the process ended in each delivery of the event")
+
+// arrival is an event that was read, or the end of the reading.
+type arrival struct {
+	event pipeline.Event
+	err   error
+	end   bool
+}
+
+// reading reads the events of the generation of the cursor behind it.
+type reading struct {
+	arrivals chan arrival
+	stop     context.CancelFunc
+}
+
+// read begins to read behind the cursor. A reading that does not follow ends with the last event
+// that is there.
+func (s *Subscription) read(ctx context.Context, follow bool) *reading {
+	ctx, cancel := context.WithCancel(ctx)
+	r := &reading{make(chan arrival, storeEvents), cancel}
+	generation, created := s.cursor.Generation, s.cursor.Created
+	var rebuilt error
+	q := pipeline.EventsQuery{
+		Source: s.config.Source, Session: s.config.Session, Type: s.config.Type,
+		After: s.cursor.Position, Since: s.cursor.Since, Follow: follow,
+		Interrupted: func(err error) {
+			s.log.WarnContext(ctx, "reading is interrupted and begins again", slog.Any("error", err))
+			if info, err := s.stream(ctx, generation); err == nil && !info.Created.Equal(created) {
+				rebuilt = errRebuilt
+				cancel()
+			}
+		},
+	}
+	go func() {
+		defer close(r.arrivals)
+		pass := func(a arrival) bool {
+			select {
+			case r.arrivals <- a:
+				return true
+			case <-ctx.Done():
+				return false
+			}
+		}
+		for e, err := range pipeline.Events(ctx, s.js, generation, q) {
+			if !pass(arrival{event: e, err: err, end: err != nil && e.Position == 0}) {
+				break
+			}
+		}
+		if rebuilt != nil {
+			r.arrivals <- arrival{err: rebuilt, end: true} // whoever reads waits for it: the buffer is emptied
+		}
+	}()
+	return r
+}
+
+// close ends the reading, and waits for that.
+func (r *reading) close() {
+	r.stop()
+	for range r.arrivals { // until it has ended
+	}
+}
+
+// errRebuilt: the generation was dropped, and built again under the same name.
+var errRebuilt = errors.New("generation was dropped and built again")
+
+// follow passes the events of the generation of the cursor until another one is live, whose name it
+// returns.
+func (s *Subscription) follow(ctx context.Context, most int) (to string, err error) {
+	if to, err = s.check(ctx); to != "" || err != nil {
+		return to, err
+	}
+	r := s.read(ctx, true)
+	defer r.close()
+	tick := time.NewTicker(s.config.Poll)
+	defer tick.Stop()
+	for {
+		select {
+		case a, more := <-r.arrivals:
+			if !more {
+				return "", context.Cause(ctx)
+			}
+			err = s.pass(ctx, r, a, most)
+		case <-tick.C:
+			if to, err = s.look(ctx); to != "" {
+				return to, err
+			}
+		case <-s.drain:
+			return "", errDrained
+		case <-ctx.Done():
+			return "", context.Cause(ctx)
+		}
+		switch {
+		case errors.Is(err, errRebuilt) && s.rebuilds():
+			return s.cursor.Generation, nil
+		case errors.Is(err, errRebuilt), errors.Is(err, jetstream.ErrStreamNotFound):
+			return s.gone(ctx)
+		case err != nil:
+			return "", err
+		}
+	}
+}
+
+// check compares the cursor with the events stream when the reading begins. It returns the name of
+// the generation to go on with, when that is another one.
+func (s *Subscription) check(ctx context.Context) (to string, err error) {
+	info, err := s.stream(ctx, s.cursor.Generation)
+	switch {
+	case errors.Is(err, ErrDropped):
+		return s.gone(ctx)
+	case err != nil:
+		return "", err
+	case !info.Created.Equal(s.cursor.Created) && s.rebuilds():
+		return s.cursor.Generation, nil
+	case !info.Created.Equal(s.cursor.Created):
+		return s.gone(ctx)
+	case info.State.LastSeq < s.cursor.Position:
+		return "", fmt.Errorf("%w: it ends at %d, and the events up to %d were passed: remove the key %s of bucket %s to begin again",
+			ErrWentBack, info.State.LastSeq, s.cursor.Position, s.config.Name, pipeline.SubscribersBucket)
+	}
+	to, err = s.look(ctx)
+	return to, err
+}
+
+// rebuilds reports whether the program begins again with a generation that was dropped and built again.
+func (s *Subscription) rebuilds() bool {
+	return s.config.Generation == "" && s.config.Change == Rebuild
+}
+
+// gone returns the live generation when the one of the cursor was dropped, or why the subscription
+// cannot go on.
+func (s *Subscription) gone(ctx context.Context) (to string, err error) {
+	if s.config.Generation == "" {
+		if to, err = pipeline.LiveGeneration(ctx, s.js); err != nil || to != s.cursor.Generation {
+			return to, err
+		}
+	}
+	return "", fmt.Errorf("%w: %s: stay with one that exists (tributary replay ls), under another name of the subscription", ErrDropped, s.cursor.Generation)
+}
+
+// look returns the name of the live generation when that is another one than the cursor's. When the
+// broker is away, it has not changed.
+func (s *Subscription) look(ctx context.Context) (to string, err error) {
+	if err := s.checkOwner(ctx); err != nil {
+		if errors.Is(err, ErrTakenOver) {
+			return "", err
+		}
+		s.log.WarnContext(ctx, "the progress cannot be read: it is tried again", slog.Any("error", err))
+		return "", nil
+	}
+	if s.config.Generation != "" {
+		return "", nil
+	}
+	live, err := pipeline.LiveGeneration(ctx, s.js)
+	switch {
+	case err != nil:
+		s.log.WarnContext(ctx, "the live generation cannot be read: it is tried again", slog.Any("error", err))
+	case live != s.cursor.Generation:
+		return live, nil
+	}
+	return "", nil
+}
+
+// pass passes an event, and those that have arrived behind it, and stores the progress.
+func (s *Subscription) pass(ctx context.Context, r *reading, a arrival, most int) error {
+	var batch []Event
+	flush := func() error {
+		if len(batch) == 0 {
+			return nil
+		}
+		events := batch
+		batch = nil
+		return s.deliver(ctx, events)
+	}
+	limit := storeEvents
+	switch {
+	case s.trying:
+		limit = 1
+	case most > 1:
+		limit = most
+	}
+	var failed error
+	for n := 1; ; n++ {
+		switch {
+		case a.end:
+			failed = a.err
+		case a.err != nil:
+			if failed = flush(); failed == nil {
+				failed = s.poison(ctx, Event{Event: pipeline.Event{Position: a.event.Position, Stored: a.event.Stored}}, a.err)
+			}
+		case !s.selects(&a.event):
+			if failed = flush(); failed == nil {
+				s.done(a.event.Position)
+			}
+		default:
+			batch = append(batch, Event{Event: a.event})
+			if len(batch) >= most {
+				failed = flush()
+			}
+		}
+		full := n >= limit || s.drained() || time.Since(s.storing) > storeEvery && len(batch) == 0
+		if failed != nil || full {
+			break
+		}
+		var more bool
+		select {
+		case a, more = <-r.arrivals:
+		default:
+		}
+		if !more {
+			break
+		}
+	}
+	if failed == nil {
+		failed = flush()
+	}
+	if err := s.store(ctx); err != nil {
+		return err
+	}
+	return failed
+}
+
+// done notes that the events up to a position are done.
+func (s *Subscription) done(position uint64) {
+	s.cursor.Position, s.cursor.Since, s.cursor.Tries, s.trying = position, time.Time{}, 0, false
+}
+
+// deliver passes events to the handler until they are done or poison.
+func (s *Subscription) deliver(ctx context.Context, events []Event) error {
+	tries := 0
+	if s.trying {
+		if tries = s.tries; tries >= s.config.Deliveries {
+			return s.poison(ctx, events[0], errEnded)
+		}
+		s.cursor.Tries = tries + 1
+		if err := s.store(ctx); err != nil { // before the process may end
+			return err
+		}
+	}
+	for wait := s.config.Backoff; ; wait = min(2*wait, maxBackoff) {
+		tries++
+		for i := range events {
+			events[i].Delivery = tries
+		}
+		err := s.observer.process(ctx, events, s.handle)
+		switch {
+		case err == nil:
+			s.done(events[len(events)-1].Position)
+			return nil
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case len(events) == 1 && tries >= s.config.Deliveries:
+			return s.poison(ctx, events[0], err)
+		}
+		s.log.WarnContext(ctx, "the handler failed: the event is passed again",
+			slog.String("event", events[0].Key()), slog.Int("events", len(events)), slog.Int("delivery", tries), slog.Any("error", err))
+		if err := s.pause(ctx, wait); err != nil {
+			return err
+		}
+		if len(events) > 1 {
+			return s.deliverEach(ctx, events)
+		}
+	}
+}
+
+// deliverEach passes the events of a batch that failed one at a time, so that the one that fails is
+// known.
+func (s *Subscription) deliverEach(ctx context.Context, events []Event) error {
+	for i := range events {
+		if err := s.deliver(ctx, events[i:i+1]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// poison leaves an event out when the program wants that.
+func (s *Subscription) poison(ctx context.Context, e Event, cause error) error {
+	err := cause
+	if s.config.Poison != nil {
+		err = s.config.Poison(ctx, e, cause)
+	}
+	if err != nil {
+		return fmt.Errorf("event at %d of %s: %w", e.Position, pipeline.EventsStream(s.cursor.Generation), err)
+	}
+	s.log.ErrorContext(ctx, "an event is left out", slog.Uint64("position", e.Position), slog.Any("error", cause))
+	s.done(e.Position)
+	return nil
+}
+
+// change goes on with another generation.
+func (s *Subscription) change(ctx context.Context, to string) error {
+	var cuts []uint64
+	if s.config.Change == Continue {
+		var err error
+		if cuts, err = s.finish(ctx); err != nil {
+			return err
+		}
+	}
+	info, err := s.stream(ctx, to)
+	if err != nil {
+		return err
+	}
+	changed := GenerationChanged{From: s.cursor.Generation, To: to}
+	for wait := s.config.Backoff; ; wait = min(2*wait, maxBackoff) {
+		err := s.config.GenerationChanged(ctx, changed)
+		if err == nil {
+			break
+		}
+		s.log.WarnContext(ctx, "the change of the generation failed: it is tried again", slog.String("from", changed.From), slog.String("to", to), slog.Any("error", err))
+		if err := s.pause(ctx, wait); err != nil {
+			return err
+		}
+	}
+	s.log.InfoContext(ctx, "another generation is live", slog.String("from", changed.From), slog.String("to", to))
+	s.cursor = cursor{Generation: to, Created: info.Created.UTC(), Cuts: cuts, Owner: s.id}
+	s.trying = false
+	return s.store(ctx)
+}
+
+// finish passes the rest of a generation that is retired, and returns up to which raw records it
+// goes.
+func (s *Subscription) finish(ctx context.Context) ([]uint64, error) {
+	for {
+		cuts, ok, err := pipeline.Cuts(ctx, s.js, s.cursor.Generation)
+		switch {
+		case errors.Is(err, jetstream.ErrStreamNotFound):
+			return nil, fmt.Errorf("%w: %s, before its last events were passed: set Change to %s to begin with the generation that is live", ErrDropped, s.cursor.Generation, Rebuild)
+		case err != nil:
+			return nil, err
+		case ok:
+			return cuts, s.passRest(ctx)
+		}
+		if err := s.pause(ctx, s.config.Poll); err != nil { // the promotion is under way
+			return nil, err
+		}
+	}
+}
+
+// passRest passes the events that are there.
+func (s *Subscription) passRest(ctx context.Context) error {
+	r := s.read(ctx, false)
+	defer r.close()
+	for {
+		select {
+		case a, more := <-r.arrivals:
+			if !more {
+				return context.Cause(ctx)
+			}
+			if err := s.pass(ctx, r, a, 1); err != nil {
+				return err
+			}
+		case <-s.drain:
+			return errDrained
+		}
+	}
+}
+
+// drained reports whether the subscription is to end.
+func (s *Subscription) drained() bool {
+	select {
+	case <-s.drain:
+		return true
+	default:
+		return false
+	}
+}
+
+// pause waits. The error says that the subscription ends meanwhile.
+func (s *Subscription) pause(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-s.drain:
+		return errDrained
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}

@@ -1,0 +1,242 @@
+// Package subscribe is what a Go program imports to consume events. A [Subscription] passes each
+// event of the live generation to a handler, in the order of its session, and goes on where it
+// stopped, also in another process. When another generation becomes live, the program is asked
+// what to do ([Config.GenerationChanged]).
+//
+// An event is passed again unless its handler succeeded and the progress was stored after it
+// (at least once): [Event.Key] tells a repeated one.
+package subscribe
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"regexp"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/trace"
+
+	"tributary/envelopes"
+	"tributary/pipeline"
+)
+
+// Event is an event that is passed to a handler.
+type Event struct {
+	pipeline.Event
+	Delivery int // 1 for the first time, counted over restarts of the process
+}
+
+// Key is the same whenever the event is passed, in every generation, and different for every
+// other event: <source>/<session>/<event_id>, the session as in subjects.
+func (e *Event) Key() string {
+	return string(e.Source) + "/" + envelopes.Token(e.SessionID) + "/" + e.EventID
+}
+
+// Handler handles an event. When it fails, the event is passed again after a while, and no later
+// one before. The context has the span of the delivery.
+type Handler func(ctx context.Context, e Event) error
+
+// BatchHandler handles consecutive events as a whole. When it fails, the events are passed again
+// one at a time.
+type BatchHandler func(ctx context.Context, events []Event) error
+
+// GenerationChanged says that another generation is live.
+type GenerationChanged struct{ From, To string }
+
+// Change says with which event of a new live generation a subscription goes on.
+type Change string
+
+// The changes.
+const (
+	// Rebuild begins with the first event of the new generation: after the change the
+	// subscription passes exactly its events. It leaves the rest of the old one out.
+	Rebuild Change = "rebuild"
+	// Continue passes the rest of the old generation, then the events of the new one whose raw
+	// records the old one does not have. An event that the old one still held back, because its
+	// meaning depended on a later record, is passed by neither.
+	Continue Change = "continue"
+)
+
+// Start is where a subscription begins that has no progress yet. The zero value is the first
+// event.
+type Start struct {
+	New      bool      // with the next event that is stored
+	Since    time.Time // with the first event that was stored at this time or later
+	Position uint64    // with the first event at this sequence of the events stream or later
+}
+
+// Config configures a [Subscription].
+type Config struct {
+	// Name identifies the subscription: [A-Za-z0-9_-]{1,64}. Its progress is stored under it. One
+	// process at a time works under a name: one that starts takes over.
+	Name string
+
+	// Source, Session, Type and Partitions select events; an empty one selects all.
+	Source     envelopes.Source
+	Session    string
+	Type       envelopes.EventType
+	Partitions []int
+
+	Start Start
+
+	// Generation is the one to stay with. When it is empty, the subscription follows the live one,
+	// and GenerationChanged is required: it is called before the first event of another
+	// generation, until it succeeds, and again after a crash. With [Rebuild] it discards what the
+	// program has made of the events so far.
+	Generation        string
+	GenerationChanged func(context.Context, GenerationChanged) error
+	Change            Change // default [Rebuild]
+
+	// Deliveries is how often an event is passed before it is poison: default 5. Backoff is the wait
+	// before the second time, which doubles up to a minute: default 200 ms.
+	Deliveries int
+	Backoff    time.Duration
+	// Poison is called for an event that is poison, with the last error of the handler, and for a
+	// message that cannot be read, which has nothing but its Position. When it returns nil, the
+	// event is left out. An error ends [Subscription.Run]; without Poison, every such event does.
+	Poison func(context.Context, Event, error) error
+
+	Batch int           // events of a batch at most: default 256
+	Poll  time.Duration // between two looks at the live generation: default 1 s
+
+	Logger *slog.Logger // nil for no logs
+	Tracer trace.Tracer // nil for no traces
+	Meter  metric.Meter // nil for no metrics
+}
+
+// Errors that end [Subscription.Run]. Each comes with its cure.
+var (
+	ErrTakenOver = errors.New("another process has taken over the subscription, or its progress was removed")
+	ErrDropped   = errors.New("generation was dropped")
+	ErrWentBack  = errors.New("the events stream has lost events that were passed")
+)
+
+var errConfig = errors.New("bad configuration of a subscription")
+
+// Subscription passes events to a handler. Make one with [New] and run it once.
+type Subscription struct {
+	js       jetstream.JetStream
+	config   Config
+	id       string // of this run
+	log      *slog.Logger
+	observer *observer
+	drain    chan struct{} // closed by Drain
+	draining sync.Once
+
+	// These belong to the goroutine of Run.
+	handle   BatchHandler
+	cursor   cursor
+	revision uint64    // of the key that the broker has
+	stored   []byte    // its value
+	storing  time.Time // when it was stored
+	trying   bool      // the next event may be the one that ended the process before: it is passed alone
+	tries    int       // its deliveries by other processes
+}
+
+var validName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
+
+// New returns a subscription. It reads nothing yet.
+func New(js jetstream.JetStream, cfg Config) (*Subscription, error) {
+	switch {
+	case !validName.MatchString(cfg.Name):
+		return nil, fmt.Errorf("%w: name %q: write 1 to 64 of A-Z, a-z, 0-9, _ and -", errConfig, cfg.Name)
+	case cfg.Generation == "" && cfg.GenerationChanged == nil:
+		return nil, fmt.Errorf("%w: set GenerationChanged to follow the live generation, or Generation to stay with one", errConfig)
+	case cfg.Change != "" && cfg.Change != Rebuild && cfg.Change != Continue:
+		return nil, fmt.Errorf("%w: change %q: write %s or %s", errConfig, cfg.Change, Rebuild, Continue)
+	case cfg.Deliveries < 0 || cfg.Batch < 0 || cfg.Backoff < 0 || cfg.Poll < 0:
+		return nil, fmt.Errorf("%w: Deliveries, Batch, Backoff and Poll are not below 0", errConfig)
+	}
+	if cfg.Change == "" {
+		cfg.Change = Rebuild
+	}
+	if cfg.Deliveries == 0 {
+		cfg.Deliveries = 5
+	}
+	if cfg.Backoff == 0 {
+		cfg.Backoff = 200 * time.Millisecond
+	}
+	if cfg.Batch == 0 {
+		cfg.Batch = 256
+	}
+	if cfg.Poll == 0 {
+		cfg.Poll = time.Second
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	s := &Subscription{
+		js: js, config: cfg, id: rand.Text(), drain: make(chan struct{}),
+		log: cfg.Logger.With(slog.String("subscription", cfg.Name)),
+	}
+	var err error
+	s.observer, err = newObserver(&cfg)
+	return s, err
+}
+
+// Drain makes Run finish the event or batch in progress, store the progress and return nil. It
+// does not wait. Any goroutine may call it, more than once.
+func (s *Subscription) Drain() { s.draining.Do(func() { close(s.drain) }) }
+
+// Run passes events to handle, one at a time, until [Subscription.Drain] is called, ctx ends, or
+// something needs an operator. It waits while the broker is away. Progress is stored when every
+// event that has arrived is handled, and at the latest after 256 events or a second: after a crash
+// so many may be passed again.
+func (s *Subscription) Run(ctx context.Context, handle Handler) error {
+	return s.run(ctx, func(ctx context.Context, events []Event) error { return handle(ctx, events[0]) }, 1)
+}
+
+// RunBatches is [Subscription.Run] with the events that have arrived, up to [Config.Batch], as a
+// whole. Progress is stored after each batch.
+func (s *Subscription) RunBatches(ctx context.Context, handle BatchHandler) error {
+	return s.run(ctx, handle, s.config.Batch)
+}
+
+// errDrained ends a delivery that was not done when the subscription was drained.
+var errDrained = errors.New("drained")
+
+func (s *Subscription) run(ctx context.Context, handle BatchHandler, most int) (err error) {
+	s.handle = handle
+	err = s.open(ctx)
+	if errors.Is(err, errDrained) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("subscription %s: %w", s.config.Name, err)
+	}
+	for err == nil {
+		var to string
+		if to, err = s.follow(ctx, most); err == nil {
+			err = s.change(ctx, to)
+		}
+	}
+	if s.trying {
+		s.cursor.Tries = s.tries // the process ends on purpose: that is no failure of the event
+	}
+	if !errors.Is(err, ErrTakenOver) {
+		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+		defer cancel()
+		if failed := s.store(closing); failed != nil && errors.Is(err, errDrained) {
+			err = failed
+		}
+	}
+	if errors.Is(err, errDrained) {
+		return nil
+	}
+	return fmt.Errorf("subscription %s: %w", s.config.Name, err)
+}
+
+// selects reports whether an event that the broker has selected belongs to the subscription.
+func (s *Subscription) selects(e *pipeline.Event) bool {
+	p := e.Provenance.Partition
+	if p >= 0 && p < len(s.cursor.Cuts) && e.Provenance.RawSequence <= s.cursor.Cuts[p] {
+		return false // the generation before had it
+	}
+	return len(s.config.Partitions) == 0 || slices.Contains(s.config.Partitions, p)
+}

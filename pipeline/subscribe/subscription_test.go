@@ -1,0 +1,665 @@
+package subscribe_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"tributary/envelopes"
+	"tributary/normalizers"
+	"tributary/pipeline"
+	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/subscribe"
+)
+
+func topology() pipeline.Topology { return pipeline.Topology{Generation: "v1", Partitions: 4} }
+
+// deadline returns a context for what must happen soon.
+func deadline(tb testing.TB) context.Context {
+	tb.Helper()
+	ctx, cancel := context.WithTimeoutCause(tb.Context(), time.Minute, errors.New("the test waits in vain"))
+	tb.Cleanup(cancel)
+	return ctx
+}
+
+// work runs a worker until the test ends.
+func work(tb testing.TB, js jetstream.JetStream) {
+	tb.Helper()
+	cfg := pipeline.Config{Topology: topology(), Heartbeat: 100 * time.Millisecond, Worker: "w", Member: "w"}
+	cfg.Topology.Generation = ""
+	if testing.Verbose() {
+		cfg.Logger = slog.New(slog.NewTextHandler(tb.Output(), nil))
+	}
+	r := pipeline.NewRunner(js, cfg)
+	ctx, cancel := context.WithCancel(context.WithoutCancel(tb.Context()))
+	ended := make(chan error, 1)
+	go func() { ended <- r.Run(ctx) }()
+	tb.Cleanup(func() { cancel(); <-ended })
+}
+
+// caughtUp waits until a generation has every record.
+func caughtUp(tb testing.TB, js jetstream.JetStream, generation string) {
+	tb.Helper()
+	top := topology()
+	top.Generation = generation
+	if err := pipeline.CatchUp(deadline(tb), js, top); err != nil {
+		tb.Fatal(err)
+	}
+}
+
+// prompts returns records of Claude Code with these texts.
+func prompts(session string, texts ...string) (list []normalizers.Record) {
+	for _, text := range texts {
+		list = append(list, normalizers.Record{Source: envelopes.ClaudeCode, Session: session, Data: fmt.Appendf(nil,
+			`{"type":"user","uuid":%q,"timestamp":"2026-03-01T09:00:00Z","message":{"role":"user","content":%q}}`, session+" "+text, text)})
+	}
+	return list
+}
+
+// store stores the events of records, and ends the worker.
+func store(tb testing.TB, js jetstream.JetStream, records ...normalizers.Record) {
+	tb.Helper()
+	pipelinetest.Publish(tb, js, records...)
+	top := topology()
+	stage, err := pipeline.New(js, pipeline.Config{Topology: top, Heartbeat: 50 * time.Millisecond})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- stage.Run(context.WithoutCancel(tb.Context())) }()
+	caughtUp(tb, js, "v1")
+	stage.Drain()
+	if err := <-ended; err != nil {
+		tb.Fatal(err)
+	}
+}
+
+// configure completes a configuration for a test.
+func configure(tb testing.TB, cfg subscribe.Config) subscribe.Config {
+	tb.Helper()
+	if cfg.Name == "" {
+		cfg.Name = "test"
+	}
+	if cfg.Generation == "" && cfg.GenerationChanged == nil {
+		cfg.Generation = "v1"
+	}
+	cfg.Poll, cfg.Backoff = 20*time.Millisecond, time.Millisecond
+	if testing.Verbose() {
+		cfg.Logger = slog.New(slog.NewTextHandler(tb.Output(), nil))
+	}
+	return cfg
+}
+
+// newSubscription returns a subscription.
+func newSubscription(tb testing.TB, js jetstream.JetStream, cfg subscribe.Config) *subscribe.Subscription {
+	tb.Helper()
+	s, err := subscribe.New(js, configure(tb, cfg))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return s
+}
+
+// take passes so many events to a list of texts, then drains.
+func take(tb testing.TB, js jetstream.JetStream, cfg subscribe.Config, most int) (list []string) {
+	tb.Helper()
+	s := newSubscription(tb, js, cfg)
+	err := s.Run(deadline(tb), func(_ context.Context, e subscribe.Event) error {
+		if list = append(list, *e.Text); len(list) == most {
+			s.Drain()
+		}
+		return nil
+	})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return list
+}
+
+// numbers returns the texts from..to.
+func numbers(from, to int) (list []string) {
+	for i := from; i <= to; i++ {
+		list = append(list, fmt.Sprint(i))
+	}
+	return list
+}
+
+// A subscription that ends and begins again, under its name, passes each event once; a start, and
+// filters, select.
+func TestSubscriptionGoesOnWhereItStopped(t *testing.T) {
+	t.Parallel()
+	js := pipelinetest.NewServer(t).Provision(topology())
+	store(t, js, prompts("s", numbers(1, 300)...)...)
+	store(t, js, prompts("other", "x", "y")...)
+	var got []string
+	for _, n := range []int{1, 2, 260, 37} {
+		got = append(got, take(t, js, subscribe.Config{Session: "s"}, n)...)
+	}
+	if diff := cmp.Diff(numbers(1, 300), got); diff != "" {
+		t.Errorf("events (-want +got):\n%s", diff)
+	}
+	all, err := js.Stream(t.Context(), pipeline.EventsStream("v1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := all.GetLastMsgForSubject(t.Context(), "events.v1.claude_code.s.*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var partitions []int
+	for e := range pipeline.Events(t.Context(), js, "v1", pipeline.EventsQuery{Session: "other", Last: 1}) {
+		partitions = append(partitions, e.Provenance.Partition)
+	}
+	for name, cfg := range map[string]subscribe.Config{
+		"position": {Start: subscribe.Start{Position: m.Sequence}},
+		"time":     {Start: subscribe.Start{Since: m.Time}},
+		"source":   {Source: envelopes.ClaudeCode, Start: subscribe.Start{Position: m.Sequence}},
+		"type":     {Type: envelopes.UserMessage, Start: subscribe.Start{Position: m.Sequence}},
+	} {
+		cfg.Name = name
+		if diff := cmp.Diff([]string{"300", "x", "y"}, take(t, js, cfg, 3)); diff != "" {
+			t.Errorf("%s: events (-want +got):\n%s", name, diff)
+		}
+	}
+	if got := take(t, js, subscribe.Config{Name: "partition", Partitions: partitions, Session: "other"}, 2); !slices.Equal(got, []string{"x", "y"}) {
+		t.Errorf("partitions %v: %v", partitions, got)
+	}
+	s := newSubscription(t, js, subscribe.Config{Name: "new", Start: subscribe.Start{New: true}})
+	key := awaitKey(t, js, "new")
+	go func() {
+		<-key
+		pipelinetest.Publish(t, js, prompts("s", "301")...)
+	}()
+	work(t, js)
+	err = s.Run(deadline(t), func(_ context.Context, e subscribe.Event) error {
+		if *e.Text != "301" || e.Key() != "claude_code/s/s 301" || e.Delivery != 1 {
+			t.Errorf("event %s: %s, delivery %d", e.Key(), *e.Text, e.Delivery)
+		}
+		s.Drain()
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// awaitKey waits until a subscription has stored its first progress.
+func awaitKey(tb testing.TB, js jetstream.JetStream, name string) <-chan jetstream.KeyValueEntry {
+	tb.Helper()
+	kv, err := js.KeyValue(tb.Context(), pipeline.SubscribersBucket)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	watcher, err := kv.Watch(tb.Context(), name, jetstream.UpdatesOnly())
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { _ = watcher.Stop() })
+	return watcher.Updates()
+}
+
+// An event whose handler fails is passed again, before any later one. After so many times it is
+// poison: it is left out when the program says so, and else ends the subscription.
+func TestFailedEventIsPassedAgainInItsPlace(t *testing.T) {
+	t.Parallel()
+	js := pipelinetest.NewServer(t).Provision(topology())
+	store(t, js, prompts("s", "one", "fails once", "two", "poison", "three")...)
+	wrong := errors.New("the handler does not like it")
+	var got, poison []string
+	fail := func(e *subscribe.Event) error {
+		got = append(got, fmt.Sprint(*e.Text, " ", e.Delivery))
+		if *e.Text == "poison" || *e.Text == "fails once" && e.Delivery == 1 {
+			return wrong
+		}
+		return nil
+	}
+	cfg := subscribe.Config{Deliveries: 3}
+	s := newSubscription(t, js, cfg)
+	err := s.Run(deadline(t), func(_ context.Context, e subscribe.Event) error { return fail(&e) })
+	if !errors.Is(err, wrong) || !strings.Contains(err.Error(), "EVENTS_v1") {
+		t.Errorf("without a policy: %v", err)
+	}
+	want := []string{"one 1", "fails once 1", "fails once 2", "two 1", "poison 1", "poison 2", "poison 3"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("deliveries (-want +got):\n%s", diff)
+	}
+
+	got = nil
+	pipelinetest.PublishMessages(t.Context(), t, js, &nats.Msg{Subject: "events.v1.claude_code.s.user_message", Data: []byte("no event")})
+	store(t, js, prompts("s", "four")...)
+	cfg.Poison = func(_ context.Context, e subscribe.Event, err error) error {
+		if e.EventID == "" {
+			poison = append(poison, "unreadable")
+			return nil
+		}
+		poison = append(poison, *e.Text)
+		if !errors.Is(err, wrong) {
+			t.Errorf("poison: %v", err)
+		}
+		return nil
+	}
+	s = newSubscription(t, js, cfg)
+	err = s.RunBatches(deadline(t), func(_ context.Context, events []subscribe.Event) error {
+		if *events[len(events)-1].Text == "four" {
+			defer s.Drain()
+		}
+		var errs []error
+		for i := range events {
+			errs = append(errs, fail(&events[i]))
+		}
+		return errors.Join(errs...)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(poison, []string{"poison", "unreadable"}) {
+		t.Errorf("left out: %q", poison)
+	}
+	for _, text := range []string{"three 1", "four 1"} {
+		if !slices.Contains(got, text) {
+			t.Errorf("deliveries %q are without %q", got, text)
+		}
+	}
+}
+
+// A batch that fails is passed again one event at a time, so that poison is the event that fails.
+func TestFailedBatchIsDivided(t *testing.T) {
+	t.Parallel()
+	js := pipelinetest.NewServer(t).Provision(topology())
+	store(t, js, prompts("s", "first", "a", "b", "poison", "c", "d")...)
+	var done, poison []string
+	largest := 0
+	cfg := subscribe.Config{Deliveries: 2, Batch: 100, Poison: func(_ context.Context, e subscribe.Event, _ error) error {
+		poison = append(poison, *e.Text)
+		return nil
+	}}
+	s := newSubscription(t, js, cfg)
+	err := s.RunBatches(deadline(t), func(_ context.Context, events []subscribe.Event) error {
+		largest = max(largest, len(events))
+		for _, e := range events {
+			if *e.Text == "poison" {
+				return errors.New("no")
+			}
+		}
+		for _, e := range events {
+			if done = append(done, *e.Text); *e.Text == "d" {
+				s.Drain()
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(done, []string{"first", "a", "b", "c", "d"}) || !slices.Equal(poison, []string{"poison"}) || largest < 2 {
+		t.Errorf("done %q, poison %q, largest batch %d", done, poison, largest)
+	}
+}
+
+// An event that ends the process each time it is passed is poison after so many times, although no
+// handler returns an error; the events before it are not.
+func TestEventThatEndsTheProcessIsPoison(t *testing.T) {
+	t.Parallel()
+	js := pipelinetest.NewServer(t).Provision(topology())
+	store(t, js, prompts("s", "one", "two", "ends", "three")...)
+	var calls, poison []string
+	cfg := subscribe.Config{Deliveries: 3, Poison: func(_ context.Context, e subscribe.Event, _ error) error {
+		poison = append(poison, *e.Text)
+		return nil
+	}}
+	process := func() (ended bool) {
+		defer func() { ended = recover() != nil }() // unwinds as abruptly as the end of a process
+		s := newSubscription(t, js, cfg)
+		err := s.Run(deadline(t), func(_ context.Context, e subscribe.Event) error {
+			calls = append(calls, *e.Text)
+			if *e.Text == "ends" {
+				panic("the process ends")
+			}
+			if *e.Text == "three" {
+				s.Drain()
+			}
+			return nil
+		})
+		if err != nil {
+			t.Error(err)
+		}
+		return false
+	}
+	for n := 0; process(); n++ {
+		if n > 10 {
+			t.Fatalf("the process ends again and again: %q", calls)
+		}
+	}
+	if n := len(slices.DeleteFunc(slices.Clone(calls), func(s string) bool { return s != "ends" })); n < 3 || n > 5 || !slices.Equal(poison, []string{"ends"}) {
+		t.Errorf("calls %q, poison %q", calls, poison)
+	}
+}
+
+// Of two processes with one name the later one works; a name whose progress was removed, a
+// generation that was dropped and a stream that went back in time are errors with a cure.
+func TestSubscriptionThatCannotGoOnSaysWhy(t *testing.T) {
+	t.Parallel()
+	js := pipelinetest.NewServer(t).Provision(topology())
+	store(t, js, prompts("s", "one", "two")...)
+	ended := make(chan error, 1)
+	first := newSubscription(t, js, subscribe.Config{})
+	passed := make(chan struct{}, 2)
+	go func() {
+		ended <- first.Run(deadline(t), func(context.Context, subscribe.Event) error { passed <- struct{}{}; return nil })
+	}()
+	<-passed
+	<-passed
+	second := newSubscription(t, js, subscribe.Config{})
+	drained := make(chan error, 1)
+	go func() {
+		drained <- second.Run(deadline(t), func(context.Context, subscribe.Event) error { return nil })
+	}()
+	if err := <-ended; !errors.Is(err, subscribe.ErrTakenOver) {
+		t.Errorf("the first of two: %v", err)
+	}
+	second.Drain()
+	if err := <-drained; err != nil {
+		t.Error(err)
+	}
+
+	if _, err := pipeline.StartReplay(t.Context(), js, pipeline.Replay{Name: "b"}); err != nil {
+		t.Fatal(err)
+	}
+	cfg := subscribe.Config{Name: "b", Generation: "b"}
+	third := newSubscription(t, js, cfg)
+	key := awaitKey(t, js, "b")
+	go func() { ended <- third.Run(deadline(t), nil) }()
+	<-key
+	if err := pipeline.DropGeneration(t.Context(), js, "b"); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-ended; !errors.Is(err, subscribe.ErrDropped) || !strings.Contains(err.Error(), "replay ls") {
+		t.Errorf("a generation that was dropped: %v", err)
+	}
+	if err := newSubscription(t, js, cfg).Run(deadline(t), nil); !errors.Is(err, subscribe.ErrDropped) {
+		t.Errorf("a generation that is not there: %v", err)
+	}
+	if err := newSubscription(t, js, subscribe.Config{Generation: "c"}).Run(deadline(t), nil); err == nil || !strings.Contains(err.Error(), "another name") {
+		t.Errorf("a name of another generation: %v", err)
+	}
+	kv, err := js.KeyValue(t.Context(), pipeline.SubscribersBucket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	entry, err := kv.Get(t.Context(), "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := kv.PutString(t.Context(), "test", strings.Replace(string(entry.Value()), `"position":`, `"position":9`, 1)); err != nil {
+		t.Fatal(err)
+	}
+	if err := newSubscription(t, js, subscribe.Config{}).Run(deadline(t), nil); !errors.Is(err, subscribe.ErrWentBack) || !strings.Contains(err.Error(), "remove the key test") {
+		t.Errorf("progress behind the end of the stream: %v", err)
+	}
+	for want, cfg := range map[string]subscribe.Config{
+		"A-Z, a-z, 0-9":       {Name: "a.b", Generation: "v1"},
+		"GenerationChanged":   {Name: "a"},
+		"rebuild or continue": {Name: "a", Generation: "v1", Change: "sometimes"},
+		"not below 0":         {Name: "a", Generation: "v1", Batch: -1},
+	} {
+		if _, err := subscribe.New(js, cfg); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%+v: %v", cfg, err)
+		}
+	}
+	bare := pipelinetest.NewServer(t).JetStream()
+	if err := newSubscription(t, bare, subscribe.Config{}).Run(deadline(t), nil); err == nil || !strings.Contains(err.Error(), "tributary run") {
+		t.Errorf("a broker without a worker: %v", err)
+	}
+}
+
+// A subscription goes on through a restart of the server.
+func TestSubscriptionWaitsForTheBroker(t *testing.T) {
+	t.Parallel()
+	server := pipelinetest.NewServer(t)
+	js := server.Provision(topology())
+	store(t, js, prompts("s", "one", "two", "three")...)
+	s := newSubscription(t, js, subscribe.Config{})
+	var got []string
+	err := s.Run(deadline(t), func(_ context.Context, e subscribe.Event) error {
+		switch got = append(got, *e.Text); *e.Text {
+		case "one":
+			server.Restart()
+		case "three":
+			s.Drain()
+		}
+		return nil
+	})
+	if err != nil || !slices.Equal(got, []string{"one", "two", "three"}) {
+		t.Errorf("events %q, %v", got, err)
+	}
+}
+
+// A program that imports the package does not contain a server.
+func TestImportDoesNotBringAServer(t *testing.T) {
+	t.Parallel()
+	out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", "tributary/pipeline/subscribe").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if deps := string(out); strings.Contains(deps, "nats-server") || !strings.Contains(deps, "nats.go/jetstream") {
+		t.Errorf("the package imports\n%s", deps)
+	}
+}
+
+// table is what a program makes of the events: those of each session, by their keys.
+type table struct {
+	mu      sync.Mutex
+	events  map[string][]string
+	changes []subscribe.GenerationChanged
+}
+
+// changed discards the events.
+func (t *table) changed(_ context.Context, c subscribe.GenerationChanged) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.events, t.changes = nil, append(t.changes, c)
+	return nil
+}
+
+// add adds an event, unless it is there.
+func (t *table) add(e *subscribe.Event) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.events == nil {
+		t.events = map[string][]string{}
+	}
+	data, err := e.AppendJSON(nil)
+	if line := string(data); !slices.Contains(t.events[e.SessionID], line) {
+		t.events[e.SessionID] = append(t.events[e.SessionID], line)
+	}
+	return err
+}
+
+// has waits until the table has exactly the events of a generation.
+func (t *table) has(tb testing.TB, js jetstream.JetStream, generation string) {
+	tb.Helper()
+	want := map[string][]string{}
+	for e, err := range pipeline.Events(tb.Context(), js, generation, pipeline.EventsQuery{}) {
+		if err != nil {
+			tb.Fatal(err)
+		}
+		data, err := e.AppendJSON(nil)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		want[e.SessionID] = append(want[e.SessionID], string(data))
+	}
+	poll := time.NewTicker(10 * time.Millisecond)
+	defer poll.Stop()
+	for ctx := deadline(tb); ; {
+		t.mu.Lock()
+		diff := cmp.Diff(want, t.events)
+		t.mu.Unlock()
+		if diff == "" {
+			return
+		}
+		select {
+		case <-poll.C:
+		case <-ctx.Done():
+			tb.Fatalf("the events of %s (-want +got):\n%.3000s", generation, diff)
+		}
+	}
+}
+
+// Two subscribers run, and are killed now and then, while records arrive, a generation is promoted,
+// and the promotion is rolled back: after each change both have exactly the events of the live
+// generation.
+func TestCutOverLosesAndDoublesNothing(t *testing.T) {
+	t.Parallel()
+	server := pipelinetest.NewServer(t)
+	js := server.Provision(topology())
+	records := pipelinetest.Workload(97, 12, 900)
+	feed := func(n int) {
+		pipelinetest.Publish(t, js, records[:n]...)
+		records = records[n:]
+	}
+	feed(300)
+	work(t, server.JetStream())
+	var tables [2]table
+	stopped := make(chan struct{})
+	var subscribers sync.WaitGroup
+	for i := range tables {
+		subscribers.Go(func() {
+			for n := 1; !closed(stopped); n++ { // it is killed after a while, again and again, later and later
+				ctx, kill := context.WithCancel(deadline(t))
+				context.AfterFunc(ctx, kill)
+				left := n * n * 40
+				s := newSubscription(t, js, subscribe.Config{
+					Name: fmt.Sprint("subscriber-", i), Batch: 16, GenerationChanged: tables[i].changed,
+				})
+				go func() { <-stopped; s.Drain() }()
+				err := s.RunBatches(ctx, func(_ context.Context, events []subscribe.Event) error {
+					for j := range events {
+						if left--; left == 0 {
+							kill()
+							return context.Canceled
+						}
+						if err := tables[i].add(&events[j]); err != nil {
+							return err
+						}
+					}
+					return nil
+				})
+				if err != nil && ctx.Err() == nil {
+					t.Error(err)
+				}
+				kill()
+			}
+		})
+	}
+	if _, err := pipeline.StartReplay(t.Context(), js, pipeline.Replay{Name: "b", Settings: pipeline.Settings{ToolMetadata: normalizers.ProfileCurrent}}); err != nil {
+		t.Fatal(err)
+	}
+	feed(100)
+	promoted := make(chan error, 1)
+	go func() {
+		_, err := pipeline.PromoteGeneration(deadline(t), js, "b", true)
+		promoted <- err
+	}()
+	feed(200) // while it is promoted
+	if err := <-promoted; err != nil {
+		t.Fatal(err)
+	}
+	feed(100)
+	caughtUp(t, js, "b")
+	for i := range tables {
+		tables[i].has(t, js, "b")
+	}
+	if _, _, err := pipeline.RollBack(t.Context(), js); err != nil {
+		t.Fatal(err)
+	}
+	feed(len(records))
+	caughtUp(t, js, "v1")
+	for i := range tables {
+		tables[i].has(t, js, "v1")
+	}
+	close(stopped)
+	subscribers.Wait()
+	for i := range tables {
+		list := slices.Compact(tables[i].changes)
+		if want := []subscribe.GenerationChanged{{From: "v1", To: "b"}, {From: "b", To: "v1"}}; !slices.Equal(list, want) {
+			t.Errorf("changes %v, want %v", tables[i].changes, want)
+		}
+	}
+}
+
+func closed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+// With Continue a subscriber gets each record's events once over a promotion and a rollback: those
+// of the old generation up to its cuts, then those of the new one.
+func TestContinueGoesOnBehindTheCuts(t *testing.T) {
+	t.Parallel()
+	server := pipelinetest.NewServer(t)
+	js := server.Provision(topology())
+	work(t, server.JetStream())
+	var mu sync.Mutex
+	keys := map[string]int{}
+	s := newSubscription(t, js, subscribe.Config{
+		Change:            subscribe.Continue,
+		GenerationChanged: func(context.Context, subscribe.GenerationChanged) error { return nil },
+	})
+	ended := make(chan error, 1)
+	all := make(chan struct{})
+	go func() {
+		ended <- s.Run(deadline(t), func(_ context.Context, e subscribe.Event) error {
+			mu.Lock()
+			defer mu.Unlock()
+			keys[e.Key()]++
+			if len(keys) == 400 {
+				close(all)
+			}
+			return nil
+		})
+	}()
+	feed := func(from, to int) {
+		for i := range 4 {
+			pipelinetest.Publish(t, js, prompts(fmt.Sprint("s", i), numbers(from, to)...)...)
+		}
+	}
+	feed(1, 30)
+	if _, err := pipeline.StartReplay(t.Context(), js, pipeline.Replay{Name: "b"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := pipeline.PromoteGeneration(deadline(t), js, "b", true); err != nil {
+		t.Fatal(err)
+	}
+	feed(31, 60)
+	caughtUp(t, js, "b")
+	if _, _, err := pipeline.RollBack(t.Context(), js); err != nil {
+		t.Fatal(err)
+	}
+	feed(61, 100)
+	<-all
+	s.Drain()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	for key, n := range keys {
+		if n != 1 {
+			t.Errorf("%s: %d times", key, n)
+		}
+	}
+}

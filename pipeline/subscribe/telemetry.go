@@ -1,0 +1,118 @@
+package subscribe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/metric"
+	metricnoop "go.opentelemetry.io/otel/metric/noop"
+	"go.opentelemetry.io/otel/propagation"
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
+	"go.opentelemetry.io/otel/trace"
+	tracenoop "go.opentelemetry.io/otel/trace/noop"
+
+	"tributary/envelopes"
+)
+
+// observer has the metrics and traces of a subscription, by the semantic conventions of messaging.
+type observer struct {
+	name     string
+	tracing  bool
+	tracer   trace.Tracer
+	consumed metric.Int64Counter
+	duration metric.Float64Histogram
+}
+
+func newObserver(cfg *Config) (*observer, error) {
+	o := &observer{name: cfg.Name, tracing: cfg.Tracer != nil, tracer: cfg.Tracer}
+	if o.tracer == nil {
+		o.tracer = tracenoop.NewTracerProvider().Tracer("")
+	}
+	meter := cfg.Meter
+	if meter == nil {
+		meter = metricnoop.NewMeterProvider().Meter("")
+	}
+	var err error
+	o.consumed, err = meter.Int64Counter("messaging.client.consumed.messages", metric.WithUnit("{message}"),
+		metric.WithDescription("Events passed to the handler, by subscription and error."))
+	if err != nil {
+		return nil, err
+	}
+	o.duration, err = meter.Float64Histogram("messaging.process.duration", metric.WithUnit("s"),
+		metric.WithDescription("Time in the handler, by subscription and error."),
+		metric.WithExplicitBucketBoundaries(0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10))
+	return o, err
+}
+
+// process calls the handler in a span, which links to the publication of each event and to the
+// creation of its record. The publication of a single event is its parent, too.
+func (o *observer) process(ctx context.Context, events []Event, handle BatchHandler) error {
+	base := []attribute.KeyValue{
+		semconv.MessagingSystemKey.String("nats"),
+		semconv.MessagingOperationTypeProcess,
+		semconv.MessagingOperationName("process"),
+		semconv.MessagingDestinationSubscriptionName(o.name),
+	}
+	span := trace.SpanFromContext(context.Background()) // does nothing
+	if o.tracing {
+		ctx, span = o.start(ctx, events, base)
+		defer span.End()
+	}
+	began := time.Now()
+	err := handle(ctx, events)
+	if err != nil {
+		base = append(base, semconv.ErrorTypeKey.String(errorType(err)))
+		span.SetStatus(codes.Error, "the handler failed")
+	}
+	with := metric.WithAttributes(base...)
+	o.consumed.Add(ctx, int64(len(events)), with)
+	o.duration.Record(ctx, time.Since(began).Seconds(), with)
+	return err
+}
+
+// start starts the span of a delivery.
+func (o *observer) start(ctx context.Context, events []Event, base []attribute.KeyValue) (context.Context, trace.Span) {
+	var links []trace.Link
+	for i := range events {
+		e := &events[i]
+		published := remote(e.Traceparent, e.Tracestate)
+		if len(events) == 1 {
+			ctx = trace.ContextWithRemoteSpanContext(ctx, published)
+		}
+		for _, c := range []trace.SpanContext{published, remote(e.Provenance.Traceparent, e.Provenance.Tracestate)} {
+			if c.IsValid() {
+				links = append(links, trace.Link{SpanContext: c, Attributes: []attribute.KeyValue{semconv.CloudEventsEventID(e.EventID)}})
+			}
+		}
+	}
+	attributes := append(base, semconv.MessagingDestinationTemplate("events.{generation}.{source}.{session}.{type}"))
+	if len(events) == 1 {
+		attributes = append(attributes, semconv.CloudEventsEventID(events[0].EventID), semconv.CloudEventsEventSubject(events[0].SessionID),
+			semconv.CloudEventsEventType(envelopes.SchemaVersion+"."+string(events[0].EventType)))
+	} else {
+		attributes = append(attributes, semconv.MessagingBatchMessageCount(len(events)))
+	}
+	return o.tracer.Start(ctx, "process events", trace.WithSpanKind(trace.SpanKindConsumer), trace.WithLinks(links...), trace.WithAttributes(attributes...))
+}
+
+// remote reads a W3C trace context.
+func remote(traceparent, tracestate string) trace.SpanContext {
+	if traceparent == "" {
+		return trace.SpanContext{}
+	}
+	return trace.SpanContextFromContext(propagation.TraceContext{}.Extract(context.Background(), propagation.MapCarrier{
+		envelopes.HeaderTraceparent: traceparent, envelopes.HeaderTracestate: tracestate,
+	}))
+}
+
+// errorType names the kind of an error, of which there are few.
+func errorType(err error) string {
+	if errors.Is(err, context.DeadlineExceeded) {
+		return "timeout"
+	}
+	return fmt.Sprintf("%T", err)
+}
