@@ -95,6 +95,9 @@ func (s *Subscription) follow(ctx context.Context, most int) (to string, err err
 	tick := time.NewTicker(s.config.Poll)
 	defer tick.Stop()
 	for {
+		if s.drained() {
+			return "", errDrained
+		}
 		select {
 		case a, more := <-r.arrivals:
 			if !more {
@@ -362,6 +365,9 @@ func (s *Subscription) passRest(ctx context.Context) error {
 	r := s.read(ctx, false)
 	defer r.close()
 	for {
+		if s.drained() {
+			return errDrained
+		}
 		select {
 		case a, more := <-r.arrivals:
 			if !more {
