@@ -35,8 +35,8 @@ The command asks before it removes anything.`,
 			if !all && !filter.isSet(cmd, args) {
 				return usageError{errors.New("name sequences or a filter, or pass --all")}
 			}
-			if in, ok := a.stdin.(*os.File); !yes && !dryRun && (!ok || !term.IsTerminal(int(in.Fd()))) {
-				return usageError{errors.New("purge asks on a terminal: pass --yes if there is none")}
+			if err := a.checkConfirm("purge", yes || dryRun); err != nil {
+				return err
 			}
 			return a.withLetters(cmd, filter, args, func(ctx context.Context, js jetstream.JetStream, q pipeline.DeadLettersQuery) error {
 				if yes && !dryRun {
@@ -96,6 +96,14 @@ func (a *app) purgeLetters(ctx context.Context, js jetstream.JetStream, q pipeli
 	}
 	fmt.Fprintln(a.stderr, text)
 	return cmp.Or(err, missing.err(a))
+}
+
+// checkConfirm reports that a command cannot ask, because there is no terminal, although it has to.
+func (a *app) checkConfirm(command string, yes bool) error {
+	if in, ok := a.stdin.(*os.File); yes || ok && term.IsTerminal(int(in.Fd())) {
+		return nil
+	}
+	return usageError{errors.New(command + " asks on a terminal: pass --yes if there is none")}
 }
 
 // confirm asks the user, and reports whether the answer is yes. An interrupt means no.

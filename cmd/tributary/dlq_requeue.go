@@ -9,12 +9,14 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
+	"tributary/envelopes"
 	"tributary/pipeline"
 )
 
 func (a *app) dlqRequeueCommand() *cobra.Command {
 	var filter *letterFilter
 	var all, dryRun bool
+	var output string
 	cmd := &cobra.Command{
 		Use:   "requeue [flags] [SEQUENCE...]",
 		Short: "Publish the records of dead letters again",
@@ -22,17 +24,25 @@ func (a *app) dlqRequeueCommand() *cobra.Command {
 their events to their sessions. A record that still cannot be read becomes a new
 dead letter, which names the one before it.
 
+One line per dead letter says its record, its generation and what became of it:
+requeued, waiting (it was requeued minutes ago), settled (it was read since, or is a
+dead letter of its own), or why it cannot be requeued: forgotten, no_session, gone,
+too_large.
+
 The command may be interrupted and repeated: a record yields its events once,
 however often it is requeued. The exit code is 3 if some could not be requeued.`,
 		Example: `  tributary dlq requeue 4711 4712
   tributary dlq requeue --reason panic --dry-run
-  tributary dlq requeue --all`,
+  tributary dlq requeue --all -o json | jq -c 'select(.done | not)'`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if !all && !filter.isSet(cmd, args) {
 				return usageError{errors.New("name sequences or a filter, or pass --all")}
 			}
+			if err := checkOutput(output, "pretty", "json"); err != nil {
+				return err
+			}
 			return a.withLetters(cmd, filter, args, func(ctx context.Context, js jetstream.JetStream, q pipeline.DeadLettersQuery) error {
-				report := requeueReport{a: a, counts: make(map[pipeline.Requeued]int), missing: missingOf(q)}
+				report := requeueReport{a: a, json: output == "json", counts: make(map[pipeline.Requeued]int), missing: missingOf(q)}
 				letters := a.letters(ctx, js, q)
 				if !dryRun {
 					err := pipeline.Requeue(ctx, js, letters, report.add)
@@ -51,12 +61,15 @@ however often it is requeued. The exit code is 3 if some could not be requeued.`
 	filter = a.letterFlags(cmd, allLetters)
 	cmd.Flags().BoolVar(&all, "all", false, "all dead letters of the generation")
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "show what would be requeued, and change nothing")
+	cmd.Flags().StringVarP(&output, "output", "o", "pretty", "pretty or json")
 	return cmd
 }
 
 // requeueReport reports the outcome of dead letters that are requeued.
 type requeueReport struct {
 	a       *app
+	json    bool
+	failed  error // of the first line that could not be written
 	counts  map[pipeline.Requeued]int
 	missing missing
 }
@@ -69,10 +82,28 @@ var requeueRefusals = map[pipeline.Requeued]string{
 	pipeline.RequeuedTooLarge:  "with its headers it does not fit into a message of the broker any more: raise max_payload",
 }
 
-// add counts the outcome of a dead letter, and prints the first refusals of each reason.
+// requeuedLine is the line of a dead letter in JSON.
+type requeuedLine struct {
+	Sequence   uint64            `json:"sequence"`
+	Generation string            `json:"generation"`
+	Source     envelopes.Source  `json:"source"`
+	Session    string            `json:"session"`
+	Outcome    pipeline.Requeued `json:"outcome"`
+	Done       bool              `json:"done"` // no other attempt is needed
+}
+
+// add prints the outcome of a dead letter and counts it. The first refusals of each reason have
+// their cures.
 func (r *requeueReport) add(l pipeline.DeadLetter, outcome pipeline.Requeued) {
 	const shown = 5
 	r.counts[outcome]++
+	var err error
+	if r.json {
+		err = writeJSON(jsonWriter(r.a.stdout), requeuedLine{l.Sequence, l.Generation, l.Source, l.Session, outcome, outcome.Done()})
+	} else {
+		_, err = fmt.Fprintf(r.a.stdout, "%d\t%s\t%s\n", l.Sequence, l.Generation, outcome)
+	}
+	r.failed = cmp.Or(r.failed, err)
 	r.missing.found(&l)
 	if !outcome.Done() && r.counts[outcome] <= shown {
 		fmt.Fprintf(r.a.stderr, "%d: %s\n", l.Sequence, requeueRefusals[outcome])
@@ -95,6 +126,9 @@ func (r *requeueReport) close(verb string) error {
 		text += fmt.Sprintf(", %s settled before", thousands(int64(n)))
 	}
 	fmt.Fprintln(r.a.stderr, text)
+	if r.failed != nil {
+		return r.failed
+	}
 	if refused > 0 {
 		return partlyError(plural(refused, "dead letter") + " cannot be requeued")
 	}

@@ -224,10 +224,13 @@ func (a *app) replayDropCommand() *cobra.Command {
 		Use:   "drop NAME [flags]",
 		Short: "Remove a generation for good",
 		Long: `Remove the events, dead letters and states of a generation that is not live. The raw
-records stay: the generation can be built again. The command asks before, unless
---yes is passed, and may be repeated after an interruption.`,
+records stay: the generation can be built again. The command asks on a terminal before,
+unless --yes is passed, and may be repeated after an interruption.`,
 		Args: generationArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := a.checkConfirm("drop", yes); err != nil {
+				return err
+			}
 			return a.withBroker(cmd.Context(), func(ctx context.Context, js jetstream.JetStream) error {
 				return a.dropGeneration(ctx, js, args[0], yes)
 			})
