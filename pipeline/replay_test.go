@@ -298,3 +298,48 @@ func TestDropRemovesAGeneration(t *testing.T) {
 	w.stop(t)
 	pipelinetest.Expectation{Topology: of(top, "b")}.RequireExact(t, js)
 }
+
+// A drop that is interrupted at any step is found again, and finished by the next one.
+func TestInterruptedDropIsFinished(t *testing.T) {
+	t.Parallel()
+	top := topology(2)
+	js := pipelinetest.NewServer(t).Provision(top)
+	pipelinetest.Publish(t, js, pipelinetest.Workload(75, 5, 100)...)
+	kv, err := js.KeyValue(t.Context(), pipeline.ControlBucket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, interrupt := range map[string]func(){
+		"after the mark": func() {
+			g := generation(t, js, "b")
+			if _, err := kv.PutString(t.Context(), "generation.b", fmt.Sprintf(`{"revision":%d,"state":"dropping"}`, g.Revision)); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := pipeline.StartReplay(t.Context(), js, pipeline.Replay{Name: "b"}); err == nil || !strings.Contains(err.Error(), "tributary replay drop b") {
+				t.Errorf("a start while it is dropped: %v", err)
+			}
+			if _, err := pipeline.PromoteGeneration(deadline(t), js, "b", false); err == nil || !strings.Contains(err.Error(), "being dropped") {
+				t.Errorf("a promotion while it is dropped: %v", err)
+			}
+		},
+		"after the stream": func() {
+			if err := js.DeleteStream(t.Context(), pipeline.EventsStream("b")); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"after the settings": func() {
+			if err := kv.Purge(t.Context(), "settings.b"); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		build(t, js, top, pipeline.Replay{Name: "b"}, nil)
+		interrupt()
+		if err := pipeline.DropGeneration(t.Context(), js, "b"); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if all, err := pipeline.ReadGenerations(t.Context(), js); err != nil || len(all.List) != 1 {
+			t.Errorf("%s: generations %+v, %v", name, all, err)
+		}
+	}
+}

@@ -151,7 +151,7 @@ func (t *telemetry) observe(partitions func() []*partition, f *feed) (metric.Reg
 			o.ObserveInt64(t.owned, owned, attrs)
 			o.ObserveFloat64(t.oldest, age, attrs)
 		}
-		o.ObserveInt64(t.lag, lag)
+		o.ObserveInt64(t.lag, lag, metric.WithAttributes(t.base...))
 		return nil
 	}, t.lag, t.owned, t.oldest)
 }

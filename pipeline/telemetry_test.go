@@ -208,3 +208,71 @@ func TestMetricsCountWhatIsStored(t *testing.T) {
 		t.Errorf("owned partitions %v", fmt.Sprint(partitions))
 	}
 }
+
+// The metrics of a replay have names of their own, and its generation, so that those of the live
+// generation go on as if there were none.
+func TestMetricsOfAReplayNameItsGeneration(t *testing.T) {
+	t.Parallel()
+	top := topology(2)
+	js := pipelinetest.NewServer(t).Provision(top)
+	pipelinetest.Publish(t, js, pipelinetest.Workload(53, 5, 100)...)
+	pipelinetest.PublishMessages(t.Context(), t, js, rawMessage("raw.made-up.s", "x"))
+	startReplay(t, js, pipeline.Replay{Name: "b"})
+	reader := sdkmetric.NewManualReader()
+	provider := sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader))
+	cfg := member(top, "w")
+	cfg.Meter = provider.Meter("test")
+	w := work(t, js, cfg)
+	caughtUp(t, js, top)
+	caughtUp(t, js, of(top, "b"))
+	var lag, got metricdata.ResourceMetrics
+	if err := reader.Collect(t.Context(), &lag); err != nil {
+		t.Fatal(err)
+	}
+	w.stop(t) // what is stored is counted then
+	if err := reader.Collect(t.Context(), &got); err != nil {
+		t.Fatal(err)
+	}
+	sums := make(map[string]int64)
+	add := func(name string, attributes attribute.Set, value int64) {
+		generation, named := attributes.Value("generation")
+		if replay := strings.HasPrefix(name, "tributary.replay."); replay != named || replay && generation.AsString() != "b" {
+			t.Errorf("%s has the generation %q", name, generation.AsString())
+		}
+		sums[name] += value
+	}
+	for _, m := range append(got.ScopeMetrics[0].Metrics, lag.ScopeMetrics[0].Metrics...) {
+		switch data := m.Data.(type) {
+		case metricdata.Gauge[int64]:
+			for _, p := range data.DataPoints {
+				add(m.Name, p.Attributes, 0)
+			}
+		case metricdata.Histogram[float64]:
+			for _, p := range data.DataPoints {
+				add(m.Name, p.Attributes, int64(p.Count))
+			}
+		}
+	}
+	for _, m := range got.ScopeMetrics[0].Metrics {
+		if data, ok := m.Data.(metricdata.Sum[int64]); ok {
+			for _, p := range data.DataPoints {
+				add(m.Name, p.Attributes, p.Value)
+			}
+		}
+	}
+	for _, name := range []string{"records", "events", "dead_letters"} {
+		if live, replayed := sums["tributary."+name], sums["tributary.replay."+name]; live == 0 || live != replayed {
+			t.Errorf("%s: %d live, %d replayed", name, live, replayed)
+		}
+	}
+	for _, name := range []string{"tributary.replay.commits", "tributary.replay.commit.duration"} {
+		if sums[name] == 0 {
+			t.Errorf("no %s in %v", name, sums)
+		}
+	}
+	for _, name := range []string{"tributary.replay.lag", "tributary.replay.partition.owned"} {
+		if _, ok := sums[name]; !ok {
+			t.Errorf("no %s in %v", name, sums)
+		}
+	}
+}
