@@ -104,6 +104,7 @@ func ExampleEncodeEvent() {
 	fmt.Println(*got.Text, provenance.RawSequence, err)
 	// Output:
 	// events.v1.claude_code.~cnVuIDQy.user_message
+	// Content-Type: application/json
 	// ce-datacontenttype: application/json
 	// ce-dataschema: urn:agtrace:event:v1
 	// ce-generation: v1

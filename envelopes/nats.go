@@ -24,12 +24,16 @@ const (
 	Structured Mode = "structured"
 )
 
-// headerContentType distinguishes the modes: only a structured message has it.
+// headerContentType distinguishes the modes: in a structured message it begins with
+// [structuredType]. In binary mode it repeats the datacontenttype, for readers that know nothing of
+// CloudEvents.
 const headerContentType = "Content-Type"
+
+const structuredType = "application/cloudevents"
 
 // Encode writes a CloudEvent as a message, strictly by the NATS protocol binding: header names
 // in lower case, values percent-encoded, in structured mode the Content-Type
-// application/cloudevents+json. In binary mode the payload is the data of ce, not a copy. The
+// application/cloudevents+json, in binary mode that of the data. In binary mode the payload is the data of ce, not a copy. The
 // header is new; the caller may add to it.
 //
 // Encode checks the rules of CloudEvents 1.0, which the library does not. The error wraps
@@ -81,6 +85,9 @@ func binaryHeader(attributes []attribute) map[string][]string {
 	for i, a := range attributes {
 		values[i] = EncodeHeaderValue(a.value)
 		header[a.header] = values[i : i+1 : i+1]
+		if a.header == attrDataContentType && values[i] == a.value && !strings.HasPrefix(strings.ToLower(a.value), structuredType) {
+			header[headerContentType] = header[a.header]
+		}
 	}
 	return header
 }
@@ -133,13 +140,13 @@ func Decode(header map[string][]string, data []byte) (event.Event, error) {
 	mediaType, _, _ := strings.Cut(strings.ToLower(contentType), ";")
 	mediaType = strings.TrimSpace(mediaType)
 	switch {
-	case mediaType == event.ApplicationCloudEventsJSON, mediaType == "application/cloudevents",
+	case mediaType == event.ApplicationCloudEventsJSON, mediaType == structuredType,
 		contentType == "" && len(attributes) == 0:
 		attributes, data, err = readDocument(data)
 		if err != nil {
 			return event.Event{}, err
 		}
-	case strings.HasPrefix(mediaType, "application/cloudevents"):
+	case strings.HasPrefix(mediaType, structuredType):
 		return event.Event{}, fmt.Errorf("%w: the event format of the Content-Type is not JSON", ErrInvalidCloudEvent)
 	case len(data) == 0:
 		data = nil
