@@ -51,7 +51,7 @@ func TestBinaryMessageHasTheAttributesAsHeaders(t *testing.T) {
 		"ce-id": {"call_x%250Afc_y%20100%2525"}, "ce-source": {"/v1/codex/%25C3%25A9"},
 		"ce-subject": {"%C3%A9"}, "ce-sessionid": {"%C3%A9"}, "ce-partitionkey": {"%C3%A9"},
 		"Content-Type": {"application/json"},
-		"ce-time": {"2025-11-26T12:51:28.09Z"}, "ce-datacontenttype": {"application/json"}, "ce-dataschema": {"urn:agtrace:event:v1"},
+		"ce-time":      {"2025-11-26T12:51:28.09Z"}, "ce-datacontenttype": {"application/json"}, "ce-dataschema": {"urn:agtrace:event:v1"},
 		"ce-sequence": {"00000000000000000013"}, "ce-generation": {"v1"}, "ce-partition": {"7"},
 		"ce-rawstream": {"RAW"}, "ce-rawsequence": {"1099511627776"}, "ce-model": {"gpt-5-codex"},
 		"ce-traceparent": {"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}, "ce-tracestate": {"vendor=a%20b"},

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"encoding/base64"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -18,6 +19,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"tributary/envelopes"
+	"tributary/pipeline/spill"
 )
 
 // DiffQuery selects what [CompareGenerations] compares. The zero value of a field selects all.
@@ -113,18 +115,17 @@ const (
 )
 
 // CompareGenerations compares the events of two generations. Memory does not grow with the
-// streams, but for eight bytes for each event of the longest session: it reads both streams
-// once, and sorts digests of the events by session and id, in temporary files where they do not
+// streams, but for sixteen bytes for each event of the longest session: it reads both streams
+// once, and groups digests of the events by session and id, in temporary files where they do not
 // fit in memory.
 func CompareGenerations(ctx context.Context, js jetstream.JetStream, a, b string, q DiffQuery) (*Diff, error) {
 	c := &comparison{
 		js: js, query: q,
 		seeds: [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()},
-		items: newSorter(diffItemBytes), pairs: newSorter(diffPairBytes),
-		diff: &Diff{A: DiffSide{Generation: a}, B: DiffSide{Generation: b}, Fields: make(map[string]uint64), Tokens: make(map[string]DiffTokens)},
+		diff:  &Diff{A: DiffSide{Generation: a}, B: DiffSide{Generation: b}, Fields: make(map[string]uint64), Tokens: make(map[string]DiffTokens)},
 	}
-	defer c.items.close()
-	defer c.pairs.close()
+	c.group()
+	defer func() { _, _ = c.events.Close(), c.sessions.Close() }()
 	if err := c.selectRecords(ctx); err != nil {
 		return nil, err
 	}
@@ -138,10 +139,10 @@ func CompareGenerations(ctx context.Context, js jetstream.JetStream, a, b string
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
-	if err := c.join(); err != nil {
+	if err := c.events.Finish(); err != nil {
 		return nil, err
 	}
-	if err := c.order(); err != nil {
+	if err := c.sessions.Finish(); err != nil {
 		return nil, err
 	}
 	c.countTokens()
@@ -158,11 +159,56 @@ type comparison struct {
 	from   uint64   // the first raw sequence that is compared
 	limits []uint64 // the last one, by partition
 
-	mu     sync.Mutex // guards the rest while both streams are read
-	items  *sorter    // see [comparison.encode]
-	fields []string   // names, by the number that items have
-	pairs  *sorter    // session and positions of the events that both have
-	tokens [2][len(tokenFields)]int64
+	mu       sync.Mutex                              // guards the rest while both streams are read
+	events   spill.Grouper[*[2][]diffItem, diffItem] // items by session and event, on each side
+	fields   []string                                // names, by the number that items have
+	sessions spill.Grouper[*[]diffPair, diffPair]    // the events by session
+	tokens   [2][len(tokenFields)]int64
+}
+
+// diffItem is an event of one side.
+type diffItem struct {
+	Side     int    `json:"s"`
+	Position uint64 `json:"p"` // in the events stream
+	Fields   []byte `json:"f"` // number of the name and digest of the value, for each field
+}
+
+// diffPair has the positions of an event on both sides; zero when one side alone has it.
+type diffPair struct {
+	A uint64 `json:"a,omitzero"`
+	B uint64 `json:"b,omitzero"`
+}
+
+// The memory of a [diffItem] besides its fields, and of a [diffPair].
+const (
+	itemBytes = 48
+	pairBytes = 16
+)
+
+// group sets what is done with the items of an event, and with the events of a session.
+func (c *comparison) group() {
+	c.events = spill.Grouper[*[2][]diffItem, diffItem]{
+		Limit: diffItemBytes,
+		New:   func(string) *[2][]diffItem { return new([2][]diffItem) },
+		Add: func(found *[2][]diffItem, item *diffItem) int {
+			found[item.Side] = append(found[item.Side], *item)
+			return itemBytes + len(item.Fields)
+		},
+		Done: func(key string, found *[2][]diffItem) error { return c.compare(key[:len(key)/2], found[0], found[1]) },
+	}
+	c.sessions = spill.Grouper[*[]diffPair, diffPair]{
+		Limit: diffPairBytes,
+		New:   func(string) *[]diffPair { return new([]diffPair) },
+		Add: func(pairs *[]diffPair, pair *diffPair) int {
+			*pairs = append(*pairs, *pair)
+			return pairBytes
+		},
+		Done: func(_ string, pairs *[]diffPair) error {
+			c.diff.Sessions++
+			c.order(*pairs)
+			return nil
+		},
+	}
 }
 
 // names are the generations by side.
@@ -226,7 +272,7 @@ func (c *comparison) narrow(ctx context.Context, g Generation, partitions int) e
 // read reads the events of one side into items.
 func (c *comparison) read(ctx context.Context, side int) error {
 	name := c.names()[side]
-	var item, data []byte
+	var data []byte
 	events := uint64(0)
 	var tokens [len(tokenFields)]int64
 	for e, err := range Events(ctx, c.js, name, EventsQuery{Source: c.query.Source, Session: c.query.Session}) {
@@ -239,12 +285,13 @@ func (c *comparison) read(ctx context.Context, side int) error {
 		if data, err = e.AppendJSON(data[:0]); err != nil {
 			return err
 		}
-		if item, err = c.encode(item[:0], side, &e, data); err != nil {
+		item, err := c.encode(side, &e, data)
+		if err != nil {
 			return err
 		}
 		events++
 		addTokens(&tokens, &e.AgentEventV1)
-		if err := c.addItem(item); err != nil {
+		if err := c.addItem(&e, &item); err != nil {
 			return err
 		}
 	}
@@ -257,30 +304,29 @@ func (c *comparison) read(ctx context.Context, side int) error {
 	return nil
 }
 
-func (c *comparison) addItem(item []byte) error {
+// addItem adds an item to those of its session and event.
+func (c *comparison) addItem(e *Event, item *diffItem) error {
+	key := c.digest(string(e.Source)+"\x00"+e.SessionID) + c.digest(e.EventID)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.items.add(item)
+	return c.events.Put(key, item)
 }
 
-// The layout of an item: it sorts by session, event, side and position.
-const (
-	itemEvent    = 16 // digest of the event id, behind that of source and session
-	itemSide     = 32
-	itemPosition = 33 // in the events stream
-	itemFields   = 41 // number of the name and digest of the value, for each field
-	itemField    = 9
-)
-
-// encode appends the item of an event, whose JSON is data.
-func (c *comparison) encode(b []byte, side int, e *Event, data []byte) ([]byte, error) {
-	for _, id := range []string{string(e.Source) + "\x00" + e.SessionID, e.EventID} {
-		for _, seed := range c.seeds {
-			b = binary.BigEndian.AppendUint64(b, maphash.String(seed, id))
-		}
+// digest returns a digest of 128 bits, as text.
+func (c *comparison) digest(id string) string {
+	var b []byte
+	for _, seed := range c.seeds {
+		b = binary.BigEndian.AppendUint64(b, maphash.String(seed, id))
 	}
-	b = append(b, byte(side))
-	b = binary.BigEndian.AppendUint64(b, e.Position)
+	return base64.RawURLEncoding.EncodeToString(b)
+}
+
+// itemField is the length of a field of a [diffItem].
+const itemField = 9
+
+// encode returns the item of an event, whose JSON is data.
+func (c *comparison) encode(side int, e *Event, data []byte) (diffItem, error) {
+	var b []byte
 	err := eachField(data, func(name string, value jsontext.Value) {
 		if name == sequenceField || slices.Contains(c.query.Ignore, name) {
 			return
@@ -288,7 +334,7 @@ func (c *comparison) encode(b []byte, side int, e *Event, data []byte) ([]byte, 
 		b = append(b, c.fieldNumber(name))
 		b = binary.BigEndian.AppendUint64(b, maphash.Bytes(c.seeds[0], value))
 	})
-	return b, err
+	return diffItem{side, e.Position, b}, err
 }
 
 // eachField calls field with each field of a JSON object. The value is valid during the call.
@@ -324,67 +370,39 @@ func (c *comparison) fieldNumber(name string) byte {
 	return byte(i)
 }
 
-// join finds the events that are the same, changed, added and removed: the items of an event
-// lie side by side.
-func (c *comparison) join() error {
-	var session, event []byte
-	var found [2][][]byte // the items of the event, by side
-	flush := func() error {
-		defer func() { found = [2][][]byte{} }()
-		return c.compare(found[0], found[1])
-	}
-	for item, err := range c.items.sorted() {
-		if err != nil {
-			return err
-		}
-		if !slices.Equal(session, item[:itemEvent]) {
-			session = append(session[:0], item[:itemEvent]...)
-			c.diff.Sessions++
-		}
-		if !slices.Equal(event, item[:itemSide]) {
-			if err := flush(); err != nil {
-				return err
-			}
-			event = append(event[:0], item[:itemSide]...)
-		}
-		side := item[itemSide]
-		found[side] = append(found[side], slices.Clone(item))
-	}
-	return flush()
-}
-
 // compare compares the items of one event. An event that a side has twice is paired with the
 // first ones of the other.
-func (c *comparison) compare(a, b [][]byte) error {
-	position := func(item []byte) uint64 { return binary.BigEndian.Uint64(item[itemPosition:]) }
+func (c *comparison) compare(session string, a, b []diffItem) error {
 	both := min(len(a), len(b))
 	for i := range both {
 		c.diff.Events++
-		pair := append(slices.Clone(a[i][:itemEvent]), a[i][itemPosition:itemFields]...)
-		if err := c.pairs.add(append(pair, b[i][itemPosition:itemFields]...)); err != nil {
+		if err := c.sessions.Put(session, &diffPair{a[i].Position, b[i].Position}); err != nil {
 			return err
 		}
-		if slices.Equal(a[i][itemFields:], b[i][itemFields:]) {
+		if slices.Equal(a[i].Fields, b[i].Fields) {
 			c.diff.Same++
 			continue
 		}
 		c.diff.Changed++
 		fresh := false
-		for _, name := range c.changedFields(a[i][itemFields:], b[i][itemFields:]) {
+		for _, name := range c.changedFields(a[i].Fields, b[i].Fields) {
 			c.diff.Fields[name]++
 			fresh = fresh || c.diff.Fields[name] == 1
 		}
-		c.example(DiffChanged, position(a[i]), position(b[i]), fresh)
+		c.example(DiffChanged, a[i].Position, b[i].Position, fresh)
 	}
 	for _, item := range a[both:] {
 		c.diff.Events++
 		c.diff.Removed++
-		c.example(DiffRemoved, position(item), 0, false)
+		c.example(DiffRemoved, item.Position, 0, false)
 	}
 	for _, item := range b[both:] {
 		c.diff.Events++
 		c.diff.Added++
-		c.example(DiffAdded, 0, position(item), false)
+		c.example(DiffAdded, 0, item.Position, false)
+	}
+	if both == 0 {
+		return c.sessions.Put(session, new(diffPair)) // the session counts
 	}
 	return nil
 }
@@ -409,36 +427,22 @@ func (c *comparison) changedFields(a, b []byte) []string {
 	return names
 }
 
-// order counts the events that are reordered: as few as have to move, in each session, to get
-// from the order of A to that of B.
-func (c *comparison) order() error {
-	var session []byte
+// order counts the events of a session that are reordered: as few as have to move to get from the
+// order of A to that of B.
+func (c *comparison) order(pairs []diffPair) {
+	pairs = slices.DeleteFunc(pairs, func(p diffPair) bool { return p == diffPair{} })
+	slices.SortFunc(pairs, func(p, q diffPair) int { return cmp.Compare(p.A, q.A) })
 	var tails []uint64 // of increasing positions in B: the smallest end of a sequence of each length
-	events := 0
-	flush := func() {
-		c.diff.Reordered += uint64(events - len(tails))
-		tails, events = tails[:0], 0
-	}
-	for pair, err := range c.pairs.sorted() {
-		if err != nil {
-			return err
-		}
-		if !slices.Equal(session, pair[:itemEvent]) {
-			flush()
-			session = append(session[:0], pair[:itemEvent]...)
-		}
-		events++
-		a, b := binary.BigEndian.Uint64(pair[itemEvent:]), binary.BigEndian.Uint64(pair[itemEvent+8:])
-		i, _ := slices.BinarySearch(tails, b)
+	for _, p := range pairs {
+		i, _ := slices.BinarySearch(tails, p.B)
 		if i == len(tails) {
-			tails = append(tails, b)
+			tails = append(tails, p.B)
 			continue
 		}
-		tails[i] = b
-		c.example(DiffReordered, a, b, false)
+		tails[i] = p.B
+		c.example(DiffReordered, p.A, p.B, false)
 	}
-	flush()
-	return nil
+	c.diff.Reordered += uint64(len(pairs) - len(tails))
 }
 
 // example keeps an event as an example while there are few of its kind, or when it has to be
