@@ -243,8 +243,8 @@ func (r *eventsReader) each(ctx context.Context, from uint64, follow bool, yield
 			failures = 1
 		}
 		switch {
-		case err == nil || ctx.Err() != nil: // ctx ends the iteration
-			return nil
+		case err == nil || ctx.Err() != nil:
+			return nil //nolint:nilerr // ctx ends the iteration
 		case !opened, errors.Is(err, jetstream.ErrStreamNotFound), !follow && failures >= maxInterruptions:
 			return err
 		}
@@ -252,7 +252,7 @@ func (r *eventsReader) each(ctx context.Context, from uint64, follow bool, yield
 			r.Interrupted(err)
 		}
 		if pause(ctx, min(time.Duration(failures)*retryReplica, maxReadPause)) != nil {
-			return nil
+			return nil //nolint:nilerr // ctx ends the iteration
 		}
 	}
 }

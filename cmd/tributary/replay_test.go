@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"tributary/envelopes"
 	"tributary/pipeline"
@@ -98,5 +99,32 @@ func TestReplayCommandsMayBeKilledAndRunAgain(t *testing.T) {
 	}
 	if !slices.Equal(streams, []string{"EVENTS_b"}) {
 		t.Errorf("streams of events: %v", streams)
+	}
+}
+
+// A replay of records that have expired is refused: the error says from where it would be complete,
+// and how to go on.
+func TestReplayOfExpiredRecordsIsRefusedWithItsCures(t *testing.T) {
+	t.Parallel()
+	server := pipelinetest.NewServer(t)
+	js := server.Provision(pipeline.DefaultTopology())
+	pipelinetest.Publish(t, js, pipelinetest.Workload(1, 2, 50)...)
+	raw, err := js.Stream(t.Context(), pipeline.RawStream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := raw.Purge(t.Context(), jetstream.WithPurgeSequence(41)); err != nil {
+		t.Fatal(err)
+	}
+	home := t.TempDir()
+	for code, args := range map[int][]string{
+		1: {"replay", "start", "b"},
+		0: {"replay", "start", "b", "--allow-expired"},
+	} {
+		got, out := ended(start(t, home, server.URL(), args...))
+		refused := strings.Contains(out, "the first record is 41") && strings.Contains(out, "pass --allow-expired") && strings.Contains(out, "--sequence")
+		if got != code || refused != (code == 1) {
+			t.Errorf("%v: exit code %d\n%s", args, got, out)
+		}
 	}
 }

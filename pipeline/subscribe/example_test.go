@@ -133,7 +133,9 @@ func broker(ctx context.Context) (js jetstream.JetStream, end func(), err error)
 	}
 	return js, func() {
 		worker.Drain()
-		<-done
+		if err := <-done; err != nil {
+			fmt.Println(err)
+		}
 		nc.Close()
 		srv.Shutdown()
 		srv.WaitForShutdown()

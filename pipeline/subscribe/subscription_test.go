@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os/exec"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -45,7 +46,10 @@ func work(tb testing.TB, js jetstream.JetStream) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(tb.Context()))
 	ended := make(chan error, 1)
 	go func() { ended <- r.Run(ctx) }()
-	tb.Cleanup(func() { cancel(); <-ended })
+	tb.Cleanup(func() {
+		cancel()
+		_ = <-ended // the context has ended
+	})
 }
 
 // caughtUp waits until a generation has every record.
@@ -130,7 +134,7 @@ func take(tb testing.TB, js jetstream.JetStream, cfg subscribe.Config, most int)
 // numbers returns the texts from..to.
 func numbers(from, to int) (list []string) {
 	for i := from; i <= to; i++ {
-		list = append(list, fmt.Sprint(i))
+		list = append(list, strconv.Itoa(i))
 	}
 	return list
 }
@@ -158,7 +162,10 @@ func TestSubscriptionGoesOnWhereItStopped(t *testing.T) {
 		t.Fatal(err)
 	}
 	var partitions []int
-	for e := range pipeline.Events(t.Context(), js, "v1", pipeline.EventsQuery{Session: "other", Last: 1}) {
+	for e, err := range pipeline.Events(t.Context(), js, "v1", pipeline.EventsQuery{Session: "other", Last: 1}) {
+		if err != nil {
+			t.Fatal(err)
+		}
 		partitions = append(partitions, e.Provenance.Partition)
 	}
 	for name, cfg := range map[string]subscribe.Config{

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -57,11 +58,8 @@ func (o *observer) process(ctx context.Context, events []Event, handle BatchHand
 		semconv.MessagingOperationName("process"),
 		semconv.MessagingDestinationSubscriptionName(o.name),
 	}
-	span := trace.SpanFromContext(context.Background()) // does nothing
-	if o.tracing {
-		ctx, span = o.start(ctx, events, base)
-		defer span.End()
-	}
+	ctx, span := o.tracer.Start(o.parent(ctx, events), "process events", o.options(events, base)...)
+	defer span.End()
 	began := time.Now()
 	err := handle(ctx, events)
 	if err != nil {
@@ -74,29 +72,36 @@ func (o *observer) process(ctx context.Context, events []Event, handle BatchHand
 	return err
 }
 
-// start starts the span of a delivery.
-func (o *observer) start(ctx context.Context, events []Event, base []attribute.KeyValue) (context.Context, trace.Span) {
+// parent returns ctx in the trace of the publication of a single event.
+func (o *observer) parent(ctx context.Context, events []Event) context.Context {
+	if !o.tracing || len(events) > 1 {
+		return ctx
+	}
+	return trace.ContextWithRemoteSpanContext(ctx, remote(events[0].Traceparent, events[0].Tracestate))
+}
+
+// options returns the links and attributes of the span of a delivery.
+func (o *observer) options(events []Event, base []attribute.KeyValue) []trace.SpanStartOption {
+	if !o.tracing {
+		return nil
+	}
 	var links []trace.Link
 	for i := range events {
 		e := &events[i]
-		published := remote(e.Traceparent, e.Tracestate)
-		if len(events) == 1 {
-			ctx = trace.ContextWithRemoteSpanContext(ctx, published)
-		}
-		for _, c := range []trace.SpanContext{published, remote(e.Provenance.Traceparent, e.Provenance.Tracestate)} {
+		for _, c := range []trace.SpanContext{remote(e.Traceparent, e.Tracestate), remote(e.Provenance.Traceparent, e.Provenance.Tracestate)} {
 			if c.IsValid() {
 				links = append(links, trace.Link{SpanContext: c, Attributes: []attribute.KeyValue{semconv.CloudEventsEventID(e.EventID)}})
 			}
 		}
 	}
-	attributes := append(base, semconv.MessagingDestinationTemplate("events.{generation}.{source}.{session}.{type}"))
+	attributes := append(slices.Clip(base), semconv.MessagingDestinationTemplate("events.{generation}.{source}.{session}.{type}"))
 	if len(events) == 1 {
 		attributes = append(attributes, semconv.CloudEventsEventID(events[0].EventID), semconv.CloudEventsEventSubject(events[0].SessionID),
 			semconv.CloudEventsEventType(envelopes.SchemaVersion+"."+string(events[0].EventType)))
 	} else {
 		attributes = append(attributes, semconv.MessagingBatchMessageCount(len(events)))
 	}
-	return o.tracer.Start(ctx, "process events", trace.WithSpanKind(trace.SpanKindConsumer), trace.WithLinks(links...), trace.WithAttributes(attributes...))
+	return []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindConsumer), trace.WithLinks(links...), trace.WithAttributes(attributes...)}
 }
 
 // remote reads a W3C trace context.
