@@ -37,6 +37,7 @@ type EventsQuery struct {
 	// iteration; if there is no such session, an iteration that follows waits for one. An id
 	// of more than 120 bytes must be whole.
 	SessionPrefix string
+	Sessions      []SessionID // at most [MaxSessions]; not together with Session or SessionPrefix
 	Type          envelopes.EventType
 	Since         time.Time         // stored at this time or later
 	After         uint64            // only later positions
@@ -121,9 +122,9 @@ type eventsReader struct {
 	waiting     bool     // the filters select more than the sessions of the prefix
 }
 
-// maxSessionFilters limits the subjects of a consumer. The sessions of a prefix that has more
+// MaxSessions limits the sessions that the broker selects for a query. The sessions of a prefix that has more
 // are selected here, not by the broker.
-const maxSessionFilters = 64
+const MaxSessions = 64
 
 // resolve finds the subjects of the query.
 func (r *eventsReader) resolve(ctx context.Context, generation string) error {
@@ -133,6 +134,15 @@ func (r *eventsReader) resolve(ctx context.Context, generation string) error {
 			filters = append(filters, envelopes.DeadLetterFilter(generation, source, session))
 		}
 		return filters
+	}
+	if len(r.Sessions) > MaxSessions {
+		return fmt.Errorf("%d sessions are more than %d", len(r.Sessions), MaxSessions)
+	}
+	for _, s := range r.Sessions {
+		r.filters = append(r.filters, subjects(s.Source, s.Session)...)
+	}
+	if len(r.Sessions) > 0 {
+		return nil
 	}
 	if r.SessionPrefix == "" {
 		r.filters = subjects(r.Source, r.Session)
@@ -147,7 +157,7 @@ func (r *eventsReader) resolve(ctx context.Context, generation string) error {
 		return err
 	case len(found) == 0 && !r.Follow:
 		return nil
-	case len(found) == 0 || len(found) > maxSessionFilters:
+	case len(found) == 0 || len(found) > MaxSessions:
 		r.waiting = true
 		r.filters = subjects(r.Source, "")
 	default:
@@ -346,6 +356,11 @@ func readOutline(stream string, m rawMessage) (Event, error) {
 		return e, fmt.Errorf("event %d of %s: %w", e.Position, stream, err)
 	}
 	return e, nil
+}
+
+// CountEvents returns how many events of a generation the stream has behind a position.
+func CountEvents(ctx context.Context, js jetstream.JetStream, generation string, after uint64) (uint64, error) {
+	return countFrom(ctx, js, EventsStream(generation), after+1, envelopes.EventFilter(generation, "", "", ""))
 }
 
 // HasEvents reports whether any generation on the server has an event of a session.

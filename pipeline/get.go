@@ -85,6 +85,20 @@ func LastSequences(ctx context.Context, js jetstream.JetStream, stream string, s
 	return last, nil
 }
 
+// LastMessages returns the newest message of each subject, at most 1,024 of them, without its headers, from any
+// replica, which may be behind. Subjects without a message are missing.
+func LastMessages(ctx context.Context, js jetstream.JetStream, stream string, subjects []string) (map[string]*jetstream.RawStreamMsg, error) {
+	stored, err := lastMessages(ctx, js, stream, subjects)
+	if err != nil {
+		return nil, err
+	}
+	last := make(map[string]*jetstream.RawStreamMsg, len(stored))
+	for subject, m := range stored {
+		last[subject] = &jetstream.RawStreamMsg{Subject: m.Subject, Sequence: m.Sequence, Data: m.Data, Time: m.Time}
+	}
+	return last, nil
+}
+
 func readStored(ctx context.Context, js jetstream.JetStream, stream string, req getRequest) (*jetstream.RawStreamMsg, error) {
 	ctx, cancel := untilDisconnected(ctx, js.Conn()) // nobody answers a request on a lost connection
 	defer cancel()

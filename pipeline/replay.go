@@ -183,8 +183,8 @@ func RawSequenceAt(ctx context.Context, js jetstream.JetStream, at time.Time) (u
 // removed.
 const droppedMargin = 1 << 20
 
-// DropGeneration removes the stream of a generation that is not live, with its events, dead
-// letters, states and checkpoints, and then its keys. It is idempotent, and may be run again
+// DropGeneration removes the streams of a generation that is not live, with its events, dead
+// letters, states, checkpoints and records of sessions, and then its keys. It is idempotent, and may be run again
 // after an interruption.
 //
 // The name may be used again. A stream of the same name begins behind the sequences of the
@@ -224,6 +224,9 @@ func DropGeneration(ctx context.Context, js jetstream.JetStream, name string) er
 		if err := js.DeleteStream(ctx, EventsStream(name)); err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
 			return fmt.Errorf("remove stream %s: %w", EventsStream(name), err)
 		}
+	}
+	if err := js.DeleteStream(ctx, SummariesStream(name)); err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
+		return fmt.Errorf("remove stream %s: %w", SummariesStream(name), err)
 	}
 	for _, key := range []string{settingsPrefix + name, generationPrefix + name} { // the key of the generation last: until then the drop is found again
 		if err := kv.Purge(ctx, key); err != nil {

@@ -36,6 +36,10 @@ const (
 // stores: events, dead letters, session states and checkpoints.
 func EventsStream(generation string) string { return "EVENTS_" + generation }
 
+// SummariesStream returns the name of the stream of the records of sessions that the events of a generation add up
+// to. Package summaries describes, creates and writes it.
+func SummariesStream(generation string) string { return "SUMMARIES_" + generation }
+
 // Topology describes the streams and buckets on the server, with their limits.
 type Topology struct {
 	// Generation is the name of a run over the raw stream, [a-z0-9-]{1,32}. [Provision]

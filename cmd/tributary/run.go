@@ -14,6 +14,7 @@ import (
 
 	"tributary/pipeline"
 	"tributary/pipeline/sessionmeta"
+	"tributary/pipeline/summaries"
 )
 
 func (a *app) runCommand() *cobra.Command {
@@ -26,7 +27,7 @@ that joins takes over its part, and the partitions of a worker that dies are tak
 over within seconds. Each event is stored once, whatever happens to the workers. While
 the broker is away or elects a leader, a worker waits.
 Workers also answer the requests that title and pin sessions, as the NATS micro
-service tributary-sessions.
+service tributary-sessions, and one of them keeps the records of sessions.
 
 A worker follows the live generation, and builds replays beside it in the time that
 is left (tributary replay --help). With TRIBUTARY_GENERATION it works on that
@@ -63,7 +64,8 @@ generation alone.`,
 // the records that are not stored.
 var errDrainTimeout = errors.New("drain took too long: the records that are not stored are processed again next time")
 
-// work runs a worker, and the service of titles and pins, until ctx ends, then drains both.
+// work runs a worker, the service of titles and pins, and the keeper of the records of sessions, until ctx ends, then
+// drains them.
 // member is the key of the worker among the workers.
 func (a *app) work(ctx context.Context, js jetstream.JetStream, t *telemetry, top pipeline.Topology, member string) error {
 	worker := pipeline.NewRunner(js, pipeline.Config{
@@ -78,6 +80,17 @@ func (a *app) work(ctx context.Context, js jetstream.JetStream, t *telemetry, to
 		ChangesMaxAge: a.config.ChangesMaxAge,
 		Mode:          a.config.CloudEvents,
 		Logger:        a.log,
+		Meter:         t.metrics.Meter(scope),
+	})
+	if err != nil {
+		return err
+	}
+	keeper, err := summaries.New(js, summaries.Config{
+		Generation:   top.Generation,
+		Worker:       a.config.workerName(),
+		EventsMaxAge: top.EventsMaxAge,
+		Logger:       a.log,
+		Meter:        t.metrics.Meter(scope),
 	})
 	if err != nil {
 		return err
@@ -90,7 +103,9 @@ func (a *app) work(ctx context.Context, js jetstream.JetStream, t *telemetry, to
 			kill(err)
 		}
 	})
+	serving.Go(func() { _ = keeper.Run(working) }) // ends with working, or drained
 	defer serving.Wait()
+	defer keeper.Drain()
 	defer sessions.Drain()
 	stop := context.AfterFunc(ctx, func() {
 		worker.Drain()

@@ -16,6 +16,7 @@ import (
 	"tributary/pipeline"
 	"tributary/pipeline/sessionmeta"
 	"tributary/pipeline/sessions"
+	"tributary/pipeline/summaries"
 )
 
 func (a *app) sessionsCommand() *cobra.Command {
@@ -23,8 +24,9 @@ func (a *app) sessionsCommand() *cobra.Command {
 		Use:   "sessions",
 		Short: "List, show, watch, title and pin sessions",
 		Long: `Sessions with what they did: title, project, models, tokens, tools, errors, active
-time and state. All of it is summed up from the events of the broker when the
-command runs, but for titles and pins that users set: a worker answers for those.`,
+time and state. A worker keeps a record of each session; events that are not in it
+yet are added when the command runs. A worker also answers for the titles and pins
+that users set.`,
 		Example: `  tributary sessions ls
   tributary sessions show 0b6a7f58
   tributary sessions watch`,
@@ -81,6 +83,7 @@ type sessionFilter struct {
 	prefixes                      []string // of ids; none for all
 
 	from, to time.Time
+	wanted   envelopes.Source // empty for all
 }
 
 // flags adds the flags of the filter.
@@ -94,20 +97,19 @@ func (f *sessionFilter) flags(cmd *cobra.Command) {
 }
 
 // parse checks the flags.
-func (f *sessionFilter) parse(now time.Time) (pipeline.EventsQuery, error) {
-	var q pipeline.EventsQuery
+func (f *sessionFilter) parse(now time.Time) error {
 	if f.state != "" && !slices.Contains(sessions.States, sessions.State(f.state)) {
-		return q, usageError{fmt.Errorf("--state %q: write one of %s", f.state, joined(sessions.States))}
+		return usageError{fmt.Errorf("--state %q: write one of %s", f.state, joined(sessions.States))}
 	}
 	var err error
 	if f.from, err = parseTime("since", f.since, now); err != nil {
-		return q, err
+		return err
 	}
 	if f.to, err = parseTime("until", f.until, now); err != nil {
-		return q, err
+		return err
 	}
-	q.Source, err = parseSource(f.source)
-	return q, err
+	f.wanted, err = parseSource(f.source)
+	return err
 }
 
 // matches reports whether the filter selects a session.
@@ -121,9 +123,6 @@ func (f *sessionFilter) matches(s *sessions.Summary) bool {
 		(f.from.IsZero() || !s.LastSeen.Before(f.from)) && (f.to.IsZero() || s.LastSeen.Before(f.to)) &&
 		s.InProject(f.project)
 }
-
-// wholeSession is the division of a fold that has all of a summary.
-var wholeSession = sessions.Division{Model: true, Tool: true}
 
 func (a *app) sessionsListCommand() *cobra.Command {
 	var f sessionFilter
@@ -174,8 +173,7 @@ func (a *app) listSessions(ctx context.Context, f *sessionFilter, sort, output s
 		return err
 	}
 	now := time.Now()
-	q, err := f.parse(now)
-	if err != nil {
+	if err := f.parse(now); err != nil {
 		return err
 	}
 	js, err := a.jetStreamLive(ctx)
@@ -186,16 +184,22 @@ func (a *app) listSessions(ctx context.Context, f *sessionFilter, sort, output s
 	labels := &sessionLabels{app: a, nc: js.Conn()}
 	pinned := labels.pinned(ctx)
 	top := topList[sessionView]{limit: limit, order: order}
-	read := a.readSteps(ctx, js, q)
-	err = sessions.Each(read.steps, wholeSession, sessions.Memory{}, func(fold *sessions.Fold) error {
-		s := fold.Summary(now)
+	view, unreadable, err := a.openSummaries(ctx, js)
+	if err != nil {
+		return a.noStream(err)
+	}
+	if err := a.noteBehind(ctx, view); err != nil {
+		return err
+	}
+	err = view.Each(ctx, f.wanted, func(r *summaries.Record) error {
+		s := r.At(now)
 		if !f.matches(&s) {
 			return nil
 		}
 		return top.add(&sessionView{Summary: s, Pinned: pinned[sessionmeta.Key{Source: s.Source, SessionID: s.Session}]})
 	})
 	if err != nil {
-		return a.noStream(err)
+		return err
 	}
 	list := top.sorted()
 	for i := range list {
@@ -216,7 +220,7 @@ func (a *app) listSessions(ctx context.Context, f *sessionFilter, sort, output s
 	if top.left > 0 {
 		fmt.Fprintf(a.stderr, "left out by --limit: %s\n", plural(top.left, "session"))
 	}
-	return read.err()
+	return unreadable.err()
 }
 
 func (a *app) sessionsShowCommand() *cobra.Command {
@@ -257,7 +261,11 @@ func (a *app) showSession(ctx context.Context, source envelopes.Source, id, outp
 	if err != nil {
 		return a.noStream(err)
 	}
-	fold, err := a.foldSession(ctx, js, session, 0)
+	view, unreadable, err := a.openSummaries(ctx, js)
+	if err != nil {
+		return err
+	}
+	fold, err := view.Session(ctx, session)
 	if err != nil {
 		return err
 	}
@@ -265,9 +273,11 @@ func (a *app) showSession(ctx context.Context, source envelopes.Source, id, outp
 	labels := &sessionLabels{app: a, nc: js.Conn()}
 	v := labels.view(ctx, fold.Summary(now))
 	if output == "json" {
-		return writeJSON(jsonWriter(a.stdout), &v)
+		err = writeJSON(jsonWriter(a.stdout), &v)
+	} else {
+		err = a.printSession(&v, now)
 	}
-	return a.printSession(&v, now)
+	return cmp.Or(err, unreadable.err())
 }
 
 // findSession returns the session of an id, else the only one whose id begins with it.
@@ -304,22 +314,26 @@ func (a *app) findSession(ctx context.Context, js jetstream.JetStream, source en
 	return none, fmt.Errorf("%s names %s: %s: write more of the id, or pass --source", oneLine(id), count, strings.Join(names, ", "))
 }
 
-// foldSession folds the events of a session that are stored before a position, 0 for all.
-func (a *app) foldSession(ctx context.Context, js jetstream.JetStream, s pipeline.SessionID, before uint64) (*sessions.Fold, error) {
-	fold := sessions.NewFold(wholeSession)
-	q := pipeline.EventsQuery{Source: s.Source, Session: s.Session}
-	for e, err := range pipeline.Outlines(ctx, js, a.config.Generation, q) {
-		if err != nil && e.Position == 0 {
-			return nil, err
-		}
-		if before > 0 && e.Position >= before {
-			break
-		}
-		if err != nil {
-			fmt.Fprintf(a.stderr, "skipped: %v\n", err)
-			continue
-		}
-		fold.Add(&e.AgentEventV1)
+// openSummaries opens the records of sessions. Events that cannot be read are printed and counted.
+func (a *app) openSummaries(ctx context.Context, js jetstream.JetStream) (*summaries.View, *unreadable, error) {
+	u := &unreadable{app: a}
+	v, err := summaries.Open(ctx, js, a.config.Generation, u.add)
+	return v, u, err
+}
+
+// manyEvents is how many events the records of sessions can be behind without a word.
+const manyEvents = 20_000
+
+// noteBehind states that a command takes its time because the records of sessions are far behind the events.
+func (a *app) noteBehind(ctx context.Context, v *summaries.View) error {
+	s, err := v.Status(ctx)
+	if err != nil || s.Behind < manyEvents {
+		return err
 	}
-	return fold, context.Cause(ctx)
+	note := ""
+	if s.Silent {
+		note = "; no worker keeps them: start one (tributary run)"
+	}
+	fmt.Fprintf(a.stderr, "the records of sessions are %s events behind, which are read now%s\n", thousands(int64(s.Behind)), note)
+	return nil
 }

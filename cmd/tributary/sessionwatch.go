@@ -11,6 +11,7 @@ import (
 
 	"tributary/pipeline"
 	"tributary/pipeline/sessions"
+	"tributary/pipeline/summaries"
 )
 
 func (a *app) sessionsWatchCommand() *cobra.Command {
@@ -21,7 +22,7 @@ func (a *app) sessionsWatchCommand() *cobra.Command {
 		Use:   "watch [flags] [ID-PREFIX...]",
 		Short: "Print sessions when they change",
 		Long: `Print each session that has new events, or that becomes idle, with what it did so
-far: at most once in --every. Arguments and flags select sessions as in
+far: at most once in --every. It shows the records that a worker keeps. Arguments and flags select sessions as in
 tributary sessions ls. -o json prints one record per line. Ctrl-C ends it.`,
 		Example: `  tributary sessions watch --project ledger
   tributary sessions watch -o json | jq -r 'select(.state == "waiting") | .title'`,
@@ -43,32 +44,29 @@ tributary sessions ls. -o json prints one record per line. Ctrl-C ends it.`,
 	return cmd
 }
 
-// maxWatched is the number of sessions that a watch has in memory. One that was changed longest ago is
-// folded again when it changes.
+// maxWatched is the number of sessions whose end a watch waits for: those that changed last.
 const maxWatched = 512
 
 // sessionWatch prints sessions when they change.
 type sessionWatch struct {
 	*app
-	js     jetstream.JetStream
-	labels *sessionLabels
-	filter *sessionFilter
-	output string
-	folds  map[pipeline.SessionID]*watchedSession
-	recent []pipeline.SessionID // the one that changed last at the end
+	labels  *sessionLabels
+	filter  *sessionFilter
+	output  string
+	watched map[pipeline.SessionID]*watchedSession
+	recent  []pipeline.SessionID // the one that changed last at the end
 }
 
 // watchedSession is a session in memory.
 type watchedSession struct {
-	fold    *sessions.Fold
+	record  sessions.Summary
 	state   sessions.State // that was printed
 	changed bool           // since then
 }
 
 // watchSessions prints sessions that change from now on, until ctx ends.
 func (a *app) watchSessions(ctx context.Context, f *sessionFilter, output string, every time.Duration) error {
-	q, err := f.parse(time.Now())
-	if err != nil {
+	if err := f.parse(time.Now()); err != nil {
 		return err
 	}
 	js, err := a.jetStreamLive(ctx)
@@ -76,49 +74,66 @@ func (a *app) watchSessions(ctx context.Context, f *sessionFilter, output string
 		return err
 	}
 	defer js.Conn().Close()
-	q.Follow = true
-	if q.After, err = a.lastPosition(ctx, js); err != nil {
+	view, err := a.awaitSummaries(ctx, js)
+	if err != nil || view == nil {
 		return err
 	}
-	w := &sessionWatch{app: a, js: js, labels: &sessionLabels{app: a, nc: js.Conn()}, filter: f, output: output, folds: map[pipeline.SessionID]*watchedSession{}}
+	w := &sessionWatch{app: a, labels: &sessionLabels{app: a, nc: js.Conn()}, filter: f, output: output, watched: map[pipeline.SessionID]*watchedSession{}}
 	ctx, stop := context.WithCancel(ctx)
-	events := make(chan pipeline.Event)
+	records := make(chan summaries.Record)
 	failed := make(chan error, 1)
 	go func() {
 		defer close(failed)
-		for e, err := range pipeline.Outlines(ctx, js, a.config.Generation, q) {
-			if err != nil && e.Position == 0 {
+		for r, err := range view.Follow(ctx, f.wanted) {
+			if err != nil {
 				failed <- err
 				return
 			}
-			if err != nil {
-				fmt.Fprintf(a.stderr, "skipped: %v\n", err)
-				continue
-			}
 			select {
-			case events <- e:
+			case records <- r:
 			case <-ctx.Done():
 				return
 			}
 		}
 	}()
-	err = w.run(ctx, events, failed, every)
+	err = w.run(ctx, records, failed, every)
 	stop()
 	for range failed { // until the reader has ended
 	}
 	return err
 }
 
-// run notes events and prints what changed, until ctx ends or the reader fails.
-func (w *sessionWatch) run(ctx context.Context, events <-chan pipeline.Event, failed <-chan error, every time.Duration) error {
+// awaitSummaries waits until a worker keeps the records of sessions. The result is nil when ctx ends before.
+func (a *app) awaitSummaries(ctx context.Context, js jetstream.JetStream) (*summaries.View, error) {
+	look := time.NewTicker(time.Second)
+	defer look.Stop()
+	for noted := false; ; noted = true {
+		view, _, err := a.openSummaries(ctx, js)
+		if err != nil {
+			return nil, a.noStream(err)
+		}
+		if status, err := view.Status(ctx); err != nil || !status.Silent {
+			return view, err
+		}
+		if !noted {
+			fmt.Fprintln(a.stderr, "no worker keeps the records of sessions: waiting for one (tributary run)")
+		}
+		select {
+		case <-look.C:
+		case <-ctx.Done():
+			return nil, nil //nolint:nilnil // interrupted: no view and no error
+		}
+	}
+}
+
+// run notes records and prints what changed, until ctx ends or the reader fails.
+func (w *sessionWatch) run(ctx context.Context, records <-chan summaries.Record, failed <-chan error, every time.Duration) error {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for {
 		select {
-		case e := <-events:
-			if err := w.note(ctx, &e); err != nil && ctx.Err() == nil {
-				return err
-			}
+		case r := <-records:
+			w.note(&r)
 		case <-tick.C:
 			if err := w.print(ctx, time.Now()); err != nil {
 				return err
@@ -134,34 +149,28 @@ func (w *sessionWatch) run(ctx context.Context, events <-chan pipeline.Event, fa
 	}
 }
 
-// note adds an event to its session, whose earlier events it reads if it is not in memory.
-func (w *sessionWatch) note(ctx context.Context, e *pipeline.Event) error {
-	id := pipeline.SessionID{Source: e.Source, Session: e.SessionID}
-	s := w.folds[id]
+// note remembers a record that has changed.
+func (w *sessionWatch) note(r *summaries.Record) {
+	id := pipeline.SessionID{Source: r.Source, Session: r.Session}
+	s := w.watched[id]
 	if s == nil {
-		fold, err := w.foldSession(ctx, w.js, id, e.Position)
-		if err != nil {
-			return err
-		}
-		s = &watchedSession{fold: fold}
-		w.folds[id] = s
+		s = &watchedSession{}
+		w.watched[id] = s
 	}
 	w.recent = append(slices.DeleteFunc(w.recent, func(r pipeline.SessionID) bool { return r == id }), id)
 	if len(w.recent) > maxWatched {
-		delete(w.folds, w.recent[0])
+		delete(w.watched, w.recent[0])
 		w.recent = w.recent[1:]
 	}
-	s.fold.Add(&e.AgentEventV1)
-	s.changed = true
-	return nil
+	s.record, s.changed = r.Summary, true
 }
 
 // print prints the sessions that have changed.
 func (w *sessionWatch) print(ctx context.Context, now time.Time) error {
 	var list []sessionView
 	for _, id := range w.recent {
-		s := w.folds[id]
-		record := s.fold.Summary(now)
+		s := w.watched[id]
+		record := s.record.At(now)
 		if !s.changed && record.State == s.state {
 			continue
 		}

@@ -14,6 +14,7 @@ import (
 
 	"tributary/pipeline"
 	"tributary/pipeline/sessions"
+	"tributary/pipeline/summaries"
 )
 
 // statsFlags are the flags of stats.
@@ -125,8 +126,11 @@ func (a *app) stats(ctx context.Context, f *statsFlags) error {
 	}
 	defer js.Conn().Close()
 	rows := topList[sessions.Row]{limit: f.limit, order: moreTokens}
-	read := a.readSteps(ctx, js, events)
-	copies, err := sessions.Stats(read.steps, q, sessions.Memory{}, rows.add)
+	steps, unreadable, err := a.statsSteps(ctx, js, events, &q)
+	if err != nil {
+		return a.noStream(err)
+	}
+	copies, err := sessions.Stats(steps, q, sessions.Memory{}, rows.add)
 	if err != nil {
 		return a.noStream(err)
 	}
@@ -143,7 +147,7 @@ func (a *app) stats(ctx context.Context, f *statsFlags) error {
 		return err
 	}
 	a.reportStats(len(list.rows), rows.left, copies, pricing)
-	return read.err()
+	return unreadable.err()
 }
 
 // reportStats states what the rows leave out.
@@ -162,28 +166,39 @@ func (a *app) reportStats(rows, left int, copies sessions.Copies, pricing *prici
 	}
 }
 
-// stepReader reads the steps of stored events, and notes what cannot be read.
-type stepReader struct {
-	steps      iter.Seq2[sessions.Step, error]
-	unreadable int
+// unreadable counts events that cannot be read, and prints why.
+type unreadable struct {
+	*app
+	count int
 }
 
-// readSteps begins to read steps.
-func (a *app) readSteps(ctx context.Context, js jetstream.JetStream, q pipeline.EventsQuery) *stepReader {
-	r := &stepReader{}
-	r.steps = sessions.Steps(ctx, js, a.config.Generation, q, func(err error) {
-		r.unreadable++
-		fmt.Fprintf(a.stderr, "skipped: %v\n", err)
-	})
-	return r
+func (u *unreadable) add(err error) {
+	u.count++
+	fmt.Fprintf(u.stderr, "skipped: %v\n", err)
 }
 
 // err is nil if every event was read.
-func (r *stepReader) err() error {
-	if r.unreadable == 0 {
+func (u *unreadable) err() error {
+	if u.count == 0 {
 		return nil
 	}
-	return partlyError(plural(r.unreadable, "event") + " could not be read")
+	return partlyError(plural(u.count, "event") + " could not be read")
+}
+
+// statsSteps returns the steps of the events that statistics need: with limits of time or a project, those from the
+// first event of the sessions in question on.
+func (a *app) statsSteps(ctx context.Context, js jetstream.JetStream, events pipeline.EventsQuery, q *sessions.StatsQuery) (iter.Seq2[sessions.Step, error], *unreadable, error) {
+	view, unreadable, err := a.openSummaries(ctx, js)
+	if err != nil {
+		return nil, nil, err
+	}
+	if q.Since.IsZero() && q.Until.IsZero() && q.Project == "" {
+		return summaries.Steps(ctx, js, a.config.Generation, events, unreadable.add), unreadable, nil
+	}
+	steps, err := view.Steps(ctx, events, func(r *summaries.Record) bool {
+		return (q.Since.IsZero() || !r.LastSeen.Before(q.Since)) && (q.Until.IsZero() || r.FirstSeen.Before(q.Until)) && r.InProject(q.Project)
+	})
+	return steps, unreadable, err
 }
 
 // tableWidth is the width of tables: that of the terminal, and any width for another program.

@@ -13,6 +13,7 @@ import (
 
 	"tributary/envelopes"
 	"tributary/pipeline/sessionmeta"
+	"tributary/pipeline/titles"
 )
 
 // TestSeed runs every acceptance row about the metadata of sessions. The number of a row is
@@ -238,7 +239,7 @@ func placeholdersAreUntitled(t *testing.T) {
 		"": true, " \t\n": true, "New Session": true, " नया सत्र ": true, "New session with Ada": true, "New Session - x": true,
 		"New session": false, "new session": false, "New Session with ": false, "New Session -x": false, "A title": false,
 	} {
-		if got := sessionmeta.IsUntitled(title); got != want {
+		if got := titles.IsUntitled(title); got != want {
 			t.Errorf("IsUntitled(%q) is %v", title, got)
 		}
 	}
@@ -249,7 +250,7 @@ func placeholdersAreUntitled(t *testing.T) {
 		}
 		golden(t, "is-untitled.json", &cases)
 		for _, c := range cases {
-			if got := sessionmeta.IsUntitled(c.Title); got != c.Untitled {
+			if got := titles.IsUntitled(c.Title); got != c.Untitled {
 				t.Errorf("IsUntitled(%q) is %v", c.Title, got)
 			}
 		}
@@ -313,14 +314,14 @@ func fallbackTitleIsTheFirstSentence(t *testing.T) {
 		"Look at a, b -":                  "Look at a, b",
 		"":                                "",
 	} {
-		if got := sessionmeta.FallbackTitle(prompt); got != want {
-			t.Errorf("FallbackTitle(%q) is %q, want %q", prompt, got, want)
+		if got := titles.Fallback(prompt); got != want {
+			t.Errorf("Fallback(%q) is %q, want %q", prompt, got, want)
 		}
 	}
 	t.Run("of_the_recorded_cases", func(t *testing.T) {
 		for name, title := range map[string]func(string) string{
-			"sanitize-title.json":  sessionmeta.SanitizeTitle,
-			"heuristic-title.json": sessionmeta.FallbackTitle,
+			"sanitize-title.json":  titles.Sanitize,
+			"heuristic-title.json": titles.Fallback,
 		} {
 			var cases []struct {
 				In  string `json:"in"`
@@ -337,7 +338,7 @@ func fallbackTitleIsTheFirstSentence(t *testing.T) {
 	t.Run("is_applied_to_an_untitled_session", func(t *testing.T) {
 		f := newFixture(t)
 		k := f.session(t, "s1")
-		c, err := f.ApplyGeneratedTitle(t.Context(), k, sessionmeta.FallbackTitle("Fix it. Now."), sessionmeta.SourceFallback, false)
+		c, err := f.ApplyGeneratedTitle(t.Context(), k, titles.Fallback("Fix it. Now."), sessionmeta.SourceFallback, false)
 		if err != nil || c == nil || c.Title != "Fix it" || c.TitleSource != sessionmeta.SourceFallback {
 			t.Errorf("%+v, %v", c, err)
 		}

@@ -159,7 +159,9 @@ func (s *Service) answer(ctx context.Context, e endpoint, data []byte, reply str
 	m := &nats.Msg{Subject: reply}
 	body, unchanged, err := s.call(ctx, e, data)
 	code := errorCode(err)
-	stats.count(outcome{code, unchanged, time.Since(began)})
+	o := outcome{code, unchanged, time.Since(began)}
+	stats.count(o)
+	s.telemetry.count(ctx, e, o)
 	if code == codeStorage {
 		s.config.Logger.WarnContext(ctx, "request of a session failed", "endpoint", endpointNames[e], "error", err)
 	}

@@ -16,15 +16,19 @@ import (
 	"fmt"
 	"log/slog"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
+	"unicode/utf8"
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
+	"go.opentelemetry.io/otel/metric"
 
 	"tributary/envelopes"
 	"tributary/pipeline"
+	"tributary/pipeline/titles"
 )
 
 // stream is the stream of records and changes.
@@ -38,6 +42,7 @@ type Config struct {
 	Mode          envelopes.Mode   // of the CloudEvents of changes; default [envelopes.Binary]
 	Now           func() time.Time // clock of UpdatedAt; default [time.Now]
 	Logger        *slog.Logger     // of requests that fail because of the server; nil for no logs
+	Meter         metric.Meter     // nil for no metrics
 }
 
 const (
@@ -61,6 +66,7 @@ type Service struct {
 
 	conflicts atomic.Int64 // writes that another writer overtook
 	stats     [endpoints]endpointStats
+	telemetry *telemetry
 
 	drain    chan struct{} // closed by Drain
 	draining sync.Once
@@ -91,6 +97,10 @@ func New(js jetstream.JetStream, cfg Config) (*Service, error) {
 		drain:  make(chan struct{}),
 	}
 	s.setTTL(cfg.ChangesMaxAge)
+	var err error
+	if s.telemetry, err = newTelemetry(cfg.Meter); err != nil {
+		return nil, fmt.Errorf("make metrics: %w", err)
+	}
 	return s, nil
 }
 
@@ -131,7 +141,7 @@ func (s *Service) SetTitle(ctx context.Context, k Key, title string, options ...
 
 // ApplyGeneratedTitle is [Service.SetTitle] for a title that a program made. It changes
 // nothing, and returns nil, when the candidate is empty, or when the session has a title that
-// is not [IsUntitled]; force replaces that one, too.
+// is not [titles.IsUntitled]; force replaces that one, too.
 func (s *Service) ApplyGeneratedTitle(ctx context.Context, k Key, candidate string, source TitleSource, force bool, options ...Option) (*Change, error) {
 	trimmed, err := trimTitle(candidate)
 	if err != nil {
@@ -144,7 +154,7 @@ func (s *Service) ApplyGeneratedTitle(ctx context.Context, k Key, candidate stri
 		return nil, nil //nolint:nilnil // no change and no error
 	}
 	return s.change(ctx, k, options, func(r *Session) (ChangeType, bool) {
-		if !force && !IsUntitled(r.Title) || r.Title == trimmed {
+		if !force && !titles.IsUntitled(r.Title) || r.Title == trimmed {
 			return "", false
 		}
 		return r.setTitle(trimmed, source), true
@@ -209,4 +219,12 @@ func (s *Service) change(ctx context.Context, k Key, options []Option, apply fun
 			return nil, a.failed()
 		}
 	}
+}
+
+// trimTitle returns a title without white space at its ends.
+func trimTitle(title string) (string, error) {
+	if !utf8.ValidString(title) {
+		return "", invalid("title is not UTF-8")
+	}
+	return strings.TrimSpace(title), nil
 }

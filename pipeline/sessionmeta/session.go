@@ -78,7 +78,7 @@ type TitleSource string
 const (
 	SourceManual   TitleSource = "manual"   // a user
 	SourceAuto     TitleSource = "auto"     // a model
-	SourceFallback TitleSource = "fallback" // [FallbackTitle]
+	SourceFallback TitleSource = "fallback" // titles.Fallback
 )
 
 func (s TitleSource) check() error {

@@ -64,6 +64,7 @@ func (s *Service) try(ctx context.Context, a *attempt) (*Change, error) {
 	}
 	if overtaken(err) {
 		s.conflicts.Add(1)
+		s.telemetry.conflicts.Add(ctx, 1)
 	}
 	return nil, a.unsaved(err, revision)
 }

@@ -1,6 +1,7 @@
 package sessions
 
 import (
+	"hash/fnv"
 	"strconv"
 
 	"tributary/envelopes"
@@ -15,10 +16,10 @@ const callBytes = 160
 
 // calls are the last calls of a session, so that each is counted once.
 type calls struct {
-	known  map[string]*call
-	order  []string // ids, the oldest first
-	noID   int      // calls without an id
-	noIDOf []string // tools of those without an id that have no result yet, with their ids, the oldest first
+	known  map[uint64]*call // by the hash of their ids
+	order  []uint64         // the oldest first
+	noID   int              // calls without an id
+	noIDOf []string         // tools of those without an id that have no result yet, with their ids, the oldest first
 }
 
 // call is what a fold has counted of a call.
@@ -43,6 +44,7 @@ func (f *Fold) call(s *Step, counts bool) {
 		c.tool = s.Tool
 		if f.division.Tool {
 			c.cell.Tool = s.Tool
+			c.cell = f.bounded(c.cell)
 		}
 	}
 	if s.Type == envelopes.ToolResult && s.Status != envelopes.StatusInProgress {
@@ -51,7 +53,7 @@ func (f *Fold) call(s *Step, counts bool) {
 			c.outcome = envelopes.StatusError
 		}
 	}
-	if s.Latency != nil {
+	if s.Latency != nil && !f.unmeasured {
 		c.latency = *s.Latency
 	}
 	f.countCall(c, 1)
@@ -80,20 +82,28 @@ func (c *calls) find(s *Step) (of *call, begins bool) {
 	if id == "" {
 		id = c.withoutID(s)
 	}
-	if of := c.known[id]; of != nil {
+	hash := fnv.New64a()
+	hash.Write([]byte(id)) // never fails
+	key := hash.Sum64()
+	if of := c.known[key]; of != nil {
 		return of, false
 	}
+	of = &call{tool: s.Tool, outcome: envelopes.StatusInProgress, latency: -1}
+	c.add(key, of)
+	return of, true
+}
+
+// add remembers a call, and forgets the oldest one if there are too many.
+func (c *calls) add(key uint64, of *call) {
 	if c.known == nil {
-		c.known = map[string]*call{}
+		c.known = map[uint64]*call{}
 	}
 	if len(c.order) >= maxCalls {
 		delete(c.known, c.order[0])
 		c.order = c.order[1:]
 	}
-	of = &call{tool: s.Tool, outcome: envelopes.StatusInProgress, latency: -1}
-	c.known[id] = of
-	c.order = append(c.order, id)
-	return of, true
+	c.known[key] = of
+	c.order = append(c.order, key)
 }
 
 // withoutID names a call that has no id: a result belongs to the oldest call of its tool that has

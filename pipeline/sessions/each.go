@@ -1,36 +1,16 @@
 package sessions
 
 import (
-	"context"
+	"cmp"
 	"iter"
-
-	"github.com/nats-io/nats.go/jetstream"
+	"strings"
 
 	"tributary/envelopes"
-	"tributary/pipeline"
 	"tributary/pipeline/spill"
 )
 
 // defaultMemory is the memory in bytes in which sessions are summed up, about, whatever their number is.
 const defaultMemory = 64 << 20
-
-// Steps iterates over the steps of the stored events that q selects, in the order of the stream. An event
-// that cannot be read is passed to unreadable and left out. Unless q follows, an end of ctx is an error.
-func Steps(ctx context.Context, js jetstream.JetStream, generation string, q pipeline.EventsQuery, unreadable func(error)) iter.Seq2[Step, error] {
-	return func(yield func(Step, error) bool) {
-		for e, err := range pipeline.Outlines(ctx, js, generation, q) {
-			switch {
-			case err != nil && e.Position > 0:
-				unreadable(err)
-			case !yield(newStep(&e.AgentEventV1), err):
-				return
-			}
-		}
-		if err := context.Cause(ctx); err != nil && !q.Follow {
-			yield(Step{}, err)
-		}
-	}
-}
 
 // Memory bounds what Each and Stats have in memory.
 type Memory struct {
@@ -51,19 +31,37 @@ func sessionKey(source envelopes.Source, session string) string {
 }
 
 // Each passes the fold of each session to visit, in no order, once all steps are read. The steps of
-// a session must be in their order. It ends with the first error, of a step or of visit.
+// a session must be in their order. begin returns the fold to which the steps of a session are added; nil begins
+// with none. It ends with the first error, of a step, of begin or of visit.
 //
 // The memory is bounded for any number of sessions: those that do not fit are grouped on disk.
-func Each(steps iter.Seq2[Step, error], d Division, m Memory, visit func(*Fold) error) error {
+func Each(steps iter.Seq2[Step, error], d Division, m Memory, begin func(envelopes.Source, string) (*Fold, error), visit func(*Fold) error) error {
+	var failed error
 	g := spill.Grouper[*Fold, Step]{
 		Dir: m.Dir, Limit: m.bytes(),
-		New:  func(string) *Fold { return NewFold(d) },
-		Add:  func(f *Fold, s *Step) int { return f.addStep(s) },
-		Done: func(_ string, f *Fold) error { return visit(f) },
+		New: func(key string) *Fold {
+			if begin == nil || failed != nil {
+				return NewFold(d)
+			}
+			source, session, _ := strings.Cut(key, "\x00")
+			f, err := begin(envelopes.Source(source), session)
+			if err != nil {
+				failed = err
+				return NewFold(d)
+			}
+			return f
+		},
+		Add: func(f *Fold, s *Step) int { return f.Add(s) },
+		Done: func(_ string, f *Fold) error {
+			if failed != nil {
+				return failed
+			}
+			return visit(f)
+		},
 	}
 	for s, err := range steps {
 		if err == nil {
-			err = g.Put(sessionKey(s.Source, s.Session), &s)
+			err = cmp.Or(g.Put(sessionKey(s.Source, s.Session), &s), failed)
 		}
 		if err != nil {
 			_ = g.Close() // the first error counts

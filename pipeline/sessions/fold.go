@@ -1,6 +1,7 @@
 package sessions
 
 import (
+	"cmp"
 	"time"
 
 	"tributary/envelopes"
@@ -89,8 +90,18 @@ type Fold struct {
 	first    string // model that was used first
 	size     int
 
+	begin, end uint64 // positions of the first and the last event; see [Fold.Positions]
+	unmeasured bool   // latencies are left out, see [Fold.Encode]
+
 	summary Summary
 }
+
+// maxCells limits the cells of a session in a fold that does not divide by day. Models and tools beyond it
+// are [OtherName].
+const maxCells = 512
+
+// OtherName stands for the models and tools of a session that has too many of them.
+const OtherName = "(other)"
 
 // NewFold returns a fold of no events.
 func NewFold(d Division) *Fold {
@@ -100,15 +111,17 @@ func NewFold(d Division) *Fold {
 	return &Fold{division: d, cells: map[Cell]*Sums{}, size: 1024}
 }
 
-// Add adds the next event of the session.
-func (f *Fold) Add(e *envelopes.AgentEventV1) {
-	s := newStep(e)
-	f.addStep(&s)
-}
-
-// addStep adds the step of the next event, and returns by how many bytes the fold has grown, about.
-func (f *Fold) addStep(s *Step) (grown int) {
+// Add adds the step of the next event of the session, and returns by how many bytes the fold has grown, about.
+// A step at a position that the fold has already is left out.
+func (f *Fold) Add(s *Step) (grown int) {
 	before := f.size
+	if s.Position > 0 {
+		if s.Position <= f.end {
+			return 0
+		}
+		f.end = s.Position
+		f.begin = cmp.Or(f.begin, s.Position)
+	}
 	if s.Model != "" {
 		f.model = s.Model
 		if f.first == "" {
@@ -180,8 +193,32 @@ func (f *Fold) cell(s *Step, tool string) Cell {
 	if f.division.Tool {
 		c.Tool = tool
 	}
+	return f.bounded(c)
+}
+
+// bounded returns a cell, or the one for what is beyond [maxCells].
+func (f *Fold) bounded(c Cell) Cell {
+	if f.cells[c] == nil && len(f.cells) >= maxCells && !f.division.Day {
+		c.Model = other(c.Model)
+		c.Tool = other(c.Tool)
+	}
 	return c
 }
+
+// other is [OtherName] for a name, and nothing for none.
+func other(name string) string {
+	if name == "" {
+		return ""
+	}
+	return OtherName
+}
+
+// Positions returns the positions of the first and of the last event in the events stream, 0 if the events come
+// from no stream.
+func (f *Fold) Positions() (first, last uint64) { return f.begin, f.end }
+
+// Size returns the memory of the fold in bytes, about.
+func (f *Fold) Size() int { return f.size }
 
 // sums returns the sums of a cell.
 func (f *Fold) sums(c Cell) *Sums {

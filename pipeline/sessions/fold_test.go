@@ -53,7 +53,7 @@ func tokens(model, key string, n int64) func(*envelopes.AgentEventV1) {
 func summarize(events ...envelopes.AgentEventV1) sessions.Summary {
 	f := sessions.NewFold(sessions.Division{Model: true, Tool: true})
 	for i := range events {
-		f.Add(&events[i])
+		f.Add(new(sessions.NewStep(&events[i], 0)))
 	}
 	return f.Summary(time.Date(2026, 3, 9, 9, 5, 0, 0, time.UTC))
 }
@@ -172,7 +172,7 @@ func TestStates(t *testing.T) {
 			t.Parallel()
 			f := sessions.NewFold(sessions.Division{})
 			for i := range c.events {
-				f.Add(&c.events[i])
+				f.Add(new(sessions.NewStep(&c.events[i], 0)))
 			}
 			if got := f.Summary(time.Date(2026, 3, 9, 9, 0, 0, 0, time.UTC).Add(c.after)).State; got != c.want {
 				t.Errorf("state %s, want %s", got, c.want)

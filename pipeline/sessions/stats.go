@@ -120,7 +120,7 @@ func Stats(steps iter.Seq2[Step, error], q StatsQuery, m Memory, visit func(*Row
 		Day: by(ByDay), Model: by(ByModel) || q.Models, Tool: by(ByTool),
 		Zone: q.Zone, Since: q.Since, Until: q.Until, Keyed: true,
 	}
-	if err := Each(steps, division, m, s.session); err != nil {
+	if err := Each(steps, division, m, nil, s.session); err != nil {
 		return s.copies, err
 	}
 	if err := s.keys.Finish(); err != nil {

@@ -6,11 +6,13 @@ import (
 	"tributary/envelopes"
 )
 
-// Lengths at which texts are cut, in bytes.
+// Lengths at which texts are cut, in bytes: they bound the state of a session.
 const (
 	promptBytes = 2000
 	titleBytes  = 400
 	errorBytes  = 400
+	nameBytes   = 200  // of a model, a tool, a hash
+	pathBytes   = 4000 // of a project
 )
 
 // Step is what the sums of a session need of one event. It is small, so that steps of a stream of any
@@ -18,6 +20,7 @@ const (
 type Step struct {
 	Source   envelopes.Source     `json:"s,omitzero"`
 	Session  string               `json:"i,omitzero"`
+	Position uint64               `json:"w,omitzero"` // sequence of the event in the events stream; 0 if it comes from no stream
 	Sequence uint64               `json:"q,omitzero"`
 	Time     int64                `json:"t,omitzero"` // nanoseconds since 1970
 	Type     envelopes.EventType  `json:"y,omitzero"`
@@ -37,12 +40,13 @@ type Step struct {
 	Resume   string               `json:"v,omitzero"` // id that resumes the session
 }
 
-// newStep returns the step of an event. An event without a valid time has the zero time.
-func newStep(e *envelopes.AgentEventV1) Step {
+// NewStep returns the step of an event at a position of the events stream, 0 for an event from elsewhere. An event
+// without a valid time has the zero time.
+func NewStep(e *envelopes.AgentEventV1, position uint64) Step {
 	s := Step{
-		Source: e.Source, Session: e.SessionID, Sequence: e.Sequence, Type: e.EventType,
-		Model: value(e.Model), Root: value(e.ProjectRoot), Hash: e.ProjectHash,
-		Call: value(e.ToolCallID), Tool: value(e.ToolName), Status: value(e.ToolStatus), Latency: e.ToolLatencyMS,
+		Source: e.Source, Session: e.SessionID, Position: position, Sequence: e.Sequence, Type: e.EventType,
+		Model: cut(value(e.Model), nameBytes), Root: cut(value(e.ProjectRoot), pathBytes), Hash: cut(e.ProjectHash, nameBytes),
+		Call: value(e.ToolCallID), Tool: cut(value(e.ToolName), nameBytes), Status: value(e.ToolStatus), Latency: e.ToolLatencyMS,
 		Usage: e.Usage, Role: value(e.Role), Origin: e.Origin, Internal: e.IsInternal,
 	}
 	if t, err := e.Timestamp(); err == nil {
@@ -50,10 +54,11 @@ func newStep(e *envelopes.AgentEventV1) Step {
 	}
 	if m := e.Metadata; m != nil {
 		if s.Model == "" {
-			s.Model = value(m.Model)
+			s.Model = cut(value(m.Model), nameBytes)
 		}
 		_, s.Failed = m.Extensions["error"]
 		s.Resume, _ = e.ResumeID()
+		s.Resume = cut(s.Resume, pathBytes)
 	}
 	switch {
 	case s.Failed:

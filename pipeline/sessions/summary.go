@@ -1,7 +1,8 @@
 // Package sessions sums up sessions from their events: one session ([Fold], [Summary]), all
 // sessions of a generation ([Each]), and statistics over all of them by day, model and other
 // dimensions ([Stats]). Everything is a pure function of the events, so it is made again by
-// reading them again, and nothing of it is stored.
+// reading them again. It needs no broker: package summaries stores the records of sessions and keeps them up to
+// date.
 package sessions
 
 import (
@@ -14,7 +15,7 @@ import (
 	"time"
 
 	"tributary/envelopes"
-	"tributary/pipeline/sessionmeta"
+	"tributary/pipeline/titles"
 )
 
 // State is what a session does.
@@ -118,7 +119,7 @@ func (r *Summary) note(s *Step, f *Fold) {
 	}
 	r.Types[s.Type]++
 	r.Events++
-	if s.Model != "" && !slices.Contains(r.modelOrder, s.Model) {
+	if s.Model != "" && len(r.modelOrder) < maxCells && !slices.Contains(r.modelOrder, s.Model) {
 		r.modelOrder = append(r.modelOrder, s.Model)
 		f.size += len(s.Model)
 	}
@@ -137,11 +138,11 @@ func (r *Summary) noteTexts(s *Step) {
 	case s.isPrompt():
 		r.LastPrompt = s.Text
 		if r.first == "" {
-			r.first = sessionmeta.FallbackTitle(s.Text)
+			r.first = titles.Fallback(s.Text)
 		}
 	case s.Type == envelopes.SessionSummary && !s.Internal && s.Text != "":
 		title := strings.TrimSpace(s.Text)
-		if line, _, _ := strings.Cut(title, "\n"); s.Role == envelopes.RoleSystem && !sessionmeta.IsUntitled(line) {
+		if line, _, _ := strings.Cut(title, "\n"); s.Role == envelopes.RoleSystem && !titles.IsUntitled(line) {
 			r.vendor = line
 		} else if s.Role != envelopes.RoleSystem && len(title) <= maxSummaryTitle && !strings.Contains(title, "\n") {
 			r.written = title
@@ -192,23 +193,19 @@ func (r *Summary) InProject(name string) bool {
 	return r.Project != nil && (*r.Project == name || strings.HasSuffix(*r.Project, "/"+strings.TrimPrefix(name, "/")))
 }
 
-// state returns the state at a time.
-func (r *Summary) state(now time.Time) State {
-	switch {
-	case r.phase == Failed:
-		return Failed
-	case now.Sub(r.LastSeen) > idleAfter || r.phase == "":
-		return Idle
-	default:
-		return r.phase
+// At returns the record as it is at a later time: a session that works or waits becomes idle.
+func (r Summary) At(now time.Time) Summary {
+	if r.State != Failed && now.Sub(r.LastSeen) > idleAfter {
+		r.State = Idle
 	}
+	return r
 }
 
 // Summary returns the record of the session at a time, which decides whether it is idle. Only a fold that
 // divides by model and tool and has no limits of time returns a whole record.
 func (f *Fold) Summary(now time.Time) Summary {
 	r := f.summary
-	r.State = r.state(now)
+	r.State = cmp.Or(r.phase, Idle)
 	r.Title = cmp.Or(r.vendor, r.written, r.first)
 	r.Types = maps.Clone(r.Types)
 	models, tools := map[string]*Sums{}, map[string]*Sums{}
@@ -230,8 +227,11 @@ func (f *Fold) Summary(now time.Time) Summary {
 			r.Models = append(r.Models, ModelUse{m, TokensOf(&sums.Usage)})
 		}
 	}
+	if sums := models[OtherName]; sums != nil {
+		r.Models = append(r.Models, ModelUse{OtherName, TokensOf(&sums.Usage)})
+	}
 	r.Tools = toolUses(tools)
-	return r
+	return r.At(now)
 }
 
 // toolUses returns the tools with calls, the most used first.

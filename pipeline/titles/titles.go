@@ -1,9 +1,9 @@
-package sessionmeta
+// Package titles makes titles of sessions from prompts and answers of models. Its functions are pure.
+package titles
 
 import (
 	"slices"
 	"strings"
-	"unicode/utf8"
 )
 
 // placeholders are the titles that programs give to a session that has none.
@@ -38,17 +38,17 @@ const (
 	maxFallback  = 60
 )
 
-// SanitizeTitle makes a title of the answer of a model: its first line without quotes and
+// Sanitize makes a title of the answer of a model: its first line without quotes and
 // punctuation at the ends, at most 80 code points. The result may be empty.
-func SanitizeTitle(answer string) string {
+func Sanitize(answer string) string {
 	line, _, _ := strings.Cut(strings.TrimSpace(answer), "\n")
 	return cut(strings.Trim(line, "\"'`.,;: \t\r"), maxSanitized)
 }
 
-// FallbackTitle makes a title of the first prompt of a session, without a model: its first
+// Fallback makes a title of the first prompt of a session, without a model: its first
 // sentence without fenced code, in one line, at most 60 code points. It reads the first 2,000
-// code points. The result may be empty. Apply it with [SourceFallback].
-func FallbackTitle(prompt string) string {
+// code points. The result may be empty. Apply it with sessionmeta.SourceFallback.
+func Fallback(prompt string) string {
 	text := strings.Join(strings.Fields(withoutFences(cut(prompt, maxPrompt))), " ")
 	if end := strings.IndexAny(text, ".!?"); end >= 0 {
 		text = text[:end]
@@ -82,12 +82,4 @@ func cut(s string, n int) string {
 		n--
 	}
 	return s
-}
-
-// trimTitle returns a title without white space at its ends.
-func trimTitle(title string) (string, error) {
-	if !utf8.ValidString(title) {
-		return "", invalid("title is not UTF-8")
-	}
-	return strings.TrimSpace(title), nil
 }

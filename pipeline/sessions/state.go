@@ -1,0 +1,135 @@
+package sessions
+
+import (
+	"fmt"
+
+	"github.com/go-json-experiment/json"
+
+	"tributary/envelopes"
+)
+
+// Revision is the revision of what a fold makes of events. A change of sums, of states or of the encoding of a
+// fold raises it: what is stored of an older revision is then made again from the events.
+const Revision = 1
+
+// WholeSession is the division of a fold that has all of a [Summary]. Such a fold can be encoded.
+var WholeSession = Division{Model: true, Tool: true}
+
+// foldState is an encoded fold.
+type foldState struct {
+	Begin      uint64      `json:"b,omitzero"`
+	End        uint64      `json:"e,omitzero"`
+	Last       int64       `json:"l,omitzero"`
+	Model      string      `json:"m,omitzero"`
+	First      string      `json:"f,omitzero"`
+	Unmeasured bool        `json:"u,omitzero"`
+	Cells      []cellState `json:"c,omitempty"`
+	Calls      []int64     `json:"k,omitempty"` // callNumbers for each call, the oldest first
+	NoID       int         `json:"n,omitzero"`
+	NoIDOf     []string    `json:"o,omitempty"`
+	Summary    Summary     `json:"s"`
+	Phase      State       `json:"p,omitzero"`
+	Vendor     string      `json:"tv,omitzero"`
+	Written    string      `json:"tw,omitzero"`
+	FirstTitle string      `json:"tf,omitzero"`
+	Models     []string    `json:"mo,omitempty"`
+}
+
+// cellState is an encoded cell with its sums.
+type cellState struct {
+	Model string `json:"m,omitzero"`
+	Tool  string `json:"t,omitzero"`
+	Sums  Sums   `json:"s"`
+}
+
+// callNumbers is how many numbers a call is encoded in: hash of its id, number of its cell, outcome, latency.
+const callNumbers = 4
+
+// outcomes are encoded as their positions; one above them says that the tool is not known.
+var outcomes = []envelopes.ToolStatus{envelopes.StatusInProgress, envelopes.StatusSuccess, envelopes.StatusError}
+
+// maxState is the length from which an encoded fold leaves out latencies. Everything else in it is bounded far
+// below the largest message of a broker that accepts every event.
+const maxState = 512 << 10
+
+// Encode returns the fold, which must be one of [WholeSession], in at most a megabyte. A fold of so many different
+// latencies that it would be longer forgets them from then on.
+func (f *Fold) Encode() ([]byte, error) {
+	data, err := f.encode()
+	if err == nil && len(data) > maxState && !f.unmeasured {
+		f.unmeasured = true
+		for _, sums := range f.cells {
+			sums.Latencies = nil
+		}
+		for _, c := range f.calls.known {
+			c.latency = -1
+		}
+		data, err = f.encode()
+	}
+	return data, err
+}
+
+func (f *Fold) encode() ([]byte, error) {
+	s := foldState{
+		Begin: f.begin, End: f.end, Last: f.last, Model: f.model, First: f.first, Unmeasured: f.unmeasured,
+		NoID: f.calls.noID, NoIDOf: f.calls.noIDOf,
+		Summary: f.summary, Phase: f.summary.phase, Vendor: f.summary.vendor, Written: f.summary.written,
+		FirstTitle: f.summary.first, Models: f.summary.modelOrder,
+	}
+	numbers := make(map[Cell]int64, len(f.cells))
+	for cell, sums := range f.cells {
+		numbers[cell] = int64(len(s.Cells))
+		s.Cells = append(s.Cells, cellState{cell.Model, cell.Tool, *sums})
+	}
+	for _, id := range f.calls.order {
+		c := f.calls.known[id]
+		outcome := int64(0)
+		for i, status := range outcomes {
+			if status == c.outcome {
+				outcome = int64(i)
+			}
+		}
+		if c.tool == "" {
+			outcome += int64(len(outcomes))
+		}
+		s.Calls = append(s.Calls, int64(id), numbers[c.cell], outcome, c.latency)
+	}
+	data, err := json.Marshal(&s)
+	if err != nil {
+		return nil, fmt.Errorf("encode fold: %w", err)
+	}
+	return data, nil
+}
+
+// DecodeFold is the inverse of [Fold.Encode]. The error repeats nothing of data.
+func DecodeFold(data []byte) (*Fold, error) {
+	var s foldState
+	if json.Unmarshal(data, &s) != nil || len(s.Calls)%callNumbers != 0 || len(s.NoIDOf)%2 != 0 {
+		return nil, errDamaged
+	}
+	f := NewFold(WholeSession)
+	f.begin, f.end, f.last, f.model, f.first, f.unmeasured = s.Begin, s.End, s.Last, s.Model, s.First, s.Unmeasured
+	f.summary = s.Summary
+	f.summary.phase, f.summary.vendor, f.summary.written = s.Phase, s.Vendor, s.Written
+	f.summary.first, f.summary.modelOrder = s.FirstTitle, s.Models
+	cells := make([]Cell, len(s.Cells))
+	for i, c := range s.Cells {
+		cells[i] = Cell{Model: c.Model, Tool: c.Tool}
+		*f.sums(cells[i]) = c.Sums
+	}
+	f.calls.noID, f.calls.noIDOf = s.NoID, s.NoIDOf
+	for n := s.Calls; len(n) > 0; n = n[callNumbers:] {
+		cell, outcome := n[1], int(n[2])
+		if cell < 0 || int(cell) >= len(cells) || outcome < 0 || outcome >= 2*len(outcomes) {
+			return nil, errDamaged
+		}
+		c := &call{counts: true, cell: cells[cell], tool: cells[cell].Tool, outcome: outcomes[outcome%len(outcomes)], latency: n[3]}
+		if outcome >= len(outcomes) {
+			c.tool = ""
+		}
+		f.calls.add(uint64(n[0]), c)
+		f.size += callBytes
+	}
+	f.size += len(data) / 4
+	return f, nil
+}

@@ -1,0 +1,102 @@
+package summaries
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"tributary/pipeline"
+	"tributary/pipeline/sessions"
+)
+
+// candidate is a keeper that may take over the records of a generation.
+type candidate struct {
+	store
+
+	keeper  *Keeper
+	log     *slog.Logger
+	rebuild bool // begin anew, whatever is stored
+
+	seen  uint64    // sequence of the checkpoint of another keeper
+	since time.Time // when it was first seen
+}
+
+// acquire takes the records over, unless another keeper works on them: then the result is nil. To take over is to
+// store the checkpoint again under a new owner: no commit of an older one can succeed after that.
+func (c *candidate) acquire(ctx context.Context) (*leader, error) {
+	if err := c.provision(ctx); err != nil {
+		return nil, err
+	}
+	events, err := c.events(ctx)
+	if err != nil {
+		return nil, err
+	}
+	last, stored, err := c.readCheckpoint(ctx)
+	switch {
+	case errors.Is(err, jetstream.ErrMsgNotFound):
+		return c.begin(ctx, events)
+	case errors.Is(err, errDamaged):
+		c.rebuild = true
+	case err != nil:
+		return nil, err
+	case last.Revision > sessions.Revision:
+		return nil, fmt.Errorf("%w: update this worker", errNewer)
+	case last.Owner != "" && last.Owner != c.keeper.owner && !c.silent(stored.Sequence):
+		return nil, nil //nolint:nilnil // no work and no error
+	}
+	fits := false
+	if !c.rebuild {
+		if fits, err = c.fits(ctx, &last, events); err != nil {
+			return nil, err
+		}
+	}
+	if !fits {
+		return c.begin(ctx, events)
+	}
+	last.Owner = c.keeper.owner
+	last.Epoch++
+	return c.take(ctx, last, stored.Sequence)
+}
+
+// silent reports whether the checkpoint of another keeper has stayed the same for too long, by the clock of this one.
+func (c *candidate) silent(sequence uint64) bool {
+	if sequence != c.seen {
+		c.seen, c.since = sequence, time.Now()
+	}
+	return time.Since(c.since) >= silentBeats*c.keeper.config.Beat
+}
+
+// begin removes all records and takes them over at the beginning of the events. A keeper that worked on them loses
+// its checkpoint, and can store nothing more.
+func (c *candidate) begin(ctx context.Context, events *jetstream.StreamInfo) (*leader, error) {
+	stream, err := c.js.Stream(ctx, c.stream())
+	if err != nil {
+		return nil, fmt.Errorf("stream %s: %w", c.stream(), err)
+	}
+	if stream.CachedInfo().State.Msgs > 0 {
+		if err := stream.Purge(ctx); err != nil {
+			return nil, fmt.Errorf("empty stream %s: %w", c.stream(), err)
+		}
+	}
+	c.rebuild = false
+	return c.take(ctx, checkpoint{Stream: events.Created, Revision: sessions.Revision, Owner: c.keeper.owner, Epoch: 1}, 0)
+}
+
+// take stores a checkpoint in place of the one at a sequence, 0 for none.
+func (c *candidate) take(ctx context.Context, next checkpoint, replaces uint64) (*leader, error) {
+	m, err := c.checkpointMessage(&next, replaces)
+	if err != nil {
+		return nil, err
+	}
+	sequence, err := pipeline.PublishBatch(ctx, c.js.Conn(), []*nats.Msg{m})
+	if err != nil {
+		return nil, fmt.Errorf("take over the records of %s: %w", c.stream(), err)
+	}
+	c.log.DebugContext(ctx, "keeps the records of sessions", slog.Uint64("position", next.Position))
+	return newLeader(c, next, sequence), nil
+}

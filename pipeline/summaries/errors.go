@@ -1,0 +1,14 @@
+package summaries
+
+import "errors"
+
+var (
+	// errDamaged: a stored checkpoint, record or fold cannot be read.
+	errDamaged = errors.New("stored message cannot be read")
+	// errStale: a replica does not have the newest checkpoint yet.
+	errStale = errors.New("replica has not got the checkpoint yet")
+	// errStuck: the consumer of the events sends nothing although there are events.
+	errStuck = errors.New("the broker has events that it does not send")
+	// errNewer: a program of a newer revision keeps the records.
+	errNewer = errors.New("records are of a newer revision of this program")
+)

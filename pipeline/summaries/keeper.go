@@ -1,0 +1,209 @@
+package summaries
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nuid"
+	"go.opentelemetry.io/otel/metric"
+
+	"tributary/pipeline"
+)
+
+// Config configures a [Keeper]. Its zero value is valid.
+type Config struct {
+	Generation   string        // keep the records of this generation alone; empty for the live one and each replay
+	Worker       string        // name in checkpoints; default "worker"
+	Bytes        int           // memory for folds of sessions in each generation, about; default 32 MiB
+	Every        time.Duration // the time that changes wait to be stored together; default 1 s
+	Beat         time.Duration // interval between two checkpoints of a keeper that has nothing to store; default 2 s
+	EventsMaxAge time.Duration // how long events are kept, in whole seconds, and a record after its last change; 0 for ever
+
+	Logger *slog.Logger // nil for no logs
+	Meter  metric.Meter // nil for no metrics
+}
+
+func (c Config) withDefaults() Config {
+	if c.Worker == "" {
+		c.Worker = "worker"
+	}
+	if c.Bytes <= 0 {
+		c.Bytes = 32 << 20
+	}
+	if c.Every <= 0 {
+		c.Every = time.Second
+	}
+	if c.Beat <= 0 {
+		c.Beat = defaultBeat
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	return c
+}
+
+// The heartbeat of a keeper is its checkpoint.
+const (
+	defaultBeat = 2 * time.Second
+	silentBeats = 3 // a keeper that has not stored a checkpoint for so many is replaced
+)
+
+// Keeper keeps the records of the sessions of the live generation and of each replay, from their events. Any number
+// of keepers, in any number of processes, may run: one of them works on a generation, and another takes over when
+// it stops or is silent. Make one with [New] and run it once.
+type Keeper struct {
+	js        jetstream.JetStream
+	config    Config
+	owner     string // unique to this keeper
+	telemetry *telemetry
+
+	drain    chan struct{} // closed by Drain
+	draining sync.Once
+
+	keeping map[string]*keeping // by generation; belongs to the goroutine of Run
+}
+
+// keeping is the work on one generation.
+type keeping struct {
+	started time.Time // of the generation, which distinguishes it from one of the same name that was dropped
+	cancel  context.CancelFunc
+	done    chan struct{}
+}
+
+// New returns a keeper for a server that [pipeline.Provision] has prepared.
+func New(js jetstream.JetStream, cfg Config) (*Keeper, error) {
+	cfg = cfg.withDefaults()
+	t, err := newTelemetry(cfg.Meter)
+	if err != nil {
+		return nil, fmt.Errorf("make metrics: %w", err)
+	}
+	return &Keeper{
+		js: js, config: cfg, owner: cfg.Worker + "-" + nuid.Next(), telemetry: t,
+		drain: make(chan struct{}), keeping: make(map[string]*keeping),
+	}, nil
+}
+
+// Run works until [Keeper.Drain] is called: it stores what it has read and returns nil; or until ctx ends: it drops
+// what it has in memory and returns the cause. Failures are logged and tried again.
+func (k *Keeper) Run(ctx context.Context) error {
+	tick := time.NewTicker(k.config.Beat)
+	defer tick.Stop()
+	failing := false
+	for {
+		if err := k.round(ctx); err != nil && ctx.Err() == nil {
+			if !failing {
+				k.config.Logger.WarnContext(ctx, "generations cannot be read: the records of their sessions are kept as before", slog.Any("error", err))
+			}
+			failing = true
+		} else {
+			failing = false
+		}
+		select {
+		case <-tick.C:
+			continue
+		case <-k.drain:
+		case <-ctx.Done():
+		}
+		for _, one := range k.keeping {
+			<-one.done
+			one.cancel()
+		}
+		return context.Cause(ctx)
+	}
+}
+
+// Drain makes [Keeper.Run] store what it has read, and return. It does not wait. Any goroutine may call it, more
+// than once.
+func (k *Keeper) Drain() { k.draining.Do(func() { close(k.drain) }) }
+
+// round begins to work on generations that are new, and ends the work on those that have ended.
+func (k *Keeper) round(ctx context.Context) error {
+	wanted, err := k.wanted(ctx)
+	if err != nil {
+		return err
+	}
+	for name, one := range k.keeping {
+		if started, ok := wanted[name]; !ok || !started.Equal(one.started) {
+			one.cancel()
+			<-one.done
+			delete(k.keeping, name)
+		}
+	}
+	for name, started := range wanted {
+		if k.keeping[name] == nil {
+			working, cancel := context.WithCancel(ctx)
+			one := &keeping{started: started, cancel: cancel, done: make(chan struct{})}
+			k.keeping[name] = one
+			go func() {
+				defer close(one.done)
+				k.keep(working, name)
+			}()
+		}
+	}
+	return nil
+}
+
+// wanted returns the generations to work on, with the times of their start.
+func (k *Keeper) wanted(ctx context.Context) (map[string]time.Time, error) {
+	if k.config.Generation != "" {
+		return map[string]time.Time{k.config.Generation: {}}, nil
+	}
+	all, err := pipeline.ReadGenerations(ctx, k.js)
+	if err != nil {
+		return nil, err
+	}
+	wanted := make(map[string]time.Time)
+	for _, g := range all.List {
+		if g.State != pipeline.StateRetired && g.State != pipeline.StateDropping {
+			wanted[g.Name] = g.Started
+		}
+	}
+	return wanted, nil
+}
+
+// keep keeps the records of a generation, or waits until it has to, until ctx ends or the keeper is drained.
+func (k *Keeper) keep(ctx context.Context, generation string) {
+	log := k.config.Logger.With(slog.String("generation", generation))
+	c := &candidate{keeper: k, store: store{k.js, generation}, log: log}
+	failing := false
+	for {
+		l, err := c.acquire(ctx)
+		if l != nil {
+			failing = false
+			err = l.lead(ctx)
+		}
+		wait := k.config.Beat
+		switch {
+		case ctx.Err() != nil, closed(k.drain):
+			return
+		case err == nil:
+		case errors.Is(err, errDamaged):
+			log.WarnContext(ctx, "records of sessions are made again from the events", slog.Any("error", err))
+			c.rebuild, wait = true, 0
+		case !failing:
+			failing = true
+			log.WarnContext(ctx, "records of sessions are not kept: it is tried again", slog.Any("error", err))
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-timer.C:
+		case <-k.drain:
+		case <-ctx.Done():
+		}
+		timer.Stop()
+	}
+}
+
+func closed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}

@@ -1,0 +1,349 @@
+package summaries
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"tributary/envelopes"
+	"tributary/pipeline"
+	"tributary/pipeline/sessions"
+)
+
+// Limits of what a leader works on together.
+const (
+	maxChunk   = 512     // events whose sessions are loaded by one request
+	maxChanged = 400     // sessions that wait to be stored
+	maxBatch   = 900     // messages of one atomic batch
+	maxBytes   = 4 << 20 // of their bodies
+)
+
+// leader keeps the records of a generation, as long as nobody stores another checkpoint.
+type leader struct {
+	store
+
+	keeper   *Keeper
+	log      *slog.Logger
+	stored   checkpoint
+	sequence uint64 // of the checkpoint
+	stuck    uint64 // first event behind the position that the broker had at the last beat; 0 for none
+
+	position atomic.Uint64 // of the last event that was read
+	at       time.Time     // when the broker stored it
+	folds    map[pipeline.SessionID]*entry
+	changed  []*entry // since the last commit
+	bytes    int      // of all folds, about
+	round    uint64   // commits so far
+}
+
+// entry is a session in memory.
+type entry struct {
+	id      pipeline.SessionID
+	fold    *sessions.Fold
+	size    int
+	changed bool
+	used    uint64 // commit before which it was used last
+}
+
+func newLeader(c *candidate, stored checkpoint, sequence uint64) *leader {
+	l := &leader{
+		store: c.store, keeper: c.keeper, log: c.log, stored: stored, sequence: sequence, at: stored.Stored,
+		folds: make(map[pipeline.SessionID]*entry),
+	}
+	l.position.Store(stored.Position)
+	return l
+}
+
+// item is an event that was read.
+type item struct {
+	step       sessions.Step
+	stored     time.Time
+	unreadable bool
+}
+
+// lead reads events and stores records, until ctx ends, the keeper is drained, or another keeper takes over.
+func (l *leader) lead(ctx context.Context) error {
+	unobserve, err := l.keeper.telemetry.observe(l)
+	if err != nil {
+		return err
+	}
+	defer unobserve()
+	reading, stop := context.WithCancel(ctx)
+	items := make(chan item, maxChunk)
+	var failed error
+	var reader sync.WaitGroup
+	reader.Go(func() {
+		defer close(items)
+		failed = l.read(reading, items)
+	})
+	defer reader.Wait()
+	defer stop()
+	alive := time.NewTicker(l.keeper.config.Beat)
+	defer alive.Stop()
+	var due <-chan time.Time // nil while nothing waits to be stored
+	for {
+		select {
+		case first, open := <-items:
+			if !open {
+				return failed
+			}
+			if err := l.add(ctx, chunk(first, items)); err != nil {
+				return err
+			}
+			if due == nil {
+				due = time.After(l.keeper.config.Every)
+			}
+			if len(l.changed) < maxChanged && l.bytes < 2*l.keeper.config.Bytes {
+				continue
+			}
+		case <-due:
+		case <-alive.C:
+			if err := l.checkReader(ctx, due != nil); err != nil {
+				return err
+			}
+		case <-l.keeper.drain:
+			return l.commit(ctx, "")
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		if err := l.commit(ctx, l.keeper.owner); err != nil {
+			return err
+		}
+		due = nil
+	}
+}
+
+// chunk returns an item with those that have arrived behind it.
+func chunk(first item, items <-chan item) []item {
+	list := []item{first}
+	for len(list) < maxChunk {
+		select {
+		case next, open := <-items:
+			if !open {
+				return list
+			}
+			list = append(list, next)
+		default:
+			return list
+		}
+	}
+	return list
+}
+
+// read passes the events behind the checkpoint to items, until ctx ends.
+func (l *leader) read(ctx context.Context, items chan<- item) error {
+	q := pipeline.EventsQuery{After: l.stored.Position, Follow: true}
+	for e, err := range pipeline.Outlines(ctx, l.js, l.generation, q) {
+		if err != nil && e.Position == 0 {
+			return err
+		}
+		one := item{stored: e.Stored, unreadable: err != nil}
+		if one.unreadable {
+			one.step.Position = e.Position
+			l.log.WarnContext(ctx, "event is not in the record of its session", slog.Any("error", err))
+		} else {
+			one.step = sessions.NewStep(&e.AgentEventV1, e.Position)
+		}
+		select {
+		case items <- one:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	return context.Cause(ctx)
+}
+
+// checkReader returns [errStuck] if the broker has had an event since the last beat that has not arrived.
+func (l *leader) checkReader(ctx context.Context, busy bool) error {
+	if busy {
+		l.stuck = 0
+		return nil
+	}
+	filter := envelopes.EventFilter(l.generation, "", "", "")
+	m, err := pipeline.NextStored(ctx, l.js, pipeline.EventsStream(l.generation), filter, l.position.Load()+1)
+	switch {
+	case errors.Is(err, jetstream.ErrMsgNotFound):
+		l.stuck = 0
+	case err != nil:
+		return fmt.Errorf("stream %s: %w", pipeline.EventsStream(l.generation), err)
+	case m.Sequence == l.stuck:
+		return fmt.Errorf("%w: from %d on", errStuck, m.Sequence)
+	default:
+		l.stuck = m.Sequence
+	}
+	return nil
+}
+
+// add adds events to the folds of their sessions.
+func (l *leader) add(ctx context.Context, list []item) error {
+	if err := l.load(ctx, list); err != nil {
+		return err
+	}
+	for i := range list {
+		s := &list[i].step
+		l.position.Store(s.Position)
+		l.at = list[i].stored
+		if list[i].unreadable {
+			continue
+		}
+		e := l.folds[pipeline.SessionID{Source: s.Source, Session: s.Session}]
+		e.fold.Add(s)
+		l.bytes += e.fold.Size() - e.size
+		e.size, e.used = e.fold.Size(), l.round
+		if !e.changed {
+			e.changed = true
+			l.changed = append(l.changed, e)
+		}
+	}
+	l.keeper.telemetry.add(ctx, l.generation, len(list))
+	return nil
+}
+
+// load loads the folds of the sessions of a chunk that are not in memory, with one request. It does not use the
+// answer of a replica that is behind the checkpoint of this leader.
+func (l *leader) load(ctx context.Context, list []item) error {
+	subjects := []string{l.checkpointSubject()}
+	missing := map[pipeline.SessionID]string{}
+	for i := range list {
+		id := pipeline.SessionID{Source: list[i].step.Source, Session: list[i].step.Session}
+		if _, known := missing[id]; known || list[i].unreadable || l.folds[id] != nil {
+			continue
+		}
+		missing[id] = l.foldSubject(id)
+		subjects = append(subjects, missing[id])
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	stored, err := l.last(ctx, subjects)
+	if err != nil {
+		return err
+	}
+	for id, subject := range missing {
+		e := &entry{id: id, fold: sessions.NewFold(sessions.WholeSession)}
+		if m := stored[subject]; m != nil {
+			if e.fold, err = sessions.DecodeFold(m.Data); err != nil {
+				return fmt.Errorf("%w: fold %d of stream %s", errDamaged, m.Sequence, l.stream())
+			}
+		}
+		e.size = e.fold.Size()
+		l.bytes += e.size
+		l.folds[id] = e
+	}
+	return nil
+}
+
+// last reads the newest message of each subject, of which the first is that of the checkpoint.
+func (l *leader) last(ctx context.Context, subjects []string) (map[string]*jetstream.RawStreamMsg, error) {
+	const tries, pause = 10, 20 * time.Millisecond // a healthy replica is behind for milliseconds
+	for try := 0; ; try++ {
+		stored, err := pipeline.LastMessages(ctx, l.js, l.stream(), subjects)
+		if err != nil {
+			return nil, err
+		}
+		if c := stored[subjects[0]]; c != nil && c.Sequence >= l.sequence {
+			return stored, nil
+		}
+		if try == tries {
+			return nil, errStale
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// commit stores the sessions that have changed, and the checkpoint under an owner. After an error nothing in memory
+// counts any more: what is stored is found out by taking the records over again.
+func (l *leader) commit(ctx context.Context, owner string) error {
+	next := l.stored
+	next.Position, next.Stored, next.Owner = l.position.Load(), l.at, owner
+	var messages []*nats.Msg
+	size := 0
+	for _, e := range l.changed {
+		own, err := l.messages(e.fold, e.id)
+		if err != nil {
+			return err
+		}
+		more := len(own[0].Data) + len(own[1].Data)
+		if len(messages) > 0 && (len(messages)+len(own) > maxBatch || size+more > maxBytes) {
+			// The checkpoint moves with the last batch: until then the folds say which events they have.
+			if err := l.publish(ctx, messages, &l.stored); err != nil {
+				return err
+			}
+			messages, size = nil, 0
+		}
+		messages, size = append(messages, own[:]...), size+more
+		e.changed = false
+	}
+	if err := l.publish(ctx, messages, &next); err != nil {
+		return err
+	}
+	l.stored, l.changed = next, nil
+	l.evict()
+	l.round++
+	return nil
+}
+
+// messages returns the record and the fold of a session.
+func (l *leader) messages(f *sessions.Fold, id pipeline.SessionID) (out [2]*nats.Msg, err error) {
+	fold, err := f.Encode()
+	if err != nil {
+		return out, err
+	}
+	record, err := json.Marshal(new(recordOf(f)))
+	if err != nil {
+		return out, fmt.Errorf("encode record: %w", err)
+	}
+	out[0] = &nats.Msg{Subject: l.recordFilter(id.Source, id.Session), Data: record, Header: nats.Header{}}
+	out[1] = &nats.Msg{Subject: l.foldSubject(id), Data: fold, Header: nats.Header{}}
+	if age := l.keeper.config.EventsMaxAge; age > 0 {
+		for _, m := range out {
+			m.Header[jetstream.MsgTTLHeader] = []string{strconv.FormatInt(int64(age/time.Second), 10) + "s"}
+		}
+	}
+	return out, nil
+}
+
+// publish stores messages and a checkpoint in one atomic batch.
+func (l *leader) publish(ctx context.Context, messages []*nats.Msg, c *checkpoint) error {
+	m, err := l.checkpointMessage(c, l.sequence)
+	if err != nil {
+		return err
+	}
+	sequence, err := pipeline.PublishBatch(ctx, l.js.Conn(), append(messages, m))
+	l.keeper.telemetry.commit(ctx, l.generation, err)
+	if err != nil {
+		return fmt.Errorf("store records of %s: %w", l.stream(), err)
+	}
+	l.sequence = sequence
+	return nil
+}
+
+// evict drops the folds that were not used since the last commit, if all together take too much memory, and then
+// all. They are all stored.
+func (l *leader) evict() {
+	for _, keep := range []bool{true, false} {
+		if l.bytes <= l.keeper.config.Bytes {
+			return
+		}
+		for id, e := range l.folds {
+			if keep && e.used == l.round {
+				continue
+			}
+			l.bytes -= e.size
+			delete(l.folds, id)
+		}
+	}
+}

@@ -1,0 +1,199 @@
+package summaries_test
+
+import (
+	"context"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"tributary/pipeline"
+	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/sessions"
+	"tributary/pipeline/summaries"
+)
+
+func TestMain(m *testing.M) {
+	if code, is := pipelinetest.RunProgram(map[string]pipelinetest.Program{"keeper": runKeeper}); is {
+		os.Exit(code)
+	}
+	os.Exit(m.Run())
+}
+
+// patience bounds the wait for what must happen.
+const patience = time.Minute
+
+// keeperArguments are the arguments of a keeper in a process of its own.
+type keeperArguments struct {
+	URL   string
+	Bytes int
+	Every int // milliseconds
+}
+
+// runKeeper runs a keeper until ctx ends.
+func runKeeper(ctx context.Context, arguments []byte, ready func()) error {
+	var a keeperArguments
+	if err := json.Unmarshal(arguments, &a); err != nil {
+		return err
+	}
+	nc, err := nats.Connect(a.URL)
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return err
+	}
+	k, err := summaries.New(js, config(a.Bytes, time.Duration(a.Every)*time.Millisecond))
+	if err != nil {
+		return err
+	}
+	stop := context.AfterFunc(ctx, k.Drain)
+	defer stop()
+	ready()
+	return k.Run(context.WithoutCancel(ctx))
+}
+
+func config(bytes int, every time.Duration) summaries.Config {
+	return summaries.Config{Bytes: bytes, Every: every, Beat: 50 * time.Millisecond}
+}
+
+// startKeeper runs a keeper in this process until stop, which drains it.
+func startKeeper(t *testing.T, js jetstream.JetStream, cfg summaries.Config) (stop func()) {
+	t.Helper()
+	k, err := summaries.New(js, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- k.Run(context.WithoutCancel(t.Context())) }()
+	stopped := false
+	stop = func() {
+		if stopped {
+			return
+		}
+		stopped = true
+		k.Drain()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}
+	t.Cleanup(stop)
+	return stop
+}
+
+// runStage normalizes everything that the raw stream has.
+func runStage(t *testing.T, js jetstream.JetStream, top pipeline.Topology) {
+	t.Helper()
+	stage, err := pipeline.New(js, pipeline.Config{Topology: top})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- stage.Run(context.WithoutCancel(t.Context())) }()
+	if err := pipeline.CatchUp(t.Context(), js, top); err != nil {
+		t.Fatal(err)
+	}
+	stage.Drain()
+	if err := <-ended; err != nil {
+		t.Fatal(err)
+	}
+}
+
+// unexpected fails the test for an event that cannot be read.
+func unexpected(t *testing.T) func(error) {
+	t.Helper()
+	return func(err error) { t.Error(err) }
+}
+
+// open opens a view.
+func open(t *testing.T, js jetstream.JetStream, generation string) *summaries.View {
+	t.Helper()
+	v, err := summaries.Open(t.Context(), js, generation, unexpected(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+// awaitKept waits until the records of a generation have every event.
+func awaitKept(t *testing.T, js jetstream.JetStream, generation string) *summaries.View {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	poll := time.NewTicker(10 * time.Millisecond)
+	defer poll.Stop()
+	for {
+		v := open(t, js, generation)
+		status, err := v.Status(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if status.Kept && status.Behind == 0 {
+			return v
+		}
+		select {
+		case <-poll.C:
+		case <-ctx.Done():
+			t.Fatalf("records are not kept: %+v", status)
+		}
+	}
+}
+
+// recordsOf returns the records of a view as JSON, by session.
+func recordsOf(t *testing.T, v *summaries.View) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	err := v.Each(t.Context(), "", func(r *summaries.Record) error {
+		all[string(r.Source)+" "+r.Session] = encoded(t, r)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+func encoded(t *testing.T, r *summaries.Record) string {
+	t.Helper()
+	data, err := json.Marshal(r, json.Deterministic(true))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+// folded folds all events of a generation from scratch.
+func folded(t *testing.T, js jetstream.JetStream, generation string) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	steps := summaries.Steps(t.Context(), js, generation, pipeline.EventsQuery{}, unexpected(t))
+	err := sessions.Each(steps, sessions.WholeSession, sessions.Memory{}, nil, func(f *sessions.Fold) error {
+		r := summaries.Record{Summary: f.Summary(time.Time{})}
+		r.First, r.Position = f.Positions()
+		all[string(r.Source)+" "+r.Session] = encoded(t, &r)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// requireExact compares the records that are stored with the events.
+func requireExact(t *testing.T, js jetstream.JetStream, generation string) {
+	t.Helper()
+	v := awaitKept(t, js, generation)
+	want := folded(t, js, generation)
+	if len(want) == 0 {
+		t.Fatal("there is no session to compare")
+	}
+	if diff := cmp.Diff(want, recordsOf(t, v)); diff != "" {
+		t.Errorf("records of generation %s (-fold of all events +stored):\n%s", generation, diff)
+	}
+}

@@ -1,0 +1,167 @@
+// Package summaries keeps one record for each session at the broker: what its events add up to ([Record]).
+//
+// Start with [Keeper], which keeps the records of the live generation and of each replay, and [View], which reads
+// them. README.md beside this file explains the room.
+//
+// The invariant: the record of a session and its fold are stored in one atomic batch with the checkpoint, by the
+// keeper that stored the checkpoint before it. A fold names the position of the last event that it has, so an
+// event that is read again adds nothing.
+package summaries
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"tributary/envelopes"
+	"tributary/pipeline"
+	"tributary/pipeline/sessions"
+)
+
+// Record is the record of a session as the broker has it: the summary of its events up to a position. Its state is
+// that after its last event; [sessions.Summary.At] gives the present one.
+type Record struct {
+	sessions.Summary
+
+	First    uint64 `json:"first_position"` // of its first event in the events stream
+	Position uint64 `json:"position"`       // of its last event
+}
+
+// recordOf returns the record of a fold.
+func recordOf(f *sessions.Fold) Record {
+	r := Record{Summary: f.Summary(time.Time{})}
+	r.First, r.Position = f.Positions()
+	return r
+}
+
+// checkpoint is how far the records of a generation are.
+type checkpoint struct {
+	Position uint64    `json:"position"`        // of the last event that is in the records
+	Stored   time.Time `json:"stored,omitzero"` // when the broker stored the message at Position
+	Stream   time.Time `json:"stream"`          // when the events stream was created
+	Revision int       `json:"revision"`        // of the folds, see [sessions.Revision]
+	Owner    string    `json:"owner"`           // keeper that stored it; empty if it has stopped
+	Epoch    uint64    `json:"epoch"`           // how often a keeper took the records over
+}
+
+// store is the stream of the records of a generation.
+type store struct {
+	js         jetstream.JetStream
+	generation string
+}
+
+// stream is the name of the stream.
+func (s *store) stream() string { return pipeline.SummariesStream(s.generation) }
+
+func (s *store) checkpointSubject() string { return "summaries." + s.generation + ".checkpoint" }
+
+// recordFilter returns the subject of the record of a session. Empty arguments match any.
+func (s *store) recordFilter(source envelopes.Source, session string) string {
+	return "summaries." + s.generation + ".records." + tokenOrAny(string(source)) + "." + tokenOrAny(session)
+}
+
+// foldSubject returns the subject of the fold of a session.
+func (s *store) foldSubject(id pipeline.SessionID) string {
+	return "summaries." + s.generation + ".folds." + envelopes.Token(string(id.Source)) + "." + envelopes.Token(id.Session)
+}
+
+func tokenOrAny(id string) string {
+	if id == "" {
+		return "*"
+	}
+	return envelopes.Token(id)
+}
+
+// provision creates the stream unless it exists, with as many replicas as the events stream, which must exist.
+func (s *store) provision(ctx context.Context) error {
+	_, err := s.js.Stream(ctx, s.stream())
+	if !errors.Is(err, jetstream.ErrStreamNotFound) {
+		return err
+	}
+	events, err := s.events(ctx)
+	if err != nil {
+		return err
+	}
+	_, err = s.js.CreateStream(ctx, jetstream.StreamConfig{
+		Name:               s.stream(),
+		Description:        "Records of the sessions of generation " + s.generation + ": made again from the events when it is removed.",
+		Subjects:           []string{"summaries." + s.generation + ".>"},
+		Retention:          jetstream.LimitsPolicy,
+		Storage:            jetstream.FileStorage,
+		Compression:        jetstream.S2Compression,
+		Replicas:           events.Config.Replicas,
+		MaxMsgsPerSubject:  1,
+		AllowAtomicPublish: true,
+		AllowMsgTTL:        true,
+		AllowDirect:        true,
+	})
+	if err != nil && !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
+		return fmt.Errorf("provision stream %s: %w", s.stream(), err)
+	}
+	// A generation that was dropped meanwhile leaves no stream behind.
+	if _, err := s.events(ctx); errors.Is(err, jetstream.ErrStreamNotFound) {
+		return errors.Join(err, s.js.DeleteStream(ctx, s.stream()))
+	}
+	return nil
+}
+
+// events returns the events stream of the generation, as its leader knows it.
+func (s *store) events(ctx context.Context) (*jetstream.StreamInfo, error) {
+	stream, err := s.js.Stream(ctx, pipeline.EventsStream(s.generation))
+	if err != nil {
+		return nil, fmt.Errorf("stream %s: %w", pipeline.EventsStream(s.generation), err)
+	}
+	return stream.CachedInfo(), nil
+}
+
+// readCheckpoint reads the checkpoint from the leader of the stream, with its sequence. The error is
+// [jetstream.ErrMsgNotFound] or [jetstream.ErrStreamNotFound] if there is none.
+func (s *store) readCheckpoint(ctx context.Context) (c checkpoint, stored *jetstream.RawStreamMsg, err error) {
+	stored, err = pipeline.LastStored(ctx, s.js, s.stream(), s.checkpointSubject())
+	if api, ok := errors.AsType[*jetstream.APIError](err); ok && api.ErrorCode == jetstream.JSErrCodeStreamNotFound {
+		err = jetstream.ErrStreamNotFound
+	}
+	if err != nil {
+		return c, nil, fmt.Errorf("read the checkpoint of %s: %w", s.stream(), err)
+	}
+	if json.Unmarshal(stored.Data, &c) != nil {
+		return c, stored, fmt.Errorf("%w: checkpoint of stream %s", errDamaged, s.stream())
+	}
+	return c, stored, nil
+}
+
+// fits reports whether the records of a checkpoint are of the events that the events stream has, and of the
+// revision of this program.
+func (s *store) fits(ctx context.Context, c *checkpoint, events *jetstream.StreamInfo) (bool, error) {
+	if c.Revision != sessions.Revision || !c.Stream.Equal(events.Created) || c.Position > events.State.LastSeq {
+		return false, nil
+	}
+	if c.Position == 0 {
+		return true, nil
+	}
+	m, err := pipeline.NextStored(ctx, s.js, pipeline.EventsStream(s.generation), ">", c.Position)
+	switch {
+	case errors.Is(err, jetstream.ErrMsgNotFound):
+		return true, nil
+	case err != nil:
+		return false, fmt.Errorf("read stream %s: %w", pipeline.EventsStream(s.generation), err)
+	}
+	return m.Sequence != c.Position || m.Time.Equal(c.Stored), nil // a message that is not there has expired
+}
+
+// checkpointMessage returns the message of a checkpoint that replaces the one at a sequence, 0 for none.
+func (s *store) checkpointMessage(c *checkpoint, replaces uint64) (*nats.Msg, error) {
+	data, err := json.Marshal(c)
+	if err != nil {
+		return nil, fmt.Errorf("encode checkpoint: %w", err)
+	}
+	return &nats.Msg{Subject: s.checkpointSubject(), Data: data, Header: nats.Header{
+		jetstream.ExpectedLastSubjSeqHeader: {strconv.FormatUint(replaces, 10)},
+	}}, nil
+}

@@ -1,0 +1,316 @@
+package summaries
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"iter"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"tributary/envelopes"
+	"tributary/pipeline"
+	"tributary/pipeline/sessions"
+)
+
+// Status is how far the records of a generation are.
+type Status struct {
+	Kept     bool      `json:"kept"`               // there are records; without them every reader sums up the events itself
+	Position uint64    `json:"position"`           // of the last event that is in them
+	Behind   uint64    `json:"behind"`             // events that are not
+	Owner    string    `json:"owner,omitzero"`     // keeper that works on them; empty if none does
+	StoredAt time.Time `json:"stored_at,omitzero"` // when the checkpoint was stored, by the clock of the broker
+	Silent   bool      `json:"silent"`             // no keeper works on the records
+}
+
+// View reads the records of a generation, and the events that are not in them yet: its results are those of all
+// events that are stored when it is asked.
+type View struct {
+	store
+
+	kept       bool
+	checkpoint checkpoint
+	storedAt   time.Time
+	openedAt   time.Time // by the clock of the broker
+	unreadable func(error)
+}
+
+// Open returns a view of a generation. Events that cannot be read are passed to unreadable and left out; those that a
+// keeper could not read are left out of its records.
+func Open(ctx context.Context, js jetstream.JetStream, generation string, unreadable func(error)) (*View, error) {
+	v := &View{store: store{js, generation}, unreadable: unreadable}
+	events, err := v.events(ctx)
+	if err != nil {
+		return nil, err
+	}
+	v.openedAt = events.TimeStamp
+	c, stored, err := v.readCheckpoint(ctx)
+	switch {
+	case errors.Is(err, jetstream.ErrMsgNotFound), errors.Is(err, jetstream.ErrStreamNotFound), errors.Is(err, errDamaged):
+		return v, nil
+	case err != nil:
+		return nil, err
+	}
+	if v.kept, err = v.fits(ctx, &c, events); err != nil {
+		return nil, err
+	}
+	if v.kept {
+		v.checkpoint, v.storedAt = c, stored.Time
+	}
+	return v, nil
+}
+
+// Status returns how far the records are.
+func (v *View) Status(ctx context.Context) (Status, error) {
+	s := Status{Kept: v.kept, Position: v.checkpoint.Position, Owner: v.checkpoint.Owner, StoredAt: v.storedAt}
+	s.Silent = !s.Kept || s.Owner == "" || v.openedAt.Sub(v.storedAt) > (silentBeats+2)*defaultBeat
+	var err error
+	s.Behind, err = pipeline.CountEvents(ctx, v.js, v.generation, v.checkpoint.Position)
+	return s, err
+}
+
+// Session returns the fold of the events of a session.
+func (v *View) Session(ctx context.Context, id pipeline.SessionID) (*sessions.Fold, error) {
+	fold, err := v.stored(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	_, after := fold.Positions()
+	q := pipeline.EventsQuery{Source: id.Source, Session: id.Session, After: after}
+	for s, err := range Steps(ctx, v.js, v.generation, q, v.unreadable) {
+		if err != nil {
+			return nil, err
+		}
+		fold.Add(&s)
+	}
+	return fold, nil
+}
+
+// stored returns the fold of a session as the keeper has stored it, an empty one if it has not.
+func (v *View) stored(ctx context.Context, id pipeline.SessionID) (*sessions.Fold, error) {
+	if !v.kept {
+		return sessions.NewFold(sessions.WholeSession), nil
+	}
+	m, err := pipeline.LastStored(ctx, v.js, v.stream(), v.foldSubject(id))
+	switch {
+	case errors.Is(err, jetstream.ErrMsgNotFound):
+		return sessions.NewFold(sessions.WholeSession), nil
+	case err != nil:
+		return nil, fmt.Errorf("read stream %s: %w", v.stream(), err)
+	}
+	fold, err := sessions.DecodeFold(m.Data)
+	if err != nil {
+		return nil, fmt.Errorf("%w: fold %d of stream %s", errDamaged, m.Sequence, v.stream())
+	}
+	return fold, nil
+}
+
+// Each passes the record of each session of a source, empty for all, to visit, in no order. A session that changes
+// meanwhile may come twice, the newer record last. The memory is bounded, but for 8 bytes for each session that has
+// events which are not in the records yet.
+func (v *View) Each(ctx context.Context, source envelopes.Source, visit func(*Record) error) error {
+	behind, seed := map[uint64]bool{}, maphash.MakeSeed()
+	hash := func(source envelopes.Source, session string) uint64 {
+		return maphash.Comparable(seed, pipeline.SessionID{Source: source, Session: session})
+	}
+	q := pipeline.EventsQuery{Source: source, After: v.checkpoint.Position}
+	begin := func(source envelopes.Source, session string) (*sessions.Fold, error) {
+		return v.stored(ctx, pipeline.SessionID{Source: source, Session: session})
+	}
+	steps := Steps(ctx, v.js, v.generation, q, v.unreadable)
+	err := sessions.Each(steps, sessions.WholeSession, sessions.Memory{}, begin, func(f *sessions.Fold) error {
+		r := recordOf(f)
+		if v.kept {
+			behind[hash(r.Source, r.Session)] = true
+		}
+		return visit(&r)
+	})
+	if err != nil || !v.kept {
+		return err
+	}
+	for r, err := range v.records(ctx, source) {
+		if err != nil {
+			return err
+		}
+		if !behind[hash(r.Source, r.Session)] {
+			if err := visit(&r); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// records iterates over the records that are stored, in the order of their last change. The replica that is read has
+// them all once it has sent a checkpoint that is not older than the one of the view.
+func (v *View) records(ctx context.Context, source envelopes.Source) iter.Seq2[Record, error] {
+	return func(yield func(Record, error) bool) {
+		messages, err := v.read(ctx, source, jetstream.DeliverAllPolicy, v.checkpointSubject())
+		if err != nil {
+			yield(Record{}, err)
+			return
+		}
+		defer messages.Stop()
+		for complete, pending := false, uint64(1); pending > 0 || !complete; {
+			m, meta, err := v.next(ctx, messages, readTimeout)
+			if err != nil {
+				yield(Record{}, err)
+				return
+			}
+			pending = meta.NumPending
+			if m.Subject() == v.checkpointSubject() {
+				var c checkpoint
+				complete = json.Unmarshal(m.Data(), &c) == nil && c.Position >= v.checkpoint.Position
+				continue
+			}
+			if r, err := v.decode(m, meta); !yield(r, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// Follow iterates over the records of a source, empty for all, that are stored from now on, until ctx ends.
+func (v *View) Follow(ctx context.Context, source envelopes.Source) iter.Seq2[Record, error] {
+	return func(yield func(Record, error) bool) {
+		messages, err := v.read(ctx, source, jetstream.DeliverNewPolicy)
+		if err != nil {
+			yield(Record{}, err)
+			return
+		}
+		defer messages.Stop()
+		for {
+			m, meta, err := v.next(ctx, messages, 0)
+			if ctx.Err() != nil {
+				return
+			}
+			var r Record
+			if err == nil {
+				r, err = v.decode(m, meta)
+			}
+			if !yield(r, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// readTimeout bounds the wait for a record or checkpoint that the broker has.
+const readTimeout = 10 * time.Second
+
+// read begins to read the records of a source, and the messages of other subjects.
+func (v *View) read(ctx context.Context, source envelopes.Source, from jetstream.DeliverPolicy, more ...string) (jetstream.MessagesContext, error) {
+	consumer, err := v.js.OrderedConsumer(ctx, v.stream(), jetstream.OrderedConsumerConfig{
+		FilterSubjects: append(more, v.recordFilter(source, "")), DeliverPolicy: from,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read stream %s: %w", v.stream(), err)
+	}
+	messages, err := consumer.Messages()
+	if err != nil {
+		return nil, fmt.Errorf("read stream %s: %w", v.stream(), err)
+	}
+	return messages, nil
+}
+
+// next waits for the next message, as long as a timeout if there is one.
+func (v *View) next(ctx context.Context, messages jetstream.MessagesContext, timeout time.Duration) (m jetstream.Msg, meta *jetstream.MsgMetadata, err error) {
+	if timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, timeout)
+		defer cancel()
+	}
+	m, err = messages.Next(jetstream.NextContext(ctx))
+	if err == nil {
+		meta, err = m.Metadata()
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("read stream %s: %w", v.stream(), err)
+	}
+	return m, meta, nil
+}
+
+// decode reads a record.
+func (v *View) decode(m jetstream.Msg, meta *jetstream.MsgMetadata) (r Record, err error) {
+	if json.Unmarshal(m.Data(), &r) != nil {
+		return r, fmt.Errorf("%w: record %d of stream %s", errDamaged, meta.Sequence.Stream, v.stream())
+	}
+	return r, nil
+}
+
+// Steps iterates over the steps of all events of the sessions that wanted selects by their records, and of those with
+// events that are not in their records yet, in the order of the stream; q selects among them by source, session and
+// type. It reads the stream from the first event of these sessions on, and the events of no others where they are few.
+// Without records it iterates over the events of all sessions.
+func (v *View) Steps(ctx context.Context, q pipeline.EventsQuery, wanted func(*Record) bool) (iter.Seq2[sessions.Step, error], error) {
+	if !v.kept || q.Session != "" {
+		return Steps(ctx, v.js, v.generation, q, v.unreadable), nil
+	}
+	first, err := v.firsts(ctx, q, wanted)
+	if err != nil {
+		return nil, err
+	}
+	if len(first) == 0 {
+		return func(func(sessions.Step, error) bool) {}, nil
+	}
+	from := v.checkpoint.Position + 1
+	for id, position := range first {
+		if from = min(from, position); len(first) <= pipeline.MaxSessions {
+			q.Sessions = append(q.Sessions, id)
+		}
+	}
+	q.After = from - 1
+	return func(yield func(sessions.Step, error) bool) {
+		for s, err := range Steps(ctx, v.js, v.generation, q, v.unreadable) {
+			_, is := first[pipeline.SessionID{Source: s.Source, Session: s.Session}]
+			if (is || err != nil) && !yield(s, err) {
+				return
+			}
+		}
+	}, nil
+}
+
+// firsts returns the positions of the first events of the sessions that wanted selects, and of those with events
+// that are not in their records yet.
+func (v *View) firsts(ctx context.Context, q pipeline.EventsQuery, wanted func(*Record) bool) (map[pipeline.SessionID]uint64, error) {
+	q.After = v.checkpoint.Position
+	found, err := pipeline.FindSessions(ctx, v.js, v.generation, q, "", 0)
+	if err != nil {
+		return nil, err
+	}
+	first := make(map[pipeline.SessionID]uint64)
+	for _, id := range found {
+		first[id] = v.checkpoint.Position + 1
+	}
+	for r, err := range v.records(ctx, q.Source) {
+		if err != nil {
+			return nil, err
+		}
+		id := pipeline.SessionID{Source: r.Source, Session: r.Session}
+		if _, is := first[id]; is || wanted(&r) {
+			first[id] = r.First
+		}
+	}
+	return first, nil
+}
+
+// Steps iterates over the steps of the stored events that q selects, in the order of the stream. An event that cannot
+// be read is passed to unreadable and left out. Unless q follows, an end of ctx is an error.
+func Steps(ctx context.Context, js jetstream.JetStream, generation string, q pipeline.EventsQuery, unreadable func(error)) iter.Seq2[sessions.Step, error] {
+	return func(yield func(sessions.Step, error) bool) {
+		for e, err := range pipeline.Outlines(ctx, js, generation, q) {
+			switch {
+			case err != nil && e.Position > 0:
+				unreadable(err)
+			case !yield(sessions.NewStep(&e.AgentEventV1, e.Position), err):
+				return
+			}
+		}
+		if err := context.Cause(ctx); err != nil && !q.Follow {
+			yield(sessions.Step{}, err)
+		}
+	}
+}
