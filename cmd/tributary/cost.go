@@ -84,6 +84,25 @@ func (p *pricing) of(models map[string]*envelopes.Usage) cost {
 	return c
 }
 
+// sum returns the cost of sessions, whose own costs have noted what has no price.
+func (p *pricing) sum(list []sessionView) cost {
+	var sum cost
+	missing := p.missing
+	p.missing = map[string]*missingPrice{}
+	for i := range list {
+		sum.add(p.of(list[i].usage()))
+	}
+	p.missing = missing
+	return sum
+}
+
+// add adds another cost.
+func (c *cost) add(o cost) {
+	c.usd += o.usd
+	c.unpriced += o.unpriced
+	c.priced = c.priced || o.priced
+}
+
 // miss notes tokens without a price.
 func (p *pricing) miss(model string, tokens int64, err error) {
 	if tokens == 0 {

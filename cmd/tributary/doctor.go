@@ -17,6 +17,7 @@ import (
 
 	"tributary/normalizers"
 	"tributary/pipeline"
+	"tributary/pipeline/summaries"
 )
 
 func (a *app) doctorCommand() *cobra.Command {
@@ -26,7 +27,8 @@ func (a *app) doctorCommand() *cobra.Command {
 		Short: "Show progress, problems and their cures",
 		Long: `Inspect the broker, the streams, the workers and every partition of the generation:
 which worker owns which partitions, how many records are not processed yet, and
-how old they are; and the edges: which were seen when, and what they have not sent.
+how old they are; the edges: which were seen when, and what they have not sent; and how far
+the records of sessions are.
 The command changes nothing. The exit code is 1 if there is a problem.
 
 A gap is a part of a log whose records are not in the raw stream. If the log does
@@ -75,8 +77,9 @@ type diagnosis struct {
 	Server     string `json:"server"` // name and version
 	MaxPayload int64  `json:"max_payload"`
 	pipeline.Status
-	Edges    []pipeline.Edge `json:"edges"`    // seen in the last 7 days
-	Problems []string        `json:"problems"` // each with its cure
+	Records  summaries.Status `json:"session_records"`
+	Edges    []pipeline.Edge  `json:"edges"`    // seen in the last 7 days
+	Problems []string         `json:"problems"` // each with its cure
 }
 
 // examine inspects the broker; only gaps that were found since gapsSince are problems. It fails if the broker shows nothing.
@@ -99,6 +102,9 @@ func (a *app) examine(ctx context.Context, js jetstream.JetStream, gapsSince tim
 	}
 	d.judge()
 	d.judgeStopped()
+	if err := a.examineSessions(ctx, js, d); err != nil {
+		return nil, err
+	}
 	d.judgeGaps(gapsSince)
 	d.Problems = append(d.Problems, d.edgeProblems()...)
 	return d, a.judgeCrashed(ctx, js, d)
@@ -231,6 +237,7 @@ func (d *diagnosis) printOverview(w io.Writer) error {
 		}
 		fmt.Fprintf(t, "dead letters\t%d, including settled ones: %s\n", d.DeadLetters, list)
 	}
+	fmt.Fprintf(t, "sessions\t%s\n", d.describeRecords())
 	if n := d.expired(); n > 0 {
 		fmt.Fprintf(t, "expired\tthe first records of %s, before this generation began\n", plural(n, "session"))
 	}

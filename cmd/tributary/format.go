@@ -47,15 +47,8 @@ func rough(d time.Duration) string {
 	return strings.TrimSuffix(d.Round(time.Minute).String(), "0s")
 }
 
-// span writes the length of a session: to the second, a long one to the minute or the hour.
-func span(d time.Duration) string {
-	const day = 24 * time.Hour
-	if d < 2*day {
-		return rough(d)
-	}
-	d = d.Round(time.Hour)
-	return fmt.Sprintf("%dd%dh", d/day, d%day/time.Hour)
-}
+// shortID is how many bytes of an id are shown where there is little room.
+const shortID = 8
 
 // longestWord is the width of a word that cut does not keep whole.
 const longestWord = 24

@@ -3,7 +3,6 @@ package main
 import (
 	"strings"
 	"testing"
-	"time"
 	"unicode/utf8"
 
 	"pgregory.net/rapid"
@@ -58,17 +57,6 @@ func TestCutPathKeepsTheLastElements(t *testing.T) {
 	for width, want := range map[int]string{20: "/home/ada/src/ledger", 19: "…/ada/src/ledger", 13: "…/src/ledger", 8: "…/ledger", 7: "ledger", 5: "ledg…"} {
 		if got := cutPath("/home/ada/src/ledger", width); got != want {
 			t.Errorf("width %d: %q, want %q", width, got, want)
-		}
-	}
-}
-
-func TestSpanIsRoughForLongSessions(t *testing.T) {
-	t.Parallel()
-	for d, want := range map[time.Duration]string{
-		0: "0s", 67 * time.Second: "1m7s", 93*time.Minute + 20*time.Second: "1h33m", 47 * time.Hour: "47h0m", 73*time.Hour + 10*time.Minute: "3d1h",
-	} {
-		if got := span(d); got != want {
-			t.Errorf("span(%v) = %s, want %s", d, got, want)
 		}
 	}
 }

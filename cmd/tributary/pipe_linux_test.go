@@ -69,7 +69,7 @@ func TestHangupRemovesTheSamples(t *testing.T) {
 	t.Parallel()
 	temp := t.TempDir()
 	p := startWith(t, func(c *exec.Cmd) { c.Env = append(c.Env, "TMPDIR="+temp) }, t.TempDir(), "", "up", "--samples", "--listen", "")
-	p.expect("TOTAL")
+	p.expect("TOKENS")
 	if code := p.signal(syscall.SIGHUP); code != 0 {
 		t.Errorf("exit code %d after SIGHUP\n%s", code, &p.stderr)
 	}

@@ -19,6 +19,8 @@ import (
 	"tributary/normalizers/core"
 	"tributary/pipeline"
 	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/sessionmeta"
+	"tributary/pipeline/summaries"
 )
 
 // The pages with parts that are generated from the code.
@@ -142,7 +144,15 @@ func metricsTable(t *testing.T) string {
 	t.Helper()
 	var m instruments
 	top := pipeline.Topology{Generation: "v1", Partitions: 1}
-	if _, err := pipeline.New(pipelinetest.NewServer(t).JetStream(), pipeline.Config{Topology: top, Meter: &m}); err != nil {
+	js := pipelinetest.NewServer(t).JetStream()
+	_, err := pipeline.New(js, pipeline.Config{Topology: top, Meter: &m})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err = summaries.New(js, summaries.Config{Meter: &m}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err = sessionmeta.New(js, sessionmeta.Config{Meter: &m}); err != nil {
 		t.Fatal(err)
 	}
 	return "| metric | unit | meaning |\n|---|---|---|\n" + strings.Join(m.rows, "")

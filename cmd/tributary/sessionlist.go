@@ -1,45 +1,88 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	"tributary/envelopes"
+	"tributary/pipeline/sessions"
 )
 
-// sessionTable returns sessions for people.
-func sessionTable(list []sessionView, now time.Time) *table {
+// sessionTable returns sessions for people, with costs if pricing is not nil.
+func sessionTable(list []sessionView, pricing *pricing, now time.Time) *table {
 	t := &table{columns: []tableColumn{
 		{head: "SESSION", text: true},
 		{head: "AGENT", keep: 6},
-		{head: "STATE"},
-		{head: "LAST", right: true},
+		{head: "STATE", keep: 9},
+		{head: "LAST", right: true, keep: 9},
 		{head: "ACTIVE", right: true, keep: 4},
 		{head: "MODEL", text: true, keep: 3},
-		{head: "TOKENS", right: true, keep: 8},
+		{head: "EVENTS", right: true, keep: 2},
+		{head: "TOKENS", right: true, keep: 10},
 		{head: "CALLS", right: true, keep: 5},
 		{head: "FAILED", right: true, keep: 2},
 		{head: "ERRORS", right: true, keep: 1},
-		{head: "PROJECT", text: true, keep: 7},
-		{head: "TITLE", text: true},
 	}}
+	unread := slices.ContainsFunc(list, func(v sessionView) bool { return v.unread > 0 })
+	if unread {
+		t.columns = append(t.columns, tableColumn{head: "UNREAD", right: true, keep: 10})
+	}
+	if pricing != nil {
+		t.columns = append(t.columns, tableColumn{head: "COST", right: true})
+	}
+	t.columns = append(t.columns, tableColumn{head: "PROJECT", text: true, keep: 7}, tableColumn{head: "TITLE", text: true})
 	for i := range list {
 		v := &list[i]
 		model := ""
-		if n := len(v.Models); n > 0 {
-			model = v.Models[n-1].Model
+		if len(v.Models) > 0 {
+			model = slices.MaxFunc(v.Models, func(a, b sessions.ModelUse) int { return cmp.Compare(a.Total, b.Total) }).Model
 		}
 		title := cell(v.Title)
 		if v.Pinned {
 			title = "* " + title
 		}
-		t.rows = append(t.rows, []string{
-			oneLine(v.Session), oneLine(string(v.Source)), string(v.State), ago(v.LastSeen, now), activeTime(v.ActiveMS), cell(model),
-			thousands(v.Usage.Total), thousands(v.Calls), thousands(v.Failures), thousands(v.Errors), cell(base(v.ProjectName())), title,
-		})
+		cells := []string{
+			oneLine(v.Session), oneLine(string(v.Source)), string(v.State), ago(v.LastSeen, now), activeTime(v.ActiveMS), cell(model), thousands(v.Events),
+			thousands(v.Usage.Total), thousands(v.Calls), thousands(v.Failures), thousands(v.Errors),
+		}
+		if unread {
+			cells = append(cells, thousands(v.unread))
+		}
+		if pricing != nil {
+			cells = append(cells, pricing.of(v.usage()).text())
+		}
+		t.rows = append(t.rows, append(cells, cell(base(v.ProjectName())), title))
 	}
 	return t
+}
+
+// usage returns the tokens of a session by model.
+func (v *sessionView) usage() map[string]*envelopes.Usage {
+	models := make(map[string]*envelopes.Usage, len(v.Models))
+	for _, m := range v.Models {
+		models[m.Model] = &envelopes.Usage{Input: m.Input, CacheRead: m.CacheRead, CacheWrite: m.CacheWrite, Output: m.Output, Reasoning: m.Reasoning}
+	}
+	return models
+}
+
+// sessionFoot returns the last row of a table of sessions: their sum.
+func (t *table) sessionFoot(total *sessionView, list []sessionView, pricing *pricing) []string {
+	values := map[string]string{
+		"SESSION": "all", "ACTIVE": activeTime(total.ActiveMS), "EVENTS": thousands(total.Events), "TOKENS": thousands(total.Usage.Total),
+		"CALLS": thousands(total.Calls), "FAILED": thousands(total.Failures), "ERRORS": thousands(total.Errors),
+		"UNREAD": thousands(total.unread), "TITLE": plural(len(list), "session"),
+	}
+	if pricing != nil {
+		values["COST"] = pricing.sum(list).text()
+	}
+	foot := make([]string, len(t.columns))
+	for i, c := range t.columns {
+		foot[i] = values[c.head]
+	}
+	return foot
 }
 
 // base is the last name of a path of any system.

@@ -39,6 +39,8 @@ that users set.`,
 type sessionView struct {
 	sessions.Summary
 	Pinned bool `json:"pinned"`
+
+	unread int64 // dead letters, where the caller knows them
 }
 
 // sessionOrders are the orders of sessions, by the value of --sort.
@@ -211,7 +213,7 @@ func (a *app) listSessions(ctx context.Context, f *sessionFilter, sort, output s
 				return err
 			}
 		}
-	} else if err := sessionTable(list, now).write(a.stdout, a.tableWidth()); err != nil {
+	} else if err := sessionTable(list, nil, now).write(a.stdout, a.tableWidth()); err != nil {
 		return err
 	}
 	if len(list) == 0 {

@@ -183,7 +183,7 @@ func (w *sessionWatch) print(ctx context.Context, now time.Time) error {
 		return nil
 	}
 	if w.output == "table" {
-		return sessionTable(list, now).write(w.stdout, w.tableWidth())
+		return sessionTable(list, nil, now).write(w.stdout, w.tableWidth())
 	}
 	for i := range list {
 		if err := writeJSON(jsonWriter(w.stdout), &list[i]); err != nil {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"io/fs"
@@ -10,12 +11,15 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go/jetstream"
 	"golang.org/x/sys/unix"
 
 	"tributary/pipeline"
 	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/summaries"
 )
 
 // masks replace what is different in each run: times of the clock, ages, and names that are drawn.
@@ -65,6 +69,7 @@ func TestTerminalShowsWhatItIsMeantTo(t *testing.T) {
 	if err := pipeline.CatchUp(t.Context(), js, top); err != nil {
 		t.Fatal(err)
 	}
+	awaitRecords(t, js, "v1")
 	awaitWorkers(t, js, top, func(w []pipeline.Worker) bool { return len(w) == 1 && len(w[0].Partitions) == 1 })
 	for name, c := range map[string]struct {
 		code int
@@ -75,6 +80,8 @@ func TestTerminalShowsWhatItIsMeantTo(t *testing.T) {
 		"dlq-ls":     {0, []string{"dlq", "ls"}},
 		"dlq-groups": {0, []string{"dlq", "ls", "--group"}},
 		"doctor":     {0, []string{"doctor"}},
+		"stats":      {0, []string{"stats", "--by", "model,project", "--tz", "UTC"}},
+		"sessions":   {0, []string{"sessions", "ls"}},
 	} {
 		for _, columns := range []uint16{80, 120} {
 			for _, plain := range []bool{false, true} {
@@ -99,6 +106,33 @@ func TestTerminalShowsWhatItIsMeantTo(t *testing.T) {
 					compareWithFile(t, filepath.Join("testdata", "terminal", file), got)
 				})
 			}
+		}
+	}
+}
+
+// awaitRecords waits until every event is in the record of its session.
+func awaitRecords(t *testing.T, js jetstream.JetStream, generation string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	poll := time.NewTicker(20 * time.Millisecond)
+	defer poll.Stop()
+	for {
+		view, err := summaries.Open(ctx, js, generation, func(err error) { t.Error(err) })
+		if err != nil {
+			t.Fatal(err)
+		}
+		status, err := view.Status(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if status.Kept && status.Behind == 0 {
+			return
+		}
+		select {
+		case <-poll.C:
+		case <-ctx.Done():
+			t.Fatalf("the records are behind: %+v", status)
 		}
 	}
 }

@@ -237,9 +237,7 @@ func (l *statsList) cells(r *sessions.Row, total *cost) []string {
 	cells = append(cells, figures(r)...)
 	if l.pricing != nil {
 		c := l.pricing.of(r.Models)
-		total.usd += c.usd
-		total.unpriced += c.unpriced
-		total.priced = total.priced || c.priced
+		total.add(c)
 		cells = append(cells, c.text())
 	}
 	return cells

@@ -4,186 +4,135 @@ import (
 	"bytes"
 	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
 
 	"tributary/envelopes"
+	"tributary/pipeline"
+	"tributary/pipeline/sessions"
 )
 
-// summary sums up the events of sessions.
+// summary sums up the sessions whose events it gets.
 type summary struct {
-	sessions map[sessionKey]*sessionSummary
+	folds  map[pipeline.SessionID]*sessions.Fold
+	unread map[pipeline.SessionID]int64 // dead letters
 }
 
-// sessionSummary sums up the events of one session, or of all.
-type sessionSummary struct {
-	project     string
-	name        string // that the agent gave the session
-	prompt      string // the first one
-	models      map[string]int
-	first, last time.Time // of its events; zero if they have no times
-	events      map[envelopes.EventType]int
-	tools       map[string]int // calls by name
-	failures    map[string]int // results with an error, by name of the tool
-	usage       envelopes.Usage
-	unread      int // dead letters
+func newSummary() *summary {
+	return &summary{folds: map[pipeline.SessionID]*sessions.Fold{}, unread: map[pipeline.SessionID]int64{}}
 }
 
-// longestName is the length from which a session_summary is no name of the session: some agents
-// sum up a whole conversation in it.
-const longestName = 160
-
-func newSessionSummary() *sessionSummary {
-	return &sessionSummary{models: map[string]int{}, events: map[envelopes.EventType]int{}, tools: map[string]int{}, failures: map[string]int{}}
+// event adds the next event of a session.
+func (s *summary) event(e *pipeline.Event) {
+	id := pipeline.SessionID{Source: e.Source, Session: e.SessionID}
+	if s.folds[id] == nil {
+		s.folds[id] = sessions.NewFold(sessions.WholeSession)
+	}
+	s.folds[id].Add(new(sessions.NewStep(&e.AgentEventV1, e.Position)))
 }
 
-// of returns the summary of a session.
-func (s *summary) of(key sessionKey) *sessionSummary {
-	if s.sessions == nil {
-		s.sessions = map[sessionKey]*sessionSummary{}
-	}
-	of := s.sessions[key]
-	if of == nil {
-		of = newSessionSummary()
-		s.sessions[key] = of
-	}
-	return of
-}
+// deadLetter adds a record that could not be read.
+func (s *summary) deadLetter(id pipeline.SessionID) { s.unread[id]++ }
 
-// event adds an event.
-func (s *summary) event(e *envelopes.AgentEventV1) {
-	of := s.of(sessionKey{e.Source, e.SessionID})
-	of.events[e.EventType]++
-	if e.ProjectRoot != nil {
-		of.project = *e.ProjectRoot
-	}
-	if e.Model != nil {
-		of.models[*e.Model]++
-	}
-	if e.Text != nil && *e.Text != "" {
-		switch {
-		case e.EventType == envelopes.SessionSummary && len(*e.Text) <= longestName && !strings.Contains(*e.Text, "\n"):
-			of.name = *e.Text
-		case e.EventType == envelopes.UserMessage && of.prompt == "" && !e.IsInternal:
-			of.prompt = *e.Text
+// count is the number of sessions.
+func (s *summary) count() int {
+	n := len(s.folds)
+	for id := range s.unread {
+		if s.folds[id] == nil {
+			n++
 		}
-	}
-	if at, err := e.Timestamp(); err == nil {
-		of.during(at, at)
-	}
-	if e.ToolName != nil {
-		switch {
-		case e.EventType == envelopes.ToolCall:
-			of.tools[*e.ToolName]++
-		case failed(e):
-			of.failures[*e.ToolName]++
-		}
-	}
-	if e.Usage != nil {
-		of.use(e.Usage)
-	}
-}
-
-// use adds tokens.
-func (of *sessionSummary) use(u *envelopes.Usage) {
-	of.usage.Input += u.Input
-	of.usage.CacheRead += u.CacheRead
-	of.usage.CacheWrite += u.CacheWrite
-	of.usage.Output += u.Output
-	of.usage.Reasoning += u.Reasoning
-}
-
-// during extends the time of the session.
-func (of *sessionSummary) during(first, last time.Time) {
-	if of.first.IsZero() || first.Before(of.first) {
-		of.first = first
-	}
-	if last.After(of.last) {
-		of.last = last
-	}
-}
-
-// title is what the session is about: the name that the agent gave it, else its first prompt.
-func (of *sessionSummary) title() string { return oneLine(cmp.Or(of.name, of.prompt)) }
-
-// model is the model of most events, and how many others there are.
-func (of *sessionSummary) model() string {
-	names := byCount(of.models)
-	if len(names) < 2 {
-		return strings.Join(names, "")
-	}
-	return fmt.Sprintf("%s +%d", names[0], len(names)-1)
-}
-
-// count is the number of events.
-func (of *sessionSummary) count() int {
-	n := 0
-	for _, k := range of.events {
-		n += k
 	}
 	return n
 }
 
-// byCount lists names, those with the highest count first.
-func byCount(counts map[string]int) []string {
-	return slices.SortedFunc(maps.Keys(counts), func(a, b string) int {
-		return cmp.Or(cmp.Compare(counts[b], counts[a]), cmp.Compare(a, b))
+// views returns the sessions in the order of their first events.
+func (s *summary) views(now time.Time) []sessionView {
+	list := make([]sessionView, 0, s.count())
+	for id, fold := range s.folds {
+		list = append(list, sessionView{Summary: fold.Summary(now), unread: s.unread[id]})
+	}
+	for id, unread := range s.unread {
+		if s.folds[id] == nil {
+			list = append(list, sessionView{Summary: sessions.Summary{Source: id.Source, Session: id.Session, State: sessions.Idle}, unread: unread})
+		}
+	}
+	slices.SortFunc(list, func(a, b sessionView) int {
+		return cmp.Or(a.FirstSeen.Compare(b.FirstSeen), cmp.Compare(a.Source, b.Source), cmp.Compare(a.Session, b.Session))
 	})
+	return list
 }
 
-// deadLetters adds records that could not be read.
-func (s *summary) deadLetters(session sessionKey, n int) {
-	if n > 0 {
-		s.of(session).unread += n
+// write prints the sessions as a table, with costs if pricing is not nil, and what they have in total.
+func (s *summary) write(p *printer, pricing *pricing, now time.Time) error {
+	list := s.views(now)
+	t := sessionTable(list, pricing, now)
+	t.style = func(line string) string { return p.style(bold, line) }
+	total := totalOf(list)
+	if len(list) > 1 {
+		t.foot = t.sessionFoot(total, list, pricing)
 	}
-}
-
-// total sums up all sessions.
-func (s *summary) total() *sessionSummary {
-	total := newSessionSummary()
-	for _, of := range s.sessions {
-		for _, counts := range []struct{ to, from map[string]int }{{total.models, of.models}, {total.tools, of.tools}, {total.failures, of.failures}} {
-			for name, n := range counts.from {
-				counts.to[name] += n
-			}
-		}
-		for t, n := range of.events {
-			total.events[t] += n
-		}
-		total.use(&of.usage)
-		total.unread += of.unread
-	}
-	return total
-}
-
-// write prints the sessions as a table of a width, and what they have in total.
-func (s *summary) write(p *printer) error {
 	var b bytes.Buffer
 	b.WriteByte('\n')
-	s.table(&b, p)
+	if err := t.write(&b, p.width); err != nil {
+		return err
+	}
 	b.WriteByte('\n')
-	total := s.total()
 	line := func(name, list string) {
 		if list != "" {
 			writeList(&b, name, list, p.width)
 		}
 	}
 	var kinds []string
-	for _, t := range envelopes.EventTypes {
-		if n := total.events[t]; n > 0 {
-			kinds = append(kinds, fmt.Sprintf("%s %s", t, thousands(int64(n))))
+	for _, kind := range envelopes.EventTypes {
+		if n := total.Types[kind]; n > 0 {
+			kinds = append(kinds, fmt.Sprintf("%s %s", kind, thousands(n)))
 		}
 	}
-	line("events", thousands(int64(total.count()))+": "+strings.Join(kinds, ", "))
-	line("tools", total.toolText())
-	line("tokens", total.tokenText())
+	line("events", thousands(total.Events)+": "+strings.Join(kinds, ", "))
+	line("tools", toolText(total.Tools))
+	line("tokens", tokenText(&total.Usage))
 	if total.unread > 0 {
-		line("dead letters", thousands(int64(total.unread))+": tributary dlq ls lists them")
+		line("dead letters", thousands(total.unread)+": tributary dlq ls lists them")
+	}
+	if pricing != nil {
+		pricing.report(&b)
 	}
 	_, err := p.w.Write(b.Bytes())
 	return err
+}
+
+// totalOf sums up sessions.
+func totalOf(list []sessionView) *sessionView {
+	total := &sessionView{Summary: sessions.Summary{Types: map[envelopes.EventType]int64{}}}
+	tools := map[string]*sessions.ToolUse{}
+	for i := range list {
+		v := &list[i]
+		for kind, n := range v.Types {
+			total.Types[kind] += n
+		}
+		for _, u := range v.Tools {
+			if tools[u.Tool] == nil {
+				tools[u.Tool] = &sessions.ToolUse{Tool: u.Tool}
+			}
+			tools[u.Tool].Calls += u.Calls
+			tools[u.Tool].Failures += u.Failures
+		}
+		total.Usage.Add(v.Usage)
+		total.Events += v.Events
+		total.Calls += v.Calls
+		total.Failures += v.Failures
+		total.Errors += v.Errors
+		total.ActiveMS += v.ActiveMS
+		total.unread += v.unread
+	}
+	for _, u := range tools {
+		total.Tools = append(total.Tools, *u)
+	}
+	slices.SortFunc(total.Tools, func(a, b sessions.ToolUse) int {
+		return cmp.Or(cmp.Compare(b.Calls, a.Calls), cmp.Compare(a.Tool, b.Tool))
+	})
+	return total
 }
 
 // writeList writes a list with commas below each other in lines of a width, beside its name. A
@@ -215,23 +164,21 @@ func writeList(b *bytes.Buffer, name, list string, width int) {
 	b.WriteString(strings.TrimRight(line, " ") + "\n")
 }
 
-// toolText lists the tools, the most used first, with the count of their errors.
-func (of *sessionSummary) toolText() string {
-	names := byCount(of.tools)
-	parts := make([]string, len(names))
-	for i, name := range names {
-		parts[i] = oneLine(name) + " " + thousands(int64(of.tools[name]))
-		if n := of.failures[name]; n > 0 {
-			parts[i] += fmt.Sprintf(" (%s)", plural(n, "error"))
+// toolText lists tools with the count of the calls that failed.
+func toolText(tools []sessions.ToolUse) string {
+	parts := make([]string, len(tools))
+	for i, u := range tools {
+		parts[i] = cell(u.Tool) + " " + thousands(u.Calls)
+		if u.Failures > 0 {
+			parts[i] += fmt.Sprintf(" (%s failed)", thousands(u.Failures))
 		}
 	}
 	return strings.Join(parts, ", ")
 }
 
 // tokenText lists the parts of the tokens, which never overlap.
-func (of *sessionSummary) tokenText() string {
-	u := &of.usage
-	if u.Total() == 0 {
+func tokenText(u *sessions.Tokens) string {
+	if u.Total == 0 {
 		return ""
 	}
 	var parts []string
@@ -243,5 +190,5 @@ func (of *sessionSummary) tokenText() string {
 			parts = append(parts, part.name+" "+thousands(part.n))
 		}
 	}
-	return thousands(u.Total()) + ": " + strings.Join(parts, ", ")
+	return thousands(u.Total) + ": " + strings.Join(parts, ", ")
 }

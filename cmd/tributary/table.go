@@ -21,7 +21,8 @@ const minText = 12
 type table struct {
 	columns []tableColumn
 	rows    [][]string
-	foot    []string // a last row, under a line; nil for none
+	foot    []string                 // a last row, of sums; nil for none
+	style   func(line string) string // of the heading and the foot; nil for none
 }
 
 // write prints the table with lines of at most width characters: columns of text are cut, then
@@ -51,8 +52,12 @@ func (t *table) write(w io.Writer, width int) error {
 	if t.foot != nil {
 		lines = append(lines, t.foot)
 	}
-	for _, cells := range lines {
-		if _, err := fmt.Fprintln(w, t.line(cells, widths, shown)); err != nil {
+	for i, cells := range lines {
+		line := t.line(cells, widths, shown)
+		if t.style != nil && (i == 0 || i > len(t.rows)) {
+			line = t.style(line)
+		}
+		if _, err := fmt.Fprintln(w, line); err != nil {
 			return err
 		}
 	}

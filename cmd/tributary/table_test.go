@@ -101,5 +101,5 @@ func sessionsTable() *table {
 			Models: []sessions.ModelUse{{Model: "claude-opus-4-5-20251101"}}, Usage: sessions.Tokens{Total: 123_456_789},
 		}},
 		{Summary: sessions.Summary{Source: envelopes.Codex, Session: "s2\x1b[2J", State: sessions.Idle, LastSeen: now.AddDate(0, -1, 0)}},
-	}, now)
+	}, nil, now)
 }

@@ -23,13 +23,16 @@ import (
 
 func (a *app) upCommand() *cobra.Command {
 	var useSamples, once bool
+	var priceFile string
+	var providers []string
 	cmd := &cobra.Command{
 		Use:   "up [flags] [PATH...]",
 		Short: "Run everything in one process, and print the events",
 		Long: `Start a JetStream server on disk, turn raw records into events, and ship the files
 and folders that are named, the logs of the agents on this machine, or the built-in
 samples. Events and dead letters are printed as they are stored; at the end there is
-a table of the sessions. On a terminal the last line shows how far it is.
+a table of the sessions, as that of tributary sessions ls; with --prices it has their
+cost, and tokens without a price are stated. On a terminal the last line shows how far it is.
 
 The data folder keeps everything between two runs. Samples get a temporary folder,
 which is removed at the end, unless --data names one.`,
@@ -40,7 +43,11 @@ which is removed at the end, unless --data names one.`,
 			if useSamples && len(args) > 0 {
 				return usageError{errors.New("pass either --samples or paths")}
 			}
-			u := &up{app: a, once: once, samples: useSamples}
+			pricing, err := newPricing(priceFile, providers)
+			if err != nil {
+				return err
+			}
+			u := &up{app: a, once: once, samples: useSamples, pricing: pricing}
 			u.ship = ship.Config{Paths: args, Once: once || useSamples, Logger: a.log}
 			cleanup, err := u.prepare(cmd.Flags().Changed("data"))
 			if err != nil {
@@ -52,6 +59,8 @@ which is removed at the end, unless --data names one.`,
 	flags := cmd.Flags()
 	flags.BoolVar(&useSamples, "samples", false, "ship the built-in samples instead of real logs")
 	flags.BoolVar(&once, "once", false, "stop when everything that exists now is processed")
+	flags.StringVar(&priceFile, "prices", "", "price `file` of LiteLLM or models.dev, for the table")
+	flags.StringSliceVar(&providers, "provider", nil, "providers whose prices count, the first first")
 	flags.StringVar(&a.config.Data, "data", a.config.Data, "folder of the streams (TRIBUTARY_DATA)")
 	flags.StringVar(&a.config.Listen, "listen", a.config.Listen, `address of the server, which asks for no password, "" for none (TRIBUTARY_LISTEN)`)
 	return cmd
@@ -62,7 +71,8 @@ type up struct {
 	*app
 	once, samples bool
 	ship          ship.Config
-	data          string // folder of the server
+	data          string   // folder of the server
+	pricing       *pricing // nil for no costs
 
 	js       jetstream.JetStream
 	topology pipeline.Topology // that the worker works on
@@ -135,7 +145,7 @@ func (u *up) run(ctx context.Context) error {
 			return err
 		}
 	}
-	if u.viewer, err = u.newViewer(ctx, u.js); err != nil {
+	if u.viewer, err = u.newViewer(ctx, u.js, u.pricing); err != nil {
 		return err
 	}
 	return u.process(ctx, nc, telemetry)

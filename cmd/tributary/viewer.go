@@ -22,15 +22,16 @@ type viewer struct {
 
 	mu       sync.Mutex
 	last     uint64 // position of the last event that was printed, or of the place to begin after
-	summary  summary
+	summary  *summary
+	pricing  *pricing // nil for no costs
 	events   int
 	letters  int
 	reported uint64 // last, when the summary was printed
 }
 
 // newViewer returns a viewer of everything that is stored from now on.
-func (a *app) newViewer(ctx context.Context, js jetstream.JetStream) (*viewer, error) {
-	v := &viewer{app: a, js: js, printer: a.newPrinter()}
+func (a *app) newViewer(ctx context.Context, js jetstream.JetStream, pricing *pricing) (*viewer, error) {
+	v := &viewer{app: a, js: js, printer: a.newPrinter(), summary: newSummary(), pricing: pricing}
 	var err error
 	v.last, err = a.lastPosition(ctx, js)
 	v.reported = v.last
@@ -77,13 +78,13 @@ func (v *viewer) event(e *pipeline.Event) error {
 	if l := e.DeadLetter; l != nil {
 		v.mu.Lock()
 		v.letters++
-		v.summary.deadLetters(sessionKey{l.Source, l.Session}, 1)
+		v.summary.deadLetter(pipeline.SessionID{Source: l.Source, Session: l.Session})
 		v.mu.Unlock()
 		return v.printer.letter(l)
 	}
 	v.mu.Lock()
 	v.events++
-	v.summary.event(&e.AgentEventV1)
+	v.summary.event(e)
 	v.mu.Unlock()
 	return v.printer.event(&e.AgentEventV1)
 }
@@ -101,7 +102,7 @@ type viewed struct{ events, sessions, letters int }
 func (v *viewer) viewed() viewed {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	return viewed{v.events, len(v.summary.sessions), v.letters}
+	return viewed{v.events, v.summary.count(), v.letters}
 }
 
 // String is "2 events of 1 session, 1 dead letter".
@@ -163,5 +164,8 @@ func (v *viewer) sumUp(ctx context.Context) error {
 		return context.Cause(ctx)
 	}
 	v.reported = v.last
-	return errors.Join(v.summary.write(v.printer), context.Cause(ctx))
+	if v.pricing != nil {
+		clear(v.pricing.missing) // of an earlier table
+	}
+	return errors.Join(v.summary.write(v.printer, v.pricing, time.Now()), context.Cause(ctx))
 }

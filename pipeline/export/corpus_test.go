@@ -21,6 +21,7 @@ import (
 	"tributary/pipeline/export"
 	"tributary/pipeline/pipelinetest"
 	"tributary/pipeline/sessions"
+	"tributary/pipeline/summaries"
 )
 
 // TestCorpusReconciles publishes the records of every log of TRIBUTARY_CORPUS, each as sessions of its own, to workers
@@ -57,7 +58,7 @@ func TestCorpusReconciles(t *testing.T) {
 		{sessions.ByDay, sessions.ByModel, sessions.ByProject, sessions.ByTool},
 	} {
 		var sum sessions.Sums
-		steps := sessions.Steps(t.Context(), js, "v1", pipeline.EventsQuery{}, func(err error) { t.Error(err) })
+		steps := summaries.Steps(t.Context(), js, "v1", pipeline.EventsQuery{}, func(err error) { t.Error(err) })
 		copies, err := sessions.Stats(steps, sessions.StatsQuery{By: by}, sessions.Memory{Bytes: 1 << 20, Dir: t.TempDir()}, func(r *sessions.Row) error {
 			sum.Merge(&r.Sums)
 			return nil

@@ -23,6 +23,7 @@ import (
 	"tributary/pipeline/export"
 	"tributary/pipeline/pipelinetest"
 	"tributary/pipeline/sessions"
+	"tributary/pipeline/summaries"
 )
 
 // duckVersion is the version of @duckdb/node-api that runs the queries of README.md.
@@ -201,7 +202,7 @@ func TestQuestionsHaveTheirAnswers(t *testing.T) {
 func tokensByDay(t *testing.T, js jetstream.JetStream) map[string]int64 {
 	t.Helper()
 	out := map[string]int64{}
-	steps := sessions.Steps(t.Context(), js, "v1", pipeline.EventsQuery{}, func(err error) { t.Error(err) })
+	steps := summaries.Steps(t.Context(), js, "v1", pipeline.EventsQuery{}, func(err error) { t.Error(err) })
 	_, err := sessions.Stats(steps, sessions.StatsQuery{By: []sessions.Dimension{sessions.ByDay, sessions.ByModel}}, sessions.Memory{}, func(r *sessions.Row) error {
 		if n := r.Usage.Total(); n > 0 {
 			out[r.Day+" "+r.Model] = n

@@ -86,6 +86,16 @@ func TokensOf(u *envelopes.Usage) Tokens {
 	return Tokens{Input: u.Input, Output: u.Output, CacheRead: u.CacheRead, CacheWrite: u.CacheWrite, Reasoning: u.Reasoning, Total: u.Total()}
 }
 
+// Add adds other tokens.
+func (t *Tokens) Add(o Tokens) {
+	t.Input += o.Input
+	t.Output += o.Output
+	t.CacheRead += o.CacheRead
+	t.CacheWrite += o.CacheWrite
+	t.Reasoning += o.Reasoning
+	t.Total += o.Total
+}
+
 // ModelUse is what a session used of a model.
 type ModelUse struct {
 	Model string `json:"model"`

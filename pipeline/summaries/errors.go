@@ -7,8 +7,6 @@ var (
 	errDamaged = errors.New("stored message cannot be read")
 	// errStale: a replica does not have the newest checkpoint yet.
 	errStale = errors.New("replica has not got the checkpoint yet")
-	// errStuck: the consumer of the events sends nothing although there are events.
-	errStuck = errors.New("the broker has events that it does not send")
 	// errNewer: a program of a newer revision keeps the records.
 	errNewer = errors.New("records are of a newer revision of this program")
 )

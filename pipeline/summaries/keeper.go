@@ -182,6 +182,8 @@ func (k *Keeper) keep(ctx context.Context, generation string) {
 		case ctx.Err() != nil, closed(k.drain):
 			return
 		case err == nil:
+		case errors.Is(err, jetstream.ErrStreamNotFound): // the generation is being dropped
+			log.DebugContext(ctx, "records of sessions are not kept", slog.Any("error", err))
 		case errors.Is(err, errDamaged):
 			log.WarnContext(ctx, "records of sessions are made again from the events", slog.Any("error", err))
 			c.rebuild, wait = true, 0

@@ -2,7 +2,6 @@ package summaries
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"strconv"
@@ -14,7 +13,6 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"tributary/envelopes"
 	"tributary/pipeline"
 	"tributary/pipeline/sessions"
 )
@@ -35,7 +33,6 @@ type leader struct {
 	log      *slog.Logger
 	stored   checkpoint
 	sequence uint64 // of the checkpoint
-	stuck    uint64 // first event behind the position that the broker had at the last beat; 0 for none
 
 	position atomic.Uint64 // of the last event that was read
 	at       time.Time     // when the broker stored it
@@ -107,9 +104,6 @@ func (l *leader) lead(ctx context.Context) error {
 			}
 		case <-due:
 		case <-alive.C:
-			if err := l.checkReader(ctx, due != nil); err != nil {
-				return err
-			}
 		case <-l.keeper.drain:
 			return l.commit(ctx, "")
 		case <-ctx.Done():
@@ -160,27 +154,6 @@ func (l *leader) read(ctx context.Context, items chan<- item) error {
 		}
 	}
 	return context.Cause(ctx)
-}
-
-// checkReader returns [errStuck] if the broker has had an event since the last beat that has not arrived.
-func (l *leader) checkReader(ctx context.Context, busy bool) error {
-	if busy {
-		l.stuck = 0
-		return nil
-	}
-	filter := envelopes.EventFilter(l.generation, "", "", "")
-	m, err := pipeline.NextStored(ctx, l.js, pipeline.EventsStream(l.generation), filter, l.position.Load()+1)
-	switch {
-	case errors.Is(err, jetstream.ErrMsgNotFound):
-		l.stuck = 0
-	case err != nil:
-		return fmt.Errorf("stream %s: %w", pipeline.EventsStream(l.generation), err)
-	case m.Sequence == l.stuck:
-		return fmt.Errorf("%w: from %d on", errStuck, m.Sequence)
-	default:
-		l.stuck = m.Sequence
-	}
-	return nil
 }
 
 // add adds events to the folds of their sessions.

@@ -1,0 +1,49 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"tributary/pipeline"
+	"tributary/pipeline/summaries"
+)
+
+// examineSessions finds out how far the records of sessions are, and whether titles and pins can be stored.
+func (a *app) examineSessions(ctx context.Context, js jetstream.JetStream, d *diagnosis) error {
+	view, err := summaries.Open(ctx, js, d.Generation, func(error) {})
+	if err != nil {
+		return err
+	}
+	if d.Records, err = view.Status(ctx); err != nil {
+		return err
+	}
+	alive := slices.ContainsFunc(d.Workers, func(w pipeline.Worker) bool { return !w.Silent(d.At) })
+	if d.Records.Silent && d.Records.Behind > 0 && alive { // without a worker that is the problem
+		d.Problems = append(d.Problems, fmt.Sprintf("no worker keeps the records of sessions, which are %s behind, so that lists of sessions read these events each time: "+
+			"see the log of the workers, and update those of an older version", plural(int(d.Records.Behind), "event")))
+	}
+	_, err = js.Stream(ctx, pipeline.SessionsStream)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		d.Problems = append(d.Problems, "stream "+pipeline.SessionsStream+" is missing: titles and pins of sessions cannot be set: restore it, or start a worker, which creates an empty one: tributary run")
+		return nil
+	}
+	return err
+}
+
+// describeRecords says how far the records of sessions are.
+func (d *diagnosis) describeRecords() string {
+	switch r := &d.Records; {
+	case !r.Kept && r.Behind == 0:
+		return "no event yet"
+	case !r.Kept:
+		return fmt.Sprintf("no records: lists of sessions read all %s", plural(int(r.Behind), "event"))
+	case r.Behind == 0:
+		return "every event is in the record of its session"
+	default:
+		return fmt.Sprintf("the records are %s behind", plural(int(r.Behind), "event"))
+	}
+}
