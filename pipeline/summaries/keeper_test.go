@@ -1,9 +1,13 @@
 package summaries_test
 
 import (
+	"errors"
 	"math/rand/v2"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"tributary/pipeline"
 	"tributary/pipeline/pipelinetest"
@@ -42,4 +46,129 @@ func TestKeepersKilledAnywhereKeepEveryEventOnce(t *testing.T) {
 			t.Errorf("keeper: exit code %d\n%s", code, p.Output())
 		}
 	}
+}
+
+// TestEventsOfBeforeArePickedUp has events, and a record of a foreign program, before any keeper runs. Afterwards the
+// stream of records is removed, and the records are made again.
+func TestEventsOfBeforeArePickedUp(t *testing.T) {
+	t.Parallel()
+	top := pipeline.Topology{Generation: "v1", Partitions: 2}
+	js := pipelinetest.NewServer(t).Provision(top)
+	pipelinetest.Publish(t, js, pipelinetest.Workload(3, 20, 400)...)
+	runStage(t, js, top)
+	if status, err := open(t, js, "v1").Status(t.Context()); err != nil || status.Kept || !status.Silent || status.Behind == 0 {
+		t.Errorf("status before a keeper runs: %+v, %v", status, err)
+	}
+	want := folded(t, js, "v1")
+	if diff := cmp.Diff(want, recordsOf(t, open(t, js, "v1"))); diff != "" {
+		t.Errorf("without records (-fold +view):\n%s", diff)
+	}
+	stop := startKeeper(t, js, config(1<<20, time.Millisecond))
+	requireExact(t, js, "v1")
+	stop()
+	if status, err := open(t, js, "v1").Status(t.Context()); err != nil || !status.Silent || status.Owner != "" {
+		t.Errorf("status after the keeper was drained: %+v, %v", status, err)
+	}
+	// Events behind the records are in the view, and in the records once a keeper runs.
+	pipelinetest.Publish(t, js, pipelinetest.Workload(4, 5, 100)...)
+	runStage(t, js, top)
+	if diff := cmp.Diff(folded(t, js, "v1"), recordsOf(t, open(t, js, "v1"))); diff != "" {
+		t.Errorf("with records that are behind (-fold +view):\n%s", diff)
+	}
+	if err := js.DeleteStream(t.Context(), pipeline.SummariesStream("v1")); err != nil {
+		t.Fatal(err)
+	}
+	startKeeper(t, js, config(1<<20, time.Millisecond))
+	requireExact(t, js, "v1")
+}
+
+// TestRecordsThatAreWrongAreMadeAgain damages what is stored: a fold, the checkpoint, and the events themselves.
+func TestRecordsThatAreWrongAreMadeAgain(t *testing.T) {
+	t.Parallel()
+	top := pipeline.Topology{Generation: "v1", Partitions: 1}
+	js := pipelinetest.NewServer(t).Provision(top)
+	records := pipelinetest.Workload(5, 4, 200)
+	pipelinetest.Publish(t, js, records[:100]...)
+	runStage(t, js, top)
+	stop := startKeeper(t, js, config(1<<20, time.Millisecond))
+	requireExact(t, js, "v1")
+	stop()
+	info, err := js.Stream(t.Context(), pipeline.SummariesStream("v1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	state, err := info.Info(t.Context(), jetstream.WithSubjectFilter("summaries.v1.folds.>"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for subject := range state.State.Subjects {
+		if _, err := js.Publish(t.Context(), subject, []byte("damaged")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pipelinetest.Publish(t, js, records[100:]...)
+	runStage(t, js, top)
+	stop = startKeeper(t, js, config(1<<20, time.Millisecond))
+	requireExact(t, js, "v1")
+	stop()
+	for _, wrong := range []string{"damaged", `{"position":1,"revision":0}`, `{"position":18446744073709551615,"revision":1}`} {
+		if _, err := js.Publish(t.Context(), "summaries.v1.checkpoint", []byte(wrong)); err != nil {
+			t.Fatal(err)
+		}
+		if status, err := open(t, js, "v1").Status(t.Context()); err != nil || status.Kept {
+			t.Errorf("checkpoint %s: %+v, %v", wrong, status, err)
+		}
+		stop = startKeeper(t, js, config(1<<20, time.Millisecond))
+		requireExact(t, js, "v1")
+		stop()
+	}
+}
+
+// TestEachGenerationHasItsRecords replays into a generation, whose records equal those of the first, and drops it.
+func TestEachGenerationHasItsRecords(t *testing.T) {
+	t.Parallel()
+	top := pipeline.Topology{Generation: "v1", Partitions: 2}
+	js := pipelinetest.NewServer(t).Provision(top)
+	pipelinetest.Publish(t, js, pipelinetest.Workload(6, 10, 200)...)
+	runStage(t, js, top)
+	startKeeper(t, js, config(1<<20, time.Millisecond))
+	requireExact(t, js, "v1")
+	if _, err := pipeline.StartReplay(t.Context(), js, pipeline.Replay{Name: "b"}); err != nil {
+		t.Fatal(err)
+	}
+	again := top
+	again.Generation = "b"
+	runStage(t, js, again)
+	requireExact(t, js, "b")
+	if err := pipeline.DropGeneration(t.Context(), js, "b"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := js.Stream(t.Context(), pipeline.SummariesStream("b")); !errors.Is(err, jetstream.ErrStreamNotFound) {
+		t.Errorf("the records of a dropped generation: %v", err)
+	}
+}
+
+// TestSilentKeepersAreReplaced kills a keeper that works alone: another one that waits takes over.
+func TestSilentKeepersAreReplaced(t *testing.T) {
+	t.Parallel()
+	server := pipelinetest.NewServer(t)
+	top := pipeline.Topology{Generation: "v1", Partitions: 1}
+	js := server.Provision(top)
+	pipelinetest.Publish(t, js, pipelinetest.Workload(8, 3, 60)...)
+	runStage(t, js, top)
+	first := pipelinetest.StartProcess(t, "keeper", keeperArguments{URL: server.URL(), Every: 1})
+	v := awaitKept(t, js, "v1")
+	before, err := v.Status(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	first.Kill()
+	startKeeper(t, js, config(1<<20, time.Millisecond))
+	pipelinetest.Publish(t, js, pipelinetest.Workload(9, 3, 60)...)
+	runStage(t, js, top)
+	after, err := awaitKept(t, js, "v1").Status(t.Context())
+	if err != nil || after.Owner == before.Owner || after.Owner == "" {
+		t.Errorf("the records are kept by %q, before by %q: %v", after.Owner, before.Owner, err)
+	}
+	requireExact(t, js, "v1")
 }
