@@ -93,7 +93,11 @@ func (l *leader) lead(ctx context.Context) error {
 			if !open {
 				return failed
 			}
-			if err := l.add(ctx, chunk(first, items)); err != nil {
+			list, began := chunk(first, items), time.Now()
+			if err := l.add(ctx, list); err != nil {
+				return err
+			}
+			if err := l.rest(ctx, len(list), time.Since(began)); err != nil {
 				return err
 			}
 			if due == nil {
@@ -116,6 +120,30 @@ func (l *leader) lead(ctx context.Context) error {
 	}
 }
 
+// While stages work, and events arrive faster than they are folded, a leader rests after each chunk, so that it takes
+// little of the time of the stages.
+const (
+	restFactor = 4                // times as long as the chunk took
+	maxRest    = time.Second      // after one chunk
+	recent     = 10 * time.Minute // older events are folded without a rest
+)
+
+// rest waits after a chunk of so many events that took d.
+func (l *leader) rest(ctx context.Context, events int, d time.Duration) error {
+	if events < maxChunk || time.Since(l.at) > recent {
+		return nil
+	}
+	timer := time.NewTimer(min(restFactor*d, maxRest))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-l.keeper.drain:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	return nil
+}
+
 // chunk returns an item with those that have arrived behind it.
 func chunk(first item, items <-chan item) []item {
 	list := []item{first}
@@ -135,7 +163,9 @@ func chunk(first item, items <-chan item) []item {
 
 // read passes the events behind the checkpoint to items, until ctx ends.
 func (l *leader) read(ctx context.Context, items chan<- item) error {
-	q := pipeline.EventsQuery{After: l.stored.Position, Follow: true}
+	q := pipeline.EventsQuery{After: l.stored.Position, Follow: true, Interrupted: func(err error) {
+		l.log.DebugContext(ctx, "reading of events is interrupted", slog.Any("error", err))
+	}}
 	for e, err := range pipeline.Outlines(ctx, l.js, l.generation, q) {
 		if err != nil && e.Position == 0 {
 			return err

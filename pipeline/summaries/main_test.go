@@ -106,13 +106,13 @@ func runStage(t *testing.T, js jetstream.JetStream, top pipeline.Topology) {
 }
 
 // unexpected fails the test for an event that cannot be read.
-func unexpected(t *testing.T) func(error) {
+func unexpected(t testing.TB) func(error) {
 	t.Helper()
 	return func(err error) { t.Error(err) }
 }
 
 // open opens a view.
-func open(t *testing.T, js jetstream.JetStream, generation string) *summaries.View {
+func open(t testing.TB, js jetstream.JetStream, generation string) *summaries.View {
 	t.Helper()
 	v, err := summaries.Open(t.Context(), js, generation, unexpected(t))
 	if err != nil {
@@ -122,7 +122,7 @@ func open(t *testing.T, js jetstream.JetStream, generation string) *summaries.Vi
 }
 
 // awaitKept waits until the records of a generation have every event.
-func awaitKept(t *testing.T, js jetstream.JetStream, generation string) *summaries.View {
+func awaitKept(t testing.TB, js jetstream.JetStream, generation string) *summaries.View {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()

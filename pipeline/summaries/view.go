@@ -201,10 +201,13 @@ func (v *View) Follow(ctx context.Context, source envelopes.Source) iter.Seq2[Re
 // readTimeout bounds the wait for a record or checkpoint that the broker has.
 const readTimeout = 10 * time.Second
 
+// maxResets is how often reading begins again while the broker is away, which takes up to 25 seconds.
+const maxResets = 5
+
 // read begins to read the records of a source, and the messages of other subjects.
 func (v *View) read(ctx context.Context, source envelopes.Source, from jetstream.DeliverPolicy, more ...string) (jetstream.MessagesContext, error) {
 	consumer, err := v.js.OrderedConsumer(ctx, v.stream(), jetstream.OrderedConsumerConfig{
-		FilterSubjects: append(more, v.recordFilter(source, "")), DeliverPolicy: from,
+		FilterSubjects: append(more, v.recordFilter(source, "")), DeliverPolicy: from, MaxResetAttempts: maxResets,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("read stream %s: %w", v.stream(), err)
