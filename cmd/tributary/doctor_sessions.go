@@ -40,7 +40,7 @@ func (d *diagnosis) describeRecords() string {
 	case !r.Kept && r.Behind == 0:
 		return "no event yet"
 	case !r.Kept:
-		return fmt.Sprintf("no records: lists of sessions read all %s", plural(int(r.Behind), "event"))
+		return "no records: lists of sessions read all " + plural(int(r.Behind), "event")
 	case r.Behind == 0:
 		return "every event is in the record of its session"
 	default:

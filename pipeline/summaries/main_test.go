@@ -106,33 +106,33 @@ func runStage(t *testing.T, js jetstream.JetStream, top pipeline.Topology) {
 }
 
 // unexpected fails the test for an event that cannot be read.
-func unexpected(t testing.TB) func(error) {
-	t.Helper()
-	return func(err error) { t.Error(err) }
+func unexpected(tb testing.TB) func(error) {
+	tb.Helper()
+	return func(err error) { tb.Error(err) }
 }
 
 // open opens a view.
-func open(t testing.TB, js jetstream.JetStream, generation string) *summaries.View {
-	t.Helper()
-	v, err := summaries.Open(t.Context(), js, generation, unexpected(t))
+func open(tb testing.TB, js jetstream.JetStream, generation string) *summaries.View {
+	tb.Helper()
+	v, err := summaries.Open(tb.Context(), js, generation, unexpected(tb))
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return v
 }
 
 // awaitKept waits until the records of a generation have every event.
-func awaitKept(t testing.TB, js jetstream.JetStream, generation string) *summaries.View {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+func awaitKept(tb testing.TB, js jetstream.JetStream, generation string) *summaries.View {
+	tb.Helper()
+	ctx, cancel := context.WithTimeout(tb.Context(), patience)
 	defer cancel()
 	poll := time.NewTicker(10 * time.Millisecond)
 	defer poll.Stop()
 	for {
-		v := open(t, js, generation)
+		v := open(tb, js, generation)
 		status, err := v.Status(ctx)
 		if err != nil {
-			t.Fatal(err)
+			tb.Fatal(err)
 		}
 		if status.Kept && status.Behind == 0 {
 			return v
@@ -140,7 +140,7 @@ func awaitKept(t testing.TB, js jetstream.JetStream, generation string) *summari
 		select {
 		case <-poll.C:
 		case <-ctx.Done():
-			t.Fatalf("records are not kept: %+v", status)
+			tb.Fatalf("records are not kept: %+v", status)
 		}
 	}
 }
