@@ -5,7 +5,9 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -42,6 +44,9 @@ func (a *app) connect(ctx context.Context, opts ...nats.Option) (*nats.Conn, err
 	if cure := connectionCure(err); cure != "" {
 		err = fmt.Errorf("%w: %s", err, cure)
 	}
+	if errors.Is(err, syscall.EPIPE) { // which ends a command silently where it is that of standard output
+		err = errors.New(err.Error())
+	}
 	switch {
 	case err == nil:
 		return nc, nil
@@ -58,6 +63,10 @@ func (a *app) connect(ctx context.Context, opts ...nats.Option) (*nats.Conn, err
 func connectionCure(err error) string {
 	var name x509.HostnameError
 	var invalid x509.CertificateInvalidError
+	text := ""
+	if err != nil {
+		text = err.Error() // of errors that have no type
+	}
 	switch {
 	case errors.Is(err, nats.ErrAuthorization):
 		return "correct the user or the credentials in the NATS_ settings"
@@ -69,7 +78,15 @@ func connectionCure(err error) string {
 		return "renew the certificate of the broker"
 	case errors.Is(err, nats.ErrSecureConnWanted):
 		return "the broker has no TLS: remove tls:// from NATS_URL, or give the broker a certificate"
-	case err != nil && strings.Contains(err.Error(), "remote error: tls:"): // an alert, of which crypto/tls exports no type
+	case strings.Contains(text, "signing nonce"), strings.Contains(text, "user jwt"):
+		return "correct the file of NATS_CREDS"
+	case strings.Contains(text, "client certificate"):
+		return "correct the files of NATS_CERT and NATS_KEY"
+	case strings.Contains(text, "rootCA"), strings.Contains(text, "root certificate"):
+		return "correct the file of NATS_CA"
+	case errors.Is(err, syscall.EPIPE), errors.Is(err, syscall.ECONNRESET), errors.Is(err, io.EOF):
+		return "the broker has closed the connection: it may ask for a certificate, see NATS_CERT and NATS_KEY"
+	case strings.Contains(text, "remote error: tls:"):
 		return "the broker does not accept the certificate of this client: name one that it trusts in NATS_CERT and NATS_KEY"
 	}
 	return ""

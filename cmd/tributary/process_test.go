@@ -23,7 +23,7 @@ import (
 )
 
 // patience limits the wait for an event that must happen.
-const patience = 8 * time.Second
+const patience = 60 * time.Second
 
 // process is tributary as a process with an environment of its own.
 type process struct {

@@ -116,7 +116,8 @@ func (b *tenants) environment(user string) []string {
 // as starts a command as a user.
 func (b *tenants) as(t *testing.T, user string, args ...string) *process {
 	t.Helper()
-	return startWith(t, func(cmd *exec.Cmd) { cmd.Env = append(cmd.Env, b.environment(user)...) }, b.home, b.broker.ClientURL(), args...)
+	tenant, _, _ := strings.Cut(user, "_")
+	return startWith(t, func(cmd *exec.Cmd) { cmd.Env = append(cmd.Env, b.environment(user)...) }, filepath.Join(b.home, tenant), b.broker.ClientURL(), args...)
 }
 
 // done runs a command as a user; it succeeds, and the broker denies nothing. It returns what
