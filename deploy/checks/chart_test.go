@@ -148,7 +148,7 @@ func TestWrongValuesAreRefused(t *testing.T) {
 		"image: {tag: latest}":              "tag",
 		"nats: {url: 'localhost'}":          "url",
 		"nats: {url: 'nats://u:p@host'}":    "url", // a password belongs into the secret
-		"settings: {HOME: x}":               "settings",
+		"settings: {HOME: x}":               "HOME",
 		"settings: {TRIBUTARY_REPLICAS: 3}": "TRIBUTARY_REPLICAS",
 		"http: {port: 80}":                  "port",
 	} {
