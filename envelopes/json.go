@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -30,15 +31,40 @@ type plainEvent AgentEventV1
 // field; AppendJSON then returns dst unchanged. It checks nothing else: see
 // [AgentEventV1.Validate].
 func (e *AgentEventV1) AppendJSON(dst []byte) ([]byte, error) {
+	if dst != nil {
+		if out, ok := e.appendPlain(dst); ok {
+			return out, nil
+		}
+		return e.appendAny(dst)
+	}
+	buffer := eventBuffers.Get().(*[]byte)
+	out, ok := e.appendPlain((*buffer)[:0])
+	if ok {
+		dst = bytes.Clone(out)
+	}
+	if *buffer = out; cap(out) <= maxEventBuffer {
+		eventBuffers.Put(buffer)
+	}
+	if ok {
+		return dst, nil
+	}
+	return e.appendAny(nil)
+}
+
+// eventBuffers are pooled: an event is made there, and then copied in its length.
+var eventBuffers = sync.Pool{New: func() any { return new([]byte) }}
+
+// maxEventBuffer is the size of the largest buffer that is pooled.
+const maxEventBuffer = 256 << 10
+
+// appendAny is [AgentEventV1.AppendJSON] by the library, for any event.
+func (e *AgentEventV1) appendAny(dst []byte) ([]byte, error) {
 	if err := e.checkDepth(); err != nil {
 		return dst, err
 	}
 	b, err := json.Marshal((*plainEvent)(e), json.Deterministic(true), jsontext.PreserveRawStrings(true))
 	if err != nil {
 		return dst, notStrictField(err)
-	}
-	if dst == nil {
-		return b, nil
 	}
 	return append(dst, b...), nil
 }

@@ -232,6 +232,9 @@ func TestValidEventSurvivesJSON(t *testing.T) {
 		if bytes.ContainsAny(data, "\n\r") {
 			t.Fatal("more than one line")
 		}
+		if library, err := e.appendAny(nil); err != nil || !bytes.Equal(library, data) {
+			t.Fatalf("the library writes (%v)\n%s\nbut the fast path\n%s", err, library, data)
+		}
 		got, err := DecodeAgentEvent(data)
 		if err != nil {
 			t.Fatal(err)
@@ -240,6 +243,17 @@ func TestValidEventSurvivesJSON(t *testing.T) {
 			t.Fatalf("(-want +got):\n%s", diff)
 		}
 	})
+}
+
+func TestEventOfEveryFieldTakesTheFastPath(t *testing.T) {
+	t.Parallel()
+	for name, e := range map[string]AgentEventV1{"all": plainToolResult(), "required": plainUserMessage()} {
+		got, ok := e.appendPlain(nil)
+		want, err := e.appendAny(nil)
+		if !ok || err != nil || !bytes.Equal(got, want) {
+			t.Errorf("%s fields: %v, %v\n%s\n%s", name, ok, err, got, want)
+		}
+	}
 }
 
 func TestDeeperCountsBracketsOutsideOfStrings(t *testing.T) {

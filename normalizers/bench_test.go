@@ -258,3 +258,36 @@ func BenchmarkEncode(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkCorpus is what a worker computes for the corpus: every file of an agent, framed
+// before, to messages. One core is enough: GOMAXPROCS includes the garbage collector.
+//
+//	TRIBUTARY_CORPUS=... GOMAXPROCS=1 go test ./normalizers -run '^$' -bench BenchmarkCorpus -benchmem -count 6
+func BenchmarkCorpus(b *testing.B) {
+	provenance := envelopes.Provenance{Generation: "v1", Partition: 3, RawStream: "RAW", RawSequence: 1}
+	for _, s := range suites {
+		b.Run("source="+string(s.Source), func(b *testing.B) {
+			var records [][]normalizers.Framed
+			size, count := 0, 0
+			for _, f := range normalizerstest.Corpus(b, s) {
+				framed := normalizerstest.Frame(normalizerstest.FileNamed(s.Source, f.Name), f.Data)
+				records = append(records, framed)
+				size, count = size+len(f.Data), count+len(framed)
+			}
+			b.SetBytes(int64(size))
+			b.ReportAllocs()
+			for b.Loop() {
+				for _, file := range records {
+					for _, r := range normalizerstest.Fold(normalizers.Normalize, file) {
+						for i := range r.Result.Events {
+							if _, _, err := envelopes.EncodeEvent(&r.Result.Events[i].Event, provenance, envelopes.Binary); err != nil {
+								b.Fatal(err)
+							}
+						}
+					}
+				}
+			}
+			b.ReportMetric(b.Elapsed().Seconds()*1e5/float64(count*b.N), "s/100k-records")
+		})
+	}
+}

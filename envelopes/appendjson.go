@@ -1,0 +1,225 @@
+package envelopes
+
+import (
+	"strconv"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"tributary/envelopes/jsonscan"
+)
+
+// appendPlain is the fast path of [AgentEventV1.AppendJSON]: it writes the fields one after the
+// other, and native JSON as it stands. It returns false for an event that the library has to
+// write, or to refuse: strings that are not UTF-8, and native JSON that is not strict, not compact
+// or of a rare kind. What is appended then has no meaning. BenchmarkJSON compares both.
+func (e *AgentEventV1) appendPlain(dst []byte) ([]byte, bool) {
+	w := plainWriter{b: dst, ok: true}
+	w.text(`{"schema_version":`, e.SchemaVersion)
+	w.text(`,"source":`, string(e.Source))
+	w.text(`,"project_hash":`, e.ProjectHash)
+	textOrNull(&w, `,"project_root":`, e.ProjectRoot)
+	w.text(`,"session_id":`, e.SessionID)
+	w.text(`,"event_id":`, e.EventID)
+	textOrNull(&w, `,"parent_event_id":`, e.ParentEventID)
+	w.text(`,"ts":`, e.TS)
+	w.text(`,"event_type":`, string(e.EventType))
+	textOrNull(&w, `,"role":`, e.Role)
+	textOrNull(&w, `,"channel":`, e.Channel)
+	textOrNull(&w, `,"text":`, e.Text)
+	textOrNull(&w, `,"tool_name":`, e.ToolName)
+	textOrNull(&w, `,"tool_call_id":`, e.ToolCallID)
+	textOrNull(&w, `,"tool_status":`, e.ToolStatus)
+	w.numberOrNull(`,"tool_latency_ms":`, e.ToolLatencyMS)
+	w.numberOrNull(`,"tool_exit_code":`, e.ToolExitCode)
+	textOrNull(&w, `,"file_path":`, e.FilePath)
+	textOrNull(&w, `,"file_language":`, e.FileLanguage)
+	textOrNull(&w, `,"file_op":`, e.FileOp)
+	textOrNull(&w, `,"model":`, e.Model)
+	w.numberOrNull(`,"tokens_input":`, e.TokensInput)
+	w.numberOrNull(`,"tokens_output":`, e.TokensOutput)
+	w.numberOrNull(`,"tokens_total":`, e.TokensTotal)
+	w.numberOrNull(`,"tokens_cached":`, e.TokensCached)
+	w.numberOrNull(`,"tokens_thinking":`, e.TokensThinking)
+	w.numberOrNull(`,"tokens_tool":`, e.TokensTool)
+	textOrNull(&w, `,"agent_id":`, e.AgentID)
+	if e.Raw == nil {
+		w.add(`,"raw":null`)
+	} else {
+		w.native(`,"raw":`, e.Raw, maxDepth-2)
+	}
+	w.additive(e)
+	w.add("}")
+	return w.b, w.ok
+}
+
+// additive appends the additive fields that are not empty.
+func (w *plainWriter) additive(e *AgentEventV1) {
+	if e.Sequence != 0 {
+		w.add(`,"sequence":`)
+		w.b = strconv.AppendUint(w.b, e.Sequence, 10)
+	}
+	w.metadata(e.Metadata)
+	w.nativeOrNone(`,"tool_metadata":`, e.ToolMetadata)
+	w.nativeOrNone(`,"tool_input":`, e.ToolInput)
+	if o := e.ToolOutput; o != nil {
+		w.add(`,"tool_output":{`)
+		w.part(`"stdout":`, o.Stdout)
+		w.part(`"stderr":`, o.Stderr)
+		w.part(`"diff":`, o.Diff)
+		w.add("}")
+	}
+	if c := e.Content; c != nil {
+		w.text(`,"content":{"type":`, c.Type)
+		w.part(`"data":`, c.Data)
+		w.part(`"url":`, c.URL)
+		w.add("}")
+	}
+	w.nativeOrNone(`,"message_metadata":`, e.MessageMetadata)
+	w.usage(e.Usage)
+	for i := range e.Files {
+		if i == 0 {
+			w.add(`,"files":[`)
+		} else {
+			w.add(",")
+		}
+		w.text(`{"path":`, e.Files[i].Path)
+		w.text(`,"op":`, string(e.Files[i].Op))
+		w.add("}")
+	}
+	if len(e.Files) > 0 {
+		w.add("]")
+	}
+	if e.Origin != "" {
+		w.text(`,"origin":`, string(e.Origin))
+	}
+	if e.IsInternal {
+		w.add(`,"is_internal":true`)
+	}
+	if e.Supersedes != "" {
+		w.text(`,"supersedes":`, e.Supersedes)
+	}
+	if e.TextTruncated {
+		w.add(`,"text_truncated":true`)
+	}
+}
+
+// plainWriter appends members to b. ok becomes false at the first that it cannot write.
+type plainWriter struct {
+	b  []byte
+	ok bool
+}
+
+func (w *plainWriter) add(s string) { w.b = append(w.b, s...) }
+
+// text appends a member that is a string. The name stands with its punctuation, as for all
+// members.
+func (w *plainWriter) text(name, s string) {
+	ok := false
+	if w.b, ok = jsonscan.AppendString(append(w.b, name...), s); !ok {
+		w.ok = false
+	}
+}
+
+func textOrNull[T ~string](w *plainWriter, name string, s *T) {
+	if s != nil {
+		w.text(name, string(*s))
+		return
+	}
+	w.add(name)
+	w.add("null")
+}
+
+func (w *plainWriter) numberOrNull(name string, n *int64) {
+	w.add(name)
+	if n == nil {
+		w.add("null")
+		return
+	}
+	w.b = strconv.AppendInt(w.b, *n, 10)
+}
+
+// part appends a member of a nested object; none for nil.
+func (w *plainWriter) part(name string, s *string) {
+	if s == nil {
+		return
+	}
+	if w.b[len(w.b)-1] != '{' {
+		w.add(",")
+	}
+	w.text(name, *s)
+}
+
+// native appends a member that is native JSON of at most so many levels.
+func (w *plainWriter) native(name string, v jsontext.Value, depth int) {
+	if !w.ok || !jsonscan.Check(v, depth).Compact {
+		w.ok = false
+		return
+	}
+	w.add(name)
+	w.b = append(w.b, v...)
+}
+
+func (w *plainWriter) nativeOrNone(name string, v jsontext.Value) {
+	if v != nil {
+		w.native(name, v, maxDepth-2)
+	}
+}
+
+func (w *plainWriter) usage(u *Usage) {
+	if u == nil {
+		return
+	}
+	w.add(`,"usage":`)
+	for _, f := range [...]struct {
+		name  string
+		count int64
+	}{
+		{`{"input":`, u.Input},
+		{`,"cache_read":`, u.CacheRead},
+		{`,"cache_write":`, u.CacheWrite},
+		{`,"output":`, u.Output},
+		{`,"reasoning":`, u.Reasoning},
+	} {
+		w.add(f.name)
+		w.b = strconv.AppendInt(w.b, f.count, 10)
+	}
+	if u.Key != "" {
+		w.text(`,"key":`, u.Key)
+	}
+	w.add("}")
+}
+
+// maxPlainExtensions is how many extensions the fast path sorts.
+const maxPlainExtensions = 16
+
+// metadata appends the metadata, with its extensions in the order of their names.
+func (w *plainWriter) metadata(m *Metadata) {
+	if m == nil {
+		return
+	}
+	if len(m.Extensions) > maxPlainExtensions {
+		w.ok = false
+		return
+	}
+	w.add(`,"metadata":{"sessionId":`)
+	textOrNull(w, "", m.SessionID)
+	textOrNull(w, `,"model":`, m.Model)
+	var names [maxPlainExtensions]string
+	n := 0
+	for name := range m.Extensions {
+		if name == "sessionId" || name == "model" || !isPlain(name) {
+			w.ok = false // twice in the object, or of another order
+		}
+		i := n
+		for ; i > 0 && names[i-1] > name; i-- {
+			names[i] = names[i-1]
+		}
+		names[i] = name
+		n++
+	}
+	for _, name := range names[:n] {
+		w.text(",", name)
+		w.native(":", m.Extensions[name], maxDepth-3)
+	}
+	w.add("}")
+}
