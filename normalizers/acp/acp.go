@@ -35,7 +35,7 @@ func normalize(s *core.Session, r core.Record) (core.Result, error) {
 		m.flush()
 		return m.Finish("")
 	}
-	if err := core.ReadRecord(r.Data, &struct{}{}); err != nil {
+	if err := r.Check(); err != nil {
 		return core.Result{}, err
 	}
 	rec, err := read(r.Data)

@@ -38,7 +38,7 @@ func normalize(s *core.Session, r core.Record) (core.Result, error) {
 		return e.Finish("")
 	}
 	var c mapper
-	if err := core.ReadRecord(r.Data, &c.wireRecord); err != nil {
+	if err := r.Read(&c.wireRecord); err != nil {
 		return core.Result{}, err
 	}
 	if elements := objectsOf(r.Data); elements != nil {
@@ -60,9 +60,7 @@ func normalizeArray(s *core.Session, r core.Record, elements []jsontext.Value) (
 			s.Records++
 		}
 		var c mapper
-		if err := core.ReadRecord(element, &c.wireRecord); err != nil {
-			return core.Result{}, err
-		}
+		lenient.ReadObject(element, &c.wireRecord)
 		b.NextElement()
 		b.Record.Data = element
 		c.begin(b)

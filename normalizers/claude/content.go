@@ -3,9 +3,9 @@ package claude
 import (
 	"strings"
 
-	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
+	"tributary/envelopes/jsonscan"
 	"tributary/normalizers/lenient"
 )
 
@@ -33,56 +33,50 @@ type block struct {
 	truncated bool // more deltas came than a session keeps
 }
 
-// UnmarshalJSONFrom implements json.UnmarshalerFrom.
-func (c *content) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
+// ReadJSON implements [lenient.Reader].
+func (c *content) ReadJSON(from *jsonscan.Cursor) {
 	*c = content{}
-	switch dec.PeekKind() {
+	switch from.Kind() {
 	case '"':
-		return c.readBlock(dec)
+		c.readBlock(from)
 	case '[':
-		return c.readBlocks(dec)
+		c.readBlocks(from)
 	case '{': // one block, such as the result of a tool that the server runs
-		err := c.readBlock(dec)
+		c.readBlock(from)
 		if c.blocks[0].Type == "" {
 			c.blocks = nil
 		}
-		return err
 	case 'n':
-		return dec.SkipValue()
+		from.Value()
 	default:
 		c.present = true
-		return dec.SkipValue()
+		from.Value()
 	}
 }
 
 // readBlocks reads an array of blocks. An element that is no block keeps its place.
-func (c *content) readBlocks(dec *jsontext.Decoder) error {
+func (c *content) readBlocks(from *jsonscan.Cursor) {
 	c.present = true
-	if _, err := dec.ReadToken(); err != nil {
-		return err
+	from.Enter()
+	for from.Kind() != 0 {
+		c.readBlock(from)
 	}
-	for dec.PeekKind() != ']' {
-		if err := c.readBlock(dec); err != nil {
-			return err
-		}
-	}
-	_, err := dec.ReadToken()
-	return err
+	from.Leave()
 }
 
 // readBlock reads the next value as a block.
-func (c *content) readBlock(dec *jsontext.Decoder) error {
+func (c *content) readBlock(from *jsonscan.Cursor) {
 	c.present = true
 	c.blocks = append(c.blocks, block{})
 	b := &c.blocks[len(c.blocks)-1]
-	switch dec.PeekKind() {
+	switch from.Kind() {
 	case '"':
 		b.Type = "text"
-		return b.Text.UnmarshalJSONFrom(dec)
+		b.Text.ReadJSON(from)
 	case '{':
-		return json.UnmarshalDecode(dec, b)
+		lenient.ReadNext(from, b)
 	default:
-		return dec.SkipValue()
+		from.Value()
 	}
 }
 

@@ -6,9 +6,9 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/go-json-experiment/json"
 	"github.com/google/uuid"
 
+	"tributary/envelopes/jsonscan"
 	"tributary/normalizers/core"
 	"tributary/normalizers/lenient"
 )
@@ -32,9 +32,11 @@ func todosMetadata(s *core.Session, r *structuredResult, callID string) any {
 		Content lenient.Text `json:"content"`
 		Status  lenient.Text `json:"status"`
 	}]]
-	if r.NewTodos.Kind() != '[' || json.Unmarshal(r.NewTodos, &items, lenient.Options) != nil {
+	if r.NewTodos.Kind() != '[' {
 		return nil
 	}
+	list := jsonscan.NewCursor(r.NewTodos)
+	items.ReadJSON(&list)
 	current := s.Profile() == core.ProfileCurrent
 	var shape struct {
 		Todos []todoItem `json:"todos"`

@@ -48,7 +48,7 @@ func normalize(s *core.Session, r core.Record) (core.Result, error) {
 		return m.finish()
 	}
 	var rec wireRecord
-	if err := core.ReadRecord(r.Data, &rec); err != nil {
+	if err := r.Read(&rec); err != nil {
 		return core.Result{}, err
 	}
 	ts, _ := core.ParseTime(string(rec.Timestamp))

@@ -6,10 +6,10 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"tributary/envelopes"
+	"tributary/envelopes/jsonscan"
 	"tributary/normalizers/lenient"
 )
 
@@ -106,7 +106,8 @@ func (r *result) readContent(v jsontext.Value) *content {
 	lenient.ReadObject(v, &wrapped)
 	parts := wrapped.Content
 	if !parts.present {
-		_ = json.Unmarshal(v, &parts, lenient.Options) // valid: the record was read before
+		c := jsonscan.NewCursor(v)
+		parts.ReadJSON(&c)
 		wrapped.Success = nil
 	}
 	texts := parts.texts()

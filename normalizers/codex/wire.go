@@ -6,6 +6,7 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"tributary/envelopes/jsonscan"
 	"tributary/normalizers/lenient"
 )
 
@@ -145,32 +146,33 @@ func (p *part) plaintext() string {
 	return string(p.Text)
 }
 
-// UnmarshalJSONFrom implements json.UnmarshalerFrom. A part of an unexpected type is empty.
-func (p *part) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
+// ReadJSON implements [lenient.Reader]. A part of an unexpected type is empty.
+func (p *part) ReadJSON(c *jsonscan.Cursor) {
 	*p = part{}
-	if dec.PeekKind() == '"' {
-		return p.Text.UnmarshalJSONFrom(dec)
+	if c.Kind() == '"' {
+		p.Text.ReadJSON(c)
+		return
 	}
-	type members part
-	var o lenient.Object[members]
-	err := o.UnmarshalJSONFrom(dec)
-	*p = part(o.Value)
-	return err
+	if c.Kind() == '{' {
+		lenient.ReadNext(c, p)
+		return
+	}
+	c.Value()
 }
 
-// UnmarshalJSONFrom implements json.UnmarshalerFrom.
-func (c *content) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
+// ReadJSON implements [lenient.Reader].
+func (c *content) ReadJSON(from *jsonscan.Cursor) {
 	*c = content{}
-	switch dec.PeekKind() {
+	switch from.Kind() {
 	case '"', '{':
 		c.present = true
 		c.parts = make([]part, 1)
-		return c.parts[0].UnmarshalJSONFrom(dec)
+		c.parts[0].ReadJSON(from)
 	case '[':
 		c.present = true
-		return (*lenient.List[part])(&c.parts).UnmarshalJSONFrom(dec)
+		(*lenient.List[part])(&c.parts).ReadJSON(from)
 	default:
-		return dec.SkipValue()
+		from.Value()
 	}
 }
 

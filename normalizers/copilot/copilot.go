@@ -44,7 +44,7 @@ func normalize(s *core.Session, r core.Record) (core.Result, error) {
 		return m.Finish("")
 	}
 	if !m.isText(r) {
-		err := core.ReadRecord(r.Data, &m.wireRecord)
+		err := r.Read(&m.wireRecord)
 		if err == nil {
 			lenient.ReadObject(m.Data, &m.data)
 			m.Builder = s.Begin(r, m.time())

@@ -83,10 +83,18 @@ func (b *Builder) PendingRecord() Pending {
 		Traceparent: b.Record.Origin.Traceparent,
 		Tracestate:  b.Record.Origin.Tracestate,
 	}
-	if raw := EventRaw(b.Raw); len(raw) <= MaxPendingRaw {
+	if raw := b.eventRaw(b.Raw); len(raw) <= MaxPendingRaw {
 		h.Raw = raw
 	}
 	return h
+}
+
+// eventRaw is [EventRaw] for the record, which was checked before, or for another value.
+func (b *Builder) eventRaw(raw jsontext.Value) jsontext.Value {
+	if len(raw) > 0 && len(raw) == len(b.Record.Data) && &raw[0] == &b.Record.Data[0] {
+		return eventRaw(raw, b.Record.form)
+	}
+	return EventRaw(raw)
 }
 
 // OrdinalID returns the id of an event whose record has none: the number of the record in
@@ -304,7 +312,7 @@ func (b *Builder) CarryRaw(i int, raw jsontext.Value) {
 		b.Events[i].Referenced = raw != nil
 		return
 	}
-	b.Events[i].Event.Raw = EventRaw(raw)
+	b.Events[i].Event.Raw = b.eventRaw(raw)
 }
 
 // NextElement begins the next of several records that the vendor wrote as one document.

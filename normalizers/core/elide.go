@@ -13,6 +13,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"tributary/envelopes"
+	"tributary/envelopes/jsonscan"
 	"tributary/normalizers/lenient"
 )
 
@@ -27,8 +28,13 @@ const (
 // strict JSON, with large base64 blobs replaced by what they were. It shares no memory
 // with data. The result is nil when data is not JSON.
 func EventRaw(data jsontext.Value) jsontext.Value {
+	return eventRaw(data, jsonscan.Check(data, MaxDepth))
+}
+
+// eventRaw is [EventRaw] for a value of a known form.
+func eventRaw(data jsontext.Value, form jsonscan.Form) jsontext.Value {
 	v := slices.Clone(data)
-	if v.Compact(jsontext.AllowDuplicateNames(false), jsontext.AllowInvalidUTF8(false)) != nil {
+	if !form.Compact && v.Compact(jsontext.AllowDuplicateNames(false), jsontext.AllowInvalidUTF8(false)) != nil {
 		// Duplicate names or invalid UTF-8: what the vendor's readers would see is the
 		// last of the names, and the replacement character.
 		v = slices.Clone(data)

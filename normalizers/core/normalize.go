@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"fmt"
 	"runtime/debug"
+
+	"tributary/envelopes/jsonscan"
 )
 
 // A Normalizer maps a record of one vendor to events. It has no state of its own: what
@@ -51,7 +53,7 @@ func Apply(normalize Normalizer, s *Session, r Record) (res Result, err error) {
 	if at == placePassed {
 		return Result{Skip: SkipDuplicate}, nil
 	}
-	if err := checkRecord(r.Data); err != nil {
+	if err := r.scan(); err != nil {
 		return Result{}, err
 	}
 	s.Records++
@@ -60,12 +62,12 @@ func Apply(normalize Normalizer, s *Session, r Record) (res Result, err error) {
 	return res, err
 }
 
-// checkRecord refuses a record that no normalizer is given.
-func checkRecord(data []byte) error {
-	if len(data) > MaxRecordBytes {
-		return fmt.Errorf("%w: %d bytes, the limit is %d", ErrTooLarge, len(data), MaxRecordBytes)
+// scan notes the form of a record, and refuses one that no normalizer is given.
+func (r *Record) scan() error {
+	if len(r.Data) > MaxRecordBytes {
+		return fmt.Errorf("%w: %d bytes, the limit is %d", ErrTooLarge, len(r.Data), MaxRecordBytes)
 	}
-	if Depth(data) > MaxDepth {
+	if r.form = jsonscan.Check(r.Data, MaxDepth); !r.form.Strict && Depth(r.Data) > MaxDepth {
 		return fmt.Errorf("%w: the limit is %d levels", errTooDeep, MaxDepth)
 	}
 	return nil

@@ -11,6 +11,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"tributary/envelopes"
+	"tributary/envelopes/jsonscan"
 	"tributary/normalizers/lenient"
 )
 
@@ -30,6 +31,8 @@ type Record struct {
 	Stored   time.Time // when the broker stored it: the time of a record that has no other
 	Origin   Origin
 	Data     []byte // not retained by a Normalizer; empty when Origin.End
+
+	form jsonscan.Form // of Data, once [Apply] has checked it
 }
 
 // Origin is what the producer states about a record. The zero value states nothing.
@@ -95,13 +98,25 @@ const (
 	SkipControl   SkipReason = "control"   // a message of the control protocol
 )
 
-// ReadRecord decodes a record into a wire struct of the vendor. Any JSON is a record:
-// one that is no object leaves the struct empty, and is kept as unknown. What is not
-// JSON is [ErrMalformed]; the error names the place, never the content.
-func ReadRecord(data []byte, into any) error {
+// Read reads the record into a wire struct of the vendor. Any JSON is a record: one that is no
+// object leaves the struct empty, and is kept as unknown. What is not JSON is [ErrMalformed].
+func (r *Record) Read(into any) error {
+	if err := r.Check(); err != nil {
+		return err
+	}
+	lenient.ReadObject(r.Data, into)
+	return nil
+}
+
+// Check returns [ErrMalformed] for a record that is not JSON; the error names the place, never
+// the content. It is quick where [Apply] has found strict JSON.
+func (r *Record) Check() error {
+	if r.form.Strict {
+		return nil
+	}
 	var err error
-	if v := jsontext.Value(data); v.Kind() == '{' {
-		err = json.Unmarshal(data, into, lenient.Options)
+	if v := jsontext.Value(r.Data); v.Kind() == '{' {
+		err = json.Unmarshal(r.Data, new(jsontext.Value), lenient.Options)
 	} else {
 		err = lenient.ReadValue(v)
 	}
@@ -115,7 +130,7 @@ func ReadRecord(data []byte, into any) error {
 	if at < 0 {
 		return fmt.Errorf("%w: not JSON", ErrMalformed)
 	}
-	return fmt.Errorf("%w: not JSON at byte %d of %d", ErrMalformed, at, len(data))
+	return fmt.Errorf("%w: not JSON at byte %d of %d", ErrMalformed, at, len(r.Data))
 }
 
 // IsPlainText reports whether a line is text that was never meant to be JSON.

@@ -36,7 +36,7 @@ func normalize(s *core.Session, r core.Record) (core.Result, error) {
 		m.flush()
 		return m.Finish("")
 	}
-	if err := core.ReadRecord(r.Data, &m.wireRecord); err != nil {
+	if err := r.Read(&m.wireRecord); err != nil {
 		m.wireRecord = wireRecord{}
 		m.Builder = s.Begin(r, "")
 		m.emitPlainLine()

@@ -48,7 +48,7 @@ func normalize(s *core.Session, r core.Record) (core.Result, error) {
 		m.flush()
 		return m.Finish("")
 	}
-	if err := core.ReadRecord(r.Data, &m.wireRecord); err != nil {
+	if err := r.Read(&m.wireRecord); err != nil {
 		return core.Result{}, err
 	}
 	lenient.ReadObject(m.Set, &m.set)

@@ -3,9 +3,7 @@ package gemini
 import (
 	"strings"
 
-	"github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
-
+	"tributary/envelopes/jsonscan"
 	"tributary/normalizers/lenient"
 )
 
@@ -27,49 +25,40 @@ type part struct {
 	hasText bool // a string, or a text that is not empty
 }
 
-// UnmarshalJSONFrom implements json.UnmarshalerFrom.
-func (p *parts) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
+// ReadJSON implements [lenient.Reader].
+func (p *parts) ReadJSON(c *jsonscan.Cursor) {
 	*p = parts{}
-	switch dec.PeekKind() {
+	switch c.Kind() {
 	case '"', '{':
 		p.present = true
-		return p.readPart(dec)
+		p.readPart(c)
 	case '[':
 		p.present = true
-		if _, err := dec.ReadToken(); err != nil {
-			return err
+		c.Enter()
+		for c.Kind() != 0 {
+			p.readPart(c)
 		}
-		for dec.PeekKind() != ']' {
-			if err := p.readPart(dec); err != nil {
-				return err
-			}
-		}
-		_, err := dec.ReadToken()
-		return err
+		c.Leave()
 	default:
-		return dec.SkipValue()
+		c.Value()
 	}
 }
 
 // readPart reads the next part; a value that is none is skipped.
-func (p *parts) readPart(dec *jsontext.Decoder) error {
+func (p *parts) readPart(c *jsonscan.Cursor) {
 	var part part
-	switch dec.PeekKind() {
+	switch c.Kind() {
 	case '"':
-		if err := part.Text.UnmarshalJSONFrom(dec); err != nil {
-			return err
-		}
+		part.Text.ReadJSON(c)
 		part.hasText = true
 	case '{':
-		if err := json.UnmarshalDecode(dec, &part); err != nil {
-			return err
-		}
+		lenient.ReadNext(c, &part)
 		part.hasText = part.Text != ""
 	default:
-		return dec.SkipValue()
+		c.Value()
+		return
 	}
 	p.parts = append(p.parts, part)
-	return nil
 }
 
 // isMedia reports whether a part is an image, a file or code.

@@ -4,8 +4,9 @@ import (
 	"bytes"
 	"strings"
 
-	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+
+	"tributary/envelopes/jsonscan"
 )
 
 // ObjectMembers are the members of a value that is an object, else none.
@@ -24,53 +25,42 @@ type Member struct {
 
 // Members cuts a valid JSON object into its members. The values share its memory.
 func Members(v jsontext.Value) []Member {
-	dec := jsontext.NewDecoder(bytes.NewBuffer(v), Options)
 	var out []Member
-	_, err := dec.ReadToken()
-	for err == nil && dec.PeekKind() == '"' {
-		var m Member
-		var tok jsontext.Token
-		if tok, err = dec.ReadToken(); err != nil {
-			break
-		}
-		m.Name = tok.String()
-		if m.Value, err = dec.ReadValue(); err != nil {
-			break
-		}
-		end := dec.InputOffset()
-		m.Value = v[end-int64(len(m.Value)) : end : end]
-		out = append(out, m)
+	c := jsonscan.NewCursor(v)
+	c.Kind()
+	c.Enter()
+	for name, ok := c.Name(); ok; name, ok = c.Name() {
+		out = append(out, Member{string(name), c.Value()})
 	}
 	return out
 }
 
 // Elements cuts a valid JSON array into its elements. They share its memory.
 func Elements(v jsontext.Value) []jsontext.Value {
-	dec := jsontext.NewDecoder(bytes.NewBuffer(v), Options)
 	var out []jsontext.Value
-	_, err := dec.ReadToken()
-	for err == nil && dec.PeekKind() != ']' {
-		var e jsontext.Value
-		if e, err = dec.ReadValue(); err != nil {
-			break
-		}
-		end := dec.InputOffset() // the decoder's value lives only until its next call
-		out = append(out, v[end-int64(len(e)):end:end])
+	c := jsonscan.NewCursor(v)
+	c.Kind()
+	c.Enter()
+	for c.Kind() != 0 {
+		out = append(out, c.Value())
 	}
 	return out
 }
 
 // Unquote returns the text of a JSON string; empty for any other value.
 func Unquote(v jsontext.Value) string {
-	var t Text
-	_ = json.Unmarshal(v, &t, Options)
-	return string(t)
+	if v.Kind() != '"' {
+		return ""
+	}
+	return jsonscan.Unquote(bytes.TrimSpace(v))
 }
 
 // AppendQuote writes a string of valid or invalid UTF-8 as JSON.
 func AppendQuote(dst []byte, s string) []byte {
-	// The only error is invalid UTF-8, which is replaced all the same.
-	dst, _ = jsontext.AppendQuote(dst, s)
+	if out, ok := jsonscan.AppendString(dst, s); ok {
+		return out
+	}
+	dst, _ = jsontext.AppendQuote(dst, s) // the replaced characters are its only error
 	return dst
 }
 

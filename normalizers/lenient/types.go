@@ -15,6 +15,8 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+
+	"tributary/envelopes/jsonscan"
 )
 
 // Options are the options under which everything of a vendor is read: what its own
@@ -27,18 +29,12 @@ var Options = json.JoinOptions(
 // Text is a JSON string.
 type Text string
 
-// UnmarshalJSONFrom implements json.UnmarshalerFrom.
-func (t *Text) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
+// ReadJSON implements [Reader].
+func (t *Text) ReadJSON(c *jsonscan.Cursor) {
 	*t = ""
-	if dec.PeekKind() != '"' {
-		return dec.SkipValue()
+	if v := c.Value(); len(v) > 0 && v[0] == '"' {
+		*t = Text(jsonscan.Unquote(v))
 	}
-	tok, err := dec.ReadToken()
-	if err != nil {
-		return err
-	}
-	*t = Text(tok.String())
-	return nil
 }
 
 // Ptr is the value of a nullable field: nil for the empty string.
@@ -55,10 +51,10 @@ type NullText struct {
 	OK    bool
 }
 
-// UnmarshalJSONFrom implements json.UnmarshalerFrom.
-func (t *NullText) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
-	t.OK = dec.PeekKind() == '"'
-	return (*Text)(&t.Value).UnmarshalJSONFrom(dec)
+// ReadJSON implements [Reader].
+func (t *NullText) ReadJSON(c *jsonscan.Cursor) {
+	t.OK = c.Kind() == '"'
+	(*Text)(&t.Value).ReadJSON(c)
 }
 
 // Ptr is the value of a nullable field: nil where there is no string.
@@ -72,15 +68,10 @@ func (t NullText) Ptr() *string {
 // Flag is a JSON boolean.
 type Flag bool
 
-// UnmarshalJSONFrom implements json.UnmarshalerFrom.
-func (f *Flag) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
-	switch k := dec.PeekKind(); k {
-	case 't', 'f':
-		*f = k == 't'
-	default:
-		*f = false
-	}
-	return dec.SkipValue()
+// ReadJSON implements [Reader].
+func (f *Flag) ReadJSON(c *jsonscan.Cursor) {
+	*f = c.Kind() == 't'
+	c.Value()
 }
 
 // Number is a JSON number with an exact or roundable value below 2^53.
@@ -92,19 +83,8 @@ type Number struct {
 // MaxExact is the bound below which every whole number is exact in a float64.
 const MaxExact = 1 << 53
 
-// UnmarshalJSONFrom implements json.UnmarshalerFrom.
-func (n *Number) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
-	*n = Number{}
-	if dec.PeekKind() != '0' {
-		return dec.SkipValue()
-	}
-	raw, err := dec.ReadValue()
-	if err != nil {
-		return err
-	}
-	*n = NumberOf(raw)
-	return nil
-}
+// ReadJSON implements [Reader].
+func (n *Number) ReadJSON(c *jsonscan.Cursor) { *n = NumberOf(c.Value()) }
 
 // NumberOf returns the value of a JSON number; not OK for any other value.
 func NumberOf(v jsontext.Value) Number {
@@ -145,66 +125,49 @@ type Object[T any] struct {
 	OK    bool
 }
 
-// UnmarshalJSONFrom implements json.UnmarshalerFrom.
-func (o *Object[T]) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
+// ReadJSON implements [Reader].
+func (o *Object[T]) ReadJSON(c *jsonscan.Cursor) {
 	*o = Object[T]{}
-	if dec.PeekKind() != '{' {
-		return dec.SkipValue()
+	if o.OK = c.Kind() == '{'; o.OK {
+		ReadNext(c, &o.Value)
+		return
 	}
-	if err := json.UnmarshalDecode(dec, &o.Value); err != nil {
-		return err
-	}
-	o.OK = true
-	return nil
+	c.Value()
 }
 
 // List is a JSON array. T takes the elements of its own kind and is left empty by the
 // others, so that every element keeps its place.
 type List[T any] []T
 
-// UnmarshalJSONFrom implements json.UnmarshalerFrom.
-func (l *List[T]) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
+// ReadJSON implements [Reader].
+func (l *List[T]) ReadJSON(c *jsonscan.Cursor) {
 	*l = nil
-	if dec.PeekKind() != '[' {
-		return dec.SkipValue()
+	if c.Kind() != '[' {
+		c.Value()
+		return
 	}
-	if _, err := dec.ReadToken(); err != nil {
-		return err
+	c.Enter()
+	for c.Kind() != 0 {
+		*l = append(*l, *new(T))
+		read(c, &(*l)[len(*l)-1])
 	}
-	for dec.PeekKind() != ']' {
-		var v T
-		if err := json.UnmarshalDecode(dec, &v); err != nil {
-			return err
-		}
-		*l = append(*l, v)
-	}
-	_, err := dec.ReadToken()
-	return err
+	c.Leave()
 }
 
 // Present is any JSON value, of which only is known whether it is there and not null.
 type Present bool
 
-// UnmarshalJSONFrom implements json.UnmarshalerFrom.
-func (p *Present) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
-	*p = Present(dec.PeekKind() != 'n')
-	return dec.SkipValue()
+// ReadJSON implements [Reader].
+func (p *Present) ReadJSON(c *jsonscan.Cursor) {
+	*p = Present(c.Kind() != 'n')
+	c.Value()
 }
 
 // Kind is the kind of a JSON value, of which nothing else is known; 0 where there is none.
 type Kind jsontext.Kind
 
-// UnmarshalJSONFrom implements json.UnmarshalerFrom.
-func (k *Kind) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
-	*k = Kind(dec.PeekKind())
-	return dec.SkipValue()
-}
-
-// ReadObject decodes the members of a vendor's JSON value that T names. A value that is
-// no object leaves T as it is.
-func ReadObject(data jsontext.Value, into any) {
-	if data.Kind() == '{' {
-		// The value has been read once already, so that it cannot fail.
-		_ = json.Unmarshal(data, into, Options)
-	}
+// ReadJSON implements [Reader].
+func (k *Kind) ReadJSON(c *jsonscan.Cursor) {
+	*k = Kind(c.Kind())
+	c.Value()
 }

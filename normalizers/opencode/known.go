@@ -3,6 +3,7 @@ package opencode
 import (
 	"github.com/go-json-experiment/json/jsontext"
 
+	"tributary/envelopes/jsonscan"
 	"tributary/normalizers/core"
 	"tributary/normalizers/lenient"
 )
@@ -42,11 +43,11 @@ type output struct {
 	form lenient.Text // of a value that is no text and not null; else empty
 }
 
-// UnmarshalJSONFrom implements json.UnmarshalerFrom.
-func (o *output) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
+// ReadJSON implements [lenient.Reader].
+func (o *output) ReadJSON(c *jsonscan.Cursor) {
 	*o = output{}
-	if k := dec.PeekKind(); k != '"' && k != 'n' {
+	if k := c.Kind(); k != '"' && k != 'n' {
 		o.form = core.FormOf(k)
 	}
-	return o.NullText.UnmarshalJSONFrom(dec)
+	o.NullText.ReadJSON(c)
 }

@@ -74,7 +74,7 @@ func normalize(s *core.Session, r core.Record) (core.Result, error) {
 		c.Builder = s.Begin(r, "")
 		return c.Finish(core.SkipHeartbeat)
 	}
-	if err := core.ReadRecord(r.Data, &c.wireRecord); err != nil {
+	if err := r.Read(&c.wireRecord); err != nil {
 		return core.Result{}, err
 	}
 	lenient.ReadObject(c.Payload, &c.wireRecord)

@@ -1,0 +1,152 @@
+package lenient
+
+import (
+	"fmt"
+	"reflect"
+	"strings"
+	"sync"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"tributary/envelopes/jsonscan"
+)
+
+// Reader is a type of a wire struct. ReadJSON reads the value that is next and passes it,
+// whatever kind it is of; a value of another kind than that of the type leaves it empty.
+type Reader interface{ ReadJSON(c *jsonscan.Cursor) }
+
+// ReadObject reads the members of a vendor's JSON value that a wire struct names, or all of them
+// into a map by their names. A value that is no object leaves it as it is, and so do names that
+// it does not have. The value has been checked already.
+//
+// A field of a wire struct is a [Reader], a jsontext.Value, which shares the memory of the
+// value, or a wire struct, which may be embedded. A jsontext.Value with the option embed takes the members
+// that have no field, as one object.
+func ReadObject(value jsontext.Value, into any) {
+	c := jsonscan.NewCursor(value)
+	if c.Kind() == '{' {
+		ReadNext(&c, into)
+	}
+}
+
+// ReadNext is [ReadObject] for the object that is next, which it passes.
+func ReadNext(c *jsonscan.Cursor, into any) {
+	v := reflect.ValueOf(into).Elem()
+	if v.Kind() == reflect.Map {
+		readMap(c, v)
+		return
+	}
+	p := planOf(v.Type())
+	var others []byte
+	c.Enter()
+	for name, ok := c.Name(); ok; name, ok = c.Name() {
+		f, known := p.fields[string(name)]
+		switch {
+		case known:
+			f.read(c, v)
+		case p.others == nil:
+			c.Value()
+		default:
+			others = append(AppendQuote(append(others, ','), string(name)), ':')
+			others = append(others, c.Value()...)
+		}
+	}
+	c.Leave()
+	if others != nil {
+		others[0] = '{'
+		v.FieldByIndex(p.others).SetBytes(append(others, '}'))
+	}
+}
+
+// readMap reads the members of the object that is next into a map.
+func readMap(c *jsonscan.Cursor, m reflect.Value) {
+	if m.IsNil() {
+		m.Set(reflect.MakeMap(m.Type()))
+	}
+	c.Enter()
+	for name, ok := c.Name(); ok; name, ok = c.Name() {
+		v := reflect.New(m.Type().Elem())
+		read(c, v.Interface())
+		m.SetMapIndex(reflect.ValueOf(string(name)), v.Elem())
+	}
+	c.Leave()
+}
+
+// plan is how a wire struct is read: its fields by their names in JSON.
+type plan struct {
+	fields map[string]field
+	others []int // the field of the members that have none; nil where there is no such field
+}
+
+// field is the place of a field in a wire struct, or in one that is embedded.
+type field struct{ index []int }
+
+func (f field) read(c *jsonscan.Cursor, v reflect.Value) {
+	for _, i := range f.index {
+		v = v.Field(i)
+	}
+	read(c, v.Addr().Interface())
+}
+
+// read reads the value that is next into a field, an element or a member of a map.
+func read(c *jsonscan.Cursor, into any) {
+	switch to := into.(type) {
+	case *Text: // most fields are
+		to.ReadJSON(c)
+	case *jsontext.Value:
+		*to = c.Value()
+	case Reader:
+		to.ReadJSON(c)
+	default: // a wire struct
+		if c.Kind() == '{' {
+			ReadNext(c, into)
+		} else {
+			c.Value()
+		}
+	}
+}
+
+// plans are the plans of the types that were read, made when they are first needed.
+var plans sync.Map // of *plan by reflect.Type
+
+func planOf(t reflect.Type) *plan {
+	if p, ok := plans.Load(t); ok {
+		return p.(*plan)
+	}
+	p := &plan{fields: make(map[string]field)}
+	p.add(t, nil, make(map[string]int))
+	plans.Store(t, p)
+	return p
+}
+
+// add adds the fields of a struct at index. As everywhere in Go, a field hides those of the same
+// name that are embedded deeper; depths are the depths of the names so far.
+func (p *plan) add(t reflect.Type, index []int, depths map[string]int) {
+	for i := range t.NumField() {
+		f := t.Field(i)
+		at := append(index[:len(index):len(index)], i)
+		name, option, _ := strings.Cut(f.Tag.Get("json"), ",")
+		switch {
+		case f.Type == reflect.TypeFor[jsontext.Value]() && option == "embed":
+			p.others = at
+		case f.Anonymous && name == "":
+			p.add(f.Type, at, depths)
+		case name == "":
+			// not of the vendor
+		case !readable(f.Type):
+			panic(fmt.Sprintf("%v cannot be read into %v.%s", f.Type, t, f.Name))
+		default:
+			if depth, ok := depths[name]; !ok || len(at) < depth {
+				p.fields[name], depths[name] = field{at}, len(at)
+			} else if len(at) == depth {
+				panic(fmt.Sprintf("%v has %s twice", t, name))
+			}
+		}
+	}
+}
+
+// readable reports whether a field of a wire struct may be of a type.
+func readable(t reflect.Type) bool {
+	return t == reflect.TypeFor[jsontext.Value]() || t.Kind() == reflect.Struct ||
+		reflect.PointerTo(t).Implements(reflect.TypeFor[Reader]())
+}
