@@ -89,7 +89,7 @@ func (e *AgentEventV1) attributes(p Provenance) ([]attribute, error) {
 	if err := CheckGeneration(p.Generation); err != nil {
 		return nil, err
 	}
-	t, err := e.Timestamp()
+	at, err := e.attributeTime()
 	if err != nil {
 		return nil, err
 	}
@@ -101,7 +101,7 @@ func (e *AgentEventV1) attributes(p Provenance) ([]attribute, error) {
 		attribute{header: attrSource, value: "/" + p.Generation + "/" + string(e.Source) + "/" + url.PathEscape(e.SessionID)},
 		attribute{header: attrType, value: typePrefix + string(e.EventType)},
 		attribute{header: attrSubject, value: session},
-		attribute{header: attrTime, value: types.FormatTime(t)},
+		attribute{header: attrTime, value: at},
 		attribute{header: attrDataContentType, value: event.ApplicationJSON},
 		attribute{header: attrDataSchema, value: DataSchema},
 		attribute{header: attrGeneration, value: p.Generation},
@@ -134,6 +134,19 @@ func (e *AgentEventV1) attributes(p Provenance) ([]attribute, error) {
 		list = append(list, attribute{header: attrTracestate, value: tracestate})
 	}
 	return list, nil
+}
+
+// attributeTime returns ts as CloudEvents writes a time: without zeros at the end of the fraction.
+func (e *AgentEventV1) attributeTime() (string, error) {
+	whole, fraction, _ := strings.Cut(strings.TrimSuffix(e.TS, "Z"), ".")
+	if len(fraction) > 9 || !validTimestamp(e.TS) { // of a wider form that time.Parse reads
+		t, err := e.Timestamp()
+		return types.FormatTime(t), err
+	}
+	if fraction = strings.TrimRight(fraction, "0"); fraction == "" {
+		return whole + "Z", nil
+	}
+	return e.TS[:len(whole)+1+len(fraction)] + "Z", nil
 }
 
 // TraceContext returns the valid part of two headers of W3C trace context: printable ASCII, at

@@ -111,7 +111,7 @@ func diffLines(s string) ([]string, bool) {
 	if len(s) > maxDiffBytes {
 		return nil, false
 	}
-	var lines []string
+	lines := make([]string, 0, min(strings.Count(s, "\n")+1, maxDiffLines))
 	for len(s) > 0 {
 		if len(lines) == maxDiffLines {
 			return nil, false
@@ -172,13 +172,12 @@ func newLineMatcher(a, b []string) *lineMatcher {
 	for j, line := range b {
 		n, ok := numbers[line]
 		if !ok {
-			n = int32(len(m.places))
+			n = int32(len(numbers))
 			numbers[line] = n
-			m.places = append(m.places, nil)
 		}
 		m.b[j] = n
-		m.places[n] = append(m.places[n], int32(j))
 	}
+	m.places = placesOf(m.b, len(numbers))
 	if frequent := len(b)/100 + 1; len(b) >= 200 {
 		for n, places := range m.places {
 			if len(places) > frequent {
@@ -194,6 +193,23 @@ func newLineMatcher(a, b []string) *lineMatcher {
 		m.a[i] = n
 	}
 	return m
+}
+
+// placesOf returns the indices of each number in a list of numbers below n.
+func placesOf(list []int32, n int) [][]int32 {
+	counts := make([]int32, n)
+	for _, v := range list {
+		counts[v]++
+	}
+	all := make([]int32, len(list)) // of all numbers, each in its part
+	places := make([][]int32, n)
+	for v, count := range counts {
+		places[v], all = all[:0:count], all[count:]
+	}
+	for j, v := range list {
+		places[v] = append(places[v], int32(j))
+	}
+	return places
 }
 
 // blocks returns the blocks of equal lines, in order; false where the search takes too many

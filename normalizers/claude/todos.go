@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/uuid"
 
 	"tributary/envelopes/jsonscan"
@@ -27,7 +29,7 @@ const maxTodos = 1000
 
 // todosMetadata returns the shape of TodoWrite: the list after the call. Only the current
 // shape has an empty list.
-func todosMetadata(s *core.Session, r *structuredResult, callID string) any {
+func todosMetadata(s *core.Session, r *structuredResult, callID string) jsontext.Value {
 	var items lenient.List[lenient.Object[struct {
 		Content lenient.Text `json:"content"`
 		Status  lenient.Text `json:"status"`
@@ -58,7 +60,11 @@ func todosMetadata(s *core.Session, r *structuredResult, callID string) any {
 	if !current && len(shape.Todos) == 0 {
 		return nil
 	}
-	return shape
+	out, err := json.Marshal(shape, jsontext.AllowInvalidUTF8(true))
+	if err != nil {
+		return nil // never: the shape is made of strings
+	}
+	return out
 }
 
 // todoSpace is the namespace of the ids of to-do items.

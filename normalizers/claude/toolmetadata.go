@@ -5,7 +5,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"tributary/normalizers/core"
@@ -17,87 +16,72 @@ import (
 // is nil for a tool without a shape, and where a result lacks what its shape needs. It
 // depends on the arguments and on source, id and profile of the session alone.
 func toolMetadata(s *core.Session, callID string, call core.Call, r *structuredResult) jsontext.Value {
-	var shape any
 	switch strings.ToLower(call.Tool) {
 	case "write":
-		shape = writeMetadata(s.Profile(), r)
+		return writeMetadata(s.Profile(), r)
 	case "edit":
-		shape = editMetadata(s.Profile(), r)
+		return editMetadata(s.Profile(), r)
 	case "read":
-		shape = readMetadata(s.Profile(), r)
+		return readMetadata(s.Profile(), r)
 	case "bash":
-		shape = bashMetadata(s.Profile(), r, call)
+		return bashMetadata(s.Profile(), r, call)
 	case "todowrite":
-		shape = todosMetadata(s, r, callID)
-	}
-	if shape == nil {
+		return todosMetadata(s, r, callID)
+	default:
 		return nil
 	}
-	out, err := json.Marshal(shape, jsontext.AllowInvalidUTF8(true))
-	if err != nil {
-		return nil // never: the shapes are made of strings, integers and flags
-	}
-	return out
 }
 
 // writeMetadata returns the shape of Write: nil without a path, and, in the profile that
 // repeats the content, without a content.
-func writeMetadata(p core.Profile, r *structuredResult) any {
+func writeMetadata(p core.Profile, r *structuredResult) jsontext.Value {
+	w := newObject(len(r.FilePath) + len(r.Content.Value))
 	switch {
 	case r.FilePath == "":
 		return nil
 	case p == core.ProfileCurrent:
-		return struct {
-			FilePath    lenient.Text `json:"filepath"`
-			Exists      bool         `json:"exists"`
-			Diagnostics struct{}     `json:"diagnostics"`
-		}{FilePath: r.FilePath, Exists: true}
+		w.text("filepath", string(r.FilePath))
+		w.literal("exists", "true")
+		w.literal("diagnostics", "{}")
+		return w.end()
 	case !r.Content.OK:
 		return nil
 	}
-	return struct {
-		FilePath lenient.Text `json:"filePath"`
-		Content  string       `json:"content"`
-	}{r.FilePath, r.Content.Value}
-}
-
-// editShape is the shape of Edit.
-type editShape struct {
-	Diff        string    `json:"diff"`
-	FileDiff    fileDiff  `json:"filediff"`
-	Diagnostics *struct{} `json:"diagnostics,omitzero"`
-}
-
-// fileDiff is a file before and after an edit; empty where unknown.
-type fileDiff struct {
-	File      lenient.Text `json:"file"`
-	Before    string       `json:"before"`
-	After     string       `json:"after"`
-	Additions int          `json:"additions"`
-	Deletions int          `json:"deletions"`
+	w.text("filePath", string(r.FilePath))
+	w.text("content", r.Content.Value)
+	return w.end()
 }
 
 // editMetadata returns the shape of Edit; nil without a path. The diff compares the file
 // before and after; where these are not known, or too large, it is the vendor's own patch.
 // Additions and deletions are always counted in the vendor's patch.
-func editMetadata(p core.Profile, r *structuredResult) any {
+func editMetadata(p core.Profile, r *structuredResult) jsontext.Value {
 	if r.FilePath == "" {
 		return nil
 	}
+	before := r.OriginalFile.Value
 	after, known := r.edited()
-	e := editShape{FileDiff: fileDiff{File: r.FilePath, Before: r.OriginalFile.Value, After: after}}
-	e.FileDiff.Additions, e.FileDiff.Deletions = r.patchCounts()
-	name := path.Base(string(r.FilePath))
+	name, diff := path.Base(string(r.FilePath)), ""
 	if known {
-		e.Diff, known = unifiedDiff(name, r.OriginalFile.Value, after)
+		diff, known = unifiedDiff(name, before, after)
 	}
 	if !known {
-		e.Diff = r.patch(name)
+		diff = r.patch(name)
 	}
+	additions, deletions := r.patchCounts()
+	w := newObject(len(diff) + len(r.FilePath) + len(before) + len(after))
+	w.text("diff", diff)
+	w.literal("filediff", "{") // the file before and after the edit; empty where unknown
+	w.text("file", string(r.FilePath))
+	w.text("before", before)
+	w.text("after", after)
+	w.number("additions", additions)
+	w.number("deletions", deletions)
+	w.b = w.end()
 	if p == core.ProfileCurrent {
-		e.Diagnostics = new(struct{}{})
+		w.literal("diagnostics", "{}")
 	}
-	return e
+	return w.end()
 }
 
 // edited returns the file after an edit: oldString replaced once, or everywhere where
@@ -119,7 +103,7 @@ func (r *structuredResult) edited() (string, bool) {
 }
 
 // patchCounts returns the number of lines that the vendor's patch adds and deletes.
-func (r *structuredResult) patchCounts() (additions, deletions int) {
+func (r *structuredResult) patchCounts() (additions, deletions int64) {
 	for _, h := range r.StructuredPatch {
 		for _, line := range h.Value.Lines {
 			switch {
@@ -161,33 +145,35 @@ const previewLines = 20
 // readMetadata returns the shape of Read: what the result states about the file, null for
 // the rest; nil without a file. The current shape has the first lines of a text, and no
 // preview of any other kind of file.
-func readMetadata(p core.Profile, r *structuredResult) any {
-	f := r.File.Value
+func readMetadata(p core.Profile, r *structuredResult) jsontext.Value {
+	f := &r.File.Value
+	w := newObject(len(f.FilePath.Value) + len(f.Content.Value))
 	if p != core.ProfileCurrent {
 		if !r.File.OK {
 			return nil
 		}
-		return struct {
-			FilePath   *string `json:"filePath"`
-			Content    *string `json:"content"`
-			NumLines   *int64  `json:"numLines"`
-			StartLine  *int64  `json:"startLine"`
-			TotalLines *int64  `json:"totalLines"`
-		}{f.FilePath.Ptr(), f.Content.Ptr(), f.NumLines.Integer(), f.StartLine.Integer(), f.TotalLines.Integer()}
+		w.textOrNull("filePath", f.FilePath.Ptr())
+		w.textOrNull("content", f.Content.Ptr())
+		w.numberOrNull("numLines", f.NumLines.Integer())
+		w.numberOrNull("startLine", f.StartLine.Integer())
+		w.numberOrNull("totalLines", f.TotalLines.Integer())
+		return w.end()
 	}
-	if r.Type == "" || r.Type == "text" && !r.File.OK {
+	preview, truncated := "", "false"
+	switch {
+	case r.Type == "" || r.Type == "text" && !r.File.OK:
 		return nil
+	case r.Type != "text":
+	default:
+		preview = firstLines(f.Content.Value, previewLines)
+		if f.NumLines.OK && f.TotalLines.OK && f.NumLines.Value < f.TotalLines.Value {
+			truncated = "true"
+		}
 	}
-	current := struct {
-		Preview   string   `json:"preview"`
-		Truncated bool     `json:"truncated"`
-		Loaded    []string `json:"loaded"`
-	}{}
-	if r.Type == "text" {
-		current.Preview = firstLines(f.Content.Value, previewLines)
-		current.Truncated = f.NumLines.OK && f.TotalLines.OK && f.NumLines.Value < f.TotalLines.Value
-	}
-	return current
+	w.text("preview", preview)
+	w.literal("truncated", truncated)
+	w.literal("loaded", "[]")
+	return w.end()
 }
 
 // firstLines returns up to n lines of a text, without the end of the last one.
@@ -203,17 +189,19 @@ func firstLines(s string, n int) string {
 
 // bashMetadata returns the shape of Bash. The exit code is 0, or null where the command was
 // interrupted: a command that failed has a text as its result, not an object.
-func bashMetadata(p core.Profile, r *structuredResult, call core.Call) any {
-	b := struct {
-		Output      lenient.Text `json:"output"`
-		Exit        *int64       `json:"exit"`
-		Description string       `json:"description"`
-	}{Output: r.streams(), Description: call.About}
-	if !r.Interrupted {
-		b.Exit = new(int64)
+func bashMetadata(p core.Profile, r *structuredResult, call core.Call) jsontext.Value {
+	output := string(r.streams())
+	w := newObject(len(output) + len(call.About))
+	w.text("output", output)
+	if r.Interrupted {
+		w.literal("exit", "null")
+	} else {
+		w.number("exit", 0)
 	}
 	if call.Undescribed && p != core.ProfileCurrent {
-		b.Description = ""
+		w.text("description", "")
+	} else {
+		w.text("description", call.About)
 	}
-	return b
+	return w.end()
 }

@@ -42,13 +42,15 @@ func (s *Session) RememberCall(id string, c Call) {
 		c.Tool = ""
 	}
 	c.About = Cut(c.About, maxAbout)
-	calls := s.Calls.Without(func(o Call) bool { return o.ID == c.ID })
+	calls := s.Calls.Without(func(o *Call) bool { return o.ID == c.ID })
 	// A session has always more calls than are remembered: to let the oldest go is no loss.
-	s.Calls = calls.Push(c, maxCalls, nil)
+	s.Calls = calls.Push(&c, maxCalls, nil)
 	room := maxAbouts
-	for i := range slices.Backward(s.Calls) {
-		if room -= len(s.Calls[i].About); room < 0 {
-			s.Calls[i].About = "" // the window is a new one
+	for i, o := range slices.Backward(s.Calls) {
+		if room -= len(o.About); room < 0 && o.About != "" {
+			short := *o
+			short.About = ""
+			s.Calls[i] = &short // the window is a new one
 		}
 	}
 }
@@ -58,7 +60,7 @@ func (s *Session) RecallCall(id string) (Call, bool) {
 	key := FingerprintOf(id)
 	for _, c := range s.Calls {
 		if c.ID == key {
-			return c, true
+			return *c, true
 		}
 	}
 	return Call{}, false
@@ -69,8 +71,9 @@ func (s *Session) SetOutcome(id string, o Outcome) {
 	key := FingerprintOf(id)
 	for i, c := range s.Calls {
 		if c.ID == key {
-			c.Outcome = o
-			s.Calls = s.Calls.With(i, c)
+			settled := *c
+			settled.Outcome = o
+			s.Calls = s.Calls.With(i, &settled)
 		}
 	}
 }
@@ -81,8 +84,9 @@ func (s *Session) ReleaseCall(id string) {
 	key := FingerprintOf(id)
 	for i, c := range s.Calls {
 		if c.ID == key && (c.About != "" || c.Undescribed) {
-			c.About, c.Undescribed = "", false
-			s.Calls = s.Calls.With(i, c)
+			released := *c
+			released.About, released.Undescribed = "", false
+			s.Calls = s.Calls.With(i, &released)
 		}
 	}
 }

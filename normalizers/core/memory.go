@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"sync"
 )
 
 // Fingerprint stands for a string in what a session remembers: the first 6 bytes of its
@@ -14,8 +15,8 @@ type Fingerprint [6]byte
 
 // FingerprintOf hashes parts; other parts with the same concatenation hash differently.
 func FingerprintOf(parts ...string) Fingerprint {
-	var buf [256]byte
-	b := buf[:0]
+	buffer := hashed.Get().(*[]byte)
+	b := (*buffer)[:0]
 	for i, p := range parts {
 		if i > 0 {
 			b = append(b, 0xff) // never in UTF-8
@@ -23,8 +24,17 @@ func FingerprintOf(parts ...string) Fingerprint {
 		b = append(b, p...)
 	}
 	sum := sha256.Sum256(b)
+	if *buffer = b; cap(b) <= maxHashed {
+		hashed.Put(buffer)
+	}
 	return Fingerprint(sum[:6])
 }
+
+// hashed are pooled: the parts are joined there.
+var hashed = sync.Pool{New: func() any { return new([]byte) }}
+
+// maxHashed is the size of the largest buffer that is pooled.
+const maxHashed = 64 << 10
 
 // MarshalText writes the fingerprint as 8 characters of base64url.
 func (f Fingerprint) MarshalText() ([]byte, error) {

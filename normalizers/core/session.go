@@ -60,7 +60,7 @@ type state struct {
 	Missing     Window[Gap]               `json:"gaps,omitzero"`
 	Failed      failures                  `json:"failed,omitzero"`
 	Threads     Window[thread]            `json:"threads,omitzero"`
-	Calls       Window[Call]              `json:"calls,omitzero"`
+	Calls       Window[*Call]             `json:"calls,omitzero"`     // not changed in place either
 	Lost        uint64                    `json:"forgotten,omitzero"` // what the limits made us forget
 	ProjectHash string                    `json:"hash,omitzero"`      // as the vendor states it; else it is made of Root
 
