@@ -1,5 +1,5 @@
 // Package jsonscan has the fast paths for the JSON of records and events: [Check], which proves
-// in one pass that a value is strict JSON, [Cursor], which reads a value that is known to be JSON
+// in one pass that a value is strict JSON, [Scanner], which reads a value that is known to be JSON
 // without checking it again, and [AppendString].
 //
 // They answer the common case only. Whoever uses them has package jsontext for the rest: what

@@ -49,15 +49,15 @@ func FuzzCheck(f *testing.F) {
 	})
 }
 
-// FuzzCursor reads everything: what is JSON yields the texts and the values that the library
+// FuzzScanner reads everything: what is JSON yields the texts and the values that the library
 // yields, and what is none ends.
-func FuzzCursor(f *testing.F) {
+func FuzzScanner(f *testing.F) {
 	for _, s := range seeds {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		var got bytes.Buffer
-		c := NewCursor(data)
+		c := NewScanner(data)
 		walk(&got, &c)
 		v := jsontext.Value(bytes.Clone(data))
 		if v.Compact(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)) != nil {
@@ -85,7 +85,7 @@ func FuzzCursor(f *testing.F) {
 }
 
 // walk writes the tokens of the next value.
-func walk(out *bytes.Buffer, c *Cursor) {
+func walk(out *bytes.Buffer, c *Scanner) {
 	quoted := func(s string) {
 		b, _ := jsontext.AppendQuote(nil, s)
 		out.Write(append(b, ' '))
@@ -146,7 +146,7 @@ func BenchmarkCheck(b *testing.B) {
 	for name, run := range map[string]func(){
 		"op=check/by=jsonscan":   func() { Check(record, 128) },
 		"op=check/by=jsontext":   func() { jsontext.Value(record).IsValid() },
-		"op=skip/by=jsonscan":    func() { c := NewCursor(record); c.Value() },
+		"op=skip/by=jsonscan":    func() { c := NewScanner(record); c.Value() },
 		"op=quote/by=jsonscan":   func() { quoted, _ = AppendString(quoted[:0], text) },
 		"op=quote/by=jsontext":   func() { quoted, _ = jsontext.AppendQuote(quoted[:0], text) },
 		"op=unquote/by=jsonscan": func() { Unquote(quoted) },

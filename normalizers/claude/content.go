@@ -34,7 +34,7 @@ type block struct {
 }
 
 // ReadJSON implements [lenient.Reader].
-func (c *content) ReadJSON(from *jsonscan.Cursor) {
+func (c *content) ReadJSON(from *jsonscan.Scanner) {
 	*c = content{}
 	switch from.Kind() {
 	case '"':
@@ -55,7 +55,7 @@ func (c *content) ReadJSON(from *jsonscan.Cursor) {
 }
 
 // readBlocks reads an array of blocks. An element that is no block keeps its place.
-func (c *content) readBlocks(from *jsonscan.Cursor) {
+func (c *content) readBlocks(from *jsonscan.Scanner) {
 	c.present = true
 	from.Enter()
 	for from.Kind() != 0 {
@@ -65,7 +65,7 @@ func (c *content) readBlocks(from *jsonscan.Cursor) {
 }
 
 // readBlock reads the next value as a block.
-func (c *content) readBlock(from *jsonscan.Cursor) {
+func (c *content) readBlock(from *jsonscan.Scanner) {
 	c.present = true
 	c.blocks = append(c.blocks, block{})
 	b := &c.blocks[len(c.blocks)-1]

@@ -37,7 +37,7 @@ func todosMetadata(s *core.Session, r *structuredResult, callID string) jsontext
 	if r.NewTodos.Kind() != '[' {
 		return nil
 	}
-	list := jsonscan.NewCursor(r.NewTodos)
+	list := jsonscan.NewScanner(r.NewTodos)
 	items.ReadJSON(&list)
 	current := s.Profile() == core.ProfileCurrent
 	var shape struct {

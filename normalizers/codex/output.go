@@ -106,7 +106,7 @@ func (r *result) readContent(v jsontext.Value) *content {
 	lenient.ReadObject(v, &wrapped)
 	parts := wrapped.Content
 	if !parts.present {
-		c := jsonscan.NewCursor(v)
+		c := jsonscan.NewScanner(v)
 		parts.ReadJSON(&c)
 		wrapped.Success = nil
 	}

@@ -147,7 +147,7 @@ func (p *part) plaintext() string {
 }
 
 // ReadJSON implements [lenient.Reader]. A part of an unexpected type is empty.
-func (p *part) ReadJSON(c *jsonscan.Cursor) {
+func (p *part) ReadJSON(c *jsonscan.Scanner) {
 	*p = part{}
 	if c.Kind() == '"' {
 		p.Text.ReadJSON(c)
@@ -161,7 +161,7 @@ func (p *part) ReadJSON(c *jsonscan.Cursor) {
 }
 
 // ReadJSON implements [lenient.Reader].
-func (c *content) ReadJSON(from *jsonscan.Cursor) {
+func (c *content) ReadJSON(from *jsonscan.Scanner) {
 	*c = content{}
 	switch from.Kind() {
 	case '"', '{':

@@ -26,7 +26,7 @@ type part struct {
 }
 
 // ReadJSON implements [lenient.Reader].
-func (p *parts) ReadJSON(c *jsonscan.Cursor) {
+func (p *parts) ReadJSON(c *jsonscan.Scanner) {
 	*p = parts{}
 	switch c.Kind() {
 	case '"', '{':
@@ -45,7 +45,7 @@ func (p *parts) ReadJSON(c *jsonscan.Cursor) {
 }
 
 // readPart reads the next part; a value that is none is skipped.
-func (p *parts) readPart(c *jsonscan.Cursor) {
+func (p *parts) readPart(c *jsonscan.Scanner) {
 	var part part
 	switch c.Kind() {
 	case '"':

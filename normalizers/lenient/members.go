@@ -26,7 +26,7 @@ type Member struct {
 // Members cuts a valid JSON object into its members. The values share its memory.
 func Members(v jsontext.Value) []Member {
 	var out []Member
-	c := jsonscan.NewCursor(v)
+	c := jsonscan.NewScanner(v)
 	c.Kind()
 	c.Enter()
 	for name, ok := c.Name(); ok; name, ok = c.Name() {
@@ -38,7 +38,7 @@ func Members(v jsontext.Value) []Member {
 // Elements cuts a valid JSON array into its elements. They share its memory.
 func Elements(v jsontext.Value) []jsontext.Value {
 	var out []jsontext.Value
-	c := jsonscan.NewCursor(v)
+	c := jsonscan.NewScanner(v)
 	c.Kind()
 	c.Enter()
 	for c.Kind() != 0 {

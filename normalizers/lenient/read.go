@@ -13,7 +13,7 @@ import (
 
 // Reader is a type of a wire struct. ReadJSON reads the value that is next and passes it,
 // whatever kind it is of; a value of another kind than that of the type leaves it empty.
-type Reader interface{ ReadJSON(c *jsonscan.Cursor) }
+type Reader interface{ ReadJSON(c *jsonscan.Scanner) }
 
 // ReadObject reads the members of a vendor's JSON value that a wire struct names, or all of them
 // into a map by their names. A value that is no object leaves it as it is, and so do names that
@@ -23,14 +23,14 @@ type Reader interface{ ReadJSON(c *jsonscan.Cursor) }
 // value, or a wire struct, which may be embedded. A jsontext.Value with the option embed takes the members
 // that have no field, as one object.
 func ReadObject(value jsontext.Value, into any) {
-	c := jsonscan.NewCursor(value)
+	c := jsonscan.NewScanner(value)
 	if c.Kind() == '{' {
 		ReadNext(&c, into)
 	}
 }
 
 // ReadNext is [ReadObject] for the object that is next, which it passes.
-func ReadNext(c *jsonscan.Cursor, into any) {
+func ReadNext(c *jsonscan.Scanner, into any) {
 	v := reflect.ValueOf(into).Elem()
 	if v.Kind() == reflect.Map {
 		readMap(c, v)
@@ -59,7 +59,7 @@ func ReadNext(c *jsonscan.Cursor, into any) {
 }
 
 // readMap reads the members of the object that is next into a map.
-func readMap(c *jsonscan.Cursor, m reflect.Value) {
+func readMap(c *jsonscan.Scanner, m reflect.Value) {
 	if m.IsNil() {
 		m.Set(reflect.MakeMap(m.Type()))
 	}
@@ -81,7 +81,7 @@ type plan struct {
 // field is the place of a field in a wire struct, or in one that is embedded.
 type field struct{ index []int }
 
-func (f field) read(c *jsonscan.Cursor, v reflect.Value) {
+func (f field) read(c *jsonscan.Scanner, v reflect.Value) {
 	for _, i := range f.index {
 		v = v.Field(i)
 	}
@@ -89,7 +89,7 @@ func (f field) read(c *jsonscan.Cursor, v reflect.Value) {
 }
 
 // read reads the value that is next into a field, an element or a member of a map.
-func read(c *jsonscan.Cursor, into any) {
+func read(c *jsonscan.Scanner, into any) {
 	switch to := into.(type) {
 	case *Text: // most fields are
 		to.ReadJSON(c)

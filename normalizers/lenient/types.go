@@ -30,7 +30,7 @@ var Options = json.JoinOptions(
 type Text string
 
 // ReadJSON implements [Reader].
-func (t *Text) ReadJSON(c *jsonscan.Cursor) {
+func (t *Text) ReadJSON(c *jsonscan.Scanner) {
 	*t = ""
 	if v := c.Value(); len(v) > 0 && v[0] == '"' {
 		*t = Text(jsonscan.Unquote(v))
@@ -52,7 +52,7 @@ type NullText struct {
 }
 
 // ReadJSON implements [Reader].
-func (t *NullText) ReadJSON(c *jsonscan.Cursor) {
+func (t *NullText) ReadJSON(c *jsonscan.Scanner) {
 	t.OK = c.Kind() == '"'
 	(*Text)(&t.Value).ReadJSON(c)
 }
@@ -69,7 +69,7 @@ func (t NullText) Ptr() *string {
 type Flag bool
 
 // ReadJSON implements [Reader].
-func (f *Flag) ReadJSON(c *jsonscan.Cursor) {
+func (f *Flag) ReadJSON(c *jsonscan.Scanner) {
 	*f = c.Kind() == 't'
 	c.Value()
 }
@@ -84,7 +84,7 @@ type Number struct {
 const MaxExact = 1 << 53
 
 // ReadJSON implements [Reader].
-func (n *Number) ReadJSON(c *jsonscan.Cursor) { *n = NumberOf(c.Value()) }
+func (n *Number) ReadJSON(c *jsonscan.Scanner) { *n = NumberOf(c.Value()) }
 
 // NumberOf returns the value of a JSON number; not OK for any other value.
 func NumberOf(v jsontext.Value) Number {
@@ -126,7 +126,7 @@ type Object[T any] struct {
 }
 
 // ReadJSON implements [Reader].
-func (o *Object[T]) ReadJSON(c *jsonscan.Cursor) {
+func (o *Object[T]) ReadJSON(c *jsonscan.Scanner) {
 	*o = Object[T]{}
 	if o.OK = c.Kind() == '{'; o.OK {
 		ReadNext(c, &o.Value)
@@ -140,7 +140,7 @@ func (o *Object[T]) ReadJSON(c *jsonscan.Cursor) {
 type List[T any] []T
 
 // ReadJSON implements [Reader].
-func (l *List[T]) ReadJSON(c *jsonscan.Cursor) {
+func (l *List[T]) ReadJSON(c *jsonscan.Scanner) {
 	*l = nil
 	if c.Kind() != '[' {
 		c.Value()
@@ -158,7 +158,7 @@ func (l *List[T]) ReadJSON(c *jsonscan.Cursor) {
 type Present bool
 
 // ReadJSON implements [Reader].
-func (p *Present) ReadJSON(c *jsonscan.Cursor) {
+func (p *Present) ReadJSON(c *jsonscan.Scanner) {
 	*p = Present(c.Kind() != 'n')
 	c.Value()
 }
@@ -167,7 +167,7 @@ func (p *Present) ReadJSON(c *jsonscan.Cursor) {
 type Kind jsontext.Kind
 
 // ReadJSON implements [Reader].
-func (k *Kind) ReadJSON(c *jsonscan.Cursor) {
+func (k *Kind) ReadJSON(c *jsonscan.Scanner) {
 	*k = Kind(c.Kind())
 	c.Value()
 }

@@ -44,7 +44,7 @@ type output struct {
 }
 
 // ReadJSON implements [lenient.Reader].
-func (o *output) ReadJSON(c *jsonscan.Cursor) {
+func (o *output) ReadJSON(c *jsonscan.Scanner) {
 	*o = output{}
 	if k := c.Kind(); k != '"' && k != 'n' {
 		o.form = core.FormOf(k)

@@ -6,22 +6,22 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Cursor reads a JSON value without checking it: the value is known to be JSON, but for strings
+// Scanner reads a JSON value without checking it: the value is known to be JSON, but for strings
 // that are not UTF-8, names that an object has twice, and lone surrogates. Of anything else a
-// Cursor returns something without meaning, and comes to an end.
+// Scanner returns something without meaning, and comes to an end.
 //
 // The values that it returns share the memory of the data.
-type Cursor struct {
+type Scanner struct {
 	data []byte
 	at   int
 }
 
-// NewCursor returns the Cursor in front of a value.
-func NewCursor(data []byte) Cursor { return Cursor{data: data} }
+// NewScanner returns the Scanner in front of a value.
+func NewScanner(data []byte) Scanner { return Scanner{data: data} }
 
 // Kind returns the kind of the value that is next; 0 at the end of an object or an array, and of
 // the data.
-func (c *Cursor) Kind() jsontext.Kind {
+func (c *Scanner) Kind() jsontext.Kind {
 	for c.at < len(c.data) {
 		switch b := c.data[c.at]; b {
 		case ' ', '\t', '\n', '\r', ',', ':':
@@ -38,7 +38,7 @@ func (c *Cursor) Kind() jsontext.Kind {
 }
 
 // Value returns the value that is next, and passes it; nil at the end.
-func (c *Cursor) Value() jsontext.Value {
+func (c *Scanner) Value() jsontext.Value {
 	kind := c.Kind()
 	begin := c.at
 	switch kind {
@@ -55,13 +55,13 @@ func (c *Cursor) Value() jsontext.Value {
 }
 
 // Text returns the text of the string that is next, and passes it.
-func (c *Cursor) Text() string { return Unquote(c.Value()) }
+func (c *Scanner) Text() string { return Unquote(c.Value()) }
 
 // Enter passes the begin of the object or array that is next.
-func (c *Cursor) Enter() { c.at++ }
+func (c *Scanner) Enter() { c.at++ }
 
 // Leave passes the end of the object or array, of which everything has been read.
-func (c *Cursor) Leave() {
+func (c *Scanner) Leave() {
 	if c.at < len(c.data) {
 		c.at++
 	}
@@ -69,7 +69,7 @@ func (c *Cursor) Leave() {
 
 // Name returns the name of the member that is next, and passes it: as it stands in the data,
 // unless it has an escape or is not UTF-8. It returns false at the end of the object.
-func (c *Cursor) Name() ([]byte, bool) {
+func (c *Scanner) Name() ([]byte, bool) {
 	if c.Kind() != '"' {
 		return nil, false
 	}
@@ -86,7 +86,7 @@ func (c *Cursor) Name() ([]byte, bool) {
 }
 
 // textEnd returns the index behind the string at i.
-func (c *Cursor) textEnd(i int) int {
+func (c *Scanner) textEnd(i int) int {
 	for at := i + 1; ; {
 		n := bytes.IndexByte(c.data[at:], '"')
 		if n < 0 {
@@ -104,7 +104,7 @@ func (c *Cursor) textEnd(i int) int {
 }
 
 // containerEnd returns the index behind the object or array at i.
-func (c *Cursor) containerEnd(i int) int {
+func (c *Scanner) containerEnd(i int) int {
 	for depth := 0; i < len(c.data); {
 		switch c.data[i] {
 		case '"':
@@ -123,7 +123,7 @@ func (c *Cursor) containerEnd(i int) int {
 }
 
 // scalarEnd returns the index behind the number, or the literal, at i.
-func (c *Cursor) scalarEnd(i int) int {
+func (c *Scanner) scalarEnd(i int) int {
 	for ; i < len(c.data); i++ {
 		switch c.data[i] {
 		case ' ', '\t', '\n', '\r', ',', ':', '}', ']':
