@@ -72,7 +72,7 @@ type Provenance struct {
 // e must be valid: CloudEvent checks its encoding only. The error wraps [ErrInvalidEvent], or
 // [errInvalidSubject] for the generation.
 func (e *AgentEventV1) CloudEvent(p Provenance) (event.Event, error) {
-	attributes, err := e.attributes(p)
+	attributes, err := e.attributes(make([]attribute, 0, maxAttributes), p)
 	if err != nil {
 		return event.Event{}, err
 	}
@@ -83,9 +83,12 @@ func (e *AgentEventV1) CloudEvent(p Provenance) (event.Event, error) {
 	return newCloudEvent(attributes, data)
 }
 
+// maxAttributes is how many attributes an event has at most.
+const maxAttributes = 18
+
 // attributes returns the attributes of the CloudEvent of e, in the order of
-// [cloudEventAttributes].
-func (e *AgentEventV1) attributes(p Provenance) ([]attribute, error) {
+// [cloudEventAttributes]. It appends them to an empty list.
+func (e *AgentEventV1) attributes(list []attribute, p Provenance) ([]attribute, error) {
 	if err := CheckGeneration(p.Generation); err != nil {
 		return nil, err
 	}
@@ -95,7 +98,7 @@ func (e *AgentEventV1) attributes(p Provenance) ([]attribute, error) {
 	}
 	session := EscapeAttribute(e.SessionID)
 	sequence := strconv.FormatUint(e.Sequence, 10)
-	list := append(make([]attribute, 0, 18),
+	list = append(list,
 		attribute{header: attrSpecVersion, value: event.CloudEventsVersionV1},
 		attribute{header: attrID, value: EscapeAttribute(e.EventID)},
 		attribute{header: attrSource, value: "/" + p.Generation + "/" + string(e.Source) + "/" + url.PathEscape(e.SessionID)},

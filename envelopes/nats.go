@@ -53,7 +53,8 @@ func Encode(ce event.Event, mode Mode) (header map[string][]string, data []byte,
 // wraps [ErrInvalidEvent], [errInvalidSubject] for the generation, or [ErrInvalidCloudEvent]
 // for the mode.
 func EncodeEvent(e *AgentEventV1, p Provenance, mode Mode) (header map[string][]string, data []byte, err error) {
-	attributes, err := e.attributes(p)
+	var list [maxAttributes]attribute // on the stack
+	attributes, err := e.attributes(list[:0], p)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -29,7 +29,7 @@ type feedLimits struct {
 	patience time.Duration
 }
 
-var defaultFeedLimits = feedLimits{messages: 2048, bytes: 16 << 20, slack: 4096, settle: 10 * time.Millisecond, patience: 5 * time.Second}
+var defaultFeedLimits = feedLimits{messages: 2048, bytes: 8 << 20, slack: 4096, settle: 10 * time.Millisecond, patience: 5 * time.Second}
 
 // feed reads the raw stream for all partitions of a stage, with one consumer: the server
 // then reads and unpacks each block of the stream once, and not once for each partition.
