@@ -84,7 +84,7 @@ func (e *AgentEventV1) CloudEvent(p Provenance) (event.Event, error) {
 }
 
 // maxAttributes is how many attributes an event has at most.
-const maxAttributes = 18
+const maxAttributes = 19
 
 // attributes returns the attributes of the CloudEvent of e, in the order of
 // [cloudEventAttributes]. It appends them to an empty list.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	stdjson "encoding/json"
 	"errors"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -247,7 +248,14 @@ func TestValidEventSurvivesJSON(t *testing.T) {
 
 func TestEventOfEveryFieldTakesTheFastPath(t *testing.T) {
 	t.Parallel()
-	for name, e := range map[string]AgentEventV1{"all": plainToolResult(), "required": plainUserMessage()} {
+	all := plainToolResult()
+	all.TokensCached, all.TokensThinking, all.TokensTool, all.AgentID = new(int64(2)), new(int64(3)), new(int64(4)), new("agent")
+	for i := range reflect.TypeFor[AgentEventV1]().NumField() {
+		if reflect.ValueOf(all).Field(i).IsZero() {
+			t.Errorf("%s is not set: the fast path could forget it", reflect.TypeFor[AgentEventV1]().Field(i).Name)
+		}
+	}
+	for name, e := range map[string]AgentEventV1{"all": all, "required": plainUserMessage()} {
 		got, ok := e.appendPlain(nil)
 		want, err := e.appendAny(nil)
 		if !ok || err != nil || !bytes.Equal(got, want) {
