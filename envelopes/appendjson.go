@@ -114,10 +114,9 @@ func (w *plainWriter) add(s string) { w.b = append(w.b, s...) }
 // text appends a member that is a string. The name stands with its punctuation, as for all
 // members.
 func (w *plainWriter) text(name, s string) {
-	ok := false
-	if w.b, ok = jsonscan.AppendString(append(w.b, name...), s); !ok {
-		w.ok = false
-	}
+	var ok bool
+	w.b, ok = jsonscan.AppendString(append(w.b, name...), s)
+	w.ok = w.ok && ok
 }
 
 func textOrNull[T ~string](w *plainWriter, name string, s *T) {

@@ -3,6 +3,7 @@ package lenient
 import (
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 
@@ -124,7 +125,7 @@ func planOf(t reflect.Type) *plan {
 func (p *plan) add(t reflect.Type, index []int, depths map[string]int) {
 	for i := range t.NumField() {
 		f := t.Field(i)
-		at := append(index[:len(index):len(index)], i)
+		at := append(slices.Clip(index), i)
 		name, option, _ := strings.Cut(f.Tag.Get("json"), ",")
 		switch {
 		case f.Type == reflect.TypeFor[jsontext.Value]() && option == "embed":
