@@ -8,6 +8,7 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"tributary/envelopes/jsonscan"
 	"tributary/normalizers/lenient"
 )
 
@@ -37,6 +38,9 @@ type shapeMember struct{ name, value jsontext.Value }
 // looked at; behind any other value only white space may follow, for such a value is a
 // record only where it has a line of its own.
 func ReadShape(dec *jsontext.Decoder, b []byte) (s Shape, n int, err error) {
+	if jsonscan.Check(b, MaxDepth).Strict { // a line of a log nearly always is one value
+		return strictShape(b), len(bytes.TrimRight(b, " \t\r\n")), nil
+	}
 	dec.Reset(bytes.NewBuffer(b), lenient.Options)
 	switch dec.PeekKind() {
 	case '{':
@@ -54,6 +58,22 @@ func ReadShape(dec *jsontext.Decoder, b []byte) (s Shape, n int, err error) {
 	}
 	s.Readable = err == nil
 	return s, int(dec.InputOffset()), err
+}
+
+// strictShape is the shape of a value that was checked.
+func strictShape(v jsontext.Value) Shape {
+	s := Shape{Readable: true, Array: v.Kind() == '['}
+	switch c := jsonscan.NewScanner(v); c.Kind() {
+	case '{':
+		s.members = make([]shapeMember, 0, 16)
+		c.Enter()
+		for name, ok := c.Name(); ok; name, ok = c.Name() {
+			s.members = append(s.members, shapeMember{name, c.Value()})
+		}
+	case '[':
+		s.First = firstShape(v)
+	}
+	return s
 }
 
 // firstShape is the shape of the first element of a valid array; nil when it is no object.
