@@ -72,6 +72,7 @@ func strictShape(v jsontext.Value) Shape {
 		}
 	case '[':
 		s.First = firstShape(v)
+	default: // has no members
 	}
 	return s
 }
