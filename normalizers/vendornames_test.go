@@ -21,6 +21,7 @@ var vendorNameAllowed = []struct{ file, names, reason string }{
 	{"normalizers/vendors.go", "claude codex gemini copilot cursor acp opencode", "the table of vendors"},
 	{"envelopes/agentevent.go", "claude codex gemini copilot cursor acp opencode", "the enum of sources"},
 	{"cmd/tributary/form.go", "acp", "the protocol, a form of output"},
+	{"envelopes/schema/schema.go", "acp", "the protocol, a form of output"},
 	{"normalizers/core/profile.go", "opencode", "the name of a shape of tool_metadata"},
 	{"normalizers/types.go", "opencode", "the name of a shape of tool_metadata"},
 	{"pipeline/settings.go", "opencode", "the name of a shape of tool_metadata"},

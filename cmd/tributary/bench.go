@@ -59,7 +59,7 @@ default; with --sync it syncs each commit, as that of tributary up does. --serve
 server of yours: bench needs an account of it without streams of tributary, and
 removes its own at the end. Other work on the machine distorts all figures.`,
 		Example: `  tributary bench
-  tributary bench ~/.claude/projects --rounds 5
+  tributary bench ~/logs --rounds 5
   tributary bench --parts throughput --raw referenced -o json`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {

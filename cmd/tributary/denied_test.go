@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -8,11 +9,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/jwt/v2"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nkeys"
-	"github.com/stretchr/testify/require"
 )
 
 // TestEachRoleIsDeniedTheRest tries what a role may not do: the broker names each subject in a
@@ -46,25 +47,35 @@ func TestEachRoleIsDeniedTheRest(t *testing.T) {
 		nc, denied := b.connect(t, user)
 		for _, list := range subjects {
 			for _, subject := range list {
-				require.NoError(t, nc.PublishRequest(subject, nc.NewInbox(), []byte("{}")))
+				if err := nc.PublishRequest(subject, nc.NewInbox(), []byte("{}")); err != nil {
+					t.Fatal(err)
+				}
 				requireDenied(t, denied, `Publish to "`+subject+`"`, user)
 			}
 		}
 		for _, subject := range []string{">", "events.>", "raw.>", "_INBOX.>", "_INBOX_stage.>", "tributary.sessions.*", "$JS.API.>"} {
 			_, err := nc.SubscribeSync(subject)
-			require.NoError(t, err)
+			if err != nil {
+				t.Fatal(err)
+			}
 			requireDenied(t, denied, `Subscription to "`+subject+`"`, user)
 		}
 	}
-	require.Equal(t, before, contents(t, js))
+	if diff := cmp.Diff(before, contents(t, js)); diff != "" {
+		t.Fatalf("(-want +got):\n%s", diff)
+	}
 }
 
 func requireDenied(t *testing.T, denied <-chan error, what, user string) {
 	t.Helper()
 	select {
 	case err := <-denied:
-		require.ErrorIs(t, err, nats.ErrPermissionViolation)
-		require.ErrorContains(t, err, what)
+		if !errors.Is(err, nats.ErrPermissionViolation) {
+			t.Fatalf("got %v, want %v", err, nats.ErrPermissionViolation)
+		}
+		if err == nil || !strings.Contains(err.Error(), what) {
+			t.Fatalf("got %v, want %q", err, what)
+		}
 	case <-time.After(patience):
 		t.Fatalf("%s: the broker does not deny %s", user, what)
 	}
@@ -77,7 +88,9 @@ func contents(t *testing.T, js jetstream.JetStream) map[string]uint64 {
 	counts := map[string]uint64{}
 	for _, name := range []string{"RAW", "EVENTS_v1", "SESSIONS", "KV_TRIBUTARY", "OBJ_CLAIMS"} {
 		s, err := js.Stream(t.Context(), name)
-		require.NoError(t, err)
+		if err != nil {
+			t.Fatal(err)
+		}
 		counts[name] = s.CachedInfo().State.LastSeq
 	}
 	return counts
@@ -96,30 +109,58 @@ func TestAnswersCannotReachTheStreams(t *testing.T) {
 	producer, deniedProducer := b.connect(t, "ACME_PRODUCER")
 	consumer, deniedConsumer := b.connect(t, "ACME_CONSUMER")
 	pull, err := consumer.Request("$JS.API.CONSUMER.CREATE.EVENTS_v1.pull", []byte(`{"stream_name":"EVENTS_v1","config":{"name":"pull","ack_policy":"none"}}`), patience)
-	require.NoError(t, err)
-	require.NotContains(t, string(pull.Data), `"error"`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(string(pull.Data), `"error"`) {
+		t.Fatalf("%q in:\n%s", `"error"`, string(pull.Data))
+	}
 	for i, target := range []string{"events.v1.claude_code.one.message", "sessions.claude_code.one.metadata", "checkpoints.v1.0", "$KV.TRIBUTARY.current"} {
-		require.NoError(t, producer.PublishRequest("$JS.API.STREAM.INFO.RAW", target, nil))
-		require.NoError(t, consumer.PublishRequest("$JS.API.STREAM.INFO.EVENTS_v1", target, nil))
-		require.NoError(t, consumer.PublishRequest("$JS.API.CONSUMER.MSG.NEXT.EVENTS_v1.pull", target, []byte("1")))
+		if err := producer.PublishRequest("$JS.API.STREAM.INFO.RAW", target, nil); err != nil {
+			t.Fatal(err)
+		}
+		if err := consumer.PublishRequest("$JS.API.STREAM.INFO.EVENTS_v1", target, nil); err != nil {
+			t.Fatal(err)
+		}
+		if err := consumer.PublishRequest("$JS.API.CONSUMER.MSG.NEXT.EVENTS_v1.pull", target, []byte("1")); err != nil {
+			t.Fatal(err)
+		}
 		_, err := consumer.Request("$JS.API.CONSUMER.CREATE.EVENTS_v1.push"+string(rune('0'+i)), []byte(`{"stream_name":"EVENTS_v1","config":{"name":"push`+string(rune('0'+i))+`","ack_policy":"none","deliver_subject":"`+target+`"}}`), patience)
-		require.NoError(t, err)
+		if err != nil {
+			t.Fatal(err)
+		}
 	}
 	// The service of titles refuses events that are pushed to it.
 	_, err = consumer.Request("$JS.API.CONSUMER.CREATE.EVENTS_v1.title", []byte(`{"stream_name":"EVENTS_v1","config":{"name":"title","ack_policy":"none","deliver_subject":"tributary.sessions.set_title"}}`), patience)
-	require.NoError(t, err)
+	if err != nil {
+		t.Fatal(err)
+	}
 	// An answer that goes where it belongs comes after those before it.
 	_, err = producer.Request("$JS.API.STREAM.INFO.RAW", nil, patience)
-	require.NoError(t, err)
+	if err != nil {
+		t.Fatal(err)
+	}
 	_, err = consumer.Request("$JS.API.STREAM.INFO.EVENTS_v1", nil, patience)
-	require.NoError(t, err)
-	require.NoError(t, producer.PublishRequest("raw.claude_code.one", "sessions.claude_code.one.metadata", []byte(`{"type":"user","uuid":"u9","sessionId":"one","message":{"role":"user","content":"last"}}`)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := producer.PublishRequest("raw.claude_code.one", "sessions.claude_code.one.metadata", []byte(`{"type":"user","uuid":"u9","sessionId":"one","message":{"role":"user","content":"last"}}`)); err != nil {
+		t.Fatal(err)
+	}
 	awaitSubject(t, js, "events.v1.>", 2)
 	after := contents(t, js)
-	require.Equal(t, before["SESSIONS"], after["SESSIONS"])
-	require.Equal(t, before["KV_TRIBUTARY"], after["KV_TRIBUTARY"])
-	require.Empty(t, deniedProducer)
-	require.Empty(t, deniedConsumer)
+	if diff := cmp.Diff(before["SESSIONS"], after["SESSIONS"]); diff != "" {
+		t.Fatalf("(-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(before["KV_TRIBUTARY"], after["KV_TRIBUTARY"]); diff != "" {
+		t.Fatalf("(-want +got):\n%s", diff)
+	}
+	if len(deniedProducer) > 0 {
+		t.Fatalf("got %v, want none", deniedProducer)
+	}
+	if len(deniedConsumer) > 0 {
+		t.Fatalf("got %v, want none", deniedConsumer)
+	}
 }
 
 // TestTenantsSeeNothingOfEachOther runs a stage for each of two tenants of a server.
@@ -133,39 +174,67 @@ func TestTenantsSeeNothingOfEachOther(t *testing.T) {
 		awaitSubject(t, b.streams(t, tenant), "events.v1.>", 1)
 	}
 	// A record, and the end of its log.
-	require.Equal(t, map[string]uint64{"raw": 2, "events": 1}, counts(t, b.streams(t, "ACME")))
-	require.Equal(t, map[string]uint64{"raw": 2, "events": 1}, counts(t, b.streams(t, "GLOBEX")))
+	if diff := cmp.Diff(map[string]uint64{"raw": 2, "events": 1}, counts(t, b.streams(t, "ACME"))); diff != "" {
+		t.Fatalf("(-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(map[string]uint64{"raw": 2, "events": 1}, counts(t, b.streams(t, "GLOBEX"))); diff != "" {
+		t.Fatalf("(-want +got):\n%s", diff)
+	}
 	for tenant, other := range map[string]string{"ACME": "secret of globex", "GLOBEX": "secret of acme"} {
 		for _, command := range []string{"tail --once -o json", "sessions show one"} {
 			out := b.done(t, tenant+"_CONSUMER", strings.Fields(command)...)
-			require.NotContains(t, out, other)
-			require.Contains(t, out, "secret of "+strings.ToLower(tenant))
+			if strings.Contains(out, other) {
+				t.Fatalf("%q in:\n%s", other, out)
+			}
+			if !strings.Contains(out, "secret of "+strings.ToLower(tenant)) {
+				t.Fatalf("no %q in:\n%s", "secret of "+strings.ToLower(tenant), out)
+			}
 		}
 	}
 	// What one tenant publishes in full, the other does not receive.
 	nc, _ := b.connect(t, "GLOBEX_STAGE")
 	sub, err := nc.SubscribeSync("tributary.sessions.*")
-	require.NoError(t, err)
-	require.NoError(t, nc.FlushTimeout(patience))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := nc.FlushTimeout(patience); err != nil {
+		t.Fatal(err)
+	}
 	acme, denied := b.connect(t, "ACME_SESSIONS")
 	_, err = acme.Request("tributary.sessions.list", nil, patience)
-	require.NoError(t, err)
-	require.NoError(t, nc.FlushTimeout(patience))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := nc.FlushTimeout(patience); err != nil {
+		t.Fatal(err)
+	}
 	waiting, _, err := sub.Pending()
-	require.NoError(t, err)
-	require.Zero(t, waiting)
-	require.Empty(t, denied)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if waiting != 0 {
+		t.Fatalf("got %v, want 0: %v", waiting, waiting)
+	}
+	if len(denied) > 0 {
+		t.Fatalf("got %v, want none", denied)
+	}
 }
 
 // counts are the records and the events of a tenant.
 func counts(t *testing.T, js jetstream.JetStream) map[string]uint64 {
 	t.Helper()
 	raw, err := js.Stream(t.Context(), "RAW")
-	require.NoError(t, err)
+	if err != nil {
+		t.Fatal(err)
+	}
 	events, err := js.Stream(t.Context(), "EVENTS_v1")
-	require.NoError(t, err)
+	if err != nil {
+		t.Fatal(err)
+	}
 	info, err := events.Info(t.Context(), jetstream.WithSubjectFilter("events.v1.>"))
-	require.NoError(t, err)
+	if err != nil {
+		t.Fatal(err)
+	}
 	n := uint64(0)
 	for _, count := range info.State.Subjects {
 		n += count
@@ -227,10 +296,16 @@ func TestConnections(t *testing.T) {
 			p := startWith(t, func(cmd *exec.Cmd) { cmd.Env = append(cmd.Env, append(test.env, "TRIBUTARY_PARTITIONS=1")...) }, t.TempDir(), test.url, "run")
 			p.awaitLogged(test.want)
 			if test.want != "worker is running" {
-				require.NotZero(t, p.wait())
+				if p.wait() == 0 {
+					t.Fatal("got 0")
+				}
 			}
-			require.NotContains(t, p.stderr.String(), "SU") // the begin of a seed
-			require.NotContains(t, p.stderr.String(), "PRIVATE KEY")
+			if strings.Contains(p.stderr.String(), "SU") {
+				t.Fatalf("%q in:\n%s", "SU", p.stderr.String())
+			} // the begin of a seed
+			if strings.Contains(p.stderr.String(), "PRIVATE KEY") {
+				t.Fatalf("%q in:\n%s", "PRIVATE KEY", p.stderr.String())
+			}
 		})
 	}
 }
@@ -243,9 +318,13 @@ func startCreds(t *testing.T) credsBroker {
 	dir := t.TempDir()
 	pair := func(make func() (nkeys.KeyPair, error)) (nkeys.KeyPair, string) {
 		k, err := make()
-		require.NoError(t, err)
+		if err != nil {
+			t.Fatal(err)
+		}
 		public, err := k.PublicKey()
-		require.NoError(t, err)
+		if err != nil {
+			t.Fatal(err)
+		}
 		return k, public
 	}
 	operator, operatorKey := pair(nkeys.CreateOperator)
@@ -254,7 +333,9 @@ func startCreds(t *testing.T) credsBroker {
 	other, _ := pair(nkeys.CreateAccount)
 	sign := func(c jwt.Claims, by nkeys.KeyPair) string {
 		token, err := c.Encode(by)
-		require.NoError(t, err)
+		if err != nil {
+			t.Fatal(err)
+		}
 		return token
 	}
 	claims := jwt.NewAccountClaims(accountKey)
@@ -265,15 +346,23 @@ func startCreds(t *testing.T) credsBroker {
 		accountKey + ": " + sign(claims, operator) + "\n" + systemKey + ": " + sign(jwt.NewAccountClaims(systemKey), operator) + "\n}\nsystem_account: " + systemKey + "\n"
 	_ = system
 	file := filepath.Join(dir, "operator.conf")
-	require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	write := func(name string, by nkeys.KeyPair) string {
 		user, key := pair(nkeys.CreateUser)
 		seed, err := user.Seed()
-		require.NoError(t, err)
+		if err != nil {
+			t.Fatal(err)
+		}
 		data, err := jwt.FormatUserConfig(sign(jwt.NewUserClaims(key), by), seed)
-		require.NoError(t, err)
+		if err != nil {
+			t.Fatal(err)
+		}
 		path := filepath.Join(dir, name)
-		require.NoError(t, os.WriteFile(path, data, 0o600))
+		if err := os.WriteFile(path, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
 		return path
 	}
 	return credsBroker{startConfigured(t, file).ClientURL(), write("good.creds", account), write("bad.creds", other)}
@@ -308,8 +397,14 @@ func TestDeniedRightIsNamed(t *testing.T) {
 	}
 	for _, p := range all {
 		code, out := ended(p.process)
-		require.Equal(t, exitFailure, code, out)
-		require.Contains(t, out, p.right)
-		require.Contains(t, out, "publish")
+		if exitFailure != code {
+			t.Fatalf("got %v, want %v\n%s", code, exitFailure, out)
+		}
+		if !strings.Contains(out, p.right) {
+			t.Fatalf("no %q in:\n%s", p.right, out)
+		}
+		if !strings.Contains(out, "publish") {
+			t.Fatalf("no %q in:\n%s", "publish", out)
+		}
 	}
 }

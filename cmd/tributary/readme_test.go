@@ -39,7 +39,7 @@ func TestREADMEHasTheOutputOfTheCode(t *testing.T) {
 			return map[string]string{
 				"agents":   agentsTable(),
 				"events":   fenced("json", eventsOf(t, section(t, text, "record"))),
-				"consumer": fenced("go", sourceOf(t, "example_test.go", "consume")),
+				"consumer": fenced("go", sourceOf(t, "../../pipeline/subscribe/example_test.go", "consume")),
 			}
 		},
 		deployPage: func(t *testing.T, _ string) map[string]string {

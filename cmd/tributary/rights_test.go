@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"github.com/nats-io/nats.go/jetstream"
-	"github.com/stretchr/testify/require"
 
 	"tributary/pipeline"
 	"tributary/pipeline/sessionmeta"
@@ -25,12 +24,20 @@ func TestRightsOfEachRoleSuffice(t *testing.T) {
 	awaitSubject(t, js, "checkpoints.v1.*", 2)
 	log := claudeLog(t, "small", strings.Repeat("large ", 200_000))
 	f, err := os.OpenFile(log, os.O_APPEND|os.O_WRONLY, 0)
-	require.NoError(t, err)
+	if err != nil {
+		t.Fatal(err)
+	}
 	_, err = f.WriteString(`{"type":"user","uuid":"u3","torn` + "\n")
-	require.NoError(t, err)
-	require.NoError(t, f.Close())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
 	shipped, out := ended(b.as(t, "ACME_PRODUCER", "ship", "--once", "--source", "claude_code", log))
-	require.Zero(t, shipped, out)
+	if shipped != 0 {
+		t.Fatalf("got %v, want 0: %v", shipped, out)
+	}
 	awaitSubject(t, js, "events.v1.>", 2)
 	awaitSubject(t, js, "deadletters.v1.>", 1)
 	for _, command := range []string{"tail --once -o json", "stats", "sessions ls", "sessions show one", "export --out " + filepath.Join(b.home, "events")} {
@@ -59,18 +66,32 @@ func (b *tenants) acknowledge(t *testing.T) {
 	t.Helper()
 	nc, denied := b.connect(t, "ACME_CONSUMER")
 	js, err := jetstream.New(nc)
-	require.NoError(t, err)
+	if err != nil {
+		t.Fatal(err)
+	}
 	consumer, err := js.CreateOrUpdateConsumer(t.Context(), "EVENTS_v1", jetstream.ConsumerConfig{Durable: "search", AckPolicy: jetstream.AckExplicitPolicy, FilterSubject: "events.v1.>"})
-	require.NoError(t, err)
+	if err != nil {
+		t.Fatal(err)
+	}
 	for range 2 {
 		m, err := consumer.Next()
-		require.NoError(t, err)
-		require.NoError(t, m.DoubleAck(t.Context()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := m.DoubleAck(t.Context()); err != nil {
+			t.Fatal(err)
+		}
 	}
 	info, err := consumer.Info(t.Context())
-	require.NoError(t, err)
-	require.Zero(t, info.NumAckPending)
-	require.Empty(t, denied)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info.NumAckPending != 0 {
+		t.Fatalf("got %v, want 0: %v", info.NumAckPending, info.NumAckPending)
+	}
+	if len(denied) > 0 {
+		t.Fatalf("got %v, want none", denied)
+	}
 }
 
 // titleAndWatch sets a title, reads it from a snapshot, and finds the service, with the rights

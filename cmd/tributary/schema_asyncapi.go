@@ -319,11 +319,11 @@ type eventHeaderSet struct {
 // them lacks is optional, what is equal in both is constant.
 func eventHeaders() (eventHeaderSet, error) {
 	first := envelopes.AgentEventV1{
-		SchemaVersion: envelopes.SchemaVersion, Source: envelopes.Codex, SessionID: "a", EventID: "b", TS: "2026-03-09T09:00:00Z",
+		SchemaVersion: envelopes.SchemaVersion, Source: envelopes.Sources[0], SessionID: "a", EventID: "b", TS: "2026-03-09T09:00:00Z",
 		EventType: envelopes.ToolCall, Sequence: 1, Model: new("c"),
 	}
 	second := envelopes.AgentEventV1{
-		SchemaVersion: envelopes.SchemaVersion, Source: envelopes.Gemini, SessionID: "d", EventID: "e", TS: "2026-03-09T09:00:01Z",
+		SchemaVersion: envelopes.SchemaVersion, Source: envelopes.Sources[1], SessionID: "d", EventID: "e", TS: "2026-03-09T09:00:01Z",
 		EventType: envelopes.UserMessage, Sequence: 2,
 	}
 	all, _, err := envelopes.EncodeEvent(&first, envelopes.Provenance{

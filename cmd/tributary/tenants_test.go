@@ -21,7 +21,6 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nkeys"
-	"github.com/stretchr/testify/require"
 )
 
 // natsDir is the folder of the configuration that deploy/README.md describes.
@@ -68,7 +67,9 @@ func startTenants(t *testing.T, change func(file, text string) string) *tenants 
 		for from, to := range set {
 			text = strings.ReplaceAll(text, from, to)
 		}
-		require.NoError(t, os.WriteFile(filepath.Join(b.dir, name), []byte(text), 0o600))
+		if err := os.WriteFile(filepath.Join(b.dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
 	b.broker = startConfigured(t, filepath.Join(b.dir, "nats.conf"))
 	return b
@@ -78,16 +79,22 @@ func startTenants(t *testing.T, change func(file, text string) string) *tenants 
 func startConfigured(t *testing.T, file string) *server.Server {
 	t.Helper()
 	options, err := server.ProcessConfigFile(file)
-	require.NoError(t, err)
+	if err != nil {
+		t.Fatal(err)
+	}
 	options.NoLog, options.NoSigs = true, true
 	broker, err := server.NewServer(options)
-	require.NoError(t, err)
+	if err != nil {
+		t.Fatal(err)
+	}
 	broker.Start()
 	t.Cleanup(func() {
 		broker.Shutdown()
 		broker.WaitForShutdown()
 	})
-	require.True(t, broker.ReadyForConnections(patience))
+	if !(broker.ReadyForConnections(patience)) {
+		t.Fatal("not so: " + `broker.ReadyForConnections(patience)`)
+	}
 	return broker
 }
 
@@ -95,12 +102,20 @@ func startConfigured(t *testing.T, file string) *server.Server {
 func (b *tenants) key(t *testing.T, name string) string {
 	t.Helper()
 	pair, err := nkeys.CreateUser()
-	require.NoError(t, err)
+	if err != nil {
+		t.Fatal(err)
+	}
 	seed, err := pair.Seed()
-	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(filepath.Join(b.dir, name), seed, 0o600))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(b.dir, name), seed, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	public, err := pair.PublicKey()
-	require.NoError(t, err)
+	if err != nil {
+		t.Fatal(err)
+	}
 	return public
 }
 
@@ -136,11 +151,15 @@ func (b *tenants) connect(t *testing.T, user string) (*nats.Conn, <-chan error) 
 	t.Helper()
 	_, role, _ := strings.Cut(user, "_")
 	key, err := nats.NkeyOptionFromSeed(filepath.Join(b.dir, user))
-	require.NoError(t, err)
+	if err != nil {
+		t.Fatal(err)
+	}
 	denied := make(chan error, 100)
 	nc, err := nats.Connect(b.broker.ClientURL(), key, nats.RootCAs(b.tls.path("ca.crt")), nats.CustomInboxPrefix(roleInbox[role]),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { denied <- err }))
-	require.NoError(t, err)
+	if err != nil {
+		t.Fatal(err)
+	}
 	t.Cleanup(nc.Close)
 	return nc, denied
 }
@@ -150,7 +169,9 @@ func (b *tenants) streams(t *testing.T, tenant string) jetstream.JetStream {
 	t.Helper()
 	nc, _ := b.connect(t, tenant+"_STAGE")
 	js, err := jetstream.New(nc)
-	require.NoError(t, err)
+	if err != nil {
+		t.Fatal(err)
+	}
 	return js
 }
 
@@ -159,7 +180,9 @@ func awaitSubject(t *testing.T, js jetstream.JetStream, subject string, count ui
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	require.NoError(t, awaitStored(ctx, js, "EVENTS_v1", subject, count))
+	if err := awaitStored(ctx, js, "EVENTS_v1", subject, count); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // claudeLog writes a log of Claude Code with a prompt in each line.
@@ -170,14 +193,18 @@ func claudeLog(t *testing.T, prompts ...string) string {
 		text.WriteString(`{"type":"user","uuid":"u` + string(rune('1'+i)) + `","sessionId":"one","message":{"role":"user","content":"` + prompt + "\"}}\n")
 	}
 	file := filepath.Join(t.TempDir(), "log.jsonl")
-	require.NoError(t, os.WriteFile(file, []byte(text.String()), 0o600))
+	if err := os.WriteFile(file, []byte(text.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	return file
 }
 
 func readText(t *testing.T, file string) string {
 	t.Helper()
 	text, err := os.ReadFile(file)
-	require.NoError(t, err)
+	if err != nil {
+		t.Fatal(err)
+	}
 	return string(text)
 }
 
@@ -192,17 +219,27 @@ func newAuthority(t *testing.T) authority {
 	now := time.Now()
 	make := func(name string, cert, parent *x509.Certificate, signer *ecdsa.PrivateKey) *ecdsa.PrivateKey {
 		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-		require.NoError(t, err)
+		if err != nil {
+			t.Fatal(err)
+		}
 		if parent == nil {
 			parent, signer = cert, key
 		}
 		cert.NotBefore, cert.NotAfter = now.Add(-time.Hour), now.Add(time.Hour)
 		der, err := x509.CreateCertificate(rand.Reader, cert, parent, &key.PublicKey, signer)
-		require.NoError(t, err)
+		if err != nil {
+			t.Fatal(err)
+		}
 		raw, err := x509.MarshalPKCS8PrivateKey(key)
-		require.NoError(t, err)
-		require.NoError(t, os.WriteFile(a.path(name+".crt"), pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600))
-		require.NoError(t, os.WriteFile(a.path(name+".key"), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: raw}), 0o600))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(a.path(name+".crt"), pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(a.path(name+".key"), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: raw}), 0o600); err != nil {
+			t.Fatal(err)
+		}
 		return key
 	}
 	ca := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "authority"}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}

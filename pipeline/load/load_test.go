@@ -48,7 +48,7 @@ func TestMixIsLikeRealLogs(t *testing.T) {
 	if mean := total / n; mean < 2200 || mean > 3800 || sizes[n/2] < 700 || sizes[n/2] > 1300 {
 		t.Errorf("records have %d bytes in the mean and %d in the median", mean, sizes[n/2])
 	}
-	for _, k := range kinds {
+	for _, k := range kinds() {
 		if math.Abs(share[k.source]-float64(k.share)) > 50+float64(k.share)/4 {
 			t.Errorf("%.0f of 1,000 records are of %s, want %d", share[k.source], k.source, k.share)
 		}

@@ -2,12 +2,14 @@ package load
 
 import (
 	"bytes"
+	_ "embed"
 	"fmt"
 	"io/fs"
 	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -15,24 +17,44 @@ import (
 	"tributary/normalizers"
 )
 
-// kinds are the agents of the generated mix: the share of their records, in thousandths, and
-// the sizes of records at [sizeRanks], in bytes. They are those of 46,005 records of 445
-// public sessions, which have 2.9 KB in the mean and 1 KB in the median.
-var kinds = []struct {
+// kindsTable has the agents of the generated mix: the share of their records, in thousandths, and
+// the sizes of records at [sizeRanks], in bytes, the most frequent agent first. They are those of
+// 46,005 records of 445 public sessions, which have 2.9 KB in the mean and 1 KB in the median.
+//
+//go:embed mix.tsv
+var kindsTable string
+
+var sizeRanks = [...]float64{0, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.999, 1}
+
+// kind is an agent of the mix.
+type kind struct {
 	source envelopes.Source
 	share  int
 	sizes  [len(sizeRanks)]float64
-}{
-	{envelopes.ClaudeCode, 750, [...]float64{145, 456, 626, 981, 1725, 4539, 9960, 46_075, 118_955, 262_144}},
-	{envelopes.Codex, 169, [...]float64{132, 153, 264, 407, 793, 2898, 8041, 22_121, 43_223, 45_040}},
-	{envelopes.OpenCode, 43, [...]float64{59, 59, 307, 452, 735, 1135, 4146, 56_089, 865_482, 1_392_207}},
-	{envelopes.Copilot, 17, [...]float64{100, 135, 184, 312, 705, 3665, 43_020, 44_375, 57_296, 57_304}},
-	{envelopes.Gemini, 10, [...]float64{51, 51, 51, 156, 572, 1198, 2078, 9817, 325_835, 350_295}},
-	{envelopes.Cursor, 8, [...]float64{80, 129, 130, 133, 136, 141, 239, 905, 1056, 1121}},
-	{envelopes.ACP, 3, [...]float64{100, 100, 133, 278, 351, 609, 1401, 1674, 1674, 1762}},
 }
 
-var sizeRanks = [...]float64{0, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.999, 1}
+// kinds reads the table once.
+var kinds = sync.OnceValue(func() []kind {
+	var list []kind
+	for line := range strings.Lines(kindsTable) {
+		fields := strings.Fields(line)
+		if fields[0] == "source" {
+			continue
+		}
+		k := kind{source: envelopes.Source(fields[0])}
+		_, err := fmt.Sscan(fields[1], &k.share)
+		for i := range k.sizes {
+			if err == nil {
+				_, err = fmt.Sscan(fields[2+i], &k.sizes[i])
+			}
+		}
+		if err != nil {
+			panic(fmt.Sprintf("mix.tsv: %v", err)) // a mistake in the table
+		}
+		list = append(list, k)
+	}
+	return list
+})
 
 // The records of a session: the median of a log-normal distribution, and its spread.
 const (
@@ -75,7 +97,7 @@ const (
 func Immediate(n int) ([]normalizers.Record, error) {
 	all, err := Mix(2*n+immediateSessions, immediateSessions)
 	all = slices.DeleteFunc(all, func(r normalizers.Record) bool {
-		return r.Source != envelopes.ClaudeCode || len(r.Data) > immediateBytes
+		return r.Source != kinds()[0].source || len(r.Data) > immediateBytes
 	})
 	return Repeat(all, n), err
 }
@@ -116,7 +138,7 @@ func (m *mix) readSamples() error {
 			return err
 		}
 	}
-	for _, k := range kinds {
+	for _, k := range kinds() {
 		if m.samples[k.source] == nil {
 			return fmt.Errorf("there is no sample of %s", k.source)
 		}
@@ -131,8 +153,8 @@ func (m *mix) newSession() *session {
 		left: 1 + int(sessionMedian*math.Exp(sessionSpread*m.random.NormFloat64())),
 	}
 	draw := m.random.IntN(1000)
-	for draw >= kinds[s.kind].share {
-		draw -= kinds[s.kind].share
+	for draw >= kinds()[s.kind].share {
+		draw -= kinds()[s.kind].share
 		s.kind++
 	}
 	return s
@@ -140,9 +162,9 @@ func (m *mix) newSession() *session {
 
 // next returns the next record of a session.
 func (m *mix) next(s *session) normalizers.Record {
-	kind := kinds[s.kind]
-	sample := m.samples[kind.source]
-	r := normalizers.Record{Source: kind.source, Session: s.id, Data: slices.Clone(sample[s.next].Data)}
+	is := kinds()[s.kind]
+	sample := m.samples[is.source]
+	r := normalizers.Record{Source: is.source, Session: s.id, Data: slices.Clone(sample[s.next].Data)}
 	if s.repeat > 0 {
 		r.Data = otherIDs(r.Data, fmt.Sprintf("-%d", s.repeat))
 	}
@@ -161,7 +183,7 @@ func (m *mix) size(kind int) int {
 	for rank > sizeRanks[i] {
 		i++
 	}
-	sizes := kinds[kind].sizes
+	sizes := kinds()[kind].sizes
 	part := (rank - sizeRanks[i-1]) / (sizeRanks[i] - sizeRanks[i-1])
 	return int(sizes[i-1] * math.Pow(sizes[i]/sizes[i-1], part))
 }

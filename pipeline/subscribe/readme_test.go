@@ -13,20 +13,22 @@ import (
 	"tributary/pipeline/pipelinetest"
 )
 
-// TestREADMEHasTheConsumerOfTheExample compares the consumer of README.md with the one that compiles.
-func TestREADMEHasTheConsumerOfTheExample(t *testing.T) {
+// TestREADMEHasTheConsumersOfTheExamples compares the consumers of README.md with those that compile.
+func TestREADMEHasTheConsumersOfTheExamples(t *testing.T) {
 	t.Parallel()
-	source, err := os.ReadFile("example_test.go")
-	if err != nil {
-		t.Fatal(err)
-	}
 	page, err := os.ReadFile("README.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	consumer := regexp.MustCompile(`(?s)// consume passes.*?\n}\n`).Find(source)
-	if len(consumer) == 0 || !bytes.Contains(page, consumer) {
-		t.Errorf("README.md has not this consumer:\n%s", consumer)
+	for _, file := range []string{"example_test.go", "example_nats_test.go"} {
+		source, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		consumer := regexp.MustCompile(`(?s)// consume\w* passes.*?\n}\n`).Find(source)
+		if len(consumer) == 0 || !bytes.Contains(page, consumer) {
+			t.Errorf("README.md has not this consumer of %s:\n%s", file, consumer)
+		}
 	}
 }
 

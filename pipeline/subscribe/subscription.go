@@ -4,7 +4,7 @@
 // what to do ([Config.GenerationChanged]).
 //
 // An event is passed again unless its handler succeeded and the progress was stored after it
-// (at least once): [Event.Key] tells a repeated one.
+// (at least once): [Event.Key] is the same each time.
 package subscribe
 
 import (
