@@ -110,7 +110,7 @@ func (g *Generation) retire(ctx context.Context, js jetstream.JetStream, kv jets
 	if err := g.store(ctx, kv, g.record(StateRetired)); err != nil {
 		return err
 	}
-	return wrap(g.cut(ctx, js, kv, successor), "retire generation "+g.Name)
+	return wrap(g.cut(ctx, js, successor), "retire generation "+g.Name)
 }
 
 // retireReplaced retires the generation that the live one has replaced, where that was
@@ -146,7 +146,7 @@ func RollBack(ctx context.Context, js jetstream.JetStream) (from, to string, err
 	if err != nil {
 		return "", "", fmt.Errorf("bucket %s: %w", controlBucket, err)
 	}
-	if err := old.uncut(ctx, js, kv); err != nil {
+	if err := old.uncut(ctx, js); err != nil {
 		return "", "", err
 	}
 	if err := old.store(ctx, kv, old.record("")); err != nil {

@@ -121,7 +121,7 @@ func (g *Generation) resume(ctx context.Context, js jetstream.JetStream, kv jets
 	if g.replay {
 		return *g, nil
 	}
-	if err := g.uncut(ctx, js, kv); err != nil {
+	if err := g.uncut(ctx, js); err != nil {
 		return Generation{}, err
 	}
 	if err := g.store(ctx, kv, g.record(StateReplaying)); err != nil {
@@ -239,17 +239,17 @@ func DropGeneration(ctx context.Context, js jetstream.JetStream, name string) er
 // cut ends a generation that is no longer live: it stores the checkpoint of each
 // partition again with the name of the generation that is live now. No commit of the old one
 // can succeed after that, and its checkpoints say up to which raw record it goes.
-func (g *Generation) cut(ctx context.Context, js jetstream.JetStream, kv jetstream.KeyValue, successor string) error {
-	return g.setCuts(ctx, js, kv, successor)
+func (g *Generation) cut(ctx context.Context, js jetstream.JetStream, successor string) error {
+	return g.setCuts(ctx, js, successor)
 }
 
 // uncut makes it possible to work on a retired generation again.
-func (g *Generation) uncut(ctx context.Context, js jetstream.JetStream, kv jetstream.KeyValue) error {
-	return g.setCuts(ctx, js, kv, "")
+func (g *Generation) uncut(ctx context.Context, js jetstream.JetStream) error {
+	return g.setCuts(ctx, js, "")
 }
 
 // setCuts sets the cut of every partition, by the fence of the commit protocol.
-func (g *Generation) setCuts(ctx context.Context, js jetstream.JetStream, kv jetstream.KeyValue, cut string) error {
+func (g *Generation) setCuts(ctx context.Context, js jetstream.JetStream, cut string) error {
 	t, err := storedTopology(ctx, js, g.Name)
 	if err != nil {
 		return err

@@ -316,8 +316,8 @@ type credsBroker struct{ url, good, bad string }
 func startCreds(t *testing.T) credsBroker {
 	t.Helper()
 	dir := t.TempDir()
-	pair := func(make func() (nkeys.KeyPair, error)) (nkeys.KeyPair, string) {
-		k, err := make()
+	pair := func(create func() (nkeys.KeyPair, error)) (nkeys.KeyPair, string) {
+		k, err := create()
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -92,8 +92,8 @@ func startConfigured(t *testing.T, file string) *server.Server {
 		broker.Shutdown()
 		broker.WaitForShutdown()
 	})
-	if !(broker.ReadyForConnections(patience)) {
-		t.Fatal("not so: " + `broker.ReadyForConnections(patience)`)
+	if !broker.ReadyForConnections(patience) {
+		t.Fatal("the broker does not accept connections")
 	}
 	return broker
 }
@@ -217,7 +217,7 @@ func newAuthority(t *testing.T) authority {
 	t.Helper()
 	a := authority{t.TempDir()}
 	now := time.Now()
-	make := func(name string, cert, parent *x509.Certificate, signer *ecdsa.PrivateKey) *ecdsa.PrivateKey {
+	issue := func(name string, cert, parent *x509.Certificate, signer *ecdsa.PrivateKey) *ecdsa.PrivateKey {
 		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 		if err != nil {
 			t.Fatal(err)
@@ -243,12 +243,12 @@ func newAuthority(t *testing.T) authority {
 		return key
 	}
 	ca := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "authority"}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
-	signer := make("ca", ca, nil, nil)
-	make("tls", &x509.Certificate{
+	signer := issue("ca", ca, nil, nil)
+	issue("tls", &x509.Certificate{
 		SerialNumber: big.NewInt(2), DNSNames: []string{"broker.example"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	}, ca, signer)
-	make("client", &x509.Certificate{
+	issue("client", &x509.Certificate{
 		SerialNumber: big.NewInt(3), Subject: pkix.Name{CommonName: "stage"}, DNSNames: []string{"stage.acme.example"},
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	}, ca, signer)

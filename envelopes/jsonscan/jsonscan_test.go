@@ -110,7 +110,7 @@ func walk(out *bytes.Buffer, c *Scanner) {
 		c.Leave()
 		out.WriteByte(' ')
 	case '"':
-		quoted(c.Text())
+		quoted(c.text())
 	default:
 		out.Write(append(c.Value(), ' '))
 	}

@@ -54,8 +54,8 @@ func (c *Scanner) Value() jsontext.Value {
 	return c.data[begin:c.at:c.at]
 }
 
-// Text returns the text of the string that is next, and passes it.
-func (c *Scanner) Text() string { return Unquote(c.Value()) }
+// text returns the text of the string that is next, and passes it.
+func (c *Scanner) text() string { return Unquote(c.Value()) }
 
 // Enter passes the begin of the object or array that is next.
 func (c *Scanner) Enter() { c.at++ }

@@ -52,7 +52,7 @@ func (d Difference) Breaks(direction Direction) string {
 //
 // Backward, the new schema must accept what the old one accepts. Forward, the old one must accept
 // what the new one accepts, but for fields and values of enums that it does not know: a consumer
-// ignores these, see [Open]. A property that is removed breaks both. A schema is taken to
+// ignores these, see [open]. A property that is removed breaks both. A schema is taken to
 // describe all fields that its producer writes: a new property that is not required breaks
 // nothing, also where the old schema accepts unknown fields.
 //

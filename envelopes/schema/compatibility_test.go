@@ -232,7 +232,7 @@ func TestCompatibleSchemaAcceptsWhatItHasTo(t *testing.T) {
 		for _, d := range differences {
 			backward, forward = backward && d.Backward == "", forward && d.Forward == ""
 		}
-		opened, err := Open([]byte(older))
+		opened, err := open([]byte(older))
 		if err != nil {
 			t.Fatal(err)
 		}

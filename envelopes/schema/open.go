@@ -16,7 +16,7 @@ const (
 	mapOfSchemas
 )
 
-// holds are the keywords whose schemas [Open] opens. if and not are not among them: opened, they
+// holds are the keywords whose schemas [open] opens. if and not are not among them: opened, they
 // would hold for more documents, and refuse more.
 var holds = map[string]holding{
 	"items": oneSchema, "additionalProperties": oneSchema, "unevaluatedProperties": oneSchema, "contains": oneSchema,
@@ -28,11 +28,11 @@ var holds = map[string]holding{
 // closing are the keywords that refuse unknown fields when they are false.
 var closing = map[string]bool{"additionalProperties": true, "unevaluatedProperties": true}
 
-// Open returns the consumer's view of a schema: unknown fields and unknown values of enums
+// open returns the consumer's view of a schema: unknown fields and unknown values of enums
 // pass, because later producers of the same version may write them. It removes
 // additionalProperties and unevaluatedProperties where they are false, and makes examples of
 // the values of enums. Conditions (if, not) stay as they are. The $id is followed by ":consumer".
-func Open(document []byte) ([]byte, error) {
+func open(document []byte) ([]byte, error) {
 	var out bytes.Buffer
 	o := opener{jsontext.NewDecoder(bytes.NewReader(document)), jsontext.NewEncoder(&out, jsontext.WithIndent("  "))}
 	if err := o.schema(); err != nil {

@@ -101,7 +101,7 @@ func TestConsumerSchemaKnowsTheValuesAndIsOpen(t *testing.T) {
 	}
 	const schema = `{"$id":"urn:x","properties":{"enum":{"enum":["a"],"additionalProperties":false},"additionalProperties":{"type":"null"}},"if":{"enum":[1]},"not":{"enum":[2]},"additionalProperties":{"enum":[3]}}`
 	const want = `{"$id":"urn:x:consumer","properties":{"enum":{"examples":["a"]},"additionalProperties":{"type":"null"}},"if":{"enum":[1]},"not":{"enum":[2]},"additionalProperties":{"examples":[3]}}`
-	opened, err := Open([]byte(schema))
+	opened, err := open([]byte(schema))
 	got := jsontext.Value(opened)
 	if err != nil || got.Compact() != nil || string(got) != want {
 		t.Errorf("%s %v", got, err)

@@ -45,9 +45,9 @@ var files = map[Form]string{
 // tokens_total is the sum of usage, and an event does not supersede itself.
 func (f Form) Producer() []byte { return read(files[f]) }
 
-// Consumer returns the schema that a consumer should apply: [Open] of [Form.Producer].
+// Consumer returns the schema that a consumer should apply: [open] of [Form.Producer].
 func (f Form) Consumer() []byte {
-	opened, err := Open(f.Producer())
+	opened, err := open(f.Producer())
 	if err != nil {
 		panic(err) // the document is part of the program
 	}

@@ -33,7 +33,7 @@ type block struct {
 	truncated bool // more deltas came than a session keeps
 }
 
-// ReadJSON implements [lenient.Reader].
+// ReadJSON implements [lenient.reader].
 func (c *content) ReadJSON(from *jsonscan.Scanner) {
 	*c = content{}
 	switch from.Kind() {

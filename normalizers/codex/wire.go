@@ -146,7 +146,7 @@ func (p *part) plaintext() string {
 	return string(p.Text)
 }
 
-// ReadJSON implements [lenient.Reader]. A part of an unexpected type is empty.
+// ReadJSON implements [lenient.reader]. A part of an unexpected type is empty.
 func (p *part) ReadJSON(c *jsonscan.Scanner) {
 	*p = part{}
 	if c.Kind() == '"' {
@@ -160,7 +160,7 @@ func (p *part) ReadJSON(c *jsonscan.Scanner) {
 	c.Value()
 }
 
-// ReadJSON implements [lenient.Reader].
+// ReadJSON implements [lenient.reader].
 func (c *content) ReadJSON(from *jsonscan.Scanner) {
 	*c = content{}
 	switch from.Kind() {

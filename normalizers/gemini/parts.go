@@ -25,7 +25,7 @@ type part struct {
 	hasText bool // a string, or a text that is not empty
 }
 
-// ReadJSON implements [lenient.Reader].
+// ReadJSON implements [lenient.reader].
 func (p *parts) ReadJSON(c *jsonscan.Scanner) {
 	*p = parts{}
 	switch c.Kind() {

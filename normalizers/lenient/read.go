@@ -12,15 +12,15 @@ import (
 	"tributary/envelopes/jsonscan"
 )
 
-// Reader is a type of a wire struct. ReadJSON reads the value that is next and passes it,
+// reader is a type of a wire struct. ReadJSON reads the value that is next and passes it,
 // whatever kind it is of; a value of another kind than that of the type leaves it empty.
-type Reader interface{ ReadJSON(c *jsonscan.Scanner) }
+type reader interface{ ReadJSON(c *jsonscan.Scanner) }
 
 // ReadObject reads the members of a vendor's JSON value that a wire struct names, or all of them
 // into a map by their names. A value that is no object leaves it as it is, and so do names that
 // it does not have. The value has been checked already.
 //
-// A field of a wire struct is a [Reader], a jsontext.Value, which shares the memory of the
+// A field of a wire struct is a [reader], a jsontext.Value, which shares the memory of the
 // value, or a wire struct, which may be embedded. A jsontext.Value with the option embed takes the members
 // that have no field, as one object.
 func ReadObject(value jsontext.Value, into any) {
@@ -96,7 +96,7 @@ func read(c *jsonscan.Scanner, into any) {
 		to.ReadJSON(c)
 	case *jsontext.Value:
 		*to = c.Value()
-	case Reader:
+	case reader:
 		to.ReadJSON(c)
 	default: // a wire struct
 		if c.Kind() == '{' {
@@ -149,5 +149,5 @@ func (p *plan) add(t reflect.Type, index []int, depths map[string]int) {
 // readable reports whether a field of a wire struct may be of a type.
 func readable(t reflect.Type) bool {
 	return t == reflect.TypeFor[jsontext.Value]() || t.Kind() == reflect.Struct ||
-		reflect.PointerTo(t).Implements(reflect.TypeFor[Reader]())
+		reflect.PointerTo(t).Implements(reflect.TypeFor[reader]())
 }

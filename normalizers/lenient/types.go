@@ -29,7 +29,7 @@ var Options = json.JoinOptions(
 // Text is a JSON string.
 type Text string
 
-// ReadJSON implements [Reader].
+// ReadJSON implements [reader].
 func (t *Text) ReadJSON(c *jsonscan.Scanner) {
 	*t = ""
 	if v := c.Value(); len(v) > 0 && v[0] == '"' {
@@ -51,7 +51,7 @@ type NullText struct {
 	OK    bool
 }
 
-// ReadJSON implements [Reader].
+// ReadJSON implements [reader].
 func (t *NullText) ReadJSON(c *jsonscan.Scanner) {
 	t.OK = c.Kind() == '"'
 	(*Text)(&t.Value).ReadJSON(c)
@@ -68,7 +68,7 @@ func (t NullText) Ptr() *string {
 // Flag is a JSON boolean.
 type Flag bool
 
-// ReadJSON implements [Reader].
+// ReadJSON implements [reader].
 func (f *Flag) ReadJSON(c *jsonscan.Scanner) {
 	*f = c.Kind() == 't'
 	c.Value()
@@ -83,7 +83,7 @@ type Number struct {
 // MaxExact is the bound below which every whole number is exact in a float64.
 const MaxExact = 1 << 53
 
-// ReadJSON implements [Reader].
+// ReadJSON implements [reader].
 func (n *Number) ReadJSON(c *jsonscan.Scanner) { *n = NumberOf(c.Value()) }
 
 // NumberOf returns the value of a JSON number; not OK for any other value.
@@ -125,7 +125,7 @@ type Object[T any] struct {
 	OK    bool
 }
 
-// ReadJSON implements [Reader].
+// ReadJSON implements [reader].
 func (o *Object[T]) ReadJSON(c *jsonscan.Scanner) {
 	*o = Object[T]{}
 	if o.OK = c.Kind() == '{'; o.OK {
@@ -139,7 +139,7 @@ func (o *Object[T]) ReadJSON(c *jsonscan.Scanner) {
 // others, so that every element keeps its place.
 type List[T any] []T
 
-// ReadJSON implements [Reader].
+// ReadJSON implements [reader].
 func (l *List[T]) ReadJSON(c *jsonscan.Scanner) {
 	*l = nil
 	if c.Kind() != '[' {
@@ -157,7 +157,7 @@ func (l *List[T]) ReadJSON(c *jsonscan.Scanner) {
 // Present is any JSON value, of which only is known whether it is there and not null.
 type Present bool
 
-// ReadJSON implements [Reader].
+// ReadJSON implements [reader].
 func (p *Present) ReadJSON(c *jsonscan.Scanner) {
 	*p = Present(c.Kind() != 'n')
 	c.Value()
@@ -166,7 +166,7 @@ func (p *Present) ReadJSON(c *jsonscan.Scanner) {
 // Kind is the kind of a JSON value, of which nothing else is known; 0 where there is none.
 type Kind jsontext.Kind
 
-// ReadJSON implements [Reader].
+// ReadJSON implements [reader].
 func (k *Kind) ReadJSON(c *jsonscan.Scanner) {
 	*k = Kind(c.Kind())
 	c.Value()

@@ -43,7 +43,7 @@ type output struct {
 	form lenient.Text // of a value that is no text and not null; else empty
 }
 
-// ReadJSON implements [lenient.Reader].
+// ReadJSON implements [lenient.reader].
 func (o *output) ReadJSON(c *jsonscan.Scanner) {
 	*o = output{}
 	if k := c.Kind(); k != '"' && k != 'n' {

@@ -22,8 +22,8 @@ import (
 // from many agents.
 const live = 32
 
-// ErrNoLogs is the error of a folder without a log that can be read.
-var ErrNoLogs = errors.New("no log of a known agent")
+// errNoLogs is the error of a folder without a log that can be read.
+var errNoLogs = errors.New("no log of a known agent")
 
 // Folder reads the logs below a folder, of which packed ones and those of unknown agents are
 // left out.
@@ -47,7 +47,7 @@ func Folder(dir string) ([]normalizers.Record, error) {
 		return nil
 	})
 	if err == nil && len(logs) == 0 {
-		err = ErrNoLogs
+		err = errNoLogs
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read the logs in %s: %w", dir, err)

@@ -70,7 +70,7 @@ func TestMixIsLikeRealLogs(t *testing.T) {
 func TestFolderReadsTheLogsOfAgents(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	if _, err := Folder(dir); !errors.Is(err, ErrNoLogs) {
+	if _, err := Folder(dir); !errors.Is(err, errNoLogs) {
 		t.Errorf("an empty folder: %v", err)
 	}
 	for _, v := range normalizers.Vendors() {

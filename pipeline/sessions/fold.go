@@ -60,11 +60,11 @@ type Division struct {
 	Day, Model, Tool bool
 	Zone             *time.Location // of days; nil is UTC
 	Since, Until     time.Time      // only events at or after Since and before Until count; zero is no limit
-	Keyed            bool           // keep tokens with a key that is unique in the source apart, in Fold.Keyed
+	Keyed            bool           // keep tokens with a key that is unique in the source by themselves
 }
 
-// KeyedCell names the tokens of one API call in one cell.
-type KeyedCell struct {
+// keyedCell names the tokens of one API call in one cell.
+type keyedCell struct {
 	Key  string // usage.key, unique in the source
 	Cell Cell
 }
@@ -83,7 +83,7 @@ type KeyedCell struct {
 type Fold struct {
 	division Division
 	cells    map[Cell]*Sums
-	keyed    map[KeyedCell]*envelopes.Usage
+	keyed    map[keyedCell]*envelopes.Usage
 	calls    calls
 	last     int64  // latest time, in nanoseconds
 	model    string // that was used last
@@ -165,9 +165,9 @@ func (f *Fold) count(s *Step, gap time.Duration) {
 		return
 	}
 	if f.keyed == nil {
-		f.keyed = map[KeyedCell]*envelopes.Usage{}
+		f.keyed = map[keyedCell]*envelopes.Usage{}
 	}
-	key := KeyedCell{s.Usage.Key, cell}
+	key := keyedCell{s.Usage.Key, cell}
 	if f.keyed[key] == nil {
 		f.keyed[key] = &envelopes.Usage{}
 		f.size += 200 + len(key.Key)
@@ -231,9 +231,9 @@ func (f *Fold) sums(c Cell) *Sums {
 	return s
 }
 
-// Cells returns the sums of all cells. Events before the first model of the session count for
+// countedCells returns the sums of all cells. Events before the first model of the session count for
 // that model.
-func (f *Fold) Cells() map[Cell]*Sums {
+func (f *Fold) countedCells() map[Cell]*Sums {
 	out := make(map[Cell]*Sums, len(f.cells))
 	for c, s := range f.cells {
 		c = f.resolve(c)
@@ -250,9 +250,9 @@ func (f *Fold) Cells() map[Cell]*Sums {
 	return out
 }
 
-// Keyed returns the tokens that have a key which is unique in the source; see Division.Keyed.
-func (f *Fold) Keyed() map[KeyedCell]*envelopes.Usage {
-	out := make(map[KeyedCell]*envelopes.Usage, len(f.keyed))
+// keyedCells returns the tokens that have a key which is unique in the source; see [Division].Keyed.
+func (f *Fold) keyedCells() map[keyedCell]*envelopes.Usage {
+	out := make(map[keyedCell]*envelopes.Usage, len(f.keyed))
 	for k, u := range f.keyed {
 		k.Cell = f.resolve(k.Cell)
 		sum := *u

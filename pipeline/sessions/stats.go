@@ -143,7 +143,7 @@ func (s *stats) session(f *Fold) error {
 		return nil
 	}
 	rows := map[string]*rowItem{}
-	for cell, sums := range f.Cells() {
+	for cell, sums := range f.countedCells() {
 		row := s.row(f, cell)
 		key := row.key()
 		if rows[key] == nil {
@@ -158,7 +158,7 @@ func (s *stats) session(f *Fold) error {
 			return err
 		}
 	}
-	for k, usage := range f.Keyed() {
+	for k, usage := range f.keyedCells() {
 		row := s.row(f, k.Cell)
 		row.Sums.Usage = *usage
 		s.addModel(&row, k.Cell.Model, usage)

@@ -220,7 +220,7 @@ func (f *Fold) Summary(now time.Time) Summary {
 	r.Types = maps.Clone(r.Types)
 	models, tools := map[string]*Sums{}, map[string]*Sums{}
 	var all Sums
-	for cell, sums := range f.Cells() {
+	for cell, sums := range f.countedCells() {
 		all.Merge(sums)
 		merge(models, cell.Model, sums)
 		merge(tools, cell.Tool, sums)

@@ -48,7 +48,7 @@ func work(tb testing.TB, js jetstream.JetStream) {
 	go func() { ended <- r.Run(ctx) }()
 	tb.Cleanup(func() {
 		cancel()
-		_ = <-ended // the context has ended
+		<-ended //nolint:errcheck // the context has ended
 	})
 }
 

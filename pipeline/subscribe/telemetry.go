@@ -58,7 +58,7 @@ func (o *observer) process(ctx context.Context, events []Event, handle BatchHand
 		semconv.MessagingOperationName("process"),
 		semconv.MessagingDestinationSubscriptionName(o.name),
 	}
-	ctx, span := o.tracer.Start(o.parent(ctx, events), "process events", o.options(events, base)...)
+	ctx, span := o.tracer.Start(o.parent(ctx, events), "process events", o.options(ctx, events, base)...)
 	defer span.End()
 	began := time.Now()
 	err := handle(ctx, events)
@@ -77,18 +77,18 @@ func (o *observer) parent(ctx context.Context, events []Event) context.Context {
 	if !o.tracing || len(events) > 1 {
 		return ctx
 	}
-	return trace.ContextWithRemoteSpanContext(ctx, remote(events[0].Traceparent, events[0].Tracestate))
+	return trace.ContextWithRemoteSpanContext(ctx, remote(ctx, events[0].Traceparent, events[0].Tracestate))
 }
 
 // options returns the links and attributes of the span of a delivery.
-func (o *observer) options(events []Event, base []attribute.KeyValue) []trace.SpanStartOption {
+func (o *observer) options(ctx context.Context, events []Event, base []attribute.KeyValue) []trace.SpanStartOption {
 	if !o.tracing {
 		return nil
 	}
 	var links []trace.Link
 	for i := range events {
 		e := &events[i]
-		for _, c := range []trace.SpanContext{remote(e.Traceparent, e.Tracestate), remote(e.Provenance.Traceparent, e.Provenance.Tracestate)} {
+		for _, c := range []trace.SpanContext{remote(ctx, e.Traceparent, e.Tracestate), remote(ctx, e.Provenance.Traceparent, e.Provenance.Tracestate)} {
 			if c.IsValid() {
 				links = append(links, trace.Link{SpanContext: c, Attributes: []attribute.KeyValue{semconv.CloudEventsEventID(e.EventID)}})
 			}
@@ -105,11 +105,12 @@ func (o *observer) options(events []Event, base []attribute.KeyValue) []trace.Sp
 }
 
 // remote reads a W3C trace context.
-func remote(traceparent, tracestate string) trace.SpanContext {
+func remote(ctx context.Context, traceparent, tracestate string) trace.SpanContext {
 	if traceparent == "" {
 		return trace.SpanContext{}
 	}
-	return trace.SpanContextFromContext(propagation.TraceContext{}.Extract(context.Background(), propagation.MapCarrier{
+	ctx = trace.ContextWithSpanContext(ctx, trace.SpanContext{})
+	return trace.SpanContextFromContext(propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier{
 		envelopes.HeaderTraceparent: traceparent, envelopes.HeaderTracestate: tracestate,
 	}))
 }
