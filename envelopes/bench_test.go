@@ -8,8 +8,8 @@ import (
 )
 
 // benchEvents returns events of about 2 and 64 KB of JSON: one half text, one half raw.
-func benchEvents(b *testing.B) map[string]*AgentEventV1 {
-	b.Helper()
+func benchEvents(tb testing.TB) map[string]*AgentEventV1 {
+	tb.Helper()
 	events := map[string]*AgentEventV1{}
 	for size, lines := range map[string]int{"2k": 12, "64k": 680} {
 		e := plainToolResult()

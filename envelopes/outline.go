@@ -39,6 +39,9 @@ func (skipped) UnmarshalJSONFrom(d *jsontext.Decoder) error { return d.SkipValue
 // fields are most of the bytes, and takes an event that is stored already: it is not strict
 // about what it skips. Otherwise it is [DecodeAgentEvent].
 func DecodeOutline(data []byte) (AgentEventV1, error) {
+	if e, ok := readOutline(data); ok {
+		return e, nil
+	}
 	var o outline
 	if err := json.Unmarshal(data, &o, jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)); err != nil {
 		return AgentEventV1{}, fmt.Errorf("%w: %s", ErrInvalidEvent, jsonProblem(err))

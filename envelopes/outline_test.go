@@ -1,6 +1,9 @@
 package envelopes
 
 import (
+	"reflect"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -37,6 +40,28 @@ func TestOutlineIsTheEventWithoutItsNativeJSON(t *testing.T) {
 			t.Error(diff)
 		}
 	})
+}
+
+// TestFastOutlineKnowsEveryField fails when a field of the event has no reader: the fast path would
+// leave it out.
+func TestFastOutlineKnowsEveryField(t *testing.T) {
+	t.Parallel()
+	native := []string{"raw", "tool_metadata", "tool_input", "tool_output", "content", "message_metadata"}
+	for _, f := range reflect.VisibleFields(reflect.TypeFor[AgentEventV1]()) {
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if (outlineReaders[name] != nil) == slices.Contains(native, name) {
+			t.Errorf("%s: it is either native JSON or has a reader", name)
+		}
+	}
+	for size, e := range benchEvents(t) {
+		data, err := e.AppendJSON(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, ok := readOutline(data); !ok {
+			t.Errorf("the event of %s is left to the library", size)
+		}
+	}
 }
 
 // TestOutlineRefusesWhatIsNoEvent covers its errors.
