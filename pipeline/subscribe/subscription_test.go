@@ -2,9 +2,12 @@ package subscribe_test
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"os"
 	"os/exec"
 	"slices"
 	"strconv"
@@ -20,6 +23,7 @@ import (
 	"tributary/envelopes"
 	"tributary/normalizers"
 	"tributary/pipeline"
+	"tributary/pipeline/load"
 	"tributary/pipeline/pipelinetest"
 	"tributary/pipeline/subscribe"
 )
@@ -29,7 +33,7 @@ func topology() pipeline.Topology { return pipeline.Topology{Generation: "v1", P
 // deadline returns a context for what must happen soon.
 func deadline(tb testing.TB) context.Context {
 	tb.Helper()
-	ctx, cancel := context.WithTimeoutCause(tb.Context(), time.Minute, errors.New("the test waits in vain"))
+	ctx, cancel := context.WithTimeoutCause(tb.Context(), 2*time.Minute, errors.New("the test waits in vain"))
 	tb.Cleanup(cancel)
 	return ctx
 }
@@ -467,7 +471,8 @@ func TestImportDoesNotBringAServer(t *testing.T) {
 // table is what a program makes of the events: those of each session, by their keys.
 type table struct {
 	mu      sync.Mutex
-	events  map[string][]string
+	events  map[string][]string // of a session, in their order
+	seen    map[string]bool
 	changes []subscribe.GenerationChanged
 }
 
@@ -475,7 +480,7 @@ type table struct {
 func (t *table) changed(_ context.Context, c subscribe.GenerationChanged) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.events, t.changes = nil, append(t.changes, c)
+	t.events, t.seen, t.changes = map[string][]string{}, map[string]bool{}, append(t.changes, c)
 	return nil
 }
 
@@ -483,14 +488,18 @@ func (t *table) changed(_ context.Context, c subscribe.GenerationChanged) error 
 func (t *table) add(e *subscribe.Event) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.events == nil {
-		t.events = map[string][]string{}
-	}
-	data, err := e.AppendJSON(nil)
-	if line := string(data); !slices.Contains(t.events[e.SessionID], line) {
+	line, err := digest(e.Event)
+	if !t.seen[line] {
+		t.seen[line] = true
 		t.events[e.SessionID] = append(t.events[e.SessionID], line)
 	}
 	return err
+}
+
+// digest is the place of an event, and the hash of its JSON.
+func digest(e pipeline.Event) (string, error) {
+	data, err := e.AppendJSON(nil)
+	return fmt.Sprintf("%s %d %s %x", e.SessionID, e.Sequence, e.EventID, sha256.Sum256(data)), err
 }
 
 // has waits until the table has exactly the events of a generation.
@@ -501,44 +510,71 @@ func (t *table) has(tb testing.TB, js jetstream.JetStream, generation string) {
 		if err != nil {
 			tb.Fatal(err)
 		}
-		data, err := e.AppendJSON(nil)
+		line, err := digest(e)
 		if err != nil {
 			tb.Fatal(err)
 		}
-		want[e.SessionID] = append(want[e.SessionID], string(data))
+		want[e.SessionID] = append(want[e.SessionID], line)
 	}
-	poll := time.NewTicker(10 * time.Millisecond)
+	poll := time.NewTicker(50 * time.Millisecond)
 	defer poll.Stop()
 	for ctx := deadline(tb); ; {
 		t.mu.Lock()
-		diff := cmp.Diff(want, t.events)
+		equal := maps.EqualFunc(want, t.events, slices.Equal)
 		t.mu.Unlock()
-		if diff == "" {
+		if equal {
 			return
 		}
 		select {
 		case <-poll.C:
 		case <-ctx.Done():
-			tb.Fatalf("the events of %s (-want +got):\n%.3000s", generation, diff)
+			t.mu.Lock()
+			defer t.mu.Unlock()
+			tb.Fatalf("the events of %s (-want +got):\n%.3000s", generation, cmp.Diff(want, t.events))
 		}
 	}
 }
 
-// Two subscribers run, and are killed now and then, while records arrive, a generation is promoted,
-// and the promotion is rolled back: after each change both have exactly the events of the live
-// generation.
 func TestCutOverLosesAndDoublesNothing(t *testing.T) {
 	t.Parallel()
+	cutOver(t, pipelinetest.Workload(97, 12, 900))
+}
+
+// TestCorpusCutOver does the same with the logs of TRIBUTARY_CORPUS.
+func TestCorpusCutOver(t *testing.T) {
+	t.Parallel()
+	dir := os.Getenv("TRIBUTARY_CORPUS")
+	if dir == "" {
+		t.Skip("TRIBUTARY_CORPUS is not set")
+	}
+	records, err := load.Folder(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cutOver(t, records)
+}
+
+// cutOver lets two subscribers run, which are killed now and then, while records arrive, a
+// generation is promoted, and the promotion is rolled back: after each change both have exactly
+// the events of the live generation.
+func cutOver(t *testing.T, records []normalizers.Record) {
+	t.Helper()
 	server := pipelinetest.NewServer(t)
 	js := server.Provision(topology())
-	records := pipelinetest.Workload(97, 12, 900)
+	part := len(records) / 9
 	feed := func(n int) {
-		pipelinetest.Publish(t, js, records[:n]...)
+		t.Helper()
+		if err := load.Publish(t.Context(), js, records[:n]); err != nil {
+			t.Fatal(err)
+		}
 		records = records[n:]
 	}
-	feed(300)
+	feed(3 * part)
 	work(t, server.JetStream())
 	var tables [2]table
+	for i := range tables {
+		tables[i].events, tables[i].seen = map[string][]string{}, map[string]bool{}
+	}
 	stopped := make(chan struct{})
 	var subscribers sync.WaitGroup
 	for i := range tables {
@@ -546,7 +582,7 @@ func TestCutOverLosesAndDoublesNothing(t *testing.T) {
 			for n := 1; !closed(stopped); n++ { // it is killed after a while, again and again, later and later
 				ctx, kill := context.WithCancel(deadline(t))
 				context.AfterFunc(ctx, kill)
-				left := n * n * 40
+				left := n * n * part / 2
 				s := newSubscription(t, js, subscribe.Config{
 					Name: fmt.Sprint("subscriber-", i), Batch: 16, GenerationChanged: tables[i].changed,
 				})
@@ -573,17 +609,17 @@ func TestCutOverLosesAndDoublesNothing(t *testing.T) {
 	if _, err := pipeline.StartReplay(t.Context(), js, pipeline.Replay{Name: "b", Settings: pipeline.Settings{ToolMetadata: normalizers.ProfileCurrent}}); err != nil {
 		t.Fatal(err)
 	}
-	feed(100)
+	feed(part)
 	promoted := make(chan error, 1)
 	go func() {
 		_, err := pipeline.PromoteGeneration(deadline(t), js, "b", true)
 		promoted <- err
 	}()
-	feed(200) // while it is promoted
+	feed(2 * part) // while it is promoted
 	if err := <-promoted; err != nil {
 		t.Fatal(err)
 	}
-	feed(100)
+	feed(part)
 	caughtUp(t, js, "b")
 	for i := range tables {
 		tables[i].has(t, js, "b")
