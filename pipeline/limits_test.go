@@ -293,7 +293,7 @@ func checkHeaders(tb testing.TB, js jetstream.JetStream) {
 	for _, m := range stored(tb, js, "events.v1.>") {
 		for name, values := range m.Header {
 			ours := strings.HasPrefix(name, "ce-") || strings.HasPrefix(name, "Nats-") ||
-				name == envelopes.HeaderSession || name == envelopes.HeaderTraceparent || name == envelopes.HeaderTracestate
+				name == "Content-Type" && values[0] == "application/json" || name == envelopes.HeaderSession || name == envelopes.HeaderTraceparent || name == envelopes.HeaderTracestate
 			if !ours || len(values) != 1 || values[0] == "forged" {
 				tb.Errorf("event with %s: %.100q", name, values)
 			}

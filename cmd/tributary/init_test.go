@@ -14,13 +14,17 @@ func TestPackagesAreInitializedCheaply(t *testing.T) {
 	t.Parallel()
 	const (
 		mostOfPackage = 256 << 10
-		mostOfAll     = 2 << 20
+		mostOfAll     = 4 << 20
 	)
 	cmd := shell(t.Context(), t, t.TempDir(), "", "tributary version")
 	cmd.Env = append(cmd.Env, "GODEBUG=inittrace=1")
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Fatal(err)
+	}
+	allowed := map[string]int{ // what their commands need has no lighter library
+		"github.com/santhosh-tekuri/jsonschema/v6": 2 << 20, // the schemas of schemas
+		"github.com/minio/minio-go/v7/pkg/s3utils": 512 << 10,
 	}
 	packages, all := 0, 0
 	for line := range strings.Lines(string(out)) {
@@ -34,7 +38,7 @@ func TestPackagesAreInitializedCheaply(t *testing.T) {
 			continue
 		}
 		packages++
-		if all += bytes; bytes > mostOfPackage {
+		if all += bytes; bytes > max(mostOfPackage, allowed[name]) {
 			t.Errorf("package %s allocates %d bytes when the program starts: the limit is %d", name, bytes, mostOfPackage)
 		}
 	}

@@ -192,7 +192,7 @@ func schemaRef(name string) object { return object{"$ref": "#/components/schemas
 // asyncMessages returns every message.
 func asyncMessages(event eventHeaderSet) object {
 	cloudEvents := "application/cloudevents+json"
-	contentType := object{"Content-Type": object{"type": "string", "const": cloudEvents}}
+	contentType := object{contentTypeHeader: object{"type": "string", "const": cloudEvents}}
 	trace := object{
 		envelopes.HeaderTraceparent: header("W3C trace context of the last hop."),
 		envelopes.HeaderTracestate:  header("W3C trace state of the last hop."),
@@ -215,7 +215,7 @@ func asyncMessages(event eventHeaderSet) object {
 		jetstream.ExpectedLastSubjSeqHeader: header("Sequence of the message before."),
 	})
 	changeHeaders := object{}
-	for _, name := range []string{"ce-specversion", "ce-id", "ce-source", "ce-type", "ce-subject", "ce-time", "ce-datacontenttype", "ce-partitionkey", "ce-sequence", "ce-sessionid"} {
+	for _, name := range []string{"ce-specversion", "ce-id", "ce-source", "ce-type", "ce-subject", "ce-time", "ce-datacontenttype", contentTypeHeader, "ce-partitionkey", "ce-sequence", "ce-sessionid"} {
 		changeHeaders[name] = header(attributeDescriptions[name])
 	}
 	changeRequired := slices.Sorted(maps.Keys(changeHeaders))
@@ -225,13 +225,13 @@ func asyncMessages(event eventHeaderSet) object {
 		"largeRecord":      message("Raw record in the object store", "application/octet-stream", record, []string{envelopes.HeaderClaim}, object{"description": "Empty: the object has the bytes."}),
 		"endOfInput":       message("End of the input", "application/octet-stream", record, []string{envelopes.HeaderEnd}, object{"description": "Empty."}),
 		"event":            message("AgentEventV1", "application/json", joinObjects(event.properties, trace, batch, session, expiry), event.required, schemaRef(string(schema.Events))),
-		"structuredEvent":  message("AgentEventV1 as a structured CloudEvent", cloudEvents, joinObjects(contentType, trace, batch, session, expiry), []string{"Content-Type"}, event.document()),
+		"structuredEvent":  message("AgentEventV1 as a structured CloudEvent", cloudEvents, joinObjects(contentType, trace, batch, session, expiry), []string{contentTypeHeader}, event.document()),
 		"deadLetter":       message("Dead letter", "application/octet-stream", letter, deadLetterRequired, object{"description": "Bytes of the record; empty if they do not fit."}),
 		"internal":         message("Internal", "application/octet-stream", joinObjects(batch, fenced), nil, object{"description": "No contract."}),
 		"sessionMetadata":  message("Title and pin of a session", "application/json", joinObjects(batch, fenced, trace), nil, schemaRef("session")),
 		"titleUpdated":     message("Title of a session changed", "application/json", changeHeaders, changeRequired, schemaRef(string(sessionmeta.TitleUpdated))),
 		"pinnedUpdated":    message("Pin of a session changed", "application/json", changeHeaders, changeRequired, schemaRef(string(sessionmeta.PinnedUpdated))),
-		"structuredChange": message("Change of a session as a structured CloudEvent", cloudEvents, joinObjects(contentType, change), []string{"Content-Type"}, object{"type": "object"}),
+		"structuredChange": message("Change of a session as a structured CloudEvent", cloudEvents, joinObjects(contentType, change), []string{contentTypeHeader}, object{"type": "object"}),
 		"request":          message("Request", "application/json", object{}, nil, object{"type": "object"}),
 		"reply": message("Reply", "application/json", object{
 			micro.ErrorHeader: header("Error, if the request failed."), micro.ErrorCodeHeader: header("Code of the error."),
@@ -287,6 +287,9 @@ func deadLetterHeaders() object {
 	return out
 }
 
+// contentTypeHeader is a header of every CloudEvent, and no attribute.
+const contentTypeHeader = "Content-Type"
+
 // attributeDescriptions describe the attributes of CloudEvents, by their headers.
 var attributeDescriptions = map[string]string{
 	"ce-specversion":     "Version of CloudEvents.",
@@ -296,6 +299,7 @@ var attributeDescriptions = map[string]string{
 	"ce-subject":         "session_id.",
 	"ce-time":            "Time of the occurrence.",
 	"ce-datacontenttype": "Media type of the payload.",
+	contentTypeHeader:    "Media type of the payload, as in ce-datacontenttype.",
 	"ce-dataschema":      "Version of the schema of the payload: the $id that tributary schema print prints.",
 	"ce-sessionid":       "session_id.",
 	"ce-partitionkey":    "session_id.",
@@ -366,6 +370,9 @@ func eventTypes() []string {
 func (s eventHeaderSet) document() object {
 	properties, required := object{"data": schemaRef(string(schema.Events))}, []string{"data"}
 	for name, h := range s.properties {
+		if name == contentTypeHeader {
+			continue
+		}
 		attribute := maps.Clone(h.(object))
 		if name == "ce-partition" {
 			attribute["type"] = "integer"
@@ -373,7 +380,9 @@ func (s eventHeaderSet) document() object {
 		properties[strings.TrimPrefix(name, "ce-")] = attribute
 	}
 	for _, name := range s.required {
-		required = append(required, strings.TrimPrefix(name, "ce-"))
+		if attribute, ok := strings.CutPrefix(name, "ce-"); ok {
+			required = append(required, attribute)
+		}
 	}
 	return object{"type": "object", "properties": properties, "required": required}
 }

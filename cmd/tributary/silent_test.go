@@ -1,6 +1,7 @@
 package main
 
 import (
+	"os/exec"
 	"strings"
 	"testing"
 
@@ -32,7 +33,8 @@ func TestErrorsNameTheRequestThatIsNotAnswered(t *testing.T) {
 	for _, command := range []string{"tail --once", "doctor", "dlq ls", "claims ls", "run"} {
 		t.Run(command, func(t *testing.T) {
 			t.Parallel()
-			p := start(t, t.TempDir(), broker.ClientURL(), strings.Fields(command)...)
+			impatient := func(cmd *exec.Cmd) { cmd.Env = append(cmd.Env, "TRIBUTARY_START_TIMEOUT=1ms") }
+			p := startWith(t, impatient, t.TempDir(), broker.ClientURL(), strings.Fields(command)...)
 			if code := p.wait(); code != exitFailure {
 				t.Errorf("exit code %d\n%s", code, &p.stderr)
 			}

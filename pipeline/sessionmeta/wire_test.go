@@ -6,7 +6,6 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -17,6 +16,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nkeys"
 
 	"tributary/envelopes"
 	"tributary/pipeline"
@@ -124,37 +124,36 @@ func (f *fixture) requireCloudEvent(t *testing.T, c *sessionmeta.Change, data st
 	}
 }
 
-// onlyTheServiceMayWrite runs a server with the rights of deploy/README.md.
-func onlyTheServiceMayWrite(t *testing.T) {
-	t.Parallel()
-	page, err := os.ReadFile("../../deploy/README.md")
+// configuredBroker starts a server with the accounts of deploy/nats/acme.conf, and returns how a role
+// connects to it.
+func configuredBroker(t *testing.T) (as func(role string, more ...nats.Option) jetstream.JetStream) {
+	t.Helper()
+	page, err := os.ReadFile("../../deploy/nats/acme.conf")
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, rest, _ := strings.Cut(string(page), "| role | publishes to |")
-	table, _, _ := strings.Cut(rest, "\n\n")
-	code := regexp.MustCompile("`([^`]+)`")
-	options := &server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(), NoLog: true, NoSigs: true}
-	options.Users = []*server.User{{Username: "operator", Password: "p"}}
-	roles := map[string]bool{}
-	for row := range strings.Lines(table) {
-		cells := strings.Split(row, "|")
-		if len(cells) < 4 || !strings.Contains(cells[1], "`") {
-			continue
+	conf, keys := string(page), map[string]nkeys.KeyPair{}
+	for _, role := range []string{"STAGE", "OPERATOR", "PRODUCER", "CONSUMER", "SESSIONS"} {
+		pair, err := nkeys.CreateUser()
+		if err != nil {
+			t.Fatal(err)
 		}
-		role := code.FindStringSubmatch(cells[1])[1]
-		var subjects []string
-		for _, s := range code.FindAllStringSubmatch(cells[2], -1) {
-			subjects = append(subjects, s[1])
+		public, err := pair.PublicKey()
+		if err != nil {
+			t.Fatal(err)
 		}
-		roles[role] = true
-		options.Users = append(options.Users, &server.User{Username: role, Password: "p", Permissions: &server.Permissions{
-			Publish: &server.SubjectPermission{Allow: subjects},
-		}})
+		keys[role], conf = pair, strings.ReplaceAll(conf, "$ACME_"+role, public)
 	}
-	if !roles["run"] || !roles["sessions"] || len(roles) != 6 {
-		t.Fatalf("roles %v", roles)
+	file := filepath.Join(t.TempDir(), "nats.conf")
+	conf = fmt.Sprintf("listen: \"127.0.0.1:-1\"\njetstream { store_dir: %q }\naccounts {\n%s\n}\n", t.TempDir(), conf)
+	if err := os.WriteFile(file, []byte(conf), 0o600); err != nil {
+		t.Fatal(err)
 	}
+	options, err := server.ProcessConfigFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	options.NoLog, options.NoSigs = true, true
 	broker, err := server.NewServer(options)
 	if err != nil {
 		t.Fatal(err)
@@ -164,23 +163,31 @@ func onlyTheServiceMayWrite(t *testing.T) {
 		broker.Shutdown()
 		broker.WaitForShutdown()
 	})
-	as := func(user string, more ...nats.Option) jetstream.JetStream {
-		return pipelinetest.Connect(t, broker.ClientURL(), append(more, nats.UserInfo(user, "p"))...)
+	return func(role string, more ...nats.Option) jetstream.JetStream {
+		public, err := keys[role].PublicKey()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return pipelinetest.Connect(t, broker.ClientURL(), append(more,
+			nats.Nkey(public, keys[role].Sign), nats.CustomInboxPrefix("_INBOX_"+strings.ToLower(role)))...)
 	}
-	js := as("operator")
+}
+
+// onlyTheServiceMayWrite runs a server with the rights of deploy/nats/acme.conf.
+func onlyTheServiceMayWrite(t *testing.T) {
+	t.Parallel()
+	as := configuredBroker(t)
+	js := as("STAGE")
 	if err := pipeline.Provision(t.Context(), js, topology); err != nil {
 		t.Fatal(err)
 	}
-	f := &fixture{js: js, Service: newService(t, as("run"))}
+	f := &fixture{js: js, Service: newService(t, js)}
 	k := f.session(t, "s1")
 	if _, err := f.SetTitle(t.Context(), k, "Mine"); err != nil {
 		t.Fatalf("with the rights of run: %v", err)
 	}
-	serving(t, f.Service, js.Conn())
-	for role := range roles {
-		if role == "run" {
-			continue
-		}
+	serving(t, f.Service, as("SESSIONS").Conn())
+	for _, role := range []string{"OPERATOR", "PRODUCER", "CONSUMER", "SESSIONS"} {
 		refused := make(chan error, 1)
 		client := as(role, nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
 			select {
@@ -200,7 +207,7 @@ func onlyTheServiceMayWrite(t *testing.T) {
 			t.Errorf("%s may write metadata", role)
 		}
 	}
-	client := &fixture{js: as("sessions")}
+	client := &fixture{js: as("SESSIONS")}
 	if body, _ := client.request(t, "set_title", `{"source":"claude_code","session_id":"s1","title":"By the service"}`); !strings.Contains(body, `"applied":true`) {
 		t.Error(body)
 	}
