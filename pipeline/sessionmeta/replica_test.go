@@ -134,6 +134,10 @@ func killStoresBothOnce(t *testing.T) {
 				t.Errorf("record %+v, %d changes", r, len(changes(t, f.js)))
 			}
 			w := watching(t, f.js, 0)
+			if stored {
+				w.expect(t, sessionmeta.Snapshot)
+			}
+			w.expect(t, sessionmeta.Synced)
 			cfg.Held = ""
 			p = pipelinetest.StartProcess(t, renameProgram, cfg)
 			if code := p.AwaitEnd(); code != 0 {
@@ -146,10 +150,6 @@ func killStoresBothOnce(t *testing.T) {
 				t.Errorf("record %+v", r)
 			}
 			requireVersions(t, changes(t, f.js), 1)
-			if stored {
-				w.expect(t, sessionmeta.Snapshot)
-			}
-			w.expect(t, sessionmeta.Synced)
 			if !stored {
 				w.expect(t, sessionmeta.Changed)
 			}
