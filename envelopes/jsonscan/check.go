@@ -2,7 +2,7 @@
 // in one pass that a value is strict JSON, [Scanner], which reads a value that is known to be JSON
 // without checking it again, and [AppendString].
 //
-// They answer the common case only. Whoever uses them has package jsontext for the rest: what
+// They answer the common case only. Their users need package jsontext for the rest: what
 // Check cannot prove may still be JSON. BenchmarkCheck and its neighbours compare both.
 package jsonscan
 

@@ -37,7 +37,7 @@ var ErrSession = errors.New("session state cannot be read")
 type Session struct {
 	source  envelopes.Source
 	id      string
-	profile Profile // not part of the state: whoever carries the session on sets it
+	profile Profile // not part of the state: set again after decoding
 	refer   bool    // nor this
 	state
 
@@ -102,7 +102,7 @@ func (s *Session) ID() string { return s.id }
 func (s *Session) Profile() Profile { return s.profile }
 
 // UseProfile chooses the shapes of the tool_metadata of events to come. It is no part of
-// the encoded session: whoever decodes one sets it again.
+// the encoded session: set it again after decoding.
 func (s *Session) UseProfile(p Profile) { s.profile = p }
 
 // ReferToRaw makes events to come refer to their record ([Emitted]) instead of carrying it in

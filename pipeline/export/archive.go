@@ -64,7 +64,7 @@ type span struct {
 }
 
 // archive is what an export has stored. The manifest names a span before its files are added, and says
-// that they are stored after that. So whoever goes on adds the files of the same span.
+// that they are stored after that. So the next run adds the files of the same span.
 type archive struct {
 	place    place
 	manifest manifest

@@ -68,7 +68,7 @@ func (s *Subscription) read(ctx context.Context, follow bool) *reading {
 			}
 		}
 		if rebuilt != nil {
-			r.arrivals <- arrival{err: rebuilt, end: true} // whoever reads waits for it: the buffer is emptied
+			r.arrivals <- arrival{err: rebuilt, end: true} // the reader waits for it: the buffer is emptied
 		}
 	}()
 	return r

@@ -13,7 +13,7 @@ import (
 	"tributary/pipeline/summaries"
 )
 
-// peakMiB is the largest memory that a process has had so far, 0 where the system does not tell.
+// peakMiB is the largest memory that a process has had so far, 0 where the system has no such figure.
 func peakMiB(pid int) int {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
