@@ -55,6 +55,11 @@ const (
 	SkipControl   = core.SkipControl
 )
 
+// SkipReasons lists every reason for which a record yields no event.
+var SkipReasons = []SkipReason{
+	SkipMirror, SkipProgress, SkipHeartbeat, SkipDuplicate, SkipQueued, SkipEmpty, SkipHeld, SkipControl,
+}
+
 // The kinds of package core of what a normalizer does not know.
 const (
 	UnknownRecord = core.UnknownRecord
@@ -62,6 +67,9 @@ const (
 	UnknownOutput = core.UnknownOutput
 	UnknownUsage  = core.UnknownUsage
 )
+
+// UnknownKinds lists the kinds of what a normalizer does not know.
+var UnknownKinds = []UnknownKind{UnknownRecord, UnknownBlock, UnknownOutput, UnknownUsage}
 
 // The standings of package core.
 const (
@@ -88,6 +96,9 @@ var (
 // Reason returns the name under which a record that failed with err is counted and
 // dead-lettered, and whether err is permanent. The set of names is bounded.
 func Reason(err error) (reason string, permanent bool) { return core.Reason(err) }
+
+// Reasons lists the names that [Reason] returns.
+func Reasons() []string { return core.Reasons() }
 
 // CompareVersions compares two versions of an agent number by number, without their suffixes; 0
 // where one of them is no version.

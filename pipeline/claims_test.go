@@ -504,7 +504,7 @@ func TestMissingBucketCostsNoRecord(t *testing.T) {
 	for n := 0; n < 2; {
 		select {
 		case text := <-lines:
-			if strings.Contains(text, "partition is acquired again") && strings.Contains(text, "bucket CLAIMS") {
+			if strings.Contains(text, "partitions lost") && strings.Contains(text, "bucket CLAIMS") {
 				n++
 			}
 		case <-deadline(t).Done():

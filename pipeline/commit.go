@@ -23,12 +23,14 @@ func (s *Stage) signalPending() {
 // commitBatches stores one batch after another until ctx ends.
 func (s *Stage) commitBatches(ctx context.Context) {
 	for {
+		s.committing.End()
 		select {
 		case <-s.pending:
 		case <-ctx.Done():
 			return
 		}
 		for b := s.collect(); !b.empty(); b = s.collect() {
+			s.committing.Begin()
 			began := time.Now()
 			s.commit(ctx, b)
 			if s.config.pacer.rest(ctx, time.Since(began)) != nil {

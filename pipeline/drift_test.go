@@ -58,15 +58,17 @@ func TestMetricsCountWhatIsNotKnown(t *testing.T) {
 			continue
 		}
 		for _, p := range m.Data.(metricdata.Sum[int64]).DataPoints {
-			series[p.Attributes.Encoded(attribute.DefaultEncoder())] = p.Value
+			if source, _ := p.Attributes.Value("source"); source.AsString() == "claude_code" {
+				series[p.Attributes.Encoded(attribute.DefaultEncoder())] = p.Value
+			}
 		}
 	}
 	for want, n := range map[string]int64{
-		"kind=record_type,name=dream-journal,source=claude_code,version=2.1.1": 2,
-		"kind=record_type,name=dream-journal,source=claude_code,version=9.9.9": 1,
-		"kind=block_type,name=hologram,source=claude_code,version=2.1.1":       1,
-		"kind=usage_field,name=qubits,source=claude_code,version=2.1.1":        1,
-		"kind=tool_output,name=scent,source=claude_code,version=2.1.1":         1,
+		"generation=v1,kind=record_type,live=true,name=dream-journal,source=claude_code,version=2.1.1": 2,
+		"generation=v1,kind=record_type,live=true,name=dream-journal,source=claude_code,version=9.9.9": 1,
+		"generation=v1,kind=block_type,live=true,name=hologram,source=claude_code,version=2.1.1":       1,
+		"generation=v1,kind=usage_field,live=true,name=qubits,source=claude_code,version=2.1.1":        1,
+		"generation=v1,kind=tool_output,live=true,name=scent,source=claude_code,version=2.1.1":         1,
 	} {
 		if series[want] != n {
 			t.Errorf("%s is %d, want %d, of %v", want, series[want], n, series)

@@ -92,31 +92,41 @@ var (
 // was tried. It makes the record a dead letter.
 var ErrCrashed = errors.New("record ended the process")
 
+// permanentErrors are the reasons of the permanent errors that no normalizer sees.
+var permanentErrors = []struct {
+	err    error
+	reason string
+}{
+	{errSubject, "bad_subject"},
+	{errSession, "bad_session"},
+	{errHeader, "bad_header"},
+	{errClaim, "bad_claim"},
+	{errClaimMissing, "claim_missing"},
+	{errClaimSize, "claim_size"},
+	{errClaimDigest, "claim_digest"},
+	{errUnpublishable, "unpublishable"},
+	{ErrCrashed, "crashed"},
+}
+
 // Reason returns the reason under which a record that failed with err is counted and
 // dead-lettered, and whether err is permanent. The set of reasons is bounded: those of
 // [normalizers.Reason] and those of this package.
 func Reason(err error) (reason string, permanent bool) {
-	switch {
-	case errors.Is(err, errSubject):
-		return "bad_subject", true
-	case errors.Is(err, errSession):
-		return "bad_session", true
-	case errors.Is(err, errHeader):
-		return "bad_header", true
-	case errors.Is(err, errClaim):
-		return "bad_claim", true
-	case errors.Is(err, errClaimMissing):
-		return "claim_missing", true
-	case errors.Is(err, errClaimSize):
-		return "claim_size", true
-	case errors.Is(err, errClaimDigest):
-		return "claim_digest", true
-	case errors.Is(err, errUnpublishable):
-		return "unpublishable", true
-	case errors.Is(err, ErrCrashed):
-		return "crashed", true
+	for _, p := range permanentErrors {
+		if errors.Is(err, p.err) {
+			return p.reason, true
+		}
 	}
 	return normalizers.Reason(err)
+}
+
+// reasons lists the reasons that [Reason] returns.
+func reasons() []string {
+	list := normalizers.Reasons()
+	for _, p := range permanentErrors {
+		list = append(list, p.reason)
+	}
+	return list
 }
 
 // topologyError is [errTopology] with the differences between what exists and what is

@@ -41,7 +41,9 @@ func NewFeed(js jetstream.JetStream, partitions, messages int, slack uint64, pat
 }
 
 // Run is [feed.run] on one link.
-func (f Feed) Run(ctx context.Context) { f.run(ctx, func() context.Context { return ctx }) }
+func (f Feed) Run(ctx context.Context) {
+	f.run(ctx, func() context.Context { return ctx }, func(context.Context, error) {})
+}
 
 // Alone returns how many partitions read alone.
 func (f Feed) Alone() int {

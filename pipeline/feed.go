@@ -97,11 +97,15 @@ func newFeed(js jetstream.JetStream, partitions int, limits feedLimits) *feed {
 	}
 }
 
-// run reads until ctx ends. Each reading ends with the link in which it began.
-func (f *feed) run(ctx context.Context, linked func() context.Context) {
+// run reads until ctx ends. Each reading ends with the link in which it began; ended is called
+// with the error of one that failed.
+func (f *feed) run(ctx context.Context, linked func() context.Context, ended func(context.Context, error)) {
 	for f.awaitMembers(ctx) {
 		if err := f.read(linked()); err != nil { //nolint:contextcheck // the link ends with ctx, too
 			f.fail(err)
+			if ctx.Err() == nil {
+				ended(ctx, err)
+			}
 		}
 	}
 }

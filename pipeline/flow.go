@@ -6,6 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"go.opentelemetry.io/otel/attribute"
+
 	"tributary/envelopes"
 	"tributary/normalizers"
 )
@@ -112,11 +114,23 @@ func (o *ownership) load(records []received) (n int, err error) {
 	o.mu.Unlock()
 	c := o.sessions
 	c.evict(stored)
+	hits, misses := 0, 0
+	defer func() {
+		t := o.p.stage.telemetry
+		t.count(o.ctx, t.lookups, hits, attribute.String("result", "hit"))
+		t.count(o.ctx, t.lookups, misses, attribute.String("result", "miss"))
+		o.p.cached.Store(int64(c.bytes))
+	}()
 	for before := c.bytes; n < len(records) && c.bytes-before <= c.limit; {
 		var missing []sessionKey
 		for ; n < len(records) && len(missing) < loadTogether; n++ {
-			if k := records[n].key(); records[n].addressed() && c.live[k] == nil && !slices.Contains(missing, k) {
+			switch k := records[n].key(); {
+			case !records[n].addressed():
+			case c.live[k] != nil || slices.Contains(missing, k):
+				hits++
+			default:
 				missing = append(missing, k)
+				misses++
 			}
 		}
 		if len(missing) == 0 {

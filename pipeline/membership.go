@@ -25,7 +25,7 @@ type membership struct {
 	beats   int // heartbeats written
 	seen    map[string]sighting
 	awaited map[int]time.Time // partitions that another worker has yet to hand over, and since when
-	failing bool              // the last round failed
+	left    map[int]bool      // partitions that another worker has released, or has left
 }
 
 // sighting is the last heartbeat that was seen of a worker. It carries the time of the
@@ -47,6 +47,7 @@ func (s *Stage) coordinate(ctx context.Context, fail context.CancelCauseFunc) er
 	due := time.NewTimer(0)
 	defer due.Stop()
 	for {
+		s.coordinating.End()
 		select {
 		case <-ctx.Done():
 			return s.waitForPartitions()
@@ -60,6 +61,7 @@ func (s *Stage) coordinate(ctx context.Context, fail context.CancelCauseFunc) er
 		case <-s.ended:
 		case <-due.C:
 		}
+		s.coordinating.Begin()
 		next := m.round(ctx, fail)
 		if err := s.stopped(); err != nil {
 			fail(err)
@@ -81,7 +83,7 @@ func (s *Stage) join(ctx context.Context) (*membership, error) {
 	if err != nil {
 		return nil, fmt.Errorf("bucket %s: %w", workersBucket, err)
 	}
-	return &membership{stage: s, kv: kv, since: time.Now().UTC(), seen: make(map[string]sighting)}, nil
+	return &membership{stage: s, kv: kv, since: time.Now().UTC(), seen: make(map[string]sighting), left: make(map[int]bool)}, nil
 }
 
 // alone reports whether the stage works on every partition by itself.
@@ -92,7 +94,7 @@ func (m *membership) alone() bool { return m.kv == nil }
 func (m *membership) round(ctx context.Context, fail context.CancelCauseFunc) time.Duration {
 	s := m.stage
 	if m.alone() {
-		s.assign(ctx, everyPartition(s.config.Topology.Partitions), nil, fail)
+		s.assign(ctx, everyPartition(s.config.Topology.Partitions), nil, func(int) string { return causeStart }, fail)
 		return 0
 	}
 	heartbeat := s.config.Heartbeat
@@ -102,28 +104,45 @@ func (m *membership) round(ctx context.Context, fail context.CancelCauseFunc) ti
 		m.logFailure(ctx, err)
 		return heartbeat
 	}
-	m.failing = false
 	alive := m.alive()
 	if m.beats < 2 && len(alive) > 1 {
 		return heartbeat // the others have not seen this worker yet
 	}
 	mine := assignment(s.config.Topology.Partitions, alive)[s.config.Member]
+	before := m.awaited
 	awaited := m.await(mine, alive)
-	s.assign(ctx, mine, awaited, fail)
+	s.assign(ctx, mine, awaited, func(p int) string { return m.cause(p, alive, before) }, fail)
 	if len(awaited) > 0 || !slices.Equal(numbers(s.list()), mine) {
 		return heartbeat / 7
 	}
 	return heartbeat
 }
 
-// logFailure logs the first of consecutive failures.
+// logFailure logs and counts a failure.
 func (m *membership) logFailure(ctx context.Context, err error) {
-	level := slog.LevelWarn
-	if m.failing {
-		level = slog.LevelDebug
+	t := m.stage.telemetry
+	t.count(ctx, t.heartbeatFailures, 1)
+	m.stage.config.Logger.WarnContext(ctx, "heartbeats of the workers cannot be exchanged", slog.Any("error", err))
+}
+
+// cause returns why a partition that was assigned to this worker is acquired. awaited has those
+// that another worker had yet to hand over before this round.
+func (m *membership) cause(partition int, alive []string, awaited map[int]time.Time) string {
+	_, waited := awaited[partition]
+	left := m.left[partition]
+	delete(m.left, partition)
+	switch owned := m.owned(partition, alive); {
+	case waited && !owned, left && !owned:
+		return causeHandover
+	case owned:
+		return causeTakeover
 	}
-	m.failing = true
-	m.stage.config.Logger.Log(ctx, level, "heartbeats of the workers cannot be exchanged", slog.Any("error", err))
+	for id, w := range m.seen {
+		if id != m.stage.config.Member && slices.Contains(w.Partitions, partition) {
+			return causeTakeover
+		}
+	}
+	return causeStart
 }
 
 // exchange reads the heartbeats of the others and writes that of this worker.
@@ -167,6 +186,7 @@ func (m *membership) read(ctx context.Context) error {
 	now := time.Now()
 	for id := range m.seen {
 		if key, ok := stored[workerSubject(g, id)]; !ok || len(key.Data) == 0 {
+			m.noteReleased(m.seen[id].Partitions, nil)
 			delete(m.seen, id) // the worker has left
 		}
 	}
@@ -177,10 +197,21 @@ func (m *membership) read(ctx context.Context) error {
 		}
 		last, known := m.seen[w.ID]
 		if !known || key.Sequence != last.sequence {
+			m.noteReleased(last.Partitions, w.Partitions)
 			m.seen[w.ID] = sighting{w, key.Sequence, now}
 		}
 	}
 	return nil
+}
+
+// noteReleased notes which partitions a worker had and has no more.
+func (m *membership) noteReleased(had, has []int) {
+	for _, p := range had {
+		m.left[p] = true
+	}
+	for _, p := range has {
+		delete(m.left, p)
+	}
 }
 
 // alive returns the ids of the workers that are alive, this one included, in their order.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"runtime/debug"
+	"time"
 
 	"go.opentelemetry.io/otel/trace"
 
@@ -49,7 +50,11 @@ func (o *ownership) normalize(r received) (normalized, error) {
 	}
 	session := o.sessions.use(r.key())
 	forgotten := session.state.Forgotten()
+	began := time.Now()
+	o.p.normalizing.beginAt(began)
 	result, panicked, err := o.callNormalizer(session.state, r.Record)
+	o.p.normalizing.End()
+	o.count(countNormalizing, r, int64(time.Since(began)))
 	switch _, permanent := Reason(err); {
 	case panicked:
 		return normalized{}, o.p.condemn(r.Sequence, err)
@@ -63,7 +68,7 @@ func (o *ownership) normalize(r received) (normalized, error) {
 		return normalized{}, o.p.condemn(r.Sequence, err)
 	}
 	o.countResult(r, session, result)
-	o.count(countForgotten, r, "", int64(session.state.Forgotten()-forgotten))
+	o.count(countForgotten, r, int64(session.state.Forgotten()-forgotten))
 	return normalized{messages, session}, nil
 }
 
@@ -92,13 +97,13 @@ func (o *ownership) reject(r received, cause error) normalized {
 		session = o.sessions.use(r.key())
 		result, ok := session.state.Reject(r.Record)
 		if !ok {
-			o.count(countSkipped, r, string(normalizers.SkipDuplicate), 1)
+			o.count(countSkipped, r, 1, string(normalizers.SkipDuplicate))
 			return normalized{}
 		}
 		o.countResult(r, session, result)
 	}
 	reason, _ := Reason(cause)
-	o.count(countDeadLetters, r, reason, 1)
+	o.count(countDeadLetters, r, 1, reason)
 	return normalized{[]message{o.deadLetterMessage(r, cause)}, session}
 }
 
@@ -111,7 +116,7 @@ func (o *ownership) append(r received, out normalized) {
 		o.sessions.changed(out.session, c.number)
 	}
 	c.add(r.raw, out.messages, o.storedBefore(r, len(out.messages)))
-	o.count(countRecords, r, "", 1)
+	o.count(countRecords, r, 1)
 	if !o.p.stage.telemetry.tracing {
 		return
 	}
@@ -136,26 +141,26 @@ func (o *ownership) storedBefore(r received, messages int) int {
 }
 
 // count adds to a counter, from when the chunk that is built is stored.
-func (o *ownership) count(counter int, r received, label string, n int64) {
-	o.building.tally.add(counter, r.Source, label, n)
+func (o *ownership) count(counter int, r received, n int64, labels ...string) {
+	o.building.tally.add(counter, r.Source, n, labels...)
 }
 
 // countResult counts what a record yielded, and notes what it changed about gaps.
 func (o *ownership) countResult(r received, s *liveSession, result normalizers.Result) {
 	for _, u := range result.Unknown {
-		o.building.tally.addUnknown(r.Source, normalizers.VersionOf(s.state), u)
+		o.count(countUnknown, r, int64(u.Count), normalizers.VersionOf(s.state), string(u.Kind), u.Name)
 	}
 	for i := range result.Events {
-		o.count(countEvents, r, string(result.Events[i].Event.EventType), 1)
+		o.building.tally.addEvent(r.Source, &result.Events[i].Event)
 	}
 	if result.Skip != "" {
-		o.count(countSkipped, r, string(result.Skip), 1)
+		o.count(countSkipped, r, 1, string(result.Skip))
 	}
 	if result.Gap {
-		o.count(countGaps, r, "", 1)
+		o.count(countGaps, r, 1)
 	}
 	if result.Late {
-		o.count(countLate, r, "", 1)
+		o.count(countLate, r, 1)
 	}
 	o.building.noteGap(r, s, result)
 }

@@ -5,6 +5,8 @@ import (
 	"log/slog"
 	"sync"
 	"time"
+
+	"go.opentelemetry.io/otel/attribute"
 )
 
 // ownership is one period in which this worker owns a partition, with everything that it
@@ -66,7 +68,7 @@ func (p *partition) acquire(ctx context.Context) (*ownership, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.acquired = true
+	p.noteAcquisition(ctx, last, mine.Epoch)
 	p.reportUnconfirmed(ctx, last)
 	p.forgive(mine.Raw)
 	if mine.Tries > maxTogether {
@@ -84,7 +86,7 @@ func (p *partition) newestCheckpoint(ctx context.Context) (Checkpoint, uint64, e
 	if err != nil || !p.acquired || last.Owner == s.owner {
 		return last, sequence, err
 	}
-	p.log.Warn("another worker acquired the partition", slog.String("worker", last.Owner))
+	p.stage.changes.note(change{changeOvertaken, "overtaken", ownerName(last.Owner)}, p.number, last.Epoch)
 	if err := pause(ctx, s.config.Heartbeat); err != nil {
 		return Checkpoint{}, 0, err
 	}
@@ -92,6 +94,18 @@ func (p *partition) newestCheckpoint(ctx context.Context) (Checkpoint, uint64, e
 		return Checkpoint{}, 0, errOvertaken // it stays with the other worker
 	}
 	return readCheckpoint(ctx, s.js, s.config.Topology.Generation, p.number)
+}
+
+// noteAcquisition counts and logs that the partition is acquired, behind a checkpoint.
+func (p *partition) noteAcquisition(ctx context.Context, last Checkpoint, epoch uint64) {
+	kind, cause := changeAcquired, p.cause
+	if p.acquired {
+		kind, cause = changeRecovered, causeRecovery
+	}
+	p.acquired, p.epoch = true, epoch
+	t := p.stage.telemetry
+	t.count(ctx, t.acquisitions, 1, attribute.String("cause", cause))
+	p.stage.changes.note(change{kind, cause, ownerName(last.Owner)}, p.number, epoch)
 }
 
 // fence stores the newest checkpoint again under the name of this worker. After that no

@@ -21,16 +21,21 @@ const (
 type partition struct {
 	stage  *Stage
 	number int
+	cause  string        // why it was assigned to this worker
 	drain  chan struct{} // closed to end the partition well
 	log    *slog.Logger
 
 	// What the metrics report.
 	open    atomic.Int64 // records read but not stored
+	cached  atomic.Int64 // memory of the session states
 	waiting atomic.Int64 // when the broker stored the oldest record that is in no chunk yet, in Unix nanoseconds; 0 for none
 
 	unconfirmed atomic.Pointer[entry] // the last entry whose outcome is not known; nil for none
 
+	normalizing Step // of the goroutine of the partition
+
 	// These belong to the goroutine of the partition.
+	epoch     uint64           // of the last ownership
 	acquired  bool             // at least once
 	tries     int              // attempts without progress, without those that this process survived
 	condemned map[uint64]error // records that must not be tried again, and why; see [partition.condemn]
@@ -46,10 +51,11 @@ var (
 	errNotAcquired = errors.New("not acquired yet")
 )
 
-func newPartition(s *Stage, number int) *partition {
+func newPartition(s *Stage, number int, cause string) *partition {
 	return &partition{
 		stage:     s,
 		number:    number,
+		cause:     cause,
 		drain:     make(chan struct{}),
 		log:       s.config.Logger.With(slog.Int("partition", number)),
 		condemned: make(map[uint64]error),
@@ -62,15 +68,16 @@ func newPartition(s *Stage, number int) *partition {
 // when the partition is drained or ctx ends, else the reason why no further try can
 // succeed.
 func (p *partition) run(ctx context.Context) error {
-	backoff, level := minBackoff, slog.LevelWarn
+	backoff := minBackoff
 	for ctx.Err() == nil {
 		draining := closed(p.drain)
 		progress, err := p.runOnce() //nolint:contextcheck // the link ends with ctx, too
 		if progress {
-			backoff, level = minBackoff, slog.LevelWarn
+			backoff = minBackoff
 		}
 		switch {
 		case err == nil:
+			p.stage.changes.note(change{changeHandedOver, p.reasonToRelease(), ""}, p.number, p.epoch)
 			return nil
 		case ctx.Err() != nil, errors.Is(err, errCondemned):
 			continue
@@ -80,8 +87,7 @@ func (p *partition) run(ctx context.Context) error {
 		case draining:
 			return nil // drained before: else it is acquired once more, to take back an attempt that this process survived
 		}
-		p.log.Log(ctx, level, "partition is acquired again", slog.Any("error", err))
-		level = slog.LevelDebug // logs only the first of consecutive failures
+		p.stage.changes.note(change{changeLost, err.Error(), ""}, p.number, p.epoch)
 		_ = pause(ctx, backoff) // which ends early only with ctx
 		backoff = min(2*backoff, maxBackoff)
 	}
@@ -96,6 +102,7 @@ func (p *partition) runOnce() (progress bool, err error) {
 		p.setOwnership(o, nil)
 		err = o.work()
 		p.tries = o.end()
+		p.cached.Store(0)
 		if oldest, ok := o.oldest(); ok && err != nil { // the chunk is dropped, so its records wait again
 			p.waiting.Store(oldest.UnixNano())
 		}
@@ -103,6 +110,14 @@ func (p *partition) runOnce() (progress bool, err error) {
 	}
 	p.setOwnership(nil, err)
 	return progress, err
+}
+
+// reasonToRelease says why the partition was released.
+func (p *partition) reasonToRelease() string {
+	if closed(p.stage.drain) {
+		return "drain"
+	}
+	return "assigned to another worker"
 }
 
 // final reports whether an error stays, however often the partition is acquired.

@@ -3,8 +3,11 @@ package pipeline
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
+	"strconv"
+	"strings"
 )
 
 // The partitions of a stage: those that are assigned to it, and the goroutines that work
@@ -12,9 +15,9 @@ import (
 
 // assign makes mine the partitions of this worker. It releases those that are no longer
 // assigned and starts those that are new, but for those in awaited, which another worker
-// has yet to hand over. fail ends the stage: a partition calls it when it finds that no
+// has yet to hand over; cause returns why a partition is acquired. fail ends the stage: a partition calls it when it finds that no
 // partition of the generation can be trusted.
-func (s *Stage) assign(ctx context.Context, mine []int, awaited map[int]bool, fail context.CancelCauseFunc) {
+func (s *Stage) assign(ctx context.Context, mine []int, awaited map[int]bool, cause func(partition int) string, fail context.CancelCauseFunc) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.assigned, s.started = mine, true
@@ -29,15 +32,15 @@ func (s *Stage) assign(ctx context.Context, mine []int, awaited map[int]bool, fa
 	}
 	for _, n := range mine {
 		if s.partitions[n] == nil && !awaited[n] {
-			s.partitions[n] = s.startPartition(ctx, n, fail)
+			s.partitions[n] = s.startPartition(ctx, n, cause(n), fail)
 		}
 	}
 }
 
 // startPartition begins to work on a partition, until it is released, ctx ends, or it
 // cannot go on.
-func (s *Stage) startPartition(ctx context.Context, number int, fail context.CancelCauseFunc) *partition {
-	p := newPartition(s, number)
+func (s *Stage) startPartition(ctx context.Context, number int, cause string, fail context.CancelCauseFunc) *partition {
+	p := newPartition(s, number, cause)
 	go func() {
 		err := p.run(ctx)
 		if errors.Is(err, errNoCheckpoint) {
@@ -103,6 +106,24 @@ func numbers(partitions []*partition) []int {
 		out[i] = p.number
 	}
 	return out
+}
+
+// Ranges writes sorted numbers as ranges: 0-3 7.
+func Ranges(list []int) string {
+	var parts []string
+	for i := 0; i < len(list); {
+		j := i
+		for j+1 < len(list) && list[j+1] == list[j]+1 {
+			j++
+		}
+		if j == i {
+			parts = append(parts, strconv.Itoa(list[i]))
+		} else {
+			parts = append(parts, fmt.Sprintf("%d-%d", list[i], list[j]))
+		}
+		i = j + 1
+	}
+	return strings.Join(parts, " ")
 }
 
 // everyPartition returns the numbers of n partitions, in their order.

@@ -52,7 +52,7 @@ func ReadProgress(ctx context.Context, js jetstream.JetStream, g Generation) (Pr
 	if err != nil {
 		return p, err
 	}
-	now, err := brokerTime(ctx, js)
+	now, err := BrokerTime(ctx, js)
 	for _, w := range workers {
 		if !w.Silent(now) {
 			p.Workers++

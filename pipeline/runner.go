@@ -39,12 +39,14 @@ type Runner struct {
 
 	// These belong to the goroutine of Run.
 	failed  map[string]time.Time // when a replay that has failed is tried again
-	failing bool                 // the last read of the generations failed
 	foreign string               // the live generation of another revision that was logged last
 	begun   string               // the generation whose stage was started last; empty before the first
 
-	mu     sync.Mutex
-	stages map[string]*runningStage // by generation
+	step Step // of Run
+
+	mu      sync.Mutex
+	started bool                     // the generations were read
+	stages  map[string]*runningStage // by generation
 }
 
 // runningStage is a stage that a [Runner] runs.
@@ -80,6 +82,7 @@ func (r *Runner) Run(ctx context.Context) error {
 	tick := time.NewTicker(r.config.Heartbeat)
 	defer tick.Stop()
 	for {
+		r.step.Begin()
 		if err := r.reap(); err != nil {
 			cancel(err)
 			return errors.Join(err, r.wait(false))
@@ -88,6 +91,7 @@ func (r *Runner) Run(ctx context.Context) error {
 			cancel(err)
 			return errors.Join(err, r.wait(false))
 		}
+		r.step.End()
 		select {
 		case <-r.ended:
 		case <-tick.C:
@@ -109,12 +113,28 @@ func (r *Runner) Drain() { r.draining.Do(func() { close(r.drain) }) }
 func (r *Runner) Ready() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if !r.started {
+		return errors.New("the generations are not read yet")
+	}
 	for _, s := range r.stages {
 		if s.live {
 			return s.Ready()
 		}
 	}
 	return nil
+}
+
+// Alive is [Stage.Alive] of all stages, and of the runner itself.
+func (r *Runner) Alive() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	errs := []error{r.step.Check("the choice of generations")}
+	for name, s := range r.stages {
+		if err := s.Alive(); err != nil {
+			errs = append(errs, fmt.Errorf("generation %s: %w", name, err))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // wait waits until every stage has ended, drained when it should be, and returns why the live
@@ -166,17 +186,12 @@ func (r *Runner) reap() error {
 func (r *Runner) round(ctx context.Context) error {
 	wanted, err := r.wanted(ctx)
 	if err != nil {
-		level := slog.LevelWarn
-		if r.failing {
-			level = slog.LevelDebug // logs only the first of consecutive failures
-		}
-		r.failing = true
-		r.config.Logger.Log(ctx, level, "generations cannot be read: the worker goes on with those that it has", slog.Any("error", err))
+		r.config.Logger.WarnContext(ctx, "generations cannot be read: the worker goes on with those that it has", slog.Any("error", err))
 		return nil
 	}
-	r.failing = false
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.started = true
 	for name, s := range r.stages {
 		if g, ok := wanted[name]; (!ok || g.live() != s.live || !g.Started.Equal(s.started)) && !s.drained {
 			s.drained = true

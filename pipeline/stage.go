@@ -39,6 +39,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
+	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/trace"
 
@@ -131,11 +132,14 @@ type Stage struct {
 	feed      *feed
 	ttl       string        // of an event; empty when events do not expire
 	pending   chan struct{} // signaled when a chunk waits for the committer
-	trial     exclusive     // held while a suspect record is tried, see poison.go
-	large     exclusive     // held while a large record is in memory
+	changes   *changes
+	trial     exclusive // held while a suspect record is tried, see poison.go
+	large     exclusive // held while a large record is in memory
 
 	received   atomic.Int64 // when records were received last, in Unix nanoseconds
 	generation Generation   // that the stage works on; set by Run before any partition starts
+
+	coordinating, committing Step // of the loops of those names
 
 	rotation int // belongs to the committer: the partition that the next batch begins with
 
@@ -165,6 +169,7 @@ func New(js jetstream.JetStream, cfg Config) (*Stage, error) {
 		bodies:     newBodies(NewClaims(js), cfg.ClaimBytes),
 		feed:       newFeed(js, cfg.Topology.Partitions, defaultFeedLimits),
 		pending:    make(chan struct{}, 1),
+		changes:    newChanges(cfg.Logger),
 		trial:      newExclusive(),
 		large:      newExclusive(),
 		drain:      make(chan struct{}),
@@ -202,6 +207,7 @@ func (s *Stage) Run(ctx context.Context) error {
 	defer cancel(nil)
 	s.newLink(ctx)
 
+	s.telemetry.zero(ctx)
 	metrics, err := s.telemetry.observe(s.list, s.feed)
 	if err != nil {
 		return fmt.Errorf("observe partitions: %w", err)
@@ -210,11 +216,12 @@ func (s *Stage) Run(ctx context.Context) error {
 	var background sync.WaitGroup
 	background.Go(func() { s.watchConnection(ctx, cancel) })
 	background.Go(func() { s.commitBatches(ctx) })
-	background.Go(func() { s.feed.run(ctx, s.linked) })
+	background.Go(func() { s.feed.run(ctx, s.linked, s.readerEnded) })
 	err = s.coordinate(ctx, cancel)
 	cause := context.Cause(ctx)
 	cancel(nil)
 	background.Wait()
+	s.changes.write()
 	if err != nil {
 		return err
 	}
@@ -244,6 +251,32 @@ func (s *Stage) Ready() error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// Alive returns an error when the stage makes no progress and will not by itself: one of its
+// loops, or the normalizer, has not returned for minutes. A broker that is away is no reason.
+func (s *Stage) Alive() error {
+	errs := []error{s.coordinating.Check("the assignment of partitions"), s.committing.Check("the storage of events")}
+	for _, p := range s.list() {
+		errs = append(errs, p.normalizing.Check(fmt.Sprintf("the normalizer in partition %d", p.number)))
+	}
+	return errors.Join(errs...)
+}
+
+// readerEnded counts a reading of the raw stream that failed.
+func (s *Stage) readerEnded(ctx context.Context, err error) {
+	cause := "other"
+	switch {
+	case errors.Is(err, errSilent):
+		cause = "silent"
+	case errors.Is(err, errGap):
+		cause = "gap"
+	case errors.Is(err, errLate):
+		cause = "late"
+	case errors.Is(err, errDisconnected):
+		cause = "disconnected"
+	}
+	s.telemetry.count(ctx, s.telemetry.readerRestarts, 1, attribute.String("cause", cause))
 }
 
 // errAwaited is why an assigned partition is not started yet.

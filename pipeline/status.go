@@ -65,7 +65,7 @@ func ReadStatus(ctx context.Context, js jetstream.JetStream, t Topology) (Status
 			return Status{}, fmt.Errorf("partition %d: %w", p, err)
 		}
 	}
-	if s.At, err = brokerTime(ctx, js); err != nil {
+	if s.At, err = BrokerTime(ctx, js); err != nil {
 		return Status{}, err
 	}
 	for _, w := range s.Workers {
@@ -83,15 +83,20 @@ func ReadStatus(ctx context.Context, js jetstream.JetStream, t Topology) (Status
 	return s, err
 }
 
-// ownedBy reports whether a worker wrote the last checkpoint. An owner is the name of a
-// worker and an id of its process.
-func (s PartitionStatus) ownedBy(w Worker) bool {
-	process := strings.LastIndexByte(s.Owner, '-')
-	return process >= 0 && s.Owner[:process] == w.Name
+// ownedBy reports whether a worker wrote the last checkpoint.
+func (s PartitionStatus) ownedBy(w Worker) bool { return s.Owner != "" && ownerName(s.Owner) == w.Name }
+
+// ownerName returns the name of the worker in the owner of a checkpoint, which is that name and
+// an id of the process.
+func ownerName(owner string) string {
+	if process := strings.LastIndexByte(owner, '-'); process >= 0 {
+		return owner[:process]
+	}
+	return owner
 }
 
-// brokerTime returns the time of the broker's clock.
-func brokerTime(ctx context.Context, js jetstream.JetStream) (time.Time, error) {
+// BrokerTime returns the time of the broker's clock.
+func BrokerTime(ctx context.Context, js jetstream.JetStream) (time.Time, error) {
 	s, err := js.Stream(ctx, RawStream)
 	if err != nil {
 		return time.Time{}, fmt.Errorf("stream %s: %w", RawStream, err)

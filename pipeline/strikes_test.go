@@ -216,7 +216,7 @@ func (r *faultRun) fillDisks() {
 	r.awaitLog("a store that is full", func(w *worker) bool {
 		for line := range strings.Lines(w.Output()[before[w]:]) {
 			// One of several servers that is full steps down and need not answer why.
-			if strings.Contains(line, "partition is acquired again") && (r.plan.nodes > 1 || strings.Contains(line, storeFull)) {
+			if strings.Contains(line, "partitions lost") && (r.plan.nodes > 1 || strings.Contains(line, storeFull)) {
 				return true
 			}
 		}

@@ -1,10 +1,13 @@
 package pipeline
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"time"
+	"unicode"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -31,112 +34,271 @@ const (
 	countLate
 	countForgotten
 	countUnknown
+	countTokens
+	countToolResults
+	countNormalizing
 	counters
 )
 
-// counted is one series of a counter: its source, and its event type or reason. What is
-// unknown has a name as its label, a kind, and the version of the agent.
+// counted is one series of a counter: its source, and the values of the labels that the
+// counter has beside it.
 type counted struct {
 	counter int
 	source  envelopes.Source
-	label   string
-	kind    normalizers.UnknownKind
-	version string
+	labels  [maxLabels]string
 }
+
+// maxLabels is how many labels a counter has beside its source, at most.
+const maxLabels = 3
 
 // tally is what a chunk adds to the counters once it is stored.
 type tally map[counted]int64
 
-func (t tally) add(counter int, source envelopes.Source, label string, n int64) {
-	if n != 0 {
-		t[counted{counter: counter, source: source, label: label}] += n
+func (t tally) add(counter int, source envelopes.Source, n int64, labels ...string) {
+	if n == 0 {
+		return
+	}
+	c := counted{counter: counter, source: source}
+	copy(c.labels[:], labels)
+	t[c] += n
+}
+
+// addEvent counts an event with its tokens, or its outcome if it is the result of a tool.
+func (t tally) addEvent(source envelopes.Source, e *envelopes.AgentEventV1) {
+	t.add(countEvents, source, 1, string(e.EventType))
+	if u := e.Usage; u != nil {
+		model := valueOf(e.Model)
+		for i, n := range []int64{u.Input, u.CacheRead, u.CacheWrite, u.Output, u.Reasoning} {
+			t.add(countTokens, source, n, model, tokenKinds[i])
+		}
+	}
+	if e.EventType == envelopes.ToolResult {
+		t.add(countToolResults, source, 1, valueOf(e.ToolName), cmp.Or(string(valueOf(e.ToolStatus)), string(envelopes.StatusUnknown)))
 	}
 }
 
-// addUnknown adds to the count of what is unknown in the logs of a version of an agent.
-func (t tally) addUnknown(source envelopes.Source, version string, u normalizers.Unknown) {
-	t[counted{countUnknown, source, u.Name, u.Kind, version}] += int64(u.Count)
+// tokenKinds are the parts of [envelopes.Usage].
+var tokenKinds = []string{"input", "cache_read", "cache_write", "output", "reasoning"}
+
+func valueOf[T ~string](p *T) T {
+	if p == nil {
+		return ""
+	}
+	return *p
 }
+
+// counterTable describes the counters: the labels beside generation, live and source with
+// all of their values, or with nil where logs state them.
+var counterTable = [counters]struct {
+	name, unit, text string
+	labels           []label
+}{
+	countRecords:     {"records", "{record}", "Raw records that are done", nil},
+	countEvents:      {"events", "{event}", "Events stored", []label{{"event_type", texts(envelopes.EventTypes)}}},
+	countSkipped:     {"skipped", "{record}", "Records without an event", []label{{"reason", texts(normalizers.SkipReasons)}}},
+	countDeadLetters: {"dead_letters", "{record}", "Records that could not be read", []label{{"reason", reasons()}}},
+	countGaps:        {"gaps", "{record}", "Records behind a gap in their file | records of the session before them are not in the raw stream", nil},
+	countLate:        {"late", "{record}", "Records that lay in a gap and came late | their events are appended to their sessions", nil},
+	countForgotten:   {"forgotten", "{item}", "Items that session states forgot because of a limit", nil},
+	countUnknown: {
+		"unknown", "{item}", "What the normalizers do not know in records that are done | a newer version of an agent may write something new",
+		[]label{{"version", nil}, {"kind", texts(normalizers.UnknownKinds)}, {"name", nil}},
+	},
+	countTokens:      {"tokens", "{token}", "Tokens of the events stored | a call that several sessions repeat counts in each", []label{{"model", nil}, {"kind", tokenKinds}}},
+	countToolResults: {"tool.results", "{event}", "Results of tools in the events stored", []label{{"tool", nil}, {"status", texts([]envelopes.ToolStatus{envelopes.StatusSuccess, envelopes.StatusError, envelopes.StatusInProgress, envelopes.StatusUnknown})}}},
+	countNormalizing: {"normalizing", "s", "Time of normalizing the records that are done", nil},
+}
+
+// label is a label of a metric with its values; nil where logs state them.
+type label struct {
+	key    string
+	values []string
+}
+
+func texts[T ~string](list []T) []string {
+	out := make([]string, len(list))
+	for i, v := range list {
+		out[i] = string(v)
+	}
+	return out
+}
+
+// The labels of the other counters, with their values.
+var (
+	outcomes = label{"outcome", []string{outcomeStored, "fenced", "refused", "unknown"}}
+	causes   = label{"cause", []string{causeStart, causeHandover, causeTakeover, causeRecovery}}
+	restarts = label{"cause", []string{"silent", "gap", "late", "disconnected", "other"}}
+	lookups  = label{"result", []string{"hit", "miss"}}
+)
 
 // telemetry is the metrics and traces of a stage. It uses nothing but the API of
 // OpenTelemetry.
 type telemetry struct {
 	tracing     bool
 	tracer      trace.Tracer
-	counters    [counters]metric.Int64Counter
-	commits     metric.Int64Counter
-	duration    metric.Float64Histogram
 	meter       metric.Meter
-	lag         metric.Int64ObservableGauge
-	owned       metric.Int64ObservableGauge
-	oldest      metric.Float64ObservableGauge
-	drift       normalizers.DriftLabels
+	counters    [counters]metric.Int64Counter
+	normalizing metric.Float64Counter
 	destination string // the events stream
+
+	acquisitions, heartbeatFailures, readerRestarts, lookups, commits metric.Int64Counter
+
+	duration, latency metric.Float64Histogram // of a commit; from a record to its events
+	records, bytes    metric.Int64Histogram   // of a commit
+
+	lag, owned, cache metric.Int64ObservableGauge
+	oldest            metric.Float64ObservableGauge
+
+	drift normalizers.DriftLabels // bounds the labels of what is unknown
+	names normalizers.DriftLabels // bounds the labels of models and tools
 
 	base []attribute.KeyValue // of every measurement
 }
 
-// labels are the keys of the attribute [counted.label], by counter.
-var labels = [counters]attribute.Key{
-	countEvents:      "event_type",
-	countSkipped:     "reason",
-	countDeadLetters: "reason",
-	countUnknown:     "name",
-}
-
 // newTelemetry makes the instruments.
 func newTelemetry(cfg Config) (*telemetry, error) {
-	t := &telemetry{tracing: cfg.Tracer != nil, tracer: cfg.Tracer, destination: EventsStream(cfg.Topology.Generation)}
+	t := &telemetry{
+		tracing: cfg.Tracer != nil, tracer: cfg.Tracer, meter: cfg.Meter,
+		destination: EventsStream(cfg.Topology.Generation),
+		base:        []attribute.KeyValue{attribute.String("generation", cfg.Topology.Generation), attribute.Bool("live", cfg.pacer == nil)},
+	}
 	if t.tracer == nil {
 		t.tracer = tracenoop.NewTracerProvider().Tracer("")
 	}
-	if t.meter = cfg.Meter; t.meter == nil {
+	if t.meter == nil {
 		t.meter = metricnoop.NewMeterProvider().Meter("")
 	}
-	prefix := "tributary."
-	if cfg.pacer != nil {
-		prefix, t.base = "tributary.replay.", []attribute.KeyValue{attribute.String("generation", cfg.Topology.Generation)}
+	m := &instruments{meter: t.meter}
+	for i, c := range counterTable {
+		if i != countNormalizing {
+			t.counters[i] = m.counter(c.name, c.unit, c.text, append([]label{{key: "source"}}, c.labels...)...)
+		}
 	}
-	var errs []error
-	counter := func(name, unit, description string) metric.Int64Counter {
-		c, err := t.meter.Int64Counter(prefix+name, metric.WithUnit(unit), metric.WithDescription(description))
-		errs = append(errs, err)
-		return c
+	t.normalizing = m.seconds("normalizing", counterTable[countNormalizing].text, label{key: "source"})
+	t.commits = m.counter("commits", "{commit}", "Atomic batches | stored, fenced (another worker owns the partition), refused, unknown (the answer is lost: acquiring the partition again finds out)", outcomes)
+	t.duration = m.histogram("commit.duration", "Time from sending a batch to its outcome", outcomes)
+	t.records = m.sizes("commit.records", "{record}", "Records of a batch that is stored", 1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
+	t.bytes = m.sizes("commit.size", "By", "Bytes of the events, dead letters and states of a batch that is stored", 1<<10, 4<<10, 16<<10, 64<<10, 256<<10, 1<<20, 4<<20, 16<<20)
+	t.latency = m.histogram("latency", "Time from when the broker stored a raw record until its events are stored | of the oldest record of each partition in a batch")
+	t.acquisitions = m.counter("acquisitions", "{partition}", "Partitions acquired | start (no worker is known to have worked on it), handover, takeover (its worker is dead or slow), recovery (this worker had lost it)", causes)
+	t.heartbeatFailures = m.counter("heartbeat.failures", "{failure}", "Exchanges of heartbeats with the other workers that failed")
+	t.readerRestarts = m.counter("reader.restarts", "{restart}", "Readings of the raw stream that ended and began again", restarts)
+	t.lookups = m.counter("session.lookups", "{lookup}", "Session states that records needed | hit (in the cache), miss (read from the events stream)", lookups)
+	t.cache = m.gauge("session.cache", "By", "Memory of the session states in the cache")
+	t.lag = m.gauge("lag", "{record}", "Raw records of the partitions that this worker owns that are not done yet")
+	t.owned = m.gauge("partition.owned", "{partition}", "1 while this worker owns the partition | 0 until it has acquired it", label{key: "partition"})
+	t.oldest = m.age("oldest", "Age of the oldest raw record that is not done yet | 0 when there is none", label{key: "partition"})
+	return t, errors.Join(m.errs...)
+}
+
+// zero begins the series whose labels are known, so that their first increase is one.
+func (t *telemetry) zero(ctx context.Context) {
+	known := make(tally)
+	for i, c := range counterTable {
+		for _, source := range append(slices.Clone(envelopes.Sources), envelopes.UnknownSource) {
+			series := []counted{{counter: i, source: source}}
+			for n, l := range c.labels {
+				values := l.values
+				if values == nil {
+					values = []string{otherName}
+				}
+				var next []counted
+				for _, s := range series {
+					for _, v := range values {
+						s.labels[n] = v
+						next = append(next, s)
+					}
+				}
+				series = next
+			}
+			for _, s := range series {
+				known[s] = 0
+			}
+		}
 	}
-	t.counters = [counters]metric.Int64Counter{
-		countRecords:     counter("records", "{record}", "Raw records that are done, by source."),
-		countEvents:      counter("events", "{event}", "Events stored, by source and type."),
-		countSkipped:     counter("skipped", "{record}", "Records without an event, by source and reason."),
-		countDeadLetters: counter("dead_letters", "{record}", "Records that could not be read, by source and reason."),
-		countGaps:        counter("gaps", "{record}", "Records behind a gap in their file: records of the session before them are not in the raw stream, by source."),
-		countLate:        counter("late", "{record}", "Records that lay in a gap and came late: their events are appended to their sessions, by source."),
-		countForgotten:   counter("forgotten", "{item}", "Items that session states forgot because of a limit, by source."),
-		countUnknown:     counter("unknown", "{item}", "What the normalizers do not know in records that are done, by source, version of the agent, kind (record_type, block_type, tool_output, usage_field) and name: a newer version may write something new."),
+	t.add(ctx, known)
+	for counter, l := range map[metric.Int64Counter]label{t.commits: outcomes, t.acquisitions: causes, t.readerRestarts: restarts, t.lookups: lookups} {
+		for _, v := range l.values {
+			t.count(ctx, counter, 0, attribute.String(l.key, v))
+		}
 	}
-	t.commits = counter("commits", "{commit}", "Atomic batches, by outcome: stored, fenced (another worker owns the partition), refused, unknown (the answer is lost: acquiring the partition again finds out).")
-	var err error
-	t.duration, err = t.meter.Float64Histogram(prefix+"commit.duration", metric.WithUnit("s"),
-		metric.WithDescription("Time from sending a batch to its outcome, by outcome."),
-		metric.WithExplicitBucketBoundaries(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5))
-	errs = append(errs, err)
-	t.lag, err = t.meter.Int64ObservableGauge(prefix+"lag", metric.WithUnit("{record}"),
-		metric.WithDescription("Raw records of the partitions that this worker owns that are not done yet."))
-	errs = append(errs, err)
-	t.owned, err = t.meter.Int64ObservableGauge(prefix+"partition.owned", metric.WithUnit("{partition}"),
-		metric.WithDescription("1 while this worker owns the partition, 0 until it has acquired it, by partition."))
-	errs = append(errs, err)
-	t.oldest, err = t.meter.Float64ObservableGauge(prefix+"oldest", metric.WithUnit("s"),
-		metric.WithDescription("Age of the oldest raw record that is not done yet, by partition; 0 when there is none."))
-	return t, errors.Join(append(errs, err)...)
+	t.count(ctx, t.heartbeatFailures, 0)
+}
+
+// count adds to a counter that is none of what is stored.
+func (t *telemetry) count(ctx context.Context, c metric.Int64Counter, n int, attrs ...attribute.KeyValue) {
+	c.Add(ctx, int64(n), metric.WithAttributes(append(slices.Clip(t.base), attrs...)...))
+}
+
+// instruments makes instruments, whose descriptions end in their labels.
+type instruments struct {
+	meter metric.Meter
+	errs  []error
+}
+
+const metricPrefix = "tributary."
+
+// describe returns the description of an instrument of a stage: what it measures, its labels, and
+// what follows a bar in the text.
+func describe(text string, labels []label) metric.InstrumentOption {
+	keys := []string{"generation", "live"}
+	for _, l := range labels {
+		keys = append(keys, l.key)
+	}
+	last := len(keys) - 1
+	text, detail, found := strings.Cut(text, " | ")
+	text += ", by " + strings.Join(keys[:last], ", ") + " and " + keys[last]
+	if found {
+		text += ": " + detail
+	}
+	return metric.WithDescription(text + ".")
+}
+
+func (m *instruments) counter(name, unit, text string, labels ...label) metric.Int64Counter {
+	c, err := m.meter.Int64Counter(metricPrefix+name, metric.WithUnit(unit), describe(text, labels))
+	m.errs = append(m.errs, err)
+	return c
+}
+
+func (m *instruments) seconds(name, text string, labels ...label) metric.Float64Counter {
+	c, err := m.meter.Float64Counter(metricPrefix+name, metric.WithUnit("s"), describe(text, labels))
+	m.errs = append(m.errs, err)
+	return c
+}
+
+func (m *instruments) gauge(name, unit, text string, labels ...label) metric.Int64ObservableGauge {
+	g, err := m.meter.Int64ObservableGauge(metricPrefix+name, metric.WithUnit(unit), describe(text, labels))
+	m.errs = append(m.errs, err)
+	return g
+}
+
+func (m *instruments) age(name, text string, labels ...label) metric.Float64ObservableGauge {
+	g, err := m.meter.Float64ObservableGauge(metricPrefix+name, metric.WithUnit("s"), describe(text, labels))
+	m.errs = append(m.errs, err)
+	return g
+}
+
+func (m *instruments) histogram(name, text string, labels ...label) metric.Float64Histogram {
+	h, err := m.meter.Float64Histogram(metricPrefix+name, metric.WithUnit("s"), describe(text, labels),
+		metric.WithExplicitBucketBoundaries(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60, 600))
+	m.errs = append(m.errs, err)
+	return h
+}
+
+func (m *instruments) sizes(name, unit, text string, bounds ...float64) metric.Int64Histogram {
+	h, err := m.meter.Int64Histogram(metricPrefix+name, metric.WithUnit(unit), describe(text, nil), metric.WithExplicitBucketBoundaries(bounds...))
+	m.errs = append(m.errs, err)
+	return h
 }
 
 // observe reports the lag and the state of each partition until the registration ends. The
 // age of a record compares the clock of this machine with that of the broker.
 func (t *telemetry) observe(partitions func() []*partition, f *feed) (metric.Registration, error) {
 	return t.meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
-		lag := f.waiting()
+		lag, cached := f.waiting(), int64(0)
 		for _, p := range partitions() {
 			lag += p.open.Load()
+			cached += p.cached.Load()
 			attrs := metric.WithAttributes(append(slices.Clip(t.base), attribute.Int("partition", p.number))...)
 			owned, since, age := int64(0), p.waiting.Load(), 0.0
 			if is := p.ownership(); is != nil {
@@ -152,36 +314,64 @@ func (t *telemetry) observe(partitions func() []*partition, f *feed) (metric.Reg
 			o.ObserveFloat64(t.oldest, age, attrs)
 		}
 		o.ObserveInt64(t.lag, lag, metric.WithAttributes(t.base...))
+		o.ObserveInt64(t.cache, cached, metric.WithAttributes(t.base...))
 		return nil
-	}, t.lag, t.owned, t.oldest)
+	}, t.lag, t.cache, t.owned, t.oldest)
 }
 
 // add counts what is stored.
 func (t *telemetry) add(ctx context.Context, counts tally) {
 	for c, n := range counts {
-		source := c.source
-		if !slices.Contains(envelopes.Sources, source) {
-			source = envelopes.UnknownSource // bounds the series: a producer could name any number of sources
+		if !slices.Contains(envelopes.Sources, c.source) {
+			c.source = envelopes.UnknownSource // bounds the series: a producer could name any number of sources
 		}
-		attrs := append(slices.Clip(t.base), attribute.String("source", string(source)))
-		if c.counter == countUnknown {
-			is := t.drift.Of(source, c.version, c.kind, c.label)
-			attrs = append(attrs, attribute.String("version", is.Version), attribute.String("kind", string(is.Kind)))
-			c.label = is.Name
+		t.bound(&c)
+		attrs := append(slices.Clip(t.base), attribute.String("source", string(c.source)))
+		for i, l := range counterTable[c.counter].labels {
+			attrs = append(attrs, attribute.String(l.key, c.labels[i]))
 		}
-		if key := labels[c.counter]; key != "" {
-			attrs = append(attrs, key.String(c.label))
+		if c.counter == countNormalizing {
+			t.normalizing.Add(ctx, time.Duration(n).Seconds(), metric.WithAttributes(attrs...))
+			continue
 		}
 		t.counters[c.counter].Add(ctx, n, metric.WithAttributes(attrs...))
 	}
 }
+
+// otherName is the value of a label beyond its bounds.
+const otherName = "other"
+
+// bound bounds the labels that logs state, which can be any number.
+func (t *telemetry) bound(c *counted) {
+	switch c.counter {
+	case countUnknown:
+		version, kind, name := c.labels[0], c.labels[1], c.labels[2]
+		if version == otherName && name == otherName {
+			return
+		}
+		is := t.drift.Of(c.source, version, normalizers.UnknownKind(kind), name)
+		c.labels = [maxLabels]string{is.Version, string(is.Kind), is.Name}
+	case countTokens, countToolResults:
+		const maxName = 64
+		name := c.labels[0]
+		switch {
+		case name == "":
+			name = "unknown"
+		case len(name) > maxName || strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) }):
+			name = otherName
+		}
+		c.labels[0] = t.names.Of(c.source, "", normalizers.UnknownKind(counterTable[c.counter].labels[0].key), name).Name
+	}
+}
+
+const outcomeStored = "stored"
 
 // outcomeOf returns the name of the outcome of a batch.
 func outcomeOf(err error) string {
 	var api *jetstream.APIError
 	switch {
 	case err == nil:
-		return "stored"
+		return outcomeStored
 	case fenced(err):
 		return "fenced"
 	case errors.As(err, &api):
@@ -246,9 +436,7 @@ func (t *telemetry) commit(ctx context.Context, b *batch, messages []*nats.Msg, 
 	began := time.Now()
 	last, err := send()
 	outcome := outcomeOf(err)
-	attrs := metric.WithAttributes(append(slices.Clip(t.base), attribute.String("outcome", outcome))...)
-	t.commits.Add(ctx, 1, attrs)
-	t.duration.Record(ctx, time.Since(began).Seconds(), attrs)
+	t.observeCommit(ctx, b, outcome, time.Since(began))
 	if err != nil {
 		for _, span := range []trace.Span{process, publish} {
 			span.SetStatus(codes.Error, "the batch was not stored")
@@ -256,6 +444,24 @@ func (t *telemetry) commit(ctx context.Context, b *batch, messages []*nats.Msg, 
 		}
 	}
 	return last, err
+}
+
+// observeCommit counts and measures a batch.
+func (t *telemetry) observeCommit(ctx context.Context, b *batch, outcome string, took time.Duration) {
+	labeled := attribute.String("outcome", outcome)
+	t.count(ctx, t.commits, 1, labeled)
+	t.duration.Record(ctx, took.Seconds(), metric.WithAttributes(append(slices.Clip(t.base), labeled)...))
+	if outcome != outcomeStored {
+		return
+	}
+	attrs := metric.WithAttributes(t.base...)
+	t.records.Record(ctx, int64(b.size.records), attrs)
+	t.bytes.Record(ctx, int64(b.size.bytes), attrs)
+	for _, e := range b.entries {
+		if e.last {
+			t.latency.Record(ctx, max(0, time.Since(e.chunk.oldest).Seconds()), attrs)
+		}
+	}
 }
 
 // setTrace sets the trace context of the transport hop.

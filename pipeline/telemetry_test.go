@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nats-io/nats.go"
 	"go.opentelemetry.io/otel/attribute"
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
@@ -157,16 +158,21 @@ func TestMetricsCountWhatIsStored(t *testing.T) {
 		case metricdata.Sum[int64]:
 			for _, p := range data.DataPoints {
 				sums[m.Name] += p.Value
-				series[m.Name+"{"+p.Attributes.Encoded(attribute.DefaultEncoder())+"}"] = true
+				series[m.Name+"{"+p.Attributes.Encoded(attribute.DefaultEncoder())+"}"] = p.Value > 0
 			}
 		case metricdata.Histogram[float64]:
 			for _, p := range data.DataPoints {
 				sums[m.Name] += int64(p.Count)
 			}
+		case metricdata.Histogram[int64]:
+			for _, p := range data.DataPoints {
+				sums[m.Name] += p.Sum
+			}
 		}
 	}
 	for name, want := range map[string]int{
 		"tributary.records": r.Records, "tributary.events": r.Events, "tributary.dead_letters": r.DeadLetters,
+		"tributary.commit.records": r.Records,
 	} {
 		if sums[name] != int64(want) {
 			t.Errorf("%s is %d, want %d", name, sums[name], want)
@@ -176,13 +182,13 @@ func TestMetricsCountWhatIsStored(t *testing.T) {
 		t.Errorf("%d commits, %d durations", sums["tributary.commits"], sums["tributary.commit.duration"])
 	}
 	for _, want := range []string{
-		"tributary.commits{outcome=stored}", "tributary.commits{outcome=unknown}",
-		"tributary.dead_letters{reason=malformed,source=claude_code}",
-		"tributary.dead_letters{reason=unknown_source,source=unknown}",
-		"tributary.events{event_type=tool_call,source=claude_code}",
+		"tributary.commits{generation=v1,live=true,outcome=stored}", "tributary.commits{generation=v1,live=true,outcome=unknown}",
+		"tributary.dead_letters{generation=v1,live=true,reason=malformed,source=claude_code}",
+		"tributary.dead_letters{generation=v1,live=true,reason=unknown_source,source=unknown}",
+		"tributary.events{event_type=tool_call,generation=v1,live=true,source=claude_code}",
 	} {
 		if !series[want] {
-			t.Errorf("no %s in %v", want, series)
+			t.Errorf("no %s", want)
 		}
 	}
 	for name := range series {
@@ -209,8 +215,8 @@ func TestMetricsCountWhatIsStored(t *testing.T) {
 	}
 }
 
-// The metrics of a replay have names of their own, and its generation, so that those of the live
-// generation go on as if there were none.
+// The metrics of a replay are those of the live generation with other labels, so that neither
+// counts in the other.
 func TestMetricsOfAReplayNameItsGeneration(t *testing.T) {
 	t.Parallel()
 	top := topology(2)
@@ -225,54 +231,100 @@ func TestMetricsOfAReplayNameItsGeneration(t *testing.T) {
 	w := work(t, js, cfg)
 	caughtUp(t, js, top)
 	caughtUp(t, js, of(top, "b"))
-	var lag, got metricdata.ResourceMetrics
-	if err := reader.Collect(t.Context(), &lag); err != nil {
-		t.Fatal(err)
-	}
 	w.stop(t) // what is stored is counted then
+	var got metricdata.ResourceMetrics
 	if err := reader.Collect(t.Context(), &got); err != nil {
 		t.Fatal(err)
 	}
 	sums := make(map[string]int64)
-	add := func(name string, attributes attribute.Set, value int64) {
-		generation, named := attributes.Value("generation")
-		if replay := strings.HasPrefix(name, "tributary.replay."); replay != named || replay && generation.AsString() != "b" {
-			t.Errorf("%s has the generation %q", name, generation.AsString())
-		}
-		sums[name] += value
-	}
-	for _, m := range append(got.ScopeMetrics[0].Metrics, lag.ScopeMetrics[0].Metrics...) {
-		switch data := m.Data.(type) {
-		case metricdata.Gauge[int64]:
+	for _, m := range got.ScopeMetrics[0].Metrics {
+		if data, ok := m.Data.(metricdata.Sum[int64]); ok {
 			for _, p := range data.DataPoints {
-				add(m.Name, p.Attributes, 0)
+				generation, _ := p.Attributes.Value("generation")
+				live, _ := p.Attributes.Value("live")
+				sums[fmt.Sprintf("%s %s %v", m.Name, generation.AsString(), live.AsBool())] += p.Value
+			}
+		}
+	}
+	for _, name := range []string{"tributary.records", "tributary.events", "tributary.dead_letters"} {
+		if live, replayed := sums[name+" v1 true"], sums[name+" b false"]; live == 0 || live != replayed {
+			t.Errorf("%s: %d live, %d replayed", name, live, replayed)
+		}
+	}
+	for name := range sums {
+		if strings.HasSuffix(name, " v1 false") || strings.HasSuffix(name, " b true") {
+			t.Errorf("series %s", name)
+		}
+	}
+}
+
+// A million sessions, models and tools of any name add no series beyond the bounds: 20,000 of
+// each are tried, of which every one would be a series of its own.
+func TestHostileNamesAddNoSeries(t *testing.T) {
+	t.Parallel()
+	const hostile = 20_000
+	top := topology(2)
+	js := pipelinetest.NewServer(t).Provision(top)
+	reader := sdkmetric.NewManualReader()
+	provider := sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader), sdkmetric.WithCardinalityLimit(-1))
+	s := start(t, js, pipeline.Config{Topology: top, Meter: provider.Meter("test")})
+	ready(t, s)
+	before := series(t, reader)
+	var all []*nats.Msg
+	for i := range hostile {
+		all = append(all, rawMessage(fmt.Sprintf("raw.claude_code.s%d", i), fmt.Sprintf(
+			`{"sessionId":"s%d","uuid":"u%d","version":"1.0.0","timestamp":"2026-03-09T09:00:00Z","type":"assistant","message":{"id":"m%d","role":"assistant","model":"model-%d",`+
+				`"content":[{"type":"tool_use","id":"t%d","name":"tool-%d","input":{}}],"usage":{"input_tokens":1,"output_tokens":2}}}`, i, i, i, i, i, i)))
+	}
+	pipelinetest.PublishMessages(t.Context(), t, js, all...)
+	caughtUp(t, js, top)
+	s.stop(t)
+	after := series(t, reader)
+	if n := total(after, "tributary.tokens"); n != 3*hostile {
+		t.Errorf("%d tokens, want %d", n, 3*hostile)
+	}
+	// 33 models with 5 kinds of tokens, and the histograms of a first commit.
+	if more := len(after) - len(before); more < 2 || more > 33*5+10 {
+		t.Errorf("%d series more than the %d of the start", more, len(before))
+	}
+}
+
+// series returns the values of all counters, and the counts of all histograms, by name and labels.
+func series(tb testing.TB, reader sdkmetric.Reader) map[string]int64 {
+	tb.Helper()
+	var got metricdata.ResourceMetrics
+	if err := reader.Collect(tb.Context(), &got); err != nil {
+		tb.Fatal(err)
+	}
+	all := make(map[string]int64)
+	add := func(name string, attributes attribute.Set, value int64) {
+		all[name+"{"+attributes.Encoded(attribute.DefaultEncoder())+"}"] = value
+	}
+	for _, m := range got.ScopeMetrics[0].Metrics {
+		switch data := m.Data.(type) {
+		case metricdata.Sum[int64]:
+			for _, p := range data.DataPoints {
+				add(m.Name, p.Attributes, p.Value)
 			}
 		case metricdata.Histogram[float64]:
 			for _, p := range data.DataPoints {
 				add(m.Name, p.Attributes, int64(p.Count))
 			}
-		}
-	}
-	for _, m := range got.ScopeMetrics[0].Metrics {
-		if data, ok := m.Data.(metricdata.Sum[int64]); ok {
+		case metricdata.Histogram[int64]:
 			for _, p := range data.DataPoints {
-				add(m.Name, p.Attributes, p.Value)
+				add(m.Name, p.Attributes, int64(p.Count))
 			}
 		}
 	}
-	for _, name := range []string{"records", "events", "dead_letters"} {
-		if live, replayed := sums["tributary."+name], sums["tributary.replay."+name]; live == 0 || live != replayed {
-			t.Errorf("%s: %d live, %d replayed", name, live, replayed)
+	return all
+}
+
+// total sums the series of a name.
+func total(all map[string]int64, name string) (n int64) {
+	for key, value := range all {
+		if strings.HasPrefix(key, name+"{") {
+			n += value
 		}
 	}
-	for _, name := range []string{"tributary.replay.commits", "tributary.replay.commit.duration"} {
-		if sums[name] == 0 {
-			t.Errorf("no %s in %v", name, sums)
-		}
-	}
-	for _, name := range []string{"tributary.replay.lag", "tributary.replay.partition.owned"} {
-		if _, ok := sums[name]; !ok {
-			t.Errorf("no %s in %v", name, sums)
-		}
-	}
+	return n
 }

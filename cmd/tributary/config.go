@@ -59,11 +59,14 @@ type config struct {
 	Idle         time.Duration `envconfig:"TRIBUTARY_IDLE" default:"5m0s" desc:"time without a write after which ship ends the sessions of a log, and sends a complete last line without a line end"`
 	StartTimeout time.Duration `envconfig:"TRIBUTARY_START_TIMEOUT" default:"5m0s" desc:"how long a worker that starts waits for a broker that is away or elects a leader; 0 waits for ever"`
 	DrainTimeout time.Duration `envconfig:"TRIBUTARY_DRAIN_TIMEOUT" default:"20s" desc:"how long work in progress may take after the first signal"`
+	HTTP         string        `envconfig:"TRIBUTARY_HTTP" desc:"address at which run, ship and up serve /livez, /readyz, /metrics and /version, such as 127.0.0.1:9464, or :9464 for other hosts; default none"`
 	LogLevel     slog.Level    `envconfig:"TRIBUTARY_LOG_LEVEL" default:"info" desc:"debug, info, warn or error"`
 	LogFormat    string        `envconfig:"TRIBUTARY_LOG_FORMAT" default:"text" oneof:"text json" desc:"format of the log on standard error"`
 
 	TracesExporter  string `envconfig:"OTEL_TRACES_EXPORTER" default:"none" oneof:"none otlp console" desc:"exporter of traces; the other OTEL_ variables of the OpenTelemetry SDK apply too"`
-	MetricsExporter string `envconfig:"OTEL_METRICS_EXPORTER" default:"none" oneof:"none otlp console prometheus" desc:"exporter of metrics; prometheus serves http://localhost:9464/metrics, or the address of OTEL_EXPORTER_PROMETHEUS_HOST and _PORT"`
+	MetricsExporter string `envconfig:"OTEL_METRICS_EXPORTER" default:"none" oneof:"none otlp console prometheus" desc:"exporter of metrics; prometheus lets run and up serve them at OTEL_EXPORTER_PROMETHEUS_HOST and _PORT, unless TRIBUTARY_HTTP names another address"`
+	PrometheusHost  string `envconfig:"OTEL_EXPORTER_PROMETHEUS_HOST" default:"localhost" desc:"host of the exporter prometheus; 0.0.0.0 for other hosts"`
+	PrometheusPort  string `envconfig:"OTEL_EXPORTER_PROMETHEUS_PORT" default:"9464" desc:"port of the exporter prometheus"`
 	ServiceName     string `envconfig:"OTEL_SERVICE_NAME" default:"tributary" desc:"name of the service in traces and metrics"`
 	SDKDisabled     bool   `envconfig:"OTEL_SDK_DISABLED" default:"false" desc:"true disables traces and metrics"`
 

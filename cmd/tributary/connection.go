@@ -33,8 +33,9 @@ func (a *app) connect(ctx context.Context, opts ...nats.Option) (*nats.Conn, err
 		nats.ReconnectHandler(func(*nats.Conn) { a.log.InfoContext(ctx, "reconnected to the broker") }),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
 			if d, ok := denialOf(err); ok {
-				a.denials.note(d)
-				a.log.WarnContext(ctx, "the broker denies a right", "right", d.right(), "cure", d.cure())
+				if a.denials.note(d) {
+					a.log.WarnContext(ctx, "the broker denies a right", "right", d.right(), "cure", d.cure())
+				}
 				return
 			}
 			a.log.WarnContext(ctx, "broker reports an error", "error", err)

@@ -83,15 +83,34 @@ func (d denial) grant() string {
 
 // denials are the rights that the broker has denied to this process.
 type denials struct {
-	mu   sync.Mutex
-	list []denial
+	mu    sync.Mutex
+	list  []denial
+	noted func(denial) // reports what is denied; nil while the log does
 }
 
-func (d *denials) note(one denial) {
+// note notes a denial, and reports whether the log should have it.
+func (d *denials) note(one denial) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if !slices.Contains(d.list, one) {
 		d.list = append(d.list, one)
+	}
+	if d.noted != nil {
+		d.noted(one)
+	}
+	return d.noted == nil
+}
+
+// watch calls noted with each denial, instead of logging it, until stop is called. noted must not
+// use the denials.
+func (d *denials) watch(noted func(denial)) (stop func()) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.noted = noted
+	return func() {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.noted = nil
 	}
 }
 

@@ -29,6 +29,8 @@ func (a *app) doctorCommand() *cobra.Command {
 which worker owns which partitions, how many records are not processed yet, and
 how old they are; the edges: which were seen when, and what they have not sent; and how far
 the records of sessions are.
+Checks judge rights, streams, replicas, lag, clocks, retention and durability. What
+the broker does not let this user read is said, and no problem.
 The command changes nothing. The exit code is 1 if there is a problem.
 
 A gap is a part of a log whose records are not in the raw stream. If the log does
@@ -77,37 +79,62 @@ type diagnosis struct {
 	Server     string `json:"server"` // name and version
 	MaxPayload int64  `json:"max_payload"`
 	pipeline.Status
-	Records  summaries.Status `json:"session_records"`
-	Edges    []pipeline.Edge  `json:"edges"`    // seen in the last 7 days
-	Problems []string         `json:"problems"` // each with its cure
+	Records  summaries.Status        `json:"session_records"`
+	Streams  []pipeline.StreamStatus `json:"streams"`
+	Checks   []check                 `json:"checks"`
+	Edges    []pipeline.Edge         `json:"edges"`    // seen in the last 7 days
+	Problems []string                `json:"problems"` // each with its cure
+
+	serverName string
+	unseen     []string // what this user may not read, with the cures
 }
 
 // examine inspects the broker; only gaps that were found since gapsSince are problems. It fails if the broker shows nothing.
 func (a *app) examine(ctx context.Context, js jetstream.JetStream, gapsSince time.Time) (*diagnosis, error) {
 	nc := js.Conn()
-	d := &diagnosis{Server: nc.ConnectedServerName() + " " + nc.ConnectedServerVersion(), MaxPayload: nc.MaxPayload(), Problems: []string{}}
-	status, err := pipeline.ReadStatus(ctx, js, a.config.topology())
-	switch {
-	case errors.Is(err, jetstream.ErrStreamNotFound), errors.Is(err, jetstream.ErrBucketNotFound):
-		return nil, fmt.Errorf("%w: start a worker, which creates what is missing: tributary run", err)
-	case err != nil:
-		return nil, err
-	}
-	d.Status = status
-	if d.Edges, err = pipeline.Edges(ctx, js); err != nil {
-		return nil, err
+	d := &diagnosis{serverName: nc.ConnectedServerName(), Server: nc.ConnectedServerName() + " " + nc.ConnectedServerVersion(), MaxPayload: nc.MaxPayload(), Problems: []string{}}
+	d.At, d.Generation = time.Now(), a.config.Generation // until the broker is asked
+	for _, part := range []struct {
+		what string
+		read func(context.Context) error
+	}{
+		{"the progress of the workers", func(ctx context.Context) error { return a.examineProgress(ctx, js, d, gapsSince) }},
+		{"the edges", func(ctx context.Context) (err error) {
+			d.Edges, err = pipeline.Edges(ctx, js)
+			return err
+		}},
+		{"the records of sessions", func(ctx context.Context) error { return a.examineSessions(ctx, js, d) }},
+		{"the dead letters", func(ctx context.Context) error { return a.judgeCrashed(ctx, js, d) }},
+	} {
+		if err := a.permitted(ctx, d, part.what, part.read); err != nil {
+			return nil, err
+		}
 	}
 	if err := pipeline.CheckPayload(nc); err != nil {
 		d.Problems = append(d.Problems, err.Error())
 	}
-	d.judge()
-	d.judgeStopped()
-	if err := a.examineSessions(ctx, js, d); err != nil {
+	d.Problems = append(d.Problems, d.edgeProblems()...)
+	if err := a.checkBroker(ctx, js, d); err != nil {
 		return nil, err
 	}
+	d.Problems = append(d.Problems, d.checkProblems()...)
+	return d, nil
+}
+
+// examineProgress reads and judges the progress of the workers.
+func (a *app) examineProgress(ctx context.Context, js jetstream.JetStream, d *diagnosis, gapsSince time.Time) error {
+	status, err := pipeline.ReadStatus(ctx, js, a.config.topology())
+	switch {
+	case errors.Is(err, jetstream.ErrStreamNotFound), errors.Is(err, jetstream.ErrBucketNotFound):
+		return fmt.Errorf("%w: start a worker, which creates what is missing: tributary run", err)
+	case err != nil:
+		return err
+	}
+	d.Status = status
+	d.judge()
+	d.judgeStopped()
 	d.judgeGaps(gapsSince)
-	d.Problems = append(d.Problems, d.edgeProblems()...)
-	return d, a.judgeCrashed(ctx, js, d)
+	return nil
 }
 
 // judge finds the problems.
@@ -202,6 +229,12 @@ func (d *diagnosis) print(w io.Writer) error {
 	if err := d.printEdges(w); err != nil {
 		return err
 	}
+	if err := d.printStreams(w); err != nil {
+		return err
+	}
+	if err := d.printChecks(w); err != nil {
+		return err
+	}
 	for i, p := range d.Problems {
 		if i == 0 {
 			fmt.Fprintf(w, "\n")
@@ -214,7 +247,7 @@ func (d *diagnosis) print(w io.Writer) error {
 // printOverview writes the broker, the workers and the sums over all partitions.
 func (d *diagnosis) printOverview(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
-	fmt.Fprintf(t, "broker\t%s, records up to %d bytes in one message\n", d.Server, d.MaxPayload)
+	fmt.Fprintf(t, "broker\t%s, records up to %s in one message\n", d.Server, size(d.MaxPayload))
 	fmt.Fprintf(t, "generation\t%s, %d partitions\n", d.Generation, len(d.Partitions))
 	for _, worker := range d.Workers {
 		if worker.Silent(d.At) {

@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"tributary/pipeline"
 )
 
 // thousands writes a number with a comma between thousands.
@@ -108,18 +110,5 @@ func numbers(list []int) string {
 	if len(list) == 0 {
 		return "none"
 	}
-	var parts []string
-	for i := 0; i < len(list); {
-		j := i
-		for j+1 < len(list) && list[j+1] == list[j]+1 {
-			j++
-		}
-		if j == i {
-			parts = append(parts, strconv.Itoa(list[i]))
-		} else {
-			parts = append(parts, fmt.Sprintf("%d-%d", list[i], list[j]))
-		}
-		i = j + 1
-	}
-	return strings.Join(parts, " ")
+	return pipeline.Ranges(list)
 }

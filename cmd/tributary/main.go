@@ -45,6 +45,7 @@ type app struct {
 	configError settingsError // the variables that cannot be read
 	server      bool          // a flag named the broker
 	denials     denials
+	health      health
 
 	stdin  io.Reader
 	stdout io.Writer   // data
@@ -212,8 +213,9 @@ func (a *app) needsSettings(cmd *cobra.Command) bool {
 // newLogger returns the logger of all packages.
 func newLogger(w io.Writer, c *config) *slog.Logger {
 	options := &slog.HandlerOptions{Level: c.LogLevel}
+	var handler slog.Handler = slog.NewTextHandler(w, options)
 	if c.LogFormat == "json" {
-		return slog.New(slog.NewJSONHandler(w, options))
+		handler = slog.NewJSONHandler(w, options)
 	}
-	return slog.New(slog.NewTextHandler(w, options))
+	return slog.New(newRepeats(handler))
 }

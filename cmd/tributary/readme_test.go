@@ -12,15 +12,9 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/go-cmp/cmp"
-	"go.opentelemetry.io/otel/metric"
-	"go.opentelemetry.io/otel/metric/noop"
 
 	"tributary/normalizers"
 	"tributary/normalizers/core"
-	"tributary/pipeline"
-	"tributary/pipeline/pipelinetest"
-	"tributary/pipeline/sessionmeta"
-	"tributary/pipeline/summaries"
 )
 
 // The pages with parts that are generated from the code.
@@ -137,60 +131,6 @@ func sourceOf(t *testing.T, file, function string) string {
 		t.Fatalf("%s has no function %s", file, function)
 	}
 	return source
-}
-
-// metricsTable lists the metrics of a worker.
-func metricsTable(t *testing.T) string {
-	t.Helper()
-	var m instruments
-	top := pipeline.Topology{Generation: "v1", Partitions: 1}
-	js := pipelinetest.NewServer(t).JetStream()
-	_, err := pipeline.New(js, pipeline.Config{Topology: top, Meter: &m})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err = summaries.New(js, summaries.Config{Meter: &m}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err = sessionmeta.New(js, sessionmeta.Config{Meter: &m}); err != nil {
-		t.Fatal(err)
-	}
-	return "| metric | unit | meaning |\n|---|---|---|\n" + strings.Join(m.rows, "")
-}
-
-// instruments is a meter that records its instruments as rows of a table.
-type instruments struct {
-	noop.Meter
-
-	rows []string
-}
-
-func (m *instruments) add(name, unit, description string) {
-	m.rows = append(m.rows, fmt.Sprintf("| `%s` | %s | %s |\n", name, strings.Trim(unit, "{}"), description))
-}
-
-func (m *instruments) Int64Counter(name string, options ...metric.Int64CounterOption) (metric.Int64Counter, error) {
-	c := metric.NewInt64CounterConfig(options...)
-	m.add(name, c.Unit(), c.Description())
-	return m.Meter.Int64Counter(name, options...)
-}
-
-func (m *instruments) Float64Histogram(name string, options ...metric.Float64HistogramOption) (metric.Float64Histogram, error) {
-	c := metric.NewFloat64HistogramConfig(options...)
-	m.add(name, c.Unit(), c.Description())
-	return m.Meter.Float64Histogram(name, options...)
-}
-
-func (m *instruments) Int64ObservableGauge(name string, options ...metric.Int64ObservableGaugeOption) (metric.Int64ObservableGauge, error) {
-	c := metric.NewInt64ObservableGaugeConfig(options...)
-	m.add(name, c.Unit(), c.Description())
-	return m.Meter.Int64ObservableGauge(name, options...)
-}
-
-func (m *instruments) Float64ObservableGauge(name string, options ...metric.Float64ObservableGaugeOption) (metric.Float64ObservableGauge, error) {
-	c := metric.NewFloat64ObservableGaugeConfig(options...)
-	m.add(name, c.Unit(), c.Description())
-	return m.Meter.Float64ObservableGauge(name, options...)
 }
 
 // eventsOf returns the events of a record as a reader wants them: without nulls, the raw

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"sync"
 	"time"
@@ -42,6 +43,11 @@ generation alone.`,
 				return err
 			}
 			defer a.shutdown(ctx, telemetry)
+			stop, err := a.serveHTTP(ctx, telemetry)
+			if err != nil {
+				return err
+			}
+			defer stop()
 			top := a.config.topology()
 			js, err := a.startWorker(ctx, top)
 			if err != nil {
@@ -49,7 +55,7 @@ generation alone.`,
 			}
 			defer js.Conn().Close()
 			a.log.InfoContext(ctx, "worker is running", "partitions", top.Partitions, "worker", a.config.workerName())
-			if err := a.work(ctx, js, telemetry, top, nuid.Next()); err != nil {
+			if err := a.work(ctx, js, telemetry, top, nuid.Next(), a.log); err != nil {
 				return err
 			}
 			a.log.InfoContext(ctx, "drained")
@@ -66,16 +72,17 @@ var errDrainTimeout = errors.New("drain took too long: the records that are not 
 
 // work runs a worker, the service of titles and pins, and the keeper of the records of sessions, until ctx ends, then
 // drains them.
-// member is the key of the worker among the workers.
-func (a *app) work(ctx context.Context, js jetstream.JetStream, t *telemetry, top pipeline.Topology, member string) error {
-	worker := pipeline.NewRunner(js, pipeline.Config{
+// member is the key of the worker among the workers, log its log.
+func (a *app) work(ctx context.Context, js jetstream.JetStream, t *telemetry, top pipeline.Topology, member string, log *slog.Logger) error {
+	runner := pipeline.NewRunner(js, pipeline.Config{
 		Topology: top,
 		Worker:   a.config.workerName(),
 		Member:   member,
-		Logger:   a.log,
+		Logger:   log,
 		Tracer:   t.stageTracer(),
 		Meter:    t.metrics.Meter(scope),
 	})
+	a.health.watch(worker{runner, js.Conn()})
 	sessions, err := sessionmeta.New(js, sessionmeta.Config{
 		ChangesMaxAge: a.config.ChangesMaxAge,
 		Mode:          a.config.CloudEvents,
@@ -108,13 +115,13 @@ func (a *app) work(ctx context.Context, js jetstream.JetStream, t *telemetry, to
 	defer keeper.Drain()
 	defer sessions.Drain()
 	stop := context.AfterFunc(ctx, func() {
-		worker.Drain()
+		runner.Drain()
 		sessions.Drain()
 		limit := time.AfterFunc(a.config.DrainTimeout, func() { kill(errDrainTimeout) })
 		context.AfterFunc(working, func() { limit.Stop() })
 	})
 	defer stop()
-	return worker.Run(working)
+	return runner.Run(working)
 }
 
 // topology returns the streams that the settings ask for.

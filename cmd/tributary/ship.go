@@ -145,14 +145,20 @@ func (a *app) shipToBroker(ctx context.Context, c ship.Config, timeout time.Dura
 	if host, err := os.Hostname(); err == nil {
 		c.Host = host
 	}
-	traced := *a.config
-	traced.MetricsExporter = "none" // ship has no metrics, and the port belongs to the worker
-	telemetry, err := newTelemetry(ctx, &traced)
+	if a.config.MetricsExporter == exporterPrometheus {
+		a.config.MetricsExporter = "none" // its port belongs to the worker of this host
+	}
+	telemetry, err := newTelemetry(ctx, a.config)
 	if err != nil {
 		return err
 	}
 	defer a.shutdown(ctx, telemetry)
-	c.Tracer = telemetry.tracer()
+	c.Tracer, c.Meter = telemetry.tracer(), telemetry.metrics.Meter(scope)
+	stop, err := a.serveHTTP(ctx, telemetry)
+	if err != nil {
+		return err
+	}
+	defer stop()
 	nc, err := a.connect(ctx, nats.RetryOnFailedConnect(true))
 	if err != nil {
 		return err
@@ -167,6 +173,7 @@ func (a *app) ship(ctx context.Context, nc *nats.Conn, c ship.Config) error {
 	if err != nil {
 		return err
 	}
+	a.health.watch(s)
 	stop := a.progress(ctx, s, c)
 	err = s.Run(ctx)
 	stop()

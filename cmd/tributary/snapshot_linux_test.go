@@ -33,6 +33,8 @@ var masks = []struct {
 	{regexp.MustCompile(`\d{4}-\d\d-\d\d \d\d:\d\d:\d\d`), "YYYY-MM-DD hh:mm:ss"}, // when the broker stored something
 	{regexp.MustCompile(`\b([0-9.]+(h|m|s|ms))+ ago`), "AGE ago"},
 	{regexp.MustCompile(`\d+(\.\d+)? [KM]iB/s`), "RATE"},
+	{regexp.MustCompile(`(?m)^STREAM +MESSAGES +SIZE +REPLICAS`), "STREAM  MESSAGES  SIZE  REPLICAS"},
+	{regexp.MustCompile(`(?m)^((RAW|EVENTS|OBJ|SESSIONS|SUMMARIES|KV)\w*) +[\d,]+ +\S+ [KMG]?i?B +`), "$1  MESSAGES  SIZE  "},
 	{regexp.MustCompile(`(?m)^EDGE +VERSION +STATE +SEEN +FILES`), "EDGE  VERSION  STATE  SEEN  FILES"},
 	{regexp.MustCompile(`(?m)^\S+\.[0-9a-f]{8}  +\S+  +(\w+)  +AGE ago +`), "HOST.ID  VERSION  $1  AGE ago  "},
 }

@@ -5,10 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"syscall"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/otlptranslator"
 	"go.opentelemetry.io/contrib/exporters/autoexport"
+	otelprometheus "go.opentelemetry.io/otel/exporters/prometheus"
 	"go.opentelemetry.io/otel/exporters/stdout/stdoutmetric"
 	"go.opentelemetry.io/otel/exporters/stdout/stdouttrace"
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
@@ -25,6 +28,7 @@ type telemetry struct {
 	tracing bool // traces are exported
 	traces  *sdktrace.TracerProvider
 	metrics *sdkmetric.MeterProvider
+	scraped *prometheus.Registry // what /metrics serves
 }
 
 // newTelemetry starts the exporters that c names. The caller stops them with Shutdown.
@@ -41,10 +45,8 @@ func newTelemetry(ctx context.Context, c *config) (*telemetry, error) {
 	if err != nil {
 		return nil, fmt.Errorf("OTEL_TRACES_EXPORTER: %w", err)
 	}
-	metrics, err := metricOptions(ctx, c)
-	if errors.Is(err, syscall.EADDRINUSE) {
-		err = fmt.Errorf("name another port in OTEL_EXPORTER_PROMETHEUS_PORT, a different one for each worker of a host: %w", err)
-	}
+	scraped := prometheus.NewRegistry()
+	metrics, err := metricOptions(ctx, c, scraped)
 	if err != nil {
 		return nil, fmt.Errorf("OTEL_METRICS_EXPORTER: %w", err)
 	}
@@ -52,6 +54,7 @@ func newTelemetry(ctx context.Context, c *config) (*telemetry, error) {
 		tracing: !c.SDKDisabled && c.TracesExporter != "none",
 		traces:  sdktrace.NewTracerProvider(append(traces, sdktrace.WithResource(res))...),
 		metrics: sdkmetric.NewMeterProvider(append(metrics, sdkmetric.WithResource(res))...),
+		scraped: scraped,
 	}, nil
 }
 
@@ -77,9 +80,21 @@ func traceOptions(ctx context.Context, c *config) ([]sdktrace.TracerProviderOpti
 	return []sdktrace.TracerProviderOption{sdktrace.WithBatcher(exporter)}, nil
 }
 
-func metricOptions(ctx context.Context, c *config) ([]sdkmetric.Option, error) {
-	if c.SDKDisabled || c.MetricsExporter == "none" {
-		return nil, nil
+// metricOptions returns a reader for the exporter that c names, and one for scraped if c names an
+// address at which metrics are scraped.
+func metricOptions(ctx context.Context, c *config, scraped *prometheus.Registry) ([]sdkmetric.Option, error) {
+	var options []sdkmetric.Option
+	if c.httpAddress() != "" {
+		reader, err := scrapedReader(scraped)
+		if err != nil {
+			return nil, err
+		}
+		if !c.SDKDisabled {
+			options = append(options, sdkmetric.WithReader(reader))
+		}
+	}
+	if c.SDKDisabled || c.MetricsExporter == "none" || c.MetricsExporter == exporterPrometheus {
+		return options, nil
 	}
 	var reader sdkmetric.Reader
 	var err error
@@ -93,7 +108,19 @@ func metricOptions(ctx context.Context, c *config) ([]sdkmetric.Option, error) {
 	if err != nil {
 		return nil, err
 	}
-	return []sdkmetric.Option{sdkmetric.WithReader(reader)}, nil
+	return append(options, sdkmetric.WithReader(reader)), nil
+}
+
+// scrapedReader returns a reader whose metrics are in a registry, beside those of the Go runtime and
+// of the process.
+func scrapedReader(registry *prometheus.Registry) (sdkmetric.Reader, error) {
+	for _, c := range []prometheus.Collector{collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})} {
+		if err := registry.Register(c); err != nil {
+			return nil, err
+		}
+	}
+	return otelprometheus.New(otelprometheus.WithRegisterer(registry), otelprometheus.WithoutScopeInfo(),
+		otelprometheus.WithTranslationStrategy(otlptranslator.UnderscoreEscapingWithSuffixes))
 }
 
 // scope names the instrumentation of this program.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -114,7 +115,12 @@ func (u *up) run(ctx context.Context) error {
 		return err
 	}
 	defer u.shutdown(ctx, telemetry)
-	u.ship.Tracer = telemetry.tracer()
+	u.ship.Tracer, u.ship.Meter = telemetry.tracer(), telemetry.metrics.Meter(scope)
+	stop, err := u.serveHTTP(ctx, telemetry)
+	if err != nil {
+		return err
+	}
+	defer stop()
 	unlock, err := lock(u.data, "pass another folder with --data")
 	if err != nil {
 		return err
@@ -179,7 +185,7 @@ func (u *up) process(ctx context.Context, nc *nats.Conn, t *telemetry) error {
 	working, stopStage := context.WithCancel(ctx)
 	defer stopStage()
 	stage.Go(func() {
-		if err := u.work(working, u.js, t, u.topology, "up"); err != nil {
+		if err := u.work(working, u.js, t, u.topology, "up", u.workerLog()); err != nil {
 			fail(err)
 		}
 	})
@@ -191,6 +197,30 @@ func (u *up) process(ctx context.Context, nc *nats.Conn, t *telemetry) error {
 	}
 	return u.finish(context.WithoutCancel(ctx), shipped)
 }
+
+// workerLog is the log of the worker: in one process, which partitions it owns is no news.
+func (u *up) workerLog() *slog.Logger {
+	if u.config.LogLevel < slog.LevelInfo {
+		return u.log
+	}
+	return slog.New(warnings{u.log.Handler()})
+}
+
+// warnings passes warnings and errors on.
+type warnings struct{ slog.Handler }
+
+// Enabled implements [slog.Handler].
+func (w warnings) Enabled(ctx context.Context, level slog.Level) bool {
+	return level >= slog.LevelWarn && w.Handler.Enabled(ctx, level)
+}
+
+// WithAttrs implements [slog.Handler].
+func (w warnings) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return warnings{w.Handler.WithAttrs(attrs)}
+}
+
+// WithGroup implements [slog.Handler].
+func (w warnings) WithGroup(name string) slog.Handler { return warnings{w.Handler.WithGroup(name)} }
 
 // startBroker starts the server, unless its address is in use.
 func (u *up) startBroker(ctx context.Context) (*server.Server, error) {
@@ -236,6 +266,7 @@ func (u *up) shipAndPrint(ctx context.Context, nc *nats.Conn, fail context.Cance
 	if err != nil {
 		return ship.Summary{}, err
 	}
+	u.health.watch(s)
 	u.printRoots()
 	defer u.footer(ctx, s)()
 	pause := u.viewer.follow(ctx, fail)

@@ -20,16 +20,10 @@ const (
 	lastRetry  = 5 * time.Second
 )
 
-// repeatedWarning is how often a reason that does not change is logged again.
-const repeatedWarning = time.Minute
-
 // wait tries what is named until it succeeds, for as long as the broker is away or electing, or until
-// the time of TRIBUTARY_START_TIMEOUT is over. It logs each new reason, and one that
-// stays once a minute.
+// the time of TRIBUTARY_START_TIMEOUT is over. It logs each reason.
 func (a *app) wait(ctx context.Context, what string, try func(context.Context) error) error {
 	began, pause := time.Now(), firstRetry
-	var reason string
-	var logged time.Time
 	for tries := 1; ; tries++ {
 		err := try(ctx)
 		if err == nil || !willPass(err) || ctx.Err() != nil {
@@ -41,10 +35,7 @@ func (a *app) wait(ctx context.Context, what string, try func(context.Context) e
 		if limit := a.config.StartTimeout; limit > 0 && time.Since(began) > limit {
 			return fmt.Errorf("%w: gave up after %v (TRIBUTARY_START_TIMEOUT)", err, limit)
 		}
-		if text := err.Error(); text != reason || time.Since(logged) >= repeatedWarning {
-			reason, logged = text, time.Now()
-			a.log.WarnContext(ctx, "waiting for the broker", "doing", what, "error", a.withCure(err), "tries", tries)
-		}
+		a.log.WarnContext(ctx, "waiting for the broker", "doing", what, "error", a.withCure(err), "tries", tries)
 		select {
 		case <-time.After(pause/2 + rand.N(pause)): // so that workers that start together do not retry together
 		case <-ctx.Done():

@@ -37,8 +37,6 @@ func settings(t *testing.T) map[string]bool {
 		known[row[1]] = true
 	}
 	require.Greater(t, len(known), 20)
-	// The server for probes and metrics.
-	known["TRIBUTARY_HTTP"] = true
 	return known
 }
 

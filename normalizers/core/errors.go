@@ -36,24 +36,36 @@ func (e *PanicError) Error() string { return fmt.Sprintf("%v: %T", errPanic, e.V
 // Unwrap returns [errPanic].
 func (e *PanicError) Unwrap() error { return errPanic }
 
+// reasons are the names of the permanent errors; the first that fits counts.
+var reasons = []struct {
+	err  error
+	name string
+}{
+	{ErrTooLarge, "too_large"},
+	{errTooDeep, "too_deep"},
+	{ErrTooManyEvents, "too_many_events"},
+	{ErrMalformed, "malformed"},
+	{ErrUnknownSource, "unknown_source"},
+	{errPanic, "panic"},
+	{envelopes.ErrInvalidEvent, "invalid_event"},
+}
+
 // Reason returns the name under which a record that failed with err is counted and
 // dead-lettered, and whether err is permanent. The set of names is bounded.
 func Reason(err error) (reason string, permanent bool) {
-	for _, r := range []struct {
-		err  error
-		name string
-	}{
-		{ErrTooLarge, "too_large"},
-		{errTooDeep, "too_deep"},
-		{ErrTooManyEvents, "too_many_events"},
-		{ErrMalformed, "malformed"},
-		{ErrUnknownSource, "unknown_source"},
-		{errPanic, "panic"},
-		{envelopes.ErrInvalidEvent, "invalid_event"},
-	} {
+	for _, r := range reasons {
 		if errors.Is(err, r.err) {
 			return r.name, true
 		}
 	}
 	return "", false
+}
+
+// Reasons lists the names that [Reason] returns.
+func Reasons() []string {
+	names := make([]string, len(reasons))
+	for i, r := range reasons {
+		names[i] = r.name
+	}
+	return names
 }

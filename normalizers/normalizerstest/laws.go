@@ -185,12 +185,6 @@ func lawDeterministic(f Folding) error {
 	return nil
 }
 
-// skipReasons are the names under which records are skipped: a bounded set.
-var skipReasons = []normalizers.SkipReason{
-	normalizers.SkipMirror, normalizers.SkipProgress, normalizers.SkipHeartbeat, normalizers.SkipDuplicate,
-	normalizers.SkipQueued, normalizers.SkipEmpty, normalizers.SkipHeld, normalizers.SkipControl,
-}
-
 // LawNothingLost checks that every record has events, or a skip with a name, or a
 // permanent error, and only one of the three.
 func LawNothingLost(f Folding) error {
@@ -218,7 +212,7 @@ func LawNothingLost(f Folding) error {
 			if s.Result.Skip != "" {
 				return fmt.Errorf("%s: has events and is skipped as %q", at(i, s), s.Result.Skip)
 			}
-		case slices.Contains(skipReasons, s.Result.Skip):
+		case slices.Contains(normalizers.SkipReasons, s.Result.Skip):
 			skipped++
 		default:
 			return fmt.Errorf("%s: no event, and skipped as %q: %s", at(i, s), s.Result.Skip, Clip(string(s.Record.Data)))

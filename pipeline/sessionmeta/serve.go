@@ -66,6 +66,7 @@ func (s *Service) Serve(ctx context.Context) error {
 func (s *Service) Drain() { s.draining.Do(func() { close(s.drain) }) }
 
 func (s *Service) serve(ctx context.Context) error {
+	s.telemetry.zero(ctx)
 	// A connection of its own can be drained: its end says that every request that the server
 	// has sent is in requests. A micro service alone does not say that.
 	options := s.js.Conn().Opts

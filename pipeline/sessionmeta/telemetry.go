@@ -33,6 +33,20 @@ func newTelemetry(meter metric.Meter) (*telemetry, error) {
 	return &t, errors.Join(errs[:]...)
 }
 
+// zero begins the series of requests that succeed, so that their first increase is one.
+func (t *telemetry) zero(ctx context.Context) {
+	for e, name := range endpointNames {
+		outcomes := []string{"changed", "unchanged"}
+		if e := endpoint(e); e == endpointGet || e == endpointList {
+			outcomes = []string{"read"}
+		}
+		for _, o := range outcomes {
+			t.requests.Add(ctx, 0, metric.WithAttributes(attribute.String("endpoint", name), attribute.String("outcome", o)))
+		}
+	}
+	t.conflicts.Add(ctx, 0)
+}
+
 // count counts a request.
 func (t *telemetry) count(ctx context.Context, e endpoint, o outcome) {
 	result := "changed"

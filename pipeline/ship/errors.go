@@ -13,6 +13,9 @@ var (
 	// errNoSession is the error of a Discovery that reached its timeout.
 	errNoSession = errors.New("no log that is named after a session")
 
+	// errNotAttached is why a Ship is not ready that has just begun.
+	errNotAttached = errors.New("the raw stream is not compared with the offsets yet")
+
 	// These stall a Ship until they heal.
 	errNotConnected = errors.New("not connected to the broker")
 	errNoStream     = errors.New("the broker has no raw stream")

@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -17,11 +18,13 @@ import (
 type file struct {
 	// These belong to the loop of the Ship.
 	log    log
-	queued bool  // waits for a worker
-	busy   bool  // a worker visits it
-	again  bool  // changed during the visit: needs another one
-	gone   bool  // no longer on the disk: only records pending in the framer are left
-	unsent int64 // bytes that are known to be unsent, but for those that are held back
+	queued bool         // waits for a worker
+	busy   bool         // a worker visits it
+	again  bool         // changed during the visit: needs another one
+	gone   bool         // no longer on the disk: only records pending in the framer are left
+	unsent int64        // bytes that are known to be unsent, but for those that are held back
+	since  time.Time    // when the oldest of them was written; zero while there are none
+	acked  atomic.Int64 // of unsent, bytes that the broker has acknowledged since
 
 	// These belong to the worker that visits the file, and to the loop between visits.
 	offset     offset

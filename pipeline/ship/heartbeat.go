@@ -14,11 +14,10 @@ import (
 const reportTimeout = 5 * time.Second
 
 // heart reports the state of a Ship to the broker, for those who look after many. Nothing
-// depends on it: a heartbeat that fails is logged once, and the logs are shipped.
+// depends on it: a heartbeat that fails is logged, and the logs are shipped.
 type heart struct {
 	*Ship
 	edge    pipeline.Edge
-	failing bool
 	refused bool // the broker does not permit heartbeats
 }
 
@@ -76,16 +75,12 @@ func (h *heart) beat(ctx context.Context) {
 	err := h.present().Report(ctx, nc)
 	switch {
 	case err == nil:
-		h.failing = false
 		return
 	case errors.Is(ctx.Err(), context.Canceled):
 		return // the Ship ends, and reports once more
 	}
 	h.refused = errors.Is(err, pipeline.ErrEdgesForbidden)
-	if !h.failing {
-		h.failing = true
-		h.config.Logger.InfoContext(ctx, "heartbeats cannot be written: tributary doctor does not see this edge; logs are shipped", "error", err)
-	}
+	h.config.Logger.WarnContext(ctx, "heartbeats cannot be written: tributary doctor does not see this edge; logs are shipped", "error", err)
 }
 
 // present returns the heartbeat of now.

@@ -30,6 +30,7 @@ func (s *Ship) loop(ctx context.Context, found finder, visits chan<- *visit, don
 	s.arrange(ctx, found)
 	for {
 		offer, next := s.next(visits)
+		s.looping.End()
 		if s.config.Once && offer == nil && s.busy == 0 {
 			return nil
 		}
@@ -39,6 +40,7 @@ func (s *Ship) loop(ctx context.Context, found finder, visits chan<- *visit, don
 		case v := <-done:
 			s.returned(v)
 		case e := <-s.watcher.events:
+			s.looping.Begin()
 			if s.notified(e) && soon == nil {
 				soon = s.afterDelay()
 			}
@@ -46,11 +48,14 @@ func (s *Ship) loop(ctx context.Context, found finder, visits chan<- *visit, don
 			s.config.Logger.DebugContext(ctx, "notifications of changes were lost: searching instead", "error", err)
 			soon = s.afterDelay()
 		case <-soon:
+			s.looping.Begin()
 			soon = nil
 			s.search(ctx)
 		case <-rescan:
+			s.looping.Begin()
 			s.search(ctx)
 		case <-save.C:
+			s.looping.Begin()
 			s.saveOffsets(ctx)
 			s.tally.behind(s.files)
 		case <-ctx.Done():
@@ -64,16 +69,13 @@ func (s *Ship) afterDelay() <-chan time.Time {
 	return time.After(max(searchDelay, searchRatio*s.searchTook))
 }
 
-// saveOffsets writes the offsets file, and logs the first of consecutive failures.
+// saveOffsets writes the offsets file.
 func (s *Ship) saveOffsets(ctx context.Context) {
 	err := s.offsetsFile.save(s.offsets)
 	if err != nil {
 		s.tally.trouble(err)
-	}
-	if err != nil && !s.unsaved {
 		s.config.Logger.WarnContext(ctx, "offsets cannot be saved: a restart ships everything again", "error", err)
 	}
-	s.unsaved = err != nil
 }
 
 // next returns the visit that is due, and the channel to send it to; nil when no visit is
@@ -102,7 +104,8 @@ func (s *Ship) returned(v *visit) {
 	f.busy = false
 	s.tally.passed(f)
 	if !f.unreadable {
-		f.unsent = 0
+		f.unsent, f.since = 0, time.Time{}
+		f.acked.Store(0)
 	}
 	if n := f.heldBack(); n > 0 && !v.gone {
 		s.tally.hold(f, Held{Path: v.log.path, Bytes: n})

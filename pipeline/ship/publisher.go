@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -56,6 +57,7 @@ type publisher struct {
 	guard     *guard
 	once      bool // does not wait for a stream that nobody creates
 
+	pending   atomic.Int64     // messages that are handed to publish and not stored
 	submitted chan *submission // closed when nothing more is published
 	cause     string           // of the present stall; empty for none
 	missing   time.Time        // since when the broker has no stream; zero when it has
@@ -86,6 +88,8 @@ func (p *publisher) connected(ctx context.Context) error {
 // publish stores messages in their order and returns when they are stored. It waits for a
 // broker that is away. It may be called concurrently, while run runs.
 func (p *publisher) publish(msgs []parcel, bytes int) receipt {
+	p.pending.Add(int64(len(msgs)))
+	defer p.pending.Add(-int64(len(msgs)))
 	s := &submission{msgs, bytes, make(chan receipt, 1)}
 	p.submitted <- s
 	return <-s.stored
@@ -111,9 +115,11 @@ func (p *publisher) run(ctx context.Context, fail func(error)) {
 			if ctx.Err() != nil || !p.nc.IsConnected() {
 				continue
 			}
-			// Any other error shows when something is published.
-			if err := p.guard.require(context.WithoutCancel(ctx)); errors.Is(err, errStreamChanged) {
+			switch err := p.guard.require(context.WithoutCancel(ctx)); {
+			case errors.Is(err, errStreamChanged):
 				fail(err)
+			case err == nil, errors.Is(err, errNoStream):
+				p.reportStall(ctx, err) // any other error shows when something is published
 			}
 		}
 	}
@@ -367,12 +373,15 @@ func (p *publisher) notConnected() error {
 	return fmt.Errorf("%w at %s: start it, or name another one", errNotConnected, at)
 }
 
-// reportStall reports when the broker stops taking records, when the cause changes, and
-// when the broker takes them again.
+// reportStall logs why the broker takes no records, and reports when it stops taking them, when
+// the cause changes, and when the broker takes them again.
 func (p *publisher) reportStall(ctx context.Context, err error) {
 	cause := ""
 	if err != nil {
 		cause = err.Error()
+	}
+	if err != nil {
+		p.logger.WarnContext(ctx, "broker takes no records: waiting, nothing is lost", "error", err)
 	}
 	if p.cause == cause {
 		return
@@ -380,8 +389,6 @@ func (p *publisher) reportStall(ctx context.Context, err error) {
 	p.cause = cause
 	if err == nil {
 		p.logger.InfoContext(ctx, "broker takes records again")
-	} else {
-		p.logger.WarnContext(ctx, "broker takes no records: waiting, nothing is lost", "error", err)
 	}
 	p.onStall(err)
 }

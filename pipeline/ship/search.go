@@ -37,7 +37,9 @@ func (s *Ship) arrange(ctx context.Context, found finder) {
 	for i, l := range fresh {
 		files[i] = &file{prior: prior[l.path]}
 		s.observe(files[i], l)
-		files[i].unsent = prior[l.path].unsent(l)
+		if files[i].unsent = prior[l.path].unsent(l); files[i].unsent > 0 {
+			files[i].since = l.info.ModTime()
+		}
 	}
 	s.tally.found(files)
 }
@@ -93,6 +95,9 @@ func (s *Ship) observe(f *file, l log) {
 		f.log.info.Size() != l.info.Size() || !f.log.info.ModTime().Equal(l.info.ModTime())
 	if changed {
 		f.unsent = max(f.unsent, l.info.Size()-f.size())
+		if f.unsent > 0 && f.since.IsZero() {
+			f.since = l.info.ModTime()
+		}
 	}
 	f.log = l
 	s.files[l.path] = f

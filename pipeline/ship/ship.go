@@ -29,10 +29,12 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/trace"
 	"go.opentelemetry.io/otel/trace/noop"
 	"golang.org/x/sync/errgroup"
@@ -71,6 +73,7 @@ type Config struct {
 
 	Logger   *slog.Logger  // nil for silence
 	Tracer   trace.Tracer  // nil for no traces
+	Meter    metric.Meter  // nil for no metrics
 	Progress func(Summary) // called after every change, one call at a time; must neither block nor call Summary; nil for none
 }
 
@@ -104,6 +107,8 @@ type Ship struct {
 	config    Config
 	publisher *publisher
 	tally     *tally
+	attached  atomic.Bool   // the raw stream is there
+	looping   pipeline.Step // of the loop
 
 	offsets     *offsets // in the raw stream that the publisher has found
 	offsetsFile *offsetsFile
@@ -114,7 +119,6 @@ type Ship struct {
 	busy       int              // visits that workers make now
 	failed     map[string]bool  // folders that could not be read
 	searchTook time.Duration    // the last time
-	unsaved    bool             // the offsets could not be saved the last time
 	watcher    *watcher
 }
 
@@ -156,6 +160,28 @@ func (s *Ship) reset() {
 // Summary returns what was done so far. It may be called at any time.
 func (s *Ship) Summary() Summary { return s.tally.summary() }
 
+// Ready returns nil while the broker takes records, else why it does not. Any goroutine may call
+// it.
+func (s *Ship) Ready() error {
+	if s.config.DryRun {
+		return nil
+	}
+	if !s.publisher.nc.IsConnected() {
+		return s.publisher.notConnected()
+	}
+	if err := s.Summary().Stalled; err != nil {
+		return err
+	}
+	if !s.attached.Load() {
+		return errNotAttached
+	}
+	return nil
+}
+
+// Alive returns an error when the Ship makes no progress and will not by itself. A broker that is
+// away is no reason. Any goroutine may call it.
+func (s *Ship) Alive() error { return s.looping.Check("the search for changed logs") }
+
 // Run ships until ctx ends, and then returns nil. With Once it returns when the broker has
 // acknowledged everything, or with the error of ctx if that ends before. An Input is
 // shipped to its end, or until ctx ends; what was read of it is sent even then. A broker
@@ -165,10 +191,14 @@ func (s *Ship) Summary() Summary { return s.tally.summary() }
 // an Input that cannot be read, and a connection that was closed. Problems of
 // single files and records are in the [Summary].
 func (s *Ship) Run(ctx context.Context) error {
+	stop, err := s.startMetrics(s.config.Meter)
+	if err != nil {
+		return err
+	}
+	defer stop()
 	if s.config.Input != nil {
 		return s.runInput(ctx)
 	}
-	var err error
 	if s.offsetsFile, err = readOffsetsFile(ctx, s.config); err != nil {
 		return err
 	}
@@ -176,7 +206,7 @@ func (s *Ship) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	stop := s.startHeartbeats(ctx)
+	stopHeartbeats := s.startHeartbeats(ctx)
 	for again := s.config.Again; ; again = false {
 		err = s.pass(ctx, found, again)
 		if !errors.Is(err, errStreamChanged) {
@@ -186,7 +216,7 @@ func (s *Ship) Run(ctx context.Context) error {
 		found, _ = find(s.config) // the error names paths that are gone since
 	}
 	s.tally.behind(s.files)
-	stop()
+	stopHeartbeats()
 	if !s.config.Once && ctx.Err() != nil && errors.Is(err, ctx.Err()) {
 		err = nil
 	}
@@ -202,9 +232,11 @@ func (s *Ship) Run(ctx context.Context) error {
 // pass ships from the offsets in the present raw stream. The error is errStreamChanged when
 // that is another one since, or has lost records.
 func (s *Ship) pass(ctx context.Context, found finder, again bool) error {
+	s.attached.Store(false)
 	if err := s.attach(ctx, s.offsetsFile); err != nil {
 		return err
 	}
+	s.attached.Store(true)
 	if again {
 		s.offsets.restart()
 	}

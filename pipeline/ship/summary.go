@@ -26,6 +26,7 @@ type Summary struct {
 	Refusals   []Refusal      // the first 100 of them
 	Losses     []Loss         // what the raw stream had acknowledged and no longer has
 	Revived    int            // messages, ends included, that the broker took for duplicates of such that are gone; they are stored
+	Stalls     int            // how often the broker stopped taking records
 	Stalled    error          // why the broker takes no records at the moment; nil when it does
 	Backfill   Backfill       // progress of the first pass
 	Behind     Behind         // what waits to be sent, as of the last second
@@ -39,7 +40,7 @@ type Summary struct {
 type Behind struct {
 	Files  int
 	Bytes  int64
-	Oldest time.Time // when the file that has been behind for longest was written to; zero for none
+	Oldest time.Time // when the file that has been behind for longest was written to, at the beginning of that; zero for none
 }
 
 // Held is the end of a file that was read and is not sent: a line without its end, which is
@@ -133,6 +134,9 @@ func (t *tally) refuse(r Refusal) {
 // stall notes why the broker takes no records, nil when it does.
 func (t *tally) stall(err error) {
 	t.change(func(sum *Summary) {
+		if err != nil && sum.Stalled == nil {
+			sum.Stalls++
+		}
 		sum.Stalled = err
 		if err != nil {
 			sum.Trouble, sum.TroubleAt = err, time.Now()
@@ -156,9 +160,9 @@ func (t *tally) behind(files map[string]*file) {
 			continue
 		}
 		b.Files++
-		b.Bytes += f.unsent
-		if at := f.log.info.ModTime(); b.Oldest.IsZero() || at.Before(b.Oldest) {
-			b.Oldest = at
+		b.Bytes += max(0, f.unsent-f.acked.Load())
+		if b.Oldest.IsZero() || f.since.Before(b.Oldest) {
+			b.Oldest = f.since
 		}
 	}
 	t.mu.Lock()
@@ -224,6 +228,7 @@ func (t *tally) found(files []*file) {
 
 // advance notes that n more bytes of a file are done. The next change reports it.
 func (t *tally) advance(f *file, n int64) {
+	f.acked.Add(n)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if f.backlog != nil {

@@ -1,0 +1,306 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"tributary/pipeline"
+)
+
+// The verdicts of a check.
+const (
+	verdictOK      = "ok"
+	verdictWarning = "warning" // works, and will not in every case
+	verdictProblem = "problem"
+	verdictUnknown = "unknown" // the broker does not say, or denies the right to know
+)
+
+// check is one question about the broker, with its answer.
+type check struct {
+	Name    string `json:"name"` // rights, streams, replicas, lag, clock, retention, durability
+	Verdict string `json:"verdict"`
+	Text    string `json:"text"`
+	Cure    string `json:"cure,omitzero"`
+}
+
+// Limits of checks.
+const (
+	lagLate   = 10 * time.Minute // a record may wait for so long, as at an edge
+	skewLimit = 2 * time.Second  // of the clocks, beside the time of a request
+)
+
+// checkBroker answers the questions.
+func (a *app) checkBroker(ctx context.Context, js jetstream.JetStream, d *diagnosis) error {
+	var clock check
+	err := a.permitted(ctx, d, "the streams", func(ctx context.Context) (err error) {
+		if clock, err = checkClock(ctx, js); err == nil {
+			d.Streams, err = pipeline.ReadStreams(ctx, js, a.config.topology())
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if len(d.Streams) == 0 {
+		d.Checks = append(d.Checks, d.checkRights())
+		return nil
+	}
+	raw := d.Streams[0]
+	d.Checks = append(d.Checks, d.checkRights(), d.checkStreams(), d.checkReplicas(), d.checkLag(), clock, d.checkRetention(raw, a.config.EventsMaxAge),
+		a.checkDurability(ctx, js, raw))
+	return nil
+}
+
+// checkProblems returns the checks that are problems, with their cures.
+func (d *diagnosis) checkProblems() []string {
+	var list []string
+	for _, c := range d.Checks {
+		if c.Verdict == verdictProblem {
+			list = append(list, c.Name+": "+c.Text+": "+c.Cure)
+		}
+	}
+	return list
+}
+
+// permitted runs a part of the examination. A part that needs a right that the broker does not
+// grant ends at once, without an error: checkRights reports it.
+func (a *app) permitted(ctx context.Context, d *diagnosis, what string, do func(context.Context) error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	denied := false
+	stop := a.denials.watch(func(is denial) {
+		denied = true
+		d.unseen = append(d.unseen, what+" ("+is.right()+"): "+is.cure())
+		cancel()
+	})
+	err := do(ctx)
+	stop()
+	if denied {
+		return nil
+	}
+	return err
+}
+
+// checkRights reports what the examination could not see.
+func (d *diagnosis) checkRights() check {
+	if len(d.unseen) == 0 {
+		return check{Name: "rights", Verdict: verdictOK, Text: "this user may read everything that is examined"}
+	}
+	first, cure, _ := strings.Cut(d.unseen[0], ": ")
+	return check{"rights", verdictUnknown, "this user may not read " + first + andMore(len(d.unseen)-1), cure}
+}
+
+func andMore(n int) string {
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf(", and %d more", n)
+}
+
+// checkStreams compares the configuration of the streams with what the workers create.
+func (d *diagnosis) checkStreams() check {
+	var drift []string
+	for _, s := range d.Streams {
+		if len(s.Drift) > 0 {
+			drift = append(drift, s.Name+": "+strings.Join(s.Drift, ", "))
+		}
+	}
+	if len(drift) == 0 {
+		return check{Name: "streams", Verdict: verdictOK, Text: plural(len(d.Streams), "stream") + " as the workers create them"}
+	}
+	return check{
+		"streams", verdictProblem, strings.Join(drift, "; "),
+		"start a worker with the settings of the others, which changes what can be changed, or set it back with nats stream edit",
+	}
+}
+
+// checkReplicas finds replicas that are gone or behind.
+func (d *diagnosis) checkReplicas() check {
+	c := check{Name: "replicas", Verdict: verdictOK, Text: "none: each stream is on one server"}
+	var gone, behind, leaderless []string
+	for _, s := range d.Streams {
+		if s.Replicas > 1 {
+			c.Text = fmt.Sprintf("%d of each stream, all current", s.Replicas)
+			if s.Leader == "" {
+				leaderless = append(leaderless, s.Name)
+			}
+		}
+		gone, behind = append(gone, s.Gone...), append(behind, s.Behind...)
+	}
+	unique := func(list []string) string {
+		slices.Sort(list)
+		return strings.Join(slices.Compact(list), ", ")
+	}
+	var texts []string
+	if len(leaderless) > 0 {
+		texts = append(texts, "without a leader: "+unique(leaderless))
+	}
+	if len(gone) > 0 {
+		texts = append(texts, "gone: "+unique(gone))
+	}
+	if len(behind) > 0 {
+		texts = append(texts, "behind: "+unique(behind))
+	}
+	if len(texts) > 0 {
+		return check{
+			"replicas", verdictProblem, strings.Join(texts, "; "),
+			"start the servers that are gone; if one stays behind, see its log and deploy/README.md, The disk of the broker. Until then the loss of another one stops everything",
+		}
+	}
+	return c
+}
+
+// checkLag judges how long the oldest record has waited.
+func (d *diagnosis) checkLag() check {
+	lag, oldest := d.lag()
+	c := check{Name: "lag", Verdict: verdictOK, Text: d.describeLag()}
+	if len(d.Partitions) == 0 {
+		return check{Name: "lag", Verdict: verdictUnknown, Text: "see rights"}
+	}
+	if oldest != nil && lag > 0 && d.At.Sub(*oldest) > lagLate {
+		c.Verdict, c.Cure = verdictProblem, "start more workers, up to one a partition; if the lag does not shrink, see their log"
+	}
+	return c
+}
+
+// checkClock compares the clock of this machine with that of the broker.
+func checkClock(ctx context.Context, js jetstream.JetStream) (check, error) {
+	asked := time.Now()
+	at, err := pipeline.BrokerTime(ctx, js)
+	if err != nil {
+		return check{}, err
+	}
+	took := time.Since(asked)
+	skew := at.Sub(asked.Add(took / 2)).Round(time.Millisecond)
+	c := check{Name: "clock", Verdict: verdictOK, Text: "this machine and the broker agree"}
+	if skew.Abs() > skewLimit+took {
+		c.Verdict = verdictWarning
+		c.Text = fmt.Sprintf("the clock of the broker is %v ahead of that of this machine", skew)
+		if skew < 0 {
+			c.Text = fmt.Sprintf("the clock of the broker is %v behind that of this machine", -skew)
+		}
+		c.Cure = "let NTP set both: ages in the metrics of workers compare the two"
+	}
+	return c, nil
+}
+
+// checkRetention compares how long raw records are kept with what a replay needs.
+func (d *diagnosis) checkRetention(raw pipeline.StreamStatus, eventsMaxAge time.Duration) check {
+	_, oldest := d.lag()
+	switch {
+	case raw.MaxAge > 0 && oldest != nil && d.At.Sub(*oldest) > raw.MaxAge/2:
+		return check{
+			"retention", verdictProblem, fmt.Sprintf("raw records are kept for %v, and the oldest that is not processed has waited for %v", raw.MaxAge, d.age(*oldest)),
+			"raise TRIBUTARY_RAW_MAX_AGE of the workers before it expires",
+		}
+	case raw.Dropping:
+		return check{
+			"retention", verdictWarning, "a limit of messages or bytes discards raw records, also those that are not processed",
+			"remove the limit with nats stream edit " + raw.Name + ", and set TRIBUTARY_RAW_MAX_AGE",
+		}
+	case raw.MaxAge > 0 && (eventsMaxAge == 0 || eventsMaxAge > raw.MaxAge):
+		return check{
+			"retention", verdictWarning, fmt.Sprintf("raw records are kept for %v, events for longer: a new generation lacks those of older records", raw.MaxAge),
+			"keep raw records for as long as the events: TRIBUTARY_RAW_MAX_AGE, TRIBUTARY_EVENTS_MAX_AGE",
+		}
+	}
+	return check{Name: "retention", Verdict: verdictOK, Text: "raw records are kept for as long as the events: a replay makes all of them again"}
+}
+
+// checkDurability judges what a power failure loses.
+func (a *app) checkDurability(ctx context.Context, js jetstream.JetStream, raw pipeline.StreamStatus) check {
+	sync, known := a.readSync(ctx, js)
+	const name = "durability"
+	alone := raw.Replicas < 2
+	switch {
+	case known && sync.Always && alone:
+		return check{Name: name, Verdict: verdictOK, Text: "every commit is synced to the disk before it is acknowledged"}
+	case known && sync.Always:
+		return check{
+			name, verdictWarning, "sync_interval is always on a cluster, which can damage a compressed stream on a server that restarts",
+			"leave sync_interval at its default, see deploy/README.md, The disk of the broker",
+		}
+	case !alone:
+		return check{Name: name, Verdict: verdictOK, Text: fmt.Sprintf("%d replicas: nothing is lost while a majority keeps its power", raw.Replicas)}
+	case known:
+		return check{
+			name, verdictWarning, fmt.Sprintf("one server, which syncs every %v: a power failure loses what it has acknowledged since", time.Duration(sync.Interval)),
+			"set sync_interval: always in jetstream of nats-server, or use three replicas",
+		}
+	}
+	return check{
+		name, verdictUnknown, "one server, which does not state its sync_interval to this user: with the default, a power failure loses up to 2 minutes of acknowledged records",
+		"set sync_interval: always in jetstream of nats-server, unless it is, or use three replicas",
+	}
+}
+
+// syncState is how a server syncs its streams to the disk.
+type syncState struct {
+	Interval int64 `json:"sync_interval"` // nanoseconds
+	Always   bool  `json:"sync_always"`
+}
+
+// syncSubject asks the servers for the state of JetStream. They answer users of the system account,
+// and of an account that imports the service.
+const syncSubject = "$SYS.REQ.SERVER.PING.JSZ"
+
+// readSync asks a server how it syncs, unless it does not answer such questions.
+func (a *app) readSync(ctx context.Context, js jetstream.JetStream) (state syncState, known bool) {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	stop := a.denials.watch(func(denial) { cancel() }) // durability says so
+	defer stop()
+	m, err := js.Conn().RequestWithContext(ctx, syncSubject, nil)
+	if err != nil {
+		return syncState{}, false
+	}
+	var answer struct {
+		Data struct {
+			Config syncState `json:"config"`
+		} `json:"data"`
+	}
+	if json.Unmarshal(m.Data, &answer) != nil {
+		return syncState{}, false
+	}
+	return answer.Data.Config, answer.Data.Config != syncState{}
+}
+
+// printChecks writes the checks.
+func (d *diagnosis) printChecks(w io.Writer) error {
+	fmt.Fprintf(w, "\n")
+	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	fmt.Fprintf(t, "CHECK\tVERDICT\t\n")
+	for _, c := range d.Checks {
+		fmt.Fprintf(t, "%s\t%s\t%s\n", c.Name, c.Verdict, c.Text)
+		if c.Cure != "" && c.Verdict != verdictProblem { // the cures of problems are at the end
+			fmt.Fprintf(t, "\t\t%s\n", c.Cure)
+		}
+	}
+	return t.Flush()
+}
+
+// printStreams writes the streams.
+func (d *diagnosis) printStreams(w io.Writer) error {
+	if len(d.Streams) == 0 {
+		return nil
+	}
+	fmt.Fprintf(w, "\n")
+	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	fmt.Fprintf(t, "STREAM\tMESSAGES\tSIZE\tREPLICAS\tLEADER\n")
+	for _, s := range d.Streams {
+		leader := s.Leader
+		if s.Cluster == "" && leader == "" {
+			leader = d.serverName
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%s\n", s.Name, thousands(int64(s.Messages)), size(int64(s.Bytes)), s.Replicas, oneLine(leader))
+	}
+	return t.Flush()
+}

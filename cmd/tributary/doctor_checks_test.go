@@ -1,0 +1,174 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"tributary/pipeline"
+	"tributary/pipeline/pipelinetest"
+)
+
+// checksOf returns the exit code and the checks of a doctor by name; none where the broker shows
+// nothing.
+func checksOf(t *testing.T, p *process) (code int, checks map[string]check) {
+	t.Helper()
+	code = p.wait()
+	var d struct {
+		Checks []check `json:"checks"`
+	}
+	line, ok := <-p.lines
+	if !ok {
+		return code, nil
+	}
+	if err := json.Unmarshal([]byte(line), &d); err != nil {
+		t.Fatal(err)
+	}
+	checks = make(map[string]check)
+	for _, c := range d.Checks {
+		checks[c.Name] = c
+	}
+	if len(checks) != 7 {
+		t.Errorf("checks %v", d.Checks)
+	}
+	return code, checks
+}
+
+// requireCheck checks a verdict, and parts of its text and cure.
+func requireCheck(t *testing.T, checks map[string]check, name, verdict string, parts ...string) {
+	t.Helper()
+	c := checks[name]
+	if c.Verdict != verdict {
+		t.Errorf("%s is %+v, want %s", name, c, verdict)
+	}
+	contains(t, c.Text+": "+c.Cure, parts...)
+}
+
+// TestDoctorFindsDriftAndShortRetention changes streams behind the back of the workers.
+func TestDoctorFindsDriftAndShortRetention(t *testing.T) {
+	t.Parallel()
+	server := pipelinetest.NewServer(t)
+	home := t.TempDir()
+	top := pipeline.DefaultTopology()
+	js := server.Provision(top)
+	start(t, home, server.URL(), "run")
+	awaitWorkers(t, js, top, func(w []pipeline.Worker) bool { return len(w) == 1 && len(w[0].Partitions) == top.Partitions })
+	code, checks := checksOf(t, start(t, home, server.URL(), "doctor", "-o", "json"))
+	if code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	for _, name := range []string{"rights", "streams", "replicas", "lag", "clock", "retention"} {
+		requireCheck(t, checks, name, verdictOK)
+	}
+	requireCheck(t, checks, "durability", verdictUnknown, "2 minutes", "sync_interval: always")
+
+	raw, err := js.Stream(t.Context(), pipeline.RawStream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	changed := raw.CachedInfo().Config
+	changed.MaxAge, changed.AllowDirect = time.Hour, false
+	if _, err := js.UpdateStream(t.Context(), changed); err != nil {
+		t.Fatal(err)
+	}
+	code, checks = checksOf(t, start(t, home, server.URL(), "doctor", "-o", "json"))
+	if code != exitFailure {
+		t.Errorf("exit code %d", code)
+	}
+	requireCheck(t, checks, "streams", verdictProblem, "RAW: direct get false, want true", "start a worker")
+	requireCheck(t, checks, "retention", verdictWarning, "raw records are kept for 1h0m0s, events for longer", "TRIBUTARY_RAW_MAX_AGE")
+}
+
+// TestDoctorFindsAReplicaThatIsGone kills a server of three.
+func TestDoctorFindsAReplicaThatIsGone(t *testing.T) {
+	t.Parallel()
+	c := pipelinetest.StartCluster(t, 3, 0)
+	top := pipeline.DefaultTopology()
+	top.Replicas, top.Partitions = 3, 2
+	js := c.Provision(top)
+	home := t.TempDir()
+	doctor := func() (int, map[string]check) {
+		return checksOf(t, startWith(t, func(cmd *exec.Cmd) { cmd.Env = append(cmd.Env, "TRIBUTARY_PARTITIONS=2") }, home, c.URL(), "doctor", "-o", "json"))
+	}
+	c.Settle(js)
+	_, checks := doctor()
+	requireCheck(t, checks, "replicas", verdictOK, "3 of each stream")
+	requireCheck(t, checks, "durability", verdictOK, "3 replicas")
+	dead := c.Nodes[2]
+	dead.Kill()
+	limit := time.Now().Add(4 * patience)
+	for {
+		var code int
+		code, checks = doctor()
+		if c := checks["replicas"]; c.Verdict == verdictProblem && strings.Contains(c.Text, dead.Name()) && code == exitFailure {
+			break
+		}
+		if time.Now().After(limit) {
+			t.Fatalf("exit code %d, replicas %+v", code, checks["replicas"])
+		}
+	}
+	contains(t, checks["replicas"].Cure, "start the servers that are gone")
+}
+
+// TestDoctorSaysWhatItMayNotRead has a user who may not read everything, in an account that learns
+// how the server syncs.
+func TestDoctorSaysWhatItMayNotRead(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	file := filepath.Join(dir, "nats.conf")
+	if err := os.WriteFile(file, []byte(`
+listen: "127.0.0.1:-1"
+jetstream { store_dir: "`+dir+`", sync_interval: always }
+system_account: SYS
+accounts {
+  SYS { users: [{ user: sys, password: s }], exports: [{ service: "$SYS.REQ.SERVER.PING.JSZ", response_type: stream }] }
+  APP {
+    jetstream: enabled
+    imports: [{ service: { account: SYS, subject: "$SYS.REQ.SERVER.PING.JSZ" } }]
+    users: [
+      { user: all, password: a }
+      { user: some, password: b, permissions: { publish: { deny: ["$JS.API.STREAM.INFO.SESSIONS", "$JS.API.STREAM.INFO.KV_TRIBUTARY_EDGES", "$JS.API.DIRECT.GET.KV_TRIBUTARY_EDGES"] } } }
+    ]
+  }
+}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	broker := startConfigured(t, file)
+	nc, err := nats.Connect(broker.ClientURL(), nats.UserInfo("all", "a"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	top := pipeline.DefaultTopology()
+	if err := pipeline.Provision(t.Context(), js, top); err != nil {
+		t.Fatal(err)
+	}
+	as := func(user, password string) func(*exec.Cmd) {
+		return func(cmd *exec.Cmd) {
+			cmd.Env = append(cmd.Env, "NATS_USER="+user, "NATS_PASSWORD="+password)
+		}
+	}
+	startWith(t, as("all", "a"), t.TempDir(), broker.ClientURL(), "run")
+	awaitWorkers(t, js, top, func(w []pipeline.Worker) bool { return len(w) == 1 && len(w[0].Partitions) == top.Partitions })
+	code, checks := checksOf(t, startWith(t, as("all", "a"), t.TempDir(), broker.ClientURL(), "doctor", "-o", "json"))
+	if code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	requireCheck(t, checks, "durability", verdictOK, "synced to the disk before it is acknowledged")
+	code, out := ended(startWith(t, as("some", "b"), t.TempDir(), broker.ClientURL(), "doctor"))
+	if code != 0 {
+		t.Errorf("exit code %d\n%s", code, out)
+	}
+	contains(t, out, "rights", "unknown", "this user may not read", "in the permissions of this user at the broker", "every record is done")
+}

@@ -1,0 +1,162 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+	"github.com/prometheus/otlptranslator"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/metric/noop"
+
+	"tributary/pipeline"
+	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/sessionmeta"
+	"tributary/pipeline/ship"
+	"tributary/pipeline/summaries"
+)
+
+// metricsTable lists the metrics of the processes, as Prometheus names them.
+func metricsTable(t *testing.T) string {
+	t.Helper()
+	var b strings.Builder
+	b.WriteString("| metric | type | of | labels | meaning |\n|---|---|---|---|---|\n")
+	for _, i := range instrumentsOf(t) {
+		labels := "`" + strings.Join(i.labels, "` `") + "`"
+		if len(i.labels) == 0 {
+			labels = ""
+		}
+		fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s |\n", i.name, i.kind, i.process, labels, labelsOf.ReplaceAllString(i.text, "$2"))
+	}
+	return b.String()
+}
+
+// instrument is a metric as Prometheus names it.
+type instrument struct {
+	process, name, kind, text string
+	labels                    []string
+}
+
+// instrumentsOf returns the metrics of run and ship; up has both.
+func instrumentsOf(t *testing.T) []instrument {
+	t.Helper()
+	server := pipelinetest.NewServer(t)
+	js := server.JetStream()
+	m := &instruments{process: "run"}
+	_, err := pipeline.New(js, pipeline.Config{Topology: pipeline.Topology{Generation: "v1", Partitions: 1}, Meter: m})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = summaries.New(js, summaries.Config{Meter: m})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = sessionmeta.New(js, sessionmeta.Config{Meter: m})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.process = "ship"
+	nc, err := nats.Connect(server.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	s, err := ship.New(nc, ship.Config{Input: strings.NewReader(""), Meter: m})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return m.list
+}
+
+// labelsOf matches the labels that a description names.
+var labelsOf = regexp.MustCompile(`, by ((?:[a-z_]+, )*[a-z_]+ and [a-z_]+|[a-z_]+)([.:;])`)
+
+// instruments is a meter that records its instruments.
+type instruments struct {
+	noop.Meter
+
+	process string
+	list    []instrument
+}
+
+func (m *instruments) add(name string, kind otlptranslator.MetricType, unit, description string) {
+	namer := otlptranslator.NewMetricNamer("", otlptranslator.UnderscoreEscapingWithSuffixes)
+	translated, err := namer.Build(otlptranslator.Metric{Name: name, Unit: unit, Type: kind})
+	if err != nil {
+		panic(err)
+	}
+	i := instrument{process: m.process, name: translated, text: description}
+	switch kind {
+	case otlptranslator.MetricTypeMonotonicCounter:
+		i.kind = "counter"
+	case otlptranslator.MetricTypeHistogram:
+		i.kind = "histogram"
+	default:
+		i.kind = "gauge"
+	}
+	if found := labelsOf.FindStringSubmatch(description); found != nil {
+		i.labels = strings.Split(strings.ReplaceAll(found[1], " and ", ", "), ", ")
+	}
+	m.list = append(m.list, i)
+}
+
+func (m *instruments) Int64Counter(name string, options ...metric.Int64CounterOption) (metric.Int64Counter, error) {
+	c := metric.NewInt64CounterConfig(options...)
+	m.add(name, otlptranslator.MetricTypeMonotonicCounter, c.Unit(), c.Description())
+	return m.Meter.Int64Counter(name, options...)
+}
+
+func (m *instruments) Float64Counter(name string, options ...metric.Float64CounterOption) (metric.Float64Counter, error) {
+	c := metric.NewFloat64CounterConfig(options...)
+	m.add(name, otlptranslator.MetricTypeMonotonicCounter, c.Unit(), c.Description())
+	return m.Meter.Float64Counter(name, options...)
+}
+
+func (m *instruments) Int64ObservableCounter(name string, options ...metric.Int64ObservableCounterOption) (metric.Int64ObservableCounter, error) {
+	c := metric.NewInt64ObservableCounterConfig(options...)
+	m.add(name, otlptranslator.MetricTypeMonotonicCounter, c.Unit(), c.Description())
+	return m.Meter.Int64ObservableCounter(name, options...)
+}
+
+func (m *instruments) Int64Histogram(name string, options ...metric.Int64HistogramOption) (metric.Int64Histogram, error) {
+	c := metric.NewInt64HistogramConfig(options...)
+	m.add(name, otlptranslator.MetricTypeHistogram, c.Unit(), c.Description())
+	return m.Meter.Int64Histogram(name, options...)
+}
+
+func (m *instruments) Float64Histogram(name string, options ...metric.Float64HistogramOption) (metric.Float64Histogram, error) {
+	c := metric.NewFloat64HistogramConfig(options...)
+	m.add(name, otlptranslator.MetricTypeHistogram, c.Unit(), c.Description())
+	return m.Meter.Float64Histogram(name, options...)
+}
+
+func (m *instruments) Int64ObservableGauge(name string, options ...metric.Int64ObservableGaugeOption) (metric.Int64ObservableGauge, error) {
+	c := metric.NewInt64ObservableGaugeConfig(options...)
+	m.add(name, otlptranslator.MetricTypeGauge, c.Unit(), c.Description())
+	return m.Meter.Int64ObservableGauge(name, options...)
+}
+
+func (m *instruments) Float64ObservableGauge(name string, options ...metric.Float64ObservableGaugeOption) (metric.Float64ObservableGauge, error) {
+	c := metric.NewFloat64ObservableGaugeConfig(options...)
+	m.add(name, otlptranslator.MetricTypeGauge, c.Unit(), c.Description())
+	return m.Meter.Float64ObservableGauge(name, options...)
+}
+
+// byName returns the metrics of a process by name.
+func byName(list []instrument, process string) map[string]instrument {
+	all := make(map[string]instrument)
+	for _, i := range list {
+		if i.process == process {
+			slices.SortFunc(i.labels, cmp.Compare[string])
+			all[i.name] = i
+		}
+	}
+	return all
+}

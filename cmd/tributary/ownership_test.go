@@ -1,0 +1,39 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"tributary/pipeline"
+	"tributary/pipeline/pipelinetest"
+)
+
+// TestLogNamesEachChangeOfOwnership follows partitions from a first worker to a second one, back
+// when that is killed, and through a restart of the broker: each is a line or two, not one for each
+// partition.
+func TestLogNamesEachChangeOfOwnership(t *testing.T) {
+	t.Parallel()
+	server := pipelinetest.NewServer(t)
+	home := t.TempDir()
+	top := pipeline.DefaultTopology()
+	js := server.Provision(top)
+	first := start(t, home, server.URL(), "run")
+	first.awaitLogged("partitions acquired")
+	contains(t, first.logged("partitions acquired"), "partitions=0-15", "epoch=1", "cause=start", "generation=v1")
+	awaitWorkers(t, js, top, func(w []pipeline.Worker) bool { return len(w) == 1 && len(w[0].Partitions) == top.Partitions })
+	second := start(t, home, server.URL(), "run")
+	awaitWorkers(t, js, top, func(w []pipeline.Worker) bool { return len(w) == 2 && len(w[0].Partitions) == len(w[1].Partitions) })
+	second.awaitLogged("cause=handover")
+	first.awaitLogged("partitions handed over")
+	contains(t, first.logged("partitions handed over"), `cause="assigned to another worker"`)
+	contains(t, second.logged("cause=handover"), "partitions acquired", "from=")
+	second.kill()
+	first.awaitLogged("cause=takeover")
+	server.Restart()
+	first.awaitLogged("partitions recovered")
+	contains(t, first.logged("partitions lost"), "epoch=", "cause=")
+	contains(t, first.logged("partitions recovered"), "cause=recovery")
+	if n := strings.Count(first.stderr.String(), "msg=\"partitions"); n > 16 {
+		t.Errorf("%d lines for 16 partitions:\n%s", n, first.stderr.String())
+	}
+}
