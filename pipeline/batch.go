@@ -55,6 +55,7 @@ type entry struct {
 	last       bool        // the chunk has nothing left after this entry
 	checkpoint Checkpoint
 	expected   uint64 // stream sequence of the checkpoint before it
+	tries      int    // attempts on the partition without progress, this one included; 0 after progress
 }
 
 // measure counts what the entry adds to its batch, when it stores sent of its chunk. The
@@ -120,6 +121,15 @@ func (b *batch) started() time.Time {
 		}
 	}
 	return started
+}
+
+// attempt returns the largest number of attempts on a partition of the batch.
+func (b *batch) attempt() int {
+	n := 0
+	for _, e := range b.entries {
+		n = max(n, e.tries)
+	}
+	return n
 }
 
 // links returns the trace contexts of the records that the batch completes.

@@ -79,9 +79,15 @@ func BenchmarkStage(b *testing.B) {
 // drain lets a stage work through the raw stream, and returns how long that took.
 func drain(b *testing.B, js jetstream.JetStream, top pipeline.Topology) time.Duration {
 	b.Helper()
+	return drainWith(b, js, pipeline.Config{Topology: top})
+}
+
+// drainWith is drain with a configuration.
+func drainWith(b *testing.B, js jetstream.JetStream, cfg pipeline.Config) time.Duration {
+	b.Helper()
 	began := time.Now()
-	s := start(b, js, pipeline.Config{Topology: top})
-	if err := pipeline.CatchUp(b.Context(), js, top); err != nil {
+	s := start(b, js, cfg)
+	if err := pipeline.CatchUp(b.Context(), js, cfg.Topology); err != nil {
 		b.Fatal(err)
 	}
 	took := time.Since(began)

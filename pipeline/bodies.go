@@ -14,11 +14,12 @@ const minBody = 1 << 20
 
 // body is the data of a record that travels by claim check.
 type body struct {
-	claim Claim
-	done  chan struct{} // closed when data or err is set; nil before the fetch begins
-	data  []byte
-	err   error
-	room  int64 // that it occupies in the bodies
+	claim                   Claim
+	traceparent, tracestate string        // of the creation of the record
+	done                    chan struct{} // closed when data or err is set; nil before the fetch begins
+	data                    []byte
+	err                     error
+	room                    int64 // that it occupies in the bodies
 }
 
 // bodies fetches the data of records for all partitions of a stage: several at once, and
@@ -27,12 +28,13 @@ type body struct {
 // size.
 type bodies struct {
 	claims *Claims
+	traces *traces
 	limit  int64
 	room   *semaphore.Weighted
 }
 
-func newBodies(claims *Claims, limit int64) *bodies {
-	return &bodies{claims, limit, semaphore.NewWeighted(limit)}
+func newBodies(claims *Claims, traces *traces, limit int64) *bodies {
+	return &bodies{claims, traces, limit, semaphore.NewWeighted(limit)}
 }
 
 // begin begins to fetch the bodies of a list, which is in the order of their records. The
@@ -61,7 +63,9 @@ func (b *bodies) begin(ctx context.Context, list ...*body) (end func()) {
 			y.room = room
 			working.Go(func() {
 				defer close(y.done)
+				ctx, end := b.traces.traceGet(ctx, y)
 				y.data, y.err = b.claims.Get(ctx, y.claim)
+				end(y.err)
 			})
 		}
 	})

@@ -90,7 +90,7 @@ func (o *ownership) seal() {
 // entry returns the next entry of a sealed chunk. A chunk that exceeds one batch goes out
 // in several: its messages first, its states with the last of them.
 func (o *ownership) entry(c *chunk) (entry, error) {
-	e := entry{owner: o, chunk: c, last: c.fitsOneBatch(), expected: o.sequence}
+	e := entry{owner: o, chunk: c, last: c.fitsOneBatch(), expected: o.sequence, tries: o.tries}
 	messages := c.unsent()
 	if e.last {
 		e.states = c.states

@@ -55,6 +55,7 @@ func deadLetter(generation string, partition, revision int, r normalizers.Record
 	if n := r.Origin.Requeued; n != 0 {
 		h[envelopes.HeaderRequeued] = []string{strconv.FormatUint(n, 10)}
 	}
+	setTrace(h, r.Origin.Traceparent, r.Origin.Tracestate)
 	if hashed(r.Session) && len(r.Session) <= maxSessionBytes {
 		h[envelopes.HeaderSession] = []string{envelopes.EncodeHeaderValue(r.Session)}
 	}
@@ -110,6 +111,8 @@ type DeadLetter struct {
 
 	subject string
 	token   string // of the session, in subjects
+
+	traceparent, tracestate string // W3C context in which it was published
 }
 
 // DeadLettersQuery selects dead letters of a generation. The zero value of a field selects
@@ -290,6 +293,7 @@ func readDeadLetter(stream string, m rawMessage) (DeadLetter, error) {
 	h := m.Header
 	l.Generation, l.Partition, l.Source, l.token = address.Generation, address.Partition, address.Source, address.Token
 	l.subject = m.Subject
+	l.traceparent, l.tracestate = envelopes.TraceContext(h.Get(envelopes.HeaderTraceparent), h.Get(envelopes.HeaderTracestate))
 	l.Reason, l.Error, l.Stream = h.Get(envelopes.HeaderReason), h.Get(envelopes.HeaderError), h.Get(envelopes.HeaderStream)
 	if stated, err := envelopes.DecodeHeaderValue(h.Get(envelopes.HeaderSession)); err == nil {
 		l.Session, _ = envelopes.ResolveToken(l.token, stated) // it stays unknown when it was too long

@@ -99,7 +99,7 @@ func (o *ownership) receive(messages []rawMessage) []received {
 			r.err = cause
 		}
 		if r.addressed() && r.err == nil && claim != (Claim{}) {
-			r.body = &body{claim: claim}
+			r.body = &body{claim: claim, traceparent: r.Origin.Traceparent, tracestate: r.Origin.Tracestate}
 		}
 		records[i] = r
 	}

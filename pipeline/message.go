@@ -68,9 +68,7 @@ func (o *ownership) eventMessage(e *normalizers.Emitted) (message, error) {
 	if o.p.stage.ttl != "" {
 		h[jetstream.MsgTTLHeader] = []string{o.p.stage.ttl}
 	}
-	if contextOf(o.ctx, e.Traceparent, e.Tracestate).IsValid() {
-		setTrace(h, e.Traceparent, e.Tracestate)
-	}
+	setTrace(h, e.Traceparent, e.Tracestate)
 	m := &nats.Msg{Subject: envelopes.EventSubject(cfg.Topology.Generation, &e.Event), Header: h, Data: data}
 	size := headerSize(h)
 	if size > maxHeaderBytes || int64(size+len(data)+batchHeaderBytes) > o.p.stage.nc.MaxPayload() {

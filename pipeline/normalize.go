@@ -7,8 +7,6 @@ import (
 	"runtime/debug"
 	"time"
 
-	"go.opentelemetry.io/otel/trace"
-
 	"tributary/normalizers"
 )
 
@@ -117,11 +115,8 @@ func (o *ownership) append(r received, out normalized) {
 	}
 	c.add(r.raw, out.messages, o.storedBefore(r, len(out.messages)))
 	o.count(countRecords, r, 1)
-	if !o.p.stage.telemetry.tracing {
-		return
-	}
-	if link := contextOf(o.ctx, r.Origin.Traceparent, r.Origin.Tracestate); link.IsValid() {
-		c.links = append(c.links, trace.Link{SpanContext: link})
+	if link, ok := o.p.stage.telemetry.link(o.ctx, &r); ok {
+		c.links = append(c.links, link)
 	}
 }
 

@@ -9,6 +9,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
 
 	"tributary/envelopes"
 	"tributary/normalizers"
@@ -75,6 +77,10 @@ const (
 //     a duplicate.
 //
 // The dead letter stays in its stream, and may be purged before or after the copy is read.
+//
+// With a span in ctx, the publication of each copy is a span of the same tracer in the trace of its
+// record, with a link to the publication of the dead letter, and the context of the copy. Without
+// one the copy has the context of the record.
 func Requeue(ctx context.Context, js jetstream.JetStream, letters iter.Seq2[DeadLetter, error], report func(DeadLetter, Requeued)) error {
 	r := requeue{js: js, report: report}
 	for l, err := range letters {
@@ -104,7 +110,8 @@ type requeue struct {
 type outcome struct {
 	letter DeadLetter
 	is     Requeued
-	sent   *nats.Msg // the copy; nil when none is sent
+	sent   *nats.Msg  // the copy; nil when none is sent
+	span   trace.Span // of the publication of the copy
 }
 
 // add adds a dead letter, and flushes the batch when it is full.
@@ -131,7 +138,7 @@ func (r *requeue) add(ctx context.Context, l DeadLetter) error {
 
 // prepare makes the copy of a dead letter's record, or decides why there is none.
 func (r *requeue) prepare(ctx context.Context, l DeadLetter) (outcome, error) {
-	o := outcome{letter: l, is: l.Requeueable()}
+	o := outcome{letter: l, is: l.Requeueable(), span: noop.Span{}}
 	if o.is != RequeuedNow {
 		return o, nil
 	}
@@ -144,8 +151,11 @@ func (r *requeue) prepare(ctx context.Context, l DeadLetter) (outcome, error) {
 		return outcome{}, err
 	}
 	o.sent = l.requeuedMessage(data)
+	o.span = l.traceRequeue(ctx, o.sent)
 	if int64(messageSize(o.sent)+requeueHeaders) > r.js.Conn().MaxPayload() {
-		o.is, o.sent = RequeuedTooLarge, nil
+		fail(o.span, "the copy does not fit a message", string(RequeuedTooLarge))
+		o.span.End()
+		o.is, o.sent, o.span = RequeuedTooLarge, nil, noop.Span{}
 	}
 	return o, nil
 }
@@ -178,9 +188,11 @@ func (r *requeue) flush(ctx context.Context) error {
 			err = r.publishEach(ctx, duplicates)
 		}
 		if err != nil {
+			r.endSpans(err)
 			return err
 		}
 	}
+	r.endSpans(nil)
 	for _, o := range r.outcomes {
 		if duplicates[o.sent] {
 			o.is = RequeuedBefore
@@ -189,6 +201,16 @@ func (r *requeue) flush(ctx context.Context) error {
 	}
 	r.outcomes, r.messages, r.bytes = nil, nil, 0
 	return nil
+}
+
+// endSpans ends the spans of the copies.
+func (r *requeue) endSpans(err error) {
+	for _, o := range r.outcomes {
+		if err != nil && o.sent != nil {
+			fail(o.span, "the copy was not stored", outcomeOf(err))
+		}
+		o.span.End()
+	}
 }
 
 // publishEach stores the copies one after the other, and notes those that the broker had

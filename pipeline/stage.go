@@ -166,7 +166,6 @@ func New(js jetstream.JetStream, cfg Config) (*Stage, error) {
 		nc:         js.Conn(),
 		config:     cfg,
 		owner:      cfg.Worker + "-" + nuid.Next(),
-		bodies:     newBodies(NewClaims(js), cfg.ClaimBytes),
 		feed:       newFeed(js, cfg.Topology.Partitions, defaultFeedLimits),
 		pending:    make(chan struct{}, 1),
 		changes:    newChanges(cfg.Logger),
@@ -183,6 +182,7 @@ func New(js jetstream.JetStream, cfg Config) (*Stage, error) {
 	if s.telemetry, err = newTelemetry(cfg); err != nil {
 		return nil, fmt.Errorf("make metrics: %w", err)
 	}
+	s.bodies = newBodies(NewClaims(js), &s.telemetry.traces, cfg.ClaimBytes)
 	return s, nil
 }
 

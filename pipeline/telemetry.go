@@ -12,13 +12,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/metric"
 	metricnoop "go.opentelemetry.io/otel/metric/noop"
-	"go.opentelemetry.io/otel/propagation"
-	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
-	"go.opentelemetry.io/otel/trace"
-	tracenoop "go.opentelemetry.io/otel/trace/noop"
 
 	"tributary/envelopes"
 	"tributary/normalizers"
@@ -134,12 +129,10 @@ var (
 // telemetry is the metrics and traces of a stage. It uses nothing but the API of
 // OpenTelemetry.
 type telemetry struct {
-	tracing     bool
-	tracer      trace.Tracer
+	traces
 	meter       metric.Meter
 	counters    [counters]metric.Int64Counter
 	normalizing metric.Float64Counter
-	destination string // the events stream
 
 	acquisitions, heartbeatFailures, readerRestarts, lookups, commits metric.Int64Counter
 
@@ -158,12 +151,8 @@ type telemetry struct {
 // newTelemetry makes the instruments.
 func newTelemetry(cfg Config) (*telemetry, error) {
 	t := &telemetry{
-		tracing: cfg.Tracer != nil, tracer: cfg.Tracer, meter: cfg.Meter,
-		destination: EventsStream(cfg.Topology.Generation),
-		base:        []attribute.KeyValue{attribute.String("generation", cfg.Topology.Generation), attribute.Bool("live", cfg.pacer == nil)},
-	}
-	if t.tracer == nil {
-		t.tracer = tracenoop.NewTracerProvider().Tracer("")
+		traces: newTraces(cfg), meter: cfg.Meter,
+		base: []attribute.KeyValue{attribute.String("generation", cfg.Topology.Generation), attribute.Bool("live", cfg.pacer == nil)},
 	}
 	if t.meter == nil {
 		t.meter = metricnoop.NewMeterProvider().Meter("")
@@ -381,68 +370,14 @@ func outcomeOf(err error) string {
 	}
 }
 
-// contextOf reads the W3C trace context in which a record was created.
-func contextOf(ctx context.Context, traceparent, tracestate string) trace.SpanContext {
-	if traceparent == "" {
-		return trace.SpanContext{}
-	}
-	ctx = trace.ContextWithSpanContext(ctx, trace.SpanContext{})
-	return trace.SpanContextFromContext(propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier{
-		envelopes.HeaderTraceparent: traceparent,
-		envelopes.HeaderTracestate:  tracestate,
-	}))
-}
-
-// commit sends a batch and observes it: with a span of the work on its records, a span of
-// its publication, whose context goes into every message, and the metrics of commits. The
-// span of the work begins in the past: the records to link to are known only now.
+// commit sends a batch and observes it, with its spans and the metrics of commits.
 func (t *telemetry) commit(ctx context.Context, b *batch, messages []*nats.Msg, send func() (uint64, error)) (uint64, error) {
-	parent := trace.SpanContext{}
-	links := b.links()
-	if len(links) == 1 && b.size.records == 1 {
-		parent = links[0].SpanContext
-	}
-	ctx, process := t.tracer.Start(trace.ContextWithRemoteSpanContext(ctx, parent), "process raw",
-		trace.WithSpanKind(trace.SpanKindConsumer),
-		trace.WithTimestamp(b.started()),
-		trace.WithLinks(links...),
-		trace.WithAttributes(
-			semconv.MessagingSystemKey.String("nats"),
-			semconv.MessagingOperationTypeProcess,
-			semconv.MessagingOperationName("process"),
-			semconv.MessagingDestinationName(RawStream),
-			semconv.MessagingDestinationTemplate("raw.{source}.{session}"),
-			semconv.MessagingBatchMessageCount(b.size.records),
-		))
-	defer process.End()
-	ctx, publish := t.tracer.Start(ctx, "publish events",
-		trace.WithSpanKind(trace.SpanKindProducer),
-		trace.WithAttributes(
-			semconv.MessagingSystemKey.String("nats"),
-			semconv.MessagingOperationTypeSend,
-			semconv.MessagingOperationName("publish"),
-			semconv.MessagingDestinationName(t.destination),
-			semconv.MessagingDestinationTemplate("events.{generation}.{source}.{session}.{type}"),
-			semconv.MessagingBatchMessageCount(len(messages)),
-		))
-	defer publish.End()
-	if publish.SpanContext().IsValid() {
-		hop := propagation.MapCarrier{}
-		propagation.TraceContext{}.Inject(ctx, hop)
-		for _, m := range messages {
-			setTrace(m.Header, hop[envelopes.HeaderTraceparent], hop[envelopes.HeaderTracestate])
-		}
-	}
+	ctx, end := t.traceCommit(ctx, b, messages)
 	began := time.Now()
 	last, err := send()
 	outcome := outcomeOf(err)
+	end(err, outcome)
 	t.observeCommit(ctx, b, outcome, time.Since(began))
-	if err != nil {
-		for _, span := range []trace.Span{process, publish} {
-			span.SetStatus(codes.Error, "the batch was not stored")
-			span.SetAttributes(semconv.ErrorTypeKey.String(outcome))
-		}
-	}
 	return last, err
 }
 
@@ -462,14 +397,4 @@ func (t *telemetry) observeCommit(ctx context.Context, b *batch, outcome string,
 			t.latency.Record(ctx, max(0, time.Since(e.chunk.oldest).Seconds()), attrs)
 		}
 	}
-}
-
-// setTrace sets the trace context of the transport hop.
-func setTrace(h nats.Header, traceparent, tracestate string) {
-	h[envelopes.HeaderTraceparent] = []string{traceparent}
-	if tracestate == "" {
-		delete(h, envelopes.HeaderTracestate)
-		return
-	}
-	h[envelopes.HeaderTracestate] = []string{tracestate}
 }

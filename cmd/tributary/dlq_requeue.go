@@ -45,7 +45,9 @@ however often it is requeued. The exit code is 3 if some could not be requeued.`
 				report := requeueReport{a: a, json: output == "json", counts: make(map[pipeline.Requeued]int), missing: missingOf(q)}
 				letters := a.letters(ctx, js, q)
 				if !dryRun {
-					err := pipeline.Requeue(ctx, js, letters, report.add)
+					err := a.traced(ctx, "requeue", func(ctx context.Context) error {
+						return pipeline.Requeue(ctx, js, letters, report.add)
+					})
 					return cmp.Or(err, report.close("requeued"))
 				}
 				for l, err := range letters {

@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"compress/gzip"
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -16,17 +15,11 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/nats-io/nats.go/jetstream"
-	"go.opentelemetry.io/otel/propagation"
-	sdktrace "go.opentelemetry.io/otel/sdk/trace"
-	"go.opentelemetry.io/otel/sdk/trace/tracetest"
-	"go.opentelemetry.io/otel/trace"
 
 	"tributary/envelopes"
 	"tributary/normalizers"
 	"tributary/pipeline"
 	"tributary/pipeline/pipelinetest"
-	"tributary/pipeline/ship"
 )
 
 const (
@@ -240,115 +233,6 @@ func write(t *testing.T, path, content string) {
 	if _, err := f.WriteString(content); err != nil {
 		t.Fatal(err)
 	}
-}
-
-// TestTraceLeadsFromARecordToItsEvent follows one record through all spans: its publication by
-// the edge, the work of the stage, which links to it, and the publication of the event, which
-// has the trace context of both.
-func TestTraceLeadsFromARecordToItsEvent(t *testing.T) {
-	t.Parallel()
-	spans := tracetest.NewInMemoryExporter()
-	provider := sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans))
-	top := pipeline.Topology{Generation: "v1", Partitions: 1}
-	js := pipelinetest.NewServer(t).Provision(top)
-	log := filepath.Join(t.TempDir(), "0b6a7f58.jsonl")
-	write(t, log, hello)
-
-	edge, err := ship.New(js.Conn(), ship.Config{Paths: []string{log}, Once: true, Tracer: provider.Tracer(scope)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := edge.Run(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	stage, err := pipeline.New(js, pipeline.Config{Topology: top, Tracer: provider.Tracer(scope)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	done := make(chan error, 1)
-	go func() { done <- stage.Run(t.Context()) }()
-	if err := pipeline.CatchUp(t.Context(), js, top); err != nil {
-		t.Fatal(err)
-	}
-	stage.Drain()
-	if err := <-done; err != nil {
-		t.Fatal(err)
-	}
-
-	stream, err := js.Stream(t.Context(), pipeline.EventsStream("v1"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	message, err := stream.GetLastMsgForSubject(t.Context(), "events.v1.>")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, provenance, err := envelopes.DecodeEvent(message.Header, message.Data)
-	if err != nil {
-		t.Fatal(err)
-	}
-	raw, err := rawRecord(t, js)
-	if err != nil {
-		t.Fatal(err)
-	}
-	origin := spanContext(provenance.Traceparent)
-	if !origin.IsValid() || provenance.Traceparent != raw.Header.Get("traceparent") {
-		t.Fatalf("the event names %q, its record %q", provenance.Traceparent, raw.Header.Get("traceparent"))
-	}
-	publishRaw := find(t, spans, func(s tracetest.SpanStub) bool { return same(s.SpanContext, origin) })
-	if publishRaw.Name != "publish raw" || publishRaw.SpanKind != trace.SpanKindProducer || publishRaw.Parent.IsValid() {
-		t.Errorf("the event comes from span %q of kind %v", publishRaw.Name, publishRaw.SpanKind)
-	}
-	publishEvents := find(t, spans, func(s tracetest.SpanStub) bool {
-		return same(s.SpanContext, spanContext(message.Header.Get("traceparent")))
-	})
-	if publishEvents.Name != "publish events" || publishEvents.SpanKind != trace.SpanKindProducer {
-		t.Errorf("the event was published by span %q of kind %v", publishEvents.Name, publishEvents.SpanKind)
-	}
-	process := find(t, spans, func(s tracetest.SpanStub) bool { return same(s.SpanContext, publishEvents.Parent) })
-	if process.Name != "process raw" || process.SpanKind != trace.SpanKindConsumer {
-		t.Errorf("the event was made by span %q of kind %v", process.Name, process.SpanKind)
-	}
-	linked := false
-	for _, link := range process.Links {
-		linked = linked || same(link.SpanContext, origin)
-	}
-	if !linked {
-		t.Errorf("span %q has no link to the publication of the record", process.Name)
-	}
-}
-
-// rawRecord reads the record, which is stored before the end of its session.
-func rawRecord(t *testing.T, js jetstream.JetStream) (*jetstream.RawStreamMsg, error) {
-	t.Helper()
-	stream, err := js.Stream(t.Context(), pipeline.RawStream)
-	if err != nil {
-		return nil, err
-	}
-	return stream.GetMsg(t.Context(), 1)
-}
-
-// spanContext parses a traceparent.
-func spanContext(traceparent string) trace.SpanContext {
-	carrier := propagation.MapCarrier{"traceparent": traceparent}
-	return trace.SpanContextFromContext(propagation.TraceContext{}.Extract(context.Background(), carrier))
-}
-
-func same(a, b trace.SpanContext) bool {
-	return a.TraceID() == b.TraceID() && a.SpanID() == b.SpanID()
-}
-
-func find(t *testing.T, spans *tracetest.InMemoryExporter, is func(tracetest.SpanStub) bool) tracetest.SpanStub {
-	t.Helper()
-	var names bytes.Buffer
-	for _, s := range spans.GetSpans() {
-		if is(s) {
-			return s
-		}
-		names.WriteString(s.Name + " " + s.SpanContext.SpanID().String() + "\n")
-	}
-	t.Fatalf("no such span among\n%s", &names)
-	return tracetest.SpanStub{}
 }
 
 // TestUpShowsTheSamplesOfEveryVendor counts the samples of the table of vendors and what `up` says

@@ -79,7 +79,7 @@ func (a *app) work(ctx context.Context, js jetstream.JetStream, t *telemetry, to
 		Worker:   a.config.workerName(),
 		Member:   member,
 		Logger:   log,
-		Tracer:   t.stageTracer(),
+		Tracer:   t.tracer(),
 		Meter:    t.metrics.Meter(scope),
 	})
 	a.health.watch(worker{runner, js.Conn()})

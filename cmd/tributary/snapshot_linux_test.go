@@ -82,6 +82,7 @@ func TestTerminalShowsWhatItIsMeantTo(t *testing.T) {
 		"dlq-ls":     {0, []string{"dlq", "ls"}},
 		"dlq-groups": {0, []string{"dlq", "ls", "--group"}},
 		"doctor":     {0, []string{"doctor"}},
+		"trace":      {0, []string{"trace", "6a1f2c9e"}},
 		"stats":      {0, []string{"stats", "--by", "model,project", "--tz", "UTC"}},
 		"sessions":   {0, []string{"sessions", "ls"}},
 	} {

@@ -22,8 +22,7 @@ import (
 )
 
 // telemetry is the SDK of OpenTelemetry, configured by the OTEL_ settings. Without an exporter
-// nothing is recorded, but spans have valid ids, so that every record has a trace context for
-// a later consumer that exports traces.
+// there are no spans.
 type telemetry struct {
 	tracing bool // traces are exported
 	traces  *sdktrace.TracerProvider
@@ -33,13 +32,9 @@ type telemetry struct {
 
 // newTelemetry starts the exporters that c names. The caller stops them with Shutdown.
 func newTelemetry(ctx context.Context, c *config) (*telemetry, error) {
-	res, err := resource.New(ctx,
-		resource.WithTelemetrySDK(),
-		resource.WithAttributes(semconv.ServiceName(c.ServiceName), semconv.ServiceVersion(version())),
-		resource.WithFromEnv(),
-	)
+	res, err := telemetryResource(ctx, c)
 	if err != nil {
-		return nil, fmt.Errorf("OTEL_RESOURCE_ATTRIBUTES: %w", err)
+		return nil, err
 	}
 	traces, err := traceOptions(ctx, c)
 	if err != nil {
@@ -58,6 +53,19 @@ func newTelemetry(ctx context.Context, c *config) (*telemetry, error) {
 	}, nil
 }
 
+// telemetryResource describes this program to receivers of telemetry.
+func telemetryResource(ctx context.Context, c *config) (*resource.Resource, error) {
+	res, err := resource.New(ctx,
+		resource.WithTelemetrySDK(),
+		resource.WithAttributes(semconv.ServiceName(c.ServiceName), semconv.ServiceVersion(version())),
+		resource.WithFromEnv(),
+	)
+	if err != nil {
+		return nil, fmt.Errorf("OTEL_RESOURCE_ATTRIBUTES: %w", err)
+	}
+	return res, nil
+}
+
 // Shutdown sends what is still buffered and stops the exporters.
 func (t *telemetry) Shutdown(ctx context.Context) error {
 	return errors.Join(t.traces.Shutdown(ctx), t.metrics.Shutdown(ctx))
@@ -65,7 +73,7 @@ func (t *telemetry) Shutdown(ctx context.Context) error {
 
 func traceOptions(ctx context.Context, c *config) ([]sdktrace.TracerProviderOption, error) {
 	if c.SDKDisabled || c.TracesExporter == "none" {
-		return []sdktrace.TracerProviderOption{sdktrace.WithSampler(sdktrace.NeverSample())}, nil
+		return nil, nil
 	}
 	var exporter sdktrace.SpanExporter
 	var err error
@@ -126,16 +134,30 @@ func scrapedReader(registry *prometheus.Registry) (sdkmetric.Reader, error) {
 // scope names the instrumentation of this program.
 const scope = "tributary"
 
-// tracer makes the spans of producers.
-func (t *telemetry) tracer() trace.Tracer { return t.traces.Tracer(scope) }
-
-// stageTracer makes the spans of a stage; nil if no exporter would send them, because a stage
-// passes the trace context of a record on without them.
-func (t *telemetry) stageTracer() trace.Tracer {
+// tracer makes spans; nil if no exporter would send them: then a record that comes with a trace
+// context keeps it, and no other has one.
+func (t *telemetry) tracer() trace.Tracer {
 	if !t.tracing {
 		return nil
 	}
-	return t.tracer()
+	return t.traces.Tracer(scope)
+}
+
+// traced calls a function in a span, if traces are exported.
+func (a *app) traced(ctx context.Context, name string, do func(context.Context) error) error {
+	c := *a.config
+	c.MetricsExporter = "none" // the port belongs to the worker
+	t, err := newTelemetry(ctx, &c)
+	if err != nil {
+		return err
+	}
+	defer a.shutdown(ctx, t)
+	if t.tracing {
+		var span trace.Span
+		ctx, span = t.tracer().Start(ctx, name)
+		defer span.End()
+	}
+	return do(ctx)
 }
 
 // shutdownTimeout bounds the wait for the receivers of telemetry at the end.

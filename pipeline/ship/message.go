@@ -8,12 +8,8 @@ import (
 	"strconv"
 
 	"github.com/nats-io/nats.go"
-	"go.opentelemetry.io/otel/codes"
-	"go.opentelemetry.io/otel/propagation"
-	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 	"go.opentelemetry.io/otel/trace"
 
-	"tributary/envelopes"
 	"tributary/normalizers"
 	"tributary/pipeline"
 )
@@ -22,14 +18,14 @@ import (
 // check: its bytes are stored as an object before the message, which names the object.
 type parcel struct {
 	*nats.Msg
-	claimed []byte // content of the object; nil when the message has the record itself
+	claimed []byte     // content of the object; nil when the message has the record itself
+	span    trace.Span // of its publication
 }
 
 // outgoing is a record that is being sent.
 type outgoing struct {
 	msg     parcel
 	size    int // of the record
-	span    trace.Span
 	session session
 	line    int
 	end     bool // the end of a session in a file instead of a record
@@ -38,45 +34,25 @@ type outgoing struct {
 // newOutgoing makes the message of a record and starts its trace. end is the offset
 // behind the record.
 func (s *Ship) newOutgoing(ctx context.Context, r normalizers.Record, line int, end int64) outgoing {
-	ctx, span := s.config.Tracer.Start(ctx, "publish raw", trace.WithNewRoot(), trace.WithSpanKind(trace.SpanKindProducer))
-	origin := propagation.MapCarrier{}
-	propagation.TraceContext{}.Inject(ctx, origin)
-	r.Origin.Traceparent = origin[envelopes.HeaderTraceparent]
-	r.Origin.Tracestate = origin[envelopes.HeaderTracestate]
-
 	id := messageID(r, end)
+	span := s.startTrace(ctx, &r, id)
 	msg := s.newParcel(r)
+	msg.span = span
 	msg.Header.Set(nats.MsgIdHdr, id)
-	if span.IsRecording() {
-		span.SetAttributes(
-			semconv.MessagingSystemKey.String("nats"),
-			semconv.MessagingOperationTypeSend,
-			semconv.MessagingOperationName("publish"),
-			semconv.MessagingDestinationName(pipeline.RawStream),
-			semconv.MessagingDestinationTemplate("raw.{source}.{session}"),
-			semconv.MessagingMessageID(id),
-			semconv.MessagingMessageConversationID(r.Session),
-			semconv.MessagingMessageBodySize(len(r.Data)),
-		)
-	}
-	return outgoing{msg: msg, size: len(r.Data), span: span, session: session{r.Source, r.Session}, line: line, end: r.Origin.End}
+	return outgoing{msg: msg, size: len(r.Data), session: session{r.Source, r.Session}, line: line, end: r.Origin.End}
 }
 
 // newParcel makes the message of a record, with a claim check for a large one.
 func (s *Ship) newParcel(r normalizers.Record) parcel {
 	if pipeline.Claimed(len(r.Data), s.limit()) {
-		return parcel{pipeline.ClaimMessage(r), r.Data}
+		return parcel{Msg: pipeline.ClaimMessage(r), claimed: r.Data}
 	}
 	return parcel{Msg: pipeline.RawMessage(r)}
 }
 
 // close ends the trace of o with its outcome.
 func (o outgoing) close(err error) {
-	if err != nil {
-		o.span.SetStatus(codes.Error, err.Error())
-		o.span.SetAttributes(semconv.ErrorType(err))
-	}
-	o.span.End()
+	endSpan(o.msg.span, err)
 }
 
 // messageID returns the Nats-Msg-Id of a record: equal for the same record at the same

@@ -270,7 +270,7 @@ func (p *publisher) untilStored(ctx context.Context, msgs []parcel, attempt func
 			if m.claimed == nil {
 				continue
 			}
-			if _, err := p.claims.Put(ctx, m.claimed); err != nil {
+			if err := p.put(ctx, m); err != nil {
 				return err
 			}
 		}

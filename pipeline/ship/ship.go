@@ -36,7 +36,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/trace"
-	"go.opentelemetry.io/otel/trace/noop"
 	"golang.org/x/sync/errgroup"
 
 	"tributary/envelopes"
@@ -89,9 +88,6 @@ func (c Config) withDefaults() Config {
 	c.BatchRecords = min(c.BatchRecords, pipeline.MaxBatch)
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
-	}
-	if c.Tracer == nil {
-		c.Tracer = noop.NewTracerProvider().Tracer("")
 	}
 	return c
 }

@@ -1,9 +1,11 @@
 package ship_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/nats-io/nats.go"
+	"go.opentelemetry.io/otel/codes"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.opentelemetry.io/otel/trace"
@@ -55,6 +57,34 @@ func TestEveryRecordStartsATrace(t *testing.T) {
 			}
 		}
 	}
+}
+
+// The object of a large record is stored in the trace of the record.
+func TestObjectIsStoredInTheTraceOfItsRecord(t *testing.T) {
+	t.Parallel()
+	e := newEdge(t, smallMessages)
+	e.write("garden/one.jsonl", strings.Replace(lines(prompt("one", 1)), "water", strings.Repeat("water ", 100<<10/6), 1))
+	spans := tracetest.NewInMemoryExporter()
+	provider := sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans))
+	e.once(func(c *ship.Config) { c.Tracer = provider.Tracer("ship") })
+	var put, published []tracetest.SpanStub
+	for _, s := range spans.GetSpans() {
+		switch s.Name {
+		case "put object":
+			put = append(put, s)
+		case "publish raw":
+			published = append(published, s)
+		}
+	}
+	if len(put) != 1 || put[0].SpanKind != trace.SpanKindClient || put[0].Status.Code != codes.Unset {
+		t.Fatalf("the objects are put by %v", put)
+	}
+	for _, s := range published {
+		if s.SpanContext.SpanID() == put[0].Parent.SpanID() {
+			return
+		}
+	}
+	t.Error("the span of the object is not in the trace of a record")
 }
 
 // A tracer that does not sample still provides a context, which travels.

@@ -1,0 +1,183 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/spf13/cobra"
+
+	"tributary/envelopes"
+	"tributary/pipeline"
+	"tributary/pipeline/genai"
+)
+
+// traceFlags are the flags of trace.
+type traceFlags struct {
+	source, output string
+	otlp, content  bool
+}
+
+func (a *app) traceCommand() *cobra.Command {
+	var f traceFlags
+	cmd := &cobra.Command{
+		Use:   "trace [flags] ID",
+		Short: "Show a session as spans, or export them by OTLP",
+		Long: `Show what a session did as spans by the GenAI semantic conventions of OpenTelemetry:
+invoke_agent for each turn and each run of a subagent, chat for each call of a
+model, execute_tool for each tool call. The beginning of the id is enough if no
+other session has the same.
+
+Each turn is a trace, which links to the turn before. Times, tokens and outcomes are
+those of the events. Ids of traces and spans depend on ids of the session and its
+events alone: exporting a session again gives the same traces.
+
+--otlp sends the spans to the receiver that the settings OTEL_EXPORTER_OTLP_ENDPOINT,
+_PROTOCOL, _HEADERS and the like name, by default http://localhost:4318. Prompts,
+answers, and arguments and results of tools are left out without --content.
+-o json prints one span per line.`,
+		Example: `  tributary trace 0b6a7f58
+  tributary trace 0b6a7f58 -o json | jq 'select(.status == "error")'
+  OTEL_EXPORTER_OTLP_ENDPOINT=http://jaeger:4318 tributary trace 0b6a7f58 --otlp`,
+		Args: oneArg("session"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := checkOutput(f.output, "pretty", "json"); err != nil {
+				return err
+			}
+			if f.otlp && cmd.Flags().Changed("output") {
+				return usageError{errors.New("--otlp prints nothing: leave out --output")}
+			}
+			source, err := parseSource(f.source)
+			if err != nil {
+				return err
+			}
+			return a.traceSession(cmd.Context(), source, args[0], &f)
+		},
+	}
+	sourceFlag(cmd, &f.source, "agent of the session, if two have the same id")
+	flags := cmd.Flags()
+	flags.StringVarP(&f.output, "output", "o", "pretty", "pretty or json")
+	flags.BoolVar(&f.otlp, "otlp", false, "export the spans to the receiver of the OTEL_EXPORTER_OTLP_ settings")
+	flags.BoolVar(&f.content, "content", false, "with prompts, answers, and arguments and results of tools")
+	a.serverFlag(cmd)
+	return cmd
+}
+
+// traceSession prints or exports the spans of the session of an id, or of the beginning of one.
+func (a *app) traceSession(ctx context.Context, source envelopes.Source, id string, f *traceFlags) error {
+	js, err := a.jetStreamLive(ctx)
+	if err != nil {
+		return err
+	}
+	defer js.Conn().Close()
+	session, err := a.findSession(ctx, js, source, id)
+	if err != nil {
+		return a.noStream(err)
+	}
+	spans, skipped, err := a.sessionSpans(ctx, js, session, f.content)
+	switch {
+	case err != nil:
+		return err
+	case len(spans) == 0:
+		fmt.Fprintf(a.stderr, "session %s has no spans: no prompt, no answer and no tool\n", oneLine(session.Session))
+	case f.otlp:
+		err = a.exportSpans(ctx, spans)
+	case f.output == "json":
+		err = printSpansJSON(jsonWriter(a.stdout), spans)
+	default:
+		fmt.Fprintf(a.stdout, "%s %s  %s  %s\n\n", session.Source, oneLine(session.Session), spans[0].Start.Local().Format(time.DateOnly), plural(len(spans), "span"))
+		table := spanTable(spans)
+		err = table.write(a.stdout, a.tableWidth())
+	}
+	if err == nil && skipped > 0 {
+		err = partlyError(plural(skipped, "event") + " could not be read")
+	}
+	return err
+}
+
+// sessionSpans reads the events of a session, and returns its spans, and how many events could not
+// be read.
+func (a *app) sessionSpans(ctx context.Context, js jetstream.JetStream, session pipeline.SessionID, content bool) (spans []*genai.Span, skipped int, err error) {
+	view := genai.New(content)
+	q := pipeline.EventsQuery{Source: session.Source, Session: session.Session}
+	for e, err := range pipeline.Events(ctx, js, a.config.Generation, q) {
+		if err != nil && e.Position == 0 {
+			return nil, 0, err
+		}
+		if err != nil {
+			fmt.Fprintf(a.stderr, "skipped: %v\n", err)
+			skipped++
+			continue
+		}
+		view.Add(&e.AgentEventV1)
+	}
+	return view.Spans(), skipped, context.Cause(ctx)
+}
+
+// spanTable is the tree of spans as a table.
+func spanTable(spans []*genai.Span) table {
+	t := table{columns: []tableColumn{
+		{head: "SPAN", text: true},
+		{head: "START", keep: 4},
+		{head: "TIME", right: true, keep: 5},
+		{head: "INPUT", right: true, keep: 2},
+		{head: "OUTPUT", right: true, keep: 3},
+		{head: "ERROR", keep: 6},
+		{head: "TRACE", keep: 1},
+	}}
+	for _, s := range spans {
+		row := []string{
+			strings.Repeat("  ", s.Depth()) + oneLine(s.Name), s.Start.Local().Format(time.TimeOnly), s.End.Sub(s.Start).Round(time.Millisecond).String(),
+			"", "", oneLine(s.Failure), "",
+		}
+		if u := s.Usage; u != nil {
+			row[3], row[4] = thousands(u.Input+u.CacheRead+u.CacheWrite), thousands(u.Output+u.Reasoning)
+		}
+		if s.Parent == nil {
+			row[6] = s.TraceID.String()
+		}
+		t.rows = append(t.rows, row)
+	}
+	return t
+}
+
+// spanJSON is the form of a span in JSON.
+type spanJSON struct {
+	TraceID    string         `json:"trace_id"`
+	SpanID     string         `json:"span_id"`
+	ParentID   *string        `json:"parent_span_id"`
+	Name       string         `json:"name"`
+	Kind       string         `json:"kind"`
+	Start      time.Time      `json:"start"`
+	End        time.Time      `json:"end"`
+	Status     string         `json:"status"` // unset or error
+	Attributes map[string]any `json:"attributes"`
+}
+
+// printSpansJSON prints one span per line.
+func printSpansJSON(w io.Writer, spans []*genai.Span) error {
+	for _, s := range spans {
+		v := spanJSON{
+			TraceID: s.TraceID.String(), SpanID: s.SpanID.String(), Name: s.Name, Kind: s.Kind().String(),
+			Start: s.Start, End: s.End, Status: "unset", Attributes: map[string]any{},
+		}
+		if s.Parent != nil {
+			id := s.Parent.SpanID.String()
+			v.ParentID = &id
+		}
+		if s.Failure != "" {
+			v.Status = "error"
+		}
+		for _, attr := range s.Attributes {
+			v.Attributes[string(attr.Key)] = attr.Value.AsInterface()
+		}
+		if err := writeJSON(w, &v); err != nil {
+			return err
+		}
+	}
+	return nil
+}

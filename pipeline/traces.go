@@ -1,0 +1,224 @@
+package pipeline
+
+import (
+	"context"
+	"strconv"
+
+	"github.com/nats-io/nats.go"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/propagation"
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
+	"go.opentelemetry.io/otel/trace"
+
+	"tributary/envelopes"
+)
+
+// The attributes that the semantic conventions do not have.
+const (
+	attrGeneration = attribute.Key("tributary.generation")
+	attrAttempt    = attribute.Key("tributary.attempt")         // the count of the attempt on a partition; absent for the first
+	attrSequence   = attribute.Key("tributary.record.sequence") // of a record in the raw stream
+	attrReason     = attribute.Key("tributary.dead_letter.reason")
+)
+
+// TraceSystem is the system of all spans of messages.
+var TraceSystem = semconv.MessagingSystemKey.String("nats")
+
+// The destinations of spans: of low cardinality, as the semantic conventions ask for.
+var (
+	rawTemplate    = semconv.MessagingDestinationTemplate("raw.{source}.{session}")
+	eventsTemplate = semconv.MessagingDestinationTemplate("events.{generation}.{source}.{session}.{type}")
+)
+
+// traces makes the spans of a stage, by the semantic conventions of messaging. Without a tracer it
+// does nothing: then the trace context of a record goes on with its events as it came.
+type traces struct {
+	tracer     trace.Tracer // nil for no spans
+	generation string
+	worker     string
+	replay     bool // beside a live generation: the trace of a record goes on in the live one alone
+}
+
+func newTraces(cfg Config) traces {
+	return traces{tracer: cfg.Tracer, generation: cfg.Topology.Generation, worker: cfg.Worker, replay: cfg.pacer != nil}
+}
+
+// link returns the link to the creation of a record. It reports false without a tracer, and for a
+// record without a valid context.
+func (t *traces) link(ctx context.Context, r *received) (trace.Link, bool) {
+	if t.tracer == nil || r.Origin.Traceparent == "" {
+		return trace.Link{}, false
+	}
+	created := contextOf(ctx, r.Origin.Traceparent, r.Origin.Tracestate)
+	if !created.IsValid() {
+		return trace.Link{}, false
+	}
+	attrs := []attribute.KeyValue{
+		attrSequence.Int64(int64(r.Sequence)), //nolint:gosec // a broker does not get to 2^63
+		semconv.MessagingMessageConversationID(r.Session),
+		semconv.MessagingMessageBodySize(len(r.Data)),
+	}
+	if id := r.raw.Header.Get(nats.MsgIdHdr); id != "" {
+		attrs = append(attrs, semconv.MessagingMessageID(id))
+	}
+	return trace.Link{SpanContext: created, Attributes: attrs}, true
+}
+
+// traceCommit begins the span of the work on the records of a batch, and that of its publication,
+// whose context goes into every message. end ends both. The span of the work begins in the past:
+// the records to link to are known only now. The work on a single record is in its trace; a replay
+// only links to it.
+func (t *traces) traceCommit(ctx context.Context, b *batch, messages []*nats.Msg) (spanned context.Context, end func(error, string)) {
+	if t.tracer == nil {
+		return ctx, func(error, string) {}
+	}
+	links := b.links()
+	parent := trace.SpanContext{}
+	if len(links) == 1 && b.size.records == 1 && !t.replay {
+		parent = links[0].SpanContext
+	}
+	ctx, process := t.tracer.Start(trace.ContextWithRemoteSpanContext(ctx, parent), "process raw",
+		trace.WithSpanKind(trace.SpanKindConsumer),
+		trace.WithTimestamp(b.started()),
+		trace.WithLinks(links...),
+		trace.WithAttributes(TraceSystem, semconv.MessagingOperationTypeProcess, semconv.MessagingOperationName("process"),
+			semconv.MessagingDestinationName(RawStream), rawTemplate, semconv.MessagingClientID(t.worker),
+			semconv.MessagingBatchMessageCount(b.size.records), attrGeneration.String(t.generation)))
+	if n := b.attempt(); n > 1 {
+		process.SetAttributes(attrAttempt.Int(n))
+	}
+	ctx, publish := t.tracer.Start(ctx, "publish events",
+		trace.WithSpanKind(trace.SpanKindProducer),
+		trace.WithAttributes(TraceSystem, semconv.MessagingOperationTypeSend, semconv.MessagingOperationName("publish"),
+			semconv.MessagingDestinationName(EventsStream(t.generation)), eventsTemplate, semconv.MessagingClientID(t.worker),
+			semconv.MessagingBatchMessageCount(len(messages)), attrGeneration.String(t.generation)))
+	noteDeadLetters(publish, messages)
+	if publish.SpanContext().IsValid() {
+		for _, m := range messages {
+			delete(m.Header, envelopes.HeaderTracestate)
+		}
+		inject(ctx, messages...)
+	}
+	return ctx, func(err error, outcome string) {
+		if err != nil {
+			fail(publish, "the batch was not stored", outcome)
+			fail(process, "the batch was not stored", outcome)
+		}
+		publish.End()
+		process.End()
+	}
+}
+
+// noteDeadLetters adds an event to a span for each dead letter of a batch.
+func noteDeadLetters(span trace.Span, messages []*nats.Msg) {
+	if !span.IsRecording() {
+		return
+	}
+	for _, m := range messages {
+		if reason := m.Header.Get(envelopes.HeaderReason); reason != "" {
+			sequence, _ := strconv.ParseInt(m.Header.Get(envelopes.HeaderSequence), 10, 64) // the stage wrote it
+			span.AddEvent("dead letter", trace.WithAttributes(attrReason.String(reason), attrSequence.Int64(sequence)))
+		}
+	}
+}
+
+// traceGet begins the span of fetching the object of a record. end ends it.
+func (t *traces) traceGet(ctx context.Context, y *body) (spanned context.Context, end func(error)) {
+	if t.tracer == nil {
+		return ctx, func(error) {}
+	}
+	created := contextOf(ctx, y.traceparent, y.tracestate)
+	options := []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(append(ObjectAttributes(y.claim),
+		semconv.MessagingOperationTypeReceive, semconv.MessagingOperationName("get"), attrGeneration.String(t.generation))...)}
+	if created.IsValid() {
+		options = append(options, trace.WithLinks(trace.Link{SpanContext: created}))
+	}
+	if t.replay {
+		created = trace.SpanContext{}
+	}
+	ctx, span := t.tracer.Start(trace.ContextWithRemoteSpanContext(ctx, created), "get object", options...) //nolint:spancheck // end ends it
+	return ctx, func(err error) {                                                                           //nolint:spancheck // the same
+		if err != nil {
+			reason, _ := Reason(err)
+			fail(span, "the object could not be fetched", reason)
+		}
+		span.End()
+	}
+}
+
+// traceRequeue begins the span of the publication of the copy of a dead letter's record, in the trace
+// of the record, and sets its context as that of the copy.
+func (l *DeadLetter) traceRequeue(ctx context.Context, m *nats.Msg) trace.Span {
+	outer := trace.SpanFromContext(ctx)
+	if !outer.SpanContext().IsValid() {
+		return outer
+	}
+	created := contextOf(ctx, l.Header.Get(envelopes.HeaderTraceparent), l.Header.Get(envelopes.HeaderTracestate))
+	var links []trace.Link
+	if published := contextOf(ctx, l.traceparent, l.tracestate); published.IsValid() {
+		links = append(links, trace.Link{SpanContext: published})
+	}
+	if created.IsValid() {
+		links = append(links, trace.Link{SpanContext: outer.SpanContext()})
+		ctx = trace.ContextWithRemoteSpanContext(ctx, created)
+	}
+	ctx, span := outer.TracerProvider().Tracer(traceScope).Start(ctx, "publish raw", //nolint:spancheck // the caller ends it
+		trace.WithSpanKind(trace.SpanKindProducer), trace.WithLinks(links...),
+		trace.WithAttributes(TraceSystem, semconv.MessagingOperationTypeSend, semconv.MessagingOperationName("publish"),
+			semconv.MessagingDestinationName(RawStream), rawTemplate, semconv.MessagingMessageID(m.Header.Get(nats.MsgIdHdr)),
+			semconv.MessagingMessageConversationID(l.Session), semconv.MessagingMessageBodySize(len(m.Data)),
+			attrSequence.Int64(int64(l.Sequence)), attrReason.String(l.Reason))) //nolint:gosec // a broker does not get to 2^63
+	m.Header.Del(envelopes.HeaderTracestate)
+	inject(ctx, m)
+	return span //nolint:spancheck // the same
+}
+
+// traceScope names the instrumentation of this package where no tracer is passed.
+const traceScope = "tributary/pipeline"
+
+// ObjectAttributes returns the attributes of a span that stores or fetches the object of a large
+// record.
+func ObjectAttributes(c Claim) []attribute.KeyValue {
+	return []attribute.KeyValue{
+		TraceSystem, semconv.MessagingDestinationName(claimsStream),
+		semconv.MessagingMessageID(c.Digest), semconv.MessagingMessageBodySize(int(c.Size)),
+	}
+}
+
+// fail sets the error of a span.
+func fail(span trace.Span, description, kind string) {
+	span.SetStatus(codes.Error, description)
+	span.SetAttributes(semconv.ErrorTypeKey.String(kind))
+}
+
+// contextOf reads a W3C trace context.
+func contextOf(ctx context.Context, traceparent, tracestate string) trace.SpanContext {
+	if traceparent == "" {
+		return trace.SpanContext{}
+	}
+	ctx = trace.ContextWithSpanContext(ctx, trace.SpanContext{})
+	return trace.SpanContextFromContext(propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier{
+		envelopes.HeaderTraceparent: traceparent,
+		envelopes.HeaderTracestate:  tracestate,
+	}))
+}
+
+// inject sets the trace context of ctx as that of the hop of messages.
+func inject(ctx context.Context, messages ...*nats.Msg) {
+	hop := propagation.MapCarrier{}
+	propagation.TraceContext{}.Inject(ctx, hop)
+	for _, m := range messages {
+		setTrace(m.Header, hop[envelopes.HeaderTraceparent], hop[envelopes.HeaderTracestate])
+	}
+}
+
+// setTrace sets the trace context of the hop, if there is one.
+func setTrace(h nats.Header, traceparent, tracestate string) {
+	if traceparent != "" {
+		h[envelopes.HeaderTraceparent] = []string{traceparent}
+	}
+	if tracestate != "" {
+		h[envelopes.HeaderTracestate] = []string{tracestate}
+	}
+}
