@@ -46,6 +46,7 @@ const (
 	HeaderGeneration = "Tributary-Generation" // the generation that cannot read the record
 	HeaderNormalizer = "Tributary-Normalizer" // revision of the normalizers
 	HeaderFirstSeen  = "Tributary-First-Seen" // by [FormatTime]
+	HeaderRedacted   = "Tributary-Redacted"   // mode of redaction of the record; absent if it is as its agent wrote it
 	HeaderSize       = "Tributary-Size"       // of the record in bytes, also if the dead letter omits them
 
 	// HeaderOriginal is the prefix of the name of each header of the record itself: under

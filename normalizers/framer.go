@@ -22,6 +22,9 @@ type File struct {
 	Folder   string           // name of the folder it lies in: the session of last resort where every file is named alike
 	Modified time.Time        // the time of last resort
 	Session  string           // the session of every record, when not empty
+
+	// FirstLine returns what of the first line is part of the identity of the file; nil for all of it.
+	FirstLine func([]byte) []byte
 }
 
 // Framed is one record of a file.
@@ -370,6 +373,9 @@ func (f *Framer) identify(first []byte) {
 		first = first[:i]
 	}
 	first = bytes.TrimSpace(first[:min(len(first), 64<<10)])
+	if f.file.FirstLine != nil {
+		first = f.file.FirstLine(first)
+	}
 	f.identity = core.HexHash(f.file.Path + "\n" + string(first))[:32]
 }
 

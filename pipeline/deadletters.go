@@ -106,6 +106,7 @@ type DeadLetter struct {
 	Requeued  uint64      // sequence of the record that this one is a copy of; 0 for none
 	Header    nats.Header // of the record
 	Size      int         // bytes of the message of the record
+	Redacted  bool        // the record was redacted; the raw stream has it as it was
 	Claim     Claim       // names the object with the bytes of a large record; zero when they are in the message
 	Whole     bool        // the dead letter has the bytes of the message; else only the raw stream has
 
@@ -322,6 +323,7 @@ func readDeadLetter(stream string, m rawMessage) (DeadLetter, error) {
 		}
 	}
 	l.Whole = stored == l.Size
+	l.Redacted = h.Get(envelopes.HeaderRedacted) != ""
 	l.Header = make(nats.Header)
 	for name, values := range h {
 		if own, ok := strings.CutPrefix(name, envelopes.HeaderOriginal); ok {
@@ -397,8 +399,12 @@ func (l *DeadLetter) RecordSize() int64 { return cmp.Or(l.Claim.Size, int64(l.Si
 var ErrRecordGone = errors.New("record is gone from the raw stream")
 
 // LoadRecord is [DeadLetter.Load] for whoever wants the bytes of the record itself: those of a
-// large one come from its object. The error is [ErrRecordGone] when that is gone, too.
+// large one come from its object. The error is [ErrRecordGone] when that is gone, too, and
+// [ErrRedacted] when only the record as it was before redaction exists.
 func (l *DeadLetter) LoadRecord(ctx context.Context, js jetstream.JetStream) ([]byte, error) {
+	if l.Redacted && (!l.Whole || l.Claim != (Claim{})) {
+		return nil, fmt.Errorf("load dead letter %d: %w, and its dead letter does not have it", l.Sequence, ErrRedacted)
+	}
 	if l.Claim == (Claim{}) {
 		return l.Load(ctx, js)
 	}

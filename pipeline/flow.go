@@ -10,6 +10,7 @@ import (
 
 	"tributary/envelopes"
 	"tributary/normalizers"
+	"tributary/pipeline/redact"
 )
 
 // The flow of records through an ownership. The goroutine of the partition runs the first
@@ -78,8 +79,9 @@ type received struct {
 	normalizers.Record
 
 	raw  rawMessage
-	body *body // where the Data of the record come from; nil when they came with the message
-	err  error // why the record becomes a dead letter; nil when it is to be normalized
+	body *body        // where the Data of the record come from; nil when they came with the message
+	hits []redact.Hit // what was redacted in the Data
+	err  error        // why the record becomes a dead letter; nil when it is to be normalized
 }
 
 func (r *received) key() sessionKey { return sessionKey{r.Source, r.Session} }
@@ -202,6 +204,7 @@ func (o *ownership) run(r received) error {
 		return err
 	}
 	defer release()
+	r.Data, r.hits = o.p.stage.redactor.Record(r.Data)
 	if len(r.Data) > largeRecord {
 		return o.applyLarge(r)
 	}

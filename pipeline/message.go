@@ -81,8 +81,12 @@ func (o *ownership) eventMessage(e *normalizers.Emitted) (message, error) {
 // that travels by claim check it keeps the reference, which is a header, and not the bytes.
 func (o *ownership) deadLetterMessage(r received, cause error) message {
 	s := o.p.stage
-	r.Data = r.raw.Data
-	m := deadLetter(s.config.Topology.Generation, o.p.number, s.config.Revision, r.Record, r.raw.Header, cause, s.nc.MaxPayload())
+	r.Data, _ = s.redactor.Record(r.raw.Data)
+	header := redactHeader(s.redactor, r.raw.Header)
+	m := deadLetter(s.config.Topology.Generation, o.p.number, s.config.Revision, r.Record, header, cause, s.nc.MaxPayload())
+	if s.redactor != nil {
+		m.Header[envelopes.HeaderRedacted] = []string{string(s.redactor.Mode())}
+	}
 	return message{Msg: m, size: headerSize(m.Header) + len(m.Data)}
 }
 

@@ -115,6 +115,9 @@ func (o *ownership) append(r received, out normalized) {
 	}
 	c.add(r.raw, out.messages, o.storedBefore(r, len(out.messages)))
 	o.count(countRecords, r, 1)
+	for _, hit := range r.hits {
+		o.count(countRedactions, r, 1, hit.Rule)
+	}
 	if link, ok := o.p.stage.telemetry.link(o.ctx, &r); ok {
 		c.links = append(c.links, link)
 	}

@@ -59,6 +59,9 @@ func StartReplay(ctx context.Context, js jetstream.JetStream, r Replay) (Generat
 		return Generation{}, err
 	}
 	t.Generation, t.Settings = r.Name, r.Settings.or(live.Settings)
+	if err := t.Settings.conflict(); err != nil {
+		return Generation{}, err
+	}
 	stream := t.eventsConfig()
 	stream.FirstSeq = all.dropped[r.Name] + 1
 	if err := provisionStream(ctx, js, t, stream); err != nil {

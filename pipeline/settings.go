@@ -13,6 +13,7 @@ import (
 
 	"tributary/envelopes"
 	"tributary/normalizers"
+	"tributary/pipeline/redact"
 )
 
 // Settings decide, together with the revision of the normalizers, what the events of a
@@ -22,6 +23,8 @@ type Settings struct {
 	ToolMetadata normalizers.Profile `json:"tool_metadata,omitzero"` // shapes of tool_metadata; default [normalizers.ProfileOpenCode]
 	CloudEvents  envelopes.Mode      `json:"cloudevents,omitzero"`   // mode of the CloudEvents; default [envelopes.Binary]
 	Raw          RawMode             `json:"raw,omitzero"`           // default [RawCarried]
+	Redact       redact.Mode         `json:"redact,omitzero"`        // what is replaced before records are normalized; default [redact.Full], nothing
+	RedactKey    string              `json:"redact_key,omitzero"`    // fingerprint of the key of redaction; empty for none
 }
 
 // RawMode says how the first event of a record has the record.
@@ -42,9 +45,12 @@ func (s Settings) Apply(session *normalizers.Session) {
 // setting is one field of [Settings].
 type setting struct {
 	key, fallback string
-	values        []string
+	values        []string // nil for any
 	field         func(*Settings) *string
 }
+
+// redactKey is the setting that follows from the key of redaction.
+const redactKey = "redact_key"
 
 // settingsTable lists the settings in the order of the documentation.
 var settingsTable = []setting{
@@ -63,13 +69,24 @@ var settingsTable = []setting{
 		[]string{string(RawCarried), string(RawReferenced)},
 		func(s *Settings) *string { return (*string)(&s.Raw) },
 	},
+	{
+		"redact", string(redact.Full),
+		[]string{string(redact.Full), string(redact.Secrets), string(redact.MetadataOnly)},
+		func(s *Settings) *string { return (*string)(&s.Redact) },
+	},
+	{
+		redactKey, "", nil,
+		func(s *Settings) *string { return &s.RedactKey },
+	},
 }
 
 // SettingKeys returns the keys that [Settings.Set] accepts.
 func SettingKeys() []string {
-	keys := make([]string, len(settingsTable))
-	for i, f := range settingsTable {
-		keys[i] = f.key
+	keys := make([]string, 0, len(settingsTable))
+	for _, f := range settingsTable {
+		if f.values != nil {
+			keys = append(keys, f.key)
+		}
 	}
 	return keys
 }
@@ -87,7 +104,7 @@ func SettingValues(key string) []string {
 func (s *Settings) Set(key, value string) error {
 	for _, f := range settingsTable {
 		switch {
-		case f.key != key:
+		case f.key != key || f.values == nil:
 		case !slices.Contains(f.values, value):
 			return fmt.Errorf("%s=%q: write one of %s", key, value, strings.Join(f.values, ", "))
 		default:
@@ -113,11 +130,26 @@ func (s Settings) String() string {
 func (s Settings) validate() error {
 	var errs []error
 	for _, f := range settingsTable {
-		if v := *f.field(&s); v != "" {
+		if v := *f.field(&s); v != "" && f.values != nil {
 			errs = append(errs, s.Set(f.key, v))
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// Redacted reports whether the records are redacted before they are normalized.
+func (s Settings) Redacted() bool { return s.Redact != "" && s.Redact != redact.Full }
+
+// conflict reports settings that exclude each other, of a generation that has all settings.
+func (s Settings) conflict() error {
+	switch {
+	case s.Redacted() && s.Raw == RawReferenced:
+		return fmt.Errorf("%w: redact=%s with raw=%s: events would refer to records that are not redacted: use raw=%s", errTopology, s.Redact, s.Raw, RawCarried)
+	case s.Redacted() && s.RedactKey == "":
+		return fmt.Errorf("%w: redact=%s without a key", errTopology, s.Redact)
+	default:
+		return nil
+	}
 }
 
 // or returns s with the values of other where s has none.
@@ -147,7 +179,9 @@ func (s Settings) contradiction(generation string, want Settings) error {
 	for _, f := range settingsTable {
 		if have, wanted := *f.field(&s), *f.field(&want); wanted != "" && wanted != have {
 			e.differences = append(e.differences, difference{f.key, have, wanted})
-			set = append(set, "--set "+f.key+"="+wanted)
+			if f.values != nil {
+				set = append(set, "--set "+f.key+"="+wanted)
+			}
 		}
 	}
 	if len(e.differences) == 0 {
@@ -169,7 +203,11 @@ type storedSettings struct {
 // and refuses settings that contradict them.
 func provisionSettings(ctx context.Context, js jetstream.JetStream, kv jetstream.KeyValue, t Topology, part Part) error {
 	key := settingsPrefix + t.Generation
-	value, err := json.Marshal(storedSettings{t.Settings.or(defaultSettings()), part})
+	settings := t.Settings.or(defaultSettings())
+	if err := settings.conflict(); err != nil {
+		return err
+	}
+	value, err := json.Marshal(storedSettings{settings, part})
 	if err != nil {
 		return fmt.Errorf("encode %s: %w", key, err)
 	}

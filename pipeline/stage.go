@@ -44,6 +44,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"tributary/normalizers"
+	"tributary/pipeline/redact"
 )
 
 // Config configures a [Stage]. Only Topology must be set.
@@ -61,6 +62,10 @@ type Config struct {
 	// it was. A record at which it panics becomes a dead letter.
 	Normalize func(*normalizers.Session, normalizers.Record) (normalizers.Result, error)
 	Revision  int // of Normalize; default [normalizers.Revision]
+
+	// Redact returns the redactor of a mode, for a generation whose records are redacted; nil for
+	// a worker without a key, which refuses such a generation.
+	Redact func(redact.Mode) (*redact.Redactor, error)
 
 	pacer *pacer // of a replay beside a live generation; nil for any other stage
 
@@ -138,6 +143,7 @@ type Stage struct {
 
 	received   atomic.Int64 // when records were received last, in Unix nanoseconds
 	generation Generation   // that the stage works on; set by Run before any partition starts
+	redactor   *redact.Redactor
 
 	coordinating, committing Step // of the loops of those names
 
@@ -197,6 +203,9 @@ func New(js jetstream.JetStream, cfg Config) (*Stage, error) {
 func (s *Stage) Run(ctx context.Context) error {
 	var err error
 	if s.generation, err = check(ctx, s.js, s.config.Topology, s.config.Revision); err != nil {
+		return err
+	}
+	if s.redactor, err = newRedactor(s.generation, s.config.Redact); err != nil {
 		return err
 	}
 	s.feed.part, s.feed.ahead = s.generation.Part, s.config.pacer.ahead()

@@ -32,6 +32,7 @@ const (
 	countTokens
 	countToolResults
 	countNormalizing
+	countRedactions
 	counters
 )
 
@@ -101,6 +102,7 @@ var counterTable = [counters]struct {
 	},
 	countTokens:      {"tokens", "{token}", "Tokens of the events stored | a call that several sessions repeat counts in each", []label{{"model", nil}, {"kind", tokenKinds}}},
 	countToolResults: {"tool.results", "{event}", "Results of tools in the events stored", []label{{"tool", nil}, {"status", texts([]envelopes.ToolStatus{envelopes.StatusSuccess, envelopes.StatusError, envelopes.StatusInProgress, envelopes.StatusUnknown})}}},
+	countRedactions:  {"redactions", "{item}", "Secrets, or texts, that were replaced in records before they were normalized", []label{{"rule", nil}}},
 	countNormalizing: {"normalizing", "s", "Time of normalizing the records that are done", nil},
 }
 

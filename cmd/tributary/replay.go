@@ -102,7 +102,7 @@ retired generation it takes the work up again.`,
   tributary replay start trial --since 24h`,
 		Args: generationArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			r, err := f.replay(args[0])
+			r, err := f.replay(a.config, args[0])
 			if err != nil {
 				return err
 			}
@@ -136,7 +136,7 @@ func settingValues() string {
 }
 
 // replay returns the replay that the flags describe, without --since.
-func (f *replayFlags) replay(name string) (pipeline.Replay, error) {
+func (f *replayFlags) replay(c *config, name string) (pipeline.Replay, error) {
 	r := pipeline.Replay{Name: name, Part: pipeline.Part{Sequence: f.sequence, Session: f.session}, Expired: f.expired}
 	if f.since != "" && f.sequence != 0 {
 		return r, usageError{errors.New("pass either --since or --sequence")}
@@ -149,6 +149,13 @@ func (f *replayFlags) replay(name string) (pipeline.Replay, error) {
 		if err := r.Settings.Set(key, value); err != nil {
 			return r, usageError{fmt.Errorf("--set %w", err)}
 		}
+	}
+	if r.Settings.Redacted() {
+		redactor, err := c.redactor(r.Settings.Redact)
+		if err != nil {
+			return r, err
+		}
+		r.Settings.RedactKey = redactor.Fingerprint()
 	}
 	var err error
 	r.Part.Source, err = parseSource(f.source)

@@ -48,7 +48,10 @@ generation alone.`,
 				return err
 			}
 			defer stop()
-			top := a.config.topology()
+			top, err := a.redactedTopology()
+			if err != nil {
+				return err
+			}
 			js, err := a.startWorker(ctx, top)
 			if err != nil {
 				return err
@@ -62,6 +65,7 @@ generation alone.`,
 			return nil
 		},
 	}
+	a.redactFlags(cmd, "replace secrets before records are normalized; --redact=metadata_only replaces all content, full nothing; default the mode of the generation, in a new one full")
 	a.serverFlag(cmd)
 	return cmd
 }
@@ -81,6 +85,7 @@ func (a *app) work(ctx context.Context, js jetstream.JetStream, t *telemetry, to
 		Logger:   log,
 		Tracer:   t.tracer(),
 		Meter:    t.metrics.Meter(scope),
+		Redact:   a.config.redactor,
 	})
 	a.health.watch(worker{runner, js.Conn()})
 	sessions, err := sessionmeta.New(js, sessionmeta.Config{

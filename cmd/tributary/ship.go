@@ -35,12 +35,20 @@ func (a *app) shipCommand() *cobra.Command {
 		Example: `  tributary ship                           follow all logs of this machine
   tributary ship --once --dry-run          show what would be sent
   tributary ship --once --since 720h       send the logs of the last 30 days
-  tributary ship --source SOURCE old.jsonl`,
+  tributary ship --source SOURCE old.jsonl
+  tributary ship --redact --once --dry-run  list the secrets that would be replaced`,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := checkRedactArgs(args); err != nil {
+				return err
+			}
 			c, err := a.shipConfig(&f, args)
 			if err != nil {
 				return err
 			}
+			if err := a.useRedaction(&c); err != nil {
+				return err
+			}
+			a.logRedaction(cmd.Context(), c.Redactor)
 			if f.timeout != 0 && (!f.once || f.timeout < 0) {
 				return usageError{errors.New("--timeout: pass a positive duration, together with --once")}
 			}
@@ -59,6 +67,7 @@ func (a *app) shipCommand() *cobra.Command {
 	flags.StringVar(&f.since, "since", "", "only logs that were written to since then: a time, a date or a duration such as 24h")
 	sourceFlag(cmd, &f.source, "only logs of this agent; the agent that wrote the files that are named")
 	f.sessionLogs.addFlags(flags)
+	a.redactFlags(cmd, "replace secrets before they are sent; --redact=metadata_only replaces all content, full nothing")
 	a.serverFlag(cmd)
 	cmd.Long = `Follow the logs of the agents on this machine, or the files and folders that are
 named, and store every record once in the raw stream. While the broker is away, ship
@@ -215,6 +224,7 @@ func printShipped(w io.Writer, sum ship.Summary, dryRun bool) {
 		fmt.Fprintf(w, ", %s known already", plural(sum.Duplicates, "record"))
 	}
 	fmt.Fprintln(w)
+	printRedacted(w, sum.Redacted)
 	for _, loss := range sum.Losses {
 		fmt.Fprintf(w, "note: %v\n", loss)
 	}

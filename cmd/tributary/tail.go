@@ -125,6 +125,11 @@ func (a *app) tail(ctx context.Context, f *tailFlags) error {
 		return err
 	}
 	defer js.Conn().Close()
+	if f.raw && f.output != "json" {
+		if err := pipeline.CheckUnredacted(ctx, js, a.config.Generation); err != nil {
+			return err
+		}
+	}
 	if f.counted && f.lines == 0 {
 		if q.After, err = a.lastPosition(ctx, js); err != nil {
 			return err

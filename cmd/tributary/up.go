@@ -50,6 +50,9 @@ which is removed at the end, unless --data names one.`,
 			}
 			u := &up{app: a, once: once, samples: useSamples, pricing: pricing}
 			u.ship = ship.Config{Paths: args, Once: once || useSamples, Logger: a.log}
+			if err := a.useRedaction(&u.ship); err != nil {
+				return err
+			}
 			cleanup, err := u.prepare(cmd.Flags().Changed("data"))
 			if err != nil {
 				return err

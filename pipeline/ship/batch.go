@@ -28,7 +28,9 @@ func (s *Ship) limit() int64 {
 // is the offset behind the record.
 func (v *visit) add(ctx context.Context, r normalizers.Record, line int, end int64) error {
 	limit := v.limit()
+	r, hits := v.redact(r, line)
 	o := v.newOutgoing(ctx, r, line, end)
+	o.redacted = hits
 	if size := wireSize(o.msg.Msg); size > limit {
 		r := tooLarge(v.log.path, line, size, limit)
 		o.close(&r)

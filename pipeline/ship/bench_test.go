@@ -4,6 +4,9 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"tributary/pipeline/redact"
+	"tributary/pipeline/ship"
 )
 
 // BenchmarkBackfill is what a first start costs on a machine with many old logs, from
@@ -66,5 +69,42 @@ func BenchmarkRestart(b *testing.B) {
 		if got := e.once(); got.Records != 0 || got.Files != files {
 			b.Fatalf("shipped %+v", got)
 		}
+	}
+}
+
+// BenchmarkRedaction is what redaction costs a backfill, from file to acknowledgement, with
+// source code as the output of tools: a few names of keys and tokens, no secrets.
+//
+//	go test -run='^$' -bench=Redaction -count=6 ./pipeline/ship
+func BenchmarkRedaction(b *testing.B) {
+	code := strings.Repeat(`for i, line := range lines {\n\t\tif strings.TrimSpace(line) == \"\" {\n\t\t\tcontinue // nothing to count\n\t\t}\n\t\tcount[line]++\n\t}\n`, 13) +
+		`func (s *Server) handle(w http.ResponseWriter, r *http.Request) {\n\ttoken := r.Header.Get(\"Authorization\") // key of the api\n`
+	for _, mode := range []redact.Mode{redact.Full, redact.Secrets, redact.MetadataOnly} {
+		b.Run("mode="+string(mode), func(b *testing.B) {
+			var size int64
+			for b.Loop() {
+				b.StopTimer()
+				e := newEdge(b)
+				for n := range 8 {
+					id := fmt.Sprintf("s%d", n)
+					var content strings.Builder
+					for i := range 4000 {
+						content.WriteString(strings.Replace(prompt(id, i), "water", code, 1) + "\n")
+					}
+					e.write("garden/"+id+".jsonl", content.String())
+					size += int64(content.Len())
+				}
+				r := redactor(b, mode)
+				b.StartTimer()
+				got := e.once(func(c *ship.Config) { c.Redactor = r })
+				b.StopTimer()
+				if got.Records != 8*4000 {
+					b.Fatalf("shipped %+v", got)
+				}
+				e.server.Stop()
+				b.StartTimer()
+			}
+			b.ReportMetric(float64(size)/b.Elapsed().Seconds()/1e6, "MB/s")
+		})
 	}
 }

@@ -68,7 +68,7 @@ type input struct {
 
 func (s *Ship) newInput() *input {
 	name := "stdin-" + rand.Text()
-	framer := normalizers.NewFramer(normalizers.File{Source: s.config.Source, Name: name, Path: name, Modified: time.Now()})
+	framer := normalizers.NewFramer(normalizers.File{Source: s.config.Source, Name: name, Path: name, Modified: time.Now(), FirstLine: s.redactLine})
 	in := &input{
 		visit:  &visit{Ship: s, f: &file{framer: framer, piped: true}, log: log{path: "-"}, gone: true},
 		marker: marker{to: framer},

@@ -12,6 +12,7 @@ import (
 
 	"tributary/normalizers"
 	"tributary/pipeline"
+	"tributary/pipeline/redact"
 )
 
 // parcel is a message for the broker. A record that is too large for one travels by claim
@@ -29,6 +30,8 @@ type outgoing struct {
 	session session
 	line    int
 	end     bool // the end of a session in a file instead of a record
+
+	redacted []redact.Hit
 }
 
 // newOutgoing makes the message of a record and starts its trace. end is the offset

@@ -40,6 +40,7 @@ import (
 
 	"tributary/envelopes"
 	"tributary/pipeline"
+	"tributary/pipeline/redact"
 )
 
 // Config says what a [Ship] ships, and how. One of Roots, Paths and Input must be set; the
@@ -62,6 +63,9 @@ type Config struct {
 
 	Idle   time.Duration // time without a write after which the sessions of a file end; default 5 minutes
 	Rescan time.Duration // time between two searches for changes that were not notified; default 5 seconds
+
+	Redactor *redact.Redactor // of all records before they are sent; nil for none
+	Redacted func(Redaction)  // called for each secret that a record had, maybe more than once; must not block; nil for none
 
 	Host      string        // name of this machine in its heartbeats; empty for no heartbeats
 	Version   string        // of the program, in its heartbeats

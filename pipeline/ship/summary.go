@@ -24,6 +24,7 @@ type Summary struct {
 	Held       []Held         // files of which something is held back, by path
 	Refused    map[Reason]int // number of files and records that are not shipped
 	Refusals   []Refusal      // the first 100 of them
+	Redacted   map[string]int // number of secrets, or texts, that are replaced, by rule
 	Losses     []Loss         // what the raw stream had acknowledged and no longer has
 	Revived    int            // messages, ends included, that the broker took for duplicates of such that are gone; they are stored
 	Stalls     int            // how often the broker stopped taking records
@@ -73,7 +74,7 @@ type tally struct {
 }
 
 func newTally(report func(Summary)) *tally {
-	return &tally{report: report, sum: Summary{Refused: map[Reason]int{}}, sessions: map[session]struct{}{}, held: map[*file]Held{}}
+	return &tally{report: report, sum: Summary{Refused: map[Reason]int{}, Redacted: map[string]int{}}, sessions: map[session]struct{}{}, held: map[*file]Held{}}
 }
 
 // reset forgets the files, for another pass over them.
@@ -109,6 +110,9 @@ func (t *tally) count(stored []outgoing, duplicates int) {
 		for _, o := range stored {
 			if o.end {
 				continue
+			}
+			for _, hit := range o.redacted {
+				sum.Redacted[hit.Rule]++
 			}
 			sum.Records++
 			sum.Bytes += int64(o.size)
@@ -268,6 +272,7 @@ func (t *tally) summary() Summary {
 func (t *tally) copy() Summary {
 	sum := t.sum
 	sum.Refused = maps.Clone(sum.Refused)
+	sum.Redacted = maps.Clone(sum.Redacted)
 	sum.Refusals = slices.Clip(sum.Refusals) // appending to the copy reallocates
 	sum.Losses = slices.Clip(sum.Losses)
 	sum.Held = slices.SortedFunc(maps.Values(t.held), func(a, b Held) int { return strings.Compare(a.Path, b.Path) })

@@ -74,7 +74,7 @@ func (v *visit) startFramer(info fs.FileInfo) {
 		Name:     path.Base(f.offset.Origin),
 		Path:     f.offset.Origin,
 		Folder:   filepath.Base(filepath.Dir(v.log.path)),
-		Modified: info.ModTime(),
+		Modified: info.ModTime(), FirstLine: v.redactLine,
 	})
 }
 

@@ -1,0 +1,129 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"tributary/pipeline"
+	"tributary/pipeline/redact"
+	"tributary/pipeline/ship"
+)
+
+// redactFlags adds the flags of redaction to a command.
+func (a *app) redactFlags(cmd *cobra.Command, usage string) {
+	flags := cmd.Flags()
+	flags.StringVar((*string)(&a.config.Redact), "redact", string(a.config.Redact), usage+" (TRIBUTARY_REDACT)")
+	flags.Lookup("redact").NoOptDefVal = string(redact.Secrets)
+	flags.StringVar(&a.config.RedactRules, "redact-rules", a.config.RedactRules, "`file` of rules in the format of gitleaks, which add to the built-in ones (TRIBUTARY_REDACT_RULES)")
+}
+
+// checkRedactArgs refuses a mode that was meant for --redact.
+func checkRedactArgs(args []string) error {
+	for _, arg := range args {
+		if slices.Contains(redact.Modes, redact.Mode(arg)) {
+			return usageError{fmt.Errorf("%s: write --redact=%s, or ./%s for a path of this name", arg, arg, arg)}
+		}
+	}
+	return nil
+}
+
+// redactor returns the redactor of a mode, nil when it replaces nothing.
+func (c *config) redactor(mode redact.Mode) (*redact.Redactor, error) {
+	if mode == "" || mode == redact.Full {
+		if c.RedactRules != "" {
+			return nil, usageError{errors.New("TRIBUTARY_REDACT_RULES: the rules of --redact-rules need a mode: pass --redact, too")}
+		}
+		return nil, nil //nolint:nilnil // replaces nothing
+	}
+	key, err := c.redactKey()
+	if err != nil {
+		return nil, err
+	}
+	return redact.New(redact.Config{Mode: mode, Key: key, Rules: c.RedactRules})
+}
+
+// redactKey returns the key of redaction: that of the settings, or the one in the data folder,
+// which is made when the settings ask for redaction.
+func (c *config) redactKey() (redact.Key, error) {
+	switch {
+	case c.RedactKey != "" && c.RedactKeyFile != "":
+		return nil, errors.New("TRIBUTARY_REDACT_KEY: set it or TRIBUTARY_REDACT_KEY_FILE, not both")
+	case c.RedactKey != "":
+		key, err := redact.NewKey([]byte(c.RedactKey))
+		if err != nil {
+			err = fmt.Errorf("TRIBUTARY_REDACT_KEY: %w", err)
+		}
+		return key, err
+	case c.RedactKeyFile != "":
+		key, err := redact.ReadKey(c.RedactKeyFile)
+		if err != nil {
+			err = fmt.Errorf("TRIBUTARY_REDACT_KEY_FILE: %w", err)
+		}
+		return key, err
+	}
+	dir, err := c.dataDir()
+	if err != nil {
+		return nil, err
+	}
+	path := filepath.Join(dir, "redact.key")
+	if c.Redact != "" {
+		return redact.ReadOrCreateKey(path)
+	}
+	key, err := redact.ReadKey(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = fmt.Errorf("%w: set TRIBUTARY_REDACT_KEY or TRIBUTARY_REDACT_KEY_FILE", err)
+	}
+	return key, err
+}
+
+// useRedaction gives ship its redactor.
+func (a *app) useRedaction(c *ship.Config) (err error) {
+	if c.Redactor, err = a.config.redactor(a.config.Redact); err != nil || c.Redactor == nil || !c.DryRun {
+		return err
+	}
+	c.Redacted = func(r ship.Redaction) {
+		fmt.Fprintf(a.stdout, "%s:%d: %s %s\n", oneLine(r.Path), r.Line, r.Rule, r.Placeholder)
+	}
+	return nil
+}
+
+// redactedTopology is the topology with the settings of redaction, for a worker.
+func (a *app) redactedTopology() (pipeline.Topology, error) {
+	top := a.config.topology()
+	top.Settings.Redact = a.config.Redact
+	r, err := a.config.redactor(a.config.Redact)
+	if err == nil && r != nil {
+		top.Settings.RedactKey = r.Fingerprint()
+	}
+	return top, err
+}
+
+// logRedaction says at the start what is replaced, and with which key.
+func (a *app) logRedaction(ctx context.Context, r *redact.Redactor) {
+	if r != nil {
+		a.log.InfoContext(ctx, "records are redacted before they are sent", "mode", string(r.Mode()), "rules", len(r.Rules())-1, "key_fingerprint", r.Fingerprint())
+	}
+}
+
+// printRedacted prints how many secrets were replaced, by rule.
+func printRedacted(w io.Writer, counts map[string]int) {
+	if len(counts) == 0 {
+		return
+	}
+	total := 0
+	var list []string
+	for _, rule := range slices.Sorted(maps.Keys(counts)) {
+		total += counts[rule]
+		list = append(list, fmt.Sprintf("%s %d", rule, counts[rule]))
+	}
+	fmt.Fprintf(w, "redacted %s: %s\n", plural(total, "place"), strings.Join(list, ", "))
+}

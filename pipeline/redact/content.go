@@ -1,0 +1,192 @@
+package redact
+
+import (
+	"bytes"
+	"regexp"
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"tributary/normalizers/lenient"
+)
+
+// content replaces the content of a record: every string but those that are metadata. Secrets
+// in those are replaced, too. A record that is no JSON is content but for its white space.
+func (r *Redactor) content(data []byte) ([]byte, []Hit) {
+	c := contentScan{Redactor: r, out: make([]byte, 0, len(data))}
+	if !c.values(data, false) {
+		c.out, c.hits = c.out[:0], nil
+		text := bytes.TrimSpace(data)
+		if len(text) == 0 || wholePlaceholder.Match(text) {
+			return data, nil
+		}
+		at := bytes.Index(data, text)
+		c.out = append(c.out, data[:at]...)
+		c.out = append(c.out, c.replaced(string(text), at)...)
+		c.out = append(c.out, data[at+len(text):]...)
+	}
+	out, hits := r.secrets(c.out, isJSON(data))
+	if hits = append(c.hits, hits...); len(hits) == 0 {
+		return data, nil
+	}
+	return out, hits
+}
+
+// contentScan copies a record without its content.
+type contentScan struct {
+	*Redactor
+	out  []byte
+	hits []Hit
+}
+
+// values copies the JSON values of data, which may be those of a tool. It reports whether data is
+// valid.
+func (c *contentScan) values(data []byte, tool bool) bool {
+	dec := jsontext.NewDecoder(bytes.NewBuffer(data), lenient.Options)
+	end := int64(0)
+	for {
+		if dec.PeekKind() == 0 {
+			break
+		}
+		if !c.value(dec, "", tool) {
+			return false
+		}
+		end = dec.InputOffset()
+	}
+	rest := data[end:]
+	c.out = append(c.out, rest...)
+	return len(bytes.TrimSpace(rest)) == 0
+}
+
+// value copies a value that is a member of a name, or an element of a list of that name. In
+// the input or output of a tool nothing is metadata.
+func (c *contentScan) value(dec *jsontext.Decoder, name string, tool bool) bool {
+	switch dec.PeekKind() {
+	case '{':
+		return c.object(dec, tool || toolNames[name])
+	case '[':
+		return c.list(dec, name, tool)
+	case '"':
+		t, err := dec.ReadToken()
+		if err != nil {
+			return false
+		}
+		s := t.String()
+		if (tool || !isMetadata(name, s)) && s != "" {
+			s = c.text(s, int(dec.InputOffset())-1-len(s))
+		}
+		c.out = lenient.AppendQuote(c.out, s)
+		return true
+	default:
+		v, err := dec.ReadValue()
+		c.out = append(c.out, v...)
+		return err == nil
+	}
+}
+
+func (c *contentScan) object(dec *jsontext.Decoder, tool bool) bool {
+	_, _ = dec.ReadToken()
+	c.out = append(c.out, '{')
+	for first := true; dec.PeekKind() != '}'; first = false {
+		t, err := dec.ReadToken()
+		if err != nil {
+			return false
+		}
+		name := t.String()
+		if !first {
+			c.out = append(c.out, ',')
+		}
+		written := name
+		if !memberName.MatchString(name) && !wholePlaceholder.MatchString(name) {
+			written = c.replaced(name, int(dec.InputOffset())-1-len(name))
+		}
+		c.out = append(lenient.AppendQuote(c.out, written), ':')
+		if !c.value(dec, name, tool) {
+			return false
+		}
+	}
+	_, err := dec.ReadToken()
+	c.out = append(c.out, '}')
+	return err == nil
+}
+
+func (c *contentScan) list(dec *jsontext.Decoder, name string, tool bool) bool {
+	_, _ = dec.ReadToken()
+	c.out = append(c.out, '[')
+	if name == "input" { // a list of messages
+		name = ""
+	}
+	for first := true; dec.PeekKind() != ']'; first = false {
+		if !first {
+			c.out = append(c.out, ',')
+		}
+		if !c.value(dec, name, tool) {
+			return false
+		}
+	}
+	_, err := dec.ReadToken()
+	c.out = append(c.out, ']')
+	return err == nil
+}
+
+// text replaces a string: JSON in it keeps its structure, and the output of a command the lines
+// before it that state its exit code.
+func (c *contentScan) text(s string, offset int) string {
+	if strings.HasPrefix(s, "{") || strings.HasPrefix(s, "[") {
+		inner := contentScan{Redactor: c.Redactor}
+		if inner.values([]byte(s), true) {
+			for i := range inner.hits {
+				inner.hits[i].Offset = offset
+			}
+			c.hits = append(c.hits, inner.hits...)
+			return string(inner.out)
+		}
+	}
+	if wholePlaceholder.MatchString(s) || keptText.MatchString(s) {
+		return s
+	}
+	head := keptHead.FindString(s)
+	tail := keptTail.FindString(s[len(head):])
+	return head + c.replaced(s[len(head):len(s)-len(tail)], offset) + tail
+}
+
+// replaced returns the placeholder of a text, and notes the hit.
+func (c *contentScan) replaced(s string, offset int) string {
+	p := c.placeholder(RuleContent, s)
+	c.hits = append(c.hits, Hit{RuleContent, max(offset, 0), p})
+	return p
+}
+
+var (
+	wholePlaceholder = regexp.MustCompile(`^\[redacted:[a-z0-9_-]+:[0-9a-f]{12}\]$`)
+	// memberName is the name of a member that is no content, such as a path.
+	memberName = regexp.MustCompile(`^[\w$@-][\w$@.:-]{0,63}$`)
+	// keptHead is what agents write before a text that they inject, or before the output of a
+	// command, and keptTail what they write behind one.
+	keptHead = regexp.MustCompile(`^(?:<[a-z][a-z_-]{0,40}>|(?:Error: )?Exit code:? -?\d{1,10}(?:\s|$)|` +
+		`(?:(?:Chunk ID: \w+|Wall time:? [\d.]+ ?(?:seconds|s)|Process exited with code -?\d{1,10}|Process running with session ID \d+|` +
+		`(?:Original token count|Total output lines): \d+|Output:)[ \t]*(?:\r?\n|$))+)+`)
+	keptTail = regexp.MustCompile(`(?:\s<exited with exit code -?\d{1,10}>|\nExit Code: -?\d{1,10}(?:\n(?:Signal|Background PIDs|Process Group PGID): [\w()-]+)*)\s*$`)
+	// keptText is a text that is as a whole of these.
+	keptText = regexp.MustCompile(`^(?:` + strings.TrimPrefix(keptHead.String(), "^") + `)*(?:\[redacted:[a-z0-9_-]+:[0-9a-f]{12}\])?` + `(?:` + strings.TrimSuffix(keptTail.String(), "$") + `)?$`)
+	// metadataName are names of members that are metadata: ids and times by their end, the
+	// others by the whole name.
+	metadataName = regexp.MustCompile(`(?:^(?i:id|uuid)|[a-z]I[dD]|_id|Uuid|UUID|[a-z]At|_at|[tT]imestamp|[mM]odel|_model|model_slug|[vV]ersion)$|` +
+		`^(?:type|subtype|kind|role|status|state|level|source|operation|event|name|tool|tool_name|toolName|time|ts|date|start_time|startTime|end_time|lastUpdated|` +
+		`modelID|provider|providerID|model_provider|cwd|root|directory|projectHash|project_root|stop_reason|stopReason|finish|finish_reason|finishReason|phase|mode|agent|agentName|entrypoint|` +
+		`userType|content_type|content_encoding|content_url|service_tier|speed|media_type|mime|mimeType|originator|approval_policy|effort|reasoning_effort|method|jsonrpc|sessionUpdate|outcome|trigger|decision|slug)$`)
+	// maxMetadata is the longest string that is metadata, in bytes.
+	maxMetadata = 256
+)
+
+// toolNames are names of members with the input or output of a tool.
+var toolNames = map[string]bool{
+	"input": true, "arguments": true, "args": true, "parameters": true, "toolUseResult": true, "tool_input": true,
+	"tool_response": true, "tool_output": true, "rawInput": true, "rawOutput": true, "structuredPatch": true,
+	"structured_output": true, "tool_use_result": true, "toolArgs": true, "resultDisplay": true, "response": true,
+}
+
+// isMetadata reports whether the string s of a member is metadata.
+func isMetadata(name, s string) bool {
+	return len(s) <= maxMetadata && metadataName.MatchString(name)
+}

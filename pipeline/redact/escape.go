@@ -1,0 +1,155 @@
+package redact
+
+import (
+	"bytes"
+	"strconv"
+	"unicode/utf16"
+	"unicode/utf8"
+)
+
+// isJSON reports whether a record is JSON, as far as its first byte shows.
+func isJSON(data []byte) bool {
+	data = bytes.TrimLeft(data, " \t\r\n")
+	return len(data) > 0 && (data[0] == '{' || data[0] == '[' || data[0] == '"')
+}
+
+// flatten appends a JSON record without the escapes in its strings, and the ends of its units: a
+// member with its name, or the consecutive strings of a list. So a secret is found with
+// the name beside it, or in parts, and never reaches into another member. JSON that is broken has
+// units, too.
+func flatten(text []byte, units []int, data []byte) (flat []byte, ends []int) {
+	open := false // the unit goes on with a string
+	cut := func(at int) {
+		if at > 0 && (len(units) == 0 || units[len(units)-1] < at) {
+			units = append(units, at)
+		}
+	}
+	for i := 0; i < len(data); {
+		switch c := data[i]; c {
+		case '"':
+			begin := len(text)
+			n := stringLength(data[i:])
+			text = unescape(text, data[i:i+n])
+			i += n
+			if name := isName(data[i:]); name || !open {
+				cut(begin)
+			}
+			open = true
+			continue
+		case ',', ':', ' ', '\t', '\r', '\n':
+		default:
+			open = false
+		}
+		text = append(text, data[i])
+		i++
+	}
+	cut(len(text))
+	if len(units) == 0 {
+		units = append(units, len(text))
+	}
+	return text, units
+}
+
+// isName reports whether the string before data is the name of a member.
+func isName(data []byte) bool {
+	for _, c := range data {
+		switch c {
+		case ' ', '\t', '\r', '\n':
+		default:
+			return c == ':'
+		}
+	}
+	return false
+}
+
+// stringLength returns the length of the JSON string at the start of data, of all of it if the
+// string has no end.
+func stringLength(data []byte) int {
+	for i := 1; i < len(data); i++ {
+		switch data[i] {
+		case '\\':
+			i++
+		case '"':
+			return i + 1
+		}
+	}
+	return len(data)
+}
+
+// unescape appends src without its escapes, which are those of JSON.
+func unescape(dst, src []byte) []byte {
+	for len(src) > 0 {
+		i := bytes.IndexByte(src, '\\')
+		if i < 0 {
+			return append(dst, src...)
+		}
+		dst = append(dst, src[:i]...)
+		var n int
+		dst, n = appendEscape(dst, src[i:])
+		src = src[i+n:]
+	}
+	return dst
+}
+
+// simpleEscapes has the escapes of one letter.
+var simpleEscapes = [256]byte{'"': '"', '\\': '\\', '/': '/', 'b': '\b', 'f': '\f', 'n': '\n', 'r': '\r', 't': '\t'}
+
+// appendEscape appends what the backslash at the start of src stands for, itself if it begins
+// no escape. n is the length of the escape.
+func appendEscape(dst, src []byte) (out []byte, n int) {
+	if len(src) < 2 {
+		return append(dst, src...), len(src)
+	}
+	if c := simpleEscapes[src[1]]; c != 0 {
+		return append(dst, c), 2
+	}
+	c, ok := hexEscape(src)
+	if !ok {
+		return append(dst, '\\'), 1
+	}
+	if utf16.IsSurrogate(c) {
+		if low, ok := hexEscape(src[6:]); ok {
+			if r := utf16.DecodeRune(c, low); r != utf8.RuneError {
+				return utf8.AppendRune(dst, r), 12
+			}
+		}
+	}
+	return utf8.AppendRune(dst, c), 6
+}
+
+// hexEscape returns the UTF-16 unit of the escape \uXXXX at the start of src.
+func hexEscape(src []byte) (rune, bool) {
+	if len(src) < 6 || src[0] != '\\' || src[1] != 'u' {
+		return 0, false
+	}
+	v, err := strconv.ParseUint(string(src[2:6]), 16, 16)
+	return rune(v), err == nil
+}
+
+// locate changes the offsets of findings from those in the text without escapes to those in src.
+// The findings are in order.
+func locate(src []byte, found []finding) {
+	at, flat := 0, 0 // offsets in src and in the text
+	var one [utf8.UTFMax]byte
+	// forward goes to an offset in the text; within an escape, to its start or behind it.
+	forward := func(to int, behind bool) int {
+		for flat < to {
+			i := bytes.IndexByte(src[at:], '\\')
+			if i < 0 || flat+i >= to {
+				at, flat = at+to-flat, to
+				return at
+			}
+			at, flat = at+i, flat+i
+			decoded, n := appendEscape(one[:0], src[at:])
+			if flat+len(decoded) > to && !behind {
+				return at
+			}
+			at, flat = at+n, flat+len(decoded)
+		}
+		return at
+	}
+	for i := range found {
+		found[i].start = forward(found[i].start, false)
+		found[i].end = forward(found[i].end, true)
+	}
+}

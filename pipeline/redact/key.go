@@ -1,0 +1,94 @@
+package redact
+
+import (
+	"bytes"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// Key is the key of placeholders. fmt and slog print it as a placeholder of its own.
+type Key []byte
+
+// String implements fmt.Stringer.
+func (Key) String() string { return "[secret]" }
+
+// GoString implements fmt.GoStringer.
+func (Key) GoString() string { return "[secret]" }
+
+// minKey is the length of the shortest key: a shorter one can be guessed.
+const minKey = 16
+
+var errNoKey = errors.New("redaction has no key: set TRIBUTARY_REDACT_KEY, or TRIBUTARY_REDACT_KEY_FILE")
+
+// NewKey returns the key that is a text of the user. It has at least 16 bytes.
+func NewKey(text []byte) (Key, error) {
+	text = bytes.TrimSpace(text)
+	if len(text) < minKey {
+		return nil, fmt.Errorf("the key of redaction has %d bytes: it needs %d or more, such as the output of openssl rand -hex 32", len(text), minKey)
+	}
+	return Key(bytes.Clone(text)), nil
+}
+
+// ReadKey reads the key in a file.
+func ReadKey(path string) (Key, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("read the key of redaction: %w", err)
+	}
+	k, err := NewKey(text)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return k, nil
+}
+
+// ReadOrCreateKey reads the key in a file, and makes a random one if there is no such file. Of
+// several processes that make it at the same time all have the same key.
+func ReadOrCreateKey(path string) (Key, error) {
+	k, err := ReadKey(path)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return k, err
+	}
+	if err := createKey(path); err != nil && !errors.Is(err, fs.ErrExist) {
+		return nil, fmt.Errorf("make a key of redaction: %w", err)
+	}
+	return ReadKey(path)
+}
+
+// createKey writes a random key to a file that must not exist. A link names the file once it is
+// whole.
+func createKey(path string) error {
+	dir := filepath.Dir(path)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(dir, ".redact-*") // of mode 0600
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name())
+	var random [32]byte
+	_, _ = rand.Read(random[:]) // never fails
+	_, err = fmt.Fprintln(f, hex.EncodeToString(random[:]))
+	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	return os.Link(f.Name(), path)
+}
+
+// Fingerprint identifies the key and does not reveal it.
+func (k Key) Fingerprint() string { return k.digest("fingerprint of the key") }
+
+// digest returns the first 12 hex digits of an HMAC.
+func (k Key) digest(s string) string {
+	mac := hmac.New(sha256.New, k)
+	mac.Write([]byte(s))
+	return hex.EncodeToString(mac.Sum(nil)[:6])
+}

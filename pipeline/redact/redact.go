@@ -1,0 +1,197 @@
+// Package redact replaces secrets, or all content, in the records of coding agents.
+//
+// A [Redactor] maps the bytes of a record to bytes that normalize to the same events but for
+// their texts: it replaces parts of strings by placeholders and changes nothing else, neither
+// structure nor numbers nor the bytes around a placeholder. It is a pure function of the record,
+// the mode, the rules and the key. README.md beside this file describes what is found.
+package redact
+
+import (
+	"cmp"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// Mode says what is replaced.
+type Mode string
+
+// The modes.
+const (
+	Full         Mode = "full"          // nothing
+	Secrets      Mode = "redacted"      // secrets that a rule finds
+	MetadataOnly Mode = "metadata_only" // all content: what remains is structure, ids, types, times, models, numbers
+)
+
+// Modes are the modes in the order of the documentation.
+var Modes = []Mode{Full, Secrets, MetadataOnly}
+
+// Hit is a part of a record that was replaced.
+type Hit struct {
+	Rule        string // id of the rule; [RuleContent] in mode [MetadataOnly]
+	Offset      int    // in the record before
+	Placeholder string
+}
+
+// RuleContent is the rule of content that is replaced whatever it is.
+const RuleContent = "content"
+
+// Config configures a [Redactor].
+type Config struct {
+	Mode  Mode
+	Key   Key    // of the placeholders; not used in mode [Full]
+	Rules string // path of a file of rules that add to the built-in ones; empty for none
+}
+
+// Redactor redacts records. Any number of goroutines may use it at the same time.
+type Redactor struct {
+	mode  Mode
+	key   Key
+	rules ruleSet
+	scans sync.Pool // of *scan
+}
+
+// New returns a redactor. The error names an unknown mode, a missing key, or the place in a file
+// of rules.
+func New(c Config) (*Redactor, error) {
+	if !slices.Contains(Modes, c.Mode) {
+		return nil, fmt.Errorf("redact=%q: write one of full, redacted, metadata_only", string(c.Mode))
+	}
+	r := &Redactor{mode: c.Mode, key: c.Key}
+	var err error
+	if r.rules, err = readRules(c.Rules); err != nil {
+		return nil, err
+	}
+	if c.Mode == Full {
+		return r, nil
+	}
+	if len(c.Key) == 0 {
+		return nil, errNoKey
+	}
+	m := newMatcher(r.rules)
+	r.scans.New = func() any { return &scan{matcher: m} }
+	return r, nil
+}
+
+// Mode returns the mode.
+func (r *Redactor) Mode() Mode {
+	if r == nil {
+		return Full
+	}
+	return r.mode
+}
+
+// Fingerprint is [Key.Fingerprint] of the key.
+func (r *Redactor) Fingerprint() string { return r.key.Fingerprint() }
+
+// Rules returns the ids of the rules.
+func (r *Redactor) Rules() []string {
+	ids := make([]string, 0, len(r.rules.rules)+1)
+	for _, u := range r.rules.rules {
+		ids = append(ids, u.id)
+	}
+	return append(ids, RuleContent)
+}
+
+// Record redacts the bytes of a record: JSON, or plain text. Without hits it returns data
+// itself. Otherwise the result is new, and data is unchanged. A nil Redactor redacts nothing.
+func (r *Redactor) Record(data []byte) ([]byte, []Hit) {
+	switch r.Mode() {
+	case Secrets:
+		return r.secrets(data, isJSON(data))
+	case MetadataOnly:
+		return r.content(data)
+	default:
+		return data, nil
+	}
+}
+
+// Pseudonym returns what stands for a digest of a text that is redacted: the digest itself where
+// nothing is.
+func (r *Redactor) Pseudonym(digest string) string {
+	if r.Mode() == Full {
+		return digest
+	}
+	return r.key.digest("pseudonym of " + digest)
+}
+
+// Placeholder returns what stands for a text that is replaced as a whole.
+func (r *Redactor) Placeholder(s string) string { return r.placeholder(RuleContent, s) }
+
+// secrets replaces the secrets in data.
+func (r *Redactor) secrets(data []byte, json bool) ([]byte, []Hit) {
+	s := r.scans.Get().(*scan) //nolint:forcetypeassert // of New
+	defer r.scans.Put(s)
+	found := s.record(data, json)
+	if len(found) == 0 {
+		return data, nil
+	}
+	return r.replace(data, found)
+}
+
+// replace replaces findings, which are in order and do not overlap. The separators of the
+// elements of a list remain.
+func (r *Redactor) replace(data []byte, found []finding) ([]byte, []Hit) {
+	out := make([]byte, 0, len(data)+64*len(found))
+	hits := make([]Hit, 0, len(found))
+	at := 0
+	for _, f := range found {
+		placeholder := r.placeholder(f.rule, f.secret)
+		hits = append(hits, Hit{f.rule, f.start, placeholder})
+		out = append(out, data[at:f.start]...)
+		at = f.start
+		for _, sep := range separator.FindAllIndex(data[f.start:f.end], -1) {
+			out = append(out, placeholder...)
+			out = append(out, data[f.start+sep[0]:f.start+sep[1]]...)
+			at = f.start + sep[1]
+		}
+		if at < f.end {
+			out = append(out, placeholder...)
+		}
+		at = f.end
+	}
+	return append(out, data[at:]...), hits
+}
+
+// separator stands between two strings of a list, in a record or in JSON within a string.
+var separator = regexp.MustCompile(`\\*"\s*,\s*\\*"`)
+
+// placeholder returns what replaces a secret. Equal secrets have equal placeholders, however
+// they were escaped or broken into lines.
+func (r *Redactor) placeholder(rule, secret string) string {
+	for range maxDepth {
+		if !strings.Contains(secret, `\`) {
+			break
+		}
+		secret = string(unescape(nil, []byte(secret)))
+	}
+	return "[redacted:" + rule + ":" + r.key.digest(strings.Map(func(c rune) rune {
+		if strings.ContainsRune(" \t\r\n\\\"',", c) {
+			return -1
+		}
+		return c
+	}, secret)) + "]"
+}
+
+// merge sorts findings and joins those that overlap: the union is of the first rule that is not
+// generic.
+func merge(found []finding) []finding {
+	slices.SortStableFunc(found, func(a, b finding) int {
+		return cmp.Or(cmp.Compare(a.start, b.start), cmp.Compare(b.end, a.end), strings.Compare(a.rule, b.rule))
+	})
+	out := found[:0]
+	for _, f := range found {
+		if len(out) == 0 || f.start >= out[len(out)-1].end {
+			out = append(out, f)
+			continue
+		}
+		last := &out[len(out)-1]
+		if last.generic && !f.generic {
+			last.rule, last.secret, last.generic = f.rule, f.secret, false
+		}
+		last.end = max(last.end, f.end)
+	}
+	return out
+}

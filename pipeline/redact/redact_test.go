@@ -1,0 +1,327 @@
+package redact_test
+
+import (
+	"encoding/base64"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/google/go-cmp/cmp"
+
+	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/redact"
+)
+
+var key = redact.Key("a key of the tests, of no value")
+
+func newRedactor(tb testing.TB, mode redact.Mode) *redact.Redactor {
+	tb.Helper()
+	r, err := redact.New(redact.Config{Mode: mode, Key: key})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return r
+}
+
+// quote returns s as a JSON string.
+func quote(s string) string {
+	b, err := jsontext.AppendQuote(nil, s)
+	if err != nil {
+		panic(err)
+	}
+	return string(b)
+}
+
+// places are the places of a record where a secret may stand.
+var places = map[string]func(s string) string{
+	"prompt":      func(s string) string { return `{"text":` + quote("please use "+s+" for it") + `,"n":1.50e3}` },
+	"tool output": func(s string) string { return `{"output":` + quote("line one\n\t"+s+"\r\nline \"three\" ü\n") + `}` },
+	"name":        func(s string) string { return `{` + quote(s) + `:true,"b":[1,2]}` },
+	"list":        func(s string) string { return `["a",` + quote(s) + `,"b"]` },
+	"lines of a list": func(s string) string {
+		return `{"lines":["` + strings.Join(strings.Split(strings.Trim(quote(s), `"`), `\n`), `" , "`) + `"]}`
+	},
+	"json in a string": func(s string) string {
+		return `{"arguments":` + quote(`{"cmd":`+quote("echo '\n"+s+"'")+`}`) + `}`
+	},
+	"json in json in a string": func(s string) string {
+		return `{"a":` + quote(`{"b":`+quote(`{"c":`+quote("x\n"+s+"\n")+`}`)+`}`) + `}`
+	},
+	"base64": func(s string) string {
+		return `{"x":` + quote("data "+base64.StdEncoding.EncodeToString([]byte("export "+s+"\n"))+" end") + `}`
+	},
+	"unicode":     func(s string) string { return `{"x":"` + unicodeEscaped(s) + `"}` },
+	"plain text":  func(s string) string { return "● Ran: echo " + s + "\n" },
+	"broken json": func(s string) string { return `{"x":` + quote("see "+s+" there") + `,"y":"unfinished` },
+}
+
+// unicodeEscaped returns s with every character escaped.
+func unicodeEscaped(s string) string {
+	var b strings.Builder
+	for _, c := range s {
+		fmt.Fprintf(&b, `\u%04x`, c)
+	}
+	return b.String()
+}
+
+func TestEverySecretIsReplacedAtEveryPlace(t *testing.T) {
+	t.Parallel()
+	r := newRedactor(t, redact.Secrets)
+	for _, s := range pipelinetest.Secrets() {
+		for name, place := range places {
+			record := place(s.Text)
+			data, hits := r.Record([]byte(record))
+			core := strings.Split(s.Core, "\n")
+			left := plain(string(data))
+			for _, part := range core {
+				if len(hits) == 0 || strings.Contains(left, part) {
+					t.Errorf("%s in %s: %s", s.Kind, name, left)
+					break
+				}
+			}
+			if again, _ := r.Record(data); string(again) != string(data) {
+				t.Errorf("%s in %s: redacted twice: %s", s.Kind, name, again)
+			}
+			if json := jsontext.Value(record); json.IsValid() {
+				sameStructure(t, s.Kind+" in "+name, record, string(data))
+			}
+		}
+	}
+}
+
+// plain returns a text without escapes and with what is base64 in it.
+func plain(s string) string {
+	var all strings.Builder
+	for text, level := s, 0; level < 5; level++ {
+		all.WriteString(text + "\n")
+		text = strings.NewReplacer(`\n`, "\n", `\"`, `"`, `\\`, `\`).Replace(text)
+	}
+	for _, word := range strings.FieldsFunc(s, func(c rune) bool { return strings.ContainsRune(" \"\\", c) }) {
+		if b, err := base64.StdEncoding.DecodeString(word); err == nil {
+			all.Write(b)
+		}
+	}
+	var decoded any
+	if json.Unmarshal([]byte(s), &decoded) == nil {
+		fmt.Fprint(&all, decoded)
+	}
+	return all.String()
+}
+
+// sameStructure checks that two records differ in strings alone, and that what stands before and
+// behind the placeholders is the same.
+func sameStructure(tb testing.TB, what, before, after string) {
+	tb.Helper()
+	kinds := func(s string) (list []string) {
+		dec := jsontext.NewDecoder(strings.NewReader(s))
+		for {
+			t, err := dec.ReadToken()
+			if err != nil {
+				if err.Error() != "EOF" {
+					tb.Errorf("%s: %v: %s", what, err, s)
+				}
+				return list
+			}
+			if t.Kind() == '"' {
+				list = append(list, "string")
+			} else {
+				list = append(list, t.String())
+			}
+		}
+	}
+	if diff := cmp.Diff(kinds(before), kinds(after)); diff != "" {
+		tb.Errorf("%s: %s", what, diff)
+	}
+}
+
+func TestBytesAroundASecretStay(t *testing.T) {
+	t.Parallel()
+	r := newRedactor(t, redact.Secrets)
+	secret := pipelinetest.Secrets()[0].Text
+	const before, behind = `{ "é":1.0e+2, "text":"\u00e9\/ \ud83d\ude00 `, ` \u000A","dup":1,"dup":2 }` + "\r\n"
+	data, hits := r.Record([]byte(before + secret + behind))
+	if len(hits) != 1 || hits[0].Rule != "aws-access-token" || hits[0].Offset != len(before) {
+		t.Fatalf("hits %+v", hits)
+	}
+	if want := before + hits[0].Placeholder + behind; string(data) != want {
+		t.Errorf("%s, want %s", data, want)
+	}
+}
+
+func TestEqualSecretsHaveEqualPlaceholdersUnderOneKeyOnly(t *testing.T) {
+	t.Parallel()
+	r := newRedactor(t, redact.Secrets)
+	pem := pipelinetest.Secrets()[12].Text
+	placeholder := func(r *redact.Redactor, record string) string {
+		_, hits := r.Record([]byte(record))
+		if len(hits) != 1 {
+			t.Fatalf("%d hits in %s", len(hits), record)
+		}
+		return hits[0].Placeholder
+	}
+	want := placeholder(r, places["prompt"](pem))
+	for name, place := range places {
+		if name != "base64" {
+			if got := placeholder(r, place(pem)); got != want {
+				t.Errorf("%s: %s, want %s", name, got, want)
+			}
+		}
+	}
+	other, err := redact.New(redact.Config{Mode: redact.Secrets, Key: redact.Key("another key of the tests")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if placeholder(other, places["prompt"](pem)) == want || other.Fingerprint() == r.Fingerprint() {
+		t.Error("two keys have the same placeholder or fingerprint")
+	}
+}
+
+func TestIDsAndDigestsAreNoSecrets(t *testing.T) {
+	t.Parallel()
+	r := newRedactor(t, redact.Secrets)
+	blob := base64.StdEncoding.EncodeToString([]byte(strings.Repeat("\x89PNG\x00\xffkey=AKIA", 300)))
+	for _, record := range []string{
+		`{"uuid":"0d3a8e6f-290f-4105-a327-a2496e5e2a83","sessionId":"0198f1c2-7b7e-7c51-b0f0-3c1f5b8f0a11","tool_use_id":"toolu_01A2b3C4d5E6f7G8h9J0kLmN"}`,
+		`{"key":"0d3a8e6f-290f-4105-a327-a2496e5e2a83","token":"9f3b7c1e5a8d2064b9e7f1c3a5d80e24f6b1c9d7","auth":"sha256:9f3b7c1e5a8d2064b9e7f1c3a5d80e24f6b1c9d7e3a52048"}`,
+		`{"call_id":"call_9xQ2mZ7kW4vB1nT8","message":{"id":"msg_01XyZ9kQ2mW4vB1nT8rL5cD3"},"commit":"9f3b7c1e5a8d2064b9e7f1c3a5d80e24f6b1c9d7"}`,
+		`{"type":"thinking","thinking":"","signature":"` + blob + `"}`,
+		`{"encrypted_content":"gAAAAAB` + blob[:900] + `","source":{"type":"base64","media_type":"image/png","data":"` + blob + `"}}`,
+		`{"input_tokens":1200,"cache_key":"prompt-cache","apiKeySource":"none","text":"the password is in the vault; token=$TOKEN, key: <your key>"}`,
+		`{"url":"https://example.com/a?b=c","remote":"git@github.com:ada/garden.git","db":"postgres://user:password@localhost/db"}`,
+	} {
+		if _, hits := r.Record([]byte(record)); len(hits) > 0 {
+			t.Errorf("%+v in %.200s", hits, record)
+		}
+	}
+}
+
+func TestMetadataOnlyKeepsNothingElse(t *testing.T) {
+	t.Parallel()
+	r := newRedactor(t, redact.MetadataOnly)
+	const record = `{"type":"assistant","uuid":"u-1","sessionId":"s-1","timestamp":"2026-03-01T10:00:00.000Z","cwd":"/home/ada/garden","version":"2.1.0",` +
+		`"message":{"role":"assistant","model":"claude-opus","id":"msg_1","content":[{"type":"text","text":"water the roses"},` +
+		`{"type":"tool_use","id":"toolu_1","name":"Bash","input":{"command":"cat /home/ada/diary","name":"diary"}}],"usage":{"input_tokens":12.0,"output_tokens":3}},` +
+		`"toolUseResult":{"stdout":"dear diary","exitCode":7,"files":{"/home/ada/diary":1}},"arguments":"{\"id\":\"diary\",\"exit_code\":3}","output":"Exit code 2\ndear diary"}`
+	data, _ := r.Record([]byte(record))
+	sameStructure(t, "metadata_only", record, string(data))
+	for _, gone := range []string{"roses", "diary", "cat "} {
+		if strings.Contains(string(data), gone) {
+			t.Errorf("%s is left in %s", gone, data)
+		}
+	}
+	for _, kept := range []string{`"assistant"`, `"u-1"`, `"s-1"`, "2026-03-01T10:00:00.000Z", "/home/ada/garden", "claude-opus", `"Bash"`, "toolu_1", "12.0", `"exitCode":7`, `exit_code\":3`, `Exit code 2\n[redacted:content:`} {
+		if !strings.Contains(string(data), kept) {
+			t.Errorf("%s is gone from %s", kept, data)
+		}
+	}
+	if again, _ := r.Record(data); string(again) != string(data) {
+		t.Errorf("redacted twice: %s", again)
+	}
+	for _, broken := range []string{`{"type":"user","text":"water the`, "● water the roses\n"} {
+		if data, _ := r.Record([]byte(broken)); strings.Contains(string(data), "water") {
+			t.Errorf("%q became %q", broken, data)
+		}
+	}
+}
+
+func TestFullChangesNothing(t *testing.T) {
+	t.Parallel()
+	record := []byte(places["prompt"](pipelinetest.Secrets()[0].Text))
+	for _, r := range []*redact.Redactor{nil, newRedactor(t, redact.Full)} {
+		if data, hits := r.Record(record); &data[0] != &record[0] || hits != nil {
+			t.Errorf("%s, %v", data, hits)
+		}
+	}
+}
+
+func TestBadConfigurationIsNamed(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	rules := func(content string) string {
+		path := filepath.Join(dir, fmt.Sprintf("%x.toml", len(content)))
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	for _, c := range []struct {
+		config redact.Config
+		want   string
+	}{
+		{redact.Config{Mode: "loud", Key: key}, `redact="loud": write one of full, redacted, metadata_only`},
+		{redact.Config{Mode: redact.Secrets}, "redaction has no key: set TRIBUTARY_REDACT_KEY, or TRIBUTARY_REDACT_KEY_FILE"},
+		{redact.Config{Mode: redact.Secrets, Key: key, Rules: dir + "/none"}, "read the rules of redaction: open " + dir + "/none: no such file or directory"},
+		{redact.Config{Mode: redact.Secrets, Key: key, Rules: rules("[[rules]]\nid = \"x\"\nregex = '''(['''\n")}, `.toml: rule 1 "x": error parsing regexp: missing closing ]:`},
+		{redact.Config{Mode: redact.Secrets, Key: key, Rules: rules("[[rules]]\nid = \"A rule\"\nregex = '''x'''\n")}, `rule 1 "A rule": its id is not of a-z, 0-9, - and _, at most 64`},
+		{redact.Config{Mode: redact.Secrets, Key: key, Rules: rules("[[rules]]\nid = \"nothing\"\n")}, `rule 1 "nothing": it has no regex`},
+		{redact.Config{Mode: redact.Secrets, Key: key, Rules: rules("a = 1\nb = = 2\n")}, ".toml:2: "},
+	} {
+		if _, err := redact.New(c.config); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%v, want %s", err, c.want)
+		}
+	}
+}
+
+func TestRulesOfTheUserAddToTheBuiltIn(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "rules.toml")
+	if err := os.WriteFile(path, []byte("[[rules]]\nid = \"garden-code\"\nregex = '''\\bGC-([0-9]{6})\\b'''\n[[rules.allowlists]]\nregexes = ['''^000000$''']\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r, err := redact.New(redact.Config{Mode: redact.Secrets, Key: key, Rules: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, hits := r.Record([]byte(`{"a":"GC-123456 and GC-000000 and ` + pipelinetest.Secrets()[0].Text + `"}`))
+	if len(hits) != 2 || hits[0].Rule != "garden-code" || !strings.HasPrefix(string(data), `{"a":"GC-[redacted:garden-code:`) || !strings.Contains(string(data), "GC-000000") {
+		t.Errorf("%s, %+v", data, hits)
+	}
+}
+
+func TestKeyIsMadeOnceAndPrivate(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "data", "redact.key")
+	keys := make(chan redact.Key, 8)
+	for range cap(keys) {
+		go func() {
+			k, err := redact.ReadOrCreateKey(path)
+			if err != nil {
+				t.Error(err)
+			}
+			keys <- k
+		}()
+	}
+	first := <-keys
+	for range cap(keys) - 1 {
+		if k := <-keys; string(k) != string(first) {
+			t.Error("two keys")
+		}
+	}
+	info, err := os.Stat(path)
+	if err != nil || info.Mode().Perm() != 0o600 || len(first) != 64 {
+		t.Errorf("%v %v, key of %d bytes", info, err, len(first))
+	}
+	if s := fmt.Sprintf("%v %+v %#v %s", first, first, first, first); strings.Contains(s, string(first)) {
+		t.Error("a key is printed")
+	}
+	if _, err := redact.NewKey([]byte("short\n")); err == nil {
+		t.Error("a short key is taken")
+	}
+}
+
+func BenchmarkRecord(b *testing.B) {
+	r := newRedactor(b, redact.Secrets)
+	output := quote(strings.Repeat("for i, line := range lines {\n\t\tif strings.TrimSpace(line) == \"\" {\n\t\t\tcontinue // nothing to count\n\t\t}\n\t\tcount[line]++\n\t}\n", 13) +
+		"func (s *Server) handle(w http.ResponseWriter, r *http.Request) {\n\ttoken := r.Header.Get(\"Authorization\") // key of the api\n")
+	record := []byte(`{"type":"user","uuid":"0d3a8e6f-290f-4105-a327-a2496e5e2a83","cwd":"/home/ada/garden","message":{"role":"user","content":` + output + `}}`)
+	b.SetBytes(int64(len(record)))
+	for b.Loop() {
+		if _, hits := r.Record(record); hits != nil {
+			b.Fatal(hits)
+		}
+	}
+}

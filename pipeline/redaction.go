@@ -1,0 +1,74 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"tributary/envelopes"
+	"tributary/pipeline/redact"
+)
+
+// ErrRedacted is the error of a record that the raw stream has unredacted, and that was asked
+// for through a generation that redacts its records.
+var ErrRedacted = errors.New("record is redacted")
+
+// newRedactor returns the redactor of a generation, nil when its records are not redacted.
+func newRedactor(g Generation, make func(redact.Mode) (*redact.Redactor, error)) (*redact.Redactor, error) {
+	if !g.Settings.Redacted() {
+		return nil, nil //nolint:nilnil // redacts nothing
+	}
+	const cure = "give this worker the key of the others in TRIBUTARY_REDACT_KEY or TRIBUTARY_REDACT_KEY_FILE"
+	if make == nil {
+		return nil, fmt.Errorf("%w: generation %s has redact=%s, and this worker no key: %s", errTopology, g.Name, g.Settings.Redact, cure)
+	}
+	r, err := make(g.Settings.Redact)
+	if err != nil {
+		return nil, fmt.Errorf("generation %s has redact=%s: %w", g.Name, g.Settings.Redact, err)
+	}
+	if have := r.Fingerprint(); have != g.Settings.RedactKey {
+		return nil, fmt.Errorf("%w: generation %s is redacted with the key of fingerprint %s, and this worker has another one of fingerprint %s: %s",
+			errTopology, g.Name, g.Settings.RedactKey, have, cure)
+	}
+	return r, nil
+}
+
+// plainHeaders are the headers of a raw record that have nothing of its content.
+var plainHeaders = []string{
+	envelopes.HeaderSession, envelopes.HeaderTime, envelopes.HeaderEnd, envelopes.HeaderClaim, envelopes.HeaderPosition,
+	envelopes.HeaderRequeued, envelopes.HeaderTraceparent, envelopes.HeaderTracestate,
+}
+
+// redactHeader returns the headers of a raw record with placeholders for the values of the others:
+// digests of what is redacted could be guessed, and other producers may write anything.
+func redactHeader(r *redact.Redactor, h nats.Header) nats.Header {
+	if r == nil {
+		return h
+	}
+	out := make(nats.Header, len(h))
+	for name, values := range h {
+		if !slices.Contains(plainHeaders, name) {
+			values = slices.Clone(values)
+			for i := range values {
+				values[i] = r.Placeholder(values[i])
+			}
+		}
+		out[name] = values
+	}
+	return out
+}
+
+// CheckUnredacted returns an [ErrRedacted] when a generation redacts its records, so that those
+// of the raw stream must not be shown in their place.
+func CheckUnredacted(ctx context.Context, js jetstream.JetStream, generation string) error {
+	g, err := readGeneration(ctx, js, generation)
+	if err == nil && g.Settings.Redacted() {
+		err = fmt.Errorf("%w: generation %s has redact=%s, and the raw stream has the records as they were: leave --raw out, the events have the redacted ones",
+			ErrRedacted, generation, g.Settings.Redact)
+	}
+	return err
+}
