@@ -18,15 +18,15 @@ import (
 var ErrRedacted = errors.New("record is redacted")
 
 // newRedactor returns the redactor of a generation, nil when its records are not redacted.
-func newRedactor(g Generation, make func(redact.Mode) (*redact.Redactor, error)) (*redact.Redactor, error) {
+func newRedactor(g Generation, create func(redact.Mode) (*redact.Redactor, error)) (*redact.Redactor, error) {
 	if !g.Settings.Redacted() {
 		return nil, nil //nolint:nilnil // redacts nothing
 	}
 	const cure = "give this worker the key of the others in TRIBUTARY_REDACT_KEY or TRIBUTARY_REDACT_KEY_FILE"
-	if make == nil {
+	if create == nil {
 		return nil, fmt.Errorf("%w: generation %s has redact=%s, and this worker no key: %s", errTopology, g.Name, g.Settings.Redact, cure)
 	}
-	r, err := make(g.Settings.Redact)
+	r, err := create(g.Settings.Redact)
 	if err != nil {
 		return nil, fmt.Errorf("generation %s has redact=%s: %w", g.Name, g.Settings.Redact, err)
 	}

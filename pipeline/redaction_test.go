@@ -2,6 +2,7 @@ package pipeline_test
 
 import (
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 
@@ -57,9 +58,7 @@ func TestRedactingStageLetsNoSecretOutOfTheRawStream(t *testing.T) {
 			}
 			m = pipeline.ClaimMessage(r)
 		}
-		for name, values := range header {
-			m.Header[name] = values
-		}
+		maps.Copy(m.Header, header)
 		if _, err := js.PublishMsg(t.Context(), m); err != nil {
 			t.Fatal(err)
 		}
@@ -159,8 +158,10 @@ func TestWorkersOfOtherRedactionAreRefused(t *testing.T) {
 		want string
 	}{
 		"another mode": {pipeline.Config{Topology: withRedaction(top, redact.Full, ""), Redact: redactWith(redactKey)}, "redact"},
-		"another key": {pipeline.Config{Topology: plain, Redact: redactWith("another key of the tests")},
-			"is redacted with the key of fingerprint " + top.Settings.RedactKey + ", and this worker has another one"},
+		"another key": {
+			pipeline.Config{Topology: plain, Redact: redactWith("another key of the tests")},
+			"is redacted with the key of fingerprint " + top.Settings.RedactKey + ", and this worker has another one",
+		},
 		"another fingerprint": {pipeline.Config{Topology: redacted(t, "another key of the tests"), Redact: redactWith("another key of the tests")}, "redact_key"},
 		"no key":              {pipeline.Config{Topology: plain}, "generation v1 has redact=redacted, and this worker no key"},
 	} {

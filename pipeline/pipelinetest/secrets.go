@@ -147,7 +147,7 @@ func (s *Server) RequireNowhere(js jetstream.JetStream, texts []string, except .
 func Cores(secrets []Secret) []string {
 	var list []string
 	for _, s := range secrets {
-		for _, core := range strings.Split(s.Core, "\n") {
+		for core := range strings.SplitSeq(s.Core, "\n") {
 			list = append(list, core, base64.StdEncoding.EncodeToString([]byte(core))[:len(core)])
 		}
 	}

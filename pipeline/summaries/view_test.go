@@ -141,7 +141,7 @@ func publishEvents(t *testing.T, nc *nats.Conn, n int, of func(i int) (session s
 // TestManySessionsInBoundedMemory keeps the records of sessions with one event each, and reads them. Its full size is
 // -sessions 1000000.
 func TestManySessionsInBoundedMemory(t *testing.T) { //nolint:paralleltest // it measures memory
-	server := pipelinetest.NewServer(t)
+	server := pipelinetest.StartCluster(t, 1, 0) // a process of its own, so that its memory does not count
 	js := server.Provision(pipeline.Topology{Generation: "v1", Partitions: 1})
 	began := time.Now()
 	publishEvents(t, js.Conn(), *manySessions, func(i int) (string, time.Time) { return fmt.Sprintf("session-%d", i), day(1) })
