@@ -116,7 +116,7 @@ func TestOffsetsOfALaterVersionAreKept(t *testing.T) {
 	if err := os.MkdirAll(filepath.Dir(e.offsets), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	later := []byte(`{"version":3,"files":[]}`)
+	later := []byte(`{"version":4,"files":[]}`)
 	if err := os.WriteFile(e.offsets, later, 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"tributary/pipeline/ship"
 )
 
@@ -278,12 +280,9 @@ func TestDeletedFileEndsItsSessions(t *testing.T) {
 	}
 	raw.expect("end of one")
 	f.stop()
-	state, err := os.ReadFile(e.offsets)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if strings.Contains(string(state), "one.jsonl") || !strings.Contains(string(state), "two.jsonl") {
-		t.Errorf("offsets have the deleted file, or lack the other: %s", state)
+	want := map[string]int64{e.path("garden/two.jsonl"): int64(len(lines(prompt("two", 1))))}
+	if diff := cmp.Diff(want, offsetsOf(t, e.offsets)); diff != "" {
+		t.Errorf("offsets (-want +got):\n%s", diff)
 	}
 }
 

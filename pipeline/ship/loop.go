@@ -3,29 +3,33 @@ package ship
 import (
 	"context"
 	"os"
+	"sync"
 	"time"
 
 	"github.com/fsnotify/fsnotify"
 )
 
 // A search that a notification asks for waits for further ones. It waits long enough that
-// a folder that changes all the time costs little.
+// a folder that changes all the time costs little. A search that nothing asks for costs even
+// less.
 const (
 	searchDelay = 50 * time.Millisecond
-	searchRatio = 20 // at least this many times as long as the last search took
+	searchRatio = 20  // at least this many times as long as the last search took
+	rescanRatio = 100 // the same, when nothing is known to have changed
 )
 
 // loop hands files to the workers: each file that is found, and each that changes.
 func (s *Ship) loop(ctx context.Context, found finder, visits chan<- *visit, done <-chan *visit) error {
-	save := time.NewTicker(time.Second)
-	defer save.Stop()
-	var rescan, soon <-chan time.Time
+	defer s.keepSaving(ctx)()
+	second := time.NewTicker(time.Second)
+	defer second.Stop()
+	var looks, soon <-chan time.Time
 	if !s.config.Once {
 		s.watcher = newWatcher(ctx, s.config.Logger)
 		defer s.watcher.close()
 		ticker := time.NewTicker(s.config.Rescan)
 		defer ticker.Stop()
-		rescan, soon = ticker.C, time.After(searchDelay) // finds what was created before its folder was watched
+		looks, soon = ticker.C, time.After(searchDelay) // finds what was created before its folder was watched
 	}
 	s.arrange(ctx, found)
 	for {
@@ -51,12 +55,11 @@ func (s *Ship) loop(ctx context.Context, found finder, visits chan<- *visit, don
 			s.looping.Begin()
 			soon = nil
 			s.search(ctx)
-		case <-rescan:
+		case <-looks:
 			s.looping.Begin()
-			s.search(ctx)
-		case <-save.C:
+			s.rescan(ctx)
+		case <-second.C:
 			s.looping.Begin()
-			s.saveOffsets(ctx)
 			s.tally.behind(s.files)
 		case <-ctx.Done():
 			return ctx.Err()
@@ -69,13 +72,38 @@ func (s *Ship) afterDelay() <-chan time.Time {
 	return time.After(max(searchDelay, searchRatio*s.searchTook))
 }
 
-// saveOffsets writes the offsets file.
-func (s *Ship) saveOffsets(ctx context.Context) {
-	err := s.offsetsFile.save(s.offsets)
-	if err != nil {
-		s.tally.trouble(err)
-		s.config.Logger.WarnContext(ctx, "offsets cannot be saved: a restart ships everything again", "error", err)
+// Offsets are saved each second; after a failure later and later, up to a limit.
+const (
+	saveEvery  = time.Second
+	saveAtMost = time.Minute
+)
+
+// keepSaving saves the offsets beside the loop, until the function that it returns is called.
+func (s *Ship) keepSaving(ctx context.Context) (end func()) {
+	if s.config.DryRun {
+		return func() {}
 	}
+	ctx, cancel := context.WithCancel(ctx)
+	var saving sync.WaitGroup
+	saving.Go(func() {
+		wait := saveEvery
+		for {
+			select {
+			case <-time.After(wait):
+			case <-ctx.Done():
+				return
+			}
+			err := s.offsetsFile.save(s.offsets)
+			if err == nil {
+				wait = saveEvery
+				continue
+			}
+			s.tally.trouble(err)
+			s.config.Logger.WarnContext(ctx, "offsets cannot be saved: a restart ships everything again", "error", err)
+			wait = min(2*wait, saveAtMost)
+		}
+	})
+	return func() { cancel(); saving.Wait() }
 }
 
 // next returns the visit that is due, and the channel to send it to; nil when no visit is

@@ -3,7 +3,6 @@ package ship_test
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"log/slog"
 	"os"
@@ -13,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -417,25 +417,11 @@ func TestRollBackWhileLogsAreFollowedIsNoticed(t *testing.T) {
 	}
 }
 
-// downgrade writes the state as the version before wrote it: to a path, without the stream.
-func (d *disk) downgrade(path string) {
+// downgrade writes the state as a version before wrote it, to a path. Version 1 did not know
+// the stream.
+func (d *disk) downgrade(version int, path string) {
 	d.t.Helper()
-	data, err := os.ReadFile(d.offsets)
-	if err != nil {
-		d.t.Fatal(err)
-	}
-	var now struct {
-		Streams []struct {
-			Files []map[string]any `json:"files"`
-		} `json:"streams"`
-	}
-	if err := json.Unmarshal(data, &now); err != nil || len(now.Streams) != 1 {
-		d.t.Fatalf("offsets: %v: %s", err, data)
-	}
-	for _, f := range now.Streams[0].Files {
-		delete(f, "acks")
-	}
-	data, err = json.Marshal(map[string]any{"version": 1, "files": now.Streams[0].Files})
+	data, err := ship.Downgraded(d.t.Context(), d.offsets, version)
 	if err != nil {
 		d.t.Fatal(err)
 	}
@@ -445,7 +431,7 @@ func (d *disk) downgrade(path string) {
 	}
 }
 
-func TestOffsetsOfTheVersionBeforeAreTakenOver(t *testing.T) {
+func TestOffsetsOfVersion1AreTakenOver(t *testing.T) {
 	t.Parallel()
 	for _, same := range []bool{false, true} {
 		t.Run(fmt.Sprintf("same path=%v", same), func(t *testing.T) {
@@ -457,7 +443,7 @@ func TestOffsetsOfTheVersionBeforeAreTakenOver(t *testing.T) {
 			if !same {
 				old = filepath.Join(filepath.Dir(d.offsets), "6d9c2f8e61ab3af4.json")
 			}
-			d.downgrade(old)
+			d.downgrade(1, old)
 			inherit := func(c *ship.Config) { c.Inherit = old }
 			if got := d.once(inherit); got.Records != 0 || len(got.Losses) != 0 {
 				t.Errorf("shipped %+v", got)
@@ -478,14 +464,37 @@ func TestOffsetsOfTheVersionBeforeAreTakenOver(t *testing.T) {
 	}
 }
 
-// The version before did not know the stream. A stream that is younger than its offsets is
+// Version 2 knew the stream, and wrote one JSON value.
+func TestOffsetsOfVersion2AreTakenOver(t *testing.T) {
+	t.Parallel()
+	d := newDisk(t)
+	d.write("garden/one.jsonl", lines(prompts("one", 1, 120)...))
+	d.once()
+	want := offsetsOf(t, d.offsets)
+	d.downgrade(2, d.offsets)
+	if diff := cmp.Diff(want, offsetsOf(t, d.offsets)); diff != "" || len(want) != 1 {
+		t.Errorf("offsets (-want +got):\n%s", diff)
+	}
+	copied := d.backUp()
+	d.append("garden/one.jsonl", lines(prompts("one", 121, 140)...))
+	if got := d.once(); got.Records != 20 || got.Duplicates != 0 {
+		t.Errorf("shipped %+v", got)
+	}
+	d.restore(copied)
+	if got := d.once(); got.Records != 20 || len(got.Losses) != 1 {
+		t.Errorf("after a loss shipped %+v", got)
+	}
+	d.wantComplete("one", 140)
+}
+
+// Version 1 did not know the stream. A stream that is younger than its offsets is
 // another one.
-func TestOffsetsOfTheVersionBeforeAreNotThoseOfAYoungerStream(t *testing.T) {
+func TestOffsetsOfVersion1AreNotThoseOfAYoungerStream(t *testing.T) {
 	t.Parallel()
 	d := newDisk(t)
 	d.write("garden/one.jsonl", lines(prompts("one", 1, 10)...))
 	d.once()
-	d.downgrade(d.offsets)
+	d.downgrade(1, d.offsets)
 	d.wipe()
 	d.others(1)
 	if got := d.once(); got.Records != 10 || len(got.Losses) != 1 || !got.Losses[0].New {

@@ -1,7 +1,6 @@
 package ship
 
 import (
-	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -10,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
-	"slices"
 	"sync"
 )
 
@@ -115,15 +113,17 @@ type offsets struct {
 	known   map[inode]offset
 	paths   map[string]inode // by last known path
 	owners  map[inode]*file
-	changes int // since the process began
+	dirty   bool           // something has changed since the last call of changes
+	changed map[inode]bool // the files among that
 }
 
-// newOffsets returns the offsets of a stream.
-func newOffsets(stream streamEntry, files []offset) *offsets {
-	o := &offsets{stream: stream, known: map[inode]offset{}, paths: map[string]inode{}, owners: map[inode]*file{}}
-	for _, e := range files {
-		o.known[e.inode], o.paths[e.Path] = e, e.inode
+// newOffsets returns the offsets of a stream with its files.
+func newOffsets(stream streamEntry) *offsets {
+	o := &offsets{stream: stream, known: map[inode]offset{}, paths: map[string]inode{}, owners: map[inode]*file{}, changed: map[inode]bool{}}
+	for id, e := range stream.files {
+		o.known[id], o.paths[e.Path] = e, id
 	}
+	o.stream.files = nil
 	return o
 }
 
@@ -143,7 +143,7 @@ func (o *offsets) acknowledge(c checkpoint) bool {
 		return false
 	}
 	o.stream.Acknowledged = o.stream.Acknowledged.with(c)
-	o.changes++
+	o.dirty = true
 	return true
 }
 
@@ -154,7 +154,7 @@ func (o *offsets) sawFirst(seq uint64) (before uint64) {
 	before = o.stream.First
 	if before != seq {
 		o.stream.First = seq
-		o.changes++
+		o.dirty = true
 	}
 	return before
 }
@@ -168,10 +168,11 @@ func (o *offsets) rewind(seq uint64) (files int) {
 	for id, e := range o.known {
 		if next, ok := e.rewound(seq); ok {
 			o.known[id] = next
+			o.mark(id)
 			files++
 		}
 	}
-	o.changes++
+	o.dirty = true
 	return files
 }
 
@@ -182,8 +183,8 @@ func (o *offsets) restart() {
 	for id, e := range o.known {
 		e.Done, e.Ended, e.Acks = 0, false, nil
 		o.known[id] = e
+		o.mark(id)
 	}
-	o.changes++
 }
 
 // disown ends the ownership of all files.
@@ -225,7 +226,13 @@ func (o *offsets) drop(e offset) {
 	if o.paths[e.Path] == e.inode {
 		delete(o.paths, e.Path)
 	}
-	o.changes++
+	o.mark(e.inode)
+}
+
+// mark notes that the offset of an inode has changed. The caller has locked mu.
+func (o *offsets) mark(id inode) {
+	o.dirty = true
+	o.changed[id] = true
 }
 
 // get returns the offset of an inode, zero for an unknown one. The inode may have been
@@ -254,7 +261,7 @@ func (o *offsets) set(e offset) {
 		delete(o.paths, was)
 	}
 	o.known[e.inode], o.paths[e.Path] = e, e.inode
-	o.changes++
+	o.mark(e.inode)
 }
 
 // prune drops the offsets of files that are not at their path. It is for the end of a run
@@ -269,18 +276,46 @@ func (o *offsets) prune() {
 	}
 }
 
-// entry returns what is to be stored, and the number of changes that it has.
-func (o *offsets) entry() (streamEntry, []offset, int) {
+// changes returns what has changed since the last call; false when nothing has.
+func (o *offsets) changes() (c offsetsChange, ok bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.stream, slices.SortedFunc(maps.Values(o.known), func(a, b offset) int {
-		return cmp.Or(cmp.Compare(a.Path, b.Path), cmp.Compare(a.Device, b.Device), cmp.Compare(a.Number, b.Number))
-	}), o.changes
+	if !o.dirty {
+		return offsetsChange{}, false
+	}
+	stream := o.stream
+	c.Stream = &stream
+	for id := range o.changed {
+		if e, ok := o.known[id]; ok {
+			c.Files = append(c.Files, e)
+		} else {
+			c.Gone = append(c.Gone, id)
+		}
+	}
+	o.dirty = false
+	clear(o.changed)
+	return c, true
 }
 
-// changed returns the number of changes since the process began.
-func (o *offsets) changed() int {
+// unsaved notes that what changes returned was not stored.
+func (o *offsets) unsaved() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.changes
+	o.dirty = true
+}
+
+// entry returns everything that is to be stored.
+func (o *offsets) entry() streamEntry {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	e := o.stream
+	e.files = maps.Clone(o.known)
+	return e
+}
+
+// size returns the number of files.
+func (o *offsets) size() int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return len(o.known)
 }

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"tributary/envelopes"
 	"tributary/normalizers"
@@ -65,7 +66,7 @@ type finder struct {
 	config Config
 
 	logs   []log
-	dirs   []string // every folder that was searched
+	dirs   map[string]time.Time // every folder that was searched, and when it had changed last before; zero for that of a path
 	failed []Refusal
 }
 
@@ -73,7 +74,7 @@ type finder struct {
 // which new logs may be created. Files and folders that cannot be read are in failed. The
 // error names the paths of c that do not exist.
 func find(c Config) (finder, error) {
-	f := finder{config: c}
+	f := finder{config: c, dirs: map[string]time.Time{}}
 	for i := range f.config.Roots {
 		f.config.Roots[i].Dir = resolve(f.config.Roots[i].Dir)
 	}
@@ -96,7 +97,9 @@ func find(c Config) (finder, error) {
 		case !info.Mode().IsRegular():
 			f.failed = append(f.failed, unreadable(path, errors.New("not a regular file")))
 		default:
-			f.dirs = append(f.dirs, filepath.Dir(path))
+			if _, ok := f.dirs[filepath.Dir(path)]; !ok {
+				f.dirs[filepath.Dir(path)] = time.Time{} // its other files do not matter
+			}
 			f.add(path, info)
 		}
 	}
@@ -123,7 +126,10 @@ func (f *finder) walk(dir string) {
 			}
 			return nil
 		case d.IsDir():
-			f.dirs = append(f.dirs, path)
+			f.dirs[path] = time.Time{}
+			if info, err := d.Info(); err == nil { // before the folder is read
+				f.dirs[path] = info.ModTime()
+			}
 			return nil
 		case !root.holds(path):
 			return nil

@@ -14,17 +14,65 @@ func (s *Ship) search(ctx context.Context) {
 	start := time.Now()
 	found, _ := find(s.config) // the error names paths that are gone: their files are handled as lost
 	s.arrange(ctx, found)
-	s.searchTook = time.Since(start)
+	s.searched = time.Now()
+	s.searchTook = s.searched.Sub(start)
 	for _, f := range s.files {
-		if !f.busy && f.framer != nil && f.idle(f.log.info, s.config.Idle) {
+		s.enqueueIdle(f)
+	}
+}
+
+// enqueueIdle enqueues a file that is active and idle now.
+func (s *Ship) enqueueIdle(f *file) {
+	if !f.busy && f.framer != nil && f.idle(f.log.info, s.config.Idle) {
+		s.enqueue(f)
+	}
+}
+
+// rescan finds changes that were not notified. It searches, unless the last search took so
+// long that searching all the time would be expensive: then it looks at the active files and
+// at the folders, and searches when that shows a reason.
+func (s *Ship) rescan(ctx context.Context) {
+	rest := time.Since(s.searched)
+	if rest >= rescanRatio*s.searchTook || s.look() && rest >= searchRatio*s.searchTook {
+		s.search(ctx)
+	}
+}
+
+// look enqueues the active files that have changed or are idle, and those that are to be tried
+// again. It reports whether a folder has changed, or such a file is no longer at its path.
+func (s *Ship) look() (changed bool) {
+	for _, f := range s.files {
+		switch {
+		case f.busy || f.framer == nil && !f.retry:
+			continue
+		case f.retry:
 			s.enqueue(f)
 		}
+		l := f.log
+		info, err := os.Stat(l.path)
+		if err != nil || !os.SameFile(info, l.info) {
+			changed = true
+			continue
+		}
+		l.info = info
+		s.observe(f, l)
+		s.enqueueIdle(f)
 	}
+	for dir, modified := range s.dirs {
+		if modified.IsZero() {
+			continue
+		}
+		if info, err := os.Stat(dir); err != nil || !info.ModTime().Equal(modified) {
+			return true
+		}
+	}
+	return changed
 }
 
 // arrange applies what a search has found: folders to watch, and files that are new,
 // changed, renamed or lost.
 func (s *Ship) arrange(ctx context.Context, found finder) {
+	s.dirs = found.dirs
 	s.watcher.watch(ctx, found.dirs)
 	s.refuseFolders(ctx, found.failed)
 	missing, fresh := s.matchPaths(found.logs)

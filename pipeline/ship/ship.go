@@ -114,11 +114,13 @@ type Ship struct {
 	offsetsFile *offsetsFile
 
 	// These belong to the loop.
-	files      map[string]*file // by path
-	queue      []*file          // due for a visit
-	busy       int              // visits that workers make now
-	failed     map[string]bool  // folders that could not be read
-	searchTook time.Duration    // the last time
+	files      map[string]*file     // by path
+	queue      []*file              // due for a visit
+	busy       int                  // visits that workers make now
+	failed     map[string]bool      // folders that could not be read
+	searched   time.Time            // the last time
+	searchTook time.Duration        // the last time
+	dirs       map[string]time.Time // that the last search has read, and when each had changed last
 	watcher    *watcher
 }
 

@@ -32,9 +32,8 @@ func (l Loss) Error() string {
 // it acknowledged it becomes unshipped again.
 func (s *Ship) attach(ctx context.Context, file *offsetsFile) error {
 	if s.config.DryRun {
-		var err error
-		s.offsets, err = file.latest()
-		return err
+		s.offsets = file.latest()
+		return nil
 	}
 	g := s.publisher.guard
 	var state pipeline.RawState
@@ -46,9 +45,7 @@ func (s *Ship) attach(ctx context.Context, file *offsetsFile) error {
 		return err
 	}
 	if s.offsets != nil && !s.offsets.stream.Created.Equal(state.Created) {
-		if err := file.close(s.offsets); err != nil {
-			return err
-		}
+		file.close(s.offsets)
 		s.offsets = nil
 	}
 	if s.offsets == nil {
@@ -67,9 +64,8 @@ func (s *Ship) attach(ctx context.Context, file *offsetsFile) error {
 // unless the stream is younger than they are, or empty: then they are of another one.
 func (s *Ship) openStream(ctx context.Context, file *offsetsFile, state pipeline.RawState) error {
 	var known bool
-	var err error
-	if s.offsets, known, err = file.open(state.Created); err != nil || known {
-		return err
+	if s.offsets, known = file.open(state.Created); known {
+		return nil
 	}
 	inherited := file.inherited
 	before, another := file.before()
@@ -105,8 +101,9 @@ func (s *Ship) inherit(ctx context.Context, files []offset, state pipeline.RawSt
 		return err
 	})
 	stream.Acknowledged, stream.First = checkpoints{c}, state.First
-	s.offsets = newOffsets(stream, files)
-	s.offsets.changes++
+	stream.files = byInode(files)
+	s.offsets = newOffsets(stream)
+	s.offsets.dirty = true
 	return err
 }
 

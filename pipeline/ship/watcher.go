@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"runtime"
 	"syscall"
+	"time"
 
 	"github.com/fsnotify/fsnotify"
 )
@@ -41,12 +42,12 @@ func newWatcher(ctx context.Context, logger *slog.Logger) *watcher {
 }
 
 // watch sets the folders that are watched.
-func (w *watcher) watch(ctx context.Context, dirs []string) {
+func (w *watcher) watch(ctx context.Context, dirs map[string]time.Time) {
 	if w.fs == nil {
 		return
 	}
 	wanted := make(map[string]bool, len(dirs))
-	for _, dir := range dirs {
+	for dir := range dirs {
 		wanted[dir] = true
 		if w.dirs[dir] {
 			continue
