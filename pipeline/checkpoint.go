@@ -151,12 +151,13 @@ func (c Checkpoint) store(ctx context.Context, js jetstream.JetStream, generatio
 // checkRaw guards against a raw stream that has lost its tail, which happens to a broker
 // that does not sync when the power fails. The stream would use the lost sequences again,
 // and the partition would skip the records that get them. A record that was deleted since,
-// or has expired, cannot be compared and passes.
-func (c Checkpoint) checkRaw(ctx context.Context, js jetstream.JetStream, partition int) error {
+// or has expired, cannot be compared and passes. end returns the end of the stream as it is
+// now.
+func (c Checkpoint) checkRaw(ctx context.Context, js jetstream.JetStream, partition int, end rawEnd) error {
 	if c.Raw == 0 {
 		return nil
 	}
-	last, err := lastSequence(ctx, js, RawStream)
+	last, err := end(ctx)
 	if err != nil {
 		return fmt.Errorf("check raw stream: %w", err)
 	}

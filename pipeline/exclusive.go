@@ -2,11 +2,14 @@ package pipeline
 
 import "context"
 
-// exclusive admits one goroutine at a time, and lets a goroutine stop waiting when its
-// context ends.
+// exclusive admits one goroutine at a time, or a few, and lets a goroutine stop waiting when
+// its context ends.
 type exclusive chan struct{}
 
-func newExclusive() exclusive { return make(exclusive, 1) }
+func newExclusive() exclusive { return newLimit(1) }
+
+// newLimit returns an exclusive that admits n goroutines at a time.
+func newLimit(n int) exclusive { return make(exclusive, n) }
 
 // acquire waits for admission. After a nil error the caller calls release.
 func (e exclusive) acquire(ctx context.Context) error {

@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -93,3 +94,39 @@ func TracesOff(traceparent string) {
 	_, committed := t.traceCommit(context.Background(), nil, nil)
 	committed(nil, "")
 }
+
+// Members are the views of workers that do nothing but exchange heartbeats.
+type Members []*membership
+
+// Join returns workers of a topology.
+func Join(ctx context.Context, js jetstream.JetStream, t Topology, workers int) (Members, error) {
+	var all Members
+	for n := range workers {
+		name := fmt.Sprintf("w%d", n)
+		s, err := New(js, Config{Topology: t, Worker: name, Member: name, Heartbeat: time.Minute})
+		if err != nil {
+			return nil, err
+		}
+		m, err := s.join(ctx)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, m)
+	}
+	return all, nil
+}
+
+// Exchange makes each of them exchange heartbeats several times.
+func (m Members) Exchange(ctx context.Context, times int) error {
+	for range times {
+		for _, w := range m {
+			if err := w.exchange(ctx); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// Alive returns how many workers the first of them sees.
+func (m Members) Alive() int { return len(m[0].alive()) }

@@ -47,6 +47,9 @@ type feed struct {
 	part       Part // of the raw stream that is read; set before run
 	ahead      int  // see [openReader]
 
+	acquiring exclusive // held during the requests with which a partition joins
+	end       rawEnd    // of the raw stream
+
 	mu       sync.Mutex
 	members  map[int]*subscription
 	apart    map[int]*subscription // those that read alone
@@ -90,6 +93,8 @@ func newFeed(js jetstream.JetStream, partitions int, limits feedLimits) *feed {
 		partitions: partitions,
 		limits:     limits,
 		ahead:      readAhead,
+		acquiring:  newLimit(maxAcquiring),
+		end:        newSharedEnd(js).get,
 		members:    make(map[int]*subscription),
 		apart:      make(map[int]*subscription),
 		changed:    make(chan struct{}),
@@ -331,12 +336,12 @@ func (f *feed) subscribe(ctx context.Context, partition int, from uint64) (*subs
 // join makes the subscription one of the feed, or of a consumer of its own when it is far
 // behind the feed.
 func (s *subscription) join(ctx context.Context) error {
-	next, some, err := firstUnread(ctx, s.feed.js, s.feed.part, s.partition, max(s.next, s.feed.part.Sequence))
+	f := s.feed
+	next, some, err := f.firstUnread(ctx, s.partition, max(s.next, f.part.Sequence))
 	if err != nil {
 		return err
 	}
 	s.idle = !some
-	f := s.feed
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	s.next = next
@@ -350,16 +355,20 @@ func (s *subscription) join(ctx context.Context) error {
 	return nil
 }
 
-// firstUnread returns the sequence of the first message of a partition of a part at or behind a
+// firstUnread returns the sequence of the first message of a partition at or behind a
 // sequence. Without some, it is the end of the stream.
-func firstUnread(ctx context.Context, js jetstream.JetStream, part Part, partition int, from uint64) (first uint64, some bool, err error) {
-	last, err := lastSequence(ctx, js, RawStream) // asked first, because a message may arrive in between
+func (f *feed) firstUnread(ctx context.Context, partition int, from uint64) (first uint64, some bool, err error) {
+	if err := f.acquiring.acquire(ctx); err != nil {
+		return 0, false, err
+	}
+	defer f.acquiring.release()
+	last, err := f.end(ctx) // asked first, because a message may arrive in between
 	if err != nil {
 		return 0, false, fmt.Errorf("read stream %s: %w", RawStream, err)
 	}
 	first = max(from, last+1)
-	for _, filter := range part.filters(partition) {
-		m, err := leaderGet(ctx, js, RawStream, getRequest{Sequence: from, NextBySubject: filter})
+	for _, filter := range f.part.filters(partition) {
+		m, err := leaderGet(ctx, f.js, RawStream, getRequest{Sequence: from, NextBySubject: filter})
 		switch {
 		case err == nil:
 			first, some = min(first, m.Sequence), true

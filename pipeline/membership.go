@@ -23,6 +23,7 @@ type membership struct {
 	kv      jetstream.KeyValue
 	since   time.Time
 	beats   int // heartbeats written
+	rest    int // heartbeats until the others are read again
 	seen    map[string]sighting
 	awaited map[int]time.Time // partitions that another worker has yet to hand over, and since when
 	left    map[int]bool      // partitions that another worker has released, or has left
@@ -145,11 +146,22 @@ func (m *membership) cause(partition int, alive []string, awaited map[int]time.T
 	return causeStart
 }
 
-// exchange reads the heartbeats of the others and writes that of this worker.
+// workersPerBeat is how many workers of a generation each of them may read with every
+// heartbeat. What all of them read grows with the square of their number: among more
+// workers, each reads them less often, so that it grows with their number alone.
+const workersPerBeat = 16
+
+// readBeats is the number of heartbeats between two readings of the others.
+func (m *membership) readBeats() int { return 1 + max(0, len(m.seen)-1)/workersPerBeat }
+
+// exchange reads the heartbeats of the others, if that is due, and writes that of this worker.
 func (m *membership) exchange(ctx context.Context) error {
 	heartbeat := m.stage.config.Heartbeat
-	if err := within(ctx, heartbeat, m.read); err != nil {
-		return err
+	if m.rest--; m.rest <= 0 {
+		if err := within(ctx, heartbeat, m.read); err != nil {
+			return err
+		}
+		m.rest = m.readBeats()
 	}
 	return within(ctx, heartbeat, m.write)
 }
@@ -216,7 +228,8 @@ func (m *membership) noteReleased(had, has []int) {
 
 // alive returns the ids of the workers that are alive, this one included, in their order.
 func (m *membership) alive() []string {
-	limit := time.Now().Add(-aliveBeats * m.stage.config.Heartbeat)
+	beats := aliveBeats + m.readBeats() - 1
+	limit := time.Now().Add(-time.Duration(beats) * m.stage.config.Heartbeat)
 	ids := []string{m.stage.config.Member}
 	for id, w := range m.seen {
 		if id != m.stage.config.Member && w.at.After(limit) {
@@ -231,7 +244,7 @@ func (m *membership) alive() []string {
 // that worker for a few heartbeats.
 func (m *membership) await(mine []int, alive []string) map[int]bool {
 	now := time.Now()
-	limit := graceBeats * m.stage.config.Heartbeat
+	limit := time.Duration(graceBeats+m.readBeats()-1) * m.stage.config.Heartbeat
 	since := make(map[int]time.Time)
 	awaited := make(map[int]bool)
 	for _, p := range mine {

@@ -61,10 +61,7 @@ func (p *partition) acquire(ctx context.Context) (*ownership, error) {
 	if err := last.belongsTo(&p.stage.generation); err != nil {
 		return nil, err
 	}
-	if err := last.checkRaw(ctx, p.stage.js, p.number); err != nil {
-		return nil, err
-	}
-	mine, sequence, err := p.fence(ctx, last, sequence)
+	mine, sequence, err := p.checkAndFence(ctx, last, sequence)
 	if err != nil {
 		return nil, err
 	}
@@ -77,12 +74,25 @@ func (p *partition) acquire(ctx context.Context) (*ownership, error) {
 	return newOwnership(ctx, p, mine, sequence), nil
 }
 
+// checkAndFence makes this worker the owner behind a checkpoint, unless the raw stream has lost
+// its tail.
+func (p *partition) checkAndFence(ctx context.Context, last Checkpoint, sequence uint64) (Checkpoint, uint64, error) {
+	if err := p.stage.acquiring.acquire(ctx); err != nil {
+		return Checkpoint{}, 0, err
+	}
+	defer p.stage.acquiring.release()
+	if err := last.checkRaw(ctx, p.stage.js, p.number, p.stage.rawEnd.get); err != nil {
+		return Checkpoint{}, 0, err
+	}
+	return p.fence(ctx, last, sequence)
+}
+
 // newestCheckpoint reads the checkpoint of the partition. When another worker has
 // overtaken this one, it waits for a heartbeat first: without the wait the two would do
 // nothing but acquire the partition from each other.
 func (p *partition) newestCheckpoint(ctx context.Context) (Checkpoint, uint64, error) {
 	s := p.stage
-	last, sequence, err := readCheckpoint(ctx, s.js, s.config.Topology.Generation, p.number)
+	last, sequence, err := p.readCheckpoint(ctx)
 	if err != nil || !p.acquired || last.Owner == s.owner {
 		return last, sequence, err
 	}
@@ -93,6 +103,16 @@ func (p *partition) newestCheckpoint(ctx context.Context) (Checkpoint, uint64, e
 	if closed(p.drain) {
 		return Checkpoint{}, 0, errOvertaken // it stays with the other worker
 	}
+	return p.readCheckpoint(ctx)
+}
+
+// readCheckpoint reads the checkpoint of the partition from the leader.
+func (p *partition) readCheckpoint(ctx context.Context) (Checkpoint, uint64, error) {
+	s := p.stage
+	if err := s.acquiring.acquire(ctx); err != nil {
+		return Checkpoint{}, 0, err
+	}
+	defer s.acquiring.release()
 	return readCheckpoint(ctx, s.js, s.config.Topology.Generation, p.number)
 }
 

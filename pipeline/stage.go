@@ -138,8 +138,10 @@ type Stage struct {
 	ttl       string        // of an event; empty when events do not expire
 	pending   chan struct{} // signaled when a chunk waits for the committer
 	changes   *changes
-	trial     exclusive // held while a suspect record is tried, see poison.go
-	large     exclusive // held while a large record is in memory
+	trial     exclusive  // held while a suspect record is tried, see poison.go
+	large     exclusive  // held while a large record is in memory
+	acquiring exclusive  // held during the requests of an acquisition
+	rawEnd    *sharedEnd // of the raw stream
 
 	received   atomic.Int64 // when records were received last, in Unix nanoseconds
 	generation Generation   // that the stage works on; set by Run before any partition starts
@@ -161,6 +163,10 @@ type Stage struct {
 	endLink    context.CancelCauseFunc
 }
 
+// maxAcquiring is how many partitions of a stage are acquired at the same time. All of them
+// are after each loss of the connection.
+const maxAcquiring = 16
+
 // New returns a stage for a server that holds the topology of cfg.
 func New(js jetstream.JetStream, cfg Config) (*Stage, error) {
 	cfg = cfg.withDefaults()
@@ -177,6 +183,8 @@ func New(js jetstream.JetStream, cfg Config) (*Stage, error) {
 		changes:    newChanges(cfg.Logger),
 		trial:      newExclusive(),
 		large:      newExclusive(),
+		acquiring:  newLimit(maxAcquiring),
+		rawEnd:     newSharedEnd(js),
 		drain:      make(chan struct{}),
 		ended:      make(chan struct{}, 1),
 		partitions: make(map[int]*partition),
@@ -184,6 +192,7 @@ func New(js jetstream.JetStream, cfg Config) (*Stage, error) {
 	if age := cfg.Topology.EventsMaxAge; age > 0 {
 		s.ttl = strconv.FormatInt(int64(age/time.Second), 10) + "s"
 	}
+	s.feed.acquiring, s.feed.end = s.acquiring, s.rawEnd.get
 	var err error
 	if s.telemetry, err = newTelemetry(cfg); err != nil {
 		return nil, fmt.Errorf("make metrics: %w", err)

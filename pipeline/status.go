@@ -9,6 +9,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"golang.org/x/sync/errgroup"
 
 	"tributary/envelopes"
 	"tributary/normalizers"
@@ -60,10 +61,8 @@ func ReadStatus(ctx context.Context, js jetstream.JetStream, t Topology) (Status
 	if s.Workers, err = Workers(ctx, js, t.Generation); err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
 		return Status{}, err
 	}
-	for p := range s.Partitions {
-		if s.Partitions[p], err = readPartition(ctx, js, g, p); err != nil {
-			return Status{}, fmt.Errorf("partition %d: %w", p, err)
-		}
+	if err := readPartitions(ctx, js, g, s.Partitions); err != nil {
+		return Status{}, err
 	}
 	if s.At, err = BrokerTime(ctx, js); err != nil {
 		return Status{}, err
@@ -104,8 +103,22 @@ func BrokerTime(ctx context.Context, js jetstream.JetStream) (time.Time, error) 
 	return s.CachedInfo().TimeStamp, nil
 }
 
+// readPartitions reads the progress of all partitions, of a few at a time.
+func readPartitions(ctx context.Context, js jetstream.JetStream, g Generation, all []PartitionStatus) error {
+	end := newSharedEnd(js).get
+	reads, ctx := errgroup.WithContext(ctx)
+	reads.SetLimit(maxAcquiring)
+	for p := range all {
+		reads.Go(func() (err error) {
+			all[p], err = readPartition(ctx, js, g, p, end)
+			return wrap(err, fmt.Sprintf("partition %d", p))
+		})
+	}
+	return reads.Wait()
+}
+
 // readPartition reads the progress of a partition.
-func readPartition(ctx context.Context, js jetstream.JetStream, g Generation, partition int) (PartitionStatus, error) {
+func readPartition(ctx context.Context, js jetstream.JetStream, g Generation, partition int, end rawEnd) (PartitionStatus, error) {
 	s := PartitionStatus{Partition: partition}
 	fault := func(err error) (PartitionStatus, error) {
 		s.Fault = err.Error()
@@ -122,7 +135,7 @@ func readPartition(ctx context.Context, js jetstream.JetStream, g Generation, pa
 		return s, err
 	}
 	s.Owner, s.Epoch, s.Tries, s.Raw, s.CommitAt = c.Owner, c.Epoch, c.Tries, c.Raw, stored.Time
-	switch err := c.checkRaw(ctx, js, partition); {
+	switch err := c.checkRaw(ctx, js, partition, end); {
 	case errors.Is(err, errRawLost):
 		return fault(err)
 	case err != nil:

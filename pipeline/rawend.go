@@ -1,0 +1,72 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// rawEnd returns the last sequence of the raw stream, as its leader knows it.
+type rawEnd func(ctx context.Context) (uint64, error)
+
+// sharedEnd asks for the last sequence of the raw stream for many goroutines at a time: those
+// that ask while a request is on its way share the next one. So no answer is older than the
+// question.
+type sharedEnd struct {
+	js   jetstream.JetStream
+	turn exclusive // held during a request
+
+	mu   sync.Mutex
+	next *endRequest // the request that is not sent yet; nil for none
+}
+
+// endRequest is one request for the end of the raw stream.
+type endRequest struct {
+	done chan struct{} // closed when there is an answer
+	last uint64
+	err  error
+}
+
+func newSharedEnd(js jetstream.JetStream) *sharedEnd {
+	return &sharedEnd{js: js, turn: newExclusive()}
+}
+
+// get is a [rawEnd].
+func (s *sharedEnd) get(ctx context.Context) (uint64, error) {
+	s.mu.Lock()
+	r := s.next
+	mine := r == nil
+	if mine {
+		r = &endRequest{done: make(chan struct{})}
+		s.next = r
+	}
+	s.mu.Unlock()
+	if mine {
+		s.send(ctx, r)
+	}
+	select {
+	case <-r.done:
+		if !mine && errors.Is(r.err, context.Canceled) && ctx.Err() == nil {
+			return s.get(ctx) // the goroutine that asked for both has ended
+		}
+		return r.last, r.err
+	case <-ctx.Done():
+		return 0, context.Cause(ctx)
+	}
+}
+
+// send sends a request when it is its turn.
+func (s *sharedEnd) send(ctx context.Context, r *endRequest) {
+	defer close(r.done)
+	r.err = s.turn.acquire(ctx)
+	s.mu.Lock()
+	s.next = nil
+	s.mu.Unlock()
+	if r.err != nil {
+		return
+	}
+	defer s.turn.release()
+	r.last, r.err = lastSequence(ctx, s.js, RawStream)
+}
