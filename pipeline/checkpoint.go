@@ -151,21 +151,17 @@ func (c Checkpoint) store(ctx context.Context, js jetstream.JetStream, generatio
 // checkRaw guards against a raw stream that has lost its tail, which happens to a broker
 // that does not sync when the power fails. The stream would use the lost sequences again,
 // and the partition would skip the records that get them. A record that was deleted since,
-// or has expired, cannot be compared and passes. end returns the end of the stream as it is
-// now.
-func (c Checkpoint) checkRaw(ctx context.Context, js jetstream.JetStream, partition int, end rawEnd) error {
+// or has expired, cannot be compared and passes. end is the last sequence of the stream, as
+// its leader knows it since the checkpoint was read.
+func (c Checkpoint) checkRaw(ctx context.Context, js jetstream.JetStream, partition int, end uint64) error {
 	if c.Raw == 0 {
 		return nil
-	}
-	last, err := end(ctx)
-	if err != nil {
-		return fmt.Errorf("check raw stream: %w", err)
 	}
 	lost := func(format string, args ...any) error {
 		return &faultError{fmt.Errorf("%w: "+format, append([]any{errRawLost}, args...)...), cureRawLost}
 	}
-	if last < c.Raw {
-		return lost("partition %d was read up to %d, the stream ends at %d", partition, c.Raw, last)
+	if end < c.Raw {
+		return lost("partition %d was read up to %d, the stream ends at %d", partition, c.Raw, end)
 	}
 	stored, err := leaderGet(ctx, js, RawStream, getRequest{Sequence: c.Raw})
 	if errors.Is(err, jetstream.ErrMsgNotFound) {

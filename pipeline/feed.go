@@ -47,8 +47,8 @@ type feed struct {
 	part       Part // of the raw stream that is read; set before run
 	ahead      int  // see [openReader]
 
-	acquiring exclusive // held during the requests with which a partition joins
-	end       rawEnd    // of the raw stream
+	acquiring exclusive  // held during the requests with which a partition joins
+	end       *sharedEnd // of the raw stream
 
 	mu       sync.Mutex
 	members  map[int]*subscription
@@ -94,7 +94,7 @@ func newFeed(js jetstream.JetStream, partitions int, limits feedLimits) *feed {
 		limits:     limits,
 		ahead:      readAhead,
 		acquiring:  newLimit(maxAcquiring),
-		end:        newSharedEnd(js).get,
+		end:        newSharedEnd(js),
 		members:    make(map[int]*subscription),
 		apart:      make(map[int]*subscription),
 		changed:    make(chan struct{}),
@@ -358,14 +358,14 @@ func (s *subscription) join(ctx context.Context) error {
 // firstUnread returns the sequence of the first message of a partition at or behind a
 // sequence. Without some, it is the end of the stream.
 func (f *feed) firstUnread(ctx context.Context, partition int, from uint64) (first uint64, some bool, err error) {
+	last, err := f.end.get(ctx) // asked first, because a message may arrive in between
+	if err != nil {
+		return 0, false, fmt.Errorf("read stream %s: %w", RawStream, err)
+	}
 	if err := f.acquiring.acquire(ctx); err != nil {
 		return 0, false, err
 	}
 	defer f.acquiring.release()
-	last, err := f.end(ctx) // asked first, because a message may arrive in between
-	if err != nil {
-		return 0, false, fmt.Errorf("read stream %s: %w", RawStream, err)
-	}
 	first = max(from, last+1)
 	for _, filter := range f.part.filters(partition) {
 		m, err := leaderGet(ctx, f.js, RawStream, getRequest{Sequence: from, NextBySubject: filter})

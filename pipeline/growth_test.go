@@ -101,6 +101,7 @@ func TestRequestsGrowWithThePartitions(t *testing.T) {
 		counted := countRequests(t, server)
 		w = start(t, js, member(top, "second"))
 		settled(t, js, top, map[string]int{"second": partitions})
+		ready(t, w)
 		c := cost{acquire: counted.take()}
 		w.stop(t)
 		counted.take()
@@ -115,10 +116,13 @@ func TestRequestsGrowWithThePartitions(t *testing.T) {
 	t.Logf("to acquire 64 partitions: %v", many.acquire)
 	t.Logf("status of 8: %v, of 64: %v", few.status, many.status)
 	const end = "STREAM.INFO." + pipeline.RawStream
-	if n := many.acquire[end]; n > 32 {
+	if n := many.acquire["STREAM.MSG.GET"]; n > 4*64 {
+		t.Errorf("acquiring 64 partitions reads %d messages", n)
+	}
+	if n := many.acquire[end]; n > 96 {
 		t.Errorf("the end of the raw stream is asked for %d times to acquire 64 partitions", n)
 	}
-	if n := many.status[end]; n > 32 {
+	if n := many.status[end]; n > 96 {
 		t.Errorf("the end of the raw stream is asked for %d times for the status of 64 partitions", n)
 	}
 	if n := many.status["all"]; n > 4*64+32 {

@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"sync"
 	"time"
@@ -77,11 +78,15 @@ func (p *partition) acquire(ctx context.Context) (*ownership, error) {
 // checkAndFence makes this worker the owner behind a checkpoint, unless the raw stream has lost
 // its tail.
 func (p *partition) checkAndFence(ctx context.Context, last Checkpoint, sequence uint64) (Checkpoint, uint64, error) {
+	end, err := p.stage.rawEnd.get(ctx)
+	if err != nil {
+		return Checkpoint{}, 0, fmt.Errorf("check raw stream: %w", err)
+	}
 	if err := p.stage.acquiring.acquire(ctx); err != nil {
 		return Checkpoint{}, 0, err
 	}
 	defer p.stage.acquiring.release()
-	if err := last.checkRaw(ctx, p.stage.js, p.number, p.stage.rawEnd.get); err != nil {
+	if err := last.checkRaw(ctx, p.stage.js, p.number, end); err != nil {
 		return Checkpoint{}, 0, err
 	}
 	return p.fence(ctx, last, sequence)

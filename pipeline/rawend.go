@@ -8,9 +8,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// rawEnd returns the last sequence of the raw stream, as its leader knows it.
-type rawEnd func(ctx context.Context) (uint64, error)
-
 // sharedEnd asks for the last sequence of the raw stream for many goroutines at a time: those
 // that ask while a request is on its way share the next one. So no answer is older than the
 // question.
@@ -33,7 +30,7 @@ func newSharedEnd(js jetstream.JetStream) *sharedEnd {
 	return &sharedEnd{js: js, turn: newExclusive()}
 }
 
-// get is a [rawEnd].
+// get returns the last sequence, as the leader knows it.
 func (s *sharedEnd) get(ctx context.Context) (uint64, error) {
 	s.mu.Lock()
 	r := s.next

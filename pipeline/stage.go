@@ -192,7 +192,7 @@ func New(js jetstream.JetStream, cfg Config) (*Stage, error) {
 	if age := cfg.Topology.EventsMaxAge; age > 0 {
 		s.ttl = strconv.FormatInt(int64(age/time.Second), 10) + "s"
 	}
-	s.feed.acquiring, s.feed.end = s.acquiring, s.rawEnd.get
+	s.feed.acquiring, s.feed.end = s.acquiring, s.rawEnd
 	var err error
 	if s.telemetry, err = newTelemetry(cfg); err != nil {
 		return nil, fmt.Errorf("make metrics: %w", err)

@@ -105,7 +105,7 @@ func BrokerTime(ctx context.Context, js jetstream.JetStream) (time.Time, error) 
 
 // readPartitions reads the progress of all partitions, of a few at a time.
 func readPartitions(ctx context.Context, js jetstream.JetStream, g Generation, all []PartitionStatus) error {
-	end := newSharedEnd(js).get
+	end := newSharedEnd(js)
 	reads, ctx := errgroup.WithContext(ctx)
 	reads.SetLimit(maxAcquiring)
 	for p := range all {
@@ -118,7 +118,7 @@ func readPartitions(ctx context.Context, js jetstream.JetStream, g Generation, a
 }
 
 // readPartition reads the progress of a partition.
-func readPartition(ctx context.Context, js jetstream.JetStream, g Generation, partition int, end rawEnd) (PartitionStatus, error) {
+func readPartition(ctx context.Context, js jetstream.JetStream, g Generation, partition int, end *sharedEnd) (PartitionStatus, error) {
 	s := PartitionStatus{Partition: partition}
 	fault := func(err error) (PartitionStatus, error) {
 		s.Fault = err.Error()
@@ -135,7 +135,11 @@ func readPartition(ctx context.Context, js jetstream.JetStream, g Generation, pa
 		return s, err
 	}
 	s.Owner, s.Epoch, s.Tries, s.Raw, s.CommitAt = c.Owner, c.Epoch, c.Tries, c.Raw, stored.Time
-	switch err := c.checkRaw(ctx, js, partition, end); {
+	last, err := end.get(ctx)
+	if err != nil {
+		return s, fmt.Errorf("check raw stream: %w", err)
+	}
+	switch err := c.checkRaw(ctx, js, partition, last); {
 	case errors.Is(err, errRawLost):
 		return fault(err)
 	case err != nil:

@@ -102,10 +102,11 @@ func (t Topology) rawConfig() jetstream.StreamConfig {
 	}
 }
 
-// rawDuplicates returns the window in which the server detects duplicate message ids. The
-// server requires it to be no longer than the maximal age.
+// rawDuplicates returns the window in which the server detects duplicate message ids: long
+// enough for the repetitions of a producer, short because the server keeps all ids of it in
+// memory (README.md, Growth). The server requires it to be no longer than the maximal age.
 func rawDuplicates(maxAge time.Duration) time.Duration {
-	const window = 10 * time.Minute
+	const window = 2 * time.Minute
 	if maxAge > 0 {
 		return min(window, maxAge)
 	}
