@@ -11,7 +11,7 @@ import (
 )
 
 // The message that a producer publishes for a record. The message id lets the broker drop a
-// copy that is published within ten minutes.
+// copy that is published within two minutes.
 func ExampleRawMessage() {
 	m := pipeline.RawMessage(normalizers.Record{
 		Source: envelopes.ClaudeCode, Session: "s1", Data: []byte(`{"type":"user"}`),

@@ -70,7 +70,7 @@ const (
 // of a copy, or its dead letter. So:
 //   - Interrupted before the raw stream has the copy: the record is open, nothing happened.
 //   - Interrupted after that, or requeued by two processes at once: the broker drops a second
-//     copy within ten minutes, because both have the same message id, and the session drops
+//     copy within two minutes, because both have the same message id, and the session drops
 //     it at any time.
 //   - A worker that dies in between normalizes the copy again, from the state before it.
 //   - Another generation has its own dead letters: when it could read the record, a copy is
