@@ -7,15 +7,20 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// The limits of one atomic batch. To add another limit: give [batchSize] a field, batchLimits
+// The limits of one atomic batch, which are in messages and bytes alone. To add another limit: give [batchSize] a field, batchLimits
 // its value, and count it in [entry.measure] and, for a chunk that waits, in [chunk.size].
 const (
-	batchRecords  = 256
 	batchMessages = 900     // of the 1,000 that the broker accepts, see [MaxBatch]
 	batchBytes    = 4 << 20 // one proposal of a replicated stream
 )
 
-var batchLimits = batchSize{records: batchRecords, messages: batchMessages, bytes: batchBytes}
+var batchLimits = batchSize{messages: batchMessages, bytes: batchBytes}
+
+// A chunk is full at half of a batch: that of a partition with much to do fits beside those of
+// others. Its records are limited because those without a message count for nothing else.
+const chunkRecords = 512
+
+var chunkLimits = batchSize{records: chunkRecords, messages: batchMessages / 2, bytes: batchBytes / 2}
 
 // batchSize measures a batch, or a part of one, in everything that a batch is limited by.
 type batchSize struct {
@@ -28,12 +33,12 @@ func (s batchSize) plus(other batchSize) batchSize {
 	return batchSize{s.records + other.records, s.messages + other.messages, s.bytes + other.bytes}
 }
 
-// within reports whether s exceeds none of the limits.
+// within reports whether s exceeds none of the limits of a batch.
 func (s batchSize) within(limits batchSize) bool {
-	return s.records <= limits.records && s.messages <= limits.messages && s.bytes <= limits.bytes
+	return s.messages <= limits.messages && s.bytes <= limits.bytes
 }
 
-// reaches reports whether s has reached one of the limits.
+// reaches reports whether s has reached one of the limits of a chunk.
 func (s batchSize) reaches(limits batchSize) bool {
 	return s.records >= limits.records || s.messages >= limits.messages || s.bytes >= limits.bytes
 }

@@ -90,7 +90,7 @@ func reached(ctx context.Context, js jetstream.JetStream, generation string, goa
 // not answer, or has no leader for what was asked.
 func Unavailable(err error) bool {
 	var api *jetstream.APIError
-	return errors.Is(err, nats.ErrTimeout) || errors.Is(err, nats.ErrNoResponders) ||
+	return errors.Is(err, nats.ErrTimeout) || errors.Is(err, nats.ErrReconnectBufExceeded) || errors.Is(err, nats.ErrNoResponders) ||
 		errors.Is(err, context.DeadlineExceeded) || errors.As(err, &api) && (api.Code == http.StatusServiceUnavailable || api.ErrorCode == errCodeNoPeers)
 }
 

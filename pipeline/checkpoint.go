@@ -33,6 +33,11 @@ type Checkpoint struct {
 	Tries    int    `json:"tries,omitzero"`    // attempts on record Raw+1 without progress
 	Revision int    `json:"revision,omitzero"` // of the normalizers
 
+	// Slow is the raw sequence of a record, behind Raw, that took longer than a record may, so
+	// many times.
+	Slow     uint64 `json:"slow,omitzero"`
+	Timeouts int    `json:"timeouts,omitzero"`
+
 	// Started is when the replay of the generation was started. A worker that goes on with a
 	// generation that was dropped, and made again under the same name, notices it.
 	Started time.Time `json:"started,omitzero"`
@@ -51,6 +56,9 @@ func (c Checkpoint) done(raw uint64, rawTime time.Time) Checkpoint {
 	c.Raw, c.RawTime = raw, rawTime
 	if raw >= c.Out {
 		c.Out, c.Part = 0, 0
+	}
+	if raw >= c.Slow {
+		c.Slow, c.Timeouts = 0, 0
 	}
 	return c
 }

@@ -3,6 +3,7 @@ package pipeline
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -29,7 +30,7 @@ func (s *Stage) commitBatches(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		for b := s.collect(); !b.empty(); b = s.collect() {
+		for b := s.collect(ctx); !b.empty(); b = s.collect(ctx) {
 			s.committing.Begin()
 			began := time.Now()
 			s.commit(ctx, b)
@@ -40,22 +41,65 @@ func (s *Stage) commitBatches(ctx context.Context) {
 	}
 }
 
-// collect fills a batch with the waiting chunks of the partitions. Each batch begins with
-// another partition, so that none is always the one that no longer fits.
-func (s *Stage) collect() *batch {
-	b := &batch{}
-	partitions := s.list()
-	s.rotation++
-	for i := range partitions {
-		if o := partitions[(s.rotation+i)%len(partitions)].ownership(); o != nil {
-			o.addTo(b)
+// sealWait is how long a batch waits for records in progress whose chunks it could store.
+const sealWait = 5 * time.Millisecond
+
+// collect fills a batch with the waiting chunks of the partitions. The chunk that was begun
+// first goes first, so that none is always the one that no longer fits.
+func (s *Stage) collect(ctx context.Context) *batch {
+	type waiting struct {
+		*ownership
+		since time.Time
+	}
+	var all []waiting
+	for _, p := range s.list() {
+		if o := p.ownership(); o != nil {
+			if since, ok := o.waitingSince(); ok {
+				all = append(all, waiting{o, since})
+			}
 		}
+	}
+	slices.SortStableFunc(all, func(a, b waiting) int { return a.since.Compare(b.since) })
+	ctx, cancel := context.WithTimeout(ctx, sealWait)
+	defer cancel()
+	b := &batch{}
+	for _, w := range all {
+		w.addTo(ctx, b)
 	}
 	return b
 }
 
+// stopBetween waits until no record is in progress, and keeps the next one from beginning; the
+// caller calls release of o.between. It returns false when the record takes longer than ctx: its
+// chunk is then left out of this batch, and of those that follow until the record is done.
+func (o *ownership) stopBetween(ctx context.Context) bool {
+	select {
+	case o.between <- struct{}{}:
+		return true
+	default:
+	}
+	call := o.calls.number.Load()
+	if call == o.skipped {
+		return false
+	}
+	if o.between.acquire(ctx) == nil {
+		return true
+	}
+	o.skipped = call
+	return false
+}
+
 // addTo adds the waiting chunk of the partition to a batch that accepts it.
-func (o *ownership) addTo(b *batch) {
+func (o *ownership) addTo(ctx context.Context, b *batch) {
+	o.mu.Lock()
+	seal := o.sealed == nil
+	o.mu.Unlock()
+	if seal {
+		if !o.stopBetween(ctx) {
+			return
+		}
+		defer o.between.release()
+	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.ctx.Err() != nil {
@@ -125,9 +169,21 @@ func (o *ownership) encode(list []message) ([]*nats.Msg, error) {
 }
 
 // commit stores a batch and reports the outcome to the partitions in it. After an error
-// their ownerships end: acquiring the partition again finds out what is stored.
+// their ownerships end: acquiring the partition again finds out what is stored. A batch that
+// was fenced is surely not stored: its entries are sent again without those that are stale.
 func (s *Stage) commit(ctx context.Context, b *batch) {
 	last, err := s.store(ctx, b)
+	for fenced(err) {
+		rest := s.dropStale(ctx, b, err)
+		if rest.empty() {
+			return
+		}
+		if len(rest.entries) == len(b.entries) {
+			break // none of them was found
+		}
+		b = rest
+		last, err = s.store(ctx, b)
+	}
 	for i, e := range b.entries {
 		if err != nil {
 			e.owner.p.unconfirmed.Store(&e)
@@ -137,6 +193,29 @@ func (s *Stage) commit(ctx context.Context, b *batch) {
 		s.report(ctx, e)
 		e.owner.acknowledge(e, b.sequence(i, last))
 	}
+}
+
+// dropStale ends the ownerships of a fenced batch that were overtaken, which only the leader of
+// the stream knows, and returns a batch of the other entries. It decides nothing: the fence
+// checks each of them again.
+func (s *Stage) dropStale(ctx context.Context, b *batch, cause error) *batch {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	rest := &batch{}
+	for _, e := range b.entries {
+		_, sequence, err := readCheckpoint(ctx, s.js, s.config.Topology.Generation, e.owner.p.number)
+		switch {
+		case err == nil && sequence == e.expected:
+			rest.add(e)
+		case err != nil:
+			cause = err
+			fallthrough
+		default:
+			e.owner.p.unconfirmed.Store(&e)
+			e.owner.cancel(fmt.Errorf("commit: %w", cause))
+		}
+	}
+	return rest
 }
 
 // report counts and logs what is stored of an entry.

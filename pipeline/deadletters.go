@@ -375,15 +375,19 @@ func setStandings(ctx context.Context, js jetstream.JetStream, letters []DeadLet
 			continue
 		}
 		m, ok := stored[subject(l)]
-		if !ok || m.Sequence < l.Position {
+		if !ok {
 			continue
 		}
 		s := sessions[m.Subject]
 		if s == nil {
 			if s, err = normalizers.DecodeSession(m.Data); err != nil {
-				return fmt.Errorf("%w: session at %s", errState, m.Subject)
+				l.Standing = normalizers.StandingForgotten // a copy would be a dead letter, too
+				continue
 			}
 			sessions[m.Subject] = s
+		}
+		if m.Sequence < l.Position {
+			continue
 		}
 		l.Standing = s.Standing(l.Sequence)
 	}

@@ -24,7 +24,7 @@ var (
 	// read from it. It would use their sequences again, and the new records would be
 	// skipped.
 	errRawLost = errors.New("raw stream has lost its tail")
-	// errState: a stored checkpoint or session state cannot be read.
+	// errState: a stored checkpoint cannot be read.
 	errState = errors.New("stored state cannot be read")
 )
 
@@ -92,6 +92,10 @@ var (
 // was tried. It makes the record a dead letter.
 var ErrCrashed = errors.New("record ended the process")
 
+// errTimeout is the permanent error of a record that took longer than a record may, each time
+// that it was tried.
+var errTimeout = errors.New("record took too long")
+
 // permanentErrors are the reasons of the permanent errors that no normalizer sees.
 var permanentErrors = []struct {
 	err    error
@@ -106,6 +110,8 @@ var permanentErrors = []struct {
 	{errClaimDigest, "claim_digest"},
 	{errUnpublishable, "unpublishable"},
 	{ErrCrashed, "crashed"},
+	{errTimeout, "timeout"},
+	{normalizers.ErrSession, "state"},
 }
 
 // Reason returns the reason under which a record that failed with err is counted and

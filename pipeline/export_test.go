@@ -21,12 +21,14 @@ var (
 	ErrRawLost      = errRawLost
 	ErrRetired      = errRetired
 	ErrState        = errState
+	ErrTimeout      = errTimeout
 	ErrClaim        = errClaim
 )
 
 // Limits and names that tests check against.
 const (
 	MaxTogether   = maxTogether
+	MaxTimeouts   = maxTimeouts
 	MaxAlone      = maxAlone
 	BatchBytes    = batchBytes
 	WorkersBucket = workersBucket
@@ -107,8 +109,8 @@ func Join(ctx context.Context, js jetstream.JetStream, t Topology, workers int) 
 		if err != nil {
 			return nil, err
 		}
-		m, err := s.join(ctx)
-		if err != nil {
+		m := newMembership(s)
+		if err := m.exchange(ctx); err != nil {
 			return nil, err
 		}
 		all = append(all, m)
@@ -130,3 +132,9 @@ func (m Members) Exchange(ctx context.Context, times int) error {
 
 // Alive returns how many workers the first of them sees.
 func (m Members) Alive() int { return len(m[0].alive()) }
+
+// Store is [Checkpoint.store].
+func (c Checkpoint) Store(ctx context.Context, js jetstream.JetStream, generation string, partition int, last uint64) error {
+	_, err := c.store(ctx, js, generation, partition, last)
+	return err
+}

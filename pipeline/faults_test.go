@@ -122,6 +122,7 @@ const (
 	serversRolled  = "servers restarted in turn"
 	majorityKilled = "two of three servers killed at once and started again"
 	serverCutOff   = "server cut off from the others until they led without it"
+	packetsDropped = "packets of a worker dropped until others had its partitions"
 	commitCut      = "commit or its acknowledgement cut or delayed"
 	producerDied   = "producer died and shipped everything again under other ids"
 	diskFull       = "disks full for a while"
@@ -134,7 +135,7 @@ const (
 // faultKinds returns the kinds that are drawn. The loss of raw records ends a run, because no
 // generation survives it.
 func faultKinds(nodes int) []string {
-	kinds := []string{workerKilled, workerZombie, workersScaled, serverKilled, serversRolled, commitCut, producerDied, diskFull}
+	kinds := []string{workerKilled, workerZombie, workersScaled, serverKilled, serversRolled, packetsDropped, commitCut, producerDied, diskFull}
 	if nodes > 1 {
 		kinds = append(kinds, majorityKilled, serverCutOff, oneDiskFull)
 	}

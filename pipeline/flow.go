@@ -13,8 +13,8 @@ import (
 	"tributary/pipeline/redact"
 )
 
-// The flow of records through an ownership. The goroutine of the partition runs the first
-// four stages, the committer the last:
+// The flow of records through an ownership. One goroutine runs the first four stages, the
+// committer the last:
 //
 //	receive    a message of the raw stream becomes a record, or the reason why it cannot be read
 //	load       the states of the sessions that records belong to are read from the events stream
@@ -32,7 +32,7 @@ func (o *ownership) work() error {
 	if err != nil {
 		return err
 	}
-	defer source.close()
+	defer o.hold(source.close)()
 	o.p.open.Store(0)
 	if source.idle {
 		o.p.waiting.Store(0)
@@ -141,6 +141,7 @@ func (o *ownership) load(records []received) (n int, err error) {
 		if err := c.load(o.ctx, missing, sequence); err != nil {
 			return 0, err
 		}
+		o.p.logDamaged(c, missing)
 	}
 	return n, nil
 }
@@ -172,13 +173,19 @@ func (o *ownership) prefetch(records []received) (end func()) {
 			ahead = append(ahead, r.body)
 		}
 	}
-	return o.p.stage.bodies.begin(o.ctx, ahead...)
+	if len(ahead) == 0 {
+		return func() {}
+	}
+	return o.hold(o.p.stage.bodies.begin(o.ctx, ahead...))
 }
 
 // runNext runs a record when the chunk has room for it.
 func (o *ownership) runNext(r received) error {
 	o.p.waiting.Store(r.raw.stored.UnixNano())
-	if o.suspicion.next {
+	switch {
+	case r.Sequence == o.resume.Slow:
+		return o.trySlow(r)
+	case o.suspicion.next:
 		return o.trySuspect(r)
 	}
 	if err := o.awaitRoom(); err != nil {
@@ -223,10 +230,10 @@ func (o *ownership) fetch(r *received) (release func(), err error) {
 	if r.body.done == nil {
 		end = bodies.begin(o.ctx, r.body)
 	}
-	release = func() {
+	release = o.hold(func() {
 		bodies.release(r.body)
 		end()
-	}
+	})
 	<-r.body.done // which is closed at the latest when o.ctx ends
 	r.Data, r.err = r.body.data, r.body.err
 	if _, permanent := Reason(r.err); r.err == nil || permanent {
@@ -250,7 +257,7 @@ func (o *ownership) applyLarge(r received) error {
 	if err := large.acquire(o.ctx); err != nil {
 		return err
 	}
-	defer large.release()
+	defer o.hold(large.release)()
 	if err := o.apply(r); err != nil {
 		return err
 	}

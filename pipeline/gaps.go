@@ -159,7 +159,7 @@ func readGaps(ctx context.Context, js jetstream.JetStream, generation string, li
 		}
 		s, err := normalizers.DecodeSession(m.Data)
 		if err != nil {
-			return nil, &faultError{fmt.Errorf("%w: session at %s", errState, subject), cureReplay}
+			continue // the records of the session are dead letters
 		}
 		is := SessionGaps{Source: s.Source(), Session: s.ID(), Expired: raw.CachedInfo().Config.MaxAge > 0}
 		for _, g := range s.Gaps() {

@@ -20,7 +20,8 @@ import (
 // them store anything.
 type membership struct {
 	stage   *Stage
-	kv      jetstream.KeyValue
+	kv      jetstream.KeyValue // nil until it could be opened
+	leaving bool               // the stage is drained
 	since   time.Time
 	beats   int // heartbeats written
 	rest    int // heartbeats until the others are read again
@@ -41,10 +42,7 @@ type sighting struct {
 // returns nil when the stage is drained or ctx ends, else the reason why no partition can
 // go on.
 func (s *Stage) coordinate(ctx context.Context, fail context.CancelCauseFunc) error {
-	m, err := s.join(ctx)
-	if err != nil {
-		return err
-	}
+	m := newMembership(s)
 	due := time.NewTimer(0)
 	defer due.Stop()
 	for {
@@ -56,7 +54,7 @@ func (s *Stage) coordinate(ctx context.Context, fail context.CancelCauseFunc) er
 			for _, p := range s.list() {
 				p.release()
 			}
-			err := s.waitForPartitions()
+			err := m.waitForPartitions(ctx)
 			m.leave(ctx)
 			return err
 		case <-s.ended:
@@ -74,21 +72,38 @@ func (s *Stage) coordinate(ctx context.Context, fail context.CancelCauseFunc) er
 	}
 }
 
-// join opens the bucket of the workers. A stage without a Member needs none: it works on
-// every partition by itself.
-func (s *Stage) join(ctx context.Context) (*membership, error) {
-	if s.config.Member == "" {
-		return &membership{stage: s}, nil
-	}
-	kv, err := s.js.KeyValue(ctx, workersBucket)
-	if err != nil {
-		return nil, fmt.Errorf("bucket %s: %w", workersBucket, err)
-	}
-	return &membership{stage: s, kv: kv, since: time.Now().UTC(), seen: make(map[string]sighting), left: make(map[int]bool)}, nil
+func newMembership(s *Stage) *membership {
+	return &membership{stage: s, since: time.Now().UTC(), seen: make(map[string]sighting), left: make(map[int]bool)}
 }
 
 // alone reports whether the stage works on every partition by itself.
-func (m *membership) alone() bool { return m.kv == nil }
+func (m *membership) alone() bool { return m.stage.config.Member == "" }
+
+// waitForPartitions is [Stage.waitForPartitions] of a stage that is drained. Its heartbeats go
+// on, so that the other workers wait for the partitions that are not released yet, and take the
+// others over.
+func (m *membership) waitForPartitions(ctx context.Context) error {
+	s := m.stage
+	ended := make(chan error, 1)
+	go func() { ended <- s.waitForPartitions() }()
+	if m.alone() {
+		return <-ended
+	}
+	m.leaving = true
+	beat := time.NewTicker(s.config.Heartbeat)
+	defer beat.Stop()
+	for {
+		select {
+		case err := <-ended:
+			return err
+		case <-beat.C:
+		case <-s.ended:
+		}
+		if err := m.exchange(ctx); err != nil {
+			m.logFailure(ctx, err)
+		}
+	}
+}
 
 // round writes a heartbeat, reads those of the others and assigns the partitions that
 // follow. It returns when the next round is due, 0 for never.
@@ -103,13 +118,18 @@ func (m *membership) round(ctx context.Context, fail context.CancelCauseFunc) ti
 		// Keeps the present assignment while membership is unreadable; the fence still
 		// protects the partitions.
 		m.logFailure(ctx, err)
+		s.blind.Store(true)
+		if m.kv == nil && errors.Is(err, jetstream.ErrBucketNotFound) {
+			fail(err)
+		}
 		return heartbeat
 	}
+	s.blind.Store(false)
 	alive := m.alive()
 	if m.beats < 2 && len(alive) > 1 {
 		return heartbeat // the others have not seen this worker yet
 	}
-	mine := assignment(s.config.Topology.Partitions, alive)[s.config.Member]
+	mine := assignment(s.config.Topology.Partitions, m.able(alive))[s.config.Member]
 	before := m.awaited
 	awaited := m.await(mine, alive)
 	s.assign(ctx, mine, awaited, func(p int) string { return m.cause(p, alive, before) }, fail)
@@ -132,7 +152,7 @@ func (m *membership) cause(partition int, alive []string, awaited map[int]time.T
 	_, waited := awaited[partition]
 	left := m.left[partition]
 	delete(m.left, partition)
-	switch owned := m.owned(partition, alive); {
+	switch owned := m.grace(partition, alive) > 0; {
 	case waited && !owned, left && !owned:
 		return causeHandover
 	case owned:
@@ -157,6 +177,11 @@ func (m *membership) readBeats() int { return 1 + max(0, len(m.seen)-1)/workersP
 // exchange reads the heartbeats of the others, if that is due, and writes that of this worker.
 func (m *membership) exchange(ctx context.Context) error {
 	heartbeat := m.stage.config.Heartbeat
+	if m.kv == nil {
+		if err := within(ctx, heartbeat, m.open); err != nil {
+			return err
+		}
+	}
 	if m.rest--; m.rest <= 0 {
 		if err := within(ctx, heartbeat, m.read); err != nil {
 			return err
@@ -164,6 +189,12 @@ func (m *membership) exchange(ctx context.Context) error {
 		m.rest = m.readBeats()
 	}
 	return within(ctx, heartbeat, m.write)
+}
+
+// open opens the bucket of the workers.
+func (m *membership) open(ctx context.Context) (err error) {
+	m.kv, err = m.stage.js.KeyValue(ctx, workersBucket)
+	return wrap(err, "bucket "+workersBucket)
 }
 
 // within runs do with a timeout.
@@ -177,7 +208,10 @@ func within(ctx context.Context, timeout time.Duration, do func(context.Context)
 // write writes the heartbeat of this worker.
 func (m *membership) write(ctx context.Context) error {
 	cfg := m.stage.config
-	data, err := json.Marshal(Worker{Name: cfg.Worker, Revision: cfg.Revision, Partitions: m.stage.working(), Since: m.since})
+	data, err := json.Marshal(Worker{
+		Name: cfg.Worker, Revision: cfg.Revision, Partitions: m.stage.working(), Since: m.since,
+		Leaving: m.leaving, Hanging: m.stage.hanging.list(),
+	})
 	if err != nil {
 		return fmt.Errorf("encode worker: %w", err)
 	}
@@ -240,22 +274,45 @@ func (m *membership) alive() []string {
 	return ids
 }
 
+// able returns those of the workers that are alive to which partitions are assigned: not those
+// that are drained, and those whose normalizer does not return only when there is no other.
+func (m *membership) able(alive []string) []string {
+	var able, hanging []string
+	for _, id := range alive {
+		w := m.seen[id].Worker
+		if id == m.stage.config.Member {
+			w = Worker{Hanging: m.stage.hanging.list()}
+		}
+		switch {
+		case w.Leaving:
+		case len(w.Hanging) > 0:
+			hanging = append(hanging, id)
+		default:
+			able = append(able, id)
+		}
+	}
+	if able == nil {
+		return hanging
+	}
+	return able
+}
+
 // await returns those of mine that another worker has yet to hand over. Each is left to
 // that worker for a few heartbeats.
 func (m *membership) await(mine []int, alive []string) map[int]bool {
 	now := time.Now()
-	limit := time.Duration(graceBeats+m.readBeats()-1) * m.stage.config.Heartbeat
 	since := make(map[int]time.Time)
 	awaited := make(map[int]bool)
 	for _, p := range mine {
-		if !m.owned(p, alive) {
+		beats := m.grace(p, alive)
+		if beats == 0 {
 			continue
 		}
 		began, ok := m.awaited[p]
 		if !ok {
 			began = now
 		}
-		if now.Sub(began) < limit {
+		if now.Sub(began) < time.Duration(beats+m.readBeats()-1)*m.stage.config.Heartbeat {
 			since[p], awaited[p] = began, true
 		}
 	}
@@ -263,17 +320,27 @@ func (m *membership) await(mine []int, alive []string) map[int]bool {
 	return awaited
 }
 
-// owned reports whether another worker that is alive works on a partition.
-func (m *membership) owned(partition int, alive []string) bool {
-	return slices.ContainsFunc(alive, func(id string) bool {
-		return id != m.stage.config.Member && slices.Contains(m.seen[id].Partitions, partition)
-	})
+// grace returns how many heartbeats another worker that is alive and works on a partition has to
+// hand it over; 0 when there is none.
+func (m *membership) grace(partition int, alive []string) int {
+	beats := 0
+	for _, id := range alive {
+		w := m.seen[id]
+		switch {
+		case id == m.stage.config.Member || !slices.Contains(w.Partitions, partition):
+		case w.Leaving:
+			beats = max(beats, leaveBeats)
+		default:
+			beats = max(beats, graceBeats)
+		}
+	}
+	return beats
 }
 
 // leave deletes the heartbeat of this worker, so that others take over at once.
 func (m *membership) leave(ctx context.Context) {
-	if m.alone() {
-		return
+	if m.kv == nil {
+		return // alone, or never joined
 	}
 	cfg := m.stage.config
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cfg.Heartbeat)

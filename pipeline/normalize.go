@@ -10,17 +10,19 @@ import (
 	"tributary/normalizers"
 )
 
-// apply normalizes a record and appends the result to the chunk that is built. Both happen
-// under the lock: between them the session knows a record that the chunk lacks, and a
-// committer that sealed the chunk then would store a state that is ahead of its checkpoint.
+// apply normalizes a record and appends the result to the chunk that is built. The normalizer
+// runs without the lock, so that a slow record stops neither the committer nor the metrics.
 func (o *ownership) apply(r received) error {
-	pacer := o.p.stage.config.pacer
-	if err := pacer.acquire(o.ctx); err != nil {
+	if pacer := o.p.stage.config.pacer; pacer != nil {
+		if err := pacer.acquire(o.ctx); err != nil {
+			return err
+		}
+		defer o.hold(pacer.release)()
+	}
+	if err := o.between.acquire(o.ctx); err != nil {
 		return err
 	}
-	defer pacer.release()
-	o.mu.Lock()
-	defer o.mu.Unlock()
+	defer o.between.release()
 	if o.ctx.Err() != nil {
 		return context.Cause(o.ctx)
 	}
@@ -29,7 +31,9 @@ func (o *ownership) apply(r received) error {
 		o.cancel(err) // the session may be half changed: the committer must not seal the chunk
 		return err
 	}
+	o.mu.Lock()
 	o.append(r, out)
+	o.mu.Unlock()
 	o.p.stage.signalPending()
 	return nil
 }
@@ -47,6 +51,9 @@ func (o *ownership) normalize(r received) (normalized, error) {
 		return o.reject(r, r.err), nil //nolint:nilerr // the error of the record; the ownership goes on
 	}
 	session := o.sessions.use(r.key())
+	if session.damaged != nil {
+		return o.reject(r, session.damaged), nil //nolint:nilerr // the error of the session; the ownership goes on
+	}
 	forgotten := session.state.Forgotten()
 	began := time.Now()
 	o.p.normalizing.beginAt(began)
@@ -54,6 +61,8 @@ func (o *ownership) normalize(r received) (normalized, error) {
 	o.p.normalizing.End()
 	o.count(countNormalizing, r, int64(time.Since(began)))
 	switch _, permanent := Reason(err); {
+	case errors.Is(err, errLeftBehind):
+		return normalized{}, err
 	case panicked:
 		return normalized{}, o.p.condemn(r.Sequence, err)
 	case permanent:
@@ -71,8 +80,10 @@ func (o *ownership) normalize(r received) (normalized, error) {
 }
 
 // callNormalizer calls the normalizer. panicked reports a panic that the normalizer did not
-// catch itself: the session may be half changed then.
+// catch itself: the session may be half changed then. After [errLeftBehind] the caller returns
+// and uses nothing that outlives the ownership.
 func (o *ownership) callNormalizer(s *normalizers.Session, r normalizers.Record) (result normalizers.Result, panicked bool, err error) {
+	call := o.calls.begin(r.Sequence)
 	defer func() {
 		if v := recover(); v != nil {
 			panicked, err = true, &normalizers.PanicError{Value: v, Stack: debug.Stack()}
@@ -80,6 +91,9 @@ func (o *ownership) callNormalizer(s *normalizers.Session, r normalizers.Record)
 		if caught, ok := errors.AsType[*normalizers.PanicError](err); ok {
 			o.p.log.Error("normalizer panicked", slog.Uint64("sequence", r.Sequence), slog.String("source", string(r.Source)),
 				slog.String("error", caught.Error()), slog.String("stack", string(caught.Stack)))
+		}
+		if !o.calls.end(call) {
+			result, panicked, err = normalizers.Result{}, false, errLeftBehind
 		}
 	}()
 	result, err = o.p.stage.config.Normalize(s, r)
@@ -91,7 +105,7 @@ func (o *ownership) callNormalizer(s *normalizers.Session, r normalizers.Record)
 // is settled yields nothing.
 func (o *ownership) reject(r received, cause error) normalized {
 	var session *liveSession
-	if r.addressed() {
+	if r.addressed() && o.sessions.use(r.key()).damaged == nil {
 		session = o.sessions.use(r.key())
 		result, ok := session.state.Reject(r.Record)
 		if !ok {
@@ -127,7 +141,7 @@ func (o *ownership) append(r received, out normalized) {
 // the checkpoint says so of records that are stored in part.
 func (o *ownership) storedBefore(r received, messages int) int {
 	switch {
-	case errors.Is(r.err, ErrCrashed): // what is stored came from an attempt; the dead letter is new
+	case errors.Is(r.err, ErrCrashed), errors.Is(r.err, errTimeout): // what is stored came from an attempt; the dead letter is new
 		return 0
 	case r.Sequence < o.resume.Out:
 		return messages

@@ -13,14 +13,22 @@ import (
 // ownership is one period in which this worker owns a partition, with everything that it
 // has in memory about it. All of that is dropped together when anything is in doubt.
 //
-// Two goroutines use it: that of the partition runs records through the stages, see
-// [ownership.work]; the committer collects the waiting chunk between two records.
+// Three goroutines use it: one runs records through the stages, see [ownership.work]; the
+// committer collects the waiting chunk between two records; the goroutine of the partition
+// waits for the first, and leaves it behind when the normalizer does not return.
 type ownership struct {
 	p      *partition
 	ctx    context.Context // ends with the ownership; its cause is the reason
 	cancel context.CancelCauseFunc
 
-	// These belong to the goroutine of the partition.
+	// between is held while a record is normalized and appended, and while the committer seals
+	// the chunk. Between the two the sessions know a record that the chunk lacks: states that
+	// were encoded then would be ahead of their checkpoint.
+	between exclusive
+	calls   calls
+	skipped uint64 // belongs to the committer: the call of the normalizer that it no longer waits for
+
+	// These belong to the goroutine that works.
 	sessions  *sessions
 	resume    Checkpoint // where the ownership began
 	suspicion suspicion
@@ -34,6 +42,7 @@ type ownership struct {
 	sealed     *chunk     // is being stored; nil when none is
 	stored     uint64     // number of the last chunk that is stored in full
 	tries      int        // as in the checkpoint, without an attempt in progress
+	held       []func()   // see [ownership.hold]
 }
 
 func newOwnership(ctx context.Context, p *partition, c Checkpoint, sequence uint64) *ownership {
@@ -44,6 +53,7 @@ func newOwnership(ctx context.Context, p *partition, c Checkpoint, sequence uint
 		resume:     c,
 		suspicion:  newSuspicion(c.Tries),
 		room:       make(chan struct{}, 1),
+		between:    newExclusive(),
 		checkpoint: c,
 		sequence:   sequence,
 		building:   newChunk(1),
@@ -94,7 +104,8 @@ func (p *partition) checkAndFence(ctx context.Context, last Checkpoint, sequence
 
 // newestCheckpoint reads the checkpoint of the partition. When another worker has
 // overtaken this one, it waits for a heartbeat first: without the wait the two would do
-// nothing but acquire the partition from each other.
+// nothing but acquire the partition from each other. While the heartbeats of the workers cannot
+// be exchanged, both believe that the partition is theirs: it waits until they can.
 func (p *partition) newestCheckpoint(ctx context.Context) (Checkpoint, uint64, error) {
 	s := p.stage
 	last, sequence, err := p.readCheckpoint(ctx)
@@ -102,11 +113,13 @@ func (p *partition) newestCheckpoint(ctx context.Context) (Checkpoint, uint64, e
 		return last, sequence, err
 	}
 	p.stage.changes.note(change{changeOvertaken, "overtaken", ownerName(last.Owner)}, p.number, last.Epoch)
-	if err := pause(ctx, s.config.Heartbeat); err != nil {
-		return Checkpoint{}, 0, err
-	}
-	if closed(p.drain) {
-		return Checkpoint{}, 0, errOvertaken // it stays with the other worker
+	for first := true; first || s.blind.Load(); first = false {
+		if err := pause(ctx, s.config.Heartbeat); err != nil {
+			return Checkpoint{}, 0, err
+		}
+		if closed(p.drain) {
+			return Checkpoint{}, 0, errOvertaken // it stays with the other worker
+		}
 	}
 	return p.readCheckpoint(ctx)
 }
@@ -142,6 +155,7 @@ func (p *partition) fence(ctx context.Context, last Checkpoint, sequence uint64)
 	mine.Epoch++
 	mine.Revision = s.config.Revision
 	mine.Tries = p.countAttempt(last)
+	mine.Slow, mine.Timeouts = p.countTimeouts(last)
 	p.tries = mine.Tries // also when the answer gets lost
 	sequence, err := mine.store(ctx, s.js, s.config.Topology.Generation, p.number, sequence)
 	return mine, sequence, err
@@ -172,6 +186,20 @@ func (o *ownership) oldest() (time.Time, bool) {
 		return o.sealed.oldest, true
 	case o.building.records > 0:
 		return o.building.oldest, true
+	default:
+		return time.Time{}, false
+	}
+}
+
+// waitingSince returns when the oldest chunk that waits was begun; false when none waits.
+func (o *ownership) waitingSince() (time.Time, bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	switch {
+	case o.sealed != nil:
+		return o.sealed.started, true
+	case o.building.records > 0:
+		return o.building.started, true
 	default:
 		return time.Time{}, false
 	}

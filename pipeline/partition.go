@@ -37,6 +37,7 @@ type partition struct {
 	// These belong to the goroutine of the partition.
 	epoch     uint64           // of the last ownership
 	acquired  bool             // at least once
+	slow      slowRecord       // exceeded the time of a record in the last ownership
 	tries     int              // attempts without progress, without those that this process survived
 	condemned map[uint64]error // records that must not be tried again, and why; see [partition.condemn]
 
@@ -71,7 +72,7 @@ func (p *partition) run(ctx context.Context) error {
 	backoff := minBackoff
 	for ctx.Err() == nil {
 		draining := closed(p.drain)
-		progress, err := p.runOnce() //nolint:contextcheck // the link ends with ctx, too
+		progress, err := p.runOnce(ctx)
 		if progress {
 			backoff = minBackoff
 		}
@@ -84,7 +85,7 @@ func (p *partition) run(ctx context.Context) error {
 		case final(err):
 			p.log.Error("partition stopped", slog.Any("error", err))
 			return err
-		case draining:
+		case draining, errors.Is(err, errOvertaken):
 			return nil // drained before: else it is acquired once more, to take back an attempt that this process survived
 		}
 		p.stage.changes.note(change{changeLost, err.Error(), ""}, p.number, p.epoch)
@@ -96,11 +97,11 @@ func (p *partition) run(ctx context.Context) error {
 
 // runOnce acquires the partition and works on it until the ownership ends. progress
 // reports whether the ownership has stored anything.
-func (p *partition) runOnce() (progress bool, err error) {
-	o, err := p.acquire(p.stage.linked())
+func (p *partition) runOnce(ctx context.Context) (progress bool, err error) {
+	o, err := p.acquire(p.stage.linked()) //nolint:contextcheck // the link ends with ctx, too
 	if err == nil {
 		p.setOwnership(o, nil)
-		err = o.work()
+		err = o.supervise(ctx)
 		p.tries = o.end()
 		p.cached.Store(0)
 		if oldest, ok := o.oldest(); ok && err != nil { // the chunk is dropped, so its records wait again

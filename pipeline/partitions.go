@@ -47,12 +47,17 @@ func (s *Stage) startPartition(ctx context.Context, number int, cause string, fa
 			fail(err) // the generation was tampered with: no partition of it can be trusted
 		}
 		p.finish(err)
-		select {
-		case s.ended <- struct{}{}:
-		default:
-		}
+		s.signalEnded()
 	}()
 	return p
+}
+
+// signalEnded signals the goroutine of [Stage.Run] that the partitions have to be assigned anew.
+func (s *Stage) signalEnded() {
+	select {
+	case s.ended <- struct{}{}:
+	default:
+	}
 }
 
 // stopped returns why none of the assigned partitions can go on, nil while one can.

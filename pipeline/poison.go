@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -21,7 +22,7 @@ const (
 	maxTogether = 3 // above it the next record is tried alone, and those after it are committed one at a time
 	maxAlone    = 6 // above it the next record becomes a dead letter
 
-	aloneFor   = batchRecords           // as many records as one process may have lost together
+	aloneFor   = chunkRecords           // as many records as one process may have lost together
 	retryAlone = 500 * time.Millisecond // the least wait before the second attempt; each further wait is four times as long
 )
 
@@ -69,22 +70,43 @@ func (o *ownership) trySuspect(r received) error {
 	}
 	if n := o.tries - maxTogether - 1; n > 0 {
 		wait := retryAlone << (2 * (n - 1))
-		if err := pause(o.ctx, wait+rand.N(wait)); err != nil {
+		if drained, err := o.pause(wait + rand.N(wait)); drained || err != nil {
 			return err
 		}
 	}
+	return o.tryAlone(r, func() error { return o.storeTries(o.tries + 1) })
+}
+
+// tryAlone runs a record while no other suspect record of the worker is tried, after prepare,
+// and waits until it is stored.
+func (o *ownership) tryAlone(r received, prepare func() error) error {
 	trial := o.p.stage.trial
 	if err := trial.acquire(o.ctx); err != nil {
 		return err
 	}
-	defer trial.release()
-	if err := o.storeTries(o.tries + 1); err != nil {
+	defer o.hold(trial.release)()
+	if err := prepare(); err != nil {
 		return err
 	}
 	if err := o.run(r); err != nil {
 		return err
 	}
 	return o.waitUntil(o.allStored)
+}
+
+// pause waits for d; drained reports that the partition is drained, and the record is left to
+// the next owner.
+func (o *ownership) pause(d time.Duration) (drained bool, err error) {
+	wait := time.NewTimer(d)
+	defer wait.Stop()
+	select {
+	case <-wait.C:
+		return false, nil
+	case <-o.p.drain:
+		return true, nil
+	case <-o.ctx.Done():
+		return false, context.Cause(o.ctx)
+	}
 }
 
 // forgetAttempt takes back the attempt of an ownership that ends well, unless the count is

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -25,6 +26,7 @@ type liveSession struct {
 	state   *normalizers.Session
 	size    int
 	chunk   uint64        // number of the last chunk that changed it
+	damaged error         // why its stored state cannot be read; nil when it can
 	gaps    bool          // whether it has gaps, as of the last chunk that was sealed
 	element *list.Element // in sessions.recent
 }
@@ -58,7 +60,8 @@ const loadTogether = 32
 // errStale: the replica that answered is behind the newest checkpoint.
 var errStale = errors.New("replica has not got the checkpoint yet")
 
-// load loads the states of sessions that are not live, with one request. checkpoint is the
+// load loads the states of sessions that are not live, with one request. A session whose state
+// cannot be decoded is damaged, alone. checkpoint is the
 // sequence of the newest checkpoint that this worker knows of: load does not use the answer
 // of a replica that has not got it yet.
 func (c *sessions) load(ctx context.Context, keys []sessionKey, checkpoint uint64) error {
@@ -87,13 +90,24 @@ func (c *sessions) load(ctx context.Context, keys []sessionKey, checkpoint uint6
 		s := normalizers.NewSession(k.source, k.id)
 		if m, ok := stored[subjects[i+1]]; ok {
 			if s, err = normalizers.DecodeSession(m.Data); err != nil || s.Source() != k.source || s.ID() != k.id {
-				return &faultError{fmt.Errorf("%w: session at %s, sequence %d of stream %s",
-					errState, m.Subject, m.Sequence, EventsStream(c.generation)), cureReplay}
+				c.add(k, normalizers.NewSession(k.source, k.id))
+				c.live[k].damaged = fmt.Errorf("%w: message %d of stream %s: %s", normalizers.ErrSession, m.Sequence, EventsStream(c.generation), cureReplay)
+				continue
 			}
 		}
 		c.add(k, s)
 	}
 	return nil
+}
+
+// logDamaged logs those of the sessions just loaded whose states cannot be read.
+func (p *partition) logDamaged(c *sessions, keys []sessionKey) {
+	for _, k := range keys {
+		if err := c.live[k].damaged; err != nil {
+			p.log.Error("session state cannot be read: the records of the session become dead letters",
+				slog.String("source", string(k.source)), slog.String("session", k.id), slog.Any("error", err))
+		}
+	}
 }
 
 func (c *sessions) add(k sessionKey, s *normalizers.Session) {

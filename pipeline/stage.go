@@ -57,6 +57,10 @@ type Config struct {
 	ClaimBytes   int64         // memory for large records, from their fetch until they are normalized; default 128 MiB
 	Heartbeat    time.Duration // interval between two heartbeats; default 0.7 s
 
+	// RecordTimeout is how long the normalizer may take for one record; default 30 s. A record
+	// that takes longer three times becomes a dead letter.
+	RecordTimeout time.Duration
+
 	// Normalize normalizes a record into its session; default [normalizers.Normalize],
 	// whose contract it keeps: it is deterministic, and on an error leaves the session as
 	// it was. A record at which it panics becomes a dead letter.
@@ -105,6 +109,9 @@ func (c Config) withDefaults() Config {
 	if c.Heartbeat <= 0 {
 		c.Heartbeat = defaultHeartbeat
 	}
+	if c.RecordTimeout <= 0 {
+		c.RecordTimeout = defaultRecordTimeout
+	}
 	if c.Normalize == nil {
 		c.Normalize = normalizers.Normalize
 	}
@@ -119,7 +126,7 @@ func (c Config) withDefaults() Config {
 
 // Stage is a worker: it reads the partitions of the raw stream, normalizes their records,
 // and commits the results. Each partition has a goroutine that reads and normalizes into
-// its next chunk; one goroutine, the committer, stores the chunks of all partitions, one
+// its next chunk, see [ownership]; one goroutine, the committer, stores the chunks of all partitions, one
 // atomic batch at a time.
 //
 // Stages with a Member divide the partitions of their generation among themselves: a stage
@@ -149,7 +156,8 @@ type Stage struct {
 
 	coordinating, committing Step // of the loops of those names
 
-	rotation int // belongs to the committer: the partition that the next batch begins with
+	hanging hanging     // normalizers that were left behind
+	blind   atomic.Bool // the heartbeats of the workers cannot be exchanged
 
 	drain    chan struct{} // closed by Drain
 	draining sync.Once
@@ -251,7 +259,7 @@ func (s *Stage) Run(ctx context.Context) error {
 func (s *Stage) Drain() { s.draining.Do(func() { close(s.drain) }) }
 
 // Ready returns nil while every partition that is assigned to this worker is owned and
-// read, else what is missing.
+// read, and no normalizer was left behind; else what is missing.
 func (s *Stage) Ready() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -259,6 +267,9 @@ func (s *Stage) Ready() error {
 		return errors.New("not started")
 	}
 	var errs []error
+	for _, sequence := range s.hanging.list() {
+		errs = append(errs, fmt.Errorf("record %d: the normalizer has not returned", sequence))
+	}
 	for _, n := range s.assigned {
 		err := errAwaited
 		if p := s.partitions[n]; p != nil {

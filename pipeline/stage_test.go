@@ -7,7 +7,6 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -205,64 +204,69 @@ func TestOnlyEventsExpire(t *testing.T) {
 	again.stop(t)
 }
 
-// A partition with a damaged state stops and reports it; the others go on.
-func TestDamagedStateStopsItsPartition(t *testing.T) {
+// A session whose stored state is damaged costs its own records alone: they are dead letters.
+func TestDamagedSessionStateCostsOnlyItsSession(t *testing.T) {
 	t.Parallel()
-	top := topology(4)
+	top := topology(2)
 	js := pipelinetest.NewServer(t).Provision(top)
 	records := pipelinetest.Workload(44, 20, 400)
-	pipelinetest.Publish(t, js, records[:200]...)
-	s := start(t, js, pipeline.Config{Topology: top})
-	pipelinetest.Expectation{Topology: top}.RequireExact(t, js)
-	s.stop(t)
-
+	run := func(js jetstream.JetStream, records []normalizers.Record) {
+		t.Helper()
+		pipelinetest.Publish(t, js, records...)
+		s := start(t, js, pipeline.Config{Topology: top})
+		if err := pipeline.CatchUp(deadline(t), js, top); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Ready(); err != nil {
+			t.Error(err)
+		}
+		s.stop(t)
+	}
+	run(js, records[:200])
+	before := events(t, js)
 	victim := stored(t, js, "states.v1.>")[0]
-	partition, err := strconv.Atoi(strings.Split(victim.Subject, ".")[2])
+	state, err := normalizers.DecodeSession(victim.Data)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := js.PublishMsg(t.Context(), &nats.Msg{Subject: victim.Subject, Data: []byte("damaged"), Header: nats.Header{"Nats-Rollup": {"sub"}}}); err != nil {
 		t.Fatal(err)
 	}
-	s = start(t, js, pipeline.Config{Topology: top})
-	ready(t, s)
-	pipelinetest.Publish(t, js, records[200:]...)
-	done := make(map[int]uint64)
-	want := make(map[int]uint64)
-	raw, err := js.Stream(t.Context(), pipeline.RawStream)
+	run(js, records[200:])
+
+	whole := pipelinetest.NewServer(t).Provision(top)
+	run(whole, records)
+	want := events(t, whole)
+	want[state.ID()] = before[state.ID()]
+	if diff := cmp.Diff(want, events(t, js)); diff != "" {
+		t.Errorf("events (-want +got):\n%s", diff)
+	}
+	lost := 0
+	for _, r := range records[200:] {
+		if r.Session == state.ID() {
+			lost++
+		}
+	}
+	found := letters(t, js, pipeline.DeadLettersQuery{Reason: "state"})
+	for _, l := range found {
+		if l.Session != state.ID() || !strings.Contains(l.Error, "replay into a new generation") || l.Requeueable() != pipeline.RequeuedForgotten {
+			t.Errorf("dead letter of session %s: %s, %s", l.Session, l.Error, l.Requeueable())
+		}
+	}
+	if len(found) != lost || lost == 0 {
+		t.Errorf("%d dead letters, %d records of the damaged session", len(found), lost)
+	}
+	status, err := pipeline.ReadStatus(t.Context(), js, top)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for p := range top.Partitions {
-		m, err := raw.GetLastMsgForSubject(t.Context(), fmt.Sprintf("raw.%d.*.*", p))
-		if err != nil {
-			t.Fatal(err)
-		}
-		want[p] = m.Sequence
-	}
-	delete(want, partition)
-	poll := time.NewTicker(10 * time.Millisecond)
-	defer poll.Stop()
-	for ctx := deadline(t); s.Ready() == nil || !maps.Equal(done, want); {
-		select {
-		case <-poll.C:
-		case <-ctx.Done():
-			t.Fatalf("partitions are at %v, want %v; ready: %v", done, want, s.Ready())
-		}
-		for p := range want {
-			c, _, err := pipeline.ReadCheckpoint(t.Context(), js, "v1", p)
-			if err != nil {
-				t.Fatal(err)
-			}
-			done[p] = c.Raw
+	for _, p := range status.Partitions {
+		if p.Fault != "" || p.Lag != 0 {
+			t.Errorf("partition %d: %s, %d records wait", p.Partition, p.Fault, p.Lag)
 		}
 	}
-	if err := s.Ready(); !errors.Is(err, pipeline.ErrState) || !strings.Contains(err.Error(), fmt.Sprintf("partition %d", partition)) {
-		t.Errorf("ready: %v, want %v of partition %d", err, pipeline.ErrState, partition)
-	}
-	s.Drain()
-	if err := s.wait(t); !errors.Is(err, pipeline.ErrState) {
-		t.Errorf("stage: %v, want %v", err, pipeline.ErrState)
+	if m := stored(t, js, victim.Subject); len(m) != 1 || string(m[0].Data) != "damaged" {
+		t.Error("the damaged state was replaced")
 	}
 }
 

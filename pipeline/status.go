@@ -32,6 +32,7 @@ type PartitionStatus struct {
 	Owner     string     `json:"claimed,omitzero"` // worker that wrote the last checkpoint
 	Epoch     uint64     `json:"epoch"`            // how often it was acquired
 	Tries     int        `json:"tries,omitzero"`   // attempts on the next record without progress
+	Slow      uint64     `json:"slow,omitzero"`    // raw sequence of a record that took too long, and is tried again
 	Raw       uint64     `json:"raw"`              // the last raw sequence that is done
 	Lag       uint64     `json:"lag"`              // records that are not done
 	Oldest    *time.Time `json:"oldest,omitzero"`  // when the broker stored the first of them
@@ -134,7 +135,7 @@ func readPartition(ctx context.Context, js jetstream.JetStream, g Generation, pa
 	case err != nil:
 		return s, err
 	}
-	s.Owner, s.Epoch, s.Tries, s.Raw, s.CommitAt = c.Owner, c.Epoch, c.Tries, c.Raw, stored.Time
+	s.Owner, s.Epoch, s.Tries, s.Slow, s.Raw, s.CommitAt = c.Owner, c.Epoch, c.Tries, c.Slow, c.Raw, stored.Time
 	last, err := end.get(ctx)
 	if err != nil {
 		return s, fmt.Errorf("check raw stream: %w", err)
@@ -159,9 +160,7 @@ func readPartition(ctx context.Context, js jetstream.JetStream, g Generation, pa
 		}
 	}
 	s.GapSessions = c.Gaps.Sessions
-	if s.Gaps, err = readGaps(ctx, js, g.Name, c.Gaps); errors.Is(err, errState) {
-		return fault(err)
-	} else if err != nil {
+	if s.Gaps, err = readGaps(ctx, js, g.Name, c.Gaps); err != nil {
 		return s, err
 	}
 	if s.Oldest == nil {

@@ -60,6 +60,13 @@ func (r *faultRun) strike(kind string) bool {
 		r.moment(2 * time.Second)
 		n.Reconnect()
 		r.cluster.Settle(r.js)
+	case packetsDropped:
+		r.proxy.Swallow()
+		r.producer.grant(20)
+		r.awaitOwners(r.workers[1:])
+		r.proxy.Mend()
+		r.producer.grant(20)
+		r.awaitShared()
 	case commitCut:
 		return r.cut()
 	case producerDied:

@@ -63,7 +63,7 @@ func TestProvisionIsIdempotent(t *testing.T) {
 	}
 	for key, want := range map[string]string{
 		"partitions": "16", "current": "v1",
-		"settings.v1": `{"tool_metadata":"opencode","cloudevents":"binary","raw":"carried"}`, "generation.v1": fmt.Sprintf(`{"revision":%d}`, normalizers.Revision),
+		"settings.v1": `{"tool_metadata":"opencode","cloudevents":"binary","raw":"carried","redact":"full"}`, "generation.v1": fmt.Sprintf(`{"revision":%d}`, normalizers.Revision),
 	} {
 		e, err := kv.Get(t.Context(), key)
 		if err != nil {

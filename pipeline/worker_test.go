@@ -37,7 +37,10 @@ func runWorker(ctx context.Context, arguments []byte, ready func()) error {
 	if err := json.Unmarshal(arguments, &a); err != nil {
 		return err
 	}
-	options := []nats.Option{nats.MaxReconnects(-1), nats.ReconnectWait(20 * time.Millisecond)}
+	options := []nats.Option{
+		nats.MaxReconnects(-1), nats.ReconnectWait(20 * time.Millisecond),
+		nats.PingInterval(time.Second), nats.MaxPingsOutstanding(2), nats.ReconnectBufSize(-1),
+	}
 	if a.Unfenced {
 		options = append(options, nats.SetCustomDialer(fenceless{}))
 	}

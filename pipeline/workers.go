@@ -22,16 +22,21 @@ const (
 	defaultHeartbeat = 700 * time.Millisecond // of [Config]
 	aliveBeats       = 5                      // a worker that was not seen for so many heartbeats is dead
 	graceBeats       = 3                      // a worker has so many heartbeats to hand a partition over
+	leaveBeats       = 15                     // as many has a worker that is drained: it may still store what it has
 )
 
 // Worker is the heartbeat of a worker.
 type Worker struct {
-	ID         string    `json:"-"`             // key in the bucket, without the generation
-	Name       string    `json:"name"`          // as in [Config]
-	Revision   int       `json:"revision"`      // of its normalizers
-	Partitions []int     `json:"partitions"`    // that it works on, in their order
-	Since      time.Time `json:"since"`         // when it started
-	Seen       time.Time `json:"seen,omitzero"` // when the broker stored the heartbeat, by the broker's clock; set on reading
+	ID         string    `json:"-"`          // key in the bucket, without the generation
+	Name       string    `json:"name"`       // as in [Config]
+	Revision   int       `json:"revision"`   // of its normalizers
+	Partitions []int     `json:"partitions"` // that it works on, in their order
+	Since      time.Time `json:"since"`      // when it started
+
+	Leaving bool     `json:"leaving,omitzero"` // it is drained
+	Hanging []uint64 `json:"hanging,omitzero"` // raw sequences of records from which its normalizer has not returned in time
+
+	Seen time.Time `json:"seen,omitzero"` // when the broker stored the heartbeat, by the broker's clock; set on reading
 }
 
 // Silent reports whether the worker is dead, or stalled, at a time by the broker's clock:

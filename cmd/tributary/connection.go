@@ -25,6 +25,10 @@ func (a *app) connect(ctx context.Context, opts ...nats.Option) (*nats.Conn, err
 	opts = append([]nats.Option{
 		nats.Name("tributary"),
 		nats.MaxReconnects(-1),
+		// A connection whose packets are dropped is given up after 20 to 30 s.
+		nats.PingInterval(10 * time.Second),
+		nats.MaxPingsOutstanding(2),
+		nats.ReconnectBufSize(-1), // what cannot be sent fails at once: every sender tries again by itself
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
 			if err != nil {
 				a.log.WarnContext(ctx, "connection to the broker is lost: reconnecting", "error", err)
@@ -128,6 +132,9 @@ const requestTimeout = 5 * time.Second
 func (a *app) withCure(err error) error {
 	if d, ok := a.denials.last(); ok && (errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrTimeout)) {
 		return fmt.Errorf("%w: the broker denies to %s: %s", err, d.right(), d.cure())
+	}
+	if errors.Is(err, nats.ErrReconnectBufExceeded) {
+		return fmt.Errorf("the connection to the broker is lost: try again when it is back: %w", err)
 	}
 	if errors.Is(err, nats.ErrNoResponders) {
 		return fmt.Errorf("%w: JetStream does not answer: enable it (nats-server -js), for this account too", err)

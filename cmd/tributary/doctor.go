@@ -104,7 +104,7 @@ func (a *app) examine(ctx context.Context, js jetstream.JetStream, gapsSince tim
 			return err
 		}},
 		{"the records of sessions", func(ctx context.Context) error { return a.examineSessions(ctx, js, d) }},
-		{"the dead letters", func(ctx context.Context) error { return a.judgeCrashed(ctx, js, d) }},
+		{"the dead letters", func(ctx context.Context) error { return a.judgeDeadLetters(ctx, js, d) }},
 	} {
 		if err := a.permitted(ctx, d, part.what, part.read); err != nil {
 			return nil, err
@@ -152,6 +152,9 @@ func (d *diagnosis) judge() {
 		if names[w.Name]++; names[w.Name] == 2 {
 			problem("several workers have the name %s: give each a name of its own in TRIBUTARY_WORKER", w.Name)
 		}
+		if len(w.Hanging) > 0 {
+			problem("worker %s: the normalizer has not returned from the record %d, and other workers get its partitions: restart it", w.Name, w.Hanging[0])
+		}
 	}
 	var idle []int
 	for _, p := range d.Partitions {
@@ -161,6 +164,9 @@ func (d *diagnosis) judge() {
 		if p.Suspect() {
 			problem("partition %d: record %d, %s, may have ended %d workers: give them more memory, else it becomes a dead letter by itself",
 				p.Partition, p.Next, size(p.NextSize), p.Tries)
+		}
+		if p.Slow > 0 {
+			problem("partition %d: the normalizer did not return from record %d: it is tried again, and becomes a dead letter by itself", p.Partition, p.Slow)
 		}
 	}
 	if len(idle) > 0 {
@@ -195,25 +201,33 @@ func (d *diagnosis) judgeStopped() {
 	}
 }
 
-// reasonCrashed is the reason of a record that ended its workers, see [pipeline.Reason].
-const reasonCrashed = "crashed"
-
-// maxSearched limits the dead letters among which doctor looks for crashed records.
+// maxSearched limits the dead letters among which doctor looks for those that are problems.
 const maxSearched = 10_000
 
-// judgeCrashed finds the records that are dead letters because they ended workers, and were
-// not given back.
-func (a *app) judgeCrashed(ctx context.Context, js jetstream.JetStream, d *diagnosis) error {
+// judgeDeadLetters finds the records that are dead letters for a reason that lies with the
+// workers or the broker, and were not given back, and the sessions whose states are damaged.
+// See [pipeline.Reason].
+func (a *app) judgeDeadLetters(ctx context.Context, js jetstream.JetStream, d *diagnosis) error {
 	if d.DeadLetters > maxSearched {
 		return nil // the overview names the command that finds them
 	}
-	q := pipeline.DeadLettersQuery{Reason: reasonCrashed, Standing: normalizers.StandingOpen}
-	for l, err := range a.letters(ctx, js, q) {
+	open := map[string]string{
+		"crashed": "ended its workers and is a dead letter: give the workers more memory, then tributary dlq requeue %d",
+		"timeout": "took too long and is a dead letter: update the workers, then tributary dlq requeue %d",
+	}
+	damaged := make(map[string]bool)
+	for l, err := range a.letters(ctx, js, pipeline.DeadLettersQuery{}) {
 		if err != nil {
 			return err
 		}
-		d.Problems = append(d.Problems, fmt.Sprintf("record %d, %s, session %s of %s, ended its workers and is a dead letter: give the workers more memory, then tributary dlq requeue %d",
-			l.Sequence, size(l.RecordSize()), oneLine(l.Session), oneLine(string(l.Source)), l.Sequence))
+		session := fmt.Sprintf("session %s of %s", oneLine(l.Session), oneLine(string(l.Source)))
+		if text := open[l.Reason]; text != "" && l.Standing == normalizers.StandingOpen {
+			d.Problems = append(d.Problems, fmt.Sprintf("record %d, %s, %s, "+text, l.Sequence, size(l.RecordSize()), session, l.Sequence))
+		}
+		if l.Reason == "state" && !damaged[session] {
+			damaged[session] = true
+			d.Problems = append(d.Problems, fmt.Sprintf("%s has dead letters: %s", session, oneLine(l.Error)))
+		}
 	}
 	return nil
 }
@@ -266,7 +280,7 @@ func (d *diagnosis) printOverview(w io.Writer) error {
 	if d.DeadLetters > 0 {
 		list := "tributary dlq ls lists the open ones"
 		if d.DeadLetters > maxSearched {
-			list += ", with --reason " + reasonCrashed + " those that ended workers"
+			list += ", with --reason crashed those that ended workers"
 		}
 		fmt.Fprintf(t, "dead letters\t%d, including settled ones: %s\n", d.DeadLetters, list)
 	}

@@ -21,11 +21,12 @@ type Proxy struct {
 	wg       sync.WaitGroup
 
 	mu       sync.Mutex
-	cuts     []Cut // armed, in order
-	conns    map[net.Conn]bool
-	released chan struct{} // closed and replaced by Release
+	cuts     []Cut             // armed, in order
+	conns    map[net.Conn]bool // true for those that swallow what they get
+	released chan struct{}     // closed and replaced by Release
 	broken   bool
-	rate     int // bytes per second from a client; 0 for no limit
+	swallows bool // new connections swallow what they get
+	rate     int  // bytes per second from a client; 0 for no limit
 
 	// Done receives each cut once it is made.
 	Done chan Cut
@@ -106,11 +107,30 @@ func (p *Proxy) Break() {
 	clear(p.conns)
 }
 
+// Swallow drops everything that arrives, in both directions, and closes nothing: neither end
+// learns that the other is gone. So do new connections until [Proxy.Mend]; those that are open
+// now stay silent for ever.
+func (p *Proxy) Swallow() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.swallows = true
+	for c := range p.conns {
+		p.conns[c] = true
+	}
+}
+
+// swallowed reports whether a connection drops what arrives.
+func (p *Proxy) swallowed(c net.Conn) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.conns[c]
+}
+
 // Mend passes new connections again.
 func (p *Proxy) Mend() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.broken = false
+	p.broken, p.swallows = false, false
 }
 
 // Release passes what HoldCommit and DelayAck hold back.
@@ -193,7 +213,7 @@ func (p *Proxy) track(client, server net.Conn) bool {
 		_ = server.Close()
 		return false
 	}
-	p.conns[client], p.conns[server] = true, true
+	p.conns[client], p.conns[server] = p.swallows, p.swallows
 	return true
 }
 
@@ -210,6 +230,10 @@ func (p *Proxy) up(client, server net.Conn) {
 		if err != nil {
 			_, _ = server.Write(kept)
 			return
+		}
+		if p.swallowed(client) {
+			kept = nil
+			continue
 		}
 		p.delay(n)
 		kept = append(kept, buf[:n]...)
@@ -321,6 +345,9 @@ func (p *Proxy) down(client, server net.Conn) {
 		n, err := server.Read(buf)
 		if err != nil {
 			return
+		}
+		if p.swallowed(server) {
+			continue
 		}
 		if bytes.Contains(append(tail, buf[:n]...), []byte(mark)) {
 			if cut, ok := p.next(BeforeAck); ok {
