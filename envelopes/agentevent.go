@@ -38,6 +38,29 @@ var sendsChunks = map[Source]bool{ClaudeCode: true, Cursor: true}
 // of an event states in which scope a key is unique.
 var maxSessionKey = map[Source]int{Codex: 19}
 
+// modelProviders holds the providers of the agents that run models of one provider alone, by their
+// names in the semantic conventions of OpenTelemetry.
+var modelProviders = map[Source]string{ClaudeCode: "anthropic", Codex: "openai", Gemini: "gcp.gemini"}
+
+// ModelProvider returns the provider of the models of an agent; empty for an agent that runs models
+// of several.
+func (s Source) ModelProvider() string { return modelProviders[s] }
+
+// ContinuesAnswer reports whether an event behind the result of a tool belongs to the answer of the
+// model before it; counted says whether that answer has its tokens. Gemini and OpenCode write the
+// result of each call between the calls of one answer. Gemini states the tokens with the first
+// call, OpenCode behind the answer.
+func (e *AgentEventV1) ContinuesAnswer(counted bool) bool {
+	switch e.Source {
+	case Gemini:
+		return e.EventType == ToolCall && e.Usage == nil
+	case OpenCode:
+		return !counted
+	default:
+		return false
+	}
+}
+
 // EventType is the kind of occurrence.
 type EventType string
 

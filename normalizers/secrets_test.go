@@ -101,7 +101,7 @@ func TestDataHoldsNoSecret(t *testing.T) {
 	files := 0
 	for _, dir := range []string{".", "../cmd/tributary/testdata", "../envelopes/testdata", "../pipeline"} {
 		err := filepath.WalkDir(filepath.FromSlash(dir), func(path string, d fs.DirEntry, err error) error {
-			if err != nil || d.IsDir() || strings.HasSuffix(path, ".go") {
+			if err != nil || d.IsDir() || strings.HasSuffix(path, ".go") || d.Name() == "gitleaks.toml" { // whose rules name examples that are none
 				if os.IsNotExist(err) {
 					return nil
 				}

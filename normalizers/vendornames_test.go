@@ -22,6 +22,7 @@ var vendorNameAllowed = []struct{ file, names, reason string }{
 	{"envelopes/agentevent.go", "claude codex gemini copilot cursor acp opencode", "the enum of sources"},
 	{"cmd/tributary/form.go", "acp", "the protocol, a form of output"},
 	{"envelopes/schema/schema.go", "acp", "the protocol, a form of output"},
+	{"pipeline/genai/model.go", "claude codex gemini", "families of models"},
 	{"normalizers/core/profile.go", "opencode", "the name of a shape of tool_metadata"},
 	{"normalizers/types.go", "opencode", "the name of a shape of tool_metadata"},
 	{"pipeline/settings.go", "opencode", "the name of a shape of tool_metadata"},

@@ -404,10 +404,10 @@ var ErrRecordGone = errors.New("record is gone from the raw stream")
 
 // LoadRecord is [DeadLetter.Load] for whoever wants the bytes of the record itself: those of a
 // large one come from its object. The error is [ErrRecordGone] when that is gone, too, and
-// [ErrRedacted] when only the record as it was before redaction exists.
+// [errRedacted] when only the record as it was before redaction exists.
 func (l *DeadLetter) LoadRecord(ctx context.Context, js jetstream.JetStream) ([]byte, error) {
 	if l.Redacted && (!l.Whole || l.Claim != (Claim{})) {
-		return nil, fmt.Errorf("load dead letter %d: %w, and its dead letter does not have it", l.Sequence, ErrRedacted)
+		return nil, fmt.Errorf("load dead letter %d: %w, and its dead letter does not have it", l.Sequence, errRedacted)
 	}
 	if l.Claim == (Claim{}) {
 		return l.Load(ctx, js)

@@ -13,9 +13,9 @@ import (
 	"tributary/pipeline/redact"
 )
 
-// ErrRedacted is the error of a record that the raw stream has unredacted, and that was asked
+// errRedacted is the error of a record that the raw stream has unredacted, and that was asked
 // for through a generation that redacts its records.
-var ErrRedacted = errors.New("record is redacted")
+var errRedacted = errors.New("record is redacted")
 
 // newRedactor returns the redactor of a generation, nil when its records are not redacted.
 func newRedactor(g Generation, create func(redact.Mode) (*redact.Redactor, error)) (*redact.Redactor, error) {
@@ -62,13 +62,13 @@ func redactHeader(r *redact.Redactor, h nats.Header) nats.Header {
 	return out
 }
 
-// CheckUnredacted returns an [ErrRedacted] when a generation redacts its records, so that those
+// CheckUnredacted returns an [errRedacted] when a generation redacts its records, so that those
 // of the raw stream must not be shown in their place.
 func CheckUnredacted(ctx context.Context, js jetstream.JetStream, generation string) error {
 	g, err := readGeneration(ctx, js, generation)
 	if err == nil && g.Settings.Redacted() {
 		err = fmt.Errorf("%w: generation %s has redact=%s, and the raw stream has the records as they were: leave --raw out, the events have the redacted ones",
-			ErrRedacted, generation, g.Settings.Redact)
+			errRedacted, generation, g.Settings.Redact)
 	}
 	return err
 }

@@ -104,14 +104,14 @@ func TestProvisionUpdatesWhatCanBeChanged(t *testing.T) {
 	if _, err := js.UpdateStream(t.Context(), raw); err != nil {
 		t.Fatal(err)
 	}
-	top.RawMaxAge = 5 * time.Minute
+	top.RawMaxAge = time.Minute
 	if err := pipeline.Provision(t.Context(), js, top); err != nil {
 		t.Fatal(err)
 	}
 	got := configs(t, js, pipeline.RawStream)[pipeline.RawStream]
 	want := raw
 	want.AllowAtomicPublish, want.AllowDirect = true, true
-	want.MaxAge, want.Duplicates = 5*time.Minute, 5*time.Minute
+	want.MaxAge, want.Duplicates = time.Minute, time.Minute
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("raw stream (-want +got):\n%s", diff)
 	}

@@ -12,26 +12,22 @@ import (
 	"tributary/envelopes"
 )
 
-// providers are the providers of models, by the agent that runs no others, and by a part of the
-// name of the model.
-var (
-	agentProviders = map[envelopes.Source]string{envelopes.ClaudeCode: "anthropic", envelopes.Codex: "openai", envelopes.Gemini: "gcp.gemini"}
-	modelProviders = []struct{ part, provider string }{
-		{"claude", "anthropic"},
-		{"gpt", "openai"},
-		{"codex", "openai"},
-		{"gemini", "gcp.gemini"},
-		{"grok", "x_ai"},
-		{"deepseek", "deepseek"},
-		{"mistral", "mistral_ai"},
-		{"devstral", "mistral_ai"},
-		{"command-r", "cohere"},
-	}
-)
+// modelProviders are the providers of models, by a part of the name of the model.
+var modelProviders = []struct{ part, provider string }{
+	{"claude", "anthropic"},
+	{"gpt", "openai"},
+	{"codex", "openai"},
+	{"gemini", "gcp.gemini"},
+	{"grok", "x_ai"},
+	{"deepseek", "deepseek"},
+	{"mistral", "mistral_ai"},
+	{"devstral", "mistral_ai"},
+	{"command-r", "cohere"},
+}
 
 // provider returns the provider of a model: the agent itself where neither is known.
 func provider(source envelopes.Source, model string) string {
-	if p := agentProviders[source]; p != "" {
+	if p := source.ModelProvider(); p != "" {
 		return p
 	}
 	for _, m := range modelProviders {

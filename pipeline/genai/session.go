@@ -158,7 +158,7 @@ func (s *Session) output(t *thread, e *envelopes.AgentEventV1, at time.Time) {
 	switch {
 	case known != nil:
 		t.chat = known
-	case t.chat == nil, !t.open && !t.chat.continues(e), key != "" && t.chat.key != "" && key != t.chat.key:
+	case t.chat == nil, !t.open && !e.ContinuesAnswer(t.chat.counted), key != "" && t.chat.key != "" && key != t.chat.key:
 		start := t.last
 		if start.IsZero() || start.After(at) {
 			start = at
@@ -178,20 +178,6 @@ func (s *Session) output(t *thread, e *envelopes.AgentEventV1, at time.Time) {
 	s.write(&c.output, e)
 	if e.EventType == envelopes.ToolCall {
 		s.tools.begin(s, t, e, at)
-	}
-}
-
-// continues reports whether an event behind a tool result belongs to the answer before it: Gemini
-// and OpenCode write the result of each call between the calls of one answer. Gemini states the
-// tokens with the first call, OpenCode behind the answer.
-func (c *chat) continues(e *envelopes.AgentEventV1) bool {
-	switch e.Source {
-	case envelopes.Gemini:
-		return e.EventType == envelopes.ToolCall && e.Usage == nil
-	case envelopes.OpenCode:
-		return !c.counted
-	default:
-		return false
 	}
 }
 

@@ -83,8 +83,8 @@ func createKey(path string) error {
 	return os.Link(f.Name(), path)
 }
 
-// Fingerprint identifies the key and does not reveal it.
-func (k Key) Fingerprint() string { return k.digest("fingerprint of the key") }
+// fingerprint identifies the key and does not reveal it.
+func (k Key) fingerprint() string { return k.digest("fingerprint of the key") }
 
 // digest returns the first 12 hex digits of an HMAC.
 func (k Key) digest(s string) string {

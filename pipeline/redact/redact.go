@@ -83,8 +83,8 @@ func (r *Redactor) Mode() Mode {
 	return r.mode
 }
 
-// Fingerprint is [Key.Fingerprint] of the key.
-func (r *Redactor) Fingerprint() string { return r.key.Fingerprint() }
+// Fingerprint is [Key.fingerprint] of the key.
+func (r *Redactor) Fingerprint() string { return r.key.fingerprint() }
 
 // Rules returns the ids of the rules.
 func (r *Redactor) Rules() []string {
