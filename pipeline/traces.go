@@ -50,7 +50,7 @@ func (t *traces) link(ctx context.Context, r *received) (trace.Link, bool) {
 	if t.tracer == nil || r.Origin.Traceparent == "" {
 		return trace.Link{}, false
 	}
-	created := contextOf(ctx, r.Origin.Traceparent, r.Origin.Tracestate)
+	created := RecordContext(ctx, r.Origin.Traceparent, r.Origin.Tracestate)
 	if !created.IsValid() {
 		return trace.Link{}, false
 	}
@@ -128,7 +128,7 @@ func (t *traces) traceGet(ctx context.Context, y *body) (spanned context.Context
 	if t.tracer == nil {
 		return ctx, func(error) {}
 	}
-	created := contextOf(ctx, y.traceparent, y.tracestate)
+	created := RecordContext(ctx, y.traceparent, y.tracestate)
 	options := []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(append(ObjectAttributes(y.claim),
 		semconv.MessagingOperationTypeReceive, semconv.MessagingOperationName("get"), attrGeneration.String(t.generation))...)}
 	if created.IsValid() {
@@ -154,9 +154,9 @@ func (l *DeadLetter) traceRequeue(ctx context.Context, m *nats.Msg) trace.Span {
 	if !outer.SpanContext().IsValid() {
 		return outer
 	}
-	created := contextOf(ctx, l.Header.Get(envelopes.HeaderTraceparent), l.Header.Get(envelopes.HeaderTracestate))
+	created := RecordContext(ctx, l.Header.Get(envelopes.HeaderTraceparent), l.Header.Get(envelopes.HeaderTracestate))
 	var links []trace.Link
-	if published := contextOf(ctx, l.traceparent, l.tracestate); published.IsValid() {
+	if published := RecordContext(ctx, l.traceparent, l.tracestate); published.IsValid() {
 		links = append(links, trace.Link{SpanContext: published})
 	}
 	if created.IsValid() {
@@ -192,8 +192,8 @@ func fail(span trace.Span, description, kind string) {
 	span.SetAttributes(semconv.ErrorTypeKey.String(kind))
 }
 
-// contextOf reads a W3C trace context.
-func contextOf(ctx context.Context, traceparent, tracestate string) trace.SpanContext {
+// RecordContext reads a W3C trace context, of a record or of a hop; an invalid one gives an invalid context.
+func RecordContext(ctx context.Context, traceparent, tracestate string) trace.SpanContext {
 	if traceparent == "" {
 		return trace.SpanContext{}
 	}

@@ -11,12 +11,12 @@ import (
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/metric"
 	metricnoop "go.opentelemetry.io/otel/metric/noop"
-	"go.opentelemetry.io/otel/propagation"
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 	"go.opentelemetry.io/otel/trace"
 	tracenoop "go.opentelemetry.io/otel/trace/noop"
 
 	"tributary/envelopes"
+	"tributary/pipeline"
 )
 
 // observer has the metrics and traces of a subscription, by the semantic conventions of messaging.
@@ -77,7 +77,7 @@ func (o *observer) parent(ctx context.Context, events []Event) context.Context {
 	if !o.tracing || len(events) > 1 {
 		return ctx
 	}
-	return trace.ContextWithRemoteSpanContext(ctx, remote(ctx, events[0].Traceparent, events[0].Tracestate))
+	return trace.ContextWithRemoteSpanContext(ctx, pipeline.RecordContext(ctx, events[0].Traceparent, events[0].Tracestate))
 }
 
 // options returns the links and attributes of the span of a delivery.
@@ -88,7 +88,7 @@ func (o *observer) options(ctx context.Context, events []Event, base []attribute
 	var links []trace.Link
 	for i := range events {
 		e := &events[i]
-		for _, c := range []trace.SpanContext{remote(ctx, e.Traceparent, e.Tracestate), remote(ctx, e.Provenance.Traceparent, e.Provenance.Tracestate)} {
+		for _, c := range []trace.SpanContext{pipeline.RecordContext(ctx, e.Traceparent, e.Tracestate), pipeline.RecordContext(ctx, e.Provenance.Traceparent, e.Provenance.Tracestate)} {
 			if c.IsValid() {
 				links = append(links, trace.Link{SpanContext: c, Attributes: []attribute.KeyValue{semconv.CloudEventsEventID(e.EventID)}})
 			}
@@ -102,17 +102,6 @@ func (o *observer) options(ctx context.Context, events []Event, base []attribute
 		attributes = append(attributes, semconv.MessagingBatchMessageCount(len(events)))
 	}
 	return []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindConsumer), trace.WithLinks(links...), trace.WithAttributes(attributes...)}
-}
-
-// remote reads a W3C trace context.
-func remote(ctx context.Context, traceparent, tracestate string) trace.SpanContext {
-	if traceparent == "" {
-		return trace.SpanContext{}
-	}
-	ctx = trace.ContextWithSpanContext(ctx, trace.SpanContext{})
-	return trace.SpanContextFromContext(propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier{
-		envelopes.HeaderTraceparent: traceparent, envelopes.HeaderTracestate: tracestate,
-	}))
 }
 
 // errorType names the kind of an error, of which there are few.
