@@ -115,16 +115,22 @@ func expire(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	count, err := strconv.ParseUint(args[0], 10, 64)
 	ts.Check(err)
-	nc, err := nats.Connect(ts.Getenv("NATS_URL"))
-	ts.Check(err)
-	defer nc.Close()
-	js, err := jetstream.New(nc)
-	ts.Check(err)
+	js := scriptBroker(ts)
+	defer js.Conn().Close()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	stream, err := js.Stream(ctx, pipeline.RawStream)
 	ts.Check(err)
 	ts.Check(stream.Purge(ctx, jetstream.WithPurgeSequence(count+1)))
+}
+
+// scriptBroker connects to the broker of the script. The caller closes the connection.
+func scriptBroker(ts *testscript.TestScript) jetstream.JetStream {
+	nc, err := nats.Connect(ts.Getenv("NATS_URL"))
+	ts.Check(err)
+	js, err := jetstream.New(nc)
+	ts.Check(err)
+	return js
 }
 
 // await waits until the broker of the script has stored so many messages on a subject.
@@ -134,11 +140,8 @@ func await(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	count, err := strconv.ParseUint(args[2], 10, 64)
 	ts.Check(err)
-	nc, err := nats.Connect(ts.Getenv("NATS_URL"))
-	ts.Check(err)
-	defer nc.Close()
-	js, err := jetstream.New(nc)
-	ts.Check(err)
+	js := scriptBroker(ts)
+	defer js.Conn().Close()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	ts.Check(awaitStored(ctx, js, args[0], args[1], count))

@@ -92,7 +92,7 @@ func (a *app) schemaDiffCommand() *cobra.Command {
 		Long: `Compare two JSON Schemas. OLD and NEW are files, - for standard input, the name of a
 release such as v1.0, or current for the schema of this version, as producers meet it.
 
-Which differences break depends on who reads what:
+Which differences break depends on the direction:
   backward   events of OLD are read with NEW: a new required property, a narrower type,
              enum or bound, a new pattern, format or condition breaks; wider ones do not
   forward    events of NEW are read by consumers of OLD, who ignore unknown fields and

@@ -12,7 +12,7 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
-// Direction says who reads what in a check of compatibility.
+// Direction is the direction of a check of compatibility: events of which schema are read with which.
 type Direction string
 
 // The directions.
