@@ -1,5 +1,7 @@
 // Package embedded runs a NATS server with JetStream in this process. It is a package of its own so that a
 // program that only talks to a server does not contain one.
+//
+// Start with [Start]. The invariant: unless [Config].SyncInterval is set, what the server has acknowledged is on the disk.
 package embedded
 
 import (

@@ -1,6 +1,10 @@
 // Package export writes the events of a generation to files that databases and data frames read:
 // Parquet or lines of JSON, in folders by date and source. README.md has the columns, the layout and
 // questions in SQL.
+//
+// Start with [Run]. The invariant: the manifest names a span of the stream before
+// the first file of it appears, and a file appears whole, so every event is in exactly one file
+// wherever an export was killed.
 package export
 
 import (

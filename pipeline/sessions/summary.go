@@ -3,6 +3,8 @@
 // dimensions ([Stats]). Everything is a pure function of the events, so it is made again by
 // reading them again. It needs no broker: package summaries stores the records of sessions and keeps them up to
 // date.
+//
+// Start with [Fold]. The invariant: adding an event that a fold has already changes nothing.
 package sessions
 
 import (
