@@ -245,6 +245,21 @@ func TestRecordLargerThanABatchIsExact(t *testing.T) {
 	}
 }
 
+// storeOneBatch has a worker store one batch, which is cut off before the acknowledgement of that
+// one and before every further commit, and kills it.
+func storeOneBatch(t *testing.T, proxy *pipelinetest.Proxy, top pipeline.Topology) {
+	t.Helper()
+	proxy.Arm(pipelinetest.BeforeAck)
+	proxy.Arm(slices.Repeat([]pipelinetest.Cut{pipelinetest.BeforeCommit}, 1000)...)
+	s := start(t, pipelinetest.Connect(t, proxy.URL()), pipeline.Config{Topology: top})
+	select {
+	case <-proxy.Done:
+	case <-deadline(t).Done():
+		t.Fatal("no commit was cut")
+	}
+	s.kill()
+}
+
 // The part of a record that is stored is not stored again by another process.
 func TestRecordLargerThanABatchIsFinishedByAnotherWorker(t *testing.T) {
 	t.Parallel()
@@ -255,14 +270,7 @@ func TestRecordLargerThanABatchIsFinishedByAnotherWorker(t *testing.T) {
 	pipelinetest.Publish(t, js, pipelinetest.Workload(9, 5, 50)...)
 	for range 2 {
 		proxy := pipelinetest.NewProxy(t, server)
-		proxy.Arm(pipelinetest.BeforeAck)
-		s := start(t, pipelinetest.Connect(t, proxy.URL()), pipeline.Config{Topology: top})
-		select {
-		case <-proxy.Done:
-		case <-deadline(t).Done():
-			t.Fatal("no commit was cut")
-		}
-		s.kill()
+		storeOneBatch(t, proxy, top)
 	}
 	c, _, err := pipeline.ReadCheckpoint(t.Context(), js, top.Generation, 0)
 	if err != nil {
@@ -289,14 +297,7 @@ func TestRecordThatIsGoneInTheMiddleIsADeadLetter(t *testing.T) {
 	}
 	pipelinetest.PublishMessages(t.Context(), t, js, pipeline.ClaimMessage(record))
 	proxy := pipelinetest.NewProxy(t, server)
-	proxy.Arm(pipelinetest.BeforeAck)
-	s := start(t, pipelinetest.Connect(t, proxy.URL()), pipeline.Config{Topology: top})
-	select {
-	case <-proxy.Done:
-	case <-deadline(t).Done():
-		t.Fatal("no commit was cut")
-	}
-	s.kill()
+	storeOneBatch(t, proxy, top)
 	store, err := js.ObjectStore(t.Context(), pipeline.ClaimsBucket)
 	if err != nil {
 		t.Fatal(err)
@@ -304,7 +305,7 @@ func TestRecordThatIsGoneInTheMiddleIsADeadLetter(t *testing.T) {
 	if err := store.Delete(t.Context(), claim.Digest); err != nil {
 		t.Fatal(err)
 	}
-	s = start(t, js, pipeline.Config{Topology: top})
+	s := start(t, js, pipeline.Config{Topology: top})
 	if err := pipeline.CatchUp(deadline(t), js, top); err != nil {
 		t.Fatal(err)
 	}

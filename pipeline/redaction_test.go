@@ -81,6 +81,7 @@ func TestRedactingStageLetsNoSecretOutOfTheRawStream(t *testing.T) {
 	if err := pipeline.CatchUp(deadline(t), js, top); err != nil {
 		t.Fatal(err)
 	}
+	s.stop(t)
 	var metrics metricdata.ResourceMetrics
 	if err := reader.Collect(t.Context(), &metrics); err != nil {
 		t.Fatal(err)
@@ -88,7 +89,6 @@ func TestRedactingStageLetsNoSecretOutOfTheRawStream(t *testing.T) {
 	if n := redactions(metrics)["aws-access-token"]; n != 4 { // of records that became events
 		t.Errorf("%d redactions of aws-access-token", n)
 	}
-	s.stop(t)
 
 	letters, refused := 0, 0
 	for l, err := range pipeline.DeadLetters(t.Context(), js, "v1", pipeline.DeadLettersQuery{}) {

@@ -73,7 +73,7 @@ func (h *edgeHome) work(generation string) {
 	ctx, cancel := context.WithTimeout(h.t.Context(), 2*patience)
 	defer cancel()
 	js := h.server.JetStream()
-	if err := awaitStored(ctx, js, pipeline.EventsStream(generation), "checkpoints."+generation+".*", uint64(top.Partitions)); err != nil {
+	if err := awaitStored(ctx, js, "KV_TRIBUTARY", "$KV.TRIBUTARY.generation."+generation, 1); err != nil {
 		h.t.Fatal(err)
 	}
 	if err := pipeline.CatchUp(ctx, js, top); err != nil {

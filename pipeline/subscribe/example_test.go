@@ -40,18 +40,16 @@ func ExampleSubscription_Run() {
 		return
 	}
 	defer end()
-	changed := false
+	changed, promoted := false, make(chan error, 1)
 	handle := func(_ context.Context, e subscribe.Event) error {
 		fmt.Printf("%s %d: %s\n", e.Provenance.Generation, e.Sequence, *e.Text)
 		switch {
 		case e.Sequence == 2 && !changed:
-			go func() {
-				if err := promote(ctx, js, "b"); err != nil {
-					fmt.Println(err)
-					cancel()
-				}
-			}()
+			go func() { promoted <- promote(context.WithoutCancel(ctx), js, "b") }()
 		case e.Sequence == 2:
+			if err := <-promoted; err != nil {
+				fmt.Println(err)
+			}
 			cancel()
 		}
 		return nil
