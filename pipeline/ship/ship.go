@@ -280,6 +280,10 @@ func (s *Ship) runFiles(ctx context.Context, found finder) error {
 		return nil
 	})
 	err := g.Wait()
+	close(done)
+	for v := range done {
+		s.returned(v) // the summary says what it holds back
+	}
 	if cause := context.Cause(running); errors.Is(cause, errStreamChanged) {
 		return cause
 	}
@@ -299,11 +303,10 @@ func work(ctx context.Context, visits <-chan *visit, done chan<- *visit) error {
 	buf := make([]byte, readBytes)
 	for v := range visits {
 		v.buf = buf
-		err := v.run(ctx)
-		done <- v
-		if err != nil {
+		if err := v.run(ctx); err != nil {
 			return err
 		}
+		done <- v
 	}
 	return nil
 }
