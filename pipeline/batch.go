@@ -45,6 +45,7 @@ func (s batchSize) reaches(limits batchSize) bool {
 
 // batch is one atomic batch: an entry for each partition that has something to store.
 type batch struct {
+	limits  batchSize
 	entries []entry
 	size    batchSize
 }
@@ -84,7 +85,7 @@ func (b *batch) empty() bool { return len(b.entries) == 0 }
 // accepts reports whether the whole of a chunk fits beside the entries that are there.
 // An empty batch accepts any chunk: one that exceeds the limits is split.
 func (b *batch) accepts(c *chunk) bool {
-	return b.empty() || b.size.plus(c.size()).within(batchLimits)
+	return b.empty() || b.size.plus(c.size()).within(b.limits)
 }
 
 // add appends the entry of another partition.

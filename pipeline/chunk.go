@@ -45,7 +45,7 @@ func newChunk(number uint64) *chunk { return &chunk{number: number, tally: make(
 
 // full reports whether the chunk accepts no further record. Its last record may have
 // exceeded the limits of a batch.
-func (c *chunk) full() bool { return c.size().reaches(chunkLimits) }
+func (c *chunk) full(limits batchSize) bool { return c.size().reaches(limits) }
 
 // size returns what a batch that stores the rest of the chunk contains. Until the chunk is
 // sealed, the memory that a session takes stands for the length of its encoded state.

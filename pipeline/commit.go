@@ -62,7 +62,8 @@ func (s *Stage) collect(ctx context.Context) *batch {
 	slices.SortStableFunc(all, func(a, b waiting) int { return a.since.Compare(b.since) })
 	ctx, cancel := context.WithTimeout(ctx, sealWait)
 	defer cancel()
-	b := &batch{}
+	_, limits := s.config.pacer.limits()
+	b := &batch{limits: limits}
 	for _, w := range all {
 		w.addTo(ctx, b)
 	}
@@ -201,7 +202,7 @@ func (s *Stage) commit(ctx context.Context, b *batch) {
 func (s *Stage) dropStale(ctx context.Context, b *batch, cause error) *batch {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	rest := &batch{}
+	rest := &batch{limits: b.limits}
 	for _, e := range b.entries {
 		_, sequence, err := readCheckpoint(ctx, s.js, s.config.Topology.Generation, e.owner.p.number)
 		switch {

@@ -201,7 +201,8 @@ func (o *ownership) awaitRoom() error {
 		o.suspicion.careful--
 		return o.waitUntil(o.allStored)
 	}
-	return o.waitUntil(func() bool { return !o.building.full() })
+	limits, _ := o.p.stage.config.pacer.limits()
+	return o.waitUntil(func() bool { return !o.building.full(limits) })
 }
 
 // run fetches the body of a record, normalizes the record and appends the result.

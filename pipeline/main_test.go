@@ -20,6 +20,7 @@ func TestMain(m *testing.M) {
 	if code, is := pipelinetest.RunProgram(map[string]pipelinetest.Program{workerProgram: runWorker}); is {
 		os.Exit(code)
 	}
+	pipelinetest.Parallel()
 	// The server leaks this goroutine when it is shut down while it stores a batch.
 	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("github.com/nats-io/nats-server/v2/server.(*msgBlock).flushLoop"))
 }

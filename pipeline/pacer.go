@@ -14,6 +14,13 @@ const (
 	paceAhead = 32                     // records that a replay reads ahead, see readAhead
 )
 
+// While the live stage is active, the batches of a replay are small, so that no live commit
+// waits long behind one at the broker and at its disk.
+var (
+	paceChunk = batchSize{records: 16, messages: 32, bytes: 64 << 10}
+	paceBatch = batchSize{messages: 64, bytes: 128 << 10}
+)
+
 // pacer keeps the replays of a worker out of the way of its live stage. Of all partitions of
 // all replays one normalizes at a time, so that the replays take one processor at most. While
 // the live stage is active they rest after each slice of time, and after each commit, for
@@ -59,6 +66,14 @@ func (p *pacer) rest(ctx context.Context, took time.Duration) error {
 		return nil
 	}
 	return pause(ctx, min(paceRest*took, paceLimit))
+}
+
+// limits returns those of a chunk and of a batch.
+func (p *pacer) limits() (chunk, batch batchSize) {
+	if p == nil || !p.active() {
+		return chunkLimits, batchLimits
+	}
+	return paceChunk, paceBatch
 }
 
 // ahead returns how many records are read ahead.

@@ -28,6 +28,7 @@ func TestMain(m *testing.M) {
 	if code, is := pipelinetest.RunProgram(nil); is {
 		os.Exit(code)
 	}
+	pipelinetest.Parallel()
 	testscript.Main(leakChecked{m}, map[string]func(){"tributary": main})
 }
 

@@ -316,11 +316,10 @@ func runNode(ctx context.Context, arguments []byte, ready func()) error {
 		Port:       cfg.Port,
 		JetStream:  true,
 		StoreDir:   cfg.StoreDir,
-		// In a cluster a majority has what is acknowledged, without a sync. With SyncAlways,
-		// nodes would also damage compressed streams: a replica that starts truncates its last
-		// block (server.prepareForWALReplay), and then at times compresses it while it still
-		// writes to it (2.15.2, the goroutine in fileStore.newMsgBlockForWrite).
-		SyncAlways: cfg.Route == 0,
+		// A killed process has left to the kernel what it acknowledged, so SyncAlways is not needed.
+		// In a cluster, nodes with it would also damage compressed streams: a replica that starts
+		// truncates its last block (server.prepareForWALReplay), and then at times compresses it
+		// while it still writes to it (2.15.2, the goroutine in fileStore.newMsgBlockForWrite).
 		MaxPayload: embedded.MaxPayload,
 		NoSigs:     true,
 	}

@@ -22,6 +22,9 @@ package pipelinetest
 
 import (
 	"context"
+	"flag"
+	"runtime"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -35,7 +38,8 @@ import (
 )
 
 // Server is a JetStream server in this process, with a store of its own: the server that the
-// command embeds, with messages of up to 8 MiB and every commit synced.
+// command embeds, with messages of up to 8 MiB. Benchmarks have every commit synced; tests end
+// processes and no machines, so they do not depend on the speed of a disk.
 type Server struct {
 	tb  testing.TB
 	url string
@@ -49,12 +53,21 @@ type Server struct {
 func NewServer(tb testing.TB, options ...func(*embedded.Config)) *Server {
 	tb.Helper()
 	s := &Server{tb: tb, cfg: embedded.Config{StoreDir: tb.TempDir(), Listen: "127.0.0.1:0"}}
+	if _, measured := tb.(*testing.B); !measured {
+		s.cfg.SyncInterval = time.Minute
+	}
 	for _, o := range options {
 		o(&s.cfg)
 	}
 	s.Start()
 	tb.Cleanup(s.Stop)
 	return s
+}
+
+// Parallel has three tests run at a time for each processor, unless the flag -parallel says
+// otherwise: most tests wait for heartbeats. A TestMain calls it before it runs the tests.
+func Parallel() {
+	_ = flag.Set("test.parallel", strconv.Itoa(3*runtime.GOMAXPROCS(0))) // the flag exists
 }
 
 // Start starts the server again after [Server.Stop], on the same store and the same port.

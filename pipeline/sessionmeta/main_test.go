@@ -32,6 +32,7 @@ func TestMain(m *testing.M) {
 	if code, is := pipelinetest.RunProgram(programs); is {
 		os.Exit(code)
 	}
+	pipelinetest.Parallel()
 	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("github.com/nats-io/nats-server/v2/server.(*msgBlock).flushLoop"))
 }
 
