@@ -114,13 +114,13 @@ func TestRawStreamThatRolledBackStopsAndIsCured(t *testing.T) {
 			if !strings.HasPrefix(p.Fault, pipeline.ErrRawLost.Error()) {
 				t.Errorf("partition %d: %q", p.Partition, p.Fault)
 			}
-			requireInOrder(t, p.Cure, "tributary ship --again", "new generation", "TRIBUTARY_GENERATION")
+			pipelinetest.RequireInOrder(t, p.Cure, "tributary ship --again", "new generation", "TRIBUTARY_GENERATION")
 		}
 	}
 	if err := r.worker.wait(t); err == nil {
 		t.Error("the worker ends without an error")
 	}
-	requireInOrder(t, r.log.String(), "partition stopped", "raw stream has lost its tail", "tributary ship --again", "new generation", "TRIBUTARY_GENERATION")
+	pipelinetest.RequireInOrder(t, r.log.String(), "partition stopped", "raw stream has lost its tail", "tributary ship --again", "new generation", "TRIBUTARY_GENERATION")
 	stopped()
 	pipelinetest.Publish(t, r.js, r.next...) // before anybody has looked
 	stopped()
@@ -132,19 +132,5 @@ func TestRawStreamThatRolledBackStopsAndIsCured(t *testing.T) {
 	next.Generation = "v2"
 	if shown, n := gaps(t, r.js, next); n != 0 {
 		t.Errorf("%d sessions have gaps: %+v", n, shown)
-	}
-}
-
-// requireInOrder fails the test unless a text contains parts, one behind the other.
-func requireInOrder(tb testing.TB, text string, parts ...string) {
-	tb.Helper()
-	rest := text
-	for _, p := range parts {
-		_, after, ok := strings.Cut(rest, p)
-		if !ok {
-			tb.Errorf("no %q, behind those before it, in:\n%s", p, text)
-			return
-		}
-		rest = after
 	}
 }

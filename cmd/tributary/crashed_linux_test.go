@@ -62,7 +62,7 @@ func TestRecordThatNeededMoreMemoryIsBroughtBack(t *testing.T) {
 			}
 			if lives == 6 {
 				_, out := ended(tributary("doctor"))
-				inOrder(t, out, "problem: partition 0: record 2, 60.0 MiB, may have ended", "more memory")
+				pipelinetest.RequireInOrder(t, out, "problem: partition 0: record 2, 60.0 MiB, may have ended", "more memory")
 			}
 			worker = tributary("run")
 			limit(worker)
@@ -75,11 +75,11 @@ func TestRecordThatNeededMoreMemoryIsBroughtBack(t *testing.T) {
 	if code != exitFailure {
 		t.Errorf("doctor: exit code %d", code)
 	}
-	inOrder(t, out, "problem: record 2, 60.0 MiB, session "+records[1].Session+" of claude_code", "more memory", "tributary dlq requeue 2")
+	pipelinetest.RequireInOrder(t, out, "problem: record 2, 60.0 MiB, session "+records[1].Session+" of claude_code", "more memory", "tributary dlq requeue 2")
 	_, out = ended(tributary("dlq", "ls"))
-	inOrder(t, out, "2  open", "crashed", "60.0 MiB", records[1].Session)
+	pipelinetest.RequireInOrder(t, out, "2  open", "crashed", "60.0 MiB", records[1].Session)
 	_, out = ended(tributary("dlq", "show", "2"))
-	inOrder(t, out, "crashed", "60.0 MiB, in an object of the bucket CLAIMS", "words words")
+	pipelinetest.RequireInOrder(t, out, "crashed", "60.0 MiB, in an object of the bucket CLAIMS", "words words")
 	if code, out = ended(tributary("dlq", "show", "--raw", "2")); code != 0 || strings.TrimSuffix(out, "\n") != string(records[1].Data) {
 		t.Errorf("the bytes of the record: exit code %d, %d bytes of %d", code, len(out), len(records[1].Data))
 	}

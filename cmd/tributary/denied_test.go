@@ -14,6 +14,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nkeys"
+
+	"tributary/pipeline/pipelinetest"
 )
 
 // TestEachRoleIsDeniedTheRest tries what a role may not do: the broker names each subject in a
@@ -365,7 +367,7 @@ func startCreds(t *testing.T) credsBroker {
 		}
 		return path
 	}
-	return credsBroker{startConfigured(t, file).ClientURL(), write("good.creds", account), write("bad.creds", other)}
+	return credsBroker{pipelinetest.StartConfigured(t, file).ClientURL(), write("good.creds", account), write("bad.creds", other)}
 }
 
 // TestDeniedRightIsNamed runs each command as a user without rights: it ends with the subject,

@@ -140,7 +140,7 @@ accounts {
 }`), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	broker := startConfigured(t, file)
+	broker := pipelinetest.StartConfigured(t, file)
 	nc, err := nats.Connect(broker.ClientURL(), nats.UserInfo("all", "a"))
 	if err != nil {
 		t.Fatal(err)

@@ -33,12 +33,12 @@ func TestDoctorTellsTheCureOfALostTail(t *testing.T) {
 	if code := worker.wait(); code != exitFailure {
 		t.Errorf("run: exit code %d", code)
 	}
-	inOrder(t, worker.stderr.String(), append([]string{"partition stopped"}, cure...)...)
+	pipelinetest.RequireInOrder(t, worker.stderr.String(), append([]string{"partition stopped"}, cure...)...)
 	code, out := ended(start(t, home, server.URL(), "doctor"))
 	if code != exitFailure || strings.Contains(out, "every record is done") || strings.Count(out, "have stopped:") != 1 {
 		t.Errorf("doctor: exit code %d\n%s", code, out)
 	}
-	inOrder(t, out, append([]string{"unknown: all partitions have stopped", "partitions 0-15 have stopped"}, cure...)...)
+	pipelinetest.RequireInOrder(t, out, append([]string{"unknown: all partitions have stopped", "partitions 0-15 have stopped"}, cure...)...)
 	if code, out := ended(start(t, home, server.URL(), "doctor", "-o", "json")); code != exitFailure || !strings.Contains(out, `"cure":"ship the logs again first`) {
 		t.Errorf("doctor -o json: exit code %d\n%s", code, out)
 	}
@@ -78,22 +78,8 @@ func TestDoctorShowsGaps(t *testing.T) {
 			t.Errorf("gaps since %s: exit code %d\n%s", since, code, out)
 		}
 	}
-	inOrder(t, out, "problem: session "+records[0].Session+" of claude_code: records are missing in the raw stream", "of file "+records[0].Origin.File, "tributary ship --again")
+	pipelinetest.RequireInOrder(t, out, "problem: session "+records[0].Session+" of claude_code: records are missing in the raw stream", "of file "+records[0].Origin.File, "tributary ship --again")
 	if code, out := doctor(records...); code != 0 || strings.Contains(out, "missing") {
 		t.Errorf("a gap that is filled: exit code %d\n%s", code, out)
-	}
-}
-
-// inOrder fails the test unless a text contains parts, one behind the other.
-func inOrder(tb testing.TB, text string, parts ...string) {
-	tb.Helper()
-	rest := text
-	for _, p := range parts {
-		_, after, ok := strings.Cut(rest, p)
-		if !ok {
-			tb.Errorf("no %q, behind those before it, in:\n%s", p, text)
-			return
-		}
-		rest = after
 	}
 }

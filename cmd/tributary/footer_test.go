@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -63,17 +62,7 @@ func TestFooterShowsWhatUpHasDone(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), 50*time.Second)
 				defer cancel()
 				f.show(ctx)
-				got := seen.states()
-				for at, want := 0, c.want; len(want) > 0; want = want[1:] {
-					next := slices.Index(got[at:], want[0])
-					if next < 0 {
-						t.Fatalf("%q is not shown among %q", want[0], got[at:])
-					}
-					at += next
-				}
-				if last := got[len(got)-1]; last != "" {
-					t.Errorf("%q is left", last)
-				}
+				seen.requireShown(t, c.want)
 			})
 		})
 	}

@@ -104,6 +104,13 @@ func shipWithKills(t *testing.T, dir string, seed uint64) {
 	for range workers {
 		pool = append(pool, start(t, home, server.URL(), "run"))
 	}
+	t.Cleanup(func() {
+		for _, worker := range pool {
+			if t.Failed() {
+				t.Logf("%v:\n%s", worker.cmd.Args, &worker.stderr)
+			}
+		}
+	})
 	for n, round := range logs.rounds(*killRounds) {
 		count, _ := sent.now()
 		edge := startShip(t, home, server.URL(), round.files)

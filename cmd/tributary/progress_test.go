@@ -46,6 +46,23 @@ type screen struct{ bytes.Buffer }
 // states are the last lines that were shown, one after the other.
 func (s *screen) states() []string { return strings.Split(s.String(), clearLine)[1:] }
 
+// requireShown fails the test unless the screen has shown these states in their order, others
+// between them, and is empty in the end.
+func (s *screen) requireShown(t *testing.T, want []string) {
+	t.Helper()
+	got := s.states()
+	for at := 0; len(want) > 0; want = want[1:] {
+		next := slices.Index(got[at:], want[0])
+		if next < 0 {
+			t.Fatalf("%q is not shown among %q", want[0], got[at:])
+		}
+		at += next
+	}
+	if last := got[len(got)-1]; last != "" {
+		t.Errorf("%q is left", last)
+	}
+}
+
 func TestProgressIsShownOnATerminal(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -77,17 +94,7 @@ func TestProgressIsShownOnATerminal(t *testing.T) {
 					status: &statusLine{w: &seen}, columns: func() int { return plainWidth },
 				}
 				p.report(t.Context())
-				got := seen.states()
-				for at, want := 0, c.want; len(want) > 0; want = want[1:] {
-					next := slices.Index(got[at:], want[0])
-					if next < 0 {
-						t.Fatalf("%q is not shown among %q", want[0], got[at:])
-					}
-					at += next
-				}
-				if last := got[len(got)-1]; last != "" {
-					t.Errorf("%q is left", last)
-				}
+				seen.requireShown(t, c.want)
 			})
 		})
 	}

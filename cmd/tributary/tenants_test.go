@@ -17,6 +17,8 @@ import (
 	"testing"
 	"time"
 
+	"tributary/pipeline/pipelinetest"
+
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -71,31 +73,8 @@ func startTenants(t *testing.T, change func(file, text string) string) *tenants 
 			t.Fatal(err)
 		}
 	}
-	b.broker = startConfigured(t, filepath.Join(b.dir, "nats.conf"))
+	b.broker = pipelinetest.StartConfigured(t, filepath.Join(b.dir, "nats.conf"))
 	return b
-}
-
-// startConfigured starts a server with a configuration file.
-func startConfigured(t *testing.T, file string) *server.Server {
-	t.Helper()
-	options, err := server.ProcessConfigFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	options.NoLog, options.NoSigs = true, true
-	broker, err := server.NewServer(options)
-	if err != nil {
-		t.Fatal(err)
-	}
-	broker.Start()
-	t.Cleanup(func() {
-		broker.Shutdown()
-		broker.WaitForShutdown()
-	})
-	if !broker.ReadyForConnections(patience) {
-		t.Fatal("the broker does not accept connections")
-	}
-	return broker
 }
 
 // key makes an nkey, stores its seed, and returns its public part.

@@ -96,12 +96,32 @@ func (x Expectation) Compare(ctx context.Context, js jetstream.JetStream) (*Repo
 	return r, nil
 }
 
+// RequireInOrder fails the test unless a text contains parts, one behind the other.
+func RequireInOrder(tb testing.TB, text string, parts ...string) {
+	tb.Helper()
+	rest := text
+	for _, p := range parts {
+		_, after, ok := strings.Cut(rest, p)
+		if !ok {
+			tb.Errorf("no %q, behind those before it, in:\n%s", p, text)
+			return
+		}
+		rest = after
+	}
+}
+
+// catchUpTimeout is far more than any test needs, so that one that stands still says where.
+const catchUpTimeout = 4 * time.Minute
+
 // RequireExact waits until the generation has caught up, and fails the test unless it holds
 // exactly what is expected.
 func (x Expectation) RequireExact(tb testing.TB, js jetstream.JetStream) *Report {
 	tb.Helper()
-	if err := pipeline.CatchUp(tb.Context(), js, x.Topology); err != nil {
-		tb.Fatal(err)
+	ctx, cancel := context.WithTimeout(tb.Context(), catchUpTimeout)
+	defer cancel()
+	if err := pipeline.CatchUp(ctx, js, x.Topology); err != nil {
+		workers, _ := pipeline.Workers(tb.Context(), js, x.Topology.Generation) // none where the broker is away
+		tb.Fatalf("%v; the workers are %+v", err, workers)
 	}
 	r, err := x.Compare(tb.Context(), js)
 	if err != nil {

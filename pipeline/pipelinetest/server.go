@@ -64,6 +64,29 @@ func NewServer(tb testing.TB, options ...func(*embedded.Config)) *Server {
 	return s
 }
 
+// StartConfigured starts a server with a configuration file, which ends with the test.
+func StartConfigured(tb testing.TB, file string) *server.Server {
+	tb.Helper()
+	options, err := server.ProcessConfigFile(file)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	options.NoLog, options.NoSigs = true, true
+	srv, err := server.NewServer(options)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	srv.Start()
+	tb.Cleanup(func() {
+		srv.Shutdown()
+		srv.WaitForShutdown()
+	})
+	if !srv.ReadyForConnections(time.Minute) {
+		tb.Fatal("the server accepts no connections")
+	}
+	return srv
+}
+
 // Parallel has three tests run at a time for each processor, unless the flag -parallel says
 // otherwise: most tests wait for heartbeats. A TestMain calls it before it runs the tests.
 func Parallel() {

@@ -13,7 +13,6 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/go-cmp/cmp"
-	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nkeys"
@@ -149,20 +148,7 @@ func configuredBroker(t *testing.T) (as func(role string, more ...nats.Option) j
 	if err := os.WriteFile(file, []byte(conf), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	options, err := server.ProcessConfigFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	options.NoLog, options.NoSigs = true, true
-	broker, err := server.NewServer(options)
-	if err != nil {
-		t.Fatal(err)
-	}
-	broker.Start()
-	t.Cleanup(func() {
-		broker.Shutdown()
-		broker.WaitForShutdown()
-	})
+	broker := pipelinetest.StartConfigured(t, file)
 	return func(role string, more ...nats.Option) jetstream.JetStream {
 		public, err := keys[role].PublicKey()
 		if err != nil {
