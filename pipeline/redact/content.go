@@ -72,7 +72,7 @@ func (c *contentScan) value(dec *jsontext.Decoder, name string, tool bool) bool 
 			return false
 		}
 		s := t.String()
-		if (tool || !isMetadata(name, s)) && s != "" {
+		if (tool || !isMetadata(name, s)) && strings.TrimSpace(s) != "" {
 			s = c.text(s, int(dec.InputOffset())-1-len(s))
 		}
 		c.out = lenient.AppendQuote(c.out, s)
@@ -147,7 +147,27 @@ func (c *contentScan) text(s string, offset int) string {
 	}
 	head := keptHead.FindString(s)
 	tail := keptTail.FindString(s[len(head):])
-	return head + c.replaced(s[len(head):len(s)-len(tail)], offset) + tail
+	return head + c.plans(s[len(head):len(s)-len(tail)], offset) + tail
+}
+
+// plans replaces a text, but for the tags around a plan in it: the plan is replaced by itself,
+// because agents write it once more without the text around it.
+func (c *contentScan) plans(s string, offset int) string {
+	var out strings.Builder
+	replace := func(part string) {
+		if strings.TrimSpace(part) != "" && !wholePlaceholder.MatchString(part) {
+			part = c.replaced(part, offset)
+		}
+		out.WriteString(part)
+	}
+	at := 0
+	for _, tag := range planTag.FindAllStringIndex(s, -1) {
+		replace(s[at:tag[0]])
+		out.WriteString(s[tag[0]:tag[1]])
+		at = tag[1]
+	}
+	replace(s[at:])
+	return out.String()
 }
 
 // replaced returns the placeholder of a text, and notes the hit.
@@ -167,6 +187,8 @@ var (
 		`(?:(?:Chunk ID: \w+|Wall time:? [\d.]+ ?(?:seconds|s)|Process exited with code -?\d{1,10}|Process running with session ID \d+|` +
 		`(?:Original token count|Total output lines): \d+|Output:)[ \t]*(?:\r?\n|$))+)+`)
 	keptTail = regexp.MustCompile(`(?:\s<exited with exit code -?\d{1,10}>|\nExit Code: -?\d{1,10}(?:\n(?:Signal|Background PIDs|Process Group PGID): [\w()-]+)*)\s*$`)
+	// planTag begins or ends a plan in a text.
+	planTag = regexp.MustCompile(`</?proposed_plan>`)
 	// keptText is a text that is as a whole of these.
 	keptText = regexp.MustCompile(`^(?:` + strings.TrimPrefix(keptHead.String(), "^") + `)*(?:\[redacted:[a-z0-9_-]+:[0-9a-f]{12}\])?` + `(?:` + strings.TrimSuffix(keptTail.String(), "$") + `)?$`)
 	// metadataName are names of members that are metadata: ids and times by their end, the

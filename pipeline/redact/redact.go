@@ -8,6 +8,8 @@ package redact
 
 import (
 	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"regexp"
 	"slices"
@@ -85,6 +87,19 @@ func (r *Redactor) Mode() Mode {
 
 // Fingerprint is [Key.fingerprint] of the key.
 func (r *Redactor) Fingerprint() string { return r.key.fingerprint() }
+
+// BuiltIn is the fingerprint of the rules of a [Redactor] that has no others.
+const BuiltIn = "built-in"
+
+// RulesFingerprint is the first 12 hex digits of the SHA-256 of the file of rules; without such a
+// file it is [BuiltIn].
+func (r *Redactor) RulesFingerprint() string {
+	if r.rules.added == "" {
+		return BuiltIn
+	}
+	sum := sha256.Sum256([]byte(r.rules.added))
+	return hex.EncodeToString(sum[:6])
+}
 
 // Rules returns the ids of the rules.
 func (r *Redactor) Rules() []string {
