@@ -96,6 +96,9 @@ var ErrCrashed = errors.New("record ended the process")
 // that it was tried.
 var errTimeout = errors.New("record took too long")
 
+// fatal reports whether a record ended workers, or took too long for them.
+func fatal(err error) bool { return errors.Is(err, ErrCrashed) || errors.Is(err, errTimeout) }
+
 // permanentErrors are the reasons of the permanent errors that no normalizer sees.
 var permanentErrors = []struct {
 	err    error

@@ -212,7 +212,9 @@ func (o *ownership) run(r received) error {
 		return err
 	}
 	defer release()
-	r.Data, r.hits = o.p.stage.redactor.Record(r.Data)
+	if err := o.redact(&r); err != nil {
+		return err
+	}
 	if len(r.Data) > largeRecord {
 		return o.applyLarge(r)
 	}

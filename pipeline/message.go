@@ -78,12 +78,20 @@ func (o *ownership) eventMessage(e *normalizers.Emitted) (message, error) {
 }
 
 // deadLetterMessage returns the message of a record that becomes a dead letter. Of a record
-// that travels by claim check it keeps the reference, which is a header, and not the bytes.
+// that travels by claim check it keeps the reference, which is a header, and not the bytes; of one
+// that could not be redacted it keeps neither.
 func (o *ownership) deadLetterMessage(r received, cause error) message {
 	s := o.p.stage
-	r.Data, _ = s.redactor.Record(r.raw.Data)
+	r.Data = r.raw.Data
+	unredacted := s.redactor != nil && fatal(cause)
+	if !unredacted {
+		r.Data, _ = s.redactor.Record(r.Data)
+	}
 	header := redactHeader(s.redactor, r.raw.Header)
 	m := deadLetter(s.config.Topology.Generation, o.p.number, s.config.Revision, r.Record, header, cause, s.nc.MaxPayload())
+	if unredacted {
+		m.Data = nil
+	}
 	if s.redactor != nil {
 		m.Header[envelopes.HeaderRedacted] = []string{string(s.redactor.Mode())}
 	}

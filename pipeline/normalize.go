@@ -141,7 +141,7 @@ func (o *ownership) append(r received, out normalized) {
 // the checkpoint says so of records that are stored in part.
 func (o *ownership) storedBefore(r received, messages int) int {
 	switch {
-	case errors.Is(r.err, ErrCrashed), errors.Is(r.err, errTimeout): // what is stored came from an attempt; the dead letter is new
+	case fatal(r.err): // what is stored came from an attempt; the dead letter is new
 		return 0
 	case r.Sequence < o.resume.Out:
 		return messages

@@ -17,24 +17,42 @@ import (
 // for through a generation that redacts its records.
 var errRedacted = errors.New("record is redacted")
 
+const redactKeyCure = "give this worker the key of the others in TRIBUTARY_REDACT_KEY or TRIBUTARY_REDACT_KEY_FILE"
+
 // newRedactor returns the redactor of a generation, nil when its records are not redacted.
 func newRedactor(g Generation, create func(redact.Mode) (*redact.Redactor, error)) (*redact.Redactor, error) {
 	if !g.Settings.Redacted() {
 		return nil, nil //nolint:nilnil // redacts nothing
 	}
-	const cure = "give this worker the key of the others in TRIBUTARY_REDACT_KEY or TRIBUTARY_REDACT_KEY_FILE"
 	if create == nil {
-		return nil, fmt.Errorf("%w: generation %s has redact=%s, and this worker no key: %s", errTopology, g.Name, g.Settings.Redact, cure)
+		return nil, fmt.Errorf("%w: generation %s has redact=%s, and this worker no key: %s", errTopology, g.Name, g.Settings.Redact, redactKeyCure)
 	}
 	r, err := create(g.Settings.Redact)
 	if err != nil {
 		return nil, fmt.Errorf("generation %s has redact=%s: %w", g.Name, g.Settings.Redact, err)
 	}
-	if have := r.Fingerprint(); have != g.Settings.RedactKey {
-		return nil, fmt.Errorf("%w: generation %s is redacted with the key of fingerprint %s, and this worker has another one of fingerprint %s: %s",
-			errTopology, g.Name, g.Settings.RedactKey, have, cure)
+	return r, g.Settings.contradiction(g.Name, Settings{RedactKey: r.Fingerprint(), RedactRules: r.RulesFingerprint()})
+}
+
+// redact replaces what the generation replaces in a record. It may take as long as the normalizer.
+// A record at which that took too long, or ended workers, is not redacted again: its bytes are left out.
+func (o *ownership) redact(r *received) error {
+	redactor := o.p.stage.redactor
+	switch {
+	case redactor == nil:
+		return nil
+	case fatal(r.err):
+		r.Data = nil
+		return nil
 	}
-	return r, nil
+	call := o.calls.begin(r.Sequence)
+	o.p.normalizing.Begin()
+	r.Data, r.hits = redactor.Record(r.Data)
+	o.p.normalizing.End()
+	if !o.calls.end(call) {
+		return errLeftBehind
+	}
+	return nil
 }
 
 // plainHeaders are the headers of a raw record that have nothing of its content.

@@ -1,14 +1,19 @@
 package pipeline_test
 
 import (
+	"bytes"
 	"fmt"
 	"maps"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
@@ -17,6 +22,9 @@ import (
 	"tributary/pipeline"
 	"tributary/pipeline/pipelinetest"
 	"tributary/pipeline/redact"
+	"tributary/pipeline/sessionmeta"
+	"tributary/pipeline/summaries"
+	"tributary/pipeline/titles"
 )
 
 // redactWith returns the Redact of a worker with a key.
@@ -34,14 +42,15 @@ func redacted(tb testing.TB, key string) pipeline.Topology {
 		tb.Fatal(err)
 	}
 	top := topology(2)
-	top.Settings.Redact, top.Settings.RedactKey = redact.Secrets, r.Fingerprint()
+	top.Settings.Redact, top.Settings.RedactKey, top.Settings.RedactRules = redact.Secrets, r.Fingerprint(), r.RulesFingerprint()
 	return top
 }
 
 const redactKey = "a key of the tests, of no value"
 
-// A stage that redacts lets no secret out of the raw stream: not into events, states and dead
-// letters, and not through the commands that read the raw stream for them.
+// A stage that redacts lets no secret out of the raw stream: not into events, states, dead
+// letters, records and titles of sessions, and not through the commands that read the raw stream
+// for them.
 func TestRedactingStageLetsNoSecretOutOfTheRawStream(t *testing.T) {
 	t.Parallel()
 	server := pipelinetest.NewServer(t)
@@ -115,11 +124,116 @@ func TestRedactingStageLetsNoSecretOutOfTheRawStream(t *testing.T) {
 	if err := pipeline.CheckUnredacted(t.Context(), js, "v1"); err == nil || !strings.Contains(err.Error(), "generation v1 has redact=redacted") {
 		t.Errorf("raw records: %v", err)
 	}
+	titled, title := titlesOfPrompts(t, js)
+	awaitSummaries(t, js, top)
 	read := server.RequireNowhere(js, pipelinetest.Cores(secrets), pipeline.RawStream, "OBJ_CLAIMS")
-	if read["EVENTS_v1"] < 2*len(secrets) {
-		t.Errorf("read %v", read)
+	if read["EVENTS_v1"] < 2*len(secrets) || read[pipeline.SessionsStream] < titled || titled < len(secrets)/2 || read[pipeline.SummariesStream("v1")] == 0 {
+		t.Errorf("%d titles, such as %q, read %v", titled, title, read)
 	}
 }
+
+// titlesOfPrompts gives each session the titles that programs make of its prompts, and returns how
+// many there were, and the last one.
+func titlesOfPrompts(t *testing.T, js jetstream.JetStream) (n int, last string) {
+	t.Helper()
+	service, err := sessionmeta.New(js, sessionmeta.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for e, err := range pipeline.Events(t.Context(), js, "v1", pipeline.EventsQuery{Type: envelopes.UserMessage}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		for source, title := range map[sessionmeta.TitleSource]string{
+			sessionmeta.SourceFallback: titles.Fallback(*e.Text),
+			sessionmeta.SourceAuto:     titles.Sanitize(*e.Text),
+		} {
+			change, err := service.ApplyGeneratedTitle(t.Context(), sessionmeta.Key{Source: e.Source, SessionID: e.SessionID}, title, source, true)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if change != nil {
+				n, last = n+1, title
+			}
+		}
+	}
+	return n, last
+}
+
+// awaitSummaries keeps records of the sessions until they have every event.
+func awaitSummaries(t *testing.T, js jetstream.JetStream, top pipeline.Topology) {
+	t.Helper()
+	keeper, err := summaries.New(js, summaries.Config{Every: time.Millisecond, Beat: 20 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- keeper.Run(deadline(t)) }()
+	look := time.NewTicker(5 * time.Millisecond)
+	defer look.Stop()
+	for kept := false; !kept; <-look.C {
+		view, err := summaries.Open(deadline(t), js, top.Generation, func(err error) { t.Error(err) })
+		if err != nil {
+			t.Fatal(err)
+		}
+		status, err := view.Status(deadline(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		kept = status.Kept && status.Behind == 0
+	}
+	keeper.Drain()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+// A record at which redaction takes longer than a record may becomes a dead letter without its
+// bytes; it can be given back, because the raw stream has it.
+func TestRecordAtWhichRedactionHangsIsADeadLetterWithoutItsBytes(t *testing.T) {
+	t.Parallel()
+	rules := filepath.Join(t.TempDir(), "rules.toml")
+	// At each x the expression reads on to the end of the text, in vain.
+	if err := os.WriteFile(rules, []byte("[[rules]]\nid = \"slow\"\nregex = 'x(?:[^y]*y|)'\nkeywords = ['slow-']\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	create := func(mode redact.Mode) (*redact.Redactor, error) {
+		return redact.New(redact.Config{Mode: mode, Key: redact.Key(redactKey), Rules: rules})
+	}
+	r, err := create(redact.Secrets)
+	if err != nil {
+		t.Fatal(err)
+	}
+	top := topology(2)
+	top.Settings.Redact, top.Settings.RedactKey, top.Settings.RedactRules = redact.Secrets, r.Fingerprint(), r.RulesFingerprint()
+	server := pipelinetest.NewServer(t)
+	js := server.Provision(top)
+	records := pipelinetest.Workload(65, 4, 40)
+	slow := normalizers.Record{Source: envelopes.ClaudeCode, Session: records[0].Session, Data: []byte(`{"type":"user","uuid":"slow","message":{"role":"user","content":"slow-` + strings.Repeat("x", slowSecret) + `"}}`)}
+	pipelinetest.Publish(t, js, append(records[:20:20], slow)...)
+	pipelinetest.Publish(t, js, records[20:]...)
+	s := start(t, js, pipeline.Config{Topology: top, Redact: create, RecordTimeout: 100 * time.Millisecond})
+	if err := pipeline.CatchUp(deadline(t), js, top); err != nil {
+		t.Fatal(err)
+	}
+	found := letters(t, js, pipeline.DeadLettersQuery{Reason: "timeout"})
+	if len(found) != 1 || found[0].Sequence != 21 || found[0].Size != len(slow.Data) || found[0].Whole {
+		t.Fatalf("dead letters %+v", found)
+	}
+	if _, err := found[0].LoadRecord(t.Context(), js); err == nil || !strings.Contains(err.Error(), "its dead letter does not have it") {
+		t.Errorf("the record: %v", err)
+	}
+	data, err := found[0].Load(t.Context(), js)
+	if err != nil || !bytes.Equal(data, slow.Data) {
+		t.Errorf("a requeue has %d bytes: %v", len(data), err)
+	}
+	ready(t, s) // once the redactor has returned
+	s.stop(t)
+	server.RequireNowhere(js, []string{"xxxxxxxx"}, pipeline.RawStream)
+}
+
+// slowSecret is the length of a text that the redactor reads in a second, or several.
+const slowSecret = 12_000
 
 // redactions returns the counts of a metric by rule.
 func redactions(metrics metricdata.ResourceMetrics) map[string]int64 {
@@ -153,6 +267,10 @@ func TestWorkersOfOtherRedactionAreRefused(t *testing.T) {
 		return stage.Run(deadline(t))
 	}
 	plain := topology(2)
+	rules := filepath.Join(t.TempDir(), "rules.toml")
+	if err := os.WriteFile(rules, []byte("[[rules]]\nid = 'plot'\nregex = 'PLOT-[0-9]{4}'\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for name, c := range map[string]struct {
 		cfg  pipeline.Config
 		want string
@@ -160,10 +278,16 @@ func TestWorkersOfOtherRedactionAreRefused(t *testing.T) {
 		"another mode": {pipeline.Config{Topology: withRedaction(top, redact.Full, ""), Redact: redactWith(redactKey)}, "redact"},
 		"another key": {
 			pipeline.Config{Topology: plain, Redact: redactWith("another key of the tests")},
-			"is redacted with the key of fingerprint " + top.Settings.RedactKey + ", and this worker has another one",
+			"generation v1 has redact_key " + top.Settings.RedactKey + ", want ",
 		},
 		"another fingerprint": {pipeline.Config{Topology: redacted(t, "another key of the tests"), Redact: redactWith("another key of the tests")}, "redact_key"},
-		"no key":              {pipeline.Config{Topology: plain}, "generation v1 has redact=redacted, and this worker no key"},
+		"other rules": {
+			pipeline.Config{Topology: plain, Redact: func(mode redact.Mode) (*redact.Redactor, error) {
+				return redact.New(redact.Config{Mode: mode, Key: redact.Key(redactKey), Rules: rules})
+			}},
+			"generation v1 has redact_rules built-in, want ",
+		},
+		"no key": {pipeline.Config{Topology: plain}, "generation v1 has redact=redacted, and this worker no key"},
 	} {
 		if err := run(c.cfg); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %s", name, err, c.want)
@@ -183,6 +307,20 @@ func TestWorkersOfOtherRedactionAreRefused(t *testing.T) {
 	if stored := server.RequireNowhere(js, []string{redactKey}); cmp.Equal(stored, map[string]int{}) {
 		t.Error("nothing is stored")
 	}
+}
+
+// A generation that was made before rules were stored takes workers of any rules.
+func TestGenerationWithoutStoredRulesTakesWorkersOfAnyRules(t *testing.T) {
+	t.Parallel()
+	top := redacted(t, redactKey)
+	stored := top
+	stored.Settings.RedactRules = ""
+	js := pipelinetest.NewServer(t).Provision(stored)
+	s := start(t, js, pipeline.Config{Topology: top, Redact: redactWith(redactKey)})
+	if err := pipeline.CatchUp(deadline(t), js, top); err != nil {
+		t.Fatal(err)
+	}
+	s.stop(t)
 }
 
 func withRedaction(top pipeline.Topology, mode redact.Mode, key string) pipeline.Topology {

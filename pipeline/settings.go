@@ -25,6 +25,7 @@ type Settings struct {
 	Raw          RawMode             `json:"raw,omitzero"`           // default [RawCarried]
 	Redact       redact.Mode         `json:"redact,omitzero"`        // what is replaced before records are normalized; default [redact.Full], nothing
 	RedactKey    string              `json:"redact_key,omitzero"`    // fingerprint of the key of redaction; empty for none
+	RedactRules  string              `json:"redact_rules,omitzero"`  // fingerprint of the rules of redaction; empty for none, or in a generation that was made before it was stored
 }
 
 // RawMode says how the first event of a record has the record.
@@ -45,12 +46,10 @@ func (s Settings) Apply(session *normalizers.Session) {
 // setting is one field of [Settings].
 type setting struct {
 	key, fallback string
-	values        []string // nil for any
+	values        []string // nil for one that follows from the redactor of a worker
 	field         func(*Settings) *string
+	cure          string // of a worker with another value; empty for the general one
 }
-
-// redactKey is the setting that follows from the key of redaction.
-const redactKey = "redact_key"
 
 // settingsTable lists the settings in the order of the documentation.
 var settingsTable = []setting{
@@ -58,25 +57,36 @@ var settingsTable = []setting{
 		"tool_metadata", string(normalizers.ProfileOpenCode),
 		[]string{string(normalizers.ProfileOpenCode), string(normalizers.ProfileCurrent)},
 		func(s *Settings) *string { return (*string)(&s.ToolMetadata) },
+		"",
 	},
 	{
 		"cloudevents", string(envelopes.Binary),
 		[]string{string(envelopes.Binary), string(envelopes.Structured)},
 		func(s *Settings) *string { return (*string)(&s.CloudEvents) },
+		"",
 	},
 	{
 		"raw", string(RawCarried),
 		[]string{string(RawCarried), string(RawReferenced)},
 		func(s *Settings) *string { return (*string)(&s.Raw) },
+		"",
 	},
 	{
 		"redact", string(redact.Full),
 		[]string{string(redact.Full), string(redact.Secrets), string(redact.MetadataOnly)},
 		func(s *Settings) *string { return (*string)(&s.Redact) },
+		"",
 	},
 	{
-		redactKey, "", nil,
+		"redact_key", "", nil,
 		func(s *Settings) *string { return &s.RedactKey },
+		redactKeyCure,
+	},
+	{
+		"redact_rules", "", nil,
+		func(s *Settings) *string { return &s.RedactRules },
+		"give this worker the rules of the others in TRIBUTARY_REDACT_RULES (built-in: none), or build a generation with other ones: " +
+			"TRIBUTARY_REDACT_RULES=FILE tributary replay start NAME --set redact=MODE, and workers with that and TRIBUTARY_GENERATION=NAME",
 	},
 }
 
@@ -172,20 +182,30 @@ func defaultSettings() Settings {
 }
 
 // contradiction returns a [topologyError] with the fields that want sets and s has other
-// values of, nil when there are none.
+// values of, nil when there are none. What follows from a redactor is not compared with a generation
+// that has none, or was made before it was stored.
 func (s Settings) contradiction(generation string, want Settings) error {
 	e := &topologyError{name: "generation " + generation}
-	var set []string
+	var set, cures []string
 	for _, f := range settingsTable {
-		if have, wanted := *f.field(&s), *f.field(&want); wanted != "" && wanted != have {
-			e.differences = append(e.differences, difference{f.key, have, wanted})
-			if f.values != nil {
-				set = append(set, "--set "+f.key+"="+wanted)
-			}
+		have, wanted := *f.field(&s), *f.field(&want)
+		if wanted == "" || wanted == have || have == "" && f.values == nil {
+			continue
+		}
+		e.differences = append(e.differences, difference{f.key, have, wanted})
+		if f.values != nil {
+			set = append(set, "--set "+f.key+"="+wanted)
+		}
+		if f.cure != "" {
+			cures = append(cures, f.cure)
 		}
 	}
 	if len(e.differences) == 0 {
 		return nil
+	}
+	if len(set) == 0 {
+		e.cure = strings.Join(cures, "; ")
+		return e
 	}
 	e.cure = "leave the setting out to work with that of the generation, or build another generation beside it: tributary replay start NAME " +
 		strings.Join(set, " ")

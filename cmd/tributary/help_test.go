@@ -74,6 +74,33 @@ func TestExamplesOfHelpHaveValidFlags(t *testing.T) {
 	}
 }
 
+// TestEveryCommandRunsBesideServicesOfKubernetes checks that the script of Kubernetes has every command
+// that help shows.
+func TestEveryCommandRunsBesideServicesOfKubernetes(t *testing.T) {
+	t.Parallel()
+	script, err := os.ReadFile(filepath.Join("testdata", "script", "kubernetes.txtar"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, wrong := loadConfig()
+	if wrong != nil {
+		t.Fatal(wrong)
+	}
+	root := (&app{config: c, stdout: io.Discard, stderr: io.Discard}).rootCommand(new(bool))
+	root.InitDefaultCompletionCmd()
+	root.InitDefaultHelpCmd()
+	var walk func(*cobra.Command)
+	walk = func(cmd *cobra.Command) {
+		if cmd.Runnable() && !cmd.Hidden && !cmd.HasSubCommands() && !strings.Contains(string(script), "exec "+cmd.CommandPath()) {
+			t.Errorf("%s is not in the script", cmd.CommandPath())
+		}
+		for _, sub := range cmd.Commands() {
+			walk(sub)
+		}
+	}
+	walk(root)
+}
+
 // TestExamplesOfHelpPrintSomething runs the examples of tail and normalize on the samples. Those that
 // follow are ended when they have printed something.
 func TestExamplesOfHelpPrintSomething(t *testing.T) {

@@ -34,7 +34,7 @@ func TestProbesAndMetricsOfRunAndShip(t *testing.T) {
 	if err := os.MkdirAll(logs, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	worker, edge := startServed(t, home, server.URL(), "run"), startServed(t, home, server.URL(), "ship")
+	worker, edge := startServed(t, home, server.URL(), "run"), startServed(t, home, server.URL(), "ship", "TRIBUTARY_REDACT=redacted")
 	metrics := instrumentsOf(t)
 	for _, p := range []*served{worker, edge} {
 		p.awaitProbe("readyz", http.StatusOK)
@@ -61,6 +61,13 @@ func TestProbesAndMetricsOfRunAndShip(t *testing.T) {
 	requireSeries(t, after, 0, "tributary_dead_letters_total", "source", "codex", "reason", "malformed")
 	shipped := edge.scrape()
 	requireSeries(t, shipped, float64(len(line)-2), "tributary_ship_bytes_total")
+	requireSeries(t, shipped, 0, "tributary_ship_redactions_total")
+	secret := strings.Replace(line, "exit 1", "use "+pipelinetest.Secrets()[0].Text, 1)
+	if err := os.WriteFile(filepath.Join(logs, "secret.jsonl"), []byte(strings.ReplaceAll(secret, `"s"`, `"secret"`)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	edge.awaitSum("tributary_ship_redactions_total", 1)
+	requireSeries(t, edge.scrape(), 1, "tributary_ship_redactions_total", "rule", "aws-access-token")
 
 	server.Stop()
 	for _, p := range []*served{worker, edge} {
@@ -136,9 +143,9 @@ type served struct {
 }
 
 // startServed starts a command with a server at a free port.
-func startServed(t *testing.T, home, url, command string) *served {
+func startServed(t *testing.T, home, url, command string, settings ...string) *served {
 	t.Helper()
-	p := startWith(t, func(cmd *exec.Cmd) { cmd.Env = append(cmd.Env, "TRIBUTARY_HTTP=127.0.0.1:0") }, home, url, command)
+	p := startWith(t, func(cmd *exec.Cmd) { cmd.Env = append(append(cmd.Env, "TRIBUTARY_HTTP=127.0.0.1:0"), settings...) }, home, url, command)
 	p.awaitLogged("serves /livez")
 	address := regexp.MustCompile(`address=(\S+)`).FindStringSubmatch(p.logged("serves /livez"))
 	if address == nil {

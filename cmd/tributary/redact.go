@@ -102,7 +102,7 @@ func (a *app) redactedTopology() (pipeline.Topology, error) {
 	top.Settings.Redact = a.config.Redact
 	r, err := a.config.redactor(a.config.Redact)
 	if err == nil && r != nil {
-		top.Settings.RedactKey = r.Fingerprint()
+		top.Settings.RedactKey, top.Settings.RedactRules = r.Fingerprint(), r.RulesFingerprint()
 	}
 	return top, err
 }

@@ -155,7 +155,7 @@ func (f *replayFlags) replay(c *config, name string) (pipeline.Replay, error) {
 		if err != nil {
 			return r, err
 		}
-		r.Settings.RedactKey = redactor.Fingerprint()
+		r.Settings.RedactKey, r.Settings.RedactRules = redactor.Fingerprint(), redactor.RulesFingerprint()
 	}
 	var err error
 	r.Part.Source, err = parseSource(f.source)

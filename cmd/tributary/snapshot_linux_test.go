@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"io/fs"
@@ -11,15 +10,12 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/nats-io/nats.go/jetstream"
 	"golang.org/x/sys/unix"
 
 	"tributary/pipeline"
 	"tributary/pipeline/pipelinetest"
-	"tributary/pipeline/summaries"
 )
 
 // masks replace what is different in each run: times of the clock, ages, and names that are drawn.
@@ -109,33 +105,6 @@ func TestTerminalShowsWhatItIsMeantTo(t *testing.T) {
 					compareWithFile(t, filepath.Join("testdata", "terminal", file), got)
 				})
 			}
-		}
-	}
-}
-
-// awaitRecords waits until every event is in the record of its session.
-func awaitRecords(t *testing.T, js jetstream.JetStream, generation string) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	poll := time.NewTicker(20 * time.Millisecond)
-	defer poll.Stop()
-	for {
-		view, err := summaries.Open(ctx, js, generation, func(err error) { t.Error(err) })
-		if err != nil {
-			t.Fatal(err)
-		}
-		status, err := view.Status(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if status.Kept && status.Behind == 0 {
-			return
-		}
-		select {
-		case <-poll.C:
-		case <-ctx.Done():
-			t.Fatalf("the records are behind: %+v", status)
 		}
 	}
 }

@@ -22,6 +22,7 @@ type Proxy struct {
 
 	mu       sync.Mutex
 	cuts     []Cut             // armed, in order
+	subject  string            // of the commits that are cut, its beginning; empty for all
 	conns    map[net.Conn]bool // true for those that swallow what they get
 	released chan struct{}     // closed and replaced by Release
 	broken   bool
@@ -85,6 +86,14 @@ func (p *Proxy) Arm(cuts ...Cut) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.cuts = append(p.cuts, cuts...)
+}
+
+// Only makes BeforeCommit and HoldCommit cut batches whose last message has a subject of this
+// beginning, and no others.
+func (p *Proxy) Only(subject string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.subject = subject
 }
 
 // Disarm removes the cuts that are not made yet, and reports whether there were any.
@@ -222,7 +231,6 @@ func (p *Proxy) track(client, server net.Conn) bool {
 func (p *Proxy) up(client, server net.Conn) {
 	defer func() { _ = server.Close() }()
 	defer func() { _ = client.Close() }()
-	const mark = "Nats-Batch-Commit: 1"
 	buf := make([]byte, 64<<10)
 	var kept []byte // not sent yet: may begin a message with the mark
 	for {
@@ -237,13 +245,8 @@ func (p *Proxy) up(client, server net.Conn) {
 		}
 		p.delay(n)
 		kept = append(kept, buf[:n]...)
-		if i := bytes.Index(kept, []byte(mark)); i >= 0 {
+		if message, ok := p.commit(kept); ok {
 			if cut, ok := p.next(BeforeCommit, HoldCommit); ok {
-				message := bytes.LastIndex(kept[:i], []byte("HPUB "))
-				if message < 0 {
-					p.tb.Error("proxy: a commit without its beginning")
-					return
-				}
 				_, _ = server.Write(kept[:message])
 				if cut == HoldCommit {
 					p.hold(client, kept[message:])
@@ -257,6 +260,29 @@ func (p *Proxy) up(client, server net.Conn) {
 			return
 		}
 		kept = append(kept[:0], kept[safe:]...)
+	}
+}
+
+// commit returns where the first commit in b begins that can be cut.
+func (p *Proxy) commit(b []byte) (message int, ok bool) {
+	p.mu.Lock()
+	subject := p.subject
+	p.mu.Unlock()
+	const mark, verb = "Nats-Batch-Commit: 1", "HPUB "
+	for at := 0; ; {
+		i := bytes.Index(b[at:], []byte(mark))
+		if i < 0 {
+			return 0, false
+		}
+		at += i
+		if message = bytes.LastIndex(b[:at], []byte(verb)); message < 0 {
+			p.tb.Error("proxy: a commit without its beginning")
+			return 0, false
+		}
+		if bytes.HasPrefix(b[message+len(verb):], []byte(subject)) {
+			return message, true
+		}
+		at += len(mark)
 	}
 }
 

@@ -17,7 +17,7 @@ func (r *Redactor) content(data []byte) ([]byte, []Hit) {
 	if !c.values(data, false) {
 		c.out, c.hits = c.out[:0], nil
 		text := bytes.TrimSpace(data)
-		if len(text) == 0 || wholePlaceholder.Match(text) {
+		if len(text) == 0 || isPlaceholder(string(text)) {
 			return data, nil
 		}
 		at := bytes.Index(data, text)
@@ -72,7 +72,7 @@ func (c *contentScan) value(dec *jsontext.Decoder, name string, tool bool) bool 
 			return false
 		}
 		s := t.String()
-		if (tool || !isMetadata(name, s)) && s != "" {
+		if (tool || !isMetadata(name, s)) && strings.TrimSpace(s) != "" {
 			s = c.text(s, int(dec.InputOffset())-1-len(s))
 		}
 		c.out = lenient.AppendQuote(c.out, s)
@@ -97,7 +97,7 @@ func (c *contentScan) object(dec *jsontext.Decoder, tool bool) bool {
 			c.out = append(c.out, ',')
 		}
 		written := name
-		if !memberName.MatchString(name) && !wholePlaceholder.MatchString(name) {
+		if !memberName.MatchString(name) && !isPlaceholder(name) {
 			written = c.replaced(name, int(dec.InputOffset())-1-len(name))
 		}
 		c.out = append(lenient.AppendQuote(c.out, written), ':')
@@ -142,12 +142,38 @@ func (c *contentScan) text(s string, offset int) string {
 			return string(inner.out)
 		}
 	}
-	if wholePlaceholder.MatchString(s) || keptText.MatchString(s) {
-		return s
-	}
 	head := keptHead.FindString(s)
-	tail := keptTail.FindString(s[len(head):])
-	return head + c.replaced(s[len(head):len(s)-len(tail)], offset) + tail
+	tail := tailOf(s[len(head):])
+	return head + c.plans(s[len(head):len(s)-len(tail)], offset) + tail
+}
+
+// tailOf returns the part of keptTail of a text.
+func tailOf(s string) string {
+	s = s[max(0, len(s)-maxTail):]
+	if !strings.Contains(s, "exited with exit code") && !strings.Contains(s, "Exit Code:") {
+		return "" // which is faster to find out
+	}
+	return keptTail.FindString(s)
+}
+
+// plans replaces a text, but for the tags around a plan in it: the plan is replaced by itself,
+// because agents write it once more without the text around it.
+func (c *contentScan) plans(s string, offset int) string {
+	var out strings.Builder
+	replace := func(part string) {
+		if strings.TrimSpace(part) != "" && !isPlaceholder(part) {
+			part = c.replaced(part, offset)
+		}
+		out.WriteString(part)
+	}
+	at := 0
+	for _, tag := range planTag.FindAllStringIndex(s, -1) {
+		replace(s[at:tag[0]])
+		out.WriteString(s[tag[0]:tag[1]])
+		at = tag[1]
+	}
+	replace(s[at:])
+	return out.String()
 }
 
 // replaced returns the placeholder of a text, and notes the hit.
@@ -167,26 +193,43 @@ var (
 		`(?:(?:Chunk ID: \w+|Wall time:? [\d.]+ ?(?:seconds|s)|Process exited with code -?\d{1,10}|Process running with session ID \d+|` +
 		`(?:Original token count|Total output lines): \d+|Output:)[ \t]*(?:\r?\n|$))+)+`)
 	keptTail = regexp.MustCompile(`(?:\s<exited with exit code -?\d{1,10}>|\nExit Code: -?\d{1,10}(?:\n(?:Signal|Background PIDs|Process Group PGID): [\w()-]+)*)\s*$`)
-	// keptText is a text that is as a whole of these.
-	keptText = regexp.MustCompile(`^(?:` + strings.TrimPrefix(keptHead.String(), "^") + `)*(?:\[redacted:[a-z0-9_-]+:[0-9a-f]{12}\])?` + `(?:` + strings.TrimSuffix(keptTail.String(), "$") + `)?$`)
-	// metadataName are names of members that are metadata: ids and times by their end, the
-	// others by the whole name.
-	metadataName = regexp.MustCompile(`(?:^(?i:id|uuid)|[a-z]I[dD]|_id|Uuid|UUID|[a-z]At|_at|[tT]imestamp|[mM]odel|_model|model_slug|[vV]ersion)$|` +
-		`^(?:type|subtype|kind|role|status|state|level|source|operation|event|name|tool|tool_name|toolName|time|ts|date|start_time|startTime|end_time|lastUpdated|` +
-		`modelID|provider|providerID|model_provider|cwd|root|directory|projectHash|project_root|stop_reason|stopReason|finish|finish_reason|finishReason|phase|mode|agent|agentName|entrypoint|` +
-		`userType|content_type|content_encoding|content_url|service_tier|speed|media_type|mime|mimeType|originator|approval_policy|effort|reasoning_effort|method|jsonrpc|sessionUpdate|outcome|trigger|decision|slug)$`)
-	// maxMetadata is the longest string that is metadata, in bytes.
-	maxMetadata = 256
+	// planTag begins or ends a plan in a text.
+	planTag = regexp.MustCompile(`</?proposed_plan>`)
+	// metadataEnd ends the names of members that are ids, times, models and versions.
+	metadataEnd = regexp.MustCompile(`(?:^(?i:id|uuid)|[a-z]I[dD]|_id|Uuid|UUID|[a-z]At|_at|[tT]imestamp|[mM]odel|_model|model_slug|[vV]ersion)$`)
 )
 
+// maxMetadata is the longest string that is metadata, and maxTail the longest keptTail, in bytes.
+const (
+	maxMetadata = 256
+	maxTail     = 512
+)
+
+// metadataNames are names of members that are metadata, beside those of metadataEnd.
+var metadataNames = setOf("type", "subtype", "kind", "role", "status", "state", "level", "source", "operation", "event", "name", "tool", "tool_name", "toolName",
+	"time", "ts", "date", "start_time", "startTime", "end_time", "lastUpdated", "modelID", "provider", "providerID", "model_provider", "cwd", "root", "directory",
+	"projectHash", "project_root", "stop_reason", "stopReason", "finish", "finish_reason", "finishReason", "phase", "mode", "agent", "agentName", "entrypoint",
+	"userType", "content_type", "content_encoding", "content_url", "service_tier", "speed", "media_type", "mime", "mimeType", "originator", "approval_policy",
+	"effort", "reasoning_effort", "method", "jsonrpc", "sessionUpdate", "outcome", "trigger", "decision", "slug")
+
 // toolNames are names of members with the input or output of a tool.
-var toolNames = map[string]bool{
-	"input": true, "arguments": true, "args": true, "parameters": true, "toolUseResult": true, "tool_input": true,
-	"tool_response": true, "tool_output": true, "rawInput": true, "rawOutput": true, "structuredPatch": true,
-	"structured_output": true, "tool_use_result": true, "toolArgs": true, "resultDisplay": true, "response": true,
+var toolNames = setOf("input", "arguments", "args", "parameters", "toolUseResult", "tool_input", "tool_response", "tool_output", "rawInput", "rawOutput",
+	"structuredPatch", "structured_output", "tool_use_result", "toolArgs", "resultDisplay", "response")
+
+func setOf(names ...string) map[string]bool {
+	set := make(map[string]bool, len(names))
+	for _, n := range names {
+		set[n] = true
+	}
+	return set
 }
 
 // isMetadata reports whether the string s of a member is metadata.
 func isMetadata(name, s string) bool {
-	return len(s) <= maxMetadata && metadataName.MatchString(name)
+	return len(s) <= maxMetadata && (metadataNames[name] || metadataEnd.MatchString(name))
+}
+
+// isPlaceholder reports whether all of s is a placeholder.
+func isPlaceholder(s string) bool {
+	return strings.HasPrefix(s, "[redacted:") && wholePlaceholder.MatchString(s)
 }

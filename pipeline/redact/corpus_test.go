@@ -104,7 +104,7 @@ func TestRedactedLogsHaveTheSameEvents(t *testing.T) {
 						differ++
 						report := t.Errorf
 						if mode == redact.MetadataOnly && !strings.HasPrefix(path, "..") {
-							report = t.Logf // duplicates that only their texts show
+							report = t.Logf // a fixture may have texts in the place of ids
 						}
 						report("%s: %.1500s", path, strings.ReplaceAll(diff, "\u00a0", " "))
 					}
@@ -117,7 +117,7 @@ func TestRedactedLogsHaveTheSameEvents(t *testing.T) {
 			for _, rule := range slices.Sorted(maps.Keys(total)) {
 				t.Logf("%s: %d", rule, total[rule])
 			}
-			if files == 0 || differ > files/50 {
+			if files == 0 || differ > files/200 {
 				t.Errorf("%d of %d files differ", differ, files)
 			}
 			t.Logf("%d of %d files differ", differ, files)

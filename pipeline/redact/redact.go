@@ -8,6 +8,8 @@ package redact
 
 import (
 	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"regexp"
 	"slices"
@@ -86,6 +88,19 @@ func (r *Redactor) Mode() Mode {
 // Fingerprint is [Key.fingerprint] of the key.
 func (r *Redactor) Fingerprint() string { return r.key.fingerprint() }
 
+// BuiltIn is the fingerprint of the rules of a [Redactor] that has no others.
+const BuiltIn = "built-in"
+
+// RulesFingerprint is the first 12 hex digits of the SHA-256 of the file of rules; without such a
+// file it is [BuiltIn].
+func (r *Redactor) RulesFingerprint() string {
+	if r.rules.added == "" {
+		return BuiltIn
+	}
+	sum := sha256.Sum256([]byte(r.rules.added))
+	return hex.EncodeToString(sum[:6])
+}
+
 // Rules returns the ids of the rules.
 func (r *Redactor) Rules() []string {
 	ids := make([]string, 0, len(r.rules.rules)+1)
@@ -158,6 +173,10 @@ func (r *Redactor) replace(data []byte, found []finding) ([]byte, []Hit) {
 // separator stands between two strings of a list, in a record or in JSON within a string.
 var separator = regexp.MustCompile(`\\*"\s*,\s*\\*"`)
 
+// dropped are the characters that do not count for a placeholder: white space, and those that escape
+// or separate strings.
+var dropped = [256]bool{' ': true, '\t': true, '\r': true, '\n': true, '\\': true, '"': true, '\'': true, ',': true}
+
 // placeholder returns what replaces a secret. Equal secrets have equal placeholders, however
 // they were escaped or broken into lines.
 func (r *Redactor) placeholder(rule, secret string) string {
@@ -167,12 +186,14 @@ func (r *Redactor) placeholder(rule, secret string) string {
 		}
 		secret = string(unescape(nil, []byte(secret)))
 	}
-	return "[redacted:" + rule + ":" + r.key.digest(strings.Map(func(c rune) rune {
-		if strings.ContainsRune(" \t\r\n\\\"',", c) {
-			return -1
+	secret = strings.ToValidUTF8(secret, "\uFFFD")
+	compact := make([]byte, 0, len(secret))
+	for _, c := range []byte(secret) {
+		if !dropped[c] {
+			compact = append(compact, c)
 		}
-		return c
-	}, secret)) + "]"
+	}
+	return "[redacted:" + rule + ":" + r.key.digest(string(compact)) + "]"
 }
 
 // merge sorts findings and joins those that overlap: the union is of the first rule that is not

@@ -313,15 +313,22 @@ func TestKeyIsMadeOnceAndPrivate(t *testing.T) {
 	}
 }
 
+// BenchmarkRecord redacts a record with source code as the output of a tool.
+//
+//	go test -run='^$' -bench=Record -count=6 ./pipeline/redact
 func BenchmarkRecord(b *testing.B) {
-	r := newRedactor(b, redact.Secrets)
 	output := quote(strings.Repeat("for i, line := range lines {\n\t\tif strings.TrimSpace(line) == \"\" {\n\t\t\tcontinue // nothing to count\n\t\t}\n\t\tcount[line]++\n\t}\n", 13) +
 		"func (s *Server) handle(w http.ResponseWriter, r *http.Request) {\n\ttoken := r.Header.Get(\"Authorization\") // key of the api\n")
 	record := []byte(`{"type":"user","uuid":"0d3a8e6f-290f-4105-a327-a2496e5e2a83","cwd":"/home/ada/garden","message":{"role":"user","content":` + output + `}}`)
-	b.SetBytes(int64(len(record)))
-	for b.Loop() {
-		if _, hits := r.Record(record); hits != nil {
-			b.Fatal(hits)
-		}
+	for _, mode := range []redact.Mode{redact.Secrets, redact.MetadataOnly} {
+		b.Run("mode="+string(mode), func(b *testing.B) {
+			r := newRedactor(b, mode)
+			b.SetBytes(int64(len(record)))
+			for b.Loop() {
+				if _, hits := r.Record(record); (len(hits) > 0) != (mode == redact.MetadataOnly) {
+					b.Fatal(hits)
+				}
+			}
+		})
 	}
 }

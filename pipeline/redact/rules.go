@@ -113,6 +113,7 @@ type allowlist struct {
 type ruleSet struct {
 	rules []*rule
 	allow []*allowlist // of all rules
+	added string       // content of the file of the user
 }
 
 // builtInRules are the rules that every [Redactor] has.
@@ -127,7 +128,7 @@ var builtInRules = sync.OnceValue(func() ruleSet {
 // readRules returns the built-in rules and those of a file of the user.
 func readRules(path string) (ruleSet, error) {
 	builtIn := builtInRules()
-	s := ruleSet{slices.Clone(builtIn.rules), slices.Clone(builtIn.allow)}
+	s := ruleSet{rules: slices.Clone(builtIn.rules), allow: slices.Clone(builtIn.allow)}
 	if path == "" {
 		return s, nil
 	}
@@ -135,7 +136,8 @@ func readRules(path string) (ruleSet, error) {
 	if err != nil {
 		return s, fmt.Errorf("read the rules of redaction: %w", err)
 	}
-	return s, s.add(path, string(content))
+	s.added = string(content)
+	return s, s.add(path, s.added)
 }
 
 // add adds the rules of a file. A rule replaces one of the same id.

@@ -8,6 +8,8 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/metric/noop"
+
+	"tributary/pipeline/redact"
 )
 
 // reasons are the values of [Reason].
@@ -46,6 +48,7 @@ func (s *Ship) startMetrics(meter metric.Meter) (stop func(), err error) {
 	m.gauge("backlog.files", "{file}", "Logs with content that the broker has not acknowledged.", func(sum Summary) int64 { return int64(sum.Behind.Files) })
 	m.gauge("pending", "{record}", "Records read that the broker has not acknowledged.", func(Summary) int64 { return s.publisher.pending.Load() })
 	m.refused()
+	m.redactions()
 	m.oldest()
 	if err := errors.Join(m.errs...); err != nil {
 		return nil, err
@@ -80,6 +83,20 @@ func (m *instruments) refused() {
 	m.add(c, err, func(o metric.Observer, sum Summary) {
 		for _, r := range reasons {
 			o.ObserveInt64(c, int64(sum.Refused[r]), metric.WithAttributes(attribute.String("reason", string(r))))
+		}
+	})
+}
+
+// redactions counts by rule, of which there are as many as the redactor has. One series is there from the start.
+func (m *instruments) redactions() {
+	c, err := m.meter.Int64ObservableCounter(metricPrefix+"redactions", metric.WithUnit("{item}"),
+		metric.WithDescription("Secrets, or texts, that were replaced in the records that the broker has acknowledged, by rule."))
+	m.add(c, err, func(o metric.Observer, sum Summary) {
+		if _, ok := sum.Redacted[redact.RuleContent]; !ok {
+			o.ObserveInt64(c, 0, metric.WithAttributes(attribute.String("rule", redact.RuleContent)))
+		}
+		for rule, n := range sum.Redacted {
+			o.ObserveInt64(c, int64(n), metric.WithAttributes(attribute.String("rule", rule)))
 		}
 	})
 }
