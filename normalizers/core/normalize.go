@@ -9,7 +9,7 @@ import (
 )
 
 // A Normalizer maps a record of one vendor to events. It has no state of its own: what
-// it must remember until the next record lives in the Session. It does not retain r.Data,
+// it must remember until the next record lives in the Session. Its events may share the memory of r.Data, the Session does not,
 // and it is called through [Apply], which keeps the rules that all vendors share.
 //
 // An error is permanent (see [Reason]): the record can never be read, and s is put back
