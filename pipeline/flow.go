@@ -201,7 +201,7 @@ func (o *ownership) awaitRoom() error {
 		o.suspicion.careful--
 		return o.waitUntil(o.allStored)
 	}
-	return o.waitUntil(func() bool { return !o.building.full() })
+	return o.waitUntil(o.hasRoom)
 }
 
 // run fetches the body of a record, normalizes the record and appends the result.
