@@ -30,7 +30,9 @@ type plainEvent AgentEventV1
 // more than 128 levels in a field) is an error that wraps [ErrInvalidEvent] and names the
 // field; AppendJSON then returns dst unchanged. It checks nothing else: see
 // [AgentEventV1.Validate].
-func (e *AgentEventV1) AppendJSON(dst []byte) ([]byte, error) { return e.AppendCheckedJSON(dst, Checked{}) }
+func (e *AgentEventV1) AppendJSON(dst []byte) ([]byte, error) {
+	return e.AppendCheckedJSON(dst, Checked{})
+}
 
 // Checked names the native JSON of an event that is known to be strict, compact and of at most 128
 // levels.
