@@ -1,6 +1,7 @@
 package core
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"maps"
@@ -120,10 +121,10 @@ func (s *Session) projectHash() string {
 	if s.ProjectHash != "" {
 		return s.ProjectHash
 	}
-	if s.Root == "" {
-		return HexHash("session:" + s.id)
+	if s.hash == "" || s.hashOf != s.Root {
+		s.hashOf, s.hash = s.Root, HexHash(cmp.Or(s.Root, "session:"+s.id))
 	}
-	return HexHash(s.Root)
+	return s.hash
 }
 
 // HexHash returns the sha256 of v in lower-case hex.

@@ -27,6 +27,7 @@ type Shape struct {
 	Array    bool   // then Readable too
 	First    *Shape // of an array: its first element, where that is an object
 
+	strict  bool          // checked, with its depth
 	members []shapeMember // of an object, in its order
 }
 
@@ -60,9 +61,12 @@ func ReadShape(dec *jsontext.Decoder, b []byte) (s Shape, n int, err error) {
 	return s, int(dec.InputOffset()), err
 }
 
+// Deep reports whether the record of the shape has more than [MaxDepth] levels.
+func (s *Shape) Deep(record []byte) bool { return !s.strict && Depth(record) > MaxDepth }
+
 // strictShape is the shape of a value that was checked.
 func strictShape(v jsontext.Value) Shape {
-	s := Shape{Readable: true, Array: v.Kind() == '['}
+	s := Shape{Readable: true, Array: v.Kind() == '[', strict: true}
 	switch c := jsonscan.NewScanner(v); c.Kind() {
 	case '{':
 		s.members = make([]shapeMember, 0, 16)
