@@ -59,6 +59,7 @@ type Draft struct {
 	Thread    Fingerprint       // zero for the main conversation
 	InRole    envelopes.Role    // empty for the first role that the event type allows
 	OnChannel envelopes.Channel // empty for none
+	Strict    bool              // ToolMetadata is strict and compact, because it was made of texts
 	Identity  string            // further content by which events of the same id differ
 	From      *Pending          // the record that the event comes from; nil for the Builder's own
 	Unknown   bool              // of a record of an unknown type: its time is not that of later records
@@ -92,7 +93,7 @@ func (b *Builder) PendingRecord() Pending {
 
 // eventRaw is [eventRaw] for the record, which was checked before, or for a part of it.
 func (b *Builder) eventRaw(raw jsontext.Value) (_ jsontext.Value, checked bool) {
-	if len(raw) > 0 && len(raw) == len(b.Record.Data) && &raw[0] == &b.Record.Data[0] {
+	if isSame(raw, b.Record.checked) {
 		return eventRaw(raw, b.Record.form)
 	}
 	return eventRaw(raw, jsonscan.Check(raw, MaxDepth))
@@ -155,6 +156,7 @@ func (b *Builder) Emit(d Draft) bool {
 		Traceparent: from.Traceparent,
 		Tracestate:  from.Tracestate,
 		Referenced:  refer,
+		Checked:     envelopes.Checked{ToolMetadata: d.Strict},
 	})
 	return true
 }

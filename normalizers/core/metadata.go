@@ -128,7 +128,7 @@ func (s *Session) projectHash() string {
 }
 
 // HexHash returns the sha256 of v in lower-case hex.
-func HexHash(v string) string {
+func HexHash[T string | []byte](v T) string {
 	sum := sha256.Sum256([]byte(v))
 	return hex.EncodeToString(sum[:])
 }

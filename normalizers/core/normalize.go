@@ -67,11 +67,18 @@ func (r *Record) scan() error {
 	if len(r.Data) > MaxRecordBytes {
 		return fmt.Errorf("%w: %d bytes, the limit is %d", ErrTooLarge, len(r.Data), MaxRecordBytes)
 	}
-	if r.form = jsonscan.Check(r.Data, MaxDepth); !r.form.Strict && Depth(r.Data) > MaxDepth {
+	if r.form.Strict && isSame(r.checked, r.Data) {
+		return nil
+	}
+	r.form, r.checked = jsonscan.Check(r.Data, MaxDepth), r.Data
+	if !r.form.Strict && Depth(r.Data) > MaxDepth {
 		return fmt.Errorf("%w: the limit is %d levels", errTooDeep, MaxDepth)
 	}
 	return nil
 }
+
+// isSame reports whether two slices are the same memory.
+func isSame(a, b []byte) bool { return len(a) == len(b) && len(a) > 0 && &a[0] == &b[0] }
 
 // Depth is the number of levels of a JSON value, or a number up to [MaxDepth] when it
 // has no more than that.

@@ -32,7 +32,8 @@ type Record struct {
 	Origin   Origin
 	Data     []byte // events may share its memory, a Session does not; empty when Origin.End
 
-	form jsonscan.Form // of Data, once [Apply] has checked it
+	form    jsonscan.Form // of checked
+	checked []byte        // Data, once its form is known
 }
 
 // Origin is what the producer states about a record. The zero value states nothing.
