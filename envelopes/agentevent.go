@@ -169,8 +169,8 @@ var origins = []Origin{OriginAgent, OriginInjected, OriginCopied}
 // Fields, has the meaning of each.
 //
 // Pointers and Raw are nil for null. Token counts are increments: their sum over the events of
-// a session is the vendor's bill for it. An event is immutable once it is handed over, and its
-// Raw shares no memory with the record.
+// a session is the vendor's bill for it. An event is immutable once it is handed over; its
+// Raw may share the memory of the record.
 type AgentEventV1 struct {
 	SchemaVersion string    `json:"schema_version"`
 	Source        Source    `json:"source"`

@@ -12,7 +12,7 @@ import (
 // other, and native JSON as it stands. It returns false for an event that the library has to
 // write, or to refuse: strings that are not UTF-8, and native JSON that is not strict, not compact
 // or of a rare kind. What is appended then has no meaning. BenchmarkJSON compares both.
-func (e *AgentEventV1) appendPlain(dst []byte) ([]byte, bool) {
+func (e *AgentEventV1) appendPlain(dst []byte, c Checked) ([]byte, bool) {
 	w := plainWriter{b: dst, ok: true}
 	w.text(`{"schema_version":`, e.SchemaVersion)
 	w.text(`,"source":`, string(e.Source))
@@ -45,22 +45,22 @@ func (e *AgentEventV1) appendPlain(dst []byte) ([]byte, bool) {
 	if e.Raw == nil {
 		w.add(`,"raw":null`)
 	} else {
-		w.native(`,"raw":`, e.Raw, maxDepth-2)
+		w.native(`,"raw":`, e.Raw, maxDepth-2, c.Raw)
 	}
-	w.additive(e)
+	w.additive(e, c)
 	w.add("}")
 	return w.b, w.ok
 }
 
 // additive appends the additive fields that are not empty.
-func (w *plainWriter) additive(e *AgentEventV1) {
+func (w *plainWriter) additive(e *AgentEventV1, c Checked) {
 	if e.Sequence != 0 {
 		w.add(`,"sequence":`)
 		w.b = strconv.AppendUint(w.b, e.Sequence, 10)
 	}
 	w.metadata(e.Metadata)
-	w.nativeOrNone(`,"tool_metadata":`, e.ToolMetadata)
-	w.nativeOrNone(`,"tool_input":`, e.ToolInput)
+	w.nativeOrNone(`,"tool_metadata":`, e.ToolMetadata, c.ToolMetadata)
+	w.nativeOrNone(`,"tool_input":`, e.ToolInput, false)
 	if o := e.ToolOutput; o != nil {
 		w.add(`,"tool_output":{`)
 		w.part(`"stdout":`, o.Stdout)
@@ -74,7 +74,7 @@ func (w *plainWriter) additive(e *AgentEventV1) {
 		w.part(`"url":`, c.URL)
 		w.add("}")
 	}
-	w.nativeOrNone(`,"message_metadata":`, e.MessageMetadata)
+	w.nativeOrNone(`,"message_metadata":`, e.MessageMetadata, false)
 	w.usage(e.Usage)
 	for i := range e.Files {
 		if i == 0 {
@@ -148,9 +148,9 @@ func (w *plainWriter) part(name string, s *string) {
 	w.text(name, *s)
 }
 
-// native appends a member that is native JSON of at most so many levels.
-func (w *plainWriter) native(name string, v jsontext.Value, depth int) {
-	if !w.ok || !jsonscan.Check(v, depth).Compact {
+// native appends a member that is native JSON of at most so many levels, if it was not checked already.
+func (w *plainWriter) native(name string, v jsontext.Value, depth int, checked bool) {
+	if !w.ok || !checked && !jsonscan.Check(v, depth).Compact {
 		w.ok = false
 		return
 	}
@@ -158,9 +158,9 @@ func (w *plainWriter) native(name string, v jsontext.Value, depth int) {
 	w.b = append(w.b, v...)
 }
 
-func (w *plainWriter) nativeOrNone(name string, v jsontext.Value) {
+func (w *plainWriter) nativeOrNone(name string, v jsontext.Value, checked bool) {
 	if v != nil {
-		w.native(name, v, maxDepth-2)
+		w.native(name, v, maxDepth-2, checked)
 	}
 }
 
@@ -218,7 +218,7 @@ func (w *plainWriter) metadata(m *Metadata) {
 	}
 	for _, name := range names[:n] {
 		w.text(",", name)
-		w.native(":", m.Extensions[name], maxDepth-3)
+		w.native(":", m.Extensions[name], maxDepth-3, false)
 	}
 	w.add("}")
 }

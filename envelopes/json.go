@@ -31,14 +31,24 @@ type plainEvent AgentEventV1
 // field; AppendJSON then returns dst unchanged. It checks nothing else: see
 // [AgentEventV1.Validate].
 func (e *AgentEventV1) AppendJSON(dst []byte) ([]byte, error) {
+	return e.AppendCheckedJSON(dst, Checked{})
+}
+
+// Checked names the native JSON of an event that is known to be strict, compact and of at most 128
+// levels.
+type Checked struct{ Raw, ToolMetadata bool }
+
+// AppendCheckedJSON is [AgentEventV1.AppendJSON] for an event of which some native JSON was checked: it
+// does not parse that again.
+func (e *AgentEventV1) AppendCheckedJSON(dst []byte, c Checked) ([]byte, error) {
 	if dst != nil {
-		if out, ok := e.appendPlain(dst); ok {
+		if out, ok := e.appendPlain(dst, c); ok {
 			return out, nil
 		}
 		return e.appendAny(dst)
 	}
 	buffer := eventBuffers.Get().(*[]byte)
-	out, ok := e.appendPlain((*buffer)[:0])
+	out, ok := e.appendPlain((*buffer)[:0], c)
 	if ok {
 		dst = bytes.Clone(out)
 	}

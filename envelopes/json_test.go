@@ -256,7 +256,7 @@ func TestEventOfEveryFieldTakesTheFastPath(t *testing.T) {
 		}
 	}
 	for name, e := range map[string]AgentEventV1{"all": all, "required": plainUserMessage()} {
-		got, ok := e.appendPlain(nil)
+		got, ok := e.appendPlain(nil, Checked{})
 		want, err := e.appendAny(nil)
 		if !ok || err != nil || !bytes.Equal(got, want) {
 			t.Errorf("%s fields: %v, %v\n%s\n%s", name, ok, err, got, want)

@@ -53,12 +53,21 @@ func Encode(ce event.Event, mode Mode) (header map[string][]string, data []byte,
 // wraps [ErrInvalidEvent], [errInvalidSubject] for the generation, or [ErrInvalidCloudEvent]
 // for the mode.
 func EncodeEvent(e *AgentEventV1, p Provenance, mode Mode) (header map[string][]string, data []byte, err error) {
+	return AppendEvent(nil, e, Checked{}, p, mode)
+}
+
+// AppendEvent is [EncodeEvent] for an event of which some native JSON was checked. In binary mode it appends
+// the payload to dst.
+func AppendEvent(dst []byte, e *AgentEventV1, c Checked, p Provenance, mode Mode) (header map[string][]string, data []byte, err error) {
 	var list [maxAttributes]attribute // on the stack
 	attributes, err := e.attributes(list[:0], p)
 	if err != nil {
 		return nil, nil, err
 	}
-	data, err = e.AppendJSON(nil)
+	if mode != Binary {
+		dst = nil
+	}
+	data, err = e.AppendCheckedJSON(dst, c)
 	if err != nil {
 		return nil, nil, err
 	}

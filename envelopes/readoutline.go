@@ -2,6 +2,7 @@ package envelopes
 
 import (
 	"strconv"
+	"sync"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -9,61 +10,78 @@ import (
 	"tributary/envelopes/jsonscan"
 )
 
-// maxOutlineDepth is more levels than an event has whose native JSON is within its bound.
-const maxOutlineDepth = 2 * maxDepth
-
 // readOutline is the fast path of [DecodeOutline]. It returns false for what the library has to
-// read, or to refuse: JSON that is not strict, and a field of another type. BenchmarkOutline
-// measures it.
+// read, or to refuse: JSON that ends early or late, and a field of another type. What it skips it does not
+// check. BenchmarkOutline measures it.
 func readOutline(data []byte) (e AgentEventV1, ok bool) {
-	if !jsonscan.Check(data, maxOutlineDepth).Strict {
+	s := jsonscan.NewScanner(data)
+	if s.Kind() != '{' {
 		return e, false
 	}
-	ok = eachMember(data, func(name []byte, v jsontext.Value) bool {
+	values := new(outlineValues)
+	r := outlineReader{e: &e, texts: values.texts[:], numbers: values.numbers[:]}
+	s.Enter()
+	for name, more := s.Name(); more; name, more = s.Name() {
+		v := s.Value()
 		read := outlineReaders[string(name)]
-		return read == nil || read(&e, v)
-	})
-	return e, ok
+		if v == nil || read != nil && !read(&r, v) {
+			return e, false
+		}
+	}
+	return e, s.Close()
+}
+
+// outlineReader reads the fields of an outline. Its nullable fields point to what is left of texts and numbers.
+type outlineReader struct {
+	e       *AgentEventV1
+	texts   []string
+	numbers []int64
+}
+
+// outlineValues are what the nullable fields of an outline point to, in one piece of memory.
+type outlineValues struct {
+	texts   [11]string
+	numbers [8]int64
 }
 
 // outlineReaders read the fields of an outline. Each returns false for a value of another type.
-var outlineReaders = map[string]func(*AgentEventV1, jsontext.Value) bool{
-	"schema_version":  func(e *AgentEventV1, v jsontext.Value) bool { return readText(v, &e.SchemaVersion) },
-	"source":          func(e *AgentEventV1, v jsontext.Value) bool { return readText(v, &e.Source) },
-	"project_hash":    func(e *AgentEventV1, v jsontext.Value) bool { return readText(v, &e.ProjectHash) },
-	"project_root":    func(e *AgentEventV1, v jsontext.Value) bool { return readTextOrNull(v, &e.ProjectRoot) },
-	"session_id":      func(e *AgentEventV1, v jsontext.Value) bool { return readText(v, &e.SessionID) },
-	"event_id":        func(e *AgentEventV1, v jsontext.Value) bool { return readText(v, &e.EventID) },
-	"parent_event_id": func(e *AgentEventV1, v jsontext.Value) bool { return readTextOrNull(v, &e.ParentEventID) },
-	"ts":              func(e *AgentEventV1, v jsontext.Value) bool { return readText(v, &e.TS) },
-	"event_type":      func(e *AgentEventV1, v jsontext.Value) bool { return readText(v, &e.EventType) },
-	"role":            func(e *AgentEventV1, v jsontext.Value) bool { return readTextOrNull(v, &e.Role) },
-	"channel":         func(e *AgentEventV1, v jsontext.Value) bool { return readTextOrNull(v, &e.Channel) },
-	"text":            func(e *AgentEventV1, v jsontext.Value) bool { return readTextOrNull(v, &e.Text) },
-	"tool_name":       func(e *AgentEventV1, v jsontext.Value) bool { return readTextOrNull(v, &e.ToolName) },
-	"tool_call_id":    func(e *AgentEventV1, v jsontext.Value) bool { return readTextOrNull(v, &e.ToolCallID) },
-	"tool_status":     func(e *AgentEventV1, v jsontext.Value) bool { return readTextOrNull(v, &e.ToolStatus) },
-	"tool_latency_ms": func(e *AgentEventV1, v jsontext.Value) bool { return readNumberOrNull(v, &e.ToolLatencyMS) },
-	"tool_exit_code":  func(e *AgentEventV1, v jsontext.Value) bool { return readNumberOrNull(v, &e.ToolExitCode) },
-	"file_path":       func(e *AgentEventV1, v jsontext.Value) bool { return readTextOrNull(v, &e.FilePath) },
-	"file_language":   func(e *AgentEventV1, v jsontext.Value) bool { return readTextOrNull(v, &e.FileLanguage) },
-	"file_op":         func(e *AgentEventV1, v jsontext.Value) bool { return readTextOrNull(v, &e.FileOp) },
-	"model":           func(e *AgentEventV1, v jsontext.Value) bool { return readTextOrNull(v, &e.Model) },
-	"tokens_input":    func(e *AgentEventV1, v jsontext.Value) bool { return readNumberOrNull(v, &e.TokensInput) },
-	"tokens_output":   func(e *AgentEventV1, v jsontext.Value) bool { return readNumberOrNull(v, &e.TokensOutput) },
-	"tokens_total":    func(e *AgentEventV1, v jsontext.Value) bool { return readNumberOrNull(v, &e.TokensTotal) },
-	"tokens_cached":   func(e *AgentEventV1, v jsontext.Value) bool { return readNumberOrNull(v, &e.TokensCached) },
-	"tokens_thinking": func(e *AgentEventV1, v jsontext.Value) bool { return readNumberOrNull(v, &e.TokensThinking) },
-	"tokens_tool":     func(e *AgentEventV1, v jsontext.Value) bool { return readNumberOrNull(v, &e.TokensTool) },
-	"agent_id":        func(e *AgentEventV1, v jsontext.Value) bool { return readTextOrNull(v, &e.AgentID) },
-	"sequence":        func(e *AgentEventV1, v jsontext.Value) bool { return readCount(v, &e.Sequence) },
-	"metadata":        func(e *AgentEventV1, v jsontext.Value) bool { return readOutlineMetadata(v, &e.Metadata) },
-	"usage":           func(e *AgentEventV1, v jsontext.Value) bool { return readUsage(v, &e.Usage) },
-	"files":           func(e *AgentEventV1, v jsontext.Value) bool { return json.Unmarshal(v, &e.Files) == nil },
-	"origin":          func(e *AgentEventV1, v jsontext.Value) bool { return readText(v, &e.Origin) },
-	"is_internal":     func(e *AgentEventV1, v jsontext.Value) bool { return readFlag(v, &e.IsInternal) },
-	"supersedes":      func(e *AgentEventV1, v jsontext.Value) bool { return readText(v, &e.Supersedes) },
-	"text_truncated":  func(e *AgentEventV1, v jsontext.Value) bool { return readFlag(v, &e.TextTruncated) },
+var outlineReaders = map[string]func(*outlineReader, jsontext.Value) bool{
+	"schema_version":  func(r *outlineReader, v jsontext.Value) bool { return readName(v, &r.e.SchemaVersion) },
+	"source":          func(r *outlineReader, v jsontext.Value) bool { return readName(v, &r.e.Source) },
+	"project_hash":    func(r *outlineReader, v jsontext.Value) bool { return readText(v, &r.e.ProjectHash) },
+	"project_root":    func(r *outlineReader, v jsontext.Value) bool { return r.textOrNull(v, &r.e.ProjectRoot) },
+	"session_id":      func(r *outlineReader, v jsontext.Value) bool { return readText(v, &r.e.SessionID) },
+	"event_id":        func(r *outlineReader, v jsontext.Value) bool { return readText(v, &r.e.EventID) },
+	"parent_event_id": func(r *outlineReader, v jsontext.Value) bool { return r.textOrNull(v, &r.e.ParentEventID) },
+	"ts":              func(r *outlineReader, v jsontext.Value) bool { return readText(v, &r.e.TS) },
+	"event_type":      func(r *outlineReader, v jsontext.Value) bool { return readName(v, &r.e.EventType) },
+	"role":            func(r *outlineReader, v jsontext.Value) bool { return readNameOrNull(v, &r.e.Role) },
+	"channel":         func(r *outlineReader, v jsontext.Value) bool { return readNameOrNull(v, &r.e.Channel) },
+	"text":            func(r *outlineReader, v jsontext.Value) bool { return r.textOrNull(v, &r.e.Text) },
+	"tool_name":       func(r *outlineReader, v jsontext.Value) bool { return r.textOrNull(v, &r.e.ToolName) },
+	"tool_call_id":    func(r *outlineReader, v jsontext.Value) bool { return r.textOrNull(v, &r.e.ToolCallID) },
+	"tool_status":     func(r *outlineReader, v jsontext.Value) bool { return readNameOrNull(v, &r.e.ToolStatus) },
+	"tool_latency_ms": func(r *outlineReader, v jsontext.Value) bool { return r.numberOrNull(v, &r.e.ToolLatencyMS) },
+	"tool_exit_code":  func(r *outlineReader, v jsontext.Value) bool { return r.numberOrNull(v, &r.e.ToolExitCode) },
+	"file_path":       func(r *outlineReader, v jsontext.Value) bool { return r.textOrNull(v, &r.e.FilePath) },
+	"file_language":   func(r *outlineReader, v jsontext.Value) bool { return r.textOrNull(v, &r.e.FileLanguage) },
+	"file_op":         func(r *outlineReader, v jsontext.Value) bool { return readNameOrNull(v, &r.e.FileOp) },
+	"model":           func(r *outlineReader, v jsontext.Value) bool { return r.textOrNull(v, &r.e.Model) },
+	"tokens_input":    func(r *outlineReader, v jsontext.Value) bool { return r.numberOrNull(v, &r.e.TokensInput) },
+	"tokens_output":   func(r *outlineReader, v jsontext.Value) bool { return r.numberOrNull(v, &r.e.TokensOutput) },
+	"tokens_total":    func(r *outlineReader, v jsontext.Value) bool { return r.numberOrNull(v, &r.e.TokensTotal) },
+	"tokens_cached":   func(r *outlineReader, v jsontext.Value) bool { return r.numberOrNull(v, &r.e.TokensCached) },
+	"tokens_thinking": func(r *outlineReader, v jsontext.Value) bool { return r.numberOrNull(v, &r.e.TokensThinking) },
+	"tokens_tool":     func(r *outlineReader, v jsontext.Value) bool { return r.numberOrNull(v, &r.e.TokensTool) },
+	"agent_id":        func(r *outlineReader, v jsontext.Value) bool { return r.textOrNull(v, &r.e.AgentID) },
+	"sequence":        func(r *outlineReader, v jsontext.Value) bool { return readCount(v, &r.e.Sequence) },
+	"metadata":        func(r *outlineReader, v jsontext.Value) bool { return r.metadata(v, &r.e.Metadata) },
+	"usage":           func(r *outlineReader, v jsontext.Value) bool { return readUsage(v, &r.e.Usage) },
+	"files":           func(r *outlineReader, v jsontext.Value) bool { return json.Unmarshal(v, &r.e.Files) == nil },
+	"origin":          func(r *outlineReader, v jsontext.Value) bool { return readName(v, &r.e.Origin) },
+	"is_internal":     func(r *outlineReader, v jsontext.Value) bool { return readFlag(v, &r.e.IsInternal) },
+	"supersedes":      func(r *outlineReader, v jsontext.Value) bool { return readText(v, &r.e.Supersedes) },
+	"text_truncated":  func(r *outlineReader, v jsontext.Value) bool { return readFlag(v, &r.e.TextTruncated) },
 }
 
 // eachMember calls read for the members of an object, until it returns false; false for a value that
@@ -93,26 +111,68 @@ func readText[T ~string](v jsontext.Value, to *T) bool {
 	return true
 }
 
-func readTextOrNull[T ~string](v jsontext.Value, to **T) bool {
+// readName reads a value of an enum.
+func readName[T ~string](v jsontext.Value, to *T) bool {
+	if name, known := enumNames()[string(v)]; known {
+		*to = T(name)
+		return true
+	}
+	return readText(v, to)
+}
+
+func readNameOrNull[T ~string](v jsontext.Value, to **T) bool {
 	if v.Kind() == 'n' {
 		return true
 	}
 	*to = new(T)
+	return readName(v, *to)
+}
+
+// enumNames are the values of the enums by their JSON: every event has some of them.
+var enumNames = sync.OnceValue(func() map[string]string {
+	names := map[string]string{strconv.Quote(SchemaVersion): SchemaVersion}
+	addNames(names, Sources)
+	addNames(names, EventTypes)
+	addNames(names, roles)
+	addNames(names, channels)
+	addNames(names, toolStatuses)
+	addNames(names, fileOps)
+	addNames(names, origins)
+	return names
+})
+
+func addNames[T ~string](to map[string]string, enum []T) {
+	for _, name := range enum {
+		to[strconv.Quote(string(name))] = string(name)
+	}
+}
+
+func (r *outlineReader) textOrNull(v jsontext.Value, to **string) bool {
+	if v.Kind() == 'n' {
+		return true
+	}
+	if len(r.texts) == 0 {
+		return false // a field stands twice
+	}
+	*to, r.texts = &r.texts[0], r.texts[1:]
 	return readText(v, *to)
+}
+
+func (r *outlineReader) numberOrNull(v jsontext.Value, to **int64) bool {
+	if v.Kind() == 'n' {
+		return true
+	}
+	if len(r.numbers) == 0 {
+		return false // a field stands twice
+	}
+	*to, r.numbers = &r.numbers[0], r.numbers[1:]
+	return readNumber(v, *to)
 }
 
 func readNumber(v jsontext.Value, to *int64) (ok bool) {
 	n, err := strconv.ParseInt(string(v), 10, 64)
 	*to = n
 	return err == nil
-}
-
-func readNumberOrNull(v jsontext.Value, to **int64) bool {
-	if v.Kind() == 'n' {
-		return true
-	}
-	*to = new(int64)
-	return readNumber(v, *to)
 }
 
 func readCount(v jsontext.Value, to *uint64) bool {
@@ -151,8 +211,8 @@ func readUsage(v jsontext.Value, to **Usage) bool {
 	})
 }
 
-// readOutlineMetadata reads the part of the metadata that an outline has.
-func readOutlineMetadata(v jsontext.Value, to **Metadata) bool {
+// metadata reads the part of the metadata that an outline has.
+func (r *outlineReader) metadata(v jsontext.Value, to **Metadata) bool {
 	if v.Kind() == 'n' {
 		return true
 	}
@@ -161,9 +221,9 @@ func readOutlineMetadata(v jsontext.Value, to **Metadata) bool {
 	return eachMember(v, func(name []byte, v jsontext.Value) bool {
 		switch string(name) {
 		case "sessionId":
-			return readTextOrNull(v, &m.SessionID)
+			return r.textOrNull(v, &m.SessionID)
 		case "model":
-			return readTextOrNull(v, &m.Model)
+			return r.textOrNull(v, &m.Model)
 		case "error":
 			m.Extensions = map[string]jsontext.Value{"error": v.Clone()}
 		}

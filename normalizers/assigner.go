@@ -127,7 +127,7 @@ func (a *assigner) timeOf(sh *core.Shape) time.Time {
 // isReadable reports whether a record is one of its vendor, so that its session will take its
 // position.
 func (a *assigner) isReadable(sh *core.Shape, data []byte) bool {
-	if !sh.Readable || core.Depth(data) > MaxDepth {
+	if !sh.Readable || sh.Deep(data) {
 		return false
 	}
 	return a.vendor == nil || a.vendor.Framing.IsReadable == nil || a.vendor.Framing.IsReadable(data)
@@ -173,8 +173,7 @@ func (a *assigner) chain(w *waitingRecord) {
 		a.order = append(a.order, r.Session)
 	}
 	r.Origin.Previous = previous
-	isLine := a.vendor.Framing.PlainLines && w.Err == nil && core.Depth(r.Data) <= MaxDepth
-	if w.readable || isLine {
+	if w.readable || a.vendor.Framing.PlainLines && w.Err == nil && core.Depth(r.Data) <= MaxDepth {
 		a.previous[r.Session] = r.Origin.Position
 	}
 }

@@ -311,7 +311,7 @@ func (f *Framer) addValue(at, n, end int, sh core.Shape) {
 		if !isDocument {
 			return Origin{}
 		}
-		return Origin{Digest: core.HexHash(string(b))}
+		return Origin{Digest: core.HexHash(b)}
 	}
 	if !isList {
 		f.add(Framed{Record: Record{Data: bytes.Clone(v), Origin: origin(v)}}, at, end, sh)
@@ -388,5 +388,6 @@ func (f *Framer) add(r Framed, at, end int, sh core.Shape) {
 		next += spaces(f.buf[next:end])
 		r.End = f.offset + int64(next)
 	}
+	sh.Describe(&r.Record)
 	f.assign(r, sh)
 }

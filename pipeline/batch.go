@@ -22,6 +22,10 @@ const chunkRecords = 512
 
 var chunkLimits = batchSize{records: chunkRecords, messages: batchMessages / 2, bytes: batchBytes / 2}
 
+// maxWaiting limits the bytes of the messages that wait in the chunks of all partitions: while one batch
+// is stored, two more get ready.
+const maxWaiting = 3 * batchBytes
+
 // batchSize measures a batch, or a part of one, in everything that a batch is limited by.
 type batchSize struct {
 	records  int

@@ -29,7 +29,8 @@ type chunk struct {
 	raw      uint64 // raw sequence of the last record in it
 	rawTime  time.Time
 	messages []message
-	bytes    int // of the messages that are not stored yet
+	blocks   blocks // of the messages
+	bytes    int    // of the messages that are not stored yet
 	changed  []*liveSession
 	tally    tally
 	notes    []gapNote

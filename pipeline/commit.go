@@ -34,6 +34,7 @@ func (s *Stage) commitBatches(ctx context.Context) {
 			s.committing.Begin()
 			began := time.Now()
 			s.commit(ctx, b)
+			s.signalRoom()
 			if s.config.pacer.rest(ctx, time.Since(began)) != nil {
 				return
 			}
@@ -160,7 +161,7 @@ func (o *ownership) encode(list []message) ([]*nats.Msg, error) {
 	for i, m := range list {
 		if m.Msg == nil {
 			var err error
-			if m, err = o.eventMessage(m.event); err != nil {
+			if m, err = o.eventMessage(m.event, new(blocks)); err != nil {
 				return nil, err // the broker accepts less than when the record was normalized
 			}
 		}
@@ -260,12 +261,24 @@ func (o *ownership) acknowledge(e entry, sequence uint64) {
 	}
 	o.checkpoint, o.sequence = e.checkpoint, sequence
 	o.tries = 0
+	before := e.chunk.bytes
 	e.chunk.acknowledge(len(e.messages))
+	o.wait(e.chunk.bytes - before)
 	if e.last {
+		e.chunk.blocks.free()
 		o.sealed, o.stored = nil, e.chunk.number
 		o.p.open.Add(-int64(e.chunk.records))
 	}
 	o.signalRoom()
+}
+
+// signalRoom signals the partitions that wait because others have too much to store.
+func (s *Stage) signalRoom() {
+	for _, p := range s.list() {
+		if o := p.ownership(); o != nil {
+			o.signalRoom()
+		}
+	}
 }
 
 // signalRoom signals the goroutine of the partition that there is room again, or that

@@ -268,7 +268,7 @@ func (r *eventsReader) each(ctx context.Context, from uint64, follow bool, yield
 }
 
 // eventsAhead is how many events a request asks for. Two requests fit the buffer of a reader.
-const eventsAhead = 480
+const eventsAhead = 256
 
 // maxReadPause is the longest wait before a reading that was interrupted begins again.
 const maxReadPause = 5 * time.Second

@@ -29,7 +29,7 @@ type feedLimits struct {
 	patience time.Duration
 }
 
-var defaultFeedLimits = feedLimits{messages: 2048, bytes: 8 << 20, slack: 4096, settle: 10 * time.Millisecond, patience: 5 * time.Second}
+var defaultFeedLimits = feedLimits{messages: 2048, bytes: 4 << 20, slack: 4096, settle: 10 * time.Millisecond, patience: 5 * time.Second}
 
 // feed reads the raw stream for all partitions of a stage, with one consumer: the server
 // then reads and unpacks each block of the stream once, and not once for each partition.
@@ -407,12 +407,16 @@ func (s *subscription) read(ctx context.Context, stop <-chan struct{}) ([]rawMes
 	}
 }
 
+// takeAtOnce is how many messages a partition takes at once: while it works on them, they are in memory beside
+// those of the queues.
+const takeAtOnce = 64
+
 // take returns the next messages of the queue, or why no more come.
 func (s *subscription) take() ([]rawMessage, error) {
 	f := s.feed
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	n := min(len(s.queue), readAhead)
+	n := min(len(s.queue), takeAtOnce)
 	messages := slices.Clone(s.queue[:n])
 	s.remove(messages)
 	s.queue = slices.Delete(s.queue, 0, n)

@@ -201,8 +201,7 @@ func (o *ownership) awaitRoom() error {
 		o.suspicion.careful--
 		return o.waitUntil(o.allStored)
 	}
-	limits, _ := o.p.stage.config.pacer.limits()
-	return o.waitUntil(func() bool { return !o.building.full(limits) })
+	return o.waitUntil(o.hasRoom)
 }
 
 // run fetches the body of a record, normalizes the record and appends the result.

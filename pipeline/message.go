@@ -36,7 +36,7 @@ func (o *ownership) eventMessages(events []normalizers.Emitted) ([]message, erro
 	bytes := 0
 	for i := range events {
 		var err error
-		if messages[i], err = o.eventMessage(&events[i]); err != nil {
+		if messages[i], err = o.eventMessage(&events[i], &o.building.blocks); err != nil {
 			return nil, err
 		}
 		if bytes += messages[i].size; bytes > batchBytes {
@@ -46,10 +46,10 @@ func (o *ownership) eventMessages(events []normalizers.Emitted) ([]message, erro
 	return messages, nil
 }
 
-// eventMessage encodes an event.
-func (o *ownership) eventMessage(e *normalizers.Emitted) (message, error) {
+// eventMessage encodes an event in blocks.
+func (o *ownership) eventMessage(e *normalizers.Emitted, b *blocks) (message, error) {
 	cfg := o.p.stage.config
-	header, data, err := envelopes.EncodeEvent(&e.Event, envelopes.Provenance{
+	header, data, err := envelopes.AppendEvent(b.room(lengthOf(&e.Event)), &e.Event, e.Checked, envelopes.Provenance{
 		Generation:   cfg.Topology.Generation,
 		Partition:    o.p.number,
 		RawStream:    RawStream,
@@ -61,6 +61,7 @@ func (o *ownership) eventMessage(e *normalizers.Emitted) (message, error) {
 	if err != nil {
 		return message{}, err
 	}
+	data = b.keep(data)
 	h := nats.Header(header)
 	if hashed(e.Event.SessionID) {
 		h[envelopes.HeaderSession] = []string{envelopes.EncodeHeaderValue(e.Event.SessionID)}

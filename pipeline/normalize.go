@@ -127,7 +127,9 @@ func (o *ownership) append(r received, out normalized) {
 		c.change(out.session)
 		o.sessions.changed(out.session, c.number)
 	}
+	before := c.bytes
 	c.add(r.raw, out.messages, o.storedBefore(r, len(out.messages)))
+	o.wait(c.bytes - before)
 	o.count(countRecords, r, 1)
 	for _, hit := range r.hits {
 		o.count(countRedactions, r, 1, hit.Rule)

@@ -42,6 +42,8 @@ type ownership struct {
 	sealed     *chunk     // is being stored; nil when none is
 	stored     uint64     // number of the last chunk that is stored in full
 	tries      int        // as in the checkpoint, without an attempt in progress
+	waiting    int        // bytes of the messages that wait in its chunks, as [Stage.waiting] counts them
+	ended      bool       // its chunks are dropped
 	held       []func()   // see [ownership.hold]
 }
 
@@ -166,7 +168,25 @@ func (o *ownership) end() int {
 	o.cancel(nil)
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	o.p.stage.waiting.Add(-int64(o.waiting))
+	o.ended = true
 	return o.tries
+}
+
+// wait counts bytes of messages that wait in a chunk; below zero for those that wait no longer. The
+// caller holds the lock.
+func (o *ownership) wait(bytes int) {
+	if !o.ended {
+		o.waiting += bytes
+		o.p.stage.waiting.Add(int64(bytes))
+	}
+}
+
+// hasRoom reports whether the chunk that is built accepts a record: it is not full, and empty if
+// the chunks of all partitions together wait with too much. The caller holds the lock.
+func (o *ownership) hasRoom() bool {
+	limits, _ := o.p.stage.config.pacer.limits()
+	return !o.building.full(limits) && (o.building.records == 0 || o.p.stage.waiting.Load() < maxWaiting)
 }
 
 // progress reports whether the ownership has stored anything.

@@ -150,6 +150,7 @@ type Stage struct {
 	acquiring exclusive  // held during the requests of an acquisition
 	rawEnd    *sharedEnd // of the raw stream
 
+	waiting    atomic.Int64 // bytes of the messages in the chunks of all partitions
 	received   atomic.Int64 // when records were received last, in Unix nanoseconds
 	generation Generation   // that the stage works on; set by Run before any partition starts
 	redactor   *redact.Redactor

@@ -28,6 +28,7 @@ func (a *app) connect(ctx context.Context, opts ...nats.Option) (*nats.Conn, err
 		// A connection whose packets are dropped is given up after 20 to 30 s.
 		nats.PingInterval(10 * time.Second),
 		nats.MaxPingsOutstanding(2),
+		nats.SyncQueueLen(syncQueue),
 		nats.ReconnectBufSize(-1), // what cannot be sent fails at once: every sender tries again by itself
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
 			if err != nil {
@@ -63,6 +64,10 @@ func (a *app) connect(ctx context.Context, opts ...nats.Option) (*nats.Conn, err
 		return nil, fmt.Errorf("connect to %s: %w", redactURL(c.NATSURL), err)
 	}
 }
+
+// syncQueue is how many answers to one request fit in memory: the broker sends at most 1,024 messages
+// and a status. The default of the library takes 512 KiB for each request.
+const syncQueue = 2048
 
 // connectionCure is the cure of an error of a new connection, empty if there is none.
 func connectionCure(err error) string {

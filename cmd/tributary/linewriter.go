@@ -45,9 +45,12 @@ func newLineWriter(w io.Writer, f form) *lineWriter {
 }
 
 // event prints the lines that an event completes.
-func (l *lineWriter) event(e *envelopes.AgentEventV1) error {
+func (l *lineWriter) event(e *envelopes.AgentEventV1) error { return l.checkedEvent(e, envelopes.Checked{}) }
+
+// checkedEvent is [lineWriter.event] for an event of which some native JSON was checked.
+func (l *lineWriter) checkedEvent(e *envelopes.AgentEventV1, c envelopes.Checked) error {
 	if l.form == asEvents {
-		line, err := e.AppendJSON(l.line[:0])
+		line, err := e.AppendCheckedJSON(l.line[:0], c)
 		if err == nil {
 			line, err = l.members.apply(line)
 		}

@@ -320,7 +320,7 @@ func (n *logNormalizer) record(framed normalizers.Framed) error {
 	}
 	n.report.count(session, r, result)
 	for i := range result.Events {
-		if err := n.print(&result.Events[i].Event); err != nil {
+		if err := n.print(&result.Events[i]); err != nil {
 			return err
 		}
 	}
@@ -340,12 +340,12 @@ func (n *logNormalizer) session(r normalizers.Record) *normalizers.Session {
 }
 
 // print writes an event in the form of the output.
-func (n *logNormalizer) print(e *envelopes.AgentEventV1) error {
+func (n *logNormalizer) print(e *normalizers.Emitted) error {
 	if n.generation == "" {
-		return n.lines.event(e)
+		return n.lines.checkedEvent(&e.Event, e.Checked)
 	}
 	var err error
-	_, n.line, err = envelopes.EncodeEvent(e, envelopes.Provenance{Generation: n.generation, Partition: -1}, envelopes.Structured)
+	_, n.line, err = envelopes.EncodeEvent(&e.Event, envelopes.Provenance{Generation: n.generation, Partition: -1}, envelopes.Structured)
 	if err != nil {
 		return err
 	}

@@ -137,7 +137,7 @@ func (u *up) run(ctx context.Context) error {
 		broker.Shutdown()
 		broker.WaitForShutdown()
 	}()
-	nc, err := nats.Connect("", nats.InProcessServer(broker), nats.Name("tributary up"))
+	nc, err := nats.Connect("", nats.InProcessServer(broker), nats.Name("tributary up"), nats.SyncQueueLen(syncQueue))
 	if err != nil {
 		return err
 	}

@@ -67,6 +67,16 @@ func (c *Scanner) Leave() {
 	}
 }
 
+// Close is [Scanner.Leave] for the value that is all of the data, but for white space. It reports whether that ends
+// there.
+func (c *Scanner) Close() bool {
+	if c.at >= len(c.data) {
+		return false
+	}
+	c.at++
+	return len(bytes.TrimRight(c.data[c.at:], " \t\r\n")) == 0
+}
+
 // Name returns the name of the member that is next, and passes it: as it stands in the data,
 // unless it has an escape or is not UTF-8. It returns false at the end of the object.
 func (c *Scanner) Name() ([]byte, bool) {

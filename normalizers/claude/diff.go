@@ -112,11 +112,15 @@ func diffLines(s string) ([]string, bool) {
 		return nil, false
 	}
 	lines := make([]string, 0, min(strings.Count(s, "\n")+1, maxDiffLines))
+	length := lineLen
+	if onlyFeeds(s) {
+		length = feedLen
+	}
 	for len(s) > 0 {
 		if len(lines) == maxDiffLines {
 			return nil, false
 		}
-		n := lineLen(s)
+		n := length(s)
 		lines = append(lines, s[:n])
 		s = s[n:]
 	}
@@ -124,6 +128,24 @@ func diffLines(s string) ([]string, bool) {
 		lines[n-1] += "\n"
 	}
 	return lines, true
+}
+
+// onlyFeeds reports whether a text has no other end of a line than a line feed.
+func onlyFeeds(s string) bool {
+	for _, end := range [...]string{"\v", "\f", "\r", "\x1c", "\x1d", "\x1e", "\u0085", "\u2028", "\u2029"} {
+		if strings.Contains(s, end) {
+			return false
+		}
+	}
+	return true
+}
+
+// feedLen is [lineLen] for a text in which only a line feed ends a line.
+func feedLen(s string) int {
+	if n := strings.IndexByte(s, '\n'); n >= 0 {
+		return n + 1
+	}
+	return len(s)
 }
 
 // lineLen returns the length of the first line of a text, its end included.
@@ -186,6 +208,14 @@ func newLineMatcher(a, b []string) *lineMatcher {
 		}
 	}
 	for i, line := range a {
+		if i < len(b) && line == b[i] { // as most lines of a file before its edit are
+			m.a[i] = m.b[i]
+			continue
+		}
+		if j := i + len(b) - len(a); j >= 0 && line == b[j] {
+			m.a[i] = m.b[j]
+			continue
+		}
 		n, ok := numbers[line]
 		if !ok {
 			n = -1

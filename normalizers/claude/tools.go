@@ -59,7 +59,7 @@ func (c *mapper) toolResult(b *block) {
 	d.Touch(cmp.Or(r.structured.path(), call.Path), call.Op)
 	d.ToolOutput = r.output()
 	if r.isObject {
-		d.ToolMetadata = toolMetadata(c.Session, string(r.callID), call, &r.structured)
+		d.ToolMetadata, d.Strict = toolMetadata(c.Session, string(r.callID), call, &r.structured), true
 	}
 	id := c.UUID
 	if r.callID != "" {

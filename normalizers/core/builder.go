@@ -7,6 +7,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"tributary/envelopes"
+	"tributary/envelopes/jsonscan"
 	"tributary/normalizers/lenient"
 )
 
@@ -58,6 +59,7 @@ type Draft struct {
 	Thread    Fingerprint       // zero for the main conversation
 	InRole    envelopes.Role    // empty for the first role that the event type allows
 	OnChannel envelopes.Channel // empty for none
+	Strict    bool              // ToolMetadata is strict and compact, because it was made of texts
 	Identity  string            // further content by which events of the same id differ
 	From      *Pending          // the record that the event comes from; nil for the Builder's own
 	Unknown   bool              // of a record of an unknown type: its time is not that of later records
@@ -83,18 +85,18 @@ func (b *Builder) PendingRecord() Pending {
 		Traceparent: b.Record.Origin.Traceparent,
 		Tracestate:  b.Record.Origin.Tracestate,
 	}
-	if raw := b.eventRaw(b.Raw); len(raw) <= MaxPendingRaw {
-		h.Raw = raw
+	if raw, _ := b.eventRaw(b.Raw); len(raw) <= MaxPendingRaw {
+		h.Raw = raw.Clone() // kept beyond the record
 	}
 	return h
 }
 
-// eventRaw is [EventRaw] for the record, which was checked before, or for another value.
-func (b *Builder) eventRaw(raw jsontext.Value) jsontext.Value {
-	if len(raw) > 0 && len(raw) == len(b.Record.Data) && &raw[0] == &b.Record.Data[0] {
+// eventRaw is [eventRaw] for the record, which was checked before, or for a part of it.
+func (b *Builder) eventRaw(raw jsontext.Value) (_ jsontext.Value, checked bool) {
+	if isSame(raw, b.Record.checked) {
 		return eventRaw(raw, b.Record.form)
 	}
-	return EventRaw(raw)
+	return eventRaw(raw, jsonscan.Check(raw, MaxDepth))
 }
 
 // OrdinalID returns the id of an event whose record has none: the number of the record in
@@ -154,6 +156,7 @@ func (b *Builder) Emit(d Draft) bool {
 		Traceparent: from.Traceparent,
 		Tracestate:  from.Tracestate,
 		Referenced:  refer,
+		Checked:     envelopes.Checked{ToolMetadata: d.Strict},
 	})
 	return true
 }
@@ -312,7 +315,7 @@ func (b *Builder) CarryRaw(i int, raw jsontext.Value) {
 		b.Events[i].Referenced = raw != nil
 		return
 	}
-	b.Events[i].Event.Raw = b.eventRaw(raw)
+	b.Events[i].Event.Raw, b.Events[i].Checked.Raw = b.eventRaw(raw)
 }
 
 // NextElement begins the next of several records that the vendor wrote as one document.

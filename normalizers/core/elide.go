@@ -28,25 +28,38 @@ const (
 // strict JSON, with large base64 blobs replaced by what they were. It shares no memory
 // with data. The result is nil when data is not JSON.
 func EventRaw(data jsontext.Value) jsontext.Value {
-	return eventRaw(data, jsonscan.Check(data, MaxDepth))
+	raw, _ := eventRaw(slices.Clone(data), jsonscan.Check(data, MaxDepth))
+	return raw
 }
 
-// eventRaw is [EventRaw] for a value of a known form.
-func eventRaw(data jsontext.Value, form jsonscan.Form) jsontext.Value {
-	v := slices.Clone(data)
-	if !form.Compact && v.Compact(jsontext.AllowDuplicateNames(false), jsontext.AllowInvalidUTF8(false)) != nil {
-		// Duplicate names or invalid UTF-8: what the vendor's readers would see is the
-		// last of the names, and the replacement character.
-		v = slices.Clone(data)
-		if v.Compact(lenient.Options) != nil {
-			return nil
+// eventRaw is [EventRaw] for a value of a known form, whose memory the result may share. It also returns
+// whether the result is known to be strict, compact and no deeper than the value.
+func eventRaw(data jsontext.Value, form jsonscan.Form) (raw jsontext.Value, checked bool) {
+	raw = data
+	if !form.Compact {
+		if raw = strictRaw(data); raw == nil {
+			return nil, false
 		}
-		v = lenient.Strict(v)
 	}
-	if !hasBlob(v) {
+	if !hasBlob(raw) {
+		return raw, true
+	}
+	return elide(raw), false
+}
+
+// strictRaw returns a copy of a value that is strict and compact; nil where the value is not JSON.
+func strictRaw(data jsontext.Value) jsontext.Value {
+	v := slices.Clone(data)
+	if v.Compact(jsontext.AllowDuplicateNames(false), jsontext.AllowInvalidUTF8(false)) == nil {
 		return v
 	}
-	return elide(v)
+	// Duplicate names or invalid UTF-8: what the vendor's readers would see is the
+	// last of the names, and the replacement character.
+	v = slices.Clone(data)
+	if v.Compact(lenient.Options) != nil {
+		return nil
+	}
+	return lenient.Strict(v)
 }
 
 // hasBlob reports whether v may hold a blob to elide: a run of characters of base64 that
@@ -67,14 +80,15 @@ func hasBlob(v jsontext.Value) bool {
 	return false
 }
 
-func isBase64(c byte) bool {
-	switch {
-	case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9':
-		return true
-	default:
-		return strings.IndexByte("+/-_=", c) >= 0
+func isBase64(c byte) bool { return base64Bytes[c] }
+
+// base64Bytes are the characters of base64, of both alphabets.
+var base64Bytes = func() (set [256]bool) {
+	for _, c := range []byte("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/-_=") {
+		set[c] = true
 	}
-}
+	return set
+}()
 
 // elide replaces the base64 blobs in a compact JSON value.
 func elide(v jsontext.Value) jsontext.Value { return replaceLong(v, maxBlob, elideBlob) }

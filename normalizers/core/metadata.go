@@ -1,6 +1,7 @@
 package core
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"maps"
@@ -120,14 +121,14 @@ func (s *Session) projectHash() string {
 	if s.ProjectHash != "" {
 		return s.ProjectHash
 	}
-	if s.Root == "" {
-		return HexHash("session:" + s.id)
+	if s.hash == "" || s.hashOf != s.Root {
+		s.hashOf, s.hash = s.Root, HexHash(cmp.Or(s.Root, "session:"+s.id))
 	}
-	return HexHash(s.Root)
+	return s.hash
 }
 
 // HexHash returns the sha256 of v in lower-case hex.
-func HexHash(v string) string {
+func HexHash[T string | []byte](v T) string {
 	sum := sha256.Sum256([]byte(v))
 	return hex.EncodeToString(sum[:])
 }

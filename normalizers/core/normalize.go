@@ -9,7 +9,7 @@ import (
 )
 
 // A Normalizer maps a record of one vendor to events. It has no state of its own: what
-// it must remember until the next record lives in the Session. It does not retain r.Data,
+// it must remember until the next record lives in the Session. Its events may share the memory of r.Data, the Session does not,
 // and it is called through [Apply], which keeps the rules that all vendors share.
 //
 // An error is permanent (see [Reason]): the record can never be read, and s is put back
@@ -67,11 +67,18 @@ func (r *Record) scan() error {
 	if len(r.Data) > MaxRecordBytes {
 		return fmt.Errorf("%w: %d bytes, the limit is %d", ErrTooLarge, len(r.Data), MaxRecordBytes)
 	}
-	if r.form = jsonscan.Check(r.Data, MaxDepth); !r.form.Strict && Depth(r.Data) > MaxDepth {
+	if r.form.Strict && isSame(r.checked, r.Data) {
+		return nil
+	}
+	r.form, r.checked = jsonscan.Check(r.Data, MaxDepth), r.Data
+	if !r.form.Strict && Depth(r.Data) > MaxDepth {
 		return fmt.Errorf("%w: the limit is %d levels", errTooDeep, MaxDepth)
 	}
 	return nil
 }
+
+// isSame reports whether two slices are the same memory.
+func isSame(a, b []byte) bool { return len(a) == len(b) && len(a) > 0 && &a[0] == &b[0] }
 
 // Depth is the number of levels of a JSON value, or a number up to [MaxDepth] when it
 // has no more than that.

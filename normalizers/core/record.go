@@ -30,9 +30,10 @@ type Record struct {
 	Sequence uint64    // sequence in the raw stream, or line number for a file
 	Stored   time.Time // when the broker stored it: the time of a record that has no other
 	Origin   Origin
-	Data     []byte // not retained by a Normalizer; empty when Origin.End
+	Data     []byte // events may share its memory, a Session does not; empty when Origin.End
 
-	form jsonscan.Form // of Data, once [Apply] has checked it
+	form    jsonscan.Form // of checked
+	checked []byte        // Data, once its form is known
 }
 
 // Origin is what the producer states about a record. The zero value states nothing.
@@ -79,7 +80,8 @@ type Emitted struct {
 	Event                   envelopes.AgentEventV1
 	Sequence                uint64
 	Traceparent, Tracestate string
-	Referenced              bool // the event refers to the record instead of carrying it in raw
+	Referenced              bool              // the event refers to the record instead of carrying it in raw
+	Checked                 envelopes.Checked // what is known of the native JSON of the event
 }
 
 // SkipReason names why a record yields no event. The set is bounded: it is a label of

@@ -44,6 +44,8 @@ type Session struct {
 	IDs      Memory[Fingerprint] // event ids, each with what the event said
 	APICalls Memory[Consumption] // API calls, each with the highest figures seen
 	metadata *envelopes.Metadata // made from state; nil when it must be made again
+
+	hash, hashOf string // the hash of a root, made when it is first needed
 }
 
 // state is the part of a Session that is put back by assignment when a record fails:

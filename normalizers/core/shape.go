@@ -27,6 +27,7 @@ type Shape struct {
 	Array    bool   // then Readable too
 	First    *Shape // of an array: its first element, where that is an object
 
+	form    jsonscan.Form // with at most MaxDepth levels
 	members []shapeMember // of an object, in its order
 }
 
@@ -38,8 +39,11 @@ type shapeMember struct{ name, value jsontext.Value }
 // looked at; behind any other value only white space may follow, for such a value is a
 // record only where it has a line of its own.
 func ReadShape(dec *jsontext.Decoder, b []byte) (s Shape, n int, err error) {
-	if jsonscan.Check(b, MaxDepth).Strict { // a line of a log nearly always is one value
-		return strictShape(b), len(bytes.TrimRight(b, " \t\r\n")), nil
+	line := bytes.TrimRight(b, " \t\r\n")
+	if form := jsonscan.Check(line, MaxDepth); form.Strict { // a line of a log nearly always is one value
+		s = strictShape(line)
+		s.form = form
+		return s, len(line), nil
 	}
 	dec.Reset(bytes.NewBuffer(b), lenient.Options)
 	switch dec.PeekKind() {
@@ -59,6 +63,12 @@ func ReadShape(dec *jsontext.Decoder, b []byte) (s Shape, n int, err error) {
 	s.Readable = err == nil
 	return s, int(dec.InputOffset()), err
 }
+
+// Deep reports whether the record of the shape has more than [MaxDepth] levels.
+func (s *Shape) Deep(record []byte) bool { return !s.form.Strict && Depth(record) > MaxDepth }
+
+// Describe notes on a record what is known of its data, of which s is the shape: they need not be checked again.
+func (s *Shape) Describe(r *Record) { r.form, r.checked = s.form, r.Data }
 
 // strictShape is the shape of a value that was checked.
 func strictShape(v jsontext.Value) Shape {

@@ -76,8 +76,14 @@ func Scalar(v jsontext.Value) Text {
 	}
 }
 
+// maxPlainDepth is the number of levels up to which a value is checked without the decoder.
+const maxPlainDepth = 128
+
 // CompactText is a JSON value as the text of an event.
 func CompactText(v jsontext.Value) string {
+	if jsonscan.Check(v, maxPlainDepth).Compact {
+		return string(v)
+	}
 	v = v.Clone()
 	if v.Compact(Options) != nil {
 		return ""

@@ -1,6 +1,7 @@
 package sessions
 
 import (
+	"strings"
 	"time"
 
 	"tributary/envelopes"
@@ -96,5 +97,5 @@ func cut(s string, n int) string {
 	for n > 0 && s[n]&0xc0 == 0x80 {
 		n--
 	}
-	return s[:n]
+	return strings.Clone(s[:n]) // without the memory of the rest
 }
