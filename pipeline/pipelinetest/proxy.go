@@ -275,11 +275,8 @@ func (p *Proxy) commit(b []byte) (message int, ok bool) {
 			return 0, false
 		}
 		at += i
-		if message = bytes.LastIndex(b[:at], []byte(verb)); message < 0 {
-			p.tb.Error("proxy: a commit without its beginning")
-			return 0, false
-		}
-		if bytes.HasPrefix(b[message+len(verb):], []byte(subject)) {
+		// Without its beginning here, it is the text of a record.
+		if message = bytes.LastIndex(b[:at], []byte(verb)); message >= 0 && bytes.HasPrefix(b[message+len(verb):], []byte(subject)) {
 			return message, true
 		}
 		at += len(mark)
