@@ -135,7 +135,7 @@ func TestEventsGoOnAfterAnInterruption(t *testing.T) {
 		case err != nil:
 			read = append(read, "unreadable")
 			server.Restart()
-			pipelinetest.Publish(t, js, user("s", "three"))
+			pipelinetest.Publish(t, server.JetStream(), user("s", "three"))
 			continue
 		}
 		switch read = append(read, *e.Text); *e.Text {

@@ -109,7 +109,7 @@ func (r *running) stop(tb testing.TB) {
 // deadline returns a context for what must happen soon.
 func deadline(tb testing.TB) context.Context {
 	tb.Helper()
-	ctx, cancel := context.WithTimeoutCause(tb.Context(), time.Minute, errors.New("the test waits in vain"))
+	ctx, cancel := context.WithTimeoutCause(tb.Context(), 3*time.Minute, errors.New("the test waits in vain"))
 	tb.Cleanup(cancel)
 	return ctx
 }

@@ -135,9 +135,7 @@ func TestWorkersDivideThePartitions(t *testing.T) {
 	feed(len(records))
 	pipelinetest.Expectation{Topology: top}.RequireExact(t, js)
 	for _, w := range workers[:2] {
-		if err := w.Ready(); err != nil {
-			t.Error(err)
-		}
+		ready(t, w)
 		w.stop(t)
 	}
 	if left, err := pipeline.Workers(t.Context(), js, top.Generation); err != nil || len(left) != 0 {

@@ -76,9 +76,12 @@ type Process struct {
 const patience = 2 * time.Minute
 
 // StartProcess starts a program with arguments, which it marshals as JSON. It does not wait
-// for the program to be ready, see [Process.AwaitReady].
+// for the program to be ready, see [Process.AwaitReady]. In short mode it skips the test.
 func StartProcess(tb testing.TB, program string, arguments any) *Process {
 	tb.Helper()
+	if testing.Short() {
+		tb.Skip("needs processes of their own, of which the race detector sees nothing")
+	}
 	self, err := os.Executable()
 	if err != nil {
 		tb.Fatal(err)

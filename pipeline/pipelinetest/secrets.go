@@ -82,12 +82,16 @@ func letter(c rune) rune {
 // [Server.RequireNowhere] finds texts on the disk. It comes before any message.
 func (s *Server) Uncompressed(js jetstream.JetStream) {
 	s.tb.Helper()
-	for info := range js.ListStreams(s.tb.Context()).Info() {
+	streams := js.ListStreams(s.tb.Context())
+	for info := range streams.Info() {
 		cfg := info.Config
 		cfg.Compression = jetstream.NoCompression
 		if _, err := js.UpdateStream(s.tb.Context(), cfg); err != nil {
 			s.tb.Fatalf("stream %s: %v", cfg.Name, err)
 		}
+	}
+	if err := streams.Err(); err != nil {
+		s.tb.Fatalf("list streams: %v", err)
 	}
 }
 
@@ -104,7 +108,8 @@ func (s *Server) RequireNowhere(js jetstream.JetStream, texts []string, except .
 			}
 		}
 	}
-	for info := range js.ListStreams(s.tb.Context()).Info() {
+	streams := js.ListStreams(s.tb.Context())
+	for info := range streams.Info() {
 		name := info.Config.Name
 		if info.State.Msgs == 0 || slices.Contains(except, name) {
 			continue
@@ -126,7 +131,13 @@ func (s *Server) RequireNowhere(js jetstream.JetStream, texts []string, except .
 			check(fmt.Sprintf("message %d of %s, %s", seq, name, m.Subject), fmt.Append(nil, m.Subject, m.Header))
 			all = append(all, m.Data...)
 		}
+		if read[name] != int(info.State.Msgs) {
+			s.tb.Errorf("read %d of %d messages of %s", read[name], info.State.Msgs, name)
+		}
 		check("a message of "+name, all)
+	}
+	if err := streams.Err(); err != nil {
+		s.tb.Fatalf("list streams: %v", err)
 	}
 	s.Stop()
 	err := filepath.WalkDir(s.cfg.StoreDir, func(path string, d fs.DirEntry, err error) error {

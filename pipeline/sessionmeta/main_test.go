@@ -137,7 +137,7 @@ func lastSequence(tb testing.TB, js jetstream.JetStream) uint64 {
 // deadline returns a context for what must happen soon.
 func deadline(tb testing.TB) context.Context {
 	tb.Helper()
-	ctx, cancel := context.WithTimeoutCause(tb.Context(), 2*time.Minute, errors.New("the test waits in vain"))
+	ctx, cancel := context.WithTimeoutCause(tb.Context(), 3*time.Minute, errors.New("the test waits in vain"))
 	tb.Cleanup(cancel)
 	return ctx
 }
