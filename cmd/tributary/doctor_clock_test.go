@@ -2,7 +2,6 @@ package main
 
 import (
 	"bufio"
-	"context"
 	"fmt"
 	"io"
 	"net"
@@ -59,7 +58,7 @@ func inOtherYears(t *testing.T, server *pipelinetest.Server, years int) string {
 			if err != nil {
 				return
 			}
-			broker, err := (&net.Dialer{}).DialContext(context.Background(), "tcp", strings.TrimPrefix(server.URL(), "nats://"))
+			broker, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", strings.TrimPrefix(server.URL(), "nats://"))
 			if err != nil {
 				t.Error(err)
 				_ = client.Close()
