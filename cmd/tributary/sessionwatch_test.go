@@ -41,6 +41,7 @@ func TestWatchPrintsWholeSessionsWhenTheyChange(t *testing.T) {
 		}
 	}
 	ship(first, 1)
+	awaitRecords(t, js, "v1") // else the watch prints the session as it is now
 	watch := start(t, home, server.URL(), "sessions", "watch", "-o", "json", "--every", "10ms")
 	awaitReader(t, js)
 	ship(first+next, 2)

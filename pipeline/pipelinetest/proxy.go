@@ -263,11 +263,14 @@ func (p *Proxy) up(client, server net.Conn) {
 	}
 }
 
-// commit returns where the first commit in b begins that can be cut.
+// commit returns where the first commit in b begins that is to be cut.
 func (p *Proxy) commit(b []byte) (message int, ok bool) {
 	p.mu.Lock()
-	subject := p.subject
+	subject, armed := p.subject, len(p.cuts) > 0 && (p.cuts[0] == BeforeCommit || p.cuts[0] == HoldCommit)
 	p.mu.Unlock()
+	if !armed {
+		return 0, false
+	}
 	const mark, verb = "Nats-Batch-Commit: 1", "HPUB "
 	for at := 0; ; {
 		i := bytes.Index(b[at:], []byte(mark))
