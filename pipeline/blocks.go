@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"slices"
 	"sync"
 
 	"tributary/envelopes"
@@ -40,7 +41,7 @@ func (b *blocks) keep(data []byte) []byte {
 			*b.last = block[:len(block)+len(data)]
 		}
 	}
-	return data[:len(data):len(data)]
+	return slices.Clip(data)
 }
 
 // free gives all blocks back: nobody uses any more what was kept.

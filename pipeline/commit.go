@@ -247,7 +247,7 @@ func (s *Stage) store(ctx context.Context, b *batch) (uint64, error) {
 		// Bounds the wait: partitions cannot be reacquired until the outcome is known.
 		ctx, cancel := context.WithTimeout(s.linked(), requestTimeout)
 		defer cancel()
-		return PublishBatch(ctx, s.nc, messages)
+		return publishBatch(ctx, s.nc, messages, b.size.bytes)
 	})
 }
 

@@ -44,12 +44,17 @@ var errUnconfirmed = errors.New("batch not confirmed")
 // The wait for the answer is bounded by the time that the messages take on a slow
 // connection, and ends early when the connection is lost.
 func PublishBatch(ctx context.Context, nc *nats.Conn, msgs []*nats.Msg) (uint64, error) {
-	if len(msgs) == 0 || len(msgs) > MaxBatch {
-		return 0, fmt.Errorf("publish batch: %d messages are not in 1 to %d", len(msgs), MaxBatch)
-	}
 	size := 0
 	for _, m := range msgs {
 		size += m.Size()
+	}
+	return publishBatch(ctx, nc, msgs, size)
+}
+
+// publishBatch is [PublishBatch] for messages of a known size, in bytes.
+func publishBatch(ctx context.Context, nc *nats.Conn, msgs []*nats.Msg, size int) (uint64, error) {
+	if len(msgs) == 0 || len(msgs) > MaxBatch {
+		return 0, fmt.Errorf("publish batch: %d messages are not in 1 to %d", len(msgs), MaxBatch)
 	}
 	ctx, stop := context.WithTimeout(ctx, requestTimeout+time.Duration(size)*time.Second/slowUplink)
 	defer stop()

@@ -45,7 +45,9 @@ func newLineWriter(w io.Writer, f form) *lineWriter {
 }
 
 // event prints the lines that an event completes.
-func (l *lineWriter) event(e *envelopes.AgentEventV1) error { return l.checkedEvent(e, envelopes.Checked{}) }
+func (l *lineWriter) event(e *envelopes.AgentEventV1) error {
+	return l.checkedEvent(e, envelopes.Checked{})
+}
 
 // checkedEvent is [lineWriter.event] for an event of which some native JSON was checked.
 func (l *lineWriter) checkedEvent(e *envelopes.AgentEventV1, c envelopes.Checked) error {
