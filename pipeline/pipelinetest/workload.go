@@ -145,6 +145,7 @@ func Publish(tb testing.TB, js jetstream.JetStream, records ...normalizers.Recor
 // PublishMessages is [Publish] for messages, which need not hold records.
 func PublishMessages(ctx context.Context, tb testing.TB, js jetstream.JetStream, messages ...*nats.Msg) {
 	tb.Helper()
+	awaitConnection(ctx, tb, js.Conn())
 	for len(messages) > 0 {
 		n := min(len(messages), 500)
 		for _, m := range messages[:n] {
@@ -156,6 +157,22 @@ func PublishMessages(ctx context.Context, tb testing.TB, js jetstream.JetStream,
 			tb.Fatalf("publish raw records: %v", err)
 		}
 		messages = messages[n:]
+	}
+}
+
+// awaitConnection waits until the server answers: it may have been restarted just now.
+func awaitConnection(ctx context.Context, tb testing.TB, nc *nats.Conn) {
+	tb.Helper()
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	retry := time.NewTicker(10 * time.Millisecond)
+	defer retry.Stop()
+	for nc.FlushWithContext(ctx) != nil {
+		select {
+		case <-retry.C:
+		case <-ctx.Done():
+			tb.Fatal("the server does not answer")
+		}
 	}
 }
 
