@@ -2,6 +2,7 @@ package envelopes
 
 import (
 	"fmt"
+	"hash/fnv"
 	"strconv"
 	"strings"
 )
@@ -9,6 +10,7 @@ import (
 // Address is a parsed subject. Fields that its kind of subject does not have are zero.
 type Address struct {
 	Generation string
+	Cell       int // that stores it
 	Partition  int
 	Source     Source // possibly unknown to this version
 	Token      string // of the session id, as [Token] writes it; see [ResolveToken]
@@ -32,11 +34,56 @@ func CheckGeneration(name string) error {
 
 var errGeneration = fmt.Errorf("%w: the name of a generation is 1 to 32 of a-z, 0-9 and -, and not current", errInvalidSubject)
 
+// CellName returns the name under which a cell stores a generation, which stands for the
+// generation in subjects and in the name of the stream: in cell 0 the name of the generation, in
+// cell 3 <generation>_3.
+func CellName(generation string, cell int) string {
+	if cell == 0 {
+		return generation
+	}
+	return generation + "_" + strconv.Itoa(cell)
+}
+
+// parseCellName is the inverse of [CellName].
+func parseCellName(name string) (generation string, cell int, err error) {
+	generation, number, later := strings.Cut(name, "_")
+	if later {
+		if cell, err = strconv.Atoi(number); err != nil || cell < 1 || strconv.Itoa(cell) != number {
+			return "", 0, fmt.Errorf("%w: not the number of a cell", errInvalidSubject)
+		}
+	}
+	return generation, cell, CheckGeneration(generation)
+}
+
+// Partition returns the partition of a session among so many: that which the subject
+// transform of the raw stream, or the mapping of an account, computes.
+func Partition(source Source, session string, partitions int) int {
+	return partitionOf(Token(string(source)), Token(session), partitions)
+}
+
+// InPartition reports whether a parsed subject of a record names the partition of its session.
+func (a Address) InPartition(partitions int) bool {
+	return a.Partition == partitionOf(string(a.Source), a.Token, partitions)
+}
+
+// partitionOf is the partition function of nats-server.
+func partitionOf(source, token string, partitions int) int {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(source + token))
+	return int(h.Sum32() % uint32(partitions))
+}
+
 // RawSubject is the subject to which a producer publishes the records of a session:
 // raw.<source>.<token>. The subject transform of the raw stream stores them under
 // raw.<partition>.<source>.<token>.
 func RawSubject(source Source, session string) string {
 	return "raw." + Token(string(source)) + "." + Token(session)
+}
+
+// PartitionSubject is the subject at which a raw stream stores the records of a session, to
+// which a producer publishes them where there is more than one cell.
+func PartitionSubject(partition int, source Source, session string) string {
+	return "raw." + strconv.Itoa(partition) + strings.TrimPrefix(RawSubject(source, session), "raw")
 }
 
 // RawFilters returns the subjects of the raw stream that the owner of a partition reads.
@@ -123,7 +170,8 @@ func ParseCheckpointSubject(subject string) (Address, error) {
 	return parseSubject(subject, "checkpoints", partGeneration, partPartition)
 }
 
-// GenerationSubjects returns the subjects of the stream of a generation.
+// GenerationSubjects returns the subjects of the stream of a generation, of a cell by its
+// [CellName].
 func GenerationSubjects(generation string) []string {
 	return []string{
 		"events." + generation + ".*.*.*",
@@ -175,7 +223,7 @@ func parseSubject(subject, kind string, parts ...part) (Address, error) {
 		token, rest, more = strings.Cut(rest, ".")
 		switch p {
 		case partGeneration:
-			a.Generation, err = token, CheckGeneration(token)
+			a.Generation, a.Cell, err = parseCellName(token)
 		case partPartition:
 			a.Partition, err = parsePartition(token)
 		case partSource:

@@ -22,7 +22,7 @@ const chunkRecords = 512
 
 var chunkLimits = batchSize{records: chunkRecords, messages: batchMessages / 2, bytes: batchBytes / 2}
 
-// maxWaiting limits the bytes of the messages that wait in the chunks of all partitions: while one batch
+// maxWaiting limits the bytes of the messages that wait in the chunks of all partitions of a cell: while one batch
 // is stored, two more get ready.
 const maxWaiting = 3 * batchBytes
 
@@ -101,13 +101,13 @@ func (b *batch) add(e entry) {
 // seal returns the messages in the order in which they are stored: per partition its
 // events, dead letters and states, then the checkpoints of all partitions. Because the
 // checkpoints come last, [batch.sequence] knows their stream sequences.
-func (b *batch) seal(generation string) ([]*nats.Msg, error) {
+func (b *batch) seal() ([]*nats.Msg, error) {
 	messages := make([]*nats.Msg, 0, b.size.messages)
 	for _, e := range b.entries {
 		messages = append(append(messages, e.messages...), e.states...)
 	}
 	for _, e := range b.entries {
-		m, err := e.checkpoint.message(generation, e.owner.p.number, e.expected)
+		m, err := e.checkpoint.message(e.owner.p.cell.name, e.owner.p.number, e.expected)
 		if err != nil {
 			return nil, err
 		}

@@ -34,13 +34,13 @@ func TestBlocksKeepEveryPiece(t *testing.T) {
 	}
 }
 
-// The partitions of a worker wait together with a bounded number of bytes, each with one record at
+// The partitions of a cell of a worker wait together with a bounded number of bytes, each with one record at
 // least; what is stored, and an ownership that ends, makes room.
 func TestWaitingBytesAreBoundedOverAllPartitions(t *testing.T) {
 	t.Parallel()
-	stage := &Stage{}
+	in := &cell{stage: &Stage{}}
 	owner := func() *ownership {
-		o := &ownership{p: &partition{stage: stage}, building: newChunk(1)}
+		o := &ownership{p: &partition{stage: in.stage, cell: in}, building: newChunk(1)}
 		_, o.cancel = context.WithCancelCause(t.Context())
 		return o
 	}
@@ -59,7 +59,7 @@ func TestWaitingBytesAreBoundedOverAllPartitions(t *testing.T) {
 	second.end()
 	second.wait(1) // of a normalizer that was left behind
 	first.end()
-	if n := stage.waiting.Load(); n != 0 {
+	if n := in.waiting.Load(); n != 0 {
 		t.Errorf("%d bytes wait for nobody", n)
 	}
 }

@@ -24,7 +24,7 @@ func CatchUp(ctx context.Context, js jetstream.JetStream, t Topology) error {
 			goal, err = t.goal(ctx, js)
 		}
 		if err == nil {
-			err = reached(ctx, js, t.Generation, goal)
+			err = reached(ctx, js, t, goal)
 		}
 		if err == nil {
 			return nil
@@ -46,7 +46,7 @@ func lastRecords(ctx context.Context, js jetstream.JetStream, g Generation, part
 	last := make([]uint64, partitions)
 	for p := range last {
 		for _, filter := range g.Part.filters(p) {
-			m, err := leaderGet(ctx, js, RawStream, getRequest{LastBySubject: filter})
+			m, err := leaderGet(ctx, js, g.layout.rawStream(p), getRequest{LastBySubject: filter})
 			if errors.Is(err, jetstream.ErrMsgNotFound) {
 				continue
 			}
@@ -69,12 +69,13 @@ func (t Topology) goal(ctx context.Context, js jetstream.JetStream) ([]uint64, e
 	if err != nil {
 		return nil, err
 	}
+	g.layout = t.layout()
 	return lastRecords(ctx, js, g, t.Partitions)
 }
 
 // reached returns [errBehind] while a checkpoint is behind its goal.
-func reached(ctx context.Context, js jetstream.JetStream, generation string, goal []uint64) error {
-	checkpoints, err := readCheckpoints(ctx, js, generation, len(goal))
+func reached(ctx context.Context, js jetstream.JetStream, t Topology, goal []uint64) error {
+	checkpoints, err := readCheckpoints(ctx, js, t.Generation, t.layout())
 	if err != nil {
 		return err
 	}

@@ -72,7 +72,8 @@ func (c Checkpoint) partly(raw uint64, part int) Checkpoint {
 }
 
 // message returns the message of c, which expects last as the stream sequence of the
-// checkpoint before it.
+// checkpoint before it. Here and below, generation is the name under which the cell of the
+// partition stores the generation.
 func (c Checkpoint) message(generation string, partition int, last uint64) (*nats.Msg, error) {
 	data, err := json.Marshal(c)
 	if err != nil {
@@ -161,7 +162,7 @@ func (c Checkpoint) store(ctx context.Context, js jetstream.JetStream, generatio
 // and the partition would skip the records that get them. A record that was deleted since,
 // or has expired, cannot be compared and passes. end is the last sequence of the stream, as
 // its leader knows it since the checkpoint was read.
-func (c Checkpoint) checkRaw(ctx context.Context, js jetstream.JetStream, partition int, end uint64) error {
+func (c Checkpoint) checkRaw(ctx context.Context, js jetstream.JetStream, stream string, partition int, end uint64) error {
 	if c.Raw == 0 {
 		return nil
 	}
@@ -171,7 +172,7 @@ func (c Checkpoint) checkRaw(ctx context.Context, js jetstream.JetStream, partit
 	if end < c.Raw {
 		return lost("partition %d was read up to %d, the stream ends at %d", partition, c.Raw, end)
 	}
-	stored, err := leaderGet(ctx, js, RawStream, getRequest{Sequence: c.Raw})
+	stored, err := leaderGet(ctx, js, stream, getRequest{Sequence: c.Raw})
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
 		return nil
 	}

@@ -9,33 +9,33 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// The committer is one goroutine of a [Stage]. It stores one batch at a time, each with
-// the chunks of all partitions that wait. While a batch is in flight the partitions go on
+// The committer is one goroutine of each cell of a [Stage]. It stores one batch at a time, each with
+// the chunks of all partitions of the cell that wait. While a batch is in flight the partitions go on
 // normalizing into their next chunks, so batches grow with the load by themselves.
 
 // signalPending signals the committer that a partition has something to store.
-func (s *Stage) signalPending() {
+func (c *cell) signalPending() {
 	select {
-	case s.pending <- struct{}{}:
+	case c.pending <- struct{}{}:
 	default:
 	}
 }
 
 // commitBatches stores one batch after another until ctx ends.
-func (s *Stage) commitBatches(ctx context.Context) {
+func (c *cell) commitBatches(ctx context.Context) {
 	for {
-		s.committing.End()
+		c.committing.End()
 		select {
-		case <-s.pending:
+		case <-c.pending:
 		case <-ctx.Done():
 			return
 		}
-		for b := s.collect(ctx); !b.empty(); b = s.collect(ctx) {
-			s.committing.Begin()
+		for b := c.collect(ctx); !b.empty(); b = c.collect(ctx) {
+			c.committing.Begin()
 			began := time.Now()
-			s.commit(ctx, b)
-			s.signalRoom()
-			if s.config.pacer.rest(ctx, time.Since(began)) != nil {
+			c.stage.commit(ctx, b)
+			c.stage.signalRoom()
+			if c.stage.config.pacer.rest(ctx, time.Since(began)) != nil {
 				return
 			}
 		}
@@ -45,16 +45,16 @@ func (s *Stage) commitBatches(ctx context.Context) {
 // sealWait is how long a batch waits for records in progress whose chunks it could store.
 const sealWait = 5 * time.Millisecond
 
-// collect fills a batch with the waiting chunks of the partitions. The chunk that was begun
+// collect fills a batch with the waiting chunks of the partitions of the cell. The chunk that was begun
 // first goes first, so that none is always the one that no longer fits.
-func (s *Stage) collect(ctx context.Context) *batch {
+func (c *cell) collect(ctx context.Context) *batch {
 	type waiting struct {
 		*ownership
 		since time.Time
 	}
 	var all []waiting
-	for _, p := range s.list() {
-		if o := p.ownership(); o != nil {
+	for _, p := range c.stage.list() {
+		if o := p.ownership(); o != nil && p.cell == c {
 			if since, ok := o.waitingSince(); ok {
 				all = append(all, waiting{o, since})
 			}
@@ -63,7 +63,7 @@ func (s *Stage) collect(ctx context.Context) *batch {
 	slices.SortStableFunc(all, func(a, b waiting) int { return a.since.Compare(b.since) })
 	ctx, cancel := context.WithTimeout(ctx, sealWait)
 	defer cancel()
-	_, limits := s.config.pacer.limits()
+	_, limits := c.stage.config.pacer.limits()
 	b := &batch{limits: limits}
 	for _, w := range all {
 		w.addTo(ctx, b)
@@ -128,7 +128,7 @@ func (o *ownership) addTo(ctx context.Context, b *batch) {
 // seal hands the building chunk to the committer and begins the next one.
 func (o *ownership) seal() {
 	c := o.building
-	c.seal(o.p.stage.config.Topology.Generation, o.p.number)
+	c.seal(o.p.cell.name, o.p.number)
 	o.sealed, o.building = c, newChunk(c.number+1)
 	o.signalRoom()
 }
@@ -205,7 +205,7 @@ func (s *Stage) dropStale(ctx context.Context, b *batch, cause error) *batch {
 	defer cancel()
 	rest := &batch{limits: b.limits}
 	for _, e := range b.entries {
-		_, sequence, err := readCheckpoint(ctx, s.js, s.config.Topology.Generation, e.owner.p.number)
+		_, sequence, err := readCheckpoint(ctx, s.js, e.owner.p.cell.name, e.owner.p.number)
 		switch {
 		case err == nil && sequence == e.expected:
 			rest.add(e)
@@ -239,7 +239,7 @@ func (p *partition) reportUnconfirmed(ctx context.Context, last Checkpoint) {
 
 // store publishes a batch and returns the stream sequence of its last message.
 func (s *Stage) store(ctx context.Context, b *batch) (uint64, error) {
-	messages, err := b.seal(s.config.Topology.Generation)
+	messages, err := b.seal()
 	if err != nil {
 		return 0, err
 	}

@@ -39,15 +39,15 @@ var requeuedHeaders = []string{
 // maxPayload bytes that is too small for all of it leaves out the body first, then headers,
 // those that a requeued copy keeps last of all. It always names the record, which the raw
 // stream has whole.
-func deadLetter(generation string, partition, revision int, r normalizers.Record, original nats.Header, cause error, maxPayload int64) *nats.Msg {
+func deadLetter(in *cell, partition, revision int, r normalizers.Record, original nats.Header, cause error, maxPayload int64) *nats.Msg {
 	reason, _ := Reason(cause)
 	text := cause.Error()
 	h := nats.Header{
 		envelopes.HeaderReason:     {reason},
 		envelopes.HeaderError:      {strings.ToValidUTF8(text[:min(len(text), maxErrorBytes)], "")},
-		envelopes.HeaderStream:     {RawStream},
+		envelopes.HeaderStream:     {in.raw},
 		envelopes.HeaderSequence:   {strconv.FormatUint(r.Sequence, 10)},
-		envelopes.HeaderGeneration: {generation},
+		envelopes.HeaderGeneration: {in.stage.config.Topology.Generation},
 		envelopes.HeaderNormalizer: {strconv.Itoa(revision)},
 		envelopes.HeaderFirstSeen:  {envelopes.FormatTime(r.Stored)},
 		envelopes.HeaderSize:       {strconv.Itoa(len(r.Data))},
@@ -74,7 +74,7 @@ func deadLetter(generation string, partition, revision int, r normalizers.Record
 			h[envelopes.HeaderOriginal+name] = original[name]
 		}
 	}
-	m := &nats.Msg{Subject: envelopes.DeadLetterSubject(generation, partition, r.Source, r.Session), Header: h}
+	m := &nats.Msg{Subject: envelopes.DeadLetterSubject(in.name, partition, r.Source, r.Session), Header: h}
 	if int64(size+len(r.Data)+batchHeaderBytes) <= maxPayload {
 		m.Data = r.Data
 	}
@@ -84,7 +84,8 @@ func deadLetter(generation string, partition, revision int, r normalizers.Record
 // DeadLetter is a record that a generation could not read, as its events stream holds it.
 // [DeadLetter.Load] returns the bytes of the record.
 type DeadLetter struct {
-	Position   uint64    // of the dead letter in the events stream
+	Cell       int       // whose events stream has it
+	Position   uint64    // of the dead letter in that stream
 	Stored     time.Time // when the record became one
 	Generation string
 	Partition  int
@@ -127,7 +128,7 @@ type DeadLettersQuery struct {
 	Since      time.Time // stored at this time or later
 	Until      time.Time // stored before
 	Sequences  []uint64  // of the records, in the raw stream
-	Through    uint64    // the last position in the events stream
+	Through    Positions // the last positions in the events streams; nil for all
 }
 
 // matches reports whether q selects l by the fields that are not in its subject.
@@ -145,17 +146,18 @@ func (q *DeadLettersQuery) matches(l *DeadLetter) bool {
 const lettersPage = 100
 
 // DeadLetters iterates over the dead letters of a generation in the order of the events
-// stream, which within a partition is that of the raw stream. It ends with the last one that
+// stream, which within a partition is that of the raw stream, one cell after the other. It ends with the last one that
 // is there at the beginning. It does not read the bytes of the records, and memory does not
 // grow with the number of dead letters. A message that cannot be read is yielded as an error
 // with its Position, and the iteration goes on; any other error ends it.
 func DeadLetters(ctx context.Context, js jetstream.JetStream, generation string, q DeadLettersQuery) iter.Seq2[DeadLetter, error] {
 	return func(yield func(DeadLetter, error) bool) {
-		err := eachPage(ctx, js, generation, &q, func(page []rawMessage) (bool, error) {
+		err := eachCellPage(ctx, js, generation, &q, func(cell int, page []rawMessage) (bool, error) {
 			letters := make([]DeadLetter, len(page))
 			errs := make([]error, len(page))
 			for i, m := range page {
-				letters[i], errs[i] = readDeadLetter(EventsStream(generation), m)
+				letters[i], errs[i] = readDeadLetter(EventsStream(envelopes.CellName(generation, cell)), m)
+				letters[i].Cell = cell
 			}
 			if err := setStandings(ctx, js, letters); err != nil {
 				return false, err
@@ -173,19 +175,34 @@ func DeadLetters(ctx context.Context, js jetstream.JetStream, generation string,
 	}
 }
 
-// eachPage reads the headers of the dead letters, page by page, until page returns false.
-func eachPage(ctx context.Context, js jetstream.JetStream, generation string, q *DeadLettersQuery, page func([]rawMessage) (bool, error)) error {
-	stream, err := js.Stream(ctx, EventsStream(generation))
+// eachCellPage is [eachPage] for each cell.
+func eachCellPage(ctx context.Context, js jetstream.JetStream, generation string, q *DeadLettersQuery, page func(int, []rawMessage) (bool, error)) error {
+	streams, err := eventsStreams(ctx, js, generation)
 	if err != nil {
 		return err
 	}
-	pages := letterPages{end: stream.CachedInfo().State.LastSeq}
-	if q.Through != 0 {
-		pages.end = min(pages.end, q.Through)
+	for c, stream := range streams {
+		pages := letterPages{end: stream.CachedInfo().State.LastSeq}
+		if q.Through != nil {
+			pages.end = min(pages.end, q.Through.In(c))
+		}
+		if pages.consumer, err = createLettersConsumer(ctx, stream, envelopes.CellName(generation, c), q); err != nil {
+			return err
+		}
+		more := true
+		err := pages.each(ctx, stream, func(messages []rawMessage) (_ bool, err error) {
+			more, err = page(c, messages)
+			return more, err
+		})
+		if err != nil || !more {
+			return err
+		}
 	}
-	if pages.consumer, err = createLettersConsumer(ctx, stream, generation, q); err != nil {
-		return err
-	}
+	return nil
+}
+
+// each reads the headers of the dead letters, page by page, until page returns false.
+func (pages *letterPages) each(ctx context.Context, stream jetstream.Stream, page func([]rawMessage) (bool, error)) error {
 	defer func() {
 		// When this fails, the server drops the consumer by itself a minute later.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
@@ -208,7 +225,7 @@ func eachPage(ctx context.Context, js jetstream.JetStream, generation string, q 
 }
 
 // createLettersConsumer creates the consumer of the dead letters that q selects by their
-// subject and time.
+// subject and time. generation is the name of the generation in the cell.
 func createLettersConsumer(ctx context.Context, stream jetstream.Stream, generation string, q *DeadLettersQuery) (jetstream.Consumer, error) {
 	cfg := jetstream.ConsumerConfig{
 		Description:       "A reader of dead letters.",
@@ -292,7 +309,7 @@ func readDeadLetter(stream string, m rawMessage) (DeadLetter, error) {
 		return bad("subject", err)
 	}
 	h := m.Header
-	l.Generation, l.Partition, l.Source, l.token = address.Generation, address.Partition, address.Source, address.Token
+	l.Generation, l.Cell, l.Partition, l.Source, l.token = address.Generation, address.Cell, address.Partition, address.Source, address.Token
 	l.subject = m.Subject
 	l.traceparent, l.tracestate = envelopes.TraceContext(h.Get(envelopes.HeaderTraceparent), h.Get(envelopes.HeaderTracestate))
 	l.Reason, l.Error, l.Stream = h.Get(envelopes.HeaderReason), h.Get(envelopes.HeaderError), h.Get(envelopes.HeaderStream)
@@ -338,6 +355,12 @@ func readDeadLetter(stream string, m rawMessage) (DeadLetter, error) {
 
 var errNoNumber = errors.New("no number")
 
+// cellName returns the name of its generation in its cell.
+func (l *DeadLetter) cellName() string { return envelopes.CellName(l.Generation, l.Cell) }
+
+// EventsStream returns the name of the stream that has it.
+func (l *DeadLetter) EventsStream() string { return EventsStream(l.cellName()) }
+
 // addressed reports whether the session of the record is known.
 func (l *DeadLetter) addressed() bool {
 	return l.Source != envelopes.UnknownSource && l.Session != ""
@@ -348,7 +371,7 @@ func (l *DeadLetter) addressed() bool {
 // behind or a chunk goes out in several batches, does not know the dead letter yet.
 func setStandings(ctx context.Context, js jetstream.JetStream, letters []DeadLetter) error {
 	subject := func(l *DeadLetter) string {
-		return envelopes.StateSubject(l.Generation, l.Partition, l.Source, l.Session)
+		return envelopes.StateSubject(l.cellName(), l.Partition, l.Source, l.Session)
 	}
 	var subjects []string
 	var stream string
@@ -357,7 +380,7 @@ func setStandings(ctx context.Context, js jetstream.JetStream, letters []DeadLet
 		l.Standing = normalizers.StandingOpen
 		if l.addressed() {
 			subjects = append(subjects, subject(l))
-			stream = EventsStream(l.Generation)
+			stream = l.EventsStream()
 		}
 	}
 	if subjects == nil {
@@ -420,7 +443,7 @@ func (l *DeadLetter) LoadRecord(ctx context.Context, js jetstream.JetStream) ([]
 // error is [ErrRecordGone] when no stream has them.
 func (l *DeadLetter) Load(ctx context.Context, js jetstream.JetStream) ([]byte, error) {
 	if l.Whole {
-		m, err := leaderGet(ctx, js, EventsStream(l.Generation), getRequest{Sequence: l.Position})
+		m, err := leaderGet(ctx, js, l.EventsStream(), getRequest{Sequence: l.Position})
 		if err == nil && m.Subject == l.subject {
 			return m.Data, nil
 		}
@@ -428,7 +451,7 @@ func (l *DeadLetter) Load(ctx context.Context, js jetstream.JetStream) ([]byte, 
 			return nil, fmt.Errorf("load dead letter %d: %w", l.Sequence, err)
 		}
 	}
-	m, err := leaderGet(ctx, js, RawStream, getRequest{Sequence: l.Sequence})
+	m, err := leaderGet(ctx, js, RawStreamOf(l.Cell), getRequest{Sequence: l.Sequence})
 	if errors.Is(err, jetstream.ErrMsgNotFound) || errors.Is(err, jetstream.ErrStreamNotFound) ||
 		err == nil && !m.Time.Equal(l.FirstSeen) { // the raw stream was created anew
 		err = ErrRecordGone
@@ -445,7 +468,7 @@ func (l *DeadLetter) Load(ctx context.Context, js jetstream.JetStream) ([]byte, 
 //
 // The sessions still note the records as open: a copy that was requeued before is read.
 func PurgeDeadLetters(ctx context.Context, js jetstream.JetStream, letters iter.Seq2[DeadLetter, error], removed func(DeadLetter)) error {
-	var stream jetstream.Stream
+	streams := make(map[string]jetstream.Stream)
 	for l, err := range letters {
 		if err != nil && !errors.Is(err, ErrDeadLetter) {
 			return err
@@ -453,13 +476,15 @@ func PurgeDeadLetters(ctx context.Context, js jetstream.JetStream, letters iter.
 		if err != nil {
 			continue // it is no dead letter
 		}
+		stream := streams[l.EventsStream()]
 		if stream == nil {
-			if stream, err = js.Stream(ctx, EventsStream(l.Generation)); err != nil {
+			if stream, err = js.Stream(ctx, l.EventsStream()); err != nil {
 				return fmt.Errorf("purge dead letters: %w", err)
 			}
+			streams[l.EventsStream()] = stream
 		}
 		if err := stream.DeleteMsg(ctx, l.Position); err != nil {
-			_, there := leaderGet(ctx, js, EventsStream(l.Generation), getRequest{Sequence: l.Position})
+			_, there := leaderGet(ctx, js, l.EventsStream(), getRequest{Sequence: l.Position})
 			if errors.Is(there, jetstream.ErrMsgNotFound) {
 				continue // another process has purged it
 			}

@@ -125,7 +125,7 @@ func TestDeadLettersAreListedByEveryFilter(t *testing.T) {
 		"since":     {pipeline.DeadLettersQuery{Since: middle}, func(l pipeline.DeadLetter) bool { return !l.Stored.Before(middle) }},
 		"until":     {pipeline.DeadLettersQuery{Until: middle}, func(l pipeline.DeadLetter) bool { return l.Stored.Before(middle) }},
 		"sequences": {pipeline.DeadLettersQuery{Sequences: []uint64{3, 900, 5}}, func(l pipeline.DeadLetter) bool { return l.Sequence == 3 || l.Sequence == 5 || l.Sequence == 900 }},
-		"through":   {pipeline.DeadLettersQuery{Through: all[99].Position}, func(l pipeline.DeadLetter) bool { return l.Position <= all[99].Position }},
+		"through":   {pipeline.DeadLettersQuery{Through: pipeline.Positions{all[99].Position}}, func(l pipeline.DeadLetter) bool { return l.Position <= all[99].Position }},
 		"open":      {pipeline.DeadLettersQuery{Standing: normalizers.StandingOpen}, func(pipeline.DeadLetter) bool { return true }},
 		"settled":   {pipeline.DeadLettersQuery{Standing: normalizers.StandingSettled}, func(pipeline.DeadLetter) bool { return false }},
 	} {

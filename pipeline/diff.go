@@ -81,7 +81,7 @@ type DiffExample struct {
 	EventType envelopes.EventType `json:"event_type"`
 	Fields    []DiffField         `json:"fields,omitempty"` // of a changed event
 
-	positions [2]uint64 // in the events streams of A and B; 0 for none
+	positions [2]uint64 // in A and B, see [PlaceOf]; 0 for none
 }
 
 // DiffField is a field that differs, with its values in JSON; empty where it is absent.
@@ -156,7 +156,7 @@ type comparison struct {
 	seeds [2]maphash.Seed
 	diff  *Diff
 
-	from   uint64   // the first raw sequence that is compared
+	from   []uint64 // the first raw sequence that is compared, by cell
 	limits []uint64 // the last one, by partition
 
 	mu       sync.Mutex                              // guards the rest while both streams are read
@@ -169,7 +169,7 @@ type comparison struct {
 // diffItem is an event of one side.
 type diffItem struct {
 	Side     int    `json:"s"`
-	Position uint64 `json:"p"` // in the events stream
+	Position uint64 `json:"p"` // see [PlaceOf]
 	Fields   []byte `json:"f"` // number of the name and digest of the value, for each field
 }
 
@@ -238,7 +238,7 @@ func (c *comparison) selectRecords(ctx context.Context) error {
 		} else {
 			c.diff.B.CaughtUp = lag == 0
 		}
-		if err := c.narrow(ctx, g, t.Partitions); err != nil {
+		if err := c.narrow(ctx, g); err != nil {
 			return err
 		}
 	}
@@ -246,8 +246,13 @@ func (c *comparison) selectRecords(ctx context.Context) error {
 }
 
 // narrow leaves out the records that a generation does not have.
-func (c *comparison) narrow(ctx context.Context, g Generation, partitions int) error {
-	c.from = max(c.from, g.From, g.Part.Sequence)
+func (c *comparison) narrow(ctx context.Context, g Generation) error {
+	if c.from == nil {
+		c.from = make([]uint64, max(g.layout.Cells, 1))
+	}
+	for cell := range c.from {
+		c.from[cell] = max(c.from[cell], g.From.In(cell), g.Part.Sequence)
+	}
 	for _, f := range []struct{ have, want *string }{
 		{(*string)(&c.query.Source), (*string)(&g.Part.Source)}, {&c.query.Session, &g.Part.Session},
 	} {
@@ -256,12 +261,12 @@ func (c *comparison) narrow(ctx context.Context, g Generation, partitions int) e
 		}
 		*f.have = cmp.Or(*f.have, *f.want)
 	}
-	checkpoints, err := readCheckpoints(ctx, c.js, g.Name, partitions)
+	checkpoints, err := readCheckpoints(ctx, c.js, g.Name, g.layout)
 	if err != nil {
 		return err
 	}
 	if c.limits == nil {
-		c.limits = slices.Repeat([]uint64{1<<64 - 1}, partitions)
+		c.limits = slices.Repeat([]uint64{1<<64 - 1}, g.layout.Partitions)
 	}
 	for p, checkpoint := range checkpoints {
 		c.limits[p] = min(c.limits[p], checkpoint.Raw)
@@ -279,7 +284,7 @@ func (c *comparison) read(ctx context.Context, side int) error {
 		if err != nil {
 			return err
 		}
-		if raw := e.Provenance.RawSequence; raw < c.from || e.Provenance.Partition < len(c.limits) && raw > c.limits[e.Provenance.Partition] {
+		if raw := e.Provenance.RawSequence; raw < c.from[e.Cell] || e.Provenance.Partition < len(c.limits) && raw > c.limits[e.Provenance.Partition] {
 			continue
 		}
 		if data, err = e.AppendJSON(data[:0]); err != nil {
@@ -334,7 +339,7 @@ func (c *comparison) encode(side int, e *Event, data []byte) (diffItem, error) {
 		b = append(b, c.fieldNumber(name))
 		b = binary.BigEndian.AppendUint64(b, maphash.Bytes(c.seeds[0], value))
 	})
-	return diffItem{side, e.Position, b}, err
+	return diffItem{side, PlaceOf(e.Cell, e.Position), b}, err
 }
 
 // eachField calls field with each field of a JSON object. The value is valid during the call.
@@ -500,13 +505,13 @@ func (c *comparison) loadExamples(ctx context.Context) error {
 	return nil
 }
 
-// readStoredEvent reads the event at a position of an events stream.
-func readStoredEvent(ctx context.Context, js jetstream.JetStream, generation string, position uint64) (envelopes.AgentEventV1, error) {
-	stream, err := js.Stream(ctx, EventsStream(generation))
+// readStoredEvent reads the event at a place.
+func readStoredEvent(ctx context.Context, js jetstream.JetStream, generation string, at uint64) (envelopes.AgentEventV1, error) {
+	stream, err := js.Stream(ctx, EventsStream(envelopes.CellName(generation, CellOf(at))))
 	if err != nil {
 		return envelopes.AgentEventV1{}, err
 	}
-	m, err := stream.GetMsg(ctx, position)
+	m, err := stream.GetMsg(ctx, at-PlaceOf(CellOf(at), 0))
 	if err != nil {
 		return envelopes.AgentEventV1{}, err
 	}

@@ -24,7 +24,7 @@ func (e *Event) LoadRecord(ctx context.Context, js jetstream.JetStream) ([]byte,
 }
 
 func (e *Event) loadRecord(ctx context.Context, js jetstream.JetStream) ([]byte, error) {
-	m, err := readStored(ctx, js, RawStream, getRequest{Sequence: e.Provenance.RawSequence})
+	m, err := readStored(ctx, js, RawStreamOf(e.Cell), getRequest{Sequence: e.Provenance.RawSequence})
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
 		return nil, ErrRecordGone
 	}

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -20,7 +22,8 @@ type Event struct {
 	envelopes.AgentEventV1
 	DeadLetter *DeadLetter // nil unless [EventsQuery.DeadLetters]; open, whatever happened since
 	Provenance envelopes.Provenance
-	Position   uint64    // sequence in the events stream
+	Cell       int       // whose events stream has it
+	Position   uint64    // sequence in that stream
 	Stored     time.Time // when the broker stored it
 	RecordGone bool      // [EventsQuery.Raw] was asked for, and the record has left the raw stream
 
@@ -39,8 +42,9 @@ type EventsQuery struct {
 	SessionPrefix string
 	Sessions      []SessionID // at most [MaxSessions]; not together with Session or SessionPrefix
 	Type          envelopes.EventType
+	Cells         []int             // events of these cells alone; nil for all
 	Since         time.Time         // stored at this time or later
-	After         uint64            // only later positions
+	After         Positions         // only later ones
 	Match         func(*Event) bool // nil for all
 	Last          int               // only that many of the selected events that are there, and all that follow
 	DeadLetters   bool              // dead letters, too
@@ -53,7 +57,8 @@ type EventsQuery struct {
 }
 
 // Events iterates over the events of a generation in the order of their stream, and so in
-// order within each session. It ends with the last event that is there at the beginning or,
+// order within each session. Of more than one cell, the events that are there at the beginning come
+// in the order of their times of storage. It ends with the last event that is there at the beginning or,
 // when q follows, with ctx. A message that cannot be read is yielded as an error with its
 // Position, and the iteration goes on; any other error ends it. One that follows goes on when the
 // broker comes back, however long that takes.
@@ -92,80 +97,112 @@ type readFunc func(stream string, m rawMessage) (Event, error)
 
 // eachEvent yields the events, until yield returns false.
 func eachEvent(ctx context.Context, js jetstream.JetStream, generation string, q EventsQuery, read readFunc, yield func(Event, error) bool) error {
-	stream, err := js.Stream(ctx, EventsStream(generation))
+	readers, err := openEvents(ctx, js, generation, eventsReader{EventsQuery: q, read: read})
 	if err != nil {
 		return err
 	}
-	r := eventsReader{EventsQuery: q, generation: generation, read: read, js: js, stream: stream, end: stream.CachedInfo().State.LastSeq}
-	if err := r.resolve(ctx, generation); err != nil {
-		return err
-	}
-	from := q.After + 1
 	if q.Last > 0 {
-		if from, err = r.startOfLast(ctx, from); err != nil {
+		if err := startAtLast(ctx, readers, q.Last); err != nil {
 			return err
 		}
 	}
-	return r.each(ctx, from, q.Follow, yield)
+	return merge(ctx, readers, q.Follow, yield)
 }
 
-// eventsReader reads the events of a query.
+// eventsReader reads the events of a query from the stream of one cell.
 type eventsReader struct {
 	EventsQuery
-	generation  string
+	name        string // of the generation in the cell
+	cell        int
 	read        readFunc
 	headersOnly bool // without the payload
 	js          jetstream.JetStream
 	stream      jetstream.Stream
+	from        uint64   // the first position
 	end         uint64   // the last position at the beginning
+	caughtUp    func()   // called when every event up to the end is passed; nil for nothing
 	filters     []string // subjects; nil if no session has the prefix
 	waiting     bool     // the filters select more than the sessions of the prefix
+}
+
+// openEvents returns a reader like the template for each cell of a generation.
+func openEvents(ctx context.Context, js jetstream.JetStream, generation string, template eventsReader) ([]*eventsReader, error) {
+	streams, err := eventsStreams(ctx, js, generation)
+	if err != nil {
+		return nil, err
+	}
+	var readers []*eventsReader
+	for c, stream := range streams {
+		if template.Cells != nil && !slices.Contains(template.Cells, c) {
+			continue
+		}
+		r := template
+		r.name, r.cell, r.js, r.stream = envelopes.CellName(generation, c), c, js, stream
+		r.from, r.end = r.After.In(c)+1, stream.CachedInfo().State.LastSeq
+		readers = append(readers, &r)
+	}
+	return readers, resolve(ctx, readers)
 }
 
 // MaxSessions limits the sessions that the broker selects for a query. The sessions of a prefix that has more
 // are selected here, not by the broker.
 const MaxSessions = 64
 
-// resolve finds the subjects of the query.
-func (r *eventsReader) resolve(ctx context.Context, generation string) error {
-	subjects := func(source envelopes.Source, session string) []string {
-		filters := []string{envelopes.EventFilter(generation, source, session, r.Type)}
-		if r.DeadLetters {
-			filters = append(filters, envelopes.DeadLetterFilter(generation, source, session))
-		}
-		return filters
+// resolve finds the subjects of the query of the readers of all cells.
+func resolve(ctx context.Context, readers []*eventsReader) error {
+	q := &readers[0].EventsQuery
+	if len(q.Sessions) > MaxSessions {
+		return fmt.Errorf("%d sessions are more than %d", len(q.Sessions), MaxSessions)
 	}
-	if len(r.Sessions) > MaxSessions {
-		return fmt.Errorf("%d sessions are more than %d", len(r.Sessions), MaxSessions)
-	}
-	for _, s := range r.Sessions {
-		r.filters = append(r.filters, subjects(s.Source, s.Session)...)
-	}
-	if len(r.Sessions) > 0 {
-		return nil
-	}
-	if r.SessionPrefix == "" {
-		r.filters = subjects(r.Source, r.Session)
-		return nil
-	}
-	found, err := r.sessions(ctx, envelopes.EventFilter(generation, r.Source, r.SessionPrefix, r.Type))
-	if err == nil && len(found) == 0 {
-		found, err = r.sessions(ctx, envelopes.EventFilter(generation, r.Source, "", r.Type))
-	}
+	selected, waiting := q.Sessions, false
 	switch {
-	case err != nil:
-		return err
-	case len(found) == 0 && !r.Follow:
-		return nil
-	case len(found) == 0 || len(found) > MaxSessions:
-		r.waiting = true
-		r.filters = subjects(r.Source, "")
+	case len(q.Sessions) > 0:
+	case q.SessionPrefix == "":
+		selected = []SessionID{{q.Source, q.Session}}
 	default:
-		for s := range found {
-			r.filters = append(r.filters, subjects(s.source, s.id)...)
+		found, err := findPrefix(ctx, readers)
+		switch {
+		case err != nil:
+			return err
+		case len(found) == 0 && !q.Follow:
+			return nil
+		case len(found) == 0 || len(found) > MaxSessions:
+			selected, waiting = []SessionID{{Source: q.Source}}, true
+		default:
+			selected = nil
+			for s := range found {
+				selected = append(selected, SessionID{s.source, s.id})
+			}
+		}
+	}
+	for _, r := range readers {
+		r.waiting = waiting
+		for _, s := range selected {
+			r.filters = append(r.filters, envelopes.EventFilter(r.name, s.Source, s.Session, q.Type))
+			if q.DeadLetters {
+				r.filters = append(r.filters, envelopes.DeadLetterFilter(r.name, s.Source, s.Session))
+			}
 		}
 	}
 	return nil
+}
+
+// findPrefix returns the session whose id is the prefix of the query, else those whose ids begin so.
+func findPrefix(ctx context.Context, readers []*eventsReader) (map[sessionKey]struct{}, error) {
+	for _, session := range []string{readers[0].SessionPrefix, ""} {
+		all := make(map[sessionKey]struct{})
+		for _, r := range readers {
+			found, err := r.sessions(ctx, envelopes.EventFilter(r.name, r.Source, session, r.Type))
+			if err != nil {
+				return nil, err
+			}
+			maps.Copy(all, found)
+		}
+		if len(all) > 0 {
+			return all, nil
+		}
+	}
+	return nil, nil
 }
 
 // sessions returns the sessions of a subject filter whose ids have the prefix.
@@ -198,34 +235,55 @@ const (
 	lastGrowth = 8
 )
 
-// startOfLast returns the position of the first of the last events, not before from.
-func (r *eventsReader) startOfLast(ctx context.Context, from uint64) (uint64, error) {
-	for window := uint64(lastWindow); ; window *= lastGrowth {
-		start := from
-		if r.end >= window {
-			start = max(from, r.end-window+1)
+// place is where an event is.
+type place struct {
+	reader   *eventsReader
+	position uint64
+	stored   time.Time
+}
+
+// startAtLast makes the readers begin at the last so many events.
+func startAtLast(ctx context.Context, readers []*eventsReader, most int) error {
+	var all []place
+	for _, r := range readers {
+		last, err := r.last(ctx)
+		if err != nil {
+			return err
 		}
-		var positions []uint64 // the last ones
+		all = append(all, last...)
+		r.from = r.end + 1
+	}
+	slices.SortStableFunc(all, func(a, b place) int { return a.stored.Compare(b.stored) })
+	for _, p := range all[max(0, len(all)-most):] {
+		p.reader.from = min(p.reader.from, p.position)
+	}
+	return nil
+}
+
+// last returns the places of the last events of the reader, in their order.
+func (r *eventsReader) last(ctx context.Context) ([]place, error) {
+	for window := uint64(lastWindow); ; window *= lastGrowth {
+		start := r.from
+		if r.end >= window {
+			start = max(r.from, r.end-window+1)
+		}
+		var places []place
 		var failed error
 		err := r.each(ctx, start, false, func(e Event, err error) bool {
 			if e.Position == 0 {
 				failed = err
 				return false
 			}
-			if positions = append(positions, e.Position); len(positions) >= 2*r.Last {
-				positions = append(positions[:0], positions[len(positions)-r.Last:]...)
+			if places = append(places, place{r, e.Position, e.Stored}); len(places) >= 2*r.Last {
+				places = append(places[:0], places[len(places)-r.Last:]...)
 			}
 			return true
 		})
 		switch err := cmp.Or(err, failed, ctx.Err()); {
 		case err != nil:
-			return 0, err
-		case len(positions) >= r.Last:
-			return positions[len(positions)-r.Last], nil
-		case start == from && len(positions) > 0:
-			return positions[0], nil
-		case start == from:
-			return r.end + 1, nil
+			return nil, err
+		case len(places) >= r.Last, start == r.from:
+			return places[max(0, len(places)-r.Last):], nil
 		}
 	}
 }
@@ -242,7 +300,7 @@ func (r *eventsReader) each(ctx context.Context, from uint64, follow bool, yield
 	opened := false
 	for failures := 0; ; {
 		before := from
-		c, err := openStream(ctx, r.js, EventsStream(r.generation), r.consumer(from))
+		c, err := openStream(ctx, r.js, EventsStream(r.name), r.consumer(from))
 		if err == nil {
 			opened = true
 			c.ahead = eventsAhead
@@ -276,7 +334,11 @@ const maxReadPause = 5 * time.Second
 // readOn yields the selected events of a consumer. It returns nil at the end, or when yield
 // returns false. It keeps from behind the last message.
 func (r *eventsReader) readOn(ctx context.Context, c *reader, from *uint64, follow bool, yield func(Event, error) bool) error {
-	if pending := c.pending; !follow && pending == 0 {
+	switch pending := c.pending; {
+	case pending != 0:
+	case follow:
+		r.noteCaughtUp()
+	default:
 		return c.exhausted(ctx, r.end)
 	}
 	for {
@@ -289,14 +351,26 @@ func (r *eventsReader) readOn(ctx context.Context, c *reader, from *uint64, foll
 				return nil
 			}
 			*from = m.sequence + 1
-			e, err := r.read(EventsStream(r.generation), m)
+			e, err := r.read(EventsStream(r.name), m)
+			e.Cell = r.cell
 			if (err != nil || r.selects(&e)) && !yield(e, err) {
 				return nil
 			}
-			if !follow && m.pending == 0 {
+			switch {
+			case m.pending != 0 && m.sequence < r.end:
+			case follow:
+				r.noteCaughtUp()
+			case m.pending == 0:
 				return c.exhausted(ctx, r.end)
 			}
 		}
+	}
+}
+
+func (r *eventsReader) noteCaughtUp() {
+	if r.caughtUp != nil {
+		r.caughtUp()
+		r.caughtUp = nil
 	}
 }
 
@@ -358,9 +432,21 @@ func readOutline(stream string, m rawMessage) (Event, error) {
 	return e, nil
 }
 
-// CountEvents returns how many events of a generation the stream has behind a position.
-func CountEvents(ctx context.Context, js jetstream.JetStream, generation string, after uint64) (uint64, error) {
-	return countFrom(ctx, js, EventsStream(generation), after+1, envelopes.EventFilter(generation, "", "", ""))
+// CountEvents returns how many events of a generation the streams have behind positions.
+func CountEvents(ctx context.Context, js jetstream.JetStream, generation string, after Positions) (n uint64, err error) {
+	streams, err := eventsStreams(ctx, js, generation)
+	if err != nil {
+		return 0, fmt.Errorf("stream %s: %w", EventsStream(generation), err)
+	}
+	for c := range streams {
+		name := envelopes.CellName(generation, c)
+		more, err := countFrom(ctx, js, EventsStream(name), after.In(c)+1, eventsOf(name))
+		if err != nil {
+			return 0, err
+		}
+		n += more
+	}
+	return n, nil
 }
 
 // HasEvents reports whether any generation on the server has an event of a session.
@@ -370,9 +456,15 @@ func HasEvents(ctx context.Context, js jetstream.JetStream, source envelopes.Sou
 	if err != nil {
 		return false, fmt.Errorf("read generations: %w", err)
 	}
+	l, err := readLayout(ctx, js)
+	if err != nil {
+		return false, err
+	}
+	cell := l.Cell(envelopes.Partition(source, session, l.Partitions))
 	for subject := range stored {
 		generation := strings.TrimPrefix(subject, keys)
-		_, err := LastStored(ctx, js, EventsStream(generation), envelopes.EventFilter(generation, source, session, ""))
+		name := envelopes.CellName(generation, cell)
+		_, err := LastStored(ctx, js, EventsStream(name), envelopes.EventFilter(name, source, session, ""))
 		var api *jetstream.APIError
 		switch {
 		case err == nil:

@@ -81,7 +81,7 @@ func TestEventsAreSelected(t *testing.T) {
 		"the last of a session":           {pipeline.EventsQuery{Last: 2, Session: "other"}, []string{"2802", "2902"}},
 		"the last of those that match":    {pipeline.EventsQuery{Last: 20, Match: tens}, of(0)[10:]},
 		"the last of none":                {pipeline.EventsQuery{Last: 20, Session: "none"}, nil},
-		"the last after a position":       {pipeline.EventsQuery{Last: 5000, After: positions[2998]}, all[2999:]},
+		"the last after a position":       {pipeline.EventsQuery{Last: 5000, After: pipeline.Positions{positions[2998]}}, all[2999:]},
 		"dead letters in their place":     {pipeline.EventsQuery{Last: 3, DeadLetters: true}, []string{"2999", "abc-1 malformed", "long"}},
 		"a session's dead letters":        {pipeline.EventsQuery{Last: 1, DeadLetters: true, SessionPrefix: "abc-1"}, []string{"abc-1 malformed"}},
 	} {

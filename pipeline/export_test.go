@@ -40,7 +40,7 @@ type Feed struct{ *feed }
 
 // NewFeed returns a feed that is full with a few messages, and impatient.
 func NewFeed(js jetstream.JetStream, partitions, messages int, slack uint64, patience time.Duration) Feed {
-	return Feed{newFeed(js, partitions, feedLimits{messages: messages, bytes: 1 << 20, slack: slack, settle: time.Millisecond, patience: patience})}
+	return Feed{newFeed(js, RawStream, partitions, feedLimits{messages: messages, bytes: 1 << 20, slack: slack, settle: time.Millisecond, patience: patience})}
 }
 
 // Run is [feed.run] on one link.

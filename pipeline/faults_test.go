@@ -28,6 +28,7 @@ import (
 var (
 	faultsSeed  = flag.Uint64("faults.seed", 0, "first seed of TestFaults; 0 for a random one")
 	faultsLong  = flag.Bool("faults.long", false, "run TestFaults for many seeds, on one node and on three")
+	faultsCells = flag.Int("faults.cells", 1, "how many cells TestFaults runs with")
 	faultsSeeds = flag.Int("faults.seeds", 20, "how many seeds TestFaults runs with -faults.long")
 )
 
@@ -36,7 +37,7 @@ var (
 // it compares what is stored with the fold of what was shipped: every event once, in order,
 // and every state.
 //
-// With -faults.long it runs many seeds, on one node and on three:
+// With -faults.cells it runs on as many cells. With -faults.long it runs many seeds, on one node and on three:
 //
 //	go test ./pipeline -v -run TestFaults -faults.long -timeout 4h
 func TestFaults(t *testing.T) {
@@ -45,14 +46,14 @@ func TestFaults(t *testing.T) {
 	if !*faultsLong {
 		tally := newTally()
 		t.Cleanup(func() { t.Log(tally) })
-		faulty(t, faultPlan{nodes: 1, seed: seed, records: 1500, kinds: faultKinds(1)}, tally)
+		faulty(t, faultPlan{nodes: 1, cells: *faultsCells, seed: seed, records: 1500, kinds: faultKinds(1)}, tally)
 		return
 	}
 	total := newTally()
 	t.Cleanup(func() { t.Logf("all runs: %v", total) })
 	for i := range *faultsSeeds {
 		for _, nodes := range []int{1, 3} {
-			plan := faultPlan{nodes: nodes, seed: seed + uint64(i), records: 3000, kinds: faultKinds(nodes), more: 4}
+			plan := faultPlan{nodes: nodes, cells: *faultsCells, seed: seed + uint64(i), records: 3000, kinds: faultKinds(nodes), more: 4}
 			t.Run(fmt.Sprintf("replicas=%d/seed=%d", nodes, plan.seed), func(t *testing.T) {
 				t.Parallel()
 				tally := newTally()
@@ -145,6 +146,7 @@ func faultKinds(nodes int) []string {
 // faultPlan is the plan of a run.
 type faultPlan struct {
 	nodes    int
+	cells    int
 	seed     uint64
 	records  int
 	kinds    []string // each once, in random order, with a comparison after it
@@ -182,7 +184,7 @@ func startFaultRun(t *testing.T, plan faultPlan, tally *tally) *faultRun {
 	r := &faultRun{
 		t: t, plan: plan, tally: tally,
 		random:  rand.New(rand.NewPCG(plan.seed, 1)),
-		top:     pipeline.Topology{Generation: "v1", Partitions: partitionCount, Replicas: plan.nodes},
+		top:     pipeline.Topology{Generation: "v1", Partitions: partitionCount, Cells: plan.cells, Replicas: plan.nodes},
 		cluster: pipelinetest.StartCluster(t, plan.nodes, maxStore),
 	}
 	r.js = r.cluster.Provision(r.top)

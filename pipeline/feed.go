@@ -31,7 +31,7 @@ type feedLimits struct {
 
 var defaultFeedLimits = feedLimits{messages: 2048, bytes: 4 << 20, slack: 4096, settle: 10 * time.Millisecond, patience: 5 * time.Second}
 
-// feed reads the raw stream for all partitions of a stage, with one consumer: the server
+// feed reads a raw stream for all partitions of a stage, with one consumer: the server
 // then reads and unpacks each block of the stream once, and not once for each partition.
 //
 // It opens its consumer anew whenever a partition joins or leaves, at the first message that
@@ -42,6 +42,7 @@ var defaultFeedLimits = feedLimits{messages: 2048, bytes: 4 << 20, slack: 4096, 
 // of its own until it has caught up: it never stops the others.
 type feed struct {
 	js         jetstream.JetStream
+	stream     string
 	partitions int // of the raw stream
 	limits     feedLimits
 	part       Part // of the raw stream that is read; set before run
@@ -87,14 +88,15 @@ type subscription struct {
 // errAlone: the partition is too slow for the feed, or too far behind it.
 var errAlone = errors.New("reads alone")
 
-func newFeed(js jetstream.JetStream, partitions int, limits feedLimits) *feed {
+func newFeed(js jetstream.JetStream, stream string, partitions int, limits feedLimits) *feed {
 	return &feed{
 		js:         js,
+		stream:     stream,
 		partitions: partitions,
 		limits:     limits,
 		ahead:      readAhead,
 		acquiring:  newLimit(maxAcquiring),
-		end:        newSharedEnd(js),
+		end:        newSharedEnd(js, stream),
 		members:    make(map[int]*subscription),
 		apart:      make(map[int]*subscription),
 		changed:    make(chan struct{}),
@@ -142,7 +144,7 @@ func (f *feed) read(ctx context.Context) error {
 	if len(partitions) == 0 {
 		return nil
 	}
-	r, err := openReader(ctx, f.js, f.part, f.filtered(partitions), from, f.ahead)
+	r, err := openReader(ctx, f.js, f.stream, f.part, f.filtered(partitions), from, f.ahead)
 	if err != nil {
 		return err
 	}
@@ -360,7 +362,7 @@ func (s *subscription) join(ctx context.Context) error {
 func (f *feed) firstUnread(ctx context.Context, partition int, from uint64) (first uint64, some bool, err error) {
 	last, err := f.end.get(ctx) // asked first, because a message may arrive in between
 	if err != nil {
-		return 0, false, fmt.Errorf("read stream %s: %w", RawStream, err)
+		return 0, false, fmt.Errorf("read stream %s: %w", f.stream, err)
 	}
 	if err := f.acquiring.acquire(ctx); err != nil {
 		return 0, false, err
@@ -368,12 +370,12 @@ func (f *feed) firstUnread(ctx context.Context, partition int, from uint64) (fir
 	defer f.acquiring.release()
 	first = max(from, last+1)
 	for _, filter := range f.part.filters(partition) {
-		m, err := leaderGet(ctx, f.js, RawStream, getRequest{Sequence: from, NextBySubject: filter})
+		m, err := leaderGet(ctx, f.js, f.stream, getRequest{Sequence: from, NextBySubject: filter})
 		switch {
 		case err == nil:
 			first, some = min(first, m.Sequence), true
 		case !errors.Is(err, jetstream.ErrMsgNotFound):
-			return 0, false, fmt.Errorf("read stream %s: %w", RawStream, err)
+			return 0, false, fmt.Errorf("read stream %s: %w", f.stream, err)
 		}
 	}
 	return first, some, nil
@@ -431,7 +433,7 @@ func (s *subscription) take() ([]rawMessage, error) {
 // up it joins the feed, and readAlone returns nothing.
 func (s *subscription) readAlone(ctx context.Context, stop <-chan struct{}) ([]rawMessage, error) {
 	if s.alone == nil {
-		r, err := openReader(ctx, s.feed.js, s.feed.part, []int{s.partition}, s.next, s.feed.ahead)
+		r, err := openReader(ctx, s.feed.js, s.feed.stream, s.feed.part, []int{s.partition}, s.next, s.feed.ahead)
 		if err != nil {
 			return nil, err
 		}

@@ -20,18 +20,14 @@ type SessionID struct {
 // FindSessions returns the sessions of a generation that have an event which q selects and whose ids begin with a
 // prefix: at most so many (0 for all), in the order of these events. It reads subjects and headers, and no events.
 func FindSessions(ctx context.Context, js jetstream.JetStream, generation string, q EventsQuery, prefix string, most int) ([]SessionID, error) {
-	stream, err := js.Stream(ctx, EventsStream(generation))
-	if err != nil {
-		return nil, fmt.Errorf("find sessions: %w", err)
-	}
 	q.Match = nil
-	r := eventsReader{EventsQuery: q, generation: generation, read: readSession, headersOnly: true, js: js, stream: stream, end: stream.CachedInfo().State.LastSeq}
-	if err := r.resolve(ctx, generation); err != nil {
+	readers, err := openEvents(ctx, js, generation, eventsReader{EventsQuery: q, read: readSession, headersOnly: true})
+	if err != nil {
 		return nil, fmt.Errorf("find sessions: %w", err)
 	}
 	var found []SessionID
 	known := map[SessionID]bool{}
-	err = r.each(ctx, q.After+1, false, func(e Event, err error) bool {
+	err = merge(ctx, readers, false, func(e Event, err error) bool {
 		if id := (SessionID{e.Source, e.SessionID}); err == nil && strings.HasPrefix(id.Session, prefix) && !known[id] {
 			known[id] = true
 			found = append(found, id)

@@ -76,7 +76,7 @@ func TestOutlinesAreTheEvents(t *testing.T) {
 			whole[e.Position] = e.AgentEventV1
 		}
 		n, from := 0, uint64(20)
-		for e, err := range pipeline.Outlines(t.Context(), js, "v1", pipeline.EventsQuery{After: from - 1}) {
+		for e, err := range pipeline.Outlines(t.Context(), js, "v1", pipeline.EventsQuery{After: pipeline.Positions{from - 1}}) {
 			if err != nil {
 				t.Fatal(err)
 			}

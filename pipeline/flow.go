@@ -28,7 +28,7 @@ import (
 // work reads the partition from behind its checkpoint. It ends with nil when the partition
 // is drained and everything is stored, else with the reason why the ownership ended.
 func (o *ownership) work() error {
-	source, err := o.p.stage.feed.subscribe(o.ctx, o.p.number, o.checkpoint.Raw+1)
+	source, err := o.p.cell.feed.subscribe(o.ctx, o.p.number, o.checkpoint.Raw+1)
 	if err != nil {
 		return err
 	}
@@ -97,6 +97,9 @@ func (o *ownership) receive(messages []rawMessage) []received {
 		r := received{raw: m}
 		var claim Claim
 		r.Record, claim, r.err = ReadRecord(m.Msg, m.sequence, m.stored)
+		if r.addressed() && !o.p.cell.holds(m.Subject) {
+			r.Source, r.Session, r.err = envelopes.UnknownSource, m.Subject, errMisplaced
+		}
 		if cause := o.p.condemned[m.sequence]; cause != nil {
 			r.err = cause
 		}

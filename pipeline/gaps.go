@@ -139,17 +139,17 @@ type FileGap struct {
 }
 
 // readGaps reads the gaps of the sessions that a checkpoint names.
-func readGaps(ctx context.Context, js jetstream.JetStream, generation string, list GapList) ([]SessionGaps, error) {
+func readGaps(ctx context.Context, js jetstream.JetStream, cellName, rawStream string, list GapList) ([]SessionGaps, error) {
 	if len(list.Subjects) == 0 {
 		return nil, nil
 	}
-	stored, err := lastMessages(ctx, js, EventsStream(generation), list.Subjects)
+	stored, err := lastMessages(ctx, js, EventsStream(cellName), list.Subjects)
 	if err != nil {
 		return nil, err
 	}
-	raw, err := js.Stream(ctx, RawStream)
+	raw, err := js.Stream(ctx, rawStream)
 	if err != nil {
-		return nil, fmt.Errorf("stream %s: %w", RawStream, err)
+		return nil, fmt.Errorf("stream %s: %w", rawStream, err)
 	}
 	var all []SessionGaps
 	for _, subject := range list.Subjects {
@@ -163,7 +163,7 @@ func readGaps(ctx context.Context, js jetstream.JetStream, generation string, li
 		}
 		is := SessionGaps{Source: s.Source(), Session: s.ID(), Expired: raw.CachedInfo().Config.MaxAge > 0}
 		for _, g := range s.Gaps() {
-			gap, err := readGap(ctx, js, g)
+			gap, err := readGap(ctx, js, rawStream, g)
 			if err != nil {
 				return nil, err
 			}
@@ -179,9 +179,9 @@ func readGaps(ctx context.Context, js jetstream.JetStream, generation string, li
 
 // readGap describes a gap, with what the record behind it states, if the raw stream still has
 // that.
-func readGap(ctx context.Context, js jetstream.JetStream, g normalizers.Gap) (FileGap, error) {
+func readGap(ctx context.Context, js jetstream.JetStream, rawStream string, g normalizers.Gap) (FileGap, error) {
 	is := FileGap{After: g.After, Last: g.Last, Sequence: g.Sequence}
-	m, err := leaderGet(ctx, js, RawStream, getRequest{Sequence: g.Sequence})
+	m, err := leaderGet(ctx, js, rawStream, getRequest{Sequence: g.Sequence})
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
 		return is, nil
 	}

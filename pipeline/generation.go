@@ -12,6 +12,8 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"tributary/envelopes"
 )
 
 // firstGeneration is the live generation of a new broker.
@@ -36,21 +38,30 @@ type Generation struct {
 	Settings Settings  `json:"settings"`
 	State    State     `json:"state"`             // without [Generation.CaughtUp], ready counts as replaying
 	Part     Part      `json:"part,omitzero"`     // that it is made of
-	From     uint64    `json:"from,omitzero"`     // the first raw sequence that it has, where earlier records had expired
+	From     Positions `json:"from,omitzero"`     // the first raw sequence of each cell that it has, where earlier records had expired
 	Replaces string    `json:"replaces,omitzero"` // the generation that was live before it
 	Started  time.Time `json:"started,omitzero"`  // when its replay was started
 
+	layout   Layout // of the deployment
 	replay   bool   // workers that follow the live generation build it
 	sequence uint64 // of its key; 0 when it is not stored
 }
 
 func (g *Generation) live() bool { return g.State == StateLive }
 
+// cellName returns the name under which the cell of a partition stores the generation.
+func (g *Generation) cellName(partition int) string {
+	return envelopes.CellName(g.Name, g.layout.Cell(partition))
+}
+
+// cellNames returns the names under which the cells store the generation.
+func (g *Generation) cellNames() []string { return cellNames(g.Name, max(g.layout.Cells, 1)) }
+
 // generationRecord is the value of the key of a generation in [controlBucket].
 type generationRecord struct {
 	Revision int       `json:"revision"` // of its normalizers
 	State    State     `json:"state,omitzero"`
-	From     uint64    `json:"from,omitzero"`
+	From     Positions `json:"from,omitzero"`
 	Replaces string    `json:"replaces,omitzero"`
 	Started  time.Time `json:"started,omitzero"`
 }
@@ -108,6 +119,12 @@ func ReadGenerations(ctx context.Context, js jetstream.JetStream) (*Generations,
 		return nil, fmt.Errorf("read bucket %s: %w", controlBucket, err)
 	}
 	current := stored[controlSubject(currentKey)]
+	var layout Layout
+	if m := stored[controlSubject(partitionsKey)]; len(m.Data) > 0 {
+		if layout, err = parseLayout(string(m.Data)); err != nil {
+			return nil, err
+		}
+	}
 	all := &Generations{Live: string(current.Data), live: current.Sequence, dropped: make(map[string]uint64)}
 	for _, subject := range slices.Sorted(maps.Keys(stored)) {
 		m := stored[subject]
@@ -126,6 +143,7 @@ func ReadGenerations(ctx context.Context, js jetstream.JetStream) (*Generations,
 		if err != nil {
 			return nil, err
 		}
+		g.layout = layout
 		all.List = append(all.List, g)
 	}
 	all.setStates()
@@ -242,22 +260,24 @@ func provisionGeneration(ctx context.Context, js jetstream.JetStream, kv jetstre
 	if !errors.Is(err, jetstream.ErrKeyNotFound) {
 		return err
 	}
-	s, err := js.Stream(ctx, EventsStream(t.Generation))
-	if err != nil {
-		return fmt.Errorf("provision generation %s: %w", t.Generation, err)
-	}
-	if info := s.CachedInfo(); info.State.LastSeq > max(info.Config.FirstSeq, 1)-1+uint64(t.Partitions) {
-		return &topologyError{
-			name:        "bucket " + controlBucket,
-			differences: []difference{{key, "nothing", "the revision of a stream that is in use"}},
-			cure:        "put the key back, or give the generation another name",
+	for cell, name := range t.cellNames() {
+		s, err := js.Stream(ctx, EventsStream(name))
+		if err != nil {
+			return fmt.Errorf("provision generation %s: %w", t.Generation, err)
+		}
+		if info := s.CachedInfo(); info.State.LastSeq > max(info.Config.FirstSeq, 1)-1+uint64(len(t.layout().partitionsOf(cell))) {
+			return &topologyError{
+				name:        "bucket " + controlBucket,
+				differences: []difference{{key, "nothing", "the revision of a stream that is in use"}},
+				cure:        "put the key back, or give the generation another name",
+			}
 		}
 	}
 	if err := provisionSettings(ctx, js, kv, t, part); err != nil {
 		return err
 	}
 	for p := range t.Partitions {
-		if err := firstCheckpoint(ctx, js, t.Generation, p, r); err != nil {
+		if err := firstCheckpoint(ctx, js, t.cellName(p), p, r); err != nil {
 			return err
 		}
 	}
@@ -279,6 +299,7 @@ func check(ctx context.Context, js jetstream.JetStream, t Topology, revision int
 	if err != nil {
 		return Generation{}, err
 	}
+	g.layout = t.layout()
 	if g.Revision != revision {
 		return Generation{}, fmt.Errorf("%w: %s is of revision %d, this program of %d: build a generation of this revision beside it: tributary replay start NAME",
 			errRevision, t.Generation, g.Revision, revision)

@@ -123,6 +123,8 @@ type streamInfo struct {
 		MaxMsgs           int64 `json:"max_msgs"`
 		MaxBytes          int64 `json:"max_bytes"`
 		MaxMsgsPerSubject int64 `json:"max_msgs_per_subject"`
+
+		Metadata map[string]string `json:"metadata"`
 	} `json:"config"`
 	State struct {
 		FirstSeq uint64 `json:"first_seq"`

@@ -52,7 +52,7 @@ func (o *ownership) eventMessage(e *normalizers.Emitted, b *blocks) (message, er
 	header, data, err := envelopes.AppendEvent(b.room(lengthOf(&e.Event)), &e.Event, e.Checked, envelopes.Provenance{
 		Generation:   cfg.Topology.Generation,
 		Partition:    o.p.number,
-		RawStream:    RawStream,
+		RawStream:    o.p.cell.raw,
 		RawSequence:  e.Sequence,
 		RawReference: e.Referenced,
 		Traceparent:  e.Traceparent,
@@ -70,7 +70,7 @@ func (o *ownership) eventMessage(e *normalizers.Emitted, b *blocks) (message, er
 		h[jetstream.MsgTTLHeader] = []string{o.p.stage.ttl}
 	}
 	setTrace(h, e.Traceparent, e.Tracestate)
-	m := &nats.Msg{Subject: envelopes.EventSubject(cfg.Topology.Generation, &e.Event), Header: h, Data: data}
+	m := &nats.Msg{Subject: envelopes.EventSubject(o.p.cell.name, &e.Event), Header: h, Data: data}
 	size := headerSize(h)
 	if size > maxHeaderBytes || int64(size+len(data)+batchHeaderBytes) > o.p.stage.nc.MaxPayload() {
 		return message{}, errUnpublishable
@@ -89,7 +89,7 @@ func (o *ownership) deadLetterMessage(r received, cause error) message {
 		r.Data, _ = s.redactor.Record(r.Data)
 	}
 	header := redactHeader(s.redactor, r.raw.Header)
-	m := deadLetter(s.config.Topology.Generation, o.p.number, s.config.Revision, r.Record, header, cause, s.nc.MaxPayload())
+	m := deadLetter(o.p.cell, o.p.number, s.config.Revision, r.Record, header, cause, s.nc.MaxPayload())
 	if unredacted {
 		m.Data = nil
 	}

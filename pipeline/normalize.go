@@ -34,7 +34,7 @@ func (o *ownership) apply(r received) error {
 	o.mu.Lock()
 	o.append(r, out)
 	o.mu.Unlock()
-	o.p.stage.signalPending()
+	o.p.cell.signalPending()
 	return nil
 }
 

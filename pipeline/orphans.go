@@ -131,14 +131,24 @@ func (c *Claims) countRecords(ctx context.Context, objects []Object, names map[s
 	if len(names) == 0 {
 		return nil
 	}
-	return c.each(ctx, RawStream, ">", true, func(m rawMessage) {
-		for _, value := range m.Header[envelopes.HeaderClaim] {
-			claim, err := parseClaim(value)
-			if i, ok := names[claim.Digest]; ok && err == nil {
-				objects[i].Records++
+	streams, err := RawStreams(ctx, c.js)
+	if err != nil {
+		return err
+	}
+	for _, stream := range streams {
+		err := c.each(ctx, stream, ">", true, func(m rawMessage) {
+			for _, value := range m.Header[envelopes.HeaderClaim] {
+				claim, err := parseClaim(value)
+				if i, ok := names[claim.Digest]; ok && err == nil {
+					objects[i].Records++
+				}
 			}
+		})
+		if err != nil {
+			return err
 		}
-	})
+	}
+	return nil
 }
 
 // listChunks lists the chunks by their name, as objects without a description.

@@ -42,7 +42,7 @@ type ownership struct {
 	sealed     *chunk     // is being stored; nil when none is
 	stored     uint64     // number of the last chunk that is stored in full
 	tries      int        // as in the checkpoint, without an attempt in progress
-	waiting    int        // bytes of the messages that wait in its chunks, as [Stage.waiting] counts them
+	waiting    int        // bytes of the messages that wait in its chunks, as the cell counts them
 	ended      bool       // its chunks are dropped
 	held       []func()   // see [ownership.hold]
 }
@@ -51,7 +51,7 @@ func newOwnership(ctx context.Context, p *partition, c Checkpoint, sequence uint
 	cfg := p.stage.config
 	o := &ownership{
 		p:          p,
-		sessions:   newSessions(p.stage.js, cfg.Topology.Generation, p.number, cfg.SessionBytes/cfg.Topology.Partitions, p.stage.generation.Settings),
+		sessions:   newSessions(p.stage.js, p.cell.name, p.number, cfg.SessionBytes/cfg.Topology.Partitions, p.stage.generation.Settings),
 		resume:     c,
 		suspicion:  newSuspicion(c.Tries),
 		room:       make(chan struct{}, 1),
@@ -90,7 +90,7 @@ func (p *partition) acquire(ctx context.Context) (*ownership, error) {
 // checkAndFence makes this worker the owner behind a checkpoint, unless the raw stream has lost
 // its tail.
 func (p *partition) checkAndFence(ctx context.Context, last Checkpoint, sequence uint64) (Checkpoint, uint64, error) {
-	end, err := p.stage.rawEnd.get(ctx)
+	end, err := p.cell.end.get(ctx)
 	if err != nil {
 		return Checkpoint{}, 0, fmt.Errorf("check raw stream: %w", err)
 	}
@@ -98,7 +98,7 @@ func (p *partition) checkAndFence(ctx context.Context, last Checkpoint, sequence
 		return Checkpoint{}, 0, err
 	}
 	defer p.stage.acquiring.release()
-	if err := last.checkRaw(ctx, p.stage.js, p.number, end); err != nil {
+	if err := last.checkRaw(ctx, p.stage.js, p.cell.raw, p.number, end); err != nil {
 		return Checkpoint{}, 0, err
 	}
 	return p.fence(ctx, last, sequence)
@@ -133,7 +133,7 @@ func (p *partition) readCheckpoint(ctx context.Context) (Checkpoint, uint64, err
 		return Checkpoint{}, 0, err
 	}
 	defer s.acquiring.release()
-	return readCheckpoint(ctx, s.js, s.config.Topology.Generation, p.number)
+	return readCheckpoint(ctx, s.js, p.cell.name, p.number)
 }
 
 // noteAcquisition counts and logs that the partition is acquired, behind a checkpoint.
@@ -159,7 +159,7 @@ func (p *partition) fence(ctx context.Context, last Checkpoint, sequence uint64)
 	mine.Tries = p.countAttempt(last)
 	mine.Slow, mine.Timeouts = p.countTimeouts(last)
 	p.tries = mine.Tries // also when the answer gets lost
-	sequence, err := mine.store(ctx, s.js, s.config.Topology.Generation, p.number, sequence)
+	sequence, err := mine.store(ctx, s.js, p.cell.name, p.number, sequence)
 	return mine, sequence, err
 }
 
@@ -168,7 +168,7 @@ func (o *ownership) end() int {
 	o.cancel(nil)
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.p.stage.waiting.Add(-int64(o.waiting))
+	o.p.cell.waiting.Add(-int64(o.waiting))
 	o.ended = true
 	return o.tries
 }
@@ -178,15 +178,15 @@ func (o *ownership) end() int {
 func (o *ownership) wait(bytes int) {
 	if !o.ended {
 		o.waiting += bytes
-		o.p.stage.waiting.Add(int64(bytes))
+		o.p.cell.waiting.Add(int64(bytes))
 	}
 }
 
 // hasRoom reports whether the chunk that is built accepts a record: it is not full, and empty if
-// the chunks of all partitions together wait with too much. The caller holds the lock.
+// the chunks of all partitions of the cell together wait with too much. The caller holds the lock.
 func (o *ownership) hasRoom() bool {
 	limits, _ := o.p.stage.config.pacer.limits()
-	return !o.building.full(limits) && (o.building.records == 0 || o.p.stage.waiting.Load() < maxWaiting)
+	return !o.building.full(limits) && (o.building.records == 0 || o.p.cell.waiting.Load() < maxWaiting)
 }
 
 // progress reports whether the ownership has stored anything.
@@ -252,8 +252,7 @@ func (o *ownership) storeTries(tries int) error {
 	c, last := o.checkpoint, o.sequence
 	o.mu.Unlock()
 	c.Tries = tries
-	s := o.p.stage
-	sequence, err := c.store(o.ctx, s.js, s.config.Topology.Generation, o.p.number, last)
+	sequence, err := c.store(o.ctx, o.p.stage.js, o.p.cell.name, o.p.number, last)
 	if err != nil {
 		return err
 	}

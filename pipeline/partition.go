@@ -20,6 +20,7 @@ const (
 // everything else belongs to one.
 type partition struct {
 	stage  *Stage
+	cell   *cell
 	number int
 	cause  string        // why it was assigned to this worker
 	drain  chan struct{} // closed to end the partition well
@@ -55,6 +56,7 @@ var (
 func newPartition(s *Stage, number int, cause string) *partition {
 	return &partition{
 		stage:     s,
+		cell:      s.cells[s.config.Topology.layout().Cell(number)],
 		number:    number,
 		cause:     cause,
 		drain:     make(chan struct{}),

@@ -27,14 +27,8 @@ func ReadProgress(ctx context.Context, js jetstream.JetStream, g Generation) (Pr
 	if err != nil {
 		return p, err
 	}
-	all := []string{"raw.>"}
-	if g.Part.Source != "" || g.Part.Session != "" {
-		all = nil
-		for n := range t.Partitions {
-			all = append(all, g.Part.filters(n)...)
-		}
-	}
-	if p.Total, err = countFrom(ctx, js, RawStream, max(1, g.Part.Sequence), all...); err != nil {
+	g.layout = t.layout()
+	if p.Total, err = countRaw(ctx, js, g); err != nil {
 		return p, err
 	}
 	lag, err := readLag(ctx, js, g, t.Partitions)
@@ -42,10 +36,10 @@ func ReadProgress(ctx context.Context, js jetstream.JetStream, g Generation) (Pr
 		return p, err
 	}
 	p.Done, p.CaughtUp = p.Total-min(lag, p.Total), lag == 0
-	if p.Events, err = countFrom(ctx, js, EventsStream(g.Name), 1, envelopes.EventFilter(g.Name, "", "", "")); err != nil {
+	if p.Events, err = countInCells(ctx, js, g, eventsOf); err != nil {
 		return p, err
 	}
-	if p.DeadLetters, err = countFrom(ctx, js, EventsStream(g.Name), 1, envelopes.DeadLetterFilter(g.Name, "", "")); err != nil {
+	if p.DeadLetters, err = countInCells(ctx, js, g, deadLettersOf); err != nil {
 		return p, err
 	}
 	workers, err := Workers(ctx, js, g.Name)
@@ -61,9 +55,28 @@ func ReadProgress(ctx context.Context, js jetstream.JetStream, g Generation) (Pr
 	return p, err
 }
 
+// countRaw counts the raw records of a generation.
+func countRaw(ctx context.Context, js jetstream.JetStream, g Generation) (n uint64, err error) {
+	for c := range max(g.layout.Cells, 1) {
+		all := []string{"raw.>"}
+		if g.Part.Source != "" || g.Part.Session != "" {
+			all = nil
+			for _, p := range g.layout.partitionsOf(c) {
+				all = append(all, g.Part.filters(p)...)
+			}
+		}
+		more, err := countFrom(ctx, js, RawStreamOf(c), max(1, g.Part.Sequence), all...)
+		if err != nil {
+			return 0, err
+		}
+		n += more
+	}
+	return n, nil
+}
+
 // readLag returns how many records of a generation are not done.
 func readLag(ctx context.Context, js jetstream.JetStream, g Generation, partitions int) (uint64, error) {
-	checkpoints, err := readCheckpoints(ctx, js, g.Name, partitions)
+	checkpoints, err := readCheckpoints(ctx, js, g.Name, g.layout)
 	if err != nil {
 		return 0, err
 	}
@@ -76,7 +89,7 @@ func readLag(ctx context.Context, js jetstream.JetStream, g Generation, partitio
 		if last[n] <= c.Raw {
 			continue
 		}
-		left, err := countFrom(ctx, js, RawStream, max(c.Raw+1, g.Part.Sequence), g.Part.filters(n)...)
+		left, err := countFrom(ctx, js, g.layout.rawStream(n), max(c.Raw+1, g.Part.Sequence), g.Part.filters(n)...)
 		if err != nil {
 			return 0, err
 		}
@@ -86,20 +99,22 @@ func readLag(ctx context.Context, js jetstream.JetStream, g Generation, partitio
 }
 
 // readCheckpoints reads the checkpoints of all partitions, from any replica.
-func readCheckpoints(ctx context.Context, js jetstream.JetStream, generation string, partitions int) ([]Checkpoint, error) {
-	stored, err := lastMessages(ctx, js, EventsStream(generation), []string{envelopes.CheckpointFilter(generation)})
-	if err != nil {
-		return nil, err
-	}
-	list := make([]Checkpoint, partitions)
-	for n := range list {
-		subject := envelopes.CheckpointSubject(generation, n)
-		m, ok := stored[subject]
-		if !ok {
-			return nil, fmt.Errorf("%w at %s", errNoCheckpoint, subject)
-		}
-		if list[n], err = decodeCheckpoint(m.Data, subject); err != nil {
+func readCheckpoints(ctx context.Context, js jetstream.JetStream, generation string, l Layout) ([]Checkpoint, error) {
+	list := make([]Checkpoint, l.Partitions)
+	for c, name := range cellNames(generation, max(l.Cells, 1)) {
+		stored, err := lastMessages(ctx, js, EventsStream(name), []string{envelopes.CheckpointFilter(name)})
+		if err != nil {
 			return nil, err
+		}
+		for _, n := range l.partitionsOf(c) {
+			subject := envelopes.CheckpointSubject(name, n)
+			m, ok := stored[subject]
+			if !ok {
+				return nil, fmt.Errorf("%w at %s", errNoCheckpoint, subject)
+			}
+			if list[n], err = decodeCheckpoint(m.Data, subject); err != nil {
+				return nil, err
+			}
 		}
 	}
 	return list, nil

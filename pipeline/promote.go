@@ -88,6 +88,7 @@ func awaitCaughtUp(ctx context.Context, js jetstream.JetStream, g Generation, wa
 	if err == nil || ctx.Err() != nil || !errors.Is(context.Cause(waiting), errNotCaughtUp) {
 		return err
 	}
+	g.layout = t.layout()
 	lag, err := readLag(ctx, js, g, t.Partitions)
 	if err != nil {
 		return err

@@ -8,26 +8,27 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// sharedEnd asks for the last sequence of the raw stream for many goroutines at a time: those
+// sharedEnd asks for the last sequence of a raw stream for many goroutines at a time: those
 // that ask while a request is on its way share the next one. So no answer is older than the
 // question.
 type sharedEnd struct {
-	js   jetstream.JetStream
-	turn exclusive // held during a request
+	js     jetstream.JetStream
+	stream string
+	turn   exclusive // held during a request
 
 	mu   sync.Mutex
 	next *endRequest // the request that is not sent yet; nil for none
 }
 
-// endRequest is one request for the end of the raw stream.
+// endRequest is one request for the end of a raw stream.
 type endRequest struct {
 	done chan struct{} // closed when there is an answer
 	last uint64
 	err  error
 }
 
-func newSharedEnd(js jetstream.JetStream) *sharedEnd {
-	return &sharedEnd{js: js, turn: newExclusive()}
+func newSharedEnd(js jetstream.JetStream, stream string) *sharedEnd {
+	return &sharedEnd{js: js, stream: stream, turn: newExclusive()}
 }
 
 // get returns the last sequence, as the leader knows it.
@@ -65,5 +66,5 @@ func (s *sharedEnd) send(ctx context.Context, r *endRequest) {
 		return
 	}
 	defer s.turn.release()
-	r.last, r.err = lastSequence(ctx, s.js, RawStream)
+	r.last, r.err = lastSequence(ctx, s.js, s.stream)
 }

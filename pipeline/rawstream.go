@@ -10,7 +10,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// RawState is the raw stream as its leader knows it.
+// RawState is the raw stream of a cell as its leader knows it.
 type RawState struct {
 	// Created identifies the stream. It survives restarts, changes of the configuration and
 	// `nats stream restore`; a stream that is deleted and created again has another one.
@@ -18,17 +18,19 @@ type RawState struct {
 
 	First, Last uint64 // sequences; First is Last+1 in a stream without messages
 	Limited     bool   // the stream removes old messages by itself: by age, count or size
+
+	Layout Layout // of the deployment; without its Partitions when there is one cell
 }
 
-// ReadRawState asks the leader of the raw stream for its state. The error is
+// ReadRawState asks the leader of the raw stream of a cell for its state. The error is
 // [jetstream.ErrStreamNotFound] when there is no such stream.
-func ReadRawState(ctx context.Context, js jetstream.JetStream) (RawState, error) {
-	info, err := leaderInfo(ctx, js, RawStream)
+func ReadRawState(ctx context.Context, js jetstream.JetStream, cell int) (RawState, error) {
+	info, err := leaderInfo(ctx, js, RawStreamOf(cell))
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return RawState{}, jetstream.ErrStreamNotFound
 	}
 	if err != nil {
-		return RawState{}, fmt.Errorf("read state of stream %s: %w", RawStream, err)
+		return RawState{}, fmt.Errorf("read state of stream %s: %w", RawStreamOf(cell), err)
 	}
 	c := info.Config
 	return RawState{
@@ -36,6 +38,7 @@ func ReadRawState(ctx context.Context, js jetstream.JetStream) (RawState, error)
 		First:   info.State.FirstSeq,
 		Last:    info.State.LastSeq,
 		Limited: c.MaxAge > 0 || c.MaxMsgs > 0 || c.MaxBytes > 0 || c.MaxMsgsPerSubject > 0,
+		Layout:  layoutOf(c.Metadata),
 	}, nil
 }
 
@@ -45,21 +48,21 @@ type RawMark struct {
 	Time time.Time // when the broker stored it
 }
 
-// ReadRawMark asks the leader of the raw stream for the message at a sequence. The error is
+// ReadRawMark asks the leader of the raw stream of a cell for the message at a sequence. The error is
 // [jetstream.ErrMsgNotFound] when there is none.
-func ReadRawMark(ctx context.Context, js jetstream.JetStream, sequence uint64) (RawMark, error) {
-	stored, err := leaderGet(ctx, js, RawStream, getRequest{Sequence: sequence})
+func ReadRawMark(ctx context.Context, js jetstream.JetStream, cell int, sequence uint64) (RawMark, error) {
+	stored, err := leaderGet(ctx, js, RawStreamOf(cell), getRequest{Sequence: sequence})
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
 		return RawMark{}, err
 	}
 	if err != nil {
-		return RawMark{}, fmt.Errorf("read message %d of stream %s: %w", sequence, RawStream, err)
+		return RawMark{}, fmt.Errorf("read message %d of stream %s: %w", sequence, RawStreamOf(cell), err)
 	}
 	mark := RawMark{Time: stored.Time}
 	if len(stored.Header) > 0 {
 		header, err := nats.DecodeHeadersMsg(stored.Header)
 		if err != nil {
-			return RawMark{}, fmt.Errorf("headers of message %d of stream %s: %w", sequence, RawStream, err)
+			return RawMark{}, fmt.Errorf("headers of message %d of stream %s: %w", sequence, RawStreamOf(cell), err)
 		}
 		mark.ID = header.Get(nats.MsgIdHdr)
 	}

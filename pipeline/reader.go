@@ -58,9 +58,9 @@ type reader struct {
 	close       func()
 }
 
-// openReader begins to read partitions of a part of the raw stream at a sequence; all
+// openReader begins to read partitions of a part of a raw stream at a sequence; all
 // partitions, when none is named. It requests ahead messages at a time.
-func openReader(ctx context.Context, js jetstream.JetStream, part Part, partitions []int, from uint64, ahead int) (*reader, error) {
+func openReader(ctx context.Context, js jetstream.JetStream, stream string, part Part, partitions []int, from uint64, ahead int) (*reader, error) {
 	cfg := jetstream.ConsumerConfig{
 		Description:   fmt.Sprintf("A worker: partitions %v.", partitions),
 		DeliverPolicy: jetstream.DeliverByStartSequencePolicy,
@@ -69,7 +69,7 @@ func openReader(ctx context.Context, js jetstream.JetStream, part Part, partitio
 	for _, n := range partitions {
 		cfg.FilterSubjects = append(cfg.FilterSubjects, part.filters(n)...)
 	}
-	r, err := openStream(ctx, js, RawStream, cfg)
+	r, err := openStream(ctx, js, stream, cfg)
 	if err == nil {
 		r.ahead = ahead
 	}

@@ -62,16 +62,18 @@ func StartReplay(ctx context.Context, js jetstream.JetStream, r Replay) (Generat
 	if err := t.Settings.conflict(); err != nil {
 		return Generation{}, err
 	}
-	stream := t.eventsConfig()
-	stream.FirstSeq = all.dropped[r.Name] + 1
-	if err := provisionStream(ctx, js, t, stream); err != nil {
+	streams := t.eventsConfigs()
+	for i := range streams {
+		streams[i].FirstSeq = all.dropped[r.Name] + 1
+	}
+	if err := provisionStreams(ctx, js, t, streams); err != nil {
 		return Generation{}, err
 	}
-	// The time of the stream, so that a start that was interrupted, and is repeated, goes on with
-	// the checkpoints that it has stored.
-	events, err := js.Stream(ctx, stream.Name)
+	// The time of the first stream, so that a start that was interrupted, and is repeated, goes on
+	// with the checkpoints that it has stored.
+	events, err := js.Stream(ctx, streams[0].Name)
 	if err != nil {
-		return Generation{}, fmt.Errorf("stream %s: %w", stream.Name, err)
+		return Generation{}, fmt.Errorf("stream %s: %w", streams[0].Name, err)
 	}
 	record.Started = events.CachedInfo().Created.UTC()
 	if err := provisionGeneration(ctx, js, kv, t, r.Part, record); err != nil {
@@ -83,14 +85,11 @@ func StartReplay(ctx context.Context, js jetstream.JetStream, r Replay) (Generat
 // storedTopology returns the topology of a generation as the broker has it. Its Settings are
 // empty.
 func storedTopology(ctx context.Context, js jetstream.JetStream, generation string) (Topology, error) {
-	partitions, err := readControl(ctx, js, partitionsKey)
+	l, err := readLayout(ctx, js)
 	if err != nil {
 		return Topology{}, err
 	}
-	t := Topology{Generation: generation}
-	if t.Partitions, err = strconv.Atoi(string(partitions)); err != nil {
-		return Topology{}, fmt.Errorf("%w: %s of bucket %s", errState, partitionsKey, controlBucket)
-	}
+	t := Topology{Generation: generation, Partitions: l.Partitions, Cells: l.Cells}
 	have, err := streamConfig(ctx, js, EventsStream(generation))
 	if err != nil {
 		return Topology{}, fmt.Errorf("stream %s: %w", EventsStream(generation), err)
@@ -134,22 +133,32 @@ func (g *Generation) resume(ctx context.Context, js jetstream.JetStream, kv jets
 	return *g, nil
 }
 
-// checkExpired returns the first raw sequence that the raw stream has, 0 when no record of
+// checkExpired returns the first raw sequences that the raw streams have, none when no record of
 // the part has expired. The error is [ErrExpired] unless r accepts that.
-func (r *Replay) checkExpired(ctx context.Context, js jetstream.JetStream) (uint64, error) {
-	s, err := js.Stream(ctx, RawStream)
+func (r *Replay) checkExpired(ctx context.Context, js jetstream.JetStream) (from Positions, err error) {
+	streams, err := RawStreams(ctx, js)
 	if err != nil {
-		return 0, fmt.Errorf("stream %s: %w", RawStream, err)
+		return nil, err
 	}
-	state := s.CachedInfo().State
-	if state.FirstSeq <= max(1, r.Part.Sequence) {
-		return 0, nil
+	if r.Part.Sequence != 0 && len(streams) > 1 {
+		return nil, fmt.Errorf("%w: a sequence is of one raw stream, and there are %d: take the records of a source or session, or all", errTopology, len(streams))
 	}
-	if !r.Expired {
-		return 0, fmt.Errorf("%w: the first record is %d, stored at %s: sessions that began before would be incomplete",
-			ErrExpired, state.FirstSeq, envelopes.FormatTime(state.FirstTime))
+	for c, name := range streams {
+		s, err := js.Stream(ctx, name)
+		if err != nil {
+			return nil, fmt.Errorf("stream %s: %w", name, err)
+		}
+		state := s.CachedInfo().State
+		if state.FirstSeq <= max(1, r.Part.Sequence) {
+			continue
+		}
+		if !r.Expired {
+			return nil, fmt.Errorf("%w: the first record is %d, stored at %s: sessions that began before would be incomplete",
+				ErrExpired, state.FirstSeq, envelopes.FormatTime(state.FirstTime))
+		}
+		from = from.With(c, state.FirstSeq)
 	}
-	return state.FirstSeq, nil
+	return from, nil
 }
 
 // RawSequenceAt returns the sequence of the first raw record that was stored at a time or
@@ -215,18 +224,8 @@ func DropGeneration(ctx context.Context, js jetstream.JetStream, name string) er
 			return err
 		}
 	}
-	last, err := lastSequence(ctx, js, EventsStream(name))
-	switch {
-	case errors.Is(err, jetstream.ErrStreamNotFound):
-	case err != nil:
-		return fmt.Errorf("stream %s: %w", EventsStream(name), err)
-	default:
-		if _, err := kv.PutString(ctx, droppedPrefix+name, strconv.FormatUint(last+droppedMargin, 10)); err != nil {
-			return fmt.Errorf("write %s of bucket %s: %w", droppedPrefix+name, controlBucket, err)
-		}
-		if err := js.DeleteStream(ctx, EventsStream(name)); err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
-			return fmt.Errorf("remove stream %s: %w", EventsStream(name), err)
-		}
+	if err := dropStreams(ctx, js, kv, name, all.dropped[name]); err != nil {
+		return err
 	}
 	if err := js.DeleteStream(ctx, SummariesStream(name)); err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
 		return fmt.Errorf("remove stream %s: %w", SummariesStream(name), err)
@@ -234,6 +233,42 @@ func DropGeneration(ctx context.Context, js jetstream.JetStream, name string) er
 	for _, key := range []string{settingsPrefix + name, generationPrefix + name} { // the key of the generation last: until then the drop is found again
 		if err := kv.Purge(ctx, key); err != nil {
 			return fmt.Errorf("remove %s of bucket %s: %w", key, controlBucket, err)
+		}
+	}
+	return nil
+}
+
+// dropStreams removes the events streams of a generation. Before that it notes behind which
+// sequence those of the same name begin, which is not below least, that of an interrupted drop.
+func dropStreams(ctx context.Context, js jetstream.JetStream, kv jetstream.KeyValue, name string, least uint64) error {
+	l, err := readLayout(ctx, js)
+	if err != nil {
+		return err
+	}
+	var there []string
+	last := uint64(0)
+	for _, cell := range cellNames(name, l.Cells) {
+		n, err := lastSequence(ctx, js, EventsStream(cell))
+		if errors.Is(err, jetstream.ErrStreamNotFound) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("stream %s: %w", EventsStream(cell), err)
+		}
+		there, last = append(there, EventsStream(cell)), max(last, n)
+	}
+	if there == nil {
+		return nil
+	}
+	if l.Cells > 1 { // a drop that was interrupted has removed some
+		last = max(last, least)
+	}
+	if _, err := kv.PutString(ctx, droppedPrefix+name, strconv.FormatUint(last+droppedMargin, 10)); err != nil {
+		return fmt.Errorf("write %s of bucket %s: %w", droppedPrefix+name, controlBucket, err)
+	}
+	for _, stream := range there {
+		if err := js.DeleteStream(ctx, stream); err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
+			return fmt.Errorf("remove stream %s: %w", stream, err)
 		}
 	}
 	return nil
@@ -259,7 +294,7 @@ func (g *Generation) setCuts(ctx context.Context, js jetstream.JetStream, cut st
 	}
 	for p := range t.Partitions {
 		for {
-			c, sequence, err := readCheckpoint(ctx, js, g.Name, p)
+			c, sequence, err := readCheckpoint(ctx, js, t.cellName(p), p)
 			if err != nil {
 				return err
 			}
@@ -268,7 +303,7 @@ func (g *Generation) setCuts(ctx context.Context, js jetstream.JetStream, cut st
 			}
 			c.Cut, c.Owner, c.Tries = cut, "", 0
 			c.Epoch++
-			if _, err := c.store(ctx, js, g.Name, p, sequence); err != nil && !fenced(err) {
+			if _, err := c.store(ctx, js, t.cellName(p), p, sequence); err != nil && !fenced(err) {
 				return err
 			}
 		}

@@ -248,10 +248,10 @@ func TestReplayThatCannotBeStartedIsRefused(t *testing.T) {
 	if _, err := js.Stream(t.Context(), pipeline.EventsStream("c")); !errors.Is(err, jetstream.ErrStreamNotFound) {
 		t.Errorf("a stream of a replay that was refused: %v", err)
 	}
-	if g := startReplay(t, js, pipeline.Replay{Name: "c", Expired: true}); g.From != 41 {
+	if g := startReplay(t, js, pipeline.Replay{Name: "c", Expired: true}); g.From.In(0) != 41 {
 		t.Errorf("the replay is %+v, want it from 41 on", g)
 	}
-	if g := startReplay(t, js, pipeline.Replay{Name: "d", Part: pipeline.Part{Sequence: 50}}); g.From != 0 {
+	if g := startReplay(t, js, pipeline.Replay{Name: "d", Part: pipeline.Part{Sequence: 50}}); g.From != nil {
 		t.Errorf("the replay is %+v: nothing of its part has expired", g)
 	}
 }

@@ -82,7 +82,11 @@ const (
 // record, with a link to the publication of the dead letter, and the context of the copy. Without
 // one the copy has the context of the record.
 func Requeue(ctx context.Context, js jetstream.JetStream, letters iter.Seq2[DeadLetter, error], report func(DeadLetter, Requeued)) error {
-	r := requeue{js: js, report: report}
+	layout, err := readLayout(ctx, js)
+	if err != nil {
+		return fmt.Errorf("requeue: %w", err)
+	}
+	r := requeue{js: js, layout: layout, report: report}
 	for l, err := range letters {
 		if errors.Is(err, ErrDeadLetter) {
 			continue
@@ -100,6 +104,8 @@ func Requeue(ctx context.Context, js jetstream.JetStream, letters iter.Seq2[Dead
 // requeue collects the copies of one batch, and the outcomes that depend on it.
 type requeue struct {
 	js       jetstream.JetStream
+	layout   Layout
+	cell     int // of the batch
 	report   func(DeadLetter, Requeued)
 	outcomes []outcome   // not reported yet, in the order of the letters
 	messages []*nats.Msg // the copies among them
@@ -116,6 +122,12 @@ type outcome struct {
 
 // add adds a dead letter, and flushes the batch when it is full.
 func (r *requeue) add(ctx context.Context, l DeadLetter) error {
+	if l.Cell != r.cell { // a batch lives in one stream
+		if err := r.flush(ctx); err != nil {
+			return err
+		}
+		r.cell = l.Cell
+	}
 	o, err := r.prepare(ctx, l)
 	if err != nil {
 		return err
@@ -150,7 +162,7 @@ func (r *requeue) prepare(ctx context.Context, l DeadLetter) (outcome, error) {
 	if err != nil {
 		return outcome{}, err
 	}
-	o.sent = l.requeuedMessage(data)
+	o.sent = l.requeuedMessage(r.layout, data)
 	o.span = l.traceRequeue(ctx, o.sent)
 	if int64(messageSize(o.sent)+requeueHeaders) > r.js.Conn().MaxPayload() {
 		fail(o.span, "the copy does not fit a message", string(RequeuedTooLarge))
@@ -163,8 +175,11 @@ func (r *requeue) prepare(ctx context.Context, l DeadLetter) (outcome, error) {
 func messageSize(m *nats.Msg) int { return headerSize(m.Header) + len(m.Data) }
 
 // requeuedMessage returns the copy of the record of l.
-func (l *DeadLetter) requeuedMessage(data []byte) *nats.Msg {
+func (l *DeadLetter) requeuedMessage(layout Layout, data []byte) *nats.Msg {
 	m := nats.NewMsg("raw." + string(l.Source) + "." + l.token)
+	if layout.Cells > 1 {
+		m.Subject = "raw." + strconv.Itoa(l.Partition) + "." + string(l.Source) + "." + l.token
+	}
 	m.Data = data // empty when a claim check names the bytes
 	for _, name := range requeuedHeaders {
 		if v := l.Header[name]; len(v) > 0 {

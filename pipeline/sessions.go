@@ -36,7 +36,7 @@ type liveSession struct {
 // a state that no commit has stored yet stays. Not safe for concurrent use.
 type sessions struct {
 	js         jetstream.JetStream
-	generation string
+	generation string // as the cell of the partition names it
 	partition  int
 	limit      int // bytes
 	settings   Settings

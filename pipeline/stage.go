@@ -126,8 +126,8 @@ func (c Config) withDefaults() Config {
 
 // Stage is a worker: it reads the partitions of the raw stream, normalizes their records,
 // and commits the results. Each partition has a goroutine that reads and normalizes into
-// its next chunk, see [ownership]; one goroutine, the committer, stores the chunks of all partitions, one
-// atomic batch at a time.
+// its next chunk, see [ownership]; one goroutine for each cell, the committer, stores the chunks of
+// its partitions, one atomic batch at a time.
 //
 // Stages with a Member divide the partitions of their generation among themselves: a stage
 // takes over from one that is dead within a few seconds, and hands over to one that joins
@@ -141,21 +141,18 @@ type Stage struct {
 	owner     string // name of this stage in checkpoints, unique to this process
 	telemetry *telemetry
 	bodies    *bodies
-	feed      *feed
-	ttl       string        // of an event; empty when events do not expire
-	pending   chan struct{} // signaled when a chunk waits for the committer
+	cells     []*cell
+	ttl       string // of an event; empty when events do not expire
 	changes   *changes
-	trial     exclusive  // held while a suspect record is tried, see poison.go
-	large     exclusive  // held while a large record is in memory
-	acquiring exclusive  // held during the requests of an acquisition
-	rawEnd    *sharedEnd // of the raw stream
+	trial     exclusive // held while a suspect record is tried, see poison.go
+	large     exclusive // held while a large record is in memory
+	acquiring exclusive // held during the requests of an acquisition
 
-	waiting    atomic.Int64 // bytes of the messages in the chunks of all partitions
 	received   atomic.Int64 // when records were received last, in Unix nanoseconds
 	generation Generation   // that the stage works on; set by Run before any partition starts
 	redactor   *redact.Redactor
 
-	coordinating, committing Step // of the loops of those names
+	coordinating Step // of the loop of that name
 
 	hanging hanging     // normalizers that were left behind
 	blind   atomic.Bool // the heartbeats of the workers cannot be exchanged
@@ -187,13 +184,10 @@ func New(js jetstream.JetStream, cfg Config) (*Stage, error) {
 		nc:         js.Conn(),
 		config:     cfg,
 		owner:      cfg.Worker + "-" + nuid.Next(),
-		feed:       newFeed(js, cfg.Topology.Partitions, defaultFeedLimits),
-		pending:    make(chan struct{}, 1),
 		changes:    newChanges(cfg.Logger),
 		trial:      newExclusive(),
 		large:      newExclusive(),
 		acquiring:  newLimit(maxAcquiring),
-		rawEnd:     newSharedEnd(js),
 		drain:      make(chan struct{}),
 		ended:      make(chan struct{}, 1),
 		partitions: make(map[int]*partition),
@@ -201,7 +195,9 @@ func New(js jetstream.JetStream, cfg Config) (*Stage, error) {
 	if age := cfg.Topology.EventsMaxAge; age > 0 {
 		s.ttl = strconv.FormatInt(int64(age/time.Second), 10) + "s"
 	}
-	s.feed.acquiring, s.feed.end = s.acquiring, s.rawEnd
+	for c := range cfg.Topology.layout().Cells {
+		s.cells = append(s.cells, newCell(s, c))
+	}
 	var err error
 	if s.telemetry, err = newTelemetry(cfg); err != nil {
 		return nil, fmt.Errorf("make metrics: %w", err)
@@ -226,7 +222,9 @@ func (s *Stage) Run(ctx context.Context) error {
 	if s.redactor, err = newRedactor(s.generation, s.config.Redact); err != nil {
 		return err
 	}
-	s.feed.part, s.feed.ahead = s.generation.Part, s.config.pacer.ahead()
+	for _, c := range s.cells {
+		c.feed.part, c.feed.ahead = s.generation.Part, s.config.pacer.ahead()
+	}
 	if err := CheckPayload(s.nc); err != nil {
 		return err
 	}
@@ -235,15 +233,17 @@ func (s *Stage) Run(ctx context.Context) error {
 	s.newLink(ctx)
 
 	s.telemetry.zero(ctx)
-	metrics, err := s.telemetry.observe(s.list, s.feed)
+	metrics, err := s.telemetry.observe(s.list, s.unread)
 	if err != nil {
 		return fmt.Errorf("observe partitions: %w", err)
 	}
 	defer func() { _ = metrics.Unregister() }()
 	var background sync.WaitGroup
 	background.Go(func() { s.watchConnection(ctx, cancel) })
-	background.Go(func() { s.commitBatches(ctx) })
-	background.Go(func() { s.feed.run(ctx, s.linked, s.readerEnded) })
+	for _, c := range s.cells {
+		background.Go(func() { c.commitBatches(ctx) })
+		background.Go(func() { c.feed.run(ctx, s.linked, s.readerEnded) })
+	}
 	err = s.coordinate(ctx, cancel)
 	cause := context.Cause(ctx)
 	cancel(nil)
@@ -286,7 +286,10 @@ func (s *Stage) Ready() error {
 // Alive returns an error when the stage makes no progress and will not by itself: one of its
 // loops, or the normalizer, has not returned for minutes. A broker that is away is no reason.
 func (s *Stage) Alive() error {
-	errs := []error{s.coordinating.Check("the assignment of partitions"), s.committing.Check("the storage of events")}
+	errs := []error{s.coordinating.Check("the assignment of partitions")}
+	for _, c := range s.cells {
+		errs = append(errs, c.committing.Check("the storage of events"))
+	}
 	for _, p := range s.list() {
 		errs = append(errs, p.normalizing.Check(fmt.Sprintf("the normalizer in partition %d", p.number)))
 	}

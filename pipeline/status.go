@@ -79,7 +79,7 @@ func ReadStatus(ctx context.Context, js jetstream.JetStream, t Topology) (Status
 			}
 		}
 	}
-	s.DeadLetters, err = countFrom(ctx, js, EventsStream(t.Generation), 1, envelopes.DeadLetterFilter(t.Generation, "", ""))
+	s.DeadLetters, err = countInCells(ctx, js, g, deadLettersOf)
 	return s, err
 }
 
@@ -106,12 +106,15 @@ func BrokerTime(ctx context.Context, js jetstream.JetStream) (time.Time, error) 
 
 // readPartitions reads the progress of all partitions, of a few at a time.
 func readPartitions(ctx context.Context, js jetstream.JetStream, g Generation, all []PartitionStatus) error {
-	end := newSharedEnd(js)
+	ends := make([]*sharedEnd, max(g.layout.Cells, 1))
+	for c := range ends {
+		ends[c] = newSharedEnd(js, RawStreamOf(c))
+	}
 	reads, ctx := errgroup.WithContext(ctx)
 	reads.SetLimit(maxAcquiring)
 	for p := range all {
 		reads.Go(func() (err error) {
-			all[p], err = readPartition(ctx, js, g, p, end)
+			all[p], err = readPartition(ctx, js, g, p, ends[g.layout.Cell(p)])
 			return wrap(err, fmt.Sprintf("partition %d", p))
 		})
 	}
@@ -128,7 +131,7 @@ func readPartition(ctx context.Context, js jetstream.JetStream, g Generation, pa
 		}
 		return s, nil
 	}
-	c, stored, err := getCheckpoint(ctx, js, g.Name, partition)
+	c, stored, err := getCheckpoint(ctx, js, g.cellName(partition), partition)
 	switch {
 	case errors.Is(err, errNoCheckpoint), errors.Is(err, errState):
 		return fault(err)
@@ -140,7 +143,7 @@ func readPartition(ctx context.Context, js jetstream.JetStream, g Generation, pa
 	if err != nil {
 		return s, fmt.Errorf("check raw stream: %w", err)
 	}
-	switch err := c.checkRaw(ctx, js, partition, last); {
+	switch err := c.checkRaw(ctx, js, end.stream, partition, last); {
 	case errors.Is(err, errRawLost):
 		return fault(err)
 	case err != nil:
@@ -148,7 +151,7 @@ func readPartition(ctx context.Context, js jetstream.JetStream, g Generation, pa
 	}
 	from := max(c.Raw+1, g.Part.Sequence)
 	for _, filter := range g.Part.filters(partition) {
-		next, err := leaderGet(ctx, js, RawStream, getRequest{Sequence: from, NextBySubject: filter})
+		next, err := leaderGet(ctx, js, end.stream, getRequest{Sequence: from, NextBySubject: filter})
 		if errors.Is(err, jetstream.ErrMsgNotFound) {
 			continue
 		}
@@ -160,14 +163,14 @@ func readPartition(ctx context.Context, js jetstream.JetStream, g Generation, pa
 		}
 	}
 	s.GapSessions = c.Gaps.Sessions
-	if s.Gaps, err = readGaps(ctx, js, g.Name, c.Gaps); err != nil {
+	if s.Gaps, err = readGaps(ctx, js, g.cellName(partition), end.stream, c.Gaps); err != nil {
 		return s, err
 	}
 	if s.Oldest == nil {
 		s.Tries = 0 // of no record: workers were killed while they had nothing to do
 		return s, nil
 	}
-	s.Lag, err = countFrom(ctx, js, RawStream, from, g.Part.filters(partition)...)
+	s.Lag, err = countFrom(ctx, js, end.stream, from, g.Part.filters(partition)...)
 	return s, err
 }
 
@@ -180,6 +183,23 @@ func recordSize(m storedMessage) int64 {
 		}
 	}
 	return int64(len(m.Data))
+}
+
+// deadLettersOf and eventsOf select dead letters and events of a cell, by the name that it has for
+// the generation.
+func deadLettersOf(cellName string) string { return envelopes.DeadLetterFilter(cellName, "", "") }
+func eventsOf(cellName string) string      { return envelopes.EventFilter(cellName, "", "", "") }
+
+// countInCells counts the messages of a generation that filter selects in each cell.
+func countInCells(ctx context.Context, js jetstream.JetStream, g Generation, filter func(cellName string) string) (n uint64, err error) {
+	for _, name := range g.cellNames() {
+		more, err := countFrom(ctx, js, EventsStream(name), 1, filter(name))
+		if err != nil {
+			return 0, err
+		}
+		n += more
+	}
+	return n, nil
 }
 
 // countFrom counts the messages of subjects from a stream sequence on. It creates a consumer,

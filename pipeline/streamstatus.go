@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -34,7 +35,7 @@ const goneAfter = 10 * time.Second
 // exist.
 func ReadStreams(ctx context.Context, js jetstream.JetStream, t Topology) ([]StreamStatus, error) {
 	var list []StreamStatus
-	for _, want := range append([]jetstream.StreamConfig{t.rawConfig(), t.eventsConfig(), t.claimsConfig(), t.sessionsConfig()},
+	for _, want := range append(append(slices.Concat(t.rawConfigs(), t.eventsConfigs()), t.claimsConfig(), t.sessionsConfig()),
 		jetstream.StreamConfig{Name: SummariesStream(t.Generation)},
 		jetstream.StreamConfig{Name: "KV_" + controlBucket}, jetstream.StreamConfig{Name: "KV_" + workersBucket}, jetstream.StreamConfig{Name: "KV_" + edgesBucket},
 	) {

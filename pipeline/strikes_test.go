@@ -12,6 +12,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"tributary/envelopes"
 	"tributary/pipeline"
 	"tributary/pipeline/pipelinetest"
 )
@@ -92,7 +93,7 @@ func (r *faultRun) start(url string) *worker {
 	r.started++
 	w := &worker{name: fmt.Sprintf("w%d", r.started), url: url}
 	w.Process = pipelinetest.StartProcess(r.t, workerProgram, workerArguments{
-		URL: url, Generation: r.top.Generation, Partitions: r.top.Partitions, Name: w.name, Unfenced: r.plan.unfenced,
+		URL: url, Generation: r.top.Generation, Partitions: r.top.Partitions, Cells: r.top.Cells, Name: w.name, Unfenced: r.plan.unfenced,
 	})
 	w.AwaitReady()
 	return w
@@ -292,17 +293,23 @@ func (r *faultRun) makeRoom(n *pipelinetest.Node) {
 func (r *faultRun) loseRawTail() {
 	r.t.Helper()
 	ctx := r.t.Context()
-	raw, err := r.js.Stream(ctx, pipeline.RawStream)
-	if err != nil {
-		r.t.Fatal(err)
+	var infos []*jetstream.StreamInfo
+	for c := range max(r.top.Cells, 1) {
+		raw, err := r.js.Stream(ctx, pipeline.RawStreamOf(c))
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		infos = append(infos, raw.CachedInfo())
 	}
 	saved := make(map[string]string) // copies of directories
 	r.cluster.Stop()
 	for _, n := range r.cluster.Nodes {
-		for _, dir := range n.StreamDirs(raw.CachedInfo()) {
-			saved[dir] = filepath.Join(r.t.TempDir(), "saved")
-			if err := os.CopyFS(saved[dir], os.DirFS(dir)); err != nil {
-				r.t.Fatal(err)
+		for _, info := range infos {
+			for _, dir := range n.StreamDirs(info) {
+				saved[dir] = filepath.Join(r.t.TempDir(), "saved")
+				if err := os.CopyFS(saved[dir], os.DirFS(dir)); err != nil {
+					r.t.Fatal(err)
+				}
 			}
 		}
 	}
@@ -374,11 +381,15 @@ func (r *faultRun) startAll() {
 // stored returns how many messages the generation has.
 func (r *faultRun) stored() uint64 {
 	r.t.Helper()
-	s, err := r.js.Stream(r.t.Context(), pipeline.EventsStream(r.top.Generation))
-	if err != nil {
-		r.t.Fatal(err)
+	n := uint64(0)
+	for c := range max(r.top.Cells, 1) {
+		s, err := r.js.Stream(r.t.Context(), pipeline.EventsStream(envelopes.CellName(r.top.Generation, c)))
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		n += s.CachedInfo().State.Msgs
 	}
-	return s.CachedInfo().State.Msgs
+	return n
 }
 
 // awaitLog waits until the log of a worker has what is looked for.

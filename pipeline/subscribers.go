@@ -25,7 +25,7 @@ func Cuts(ctx context.Context, js jetstream.JetStream, generation string) (raw [
 		return nil, false, err
 	}
 	for p := range t.Partitions {
-		c, _, err := readCheckpoint(ctx, js, generation, p)
+		c, _, err := readCheckpoint(ctx, js, t.cellName(p), p)
 		if err != nil || c.Cut == "" {
 			return nil, false, err
 		}

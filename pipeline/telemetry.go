@@ -284,9 +284,9 @@ func (m *instruments) sizes(name, unit, text string, bounds ...float64) metric.I
 
 // observe reports the lag and the state of each partition until the registration ends. The
 // age of a record compares the clock of this machine with that of the broker.
-func (t *telemetry) observe(partitions func() []*partition, f *feed) (metric.Registration, error) {
+func (t *telemetry) observe(partitions func() []*partition, waiting func() int64) (metric.Registration, error) {
 	return t.meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
-		lag, cached := f.waiting(), int64(0)
+		lag, cached := waiting(), int64(0)
 		for _, p := range partitions() {
 			lag += p.open.Load()
 			cached += p.cached.Load()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -13,8 +14,12 @@ import (
 	"tributary/normalizers"
 )
 
-// RawStream is the name of the stream of raw records.
+// RawStream is the name of the stream of raw records, of the first where there is more than one
+// cell.
 const RawStream = "RAW"
+
+// RawStreamOf returns the name of the raw stream of a cell.
+func RawStreamOf(cell int) string { return envelopes.CellName(RawStream, cell) }
 
 // SessionsStream is the name of the stream of the session metadata and of its changes. It
 // belongs to no generation. Package sessionmeta describes and writes it.
@@ -33,7 +38,8 @@ const (
 )
 
 // EventsStream returns the name of the stream that holds everything that a generation
-// stores: events, dead letters, session states and checkpoints.
+// stores: events, dead letters, session states and checkpoints. The stream of a further cell has
+// the [envelopes.CellName] of the generation.
 func EventsStream(generation string) string { return "EVENTS_" + generation }
 
 // SummariesStream returns the name of the stream of the records of sessions that the events of a generation add up
@@ -47,7 +53,8 @@ type Topology struct {
 	Generation string
 	Settings   Settings // of the generation; those that are empty are the ones that it has
 
-	Partitions int // of the raw stream, 1 to 1024; fixed when the stream is created
+	Partitions int // of all raw records, 1 to 1024; fixed when the raw stream is created
+	Cells      int // over which the partitions are spread, 1 to 64; 0 is 1; fixed when the raw stream is created
 	Replicas   int // of every stream, 1 to 5; 0 keeps those of an existing stream and gives a new one 1
 
 	RawMaxAge    time.Duration // how long raw records are kept; 0 keeps the setting of an existing stream, and means for ever in a new one
@@ -73,24 +80,44 @@ func (t Topology) validate() error {
 		errs = append(errs, fmt.Errorf("%w: %w", errTopology, err))
 	}
 	check(t.Partitions >= 1 && t.Partitions <= 1024, "%d partitions are not in 1 to 1024", t.Partitions)
+	check(t.Cells >= 0 && t.Cells <= maxCells && t.Cells <= max(t.Partitions, 1), "%d cells are not in 1 to %d, the partitions at most", t.Cells, maxCells)
 	check(t.Replicas >= 0 && t.Replicas <= 5, "%d replicas are not in 0 to 5", t.Replicas)
 	check(t.RawMaxAge == 0 || t.RawMaxAge >= time.Second, "raw records kept for %v are not kept for a second", t.RawMaxAge)
 	check(t.EventsMaxAge == 0 || t.EventsMaxAge >= time.Second, "events kept for %v are not kept for a second", t.EventsMaxAge)
 	return errors.Join(errs...)
 }
 
-// rawConfig returns the configuration of the raw stream. Its transform assigns each session
-// to a partition. The transform does not match subjects with literal wildcards: they are
-// stored as published, and partition 0 reads them.
-func (t Topology) rawConfig() jetstream.StreamConfig {
-	return jetstream.StreamConfig{
-		Name:        RawStream,
-		Description: "Raw records of coding agents.",
-		Subjects:    []string{"raw.*.*"},
-		SubjectTransform: &jetstream.SubjectTransformConfig{
+// rawConfigs returns the configurations of the raw streams. The transform of a single one
+// assigns each session to a partition. It does not match subjects with literal wildcards: they
+// are stored as published, and partition 0 reads them. Of several, each accepts the
+// subjects of its partitions, which the producer computes, or the mapping of its account.
+func (t Topology) rawConfigs() []jetstream.StreamConfig {
+	raw := t.rawConfig()
+	if t.Cells <= 1 {
+		raw.Subjects = []string{"raw.*.*"}
+		raw.SubjectTransform = &jetstream.SubjectTransformConfig{
 			Source:      "raw.*.*",
 			Destination: fmt.Sprintf("raw.{{partition(%d,1,2)}}.{{wildcard(1)}}.{{wildcard(2)}}", t.Partitions),
-		},
+		}
+		return []jetstream.StreamConfig{raw}
+	}
+	list := make([]jetstream.StreamConfig, t.Cells)
+	for c := range list {
+		list[c] = raw
+		list[c].Name = RawStreamOf(c)
+		for _, p := range t.layout().partitionsOf(c) {
+			list[c].Subjects = append(list[c].Subjects, envelopes.RawFilter(p, "", ""))
+		}
+	}
+	return list
+}
+
+// rawConfig returns what all raw streams have in common.
+func (t Topology) rawConfig() jetstream.StreamConfig {
+	return jetstream.StreamConfig{
+		Name:               RawStream,
+		Description:        "Raw records of coding agents.",
+		Metadata:           t.layout().metadata(),
 		Retention:          jetstream.LimitsPolicy,
 		Storage:            jetstream.FileStorage,
 		Compression:        jetstream.S2Compression,
@@ -113,15 +140,24 @@ func rawDuplicates(maxAge time.Duration) time.Duration {
 	return window
 }
 
-// eventsConfig returns the configuration of the events stream. The stream has no limit that
+// eventsConfigs returns the configurations of the events streams.
+func (t Topology) eventsConfigs() []jetstream.StreamConfig {
+	var list []jetstream.StreamConfig
+	for _, name := range t.cellNames() {
+		list = append(list, t.eventsConfig(name))
+	}
+	return list
+}
+
+// eventsConfig returns the configuration of the events stream of a cell. The stream has no limit that
 // discards old messages, which would discard checkpoints and states, too: events expire by
 // a TTL of their own.
-func (t Topology) eventsConfig() jetstream.StreamConfig {
-	g := t.Generation
+func (t Topology) eventsConfig(cellName string) jetstream.StreamConfig {
 	return jetstream.StreamConfig{
-		Name:               EventsStream(g),
-		Description:        "Events, dead letters, session states and checkpoints of generation " + g + ".",
-		Subjects:           envelopes.GenerationSubjects(g),
+		Name:               EventsStream(cellName),
+		Description:        "Events, dead letters, session states and checkpoints of generation " + t.Generation + ".",
+		Subjects:           envelopes.GenerationSubjects(cellName),
+		Metadata:           t.layout().metadata(),
 		Retention:          jetstream.LimitsPolicy,
 		Storage:            jetstream.FileStorage,
 		Replicas:           max(t.Replicas, 1),
@@ -185,22 +221,20 @@ func Provision(ctx context.Context, js jetstream.JetStream, t Topology) error {
 	if err != nil {
 		return err
 	}
-	if err := expectPartitions(ctx, js, t); err != nil && !errors.Is(err, jetstream.ErrKeyNotFound) {
+	if err := expectLayout(ctx, js, t); err != nil && !errors.Is(err, jetstream.ErrKeyNotFound) {
 		return err
 	}
-	if err := provisionStream(ctx, js, t, t.rawConfig()); err != nil {
+	if err := provisionStreams(ctx, js, t, t.rawConfigs()); err != nil {
 		return err
 	}
-	if err := ensureKey(ctx, kv, partitionsKey, []byte(strconv.Itoa(t.Partitions))); err != nil {
+	if err := ensureKey(ctx, kv, partitionsKey, []byte(t.layout().String())); err != nil {
 		return err
 	}
-	if err := expectPartitions(ctx, js, t); err != nil {
+	if err := expectLayout(ctx, js, t); err != nil {
 		return err
 	}
-	for _, want := range []jetstream.StreamConfig{t.claimsConfig(), t.sessionsConfig(), t.eventsConfig()} {
-		if err := provisionStream(ctx, js, t, want); err != nil {
-			return err
-		}
+	if err := provisionStreams(ctx, js, t, append(t.eventsConfigs(), t.claimsConfig(), t.sessionsConfig())); err != nil {
+		return err
 	}
 	if err := provisionHeartbeats(ctx, js, t, workersBucket, "Heartbeats of the workers of Tributary.", workersTTL); err != nil {
 		return err
@@ -249,6 +283,16 @@ func provisionKeyValue(ctx context.Context, js jetstream.JetStream, t Topology, 
 		_, err = js.UpdateKeyValue(ctx, cfg)
 	}
 	return wrap(err, "provision bucket "+cfg.Bucket)
+}
+
+// provisionStreams is [provisionStream] for each of a list.
+func provisionStreams(ctx context.Context, js jetstream.JetStream, t Topology, list []jetstream.StreamConfig) error {
+	for _, want := range list {
+		if err := provisionStream(ctx, js, t, want); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // provisionStream creates a stream, or updates the settings that can be changed.
@@ -317,6 +361,7 @@ func contradiction(have, want jetstream.StreamConfig) error {
 	}
 	differ("subjects", have.Subjects, want.Subjects)
 	differ("subject transform", transform(have.SubjectTransform), transform(want.SubjectTransform))
+	differ("cells", layoutOf(have.Metadata).Cells, layoutOf(want.Metadata).Cells)
 	differ("retention", have.Retention, want.Retention)
 	differ("storage", have.Storage, want.Storage)
 	differ("sealed", have.Sealed, false)
@@ -335,22 +380,37 @@ func contradiction(have, want jetstream.StreamConfig) error {
 	return e
 }
 
-// expectPartitions compares the partition count of t with the one that was stored when the
+// expectLayout compares the partitions and cells of t with those that were stored when the
 // raw stream was created. The server itself would accept another count and silently move
 // sessions to other partitions.
-func expectPartitions(ctx context.Context, js jetstream.JetStream, t Topology) error {
-	stored, err := readControl(ctx, js, partitionsKey)
+func expectLayout(ctx context.Context, js jetstream.JetStream, t Topology) error {
+	have, err := readLayout(ctx, js)
 	if err != nil {
 		return err
 	}
-	if have, want := string(stored), strconv.Itoa(t.Partitions); have != want {
-		return &topologyError{
-			name:        "bucket " + controlBucket,
-			differences: []difference{{partitionsKey, have, want}},
-			cure:        "use " + have + " partitions: their number is fixed when the raw stream is made",
-		}
+	e := &topologyError{name: "bucket " + controlBucket}
+	if have.Partitions != t.Partitions {
+		e.differences = append(e.differences, difference{partitionsKey, strconv.Itoa(have.Partitions), strconv.Itoa(t.Partitions)})
+		e.cure = fmt.Sprintf("use %d partitions: their number is fixed when the raw stream is made", have.Partitions)
 	}
-	return nil
+	if want := max(t.Cells, 1); have.Cells != want {
+		e.differences = append(e.differences, difference{"cells", strconv.Itoa(have.Cells), strconv.Itoa(want)})
+		e.cure = fmt.Sprintf("use %d cells and %d partitions: their numbers are fixed when the raw streams are made; for others begin on a broker without streams, and ship the logs again",
+			have.Cells, have.Partitions)
+	}
+	if e.differences == nil {
+		return nil
+	}
+	return e
+}
+
+// readLayout reads the partitions and cells of the deployment.
+func readLayout(ctx context.Context, js jetstream.JetStream) (Layout, error) {
+	stored, err := readControl(ctx, js, partitionsKey)
+	if err != nil {
+		return Layout{}, err
+	}
+	return parseLayout(string(stored))
 }
 
 // ensureKey creates a key, unless it exists.
@@ -368,10 +428,10 @@ func checkServer(ctx context.Context, js jetstream.JetStream, t Topology) error 
 	if err := t.validate(); err != nil {
 		return err
 	}
-	if err := expectPartitions(ctx, js, t); err != nil {
+	if err := expectLayout(ctx, js, t); err != nil {
 		return err
 	}
-	for _, want := range []jetstream.StreamConfig{t.rawConfig(), t.claimsConfig(), t.eventsConfig()} {
+	for _, want := range slices.Concat(t.rawConfigs(), []jetstream.StreamConfig{t.claimsConfig()}, t.eventsConfigs()) {
 		have, err := streamConfig(ctx, js, want.Name)
 		if err != nil {
 			return fmt.Errorf("stream %s: %w", want.Name, err)

@@ -24,6 +24,7 @@ type workerArguments struct {
 	URL          string `json:"url"`
 	Generation   string `json:"generation"`
 	Partitions   int    `json:"partitions"`
+	Cells        int    `json:"cells"`
 	Name         string `json:"name"`
 	Unfenced     bool   `json:"unfenced"`
 	SessionBytes int    `json:"session_bytes"` // 0 for the default
@@ -57,7 +58,7 @@ func runWorker(ctx context.Context, arguments []byte, ready func()) error {
 		debug.SetGCPercent(10)
 	}
 	stage, err := pipeline.New(js, pipeline.Config{
-		Topology:     pipeline.Topology{Generation: a.Generation, Partitions: a.Partitions},
+		Topology:     pipeline.Topology{Generation: a.Generation, Partitions: a.Partitions, Cells: a.Cells},
 		Worker:       a.Name,
 		Member:       a.Name,
 		Heartbeat:    400 * time.Millisecond,

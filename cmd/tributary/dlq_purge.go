@@ -68,13 +68,13 @@ The command asks before it removes anything.`,
 	return cmd
 }
 
-// countLetters counts the dead letters of a query, and returns the position of the last one.
-func (a *app) countLetters(ctx context.Context, js jetstream.JetStream, q pipeline.DeadLettersQuery) (n int, last uint64, err error) {
+// countLetters counts the dead letters of a query, and returns the positions of the last ones.
+func (a *app) countLetters(ctx context.Context, js jetstream.JetStream, q pipeline.DeadLettersQuery) (n int, last pipeline.Positions, err error) {
 	for l, err := range a.letters(ctx, js, q) {
 		if err != nil {
 			return n, last, err
 		}
-		n, last = n+1, l.Position
+		n, last = n+1, last.With(l.Cell, l.Position)
 	}
 	return n, last, nil
 }

@@ -119,7 +119,7 @@ func letterFields(l *pipeline.DeadLetter, gone bool) []letterField {
 	}
 	fields = append(fields,
 		letterField{"generation", fmt.Sprintf("%s, partition %d, revision %d of the normalizers", l.Generation, l.Partition, l.Revision)},
-		letterField{"dead letter", fmt.Sprintf("message %d of stream %s, stored %s", l.Position, pipeline.EventsStream(l.Generation), dateTime(l.Stored))},
+		letterField{"dead letter", fmt.Sprintf("message %d of stream %s, stored %s", l.Position, l.EventsStream(), dateTime(l.Stored))},
 		letterField{"position", letterPosition(l)})
 	for _, name := range slices.Sorted(maps.Keys(l.Header)) {
 		fields = append(fields, letterField{"header", name + ": " + strings.Join(l.Header[name], ", ")})

@@ -109,7 +109,7 @@ func (a *app) export(ctx context.Context, f *exportFlags) error {
 	if err != nil {
 		return a.noStream(err)
 	}
-	fmt.Fprintf(a.stderr, "exported %s to %s, through sequence %d\n", plural(result.Events, "event"), plural(result.Files, "new file"), result.Through)
+	fmt.Fprintf(a.stderr, "exported %s to %s, through sequence %v\n", plural(result.Events, "event"), plural(result.Files, "new file"), result.Through)
 	if result.Unreadable > 0 {
 		return partlyError(plural(result.Unreadable, "event") + " could not be read")
 	}

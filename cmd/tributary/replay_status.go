@@ -57,12 +57,12 @@ progress on a terminal until then.`,
 type replayStatus struct {
 	Name string `json:"generation"`
 	pipeline.Progress
-	Rate     float64           `json:"rate"` // records per second
-	State    pipeline.State    `json:"state"`
-	Revision int               `json:"revision"`
-	Settings pipeline.Settings `json:"settings"`
-	Part     pipeline.Part     `json:"part,omitzero"`
-	From     uint64            `json:"from,omitzero"`
+	Rate     float64            `json:"rate"` // records per second
+	State    pipeline.State     `json:"state"`
+	Revision int                `json:"revision"`
+	Settings pipeline.Settings  `json:"settings"`
+	Part     pipeline.Part      `json:"part,omitzero"`
+	From     pipeline.Positions `json:"from,omitzero"`
 }
 
 // statusEvery is the interval between two looks at a generation.
@@ -135,8 +135,8 @@ func (s *replayStatus) print(a *app) error {
 	if s.Part != (pipeline.Part{}) {
 		fmt.Fprintf(t, "part\t%s\n", s.Part)
 	}
-	if s.From != 0 {
-		fmt.Fprintf(t, "complete from\traw sequence %d: earlier records had expired\n", s.From)
+	if s.From != nil {
+		fmt.Fprintf(t, "complete from\traw sequence %v: earlier records had expired\n", s.From)
 	}
 	fmt.Fprintf(t, "records\t%s\n", s.progress())
 	fmt.Fprintf(t, "events\t%s\n", thousands(int64(s.Events)))

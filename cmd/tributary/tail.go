@@ -131,7 +131,7 @@ func (a *app) tail(ctx context.Context, f *tailFlags) error {
 		}
 	}
 	if f.counted && f.lines == 0 {
-		if q.After, err = a.lastPosition(ctx, js); err != nil {
+		if q.After, err = a.lastPositions(ctx, js); err != nil {
 			return err
 		}
 	}
@@ -195,13 +195,10 @@ func (p *tailPrinter) end() error {
 	return errors.Join(p.events.end(), p.records.err(), skipped)
 }
 
-// lastPosition returns the last position of the events stream.
-func (a *app) lastPosition(ctx context.Context, js jetstream.JetStream) (uint64, error) {
-	stream, err := js.Stream(ctx, pipeline.EventsStream(a.config.Generation))
-	if err != nil {
-		return 0, a.noStream(err)
-	}
-	return stream.CachedInfo().State.LastSeq, nil
+// lastPositions returns the last positions of the events streams.
+func (a *app) lastPositions(ctx context.Context, js jetstream.JetStream) (pipeline.Positions, error) {
+	last, err := pipeline.LastPositions(ctx, js, a.config.Generation)
+	return last, a.noStream(err)
 }
 
 // noStream adds the cure to the error of a missing events stream.

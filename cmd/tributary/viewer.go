@@ -21,19 +21,19 @@ type viewer struct {
 	printer *printer
 
 	mu       sync.Mutex
-	last     uint64 // position of the last event that was printed, or of the place to begin after
+	last     pipeline.Positions // of the last events that were printed, or of the places to begin after
 	summary  *summary
 	pricing  *pricing // nil for no costs
 	events   int
 	letters  int
-	reported uint64 // last, when the summary was printed
+	reported pipeline.Positions // last, when the summary was printed
 }
 
 // newViewer returns a viewer of everything that is stored from now on.
 func (a *app) newViewer(ctx context.Context, js jetstream.JetStream, pricing *pricing) (*viewer, error) {
 	v := &viewer{app: a, js: js, printer: a.newPrinter(), summary: newSummary(), pricing: pricing}
 	var err error
-	v.last, err = a.lastPosition(ctx, js)
+	v.last, err = a.lastPositions(ctx, js)
 	v.reported = v.last
 	return v, err
 }
@@ -67,7 +67,7 @@ func (v *viewer) print(ctx context.Context, follow bool) error {
 			return err
 		}
 		v.mu.Lock()
-		v.last = e.Position
+		v.last = v.last.With(e.Cell, e.Position)
 		v.mu.Unlock()
 	}
 	return nil
@@ -89,8 +89,8 @@ func (v *viewer) event(e *pipeline.Event) error {
 	return v.printer.event(&e.AgentEventV1)
 }
 
-// position is that of the last event that was printed.
-func (v *viewer) position() uint64 {
+// position is that of the last events that were printed.
+func (v *viewer) position() pipeline.Positions {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.last
@@ -122,7 +122,7 @@ func (v *viewer) reach(ctx context.Context) error {
 	}
 	look := time.NewTicker(20 * time.Millisecond)
 	defer look.Stop()
-	for v.position() < goal {
+	for !v.position().Reach(goal) {
 		select {
 		case <-look.C:
 		case <-ctx.Done():
@@ -132,21 +132,24 @@ func (v *viewer) reach(ctx context.Context) error {
 	return nil
 }
 
-// lastViewable returns the position of the last event or dead letter, 0 if there is none.
-func (v *viewer) lastViewable(ctx context.Context) (uint64, error) {
-	stream, err := v.js.Stream(ctx, pipeline.EventsStream(v.config.Generation))
+// lastViewable returns the positions of the last events or dead letters, 0 where there is none.
+func (v *viewer) lastViewable(ctx context.Context) (pipeline.Positions, error) {
+	cells, err := pipeline.LastPositions(ctx, v.js, v.config.Generation)
 	if err != nil {
-		return 0, v.noStream(err)
+		return nil, v.noStream(err)
 	}
-	var last uint64
-	for _, filter := range []string{envelopes.EventFilter(v.config.Generation, "", "", ""), envelopes.DeadLetterFilter(v.config.Generation, "", "")} {
-		m, err := stream.GetLastMsgForSubject(ctx, filter)
-		switch {
-		case errors.Is(err, jetstream.ErrMsgNotFound):
-		case err != nil:
-			return 0, fmt.Errorf("read the last message of %s: %w", filter, err)
-		default:
-			last = max(last, m.Sequence)
+	last := make(pipeline.Positions, len(cells))
+	for c := range last {
+		name := envelopes.CellName(v.config.Generation, c)
+		for _, filter := range []string{envelopes.EventFilter(name, "", "", ""), envelopes.DeadLetterFilter(name, "", "")} {
+			m, err := pipeline.LastStored(ctx, v.js, pipeline.EventsStream(name), filter)
+			switch {
+			case errors.Is(err, jetstream.ErrMsgNotFound):
+			case err != nil:
+				return nil, fmt.Errorf("read the last message of %s: %w", filter, err)
+			default:
+				last[c] = max(last[c], m.Sequence)
+			}
 		}
 	}
 	return last, nil
@@ -160,7 +163,7 @@ func (v *viewer) sumUp(ctx context.Context) error {
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if v.last == v.reported {
+	if v.last.Equal(v.reported) {
 		return context.Cause(ctx)
 	}
 	v.reported = v.last

@@ -16,13 +16,22 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/nats-io/nuid"
+
+	"tributary/pipeline"
 )
 
 // Names of an export. Readers of partitioned files skip names that begin with _.
 const (
-	controlDir   = "_export"
-	manifestName = "manifest.json"
+	controlDir = "_export"
 )
+
+// manifestName returns the name of the manifest of a cell.
+func manifestName(cell int) string {
+	if cell == 0 {
+		return "manifest.json"
+	}
+	return fmt.Sprintf("manifest-%d.json", cell)
+}
 
 // ErrOtherExport means that the files of an export of something else are there.
 var ErrOtherExport = errors.New("another export is there")
@@ -30,6 +39,8 @@ var ErrOtherExport = errors.New("another export is there")
 // place is where the files of an export are: a folder, or a bucket. Names have slashes.
 type place interface {
 	String() string
+	// manifest returns the name of the manifest.
+	manifest() string
 	// load returns the manifest, nil if there is none.
 	load(ctx context.Context) ([]byte, error)
 	// save replaces the manifest that was loaded or saved last.
@@ -57,7 +68,8 @@ type manifest struct {
 	Run        string    `json:"run"`              // the run that has written this manifest
 }
 
-// span is a range of sequences of the events stream, both ends included; zero for none.
+// span is a range of sequences of the events stream of a cell, both ends included, see [pipeline.PlaceOf]; zero
+// for none.
 type span struct {
 	First uint64 `json:"first"`
 	Last  uint64 `json:"last"`
@@ -98,7 +110,7 @@ func openArchive(ctx context.Context, p place, want manifest) (*archive, error) 
 func (a *archive) take(data []byte) error {
 	var have manifest
 	if err := json.Unmarshal(data, &have); err != nil {
-		return fmt.Errorf("%s: %s/%s is not a manifest: remove it, and it is made again of the names of the files", a.place, controlDir, manifestName)
+		return fmt.Errorf("%s: %s/%s is not a manifest: remove it, and it is made again of the names of the files", a.place, controlDir, a.place.manifest())
 	}
 	want := a.manifest
 	for _, d := range []struct{ what, have, want string }{
@@ -125,7 +137,7 @@ func (a *archive) recover(names []string) error {
 		m.Pending = span{}
 	}
 	for _, name := range names {
-		if s, ok := spanOf(name, m.Format); ok {
+		if s, ok := spanOf(name, m.Format); ok && pipeline.CellOf(s.First) == pipeline.CellOf(m.Through) {
 			found[s] = append(found[s], name)
 		}
 	}

@@ -34,6 +34,7 @@ type Bucket struct {
 // bucket is a bucket as the [place] of an export.
 type bucket struct {
 	Bucket
+	cell    int
 	log     *slog.Logger
 	etag    string // of the manifest, empty for none
 	checked bool   // whether the store has conditional writes
@@ -49,13 +50,15 @@ const (
 // String is the address of the objects.
 func (b *bucket) String() string { return "s3://" + path.Join(b.Name, b.Prefix) }
 
+func (b *bucket) manifest() string { return manifestName(b.cell) }
+
 func (b *bucket) key(name string) string { return path.Join(b.Prefix, name) }
 
 func (b *bucket) core() minio.Core { return minio.Core{Client: b.Client} }
 
 func (b *bucket) load(ctx context.Context) (data []byte, err error) {
 	err = b.request(ctx, func() error {
-		body, info, _, err := b.core().GetObject(ctx, b.Name, b.key(controlDir+"/"+manifestName), minio.GetObjectOptions{})
+		body, info, _, err := b.core().GetObject(ctx, b.Name, b.key(controlDir+"/"+b.manifest()), minio.GetObjectOptions{})
 		if minio.ToErrorResponse(err).Code == minio.NoSuchKey {
 			data, b.etag = nil, ""
 			return nil
@@ -111,7 +114,7 @@ func (b *bucket) save(ctx context.Context, manifest []byte) error {
 func (b *bucket) saveIf(ctx context.Context, manifest []byte, opts minio.PutObjectOptions) error {
 	opts.ContentType = "application/json"
 	return b.request(ctx, func() error {
-		info, err := b.core().PutObject(ctx, b.Name, b.key(controlDir+"/"+manifestName), bytes.NewReader(manifest), int64(len(manifest)), "", "", opts)
+		info, err := b.core().PutObject(ctx, b.Name, b.key(controlDir+"/"+b.manifest()), bytes.NewReader(manifest), int64(len(manifest)), "", "", opts)
 		if err == nil {
 			b.etag = info.ETag
 		}

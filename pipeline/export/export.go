@@ -15,7 +15,9 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"golang.org/x/sync/errgroup"
 
+	"tributary/envelopes"
 	"tributary/pipeline"
 )
 
@@ -44,11 +46,11 @@ var errInterrupted = errors.New("interrupted before everything that was read is 
 
 // Result says what an export has done.
 type Result struct {
-	Events     int    // in new files
-	Files      int    // new ones
-	Unreadable int    // events that cannot be read and are in no file
-	Gone       int    // events without the raw that they refer to: their record has left the raw stream
-	Through    uint64 // sequence of the last event that is in a file
+	Events     int                // in new files
+	Files      int                // new ones
+	Unreadable int                // events that cannot be read and are in no file
+	Gone       int                // events without the raw that they refer to: their record has left the raw stream
+	Through    pipeline.Positions // of the last events that are in files
 }
 
 // Run exports the events that no file has yet, and ends with the last one that is there at
@@ -58,43 +60,90 @@ type Result struct {
 // have its range in their names. When an export ends in the middle of a span, however it does, the next one
 // stores the rest of the same span: every event is in one file, and no file is there in part.
 func Run(ctx context.Context, js jetstream.JetStream, cfg Config) (Result, error) {
-	stream, err := js.Stream(ctx, pipeline.EventsStream(cfg.Generation))
+	infos, err := streamInfos(ctx, js, cfg.Generation)
 	if err != nil {
 		return Result{}, err
 	}
-	info := stream.CachedInfo()
 	storing, stop := outlive(ctx, cfg.Drain)
 	defer stop()
-	p, err := cfg.place()
+	places, err := cfg.places(len(infos))
 	if err != nil {
 		return Result{}, err
-	}
-	a, err := openArchive(ctx, p, manifest{Generation: cfg.Generation, Created: info.Created, Format: cfg.Format, Raw: cfg.Raw})
-	if err != nil {
-		return Result{}, err
-	}
-	if next := a.manifest.Through + 1; next > 1 && info.State.FirstSeq > next {
-		cfg.Logger.WarnContext(ctx, "events may have expired before they were exported", "from", next, "to", info.State.FirstSeq-1)
 	}
 	if cfg.SpanBytes <= 0 {
 		cfg.SpanBytes = DefaultSpanBytes
 	}
+	cfg.SpanBytes /= len(infos)
 	if cfg.Every <= 0 {
 		cfg.Every = DefaultEvery
 	}
-	e := &exporter{cfg: cfg, archive: a, storing: storing}
-	e.reset()
-	err = e.run(ctx, pipeline.Events(ctx, js, cfg.Generation, pipeline.EventsQuery{After: a.manifest.Through, Follow: cfg.Follow, Raw: cfg.Raw}))
-	e.result.Through = a.manifest.Through
-	return e.result, err
+	exporters := make([]*exporter, len(infos))
+	for c, info := range infos {
+		a, err := openArchive(ctx, places[c], manifest{Generation: cfg.Generation, Created: info.Created, Format: cfg.Format, Raw: cfg.Raw, Through: pipeline.PlaceOf(c, 0)})
+		if err != nil {
+			return Result{}, err
+		}
+		if next := a.manifest.Through + 1; next > pipeline.PlaceOf(c, 1) && pipeline.PlaceOf(c, info.State.FirstSeq) > next {
+			cfg.Logger.WarnContext(ctx, "events may have expired before they were exported", "from", next, "to", pipeline.PlaceOf(c, info.State.FirstSeq)-1)
+		}
+		exporters[c] = &exporter{cfg: cfg, archive: a, storing: storing}
+		exporters[c].reset()
+	}
+	return runAll(ctx, js, cfg, exporters)
 }
 
-// place returns where the files are.
-func (c *Config) place() (place, error) {
-	if c.Bucket != nil {
-		return &bucket{Bucket: *c.Bucket, log: c.Logger}, nil
+// runAll runs the exporter of each cell, and returns what they have done together.
+func runAll(ctx context.Context, js jetstream.JetStream, cfg Config, exporters []*exporter) (Result, error) {
+	running, reading := errgroup.WithContext(ctx)
+	for c, e := range exporters {
+		q := pipeline.EventsQuery{Cells: []int{c}, Follow: cfg.Follow, Raw: cfg.Raw}
+		q.After = q.After.With(c, e.archive.manifest.Through-pipeline.PlaceOf(c, 0))
+		running.Go(func() error { return e.run(reading, pipeline.Events(reading, js, cfg.Generation, q)) })
 	}
-	return openFolder(c.Dir)
+	err := running.Wait()
+	var sum Result
+	for c, e := range exporters {
+		sum.Events += e.result.Events
+		sum.Files += e.result.Files
+		sum.Unreadable += e.result.Unreadable
+		sum.Gone += e.result.Gone
+		sum.Through = sum.Through.With(c, e.archive.manifest.Through-pipeline.PlaceOf(c, 0))
+	}
+	return sum, err
+}
+
+// streamInfos returns what the broker knows about the events streams of a generation, by cell.
+func streamInfos(ctx context.Context, js jetstream.JetStream, generation string) ([]*jetstream.StreamInfo, error) {
+	last, err := pipeline.LastPositions(ctx, js, generation)
+	if err != nil {
+		return nil, err
+	}
+	infos := make([]*jetstream.StreamInfo, len(last))
+	for c := range infos {
+		stream, err := js.Stream(ctx, pipeline.EventsStream(envelopes.CellName(generation, c)))
+		if err != nil {
+			return nil, err
+		}
+		infos[c] = stream.CachedInfo()
+	}
+	return infos, nil
+}
+
+// places opens the place of the export of each cell.
+func (c *Config) places(cells int) ([]place, error) {
+	places := make([]place, cells)
+	if c.Bucket != nil {
+		for cell := range places {
+			places[cell] = &bucket{Bucket: *c.Bucket, cell: cell, log: c.Logger}
+		}
+		return places, nil
+	}
+	f, err := openFolder(c.Dir)
+	for cell := range places {
+		f.cell = cell
+		places[cell] = f
+	}
+	return places, err
 }
 
 // outlive returns a context that ends some time after ctx does.
@@ -197,12 +246,13 @@ func (e *exporter) end(ctx context.Context) error {
 
 // add adds an event to the span, and stores the span when it is full.
 func (e *exporter) add(ctx context.Context, r *read) error {
-	if p := e.archive.manifest.Pending; p != (span{}) && r.event.Position > p.Last {
+	at := pipeline.PlaceOf(r.event.Cell, r.event.Position)
+	if p := e.archive.manifest.Pending; p != (span{}) && at > p.Last {
 		if err := e.store(p.Last); err != nil {
 			return err
 		}
 	}
-	e.last = r.event.Position
+	e.last = at
 	if r.err != nil {
 		e.result.Unreadable++
 		e.cfg.Logger.WarnContext(ctx, "event cannot be read: it is in no file", "error", r.err)

@@ -118,7 +118,7 @@ func TestEveryEventIsInOneFile(t *testing.T) {
 	t.Parallel()
 	js := stream(t, 60)
 	dir := t.TempDir()
-	if r := run(t, js, dir, export.Parquet); r.Events != 120 || r.Through != first+119 || r.Unreadable != 0 {
+	if r := run(t, js, dir, export.Parquet); r.Events != 120 || r.Through.In(0) != first+119 || r.Unreadable != 0 {
 		t.Errorf("%+v", r)
 	}
 	if r := run(t, js, dir, export.Parquet); r.Events != 0 || r.Files != 0 {

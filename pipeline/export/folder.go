@@ -3,6 +3,7 @@ package export
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -11,12 +12,15 @@ import (
 )
 
 // folder is a folder as the [place] of an export. Files are written elsewhere in it, synced and renamed.
-type folder struct{ dir string }
+type folder struct {
+	dir  string
+	cell int
+}
 
 // openFolder opens a folder, which is made if it does not exist. One export at a time may write to it.
 func openFolder(dir string) (folder, error) {
 	tmp := filepath.Join(dir, controlDir, temporaryDir)
-	return folder{dir}, errors.Join(os.RemoveAll(tmp), os.MkdirAll(tmp, 0o700))
+	return folder{dir: dir}, errors.Join(os.RemoveAll(tmp), os.MkdirAll(tmp, 0o700))
 }
 
 // temporaryDir has the files that are being written.
@@ -25,8 +29,10 @@ const temporaryDir = "tmp"
 // String is the name of the folder.
 func (f folder) String() string { return f.dir }
 
+func (f folder) manifest() string { return manifestName(f.cell) }
+
 func (f folder) load(context.Context) ([]byte, error) {
-	data, err := os.ReadFile(filepath.Join(f.dir, controlDir, manifestName))
+	data, err := os.ReadFile(filepath.Join(f.dir, controlDir, f.manifest()))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -34,14 +40,14 @@ func (f folder) load(context.Context) ([]byte, error) {
 }
 
 func (f folder) save(_ context.Context, manifest []byte) error {
-	tmp := f.temporary(manifestName)
+	tmp := f.temporary(f.manifest())
 	if err := writeFile(tmp, func(w io.Writer) error {
 		_, err := w.Write(manifest)
 		return err
 	}); err != nil {
 		return err
 	}
-	return move(tmp, filepath.Join(f.dir, controlDir, manifestName))
+	return move(tmp, filepath.Join(f.dir, controlDir, f.manifest()))
 }
 
 func (f folder) names(context.Context) ([]string, error) {
@@ -65,7 +71,7 @@ func (f folder) add(_ context.Context, files []file) error {
 
 // temporary is the name of a file that is being written.
 func (f folder) temporary(name string) string {
-	return filepath.Join(f.dir, controlDir, temporaryDir, name+".tmp")
+	return filepath.Join(f.dir, controlDir, temporaryDir, fmt.Sprintf("%d-%s.tmp", f.cell, name))
 }
 
 // writeFile writes a new file and syncs it.

@@ -160,8 +160,9 @@ type deadLetter struct {
 
 // content is what a generation holds, or should hold.
 type content struct {
+	cell        int // that is being read
 	events      map[sessionID][]event
-	deadLetters map[uint64][]deadLetter // by raw sequence
+	deadLetters map[uint64][]deadLetter // by cell and raw sequence, see [pipeline.PlaceOf]
 	states      map[sessionID][]byte
 	checkpoints map[int][]pipeline.Checkpoint
 	gaps        map[int]map[string]bool // subjects of the states of sessions with gaps, by partition
@@ -181,7 +182,7 @@ func newContent() *content {
 func (x Expectation) fold(ctx context.Context, js jetstream.JetStream, r *Report) (*content, error) {
 	f := rawFold{Expectation: x, content: newContent(), sessions: make(map[sessionID]*normalizers.Session), partitions: make(map[sessionID]int)}
 	claims := pipeline.NewClaims(js)
-	for m, err := range rawMessages(ctx, js) {
+	for m, err := range x.rawMessages(ctx, js) {
 		if err != nil {
 			return nil, err
 		}
@@ -190,7 +191,7 @@ func (x Expectation) fold(ctx context.Context, js jetstream.JetStream, r *Report
 		if claim != (pipeline.Claim{}) && cause == nil {
 			record.Data, cause = claims.Get(ctx, claim)
 		}
-		if slices.Contains(x.Crashed, m.sequence) {
+		if m.cell == 0 && slices.Contains(x.Crashed, m.sequence) {
 			cause = pipeline.ErrCrashed
 		}
 		if err := f.record(m, record, cause, r); err != nil {
@@ -238,7 +239,8 @@ func (f *rawFold) record(m rawMessage, record normalizers.Record, cause error, r
 			f.states[id] = nil
 		}
 		r.DeadLetters++
-		f.deadLetters[m.sequence] = append(f.deadLetters[m.sequence], deadLetter{reason, m.Data})
+		at := pipeline.PlaceOf(m.cell, m.sequence)
+		f.deadLetters[at] = append(f.deadLetters[at], deadLetter{reason, m.Data})
 		return nil
 	}
 	for _, e := range result.Events {
@@ -264,7 +266,7 @@ func (f *rawFold) encodeStates() {
 		if f.gaps[p] == nil {
 			f.gaps[p] = make(map[string]bool)
 		}
-		f.gaps[p][envelopes.StateSubject(f.Topology.Generation, p, id.source, id.id)] = true
+		f.gaps[p][envelopes.StateSubject(f.cellName(p), p, id.source, id.id)] = true
 	}
 }
 
@@ -292,36 +294,54 @@ func partitionOf(subject string) int {
 	return 0
 }
 
+// cells is the number of cells.
+func (x Expectation) cells() int { return max(x.Topology.Cells, 1) }
+
+// cellName returns the name under which the cell of a partition stores the generation.
+func (x Expectation) cellName(partition int) string {
+	return envelopes.CellName(x.Topology.Generation, partition%x.cells())
+}
+
 // stored reads what the generation holds.
 func (x Expectation) stored(ctx context.Context, js jetstream.JetStream) (*content, error) {
 	c := newContent()
-	g := x.Topology.Generation
-	consumer, err := js.OrderedConsumer(ctx, pipeline.EventsStream(g), jetstream.OrderedConsumerConfig{})
+	for cell := range x.cells() {
+		c.cell = cell
+		if err := c.readAll(ctx, js, pipeline.EventsStream(x.cellName(cell))); err != nil {
+			return nil, err
+		}
+	}
+	return c, nil
+}
+
+// readAll reads what the events stream of the cell holds.
+func (c *content) readAll(ctx context.Context, js jetstream.JetStream, stream string) error {
+	consumer, err := js.OrderedConsumer(ctx, stream, jetstream.OrderedConsumerConfig{})
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if consumer.CachedInfo().NumPending == 0 {
-		return c, nil
+		return nil
 	}
 	messages, err := consumer.Messages()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer messages.Stop()
 	for {
 		m, err := messages.Next(jetstream.NextContext(ctx))
 		if err != nil {
-			return nil, err
+			return err
 		}
 		meta, err := m.Metadata()
 		if err != nil {
-			return nil, err
+			return err
 		}
 		if err := c.read(m); err != nil {
-			return nil, fmt.Errorf("message %d: %w", meta.Sequence.Stream, err)
+			return fmt.Errorf("message %d of %s: %w", meta.Sequence.Stream, stream, err)
 		}
 		if meta.NumPending == 0 {
-			return c, nil
+			return nil
 		}
 	}
 }
@@ -339,7 +359,7 @@ func (c *content) read(m jetstream.Msg) error {
 		if err != nil {
 			return err
 		}
-		if want := envelopes.EventSubject(p.Generation, &e); m.Subject() != want {
+		if want := envelopes.EventSubject(envelopes.CellName(p.Generation, c.cell), &e); m.Subject() != want {
 			return errors.New("event at another subject than its own")
 		}
 		id := sessionID{e.Source, e.SessionID}
@@ -349,7 +369,8 @@ func (c *content) read(m jetstream.Msg) error {
 		if err != nil {
 			return err
 		}
-		c.deadLetters[raw] = append(c.deadLetters[raw], deadLetter{m.Headers().Get(envelopes.HeaderReason), m.Data()})
+		at := pipeline.PlaceOf(c.cell, raw)
+		c.deadLetters[at] = append(c.deadLetters[at], deadLetter{m.Headers().Get(envelopes.HeaderReason), m.Data()})
 	case "states":
 		s, err := normalizers.DecodeSession(m.Data())
 		if err != nil {
@@ -479,19 +500,33 @@ func (c *content) compareGaps(p int, checkpoints []pipeline.Checkpoint, r *Repor
 	}
 }
 
-// rawMessage is a message of the raw stream.
+// rawMessage is a message of a raw stream.
 type rawMessage struct {
 	*nats.Msg
+	cell     int
 	sequence uint64
 	stored   time.Time
 }
 
-// rawMessages iterates over the raw stream through its leader, one message at a time.
-func rawMessages(ctx context.Context, js jetstream.JetStream) func(yield func(rawMessage, error) bool) {
+// rawMessages iterates over the raw streams through their leaders, one message at a time.
+func (x Expectation) rawMessages(ctx context.Context, js jetstream.JetStream) func(yield func(rawMessage, error) bool) {
+	return func(yield func(rawMessage, error) bool) {
+		for cell := range x.cells() {
+			for m, err := range rawMessages(ctx, js, cell) {
+				if !yield(m, err) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// rawMessages iterates over the raw stream of a cell.
+func rawMessages(ctx context.Context, js jetstream.JetStream, cell int) func(yield func(rawMessage, error) bool) {
 	return func(yield func(rawMessage, error) bool) {
 		for next := uint64(1); ; {
 			body := fmt.Appendf(nil, `{"seq":%d,"next_by_subj":">"}`, next)
-			reply, err := js.Conn().RequestWithContext(ctx, jetstream.DefaultAPIPrefix+"STREAM.MSG.GET."+pipeline.RawStream, body)
+			reply, err := js.Conn().RequestWithContext(ctx, jetstream.DefaultAPIPrefix+"STREAM.MSG.GET."+pipeline.RawStreamOf(cell), body)
 			if err != nil {
 				yield(rawMessage{}, err)
 				return
@@ -521,7 +556,7 @@ func rawMessages(ctx context.Context, js jetstream.JetStream) func(yield func(ra
 			if len(a.Header) > 0 {
 				m.Header, _ = nats.DecodeHeadersMsg(a.Header) // what a client gets when the headers are damaged
 			}
-			if !yield(rawMessage{m, a.Sequence, a.Time}, nil) {
+			if !yield(rawMessage{m, cell, a.Sequence, a.Time}, nil) {
 				return
 			}
 			next = a.Sequence + 1

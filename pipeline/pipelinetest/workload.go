@@ -128,18 +128,31 @@ func (w *workload) words(n int) string {
 func Publish(tb testing.TB, js jetstream.JetStream, records ...normalizers.Record) {
 	tb.Helper()
 	claims := pipeline.NewClaims(js)
-	messages := make([]*nats.Msg, len(records))
-	for i, r := range records {
-		if !pipeline.Claimed(len(r.Data), js.Conn().MaxPayload()) {
-			messages[i] = pipeline.RawMessage(r)
-			continue
-		}
-		if _, err := claims.Put(tb.Context(), r.Data); err != nil {
-			tb.Fatalf("publish raw records: %v", err)
-		}
-		messages[i] = pipeline.ClaimMessage(r)
+	layout, err := readLayout(tb.Context(), js)
+	if err != nil {
+		tb.Fatalf("publish raw records: %v", err)
 	}
-	PublishMessages(tb.Context(), tb, js, messages...)
+	cells := make([][]*nats.Msg, layout.Cells)
+	for _, r := range records {
+		m := pipeline.RawMessage(r)
+		if pipeline.Claimed(len(r.Data), js.Conn().MaxPayload()) {
+			if _, err := claims.Put(tb.Context(), r.Data); err != nil {
+				tb.Fatalf("publish raw records: %v", err)
+			}
+			m = pipeline.ClaimMessage(r)
+		}
+		c := layout.Place(m, r.Source, r.Session)
+		cells[c] = append(cells[c], m)
+	}
+	for _, messages := range cells {
+		PublishMessages(tb.Context(), tb, js, messages...)
+	}
+}
+
+// readLayout reads how the sessions are spread over cells.
+func readLayout(ctx context.Context, js jetstream.JetStream) (pipeline.Layout, error) {
+	state, err := pipeline.ReadRawState(ctx, js, 0)
+	return state.Layout, err
 }
 
 // PublishMessages is [Publish] for messages, which need not hold records.
@@ -185,18 +198,47 @@ const codeDuplicateID = 10201
 // one when the broker knows some of them. The message ids are ids with the numbers from first
 // on. The error is the cause of the end of ctx.
 func Ship(ctx context.Context, js jetstream.JetStream, ids string, first int, records ...normalizers.Record) error {
-	messages := func() []*nats.Msg {
-		out := make([]*nats.Msg, len(records))
-		for i, r := range records {
-			out[i] = pipeline.RawMessage(r)
-			out[i].Header[jetstream.MsgIDHeader] = []string{fmt.Sprintf("%s-%d", ids, first+i)}
-		}
-		return out
-	}
 	retry := time.NewTicker(50 * time.Millisecond)
 	defer retry.Stop()
-	singly := false
-	for {
+	again := func() error {
+		select {
+		case <-retry.C:
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	layout, err := readLayout(ctx, js)
+	for ; err != nil; layout, err = readLayout(ctx, js) {
+		if err := again(); err != nil {
+			return err
+		}
+	}
+	for cell := range layout.Cells {
+		messages := func() []*nats.Msg {
+			var out []*nats.Msg
+			for i, r := range records {
+				m := pipeline.RawMessage(r)
+				m.Header[jetstream.MsgIDHeader] = []string{fmt.Sprintf("%s-%d", ids, first+i)}
+				if layout.Place(m, r.Source, r.Session) == cell {
+					out = append(out, m)
+				}
+			}
+			return out
+		}
+		if err := shipAll(ctx, js, messages, again); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// shipAll stores messages of one cell, which are made for each attempt. again waits before the next one.
+func shipAll(ctx context.Context, js jetstream.JetStream, messages func() []*nats.Msg, again func() error) error {
+	if len(messages()) == 0 {
+		return nil
+	}
+	for singly := false; ; {
 		var err error
 		if !singly {
 			_, err = pipeline.PublishBatch(ctx, js.Conn(), messages())
@@ -210,10 +252,8 @@ func Ship(ctx context.Context, js jetstream.JetStream, ids string, first int, re
 		if err == nil {
 			return nil
 		}
-		select {
-		case <-retry.C:
-		case <-ctx.Done():
-			return context.Cause(ctx)
+		if err := again(); err != nil {
+			return err
 		}
 	}
 }

@@ -7,10 +7,10 @@ import (
 	"tributary/pipeline"
 )
 
-// ack is how far the broker had acknowledged a file when the raw stream had a sequence.
+// ack is how far the broker had acknowledged a file when the raw stream of each cell had a sequence.
 type ack struct {
-	At  int64  `json:"at"`  // offset: everything before it is acknowledged
-	Seq uint64 `json:"seq"` // of the last message of that; no earlier ack has a larger one
+	At  int64              `json:"at"`  // offset: everything before it is acknowledged
+	Seq pipeline.Positions `json:"seq"` // of the last messages of that, by cell; no earlier ack has a larger one
 }
 
 // maxAcks is how many acks a file keeps.
@@ -21,17 +21,21 @@ const maxAcks = 8
 type acks []ack
 
 // with returns a with one more ack at its end.
-func (a acks) with(at int64, seq uint64) acks {
+func (a acks) with(at int64, seq pipeline.Positions) acks {
 	if n := len(a); n > 0 {
-		seq = max(seq, a[n-1].Seq)
+		for c, before := range a[n-1].Seq {
+			if seq.In(c) < before {
+				seq = seq.With(c, before)
+			}
+		}
 	}
 	return acks(thin(append(slices.Clip(a), ack{at, seq}), maxAcks))
 }
 
-// upTo returns the acks that are true of a stream that has lost everything behind a sequence.
-func (a acks) upTo(seq uint64) acks {
+// upTo returns the acks that are true when the stream of a cell has lost everything behind a sequence.
+func (a acks) upTo(cell int, seq uint64) acks {
 	for n := len(a); n > 0; n-- {
-		if a[n-1].Seq <= seq {
+		if a[n-1].Seq.In(cell) <= seq {
 			return a[:n:n]
 		}
 	}

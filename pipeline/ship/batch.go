@@ -55,7 +55,7 @@ func (v *visit) flush(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if last > 0 {
+		if last != nil {
 			o.Acks = o.Acks.with(max(v.end, o.Done), last)
 		}
 	}
@@ -70,8 +70,8 @@ func (v *visit) flush(ctx context.Context) error {
 }
 
 // send publishes the batch, which is empty afterwards, and counts the outcome. It returns the
-// last sequence that the raw stream has of the batch, 0 for none.
-func (v *visit) send(ctx context.Context) (last uint64, err error) {
+// last sequences that the raw streams have of the batch, nil for none.
+func (v *visit) send(ctx context.Context) (last pipeline.Positions, err error) {
 	batch, bytes := v.batch, v.bytes
 	v.batch, v.bytes = nil, 0
 	var r receipt

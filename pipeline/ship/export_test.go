@@ -58,7 +58,7 @@ func (s *Stored) Done() map[string]int64 {
 func (s *Stored) Seen() (acknowledged, relied uint64) {
 	for _, e := range s.offsets.known {
 		for _, a := range e.Acks {
-			relied = max(relied, a.Seq)
+			relied = max(relied, a.Seq.In(0))
 		}
 	}
 	return s.offsets.stream.Acknowledged.last(), relied

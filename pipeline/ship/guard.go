@@ -23,9 +23,11 @@ const guardEvery = 10 * time.Second
 // it had acknowledged. The next pass ships that again.
 var errStreamChanged = errors.New("the raw stream is no longer the one that acknowledged the records")
 
-// guard compares the raw stream with what it has acknowledged. It belongs to the goroutine
+// guard compares the raw stream of a cell with what it has acknowledged. It belongs to the goroutine
 // that publishes.
 type guard struct {
+	cell    int
+	created time.Time // of the stream, when the pass began
 	nc      *nats.Conn
 	js      jetstream.JetStream
 	logger  *slog.Logger
@@ -36,6 +38,9 @@ type guard struct {
 	blind       bool      // this client may not read messages of the raw stream
 	revived     bool      // a message was stored under another id, which is logged once
 }
+
+// stream returns the name of the stream.
+func (g *guard) stream() string { return pipeline.RawStreamOf(g.cell) }
 
 // finding is the outcome of a comparison.
 type finding struct {
@@ -60,7 +65,7 @@ func (g *guard) check(ctx context.Context, lost func(finding) error) error {
 	switch {
 	case err != nil:
 		return err
-	case !found.state.Created.Equal(g.offsets.stream.Created):
+	case !found.state.Created.Equal(g.created):
 		return errStreamChanged
 	}
 	if found.lost {
@@ -89,7 +94,7 @@ func (g *guard) compare(ctx context.Context) (finding, error) {
 	if err != nil {
 		return finding{}, err
 	}
-	acknowledged := g.offsets.acknowledged()
+	acknowledged := g.offsets.acknowledged(g.cell)
 	f := finding{state: state, newest: acknowledged.last()}
 	f.lost = state.Last < f.newest
 	for _, c := range slices.Backward(acknowledged) {
@@ -143,13 +148,13 @@ func (g *guard) mark(ctx context.Context, seq uint64) (pipeline.RawMark, error) 
 	if g.blind {
 		return pipeline.RawMark{}, errMayNotRead
 	}
-	mark, err := pipeline.ReadRawMark(ctx, g.js, seq)
+	mark, err := pipeline.ReadRawMark(ctx, g.js, g.cell, seq)
 	if err == nil || errors.Is(err, jetstream.ErrMsgNotFound) || !g.forbidden("STREAM.MSG.GET") {
 		return mark, err
 	}
 	g.blind = true
 	g.logger.WarnContext(ctx, "the broker does not let this edge read its own messages: a raw stream that was rolled back and has grown since is not noticed",
-		"right", jetstream.DefaultAPIPrefix+"STREAM.MSG.GET."+pipeline.RawStream)
+		"right", jetstream.DefaultAPIPrefix+"STREAM.MSG.GET."+g.stream())
 	return pipeline.RawMark{}, errMayNotRead
 }
 
@@ -157,19 +162,19 @@ func (g *guard) mark(ctx context.Context, seq uint64) (pipeline.RawMark, error) 
 // such a request with nothing but an error of the connection.
 func (g *guard) forbidden(verb string) bool {
 	err := g.nc.LastError()
-	return errors.Is(err, nats.ErrPermissionViolation) && strings.Contains(err.Error(), verb+"."+pipeline.RawStream)
+	return errors.Is(err, nats.ErrPermissionViolation) && strings.Contains(err.Error(), verb+"."+g.stream())
 }
 
 // state reads the state of the raw stream. Its error names the cure.
 func (g *guard) state(ctx context.Context) (pipeline.RawState, error) {
-	state, err := pipeline.ReadRawState(ctx, g.js)
+	state, err := pipeline.ReadRawState(ctx, g.js, g.cell)
 	const verb = "STREAM.INFO"
 	switch {
 	case err == nil:
 	case errors.Is(err, jetstream.ErrStreamNotFound), errors.Is(err, nats.ErrNoResponders):
 		err = noStream(err)
 	case g.forbidden(verb):
-		err = fmt.Errorf("%w: let it publish to %s%s.%s: %w", errNoRight, jetstream.DefaultAPIPrefix, verb, pipeline.RawStream, err)
+		err = fmt.Errorf("%w: let it publish to %s%s.%s: %w", errNoRight, jetstream.DefaultAPIPrefix, verb, g.stream(), err)
 	}
 	return state, err
 }
@@ -178,7 +183,7 @@ func (g *guard) state(ctx context.Context) (pipeline.RawState, error) {
 // does that by itself.
 func (g *guard) notePurge(ctx context.Context, f finding) {
 	first := max(f.state.First, 1) // a new stream says 0
-	before := g.offsets.sawFirst(first)
+	before := g.offsets.sawFirst(g.cell, first)
 	if before == 0 || first <= before || f.state.Limited || f.newest < before {
 		return
 	}

@@ -31,6 +31,11 @@ func (s *Ship) runInput(ctx context.Context) error {
 	if err := s.connect(ctx); err != nil {
 		return err
 	}
+	if !s.config.DryRun {
+		if _, err := s.publisher.findCells(ctx, true); err != nil {
+			return err
+		}
+	}
 	s.attached.Store(true)
 	s.tally.change(func(sum *Summary) { sum.Files++ })
 	var g errgroup.Group

@@ -19,6 +19,7 @@ import (
 // check: its bytes are stored as an object before the message, which names the object.
 type parcel struct {
 	*nats.Msg
+	cell    int        // whose raw stream stores it
 	claimed []byte     // content of the object; nil when the message has the record itself
 	span    trace.Span // of its publication
 }
@@ -47,10 +48,12 @@ func (s *Ship) newOutgoing(ctx context.Context, r normalizers.Record, line int, 
 
 // newParcel makes the message of a record, with a claim check for a large one.
 func (s *Ship) newParcel(r normalizers.Record) parcel {
+	p := parcel{Msg: pipeline.RawMessage(r)}
 	if pipeline.Claimed(len(r.Data), s.limit()) {
-		return parcel{Msg: pipeline.ClaimMessage(r), claimed: r.Data}
+		p.Msg, p.claimed = pipeline.ClaimMessage(r), r.Data
 	}
-	return parcel{Msg: pipeline.RawMessage(r)}
+	p.cell = s.publisher.layout.Place(p.Msg, r.Source, r.Session)
+	return p
 }
 
 // close ends the trace of o with its outcome.

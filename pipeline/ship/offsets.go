@@ -89,10 +89,10 @@ func (o offset) moved() bool {
 	return errors.Join(err, f.Close()) == nil && id != o.inode
 }
 
-// rewound returns the offset for a stream that has lost everything behind a sequence. It
+// rewound returns the offset when the stream of a cell has lost everything behind a sequence. It
 // reports false when the stream has lost nothing of the file.
-func (o offset) rewound(seq uint64) (offset, bool) {
-	kept := o.Acks.upTo(seq)
+func (o offset) rewound(cell int, seq uint64) (offset, bool) {
+	kept := o.Acks.upTo(cell, seq)
 	if len(kept) == len(o.Acks) {
 		return o, false
 	}
@@ -103,7 +103,7 @@ func (o offset) rewound(seq uint64) (offset, bool) {
 	return o, true
 }
 
-// offsets keeps the offset of each file in one raw stream, and what that stream has
+// offsets keeps the offset of each file in the raw streams of one broker, and what these have
 // acknowledged. It lags behind the broker and is never ahead: what it loses is shipped
 // again, and dropped as a duplicate by message id or by position. All methods may be called
 // concurrently.
@@ -127,46 +127,52 @@ func newOffsets(stream streamEntry) *offsets {
 	return o
 }
 
-// acknowledged returns the checkpoints of the stream.
-func (o *offsets) acknowledged() checkpoints {
+// acknowledged returns the checkpoints of the stream of a cell.
+func (o *offsets) acknowledged(cell int) checkpoints {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.stream.Acknowledged
+	return o.stream.in(cell).Acknowledged
 }
 
 // acknowledge adds a checkpoint. False means that the stream has given its sequence before:
 // it has lost what it had acknowledged since.
-func (o *offsets) acknowledge(c checkpoint) bool {
+func (o *offsets) acknowledge(cell int, c checkpoint) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if c.Seq <= o.stream.Acknowledged.last() {
+	is := o.stream.in(cell)
+	if c.Seq <= is.Acknowledged.last() {
 		return false
 	}
-	o.stream.Acknowledged = o.stream.Acknowledged.with(c)
+	is.Acknowledged = is.Acknowledged.with(c)
+	o.stream = o.stream.with(cell, is)
 	o.dirty = true
 	return true
 }
 
-// sawFirst notes the first sequence of the stream, and returns the one that was noted before.
-func (o *offsets) sawFirst(seq uint64) (before uint64) {
+// sawFirst notes the first sequence of the stream of a cell, and returns the one that was noted before.
+func (o *offsets) sawFirst(cell int, seq uint64) (before uint64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	before = o.stream.First
+	is := o.stream.in(cell)
+	before = is.First
 	if before != seq {
-		o.stream.First = seq
+		is.First = seq
+		o.stream = o.stream.with(cell, is)
 		o.dirty = true
 	}
 	return before
 }
 
-// rewind takes back everything that the stream acknowledged behind a sequence. It returns
+// rewind takes back everything that the stream of a cell acknowledged behind a sequence. It returns
 // the number of files of which the stream has lost records.
-func (o *offsets) rewind(seq uint64) (files int) {
+func (o *offsets) rewind(cell int, seq uint64) (files int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.stream.Acknowledged = o.stream.Acknowledged.upTo(seq)
+	is := o.stream.in(cell)
+	is.Acknowledged = is.Acknowledged.upTo(seq)
+	o.stream = o.stream.with(cell, is)
 	for id, e := range o.known {
-		if next, ok := e.rewound(seq); ok {
+		if next, ok := e.rewound(cell, seq); ok {
 			o.known[id] = next
 			o.mark(id)
 			files++

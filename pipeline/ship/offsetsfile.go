@@ -58,16 +58,49 @@ type offsetsChange struct {
 	Gone   []inode      `json:"gone,omitempty"`  // files without an offset from now on
 }
 
-// streamEntry is a raw stream with the offsets in it.
+// streamEntry is a raw stream with the offsets in it, or the raw streams of all cells.
 type streamEntry struct {
-	Name         string      `json:"stream"`
-	Created      time.Time   `json:"created"`        // identifies the stream, together with its name
-	Broker       string      `json:"broker"`         // digest of Config.Broker when it was used last
-	Used         time.Time   `json:"used"`           // when it was used last
-	First        uint64      `json:"first,omitzero"` // first sequence that was noticed last
-	Acknowledged checkpoints `json:"acknowledged,omitempty"`
+	Name    string    `json:"stream"`
+	Created time.Time `json:"created"` // identifies the stream, together with its name; of the youngest cell
+	Broker  string    `json:"broker"`  // digest of Config.Broker when it was used last
+	Used    time.Time `json:"used"`    // when it was used last
+
+	cellEntry `json:",embed"`
+
+	More []cellEntry `json:"cells,omitempty"` // of cells 1 and up
 
 	files map[inode]offset
+}
+
+// cellEntry is what is known about the raw stream of a cell.
+type cellEntry struct {
+	First        uint64      `json:"first,omitzero"` // first sequence that was noticed last
+	Acknowledged checkpoints `json:"acknowledged,omitempty"`
+}
+
+// in returns what is known about a cell.
+func (e streamEntry) in(cell int) cellEntry {
+	switch {
+	case cell == 0:
+		return e.cellEntry
+	case cell <= len(e.More):
+		return e.More[cell-1]
+	default:
+		return cellEntry{}
+	}
+}
+
+// with returns e with something else about a cell. The two share nothing that changes.
+func (e streamEntry) with(cell int, is cellEntry) streamEntry {
+	if cell == 0 {
+		e.cellEntry = is
+		return e
+	}
+	more := make([]cellEntry, max(cell, len(e.More)))
+	copy(more, e.More)
+	more[cell-1] = is
+	e.More = more
+	return e
 }
 
 // is reports whether both are of one stream.

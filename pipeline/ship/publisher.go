@@ -52,10 +52,11 @@ type publisher struct {
 	claims    *pipeline.Claims
 	records   int // limit of a batch, beside batchBytes
 	logger    *slog.Logger
-	onRevived func()      // called for each message that is stored under another id, see storeOne
-	onStall   func(error) // called with why the broker takes no records, and with nil when it does again
-	guard     *guard
-	once      bool // does not wait for a stream that nobody creates
+	onRevived func()          // called for each message that is stored under another id, see storeOne
+	onStall   func(error)     // called with why the broker takes no records, and with nil when it does again
+	layout    pipeline.Layout // of the broker; zero for one cell
+	guards    []*guard        // by cell
+	once      bool            // does not wait for a stream that nobody creates
 
 	pending   atomic.Int64     // messages that are handed to publish and not stored
 	submitted chan *submission // closed when nothing more is published
@@ -64,8 +65,9 @@ type publisher struct {
 }
 
 // submission is the batch of one file. The publisher may join several into one atomic
-// batch.
+// batch. Its messages are of one cell.
 type submission struct {
+	cell   int
 	msgs   []parcel
 	bytes  int // of records, those that travel by claim check included
 	stored chan receipt
@@ -74,10 +76,10 @@ type submission struct {
 // receipt is the outcome of a submission, by index of its messages. Without err, all that
 // are not rejected are stored.
 type receipt struct {
-	duplicate map[int]bool  // the broker already had the message
-	rejected  map[int]error // the broker will never take the message
-	last      uint64        // the highest sequence of the messages; 0 when all are rejected
-	err       error         // of the context, errClosed, errStreamChanged, or errNoStream in a Once run
+	duplicate map[int]bool       // the broker already had the message
+	rejected  map[int]error      // the broker will never take the message
+	last      pipeline.Positions // the highest sequences of the messages, by cell; nil when all are rejected
+	err       error              // of the context, errClosed, errStreamChanged, or errNoStream in a Once run
 }
 
 // connected waits for the first connection, which makes the limits of the broker known.
@@ -90,9 +92,35 @@ func (p *publisher) connected(ctx context.Context) error {
 func (p *publisher) publish(msgs []parcel, bytes int) receipt {
 	p.pending.Add(int64(len(msgs)))
 	defer p.pending.Add(-int64(len(msgs)))
-	s := &submission{msgs, bytes, make(chan receipt, 1)}
-	p.submitted <- s
-	return <-s.stored
+	all := receipt{duplicate: map[int]bool{}, rejected: map[int]error{}}
+	for cell := range max(1, p.layout.Cells) {
+		s := &submission{cell: cell, stored: make(chan receipt, 1)}
+		var at []int // in msgs
+		for i, m := range msgs {
+			if m.cell == cell {
+				s.msgs, at = append(s.msgs, m), append(at, i)
+			}
+		}
+		if at == nil {
+			continue
+		}
+		s.bytes = bytes * len(at) / len(msgs)
+		p.submitted <- s
+		r := <-s.stored
+		for i, duplicate := range r.duplicate {
+			all.duplicate[at[i]] = duplicate
+		}
+		for i, err := range r.rejected {
+			all.rejected[at[i]] = err
+		}
+		if n := r.last.In(cell); n > 0 {
+			all.last = all.last.With(cell, n)
+		}
+		if all.err = r.err; all.err != nil {
+			break
+		}
+	}
+	return all
 }
 
 // run stores submissions until submitted is closed. Meanwhile it watches that the raw stream
@@ -115,7 +143,7 @@ func (p *publisher) run(ctx context.Context, fail func(error)) {
 			if ctx.Err() != nil || !p.nc.IsConnected() {
 				continue
 			}
-			switch err := p.guard.require(context.WithoutCancel(ctx)); {
+			switch err := p.requireAll(context.WithoutCancel(ctx)); {
 			case errors.Is(err, errStreamChanged):
 				fail(err)
 			case err == nil, errors.Is(err, errNoStream):
@@ -125,8 +153,18 @@ func (p *publisher) run(ctx context.Context, fail func(error)) {
 	}
 }
 
+// requireAll is [guard.require] of all cells.
+func (p *publisher) requireAll(ctx context.Context) error {
+	for _, g := range p.guards {
+		if err := g.require(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // gather returns first and the submissions that wait behind it, up to a full batch. rest is
-// the one that no longer fits.
+// the one that no longer fits, or is of another cell.
 func (p *publisher) gather(first *submission) (group []*submission, rest *submission) {
 	group = []*submission{first}
 	records, bytes := len(first.msgs), first.bytes
@@ -137,7 +175,7 @@ func (p *publisher) gather(first *submission) (group []*submission, rest *submis
 				return group, nil
 			}
 			records, bytes = records+len(s.msgs), bytes+s.bytes
-			if records > p.records || bytes > batchBytes {
+			if records > p.records || bytes > batchBytes || s.cell != first.cell {
 				return group, s
 			}
 			group = append(group, s)
@@ -155,7 +193,7 @@ func (p *publisher) store(ctx context.Context, group []*submission) {
 		parcels = append(parcels, s.msgs...)
 	}
 	if len(parcels) == 1 {
-		group[0].stored <- p.storeSingly(ctx, parcels)
+		group[0].stored <- p.storeSingly(ctx, group[0].cell, parcels)
 		return
 	}
 	msgs := make([]*nats.Msg, len(parcels))
@@ -163,24 +201,25 @@ func (p *publisher) store(ctx context.Context, group []*submission) {
 		msgs[i] = m.Msg
 	}
 	var last uint64
-	err := p.untilStored(ctx, parcels, func(ctx context.Context) (err error) {
+	cell := group[0].cell
+	err := p.untilStored(ctx, cell, parcels, func(ctx context.Context) (err error) {
 		last, err = pipeline.PublishBatch(ctx, p.nc, msgs)
 		return err
 	})
 	switch {
 	case err == nil:
-		err = p.acknowledged(last, msgs[len(msgs)-1])
+		err = p.acknowledged(cell, last, msgs[len(msgs)-1])
 		at := last - uint64(len(msgs))
 		for _, s := range group {
 			at += uint64(len(s.msgs))
-			s.stored <- receipt{last: at, err: err}
+			s.stored <- receipt{last: pipeline.Positions(nil).With(cell, at), err: err}
 		}
 	case !rejects(err):
 		for _, s := range group {
 			s.stored <- receipt{err: err}
 		}
 	case len(group) == 1:
-		group[0].stored <- p.storeSingly(ctx, parcels)
+		group[0].stored <- p.storeSingly(ctx, group[0].cell, parcels)
 	default:
 		for _, s := range group {
 			p.store(ctx, []*submission{s})
@@ -190,9 +229,9 @@ func (p *publisher) store(ctx context.Context, group []*submission) {
 
 // acknowledged notes that the broker has stored m at a sequence. It returns errStreamChanged
 // when the stream had that sequence before.
-func (p *publisher) acknowledged(seq uint64, m *nats.Msg) error {
-	o := p.guard.offsets
-	if o == nil || o.acknowledge(checkpoint{Seq: seq, ID: m.Header.Get(nats.MsgIdHdr)}) {
+func (p *publisher) acknowledged(cell int, seq uint64, m *nats.Msg) error {
+	o := p.guards[cell].offsets
+	if o == nil || o.acknowledge(cell, checkpoint{Seq: seq, ID: m.Header.Get(nats.MsgIdHdr)}) {
 		return nil
 	}
 	return errStreamChanged
@@ -200,15 +239,15 @@ func (p *publisher) acknowledged(seq uint64, m *nats.Msg) error {
 
 // storeSingly stores messages one after the other. A later message must not be stored
 // before an earlier one: its position would make the earlier one a duplicate.
-func (p *publisher) storeSingly(ctx context.Context, msgs []parcel) receipt {
+func (p *publisher) storeSingly(ctx context.Context, cell int, msgs []parcel) receipt {
 	r := receipt{duplicate: map[int]bool{}, rejected: map[int]error{}}
 	for i, m := range msgs {
 		for name := range batchHeaders {
 			m.Header.Del(name)
 		}
 		var ack *jetstream.PubAck
-		err := p.untilStored(ctx, msgs[i:i+1], func(ctx context.Context) (err error) {
-			ack, err = p.storeOne(ctx, m.Msg)
+		err := p.untilStored(ctx, cell, msgs[i:i+1], func(ctx context.Context) (err error) {
+			ack, err = p.storeOne(ctx, cell, m.Msg)
 			return err
 		})
 		switch {
@@ -217,11 +256,11 @@ func (p *publisher) storeSingly(ctx context.Context, msgs []parcel) receipt {
 			continue
 		case err == nil:
 			r.duplicate[i] = ack.Duplicate
-			err = p.acknowledged(ack.Sequence, m.Msg)
+			err = p.acknowledged(cell, ack.Sequence, m.Msg)
 			if ack.Duplicate {
 				err = nil // it may be of any sequence
 			} else if id := m.Header.Get(nats.MsgIdHdr); strings.Contains(id, goneMark) {
-				p.guard.noteRevived(ctx, id)
+				p.guards[cell].noteRevived(ctx, id)
 				p.onRevived()
 			}
 		}
@@ -229,7 +268,7 @@ func (p *publisher) storeSingly(ctx context.Context, msgs []parcel) receipt {
 			r.err = err
 			return r
 		}
-		r.last = max(r.last, ack.Sequence)
+		r.last = r.last.With(cell, max(r.last.In(cell), ack.Sequence))
 	}
 	return r
 }
@@ -238,7 +277,7 @@ func (p *publisher) storeSingly(ctx context.Context, msgs []parcel) receipt {
 // those that were purged: a message that it takes for a duplicate of one that is gone is
 // stored under another id. That id is derived from the sequence of the one that is gone, so
 // that a message whose acknowledgement is lost is not stored twice.
-func (p *publisher) storeOne(ctx context.Context, m *nats.Msg) (*jetstream.PubAck, error) {
+func (p *publisher) storeOne(ctx context.Context, cell int, m *nats.Msg) (*jetstream.PubAck, error) {
 	id := m.Header.Get(nats.MsgIdHdr)
 	id, _, _ = strings.Cut(id, goneMark)
 	for {
@@ -246,7 +285,7 @@ func (p *publisher) storeOne(ctx context.Context, m *nats.Msg) (*jetstream.PubAc
 		if err != nil || !ack.Duplicate || ack.Sequence == 0 {
 			return ack, err
 		}
-		holds, err := p.guard.holds(ctx, ack.Sequence, m.Header.Get(nats.MsgIdHdr))
+		holds, err := p.guards[cell].holds(ctx, ack.Sequence, m.Header.Get(nats.MsgIdHdr))
 		if err != nil || holds {
 			return ack, err
 		}
@@ -261,9 +300,9 @@ const goneMark = "-"
 // the objects that the messages name, since objects that no message names are removed
 // after a while, and the attempt before may have waited for long. To put an object that
 // exists costs little. If ctx ends while an object is being put, nothing is lost.
-func (p *publisher) untilStored(ctx context.Context, msgs []parcel, attempt func(context.Context) error) error {
+func (p *publisher) untilStored(ctx context.Context, cell int, msgs []parcel, attempt func(context.Context) error) error {
 	return p.untilAnswered(ctx, func(whole context.Context) error {
-		if err := p.guard.require(whole); err != nil {
+		if err := p.guards[cell].require(whole); err != nil {
 			return err
 		}
 		for _, m := range msgs {
@@ -331,8 +370,8 @@ func (p *publisher) untilAnswered(ctx context.Context, attempt func(context.Cont
 			return fmt.Errorf("%w: %w", errClosed, err)
 		}
 		p.reportStall(ctx, err)
-		if p.guard != nil {
-			p.guard.compared = time.Time{} // whatever keeps the broker from answering may change the stream
+		for _, g := range p.guards {
+			g.compared = time.Time{} // whatever keeps the broker from answering may change the stream
 		}
 		timer := time.NewTimer(wait/2 + rand.N(wait/2))
 		select {

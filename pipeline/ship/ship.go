@@ -146,7 +146,6 @@ func New(nc *nats.Conn, c Config) (*Ship, error) {
 	var err error
 	s.publisher.js, err = jetstream.New(nc)
 	s.publisher.claims = pipeline.NewClaims(s.publisher.js)
-	s.publisher.guard = &guard{nc: nc, js: s.publisher.js, logger: c.Logger}
 	return s, err
 }
 

@@ -35,12 +35,7 @@ func (s *Ship) attach(ctx context.Context, file *offsetsFile) error {
 		s.offsets = file.latest()
 		return nil
 	}
-	g := s.publisher.guard
-	var state pipeline.RawState
-	err := s.publisher.untilAnswered(ctx, func(ctx context.Context) (err error) {
-		state, err = g.state(ctx)
-		return err
-	})
+	state, err := s.publisher.findCells(ctx, false)
 	if err != nil {
 		return err
 	}
@@ -54,10 +49,46 @@ func (s *Ship) attach(ctx context.Context, file *offsetsFile) error {
 		}
 	}
 	s.offsets.disown()
-	g.offsets = s.offsets
-	return s.publisher.untilAnswered(ctx, func(attempt context.Context) error {
-		return g.check(attempt, func(found finding) error { s.takeBack(ctx, found); return nil })
-	})
+	for _, g := range s.publisher.guards {
+		g.offsets = s.offsets
+		err := s.publisher.untilAnswered(ctx, func(attempt context.Context) error {
+			return g.check(attempt, func(found finding) error { s.takeBack(ctx, g, found); return nil })
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// findCells finds out over how many cells the broker spreads the sessions, and makes a guard for each. It
+// returns the state of the first raw stream, with the time at which the youngest was created. A client
+// without the right to ask assumes one cell, if it may.
+func (p *publisher) findCells(ctx context.Context, mayAssume bool) (first pipeline.RawState, err error) {
+	for c := 0; c == 0 || c < p.layout.Cells; c++ {
+		if c == len(p.guards) {
+			p.guards = append(p.guards, &guard{cell: c, nc: p.nc, js: p.js, logger: p.logger})
+		}
+		var state pipeline.RawState
+		err := p.untilAnswered(ctx, func(ctx context.Context) (err error) {
+			if state, err = p.guards[c].state(ctx); mayAssume && errors.Is(err, errNoRight) {
+				return nil
+			}
+			return err
+		})
+		if err != nil {
+			return first, err
+		}
+		p.guards[c].created = state.Created
+		if c == 0 {
+			first, p.layout = state, state.Layout
+		}
+		if state.Created.After(first.Created) {
+			first.Created = state.Created
+		}
+	}
+	p.guards = p.guards[:max(1, p.layout.Cells)]
+	return first, nil
 }
 
 // openStream opens the offsets in the stream. Those of version 1 of the file are taken over,
@@ -71,13 +102,13 @@ func (s *Ship) openStream(ctx context.Context, file *offsetsFile, state pipeline
 	before, another := file.before()
 	file.inherited = nil
 	if len(inherited) > 0 {
-		if file.written.After(state.Created) && state.Last > 0 {
+		if file.written.After(state.Created) && state.Last > 0 && state.Layout.Cells <= 1 {
 			return s.inherit(ctx, inherited, state)
 		}
 		another, before = true, file.written
 	}
 	if another {
-		s.noteLoss(ctx, Loss{New: true}, "before", before, "created", state.Created)
+		s.noteLoss(ctx, Loss{New: true}, "stream", pipeline.RawStream, "before", before, "created", state.Created)
 	}
 	return nil
 }
@@ -86,12 +117,12 @@ func (s *Ship) openStream(ctx context.Context, file *offsetsFile, state pipeline
 // everything up to its present end.
 func (s *Ship) inherit(ctx context.Context, files []offset, state pipeline.RawState) error {
 	for i := range files {
-		files[i].Acks = acks{{files[i].Done, state.Last}}
+		files[i].Acks = acks{{files[i].Done, pipeline.Positions{state.Last}}}
 	}
 	stream := s.offsets.stream
 	c := checkpoint{Seq: state.Last}
 	err := s.publisher.untilAnswered(ctx, func(ctx context.Context) error {
-		mark, err := s.publisher.guard.mark(ctx, state.Last)
+		mark, err := s.publisher.guards[0].mark(ctx, state.Last)
 		if errors.Is(err, jetstream.ErrMsgNotFound) || errors.Is(err, errMayNotRead) {
 			return nil
 		}
@@ -108,16 +139,16 @@ func (s *Ship) inherit(ctx context.Context, files []offset, state pipeline.RawSt
 }
 
 // takeBack makes unshipped what the stream has lost.
-func (s *Ship) takeBack(ctx context.Context, found finding) {
-	files := s.offsets.rewind(found.intact)
+func (s *Ship) takeBack(ctx context.Context, g *guard, found finding) {
+	files := s.offsets.rewind(g.cell, found.intact)
 	s.noteLoss(ctx, Loss{Acknowledged: found.newest, Intact: found.intact, Files: files},
-		"acknowledged_up_to", found.newest, "intact_up_to", found.intact, "ends_at", found.state.Last, "logs", files)
+		"stream", g.stream(), "acknowledged_up_to", found.newest, "intact_up_to", found.intact, "ends_at", found.state.Last, "logs", files)
 }
 
 // noteLoss counts a loss and logs it.
 func (s *Ship) noteLoss(ctx context.Context, loss Loss, about ...any) {
 	s.tally.change(func(sum *Summary) { sum.Losses = append(sum.Losses, loss) })
-	log := s.config.Logger.With("stream", pipeline.RawStream).With(about...)
+	log := s.config.Logger.With(about...)
 	if loss.New {
 		log.WarnContext(ctx, "broker has another raw stream than before: shipping everything to it")
 	} else {

@@ -22,12 +22,14 @@ import (
 type cursor struct {
 	Generation string    `json:"generation"`
 	Created    time.Time `json:"created"`             // of the stream: a dropped generation may come back under its name
-	Position   uint64    `json:"position"`            // of the last event that is done
-	Since      time.Time `json:"since,omitzero"`      // of [Start], until an event is done
+	Position   positions `json:"position"`            // of the last event that is done, by cell
+	Since      time.Time `json:"since,omitzero"`      // of [Start], until an event is done, with more than one cell for ever
 	Cuts       []uint64  `json:"cuts,omitempty"`      // raw sequences up to which the generation before had the records, by partition
-	Tries      int       `json:"deliveries,omitzero"` // of the event behind Position, by processes that may have ended in it
+	Tries      positions `json:"deliveries,omitzero"` // of the events behind Position, by processes that may have ended in them
 	Owner      string    `json:"owner"`               // the run that wrote it
 }
+
+type positions = pipeline.Positions
 
 const subjectPrefix = "$KV." + pipeline.SubscribersBucket + "."
 
@@ -59,7 +61,7 @@ func (s *Subscription) takeOver(ctx context.Context) error {
 	} else if s.config.Generation != "" && s.config.Generation != found.Generation {
 		return fmt.Errorf("%w: it has progress in generation %s, not %s: give the subscription another name", errConfig, found.Generation, s.config.Generation)
 	}
-	s.cursor.Owner, s.tries, s.trying = s.id, s.cursor.Tries, true
+	s.cursor.Owner, s.tries, s.tried = s.id, s.cursor.Tries, nil
 	return s.store(ctx)
 }
 
@@ -96,12 +98,18 @@ func (s *Subscription) begin(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	last, err := pipeline.LastPositions(ctx, s.js, generation)
+	if err != nil {
+		return fmt.Errorf("events stream of %s: %w", generation, err)
+	}
 	s.cursor.Generation, s.cursor.Created, s.cursor.Since = generation, info.Created.UTC(), s.config.Start.Since
 	switch start := s.config.Start; {
 	case start.New:
-		s.cursor.Position = info.State.LastSeq
+		s.cursor.Position = last
+	case start.Position > 1 && len(last) > 1:
+		return fmt.Errorf("%w: a position is of one events stream, and %s has %d: begin at a time", errConfig, generation, len(last))
 	case start.Position > 1:
-		s.cursor.Position = start.Position - 1
+		s.cursor.Position = positions{start.Position - 1}
 	}
 	return nil
 }

@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"tributary/envelopes"
 	"tributary/pipeline"
 )
 
@@ -137,9 +139,17 @@ func (s *Subscription) check(ctx context.Context) (to string, err error) {
 		return s.cursor.Generation, nil
 	case !info.Created.Equal(s.cursor.Created):
 		return s.gone(ctx)
-	case info.State.LastSeq < s.cursor.Position:
-		return "", fmt.Errorf("%w: it ends at %d, and the events up to %d were passed: remove the key %s of bucket %s to begin again",
-			ErrWentBack, info.State.LastSeq, s.cursor.Position, s.config.Name, pipeline.SubscribersBucket)
+	}
+	last, err := pipeline.LastPositions(ctx, s.js, s.cursor.Generation)
+	if err != nil {
+		return "", fmt.Errorf("events stream of %s: %w", s.cursor.Generation, err)
+	}
+	s.cells = len(last)
+	for c, end := range last {
+		if passed := s.cursor.Position.In(c); end < passed {
+			return "", fmt.Errorf("%w: it ends at %d, and the events up to %d were passed: remove the key %s of bucket %s to begin again",
+				ErrWentBack, end, passed, s.config.Name, pipeline.SubscribersBucket)
+		}
 	}
 	to, err = s.look(ctx)
 	return to, err
@@ -196,32 +206,34 @@ func (s *Subscription) pass(ctx context.Context, r *reading, a arrival, most int
 		return s.deliver(ctx, events)
 	}
 	limit := storeEvents
-	switch {
-	case s.trying:
-		limit = 1
-	case most > 1:
+	if most > 1 {
 		limit = most
 	}
 	var failed error
 	for n := 1; ; n++ {
+		alone := s.trying(a.event.Cell)
+		if alone {
+			failed = flush()
+		}
 		switch {
+		case failed != nil:
 		case a.end:
 			failed = a.err
 		case a.err != nil:
 			if failed = flush(); failed == nil {
-				failed = s.poison(ctx, Event{Event: pipeline.Event{Position: a.event.Position, Stored: a.event.Stored}}, a.err)
+				failed = s.poison(ctx, Event{Event: pipeline.Event{Cell: a.event.Cell, Position: a.event.Position, Stored: a.event.Stored}}, a.err)
 			}
 		case !s.selects(&a.event):
 			if failed = flush(); failed == nil {
-				s.done(a.event.Position)
+				s.done(&a.event)
 			}
 		default:
 			batch = append(batch, Event{Event: a.event})
-			if len(batch) >= most {
+			if len(batch) >= most || alone {
 				failed = flush()
 			}
 		}
-		full := n >= limit || s.drained() || time.Since(s.storing) > storeEvery && len(batch) == 0
+		full := n >= limit || alone || s.drained() || time.Since(s.storing) > storeEvery && len(batch) == 0
 		if failed != nil || full {
 			break
 		}
@@ -243,19 +255,37 @@ func (s *Subscription) pass(ctx context.Context, r *reading, a arrival, most int
 	return failed
 }
 
-// done notes that the events up to a position are done.
-func (s *Subscription) done(position uint64) {
-	s.cursor.Position, s.cursor.Since, s.cursor.Tries, s.trying = position, time.Time{}, 0, false
+// done notes that the events of a cell up to e are done.
+func (s *Subscription) done(e *pipeline.Event) {
+	s.cursor.Position = s.cursor.Position.With(e.Cell, e.Position)
+	if s.trying(e.Cell) {
+		s.setTries(e.Cell, 0)
+		s.tried = s.tried.With(e.Cell, 1)
+	}
+	if s.cells == 1 {
+		s.cursor.Since = time.Time{}
+	}
+}
+
+// trying reports whether the next event of a cell may be the one that ended the process before: it is
+// passed alone.
+func (s *Subscription) trying(cell int) bool { return s.tried.In(cell) == 0 }
+
+// setTries sets the deliveries of the next event of a cell.
+func (s *Subscription) setTries(cell int, n uint64) {
+	if s.cursor.Tries = s.cursor.Tries.With(cell, n); slices.Max(s.cursor.Tries) == 0 {
+		s.cursor.Tries = nil
+	}
 }
 
 // deliver passes events to the handler until they are done or poison.
 func (s *Subscription) deliver(ctx context.Context, events []Event) error {
 	tries := 0
-	if s.trying {
-		if tries = s.tries; tries >= s.config.Deliveries {
+	if cell := events[0].Cell; s.trying(cell) {
+		if tries = int(s.tries.In(cell)); tries >= s.config.Deliveries {
 			return s.poison(ctx, events[0], errEnded)
 		}
-		s.cursor.Tries = tries + 1
+		s.setTries(cell, uint64(tries)+1)
 		if err := s.store(ctx); err != nil { // before the process may end
 			return err
 		}
@@ -268,7 +298,9 @@ func (s *Subscription) deliver(ctx context.Context, events []Event) error {
 		err := s.observer.process(ctx, events, s.handle)
 		switch {
 		case err == nil:
-			s.done(events[len(events)-1].Position)
+			for i := range events {
+				s.done(&events[i].Event)
+			}
 			return nil
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
@@ -304,10 +336,10 @@ func (s *Subscription) poison(ctx context.Context, e Event, cause error) error {
 		err = s.config.Poison(ctx, e, cause)
 	}
 	if err != nil {
-		return fmt.Errorf("event at %d of %s: %w", e.Position, pipeline.EventsStream(s.cursor.Generation), err)
+		return fmt.Errorf("event at %d of %s: %w", e.Position, pipeline.EventsStream(envelopes.CellName(s.cursor.Generation, e.Cell)), err)
 	}
 	s.log.ErrorContext(ctx, "an event is left out", slog.Uint64("position", e.Position), slog.Any("error", cause))
-	s.done(e.Position)
+	s.done(&e.Event)
 	return nil
 }
 
@@ -337,7 +369,7 @@ func (s *Subscription) change(ctx context.Context, to string) error {
 	}
 	s.log.InfoContext(ctx, "another generation is live", slog.String("from", changed.From), slog.String("to", to))
 	s.cursor = cursor{Generation: to, Created: info.Created.UTC(), Cuts: cuts, Owner: s.id}
-	s.trying = false
+	s.tried, s.tries = nil, nil
 	return s.store(ctx)
 }
 

@@ -135,8 +135,9 @@ type Subscription struct {
 	revision uint64    // of the key that the broker has
 	stored   []byte    // its value
 	storing  time.Time // when it was stored
-	trying   bool      // the next event may be the one that ended the process before: it is passed alone
-	tries    int       // its deliveries by other processes
+	cells    int       // of the generation
+	tried    positions // 1 for each cell of which an event is done
+	tries    positions // deliveries of the next event of each cell by other processes
 }
 
 var validName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
@@ -216,8 +217,10 @@ func (s *Subscription) run(ctx context.Context, handle BatchHandler, most int) (
 			err = s.change(ctx, to)
 		}
 	}
-	if s.trying {
-		s.cursor.Tries = s.tries // the process ends on purpose: that is no failure of the event
+	for c := range s.cursor.Tries {
+		if s.trying(c) {
+			s.setTries(c, s.tries.In(c)) // the process ends on purpose: that is no failure of the event
+		}
 	}
 	if !errors.Is(err, ErrTakenOver) {
 		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)

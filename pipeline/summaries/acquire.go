@@ -97,6 +97,6 @@ func (c *candidate) take(ctx context.Context, next checkpoint, replaces uint64) 
 	if err != nil {
 		return nil, fmt.Errorf("take over the records of %s: %w", c.stream(), err)
 	}
-	c.log.DebugContext(ctx, "keeps the records of sessions", slog.Uint64("position", next.Position))
+	c.log.DebugContext(ctx, "keeps the records of sessions", slog.Any("position", next.Position))
 	return newLeader(c, next, sequence), nil
 }

@@ -34,8 +34,9 @@ type leader struct {
 	stored   checkpoint
 	sequence uint64 // of the checkpoint
 
-	position atomic.Uint64 // of the last event that was read
-	at       time.Time     // when the broker stored it
+	position atomic.Pointer[pipeline.Positions] // of the last event that was added, by cell
+	cell     int                                // of that event
+	at       time.Time                          // when the broker stored it
 	folds    map[pipeline.SessionID]*entry
 	changed  []*entry // since the last commit
 	bytes    int      // of all folds, about
@@ -53,16 +54,17 @@ type entry struct {
 
 func newLeader(c *candidate, stored checkpoint, sequence uint64) *leader {
 	l := &leader{
-		store: c.store, keeper: c.keeper, log: c.log, stored: stored, sequence: sequence, at: stored.Stored,
+		store: c.store, keeper: c.keeper, log: c.log, stored: stored, sequence: sequence, cell: stored.Cell, at: stored.Stored,
 		folds: make(map[pipeline.SessionID]*entry),
 	}
-	l.position.Store(stored.Position)
+	l.position.Store(&stored.Position)
 	return l
 }
 
 // item is an event that was read.
 type item struct {
 	step       sessions.Step
+	cell       int
 	stored     time.Time
 	unreadable bool
 }
@@ -170,7 +172,7 @@ func (l *leader) read(ctx context.Context, items chan<- item) error {
 		if err != nil && e.Position == 0 {
 			return err
 		}
-		one := item{stored: e.Stored, unreadable: err != nil}
+		one := item{cell: e.Cell, stored: e.Stored, unreadable: err != nil}
 		if one.unreadable {
 			one.step.Position = e.Position
 			l.log.WarnContext(ctx, "event is not in the record of its session", slog.Any("error", err))
@@ -191,10 +193,12 @@ func (l *leader) add(ctx context.Context, list []item) error {
 	if err := l.load(ctx, list); err != nil {
 		return err
 	}
+	position := *l.position.Load()
+	defer func() { l.position.Store(&position) }()
 	for i := range list {
 		s := &list[i].step
-		l.position.Store(s.Position)
-		l.at = list[i].stored
+		l.cell, l.at = list[i].cell, list[i].stored
+		position = position.With(l.cell, s.Position)
 		if list[i].unreadable {
 			continue
 		}
@@ -271,7 +275,7 @@ func (l *leader) last(ctx context.Context, subjects []string) (map[string]*jetst
 // counts any more: what is stored is found out by taking the records over again.
 func (l *leader) commit(ctx context.Context, owner string) error {
 	next := l.stored
-	next.Position, next.Stored, next.Owner = l.position.Load(), l.at, owner
+	next.Position, next.Cell, next.Stored, next.Owner = *l.position.Load(), l.cell, l.at, owner
 	var messages []*nats.Msg
 	size := 0
 	for _, e := range l.changed {

@@ -42,12 +42,13 @@ func recordOf(f *sessions.Fold) Record {
 
 // checkpoint is how far the records of a generation are.
 type checkpoint struct {
-	Position uint64    `json:"position"`        // of the last event that is in the records
-	Stored   time.Time `json:"stored,omitzero"` // when the broker stored the message at Position
-	Stream   time.Time `json:"stream"`          // when the events stream was created
-	Revision int       `json:"revision"`        // of the folds, see [sessions.Revision]
-	Owner    string    `json:"owner"`           // keeper that stored it; empty if it has stopped
-	Epoch    uint64    `json:"epoch"`           // how often a keeper took the records over
+	Position pipeline.Positions `json:"position"`        // of the last event that is in the records, by cell
+	Cell     int                `json:"cell,omitzero"`   // of the last event that was added
+	Stored   time.Time          `json:"stored,omitzero"` // when the broker stored the message at its Position
+	Stream   time.Time          `json:"stream"`          // when the events stream was created
+	Revision int                `json:"revision"`        // of the folds, see [sessions.Revision]
+	Owner    string             `json:"owner"`           // keeper that stored it; empty if it has stopped
+	Epoch    uint64             `json:"epoch"`           // how often a keeper took the records over
 }
 
 // store is the stream of the records of a generation.
@@ -139,20 +140,29 @@ func (s *store) readCheckpoint(ctx context.Context) (c checkpoint, stored *jetst
 // fits reports whether the records of a checkpoint are of the events that the events stream has, and of the
 // revision of this program.
 func (s *store) fits(ctx context.Context, c *checkpoint, events *jetstream.StreamInfo) (bool, error) {
-	if c.Revision != sessions.Revision || !c.Stream.Equal(events.Created) || c.Position > events.State.LastSeq {
+	if c.Revision != sessions.Revision || !c.Stream.Equal(events.Created) {
 		return false, nil
 	}
-	if c.Position == 0 {
+	last, err := pipeline.LastPositions(ctx, s.js, s.generation)
+	if err != nil {
+		return false, fmt.Errorf("stream %s: %w", pipeline.EventsStream(s.generation), err)
+	}
+	if !last.Reach(c.Position) {
+		return false, nil
+	}
+	position := c.Position.In(c.Cell)
+	if position == 0 {
 		return true, nil
 	}
-	m, err := pipeline.NextStored(ctx, s.js, pipeline.EventsStream(s.generation), ">", c.Position)
+	stream := pipeline.EventsStream(envelopes.CellName(s.generation, c.Cell))
+	m, err := pipeline.NextStored(ctx, s.js, stream, ">", position)
 	switch {
 	case errors.Is(err, jetstream.ErrMsgNotFound):
 		return true, nil
 	case err != nil:
-		return false, fmt.Errorf("read stream %s: %w", pipeline.EventsStream(s.generation), err)
+		return false, fmt.Errorf("read stream %s: %w", stream, err)
 	}
-	return m.Sequence != c.Position || m.Time.Equal(c.Stored), nil // a message that is not there has expired
+	return m.Sequence != position || m.Time.Equal(c.Stored), nil // a message that is not there has expired
 }
 
 // checkpointMessage returns the message of a checkpoint that replaces the one at a sequence, 0 for none.

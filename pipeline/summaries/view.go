@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/maphash"
 	"iter"
+	"slices"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -18,12 +19,12 @@ import (
 
 // Status is how far the records of a generation are.
 type Status struct {
-	Kept     bool      `json:"kept"`               // there are records; without them every reader sums up the events itself
-	Position uint64    `json:"position"`           // of the last event that is in them
-	Behind   uint64    `json:"behind"`             // events that are not
-	Owner    string    `json:"owner,omitzero"`     // keeper that works on them; empty if none does
-	StoredAt time.Time `json:"stored_at,omitzero"` // when the checkpoint was stored, by the clock of the broker
-	Silent   bool      `json:"silent"`             // no keeper works on the records
+	Kept     bool               `json:"kept"`               // there are records; without them every reader sums up the events itself
+	Position pipeline.Positions `json:"position"`           // of the last event that is in them, by cell
+	Behind   uint64             `json:"behind"`             // events that are not
+	Owner    string             `json:"owner,omitzero"`     // keeper that works on them; empty if none does
+	StoredAt time.Time          `json:"stored_at,omitzero"` // when the checkpoint was stored, by the clock of the broker
+	Silent   bool               `json:"silent"`             // no keeper works on the records
 }
 
 // View reads the records of a generation, and the events that are not in them yet: its results are those of all
@@ -32,6 +33,7 @@ type View struct {
 	store
 
 	kept       bool
+	cells      int // if kept
 	checkpoint checkpoint
 	storedAt   time.Time
 	openedAt   time.Time // by the clock of the broker
@@ -59,6 +61,11 @@ func Open(ctx context.Context, js jetstream.JetStream, generation string, unread
 	}
 	if v.kept {
 		v.checkpoint, v.storedAt = c, stored.Time
+		last, err := pipeline.LastPositions(ctx, js, generation)
+		if err != nil {
+			return nil, fmt.Errorf("stream %s: %w", pipeline.EventsStream(generation), err)
+		}
+		v.cells = len(last)
 	}
 	return v, nil
 }
@@ -79,7 +86,7 @@ func (v *View) Session(ctx context.Context, id pipeline.SessionID) (*sessions.Fo
 		return nil, err
 	}
 	_, after := fold.Positions()
-	q := pipeline.EventsQuery{Source: id.Source, Session: id.Session, After: after}
+	q := pipeline.EventsQuery{Source: id.Source, Session: id.Session, After: v.everywhere(after)}
 	for s, err := range Steps(ctx, v.js, v.generation, q, v.unreadable) {
 		if err != nil {
 			return nil, err
@@ -163,7 +170,7 @@ func (v *View) records(ctx context.Context, source envelopes.Source) iter.Seq2[R
 			pending = meta.NumPending
 			if m.Subject() == v.checkpointSubject() {
 				var c checkpoint
-				complete = json.Unmarshal(m.Data(), &c) == nil && c.Position >= v.checkpoint.Position
+				complete = json.Unmarshal(m.Data(), &c) == nil && c.Position.Reach(v.checkpoint.Position)
 				continue
 			}
 			if r, err := v.decode(m, meta); !yield(r, err) || err != nil {
@@ -259,13 +266,13 @@ func (v *View) Steps(ctx context.Context, q pipeline.EventsQuery, wanted func(*R
 	if len(first) == 0 {
 		return func(func(sessions.Step, error) bool) {}, nil
 	}
-	from := v.checkpoint.Position + 1
+	from := v.behind()
 	for id, position := range first {
 		if from = min(from, position); len(first) <= pipeline.MaxSessions {
 			q.Sessions = append(q.Sessions, id)
 		}
 	}
-	q.After = from - 1
+	q.After = v.everywhere(from - 1)
 	return func(yield func(sessions.Step, error) bool) {
 		for s, err := range Steps(ctx, v.js, v.generation, q, v.unreadable) {
 			_, is := first[pipeline.SessionID{Source: s.Source, Session: s.Session}]
@@ -286,7 +293,7 @@ func (v *View) firsts(ctx context.Context, q pipeline.EventsQuery, wanted func(*
 	}
 	first := make(map[pipeline.SessionID]uint64)
 	for _, id := range found {
-		first[id] = v.checkpoint.Position + 1
+		first[id] = v.behind()
 	}
 	for r, err := range v.records(ctx, q.Source) {
 		if err != nil {
@@ -298,6 +305,20 @@ func (v *View) firsts(ctx context.Context, q pipeline.EventsQuery, wanted func(*
 		}
 	}
 	return first, nil
+}
+
+// everywhere returns a position in every cell: each session has its own positions in one of them.
+func (v *View) everywhere(position uint64) pipeline.Positions {
+	return slices.Repeat(pipeline.Positions{position}, max(1, v.cells))
+}
+
+// behind returns a position before which, in every cell, all events are in the records.
+func (v *View) behind() uint64 {
+	least := v.checkpoint.Position.In(0)
+	for c := range v.cells {
+		least = min(least, v.checkpoint.Position.In(c))
+	}
+	return least + 1
 }
 
 // Steps iterates over the steps of the stored events that q selects, in the order of the stream. An event that cannot
