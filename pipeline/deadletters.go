@@ -202,20 +202,20 @@ func eachCellPage(ctx context.Context, js jetstream.JetStream, generation string
 }
 
 // each reads the headers of the dead letters, page by page, until page returns false.
-func (pages *letterPages) each(ctx context.Context, stream jetstream.Stream, page func([]rawMessage) (bool, error)) error {
+func (p *letterPages) each(ctx context.Context, stream jetstream.Stream, page func([]rawMessage) (bool, error)) error {
 	defer func() {
 		// When this fails, the server drops the consumer by itself a minute later.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 		defer cancel()
-		_ = stream.DeleteConsumer(ctx, pages.consumer.CachedInfo().Name)
+		_ = stream.DeleteConsumer(ctx, p.consumer.CachedInfo().Name)
 	}()
-	for pages.pending = pages.consumer.CachedInfo().NumPending; pages.pending > 0; {
-		messages, err := pages.next(ctx)
+	for p.pending = p.consumer.CachedInfo().NumPending; p.pending > 0; {
+		messages, err := p.next(ctx)
 		if err != nil {
 			return err
 		}
-		if len(messages) == 0 && pages.pending > 0 {
-			return pages.checkGone(ctx)
+		if len(messages) == 0 && p.pending > 0 {
+			return p.checkGone(ctx)
 		}
 		if more, err := page(messages); err != nil || !more {
 			return err

@@ -19,6 +19,7 @@ import (
 // truth, the heartbeats of the workers a hint. All times are those of the broker's clock.
 type Status struct {
 	Generation  string            `json:"generation"`
+	Cells       int               `json:"cells,omitzero"` // 0 for one
 	At          time.Time         `json:"at"`
 	Workers     []Worker          `json:"workers"`    // with a heartbeat within the last 10 seconds
 	Partitions  []PartitionStatus `json:"partitions"` // all, in their order
@@ -59,6 +60,9 @@ func ReadStatus(ctx context.Context, js jetstream.JetStream, t Topology) (Status
 		return Status{}, err
 	}
 	s := Status{Generation: t.Generation, Partitions: make([]PartitionStatus, t.Partitions)}
+	if t.Cells > 1 {
+		s.Cells = t.Cells
+	}
 	if s.Workers, err = Workers(ctx, js, t.Generation); err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
 		return Status{}, err
 	}

@@ -78,12 +78,13 @@ func (t *traces) traceCommit(ctx context.Context, b *batch, messages []*nats.Msg
 	if len(links) == 1 && b.size.records == 1 && !t.replay {
 		parent = links[0].SpanContext
 	}
+	in := b.entries[0].owner.p.cell // of all entries
 	ctx, process := t.tracer.Start(trace.ContextWithRemoteSpanContext(ctx, parent), "process raw",
 		trace.WithSpanKind(trace.SpanKindConsumer),
 		trace.WithTimestamp(b.started()),
 		trace.WithLinks(links...),
 		trace.WithAttributes(TraceSystem, semconv.MessagingOperationTypeProcess, semconv.MessagingOperationName("process"),
-			semconv.MessagingDestinationName(RawStream), rawTemplate, semconv.MessagingClientID(t.worker),
+			semconv.MessagingDestinationName(in.raw), rawTemplate, semconv.MessagingClientID(t.worker),
 			semconv.MessagingBatchMessageCount(b.size.records), attrGeneration.String(t.generation)))
 	if n := b.attempt(); n > 1 {
 		process.SetAttributes(attrAttempt.Int(n))
@@ -91,7 +92,7 @@ func (t *traces) traceCommit(ctx context.Context, b *batch, messages []*nats.Msg
 	ctx, publish := t.tracer.Start(ctx, "publish events",
 		trace.WithSpanKind(trace.SpanKindProducer),
 		trace.WithAttributes(TraceSystem, semconv.MessagingOperationTypeSend, semconv.MessagingOperationName("publish"),
-			semconv.MessagingDestinationName(EventsStream(t.generation)), eventsTemplate, semconv.MessagingClientID(t.worker),
+			semconv.MessagingDestinationName(EventsStream(in.name)), eventsTemplate, semconv.MessagingClientID(t.worker),
 			semconv.MessagingBatchMessageCount(len(messages)), attrGeneration.String(t.generation)))
 	noteDeadLetters(publish, messages)
 	if publish.SpanContext().IsValid() {
@@ -166,7 +167,7 @@ func (l *DeadLetter) traceRequeue(ctx context.Context, m *nats.Msg) trace.Span {
 	ctx, span := outer.TracerProvider().Tracer(traceScope).Start(ctx, "publish raw", //nolint:spancheck // the caller ends it
 		trace.WithSpanKind(trace.SpanKindProducer), trace.WithLinks(links...),
 		trace.WithAttributes(TraceSystem, semconv.MessagingOperationTypeSend, semconv.MessagingOperationName("publish"),
-			semconv.MessagingDestinationName(RawStream), rawTemplate, semconv.MessagingMessageID(m.Header.Get(nats.MsgIdHdr)),
+			semconv.MessagingDestinationName(RawStreamOf(l.Cell)), rawTemplate, semconv.MessagingMessageID(m.Header.Get(nats.MsgIdHdr)),
 			semconv.MessagingMessageConversationID(l.Session), semconv.MessagingMessageBodySize(len(m.Data)),
 			attrSequence.Int64(int64(l.Sequence)), attrReason.String(l.Reason))) //nolint:gosec // a broker does not get to 2^63
 	m.Header.Del(envelopes.HeaderTracestate)

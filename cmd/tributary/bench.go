@@ -231,7 +231,7 @@ func (b *bench) streams(ctx context.Context) ([]string, error) {
 		case load.FloorStream, pipeline.RawStream, pipeline.SessionsStream, "OBJ_" + pipeline.ClaimsBucket:
 			names = append(names, name)
 		default:
-			if strings.HasPrefix(name, "KV_TRIBUTARY") || strings.HasPrefix(name, pipeline.EventsStream("")) {
+			if strings.HasPrefix(name, "KV_TRIBUTARY") || strings.HasPrefix(name, pipeline.EventsStream("")) || strings.HasPrefix(name, pipeline.RawStream+"_") {
 				names = append(names, name)
 			}
 		}
@@ -274,6 +274,9 @@ func (b *bench) measure(ctx context.Context, part string) error {
 func (b *bench) newGeneration(ctx context.Context) (pipeline.Topology, error) {
 	b.runs++
 	top := b.config.topology()
+	if top.Cells > 1 {
+		return top, usageError{errors.New("bench measures one cell: unset TRIBUTARY_CELLS")}
+	}
 	top.Generation, top.Settings.Raw = fmt.Sprintf("bench-%d", b.runs), pipeline.RawMode(b.flags.raw)
 	return top, pipeline.Provision(ctx, b.js, top)
 }

@@ -43,7 +43,8 @@ type config struct {
 	NATSContext  string `envconfig:"NATS_CONTEXT" desc:"a context of the nats command; it replaces all other NATS_ settings"`
 
 	Generation    string         `envconfig:"TRIBUTARY_GENERATION" desc:"generation to work with: a-z, 0-9 and -, at most 32; default the live one, on a new broker v1"`
-	Partitions    int            `envconfig:"TRIBUTARY_PARTITIONS" default:"16" desc:"partitions of the raw stream, 1 to 1024; fixed when the stream is created"`
+	Partitions    int            `envconfig:"TRIBUTARY_PARTITIONS" default:"16" desc:"partitions of the raw records, 1 to 1024; fixed when the raw stream is created"`
+	Cells         int            `envconfig:"TRIBUTARY_CELLS" default:"1" desc:"pairs of raw and events streams over which the partitions are spread, 1 to 64; fixed when the raw stream is created"`
 	Replicas      int            `envconfig:"TRIBUTARY_REPLICAS" default:"0" desc:"replicas of the streams, 1 to 5; 0 leaves existing streams as they are, and new ones get 1"`
 	RawMaxAge     time.Duration  `envconfig:"TRIBUTARY_RAW_MAX_AGE" default:"0s" desc:"how long raw records are kept, also those that are stored already; 0 leaves an existing stream as it is, and a new one keeps them for ever"`
 	EventsMaxAge  time.Duration  `envconfig:"TRIBUTARY_EVENTS_MAX_AGE" default:"0s" desc:"how long events are kept after they are stored; 0 keeps them for ever"`

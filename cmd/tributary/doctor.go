@@ -262,7 +262,11 @@ func (d *diagnosis) print(w io.Writer) error {
 func (d *diagnosis) printOverview(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	fmt.Fprintf(t, "broker\t%s, records up to %s in one message\n", d.Server, size(d.MaxPayload))
-	fmt.Fprintf(t, "generation\t%s, %d partitions\n", d.Generation, len(d.Partitions))
+	spread := fmt.Sprintf("%d partitions", len(d.Partitions))
+	if d.Cells > 1 {
+		spread += fmt.Sprintf(" in %d cells", d.Cells)
+	}
+	fmt.Fprintf(t, "generation\t%s, %s\n", d.Generation, spread)
 	for _, worker := range d.Workers {
 		if worker.Silent(d.At) {
 			fmt.Fprintf(t, "worker\t%s: no heartbeat for %v, considered dead\n", worker.Name, d.age(worker.Seen))

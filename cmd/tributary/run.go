@@ -135,6 +135,7 @@ func (c *config) topology() pipeline.Topology {
 		Generation:   c.Generation,
 		Settings:     pipeline.Settings{ToolMetadata: c.ToolMetadata, CloudEvents: c.CloudEvents, Raw: c.Raw},
 		Partitions:   c.Partitions,
+		Cells:        c.Cells,
 		Replicas:     c.Replicas,
 		RawMaxAge:    c.RawMaxAge,
 		EventsMaxAge: c.EventsMaxAge,

@@ -40,6 +40,7 @@ type tenants struct {
 	tls    authority
 	broker *server.Server
 	home   string
+	more   []string // settings of all users
 }
 
 // startTenants starts that broker. change edits the files of the configuration.
@@ -73,6 +74,9 @@ func startTenants(t *testing.T, change func(file, text string) string) *tenants 
 			t.Fatal(err)
 		}
 	}
+	if err := os.WriteFile(filepath.Join(b.dir, "cells.conf"), []byte(readText(t, filepath.Join(natsDir, "cells.conf"))), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	b.broker = pipelinetest.StartConfigured(t, filepath.Join(b.dir, "nats.conf"))
 	return b
 }
@@ -101,10 +105,10 @@ func (b *tenants) key(t *testing.T, name string) string {
 // environment are the settings of a user such as ACME_STAGE.
 func (b *tenants) environment(user string) []string {
 	_, role, _ := strings.Cut(user, "_")
-	return []string{
+	return append([]string{
 		"NATS_NKEY=" + filepath.Join(b.dir, user), "NATS_CA=" + b.tls.path("ca.crt"), "NATS_INBOX_PREFIX=" + roleInbox[role],
 		"TRIBUTARY_PARTITIONS=2",
-	}
+	}, b.more...)
 }
 
 // as starts a command as a user.

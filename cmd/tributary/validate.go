@@ -27,6 +27,7 @@ func (c *config) validate() settingsError {
 	c.validateBroker(&wrong)
 	wrong.check(c.Generation == "" || envelopes.CheckGeneration(c.Generation) == nil, "TRIBUTARY_GENERATION", c.Generation, "write 1 to 32 of a-z, 0-9 and -, and not current")
 	wrong.check(c.Partitions >= 1 && c.Partitions <= 1024, "TRIBUTARY_PARTITIONS", strconv.Itoa(c.Partitions), "write 1 to 1024")
+	wrong.check(c.Cells >= 1 && c.Cells <= min(64, c.Partitions), "TRIBUTARY_CELLS", strconv.Itoa(c.Cells), "write 1 to 64, at most as many as TRIBUTARY_PARTITIONS")
 	wrong.check(c.Replicas >= 0 && c.Replicas <= 5, "TRIBUTARY_REPLICAS", strconv.Itoa(c.Replicas), "write 1 to 5, or 0 to leave the streams as they are")
 	for _, age := range []struct {
 		name string

@@ -319,3 +319,46 @@ func TestFollowStoresWhatArrives(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// The events of four cells are each in one file, exported in two runs.
+func TestEveryEventOfFourCellsIsInOneFile(t *testing.T) {
+	t.Parallel()
+	top := pipeline.Topology{Generation: "v1", Partitions: 8, Cells: 4}
+	js := pipelinetest.NewServer(t).Provision(top)
+	stage, err := pipeline.New(js, pipeline.Config{Topology: top, Heartbeat: 50 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- stage.Run(context.WithoutCancel(t.Context())) }()
+	dir := t.TempDir()
+	for seed := range uint64(2) {
+		pipelinetest.Publish(t, js, pipelinetest.Workload(seed, 20, 150)...)
+		if err := pipeline.CatchUp(t.Context(), js, top); err != nil {
+			t.Fatal(err)
+		}
+		var want []uint64
+		for e, err := range pipeline.Events(t.Context(), js, "v1", pipeline.EventsQuery{}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			want = append(want, pipeline.PlaceOf(e.Cell, e.Position))
+		}
+		run(t, js, dir, export.Parquet)
+		var have []uint64
+		for _, row := range rows(t, dir) {
+			have = append(have, uint64(row.StreamSequence))
+		}
+		slices.Sort(want)
+		if diff := gocmp.Diff(want, have); diff != "" {
+			t.Errorf("places (-stream +files):\n%s", diff)
+		}
+		if again := run(t, js, dir, export.Parquet); again.Events != 0 || len(again.Through) != 4 {
+			t.Errorf("again: %+v", again)
+		}
+	}
+	stage.Drain()
+	if err := <-ended; err != nil {
+		t.Fatal(err)
+	}
+}

@@ -27,6 +27,9 @@ func (s *Ship) limit() int64 {
 // add puts a record into the batch of the visit and sends the batch when it is full. end
 // is the offset behind the record.
 func (v *visit) add(ctx context.Context, r normalizers.Record, line int, end int64) error {
+	if err := v.findCells(ctx); err != nil {
+		return err
+	}
 	limit := v.limit()
 	r, hits := v.redact(r, line)
 	o := v.newOutgoing(ctx, r, line, end)

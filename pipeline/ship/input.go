@@ -31,11 +31,6 @@ func (s *Ship) runInput(ctx context.Context) error {
 	if err := s.connect(ctx); err != nil {
 		return err
 	}
-	if !s.config.DryRun {
-		if _, err := s.publisher.findCells(ctx, true); err != nil {
-			return err
-		}
-	}
 	s.attached.Store(true)
 	s.tally.change(func(sum *Summary) { sum.Files++ })
 	var g errgroup.Group
@@ -48,6 +43,16 @@ func (s *Ship) runInput(ctx context.Context) error {
 		return nil
 	})
 	return g.Wait()
+}
+
+// findCells finds out how the broker spreads the sessions, before the first record of an input is made a
+// message.
+func (s *Ship) findCells(ctx context.Context) error {
+	if s.config.Input == nil || s.config.DryRun || s.publisher.layout.Cells > 0 {
+		return nil
+	}
+	_, err := s.publisher.findCells(ctx, true)
+	return err
 }
 
 // outlive returns a context that ends a time after ctx.

@@ -56,6 +56,7 @@ type publisher struct {
 	onStall   func(error)     // called with why the broker takes no records, and with nil when it does again
 	layout    pipeline.Layout // of the broker; zero for one cell
 	guards    []*guard        // by cell
+	watched   []*guard        // nil for an input
 	once      bool            // does not wait for a stream that nobody creates
 
 	pending   atomic.Int64     // messages that are handed to publish and not stored
@@ -140,7 +141,7 @@ func (p *publisher) run(ctx context.Context, fail func(error)) {
 				p.store(ctx, group)
 			}
 		case <-watch.C:
-			if ctx.Err() != nil || !p.nc.IsConnected() {
+			if ctx.Err() != nil || !p.nc.IsConnected() || p.watched == nil {
 				continue
 			}
 			switch err := p.requireAll(context.WithoutCancel(ctx)); {
@@ -155,7 +156,7 @@ func (p *publisher) run(ctx context.Context, fail func(error)) {
 
 // requireAll is [guard.require] of all cells.
 func (p *publisher) requireAll(ctx context.Context) error {
-	for _, g := range p.guards {
+	for _, g := range p.watched {
 		if err := g.require(ctx); err != nil {
 			return err
 		}

@@ -49,6 +49,7 @@ func (s *Ship) attach(ctx context.Context, file *offsetsFile) error {
 		}
 	}
 	s.offsets.disown()
+	s.publisher.watched = s.publisher.guards
 	for _, g := range s.publisher.guards {
 		g.offsets = s.offsets
 		err := s.publisher.untilAnswered(ctx, func(attempt context.Context) error {
@@ -82,12 +83,13 @@ func (p *publisher) findCells(ctx context.Context, mayAssume bool) (first pipeli
 		p.guards[c].created = state.Created
 		if c == 0 {
 			first, p.layout = state, state.Layout
+			p.layout.Cells = max(1, p.layout.Cells)
 		}
 		if state.Created.After(first.Created) {
 			first.Created = state.Created
 		}
 	}
-	p.guards = p.guards[:max(1, p.layout.Cells)]
+	p.guards = p.guards[:p.layout.Cells]
 	return first, nil
 }
 

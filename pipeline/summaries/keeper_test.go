@@ -11,6 +11,7 @@ import (
 
 	"tributary/pipeline"
 	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/summaries"
 )
 
 // TestKeepersKilledAnywhereKeepEveryEventOnce kills keepers of several processes at random moments while events arrive.
@@ -171,4 +172,43 @@ func TestSilentKeepersAreReplaced(t *testing.T) {
 		t.Errorf("the records are kept by %q, before by %q: %v", after.Owner, before.Owner, err)
 	}
 	requireExact(t, js, "v1")
+}
+
+// The records of sessions of four cells are those of all events, also of another keeper that goes on.
+func TestRecordsOfFourCells(t *testing.T) {
+	t.Parallel()
+	top := pipeline.Topology{Generation: "v1", Partitions: 8, Cells: 4}
+	js := pipelinetest.NewServer(t).Provision(top)
+	for seed := range uint64(2) {
+		pipelinetest.Publish(t, js, pipelinetest.Workload(seed, 20, 150)...)
+		runStage(t, js, top)
+		stop := startKeeper(t, js, config(1, 10*time.Millisecond))
+		requireExact(t, js, "v1")
+		stop()
+	}
+	v := open(t, js, "v1")
+	all := sessionsOf(t, js)
+	steps, err := v.Steps(t.Context(), pipeline.EventsQuery{}, func(*summaries.Record) bool { return true })
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := map[pipeline.SessionID]bool{}
+	for s, err := range steps {
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen[pipeline.SessionID{Source: s.Source, Session: s.Session}] = true
+	}
+	if len(seen) != len(all) || len(all) == 0 {
+		t.Errorf("steps of %d sessions, want %d", len(seen), len(all))
+	}
+}
+
+func sessionsOf(t *testing.T, js jetstream.JetStream) []pipeline.SessionID {
+	t.Helper()
+	found, err := pipeline.FindSessions(t.Context(), js, "v1", pipeline.EventsQuery{}, "", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
 }
