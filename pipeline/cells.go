@@ -53,10 +53,10 @@ func parseLayout(s string) (Layout, error) {
 	return l, nil
 }
 
-// Cell returns the cell of a partition.
-func (l Layout) Cell(partition int) int { return partition % max(l.Cells, 1) }
+// cell returns the cell of a partition.
+func (l Layout) cell(partition int) int { return partition % max(l.Cells, 1) }
 
-// PartitionsOf returns the partitions of a cell, in their order.
+// partitionsOf returns the partitions of a cell, in their order.
 func (l Layout) partitionsOf(cell int) []int {
 	var list []int
 	for p := cell; p < l.Partitions; p += max(l.Cells, 1) {
@@ -66,7 +66,7 @@ func (l Layout) partitionsOf(cell int) []int {
 }
 
 // rawStream returns the raw stream of a partition.
-func (l Layout) rawStream(partition int) string { return RawStreamOf(l.Cell(partition)) }
+func (l Layout) rawStream(partition int) string { return RawStreamOf(l.cell(partition)) }
 
 // Place sets the subject to which a producer publishes the message of a session, and returns the cell
 // whose raw stream stores it. The messages of an atomic batch are of one cell.
@@ -76,7 +76,7 @@ func (l Layout) Place(m *nats.Msg, source envelopes.Source, session string) (cel
 	}
 	partition := envelopes.Partition(source, session, l.Partitions)
 	m.Subject = envelopes.PartitionSubject(partition, source, session)
-	return l.Cell(partition)
+	return l.cell(partition)
 }
 
 // metadata returns the metadata of the streams, nil with one cell.
@@ -102,7 +102,7 @@ func (t Topology) layout() Layout { return Layout{t.Partitions, max(t.Cells, 1)}
 
 // cellName returns the name under which the cell of a partition stores the generation.
 func (t Topology) cellName(partition int) string {
-	return envelopes.CellName(t.Generation, t.layout().Cell(partition))
+	return envelopes.CellName(t.Generation, t.layout().cell(partition))
 }
 
 // cellNames returns the names under which the cells store the generation.
@@ -116,8 +116,8 @@ func cellNames(generation string, cells int) []string {
 	return names
 }
 
-// RawStreams returns the names of the raw streams, by cell.
-func RawStreams(ctx context.Context, js jetstream.JetStream) ([]string, error) {
+// rawStreams returns the names of the raw streams, by cell.
+func rawStreams(ctx context.Context, js jetstream.JetStream) ([]string, error) {
 	have, err := streamConfig(ctx, js, RawStream)
 	if err != nil {
 		return nil, fmt.Errorf("stream %s: %w", RawStream, err)

@@ -350,3 +350,59 @@ func TestUnmappedRecordIsRefused(t *testing.T) {
 		t.Errorf("%v, want no responders", err)
 	}
 }
+
+// A raw stream that has lost its tail stops the partitions of its own cell alone.
+func TestCellThatRolledBackStopsAlone(t *testing.T) {
+	t.Parallel()
+	top := fourCells()
+	server := pipelinetest.NewServer(t)
+	js := server.Provision(top)
+	var saved *pipelinetest.StoreCopy
+	for seed := range uint64(2) {
+		s := start(t, js, member(top, "w"))
+		pipelinetest.Publish(t, js, pipelinetest.Workload(88+seed, 60, 200)...)
+		caughtUp(t, js, top)
+		s.stop(t)
+		if seed == 0 {
+			saved = server.CopyStore()
+			js = server.JetStream()
+		}
+	}
+	saved.PutBack(pipeline.RawStreamOf(2))
+	js = server.JetStream()
+	status, err := pipeline.ReadStatus(t.Context(), js, top)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range status.Partitions {
+		if lost := strings.HasPrefix(p.Fault, pipeline.ErrRawLost.Error()); lost != (p.Partition%4 == 2) {
+			t.Errorf("partition %d: %q", p.Partition, p.Fault)
+		}
+	}
+	last, err := pipeline.LastPositions(t.Context(), js, "v1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := start(t, js, member(top, "w"))
+	pipelinetest.Publish(t, js, pipelinetest.Workload(90, 60, 200)...)
+	look := time.NewTicker(10 * time.Millisecond)
+	defer look.Stop()
+	for ctx := deadline(t); ; {
+		now, err := pipeline.LastPositions(ctx, js, "v1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if now[0] > last[0]+20 && now[1] > last[1]+20 && now[3] > last[3]+20 {
+			if now[2] != last[2] {
+				t.Errorf("the cell that has stopped stores %d messages", now[2]-last[2])
+			}
+			break
+		}
+		select {
+		case <-look.C:
+		case <-ctx.Done():
+			t.Fatalf("positions %v, were %v", now, last)
+		}
+	}
+	s.kill()
+}

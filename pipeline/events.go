@@ -460,7 +460,7 @@ func HasEvents(ctx context.Context, js jetstream.JetStream, source envelopes.Sou
 	if err != nil {
 		return false, err
 	}
-	cell := l.Cell(envelopes.Partition(source, session, l.Partitions))
+	cell := l.cell(envelopes.Partition(source, session, l.Partitions))
 	for subject := range stored {
 		generation := strings.TrimPrefix(subject, keys)
 		name := envelopes.CellName(generation, cell)

@@ -51,7 +51,7 @@ func (g *Generation) live() bool { return g.State == StateLive }
 
 // cellName returns the name under which the cell of a partition stores the generation.
 func (g *Generation) cellName(partition int) string {
-	return envelopes.CellName(g.Name, g.layout.Cell(partition))
+	return envelopes.CellName(g.Name, g.layout.cell(partition))
 }
 
 // cellNames returns the names under which the cells store the generation.

@@ -131,7 +131,7 @@ func (c *Claims) countRecords(ctx context.Context, objects []Object, names map[s
 	if len(names) == 0 {
 		return nil
 	}
-	streams, err := RawStreams(ctx, c.js)
+	streams, err := rawStreams(ctx, c.js)
 	if err != nil {
 		return err
 	}

@@ -56,7 +56,7 @@ var (
 func newPartition(s *Stage, number int, cause string) *partition {
 	return &partition{
 		stage:     s,
-		cell:      s.cells[s.config.Topology.layout().Cell(number)],
+		cell:      s.cells[s.config.Topology.layout().cell(number)],
 		number:    number,
 		cause:     cause,
 		drain:     make(chan struct{}),

@@ -136,7 +136,7 @@ func (g *Generation) resume(ctx context.Context, js jetstream.JetStream, kv jets
 // checkExpired returns the first raw sequences that the raw streams have, none when no record of
 // the part has expired. The error is [ErrExpired] unless r accepts that.
 func (r *Replay) checkExpired(ctx context.Context, js jetstream.JetStream) (from Positions, err error) {
-	streams, err := RawStreams(ctx, js)
+	streams, err := rawStreams(ctx, js)
 	if err != nil {
 		return nil, err
 	}

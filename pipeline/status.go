@@ -118,7 +118,7 @@ func readPartitions(ctx context.Context, js jetstream.JetStream, g Generation, a
 	reads.SetLimit(maxAcquiring)
 	for p := range all {
 		reads.Go(func() (err error) {
-			all[p], err = readPartition(ctx, js, g, p, ends[g.layout.Cell(p)])
+			all[p], err = readPartition(ctx, js, g, p, ends[g.layout.cell(p)])
 			return wrap(err, fmt.Sprintf("partition %d", p))
 		})
 	}
