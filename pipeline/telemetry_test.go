@@ -265,6 +265,9 @@ func TestMetricsOfAReplayNameItsGeneration(t *testing.T) {
 // each are tried, of which every one would be a series of its own.
 func TestHostileNamesAddNoSeries(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("many records: the race detector sees nothing new in them")
+	}
 	const hostile = 3_000
 	top := topology(2)
 	js := pipelinetest.NewServer(t).Provision(top)
