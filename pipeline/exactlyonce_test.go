@@ -52,6 +52,9 @@ func TestCleanRunIsExact(t *testing.T) {
 // The next worker does again what a worker that dies has in memory or in flight.
 func TestStageThatDiesAgainAndAgainLosesNothing(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("one worker after the other: the race detector sees nothing new in that")
+	}
 	top := topology(4)
 	js := pipelinetest.NewServer(t).Provision(top)
 	pipelinetest.Publish(t, js, pipelinetest.Workload(2, 30, 1500)...)
@@ -319,6 +322,9 @@ func TestRecordThatIsGoneInTheMiddleIsADeadLetter(t *testing.T) {
 // other partitions, which end with it each time.
 func TestPoisonRecordIsGivenUp(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("one worker after the other: the race detector sees nothing new in that")
+	}
 	for _, at := range []int{0, 200} {
 		t.Run(fmt.Sprintf("at=%d", at), func(t *testing.T) {
 			t.Parallel()
@@ -373,6 +379,9 @@ func survived(t *testing.T, js jetstream.JetStream, top pipeline.Topology, deadl
 // not count against the records of other partitions.
 func TestRestartsOfIdleWorkersGiveNoRecordUp(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("one worker after the other: the race detector sees nothing new in that")
+	}
 	top := topology(4)
 	js := pipelinetest.NewServer(t).Provision(top)
 	for range pipeline.MaxAlone + 3 {
@@ -395,6 +404,9 @@ func TestRestartsOfIdleWorkersGiveNoRecordUp(t *testing.T) {
 // Kills from outside, at any moment, count against no record.
 func TestKillsFromOutsideGiveNoRecordUp(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("one worker after the other: the race detector sees nothing new in that")
+	}
 	top := topology(4)
 	js := pipelinetest.NewServer(t).Provision(top)
 	pipelinetest.Publish(t, js, pipelinetest.Workload(16, 30, 3000)...)
@@ -521,6 +533,9 @@ func TestPanicsMakeRoomForLargeRecords(t *testing.T) {
 // Sessions that do not fit in memory are evicted and loaded again.
 func TestTinySessionCacheChangesNothing(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("one worker after the other: the race detector sees nothing new in that")
+	}
 	top := topology(2)
 	js := pipelinetest.NewServer(t).Provision(top)
 	records := pipelinetest.Workload(13, 300, 3000)
@@ -541,6 +556,9 @@ func TestTinySessionCacheChangesNothing(t *testing.T) {
 // nothing: the session remembers the last position.
 func TestFileShippedAgainYieldsNothing(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("one worker after the other: the race detector sees nothing new in that")
+	}
 	top := topology(2)
 	js := pipelinetest.NewServer(t).Provision(top)
 	records := pipelinetest.Workload(14, 10, 300)

@@ -114,6 +114,9 @@ func replay(tb testing.TB, js jetstream.JetStream, top pipeline.Topology, genera
 // it is filled.
 func TestLateRecordsYieldTheirEventsOnce(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("one worker after the other: the race detector sees nothing new in that")
+	}
 	top := topology(1)
 	js := pipelinetest.NewServer(t).Provision(top)
 	records := pipelinetest.Workload(61, 1, 361)[:361]
@@ -174,6 +177,9 @@ func TestLateRecordsYieldTheirEventsOnce(t *testing.T) {
 // a log without gaps.
 func TestLateRecordsSurviveWorkerCrashes(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("one worker after the other: the race detector sees nothing new in that")
+	}
 	top := topology(4)
 	js := pipelinetest.NewServer(t).Provision(top)
 	random := rand.New(rand.NewPCG(62, 0))

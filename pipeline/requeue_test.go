@@ -238,6 +238,9 @@ func TestRequeuedRecordThatFailsAgainIsANewDeadLetter(t *testing.T) {
 // A requeue that is killed between any two steps can be repeated: nothing is lost or doubled.
 func TestKilledRequeueIsRepeatedWithoutLoss(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("one worker after the other: the race detector sees nothing new in that")
+	}
 	top := topology(2)
 	server := pipelinetest.NewServer(t)
 	js := server.Provision(top)

@@ -65,6 +65,9 @@ func (r *rolledBack) requireAll(tb testing.TB, generation string) {
 // Events that a store has lost, with their checkpoints, are made again from the raw stream.
 func TestEventsThatRolledBackAreMadeAgain(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("one worker after the other: the race detector sees nothing new in that")
+	}
 	r := rollBack(t, 71, pipeline.EventsStream("v1"))
 	r.x.RequireExact(t, r.js)
 	pipelinetest.Publish(t, r.js, r.next...)
@@ -81,6 +84,9 @@ func TestEventsThatRolledBackAreMadeAgain(t *testing.T) {
 // event is there once.
 func TestGapOfAStoreThatRolledBackIsFilled(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("one worker after the other: the race detector sees nothing new in that")
+	}
 	r := rollBack(t, 72, pipeline.RawStream, pipeline.EventsStream("v1"))
 	pipelinetest.Publish(t, r.js, r.next...)
 	r.x.RequireExact(t, r.js)
@@ -103,6 +109,9 @@ func TestGapOfAStoreThatRolledBackIsFilled(t *testing.T) {
 // every event back: the logs are shipped again, then a new generation is made.
 func TestRawStreamThatRolledBackStopsAndIsCured(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("one worker after the other: the race detector sees nothing new in that")
+	}
 	r := rollBack(t, 73, pipeline.RawStream)
 	stopped := func() {
 		t.Helper()

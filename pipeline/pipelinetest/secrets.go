@@ -82,17 +82,27 @@ func letter(c rune) rune {
 // [Server.RequireNowhere] finds texts on the disk. It comes before any message.
 func (s *Server) Uncompressed(js jetstream.JetStream) {
 	s.tb.Helper()
-	streams := js.ListStreams(s.tb.Context())
-	for info := range streams.Info() {
+	for _, info := range s.streamInfos(js) {
 		cfg := info.Config
 		cfg.Compression = jetstream.NoCompression
 		if _, err := js.UpdateStream(s.tb.Context(), cfg); err != nil {
 			s.tb.Fatalf("stream %s: %v", cfg.Name, err)
 		}
 	}
-	if err := streams.Err(); err != nil {
+}
+
+// streamInfos returns what the server knows about its streams.
+func (s *Server) streamInfos(js jetstream.JetStream) []*jetstream.StreamInfo {
+	s.tb.Helper()
+	list := js.ListStreams(s.tb.Context())
+	var all []*jetstream.StreamInfo
+	for info := range list.Info() {
+		all = append(all, info)
+	}
+	if err := list.Err(); err != nil {
 		s.tb.Fatalf("list streams: %v", err)
 	}
+	return all
 }
 
 // RequireNowhere fails the test if one of the texts is in a message of any stream, or in a file of
@@ -108,8 +118,7 @@ func (s *Server) RequireNowhere(js jetstream.JetStream, texts []string, except .
 			}
 		}
 	}
-	streams := js.ListStreams(s.tb.Context())
-	for info := range streams.Info() {
+	for _, info := range s.streamInfos(js) {
 		name := info.Config.Name
 		if info.State.Msgs == 0 || slices.Contains(except, name) {
 			continue
@@ -135,9 +144,6 @@ func (s *Server) RequireNowhere(js jetstream.JetStream, texts []string, except .
 			s.tb.Errorf("read %d of %d messages of %s", read[name], info.State.Msgs, name)
 		}
 		check("a message of "+name, all)
-	}
-	if err := streams.Err(); err != nil {
-		s.tb.Fatalf("list streams: %v", err)
 	}
 	s.Stop()
 	err := filepath.WalkDir(s.cfg.StoreDir, func(path string, d fs.DirEntry, err error) error {
