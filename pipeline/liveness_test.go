@@ -242,6 +242,9 @@ func TestFenceCostsOnlyThePartitionThatWasOvertaken(t *testing.T) {
 // while it stores the last record.
 func TestDrainingWorkerKeepsWhatItStillStores(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("the worker gives the record up after two seconds, which are few heartbeats for the race detector")
+	}
 	top := topology(2)
 	server := pipelinetest.NewServer(t)
 	js := server.Provision(top)
