@@ -111,8 +111,8 @@ func NewFold(d Division) *Fold {
 	return &Fold{division: d, cells: map[Cell]*Sums{}, size: 1024}
 }
 
-// Add adds the step of the next event of the session, which it may keep, and returns by how many bytes the fold has grown, about.
-// A step at a position that the fold has already is left out.
+// Add adds the step of the next event of the session and returns by how many bytes the fold has grown, about. It keeps
+// strings of the step, not the step. A step at a position that the fold has already is left out.
 func (f *Fold) Add(s *Step) (grown int) {
 	before := f.size
 	if s.Position > 0 {

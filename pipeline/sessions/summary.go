@@ -116,8 +116,8 @@ type ToolUse struct {
 // note takes over what a step states about the session.
 func (r *Summary) note(s *Step, f *Fold) {
 	r.Source, r.Session, r.Sequence = s.Source, s.Session, s.Sequence
-	if s.Root != "" {
-		r.Project = &s.Root
+	if s.Root != "" && (r.Project == nil || *r.Project != s.Root) {
+		r.Project = new(s.Root) // a pointer into the step would keep all of the memory around it
 	}
 	r.ProjectHash = s.Hash
 	if s.Time != 0 {

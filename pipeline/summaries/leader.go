@@ -40,6 +40,7 @@ type leader struct {
 	folds    map[pipeline.SessionID]*entry
 	changed  []*entry // since the last commit
 	bytes    int      // of all folds, about
+	list     []item   // the last chunk, whose memory the next one uses
 	round    uint64   // commits so far
 }
 
@@ -95,11 +96,12 @@ func (l *leader) lead(ctx context.Context) error {
 			if !open {
 				return failed
 			}
-			list, began := chunk(first, items), time.Now()
-			if err := l.add(ctx, list); err != nil {
+			l.list = chunk(append(l.list[:0], first), items)
+			began := time.Now()
+			if err := l.add(ctx, l.list); err != nil {
 				return err
 			}
-			if err := l.rest(ctx, len(list), time.Since(began)); err != nil {
+			if err := l.rest(ctx, len(l.list), time.Since(began)); err != nil {
 				return err
 			}
 			if due == nil {
@@ -146,9 +148,8 @@ func (l *leader) rest(ctx context.Context, events int, d time.Duration) error {
 	return nil
 }
 
-// chunk returns an item with those that have arrived behind it. The folds keep some of its steps.
-func chunk(first item, items <-chan item) []item {
-	list := []item{first}
+// chunk appends the items that have arrived to a list.
+func chunk(list []item, items <-chan item) []item {
 	for len(list) < maxChunk {
 		select {
 		case next, open := <-items:
