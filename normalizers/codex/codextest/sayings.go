@@ -215,7 +215,7 @@ func (s *Saying) letsPass(r Raw, says []*Saying) bool {
 	case "event_msg":
 		return r.of != "task_complete" && r.of != "turn_complete"
 	case "response_item", "":
-		return item != "agent_message" && item != "ghost_snapshot" && item != "header"
+		return !r.isToolItem() && item != "agent_message" && item != "ghost_snapshot" && item != "header"
 	default: // what no one knows ends no wait
 		return r.Kind != "session_meta" && r.Kind != "compacted"
 	}

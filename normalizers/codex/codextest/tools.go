@@ -96,6 +96,13 @@ func (t *Tool) stated(output any) {
 	}
 }
 
+// The types of the items of tools: calls, outputs, and those that are both.
+var (
+	callItems     = []string{"function_call", "custom_tool_call", "local_shell_call", "tool_search_call"}
+	outputItems   = []string{"function_call_output", "custom_tool_call_output", "tool_search_output"}
+	finishedItems = []string{"web_search_call", "image_generation_call"}
+)
+
 // ToolsOf returns the tool calls of a file, in the order of their events; the entry of a result
 // without a call has none.
 func ToolsOf(records []Raw) []*Tool {
@@ -109,11 +116,11 @@ func ToolsOf(records []Raw) []*Tool {
 		case r.Kind == "event_msg":
 			u.end(i, id)
 		case r.Kind != "response_item" && r.Kind != "":
-		case slices.Contains([]string{"function_call", "custom_tool_call", "local_shell_call", "tool_search_call"}, typed):
+		case slices.Contains(callItems, typed):
 			u.call(i, id, typed)
-		case slices.Contains([]string{"function_call_output", "custom_tool_call_output", "tool_search_output"}, typed):
+		case slices.Contains(outputItems, typed):
 			u.output(i, id)
-		case typed == "web_search_call", typed == "image_generation_call":
+		case slices.Contains(finishedItems, typed):
 			u.finishedCall(i, cmp.Or(id, normalizerstest.Member[string](r.item, "id")), typed)
 		case typed == "turn.started":
 			u.turns++
@@ -136,6 +143,12 @@ func (r Raw) toolType(id string) string {
 	default:
 		return ""
 	}
+}
+
+// isToolItem reports whether a record is an item of a tool, be it the copy of an earlier one.
+func (r Raw) isToolItem() bool {
+	typed := r.toolType(normalizerstest.Member[string](r.item, "call_id"))
+	return (r.Kind == "response_item" || r.Kind == "") && slices.Contains(slices.Concat(callItems, outputItems, finishedItems), typed)
 }
 
 // toolUses collects the tool calls of a file.
