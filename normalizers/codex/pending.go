@@ -110,12 +110,12 @@ func (m *mapper) eventText(kind textKind, text string) {
 	if kind == userText {
 		key = userKey(text)
 	}
+	m.releaseOtherSide(kind)
 	if m.st.takeCanonical(kind, key) {
 		m.skip = core.SkipMirror
 		return
 	}
 	m.skip = core.SkipHeld
-	m.releaseOtherSide(kind)
 	if len(m.st.Pending) == maxPending {
 		m.release(1)
 	}

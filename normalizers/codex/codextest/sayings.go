@@ -160,11 +160,11 @@ func Sayings(records []Raw) []*Saying {
 	return out
 }
 
-// pair looks for the response_item that states what a duplicate states: the last one, or one
-// that follows before another record ends the wait.
+// pair looks for the response_item that states what a duplicate states: the last one of those
+// that are repeated at all, or one that follows before another record ends the wait.
 func (s *Saying) pair(records []Raw, byRecord [][]*Saying, tools map[int]bool) {
 	for j := s.At - 1; j >= 0; j-- {
-		k := slices.IndexFunc(byRecord[j], func(o *Saying) bool { return !o.Duplicate && o.Who == s.Who })
+		k := slices.IndexFunc(byRecord[j], func(o *Saying) bool { return !o.Duplicate && o.Who == s.Who && len(o.keys) > 0 })
 		if k >= 0 {
 			if s.dropped = byRecord[j][k].take(s.keys[0]); s.dropped {
 				return
