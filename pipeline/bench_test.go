@@ -145,7 +145,7 @@ func BenchmarkMemory(b *testing.B) {
 		server := pipelinetest.NewServer(b)
 		js := server.Provision(top)
 		publish(b, js, records)
-		w := pipelinetest.StartProcess(b, workerProgram, workerArguments{URL: server.URL(), Generation: top.Generation, Partitions: top.Partitions, Name: "w"})
+		w := pipelinetest.StartWorker(b, pipelinetest.Worker{URL: server.URL(), Generation: top.Generation, Partitions: top.Partitions, Name: "w"})
 		if err := pipeline.CatchUp(b.Context(), js, top); err != nil {
 			b.Fatal(err)
 		}

@@ -593,7 +593,7 @@ func TestMemoryForLargeRecordsIsBounded(t *testing.T) {
 	top := topology(4)
 	server := pipelinetest.NewServer(t, smallMessages)
 	js := server.Provision(top)
-	w := pipelinetest.StartProcess(t, workerProgram, workerArguments{
+	w := pipelinetest.StartWorker(t, pipelinetest.Worker{
 		URL: server.URL(), Name: "worker", Generation: top.Generation, Partitions: top.Partitions, ClaimBytes: int64(4 * size), Frugal: true,
 	})
 	records := make([]normalizers.Record, count)

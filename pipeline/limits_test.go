@@ -547,7 +547,7 @@ func TestSessionsWithoutNumberTakeBoundedMemory(t *testing.T) {
 	top := topology(4)
 	server := pipelinetest.NewServer(t)
 	js := server.Provision(top)
-	w := pipelinetest.StartProcess(t, workerProgram, workerArguments{
+	w := pipelinetest.StartWorker(t, pipelinetest.Worker{
 		URL: server.URL(), Name: "worker", Generation: top.Generation, Partitions: top.Partitions, SessionBytes: 1 << 20, Frugal: true,
 	})
 	batch := make([]normalizers.Record, 0, 500)

@@ -17,7 +17,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if code, is := pipelinetest.RunProgram(map[string]pipelinetest.Program{workerProgram: runWorker}); is {
+	if code, is := pipelinetest.RunProgram(nil); is {
 		os.Exit(code)
 	}
 	pipelinetest.Parallel()

@@ -92,7 +92,7 @@ func (r *faultRun) start(url string) *worker {
 	r.t.Helper()
 	r.started++
 	w := &worker{name: fmt.Sprintf("w%d", r.started), url: url}
-	w.Process = pipelinetest.StartProcess(r.t, workerProgram, workerArguments{
+	w.Process = pipelinetest.StartWorker(r.t, pipelinetest.Worker{
 		URL: url, Generation: r.top.Generation, Partitions: r.top.Partitions, Cells: r.top.Cells, Name: w.name, Unfenced: r.plan.unfenced,
 	})
 	w.AwaitReady()

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -21,32 +20,11 @@ import (
 	"tributary/pipeline/pipelinetest"
 )
 
-// The packages of npm that judge the documents.
-var schemaPackages = []string{"ajv@8.20.0", "ajv-formats@3.0.1", "@asyncapi/parser@3.6.3"}
-
 // TestSchemasPassTheToolsOfOthers compiles every schema with Ajv in strict mode, and checks the
-// AsyncAPI document with the official parser. Without Node and its packages it is skipped; they
-// are installed once, into the cache of the user.
+// AsyncAPI document with the official parser. Without Node and its packages it is skipped.
 func TestSchemasPassTheToolsOfOthers(t *testing.T) {
 	t.Parallel()
-	if testing.Short() {
-		t.Skip("may install packages of npm")
-	}
-	node, err := exec.LookPath("node")
-	if err != nil {
-		t.Skip("node is not installed")
-	}
-	cache, err := os.UserCacheDir()
-	if err != nil {
-		t.Skip(err)
-	}
-	packages := filepath.Join(cache, "tributary-test", "schema-"+strings.NewReplacer("@", "-", "/", "-").Replace(strings.Join(schemaPackages, "-")))
-	if _, err := os.Stat(filepath.Join(packages, "node_modules", "@asyncapi", "parser")); err != nil {
-		args := append([]string{"install", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix", packages}, schemaPackages...)
-		if out, err := exec.CommandContext(t.Context(), "npm", args...).CombinedOutput(); err != nil {
-			t.Skipf("npm cannot install the packages: %v\n%s", err, out)
-		}
-	}
+	node, packages := pipelinetest.NodePackages(t, "ajv@8.20.0", "ajv-formats@3.0.1", "@asyncapi/parser@3.6.3")
 	dir := t.TempDir()
 	for _, form := range schema.Forms {
 		write(t, filepath.Join(dir, string(form)+".json"), string(form.Producer()))

@@ -60,23 +60,10 @@ type answer struct {
 }
 
 // ask runs queries with DuckDB in the folder that has events. Without Node and its packages the test is
-// skipped; they are installed once, into the cache of the user.
+// skipped.
 func ask(tb testing.TB, dir string, list []question) map[string]answer {
 	tb.Helper()
-	node, err := exec.LookPath("node")
-	if err != nil {
-		tb.Skip("node is not installed")
-	}
-	cache, err := os.UserCacheDir()
-	if err != nil {
-		tb.Skip(err)
-	}
-	packages := filepath.Join(cache, "tributary-test", "duckdb-"+duckVersion)
-	if _, err := os.Stat(filepath.Join(packages, "node_modules", "@duckdb", "node-api")); err != nil {
-		if out, err := exec.CommandContext(tb.Context(), "npm", "install", "--no-audit", "--no-fund", "--prefix", packages, "@duckdb/node-api@"+duckVersion).CombinedOutput(); err != nil {
-			tb.Skipf("npm cannot install DuckDB: %v\n%s", err, out)
-		}
-	}
+	node, packages := pipelinetest.NodePackages(tb, "@duckdb/node-api@"+duckVersion)
 	script, err := filepath.Abs("testdata/duckdb.mjs")
 	if err != nil {
 		tb.Fatal(err)

@@ -30,8 +30,8 @@ const (
 // readyLine is what a process writes when it is ready.
 const readyLine = "ready\n"
 
-// RunProgram runs the program that this process was started for, one of programs or a node
-// of a [Cluster], and returns its exit code; false when this is no such process. A test
+// RunProgram runs the program that this process was started for, one of programs, a node
+// of a [Cluster] or a [Worker], and returns its exit code; false when this is no such process. A test
 // binary that starts processes calls it first in its TestMain. The program ends when
 // standard input does, so a process does not outlive the test that started it.
 func RunProgram(programs map[string]Program) (code int, is bool) {
@@ -40,8 +40,11 @@ func RunProgram(programs map[string]Program) (code int, is bool) {
 		return 0, false
 	}
 	program := programs[name]
-	if name == nodeProgram {
+	switch name {
+	case nodeProgram:
 		program = runNode
+	case workerProgram:
+		program = runWorker
 	}
 	if program == nil {
 		fmt.Fprintf(os.Stderr, "no program %q\n", name)

@@ -32,31 +32,11 @@ func TestREADMEHasTheConsumersOfTheExamples(t *testing.T) {
 	}
 }
 
-// nodePackages are the packages of the consumer in Node.
-var nodePackages = []string{"@nats-io/transport-node@3.4.0", "@nats-io/jetstream@3.4.0", "cloudevents@10.0.0"}
-
 // TestNodeConsumesEvents runs the consumer of README.md. Without Node and its packages the test is
-// skipped; they are installed once, into the cache of the user.
+// skipped.
 func TestNodeConsumesEvents(t *testing.T) {
 	t.Parallel()
-	if testing.Short() {
-		t.Skip("may install packages of Node")
-	}
-	node, err := exec.LookPath("node")
-	if err != nil {
-		t.Skip("node is not installed")
-	}
-	cache, err := os.UserCacheDir()
-	if err != nil {
-		t.Skip(err)
-	}
-	packages := filepath.Join(cache, "tributary-test", "nats-node-3.4.0")
-	if _, err := os.Stat(filepath.Join(packages, "node_modules", "cloudevents")); err != nil {
-		args := append([]string{"install", "--no-audit", "--no-fund", "--prefix", packages}, nodePackages...)
-		if out, err := exec.CommandContext(t.Context(), "npm", args...).CombinedOutput(); err != nil {
-			t.Skipf("npm cannot install the packages: %v\n%s", err, out)
-		}
-	}
+	node, packages := pipelinetest.NodePackages(t, "@nats-io/transport-node@3.4.0", "@nats-io/jetstream@3.4.0", "cloudevents@10.0.0")
 	page, err := os.ReadFile("README.md")
 	if err != nil {
 		t.Fatal(err)

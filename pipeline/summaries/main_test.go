@@ -8,7 +8,6 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/google/go-cmp/cmp"
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"tributary/pipeline"
@@ -40,23 +39,9 @@ func runKeeper(ctx context.Context, arguments []byte, ready func()) error {
 	if err := json.Unmarshal(arguments, &a); err != nil {
 		return err
 	}
-	nc, err := nats.Connect(a.URL)
-	if err != nil {
-		return err
-	}
-	defer nc.Close()
-	js, err := jetstream.New(nc)
-	if err != nil {
-		return err
-	}
-	k, err := summaries.New(js, config(a.Bytes, time.Duration(a.Every)*time.Millisecond))
-	if err != nil {
-		return err
-	}
-	stop := context.AfterFunc(ctx, k.Drain)
-	defer stop()
-	ready()
-	return k.Run(context.WithoutCancel(ctx))
+	return pipelinetest.RunDrained(ctx, a.URL, ready, func(js jetstream.JetStream) (pipelinetest.Drainable, error) {
+		return summaries.New(js, config(a.Bytes, time.Duration(a.Every)*time.Millisecond))
+	})
 }
 
 func config(bytes int, every time.Duration) summaries.Config {

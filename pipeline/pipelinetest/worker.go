@@ -1,0 +1,113 @@
+package pipelinetest
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"net"
+	"os"
+	"runtime/debug"
+	"testing"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"tributary/pipeline"
+)
+
+// workerProgram is the program of a worker.
+const workerProgram = "worker"
+
+// Worker configures a worker that runs beside others in a [Process].
+type Worker struct {
+	URL          string
+	Generation   string
+	Partitions   int
+	Cells        int // 0 is 1
+	Name         string
+	Unfenced     bool  // every commit succeeds, and the worker does not notice that it was overtaken
+	SessionBytes int   // 0 for the default
+	ClaimBytes   int64 // 0 for the default
+	Frugal       bool  // collects garbage early, so that its memory is what it needs
+}
+
+// StartWorker starts a worker as [StartProcess] does. It is drained by [Process.Stop].
+func StartWorker(tb testing.TB, w Worker) *Process {
+	tb.Helper()
+	return StartProcess(tb, workerProgram, w)
+}
+
+func runWorker(ctx context.Context, arguments []byte, ready func()) error {
+	var w Worker
+	if err := json.Unmarshal(arguments, &w); err != nil {
+		return err
+	}
+	options := []nats.Option{
+		nats.MaxReconnects(-1), nats.ReconnectWait(20 * time.Millisecond),
+		nats.PingInterval(time.Second), nats.MaxPingsOutstanding(2), nats.ReconnectBufSize(-1),
+	}
+	if w.Unfenced {
+		options = append(options, nats.SetCustomDialer(fenceless{}))
+	}
+	if w.Frugal {
+		debug.SetGCPercent(10)
+	}
+	return RunDrained(ctx, w.URL, ready, func(js jetstream.JetStream) (Drainable, error) {
+		return pipeline.New(js, pipeline.Config{
+			Topology:     pipeline.Topology{Generation: w.Generation, Partitions: w.Partitions, Cells: w.Cells},
+			Worker:       w.Name,
+			Member:       w.Name,
+			Heartbeat:    400 * time.Millisecond,
+			SessionBytes: w.SessionBytes,
+			ClaimBytes:   w.ClaimBytes,
+			Logger:       slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		})
+	}, options...)
+}
+
+// Drainable runs until it is drained, as a [pipeline.Stage] does.
+type Drainable interface {
+	Run(ctx context.Context) error
+	Drain()
+}
+
+// RunDrained is the body of a [Program]: it connects to the server at url, runs what create
+// returns, and drains it when ctx ends.
+func RunDrained(ctx context.Context, url string, ready func(), create func(jetstream.JetStream) (Drainable, error), options ...nats.Option) error {
+	nc, err := nats.Connect(url, options...)
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return err
+	}
+	d, err := create(js)
+	if err != nil {
+		return err
+	}
+	defer context.AfterFunc(ctx, d.Drain)()
+	ready()
+	return d.Run(context.WithoutCancel(ctx))
+}
+
+// fenceless makes connections to a server without a fence: it renames the header with the
+// sequence that a checkpoint expects, so that the server ignores it.
+type fenceless struct{}
+
+// Dial is that of [net.Dialer].
+func (fenceless) Dial(network, address string) (net.Conn, error) {
+	c, err := (&net.Dialer{}).DialContext(context.Background(), network, address)
+	return fencelessConn{c}, err
+}
+
+type fencelessConn struct{ net.Conn }
+
+// Write never gets a part of the name: the client writes headers as a whole.
+func (c fencelessConn) Write(p []byte) (int, error) {
+	name := []byte(jetstream.ExpectedLastSubjSeqHeader)
+	return c.Conn.Write(bytes.ReplaceAll(p, name, append([]byte("X"), name[1:]...)))
+}
