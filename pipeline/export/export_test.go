@@ -181,6 +181,9 @@ func TestColumnsHaveTheEvent(t *testing.T) {
 // files of its last span, the manifest, and both. The next export makes the same files.
 func TestAnInterruptedExportGoesOn(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("one export after the other: the race detector sees nothing new in that")
+	}
 	js := stream(t, 60)
 	whole := t.TempDir()
 	run(t, js, whole, export.Parquet)
@@ -332,8 +335,12 @@ func TestEveryEventOfFourCellsIsInOneFile(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- stage.Run(context.WithoutCancel(t.Context())) }()
 	dir := t.TempDir()
+	records := 150
+	if testing.Short() {
+		records = 20 // the race detector sees nothing new in many
+	}
 	for seed := range uint64(2) {
-		pipelinetest.Publish(t, js, pipelinetest.Workload(seed, 20, 150)...)
+		pipelinetest.Publish(t, js, pipelinetest.Workload(seed, 20, records)...)
 		if err := pipeline.CatchUp(t.Context(), js, top); err != nil {
 			t.Fatal(err)
 		}

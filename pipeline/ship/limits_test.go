@@ -56,6 +56,9 @@ func TestEndlessLineIsDroppedInBoundedMemory(t *testing.T) {
 // The stage refuses records that are nested too deep; ship sends them.
 func TestDeepLinesAreShippedAsRecords(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("reads 16 MB")
+	}
 	e := newEdge(t)
 	truncated := strings.Repeat(`{"a":`, 300) + "[" + strings.Repeat("1,", 1<<20) + "!"
 	list := []string{
@@ -78,6 +81,9 @@ func TestDeepLinesAreShippedAsRecords(t *testing.T) {
 // A packed file with far more content than its size is shipped up to a limit and reported.
 func TestPackedBombIsShippedUpToALimit(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("writes 256 MB")
+	}
 	var packed bytes.Buffer
 	z, err := zstd.NewWriter(&packed)
 	if err != nil {
