@@ -37,6 +37,9 @@ func letters(tb testing.TB, js jetstream.JetStream, q pipeline.DeadLettersQuery)
 // known about their records.
 func TestDeadLettersAreListedByEveryFilter(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("many records: the race detector sees nothing new in them")
+	}
 	top := topology(4)
 	js := pipelinetest.NewServer(t).Provision(top)
 	if got := letters(t, js, pipeline.DeadLettersQuery{}); len(got) != 0 {
@@ -343,6 +346,9 @@ func purge(tb testing.TB, js jetstream.JetStream, q pipeline.DeadLettersQuery) i
 // generation as it was. A copy that was requeued before is read all the same.
 func TestPurgeRemovesNothingElse(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("one worker after the other: the race detector sees nothing new in that")
+	}
 	top := topology(2)
 	js := pipelinetest.NewServer(t).Provision(top)
 	records := pipelinetest.Workload(61, 8, 400)
