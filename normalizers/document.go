@@ -1,6 +1,10 @@
 package normalizers
 
-import "bytes"
+import (
+	"bytes"
+
+	"tributary/envelopes/jsonscan"
+)
 
 // growDocument goes on with a value over several lines, up to end.
 func (f *Framer) growDocument(end int) {
@@ -42,11 +46,17 @@ type documentScan struct {
 // feed takes the next bytes. ok is false when they cannot go on with the value, done is
 // true when it has ended in them.
 func (d *documentScan) feed(b []byte) (ok, done bool) {
-	for _, c := range b {
+	for i := 0; i < len(b); i++ {
 		if d.quoted {
-			ok = d.inString(c)
+			if !d.escaped {
+				i += jsonscan.Plain(b[i:])
+			}
+			if i == len(b) {
+				break
+			}
+			ok = d.inString(b[i])
 		} else {
-			ok, done = d.between(c)
+			ok, done = d.between(b[i])
 		}
 		if !ok || done {
 			return ok, done

@@ -91,11 +91,12 @@ func (a *app) normalizeFiles(ctx context.Context, paths []string, f *normalizeFl
 
 	relaxGC()
 	out := bufio.NewWriterSize(jsonWriter(events), 64<<10)
+	buffer := make([]byte, 64<<10)
 	var reports fileReports
 	var failed filesError
 	for _, path := range paths {
 		n := a.newLogNormalizer(out, as, f.cloudEvents)
-		err := a.normalize(ctx, path, normalizers.File{Source: source, Session: f.session}, n)
+		err := a.normalize(ctx, path, normalizers.File{Source: source, Session: f.session}, n, buffer)
 		if ctx.Err() != nil || errors.Is(err, syscall.EPIPE) {
 			return err
 		}
@@ -175,15 +176,20 @@ func (e filesError) Error() string {
 
 func (e filesError) Unwrap() error { return e.last }
 
-// normalize prints the events of the log at path.
-func (a *app) normalize(ctx context.Context, path string, file normalizers.File, n *logNormalizer) error {
+// normalize prints the events of the log at path, which it may read into buffer.
+func (a *app) normalize(ctx context.Context, path string, file normalizers.File, n *logNormalizer, buffer []byte) error {
 	in, err := a.openLog(path, &file)
 	if err != nil {
 		return err
 	}
 	defer in.Close()
 	n.framer = normalizers.NewFramer(file)
-	if err := n.run(ctx, in); err != nil {
+	if in.stored {
+		err = n.read(ctx, in, buffer)
+	} else {
+		err = n.run(ctx, in)
+	}
+	if err != nil {
 		return fmt.Errorf("normalize %s: %w", path, err)
 	}
 	return nil
@@ -194,11 +200,18 @@ type keptOpen struct{ io.Writer }
 
 func (keptOpen) Close() error { return nil }
 
-// openLog opens a log, unpacked, and completes file by its name and modification time.
-func (a *app) openLog(path string, file *normalizers.File) (io.ReadCloser, error) {
+// openedLog is a log that is open, unpacked.
+type openedLog struct {
+	io.Reader
+	io.Closer
+	stored bool // in a file: no read waits for a writer
+}
+
+// openLog opens a log and completes file by its name and modification time.
+func (a *app) openLog(path string, file *normalizers.File) (*openedLog, error) {
 	if path == stdio {
 		file.Name, file.Path, file.Modified = "stdin", "stdin", time.Unix(0, 0).UTC()
-		return io.NopCloser(a.stdin), nil
+		return &openedLog{Reader: a.stdin, Closer: io.NopCloser(nil)}, nil
 	}
 	in, err := os.Open(path)
 	if err != nil {
@@ -222,10 +235,7 @@ func (a *app) openLog(path string, file *normalizers.File) (io.ReadCloser, error
 		in.Close()
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	return struct {
-		io.Reader
-		io.Closer
-	}{unpacked, in}, nil
+	return &openedLog{unpacked, in, info.Mode().IsRegular()}, nil
 }
 
 // errUnknownSource is the error of a log whose agent is not recognized.
@@ -259,6 +269,23 @@ func (a *app) newLogNormalizer(out *bufio.Writer, as form, cloudEvents bool) *lo
 		n.generation = cmp.Or(a.config.Generation, pipeline.DefaultTopology().Generation)
 	}
 	return n
+}
+
+// read processes a stored log to its end.
+func (n *logNormalizer) read(ctx context.Context, in io.Reader, buffer []byte) error {
+	for {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		size, err := in.Read(buffer)
+		if err != nil && !errors.Is(err, io.EOF) {
+			return err
+		}
+		last := err != nil
+		if err := errors.Join(n.process(buffer[:size], last), n.out.Flush()); err != nil || last {
+			return err
+		}
+	}
 }
 
 // run processes in to its end. It prints the events of a chunk before it waits for the next

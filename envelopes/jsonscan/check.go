@@ -310,8 +310,20 @@ const (
 	highs = 0x8080808080808080
 )
 
-// plain returns how many bytes of a string stand for themselves: ASCII without quotes,
+// Plain returns how many bytes of the body of a string stand for themselves: ASCII without quotes,
 // backslashes and control characters.
+func Plain(b []byte) int {
+	for i := 0; ; i += 8 {
+		if i+8 > len(b) {
+			return i + plain(string(b[i:]))
+		}
+		if found := special(binary.LittleEndian.Uint64(b[i:])); found != 0 {
+			return i + bits.TrailingZeros64(found)/8
+		}
+	}
+}
+
+// plain is [Plain] for a text.
 func plain(s string) int {
 	i := 0
 	for ; i+8 <= len(s); i += 8 {

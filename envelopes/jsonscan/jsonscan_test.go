@@ -46,6 +46,9 @@ func FuzzCheck(f *testing.F) {
 		if got.Strict && got.Compact != bytes.Equal(v, data) {
 			t.Fatalf("compact: %v for %q", got.Compact, data)
 		}
+		if compact := AppendCompact(nil, data); got.Strict && !bytes.Equal(compact, v) {
+			t.Fatalf("%q is compacted to %q", data, compact)
+		}
 	})
 }
 
@@ -126,6 +129,13 @@ func FuzzAppendString(f *testing.F) {
 		want, err := jsontext.AppendQuote([]byte("before"), s)
 		if ok != (err == nil) || ok && !bytes.Equal(got, want) {
 			t.Fatalf("%q: %q %v, want %q %v", s, got, ok, want, err)
+		}
+		n := Plain([]byte(s))
+		if quoted, _ := AppendString(nil, s[:n]); string(quoted) != `"`+s[:n]+`"` {
+			t.Fatalf("%q is not plain", s[:n])
+		}
+		if n < len(s) && s[n] >= ' ' && s[n] < 0x80 && s[n] != '"' && s[n] != '\\' {
+			t.Fatalf("%q is plain up to %d", s, n)
 		}
 		if ok && Unquote(got[len("before"):]) != s {
 			t.Fatalf("%q is read as %q", got, Unquote(got[len("before"):]))

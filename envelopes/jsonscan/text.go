@@ -59,6 +59,28 @@ func appendEscape(dst []byte, b byte) []byte {
 	}
 }
 
+// AppendCompact appends a value without the white space between its tokens. The value is known to be JSON, as
+// that of a [Scanner] is.
+func AppendCompact(dst, value []byte) []byte {
+	c := NewScanner(value)
+	begin := 0 // of what is not appended yet
+	for i := 0; i < len(value); {
+		switch value[i] {
+		case '"':
+			i = c.textEnd(i)
+		case ' ', '\t', '\n', '\r':
+			dst = append(dst, value[begin:i]...)
+			for i < len(value) && value[i] <= ' ' {
+				i++
+			}
+			begin = i
+		default:
+			i++
+		}
+	}
+	return append(dst, value[begin:]...)
+}
+
 // Unquote returns the text of a JSON string that is valid, or was in what is not UTF-8: then it
 // has replacement characters, as [jsontext.AppendUnquote] writes them.
 func Unquote(quoted []byte) string {

@@ -91,12 +91,17 @@ func (b *Builder) PendingRecord() Pending {
 	return h
 }
 
-// eventRaw is [eventRaw] for the record, which was checked before, or for a part of it.
+// eventRaw is [eventRaw] for the record, a part of it, or the quoted text of a record that is a line of text. What
+// is strict JSON has strict parts.
 func (b *Builder) eventRaw(raw jsontext.Value) (_ jsontext.Value, checked bool) {
-	if isSame(raw, b.Record.checked) {
-		return eventRaw(raw, b.Record.form)
+	if raw == nil {
+		return nil, false
 	}
-	return eventRaw(raw, jsonscan.Check(raw, MaxDepth))
+	form := b.Record.form
+	if !form.Strict && !isSame(raw, b.Record.checked) {
+		form = jsonscan.Check(raw, MaxDepth)
+	}
+	return eventRaw(raw, form)
 }
 
 // OrdinalID returns the id of an event whose record has none: the number of the record in

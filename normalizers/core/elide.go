@@ -36,7 +36,11 @@ func EventRaw(data jsontext.Value) jsontext.Value {
 // whether the result is known to be strict, compact and no deeper than the value.
 func eventRaw(data jsontext.Value, form jsonscan.Form) (raw jsontext.Value, checked bool) {
 	raw = data
-	if !form.Compact {
+	switch {
+	case form.Compact:
+	case form.Strict:
+		raw = jsonscan.AppendCompact(make([]byte, 0, len(data)), data)
+	default:
 		if raw = strictRaw(data); raw == nil {
 			return nil, false
 		}

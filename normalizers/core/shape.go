@@ -70,7 +70,7 @@ func (s *Shape) Deep(record []byte) bool { return !s.form.Strict && Depth(record
 // Describe notes on a record what is known of its data, of which s is the shape: they need not be checked again.
 func (s *Shape) Describe(r *Record) { r.form, r.checked = s.form, r.Data }
 
-// strictShape is the shape of a value that was checked.
+// strictShape is the shape of a value that is known to be JSON.
 func strictShape(v jsontext.Value) Shape {
 	s := Shape{Readable: true, Array: v.Kind() == '['}
 	switch c := jsonscan.NewScanner(v); c.Kind() {
@@ -89,20 +89,14 @@ func strictShape(v jsontext.Value) Shape {
 
 // firstShape is the shape of the first element of a valid array; nil when it is no object.
 func firstShape(array jsontext.Value) *Shape {
-	dec := jsontext.NewDecoder(bytes.NewBuffer(array), lenient.Options)
-	if _, err := dec.ReadToken(); err != nil || dec.PeekKind() != '{' {
+	c := jsonscan.NewScanner(array)
+	c.Kind()
+	c.Enter()
+	if c.Kind() != '{' {
 		return nil
 	}
-	s := &Shape{Readable: true}
-	_ = s.readMembers(dec, array)
-	return s
-}
-
-// shapeOf is the shape of a valid object.
-func shapeOf(v jsontext.Value) *Shape {
-	s := &Shape{Readable: true}
-	_ = s.readMembers(jsontext.NewDecoder(bytes.NewBuffer(v), lenient.Options), v)
-	return s
+	s := strictShape(c.Value())
+	return &s
 }
 
 // readMembers reads the object that dec is at, in b.
@@ -142,13 +136,30 @@ func (s *Shape) Value(path ...string) jsontext.Value {
 		case string(m.name) != path[0]:
 		case len(path) == 1:
 			return m.value
-		case m.value.Kind() == '{':
-			return shapeOf(m.value).Value(path[1:]...)
 		default:
-			return nil
+			return memberOf(m.value, path[1:])
 		}
 	}
 	return nil
+}
+
+// memberOf is [Shape.Value] for a value in the record.
+func memberOf(v jsontext.Value, path []string) jsontext.Value {
+	c := jsonscan.NewScanner(v)
+	if c.Kind() != '{' {
+		return nil
+	}
+	var last jsontext.Value
+	c.Enter()
+	for name, ok := c.Name(); ok; name, ok = c.Name() {
+		if value := c.Value(); string(name) == path[0] {
+			last = value
+		}
+	}
+	if last == nil || len(path) == 1 {
+		return last
+	}
+	return memberOf(last, path[1:])
 }
 
 // Kind returns the kind of the member at a path; 0 where there is none.
