@@ -313,26 +313,14 @@ const (
 // Plain returns how many bytes of the body of a string stand for themselves: ASCII without quotes,
 // backslashes and control characters.
 func Plain(b []byte) int {
-	for i := 0; ; i += 8 {
-		if i+8 > len(b) {
-			return i + plain(string(b[i:]))
-		}
+	i := 0
+	for ; i+8 <= len(b); i += 8 {
 		if found := special(binary.LittleEndian.Uint64(b[i:])); found != 0 {
 			return i + bits.TrailingZeros64(found)/8
 		}
 	}
-}
-
-// plain is [Plain] for a text.
-func plain(s string) int {
-	i := 0
-	for ; i+8 <= len(s); i += 8 {
-		if found := special(word(s[i:])); found != 0 {
-			return i + bits.TrailingZeros64(found)/8
-		}
-	}
-	for ; i < len(s); i++ {
-		if b := s[i]; b < ' ' || b == '"' || b == '\\' || b >= utf8.RuneSelf {
+	for ; i < len(b); i++ {
+		if c := b[i]; c < ' ' || c == '"' || c == '\\' || c >= utf8.RuneSelf {
 			return i
 		}
 	}
@@ -352,4 +340,16 @@ func word(s string) uint64 {
 func special(w uint64) uint64 {
 	quote, backslash := w^ones*'"', w^ones*'\\'
 	return ((w-ones*' ')&^w | (quote-ones)&^quote | (backslash-ones)&^backslash | w) & highs
+}
+
+// escaped is [special] for what has an escape sequence.
+func escaped(w uint64) uint64 {
+	quote, backslash := w^ones*'"', w^ones*'\\'
+	return ((w-ones*' ')&^w | (quote-ones)&^quote | (backslash-ones)&^backslash) & highs
+}
+
+// backslashes is [special] for backslashes.
+func backslashes(w uint64) uint64 {
+	w ^= ones * '\\'
+	return (w - ones) &^ w & highs
 }

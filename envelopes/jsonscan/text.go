@@ -2,6 +2,9 @@ package jsonscan
 
 import (
 	"bytes"
+	"encoding/binary"
+	"math/bits"
+	"slices"
 	"sync"
 	"unicode/utf16"
 	"unicode/utf8"
@@ -13,29 +16,30 @@ import (
 // returns false where s is not UTF-8; what it has appended then has no meaning.
 func AppendString(dst []byte, s string) ([]byte, bool) {
 	dst = append(dst, '"')
-	for checked := false; ; {
-		n := plain(s)
-		for checked && n < len(s) && s[n] >= utf8.RuneSelf {
-			for n < len(s) && s[n] >= utf8.RuneSelf {
-				n++
-			}
-			n += plain(s[n:])
-		}
-		dst = append(dst, s[:n]...)
-		if n == len(s) {
-			return append(dst, '"'), true
-		}
-		s = s[n:]
-		if s[0] >= utf8.RuneSelf {
-			if !utf8.ValidString(s) {
-				return dst, false
-			}
-			checked = true
+	rest, high := s, uint64(0)
+	for len(rest) >= 8 {
+		w := word(rest)
+		dst = binary.LittleEndian.AppendUint64(dst, w)
+		found := escaped(w)
+		if found == 0 {
+			high |= w
+			rest = rest[8:]
 			continue
 		}
-		dst = appendEscape(dst, s[0])
-		s = s[1:]
+		n := bits.TrailingZeros64(found) / 8
+		high |= w & (1<<(8*n) - 1)
+		dst = appendEscape(dst[:len(dst)-8+n], rest[n])
+		rest = rest[n+1:]
 	}
+	for i := range len(rest) {
+		high |= uint64(rest[i])
+		if b := rest[i]; b < ' ' || b == '"' || b == '\\' {
+			dst = appendEscape(dst, b)
+		} else {
+			dst = append(dst, b)
+		}
+	}
+	return append(dst, '"'), high&highs == 0 || utf8.ValidString(s)
 }
 
 // appendEscape appends the escape sequence of a character that has one.
@@ -112,41 +116,48 @@ const maxPooled = 64 << 10
 // appendUnescaped appends the text of the body of a string. It returns false for what is rare: a
 // lone surrogate, and a body that is none.
 func appendUnescaped(dst, body []byte) ([]byte, bool) {
+	dst = slices.Grow(dst, len(body)+8)
 	for {
-		n := bytes.IndexByte(body, '\\')
-		if n < 0 {
-			return append(dst, body...), true
+		for len(body) >= 8 {
+			w := binary.LittleEndian.Uint64(body)
+			dst = binary.LittleEndian.AppendUint64(dst, w)
+			if found := backslashes(w); found != 0 {
+				n := bits.TrailingZeros64(found) / 8
+				dst, body = dst[:len(dst)-8+n], body[n:]
+				break
+			}
+			body = body[8:]
 		}
-		dst = append(dst, body[:n]...)
-		if body = body[n:]; len(body) < 2 {
+		if len(body) > 0 && body[0] != '\\' {
+			n := bytes.IndexByte(body, '\\')
+			if n < 0 {
+				return append(dst, body...), true
+			}
+			dst, body = append(dst, body[:n]...), body[n:]
+		}
+		if len(body) == 0 {
+			return dst, true
+		}
+		if len(body) < 2 {
 			return dst, false
 		}
-		b := body[1]
-		switch b {
-		case '"', '\\', '/':
-		case 'b':
-			b = '\b'
-		case 'f':
-			b = '\f'
-		case 'n':
-			b = '\n'
-		case 'r':
-			b = '\r'
-		case 't':
-			b = '\t'
-		case 'u':
+		switch b := unescapes[body[1]]; {
+		case b != 0:
+			dst, body = append(dst, b), body[2:]
+		case body[1] == 'u':
 			r, size := unescapeRune(body)
 			if size == 0 {
 				return dst, false
 			}
 			dst, body = utf8.AppendRune(dst, r), body[size:]
-			continue
 		default:
 			return dst, false
 		}
-		dst, body = append(dst, b), body[2:]
 	}
 }
+
+// unescapes are the characters of the short escape sequences.
+var unescapes = [256]byte{'"': '"', '\\': '\\', '/': '/', 'b': '\b', 'f': '\f', 'n': '\n', 'r': '\r', 't': '\t'}
 
 // unescapeRune returns the character of an escape sequence \uXXXX, or of two for the halves of a
 // surrogate, and its length; 0 for a lone surrogate.

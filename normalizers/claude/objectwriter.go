@@ -12,7 +12,7 @@ type objectWriter struct{ b []byte }
 
 // newObject returns the writer of an object whose texts have about size bytes.
 func newObject(size int) *objectWriter {
-	return &objectWriter{append(make([]byte, 0, size+size/16+128), '{')}
+	return &objectWriter{append(make([]byte, 0, size+size/8+128), '{')}
 }
 
 // end returns the object.
