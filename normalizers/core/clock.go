@@ -34,9 +34,18 @@ func formatTime(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
 
 // TimeOfMillis is the form of an event for milliseconds since 1970.
 func TimeOfMillis(n lenient.Number) (string, bool) {
-	const year10000 = 253_402_300_800_000
-	if !n.OK || n.Value <= 0 || n.Value >= year10000 {
+	t, ok := MomentOfMillis(n)
+	if !ok {
 		return "", false
 	}
-	return time.UnixMilli(int64(n.Value)).UTC().Format("2006-01-02T15:04:05.000Z"), true
+	return t.Format("2006-01-02T15:04:05.000Z"), true
+}
+
+// MomentOfMillis is the time of [TimeOfMillis]; the zero time where that is none.
+func MomentOfMillis(n lenient.Number) (time.Time, bool) {
+	const year10000 = 253_402_300_800_000
+	if !n.OK || n.Value <= 0 || n.Value >= year10000 {
+		return time.Time{}, false
+	}
+	return time.UnixMilli(int64(n.Value)).UTC(), true
 }

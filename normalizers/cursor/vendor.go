@@ -93,9 +93,6 @@ func timeOf(s *core.Shape) time.Time {
 	if t := s.Time([]string{"timestamp"}); !t.IsZero() {
 		return t
 	}
-	if ts, ok := core.TimeOfMillis(s.Number("timestamp_ms")); ok {
-		t, _ := time.Parse(time.RFC3339Nano, ts)
-		return t
-	}
-	return time.Time{}
+	t, _ := core.MomentOfMillis(s.Number("timestamp_ms"))
+	return t
 }

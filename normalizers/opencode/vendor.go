@@ -172,10 +172,5 @@ func timeOfMillis(v jsontext.Value) (time.Time, bool) {
 	if v == nil {
 		return time.Time{}, false
 	}
-	ts, ok := core.TimeOfMillis(lenient.NumberOf(v))
-	if !ok {
-		return time.Time{}, false
-	}
-	t, err := time.Parse(time.RFC3339Nano, ts)
-	return t, err == nil
+	return core.MomentOfMillis(lenient.NumberOf(v))
 }
