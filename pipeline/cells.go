@@ -170,11 +170,29 @@ func (c *cell) holds(subject string) bool {
 	return err == nil && a.InPartition(l.Partitions)
 }
 
-// unread returns how many records of the partitions are not read, or wait in a queue.
-func (s *Stage) unread() int64 {
-	n := int64(0)
+// unread returns how many records of the partitions are not read, or wait in a queue, and of how
+// many partitions that is known.
+func (s *Stage) unread() (n int64, known int) {
 	for _, c := range s.cells {
-		n += c.feed.waiting()
+		more, of := c.feed.waiting()
+		n, known = n+more, known+of
 	}
+	return n, known
+}
+
+// countLag returns how many records of the partitions are not done. While a partition is acquired
+// again, its records are not known: the number that was returned before is the least then.
+func (s *Stage) countLag() int64 {
+	n, known := s.unread()
+	for _, p := range s.list() {
+		n += p.open.Load()
+		if ended, _ := p.ended(); !ended {
+			known--
+		}
+	}
+	if known < 0 {
+		n = max(n, s.lag.Load())
+	}
+	s.lag.Store(n)
 	return n
 }

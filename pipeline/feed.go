@@ -56,6 +56,7 @@ type feed struct {
 	apart    map[int]*subscription // those that read alone
 	changed  chan struct{}         // closed when a partition joins or leaves
 	room     chan struct{}         // signaled when a partition takes messages
+	reading  bool                  // a consumer is open
 	position uint64                // behind the last message that was read
 	messages int                   // in all queues
 	bytes    int                   // in all queues
@@ -150,6 +151,8 @@ func (f *feed) read(ctx context.Context) error {
 	}
 	defer r.close()
 	f.unread.Store(int64(r.pending))
+	f.setReading(true)
+	defer f.setReading(false)
 	for {
 		messages, err := r.next(ctx, changed)
 		if err != nil {
@@ -164,6 +167,12 @@ func (f *feed) read(ctx context.Context) error {
 			}
 		}
 	}
+}
+
+func (f *feed) setReading(open bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.reading = open
 }
 
 // filtered returns the partitions by which a consumer is filtered; none when it reads all
@@ -533,15 +542,21 @@ func (s *subscription) signal() {
 	}
 }
 
-// waiting returns how many messages of the partitions are not read, or wait in a queue.
-func (f *feed) waiting() int64 {
+// waiting returns how many messages of the partitions are not read, or wait in a queue, and of how
+// many partitions that is known.
+func (f *feed) waiting() (n int64, known int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	n := f.unread.Load() + int64(f.messages)
+	n, known = f.unread.Load()+int64(f.messages), len(f.apart)
 	for _, s := range f.apart {
 		n += s.unread.Load()
 	}
-	return n
+	for _, s := range f.members {
+		if f.reading && s.fed {
+			known++
+		}
+	}
+	return n, known
 }
 
 // partitionOf returns the partition whose filters ([envelopes.RawFilters]) select a subject of

@@ -89,7 +89,7 @@ func (s *Stage) active() bool {
 	if time.Since(time.Unix(0, s.received.Load())) < paceIdle {
 		return true
 	}
-	if s.unread() > 0 {
+	if n, _ := s.unread(); n > 0 {
 		return true
 	}
 	s.mu.Lock()

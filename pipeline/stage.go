@@ -148,6 +148,7 @@ type Stage struct {
 	large     exclusive // held while a large record is in memory
 	acquiring exclusive // held during the requests of an acquisition
 
+	lag        atomic.Int64 // that was reported last
 	received   atomic.Int64 // when records were received last, in Unix nanoseconds
 	generation Generation   // that the stage works on; set by Run before any partition starts
 	redactor   *redact.Redactor
@@ -233,7 +234,7 @@ func (s *Stage) Run(ctx context.Context) error {
 	s.newLink(ctx)
 
 	s.telemetry.zero(ctx)
-	metrics, err := s.telemetry.observe(s.list, s.unread)
+	metrics, err := s.telemetry.observe(s.list, s.countLag)
 	if err != nil {
 		return fmt.Errorf("observe partitions: %w", err)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -72,23 +73,25 @@ func ReadStatus(ctx context.Context, js jetstream.JetStream, t Topology) (Status
 	if s.At, err = BrokerTime(ctx, js); err != nil {
 		return Status{}, err
 	}
-	for _, w := range s.Workers {
-		for _, p := range w.Partitions {
-			if p < 0 || p >= len(s.Partitions) || w.Silent(s.At) {
-				continue
-			}
-			// After a takeover several workers may list it: the owner counts.
-			if s.Partitions[p].Worker == "" || s.Partitions[p].ownedBy(w) {
-				s.Partitions[p].Worker = w.Name
-			}
-		}
+	for i := range s.Partitions {
+		s.Partitions[i].nameWorker(s.Workers, s.At)
 	}
 	s.DeadLetters, err = countInCells(ctx, js, g, deadLettersOf)
 	return s, err
 }
 
-// ownedBy reports whether a worker wrote the last checkpoint.
-func (s PartitionStatus) ownedBy(w Worker) bool { return s.Owner != "" && ownerName(s.Owner) == w.Name }
+// nameWorker finds the worker that works on the partition: one that is alive and lists it. After a
+// takeover several may list it: the owner of the checkpoint counts. An owner that stored the
+// checkpoint after its last heartbeat has acquired the partition since, and lists it with the next.
+func (s *PartitionStatus) nameWorker(workers []Worker, at time.Time) {
+	for _, w := range workers {
+		lists := slices.Contains(w.Partitions, s.Partition)
+		owns := s.Owner != "" && ownerName(s.Owner) == w.Name && (lists || w.Seen.Before(s.CommitAt))
+		if !w.Silent(at) && (owns || lists && s.Worker == "") {
+			s.Worker = w.Name
+		}
+	}
+}
 
 // ownerName returns the name of the worker in the owner of a checkpoint, which is that name and
 // an id of the process.
@@ -175,6 +178,7 @@ func readPartition(ctx context.Context, js jetstream.JetStream, g Generation, pa
 		return s, nil
 	}
 	s.Lag, err = countFrom(ctx, js, end.stream, from, g.Part.filters(partition)...)
+	s.Lag = max(s.Lag, 1) // the replica that counts may be behind
 	return s, err
 }
 

@@ -284,11 +284,10 @@ func (m *instruments) sizes(name, unit, text string, bounds ...float64) metric.I
 
 // observe reports the lag and the state of each partition until the registration ends. The
 // age of a record compares the clock of this machine with that of the broker.
-func (t *telemetry) observe(partitions func() []*partition, waiting func() int64) (metric.Registration, error) {
+func (t *telemetry) observe(partitions func() []*partition, lag func() int64) (metric.Registration, error) {
 	return t.meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
-		lag, cached := waiting(), int64(0)
+		cached := int64(0)
 		for _, p := range partitions() {
-			lag += p.open.Load()
 			cached += p.cached.Load()
 			attrs := metric.WithAttributes(append(slices.Clip(t.base), attribute.Int("partition", p.number))...)
 			owned, since, age := int64(0), p.waiting.Load(), 0.0
@@ -304,7 +303,7 @@ func (t *telemetry) observe(partitions func() []*partition, waiting func() int64
 			o.ObserveInt64(t.owned, owned, attrs)
 			o.ObserveFloat64(t.oldest, age, attrs)
 		}
-		o.ObserveInt64(t.lag, lag, metric.WithAttributes(t.base...))
+		o.ObserveInt64(t.lag, lag(), metric.WithAttributes(t.base...))
 		o.ObserveInt64(t.cache, cached, metric.WithAttributes(t.base...))
 		return nil
 	}, t.lag, t.cache, t.owned, t.oldest)
