@@ -72,6 +72,9 @@ var (
 	errUnpublishable = errors.New("event does not fit a message")
 )
 
+// errKeysLost: the bucket has lost the name of the live generation.
+var errKeysLost = fmt.Errorf("bucket %s has lost the key %s: restore the bucket, or put the key back: nats kv put %[1]s %[2]s NAME", controlBucket, currentKey)
+
 // Errors of the commands that build and promote generations.
 var (
 	// ErrNoGeneration: the broker has no generation of the name.

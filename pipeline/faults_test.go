@@ -30,6 +30,7 @@ var (
 	faultsLong  = flag.Bool("faults.long", false, "run TestFaults for many seeds, on one node and on three")
 	faultsCells = flag.Int("faults.cells", 1, "how many cells TestFaults runs with")
 	faultsSeeds = flag.Int("faults.seeds", 20, "how many seeds TestFaults runs with -faults.long")
+	faultsNodes = flag.Int("faults.nodes", 0, "on how many nodes TestFaults and TestFaultsSoak run; 0 for one, and with -faults.long also on three")
 )
 
 // TestFaults breaks workers, servers, connections, producers and disks at random moments,
@@ -46,13 +47,18 @@ func TestFaults(t *testing.T) {
 	if !*faultsLong {
 		tally := newTally()
 		t.Cleanup(func() { t.Log(tally) })
-		faulty(t, faultPlan{nodes: 1, cells: *faultsCells, seed: seed, records: 1500, kinds: faultKinds(1)}, tally)
+		nodes := max(*faultsNodes, 1)
+		faulty(t, faultPlan{nodes: nodes, cells: *faultsCells, seed: seed, records: 1500, kinds: faultKinds(nodes)}, tally)
 		return
 	}
 	total := newTally()
 	t.Cleanup(func() { t.Logf("all runs: %v", total) })
+	on := []int{1, 3}
+	if *faultsNodes > 0 {
+		on = []int{*faultsNodes}
+	}
 	for i := range *faultsSeeds {
-		for _, nodes := range []int{1, 3} {
+		for _, nodes := range on {
 			plan := faultPlan{nodes: nodes, cells: *faultsCells, seed: seed + uint64(i), records: 3000, kinds: faultKinds(nodes), more: 4}
 			t.Run(fmt.Sprintf("replicas=%d/seed=%d", nodes, plan.seed), func(t *testing.T) {
 				t.Parallel()
@@ -76,8 +82,20 @@ type tally struct {
 	comparisons                            int
 	missing, doubled, outOfOrder, states   int
 	faults                                 map[string]int
+	recovery                               time.Duration // the longest from the end of a fault until everything was done that was shipped by then
+	slowest                                string        // the kind of that fault
 
 	mu sync.Mutex // in add
+}
+
+// maxRecovery is how long a recovery may take, in the long runs: other runs share the machine.
+const maxRecovery = 15 * time.Second
+
+// recovered notes how long the recovery from a fault took.
+func (a *tally) recovered(kind string, took time.Duration) {
+	if took > a.recovery {
+		a.recovery, a.slowest = took, kind
+	}
 }
 
 func newTally() *tally { return &tally{faults: make(map[string]int)} }
@@ -98,6 +116,7 @@ func (a *tally) add(b *tally) {
 	for kind, n := range b.faults {
 		a.faults[kind] += n
 	}
+	a.recovered(b.slowest, b.recovery)
 }
 
 func (a *tally) String() string {
@@ -108,6 +127,7 @@ func (a *tally) String() string {
 	}
 	fmt.Fprintf(&b, "%d runs, %d failed, %d records (%d in the raw stream), %d events, %d faults, %d comparisons; missing %d, doubled %d, out of order %d, wrong states %d",
 		a.runs, a.failed, a.shipped, a.records, a.events, faults, a.comparisons, a.missing, a.doubled, a.outOfOrder, a.states)
+	fmt.Fprintf(&b, "\n\tlongest recovery %v, from: %s", a.recovery.Round(time.Millisecond), a.slowest)
 	for _, kind := range slices.Sorted(maps.Keys(a.faults)) {
 		fmt.Fprintf(&b, "\n\t%4d %s", a.faults[kind], kind)
 	}
@@ -116,6 +136,9 @@ func (a *tally) String() string {
 
 // The kinds of faults.
 const (
+	consumersDeleted = "consumers on the raw and events streams deleted"
+	heartbeatsPurged = "bucket of the heartbeats purged"
+
 	workerKilled   = "worker killed"
 	workerZombie   = "worker paused until others had its partitions, and resumed"
 	workersScaled  = "workers scaled 1 -> 4 -> 2"
@@ -129,6 +152,8 @@ const (
 	diskFull       = "disks full for a while"
 	oneDiskFull    = "disk of one server of three full for a while"
 	rawTailLost    = "tail of the raw stream lost"
+	leadersAsked   = "leaders of all raw and events streams asked to step down at once"
+	nodeRolledBack = "store of one server of three put back to an older copy"
 	partitionCount = 8
 	maxStore       = 96 << 20 // so that a disk can be filled
 )
@@ -136,9 +161,10 @@ const (
 // faultKinds returns the kinds that are drawn. The loss of raw records ends a run, because no
 // generation survives it.
 func faultKinds(nodes int) []string {
-	kinds := []string{workerKilled, workerZombie, workersScaled, serverKilled, serversRolled, packetsDropped, commitCut, producerDied, diskFull}
+	kinds := []string{workerKilled, workerZombie, workersScaled, serverKilled, serversRolled, packetsDropped, commitCut, producerDied, diskFull,
+		consumersDeleted, heartbeatsPurged}
 	if nodes > 1 {
-		kinds = append(kinds, majorityKilled, serverCutOff, oneDiskFull)
+		kinds = append(kinds, majorityKilled, serverCutOff, oneDiskFull, leadersAsked, nodeRolledBack)
 	}
 	return kinds
 }
@@ -218,8 +244,10 @@ func faulty(t *testing.T, plan faultPlan, tally *tally) {
 		if r.strike(kind) {
 			tally.faults[kind]++
 		}
-		t.Logf("%s: %v", kind, time.Since(began).Round(time.Millisecond))
-		if i < len(plan.kinds) {
+		struck := time.Now()
+		t.Logf("%s: %v", kind, struck.Sub(began).Round(time.Millisecond))
+		if i < len(plan.kinds) || i == len(kinds)-1 {
+			r.recover(kind, struck)
 			if err := r.compare().Err(); err != nil {
 				t.Fatalf("after the fault %q: %v", kind, err)
 			}
@@ -241,8 +269,29 @@ func faulty(t *testing.T, plan faultPlan, tally *tally) {
 	}
 }
 
-// compare waits until every granted record is done, and compares.
-func (r *faultRun) compare() *pipelinetest.Report {
+// recover waits until every granted record is done after a fault that ended at struck, and until
+// nothing is left of the fault in the status.
+func (r *faultRun) recover(kind string, struck time.Time) {
+	r.t.Helper()
+	r.catchUp()
+	took := time.Since(struck)
+	r.tally.recovered(kind, took)
+	if *faultsLong && took > maxRecovery {
+		r.t.Errorf("the recovery from the fault %q took %v", kind, took)
+	}
+	status, err := pipeline.ReadStatus(r.t.Context(), r.js, r.top)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	for _, p := range status.Partitions {
+		if p.Fault != "" || p.Lag != 0 || p.GapSessions != 0 {
+			r.t.Errorf("after the fault %q the status of partition %d is %+v", kind, p.Partition, p)
+		}
+	}
+}
+
+// catchUp waits until every granted record is done.
+func (r *faultRun) catchUp() {
 	r.t.Helper()
 	r.producer.wait()
 	ctx, cancel := context.WithTimeout(r.t.Context(), 5*time.Minute)
@@ -253,6 +302,14 @@ func (r *faultRun) compare() *pipelinetest.Report {
 		}
 		r.t.Fatal(err)
 	}
+}
+
+// compare waits until every granted record is done, and compares.
+func (r *faultRun) compare() *pipelinetest.Report {
+	r.t.Helper()
+	r.catchUp()
+	ctx, cancel := context.WithTimeout(r.t.Context(), 5*time.Minute)
+	defer cancel()
 	report, err := pipelinetest.Expectation{Topology: r.top}.Compare(ctx, r.js)
 	if err != nil {
 		r.t.Fatal(err)

@@ -208,16 +208,33 @@ func readControl(ctx context.Context, js jetstream.JetStream, key string) ([]byt
 
 // LiveGeneration returns the name of the live generation: the one that consumers read. It
 // needs the right to read one message of the bucket, and returns v1 for a broker that has
-// none yet.
+// none yet. A bucket that has lost the name is an error, never v1.
 func LiveGeneration(ctx context.Context, js jetstream.JetStream) (string, error) {
+	name, err := liveGeneration(ctx, js)
+	if errors.Is(err, errKeysLost) { // or another process makes the bucket just now
+		if err := pause(ctx, time.Second); err != nil {
+			return "", err
+		}
+		name, err = liveGeneration(ctx, js)
+	}
+	return name, wrap(err, "read the name of the live generation")
+}
+
+func liveGeneration(ctx context.Context, js jetstream.JetStream) (string, error) {
 	m, err := leaderGet(ctx, js, "KV_"+controlBucket, getRequest{LastBySubject: controlSubject(currentKey)})
-	if errors.Is(err, jetstream.ErrMsgNotFound) || errors.Is(err, jetstream.ErrStreamNotFound) {
+	switch {
+	case errors.Is(err, jetstream.ErrStreamNotFound):
 		return firstGeneration, nil
+	case errors.Is(err, jetstream.ErrMsgNotFound):
+		// The first key of a bucket is written before the name, and never again.
+		if _, err = leaderGet(ctx, js, "KV_"+controlBucket, getRequest{Sequence: 1}); errors.Is(err, jetstream.ErrMsgNotFound) {
+			err = errKeysLost
+		}
+		return firstGeneration, err
+	case err == nil && len(m.Data) == 0: // deleted
+		err = errKeysLost
 	}
-	if err != nil {
-		return "", fmt.Errorf("read the name of the live generation: %w", err)
-	}
-	return string(m.Data), nil
+	return string(m.Data), err
 }
 
 // live returns t with the live generation where it names none.
@@ -225,9 +242,15 @@ func (t Topology) live(ctx context.Context, js jetstream.JetStream) (Topology, e
 	if t.Generation != "" {
 		return t, nil
 	}
-	var err error
-	t.Generation, err = LiveGeneration(ctx, js)
-	return t, err
+	name, err := liveGeneration(ctx, js)
+	if errors.Is(err, errKeysLost) {
+		s, infoErr := js.Stream(ctx, "KV_"+controlBucket)
+		if infoErr == nil && s.CachedInfo().State.LastSeq == 0 {
+			name, err = firstGeneration, nil // the process that made the bucket has stored nothing yet
+		}
+	}
+	t.Generation = name
+	return t, wrap(err, "read the name of the live generation")
 }
 
 // readGeneration reads one generation from the leader of the bucket: a replica may not have
@@ -266,11 +289,7 @@ func provisionGeneration(ctx context.Context, js jetstream.JetStream, kv jetstre
 			return fmt.Errorf("provision generation %s: %w", t.Generation, err)
 		}
 		if info := s.CachedInfo(); info.State.LastSeq > max(info.Config.FirstSeq, 1)-1+uint64(len(t.layout().partitionsOf(cell))) {
-			return &topologyError{
-				name:        "bucket " + controlBucket,
-				differences: []difference{{key, "nothing", "the revision of a stream that is in use"}},
-				cure:        "put the key back, or give the generation another name",
-			}
+			return lostGeneration(ctx, js, t)
 		}
 	}
 	if err := provisionSettings(ctx, js, kv, t, part); err != nil {
@@ -286,6 +305,22 @@ func provisionGeneration(ctx context.Context, js jetstream.JetStream, kv jetstre
 		return fmt.Errorf("encode %s: %w", key, err)
 	}
 	return ensureKey(ctx, kv, key, value)
+}
+
+// lostGeneration returns the error for a generation that has lost its key, although its stream
+// is in use.
+func lostGeneration(ctx context.Context, js jetstream.JetStream, t Topology) error {
+	c, _, err := readCheckpoint(ctx, js, t.cellName(0), 0)
+	if err != nil {
+		return err
+	}
+	key := generationPrefix + t.Generation
+	return &topologyError{
+		name:        "bucket " + controlBucket,
+		differences: []difference{{key, "nothing", "the revision of a stream that is in use"}},
+		cure: fmt.Sprintf(`restore the bucket; or put the key back, nats kv put %s %s '{"revision":%d}', and start a worker first that has the settings with which the generation was made; or give the generation another name`,
+			controlBucket, key, c.Revision),
+	}
 }
 
 // check reports what keeps a stage from working on the generation of t: the server does not

@@ -220,6 +220,12 @@ func (r *Runner) wanted(ctx context.Context) (map[string]Generation, error) {
 	if err != nil {
 		return nil, err
 	}
+	if all.Live == "" {
+		return nil, errKeysLost
+	}
+	if _, err := all.Find(all.Live); err != nil {
+		return nil, fmt.Errorf("bucket %s: %w", controlBucket, err)
+	}
 	wanted := make(map[string]Generation)
 	for _, g := range all.List {
 		switch {

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -76,6 +74,14 @@ func (r *faultRun) strike(kind string) bool {
 		r.fillDisks()
 	case oneDiskFull:
 		r.fillDisk()
+	case leadersAsked:
+		r.askLeaders()
+	case consumersDeleted:
+		return r.deleteConsumers()
+	case heartbeatsPurged:
+		r.purgeHeartbeats()
+	case nodeRolledBack:
+		r.rollNodeBack()
 	default:
 		r.t.Fatalf("no fault %q", kind)
 	}
@@ -293,25 +299,11 @@ func (r *faultRun) makeRoom(n *pipelinetest.Node) {
 func (r *faultRun) loseRawTail() {
 	r.t.Helper()
 	ctx := r.t.Context()
-	var infos []*jetstream.StreamInfo
-	for c := range max(r.top.Cells, 1) {
-		raw, err := r.js.Stream(ctx, pipeline.RawStreamOf(c))
-		if err != nil {
-			r.t.Fatal(err)
-		}
-		infos = append(infos, raw.CachedInfo())
-	}
-	saved := make(map[string]string) // copies of directories
+	infos := r.infos(r.rawStreams())
 	r.cluster.Stop()
+	var saved []*pipelinetest.NodeCopy
 	for _, n := range r.cluster.Nodes {
-		for _, info := range infos {
-			for _, dir := range n.StreamDirs(info) {
-				saved[dir] = filepath.Join(r.t.TempDir(), "saved")
-				if err := os.CopyFS(saved[dir], os.DirFS(dir)); err != nil {
-					r.t.Fatal(err)
-				}
-			}
-		}
+		saved = append(saved, n.CopyStreams(infos...))
 	}
 	r.startAll()
 	x := pipelinetest.Expectation{Topology: r.top}
@@ -319,13 +311,8 @@ func (r *faultRun) loseRawTail() {
 	x.RequireExact(r.t, r.js)
 	before := r.stored()
 	r.cluster.Stop()
-	for dir, copied := range saved {
-		if err := os.RemoveAll(dir); err != nil {
-			r.t.Fatal(err)
-		}
-		if err := os.CopyFS(dir, os.DirFS(copied)); err != nil {
-			r.t.Fatal(err)
-		}
+	for _, c := range saved {
+		c.PutBack()
 	}
 	r.startAll()
 
@@ -378,16 +365,41 @@ func (r *faultRun) startAll() {
 	r.cluster.Settle(r.js)
 }
 
-// stored returns how many messages the generation has.
-func (r *faultRun) stored() uint64 {
-	r.t.Helper()
-	n := uint64(0)
+// rawStreams and eventsStreams return the names of the streams of all cells.
+func (r *faultRun) rawStreams() (names []string) {
 	for c := range max(r.top.Cells, 1) {
-		s, err := r.js.Stream(r.t.Context(), pipeline.EventsStream(envelopes.CellName(r.top.Generation, c)))
-		if err != nil {
-			r.t.Fatal(err)
-		}
-		n += s.CachedInfo().State.Msgs
+		names = append(names, pipeline.RawStreamOf(c))
+	}
+	return names
+}
+
+func (r *faultRun) eventsStreams() (names []string) {
+	for c := range max(r.top.Cells, 1) {
+		names = append(names, pipeline.EventsStream(envelopes.CellName(r.top.Generation, c)))
+	}
+	return names
+}
+
+// infos returns what the broker says of streams.
+func (r *faultRun) infos(names []string) (list []*jetstream.StreamInfo) {
+	r.t.Helper()
+	for _, name := range names {
+		r.cluster.Try("read stream "+name, func(ctx context.Context) error {
+			s, err := r.js.Stream(ctx, name)
+			if err == nil {
+				list = append(list, s.CachedInfo())
+			}
+			return err
+		})
+	}
+	return list
+}
+
+// stored returns how many messages the generation has.
+func (r *faultRun) stored() (n uint64) {
+	r.t.Helper()
+	for _, info := range r.infos(r.eventsStreams()) {
+		n += info.State.Msgs
 	}
 	return n
 }

@@ -407,6 +407,9 @@ func expectLayout(ctx context.Context, js jetstream.JetStream, t Topology) error
 // readLayout reads the partitions and cells of the deployment.
 func readLayout(ctx context.Context, js jetstream.JetStream) (Layout, error) {
 	stored, err := readControl(ctx, js, partitionsKey)
+	if errors.Is(err, jetstream.ErrKeyNotFound) {
+		err = fmt.Errorf("%w: start a worker, which stores it again or says what else is missing: tributary run", err)
+	}
 	if err != nil {
 		return Layout{}, err
 	}

@@ -293,9 +293,45 @@ func (n *Node) Reconnect() {
 // Name returns the name of the server, which is also its tag for the placement of streams.
 func (n *Node) Name() string { return n.config.Name }
 
-// StreamDirs returns the folders of a stream and, when it is replicated, of its Raft log.
-// Their files are consistent only while the node is stopped.
-func (n *Node) StreamDirs(s *jetstream.StreamInfo) []string {
+// NodeCopy is a copy of streams of a [Node] at one moment, each with its Raft log where it is
+// replicated.
+type NodeCopy struct {
+	node *Node
+	dirs map[string]string // copies by folder
+}
+
+// CopyStreams copies streams of a node that is stopped.
+func (n *Node) CopyStreams(streams ...*jetstream.StreamInfo) *NodeCopy {
+	n.tb.Helper()
+	c := &NodeCopy{node: n, dirs: make(map[string]string)}
+	for _, s := range streams {
+		for _, dir := range n.streamDirs(s) {
+			c.dirs[dir] = filepath.Join(n.tb.TempDir(), "copy")
+			if err := os.CopyFS(c.dirs[dir], os.DirFS(dir)); err != nil {
+				n.tb.Fatalf("copy %s: %v", dir, err)
+			}
+		}
+	}
+	return c
+}
+
+// PutBack puts the streams back to what they were at the moment of the copy, while the node is
+// stopped.
+func (c *NodeCopy) PutBack() {
+	c.node.tb.Helper()
+	for dir, copied := range c.dirs {
+		err := os.RemoveAll(dir)
+		if err == nil {
+			err = os.CopyFS(dir, os.DirFS(copied))
+		}
+		if err != nil {
+			c.node.tb.Fatalf("put %s back: %v", dir, err)
+		}
+	}
+}
+
+// streamDirs returns the folders of a stream and, when it is replicated, of its Raft log.
+func (n *Node) streamDirs(s *jetstream.StreamInfo) []string {
 	root := filepath.Join(n.config.StoreDir, "jetstream")
 	dirs := []string{filepath.Join(root, "$G", "streams", s.Config.Name)}
 	if s.Cluster != nil && s.Cluster.RaftGroup != "" {

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -24,6 +26,11 @@ var epoch = time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC)
 // interleaved at random, with prompts, answers, tool calls and results, some records that
 // cannot be read, and the end of each file. The same arguments give the same records.
 func Workload(seed uint64, sessions, records int) []normalizers.Record {
+	return slices.AppendSeq(make([]normalizers.Record, 0, records+sessions), WorkloadSeq(seed, sessions, records))
+}
+
+// WorkloadSeq is [Workload] for more records than memory should have. It is iterated once.
+func WorkloadSeq(seed uint64, sessions, records int) iter.Seq[normalizers.Record] {
 	w := workload{random: rand.New(rand.NewPCG(seed, 0)), clock: epoch}
 	w.transcripts = make([]*transcript, sessions)
 	for i := range w.transcripts {
@@ -36,17 +43,18 @@ func Workload(seed uint64, sessions, records int) []normalizers.Record {
 		}
 		w.transcripts[i] = &transcript{id: id, file: fmt.Sprintf("file-%d-%d", seed, i), previous: -1}
 	}
-	out := make([]normalizers.Record, 0, records+sessions)
-	for range records {
-		out = append(out, w.next(w.transcripts[w.random.IntN(sessions)]))
+	return func(yield func(normalizers.Record) bool) {
+		for range records {
+			if !yield(w.next(w.transcripts[w.random.IntN(sessions)])) {
+				return
+			}
+		}
+		for _, t := range w.transcripts {
+			if !yield(normalizers.Record{Source: envelopes.ClaudeCode, Session: t.id, Origin: normalizers.Origin{File: t.file, End: true}}) {
+				return
+			}
+		}
 	}
-	for _, t := range w.transcripts {
-		out = append(out, normalizers.Record{
-			Source: envelopes.ClaudeCode, Session: t.id,
-			Origin: normalizers.Origin{File: t.file, End: true},
-		})
-	}
-	return out
 }
 
 type workload struct {
