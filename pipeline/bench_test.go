@@ -284,7 +284,11 @@ func quantile(all []time.Duration, q float64) float64 {
 // their own would.
 func latencies(b *testing.B, server *pipelinetest.Server, records []normalizers.Record, rate int, before uint64) []time.Duration {
 	b.Helper()
-	want := foldedEvents(b, records)
+	fold := newRecordFold(b)
+	for _, r := range records {
+		fold.add(r)
+	}
+	want := fold.events
 	ctx := deadline(b)
 	published := make(chan []time.Time, 1) // by raw sequence, less one
 	q := pipeline.EventsQuery{Follow: true, Since: time.Now()}

@@ -1,14 +1,18 @@
 package pipeline_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"iter"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 	"time"
 
 	"tributary/normalizers"
+	"tributary/pipeline"
 	"tributary/pipeline/pipelinetest"
 )
 
@@ -16,10 +20,17 @@ import (
 type producer struct {
 	t       *testing.T
 	cluster *pipelinetest.Cluster
-	records []normalizers.Record
+	total   int // records
+	rewind  int // how many records it ships again in another life; 0 for all
+	fold    *recordFold
 	seed    uint64
 	lives   int
 	end     func() // ends the present life in the middle of its work
+
+	// These belong to the present life.
+	next   func() (normalizers.Record, bool) // those behind the window
+	window []normalizers.Record              // that may be shipped again
+	first  int                               // number of the first of them
 
 	mu      sync.Mutex
 	granted int
@@ -29,16 +40,36 @@ type producer struct {
 
 func newProducer(t *testing.T, c *pipelinetest.Cluster, plan faultPlan) *producer {
 	t.Helper()
+	sessions := cmp.Or(plan.sessions, max(10, plan.records/50))
 	p := &producer{
 		t: t, cluster: c, seed: plan.seed, changed: make(chan struct{}),
-		records: pipelinetest.Workload(plan.seed, max(10, plan.records/50), plan.records),
+		total: plan.records + sessions, rewind: plan.rewind, fold: newRecordFold(t),
 	}
+	var stop func()
+	p.next, stop = iter.Pull(pipelinetest.WorkloadSeq(plan.seed, sessions, plan.records))
 	p.live()
-	t.Cleanup(func() { p.end() })
+	t.Cleanup(func() { p.end(); stop() })
 	return p
 }
 
-// live begins a life: it ships everything from the beginning, with message ids of its own.
+// records returns n records from a number on, which is in the window or right behind it.
+func (p *producer) records(from, n int) []normalizers.Record {
+	if old := from - p.rewind - p.first; p.rewind > 0 && old > p.rewind {
+		p.window, p.first = slices.Clone(p.window[old:]), p.first+old
+	}
+	for len(p.window) < from-p.first+n {
+		r, ok := p.next()
+		if !ok {
+			panic("more records are granted than there are")
+		}
+		p.fold.add(r)
+		p.window = append(p.window, r)
+	}
+	return p.window[from-p.first:][:n]
+}
+
+// live begins a life: it ships from the beginning, or the last records again, with message ids of
+// its own.
 func (p *producer) live() {
 	p.t.Helper()
 	p.lives++
@@ -52,12 +83,19 @@ func (p *producer) live() {
 		<-done
 	}
 	ids := fmt.Sprintf("life%d", p.lives)
-	p.set(func() { p.shipped = 0 })
+	p.set(func() {
+		if again := p.shipped - p.rewind; p.rewind > 0 && again > 0 {
+			p.shipped = again
+			return
+		}
+		p.shipped = 0
+	})
 	go func() {
 		defer close(done)
 		for {
 			granted, shipped, changed := p.now()
-			n := min(granted-shipped, 1+random.IntN(20))
+			// Large batches only where it is far behind: faults should meet records that arrive steadily.
+			n := min(granted-shipped, 1+random.IntN(20+min((granted-shipped)/10, 400)))
 			if n == 0 {
 				select {
 				case <-changed:
@@ -66,7 +104,7 @@ func (p *producer) live() {
 					return
 				}
 			}
-			if pipelinetest.Ship(ctx, js, ids, shipped, p.records[shipped:shipped+n]...) != nil {
+			if pipelinetest.Ship(ctx, js, ids, shipped, p.records(shipped, n)...) != nil {
 				return
 			}
 			p.set(func() { p.shipped += n })
@@ -97,7 +135,7 @@ func (p *producer) set(change func()) {
 
 // grant allows it to ship n more records.
 func (p *producer) grant(n int) {
-	p.set(func() { p.granted = min(p.granted+n, len(p.records)) })
+	p.set(func() { p.granted = min(p.granted+n, p.total) })
 }
 
 // wait waits until it has shipped what it was granted.
@@ -124,4 +162,30 @@ func (p *producer) die() {
 	p.t.Helper()
 	p.end()
 	p.live()
+}
+
+// recordFold is the fold of records that arrive once and in order.
+type recordFold struct {
+	tb       testing.TB
+	sessions map[string]*normalizers.Session
+	records  int
+	events   int
+}
+
+func newRecordFold(tb testing.TB) *recordFold {
+	tb.Helper()
+	return &recordFold{tb: tb, sessions: make(map[string]*normalizers.Session)}
+}
+
+func (f *recordFold) add(r normalizers.Record) {
+	if f.sessions[r.Session] == nil {
+		f.sessions[r.Session] = normalizers.NewSession(r.Source, r.Session)
+	}
+	f.records++
+	r.Sequence = uint64(f.records)
+	result, err := normalizers.Normalize(f.sessions[r.Session], r)
+	if _, permanent := pipeline.Reason(err); err != nil && !permanent {
+		f.tb.Errorf("record %d: %v", f.records, err)
+	}
+	f.events += len(result.Events)
 }

@@ -316,13 +316,13 @@ func (n *Node) CopyStreams(streams ...*jetstream.StreamInfo) *NodeCopy {
 }
 
 // PutBack puts the streams back to what they were at the moment of the copy, while the node is
-// stopped.
+// stopped. The copy is gone then: a store may be large.
 func (c *NodeCopy) PutBack() {
 	c.node.tb.Helper()
 	for dir, copied := range c.dirs {
 		err := os.RemoveAll(dir)
 		if err == nil {
-			err = os.CopyFS(dir, os.DirFS(copied))
+			err = os.Rename(copied, dir)
 		}
 		if err != nil {
 			c.node.tb.Fatalf("put %s back: %v", dir, err)
