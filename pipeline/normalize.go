@@ -114,9 +114,23 @@ func (o *ownership) reject(r received, cause error) normalized {
 		}
 		o.countResult(r, session, result)
 	}
+	o.p.logRejected(r.Sequence, cause)
 	reason, _ := Reason(cause)
 	o.count(countDeadLetters, r, 1, reason)
 	return normalized{[]message{o.deadLetterMessage(r, cause)}, session}
+}
+
+// logRejected logs a record that becomes a dead letter for a reason that does not lie with it:
+// each that ended workers, and the first whose object is missing.
+func (p *partition) logRejected(sequence uint64, cause error) {
+	switch {
+	case errors.Is(cause, ErrCrashed):
+		p.log.Error("record ended its workers and becomes a dead letter: give the workers more memory, then requeue it", slog.Uint64("sequence", sequence))
+	case errors.Is(cause, errClaimMissing):
+		p.stage.claimMissing.Do(func() {
+			p.log.Error("objects of large records are missing, and these become dead letters: ship the logs again, then requeue them", slog.Uint64("sequence", sequence))
+		})
+	}
 }
 
 // append is the fourth stage: the record, what it yields and the session that it changed

@@ -84,11 +84,7 @@ func (p *producer) live() {
 	}
 	ids := fmt.Sprintf("life%d", p.lives)
 	p.set(func() {
-		if again := p.shipped - p.rewind; p.rewind > 0 && again > 0 {
-			p.shipped = again
-			return
-		}
-		p.shipped = 0
+		p.shipped = max(p.first, p.shipped-cmp.Or(p.rewind, p.shipped))
 	})
 	go func() {
 		defer close(done)

@@ -155,6 +155,8 @@ type Stage struct {
 
 	coordinating Step // of the loop of that name
 
+	claimMissing sync.Once // the first record whose object is missing is logged
+
 	hanging hanging     // normalizers that were left behind
 	blind   atomic.Bool // the heartbeats of the workers cannot be exchanged
 

@@ -212,8 +212,9 @@ func (a *app) judgeDeadLetters(ctx context.Context, js jetstream.JetStream, d *d
 		return nil // the overview names the command that finds them
 	}
 	open := map[string]string{
-		"crashed": "ended its workers and is a dead letter: give the workers more memory, then tributary dlq requeue %d",
-		"timeout": "took too long and is a dead letter: update the workers, then tributary dlq requeue %d",
+		"crashed":       "ended its workers and is a dead letter: give the workers more memory, then tributary dlq requeue %d",
+		"claim_missing": "has lost its object in the bucket CLAIMS and is a dead letter: ship the logs again (tributary ship --again), then tributary dlq requeue %d",
+		"timeout":       "took too long and is a dead letter: update the workers, then tributary dlq requeue %d",
 	}
 	damaged := make(map[string]bool)
 	for l, err := range a.letters(ctx, js, pipeline.DeadLettersQuery{}) {
