@@ -303,9 +303,7 @@ func (r *faultRun) catchUp() {
 	ctx, cancel := context.WithTimeout(r.t.Context(), 5*time.Minute)
 	defer cancel()
 	if err := pipeline.CatchUp(ctx, r.js, r.top); err != nil {
-		for _, w := range r.workers {
-			r.t.Logf("%s:\n%s", w.name, w.Output())
-		}
+		r.dump()
 		r.t.Fatal(err)
 	}
 }

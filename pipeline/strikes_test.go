@@ -160,9 +160,7 @@ func (r *faultRun) awaitOwners(workers []*worker) {
 		select {
 		case <-look.C:
 		case <-ctx.Done():
-			for _, w := range r.workers {
-				r.t.Logf("%s:\n%s", w.name, w.Output())
-			}
+			r.dump()
 			r.t.Fatalf("the workers do not work on all partitions: %+v, %v", all, err)
 		}
 	}
@@ -404,6 +402,20 @@ func (r *faultRun) stored() (n uint64) {
 	return n
 }
 
+// dump logs the end of what workers and servers have written.
+func (r *faultRun) dump() {
+	r.t.Helper()
+	for _, w := range r.workers {
+		r.t.Logf("%s:\n%s", w.name, tail(w.Output()))
+	}
+	for _, n := range r.cluster.Nodes {
+		r.t.Logf("%s:\n%s", n.Name(), tail(n.Output()))
+	}
+}
+
+// tail returns the end of a text.
+func tail(text string) string { return text[max(0, len(text)-16<<10):] }
+
 // awaitLog waits until the log of a worker has what is looked for.
 func (r *faultRun) awaitLog(what string, has func(*worker) bool) {
 	r.t.Helper()
@@ -414,9 +426,7 @@ func (r *faultRun) awaitLog(what string, has func(*worker) bool) {
 		select {
 		case <-look.C:
 		case <-ctx.Done():
-			for _, w := range r.workers {
-				r.t.Logf("%s:\n%s", w.name, w.Output())
-			}
+			r.dump()
 			r.t.Fatalf("no worker logs %s", what)
 		}
 	}

@@ -139,17 +139,19 @@ type sessionID struct {
 	id     string
 }
 
-// event is an event with the digest of its data: generations may be larger than memory.
+// event is an event with the digest of its data: generations may be larger than memory. It is
+// small, because a comparison has each event twice.
 type event struct {
 	sequence  uint64 // in the session
 	raw       uint64
-	partition int
-	size      int
-	digest    [sha256.Size]byte
+	partition int32
+	size      int32
+	digest    [16]byte // the begin of the SHA-256
 }
 
 func newEvent(sequence, raw uint64, partition int, data []byte) event {
-	return event{sequence, raw, partition, len(data), sha256.Sum256(data)}
+	digest := sha256.Sum256(data)
+	return event{sequence, raw, int32(partition), int32(len(data)), [16]byte(digest[:])}
 }
 
 // deadLetter is the dead letter of a record.

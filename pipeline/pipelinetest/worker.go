@@ -55,7 +55,8 @@ func runWorker(ctx context.Context, arguments []byte, ready func()) error {
 		debug.SetGCPercent(10)
 	}
 	return RunDrained(ctx, w.URL, ready, func(js jetstream.JetStream) (Drainable, error) {
-		return pipeline.New(js, pipeline.Config{
+		drained, drain := context.WithCancel(context.WithoutCancel(ctx))
+		return &patient{js: js, drained: drained, drain: drain, config: pipeline.Config{
 			Topology:     pipeline.Topology{Generation: w.Generation, Partitions: w.Partitions, Cells: w.Cells},
 			Worker:       w.Name,
 			Member:       w.Name,
@@ -63,9 +64,37 @@ func runWorker(ctx context.Context, arguments []byte, ready func()) error {
 			SessionBytes: w.SessionBytes,
 			ClaimBytes:   w.ClaimBytes,
 			Logger:       slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug})),
-		})
+		}}, nil
 	}, options...)
 }
+
+// patient is a stage that waits for a broker that is away when it starts, as the command does.
+type patient struct {
+	js      jetstream.JetStream
+	config  pipeline.Config
+	drained context.Context
+	drain   context.CancelFunc
+}
+
+// Run is [pipeline.Stage.Run].
+func (p *patient) Run(ctx context.Context) error {
+	for {
+		stage, err := pipeline.New(p.js, p.config)
+		if err != nil {
+			return err
+		}
+		stop := context.AfterFunc(p.drained, stage.Drain)
+		err = stage.Run(ctx)
+		stop()
+		if !pipeline.Unavailable(err) {
+			return err
+		}
+		p.config.Logger.WarnContext(ctx, "the worker begins again", slog.Any("error", err))
+	}
+}
+
+// Drain is [pipeline.Stage.Drain].
+func (p *patient) Drain() { p.drain() }
 
 // Drainable runs until it is drained, as a [pipeline.Stage] does.
 type Drainable interface {
