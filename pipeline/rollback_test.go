@@ -3,6 +3,7 @@ package pipeline_test
 import (
 	"bytes"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -141,5 +142,61 @@ func TestRawStreamThatRolledBackStopsAndIsCured(t *testing.T) {
 	next.Generation = "v2"
 	if shown, n := gaps(t, r.js, next); n != 0 {
 		t.Errorf("%d sessions have gaps: %+v", n, shown)
+	}
+}
+
+// When two of three servers lose what they have stored since some moment, for which no majority is
+// left, both streams go back: it shows as gaps, and the logs are shipped again.
+func TestTwoOfThreeServersThatRolledBackShowAsGaps(t *testing.T) {
+	t.Parallel()
+	if !*faultsLong {
+		t.Skip("starts three servers many times; runs with -faults.long")
+	}
+	r := startFaultRun(t, faultPlan{nodes: 3, seed: 74, records: 900}, newTally())
+	require := func() {
+		t.Helper()
+		if err := r.compare().Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	gapSessions := func() (n int) {
+		t.Helper()
+		for _, p := range readStatus(t, r.js, r.top).Partitions {
+			if n += p.GapSessions; p.Fault != "" {
+				t.Errorf("partition %d: %s", p.Partition, p.Fault)
+			}
+		}
+		return n
+	}
+	r.producer.grant(300)
+	require()
+	infos := r.infos(slices.Concat(r.rawStreams(), r.eventsStreams()))
+	var saved []*pipelinetest.NodeCopy
+	for _, n := range r.cluster.Nodes[:2] {
+		n.Stop()
+		saved = append(saved, n.CopyStreams(infos...))
+		r.cluster.Start(n)
+		r.cluster.Settle(r.js)
+	}
+	r.producer.grant(300)
+	require()
+	r.cluster.Stop()
+	for _, c := range saved {
+		c.PutBack()
+	}
+	r.cluster.Start(r.cluster.Nodes[:2]...)
+	r.cluster.Start(r.cluster.Nodes[2])
+	r.cluster.Settle(r.js)
+	r.producer.grant(300)
+	require()
+	if gapSessions() == 0 {
+		t.Error("the status shows no gap")
+	}
+	r.awaitLog("a gap", func(w *worker) bool { return strings.Contains(w.Output(), "records are missing") })
+	r.producer.grant(900)
+	r.producer.die() // ships everything again
+	require()
+	if n := gapSessions(); n != 0 {
+		t.Errorf("%d sessions have gaps, although everything was shipped again", n)
 	}
 }
