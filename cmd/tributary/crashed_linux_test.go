@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -26,7 +27,7 @@ func TestRecordThatNeededMoreMemoryIsBroughtBack(t *testing.T) {
 	js := server.Provision(top)
 	tributary := func(args ...string) *process {
 		t.Helper()
-		return startWith(t, func(cmd *exec.Cmd) { cmd.Env = append(cmd.Env, "TRIBUTARY_PARTITIONS=1", "TRIBUTARY_WORKER=ada") }, home, server.URL(), args...)
+		return startWith(t, func(cmd *exec.Cmd) { cmd.Env = append(cmd.Env, "TRIBUTARY_PARTITIONS=1", "TRIBUTARY_WORKER=ada", "TRIBUTARY_HTTP=127.0.0.1:0") }, home, server.URL(), args...)
 	}
 
 	// Room for what a worker does by itself, and not for the record.
@@ -70,6 +71,11 @@ func TestRecordThatNeededMoreMemoryIsBroughtBack(t *testing.T) {
 	}
 	x := pipelinetest.Expectation{Topology: top, Crashed: []uint64{2}}
 	x.RequireExact(t, js)
+	pipelinetest.RequireInOrder(t, worker.stderr.String(), "commits records one at a time", "record ended its workers and becomes a dead letter", "sequence=2")
+	_, metrics := worker.served("run").get("metrics", "")
+	if counted := regexp.MustCompile(`tributary_dead_letters_total\{[^}]*reason="crashed"[^}]*source="claude_code"[^}]*\} 1\n`); !counted.MatchString(metrics) {
+		t.Errorf("the metrics do not count the record:\n%s", metrics)
+	}
 
 	code, out := ended(tributary("doctor"))
 	if code != exitFailure {

@@ -86,9 +86,11 @@ func TestDoctorReportsHangingNormalizersAndDamagedStates(t *testing.T) {
 		}
 	}
 	pipelinetest.Publish(t, js, records[30:]...)
+	pipelinetest.PublishMessages(t.Context(), t, js, pipeline.ClaimMessage(normalizers.Record{Source: envelopes.ClaudeCode, Session: "s", Data: records[0].Data}))
 	start(t, home, server.URL(), "run")
 	if err := pipeline.CatchUp(t.Context(), js, top); err != nil {
 		t.Fatal(err)
 	}
-	requireProblem("record 5, ", "took too long and is a dead letter: update the workers", "session "+other+" of "+string(envelopes.ClaudeCode)+" has dead letters: session state cannot be read")
+	requireProblem("record 5, ", "took too long and is a dead letter: update the workers", "session "+other+" of "+string(envelopes.ClaudeCode)+" has dead letters: session state cannot be read",
+		"session s of claude_code, has lost its object in the bucket CLAIMS and is a dead letter: ship the logs again (tributary ship --again)")
 }

@@ -147,9 +147,15 @@ func startServed(t *testing.T, home, url, command string, settings ...string) *s
 	t.Helper()
 	p := startWith(t, func(cmd *exec.Cmd) { cmd.Env = append(append(cmd.Env, "TRIBUTARY_HTTP=127.0.0.1:0"), settings...) }, home, url, command)
 	p.awaitLogged("serves /livez")
+	return p.served(command)
+}
+
+// served returns a process that has logged its address.
+func (p *process) served(command string) *served {
+	p.t.Helper()
 	address := regexp.MustCompile(`address=(\S+)`).FindStringSubmatch(p.logged("serves /livez"))
 	if address == nil {
-		t.Fatal("the log does not state the address")
+		p.t.Fatal("the log does not state the address")
 	}
 	return &served{p, command, "http://" + address[1] + "/"}
 }
