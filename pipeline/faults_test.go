@@ -160,8 +160,10 @@ const (
 // faultKinds returns the kinds that are drawn. The loss of raw records ends a run, because no
 // generation survives it.
 func faultKinds(nodes int) []string {
-	kinds := []string{workerKilled, workerZombie, workersScaled, serverKilled, serversRolled, packetsDropped, commitCut, producerDied, diskFull,
-		consumersDeleted, heartbeatsPurged}
+	kinds := []string{
+		workerKilled, workerZombie, workersScaled, serverKilled, serversRolled, packetsDropped, commitCut, producerDied, diskFull,
+		consumersDeleted, heartbeatsPurged,
+	}
 	if nodes > 1 {
 		kinds = append(kinds, majorityKilled, serverCutOff, oneDiskFull, leadersAsked, nodeRolledBack)
 	}

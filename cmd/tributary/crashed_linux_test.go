@@ -27,7 +27,9 @@ func TestRecordThatNeededMoreMemoryIsBroughtBack(t *testing.T) {
 	js := server.Provision(top)
 	tributary := func(args ...string) *process {
 		t.Helper()
-		return startWith(t, func(cmd *exec.Cmd) { cmd.Env = append(cmd.Env, "TRIBUTARY_PARTITIONS=1", "TRIBUTARY_WORKER=ada", "TRIBUTARY_HTTP=127.0.0.1:0") }, home, server.URL(), args...)
+		return startWith(t, func(cmd *exec.Cmd) {
+			cmd.Env = append(cmd.Env, "TRIBUTARY_PARTITIONS=1", "TRIBUTARY_WORKER=ada", "TRIBUTARY_HTTP=127.0.0.1:0")
+		}, home, server.URL(), args...)
 	}
 
 	// Room for what a worker does by itself, and not for the record.
