@@ -330,6 +330,18 @@ func (c *NodeCopy) PutBack() {
 	}
 }
 
+// RemoveStreams removes streams of a node that is stopped: it gets them from the others.
+func (n *Node) RemoveStreams(streams ...*jetstream.StreamInfo) {
+	n.tb.Helper()
+	for _, s := range streams {
+		for _, dir := range n.streamDirs(s) {
+			if err := os.RemoveAll(dir); err != nil {
+				n.tb.Fatal(err)
+			}
+		}
+	}
+}
+
 // streamDirs returns the folders of a stream and, when it is replicated, of its Raft log.
 func (n *Node) streamDirs(s *jetstream.StreamInfo) []string {
 	root := filepath.Join(n.config.StoreDir, "jetstream")
