@@ -83,7 +83,7 @@ func (p *patient) Run(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		stop := context.AfterFunc(p.drained, stage.Drain)
+		stop := context.AfterFunc(p.drained, stage.Drain) //nolint:contextcheck // Drain may come at any time, before or after Run
 		err = stage.Run(ctx)
 		stop()
 		if !pipeline.Unavailable(err) {
