@@ -1,6 +1,8 @@
 package envelopes
 
 import (
+	"crypto/sha256"
+	"encoding/binary"
 	"fmt"
 	"hash/fnv"
 	"strconv"
@@ -155,6 +157,30 @@ func StateSubject(generation string, partition int, source Source, session strin
 	return "states." + generation + "." + strconv.Itoa(partition) + "." + sessionPart(source, session)
 }
 
+// StateFilter returns the subject that selects the states of a partition in a generation.
+func StateFilter(generation string, partition int) string {
+	return "states." + generation + "." + strconv.Itoa(partition) + ".*.*"
+}
+
+// archives is how many archives a partition has in a generation. It never changes: a session
+// would be looked for in another archive.
+const archives = 4096
+
+// ArchiveOf returns the subject of the archive that holds the state of a session after that has left
+// its own subject, archives.<generation>.<partition>.<n>, and the name of the session in the archive,
+// <source>.<token>. It takes what [StateSubject] returns.
+func ArchiveOf(state string) (archive, session string) {
+	parts := strings.SplitN(state, ".", 4)
+	session = parts[3]
+	// Not the hash of the partition: all sessions of a partition agree in that, modulo the partitions.
+	h := sha256.Sum256([]byte(session))
+	n := binary.BigEndian.Uint16(h[:]) % archives
+	return "archives." + parts[1] + "." + parts[2] + "." + strconv.Itoa(int(n)), session
+}
+
+// IsArchiveFilter reports whether one of [GenerationSubjects] is that of the archives.
+func IsArchiveFilter(subject string) bool { return strings.HasPrefix(subject, "archives.") }
+
 // CheckpointSubject is the subject of the checkpoint of a partition in a generation:
 // checkpoints.<generation>.<partition>.
 func CheckpointSubject(generation string, partition int) string {
@@ -178,6 +204,7 @@ func GenerationSubjects(generation string) []string {
 		"deadletters." + generation + ".*.*.*",
 		"states." + generation + ".*.*.*",
 		"checkpoints." + generation + ".*",
+		"archives." + generation + ".*.*",
 	}
 }
 

@@ -2,6 +2,7 @@ package envelopes
 
 import (
 	"errors"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -129,6 +130,7 @@ func TestSubjectsHaveTheirForm(t *testing.T) {
 		DeadLetterFilter("v1", Codex, "s"):                   "deadletters.v1.*.codex.s",
 		StateSubject("v1", 15, ACP, "run 1"):                 "states.v1.15.acp.~cnVuIDE",
 		CheckpointSubject("v1", 15):                          "checkpoints.v1.15",
+		StateFilter("v1_2", 3):                               "states.v1_2.3.*.*",
 	} {
 		if got != want {
 			t.Errorf("got %s, want %s", got, want)
@@ -139,6 +141,27 @@ func TestSubjectsHaveTheirForm(t *testing.T) {
 	}
 	if diff := cmp.Diff([]string{"raw.0.*.*", "raw.*.*"}, RawFilters(0)); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// The archive of a session never changes, and the sessions of a partition are in all of its archives.
+func TestSessionsAreSpreadOverTheArchives(t *testing.T) {
+	t.Parallel()
+	archive, session := ArchiveOf(StateSubject("v1_2", 3, ACP, "run 1"))
+	if archive != "archives.v1_2.3.2589" || session != "acp.~cnVuIDE" {
+		t.Errorf("archive %s, session %s", archive, session)
+	}
+	used := make(map[string]bool)
+	for i := range 1 << 19 {
+		id := "session-" + strconv.Itoa(i)
+		if Partition(Codex, id, 16) != 5 {
+			continue
+		}
+		archive, _ := ArchiveOf(StateSubject("v1", 5, Codex, id))
+		used[archive] = true
+	}
+	if len(used) < archives*99/100 {
+		t.Errorf("the sessions of a partition are in %d of %d archives", len(used), archives)
 	}
 }
 

@@ -48,6 +48,10 @@ type Checkpoint struct {
 	Cut string `json:"cut,omitzero"`
 
 	Gaps GapList `json:"gaps,omitzero"` // the sessions with gaps in their files
+
+	// Archived is how many states were moved to archives, those that were moved again included. It is
+	// 0 exactly while the partition has no archive.
+	Archived uint64 `json:"archived,omitzero"`
 }
 
 // done returns the checkpoint after c when every record up to raw is stored.

@@ -36,13 +36,20 @@ type chunk struct {
 	notes    []gapNote
 	links    []trace.Link // to the trace contexts in which its records were created
 
+	// A chunk of archives has no record.
+	archives []*nats.Msg
+	archived int // states that they take over
+
 	// Set when the chunk is sealed, that is handed to the committer.
-	states []*nats.Msg // of the changed sessions
+	states []*nats.Msg // of the changed sessions, or the archives
 	gaps   []gapChange // of the changed sessions
 	sent   int         // messages that are stored already
 }
 
 func newChunk(number uint64) *chunk { return &chunk{number: number, tally: make(tally)} }
+
+// empty reports whether the chunk has nothing to store.
+func (c *chunk) empty() bool { return c.records == 0 && c.archives == nil }
 
 // full reports whether the chunk accepts no further record. Its last record may have
 // exceeded the limits of a batch.
@@ -55,7 +62,10 @@ func (c *chunk) size() batchSize {
 	for _, s := range c.changed {
 		bytes += s.size
 	}
-	return batchSize{c.records, len(c.messages) - c.sent + len(c.changed) + 1, bytes}
+	for _, m := range c.archives {
+		bytes += len(m.Data)
+	}
+	return batchSize{c.records, len(c.messages) - c.sent + len(c.changed) + len(c.archives) + 1, bytes}
 }
 
 // fitsOneBatch reports whether one batch stores the rest of the chunk. A chunk may exceed
@@ -104,9 +114,9 @@ func (c *chunk) change(s *liveSession) {
 
 // seal encodes the states of the changed sessions as they are now.
 func (c *chunk) seal(generation string, partition int) {
-	c.states = make([]*nats.Msg, len(c.changed))
-	for i, s := range c.changed {
-		c.states[i] = s.message(generation, partition)
+	c.states = c.archives
+	for _, s := range c.changed {
+		c.states = append(c.states, s.message(generation, partition))
 	}
 	c.sealGaps(generation, partition)
 }

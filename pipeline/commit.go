@@ -111,7 +111,7 @@ func (o *ownership) addTo(ctx context.Context, b *batch) {
 	if c == nil {
 		c = o.building
 	}
-	if c.records == 0 || !b.accepts(c) {
+	if c.empty() || !b.accepts(c) {
 		return
 	}
 	if c == o.building {
@@ -140,8 +140,12 @@ func (o *ownership) entry(c *chunk) (entry, error) {
 	messages := c.unsent()
 	if e.last {
 		e.states = c.states
-		e.checkpoint = o.checkpoint.done(c.raw, c.rawTime)
+		e.checkpoint = o.checkpoint
+		if c.records > 0 { // archives are no progress: the attempts on the next record stay counted
+			e.checkpoint = e.checkpoint.done(c.raw, c.rawTime)
+		}
 		e.checkpoint.Gaps = e.checkpoint.Gaps.with(c.gaps)
+		e.checkpoint.Archived += uint64(c.archived)
 	} else {
 		messages = c.head()
 		last := messages[len(messages)-1]
@@ -224,6 +228,7 @@ func (s *Stage) dropStale(ctx context.Context, b *batch, cause error) *batch {
 func (s *Stage) report(ctx context.Context, e entry) {
 	if e.last {
 		s.telemetry.add(ctx, e.chunk.tally)
+		s.telemetry.count(ctx, s.telemetry.archived, e.chunk.archived)
 		e.owner.p.logGaps(e.chunk.notes)
 	}
 }
@@ -232,7 +237,7 @@ func (s *Stage) report(ctx context.Context, e entry) {
 // fenced says that it is stored: this worker wrote it, and no other can have since.
 func (p *partition) reportUnconfirmed(ctx context.Context, last Checkpoint) {
 	e := p.unconfirmed.Swap(nil)
-	if e != nil && last.Owner == p.stage.owner && last.Epoch <= e.checkpoint.Epoch+1 && last.Raw >= e.checkpoint.Raw {
+	if e != nil && last.Owner == p.stage.owner && last.Epoch <= e.checkpoint.Epoch+1 && last.Raw >= e.checkpoint.Raw && last.Archived >= e.checkpoint.Archived {
 		p.stage.report(ctx, *e)
 	}
 }
@@ -260,7 +265,10 @@ func (o *ownership) acknowledge(e entry, sequence uint64) {
 		return
 	}
 	o.checkpoint, o.sequence = e.checkpoint, sequence
-	o.tries = 0
+	if e.chunk.records > 0 {
+		o.tries = 0
+		o.advanced = o.advanced || e.last
+	}
 	before := e.chunk.bytes
 	e.chunk.acknowledge(len(e.messages))
 	o.wait(e.chunk.bytes - before)

@@ -387,7 +387,14 @@ func setStandings(ctx context.Context, js jetstream.JetStream, letters []DeadLet
 		return nil
 	}
 	slices.Sort(subjects)
-	stored, err := lastMessages(ctx, js, stream, slices.Compact(subjects))
+	subjects = slices.Compact(subjects)
+	read := func(subjects []string) (map[string]storedMessage, error) {
+		return lastMessages(ctx, js, stream, subjects)
+	}
+	stored, err := read(subjects)
+	if err == nil {
+		err = addArchived(stored, subjects, read)
+	}
 	if err != nil {
 		return err
 	}

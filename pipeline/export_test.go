@@ -25,6 +25,16 @@ var (
 	ErrClaim        = errClaim
 )
 
+// RemoveMessages is what an owner sends after a move.
+var RemoveMessages = removeMessages
+
+// Archiving changes of a configuration how often an owner looks at the oldest state, how old a state
+// is, and how many bytes an archive may have; a zero value changes nothing.
+func Archiving(cfg Config, every time.Duration, age func(stored, now time.Time) time.Duration, limit int) Config {
+	cfg.archiving = archiving{age, every, limit}
+	return cfg
+}
+
 // Limits and names that tests check against.
 const (
 	MaxTogether   = maxTogether
@@ -66,7 +76,7 @@ type Subscription struct{ *subscription }
 
 // Read is [subscription.read] of sequences.
 func (s Subscription) Read(ctx context.Context, stop <-chan struct{}) ([]uint64, error) {
-	messages, err := s.read(ctx, stop)
+	messages, err := s.read(ctx, stop, nil)
 	sequences := make([]uint64, len(messages))
 	for i, m := range messages {
 		sequences[i] = m.sequence

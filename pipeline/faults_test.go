@@ -35,7 +35,7 @@ var (
 // TestFaults breaks workers, servers, connections, producers and disks at random moments,
 // drawn from a seed, while records arrive. After each kind of fault, and after some in a row,
 // it compares what is stored with the fold of what was shipped: every event once, in order,
-// and every state.
+// and every state. With an odd seed the workers move all states to archives meanwhile.
 //
 // With -faults.cells it runs on as many cells. With -faults.long it runs many seeds, on one node and on three:
 //
@@ -80,6 +80,7 @@ type tally struct {
 	runs, failed, shipped, records, events int // runs that are complete; records with those that were shipped again
 	comparisons                            int
 	missing, doubled, outOfOrder, states   int
+	archived                               int // sessions in archives, over all comparisons
 	faults                                 map[string]int
 	recovery                               time.Duration // the longest from the end of a fault until everything was done that was shipped by then
 	slowest                                string        // the kind of that fault
@@ -112,6 +113,7 @@ func (a *tally) add(b *tally) {
 	a.doubled += b.doubled
 	a.outOfOrder += b.outOfOrder
 	a.states += b.states
+	a.archived += b.archived
 	for kind, n := range b.faults {
 		a.faults[kind] += n
 	}
@@ -124,8 +126,8 @@ func (a *tally) String() string {
 	for _, n := range a.faults {
 		faults += n
 	}
-	fmt.Fprintf(&b, "%d runs, %d failed, %d records (%d in the raw stream), %d events, %d faults, %d comparisons; missing %d, doubled %d, out of order %d, wrong states %d",
-		a.runs, a.failed, a.shipped, a.records, a.events, faults, a.comparisons, a.missing, a.doubled, a.outOfOrder, a.states)
+	fmt.Fprintf(&b, "%d runs, %d failed, %d records (%d in the raw stream), %d events, %d faults, %d comparisons; missing %d, doubled %d, out of order %d, wrong states %d; %d states in archives",
+		a.runs, a.failed, a.shipped, a.records, a.events, faults, a.comparisons, a.missing, a.doubled, a.outOfOrder, a.states, a.archived)
 	fmt.Fprintf(&b, "\n\tlongest recovery %v, from: %s", a.recovery.Round(time.Millisecond), a.slowest)
 	for _, kind := range slices.Sorted(maps.Keys(a.faults)) {
 		fmt.Fprintf(&b, "\n\t%4d %s", a.faults[kind], kind)
@@ -183,6 +185,10 @@ type faultPlan struct {
 	large    bool     // the disks are not filled
 	unfenced bool
 }
+
+// archiveAfter is how long states stay under their own subjects, in nanoseconds: with an odd seed a
+// millisecond, so that they move all the time.
+func (p faultPlan) archiveAfter() int64 { return int64(p.seed % 2 * uint64(time.Millisecond)) }
 
 // faultRun is a run of faults.
 type faultRun struct {
@@ -267,6 +273,9 @@ func faulty(t *testing.T, plan faultPlan, tally *tally) {
 		t.Fatal(err)
 	}
 	r.count(report)
+	if plan.archiveAfter() > 0 && tally.archived == 0 {
+		t.Error("nothing was moved to archives")
+	}
 	if want := r.producer.fold.events; report.Events != want {
 		t.Errorf("%d events are stored, the records that were shipped give %d", report.Events, want)
 	}
@@ -325,6 +334,7 @@ func (r *faultRun) compare() *pipelinetest.Report {
 	r.tally.doubled += report.Doubled
 	r.tally.outOfOrder += report.OutOfOrder
 	r.tally.states += report.States
+	r.tally.archived += report.Archived
 	return report
 }
 

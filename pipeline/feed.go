@@ -390,9 +390,13 @@ func (f *feed) firstUnread(ctx context.Context, partition int, from uint64) (fir
 	return first, some, nil
 }
 
+// errIdle: no message has arrived when there was something else to do.
+var errIdle = errors.New("idle")
+
 // read waits for messages of the partition and returns those that have arrived, up to
-// readAhead. When stop is closed it returns none, and no error.
-func (s *subscription) read(ctx context.Context, stop <-chan struct{}) ([]rawMessage, error) {
+// readAhead. When stop is closed it returns none, and no error. Where none has arrived and other has
+// a value, the error is errIdle.
+func (s *subscription) read(ctx context.Context, stop <-chan struct{}, other <-chan time.Time) ([]rawMessage, error) {
 	for {
 		messages, err := s.take()
 		switch {
@@ -411,11 +415,20 @@ func (s *subscription) read(ctx context.Context, stop <-chan struct{}) ([]rawMes
 		}
 		select {
 		case <-s.arrived:
+		case <-other:
+			return nil, errIdle
 		case <-stop:
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
 		}
 	}
+}
+
+// busy reports whether messages wait in the queue.
+func (s *subscription) busy() bool {
+	s.feed.mu.Lock()
+	defer s.feed.mu.Unlock()
+	return len(s.queue) > 0
 }
 
 // takeAtOnce is how many messages a partition takes at once: while it works on them, they are in memory beside

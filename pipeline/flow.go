@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -37,8 +38,16 @@ func (o *ownership) work() error {
 	if source.idle {
 		o.p.waiting.Store(0)
 	}
+	archives := newArchiver(o, source)
+	defer archives.close()
 	for {
-		messages, err := source.read(o.ctx, o.p.drain)
+		messages, err := source.read(o.ctx, o.p.drain, archives.due())
+		if errors.Is(err, errIdle) {
+			if err := archives.step(); err != nil {
+				return err
+			}
+			continue
+		}
 		if err != nil {
 			return err
 		}
@@ -115,7 +124,7 @@ func (o *ownership) receive(messages []rawMessage) []received {
 // in memory, and returns how many records those are.
 func (o *ownership) load(records []received) (n int, err error) {
 	o.mu.Lock()
-	stored, sequence := o.stored, o.sequence
+	stored, sequence, archived := o.stored, o.sequence, o.checkpoint.Archived > 0
 	o.mu.Unlock()
 	c := o.sessions
 	c.evict(stored)
@@ -141,7 +150,7 @@ func (o *ownership) load(records []received) (n int, err error) {
 		if len(missing) == 0 {
 			break
 		}
-		if err := c.load(o.ctx, missing, sequence); err != nil {
+		if err := c.load(o.ctx, missing, sequence, archived); err != nil {
 			return 0, err
 		}
 		o.p.logDamaged(c, missing)

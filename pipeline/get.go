@@ -1,10 +1,13 @@
 package pipeline
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -284,6 +287,36 @@ func lastMessagesPaged(ctx context.Context, js jetstream.JetStream, stream strin
 	}
 }
 
+// nextMessages reads the first messages of a subject, which may have wildcards, at or behind a
+// sequence, from any replica: some of them, without their headers, in their order. None are left
+// when there are none.
+func nextMessages(ctx context.Context, js jetstream.JetStream, stream, subject string, from uint64, most, maxBytes int) ([]storedMessage, error) {
+	began := time.Now()
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	body, err := json.Marshal(getRequest{Sequence: max(from, 1), NextBySubject: subject, Batch: most, MaxBytes: maxBytes})
+	if err != nil {
+		return nil, err
+	}
+	inbox := js.Conn().NewInbox()
+	sub, err := js.Conn().SubscribeSync(inbox)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = sub.Unsubscribe() }()
+	if err := sub.SetPendingLimits(-1, -1); err != nil {
+		return nil, err
+	}
+	if err := js.Conn().PublishRequest(apiSubject(js, "DIRECT.GET."+stream), inbox, body); err != nil {
+		return nil, err
+	}
+	found := make(map[string]storedMessage)
+	if _, _, err := readPage(ctx, sub, found); err != nil && !errors.Is(err, jetstream.ErrMsgNotFound) {
+		return nil, fmt.Errorf("read next messages of stream %s: %w", stream, nameRequest(err, "DIRECT.GET", began))
+	}
+	return slices.SortedFunc(maps.Values(found), func(a, b storedMessage) int { return cmp.Compare(a.Sequence, b.Sequence) }), nil
+}
+
 // readPage reads the messages of one answer into found. It returns how many are still to be
 // requested, and the sequence of the last one that arrived.
 func readPage(ctx context.Context, sub *nats.Subscription, found map[string]storedMessage) (pending, last uint64, err error) {
@@ -310,7 +343,7 @@ func readPage(ctx context.Context, sub *nats.Subscription, found map[string]stor
 			if m.Header.Get("Description") == "No Results" {
 				return 0, 0, nil
 			}
-			return 0, 0, errors.New("a message was removed while it was read")
+			return 0, 0, fmt.Errorf("a message was removed while it was read: %w", jetstream.ErrMsgNotFound)
 		case "503":
 			return 0, 0, nats.ErrNoResponders
 		default:

@@ -31,7 +31,7 @@ import (
 
 var (
 	limitsLarge = flag.Bool("limits.large", false, "run the tests of large records and of abuse at their full size, about 1.5 GB in all")
-	limitsLong  = flag.Bool("limits.long", false, "run TestFlood with 200,000 records of a session and TestSessions with a million sessions")
+	limitsLong  = flag.Bool("limits.long", false, "run TestFlood with 200,000 records of a session, TestSessions with a million sessions and TestYear with a year")
 )
 
 // scaled returns a size for a test: a small one that exceeds the same limits, or with

@@ -41,6 +41,7 @@ type ownership struct {
 	building   *chunk     // accepts records
 	sealed     *chunk     // is being stored; nil when none is
 	stored     uint64     // number of the last chunk that is stored in full
+	advanced   bool       // a chunk with records is stored in full
 	tries      int        // as in the checkpoint, without an attempt in progress
 	waiting    int        // bytes of the messages that wait in its chunks, as the cell counts them
 	ended      bool       // its chunks are dropped
@@ -189,11 +190,11 @@ func (o *ownership) hasRoom() bool {
 	return !o.building.full(limits) && (o.building.records == 0 || o.p.cell.waiting.Load() < maxWaiting)
 }
 
-// progress reports whether the ownership has stored anything.
+// progress reports whether the ownership has stored records.
 func (o *ownership) progress() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.stored > 0
+	return o.advanced
 }
 
 // oldest returns when the broker stored the oldest record that waits in a chunk; false
@@ -202,7 +203,7 @@ func (o *ownership) oldest() (time.Time, bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	switch {
-	case o.sealed != nil:
+	case o.sealed != nil && o.sealed.records > 0:
 		return o.sealed.oldest, true
 	case o.building.records > 0:
 		return o.building.oldest, true
@@ -218,7 +219,7 @@ func (o *ownership) waitingSince() (time.Time, bool) {
 	switch {
 	case o.sealed != nil:
 		return o.sealed.started, true
-	case o.building.records > 0:
+	case !o.building.empty():
 		return o.building.started, true
 	default:
 		return time.Time{}, false
@@ -226,7 +227,7 @@ func (o *ownership) waitingSince() (time.Time, bool) {
 }
 
 // allStored reports whether no chunk waits. The caller holds the lock.
-func (o *ownership) allStored() bool { return o.building.records == 0 && o.sealed == nil }
+func (o *ownership) allStored() bool { return o.building.empty() && o.sealed == nil }
 
 // waitUntil waits until a condition, which it calls with the lock held, is true.
 func (o *ownership) waitUntil(condition func() bool) error {

@@ -62,15 +62,40 @@ var errStale = errors.New("replica has not got the checkpoint yet")
 
 // load loads the states of sessions that are not live, with one request. A session whose state
 // cannot be decoded is damaged, alone. checkpoint is the
-// sequence of the newest checkpoint that this worker knows of: load does not use the answer
-// of a replica that has not got it yet.
-func (c *sessions) load(ctx context.Context, keys []sessionKey, checkpoint uint64) error {
-	barrier := envelopes.CheckpointSubject(c.generation, c.partition)
-	subjects := make([]string, 1, len(keys)+1)
-	subjects[0] = barrier
-	for _, k := range keys {
-		subjects = append(subjects, envelopes.StateSubject(c.generation, c.partition, k.source, k.id))
+// sequence of the newest checkpoint that this worker knows of, see [sessions.read]. With archived, a
+// state that is not under its own subject is looked for in its archive, see archive.go.
+func (c *sessions) load(ctx context.Context, keys []sessionKey, checkpoint uint64, archived bool) error {
+	subjects := make([]string, len(keys))
+	for i, k := range keys {
+		subjects[i] = envelopes.StateSubject(c.generation, c.partition, k.source, k.id)
 	}
+	read := func(subjects []string) (map[string]storedMessage, error) { return c.read(ctx, subjects, checkpoint) }
+	stored, err := read(subjects)
+	if err == nil && archived {
+		err = addArchived(stored, subjects, read)
+	}
+	if err != nil {
+		return fmt.Errorf("load session states of partition %d: %w", c.partition, err)
+	}
+	for i, k := range keys {
+		s := normalizers.NewSession(k.source, k.id)
+		if m, ok := stored[subjects[i]]; ok {
+			if s, err = normalizers.DecodeSession(m.Data); err != nil || s.Source() != k.source || s.ID() != k.id {
+				c.add(k, normalizers.NewSession(k.source, k.id))
+				c.live[k].damaged = fmt.Errorf("%w: message %d of stream %s: %s", normalizers.ErrSession, m.Sequence, EventsStream(c.generation), cureReplay)
+				continue
+			}
+		}
+		c.add(k, s)
+	}
+	return nil
+}
+
+// read reads the newest messages of subjects of the partition, from any replica that has got the
+// checkpoint at a sequence.
+func (c *sessions) read(ctx context.Context, subjects []string, checkpoint uint64) (map[string]storedMessage, error) {
+	barrier := envelopes.CheckpointSubject(c.generation, c.partition)
+	subjects = append([]string{barrier}, subjects...)
 	stored, err := lastMessages(ctx, c.js, EventsStream(c.generation), subjects)
 	for range 10 { // a healthy replica is behind for milliseconds
 		if err != nil || stored[barrier].Sequence >= checkpoint {
@@ -83,21 +108,7 @@ func (c *sessions) load(ctx context.Context, keys []sessionKey, checkpoint uint6
 	if err == nil && stored[barrier].Sequence < checkpoint {
 		err = errStale
 	}
-	if err != nil {
-		return fmt.Errorf("load session states of partition %d: %w", c.partition, err)
-	}
-	for i, k := range keys {
-		s := normalizers.NewSession(k.source, k.id)
-		if m, ok := stored[subjects[i+1]]; ok {
-			if s, err = normalizers.DecodeSession(m.Data); err != nil || s.Source() != k.source || s.ID() != k.id {
-				c.add(k, normalizers.NewSession(k.source, k.id))
-				c.live[k].damaged = fmt.Errorf("%w: message %d of stream %s: %s", normalizers.ErrSession, m.Sequence, EventsStream(c.generation), cureReplay)
-				continue
-			}
-		}
-		c.add(k, s)
-	}
-	return nil
+	return stored, err
 }
 
 // logDamaged logs those of the sessions just loaded whose states cannot be read.

@@ -61,6 +61,12 @@ type Config struct {
 	// that takes longer three times becomes a dead letter.
 	RecordTimeout time.Duration
 
+	// ArchiveAfter is how long the state of a session stays under a subject of its own after it was
+	// stored, by the broker's clock; within a quarter of that time longer it is moved to an archive
+	// (README.md, Growth). Events do not depend on it. 0 for ever.
+	ArchiveAfter time.Duration
+	archiving    archiving
+
 	// Normalize normalizes a record into its session; default [normalizers.Normalize],
 	// whose contract it keeps: it is deterministic, and on an error leaves the session as
 	// it was. A record at which it panics becomes a dead letter.
@@ -147,6 +153,7 @@ type Stage struct {
 	trial     exclusive // held while a suspect record is tried, see poison.go
 	large     exclusive // held while a large record is in memory
 	acquiring exclusive // held during the requests of an acquisition
+	sweeping  exclusive // held while the states of a partition are moved to archives
 
 	lag        atomic.Int64 // that was reported last
 	received   atomic.Int64 // when records were received last, in Unix nanoseconds
@@ -191,6 +198,7 @@ func New(js jetstream.JetStream, cfg Config) (*Stage, error) {
 		trial:      newExclusive(),
 		large:      newExclusive(),
 		acquiring:  newLimit(maxAcquiring),
+		sweeping:   newExclusive(),
 		drain:      make(chan struct{}),
 		ended:      make(chan struct{}, 1),
 		partitions: make(map[int]*partition),

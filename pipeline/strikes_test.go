@@ -100,6 +100,7 @@ func (r *faultRun) start(url string) *worker {
 	w := &worker{name: fmt.Sprintf("w%d", r.started), url: url}
 	w.Process = pipelinetest.StartWorker(r.t, pipelinetest.Worker{
 		URL: url, Generation: r.top.Generation, Partitions: r.top.Partitions, Cells: r.top.Cells, Name: w.name, Unfenced: r.plan.unfenced,
+		ArchiveAfter: r.plan.archiveAfter(),
 	})
 	w.AwaitReady()
 	return w

@@ -136,7 +136,7 @@ type telemetry struct {
 	counters    [counters]metric.Int64Counter
 	normalizing metric.Float64Counter
 
-	acquisitions, heartbeatFailures, readerRestarts, lookups, commits metric.Int64Counter
+	acquisitions, heartbeatFailures, readerRestarts, lookups, commits, archived, archiveFull metric.Int64Counter
 
 	duration, latency metric.Float64Histogram // of a commit; from a record to its events
 	records, bytes    metric.Int64Histogram   // of a commit
@@ -175,6 +175,8 @@ func newTelemetry(cfg Config) (*telemetry, error) {
 	t.heartbeatFailures = m.counter("heartbeat.failures", "{failure}", "Exchanges of heartbeats with the other workers that failed")
 	t.readerRestarts = m.counter("reader.restarts", "{restart}", "Readings of the raw stream that ended and began again", restarts)
 	t.lookups = m.counter("session.lookups", "{lookup}", "Session states that records needed | hit (in the cache), miss (read from the events stream)", lookups)
+	t.archived = m.counter("archived", "{state}", "Session states moved to archives | of sessions that ended long ago; a session that went on is moved again")
+	t.archiveFull = m.counter("archive.full", "{state}", "Session states that were left under their own subjects because their archive is full | a state counts each time that a worker tries to move it")
 	t.cache = m.gauge("session.cache", "By", "Memory of the session states in the cache")
 	t.lag = m.gauge("lag", "{record}", "Raw records of the partitions that this worker owns that are not done yet")
 	t.owned = m.gauge("partition.owned", "{partition}", "1 while this worker owns the partition | 0 until it has acquired it", label{key: "partition"})
@@ -213,7 +215,9 @@ func (t *telemetry) zero(ctx context.Context) {
 			t.count(ctx, counter, 0, attribute.String(l.key, v))
 		}
 	}
-	t.count(ctx, t.heartbeatFailures, 0)
+	for _, counter := range []metric.Int64Counter{t.heartbeatFailures, t.archived, t.archiveFull} {
+		t.count(ctx, counter, 0)
+	}
 }
 
 // count adds to a counter that is none of what is stored.
@@ -394,7 +398,7 @@ func (t *telemetry) observeCommit(ctx context.Context, b *batch, outcome string,
 	t.records.Record(ctx, int64(b.size.records), attrs)
 	t.bytes.Record(ctx, int64(b.size.bytes), attrs)
 	for _, e := range b.entries {
-		if e.last {
+		if e.last && e.chunk.records > 0 {
 			t.latency.Record(ctx, max(0, time.Since(e.chunk.oldest).Seconds()), attrs)
 		}
 	}

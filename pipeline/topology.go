@@ -320,12 +320,15 @@ func provisionStream(ctx context.Context, js jetstream.JetStream, t Topology, wa
 	if want.Duplicates > 0 {
 		next.Duplicates = rawDuplicates(next.MaxAge)
 	}
+	if lacksArchives(have.Subjects, want.Subjects) {
+		next.Subjects = want.Subjects
+	}
 	next.AllowDirect = true
 	next.AllowAtomicPublish = have.AllowAtomicPublish || want.AllowAtomicPublish
 	next.AllowRollup = have.AllowRollup || want.AllowRollup
 	next.AllowMsgTTL = have.AllowMsgTTL || want.AllowMsgTTL
 	if next.Replicas == have.Replicas && next.MaxAge == have.MaxAge && next.Duplicates == have.Duplicates &&
-		next.AllowRollup == have.AllowRollup && next.AllowMsgTTL == have.AllowMsgTTL &&
+		next.AllowRollup == have.AllowRollup && next.AllowMsgTTL == have.AllowMsgTTL && slices.Equal(next.Subjects, have.Subjects) &&
 		next.AllowAtomicPublish == have.AllowAtomicPublish && have.AllowDirect {
 		return nil
 	}
@@ -359,7 +362,9 @@ func contradiction(have, want jetstream.StreamConfig) error {
 		}
 		return t.Source + " to " + t.Destination
 	}
-	differ("subjects", have.Subjects, want.Subjects)
+	if !lacksArchives(have.Subjects, want.Subjects) {
+		differ("subjects", have.Subjects, want.Subjects)
+	}
 	differ("subject transform", transform(have.SubjectTransform), transform(want.SubjectTransform))
 	differ("cells", layoutOf(have.Metadata).Cells, layoutOf(want.Metadata).Cells)
 	differ("retention", have.Retention, want.Retention)
@@ -378,6 +383,12 @@ func contradiction(have, want jetstream.StreamConfig) error {
 		return nil
 	}
 	return e
+}
+
+// lacksArchives reports whether a stream has all subjects but that of the archives: it was made before
+// there were any, and [Provision] adds it.
+func lacksArchives(have, want []string) bool {
+	return len(have)+1 == len(want) && slices.Equal(have, want[:len(have)]) && envelopes.IsArchiveFilter(want[len(have)])
 }
 
 // expectLayout compares the partitions and cells of t with those that were stored when the

@@ -48,6 +48,7 @@ type config struct {
 	Replicas      int            `envconfig:"TRIBUTARY_REPLICAS" default:"0" desc:"replicas of the streams, 1 to 5; 0 leaves existing streams as they are, and new ones get 1"`
 	RawMaxAge     time.Duration  `envconfig:"TRIBUTARY_RAW_MAX_AGE" default:"0s" desc:"how long raw records are kept, also those that are stored already; 0 leaves an existing stream as it is, and a new one keeps them for ever"`
 	EventsMaxAge  time.Duration  `envconfig:"TRIBUTARY_EVENTS_MAX_AGE" default:"0s" desc:"how long events are kept after they are stored; 0 keeps them for ever"`
+	ArchiveAfter  time.Duration  `envconfig:"TRIBUTARY_ARCHIVE_AFTER" default:"720h" desc:"how long the state of a session stays in the index of the broker after its last record, an hour or more; then it is moved to an archive, from where a late record brings it back. 0 for ever"`
 	ChangesMaxAge time.Duration  `envconfig:"TRIBUTARY_CHANGES_MAX_AGE" default:"720h" desc:"how long changes of titles and pins are kept for watchers that are away, a minute or more; 0 keeps them for ever. Titles and pins themselves are kept for ever"`
 	CloudEvents   envelopes.Mode `envconfig:"TRIBUTARY_CLOUDEVENTS" oneof:"binary structured" desc:"mode of the CloudEvents that are published; default that of the generation, in a new one binary"`
 	Worker        string         `envconfig:"TRIBUTARY_WORKER" desc:"name of the worker, different for each; default host name and process id"`

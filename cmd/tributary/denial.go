@@ -63,6 +63,7 @@ var grantedTokens = []struct {
 	{"deadletters.", 2},
 	{"states.", 2},
 	{"checkpoints.", 2},
+	{"archives.", 2},
 	{"sessions.", 1},
 	{"_INBOX", 1},
 }

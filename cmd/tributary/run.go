@@ -79,13 +79,14 @@ var errDrainTimeout = errors.New("drain took too long: the records that are not 
 // member is the key of the worker among the workers, log its log.
 func (a *app) work(ctx context.Context, js jetstream.JetStream, t *telemetry, top pipeline.Topology, member string, log *slog.Logger) error {
 	runner := pipeline.NewRunner(js, pipeline.Config{
-		Topology: top,
-		Worker:   a.config.workerName(),
-		Member:   member,
-		Logger:   log,
-		Tracer:   t.tracer(),
-		Meter:    t.metrics.Meter(scope),
-		Redact:   a.config.redactor,
+		Topology:     top,
+		Worker:       a.config.workerName(),
+		Member:       member,
+		ArchiveAfter: a.config.ArchiveAfter,
+		Logger:       log,
+		Tracer:       t.tracer(),
+		Meter:        t.metrics.Meter(scope),
+		Redact:       a.config.redactor,
 	})
 	a.health.watch(worker{runner, js.Conn()})
 	sessions, err := sessionmeta.New(js, sessionmeta.Config{

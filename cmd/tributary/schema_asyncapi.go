@@ -96,6 +96,7 @@ var parameters = map[string]object{
 	"generation": {"description": "Set of events that one revision and its settings make of the raw records."},
 	"event_type": {"description": "Kind of occurrence.", "enum": texts(envelopes.EventTypes)},
 	"partition":  {"description": "Number of the partition of the session."},
+	"archive":    {"description": "Number of the archive, which follows from the session."},
 }
 
 // address names the wildcards of a filter in their order.
@@ -129,7 +130,7 @@ func channel(address, description string, messages ...string) object {
 func asyncChannels() object {
 	const generation = "{generation}"
 	stored := strings.Replace(envelopes.RawFilter(0, "", ""), "0", "*", 1)
-	subjects := envelopes.GenerationSubjects(generation) // events, dead letters, states, checkpoints
+	subjects := envelopes.GenerationSubjects(generation) // events, dead letters, states, checkpoints, archives
 	stream := "Stream " + pipeline.EventsStream(generation) + ": "
 	channels := object{
 		"raw": channel(address("raw.*.*", "source", "session"),
@@ -140,6 +141,7 @@ func asyncChannels() object {
 		"deadletters": channel(address(subjects[1], "partition", "source", "session"), stream+"records that cannot be read.", "deadLetter"),
 		"states":      channel(address(subjects[2], "partition", "source", "session"), stream+"states of sessions, of no use to consumers: their content changes between versions.", "internal"),
 		"checkpoints": channel(address(subjects[3], "partition"), stream+"checkpoints of partitions, of no use to consumers: their content changes between versions.", "internal"),
+		"archives":    channel(address(subjects[4], "partition", "archive"), stream+"states of sessions that ended long ago, many in each message, of no use to consumers: their content changes between versions.", "internal"),
 	}
 	metadata, changes := sessionmeta.Subjects()
 	channels["sessionMetadata"] = channel(address(metadata, "source", "session"), "Stream "+pipeline.SessionsStream+": title and pin of a session, the newest record only.", "sessionMetadata")
@@ -163,6 +165,7 @@ func asyncOperations() object {
 		"sendDeadLetters":     operation("send", "deadletters", "Workers store what they cannot read."),
 		"sendStates":          operation("send", "states", "Workers store the state of each session."),
 		"sendCheckpoints":     operation("send", "checkpoints", "Workers store how far each partition is done."),
+		"sendArchives":        operation("send", "archives", "Workers move the states of sessions that ended long ago there."),
 		"sendSessionMetadata": operation("send", "sessionMetadata", "The service stores the record of a session."),
 		"sendSessionChanges":  operation("send", "sessionChanges", "The service stores each change together with the record."),
 	}

@@ -35,6 +35,7 @@ func (c *config) validate() settingsError {
 	}{{"TRIBUTARY_RAW_MAX_AGE", c.RawMaxAge}, {"TRIBUTARY_EVENTS_MAX_AGE", c.EventsMaxAge}} {
 		wrong.check(age.age == 0 || age.age >= time.Second, age.name, age.age.String(), "write a second or more, or 0 to keep them for ever")
 	}
+	wrong.check(c.ArchiveAfter == 0 || c.ArchiveAfter >= time.Hour, "TRIBUTARY_ARCHIVE_AFTER", c.ArchiveAfter.String(), "write an hour or more, or 0 to keep all states where they are")
 	wrong.check(c.ChangesMaxAge == 0 || c.ChangesMaxAge >= time.Minute, "TRIBUTARY_CHANGES_MAX_AGE", c.ChangesMaxAge.String(), "write a minute or more, or 0 to keep them for ever")
 	wrong.check(c.DrainTimeout > 0, "TRIBUTARY_DRAIN_TIMEOUT", c.DrainTimeout.String(), "write more than 0s")
 	return wrong

@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"slices"
 	"strconv"
@@ -14,6 +16,7 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json"
+	"github.com/klauspost/compress/zstd"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -41,6 +44,7 @@ type Report struct {
 	Missing, Doubled int // events
 	OutOfOrder       int // events that are not stored right behind the one before them in their session
 	States           int // session states that differ
+	Archived         int // sessions whose state is in an archive alone
 
 	Problems []string // the first problems of any kind
 	More     int      // number of problems beyond those
@@ -81,16 +85,18 @@ func (x Expectation) Compare(ctx context.Context, js jetstream.JetStream) (*Repo
 	if err != nil {
 		return nil, fmt.Errorf("read generation: %w", err)
 	}
+	r.Archived = have.addArchived()
 	want.compareEvents(have, r)
 	want.compareDeadLetters(have, r)
 	want.compareStates(have, r)
 	for p := range x.Topology.Partitions {
-		want.compareGaps(p, have.checkpoints[p], r)
-		switch list := have.checkpoints[p]; {
-		case len(list) != 1:
-			r.problem("partition %d has %d checkpoints", p, len(list))
-		case list[0].Out != 0 || list[0].Part != 0:
-			r.problem("partition %d: record %d is stored in part", p, list[0].Out)
+		switch c, ok := have.checkpoints[p]; {
+		case !ok:
+			r.problem("partition %d has no checkpoint", p)
+		case c.Out != 0 || c.Part != 0:
+			r.problem("partition %d: record %d is stored in part", p, c.Out)
+		default:
+			want.compareGaps(p, c, r)
 		}
 	}
 	return r, nil
@@ -166,7 +172,8 @@ type content struct {
 	events      map[sessionID][]event
 	deadLetters map[uint64][]deadLetter // by cell and raw sequence, see [pipeline.PlaceOf]
 	states      map[sessionID][]byte
-	checkpoints map[int][]pipeline.Checkpoint
+	archives    map[string]map[sessionID][]byte // states, by the subjects of the archives
+	checkpoints map[int]pipeline.Checkpoint
 	gaps        map[int]map[string]bool // subjects of the states of sessions with gaps, by partition
 }
 
@@ -175,7 +182,8 @@ func newContent() *content {
 		events:      make(map[sessionID][]event),
 		deadLetters: make(map[uint64][]deadLetter),
 		states:      make(map[sessionID][]byte),
-		checkpoints: make(map[int][]pipeline.Checkpoint),
+		archives:    make(map[string]map[sessionID][]byte),
+		checkpoints: make(map[int]pipeline.Checkpoint),
 		gaps:        make(map[int]map[string]bool),
 	}
 }
@@ -342,8 +350,14 @@ func (c *content) readAll(ctx context.Context, js jetstream.JetStream, stream st
 		if err := c.read(m); err != nil {
 			return fmt.Errorf("message %d of %s: %w", meta.Sequence.Stream, stream, err)
 		}
-		if meta.NumPending == 0 {
+		if meta.NumPending > 0 {
+			continue
+		}
+		// While an owner moves states, the count leaves a message out that has just replaced another.
+		if _, err := pipeline.NextStored(ctx, js, stream, ">", meta.Sequence.Stream+1); errors.Is(err, jetstream.ErrMsgNotFound) {
 			return nil
+		} else if err != nil {
+			return err
 		}
 	}
 }
@@ -392,9 +406,74 @@ func (c *content) read(m jetstream.Msg) error {
 		if err := json.Unmarshal(m.Data(), &p); err != nil {
 			return err
 		}
-		c.checkpoints[a.Partition] = append(c.checkpoints[a.Partition], p)
+		c.checkpoints[a.Partition] = p // an owner that moves states may have stored another one since
+	case "archives":
+		states, err := readArchive(m.Data())
+		if err != nil {
+			return err
+		}
+		c.archives[m.Subject()] = states // as the newest message has them
 	}
 	return nil
+}
+
+// addArchived adds the states that are in archives alone, and returns how many: one under its own
+// subject wins.
+func (c *content) addArchived() (added int) {
+	for _, states := range c.archives {
+		for id, state := range states {
+			if c.states[id] == nil {
+				c.states[id] = state
+				added++
+			}
+		}
+	}
+	return added
+}
+
+// readArchive returns the states that an archive has.
+func readArchive(data []byte) (map[sessionID][]byte, error) {
+	if len(data) == 0 || data[0] != 1 {
+		return nil, errors.New("archive of another version")
+	}
+	d, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1))
+	if err != nil {
+		return nil, err
+	}
+	defer d.Close()
+	plain, err := d.DecodeAll(data[1:], nil)
+	if err != nil {
+		return nil, err
+	}
+	states := make(map[sessionID][]byte)
+	for r := bytes.NewReader(plain); r.Len() > 0; {
+		var part [2][]byte // name and state
+		for i := range part {
+			n, err := binary.ReadUvarint(r)
+			if err != nil {
+				return nil, err
+			}
+			part[i] = make([]byte, n)
+			if _, err := io.ReadFull(r, part[i]); err != nil {
+				return nil, err
+			}
+			if i == 0 {
+				if _, err := binary.ReadUvarint(r); err != nil { // its sequence
+					return nil, err
+				}
+			}
+		}
+		s, err := normalizers.DecodeSession(part[1])
+		if err != nil {
+			return nil, err
+		}
+		id := sessionID{s.Source(), s.ID()}
+		if name := string(id.source) + "." + envelopes.Token(id.id); name != string(part[0]) || states[id] != nil {
+			return nil, fmt.Errorf("state of %s in the place of %s", name, part[0])
+		}
+		states[id] = part[1]
+	}
+	return states, nil
 }
 
 // compareEvents compares the events, session by session, in the order of their stream.
@@ -489,15 +568,13 @@ func (c *content) compareStates(have *content, r *Report) {
 
 // compareGaps compares the sessions with gaps with those that the checkpoint of a partition
 // counts and names.
-func (c *content) compareGaps(p int, checkpoints []pipeline.Checkpoint, r *Report) {
-	for _, have := range checkpoints {
-		if have.Gaps.Sessions != len(c.gaps[p]) {
-			r.problem("partition %d: the checkpoint counts %d sessions with gaps, want %d", p, have.Gaps.Sessions, len(c.gaps[p]))
-		}
-		for _, subject := range have.Gaps.Subjects {
-			if !c.gaps[p][subject] {
-				r.problem("partition %d: the checkpoint names %s, which has no gap", p, subject)
-			}
+func (c *content) compareGaps(p int, have pipeline.Checkpoint, r *Report) {
+	if have.Gaps.Sessions != len(c.gaps[p]) {
+		r.problem("partition %d: the checkpoint counts %d sessions with gaps, want %d", p, have.Gaps.Sessions, len(c.gaps[p]))
+	}
+	for _, subject := range have.Gaps.Subjects {
+		if !c.gaps[p][subject] {
+			r.problem("partition %d: the checkpoint names %s, which has no gap", p, subject)
 		}
 	}
 }

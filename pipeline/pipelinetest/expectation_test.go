@@ -1,11 +1,13 @@
 package pipelinetest_test
 
 import (
+	"encoding/binary"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
 
+	"github.com/klauspost/compress/zstd"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -92,8 +94,17 @@ func TestCompareFindsDamage(t *testing.T) {
 		"letter invented":  {changed(letter, func(m *nats.Msg) { m.Header[envelopes.HeaderSequence] = []string{"1"} }), "want none", [3]int{}},
 		"state missing":    {without(state), "state is missing", [3]int{}},
 		"state of before":  {changed(state, func(m *nats.Msg) { m.Data = normalizers.NewSession(decode(t, m)).Encode() }), "state differs", [3]int{}},
-		"no checkpoint":    {without(checkpoint), "has 0 checkpoints", [3]int{}},
-		"nothing":          {func(l []*nats.Msg) []*nats.Msg { return l }, "", [3]int{}},
+		"no checkpoint":    {without(checkpoint), "has no checkpoint", [3]int{}},
+		"state archived":   {changed(state, func(m *nats.Msg) { archive(t, m, m.Data) }), "", [3]int{}},
+		"archive of before": {changed(state, func(m *nats.Msg) {
+			archive(t, m, normalizers.NewSession(decode(t, m)).Encode())
+		}), "state differs", [3]int{}},
+		"archive behind": {func(list []*nats.Msg) []*nats.Msg {
+			old := &nats.Msg{Subject: list[state].Subject, Data: list[state].Data, Header: nats.Header{}}
+			archive(t, old, normalizers.NewSession(decode(t, old)).Encode())
+			return append(list, old)
+		}, "", [3]int{}},
+		"nothing": {func(l []*nats.Msg) []*nats.Msg { return l }, "", [3]int{}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -126,6 +137,21 @@ func TestCompareFindsDamage(t *testing.T) {
 			}
 		})
 	}
+}
+
+// archive makes the message of a state that of an archive with another state of its session.
+func archive(tb testing.TB, m *nats.Msg, state []byte) {
+	tb.Helper()
+	e, err := zstd.NewWriter(nil)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	var name string
+	m.Subject, name = envelopes.ArchiveOf(m.Subject)
+	plain := append(binary.AppendUvarint(nil, uint64(len(name))), name...)
+	plain = binary.AppendUvarint(plain, 7)
+	plain = append(binary.AppendUvarint(plain, uint64(len(state))), state...)
+	m.Data = e.EncodeAll(plain, []byte{1})
 }
 
 func decode(t *testing.T, m *nats.Msg) (envelopes.Source, string) {

@@ -30,6 +30,7 @@ type Worker struct {
 	Unfenced     bool  // every commit succeeds, and the worker does not notice that it was overtaken
 	SessionBytes int   // 0 for the default
 	ClaimBytes   int64 // 0 for the default
+	ArchiveAfter int64 // nanoseconds; 0 for never
 	Frugal       bool  // collects garbage early, so that its memory is what it needs
 }
 
@@ -63,6 +64,7 @@ func runWorker(ctx context.Context, arguments []byte, ready func()) error {
 			Heartbeat:    400 * time.Millisecond,
 			SessionBytes: w.SessionBytes,
 			ClaimBytes:   w.ClaimBytes,
+			ArchiveAfter: time.Duration(w.ArchiveAfter),
 			Logger:       slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		}}, nil
 	}, options...)

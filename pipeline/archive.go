@@ -1,0 +1,158 @@
+package pipeline
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/klauspost/compress/zstd"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"tributary/envelopes"
+)
+
+// An archive is one message that holds the states of sessions that ended long ago, compressed
+// together. Each partition has a fixed number of archives, and the name of a session decides in
+// which of them it is, so the index of the server does not grow with the sessions. archiver.go moves
+// states there; a record that comes late loads the state from there.
+//
+// The contract between the two:
+//   - A move is an entry of an atomic batch: the archives, each with a rollup, and the checkpoint of
+//     the partition with its fence. A worker that was overtaken moves nothing.
+//   - Only after the acknowledgement are the states removed from their own subjects, each by its
+//     sequence. In the log of the stream, and so on each replica, a state is removed behind the
+//     archive that has it. A request that arrives late, of a worker that was overtaken, names a
+//     sequence that no newer state has.
+//   - A state under its own subject wins: it is equal to the copy in the archive, or newer. After a
+//     late record the state is under its own subject again, and the next move replaces the copy.
+//   - Load reads the states first and then the archives of those that are missing, each time from a
+//     replica that has the newest checkpoint that the owner knows. Every move of this owner, and of
+//     those before it, is stored with that checkpoint or an older one. So where a state is missing
+//     because it was removed, whoever removed it and however late, the archive that is read next
+//     has it. Without archives, and where the archive does not have it either, the session is new.
+//   - Where an archive cannot be read, none of its sessions is new: their records become dead letters.
+
+const (
+	// maxArchive limits the message of an archive, where the server accepts so much.
+	maxArchive = 1<<20 - archiveRoom
+	// archiveRoom is what the server counts of a message beside the archive, with room to spare.
+	archiveRoom = 64 << 10
+	// maxArchived limits what an archive holds, before it is compressed.
+	maxArchived = 16 << 20
+	// archivesTogether is how many archives one request loads, which are 8 MB at most.
+	archivesTogether = 8
+)
+
+// archive holds states by the names of their sessions, see [envelopes.ArchiveOf].
+type archive map[string]archivedState
+
+// archivedState is the encoded state of a session as it was stored under its own subject.
+type archivedState struct {
+	sequence uint64 // in the events stream
+	state    []byte
+}
+
+// archiveVersion is the first byte of the message of an archive. Behind it are, compressed by
+// zstd with its checksum, the sessions in the order of their names: name, sequence and state.
+const archiveVersion = 1
+
+var errArchive = errors.New("archive of session states cannot be read")
+
+// decodeArchive is the inverse of encode.
+func decodeArchive(data []byte) (archive, error) {
+	if len(data) == 0 || data[0] != archiveVersion {
+		return nil, fmt.Errorf("%w: not version %d", errArchive, archiveVersion)
+	}
+	d, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(2*maxArchived))
+	if err != nil {
+		return nil, err
+	}
+	defer d.Close()
+	rest, err := d.DecodeAll(data[1:], nil)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errArchive, err)
+	}
+	a := make(archive)
+	part := func() (b []byte) {
+		n, w := binary.Uvarint(rest)
+		if w <= 0 || n > uint64(len(rest)-w) {
+			rest, err = nil, fmt.Errorf("%w: it is cut off", errArchive)
+			return nil
+		}
+		b, rest = rest[w:w+int(n)], rest[w+int(n):]
+		return b
+	}
+	for len(rest) > 0 {
+		name := part()
+		sequence, w := binary.Uvarint(rest)
+		if w <= 0 {
+			return nil, fmt.Errorf("%w: it is cut off", errArchive)
+		}
+		rest = rest[w:]
+		a[string(name)] = archivedState{sequence, part()}
+	}
+	return a, err
+}
+
+// encode returns the message of the archive. e compresses.
+func (a archive) encode(e *zstd.Encoder) []byte {
+	var plain []byte
+	for _, name := range slices.Sorted(maps.Keys(a)) {
+		plain = append(binary.AppendUvarint(plain, uint64(len(name))), name...)
+		plain = binary.AppendUvarint(plain, a[name].sequence)
+		plain = append(binary.AppendUvarint(plain, uint64(len(a[name].state))), a[name].state...)
+	}
+	return e.EncodeAll(plain, []byte{archiveVersion})
+}
+
+// size is how much the archive holds.
+func (a archive) size() int {
+	n := 0
+	for name, s := range a {
+		n += len(name) + len(s.state)
+	}
+	return n
+}
+
+// archiveMessage returns the message of an archive. The stream keeps only the newest one.
+func archiveMessage(subject string, data []byte) *nats.Msg {
+	return &nats.Msg{Subject: subject, Header: nats.Header{jetstream.MsgRollup: {jetstream.MsgRollupSubject}}, Data: data}
+}
+
+// addArchived adds to stored those of the states at subjects that are missing, and that an archive
+// has. Where the archive cannot be read it adds an empty one, which no session can be decoded from. read
+// reads the newest messages of subjects.
+func addArchived(stored map[string]storedMessage, subjects []string, read func([]string) (map[string]storedMessage, error)) error {
+	missing := make(map[string][]string) // states by their archive
+	for _, state := range subjects {
+		if _, ok := stored[state]; !ok {
+			subject, _ := envelopes.ArchiveOf(state)
+			missing[subject] = append(missing[subject], state)
+		}
+	}
+	for some := range slices.Chunk(slices.Sorted(maps.Keys(missing)), archivesTogether) {
+		found, err := read(some)
+		if err != nil {
+			return err
+		}
+		for _, subject := range some {
+			m, ok := found[subject]
+			if !ok {
+				continue
+			}
+			a, err := decodeArchive(m.Data)
+			for _, state := range missing[subject] {
+				_, session := envelopes.ArchiveOf(state)
+				if err != nil {
+					stored[state] = storedMessage{Subject: state, Sequence: m.Sequence}
+				} else if s, ok := a[session]; ok {
+					stored[state] = storedMessage{Subject: state, Sequence: s.sequence, Data: s.state}
+				}
+			}
+		}
+	}
+	return nil
+}
