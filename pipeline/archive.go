@@ -26,9 +26,10 @@ import (
 //     sequence. In the log of the stream, and so on each replica, a state is removed behind the
 //     archive that has it. A request that arrives late, of a worker that was overtaken, names a
 //     sequence that no newer state has.
-//   - A state under its own subject wins: it is equal to the copy in the archive, or newer. After a
-//     late record the state is under its own subject again, and the next move replaces the copy.
-//   - Load reads the states first and then the archives of those that are missing, each time from a
+//   - The state with the higher sequence wins. After a late record that is the one under its own
+//     subject, and the next move replaces the copy. A server that was killed can bring back a state that was
+//     removed, an older one than the archive has.
+//   - Load reads the states first and then their archives, each time from a
 //     replica that has the newest checkpoint that the owner knows. Every move of this owner, and of
 //     those before it, is stored with that checkpoint or an older one. So where a state is missing
 //     because it was removed, whoever removed it and however late, the archive that is read next
@@ -122,16 +123,14 @@ func archiveMessage(subject string, data []byte) *nats.Msg {
 	return &nats.Msg{Subject: subject, Header: nats.Header{jetstream.MsgRollup: {jetstream.MsgRollupSubject}}, Data: data}
 }
 
-// addArchived adds to stored those of the states at subjects that are missing, and that an archive
-// has. Where the archive cannot be read it adds an empty one, which no session can be decoded from. read
+// addArchived adds to stored those of the states at subjects of which an archive has a newer one, or the
+// only one. Where the archive cannot be read it adds an empty one, which no session can be decoded from. read
 // reads the newest messages of subjects.
 func addArchived(stored map[string]storedMessage, subjects []string, read func([]string) (map[string]storedMessage, error)) error {
 	missing := make(map[string][]string) // states by their archive
 	for _, state := range subjects {
-		if _, ok := stored[state]; !ok {
-			subject, _ := envelopes.ArchiveOf(state)
-			missing[subject] = append(missing[subject], state)
-		}
+		subject, _ := envelopes.ArchiveOf(state)
+		missing[subject] = append(missing[subject], state)
 	}
 	for some := range slices.Chunk(slices.Sorted(maps.Keys(missing)), archivesTogether) {
 		found, err := read(some)
@@ -146,9 +145,10 @@ func addArchived(stored map[string]storedMessage, subjects []string, read func([
 			a, err := decodeArchive(m.Data)
 			for _, state := range missing[subject] {
 				_, session := envelopes.ArchiveOf(state)
-				if err != nil {
+				own, there := stored[state]
+				if err != nil && !there {
 					stored[state] = storedMessage{Subject: state, Sequence: m.Sequence}
-				} else if s, ok := a[session]; ok {
+				} else if s, ok := a[session]; ok && s.sequence > own.Sequence {
 					stored[state] = storedMessage{Subject: state, Sequence: s.sequence, Data: s.state}
 				}
 			}

@@ -302,8 +302,8 @@ func (a *archiver) merge(group []oldState) (m *nats.Msg, moved int, in []uint64,
 		copied := archivedState{s.sequence, state.Data}
 		switch have, there := content[s.session]; {
 		case !ok || state.Sequence != s.sequence:
-		case there && have.sequence == s.sequence && bytes.Equal(have.state, state.Data):
-			in = append(in, s.sequence) // it was not removed
+		case there && (have.sequence > s.sequence || have.sequence == s.sequence && bytes.Equal(have.state, state.Data)):
+			in = append(in, s.sequence) // it was not removed, or a server that was killed has brought it back
 		default:
 			content[s.session] = copied
 			added = append(added, s)
