@@ -172,7 +172,8 @@ type content struct {
 	events      map[sessionID][]event
 	deadLetters map[uint64][]deadLetter // by cell and raw sequence, see [pipeline.PlaceOf]
 	states      map[sessionID][]byte
-	archives    map[string]map[sessionID][]byte // states, by the subjects of the archives
+	stored      map[sessionID]uint64                   // sequences of the states under their own subjects
+	archives    map[string]map[sessionID]archivedState // by the subjects of the archives
 	checkpoints map[int]pipeline.Checkpoint
 	gaps        map[int]map[string]bool // subjects of the states of sessions with gaps, by partition
 }
@@ -182,7 +183,8 @@ func newContent() *content {
 		events:      make(map[sessionID][]event),
 		deadLetters: make(map[uint64][]deadLetter),
 		states:      make(map[sessionID][]byte),
-		archives:    make(map[string]map[sessionID][]byte),
+		stored:      make(map[sessionID]uint64),
+		archives:    make(map[string]map[sessionID]archivedState),
 		checkpoints: make(map[int]pipeline.Checkpoint),
 		gaps:        make(map[int]map[string]bool),
 	}
@@ -347,7 +349,7 @@ func (c *content) readAll(ctx context.Context, js jetstream.JetStream, stream st
 		if err != nil {
 			return err
 		}
-		if err := c.read(m); err != nil {
+		if err := c.read(m, meta.Sequence.Stream); err != nil {
 			return fmt.Errorf("message %d of %s: %w", meta.Sequence.Stream, stream, err)
 		}
 		if meta.NumPending > 0 {
@@ -362,8 +364,8 @@ func (c *content) readAll(ctx context.Context, js jetstream.JetStream, stream st
 	}
 }
 
-// read adds a message of the generation.
-func (c *content) read(m jetstream.Msg) error {
+// read adds a message of the generation, which is stored at a sequence.
+func (c *content) read(m jetstream.Msg, sequence uint64) error {
 	kind, _, _ := strings.Cut(m.Subject(), ".")
 	switch kind {
 	case "events":
@@ -396,7 +398,7 @@ func (c *content) read(m jetstream.Msg) error {
 		if c.states[id] != nil {
 			return errors.New("second state of a session")
 		}
-		c.states[id] = m.Data()
+		c.states[id], c.stored[id] = m.Data(), sequence
 	case "checkpoints":
 		a, err := envelopes.ParseCheckpointSubject(m.Subject())
 		if err != nil {
@@ -417,13 +419,19 @@ func (c *content) read(m jetstream.Msg) error {
 	return nil
 }
 
-// addArchived adds the states that are in archives alone, and returns how many: one under its own
-// subject wins.
+// archivedState is a state in an archive.
+type archivedState struct {
+	sequence uint64
+	data     []byte
+}
+
+// addArchived adds the states that are in archives alone, or newer there, and returns how many: a server that
+// was killed can bring back an older one that was removed.
 func (c *content) addArchived() (added int) {
 	for _, states := range c.archives {
-		for id, state := range states {
-			if c.states[id] == nil {
-				c.states[id] = state
+		for id, s := range states {
+			if s.sequence > c.stored[id] {
+				c.states[id] = s.data
 				added++
 			}
 		}
@@ -432,7 +440,7 @@ func (c *content) addArchived() (added int) {
 }
 
 // readArchive returns the states that an archive has.
-func readArchive(data []byte) (map[sessionID][]byte, error) {
+func readArchive(data []byte) (map[sessionID]archivedState, error) {
 	if len(data) == 0 || data[0] != 1 {
 		return nil, errors.New("archive of another version")
 	}
@@ -445,9 +453,10 @@ func readArchive(data []byte) (map[sessionID][]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	states := make(map[sessionID][]byte)
+	states := make(map[sessionID]archivedState)
 	for r := bytes.NewReader(plain); r.Len() > 0; {
 		var part [2][]byte // name and state
+		var sequence uint64
 		for i := range part {
 			n, err := binary.ReadUvarint(r)
 			if err != nil {
@@ -458,7 +467,7 @@ func readArchive(data []byte) (map[sessionID][]byte, error) {
 				return nil, err
 			}
 			if i == 0 {
-				if _, err := binary.ReadUvarint(r); err != nil { // its sequence
+				if sequence, err = binary.ReadUvarint(r); err != nil {
 					return nil, err
 				}
 			}
@@ -468,10 +477,10 @@ func readArchive(data []byte) (map[sessionID][]byte, error) {
 			return nil, err
 		}
 		id := sessionID{s.Source(), s.ID()}
-		if name := string(id.source) + "." + envelopes.Token(id.id); name != string(part[0]) || states[id] != nil {
+		if name := string(id.source) + "." + envelopes.Token(id.id); name != string(part[0]) || states[id].data != nil {
 			return nil, fmt.Errorf("state of %s in the place of %s", name, part[0])
 		}
-		states[id] = part[1]
+		states[id] = archivedState{sequence, part[1]}
 	}
 	return states, nil
 }
