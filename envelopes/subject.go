@@ -157,7 +157,15 @@ func StateSubject(generation string, partition int, source Source, session strin
 	return "states." + generation + "." + strconv.Itoa(partition) + "." + sessionPart(source, session)
 }
 
-// StateFilter returns the subject that selects the states of a partition in a generation.
+// ChangeSubject is the subject beside a [StateSubject], of what has changed of the state since: no token of
+// a session ends with a plus.
+func ChangeSubject(state string) string { return state + "+" }
+
+// StateOf returns the subject of the state that a subject selected by [StateFilter] belongs to: itself, or the one
+// beside which it is.
+func StateOf(subject string) string { return strings.TrimSuffix(subject, "+") }
+
+// StateFilter returns the subject that selects the states of a partition in a generation, and their changes.
 func StateFilter(generation string, partition int) string {
 	return "states." + generation + "." + strconv.Itoa(partition) + ".*.*"
 }

@@ -55,6 +55,42 @@ func TestResentFileChangesNothing(t *testing.T) {
 	}
 }
 
+// After every record the session is what it was at a mark and its change since, and it goes on
+// from these in the same way.
+func TestChangesGiveTheState(t *testing.T) {
+	t.Parallel()
+	for _, s := range suites {
+		t.Run("source="+string(s.Source), func(t *testing.T) {
+			t.Parallel()
+			for _, g := range normalizerstest.Goldens(t, s) {
+				sessions, marks := make(map[string]*normalizers.Session), make(map[string][]byte)
+				for i, r := range normalizerstest.Frame(g.File(s.Source), g.Raw) {
+					key := r.Record.Session
+					if state := sessions[key]; state != nil && (marks[key] == nil || i%9 == 0) {
+						state.Mark()
+						marks[key] = state.Encode()
+					}
+					normalizerstest.FoldOne(normalizers.Normalize, sessions, r)
+					change := sessions[key].EncodeChange()
+					if marks[key] == nil {
+						continue
+					}
+					decoded, err := normalizers.DecodeChanged(marks[key], change)
+					if err != nil {
+						t.Fatalf("%s line %d: %v", g.Name, r.Line, err)
+					}
+					if !bytes.Equal(sessions[key].Encode(), decoded.Encode()) {
+						t.Fatalf("%s line %d: the session differs", g.Name, r.Line)
+					}
+					if i%5 == 0 {
+						sessions[key] = decoded
+					}
+				}
+			}
+		})
+	}
+}
+
 // The first record after a missing one reports a gap, and no other does.
 func TestMissingRecordIsAGap(t *testing.T) {
 	t.Parallel()

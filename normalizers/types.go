@@ -112,3 +112,10 @@ func NewSession(source envelopes.Source, id string) *Session {
 // DecodeSession is the inverse of [Session.Encode]. It does not retain data. An error is
 // [ErrSession].
 func DecodeSession(data []byte) (*Session, error) { return core.DecodeSession(data, newState) }
+
+// DecodeChanged decodes a session from what [Session.Encode] wrote at a [Session.Mark] and what
+// [Session.EncodeChange] wrote later. It retains neither, and the session has the same mark. An error is
+// [ErrSession].
+func DecodeChanged(whole, change []byte) (*Session, error) {
+	return core.DecodeChanged(whole, change, newState)
+}

@@ -24,11 +24,12 @@ import (
 //     the partition with its fence. A worker that was overtaken moves nothing.
 //   - Only after the acknowledgement are the states removed from their own subjects, each by its
 //     sequence. In the log of the stream, and so on each replica, a state is removed behind the
-//     archive that has it. A request that arrives late, of a worker that was overtaken, names a
-//     sequence that no newer state has.
-//   - The state with the higher sequence wins. After a late record that is the one under its own
-//     subject, and the next move replaces the copy. A server that was killed can bring back a state that was
-//     removed, an older one than the archive has.
+//     archive that has it. A request that arrives late, of a worker that was overtaken, names
+//     sequences that no newer state has: a state up to [Checkpoint.ArchivedTo] that is in an archive
+//     gets no change any more (states.go).
+//   - The state that was stored last counts. After a late record that is the one under its own
+//     subject, and the next move replaces the copy. But a server that was killed can bring back
+//     an older state: what a newer message of the subject had replaced, before that was removed.
 //   - Load reads the states first and then their archives, each time from a
 //     replica that has the newest checkpoint that the owner knows. Every move of this owner, and of
 //     those before it, is stored with that checkpoint or an older one. So where a state is missing
@@ -123,16 +124,15 @@ func archiveMessage(subject string, data []byte) *nats.Msg {
 	return &nats.Msg{Subject: subject, Header: nats.Header{jetstream.MsgRollup: {jetstream.MsgRollupSubject}}, Data: data}
 }
 
-// addArchived adds to stored those of the states at subjects of which an archive has a newer one, or the
-// only one. Where the archive cannot be read it adds an empty one, which no session can be decoded from. read
-// reads the newest messages of subjects.
-func addArchived(stored map[string]storedMessage, subjects []string, read func([]string) (map[string]storedMessage, error)) error {
-	missing := make(map[string][]string) // states by their archive
+// addArchived adds to states those at subjects of which an archive has the newest one. Where an archive cannot be
+// read, a state that is not under its own subject cannot be decoded. read reads the newest messages of subjects.
+func addArchived(states map[string]storedState, subjects []string, read func([]string) (map[string]storedMessage, error)) error {
+	wanted := make(map[string][]string) // states by their archive
 	for _, state := range subjects {
 		subject, _ := envelopes.ArchiveOf(state)
-		missing[subject] = append(missing[subject], state)
+		wanted[subject] = append(wanted[subject], state)
 	}
-	for some := range slices.Chunk(slices.Sorted(maps.Keys(missing)), archivesTogether) {
+	for some := range slices.Chunk(slices.Sorted(maps.Keys(wanted)), archivesTogether) {
 		found, err := read(some)
 		if err != nil {
 			return err
@@ -143,13 +143,17 @@ func addArchived(stored map[string]storedMessage, subjects []string, read func([
 				continue
 			}
 			a, err := decodeArchive(m.Data)
-			for _, state := range missing[subject] {
+			for _, state := range wanted[subject] {
 				_, session := envelopes.ArchiveOf(state)
-				own, there := stored[state]
+				own, there := states[state]
 				if err != nil && !there {
-					stored[state] = storedMessage{Subject: state, Sequence: m.Sequence}
-				} else if s, ok := a[session]; ok && s.sequence > own.Sequence {
-					stored[state] = storedMessage{Subject: state, Sequence: s.sequence, Data: s.state}
+					states[state] = storedState{sequence: m.Sequence}
+				} else if s, ok := a[session]; ok && s.sequence >= own.sequence {
+					newest := storedState{sequence: s.sequence, whole: s.state}
+					if own.sequence < s.sequence {
+						newest.older = own.sequence
+					}
+					states[state] = newest
 				}
 			}
 		}

@@ -1,7 +1,6 @@
 package pipeline
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"fmt"
@@ -16,7 +15,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"tributary/envelopes"
-	"tributary/normalizers"
 )
 
 // archiving is what tests change of the time in which states leave.
@@ -43,6 +41,7 @@ const (
 	stepBytes    = 512 << 10             // of the archives
 	groupStates  = 400                   // of one archive that are moved at once
 	groupBytes   = 4 << 20               // of these
+	changedBytes = 32 << 10              // of a state of which only the change is listed
 	archiveGap   = 10 * time.Millisecond // between two looks, at least
 )
 
@@ -83,7 +82,6 @@ type sweep struct {
 // oldState is a state that may leave.
 type oldState struct {
 	subject, archive, session string
-	sequence                  uint64
 	size                      int
 }
 
@@ -205,27 +203,23 @@ func (a *archiver) list() error {
 			break
 		}
 		a.next = m.Sequence + 1
-		if mayLeave(m) {
-			archive, session := envelopes.ArchiveOf(m.Subject)
-			a.states = append(a.states, oldState{m.Subject, archive, session, m.Sequence, len(m.Data)})
+		subject, size := envelopes.StateOf(m.Subject), len(m.Data)
+		if subject != m.Subject {
+			size = changedBytes
 		}
+		archive, session := envelopes.ArchiveOf(subject)
+		a.states = append(a.states, oldState{subject, archive, session, size})
 	}
 	if !a.listed && len(a.states) >= sweepStates {
 		a.listed, a.rest = true, true
 	}
 	if a.listed {
 		slices.SortFunc(a.states, func(a, b oldState) int {
-			return cmp.Or(cmp.Compare(a.archive, b.archive), cmp.Compare(a.sequence, b.sequence))
+			return cmp.Or(cmp.Compare(a.archive, b.archive), cmp.Compare(a.subject, b.subject))
 		})
+		a.states = slices.CompactFunc(a.states, func(a, b oldState) bool { return a.subject == b.subject })
 	}
 	return nil
-}
-
-// mayLeave reports whether a state may leave its subject. One with gaps is named by the
-// checkpoint, and one that cannot be decoded stays where an operator looks for it.
-func mayLeave(m storedMessage) bool {
-	s, err := normalizers.DecodeSession(m.Data)
-	return err == nil && len(s.Gaps()) == 0
 }
 
 // move moves the states of the next archives: it reads both, and stores the archives with the checkpoint;
@@ -238,30 +232,42 @@ func (a *archiver) move() error {
 	if err := o.waitUntil(o.allStored); err != nil { // no state is newer than the stored one
 		return err
 	}
-	var messages []*nats.Msg
-	var leave []uint64 // sequences of states that an archive has
-	moved, size := 0, 0
-	for n := 0; n < stepArchives && len(a.states) > 0 && len(leave) < stepStates && size < stepBytes && !a.source.busy(); n++ {
+	var all moved
+	for n := 0; n < stepArchives && len(a.states) > 0 && len(all.leave) < stepStates && all.size < stepBytes && !a.source.busy(); n++ {
 		group := a.nextGroup()
-		m, added, in, err := a.merge(group)
+		m, err := a.merge(group)
 		if err != nil {
 			return err
 		}
-		leave = append(leave, in...)
-		if m != nil {
-			messages, moved, size = append(messages, m), moved+added, size+len(m.Data)
-		}
+		all.add(m)
 		if len(a.states) > 0 && a.states[0].archive == group[0].archive {
 			break // a batch writes an archive once
 		}
 	}
-	if messages != nil {
-		if err := o.storeArchives(messages, moved); err != nil {
+	if all.archives != nil {
+		if err := o.storeArchives(all); err != nil {
 			return err
 		}
-		a.moved, a.archives = a.moved+moved, a.archives+len(messages)
+		a.moved, a.archives = a.moved+all.states, a.archives+len(all.archives)
 	}
-	return removeMessages(o.ctx, o.p.stage.js, EventsStream(o.p.cell.name), leave)
+	o.areRemoved(all.leave)
+	return removeMessages(o.ctx, o.p.stage.js, EventsStream(o.p.cell.name), all.leave)
+}
+
+// moved is what a move does, or a part of it.
+type moved struct {
+	archives []*nats.Msg
+	size     int         // of these, in bytes
+	states   int         // that are new to them
+	to       uint64      // highest sequence of one of these
+	leave    []messageAt // of the states that the archives have
+}
+
+// add adds what is done with the states of another archive.
+func (m *moved) add(other moved) {
+	m.archives = append(m.archives, other.archives...)
+	m.size, m.states, m.to = m.size+other.size, m.states+other.states, max(m.to, other.to)
+	m.leave = append(m.leave, other.leave...)
 }
 
 // nextGroup takes the next states of one archive.
@@ -276,52 +282,61 @@ func (a *archiver) nextGroup() []oldState {
 	return group
 }
 
-// merge returns an archive with states of it that may leave, nil when it has them already; how many are
-// new to it; and the sequences of all of these that it has. States for which it has no room stay, and
-// those that are newer than when they were listed.
-func (a *archiver) merge(group []oldState) (m *nats.Msg, moved int, in []uint64, err error) {
-	subjects := []string{group[0].archive}
+// merge returns the archive of states that may leave with those in it. It is not written when it has them already.
+// States for which it has no room stay, and so do those that have changed since they were listed, and those that cannot be
+// read or have gaps: operators look for these.
+func (a *archiver) merge(group []oldState) (moved, error) {
+	var subjects []string
 	for _, s := range group {
 		subjects = append(subjects, s.subject)
 	}
-	stored, err := a.o.readStored(subjects)
+	subject := group[0].archive
+	stored, err := a.o.readStored(append(stateSubjects(subjects), subject))
 	if err != nil {
-		return nil, 0, nil, err
+		return moved{}, err
 	}
 	content := make(archive)
-	if old, ok := stored[group[0].archive]; ok {
+	if old, ok := stored[subject]; ok {
 		if content, err = decodeArchive(old.Data); err != nil {
 			a.o.p.log.Error("archive of session states cannot be read: late records of its sessions become dead letters",
-				slog.String("archive", group[0].archive), slog.Uint64("sequence", old.Sequence), slog.Any("error", err), slog.String("cure", cureReplay))
-			return nil, 0, nil, nil
+				slog.String("archive", subject), slog.Uint64("sequence", old.Sequence), slog.Any("error", err), slog.String("cure", cureReplay))
+			return moved{}, nil
 		}
 	}
+	var m moved
 	var added []oldState
+	states := make(map[string]storedState, len(group))
 	for _, s := range group {
-		state, ok := stored[s.subject]
-		copied := archivedState{s.sequence, state.Data}
-		switch have, there := content[s.session]; {
-		case !ok || state.Sequence != s.sequence:
-		case there && (have.sequence > s.sequence || have.sequence == s.sequence && bytes.Equal(have.state, state.Data)):
-			in = append(in, s.sequence) // it was not removed, or a server that was killed has brought it back
-		default:
-			content[s.session] = copied
-			added = append(added, s)
+		state, ok := stateIn(stored, s.subject)
+		if !ok || state.sequence >= a.next {
+			continue
 		}
+		if have, there := content[s.session]; there && have.sequence >= state.sequence {
+			m.leave = append(m.leave, state.messages...) // it was not removed, or a server that was killed has brought it back
+			continue
+		}
+		session, err := state.decode()
+		if err != nil || len(session.Gaps()) > 0 {
+			continue
+		}
+		content[s.session] = archivedState{state.sequence, state.encode(session)}
+		states[s.subject] = state
+		added = append(added, s)
 	}
 	for len(added) > 0 {
 		data := content.encode(a.encoder)
 		if len(data) <= a.limit && content.size() <= maxArchived {
-			m = archiveMessage(group[0].archive, data)
+			m.archives, m.size, m.states = []*nats.Msg{archiveMessage(subject, data)}, len(data), len(added)
 			break
 		}
 		a.keep(content, added[len(added)/2:])
 		added = added[:len(added)/2]
 	}
 	for _, s := range added {
-		in = append(in, s.sequence)
+		m.to = max(m.to, states[s.subject].sequence)
+		m.leave = append(m.leave, states[s.subject].messages...)
 	}
-	return m, len(added), in, nil
+	return m, nil
 }
 
 // keep takes states that do not fit their archive out of it. A copy of one that it had before is older
@@ -370,58 +385,55 @@ func (o *ownership) readStored(subjects []string) (map[string]storedMessage, err
 	return o.sessions.read(o.ctx, subjects, sequence)
 }
 
-// storeArchives hands archives, with so many states, to the committer and waits until they are stored. No
+// storeArchives hands the archives of a move to the committer and waits until they are stored. No
 // chunk may wait.
-func (o *ownership) storeArchives(archives []*nats.Msg, states int) error {
+func (o *ownership) storeArchives(m moved) error {
 	o.mu.Lock()
-	o.building.archives, o.building.archived, o.building.started = archives, states, time.Now()
+	c := o.building
+	c.archives, c.archived, c.archivedTo, c.started = m.archives, m.states, m.to, time.Now()
 	o.mu.Unlock()
 	o.p.cell.signalPending()
 	return o.waitUntil(o.allStored)
 }
 
-// removeMessages removes messages of a stream by their sequences, with all requests on their way at once. One that is
-// gone already is no error.
-func removeMessages(ctx context.Context, js jetstream.JetStream, stream string, sequences []uint64) error {
-	if len(sequences) == 0 {
+// removeMessages removes messages of a stream, and those before them under their subjects, with all requests on
+// their way at once. A server that was killed between the message and its rollup has kept the one before it, too. It is no error
+// when a message is gone already.
+func removeMessages(ctx context.Context, js jetstream.JetStream, stream string, messages []messageAt) error {
+	if len(messages) == 0 {
 		return nil
 	}
-	began := time.Now()
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	nc := js.Conn()
-	inbox := nc.NewInbox()
-	sub, err := nc.SubscribeSync(inbox)
+	failed := func(err error) error { return fmt.Errorf("remove messages of stream %s: %w", stream, err) }
+	r, err := openRequests(ctx, js, "STREAM.PURGE."+stream)
 	if err != nil {
-		return err
+		return failed(err)
 	}
-	defer func() { _ = sub.Unsubscribe() }()
-	for _, sequence := range sequences {
-		if err := nc.PublishRequest(apiSubject(js, "STREAM.MSG.DELETE."+stream), inbox, fmt.Appendf(nil, `{"seq":%d,"no_erase":true}`, sequence)); err != nil {
-			return err
+	defer r.close()
+	for _, m := range messages {
+		if err := r.send(purgeRequest{m.subject, m.sequence + 1}); err != nil {
+			return failed(err)
 		}
 	}
-	var failed error
-	for range sequences {
-		m, err := sub.NextMsgWithContext(ctx)
+	for range messages {
+		m, err := r.next()
 		if err != nil {
-			return fmt.Errorf("remove messages of stream %s: %w", stream, nameRequest(err, "STREAM.MSG.DELETE", began))
+			return failed(err)
 		}
 		var answer struct {
 			Error *jetstream.APIError `json:"error"`
 		}
-		switch err := json.Unmarshal(m.Data, &answer); {
-		case m.Header.Get("Status") == "503":
-			return nats.ErrNoResponders
-		case err != nil:
-			failed = fmt.Errorf("remove messages of stream %s: %w", stream, err)
-		case answer.Error != nil && answer.Error.ErrorCode != codeNoSequence:
-			failed = fmt.Errorf("remove messages of stream %s: %w", stream, answer.Error)
+		if err := json.Unmarshal(m.Data, &answer); err != nil {
+			return failed(err)
+		}
+		if answer.Error != nil {
+			return failed(answer.Error)
 		}
 	}
-	return failed
+	return nil
 }
 
-// codeNoSequence is the error code for a sequence that a stream does not have (nats-server,
-// JSSequenceNotFoundErrF).
-const codeNoSequence = 10043
+// purgeRequest removes the messages of a subject before a sequence (nats-server, JSApiStreamPurgeRequest).
+type purgeRequest struct {
+	Subject  string `json:"filter"`
+	Sequence uint64 `json:"seq"`
+}

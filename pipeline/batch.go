@@ -122,6 +122,16 @@ func (b *batch) sequence(i int, last uint64) uint64 {
 	return last - uint64(len(b.entries)-1-i)
 }
 
+// stateSequence returns the stream sequence of the first state of entry i, when last is that of the
+// last message of the batch.
+func (b *batch) stateSequence(i int, last uint64) uint64 {
+	behind := len(b.entries)
+	for _, e := range b.entries[i+1:] {
+		behind += len(e.messages) + len(e.states)
+	}
+	return last - uint64(behind+len(b.entries[i].states)) + 1
+}
+
 // started returns when the work on the first record of the batch began.
 func (b *batch) started() time.Time {
 	started := b.entries[0].chunk.started

@@ -49,9 +49,11 @@ type Checkpoint struct {
 
 	Gaps GapList `json:"gaps,omitzero"` // the sessions with gaps in their files
 
-	// Archived is how many states were moved to archives, those that were moved again included. It is
-	// 0 exactly while the partition has no archive.
+	// Archived is how many states were moved to archives, those that were moved again included.
 	Archived uint64 `json:"archived,omitzero"`
+	// ArchivedTo is the highest stream sequence of a state that was moved: of a state behind it no
+	// archive has a newer copy. It is 0 while the partition has no archive.
+	ArchivedTo uint64 `json:"archived_to,omitzero"`
 }
 
 // done returns the checkpoint after c when every record up to raw is stored.

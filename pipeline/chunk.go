@@ -37,11 +37,12 @@ type chunk struct {
 	links    []trace.Link // to the trace contexts in which its records were created
 
 	// A chunk of archives has no record.
-	archives []*nats.Msg
-	archived int // states that they take over
+	archives   []*nats.Msg
+	archived   int    // states that they take over
+	archivedTo uint64 // highest sequence of one of these
 
 	// Set when the chunk is sealed, that is handed to the committer.
-	states []*nats.Msg // of the changed sessions, or the archives
+	states []*nats.Msg // of the changed sessions in their order, or the archives
 	gaps   []gapChange // of the changed sessions
 	sent   int         // messages that are stored already
 }

@@ -146,6 +146,7 @@ func (o *ownership) entry(c *chunk) (entry, error) {
 		}
 		e.checkpoint.Gaps = e.checkpoint.Gaps.with(c.gaps)
 		e.checkpoint.Archived += uint64(c.archived)
+		e.checkpoint.ArchivedTo = max(e.checkpoint.ArchivedTo, c.archivedTo)
 	} else {
 		messages = c.head()
 		last := messages[len(messages)-1]
@@ -197,7 +198,7 @@ func (s *Stage) commit(ctx context.Context, b *batch) {
 			continue
 		}
 		s.report(ctx, e)
-		e.owner.acknowledge(e, b.sequence(i, last))
+		e.owner.acknowledge(e, b.sequence(i, last), b.stateSequence(i, last))
 	}
 }
 
@@ -256,9 +257,9 @@ func (s *Stage) store(ctx context.Context, b *batch) (uint64, error) {
 	})
 }
 
-// acknowledge notes that an entry is stored, with its checkpoint at a stream sequence. If
-// the ownership has ended meanwhile, the next one finds the checkpoint in the stream.
-func (o *ownership) acknowledge(e entry, sequence uint64) {
+// acknowledge notes that an entry is stored, with its checkpoint at a stream sequence and its states
+// at those from states on. If the ownership has ended meanwhile, the next one finds the checkpoint in the stream.
+func (o *ownership) acknowledge(e entry, sequence, states uint64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.ctx.Err() != nil {
@@ -274,6 +275,9 @@ func (o *ownership) acknowledge(e entry, sequence uint64) {
 	o.wait(e.chunk.bytes - before)
 	if e.last {
 		e.chunk.blocks.free()
+		for i, s := range e.chunk.changed {
+			s.isStored(states + uint64(i))
+		}
 		o.sealed, o.stored = nil, e.chunk.number
 		o.p.open.Add(-int64(e.chunk.records))
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -388,13 +389,9 @@ func setStandings(ctx context.Context, js jetstream.JetStream, letters []DeadLet
 	}
 	slices.Sort(subjects)
 	subjects = slices.Compact(subjects)
-	read := func(subjects []string) (map[string]storedMessage, error) {
+	stored, err := readStates(subjects, math.MaxUint64, func(subjects []string) (map[string]storedMessage, error) {
 		return lastMessages(ctx, js, stream, subjects)
-	}
-	stored, err := read(subjects)
-	if err == nil {
-		err = addArchived(stored, subjects, read)
-	}
+	})
 	if err != nil {
 		return err
 	}
@@ -404,19 +401,19 @@ func setStandings(ctx context.Context, js jetstream.JetStream, letters []DeadLet
 		if !l.addressed() {
 			continue
 		}
-		m, ok := stored[subject(l)]
+		state, ok := stored[subject(l)]
 		if !ok {
 			continue
 		}
-		s := sessions[m.Subject]
+		s := sessions[subject(l)]
 		if s == nil {
-			if s, err = normalizers.DecodeSession(m.Data); err != nil {
+			if s, err = state.decode(); err != nil {
 				l.Standing = normalizers.StandingForgotten // a copy would be a dead letter, too
 				continue
 			}
-			sessions[m.Subject] = s
+			sessions[subject(l)] = s
 		}
-		if m.Sequence < l.Position {
+		if state.sequence < l.Position {
 			continue
 		}
 		l.Standing = s.Standing(l.Sequence)

@@ -25,8 +25,14 @@ var (
 	ErrClaim        = errClaim
 )
 
-// RemoveMessages is what an owner sends after a move.
-var RemoveMessages = removeMessages
+// RemoveMessages sends what an owner sends after a move: to remove messages, by their sequences, and those before them.
+func RemoveMessages(ctx context.Context, js jetstream.JetStream, stream string, messages []*jetstream.RawStreamMsg) error {
+	var at []messageAt
+	for _, m := range messages {
+		at = append(at, messageAt{m.Subject, m.Sequence})
+	}
+	return removeMessages(ctx, js, stream, at)
+}
 
 // Archiving changes of a configuration how often an owner looks at the oldest state, how old a state
 // is, and how many bytes an archive may have; a zero value changes nothing.

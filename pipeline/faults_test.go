@@ -81,6 +81,7 @@ type tally struct {
 	comparisons                            int
 	missing, doubled, outOfOrder, states   int
 	archived                               int // sessions in archives, over all comparisons
+	changed                                int // sessions of which a change is stored, over all comparisons
 	faults                                 map[string]int
 	recovery                               time.Duration // the longest from the end of a fault until everything was done that was shipped by then
 	slowest                                string        // the kind of that fault
@@ -114,6 +115,7 @@ func (a *tally) add(b *tally) {
 	a.outOfOrder += b.outOfOrder
 	a.states += b.states
 	a.archived += b.archived
+	a.changed += b.changed
 	for kind, n := range b.faults {
 		a.faults[kind] += n
 	}
@@ -126,8 +128,8 @@ func (a *tally) String() string {
 	for _, n := range a.faults {
 		faults += n
 	}
-	fmt.Fprintf(&b, "%d runs, %d failed, %d records (%d in the raw stream), %d events, %d faults, %d comparisons; missing %d, doubled %d, out of order %d, wrong states %d; %d states in archives",
-		a.runs, a.failed, a.shipped, a.records, a.events, faults, a.comparisons, a.missing, a.doubled, a.outOfOrder, a.states, a.archived)
+	fmt.Fprintf(&b, "%d runs, %d failed, %d records (%d in the raw stream), %d events, %d faults, %d comparisons; missing %d, doubled %d, out of order %d, wrong states %d; %d states with a change, %d in archives",
+		a.runs, a.failed, a.shipped, a.records, a.events, faults, a.comparisons, a.missing, a.doubled, a.outOfOrder, a.states, a.changed, a.archived)
 	fmt.Fprintf(&b, "\n\tlongest recovery %v, from: %s", a.recovery.Round(time.Millisecond), a.slowest)
 	for _, kind := range slices.Sorted(maps.Keys(a.faults)) {
 		fmt.Fprintf(&b, "\n\t%4d %s", a.faults[kind], kind)
@@ -335,6 +337,7 @@ func (r *faultRun) compare() *pipelinetest.Report {
 	r.tally.outOfOrder += report.OutOfOrder
 	r.tally.states += report.States
 	r.tally.archived += report.Archived
+	r.tally.changed += report.Changed
 	return report
 }
 

@@ -124,7 +124,7 @@ func (o *ownership) receive(messages []rawMessage) []received {
 // in memory, and returns how many records those are.
 func (o *ownership) load(records []received) (n int, err error) {
 	o.mu.Lock()
-	stored, sequence, archived := o.stored, o.sequence, o.checkpoint.Archived > 0
+	stored, sequence, archivedTo := o.stored, o.sequence, o.checkpoint.ArchivedTo
 	o.mu.Unlock()
 	c := o.sessions
 	c.evict(stored)
@@ -150,10 +150,10 @@ func (o *ownership) load(records []received) (n int, err error) {
 		if len(missing) == 0 {
 			break
 		}
-		if err := c.load(o.ctx, missing, sequence, archived); err != nil {
+		if err := c.load(o.ctx, missing, sequence, archivedTo); err != nil {
 			return 0, err
 		}
-		o.p.logDamaged(c, missing)
+		o.p.logLoaded(c, missing)
 	}
 	return n, nil
 }

@@ -143,7 +143,9 @@ func readGaps(ctx context.Context, js jetstream.JetStream, cellName, rawStream s
 	if len(list.Subjects) == 0 {
 		return nil, nil
 	}
-	stored, err := lastMessages(ctx, js, EventsStream(cellName), list.Subjects)
+	stored, err := readStates(list.Subjects, 0, func(subjects []string) (map[string]storedMessage, error) {
+		return lastMessages(ctx, js, EventsStream(cellName), subjects)
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -157,7 +159,7 @@ func readGaps(ctx context.Context, js jetstream.JetStream, cellName, rawStream s
 		if !ok {
 			continue // the replica that answers is behind
 		}
-		s, err := normalizers.DecodeSession(m.Data)
+		s, err := m.decode()
 		if err != nil {
 			continue // the records of the session are dead letters
 		}

@@ -254,31 +254,19 @@ func lastMessages(ctx context.Context, js jetstream.JetStream, stream string, su
 // lastMessagesPaged requests about pageBytes at a time, so that no answer makes this
 // connection a slow consumer.
 func lastMessagesPaged(ctx context.Context, js jetstream.JetStream, stream string, subjects []string, pageBytes int) (map[string]storedMessage, error) {
-	began := time.Now()
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	nc := js.Conn()
-	inbox := nc.NewInbox()
-	sub, err := nc.SubscribeSync(inbox)
+	r, err := openRequests(ctx, js, "DIRECT.GET."+stream)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = sub.Unsubscribe() }()
-	if err := sub.SetPendingLimits(-1, -1); err != nil {
-		return nil, err
-	}
+	defer r.close()
 	found := make(map[string]storedMessage, len(subjects))
 	for from := uint64(0); ; {
-		body, err := json.Marshal(getRequest{Sequence: from, MultiLast: subjects, MaxBytes: pageBytes})
-		if err != nil {
+		if err := r.send(getRequest{Sequence: from, MultiLast: subjects, MaxBytes: pageBytes}); err != nil {
 			return nil, err
 		}
-		if err := nc.PublishRequest(apiSubject(js, "DIRECT.GET."+stream), inbox, body); err != nil {
-			return nil, err
-		}
-		pending, last, err := readPage(ctx, sub, found)
+		pending, last, err := r.readPage(found)
 		if err != nil {
-			return nil, fmt.Errorf("read last messages of stream %s: %w", stream, nameRequest(err, "DIRECT.GET", began))
+			return nil, fmt.Errorf("read last messages of stream %s: %w", stream, err)
 		}
 		if pending == 0 {
 			return found, nil
@@ -291,37 +279,79 @@ func lastMessagesPaged(ctx context.Context, js jetstream.JetStream, stream strin
 // sequence, from any replica: some of them, without their headers, in their order. None are left
 // when there are none.
 func nextMessages(ctx context.Context, js jetstream.JetStream, stream, subject string, from uint64, most, maxBytes int) ([]storedMessage, error) {
-	began := time.Now()
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	body, err := json.Marshal(getRequest{Sequence: max(from, 1), NextBySubject: subject, Batch: most, MaxBytes: maxBytes})
+	r, err := openRequests(ctx, js, "DIRECT.GET."+stream)
 	if err != nil {
 		return nil, err
 	}
-	inbox := js.Conn().NewInbox()
-	sub, err := js.Conn().SubscribeSync(inbox)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = sub.Unsubscribe() }()
-	if err := sub.SetPendingLimits(-1, -1); err != nil {
-		return nil, err
-	}
-	if err := js.Conn().PublishRequest(apiSubject(js, "DIRECT.GET."+stream), inbox, body); err != nil {
+	defer r.close()
+	if err := r.send(getRequest{Sequence: max(from, 1), NextBySubject: subject, Batch: most, MaxBytes: maxBytes}); err != nil {
 		return nil, err
 	}
 	found := make(map[string]storedMessage)
-	if _, _, err := readPage(ctx, sub, found); err != nil && !errors.Is(err, jetstream.ErrMsgNotFound) {
-		return nil, fmt.Errorf("read next messages of stream %s: %w", stream, nameRequest(err, "DIRECT.GET", began))
+	if _, _, err := r.readPage(found); err != nil && !errors.Is(err, jetstream.ErrMsgNotFound) {
+		return nil, fmt.Errorf("read next messages of stream %s: %w", stream, err)
 	}
 	return slices.SortedFunc(maps.Values(found), func(a, b storedMessage) int { return cmp.Compare(a.Sequence, b.Sequence) }), nil
 }
 
+// requests are requests of one kind to the JetStream API, of which several may be on their way, each with one answer
+// or more. All of them together have [requestTimeout].
+type requests struct {
+	js     jetstream.JetStream
+	verb   string
+	began  time.Time
+	ctx    context.Context
+	cancel context.CancelFunc
+	inbox  string
+	sub    *nats.Subscription
+}
+
+// openRequests begins requests of a kind, which the caller closes.
+func openRequests(ctx context.Context, js jetstream.JetStream, verb string) (*requests, error) {
+	r := &requests{js: js, verb: verb, began: time.Now(), inbox: js.Conn().NewInbox()}
+	var err error
+	if r.sub, err = js.Conn().SubscribeSync(r.inbox); err != nil {
+		return nil, err
+	}
+	r.ctx, r.cancel = context.WithTimeout(ctx, requestTimeout)
+	if err := r.sub.SetPendingLimits(-1, -1); err != nil {
+		r.close()
+		return nil, err
+	}
+	return r, nil
+}
+
+func (r *requests) close() {
+	r.cancel()
+	_ = r.sub.Unsubscribe()
+}
+
+// send sends a request.
+func (r *requests) send(request any) error {
+	body, err := json.Marshal(request)
+	if err != nil {
+		return err
+	}
+	return r.js.Conn().PublishRequest(apiSubject(r.js, r.verb), r.inbox, body)
+}
+
+// next returns the next answer.
+func (r *requests) next() (*nats.Msg, error) {
+	m, err := r.sub.NextMsgWithContext(r.ctx)
+	if err == nil && m.Header.Get("Status") == "503" {
+		err = nats.ErrNoResponders
+	}
+	if err != nil {
+		return nil, nameRequest(err, r.verb, r.began)
+	}
+	return m, nil
+}
+
 // readPage reads the messages of one answer into found. It returns how many are still to be
 // requested, and the sequence of the last one that arrived.
-func readPage(ctx context.Context, sub *nats.Subscription, found map[string]storedMessage) (pending, last uint64, err error) {
+func (r *requests) readPage(found map[string]storedMessage) (pending, last uint64, err error) {
 	for {
-		m, err := sub.NextMsgWithContext(ctx)
+		m, err := r.next()
 		if err != nil {
 			return 0, 0, err
 		}
@@ -344,8 +374,6 @@ func readPage(ctx context.Context, sub *nats.Subscription, found map[string]stor
 				return 0, 0, nil
 			}
 			return 0, 0, fmt.Errorf("a message was removed while it was read: %w", jetstream.ErrMsgNotFound)
-		case "503":
-			return 0, 0, nats.ErrNoResponders
 		default:
 			return 0, 0, fmt.Errorf("status %s %s", status, m.Header.Get("Description"))
 		}

@@ -98,13 +98,3 @@ func (o *ownership) deadLetterMessage(r received, cause error) message {
 	}
 	return message{Msg: m, size: headerSize(m.Header) + len(m.Data)}
 }
-
-// message returns the message of the session's state as it is now. The stream keeps only
-// the newest one.
-func (s *liveSession) message(generation string, partition int) *nats.Msg {
-	return &nats.Msg{
-		Subject: envelopes.StateSubject(generation, partition, s.key.source, s.key.id),
-		Header:  nats.Header{jetstream.MsgRollup: {jetstream.MsgRollupSubject}},
-		Data:    s.state.Encode(),
-	}
-}

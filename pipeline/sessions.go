@@ -27,7 +27,9 @@ type liveSession struct {
 	size    int
 	chunk   uint64        // number of the last chunk that changed it
 	damaged error         // why its stored state cannot be read; nil when it can
+	older   uint64        // see [storedState]
 	gaps    bool          // whether it has gaps, as of the last chunk that was sealed
+	whole   storedWhole   // see [liveSession.message]
 	element *list.Element // in sessions.recent
 }
 
@@ -60,33 +62,35 @@ const loadTogether = 32
 // errStale: the replica that answered is behind the newest checkpoint.
 var errStale = errors.New("replica has not got the checkpoint yet")
 
-// load loads the states of sessions that are not live, with one request. A session whose state
+// load loads the states of sessions that are not live, together. A session whose state
 // cannot be decoded is damaged, alone. checkpoint is the
-// sequence of the newest checkpoint that this worker knows of, see [sessions.read]. With archived, a
-// state that is not under its own subject is looked for in its archive, see archive.go.
-func (c *sessions) load(ctx context.Context, keys []sessionKey, checkpoint uint64, archived bool) error {
+// sequence of the newest checkpoint that this worker knows of, see [sessions.read]; archivedTo is that of
+// [readStates].
+func (c *sessions) load(ctx context.Context, keys []sessionKey, checkpoint, archivedTo uint64) error {
 	subjects := make([]string, len(keys))
 	for i, k := range keys {
 		subjects[i] = envelopes.StateSubject(c.generation, c.partition, k.source, k.id)
 	}
-	read := func(subjects []string) (map[string]storedMessage, error) { return c.read(ctx, subjects, checkpoint) }
-	stored, err := read(subjects)
-	if err == nil && archived {
-		err = addArchived(stored, subjects, read)
-	}
+	stored, err := readStates(subjects, archivedTo, func(subjects []string) (map[string]storedMessage, error) {
+		return c.read(ctx, subjects, checkpoint)
+	})
 	if err != nil {
 		return fmt.Errorf("load session states of partition %d: %w", c.partition, err)
 	}
 	for i, k := range keys {
-		s := normalizers.NewSession(k.source, k.id)
-		if m, ok := stored[subjects[i]]; ok {
-			if s, err = normalizers.DecodeSession(m.Data); err != nil || s.Source() != k.source || s.ID() != k.id {
-				c.add(k, normalizers.NewSession(k.source, k.id))
-				c.live[k].damaged = fmt.Errorf("%w: message %d of stream %s: %s", normalizers.ErrSession, m.Sequence, EventsStream(c.generation), cureReplay)
-				continue
-			}
+		stored, ok := stored[subjects[i]]
+		if !ok {
+			c.add(k, normalizers.NewSession(k.source, k.id))
+			continue
+		}
+		s, err := stored.decode()
+		if err != nil || s.Source() != k.source || s.ID() != k.id {
+			c.add(k, normalizers.NewSession(k.source, k.id))
+			c.live[k].damaged = fmt.Errorf("%w: message %d of stream %s: %s", normalizers.ErrSession, stored.sequence, EventsStream(c.generation), cureReplay)
+			continue
 		}
 		c.add(k, s)
+		c.live[k].whole, c.live[k].older = storedWhole{sequence: stored.base, size: len(stored.whole)}, stored.older
 	}
 	return nil
 }
@@ -111,12 +115,15 @@ func (c *sessions) read(ctx context.Context, subjects []string, checkpoint uint6
 	return stored, err
 }
 
-// logDamaged logs those of the sessions just loaded whose states cannot be read.
-func (p *partition) logDamaged(c *sessions, keys []sessionKey) {
+// logLoaded logs what is not right with the states of sessions that were just loaded.
+func (p *partition) logLoaded(c *sessions, keys []sessionKey) {
 	for _, k := range keys {
+		session := []any{slog.String("source", string(k.source)), slog.String("session", k.id)}
 		if err := c.live[k].damaged; err != nil {
-			p.log.Error("session state cannot be read: the records of the session become dead letters",
-				slog.String("source", string(k.source)), slog.String("session", k.id), slog.Any("error", err))
+			p.log.Error("session state cannot be read: the records of the session become dead letters", append(session, slog.Any("error", err))...)
+		}
+		if older := c.live[k].older; older > 0 {
+			p.log.Warn("server has an old session state again that had left: the state in the archive counts", append(session, slog.Uint64("sequence", older))...)
 		}
 	}
 }

@@ -139,7 +139,7 @@ func asyncChannels() object {
 			"Stream "+pipeline.RawStream+": the records as they are stored.", "record", "largeRecord", "endOfInput"),
 		"events":      channel(address(subjects[0], "source", "session", "event_type"), stream+"the events. All of them: "+envelopes.EventFilter(generation, "", "", "")+".", "event", "structuredEvent"),
 		"deadletters": channel(address(subjects[1], "partition", "source", "session"), stream+"records that cannot be read.", "deadLetter"),
-		"states":      channel(address(subjects[2], "partition", "source", "session"), stream+"states of sessions, of no use to consumers: their content changes between versions.", "internal"),
+		"states":      channel(address(subjects[2], "partition", "source", "session"), stream+"states of sessions, and with a plus behind the session what has changed of them since, of no use to consumers: their content changes between versions.", "internal"),
 		"checkpoints": channel(address(subjects[3], "partition"), stream+"checkpoints of partitions, of no use to consumers: their content changes between versions.", "internal"),
 		"archives":    channel(address(subjects[4], "partition", "archive"), stream+"states of sessions that ended long ago, many in each message, of no use to consumers: their content changes between versions.", "internal"),
 	}

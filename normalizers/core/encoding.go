@@ -40,8 +40,10 @@ func (s *Session) Encode() []byte {
 }
 
 // encodeState writes the part that is JSON.
-func (s *Session) encodeState() []byte {
-	body, err := json.Marshal(encodedState{s.source, s.state, s.State}, json.Deterministic(true), jsontext.AllowInvalidUTF8(true))
+func (s *Session) encodeState() []byte { return encodeJSON(encodedState{s.source, s.state, s.State}) }
+
+func encodeJSON(v any) []byte {
+	body, err := json.Marshal(v, json.Deterministic(true), jsontext.AllowInvalidUTF8(true))
 	if err != nil {
 		// Every part of the state is made by this package from valid values.
 		panic(fmt.Sprintf("encode session state: %v", err))
@@ -77,49 +79,76 @@ func DecodeSession(data []byte, newState func(envelopes.Source) State) (*Session
 	if len(data) == 0 || data[0] != sessionVersion {
 		return nil, fmt.Errorf("%w: not version %d", ErrSession, sessionVersion)
 	}
-	var parts [4][]byte
-	rest := data[1:]
+	parts, err := cutParts(data[1:])
+	if err != nil {
+		return nil, err
+	}
+	s := &Session{id: string(parts[0]), IDs: newMemory[Fingerprint](maxIDs), APICalls: newMemory[Consumption](maxAPICalls)}
+	if err := s.decodeState(parts[1], newState); err != nil {
+		return nil, err
+	}
+	return s, s.decodeMemories(parts[2], parts[3])
+}
+
+// cutParts cuts what is encoded into its four parts.
+func cutParts(data []byte) (parts [4][]byte, err error) {
 	for i := range parts {
-		n, w := binary.Uvarint(rest)
-		if w <= 0 || n > uint64(len(rest)-w) {
-			return nil, fmt.Errorf("%w: part %d is cut off", ErrSession, i)
+		if parts[i], data, err = cutPart(data); err != nil {
+			return parts, err
 		}
-		parts[i], rest = rest[w:w+int(n)], rest[w+int(n):]
 	}
-	if len(rest) != 0 {
-		return nil, fmt.Errorf("%w: %d bytes too many", ErrSession, len(rest))
+	if len(data) != 0 {
+		return parts, fmt.Errorf("%w: %d bytes too many", ErrSession, len(data))
 	}
+	return parts, nil
+}
+
+// cutPart is the inverse of appendPart.
+func cutPart(data []byte) (part, rest []byte, err error) {
+	n, w := binary.Uvarint(data)
+	if w <= 0 || n > uint64(len(data)-w) {
+		return nil, nil, fmt.Errorf("%w: it is cut off", ErrSession)
+	}
+	return data[w : w+int(n)], data[w+int(n):], nil
+}
+
+// decodeState replaces the source and the state of s by those that are encoded as JSON.
+func (s *Session) decodeState(data []byte, newState func(envelopes.Source) State) error {
 	var vendor jsontext.Value
 	e := encodedState{Vendor: &vendor}
-	if err := json.Unmarshal(parts[1], &e, jsontext.AllowInvalidUTF8(true)); err != nil {
-		return nil, fmt.Errorf("%w: %T in its JSON part", ErrSession, err)
+	if err := json.Unmarshal(data, &e, jsontext.AllowInvalidUTF8(true)); err != nil {
+		return fmt.Errorf("%w: %T in its JSON part", ErrSession, err)
 	}
-	s := NewSession(e.Source, string(parts[0]), newState(e.Source))
-	e.State.State = s.State
-	s.state = e.State
+	s.source, s.state = e.Source, e.State
+	s.State = newState(e.Source)
 	if len(vendor) > 0 && s.State != nil {
 		if err := json.Unmarshal(vendor, s.State, jsontext.AllowInvalidUTF8(true)); err != nil {
-			return nil, fmt.Errorf("%w: %T in the state of its vendor", ErrSession, err)
+			return fmt.Errorf("%w: %T in the state of its vendor", ErrSession, err)
 		}
 	}
-	for ids := parts[2]; len(ids) > 0; ids = ids[12:] {
+	return nil
+}
+
+// decodeMemories puts the event ids and API calls that are encoded.
+func (s *Session) decodeMemories(ids, calls []byte) error {
+	for ; len(ids) > 0; ids = ids[12:] {
 		if len(ids) < 12 {
-			return nil, fmt.Errorf("%w: its ids are cut off", ErrSession)
+			return fmt.Errorf("%w: its ids are cut off", ErrSession)
 		}
 		s.IDs.Put(Fingerprint(ids[:6]), Fingerprint(ids[6:12]))
+		s.IDs.commit()
 	}
-	for calls := parts[3]; len(calls) > 0; {
+	for len(calls) > 0 {
 		if len(calls) < 6 {
-			return nil, fmt.Errorf("%w: its API calls are cut off", ErrSession)
+			return fmt.Errorf("%w: its API calls are cut off", ErrSession)
 		}
 		v, n := readConsumption(calls[6:])
 		if n <= 0 {
-			return nil, fmt.Errorf("%w: its API calls are damaged", ErrSession)
+			return fmt.Errorf("%w: its API calls are damaged", ErrSession)
 		}
 		s.APICalls.Put(Fingerprint(calls[:6]), v)
+		s.APICalls.commit()
 		calls = calls[6+n:]
 	}
-	s.IDs.commit()
-	s.APICalls.commit()
-	return s, nil
+	return nil
 }

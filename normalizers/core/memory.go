@@ -111,6 +111,9 @@ type Memory[V any] struct {
 	next  int                 // slot of the next new entry
 	index map[Fingerprint]int // slot of a key
 	undo  []undo[V]
+
+	recording bool       // recorded has every entry that was put and committed since record was called
+	recorded  []entry[V] // in the order in which they were put
 }
 
 type entry[V any] struct {
@@ -160,7 +163,22 @@ func (m *Memory[V]) Put(k Fingerprint, v V) {
 	m.next = (m.next + 1) % m.limit
 }
 
-func (m *Memory[V]) commit() { m.undo = m.undo[:0] }
+// record begins to record what is put.
+func (m *Memory[V]) record() { m.recording, m.recorded = true, m.recorded[:0] }
+
+func (m *Memory[V]) commit() {
+	if m.recording {
+		m.recording = len(m.recorded)+len(m.undo) <= maxRecorded // so that no slot was written twice
+	}
+	if m.recording {
+		for _, u := range m.undo {
+			m.recorded = append(m.recorded, m.ring[u.slot])
+		}
+	} else {
+		m.recorded = nil
+	}
+	m.undo = m.undo[:0]
+}
 
 func (m *Memory[V]) rollback() {
 	for _, u := range slices.Backward(m.undo) {

@@ -46,6 +46,9 @@ type Session struct {
 	metadata *envelopes.Metadata // made from state; nil when it must be made again
 
 	hash, hashOf string // the hash of a root, made when it is first needed
+
+	marked      bool          // see [Session.Mark]
+	markedCalls Window[*Call] // the calls at the mark
 }
 
 // state is the part of a Session that is put back by assignment when a record fails:

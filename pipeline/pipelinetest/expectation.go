@@ -44,7 +44,8 @@ type Report struct {
 	Missing, Doubled int // events
 	OutOfOrder       int // events that are not stored right behind the one before them in their session
 	States           int // session states that differ
-	Archived         int // sessions whose state is in an archive alone
+	Changed          int // sessions whose state is a whole and its change
+	Archived         int // sessions whose state is in an archive
 
 	Problems []string // the first problems of any kind
 	More     int      // number of problems beyond those
@@ -85,7 +86,9 @@ func (x Expectation) Compare(ctx context.Context, js jetstream.JetStream) (*Repo
 	if err != nil {
 		return nil, fmt.Errorf("read generation: %w", err)
 	}
-	r.Archived = have.addArchived()
+	if r.Changed, r.Archived, err = have.addStates(); err != nil {
+		return nil, fmt.Errorf("read generation: %w", err)
+	}
 	want.compareEvents(have, r)
 	want.compareDeadLetters(have, r)
 	want.compareStates(have, r)
@@ -172,8 +175,10 @@ type content struct {
 	events      map[sessionID][]event
 	deadLetters map[uint64][]deadLetter // by cell and raw sequence, see [pipeline.PlaceOf]
 	states      map[sessionID][]byte
-	stored      map[sessionID]uint64                   // sequences of the states under their own subjects
-	archives    map[string]map[sessionID]archivedState // by the subjects of the archives
+	subjects    map[sessionID]string                  // of the states under their own subjects
+	wholes      map[string]stateMessage               // by their subjects
+	changes     map[string]stateMessage               // by the subjects of the wholes
+	archives    map[string]map[sessionID]stateMessage // by the subjects of the archives
 	checkpoints map[int]pipeline.Checkpoint
 	gaps        map[int]map[string]bool // subjects of the states of sessions with gaps, by partition
 }
@@ -183,8 +188,10 @@ func newContent() *content {
 		events:      make(map[sessionID][]event),
 		deadLetters: make(map[uint64][]deadLetter),
 		states:      make(map[sessionID][]byte),
-		stored:      make(map[sessionID]uint64),
-		archives:    make(map[string]map[sessionID]archivedState),
+		subjects:    make(map[sessionID]string),
+		wholes:      make(map[string]stateMessage),
+		changes:     make(map[string]stateMessage),
+		archives:    make(map[string]map[sessionID]stateMessage),
 		checkpoints: make(map[int]pipeline.Checkpoint),
 		gaps:        make(map[int]map[string]bool),
 	}
@@ -390,15 +397,21 @@ func (c *content) read(m jetstream.Msg, sequence uint64) error {
 		at := pipeline.PlaceOf(c.cell, raw)
 		c.deadLetters[at] = append(c.deadLetters[at], deadLetter{m.Headers().Get(envelopes.HeaderReason), m.Data()})
 	case "states":
+		subject, changed := strings.CutSuffix(m.Subject(), "+")
+		if changed {
+			c.changes[subject] = stateMessage{sequence, m.Data()}
+			return nil
+		}
 		s, err := normalizers.DecodeSession(m.Data())
 		if err != nil {
 			return err
 		}
 		id := sessionID{s.Source(), s.ID()}
-		if c.states[id] != nil {
-			return errors.New("second state of a session")
+		if old, ok := c.wholes[subject]; ok {
+			return fmt.Errorf("second state of a session: the first is message %d", old.sequence)
 		}
-		c.states[id], c.stored[id] = m.Data(), sequence
+		c.wholes[subject] = stateMessage{sequence, m.Data()}
+		c.subjects[id] = subject
 	case "checkpoints":
 		a, err := envelopes.ParseCheckpointSubject(m.Subject())
 		if err != nil {
@@ -419,28 +432,45 @@ func (c *content) read(m jetstream.Msg, sequence uint64) error {
 	return nil
 }
 
-// archivedState is a state in an archive.
-type archivedState struct {
+// stateMessage is a state, or a part of one, as it is stored at a sequence.
+type stateMessage struct {
 	sequence uint64
 	data     []byte
 }
 
-// addArchived adds the states that are in archives alone, or newer there, and returns how many: a server that
-// was killed can bring back an older one that was removed.
-func (c *content) addArchived() (added int) {
+// addStates adds the states of the sessions: the whole under its own subject with the change that names it, or
+// the copy in an archive where that was stored later, as a server that was killed can bring back an older one that was
+// removed. It returns how many are changed, and how many are in archives.
+func (c *content) addStates() (changed, archived int, err error) {
+	at := make(map[sessionID]uint64)
+	for id, subject := range c.subjects {
+		whole := c.wholes[subject]
+		c.states[id], at[id] = whole.data, whole.sequence
+		change, ok := c.changes[subject]
+		base, n := binary.Uvarint(change.data)
+		if !ok || base < whole.sequence {
+			continue
+		}
+		s, err := normalizers.DecodeChanged(whole.data, change.data[n:])
+		if err != nil || base > whole.sequence {
+			return 0, 0, fmt.Errorf("message %d is a change of message %d, and %s is message %d: %w", change.sequence, base, subject, whole.sequence, err)
+		}
+		c.states[id], at[id] = s.Encode(), change.sequence
+		changed++
+	}
 	for _, states := range c.archives {
 		for id, s := range states {
-			if s.sequence > c.stored[id] {
+			if s.sequence > at[id] {
 				c.states[id] = s.data
-				added++
+				archived++
 			}
 		}
 	}
-	return added
+	return changed, archived, nil
 }
 
 // readArchive returns the states that an archive has.
-func readArchive(data []byte) (map[sessionID]archivedState, error) {
+func readArchive(data []byte) (map[sessionID]stateMessage, error) {
 	if len(data) == 0 || data[0] != 1 {
 		return nil, errors.New("archive of another version")
 	}
@@ -453,7 +483,7 @@ func readArchive(data []byte) (map[sessionID]archivedState, error) {
 	if err != nil {
 		return nil, err
 	}
-	states := make(map[sessionID]archivedState)
+	states := make(map[sessionID]stateMessage)
 	for r := bytes.NewReader(plain); r.Len() > 0; {
 		var part [2][]byte // name and state
 		var sequence uint64
@@ -480,7 +510,7 @@ func readArchive(data []byte) (map[sessionID]archivedState, error) {
 		if name := string(id.source) + "." + envelopes.Token(id.id); name != string(part[0]) || states[id].data != nil {
 			return nil, fmt.Errorf("state of %s in the place of %s", name, part[0])
 		}
-		states[id] = archivedState{sequence, part[1]}
+		states[id] = stateMessage{sequence, part[1]}
 	}
 	return states, nil
 }
