@@ -73,7 +73,7 @@ func (s *acpScript) part() map[string]any {
 			p["content"] = s.word()
 		}
 	case 4:
-		p["name"], p["content"], p["content_type"] = "notes.md", s.word(), "text/markdown"
+		p["name"], p["content"], p["content_type"] = "notes.txt", s.word(), "text/markdown"
 	case 5:
 		p["content_type"], p["content_url"] = "image/png", "https://example.com/a.png"
 	case 6:
