@@ -62,6 +62,7 @@ type archiver struct {
 	again   bool   // a state was not removed: list all of them again
 	failed  bool   // since the last sweep that was complete, which is logged once
 	full    bool   // an archive was full, which is logged once
+	left    int    // states behind next for which their archives had no room
 	*sweep         // nil between two sweeps
 	release func() // of the right to sweep
 }
@@ -167,7 +168,7 @@ func (a *archiver) begin() error {
 		return fmt.Errorf("stream %s has no subject for archives: start a worker of this version, which adds it", info.Config.Name)
 	}
 	if a.again {
-		a.next, a.again = 0, false
+		a.next, a.left, a.again = 0, 0, false
 	}
 	oldest, err := nextMessages(ctx, p.stage.js, info.Config.Name, envelopes.StateFilter(p.cell.name, p.number), a.next, 1, 1)
 	if err != nil || len(oldest) == 0 || a.age(oldest[0], info.TimeStamp) < a.after+a.after/archiveSlack {
@@ -346,6 +347,7 @@ func (a *archiver) keep(content archive, states []oldState) {
 		delete(content, s.session)
 	}
 	a.kept += len(states)
+	a.left += len(states)
 	t := a.o.p.stage.telemetry
 	t.count(a.o.ctx, t.archiveFull, len(states))
 	if !a.full {
@@ -363,7 +365,13 @@ func (a *archiver) finish() error {
 		a.sweep = &sweep{now: a.now, began: time.Now(), encoder: a.encoder}
 		return nil
 	}
+	if err := a.o.waitUntil(a.o.allStored); err != nil { // a commit on its way would bring the checkpoint of before
+		return err
+	}
 	a.failed = false
+	a.o.mu.Lock()
+	a.o.checkpoint.Unarchived = a.left // which the next commit stores
+	a.o.mu.Unlock()
 	a.end()
 	return nil
 }

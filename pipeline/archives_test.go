@@ -279,6 +279,13 @@ func TestFullArchiveKeepsTheRest(t *testing.T) {
 	pipelinetest.Publish(t, js, records...)
 	x.RequireExact(t, js)
 	s.stop(t)
+	status, err := pipeline.ReadStatus(t.Context(), js, top)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if status.Partitions[0].Unarchived == 0 {
+		t.Error("the status has no state without room")
+	}
 	if n := strings.Count(log.String(), "archive of session states is full"); n != 1 {
 		t.Errorf("%d warnings:\n%s", n, log.String())
 	}

@@ -54,6 +54,9 @@ type Checkpoint struct {
 	// ArchivedTo is the highest stream sequence of a state that was moved: of a state behind it no
 	// archive has a newer copy. It is 0 while the partition has no archive.
 	ArchivedTo uint64 `json:"archived_to,omitzero"`
+	// Unarchived is for how many states that are old enough their archives had no room, when an
+	// owner last looked at all of them.
+	Unarchived int `json:"unarchived,omitzero"`
 }
 
 // done returns the checkpoint after c when every record up to raw is stored.

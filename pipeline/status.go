@@ -46,6 +46,8 @@ type PartitionStatus struct {
 
 	GapSessions int           `json:"gap_sessions,omitzero"` // sessions with gaps in their files: records that are not in the raw stream
 	Gaps        []SessionGaps `json:"gaps,omitzero"`         // of the newest of them
+
+	Unarchived int `json:"unarchived,omitzero"` // states of sessions that ended long ago for which their archives have no room
 }
 
 // Suspect reports whether the next record may be one that ends workers: so many attempts
@@ -169,7 +171,7 @@ func readPartition(ctx context.Context, js jetstream.JetStream, g Generation, pa
 			s.Oldest, s.Next, s.NextSize = &next.Time, next.Sequence, recordSize(next)
 		}
 	}
-	s.GapSessions = c.Gaps.Sessions
+	s.GapSessions, s.Unarchived = c.Gaps.Sessions, c.Unarchived
 	if s.Gaps, err = readGaps(ctx, js, g.cellName(partition), end.stream, c.Gaps); err != nil {
 		return s, err
 	}

@@ -157,7 +157,9 @@ func (d *diagnosis) judge() {
 		}
 	}
 	var idle []int
+	unarchived := 0
 	for _, p := range d.Partitions {
+		unarchived += p.Unarchived
 		if p.Worker == "" && p.Fault == "" && alive {
 			idle = append(idle, p.Partition)
 		}
@@ -168,6 +170,10 @@ func (d *diagnosis) judge() {
 		if p.Slow > 0 {
 			problem("partition %d: the normalizer did not return from record %d: it is tried again, and becomes a dead letter by itself", p.Partition, p.Slow)
 		}
+	}
+	if unarchived > 0 {
+		problem("the archives have no room for %s of sessions that ended long ago, which take memory of the broker: replay into a new generation, whose archives begin empty: tributary replay start",
+			plural(unarchived, "state"))
 	}
 	if len(idle) > 0 {
 		problem("no worker owns the partitions %s: if it remains so, see the log of the workers", numbers(idle))

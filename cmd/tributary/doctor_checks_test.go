@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -171,4 +172,15 @@ accounts {
 		t.Errorf("exit code %d\n%s", code, out)
 	}
 	contains(t, out, "rights", "unknown", "this user may not read", "in the permissions of this user at the broker", "every record is done")
+}
+
+func TestDoctorReportsFullArchives(t *testing.T) {
+	t.Parallel()
+	d := &diagnosis{}
+	d.Partitions = []pipeline.PartitionStatus{{Unarchived: 40}, {Partition: 1, Unarchived: 2}}
+	d.judge()
+	const want = "the archives have no room for 42 states"
+	if !slices.ContainsFunc(d.Problems, func(p string) bool { return strings.HasPrefix(p, want) }) {
+		t.Errorf("problems %q, want %s", d.Problems, want)
+	}
 }
