@@ -3,6 +3,7 @@ package normalizers
 import (
 	"cmp"
 	"path"
+	"slices"
 	"strings"
 	"time"
 
@@ -33,6 +34,7 @@ type assigner struct {
 	waiting      []waitingRecord
 	waitingBytes int
 	ready        []Framed
+	taken        int // of ready
 }
 
 // waitingRecord is a record that waits for its vendor, session or time.
@@ -104,9 +106,11 @@ func (a *assigner) sessionOf(sh *core.Shape) string {
 // timeOf returns the time of the next record, zero while none is known. A time that the
 // record states is that of the waiting records without one.
 func (a *assigner) timeOf(sh *core.Shape) time.Time {
-	stated := sh.Time([]string{"timestamp"})
+	var stated time.Time
 	if a.vendor != nil {
 		stated = a.vendor.Time(sh)
+	} else {
+		stated = sh.Time([]string{"timestamp"})
 	}
 	if stated.IsZero() {
 		if a.timed[a.last] {
@@ -160,7 +164,7 @@ func (a *assigner) release() {
 		a.waitingBytes -= framedBytes + len(w.Record.Data)
 		a.ready = append(a.ready, w.Framed)
 	}
-	a.waiting = a.waiting[n:]
+	a.waiting = slices.Delete(a.waiting, 0, n)
 }
 
 // chain notes the place of the record before w in its session.

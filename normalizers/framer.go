@@ -55,6 +55,7 @@ type Framer struct {
 	assigner
 
 	buf      []byte // what has come and is not cut yet; begins at a line
+	space    []byte // all of the memory that buf is a part of, without bytes
 	offset   int64  // of buf[0] in the file
 	line     int    // of buf[0], from 1
 	scanned  int    // bytes of buf known to hold no further line end
@@ -62,7 +63,7 @@ type Framer struct {
 	document *documentScan
 	events   serverEvents
 	form     form
-	dec      *jsontext.Decoder
+	shapes   *core.ShapeReader
 }
 
 // NewFramer returns a framer at the start of f.
@@ -77,7 +78,7 @@ func NewFramer(f File) *Framer {
 	return &Framer{
 		assigner: newAssigner(f),
 		line:     1,
-		dec:      jsontext.NewDecoder(bytes.NewReader(nil), lenient.Options),
+		shapes:   core.NewShapeReader(),
 	}
 }
 
@@ -86,10 +87,28 @@ func (f *Framer) Source() envelopes.Source { return f.file.Source }
 
 // Write takes the next bytes of the file. It never fails and does not retain p.
 func (f *Framer) Write(p []byte) (int, error) {
-	f.buf = append(f.buf, p...)
+	f.grow(p)
 	f.cutLines()
 	f.release()
 	return len(p), nil
+}
+
+// maxSpace is the size of the largest memory that is kept for the bytes to come.
+const maxSpace = 1 << 20
+
+// grow appends p to buf, in the place of what was cut if it fits there.
+func (f *Framer) grow(p []byte) {
+	if cap(f.space) > maxSpace && len(f.buf) == 0 {
+		f.space, f.buf = nil, nil
+	}
+	if len(p) <= cap(f.buf)-len(f.buf) || len(f.buf)+len(p) > cap(f.space) {
+		f.buf = append(f.buf, p...)
+		if cap(f.buf) > cap(f.space) {
+			f.space = f.buf[:0]
+		}
+		return
+	}
+	f.buf = append(append(f.space, f.buf...), p...)
 }
 
 // Close ends the file: what is left is its last line, what is undecided is decided, and
@@ -162,11 +181,13 @@ func (f *Framer) Ends() []Record {
 // Next returns the next record of which session and time are decided. False means that
 // it takes more bytes, or Close.
 func (f *Framer) Next() (Framed, bool) {
-	if len(f.ready) == 0 {
+	if f.taken == len(f.ready) {
+		f.ready, f.taken = f.ready[:0], 0
 		return Framed{}, false
 	}
-	next := f.ready[0]
-	f.ready = f.ready[1:]
+	next := f.ready[f.taken]
+	f.ready[f.taken] = Framed{} // the caller has it
+	f.taken++
 	return next, true
 }
 
@@ -292,7 +313,7 @@ func spaces(b []byte) int {
 }
 
 // read reads the first value of b; n is its length.
-func (f *Framer) read(b []byte) (sh core.Shape, n int, err error) { return core.ReadShape(f.dec, b) }
+func (f *Framer) read(b []byte) (sh core.Shape, n int, err error) { return f.shapes.Read(b) }
 
 // addValue takes the value buf[at:at+n]. A list of prompts that name their sessions, and
 // one of messages of a run, is one record for each element.

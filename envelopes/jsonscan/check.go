@@ -13,6 +13,8 @@ import (
 	"math/bits"
 	"sync"
 	"unicode/utf8"
+
+	"github.com/go-json-experiment/json/jsontext"
 )
 
 // Form is what [Check] has proved of a value. The zero value is that of nothing.
@@ -31,13 +33,24 @@ const maxNames = 64
 func Check(data []byte, maxDepth int) Form {
 	c := checkers.Get().(*checker)
 	defer checkers.Put(c)
-	c.data, c.names, c.spaced = data, c.names[:0], false
-	end := c.space(c.value(c.space(0), maxDepth))
-	c.data = nil
-	if end != len(data) || end == 0 {
-		return Form{}
+	return c.check(data, maxDepth)
+}
+
+// Member is a member of an object, as it stands there; the name is without its quotes.
+type Member struct{ Name, Value jsontext.Value }
+
+// CheckMembers is [Check], and cuts a strict object into its members at once. It appends them to dst, in
+// their order; they share the memory of data. Of any other value it appends none.
+func CheckMembers(dst []Member, data []byte, maxDepth int) (Form, []Member) {
+	c := checkers.Get().(*checker)
+	defer checkers.Put(c)
+	form := c.check(data, maxDepth)
+	if form.Strict {
+		for _, n := range c.names {
+			dst = append(dst, Member{data[n.from:n.to:n.to], data[n.value:n.end:n.end]})
+		}
 	}
-	return Form{Strict: true, Compact: !c.spaced}
+	return form, dst
 }
 
 // checkers are pooled for their lists of names.
@@ -47,15 +60,33 @@ var checkers = sync.Pool{New: func() any { return new(checker) }}
 // return the index behind it; failed when it is not strict JSON.
 type checker struct {
 	data   []byte
-	names  []name // of the objects that are open
+	names  []name // of the objects that are open, then of the value itself
 	spaced bool   // there is white space between tokens
 }
 
-// name is where a name of an object stands, and its first bytes as a number, by which most names
-// differ.
+// name is where a name of an object and its value stand, and the first bytes of the name as a
+// number, by which most names differ.
 type name struct {
-	from, to int
-	head     uint64
+	from, to   int
+	value, end int // of the value; not while it is open
+	head       uint64
+}
+
+// check is [Check].
+func (c *checker) check(data []byte, maxDepth int) Form {
+	c.data, c.names, c.spaced = data, c.names[:0], false
+	i := c.space(0)
+	if i < len(data) && data[i] == '{' {
+		i = c.object(i, maxDepth-1)
+	} else {
+		i = c.value(i, maxDepth)
+	}
+	end := c.space(i)
+	c.data = nil
+	if end != len(data) || end == 0 {
+		return Form{}
+	}
+	return Form{Strict: true, Compact: !c.spaced}
 }
 
 // failed is an index that no data has. All methods return it when they are given it.
@@ -84,7 +115,10 @@ func (c *checker) value(i, depth int) int {
 	case b == '"':
 		return c.text(i)
 	case b == '{':
-		return c.object(i, depth-1)
+		n := len(c.names)
+		i = c.object(i, depth-1)
+		c.names = c.names[:n]
+		return i
 	case b == '[':
 		return c.array(i, depth-1)
 	case b == '-' || isDigit(b):
@@ -108,7 +142,7 @@ func (c *checker) literal(i int, text string) int {
 	return failed
 }
 
-// object checks an object, whose values have at most depth levels.
+// object checks an object, whose values have at most depth levels. It leaves its names to the caller.
 func (c *checker) object(i, depth int) int {
 	if depth < 0 {
 		return failed
@@ -125,11 +159,15 @@ func (c *checker) object(i, depth int) int {
 		if i = c.space(end); i >= len(c.data) || c.data[i] != ':' {
 			return failed
 		}
-		if i = c.space(c.value(c.space(i+1), depth)); i >= len(c.data) {
+		value, at := c.space(i+1), len(c.names)-1
+		if end = c.value(value, depth); end == failed {
+			return failed
+		}
+		c.names[at].value, c.names[at].end = value, end
+		if i = c.space(end); i >= len(c.data) {
 			return failed
 		}
 		if c.data[i] == '}' {
-			c.names = c.names[:first]
 			return i + 1
 		}
 		if c.data[i] != ',' {

@@ -132,14 +132,14 @@ func (b *Builder) Emit(d Draft) bool {
 	from := b.recordOf(&d)
 	e := &d.AgentEventV1
 	if e.EventID == "" {
-		e.EventID = b.OrdinalID(from)
+		e.EventID = b.OrdinalID(&from)
 	}
 	e.EventID = BoundID(e.EventID)
 	if !b.identify(e, d.Identity) {
 		b.Duplicate = true
 		return false
 	}
-	b.describe(e, from)
+	b.describe(e, &from)
 	if !d.Unknown {
 		b.Session.TS = e.TS
 	}
@@ -168,11 +168,11 @@ func (b *Builder) Emit(d Draft) bool {
 
 // recordOf returns the record that an event comes from, without its bytes where it is the
 // Builder's own.
-func (b *Builder) recordOf(d *Draft) *Pending {
+func (b *Builder) recordOf(d *Draft) Pending {
 	if d.From != nil {
-		return d.From
+		return *d.From
 	}
-	return &Pending{
+	return Pending{
 		Record: b.Session.Records, TS: b.TS, Sequence: b.Record.Sequence,
 		Traceparent: b.Record.Origin.Traceparent, Tracestate: b.Record.Origin.Tracestate,
 	}
@@ -201,9 +201,9 @@ func (d *Draft) setRole() {
 	if d.InRole == "" {
 		d.InRole = envelopes.RolesOf(d.EventType)[0]
 	}
-	d.Role = &d.InRole
+	d.Role = new(d.InRole) // a pointer into the draft would keep all of it
 	if d.OnChannel != "" {
-		d.Channel = &d.OnChannel
+		d.Channel = new(d.OnChannel)
 	}
 }
 

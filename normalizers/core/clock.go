@@ -10,16 +10,12 @@ import (
 // ParseTime reads a vendor's RFC 3339 time into the form of an event: UTC with Z, in the
 // precision of the vendor up to the nanosecond. It reports false for anything else.
 func ParseTime(v string) (string, bool) {
-	if len(v) < len("2006-01-02T15:04:05Z") || len(v) > 64 {
+	t, ok := momentOf(v)
+	if !ok {
 		return "", false
 	}
-	t, err := time.Parse(time.RFC3339Nano, v)
-	if err != nil {
-		return "", false
-	}
-	t = t.UTC()
-	if t.Year() < 0 || t.Year() > 9999 {
-		return "", false
+	if isEventTime(v) {
+		return v, true
 	}
 	layout := "2006-01-02T15:04:05"
 	_, fraction, _ := strings.Cut(v, ".")
@@ -27,6 +23,26 @@ func ParseTime(v string) (string, bool) {
 		layout += ".000000000"[:1+min(digits, 9)]
 	}
 	return t.Format(layout + "Z"), true
+}
+
+// momentOf is the time of [ParseTime], in UTC.
+func momentOf(v string) (time.Time, bool) {
+	if len(v) < len("2006-01-02T15:04:05Z") || len(v) > 64 {
+		return time.Time{}, false
+	}
+	t, err := time.Parse(time.RFC3339Nano, v)
+	if err != nil {
+		return time.Time{}, false
+	}
+	t = t.UTC()
+	return t, t.Year() >= 0 && t.Year() <= 9999
+}
+
+// isEventTime reports whether a time that can be parsed has the form of an event already.
+func isEventTime(v string) bool {
+	const seconds = len("2006-01-02T15:04:05")
+	fraction, isUTC := strings.CutSuffix(v[seconds:], "Z")
+	return isUTC && (fraction == "" || fraction[0] == '.' && len(fraction) <= len(".000000000"))
 }
 
 // formatTime writes a time of our own making in the form of an event.

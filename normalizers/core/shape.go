@@ -27,24 +27,38 @@ type Shape struct {
 	Array    bool   // then Readable too
 	First    *Shape // of an array: its first element, where that is an object
 
-	form    jsonscan.Form // with at most MaxDepth levels
-	members []shapeMember // of an object, in its order
+	form    jsonscan.Form     // with at most MaxDepth levels
+	members []jsonscan.Member // of an object, in its order
 }
 
-// shapeMember is a member of an object. The name stands as it is in JSON, without quotes.
-type shapeMember struct{ name, value jsontext.Value }
+// ShapeReader reads the shapes of records, one after the other.
+type ShapeReader struct {
+	dec     *jsontext.Decoder
+	members []jsonscan.Member // of the last shape
+}
 
-// ReadShape reads the first value of b with dec, which it resets; n is the length of the
-// value with the white space in front of it. What follows an object or an array is not
-// looked at; behind any other value only white space may follow, for such a value is a
-// record only where it has a line of its own.
-func ReadShape(dec *jsontext.Decoder, b []byte) (s Shape, n int, err error) {
+// NewShapeReader returns a reader.
+func NewShapeReader() *ShapeReader {
+	return &ShapeReader{jsontext.NewDecoder(bytes.NewReader(nil), lenient.Options), make([]jsonscan.Member, 0, 32)}
+}
+
+// Read reads the first value of b; n is the length of the value with the white space in front of
+// it. What follows an object or an array is not looked at; behind any other value only white
+// space may follow, for such a value is a record only where it has a line of its own. The shape
+// is valid until the next one is read.
+func (r *ShapeReader) Read(b []byte) (s Shape, n int, err error) {
 	line := bytes.TrimRight(b, " \t\r\n")
-	if form := jsonscan.Check(line, MaxDepth); form.Strict { // a line of a log nearly always is one value
-		s = strictShape(line)
-		s.form = form
+	if s.form, r.members = jsonscan.CheckMembers(r.members[:0], line, MaxDepth); s.form.Strict { // a line of a log nearly always is one value
+		switch s.Readable = true; jsontext.Value(line).Kind() {
+		case '{':
+			s.members = r.members
+		case '[':
+			s.Array, s.First = true, firstShape(line)
+		default: // has no members
+		}
 		return s, len(line), nil
 	}
+	dec := r.dec
 	dec.Reset(bytes.NewBuffer(b), lenient.Options)
 	switch dec.PeekKind() {
 	case '{':
@@ -70,23 +84,6 @@ func (s *Shape) Deep(record []byte) bool { return !s.form.Strict && Depth(record
 // Describe notes on a record what is known of its data, of which s is the shape: they need not be checked again.
 func (s *Shape) Describe(r *Record) { r.form, r.checked = s.form, r.Data }
 
-// strictShape is the shape of a value that is known to be JSON.
-func strictShape(v jsontext.Value) Shape {
-	s := Shape{Readable: true, Array: v.Kind() == '['}
-	switch c := jsonscan.NewScanner(v); c.Kind() {
-	case '{':
-		s.members = make([]shapeMember, 0, 16)
-		c.Enter()
-		for name, ok := c.Name(); ok; name, ok = c.Name() {
-			s.members = append(s.members, shapeMember{name, c.Value()})
-		}
-	case '[':
-		s.First = firstShape(v)
-	default: // has no members
-	}
-	return s
-}
-
 // firstShape is the shape of the first element of a valid array; nil when it is no object.
 func firstShape(array jsontext.Value) *Shape {
 	c := jsonscan.NewScanner(array)
@@ -95,8 +92,12 @@ func firstShape(array jsontext.Value) *Shape {
 	if c.Kind() != '{' {
 		return nil
 	}
-	s := strictShape(c.Value())
-	return &s
+	s := &Shape{Readable: true, members: make([]jsonscan.Member, 0, 16)}
+	c.Enter()
+	for name, ok := c.Name(); ok; name, ok = c.Name() {
+		s.members = append(s.members, jsonscan.Member{Name: name, Value: c.Value()})
+	}
+	return s
 }
 
 // readMembers reads the object that dec is at, in b.
@@ -104,24 +105,24 @@ func (s *Shape) readMembers(dec *jsontext.Decoder, b []byte) error {
 	if _, err := dec.ReadToken(); err != nil {
 		return err
 	}
-	s.members = make([]shapeMember, 0, 16)
+	s.members = make([]jsonscan.Member, 0, 16)
 	for dec.PeekKind() != '}' {
 		name, err := dec.ReadValue()
 		if err != nil {
 			return err
 		}
-		var m shapeMember
+		var m jsonscan.Member
 		if end := dec.InputOffset(); bytes.IndexByte(name, '\\') < 0 {
-			m.name = b[end-int64(len(name))+1 : end-1]
+			m.Name = b[end-int64(len(name))+1 : end-1]
 		} else {
-			m.name = jsontext.Value(lenient.Unquote(name))
+			m.Name = jsontext.Value(lenient.Unquote(name))
 		}
 		value, err := dec.ReadValue()
 		if err != nil {
 			return err
 		}
 		end := dec.InputOffset()
-		m.value = b[end-int64(len(value)) : end : end]
+		m.Value = b[end-int64(len(value)) : end : end]
 		s.members = append(s.members, m)
 	}
 	_, err := dec.ReadToken()
@@ -133,11 +134,11 @@ func (s *Shape) readMembers(dec *jsontext.Decoder, b []byte) error {
 func (s *Shape) Value(path ...string) jsontext.Value {
 	for _, m := range slices.Backward(s.members) {
 		switch {
-		case string(m.name) != path[0]:
+		case string(m.Name) != path[0]:
 		case len(path) == 1:
-			return m.value
+			return m.Value
 		default:
-			return memberOf(m.value, path[1:])
+			return memberOf(m.Value, path[1:])
 		}
 	}
 	return nil
@@ -205,10 +206,8 @@ func (s *Shape) Session() string {
 // zero time where none is.
 func (s *Shape) Time(paths ...[]string) time.Time {
 	for _, path := range paths {
-		if ts, ok := ParseTime(s.Text(path...)); ok {
-			if t, err := time.Parse(time.RFC3339Nano, ts); err == nil {
-				return t
-			}
+		if t, ok := momentOf(s.Text(path...)); ok {
+			return t
 		}
 	}
 	return time.Time{}
@@ -218,7 +217,7 @@ func (s *Shape) Time(paths ...[]string) time.Time {
 func TextShape(session string) Shape {
 	s := Shape{Readable: true}
 	if session != "" {
-		s.members = []shapeMember{{name: jsontext.Value("sessionId"), value: lenient.AppendQuote(nil, session)}}
+		s.members = []jsonscan.Member{{Name: jsontext.Value("sessionId"), Value: lenient.AppendQuote(nil, session)}}
 	}
 	return s
 }
