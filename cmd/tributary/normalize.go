@@ -92,11 +92,14 @@ func (a *app) normalizeFiles(ctx context.Context, paths []string, f *normalizeFl
 	relaxGC()
 	out := bufio.NewWriterSize(jsonWriter(events), 64<<10)
 	buffer := make([]byte, 64<<10)
+	var line []byte // buffer of the lines of all files
 	var reports fileReports
 	var failed filesError
 	for _, path := range paths {
 		n := a.newLogNormalizer(out, as, f.cloudEvents)
+		n.lines.line = line
 		err := a.normalize(ctx, path, normalizers.File{Source: source, Session: f.session}, n, buffer)
+		line = n.lines.line
 		if ctx.Err() != nil || errors.Is(err, syscall.EPIPE) {
 			return err
 		}

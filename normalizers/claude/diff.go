@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"unicode/utf8"
 )
 
@@ -27,7 +28,10 @@ func unifiedDiff(name, before, after string) (diff string, ok bool) {
 	if !okA || !okB {
 		return "", false
 	}
-	blocks, ok := newLineMatcher(a, b).blocks()
+	m := matchers.Get().(*lineMatcher)
+	defer m.free()
+	m.number(a, b)
+	blocks, ok := m.blocks()
 	if !ok {
 		return "", false
 	}
@@ -133,7 +137,8 @@ func diffLines(s string) ([]string, bool) {
 // onlyFeeds reports whether a text has no other end of a line than a line feed.
 func onlyFeeds(s string) bool {
 	for _, end := range [...]string{"\v", "\f", "\r", "\x1c", "\x1d", "\x1e", "\u0085", "\u2028", "\u2029"} {
-		if strings.Contains(s, end) {
+		// Few texts have the first byte of the longer ones, and one byte is found much faster.
+		if i := strings.IndexByte(s, end[0]); i >= 0 && strings.Contains(s[i:], end) {
 			return false
 		}
 	}
@@ -172,9 +177,11 @@ type lineBlock struct{ a, b, n int }
 // block of equal lines, then, recursively, those on both sides of it. In a text of 200 lines
 // or more, a line that makes up over one percent of it starts no block.
 type lineMatcher struct {
-	a, b   []int32   // lines by number; -1 for a line of a that b does not have
-	places [][]int32 // indices in b of the line of a number, in order; none for a frequent line
-	steps  int       // left; the search ends below zero
+	a, b    []int32          // lines by number; -1 for a line of a that b does not have
+	numbers map[string]int32 // of the lines of b
+	places  [][]int32        // indices in b of the line of a number, in order; none for a frequent line
+	listed  []int32          // the memory of places
+	steps   int              // left; the search ends below zero
 
 	// Lengths of the blocks that end at a line of a and at each line of b, shifted by one:
 	// for the current line of a, and for the line before it.
@@ -185,28 +192,36 @@ type lineMatcher struct {
 // lineEnd is the length of a block that ends in a row. In any other row it is void.
 type lineEnd struct{ row, n int32 }
 
-func newLineMatcher(a, b []string) *lineMatcher {
-	m := &lineMatcher{
-		a: make([]int32, len(a)), b: make([]int32, len(b)), steps: maxDiffSteps,
-		ends: make([]lineEnd, len(b)+1), before: make([]lineEnd, len(b)+1),
+// matchers are pooled: one takes some fifty bytes per line, and most files have hundreds of lines.
+var matchers = sync.Pool{New: func() any { return &lineMatcher{numbers: make(map[string]int32)} }}
+
+// maxPooledLines is the number of lines of the longest text whose matcher is pooled.
+const maxPooledLines = 10_000
+
+// free gives the matcher back to the pool, without the texts.
+func (m *lineMatcher) free() {
+	if max(cap(m.a), cap(m.b)) <= maxPooledLines {
+		clear(m.numbers)
+		matchers.Put(m)
 	}
-	numbers := make(map[string]int32, len(b))
+}
+
+// number numbers the lines of two texts that are compared next.
+func (m *lineMatcher) number(a, b []string) {
+	m.a, m.b = resize(m.a, len(a)), resize(m.b, len(b))
+	m.ends, m.before = resize(m.ends, len(b)+1), resize(m.before, len(b)+1)
+	clear(m.ends)
+	clear(m.before)
+	m.steps, m.row = maxDiffSteps, 0
 	for j, line := range b {
-		n, ok := numbers[line]
+		n, ok := m.numbers[line]
 		if !ok {
-			n = int32(len(numbers))
-			numbers[line] = n
+			n = int32(len(m.numbers))
+			m.numbers[line] = n
 		}
 		m.b[j] = n
 	}
-	m.places = placesOf(m.b, len(numbers))
-	if frequent := len(b)/100 + 1; len(b) >= 200 {
-		for n, places := range m.places {
-			if len(places) > frequent {
-				m.places[n] = nil
-			}
-		}
-	}
+	m.place()
 	for i, line := range a {
 		if i < len(b) && line == b[i] { // as most lines of a file before its edit are
 			m.a[i] = m.b[i]
@@ -216,30 +231,40 @@ func newLineMatcher(a, b []string) *lineMatcher {
 			m.a[i] = m.b[j]
 			continue
 		}
-		n, ok := numbers[line]
+		n, ok := m.numbers[line]
 		if !ok {
 			n = -1
 		}
 		m.a[i] = n
 	}
-	return m
 }
 
-// placesOf returns the indices of each number in a list of numbers below n.
-func placesOf(list []int32, n int) [][]int32 {
-	counts := make([]int32, n)
-	for _, v := range list {
-		counts[v]++
+// resize returns a slice of n elements, in the memory of s where it is large enough.
+func resize[T any](s []T, n int) []T { return slices.Grow(s[:0], n)[:n] }
+
+// place finds the places of the lines of b.
+func (m *lineMatcher) place() {
+	m.places, m.listed = resize(m.places, len(m.numbers)), resize(m.listed, len(m.b))
+	counts := m.before[:len(m.numbers)] // not in use yet
+	for _, n := range m.b {
+		counts[n].n++
 	}
-	all := make([]int32, len(list)) // of all numbers, each in its part
-	places := make([][]int32, n)
-	for v, count := range counts {
-		places[v], all = all[:0:count], all[count:]
+	rest := m.listed // of all numbers, each in its part
+	for n := range m.places {
+		count := counts[n].n
+		m.places[n], rest = rest[:0:count], rest[count:]
 	}
-	for j, v := range list {
-		places[v] = append(places[v], int32(j))
+	clear(counts)
+	for j, n := range m.b {
+		m.places[n] = append(m.places[n], int32(j))
 	}
-	return places
+	if frequent := len(m.b)/100 + 1; len(m.b) >= 200 {
+		for n, places := range m.places {
+			if len(places) > frequent {
+				m.places[n] = nil
+			}
+		}
+	}
 }
 
 // blocks returns the blocks of equal lines, in order; false where the search takes too many

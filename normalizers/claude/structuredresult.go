@@ -62,13 +62,14 @@ type file struct {
 	TotalLines lenient.Number   `json:"totalLines"`
 }
 
-// hunk is a hunk of a structuredPatch; its lines have the prefixes of a unified diff.
+// hunk is a hunk of a structuredPatch; its lines have the prefixes of a unified diff. They stay
+// JSON, because most are only counted.
 type hunk struct {
-	OldStart lenient.Number             `json:"oldStart"`
-	OldLines lenient.Number             `json:"oldLines"`
-	NewStart lenient.Number             `json:"newStart"`
-	NewLines lenient.Number             `json:"newLines"`
-	Lines    lenient.List[lenient.Text] `json:"lines"`
+	OldStart lenient.Number               `json:"oldStart"`
+	OldLines lenient.Number               `json:"oldLines"`
+	NewStart lenient.Number               `json:"newStart"`
+	NewLines lenient.Number               `json:"newLines"`
+	Lines    lenient.List[jsontext.Value] `json:"lines"`
 }
 
 // path returns the file that the tool worked on; empty where the result names none.

@@ -106,15 +106,26 @@ func (r *structuredResult) edited() (string, bool) {
 func (r *structuredResult) patchCounts() (additions, deletions int64) {
 	for _, h := range r.StructuredPatch {
 		for _, line := range h.Value.Lines {
-			switch {
-			case strings.HasPrefix(string(line), "+"):
+			switch firstByte(line) {
+			case '+':
 				additions++
-			case strings.HasPrefix(string(line), "-"):
+			case '-':
 				deletions++
 			}
 		}
 	}
 	return additions, deletions
+}
+
+// firstByte returns the first byte of a text in JSON; 0 for the empty text and any other value.
+func firstByte(v jsontext.Value) byte {
+	if len(v) > 1 && v[0] == '"' && v[1] != '\\' && v[1] != '"' {
+		return v[1]
+	}
+	if s := lenient.Unquote(v); s != "" {
+		return s[0]
+	}
+	return 0
 }
 
 // patch returns the vendor's patch as a unified diff; empty where there is none.
@@ -133,7 +144,7 @@ func (r *structuredResult) patch(name string) string {
 		h := o.Value
 		lines = append(lines, "@@ -"+or(h.OldStart, 1)+","+or(h.OldLines, 0)+" +"+or(h.NewStart, 1)+","+or(h.NewLines, 0)+" @@")
 		for _, line := range h.Lines {
-			lines = append(lines, string(line))
+			lines = append(lines, lenient.Unquote(line))
 		}
 	}
 	return strings.Join(lines, "\n") + "\n"

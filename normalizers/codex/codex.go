@@ -14,6 +14,7 @@ package codex
 import (
 	"cmp"
 	"strings"
+	"sync"
 
 	"tributary/envelopes"
 	"tributary/normalizers/core"
@@ -23,7 +24,7 @@ import (
 // mapper maps one record to its events.
 type mapper struct {
 	*core.Builder
-	payload
+	*payload
 	st      *state
 	kind    lenient.Text    // type of the envelope: response_item, event_msg, ...; empty for a bare item
 	ordinal lenient.Number  // position of the record in its rollout
@@ -32,10 +33,18 @@ type mapper struct {
 	skip    core.SkipReason // why the record has no event; empty where its events are duplicates
 }
 
+// wireRecords are pooled, because one takes 2 KB. No event refers to its record.
+var wireRecords = sync.Pool{New: func() any { return new(wireRecord) }}
+
 // normalize maps one record: a line of a rollout, a line of the exec stream, a line of plain
 // text in between, or the end of input.
 func normalize(s *core.Session, r core.Record) (core.Result, error) {
-	m := &mapper{st: stateOf(s)}
+	rec := wireRecords.Get().(*wireRecord)
+	defer func() {
+		*rec = wireRecord{}
+		wireRecords.Put(rec)
+	}()
+	m := &mapper{st: stateOf(s), payload: &rec.Payload.Value}
 	switch {
 	case r.Origin.End:
 		m.Builder = s.Begin(r, "")
@@ -47,8 +56,7 @@ func normalize(s *core.Session, r core.Record) (core.Result, error) {
 		m.plainText()
 		return m.finish()
 	}
-	var rec wireRecord
-	if err := r.Read(&rec); err != nil {
+	if err := r.Read(rec); err != nil {
 		return core.Result{}, err
 	}
 	ts, _ := core.ParseTime(string(rec.Timestamp))
@@ -58,12 +66,12 @@ func normalize(s *core.Session, r core.Record) (core.Result, error) {
 	case rec.RecordType != "" && rec.Type == "":
 		m.skip = core.SkipHeartbeat // {"record_type":"state"} between the items of a bare rollout
 	case rec.Payload.OK:
-		m.kind, m.payload = rec.Type, rec.Payload.Value
+		m.kind = rec.Type
 		m.rollout()
 	case isExecType(string(rec.Type)):
-		m.exec(&rec)
+		m.exec(rec)
 	default:
-		lenient.ReadObject(r.Data, &m.payload)
+		lenient.ReadObject(r.Data, m.payload)
 		m.rollout()
 	}
 	return m.finish()

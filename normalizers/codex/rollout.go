@@ -276,8 +276,8 @@ func (m *mapper) itemCompleted() {
 // itemEnd maps an item of a tool as the event_msg of the same end.
 func (m *mapper) itemEnd(itemType lenient.Text) {
 	item, end := m.Item, endOfItem[itemType]
-	m.payload = payload{}
-	lenient.ReadObject(item, &m.payload)
+	*m.payload = payload{}
+	lenient.ReadObject(item, m.payload)
 	m.Type, m.CallID = end, m.ID
 	if end == "web_search_end" {
 		m.searchEnd()
