@@ -31,16 +31,33 @@ type assigner struct {
 	previous map[string]int64 // per session the position of its last readable record, -1 before the first
 	order    []string         // the sessions, in the order of their first records
 
-	waiting      []waitingRecord
+	records      []assigned // that are not taken: first those that are ready, then those that wait
+	ready        int        // of records
+	taken        int        // of those that are ready
 	waitingBytes int
-	ready        []Framed
-	taken        int // of ready
 }
 
-// waitingRecord is a record that waits for its vendor, session or time.
-type waitingRecord struct {
+// assigned is a record, which may wait for its vendor, session or time.
+type assigned struct {
 	Framed
 	readable bool // its session will take its position
+}
+
+// waiting are the records that are not ready.
+func (a *assigner) waiting() []assigned { return a.records[a.ready:] }
+
+// next takes the next record that is ready.
+func (a *assigner) next() (Framed, bool) {
+	if a.taken == a.ready {
+		a.records = slices.Delete(a.records, 0, a.ready)
+		a.ready, a.taken = 0, 0
+		return Framed{}, false
+	}
+	r := &a.records[a.taken]
+	a.taken++
+	framed := r.Framed
+	*r = assigned{} // the caller has it
+	return framed, true
 }
 
 func newAssigner(f File) assigner {
@@ -59,7 +76,7 @@ func (a *assigner) assign(r Framed, sh core.Shape) {
 	r.Record.Sequence = uint64(r.Line)
 	r.Record.Session = a.sessionOf(&sh)
 	r.Record.Origin.Time = cmp.Or(a.timeOf(&sh), r.Record.Origin.Time)
-	a.waiting = append(a.waiting, waitingRecord{r, a.isReadable(&sh, r.Record.Data)})
+	a.records = append(a.records, assigned{r, a.isReadable(&sh, r.Record.Data)})
 	a.waitingBytes += framedBytes + len(r.Record.Data)
 	if a.waitingBytes > maxWaiting {
 		a.release()
@@ -95,8 +112,9 @@ func (a *assigner) sessionOf(sh *core.Shape) string {
 		return a.last
 	}
 	a.last = stated
-	for i := range a.waiting {
-		if r := &a.waiting[i].Record; r.Session == "" {
+	waiting := a.waiting()
+	for i := range waiting {
+		if r := &waiting[i].Record; r.Session == "" {
 			r.Session = stated
 		}
 	}
@@ -120,8 +138,9 @@ func (a *assigner) timeOf(sh *core.Shape) time.Time {
 	}
 	a.lastTime = stated
 	a.timed[a.last] = a.last != ""
-	for i := range a.waiting {
-		if r := &a.waiting[i].Record; r.Origin.Time.IsZero() {
+	waiting := a.waiting()
+	for i := range waiting {
+		if r := &waiting[i].Record; r.Origin.Time.IsZero() {
 			r.Origin.Time = stated
 		}
 	}
@@ -139,8 +158,9 @@ func (a *assigner) isReadable(sh *core.Shape, data []byte) bool {
 
 // settle gives the waiting records the session and the time of the file itself.
 func (a *assigner) settle() {
-	for i := range a.waiting {
-		r := &a.waiting[i].Record
+	waiting := a.waiting()
+	for i := range waiting {
+		r := &waiting[i].Record
 		if r.Session == "" {
 			r.Session = a.stem()
 		}
@@ -152,23 +172,20 @@ func (a *assigner) settle() {
 
 // release makes the records ready that wait for nothing, in the order of the file.
 func (a *assigner) release() {
-	n := 0
-	for ; n < len(a.waiting); n++ {
-		w := &a.waiting[n]
+	for ; a.ready < len(a.records); a.ready++ {
+		w := &a.records[a.ready]
 		if a.vendor == nil || w.Record.Session == "" || w.Record.Origin.Time.IsZero() {
-			break
+			return
 		}
 		w.Record.Source = a.vendor.Source
 		w.Record.Origin.File = a.identity
 		a.chain(w)
 		a.waitingBytes -= framedBytes + len(w.Record.Data)
-		a.ready = append(a.ready, w.Framed)
 	}
-	a.waiting = slices.Delete(a.waiting, 0, n)
 }
 
 // chain notes the place of the record before w in its session.
-func (a *assigner) chain(w *waitingRecord) {
+func (a *assigner) chain(w *assigned) {
 	r := &w.Record
 	previous, known := a.previous[r.Session]
 	if !known {
@@ -185,14 +202,15 @@ func (a *assigner) chain(w *waitingRecord) {
 // releaseAll makes all records ready, also those of a file whose vendor was not detected.
 func (a *assigner) releaseAll() {
 	a.release()
-	for _, w := range a.waiting {
+	waiting := a.waiting()
+	for i := range waiting {
+		w := &waiting[i]
 		w.Record.Origin.Previous = -1
 		if w.readable {
 			w.Record.Origin.Previous = 0
 		}
-		a.ready = append(a.ready, w.Framed)
 	}
-	a.waiting = nil
+	a.ready = len(a.records)
 }
 
 // time is the time of last resort.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -90,25 +91,42 @@ func (f *Framer) Write(p []byte) (int, error) {
 	f.grow(p)
 	f.cutLines()
 	f.release()
+	f.free()
 	return len(p), nil
 }
 
-// maxSpace is the size of the largest memory that is kept for the bytes to come.
-const maxSpace = 1 << 20
-
 // grow appends p to buf, in the place of what was cut if it fits there.
 func (f *Framer) grow(p []byte) {
-	if cap(f.space) > maxSpace && len(f.buf) == 0 {
-		f.space, f.buf = nil, nil
+	if f.space == nil {
+		f.space = *buffers.Get().(*[]byte)
+		f.buf = f.space
 	}
-	if len(p) <= cap(f.buf)-len(f.buf) || len(f.buf)+len(p) > cap(f.space) {
+	switch need := len(f.buf) + len(p); {
+	case need <= cap(f.buf):
 		f.buf = append(f.buf, p...)
-		if cap(f.buf) > cap(f.space) {
-			f.space = f.buf[:0]
-		}
+	case need <= cap(f.space):
+		f.buf = append(append(f.space, f.buf...), p...)
+	default:
+		f.space = make([]byte, 0, max(need, 2*cap(f.space)))
+		f.buf = append(append(f.space, f.buf...), p...)
+	}
+}
+
+// buffers are pooled: a framer has one only while a record of its file is not complete.
+var buffers = sync.Pool{New: func() any { return new(make([]byte, 0)) }}
+
+// maxBuffer is the size of the largest buffer that is pooled.
+const maxBuffer = 1 << 20
+
+// free gives the buffer back when all of it is cut.
+func (f *Framer) free() {
+	if len(f.buf) > 0 {
 		return
 	}
-	f.buf = append(append(f.space, f.buf...), p...)
+	if space := f.space; space != nil && cap(space) <= maxBuffer {
+		buffers.Put(&space)
+	}
+	f.space, f.buf = nil, nil
 }
 
 // Close ends the file: what is left is its last line, what is undecided is decided, and
@@ -151,8 +169,10 @@ func (f *Framer) Close() {
 	f.Settle()
 	f.releaseAll()
 	for _, r := range f.Ends() {
-		f.ready = append(f.ready, Framed{Record: r, End: f.offset})
+		f.records = append(f.records, assigned{Framed: Framed{Record: r, End: f.offset}})
 	}
+	f.ready = len(f.records)
+	f.free()
 }
 
 // Settle decides what is undecided without ending the file: the sessions by its name,
@@ -180,16 +200,7 @@ func (f *Framer) Ends() []Record {
 
 // Next returns the next record of which session and time are decided. False means that
 // it takes more bytes, or Close.
-func (f *Framer) Next() (Framed, bool) {
-	if f.taken == len(f.ready) {
-		f.ready, f.taken = f.ready[:0], 0
-		return Framed{}, false
-	}
-	next := f.ready[f.taken]
-	f.ready[f.taken] = Framed{} // the caller has it
-	f.taken++
-	return next, true
-}
+func (f *Framer) Next() (Framed, bool) { return f.next() }
 
 // cutLines cuts every line that is complete.
 func (f *Framer) cutLines() {

@@ -15,7 +15,7 @@ import (
 // AppendString appends s as a JSON string, byte for byte as [jsontext.AppendQuote] does. It
 // returns false where s is not UTF-8; what it has appended then has no meaning.
 func AppendString(dst []byte, s string) ([]byte, bool) {
-	dst = append(dst, '"')
+	dst = append(slices.Grow(dst, len(s)+len(`""`)), '"')
 	rest, high := s, uint64(0)
 	for len(rest) >= 8 {
 		w := word(rest)

@@ -99,7 +99,14 @@ func (r *structuredResult) edited() (string, bool) {
 	if len(file)+n*(len(after)-len(before)) > maxDiffBytes {
 		return "", false
 	}
-	return strings.Replace(file, before, after, n), true
+	if n != 1 {
+		return strings.ReplaceAll(file, before, after), true
+	}
+	i := strings.Index(file, before) // [strings.Replace] would count all of them
+	if i < 0 {
+		return file, true
+	}
+	return file[:i] + after + file[i+len(before):], true
 }
 
 // patchCounts returns the number of lines that the vendor's patch adds and deletes.

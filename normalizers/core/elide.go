@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"slices"
 	"strings"
+	"sync"
 	"unicode/utf8"
 
 	"github.com/go-json-experiment/json"
@@ -320,12 +321,19 @@ func boundOf(e *envelopes.AgentEventV1) int {
 
 // sizeOf is the size of the event in JSON.
 func sizeOf(e *envelopes.AgentEventV1) int {
-	out, err := e.AppendJSON(nil)
+	buffer := measured.Get().(*[]byte)
+	out, err := e.AppendJSON((*buffer)[:0])
 	if err != nil {
 		return 0 // not valid, which is found and said by Validate
 	}
+	if *buffer = out; cap(out) <= 2*MaxEventBytes {
+		measured.Put(buffer)
+	}
 	return len(out)
 }
+
+// measured are pooled: large events are written there to measure them.
+var measured = sync.Pool{New: func() any { return new([]byte) }}
 
 // Shorten cuts the strings of a JSON value that are longer than limit.
 func Shorten(v jsontext.Value, limit int) jsontext.Value {

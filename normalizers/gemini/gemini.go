@@ -14,6 +14,7 @@ import (
 	"cmp"
 	"slices"
 	"strconv"
+	"sync"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -39,10 +40,18 @@ type mapper struct {
 	skip           core.SkipReason // where it is another one than [mapper.skipReason] finds
 }
 
+// mappers are pooled, because one takes more than most records. No event refers to its mapper.
+var mappers = sync.Pool{New: func() any { return new(mapper) }}
+
 // normalize maps one record. The end of input emits the deltas of the stream that are
 // pending.
 func normalize(s *core.Session, r core.Record) (core.Result, error) {
-	m := &mapper{st: stateOf(s)}
+	m := mappers.Get().(*mapper)
+	defer func() {
+		*m = mapper{}
+		mappers.Put(m)
+	}()
+	m.st = stateOf(s)
 	if r.Origin.End {
 		m.Builder = s.Begin(r, "")
 		m.flush()
