@@ -17,15 +17,14 @@ const (
 	diffContext  = 3       // lines around a change
 )
 
-// unifiedDiff returns the unified diff of two texts, byte for byte as difflib.unified_diff
+// unifiedDiff returns the unified diff of a file before and after an edit, byte for byte as difflib.unified_diff
 // of Python writes it with its defaults: the lines a/name and b/name, then hunks with three
 // lines of context. A last line without an end gets one. The diff of equal texts is empty.
-// It returns false where the texts are too large to be compared in bounded time and memory,
+// It returns false where they are too large to be compared in bounded time and memory,
 // which depends on the texts alone.
-func unifiedDiff(name, before, after string) (diff string, ok bool) {
-	a, okA := diffLines(before)
-	b, okB := diffLines(after)
-	if !okA || !okB {
+func unifiedDiff(name string, e fileEdit) (diff string, ok bool) {
+	a, b, ok := e.lines()
+	if !ok {
 		return "", false
 	}
 	m := matchers.Get().(*lineMatcher)
@@ -108,30 +107,58 @@ func hunkRange(from, to int) string {
 	}
 }
 
-// diffLines splits a text into lines as str.splitlines of Python does. The lines keep their
-// ends; the last one gets an end where it has none. It returns false where the text is too
-// large.
-func diffLines(s string) ([]string, bool) {
-	if len(s) > maxDiffBytes {
-		return nil, false
+// lines splits the file before and after the edit into lines. It returns false where they are
+// too large.
+func (e *fileEdit) lines() (a, b []string, ok bool) {
+	if len(e.before) > maxDiffBytes || len(e.after) > maxDiffBytes {
+		return nil, nil, false
 	}
-	lines := make([]string, 0, min(strings.Count(s, "\n")+1, maxDiffLines))
-	length := lineLen
-	if onlyFeeds(s) {
-		length = feedLen
+	room := strings.Count(e.before, "\n") + 1
+	changed := e.after[e.head : len(e.after)-e.tail]
+	if !onlyFeeds(e.before) || !onlyFeeds(changed) {
+		a, b = appendLines(nil, e.before, lineLen), appendLines(nil, e.after, lineLen)
+		return a, b, len(a) <= maxDiffLines && len(b) <= maxDiffLines
 	}
-	for len(s) > 0 {
-		if len(lines) == maxDiffLines {
-			return nil, false
-		}
+	if a = appendLines(make([]string, 0, min(room, maxDiffLines)), e.before, feedLen); len(a) > maxDiffLines {
+		return nil, nil, false
+	}
+	// The lines that end in the head, and those that begin behind a line of the tail, are the same.
+	from, to := strings.LastIndexByte(e.before[:e.head], '\n')+1, len(e.after)
+	first := strings.Count(e.before[:from], "\n")
+	last := len(a)
+	if n := strings.IndexByte(e.after[len(e.after)-e.tail:], '\n'); n >= 0 {
+		to = len(e.after) - e.tail + n + 1
+		last -= lineCount(e.after[to:])
+	}
+	b = append(make([]string, 0, min(room+strings.Count(changed, "\n"), maxDiffLines)), a[:first]...)
+	b = append(appendLines(b, e.after[from:to], feedLen), a[last:]...)
+	return a, b, len(b) <= maxDiffLines
+}
+
+// lineCount is the number of lines that end with a line feed, and of the one behind them.
+func lineCount(s string) int {
+	n := strings.Count(s, "\n")
+	if s != "" && !strings.HasSuffix(s, "\n") {
+		n++
+	}
+	return n
+}
+
+// appendLines appends the lines of a text, cut as str.splitlines of Python does. The lines keep their
+// ends; the last one gets an end where it has none. It stops when there are too many.
+func appendLines(lines []string, s string, length func(string) int) []string {
+	if s == "" {
+		return lines
+	}
+	for len(s) > 0 && len(lines) <= maxDiffLines {
 		n := length(s)
 		lines = append(lines, s[:n])
 		s = s[n:]
 	}
-	if n := len(lines); n > 0 && !strings.HasSuffix(lines[n-1], "\n") {
+	if n := len(lines); !strings.HasSuffix(lines[n-1], "\n") {
 		lines[n-1] += "\n"
 	}
-	return lines, true
+	return lines
 }
 
 // onlyFeeds reports whether a text has no other end of a line than a line feed.

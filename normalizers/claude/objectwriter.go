@@ -30,6 +30,31 @@ func (w *objectWriter) text(name, s string) {
 	w.b = lenient.AppendQuote(w.b, s)
 }
 
+// edit writes a file before and after an edit. What both have in common is quoted once.
+func (w *objectWriter) edit(e fileEdit) {
+	w.name("before")
+	begin, tail := len(w.b), len(e.before)-e.tail
+	w.b = lenient.AppendQuote(w.b, e.before[:e.head])
+	headEnd := len(w.b) - 1
+	w.b = appendToQuoted(w.b, e.before[e.head:tail])
+	tailBegin := len(w.b) - 1
+	w.b = appendToQuoted(w.b, e.before[tail:])
+	end := len(w.b)
+	w.name("after")
+	w.b = append(append(w.b, w.b[begin:headEnd]...), '"')
+	w.b = appendToQuoted(w.b, e.after[e.head:len(e.after)-e.tail])
+	w.b = append(w.b[:len(w.b)-1], w.b[tailBegin:end]...)
+}
+
+// appendToQuoted appends a text to the JSON string at the end of b.
+func appendToQuoted(b []byte, s string) []byte {
+	last := len(b) - 2 // the byte in front of the quote, where that of s will stand
+	was := b[last]
+	b = lenient.AppendQuote(b[:last], s)
+	b[last] = was
+	return b
+}
+
 func (w *objectWriter) textOrNull(name string, s *string) {
 	if s == nil {
 		w.literal(name, "null")

@@ -59,22 +59,20 @@ func editMetadata(p core.Profile, r *structuredResult) jsontext.Value {
 	if r.FilePath == "" {
 		return nil
 	}
-	before := r.OriginalFile.Value
-	after, known := r.edited()
+	edit, known := r.edited()
 	name, diff := path.Base(string(r.FilePath)), ""
 	if known {
-		diff, known = unifiedDiff(name, before, after)
+		diff, known = unifiedDiff(name, edit)
 	}
 	if !known {
 		diff = r.patch(name)
 	}
 	additions, deletions := r.patchCounts()
-	w := newObject(len(diff) + len(r.FilePath) + len(before) + len(after))
+	w := newObject(len(diff) + len(r.FilePath) + len(edit.before) + len(edit.after))
 	w.text("diff", diff)
 	w.literal("filediff", "{") // the file before and after the edit; empty where unknown
 	w.text("file", string(r.FilePath))
-	w.text("before", before)
-	w.text("after", after)
+	w.edit(edit)
 	w.number("additions", additions)
 	w.number("deletions", deletions)
 	w.b = w.end()
@@ -84,29 +82,38 @@ func editMetadata(p core.Profile, r *structuredResult) jsontext.Value {
 	return w.end()
 }
 
-// edited returns the file after an edit: oldString replaced once, or everywhere where
+// fileEdit is a file before and after an edit. Their first head bytes are the same, and so are
+// their last tail bytes: in most edits that is nearly all, and is looked at once.
+type fileEdit struct {
+	before, after string
+	head, tail    int
+}
+
+// edited returns the edit of a file: oldString replaced once, or everywhere where
 // replaceAll is set. It returns false where the file is not known, or where the result is
-// too large to be compared.
-func (r *structuredResult) edited() (string, bool) {
-	file, before, after := r.OriginalFile.Value, string(r.OldString), string(r.NewString)
-	if !r.OriginalFile.OK || before == "" {
-		return file, r.OriginalFile.OK
+// too large to be compared; then there is no text after the edit.
+func (r *structuredResult) edited() (fileEdit, bool) {
+	file, old, text := r.OriginalFile.Value, string(r.OldString), string(r.NewString)
+	same := fileEdit{file, file, len(file), 0}
+	if !r.OriginalFile.OK || old == "" {
+		return same, r.OriginalFile.OK
 	}
 	n := 1
 	if r.ReplaceAll {
-		n = strings.Count(file, before)
+		n = strings.Count(file, old)
 	}
-	if len(file)+n*(len(after)-len(before)) > maxDiffBytes {
-		return "", false
+	if len(file)+n*(len(text)-len(old)) > maxDiffBytes {
+		return fileEdit{before: file}, false
 	}
-	if n != 1 {
-		return strings.ReplaceAll(file, before, after), true
+	if n > 1 {
+		return fileEdit{file, strings.ReplaceAll(file, old, text), 0, 0}, true
 	}
-	i := strings.Index(file, before) // [strings.Replace] would count all of them
-	if i < 0 {
-		return file, true
+	head := strings.Index(file, old)
+	if head < 0 {
+		return same, true
 	}
-	return file[:i] + after + file[i+len(before):], true
+	rest := file[head+len(old):]
+	return fileEdit{file, file[:head] + text + rest, head, len(rest)}, true
 }
 
 // patchCounts returns the number of lines that the vendor's patch adds and deletes.

@@ -49,6 +49,28 @@ func TestDiffIsThatOfPython(t *testing.T) {
 	}
 }
 
+// An edit of a part of a file has the diff and the texts of one that replaces the whole file.
+func TestEditOfAPartIsThatOfTheWhole(t *testing.T) {
+	t.Parallel()
+	text := rapid.Map(rapid.SliceOfN(rapid.SampledFrom([]string{"a", "b", "é", `"`, "\n", "\n", "\r\n", "\r", "\t", "\u2028", "a\nb\n", "\n\n"}), 0, 40),
+		func(parts []string) string { return strings.Join(parts, "") })
+	rapid.Check(t, func(rt *rapid.T) {
+		part := text
+		if rapid.Bool().Draw(rt, "feeds") {
+			part = rapid.Map(text, strings.NewReplacer("\r", "", "\u2028", "").Replace)
+		}
+		head, old, changed, tail := part.Draw(rt, "head"), part.Draw(rt, "old"), part.Draw(rt, "new"), part.Draw(rt, "tail")
+		if old == "" {
+			return
+		}
+		file := head + old + tail
+		after := strings.Replace(file, old, changed, 1)
+		if diff := cmp.Diff(edit(t, file, file, after, false), edit(t, file, old, changed, false)); diff != "" {
+			rt.Errorf("(-whole +part):\n%s", diff)
+		}
+	})
+}
+
 // TestCorpusToolMetadataMatchesItsBytes reads the results of real logs a second time, with
 // nothing but encoding/json: tool_metadata has their values, and the diff of an edit turns the
 // file before it into the file after it.

@@ -138,14 +138,14 @@ func (s *Shape) Value(path ...string) jsontext.Value {
 		case len(path) == 1:
 			return m.Value
 		default:
-			return memberOf(m.Value, path[1:])
+			return memberOf(m.Value, path[1:], s.form.Strict)
 		}
 	}
 	return nil
 }
 
-// memberOf is [Shape.Value] for a value in the record.
-func memberOf(v jsontext.Value, path []string) jsontext.Value {
+// memberOf is [Shape.Value] for a value in the record, of which the names may be known to be unique.
+func memberOf(v jsontext.Value, path []string, unique bool) jsontext.Value {
 	c := jsonscan.NewScanner(v)
 	if c.Kind() != '{' {
 		return nil
@@ -153,14 +153,18 @@ func memberOf(v jsontext.Value, path []string) jsontext.Value {
 	var last jsontext.Value
 	c.Enter()
 	for name, ok := c.Name(); ok; name, ok = c.Name() {
-		if value := c.Value(); string(name) == path[0] {
+		found := string(name) == path[0]
+		if value := c.Value(); found {
 			last = value
+		}
+		if found && unique {
+			break
 		}
 	}
 	if last == nil || len(path) == 1 {
 		return last
 	}
-	return memberOf(last, path[1:])
+	return memberOf(last, path[1:], unique)
 }
 
 // Kind returns the kind of the member at a path; 0 where there is none.
