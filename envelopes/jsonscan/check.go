@@ -377,13 +377,13 @@ func word(s string) uint64 {
 // have it, too: the subtractions borrow from them.
 func special(w uint64) uint64 {
 	quote, backslash := w^ones*'"', w^ones*'\\'
-	return ((w-ones*' ')&^w | (quote-ones)&^quote | (backslash-ones)&^backslash | w) & highs
+	return ((w - ones*' ') | (quote - ones) | (backslash - ones) | w) & highs
 }
 
 // escaped is [special] for what has an escape sequence.
 func escaped(w uint64) uint64 {
 	quote, backslash := w^ones*'"', w^ones*'\\'
-	return ((w-ones*' ')&^w | (quote-ones)&^quote | (backslash-ones)&^backslash) & highs
+	return ((w - ones*' ') | (quote - ones) | (backslash - ones)) &^ w & highs
 }
 
 // backslashes is [special] for backslashes.
