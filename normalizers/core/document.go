@@ -2,6 +2,8 @@ package core
 
 import (
 	"crypto/sha256"
+	"iter"
+	"slices"
 
 	"github.com/go-json-experiment/json/jsontext"
 )
@@ -18,9 +20,12 @@ type DocumentHead struct {
 }
 
 // DigestOf hashes the messages that a document begins with.
-func DigestOf(messages []jsontext.Value) Fingerprint {
+func DigestOf(messages []jsontext.Value) Fingerprint { return DigestOfAll(slices.Values(messages)) }
+
+// DigestOfAll is [DigestOf] for messages of which each is hashed before the next one is made.
+func DigestOfAll(messages iter.Seq[jsontext.Value]) Fingerprint {
 	h := sha256.New()
-	for _, m := range messages {
+	for m := range messages {
 		_, _ = h.Write(m) // never fails by contract
 		_, _ = h.Write([]byte{0xff})
 	}

@@ -116,23 +116,26 @@ func (m *wireMessage) isSettled() bool {
 // digest identifies what the events of messages hold. What OpenCode changes in old messages
 // (the time at which the output of a tool was pruned, the differences of a turn) is left out.
 func digest(messages []wireMessage) core.Fingerprint {
-	out := make([]jsontext.Value, 0, len(messages))
-	for i := range messages {
-		m := &messages[i]
-		var b []byte
-		add := func(parts ...string) {
-			for _, p := range parts {
-				b = append(append(b, p...), 0xfe)
+	var b []byte // of a message
+	add := func(parts ...string) {
+		for _, p := range parts {
+			b = append(append(b, p...), 0xfe)
+		}
+	}
+	return core.DigestOfAll(func(yield func(jsontext.Value) bool) {
+		for i := range messages {
+			m := &messages[i]
+			in := &m.Info.Value
+			b = b[:0]
+			add(string(in.ID), string(in.Role), string(in.Error), in.Tokens.Value.identity())
+			for j := range m.Parts {
+				p := &m.Parts[j].Value
+				s := &p.State.Value
+				add(string(p.ID), string(p.Type), string(p.Text), string(p.Tool), string(s.Status), string(s.Input), s.Output.Value, s.Error.Value)
+			}
+			if !yield(b) {
+				return
 			}
 		}
-		in := &m.Info.Value
-		add(string(in.ID), string(in.Role), string(in.Error), in.Tokens.Value.identity())
-		for j := range m.Parts {
-			p := &m.Parts[j].Value
-			s := &p.State.Value
-			add(string(p.ID), string(p.Type), string(p.Text), string(p.Tool), string(s.Status), string(s.Input), s.Output.Value, s.Error.Value)
-		}
-		out = append(out, b)
-	}
-	return core.DigestOf(out)
+	})
 }
