@@ -5,6 +5,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"tributary/normalizers/core"
@@ -51,6 +52,7 @@ func (a *assigner) next() (Framed, bool) {
 	if a.taken == a.ready {
 		a.records = slices.Delete(a.records, 0, a.ready)
 		a.ready, a.taken = 0, 0
+		a.free()
 		return Framed{}, false
 	}
 	r := &a.records[a.taken]
@@ -58,6 +60,20 @@ func (a *assigner) next() (Framed, bool) {
 	framed := r.Framed
 	*r = assigned{} // the caller has it
 	return framed, true
+}
+
+// recordLists are pooled: an assigner has one only while it has records.
+var recordLists = sync.Pool{New: func() any { return new([]assigned) }}
+
+// maxRecordList is the length of the longest list that is pooled.
+const maxRecordList = 1024
+
+// free gives the list back when it is empty.
+func (a *assigner) free() {
+	if list := a.records; list != nil && len(list) == 0 && cap(list) <= maxRecordList {
+		a.records = nil
+		recordLists.Put(&list)
+	}
 }
 
 func newAssigner(f File) assigner {
@@ -76,6 +92,9 @@ func (a *assigner) assign(r Framed, sh core.Shape) {
 	r.Record.Sequence = uint64(r.Line)
 	r.Record.Session = a.sessionOf(&sh)
 	r.Record.Origin.Time = cmp.Or(a.timeOf(&sh), r.Record.Origin.Time)
+	if a.records == nil {
+		a.records = *recordLists.Get().(*[]assigned)
+	}
 	a.records = append(a.records, assigned{r, a.isReadable(&sh, r.Record.Data)})
 	a.waitingBytes += framedBytes + len(r.Record.Data)
 	if a.waitingBytes > maxWaiting {

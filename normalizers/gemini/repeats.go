@@ -102,8 +102,10 @@ var invisible = regexp.MustCompile(`[\x{200B}-\x{200D}\x{FEFF}\x{200E}\x{200F}]|
 
 // comparableText returns a text as two of them are compared: without what cannot be seen.
 func comparableText(s string) string {
-	// Whatever the expression matches begins with one of these, and few texts have them.
-	if strings.Contains(s, "\xe2\x80") || strings.Contains(s, "\ufeff") || strings.Contains(s, "<!--") {
+	// Whatever the expression matches begins with one of these, and few texts have them; dashes
+	// and quotation marks begin with the same two bytes.
+	isHidden := strings.Contains(s, "\xe2\x80") && strings.ContainsAny(s, "\u200b\u200c\u200d\u200e\u200f")
+	if isHidden || strings.Contains(s, "\ufeff") || strings.Contains(s, "<!--") {
 		s = invisible.ReplaceAllString(s, "")
 	}
 	return strings.TrimSpace(s)
