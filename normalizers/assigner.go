@@ -52,7 +52,7 @@ func (a *assigner) next() (Framed, bool) {
 	if a.taken == a.ready {
 		a.records = slices.Delete(a.records, 0, a.ready)
 		a.ready, a.taken = 0, 0
-		a.free()
+		a.freeList()
 		return Framed{}, false
 	}
 	r := &a.records[a.taken]
@@ -68,8 +68,8 @@ var recordLists = sync.Pool{New: func() any { return new([]assigned) }}
 // maxRecordList is the length of the longest list that is pooled.
 const maxRecordList = 1024
 
-// free gives the list back when it is empty.
-func (a *assigner) free() {
+// freeList gives the list back when it is empty.
+func (a *assigner) freeList() {
 	if list := a.records; list != nil && len(list) == 0 && cap(list) <= maxRecordList {
 		a.records = nil
 		recordLists.Put(&list)

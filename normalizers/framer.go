@@ -91,7 +91,7 @@ func (f *Framer) Write(p []byte) (int, error) {
 	f.grow(p)
 	f.cutLines()
 	f.release()
-	f.free()
+	f.freeBuffer()
 	return len(p), nil
 }
 
@@ -118,8 +118,8 @@ var buffers = sync.Pool{New: func() any { return new(make([]byte, 0)) }}
 // maxBuffer is the size of the largest buffer that is pooled.
 const maxBuffer = 1 << 20
 
-// free gives the buffer back when all of it is cut.
-func (f *Framer) free() {
+// freeBuffer gives the buffer back when all of it is cut.
+func (f *Framer) freeBuffer() {
 	if len(f.buf) > 0 {
 		return
 	}
@@ -172,7 +172,7 @@ func (f *Framer) Close() {
 		f.records = append(f.records, assigned{Framed: Framed{Record: r, End: f.offset}})
 	}
 	f.ready = len(f.records)
-	f.free()
+	f.freeBuffer()
 }
 
 // Settle decides what is undecided without ending the file: the sessions by its name,
