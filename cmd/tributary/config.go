@@ -71,16 +71,17 @@ type config struct {
 	LogLevel     slog.Level    `envconfig:"TRIBUTARY_LOG_LEVEL" default:"info" desc:"debug, info, warn or error"`
 	LogFormat    string        `envconfig:"TRIBUTARY_LOG_FORMAT" default:"text" oneof:"text json" desc:"format of the log on standard error"`
 
-	TracesExporter     string `envconfig:"OTEL_TRACES_EXPORTER" default:"none" oneof:"none otlp console" desc:"exporter of traces; the other OTEL_ variables of the OpenTelemetry SDK apply too"`
-	OTLPEndpoint       string `envconfig:"OTEL_EXPORTER_OTLP_ENDPOINT" desc:"receiver of OTLP; default http://localhost:4318, with the protocol grpc http://localhost:4317"`
-	OTLPTracesEndpoint string `envconfig:"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT" desc:"receiver of traces; wins, and is the whole URL"`
-	OTLPProtocol       string `envconfig:"OTEL_EXPORTER_OTLP_PROTOCOL" default:"http/protobuf" oneof:"http/protobuf grpc" desc:"protocol of OTLP"`
-	OTLPTracesProtocol string `envconfig:"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL" oneof:"http/protobuf grpc" desc:"protocol of traces; wins"`
-	MetricsExporter    string `envconfig:"OTEL_METRICS_EXPORTER" default:"none" oneof:"none otlp console prometheus" desc:"exporter of metrics; prometheus lets run and up serve them at OTEL_EXPORTER_PROMETHEUS_HOST and _PORT, unless TRIBUTARY_HTTP names another address"`
-	PrometheusHost     string `envconfig:"OTEL_EXPORTER_PROMETHEUS_HOST" default:"localhost" desc:"host of the exporter prometheus; 0.0.0.0 for other hosts"`
-	PrometheusPort     string `envconfig:"OTEL_EXPORTER_PROMETHEUS_PORT" default:"9464" desc:"port of the exporter prometheus"`
-	ServiceName        string `envconfig:"OTEL_SERVICE_NAME" default:"tributary" desc:"name of the service in traces and metrics"`
-	SDKDisabled        bool   `envconfig:"OTEL_SDK_DISABLED" default:"false" desc:"true disables traces and metrics"`
+	TracesExporter      string `envconfig:"OTEL_TRACES_EXPORTER" default:"none" oneof:"none otlp console" desc:"exporter of traces; the other OTEL_ variables of the OpenTelemetry SDK apply too"`
+	OTLPEndpoint        string `envconfig:"OTEL_EXPORTER_OTLP_ENDPOINT" desc:"receiver of OTLP; default http://localhost:4318, with the protocol grpc http://localhost:4317"`
+	OTLPTracesEndpoint  string `envconfig:"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT" desc:"receiver of traces; wins, and is the whole URL"`
+	OTLPProtocol        string `envconfig:"OTEL_EXPORTER_OTLP_PROTOCOL" default:"http/protobuf" oneof:"http/protobuf grpc" desc:"protocol of OTLP"`
+	OTLPTracesProtocol  string `envconfig:"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL" oneof:"http/protobuf grpc" desc:"protocol of traces; wins"`
+	OTLPMetricsProtocol string `envconfig:"OTEL_EXPORTER_OTLP_METRICS_PROTOCOL" oneof:"http/protobuf grpc" desc:"protocol of metrics; wins"`
+	MetricsExporter     string `envconfig:"OTEL_METRICS_EXPORTER" default:"none" oneof:"none otlp console prometheus" desc:"exporter of metrics; prometheus lets run and up serve them at OTEL_EXPORTER_PROMETHEUS_HOST and _PORT, unless TRIBUTARY_HTTP names another address"`
+	PrometheusHost      string `envconfig:"OTEL_EXPORTER_PROMETHEUS_HOST" default:"localhost" desc:"host of the exporter prometheus; 0.0.0.0 for other hosts"`
+	PrometheusPort      string `envconfig:"OTEL_EXPORTER_PROMETHEUS_PORT" default:"9464" desc:"port of the exporter prometheus"`
+	ServiceName         string `envconfig:"OTEL_SERVICE_NAME" default:"tributary" desc:"name of the service in traces and metrics"`
+	SDKDisabled         bool   `envconfig:"OTEL_SDK_DISABLED" default:"false" desc:"true disables traces and metrics"`
 
 	AWSEndpoint      string `envconfig:"AWS_ENDPOINT_URL" desc:"object store of export --out s3://; default Amazon S3. Credentials are those of the other AWS_ variables"`
 	S3Endpoint       string `envconfig:"AWS_ENDPOINT_URL_S3" desc:"wins over AWS_ENDPOINT_URL"`

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,7 +11,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/otlptranslator"
-	"go.opentelemetry.io/contrib/exporters/autoexport"
+	"go.opentelemetry.io/otel/exporters/otlp/otlpmetric/otlpmetricgrpc"
+	"go.opentelemetry.io/otel/exporters/otlp/otlpmetric/otlpmetrichttp"
 	otelprometheus "go.opentelemetry.io/otel/exporters/prometheus"
 	"go.opentelemetry.io/otel/exporters/stdout/stdoutmetric"
 	"go.opentelemetry.io/otel/exporters/stdout/stdouttrace"
@@ -80,7 +82,7 @@ func traceOptions(ctx context.Context, c *config) ([]sdktrace.TracerProviderOpti
 	if c.TracesExporter == "console" { // standard output is for data
 		exporter, err = stdouttrace.New(stdouttrace.WithWriter(os.Stderr))
 	} else {
-		exporter, err = autoexport.NewSpanExporter(ctx)
+		exporter, err = c.newExporter(ctx)
 	}
 	if err != nil {
 		return nil, err
@@ -104,19 +106,23 @@ func metricOptions(ctx context.Context, c *config, scraped *prometheus.Registry)
 	if c.SDKDisabled || c.MetricsExporter == "none" || c.MetricsExporter == exporterPrometheus {
 		return options, nil
 	}
-	var reader sdkmetric.Reader
-	var err error
-	if c.MetricsExporter == "console" {
-		var exporter sdkmetric.Exporter
-		exporter, err = stdoutmetric.New(stdoutmetric.WithWriter(os.Stderr))
-		reader = sdkmetric.NewPeriodicReader(exporter)
-	} else {
-		reader, err = autoexport.NewMetricReader(ctx)
-	}
+	exporter, err := newMetricExporter(ctx, c)
 	if err != nil {
 		return nil, err
 	}
-	return append(options, sdkmetric.WithReader(reader)), nil
+	return append(options, sdkmetric.WithReader(sdkmetric.NewPeriodicReader(exporter))), nil
+}
+
+// newMetricExporter returns the exporter that c names, which reads the other settings of OTLP itself.
+func newMetricExporter(ctx context.Context, c *config) (sdkmetric.Exporter, error) {
+	switch {
+	case c.MetricsExporter == "console":
+		return stdoutmetric.New(stdoutmetric.WithWriter(os.Stderr))
+	case cmp.Or(c.OTLPMetricsProtocol, c.OTLPProtocol) == protocolGRPC:
+		return otlpmetricgrpc.New(ctx)
+	default:
+		return otlpmetrichttp.New(ctx)
+	}
 }
 
 // scrapedReader returns a reader whose metrics are in a registry, beside those of the Go runtime and
