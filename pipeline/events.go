@@ -341,8 +341,14 @@ func (r *eventsReader) readOn(ctx context.Context, c *reader, from *uint64, foll
 	default:
 		return c.exhausted(ctx, r.end)
 	}
+	if !follow {
+		c.end = r.end
+	}
 	for {
 		messages, err := c.next(ctx, nil)
+		if errors.Is(err, errEnd) {
+			return nil
+		}
 		if err != nil {
 			return err
 		}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"tributary/envelopes"
 	"tributary/normalizers"
@@ -166,5 +167,37 @@ func TestEventsGoOnAfterAnInterruption(t *testing.T) {
 	}
 	if len(interrupted) < 2 || !strings.Contains(interrupted[0].Error(), "Consumer Deleted") {
 		t.Errorf("interruptions: %v", interrupted)
+	}
+}
+
+// A reading of the events that are there ends although the last of them are removed meanwhile: the consumer
+// has counted them.
+func TestReadingEndsWhereEventsWereRemovedMeanwhile(t *testing.T) {
+	t.Parallel()
+	top := topology(1)
+	js := pipelinetest.NewServer(t).Provision(top)
+	pipelinetest.Publish(t, js, pipelinetest.Workload(81, 4, 2000)...)
+	s := start(t, js, pipeline.Config{Topology: top})
+	if err := pipeline.CatchUp(t.Context(), js, top); err != nil {
+		t.Fatal(err)
+	}
+	s.stop(t)
+	stream, err := js.Stream(t.Context(), pipeline.EventsStream("v1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	read := 0
+	for _, err := range pipeline.Events(t.Context(), js, "v1", pipeline.EventsQuery{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if read++; read == 1 {
+			if err := stream.Purge(t.Context(), jetstream.WithPurgeSubject("events.>")); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if read < 1 || read > 1000 {
+		t.Errorf("%d events were read, want those that had arrived before the rest was removed", read)
 	}
 }

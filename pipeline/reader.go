@@ -55,6 +55,7 @@ type reader struct {
 	from        uint64 // stream sequence behind the last message
 	checked     time.Time
 	late        uint64 // the first unread message that the leader had at the last check; 0 for none
+	end         uint64 // no message behind it is wanted; 0 for no end
 	close       func()
 }
 
@@ -129,6 +130,7 @@ var (
 	errSilent = errors.New("no answer from the server")
 	errGap    = errors.New("messages out of sequence")
 	errLate   = errors.New("the server holds messages that it does not send")
+	errEnd    = errors.New("there are no more messages")
 )
 
 // next waits for messages and returns those that have arrived, up to r.ahead. When stop is
@@ -215,7 +217,8 @@ func (r *reader) accept(m *nats.Msg) (rawMessage, error) {
 // check compares an idle consumer with the leader of the stream. The consumer lives on one
 // replica. A replica that no longer follows the leader, which can last, sends heartbeats and
 // no messages. A message that the leader has at one check and that has not arrived at the
-// next ends the reading: the next consumer may live on another replica.
+// next ends the reading: the next consumer may live on another replica. The error is errEnd when the leader
+// has no message up to the end: those that the consumer still counted were removed.
 func (r *reader) check(ctx context.Context) error {
 	if len(r.messages) > 0 || time.Since(r.checked) < readHeartbeat/2 {
 		return nil
@@ -224,6 +227,9 @@ func (r *reader) check(ctx context.Context) error {
 	first, err := r.held(ctx)
 	if err != nil {
 		return nil //nolint:nilerr // without a leader nothing is known about the consumer
+	}
+	if r.end > 0 && (first == 0 || first > r.end) {
+		return errEnd
 	}
 	if first != 0 && first == r.late {
 		return fmt.Errorf("%w: from sequence %d on", errLate, first)

@@ -347,8 +347,17 @@ func (c *content) readAll(ctx context.Context, js jetstream.JetStream, stream st
 		return err
 	}
 	defer messages.Stop()
-	for {
-		m, err := messages.Next(jetstream.NextContext(ctx))
+	for next := uint64(1); ; {
+		// Messages that are replaced or removed meanwhile may stay in the count of those that are pending.
+		m, err := messages.Next(jetstream.NextMaxWait(time.Second))
+		if errors.Is(err, nats.ErrTimeout) && ctx.Err() == nil {
+			if _, err = pipeline.NextStored(ctx, js, stream, ">", next); err == nil {
+				continue
+			}
+			if errors.Is(err, jetstream.ErrMsgNotFound) {
+				return nil
+			}
+		}
 		if err != nil {
 			return err
 		}
@@ -359,11 +368,11 @@ func (c *content) readAll(ctx context.Context, js jetstream.JetStream, stream st
 		if err := c.read(m, meta.Sequence.Stream); err != nil {
 			return fmt.Errorf("message %d of %s: %w", meta.Sequence.Stream, stream, err)
 		}
-		if meta.NumPending > 0 {
+		if next = meta.Sequence.Stream + 1; meta.NumPending > 0 {
 			continue
 		}
 		// While an owner moves states, the count leaves a message out that has just replaced another.
-		if _, err := pipeline.NextStored(ctx, js, stream, ">", meta.Sequence.Stream+1); errors.Is(err, jetstream.ErrMsgNotFound) {
+		if _, err := pipeline.NextStored(ctx, js, stream, ">", next); errors.Is(err, jetstream.ErrMsgNotFound) {
 			return nil
 		} else if err != nil {
 			return err
