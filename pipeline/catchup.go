@@ -18,6 +18,7 @@ func CatchUp(ctx context.Context, js jetstream.JetStream, t Topology) error {
 	poll := time.NewTicker(20 * time.Millisecond)
 	defer poll.Stop()
 	var goal []uint64 // raw sequence by partition
+	var behind error  // what was seen last
 	for {
 		var err error
 		if goal == nil {
@@ -29,13 +30,16 @@ func CatchUp(ctx context.Context, js jetstream.JetStream, t Topology) error {
 		if err == nil {
 			return nil
 		}
+		if behind == nil || errors.Is(err, errBehind) {
+			behind = err
+		}
 		if !errors.Is(err, errBehind) && !Unavailable(err) {
 			return fmt.Errorf("catch up: %w", err)
 		}
 		select {
 		case <-poll.C:
 		case <-ctx.Done():
-			return fmt.Errorf("catch up: the workers have not processed all records: %w: %w", err, context.Cause(ctx))
+			return fmt.Errorf("catch up: the workers have not processed all records: %w: %w", behind, context.Cause(ctx))
 		}
 	}
 }

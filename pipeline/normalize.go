@@ -22,7 +22,7 @@ func (o *ownership) apply(r received) error {
 	if err := o.between.acquire(o.ctx); err != nil {
 		return err
 	}
-	defer o.between.release()
+	defer o.leaveRecord()
 	if o.ctx.Err() != nil {
 		return context.Cause(o.ctx)
 	}
@@ -32,10 +32,16 @@ func (o *ownership) apply(r received) error {
 		return err
 	}
 	o.mu.Lock()
+	defer o.mu.Unlock()
 	o.append(r, out)
-	o.mu.Unlock()
-	o.p.cell.signalPending()
 	return nil
+}
+
+// leaveRecord lets the committer seal the chunk, and signals it only then: before, it could leave the chunk out
+// once more and wait for a signal that comes with the next record alone.
+func (o *ownership) leaveRecord() {
+	o.between.release()
+	o.p.cell.signalPending()
 }
 
 // normalized is what a record yields.

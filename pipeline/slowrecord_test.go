@@ -9,6 +9,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"tributary/envelopes"
 	"tributary/normalizers"
 	"tributary/pipeline"
 	"tributary/pipeline/pipelinetest"
@@ -194,5 +195,42 @@ func TestRecordThatIsSlowOnceIsNormalized(t *testing.T) {
 	}
 	h.end()
 	ready(t, s)
+	s.stop(t)
+}
+
+// The last record of a partition is slow, so that a batch leaves its chunk out. The chunk is stored once the record is
+// done, although no other record comes that would make the committer look again.
+func TestChunkThatABatchLeftOutIsStored(t *testing.T) {
+	t.Parallel()
+	top := topology(2)
+	js := pipelinetest.NewServer(t).Provision(top)
+	entered, leave := make(chan struct{}), make(chan struct{})
+	var slow atomic.Uint64
+	s := start(t, js, pipeline.Config{Topology: top, Normalize: func(s *normalizers.Session, r normalizers.Record) (normalizers.Result, error) {
+		if r.Sequence == slow.Load() {
+			entered <- struct{}{}
+			<-leave
+		}
+		return normalizers.Normalize(s, r)
+	}})
+	records := make([][]normalizers.Record, top.Partitions)
+	for _, r := range pipelinetest.Workload(65, 10, 900) {
+		p := envelopes.Partition(r.Source, r.Session, top.Partitions)
+		records[p] = append(records[p], r)
+	}
+	sequence := uint64(0)
+	for range 30 {
+		slow.Store(sequence + 2)
+		pipelinetest.Publish(t, js, records[0][:2]...)
+		<-entered
+		pipelinetest.Publish(t, js, records[1][0])
+		awaitDone(t, js, top, 0)
+		leave <- struct{}{}
+		if err := pipeline.CatchUp(deadline(t), js, top); err != nil {
+			t.Fatal(err)
+		}
+		records[0], records[1] = records[0][2:], records[1][1:]
+		sequence += 3
+	}
 	s.stop(t)
 }
