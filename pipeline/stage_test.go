@@ -195,8 +195,8 @@ func TestOnlyEventsExpire(t *testing.T) {
 	if n := count("deadletters.>"); n != letters || n == 0 {
 		t.Errorf("%d dead letters of %d are left", n, letters)
 	}
-	if n := count("states.>"); n != states || n != 5 {
-		t.Errorf("%d states of %d are left", n, states)
+	if n := count("states.>"); n != states || n < 5 { // those that have a change are two messages
+		t.Errorf("%d messages of states of %d are left", n, states)
 	}
 	s.stop(t)
 	again := start(t, js, pipeline.Config{Topology: top})

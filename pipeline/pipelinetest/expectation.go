@@ -333,30 +333,36 @@ func (x Expectation) stored(ctx context.Context, js jetstream.JetStream) (*conte
 	return c, nil
 }
 
-// readAll reads what the events stream of the cell holds.
+// readAll reads what the events stream of the cell holds. What a consumer says is pending is not all: it leaves a
+// message out that has just replaced another, keeps those that are removed meanwhile, and may be that of a replica that is behind.
 func (c *content) readAll(ctx context.Context, js jetstream.JetStream, stream string) error {
-	consumer, err := js.OrderedConsumer(ctx, stream, jetstream.OrderedConsumerConfig{})
-	if err != nil {
-		return err
+	for next := uint64(1); ; {
+		if err := c.readFrom(ctx, js, stream, &next); err != nil {
+			return err
+		}
+		if _, err := pipeline.NextStored(ctx, js, stream, ">", next); errors.Is(err, jetstream.ErrMsgNotFound) {
+			return nil
+		} else if err != nil {
+			return err
+		}
 	}
-	if consumer.CachedInfo().NumPending == 0 {
-		return nil
+}
+
+// readFrom reads what one consumer sends from next on, and moves next behind it.
+func (c *content) readFrom(ctx context.Context, js jetstream.JetStream, stream string, next *uint64) error {
+	consumer, err := js.OrderedConsumer(ctx, stream, jetstream.OrderedConsumerConfig{DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: *next})
+	if err != nil || consumer.CachedInfo().NumPending == 0 {
+		return err
 	}
 	messages, err := consumer.Messages()
 	if err != nil {
 		return err
 	}
 	defer messages.Stop()
-	for next := uint64(1); ; {
-		// Messages that are replaced or removed meanwhile may stay in the count of those that are pending.
+	for {
 		m, err := messages.Next(jetstream.NextMaxWait(time.Second))
-		if errors.Is(err, nats.ErrTimeout) && ctx.Err() == nil {
-			if _, err = pipeline.NextStored(ctx, js, stream, ">", next); err == nil {
-				continue
-			}
-			if errors.Is(err, jetstream.ErrMsgNotFound) {
-				return nil
-			}
+		if errors.Is(err, nats.ErrTimeout) {
+			return ctx.Err()
 		}
 		if err != nil {
 			return err
@@ -368,14 +374,8 @@ func (c *content) readAll(ctx context.Context, js jetstream.JetStream, stream st
 		if err := c.read(m, meta.Sequence.Stream); err != nil {
 			return fmt.Errorf("message %d of %s: %w", meta.Sequence.Stream, stream, err)
 		}
-		if next = meta.Sequence.Stream + 1; meta.NumPending > 0 {
-			continue
-		}
-		// While an owner moves states, the count leaves a message out that has just replaced another.
-		if _, err := pipeline.NextStored(ctx, js, stream, ">", next); errors.Is(err, jetstream.ErrMsgNotFound) {
+		if *next = meta.Sequence.Stream + 1; meta.NumPending == 0 {
 			return nil
-		} else if err != nil {
-			return err
 		}
 	}
 }
@@ -460,9 +460,12 @@ func (c *content) addStates() (changed, archived int, err error) {
 		if !ok || base < whole.sequence {
 			continue
 		}
+		if base > whole.sequence {
+			return 0, 0, fmt.Errorf("message %d is a change of message %d, and %s is message %d", change.sequence, base, subject, whole.sequence)
+		}
 		s, err := normalizers.DecodeChanged(whole.data, change.data[n:])
-		if err != nil || base > whole.sequence {
-			return 0, 0, fmt.Errorf("message %d is a change of message %d, and %s is message %d: %w", change.sequence, base, subject, whole.sequence, err)
+		if err != nil {
+			return 0, 0, fmt.Errorf("message %d, a change of %s: %w", change.sequence, subject, err)
 		}
 		c.states[id], at[id] = s.Encode(), change.sequence
 		changed++

@@ -135,6 +135,7 @@ func (w *workload) words(n int) string {
 // message travel by claim check.
 func Publish(tb testing.TB, js jetstream.JetStream, records ...normalizers.Record) {
 	tb.Helper()
+	awaitConnection(tb.Context(), tb, js.Conn())
 	claims := pipeline.NewClaims(js)
 	layout, err := readLayout(tb.Context(), js)
 	if err != nil {
