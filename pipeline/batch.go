@@ -59,7 +59,8 @@ type batch struct {
 type entry struct {
 	owner      *ownership
 	chunk      *chunk
-	messages   []*nats.Msg // events and dead letters
+	sent       []message   // events and dead letters
+	messages   []*nats.Msg // of these
 	states     []*nats.Msg // session states, with the last entry of a chunk
 	size       batchSize   // see [entry.measure]
 	last       bool        // the chunk has nothing left after this entry
@@ -68,14 +69,13 @@ type entry struct {
 	tries      int    // attempts on the partition without progress, this one included; 0 after progress
 }
 
-// measure counts what the entry adds to its batch, when it stores sent of its chunk. The
-// records of a chunk count with its last entry.
-func (e *entry) measure(sent []message) {
-	e.size = batchSize{messages: len(sent) + len(e.states) + 1} // with the checkpoint
+// measure counts what the entry adds to its batch. The records of a chunk count with its last entry.
+func (e *entry) measure() {
+	e.size = batchSize{messages: len(e.sent) + len(e.states) + 1} // with the checkpoint
 	if e.last {
 		e.size.records = e.chunk.records
 	}
-	for _, m := range sent {
+	for _, m := range e.sent {
 		e.size.bytes += m.size
 	}
 	for _, m := range e.states {
@@ -130,6 +130,27 @@ func (b *batch) stateSequence(i int, last uint64) uint64 {
 		behind += len(e.messages) + len(e.states)
 	}
 	return last - uint64(behind+len(b.entries[i].states)) + 1
+}
+
+// steps returns the steps of the events in the batch with their positions, when last is the stream sequence of the
+// last message. ok is false when a step was not made.
+func (b *batch) steps(last uint64) (out handedBatch, ok bool) {
+	out = handedBatch{first: last - uint64(b.size.messages) + 1, last: last}
+	position := out.first
+	for _, e := range b.entries {
+		for i, m := range e.sent {
+			switch {
+			case m.letter:
+				continue
+			case m.step == nil:
+				return out, false
+			}
+			m.step.Position = position + uint64(i)
+			out.steps = append(out.steps, m.step)
+		}
+		position += uint64(len(e.sent) + len(e.states))
+	}
+	return out, true
 }
 
 // started returns when the work on the first record of the batch began.

@@ -7,6 +7,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"tributary/normalizers"
+	"tributary/pipeline/sessions"
 )
 
 // message is an event or a dead letter, with its place among the messages of its record.
@@ -16,6 +17,8 @@ type message struct {
 	raw       uint64               // raw sequence of the record
 	part      int                  // 1 for the first message of the record
 	size      int                  // bytes
+	letter    bool                 // a dead letter
+	step      *sessions.Step       // of an event; nil unless it is handed over
 }
 
 // chunk is the result of consecutive records of one partition, which is stored together:

@@ -137,7 +137,7 @@ func (o *ownership) seal() {
 // in several: its messages first, its states with the last of them.
 func (o *ownership) entry(c *chunk) (entry, error) {
 	e := entry{owner: o, chunk: c, last: c.fitsOneBatch(), expected: o.sequence, tries: o.tries}
-	messages := c.unsent()
+	e.sent = c.unsent()
 	if e.last {
 		e.states = c.states
 		e.checkpoint = o.checkpoint
@@ -148,15 +148,15 @@ func (o *ownership) entry(c *chunk) (entry, error) {
 		e.checkpoint.Archived += uint64(c.archived)
 		e.checkpoint.ArchivedTo = max(e.checkpoint.ArchivedTo, c.archivedTo)
 	} else {
-		messages = c.head()
-		last := messages[len(messages)-1]
+		e.sent = c.head()
+		last := e.sent[len(e.sent)-1]
 		e.checkpoint = o.checkpoint.partly(last.raw, last.part)
 	}
 	var err error
-	if e.messages, err = o.encode(messages); err != nil {
+	if e.messages, err = o.encode(e.sent); err != nil {
 		return entry{}, err
 	}
-	e.measure(messages)
+	e.measure()
 	return e, nil
 }
 
@@ -190,6 +190,9 @@ func (s *Stage) commit(ctx context.Context, b *batch) {
 		}
 		b = rest
 		last, err = s.store(ctx, b)
+	}
+	if err == nil {
+		s.config.Handover.hand(b, last)
 	}
 	for i, e := range b.entries {
 		if err != nil {

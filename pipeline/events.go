@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"tributary/envelopes"
+	"tributary/pipeline/sessions"
 )
 
 // Event is an event of a generation, as the events stream holds it. An event that is a dead
@@ -26,6 +27,8 @@ type Event struct {
 	Position   uint64    // sequence in that stream
 	Stored     time.Time // when the broker stored it
 	RecordGone bool      // [EventsQuery.Raw] was asked for, and the record has left the raw stream
+
+	Step *sessions.Step // what sums need of the event; of [Handover.Steps] alone
 
 	// W3C context in which the event was published; Provenance has that of its record.
 	Traceparent, Tracestate string
@@ -115,7 +118,8 @@ type eventsReader struct {
 	name        string // of the generation in the cell
 	cell        int
 	read        readFunc
-	headersOnly bool // without the payload
+	handover    *Handover // whose events need not be read; nil for none
+	headersOnly bool      // without the payload
 	js          jetstream.JetStream
 	stream      jetstream.Stream
 	from        uint64   // the first position
@@ -291,9 +295,17 @@ func (r *eventsReader) last(ctx context.Context) ([]place, error) {
 // maxInterruptions is how often a reading that does not follow begins again without progress.
 const maxInterruptions = 3
 
-// each yields the selected events from a position on. It begins again where the reading was
-// interrupted: the next consumer may live on another replica.
+// each yields the selected events from a position on.
 func (r *eventsReader) each(ctx context.Context, from uint64, follow bool, yield func(Event, error) bool) error {
+	if r.handover != nil {
+		return r.eachHanded(ctx, from, yield)
+	}
+	return r.eachStored(ctx, from, follow, yield)
+}
+
+// eachStored yields the selected events that the broker has, from a position on. It begins again where the reading
+// was interrupted: the next consumer may live on another replica.
+func (r *eventsReader) eachStored(ctx context.Context, from uint64, follow bool, yield func(Event, error) bool) error {
 	if r.filters == nil {
 		return nil
 	}

@@ -41,6 +41,14 @@ func Archiving(cfg Config, every time.Duration, age func(stored, now time.Time) 
 	return cfg
 }
 
+// NewTestHandover returns a handover that reads from the broker for a short time alone after events of others, and
+// in which at most so many steps wait.
+func NewTestHandover(quiet time.Duration, most int) *Handover {
+	h := NewHandover()
+	h.quiet, h.silence, h.most = quiet, quiet, most
+	return h
+}
+
 // Limits and names that tests check against.
 const (
 	MaxTogether   = maxTogether

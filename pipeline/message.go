@@ -6,6 +6,7 @@ import (
 
 	"tributary/envelopes"
 	"tributary/normalizers"
+	"tributary/pipeline/sessions"
 )
 
 // maxHeaderBytes bounds the headers of every message that a stage stores. The broker has
@@ -75,7 +76,11 @@ func (o *ownership) eventMessage(e *normalizers.Emitted, b *blocks) (message, er
 	if size > maxHeaderBytes || int64(size+len(data)+batchHeaderBytes) > o.p.stage.nc.MaxPayload() {
 		return message{}, errUnpublishable
 	}
-	return message{Msg: m, size: size + len(data)}, nil
+	out := message{Msg: m, size: size + len(data)}
+	if cfg.Handover.wanted(o.p.cell.name) {
+		out.step = sessions.NewStep(&e.Event, 0).Detached()
+	}
+	return out, nil
 }
 
 // deadLetterMessage returns the message of a record that becomes a dead letter. Of a record
@@ -96,5 +101,5 @@ func (o *ownership) deadLetterMessage(r received, cause error) message {
 	if s.redactor != nil {
 		m.Header[envelopes.HeaderRedacted] = []string{string(s.redactor.Mode())}
 	}
-	return message{Msg: m, size: headerSize(m.Header) + len(m.Data)}
+	return message{Msg: m, size: headerSize(m.Header) + len(m.Data), letter: true}
 }

@@ -29,7 +29,7 @@ type ownership struct {
 	skipped uint64 // belongs to the committer: the call of the normalizer that it no longer waits for
 
 	// These belong to the goroutine that works.
-	sessions  *sessions
+	sessions  *sessionCache
 	resume    Checkpoint // where the ownership began
 	suspicion suspicion
 
@@ -52,7 +52,7 @@ func newOwnership(ctx context.Context, p *partition, c Checkpoint, sequence uint
 	cfg := p.stage.config
 	o := &ownership{
 		p:          p,
-		sessions:   newSessions(p.stage.js, p.cell.name, p.number, cfg.SessionBytes/cfg.Topology.Partitions, p.stage.generation.Settings),
+		sessions:   newSessionCache(p.stage.js, p.cell.name, p.number, cfg.SessionBytes/cfg.Topology.Partitions, p.stage.generation.Settings),
 		resume:     c,
 		suspicion:  newSuspicion(c.Tries),
 		room:       make(chan struct{}, 1),
@@ -161,6 +161,9 @@ func (p *partition) fence(ctx context.Context, last Checkpoint, sequence uint64)
 	mine.Slow, mine.Timeouts = p.countTimeouts(last)
 	p.tries = mine.Tries // also when the answer gets lost
 	sequence, err := mine.store(ctx, s.js, p.cell.name, p.number, sequence)
+	if err == nil {
+		s.config.Handover.fenced(p.cell.name, sequence)
+	}
 	return mine, sequence, err
 }
 

@@ -30,13 +30,13 @@ type liveSession struct {
 	older   uint64        // see [storedState]
 	gaps    bool          // whether it has gaps, as of the last chunk that was sealed
 	whole   storedWhole   // see [liveSession.message]
-	element *list.Element // in sessions.recent
+	element *list.Element // in sessionCache.recent
 }
 
-// sessions is the cache of the live sessions of a partition, bounded by bytes. A state is
+// sessionCache is the cache of the live sessions of a partition, bounded by bytes. A state is
 // loaded when a record first needs it, and evicted when it is the least recently used one;
 // a state that no commit has stored yet stays. Not safe for concurrent use.
-type sessions struct {
+type sessionCache struct {
 	js         jetstream.JetStream
 	generation string // as the cell of the partition names it
 	partition  int
@@ -48,8 +48,8 @@ type sessions struct {
 	bytes  int
 }
 
-func newSessions(js jetstream.JetStream, generation string, partition, limit int, settings Settings) *sessions {
-	return &sessions{
+func newSessionCache(js jetstream.JetStream, generation string, partition, limit int, settings Settings) *sessionCache {
+	return &sessionCache{
 		js: js, generation: generation, partition: partition, limit: limit, settings: settings,
 		live: make(map[sessionKey]*liveSession),
 	}
@@ -66,7 +66,7 @@ var errStale = errors.New("replica has not got the checkpoint yet")
 // cannot be decoded is damaged, alone. checkpoint is the
 // sequence of the newest checkpoint that this worker knows of, see [sessions.read]; archivedTo is that of
 // [readStates].
-func (c *sessions) load(ctx context.Context, keys []sessionKey, checkpoint, archivedTo uint64) error {
+func (c *sessionCache) load(ctx context.Context, keys []sessionKey, checkpoint, archivedTo uint64) error {
 	subjects := make([]string, len(keys))
 	for i, k := range keys {
 		subjects[i] = envelopes.StateSubject(c.generation, c.partition, k.source, k.id)
@@ -97,7 +97,7 @@ func (c *sessions) load(ctx context.Context, keys []sessionKey, checkpoint, arch
 
 // read reads the newest messages of subjects of the partition, from any replica that has got the
 // checkpoint at a sequence.
-func (c *sessions) read(ctx context.Context, subjects []string, checkpoint uint64) (map[string]storedMessage, error) {
+func (c *sessionCache) read(ctx context.Context, subjects []string, checkpoint uint64) (map[string]storedMessage, error) {
 	barrier := envelopes.CheckpointSubject(c.generation, c.partition)
 	subjects = append([]string{barrier}, subjects...)
 	stored, err := lastMessages(ctx, c.js, EventsStream(c.generation), subjects)
@@ -116,7 +116,7 @@ func (c *sessions) read(ctx context.Context, subjects []string, checkpoint uint6
 }
 
 // logLoaded logs what is not right with the states of sessions that were just loaded.
-func (p *partition) logLoaded(c *sessions, keys []sessionKey) {
+func (p *partition) logLoaded(c *sessionCache, keys []sessionKey) {
 	for _, k := range keys {
 		session := []any{slog.String("source", string(k.source)), slog.String("session", k.id)}
 		if err := c.live[k].damaged; err != nil {
@@ -128,7 +128,7 @@ func (p *partition) logLoaded(c *sessions, keys []sessionKey) {
 	}
 }
 
-func (c *sessions) add(k sessionKey, s *normalizers.Session) {
+func (c *sessionCache) add(k sessionKey, s *normalizers.Session) {
 	c.settings.Apply(s) // not part of a stored state
 	l := &liveSession{key: k, state: s, size: s.Size(), gaps: len(s.Gaps()) > 0}
 	l.element = c.recent.PushFront(l)
@@ -137,14 +137,14 @@ func (c *sessions) add(k sessionKey, s *normalizers.Session) {
 }
 
 // use returns a live session.
-func (c *sessions) use(k sessionKey) *liveSession {
+func (c *sessionCache) use(k sessionKey) *liveSession {
 	l := c.live[k]
 	c.recent.MoveToFront(l.element)
 	return l
 }
 
 // changed notes that a record of a chunk changed l.
-func (c *sessions) changed(l *liveSession, chunk uint64) {
+func (c *sessionCache) changed(l *liveSession, chunk uint64) {
 	size := l.state.Size()
 	c.bytes += size - l.size
 	l.size, l.chunk = size, chunk
@@ -152,7 +152,7 @@ func (c *sessions) changed(l *liveSession, chunk uint64) {
 
 // evict drops the least recently used sessions until the rest is within the limit. It
 // keeps sessions that a chunk after stored has changed: the stream has an older state.
-func (c *sessions) evict(stored uint64) {
+func (c *sessionCache) evict(stored uint64) {
 	for e := c.recent.Back(); e != nil && c.bytes > c.limit; {
 		l := e.Value.(*liveSession)
 		e = e.Prev()

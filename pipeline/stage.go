@@ -77,6 +77,8 @@ type Config struct {
 	// a worker without a key, which refuses such a generation.
 	Redact func(redact.Mode) (*redact.Redactor, error)
 
+	Handover *Handover // gets the events that are stored; nil for none
+
 	pacer *pacer // of a replay beside a live generation; nil for any other stage
 
 	Logger *slog.Logger // nil for no logs

@@ -78,6 +78,7 @@ var errDrainTimeout = errors.New("drain took too long: the records that are not 
 // drains them.
 // member is the key of the worker among the workers, log its log.
 func (a *app) work(ctx context.Context, js jetstream.JetStream, t *telemetry, top pipeline.Topology, member string, log *slog.Logger) error {
+	handover := pipeline.NewHandover()
 	runner := pipeline.NewRunner(js, pipeline.Config{
 		Topology:     top,
 		Worker:       a.config.workerName(),
@@ -87,6 +88,7 @@ func (a *app) work(ctx context.Context, js jetstream.JetStream, t *telemetry, to
 		Tracer:       t.tracer(),
 		Meter:        t.metrics.Meter(scope),
 		Redact:       a.config.redactor,
+		Handover:     handover,
 	})
 	a.health.watch(worker{runner, js.Conn()})
 	sessions, err := sessionmeta.New(js, sessionmeta.Config{
@@ -102,6 +104,7 @@ func (a *app) work(ctx context.Context, js jetstream.JetStream, t *telemetry, to
 		Generation:   top.Generation,
 		Worker:       a.config.workerName(),
 		EventsMaxAge: top.EventsMaxAge,
+		Handover:     handover,
 		Logger:       a.log,
 		Meter:        t.metrics.Meter(scope),
 	})

@@ -213,6 +213,9 @@ func other(name string) string {
 	return OtherName
 }
 
+// Sequence returns the number of the last event in the session, 0 without events.
+func (f *Fold) Sequence() uint64 { return f.summary.Sequence }
+
 // Positions returns the positions of the first and of the last event in the events stream, 0 if the events come
 // from no stream.
 func (f *Fold) Positions() (first, last uint64) { return f.begin, f.end }

@@ -72,6 +72,33 @@ func NewStep(e *envelopes.AgentEventV1, position uint64) Step {
 	return s
 }
 
+// Detached returns a copy of the step that shares no memory with its event.
+func (s Step) Detached() *Step {
+	if s.Latency != nil {
+		s.Latency = new(*s.Latency)
+	}
+	texts := []*string{
+		(*string)(&s.Source), &s.Session, (*string)(&s.Type), &s.Model, &s.Root, &s.Hash, &s.Call, &s.Tool, (*string)(&s.Status), &s.Text,
+		(*string)(&s.Role), (*string)(&s.Origin), &s.Resume,
+	}
+	if s.Usage != nil {
+		s.Usage = new(*s.Usage)
+		texts = append(texts, &s.Usage.Key)
+	}
+	length := 0
+	for _, t := range texts {
+		length += len(*t)
+	}
+	var all strings.Builder // one piece of memory for all texts
+	all.Grow(length)
+	for _, t := range texts {
+		begin := all.Len()
+		all.WriteString(*t)
+		*t = all.String()[begin:]
+	}
+	return &s
+}
+
 // when returns the time of the step.
 func (s *Step) when() time.Time { return time.Unix(0, s.Time).UTC() }
 

@@ -84,7 +84,15 @@ func (c *candidate) begin(ctx context.Context, events *jetstream.StreamInfo) (*l
 		}
 	}
 	c.rebuild = false
-	return c.take(ctx, checkpoint{Stream: events.Created, Revision: sessions.Revision, Owner: c.keeper.owner, Epoch: 1}, 0)
+	begun, err := pipeline.LastPositions(ctx, c.js, c.generation)
+	if err != nil {
+		return nil, fmt.Errorf("stream %s: %w", pipeline.EventsStream(c.generation), err)
+	}
+	l, err := c.take(ctx, checkpoint{Stream: events.Created, Revision: sessions.Revision, Owner: c.keeper.owner, Epoch: 1}, 0)
+	if l != nil {
+		l.begun = begun
+	}
+	return l, err
 }
 
 // take stores a checkpoint in place of the one at a sequence, 0 for none.

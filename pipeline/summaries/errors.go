@@ -7,6 +7,8 @@ var (
 	errDamaged = errors.New("stored message cannot be read")
 	// errStale: a replica does not have the newest checkpoint yet.
 	errStale = errors.New("replica has not got the checkpoint yet")
+	// errInterrupted: the events that were read may have changed since.
+	errInterrupted = errors.New("reading of events is interrupted")
 	// errNewer: a program of a newer revision keeps the records.
 	errNewer = errors.New("records are of a newer revision of this program")
 )

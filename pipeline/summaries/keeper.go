@@ -24,6 +24,9 @@ type Config struct {
 	Beat         time.Duration // interval between two checkpoints of a keeper that has nothing to store; default 2 s
 	EventsMaxAge time.Duration // how long events are kept, in whole seconds, and a record after its last change; 0 for ever
 
+	// Handover has the events that the stages of this process store, which the keeper then need not read; nil for none.
+	Handover *pipeline.Handover
+
 	Logger *slog.Logger // nil for no logs
 	Meter  metric.Meter // nil for no metrics
 }
@@ -184,7 +187,10 @@ func (k *Keeper) keep(ctx context.Context, generation string) {
 		case err == nil:
 		case errors.Is(err, jetstream.ErrStreamNotFound): // the generation is being dropped
 			log.DebugContext(ctx, "records of sessions are not kept", slog.Any("error", err))
-		case errors.Is(err, errDamaged):
+		case errors.Is(err, errInterrupted):
+			log.DebugContext(ctx, "records of sessions are taken over again", slog.Any("error", err))
+			wait = 0
+		case errors.Is(err, errDamaged), errors.Is(err, pipeline.ErrWentBack):
 			log.WarnContext(ctx, "records of sessions are made again from the events", slog.Any("error", err))
 			c.rebuild, wait = true, 0
 		case !failing:

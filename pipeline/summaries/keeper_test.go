@@ -2,13 +2,17 @@ package summaries_test
 
 import (
 	"errors"
+	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"tributary/normalizers"
 	"tributary/pipeline"
 	"tributary/pipeline/pipelinetest"
 	"tributary/pipeline/summaries"
@@ -46,6 +50,128 @@ func TestKeepersKilledAnywhereKeepEveryEventOnce(t *testing.T) {
 		if code := p.Stop(); code != 0 {
 			t.Errorf("keeper: exit code %d\n%s", code, p.Output())
 		}
+	}
+}
+
+// TestWorkersKilledAnywhereKeepEveryEventOnce kills workers, each with a stage that hands its events to a keeper.
+func TestWorkersKilledAnywhereKeepEveryEventOnce(t *testing.T) {
+	t.Parallel()
+	const workers, rounds = 2, 8
+	server := pipelinetest.NewServer(t)
+	top := pipeline.Topology{Generation: "v1", Partitions: 4}
+	js := server.Provision(top)
+	started := 0
+	start := func() *pipelinetest.Process {
+		started++
+		return pipelinetest.StartProcess(t, "stage and keeper", workerArguments{server.URL(), fmt.Sprintf("w%d", started), top.Partitions})
+	}
+	var processes [workers]*pipelinetest.Process
+	for i := range processes {
+		processes[i] = start()
+	}
+	random := rand.New(rand.NewPCG(3, 4))
+	for records := range slices.Chunk(pipelinetest.Workload(11, 60, 2400), 2400/rounds) {
+		victim := random.IntN(workers)
+		kill := time.AfterFunc(time.Duration(random.IntN(60))*time.Millisecond, processes[victim].Kill)
+		pipelinetest.Publish(t, js, records...)
+		if kill.Stop() {
+			processes[victim].Kill()
+		}
+		processes[victim] = start()
+		if err := pipeline.CatchUp(t.Context(), js, top); err != nil {
+			t.Fatal(err)
+		}
+	}
+	requireExact(t, js, "v1")
+	for _, p := range processes {
+		if code := p.Stop(); code != 0 {
+			t.Errorf("worker: exit code %d\n%s", code, p.Output())
+		}
+	}
+}
+
+// TestRecordsFollowEventsThatGoBack puts the events stream of a running worker back to an older copy: it stores other
+// events at positions that its keeper knows already, or has the lost ones again at later positions.
+func TestRecordsFollowEventsThatGoBack(t *testing.T) {
+	t.Parallel()
+	for _, lost := range []int{2, 200} {
+		for _, h := range []*pipeline.Handover{nil, pipeline.NewHandover()} {
+			t.Run(fmt.Sprintf("lost=%d,handed=%t", lost, h != nil), func(t *testing.T) {
+				t.Parallel()
+				server := pipelinetest.NewServer(t)
+				top := pipeline.Topology{Generation: "v1", Partitions: 16}
+				js := server.Provision(top)
+				w, err := newWorker(js, pipeline.Config{Topology: top, Handover: h}, config(1<<20, time.Millisecond))
+				if err != nil {
+					t.Fatal(err)
+				}
+				startDrained(t, w)
+				publish := func(records []normalizers.Record) {
+					t.Helper()
+					pipelinetest.Publish(t, js, records...)
+					if err := pipeline.CatchUp(t.Context(), js, top); err != nil {
+						t.Fatal(err)
+					}
+					requireExact(t, js, "v1")
+				}
+				records := pipelinetest.Workload(12, 10, 600)
+				publish(records[:300])
+				saved := server.CopyStore()
+				publish(records[300 : 300+lost])
+				saved.PutBack(pipeline.EventsStream("v1"))
+				publish(records[300+lost:])
+			})
+		}
+	}
+}
+
+// TestRecordsFollowEventsThatWentBack is that with a keeper that starts when the events stream is as long again as it
+// was, and has nothing at the position of the keeper. Messages that were removed stand for checkpoints and states of before.
+func TestRecordsFollowEventsThatWentBack(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ before, after, behind int }{
+		"the lost events are behind the position":             {after: 200},
+		"the lost events and others are at earlier positions": {before: 500, behind: 500},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := pipelinetest.NewServer(t)
+			top := pipeline.Topology{Generation: "v1", Partitions: 2}
+			js := server.Provision(top)
+			records := pipelinetest.Workload(13, 10, 340)
+			add := func(records []normalizers.Record) {
+				t.Helper()
+				pipelinetest.Publish(t, js, records...)
+				runStage(t, js, top)
+			}
+			add(records[:300])
+			saved := server.CopyStore()
+			removed(t, js, c.before)
+			add(records[300:302])
+			stop := startKeeper(t, js, config(1<<20, time.Millisecond))
+			requireExact(t, js, "v1")
+			stop()
+			saved.PutBack(pipeline.EventsStream("v1"))
+			removed(t, js, c.after)
+			add(records[302:])
+			removed(t, js, c.behind)
+			startKeeper(t, js, config(1<<20, time.Millisecond))
+			requireExact(t, js, "v1")
+		})
+	}
+}
+
+// removed stores so many messages in the events stream, and removes them.
+func removed(t *testing.T, js jetstream.JetStream, n int) {
+	t.Helper()
+	const subject = "deadletters.v1.0.claude_code.removed"
+	pipelinetest.PublishMessages(t.Context(), t, js, slices.Repeat([]*nats.Msg{{Subject: subject}}, n)...)
+	stream, err := js.Stream(t.Context(), pipeline.EventsStream("v1"))
+	if err == nil {
+		err = stream.Purge(t.Context(), jetstream.WithPurgeSubject(subject))
+	}
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -32,11 +32,12 @@ type leader struct {
 	keeper   *Keeper
 	log      *slog.Logger
 	stored   checkpoint
-	sequence uint64 // of the checkpoint
+	sequence uint64             // of the checkpoint
+	begun    pipeline.Positions // the ends of the streams when it began anew; none when it did not
 
 	position atomic.Pointer[pipeline.Positions] // of the last event that was added, by cell
 	cell     int                                // of that event
-	at       time.Time                          // when the broker stored it
+	at       time.Time                          // when the broker stored it; zero while that is not known
 	folds    map[pipeline.SessionID]*entry
 	changed  []*entry // since the last commit
 	bytes    int      // of all folds, about
@@ -64,10 +65,10 @@ func newLeader(c *candidate, stored checkpoint, sequence uint64) *leader {
 
 // item is an event that was read.
 type item struct {
-	step       sessions.Step
-	cell       int
-	stored     time.Time
-	unreadable bool
+	step     *sessions.Step // nil when the event cannot be read
+	cell     int
+	position uint64
+	stored   time.Time // zero when it was handed over
 }
 
 // lead reads events and stores records, until ctx ends, the keeper is drained, or another keeper takes over.
@@ -77,16 +78,18 @@ func (l *leader) lead(ctx context.Context) error {
 		return err
 	}
 	defer unobserve()
-	reading, stop := context.WithCancel(ctx)
+	lost := l.js.Conn().StatusChanged(nats.RECONNECTING, nats.CLOSED)
+	defer l.js.Conn().RemoveStatusListener(lost)
+	reading, stop := context.WithCancelCause(ctx)
 	items := make(chan item, maxChunk)
 	var failed error
 	var reader sync.WaitGroup
 	reader.Go(func() {
 		defer close(items)
-		failed = l.read(reading, items)
+		failed = l.read(reading, stop, items)
 	})
 	defer reader.Wait()
-	defer stop()
+	defer stop(nil)
 	alive := time.NewTicker(l.keeper.config.Beat)
 	defer alive.Stop()
 	var due <-chan time.Time // nil while nothing waits to be stored
@@ -112,6 +115,8 @@ func (l *leader) lead(ctx context.Context) error {
 			}
 		case <-due:
 		case <-alive.C:
+		case <-lost:
+			return errInterrupted
 		case <-l.keeper.drain:
 			return l.commit(ctx, "")
 		case <-ctx.Done():
@@ -124,8 +129,8 @@ func (l *leader) lead(ctx context.Context) error {
 	}
 }
 
-// While stages work, and events arrive faster than they are folded, a leader rests after each chunk, so that it takes
-// little of the time of the stages.
+// While stages work, and events arrive faster than they are folded, a leader rests after each chunk that it has read from
+// the broker, so that it takes little of the time of the stages.
 const (
 	restFactor = 4                // times as long as the chunk took
 	maxRest    = time.Second      // after one chunk
@@ -134,7 +139,7 @@ const (
 
 // rest waits after a chunk of so many events that took d.
 func (l *leader) rest(ctx context.Context, events int, d time.Duration) error {
-	if events < maxChunk || time.Since(l.at) > recent {
+	if handed := l.at.IsZero(); handed || events < maxChunk || time.Since(l.at) > recent {
 		return nil
 	}
 	timer := time.NewTimer(min(restFactor*d, maxRest))
@@ -164,22 +169,18 @@ func chunk(list []item, items <-chan item) []item {
 	return list
 }
 
-// read passes the events behind the checkpoint to items, until ctx ends.
-func (l *leader) read(ctx context.Context, items chan<- item) error {
-	q := pipeline.EventsQuery{After: l.stored.Position, Follow: true, Interrupted: func(err error) {
-		l.log.DebugContext(ctx, "reading of events is interrupted", slog.Any("error", err))
-	}}
-	for e, err := range pipeline.Outlines(ctx, l.js, l.generation, q) {
+// read passes the events behind the checkpoint to items, until ctx ends, or the reading is interrupted: what the stream
+// has may be another one then.
+func (l *leader) read(ctx context.Context, stop context.CancelCauseFunc, items chan<- item) error {
+	interrupted := func(err error) { stop(fmt.Errorf("%w: %w", errInterrupted, err)) }
+	for e, err := range l.keeper.config.Handover.Steps(ctx, l.js, l.generation, l.stored.Position, interrupted) {
 		if err != nil && e.Position == 0 {
 			return err
 		}
-		one := item{cell: e.Cell, stored: e.Stored, unreadable: err != nil}
-		if one.unreadable {
-			one.step.Position = e.Position
+		if err != nil {
 			l.log.WarnContext(ctx, "event is not in the record of its session", slog.Any("error", err))
-		} else {
-			one.step = sessions.NewStep(&e.AgentEventV1, e.Position)
 		}
+		one := item{step: e.Step, cell: e.Cell, position: e.Position, stored: e.Stored}
 		select {
 		case items <- one:
 		case <-ctx.Done():
@@ -197,13 +198,16 @@ func (l *leader) add(ctx context.Context, list []item) error {
 	position := *l.position.Load()
 	defer func() { l.position.Store(&position) }()
 	for i := range list {
-		s := &list[i].step
 		l.cell, l.at = list[i].cell, list[i].stored
-		position = position.With(l.cell, s.Position)
-		if list[i].unreadable {
+		position = position.With(l.cell, list[i].position)
+		s := list[i].step
+		if s == nil {
 			continue
 		}
 		e := l.folds[pipeline.SessionID{Source: s.Source, Session: s.Session}]
+		if l.isAgain(e.fold, s) {
+			return fmt.Errorf("stream %s: %w", pipeline.EventsStream(l.generation), pipeline.ErrWentBack)
+		}
 		e.fold.Add(s)
 		l.bytes += e.fold.Size() - e.size
 		e.size, e.used = e.fold.Size(), l.round
@@ -216,14 +220,24 @@ func (l *leader) add(ctx context.Context, list []item) error {
 	return nil
 }
 
+// isAgain reports whether an event was made again, at another position: the stream has lost the one that the fold has.
+// What was there when the leader began anew is taken as it is.
+func (l *leader) isAgain(f *sessions.Fold, s *sessions.Step) bool {
+	_, last := f.Positions()
+	return s.Position > last && s.Sequence > 0 && s.Sequence <= f.Sequence() && s.Position > l.begun.In(l.cell)
+}
+
 // load loads the folds of the sessions of a chunk that are not in memory, with one request. It does not use the
 // answer of a replica that is behind the checkpoint of this leader.
 func (l *leader) load(ctx context.Context, list []item) error {
 	subjects := []string{l.checkpointSubject()}
 	missing := map[pipeline.SessionID]string{}
 	for i := range list {
+		if list[i].step == nil {
+			continue
+		}
 		id := pipeline.SessionID{Source: list[i].step.Source, Session: list[i].step.Session}
-		if _, known := missing[id]; known || list[i].unreadable || l.folds[id] != nil {
+		if _, known := missing[id]; known || l.folds[id] != nil {
 			continue
 		}
 		missing[id] = l.foldSubject(id)
@@ -275,6 +289,9 @@ func (l *leader) last(ctx context.Context, subjects []string) (map[string]*jetst
 // commit stores the sessions that have changed, and the checkpoint under an owner. After an error nothing in memory
 // counts any more: what is stored is found out by taking the records over again.
 func (l *leader) commit(ctx context.Context, owner string) error {
+	if err := l.findStored(ctx); err != nil {
+		return err
+	}
 	next := l.stored
 	next.Position, next.Cell, next.Stored, next.Owner = *l.position.Load(), l.cell, l.at, owner
 	var messages []*nats.Msg
@@ -302,6 +319,17 @@ func (l *leader) commit(ctx context.Context, owner string) error {
 	l.evict()
 	l.round++
 	return nil
+}
+
+// findStored asks the broker when it has stored the last event, which is not known of one that was handed over.
+func (l *leader) findStored(ctx context.Context) error {
+	position := l.position.Load().In(l.cell)
+	if !l.at.IsZero() || position == 0 {
+		return nil
+	}
+	var err error
+	l.at, err = l.storedAt(ctx, l.cell, position)
+	return err
 }
 
 // messages returns the record and the fold of a session.

@@ -2,7 +2,9 @@ package summaries_test
 
 import (
 	"context"
+	"errors"
 	"os"
+	"sync"
 	"testing"
 	"time"
 
@@ -17,7 +19,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if code, is := pipelinetest.RunProgram(map[string]pipelinetest.Program{"keeper": runKeeper}); is {
+	if code, is := pipelinetest.RunProgram(map[string]pipelinetest.Program{"keeper": runKeeper, "stage and keeper": runWorker}); is {
 		os.Exit(code)
 	}
 	os.Exit(m.Run())
@@ -44,6 +46,55 @@ func runKeeper(ctx context.Context, arguments []byte, ready func()) error {
 	})
 }
 
+// workerArguments are the arguments of a worker in a process of its own.
+type workerArguments struct {
+	URL        string
+	Name       string
+	Partitions int
+}
+
+// runWorker runs a stage, and a keeper to which it hands its events, until ctx ends.
+func runWorker(ctx context.Context, arguments []byte, ready func()) error {
+	var a workerArguments
+	if err := json.Unmarshal(arguments, &a); err != nil {
+		return err
+	}
+	return pipelinetest.RunDrained(ctx, a.URL, ready, func(js jetstream.JetStream) (pipelinetest.Drainable, error) {
+		return newWorker(js, pipeline.Config{
+			Topology: pipeline.Topology{Generation: "v1", Partitions: a.Partitions},
+			Worker:   a.Name, Member: a.Name, Heartbeat: 100 * time.Millisecond, Handover: pipeline.NewHandover(),
+		}, config(64<<10, 5*time.Millisecond))
+	})
+}
+
+// worker is a stage with a keeper, which gets what the stage hands over.
+type worker struct {
+	stage  *pipeline.Stage
+	keeper *summaries.Keeper
+}
+
+func newWorker(js jetstream.JetStream, stage pipeline.Config, keeper summaries.Config) (*worker, error) {
+	keeper.Handover = stage.Handover
+	s, err := pipeline.New(js, stage)
+	if err != nil {
+		return nil, err
+	}
+	k, err := summaries.New(js, keeper)
+	return &worker{s, k}, err
+}
+
+// Run runs both until they are drained.
+func (w *worker) Run(ctx context.Context) error {
+	kept := make(chan error, 1)
+	go func() { kept <- w.keeper.Run(ctx) }()
+	err := w.stage.Run(ctx)
+	w.keeper.Drain()
+	return errors.Join(err, <-kept)
+}
+
+// Drain drains the stage, and then the keeper.
+func (w *worker) Drain() { w.stage.Drain() }
+
 func config(bytes int, every time.Duration) summaries.Config {
 	return summaries.Config{Bytes: bytes, Every: every, Beat: 50 * time.Millisecond}
 }
@@ -55,39 +106,45 @@ func startKeeper(t *testing.T, js jetstream.JetStream, cfg summaries.Config) (st
 	if err != nil {
 		t.Fatal(err)
 	}
-	ended := make(chan error, 1)
-	go func() { ended <- k.Run(context.WithoutCancel(t.Context())) }()
-	stopped := false
-	stop = func() {
-		if stopped {
-			return
-		}
-		stopped = true
-		k.Drain()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	}
-	t.Cleanup(stop)
-	return stop
+	return startDrained(t, k)
 }
 
 // runStage normalizes everything that the raw stream has.
 func runStage(t *testing.T, js jetstream.JetStream, top pipeline.Topology) {
 	t.Helper()
+	stop := startStage(t, js, top)
+	if err := pipeline.CatchUp(t.Context(), js, top); err != nil {
+		t.Fatal(err)
+	}
+	stop()
+}
+
+// startStage runs a stage in this process until stop, which drains it.
+func startStage(t *testing.T, js jetstream.JetStream, top pipeline.Topology) (stop func()) {
+	t.Helper()
 	stage, err := pipeline.New(js, pipeline.Config{Topology: top})
 	if err != nil {
 		t.Fatal(err)
 	}
+	return startDrained(t, stage)
+}
+
+// startDrained runs something until stop, which drains it.
+func startDrained(t *testing.T, d pipelinetest.Drainable) (stop func()) {
+	t.Helper()
 	ended := make(chan error, 1)
-	go func() { ended <- stage.Run(context.WithoutCancel(t.Context())) }()
-	if err := pipeline.CatchUp(t.Context(), js, top); err != nil {
-		t.Fatal(err)
+	go func() { ended <- d.Run(context.WithoutCancel(t.Context())) }()
+	var once sync.Once
+	stop = func() {
+		once.Do(func() {
+			d.Drain()
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+		})
 	}
-	stage.Drain()
-	if err := <-ended; err != nil {
-		t.Fatal(err)
-	}
+	t.Cleanup(stop)
+	return stop
 }
 
 // unexpected fails the test for an event that cannot be read.

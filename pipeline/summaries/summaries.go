@@ -154,15 +154,52 @@ func (s *store) fits(ctx context.Context, c *checkpoint, events *jetstream.Strea
 	if position == 0 {
 		return true, nil
 	}
-	stream := pipeline.EventsStream(envelopes.CellName(s.generation, c.Cell))
+	stored, err := s.storedAt(ctx, c.Cell, position)
+	if err != nil || c.Stored.IsZero() {
+		return err == nil, err
+	}
+	if !stored.IsZero() {
+		return stored.Equal(c.Stored), nil
+	}
+	// The message has expired, or the stream is as long again as it was before it went back in time.
+	stored, err = s.lastStored(ctx, c.Cell, position)
+	return !stored.After(c.Stored), err
+}
+
+// lastStored returns when the broker stored the last event of a cell up to a position, the zero time if there is none.
+func (s *store) lastStored(ctx context.Context, cell int, position uint64) (stored time.Time, err error) {
+	name := envelopes.CellName(s.generation, cell)
+	first, last := uint64(1), position // between which it is
+	for from := first; first <= last; from = first + (last-first+1)/2 {
+		m, err := pipeline.NextStored(ctx, s.js, pipeline.EventsStream(name), envelopes.EventFilter(name, "", "", ""), from)
+		switch {
+		case err != nil && !errors.Is(err, jetstream.ErrMsgNotFound):
+			return stored, fmt.Errorf("read stream %s: %w", pipeline.EventsStream(name), err)
+		case err == nil && m.Sequence <= last:
+			first, stored = m.Sequence, m.Time
+			if first == last {
+				return stored, nil
+			}
+		default:
+			last = from - 1
+		}
+	}
+	return stored, nil
+}
+
+// storedAt returns when the broker stored the message at a position of a cell, the zero time if it is not there.
+func (s *store) storedAt(ctx context.Context, cell int, position uint64) (time.Time, error) {
+	stream := pipeline.EventsStream(envelopes.CellName(s.generation, cell))
 	m, err := pipeline.NextStored(ctx, s.js, stream, ">", position)
 	switch {
 	case errors.Is(err, jetstream.ErrMsgNotFound):
-		return true, nil
+		return time.Time{}, nil
 	case err != nil:
-		return false, fmt.Errorf("read stream %s: %w", stream, err)
+		return time.Time{}, fmt.Errorf("read stream %s: %w", stream, err)
+	case m.Sequence != position:
+		return time.Time{}, nil
 	}
-	return m.Sequence != position || m.Time.Equal(c.Stored), nil // a message that is not there has expired
+	return m.Time, nil
 }
 
 // checkpointMessage returns the message of a checkpoint that replaces the one at a sequence, 0 for none.
