@@ -64,7 +64,7 @@ var errStale = errors.New("replica has not got the checkpoint yet")
 
 // load loads the states of sessions that are not live, together. A session whose state
 // cannot be decoded is damaged, alone. checkpoint is the
-// sequence of the newest checkpoint that this worker knows of, see [sessions.read]; archivedTo is that of
+// sequence of the newest checkpoint that this worker knows of, see [sessionCache.read]; archivedTo is that of
 // [readStates].
 func (c *sessionCache) load(ctx context.Context, keys []sessionKey, checkpoint, archivedTo uint64) error {
 	subjects := make([]string, len(keys))

@@ -22,70 +22,77 @@ import (
 // Their memory holds a part of the sessions, so most folds are loaded again and again.
 func TestKeepersKilledAnywhereKeepEveryEventOnce(t *testing.T) {
 	t.Parallel()
-	const keepers, rounds = 3, 12
 	server := pipelinetest.NewServer(t)
 	top := pipeline.Topology{Generation: "v1", Partitions: 4}
 	js := server.Provision(top)
 	arguments := keeperArguments{URL: server.URL(), Bytes: 64 << 10, Every: 5}
-	var processes [keepers]*pipelinetest.Process
-	for i := range processes {
-		processes[i] = pipelinetest.StartProcess(t, "keeper", arguments)
-	}
-	random := rand.New(rand.NewPCG(1, 2))
-	records := pipelinetest.Workload(7, 60, 2400)
-	for round := range rounds {
-		n := len(records) / (rounds - round)
-		pipelinetest.Publish(t, js, records[:n]...)
-		records = records[n:]
-		victim := random.IntN(keepers)
-		kill := time.AfterFunc(time.Duration(random.IntN(60))*time.Millisecond, processes[victim].Kill)
-		runStage(t, js, top)
-		if kill.Stop() {
-			processes[victim].Kill()
-		}
-		processes[victim] = pipelinetest.StartProcess(t, "keeper", arguments)
+	keepers := startProcesses(t, 3, func(int) *pipelinetest.Process { return pipelinetest.StartProcess(t, "keeper", arguments) })
+	for records := range slices.Chunk(pipelinetest.Workload(7, 60, 2400), 200) {
+		pipelinetest.Publish(t, js, records...)
+		keepers.killOne(func() { runStage(t, js, top) })
 	}
 	requireExact(t, js, "v1")
-	for _, p := range processes {
-		if code := p.Stop(); code != 0 {
-			t.Errorf("keeper: exit code %d\n%s", code, p.Output())
-		}
-	}
+	keepers.stop(t)
 }
 
 // TestWorkersKilledAnywhereKeepEveryEventOnce kills workers, each with a stage that hands its events to a keeper.
 func TestWorkersKilledAnywhereKeepEveryEventOnce(t *testing.T) {
 	t.Parallel()
-	const workers, rounds = 2, 8
 	server := pipelinetest.NewServer(t)
 	top := pipeline.Topology{Generation: "v1", Partitions: 4}
 	js := server.Provision(top)
-	started := 0
-	start := func() *pipelinetest.Process {
-		started++
-		return pipelinetest.StartProcess(t, "stage and keeper", workerArguments{server.URL(), fmt.Sprintf("w%d", started), top.Partitions})
-	}
-	var processes [workers]*pipelinetest.Process
-	for i := range processes {
-		processes[i] = start()
-	}
-	random := rand.New(rand.NewPCG(3, 4))
-	for records := range slices.Chunk(pipelinetest.Workload(11, 60, 2400), 2400/rounds) {
-		victim := random.IntN(workers)
-		kill := time.AfterFunc(time.Duration(random.IntN(60))*time.Millisecond, processes[victim].Kill)
-		pipelinetest.Publish(t, js, records...)
-		if kill.Stop() {
-			processes[victim].Kill()
-		}
-		processes[victim] = start()
+	workers := startProcesses(t, 2, func(n int) *pipelinetest.Process {
+		return pipelinetest.StartProcess(t, "stage and keeper", workerArguments{server.URL(), fmt.Sprintf("w%d", n), top.Partitions})
+	})
+	for records := range slices.Chunk(pipelinetest.Workload(11, 60, 2400), 300) {
+		workers.killOne(func() { pipelinetest.Publish(t, js, records...) })
 		if err := pipeline.CatchUp(t.Context(), js, top); err != nil {
 			t.Fatal(err)
 		}
 	}
 	requireExact(t, js, "v1")
-	for _, p := range processes {
-		if code := p.Stop(); code != 0 {
-			t.Errorf("worker: exit code %d\n%s", code, p.Output())
+	workers.stop(t)
+}
+
+// processes run the same program; each that is killed is replaced.
+type processes struct {
+	random  *rand.Rand
+	start   func(n int) *pipelinetest.Process // the nth
+	started int
+	running []*pipelinetest.Process
+}
+
+func startProcesses(t *testing.T, count int, start func(n int) *pipelinetest.Process) *processes {
+	t.Helper()
+	p := &processes{random: rand.New(rand.NewPCG(1, 2)), start: start}
+	for range count {
+		p.running = append(p.running, p.next())
+	}
+	return p
+}
+
+func (p *processes) next() *pipelinetest.Process {
+	p.started++
+	return p.start(p.started)
+}
+
+// killOne kills one of them at a random moment of what is done meanwhile, or after it.
+func (p *processes) killOne(meanwhile func()) {
+	victim := p.random.IntN(len(p.running))
+	kill := time.AfterFunc(time.Duration(p.random.IntN(60))*time.Millisecond, p.running[victim].Kill)
+	meanwhile()
+	if kill.Stop() {
+		p.running[victim].Kill()
+	}
+	p.running[victim] = p.next()
+}
+
+// stop drains all, and fails the test when that fails.
+func (p *processes) stop(t *testing.T) {
+	t.Helper()
+	for _, one := range p.running {
+		if code := one.Stop(); code != 0 {
+			t.Errorf("exit code %d\n%s", code, one.Output())
 		}
 	}
 }

@@ -1,0 +1,284 @@
+package pipelinetest
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/klauspost/compress/zstd"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"tributary/envelopes"
+	"tributary/normalizers"
+	"tributary/pipeline"
+)
+
+// sessionID identifies a session.
+type sessionID struct {
+	source envelopes.Source
+	id     string
+}
+
+// event is an event with the digest of its data: generations may be larger than memory. It is
+// small, because a comparison has each event twice.
+type event struct {
+	sequence  uint64 // in the session
+	raw       uint64
+	partition int32
+	size      int32
+	digest    [16]byte // the begin of the SHA-256
+}
+
+func newEvent(sequence, raw uint64, partition int, data []byte) event {
+	digest := sha256.Sum256(data)
+	return event{sequence, raw, int32(partition), int32(len(data)), [16]byte(digest[:])}
+}
+
+// deadLetter is the dead letter of a record.
+type deadLetter struct {
+	reason string
+	data   []byte
+}
+
+// content is what a generation holds, or should hold.
+type content struct {
+	cell        int // that is being read
+	events      map[sessionID][]event
+	deadLetters map[uint64][]deadLetter // by cell and raw sequence, see [pipeline.PlaceOf]
+	states      map[sessionID][]byte
+	subjects    map[sessionID]string                  // of the states under their own subjects
+	wholes      map[string]stateMessage               // by their subjects
+	changes     map[string]stateMessage               // by the subjects of the wholes
+	archives    map[string]map[sessionID]stateMessage // by the subjects of the archives
+	checkpoints map[int]pipeline.Checkpoint
+	gaps        map[int]map[string]bool // subjects of the states of sessions with gaps, by partition
+}
+
+func newContent() *content {
+	return &content{
+		events:      make(map[sessionID][]event),
+		deadLetters: make(map[uint64][]deadLetter),
+		states:      make(map[sessionID][]byte),
+		subjects:    make(map[sessionID]string),
+		wholes:      make(map[string]stateMessage),
+		changes:     make(map[string]stateMessage),
+		archives:    make(map[string]map[sessionID]stateMessage),
+		checkpoints: make(map[int]pipeline.Checkpoint),
+		gaps:        make(map[int]map[string]bool),
+	}
+}
+
+// stored reads what the generation holds.
+func (x Expectation) stored(ctx context.Context, js jetstream.JetStream) (*content, error) {
+	c := newContent()
+	for cell := range x.cells() {
+		c.cell = cell
+		if err := c.readAll(ctx, js, pipeline.EventsStream(x.cellName(cell))); err != nil {
+			return nil, err
+		}
+	}
+	return c, nil
+}
+
+// readAll reads what the events stream of the cell holds. What a consumer says is pending is not all: it leaves a
+// message out that has just replaced another, keeps those that are removed meanwhile, and may be that of a replica that is behind.
+func (c *content) readAll(ctx context.Context, js jetstream.JetStream, stream string) error {
+	for next := uint64(1); ; {
+		if err := c.readFrom(ctx, js, stream, &next); err != nil {
+			return err
+		}
+		if _, err := pipeline.NextStored(ctx, js, stream, ">", next); errors.Is(err, jetstream.ErrMsgNotFound) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+	}
+}
+
+// readFrom reads what one consumer sends from next on, and moves next behind it.
+func (c *content) readFrom(ctx context.Context, js jetstream.JetStream, stream string, next *uint64) error {
+	consumer, err := js.OrderedConsumer(ctx, stream, jetstream.OrderedConsumerConfig{DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: *next})
+	if err != nil || consumer.CachedInfo().NumPending == 0 {
+		return err
+	}
+	messages, err := consumer.Messages()
+	if err != nil {
+		return err
+	}
+	defer messages.Stop()
+	for {
+		m, err := messages.Next(jetstream.NextMaxWait(time.Second))
+		if errors.Is(err, nats.ErrTimeout) {
+			return ctx.Err()
+		}
+		if err != nil {
+			return err
+		}
+		meta, err := m.Metadata()
+		if err != nil {
+			return err
+		}
+		if err := c.read(m, meta.Sequence.Stream); err != nil {
+			return fmt.Errorf("message %d of %s: %w", meta.Sequence.Stream, stream, err)
+		}
+		if *next = meta.Sequence.Stream + 1; meta.NumPending == 0 {
+			return nil
+		}
+	}
+}
+
+// read adds a message of the generation, which is stored at a sequence.
+func (c *content) read(m jetstream.Msg, sequence uint64) error {
+	kind, _, _ := strings.Cut(m.Subject(), ".")
+	switch kind {
+	case "events":
+		ce, err := envelopes.Decode(m.Headers(), m.Data())
+		if err != nil {
+			return err
+		}
+		e, p, err := envelopes.FromCloudEvent(ce)
+		if err != nil {
+			return err
+		}
+		if want := envelopes.EventSubject(envelopes.CellName(p.Generation, c.cell), &e); m.Subject() != want {
+			return errors.New("event at another subject than its own")
+		}
+		id := sessionID{e.Source, e.SessionID}
+		c.events[id] = append(c.events[id], newEvent(e.Sequence, p.RawSequence, p.Partition, ce.DataEncoded))
+	case "deadletters":
+		raw, err := strconv.ParseUint(m.Headers().Get(envelopes.HeaderSequence), 10, 64)
+		if err != nil {
+			return err
+		}
+		at := pipeline.PlaceOf(c.cell, raw)
+		c.deadLetters[at] = append(c.deadLetters[at], deadLetter{m.Headers().Get(envelopes.HeaderReason), m.Data()})
+	case "states":
+		subject, changed := strings.CutSuffix(m.Subject(), "+")
+		if changed {
+			c.changes[subject] = stateMessage{sequence, m.Data()}
+			return nil
+		}
+		s, err := normalizers.DecodeSession(m.Data())
+		if err != nil {
+			return err
+		}
+		id := sessionID{s.Source(), s.ID()}
+		if old, ok := c.wholes[subject]; ok {
+			return fmt.Errorf("second state of a session: the first is message %d", old.sequence)
+		}
+		c.wholes[subject] = stateMessage{sequence, m.Data()}
+		c.subjects[id] = subject
+	case "checkpoints":
+		a, err := envelopes.ParseCheckpointSubject(m.Subject())
+		if err != nil {
+			return err
+		}
+		var p pipeline.Checkpoint
+		if err := json.Unmarshal(m.Data(), &p); err != nil {
+			return err
+		}
+		c.checkpoints[a.Partition] = p // an owner that moves states may have stored another one since
+	case "archives":
+		states, err := readArchive(m.Data())
+		if err != nil {
+			return err
+		}
+		c.archives[m.Subject()] = states // as the newest message has them
+	}
+	return nil
+}
+
+// stateMessage is a state, or a part of one, as it is stored at a sequence.
+type stateMessage struct {
+	sequence uint64
+	data     []byte
+}
+
+// addStates adds the states of the sessions: the whole under its own subject with the change that names it, or
+// the copy in an archive where that was stored later, as a server that was killed can bring back an older one that was
+// removed. It returns how many are changed, and how many are in archives.
+func (c *content) addStates() (changed, archived int, err error) {
+	at := make(map[sessionID]uint64)
+	for id, subject := range c.subjects {
+		whole := c.wholes[subject]
+		c.states[id], at[id] = whole.data, whole.sequence
+		change, ok := c.changes[subject]
+		base, n := binary.Uvarint(change.data)
+		if !ok || base < whole.sequence {
+			continue
+		}
+		if base > whole.sequence {
+			return 0, 0, fmt.Errorf("message %d is a change of message %d, and %s is message %d", change.sequence, base, subject, whole.sequence)
+		}
+		s, err := normalizers.DecodeChanged(whole.data, change.data[n:])
+		if err != nil {
+			return 0, 0, fmt.Errorf("message %d, a change of %s: %w", change.sequence, subject, err)
+		}
+		c.states[id], at[id] = s.Encode(), change.sequence
+		changed++
+	}
+	for _, states := range c.archives {
+		for id, s := range states {
+			if s.sequence > at[id] {
+				c.states[id] = s.data
+				archived++
+			}
+		}
+	}
+	return changed, archived, nil
+}
+
+// readArchive returns the states that an archive has.
+func readArchive(data []byte) (map[sessionID]stateMessage, error) {
+	if len(data) == 0 || data[0] != 1 {
+		return nil, errors.New("archive of another version")
+	}
+	d, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1))
+	if err != nil {
+		return nil, err
+	}
+	defer d.Close()
+	plain, err := d.DecodeAll(data[1:], nil)
+	if err != nil {
+		return nil, err
+	}
+	states := make(map[sessionID]stateMessage)
+	for r := bytes.NewReader(plain); r.Len() > 0; {
+		var part [2][]byte // name and state
+		var sequence uint64
+		for i := range part {
+			n, err := binary.ReadUvarint(r)
+			if err != nil {
+				return nil, err
+			}
+			part[i] = make([]byte, n)
+			if _, err := io.ReadFull(r, part[i]); err != nil {
+				return nil, err
+			}
+			if i == 0 {
+				if sequence, err = binary.ReadUvarint(r); err != nil {
+					return nil, err
+				}
+			}
+		}
+		s, err := normalizers.DecodeSession(part[1])
+		if err != nil {
+			return nil, err
+		}
+		id := sessionID{s.Source(), s.ID()}
+		if name := string(id.source) + "." + envelopes.Token(id.id); name != string(part[0]) || states[id].data != nil {
+			return nil, fmt.Errorf("state of %s in the place of %s", name, part[0])
+		}
+		states[id] = stateMessage{sequence, part[1]}
+	}
+	return states, nil
+}

@@ -1,0 +1,197 @@
+package pipelinetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"tributary/envelopes"
+	"tributary/normalizers"
+	"tributary/pipeline"
+)
+
+// fold computes the content that the generation should hold.
+func (x Expectation) fold(ctx context.Context, js jetstream.JetStream, r *Report) (*content, error) {
+	f := rawFold{Expectation: x, content: newContent(), sessions: make(map[sessionID]*normalizers.Session), partitions: make(map[sessionID]int)}
+	claims := pipeline.NewClaims(js)
+	for m, err := range x.rawMessages(ctx, js) {
+		if err != nil {
+			return nil, err
+		}
+		r.Records++
+		record, claim, cause := pipeline.ReadRecord(m.Msg, m.sequence, m.stored)
+		if claim != (pipeline.Claim{}) && cause == nil {
+			record.Data, cause = claims.Get(ctx, claim)
+		}
+		if m.cell == 0 && slices.Contains(x.Crashed, m.sequence) {
+			cause = pipeline.ErrCrashed
+		}
+		if err := f.record(m, record, cause, r); err != nil {
+			return nil, fmt.Errorf("record %d: %w", m.sequence, err)
+		}
+	}
+	f.encodeStates()
+	r.Sessions = len(f.states)
+	return f.content, nil
+}
+
+// rawFold is the fold of the raw stream so far.
+type rawFold struct {
+	Expectation
+	*content
+
+	sessions   map[sessionID]*normalizers.Session
+	partitions map[sessionID]int // of the last record of each session
+}
+
+// record adds the events of a record, or its dead letter where it has a cause or cannot be
+// normalized.
+func (f *rawFold) record(m rawMessage, record normalizers.Record, cause error, r *Report) error {
+	id := sessionID{record.Source, record.Session}
+	partition := partitionOf(m.Subject)
+	f.partitions[id] = partition
+	addressed := id.source != envelopes.UnknownSource
+	if addressed && f.sessions[id] == nil {
+		f.sessions[id] = normalizers.NewSession(id.source, id.id)
+		f.Topology.Settings.Apply(f.sessions[id])
+	}
+	var result normalizers.Result
+	if cause == nil {
+		result, cause = f.normalize(f.sessions, id, record)
+	}
+	if cause != nil {
+		reason, permanent := pipeline.Reason(cause)
+		if !permanent {
+			return cause
+		}
+		if addressed {
+			if _, ok := f.sessions[id].Reject(record); !ok {
+				return nil
+			}
+			f.states[id] = nil
+		}
+		r.DeadLetters++
+		at := pipeline.PlaceOf(m.cell, m.sequence)
+		f.deadLetters[at] = append(f.deadLetters[at], deadLetter{reason, m.Data})
+		return nil
+	}
+	for _, e := range result.Events {
+		data, err := e.Event.AppendJSON(nil)
+		if err != nil {
+			return err
+		}
+		r.Events++
+		f.events[id] = append(f.events[id], newEvent(e.Event.Sequence, e.Sequence, partition, data))
+	}
+	f.states[id] = nil
+	return nil
+}
+
+// encodeStates adds the states of the sessions, and the gaps that they have.
+func (f *rawFold) encodeStates() {
+	for id := range f.states {
+		f.states[id] = f.sessions[id].Encode()
+		if len(f.sessions[id].Gaps()) == 0 {
+			continue
+		}
+		p := f.partitions[id]
+		if f.gaps[p] == nil {
+			f.gaps[p] = make(map[string]bool)
+		}
+		f.gaps[p][envelopes.StateSubject(f.cellName(p), p, id.source, id.id)] = true
+	}
+}
+
+// normalize calls the normalizer of x. When it panics, the session is restored.
+func (x Expectation) normalize(sessions map[sessionID]*normalizers.Session, id sessionID, r normalizers.Record) (result normalizers.Result, err error) {
+	if x.Normalize == nil {
+		return normalizers.Normalize(sessions[id], r)
+	}
+	before := sessions[id].Encode()
+	defer func() {
+		if v := recover(); v != nil {
+			err = &normalizers.PanicError{Value: v}
+			s, decodeErr := normalizers.DecodeSession(before)
+			sessions[id] = s
+			err = errors.Join(err, decodeErr)
+		}
+	}()
+	return x.Normalize(sessions[id], r)
+}
+
+func partitionOf(subject string) int {
+	if a, err := envelopes.ParseRawSubject(subject); err == nil {
+		return a.Partition
+	}
+	return 0
+}
+
+// rawMessage is a message of a raw stream.
+type rawMessage struct {
+	*nats.Msg
+	cell     int
+	sequence uint64
+	stored   time.Time
+}
+
+// rawMessages iterates over the raw streams through their leaders, one message at a time.
+func (x Expectation) rawMessages(ctx context.Context, js jetstream.JetStream) func(yield func(rawMessage, error) bool) {
+	return func(yield func(rawMessage, error) bool) {
+		for cell := range x.cells() {
+			for m, err := range rawMessages(ctx, js, cell) {
+				if !yield(m, err) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// rawMessages iterates over the raw stream of a cell.
+func rawMessages(ctx context.Context, js jetstream.JetStream, cell int) func(yield func(rawMessage, error) bool) {
+	return func(yield func(rawMessage, error) bool) {
+		for next := uint64(1); ; {
+			body := fmt.Appendf(nil, `{"seq":%d,"next_by_subj":">"}`, next)
+			reply, err := js.Conn().RequestWithContext(ctx, jetstream.DefaultAPIPrefix+"STREAM.MSG.GET."+pipeline.RawStreamOf(cell), body)
+			if err != nil {
+				yield(rawMessage{}, err)
+				return
+			}
+			var answer struct {
+				Message struct {
+					Subject  string    `json:"subject"`
+					Sequence uint64    `json:"seq"`
+					Header   []byte    `json:"hdrs"`
+					Data     []byte    `json:"data"`
+					Time     time.Time `json:"time"`
+				} `json:"message"`
+				Error *jetstream.APIError `json:"error"`
+			}
+			if err := json.Unmarshal(reply.Data, &answer); err != nil {
+				yield(rawMessage{}, err)
+				return
+			}
+			if answer.Error != nil {
+				if answer.Error.ErrorCode != jetstream.JSErrCodeMessageNotFound {
+					yield(rawMessage{}, answer.Error)
+				}
+				return
+			}
+			a := answer.Message
+			m := &nats.Msg{Subject: a.Subject, Data: a.Data}
+			if len(a.Header) > 0 {
+				m.Header, _ = nats.DecodeHeadersMsg(a.Header) // what a client gets when the headers are damaged
+			}
+			if !yield(rawMessage{m, cell, a.Sequence, a.Time}, nil) {
+				return
+			}
+			next = a.Sequence + 1
+		}
+	}
+}
