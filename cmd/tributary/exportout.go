@@ -15,7 +15,7 @@ import (
 	"github.com/minio/minio-go/v7/pkg/credentials"
 	"github.com/minio/minio-go/v7/pkg/s3utils"
 
-	"tributary/pipeline/export"
+	"tributary/pipeline/objects"
 )
 
 // exportOut is the place that --out names: a folder, or a bucket and a prefix in it.
@@ -81,7 +81,7 @@ const (
 )
 
 // bucket returns the bucket of an export, whose endpoint, region and credentials are those of the AWS tools.
-func (c *config) bucket(out exportOut) (*export.Bucket, error) {
+func (c *config) bucket(out exportOut) (*objects.Bucket, error) {
 	host, secure := "s3.amazonaws.com", true
 	if endpoint := cmp.Or(c.S3Endpoint, c.AWSEndpoint); endpoint != "" {
 		u, err := url.Parse(endpoint)
@@ -105,5 +105,5 @@ func (c *config) bucket(out exportOut) (*export.Bucket, error) {
 	if err != nil {
 		return nil, fmt.Errorf("object store: %w: check AWS_ENDPOINT_URL", err)
 	}
-	return &export.Bucket{Client: client, Name: out.bucket, Prefix: out.prefix}, nil
+	return &objects.Bucket{Client: client, Name: out.bucket, Prefix: out.prefix}, nil
 }

@@ -3,74 +3,41 @@ package export
 import (
 	"bytes"
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
-	"io"
+	"io/fs"
 	"log/slog"
-	"net"
-	"net/http"
-	"net/url"
 	"path"
-	"strings"
-	"time"
 
 	"github.com/minio/minio-go/v7"
 	"golang.org/x/sync/errgroup"
+
+	"tributary/pipeline/objects"
 )
 
 // ErrOtherRun means that another export has begun to write to the same place since this one began.
 var ErrOtherRun = errors.New("another export writes here: stop one of them")
 
-// Bucket is where in an object store of S3's protocol an export goes. The store says what is wrong with the
-// bucket or the credentials when [Run] begins.
-type Bucket struct {
-	Client *minio.Client
-	Name   string
-	Prefix string        // of the names of all objects, without a slash at its ends; empty for none
-	Limit  time.Duration // how long a request is repeated while the store is away; 0 is without end
-}
-
-// bucket is a bucket as the [place] of an export.
+// bucket is a bucket as the [place] of an export. The store says what is wrong with the bucket or the credentials
+// when [Run] begins.
 type bucket struct {
-	Bucket
+	*objects.Bucket
 	cell    int
 	log     *slog.Logger
 	etag    string // of the manifest, empty for none
 	checked bool   // whether the store has conditional writes
 }
 
-// Requests to a store.
-const (
-	parallelPuts = 8
-	minPause     = 200 * time.Millisecond
-	maxPause     = 10 * time.Second
-)
-
-// String is the address of the objects.
-func (b *bucket) String() string { return "s3://" + path.Join(b.Name, b.Prefix) }
+// parallelPuts is how many files are put at the same time.
+const parallelPuts = 8
 
 func (b *bucket) manifest() string { return manifestName(b.cell) }
 
-func (b *bucket) key(name string) string { return path.Join(b.Prefix, name) }
-
-func (b *bucket) core() minio.Core { return minio.Core{Client: b.Client} }
-
 func (b *bucket) load(ctx context.Context) (data []byte, err error) {
-	err = b.request(ctx, func() error {
-		body, info, _, err := b.core().GetObject(ctx, b.Name, b.key(controlDir+"/"+b.manifest()), minio.GetObjectOptions{})
-		if minio.ToErrorResponse(err).Code == minio.NoSuchKey {
-			data, b.etag = nil, ""
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		defer body.Close()
-		data, err = io.ReadAll(body)
-		b.etag = info.ETag
-		return err
-	})
+	data, b.etag, err = b.GetTagged(ctx, controlDir+"/"+b.manifest())
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
 	return data, err
 }
 
@@ -84,7 +51,7 @@ func (b *bucket) save(ctx context.Context, manifest []byte) error {
 		opts.SetMatchETag(b.etag)
 	}
 	err := b.saveIf(ctx, manifest, opts)
-	if changed(err) { // or the answer to an earlier try was lost
+	if objects.Changed(err) { // or the answer to an earlier try was lost
 		have, err := b.load(ctx)
 		if err != nil {
 			return err
@@ -101,7 +68,7 @@ func (b *bucket) save(ctx context.Context, manifest []byte) error {
 	b.checked = true
 	opts = minio.PutObjectOptions{}
 	opts.SetMatchETagExcept("*") // fails, for the manifest is there
-	if err := b.saveIf(ctx, manifest, opts); !changed(err) {
+	if err := b.saveIf(ctx, manifest, opts); !objects.Changed(err) {
 		if err == nil {
 			b.log.WarnContext(ctx, "the object store ignores conditions of writes: make sure that one export at a time writes to the prefix", "to", b.String())
 		}
@@ -113,36 +80,20 @@ func (b *bucket) save(ctx context.Context, manifest []byte) error {
 // saveIf puts the manifest, on a condition.
 func (b *bucket) saveIf(ctx context.Context, manifest []byte, opts minio.PutObjectOptions) error {
 	opts.ContentType = "application/json"
-	return b.request(ctx, func() error {
-		info, err := b.core().PutObject(ctx, b.Name, b.key(controlDir+"/"+b.manifest()), bytes.NewReader(manifest), int64(len(manifest)), "", "", opts)
-		if err == nil {
-			b.etag = info.ETag
-		}
-		return err
-	})
-}
-
-// changed reports whether the condition of a write does not hold.
-func changed(err error) bool {
-	r, ok := errors.AsType[minio.ErrorResponse](err)
-	return ok && (r.StatusCode == http.StatusPreconditionFailed || r.Code == minio.NoSuchKey)
+	etag, err := b.PutIf(ctx, controlDir+"/"+b.manifest(), manifest, opts)
+	if err == nil {
+		b.etag = etag
+	}
+	return err
 }
 
 func (b *bucket) names(ctx context.Context) (list []string, err error) {
-	prefix := b.key("date=")
-	err = b.request(ctx, func() error {
-		list = nil
-		for o := range b.Client.ListObjectsIter(ctx, b.Name, minio.ListObjectsOptions{Prefix: prefix, Recursive: true}) {
-			if o.Err != nil {
-				return o.Err
-			}
-			name := strings.TrimPrefix(strings.TrimPrefix(o.Key, b.Prefix), "/")
-			if ok, _ := path.Match(partPattern, name); ok {
-				list = append(list, name)
-			}
+	all, err := b.ListNames(ctx, "date=")
+	for _, o := range all {
+		if ok, _ := path.Match(partPattern, o.Name); ok {
+			list = append(list, o.Name)
 		}
-		return nil
-	})
+	}
 	return list, err
 }
 
@@ -159,84 +110,12 @@ func (b *bucket) add(ctx context.Context, files []file) error {
 			}
 			var opts minio.PutObjectOptions
 			opts.SetMatchETagExcept("*")
-			err := b.request(ctx, func() error {
-				_, err := b.core().PutObject(ctx, b.Name, b.key(f.name), bytes.NewReader(data.Bytes()), int64(data.Len()), "", "", opts)
-				return err
-			})
-			if changed(err) {
+			_, err := b.PutIf(ctx, f.name, data.Bytes(), opts)
+			if objects.Changed(err) {
 				return nil
 			}
 			return err
 		})
 	}
 	return group.Wait()
-}
-
-// request makes a request, again while the store is away. The error says what to do.
-func (b *bucket) request(ctx context.Context, do func() error) error {
-	began := time.Now()
-	for wait := minPause; ; wait = min(2*wait, maxPause) {
-		err := do()
-		switch {
-		case err == nil:
-			return nil
-		case ctx.Err() != nil:
-			return context.Cause(ctx)
-		case !away(err) || b.Limit > 0 && time.Since(began)+wait > b.Limit:
-			return b.explain(err)
-		}
-		b.log.WarnContext(ctx, "the object store does not take a request: trying again", "in", wait, "error", b.explain(err))
-		timer := time.NewTimer(wait)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-			return context.Cause(ctx)
-		}
-	}
-}
-
-// away reports whether a request may succeed later: there was no answer, or one that the store is busy.
-func away(err error) bool {
-	if r, ok := errors.AsType[minio.ErrorResponse](err); ok {
-		switch r.StatusCode {
-		case http.StatusNotImplemented:
-			return false
-		case http.StatusRequestTimeout, http.StatusConflict, http.StatusTooManyRequests:
-			return true
-		}
-		return r.StatusCode >= http.StatusInternalServerError
-	}
-	_, network := errors.AsType[net.Error](err)
-	_, certificate := errors.AsType[*tls.CertificateVerificationError](err)
-	return (network || errors.Is(err, io.ErrUnexpectedEOF)) && !certificate && !errors.Is(err, http.ErrSchemeMismatch)
-}
-
-// explain adds what to do about an error. The text has no credentials.
-func (b *bucket) explain(err error) error {
-	endpoint := b.Client.EndpointURL()
-	r, answered := errors.AsType[minio.ErrorResponse](err)
-	network, unanswered := errors.AsType[*url.Error](err)
-	switch {
-	case changed(err):
-		return err
-	case unanswered:
-		return fmt.Errorf("%s: no answer of %s: %w: check AWS_ENDPOINT_URL, and run the export again: it goes on where it ended", b, endpoint, network.Err)
-	case !answered:
-		return fmt.Errorf("%s: %w", b, err)
-	}
-	cure := "run the export again: it goes on where it ended"
-	switch {
-	case r.Code == minio.NoSuchBucket:
-		cure = "create the bucket, or name another"
-	case r.StatusCode == http.StatusForbidden, r.StatusCode == http.StatusUnauthorized:
-		cure = "check the credentials, which need the rights s3:ListBucket, s3:GetObject and s3:PutObject"
-	case r.StatusCode == http.StatusMovedPermanently, r.Code == minio.AuthorizationHeaderMalformed:
-		cure = "set AWS_REGION to the region of the bucket"
-	case r.Code == minio.EntityTooLarge:
-		cure = "export with less --span-bytes"
-	case r.StatusCode == http.StatusNotImplemented:
-		cure = "name a store with conditional writes"
-	}
-	return fmt.Errorf("%s: %s says %s: %w: %s", b, endpoint, r.Code, err, cure)
 }

@@ -19,13 +19,14 @@ import (
 	"github.com/minio/minio-go/v7"
 
 	"tributary/pipeline/export"
+	"tributary/pipeline/objects"
 	"tributary/pipeline/pipelinetest"
 )
 
 // inBucket returns the configuration of an export to a bucket, in spans of a few events.
 func inBucket(s *pipelinetest.ObjectStore) export.Config {
 	return export.Config{
-		Bucket: &export.Bucket{Client: s.Client, Name: pipelinetest.Bucket, Prefix: "team a/events", Limit: time.Minute},
+		Bucket: &objects.Bucket{Client: s.Client, Name: pipelinetest.Bucket, Prefix: "team a/events", Limit: time.Minute},
 		Format: export.Parquet, Generation: "v1", SpanBytes: 10_000, Drain: time.Minute, Logger: quiet,
 	}
 }
@@ -278,15 +279,15 @@ func TestErrorsOfAStoreNameTheCure(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		intercept pipelinetest.Intercept
-		change    func(*export.Bucket)
+		change    func(*objects.Bucket)
 		want      string
 	}{
-		"no bucket":       {nil, func(b *export.Bucket) { b.Name = "nothing" }, "s3://nothing/team a/events: STORE says NoSuchBucket: The specified bucket does not exist: create the bucket, or name another"},
+		"no bucket":       {nil, func(b *objects.Bucket) { b.Name = "nothing" }, "s3://nothing/team a/events: STORE says NoSuchBucket: The specified bucket does not exist: create the bucket, or name another"},
 		"denied":          {refuse(http.StatusForbidden, "AccessDenied"), nil, "s3://telemetry/team a/events: STORE says AccessDenied: refused: check the credentials, which need the rights s3:ListBucket, s3:GetObject and s3:PutObject"},
 		"wrong key":       {refuse(http.StatusForbidden, "InvalidAccessKeyId"), nil, "STORE says InvalidAccessKeyId: refused: check the credentials"},
 		"other region":    {refuse(http.StatusBadRequest, "AuthorizationHeaderMalformed"), nil, "refused: set AWS_REGION to the region of the bucket"},
-		"busy":            {refuse(http.StatusServiceUnavailable, "SlowDown"), func(b *export.Bucket) { b.Limit = 1 }, "STORE says SlowDown: refused: run the export again: it goes on where it ended"},
-		"no answer":       {func(http.ResponseWriter, *http.Request, http.Handler) { panic(http.ErrAbortHandler) }, func(b *export.Bucket) { b.Limit = 1 }, "s3://telemetry/team a/events: no answer of STORE: "},
+		"busy":            {refuse(http.StatusServiceUnavailable, "SlowDown"), func(b *objects.Bucket) { b.Limit = 1 }, "STORE says SlowDown: refused: run the export again: it goes on where it ended"},
+		"no answer":       {func(http.ResponseWriter, *http.Request, http.Handler) { panic(http.ErrAbortHandler) }, func(b *objects.Bucket) { b.Limit = 1 }, "s3://telemetry/team a/events: no answer of STORE: "},
 		"no conditions":   {refuse(http.StatusNotImplemented, "NotImplemented"), nil, "STORE says NotImplemented: refused: name a store with conditional writes"},
 		"too large files": {refuse(http.StatusBadRequest, "EntityTooLarge"), nil, "STORE says EntityTooLarge: refused: export with less --span-bytes"},
 	} {

@@ -19,12 +19,13 @@ import (
 
 	"tributary/envelopes"
 	"tributary/pipeline"
+	"tributary/pipeline/objects"
 )
 
 // Config says what is exported, and where to.
 type Config struct {
-	Dir        string  // folder of the files; one export at a time may write to it
-	Bucket     *Bucket // where the files are instead of Dir; nil for none
+	Dir        string          // folder of the files; one export at a time may write to it
+	Bucket     *objects.Bucket // where the files are instead of Dir; nil for none
 	Generation string
 	Format     Format
 	Raw        bool          // rows have the raw record
@@ -133,8 +134,14 @@ func streamInfos(ctx context.Context, js jetstream.JetStream, generation string)
 func (c *Config) places(cells int) ([]place, error) {
 	places := make([]place, cells)
 	if c.Bucket != nil {
+		b := *c.Bucket
+		b.Logger, b.Cures = c.Logger, objects.Cures{
+			Rights:  "s3:ListBucket, s3:GetObject and s3:PutObject",
+			Again:   "run the export again: it goes on where it ended",
+			Smaller: "export with less --span-bytes",
+		}
 		for cell := range places {
-			places[cell] = &bucket{Bucket: *c.Bucket, cell: cell, log: c.Logger}
+			places[cell] = &bucket{Bucket: &b, cell: cell, log: c.Logger}
 		}
 		return places, nil
 	}
