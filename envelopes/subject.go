@@ -186,6 +186,9 @@ func ArchiveOf(state string) (archive, session string) {
 	return "archives." + parts[1] + "." + parts[2] + "." + strconv.Itoa(int(n)), session
 }
 
+// ArchiveFilter returns the subject that selects the archives of all partitions of a generation.
+func ArchiveFilter(generation string) string { return "archives." + generation + ".*.*" }
+
 // IsArchiveFilter reports whether one of [GenerationSubjects] is that of the archives.
 func IsArchiveFilter(subject string) bool { return strings.HasPrefix(subject, "archives.") }
 
@@ -212,7 +215,7 @@ func GenerationSubjects(generation string) []string {
 		"deadletters." + generation + ".*.*.*",
 		"states." + generation + ".*.*.*",
 		"checkpoints." + generation + ".*",
-		"archives." + generation + ".*.*",
+		ArchiveFilter(generation),
 	}
 }
 

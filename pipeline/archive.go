@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -10,12 +11,13 @@ import (
 	"github.com/klauspost/compress/zstd"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"golang.org/x/sync/errgroup"
 
 	"tributary/envelopes"
 )
 
 // An archive is one message that holds the states of sessions that ended long ago, compressed
-// together. Each partition has a fixed number of archives, and the name of a session decides in
+// together, or names an object outside the broker that does (archiveobject.go). Each partition has a fixed number of archives, and the name of a session decides in
 // which of them it is, so the index of the server does not grow with the sessions. archiver.go moves
 // states there; a record that comes late loads the state from there.
 //
@@ -124,31 +126,43 @@ func archiveMessage(subject string, data []byte) *nats.Msg {
 	return &nats.Msg{Subject: subject, Header: nats.Header{jetstream.MsgRollup: {jetstream.MsgRollupSubject}}, Data: data}
 }
 
-// addArchived adds to states those at subjects of which an archive has the newest one. Where an archive cannot be
-// read, a state that is not under its own subject cannot be decoded. read reads the newest messages of subjects.
-func addArchived(states map[string]storedState, subjects []string, read func([]string) (map[string]storedMessage, error)) error {
+// addArchived adds to states those at subjects of which an archive has the newest one. Where an archive is damaged,
+// a state that is not under its own subject cannot be decoded.
+func (r stateReader) addArchived(ctx context.Context, states map[string]storedState, subjects []string) error {
 	wanted := make(map[string][]string) // states by their archive
 	for _, state := range subjects {
 		subject, _ := envelopes.ArchiveOf(state)
 		wanted[subject] = append(wanted[subject], state)
 	}
 	for some := range slices.Chunk(slices.Sorted(maps.Keys(wanted)), archivesTogether) {
-		found, err := read(some)
+		found, err := r.read(some)
 		if err != nil {
 			return err
 		}
-		for _, subject := range some {
-			m, ok := found[subject]
-			if !ok {
-				continue
+		opened := make([]archive, len(some))
+		damaged := make([]error, len(some))
+		group, ctx := errgroup.WithContext(ctx)
+		for i, subject := range some {
+			if m, ok := found[subject]; ok {
+				group.Go(func() (err error) {
+					opened[i], err = r.archives.open(ctx, m.Data, sessionsOf(wanted[subject]))
+					if errors.Is(err, errArchive) {
+						damaged[i], err = err, nil
+					}
+					return err
+				})
 			}
-			a, err := decodeArchive(m.Data)
+		}
+		if err := group.Wait(); err != nil {
+			return err
+		}
+		for i, subject := range some {
 			for _, state := range wanted[subject] {
 				_, session := envelopes.ArchiveOf(state)
 				own, there := states[state]
-				if err != nil && !there {
-					states[state] = storedState{sequence: m.Sequence}
-				} else if s, ok := a[session]; ok && s.sequence >= own.sequence {
+				if damaged[i] != nil && !there {
+					states[state] = storedState{sequence: found[subject].Sequence, damaged: damaged[i]}
+				} else if s, ok := opened[i][session]; ok && s.sequence >= own.sequence {
 					newest := storedState{sequence: s.sequence, whole: s.state}
 					if own.sequence < s.sequence {
 						newest.older = own.sequence
@@ -159,4 +173,13 @@ func addArchived(states map[string]storedState, subjects []string, read func([]s
 		}
 	}
 	return nil
+}
+
+// sessionsOf returns the names in their archive of the sessions of states.
+func sessionsOf(states []string) []string {
+	names := make([]string, len(states))
+	for i, state := range states {
+		_, names[i] = envelopes.ArchiveOf(state)
+	}
+	return names
 }

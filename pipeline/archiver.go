@@ -3,6 +3,7 @@ package pipeline
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -22,6 +23,7 @@ type archiving struct {
 	age   func(stored, now time.Time) time.Duration // of a state; nil for the difference
 	every time.Duration                             // between two looks at the oldest state; 0 for [archiveEvery]
 	limit int                                       // bytes of an archive; 0 for [maxArchive]
+	grace time.Duration                             // see [archiver]; 0 for the difference between two moves
 }
 
 // archiveEvery is how often an owner looks at the oldest state of its partition.
@@ -31,18 +33,22 @@ const archiveEvery = 5 * time.Minute
 // begins when the oldest is older by a quarter than it has to be.
 const archiveSlack = 4
 
+// minGrace is how long an object outside the broker stays at least after it was replaced.
+const minGrace = time.Hour
+
 // The limits of one step, between which records are read.
 const (
-	listStates   = 512                   // that are listed with one request
-	listBytes    = 2 << 20               // of these
-	sweepStates  = 32 << 10              // that are listed before they are moved, so that each archive is written once
-	stepArchives = 16                    // that are written with one batch
-	stepStates   = 128                   // that are moved with one batch; those of one archive may be more
-	stepBytes    = 512 << 10             // of the archives
-	groupStates  = 400                   // of one archive that are moved at once
-	groupBytes   = 4 << 20               // of these
-	changedBytes = 32 << 10              // of a state of which only the change is listed
-	archiveGap   = 10 * time.Millisecond // between two looks, at least
+	listStates   = 512                    // that are listed with one request
+	listBytes    = 2 << 20                // of these
+	sweepStates  = 32 << 10               // that are listed before they are moved, so that each archive is written once
+	stepArchives = 16                     // that are written with one batch
+	stepStates   = 128                    // that are moved with one batch; those of one archive may be more
+	stepBytes    = 512 << 10              // of the archives
+	stepTime     = 100 * time.Millisecond // after which no other archive is read
+	groupStates  = 400                    // of one archive that are moved at once
+	groupBytes   = 4 << 20                // of these
+	changedBytes = 32 << 10               // of a state of which only the change is listed
+	archiveGap   = 10 * time.Millisecond  // between two looks, at least
 )
 
 // archiver moves the states of a partition that are old enough to the archives, see archive.go. It
@@ -54,7 +60,8 @@ type archiver struct {
 	source *subscription
 	after  time.Duration
 	every  time.Duration
-	limit  int // bytes of an archive
+	limit  int           // bytes of an archive
+	grace  time.Duration // how long an object outside the broker stays after it was replaced
 	timer  *time.Timer
 	ready  chan time.Time // closed: a sweep has more steps
 
@@ -75,6 +82,7 @@ type sweep struct {
 	rest     bool       // more states than these may leave
 	states   []oldState // that are still to be moved; when they are complete, in the order of their archives
 	encoder  *zstd.Encoder
+	folder   string // of the objects of this stream
 	moved    int
 	archives int
 	kept     int // because their archives are full
@@ -97,6 +105,10 @@ func newArchiver(o *ownership, source *subscription) *archiver {
 	close(a.ready)
 	a.every = cmp.Or(cfg.archiving.every, max(min(archiveEvery, a.after), archiveGap))
 	a.limit = cmp.Or(cfg.archiving.limit, min(maxArchive, int(o.p.stage.nc.MaxPayload())-archiveRoom))
+	if cfg.Archives != nil {
+		a.limit = cmp.Or(cfg.archiving.limit, maxArchived)
+	}
+	a.grace = cmp.Or(cfg.archiving.grace, max(a.after/archiveSlack, minGrace))
 	a.timer = time.NewTimer(rand.N(a.every)) // partitions that were acquired together do not look at the same time
 	return a
 }
@@ -178,7 +190,12 @@ func (a *archiver) begin() error {
 	if err != nil {
 		return err
 	}
-	a.sweep = &sweep{now: info.TimeStamp, began: time.Now(), encoder: encoder}
+	if archives := a.o.sessions.archives; archives.store != nil {
+		if err := archives.marked(ctx); err != nil {
+			return err
+		}
+	}
+	a.sweep = &sweep{now: info.TimeStamp, began: time.Now(), encoder: encoder, folder: archivesFolder(p.cell.name, info.Created)}
 	return nil
 }
 
@@ -234,7 +251,8 @@ func (a *archiver) move() error {
 		return err
 	}
 	var all moved
-	for n := 0; n < stepArchives && len(a.states) > 0 && len(all.leave) < stepStates && all.size < stepBytes && !a.source.busy(); n++ {
+	began := time.Now()
+	for n := 0; n < stepArchives && time.Since(began) < stepTime && len(a.states) > 0 && len(all.leave) < stepStates && all.size < stepBytes && !a.source.busy(); n++ {
 		group := a.nextGroup()
 		m, err := a.merge(group)
 		if err != nil {
@@ -252,7 +270,9 @@ func (a *archiver) move() error {
 		a.moved, a.archives = a.moved+all.states, a.archives+len(all.archives)
 	}
 	o.areRemoved(all.leave)
-	return removeMessages(o.ctx, o.p.stage.js, EventsStream(o.p.cell.name), all.leave)
+	return errors.Join(
+		removeMessages(o.ctx, o.p.stage.js, EventsStream(o.p.cell.name), all.leave),
+		o.sessions.archives.remove(o.ctx, all.replaced))
 }
 
 // moved is what a move does, or a part of it.
@@ -262,6 +282,7 @@ type moved struct {
 	states   int         // that are new to them
 	to       uint64      // highest sequence of one of these
 	leave    []messageAt // of the states that the archives have
+	replaced []string    // objects outside the broker that are of no use any more
 }
 
 // add adds what is done with the states of another archive.
@@ -269,6 +290,7 @@ func (m *moved) add(other moved) {
 	m.archives = append(m.archives, other.archives...)
 	m.size, m.states, m.to = m.size+other.size, m.states+other.states, max(m.to, other.to)
 	m.leave = append(m.leave, other.leave...)
+	m.replaced = append(m.replaced, other.replaced...)
 }
 
 // nextGroup takes the next states of one archive.
@@ -297,11 +319,16 @@ func (a *archiver) merge(group []oldState) (moved, error) {
 		return moved{}, err
 	}
 	content := make(archive)
-	if old, ok := stored[subject]; ok {
-		if content, err = decodeArchive(old.Data); err != nil {
+	old, ok := stored[subject]
+	if ok {
+		content, err = a.o.sessions.archives.open(a.o.ctx, old.Data, nil)
+		if errors.Is(err, errArchive) {
 			a.o.p.log.Error("archive of session states cannot be read: late records of its sessions become dead letters",
 				slog.String("archive", subject), slog.Uint64("sequence", old.Sequence), slog.Any("error", err), slog.String("cure", cureReplay))
 			return moved{}, nil
+		}
+		if err != nil {
+			return moved{}, err
 		}
 	}
 	var m moved
@@ -327,7 +354,11 @@ func (a *archiver) merge(group []oldState) (moved, error) {
 	for len(added) > 0 {
 		data := content.encode(a.encoder)
 		if len(data) <= a.limit && content.size() <= maxArchived {
-			m.archives, m.size, m.states = []*nats.Msg{archiveMessage(subject, data)}, len(data), len(added)
+			m.size, m.states = len(data), len(added)
+			if data, m.replaced, err = a.put(subject, content, data, old.Data); err != nil {
+				return moved{}, err
+			}
+			m.archives = []*nats.Msg{archiveMessage(subject, data)}
 			break
 		}
 		a.keep(content, added[len(added)/2:])
@@ -338,6 +369,21 @@ func (a *archiver) merge(group []oldState) (moved, error) {
 		m.leave = append(m.leave, states[s.subject].messages...)
 	}
 	return m, nil
+}
+
+// put returns the message of an archive, which is data where archives are in the events stream. Elsewhere it writes an
+// object and returns which others are of no use any more once the message is stored instead of old.
+func (a *archiver) put(subject string, content archive, data, old []byte) (message []byte, replaced []string, err error) {
+	archives := a.o.sessions.archives
+	if archives.store == nil {
+		return data, nil, nil
+	}
+	folder := archiveFolder(a.folder, subject)
+	if replaced, err = archives.replaced(a.o.ctx, folder, old, a.grace); err != nil {
+		return nil, nil, err
+	}
+	message, err = archives.put(a.o.ctx, folder, content, data)
+	return message, replaced, err
 }
 
 // keep takes states that do not fit their archive out of it. A copy of one that it had before is older
@@ -362,7 +408,7 @@ func (a *archiver) finish() error {
 	a.o.p.log.Debug("old session states were moved to archives", slog.Int("states", a.moved), slog.Int("archives", a.archives),
 		slog.Int("kept", a.kept), slog.Duration("took", time.Since(a.began)))
 	if a.rest {
-		a.sweep = &sweep{now: a.now, began: time.Now(), encoder: a.encoder}
+		a.sweep = &sweep{now: a.now, began: time.Now(), encoder: a.encoder, folder: a.folder}
 		return nil
 	}
 	if err := a.o.waitUntil(a.o.allStored); err != nil { // a commit on its way would bring the checkpoint of before

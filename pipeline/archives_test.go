@@ -20,6 +20,7 @@ import (
 	"tributary/envelopes"
 	"tributary/normalizers"
 	"tributary/pipeline"
+	"tributary/pipeline/objects"
 	"tributary/pipeline/pipelinetest"
 )
 
@@ -70,7 +71,7 @@ func runArchiving(tb testing.TB, js jetstream.JetStream, cfg pipeline.Config, le
 	tb.Helper()
 	pipelinetest.Publish(tb, js, records...)
 	s := start(tb, js, cfg)
-	x := pipelinetest.Expectation{Topology: cfg.Topology}
+	x := pipelinetest.Expectation{Topology: cfg.Topology, Archives: cfg.Archives}
 	x.RequireExact(tb, js)
 	awaitStates(tb, js, left)
 	x.RequireExact(tb, js)
@@ -85,7 +86,23 @@ func TestArchivedSessionsGoOn(t *testing.T) {
 	if testing.Short() {
 		t.Skip("one worker after the other: the race detector sees nothing new in that")
 	}
+	for where, place := range map[string]objects.Store{
+		"the events stream": nil,
+		"a folder":          folderOf(t),
+		"a bucket":          bucketOf(pipelinetest.NewObjectStore(t)),
+	} {
+		t.Run(where, func(t *testing.T) {
+			t.Parallel()
+			archivedSessionsGoOn(t, place)
+		})
+	}
+}
+
+func archivedSessionsGoOn(t *testing.T, place objects.Store) {
+	t.Helper()
 	top := topology(2)
+	cfg := archiving(top)
+	cfg.Archives = place
 	records := pipelinetest.Workload(71, 20, 500)
 	first, second := records[:250], records[250:]
 	of := func(list []normalizers.Record, session string) (out []int) {
@@ -102,9 +119,9 @@ func TestArchivedSessionsGoOn(t *testing.T) {
 	first, second = slices.Delete(slices.Clone(first), gapBefore, gapBefore+1), slices.Delete(slices.Clone(second), gapBehind, gapBehind+1)
 
 	js := pipelinetest.NewServer(t).Provision(top)
-	runArchiving(t, js, archiving(top), 1, first...)
-	runArchiving(t, js, archiving(top), 2, slices.Concat(first[:100], second)...)
-	runArchiving(t, js, archiving(top), 0, slices.Concat(missing, second[:100])...)
+	runArchiving(t, js, cfg, 1, first...)
+	runArchiving(t, js, cfg, 2, slices.Concat(first[:100], second)...)
+	runArchiving(t, js, cfg, 0, slices.Concat(missing, second[:100])...)
 
 	whole := pipelinetest.NewServer(t).Provision(top)
 	pipelinetest.Publish(t, whole, slices.Concat(first, first[:100], second, missing, second[:100])...)

@@ -17,6 +17,7 @@ import (
 
 	"tributary/envelopes"
 	"tributary/normalizers"
+	"tributary/pipeline/objects"
 )
 
 // maxErrorBytes is the longest error text of a dead letter.
@@ -130,6 +131,8 @@ type DeadLettersQuery struct {
 	Until      time.Time // stored before
 	Sequences  []uint64  // of the records, in the raw stream
 	Through    Positions // the last positions in the events streams; nil for all
+
+	Archives objects.Store // see [Config]
 }
 
 // matches reports whether q selects l by the fields that are not in its subject.
@@ -160,7 +163,7 @@ func DeadLetters(ctx context.Context, js jetstream.JetStream, generation string,
 				letters[i], errs[i] = readDeadLetter(EventsStream(envelopes.CellName(generation, cell)), m)
 				letters[i].Cell = cell
 			}
-			if err := setStandings(ctx, js, letters); err != nil {
+			if err := setStandings(ctx, js, letters, archiveObjects{q.Archives}); err != nil {
 				return false, err
 			}
 			for i, l := range letters {
@@ -370,7 +373,7 @@ func (l *DeadLetter) addressed() bool {
 // setStandings reads from the states of their sessions whether the records of dead letters
 // have been read since. A state that is older than the dead letter, because a replica is
 // behind or a chunk goes out in several batches, does not know the dead letter yet.
-func setStandings(ctx context.Context, js jetstream.JetStream, letters []DeadLetter) error {
+func setStandings(ctx context.Context, js jetstream.JetStream, letters []DeadLetter, archives archiveObjects) error {
 	subject := func(l *DeadLetter) string {
 		return envelopes.StateSubject(l.cellName(), l.Partition, l.Source, l.Session)
 	}
@@ -389,9 +392,10 @@ func setStandings(ctx context.Context, js jetstream.JetStream, letters []DeadLet
 	}
 	slices.Sort(subjects)
 	subjects = slices.Compact(subjects)
-	stored, err := readStates(subjects, math.MaxUint64, func(subjects []string) (map[string]storedMessage, error) {
+	reader := stateReader{func(subjects []string) (map[string]storedMessage, error) {
 		return lastMessages(ctx, js, stream, subjects)
-	})
+	}, archives}
+	stored, err := reader.states(ctx, subjects, math.MaxUint64)
 	if err != nil {
 		return err
 	}

@@ -37,7 +37,13 @@ func RemoveMessages(ctx context.Context, js jetstream.JetStream, stream string, 
 // Archiving changes of a configuration how often an owner looks at the oldest state, how old a state
 // is, and how many bytes an archive may have; a zero value changes nothing.
 func Archiving(cfg Config, every time.Duration, age func(stored, now time.Time) time.Duration, limit int) Config {
-	cfg.archiving = archiving{age, every, limit}
+	cfg.archiving = archiving{age: age, every: every, limit: limit}
+	return cfg
+}
+
+// ReplacingAtOnce removes archives outside the broker as soon as they are replaced.
+func ReplacingAtOnce(cfg Config) Config {
+	cfg.archiving.grace = 1
 	return cfg
 }
 

@@ -21,6 +21,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"tributary/pipeline"
+	"tributary/pipeline/objects"
 	"tributary/pipeline/pipelinetest"
 )
 
@@ -35,7 +36,8 @@ var (
 // TestFaults breaks workers, servers, connections, producers and disks at random moments,
 // drawn from a seed, while records arrive. After each kind of fault, and after some in a row,
 // it compares what is stored with the fold of what was shipped: every event once, in order,
-// and every state. With an odd seed the workers move all states to archives meanwhile.
+// and every state. With an odd seed the workers move all states to archives meanwhile, with every other of these to a
+// folder outside the broker.
 //
 // With -faults.cells it runs on as many cells. With -faults.long it runs many seeds, on one node and on three:
 //
@@ -192,6 +194,9 @@ type faultPlan struct {
 // millisecond, so that they move all the time.
 func (p faultPlan) archiveAfter() int64 { return int64(p.seed % 2 * uint64(time.Millisecond)) }
 
+// archivesOutside reports whether the archives are in a folder.
+func (p faultPlan) archivesOutside() bool { return p.seed%4 == 3 }
+
 // faultRun is a run of faults.
 type faultRun struct {
 	t        *testing.T
@@ -199,6 +204,7 @@ type faultRun struct {
 	random   *rand.Rand
 	tally    *tally
 	top      pipeline.Topology
+	archives string // folder of the archives; empty for the events stream
 	cluster  *pipelinetest.Cluster
 	js       jetstream.JetStream
 	proxy    *pipelinetest.Proxy
@@ -228,6 +234,9 @@ func startFaultRun(t *testing.T, plan faultPlan, tally *tally) *faultRun {
 		random:  rand.New(rand.NewPCG(plan.seed, 1)),
 		top:     pipeline.Topology{Generation: "v1", Partitions: partitionCount, Cells: plan.cells, Replicas: plan.nodes},
 		cluster: pipelinetest.StartCluster(t, plan.nodes, store),
+	}
+	if plan.archivesOutside() {
+		r.archives = t.TempDir()
 	}
 	r.js = r.cluster.Provision(r.top)
 	sub, err := r.js.Conn().Subscribe("events.>", func(*nats.Msg) { r.arrived.Add(1) })
@@ -321,13 +330,22 @@ func (r *faultRun) catchUp() {
 	}
 }
 
+// expectation returns what the generation should hold.
+func (r *faultRun) expectation() pipelinetest.Expectation {
+	x := pipelinetest.Expectation{Topology: r.top}
+	if r.archives != "" {
+		x.Archives = objects.Folder{Dir: r.archives}
+	}
+	return x
+}
+
 // compare waits until every granted record is done, and compares.
 func (r *faultRun) compare() *pipelinetest.Report {
 	r.t.Helper()
 	r.catchUp()
 	ctx, cancel := context.WithTimeout(r.t.Context(), time.Hour)
 	defer cancel()
-	report, err := pipelinetest.Expectation{Topology: r.top}.Compare(ctx, r.js)
+	report, err := r.expectation().Compare(ctx, r.js)
 	if err != nil {
 		r.t.Fatal(err)
 	}

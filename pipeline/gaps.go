@@ -143,9 +143,10 @@ func readGaps(ctx context.Context, js jetstream.JetStream, cellName, rawStream s
 	if len(list.Subjects) == 0 {
 		return nil, nil
 	}
-	stored, err := readStates(list.Subjects, 0, func(subjects []string) (map[string]storedMessage, error) {
+	reader := stateReader{read: func(subjects []string) (map[string]storedMessage, error) {
 		return lastMessages(ctx, js, EventsStream(cellName), subjects)
-	})
+	}}
+	stored, err := reader.states(ctx, list.Subjects, 0)
 	if err != nil {
 		return nil, err
 	}

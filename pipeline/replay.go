@@ -11,6 +11,7 @@ import (
 
 	"tributary/envelopes"
 	"tributary/normalizers"
+	"tributary/pipeline/objects"
 )
 
 // Replay describes a generation to build beside the live one.
@@ -196,13 +197,13 @@ func RawSequenceAt(ctx context.Context, js jetstream.JetStream, at time.Time) (u
 const droppedMargin = 1 << 20
 
 // DropGeneration removes the streams of a generation that is not live, with its events, dead
-// letters, states, checkpoints and records of sessions, and then its keys. It is idempotent, and may be run again
-// after an interruption.
+// letters, states, checkpoints and records of sessions, and then its keys. Before that it removes its archives from
+// where they are outside the broker. It is idempotent, and may be run again after an interruption.
 //
 // The name may be used again. A stream of the same name begins behind the sequences of the
 // one before: a commit that is still on its way from a stopped worker expects a sequence that
 // the new stream never has.
-func DropGeneration(ctx context.Context, js jetstream.JetStream, name string) error {
+func DropGeneration(ctx context.Context, js jetstream.JetStream, name string, archives objects.Store) error {
 	all, err := ReadGenerations(ctx, js)
 	if err != nil {
 		return err
@@ -224,7 +225,15 @@ func DropGeneration(ctx context.Context, js jetstream.JetStream, name string) er
 			return err
 		}
 	}
-	if err := dropStreams(ctx, js, kv, name, all.dropped[name]); err != nil {
+	l, err := readLayout(ctx, js)
+	if err != nil {
+		return err
+	}
+	cells := cellNames(name, l.Cells)
+	if err := (archiveObjects{archives}).drop(ctx, js, cells); err != nil {
+		return err
+	}
+	if err := dropStreams(ctx, js, kv, name, cells, all.dropped[name]); err != nil {
 		return err
 	}
 	if err := js.DeleteStream(ctx, SummariesStream(name)); err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
@@ -238,16 +247,12 @@ func DropGeneration(ctx context.Context, js jetstream.JetStream, name string) er
 	return nil
 }
 
-// dropStreams removes the events streams of a generation. Before that it notes behind which
+// dropStreams removes the events streams of the cells of a generation. Before that it notes behind which
 // sequence those of the same name begin, which is not below least, that of an interrupted drop.
-func dropStreams(ctx context.Context, js jetstream.JetStream, kv jetstream.KeyValue, name string, least uint64) error {
-	l, err := readLayout(ctx, js)
-	if err != nil {
-		return err
-	}
+func dropStreams(ctx context.Context, js jetstream.JetStream, kv jetstream.KeyValue, name string, cells []string, least uint64) error {
 	var there []string
 	last := uint64(0)
-	for _, cell := range cellNames(name, l.Cells) {
+	for _, cell := range cells {
 		n, err := lastSequence(ctx, js, EventsStream(cell))
 		if errors.Is(err, jetstream.ErrStreamNotFound) {
 			continue
@@ -260,7 +265,7 @@ func dropStreams(ctx context.Context, js jetstream.JetStream, kv jetstream.KeyVa
 	if there == nil {
 		return nil
 	}
-	if l.Cells > 1 { // a drop that was interrupted has removed some
+	if len(cells) > 1 { // a drop that was interrupted has removed some
 		last = max(last, least)
 	}
 	if _, err := kv.PutString(ctx, droppedPrefix+name, strconv.FormatUint(last+droppedMargin, 10)); err != nil {

@@ -26,7 +26,8 @@ type liveSession struct {
 	state   *normalizers.Session
 	size    int
 	chunk   uint64        // number of the last chunk that changed it
-	damaged error         // why its stored state cannot be read; nil when it can
+	damaged error         // of its records when its stored state cannot be read; nil when it can
+	cause   error         // why it cannot, for the log
 	older   uint64        // see [storedState]
 	gaps    bool          // whether it has gaps, as of the last chunk that was sealed
 	whole   storedWhole   // see [liveSession.message]
@@ -42,15 +43,16 @@ type sessionCache struct {
 	partition  int
 	limit      int // bytes
 	settings   Settings
+	archives   archiveObjects
 
 	live   map[sessionKey]*liveSession
 	recent list.List // of *liveSession, the most recently used first
 	bytes  int
 }
 
-func newSessionCache(js jetstream.JetStream, generation string, partition, limit int, settings Settings) *sessionCache {
+func newSessionCache(js jetstream.JetStream, generation string, partition, limit int, settings Settings, archives archiveObjects) *sessionCache {
 	return &sessionCache{
-		js: js, generation: generation, partition: partition, limit: limit, settings: settings,
+		js: js, generation: generation, partition: partition, limit: limit, settings: settings, archives: archives,
 		live: make(map[sessionKey]*liveSession),
 	}
 }
@@ -65,15 +67,16 @@ var errStale = errors.New("replica has not got the checkpoint yet")
 // load loads the states of sessions that are not live, together. A session whose state
 // cannot be decoded is damaged, alone. checkpoint is the
 // sequence of the newest checkpoint that this worker knows of, see [sessionCache.read]; archivedTo is that of
-// [readStates].
+// [stateReader.states].
 func (c *sessionCache) load(ctx context.Context, keys []sessionKey, checkpoint, archivedTo uint64) error {
 	subjects := make([]string, len(keys))
 	for i, k := range keys {
 		subjects[i] = envelopes.StateSubject(c.generation, c.partition, k.source, k.id)
 	}
-	stored, err := readStates(subjects, archivedTo, func(subjects []string) (map[string]storedMessage, error) {
+	reader := stateReader{func(subjects []string) (map[string]storedMessage, error) {
 		return c.read(ctx, subjects, checkpoint)
-	})
+	}, c.archives}
+	stored, err := reader.states(ctx, subjects, archivedTo)
 	if err != nil {
 		return fmt.Errorf("load session states of partition %d: %w", c.partition, err)
 	}
@@ -86,6 +89,9 @@ func (c *sessionCache) load(ctx context.Context, keys []sessionKey, checkpoint, 
 		s, err := stored.decode()
 		if err != nil || s.Source() != k.source || s.ID() != k.id {
 			c.add(k, normalizers.NewSession(k.source, k.id))
+			if c.live[k].cause = err; err == nil {
+				c.live[k].cause = errors.New("it is that of another session")
+			}
 			c.live[k].damaged = fmt.Errorf("%w: message %d of stream %s: %s", normalizers.ErrSession, stored.sequence, EventsStream(c.generation), cureReplay)
 			continue
 		}
@@ -120,7 +126,7 @@ func (p *partition) logLoaded(c *sessionCache, keys []sessionKey) {
 	for _, k := range keys {
 		session := []any{slog.String("source", string(k.source)), slog.String("session", k.id)}
 		if err := c.live[k].damaged; err != nil {
-			p.log.Error("session state cannot be read: the records of the session become dead letters", append(session, slog.Any("error", err))...)
+			p.log.Error("session state cannot be read: the records of the session become dead letters", append(session, slog.Any("error", err), slog.Any("cause", c.live[k].cause))...)
 		}
 		if older := c.live[k].older; older > 0 {
 			p.log.Warn("server has an old session state again that had left: the state in the archive counts", append(session, slog.Uint64("sequence", older))...)

@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"context"
 	"encoding/binary"
 	"fmt"
 	"slices"
@@ -35,6 +36,7 @@ type storedState struct {
 	change   []byte      // nil when the whole is the state
 	base     uint64      // sequence of the whole under its own subject; 0 for a state from an archive
 	messages []messageAt // under its own subjects
+	damaged  error       // why its archive cannot be read; nil when it can
 	older    uint64      // sequence of an older state that is under its own subject beside the archive; 0 for none
 }
 
@@ -79,6 +81,8 @@ func stateIn(found map[string]storedMessage, subject string) (s storedState, ok 
 // decode returns the session. One that may get a change is marked.
 func (s storedState) decode() (*normalizers.Session, error) {
 	switch {
+	case s.damaged != nil:
+		return nil, fmt.Errorf("%w: %w", normalizers.ErrSession, s.damaged)
 	case s.whole == nil:
 		return nil, fmt.Errorf("%w: what it is a change of is missing", normalizers.ErrSession)
 	case s.change != nil:
@@ -103,13 +107,19 @@ func (s storedState) encode(session *normalizers.Session) []byte {
 // are fewer than the 1,024 that the server accepts.
 const statesTogether = 500
 
-// readStates reads the newest states at subjects. Of a state up to the sequence archivedTo a copy in an archive may be
-// newer; archivedTo is 0 when there are no archives. read reads the newest messages of subjects.
-func readStates(subjects []string, archivedTo uint64, read func([]string) (map[string]storedMessage, error)) (map[string]storedState, error) {
+// stateReader reads states of sessions.
+type stateReader struct {
+	read     func(subjects []string) (map[string]storedMessage, error) // the newest messages of subjects
+	archives archiveObjects
+}
+
+// states reads the newest states at subjects. Of a state up to the sequence archivedTo a copy in an archive may be
+// newer; archivedTo is 0 when there are no archives.
+func (r stateReader) states(ctx context.Context, subjects []string, archivedTo uint64) (map[string]storedState, error) {
 	states := make(map[string]storedState, len(subjects))
 	var old []string
 	for some := range slices.Chunk(subjects, statesTogether) {
-		found, err := read(stateSubjects(some))
+		found, err := r.read(stateSubjects(some))
 		if err != nil {
 			return nil, err
 		}
@@ -123,7 +133,7 @@ func readStates(subjects []string, archivedTo uint64, read func([]string) (map[s
 			}
 		}
 	}
-	return states, addArchived(states, old, read)
+	return states, r.addArchived(ctx, states, old)
 }
 
 // storedWhole is the whole state of a live session as the stream has it.

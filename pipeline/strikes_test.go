@@ -100,7 +100,7 @@ func (r *faultRun) start(url string) *worker {
 	w := &worker{name: fmt.Sprintf("w%d", r.started), url: url}
 	w.Process = pipelinetest.StartWorker(r.t, pipelinetest.Worker{
 		URL: url, Generation: r.top.Generation, Partitions: r.top.Partitions, Cells: r.top.Cells, Name: w.name, Unfenced: r.plan.unfenced,
-		ArchiveAfter: r.plan.archiveAfter(),
+		ArchiveAfter: r.plan.archiveAfter(), Archives: r.archives,
 	})
 	w.AwaitReady()
 	return w
@@ -305,7 +305,7 @@ func (r *faultRun) loseRawTail() {
 		saved = append(saved, n.CopyStreams(infos...))
 	}
 	r.startAll()
-	x := pipelinetest.Expectation{Topology: r.top}
+	x := r.expectation()
 	pipelinetest.Publish(r.t, r.js, pipelinetest.Workload(r.plan.seed+1<<32, 200, 200)...) // for every partition
 	x.RequireExact(r.t, r.js)
 	before := r.stored()
@@ -354,7 +354,7 @@ func (r *faultRun) loseRawTail() {
 	}
 	r.top = next
 	r.workers = []*worker{r.start(r.cluster.URL())}
-	pipelinetest.Expectation{Topology: next}.RequireExact(r.t, r.js)
+	r.expectation().RequireExact(r.t, r.js)
 }
 
 // startAll starts all servers again, and waits until they can be used.

@@ -76,7 +76,7 @@ func (a *app) export(ctx context.Context, f *exportFlags) error {
 	case f.spanBytes <= 0:
 		return usageError{fmt.Errorf("--span-bytes %d: write a number from 1 on", f.spanBytes)}
 	}
-	out, err := parseOut(f.out)
+	out, err := parsePlace("--out", f.out)
 	if err != nil {
 		return usageError{err}
 	}

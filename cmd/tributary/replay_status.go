@@ -252,7 +252,11 @@ func (a *app) dropGeneration(ctx context.Context, js jetstream.JetStream, name s
 			return errors.New("nothing was removed")
 		}
 	}
-	if err := pipeline.DropGeneration(ctx, js, name); err != nil {
+	archives, err := a.archives()
+	if err != nil {
+		return err
+	}
+	if err := pipeline.DropGeneration(ctx, js, name, archives); err != nil {
 		return err
 	}
 	fmt.Fprintf(a.stderr, "removed generation %s\n", name)

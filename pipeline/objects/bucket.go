@@ -91,7 +91,9 @@ func (b *Bucket) GetTagged(ctx context.Context, name string) (data []byte, etag 
 }
 
 // List implements [Store].
-func (b *Bucket) List(ctx context.Context, path string) ([]Object, error) { return b.ListNames(ctx, path+"/") }
+func (b *Bucket) List(ctx context.Context, path string) ([]Object, error) {
+	return b.ListNames(ctx, path+"/")
+}
 
 // ListNames returns the objects whose names begin with some text.
 func (b *Bucket) ListNames(ctx context.Context, begin string) (list []Object, err error) {

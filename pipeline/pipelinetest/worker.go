@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"tributary/pipeline"
+	"tributary/pipeline/objects"
 )
 
 // workerProgram is the program of a worker.
@@ -27,11 +28,12 @@ type Worker struct {
 	Partitions   int
 	Cells        int // 0 is 1
 	Name         string
-	Unfenced     bool  // every commit succeeds, and the worker does not notice that it was overtaken
-	SessionBytes int   // 0 for the default
-	ClaimBytes   int64 // 0 for the default
-	ArchiveAfter int64 // nanoseconds; 0 for never
-	Frugal       bool  // collects garbage early, so that its memory is what it needs
+	Unfenced     bool   // every commit succeeds, and the worker does not notice that it was overtaken
+	SessionBytes int    // 0 for the default
+	ClaimBytes   int64  // 0 for the default
+	ArchiveAfter int64  // nanoseconds; 0 for never
+	Archives     string // folder of the archives; empty for the events stream
+	Frugal       bool   // collects garbage early, so that its memory is what it needs
 }
 
 // StartWorker starts a worker as [StartProcess] does. It is drained by [Process.Stop].
@@ -55,6 +57,10 @@ func runWorker(ctx context.Context, arguments []byte, ready func()) error {
 	if w.Frugal {
 		debug.SetGCPercent(10)
 	}
+	var archives objects.Store
+	if w.Archives != "" {
+		archives = objects.Folder{Dir: w.Archives}
+	}
 	return RunDrained(ctx, w.URL, ready, func(js jetstream.JetStream) (Drainable, error) {
 		drained, drain := context.WithCancel(context.WithoutCancel(ctx))
 		return &patient{js: js, drained: drained, drain: drain, config: pipeline.Config{
@@ -65,6 +71,7 @@ func runWorker(ctx context.Context, arguments []byte, ready func()) error {
 			SessionBytes: w.SessionBytes,
 			ClaimBytes:   w.ClaimBytes,
 			ArchiveAfter: time.Duration(w.ArchiveAfter),
+			Archives:     archives,
 			Logger:       slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		}}, nil
 	}, options...)
