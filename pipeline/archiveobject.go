@@ -69,7 +69,7 @@ func (a archiveObjects) open(ctx context.Context, message []byte, wanted []strin
 	return a.get(ctx, r)
 }
 
-// get returns the archive that a reference names.
+// get returns the archive that a reference names. The error is that of open.
 func (a archiveObjects) get(ctx context.Context, r archiveReference) (archive, error) {
 	if a.store == nil {
 		return nil, errNoArchives
@@ -194,15 +194,8 @@ func (a archiveObjects) prepare(ctx context.Context, js jetstream.JetStream, cel
 // archivesOutside reports whether the newest archive of one of the cells is outside the broker.
 func archivesOutside(ctx context.Context, js jetstream.JetStream, cells []string) (bool, error) {
 	for _, cell := range cells {
-		stream, err := js.Stream(ctx, EventsStream(cell))
-		if errors.Is(err, jetstream.ErrStreamNotFound) {
-			continue
-		}
-		if err != nil {
-			return false, err
-		}
-		newest, err := stream.GetLastMsgForSubject(ctx, envelopes.ArchiveFilter(cell))
-		if errors.Is(err, jetstream.ErrMsgNotFound) {
+		newest, err := LastStored(ctx, js, EventsStream(cell), envelopes.ArchiveFilter(cell))
+		if errors.Is(err, jetstream.ErrStreamNotFound) || errors.Is(err, jetstream.ErrMsgNotFound) {
 			continue
 		}
 		if err != nil {
