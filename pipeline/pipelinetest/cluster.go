@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -126,24 +127,34 @@ func (c *Cluster) Stop() {
 	}
 }
 
-// freePorts finds unused ports of the loopback. They lie below the ephemeral ports, so that
-// each is still free when its node starts again.
+// Ports below the ephemeral ones, so that no client takes the port of a node that is stopped. A
+// process tries one after another from a start of its own, so that no other test takes it either.
+const (
+	lowestPort = 20_000
+	portCount  = 12_000
+)
+
+var (
+	firstPort  = rand.IntN(portCount)
+	triedPorts atomic.Int64
+)
+
+// freePorts finds unused ports of the loopback, each of which is still free when its node
+// starts again.
 func freePorts(tb testing.TB, count int) []int {
 	tb.Helper()
 	var ports []int
 	for tries := 0; len(ports) < count; tries++ {
-		port := 20_000 + rand.IntN(12_000)
+		port := lowestPort + (firstPort+int(triedPorts.Add(1)))%portCount
 		l, err := (&net.ListenConfig{}).Listen(tb.Context(), "tcp", fmt.Sprintf("127.0.0.1:%d", port))
 		if err != nil {
-			if tries > 1000 {
+			if tries > portCount {
 				tb.Fatalf("no free port: %v", err)
 			}
 			continue
 		}
 		_ = l.Close()
-		if !slices.Contains(ports, port) {
-			ports = append(ports, port)
-		}
+		ports = append(ports, port)
 	}
 	return ports
 }
