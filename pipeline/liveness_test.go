@@ -14,14 +14,16 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 
 	"tributary/normalizers"
 	"tributary/pipeline"
 	"tributary/pipeline/pipelinetest"
 )
 
-// Another worker replaces one whose packets are dropped, and which nothing resets. When packets
-// arrive again, its silent connection is given up and it works on.
+// Another worker replaces one whose packets are dropped, and which nothing resets, and the log of
+// both and the metrics state it. When packets arrive again, its silent connection is given up and
+// it works on.
 func TestWorkerWhosePacketsAreDroppedIsReplaced(t *testing.T) {
 	t.Parallel()
 	top := topology(4)
@@ -29,15 +31,26 @@ func TestWorkerWhosePacketsAreDroppedIsReplaced(t *testing.T) {
 	js := server.Provision(top)
 	proxy := pipelinetest.NewProxy(t, server)
 	own := pipelinetest.Connect(t, proxy.URL(), nats.PingInterval(100*time.Millisecond), nats.MaxPingsOutstanding(2), nats.ReconnectBufSize(-1))
-	workers := []*running{start(t, own, member(top, "cut")), start(t, server.JetStream(), member(top, "other"))}
+	var log, otherLog logged
+	reader := sdkmetric.NewManualReader()
+	cut, other := member(top, "cut"), member(top, "other")
+	cut.Logger, other.Logger = slog.New(slog.NewTextHandler(&log, nil)), slog.New(slog.NewTextHandler(&otherLog, nil))
+	other.Meter = sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader)).Meter("test")
+	workers := []*running{start(t, own, cut), start(t, server.JetStream(), other)}
 	settled(t, js, top, map[string]int{"cut": 2, "other": 2})
 	records := pipelinetest.Workload(71, 30, 900)
 	pipelinetest.Publish(t, js, records[:300]...)
+	before := sum(t, reader, "tributary.acquisitions")
 	proxy.Swallow()
 	pipelinetest.Publish(t, js, records[300:600]...)
 	settled(t, js, top, map[string]int{"other": 4})
 	x := pipelinetest.Expectation{Topology: top}
 	x.RequireExact(t, js)
+	log.await(t, "heartbeats of the workers cannot be exchanged", 1)
+	otherLog.await(t, "cause=takeover from=cut", 1)
+	if n := sum(t, reader, "tributary.acquisitions") - before; n < 2 {
+		t.Errorf("%d acquisitions are counted, want one of each of 2 partitions", n)
+	}
 	proxy.Mend()
 	settled(t, js, top, map[string]int{"cut": 2, "other": 2})
 	pipelinetest.Publish(t, js, records[600:]...)
