@@ -38,6 +38,7 @@ func TestWorkerWhosePacketsAreDroppedIsReplaced(t *testing.T) {
 	other.Meter = sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader)).Meter("test")
 	workers := []*running{start(t, own, cut), start(t, server.JetStream(), other)}
 	settled(t, js, top, map[string]int{"cut": 2, "other": 2})
+	ready(t, workers[0]) // else it is not the last owner of its partitions
 	records := pipelinetest.Workload(71, 30, 900)
 	pipelinetest.Publish(t, js, records[:300]...)
 	before := sum(t, reader, "tributary.acquisitions")
@@ -98,6 +99,16 @@ func (l *logged) Write(p []byte) (int, error) {
 	return l.text.Write(p)
 }
 
+// String returns everything that was logged.
+func (l *logged) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+// count returns how often a text was logged.
+func (l *logged) count(text string) int { return strings.Count(l.String(), text) }
+
 // await waits until a text was logged so many times.
 func (l *logged) await(tb testing.TB, text string, times int) {
 	tb.Helper()
@@ -105,16 +116,13 @@ func (l *logged) await(tb testing.TB, text string, times int) {
 	defer look.Stop()
 	ctx := deadline(tb)
 	for {
-		l.mu.Lock()
-		all := l.text.String()
-		l.mu.Unlock()
-		if strings.Count(all, text) >= times {
+		if l.count(text) >= times {
 			return
 		}
 		select {
 		case <-look.C:
 		case <-ctx.Done():
-			tb.Fatalf("not logged %d times: %s\n%s", times, text, all)
+			tb.Fatalf("not logged %d times: %s\n%s", times, text, l.String())
 		}
 	}
 }
@@ -213,16 +221,23 @@ func TestFenceCostsOnlyThePartitionThatWasOvertaken(t *testing.T) {
 	}
 	proxy := pipelinetest.NewProxy(t, server)
 	proxy.Arm(pipelinetest.DelayAck)
-	acquired, going := make(chan struct{}), make(chan struct{})
-	first := sync.OnceFunc(func() { close(acquired) })
+	var acquired sync.WaitGroup // the partitions but for that of the first record
+	going, arrived := make(chan struct{}), make(map[int]func())
+	for _, p := range partitions {
+		if p != partitions[1] && arrived[p] == nil {
+			acquired.Add(1)
+			arrived[p] = sync.OnceFunc(acquired.Done)
+		}
+	}
 	s := start(t, pipelinetest.Connect(t, proxy.URL()), pipeline.Config{Topology: top, Normalize: func(s *normalizers.Session, r normalizers.Record) (normalizers.Result, error) {
-		if partitions[r.Sequence] != partitions[1] { // is stored while the others wait
-			first()
+		if p := partitions[r.Sequence]; p != partitions[1] {
+			arrived[p]()
 			<-going
+		} else {
+			acquired.Wait() // behind its delayed acknowledgement, nothing would reach the others
 		}
 		return normalizers.Normalize(s, r)
 	}})
-	<-acquired
 	select {
 	case <-proxy.Done:
 	case <-deadline(t).Done():

@@ -27,6 +27,7 @@ func TestEachRoleIsDeniedTheRest(t *testing.T) {
 	js := b.streams(t, "ACME")
 	b.done(t, "ACME_PRODUCER", "ship", "--once", "--source", "claude_code", claudeLog(t, "one"))
 	awaitSubject(t, js, "events.v1.>", 1)
+	awaitDone(t, js)
 	before := contents(t, js)
 	write := []string{
 		"events.v1.claude_code.one.message", "states.v1.0.claude_code.one", "checkpoints.v1.0", "archives.v1.0.7", "deadletters.v1.0.claude_code.one",
@@ -107,6 +108,7 @@ func TestAnswersCannotReachTheStreams(t *testing.T) {
 	js := b.streams(t, "ACME")
 	b.done(t, "ACME_PRODUCER", "ship", "--once", "--source", "claude_code", claudeLog(t, "one"))
 	awaitSubject(t, js, "events.v1.>", 1)
+	awaitDone(t, js)
 	before := contents(t, js)
 	producer, deniedProducer := b.connect(t, "ACME_PRODUCER")
 	consumer, deniedConsumer := b.connect(t, "ACME_CONSUMER")

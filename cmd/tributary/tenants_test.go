@@ -17,12 +17,13 @@ import (
 	"testing"
 	"time"
 
-	"tributary/pipeline/pipelinetest"
-
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nkeys"
+
+	"tributary/pipeline"
+	"tributary/pipeline/pipelinetest"
 )
 
 // natsDir is the folder of the configuration that deploy/README.md describes.
@@ -164,6 +165,16 @@ func awaitSubject(t *testing.T, js jetstream.JetStream, subject string, count ui
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	if err := awaitStored(ctx, js, "EVENTS_v1", subject, count); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// awaitDone waits until the worker has stored the results of all records.
+func awaitDone(t *testing.T, js jetstream.JetStream) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if err := pipeline.CatchUp(ctx, js, pipeline.Topology{Generation: "v1", Partitions: 2}); err != nil {
 		t.Fatal(err)
 	}
 }
