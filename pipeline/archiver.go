@@ -104,7 +104,7 @@ func newArchiver(o *ownership, source *subscription) *archiver {
 	a := &archiver{o: o, source: source, after: cfg.ArchiveAfter, ready: make(chan time.Time)}
 	close(a.ready)
 	a.every = cmp.Or(cfg.archiving.every, max(min(archiveEvery, a.after), archiveGap))
-	a.limit = cmp.Or(cfg.archiving.limit, min(maxArchive, int(o.p.stage.nc.MaxPayload())-archiveRoom))
+	a.limit = cmp.Or(cfg.archiving.limit, min(maxArchive, int(o.maxPayload)-archiveRoom))
 	if cfg.Archives != nil {
 		a.limit = cmp.Or(cfg.archiving.limit, maxArchived)
 	}

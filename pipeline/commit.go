@@ -122,6 +122,7 @@ func (o *ownership) addTo(ctx context.Context, b *batch) {
 		o.cancel(err)
 		return
 	}
+	o.sending <- struct{}{} // free, because the committer stores one batch at a time
 	b.add(e)
 }
 
@@ -179,6 +180,9 @@ func (o *ownership) encode(list []message) ([]*nats.Msg, error) {
 // their ownerships end: acquiring the partition again finds out what is stored. A batch that
 // was fenced is surely not stored: its entries are sent again without those that are stale.
 func (s *Stage) commit(ctx context.Context, b *batch) {
+	for _, e := range b.entries {
+		defer e.owner.sending.release()
+	}
 	last, err := s.store(ctx, b)
 	for fenced(err) {
 		rest := s.dropStale(ctx, b, err)

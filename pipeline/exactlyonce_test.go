@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -501,11 +502,15 @@ func TestPanicCostsOnlyItsRecord(t *testing.T) {
 				}
 				return normalizers.Normalize(s, r)
 			}
-			s := start(t, js, pipeline.Config{Topology: top, Normalize: normalize})
+			var log logged
+			s := start(t, js, pipeline.Config{Topology: top, Normalize: normalize, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 			r := pipelinetest.Expectation{Topology: top, Normalize: normalize}.RequireExact(t, js)
 			s.stop(t)
 			if r.DeadLetters < 10 {
 				t.Errorf("%d dead letters: the workload is too thin", r.DeadLetters)
+			}
+			if n := log.count("partitions lost"); n > 0 { // the batch before was in flight when the partition was acquired
+				t.Errorf("partitions were lost %d times", n)
 			}
 		})
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"time"
 
@@ -172,8 +173,21 @@ func (o *ownership) runLoaded(records []received) error {
 		if err := o.runNext(r); err != nil {
 			return err
 		}
+		o.giveWay()
 	}
 	return nil
+}
+
+// turnTime is how long a partition works before it gives way to other goroutines. Go would do so after 10 ms, and the
+// committer, for which all partitions wait, needs a turn for each write to the connection.
+const turnTime = time.Millisecond
+
+// giveWay lets other goroutines go first when the partition has worked for a turn.
+func (o *ownership) giveWay() {
+	if time.Since(o.turn) >= turnTime {
+		runtime.Gosched()
+		o.turn = time.Now()
+	}
 }
 
 // prefetch begins to fetch the bodies of records. The caller calls end when it needs none

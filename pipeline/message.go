@@ -73,7 +73,7 @@ func (o *ownership) eventMessage(e *normalizers.Emitted, b *blocks) (message, er
 	setTrace(h, e.Traceparent, e.Tracestate)
 	m := &nats.Msg{Subject: envelopes.EventSubject(o.p.cell.name, &e.Event), Header: h, Data: data}
 	size := headerSize(h)
-	if size > maxHeaderBytes || int64(size+len(data)+batchHeaderBytes) > o.p.stage.nc.MaxPayload() {
+	if size > maxHeaderBytes || int64(size+len(data)+batchHeaderBytes) > o.maxPayload {
 		return message{}, errUnpublishable
 	}
 	out := message{Msg: m, size: size + len(data)}
@@ -94,7 +94,7 @@ func (o *ownership) deadLetterMessage(r received, cause error) message {
 		r.Data, _ = s.redactor.Record(r.Data)
 	}
 	header := redactHeader(s.redactor, r.raw.Header)
-	m := deadLetter(o.p.cell, o.p.number, s.config.Revision, r.Record, header, cause, s.nc.MaxPayload())
+	m := deadLetter(o.p.cell, o.p.number, s.config.Revision, r.Record, header, cause, o.maxPayload)
 	if unredacted {
 		m.Data = nil
 	}

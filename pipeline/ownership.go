@@ -26,9 +26,13 @@ type ownership struct {
 	// were encoded then would be ahead of their checkpoint.
 	between exclusive
 	calls   calls
-	skipped uint64 // belongs to the committer: the call of the normalizer that it no longer waits for
+	sending exclusive // held while a batch with an entry of the partition is in flight
+	skipped uint64    // belongs to the committer: the call of the normalizer that it no longer waits for
+
+	maxPayload int64 // of the broker; asking the connection waits for a batch that is being sent
 
 	// These belong to the goroutine that works.
+	turn      time.Time // when it last gave way to other goroutines
 	sessions  *sessionCache
 	resume    Checkpoint // where the ownership began
 	suspicion suspicion
@@ -57,10 +61,12 @@ func newOwnership(ctx context.Context, p *partition, c Checkpoint, sequence uint
 		suspicion:  newSuspicion(c.Tries),
 		room:       make(chan struct{}, 1),
 		between:    newExclusive(),
+		sending:    newExclusive(),
 		checkpoint: c,
 		sequence:   sequence,
 		building:   newChunk(1),
 		tries:      c.Tries,
+		maxPayload: p.stage.nc.MaxPayload(),
 	}
 	o.ctx, o.cancel = context.WithCancelCause(ctx)
 	return o

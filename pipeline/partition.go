@@ -104,6 +104,11 @@ func (p *partition) runOnce(ctx context.Context) (progress bool, err error) {
 	if err == nil {
 		p.setOwnership(o, nil)
 		err = o.supervise(ctx)
+		if errors.Is(err, errCondemned) {
+			// The partition is acquired at once. A batch in flight could be stored between the read of its
+			// checkpoint and the fence, which would fail.
+			_ = o.sending.acquire(ctx)
+		}
 		p.tries = o.end()
 		p.cached.Store(0)
 		if oldest, ok := o.oldest(); ok && err != nil { // the chunk is dropped, so its records wait again
