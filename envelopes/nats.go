@@ -45,7 +45,7 @@ func Encode(ce event.Event, mode Mode) (header map[string][]string, data []byte,
 	}
 	asJSON := isJSONData(ce.DataContentType()) && jsontext.Value(ce.DataEncoded).IsValid() &&
 		!deeper(ce.DataEncoded, maxDepth-1)
-	return encode(attributes, ce.DataEncoded, asJSON, mode)
+	return encode(new(EventHeader), attributes, ce.DataEncoded, asJSON, mode)
 }
 
 // EncodeEvent writes an event as a message: the message that [Encode] writes for
@@ -53,12 +53,22 @@ func Encode(ce event.Event, mode Mode) (header map[string][]string, data []byte,
 // wraps [ErrInvalidEvent], [errInvalidSubject] for the generation, or [ErrInvalidCloudEvent]
 // for the mode.
 func EncodeEvent(e *AgentEventV1, p Provenance, mode Mode) (header map[string][]string, data []byte, err error) {
-	return AppendEvent(nil, e, Checked{}, p, mode)
+	return AppendEvent(nil, new(EventHeader), e, Checked{}, p, mode)
 }
 
+// EventHeader is memory for the headers of an event, which those of the next one may use again. The zero value is
+// ready for use.
+type EventHeader struct {
+	lines  map[string][]string
+	values [maxAttributes]string
+}
+
+// headerLines is how many headers an event has at most, with the Content-Type and those that its publisher adds.
+const headerLines = maxAttributes + 5
+
 // AppendEvent is [EncodeEvent] for an event of which some native JSON was checked. In binary mode it appends
-// the payload to dst.
-func AppendEvent(dst []byte, e *AgentEventV1, c Checked, p Provenance, mode Mode) (header map[string][]string, data []byte, err error) {
+// the payload to dst, and the headers are in h until h is used again.
+func AppendEvent(dst []byte, h *EventHeader, e *AgentEventV1, c Checked, p Provenance, mode Mode) (header map[string][]string, data []byte, err error) {
 	var list [maxAttributes]attribute // on the stack
 	attributes, err := e.attributes(list[:0], p)
 	if err != nil {
@@ -71,15 +81,15 @@ func AppendEvent(dst []byte, e *AgentEventV1, c Checked, p Provenance, mode Mode
 	if err != nil {
 		return nil, nil, err
 	}
-	return encode(attributes, data, true, mode)
+	return encode(h, attributes, data, true, mode)
 }
 
 // encode writes checked attributes and data. With asJSON the data is strict JSON, which a
 // structured document holds as a JSON value.
-func encode(attributes []attribute, data []byte, asJSON bool, mode Mode) (map[string][]string, []byte, error) {
+func encode(h *EventHeader, attributes []attribute, data []byte, asJSON bool, mode Mode) (map[string][]string, []byte, error) {
 	switch mode {
 	case Binary:
-		return binaryHeader(attributes), data, nil
+		return h.binary(attributes), data, nil
 	case Structured:
 		header := map[string][]string{headerContentType: {event.ApplicationCloudEventsJSON}}
 		return header, structuredDocument(attributes, data, asJSON), nil
@@ -88,18 +98,24 @@ func encode(attributes []attribute, data []byte, asJSON bool, mode Mode) (map[st
 	}
 }
 
-// binaryHeader returns attributes as headers.
-func binaryHeader(attributes []attribute) map[string][]string {
-	header := make(map[string][]string, len(attributes)+4) // the publisher adds its own
-	values := make([]string, len(attributes))
+// binary returns attributes as headers.
+func (h *EventHeader) binary(attributes []attribute) map[string][]string {
+	if h.lines == nil {
+		h.lines = make(map[string][]string, headerLines)
+	}
+	clear(h.lines)
+	values := h.values[:]
+	if len(attributes) > len(values) {
+		values = make([]string, len(attributes))
+	}
 	for i, a := range attributes {
 		values[i] = EncodeHeaderValue(a.value)
-		header[a.header] = values[i : i+1 : i+1]
+		h.lines[a.header] = values[i : i+1 : i+1]
 		if a.header == attrDataContentType && values[i] == a.value && !strings.HasPrefix(strings.ToLower(a.value), structuredType) {
-			header[headerContentType] = header[a.header]
+			h.lines[headerContentType] = h.lines[a.header]
 		}
 	}
-	return header
+	return h.lines
 }
 
 // structuredDocument returns the JSON event format of CloudEvents.

@@ -61,6 +61,7 @@ type entry struct {
 	chunk      *chunk
 	sent       []message   // events and dead letters
 	messages   []*nats.Msg // of these
+	blocks     blocks      // of messages that were encoded for this entry
 	states     []*nats.Msg // session states, with the last entry of a chunk
 	size       batchSize   // see [entry.measure]
 	last       bool        // the chunk has nothing left after this entry

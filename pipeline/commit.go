@@ -154,21 +154,21 @@ func (o *ownership) entry(c *chunk) (entry, error) {
 		e.checkpoint = o.checkpoint.partly(last.raw, last.part)
 	}
 	var err error
-	if e.messages, err = o.encode(e.sent); err != nil {
+	if e.messages, err = o.encode(e.sent, &e.blocks); err != nil {
 		return entry{}, err
 	}
 	e.measure()
 	return e, nil
 }
 
-// encode returns what is sent of a list of messages.
-func (o *ownership) encode(list []message) ([]*nats.Msg, error) {
+// encode returns what is sent of a list of messages. Those that still have to be encoded are in blocks.
+func (o *ownership) encode(list []message, b *blocks) ([]*nats.Msg, error) {
 	out := make([]*nats.Msg, len(list))
 	for i, m := range list {
 		if m.Msg == nil {
 			var err error
-			if m, err = o.eventMessage(m.event, new(blocks)); err != nil {
-				return nil, err // the broker accepts less than when the record was normalized
+			if m, err = o.eventMessage(m.event, b); err != nil {
+				return nil, err
 			}
 		}
 		out[i] = m.Msg
@@ -279,6 +279,7 @@ func (o *ownership) acknowledge(e entry, sequence, states uint64) {
 	}
 	before := e.chunk.bytes
 	e.chunk.acknowledge(len(e.messages))
+	e.blocks.free()
 	o.wait(e.chunk.bytes - before)
 	if e.last {
 		e.chunk.blocks.free()

@@ -35,13 +35,17 @@ func headerSize(h nats.Header) int {
 func (o *ownership) eventMessages(events []normalizers.Emitted) ([]message, error) {
 	messages := make([]message, len(events))
 	bytes := 0
+	b := &o.building.blocks
+	var measured blocks // of events that are encoded for their size alone
 	for i := range events {
 		var err error
-		if messages[i], err = o.eventMessage(&events[i], &o.building.blocks); err != nil {
+		if messages[i], err = o.eventMessage(&events[i], b); err != nil {
 			return nil, err
 		}
 		if bytes += messages[i].size; bytes > batchBytes {
 			messages[i].Msg, messages[i].event = nil, &events[i]
+			measured.free()
+			b = &measured
 		}
 	}
 	return messages, nil
@@ -50,7 +54,7 @@ func (o *ownership) eventMessages(events []normalizers.Emitted) ([]message, erro
 // eventMessage encodes an event in blocks.
 func (o *ownership) eventMessage(e *normalizers.Emitted, b *blocks) (message, error) {
 	cfg := o.p.stage.config
-	header, data, err := envelopes.AppendEvent(b.room(lengthOf(&e.Event)), &e.Event, e.Checked, envelopes.Provenance{
+	header, data, err := envelopes.AppendEvent(b.room(lengthOf(&e.Event)), b.header(), &e.Event, e.Checked, envelopes.Provenance{
 		Generation:   cfg.Topology.Generation,
 		Partition:    o.p.number,
 		RawStream:    o.p.cell.raw,
