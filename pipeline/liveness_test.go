@@ -161,7 +161,11 @@ func TestBlindWorkersDoNotDuel(t *testing.T) {
 	}
 	x := pipelinetest.Expectation{Topology: top}
 	before := epochs()
-	for some := range slices.Chunk(records[400:], 120) { // many heartbeats
+	together := 120 // the comparison of each chunk takes a while
+	if testing.Short() {
+		together = 400 // and many times as long with the race detector
+	}
+	for some := range slices.Chunk(records[400:], together) { // many heartbeats
 		pipelinetest.Publish(t, js, some...)
 		x.RequireExact(t, js)
 	}
