@@ -575,11 +575,12 @@ func (f *feed) waiting() (n int64, known int) {
 // partitionOf returns the partition whose filters ([envelopes.RawFilters]) select a subject of
 // the raw stream.
 func partitionOf(subject string) int {
-	tokens := strings.SplitN(subject, ".", 5)
-	if len(tokens) != 4 {
+	if strings.Count(subject, ".") != 3 {
 		return 0
 	}
-	partition, err := strconv.Atoi(tokens[1])
+	_, rest, _ := strings.Cut(subject, ".")
+	number, _, _ := strings.Cut(rest, ".")
+	partition, err := strconv.Atoi(number)
 	if err != nil {
 		return 0
 	}

@@ -70,7 +70,9 @@ func (o *ownership) runAll(messages []rawMessage) error {
 	o.p.stage.received.Store(time.Now().UnixNano())
 	o.p.open.Add(int64(len(messages)))
 	o.p.waiting.Store(messages[0].stored.UnixNano())
-	for records := o.receive(messages); len(records) > 0 && !closed(o.p.drain); {
+	o.receive(messages)
+	defer clear(o.received)
+	for records := o.received; len(records) > 0 && !closed(o.p.drain); {
 		n, err := o.load(records)
 		if err != nil {
 			return err
@@ -101,9 +103,9 @@ func (r *received) key() sessionKey { return sessionKey{r.Source, r.Session} }
 func (r *received) addressed() bool { return r.Source != envelopes.UnknownSource }
 
 // receive is the first stage: it reads the records of messages.
-func (o *ownership) receive(messages []rawMessage) []received {
-	records := make([]received, len(messages))
-	for i, m := range messages {
+func (o *ownership) receive(messages []rawMessage) {
+	o.received = o.received[:0]
+	for _, m := range messages {
 		r := received{raw: m}
 		var claim Claim
 		r.Record, claim, r.err = ReadRecord(m.Msg, m.sequence, m.stored)
@@ -116,9 +118,8 @@ func (o *ownership) receive(messages []rawMessage) []received {
 		if r.addressed() && r.err == nil && claim != (Claim{}) {
 			r.body = &body{claim: claim, traceparent: r.Origin.Traceparent, tracestate: r.Origin.Tracestate}
 		}
-		records[i] = r
+		o.received = append(o.received, r)
 	}
-	return records
 }
 
 // load is the second stage: it loads the sessions of the next records, of as many as fit
@@ -232,11 +233,14 @@ func (o *ownership) awaitRoom() error {
 
 // run fetches the body of a record, normalizes the record and appends the result.
 func (o *ownership) run(r received) error {
-	release, err := o.fetch(&r)
-	if err != nil {
-		return err
+	if r.body != nil {
+		release, err := o.fetch(r.Sequence, r.body)
+		if err != nil {
+			return err
+		}
+		defer release()
+		r.Data, r.err = r.body.data, r.body.err
 	}
-	defer release()
 	if err := o.redact(&r); err != nil {
 		return err
 	}
@@ -246,32 +250,27 @@ func (o *ownership) run(r received) error {
 	return o.apply(r)
 }
 
-// fetch waits for the body of a record that travels by claim check. A body that is not
-// what the claim check says is the error of the record; any other error ends the ownership,
-// and the broker is asked again. The caller calls release when it is done with the record.
-func (o *ownership) fetch(r *received) (release func(), err error) {
-	if r.body == nil {
-		return func() {}, nil
-	}
+// fetch waits for the body of a record. One that is not what the claim check says has the error of its record; any other error ends the
+// ownership, and the broker is asked again. The caller calls release when it is done with the record.
+func (o *ownership) fetch(sequence uint64, b *body) (release func(), err error) {
 	bodies := o.p.stage.bodies
 	end := func() {}
-	if r.body.done == nil {
-		end = bodies.begin(o.ctx, r.body)
+	if b.done == nil {
+		end = bodies.begin(o.ctx, b)
 	}
 	release = o.hold(func() {
-		bodies.release(r.body)
+		bodies.release(b)
 		end()
 	})
-	<-r.body.done // which is closed at the latest when o.ctx ends
-	r.Data, r.err = r.body.data, r.body.err
-	if _, permanent := Reason(r.err); r.err == nil || permanent {
+	<-b.done // which is closed at the latest when o.ctx ends
+	if _, permanent := Reason(b.err); b.err == nil || permanent {
 		return release, nil
 	}
 	defer release()
 	if o.ctx.Err() != nil {
 		return nil, context.Cause(o.ctx)
 	}
-	return nil, fmt.Errorf("record %d: %w", r.Sequence, r.err)
+	return nil, fmt.Errorf("record %d: %w", sequence, b.err)
 }
 
 // largeRecord is the length of a record, in bytes, above which a worker normalizes and

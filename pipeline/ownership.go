@@ -32,7 +32,8 @@ type ownership struct {
 	maxPayload int64 // of the broker; asking the connection waits for a batch that is being sent
 
 	// These belong to the goroutine that works.
-	turn      time.Time // when it last gave way to other goroutines
+	turn      time.Time  // when it last gave way to other goroutines
+	received  []received // of the present read
 	sessions  *sessionCache
 	resume    Checkpoint // where the ownership began
 	suspicion suspicion
