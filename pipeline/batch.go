@@ -11,7 +11,7 @@ import (
 // its value, and count it in [entry.measure] and, for a chunk that waits, in [chunk.size].
 const (
 	batchMessages = 900     // of the 1,000 that the broker accepts, see [MaxBatch]
-	batchBytes    = 4 << 20 // one proposal of a replicated stream
+	batchBytes    = 6 << 20 // about as many as 900 messages of real logs have
 )
 
 var batchLimits = batchSize{messages: batchMessages, bytes: batchBytes}
@@ -23,8 +23,8 @@ const chunkRecords = 512
 var chunkLimits = batchSize{records: chunkRecords, messages: batchMessages / 2, bytes: batchBytes / 2}
 
 // maxWaiting limits the bytes of the messages that wait in the chunks of all partitions of a cell: while one batch
-// is stored, two more get ready.
-const maxWaiting = 3 * batchBytes
+// is stored, another gets ready.
+const maxWaiting = 2 * batchBytes
 
 // batchSize measures a batch, or a part of one, in everything that a batch is limited by.
 type batchSize struct {
