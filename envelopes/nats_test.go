@@ -91,12 +91,18 @@ func TestEventSurvivesMessage(t *testing.T) {
 	for _, mode := range []Mode{Binary, Structured} {
 		t.Run(string(mode), func(t *testing.T) {
 			t.Parallel()
+			var used EventHeader // by the events before
 			rapid.Check(t, func(t *rapid.T) {
 				e, p := anyEvent().Draw(t, "event"), anyProvenance().Draw(t, "provenance")
 				header, data, err := EncodeEvent(&e, p, mode)
 				if err != nil {
 					t.Fatal(err)
 				}
+				again, _, err := AppendEvent(nil, &used, &e, Checked{}, p, mode)
+				if diff := cmp.Diff(header, again); err != nil || diff != "" {
+					t.Fatalf("in memory that is used again: %v (-want +got):\n%s", err, diff)
+				}
+				again["Nats-Batch-Id"] = []string{"of the publisher"}
 				size := 0
 				for name, values := range header {
 					size += len(name) + len(values[0]) + 4

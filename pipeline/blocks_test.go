@@ -15,7 +15,14 @@ func TestBlocksKeepEveryPiece(t *testing.T) {
 		var b blocks
 		var kept [][]byte
 		want := func(i int) []byte {
-			return bytes.Repeat(fmt.Appendf(nil, "%d,", i), 1+i*i%9000)
+			n := 1 + i*i%9000
+			switch {
+			case i == 150:
+				n = blockBytes<<(len(freeBlocks)-1)/len("150,") + 1 // longer than any block
+			case i%10 == 0:
+				n *= 20 // longer than a block is that others share
+			}
+			return bytes.Repeat(fmt.Appendf(nil, "%d,", i), n)
 		}
 		const pieces = 200
 		for i := range pieces {
