@@ -7,7 +7,7 @@ import (
 )
 
 // Latencies counts latencies in milliseconds in classes whose width is 2% of their values, so a
-// quantile is off by 1% at most. Sums of Latencies are exact. The zero value is empty.
+// quantile is off by 1% at most, before it is rounded to a millisecond. Sums of Latencies are exact. The zero value is empty.
 type Latencies map[int16]int64
 
 // latencyBase is the ratio of the bounds of a class.
