@@ -250,8 +250,9 @@ func (o *ownership) run(r received) error {
 	return o.apply(r)
 }
 
-// fetch waits for the body of a record. One that is not what the claim check says has the error of its record; any other error ends the
-// ownership, and the broker is asked again. The caller calls release when it is done with the record.
+// fetch waits for the body of a record. One that is not what the claim check says has the error of its record; any
+// other error ends the ownership, and the broker is asked again. The caller calls release when it is done with the
+// record.
 func (o *ownership) fetch(sequence uint64, b *body) (release func(), err error) {
 	bodies := o.p.stage.bodies
 	end := func() {}
