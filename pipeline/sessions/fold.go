@@ -2,6 +2,7 @@ package sessions
 
 import (
 	"cmp"
+	"strings"
 	"time"
 
 	"tributary/envelopes"
@@ -89,6 +90,7 @@ type Fold struct {
 	model    string // that was used last
 	first    string // model that was used first
 	size     int
+	names    map[string]string // see [Fold.name]
 
 	begin, end uint64 // positions of the first and the last event; see [Fold.Positions]
 	unmeasured bool   // latencies are left out, see [Fold.Encode]
@@ -108,13 +110,15 @@ func NewFold(d Division) *Fold {
 	if d.Zone == nil {
 		d.Zone = time.UTC
 	}
-	return &Fold{division: d, cells: map[Cell]*Sums{}, size: 1024}
+	return &Fold{division: d, cells: map[Cell]*Sums{}, names: map[string]string{}, size: 1024}
 }
 
 // Add adds the step of the next event of the session and returns by how many bytes the fold has grown, about. It keeps
-// strings of the step, not the step. A step at a position that the fold has already is left out.
-func (f *Fold) Add(s *Step) (grown int) {
+// copies of strings of the step, and nothing else of it. A step at a position that the fold has already is left out.
+func (f *Fold) Add(step *Step) (grown int) {
 	before := f.size
+	s := new(*step)
+	s.Type, s.Model, s.Tool = envelopes.EventType(f.name(string(s.Type))), f.name(s.Model), f.name(s.Tool)
 	if s.Position > 0 {
 		if s.Position <= f.end {
 			return 0
@@ -142,6 +146,29 @@ func (f *Fold) Add(s *Step) (grown int) {
 		f.count(s, gap)
 	}
 	return f.size - before
+}
+
+// name returns the copy of a name that the fold keeps: a name of a step would keep all texts of the step in memory.
+func (f *Fold) name(s string) string {
+	if s == "" {
+		return ""
+	}
+	own, known := f.names[s]
+	if !known {
+		own = strings.Clone(s)
+		if len(f.names) < maxCells {
+			f.names[own] = own
+			f.size += 2 * len(own)
+		}
+	}
+	return own
+}
+
+// keep makes *of a copy of s, for the reason of [Fold.name].
+func keep[T ~string](of *T, s T) {
+	if *of != s {
+		*of = T(strings.Clone(string(s)))
+	}
 }
 
 // count adds what the event itself adds, beside its call.

@@ -1,9 +1,12 @@
 package sessions_test
 
 import (
+	"runtime"
 	"strings"
 	"testing"
 	"time"
+	"unsafe"
+	"weak"
 
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/go-cmp/cmp"
@@ -220,5 +223,43 @@ func TestTitles(t *testing.T) {
 				t.Errorf("title %q, want %q", got, c.want)
 			}
 		})
+	}
+}
+
+// A fold keeps copies of names and texts: a part of the text of a step would keep the whole of it in memory.
+func TestFoldKeepsNoMemoryOfSteps(t *testing.T) {
+	f := sessions.NewFold(sessions.WholeSession)
+	kinds := []struct {
+		kind   envelopes.EventType
+		change func(*envelopes.AgentEventV1)
+	}{
+		{envelopes.UserMessage, text("Count the boats")},
+		{envelopes.Reasoning, tokens("m1", "", 1)},
+		{envelopes.ToolCall, tool("c1", "Bash", envelopes.StatusInProgress, nil)},
+		{envelopes.ToolCall, tool("", "Read", envelopes.StatusInProgress, nil)},
+		{envelopes.ToolResult, tool("c1", "Bash", envelopes.StatusSuccess, nil)},
+		{envelopes.AssistantMessage, text("There are two")},
+		{envelopes.SessionSummary, text("Boats")},
+		{envelopes.SystemMessage, func(e *envelopes.AgentEventV1) {
+			text("overloaded")(e)
+			e.ProjectRoot = new("/w/boats")
+			e.Metadata = &envelopes.Metadata{Extensions: map[string]jsontext.Value{"error": jsontext.Value(`true`)}}
+		}},
+	}
+	var steps []weak.Pointer[byte]
+	for i, k := range kinds {
+		e := event(uint64(i+1), i, k.kind, k.change)
+		step := sessions.NewStep(&e, 0).Detached()
+		steps = append(steps, weak.Make(unsafe.StringData(string(step.Source))))
+		f.Add(step)
+	}
+	runtime.GC()
+	for i, s := range steps {
+		if s.Value() != nil {
+			t.Errorf("the fold keeps the step of %s in memory", kinds[i].kind)
+		}
+	}
+	if got := f.Summary(time.Now()).LastPrompt; got != "Count the boats" {
+		t.Errorf("last prompt %q", got)
 	}
 }

@@ -115,11 +115,13 @@ type ToolUse struct {
 
 // note takes over what a step states about the session.
 func (r *Summary) note(s *Step, f *Fold) {
-	r.Source, r.Session, r.Sequence = s.Source, s.Session, s.Sequence
+	keep(&r.Source, s.Source)
+	keep(&r.Session, s.Session)
+	r.Sequence = s.Sequence
 	if s.Root != "" && (r.Project == nil || *r.Project != s.Root) {
-		r.Project = new(s.Root) // a pointer into the step would keep all of the memory around it
+		r.Project = new(strings.Clone(s.Root))
 	}
-	r.ProjectHash = s.Hash
+	keep(&r.ProjectHash, s.Hash)
 	if s.Time != 0 {
 		if t := s.when(); r.FirstSeen.IsZero() || t.Before(r.FirstSeen) {
 			r.FirstSeen = t
@@ -136,7 +138,7 @@ func (r *Summary) note(s *Step, f *Fold) {
 		f.size += len(s.Model)
 	}
 	if s.Resume != "" {
-		r.ResumeID = s.Resume
+		keep(&r.ResumeID, s.Resume)
 	}
 	r.noteTexts(s)
 	r.notePhase(s)
@@ -146,18 +148,18 @@ func (r *Summary) note(s *Step, f *Fold) {
 func (r *Summary) noteTexts(s *Step) {
 	switch {
 	case s.Failed:
-		r.LastError = s.Text
+		keep(&r.LastError, s.Text)
 	case s.isPrompt():
-		r.LastPrompt = s.Text
+		keep(&r.LastPrompt, s.Text)
 		if r.first == "" {
-			r.first = titles.Fallback(s.Text)
+			r.first = strings.Clone(titles.Fallback(s.Text))
 		}
 	case s.Type == envelopes.SessionSummary && !s.Internal && s.Text != "":
 		title := strings.TrimSpace(s.Text)
 		if line, _, _ := strings.Cut(title, "\n"); s.Role == envelopes.RoleSystem && !titles.IsUntitled(line) {
-			r.vendor = line
+			keep(&r.vendor, line)
 		} else if s.Role != envelopes.RoleSystem && len(title) <= maxSummaryTitle && !strings.Contains(title, "\n") {
-			r.written = title
+			keep(&r.written, title)
 		}
 	}
 }
