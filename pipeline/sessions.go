@@ -31,12 +31,17 @@ type liveSession struct {
 	older   uint64        // see [storedState]
 	gaps    bool          // whether it has gaps, as of the last chunk that was sealed
 	whole   storedWhole   // see [liveSession.message]
+	used    uint64        // number of its last record in the partition
 	element *list.Element // in sessionCache.recent
 }
 
+// idleRecords is how many records of a partition a live session may be without one of its own: in a long drain most
+// sessions are over.
+const idleRecords = 8192
+
 // sessionCache is the cache of the live sessions of a partition, bounded by bytes. A state is
-// loaded when a record first needs it, and evicted when it is the least recently used one;
-// a state that no commit has stored yet stays. Not safe for concurrent use.
+// loaded when a record first needs it, and evicted when it is the least recently used one, or idle for
+// [idleRecords]; a state that no commit has stored yet stays. Not safe for concurrent use.
 type sessionCache struct {
 	js         jetstream.JetStream
 	generation string // as the cell of the partition names it
@@ -48,6 +53,7 @@ type sessionCache struct {
 	live   map[sessionKey]*liveSession
 	recent list.List // of *liveSession, the most recently used first
 	bytes  int
+	uses   uint64 // of live sessions, one for each record
 }
 
 func newSessionCache(js jetstream.JetStream, generation string, partition, limit int, settings Settings, archives archiveObjects) *sessionCache {
@@ -136,7 +142,7 @@ func (p *partition) logLoaded(c *sessionCache, keys []sessionKey) {
 
 func (c *sessionCache) add(k sessionKey, s *normalizers.Session) {
 	c.settings.Apply(s) // not part of a stored state
-	l := &liveSession{key: k, state: s, size: s.Size(), gaps: len(s.Gaps()) > 0}
+	l := &liveSession{key: k, state: s, size: s.Size(), gaps: len(s.Gaps()) > 0, used: c.uses}
 	l.element = c.recent.PushFront(l)
 	c.live[k] = l
 	c.bytes += l.size
@@ -146,6 +152,8 @@ func (c *sessionCache) add(k sessionKey, s *normalizers.Session) {
 func (c *sessionCache) use(k sessionKey) *liveSession {
 	l := c.live[k]
 	c.recent.MoveToFront(l.element)
+	c.uses++
+	l.used = c.uses
 	return l
 }
 
@@ -156,11 +164,14 @@ func (c *sessionCache) changed(l *liveSession, chunk uint64) {
 	l.size, l.chunk = size, chunk
 }
 
-// evict drops the least recently used sessions until the rest is within the limit. It
+// evict drops the least recently used sessions until the rest is within the limit, and not idle. It
 // keeps sessions that a chunk after stored has changed: the stream has an older state.
 func (c *sessionCache) evict(stored uint64) {
-	for e := c.recent.Back(); e != nil && c.bytes > c.limit; {
+	for e := c.recent.Back(); e != nil; {
 		l := e.Value.(*liveSession)
+		if c.bytes <= c.limit && c.uses-l.used < idleRecords {
+			return
+		}
 		e = e.Prev()
 		if l.chunk <= stored {
 			c.recent.Remove(l.element)

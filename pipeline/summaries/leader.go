@@ -23,6 +23,8 @@ const (
 	maxChanged = 400     // sessions that wait to be stored
 	maxBatch   = 900     // messages of one atomic batch
 	maxBytes   = 4 << 20 // of their bodies
+
+	idleEvents = 128 << 10 // events for which a fold may be in memory without one of its own
 )
 
 // leader keeps the records of a generation, as long as nobody stores another checkpoint.
@@ -43,6 +45,7 @@ type leader struct {
 	bytes    int      // of all folds, about
 	list     []item   // the last chunk, whose memory the next one uses
 	round    uint64   // commits so far
+	added    uint64   // events so far
 }
 
 // entry is a session in memory.
@@ -52,6 +55,7 @@ type entry struct {
 	size    int
 	changed bool
 	used    uint64 // commit before which it was used last
+	last    uint64 // number of its last event among those that were added
 }
 
 func newLeader(c *candidate, stored checkpoint, sequence uint64) *leader {
@@ -209,8 +213,9 @@ func (l *leader) add(ctx context.Context, list []item) error {
 			return fmt.Errorf("stream %s: %w", pipeline.EventsStream(l.generation), pipeline.ErrWentBack)
 		}
 		e.fold.Add(s)
+		l.added++
 		l.bytes += e.fold.Size() - e.size
-		e.size, e.used = e.fold.Size(), l.round
+		e.size, e.used, e.last = e.fold.Size(), l.round, l.added
 		if !e.changed {
 			e.changed = true
 			l.changed = append(l.changed, e)
@@ -367,17 +372,22 @@ func (l *leader) publish(ctx context.Context, messages []*nats.Msg, c *checkpoin
 	return nil
 }
 
-// evict drops the folds that were not used since the last commit, if all together take too much memory, and then
-// all. They are all stored.
+// evict drops the folds that are idle; then, if all together take too much memory, those that were not used since the
+// last commit, and then all. They are all stored.
 func (l *leader) evict() {
-	for _, keep := range []bool{true, false} {
-		if l.bytes <= l.keeper.config.Bytes {
-			return
-		}
-		for id, e := range l.folds {
-			if keep && e.used == l.round {
-				continue
-			}
+	l.drop(func(e *entry) bool { return l.added-e.last >= idleEvents })
+	if l.bytes > l.keeper.config.Bytes {
+		l.drop(func(e *entry) bool { return e.used != l.round })
+	}
+	if l.bytes > l.keeper.config.Bytes {
+		l.drop(func(*entry) bool { return true })
+	}
+}
+
+// drop drops folds from memory.
+func (l *leader) drop(chosen func(*entry) bool) {
+	for id, e := range l.folds {
+		if chosen(e) {
 			l.bytes -= e.size
 			delete(l.folds, id)
 		}
