@@ -439,8 +439,12 @@ func TestLargeRecordsSurviveServerRestarts(t *testing.T) {
 	top := topology(2)
 	server := pipelinetest.NewServer(t, smallMessages)
 	js := server.Provision(top)
+	restarts := 3
+	if testing.Short() {
+		restarts = 2
+	}
 	var records []normalizers.Record
-	for i := range 18 {
+	for i := range 6 * restarts {
 		records = append(records, prompt("s"+strconv.Itoa(i%3), i, 1200<<10))
 	}
 	pipelinetest.Publish(t, js, records...)
@@ -449,7 +453,7 @@ func TestLargeRecordsSurviveServerRestarts(t *testing.T) {
 		normalized <- struct{}{}
 		return normalizers.Normalize(s, r)
 	}})
-	for range 3 {
+	for range restarts {
 		for range 3 {
 			select {
 			case <-normalized:

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -15,6 +16,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
 	"tributary/envelopes"
 	"tributary/normalizers"
@@ -562,6 +565,48 @@ func TestTinySessionCacheChangesNothing(t *testing.T) {
 	}
 	pipelinetest.Expectation{Topology: top}.RequireExact(t, js)
 	s.stop(t)
+}
+
+// A session that is over leaves the memory of a long drain, also where there is room for it, and a late record finds
+// its state in the stream.
+func TestSessionThatIsOverLeavesTheMemory(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("many records: the race detector sees nothing new in them")
+	}
+	top := topology(1)
+	js := pipelinetest.NewServer(t).Provision(top)
+	records := []normalizers.Record{user("over", "one")}
+	for i := range pipeline.IdleRecords + 500 {
+		records = append(records, user("busy"+strconv.Itoa(i%4), "more"))
+	}
+	pipelinetest.Publish(t, js, append(records, user("over", "two"))...)
+	metrics := sdkmetric.NewManualReader()
+	s := start(t, js, pipeline.Config{Topology: top, Meter: sdkmetric.NewMeterProvider(sdkmetric.WithReader(metrics)).Meter("test")})
+	pipelinetest.Expectation{Topology: top}.RequireExact(t, js)
+	if n := misses(t, metrics); n != 6 {
+		t.Errorf("%d states were read, want those of 5 sessions and one again", n)
+	}
+	s.stop(t)
+}
+
+// misses returns how many states of sessions were read.
+func misses(tb testing.TB, reader sdkmetric.Reader) (n int64) {
+	tb.Helper()
+	var got metricdata.ResourceMetrics
+	if err := reader.Collect(tb.Context(), &got); err != nil {
+		tb.Fatal(err)
+	}
+	for _, m := range got.ScopeMetrics[0].Metrics {
+		if data, ok := m.Data.(metricdata.Sum[int64]); ok && m.Name == "tributary.session.lookups" {
+			for _, p := range data.DataPoints {
+				if v, _ := p.Attributes.Value("result"); v.AsString() == "miss" {
+					n += p.Value
+				}
+			}
+		}
+	}
+	return n
 }
 
 // A file that is shipped again, when the broker no longer knows its message ids, yields

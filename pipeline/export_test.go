@@ -25,6 +25,9 @@ var (
 	ErrClaim        = errClaim
 )
 
+// IdleRecords is how many records of a partition a live session may be without one of its own.
+const IdleRecords = idleRecords
+
 // RemoveMessages sends what an owner sends after a move: to remove messages, by their sequences, and those before them.
 func RemoveMessages(ctx context.Context, js jetstream.JetStream, stream string, messages []*jetstream.RawStreamMsg) error {
 	var at []messageAt

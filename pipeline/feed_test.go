@@ -59,11 +59,15 @@ func runFeed(t *testing.T, f pipeline.Feed) {
 // for a few messages only.
 func TestFeedPassesEachMessageOnceInOrder(t *testing.T) {
 	t.Parallel()
+	count := 3000
+	if testing.Short() {
+		count = 1200
+	}
 	for _, mine := range []int{8, 3} { // all partitions, and so few that the consumer has filters
 		top := topology(8)
 		js := pipelinetest.NewServer(t).Provision(top)
-		records := pipelinetest.Workload(31, 60, 3000)
-		pipelinetest.Publish(t, js, records[:1500]...)
+		records := pipelinetest.Workload(31, 60, count)
+		pipelinetest.Publish(t, js, records[:count/2]...)
 		f := pipeline.NewFeed(js, top.Partitions, 40, 60, time.Millisecond)
 		runFeed(t, f)
 
@@ -73,7 +77,7 @@ func TestFeedPassesEachMessageOnceInOrder(t *testing.T) {
 		for n := range mine {
 			readers.Go(func() { got[n] = readAtRandom(t, js, f, n, done) })
 		}
-		for batch := range slices.Chunk(records[1500:], 100) {
+		for batch := range slices.Chunk(records[count/2:], 100) {
 			pipelinetest.Publish(t, js, batch...)
 		}
 		close(done)

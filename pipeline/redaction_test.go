@@ -214,7 +214,7 @@ func TestRecordAtWhichRedactionHangsIsADeadLetterWithoutItsBytes(t *testing.T) {
 	records := pipelinetest.Workload(65, 4, 40)
 	length := slowSecret
 	if testing.Short() {
-		length /= 2 // the race detector makes the expression ten times as slow
+		length /= 4 // an expression that takes 16 times as long for four times the text, and ten times with the race detector
 	}
 	slow := normalizers.Record{Source: envelopes.ClaudeCode, Session: records[0].Session, Data: []byte(`{"type":"user","uuid":"slow","message":{"role":"user","content":"slow-` + strings.Repeat("x", length) + `"}}`)}
 	pipelinetest.Publish(t, js, append(records[:20:20], slow)...)

@@ -151,7 +151,11 @@ func TestPartitionsOfADeadWorkerAreTakenOver(t *testing.T) {
 	js := server.Provision(top)
 	heir := start(t, js, member(top, "heir"))
 	records := pipelinetest.Workload(22, 30, 1800)
-	for round := range 4 {
+	rounds := 4
+	if testing.Short() {
+		rounds = 2
+	}
+	for round := range rounds {
 		var calls atomic.Int64
 		mortal := fmt.Sprintf("mortal%d", round)
 		w := startCrashing(t, server.JetStream(), member(top, mortal), func(normalizers.Record) bool { return calls.Add(1) == 60 })

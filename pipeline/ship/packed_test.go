@@ -109,6 +109,9 @@ func TestDamagedPackedLogIsShippedAsFarAsReadable(t *testing.T) {
 		"of two parts": func(s string) string { return s + "rubbish" },
 	} {
 		for _, ext := range []string{".zst", ".gz"} {
+			if testing.Short() && ext == ".gz" {
+				continue // the same goroutines with another library
+			}
 			e := newEdge(t)
 			path := "garden/one.jsonl" + ext
 			whole := pack(t, path, lines(prompts("one", 1, 2000)...))

@@ -20,6 +20,7 @@ type Config struct {
 	Generation   string        // keep the records of this generation alone; empty for the live one and each replay
 	Worker       string        // name in checkpoints; default "worker"
 	Bytes        int           // memory for folds of sessions in each generation, about; default 32 MiB
+	Idle         int           // events for which a fold stays in memory without one of its own; default 131,072
 	Every        time.Duration // the time that changes wait to be stored together; default 1 s
 	Beat         time.Duration // interval between two checkpoints of a keeper that has nothing to store; default 2 s
 	EventsMaxAge time.Duration // how long events are kept, in whole seconds, and a record after its last change; 0 for ever
@@ -37,6 +38,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Bytes <= 0 {
 		c.Bytes = 32 << 20
+	}
+	if c.Idle <= 0 {
+		c.Idle = 128 << 10
 	}
 	if c.Every <= 0 {
 		c.Every = time.Second

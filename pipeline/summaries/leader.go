@@ -23,8 +23,6 @@ const (
 	maxChanged = 400     // sessions that wait to be stored
 	maxBatch   = 900     // messages of one atomic batch
 	maxBytes   = 4 << 20 // of their bodies
-
-	idleEvents = 128 << 10 // events for which a fold may be in memory without one of its own
 )
 
 // leader keeps the records of a generation, as long as nobody stores another checkpoint.
@@ -45,7 +43,7 @@ type leader struct {
 	bytes    int      // of all folds, about
 	list     []item   // the last chunk, whose memory the next one uses
 	round    uint64   // commits so far
-	added    uint64   // events so far
+	added    int      // events so far
 }
 
 // entry is a session in memory.
@@ -55,7 +53,7 @@ type entry struct {
 	size    int
 	changed bool
 	used    uint64 // commit before which it was used last
-	last    uint64 // number of its last event among those that were added
+	last    int    // number of its last event among those that were added
 }
 
 func newLeader(c *candidate, stored checkpoint, sequence uint64) *leader {
@@ -375,7 +373,7 @@ func (l *leader) publish(ctx context.Context, messages []*nats.Msg, c *checkpoin
 // evict drops the folds that are idle; then, if all together take too much memory, those that were not used since the
 // last commit, and then all. They are all stored.
 func (l *leader) evict() {
-	l.drop(func(e *entry) bool { return l.added-e.last >= idleEvents })
+	l.drop(func(e *entry) bool { return l.added-e.last >= l.keeper.config.Idle })
 	if l.bytes > l.keeper.config.Bytes {
 		l.drop(func(e *entry) bool { return e.used != l.round })
 	}

@@ -96,7 +96,7 @@ func (w *worker) Run(ctx context.Context) error {
 func (w *worker) Drain() { w.stage.Drain() }
 
 func config(bytes int, every time.Duration) summaries.Config {
-	return summaries.Config{Bytes: bytes, Every: every, Beat: 50 * time.Millisecond}
+	return summaries.Config{Bytes: bytes, Idle: 200, Every: every, Beat: 50 * time.Millisecond} // folds often leave the memory and come back
 }
 
 // startKeeper runs a keeper in this process until stop, which drains it.
