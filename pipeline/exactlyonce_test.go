@@ -16,8 +16,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"go.opentelemetry.io/otel/attribute"
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
-	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
 	"tributary/envelopes"
 	"tributary/normalizers"
@@ -584,29 +584,10 @@ func TestSessionThatIsOverLeavesTheMemory(t *testing.T) {
 	metrics := sdkmetric.NewManualReader()
 	s := start(t, js, pipeline.Config{Topology: top, Meter: sdkmetric.NewMeterProvider(sdkmetric.WithReader(metrics)).Meter("test")})
 	pipelinetest.Expectation{Topology: top}.RequireExact(t, js)
-	if n := misses(t, metrics); n != 6 {
+	if n := sum(t, metrics, "tributary.session.lookups", attribute.String("result", "miss")); n != 6 {
 		t.Errorf("%d states were read, want those of 5 sessions and one again", n)
 	}
 	s.stop(t)
-}
-
-// misses returns how many states of sessions were read.
-func misses(tb testing.TB, reader sdkmetric.Reader) (n int64) {
-	tb.Helper()
-	var got metricdata.ResourceMetrics
-	if err := reader.Collect(tb.Context(), &got); err != nil {
-		tb.Fatal(err)
-	}
-	for _, m := range got.ScopeMetrics[0].Metrics {
-		if data, ok := m.Data.(metricdata.Sum[int64]); ok && m.Name == "tributary.session.lookups" {
-			for _, p := range data.DataPoints {
-				if v, _ := p.Attributes.Value("result"); v.AsString() == "miss" {
-					n += p.Value
-				}
-			}
-		}
-	}
-	return n
 }
 
 // A file that is shipped again, when the broker no longer knows its message ids, yields

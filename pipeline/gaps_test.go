@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/nats-io/nats.go/jetstream"
+	"go.opentelemetry.io/otel/attribute"
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
@@ -78,8 +79,8 @@ func gaps(tb testing.TB, js jetstream.JetStream, top pipeline.Topology) (shown [
 	return shown, sessions
 }
 
-// sum returns the value of a counter, over all its series.
-func sum(tb testing.TB, reader sdkmetric.Reader, name string) (n int64) {
+// sum returns the value of a counter, over all its series with some attributes.
+func sum(tb testing.TB, reader sdkmetric.Reader, name string, with ...attribute.KeyValue) (n int64) {
 	tb.Helper()
 	var got metricdata.ResourceMetrics
 	if err := reader.Collect(tb.Context(), &got); err != nil {
@@ -88,7 +89,10 @@ func sum(tb testing.TB, reader sdkmetric.Reader, name string) (n int64) {
 	for _, m := range got.ScopeMetrics[0].Metrics {
 		if data, ok := m.Data.(metricdata.Sum[int64]); ok && m.Name == name {
 			for _, p := range data.DataPoints {
-				n += p.Value
+				lacks := func(a attribute.KeyValue) bool { v, _ := p.Attributes.Value(a.Key); return v != a.Value }
+				if !slices.ContainsFunc(with, lacks) {
+					n += p.Value
+				}
 			}
 		}
 	}

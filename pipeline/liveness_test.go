@@ -44,14 +44,14 @@ func TestWorkerWhosePacketsAreDroppedIsReplaced(t *testing.T) {
 	records := pipelinetest.Workload(71, 30, 900)
 	pipelinetest.Publish(t, js, records[:300]...)
 	x := pipelinetest.Expectation{Topology: top}
-	x.RequireExact(t, js)
+	x.RequireExact(t, js) // so each is the last owner of its partitions
 	before := sum(t, reader, "tributary.acquisitions")
 	proxy.Swallow()
 	pipelinetest.Publish(t, js, records[300:600]...)
 	settled(t, js, top, map[string]int{"other": 4})
 	x.RequireExact(t, js)
 	log.await(t, "heartbeats of the workers cannot be exchanged", 1)
-	otherLog.await(t, "cause=takeover", 1)
+	otherLog.await(t, "cause=takeover from=cut", 1)
 	if n := sum(t, reader, "tributary.acquisitions") - before; n < 2 {
 		t.Errorf("%d acquisitions are counted, want one of each of 2 partitions", n)
 	}

@@ -214,7 +214,7 @@ func TestRecordAtWhichRedactionHangsIsADeadLetterWithoutItsBytes(t *testing.T) {
 	records := pipelinetest.Workload(65, 4, 40)
 	length := slowSecret
 	if testing.Short() {
-		length /= 4 // an expression that takes 16 times as long for four times the text, and ten times with the race detector
+		length /= 4 // a quarter of the text takes a 16th of the time, and the race detector ten times as long
 	}
 	slow := normalizers.Record{Source: envelopes.ClaudeCode, Session: records[0].Session, Data: []byte(`{"type":"user","uuid":"slow","message":{"role":"user","content":"slow-` + strings.Repeat("x", length) + `"}}`)}
 	pipelinetest.Publish(t, js, append(records[:20:20], slow)...)

@@ -117,15 +117,15 @@ func NewFold(d Division) *Fold {
 // copies of strings of the step, and nothing else of it. A step at a position that the fold has already is left out.
 func (f *Fold) Add(step *Step) (grown int) {
 	before := f.size
-	s := new(*step)
-	s.Type, s.Model, s.Tool = envelopes.EventType(f.name(string(s.Type))), f.name(s.Model), f.name(s.Tool)
-	if s.Position > 0 {
-		if s.Position <= f.end {
+	if step.Position > 0 {
+		if step.Position <= f.end {
 			return 0
 		}
-		f.end = s.Position
-		f.begin = cmp.Or(f.begin, s.Position)
+		f.end = step.Position
+		f.begin = cmp.Or(f.begin, step.Position)
 	}
+	s := new(*step)
+	s.Type, s.Model, s.Tool = envelopes.EventType(f.name(string(s.Type))), f.name(s.Model), f.name(s.Tool)
 	if s.Model != "" {
 		f.model = s.Model
 		if f.first == "" {
