@@ -114,8 +114,16 @@ func (s *Subscription) begin(ctx context.Context) error {
 	return nil
 }
 
+// request returns the context of one request to the broker. Where ctx has a deadline, the library would wait until then
+// for an answer that was lost.
+func (s *Subscription) request(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, s.js.Options().DefaultTimeout)
+}
+
 // stream returns what the broker knows about the events stream of a generation.
 func (s *Subscription) stream(ctx context.Context, generation string) (*jetstream.StreamInfo, error) {
+	ctx, cancel := s.request(ctx)
+	defer cancel()
 	stream, err := s.js.Stream(ctx, pipeline.EventsStream(generation))
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return nil, fmt.Errorf("%w: %s: stay with one that exists (tributary replay ls), under another name of the subscription", ErrDropped, generation)
@@ -154,7 +162,9 @@ func (s *Subscription) storeOnce(ctx context.Context, data []byte) error {
 	m := &nats.Msg{Subject: subjectPrefix + s.config.Name, Data: data, Header: nats.Header{
 		jetstream.ExpectedLastSubjSeqHeader: {strconv.FormatUint(s.revision, 10)},
 	}}
-	ack, err := s.js.PublishMsg(ctx, m)
+	asking, cancel := s.request(ctx)
+	defer cancel()
+	ack, err := s.js.PublishMsg(asking, m)
 	if err == nil {
 		s.revision = ack.Sequence
 		return nil

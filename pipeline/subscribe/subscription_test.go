@@ -1,18 +1,21 @@
 package subscribe_test
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
+	"net"
 	"os"
 	"os/exec"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -452,6 +455,56 @@ func TestSubscriptionWaitsForTheBroker(t *testing.T) {
 		return nil
 	})
 	if err != nil || !slices.Equal(got, []string{"one", "two", "three"}) {
+		t.Errorf("events %q, %v", got, err)
+	}
+}
+
+// deaf makes connections that lose the answer to a request with a part of its line, once, when lost has that part.
+type deaf struct{ lost atomic.Pointer[string] }
+
+// Dial is that of [net.Dialer].
+func (d *deaf) Dial(network, address string) (net.Conn, error) {
+	c, err := (&net.Dialer{}).DialContext(context.Background(), network, address)
+	return deafConn{c, d}, err
+}
+
+type deafConn struct {
+	net.Conn
+	*deaf
+}
+
+// Write never gets a part of a line: the client writes them as a whole.
+func (c deafConn) Write(p []byte) (int, error) {
+	part := c.lost.Load()
+	if part == nil || !bytes.Contains(p, []byte(*part)) {
+		return c.Conn.Write(p)
+	}
+	c.lost.Store(nil)
+	return c.Conn.Write(bytes.ReplaceAll(p, []byte(*part+" _INBOX."), []byte(*part+" _LOST_.")))
+}
+
+// A lost answer to a request costs the time of a request, also where the caller has much more.
+func TestLostAnswerIsNotWaitedFor(t *testing.T) {
+	t.Parallel()
+	server := pipelinetest.NewServer(t)
+	server.Provision(topology())
+	var d deaf
+	js, err := jetstream.New(server.JetStream(nats.SetCustomDialer(&d)).Conn(), jetstream.WithDefaultTimeout(500*time.Millisecond))
+	if err != nil {
+		t.Fatal(err)
+	}
+	store(t, js, prompts("s", "one", "two")...)
+	s := newSubscription(t, js, subscribe.Config{})
+	var got []string
+	err = s.Run(deadline(t), func(_ context.Context, e subscribe.Event) error {
+		if got = append(got, *e.Text); *e.Text == "one" {
+			d.lost.Store(new("$KV." + pipeline.SubscribersBucket + ".test"))
+		} else {
+			s.Drain()
+		}
+		return nil
+	})
+	if err != nil || !slices.Equal(got, []string{"one", "two"}) || d.lost.Load() != nil {
 		t.Errorf("events %q, %v", got, err)
 	}
 }
