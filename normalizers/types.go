@@ -11,6 +11,8 @@ type (
 	Record = core.Record
 	// Origin is what a producer states about a record.
 	Origin = core.Origin
+	// Earlier is what the raw stream says about earlier records at the place of a record.
+	Earlier = core.Earlier
 	// Result is what a record yields.
 	Result = core.Result
 	// Emitted is an event and the record that it comes from.
@@ -23,6 +25,8 @@ type (
 	Standing = core.Standing
 	// Gap is a part of a file whose records are missing.
 	Gap = core.Gap
+	// Rewrite is what a session noted of records at places that it had passed.
+	Rewrite = core.Rewrite
 	// Profile names the shapes of tool_metadata.
 	Profile = core.Profile
 	// Unknown is something in a record that its normalizer does not know.

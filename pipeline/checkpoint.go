@@ -47,7 +47,8 @@ type Checkpoint struct {
 	// partition any more.
 	Cut string `json:"cut,omitzero"`
 
-	Gaps GapList `json:"gaps,omitzero"` // the sessions with gaps in their files
+	Gaps      SessionList `json:"gaps,omitzero"`      // the sessions with gaps in their files
+	Rewritten SessionList `json:"rewritten,omitzero"` // the sessions with records at places that they had passed ([SessionRewrites])
 
 	// Archived is how many states were moved to archives, those that were moved again included.
 	Archived uint64 `json:"archived,omitzero"`

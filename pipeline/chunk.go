@@ -46,8 +46,9 @@ type chunk struct {
 
 	// Set when the chunk is sealed, that is handed to the committer.
 	states []*nats.Msg // of the changed sessions in their order, or the archives
-	gaps   []gapChange // of the changed sessions
 	sent   int         // messages that are stored already
+
+	gaps, rewritten []listChange // of the changed sessions
 }
 
 func newChunk(number uint64) *chunk { return &chunk{number: number, tally: make(tally)} }

@@ -146,6 +146,7 @@ func (o *ownership) entry(c *chunk) (entry, error) {
 			e.checkpoint = e.checkpoint.done(c.raw, c.rawTime)
 		}
 		e.checkpoint.Gaps = e.checkpoint.Gaps.with(c.gaps)
+		e.checkpoint.Rewritten = e.checkpoint.Rewritten.with(c.rewritten)
 		e.checkpoint.Archived += uint64(c.archived)
 		e.checkpoint.ArchivedTo = max(e.checkpoint.ArchivedTo, c.archivedTo)
 	} else {

@@ -24,8 +24,8 @@ import (
 //	append     the messages of the record and its session join the chunk that is built
 //	commit     the chunks of all partitions are stored in one atomic batch, with their checkpoints
 //
-// Before normalize, a record waits for room in the chunk, and for its body where that
-// travels by claim check.
+// Before normalize, a record waits for room in the chunk, for its body where that travels by
+// claim check, and for the history of its session where that has passed its place (history.go).
 
 // work reads the partition from behind its checkpoint. It ends with nil when the partition
 // is drained and everything is stored, else with the reason why the ownership ended.
@@ -242,6 +242,9 @@ func (o *ownership) run(r received) error {
 		r.Data, r.err = r.body.data, r.body.err
 	}
 	if err := o.redact(&r); err != nil {
+		return err
+	}
+	if err := o.findEarlier(&r); err != nil {
 		return err
 	}
 	if len(r.Data) > largeRecord {

@@ -20,43 +20,43 @@ import (
 // file makes gaps known: in the checkpoint, which names the sessions, in the log and in the
 // status.
 
-// maxGapSessions is how many sessions with gaps the checkpoint of a partition names.
-const maxGapSessions = 16
+// maxNamed is how many sessions a [SessionList] names.
+const maxNamed = 16
 
-// GapList names the sessions of a partition that have gaps in their files.
-type GapList struct {
+// SessionList names the sessions of a partition that have something in common, such as gaps in their files.
+type SessionList struct {
 	Sessions int      `json:"sessions"`        // how many there are
 	Subjects []string `json:"states,omitzero"` // of the states of the newest of them
 }
 
 // with returns the list after changes. The list itself does not change.
-func (l GapList) with(changes []gapChange) GapList {
+func (l SessionList) with(changes []listChange) SessionList {
 	if len(changes) == 0 {
 		return l
 	}
 	l.Subjects = slices.Clone(l.Subjects)
 	for _, c := range changes {
 		l.Subjects = slices.DeleteFunc(l.Subjects, func(subject string) bool { return subject == c.subject })
-		if c.gaps {
+		if c.added {
 			l.Sessions++
 			l.Subjects = append(l.Subjects, c.subject)
 		} else {
 			l.Sessions--
 		}
 	}
-	if over := len(l.Subjects) - maxGapSessions; over > 0 {
+	if over := len(l.Subjects) - maxNamed; over > 0 {
 		l.Subjects = l.Subjects[over:]
 	}
 	if l.Sessions <= 0 {
-		return GapList{}
+		return SessionList{}
 	}
 	return l
 }
 
-// gapChange is a session that has got its first gap, or filled its last.
-type gapChange struct {
+// listChange is a session that joins a list, or leaves it.
+type listChange struct {
 	subject string // of its state
-	gaps    bool   // it has some
+	added   bool
 }
 
 // gapNote is what the records of a chunk changed about the gaps of a session, for the log.
@@ -67,11 +67,16 @@ type gapNote struct {
 	file    string          // of the newest
 	late    int             // records that lay in a gap
 	left    int             // gaps when the chunk was sealed
+
+	rewritten     int    // records at passed places that were others
+	undecided     int    // records at passed places whose earlier records have expired
+	rewrittenFile string // of the newest of both
 }
 
-// noteGap notes what a record changed about the gaps of its session.
+// noteGap notes what a record changed about the gaps of its session, and whether it lay at a place that the session
+// had passed.
 func (c *chunk) noteGap(r received, s *liveSession, result normalizers.Result) {
-	if !result.Gap && !result.Late {
+	if !result.Gap && !result.Late && !result.Rewritten && !result.Undecided {
 		return
 	}
 	i := slices.IndexFunc(c.notes, func(n gapNote) bool { return n.session == s })
@@ -80,21 +85,33 @@ func (c *chunk) noteGap(r received, s *liveSession, result normalizers.Result) {
 		c.notes = append(c.notes, gapNote{session: s})
 	}
 	n := &c.notes[i]
-	if result.Late {
+	switch {
+	case result.Late:
 		n.late++
-		return
+	case result.Gap:
+		gaps := s.state.Gaps()
+		n.opened++
+		n.newest, n.file = gaps[len(gaps)-1], r.Origin.File
+	case result.Rewritten:
+		n.rewritten++
+		n.rewrittenFile = r.Origin.File
+	case result.Undecided:
+		n.undecided++
+		n.rewrittenFile = r.Origin.File
 	}
-	gaps := s.state.Gaps()
-	n.opened++
-	n.newest, n.file = gaps[len(gaps)-1], r.Origin.File
 }
 
-// sealGaps notes which sessions of the chunk have gaps now and had none, or the reverse.
+// sealGaps notes which sessions of the chunk have gaps or rewritten files now and had none, or the reverse.
 func (c *chunk) sealGaps(generation string, partition int) {
 	for _, s := range c.changed {
+		subject := func() string { return envelopes.StateSubject(generation, partition, s.key.source, s.key.id) }
 		if has := len(s.state.Gaps()) > 0; has != s.gaps {
-			c.gaps = append(c.gaps, gapChange{envelopes.StateSubject(generation, partition, s.key.source, s.key.id), has})
+			c.gaps = append(c.gaps, listChange{subject(), has})
 			s.gaps = has
+		}
+		if has := len(s.state.Rewrites()) > 0; has != s.rewritten {
+			c.rewritten = append(c.rewritten, listChange{subject(), has})
+			s.rewritten = has
 		}
 	}
 	for i := range c.notes {
@@ -110,6 +127,14 @@ func (p *partition) logGaps(notes []gapNote) {
 			p.log.Warn("records are missing in the raw stream: ship their file again", append(session,
 				slog.Int("gaps", n.opened), slog.String("file", n.file), slog.Int64("after", n.newest.After), slog.Int64("last", n.newest.Last),
 				slog.Uint64("sequence", n.newest.Sequence))...)
+		}
+		if n.rewritten > 0 {
+			p.log.Warn("a file has other records than before at the same places: it was rewritten, or goes on differently on two machines, and both are kept",
+				append(session, slog.Int("records", n.rewritten), slog.String("file", n.rewrittenFile))...)
+		}
+		if n.undecided > 0 {
+			p.log.Warn("records repeat places whose earlier records have expired from the raw stream, and are taken for duplicates: "+
+				"keep raw records for longer than files are shipped again", append(session, slog.Int("records", n.undecided), slog.String("file", n.rewrittenFile))...)
 		}
 		if n.late > 0 {
 			p.log.Info("records that were missing are stored", append(session, slog.Int("records", n.late), slog.Int("gaps", n.left))...)
@@ -138,8 +163,9 @@ type FileGap struct {
 	Found time.Time `json:"found,omitzero"`
 }
 
-// readGaps reads the gaps of the sessions that a checkpoint names.
-func readGaps(ctx context.Context, js jetstream.JetStream, cellName, rawStream string, list GapList) ([]SessionGaps, error) {
+// listedSessions reads the sessions that a list of a checkpoint names, as far as the replica that answers has them and
+// they can be read: the records of the others are dead letters.
+func listedSessions(ctx context.Context, js jetstream.JetStream, cellName string, list SessionList) (all []*normalizers.Session, err error) {
 	if len(list.Subjects) == 0 {
 		return nil, nil
 	}
@@ -150,20 +176,28 @@ func readGaps(ctx context.Context, js jetstream.JetStream, cellName, rawStream s
 	if err != nil {
 		return nil, err
 	}
+	for _, subject := range list.Subjects {
+		if m, ok := stored[subject]; ok {
+			if s, err := m.decode(); err == nil {
+				all = append(all, s)
+			}
+		}
+	}
+	return all, nil
+}
+
+// readGaps reads the gaps of the sessions that a checkpoint names.
+func readGaps(ctx context.Context, js jetstream.JetStream, cellName, rawStream string, list SessionList) ([]SessionGaps, error) {
+	sessions, err := listedSessions(ctx, js, cellName, list)
+	if err != nil || len(sessions) == 0 {
+		return nil, err
+	}
 	raw, err := js.Stream(ctx, rawStream)
 	if err != nil {
 		return nil, fmt.Errorf("stream %s: %w", rawStream, err)
 	}
 	var all []SessionGaps
-	for _, subject := range list.Subjects {
-		m, ok := stored[subject]
-		if !ok {
-			continue // the replica that answers is behind
-		}
-		s, err := m.decode()
-		if err != nil {
-			continue // the records of the session are dead letters
-		}
+	for _, s := range sessions {
 		is := SessionGaps{Source: s.Source(), Session: s.ID(), Expired: raw.CachedInfo().Config.MaxAge > 0}
 		for _, g := range s.Gaps() {
 			gap, err := readGap(ctx, js, rawStream, g)

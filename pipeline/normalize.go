@@ -114,11 +114,11 @@ func (o *ownership) reject(r received, cause error) normalized {
 	if r.addressed() && o.sessions.use(r.key()).damaged == nil {
 		session = o.sessions.use(r.key())
 		result, ok := session.state.Reject(r.Record)
+		o.countResult(r, session, result)
 		if !ok {
 			o.count(countSkipped, r, 1, string(normalizers.SkipDuplicate))
-			return normalized{}
+			return normalized{session: session}
 		}
-		o.countResult(r, session, result)
 	}
 	o.p.logRejected(r.Sequence, cause)
 	reason, _ := Reason(cause)
@@ -195,6 +195,12 @@ func (o *ownership) countResult(r received, s *liveSession, result normalizers.R
 	}
 	if result.Late {
 		o.count(countLate, r, 1)
+	}
+	if result.Rewritten {
+		o.count(countRewritten, r, 1)
+	}
+	if result.Undecided {
+		o.count(countUndecided, r, 1)
 	}
 	o.building.noteGap(r, s, result)
 }

@@ -35,6 +35,7 @@ type ownership struct {
 	turn      time.Time  // when it last gave way to other goroutines
 	received  []received // of the present read
 	sessions  *sessionCache
+	histories *histories
 	resume    Checkpoint // where the ownership began
 	suspicion suspicion
 
@@ -58,6 +59,7 @@ func newOwnership(ctx context.Context, p *partition, c Checkpoint, sequence uint
 	o := &ownership{
 		p:          p,
 		sessions:   newSessionCache(p.stage.js, p.cell.name, p.number, cfg.SessionBytes/cfg.Topology.Partitions, p.stage.generation.Settings, archiveObjects{cfg.Archives}),
+		histories:  newHistories(p.stage.js, p.cell.raw),
 		resume:     c,
 		suspicion:  newSuspicion(c.Tries),
 		room:       make(chan struct{}, 1),

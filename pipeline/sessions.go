@@ -22,17 +22,18 @@ type sessionKey struct {
 
 // liveSession is a session whose state is in memory.
 type liveSession struct {
-	key     sessionKey
-	state   *normalizers.Session
-	size    int
-	chunk   uint64        // number of the last chunk that changed it
-	damaged error         // of its records when its stored state cannot be read; nil when it can
-	cause   error         // why it cannot, for the log
-	older   uint64        // see [storedState]
-	gaps    bool          // whether it has gaps, as of the last chunk that was sealed
-	whole   storedWhole   // see [liveSession.message]
-	used    uint64        // number of its last record in the partition
-	element *list.Element // in sessionCache.recent
+	key       sessionKey
+	state     *normalizers.Session
+	size      int
+	chunk     uint64        // number of the last chunk that changed it
+	damaged   error         // of its records when its stored state cannot be read; nil when it can
+	cause     error         // why it cannot, for the log
+	older     uint64        // see [storedState]
+	gaps      bool          // whether it has gaps, as of the last chunk that was sealed
+	rewritten bool          // whether it has rewritten files, likewise
+	whole     storedWhole   // see [liveSession.message]
+	used      uint64        // number of its last record in the partition
+	element   *list.Element // in sessionCache.recent
 }
 
 // idleRecords is how many records of a partition a live session may be without one of its own: in a long drain most
@@ -142,7 +143,7 @@ func (p *partition) logLoaded(c *sessionCache, keys []sessionKey) {
 
 func (c *sessionCache) add(k sessionKey, s *normalizers.Session) {
 	c.settings.Apply(s) // not part of a stored state
-	l := &liveSession{key: k, state: s, size: s.Size(), gaps: len(s.Gaps()) > 0, used: c.uses}
+	l := &liveSession{key: k, state: s, size: s.Size(), gaps: len(s.Gaps()) > 0, rewritten: len(s.Rewrites()) > 0, used: c.uses}
 	l.element = c.recent.PushFront(l)
 	c.live[k] = l
 	c.bytes += l.size

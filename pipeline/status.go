@@ -47,6 +47,9 @@ type PartitionStatus struct {
 	GapSessions int           `json:"gap_sessions,omitzero"` // sessions with gaps in their files: records that are not in the raw stream
 	Gaps        []SessionGaps `json:"gaps,omitzero"`         // of the newest of them
 
+	RewrittenSessions int               `json:"rewritten_sessions,omitzero"` // sessions with records at places that they had passed
+	Rewritten         []SessionRewrites `json:"rewritten,omitzero"`          // of the newest of them
+
 	Unarchived int `json:"unarchived,omitzero"` // states of sessions that ended long ago for which their archives have no room
 }
 
@@ -173,6 +176,10 @@ func readPartition(ctx context.Context, js jetstream.JetStream, g Generation, pa
 	}
 	s.GapSessions, s.Unarchived = c.Gaps.Sessions, c.Unarchived
 	if s.Gaps, err = readGaps(ctx, js, g.cellName(partition), end.stream, c.Gaps); err != nil {
+		return s, err
+	}
+	s.RewrittenSessions = c.Rewritten.Sessions
+	if s.Rewritten, err = readRewrites(ctx, js, g.cellName(partition), c.Rewritten); err != nil {
 		return s, err
 	}
 	if s.Oldest == nil {

@@ -27,6 +27,8 @@ const (
 	countDeadLetters
 	countGaps
 	countLate
+	countRewritten
+	countUndecided
 	countForgotten
 	countUnknown
 	countTokens
@@ -95,6 +97,8 @@ var counterTable = [counters]struct {
 	countDeadLetters: {"dead_letters", "{record}", "Records that could not be read", []label{{"reason", reasons()}}},
 	countGaps:        {"gaps", "{record}", "Records behind a gap in their file | records of the session before them are not in the raw stream", nil},
 	countLate:        {"late", "{record}", "Records that lay in a gap and came late | their events are appended to their sessions", nil},
+	countRewritten:   {"rewritten", "{record}", "Records at a place in their file that the session had passed with another record | the file was rewritten, or goes on differently on two machines; their events are appended to their sessions", nil},
+	countUndecided:   {"undecided", "{record}", "Records at a place that the session had passed, and whose earlier records have expired from the raw stream | taken for duplicates", nil},
 	countForgotten:   {"forgotten", "{item}", "Items that session states forgot because of a limit", nil},
 	countUnknown: {
 		"unknown", "{item}", "What the normalizers do not know in records that are done | a newer version of an agent may write something new",

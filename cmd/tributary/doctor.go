@@ -325,6 +325,7 @@ func (d *diagnosis) printOverview(w io.Writer) error {
 	if n := d.expired(); n > 0 {
 		fmt.Fprintf(t, "expired\tthe first records of %s, before this generation began\n", plural(n, "session"))
 	}
+	d.printRewrites(t)
 	return t.Flush()
 }
 

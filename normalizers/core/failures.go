@@ -147,9 +147,8 @@ func (s *spans) UnmarshalText(text []byte) error {
 
 // Reject notes that r, a record of the session, could not be read: [Normalize] failed with
 // it, or whoever reads the raw stream could not give it to Normalize. The result has no
-// events. It reports false, and changes nothing, for a duplicate, of which there is nothing
-// to keep: a record that repeats one that is settled, or whose place in its file the session
-// has passed.
+// events. It reports false for a duplicate, of which there is nothing to keep: a record that
+// repeats one that is settled, or an earlier one at its place in its file.
 //
 // What the session notes is that the record is open, so that it is taken when it is given
 // again, and that its place in its file is passed, so that it is not taken twice when the
@@ -162,10 +161,10 @@ func (s *Session) Reject(r Record) (res Result, ok bool) {
 		}
 	case !r.Origin.End:
 		at := s.advance(r)
-		if at == placePassed {
-			return Result{}, false
+		at.describe(&res)
+		if at == placeRepeated || at == placeUndecided {
+			return res, false
 		}
-		res.Gap, res.Late = at == placeBehindGap, at == placeInGap
 	}
 	s.Failed = s.Failed.settle(r.Origin.Requeued).add(r.Sequence)
 	s.trim()

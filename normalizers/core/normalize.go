@@ -18,8 +18,8 @@ import (
 type Normalizer func(s *Session, r Record) (Result, error)
 
 // Apply normalizes one record with the normalizer of its vendor. It keeps the rules that
-// all vendors share: a record that the session has passed by its position in its file is
-// a duplicate, and so is a record that repeats one which is not open; a record that fails
+// all vendors share: a record that repeats an earlier one at its place in its file is a
+// duplicate, and so is a record that repeats one which is not open; a record that fails
 // leaves s as it was, also when the normalizer panics.
 func Apply(normalize Normalizer, s *Session, r Record) (res Result, err error) {
 	before := s.state
@@ -50,15 +50,15 @@ func Apply(normalize Normalizer, s *Session, r Record) (res Result, err error) {
 	if requeued == 0 {
 		at = s.advance(r)
 	}
-	if at == placePassed {
-		return Result{Skip: SkipDuplicate}, nil
+	if at == placeRepeated || at == placeUndecided {
+		return Result{Skip: SkipDuplicate, Undecided: at == placeUndecided}, nil
 	}
 	if err := r.scan(); err != nil {
 		return Result{}, err
 	}
 	s.Records++
 	res, err = normalize(s, r)
-	res.Gap, res.Late = at == placeBehindGap, at == placeInGap
+	at.describe(&res)
 	return res, err
 }
 

@@ -31,6 +31,7 @@ type Record struct {
 	Stored   time.Time // when the broker stored it: the time of a record that has no other
 	Origin   Origin
 	Data     []byte // events may share its memory, a Session does not; empty when Origin.End
+	Earlier  Earlier
 
 	form    jsonscan.Form // of checked
 	checked []byte        // Data, once its form is known
@@ -55,6 +56,17 @@ type Origin struct {
 	Traceparent, Tracestate string // W3C trace context of the creation of the record
 }
 
+// Earlier is what the raw stream says about the earlier records of the session at the place of a
+// record. It is asked where [Session.Passed]; the zero value says nothing, and then a record at a
+// passed place is a duplicate.
+type Earlier struct {
+	Known bool // the raw stream was asked
+	Same  bool // an earlier record of the session has the same file, position and bytes
+	// From is the position in the file from which on the raw stream has every record of the
+	// session: those before it have expired. 0 when none has, [math.MaxInt64] when all have.
+	From int64
+}
+
 // Result is what a record yields.
 type Result struct {
 	// Events are in the order of the session. Not all need come from this record: a pending
@@ -69,6 +81,12 @@ type Result struct {
 	Gap bool
 	// Late is set when the record lay in a gap, and is there now.
 	Late bool
+	// Rewritten is set when the session has passed the place of the record with another one: the file
+	// was rewritten, or goes on differently on two machines.
+	Rewritten bool
+	// Undecided is set when the session has passed the place of the record, and what it read there
+	// has expired: the record is taken for a duplicate.
+	Undecided bool
 	// Unknown is what the normalizer does not know of the record; it depends on the record and
 	// the session alone, as the events do. Nil for nothing.
 	Unknown []Unknown

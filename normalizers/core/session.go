@@ -61,6 +61,7 @@ type state struct {
 	ResumeID    string                    `json:"resume,omitzero"`
 	Model       string                    `json:"model,omitzero"`
 	Extensions  map[string]jsontext.Value `json:"ext,omitzero"`
+	First       uint64                    `json:"first,omitzero"` // raw sequence of the first record that came from a file
 	Files       Window[filePosition]      `json:"files,omitzero"`
 	Missing     Window[Gap]               `json:"gaps,omitzero"`
 	Failed      failures                  `json:"failed,omitzero"`
@@ -75,8 +76,26 @@ type state struct {
 // filePosition is how far a file has been read.
 type filePosition struct {
 	File     Fingerprint `json:"f"`
-	Position int64       `json:"p,omitzero"`
+	Position int64       `json:"p,omitzero"` // the highest of all records
 	Digest   Fingerprint `json:"d,omitzero"` // of a document that is rewritten in place
+
+	Rewritten uint32 `json:"w,omitzero"` // records at passed places that were others
+	Undecided uint32 `json:"u,omitzero"` // records at passed places before Expired
+	Expired   int64  `json:"x,omitzero"` // the raw stream once lacked records before this place
+}
+
+// positionOf returns the place of a record.
+func positionOf(o Origin) filePosition {
+	is := filePosition{File: FingerprintOf(o.File), Position: o.Position}
+	if o.Digest != "" {
+		is.Digest = FingerprintOf(o.Digest)
+	}
+	return is
+}
+
+// newerVersionOf reports whether a record is a document at the place of another version of it.
+func (f filePosition) newerVersionOf(was filePosition) bool {
+	return f.Position == was.Position && f.Digest != was.Digest
 }
 
 // thread is the main conversation or one subagent, with the id of its last user message.

@@ -18,7 +18,7 @@ import (
 
 // fold computes the content that the generation should hold.
 func (x Expectation) fold(ctx context.Context, js jetstream.JetStream, r *Report) (*content, error) {
-	f := rawFold{Expectation: x, content: newContent(), sessions: make(map[sessionID]*normalizers.Session), partitions: make(map[sessionID]int)}
+	f := rawFold{Expectation: x, content: newContent(), sessions: make(map[sessionID]*normalizers.Session), partitions: make(map[sessionID]int), places: make(Places)}
 	claims := pipeline.NewClaims(js)
 	for m, err := range x.rawMessages(ctx, js) {
 		if err != nil {
@@ -48,6 +48,7 @@ type rawFold struct {
 
 	sessions   map[sessionID]*normalizers.Session
 	partitions map[sessionID]int // of the last record of each session
+	places     Places
 }
 
 // record adds the events of a record, or its dead letter where it has a cause or cannot be
@@ -61,6 +62,9 @@ func (f *rawFold) record(m rawMessage, record normalizers.Record, cause error, r
 		f.sessions[id] = normalizers.NewSession(id.source, id.id)
 		f.Topology.Settings.Apply(f.sessions[id])
 	}
+	if addressed {
+		f.places.Note(f.sessions[id], &record)
+	}
 	var result normalizers.Result
 	if cause == nil {
 		result, cause = f.normalize(f.sessions, id, record)
@@ -71,10 +75,10 @@ func (f *rawFold) record(m rawMessage, record normalizers.Record, cause error, r
 			return cause
 		}
 		if addressed {
+			f.states[id] = nil
 			if _, ok := f.sessions[id].Reject(record); !ok {
 				return nil
 			}
-			f.states[id] = nil
 		}
 		r.DeadLetters++
 		at := pipeline.PlaceOf(m.cell, m.sequence)

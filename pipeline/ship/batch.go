@@ -32,7 +32,7 @@ func (v *visit) add(ctx context.Context, r normalizers.Record, line int, end int
 	}
 	limit := v.limit()
 	r, hits := v.redact(r, line)
-	o := v.newOutgoing(ctx, r, line, end)
+	o := v.newOutgoing(ctx, r, line, v.messageID(r, end))
 	o.redacted = hits
 	if size := wireSize(o.msg.Msg); size > limit {
 		r := tooLarge(v.log.path, line, size, limit)

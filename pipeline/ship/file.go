@@ -33,6 +33,7 @@ type file struct {
 	read       int64     // bytes written to the framer
 	tail       []byte    // the last of them, up to markBytes
 	grew       time.Time // when bytes were read last
+	lastID     string    // message id of the last record that was sent in this run; empty for none
 	refused    bool      // of an unknown agent: skipped until its content is replaced
 	unreadable bool      // cannot be read, which was reported
 	retry      bool      // every search visits it, also when it has not changed

@@ -35,10 +35,8 @@ type outgoing struct {
 	redacted []redact.Hit
 }
 
-// newOutgoing makes the message of a record and starts its trace. end is the offset
-// behind the record.
-func (s *Ship) newOutgoing(ctx context.Context, r normalizers.Record, line int, end int64) outgoing {
-	id := messageID(r, end)
+// newOutgoing makes the message of a record, with its message id, and starts its trace.
+func (s *Ship) newOutgoing(ctx context.Context, r normalizers.Record, line int, id string) outgoing {
 	span := s.startTrace(ctx, &r, id)
 	msg := s.newParcel(r)
 	msg.span = span
@@ -63,16 +61,20 @@ func (o outgoing) close(err error) {
 
 // messageID returns the Nats-Msg-Id of a record: equal for the same record at the same
 // position of the same file, and only then. Ends of the same session differ by the offset up
-// to which the file is shipped.
-func messageID(r normalizers.Record, end int64) string {
+// to which the file is shipped, and by the last record before it: a log that was rewritten ends again.
+func (v *visit) messageID(r normalizers.Record, end int64) string {
 	position := strconv.FormatInt(r.Origin.Position, 10)
 	if r.Origin.End {
-		position = "end " + strconv.FormatInt(end, 10)
+		position = "end " + strconv.FormatInt(end, 10) + " " + v.f.lastID
 	}
 	h := sha256.New()
 	for _, part := range [...]string{string(r.Source), r.Session, r.Origin.File, position} {
 		_, _ = io.WriteString(h, strconv.Itoa(len(part))+" "+part) // a hash never fails
 	}
 	h.Write(r.Data)
-	return hex.EncodeToString(h.Sum(nil)[:16])
+	id := hex.EncodeToString(h.Sum(nil)[:16])
+	if !r.Origin.End {
+		v.f.lastID = id
+	}
+	return id
 }

@@ -170,9 +170,7 @@ func (v *visit) enter(ctx context.Context, s state, common int64, seen snapshot)
 		}
 		v.config.Logger.InfoContext(ctx, "log was truncated or replaced: shipping it from where it differs", "path", v.log.path, "state", s, "offset", common)
 		if s == stateTruncated {
-			from := f.offset.truncated(common)
-			from.Cut.Name = v.config.Redactor.Pseudonym(from.Cut.Name) // which is a digest of the log
-			v.restart(from)
+			v.restart(f.offset.truncated(common))
 		} else {
 			v.restart(offset{inode: seen.id})
 		}

@@ -13,6 +13,7 @@ import (
 
 	"tributary/envelopes"
 	"tributary/normalizers"
+	"tributary/pipeline/pipelinetest"
 	"tributary/pipeline/ship"
 )
 
@@ -20,12 +21,13 @@ import (
 // their order.
 func (e *edge) prompts() []string {
 	e.t.Helper()
-	sessions := map[string]*normalizers.Session{}
+	sessions, places := map[string]*normalizers.Session{}, pipelinetest.Places{}
 	var texts []string
 	for _, r := range e.all() {
 		if sessions[r.Session] == nil {
 			sessions[r.Session] = normalizers.NewSession(r.Source, r.Session)
 		}
+		places.Note(sessions[r.Session], &r.Record)
 		result, err := normalizers.Normalize(sessions[r.Session], r.Record)
 		if err != nil {
 			sessions[r.Session].Reject(r.Record) // a dead letter

@@ -1,0 +1,32 @@
+package main
+
+import (
+	"fmt"
+	"io"
+)
+
+// printRewrites writes the sessions whose files had other records at places that were read before. That is no
+// problem: both versions are events. Records before which the raw stream had lost what it had are named, too.
+func (d *diagnosis) printRewrites(w io.Writer) {
+	shown, more := 0, 0
+	for _, p := range d.Partitions {
+		more += p.RewrittenSessions
+		for _, s := range p.Rewritten {
+			if shown++; shown > maxShownGaps {
+				break
+			}
+			more--
+			where := fmt.Sprintf("session %s of %s", oneLine(s.Session), oneLine(string(s.Source)))
+			if s.Rewritten > 0 {
+				fmt.Fprintf(w, "rewritten\t%s: %s at places that were read before, and both are events: its log was rewritten, or goes on on two machines\n",
+					where, plural(s.Rewritten, "other record"))
+			}
+			if s.Undecided > 0 {
+				fmt.Fprintf(w, "undecided\t%s: %s at places whose earlier records have expired, taken for duplicates\n", where, plural(s.Undecided, "record"))
+			}
+		}
+	}
+	if more > 0 {
+		fmt.Fprintf(w, "rewritten\t%s\n", plural(more, "other session"))
+	}
+}
