@@ -127,11 +127,16 @@ type streamInfo struct {
 		MaxBytes          int64 `json:"max_bytes"`
 		MaxMsgsPerSubject int64 `json:"max_msgs_per_subject"`
 
+		Discard string `json:"discard"` // old or new
+
 		Metadata map[string]string `json:"metadata"`
 	} `json:"config"`
 	State struct {
-		FirstSeq uint64 `json:"first_seq"`
-		LastSeq  uint64 `json:"last_seq"`
+		FirstSeq  uint64    `json:"first_seq"`
+		FirstTime time.Time `json:"first_ts"` // of a stream with messages
+		LastSeq   uint64    `json:"last_seq"`
+		LastTime  time.Time `json:"last_ts"`
+		Deleted   uint64    `json:"num_deleted"` // behind the first
 	} `json:"state"`
 	Cluster clusterInfo         `json:"cluster"`
 	Error   *jetstream.APIError `json:"error"`

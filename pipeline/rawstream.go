@@ -19,6 +19,9 @@ type RawState struct {
 	First, Last uint64 // sequences; First is Last+1 in a stream without messages
 	Limited     bool   // the stream removes old messages by itself: by age, count or size
 
+	// Discards is set when a limit removes messages that nobody may have read yet: workers refuse to work on such a stream.
+	Discards bool
+
 	Layout Layout // of the deployment; without its Partitions when there is one cell
 }
 
@@ -33,13 +36,21 @@ func ReadRawState(ctx context.Context, js jetstream.JetStream, cell int) (RawSta
 		return RawState{}, fmt.Errorf("read state of stream %s: %w", RawStreamOf(cell), err)
 	}
 	c := info.Config
+	full := c.Discard == "old" && (c.MaxMsgs > 0 || c.MaxBytes > 0) || c.MaxMsgsPerSubject > 0
 	return RawState{
-		Created: info.Created,
-		First:   info.State.FirstSeq,
-		Last:    info.State.LastSeq,
-		Limited: c.MaxAge > 0 || c.MaxMsgs > 0 || c.MaxBytes > 0 || c.MaxMsgsPerSubject > 0,
-		Layout:  layoutOf(c.Metadata),
+		Created:  info.Created,
+		First:    info.State.FirstSeq,
+		Last:     info.State.LastSeq,
+		Limited:  c.MaxAge > 0 || full,
+		Discards: full,
+		Layout:   layoutOf(c.Metadata),
 	}, nil
+}
+
+// DiscardError returns why no record may be sent to a raw stream that [RawState.Discards], with the cure.
+func DiscardError(cell int) error {
+	stream := RawStreamOf(cell)
+	return fmt.Errorf("stream %s discards records that nobody has read: %s", stream, cureDiscard(stream))
 }
 
 // RawMark is what identifies a message of the raw stream at its sequence.

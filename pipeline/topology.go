@@ -112,13 +112,15 @@ func (t Topology) rawConfigs() []jetstream.StreamConfig {
 	return list
 }
 
-// rawConfig returns what all raw streams have in common.
+// rawConfig returns what all raw streams have in common. A limit of messages or bytes that an operator
+// sets refuses new records, which their producers keep, and discards none.
 func (t Topology) rawConfig() jetstream.StreamConfig {
 	return jetstream.StreamConfig{
 		Name:               RawStream,
 		Description:        "Raw records of coding agents.",
 		Metadata:           t.layout().metadata(),
 		Retention:          jetstream.LimitsPolicy,
+		Discard:            jetstream.DiscardNew,
 		Storage:            jetstream.FileStorage,
 		Compression:        jetstream.S2Compression,
 		Replicas:           max(t.Replicas, 1),
@@ -323,12 +325,15 @@ func provisionStream(ctx context.Context, js jetstream.JetStream, t Topology, wa
 	if lacksArchives(have.Subjects, want.Subjects) {
 		next.Subjects = want.Subjects
 	}
+	if want.Discard == jetstream.DiscardNew {
+		next.Discard = want.Discard // it has no limit that discards messages
+	}
 	next.AllowDirect = true
 	next.AllowAtomicPublish = have.AllowAtomicPublish || want.AllowAtomicPublish
 	next.AllowRollup = have.AllowRollup || want.AllowRollup
 	next.AllowMsgTTL = have.AllowMsgTTL || want.AllowMsgTTL
 	if next.Replicas == have.Replicas && next.MaxAge == have.MaxAge && next.Duplicates == have.Duplicates &&
-		next.AllowRollup == have.AllowRollup && next.AllowMsgTTL == have.AllowMsgTTL && slices.Equal(next.Subjects, have.Subjects) &&
+		next.Discard == have.Discard && next.AllowRollup == have.AllowRollup && next.AllowMsgTTL == have.AllowMsgTTL && slices.Equal(next.Subjects, have.Subjects) &&
 		next.AllowAtomicPublish == have.AllowAtomicPublish && have.AllowDirect {
 		return nil
 	}
@@ -373,16 +378,25 @@ func contradiction(have, want jetstream.StreamConfig) error {
 	if want.AllowRollup {
 		differ("deny purge", have.DenyPurge, false)
 		differ("maximal age", have.MaxAge, want.MaxAge)
-		differ("maximal messages per subject", max(have.MaxMsgsPerSubject, 0), 0)
 		differ("maximal message size", max(have.MaxMsgSize, 0), 0)
-		if have.MaxMsgs > 0 || have.MaxBytes > 0 {
-			differ("discard policy", have.Discard, jetstream.DiscardNew)
-		}
+	}
+	others := len(e.differences)
+	differ("maximal messages per subject", max(have.MaxMsgsPerSubject, 0), 0)
+	if have.MaxMsgs > 0 || have.MaxBytes > 0 {
+		differ("discard policy", have.Discard, jetstream.DiscardNew)
+	}
+	if others == 0 { // both can be changed
+		e.cure = cureDiscard(want.Name)
 	}
 	if len(e.differences) == 0 {
 		return nil
 	}
 	return e
+}
+
+// cureDiscard says how a stream stops discarding messages.
+func cureDiscard(stream string) string {
+	return "let the stream refuse new messages instead: nats stream edit " + stream + " --discard=new --max-msgs-per-subject=-1"
 }
 
 // lacksArchives reports whether a stream has all subjects but that of the archives: it was made before

@@ -100,7 +100,7 @@ func TestProvisionUpdatesWhatCanBeChanged(t *testing.T) {
 	js := pipelinetest.NewServer(t).Provision(top)
 	raw := configs(t, js, pipeline.RawStream)[pipeline.RawStream]
 	raw.AllowAtomicPublish, raw.AllowDirect = false, false
-	raw.MaxBytes = 1 << 30 // not ours: stays
+	raw.Discard = jetstream.DiscardOld // as versions before made it: discards nothing without a limit
 	if _, err := js.UpdateStream(t.Context(), raw); err != nil {
 		t.Fatal(err)
 	}
@@ -111,7 +111,7 @@ func TestProvisionUpdatesWhatCanBeChanged(t *testing.T) {
 	got := configs(t, js, pipeline.RawStream)[pipeline.RawStream]
 	want := raw
 	want.AllowAtomicPublish, want.AllowDirect = true, true
-	want.MaxAge, want.Duplicates = time.Minute, time.Minute
+	want.MaxAge, want.Duplicates, want.Discard = time.Minute, time.Minute, jetstream.DiscardNew
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("raw stream (-want +got):\n%s", diff)
 	}
@@ -224,13 +224,25 @@ func TestProvisionRefusesAContradiction(t *testing.T) {
 			}),
 			says: []string{"has retention WorkQueue, want Limits", "has storage Memory, want File"},
 		},
+		"raw records that make room for newer ones": {
+			change: update(raw, func(c *jetstream.StreamConfig) { c.MaxBytes, c.Discard = 1<<30, jetstream.DiscardOld }),
+			says:   []string{"stream RAW has discard policy DiscardOld, want DiscardNew", "nats stream edit RAW --discard=new"},
+		},
+		"raw records that make room for others of their number": {
+			change: update(raw, func(c *jetstream.StreamConfig) { c.MaxMsgs, c.Discard = 1000, jetstream.DiscardOld }),
+			says:   []string{"stream RAW has discard policy DiscardOld, want DiscardNew", "nats stream edit RAW --discard=new"},
+		},
+		"raw records that make room for others of their session": {
+			change: update(raw, func(c *jetstream.StreamConfig) { c.MaxMsgsPerSubject = 100 }),
+			says:   []string{"stream RAW has maximal messages per subject 100, want 0", "--max-msgs-per-subject=-1"},
+		},
 		"events that expire by the stream": {
 			change: update(events, func(c *jetstream.StreamConfig) { c.MaxAge = time.Hour }),
 			says:   []string{"stream EVENTS_v1", "has maximal age 1h0m0s, want 0s"},
 		},
 		"events that make room for newer ones": {
 			change: update(events, func(c *jetstream.StreamConfig) { c.MaxBytes = 1 << 30 }),
-			says:   []string{"discard policy DiscardOld, want DiscardNew"},
+			says:   []string{"discard policy DiscardOld, want DiscardNew", "nats stream edit EVENTS_v1 --discard=new"},
 		},
 		"one event per subject": {
 			change: update(events, func(c *jetstream.StreamConfig) { c.MaxMsgsPerSubject = 1 }),

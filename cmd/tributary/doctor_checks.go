@@ -203,8 +203,8 @@ func (d *diagnosis) checkRetention(raw pipeline.StreamStatus, eventsMaxAge time.
 		}
 	case raw.Dropping:
 		return check{
-			"retention", verdictWarning, "a limit of messages or bytes discards raw records, also those that are not processed",
-			"remove the limit with nats stream edit " + raw.Name + ", and set TRIBUTARY_RAW_MAX_AGE",
+			"retention", verdictProblem, "a limit of messages or bytes discards raw records, also those that are not processed",
+			"let the stream refuse new ones instead, nats stream edit " + raw.Name + " --discard=new --max-msgs-per-subject=-1, and set TRIBUTARY_RAW_MAX_AGE",
 		}
 	case raw.MaxAge > 0 && (eventsMaxAge == 0 || eventsMaxAge > raw.MaxAge):
 		return check{

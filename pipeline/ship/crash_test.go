@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"tributary/envelopes"
 	"tributary/normalizers"
@@ -277,6 +278,32 @@ func TestMissingRawStreamIsWaitedFor(t *testing.T) {
 	f := e.follow()
 	f.until("the stream is reported as missing", func(s ship.Summary) bool { return s.Stalled != nil })
 	if err := pipeline.Provision(t.Context(), e.js, pipeline.Topology{Generation: "v1", Partitions: 4}); err != nil {
+		t.Fatal(err)
+	}
+	f.until("all is stored", func(s ship.Summary) bool { return s.Records == 1 && s.Stalled == nil })
+	e.wantStored(prompt("one", 1))
+}
+
+// Nothing is sent to a raw stream that would discard records which nobody has read, until it refuses new ones instead.
+func TestRawStreamThatDiscardsIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	e := newEdge(t)
+	raw, err := e.js.Stream(t.Context(), pipeline.RawStream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	limited := raw.CachedInfo().Config
+	limited.MaxMsgs, limited.Discard = 1000, jetstream.DiscardOld
+	if _, err := e.js.UpdateStream(t.Context(), limited); err != nil {
+		t.Fatal(err)
+	}
+	e.write("garden/one.jsonl", lines(prompt("one", 1)))
+	f := e.follow()
+	f.until("the limit is reported", func(s ship.Summary) bool {
+		return s.Stalled != nil && strings.Contains(s.Stalled.Error(), "nats stream edit RAW --discard=new")
+	})
+	limited.Discard = jetstream.DiscardNew
+	if _, err := e.js.UpdateStream(t.Context(), limited); err != nil {
 		t.Fatal(err)
 	}
 	f.until("all is stored", func(s ship.Summary) bool { return s.Records == 1 && s.Stalled == nil })

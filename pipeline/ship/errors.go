@@ -20,6 +20,7 @@ var (
 	errNotConnected = errors.New("not connected to the broker")
 	errNoStream     = errors.New("the broker has no raw stream")
 	errNoRight      = errors.New("the broker does not let this edge read the state of the raw stream")
+	errDiscards     = errors.New("nothing is sent")
 )
 
 // noStream adds the cure to the error of a broker without the raw stream.

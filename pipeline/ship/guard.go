@@ -170,6 +170,8 @@ func (g *guard) state(ctx context.Context) (pipeline.RawState, error) {
 	state, err := pipeline.ReadRawState(ctx, g.js, g.cell)
 	const verb = "STREAM.INFO"
 	switch {
+	case err == nil && state.Discards:
+		err = fmt.Errorf("%w: %w", errDiscards, pipeline.DiscardError(g.cell))
 	case err == nil:
 	case errors.Is(err, jetstream.ErrStreamNotFound), errors.Is(err, nats.ErrNoResponders):
 		err = noStream(err)

@@ -365,7 +365,7 @@ func (p *publisher) untilAnswered(ctx context.Context, attempt func(context.Cont
 			p.missing = time.Time{}
 			p.reportStall(ctx, nil)
 			return err
-		case p.once && p.streamMissing(err):
+		case p.once && (p.streamMissing(err) || errors.Is(err, errDiscards)):
 			return err
 		case p.nc.IsClosed() || p.nc.IsDraining():
 			return fmt.Errorf("%w: %w", errClosed, err)
