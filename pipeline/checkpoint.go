@@ -22,6 +22,11 @@ type Checkpoint struct {
 	Raw     uint64    `json:"raw"`               // the last raw sequence that is done; 0 at the beginning
 	RawTime time.Time `json:"raw_time,omitzero"` // when the broker stored that record
 
+	// Records is how many records of the partition behind raw sequence Counted are done. A worker of a
+	// version without them drops both: the next one begins to count at its Raw ([Checkpoint.counted]).
+	Records uint64 `json:"records,omitzero"`
+	Counted uint64 `json:"counted,omitzero"`
+
 	// Out is set while the records after Raw are stored only in part, because their
 	// messages exceed one batch: the stream holds every message of the records before
 	// Out, and the first Part messages of record Out.
@@ -60,15 +65,24 @@ type Checkpoint struct {
 	Unarchived int `json:"unarchived,omitzero"`
 }
 
-// done returns the checkpoint after c when every record up to raw is stored.
-func (c Checkpoint) done(raw uint64, rawTime time.Time) Checkpoint {
+// done returns the checkpoint after c when so many more records, which are those up to raw, are stored.
+func (c Checkpoint) done(raw uint64, rawTime time.Time, records int) Checkpoint {
 	c.Tries = 0
+	c.Records += uint64(records)
 	c.Raw, c.RawTime = raw, rawTime
 	if raw >= c.Out {
 		c.Out, c.Part = 0, 0
 	}
 	if raw >= c.Slow {
 		c.Slow, c.Timeouts = 0, 0
+	}
+	return c
+}
+
+// counted returns c with the beginning of its count, when it has none.
+func (c Checkpoint) counted() Checkpoint {
+	if c.Records == 0 && c.Counted == 0 {
+		c.Counted = c.Raw
 	}
 	return c
 }

@@ -143,7 +143,7 @@ func (o *ownership) entry(c *chunk) (entry, error) {
 		e.states = c.states
 		e.checkpoint = o.checkpoint
 		if c.records > 0 { // archives are no progress: the attempts on the next record stay counted
-			e.checkpoint = e.checkpoint.done(c.raw, c.rawTime)
+			e.checkpoint = e.checkpoint.done(c.raw, c.rawTime, c.records)
 		}
 		e.checkpoint.Gaps = e.checkpoint.Gaps.with(c.gaps)
 		e.checkpoint.Rewritten = e.checkpoint.Rewritten.with(c.rewritten)

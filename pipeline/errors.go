@@ -43,7 +43,9 @@ func (e *faultError) Unwrap() error { return e.err }
 
 // The cures of faults.
 const (
-	cureReplay  = "restore the stream, or replay into a new generation: TRIBUTARY_GENERATION=NAME tributary run"
+	cureReplay = "restore the stream, or replay into a new generation: TRIBUTARY_GENERATION=NAME tributary run"
+	// CureExpired is what an operator does about records that left the raw stream before they were read.
+	CureExpired = "raise TRIBUTARY_RAW_MAX_AGE or start more workers, ship the logs that still exist again (tributary ship --again), then tributary doctor acknowledge"
 	cureRawLost = "ship the logs again first (tributary ship --again), then replay into a new generation (TRIBUTARY_GENERATION=NAME tributary run): " +
 		"this one stores nothing more"
 )

@@ -171,3 +171,9 @@ func (c Checkpoint) Store(ctx context.Context, js jetstream.JetStream, generatio
 	_, err := c.store(ctx, js, generation, partition, last)
 	return err
 }
+
+// Looking changes of a configuration how often a stage looks for records that expired unread.
+func Looking(cfg Config, every time.Duration) Config {
+	cfg.retentionEvery = every
+	return cfg
+}

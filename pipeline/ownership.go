@@ -153,6 +153,9 @@ func (p *partition) noteAcquisition(ctx context.Context, last Checkpoint, epoch 
 		kind, cause = changeRecovered, causeRecovery
 	}
 	p.acquired, p.epoch = true, epoch
+	if p.number == 0 {
+		p.stage.noteAcquired()
+	}
 	t := p.stage.telemetry
 	t.count(ctx, t.acquisitions, 1, attribute.String("cause", cause))
 	p.stage.changes.note(change{kind, cause, ownerName(last.Owner)}, p.number, epoch)
@@ -162,7 +165,7 @@ func (p *partition) noteAcquisition(ctx context.Context, last Checkpoint, epoch 
 // commit that began before can succeed, whichever worker sent it and whenever it arrives.
 func (p *partition) fence(ctx context.Context, last Checkpoint, sequence uint64) (Checkpoint, uint64, error) {
 	s := p.stage
-	mine := last
+	mine := last.counted()
 	mine.Owner = s.owner
 	mine.Epoch++
 	mine.Revision = s.config.Revision

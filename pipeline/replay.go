@@ -239,7 +239,7 @@ func DropGeneration(ctx context.Context, js jetstream.JetStream, name string, ar
 	if err := js.DeleteStream(ctx, SummariesStream(name)); err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
 		return fmt.Errorf("remove stream %s: %w", SummariesStream(name), err)
 	}
-	for _, key := range []string{settingsPrefix + name, generationPrefix + name} { // the key of the generation last: until then the drop is found again
+	for _, key := range []string{expiredPrefix + name, settingsPrefix + name, generationPrefix + name} { // the key of the generation last: until then the drop is found again
 		if err := kv.Purge(ctx, key); err != nil {
 			return fmt.Errorf("remove %s of bucket %s: %w", key, controlBucket, err)
 		}

@@ -83,6 +83,8 @@ type Config struct {
 
 	Handover *Handover // gets the events that are stored; nil for none
 
+	retentionEvery time.Duration // see [retentionEvery]
+
 	pacer *pacer // of a replay beside a live generation; nil for any other stage
 
 	Logger *slog.Logger // nil for no logs
@@ -120,6 +122,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Heartbeat <= 0 {
 		c.Heartbeat = defaultHeartbeat
+	}
+	if c.retentionEvery <= 0 {
+		c.retentionEvery = retentionEvery
 	}
 	if c.RecordTimeout <= 0 {
 		c.RecordTimeout = defaultRecordTimeout
@@ -170,6 +175,9 @@ type Stage struct {
 
 	claimMissing sync.Once // the first record whose object is missing is logged
 
+	acquired    chan struct{} // signaled when the first partition is acquired
+	expiredOpen atomic.Int64  // records that expired unread and are not acknowledged, as far as this stage counts them
+
 	hanging hanging     // normalizers that were left behind
 	blind   atomic.Bool // the heartbeats of the workers cannot be exchanged
 
@@ -207,6 +215,7 @@ func New(js jetstream.JetStream, cfg Config) (*Stage, error) {
 		sweeping:   newExclusive(),
 		drain:      make(chan struct{}),
 		ended:      make(chan struct{}, 1),
+		acquired:   make(chan struct{}, 1),
 		partitions: make(map[int]*partition),
 	}
 	if age := cfg.Topology.EventsMaxAge; age > 0 {
@@ -254,13 +263,14 @@ func (s *Stage) Run(ctx context.Context) error {
 	s.newLink(ctx)
 
 	s.telemetry.zero(ctx)
-	metrics, err := s.telemetry.observe(s.list, s.countLag)
+	metrics, err := s.telemetry.observe(s.list, s.countLag, s.expiredOpen.Load)
 	if err != nil {
 		return fmt.Errorf("observe partitions: %w", err)
 	}
 	defer func() { _ = metrics.Unregister() }()
 	var background sync.WaitGroup
 	background.Go(func() { s.watchConnection(ctx, cancel) })
+	background.Go(func() { s.watchRetention(ctx) })
 	for _, c := range s.cells {
 		background.Go(func() { c.commitBatches(ctx) })
 		background.Go(func() { c.feed.run(ctx, s.linked, s.readerEnded) })

@@ -140,13 +140,13 @@ type telemetry struct {
 	counters    [counters]metric.Int64Counter
 	normalizing metric.Float64Counter
 
-	acquisitions, heartbeatFailures, readerRestarts, lookups, commits, archived, archiveFull metric.Int64Counter
+	acquisitions, heartbeatFailures, readerRestarts, lookups, commits, archived, archiveFull, expired metric.Int64Counter
 
 	duration, latency metric.Float64Histogram // of a commit; from a record to its events
 	records, bytes    metric.Int64Histogram   // of a commit
 
-	lag, owned, cache metric.Int64ObservableGauge
-	oldest            metric.Float64ObservableGauge
+	lag, owned, cache, expiredOpen metric.Int64ObservableGauge
+	oldest                         metric.Float64ObservableGauge
 
 	drift normalizers.DriftLabels // bounds the labels of what is unknown
 	names normalizers.DriftLabels // bounds the labels of models and tools
@@ -181,8 +181,10 @@ func newTelemetry(cfg Config) (*telemetry, error) {
 	t.lookups = m.counter("session.lookups", "{lookup}", "Session states that records needed | hit (in the cache), miss (read from the events stream)", lookups)
 	t.archived = m.counter("archived", "{state}", "Session states moved to archives | of sessions that ended long ago; a session that went on is moved again")
 	t.archiveFull = m.counter("archive.full", "{state}", "Session states that were left under their own subjects because their archive is full | a state counts each time that a worker tries to move it")
+	t.expired = m.counter("expired", "{record}", "Records that left the raw stream before they were read | counted by the worker that finds them")
 	t.cache = m.gauge("session.cache", "By", "Memory of the session states in the cache")
 	t.lag = m.gauge("lag", "{record}", "Raw records of the partitions that this worker owns that are not done yet")
+	t.expiredOpen = m.gauge("expired.open", "{record}", "Records that left the raw stream before they were read and are not acknowledged | by tributary doctor acknowledge; the worker with partition 0 reports them, the others 0")
 	t.owned = m.gauge("partition.owned", "{partition}", "1 while this worker owns the partition | 0 until it has acquired it", label{key: "partition"})
 	t.oldest = m.age("oldest", "Age of the oldest raw record that is not done yet | 0 when there is none", label{key: "partition"})
 	return t, errors.Join(m.errs...)
@@ -219,7 +221,7 @@ func (t *telemetry) zero(ctx context.Context) {
 			t.count(ctx, counter, 0, attribute.String(l.key, v))
 		}
 	}
-	for _, counter := range []metric.Int64Counter{t.heartbeatFailures, t.archived, t.archiveFull} {
+	for _, counter := range []metric.Int64Counter{t.heartbeatFailures, t.archived, t.archiveFull, t.expired} {
 		t.count(ctx, counter, 0)
 	}
 }
@@ -292,7 +294,7 @@ func (m *instruments) sizes(name, unit, text string, bounds ...float64) metric.I
 
 // observe reports the lag and the state of each partition until the registration ends. The
 // age of a record compares the clock of this machine with that of the broker.
-func (t *telemetry) observe(partitions func() []*partition, lag func() int64) (metric.Registration, error) {
+func (t *telemetry) observe(partitions func() []*partition, lag, expired func() int64) (metric.Registration, error) {
 	return t.meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
 		cached := int64(0)
 		for _, p := range partitions() {
@@ -312,9 +314,10 @@ func (t *telemetry) observe(partitions func() []*partition, lag func() int64) (m
 			o.ObserveFloat64(t.oldest, age, attrs)
 		}
 		o.ObserveInt64(t.lag, lag(), metric.WithAttributes(t.base...))
+		o.ObserveInt64(t.expiredOpen, expired(), metric.WithAttributes(t.base...))
 		o.ObserveInt64(t.cache, cached, metric.WithAttributes(t.base...))
 		return nil
-	}, t.lag, t.cache, t.owned, t.oldest)
+	}, t.lag, t.cache, t.expiredOpen, t.owned, t.oldest)
 }
 
 // add counts what is stored.

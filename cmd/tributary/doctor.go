@@ -33,11 +33,15 @@ Checks judge rights, streams, replicas, lag, clocks, retention and durability. W
 the broker does not let this user read is said, and no problem.
 The command changes nothing. The exit code is 1 if there is a problem.
 
+Records that left the raw stream before they were read are a problem until
+doctor acknowledge says that you know of them.
+
 A gap is a part of a log whose records are not in the raw stream. If the log does
 not exist any more, --gaps-since leaves older gaps out of the problems.`,
 		Example: `  tributary doctor
   tributary doctor --gaps-since 2026-03-09
-  tributary doctor -o json | jq .partitions`,
+  tributary doctor -o json | jq .partitions
+  tributary doctor acknowledge`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := checkOutput(output, "pretty", "json"); err != nil {
@@ -71,6 +75,7 @@ not exist any more, --gaps-since leaves older gaps out of the problems.`,
 	cmd.Flags().StringVarP(&output, "output", "o", "pretty", "pretty or json")
 	cmd.Flags().StringVar(&gapsSince, "gaps-since", "", "only gaps found since then are problems: a duration, date or time")
 	a.serverFlag(cmd)
+	cmd.AddCommand(a.doctorAcknowledgeCommand())
 	return cmd
 }
 
@@ -81,6 +86,7 @@ type diagnosis struct {
 	pipeline.Status
 	Records  summaries.Status        `json:"session_records"`
 	Streams  []pipeline.StreamStatus `json:"streams"`
+	Expired  []pipeline.Expired      `json:"expired,omitempty"` // records that left the raw stream before they were read
 	Checks   []check                 `json:"checks"`
 	Edges    []pipeline.Edge         `json:"edges"`    // seen in the last 7 days
 	Problems []string                `json:"problems"` // each with its cure
@@ -99,6 +105,7 @@ func (a *app) examine(ctx context.Context, js jetstream.JetStream, gapsSince tim
 		read func(context.Context) error
 	}{
 		{"the progress of the workers", func(ctx context.Context) error { return a.examineProgress(ctx, js, d, gapsSince) }},
+		{"what expired unread", func(ctx context.Context) error { return a.examineExpired(ctx, js, d) }},
 		{"the edges", func(ctx context.Context) (err error) {
 			d.Edges, err = pipeline.Edges(ctx, js)
 			return err
@@ -322,6 +329,9 @@ func (d *diagnosis) printOverview(w io.Writer) error {
 		fmt.Fprintf(t, "dead letters\t%d, including settled ones: %s\n", d.DeadLetters, list)
 	}
 	fmt.Fprintf(t, "sessions\t%s\n", d.describeRecords())
+	if n := d.acknowledgedExpired(); n > 0 {
+		fmt.Fprintf(t, "expired\t%s before they were read, which are acknowledged\n", plural(int(n), "record"))
+	}
 	if n := d.expired(); n > 0 {
 		fmt.Fprintf(t, "expired\tthe first records of %s, before this generation began\n", plural(n, "session"))
 	}

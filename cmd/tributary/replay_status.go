@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"text/tabwriter"
 	"time"
 
@@ -63,6 +64,7 @@ type replayStatus struct {
 	Settings pipeline.Settings  `json:"settings"`
 	Part     pipeline.Part      `json:"part,omitzero"`
 	From     pipeline.Positions `json:"from,omitzero"`
+	Expired  []pipeline.Expired `json:"expired,omitempty"` // records that left the raw stream before this generation had read them
 }
 
 // statusEvery is the interval between two looks at a generation.
@@ -111,7 +113,9 @@ func (a *app) replayStatus(ctx context.Context, js jetstream.JetStream, name str
 	if s.CaughtUp && s.State == pipeline.StateReplaying {
 		s.State = pipeline.StateReady
 	}
-	return s, nil
+	s.Expired, err = pipeline.ReadExpired(ctx, js)
+	s.Expired = slices.DeleteFunc(s.Expired, func(e pipeline.Expired) bool { return e.Generation != name })
+	return s, err
 }
 
 // progress is how much is done, in words.
@@ -137,6 +141,9 @@ func (s *replayStatus) print(a *app) error {
 	}
 	if s.From != nil {
 		fmt.Fprintf(t, "complete from\traw sequence %v: earlier records had expired\n", s.From)
+	}
+	for _, e := range s.Expired {
+		fmt.Fprintf(t, "expired\t%s of %s before they were read: tributary doctor says when\n", plural(int(e.Records), "record"), e.Stream)
 	}
 	fmt.Fprintf(t, "records\t%s\n", s.progress())
 	fmt.Fprintf(t, "events\t%s\n", thousands(int64(s.Events)))

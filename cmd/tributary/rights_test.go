@@ -50,7 +50,7 @@ func TestRightsOfEachRoleSuffice(t *testing.T) {
 			b.done(t, "ACME_OPERATOR", strings.Fields(command)...)
 		}
 	}
-	operator("doctor", "dlq show 3", "claims ls", "dlq requeue --all")
+	operator("doctor", "doctor acknowledge", "dlq show 3", "claims ls", "dlq requeue --all")
 	awaitSubject(t, js, "deadletters.v1.>", 2)
 	operator("dlq purge --all --yes", "claims gc --older-than 0s", "replay start b", "replay status b --wait", "replay diff v1 b",
 		"replay promote b", "replay rollback", "replay ls", "replay drop b --yes")

@@ -1,0 +1,71 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/spf13/cobra"
+
+	"tributary/pipeline"
+)
+
+// examineExpired finds records that left the raw stream before they were read.
+func (a *app) examineExpired(ctx context.Context, js jetstream.JetStream, d *diagnosis) (err error) {
+	if d.Expired, err = pipeline.ReadExpired(ctx, js); errors.Is(err, jetstream.ErrStreamNotFound) {
+		return nil // which the progress of the workers reports
+	}
+	for _, e := range d.Expired {
+		if e.Open() > 0 {
+			d.Problems = append(d.Problems, describeExpired(e)+": "+pipeline.CureExpired)
+		}
+	}
+	return err
+}
+
+// describeExpired says what was lost and is not acknowledged.
+func describeExpired(e pipeline.Expired) string {
+	text := plural(int(e.Open()), "record")
+	if e.Least {
+		text = "at least " + text
+	}
+	return fmt.Sprintf("generation %s: %s, stored between %s and %s, left the stream %s before they were read",
+		e.Generation, text, dateTime(e.From), dateTime(e.To), e.Stream)
+}
+
+func (a *app) doctorAcknowledgeCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "acknowledge [flags]",
+		Short: "Acknowledge records that expired before they were read",
+		Long: `Acknowledge the records that left the raw stream before a generation had read them:
+doctor and the alert report later ones alone from then on. The command prints what it
+acknowledges. Ship the logs that still exist again first: tributary ship --again.`,
+		Example: `  tributary doctor acknowledge`,
+		Args:    noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.withBroker(cmd.Context(), func(ctx context.Context, js jetstream.JetStream) error {
+				found, err := pipeline.AcknowledgeExpired(ctx, js)
+				for _, e := range found {
+					fmt.Fprintf(a.stdout, "acknowledged: %s\n", describeExpired(e))
+				}
+				if err == nil && len(found) == 0 {
+					fmt.Fprintln(a.stderr, "there is nothing to acknowledge")
+				}
+				return err
+			})
+		},
+	}
+	a.serverFlag(cmd)
+	return cmd
+}
+
+// acknowledgedExpired returns how many records of a generation expired unread and were acknowledged.
+func (d *diagnosis) acknowledgedExpired() (n uint64) {
+	for _, e := range d.Expired {
+		if e.Generation == d.Generation {
+			n += e.Acknowledged
+		}
+	}
+	return n
+}

@@ -1,0 +1,94 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"time"
+)
+
+// retentionEvery is how often a stage looks for records that expired unread.
+const retentionEvery = 10 * time.Second
+
+// watchRetention looks for records that left the raw stream unread, until ctx ends: at once when the first partition is
+// acquired, and from then on from time to time. Of the stages of a generation the one with the first partition does so.
+func (s *Stage) watchRetention(ctx context.Context) {
+	if !s.generation.countsExpired() {
+		return
+	}
+	tick := time.NewTicker(s.config.retentionEvery)
+	defer tick.Stop()
+	for first := true; ; {
+		select {
+		case <-s.acquired:
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+		if !s.hasFirst() {
+			s.expiredOpen.Store(0) // another stage reports it
+			first = true
+			continue
+		}
+		switch err := s.lookForExpired(ctx, first); {
+		case err == nil:
+			first = false
+		case ctx.Err() == nil && !Unavailable(err) && !errors.Is(err, errChanged): // else it looks again
+			s.config.Logger.Warn("records that expired unread cannot be counted", slog.Any("error", err))
+		}
+	}
+}
+
+// hasFirst reports whether the first partition is assigned to this stage.
+func (s *Stage) hasFirst() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Contains(s.assigned, 0)
+}
+
+// lookForExpired counts the records that expired unread, remembers them, and reports those that are new; with all
+// those that are not acknowledged.
+func (s *Stage) lookForExpired(ctx context.Context, all bool) error {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	g := &s.generation
+	before, err := readExpiredRecord(ctx, s.js, g)
+	if err != nil {
+		return err
+	}
+	next, err := before.next(ctx, s.js, g)
+	if err != nil {
+		return err
+	}
+	if next.newer(before) {
+		kv, err := s.js.KeyValue(ctx, controlBucket)
+		if err != nil {
+			return err
+		}
+		if err := next.store(ctx, kv, g); err != nil {
+			return err
+		}
+	}
+	open := uint64(0)
+	for i, c := range next.Cells {
+		found := c.Records - min(c.Records, before.Cells[i].Records)
+		s.telemetry.count(ctx, s.telemetry.expired, int(found))
+		e := Expired{g.Name, RawStreamOf(i), c.Records, c.Acknowledged, c.Least, c.From, c.To}
+		open += e.Open()
+		if found > 0 || all && e.Open() > 0 {
+			s.config.Logger.Error("records left the raw stream before they were read: "+CureExpired, slog.String("generation", g.Name), slog.String("stream", e.Stream),
+				slog.Uint64("records", found), slog.Uint64("unacknowledged", e.Open()), slog.Bool("at_least", e.Least), slog.Time("from", e.From), slog.Time("to", e.To))
+		}
+	}
+	s.expiredOpen.Store(int64(open))
+	return nil
+}
+
+// noteAcquired makes the stage look for records that expired unread.
+func (s *Stage) noteAcquired() {
+	select {
+	case s.acquired <- struct{}{}:
+	default:
+	}
+}
