@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -28,7 +29,9 @@ import (
 const ClaimsBucket = "CLAIMS"
 
 // The bucket is a stream, by the conventions of NATS (ADR-20): a message at
-// objectMetaPrefix describes an object and names its chunks, and replaces the one before it.
+// objectMetaPrefix describes an object and names its chunks. Unlike there it does not replace
+// the ones before it: the stream refuses rollups, so that no producer can remove what others
+// have stored, and the oldest description whose bytes have the right digest counts.
 const (
 	claimsStream      = "OBJ_" + ClaimsBucket
 	objectChunkPrefix = "$O." + ClaimsBucket + ".C."
@@ -81,10 +84,17 @@ func Claimed(size int, maxPayload int64) bool { return int64(size) > maxPayload/
 // the message finds the object. [Claims.Orphans] and [Claims.Remove] find and remove an
 // object that no message names, because its producer died in between or because the record
 // expired.
-type Claims struct{ js jetstream.JetStream }
+type Claims struct {
+	js jetstream.JetStream
+
+	mu       sync.Mutex
+	verified map[string]string // name of the chunks by digest, of bytes that this process has stored or read
+}
 
 // NewClaims returns the claims of the account of js. It sends no request to the broker.
-func NewClaims(js jetstream.JetStream) *Claims { return &Claims{js} }
+func NewClaims(js jetstream.JetStream) *Claims {
+	return &Claims{js: js, verified: make(map[string]string)}
+}
 
 // How an object is transferred.
 const (
@@ -92,6 +102,7 @@ const (
 	objectChunksAhead = 4         // sent without an acknowledgement
 	objectPageBytes   = 2 << 20   // requested at a time, about
 	maxRounds         = 10        // tries while other processes change the object
+	maxVerified       = 10_000    // uploads that are remembered, of about 200 bytes each
 )
 
 // retryReplica is the wait for a replica that is behind.
@@ -103,12 +114,13 @@ var errBusy = errors.New("the object keeps changing")
 // Put stores data in full and returns their claim check, which a message may name from then
 // on. It does not store bytes twice; bytes that the bucket has already become new, so that
 // the age after which [Claims.Remove] may remove them begins again. The producer publishes
-// the message well within that age, or calls Put again, which costs little.
+// the message well within that age, or calls Put again, which costs little. Bytes that
+// another process has stored are read and verified before they count as stored.
 //
 // Any number of producers may put the same bytes at the same time: each stores chunks of
-// its own, the first to name its chunks wins, and the others remove theirs and succeed. A
-// producer that dies leaves chunks that nothing names, and a later Put stores the bytes
-// anew. After an error, Put may be called again.
+// its own, the first to name its chunks wins, and the others remove theirs, where they may,
+// and succeed. A producer that dies leaves chunks that nothing names, and a later Put stores
+// the bytes anew. After an error, Put may be called again.
 func (c *Claims) Put(ctx context.Context, data []byte) (Claim, error) {
 	claim := ClaimOf(data)
 	if claim.Size > normalizers.MaxRecordBytes || claim.Size == 0 {
@@ -129,41 +141,46 @@ func (c *Claims) Put(ctx context.Context, data []byte) (Claim, error) {
 // put is one attempt of [Claims.Put]. It is not done when another process has changed the
 // object meanwhile.
 func (c *Claims) put(ctx context.Context, claim Claim, data []byte) (done bool, err error) {
-	before, err := c.find(ctx, claim.Digest)
+	last, err := c.last(ctx, claimsStream, metaSubject(claim.Digest))
 	if err != nil {
 		return false, err
 	}
-	now := before
-	fresh := !before.holds(claim)
-	if !fresh {
-		whole, err := c.whole(ctx, before)
-		if err != nil {
-			return false, err
-		}
-		fresh = !whole
+	o, err := c.intact(ctx, claim)
+	if err != nil {
+		return false, err
 	}
+	fresh := o.NUID == ""
 	if fresh {
-		if now, err = c.upload(ctx, claim, data); err != nil {
+		if o, err = c.upload(ctx, claim, data); err != nil {
 			return false, err
 		}
 	}
-	// Expecting the sequence of the description before makes sure that no other one is
-	// replaced: neither one that was put meanwhile nor one that was removed.
-	err = c.name(ctx, now, before.sequence)
+	// Expecting the sequence of the newest description makes sure that none was put or
+	// removed meanwhile.
+	err = c.name(ctx, o, last)
 	switch {
 	case fenced(err):
 		if fresh {
-			c.purge(ctx, now)
+			c.purge(ctx, o)
 		}
 		return false, nil
 	case err != nil:
 		return false, err // the description may be stored all the same: the chunks must stay
-	case !fresh:
-		return true, nil
 	}
-	c.purge(ctx, before)
-	// The chunks of a process that was suspended before it named them may have been removed.
-	return c.whole(ctx, now)
+	// The chunks of a process that was suspended before it named them may have been removed,
+	// and another client may have put chunks between them.
+	n, err := c.count(ctx, o)
+	if err == nil && n > o.Chunks {
+		done, err = c.verify(ctx, o, claim)
+	} else {
+		done = n == o.Chunks
+	}
+	if err != nil || !done {
+		c.remember(claim.Digest, "")
+		return false, err
+	}
+	c.remember(claim.Digest, o.NUID)
+	return true, nil
 }
 
 // Get fetches the bytes that claim names and verifies their size and digest. It fetches
@@ -174,45 +191,53 @@ func (c *Claims) Get(ctx context.Context, claim Claim) ([]byte, error) {
 	if claim.Size > normalizers.MaxRecordBytes {
 		return nil, fmt.Errorf("%w: claim of %d bytes, the limit is %d", normalizers.ErrTooLarge, claim.Size, normalizers.MaxRecordBytes)
 	}
-	o, err := c.find(ctx, claim.Digest)
 	for range maxRounds {
-		if err != nil {
-			return nil, fmt.Errorf("fetch object: %w", err)
-		}
-		if err := o.check(claim); err != nil {
-			return nil, err
-		}
-		data, chunks, err := c.download(ctx, o, claim.Size)
-		if err != nil {
-			return nil, fmt.Errorf("fetch object: %w", err)
-		}
-		switch n := int64(len(data)); {
-		case n > claim.Size:
-			return nil, errClaimSize
-		case n == claim.Size && ClaimOf(data) != claim:
-			return nil, errClaimDigest
-		case n == claim.Size:
-			return data, nil
-		}
-		// Chunks are missing. That is final when the leader has no more of them, and when
-		// they are still those of the object: a producer that puts the object anew removes
-		// its old chunks while they are read. When the leader has more of them, the
-		// replica that answered is behind.
-		stored, err := c.count(ctx, o)
-		if err != nil {
-			return nil, fmt.Errorf("fetch object: %w", err)
-		}
-		if stored > chunks {
-			if err := pause(ctx, retryReplica); err != nil {
-				return nil, err
+		why, behind := errClaimMissing, false
+		for o, err := range c.uploads(ctx, claim.Digest) {
+			if err != nil {
+				return nil, fmt.Errorf("fetch object: %w", err)
 			}
+			data, stale, err := c.fetch(ctx, o, claim)
+			if err == nil {
+				return data, nil
+			}
+			if _, permanent := Reason(err); !permanent {
+				return nil, fmt.Errorf("fetch object: %w", err)
+			}
+			why, behind = err, behind || stale
 		}
-		before := o.sequence
-		if o, err = c.find(ctx, claim.Digest); err == nil && o.sequence == before && stored <= chunks {
-			return nil, errClaimSize
+		if !behind {
+			return nil, why
+		}
+		if err := pause(ctx, retryReplica); err != nil {
+			return nil, err
 		}
 	}
 	return nil, fmt.Errorf("fetch object: %w", errBusy)
+}
+
+// fetch fetches the bytes of an upload. A permanent error says that they are not those of
+// claim, and stale that the replica which answered has fewer chunks than the leader.
+func (c *Claims) fetch(ctx context.Context, o object, claim Claim) (data []byte, stale bool, err error) {
+	if err := o.check(claim); err != nil {
+		return nil, false, err
+	}
+	data, chunks, err := c.download(ctx, o, claim.Size)
+	if err != nil {
+		return nil, false, err
+	}
+	if int64(len(data)) < claim.Size {
+		stored, err := c.count(ctx, o)
+		if err != nil {
+			return nil, false, err
+		}
+		return nil, stored > chunks, errClaimSize
+	}
+	data = data[:claim.Size] // what others have added behind does not count
+	if ClaimOf(data) != claim {
+		return nil, false, errClaimDigest
+	}
+	return data, false, nil
 }
 
 // object is the description of an object in the bucket: the fields of an ObjectInfo of NATS
@@ -227,8 +252,7 @@ type object struct {
 	Deleted bool     `json:"deleted,omitzero"`
 	Options *options `json:"options,omitzero"`
 
-	sequence uint64 // in the stream; 0 when there is no such object
-	stored   time.Time
+	sequence uint64 // of the description in the stream
 }
 
 // options are the options of an object.
@@ -247,21 +271,8 @@ func readObject(m storedMessage) object {
 		o.Options != nil && o.Options.Link != nil {
 		o = object{}
 	}
-	o.sequence, o.stored = m.Sequence, m.Time
+	o.sequence = m.Sequence
 	return o
-}
-
-// find reads the description of an object from the leader of the stream: a replica that is
-// behind must not make a record a dead letter.
-func (c *Claims) find(ctx context.Context, name string) (object, error) {
-	m, err := leaderGet(ctx, c.js, claimsStream, getRequest{LastBySubject: metaSubject(name)})
-	if errors.Is(err, jetstream.ErrMsgNotFound) {
-		return object{}, nil
-	}
-	if err != nil {
-		return object{}, fmt.Errorf("read bucket %s: %w", ClaimsBucket, err)
-	}
-	return readObject(m), nil
 }
 
 func metaSubject(name string) string {
@@ -302,12 +313,6 @@ func (c *Claims) count(ctx context.Context, o object) (uint64, error) {
 		return 0, err
 	}
 	return info.State.Subjects[objectChunkPrefix+o.NUID], nil
-}
-
-// whole reports whether the stream has all chunks of o.
-func (c *Claims) whole(ctx context.Context, o object) (bool, error) {
-	n, err := c.count(ctx, o)
-	return err == nil && n == o.Chunks, err
 }
 
 // upload stores data as the chunks of a new object, which it returns. Nothing names the
@@ -367,8 +372,8 @@ func awaitAck(ctx context.Context, sub *nats.Subscription) error {
 	return nil
 }
 
-// name publishes the description of o, in the place of the one at sequence last, 0 for
-// none. It fails when that is not the newest one any more; see [fenced].
+// name publishes the description of o behind the one at sequence last, 0 for none. It fails
+// when that is not the newest one any more; see [fenced].
 func (c *Claims) name(ctx context.Context, o object, last uint64) error {
 	data, err := json.Marshal(o)
 	if err != nil {
@@ -376,11 +381,8 @@ func (c *Claims) name(ctx context.Context, o object, last uint64) error {
 	}
 	_, err = c.js.PublishMsg(ctx, &nats.Msg{
 		Subject: metaSubject(o.Name),
-		Header: nats.Header{
-			jetstream.MsgRollup:                 {jetstream.MsgRollupSubject},
-			jetstream.ExpectedLastSubjSeqHeader: {strconv.FormatUint(last, 10)},
-		},
-		Data: data,
+		Header:  nats.Header{jetstream.ExpectedLastSubjSeqHeader: {strconv.FormatUint(last, 10)}},
+		Data:    data,
 	})
 	return err
 }

@@ -312,13 +312,7 @@ func TestRecordThatIsGoneInTheMiddleIsADeadLetter(t *testing.T) {
 	pipelinetest.PublishMessages(t.Context(), t, js, pipeline.ClaimMessage(record))
 	proxy := pipelinetest.NewProxy(t, server)
 	storeOneBatch(t, proxy, top)
-	store, err := js.ObjectStore(t.Context(), pipeline.ClaimsBucket)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := store.Delete(t.Context(), claim.Digest); err != nil {
-		t.Fatal(err)
-	}
+	inStore(t, js, func(store jetstream.ObjectStore) error { return store.Delete(t.Context(), claim.Digest) })
 	s := start(t, js, pipeline.Config{Topology: top})
 	if err := pipeline.CatchUp(deadline(t), js, top); err != nil {
 		t.Fatal(err)

@@ -14,6 +14,7 @@ var (
 	ReadCheckpoint    = readCheckpoint
 	Assignment        = assignment
 	ParseClaim        = parseClaim
+	ObjectDigest      = objectDigest
 
 	ErrTopology     = errTopology
 	ErrNoCheckpoint = errNoCheckpoint

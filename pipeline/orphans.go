@@ -23,9 +23,9 @@ type Object struct {
 	Stored  time.Time // when it was last put, by the clock of the broker
 	Records int       // number of records in the raw stream that name it
 
-	subject  string // of the object's description; empty for chunks that belong to no object
-	sequence uint64 // of the description
-	chunks   string // name of the chunks
+	subject      string   // of the object's descriptions; empty for chunks that belong to no object
+	descriptions []uint64 // their sequences, ascending
+	chunks       []string // names of the chunks that no other object names
 }
 
 // Objects lists the objects of [ClaimsBucket], with the number of records that name each.
@@ -45,10 +45,10 @@ func (c *Claims) Objects(ctx context.Context) ([]Object, error) {
 //     out an object that was put within olderThan. The record of an older object is
 //     published by now, so Orphans finds it.
 //   - A producer whose bytes are there already, of an old record that is long gone, puts
-//     them anew: the object gets a new time and a new description. [Claims.Remove] deletes
-//     exactly the description that was listed, so it removes nothing that was put since.
-//     When it deletes first, the server refuses the producer's description, which expects
-//     the deleted one, and the producer stores the bytes again.
+//     them anew: the object gets a new time and one more description. [Claims.Remove] deletes
+//     the descriptions that were listed, the newest last, and keeps the chunks when there is
+//     another one then. When it deletes first, the server refuses the producer's description,
+//     which expects the newest one, and the producer stores the bytes again.
 //   - Orphans lists chunks before descriptions, so it knows chunks that an object has got
 //     since. The chunks of a producer at work are younger than olderThan. A producer that
 //     was suspended for longer checks its chunks after it has named them, and stores them
@@ -60,7 +60,7 @@ func (c *Claims) Orphans(ctx context.Context, olderThan time.Duration) ([]Object
 	return slices.DeleteFunc(objects, func(o Object) bool { return o.Records > 0 }), err
 }
 
-// Remove removes an object that was listed. It reports false, and removes nothing, when the
+// Remove removes an object that was listed. It reports false, and leaves its bytes, when the
 // object was put anew or removed since.
 func (c *Claims) Remove(ctx context.Context, o Object) (bool, error) {
 	s, err := c.js.Stream(ctx, claimsStream)
@@ -68,20 +68,31 @@ func (c *Claims) Remove(ctx context.Context, o Object) (bool, error) {
 		return false, fmt.Errorf("bucket %s: %w", ClaimsBucket, err)
 	}
 	if o.subject != "" {
-		if err := s.DeleteMsg(ctx, o.sequence); err != nil {
-			now, again := leaderGet(ctx, c.js, claimsStream, getRequest{LastBySubject: o.subject})
-			if errors.Is(again, jetstream.ErrMsgNotFound) || again == nil && now.Sequence != o.sequence {
-				return false, nil // the listed description is gone
+		if newest, err := c.last(ctx, claimsStream, o.subject); err != nil || newest != o.descriptions[len(o.descriptions)-1] {
+			return false, err
+		}
+		for i, sequence := range o.descriptions {
+			if err := s.DeleteMsg(ctx, sequence); err != nil {
+				_, again := leaderGet(ctx, c.js, claimsStream, getRequest{Sequence: sequence})
+				if !errors.Is(again, jetstream.ErrMsgNotFound) {
+					return false, fmt.Errorf("remove object from bucket %s: %w", ClaimsBucket, err)
+				}
+				if i == len(o.descriptions)-1 {
+					return false, nil // another process has removed it
+				}
 			}
-			return false, fmt.Errorf("remove object from bucket %s: %w", ClaimsBucket, err)
+		}
+		if newer, err := c.last(ctx, claimsStream, o.subject); err != nil || newer != 0 {
+			return false, err
 		}
 	}
-	if o.chunks == "" {
-		return true, nil
-	}
 	// Nothing names the chunks any more. If this fails, they are orphans without an object.
-	err = s.Purge(ctx, jetstream.WithPurgeSubject(objectChunkPrefix+o.chunks))
-	return err == nil, wrap(err, "remove chunks from bucket "+ClaimsBucket)
+	for _, name := range o.chunks {
+		if err := s.Purge(ctx, jetstream.WithPurgeSubject(objectChunkPrefix+name)); err != nil {
+			return false, fmt.Errorf("remove chunks from bucket %s: %w", ClaimsBucket, err)
+		}
+	}
+	return true, nil
 }
 
 // list lists the objects that want selects, and counts the records that name them.
@@ -95,23 +106,17 @@ func (c *Claims) list(ctx context.Context, want func(o Object, now time.Time) bo
 	if err != nil {
 		return nil, err
 	}
-	var objects []Object
-	names := make(map[string]int) // index of an object by its name
-	err = c.each(ctx, claimsStream, objectMetaPrefix+">", false, func(m rawMessage) {
-		o := Object{Name: objectName(m.Subject), Stored: m.stored.UTC(), subject: m.Subject, sequence: m.sequence}
-		description := readObject(storedMessage{Subject: m.Subject, Sequence: m.sequence, Data: m.Data, Time: m.stored})
-		o.chunks = description.NUID
-		if mine := chunks[description.NUID]; mine != nil {
-			o.Size = mine.Size
-			delete(chunks, description.NUID)
-		}
-		if want(o, now) {
-			names[o.Name] = len(objects)
-			objects = append(objects, o)
-		}
-	})
+	described, err := c.listDescribed(ctx, chunks)
 	if err != nil {
 		return nil, err
+	}
+	var objects []Object
+	names := make(map[string]int) // index of an object by its name
+	for _, o := range described {
+		if want(*o, now) {
+			names[o.Name] = len(objects)
+			objects = append(objects, *o)
+		}
 	}
 	for _, o := range chunks {
 		if want(*o, now) {
@@ -123,6 +128,44 @@ func (c *Claims) list(ctx context.Context, want func(o Object, now time.Time) bo
 	}
 	slices.SortFunc(objects, func(a, b Object) int { return a.Stored.Compare(b.Stored) })
 	return objects, nil
+}
+
+// listDescribed lists the objects that have a description by the subject of that. It takes the
+// chunks that they name from chunks. Chunks that several objects name belong to none of them:
+// any producer can describe an object that names the chunks of another.
+func (c *Claims) listDescribed(ctx context.Context, chunks map[string]*Object) (map[string]*Object, error) {
+	objects := make(map[string]*Object)
+	owners := make(map[string]*Object) // by the name of chunks; nil where there are several
+	err := c.each(ctx, claimsStream, objectMetaPrefix+">", false, func(m rawMessage) {
+		o := objects[m.Subject]
+		if o == nil {
+			o = &Object{Name: objectName(m.Subject), subject: m.Subject}
+			objects[m.Subject] = o
+		}
+		o.Stored = m.stored.UTC()
+		o.descriptions = append(o.descriptions, m.sequence)
+		name := readObject(storedMessage{Subject: m.Subject, Sequence: m.sequence, Data: m.Data, Time: m.stored}).NUID
+		if name == "" {
+			return
+		}
+		owner, named := owners[name]
+		switch {
+		case !named:
+			owners[name] = o
+			if mine := chunks[name]; mine != nil {
+				o.Size += mine.Size
+				delete(chunks, name)
+			}
+		case owner != o:
+			owners[name] = nil
+		}
+	})
+	for name, o := range owners {
+		if o != nil {
+			o.chunks = append(o.chunks, name)
+		}
+	}
+	return objects, err
 }
 
 // countRecords counts the records of the raw stream that name each object. names holds the
@@ -160,7 +203,7 @@ func (c *Claims) listChunks(ctx context.Context) (map[string]*Object, error) {
 			return // purging a name such as * would remove the chunks of other objects
 		}
 		if chunks[name] == nil {
-			chunks[name] = &Object{chunks: name}
+			chunks[name] = &Object{chunks: []string{name}}
 		}
 		size, _ := strconv.ParseInt(m.Header.Get("Nats-Msg-Size"), 10, 64) // set by the server
 		chunks[name].Size += size

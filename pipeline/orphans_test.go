@@ -160,16 +160,12 @@ func TestPutRepairsADamagedObject(t *testing.T) {
 	claims := pipeline.NewClaims(js)
 	data := noise(1, 2<<20)
 	for name, damage := range map[string]func(){
-		"no chunks":   func() { chunks(t, js, "") },
+		"no chunks":   func() { purgeChunks(t, js) },
 		"other bytes": func() { object(t, js, pipeline.ClaimOf(data).Digest, []byte("other")) },
 		"deleted": func() {
-			store, err := js.ObjectStore(t.Context(), pipeline.ClaimsBucket)
-			if err == nil {
-				err = store.Delete(t.Context(), pipeline.ClaimOf(data).Digest)
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			inStore(t, js, func(store jetstream.ObjectStore) error {
+				return store.Delete(t.Context(), pipeline.ClaimOf(data).Digest)
+			})
 		},
 	} {
 		for range 2 {

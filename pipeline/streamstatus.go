@@ -81,7 +81,7 @@ func statusOf(info *jetstream.StreamInfo, want jetstream.StreamConfig, t Topolog
 	}
 	s.drift("direct get", have.AllowDirect, true, true)
 	s.drift("atomic publish", have.AllowAtomicPublish, true, want.AllowAtomicPublish)
-	s.drift("rollup", have.AllowRollup, true, want.AllowRollup)
+	s.drift("rollup", have.AllowRollup, want.AllowRollup, true)
 	s.drift("message TTL", have.AllowMsgTTL, true, want.AllowMsgTTL)
 	s.drift("window of duplicates", have.Duplicates, rawDuplicates(have.MaxAge), want.Duplicates > 0)
 	s.drift("maximal age", have.MaxAge, want.MaxAge, want.MaxAge > 0 && !want.AllowRollup)

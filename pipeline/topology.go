@@ -171,7 +171,8 @@ func (t Topology) eventsConfig(cellName string) jetstream.StreamConfig {
 }
 
 // claimsConfig returns the configuration of the stream of [ClaimsBucket]. The stream has no
-// limit that discards old objects: records may name them for ever.
+// limit that discards old objects: records may name them for ever. It refuses rollups, with
+// which any producer could remove the objects of all others.
 func (t Topology) claimsConfig() jetstream.StreamConfig {
 	return jetstream.StreamConfig{
 		Name:        claimsStream,
@@ -182,7 +183,6 @@ func (t Topology) claimsConfig() jetstream.StreamConfig {
 		Storage:     jetstream.FileStorage,
 		Compression: jetstream.S2Compression,
 		Replicas:    max(t.Replicas, 1),
-		AllowRollup: true,
 		AllowDirect: true,
 	}
 }
@@ -274,17 +274,24 @@ func provisionBucket(ctx context.Context, js jetstream.JetStream, t Topology) (j
 	return kv, nil
 }
 
-// provisionKeyValue creates a bucket, or updates its replicas.
+// provisionKeyValue creates the stream of a key-value bucket, or updates what can be changed.
+// Unlike those that clients create, it refuses rollups: producers and consumers write to it,
+// and with one each could remove the keys of all others.
 func provisionKeyValue(ctx context.Context, js jetstream.JetStream, t Topology, cfg jetstream.KeyValueConfig) error {
-	cfg.Storage, cfg.Replicas = jetstream.FileStorage, max(t.Replicas, 1) // a bucket in memory would vanish with a restart
-	_, err := js.KeyValue(ctx, cfg.Bucket)
-	switch {
-	case errors.Is(err, jetstream.ErrBucketNotFound):
-		_, err = js.CreateKeyValue(ctx, cfg)
-	case err == nil && t.Replicas > 0:
-		_, err = js.UpdateKeyValue(ctx, cfg)
-	}
-	return wrap(err, "provision bucket "+cfg.Bucket)
+	return provisionStream(ctx, js, t, jetstream.StreamConfig{
+		Name:              "KV_" + cfg.Bucket,
+		Description:       cfg.Description,
+		Subjects:          []string{"$KV." + cfg.Bucket + ".>"},
+		Retention:         jetstream.LimitsPolicy,
+		MaxMsgsPerSubject: 1,
+		Discard:           jetstream.DiscardNew,
+		Storage:           jetstream.FileStorage, // a bucket in memory would vanish with a restart
+		Replicas:          max(t.Replicas, 1),
+		MaxAge:            cfg.TTL,
+		Duplicates:        rawDuplicates(cfg.TTL),
+		DenyDelete:        true,
+		AllowDirect:       true,
+	})
 }
 
 // provisionStreams is [provisionStream] for each of a list.
@@ -330,7 +337,7 @@ func provisionStream(ctx context.Context, js jetstream.JetStream, t Topology, wa
 	}
 	next.AllowDirect = true
 	next.AllowAtomicPublish = have.AllowAtomicPublish || want.AllowAtomicPublish
-	next.AllowRollup = have.AllowRollup || want.AllowRollup
+	next.AllowRollup = want.AllowRollup // off where others than workers publish: a rollup removes what others have stored
 	next.AllowMsgTTL = have.AllowMsgTTL || want.AllowMsgTTL
 	if next.Replicas == have.Replicas && next.MaxAge == have.MaxAge && next.Duplicates == have.Duplicates &&
 		next.Discard == have.Discard && next.AllowRollup == have.AllowRollup && next.AllowMsgTTL == have.AllowMsgTTL && slices.Equal(next.Subjects, have.Subjects) &&
@@ -375,7 +382,7 @@ func contradiction(have, want jetstream.StreamConfig) error {
 	differ("retention", have.Retention, want.Retention)
 	differ("storage", have.Storage, want.Storage)
 	differ("sealed", have.Sealed, false)
-	if want.AllowRollup {
+	if want.AllowRollup || want.Name == claimsStream {
 		differ("deny purge", have.DenyPurge, false)
 		differ("maximal age", have.MaxAge, want.MaxAge)
 		differ("maximal message size", max(have.MaxMsgSize, 0), 0)

@@ -124,7 +124,8 @@ func TestProvisionUpdatesWhatCanBeChanged(t *testing.T) {
 	}
 }
 
-// An operator may have created the bucket before, with other limits: Provision keeps it.
+// An operator may have created the bucket before, with other limits: Provision keeps them, and
+// switches rollups off, with which producers could remove the objects of each other.
 func TestProvisionKeepsABucketThatIsThere(t *testing.T) {
 	t.Parallel()
 	js := pipelinetest.NewServer(t).JetStream()
@@ -132,6 +133,9 @@ func TestProvisionKeepsABucketThatIsThere(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := configs(t, js, "OBJ_"+pipeline.ClaimsBucket)
+	claims := want["OBJ_"+pipeline.ClaimsBucket]
+	claims.AllowRollup = false
+	want["OBJ_"+pipeline.ClaimsBucket] = claims
 	if err := pipeline.Provision(t.Context(), js, topology(2)); err != nil {
 		t.Fatal(err)
 	}
