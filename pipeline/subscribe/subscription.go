@@ -73,8 +73,9 @@ type Start struct {
 
 // Config configures a [Subscription].
 type Config struct {
-	// Name identifies the subscription: [A-Za-z0-9_-]{1,64}. Its progress is stored under it. One
-	// process at a time works under a name: one that starts takes over.
+	// Name identifies the subscription: [A-Za-z0-9_-]{1,64}, or two of those with a dot between
+	// them, so that a user can have the right to all names that begin with its own. Its progress
+	// is stored under it. One process at a time works under a name: one that starts takes over.
 	Name string
 
 	// Source, Session, Type and Partitions select events; an empty one selects all.
@@ -140,13 +141,13 @@ type Subscription struct {
 	tries    positions // deliveries of the next event of each cell by other processes
 }
 
-var validName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
+var validName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}(\.[A-Za-z0-9_-]{1,64})?$`)
 
 // New returns a subscription. It reads nothing yet.
 func New(js jetstream.JetStream, cfg Config) (*Subscription, error) {
 	switch {
 	case !validName.MatchString(cfg.Name):
-		return nil, fmt.Errorf("%w: name %q: write 1 to 64 of A-Z, a-z, 0-9, _ and -", errConfig, cfg.Name)
+		return nil, fmt.Errorf("%w: name %q: write 1 to 64 of A-Z, a-z, 0-9, _ and -, or two such names with a dot between them", errConfig, cfg.Name)
 	case cfg.Generation == "" && cfg.GenerationChanged == nil:
 		return nil, fmt.Errorf("%w: set GenerationChanged to follow the live generation, or Generation to stay with one", errConfig)
 	case cfg.Change != "" && cfg.Change != Rebuild && cfg.Change != Continue:
