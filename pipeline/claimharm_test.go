@@ -77,6 +77,12 @@ func harms() []harm {
 			return messageTo("$O.CLAIMS.M."+base64Name(c.Digest), "{")
 		}, false},
 		{"one more chunk", func(_ pipeline.Claim, chunks string) *nats.Msg { return messageTo("$O.CLAIMS.C."+chunks, "x") }, false},
+		{"another spelling of the name", func(c pipeline.Claim, chunks string) *nats.Msg {
+			m := describe(c, chunks, 2, "")
+			at := len(m.Subject) - len("A==")
+			m.Subject = m.Subject[:at] + string(m.Subject[at]+1) + "==" // the lowest bits of that letter are not read
+			return m
+		}, false},
 		{"another object with the same chunks", func(_ pipeline.Claim, chunks string) *nats.Msg {
 			return describe(pipeline.ClaimOf([]byte("other")), chunks, 2, "")
 		}, false},
@@ -221,6 +227,17 @@ func TestObjectsOfABucketThatAllowedRollups(t *testing.T) {
 		if got, err := store.GetBytes(t.Context(), pipeline.ClaimOf(data).Digest); err != nil || !bytes.Equal(got, data) {
 			t.Fatalf("get of the object store: %d bytes, %v", len(got), err)
 		}
+	}
+	// A worker of before collects: it would remove one of two descriptions, and the bytes of both.
+	if _, err := pipeline.NewClaims(js).Put(t.Context(), young); err != nil {
+		t.Fatal(err)
+	}
+	s, err := js.Stream(t.Context(), "OBJ_CLAIMS")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.DeleteMsg(t.Context(), s.CachedInfo().State.LastSeq-1); err == nil {
+		t.Error("a message of the bucket is deleted")
 	}
 	next := noise(11, 1<<20)
 	if _, err := store.PutBytes(t.Context(), pipeline.ClaimOf(next).Digest, next); err == nil || !strings.Contains(err.Error(), "rollup not permitted") {

@@ -23,9 +23,9 @@ type Object struct {
 	Stored  time.Time // when it was last put, by the clock of the broker
 	Records int       // number of records in the raw stream that name it
 
-	subject      string   // of the object's descriptions; empty for chunks that belong to no object
-	descriptions []uint64 // their sequences, ascending
-	chunks       []string // names of the chunks that no other object names
+	subject string   // of the object's descriptions; empty for chunks that belong to no object
+	newest  uint64   // sequence of the last one
+	chunks  []string // names of the chunks that no other object names
 }
 
 // Objects lists the objects of [ClaimsBucket], with the number of records that name each.
@@ -45,10 +45,10 @@ func (c *Claims) Objects(ctx context.Context) ([]Object, error) {
 //     out an object that was put within olderThan. The record of an older object is
 //     published by now, so Orphans finds it.
 //   - A producer whose bytes are there already, of an old record that is long gone, puts
-//     them anew: the object gets a new time and one more description. [Claims.Remove] deletes
-//     the descriptions that were listed, the newest last, and keeps the chunks when there is
-//     another one then. When it deletes first, the server refuses the producer's description,
-//     which expects the newest one, and the producer stores the bytes again.
+//     them anew: the object gets a new time and one more description. [Claims.Remove] removes
+//     the descriptions that were listed, and keeps the chunks when there is a newer one. When
+//     it removes first, the server refuses the producer's description, which expects the
+//     newest one, and the producer stores the bytes again.
 //   - Orphans lists chunks before descriptions, so it knows chunks that an object has got
 //     since. The chunks of a producer at work are younger than olderThan. A producer that
 //     was suspended for longer checks its chunks after it has named them, and stores them
@@ -68,19 +68,11 @@ func (c *Claims) Remove(ctx context.Context, o Object) (bool, error) {
 		return false, fmt.Errorf("bucket %s: %w", ClaimsBucket, err)
 	}
 	if o.subject != "" {
-		if newest, err := c.last(ctx, claimsStream, o.subject); err != nil || newest != o.descriptions[len(o.descriptions)-1] {
+		if newest, err := c.last(ctx, claimsStream, o.subject); err != nil || newest != o.newest {
 			return false, err
 		}
-		for i, sequence := range o.descriptions {
-			if err := s.DeleteMsg(ctx, sequence); err != nil {
-				_, again := leaderGet(ctx, c.js, claimsStream, getRequest{Sequence: sequence})
-				if !errors.Is(again, jetstream.ErrMsgNotFound) {
-					return false, fmt.Errorf("remove object from bucket %s: %w", ClaimsBucket, err)
-				}
-				if i == len(o.descriptions)-1 {
-					return false, nil // another process has removed it
-				}
-			}
+		if err := s.Purge(ctx, jetstream.WithPurgeSubject(o.subject), jetstream.WithPurgeSequence(o.newest+1)); err != nil {
+			return false, fmt.Errorf("remove object from bucket %s: %w", ClaimsBucket, err)
 		}
 		if newer, err := c.last(ctx, claimsStream, o.subject); err != nil || newer != 0 {
 			return false, err
@@ -142,8 +134,7 @@ func (c *Claims) listDescribed(ctx context.Context, chunks map[string]*Object) (
 			o = &Object{Name: objectName(m.Subject), subject: m.Subject}
 			objects[m.Subject] = o
 		}
-		o.Stored = m.stored.UTC()
-		o.descriptions = append(o.descriptions, m.sequence)
+		o.Stored, o.newest = m.stored.UTC(), m.sequence
 		name := readObject(storedMessage{Subject: m.Subject, Sequence: m.sequence, Data: m.Data, Time: m.stored}).NUID
 		if name == "" {
 			return
@@ -213,11 +204,12 @@ func (c *Claims) listChunks(ctx context.Context) (map[string]*Object, error) {
 }
 
 // objectName returns the name of the object that a message describes, or the token in its
-// subject where that is not an encoded name.
+// subject where that is not an encoded name, or not its only spelling: no object may have the
+// name of another.
 func objectName(subject string) string {
 	token := strings.TrimPrefix(subject, objectMetaPrefix)
 	name, err := base64.URLEncoding.DecodeString(token)
-	if err != nil {
+	if err != nil || metaSubject(string(name)) != subject {
 		return token
 	}
 	return string(name)

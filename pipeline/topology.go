@@ -172,7 +172,9 @@ func (t Topology) eventsConfig(cellName string) jetstream.StreamConfig {
 
 // claimsConfig returns the configuration of the stream of [ClaimsBucket]. The stream has no
 // limit that discards old objects: records may name them for ever. It refuses rollups, with
-// which any producer could remove the objects of all others.
+// which any producer could remove the objects of all others, and to delete single messages:
+// [Claims.Remove] purges subjects, and one of before, for which an object has one description,
+// must not remove the bytes of the others.
 func (t Topology) claimsConfig() jetstream.StreamConfig {
 	return jetstream.StreamConfig{
 		Name:        claimsStream,
@@ -183,6 +185,7 @@ func (t Topology) claimsConfig() jetstream.StreamConfig {
 		Storage:     jetstream.FileStorage,
 		Compression: jetstream.S2Compression,
 		Replicas:    max(t.Replicas, 1),
+		DenyDelete:  true,
 		AllowDirect: true,
 	}
 }
@@ -339,9 +342,10 @@ func provisionStream(ctx context.Context, js jetstream.JetStream, t Topology, wa
 	next.AllowAtomicPublish = have.AllowAtomicPublish || want.AllowAtomicPublish
 	next.AllowRollup = want.AllowRollup // off where others than workers publish: a rollup removes what others have stored
 	next.AllowMsgTTL = have.AllowMsgTTL || want.AllowMsgTTL
+	next.DenyDelete = have.DenyDelete || want.DenyDelete
 	if next.Replicas == have.Replicas && next.MaxAge == have.MaxAge && next.Duplicates == have.Duplicates &&
 		next.Discard == have.Discard && next.AllowRollup == have.AllowRollup && next.AllowMsgTTL == have.AllowMsgTTL && slices.Equal(next.Subjects, have.Subjects) &&
-		next.AllowAtomicPublish == have.AllowAtomicPublish && have.AllowDirect {
+		next.AllowAtomicPublish == have.AllowAtomicPublish && next.DenyDelete == have.DenyDelete && have.AllowDirect {
 		return nil
 	}
 	_, err = js.UpdateStream(ctx, next)

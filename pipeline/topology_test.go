@@ -125,7 +125,7 @@ func TestProvisionUpdatesWhatCanBeChanged(t *testing.T) {
 }
 
 // An operator may have created the bucket before, with other limits: Provision keeps them, and
-// switches rollups off, with which producers could remove the objects of each other.
+// switches off what could remove the objects of others.
 func TestProvisionKeepsABucketThatIsThere(t *testing.T) {
 	t.Parallel()
 	js := pipelinetest.NewServer(t).JetStream()
@@ -134,7 +134,7 @@ func TestProvisionKeepsABucketThatIsThere(t *testing.T) {
 	}
 	want := configs(t, js, "OBJ_"+pipeline.ClaimsBucket)
 	claims := want["OBJ_"+pipeline.ClaimsBucket]
-	claims.AllowRollup = false
+	claims.AllowRollup, claims.DenyDelete = false, true
 	want["OBJ_"+pipeline.ClaimsBucket] = claims
 	if err := pipeline.Provision(t.Context(), js, topology(2)); err != nil {
 		t.Fatal(err)
