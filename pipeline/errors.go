@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"tributary/normalizers"
+	"tributary/pipeline/redact"
 )
 
 // Errors that end a [Stage], or one partition of it. Trying again does not help.
@@ -101,8 +102,10 @@ var ErrCrashed = errors.New("record ended the process")
 // that it was tried.
 var errTimeout = errors.New("record took too long")
 
-// fatal reports whether a record ended workers, or took too long for them.
-func fatal(err error) bool { return errors.Is(err, ErrCrashed) || errors.Is(err, errTimeout) }
+// fatal reports whether a record ended workers, or took too long or too much work for them.
+func fatal(err error) bool {
+	return errors.Is(err, ErrCrashed) || errors.Is(err, errTimeout) || errors.Is(err, redact.ErrUnsearched)
+}
 
 // permanentErrors are the reasons of the permanent errors that no normalizer sees.
 var permanentErrors = []struct {
@@ -119,6 +122,7 @@ var permanentErrors = []struct {
 	{errUnpublishable, "unpublishable"},
 	{ErrCrashed, "crashed"},
 	{errTimeout, "timeout"},
+	{redact.ErrUnsearched, "unsearched"},
 	{normalizers.ErrSession, "state"},
 }
 

@@ -95,7 +95,10 @@ func (o *ownership) deadLetterMessage(r received, cause error) message {
 	r.Data = r.raw.Data
 	unredacted := s.redactor != nil && fatal(cause)
 	if !unredacted {
-		r.Data, _ = s.redactor.Record(r.Data)
+		data, _, err := s.redactor.Search(o.ctx, r.Data)
+		if unredacted = err != nil; !unredacted {
+			r.Data = data
+		}
 	}
 	header := redactHeader(s.redactor, r.raw.Header)
 	m := deadLetter(o.p.cell, o.p.number, s.config.Revision, r.Record, header, cause, o.maxPayload)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"tributary/normalizers"
+	"tributary/pipeline/redact"
 )
 
 // apply normalizes a record and appends the result to the chunk that is built. The normalizer
@@ -132,6 +133,8 @@ func (p *partition) logRejected(sequence uint64, cause error) {
 	switch {
 	case errors.Is(cause, ErrCrashed):
 		p.log.Error("record ended its workers and becomes a dead letter: give the workers more memory, then requeue it", slog.Uint64("sequence", sequence))
+	case errors.Is(cause, redact.ErrUnsearched):
+		p.log.Error("record takes too much work to search for secrets and becomes a dead letter without its bytes: the raw stream has them", slog.Uint64("sequence", sequence))
 	case errors.Is(cause, errClaimMissing):
 		p.stage.claimMissing.Do(func() {
 			p.log.Error("objects of large records are missing, and these become dead letters: ship the logs again, then requeue them", slog.Uint64("sequence", sequence))

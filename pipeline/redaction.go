@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -34,8 +35,9 @@ func newRedactor(g Generation, create func(redact.Mode) (*redact.Redactor, error
 	return r, g.Settings.contradiction(g.Name, Settings{RedactKey: r.Fingerprint(), RedactRules: r.RulesFingerprint()})
 }
 
-// redact replaces what the generation replaces in a record. It may take as long as the normalizer.
-// A record at which that took too long, or ended workers, is not redacted again: its bytes are left out.
+// redact replaces what the generation replaces in a record. It may take as long as the normalizer, and ends soon after
+// the ownership does. A record that takes too much work becomes a dead letter, and so does one at which it took too
+// long, or that ended workers, without another try: its bytes are left out.
 func (o *ownership) redact(r *received) error {
 	redactor := o.p.stage.redactor
 	switch {
@@ -47,11 +49,15 @@ func (o *ownership) redact(r *received) error {
 	}
 	call := o.calls.begin(r.Sequence)
 	o.p.normalizing.Begin()
-	r.Data, r.hits = redactor.Record(r.Data)
+	data, hits, err := redactor.Search(o.ctx, r.Data)
 	o.p.normalizing.End()
 	if !o.calls.end(call) {
 		return errLeftBehind
 	}
+	if err != nil && !errors.Is(err, redact.ErrUnsearched) {
+		return err
+	}
+	r.Data, r.hits, r.err = data, hits, cmp.Or(r.err, err)
 	return nil
 }
 

@@ -246,6 +246,7 @@ func (a *app) judgeDeadLetters(ctx context.Context, js jetstream.JetStream, d *d
 	open := map[string]string{
 		"crashed":       "ended its workers and is a dead letter: give the workers more memory, then tributary dlq requeue %d",
 		"claim_missing": "has lost its object in the bucket CLAIMS and is a dead letter: ship the logs again (tributary ship --again), then tributary dlq requeue %d",
+		"unsearched":    "takes too much work to search for secrets and is a dead letter without its bytes: tributary dlq requeue %d, where other rules are used",
 		"timeout":       "took too long and is a dead letter: update the workers, then tributary dlq requeue %d",
 	}
 	damaged := make(map[string]bool)

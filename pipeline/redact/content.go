@@ -10,31 +10,35 @@ import (
 	"tributary/normalizers/lenient"
 )
 
-// content replaces the content of a record: every string but those that are metadata. Secrets
-// in those are replaced, too. A record that is no JSON is content but for its white space.
-func (r *Redactor) content(data []byte) ([]byte, []Hit) {
-	c := contentScan{Redactor: r, out: make([]byte, 0, len(data))}
+// content replaces the content of a record by placeholders of a rule: every string but those that are metadata.
+// Secrets in those are replaced, too. A record that is no JSON is content but for its white space.
+func (r *Redactor) content(done <-chan struct{}, data []byte, rule string) ([]byte, []Hit, error) {
+	c := contentScan{Redactor: r, rule: rule, out: make([]byte, 0, len(data))}
 	if !c.values(data, false) {
 		c.out, c.hits = c.out[:0], nil
 		text := bytes.TrimSpace(data)
 		if len(text) == 0 || isPlaceholder(string(text)) {
-			return data, nil
+			return data, nil, nil
 		}
 		at := bytes.Index(data, text)
 		c.out = append(c.out, data[:at]...)
 		c.out = append(c.out, c.replaced(string(text), at)...)
 		c.out = append(c.out, data[at+len(text):]...)
 	}
-	out, hits := r.secrets(c.out, isJSON(data))
-	if hits = append(c.hits, hits...); len(hits) == 0 {
-		return data, nil
+	out, hits, err := r.secrets(done, c.out, isJSON(data))
+	if err != nil {
+		return nil, nil, err
 	}
-	return out, hits
+	if hits = append(c.hits, hits...); len(hits) == 0 {
+		return data, nil, nil
+	}
+	return out, hits, nil
 }
 
 // contentScan copies a record without its content.
 type contentScan struct {
 	*Redactor
+	rule string // of the placeholders
 	out  []byte
 	hits []Hit
 }
@@ -133,7 +137,7 @@ func (c *contentScan) list(dec *jsontext.Decoder, name string, tool bool) bool {
 // before it that state its exit code.
 func (c *contentScan) text(s string, offset int) string {
 	if strings.HasPrefix(s, "{") || strings.HasPrefix(s, "[") {
-		inner := contentScan{Redactor: c.Redactor}
+		inner := contentScan{Redactor: c.Redactor, rule: c.rule}
 		if inner.values([]byte(s), true) {
 			for i := range inner.hits {
 				inner.hits[i].Offset = offset
@@ -178,8 +182,8 @@ func (c *contentScan) plans(s string, offset int) string {
 
 // replaced returns the placeholder of a text, and notes the hit.
 func (c *contentScan) replaced(s string, offset int) string {
-	p := c.placeholder(RuleContent, s)
-	c.hits = append(c.hits, Hit{RuleContent, max(offset, 0), p})
+	p := c.placeholder(c.rule, s)
+	c.hits = append(c.hits, Hit{c.rule, max(offset, 0), p})
 	return p
 }
 

@@ -8,8 +8,10 @@ package redact
 
 import (
 	"cmp"
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -39,6 +41,9 @@ type Hit struct {
 
 // RuleContent is the rule of content that is replaced whatever it is.
 const RuleContent = "content"
+
+// RuleUnsearched is the rule of a record whose content is replaced because it takes too much work to search.
+const RuleUnsearched = "unsearched"
 
 // Config configures a [Redactor].
 type Config struct {
@@ -112,15 +117,46 @@ func (r *Redactor) Rules() []string {
 
 // Record redacts the bytes of a record: JSON, or plain text. Without hits it returns data
 // itself. Otherwise the result is new, and data is unchanged. A nil Redactor redacts nothing.
+//
+// Of a record that takes too much work to search, all content is replaced, and its first hit is of the rule
+// [RuleUnsearched].
 func (r *Redactor) Record(data []byte) ([]byte, []Hit) {
+	out, hits, err := r.Search(context.Background(), data)
+	if err != nil {
+		return r.unsearched(data)
+	}
+	return out, hits
+}
+
+// Search is [Redactor.Record] for a caller that does not send a record that was not searched: the error is
+// [ErrUnsearched] when it takes too much work, and that of ctx soon after ctx is done. There is no result then.
+func (r *Redactor) Search(ctx context.Context, data []byte) ([]byte, []Hit, error) {
+	var out []byte
+	var hits []Hit
+	var err error
 	switch r.Mode() {
 	case Secrets:
-		return r.secrets(data, isJSON(data))
+		out, hits, err = r.secrets(ctx.Done(), data, isJSON(data))
 	case MetadataOnly:
-		return r.content(data)
+		out, hits, err = r.content(ctx.Done(), data, RuleContent)
 	default:
-		return data, nil
+		return data, nil, nil
 	}
+	if errors.Is(err, errInterrupted) {
+		err = context.Cause(ctx)
+	}
+	return out, hits, err
+}
+
+// unsearched replaces the content of a record that was not searched. If what remains still takes too much work,
+// a placeholder is all that is left.
+func (r *Redactor) unsearched(data []byte) ([]byte, []Hit) {
+	marker := Hit{Rule: RuleUnsearched, Placeholder: r.placeholder(RuleUnsearched, string(data))}
+	out, _, err := r.content(nil, data, RuleUnsearched)
+	if err != nil {
+		out = []byte(marker.Placeholder)
+	}
+	return out, []Hit{marker}
 }
 
 // Pseudonym returns what stands for a digest of a text that is redacted: the digest itself where
@@ -136,14 +172,18 @@ func (r *Redactor) Pseudonym(digest string) string {
 func (r *Redactor) Placeholder(s string) string { return r.placeholder(RuleContent, s) }
 
 // secrets replaces the secrets in data.
-func (r *Redactor) secrets(data []byte, json bool) ([]byte, []Hit) {
+func (r *Redactor) secrets(done <-chan struct{}, data []byte, json bool) ([]byte, []Hit, error) {
 	s := r.scans.Get().(*scan) //nolint:forcetypeassert // of New
 	defer r.scans.Put(s)
-	found := s.record(data, json)
-	if len(found) == 0 {
-		return data, nil
+	found, err := s.record(done, data, json)
+	if err != nil {
+		return nil, nil, err
 	}
-	return r.replace(data, found)
+	if len(found) == 0 {
+		return data, nil, nil
+	}
+	out, hits := r.replace(data, found)
+	return out, hits, nil
 }
 
 // replace replaces findings, which are in order and do not overlap. The separators of the
@@ -153,7 +193,7 @@ func (r *Redactor) replace(data []byte, found []finding) ([]byte, []Hit) {
 	hits := make([]Hit, 0, len(found))
 	at := 0
 	for _, f := range found {
-		placeholder := r.placeholder(f.rule, f.secret)
+		placeholder := r.placeholder(f.rule, string(f.secret))
 		hits = append(hits, Hit{f.rule, f.start, placeholder})
 		out = append(out, data[at:f.start]...)
 		at = f.start

@@ -1,18 +1,15 @@
 package redact
 
 import (
-	"bytes"
 	_ "embed"
 	"errors"
 	"fmt"
-	"math"
 	"os"
 	"regexp"
 	"regexp/syntax"
 	"slices"
 	"strings"
 	"sync"
-	"unicode/utf8"
 
 	"github.com/BurntSushi/toml"
 )
@@ -71,6 +68,7 @@ type rule struct {
 	whole  anchored
 	open   bool // a match may be longer than the reach, and then has its beginning within it
 	search *regexp.Regexp
+	next   func() *regexp.Regexp // finds a match behind the first byte of a text, as its first group
 }
 
 // anchored is an expression that is tried at one place. The zero value matches everywhere.
@@ -89,24 +87,13 @@ func newAnchored(tree *syntax.Regexp) anchored {
 }
 
 // at returns the expression to be tried at an offset of a unit, which is text[start:end], and the
-// text that it is tried on, which begins at from.
-func (a *anchored) at(text []byte, start, end, offset int) (expression *regexp.Regexp, tried []byte, from int) {
-	if a.reach > 0 {
-		end = min(end, offset+a.reach+utf8.UTFMax)
-	}
+// text that it is tried on, which begins at from and has reach bytes.
+func (a *anchored) at(text []byte, start, end, offset, reach int) (expression *regexp.Regexp, tried []byte, from int) {
+	end = min(end, offset+reach)
 	if offset == start {
 		return a.begin(), text[offset:end], offset
 	}
 	return a.within(), text[offset-1 : end], offset - 1
-}
-
-// allowlist excludes findings that are no secrets.
-type allowlist struct {
-	target string // what regexes are compared with: match, line, or else the secret
-	all    bool   // every condition must hold
-	regex  *regexp.Regexp
-	words  []string
-	rules  []string // ids of the rules that it applies to; empty for all
 }
 
 // ruleSet is the rules of one or more files.
@@ -207,6 +194,7 @@ func (e *ruleEntry) compile() (*rule, error) {
 		}
 	}
 	r.search = whole
+	r.next = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`\A(?s:.)(?s:.*?)(` + e.Regex + `)`) })
 	tree, err := syntax.Parse(e.Regex, syntax.Perl)
 	if err != nil {
 		return nil, err
@@ -302,58 +290,6 @@ func endsOpen(re *syntax.Regexp) bool {
 
 func all[T any](list []T, is func(T) bool) bool {
 	return !slices.ContainsFunc(list, func(v T) bool { return !is(v) })
-}
-
-func compileAll(entries []allowlistEntry) ([]*allowlist, error) {
-	var list []*allowlist
-	for _, e := range entries {
-		a := &allowlist{target: e.RegexTarget, all: strings.EqualFold(e.Condition, "AND"), rules: e.TargetRules}
-		for _, w := range e.StopWords {
-			a.words = append(a.words, strings.ToLower(w))
-		}
-		if len(e.Regexes) > 0 {
-			alternatives := make([]string, len(e.Regexes))
-			for i, x := range e.Regexes {
-				if _, err := regexp.Compile(x); err != nil {
-					return nil, err
-				}
-				alternatives[i] = `(?:` + x + `)`
-			}
-			a.regex = regexp.MustCompile(strings.Join(alternatives, "|"))
-		}
-		if a.regex == nil && a.words == nil || a.all && len(e.Paths)+len(e.Commits) > 0 {
-			continue // selects by path or commit
-		}
-		list = append(list, a)
-	}
-	return list, nil
-}
-
-// allows reports whether the list excludes a secret of a rule. matched is its match in the
-// text.
-func (a *allowlist) allows(rule, secret string, text []byte, matched [2]int) bool {
-	if len(a.rules) > 0 && !slices.Contains(a.rules, rule) {
-		return false
-	}
-	if a.regex != nil {
-		matches := a.regex.MatchString(secret)
-		switch a.target {
-		case "match":
-			matches = a.regex.Match(text[matched[0]:matched[1]])
-		case "line":
-			start := bytes.LastIndexByte(text[:matched[0]], '\n') + 1
-			end := len(text)
-			if i := bytes.IndexByte(text[matched[1]:], '\n'); i >= 0 {
-				end = matched[1] + i
-			}
-			matches = a.regex.Match(text[start:end])
-		}
-		if matches != a.all || a.words == nil {
-			return matches
-		}
-	}
-	lower := strings.ToLower(secret)
-	return slices.ContainsFunc(a.words, func(w string) bool { return strings.Contains(lower, w) })
 }
 
 // withoutLead splits an expression that begins with optional characters of one class, which
@@ -498,20 +434,4 @@ func longestMatch(re *syntax.Regexp) (n int, ok bool) {
 		}
 		return n, true
 	}
-}
-
-// entropyOf returns the Shannon entropy of a text, in bits per character.
-func entropyOf(s string) float64 {
-	var counts [256]int
-	for i := range len(s) {
-		counts[s[i]]++
-	}
-	sum := 0.0
-	for _, c := range counts {
-		if c > 0 {
-			p := float64(c) / float64(len(s))
-			sum -= p * math.Log2(p)
-		}
-	}
-	return sum
 }

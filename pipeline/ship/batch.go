@@ -31,7 +31,7 @@ func (v *visit) add(ctx context.Context, r normalizers.Record, line int, end int
 		return err
 	}
 	limit := v.limit()
-	r, hits := v.redact(r, line)
+	r, hits := v.redact(ctx, r, line)
 	o := v.newOutgoing(ctx, r, line, v.messageID(r, end))
 	o.redacted = hits
 	if size := wireSize(o.msg.Msg); size > limit {

@@ -1,8 +1,10 @@
 package ship_test
 
 import (
+	"bytes"
 	"encoding/base64"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -138,5 +140,48 @@ func TestDryRunListsWhereSecretsAre(t *testing.T) {
 	})
 	if len(list) != 1 || list[0] != "one.jsonl:2: aws-access-token" || sum.Redacted["aws-access-token"] != 1 || e.count() != 0 {
 		t.Errorf("%q, %v", list, sum.Redacted)
+	}
+}
+
+// A record that takes too much work to search is sent without its content, which the log, the metric and the
+// heartbeat say; the others are sent as they are, and it is the same message when it is shipped again.
+func TestRecordThatTakesTooMuchWorkIsSentWithoutItsContent(t *testing.T) {
+	t.Parallel()
+	e := newEdge(t)
+	rules := filepath.Join(t.TempDir(), "rules.toml")
+	if err := os.WriteFile(rules, []byte("[[rules]]\nid = \"slow\"\nregex = 'x(?:[^y]*y|)'\nkeywords = ['slow-']\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	slow := "slow-" + strings.Repeat("x", 12_000)
+	e.write("garden/one.jsonl", lines(prompt("one", 1), strings.Replace(prompt("one", 2), "water", slow, 1), prompt("one", 3)))
+	var log bytes.Buffer
+	ship := func(c *ship.Config) {
+		c.Redactor = must(redact.New(redact.Config{Mode: redact.Secrets, Key: redact.Key("a key of the tests, of no value"), Rules: rules}))
+		c.Logger = slog.New(slog.NewTextHandler(&log, nil))
+		c.Host, c.Version = "edge", "1"
+	}
+	sum := e.once(ship)
+	if sum.Records != 3 || sum.Redacted[redact.RuleUnsearched] != 1 || len(sum.Redacted) != 1 || sum.Trouble == nil || !strings.Contains(sum.Trouble.Error(), "one.jsonl:2: ") {
+		t.Errorf("shipped %+v", sum)
+	}
+	got := e.tap().next(3)
+	if string(got[0].Data) != prompt("one", 1) || string(got[2].Data) != prompt("one", 3) {
+		t.Errorf("sent %s and %s", got[0].Data, got[2].Data)
+	}
+	if sent := string(got[1].Data); strings.Contains(sent, "xxx") || !strings.Contains(sent, "[redacted:unsearched:") || !strings.Contains(sent, `"type":"user"`) {
+		t.Errorf("sent %.300s", sent)
+	}
+	if text := log.String(); strings.Count(text, "record takes too much work to search for secrets") != 1 || !strings.Contains(text, "line=2") || strings.Contains(text, "xxx") {
+		t.Errorf("log %s", text)
+	}
+	edges := must(pipeline.Edges(t.Context(), e.js))
+	if len(edges) != 1 || !strings.Contains(edges[0].Error, "too much work to search") {
+		t.Errorf("edges %+v", edges)
+	}
+	if err := os.Remove(e.offsets); err != nil {
+		t.Fatal(err)
+	}
+	if again := e.once(ship); again.Records != 3 || again.Duplicates != 3 {
+		t.Errorf("shipped again %+v", again)
 	}
 }

@@ -87,13 +87,15 @@ func (m *instruments) refused() {
 	})
 }
 
-// redactions counts by rule, of which there are as many as the redactor has. One series is there from the start.
+// redactions counts by rule, of which there are as many as the redactor has. The series that are no rules are there from the start.
 func (m *instruments) redactions() {
 	c, err := m.meter.Int64ObservableCounter(metricPrefix+"redactions", metric.WithUnit("{item}"),
 		metric.WithDescription("Secrets, or texts, that were replaced in the records that the broker has acknowledged, by rule."))
 	m.add(c, err, func(o metric.Observer, sum Summary) {
-		if _, ok := sum.Redacted[redact.RuleContent]; !ok {
-			o.ObserveInt64(c, 0, metric.WithAttributes(attribute.String("rule", redact.RuleContent)))
+		for _, rule := range []string{redact.RuleContent, redact.RuleUnsearched} {
+			if _, ok := sum.Redacted[rule]; !ok {
+				o.ObserveInt64(c, 0, metric.WithAttributes(attribute.String("rule", rule)))
+			}
 		}
 		for rule, n := range sum.Redacted {
 			o.ObserveInt64(c, int64(n), metric.WithAttributes(attribute.String("rule", rule)))
