@@ -36,6 +36,12 @@ func flatten(text []byte, units []int, data []byte) (flat []byte, ends []int) {
 			}
 			open = true
 			continue
+		case '\\': // of broken JSON: locate knows no strings
+			open = false
+			var n int
+			text, n = appendEscape(text, data[i:])
+			i += n
+			continue
 		case ',', ':', ' ', '\t', '\r', '\n':
 		default:
 			open = false

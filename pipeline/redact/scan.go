@@ -36,6 +36,9 @@ func newMatcher(s ruleSet) *matcher {
 	return m
 }
 
+// span is a part of a text.
+type span struct{ start, end int }
+
 // finding is a secret at a place in a text.
 type finding struct {
 	start, end int
@@ -52,11 +55,9 @@ type scan struct {
 	*matcher
 	budget
 
-	text   []byte // of a JSON record, without the escapes in its strings
-	units  []int
-	lower  [maxDepth][]byte
-	joined []byte // base64 without its line ends
-	pieces []piece
+	text  []byte // of a JSON record, without the escapes in its strings
+	units []int
+	lower [maxDepth][]byte
 }
 
 // record returns the secrets in a record, in order and without overlaps. The error says why it was not searched.
@@ -80,8 +81,28 @@ func (s *scan) search(text []byte, units []int, depth int) []finding {
 		return nil
 	}
 	found, blobs := s.encoded(text, depth)
-	var marks byte
-	s.lower[depth], marks = appendLower(s.lower[depth][:0], text)
+	found, mark := s.keywords(found, text, units, blobs, depth)
+	start := 0
+	for _, end := range units {
+		if s.over() {
+			return nil
+		}
+		found = s.wrapped(found, text, start, end, depth)
+		if mark&markEscape != 0 {
+			found = s.escaped(found, text[start:end], start, depth)
+		}
+		if mark&markInvisible != 0 {
+			found = s.hidden(found, text, start, end, depth)
+		}
+		start = end
+	}
+	return found
+}
+
+// keywords adds the secrets that stand in a text as they are, outside of what is opaque in it. mark is what is in
+// the text.
+func (s *scan) keywords(found []finding, text []byte, units []int, blobs []span, depth int) (all []finding, mark byte) {
+	s.lower[depth], mark = appendLower(s.lower[depth][:0], text)
 	start, unit := 0, 0
 	var wide []*rule // rules that search the present unit
 	s.trie.Walk(s.lower[depth], func(last, n, pattern int64) bool {
@@ -90,10 +111,10 @@ func (s *scan) search(text []byte, units []int, depth int) []finding {
 			found = s.searchAll(found, wide, text, start, units[unit])
 			start, unit, wide = units[unit], unit+1, wide[:0]
 		}
-		for len(blobs) > 0 && blobs[0][1] <= at {
+		for len(blobs) > 0 && blobs[0].end <= at {
 			blobs = blobs[1:]
 		}
-		if int(last) >= units[unit] || len(blobs) > 0 && at > blobs[0][0] {
+		if int(last) >= units[unit] || len(blobs) > 0 && at > blobs[0].start {
 			return true
 		}
 		for _, r := range s.byKeyword[pattern] {
@@ -111,16 +132,10 @@ func (s *scan) search(text []byte, units []int, depth int) []finding {
 	}
 	start = 0
 	for _, end := range units {
-		if s.over() {
-			return nil
-		}
 		found = s.searchAll(found, s.always, text, start, end)
-		if marks&markEscape != 0 {
-			found = s.escaped(found, text[start:end], start, depth)
-		}
 		start = end
 	}
-	return found
+	return found, mark
 }
 
 // escaped searches a unit once more without its escapes: JSON in a string, or source code.
@@ -253,7 +268,12 @@ var lowerCase, marks = func() (lower, marks [256]byte) {
 			lower[i] += 'a' - 'A'
 		}
 	}
-	marks['\\'] = markEscape
+	marks['\\'], marks[0] = markEscape, markInvisible
+	for _, c := range []byte("\u00ad\u034f\u061c\u180e\u200b\ufeff\U000e0001") { // the first bytes of invisible characters
+		if c >= 0xc0 {
+			marks[c] = markInvisible
+		}
+	}
 	return lower, marks
 }()
 

@@ -208,3 +208,24 @@ func BenchmarkCorpus(b *testing.B) {
 	}
 	b.ReportMetric(float64(hits), "hits")
 }
+
+// FuzzRecord redacts any bytes: what was JSON stays JSON, and the work has its limit.
+func FuzzRecord(f *testing.F) {
+	for _, place := range places {
+		f.Add([]byte(place("api_key=" + mixed)))
+	}
+	f.Add([]byte("ghp_Zk3Vq9Xw2Lm7Tb4R\n  p8Yn1Gd6Hs5Jf0Ca9Ue3\nIo7E\u200bk2W\x00"))
+	r := newRedactor(f, redact.Secrets)
+	f.Fuzz(func(t *testing.T, record []byte) {
+		out, hits := r.Record(record)
+		if jsontext.Value(record).IsValid() && !jsontext.Value(out).IsValid() {
+			t.Errorf("%q became %q", record, out)
+		}
+		if len(hits) == 0 && !bytes.Equal(out, record) {
+			t.Errorf("%q became %q without a hit", record, out)
+		}
+		if work, _ := r.Work(record); work > redact.Most(len(record))+len(record)+1<<10 {
+			t.Errorf("%q takes work of %d", record, work)
+		}
+	})
+}
