@@ -51,7 +51,8 @@ func compileAll(entries []allowlistEntry) ([]*allowlist, error) {
 // hasEdges reports whether an expression looks at what is beside a place.
 func hasEdges(re *syntax.Regexp) bool {
 	switch re.Op {
-	case syntax.OpBeginLine, syntax.OpEndLine, syntax.OpBeginText, syntax.OpEndText, syntax.OpWordBoundary, syntax.OpNoWordBoundary:
+	case syntax.OpBeginLine, syntax.OpEndLine, syntax.OpBeginText, syntax.OpEndText,
+		syntax.OpWordBoundary, syntax.OpNoWordBoundary:
 		return true
 	default:
 		return slices.ContainsFunc(re.Sub, hasEdges)

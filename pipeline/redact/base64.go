@@ -171,7 +171,10 @@ func afterLineEnd(text []byte, at int) int {
 
 // group decodes the first four characters.
 func group(c []byte) (b [3]byte) {
-	v := uint32(base64Values[c[0]])<<18 | uint32(base64Values[c[1]])<<12 | uint32(base64Values[c[2]])<<6 | uint32(base64Values[c[3]])
+	v := uint32(0)
+	for _, c := range c[:4] {
+		v = v<<6 | uint32(base64Values[c])
+	}
 	return [3]byte{byte(v >> 16), byte(v >> 8), byte(v)}
 }
 

@@ -111,7 +111,8 @@ func (s *scan) wrapped(found []finding, text []byte, start, end, depth int) []fi
 		known := slices.ContainsFunc(found[:inLine], func(g finding) bool { return g.start < lineEnd && g.end >= lineEnd })
 		tail := v.text[max(head, v.pieces[last].at):max(head, f.end)]
 		switch {
-		case !isRandom(f.secret), known && !isRandom(tail), f.generic && (!isRandom(tail) || bytes.IndexByte(bytes.TrimRight(tail, "="), '=') >= 0):
+		case !isRandom(f.secret), (known || f.generic) && !isRandom(tail):
+		case f.generic && bytes.Contains(bytes.TrimRight(tail, "="), []byte("=")): // an assignment
 		default:
 			f.start, f.end = start+from, start+to+1
 			found = append(found, f)
@@ -171,7 +172,8 @@ func mayBeWrapped(unit []byte, lines []span) bool {
 	for _, l := range lines {
 		n += l.end - l.start
 	}
-	return len(lines) > 1 && n >= minWrapped && slices.ContainsFunc(lines, func(l span) bool { return isRandom(unit[l.start:l.end]) })
+	random := func(l span) bool { return isRandom(unit[l.start:l.end]) }
+	return len(lines) > 1 && n >= minWrapped && slices.ContainsFunc(lines, random)
 }
 
 // addLines adds lines with what is before and behind them.
@@ -197,7 +199,8 @@ var wrapCharacters = func() (t [256]bool) {
 	return t
 }()
 
-// isRandom reports whether a text is no word, nor a number: it has letters and digits, or small letters before capitals.
+// isRandom reports whether a text is no word, nor a number: it has letters and digits, or small letters before
+// capitals.
 func isRandom(text []byte) bool {
 	var small, letter, digit bool
 	for _, c := range text {

@@ -135,17 +135,23 @@ func TestContentOfARecordThatTakesTooMuchWorkIsReplaced(t *testing.T) {
 	}
 }
 
-// A search ends when its context does, and leaves nothing behind.
+// A search ends when its context does, before it or in the midst of it, and leaves nothing behind.
 func TestSearchEndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	r, record := costly(t, mixed)
-	ctx, cancel := context.WithCancelCause(t.Context())
 	stop := errors.New("nobody waits")
+	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(stop)
 	for range 1000 {
 		if out, _, err := r.Search(ctx, record); !errors.Is(err, stop) || out != nil {
 			t.Fatalf("%.100s, %v", out, err)
 		}
+	}
+	ctx, cancel = context.WithCancelCause(t.Context())
+	go cancel(stop)
+	long := []byte("slow-" + strings.Repeat("x", 16<<20)) // which takes minutes otherwise
+	if out, _, err := r.Search(ctx, long); !errors.Is(err, stop) || out != nil {
+		t.Fatalf("%.100s, %v", out, err)
 	}
 }
 
