@@ -21,6 +21,9 @@ var (
 	StateNames       = stateNames[:]
 )
 
+// LookWhen makes a Ship look at the raw stream when c says so, instead of at an interval.
+func LookWhen(s *Ship, c <-chan time.Time) { s.publisher.looks = c }
+
 // Find waits for the session.
 func (d Discovery) Find(ctx context.Context) (string, error) { return d.find(ctx) }
 

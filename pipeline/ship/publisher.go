@@ -63,6 +63,7 @@ type publisher struct {
 	submitted chan *submission // closed when nothing more is published
 	cause     string           // of the present stall; empty for none
 	missing   time.Time        // since when the broker has no stream; zero when it has
+	looks     <-chan time.Time // when to look at the stream; nil for an interval
 }
 
 // submission is the batch of one file. The publisher may join several into one atomic
@@ -127,8 +128,12 @@ func (p *publisher) publish(msgs []parcel, bytes int) receipt {
 // run stores submissions until submitted is closed. Meanwhile it watches that the raw stream
 // keeps what it has acknowledged, and calls fail once if it does not.
 func (p *publisher) run(ctx context.Context, fail func(error)) {
-	watch := time.NewTicker(guardEvery / 4)
-	defer watch.Stop()
+	looks := p.looks
+	if looks == nil {
+		watch := time.NewTicker(guardEvery / 4)
+		defer watch.Stop()
+		looks = watch.C
+	}
 	for {
 		select {
 		case next, ok := <-p.submitted:
@@ -140,9 +145,9 @@ func (p *publisher) run(ctx context.Context, fail func(error)) {
 				group, next = p.gather(next)
 				p.store(ctx, group)
 			}
-		case <-watch.C:
-			if ctx.Err() != nil || !p.nc.IsConnected() || p.watched == nil {
-				continue
+		case <-looks:
+			if p.watched == nil || ctx.Err() != nil || !p.nc.IsConnected() {
+				continue // a dry run watches nothing, and may have no connection
 			}
 			switch err := p.requireAll(context.WithoutCancel(ctx)); {
 			case errors.Is(err, errStreamChanged):
