@@ -68,6 +68,7 @@ type finder struct {
 	logs   []log
 	dirs   map[string]time.Time // every folder that was searched, and when it had changed last before; zero for that of a path
 	failed []Refusal
+	hidden []string // folders below the paths that were skipped because they are hidden
 }
 
 // find lists the logs that c asks for, in the order of their paths, and the folders in
@@ -108,7 +109,7 @@ func find(c Config) (finder, error) {
 	return f, missing
 }
 
-// walk adds the logs below a folder. It skips hidden files and folders, and does not follow
+// walk adds the logs below a folder. It skips hidden files and folders, see skipHidden, and does not follow
 // a link to a folder, which may lead back.
 func (f *finder) walk(dir string) {
 	root := f.place(filepath.Join(dir, "any"))
@@ -122,6 +123,7 @@ func (f *finder) walk(dir string) {
 			return nil
 		case path != dir && strings.HasPrefix(d.Name(), "."):
 			if d.IsDir() {
+				f.skipHidden(path, root)
 				return fs.SkipDir
 			}
 			return nil
@@ -142,6 +144,28 @@ func (f *finder) walk(dir string) {
 		}
 		return nil
 	})
+}
+
+// skipHidden skips a hidden folder, but for the logs below it where an agent has its home there:
+// those are the logs of a copied home, and have the identity that they have in the home itself.
+func (f *finder) skipHidden(path string, within Root) {
+	if within.Dir != "" {
+		return // an agent's own folder
+	}
+	found := false
+	for _, r := range Roots(filepath.Dir(path), func(string) string { return "" }) {
+		below, err := filepath.Rel(path, r.Dir)
+		if info, statErr := os.Stat(r.Dir); err != nil || !filepath.IsLocal(below) || statErr != nil || !info.IsDir() {
+			continue
+		}
+		if found = true; !slices.ContainsFunc(f.config.Roots, func(have Root) bool { return have.Dir == r.Dir }) {
+			f.config.Roots = append(slices.Clip(f.config.Roots), r)
+		}
+		f.walk(r.Dir)
+	}
+	if !found {
+		f.hidden = append(f.hidden, path)
+	}
 }
 
 // add adds a file, unless it is not regular or too old.

@@ -207,6 +207,10 @@ func (s *Ship) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if n := len(found.hidden); n > 0 {
+		s.config.Logger.WarnContext(ctx, "hidden folders are skipped: name a folder to ship what is in it",
+			"folders", n, "first", found.hidden[:min(n, 5)])
+	}
 	stopHeartbeats := s.startHeartbeats(ctx)
 	for again := s.config.Again; ; again = false {
 		err = s.pass(ctx, found, again)
