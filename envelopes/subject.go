@@ -198,6 +198,14 @@ func CheckpointSubject(generation string, partition int) string {
 	return "checkpoints." + generation + "." + strconv.Itoa(partition)
 }
 
+// BeginSubject is the subject beside a [CheckpointSubject], of where the newest batch of the partition begins.
+func BeginSubject(checkpoint string) string { return checkpoint + "+" }
+
+// IsBeginSubject reports whether a subject is a [BeginSubject].
+func IsBeginSubject(subject string) bool {
+	return strings.HasPrefix(subject, "checkpoints.") && strings.HasSuffix(subject, "+")
+}
+
 // CheckpointFilter returns the subject that selects the checkpoints of all partitions of a
 // generation.
 func CheckpointFilter(generation string) string { return "checkpoints." + generation + ".*" }

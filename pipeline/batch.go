@@ -72,7 +72,7 @@ type entry struct {
 
 // measure counts what the entry adds to its batch. The records of a chunk count with its last entry.
 func (e *entry) measure() {
-	e.size = batchSize{messages: len(e.sent) + len(e.states) + 1} // with the checkpoint
+	e.size = batchSize{messages: len(e.sent) + len(e.states) + 2} // with its begin and the checkpoint
 	if e.last {
 		e.size.records = e.chunk.records
 	}
@@ -99,12 +99,13 @@ func (b *batch) add(e entry) {
 	b.size = b.size.plus(e.size)
 }
 
-// seal returns the messages in the order in which they are stored: per partition its
+// seal returns the messages in the order in which they are stored: per partition its begin,
 // events, dead letters and states, then the checkpoints of all partitions. Because the
 // checkpoints come last, [batch.sequence] knows their stream sequences.
 func (b *batch) seal() ([]*nats.Msg, error) {
 	messages := make([]*nats.Msg, 0, b.size.messages)
 	for _, e := range b.entries {
+		messages = append(messages, e.begin())
 		messages = append(append(messages, e.messages...), e.states...)
 	}
 	for _, e := range b.entries {
@@ -128,7 +129,7 @@ func (b *batch) sequence(i int, last uint64) uint64 {
 func (b *batch) stateSequence(i int, last uint64) uint64 {
 	behind := len(b.entries)
 	for _, e := range b.entries[i+1:] {
-		behind += len(e.messages) + len(e.states)
+		behind += 1 + len(e.messages) + len(e.states)
 	}
 	return last - uint64(behind+len(b.entries[i].states)) + 1
 }
@@ -139,6 +140,7 @@ func (b *batch) steps(last uint64) (out handedBatch, ok bool) {
 	out = handedBatch{first: last - uint64(b.size.messages) + 1, last: last}
 	position := out.first
 	for _, e := range b.entries {
+		position++ // behind its begin
 		for i, m := range e.sent {
 			switch {
 			case m.letter:

@@ -52,6 +52,13 @@ type Checkpoint struct {
 	// partition any more.
 	Cut string `json:"cut,omitzero"`
 
+	// Since is set by a fence, until a torn batch is looked for: the stream sequence of the checkpoint that
+	// was fenced first.
+	Since uint64 `json:"since,omitzero"`
+	// Ahead is, for sessions whose records behind Raw were stored by a torn batch, the raw sequence up to
+	// which they were. It names them as their state subject does, <source>.<token>.
+	Ahead map[string]uint64 `json:"ahead,omitempty"`
+
 	Gaps      SessionList `json:"gaps,omitzero"`      // the sessions with gaps in their files
 	Rewritten SessionList `json:"rewritten,omitzero"` // the sessions with records at places that they had passed ([SessionRewrites])
 
@@ -76,6 +83,7 @@ func (c Checkpoint) done(raw uint64, rawTime time.Time, records int) Checkpoint 
 	if raw >= c.Slow {
 		c.Slow, c.Timeouts = 0, 0
 	}
+	c.Ahead = aheadOf(c.Ahead, raw)
 	return c
 }
 

@@ -70,7 +70,7 @@ func (c *chunk) size() batchSize {
 	for _, m := range c.archives {
 		bytes += len(m.Data)
 	}
-	return batchSize{c.records, len(c.messages) - c.sent + len(c.changed) + len(c.archives) + 1, bytes}
+	return batchSize{c.records, len(c.messages) - c.sent + len(c.changed) + len(c.archives) + 2, bytes}
 }
 
 // fitsOneBatch reports whether one batch stores the rest of the chunk. A chunk may exceed

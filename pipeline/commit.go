@@ -261,6 +261,9 @@ func (s *Stage) store(ctx context.Context, b *batch) (uint64, error) {
 		// Bounds the wait: partitions cannot be reacquired until the outcome is known.
 		ctx, cancel := context.WithTimeout(s.linked(), requestTimeout)
 		defer cancel()
+		if err := s.room.take(ctx, messages); err != nil {
+			return 0, err
+		}
 		return publishBatch(ctx, s.nc, messages, b.size.bytes)
 	})
 }

@@ -54,6 +54,9 @@ type normalized struct {
 // normalize is the third stage: a record changes its session and yields events, or becomes
 // a dead letter. An error ends the ownership.
 func (o *ownership) normalize(r received) (normalized, error) {
+	if o.isAhead(r) {
+		return normalized{}, nil // a torn batch has stored what it yields
+	}
 	if r.err != nil {
 		return o.reject(r, r.err), nil //nolint:nilerr // the error of the record; the ownership goes on
 	}

@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -91,6 +92,9 @@ func (p *partition) acquire(ctx context.Context) (*ownership, error) {
 	p.noteAcquisition(ctx, last, mine.Epoch)
 	p.reportUnconfirmed(ctx, last)
 	p.forgive(mine.Raw)
+	if mine, sequence, err = p.mend(ctx, mine, sequence); err != nil {
+		return nil, err
+	}
 	if mine.Tries > maxTogether {
 		p.log.Warn("commits records one at a time", slog.Int("tries", mine.Tries), slog.Uint64("sequence", mine.Raw+1))
 	}
@@ -167,6 +171,7 @@ func (p *partition) fence(ctx context.Context, last Checkpoint, sequence uint64)
 	s := p.stage
 	mine := last.counted()
 	mine.Owner = s.owner
+	mine.Since = cmp.Or(last.Since, sequence)
 	mine.Epoch++
 	mine.Revision = s.config.Revision
 	mine.Tries = p.countAttempt(last)

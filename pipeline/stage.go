@@ -159,6 +159,7 @@ type Stage struct {
 	telemetry *telemetry
 	bodies    *bodies
 	cells     []*cell
+	room      *room
 	ttl       string // of an event; empty when events do not expire
 	changes   *changes
 	trial     exclusive // held while a suspect record is tried, see poison.go
@@ -206,6 +207,7 @@ func New(js jetstream.JetStream, cfg Config) (*Stage, error) {
 	s := &Stage{
 		js:         js,
 		nc:         js.Conn(),
+		room:       &room{js: js, replicas: cfg.Topology.Replicas},
 		config:     cfg,
 		owner:      cfg.Worker + "-" + nuid.Next(),
 		changes:    newChanges(cfg.Logger),

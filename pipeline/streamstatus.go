@@ -20,11 +20,14 @@ type StreamStatus struct {
 	MaxAge   time.Duration `json:"-"`
 	Seconds  int64         `json:"max_age_seconds,omitzero"` // MaxAge; 0 for ever
 	Dropping bool          `json:"dropping,omitzero"`        // a limit of messages or bytes discards the oldest messages
-	Cluster  string        `json:"cluster,omitzero"`
-	Leader   string        `json:"leader,omitzero"` // name of its server; empty when it has none, or the server is alone
-	Gone     []string      `json:"gone,omitzero"`   // servers of replicas that do not answer
-	Behind   []string      `json:"behind,omitzero"` // servers of replicas that have not all messages
-	Drift    []string      `json:"drift,omitzero"`  // differences from what the workers create
+	// MaxBytes and MaxMessages are the limits at which the stream refuses messages; 0 for none.
+	MaxBytes    int64    `json:"max_bytes,omitzero"`
+	MaxMessages int64    `json:"max_messages,omitzero"`
+	Cluster     string   `json:"cluster,omitzero"`
+	Leader      string   `json:"leader,omitzero"` // name of its server; empty when it has none, or the server is alone
+	Gone        []string `json:"gone,omitzero"`   // servers of replicas that do not answer
+	Behind      []string `json:"behind,omitzero"` // servers of replicas that have not all messages
+	Drift       []string `json:"drift,omitzero"`  // differences from what the workers create
 }
 
 // goneAfter is how long the leader has not heard of a replica that counts as gone. The server
@@ -58,6 +61,9 @@ func statusOf(info *jetstream.StreamInfo, want jetstream.StreamConfig, t Topolog
 	s := StreamStatus{
 		Name: have.Name, Messages: info.State.Msgs, Bytes: info.State.Bytes, Replicas: have.Replicas, MaxAge: have.MaxAge, Seconds: int64(have.MaxAge.Seconds()),
 		Dropping: have.Discard == jetstream.DiscardOld && (have.MaxMsgs > 0 || have.MaxBytes > 0 || have.MaxMsgsPerSubject > 1),
+	}
+	if have.Discard == jetstream.DiscardNew {
+		s.MaxBytes, s.MaxMessages = max(have.MaxBytes, 0), max(have.MaxMsgs, 0)
 	}
 	if c := info.Cluster; c != nil {
 		s.Cluster, s.Leader = c.Name, c.Leader

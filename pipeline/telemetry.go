@@ -140,7 +140,7 @@ type telemetry struct {
 	counters    [counters]metric.Int64Counter
 	normalizing metric.Float64Counter
 
-	acquisitions, heartbeatFailures, readerRestarts, lookups, commits, archived, archiveFull, expired metric.Int64Counter
+	acquisitions, heartbeatFailures, readerRestarts, lookups, commits, archived, archiveFull, expired, torn metric.Int64Counter
 
 	duration, latency metric.Float64Histogram // of a commit; from a record to its events
 	records, bytes    metric.Int64Histogram   // of a commit
@@ -182,6 +182,7 @@ func newTelemetry(cfg Config) (*telemetry, error) {
 	t.archived = m.counter("archived", "{state}", "Session states moved to archives | of sessions that ended long ago; a session that went on is moved again")
 	t.archiveFull = m.counter("archive.full", "{state}", "Session states that were left under their own subjects because their archive is full | a state counts each time that a worker tries to move it")
 	t.expired = m.counter("expired", "{record}", "Records that left the raw stream before they were read | counted by the worker that finds them")
+	t.torn = m.counter("torn", "{batch}", "Batches of which the server had stored a part and not the rest | each was mended when its partition was acquired")
 	t.cache = m.gauge("session.cache", "By", "Memory of the session states in the cache")
 	t.lag = m.gauge("lag", "{record}", "Raw records of the partitions that this worker owns that are not done yet")
 	t.expiredOpen = m.gauge("expired.open", "{record}", "Records that left the raw stream before they were read and are not acknowledged | by tributary doctor acknowledge; the worker with partition 0 reports them, the others 0")
@@ -221,7 +222,7 @@ func (t *telemetry) zero(ctx context.Context) {
 			t.count(ctx, counter, 0, attribute.String(l.key, v))
 		}
 	}
-	for _, counter := range []metric.Int64Counter{t.heartbeatFailures, t.archived, t.archiveFull, t.expired} {
+	for _, counter := range []metric.Int64Counter{t.heartbeatFailures, t.archived, t.archiveFull, t.expired, t.torn} {
 		t.count(ctx, counter, 0)
 	}
 }
@@ -370,12 +371,13 @@ const outcomeStored = "stored"
 // outcomeOf returns the name of the outcome of a batch.
 func outcomeOf(err error) string {
 	var api *jetstream.APIError
+	var full *fullError
 	switch {
 	case err == nil:
 		return outcomeStored
 	case fenced(err):
 		return "fenced"
-	case errors.As(err, &api):
+	case errors.As(err, &api), errors.As(err, &full):
 		return "refused"
 	default:
 		return "unknown"

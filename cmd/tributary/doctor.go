@@ -29,7 +29,7 @@ func (a *app) doctorCommand() *cobra.Command {
 which worker owns which partitions, how many records are not processed yet, and
 how old they are; the edges: which were seen when, and what they have not sent; and how far
 the records of sessions are.
-Checks judge rights, streams, replicas, lag, clocks, retention and durability. What
+Checks judge rights, streams, replicas, lag, clocks, retention, durability and limits. What
 the broker does not let this user read is said, and no problem.
 The command changes nothing. The exit code is 1 if there is a problem.
 
@@ -125,6 +125,9 @@ func (a *app) examine(ctx context.Context, js jetstream.JetStream, gapsSince tim
 	if err := a.checkBroker(ctx, js, d); err != nil {
 		return nil, err
 	}
+	if i := slices.Index(d.Problems, problemNoWorker); i >= 0 && d.full() {
+		d.Problems[i] = "no worker is seen: while a limit is reached, the heartbeats of workers cannot be stored: see limits"
+	}
 	d.Problems = append(d.Problems, d.checkProblems()...)
 	return d, nil
 }
@@ -163,12 +166,14 @@ func (a *app) examineArchives(ctx context.Context, js jetstream.JetStream, d *di
 	return nil
 }
 
+const problemNoWorker = "no worker is alive: start one with tributary run"
+
 // judge finds the problems.
 func (d *diagnosis) judge() {
 	problem := func(format string, args ...any) { d.Problems = append(d.Problems, fmt.Sprintf(format, args...)) }
 	alive := slices.ContainsFunc(d.Workers, func(w pipeline.Worker) bool { return !w.Silent(d.At) })
 	if !alive {
-		problem("no worker is alive: start one with tributary run")
+		problem(problemNoWorker)
 	}
 	names := make(map[string]int)
 	for _, w := range d.Workers {

@@ -25,7 +25,7 @@ const (
 
 // check is one question about the broker, with its answer.
 type check struct {
-	Name    string `json:"name"` // rights, streams, replicas, lag, clock, retention, durability
+	Name    string `json:"name"` // rights, streams, replicas, lag, clock, retention, durability, limits
 	Verdict string `json:"verdict"`
 	Text    string `json:"text"`
 	Cure    string `json:"cure,omitzero"`
@@ -53,9 +53,16 @@ func (a *app) checkBroker(ctx context.Context, js jetstream.JetStream, d *diagno
 		d.Checks = append(d.Checks, d.checkRights())
 		return nil
 	}
+	limits := check{Name: "limits", Verdict: verdictUnknown, Text: "the broker does not show this user the limits of the account"}
+	if err := a.permitted(ctx, d, "the limits of the account", func(ctx context.Context) (err error) {
+		limits, err = a.checkLimits(ctx, js, d.Streams, limits)
+		return err
+	}); err != nil {
+		return err
+	}
 	raw := d.Streams[0]
 	d.Checks = append(d.Checks, d.checkRights(), d.checkStreams(), d.checkReplicas(), d.checkLag(), clock, d.checkRetention(raw, a.config.EventsMaxAge),
-		a.checkDurability(ctx, js, raw))
+		a.checkDurability(ctx, js, raw), limits)
 	return nil
 }
 

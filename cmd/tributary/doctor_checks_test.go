@@ -36,7 +36,7 @@ func checksOf(t *testing.T, p *process) (code int, checks map[string]check) {
 	for _, c := range d.Checks {
 		checks[c.Name] = c
 	}
-	if len(checks) != 7 {
+	if len(checks) != 8 {
 		t.Errorf("checks %v", d.Checks)
 	}
 	return code, checks

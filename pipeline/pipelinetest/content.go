@@ -181,6 +181,9 @@ func (c *content) read(ctx context.Context, m jetstream.Msg, sequence uint64) er
 		c.wholes[subject] = stateMessage{sequence, m.Data()}
 		c.subjects[id] = subject
 	case "checkpoints":
+		if envelopes.IsBeginSubject(m.Subject()) {
+			return nil
+		}
 		a, err := envelopes.ParseCheckpointSubject(m.Subject())
 		if err != nil {
 			return err

@@ -1,0 +1,200 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"strconv"
+	"strings"
+
+	"github.com/go-json-experiment/json"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"tributary/envelopes"
+)
+
+// A torn batch is one of which the server stored the first messages and not the rest: nats-server
+// alone (not replicated) stores a batch message by message, and stops where a limit of the account or an
+// error of the disk refuses one. Its checkpoints come last, so the batch does not count. This file
+// finds such messages when the partition is acquired, behind the fence, and mends the stream:
+//   - Each batch begins the messages of a partition with a begin. One behind the checkpoint
+//     belongs to a batch without its checkpoint.
+//   - A session whose state the batch has stored is complete, since its events come before it, and the
+//     state before is gone: its events stay, and its records are skipped ([Checkpoint.Ahead]).
+//   - The events and dead letters of all other sessions are removed, and stored again with their states.
+
+// begin returns the message that begins the messages of the entry in its batch: up to which raw
+// sequence they go.
+func (e *entry) begin() *nats.Msg {
+	o := e.owner
+	return &nats.Msg{
+		Subject: envelopes.BeginSubject(envelopes.CheckpointSubject(o.p.cell.name, o.p.number)),
+		Header:  nats.Header{jetstream.MsgRollup: {jetstream.MsgRollupSubject}},
+		Data:    strconv.AppendUint(nil, e.checkpoint.Raw, 10),
+	}
+}
+
+// aheadOf returns what is left of [Checkpoint.Ahead] when every record up to raw is done.
+func aheadOf(ahead map[string]uint64, raw uint64) map[string]uint64 {
+	if len(ahead) == 0 {
+		return nil
+	}
+	left := maps.Clone(ahead)
+	maps.DeleteFunc(left, func(_ string, to uint64) bool { return to <= raw })
+	return left
+}
+
+// isAhead reports whether a torn batch has stored what the record yields.
+func (o *ownership) isAhead(r received) bool {
+	if len(o.resume.Ahead) == 0 || !r.addressed() {
+		return false
+	}
+	_, session := envelopes.ArchiveOf(envelopes.StateSubject(o.p.cell.name, o.p.number, r.Source, r.Session))
+	return r.Sequence <= o.resume.Ahead[session]
+}
+
+// torn is what a torn batch has stored of a partition.
+type torn struct {
+	raw      uint64              // up to which its records go
+	states   map[string]bool     // sessions whose states it has
+	messages map[string][]uint64 // events and dead letters by session
+}
+
+// mend looks for a torn batch of the partition, which mine has fenced at a sequence, and returns the
+// checkpoint to go on from.
+func (p *partition) mend(ctx context.Context, mine Checkpoint, fence uint64) (Checkpoint, uint64, error) {
+	s := p.stage
+	t, err := p.findTorn(ctx, mine.Since, fence)
+	if err != nil {
+		return mine, fence, fmt.Errorf("look for a torn batch of partition %d: %w", p.number, err)
+	}
+	mine.Since = 0
+	if t == nil {
+		return mine, fence, nil // each commit stores it
+	}
+	var remove []uint64
+	ahead := maps.Clone(mine.Ahead)
+	for session, list := range t.messages {
+		if !t.states[session] {
+			remove = append(remove, list...)
+		}
+	}
+	for session := range t.states {
+		if ahead == nil {
+			ahead = make(map[string]uint64)
+		}
+		ahead[session] = max(ahead[session], t.raw)
+	}
+	mine.Ahead = ahead
+	if err := removeSequences(ctx, s.js, EventsStream(p.cell.name), remove); err != nil {
+		return mine, fence, err
+	}
+	// From now on the batch is not looked for again: the next one takes the place of its begin.
+	if fence, err = mine.store(ctx, s.js, p.cell.name, p.number, fence); err != nil {
+		return mine, fence, err
+	}
+	s.config.Handover.fenced(p.cell.name, fence)
+	s.telemetry.count(ctx, s.telemetry.torn, 1)
+	p.log.Warn("server had stored a part of a batch and not the rest: what does not count is removed and is stored again",
+		slog.Int("removed", len(remove)), slog.Int("complete_sessions", len(t.states)), slog.Uint64("sequence", mine.Raw+1))
+	return mine, fence, nil
+}
+
+// findTorn returns what a torn batch has stored of the partition between its last checkpoint and the
+// fence; nil when there is none.
+func (p *partition) findTorn(ctx context.Context, since, fence uint64) (*torn, error) {
+	js, stream := p.stage.js, EventsStream(p.cell.name)
+	begin, err := LastStored(ctx, js, stream, envelopes.BeginSubject(envelopes.CheckpointSubject(p.cell.name, p.number)))
+	if errors.Is(err, jetstream.ErrMsgNotFound) || err == nil && begin.Sequence <= since {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	t := &torn{states: make(map[string]bool), messages: make(map[string][]uint64)}
+	if t.raw, err = strconv.ParseUint(string(begin.Data), 10, 64); err != nil {
+		return nil, fmt.Errorf("message %d of stream %s: %w", begin.Sequence, stream, err)
+	}
+	id, first := begin.Header.Get(batchIDHeader), batchPlace(begin)
+	for from := begin.Sequence + 1; from < fence; {
+		m, err := NextStored(ctx, js, stream, ">", from)
+		if errors.Is(err, jetstream.ErrMsgNotFound) {
+			break
+		}
+		if err != nil {
+			return nil, err
+		}
+		kind, rest, _ := strings.Cut(m.Subject, ".")
+		if m.Sequence >= fence || m.Header.Get(batchIDHeader) != id || kind == "checkpoints" {
+			break // of another partition, or of another batch
+		}
+		parts := strings.Split(envelopes.StateOf(rest), ".")
+		switch kind {
+		case "events": // <generation>.<source>.<session>.<type>
+			t.add(strings.Join(parts[1:3], "."), m.Sequence)
+		case "deadletters": // <generation>.<partition>.<source>.<session>
+			t.add(strings.Join(parts[2:4], "."), m.Sequence)
+		case "states":
+			if batchPlace(m)-first != int64(m.Sequence-begin.Sequence) { //nolint:gosec // within one batch
+				return nil, &faultError{fmt.Errorf("%w: the server has left messages of a batch out, before the state at message %d of stream %s",
+					errState, m.Sequence, stream), cureReplay}
+			}
+			t.states[strings.Join(parts[2:4], ".")] = true
+		}
+		from = m.Sequence + 1
+	}
+	return t, nil
+}
+
+func (t *torn) add(session string, sequence uint64) {
+	t.messages[session] = append(t.messages[session], sequence)
+}
+
+// batchPlace returns the number of a message in its batch.
+func batchPlace(m *jetstream.RawStreamMsg) int64 {
+	n, _ := strconv.ParseInt(m.Header.Get(batchSequenceHeader), 10, 64) // the server has read it
+	return n
+}
+
+// removeSequences removes messages of a stream, with all requests on their way at once.
+func removeSequences(ctx context.Context, js jetstream.JetStream, stream string, sequences []uint64) error {
+	if len(sequences) == 0 {
+		return nil
+	}
+	failed := func(err error) error { return fmt.Errorf("remove messages of stream %s: %w", stream, err) }
+	r, err := openRequests(ctx, js, "STREAM.MSG.DELETE."+stream)
+	if err != nil {
+		return failed(err)
+	}
+	defer r.close()
+	for _, sequence := range sequences {
+		if err := r.send(deleteRequest{sequence, true}); err != nil {
+			return failed(err)
+		}
+	}
+	for range sequences {
+		m, err := r.next()
+		if err != nil {
+			return failed(err)
+		}
+		var answer struct {
+			Error *jetstream.APIError `json:"error"`
+		}
+		if err := json.Unmarshal(m.Data, &answer); err != nil {
+			return failed(err)
+		}
+		if answer.Error != nil {
+			return failed(answer.Error)
+		}
+	}
+	return nil
+}
+
+// deleteRequest removes one message (nats-server, JSApiMsgDeleteRequest).
+type deleteRequest struct {
+	Sequence uint64 `json:"seq"`
+	NoErase  bool   `json:"no_erase"`
+}

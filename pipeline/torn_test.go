@@ -1,0 +1,228 @@
+package pipeline_test
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"tributary/pipeline"
+	"tributary/pipeline/pipelinetest"
+)
+
+// limitedAccount is a server on which the streams belong to an account with a limit of storage.
+type limitedAccount struct {
+	tb   testing.TB
+	dir  string
+	file string
+	srv  *server.Server
+	js   jetstream.JetStream
+}
+
+// newLimitedAccount starts a server whose account may store so many bytes; below 0 any number.
+func newLimitedAccount(tb testing.TB, limit int64) *limitedAccount {
+	tb.Helper()
+	a := &limitedAccount{tb: tb, dir: tb.TempDir(), file: filepath.Join(tb.TempDir(), "nats.conf")}
+	a.write(limit)
+	a.srv = pipelinetest.StartConfigured(tb, a.file)
+	a.js = pipelinetest.Connect(tb, a.srv.ClientURL())
+	return a
+}
+
+func (a *limitedAccount) write(limit int64) {
+	a.tb.Helper()
+	conf := fmt.Sprintf(`
+listen: "127.0.0.1:-1"
+max_payload: 8MB
+jetstream: { store_dir: %q, max_file_store: 10GB }
+no_auth_user: worker
+accounts: { A: { jetstream: { max_file: %d, max_mem: 0 }, users: [
+  { user: worker, password: worker }
+  { user: blind, password: blind, permissions: { publish: { deny: "$JS.API.INFO" } } }
+] } }
+`, a.dir, limit)
+	if err := os.WriteFile(a.file, []byte(conf), 0o600); err != nil {
+		a.tb.Fatal(err)
+	}
+}
+
+// limit sets what the account may store, as an operator does with a reload.
+func (a *limitedAccount) limit(bytes int64) {
+	a.tb.Helper()
+	a.write(bytes)
+	if err := a.srv.Reload(); err != nil {
+		a.tb.Fatal(err)
+	}
+}
+
+// asking returns a connection of a worker that may ask for the limits of the account, or not.
+func (a *limitedAccount) asking(may bool) jetstream.JetStream {
+	a.tb.Helper()
+	if may {
+		return pipelinetest.Connect(a.tb, a.srv.ClientURL())
+	}
+	return pipelinetest.Connect(a.tb, a.srv.ClientURL(), nats.UserInfo("blind", "blind"))
+}
+
+// used returns what the account stores.
+func (a *limitedAccount) used() int64 {
+	a.tb.Helper()
+	info, err := a.js.AccountInfo(a.tb.Context())
+	if err != nil {
+		a.tb.Fatal(err)
+	}
+	return int64(info.Store) //nolint:gosec // less than 10 GB
+}
+
+// lines is a log that a test waits for.
+type lines struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+	more chan struct{}
+}
+
+func newLines() *lines { return &lines{more: make(chan struct{}, 1)} }
+
+func (l *lines) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
+
+func (l *lines) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	select {
+	case l.more <- struct{}{}:
+	default:
+	}
+	return l.text.Write(b)
+}
+
+func (l *lines) count(text string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Count(l.text.String(), text)
+}
+
+// await waits until the log has a text more than n times.
+func (l *lines) await(tb testing.TB, text string, n int) {
+	tb.Helper()
+	for l.count(text) <= n {
+		select {
+		case <-l.more:
+		case <-deadline(tb).Done():
+			tb.Fatalf("the log never says %q", text)
+		}
+	}
+}
+
+const (
+	tornMessage = "server had stored a part of a batch"
+	noAnswer    = "no answer of the broker to a batch" // as the server gives none when it tears one
+)
+
+// A limit of the account that is reached within a batch has the server store a part of it.
+func TestTornBatchesAreMended(t *testing.T) {
+	t.Parallel()
+	top := topology(2)
+	a := newLimitedAccount(t, -1)
+	if err := pipeline.Provision(t.Context(), a.js, top); err != nil {
+		t.Fatal(err)
+	}
+	records := pipelinetest.Workload(7, 300, 900) // states are as large as events: a tear is among either
+	pipelinetest.Publish(t, a.js, records...)
+	log := newLines()
+	a.limit(a.used() + 40<<10)
+	s := start(t, a.asking(false), pipeline.Config{Topology: top, Logger: log.logger()})
+	for i, room := range []int64{90 << 10, 250 << 10, 30 << 10, 140 << 10} {
+		log.await(t, noAnswer, i)
+		a.limit(a.used() + room)
+	}
+	log.await(t, noAnswer, 4)
+	a.limit(-1)
+	raw, err := a.js.Stream(t.Context(), pipeline.RawStream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := raw.CachedInfo().State.Msgs; n != uint64(len(records)) {
+		t.Fatalf("the raw stream has %d of %d records", n, len(records))
+	}
+	pipelinetest.Expectation{Topology: top}.RequireExact(t, a.js)
+	s.stop(t)
+	if n := log.count(tornMessage); n == 0 || n == log.count("complete_sessions=0") {
+		t.Logf("%d torn batches, %d without a state", n, log.count("complete_sessions=0")) // their sizes differ
+	}
+}
+
+// A worker that may ask for the limits of the account sends no batch that does not fit, says so, and goes on
+// when there is room again.
+func TestFullAccountIsAwaited(t *testing.T) {
+	t.Parallel()
+	top := topology(2)
+	a := newLimitedAccount(t, -1)
+	if err := pipeline.Provision(t.Context(), a.js, top); err != nil {
+		t.Fatal(err)
+	}
+	records := pipelinetest.Workload(8, 30, 600)
+	pipelinetest.Publish(t, a.js, records...)
+	log := newLines()
+	a.limit(a.used() + 40<<10)
+	s := start(t, a.asking(true), pipeline.Config{Topology: top, Logger: log.logger()})
+	log.await(t, "the storage of the account is full", 0)
+	waiting := deadline(t)
+	for ready := error(nil); ready == nil || !strings.Contains(ready.Error(), "the storage of the account is full"); ready = s.Ready() {
+		if waiting.Err() != nil {
+			t.Fatalf("readiness says %v", ready)
+		}
+		runtime.Gosched() // a partition is owned for a moment between two attempts
+	}
+	a.limit(-1)
+	if r := (pipelinetest.Expectation{Topology: top}).RequireExact(t, a.js); r.Events < len(records) {
+		t.Errorf("%d records yielded %d events", len(records), r.Events)
+	}
+	s.stop(t)
+	if n := log.count(tornMessage); n > 0 {
+		t.Errorf("%d batches were torn", n)
+	}
+}
+
+// A state that a torn batch has stored has replaced the one before it, so its session is complete: its events stay,
+// and its records are skipped, also by the worker that comes later.
+func TestTornBatchWithStatesIsMended(t *testing.T) {
+	t.Parallel()
+	top := topology(1)
+	records := pipelinetest.Workload(9, 120, 150)
+	size := int64(0)
+	for _, limited := range []bool{false, true} {
+		a := newLimitedAccount(t, -1)
+		if err := pipeline.Provision(t.Context(), a.js, top); err != nil {
+			t.Fatal(err)
+		}
+		pipelinetest.Publish(t, a.js, records...)
+		before := a.used()
+		log := newLines()
+		if limited {
+			a.limit(before + size*24/25) // the states of a batch are its end
+		}
+		s := start(t, a.asking(false), pipeline.Config{Topology: top, Logger: log.logger()})
+		if limited {
+			log.await(t, noAnswer, 0)
+			s.kill()
+			a.limit(-1)
+			s = start(t, a.js, pipeline.Config{Topology: top, Logger: log.logger()})
+			log.await(t, tornMessage, 0)
+			if log.count("complete_sessions=0") > 0 {
+				t.Errorf("the torn batch had no state: %s", log.text.String())
+			}
+		}
+		pipelinetest.Expectation{Topology: top}.RequireExact(t, a.js)
+		size = a.used() - before
+		s.stop(t)
+	}
+}
