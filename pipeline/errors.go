@@ -88,6 +88,10 @@ var (
 	ErrExpired = errors.New("records have expired")
 	// ErrNotReady: a generation cannot be promoted yet, or never.
 	ErrNotReady = errors.New("generation cannot be promoted")
+	// ErrInterrupted: a [Cutover] is open.
+	ErrInterrupted = errors.New("a change of the live generation is not finished")
+	// errStarting: a start of the generation was interrupted.
+	errStarting = errors.New("the start of the generation was interrupted")
 	// errDropping: a drop of the generation was interrupted.
 	errDropping = errors.New("generation is being dropped")
 	// errChanged: another process changed the generation at the same time.

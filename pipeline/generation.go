@@ -28,7 +28,10 @@ const (
 	StateReplaying State = "replaying" // not live; some records are not done
 	StateReady     State = "ready"     // not live; every record is done
 	StateRetired   State = "retired"   // was live; no worker works on it
-	StateDropping  State = "dropping"  // a drop was interrupted
+	StateStarting  State = "starting"  // a start was interrupted, or is under way
+	StateDropping  State = "dropping"  // a drop was interrupted, or is under way
+
+	stateResuming State = "resuming" // in the key of a retired generation that is being started again
 )
 
 // Generation is one run over the raw stream, as the broker remembers it.
@@ -43,6 +46,7 @@ type Generation struct {
 	Started  time.Time `json:"started,omitzero"`  // when its replay was started
 
 	layout   Layout // of the deployment
+	marked   State  // in its key
 	replay   bool   // workers that follow the live generation build it
 	sequence uint64 // of its key; 0 when it is not stored
 }
@@ -81,7 +85,7 @@ func (g *Generation) store(ctx context.Context, kv jetstream.KeyValue, r generat
 	if err != nil {
 		return fmt.Errorf("write %s of bucket %s: %w", key, controlBucket, err)
 	}
-	g.sequence, g.From, g.Replaces, g.Started = sequence, r.From, r.Replaces, r.Started
+	g.sequence, g.marked, g.From, g.Replaces, g.Started = sequence, r.State, r.From, r.Replaces, r.Started
 	return nil
 }
 
@@ -92,8 +96,9 @@ func (g *Generation) record(state State) generationRecord {
 
 // Generations are the generations of a broker.
 type Generations struct {
-	Live string // name of the live one; empty on a broker without any
-	List []Generation
+	Live    string // name of the live one; empty on a broker without any
+	List    []Generation
+	Cutover Cutover // the last one; the zero value when there was none
 
 	live    uint64            // sequence of the key of the live one
 	dropped map[string]uint64 // last sequence of the streams of names that were dropped
@@ -126,6 +131,9 @@ func ReadGenerations(ctx context.Context, js jetstream.JetStream) (*Generations,
 		}
 	}
 	all := &Generations{Live: string(current.Data), live: current.Sequence, dropped: make(map[string]uint64)}
+	if all.Cutover, err = decodeCutover(stored[controlSubject(cutoverKey)]); err != nil {
+		return nil, err
+	}
 	for _, subject := range slices.Sorted(maps.Keys(stored)) {
 		m := stored[subject]
 		if len(m.Data) == 0 {
@@ -158,7 +166,10 @@ func decodeGeneration(name string, record, settings storedMessage) (Generation, 
 	}
 	g := Generation{
 		Name: name, Revision: r.Revision, State: r.State, From: r.From, Replaces: r.Replaces, Started: r.Started,
-		replay: r.State == StateReplaying, sequence: record.Sequence,
+		marked: r.State, replay: r.State == StateReplaying, sequence: record.Sequence,
+	}
+	if g.marked == stateResuming {
+		g.State = StateStarting
 	}
 	if len(settings.Data) > 0 {
 		s, err := decodeSettings(settingsPrefix+name, settings.Data)
@@ -172,7 +183,7 @@ func decodeGeneration(name string, record, settings storedMessage) (Generation, 
 
 // setStates decides the states. The key of the live generation alone says which one is live.
 // The generation that it replaced is retired, also while its own key does not say so yet: a
-// promotion may have been interrupted.
+// change may have been interrupted. So it is unless its replay was taken up again.
 func (g *Generations) setStates() {
 	replaced := ""
 	for i := range g.List {
@@ -181,9 +192,11 @@ func (g *Generations) setStates() {
 		}
 	}
 	for i := range g.List {
-		switch x := &g.List[i]; {
-		case x.State == StateLive, x.State == StateDropping:
-		case x.Name == replaced, x.State == StateRetired:
+		x := &g.List[i]
+		takenUp := x.replay && x.Replaces == ""
+		switch {
+		case x.State == StateLive, x.State == StateStarting, x.State == StateDropping:
+		case x.Name == replaced && !takenUp, x.State == StateRetired, g.Cutover.Open() && g.Cutover.From == x.Name:
 			x.State, x.replay = StateRetired, false
 		default:
 			x.State = StateReplaying
@@ -271,16 +284,16 @@ func readGeneration(ctx context.Context, js jetstream.JetStream, name string) (G
 }
 
 // provisionGeneration stores the settings of a new generation, then its first checkpoints,
-// then its key. The key comes last: once it exists, the settings are those of the generation,
-// and no first checkpoint is ever written again, because a checkpoint that is missing then
-// was lost.
+// then its key. The key comes last: once it exists, and does not say that the generation is being
+// started, the settings are those of the generation, and no first checkpoint is ever written again, because
+// a checkpoint that is missing then was lost.
 func provisionGeneration(ctx context.Context, js jetstream.JetStream, kv jetstream.KeyValue, t Topology, part Part, r generationRecord) error {
 	key := generationPrefix + t.Generation
-	_, err := readControl(ctx, js, key)
-	if err == nil {
+	g, err := readGeneration(ctx, js, t.Generation)
+	if err == nil && g.marked != StateStarting {
 		return provisionSettings(ctx, js, kv, t, part)
 	}
-	if !errors.Is(err, jetstream.ErrKeyNotFound) {
+	if err != nil && !errors.Is(err, ErrNoGeneration) {
 		return err
 	}
 	for cell, name := range t.cellNames() {
@@ -299,6 +312,9 @@ func provisionGeneration(ctx context.Context, js jetstream.JetStream, kv jetstre
 		if err := firstCheckpoint(ctx, js, t.cellName(p), p, r); err != nil {
 			return err
 		}
+	}
+	if g.marked == StateStarting {
+		return g.store(ctx, kv, r)
 	}
 	value, err := json.Marshal(r)
 	if err != nil {

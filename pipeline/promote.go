@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,15 +23,11 @@ var errNotCaughtUp = errors.New("not caught up in time")
 // With wait it waits until the generation has caught up. Without, it returns [ErrNotReady]
 // for one that is more than a few seconds behind.
 //
-// It is idempotent, and may be run again after an interruption: before the write nothing has
-// happened, and after it the next run retires the old generation. It returns the name of the
+// It is idempotent, and may be run again after an interruption, which it finishes: see [Cutover]. It
+// returns [ErrInterrupted] while another change is not finished. It returns the name of the
 // generation that was live before.
 func PromoteGeneration(ctx context.Context, js jetstream.JetStream, name string, wait bool) (before string, err error) {
 	all, err := ReadGenerations(ctx, js)
-	if err != nil {
-		return "", err
-	}
-	g, err := all.Find(name)
 	if err != nil {
 		return "", err
 	}
@@ -38,19 +35,27 @@ func PromoteGeneration(ctx context.Context, js jetstream.JetStream, name string,
 	if err != nil {
 		return "", fmt.Errorf("bucket %s: %w", controlBucket, err)
 	}
+	if c := all.Cutover; c.Open() {
+		if c.Command != commandPromote || c.To != name {
+			return "", fmt.Errorf("%w: %s", ErrInterrupted, c.Interrupted())
+		}
+		return c.From, c.finish(ctx, js, kv)
+	}
+	g, err := all.Find(name)
+	if err != nil {
+		return "", err
+	}
 	live, err := all.Find(all.Live)
 	if err != nil {
 		return "", err
 	}
-	// The promotion of the generation that is live now may have been interrupted.
-	if err := all.retireReplaced(ctx, js, kv, live); err != nil {
-		return "", err
-	}
 	switch {
 	case g.State == StateLive:
-		return g.Replaces, nil
+		return g.Replaces, all.retireRest(ctx, js, kv)
 	case g.State == StateDropping:
 		return "", fmt.Errorf("%w: %s", errDropping, name)
+	case g.State == StateStarting:
+		return "", fmt.Errorf("%w: finish it with tributary replay start %s", errStarting, name)
 	case g.State == StateRetired && live.Replaces == name:
 		return "", fmt.Errorf("%w: %s is retired: make it live again with tributary replay rollback, or take it up first with tributary replay start %s", ErrNotReady, name, name)
 	case g.State == StateRetired:
@@ -61,15 +66,10 @@ func PromoteGeneration(ctx context.Context, js jetstream.JetStream, name string,
 	if err := awaitCaughtUp(ctx, js, g, wait); err != nil {
 		return "", err
 	}
-	record := g.record(StateReplaying) // until the next write
-	record.Replaces = live.Name
-	if err := g.store(ctx, kv, record); err != nil {
+	if err := all.retireRest(ctx, js, kv); err != nil {
 		return "", err
 	}
-	if err := all.setLive(ctx, kv, name); err != nil {
-		return "", err
-	}
-	return live.Name, live.retire(ctx, js, kv, name)
+	return live.Name, all.cutOver(ctx, js, kv, commandPromote, live.Name, name)
 }
 
 // awaitCaughtUp waits until a generation has caught up with the raw stream.
@@ -108,53 +108,104 @@ func (g *Generations) setLive(ctx context.Context, kv jetstream.KeyValue, name s
 
 // retire ends a generation that is no longer live.
 func (g *Generation) retire(ctx context.Context, js jetstream.JetStream, kv jetstream.KeyValue, successor string) error {
-	if err := g.store(ctx, kv, g.record(StateRetired)); err != nil {
-		return err
+	if g.marked != StateRetired {
+		if err := g.store(ctx, kv, g.record(StateRetired)); err != nil {
+			return err
+		}
 	}
 	return wrap(g.cut(ctx, js, successor), "retire generation "+g.Name)
 }
 
-// retireReplaced retires the generation that the live one has replaced, where that was
-// interrupted.
-func (g *Generations) retireReplaced(ctx context.Context, js jetstream.JetStream, kv jetstream.KeyValue, live Generation) error {
-	old, err := g.Find(live.Replaces)
-	if err != nil || old.State != StateRetired {
-		return nil //nolint:nilerr // it was dropped since
+// retireRest cuts what is left of every retired generation: a version that stored no [Cutover] may have
+// been interrupted.
+func (g *Generations) retireRest(ctx context.Context, js jetstream.JetStream, kv jetstream.KeyValue) error {
+	for _, x := range g.List {
+		if x.State != StateRetired {
+			continue
+		}
+		if err := x.retire(ctx, js, kv, g.Live); err != nil {
+			return err
+		}
 	}
-	return old.retire(ctx, js, kv, live.Name)
+	return nil
 }
 
-// RollBack makes the generation live again that was live before the last promotion, and
+// RollBack is [RollBackTo] the generation that was live before the last promotion.
+func RollBack(ctx context.Context, js jetstream.JetStream) (from, to string, err error) {
+	return RollBackTo(ctx, js, "")
+}
+
+// RollBackTo makes the generation live again that was live before the last promotion, and
 // retires the one that is live now. Workers go on with it from where it was cut, so it lacks
 // the records since then for a while. It returns the names of both.
-func RollBack(ctx context.Context, js jetstream.JetStream) (from, to string, err error) {
+//
+// It may be run again after an interruption, which it finishes: see [Cutover]. When the last change
+// was a rollback it does nothing, because a command cannot know that the last answer of the broker to the one
+// before was lost; to go back one promotion further, name its generation in to.
+func RollBackTo(ctx context.Context, js jetstream.JetStream, to string) (from, name string, err error) {
 	all, err := ReadGenerations(ctx, js)
 	if err != nil {
 		return "", "", err
-	}
-	live, err := all.Find(all.Live)
-	if err != nil {
-		return "", "", err
-	}
-	if live.Replaces == "" {
-		return "", "", fmt.Errorf("%w: %s has replaced no generation: nothing to roll back", ErrNotReady, live.Name)
-	}
-	old, err := all.Find(live.Replaces)
-	if err != nil {
-		return "", "", fmt.Errorf("%s has replaced %s, which was dropped since: %w", live.Name, live.Replaces, err)
 	}
 	kv, err := js.KeyValue(ctx, controlBucket)
 	if err != nil {
 		return "", "", fmt.Errorf("bucket %s: %w", controlBucket, err)
 	}
-	if err := old.uncut(ctx, js); err != nil {
+	c := all.Cutover
+	same := c.Command == commandRollback && (to == "" || to == c.To)
+	switch {
+	case c.Open() && !same:
+		return "", "", fmt.Errorf("%w: %s", ErrInterrupted, c.Interrupted())
+	case c.Open():
+		return c.From, c.To, c.finish(ctx, js, kv)
+	case same && c.To == all.Live:
+		return c.From, c.To, nil
+	}
+	from, to, err = all.rollback(to)
+	if err != nil {
 		return "", "", err
 	}
-	if err := old.store(ctx, kv, old.record("")); err != nil {
+	return from, to, all.cutOver(ctx, js, kv, commandRollback, from, to)
+}
+
+// rollback returns the generations between which a rollback changes, to one of a name or to the one
+// that was live before.
+func (g *Generations) rollback(to string) (from, name string, err error) {
+	live, err := g.Find(g.Live)
+	if err != nil {
 		return "", "", err
 	}
-	if err := all.setLive(ctx, kv, old.Name); err != nil {
-		return "", "", err
+	half := g.unretired()
+	switch {
+	case half != "" && to == "":
+		return "", "", fmt.Errorf("%w: %s has replaced %s and is not retired, so a version that cannot be told apart has promoted it or rolled it back in part: "+
+			"retire it with tributary replay rollback %s, or make it live with tributary replay promote %s", ErrNotReady, half, live.Name, live.Name, half)
+	case half != "" && to == live.Name:
+		return half, live.Name, nil
+	case to == live.Name:
+		return "", "", fmt.Errorf("%w: choose the one that it has replaced, %s", ErrLive, cmp.Or(live.Replaces, "which is none"))
+	case live.Replaces == "":
+		return "", "", fmt.Errorf("%w: %s has replaced no generation: nothing to roll back", ErrNotReady, live.Name)
+	case to != "" && to != live.Replaces:
+		return "", "", fmt.Errorf("%w: %s has replaced %s, and a rollback goes back to that alone: tributary replay rollback %s", ErrNotReady, live.Name, live.Replaces, live.Replaces)
 	}
-	return live.Name, old.Name, live.retire(ctx, js, kv, old.Name)
+	old, err := g.Find(live.Replaces)
+	if err != nil {
+		return "", "", fmt.Errorf("%s has replaced %s, which was dropped since: %w", live.Name, live.Replaces, err)
+	}
+	if old.State == StateDropping {
+		return "", "", fmt.Errorf("%w: %s", errDropping, old.Name)
+	}
+	return live.Name, old.Name, nil
+}
+
+// unretired returns the generation that a version that stored no [Cutover] has left half promoted or half
+// rolled back: it is no longer live, or not yet, and has the mark of a promotion over the live one.
+func (g *Generations) unretired() string {
+	for _, x := range g.List {
+		if x.replay && x.Replaces == g.Live {
+			return x.Name
+		}
+	}
+	return ""
 }

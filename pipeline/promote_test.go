@@ -79,8 +79,11 @@ func TestWorkersFollowThePromotionAndTheRollback(t *testing.T) {
 	if got := states(t, js); got != "b retired, v1 live" {
 		t.Errorf("states: %s", got)
 	}
-	if _, _, err := pipeline.RollBack(t.Context(), js); !errors.Is(err, pipeline.ErrNotReady) {
-		t.Errorf("a second rollback: %v", err)
+	if from, to, err := pipeline.RollBack(t.Context(), js); err != nil || from != "b" || to != "v1" {
+		t.Errorf("a second rollback, which may be of a command whose last answer was lost: from %q to %q: %v", from, to, err)
+	}
+	if _, _, err := pipeline.RollBackTo(t.Context(), js, "v0"); !errors.Is(err, pipeline.ErrNotReady) {
+		t.Errorf("a rollback further than there is: %v", err)
 	}
 
 	// The work on a retired generation is taken up again.

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
+	"github.com/go-json-experiment/json"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"tributary/envelopes"
@@ -43,12 +45,16 @@ func StartReplay(ctx context.Context, js jetstream.JetStream, r Replay) (Generat
 	if err != nil {
 		return Generation{}, err
 	}
+	if all.Cutover.names(r.Name) {
+		return Generation{}, fmt.Errorf("%w: %s", ErrInterrupted, all.Cutover.Interrupted())
+	}
 	kv, err := js.KeyValue(ctx, controlBucket)
 	if err != nil {
 		return Generation{}, fmt.Errorf("bucket %s: %w", controlBucket, err)
 	}
 	g, err := all.Find(r.Name)
-	if err == nil {
+	begun := err == nil && g.marked == StateStarting
+	if err == nil && !begun {
 		return g.resume(ctx, js, kv, r)
 	}
 	record := generationRecord{Revision: r.Revision, State: StateReplaying}
@@ -60,8 +66,23 @@ func StartReplay(ctx context.Context, js jetstream.JetStream, r Replay) (Generat
 		return Generation{}, err
 	}
 	t.Generation, t.Settings = r.Name, r.Settings.or(live.Settings)
+	if begun && g.Settings != (Settings{}) {
+		if err := g.differs(r); err != nil {
+			return Generation{}, err
+		}
+		t.Settings = g.Settings
+	}
 	if err := t.Settings.conflict(); err != nil {
 		return Generation{}, err
+	}
+	if !begun { // from here on everyone sees it
+		starting, err := json.Marshal(generationRecord{Revision: r.Revision, State: StateStarting})
+		if err != nil {
+			return Generation{}, fmt.Errorf("encode %s: %w", generationPrefix+r.Name, err)
+		}
+		if err := ensureKey(ctx, kv, generationPrefix+r.Name, starting); err != nil {
+			return Generation{}, err
+		}
 	}
 	streams := t.eventsConfigs()
 	for i := range streams {
@@ -99,15 +120,41 @@ func storedTopology(ctx context.Context, js jetstream.JetStream, generation stri
 	return t, nil
 }
 
-// resume goes on with a generation that exists, if it is the one that r describes.
+// resume goes on with a generation that exists, if it is the one that r describes. Its key says so before the
+// first step, so that a start that is interrupted is found again, and that it is a replay behind the last:
+// no worker works on a part of its partitions.
 func (g *Generation) resume(ctx context.Context, js jetstream.JetStream, kv jetstream.KeyValue, r Replay) (Generation, error) {
-	e := &topologyError{name: "generation " + g.Name, cure: "choose another name, or drop it first: tributary replay drop " + g.Name}
-	switch {
-	case g.State == StateLive:
+	switch g.State {
+	case StateLive:
 		return Generation{}, fmt.Errorf("%w: %s: choose the name of a generation to build beside it", ErrLive, g.Name)
-	case g.State == StateDropping:
+	case StateDropping:
 		return Generation{}, fmt.Errorf("%w: finish it with tributary replay drop %s", errDropping, g.Name)
-	case g.Revision != r.Revision:
+	}
+	if err := g.differs(r); err != nil {
+		return Generation{}, err
+	}
+	if !g.replay || g.Replaces != "" {
+		record := g.record(stateResuming)
+		record.Replaces = "" // until it is promoted
+		if err := g.store(ctx, kv, record); err != nil {
+			return Generation{}, err
+		}
+		if err := g.uncut(ctx, js); err != nil {
+			return Generation{}, err
+		}
+		if err := g.store(ctx, kv, g.record(StateReplaying)); err != nil {
+			return Generation{}, err
+		}
+	}
+	g.State, g.replay = StateReplaying, true
+	return *g, nil
+}
+
+// differs returns an error with the differences between a generation that exists and r, nil when there are
+// none.
+func (g *Generation) differs(r Replay) error {
+	e := &topologyError{name: "generation " + g.Name, cure: "choose another name, or drop it first: tributary replay drop " + g.Name}
+	if g.Revision != r.Revision {
 		e.differences = append(e.differences, difference{"revision", strconv.Itoa(g.Revision), strconv.Itoa(r.Revision)})
 	}
 	for _, f := range settingsTable {
@@ -119,19 +166,9 @@ func (g *Generation) resume(ctx context.Context, js jetstream.JetStream, kv jets
 		e.differences = append(e.differences, difference{"records", g.Part.String(), r.Part.String()})
 	}
 	if len(e.differences) > 0 {
-		return Generation{}, e
+		return e
 	}
-	if g.replay {
-		return *g, nil
-	}
-	if err := g.uncut(ctx, js); err != nil {
-		return Generation{}, err
-	}
-	if err := g.store(ctx, kv, g.record(StateReplaying)); err != nil {
-		return Generation{}, err
-	}
-	g.State, g.replay = StateReplaying, true
-	return *g, nil
+	return nil
 }
 
 // checkExpired returns the first raw sequences that the raw streams have, none when no record of
@@ -212,24 +249,27 @@ func DropGeneration(ctx context.Context, js jetstream.JetStream, name string, ar
 	if err != nil {
 		return fmt.Errorf("bucket %s: %w", controlBucket, err)
 	}
+	l, err := readLayout(ctx, js)
+	if err != nil {
+		return err
+	}
+	cells := cellNames(name, l.Cells)
 	g, err := all.Find(name)
 	switch {
+	case all.Cutover.names(name):
+		return fmt.Errorf("%w: %s", ErrInterrupted, all.Cutover.Interrupted())
 	case err == nil && g.State == StateLive:
 		return fmt.Errorf("%w: %s: promote another generation first: tributary replay promote NAME", ErrLive, name)
 	case err == nil:
 		if err := g.store(ctx, kv, g.record(StateDropping)); err != nil { // no worker works on it from here on
 			return err
 		}
+	case leftOver(ctx, js, name, cells): // by a start of an earlier version that was interrupted
+	case all.dropped[name] > 0:
+		return nil // by a command whose last answer was lost
 	default:
-		if _, left := readControl(ctx, js, settingsPrefix+name); left != nil { // a start that was interrupted has not written the key
-			return err
-		}
-	}
-	l, err := readLayout(ctx, js)
-	if err != nil {
 		return err
 	}
-	cells := cellNames(name, l.Cells)
 	if err := (archiveObjects{archives}).drop(ctx, js, cells); err != nil {
 		return err
 	}
@@ -245,6 +285,17 @@ func DropGeneration(ctx context.Context, js jetstream.JetStream, name string, ar
 		}
 	}
 	return nil
+}
+
+// leftOver reports whether there are settings or streams of a generation without a key.
+func leftOver(ctx context.Context, js jetstream.JetStream, name string, cells []string) bool {
+	if _, err := readControl(ctx, js, settingsPrefix+name); err == nil {
+		return true
+	}
+	return slices.ContainsFunc(cells, func(cell string) bool {
+		_, err := js.Stream(ctx, EventsStream(cell))
+		return err == nil
+	})
 }
 
 // dropStreams removes the events streams of the cells of a generation. Before that it notes behind which
@@ -265,10 +316,8 @@ func dropStreams(ctx context.Context, js jetstream.JetStream, kv jetstream.KeyVa
 	if there == nil {
 		return nil
 	}
-	if len(cells) > 1 { // a drop that was interrupted has removed some
-		last = max(last, least)
-	}
-	if _, err := kv.PutString(ctx, droppedPrefix+name, strconv.FormatUint(last+droppedMargin, 10)); err != nil {
+	last = max(last+droppedMargin, least) // a drop that was interrupted has removed some
+	if _, err := kv.PutString(ctx, droppedPrefix+name, strconv.FormatUint(last, 10)); err != nil {
 		return fmt.Errorf("write %s of bucket %s: %w", droppedPrefix+name, controlBucket, err)
 	}
 	for _, stream := range there {
@@ -280,7 +329,7 @@ func dropStreams(ctx context.Context, js jetstream.JetStream, kv jetstream.KeyVa
 }
 
 // cut ends a generation that is no longer live: it stores the checkpoint of each
-// partition again with the name of the generation that is live now. No commit of the old one
+// partition that has no cut again with the name of the generation that is live now. No commit of the old one
 // can succeed after that, and its checkpoints say up to which raw record it goes.
 func (g *Generation) cut(ctx context.Context, js jetstream.JetStream, successor string) error {
 	return g.setCuts(ctx, js, successor)
@@ -291,7 +340,7 @@ func (g *Generation) uncut(ctx context.Context, js jetstream.JetStream) error {
 	return g.setCuts(ctx, js, "")
 }
 
-// setCuts sets the cut of every partition, by the fence of the commit protocol.
+// setCuts sets or removes the cut of every partition, by the fence of the commit protocol.
 func (g *Generation) setCuts(ctx context.Context, js jetstream.JetStream, cut string) error {
 	t, err := storedTopology(ctx, js, g.Name)
 	if err != nil {
@@ -303,7 +352,7 @@ func (g *Generation) setCuts(ctx context.Context, js jetstream.JetStream, cut st
 			if err != nil {
 				return err
 			}
-			if c.Cut == cut {
+			if (c.Cut == "") == (cut == "") {
 				break
 			}
 			c.Cut, c.Owner, c.Tries = cut, "", 0

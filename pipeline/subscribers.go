@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/nats-io/nats.go/jetstream"
 )
@@ -17,19 +18,50 @@ func provisionSubscribers(ctx context.Context, js jetstream.JetStream, t Topolog
 	})
 }
 
-// Cuts returns up to which raw record each partition of a retired generation goes. ok is false
-// while a partition has no cut yet.
-func Cuts(ctx context.Context, js jetstream.JetStream, generation string) (raw []uint64, ok bool, err error) {
+// Cuts returns up to which raw record each partition of a retired generation goes, and which partitions
+// have no cut: while there are some, the generation may go on.
+func Cuts(ctx context.Context, js jetstream.JetStream, generation string) (raw []uint64, missing []int, err error) {
 	t, err := storedTopology(ctx, js, generation)
 	if err != nil {
-		return nil, false, err
+		return nil, nil, err
 	}
 	for p := range t.Partitions {
 		c, _, err := readCheckpoint(ctx, js, t.cellName(p), p)
-		if err != nil || c.Cut == "" {
-			return nil, false, err
+		if err != nil {
+			return nil, nil, err
+		}
+		if c.Cut == "" {
+			missing = append(missing, p)
 		}
 		raw = append(raw, c.Raw)
 	}
-	return raw, true, nil
+	return raw, missing, nil
+}
+
+// CutsCure says why a generation that is not live has partitions without a cut, and what to do about it. It
+// needs the right to read single messages of the bucket.
+func CutsCure(ctx context.Context, js jetstream.JetStream, generation string) (string, error) {
+	c, err := readCutover(ctx, js)
+	if err != nil {
+		return "", err
+	}
+	if c.names(generation) {
+		return c.Interrupted(), nil
+	}
+	live, err := LiveGeneration(ctx, js)
+	if err != nil {
+		return "", err
+	}
+	g, err := readGeneration(ctx, js, generation)
+	switch {
+	case err != nil:
+		return "", err
+	case g.State == StateDropping:
+		return fmt.Sprintf("its drop was interrupted, or is under way: finish it with tributary replay drop %s", generation), nil
+	case g.replay && g.Replaces == live:
+		return fmt.Sprintf("its rollback was interrupted: finish it with tributary replay rollback %s", live), nil
+	case g.replay:
+		return fmt.Sprintf("its replay was taken up again: make it live with tributary replay promote %s, or begin with %s under another name of the subscription", generation, live), nil
+	}
+	return fmt.Sprintf("its retirement was interrupted: finish it with tributary replay promote %s", live), nil
 }

@@ -24,7 +24,7 @@ type cursor struct {
 	Created    time.Time `json:"created"`             // of the stream: a dropped generation may come back under its name
 	Position   positions `json:"position"`            // of the last event that is done, by cell
 	Since      time.Time `json:"since,omitzero"`      // of [Start], until an event is done, with more than one cell for ever
-	Cuts       []uint64  `json:"cuts,omitempty"`      // raw sequences up to which the generation before had the records, by partition
+	Cuts       []uint64  `json:"cuts,omitempty"`      // raw sequences up to which the events were passed in a generation before, or before a promotion was rolled back, by partition
 	Tries      positions `json:"deliveries,omitzero"` // of the events behind Position, by processes that may have ended in them
 	Owner      string    `json:"owner"`               // the run that wrote it
 }

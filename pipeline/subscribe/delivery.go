@@ -223,6 +223,8 @@ func (s *Subscription) pass(ctx context.Context, r *reading, a arrival, most int
 			if failed = flush(); failed == nil {
 				failed = s.poison(ctx, Event{Event: pipeline.Event{Cell: a.event.Cell, Position: a.event.Position, Stored: a.event.Stored}}, a.err)
 			}
+		case s.behindCut(&a.event):
+			s.hold(&a.event)
 		case !s.selects(&a.event):
 			if failed = flush(); failed == nil {
 				s.done(&a.event)
@@ -257,7 +259,9 @@ func (s *Subscription) pass(ctx context.Context, r *reading, a arrival, most int
 
 // done notes that the events of a cell up to e are done.
 func (s *Subscription) done(e *pipeline.Event) {
-	s.cursor.Position = s.cursor.Position.With(e.Cell, e.Position)
+	if held := s.held.In(e.Cell); held == 0 || e.Position < held {
+		s.cursor.Position = s.cursor.Position.With(e.Cell, e.Position)
+	}
 	if s.trying(e.Cell) {
 		s.setTries(e.Cell, 0)
 		s.tried = s.tried.With(e.Cell, 1)
@@ -348,7 +352,7 @@ func (s *Subscription) change(ctx context.Context, to string) error {
 	var cuts []uint64
 	if s.config.Change == Continue {
 		var err error
-		if cuts, err = s.finish(ctx); err != nil {
+		if to, cuts, err = s.finish(ctx); to == s.cursor.Generation || err != nil {
 			return err
 		}
 	}
@@ -371,47 +375,6 @@ func (s *Subscription) change(ctx context.Context, to string) error {
 	s.cursor = cursor{Generation: to, Created: info.Created.UTC(), Cuts: cuts, Owner: s.id}
 	s.tried, s.tries = nil, nil
 	return s.store(ctx)
-}
-
-// finish passes the rest of a generation that is retired, and returns up to which raw records it
-// goes.
-func (s *Subscription) finish(ctx context.Context) ([]uint64, error) {
-	for {
-		cuts, ok, err := pipeline.Cuts(ctx, s.js, s.cursor.Generation)
-		switch {
-		case errors.Is(err, jetstream.ErrStreamNotFound):
-			return nil, fmt.Errorf("%w: %s, before its last events were passed: set Change to %s to begin with the generation that is live", ErrDropped, s.cursor.Generation, Rebuild)
-		case err != nil:
-			return nil, err
-		case ok:
-			return cuts, s.passRest(ctx)
-		}
-		if err := s.pause(ctx, s.config.Poll); err != nil { // the promotion is under way
-			return nil, err
-		}
-	}
-}
-
-// passRest passes the events that are there.
-func (s *Subscription) passRest(ctx context.Context) error {
-	r := s.read(ctx, false)
-	defer r.close()
-	for {
-		if s.drained() {
-			return errDrained
-		}
-		select {
-		case a, more := <-r.arrivals:
-			if !more {
-				return context.Cause(ctx)
-			}
-			if err := s.pass(ctx, r, a, 1); err != nil {
-				return err
-			}
-		case <-s.drain:
-			return errDrained
-		}
-	}
 }
 
 // drained reports whether the subscription is to end.

@@ -137,6 +137,8 @@ type Subscription struct {
 	stored   []byte    // its value
 	storing  time.Time // when it was stored
 	cells    int       // of the generation
+	upTo     []uint64  // cuts of the generation while its rest is passed
+	held     positions // of the first event behind a cut of each cell: the progress stays before it
 	tried    positions // 1 for each cell of which an event is done
 	tries    positions // deliveries of the next event of each cell by other processes
 }

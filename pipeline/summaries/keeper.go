@@ -166,7 +166,9 @@ func (k *Keeper) wanted(ctx context.Context) (map[string]time.Time, error) {
 	}
 	wanted := make(map[string]time.Time)
 	for _, g := range all.List {
-		if g.State != pipeline.StateRetired && g.State != pipeline.StateDropping {
+		switch g.State {
+		case pipeline.StateRetired, pipeline.StateStarting, pipeline.StateDropping:
+		default:
 			wanted[g.Name] = g.Started
 		}
 	}

@@ -1,0 +1,111 @@
+package subscribe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"tributary/pipeline"
+)
+
+// cutsPatience is how many looks at the cuts are in vain before that is logged.
+const cutsPatience = 5
+
+// finish passes the rest of a generation that is retired. It returns the generation that is live then, and
+// up to which raw records no event is to be passed again. When that is the generation of the
+// cursor, its promotion was rolled back, and it goes on.
+func (s *Subscription) finish(ctx context.Context) (live string, cuts []uint64, err error) {
+	quiet := cutsPatience * s.config.Poll
+	for told := time.Now(); ; {
+		live, err = pipeline.LiveGeneration(ctx, s.js)
+		if live == s.cursor.Generation || err != nil {
+			return live, nil, err
+		}
+		cuts, missing, err := pipeline.Cuts(ctx, s.js, s.cursor.Generation)
+		switch {
+		case errors.Is(err, jetstream.ErrStreamNotFound):
+			return "", nil, fmt.Errorf("%w: %s, before its last events were passed: set Change to %s to begin with the generation that is live", ErrDropped, s.cursor.Generation, Rebuild)
+		case err != nil:
+			return "", nil, err
+		case len(missing) == 0:
+			if retired, err := s.passRest(ctx, cuts); retired || err != nil {
+				return live, s.passed(cuts), err
+			}
+			s.cursor.Cuts = s.passed(cuts)
+		case time.Since(told) >= quiet:
+			s.logUncut(ctx, live, missing)
+			told, quiet = time.Now(), min(2*quiet, maxBackoff)
+		}
+		if err := s.pause(ctx, s.config.Poll); err != nil {
+			return "", nil, err
+		}
+	}
+}
+
+// logUncut says what the subscription waits for.
+func (s *Subscription) logUncut(ctx context.Context, live string, missing []int) {
+	cure, err := pipeline.CutsCure(ctx, s.js, s.cursor.Generation)
+	if err != nil {
+		cure = fmt.Sprintf("tributary doctor says why; that cannot be read here: %v", err)
+	}
+	s.log.WarnContext(ctx, "another generation is live, and the one before is not retired: the subscription waits for its cuts",
+		slog.String("generation", s.cursor.Generation), slog.String("live", live),
+		slog.String("partitions_without_cut", pipeline.Ranges(missing)), slog.String("cure", cure))
+}
+
+// passRest passes the events that are there, up to the cuts. It reports whether the generation is still
+// retired then.
+func (s *Subscription) passRest(ctx context.Context, cuts []uint64) (retired bool, err error) {
+	s.upTo = cuts
+	defer func() { s.upTo, s.held = nil, nil }()
+	r := s.read(ctx, false)
+	defer r.close()
+	for {
+		if s.drained() {
+			return false, errDrained
+		}
+		select {
+		case a, more := <-r.arrivals:
+			switch {
+			case !more && ctx.Err() != nil:
+				return false, context.Cause(ctx)
+			case !more:
+				now, missing, err := pipeline.Cuts(ctx, s.js, s.cursor.Generation)
+				return len(missing) == 0 && slices.Equal(now, cuts), err
+			}
+			if err := s.pass(ctx, r, a, 1); err != nil {
+				return false, err
+			}
+		case <-s.drain:
+			return false, errDrained
+		}
+	}
+}
+
+// behindCut reports whether an event of a generation that is retired belongs to a record behind the cut: the
+// record was stored in part, or the generation goes on. The next generation has the whole record.
+func (s *Subscription) behindCut(e *pipeline.Event) bool {
+	p := e.Provenance.Partition
+	return p >= 0 && p < len(s.upTo) && e.Provenance.RawSequence > s.upTo[p]
+}
+
+// hold keeps the progress before an event behind a cut, which counts when the generation goes on.
+func (s *Subscription) hold(e *pipeline.Event) {
+	if s.held.In(e.Cell) == 0 {
+		s.held = s.held.With(e.Cell, e.Position)
+	}
+}
+
+// passed returns up to which raw records the events are passed once those up to the cuts are. A generation that was
+// live for a moment may have been cut behind less than the one before it.
+func (s *Subscription) passed(cuts []uint64) []uint64 {
+	for p := range min(len(cuts), len(s.cursor.Cuts)) {
+		cuts[p] = max(cuts[p], s.cursor.Cuts[p])
+	}
+	return cuts
+}
