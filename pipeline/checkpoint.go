@@ -65,7 +65,8 @@ type Checkpoint struct {
 	// Archived is how many states were moved to archives, those that were moved again included.
 	Archived uint64 `json:"archived,omitzero"`
 	// ArchivedTo is the highest stream sequence of a state that was moved: of a state behind it no
-	// archive has a newer copy. It is 0 while the partition has no archive.
+	// archive has a newer copy. It is 0 while the partition has no archive, and in the checkpoints of versions without
+	// the field, which also drop it; see getCheckpoint.
 	ArchivedTo uint64 `json:"archived_to,omitzero"`
 	// Unarchived is for how many states that are old enough their archives had no room, when an
 	// owner last looked at all of them.
@@ -152,6 +153,9 @@ func getCheckpoint(ctx context.Context, js jetstream.JetStream, generation strin
 		return Checkpoint{}, storedMessage{}, fmt.Errorf("read checkpoint of partition %d: %w", partition, err)
 	}
 	c, err := decodeCheckpoint(stored.Data, stored.Subject)
+	if c.Archived > 0 && c.ArchivedTo == 0 {
+		c.ArchivedTo = stored.Sequence // a version without the field has moved states: all of them were stored before
+	}
 	return c, stored, err
 }
 
