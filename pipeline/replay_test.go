@@ -346,3 +346,44 @@ func TestInterruptedDropIsFinished(t *testing.T) {
 		}
 	}
 }
+
+// A worker of another revision than the live generation is not ready, and says why, what it does and the cure: while it
+// does nothing it is among the workers that wait, and when its generation is live it is ready.
+func TestWorkerOfAnotherRevisionIsNotReady(t *testing.T) {
+	t.Parallel()
+	top := topology(2)
+	server := pipelinetest.NewServer(t)
+	js := server.Provision(top)
+	pipelinetest.Publish(t, js, pipelinetest.Workload(77, 5, 60)...)
+	cfg := member(top, "new")
+	cfg.Revision, cfg.Normalize = normalizers.Revision+1, shout
+	w := work(t, server.JetStream(), cfg)
+	await := func(what string, is func() bool) {
+		t.Helper()
+		poll := time.NewTicker(5 * time.Millisecond)
+		defer poll.Stop()
+		for ctx := deadline(t); !is(); {
+			select {
+			case <-poll.C:
+			case <-ctx.Done():
+				t.Fatalf("%s: %v", what, w.Ready())
+			}
+		}
+	}
+	says := func(text string) func() bool {
+		return func() bool { err := w.Ready(); return err != nil && strings.Contains(err.Error(), text) }
+	}
+	await("it does nothing", says(fmt.Sprintf("v1 is of revision %d, this worker of %d: it does nothing: tributary replay start NAME", normalizers.Revision, normalizers.Revision+1)))
+	await("it waits", func() bool {
+		waiting, err := pipeline.WaitingWorkers(t.Context(), js)
+		return err == nil && len(waiting) == 1 && waiting[0].Name == "new" && waiting[0].Revision == normalizers.Revision+1
+	})
+	startReplay(t, js, pipeline.Replay{Name: "b", Revision: normalizers.Revision + 1})
+	await("it builds", says("it builds b alone: tributary replay promote NAME"))
+	caughtUp(t, js, of(top, "b"))
+	if _, err := pipeline.PromoteGeneration(deadline(t), js, "b", true); err != nil {
+		t.Fatal(err)
+	}
+	await("it is ready", func() bool { return w.Ready() == nil })
+	caughtUp(t, js, of(top, "b"))
+}

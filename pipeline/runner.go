@@ -7,9 +7,11 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
+	"github.com/go-json-experiment/json"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"tributary/normalizers"
@@ -25,7 +27,7 @@ const replayRetry = 10 * time.Second
 //     replay, in the time that the live stage leaves.
 //
 // A runner works only on generations of its own revision: beside a live generation of another
-// one it builds replays alone. With a Generation in its topology it works on that one alone.
+// one it builds replays alone, and is not ready. With a Generation in its topology it works on that one alone.
 //
 // Make one with [NewRunner] and run it once.
 type Runner struct {
@@ -38,14 +40,15 @@ type Runner struct {
 	ended    chan struct{} // signaled when a stage has ended
 
 	// These belong to the goroutine of Run.
-	failed  map[string]time.Time // when a replay that has failed is tried again
-	foreign string               // the live generation of another revision that was logged last
-	begun   string               // the generation whose stage was started last; empty before the first
+	failed map[string]time.Time // when a replay that has failed is tried again
+	begun  string               // the generation whose stage was started last; empty before the first
 
-	step Step // of Run
+	since time.Time // when it was made
+	step  Step      // of Run
 
 	mu      sync.Mutex
 	started bool                     // the generations were read
+	foreign *Generation              // the live one when it is of another revision
 	stages  map[string]*runningStage // by generation
 }
 
@@ -63,6 +66,7 @@ type runningStage struct {
 func NewRunner(js jetstream.JetStream, cfg Config) *Runner {
 	r := &Runner{
 		js:     js,
+		since:  time.Now().UTC(),
 		config: cfg.withDefaults(),
 		drain:  make(chan struct{}),
 		ended:  make(chan struct{}, 1),
@@ -91,6 +95,7 @@ func (r *Runner) Run(ctx context.Context) error {
 			cancel(err)
 			return errors.Join(err, r.wait(false))
 		}
+		r.beat(working)
 		r.step.End()
 		select {
 		case <-r.ended:
@@ -108,13 +113,16 @@ func (r *Runner) Run(ctx context.Context) error {
 // call it, more than once.
 func (r *Runner) Drain() { r.draining.Do(func() { close(r.drain) }) }
 
-// Ready is [Stage.Ready] of the stage of the live generation. A runner of another revision
-// than the live generation is ready.
+// Ready is [Stage.Ready] of the stage of the live generation. A runner of another revision than that
+// is not ready: an orchestrator that replaced the workers before it would stop the stream.
 func (r *Runner) Ready() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.started {
 		return errors.New("the generations are not read yet")
+	}
+	if r.foreign != nil {
+		return r.notLive()
 	}
 	for _, s := range r.stages {
 		if s.live {
@@ -122,6 +130,15 @@ func (r *Runner) Ready() error {
 		}
 	}
 	return nil
+}
+
+// notLive says what a runner does while the live generation is of another revision, and the cure. The caller holds mu.
+func (r *Runner) notLive() error {
+	does, cure := "does nothing", "tributary replay start NAME builds one of its revision, and tributary replay promote NAME makes that live"
+	if replays := slices.Sorted(maps.Keys(r.stages)); len(replays) > 0 {
+		does, cure = "builds "+strings.Join(replays, ", ")+" alone", "tributary replay promote NAME makes one live"
+	}
+	return fmt.Errorf("%w: %s is of revision %d, this worker of %d: it %s: %s", errRevision, r.foreign.Name, r.foreign.Revision, r.config.Revision, does, cure)
 }
 
 // Alive is [Stage.Alive] of all stages, and of the runner itself.
@@ -184,14 +201,18 @@ func (r *Runner) reap() error {
 
 // round starts and drains stages, so that those run that should.
 func (r *Runner) round(ctx context.Context) error {
-	wanted, err := r.wanted(ctx)
+	wanted, foreign, err := r.wanted(ctx)
 	if err != nil {
 		r.config.Logger.WarnContext(ctx, "generations cannot be read: the worker goes on with those that it has", slog.Any("error", err))
 		return nil
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.started = true
+	if foreign != nil && (r.foreign == nil || r.foreign.Name != foreign.Name) {
+		r.config.Logger.WarnContext(ctx, "live generation is of another revision: this worker builds replays of its own revision alone: tributary replay start NAME begins one",
+			slog.String("generation", foreign.Name), slog.Int("revision", foreign.Revision), slog.Int("own_revision", r.config.Revision))
+	}
+	r.started, r.foreign = true, foreign
 	for name, s := range r.stages {
 		if g, ok := wanted[name]; (!ok || g.live() != s.live || !g.Started.Equal(s.started)) && !s.drained {
 			s.drained = true
@@ -209,37 +230,55 @@ func (r *Runner) round(ctx context.Context) error {
 	return nil
 }
 
-// wanted returns the generations to work on by name.
-func (r *Runner) wanted(ctx context.Context) (map[string]Generation, error) {
+// beat writes the heartbeat of a worker that has no generation to work on, so that others see it.
+func (r *Runner) beat(ctx context.Context) {
+	r.mu.Lock()
+	idle := r.foreign != nil && len(r.stages) == 0
+	r.mu.Unlock()
+	if !idle || r.config.Member == "" {
+		return
+	}
+	err := within(ctx, r.config.Heartbeat, func(ctx context.Context) error {
+		data, err := json.Marshal(Worker{Name: r.config.Worker, Revision: r.config.Revision, Partitions: []int{}, Since: r.since})
+		if err != nil {
+			return err
+		}
+		_, err = r.js.Publish(ctx, workerSubject(waitingWorkers, r.config.Member), data)
+		return err
+	})
+	if err != nil {
+		r.config.Logger.WarnContext(ctx, "heartbeat of a worker that waits cannot be written", slog.Any("error", err))
+	}
+}
+
+// wanted returns the generations to work on by name, and the live one when it is of another revision.
+func (r *Runner) wanted(ctx context.Context) (wanted map[string]Generation, foreign *Generation, err error) {
 	if named := r.config.Topology.Generation; named != "" {
-		return map[string]Generation{named: {Name: named, State: StateLive}}, nil
+		return map[string]Generation{named: {Name: named, State: StateLive}}, nil, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	all, err := ReadGenerations(ctx, r.js)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if all.Live == "" {
-		return nil, errKeysLost
+		return nil, nil, errKeysLost
 	}
-	if _, err := all.Find(all.Live); err != nil {
-		return nil, fmt.Errorf("bucket %s: %w", controlBucket, err)
+	live, err := all.Find(all.Live)
+	if err != nil {
+		return nil, nil, fmt.Errorf("bucket %s: %w", controlBucket, err)
 	}
-	wanted := make(map[string]Generation)
+	if live.Revision != r.config.Revision {
+		foreign = &live
+	}
+	wanted = make(map[string]Generation)
 	for _, g := range all.List {
-		switch {
-		case g.Revision != r.config.Revision:
-			if g.live() && r.foreign != g.Name {
-				r.foreign = g.Name
-				r.config.Logger.Warn("live generation is of another revision: this worker builds replays of its own revision alone: tributary replay start NAME begins one",
-					slog.String("generation", g.Name), slog.Int("revision", g.Revision), slog.Int("own_revision", r.config.Revision))
-			}
-		case g.live(), g.replay:
+		if g.Revision == r.config.Revision && (g.live() || g.replay) {
 			wanted[g.Name] = g
 		}
 	}
-	return wanted, nil
+	return wanted, foreign, nil
 }
 
 // start runs a stage.

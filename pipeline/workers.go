@@ -60,6 +60,16 @@ func Workers(ctx context.Context, js jetstream.JetStream, generation string) ([]
 	return workers, nil
 }
 
+// waitingWorkers stands for the generation in the keys of workers that have none to work on: no generation has
+// such a name.
+const waitingWorkers = "_waiting"
+
+// WaitingWorkers returns the workers that do nothing, because the live generation is of another revision and no replay
+// of theirs is to be built.
+func WaitingWorkers(ctx context.Context, js jetstream.JetStream) ([]Worker, error) {
+	return Workers(ctx, js, waitingWorkers)
+}
+
 // readWorker reads a key of the bucket. It returns false for a key that was deleted, or
 // that no worker wrote.
 func readWorker(generation string, m storedMessage) (Worker, bool) {
