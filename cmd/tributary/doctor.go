@@ -88,8 +88,9 @@ type diagnosis struct {
 	Streams  []pipeline.StreamStatus `json:"streams"`
 	Expired  []pipeline.Expired      `json:"expired,omitempty"` // records that left the raw stream before they were read
 	Checks   []check                 `json:"checks"`
-	Edges    []pipeline.Edge         `json:"edges"`    // seen in the last 7 days
-	Problems []string                `json:"problems"` // each with its cure
+	Edges    []pipeline.Edge         `json:"edges"`            // seen in the last 7 days
+	Waiting  []pipeline.Worker       `json:"waiting,omitzero"` // workers of another revision, which do nothing
+	Problems []string                `json:"problems"`         // each with its cure
 
 	serverName string
 	unseen     []string // what this user may not read, with the cures
@@ -106,6 +107,7 @@ func (a *app) examine(ctx context.Context, js jetstream.JetStream, gapsSince tim
 	}{
 		{"the progress of the workers", func(ctx context.Context) error { return a.examineProgress(ctx, js, d, gapsSince) }},
 		{"what expired unread", func(ctx context.Context) error { return a.examineExpired(ctx, js, d) }},
+		{"the generations", func(ctx context.Context) error { return a.examineGenerations(ctx, js, d) }},
 		{"the edges", func(ctx context.Context) (err error) {
 			d.Edges, err = pipeline.Edges(ctx, js)
 			return err

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
@@ -20,13 +21,15 @@ other commands follow the live generation; a consumer of your own reads its name
 the key current of the bucket TRIBUTARY. The generation that was live is retired: it
 keeps its events, and rollback makes it live again.
 
-The command may be repeated after an interruption.`,
+The command may be repeated after an interruption, which it finishes; until then other
+commands refuse to change the live generation.`,
 		Example: `  tributary replay promote b
   tributary replay promote b --wait`,
 		Args: generationArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.withBroker(cmd.Context(), func(ctx context.Context, js jetstream.JetStream) error {
-				if _, err := a.readGenerations(ctx, js); err != nil {
+				all, err := a.readGenerations(ctx, js)
+				if err != nil {
 					return err
 				}
 				before, err := pipeline.PromoteGeneration(ctx, js, args[0], wait)
@@ -37,7 +40,7 @@ The command may be repeated after an interruption.`,
 					fmt.Fprintf(a.stderr, "%s is live already\n", args[0])
 					return nil
 				}
-				fmt.Fprintf(a.stderr, "%s is live, %s is retired: tributary replay rollback takes that back\n", args[0], before)
+				fmt.Fprintf(a.stderr, "%s%s is live, %s is retired: tributary replay rollback takes that back\n", finished(all, "promotion"), args[0], before)
 				return nil
 			})
 		},
@@ -47,28 +50,63 @@ The command may be repeated after an interruption.`,
 	return cmd
 }
 
+// finished begins a message when the command goes on with a change that was open before it.
+func finished(before *pipeline.Generations, what string) string {
+	if before.Cutover.Open() {
+		return "finished the " + what + " that was interrupted: "
+	}
+	return ""
+}
+
 func (a *app) replayRollbackCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "rollback [flags]",
+		Use:   "rollback [NAME] [flags]",
 		Short: "Make the generation live again that was live before",
 		Long: `Make the generation live again that was live before the last promotion. It goes on
 where it stopped then, and has the records since within seconds or minutes. The
-generation that is live now is retired: replay start takes the work on it up again.`,
-		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.withBroker(cmd.Context(), func(ctx context.Context, js jetstream.JetStream) error {
-				if _, err := a.readGenerations(ctx, js); err != nil {
-					return err
-				}
-				from, to, err := pipeline.RollBack(ctx, js)
-				if err != nil {
-					return err
-				}
-				fmt.Fprintf(a.stderr, "%s is live again, %s is retired\n", to, from)
+generation that is live now is retired: replay start takes the work on it up again.
+
+The command may be repeated after an interruption, which it finishes. So it goes back
+one promotion and no further, however often it runs; to take back the promotion before
+that, too, name the generation to go back to.`,
+		Example: `  tributary replay rollback
+  tributary replay rollback v1`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
 				return nil
+			}
+			return generationArgs(1)(cmd, args)
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			name := strings.Join(args, "")
+			return a.withBroker(cmd.Context(), func(ctx context.Context, js jetstream.JetStream) error {
+				return a.rollBack(ctx, js, name)
 			})
 		},
 	}
 	a.serverFlag(cmd)
 	return cmd
+}
+
+// rollBack rolls back and says what is live then.
+func (a *app) rollBack(ctx context.Context, js jetstream.JetStream, name string) error {
+	all, err := a.readGenerations(ctx, js)
+	if err != nil {
+		return err
+	}
+	from, to, err := pipeline.RollBackTo(ctx, js, name)
+	if err != nil {
+		return err
+	}
+	half, err := all.Find(from)
+	if all.Live != to || all.Cutover.Open() || err == nil && half.State == pipeline.StateReplaying && half.Replaces == to {
+		fmt.Fprintf(a.stderr, "%s%s is live again, %s is retired\n", finished(all, "rollback"), to, from)
+		return nil
+	}
+	text := fmt.Sprintf("%s is live since the rollback from %s: nothing was changed", to, from)
+	if g, err := all.Find(to); err == nil && g.Replaces != "" {
+		text += ": tributary replay rollback " + g.Replaces + " goes back further"
+	}
+	fmt.Fprintln(a.stderr, text)
+	return nil
 }

@@ -81,6 +81,9 @@ func (a *app) replayStatus(ctx context.Context, js jetstream.JetStream, name str
 	if err != nil {
 		return nil, err
 	}
+	if g.State == pipeline.StateStarting {
+		return nil, fmt.Errorf("the start of %s was interrupted: finish it with tributary replay start %s and the flags of before", name, name)
+	}
 	s := &replayStatus{Name: name, State: g.State, Revision: g.Revision, Settings: g.Settings, Part: g.Part, From: g.From}
 	if s.Progress, err = pipeline.ReadProgress(ctx, js, g); err != nil {
 		return nil, err
@@ -173,7 +176,7 @@ func (a *app) replayListCommand() *cobra.Command {
 		Short: "List the generations",
 		Long: `List the generations of the broker with their states: live, replaying (some records
 are not done), ready (every record is done), retired (was live, and no worker works
-on it), dropping (a drop was interrupted).`,
+on it), starting and dropping (the command was interrupted: run it again).`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := checkOutput(output, "pretty", "json"); err != nil {
@@ -202,7 +205,7 @@ func (a *app) listGenerations(ctx context.Context, js jetstream.JetStream, outpu
 	for _, g := range all.List {
 		line := generationLine{Generation: g}
 		done := ""
-		if g.State != pipeline.StateDropping {
+		if g.State != pipeline.StateDropping && g.State != pipeline.StateStarting {
 			p, err := pipeline.ReadProgress(ctx, js, g)
 			if err != nil {
 				return fmt.Errorf("generation %s: %w", g.Name, err)
