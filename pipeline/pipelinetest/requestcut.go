@@ -19,6 +19,7 @@ type RequestCut struct {
 	listener net.Listener
 	at       int
 	answered bool
+	subject  string // of the requests that count, its beginning; empty for all
 	ctx      context.Context
 	cancel   context.CancelFunc
 	wg       sync.WaitGroup
@@ -44,6 +45,9 @@ func NewRequestCut(tb testing.TB, s interface{ URL() string }, at int, answered 
 	r.wg.Go(r.accept)
 	return r
 }
+
+// Only makes requests count whose subject has this beginning, and no others. It is called before a client connects.
+func (r *RequestCut) Only(subject string) { r.subject = subject }
 
 // URL returns the address for the client.
 func (r *RequestCut) URL() string { return "nats://" + r.listener.Addr().String() }
@@ -121,7 +125,7 @@ func (r *RequestCut) up(client, server net.Conn) {
 				return
 			}
 			message = append(message, payload...)
-			if r.next() {
+			if bytes.HasPrefix(fields[1], []byte(r.subject)) && r.next() {
 				return
 			}
 		}
