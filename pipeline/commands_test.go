@@ -144,15 +144,15 @@ func arrangement(t *testing.T, js jetstream.JetStream, partitions int) (lines []
 		t.Fatal(err)
 	}
 	for _, g := range all.List {
-		line := fmt.Sprintf("%s %s replaces %q cuts", g.Name, g.State, g.Replaces)
+		cuts := make([]string, partitions)
 		for p := range partitions {
 			c, _, err := pipeline.ReadCheckpoint(t.Context(), js, g.Name, p)
 			if err != nil {
 				t.Fatal(err)
 			}
-			line += fmt.Sprintf(" %q", c.Cut)
+			cuts[p] = c.Cut
 		}
-		lines = append(lines, line)
+		lines = append(lines, fmt.Sprintf("%s %s replaces %q cuts %q", g.Name, g.State, g.Replaces, cuts))
 	}
 	kv, err := js.KeyValue(t.Context(), pipeline.ControlBucket)
 	if err != nil {

@@ -124,10 +124,10 @@ func storedTopology(ctx context.Context, js jetstream.JetStream, generation stri
 // first step, so that a start that is interrupted is found again, and that it is a replay behind the last:
 // no worker works on a part of its partitions.
 func (g *Generation) resume(ctx context.Context, js jetstream.JetStream, kv jetstream.KeyValue, r Replay) (Generation, error) {
-	switch g.State {
-	case StateLive:
+	switch {
+	case g.State == StateLive:
 		return Generation{}, fmt.Errorf("%w: %s: choose the name of a generation to build beside it", ErrLive, g.Name)
-	case StateDropping:
+	case g.State == StateDropping:
 		return Generation{}, fmt.Errorf("%w: finish it with tributary replay drop %s", errDropping, g.Name)
 	}
 	if err := g.differs(r); err != nil {

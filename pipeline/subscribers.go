@@ -57,11 +57,11 @@ func CutsCure(ctx context.Context, js jetstream.JetStream, generation string) (s
 	case err != nil:
 		return "", err
 	case g.State == StateDropping:
-		return fmt.Sprintf("its drop was interrupted, or is under way: finish it with tributary replay drop %s", generation), nil
+		return "its drop was interrupted, or is under way: finish it with tributary replay drop " + generation, nil
 	case g.replay && g.Replaces == live:
-		return fmt.Sprintf("its rollback was interrupted: finish it with tributary replay rollback %s", live), nil
+		return "its rollback was interrupted: finish it with tributary replay rollback " + live, nil
 	case g.replay:
 		return fmt.Sprintf("its replay was taken up again: make it live with tributary replay promote %s, or begin with %s under another name of the subscription", generation, live), nil
 	}
-	return fmt.Sprintf("its retirement was interrupted: finish it with tributary replay promote %s", live), nil
+	return "its retirement was interrupted: finish it with tributary replay promote " + live, nil
 }
