@@ -392,11 +392,11 @@ func contradiction(have, want jetstream.StreamConfig) error {
 		differ("maximal message size", max(have.MaxMsgSize, 0), 0)
 	}
 	others := len(e.differences)
-	differ("maximal messages per subject", max(have.MaxMsgsPerSubject, 0), 0)
+	differ("maximal messages per subject", max(have.MaxMsgsPerSubject, 0), want.MaxMsgsPerSubject)
 	if have.MaxMsgs > 0 || have.MaxBytes > 0 {
 		differ("discard policy", have.Discard, jetstream.DiscardNew)
 	}
-	if others == 0 { // both can be changed
+	if others == 0 && want.MaxMsgsPerSubject == 0 { // both can be changed
 		e.cure = cureDiscard(want.Name)
 	}
 	if len(e.differences) == 0 {
