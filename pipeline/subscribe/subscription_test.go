@@ -423,7 +423,7 @@ func TestSubscriptionThatCannotGoOnSaysWhy(t *testing.T) {
 		t.Errorf("progress behind the end of the stream: %v", err)
 	}
 	for want, cfg := range map[string]subscribe.Config{
-		"A-Z, a-z, 0-9":       {Name: "a.b", Generation: "v1"},
+		"A-Z, a-z, 0-9":       {Name: "a.b.c", Generation: "v1"},
 		"GenerationChanged":   {Name: "a"},
 		"rebuild or continue": {Name: "a", Generation: "v1", Change: "sometimes"},
 		"not below 0":         {Name: "a", Generation: "v1", Batch: -1},
