@@ -200,7 +200,7 @@ func TestAbuseCostsOnlyItsRecord(t *testing.T) {
 		{"a position beyond", at, headers("Tributary-File: f", "Tributary-Position: 9223372036854775808 -1"), good, "bad_header"},
 		{"a position before that before it", at, headers("Tributary-File: f1", "Tributary-Position: 5 9223372036854775807"), good, "event"},
 		{"the last position", at, headers("Tributary-File: f2", "Tributary-Position: 9223372036854775807 -1"), good, "event"},
-		{"behind the last position", at, headers("Tributary-File: f2", "Tributary-Position: 9223372036854775806 -1"), good, "duplicate"},
+		{"behind the last position", at, headers("Tributary-File: f2", "Tributary-Position: 9223372036854775806 -1"), good, "event"},
 		{"a file of 60 KB", at, headers("Tributary-File: "+strings.Repeat("f", 60<<10), "Tributary-Position: 0 -1"), good, "event"},
 		{"a digest that is none", at, headers("Tributary-File: f3", "Tributary-Position: 0 -1", "Tributary-Digest: ../../etc"), good, "event"},
 		{"requeued from nowhere", at, headers("Tributary-Requeued: 18446744073709551615"), good, "duplicate"},
@@ -580,8 +580,8 @@ func TestSessionsWithoutNumberTakeBoundedMemory(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n, want := stream.CachedInfo().State.NumSubjects, uint64(2*sessions+top.Partitions); n != want {
-		t.Errorf("%d subjects, want %d: an event and a state of each session", n, want)
+	if n, want := stream.CachedInfo().State.NumSubjects, uint64(2*sessions+2*top.Partitions); n != want {
+		t.Errorf("%d subjects, want %d: an event and a state of each session, two of each partition", n, want)
 	}
 	runtime.GC()
 	var broker runtime.MemStats
