@@ -45,6 +45,7 @@ const (
 	MaxEventBytes  = core.MaxEventBytes
 	MaxDepth       = core.MaxDepth
 	MaxEvents      = core.MaxEvents
+	MaxValues      = core.MaxValues
 )
 
 // The reasons of package core for which a record yields no event.

@@ -36,6 +36,7 @@ func TestUnits(t *testing.T) {
 		require.Equal(t, "yes", has["Service.NoNewPrivileges"], file)
 		require.Equal(t, "always", has["Service.Restart"], file)
 		require.NotEmpty(t, has["Service.SystemCallFilter"], file)
+		require.Contains(t, string(text), "GOMEMLIMIT=", file)
 		require.NotEmpty(t, has["Install.WantedBy"], file)
 		require.Regexp(t, `^/usr/local/bin/tributary (run|ship)$`, has["Service.ExecStart"])
 		verify(t, file, string(text))

@@ -16,6 +16,8 @@ var (
 	ErrTooLarge = errors.New("record too large")
 	// errTooDeep: the JSON of the record has more than [MaxDepth] levels.
 	errTooDeep = errors.New("record nested too deep")
+	// errTooManyValues: the JSON of the record has more than [MaxValues] values.
+	errTooManyValues = errors.New("record has too many values")
 	// ErrTooManyEvents: the record would yield more than [MaxEvents] events.
 	ErrTooManyEvents = errors.New("record yields too many events")
 	// ErrUnknownSource: no normalizer reads records of this source.
@@ -43,6 +45,7 @@ var reasons = []struct {
 }{
 	{ErrTooLarge, "too_large"},
 	{errTooDeep, "too_deep"},
+	{errTooManyValues, "too_many_values"},
 	{ErrTooManyEvents, "too_many_events"},
 	{ErrMalformed, "malformed"},
 	{ErrUnknownSource, "unknown_source"},

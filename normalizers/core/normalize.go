@@ -67,14 +67,13 @@ func (r *Record) scan() error {
 	if len(r.Data) > MaxRecordBytes {
 		return fmt.Errorf("%w: %d bytes, the limit is %d", ErrTooLarge, len(r.Data), MaxRecordBytes)
 	}
-	if r.form.Strict && isSame(r.checked, r.Data) {
-		return nil
+	if !r.form.Strict || !isSame(r.checked, r.Data) {
+		r.form, r.checked = jsonscan.Check(r.Data, MaxDepth), r.Data
 	}
-	r.form, r.checked = jsonscan.Check(r.Data, MaxDepth), r.Data
 	if !r.form.Strict && Depth(r.Data) > MaxDepth {
 		return fmt.Errorf("%w: the limit is %d levels", errTooDeep, MaxDepth)
 	}
-	return nil
+	return checkValues(r.Data)
 }
 
 // isSame reports whether two slices are the same memory.
