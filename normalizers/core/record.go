@@ -21,7 +21,7 @@ const (
 	MaxEventBytes  = 512 << 10 // an event in JSON stays at or under it
 	MaxDepth       = 128       // levels of JSON in a record
 	MaxEvents      = 100_000   // events from one record
-	MaxValues      = 1_500_000 // strings, objects, arrays and commas in the JSON of a record
+	MaxValues      = 1_000_000 // strings, objects, arrays and commas in the JSON of a record
 )
 
 // Record is one raw record and where it was found.
