@@ -94,7 +94,7 @@ func (s *Subscription) goBack(ctx context.Context) error {
 		}
 		since := p.Common.Stored
 		said := WentBack{s.cursor.Generation, c, since}
-		if err := s.tell(ctx, "the program could not be told that the events stream went back", func() error {
+		if err := s.callUntilDone(ctx, "WentBack", func() error {
 			if s.config.WentBack == nil {
 				return nil
 			}
@@ -143,14 +143,14 @@ func (s *Subscription) findParting(ctx context.Context, cell int, marks pipeline
 	}
 }
 
-// tell calls a function of the program until it succeeds.
-func (s *Subscription) tell(ctx context.Context, failed string, call func() error) error {
+// callUntilDone calls a function of the program until it succeeds.
+func (s *Subscription) callUntilDone(ctx context.Context, name string, call func() error) error {
 	for wait := s.config.Backoff; ; wait = min(2*wait, maxBackoff) {
 		err := call()
 		if err == nil {
 			return nil
 		}
-		s.log.WarnContext(ctx, failed+": it is tried again", slog.Any("error", err))
+		s.log.WarnContext(ctx, "a function of the program failed: it is tried again", slog.String("function", name), slog.Any("error", err))
 		if err := s.pause(ctx, wait); err != nil {
 			return err
 		}
@@ -193,7 +193,7 @@ func (s *Subscription) tellExpired(ctx context.Context, cell int, last pipeline.
 		return err
 	}
 	said := Expired{s.cursor.Generation, cell, first - from, last.Stored}
-	if err := s.tell(ctx, "the program could not be told that events may have expired", func() error {
+	if err := s.callUntilDone(ctx, "Expired", func() error {
 		if s.config.Expired == nil {
 			return nil
 		}
