@@ -167,7 +167,7 @@ func (s *Subscription) compare(ctx context.Context, last positions) error {
 		case parted:
 			return s.goBack(ctx)
 		case p.Expired:
-			err = s.tellExpired(ctx, c, p.Common)
+			err = s.reportExpired(ctx, c, p.Common)
 		case p.Common.Position > 0 && last.In(c) < s.cursor.Position.In(c):
 			s.cursor.Position = s.cursor.Position.With(c, p.Common.Position) // the stream has lost no event that was passed
 		}
@@ -184,8 +184,8 @@ func (s *Subscription) compare(ctx context.Context, last positions) error {
 	return nil
 }
 
-// tellExpired tells that events behind the last one that is done may have expired, unless none was behind it.
-func (s *Subscription) tellExpired(ctx context.Context, cell int, last pipeline.Mark) error {
+// reportExpired reports that events behind the last one that is done may have expired, unless none was behind it.
+func (s *Subscription) reportExpired(ctx context.Context, cell int, last pipeline.Mark) error {
 	name := envelopes.CellName(s.cursor.Generation, cell)
 	from := max(s.cursor.Position.In(cell), s.cursor.Ends.In(cell)) + 1
 	first, err := s.firstFrom(ctx, name, from)
