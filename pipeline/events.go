@@ -54,10 +54,6 @@ type EventsQuery struct {
 	Raw           bool              // load the raw of events that refer to their record
 	Follow        bool              // go on with events that arrive, instead of ending with those that are there
 
-	// Read is the last event of each cell that was read before; zero for none. The iteration ends with [ErrWentBack]
-	// where the stream has another one in its place, then or after an interruption.
-	Read []Mark
-
 	// Interrupted is called when the reading is interrupted, before it goes on behind the last
 	// event: the broker is away, the consumer was deleted, or a replica has lost its leader.
 	Interrupted func(error)
@@ -128,7 +124,6 @@ type eventsReader struct {
 	stream      jetstream.Stream
 	from        uint64   // the first position
 	end         uint64   // the last position at the beginning
-	mark        Mark     // the last event that was read
 	caughtUp    func()   // called when every event up to the end is passed; nil for nothing
 	filters     []string // subjects; nil if no session has the prefix
 	waiting     bool     // the filters select more than the sessions of the prefix
@@ -148,9 +143,6 @@ func openEvents(ctx context.Context, js jetstream.JetStream, generation string, 
 		r := template
 		r.name, r.cell, r.js, r.stream = envelopes.CellName(generation, c), c, js, stream
 		r.from, r.end = r.After.In(c)+1, stream.CachedInfo().State.LastSeq
-		if c < len(r.Read) {
-			r.mark = r.Read[c]
-		}
 		readers = append(readers, &r)
 	}
 	return readers, resolve(ctx, readers)
@@ -324,9 +316,7 @@ func (r *eventsReader) eachStored(ctx context.Context, from uint64, follow bool,
 		if err == nil {
 			opened = true
 			c.ahead = eventsAhead
-			if err = r.compare(ctx); err == nil {
-				err = r.readOn(ctx, c, &from, follow, yield)
-			}
+			err = r.readOn(ctx, c, &from, follow, yield)
 			c.close()
 		}
 		if failures++; from > before {
@@ -335,7 +325,7 @@ func (r *eventsReader) eachStored(ctx context.Context, from uint64, follow bool,
 		switch {
 		case err == nil || ctx.Err() != nil:
 			return nil //nolint:nilerr // ctx ends the iteration
-		case !opened, errors.Is(err, jetstream.ErrStreamNotFound), errors.Is(err, ErrWentBack), !follow && failures >= maxInterruptions:
+		case !opened, errors.Is(err, jetstream.ErrStreamNotFound), !follow && failures >= maxInterruptions:
 			return err
 		}
 		if r.Interrupted != nil {
@@ -345,19 +335,6 @@ func (r *eventsReader) eachStored(ctx context.Context, from uint64, follow bool,
 			return nil //nolint:nilerr // ctx ends the iteration
 		}
 	}
-}
-
-// compare returns [ErrWentBack] when the stream has another event in place of the last one that was read. It is
-// called when there is a consumer, which does not survive what puts a stream back.
-func (r *eventsReader) compare(ctx context.Context) error {
-	if r.mark.Position == 0 {
-		return nil
-	}
-	is, err := compareMark(ctx, r.js, r.name, r.mark)
-	if err == nil && is == markParted {
-		err = fmt.Errorf("%w: stream %s no longer has event %d", ErrWentBack, EventsStream(r.name), r.mark.Position)
-	}
-	return err
 }
 
 // eventsAhead is how many events a request asks for. Two requests fit the buffer of a reader.
@@ -394,9 +371,6 @@ func (r *eventsReader) readOn(ctx context.Context, c *reader, from *uint64, foll
 			*from = m.sequence + 1
 			e, err := r.read(EventsStream(r.name), m)
 			e.Cell = r.cell
-			if e.DeadLetter == nil { // which may be removed
-				r.mark = MarkOf(&e)
-			}
 			if (err != nil || r.selects(&e)) && !yield(e, err) {
 				return nil
 			}

@@ -36,8 +36,7 @@ together. Each row is one event with typed columns; --raw adds the raw record. W
 DuckDB: select model, sum(usage_output) from 'DIR/*/*/*.parquet' group by all
 
 Run it again to add what was stored since then: every event is in exactly one file,
-whatever ended the run before. Files appear when they are complete and never change;
-when the events stream went back in time, those of what it has lost are made again.
+whatever ended the run before. Files appear when they are complete and never change.
 With --follow it goes on with events that arrive until Ctrl-C, which stores what is
 read.
 
@@ -111,9 +110,6 @@ func (a *app) export(ctx context.Context, f *exportFlags) error {
 		return a.noStream(err)
 	}
 	fmt.Fprintf(a.stderr, "exported %s to %s, through sequence %v\n", plural(result.Events, "event"), plural(result.Files, "new file"), result.Through)
-	if result.Removed > 0 {
-		fmt.Fprintf(a.stderr, "the events stream went back in time: %s replaced\n", plural(result.Removed, "file"))
-	}
 	if result.Unreadable > 0 {
 		return partlyError(plural(result.Unreadable, "event") + " could not be read")
 	}

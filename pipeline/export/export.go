@@ -50,7 +50,6 @@ type Result struct {
 	Events     int                // in new files
 	Files      int                // new ones
 	Unreadable int                // events that cannot be read and are in no file
-	Removed    int                // files that were made again, because the events stream went back in time
 	Gone       int                // events without the raw that they refer to: their record has left the raw stream
 	Through    pipeline.Positions // of the last events that are in files
 }
@@ -85,13 +84,11 @@ func Run(ctx context.Context, js jetstream.JetStream, cfg Config) (Result, error
 		if err != nil {
 			return Result{}, err
 		}
-		if next := a.manifest.Through + 1; len(a.manifest.Marks) == 0 && next > pipeline.PlaceOf(c, 1) && pipeline.PlaceOf(c, info.State.FirstSeq) > next {
+		if next := a.manifest.Through + 1; next > pipeline.PlaceOf(c, 1) && pipeline.PlaceOf(c, info.State.FirstSeq) > next {
 			cfg.Logger.WarnContext(ctx, "events may have expired before they were exported", "from", next, "to", pipeline.PlaceOf(c, info.State.FirstSeq)-1)
 		}
-		exporters[c] = &exporter{cfg: cfg, js: js, archive: a, storing: storing}
-		if err := exporters[c].repair(ctx); err != nil {
-			return Result{}, err
-		}
+		exporters[c] = &exporter{cfg: cfg, archive: a, storing: storing}
+		exporters[c].reset()
 	}
 	return runAll(ctx, js, cfg, exporters)
 }
@@ -100,24 +97,15 @@ func Run(ctx context.Context, js jetstream.JetStream, cfg Config) (Result, error
 func runAll(ctx context.Context, js jetstream.JetStream, cfg Config, exporters []*exporter) (Result, error) {
 	running, reading := errgroup.WithContext(ctx)
 	for c, e := range exporters {
-		running.Go(func() error {
-			for {
-				err := e.run(reading, pipeline.Events(reading, js, cfg.Generation, e.query(c)))
-				if !errors.Is(err, pipeline.ErrWentBack) {
-					return err
-				}
-				if err := e.repair(reading); err != nil {
-					return err
-				}
-			}
-		})
+		q := pipeline.EventsQuery{Cells: []int{c}, Follow: cfg.Follow, Raw: cfg.Raw}
+		q.After = q.After.With(c, e.archive.manifest.Through-pipeline.PlaceOf(c, 0))
+		running.Go(func() error { return e.run(reading, pipeline.Events(reading, js, cfg.Generation, q)) })
 	}
 	err := running.Wait()
 	var sum Result
 	for c, e := range exporters {
 		sum.Events += e.result.Events
 		sum.Files += e.result.Files
-		sum.Removed += e.result.Removed
 		sum.Unreadable += e.result.Unreadable
 		sum.Gone += e.result.Gone
 		sum.Through = sum.Through.With(c, e.archive.manifest.Through-pipeline.PlaceOf(c, 0))
@@ -186,7 +174,6 @@ func outlive(ctx context.Context, after time.Duration) (context.Context, func())
 // exporter collects the rows of a span and stores them.
 type exporter struct {
 	cfg     Config
-	js      jetstream.JetStream
 	archive *archive
 	storing context.Context //nolint:containedctx // it outlives the one that ends the reading
 	result  Result
@@ -194,44 +181,10 @@ type exporter struct {
 	rows map[partition][]Row
 	size int
 	last uint64 // sequence of the last event of the span, 0 for none
-
-	firstMark, lastMark pipeline.Mark // of the events of the span
 }
 
 // reset begins a span.
-func (e *exporter) reset() {
-	e.rows, e.size, e.last = map[partition][]Row{}, 0, 0
-	e.firstMark, e.lastMark = pipeline.Mark{}, pipeline.Mark{}
-}
-
-// repair drops what was read and is not stored, and repairs the files when the events stream went back in time.
-func (e *exporter) repair(ctx context.Context) error {
-	e.reset()
-	removed, err := e.archive.repair(ctx, e.js, e.cfg.Logger)
-	e.result.Removed += removed
-	return err
-}
-
-// query selects the events behind the archive.
-func (e *exporter) query(cell int) pipeline.EventsQuery {
-	m := &e.archive.manifest
-	q := pipeline.EventsQuery{Cells: []int{cell}, Follow: e.cfg.Follow, Raw: e.cfg.Raw, Read: make([]pipeline.Mark, cell+1)}
-	position := m.Through - pipeline.PlaceOf(cell, 0)
-	q.After = q.After.With(cell, position)
-	if done := m.Marks.UpTo(position); len(done) > 0 {
-		q.Read[cell] = done[len(done)-1]
-	}
-	return q
-}
-
-// compare returns [pipeline.ErrWentBack] when the events stream no longer has what is in the files.
-func (e *exporter) compare(ctx context.Context) error {
-	_, parted, err := pipeline.FindParting(ctx, e.js, e.cfg.Generation, e.archive.cell(), e.archive.manifest.Marks)
-	if err == nil && parted {
-		return pipeline.ErrWentBack
-	}
-	return nil // the reading notices that the broker is away
-}
+func (e *exporter) reset() { e.rows, e.size, e.last = map[partition][]Row{}, 0, 0 }
 
 // read is what the reader of the events passes on.
 type read struct {
@@ -274,9 +227,6 @@ func (e *exporter) run(ctx context.Context, events iter.Seq2[pipeline.Event, err
 			}
 		case <-tick.C:
 			if e.cfg.Follow && e.archive.manifest.Pending == (span{}) {
-				if err := e.compare(ctx); err != nil {
-					return err
-				}
 				if err := e.store(e.last); err != nil {
 					return err
 				}
@@ -309,10 +259,7 @@ func (e *exporter) add(ctx context.Context, r *read) error {
 			return err
 		}
 	}
-	e.last, e.lastMark = at, pipeline.MarkOf(&r.event)
-	if e.firstMark.Position == 0 {
-		e.firstMark = e.lastMark
-	}
+	e.last = at
 	if r.err != nil {
 		e.result.Unreadable++
 		e.cfg.Logger.WarnContext(ctx, "event cannot be read: it is in no file", "error", r.err)
@@ -337,9 +284,6 @@ func (e *exporter) add(ctx context.Context, r *read) error {
 func (e *exporter) store(last uint64) error {
 	if last == 0 {
 		return nil
-	}
-	if pipeline.PlaceOf(e.archive.cell(), e.lastMark.Position) == last {
-		e.archive.note(e.firstMark, e.lastMark)
 	}
 	rows, files, err := e.archive.store(e.storing, span{e.archive.manifest.Through + 1, last}, e.rows)
 	if err != nil {

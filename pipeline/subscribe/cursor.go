@@ -27,8 +27,6 @@ type cursor struct {
 	Cuts       []uint64  `json:"cuts,omitempty"`      // raw sequences up to which the events were passed in a generation before, or before a promotion was rolled back, by partition
 	Tries      positions `json:"deliveries,omitzero"` // of the events behind Position, by processes that may have ended in them
 	Owner      string    `json:"owner"`               // the run that wrote it
-
-	history
 }
 
 type positions = pipeline.Positions
@@ -107,13 +105,7 @@ func (s *Subscription) begin(ctx context.Context) error {
 	s.cursor.Generation, s.cursor.Created, s.cursor.Since = generation, info.Created.UTC(), s.config.Start.Since
 	switch start := s.config.Start; {
 	case start.New:
-		s.cursor.Position, s.newest = last, make([]pipeline.Mark, len(last))
-		for c := range last {
-			if s.newest[c], err = pipeline.LastMark(ctx, s.js, generation, c); err != nil {
-				return err
-			}
-			s.cursor.Position[c] = max(last[c], s.newest[c].Position)
-		}
+		s.cursor.Position = last
 	case start.Position > 1 && len(last) > 1:
 		return fmt.Errorf("%w: a position is of one events stream, and %s has %d: begin at a time", errConfig, generation, len(last))
 	case start.Position > 1:
@@ -144,7 +136,6 @@ func (s *Subscription) stream(ctx context.Context, generation string) (*jetstrea
 
 // store writes the cursor when it has changed, and waits while the broker is away.
 func (s *Subscription) store(ctx context.Context) error {
-	s.cursor.add(s.newest)
 	data, err := json.Marshal(s.cursor)
 	if err != nil {
 		return fmt.Errorf("encode the progress: %w", err)

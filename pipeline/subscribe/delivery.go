@@ -45,7 +45,7 @@ func (s *Subscription) read(ctx context.Context, follow bool) *reading {
 	var rebuilt error
 	q := pipeline.EventsQuery{
 		Source: s.config.Source, Session: s.config.Session, Type: s.config.Type,
-		After: s.cursor.Position, Since: s.cursor.Since, Follow: follow, Read: s.cursor.last(),
+		After: s.cursor.Position, Since: s.cursor.Since, Follow: follow,
 		Interrupted: func(err error) {
 			s.log.WarnContext(ctx, "reading is interrupted and begins again", slog.Any("error", err))
 			if info, err := s.stream(ctx, generation); err == nil && !info.Created.Equal(created) {
@@ -96,7 +96,6 @@ func (s *Subscription) follow(ctx context.Context, most int) (to string, err err
 	defer r.close()
 	tick := time.NewTicker(s.config.Poll)
 	defer tick.Stop()
-	idle := false // since the last tick
 	for {
 		if s.drained() {
 			return "", errDrained
@@ -106,16 +105,11 @@ func (s *Subscription) follow(ctx context.Context, most int) (to string, err err
 			if !more {
 				return "", context.Cause(ctx)
 			}
-			idle = false
 			err = s.pass(ctx, r, a, most)
 		case <-tick.C:
 			if to, err = s.look(ctx); to != "" {
 				return to, err
 			}
-			if err == nil && idle {
-				err = s.idle(ctx)
-			}
-			idle = true
 		case <-s.drain:
 			return "", errDrained
 		case <-ctx.Done():
@@ -151,8 +145,11 @@ func (s *Subscription) check(ctx context.Context) (to string, err error) {
 		return "", fmt.Errorf("events stream of %s: %w", s.cursor.Generation, err)
 	}
 	s.cells = len(last)
-	if err := s.compare(ctx, last); err != nil {
-		return "", err
+	for c, end := range last {
+		if passed := s.cursor.Position.In(c); end < passed {
+			return "", fmt.Errorf("%w: it ends at %d, and the events up to %d were passed: remove the key %s of bucket %s to begin again",
+				ErrWentBack, end, passed, s.config.Name, pipeline.SubscribersBucket)
+		}
 	}
 	to, err = s.look(ctx)
 	return to, err
@@ -233,7 +230,7 @@ func (s *Subscription) pass(ctx context.Context, r *reading, a arrival, most int
 				s.done(&a.event)
 			}
 		default:
-			batch = append(batch, Event{Event: a.event, Repeated: s.cursor.repeated(&a.event)})
+			batch = append(batch, Event{Event: a.event})
 			if len(batch) >= most || alone {
 				failed = flush()
 			}
@@ -264,12 +261,7 @@ func (s *Subscription) pass(ctx context.Context, r *reading, a arrival, most int
 func (s *Subscription) done(e *pipeline.Event) {
 	if held := s.held.In(e.Cell); held == 0 || e.Position < held {
 		s.cursor.Position = s.cursor.Position.With(e.Cell, e.Position)
-		for len(s.newest) <= e.Cell {
-			s.newest = append(s.newest, pipeline.Mark{})
-		}
-		s.newest[e.Cell] = pipeline.MarkOf(e)
 	}
-	s.cursor.note(e)
 	if s.trying(e.Cell) {
 		s.setTries(e.Cell, 0)
 		s.tried = s.tried.With(e.Cell, 1)
@@ -381,7 +373,7 @@ func (s *Subscription) change(ctx context.Context, to string) error {
 	}
 	s.log.InfoContext(ctx, "another generation is live", slog.String("from", changed.From), slog.String("to", to))
 	s.cursor = cursor{Generation: to, Created: info.Created.UTC(), Cuts: cuts, Owner: s.id}
-	s.tried, s.tries, s.newest = nil, nil, nil
+	s.tried, s.tries = nil, nil
 	return s.store(ctx)
 }
 

@@ -29,8 +29,7 @@ import (
 // Event is an event that is passed to a handler.
 type Event struct {
 	pipeline.Event
-	Delivery int  // 1 for the first time, counted over restarts of the process
-	Repeated bool // the events stream went back in time: the event may have been passed before, with the same Key
+	Delivery int // 1 for the first time, counted over restarts of the process
 }
 
 // Key is the same whenever the event is passed, in every generation, and different for every
@@ -95,11 +94,6 @@ type Config struct {
 	GenerationChanged func(context.Context, GenerationChanged) error
 	Change            Change // default [Rebuild]
 
-	// WentBack and Expired say what the progress did not survive. Each is called before the events that follow, until it
-	// succeeds, and again after a crash. Without them the log and the metrics alone say it.
-	WentBack func(context.Context, WentBack) error
-	Expired  func(context.Context, Expired) error
-
 	// Deliveries is how often an event is passed before it is poison: default 5. Backoff is the wait
 	// before the second time, which doubles up to a minute: default 200 ms.
 	Deliveries int
@@ -121,8 +115,7 @@ type Config struct {
 var (
 	ErrTakenOver = errors.New("another process has taken over the subscription, or its progress was removed")
 	ErrDropped   = errors.New("generation was dropped")
-	// ErrWentBack: progress that an older version has stored does not say where to go on.
-	ErrWentBack = errors.New("the events stream has lost events that were passed")
+	ErrWentBack  = errors.New("the events stream has lost events that were passed")
 )
 
 var errConfig = errors.New("bad configuration of a subscription")
@@ -140,15 +133,14 @@ type Subscription struct {
 	// These belong to the goroutine of Run.
 	handle   BatchHandler
 	cursor   cursor
-	revision uint64          // of the key that the broker has
-	stored   []byte          // its value
-	storing  time.Time       // when it was stored
-	cells    int             // of the generation
-	newest   []pipeline.Mark // the last event of each cell that is done, and not in the cursor yet
-	upTo     []uint64        // cuts of the generation while its rest is passed
-	held     positions       // of the first event behind a cut of each cell: the progress stays before it
-	tried    positions       // 1 for each cell of which an event is done
-	tries    positions       // deliveries of the next event of each cell by other processes
+	revision uint64    // of the key that the broker has
+	stored   []byte    // its value
+	storing  time.Time // when it was stored
+	cells    int       // of the generation
+	upTo     []uint64  // cuts of the generation while its rest is passed
+	held     positions // of the first event behind a cut of each cell: the progress stays before it
+	tried    positions // 1 for each cell of which an event is done
+	tries    positions // deliveries of the next event of each cell by other processes
 }
 
 var validName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}(\.[A-Za-z0-9_-]{1,64})?$`)
@@ -224,10 +216,7 @@ func (s *Subscription) run(ctx context.Context, handle BatchHandler, most int) (
 	}
 	for err == nil {
 		var to string
-		switch to, err = s.follow(ctx, most); {
-		case errors.Is(err, pipeline.ErrWentBack):
-			err = s.goBack(ctx)
-		case err == nil:
+		if to, err = s.follow(ctx, most); err == nil {
 			err = s.change(ctx, to)
 		}
 	}
