@@ -35,7 +35,7 @@ type expiredCell struct {
 	From         time.Time `json:"from,omitzero"`
 	To           time.Time `json:"to,omitzero"`
 
-	// Counted is the sum of [Checkpoint.Counted], above 0 since a worker of a version without it was at work.
+	// Counted is the sum of [Checkpoint.Counted], above 0 once a worker of a version without it has run.
 	// While it stays the same, Uncounted is the most sequences that can be of records that no checkpoint
 	// counts and that had not expired since it changed, when Records was Before.
 	Counted   uint64 `json:"counted,omitzero"`
