@@ -10,7 +10,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/go-json-experiment/json"
 	"github.com/klauspost/compress/zstd"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -454,36 +453,11 @@ func (o *ownership) storeArchives(m moved) error {
 // their way at once. A server that was killed between the message and its rollup has kept the one before it, too. It is no error
 // when a message is gone already.
 func removeMessages(ctx context.Context, js jetstream.JetStream, stream string, messages []messageAt) error {
-	if len(messages) == 0 {
-		return nil
+	requests := make([]purgeRequest, len(messages))
+	for i, m := range messages {
+		requests[i] = purgeRequest{m.subject, m.sequence + 1}
 	}
-	failed := func(err error) error { return fmt.Errorf("remove messages of stream %s: %w", stream, err) }
-	r, err := openRequests(ctx, js, "STREAM.PURGE."+stream)
-	if err != nil {
-		return failed(err)
-	}
-	defer r.close()
-	for _, m := range messages {
-		if err := r.send(purgeRequest{m.subject, m.sequence + 1}); err != nil {
-			return failed(err)
-		}
-	}
-	for range messages {
-		m, err := r.next()
-		if err != nil {
-			return failed(err)
-		}
-		var answer struct {
-			Error *jetstream.APIError `json:"error"`
-		}
-		if err := json.Unmarshal(m.Data, &answer); err != nil {
-			return failed(err)
-		}
-		if answer.Error != nil {
-			return failed(answer.Error)
-		}
-	}
-	return nil
+	return wrap(requestAll(ctx, js, "STREAM.PURGE."+stream, requests), "remove messages of stream "+stream)
 }
 
 // purgeRequest removes the messages of a subject before a sequence (nats-server, JSApiStreamPurgeRequest).

@@ -385,6 +385,39 @@ func (r *requests) readPage(found map[string]storedMessage) (pending, last uint6
 	}
 }
 
+// requestAll sends requests of one kind, all at once, and returns the first error of their answers.
+func requestAll[R any](ctx context.Context, js jetstream.JetStream, verb string, list []R) error {
+	if len(list) == 0 {
+		return nil
+	}
+	r, err := openRequests(ctx, js, verb)
+	if err != nil {
+		return err
+	}
+	defer r.close()
+	for _, request := range list {
+		if err := r.send(request); err != nil {
+			return err
+		}
+	}
+	for range list {
+		m, err := r.next()
+		if err != nil {
+			return err
+		}
+		var answer struct {
+			Error *jetstream.APIError `json:"error"`
+		}
+		if err := json.Unmarshal(m.Data, &answer); err != nil {
+			return err
+		}
+		if answer.Error != nil {
+			return answer.Error
+		}
+	}
+	return nil
+}
+
 // apiSubject returns the subject of a JetStream API request, as js reaches it.
 func apiSubject(js jetstream.JetStream, verb string) string {
 	switch o := js.Options(); {

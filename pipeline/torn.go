@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/go-json-experiment/json"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -159,38 +158,13 @@ func batchPlace(m *jetstream.RawStreamMsg) int64 {
 	return n
 }
 
-// removeSequences removes messages of a stream, with all requests on their way at once.
+// removeSequences removes messages of a stream.
 func removeSequences(ctx context.Context, js jetstream.JetStream, stream string, sequences []uint64) error {
-	if len(sequences) == 0 {
-		return nil
+	requests := make([]deleteRequest, len(sequences))
+	for i, sequence := range sequences {
+		requests[i] = deleteRequest{sequence, true}
 	}
-	failed := func(err error) error { return fmt.Errorf("remove messages of stream %s: %w", stream, err) }
-	r, err := openRequests(ctx, js, "STREAM.MSG.DELETE."+stream)
-	if err != nil {
-		return failed(err)
-	}
-	defer r.close()
-	for _, sequence := range sequences {
-		if err := r.send(deleteRequest{sequence, true}); err != nil {
-			return failed(err)
-		}
-	}
-	for range sequences {
-		m, err := r.next()
-		if err != nil {
-			return failed(err)
-		}
-		var answer struct {
-			Error *jetstream.APIError `json:"error"`
-		}
-		if err := json.Unmarshal(m.Data, &answer); err != nil {
-			return failed(err)
-		}
-		if answer.Error != nil {
-			return failed(answer.Error)
-		}
-	}
-	return nil
+	return wrap(requestAll(ctx, js, "STREAM.MSG.DELETE."+stream, requests), "remove messages of stream "+stream)
 }
 
 // deleteRequest removes one message (nats-server, JSApiMsgDeleteRequest).

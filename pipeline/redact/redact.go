@@ -159,15 +159,6 @@ func (r *Redactor) unsearched(data []byte) ([]byte, []Hit) {
 	return out, []Hit{marker}
 }
 
-// Pseudonym returns what stands for a digest of a text that is redacted: the digest itself where
-// nothing is.
-func (r *Redactor) Pseudonym(digest string) string {
-	if r.Mode() == Full {
-		return digest
-	}
-	return r.key.digest("pseudonym of " + digest)
-}
-
 // Placeholder returns what stands for a text that is replaced as a whole.
 func (r *Redactor) Placeholder(s string) string { return r.placeholder(RuleContent, s) }
 
