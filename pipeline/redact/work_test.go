@@ -72,6 +72,9 @@ func TestWorkIsLinearInARecord(t *testing.T) {
 // What takes long in an expression is searched by parts: the records of which each took seconds, or a minute, are searched
 // within the work of a record, and their secrets are gone.
 func TestManyFindingsInALongLineAreReplaced(t *testing.T) {
+	if testing.Short() {
+		t.Skip("much work for one goroutine")
+	}
 	t.Parallel()
 	r := newRedactor(t, redact.Secrets)
 	for name, c := range map[string]struct {
@@ -158,7 +161,10 @@ func TestSearchEndsWithItsContext(t *testing.T) {
 // Records that take too much work, one after the other, leave neither goroutines nor memory behind.
 func TestBadRecordsLeaveNothingBehind(t *testing.T) {
 	r, record := costly(t, mixed)
-	const n = 20
+	n := 20
+	if testing.Short() {
+		n = 2 // each spends the whole budget, which takes ten times as long under the race detector
+	}
 	goroutines := runtime.NumGoroutine()
 	var before, after runtime.MemStats
 	_, _ = r.Record(record)

@@ -109,8 +109,8 @@ func TestDamagedPackedLogIsShippedAsFarAsReadable(t *testing.T) {
 		"of two parts": func(s string) string { return s + "rubbish" },
 	} {
 		for _, ext := range []string{".zst", ".gz"} {
-			if testing.Short() && ext == ".gz" {
-				continue // the same goroutines with another library
+			if testing.Short() && (ext == ".gz" || name != "cut off") {
+				continue // the same goroutines with another library, or another damage
 			}
 			e := newEdge(t)
 			path := "garden/one.jsonl" + ext

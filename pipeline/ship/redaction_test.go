@@ -146,6 +146,9 @@ func TestDryRunListsWhereSecretsAre(t *testing.T) {
 // A record that takes too much work to search is sent without its content, which the log, the metric and the
 // heartbeat say; the others are sent as they are, and it is the same message when it is shipped again.
 func TestRecordThatTakesTooMuchWorkIsSentWithoutItsContent(t *testing.T) {
+	if testing.Short() {
+		t.Skip("much work for one goroutine")
+	}
 	t.Parallel()
 	e := newEdge(t)
 	rules := filepath.Join(t.TempDir(), "rules.toml")
