@@ -108,13 +108,11 @@ func (d *disk) followOneLog(n int) *following {
 // others stores records of other producers.
 func (d *disk) others(n int) {
 	d.t.Helper()
-	for i := range n {
-		m := nats.NewMsg("raw.claude_code.other")
-		m.Data = []byte(prompt("other", i))
-		if _, err := d.js.PublishMsg(context.Background(), m); err != nil {
-			d.t.Fatal(err)
-		}
+	messages := make([]*nats.Msg, n)
+	for i := range messages {
+		messages[i] = &nats.Msg{Subject: "raw.claude_code.other", Data: []byte(prompt("other", i))}
 	}
+	pipelinetest.PublishMessages(context.Background(), d.t, d.js, messages...)
 }
 
 // forget removes the state of the edge.
