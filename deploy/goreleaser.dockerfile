@@ -1,4 +1,4 @@
-# The image of a release: the binary is built already. The other image is ../Dockerfile.
+# The image of a release: the binary is built already. The other image is Dockerfile.
 FROM golang:1.26.8-bookworm AS certificates
 RUN mkdir -p /out/data
 

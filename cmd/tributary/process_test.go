@@ -127,12 +127,6 @@ func (p *process) kill() {
 	p.wait()
 }
 
-// pause stops the process.
-func (p *process) pause() { p.send(syscall.SIGSTOP) }
-
-// resume continues a process after pause.
-func (p *process) resume() { p.send(syscall.SIGCONT) }
-
 func (p *process) send(s syscall.Signal) {
 	p.t.Helper()
 	if err := p.cmd.Process.Signal(s); err != nil {

@@ -23,7 +23,7 @@ func directory(path string) string {
 // last stage has nothing but the program and runs it as a user without a name.
 func TestDockerfiles(t *testing.T) {
 	t.Parallel()
-	for _, file := range []string{"Dockerfile", "deploy/goreleaser.dockerfile"} {
+	for _, file := range []string{"deploy/Dockerfile", "deploy/goreleaser.dockerfile"} {
 		parsed, err := parser.Parse(strings.NewReader(read(t, file)))
 		require.NoError(t, err)
 		require.Empty(t, parsed.Warnings)

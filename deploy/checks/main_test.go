@@ -55,7 +55,7 @@ func requireSettings(t *testing.T, names ...string) {
 func TestSettingsOfEveryFileExist(t *testing.T) {
 	t.Parallel()
 	name := regexp.MustCompile(`\b(?:TRIBUTARY|NATS)_[A-Z]+(?:_[A-Z]+)*\b`)
-	files := []string{"Dockerfile", "compose.yaml", ".goreleaser.yaml"}
+	files := []string{"deploy/Dockerfile", "compose.yaml", ".goreleaser.yaml"}
 	for _, folder := range []string{"helm", "systemd", "compose"} {
 		require.NoError(t, filepath.WalkDir(filepath.Join(root, "deploy", folder), func(path string, d os.DirEntry, err error) error {
 			if err == nil && !d.IsDir() && !strings.HasSuffix(path, ".schema.json") {

@@ -2,13 +2,14 @@ package claude
 
 import (
 	"cmp"
+	"crypto/sha1"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
-	"github.com/google/uuid"
 
 	"tributary/envelopes/jsonscan"
 	"tributary/normalizers/core"
@@ -67,14 +68,27 @@ func todosMetadata(s *core.Session, r *structuredResult, callID string) jsontext
 	return out
 }
 
-// todoSpace is the namespace of the ids of to-do items.
-var todoSpace = uuid.NewSHA1(uuid.NameSpaceDNS, []byte("agtrace.event.v1"))
+// dnsSpace is the namespace of DNS names (RFC 9562, appendix C), and todoSpace that of the ids of to-do items in it. The
+// usual library of UUIDs would make this package depend on net.
+var (
+	dnsSpace  = [16]byte{0x6b, 0xa7, 0xb8, 0x10, 0x9d, 0xad, 0x11, 0xd1, 0x80, 0xb4, 0x00, 0xc0, 0x4f, 0xd4, 0x30, 0xc8}
+	todoSpace = uuid5(dnsSpace, "agtrace.event.v1")
+)
+
+// uuid5 is the UUID of version 5 of a name.
+func uuid5(space [16]byte, name string) (id [16]byte) {
+	sum := sha1.Sum(append(space[:], name...))
+	copy(id[:], sum[:])
+	id[6], id[8] = id[6]&0x0f|0x50, id[8]&0x3f|0x80
+	return id
+}
 
 // todoID returns the id of an item of the list that a call wrote. It depends on the source,
 // the session, the call and the index alone.
 func todoID(s *core.Session, callID string, index int) string {
 	name := strings.Join([]string{string(s.Source()), s.ID(), callID, strconv.Itoa(index)}, "\xff") // never in UTF-8
-	return uuid.NewSHA1(todoSpace, []byte(name)).String()
+	id := uuid5(todoSpace, name)
+	return fmt.Sprintf("%x-%x-%x-%x-%x", id[:4], id[4:6], id[6:8], id[8:10], id[10:])
 }
 
 // Parts of a text that decide how urgent an item is. Those of high count first.
