@@ -62,7 +62,6 @@ type Service struct {
 	config Config
 	ttl    string // of a change; empty when changes do not expire
 	locks  *locks
-	group  *group
 
 	conflicts atomic.Int64 // writes that another writer overtook
 	stats     [endpoints]endpointStats
@@ -93,7 +92,6 @@ func New(js jetstream.JetStream, cfg Config) (*Service, error) {
 		js:     js,
 		config: cfg,
 		locks:  newLocks(),
-		group:  newGroup(js),
 		drain:  make(chan struct{}),
 	}
 	s.setTTL(cfg.ChangesMaxAge)
@@ -121,8 +119,8 @@ type guard struct{ version *uint64 }
 func IfMatch(version uint64) Option { return func(g *guard) { g.version = &version } }
 
 // SetTitle changes the title of a session to title without white space at its ends. It
-// returns the change that is stored, or nil when the session has that title already. An empty
-// title is [ErrEmptyTitle], of an unknown session, too.
+// returns the change that is stored, or nil when the session has that title already. It returns
+// [ErrEmptyTitle] for an empty title, even if the session is unknown.
 func (s *Service) SetTitle(ctx context.Context, k Key, title string, options ...Option) (*Change, error) {
 	trimmed, err := trimTitle(title)
 	if err != nil {

@@ -82,7 +82,7 @@ func (a *attempt) unread(err error) error {
 // unsaved returns the error of a try to replace the record of a revision.
 func (a *attempt) unsaved(err error, revision uint64) error {
 	switch {
-	case errors.Is(err, errAgain), overtaken(err):
+	case overtaken(err):
 		return errAgain
 	case errors.Is(err, ErrStorage): // nothing was sent
 		return err
@@ -137,6 +137,9 @@ func overtaken(err error) bool {
 
 // maxWait bounds the wait between two tries.
 const maxWait = 200 * time.Millisecond
+
+// errBusy: other writers were always faster, until the time of the call was over.
+var errBusy = errors.New("too many other writers")
 
 // wait waits before the next try: the longer, the more tries there were. It fails when ctx
 // ends, or when an outcome stays unknown.
@@ -216,7 +219,8 @@ func (s *Service) save(ctx context.Context, r *Session, c *Change, revision uint
 			return fmt.Errorf("%w: its message has %d bytes, and the broker accepts %d (max_payload)", errTooLarge, size, limit)
 		}
 	}
-	c.Sequence, err = s.group.store(ctx, record, change, revision)
+	// Not ended with ctx: what is sent has an outcome.
+	c.Sequence, err = pipeline.PublishBatch(context.WithoutCancel(ctx), s.js.Conn(), []*nats.Msg{record, change})
 	return err
 }
 
