@@ -173,6 +173,9 @@ func holdToStruct(t *testing.T, root, n node, goType reflect.Type) {
 			}
 		}
 	}
+	if goType == reflect.TypeFor[Metadata]() {
+		names = names[:len(wantNames)] // those behind them are extensions with a type
+	}
 	if diff := cmp.Diff(wantNames, names); diff != "" {
 		t.Errorf("%s: fields (-want +got):\n%s", goType.Name(), diff)
 	}

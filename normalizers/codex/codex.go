@@ -26,11 +26,13 @@ type mapper struct {
 	*core.Builder
 	*payload
 	st      *state
-	kind    lenient.Text    // type of the envelope: response_item, event_msg, ...; empty for a bare item
-	ordinal lenient.Number  // position of the record in its rollout
-	stamp   string          // time that the record states; empty where it states none
-	copied  bool            // the record is a copy of the history of another session
-	skip    core.SkipReason // why the record has no event; empty where its events are duplicates
+	kind    lenient.Text   // type of the envelope: response_item, event_msg, ...; empty for a bare item
+	ordinal lenient.Number // position of the record in its rollout
+	stamp   string         // time that the record states; empty where it states none
+	copied  bool           // the record is a copy of the history of another session
+
+	lastNotice core.Fingerprint // state.Notice in front of the record
+	skip       core.SkipReason  // why the record has no event; empty where its events are duplicates
 }
 
 // wireRecords are pooled, because one takes 2 KB. No event refers to its record.

@@ -26,10 +26,11 @@ func (m *mapper) startFork(spawned bool) bool {
 	st.Forked = st.Forked || fork || base != ""
 	marked := fork || m.ParentThreadID != "" || m.ThreadSource == "subagent"
 	st.Copied, st.Fork, st.CopyEnd, st.Weak = "", "", 0, marked && !fork
+	st.Alone = st.MetaID == "" || st.MetaID == id
 	st.Dated, st.Open = false, false
 	st.TurnIDs = statesTurnIDs(string(m.CLIVersion))
 	switch {
-	case fork && (end > 0 || isUUIDv7(id)):
+	case fork && (end > 0 || isUUIDv7(id) && !st.Alone):
 		st.Copied, st.CopyEnd = id, end
 	case marked:
 		st.Fork = id
@@ -44,7 +45,7 @@ func (m *mapper) followCopy() {
 	switch {
 	case st.Copied != "" && st.CopyEnd > 0 && m.ordinal.OK:
 		if int64(m.ordinal.Value) >= st.CopyEnd {
-			st.endCopy()
+			m.endCopy()
 		}
 	case m.kind == "session_meta":
 		if st.Fork != "" && m.ID != "" && string(m.ID) != st.MetaID {
@@ -52,7 +53,7 @@ func (m *mapper) followCopy() {
 		}
 	case m.kind == "token_usage_record":
 		if st.Copied != "" && string(m.ThreadID) == st.Copied {
-			st.endCopy()
+			m.endCopy()
 		}
 	case m.startsTurn():
 		m.followTurn()
@@ -63,13 +64,14 @@ func (m *mapper) followCopy() {
 // followTurn notes whether the turn that begins is copied or the fork's own.
 func (m *mapper) followTurn() {
 	st := m.st
-	if st.Copied == "" && st.Fork == "" {
+	if st.Copied == "" && (st.Fork == "" || st.Alone) {
+		st.Fork = "" // the parent's session_meta would have come before
 		return
 	}
 	own, stated := m.ownTurn()
 	switch {
 	case stated && own:
-		st.endCopy()
+		m.endCopy()
 	case stated:
 		st.beginCopy()
 		st.Open = false
@@ -80,7 +82,7 @@ func (m *mapper) followTurn() {
 	case m.TurnID != "" && m.kind == "turn_context":
 		st.Open = true
 	default:
-		st.endCopy()
+		m.endCopy()
 	}
 }
 
@@ -100,16 +102,24 @@ func (m *mapper) ownTurn() (own, stated bool) {
 	at, err := time.Parse(time.RFC3339Nano, m.stamp)
 	if started := m.StartedAt.Integer(); started != nil && err == nil {
 		st.Dated = true
-		return at.Unix() == *started, true
+		return at.Unix() == inSeconds(*started), true
 	}
 	return false, false
+}
+
+// inSeconds returns a time since 1970, in seconds or milliseconds, in seconds.
+func inSeconds(n int64) int64 {
+	if n >= 1e11 { // seconds reach it in the year 5138
+		return n / 1000
+	}
+	return n
 }
 
 // endOpenCopy ends a copy in which a turn began that may be the fork's own: it does at the
 // first tokens of that turn.
 func (m *mapper) endOpenCopy() {
 	if m.st.Open {
-		m.st.endCopy()
+		m.endCopy()
 		m.copied = false
 	}
 }
@@ -121,9 +131,14 @@ func (s *state) beginCopy() {
 	}
 }
 
-// endCopy ends the copy: what follows is the fork's own.
-func (s *state) endCopy() {
-	s.Copied, s.Fork, s.CopyEnd, s.Open = "", "", 0, false
+// endCopy ends the copy: what follows is the fork's own. No record of its own repeats the texts
+// that are pending.
+func (m *mapper) endCopy() {
+	st := m.st
+	if st.Copied != "" {
+		m.releasePending()
+	}
+	st.Copied, st.Fork, st.CopyEnd, st.Open = "", "", 0, false
 }
 
 // isUUIDv7 reports whether an id is a UUID of version 7, which begins with its time.

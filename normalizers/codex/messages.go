@@ -33,7 +33,7 @@ func (m *mapper) message() {
 // machine put into the conversation.
 func (m *mapper) userMessage() {
 	parts := m.Content.texts()
-	text, speech := typedText(parts)
+	text, speech := typedText(parts, m.joint())
 	if speech == core.SpeechInjected {
 		if !m.Content.hasAttachment() {
 			m.put(m.ID, core.DraftOf(core.SpeechInjected, text))
@@ -48,6 +48,9 @@ func (m *mapper) userMessage() {
 	if slices.Contains(m.dropPending(userText, userTexts(parts)), true) {
 		m.skip = core.SkipMirror
 		return
+	}
+	if text != "" {
+		text, _ = typedText(parts, m.joint()) // the event_msg in front of the message may have shown how it is joined
 	}
 	d := core.DraftOf(core.SpeechHuman, text)
 	d.Text = lenient.Text(text).Ptr()
@@ -83,11 +86,25 @@ func (m *mapper) agentParts(t envelopes.EventType, kind textKind, parts []string
 		m.skip = core.SkipMirror
 		return
 	}
-	m.put(m.ID, agentDraft(t, strings.Join(parts, "\n"), m.Session.Model))
+	joint := byLines
+	if kind == agentText {
+		joint = m.joint()
+	}
+	m.put(m.ID, agentDraft(t, strings.Join(parts, joint.text()), m.Session.Model))
+}
+
+// joint returns how the parts of a message are joined: as the last event_msg that repeated
+// several joins them; before the first, with nothing from 0.142 on.
+func (m *mapper) joint() joint {
+	version := m.Session.TextExtension("version")
+	if m.st.Joint == unjoined && core.IsVersion(version) && core.CompareVersions(version, "0.142") >= 0 {
+		return byNothing
+	}
+	return m.st.Joint
 }
 
 // agentMessage maps a message between agents. One of the root agent in its own rollout is what
-// the agent says.
+// the agent says, a task for the subagent whose rollout it is a prompt.
 func (m *mapper) agentMessage() {
 	m.noteParts(core.UnknownBlock, knownParts, &m.Content)
 	m.releasePending()
@@ -96,7 +113,33 @@ func (m *mapper) agentMessage() {
 		m.put(m.ID, agentDraft(envelopes.AssistantMessage, text, m.Session.Model))
 		return
 	}
+	if task, ok := newTask(text); ok && m.st.Agent != "" {
+		d := core.DraftOf(core.SpeechHuman, task)
+		d.Text = lenient.Text(task).Ptr()
+		m.put(m.ID, d)
+		return
+	}
 	m.put(m.ID, core.DraftOf(core.SpeechAgent, text))
+}
+
+// newTask returns the task in a message between agents, empty where it is encrypted; false
+// where the message is of another type.
+func newTask(text string) (string, bool) {
+	header, rest, _ := strings.Cut(text, "\n")
+	if strings.TrimSpace(header) != "Message Type: NEW_TASK" {
+		return "", false
+	}
+	for { // the rest of the header
+		line, behind, _ := strings.Cut(rest, "\n")
+		switch name, _, _ := strings.Cut(line, ":"); name {
+		case "Task name", "Sender":
+			rest = behind
+		case "Payload":
+			return strings.TrimSpace(behind), true
+		default:
+			return strings.TrimSpace(rest), true
+		}
+	}
 }
 
 // injectedPrefixes are the beginnings of texts that a machine puts into the conversation under
@@ -166,9 +209,9 @@ func behindBlock(s string) (string, bool) {
 // program put its own state, under headings too, in front of it.
 const requestHeading = "## My request for Codex:"
 
-// typedText returns what a human typed in the parts of a message, without what a machine
+// typedText returns what a human typed in the parts of a message, joined, without what a machine
 // added. A message of which a human typed nothing is injected; its text is all of it.
-func typedText(parts []string) (string, core.Speech) {
+func typedText(parts []string, j joint) (string, core.Speech) {
 	injected := func() (string, core.Speech) { return strings.Join(parts, "\n"), core.SpeechInjected }
 	var typed []string
 	for _, p := range parts {
@@ -179,7 +222,7 @@ func typedText(parts []string) (string, core.Speech) {
 	if len(typed) == 0 && len(parts) > 0 {
 		return injected()
 	}
-	text := strings.Join(typed, "\n")
+	text := strings.Join(typed, j.text())
 	if !strings.HasPrefix(strings.TrimSpace(text), "#") {
 		return text, core.SpeechHuman
 	}

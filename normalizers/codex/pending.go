@@ -1,6 +1,7 @@
 package codex
 
 import (
+	"cmp"
 	"slices"
 	"strconv"
 	"strings"
@@ -56,27 +57,57 @@ func (p *pendingText) size() int { return len(p.Text) + len(p.From.Raw) }
 // canonicalText is a text of a response_item that an event_msg may repeat: the whole text, or
 // one of its parts. Either one event_msg repeats the whole, or one repeats each part.
 type canonicalText struct {
-	Kind textKind         `json:"s,omitzero"`
-	Key  core.Fingerprint `json:"k"`
-	Part bool             `json:"p,omitzero"`
+	Kind  textKind         `json:"s,omitzero"`
+	Key   core.Fingerprint `json:"k"`
+	Part  bool             `json:"p,omitzero"`
+	Joint joint            `json:"j,omitzero"` // of a whole text: how its parts are joined
+}
+
+// joint is what stands between the parts of a text that is one whole.
+type joint int8
+
+const (
+	unjoined joint = iota // the text has one part, or is one
+	byLines
+	byNothing
+)
+
+// text returns what stands between two parts.
+func (j joint) text() string {
+	if j == byNothing {
+		return ""
+	}
+	return "\n"
 }
 
 // messageTexts returns the texts of a message that event_msgs may repeat: the whole, the plan
 // in it, and its parts, which come last.
 func messageTexts(kind textKind, parts []string) []canonicalText {
-	whole := strings.Join(parts, "\n")
-	out := []canonicalText{{kind, core.PromptKey(whole), false}}
-	if plan := core.TagContent(whole, "proposed_plan"); plan != "" {
-		out = append(out, canonicalText{kind, core.PromptKey(plan), false})
+	out := wholeTexts(kind, parts, func(j joint) string { return strings.Join(parts, j.text()) })
+	if plan := core.TagContent(strings.Join(parts, "\n"), "proposed_plan"); plan != "" {
+		out = append(out, canonicalText{Kind: kind, Key: core.PromptKey(plan)})
 	}
 	return append(out, partTexts(kind, parts)...)
+}
+
+// wholeTexts returns the whole of a text, its parts joined in either way.
+func wholeTexts(kind textKind, parts []string, join func(joint) string) []canonicalText {
+	if len(parts) < 2 {
+		return []canonicalText{{Kind: kind, Key: core.PromptKey(join(unjoined))}}
+	}
+	return []canonicalText{
+		{Kind: kind, Key: core.PromptKey(join(byLines)), Joint: byLines},
+		{Kind: kind, Key: core.PromptKey(join(byNothing)), Joint: byNothing},
+	}
 }
 
 // userTexts returns the texts of a prompt that event_msgs may repeat: what a human typed, the
 // whole, and its parts. An event_msg may leave out what a machine added.
 func userTexts(parts []string) []canonicalText {
-	typed, _ := typedText(parts)
-	out := []canonicalText{{userText, core.PromptKey(typed), false}}
+	out := wholeTexts(userText, parts, func(j joint) string {
+		typed, _ := typedText(parts, j)
+		return typed
+	})
 	out = append(out, messageTexts(userText, parts)...)
 	for i, p := range parts {
 		out[len(out)-len(parts)+i].Key = userKey(p)
@@ -86,7 +117,7 @@ func userTexts(parts []string) []canonicalText {
 
 // userKey returns the key of a prompt: that of what a human typed in it, else of all of it.
 func userKey(text string) core.Fingerprint {
-	text, _ = typedText([]string{text})
+	text, _ = typedText([]string{text}, unjoined)
 	return core.PromptKey(text)
 }
 
@@ -94,16 +125,20 @@ func userKey(text string) core.Fingerprint {
 func partTexts(kind textKind, parts []string) []canonicalText {
 	out := make([]canonicalText, len(parts))
 	for i, p := range parts {
-		out[i] = canonicalText{kind, core.PromptKey(p), true}
+		out[i] = canonicalText{Kind: kind, Key: core.PromptKey(p), Part: true}
 	}
 	return out
 }
 
-// eventText maps a text of an event_msg: a duplicate of a response_item, or pending. An empty
-// user text counts, for it may be a picture.
+// eventText maps a text of an event_msg: a duplicate of a response_item or of the event_msg in
+// front of it, or pending. An empty user text counts, for it may be a picture.
 func (m *mapper) eventText(kind textKind, text string) {
 	if strings.TrimSpace(text) == "" && kind != userText {
 		m.skip = core.SkipEmpty
+		return
+	}
+	if m.repeatsNotice(kind, text) {
+		m.skip = core.SkipMirror
 		return
 	}
 	key := core.PromptKey(text)
@@ -131,6 +166,7 @@ func (s *state) takeCanonical(kind textKind, key core.Fingerprint) bool {
 	if at < 0 {
 		return false
 	}
+	s.Joint = cmp.Or(s.Canonical[at].Joint, s.Joint)
 	var rest core.Window[canonicalText]
 	for i, t := range s.Canonical {
 		if i != at && (t.Kind != kind || t.Part && s.Canonical[at].Part) {
@@ -204,7 +240,7 @@ func (m *mapper) emitPending(p pendingText) {
 func (p *pendingText) draft() core.Draft {
 	switch p.Kind {
 	case userText:
-		text, speech := typedText([]string{p.Text})
+		text, speech := typedText([]string{p.Text}, unjoined)
 		d := core.DraftOf(speech, text)
 		if strings.TrimSpace(p.Text) == "" {
 			d.Text = nil
@@ -250,6 +286,7 @@ type matching struct {
 	emitted []bool // by index of texts: the pending text that matches was emitted before
 	some    bool   // a text is matched, so that no whole text may be
 	whole   bool   // a whole text is matched, so that nothing else may be
+	joint   joint  // how the parts of that one are joined
 }
 
 // open reports whether text i may still match a pending text.
@@ -263,6 +300,7 @@ func (x *matching) match(p *pendingText) bool {
 		if t.Kind == p.Kind && t.Key == p.Key && x.open(i) {
 			x.matched[i], x.emitted[i] = true, p.Emitted
 			x.some, x.whole = true, x.whole || !t.Part
+			x.joint = cmp.Or(t.Joint, x.joint)
 			return true
 		}
 	}
@@ -288,6 +326,7 @@ func (m *mapper) dropPending(kind textKind, texts []canonicalText) (emitted []bo
 		front = len(rest)
 	}
 	m.st.Pending = rest
+	m.st.Joint = cmp.Or(x.joint, m.st.Joint)
 	m.st.setCanonical(kind, &x)
 	m.release(releasable(rest[:front], kind))
 	return x.emitted

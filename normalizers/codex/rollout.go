@@ -29,6 +29,7 @@ func (m *mapper) rollout() {
 		m.put("", core.UnknownDraft())
 		return
 	}
+	m.lastNotice, m.st.Notice = m.st.Notice, core.Fingerprint{}
 	handle(m)
 }
 
@@ -78,7 +79,7 @@ var itemHandlers = map[lenient.Text]func(*mapper){
 	"tool_search_output":      (*mapper).output,
 	"web_search_call":         (*mapper).hostedTool,
 	"image_generation_call":   (*mapper).hostedTool,
-	"ghost_snapshot":          (*mapper).otherItem,
+	"ghost_snapshot":          (*mapper).ghostSnapshot,
 }
 
 // eventHandlers map the notices to the user interface.
@@ -105,6 +106,10 @@ var eventHandlers = map[lenient.Text]func(*mapper){
 	"background_event":              (*mapper).notice,
 	"deprecation_notice":            (*mapper).notice,
 	"turn_aborted":                  (*mapper).turnAborted,
+	"thread_settings_applied":       (*mapper).threadSettings,
+	"sub_agent_activity":            (*mapper).subagentActivity,
+	"entered_review_mode":           (*mapper).enterReview,
+	"exited_review_mode":            (*mapper).exitReview,
 	"thread_name_updated":           func(m *mapper) { m.putSystem(envelopes.SessionSummary, m.ThreadName) },
 	"agent_reasoning_section_break": (*mapper).heartbeat,
 	"exec_command_begin":            (*mapper).progress, // the call has a record of its own
@@ -117,14 +122,10 @@ var eventHandlers = map[lenient.Text]func(*mapper){
 	"task_started":                 (*mapper).meta,
 	"turn_started":                 (*mapper).meta,
 	"context_compacted":            (*mapper).meta,
-	"thread_settings_applied":      (*mapper).meta,
 	"thread_goal_updated":          (*mapper).meta,
 	"thread_rolled_back":           (*mapper).meta,
 	"undo_completed":               (*mapper).meta,
-	"entered_review_mode":          (*mapper).meta,
-	"exited_review_mode":           (*mapper).meta,
 	"guardian_assessment":          (*mapper).meta,
-	"sub_agent_activity":           (*mapper).meta,
 	"collab_agent_spawn_end":       (*mapper).meta,
 	"collab_agent_interaction_end": (*mapper).meta,
 	"collab_waiting_end":           (*mapper).meta,
@@ -149,6 +150,7 @@ func (m *mapper) runError() {
 
 // turnAborted emits why a turn ended before its time.
 func (m *mapper) turnAborted() {
+	m.releasePending()
 	m.putSystem(envelopes.Log, "turn aborted: "+cmp.Or(m.Reason, "unknown"))
 }
 
@@ -181,13 +183,20 @@ func (p *payload) itemType() lenient.Text {
 	}
 }
 
-// turnEnd emits the end of a turn, with the error that ended it. Its last_agent_message is the
+// turnEnd emits the end of a turn, with how long it took and the error that ended it. Its last_agent_message is the
 // third copy of a message and never an event.
 func (m *mapper) turnEnd() {
 	m.releasePending()
-	d := core.SystemDraft(envelopes.Meta, "")
+	facts := make(map[string]any)
+	if turn := (turnFact{countOf(m.DurationMS), countOf(m.FirstTokenMS)}); turn != (turnFact{}) {
+		facts["turn"] = turn
+	}
 	if lenient.IsValue(m.Error) {
-		d.Metadata = m.Session.MetadataWithError(turnError(m.Error))
+		facts["error"] = core.ProblemOf(turnError(m.Error))
+	}
+	d := core.SystemDraft(envelopes.Meta, "")
+	if len(facts) > 0 {
+		d.Metadata = m.Session.MetadataWithFacts(facts)
 	}
 	m.put("", d)
 }

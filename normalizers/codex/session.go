@@ -58,7 +58,8 @@ func (m *mapper) sessionMeta() {
 		st.Agent = core.Cut(string(m.ID), core.MaxName)
 	}
 	if !m.startFork(spawned) && string(m.ID) != st.MetaID {
-		st.Total, st.Pair = tokens{}, core.Fingerprint{} // another session begins: its total begins at zero
+		st.Total = tokens{} // another session begins: its total begins at zero
+		st.Counter++
 	}
 	st.MetaID = core.Cut(string(m.ID), core.MaxName)
 }

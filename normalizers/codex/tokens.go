@@ -75,7 +75,9 @@ func (i *tokenInfo) stated() *usage {
 }
 
 // pair identifies the two figures together: a token_count that is written again has the same.
-func (i *tokenInfo) pair() core.Fingerprint { return core.FingerprintOf("pair", i.key()) }
+func (i *tokenInfo) pair(counter int) core.Fingerprint {
+	return core.FingerprintOf("pair", strconv.Itoa(counter), i.key())
+}
 
 // key returns the two figures as a string.
 func (i *tokenInfo) key() string {
@@ -241,14 +243,12 @@ func (m *mapper) putUsage(use, fresh tokens, stated *usage, key lenient.Text) {
 }
 
 // count notes the figures of a token_count, and returns what they add, or that they repeat
-// earlier ones. A file with copied history repeats pairs that are not the last one, too.
+// earlier ones: the last pair, one of before a review, or one of copied history.
 func (m *mapper) count(info *tokenInfo) (use tokens, repeated bool) {
 	st := m.st
-	pair := info.pair()
-	_, seen := m.Session.APICalls.Get(pair)
-	repeated = pair == st.Pair || st.Forked && seen
+	pair := info.pair(st.Counter)
+	_, repeated = m.Session.APICalls.Get(pair)
 	before := st.Total
-	st.Pair = pair
 	if info.Total.OK {
 		st.Total = info.Total.Value.tokens()
 	}

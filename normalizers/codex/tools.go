@@ -16,17 +16,16 @@ const maxCallFiles = 8
 
 // toolCall is a call of a tool, whatever record states it.
 type toolCall struct {
-	id     lenient.Text     // call_id, and id of the event; empty where there is none
-	itemID lenient.Text     // id of the event of a call without a call_id
-	name   lenient.Text     // of the tool
-	args   jsontext.Value   // JSON, or a string that may hold JSON, a patch or code
-	files  []envelopes.File // files that the record states as changed
+	id    lenient.Text     // call_id, else id of the item; also the id of the event
+	name  lenient.Text     // of the tool
+	args  jsontext.Value   // JSON, or a string that may hold JSON, a patch or code
+	files []envelopes.File // files that the record states as changed
 }
 
 // call maps a response_item that calls a tool.
 func (m *mapper) call() {
 	m.releasePending()
-	call := toolCall{id: m.toolCallID(), itemID: m.ID, name: m.Name, args: m.Arguments}
+	call := toolCall{id: cmp.Or(m.toolCallID(), m.ID), name: m.Name, args: m.Arguments}
 	if call.name == "" {
 		call.name = m.hostedName()
 	}
@@ -115,7 +114,7 @@ func (m *mapper) emitCall(call toolCall) {
 		file = fileOf(text)
 		d.Touch(file, tool.Op)
 	}
-	if m.put(cmp.Or(call.id, call.itemID), d) && call.id != "" {
+	if m.put(call.id, d) && call.id != "" {
 		m.Session.RememberCall(string(call.id), core.Call{Tool: string(call.name), Channel: tool.Channel, Op: tool.Op, Path: file})
 	}
 }

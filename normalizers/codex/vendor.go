@@ -49,6 +49,7 @@ type state struct {
 	Copied    string                     `json:"copied,omitzero"`  // id of the fork whose copied history goes on; empty when none does
 	Fork      string                     `json:"fork,omitzero"`    // id of a session that copied history may follow
 	Weak      bool                       `json:"weak,omitzero"`    // Fork is a subagent, and may have no copied history at all
+	Alone     bool                       `json:"alone,omitzero"`   // the file has no session_meta but that of Fork
 	CopyEnd   int64                      `json:"until,omitzero"`   // ordinal of the first record behind the copied history; 0 where none is stated
 	TurnIDs   bool                       `json:"turns,omitzero"`   // the fork states ids of its turns
 	Dated     bool                       `json:"dated,omitzero"`   // turns of the fork state when they began
@@ -57,8 +58,12 @@ type state struct {
 	Agent     string                     `json:"agent,omitzero"`   // id of the subagent whose rollout it is
 	TurnID    string                     `json:"turn,omitzero"`    // id of the turn
 	Total     tokens                     `json:"total,omitzero"`   // the last running total
+	Counter   int                        `json:"counter,omitzero"` // how many sessions of the file began a total of their own
 	Ahead     tokens                     `json:"ahead,omitzero"`   // what token_usage_records of the turn state above its token_counts
-	Pair      core.Fingerprint           `json:"pair,omitzero"`    // the last pair of total and increment
+	Review    bool                       `json:"review,omitzero"`  // a review goes on
+	Outer     tokens                     `json:"outer,omitzero"`   // the running total in front of it
+	Notice    core.Fingerprint           `json:"notice,omitzero"`  // in a review: text of the last record, where that is a notice with one
+	Joint     joint                      `json:"joint,omitzero"`   // how the last event_msg that repeated several parts joins them
 	Canonical core.Window[canonicalText] `json:"said,omitzero"`    // texts of response_items that an event_msg may repeat
 	Pending   core.Window[pendingText]   `json:"pending,omitzero"` // event_msgs that a response_item may repeat
 	Search    *search                    `json:"search,omitzero"`  // web_search_end that waits one record for its call

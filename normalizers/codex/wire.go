@@ -88,6 +88,15 @@ type payload struct {
 	ResponseID     lenient.Text           `json:"response_id"`
 	Usage          lenient.Object[usage]  `json:"usage"`
 	ThreadUsage    lenient.Object[usage]  `json:"thread_token_usage"`
+
+	// Facts.
+	DurationMS    lenient.Number `json:"duration_ms"`
+	FirstTokenMS  lenient.Number `json:"time_to_first_token_ms"`
+	GhostCommit   jsontext.Value `json:"ghost_commit"`
+	AgentThreadID lenient.Text   `json:"agent_thread_id"`
+	AgentPath     lenient.Text   `json:"agent_path"`
+	ActivityKind  lenient.Text   `json:"kind"`
+	ReviewOutput  jsontext.Value `json:"review_output"`
 }
 
 type git struct {
@@ -101,8 +110,21 @@ type base struct {
 }
 
 type thread struct {
-	Model lenient.Text `json:"model"`
-	CWD   lenient.Text `json:"cwd"`
+	Model          lenient.Text              `json:"model"`
+	CWD            lenient.Text              `json:"cwd"`
+	Effort         lenient.Text              `json:"reasoning_effort"`
+	ApprovalPolicy lenient.Text              `json:"approval_policy"`
+	Active         lenient.Object[activated] `json:"active_permission_profile"`
+	Profile        lenient.Object[profile]   `json:"permission_profile"`
+}
+
+// activated and profile name the permissions of a thread.
+type activated struct {
+	ID lenient.Text `json:"id"`
+}
+
+type profile struct {
+	Type lenient.Text `json:"type"`
 }
 
 type invocation struct {

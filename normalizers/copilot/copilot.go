@@ -84,11 +84,12 @@ func (m *mapper) put(id lenient.Text, d core.Draft) bool {
 	return m.Emit(d)
 }
 
-// putSystem emits an event in which the runtime speaks.
-func (m *mapper) putSystem(t envelopes.EventType, text lenient.Text) {
+// putSystem emits an event in which the runtime speaks. It reports false when the session has
+// emitted the event before.
+func (m *mapper) putSystem(t envelopes.EventType, text lenient.Text) bool {
 	d := core.SystemDraft(t, text)
 	d.Identity = string(m.Data)
-	m.put(m.ID, d)
+	return m.put(m.ID, d)
 }
 
 // putError emits an error that the vendor reports.

@@ -71,15 +71,20 @@ func (m *mapper) sessionStart() {
 	m.Session.SetResumeID(string(m.data.SessionID))
 	m.Session.SetRoot(string(m.data.Context.Value.CWD))
 	m.setModel(m.data.SelectedModel)
-	m.putSystem(envelopes.SystemMessage, "")
+	if m.putSystem(envelopes.SystemMessage, "") {
+		m.st.Run = account{}
+	}
 }
 
 // sessionChange emits a change of the session, and then notes it: it holds for what follows.
 func (m *mapper) sessionChange() {
-	m.putSystem(envelopes.Meta, "")
+	first := m.putSystem(envelopes.Meta, "")
 	d := &m.data
 	switch m.Type {
 	case "session.resume":
+		if first {
+			m.st.Run = account{}
+		}
 		m.Session.SetRoot(string(d.Context.Value.CWD))
 		m.setModel(d.SelectedModel)
 	case "session.context_changed":

@@ -117,6 +117,88 @@ func TestShutdownBillsEachModel(t *testing.T) {
 	}
 }
 
+// run returns a run of a session: what begins it, a message of so many output tokens, and its
+// end with the totals of the models.
+func run(n int, begin string, output int, metrics members) [][]byte {
+	return [][]byte{
+		record(10*n, begin, members{"sessionId": "s1", "selectedModel": "gpt-5"}),
+		record(10*n+1, "assistant.message", members{"messageId": fmt.Sprint("m", n), "content": fmt.Sprint("answer ", n), "outputTokens": output}),
+		record(10*n+2, "session.shutdown", members{"modelMetrics": metrics}),
+	}
+}
+
+func TestShutdownStatesTheSessionOrTheRun(t *testing.T) {
+	t.Parallel()
+	message := func(output int) string {
+		return fmt.Sprintf("assistant_message gpt-5: input 0, output %d, thinking 0", output)
+	}
+	first := run(1, "session.resume", 300, members{"gpt-5": used(1_000, 300, 200, 0)})
+	billed := []string{message(300), "session_summary gpt-5: input 1000, output 0, thinking 0"}
+	for name, c := range map[string]struct {
+		lines [][]byte
+		want  []string
+	}{
+		"the session": {
+			run(2, "session.resume", 200, members{"gpt-5": used(1_800, 500, 300, 0)}),
+			[]string{message(200), "session_summary gpt-5: input 800, output 0, thinking 0"},
+		},
+		"the run": {
+			run(2, "session.resume", 200, members{"gpt-5": used(900, 200, 300, 0)}),
+			[]string{message(200), "session_summary gpt-5: input 900, output 0, thinking 0"},
+		},
+		"the run, of another model": {
+			run(2, "session.resume", 200, members{"claude-haiku-4.5": used(900, 150, 300, 0), "gpt-5": used(700, 50, 0, 0)}),
+			[]string{
+				message(200),
+				"session_summary claude-haiku-4.5: input 900, output 0, thinking 0",
+				"meta gpt-5: input 700, output 0, thinking 0",
+			},
+		},
+		"a run with more output than its messages": {
+			run(2, "session.resume", 200, members{"gpt-5": used(900, 260, 300, 0)}),
+			[]string{message(200), "session_summary gpt-5: input 900, output 60, thinking 0"},
+		},
+		"a run that ended without a word, and the next": {
+			append(run(2, "session.resume", 200, nil)[:2], run(3, "session.resume", 100, members{"gpt-5": used(400, 100, 0, 0)})...),
+			[]string{message(200), message(100), "session_summary gpt-5: input 400, output 0, thinking 0"},
+		},
+		"the run twice": {
+			append(run(2, "session.resume", 200, members{"gpt-5": used(900, 200, 300, 0)}),
+				record(30, "session.shutdown", members{"modelMetrics": members{"gpt-5": used(950, 200, 300, 0)}})),
+			[]string{message(200), "session_summary gpt-5: input 900, output 0, thinking 0", "session_summary gpt-5: input 50, output 0, thinking 0"},
+		},
+		"all of it read again": {
+			slices.Concat(run(2, "session.resume", 200, members{"gpt-5": used(900, 200, 300, 0)}), first,
+				run(2, "session.resume", 200, members{"gpt-5": used(900, 200, 300, 0)}), run(3, "session.resume", 100, members{"gpt-5": used(400, 100, 0, 0)})),
+			[]string{
+				message(200), "session_summary gpt-5: input 900, output 0, thinking 0",
+				message(100), "session_summary gpt-5: input 400, output 0, thinking 0",
+			},
+		},
+		"the run, of calls with records": {
+			[][]byte{
+				record(20, "session.resume", members{"selectedModel": "gpt-5"}),
+				record(21, "assistant.message", members{"messageId": "m2", "apiCallId": "c2", "content": "answer 2", "outputTokens": 200}),
+				record(22, "session.usage_record", members{"usage": members{"model": "gpt-5", "apiCallId": "c2", "inputTokens": 900, "outputTokens": 200}}),
+				record(23, "assistant.message", members{"messageId": "m3", "apiCallId": "c3", "content": "answer 3", "outputTokens": 100}),
+				record(24, "session.shutdown", members{"modelMetrics": members{"gpt-5": used(1_300, 300, 0, 0)}}),
+			},
+			[]string{
+				message(200),
+				"meta gpt-5: input 900, output 0, thinking 0",
+				"session_summary gpt-5: input 400, output 100, thinking 0",
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if got, want := bills(eventsOf(t, slices.Concat(first, c.lines)...)), slices.Concat(billed, c.want); !slices.Equal(got, want) {
+				t.Errorf("%q, want %q", got, want)
+			}
+		})
+	}
+}
+
 func TestReasoningCountsWhereMessagesCarriedTheOutput(t *testing.T) {
 	t.Parallel()
 	message := record(1, "assistant.message", members{"messageId": "m1", "content": "a", "outputTokens": 2_000})

@@ -13,9 +13,8 @@ import (
 )
 
 // Copilot states tokens up to three times: the output with the message, all of an API call in a
-// record of its own, and the total of the session at a clean exit. state.Billed is the sum over
-// all events, state.Models the sum of each model; each place bills only what it has above what
-// was billed (README.md, Tokens).
+// record of its own, and totals at a clean exit. Each place bills only what it has above what
+// events have carried: in the session, or since its last run began (README.md, Tokens).
 
 // figures are the tokens of an API call, or of a model: input includes what was read from and
 // written to the cache, output includes reasoning.
@@ -64,33 +63,38 @@ func callKey(call string) core.Fingerprint { return core.FingerprintOf("api", ca
 func (m *mapper) billMessage(event int) {
 	st := m.st
 	call := core.BoundID(string(cmp.Or(m.data.APICallID, m.data.MessageID, m.ID)))
-	billed, known := m.Session.APICalls.Get(callKey(call))
+	key := callKey(call)
+	if st.Recorded {
+		key = core.FingerprintOf("said", call) // that of the call is what its records state
+	}
+	stated, known := m.Session.APICalls.Get(key)
 	output := m.data.OutputTokens.Count()
-	sum := st.Billed.Plus(core.Consumption{Output: output - billed.Output})
-	more := sum.Output - st.Billed.Output
-	if st.Recorded || more <= 0 {
-		return
+	more := core.Consumption{Output: output - stated.Output}
+	if more.Output <= 0 || m.First < 0 && m.Duplicate && !known {
+		return // nothing new, or a repeated message, of so long ago that its call is not remembered
 	}
 	if event < 0 {
 		event = m.First
 	}
-	if event < 0 {
-		if m.Duplicate && !known {
-			return // a repeated message, of so long ago that its call is not remembered
-		}
+	if event < 0 && !st.Recorded {
 		if event = m.putUsage(); event < 0 {
 			return
 		}
 	}
-	billed.Output = output
 	if call != "" {
-		m.Session.APICalls.Put(callKey(call), billed)
+		m.Session.APICalls.Put(key, core.Consumption{Output: output})
 	}
-	st.Billed, st.Output = sum, output
-	st.addModel(m.model(), core.Consumption{Output: more})
+	st.Said = min(st.Said+more.Output, lenient.MaxExact)
+	if st.Recorded {
+		return
+	}
+	st.Output = output
+	before := st.All.Billed.Output
+	st.add(m.model(), more)
+	billed := st.All.Billed.Output - before
 	e := &m.Events[event].Event
-	e.Usage = &envelopes.Usage{Output: more, Key: call}
-	e.TokensOutput, e.TokensTotal = &more, new(more)
+	e.Usage = &envelopes.Usage{Output: billed, Key: call}
+	e.TokensOutput, e.TokensTotal = &billed, new(billed)
 }
 
 // putUsage emits an event for the tokens of a message that has no other. It returns its index;
@@ -137,10 +141,10 @@ func (m *mapper) billedOf(key string, now core.Consumption) core.Consumption {
 	return core.Consumption{}
 }
 
-// shutdown emits the end of a run. It bills what the totals of the models, over all runs of the
-// session, have above the sums so far: one event for each model, the first of them the end.
+// shutdown emits the end of a run, with what its totals have above what events have carried:
+// one event for each model, the first of them the end.
 func (m *mapper) shutdown() {
-	m.putSystem(envelopes.SessionSummary, "")
+	m.putFacts(envelopes.SessionSummary, m.accounts())
 	if m.First < 0 {
 		return
 	}
@@ -150,8 +154,9 @@ func (m *mapper) shutdown() {
 	}
 }
 
-// settle bills the totals of the models. Together they bill what their sum has above that of
-// the session: an event before may have named no model, or a model by another name.
+// settle bills the totals of the models. They are those of the session, or of the run that
+// ends where their output is less than that of all messages. Together they bill what their sum
+// has above the account: an event before may have named no model, or a model by another name.
 func (m *mapper) settle() {
 	used := m.data.Metrics.Value
 	m.noteModels(used)
@@ -159,11 +164,15 @@ func (m *mapper) settle() {
 	for _, u := range used {
 		total = total.Plus(u.Value.Usage.Value.consumption())
 	}
-	left := total.Minus(m.st.Billed)
+	account := &m.st.All
+	if total.Output < m.st.Said {
+		account = &m.st.Run
+	}
+	left := total.Minus(account.Billed)
 	event := m.First
 	for _, name := range slices.Sorted(maps.Keys(used)) {
 		f := used[name].Value.Usage.Value
-		more := lower(f.consumption().Minus(m.st.modelBilled(name)), left)
+		more := lower(f.consumption().Minus(account.of(name)), left)
 		if more == (core.Consumption{}) {
 			continue
 		}
@@ -197,11 +206,11 @@ func lower(a, b core.Consumption) core.Consumption {
 // unknown, not zero. Reasoning counts in tokens_thinking whatever event carried its output; in
 // usage only as far as the event has output of its own.
 func (m *mapper) bill(event int, more core.Consumption, model *string, key string, stated *figures) {
-	sum := m.st.Billed.Plus(more)
-	thinking := sum.Reasoning - m.st.Billed.Reasoning
-	u := sum.UsageSince(m.st.Billed, key)
-	m.st.Billed = sum
-	m.st.addModel(model, more)
+	before := m.st.All.Billed
+	m.st.add(model, more)
+	sum := &m.st.All.Billed
+	thinking := sum.Reasoning - before.Reasoning
+	u := sum.UsageSince(before, key)
 	if u == nil {
 		if thinking == 0 {
 			return
@@ -220,8 +229,14 @@ func (m *mapper) bill(event int, more core.Consumption, model *string, key strin
 	})
 }
 
-// maxModels is how many models of a session have sums of their own.
+// maxModels is how many models have sums of their own.
 const maxModels = 16
+
+// account is what events have carried since some record: the sum, and that of each model.
+type account struct {
+	Billed core.Consumption       `json:"sum,omitzero"`
+	Models core.Window[modelBill] `json:"of,omitzero"`
+}
 
 // modelBill is the sum of the events of one model.
 type modelBill struct {
@@ -229,9 +244,9 @@ type modelBill struct {
 	Billed core.Consumption `json:"b"`
 }
 
-// modelBilled returns the sum of a model.
-func (s *state) modelBilled(model string) core.Consumption {
-	for _, b := range s.Models {
+// of returns the sum of a model.
+func (a *account) of(model string) core.Consumption {
+	for _, b := range a.Models {
 		if b.Model == core.Cut(model, core.MaxName) {
 			return b.Billed
 		}
@@ -239,13 +254,20 @@ func (s *state) modelBilled(model string) core.Consumption {
 	return core.Consumption{}
 }
 
-// addModel adds to the sum of a model, where it is known.
-func (s *state) addModel(model *string, more core.Consumption) {
+// add adds to the sum, and to that of the model where it is known.
+func (a *account) add(model *string, more core.Consumption) {
+	a.Billed = a.Billed.Plus(more)
 	if model == nil {
 		return
 	}
 	name := core.Cut(*model, core.MaxName)
-	sum := s.modelBilled(name).Plus(more)
-	others := s.Models.Without(func(b modelBill) bool { return b.Model == name })
-	s.Models = others.Push(modelBill{name, sum}, maxModels, nil)
+	sum := a.of(name).Plus(more)
+	others := a.Models.Without(func(b modelBill) bool { return b.Model == name })
+	a.Models = others.Push(modelBill{name, sum}, maxModels, nil)
+}
+
+// add adds to the accounts of the session and of its run.
+func (s *state) add(model *string, more core.Consumption) {
+	s.All.add(model, more)
+	s.Run.add(model, more)
 }

@@ -48,6 +48,11 @@ var handlers = map[lenient.Text]func(*mapper){
 	"tool.execution_start":    (*mapper).started,
 	"tool.execution_complete": (*mapper).completed,
 
+	"hook.end":                 (*mapper).hookEnd,
+	"permission.requested":     (*mapper).permissionRequested,
+	"permission.completed":     (*mapper).permissionCompleted,
+	"session.usage_checkpoint": func(m *mapper) { m.putFacts(envelopes.Meta, m.accounts()) },
+
 	// A part of what a later record states in full.
 	"assistant.message_start":        (*mapper).progress,
 	"assistant.message_delta":        (*mapper).progress,
@@ -80,7 +85,6 @@ var handlers = map[lenient.Text]func(*mapper){
 	"factory.run_settled":                   (*mapper).meta,
 	"factory.run_started":                   (*mapper).meta,
 	"factory.run_updated":                   (*mapper).meta,
-	"hook.end":                              (*mapper).meta,
 	"hook.start":                            (*mapper).meta,
 	"mcp.headers_refresh_completed":         (*mapper).meta,
 	"mcp.headers_refresh_required":          (*mapper).meta,
@@ -91,8 +95,6 @@ var handlers = map[lenient.Text]func(*mapper){
 	"mcp.tools.list_changed":                (*mapper).meta,
 	"mcp_app.tool_call_complete":            (*mapper).meta,
 	"pending_messages.modified":             (*mapper).meta,
-	"permission.completed":                  (*mapper).meta,
-	"permission.requested":                  (*mapper).meta,
 	"sampling.completed":                    (*mapper).meta,
 	"sampling.requested":                    (*mapper).meta,
 	"session.autopilot_objective_changed":   (*mapper).meta,
@@ -127,7 +129,6 @@ var handlers = map[lenient.Text]func(*mapper){
 	"session.snapshot_rewind":               (*mapper).meta,
 	"session.todos_changed":                 (*mapper).meta,
 	"session.truncation":                    (*mapper).meta,
-	"session.usage_checkpoint":              (*mapper).meta,
 	"session.usage_info":                    (*mapper).meta,
 	"session.workspace_file_changed":        (*mapper).meta,
 	"session_limits_exhausted.completed":    (*mapper).meta,

@@ -2,6 +2,7 @@ package copilot
 
 import (
 	"embed"
+	"slices"
 	"time"
 
 	"tributary/envelopes"
@@ -61,12 +62,14 @@ type state struct {
 	Prompts   core.Window[core.Fingerprint] `json:"prompts,omitzero"` // system prompts that were emitted
 	Started   core.Window[core.Fingerprint] `json:"started,omitzero"` // calls emitted by their start that no message has requested yet
 	Reasoning lastReasoning                 `json:"thought,omitzero"`
-	Document  core.DocumentHead             `json:"doc,omitzero"`    // the entries that the document began with
-	Billed    core.Consumption              `json:"billed,omitzero"` // the sum of all events
-	Models    core.Window[modelBill]        `json:"models,omitzero"` // the sums of each model
-	Output    int64                         `json:"last,omitzero"`   // output tokens of the last message that was billed
-	Recorded  bool                          `json:"rec,omitzero"`    // API calls have records of their own
-	Version   string                        `json:"cli,omitzero"`    // of Copilot CLI
+	Document  core.DocumentHead             `json:"doc,omitzero"`   // the entries that the document began with
+	All       account                       `json:"all,omitzero"`   // of the session
+	Run       account                       `json:"run,omitzero"`   // since its last start or resumption
+	Said      int64                         `json:"said,omitzero"`  // output tokens that messages state
+	Output    int64                         `json:"last,omitzero"`  // output tokens of the last message that was billed
+	Recorded  bool                          `json:"rec,omitzero"`   // API calls have records of their own
+	Asked     core.Window[asked]            `json:"asked,omitzero"` // permissions that were asked for and not decided
+	Version   string                        `json:"cli,omitzero"`   // of Copilot CLI
 }
 
 // stateOf returns the state of Copilot CLI in a session.
@@ -78,7 +81,10 @@ func (s *state) Clone() core.State { c := *s; return &c }
 // Size implements [core.State].
 func (s *state) Size() int {
 	n := 256 + 12*(len(s.Prompts)+len(s.Started)) + s.Open.size() + len(s.Version)
-	for _, b := range s.Models {
+	for _, a := range s.Asked {
+		n += 48 + len(a.Call)
+	}
+	for _, b := range slices.Concat(s.All.Models, s.Run.Models) {
 		n += 96 + len(b.Model)
 	}
 	return n

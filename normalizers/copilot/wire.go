@@ -67,6 +67,12 @@ type data struct {
 	Telemetry        lenient.Object[telemetry] `json:"toolTelemetry"`
 	Shell            lenient.Object[block]     `json:"shellExecution"`
 
+	// Hooks and permissions.
+	HookType   lenient.Text                      `json:"hookType"`
+	RequestID  lenient.Text                      `json:"requestId"`
+	Permission lenient.Object[permissionRequest] `json:"permissionRequest"`
+	Prompt     lenient.Object[permissionRequest] `json:"promptRequest"`
+
 	// Notices.
 	Message      lenient.Text `json:"message"`
 	ErrorType    lenient.Text `json:"errorType"`
@@ -79,9 +85,12 @@ type data struct {
 	ShutdownType lenient.Text `json:"shutdownType"`
 	ErrorReason  lenient.Text `json:"errorReason"`
 
-	// Tokens.
+	// Tokens, requests and changes.
 	Usage   lenient.Object[figures]                            `json:"usage"`
 	Metrics lenient.Object[map[string]lenient.Object[metrics]] `json:"modelMetrics"`
+
+	PremiumRequests lenient.Number              `json:"totalPremiumRequests"`
+	CodeChanges     lenient.Object[codeChanges] `json:"codeChanges"`
 }
 
 type context struct {

@@ -95,23 +95,38 @@ func (s *Session) MetadataWith(more map[string]jsontext.Value) *envelopes.Metada
 	return &m
 }
 
+// Problem is an error that the vendor reports, as the metadata of an event has it.
+type Problem struct {
+	Code    *string `json:"code"`
+	Message *string `json:"message"`
+}
+
+// ProblemOf returns an error with what is stated of it.
+func ProblemOf(code, message string) Problem {
+	return Problem{lenient.Text(Cut(code, MaxName)).Ptr(), lenient.Text(Cut(message, MaxFieldText)).Ptr()}
+}
+
 // MetadataWithError is [Session.standardMetadata] with an error that the vendor reports,
 // also while no id is known.
 func (s *Session) MetadataWithError(code, message string) *envelopes.Metadata {
-	type problem struct {
-		Code    *string `json:"code"`
-		Message *string `json:"message"`
-	}
-	v, err := json.Marshal(problem{lenient.Text(Cut(code, MaxName)).Ptr(), lenient.Text(Cut(message, MaxFieldText)).Ptr()})
-	if err != nil {
-		return s.standardMetadata()
-	}
+	return s.MetadataWithFacts(map[string]any{"error": ProblemOf(code, message)})
+}
+
+// MetadataWithFacts is [Session.standardMetadata] with what a record states of itself, also while
+// no id is known. The facts are the members of metadata that the schema of the event has types for.
+func (s *Session) MetadataWithFacts(facts map[string]any) *envelopes.Metadata {
 	m := envelopes.Metadata{SessionID: lenient.Text(s.ResumeID).Ptr(), Model: lenient.Text(s.Model).Ptr()}
 	m.Extensions = maps.Clone(s.Extensions)
 	if m.Extensions == nil {
-		m.Extensions = make(map[string]jsontext.Value, 1)
+		m.Extensions = make(map[string]jsontext.Value, len(facts))
 	}
-	m.Extensions["error"] = v
+	for name, fact := range facts {
+		v, err := json.Marshal(fact)
+		if err != nil {
+			return s.standardMetadata()
+		}
+		m.Extensions[name] = v
+	}
 	return &m
 }
 

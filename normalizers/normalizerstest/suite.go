@@ -257,7 +257,11 @@ type CorpusFile struct {
 	Data []byte
 }
 
-// Corpus reads the files of a suite below TRIBUTARY_CORPUS; unset, the test is skipped.
+// Fresh is what the names of the files begin with that lie in the folder beside the corpus.
+const Fresh = "fresh/"
+
+// Corpus reads the files of a suite below TRIBUTARY_CORPUS; unset, the test is skipped. Logs that
+// came later lie beside it, in a folder of its name with -fresh behind it.
 // With -short only every tenth file is read.
 func Corpus(tb testing.TB, s Suite) []CorpusFile {
 	tb.Helper()
@@ -267,34 +271,45 @@ func Corpus(tb testing.TB, s Suite) []CorpusFile {
 	}
 	var out []CorpusFile
 	for _, folder := range s.Folders {
-		var names []string
-		err := filepath.WalkDir(filepath.Join(root, folder), func(path string, d os.DirEntry, err error) error {
-			if err == nil && d.Type().IsRegular() {
-				names = append(names, path)
-			}
-			return err
-		})
+		out = append(out, filesBelow(tb, root, folder, "")...)
+		if _, err := os.Stat(filepath.Join(root+"-fresh", folder)); err == nil {
+			out = append(out, filesBelow(tb, root+"-fresh", folder, Fresh)...)
+		}
+	}
+	return out
+}
+
+// filesBelow reads the files in a folder of a corpus; their names begin with prefix.
+func filesBelow(tb testing.TB, root, folder, prefix string) []CorpusFile {
+	tb.Helper()
+	var out []CorpusFile
+	var names []string
+	err := filepath.WalkDir(filepath.Join(root, folder), func(path string, d os.DirEntry, err error) error {
+		if err == nil && d.Type().IsRegular() {
+			names = append(names, path)
+		}
+		return err
+	})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	if len(names) == 0 {
+		tb.Fatalf("no file in %s of TRIBUTARY_CORPUS", folder)
+	}
+	slices.Sort(names)
+	for i, path := range names {
+		if testing.Short() && i%10 != 0 {
+			continue
+		}
+		data, err := os.ReadFile(path)
 		if err != nil {
 			tb.Fatal(err)
 		}
-		if len(names) == 0 {
-			tb.Fatalf("no file in %s of TRIBUTARY_CORPUS", folder)
+		name, err := filepath.Rel(root, path)
+		if err != nil {
+			tb.Fatal(err)
 		}
-		slices.Sort(names)
-		for i, path := range names {
-			if testing.Short() && i%10 != 0 {
-				continue
-			}
-			data, err := os.ReadFile(path)
-			if err != nil {
-				tb.Fatal(err)
-			}
-			name, err := filepath.Rel(root, path)
-			if err != nil {
-				tb.Fatal(err)
-			}
-			out = append(out, CorpusFile{Name: filepath.ToSlash(name), Data: data})
-		}
+		out = append(out, CorpusFile{Name: prefix + filepath.ToSlash(name), Data: data})
 	}
 	return out
 }

@@ -15,6 +15,7 @@ type codexCopy struct {
 	now   bool   // its copy goes on
 	fork  bool   // it is a fork by its own session_meta, not only a subagent
 	meta  string // the last session_meta of a session of the file itself
+	only  bool   // no session_meta of another session stands in front of that of the fork
 	until int64  // ordinal behind the copy; 0 when none is named
 	ids   bool   // turns state ids
 	dates bool   // turns state when they began
@@ -63,10 +64,10 @@ func (c *codexCopy) session(r Raw) bool {
 		until, _ = wholeNumber(of("history_base", "end_ordinal_exclusive"))
 	}
 	fork := isCodexFork(r) || base == "" && until > 0
-	*c = codexCopy{meta: id}
+	*c = codexCopy{meta: id, only: c.meta == "" || c.meta == id}
 	if fork || normalizerstest.Member[string](r.item, "parent_thread_id") != "" || normalizerstest.Member[string](r.item, "thread_source") == "subagent" {
 		c.child, c.until, c.fork = id, until, fork
-		c.now = fork && (codexV7.MatchString(id) || until > 0)
+		c.now = fork && (codexV7.MatchString(id) && !c.only || until > 0)
 		minor := 0
 		_, _ = fmt.Sscanf(normalizerstest.Member[string](r.item, "cli_version"), "0.%d", &minor) // 0 when it is none
 		c.ids = minor >= 118
@@ -76,7 +77,8 @@ func (c *codexCopy) session(r Raw) bool {
 
 // turn notes the beginning of a turn: of the fork, or of its parent.
 func (c *codexCopy) turn(r Raw) {
-	if c.child == "" {
+	if c.child == "" || c.only && !c.now {
+		c.child = "" // no parent has been named, so nothing of it follows
 		return
 	}
 	id := normalizerstest.Member[string](r.item, "turn_id")
@@ -89,7 +91,7 @@ func (c *codexCopy) turn(r Raw) {
 		c.now = id[:13] < c.child[:13]
 	case dated && err == nil && (c.now || c.fork):
 		c.dates, c.open = true, false
-		c.now = written.Unix() != began
+		c.now = began != written.Unix() && began/1000 != written.Unix() // in seconds or milliseconds
 	case !c.now, !c.dates && id != "" && r.Kind != "turn_context", !c.dates && id == "" && !c.ids:
 		c.now = false
 	default:

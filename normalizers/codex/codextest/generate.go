@@ -193,6 +193,9 @@ func (s *codexScript) prompt() {
 	if s.Chance(10) {
 		ide := "# Context from my IDE setup:\n\n## Open tabs:\n- a.go\n\n## My request for Codex:\n" + phrase
 		content, phrase = s.texts("input_text", ide), ide
+	} else if s.Chance(20) {
+		parts := []string{phrase + s.OneOf("", "\n"), s.phrase(), s.phrase()}
+		content, phrase = s.texts("input_text", parts...), strings.Join(parts, s.OneOf("", "", "\n"))
 	}
 	s.pair(
 		func() { s.item("message", map[string]any{"role": "user", "content": content}) },
@@ -208,7 +211,7 @@ func (s *codexScript) answer() {
 		parts := []string{fmt.Sprint(phrase, " first ", s.n), fmt.Sprint("second ", s.n)}
 		content, duplicates = s.texts("output_text", parts...), parts
 		if s.Chance(50) {
-			duplicates = []string{strings.Join(parts, "\n")}
+			duplicates = []string{strings.Join(parts, s.OneOf("", "\n"))}
 		}
 	}
 	s.pair(
@@ -236,7 +239,7 @@ func (s *codexScript) call() {
 	patch := "*** Begin Patch\n*** Update File: a.go\n@@\n-a\n+b\n*** Add File: b.py\n+x\n*** End Patch\n"
 	switch s.OneOf("shell", "exec_command", "apply_patch", "exec", "local", "mcp", "search") {
 	case "shell":
-		s.item("function_call", map[string]any{"name": "shell", "call_id": id, "arguments": `{"command":["bash","-lc","ls"]}`})
+		s.item("function_call", map[string]any{"name": "shell", s.OneOf("call_id", "call_id", "id"): id, "arguments": `{"command":["bash","-lc","ls"]}`})
 	case "exec_command":
 		s.item("function_call", map[string]any{"name": "exec_command", "call_id": id, "arguments": s.OneOf(`{"cmd":"ls"}`, `{"cmd":"apply_patch <<'EOF'\n*** Begin Patch\n*** Delete File: a.go\n*** End Patch\nEOF"}`, "not JSON {")})
 	case "apply_patch":
@@ -410,7 +413,11 @@ func (s *codexScript) context() {
 		p["turn_id"] = s.turn
 		started := map[string]any{"turn_id": s.turn}
 		if s.Chance(60) {
-			started["started_at"] = s.Now.Unix() - int64(rapid.SampledFrom([]int{0, 0, 0, 1, 600}).Draw(s.T, "s ago"))
+			at := s.Now.Unix() - int64(rapid.SampledFrom([]int{0, 0, 0, 1, 600}).Draw(s.T, "s ago"))
+			if s.Chance(30) {
+				at = at*1000 + 250
+			}
+			started["started_at"] = at
 		}
 		if s.Chance(90) {
 			s.event(s.OneOf("task_started", "turn_started"), started)
@@ -508,16 +515,40 @@ func (s *codexScript) notice() {
 		s.event("task_complete", map[string]any{"turn_id": s.turn, "last_agent_message": s.OneOf(append(s.messages, "x")...)})
 	case "review":
 		s.event("entered_review_mode", map[string]any{"target": map[string]any{"type": "uncommittedChanges"}})
+		s.review()
 		s.put("response_item", map[string]any{"type": "message", "id": "review_rollout_assistant", "role": "assistant", "content": s.texts("output_text", s.phrase())})
 		s.event("exited_review_mode", nil)
 	case "agents":
-		s.item("agent_message", map[string]any{"author": s.OneOf("/root", "/root/audit"), "recipient": "/root", "content": s.texts("input_text", s.phrase())})
+		header := s.OneOf("", "Message Type: NEW_TASK\nTask name: /root/audit\nSender: /root\nPayload:\n", "Message Type: NEW_TASK\nTask name: /root/audit\n")
+		s.item("agent_message", map[string]any{"author": s.OneOf("/root", "/root/audit"), "recipient": "/root", "content": s.texts("input_text", header+s.phrase())})
 		s.put("inter_agent_communication_metadata", map[string]any{"trigger_turn": true})
 	case "snapshot":
 		s.item("ghost_snapshot", map[string]any{"ghost_commit": map[string]any{"id": "2b41"}})
 	case "goal":
 		s.event("thread_goal_updated", map[string]any{"goal": map[string]any{"tokensUsed": 5}})
 	}
+}
+
+// review writes what a review has of its own: texts, each twice, and a running total that begins
+// at zero. The last token_count of before may come again behind it.
+func (s *codexScript) review() {
+	outer, last := s.total, s.last
+	s.total, s.last = [5]int{}, nil
+	for range rapid.IntRange(0, 4).Draw(s.T, "records of the review") {
+		switch s.OneOf("prompt", "thought", "tokens") {
+		case "prompt":
+			text := s.phrase()
+			s.duplicate("user", text)
+			s.duplicate("user", text)
+		case "thought":
+			text := s.phrase()
+			s.duplicate("thought", text)
+			s.duplicate("thought", text)
+		case "tokens":
+			s.tokens()
+		}
+	}
+	s.total, s.last = outer, last
 }
 
 // other are records that no one has seen yet, values that are no object, and lines again.

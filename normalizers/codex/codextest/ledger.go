@@ -97,8 +97,8 @@ type ledger map[string]*codexAccount
 type codexAccount struct {
 	sum    normalizerstest.Figures
 	total  codexUsage
-	last   string          // the last pair
-	pairs  map[string]bool // all pairs
+	pairs  map[string]bool // of total and increment
+	before *codexUsage     // the running total in front of the review that goes on
 	forked bool
 	meta   string
 	copy   codexCopy
@@ -130,6 +130,13 @@ func (l ledger) Add(session string, record []byte) {
 		a.forked = true
 	case r.Kind == "session_meta":
 		a.begin(r)
+	case r.Kind == "event_msg" && r.of == "entered_review_mode" && a.before == nil:
+		a.before = new(a.total)
+	case r.Kind == "event_msg" && r.of == "exited_review_mode" && a.before != nil:
+		if a.total.input+a.total.output < a.before.input+a.before.output {
+			a.total = *a.before
+		}
+		a.before = nil
 	case r.Kind == "event_msg" && r.of == "token_count":
 		a.count(normalizerstest.Member[any](r.item, "info"), copied)
 	case r.Kind == "response_item" && r.isOldOutput():
@@ -152,7 +159,7 @@ func (a *codexAccount) begin(r Raw) {
 	fork := isCodexFork(r) || start > 0 && !based
 	a.forked = a.forked || fork || based
 	if !fork && id != a.meta {
-		a.total, a.last = codexUsage{}, ""
+		a.total, a.pairs = codexUsage{}, make(map[string]bool)
 	}
 	a.meta = id
 }
@@ -207,8 +214,8 @@ func (a *codexAccount) count(info any, copied bool) {
 	hasTotal, hasLast := c.total != nil, c.last != nil
 	total, last := codexUsageOf(c.total), codexUsageOf(c.last)
 	pair := fmt.Sprint(hasTotal, total, hasLast, last)
-	repeated := pair == a.last || a.forked && a.pairs[pair]
-	a.last, a.pairs[pair] = pair, true
+	repeated := a.pairs[pair]
+	a.pairs[pair] = true
 	before := a.total
 	if hasTotal {
 		a.total = total

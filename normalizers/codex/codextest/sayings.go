@@ -20,6 +20,9 @@ var codexMachine = []string{
 	"Warning: The maximum number of unified exec processes you can keep open is",
 }
 
+// codexTask is a task for a subagent, behind the lines in front of it.
+var codexTask = regexp.MustCompile(`(?s)^Message Type: NEW_TASK[ \t]*(?:\n(?:Task name|Sender|Payload):[^\n]*)*(.*)$`)
+
 // codexTexts are the texts of a content, without the marks around a picture.
 func codexTexts(content any) (texts []string, pictures bool) {
 	switch c := content.(type) {
@@ -48,8 +51,8 @@ var (
 	codexRequest = regexp.MustCompile(`(?s)^\s*#.*?## My request for Codex:(.*)$`)
 )
 
-// codexTyped is what a human typed in some texts; false when it was a machine.
-func codexTyped(texts []string, pictures bool) (string, bool) {
+// codexTyped is what a human typed in some texts, joined; false when it was a machine.
+func codexTyped(texts []string, pictures bool, joint string) (string, bool) {
 	machine := func(t string) bool {
 		return slices.ContainsFunc(codexMachine, func(p string) bool { return strings.HasPrefix(strings.TrimSpace(t), p) })
 	}
@@ -72,7 +75,7 @@ func codexTyped(texts []string, pictures bool) (string, bool) {
 	if len(typed) == 0 {
 		return "", pictures
 	}
-	phrase := strings.Join(typed, "\n")
+	phrase := strings.Join(typed, joint)
 	if m := codexRequest.FindStringSubmatch(phrase); m != nil {
 		phrase = strings.TrimSpace(m[1])
 		return phrase, phrase != "" || pictures
@@ -94,22 +97,28 @@ type Saying struct {
 	whole     int      // of keys: so many are all of it, the others parts
 	taken     []bool   // of keys: a duplicate has it too
 	all       bool     // one that is all of it is taken
+	parts     []string // of a message: joined they are Text
+	joints    []string // of keys: how it joins the parts; empty where it does not
 	before    bool     // by one that stands before it
 	dropped   bool     // of a duplicate: its response_item is emitted instead
 	place     [2]int   // the record whose events it stands in front of, and its own
 }
 
-// take claims a text: all that is said, which leaves nothing, or one part of it.
-func (s *Saying) take(key string) bool {
+// take claims a text: all that is said, which leaves nothing, or one part of it. It returns how
+// the text joins the parts, empty where it joins none.
+func (s *Saying) take(key string) (joint string, ok bool) {
 	for i, k := range s.keys {
 		part := i >= s.whole
 		if k != key || s.taken[i] || s.all || !part && slices.Contains(s.taken, true) {
 			continue
 		}
 		s.taken[i], s.all = true, !part
-		return true
+		if i < len(s.joints) {
+			joint = s.joints[i]
+		}
+		return joint, true
 	}
-	return false
+	return "", false
 }
 
 // Sayings are what the records say, in the order in which it is emitted: each text
@@ -120,16 +129,20 @@ func Sayings(records []Raw) []*Saying {
 	for i, r := range records {
 		byRecord[i] = sayingsOf(i, r, agent >= 0 && i >= agent)
 	}
+	dropEchoes(records, byRecord)
 	var out []*Saying
 	tools := make(map[int]bool) // records about a tool
 	for _, t := range ToolsOf(records) {
 		tools[t.Call], tools[t.Result] = true, true
 	}
+	joints := make(map[int]string) // by the record that shows how parts are joined
 	var waited []*Saying
 	for i := range records {
 		for _, s := range byRecord[i] {
 			if s.Duplicate {
-				s.pair(records, byRecord, tools)
+				if at, joint := s.pair(records, byRecord, tools); joint != "" {
+					joints[at] = joint
+				}
 				// One that is emitted takes those with it that wait in front of it.
 				for _, o := range waited {
 					if !s.dropped && o.place[0] > s.place[0] {
@@ -140,6 +153,7 @@ func Sayings(records []Raw) []*Saying {
 			}
 		}
 	}
+	join(records, byRecord, joints)
 	emitted := make(map[string]bool)
 	for i, r := range records {
 		for _, s := range byRecord[i] {
@@ -160,14 +174,68 @@ func Sayings(records []Raw) []*Saying {
 	return out
 }
 
+// The two ways in which a duplicate joins the parts of a message.
+const (
+	byLines   = "lines"
+	byNothing = "nothing"
+)
+
+// join gives the messages of several parts their texts: joined as the last duplicate of several
+// parts has shown up to them, else with nothing from 0.142 on.
+func join(records []Raw, byRecord [][]*Saying, joints map[int]string) {
+	joint, version := "", ""
+	for i, r := range records {
+		joint = cmp.Or(joints[i], joint)
+		if r.Kind == "session_meta" && !r.Copied {
+			version = cmp.Or(normalizerstest.Member[string](r.item, "cli_version"), version)
+		}
+		minor := 0
+		_, _ = fmt.Sscanf(version, "0.%d", &minor) // 0 when it is none
+		for _, s := range byRecord[i] {
+			if joint == byNothing || joint == "" && minor >= 142 {
+				if s.parts != nil {
+					s.Text = strings.Join(s.parts, "")
+				}
+			}
+		}
+	}
+}
+
+// dropEchoes drops what a duplicate of a review states that the one in front of it has stated.
+func dropEchoes(records []Raw, byRecord [][]*Saying) {
+	reviewed := false
+	var last *Saying
+	for i, r := range records {
+		switch {
+		case r.bad, strings.Contains(r.Kind+r.of, "of_tomorrow"):
+			continue
+		case r.Kind == "event_msg" && r.of == "entered_review_mode":
+			reviewed = true
+		case r.Kind == "event_msg" && r.of == "exited_review_mode":
+			reviewed = false
+		}
+		before := last
+		last = nil
+		byRecord[i] = slices.DeleteFunc(byRecord[i], func(s *Saying) bool {
+			if !reviewed || !s.Duplicate {
+				return false
+			}
+			echo := before != nil && before.Who == s.Who && before.keys[0] == s.keys[0]
+			before, last = s, s
+			return echo
+		})
+	}
+}
+
 // pair looks for the response_item that states what a duplicate states: the last one of those
-// that are repeated at all, or one that follows before another record ends the wait.
-func (s *Saying) pair(records []Raw, byRecord [][]*Saying, tools map[int]bool) {
+// that are repeated at all, or one that follows before another record ends the wait. It returns
+// the record at which both are known, and how the duplicate joins the parts of the other.
+func (s *Saying) pair(records []Raw, byRecord [][]*Saying, tools map[int]bool) (at int, joint string) {
 	for j := s.At - 1; j >= 0; j-- {
 		k := slices.IndexFunc(byRecord[j], func(o *Saying) bool { return !o.Duplicate && o.Who == s.Who && len(o.keys) > 0 })
 		if k >= 0 {
-			if s.dropped = byRecord[j][k].take(s.keys[0]); s.dropped {
-				return
+			if joint, s.dropped = byRecord[j][k].take(s.keys[0]); s.dropped {
+				return s.At, joint
 			}
 			break
 		}
@@ -178,17 +246,21 @@ func (s *Saying) pair(records []Raw, byRecord [][]*Saying, tools map[int]bool) {
 			continue
 		}
 		for _, o := range byRecord[j] {
-			if !o.Duplicate && o.Who == s.Who && o.take(s.keys[0]) {
+			if o.Duplicate || o.Who != s.Who || records[s.At].Copied && !records[j].Copied {
+				continue
+			}
+			if joint, ok := o.take(s.keys[0]); ok {
 				s.dropped, o.before = true, true
 				s.place = [2]int{j, s.At - len(records)}
-				return
+				return j, joint
 			}
 		}
-		if tools[j] || !s.letsPass(records[j], byRecord[j]) {
+		if tools[j] || !s.letsPass(records[j], byRecord[j]) || records[s.At].Copied && !records[j].Copied {
 			break
 		}
 	}
 	s.place = [2]int{j, s.At - len(records)}
+	return j, ""
 }
 
 // letsPass reports whether a duplicate that waits goes on waiting beyond a record: it does so
@@ -213,7 +285,7 @@ func (s *Saying) letsPass(r Raw, says []*Saying) bool {
 	}
 	switch r.Kind {
 	case "event_msg":
-		return r.of != "task_complete" && r.of != "turn_complete"
+		return !slices.Contains([]string{"task_complete", "turn_complete", "turn_aborted", "exited_review_mode"}, r.of)
 	case "response_item", "":
 		return !r.isToolItem() && item != "agent_message" && item != "ghost_snapshot" && item != "header"
 	default: // what no one knows ends no wait
@@ -233,6 +305,10 @@ func sayingsOf(at int, r Raw, subagent bool) []*Saying {
 		say.message(r)
 	case r.of == "agent_message" && normalizerstest.Member[string](r.item, "author") == "/root" && !subagent:
 		say.add("assistant", betweenAgents(normalizerstest.Member[any](r.item, "content")), 0)
+	case r.of == "agent_message" && subagent:
+		if task := codexTask.FindStringSubmatch(betweenAgents(normalizerstest.Member[any](r.item, "content"))); task != nil {
+			say.add("human", strings.TrimSpace(task[1]), 0)
+		}
 	case r.of == "reasoning":
 		say.reasoning(r)
 	case r.of == "item.completed":
@@ -261,7 +337,7 @@ func (l *recordSayings) add(who, text string, whole int, keys ...string) *Saying
 func (l *recordSayings) addDuplicate(who, text string) {
 	stated := strings.TrimSpace(text) != ""
 	if who == "human" {
-		text, stated = codexTyped([]string{text}, !stated)
+		text, stated = codexTyped([]string{text}, !stated, "\n")
 	}
 	if stated {
 		l.add(who, text, 1, text).Duplicate = true
@@ -302,24 +378,37 @@ func (l *recordSayings) message(r Raw) {
 		plan, _, _ = strings.Cut(plan, "</proposed_plan>")
 		keys = append(keys, plan)
 	}
-	whole := len(keys)
-	keys = append(keys, texts...)
+	var parts, joints []string
+	if len(texts) > 1 {
+		keys = append(slices.Insert(keys, 1, strings.Join(texts, "")), texts...)
+		parts, joints = texts, []string{byLines, byNothing}
+	} else {
+		keys = append(keys, texts...)
+	}
+	whole := len(keys) - len(texts)
 	switch normalizerstest.Member[string](r.item, "role") {
 	case "assistant":
 		if len(texts) > 0 {
-			l.add("assistant", joined, whole, keys...)
+			s := l.add("assistant", joined, whole, keys...)
+			s.parts, s.joints = parts, joints
 		}
 	case "user":
-		phrase, human := codexTyped(texts, pictures)
+		phrase, human := codexTyped(texts, pictures, "\n")
 		if !human {
 			return
 		}
 		for i, t := range texts {
-			if part, human := codexTyped([]string{t}, false); human {
+			if part, human := codexTyped([]string{t}, false, "\n"); human {
 				keys[whole+i] = part
 			}
 		}
-		l.add("human", phrase, whole+1, append([]string{phrase}, keys...)...)
+		if len(texts) < 2 {
+			l.add("human", phrase, whole+1, append([]string{phrase}, keys...)...)
+			return
+		}
+		bare, _ := codexTyped(texts, pictures, "")
+		s := l.add("human", phrase, whole+2, append([]string{phrase, bare}, keys...)...)
+		s.parts, s.joints = []string{bare}, append(slices.Clone(joints), joints...)
 	}
 }
 

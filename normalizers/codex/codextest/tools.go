@@ -117,7 +117,7 @@ func ToolsOf(records []Raw) []*Tool {
 			u.end(i, id)
 		case r.Kind != "response_item" && r.Kind != "":
 		case slices.Contains(callItems, typed):
-			u.call(i, id, typed)
+			u.call(i, cmp.Or(id, normalizerstest.Member[string](r.item, "id")), typed)
 		case slices.Contains(outputItems, typed):
 			u.output(i, id)
 		case slices.Contains(finishedItems, typed):

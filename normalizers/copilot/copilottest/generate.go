@@ -16,6 +16,7 @@ type copilotScript struct {
 	n        int              // ids so far
 	calls    []map[string]any // requested or started
 	used     map[string]int   // of the session
+	before   int              // output of the session in front of its run
 	timeline []any
 }
 
@@ -85,6 +86,7 @@ func (s *copilotScript) start() {
 }
 
 func (s *copilotScript) resume() {
+	s.before = s.used["outputTokens"]
 	s.put("session.resume", "", map[string]any{"resumeTime": s.Stamp(), "eventCount": len(s.Lines), "selectedModel": s.OneOf("auto", "claude-haiku-4.5")})
 }
 
@@ -259,9 +261,14 @@ func (s *copilotScript) usage() {
 	s.put("session.usage_record", "", map[string]any{"usage": u})
 }
 
-// shutdown ends a run with the total so far, or with less, as after a rewind.
+// shutdown ends a run with the total so far, or with that of the run, or with another one, as
+// after a rewind.
 func (s *copilotScript) shutdown() {
 	metrics := map[string]any{}
+	output := s.used["outputTokens"]
+	if s.Chance(40) {
+		output -= s.before
+	}
 	for _, model := range []string{"gpt-5-mini", "claude-haiku-4.5"} {
 		if s.Chance(30) {
 			continue
@@ -269,7 +276,7 @@ func (s *copilotScript) shutdown() {
 		read, write := s.figure(), s.figure()
 		s.used[model] += s.figure()
 		metrics[model] = map[string]any{"requests": map[string]any{"count": 1}, "usage": map[string]any{
-			"inputTokens": s.used[model] + read + write, "outputTokens": s.used["outputTokens"], "cacheReadTokens": read, "cacheWriteTokens": write, "reasoningTokens": s.used["outputTokens"] / 2,
+			"inputTokens": s.used[model] + read + write, "outputTokens": output, "cacheReadTokens": read, "cacheWriteTokens": write, "reasoningTokens": output / 2,
 		}}
 	}
 	s.put("session.shutdown", "", map[string]any{"shutdownType": "routine", "modelMetrics": metrics})

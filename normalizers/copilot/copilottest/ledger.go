@@ -10,20 +10,39 @@ import (
 	"tributary/normalizers/normalizerstest"
 )
 
-// ledger counts the tokens of every session (README.md, Tokens): the records
-// of usage, else what the messages state, and the total of a session where it is more.
+// ledger counts the tokens of every session (README.md, Tokens): the records of usage, else what
+// the messages state, and the totals at the end of a run where they are more.
 type ledger map[string]*copilotBill
 
 type copilotBill struct {
 	calls     map[string]normalizerstest.Figures // the figures emitted for each API call
-	seen      map[string]bool                    // records of usage
+	said      map[string]int64                   // the output that messages state of each call
+	seen      map[string]bool                    // records
 	sum       normalizerstest.Figures
 	reasoning int64 // stated so far
 	emitted   int64 // of it
 	recorded  bool
 	last      int64
-	model     string                             // of the main conversation
-	models    map[string]normalizerstest.Figures // what was emitted of each model
+	model     string     // of the main conversation
+	spendings []spending // what was emitted, in order
+	run       int        // how many of them stand in front of the last start or resumption
+}
+
+// spending is what was emitted of a model at once.
+type spending struct {
+	model string
+	parts normalizerstest.Figures
+}
+
+// spentOn sums up spendings, of a model or of all.
+func spentOn(spendings []spending, model string, all bool) normalizerstest.Figures {
+	var sum normalizerstest.Figures
+	for _, s := range spendings {
+		if all || s.model == model {
+			sum.Add(s.parts)
+		}
+	}
+	return sum
 }
 
 // isModel reports whether a name is that of a model.
@@ -47,15 +66,6 @@ func (b *copilotBill) follow(v, d any) string {
 		return ""
 	default:
 		return b.model
-	}
-}
-
-// spent adds to what was emitted of a model.
-func (b *copilotBill) spent(model string, more normalizerstest.Figures) {
-	if model != "" {
-		sum := b.models[model]
-		sum.Add(more)
-		b.models[model] = sum
 	}
 }
 
@@ -86,26 +96,28 @@ func most(f, g normalizerstest.Figures) normalizerstest.Figures {
 func (l ledger) Add(session string, record []byte) {
 	b := l[session]
 	if b == nil {
-		b = &copilotBill{calls: make(map[string]normalizerstest.Figures), seen: make(map[string]bool), models: make(map[string]normalizerstest.Figures)}
+		b = &copilotBill{calls: make(map[string]normalizerstest.Figures), said: make(map[string]int64), seen: make(map[string]bool)}
 		l[session] = b
 	}
 	v := normalizerstest.Parse(record)
 	id, d := normalizerstest.Member[string](v, "id"), normalizerstest.Member[any](v, "data")
+	again := id + "\x00" + string(record)
+	if id != "" && b.seen[again] {
+		return
+	}
+	b.seen[again] = true
 	model := b.follow(v, d)
 	switch kind := normalizerstest.Member[string](v, "type"); kind {
 	case "assistant.message":
 		b.message(id, d, model)
 	case "session.usage_record", "assistant.usage":
-		again := id + "\x00" + string(record)
-		if id != "" && b.seen[again] {
-			return
-		}
-		b.seen[again] = true
 		u := d
 		if kind == "session.usage_record" {
 			u = normalizerstest.Member[any](d, "usage")
 		}
 		b.usage(cmp.Or(normalizerstest.Member[string](u, "apiCallId"), normalizerstest.Member[string](d, "apiCallId"), normalizerstest.Member[string](u, "accounting", "usageId")), u, model)
+	case "session.start", "session.resume":
+		b.run = len(b.spendings)
 	case "session.shutdown":
 		b.shutdown(normalizerstest.Member[map[string]any](d, "modelMetrics"))
 	}
@@ -127,11 +139,13 @@ func usageOf(v any) normalizerstest.Figures {
 // message counts the output that a message states, until the session has records of usage.
 func (b *copilotBill) message(id string, d any, model string) {
 	key := cmp.Or(normalizerstest.Member[string](d, "apiCallId"), normalizerstest.Member[string](d, "messageId"), id)
-	more := count(d, "outputTokens") - b.calls[key].Output
+	output := count(d, "outputTokens")
+	b.said[key] = max(b.said[key], output)
+	more := output - b.calls[key].Output
 	if b.recorded || more <= 0 {
 		return
 	}
-	b.last = count(d, "outputTokens")
+	b.last = output
 	if key != "" {
 		f := b.calls[key]
 		f.Output = b.last
@@ -139,7 +153,7 @@ func (b *copilotBill) message(id string, d any, model string) {
 	}
 	b.sum.Output += more
 	b.sum.UsageOutput += more
-	b.spent(model, normalizerstest.Figures{Output: more})
+	b.spendings = append(b.spendings, spending{model, normalizerstest.Figures{Output: more}})
 }
 
 // usage counts what a record of usage states of an API call beyond what was counted before.
@@ -154,34 +168,40 @@ func (b *copilotBill) usage(key string, u any, model string) {
 	if own := normalizerstest.Member[string](u, "model"); isModel(own) {
 		model = own
 	}
-	b.grow(rest(now, was))
-	b.spent(model, rest(now, was))
+	b.grow(model, rest(now, was))
 	if key != "" {
 		b.calls[key] = most(now, was)
 	}
 }
 
-// shutdown counts what the totals of the session state, model by model, beyond what was counted.
+// shutdown counts what the totals state, model by model, beyond what was counted: in the session,
+// or since the run began, where the messages of the session have more output than the totals.
 func (b *copilotBill) shutdown(metrics map[string]any) {
 	var total normalizerstest.Figures
 	for _, m := range metrics {
 		total.Add(usageOf(normalizerstest.Member[any](m, "usage")))
 	}
-	stated := b.sum
-	stated.Thinking = b.reasoning
-	left := rest(total, stated)
+	said := int64(0)
+	for _, output := range b.said {
+		said += output
+	}
+	counted := b.spendings
+	if total.Output < said {
+		counted = b.spendings[b.run:]
+	}
+	left := rest(total, spentOn(counted, "", true))
 	for _, name := range slices.Sorted(maps.Keys(metrics)) {
 		now := usageOf(normalizerstest.Member[any](metrics[name], "usage"))
-		more := least(rest(now, b.models[name]), left)
+		more := least(rest(now, spentOn(counted, name, false)), left)
 		left = rest(left, more)
-		b.grow(more)
-		b.spent(name, more)
+		b.grow(name, more)
 	}
 }
 
 // grow adds to the sum. An event cannot carry more reasoning than output: what is left
 // comes with the next one. tokens_thinking has all of it at once.
-func (b *copilotBill) grow(more normalizerstest.Figures) {
+func (b *copilotBill) grow(model string, more normalizerstest.Figures) {
+	b.spendings = append(b.spendings, spending{model, more})
 	b.reasoning += more.Thinking
 	reasoning := min(b.reasoning-b.emitted, more.Output)
 	b.emitted += reasoning

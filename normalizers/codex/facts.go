@@ -1,0 +1,158 @@
+package codex
+
+import (
+	"github.com/go-json-experiment/json/jsontext"
+
+	"tributary/envelopes"
+	"tributary/normalizers/core"
+	"tributary/normalizers/lenient"
+)
+
+// What some records state of themselves is in the metadata of their event (README.md, Facts). The
+// types here are those of the schema of the event.
+
+// putFact emits a meta event with a fact in its metadata.
+func (m *mapper) putFact(name string, fact any) {
+	d := core.SystemDraft(envelopes.Meta, "")
+	d.Metadata = m.Session.MetadataWithFacts(map[string]any{name: fact})
+	m.put("", d)
+}
+
+// nameOf returns a text that is a name, of bounded length; nil where there is none.
+func nameOf(t lenient.Text) *string { return lenient.Text(core.Cut(string(t), core.MaxName)).Ptr() }
+
+// countOf returns a count; nil where there is none.
+func countOf(n lenient.Number) *int64 {
+	if !n.OK || n.Value < 0 {
+		return nil
+	}
+	return new(n.Count())
+}
+
+// turnFact is how long a turn took.
+type turnFact struct {
+	DurationMS         *int64 `json:"durationMs,omitzero"`
+	TimeToFirstTokenMS *int64 `json:"timeToFirstTokenMs,omitzero"`
+}
+
+// snapshotFact is a commit that keeps the state of the working tree.
+type snapshotFact struct {
+	Commit *string `json:"commit,omitzero"`
+	Parent *string `json:"parent,omitzero"`
+}
+
+// ghostSnapshot emits a snapshot of the working tree.
+func (m *mapper) ghostSnapshot() {
+	m.releasePending()
+	var commit struct {
+		ID     lenient.Text `json:"id"`
+		Parent lenient.Text `json:"parent"`
+	}
+	lenient.ReadObject(m.GhostCommit, &commit)
+	m.putFact("ghostSnapshot", snapshotFact{nameOf(commit.ID), nameOf(commit.Parent)})
+}
+
+// settingsFact are settings of the thread.
+type settingsFact struct {
+	Model          *string `json:"model,omitzero"`
+	Effort         *string `json:"effort,omitzero"`
+	ApprovalPolicy *string `json:"approvalPolicy,omitzero"`
+	Permissions    *string `json:"permissions,omitzero"`
+}
+
+// threadSettings emits settings that hold from now on.
+func (m *mapper) threadSettings() {
+	s := &m.ThreadSettings.Value
+	permissions := s.Active.Value.ID
+	if permissions == "" {
+		permissions = s.Profile.Value.Type
+	}
+	m.putFact("threadSettings", settingsFact{nameOf(s.Model), nameOf(s.Effort), nameOf(s.ApprovalPolicy), nameOf(permissions)})
+}
+
+// subagentFact is what a subagent does.
+type subagentFact struct {
+	ThreadID *string `json:"threadId,omitzero"`
+	Path     *string `json:"path,omitzero"`
+	Activity *string `json:"activity,omitzero"`
+}
+
+// subagentActivity emits what a subagent does, in the rollout of the agent that started it.
+func (m *mapper) subagentActivity() {
+	m.putFact("subagent", subagentFact{nameOf(m.AgentThreadID), nameOf(m.AgentPath), nameOf(m.ActivityKind)})
+}
+
+// maxFindings is how many findings of a review an event has.
+const maxFindings = 64
+
+// reviewFact is the outcome of a review.
+type reviewFact struct {
+	Correctness *string       `json:"correctness,omitzero"`
+	Explanation *string       `json:"explanation,omitzero"`
+	Confidence  *float64      `json:"confidence,omitzero"`
+	Findings    []findingFact `json:"findings"`
+}
+
+// findingFact is a finding of a review, without its text.
+type findingFact struct {
+	Title      *string  `json:"title,omitzero"`
+	Priority   *int64   `json:"priority,omitzero"`
+	Confidence *float64 `json:"confidence,omitzero"`
+	Path       *string  `json:"path,omitzero"`
+	StartLine  *int64   `json:"startLine,omitzero"`
+	EndLine    *int64   `json:"endLine,omitzero"`
+}
+
+// reviewOutput is the outcome of a review as Codex states it.
+type reviewOutput struct {
+	Findings    lenient.List[finding] `json:"findings"`
+	Correctness lenient.Text          `json:"overall_correctness"`
+	Explanation lenient.Text          `json:"overall_explanation"`
+	Confidence  lenient.Number        `json:"overall_confidence_score"`
+}
+
+type finding struct {
+	Title      lenient.Text   `json:"title"`
+	Priority   lenient.Number `json:"priority"`
+	Confidence lenient.Number `json:"confidence_score"`
+	Location   struct {
+		Path  lenient.Text `json:"absolute_file_path"`
+		Lines struct {
+			Start lenient.Number `json:"start"`
+			End   lenient.Number `json:"end"`
+		} `json:"line_range"`
+	} `json:"code_location"`
+}
+
+// readReview reads the outcome of a review.
+func readReview(v jsontext.Value) reviewFact {
+	var r reviewOutput
+	lenient.ReadObject(v, &r)
+	fact := reviewFact{
+		Correctness: nameOf(r.Correctness),
+		Explanation: lenient.Text(core.Cut(string(r.Explanation), core.MaxFieldText)).Ptr(),
+		Confidence:  numberOf(r.Confidence),
+		Findings:    make([]findingFact, 0, min(len(r.Findings), maxFindings)),
+	}
+	for i := range r.Findings[:min(len(r.Findings), maxFindings)] {
+		f := &r.Findings[i]
+		at := &f.Location
+		fact.Findings = append(fact.Findings, findingFact{
+			Title:      nameOf(f.Title),
+			Priority:   f.Priority.Integer(),
+			Confidence: numberOf(f.Confidence),
+			Path:       lenient.Text(core.Cut(string(at.Path), core.MaxPath)).Ptr(),
+			StartLine:  countOf(at.Lines.Start),
+			EndLine:    countOf(at.Lines.End),
+		})
+	}
+	return fact
+}
+
+// numberOf returns a number; nil where there is none.
+func numberOf(n lenient.Number) *float64 {
+	if !n.OK {
+		return nil
+	}
+	return &n.Value
+}

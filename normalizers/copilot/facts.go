@@ -1,0 +1,143 @@
+package copilot
+
+import (
+	"cmp"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"tributary/envelopes"
+	"tributary/normalizers/core"
+	"tributary/normalizers/lenient"
+)
+
+// What some records state of themselves is in the metadata of their event (README.md, Facts). The
+// types here are those of the schema of the event.
+
+// putFacts emits an event in which the runtime speaks, with facts in its metadata.
+func (m *mapper) putFacts(t envelopes.EventType, facts map[string]any) {
+	d := core.SystemDraft(t, "")
+	d.Identity = string(m.Data)
+	if len(facts) > 0 {
+		d.Metadata = m.Session.MetadataWithFacts(facts)
+	}
+	m.put(m.ID, d)
+}
+
+// nameOf returns a text that is a name, of bounded length; nil where there is none.
+func nameOf(t lenient.Text) *string { return lenient.Text(core.Cut(string(t), core.MaxName)).Ptr() }
+
+// hookFact is a hook that ran.
+type hookFact struct {
+	Type    *string `json:"type,omitzero"`
+	Success bool    `json:"success"`
+}
+
+// hookEnd emits the end of a hook, with its error where it failed.
+func (m *mapper) hookEnd() {
+	if string(m.data.Success) != "false" {
+		m.meta()
+		return
+	}
+	facts := map[string]any{"hook": hookFact{nameOf(m.data.HookType), false}}
+	if lenient.IsValue(m.data.Error) {
+		facts["error"] = core.ProblemOf(m.data.problem())
+	}
+	m.putFacts(envelopes.Meta, facts)
+}
+
+// permissionFact is a permission that was asked for, or the decision about it.
+type permissionFact struct {
+	RequestID  *string `json:"requestId,omitzero"`
+	ToolCallID *string `json:"toolCallId,omitzero"`
+	Kind       *string `json:"kind,omitzero"`
+	Decision   *string `json:"decision,omitzero"`
+}
+
+// maxAsked is how many permissions are remembered that were asked for and not decided.
+const maxAsked = 16
+
+// asked is a permission that was asked for: only the request names the call.
+type asked struct {
+	Request core.Fingerprint `json:"r"`
+	Call    string           `json:"c"`
+}
+
+// permissionRequest is what a permission is asked for.
+type permissionRequest struct {
+	Kind       lenient.Text `json:"kind"`
+	ToolCallID lenient.Text `json:"toolCallId"`
+}
+
+// permissionRequested emits that a permission is asked for.
+func (m *mapper) permissionRequested() {
+	asks := &m.data.Permission.Value
+	call := cmp.Or(asks.ToolCallID, m.data.Prompt.Value.ToolCallID, m.data.ToolCallID)
+	if id := core.BoundID(string(call)); id != "" && m.data.RequestID != "" {
+		m.st.Asked = m.st.Asked.Push(asked{core.FingerprintOf(string(m.data.RequestID)), id}, maxAsked, nil)
+	}
+	m.putFacts(envelopes.Meta, map[string]any{
+		"permission": permissionFact{RequestID: nameOf(m.data.RequestID), ToolCallID: nameOf(call), Kind: nameOf(asks.Kind)},
+	})
+}
+
+// permissionCompleted emits the decision about a permission.
+func (m *mapper) permissionCompleted() {
+	call := m.data.ToolCallID
+	request := core.FingerprintOf(string(m.data.RequestID))
+	m.st.Asked = m.st.Asked.Without(func(a asked) bool {
+		if a.Request != request {
+			return false
+		}
+		call = cmp.Or(call, lenient.Text(a.Call))
+		return true
+	})
+	m.putFacts(envelopes.Meta, map[string]any{
+		"permission": permissionFact{RequestID: nameOf(m.data.RequestID), ToolCallID: nameOf(call), Decision: nameOf(decisionOf(m.data.Result))},
+	})
+}
+
+// decisionOf returns the decision in a result: a word, or an object with one.
+func decisionOf(v jsontext.Value) lenient.Text {
+	if v.Kind() == '"' {
+		return lenient.Text(lenient.Unquote(v))
+	}
+	var r struct {
+		Kind lenient.Text `json:"kind"`
+		Type lenient.Text `json:"type"`
+	}
+	lenient.ReadObject(v, &r)
+	return cmp.Or(r.Kind, r.Type)
+}
+
+// maxFilesModified is how many files that a session changed an event names.
+const maxFilesModified = 64
+
+// codeChangesFact is what the session changed.
+type codeChangesFact struct {
+	LinesAdded    int64    `json:"linesAdded"`
+	LinesRemoved  int64    `json:"linesRemoved"`
+	FilesModified []string `json:"filesModified"`
+}
+
+// codeChanges is that as Copilot states it.
+type codeChanges struct {
+	LinesAdded    lenient.Number             `json:"linesAdded"`
+	LinesRemoved  lenient.Number             `json:"linesRemoved"`
+	FilesModified lenient.List[lenient.Text] `json:"filesModified"`
+}
+
+// accounts returns what a record states of premium requests and of changed code.
+func (m *mapper) accounts() map[string]any {
+	facts := make(map[string]any)
+	if n := m.data.PremiumRequests; n.OK {
+		facts["premiumRequests"] = n.Value
+	}
+	if c := m.data.CodeChanges; c.OK {
+		files := make([]string, 0, min(len(c.Value.FilesModified), maxFilesModified))
+		for _, f := range c.Value.FilesModified[:cap(files)] {
+			files = append(files, core.Cut(string(f), core.MaxPath))
+		}
+		facts["codeChanges"] = codeChangesFact{c.Value.LinesAdded.Count(), c.Value.LinesRemoved.Count(), files}
+	}
+	return facts
+}
