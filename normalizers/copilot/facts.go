@@ -26,10 +26,11 @@ func (m *mapper) putFacts(t envelopes.EventType, facts map[string]any) {
 // nameOf returns a text that is a name, of bounded length; nil where there is none.
 func nameOf(t lenient.Text) *string { return lenient.Text(core.Cut(string(t), core.MaxName)).Ptr() }
 
-// hookFact is a hook that ran.
+// hookFact is a hook that ran. Its error is no metadata.error: the turn has not failed.
 type hookFact struct {
 	Type    *string `json:"type,omitzero"`
 	Success bool    `json:"success"`
+	Error   *string `json:"error,omitzero"`
 }
 
 // hookEnd emits the end of a hook, with its error where it failed.
@@ -38,11 +39,9 @@ func (m *mapper) hookEnd() {
 		m.meta()
 		return
 	}
-	facts := map[string]any{"hook": hookFact{nameOf(m.data.HookType), false}}
-	if lenient.IsValue(m.data.Error) {
-		facts["error"] = core.ProblemOf(m.data.problem())
-	}
-	m.putFacts(envelopes.Meta, facts)
+	_, message := m.data.problem()
+	failure := lenient.Text(core.Cut(message, core.MaxFieldText)).Ptr()
+	m.putFacts(envelopes.Meta, map[string]any{"hook": hookFact{nameOf(m.data.HookType), false, failure}})
 }
 
 // permissionFact is a permission that was asked for, or the decision about it.
