@@ -9,7 +9,8 @@ import (
 	"tributary/pipeline/redact"
 )
 
-// Errors that end a [Stage], or one partition of it. Trying again does not help.
+// Errors that end a [Stage], or one partition of it. Trying again does not help, but for errRawLost, behind
+// which a restore may come.
 var (
 	// errTopology: what exists on the server contradicts the [Topology]. A
 	// [topologyError] has the differences.
@@ -47,8 +48,8 @@ const (
 	cureReplay = "restore the stream, or replay into a new generation: TRIBUTARY_GENERATION=NAME tributary run"
 	// CureExpired is what an operator does about records that left the raw stream before they were read.
 	CureExpired = "raise TRIBUTARY_RAW_MAX_AGE or start more workers, ship the logs that still exist again (tributary ship --again), then tributary doctor acknowledge"
-	cureRawLost = "ship the logs again first (tributary ship --again), then replay into a new generation (TRIBUTARY_GENERATION=NAME tributary run): " +
-		"this one stores nothing more"
+	cureRawLost = "restore the raw stream as it was, and the workers go on by themselves; else ship the logs again first (tributary ship --again), " +
+		"then replay into a new generation (TRIBUTARY_GENERATION=NAME tributary run): this one stores nothing more"
 )
 
 // The permanent errors of a raw record that no normalizer sees. Each makes the record a

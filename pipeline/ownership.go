@@ -89,6 +89,10 @@ func (p *partition) acquire(ctx context.Context) (*ownership, error) {
 	if err != nil {
 		return nil, err
 	}
+	if p.lost {
+		p.lost = false
+		p.log.Info("partition goes on: the raw stream has its records again", slog.Uint64("sequence", mine.Raw))
+	}
 	p.noteAcquisition(ctx, last, mine.Epoch)
 	p.reportUnconfirmed(ctx, last)
 	p.forgive(mine.Raw)

@@ -11,8 +11,9 @@ import (
 
 // The wait of a partition before it is acquired again after a failure.
 const (
-	minBackoff = 50 * time.Millisecond
-	maxBackoff = 2 * time.Second
+	minBackoff  = 50 * time.Millisecond
+	maxBackoff  = 2 * time.Second
+	lostBackoff = 10 * time.Second // while the raw stream has lost its tail: its restore takes a while
 )
 
 // partition is one partition of the raw stream as this worker works on it. The worker
@@ -41,6 +42,7 @@ type partition struct {
 	slow      slowRecord       // exceeded the time of a record in the last ownership
 	tries     int              // attempts without progress, without those that this process survived
 	condemned map[uint64]error // records that must not be tried again, and why; see [partition.condemn]
+	lost      bool             // the raw stream has lost its tail, which is logged
 
 	mu    sync.Mutex
 	owned *ownership // nil between two ownerships
@@ -69,7 +71,7 @@ func newPartition(s *Stage, number int, cause string) *partition {
 
 // run acquires the partition and works on it, again after each failure. It returns nil
 // when the partition is drained or ctx ends, else the reason why no further try can
-// succeed.
+// succeed. A raw stream that has lost its tail may be restored, so the partition tries on.
 func (p *partition) run(ctx context.Context) error {
 	backoff := minBackoff
 	for ctx.Err() == nil {
@@ -89,12 +91,31 @@ func (p *partition) run(ctx context.Context) error {
 			return err
 		case draining, errors.Is(err, errOvertaken):
 			return nil // drained before: else it is acquired once more, to take back an attempt that this process survived
+		case errors.Is(err, errRawLost):
+			p.awaitRaw(ctx, err, backoff)
+			backoff = min(2*backoff, lostBackoff)
+			continue
 		}
 		p.stage.changes.note(change{changeLost, err.Error(), ""}, p.number, p.epoch)
-		_ = pause(ctx, backoff) // which ends early only with ctx
+		_ = pause(ctx, min(backoff, maxBackoff)) // which ends early only with ctx
 		backoff = min(2*backoff, maxBackoff)
 	}
 	return nil
+}
+
+// awaitRaw waits until it is time to look at a raw stream again that has lost its tail, or the partition is drained.
+func (p *partition) awaitRaw(ctx context.Context, err error, wait time.Duration) {
+	if !p.lost {
+		p.lost = true
+		p.log.Error("partition stopped", slog.Any("error", err))
+	}
+	t := time.NewTimer(wait)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-p.drain:
+	case <-ctx.Done():
+	}
 }
 
 // runOnce acquires the partition and works on it until the ownership ends. progress
@@ -130,7 +151,7 @@ func (p *partition) reasonToRelease() string {
 
 // final reports whether an error stays, however often the partition is acquired.
 func final(err error) bool {
-	for _, f := range []error{errNoCheckpoint, errRawLost, errState, errRetired} {
+	for _, f := range []error{errNoCheckpoint, errState, errRetired} {
 		if errors.Is(err, f) {
 			return true
 		}

@@ -1,8 +1,7 @@
 package pipeline_test
 
 import (
-	"bytes"
-	"log/slog"
+	"errors"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -16,14 +15,19 @@ import (
 	"tributary/pipeline/pipelinetest"
 )
 
+// rawLostMessage is what is logged of a partition that has read further than the raw stream goes.
+const rawLostMessage = `"partition stopped" partition=`
+
 // rolledBack is a store that was saved after a part of the records and has another part since,
 // with a worker that was there all the time.
 type rolledBack struct {
+	server  *pipelinetest.Server
+	saved   *pipelinetest.StoreCopy
 	js      jetstream.JetStream
 	top     pipeline.Topology
 	x       pipelinetest.Expectation
 	worker  *running
-	log     bytes.Buffer // of the worker
+	log     *lines       // of the worker
 	calls   atomic.Int64 // of its normalizer
 	records []normalizers.Record
 	late    []normalizers.Record // those that the copy lacks
@@ -32,15 +36,16 @@ type rolledBack struct {
 
 func rollBack(t *testing.T, seed uint64, streams ...string) *rolledBack {
 	t.Helper()
-	r := &rolledBack{top: topology(2)}
+	r := &rolledBack{top: topology(2), log: newLines()}
 	server := pipelinetest.NewServer(t)
+	r.server = server
 	r.x = pipelinetest.Expectation{Topology: r.top}
 	r.js = server.Provision(r.top)
 	r.records = readable(pipelinetest.Workload(seed, 10, 900)[:900])
 	n := len(r.records) / 3
 	r.late, r.next = r.records[n:2*n], r.records[2*n:]
 	r.worker = start(t, r.js, pipeline.Config{
-		Topology: r.top, Logger: slog.New(slog.NewTextHandler(&r.log, nil)),
+		Topology: r.top, Logger: r.log.logger(),
 		Normalize: func(s *normalizers.Session, record normalizers.Record) (normalizers.Result, error) {
 			r.calls.Add(1)
 			return normalizers.Normalize(s, record)
@@ -48,10 +53,10 @@ func rollBack(t *testing.T, seed uint64, streams ...string) *rolledBack {
 	})
 	pipelinetest.Publish(t, r.js, r.records[:n]...)
 	r.x.RequireExact(t, r.js)
-	saved := server.CopyStore()
+	r.saved = server.CopyStore()
 	pipelinetest.Publish(t, r.js, r.late...)
 	r.x.RequireExact(t, r.js)
-	saved.PutBack(streams...)
+	r.saved.PutBack(streams...)
 	return r
 }
 
@@ -127,13 +132,12 @@ func TestRawStreamThatRolledBackStopsAndIsCured(t *testing.T) {
 			pipelinetest.RequireInOrder(t, p.Cure, "tributary ship --again", "new generation", "TRIBUTARY_GENERATION")
 		}
 	}
-	if err := r.worker.wait(t); err == nil {
-		t.Error("the worker ends without an error")
-	}
+	r.log.await(t, rawLostMessage, r.top.Partitions-1)
 	pipelinetest.RequireInOrder(t, r.log.String(), "partition stopped", "raw stream has lost its tail", "tributary ship --again", "new generation", "TRIBUTARY_GENERATION")
 	stopped()
 	pipelinetest.Publish(t, r.js, r.next...) // before anybody has looked
 	stopped()
+	r.worker.stop(t)
 
 	pipelinetest.Publish(t, r.js, r.records...)
 	replay(t, r.js, r.top, "v2")
@@ -142,6 +146,44 @@ func TestRawStreamThatRolledBackStopsAndIsCured(t *testing.T) {
 	next.Generation = "v2"
 	if shown, n := gaps(t, r.js, next); n != 0 {
 		t.Errorf("%d sessions have gaps: %+v", n, shown)
+	}
+}
+
+// A raw stream that rolled back and is restored while the worker runs needs nothing else: the partitions go on, and the
+// log says once that they stopped and once that they go on.
+func TestRawStreamThatIsRestoredGoesOn(t *testing.T) {
+	t.Parallel()
+	for name, lose := range map[string]func(*rolledBack) error{
+		"rolled back": func(r *rolledBack) error {
+			r.saved.PutBack(pipeline.RawStream)
+			return nil
+		},
+		"removed": func(r *rolledBack) error {
+			return errors.Join(r.js.DeleteStream(t.Context(), pipeline.RawStream), pipeline.Provision(t.Context(), r.js, r.top))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := rollBack(t, 75)
+			whole := r.server.CopyStore()
+			if err := lose(r); err != nil {
+				t.Fatal(err)
+			}
+			r.log.await(t, rawLostMessage, r.top.Partitions-1)
+			if err := r.worker.Ready(); err == nil || !strings.Contains(err.Error(), "restore the raw stream") {
+				t.Errorf("readiness says %v", err)
+			}
+			whole.PutBack(pipeline.RawStream)
+			pipelinetest.Publish(t, r.js, r.next...)
+			r.x.RequireExact(t, r.js)
+			r.requireAll(t, "v1")
+			r.worker.stop(t)
+			for _, text := range []string{rawLostMessage, "partition goes on"} {
+				if n := r.log.count(text); n != r.top.Partitions {
+					t.Errorf("%q is logged %d times, want once for each of %d partitions", text, n, r.top.Partitions)
+				}
+			}
+		})
 	}
 }
 

@@ -333,16 +333,12 @@ func (r *faultRun) loseRawTail() {
 	if stopped != r.top.Partitions {
 		r.t.Errorf("%d partitions have lost records, want all %d", stopped, r.top.Partitions)
 	}
-	for _, w := range r.workers { // none has a partition left
-		w.AwaitEnd()
-	}
 	pipelinetest.Publish(r.t, r.js, pipelinetest.Workload(r.plan.seed+2<<32, 40, 600)...)
-	r.workers = nil
-	w := r.start(r.cluster.URL())
-	w.AwaitEnd()
-	if !strings.Contains(w.Output(), "raw stream has lost its tail") {
-		r.t.Errorf("a worker that starts does not log that records are lost:\n%s", w.Output())
+	for _, w := range r.workers {
+		r.drained(w)
 	}
+	r.workers = []*worker{r.start(r.cluster.URL())}
+	r.awaitLog("of a worker that starts, that records are lost", func(w *worker) bool { return strings.Contains(w.Output(), "raw stream has lost its tail") })
 	if after := r.stored(); after != before {
 		r.t.Errorf("%d messages were stored after the loss", int64(after)-int64(before))
 	}
@@ -353,6 +349,7 @@ func (r *faultRun) loseRawTail() {
 		r.t.Fatal(err)
 	}
 	r.top = next
+	r.drained(r.workers[0])
 	r.workers = []*worker{r.start(r.cluster.URL())}
 	r.expectation().RequireExact(r.t, r.js)
 }

@@ -104,11 +104,14 @@ func (l *lines) Write(b []byte) (int, error) {
 	return l.text.Write(b)
 }
 
-func (l *lines) count(text string) int {
+// String returns everything that was logged.
+func (l *lines) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return strings.Count(l.text.String(), text)
+	return l.text.String()
 }
+
+func (l *lines) count(text string) int { return strings.Count(l.String(), text) }
 
 // await waits until the log has a text more than n times.
 func (l *lines) await(tb testing.TB, text string, n int) {
