@@ -45,6 +45,7 @@ type Runner struct {
 
 	since time.Time // when it was made
 	step  Step      // of Run
+	last  *lastError
 
 	mu      sync.Mutex
 	started bool                     // the generations were read
@@ -64,10 +65,14 @@ type runningStage struct {
 
 // NewRunner returns a runner for a server that holds the topology of cfg.
 func NewRunner(js jetstream.JetStream, cfg Config) *Runner {
+	cfg = cfg.withDefaults()
+	last := new(lastError)
+	cfg.Logger = slog.New(last.handler(cfg.Logger.Handler()))
 	r := &Runner{
 		js:     js,
 		since:  time.Now().UTC(),
-		config: cfg.withDefaults(),
+		config: cfg,
+		last:   last,
 		drain:  make(chan struct{}),
 		ended:  make(chan struct{}, 1),
 		failed: make(map[string]time.Time),
@@ -83,6 +88,11 @@ func NewRunner(js jetstream.JetStream, cfg Config) *Runner {
 func (r *Runner) Run(ctx context.Context) error {
 	working, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	stop, err := r.answer()
+	if err != nil {
+		return err
+	}
+	defer stop()
 	tick := time.NewTicker(r.config.Heartbeat)
 	defer tick.Stop()
 	for {

@@ -176,8 +176,9 @@ type Stage struct {
 
 	claimMissing sync.Once // the first record whose object is missing is logged
 
-	acquired    chan struct{} // signaled when the first partition is acquired
-	expiredOpen atomic.Int64  // records that expired unread and are not acknowledged, as far as this stage counts them
+	acquired    chan struct{}           // signaled when the first partition is acquired
+	limits      atomic.Pointer[[]Limit] // as this stage has read them last; nil for not at all
+	expiredOpen atomic.Int64            // records that expired unread and are not acknowledged, as far as this stage counts them
 
 	hanging hanging     // normalizers that were left behind
 	blind   atomic.Bool // the heartbeats of the workers cannot be exchanged
@@ -265,7 +266,7 @@ func (s *Stage) Run(ctx context.Context) error {
 	s.newLink(ctx)
 
 	s.telemetry.zero(ctx)
-	metrics, err := s.telemetry.observe(s.list, s.countLag, s.expiredOpen.Load)
+	metrics, err := s.telemetry.observe(s.list, s.countLag, s.expiredOpen.Load, s.limits.Load)
 	if err != nil {
 		return fmt.Errorf("observe partitions: %w", err)
 	}
@@ -273,6 +274,7 @@ func (s *Stage) Run(ctx context.Context) error {
 	var background sync.WaitGroup
 	background.Go(func() { s.watchConnection(ctx, cancel) })
 	background.Go(func() { s.watchRetention(ctx) })
+	background.Go(func() { s.watchLimits(ctx) })
 	for _, c := range s.cells {
 		background.Go(func() { c.commitBatches(ctx) })
 		background.Go(func() { c.feed.run(ctx, s.linked, s.readerEnded) })

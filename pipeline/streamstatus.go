@@ -13,13 +13,14 @@ import (
 // StreamStatus is a stream as the broker holds it, and how that differs from what the workers
 // create.
 type StreamStatus struct {
-	Name     string        `json:"name"`
-	Messages uint64        `json:"messages"`
-	Bytes    uint64        `json:"bytes"`
-	Replicas int           `json:"replicas"` // of the configuration
-	MaxAge   time.Duration `json:"-"`
-	Seconds  int64         `json:"max_age_seconds,omitzero"` // MaxAge; 0 for ever
-	Dropping bool          `json:"dropping,omitzero"`        // a limit of messages or bytes discards the oldest messages
+	Name      string        `json:"name"`
+	Messages  uint64        `json:"messages"`
+	Bytes     uint64        `json:"bytes"`
+	Consumers int           `json:"consumers"`
+	Replicas  int           `json:"replicas"` // of the configuration
+	MaxAge    time.Duration `json:"-"`
+	Seconds   int64         `json:"max_age_seconds,omitzero"` // MaxAge; 0 for ever
+	Dropping  bool          `json:"dropping,omitzero"`        // a limit of messages or bytes discards the oldest messages
 	// MaxBytes and MaxMessages are the limits at which the stream refuses messages; 0 for none.
 	MaxBytes    int64    `json:"max_bytes,omitzero"`
 	MaxMessages int64    `json:"max_messages,omitzero"`
@@ -59,7 +60,7 @@ func ReadStreams(ctx context.Context, js jetstream.JetStream, t Topology) ([]Str
 func statusOf(info *jetstream.StreamInfo, want jetstream.StreamConfig, t Topology) StreamStatus {
 	have := info.Config
 	s := StreamStatus{
-		Name: have.Name, Messages: info.State.Msgs, Bytes: info.State.Bytes, Replicas: have.Replicas, MaxAge: have.MaxAge, Seconds: int64(have.MaxAge.Seconds()),
+		Name: have.Name, Messages: info.State.Msgs, Bytes: info.State.Bytes, Consumers: info.State.Consumers, Replicas: have.Replicas, MaxAge: have.MaxAge, Seconds: int64(have.MaxAge.Seconds()),
 		Dropping: have.Discard == jetstream.DiscardOld && (have.MaxMsgs > 0 || have.MaxBytes > 0 || have.MaxMsgsPerSubject > 1),
 	}
 	if have.Discard == jetstream.DiscardNew {

@@ -146,7 +146,7 @@ type telemetry struct {
 	records, bytes    metric.Int64Histogram   // of a commit
 
 	lag, owned, cache, expiredOpen metric.Int64ObservableGauge
-	oldest                         metric.Float64ObservableGauge
+	oldest, limitUsed              metric.Float64ObservableGauge
 
 	drift normalizers.DriftLabels // bounds the labels of what is unknown
 	names normalizers.DriftLabels // bounds the labels of models and tools
@@ -187,6 +187,7 @@ func newTelemetry(cfg Config) (*telemetry, error) {
 	t.lag = m.gauge("lag", "{record}", "Raw records of the partitions that this worker owns that are not done yet")
 	t.expiredOpen = m.gauge("expired.open", "{record}", "Records that left the raw stream before they were read and are not acknowledged | by tributary doctor acknowledge; the worker with partition 0 reports them, the others 0")
 	t.owned = m.gauge("partition.owned", "{partition}", "1 while this worker owns the partition | 0 until it has acquired it", label{key: "partition"})
+	t.limitUsed = m.share("limit.used", "Used part of a limit of the account or of a stream | 1 when it is reached and nothing more is stored, 0 where there is none; the worker with partition 0 reports them, the others 0", label{key: "limit"})
 	t.oldest = m.age("oldest", "Age of the oldest raw record that is not done yet | 0 when there is none", label{key: "partition"})
 	return t, errors.Join(m.errs...)
 }
@@ -280,6 +281,12 @@ func (m *instruments) age(name, text string, labels ...label) metric.Float64Obse
 	return g
 }
 
+func (m *instruments) share(name, text string, labels ...label) metric.Float64ObservableGauge {
+	g, err := m.meter.Float64ObservableGauge(metricPrefix+name, metric.WithUnit("1"), describe(text, labels))
+	m.errs = append(m.errs, err)
+	return g
+}
+
 func (m *instruments) histogram(name, text string, labels ...label) metric.Float64Histogram {
 	h, err := m.meter.Float64Histogram(metricPrefix+name, metric.WithUnit("s"), describe(text, labels),
 		metric.WithExplicitBucketBoundaries(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60, 600))
@@ -295,7 +302,7 @@ func (m *instruments) sizes(name, unit, text string, bounds ...float64) metric.I
 
 // observe reports the lag and the state of each partition until the registration ends. The
 // age of a record compares the clock of this machine with that of the broker.
-func (t *telemetry) observe(partitions func() []*partition, lag, expired func() int64) (metric.Registration, error) {
+func (t *telemetry) observe(partitions func() []*partition, lag, expired func() int64, limits func() *[]Limit) (metric.Registration, error) {
 	return t.meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
 		cached := int64(0)
 		for _, p := range partitions() {
@@ -316,9 +323,18 @@ func (t *telemetry) observe(partitions func() []*partition, lag, expired func() 
 		}
 		o.ObserveInt64(t.lag, lag(), metric.WithAttributes(t.base...))
 		o.ObserveInt64(t.expiredOpen, expired(), metric.WithAttributes(t.base...))
+		used := map[string]float64{limitStorage: 0} // is there from the start
+		if list := limits(); list != nil {
+			for _, l := range *list {
+				used[l.Name] = l.Share()
+			}
+		}
+		for name, share := range used {
+			o.ObserveFloat64(t.limitUsed, share, metric.WithAttributes(append(slices.Clip(t.base), attribute.String("limit", name))...))
+		}
 		o.ObserveInt64(t.cache, cached, metric.WithAttributes(t.base...))
 		return nil
-	}, t.lag, t.cache, t.expiredOpen, t.owned, t.oldest)
+	}, t.lag, t.cache, t.expiredOpen, t.owned, t.oldest, t.limitUsed)
 }
 
 // add counts what is stored.

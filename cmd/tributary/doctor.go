@@ -7,6 +7,7 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -90,6 +91,7 @@ type diagnosis struct {
 	Checks   []check                 `json:"checks"`
 	Edges    []pipeline.Edge         `json:"edges"`            // seen in the last 7 days
 	Waiting  []pipeline.Worker       `json:"waiting,omitzero"` // workers of another revision, which do nothing
+	Answers  []pipeline.WorkerState  `json:"answers,omitzero"` // of the workers that were asked
 	Problems []string                `json:"problems"`         // each with its cure
 
 	serverName string
@@ -108,6 +110,11 @@ func (a *app) examine(ctx context.Context, js jetstream.JetStream, gapsSince tim
 		{"the progress of the workers", func(ctx context.Context) error { return a.examineProgress(ctx, js, d, gapsSince) }},
 		{"what expired unread", func(ctx context.Context) error { return a.examineExpired(ctx, js, d) }},
 		{"the generations", func(ctx context.Context) error { return a.examineGenerations(ctx, js, d) }},
+		{"the errors of the workers", func(ctx context.Context) error {
+			answers, err := pipeline.AskWorkers(ctx, nc, len(d.Workers)+len(d.Waiting))
+			d.Answers = slices.DeleteFunc(answers, func(w pipeline.WorkerState) bool { return w.Generation != "" && w.Generation != d.Generation })
+			return err
+		}},
 		{"the edges", func(ctx context.Context) (err error) {
 			d.Edges, err = pipeline.Edges(ctx, js)
 			return err
@@ -127,9 +134,7 @@ func (a *app) examine(ctx context.Context, js jetstream.JetStream, gapsSince tim
 	if err := a.checkBroker(ctx, js, d); err != nil {
 		return nil, err
 	}
-	if i := slices.Index(d.Problems, problemNoWorker); i >= 0 && d.full() {
-		d.Problems[i] = "no worker is seen: while a limit is reached, the heartbeats of workers cannot be stored: see limits"
-	}
+	d.judgeAnswers()
 	d.Problems = append(d.Problems, d.checkProblems()...)
 	return d, nil
 }
@@ -167,6 +172,30 @@ func (a *app) examineArchives(ctx context.Context, js jetstream.JetStream, d *di
 	}
 	return nil
 }
+
+// judgeAnswers finds what the workers that answer say of themselves, and why there are no heartbeats.
+func (d *diagnosis) judgeAnswers() {
+	if i := slices.Index(d.Problems, problemNoWorker); i >= 0 {
+		switch {
+		case d.full():
+			d.Problems[i] = "no worker is seen: while a limit is reached, the heartbeats of workers cannot be stored: see limits"
+		case len(d.Answers) > 0:
+			d.Problems[i] = fmt.Sprintf("no heartbeat of a worker is stored, although %s: see the log of nats-server", plural(len(d.Answers), "worker")+" answered")
+		}
+	}
+	if len(d.stopped()) > 0 {
+		return // which says the same
+	}
+	for _, w := range d.Answers {
+		if w.NotReady != "" && w.Error != "" && w.Age() < answerFresh {
+			first, _, _ := strings.Cut(w.NotReady, "\n")
+			d.Problems = append(d.Problems, fmt.Sprintf("worker %s is not ready: %s: its last error, %v ago: %s", oneLine(w.Name), oneLine(first), w.Age(), oneLine(w.Error)))
+		}
+	}
+}
+
+// answerFresh is how old the last error of a worker that is not ready may be.
+const answerFresh = time.Minute
 
 const problemNoWorker = "no worker is alive: start one with tributary run"
 
@@ -327,6 +356,11 @@ func (d *diagnosis) printOverview(w io.Writer) error {
 			}
 		}
 		fmt.Fprintf(t, "worker\t%s: partitions %s\n", worker.Name, numbers(owned))
+	}
+	for _, worker := range d.Answers {
+		if worker.Error != "" {
+			fmt.Fprintf(t, "last error\t%s, %v ago: %s\n", oneLine(worker.Name), worker.Age(), oneLine(worker.Error))
+		}
 	}
 	fmt.Fprintf(t, "lag\t%s\n", d.describeLag())
 	if d.DeadLetters > 0 {

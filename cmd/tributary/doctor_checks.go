@@ -9,7 +9,6 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/go-json-experiment/json"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"tributary/pipeline"
@@ -53,16 +52,17 @@ func (a *app) checkBroker(ctx context.Context, js jetstream.JetStream, d *diagno
 		d.Checks = append(d.Checks, d.checkRights())
 		return nil
 	}
+	raw := d.Streams[0]
+	servers := a.servers(ctx, js, raw.Cluster == "")
 	limits := check{Name: "limits", Verdict: verdictUnknown, Text: "the broker does not show this user the limits of the account"}
 	if err := a.permitted(ctx, d, "the limits of the account", func(ctx context.Context) (err error) {
-		limits, err = a.checkLimits(ctx, js, d.Streams, limits)
+		limits, err = a.checkLimits(ctx, js, d.Streams, servers, limits)
 		return err
 	}); err != nil {
 		return err
 	}
-	raw := d.Streams[0]
 	d.Checks = append(d.Checks, d.checkRights(), d.checkStreams(), d.checkReplicas(), d.checkLag(), clock, d.checkRetention(raw, a.config.EventsMaxAge),
-		a.checkDurability(ctx, js, raw), limits)
+		checkDurability(raw, servers), limits)
 	return nil
 }
 
@@ -223,14 +223,18 @@ func (d *diagnosis) checkRetention(raw pipeline.StreamStatus, eventsMaxAge time.
 }
 
 // checkDurability judges what a power failure loses.
-func (a *app) checkDurability(ctx context.Context, js jetstream.JetStream, raw pipeline.StreamStatus) check {
-	sync, known := a.readSync(ctx, js)
+func checkDurability(raw pipeline.StreamStatus, servers []serverState) check {
+	known, always, interval := false, false, time.Duration(0)
+	if len(servers) > 0 {
+		sync := servers[0].Data.Config
+		known, always, interval = sync.Always || sync.Interval > 0, sync.Always, time.Duration(sync.Interval)
+	}
 	const name = "durability"
 	alone := raw.Replicas < 2
 	switch {
-	case known && sync.Always && alone:
+	case known && always && alone:
 		return check{Name: name, Verdict: verdictOK, Text: "every commit is synced to the disk before it is acknowledged"}
-	case known && sync.Always:
+	case known && always:
 		return check{
 			name, verdictWarning, "sync_interval is always on a cluster, which can damage a compressed stream on a server that restarts",
 			"leave sync_interval at its default, see deploy/README.md, The disk of the broker",
@@ -239,7 +243,7 @@ func (a *app) checkDurability(ctx context.Context, js jetstream.JetStream, raw p
 		return check{Name: name, Verdict: verdictOK, Text: fmt.Sprintf("%d replicas: nothing is lost while a majority keeps its power", raw.Replicas)}
 	case known:
 		return check{
-			name, verdictWarning, fmt.Sprintf("one server, which syncs every %v: a power failure loses what it has acknowledged since", time.Duration(sync.Interval)),
+			name, verdictWarning, fmt.Sprintf("one server, which syncs every %v: a power failure loses what it has acknowledged since", interval),
 			"set sync_interval: always in jetstream of nats-server, or use three replicas",
 		}
 	}
@@ -247,37 +251,6 @@ func (a *app) checkDurability(ctx context.Context, js jetstream.JetStream, raw p
 		name, verdictUnknown, "one server, which does not state its sync_interval to this user: with the default, a power failure loses up to 2 minutes of acknowledged records",
 		"set sync_interval: always in jetstream of nats-server, unless it is, or use three replicas",
 	}
-}
-
-// syncState is how a server syncs its streams to the disk.
-type syncState struct {
-	Interval int64 `json:"sync_interval"` // nanoseconds
-	Always   bool  `json:"sync_always"`
-}
-
-// syncSubject asks the servers for the state of JetStream. They answer users of the system account,
-// and of an account that imports the service.
-const syncSubject = "$SYS.REQ.SERVER.PING.JSZ"
-
-// readSync asks a server how it syncs, unless it does not answer such questions.
-func (a *app) readSync(ctx context.Context, js jetstream.JetStream) (state syncState, known bool) {
-	ctx, cancel := context.WithTimeout(ctx, time.Second)
-	defer cancel()
-	stop := a.denials.watch(func(denial) { cancel() }) // durability says so
-	defer stop()
-	m, err := js.Conn().RequestWithContext(ctx, syncSubject, nil)
-	if err != nil {
-		return syncState{}, false
-	}
-	var answer struct {
-		Data struct {
-			Config syncState `json:"config"`
-		} `json:"data"`
-	}
-	if json.Unmarshal(m.Data, &answer) != nil {
-		return syncState{}, false
-	}
-	return answer.Data.Config, answer.Data.Config != syncState{}
 }
 
 // printChecks writes the checks.

@@ -4,11 +4,31 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
+	"github.com/go-json-experiment/json"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"tributary/pipeline"
 )
+
+// serverState is what a server says of JetStream.
+type serverState struct {
+	Server struct {
+		Name string `json:"name"`
+	} `json:"server"`
+	Data struct {
+		Config struct {
+			MaxStorage int64 `json:"max_storage"`
+			Interval   int64 `json:"sync_interval"` // nanoseconds
+			Always     bool  `json:"sync_always"`
+		} `json:"config"`
+		Storage int64 `json:"storage"`
+	} `json:"data"`
+}
+
+// serversSubject asks the servers for the state of JetStream.
+const serversSubject = "$SYS.REQ.SERVER.PING.JSZ"
 
 // How near a limit is.
 const (
@@ -16,28 +36,24 @@ const (
 	limitFull = 0.95 // a problem
 )
 
-// checkLimits judges how near the account and the streams are to their limits. Beyond them nothing is
+// checkLimits judges how near the account, the streams and those servers that say so are to their limits. Beyond them nothing is
 // stored, not even the heartbeats of the workers. unknown is the check when the broker does not say.
-func (a *app) checkLimits(ctx context.Context, js jetstream.JetStream, streams []pipeline.StreamStatus, unknown check) (check, error) {
-	limits, err := pipeline.AccountLimits(ctx, js, a.config.Replicas)
+func (a *app) checkLimits(ctx context.Context, js jetstream.JetStream, streams []pipeline.StreamStatus, servers []serverState, unknown check) (check, error) {
+	limits, err := pipeline.ReadLimits(ctx, js, a.config.Replicas, streams)
 	if err != nil {
 		return unknown, err
 	}
-	for i := range limits {
-		limits[i].Name += " of the account"
-	}
-	for _, s := range streams {
-		if s.MaxBytes > 0 {
-			limits = append(limits, pipeline.Limit{Name: "stream " + s.Name, Used: int64(s.Bytes), Max: s.MaxBytes, Bytes: true})
-		}
-		if s.MaxMessages > 0 {
-			limits = append(limits, pipeline.Limit{Name: "messages of the stream " + s.Name, Used: int64(s.Messages), Max: s.MaxMessages})
+	whose := "the account and the streams"
+	for _, s := range servers {
+		if s.Data.Config.MaxStorage > 0 {
+			limits = append(limits, pipeline.Limit{Name: "storage of the server " + oneLine(s.Server.Name), Used: s.Data.Storage, Max: s.Data.Config.MaxStorage, Bytes: true})
+			whose = "the account, the streams and the servers"
 		}
 	}
 	verdict := verdictOK
 	var near []string
 	for _, l := range limits {
-		share := float64(l.Used) / float64(l.Max)
+		share := l.Share()
 		switch {
 		case share >= limitFull:
 			verdict = verdictProblem
@@ -56,12 +72,41 @@ func (a *app) checkLimits(ctx context.Context, js jetstream.JetStream, streams [
 	case len(limits) == 0:
 		return check{Name: unknown.Name, Verdict: verdictOK, Text: "neither the account nor a stream has one"}, nil
 	case near == nil:
-		return check{Name: unknown.Name, Verdict: verdictOK, Text: "less than 80% of each limit of the account and the streams is used"}, nil
+		return check{Name: unknown.Name, Verdict: verdictOK, Text: "less than 80% of each limit of " + whose + " is used"}, nil
 	}
 	return check{
 		unknown.Name, verdict, strings.Join(near, ", "),
 		"raise the limit, or remove what is old; the workers go on by themselves (pipeline/README.md, Limits of the broker)",
 	}, nil
+}
+
+// servers asks the servers how they are. They answer users of the system account, and of an account that imports the
+// service; of a server that is alone the first answer is all.
+func (a *app) servers(ctx context.Context, js jetstream.JetStream, alone bool) (list []serverState) {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	stop := a.denials.watch(func(denial) { cancel() }) // durability says so
+	defer stop()
+	inbox := js.Conn().NewInbox()
+	sub, err := js.Conn().SubscribeSync(inbox)
+	if err != nil {
+		return nil
+	}
+	defer func() { _ = sub.Unsubscribe() }()
+	if err := js.Conn().PublishRequest(serversSubject, inbox, nil); err != nil {
+		return nil
+	}
+	for len(list) == 0 || !alone {
+		m, err := sub.NextMsgWithContext(ctx)
+		if err != nil || len(m.Data) == 0 { // nobody answers
+			return list
+		}
+		var s serverState
+		if json.Unmarshal(m.Data, &s) == nil {
+			list = append(list, s)
+		}
+	}
+	return list
 }
 
 // full returns whether a limit is reached, so that silence of the workers may be its effect.

@@ -118,3 +118,21 @@ func TestFirstOccurrenceIsSeen(t *testing.T) {
 		})
 	}
 }
+
+// TestNearLimitsAreSeen evaluates the alerts of limits: one warns from 80%, the other is critical from 95%.
+func TestNearLimitsAreSeen(t *testing.T) {
+	t.Parallel()
+	groups, errs := rulefmt.ParseFile(filepath.Join(root, "deploy/prometheus/rules.yaml"), false, model.LegacyValidation)
+	require.Empty(t, errs)
+	seen := 0
+	for _, r := range groups.Groups[0].Rules {
+		from, ok := map[string]float64{"TributaryLimitNear": 0.8, "TributaryLimitReached": 0.95}[r.Alert]
+		if !ok {
+			continue
+		}
+		seen++
+		require.Zero(t, value(t, r.Expr, fmt.Sprintf("%gx10", from-0.01), 5), r.Alert)
+		require.Positive(t, value(t, r.Expr, fmt.Sprintf("%gx10", from+0.01), 5), r.Alert)
+	}
+	require.Equal(t, 2, seen)
+}
