@@ -36,6 +36,7 @@ type Edge struct {
 	Ended   bool      `json:"ended,omitzero"`   // it has ended by itself
 	Since   time.Time `json:"since"`            // when it started
 	Files   int       `json:"files"`            // logs that it knows
+	Hidden  int       `json:"hidden,omitzero"`  // folders that it skipped because they are hidden
 	Records int       `json:"records"`          // acknowledged since it started
 	Shipped time.Time `json:"shipped,omitzero"` // when the broker acknowledged the last record
 

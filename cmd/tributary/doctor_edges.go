@@ -67,7 +67,15 @@ func (d *diagnosis) printEdges(w io.Writer) error {
 		}
 		fmt.Fprintf(t, "%s\t%s\t%s\t%s ago\t%d\t%s\t%d\n", oneLine(e.ID), oneLine(e.Version), state, rough(d.seen(e)), e.Files, unsent, e.Held)
 	}
-	return t.Flush()
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	for _, e := range d.Edges {
+		if e.Hidden > 0 {
+			fmt.Fprintf(w, "edge %s: skipped %s: its log names the first, and ship sends what is in one that is named\n", oneLine(e.ID), plural(e.Hidden, "hidden folder"))
+		}
+	}
+	return nil
 }
 
 // seen is how long ago an edge was seen.

@@ -330,12 +330,16 @@ func TestDoctorShowsTheEdges(t *testing.T) {
 	}
 	unknown := filepath.Join(h.home, "what.jsonl")
 	write(t, unknown, `{"what":"is this"}`+"\n")
-	edge := start(t, h.home, h.server.URL(), "ship", "--idle", "200ms", h.log("one"), unknown)
+	folder := t.TempDir()
+	if err := os.Mkdir(filepath.Join(folder, ".notes"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	edge := start(t, h.home, h.server.URL(), "ship", "--idle", "200ms", h.log("one"), unknown, folder)
 	if err := awaitStored(t.Context(), js, pipeline.RawStream, "raw.>", 2); err != nil {
 		t.Fatal(err)
 	}
 	awaitEdge(t, js, func(e pipeline.Edge) bool { return e.Host == host && e.Follows && !e.Ended })
-	if _, out := ended(start(t, h.home, h.server.URL(), "doctor")); !strings.Contains(out, "EDGE") || !strings.Contains(out, "following") {
+	if _, out := ended(start(t, h.home, h.server.URL(), "doctor")); !strings.Contains(out, "EDGE") || !strings.Contains(out, "following") || !strings.Contains(out, "skipped 1 hidden folder:") {
 		t.Errorf("doctor of an edge that follows:\n%s", out)
 	}
 	awaitLog(edge, "matches no agent")

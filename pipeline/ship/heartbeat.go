@@ -86,7 +86,7 @@ func (h *heart) beat(ctx context.Context) {
 // present returns the heartbeat of now.
 func (h *heart) present() pipeline.Edge {
 	e, sum := h.edge, h.Summary()
-	e.Files, e.Records, e.Shipped = sum.Files, sum.Records, sum.Shipped.UTC()
+	e.Files, e.Hidden, e.Records, e.Shipped = sum.Files, sum.Hidden, sum.Records, sum.Shipped.UTC()
 	e.Behind, e.Bytes, e.Held = sum.Behind.Files, sum.Behind.Bytes, len(sum.Held)
 	if !sum.Behind.Oldest.IsZero() {
 		e.Oldest = sum.Behind.Oldest.UTC()

@@ -45,7 +45,7 @@ func TestHiddenFoldersAreNamedOrRead(t *testing.T) {
 		if err := s.Run(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if sum := s.Summary(); sum.Records != c.records || len(sum.Refusals) > 0 {
+		if sum := s.Summary(); sum.Records != c.records || len(sum.Refusals) > 0 || sum.Hidden > 0 != c.skipped {
 			t.Errorf("%v: %+v", c.paths, sum)
 		}
 		if named := strings.Contains(out.String(), filepath.Join(dir, ".git")); named != c.skipped {

@@ -208,6 +208,7 @@ func (s *Ship) Run(ctx context.Context) error {
 		return err
 	}
 	if n := len(found.hidden); n > 0 {
+		s.tally.change(func(sum *Summary) { sum.Hidden = n })
 		s.config.Logger.WarnContext(ctx, "hidden folders are skipped: name a folder to ship what is in it",
 			"folders", n, "first", found.hidden[:min(n, 5)])
 	}

@@ -16,6 +16,7 @@ const maxRefusals = 100
 // Summary is what a [Ship] has done so far.
 type Summary struct {
 	Files      int            // found
+	Hidden     int            // folders below the paths that were skipped because they are hidden
 	Sessions   int            // with a shipped record
 	Records    int            // acknowledged by the broker; in a dry run, those that would be sent
 	Duplicates int            // those of Records that the broker already had

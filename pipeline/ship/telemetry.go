@@ -37,6 +37,7 @@ func (s *Ship) startMetrics(meter metric.Meter) (stop func(), err error) {
 	m.counter("losses", "{loss}", "Times that the raw stream had lost records that it had acknowledged.", func(sum Summary) int64 { return int64(len(sum.Losses)) })
 	m.counter("revived", "{message}", "Messages stored that the broker took for duplicates of such that are gone.", func(sum Summary) int64 { return int64(sum.Revived) })
 	m.gauge("files", "{file}", "Logs found.", func(sum Summary) int64 { return int64(sum.Files) })
+	m.gauge("hidden", "{folder}", "Hidden folders below the paths that were skipped at the start.", func(sum Summary) int64 { return int64(sum.Hidden) })
 	m.gauge("held", "{file}", "Logs whose end is held back until it is complete.", func(sum Summary) int64 { return int64(len(sum.Held)) })
 	m.gauge("stalled", "", "1 while the broker takes no records, else 0.", func(sum Summary) int64 {
 		if sum.Stalled != nil {
