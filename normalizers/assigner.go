@@ -26,6 +26,8 @@ type assigner struct {
 	vendor   *core.Vendor // nil until it is detected
 	identity string       // of the file; empty before its first line
 
+	recognition Recognition // by what the vendor is known
+
 	last     string           // the last session that a record stated
 	lastTime time.Time        // the last time that a record stated
 	timed    map[string]bool  // sessions of which a record has stated a time
@@ -77,18 +79,22 @@ func (a *assigner) freeList() {
 }
 
 func newAssigner(f File) assigner {
-	return assigner{
+	a := assigner{
 		file:     f,
 		vendor:   VendorOf(f.Source),
 		timed:    make(map[string]bool),
 		previous: make(map[string]int64),
 	}
+	if a.vendor != nil {
+		a.recognition = Recognition{Source: a.vendor.Source, Agent: a.vendor.Name}
+	}
+	return a
 }
 
 // assign takes the next record of the file, of which line, position and end are known. What
 // the record states also decides about the records that wait.
 func (a *assigner) assign(r Framed, sh core.Shape) {
-	a.detect(&sh)
+	a.detect(&sh, r)
 	r.Record.Sequence = uint64(r.Line)
 	r.Record.Session = a.sessionOf(&sh)
 	r.Record.Origin.Time = cmp.Or(a.timeOf(&sh), r.Record.Origin.Time)
@@ -105,14 +111,17 @@ func (a *assigner) assign(r Framed, sh core.Shape) {
 	}
 }
 
-// detect settles the vendor of the file by the first record that one recognizes.
-func (a *assigner) detect(sh *core.Shape) {
-	if a.vendor != nil {
+// detect settles the agent of the file by the first record that shows it.
+func (a *assigner) detect(sh *core.Shape, r Framed) {
+	if a.recognition.Agent != "" {
 		return
 	}
-	if a.vendor = detect(sh); a.vendor != nil {
-		a.file.Source = a.vendor.Source
+	if a.recognition = recognize(sh, r.Record.Data); a.recognition.Agent == "" {
+		return
 	}
+	a.recognition.Line = r.Line
+	a.file.Source = a.recognition.Source
+	a.vendor = VendorOf(a.file.Source)
 }
 
 // sessionOf returns the session of the next record, empty while none is known. A session
@@ -191,6 +200,10 @@ func (a *assigner) settle() {
 
 // release makes the records ready that wait for nothing, in the order of the file.
 func (a *assigner) release() {
+	if a.recognition.refused() {
+		a.ready, a.waitingBytes = len(a.records), 0
+		return
+	}
 	for ; a.ready < len(a.records); a.ready++ {
 		w := &a.records[a.ready]
 		if a.vendor == nil || w.Record.Session == "" || w.Record.Origin.Time.IsZero() {

@@ -81,7 +81,7 @@ func (f *Framer) isLogRecord(line []byte) bool {
 		return false
 	}
 	sh, _, err := f.read(line)
-	return err == nil && f.vendor.Recognize(&sh)
+	return err == nil && f.vendor.Recognize(&sh) != ""
 }
 
 // cutText takes buf[:end] as a line of plain text. The session that it may name is its own.

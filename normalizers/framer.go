@@ -86,6 +86,10 @@ func NewFramer(f File) *Framer {
 // Source returns the vendor of the file, empty until it is detected.
 func (f *Framer) Source() envelopes.Source { return f.file.Source }
 
+// Recognition returns by what the agent of the file is known so far. A file of an agent without a
+// normalizer is refused: all of its records come at once, without a source.
+func (f *Framer) Recognition() Recognition { return f.recognition }
+
 // Write takes the next bytes of the file. It never fails and does not retain p.
 func (f *Framer) Write(p []byte) (int, error) {
 	f.grow(p)
@@ -332,7 +336,7 @@ func (f *Framer) addValue(at, n, end int, sh core.Shape) {
 	v := f.buf[at : at+n]
 	vendor := f.vendor
 	if vendor == nil {
-		vendor = detect(&sh)
+		vendor = VendorOf(recognize(&sh, v).Source)
 	}
 	var isDocument, isList bool
 	if vendor != nil {

@@ -47,21 +47,11 @@ func VendorOf(source envelopes.Source) *core.Vendor {
 	return nil
 }
 
-// detect returns the vendor that writes records of this shape; nil when none does.
-func detect(s *core.Shape) *core.Vendor {
-	for _, v := range vendors {
-		if v.Recognize(s) {
-			return v
-		}
-	}
-	return nil
-}
-
 // isWholeRecord reports whether a shape is that of a whole record of a vendor, and of no
 // part of one.
 func isWholeRecord(s *core.Shape) bool {
 	for _, v := range vendors {
-		if v.Framing.IsWhole != nil && v.Recognize(s) && v.Framing.IsWhole(s) {
+		if v.Framing.IsWhole != nil && v.Framing.IsWhole(s) {
 			return true
 		}
 	}

@@ -27,6 +27,7 @@ type normalizeFlags struct {
 	form            string
 	cloudEvents     bool
 	report          string
+	explain         bool
 }
 
 func (a *app) normalizeCommand() *cobra.Command {
@@ -47,7 +48,10 @@ for everything that the agent does until the next prompt, printed when it is com
 Such lines also have source and session_id.
 
 A file that ends in .zst or .gz is unpacked. The agent is recognized by the content
-unless --source names it. The exit code is 3 if some records could not be read.
+unless --source names it; a log of an agent without a normalizer is refused, and never
+read as another agent's. With --explain a line for each file says by what its agent was
+recognized, or why it is refused, instead of the events. The exit code is 3 if some
+records could not be read.
 
 What the log has of unknown types, as a newer version of an agent may write it, and
 versions newer than the one that was checked last, are said in a line on standard error;
@@ -59,6 +63,7 @@ files lists each with its name.`,
   tributary normalize - <session.jsonl
   tributary normalize --report report.json session.jsonl >events.jsonl
   tributary normalize --report - *.jsonl
+  tributary normalize --explain *.jsonl
   tributary normalize --as entries session.jsonl | jq -rs 'group_by(.index) | map(last.content) | .[]'`,
 		Args: someArgs("FILE, or - for standard input"),
 		RunE: func(cmd *cobra.Command, args []string) error { return a.normalizeFiles(cmd.Context(), args, &f) },
@@ -68,6 +73,7 @@ files lists each with its name.`,
 	flags.StringVar(&f.session, "session", "", "session of every record, instead of the one that the log states")
 	flags.BoolVar(&f.cloudEvents, "cloudevents", false, "print structured CloudEvents")
 	flags.StringVar(&f.report, "report", "", "write the outcome of the records to this file, as JSON; - prints it instead of the events")
+	flags.BoolVar(&f.explain, "explain", false, "say by what the agent of each file was recognized, instead of printing events")
 	formFlag(cmd, &f.form)
 	return cmd
 }
@@ -80,6 +86,9 @@ func (a *app) normalizeFiles(ctx context.Context, paths []string, f *normalizeFl
 	source, as, err := f.parse()
 	if err != nil {
 		return err
+	}
+	if f.explain {
+		return a.explainFiles(ctx, paths, normalizers.File{Source: source, Session: f.session})
 	}
 	events, reportFile, err := a.normalizeOutputs(f.report)
 	if err != nil {
@@ -138,6 +147,9 @@ func (f *normalizeFlags) parse() (envelopes.Source, form, error) {
 	}
 	if f.cloudEvents && as != asEvents {
 		return "", "", usageError{fmt.Errorf("--cloudevents prints events: leave out --as %s", as)}
+	}
+	if f.explain && f.report != "" {
+		return "", "", usageError{errors.New("--explain prints no report: leave out --report")}
 	}
 	return source, as, nil
 }
@@ -241,9 +253,6 @@ func (a *app) openLog(path string, file *normalizers.File) (*openedLog, error) {
 	return &openedLog{unpacked, in, info.Mode().IsRegular()}, nil
 }
 
-// errUnknownSource is the error of a log whose agent is not recognized.
-var errUnknownSource = errors.New("cannot recognize the agent by the content: pass --source")
-
 // logNormalizer turns one log into events. Each session has a state of its own; records have the
 // order of the file.
 type logNormalizer struct {
@@ -334,7 +343,7 @@ func (n *logNormalizer) process(data []byte, last bool) error {
 func (n *logNormalizer) record(framed normalizers.Framed) error {
 	r := framed.Record
 	if r.Source == "" {
-		return usageError{errUnknownSource}
+		return usageError{n.framer.Recognition().Err()}
 	}
 	if !r.Origin.End {
 		n.records++

@@ -8,6 +8,7 @@ import (
 
 	"tributary/envelopes"
 	"tributary/normalizers/core"
+	"tributary/normalizers/lenient"
 )
 
 //go:embed all:samples
@@ -19,7 +20,7 @@ var Vendor = core.Vendor{
 	Name:   "ACP",
 	Reads:  "runs of the Agent Communication Protocol as server-sent events, as JSON lines or as one answer; requests; messages",
 
-	Recognize: isACP,
+	Recognize: marker,
 	Session:   sessionOf,
 	Time:      timeOf,
 
@@ -80,36 +81,58 @@ func isReadable(data []byte) bool {
 	return err == nil
 }
 
-// isACP recognizes an event of a run, a run, a message, a request to an agent, or an array
+// isACP recognizes a record of the protocol.
+func isACP(s *core.Shape) bool { return marker(s) != "" }
+
+// marker recognizes an event of a run, a run, a message, a request to an agent, or an array
 // that begins with one of these.
-func isACP(s *core.Shape) bool {
+func marker(s *core.Shape) string {
 	if s.First != nil {
-		return isACP(s.First)
+		return marker(s.First)
 	}
-	kind := s.Text("type")
-	switch {
+	switch kind := s.Text("type"); {
 	case s.Has("projectHash"):
-		return false
-	case strings.HasPrefix(kind, "run."):
-		return s.Kind("run") == '{'
-	case kind == "message.part":
-		return s.Kind("part") == '{'
-	case kind == "message.created", kind == "message.completed":
-		return s.Kind("message") == '{'
-	case kind == "generic":
-		return s.Kind("generic") != 0
-	case kind == "error":
-		return s.Text("error", "code") != "" && s.Session() == ""
+		return ""
+	case strings.HasPrefix(kind, "run.") && s.Kind("run") == '{':
+		return "type run.*, run"
+	case kind == "message.part" && s.Kind("part") == '{':
+		return "type message.part, part"
+	case (kind == "message.created" || kind == "message.completed") && s.Kind("message") == '{':
+		return "type message.*, message"
+	case kind == "generic" && s.Kind("generic") != 0:
+		return "type generic, generic"
+	case kind == "error" && s.Text("error", "code") != "" && s.Session() == "":
+		return "type error, error.code"
 	case kind != "":
-		return false
-	case s.Kind("parts") == '[':
-		role := s.Text("role")
-		return role == "user" || role == "agent" || strings.HasPrefix(role, "agent/")
-	case s.Text("agent_name") != "":
-		return s.Text("status") != "" || s.Kind("output") == '[' || s.Kind("input") == '['
+		return ""
+	case isMessage(s):
+		return "role, parts"
+	case s.Text("agent_name") != "" && (s.Text("status") != "" || s.Kind("output") == '[' || s.Kind("input") == '['):
+		return "agent_name"
+	case s.Kind("await_resume") == '{':
+		return "await_resume"
+	case s.Text("run_id") != "" && s.Kind("output") == '[':
+		return "run_id, output"
 	default:
-		return s.Kind("await_resume") == '{' || s.Text("run_id") != "" && s.Kind("output") == '['
+		return ""
 	}
+}
+
+// isMessage recognizes a message. Other protocols have messages of typed parts, which state
+// their content under other names.
+func isMessage(s *core.Shape) bool {
+	role := s.Text("role")
+	if s.Kind("parts") != '[' || role != "user" && role != "agent" && !strings.HasPrefix(role, "agent/") {
+		return false
+	}
+	for _, part := range lenient.Elements(s.Value("parts")) {
+		for _, m := range lenient.ObjectMembers(part) {
+			if m.Name == "type" || m.Name == "kind" {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // sessionOf returns the session that a record states. A run that states none is a session

@@ -18,7 +18,7 @@ var Vendor = core.Vendor{
 	Name:   "Claude Code",
 	Reads:  "`claude -p --output-format stream-json`, with partial messages too; `json`, one object or an array; the messages of its SDK as objects",
 
-	Recognize: func(s *core.Shape) bool { return isStream(s) || isTranscript(s) },
+	Recognize: marker,
 	Session:   sessionOf,
 	Time:      timeOf,
 
@@ -82,78 +82,120 @@ func (s *state) Shrink() bool {
 	return true
 }
 
-// isTranscript reports whether a record is a line of a transcript.
-func isTranscript(s *core.Shape) bool {
+// marker recognizes a line of a transcript and a message of the SDK.
+func marker(s *core.Shape) string { return cmp.Or(streamMarker(s), transcriptMarker(s)) }
+
+// transcriptMarker recognizes a line of a transcript. A session alone does not show that it is one:
+// other agents state it under the same name.
+func transcriptMarker(s *core.Shape) string {
 	kind := s.Text("type")
+	inSession, hasID := s.Text("sessionId") != "", s.Text("uuid") != ""
 	switch {
 	case kind == "" || s.Has("projectHash"):
-		return false
-	case s.Text("sessionId") != "" && (s.Text("uuid") != "" || s.Text("messageId") == ""):
-		return true
+		return ""
+	case inSession && statesValue[kind]:
+		return "type " + kind + ", sessionId"
+	case inSession && (kind == "user" || kind == "assistant") && s.Kind("message", "content") != 0:
+		return "type " + kind + ", sessionId, message.content"
+	case inSession && hasID && (s.Kind("parentUuid") != 0 || s.Kind("isSidechain") != 0 || kind == "attachment" && s.Kind("attachment") == '{' || kind == "system"):
+		return "sessionId, uuid, parentUuid or isSidechain"
 	}
 	switch kind {
 	case "summary":
-		return s.Text("leafUuid") != ""
+		if s.Text("leafUuid") != "" {
+			return "type summary, leafUuid"
+		}
 	case "file-history-snapshot":
-		return s.Kind("snapshot") == '{'
+		if s.Kind("snapshot") == '{' {
+			return "type file-history-snapshot, snapshot"
+		}
 	case "file-history-delta":
-		return s.Text("messageId") != ""
-	case "started", "result": // of the journal of a workflow
-		return s.Text("key") != "" && s.Text("agentId") != ""
-	default:
-		return false
+		if s.Text("messageId") != "" {
+			return "type file-history-delta, messageId"
+		}
+	case "started", "result":
+		if s.Text("key") != "" && s.Text("agentId") != "" {
+			return "type " + kind + ", key, agentId" // of the journal of a workflow
+		}
 	}
+	return ""
 }
 
-// isStream reports whether a record is a message of the SDK: a line of its stream, an array
-// of them, or a message dumped as an object, without a type. Cursor's agent writes some
-// lines alike; those are not recognized, because other lines of their file are.
-func isStream(s *core.Shape) bool {
+// statesValue are the types of records that state a value of their session and nothing else.
+var statesValue = map[string]bool{
+	"queue-operation": true, "ai-title": true, "custom-title": true, "agent-name": true, "mode": true, "permission-mode": true,
+	"pr-link": true, "worktree-state": true, "last-prompt": true, "bridge-session": true, "summary": true,
+	"atis-latch": true, "frame-link": true, "relocated": true,
+}
+
+// isStream reports whether a record is a message of the SDK.
+func isStream(s *core.Shape) bool { return streamMarker(s) != "" }
+
+// streamMarker recognizes a message of the SDK: a line of its stream, an array of them, or a
+// message dumped as an object, without a type. Other agents write some lines alike; those are not
+// recognized, because other lines of their file are.
+func streamMarker(s *core.Shape) string {
 	if s.First != nil {
-		return isStream(s.First)
+		return streamMarker(s.First)
 	}
-	switch s.Text("type") {
+	inSession, hasID := s.Text("session_id") != "", s.Text("uuid") != ""
+	switch kind := s.Text("type"); kind {
 	case "":
-		return isDumped(s)
+		return dumpMarker(s)
 	case "system":
-		return s.Text("session_id") != "" &&
-			(s.Kind("tools") == '[' || s.Kind("mcp_servers") == '[' || s.Text("claude_code_version") != "" || s.Text("uuid") != "")
+		if inSession && (s.Kind("mcp_servers") == '[' || s.Text("claude_code_version") != "" || s.Text("apiKeySource") != "" && s.Kind("tools") == '[' || hasID) {
+			return "type system, session_id, mcp_servers or claude_code_version or uuid"
+		}
 	case "assistant", "user":
-		return s.Text("sessionId") == "" && s.Kind("message") == '{' &&
-			(s.Kind("parent_tool_use_id") != 0 || s.Text("uuid") != "" && s.Text("session_id") != "")
+		if s.Text("sessionId") == "" && s.Kind("message") == '{' && (s.Kind("parent_tool_use_id") != 0 || hasID && inSession) {
+			return "type " + kind + ", message, parent_tool_use_id or uuid"
+		}
 	case "stream_event":
-		return s.Kind("event") == '{'
+		if s.Kind("event") == '{' {
+			return "type stream_event, event"
+		}
 	case "result":
-		return s.Kind("num_turns") != 0 || s.Kind("total_cost_usd") != 0 || s.Kind("usage", "input_tokens") != 0
+		if s.Kind("total_cost_usd") != 0 || s.Kind("usage", "input_tokens") != 0 || s.Kind("num_turns") != 0 && (hasID || s.Kind("duration_api_ms") != 0) {
+			return "type result, total_cost_usd or usage or num_turns"
+		}
 	case "control_request", "control_response", "rate_limit_event", "tool_progress", "auth_status", "prompt_suggestion":
-		return s.Text("sessionId") == ""
-	default:
-		return false
+		if s.Text("sessionId") == "" {
+			return "type " + kind
+		}
 	}
+	return ""
 }
 
-// isDumped reports whether a record without a type is a message of the SDK that was dumped
-// as an object.
-func isDumped(s *core.Shape) bool {
+// dumpMarker recognizes a message of the SDK that was dumped as an object.
+func dumpMarker(s *core.Shape) string {
 	switch {
 	case s.Text("subtype") == "init" && s.Kind("data") == '{' && s.Text("id") == "":
-		return true
+		return "subtype init, data"
 	case s.Text("session_id") != "" && (s.Kind("num_turns") != 0 || s.Kind("event") == '{'):
-		return true
+		return "session_id, num_turns or event"
+	case s.Kind("content") == '[' && s.Text("role") == "" && (s.Text("model") != "" || s.Kind("tool_use_result") != 0 || s.Kind("parent_tool_use_id") != 0):
+		return "content, model or parent_tool_use_id"
 	default:
-		return s.Kind("content") == '[' && (s.Text("model") != "" || s.Kind("tool_use_result") != 0 || s.Kind("parent_tool_use_id") != 0)
+		return ""
 	}
 }
 
-// isWhole reports whether a recognized record cannot be a part of another record.
+// isWhole reports whether a record cannot be a part of another one. Behind a torn line of a
+// transcript also a record of an unknown type is one.
 func isWhole(s *core.Shape) bool {
-	return s.Text("sessionId") != "" || s.Text("leafUuid") != "" || s.Text("messageId") != ""
+	if s.Text("type") == "" || s.Has("projectHash") {
+		return false
+	}
+	if s.Text("sessionId") != "" && (s.Text("uuid") != "" || s.Text("messageId") == "") {
+		return true
+	}
+	return (s.Text("leafUuid") != "" || s.Text("messageId") != "") && transcriptMarker(s) != ""
 }
 
 // sessionOf returns the session that a record states. A message of the SDK that stands in a
 // transcript has both names.
 func sessionOf(s *core.Shape) string {
-	if id := s.Text("session_id"); id != "" && isStream(s) {
+	if id := s.Text("session_id"); id != "" && (s.Text("subtype") == "init" || isStream(s)) {
 		return id
 	}
 	if id := s.Session(); id != "" {

@@ -17,7 +17,7 @@ var Vendor = core.Vendor{
 	Name:   "Codex",
 	Reads:  "`codex exec --json`",
 
-	Recognize: isCodex,
+	Recognize: marker,
 	Session:   sessionOf,
 	Time:      func(s *core.Shape) time.Time { return s.Time([]string{"timestamp"}) },
 
@@ -108,30 +108,30 @@ func (s *state) Shrink() bool {
 	return true
 }
 
-// isCodex recognizes a line of a rollout, enveloped or bare, and a line of the exec stream.
-func isCodex(s *core.Shape) bool {
-	if s.Has("projectHash") {
-		return false
-	}
+// marker recognizes a line of a rollout, enveloped or bare, and a line of the exec stream.
+func marker(s *core.Shape) string {
 	kind := s.Text("type")
 	switch {
+	case s.Has("projectHash"), s.Text("sessionId") != "":
+		return ""
 	case s.Kind("payload") == '{':
-		return kind != "" && s.Text("sessionId") == ""
-	case s.Text("record_type") != "":
-		return true
+		if isRolloutType(kind) || kind != "" && s.Text("timestamp") != "" {
+			return "type, timestamp, payload"
+		}
+	case s.Text("record_type") == "state":
+		return "record_type state"
+	case kind == "" && isBareHeader(s):
+		return "id, timestamp, instructions or git"
+	case (kind == "function_call" || kind == "function_call_output") && s.Text("call_id") != "":
+		return "type function_call, call_id"
+	case kind == "reasoning" && s.Has("summary") && !s.Has("status"): // other programs keep the status of the API
+		return "type reasoning, summary"
+	case kind == "thread.started" && s.Text("thread_id") != "":
+		return "type thread.started, thread_id"
+	case isExecType(kind) && s.Kind("item") == '{':
+		return "type item.*, item"
 	}
-	switch kind {
-	case "":
-		return isBareHeader(s)
-	case "function_call", "function_call_output":
-		return s.Text("call_id") != ""
-	case "reasoning":
-		return s.Has("summary")
-	case "thread.started":
-		return s.Text("thread_id") != ""
-	default:
-		return isExecType(kind) && s.Kind("item") == '{'
-	}
+	return ""
 }
 
 // isBareHeader recognizes the first line of a bare rollout.
@@ -141,9 +141,14 @@ func isBareHeader(s *core.Shape) bool {
 
 // isRollout recognizes an enveloped line of a rollout, of a known type.
 func isRollout(s *core.Shape) bool {
-	switch s.Text("type") {
+	return isRolloutType(s.Text("type")) && s.Kind("payload") == '{' && s.Text("timestamp") != "" && s.Text("sessionId") == ""
+}
+
+// isRolloutType reports whether a type is one that enveloped lines of a rollout have.
+func isRolloutType(kind string) bool {
+	switch kind {
 	case "session_meta", "turn_context", "response_item", "event_msg", "compacted", "world_state":
-		return s.Kind("payload") == '{' && s.Text("timestamp") != "" && s.Text("sessionId") == ""
+		return true
 	default:
 		return false
 	}
@@ -156,7 +161,7 @@ func sessionOf(s *core.Shape) string {
 	case s.Text("sessionId") != "":
 	case kind == "session_meta" && s.Kind("payload") == '{':
 		return s.Text("payload", "id")
-	case kind == "" && isCodex(s):
+	case kind == "" && marker(s) != "":
 		return s.Text("id")
 	case kind == "thread.started":
 		return s.Text("thread_id")

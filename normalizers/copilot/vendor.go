@@ -3,6 +3,7 @@ package copilot
 import (
 	"embed"
 	"slices"
+	"strings"
 	"time"
 
 	"tributary/envelopes"
@@ -20,13 +21,13 @@ var Vendor = core.Vendor{
 		"`copilot -p \"...\" --log-dir logs \\| tributary ship --source copilot --copilot-logs logs -`. " +
 		"Lines wait for the session until the log that names it is there",
 
-	Recognize: isCopilot,
+	Recognize: marker,
 	Session:   sessionOf,
 	Time:      func(s *core.Shape) time.Time { return s.Time([]string{"timestamp"}, []string{"startTime"}) },
 
 	Framing: core.Framing{
-		IsDocument: func(s *core.Shape) bool { return isCopilot(s) && s.Text("type") == "" },
-		IsWhole:    isCopilot,
+		IsDocument: isDocument,
+		IsWhole:    func(s *core.Shape) bool { return marker(s) != "" },
 		PrintedText: &core.PrintedText{
 			Session:      sessionOfLine,
 			Line:         lineOfSession,
@@ -99,19 +100,29 @@ func (s *state) Shrink() bool {
 	return true
 }
 
-// isCopilot recognizes a line of events.jsonl, or the document of older versions.
-func isCopilot(s *core.Shape) bool {
+// marker recognizes a line of events.jsonl, or the document of older versions. The types of
+// events have a dot but for one, which distinguishes them from those of other logs that form a
+// tree by parentId.
+func marker(s *core.Shape) string {
 	kind := s.Text("type")
 	switch {
-	case kind == "":
-		return s.Text("sessionId") != "" && (s.Kind("timeline") == '[' || s.Kind("chatMessages") == '[')
+	case isDocument(s):
+		return "sessionId, timeline or chatMessages"
 	case s.Kind("data") != '{' || s.Text("timestamp") == "":
-		return false
+		return ""
 	case s.Kind("parentId") != 0:
-		return s.Text("id") != ""
-	default: // some tools that keep logs leave out the ids
-		return kind == "session.start" || kind == "user.message" || kind == "assistant.message"
+		if s.Text("id") != "" && (strings.Contains(kind, ".") || kind == "abort") {
+			return "type with a dot, data, id, parentId"
+		}
+	case kind == "session.start", kind == "user.message", kind == "assistant.message": // some tools that keep logs leave out the ids
+		return "type " + kind + ", data"
 	}
+	return ""
+}
+
+// isDocument recognizes the document of older versions.
+func isDocument(s *core.Shape) bool {
+	return s.Text("type") == "" && s.Text("sessionId") != "" && (s.Kind("timeline") == '[' || s.Kind("chatMessages") == '[')
 }
 
 // sessionOf returns the session that a record states itself; empty when it states none.

@@ -14,10 +14,11 @@ type Vendor struct {
 	Name   string // of the agent, as its users write it
 	Reads  string // in Markdown: what is read from a file or a pipe beside the logs of Logs; may be empty
 
-	// Recognize reports whether the vendor writes records of this shape. The rows are asked
-	// in the order of the table, and the first that recognizes a record of a file decides
-	// about the whole file.
-	Recognize func(*Shape) bool
+	// Recognize returns by what a record of this shape is known as one of the vendor: names of
+	// members, and values that the vendor alone decides about, but no content. It is empty where the
+	// record may be of somebody else. The rows are asked in the order of the table, and the first
+	// that recognizes a record of a file decides about the whole file.
+	Recognize func(*Shape) string
 	// Session returns the session that a record of the vendor states itself; empty when it
 	// states none.
 	Session func(*Shape) string
@@ -53,8 +54,8 @@ type Framing struct {
 	IsDocument func(*Shape) bool
 	// IsList reports whether the elements of an array are records of their own.
 	IsList func(*Shape) bool
-	// IsWhole reports whether a recognized record cannot be a part of another record: it is
-	// then looked for behind a line that was torn off.
+	// IsWhole reports whether a record is one of the vendor, if only maybe, and cannot be a part of
+	// another record: it is then looked for behind a line that was torn off.
 	IsWhole func(*Shape) bool
 	// IsReadable reports whether a record that is JSON is one of the vendor's protocol.
 	IsReadable func(data []byte) bool

@@ -17,7 +17,7 @@ var Vendor = core.Vendor{
 	Name:   "Cursor",
 	Reads:  "`cursor-agent -p --output-format stream-json`, with partial output too",
 
-	Recognize: isCursor,
+	Recognize: marker,
 	Session:   (*core.Shape).Session,
 	Time:      timeOf,
 
@@ -61,31 +61,46 @@ func (s *state) Shrink() bool {
 	return true
 }
 
-// isCursor recognizes a line of Cursor's stream or of its transcripts.
-func isCursor(s *core.Shape) bool {
-	subtype, session := s.Text("subtype"), s.Text("session_id")
-	switch s.Text("type") {
+// marker recognizes a line of Cursor's stream or of its transcripts.
+func marker(s *core.Shape) string {
+	subtype, inSession := s.Text("subtype"), s.Text("session_id") != ""
+	switch kind := s.Text("type"); kind {
 	case "":
 		role := s.Text("role")
-		return (role == "user" || role == "assistant") && s.Kind("message") == '{' && s.Text("uuid") == "" && s.Text("sessionId") == ""
+		if (role == "user" || role == "assistant") && s.Kind("message", "content") == '[' && s.Text("uuid") == "" && s.Text("sessionId") == "" {
+			return "role, message.content"
+		}
 	case "system":
-		return subtype == "init" && session != "" && s.Text("model") != ""
+		if subtype == "init" && inSession && s.Text("model") != "" && s.Kind("tools") == 0 {
+			return "type system, subtype init, session_id, model without tools"
+		}
 	case "thinking":
-		return subtype == "delta" || subtype == "completed"
+		if subtype == "delta" || subtype == "completed" {
+			return "type thinking, subtype"
+		}
 	case "user", "assistant":
-		return session != "" && s.Kind("message") == '{' && s.Text("sessionId") == "" && s.Text("uuid") == "" &&
-			(s.Number("timestamp_ms").OK || s.Text("model_call_id") != "")
+		if inSession && s.Kind("message") == '{' && s.Text("sessionId") == "" && s.Text("uuid") == "" &&
+			(s.Number("timestamp_ms").OK || s.Text("model_call_id") != "") {
+			return "session_id, timestamp_ms or model_call_id"
+		}
 	case "tool_call":
-		return subtype != "" && s.Kind("tool_call") == '{'
+		if subtype != "" && s.Kind("tool_call") == '{' {
+			return "type tool_call, tool_call"
+		}
 	case "connection", "retry":
-		return subtype != "" && session != "" && s.Number("timestamp_ms").OK
+		if subtype != "" && inSession && s.Number("timestamp_ms").OK {
+			return "type " + kind + ", session_id, timestamp_ms"
+		}
 	case "turn_ended":
-		return s.Text("status") != ""
+		if s.Text("status") != "" {
+			return "type turn_ended, status"
+		}
 	case "result":
-		return subtype != "" && session != ""
-	default:
-		return false
+		if subtype != "" && inSession && s.Kind("duration_api_ms") != 0 && s.Kind("num_turns") == 0 {
+			return "type result, duration_api_ms without num_turns"
+		}
 	}
+	return ""
 }
 
 // timeOf returns the time that a record states.

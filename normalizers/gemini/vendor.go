@@ -5,6 +5,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/go-json-experiment/json/jsontext"
+
 	"tributary/envelopes"
 	"tributary/normalizers/core"
 	"tributary/normalizers/lenient"
@@ -19,14 +21,14 @@ var Vendor = core.Vendor{
 	Name:   "Gemini CLI",
 	Reads:  "`gemini --output-format stream-json` and `json`",
 
-	Recognize: isGemini,
+	Recognize: marker,
 	Session:   sessionOf,
 	Time:      timeOf,
 
 	Framing: core.Framing{
 		IsDocument: isDocument,
 		IsList:     func(s *core.Shape) bool { return s.First != nil && isPrompt(s.First) },
-		IsWhole:    isGemini,
+		IsWhole:    func(s *core.Shape) bool { return marker(s) != "" },
 	},
 
 	Normalize: normalize,
@@ -70,32 +72,46 @@ func (s *state) Shrink() bool {
 	return true
 }
 
-// isGemini recognizes a line of a session's file, the document that older versions kept, a
+// marker recognizes a line of a session's file, the document that older versions kept, a
 // list of typed prompts, a saved conversation, and the output of a run.
-func isGemini(s *core.Shape) bool {
-	if s.First != nil {
-		return isPrompt(s.First) || isContent(s.First)
-	}
+func marker(s *core.Shape) string {
 	kind := s.Text("type")
 	switch {
-	case isPrompt(s), kind == "" && (s.Kind("$set") == '{' || s.Text("$rewindTo") != ""):
-		return true
+	case s.First != nil && isPrompt(s.First), isPrompt(s):
+		return "sessionId, messageId, message"
+	case s.First != nil:
+		if isContent(s.First) {
+			return "role, parts"
+		}
+	case kind == "" && (s.Kind("$set") == '{' || s.Text("$rewindTo") != ""):
+		return "$set or $rewindTo"
 	case s.Has("projectHash"), s.Kind("messages") == '[':
-		return s.Text("sessionId") != "" && kind == ""
+		if kind == "" && s.Text("sessionId") != "" && (s.Has("projectHash") || firstHas(s.Value("messages"), "type")) {
+			return "sessionId, projectHash or messages with a type"
+		}
 	case s.Kind("history") == '[':
-		return kind == "" && s.Session() == ""
+		if kind == "" && s.Session() == "" && firstHas(s.Value("history"), "parts") {
+			return "history of contents"
+		}
+	case kind == "" && s.Kind("stats") == '{' && (s.Kind("response") == '"' || s.Text("session_id") != ""):
+		return "stats, response or session_id"
+	case kind == "init" && s.Text("session_id") != "" && s.Text("model") != "" && s.Text("timestamp") != "":
+		return "type init, session_id, model"
+	case (kind == "tool_use" || kind == "tool_result") && s.Text("tool_id") != "":
+		return "type " + kind + ", tool_id"
+	case kind == "gemini" && s.Text("id") != "":
+		return "type gemini, id"
+	case isNotice(kind) && s.Text("id") != "" && s.Text("timestamp") != "" && s.Kind("content") != 0 && s.Text("sessionId") == "" && s.Text("uuid") == "":
+		return "type " + kind + ", id, timestamp, content"
 	}
+	return ""
+}
+
+// isNotice reports whether a type is one of those that lines of other programs have, too.
+func isNotice(kind string) bool {
 	switch kind {
-	case "":
-		return s.Kind("stats") == '{' && (s.Kind("response") == '"' || s.Text("session_id") != "")
-	case "init":
-		return s.Text("session_id") != "" && s.Text("model") != "" && s.Text("timestamp") != ""
-	case "tool_use", "tool_result":
-		return s.Text("tool_id") != ""
-	case "gemini":
-		return s.Text("id") != ""
 	case "user", "info", "warning", "error":
-		return s.Text("id") != "" && s.Text("timestamp") != "" && s.Kind("content") != 0 && s.Text("sessionId") == "" && s.Text("uuid") == ""
+		return true
 	default:
 		return false
 	}
@@ -109,15 +125,15 @@ func isPrompt(s *core.Shape) bool {
 // isContent recognizes a message of a saved conversation.
 func isContent(s *core.Shape) bool {
 	role := s.Text("role")
-	return s.Text("type") == "" && (role == "user" || role == "model") && s.Kind("parts") == '[' && !isForeign(s)
+	return s.Text("type") == "" && (role == "user" || role == "model") && s.Kind("parts") == '[' && !isForeign(s.Value("parts"))
 }
 
 // isForeign reports whether the parts of a message are of another protocol whose messages
-// look alike: its parts name their content.
-func isForeign(s *core.Shape) bool {
-	for _, part := range lenient.Elements(s.Value("parts")) {
+// look alike: its parts name their content, or their type.
+func isForeign(parts jsontext.Value) bool {
+	for _, part := range lenient.Elements(parts) {
 		for _, m := range lenient.ObjectMembers(part) {
-			if slices.Contains([]string{"content_type", "content", "content_url", "metadata"}, m.Name) {
+			if slices.Contains([]string{"content_type", "content", "content_url", "metadata", "type", "kind"}, m.Name) {
 				return true
 			}
 		}
@@ -125,9 +141,16 @@ func isForeign(s *core.Shape) bool {
 	return false
 }
 
+// firstHas reports whether the first element of an array has a member of this name, or there is
+// no element.
+func firstHas(array jsontext.Value, name string) bool {
+	elements := lenient.Elements(array)
+	return len(elements) == 0 || slices.ContainsFunc(lenient.ObjectMembers(elements[0]), func(m lenient.Member) bool { return m.Name == name })
+}
+
 // isDocument recognizes a whole file that Gemini CLI rewrites in place.
 func isDocument(s *core.Shape) bool {
-	return isGemini(s) && (s.First != nil || s.Kind("messages") == '[' || s.Kind("history") == '[')
+	return marker(s) != "" && (s.First != nil || s.Kind("messages") == '[' || s.Kind("history") == '[')
 }
 
 // sessionOf returns the session that a record states.

@@ -23,7 +23,7 @@ var Vendor = core.Vendor{
 	Name:   "OpenCode",
 	Reads:  "`opencode export`, `opencode run --format json`, messages and events of `opencode serve`",
 
-	Recognize: isOpenCode,
+	Recognize: marker,
 	Session:   sessionOf,
 	Time:      timeOf,
 
@@ -78,13 +78,23 @@ func (s *state) Shrink() bool {
 	return true
 }
 
-// isOpenCode recognizes an export, a message with its parts, an event of the server, a line
-// of a run, and an array of any of the last three.
-func isOpenCode(s *core.Shape) bool {
-	if s.First != nil {
-		return isMessage(s.First) || isEvent(s.First) || isRunLine(s.First)
+// marker recognizes an export, a message with its parts, an event of the server, a line of a
+// run, and an array of any of the last three.
+func marker(s *core.Shape) string {
+	switch {
+	case s.First != nil && !isExport(s.First):
+		return marker(s.First)
+	case isExport(s):
+		return "info, messages"
+	case isMessage(s):
+		return "info, parts"
+	case isEvent(s):
+		return "type with a dot, properties"
+	case isRunLine(s):
+		return "type, sessionID, timestamp in milliseconds"
+	default:
+		return ""
 	}
-	return isExport(s) || isMessage(s) || isEvent(s) || isRunLine(s)
 }
 
 // isExport recognizes the document of `opencode export`.

@@ -34,7 +34,8 @@ type file struct {
 	tail       []byte    // the last of them, up to markBytes
 	grew       time.Time // when bytes were read last
 	lastID     string    // message id of the last record that was sent in this run; empty for none
-	refused    bool      // of an unknown agent: skipped until its content is replaced
+	refused    bool      // of no agent that is read: skipped until its content is replaced
+	unshown    bool      // refused, and reported, while nothing in it shows its agent: read again when it grows
 	unreadable bool      // cannot be read, which was reported
 	retry      bool      // every search visits it, also when it has not changed
 	piped      bool      // is the input of the Ship: it has no offset and cannot be read again

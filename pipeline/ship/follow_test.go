@@ -27,6 +27,23 @@ func TestGrowingFileIsShippedLineByLine(t *testing.T) {
 	}
 }
 
+// A log whose first lines do not show its agent is refused when it is idle, and shipped when it does.
+func TestFileThatShowsItsAgentLaterIsShipped(t *testing.T) {
+	t.Parallel()
+	e := newEdge(t)
+	raw := e.tap()
+	first := `{"type":"latch-of-tomorrow","sessionId":"one"}`
+	e.write("garden/one.jsonl", lines(first))
+	f := e.follow(func(c *ship.Config) {
+		c.Roots, c.Paths, c.Idle = nil, []string{e.path("garden/one.jsonl")}, 50*time.Millisecond
+	})
+	f.until("the log is refused", func(s ship.Summary) bool { return s.Refused[ship.ReasonUnknownSource] == 1 })
+	e.append("garden/one.jsonl", lines(first))
+	e.append("garden/one.jsonl", lines(prompt("one", 1)))
+	raw.expect(first, first, prompt("one", 1))
+	f.stop()
+}
+
 // The interval of the search is longer than the test: only notifications can find changes.
 func TestGrowthIsNotifiedWithoutASearch(t *testing.T) {
 	t.Parallel()

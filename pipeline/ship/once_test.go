@@ -351,6 +351,25 @@ func TestFileOfAnUnknownAgentIsRefused(t *testing.T) {
 	e.wantStored(`{"bread": 2}`, `{"milk": 1}`, "end of shopping list")
 }
 
+// A log of an agent without a normalizer is not taken for another's: the refusal names its agent.
+func TestFileOfAnAgentWithoutNormalizerIsRefused(t *testing.T) {
+	t.Parallel()
+	e := newEdge(t)
+	log := lines(`{"uuid":"u1","parentUuid":null,"sessionId":"one","timestamp":"2026-08-05T18:47:42Z","type":"user","message":{"role":"user","parts":[{"text":"x"}]}}`, prompt("one", 1))
+	e.write("garden/one.jsonl", log)
+	named := func(c *ship.Config) { c.Roots, c.Paths = nil, []string{e.path("garden/one.jsonl")} }
+	got := e.once(named)
+	if got.Records != 0 || got.Refused[ship.ReasonUnknownSource] != 1 {
+		t.Fatalf("shipped %+v", got)
+	}
+	if err := got.Refusals[0].Error(); !strings.Contains(err, "Qwen Code") || !strings.Contains(err, "--source") {
+		t.Errorf("refusal does not name agent and cure: %v", err)
+	}
+	if got = e.once(named, func(c *ship.Config) { c.Source = envelopes.ClaudeCode }); got.Records != 2 {
+		t.Errorf("with a source shipped %+v", got)
+	}
+}
+
 // The identity is the same whether the user names the file, its folder, a link, or nothing.
 func TestIdentityOfAFileIsTheSameByAnyPath(t *testing.T) {
 	t.Parallel()

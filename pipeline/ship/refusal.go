@@ -11,7 +11,7 @@ type Reason string
 // The reasons for which a file or a record is not shipped.
 const (
 	ReasonTooLarge      Reason = "too_large"      // the record is longer than any may be, or its message than the broker takes
-	ReasonUnknownSource Reason = "unknown_source" // the content of the file matches no agent
+	ReasonUnknownSource Reason = "unknown_source" // the content of the file matches no agent, or one without a normalizer
 	ReasonUnreadable    Reason = "unreadable"     // the file or folder cannot be read now
 )
 

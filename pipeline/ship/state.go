@@ -73,6 +73,9 @@ func (v *visit) recognize(ctx context.Context, r *os.File) (readable bool, err e
 		return false, err
 	}
 	v.locate(seen)
+	if f := v.f; f.unshown && seen.info.Size() > f.read {
+		f.refused = false
+	}
 	if v.nothingNew(seen.info) {
 		return false, nil
 	}
@@ -181,7 +184,7 @@ func (v *visit) enter(ctx context.Context, s state, common int64, seen snapshot)
 
 // restart reads the file again from its start and ships it from an offset.
 func (v *visit) restart(from offset) {
-	v.f.framer, v.f.offset, v.f.refused = nil, from, false
+	v.f.framer, v.f.offset, v.f.refused, v.f.unshown = nil, from, false, false
 }
 
 // locate updates the offset with where the file is now and how it looks.

@@ -17,7 +17,6 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
-	"tributary/envelopes"
 	"tributary/normalizers"
 )
 
@@ -292,12 +291,17 @@ func (v *visit) unfinished(r normalizers.Record) bool {
 // agentJSON accepts the JSON that agents write.
 var agentJSON = json.JoinOptions(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 
-// refuseFile skips the whole file until its content is replaced.
+// refuseFile skips the whole file until its content is replaced, or shows its agent at last.
 func (v *visit) refuseFile(ctx context.Context) {
-	v.f.refused = true
+	f, r := v.f, v.f.framer.Recognition()
+	reported := f.unshown
+	f.refused, f.unshown = true, r.Agent == "" && f.read <= normalizers.MaxRecordBytes
+	if reported && f.unshown {
+		return
+	}
 	v.refuse(ctx, Refusal{
 		Reason: ReasonUnknownSource, Path: v.log.path,
-		Err: fmt.Errorf("the content matches no agent: pass --source with one of %v", envelopes.Sources),
+		Err: r.Err(),
 	})
 }
 

@@ -1,0 +1,250 @@
+package normalizers_test
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"tributary/normalizers"
+	"tributary/normalizers/normalizerstest"
+)
+
+// stranger is a log of an agent without a normalizer.
+type stranger struct {
+	agent string // by which it is refused
+	log   string // each line a record, unless it is one document
+	// shared are how many of its records have nothing that is the agent's alone.
+	shared int
+}
+
+// strangers are logs of the shapes that agents without a normalizer write.
+var strangers = map[string]stranger{
+	"Qwen Code": {"Qwen Code", `{"uuid":"u1","parentUuid":null,"sessionId":"s1","timestamp":"2026-08-05T18:47:42.636Z","type":"user","provenance":"real_user","cwd":"/w","version":"0.21.6","message":{"role":"user","parts":[{"text":"count the beds"}]}}
+{"uuid":"u2","parentUuid":"u1","sessionId":"s1","timestamp":"2026-08-05T18:47:43.636Z","type":"system","cwd":"/w","version":"0.21.6","subtype":"rewind","systemPayload":{"targetUuid":"u1"}}
+{"uuid":"u3","parentUuid":"u2","sessionId":"s1","timestamp":"2026-08-05T18:47:44.636Z","type":"assistant","cwd":"/w","version":"0.21.6","model":"q","message":{"role":"model","parts":[{"functionCall":{"id":"c1","name":"read_file","args":{}}}]},"usageMetadata":{"promptTokenCount":3}}
+{"uuid":"u4","parentUuid":"u3","sessionId":"s1","timestamp":"2026-08-05T18:47:45.636Z","type":"tool_result","cwd":"/w","version":"0.21.6","message":{"role":"user","parts":[{"functionResponse":{"id":"c1","name":"read_file"}}]},"toolCallResult":{"callId":"c1","status":"success"}}
+{"uuid":"u5","parentUuid":"u4","sessionId":"s1","timestamp":"2026-08-05T18:47:46.636Z","type":"system","provenance":"system","cwd":"/w","version":"0.21.6","subtype":"ui_telemetry"}`, 0},
+	"Qwen Code, a run": {"Qwen Code", `{"type":"system","subtype":"init","uuid":"s1","session_id":"s1","cwd":"/w","tools":["edit"],"model":"coder-model","permission_mode":"yolo","qwen_code_version":"0.14.0","agents":[]}`, 0},
+	"OpenClaw": {"Pi or OpenClaw", `{"type":"session","id":"s1","version":3,"timestamp":"2026-02-24T09:00:00Z","cwd":"/w"}
+{"type":"model_change","id":"c1","parentId":"s1","modelId":"m","provider":"p","timestamp":"2026-02-24T09:00:01Z"}
+{"type":"custom","id":"c2","customType":"ui_state","data":{"phase":"analysis"},"parentId":"c1","timestamp":"2026-02-24T09:00:02Z"}
+{"type":"custom_message","customType":"openclaw.runtime-context","content":"injected","display":false,"id":"c3","parentId":"c2","timestamp":"2026-02-24T09:00:03Z"}
+{"type":"message","id":"m1","parentId":"c3","timestamp":"2026-02-24T09:00:04Z","message":{"role":"user","content":[{"type":"text","text":"list"}]}}
+{"type":"message","id":"m2","parentId":"m1","timestamp":"2026-02-24T09:00:05Z","message":{"role":"toolResult","toolCallId":"t1","toolName":"sh","content":"a"}}`, 0},
+	"Pi": {"Pi or OpenClaw", `{"type":"session","version":3,"id":"s1","timestamp":"2026-04-06T16:22:10.841Z","cwd":"/w"}
+{"type":"model_change","id":"a1","parentId":null,"timestamp":"2026-04-06T16:22:10.861Z","provider":"p","modelId":"m"}
+{"type":"thinking_level_change","id":"a2","parentId":"a1","timestamp":"2026-04-06T16:22:10.861Z","thinkingLevel":"off"}
+{"type":"message","id":"a3","parentId":"a2","timestamp":"2026-04-06T16:22:33.616Z","message":{"role":"user","content":[{"type":"text","text":"hi"}],"timestamp":1775492553616}}
+{"type":"message","id":"a4","parentId":"a3","timestamp":"2026-04-06T16:22:35.616Z","message":{"role":"assistant","content":[{"type":"text","text":"hi"}],"provider":"p","model":"m","usage":{"input":1},"stopReason":"stop"}}
+{"type":"compaction","id":"a5","parentId":"a4","timestamp":"2026-04-06T16:23:35.616Z","summary":"s","firstKeptEntryId":"a3","tokensBefore":9}
+{"type":"custom","customType":"x","data":{"n":1},"id":"a6","parentId":"a5","timestamp":"2026-04-06T16:24:35.616Z"}`, 0},
+	"Droid": {"Droid", `{"type":"session_start","id":"s1","title":"t","cwd":"/w","owner":"o","sessionTitle":"t","version":"0.81.0"}
+{"type":"message","id":"m1","parentId":"s1","timestamp":"2025-12-26T00:10:00.000Z","message":{"role":"user","content":[{"type":"text","text":"go"}]}}
+{"type":"message","id":"m2","parentId":"m1","timestamp":"2025-12-26T00:10:02.000Z","message":{"role":"assistant","content":[{"type":"tool_use","id":"t1","name":"Execute","input":{}}]}}`, 0},
+	"Droid, a run": {"Droid", `{"type":"system","subtype":"init","session_id":"s1","timestamp":1767812640310,"model":"m","cwd":"/w","tools":["Execute"],"reasoning_effort":"off","id":"y1"}
+{"type":"message","sessionId":"s1","timestamp":1767812641000,"role":"user","text":"List","id":"m1"}
+{"type":"tool_call","session_id":"s1","timestamp":1767812642000,"id":"c1","messageId":"m1","toolId":"Execute","toolName":"Execute","parameters":{}}
+{"type":"tool_result","session_id":"s1","timestamp":1767812643000,"id":"c1","messageId":"m1","toolId":"Execute","isError":true,"value":"no"}
+{"type":"completion","session_id":"s1","timestamp":1767812644000,"finalText":"Done","numTurns":1,"usage":{"input_tokens":10}}
+{"type":"error","source":"cli","message":"no key","timestamp":1767812644100,"session_id":"s1"}
+{"type":"result","subtype":"success","is_error":false,"duration_ms":5657,"num_turns":1,"result":"Done","session_id":"s1"}`, 1},
+	"Grok": {"Grok", `{"type":"system","content":"You are a gardener."}
+{"type":"user","content":[{"type":"text","text":"<user_info>\n</user_info>"}],"synthetic_reason":"environment_context"}
+{"type":"user","content":[{"type":"text","text":"Read."}],"prompt_index":0}
+{"type":"reasoning","id":"r1","summary":[{"type":"summary_text","text":"I read."}],"encrypted_content":"<opaque>","status":"completed"}
+{"type":"assistant","content":"I read.","tool_calls":[{"id":"c1","name":"read_file","arguments":"{}"}],"model_id":"m","model_fingerprint":"fp","reasoning_effort":"high"}
+{"type":"tool_result","tool_call_id":"c1","content":"print"}
+{"type":"backend_tool_call","kind":{"tool_type":"web_search","id":"w1"}}`, 0},
+	"Grok, a summary": {"Grok", `{"info":{"id":"s1","cwd":"/w"},"session_summary":"x","created_at":"2026-01-01T00:00:10.000000Z","num_messages":4,"chat_format_version":1,"grok_home":"/g"}`, 0},
+	"Kimi": {"Kimi", `{"type":"metadata","protocol_version":"1.4","created_at":1785612803281}
+{"type":"config.update","profileName":"agent","systemPrompt":"x","time":1785612803281}
+{"type":"turn.prompt","input":[{"type":"text","text":"go"}],"origin":{"kind":"user"},"time":1785612803290}
+{"type":"context.append_message","message":{"role":"user","content":[]},"time":1785612803290}
+{"type":"usage.record","model":"m","usage":{"output":3},"usageScope":"turn","time":1785612803299}`, 0},
+	"Kimi, older": {"Kimi", `{"timestamp":1761000000.1,"message":{"type":"TurnBegin","payload":{"user_input":"go"}}}
+{"role":"_checkpoint","id":0}
+{"role":"user","content":"go"}
+{"role":"_usage","token_count":9}`, 1},
+	"Kiro": {"Kiro", `{"version":"v1","kind":"Prompt","data":{"message_id":"m1","content":[{"kind":"text","data":"ok"}],"meta":{"timestamp":1780617364}}}
+{"version":"v1","kind":"AssistantMessage","data":{"message_id":"m2","content":[{"kind":"text","data":"ok"}]}}
+{"version":"v1","kind":"ToolResults","data":{"message_id":"m3","content":[]}}`, 0},
+	"Kiro, a conversation": {"Kiro", `{"conversation_id":"c1","next_message":null,"history":[{"user":{"content":{"Prompt":{"prompt":"go"}}},"assistant":{"Response":{"content":"ok"}}}],"valid_history_range":[0,1],"transcript":["> go"]}`, 0},
+	"Hermes": {"Hermes", `{"role":"user","content":"ok","tool_calls":"","tool_call_id":"","tool_name":"","finish_reason":"","timestamp":"2026-08-02T21:09:00.350Z","_ts":1785704940.3,"_model":"m","_cwd":""}
+{"role":"assistant","content":"ok","tool_calls":"","tool_call_id":"","tool_name":"","finish_reason":"stop","timestamp":"2026-08-02T21:09:02.350Z"}`, 0},
+	"Hermes, a session": {"Hermes", `{"session_id":"s1","model":"m","platform":"cli","session_start":"2026-04-29T20:00:00Z","last_updated":"2026-04-29T20:00:04Z","message_count":1,"messages":[{"role":"user","content":"x"}]}`, 0},
+	"Mistral Vibe": {"Mistral Vibe", `{"role": "user", "content": "fresh", "injected": false, "message_id": "m1"}
+{"role": "assistant", "content": "fresh", "injected": false, "reasoning_content": "r", "reasoning_message_id": "m2", "message_id": "m3"}
+{"role": "tool", "content": "out", "injected": false, "name": "bash", "tool_call_id": "c1"}`, 1},
+	"Antigravity": {"Antigravity", `{"step_index":0,"source":"USER_EXPLICIT","type":"USER_INPUT","status":"DONE","created_at":"2026-06-11T20:14:42Z","content":"x"}
+{"step_index":3,"source":"MODEL","type":"PLANNER_RESPONSE","status":"DONE","created_at":"2026-06-11T20:14:43Z","thinking":"x","tool_calls":[]}`, 0},
+	"Amp": {"Amp", `{"v":9,"id":"T-0198","created":1700000000000,"messages":[{"role":"user","content":[{"type":"text","text":"x"}]}]}`, 0},
+	"Amp, a run": {"Amp", `{"type":"system","subtype":"init","cwd":"/w","session_id":"T-0198","tools":["Bash"],"mcp_servers":[]}
+{"type":"user","message":{"role":"user","content":[{"type":"text","text":"x"}]},"parent_tool_use_id":null,"session_id":"T-0198"}
+{"type":"result","subtype":"success","duration_ms":9,"is_error":false,"num_turns":1,"result":"x","session_id":"T-0198"}`, 0},
+	"Cline, shown": {"Cline", `[
+  {"ts":1700000000000,"type":"say","say":"text","text":"x"}
+]`, 0},
+	"Cline, sent": {"Cline", `[
+  {"role":"user","content":[{"type":"text","text":"x"}],"ts":1700000000000}
+]`, 0},
+	"Goose": {"Goose", `{"working_dir":"/w","description":"x","message_count":2,"total_tokens":9}
+{"id":"m1","role":"user","created":1750000000,"content":[{"type":"text","text":"x"}]}`, 0},
+	"Aider": {"Aider", "\n# aider chat started at 2026-04-25 20:19:21\n\n> Aider v0.86.2  \n\n#### hello  \n\nhi\n", 7},
+	"messages of an API": {"", `{"role":"user","content":"x"}
+{"id":"m1","role":"assistant","content":[{"type":"text","text":"x"}],"model":"m"}
+[{"id":"u1","role":"user","parts":[{"type":"text","text":"x"}]}]
+{"id":"u1","role":"user","parts":[{"type":"text","text":"x"}]}
+{"type":"message","sessionId":"s1","id":"m1","timestamp":1767812641000,"role":"user","content":[]}
+{"type":"reasoning","sessionId":"s1","summary":[]}
+{"sessionId":"s1","title":"t","history":[{"message":{"role":"user","content":"x"}}]}
+{"sessionId":"s1","messages":[{"role":"user","content":"x"}]}
+{"type":"opened","payload":{"n":1}}
+{"record_type":"span","name":"x"}`, 10},
+}
+
+// recognize returns by what the framer knows the agent of a file.
+func recognize(data string) normalizers.Recognition {
+	f := normalizers.NewFramer(normalizerstest.FileNamed("", "log.jsonl"))
+	_, _ = f.Write([]byte(data)) // never fails by contract
+	f.Close()
+	return f.Recognition()
+}
+
+// A log of an agent without a normalizer is refused by the agent's name.
+func TestStrangersAreRefusedByName(t *testing.T) {
+	t.Parallel()
+	for name, s := range strangers {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			line, _, _ := strings.Cut(s.log, "\n")
+			for _, front := range []string{"", "\n\n", "\xef\xbb\xbf", line[len(line)/2:] + "\n"} {
+				r := recognize(front + s.log)
+				if r.Source != "" || r.Agent != s.agent {
+					t.Errorf("behind %q: %+v, want %s", front, r, s.agent)
+				}
+				err := r.Err()
+				if err == nil || !strings.Contains(err.Error(), r.Agent) || !strings.Contains(err.Error(), "--source") {
+					t.Errorf("behind %q: refused with %v", front, err)
+				}
+			}
+			if f := normalizers.NewFramer(normalizerstest.FileNamed("codex", "log.jsonl")); f.Recognition().Source != "codex" || f.Recognition().Err() != nil {
+				t.Errorf("forced: %+v", f.Recognition())
+			}
+		})
+	}
+}
+
+// A record of an agent without a normalizer is nobody else's, whatever stands before it.
+func TestRecordsOfStrangersAreNobodyElses(t *testing.T) {
+	t.Parallel()
+	for name, s := range strangers {
+		var shared int
+		for line := range strings.SplitSeq(s.log, "\n") {
+			r := recognize(line)
+			if r.Source != "" {
+				t.Errorf("%s: taken for %s by %s:\n%s", name, r.Source, r.Marker, line)
+			}
+			if r.Agent == "" {
+				shared++
+			}
+		}
+		if shared != s.shared && strings.HasPrefix(s.log, "{") {
+			t.Errorf("%s: %d records have nothing that is the agent's alone, want %d", name, shared, s.shared)
+		}
+	}
+	rapid.Check(t, func(rt *rapid.T) {
+		names := make([]string, 0, len(strangers))
+		for name := range strangers {
+			names = append(names, name)
+		}
+		slices.Sort(names)
+		log := strangers[rapid.SampledFrom(names).Draw(rt, "agent")].log
+		cut := log[rapid.IntRange(0, len(log)).Draw(rt, "from"):]
+		cut = cut[:rapid.IntRange(0, len(cut)).Draw(rt, "to")]
+		if r := recognize(cut); r.Source != "" {
+			rt.Fatalf("taken for %s by %s:\n%s", r.Source, r.Marker, cut)
+		}
+	})
+}
+
+// A record of a vendor is recognized as the vendor's own, or as nobody's.
+func TestRecordsOfVendorsAreTheirOwn(t *testing.T) {
+	t.Parallel()
+	for _, s := range suites {
+		for _, g := range normalizerstest.Goldens(t, s) {
+			checkOwnLines(t, s, g.Name, g.Raw)
+		}
+	}
+}
+
+// The same for the logs of the corpus.
+func TestCorpusRecordsAreTheirOwn(t *testing.T) {
+	t.Parallel()
+	for _, s := range suites {
+		t.Run("source="+string(s.Source), func(t *testing.T) {
+			t.Parallel()
+			for _, f := range normalizerstest.Corpus(t, s) {
+				checkOwnLines(t, s, f.Name, f.Data)
+			}
+		})
+	}
+}
+
+// checkOwnLines checks that no line of a vendor's log alone is taken for one of another agent.
+func checkOwnLines(t *testing.T, s normalizerstest.Suite, name string, data []byte) {
+	t.Helper()
+	for i, line := range bytes.Split(data, []byte("\n")) {
+		if r := recognize(string(line)); r.Agent != "" && r.Source != s.Source {
+			t.Errorf("%s, line %d: taken for %s by %s", name, i+1, r.Agent, r.Marker)
+		}
+	}
+}
+
+// A recognition says which record decided, and no content of it.
+func TestRecognitionIsExplained(t *testing.T) {
+	t.Parallel()
+	r := recognize("\n" + `{"type":"secret-type","sessionId":"s1"}` + "\n" + `{"type":"user","uuid":"u1","sessionId":"s1","message":{"role":"user","content":"secret"}}`)
+	if want := (normalizers.Recognition{Source: "claude_code", Agent: "Claude Code", Marker: "type user, sessionId, message.content", Line: 3}); r != want {
+		t.Errorf("%+v, want %+v", r, want)
+	}
+	if r := recognize(`{"type":"secret-type","sessionId":"s1"}`); r != (normalizers.Recognition{}) {
+		t.Errorf("a session alone decides: %+v", r)
+	}
+}
+
+// No log of the agents in TRIBUTARY_CORPUS_AGENTS is taken for one of a vendor, and no line of it is.
+func TestCorpusOfStrangers(t *testing.T) {
+	t.Parallel()
+	root := os.Getenv("TRIBUTARY_CORPUS_AGENTS")
+	if root == "" {
+		t.Skip("TRIBUTARY_CORPUS_AGENTS is not set")
+	}
+	err := filepath.WalkDir(root, func(path string, d os.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() || filepath.Dir(path) == root {
+			return err
+		}
+		data, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		parts := []string{string(data)}
+		if i := bytes.IndexByte(data, '\n'); i > 0 {
+			parts = append(parts, string(data[i/2:]), string(data[i:]))
+		}
+		for i, part := range append(parts, strings.Split(string(data), "\n")...) {
+			if r := recognize(part); r.Source != "" {
+				return fmt.Errorf("%s, part %d: taken for %s by %s", path, i, r.Source, r.Marker)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}

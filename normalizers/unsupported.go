@@ -1,0 +1,317 @@
+package normalizers
+
+import (
+	"bytes"
+	"strings"
+
+	"tributary/normalizers/core"
+)
+
+// unsupportedAgent is an agent whose logs are known and that has no normalizer. Without its row a
+// log that resembles one of another agent would be taken for that.
+type unsupportedAgent struct {
+	name string
+	// marker returns by what a record is known as one of the agent, as the Recognize of a vendor does.
+	marker func(*core.Shape) string
+}
+
+// unsupported are the agents without a normalizer. They are asked before the vendors, so a marker is
+// what no vendor writes. Agents that keep their logs in one format have one row.
+var unsupported = []unsupportedAgent{
+	{"Qwen Code", qwen},
+	{"OpenClaw", openClaw},
+	{"Pi or OpenClaw", pi},
+	{"Droid", droid},
+	{"Pi, OpenClaw or Droid", treeOfMessages},
+	{"Grok", grok},
+	{"Kimi", kimi},
+	{"Kiro", kiro},
+	{"Hermes", hermes},
+	{"Mistral Vibe", vibe},
+	{"Antigravity", antigravity},
+	{"Amp", amp},
+	{"Cline", cline},
+	{"Goose", goose},
+}
+
+// aiderTitle is the first line of a log of Aider, which is no JSON.
+var aiderTitle = []byte("# aider chat started at ")
+
+// detectUnsupported returns the agent without a normalizer that writes such records, and by what it
+// is known; empty when none does.
+func detectUnsupported(s *core.Shape, data []byte) (name, marker string) {
+	if !s.Readable {
+		if bytes.HasPrefix(bytes.TrimLeft(data, "\xef\xbb\xbf \t\r\n"), aiderTitle) {
+			return "Aider", "title"
+		}
+		return "", ""
+	}
+	if s.First != nil {
+		s = s.First
+	}
+	for _, agent := range unsupported {
+		if marker := agent.marker(s); marker != "" {
+			return agent.name, marker
+		}
+	}
+	return "", ""
+}
+
+// first returns the first of the members at these paths, written with dots, that a record has and
+// that is not null.
+func first(s *core.Shape, paths ...string) string {
+	for _, path := range paths {
+		if k := s.Kind(strings.Split(path, ".")...); k != 0 && k != 'n' {
+			return path
+		}
+	}
+	return ""
+}
+
+// has reports whether a record has all of the members at these paths, not null.
+func has(s *core.Shape, paths ...string) bool {
+	for _, path := range paths {
+		if first(s, path) == "" {
+			return false
+		}
+	}
+	return true
+}
+
+// typed returns "type" and the type of a record where it is one of these.
+func typed(s *core.Shape, types ...string) string {
+	kind := s.Text("type")
+	for _, t := range types {
+		if kind == t {
+			return "type " + t
+		}
+	}
+	return ""
+}
+
+// qwen recognizes a line of a session, and the first line of what a run prints.
+func qwen(s *core.Shape) string {
+	switch {
+	case has(s, "qwen_code_version"):
+		return "qwen_code_version"
+	case !has(s, "uuid", "sessionId"):
+		return ""
+	default:
+		return first(s, "message.parts", "systemPayload", "toolCallResult", "usageMetadata", "provenance")
+	}
+}
+
+// openClaw recognizes an entry that only OpenClaw adds to the format of Pi.
+func openClaw(s *core.Shape) string {
+	switch {
+	case strings.HasPrefix(s.Text("customType"), "openclaw"):
+		return "customType openclaw"
+	case s.Text("type") == "session" && strings.Contains(s.Text("cwd"), "/.openclaw/"):
+		return "cwd in .openclaw"
+	default:
+		return ""
+	}
+}
+
+// pi recognizes the first line of a session, and any entry of its tree but a message that may be
+// Droid's.
+func pi(s *core.Shape) string {
+	switch {
+	case s.Text("type") == "session" && has(s, "id", "timestamp") && has(s, "cwd") && !has(s, "data"):
+		return "type session, id, cwd"
+	case !isTreeEntry(s):
+		return ""
+	case typed(s, "message") != "":
+		if marker := first(s, "message.timestamp", "message.provider", "message.stopReason", "message.toolCallId"); marker != "" {
+			return "type message, parentId, " + marker
+		}
+		return ""
+	default:
+		return typed(s, "model_change", "thinking_level_change", "compaction", "branch_summary", "custom", "custom_message", "label", "session_info")
+	}
+}
+
+// isTreeEntry reports whether a record is an entry of a tree of messages.
+func isTreeEntry(s *core.Shape) bool { return has(s, "id", "timestamp") && s.Kind("parentId") != 0 }
+
+// treeOfMessages recognizes a message in a tree that more than one agent keeps.
+func treeOfMessages(s *core.Shape) string {
+	if isTreeEntry(s) && s.Text("type") == "message" && s.Text("message", "role") != "" {
+		return "type message, parentId, message.role"
+	}
+	return ""
+}
+
+// droid recognizes a line of a session, and one of what a run prints.
+func droid(s *core.Shape) string {
+	inSession := has(s, "session_id") || has(s, "sessionId")
+	switch {
+	case s.Text("type") == "session_start" && has(s, "id", "cwd") && !has(s, "payload"):
+		return "type session_start, id, cwd"
+	case isTreeEntry(s) && s.Text("type") == "message":
+		return ""
+	case s.Text("type") == "todo_state" && has(s, "todos"), s.Text("type") == "compaction_state" && has(s, "summaryText"):
+		return typed(s, "todo_state", "compaction_state")
+	case !inSession:
+		return ""
+	case s.Text("type") == "system" && has(s, "reasoning_effort"):
+		return "type system, reasoning_effort"
+	case s.Text("type") == "message" && has(s, "role", "text"):
+		return "type message, role, text"
+	case typed(s, "tool_call", "tool_result") != "" && has(s, "toolId"):
+		return "toolId"
+	case s.Text("type") == "completion":
+		return first(s, "finalText")
+	case s.Text("type") == "error" && s.Text("source") == "cli":
+		return "type error, source cli"
+	default:
+		return ""
+	}
+}
+
+// grok recognizes a line of a chat history, and the summary beside it.
+func grok(s *core.Shape) string {
+	switch s.Text("type") {
+	case "":
+		return first(s, "chat_format_version", "grok_home")
+	case "system":
+		if s.Kind("content") == '"' && !has(s, "uuid") && !has(s, "sessionId") && !has(s, "id") && !has(s, "session_id") {
+			return "type system, content"
+		}
+	case "user":
+		return first(s, "synthetic_reason", "prompt_index", "prior_turn_interrupt")
+	case "assistant":
+		if !has(s, "message") {
+			return first(s, "model_fingerprint", "model_id")
+		}
+	case "reasoning":
+		if has(s, "encrypted_content", "status") {
+			return "type reasoning, encrypted_content, status"
+		}
+	case "tool_result":
+		if s.Kind("content") != 0 && !has(s, "message") {
+			return first(s, "tool_call_id")
+		}
+	case "backend_tool_call":
+		return "type backend_tool_call"
+	}
+	return ""
+}
+
+// kimi recognizes a line of a session, of its older versions too.
+func kimi(s *core.Shape) string {
+	kind := s.Text("type")
+	switch {
+	case kind == "metadata" && has(s, "protocol_version"):
+		return "type metadata, protocol_version"
+	case strings.Contains(kind, ".") && s.Kind("time") == '0' && !has(s, "properties"):
+		return "type with a dot, time"
+	case kind == "" && s.Kind("timestamp") == '0' && has(s, "message.type", "message.payload"):
+		return "message.type, message.payload"
+	}
+	switch role := s.Text("role"); role {
+	case "_system_prompt", "_checkpoint", "_usage":
+		return "role " + role
+	default:
+		return ""
+	}
+}
+
+// kiro recognizes a line of a session, its state, and a saved conversation.
+func kiro(s *core.Shape) string {
+	switch {
+	case s.Text("version") == "v1" && has(s, "kind", "data"):
+		return "version v1, kind, data"
+	case has(s, "conversation_id", "history"):
+		return "conversation_id, history"
+	case has(s, "session_state", "cwd"):
+		return "session_state"
+	default:
+		return ""
+	}
+}
+
+// hermes recognizes a message and a saved session.
+func hermes(s *core.Shape) string {
+	switch {
+	case s.Text("role") == "session_meta":
+		return "role session_meta"
+	case has(s, "role"):
+		if s.Kind("tool_call_id") == '"' && s.Kind("finish_reason") == '"' && s.Kind("tool_name") == '"' {
+			return "role, tool_name, finish_reason"
+		}
+		return first(s, "_ts", "_model", "_cwd")
+	case has(s, "session_start", "messages"):
+		return "session_start, messages"
+	default:
+		return ""
+	}
+}
+
+// vibe recognizes a message and a saved session.
+func vibe(s *core.Shape) string {
+	switch {
+	case has(s, "role"):
+		if marker := first(s, "reasoning_message_id"); marker != "" {
+			return marker
+		}
+		if has(s, "injected", "message_id") {
+			return "injected, message_id"
+		}
+	case has(s, "session_id", "environment", "git_commit"), has(s, "metadata.session_id", "messages"):
+		return "session_id, messages or environment"
+	}
+	return ""
+}
+
+// antigravity recognizes a step of a trajectory.
+func antigravity(s *core.Shape) string {
+	if s.Kind("step_index") == '0' && has(s, "source", "type") {
+		return "step_index, source, type"
+	}
+	return ""
+}
+
+// amp recognizes a thread and what a run prints: the ids of its threads begin with T-.
+func amp(s *core.Shape) string {
+	switch {
+	case strings.HasPrefix(s.Text("session_id"), "T-"):
+		return "session_id T-"
+	case s.Kind("messages") == '[' && (strings.HasPrefix(s.Text("id"), "T-") || has(s, "id", "title") && !has(s, "sessionId")):
+		return "id, messages"
+	default:
+		return ""
+	}
+}
+
+// cline recognizes the first of the messages that a task is kept as: what was shown, and what was
+// sent to the model.
+func cline(s *core.Shape) string {
+	switch {
+	case typed(s, "say", "ask") != "" && s.Kind("ts") == '0':
+		return "type say or ask, ts"
+	case s.Kind("timestamp") != '0' && s.Kind("ts") != '0':
+		return ""
+	case has(s, "role", "content") && !has(s, "type"):
+		return "role, content, ts or timestamp"
+	case typed(s, "user", "assistant") != "" && has(s, "text"):
+		return "type, text, timestamp"
+	default:
+		return ""
+	}
+}
+
+// goose recognizes the first line of a session, a message and a saved session.
+func goose(s *core.Shape) string {
+	switch {
+	case has(s, "working_dir"):
+		if marker := first(s, "message_count", "description", "conversation"); marker != "" {
+			return "working_dir, " + marker
+		}
+	case has(s, "role") && s.Kind("created") == '0' && s.Kind("content") == '[':
+		return "role, created, content"
+	case s.Text("type") == "message" && has(s, "message.role", "message.created"):
+		return "type message, message.created"
+	}
+	return ""
+}
