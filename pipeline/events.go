@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"tributary/envelopes"
@@ -53,6 +54,10 @@ type EventsQuery struct {
 	DeadLetters   bool              // dead letters, too
 	Raw           bool              // load the raw of events that refer to their record
 	Follow        bool              // go on with events that arrive, instead of ending with those that are there
+
+	// Read is the last event of each cell that was read before; zero for none. The iteration ends with [ErrWentBack]
+	// where the stream has another one in its place, then or after an interruption.
+	Read []Mark
 
 	// Interrupted is called when the reading is interrupted, before it goes on behind the last
 	// event: the broker is away, the consumer was deleted, or a replica has lost its leader.
@@ -124,6 +129,7 @@ type eventsReader struct {
 	stream      jetstream.Stream
 	from        uint64   // the first position
 	end         uint64   // the last position at the beginning
+	mark        Mark     // the last event that was read
 	caughtUp    func()   // called when every event up to the end is passed; nil for nothing
 	filters     []string // subjects; nil if no session has the prefix
 	waiting     bool     // the filters select more than the sessions of the prefix
@@ -143,6 +149,9 @@ func openEvents(ctx context.Context, js jetstream.JetStream, generation string, 
 		r := template
 		r.name, r.cell, r.js, r.stream = envelopes.CellName(generation, c), c, js, stream
 		r.from, r.end = r.After.In(c)+1, stream.CachedInfo().State.LastSeq
+		if c < len(r.Read) {
+			r.mark = r.Read[c]
+		}
 		readers = append(readers, &r)
 	}
 	return readers, resolve(ctx, readers)
@@ -312,20 +321,15 @@ func (r *eventsReader) eachStored(ctx context.Context, from uint64, follow bool,
 	opened := false
 	for failures := 0; ; {
 		before := from
-		c, err := openStream(ctx, r.js, EventsStream(r.name), r.consumer(from))
-		if err == nil {
-			opened = true
-			c.ahead = eventsAhead
-			err = r.readOn(ctx, c, &from, follow, yield)
-			c.close()
-		}
+		began, err := r.readOnce(ctx, &from, follow, yield)
+		opened = opened || began
 		if failures++; from > before {
 			failures = 1
 		}
 		switch {
 		case err == nil || ctx.Err() != nil:
 			return nil //nolint:nilerr // ctx ends the iteration
-		case !opened, errors.Is(err, jetstream.ErrStreamNotFound), !follow && failures >= maxInterruptions:
+		case !opened, errors.Is(err, jetstream.ErrStreamNotFound), errors.Is(err, ErrWentBack), errors.Is(err, nats.ErrConnectionClosed), !follow && failures >= maxInterruptions:
 			return err
 		}
 		if r.Interrupted != nil {
@@ -335,6 +339,35 @@ func (r *eventsReader) eachStored(ctx context.Context, from uint64, follow bool,
 			return nil //nolint:nilerr // ctx ends the iteration
 		}
 	}
+}
+
+// readOnce is one attempt of eachStored. It ends with the connection, because a server that restarts has lost the consumer.
+func (r *eventsReader) readOnce(ctx context.Context, from *uint64, follow bool, yield func(Event, error) bool) (opened bool, err error) {
+	ctx, cancel := untilDisconnected(ctx, r.js.Conn())
+	defer cancel()
+	c, err := openStream(ctx, r.js, EventsStream(r.name), r.consumer(*from))
+	if err != nil {
+		return false, causeOf(ctx, err)
+	}
+	defer c.close()
+	c.ahead = eventsAhead
+	if err = r.compare(ctx); err == nil {
+		err = r.readOn(ctx, c, from, follow, yield)
+	}
+	return true, causeOf(ctx, err)
+}
+
+// compare returns [ErrWentBack] when the stream has another event in place of the last one that was read. It is
+// called when there is a consumer, which does not survive what puts a stream back.
+func (r *eventsReader) compare(ctx context.Context) error {
+	if r.mark.Position == 0 {
+		return nil
+	}
+	is, err := compareMark(ctx, r.js, r.name, r.mark)
+	if err == nil && is == markParted {
+		err = fmt.Errorf("%w: stream %s no longer has event %d", ErrWentBack, EventsStream(r.name), r.mark.Position)
+	}
+	return err
 }
 
 // eventsAhead is how many events a request asks for. Two requests fit the buffer of a reader.
@@ -371,6 +404,9 @@ func (r *eventsReader) readOn(ctx context.Context, c *reader, from *uint64, foll
 			*from = m.sequence + 1
 			e, err := r.read(EventsStream(r.name), m)
 			e.Cell = r.cell
+			if e.DeadLetter == nil { // which may be removed
+				r.mark = MarkOf(&e)
+			}
 			if (err != nil || r.selects(&e)) && !yield(e, err) {
 				return nil
 			}

@@ -107,7 +107,7 @@ func readStored(ctx context.Context, js jetstream.JetStream, stream string, req 
 	defer cancel()
 	m, err := leaderGet(ctx, js, stream, req)
 	if err != nil {
-		return nil, err
+		return nil, causeOf(ctx, err)
 	}
 	out := &jetstream.RawStreamMsg{Subject: m.Subject, Sequence: m.Sequence, Data: m.Data, Time: m.Time}
 	if len(m.Header) > 0 {

@@ -95,6 +95,8 @@ func LastPositions(ctx context.Context, js jetstream.JetStream, generation strin
 
 // eventsStreams returns the events streams of a generation, by cell.
 func eventsStreams(ctx context.Context, js jetstream.JetStream, generation string) ([]jetstream.Stream, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
 	first, err := js.Stream(ctx, EventsStream(generation))
 	if err != nil {
 		return nil, err

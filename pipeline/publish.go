@@ -122,6 +122,14 @@ func untilDisconnected(ctx context.Context, nc *nats.Conn) (context.Context, con
 	}
 }
 
+// causeOf returns err, but errDisconnected for the end of a context of [untilDisconnected] with the connection.
+func causeOf(ctx context.Context, err error) error {
+	if lost := context.Cause(ctx); errors.Is(err, context.Canceled) && errors.Is(lost, errDisconnected) {
+		return lost
+	}
+	return err
+}
+
 // fenced reports whether the server refused a message because the subject already has a
 // newer one than the message expects.
 func fenced(err error) bool {

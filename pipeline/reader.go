@@ -130,6 +130,7 @@ var (
 	errSilent = errors.New("no answer from the server")
 	errGap    = errors.New("messages out of sequence")
 	errLate   = errors.New("the server holds messages that it does not send")
+	errStatus = errors.New("status")
 	errEnd    = errors.New("there are no more messages")
 )
 
@@ -298,7 +299,7 @@ func (r *reader) status(m *nats.Msg) error {
 	case status == "100":
 		return nil
 	case !ended:
-		return fmt.Errorf("read stream: status %s %s", status, description)
+		return fmt.Errorf("read stream: %w %s %s", errStatus, status, description)
 	}
 	left, err := strconv.Atoi(m.Header.Get("Nats-Pending-Messages"))
 	if err != nil || left < 0 {

@@ -4,7 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
+	"slices"
 	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 )
 
 // unanswered is the error of a request that the broker has not answered in time. It unwraps to
@@ -21,6 +26,16 @@ func (e unanswered) Error() string {
 
 // Unwrap makes it a timeout.
 func (unanswered) Unwrap() error { return context.DeadlineExceeded }
+
+// Unanswered reports whether an error says that the broker did not answer: it is away, starts or ends, a stream has no leader, or
+// a request was lost. The same request may succeed later.
+func Unanswered(err error) bool {
+	var api *jetstream.APIError
+	return errors.As(err, &api) && api.Code >= http.StatusInternalServerError || slices.ContainsFunc([]error{
+		context.DeadlineExceeded, nats.ErrTimeout, nats.ErrNoResponders, nats.ErrReconnectBufExceeded,
+		errDisconnected, errSilent, errLate, errGap, errStatus,
+	}, func(e error) bool { return errors.Is(err, e) })
+}
 
 // nameRequest returns err, but for the end of a deadline an error that names the request and how
 // long it has waited since it began.

@@ -36,7 +36,8 @@ together. Each row is one event with typed columns; --raw adds the raw record. W
 DuckDB: select model, sum(usage_output) from 'DIR/*/*/*.parquet' group by all
 
 Run it again to add what was stored since then: every event is in exactly one file,
-whatever ended the run before. Files appear when they are complete and never change.
+whatever ended the run before. Files appear when they are complete and never change;
+when the events stream went back in time, those of what it has lost are made again.
 With --follow it goes on with events that arrive until Ctrl-C, which stores what is
 read.
 
@@ -110,6 +111,9 @@ func (a *app) export(ctx context.Context, f *exportFlags) error {
 		return a.noStream(err)
 	}
 	fmt.Fprintf(a.stderr, "exported %s to %s, through sequence %v\n", plural(result.Events, "event"), plural(result.Files, "new file"), result.Through)
+	if result.Removed > 0 {
+		fmt.Fprintf(a.stderr, "the events stream went back in time: %s replaced\n", plural(result.Removed, "file"))
+	}
 	if result.Unreadable > 0 {
 		return partlyError(plural(result.Unreadable, "event") + " could not be read")
 	}

@@ -49,6 +49,8 @@ type place interface {
 	names(ctx context.Context) ([]string, error)
 	// add adds files, which appear whole. A failure leaves any of them.
 	add(ctx context.Context, files []file) error
+	// remove removes a file.
+	remove(ctx context.Context, name string) error
 }
 
 // file is a file that is to be added.
@@ -66,6 +68,10 @@ type manifest struct {
 	Through    uint64    `json:"through"`          // sequence of the last event that is in a file
 	Pending    span      `json:"pending,omitzero"` // whose files are being added
 	Run        string    `json:"run"`              // the run that has written this manifest
+
+	First    pipeline.Mark  `json:"first,omitzero"`    // the first event of all; zero when an older version has written its file
+	Marks    pipeline.Marks `json:"marks,omitempty"`   // the last event of some spans, Pending included
+	Removing bool           `json:"removing,omitzero"` // files behind Through are of a stream that is gone, and are being removed
 }
 
 // span is a range of sequences of the events stream of a cell, both ends included, see [pipeline.PlaceOf]; zero
@@ -103,6 +109,14 @@ func openArchive(ctx context.Context, p place, want manifest) (*archive, error) 
 	if err != nil {
 		return nil, err
 	}
+	if a.manifest.Removing {
+		if _, err := a.finishRemoval(ctx, names); err != nil {
+			return nil, err
+		}
+		if names, err = p.names(ctx); err != nil {
+			return nil, err
+		}
+	}
 	return a, a.recover(names)
 }
 
@@ -124,6 +138,7 @@ func (a *archive) take(data []byte) error {
 		}
 	}
 	a.manifest.Through, a.manifest.Pending = have.Through, have.Pending
+	a.manifest.First, a.manifest.Marks, a.manifest.Removing = have.First, have.Marks, have.Removing
 	return nil
 }
 
@@ -168,6 +183,16 @@ func (a *archive) save(ctx context.Context) error {
 		return err
 	}
 	return a.place.save(ctx, append(data, '\n'))
+}
+
+// note adds the marks of the first and the last event of a span that is about to be stored.
+func (a *archive) note(first, last pipeline.Mark) {
+	if a.manifest.Through == pipeline.PlaceOf(a.cell(), 0) {
+		a.manifest.First = first
+	}
+	if last.Position > a.manifest.Marks.Last() {
+		a.manifest.Marks = a.manifest.Marks.With(last)
+	}
 }
 
 // store stores the rows of a span. It returns the number of rows and files that are new: a file that is there

@@ -119,3 +119,5 @@ func (b *bucket) add(ctx context.Context, files []file) error {
 	}
 	return group.Wait()
 }
+
+func (b *bucket) remove(ctx context.Context, name string) error { return b.Delete(ctx, name) }

@@ -50,6 +50,7 @@ type Result struct {
 	Events     int                // in new files
 	Files      int                // new ones
 	Unreadable int                // events that cannot be read and are in no file
+	Removed    int                // files that were made again, because the events stream went back in time
 	Gone       int                // events without the raw that they refer to: their record has left the raw stream
 	Through    pipeline.Positions // of the last events that are in files
 }
@@ -84,28 +85,29 @@ func Run(ctx context.Context, js jetstream.JetStream, cfg Config) (Result, error
 		if err != nil {
 			return Result{}, err
 		}
-		if next := a.manifest.Through + 1; next > pipeline.PlaceOf(c, 1) && pipeline.PlaceOf(c, info.State.FirstSeq) > next {
+		if next := a.manifest.Through + 1; len(a.manifest.Marks) == 0 && next > pipeline.PlaceOf(c, 1) && pipeline.PlaceOf(c, info.State.FirstSeq) > next {
 			cfg.Logger.WarnContext(ctx, "events may have expired before they were exported", "from", next, "to", pipeline.PlaceOf(c, info.State.FirstSeq)-1)
 		}
-		exporters[c] = &exporter{cfg: cfg, archive: a, storing: storing}
-		exporters[c].reset()
+		exporters[c] = &exporter{cfg: cfg, js: js, archive: a, storing: storing}
+		if err := exporters[c].repair(ctx); err != nil {
+			return Result{}, err
+		}
 	}
-	return runAll(ctx, js, cfg, exporters)
+	return runAll(ctx, exporters)
 }
 
 // runAll runs the exporter of each cell, and returns what they have done together.
-func runAll(ctx context.Context, js jetstream.JetStream, cfg Config, exporters []*exporter) (Result, error) {
+func runAll(ctx context.Context, exporters []*exporter) (Result, error) {
 	running, reading := errgroup.WithContext(ctx)
-	for c, e := range exporters {
-		q := pipeline.EventsQuery{Cells: []int{c}, Follow: cfg.Follow, Raw: cfg.Raw}
-		q.After = q.After.With(c, e.archive.manifest.Through-pipeline.PlaceOf(c, 0))
-		running.Go(func() error { return e.run(reading, pipeline.Events(reading, js, cfg.Generation, q)) })
+	for _, e := range exporters {
+		running.Go(func() error { return e.export(reading) })
 	}
 	err := running.Wait()
 	var sum Result
 	for c, e := range exporters {
 		sum.Events += e.result.Events
 		sum.Files += e.result.Files
+		sum.Removed += e.result.Removed
 		sum.Unreadable += e.result.Unreadable
 		sum.Gone += e.result.Gone
 		sum.Through = sum.Through.With(c, e.archive.manifest.Through-pipeline.PlaceOf(c, 0))
@@ -174,6 +176,7 @@ func outlive(ctx context.Context, after time.Duration) (context.Context, func())
 // exporter collects the rows of a span and stores them.
 type exporter struct {
 	cfg     Config
+	js      jetstream.JetStream
 	archive *archive
 	storing context.Context //nolint:containedctx // it outlives the one that ends the reading
 	result  Result
@@ -181,10 +184,84 @@ type exporter struct {
 	rows map[partition][]Row
 	size int
 	last uint64 // sequence of the last event of the span, 0 for none
+
+	firstMark, lastMark pipeline.Mark // of the events of the span
+}
+
+// patience is the wait before the broker is asked again.
+const patience = time.Second
+
+// brokerError is an error of the broker that may pass, unlike one of the place of the files.
+type brokerError struct{ error }
+
+// Unwrap returns the error.
+func (e brokerError) Unwrap() error { return e.error }
+
+// ofBroker returns an error of the broker as one that may pass, if it may.
+func ofBroker(err error) error {
+	if pipeline.Unanswered(err) {
+		return brokerError{err}
+	}
+	return err
+}
+
+// export stores the events, and goes on with repaired files when the stream went back. One that follows waits while the broker
+// is away.
+func (e *exporter) export(ctx context.Context) error {
+	for {
+		err := e.run(ctx, pipeline.Events(ctx, e.js, e.cfg.Generation, e.query(e.archive.cell())))
+		if errors.Is(err, pipeline.ErrWentBack) {
+			if err = e.repair(ctx); err == nil {
+				continue
+			}
+		}
+		if !e.cfg.Follow || ctx.Err() != nil || !errors.As(err, new(brokerError)) {
+			return err
+		}
+		e.cfg.Logger.WarnContext(ctx, "the broker does not answer: it is tried again", "error", err)
+		e.reset()
+		select {
+		case <-time.After(patience):
+		case <-ctx.Done():
+			return nil // everything that was read and is not stored is read again
+		}
+	}
 }
 
 // reset begins a span.
-func (e *exporter) reset() { e.rows, e.size, e.last = map[partition][]Row{}, 0, 0 }
+func (e *exporter) reset() {
+	e.rows, e.size, e.last = map[partition][]Row{}, 0, 0
+	e.firstMark, e.lastMark = pipeline.Mark{}, pipeline.Mark{}
+}
+
+// repair drops what was read and is not stored, and repairs the files when the events stream went back in time.
+func (e *exporter) repair(ctx context.Context) error {
+	e.reset()
+	removed, err := e.archive.repair(ctx, e.js, e.cfg.Logger)
+	e.result.Removed += removed
+	return err
+}
+
+// query selects the events behind the archive.
+func (e *exporter) query(cell int) pipeline.EventsQuery {
+	m := &e.archive.manifest
+	q := pipeline.EventsQuery{Cells: []int{cell}, Follow: e.cfg.Follow, Raw: e.cfg.Raw, Read: make([]pipeline.Mark, cell+1)}
+	position := m.Through - pipeline.PlaceOf(cell, 0)
+	q.After = q.After.With(cell, position)
+	if done := m.Marks.UpTo(position); len(done) > 0 {
+		q.Read[cell] = done[len(done)-1]
+	}
+	return q
+}
+
+// compare returns [pipeline.ErrWentBack] when the events stream no longer has what is in the files.
+func (e *exporter) compare(ctx context.Context) error {
+	_, parted, err := pipeline.FindParting(ctx, e.js, e.cfg.Generation, e.archive.cell(), e.archive.manifest.Marks)
+	if err == nil && parted {
+		return pipeline.ErrWentBack
+	}
+	return nil // the reading notices that the broker is away
+}
 
 // read is what the reader of the events passes on.
 type read struct {
@@ -220,13 +297,16 @@ func (e *exporter) run(ctx context.Context, events iter.Seq2[pipeline.Event, err
 				return e.end(ctx)
 			}
 			if r.err != nil && r.event.Position == 0 {
-				return r.err
+				return ofBroker(r.err)
 			}
 			if err := e.add(ctx, &r); err != nil {
 				return err
 			}
 		case <-tick.C:
 			if e.cfg.Follow && e.archive.manifest.Pending == (span{}) {
+				if err := e.compare(ctx); err != nil {
+					return err
+				}
 				if err := e.store(e.last); err != nil {
 					return err
 				}
@@ -259,7 +339,10 @@ func (e *exporter) add(ctx context.Context, r *read) error {
 			return err
 		}
 	}
-	e.last = at
+	e.last, e.lastMark = at, pipeline.MarkOf(&r.event)
+	if e.firstMark.Position == 0 {
+		e.firstMark = e.lastMark
+	}
 	if r.err != nil {
 		e.result.Unreadable++
 		e.cfg.Logger.WarnContext(ctx, "event cannot be read: it is in no file", "error", r.err)
@@ -284,6 +367,9 @@ func (e *exporter) add(ctx context.Context, r *read) error {
 func (e *exporter) store(last uint64) error {
 	if last == 0 {
 		return nil
+	}
+	if pipeline.PlaceOf(e.archive.cell(), e.lastMark.Position) == last {
+		e.archive.note(e.firstMark, e.lastMark)
 	}
 	rows, files, err := e.archive.store(e.storing, span{e.archive.manifest.Through + 1, last}, e.rows)
 	if err != nil {

@@ -279,15 +279,21 @@ func TestOtherExportsAreRefused(t *testing.T) {
 	}
 }
 
-// TestFollowStoresWhatArrives ends a following export, which stores what it has.
+// TestFollowStoresWhatArrives ends a following export, which stores what it has, although the broker does not answer its first
+// request for events.
 func TestFollowStoresWhatArrives(t *testing.T) {
 	t.Parallel()
-	js := stream(t, 3)
+	server := pipelinetest.NewServer(t)
+	js := server.Provision(pipeline.Topology{Generation: "v1", Partitions: 1})
+	storeEvents(t, js, 0, 3)
+	var deaf pipelinetest.Deaf
+	following := server.JetStream(deaf.Option())
+	deaf.Lose("CONSUMER.CREATE.EVENTS_v1", 1)
 	dir := t.TempDir()
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() {
-		_, err := export.Run(ctx, js, export.Config{Dir: dir, Generation: "v1", Format: export.JSONL, Follow: true, Every: time.Millisecond, Logger: quiet})
+		_, err := export.Run(ctx, following, export.Config{Dir: dir, Generation: "v1", Format: export.JSONL, Follow: true, Every: time.Millisecond, Logger: quiet})
 		done <- err
 	}()
 	await := func(n int) {
@@ -311,6 +317,8 @@ func TestFollowStoresWhatArrives(t *testing.T) {
 			case <-look.C:
 			case <-limit:
 				t.Fatalf("%d lines, want %d", lines, n)
+			case err := <-done:
+				t.Fatalf("the export has ended: %v", err)
 			}
 		}
 	}

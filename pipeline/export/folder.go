@@ -69,6 +69,14 @@ func (f folder) add(_ context.Context, files []file) error {
 	return nil
 }
 
+func (f folder) remove(_ context.Context, name string) error {
+	err := os.Remove(filepath.Join(f.dir, filepath.FromSlash(name)))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
 // temporary is the name of a file that is being written.
 func (f folder) temporary(name string) string {
 	return filepath.Join(f.dir, controlDir, temporaryDir, fmt.Sprintf("%d-%s.tmp", f.cell, name))

@@ -27,9 +27,13 @@ type cursor struct {
 	Cuts       []uint64  `json:"cuts,omitempty"`      // raw sequences up to which the events were passed in a generation before, or before a promotion was rolled back, by partition
 	Tries      positions `json:"deliveries,omitzero"` // of the events behind Position, by processes that may have ended in them
 	Owner      string    `json:"owner"`               // the run that wrote it
+
+	history
 }
 
 type positions = pipeline.Positions
+
+var errNoBucket = errors.New("the broker has no bucket " + pipeline.SubscribersBucket + ": start a worker, which creates it: tributary run")
 
 const subjectPrefix = "$KV." + pipeline.SubscribersBucket + "."
 
@@ -39,6 +43,7 @@ func (s *Subscription) open(ctx context.Context) error {
 	for {
 		err := s.takeOver(ctx)
 		if !errors.Is(err, ErrTakenOver) {
+			s.opened = err == nil
 			return err
 		}
 		if err := s.pause(ctx, s.config.Backoff); err != nil {
@@ -73,7 +78,7 @@ func (s *Subscription) readCursor(ctx context.Context) (c cursor, revision uint6
 	case errors.Is(err, jetstream.ErrMsgNotFound):
 		return c, 0, nil
 	case errors.Is(err, jetstream.ErrStreamNotFound):
-		return c, 0, fmt.Errorf("the broker has no bucket %s: start a worker, which creates it: tributary run", pipeline.SubscribersBucket)
+		return c, 0, errNoBucket
 	case err != nil:
 		return c, 0, fmt.Errorf("read the progress: %w", err)
 	case len(m.Data) == 0: // it was removed
@@ -105,7 +110,13 @@ func (s *Subscription) begin(ctx context.Context) error {
 	s.cursor.Generation, s.cursor.Created, s.cursor.Since = generation, info.Created.UTC(), s.config.Start.Since
 	switch start := s.config.Start; {
 	case start.New:
-		s.cursor.Position = last
+		s.newest = make([]pipeline.Mark, len(last))
+		for c := range last {
+			if s.newest[c], err = pipeline.LastMark(ctx, s.js, generation, c); err != nil {
+				return err
+			}
+			s.cursor.Position = s.cursor.Position.With(c, s.newest[c].Position)
+		}
 	case start.Position > 1 && len(last) > 1:
 		return fmt.Errorf("%w: a position is of one events stream, and %s has %d: begin at a time", errConfig, generation, len(last))
 	case start.Position > 1:
@@ -136,13 +147,14 @@ func (s *Subscription) stream(ctx context.Context, generation string) (*jetstrea
 
 // store writes the cursor when it has changed, and waits while the broker is away.
 func (s *Subscription) store(ctx context.Context) error {
+	s.cursor.add(s.newest)
 	data, err := json.Marshal(s.cursor)
 	if err != nil {
 		return fmt.Errorf("encode the progress: %w", err)
 	}
 	for wait := s.config.Backoff; !bytes.Equal(data, s.stored); wait = min(2*wait, maxBackoff) {
 		err := s.storeOnce(ctx, data)
-		if errors.Is(err, ErrTakenOver) {
+		if errors.Is(err, ErrTakenOver) || errors.Is(err, nats.ErrConnectionClosed) {
 			return err
 		}
 		if err == nil {

@@ -33,10 +33,17 @@ func (s *Subscription) finish(ctx context.Context) (live string, cuts []uint64, 
 		case err != nil:
 			return "", nil, err
 		case len(missing) == 0:
-			if retired, err := s.passRest(ctx, cuts); retired || err != nil {
+			retired, err := s.passRest(ctx, cuts)
+			switch {
+			case errors.Is(err, pipeline.ErrWentBack):
+				if err := s.goBack(ctx); err != nil {
+					return "", nil, err
+				}
+			case retired, err != nil:
 				return live, s.passed(cuts), err
+			default:
+				s.cursor.Cuts = s.passed(cuts)
 			}
-			s.cursor.Cuts = s.passed(cuts)
 		case time.Since(told) >= quiet:
 			s.logUncut(ctx, live, missing)
 			told, quiet = time.Now(), min(2*quiet, maxBackoff)

@@ -45,7 +45,7 @@ func (s *Subscription) read(ctx context.Context, follow bool) *reading {
 	var rebuilt error
 	q := pipeline.EventsQuery{
 		Source: s.config.Source, Session: s.config.Session, Type: s.config.Type,
-		After: s.cursor.Position, Since: s.cursor.Since, Follow: follow,
+		After: s.cursor.Position, Since: s.cursor.Since, Follow: follow, Read: s.cursor.last(),
 		Interrupted: func(err error) {
 			s.log.WarnContext(ctx, "reading is interrupted and begins again", slog.Any("error", err))
 			if info, err := s.stream(ctx, generation); err == nil && !info.Created.Equal(created) {
@@ -96,6 +96,7 @@ func (s *Subscription) follow(ctx context.Context, most int) (to string, err err
 	defer r.close()
 	tick := time.NewTicker(s.config.Poll)
 	defer tick.Stop()
+	idle := false // since the last tick
 	for {
 		if s.drained() {
 			return "", errDrained
@@ -105,11 +106,16 @@ func (s *Subscription) follow(ctx context.Context, most int) (to string, err err
 			if !more {
 				return "", context.Cause(ctx)
 			}
+			idle = false
 			err = s.pass(ctx, r, a, most)
 		case <-tick.C:
 			if to, err = s.look(ctx); to != "" {
 				return to, err
 			}
+			if err == nil && idle {
+				err = s.idle(ctx)
+			}
+			idle = true
 		case <-s.drain:
 			return "", errDrained
 		case <-ctx.Done():
@@ -145,14 +151,11 @@ func (s *Subscription) check(ctx context.Context) (to string, err error) {
 		return "", fmt.Errorf("events stream of %s: %w", s.cursor.Generation, err)
 	}
 	s.cells = len(last)
-	for c, end := range last {
-		if passed := s.cursor.Position.In(c); end < passed {
-			return "", fmt.Errorf("%w: it ends at %d, and the events up to %d were passed: remove the key %s of bucket %s to begin again",
-				ErrWentBack, end, passed, s.config.Name, pipeline.SubscribersBucket)
-		}
+	if err := s.compare(ctx, last); err != nil {
+		return "", err
 	}
-	to, err = s.look(ctx)
-	return to, err
+	s.missing = false
+	return s.look(ctx)
 }
 
 // rebuilds reports whether the program begins again with a generation that was dropped and built again.
@@ -164,7 +167,7 @@ func (s *Subscription) rebuilds() bool {
 // cannot go on.
 func (s *Subscription) gone(ctx context.Context) (to string, err error) {
 	if s.config.Generation == "" {
-		if to, err = pipeline.LiveGeneration(ctx, s.js); err != nil || to != s.cursor.Generation {
+		if to, err = s.live(ctx); err != nil || to != s.cursor.Generation {
 			return to, err
 		}
 	}
@@ -184,14 +187,29 @@ func (s *Subscription) look(ctx context.Context) (to string, err error) {
 	if s.config.Generation != "" {
 		return "", nil
 	}
-	live, err := pipeline.LiveGeneration(ctx, s.js)
+	live, err := s.live(ctx)
 	switch {
+	case errors.Is(err, errDrained), ctx.Err() != nil:
+		return "", err
 	case err != nil:
 		s.log.WarnContext(ctx, "the live generation cannot be read: it is tried again", slog.Any("error", err))
 	case live != s.cursor.Generation:
 		return live, nil
 	}
 	return "", nil
+}
+
+// live returns the name of the live generation. Another one than the cursor's is asked for twice: a broker that ends has no bucket
+// any more, just as one that has no generation yet.
+func (s *Subscription) live(ctx context.Context) (string, error) {
+	name, err := pipeline.LiveGeneration(ctx, s.js)
+	if err != nil || name == s.cursor.Generation {
+		return name, err
+	}
+	if err := s.pause(ctx, s.config.Poll); err != nil {
+		return "", err
+	}
+	return pipeline.LiveGeneration(ctx, s.js)
 }
 
 // pass passes an event, and those that have arrived behind it, and stores the progress.
@@ -230,7 +248,7 @@ func (s *Subscription) pass(ctx context.Context, r *reading, a arrival, most int
 				s.done(&a.event)
 			}
 		default:
-			batch = append(batch, Event{Event: a.event})
+			batch = append(batch, Event{Event: a.event, Repeated: s.cursor.repeated(&a.event)})
 			if len(batch) >= most || alone {
 				failed = flush()
 			}
@@ -261,7 +279,12 @@ func (s *Subscription) pass(ctx context.Context, r *reading, a arrival, most int
 func (s *Subscription) done(e *pipeline.Event) {
 	if held := s.held.In(e.Cell); held == 0 || e.Position < held {
 		s.cursor.Position = s.cursor.Position.With(e.Cell, e.Position)
+		for len(s.newest) <= e.Cell {
+			s.newest = append(s.newest, pipeline.Mark{})
+		}
+		s.newest[e.Cell] = pipeline.MarkOf(e)
 	}
+	s.cursor.note(e)
 	if s.trying(e.Cell) {
 		s.setTries(e.Cell, 0)
 		s.tried = s.tried.With(e.Cell, 1)
@@ -333,6 +356,12 @@ func (s *Subscription) deliverEach(ctx context.Context, events []Event) error {
 	return nil
 }
 
+// poisonError is the error of an event that is not left out.
+type poisonError struct{ error }
+
+// Unwrap returns the error of the program.
+func (e poisonError) Unwrap() error { return e.error }
+
 // poison leaves an event out when the program wants that.
 func (s *Subscription) poison(ctx context.Context, e Event, cause error) error {
 	err := cause
@@ -340,7 +369,7 @@ func (s *Subscription) poison(ctx context.Context, e Event, cause error) error {
 		err = s.config.Poison(ctx, e, cause)
 	}
 	if err != nil {
-		return fmt.Errorf("event at %d of %s: %w", e.Position, pipeline.EventsStream(envelopes.CellName(s.cursor.Generation, e.Cell)), err)
+		return poisonError{fmt.Errorf("event at %d of %s: %w", e.Position, pipeline.EventsStream(envelopes.CellName(s.cursor.Generation, e.Cell)), err)}
 	}
 	s.log.ErrorContext(ctx, "an event is left out", slog.Uint64("position", e.Position), slog.Any("error", cause))
 	s.done(&e.Event)
@@ -373,7 +402,7 @@ func (s *Subscription) change(ctx context.Context, to string) error {
 	}
 	s.log.InfoContext(ctx, "another generation is live", slog.String("from", changed.From), slog.String("to", to))
 	s.cursor = cursor{Generation: to, Created: info.Created.UTC(), Cuts: cuts, Owner: s.id}
-	s.tried, s.tries = nil, nil
+	s.tried, s.tries, s.newest = nil, nil, nil
 	return s.store(ctx)
 }
 

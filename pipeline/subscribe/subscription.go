@@ -29,7 +29,8 @@ import (
 // Event is an event that is passed to a handler.
 type Event struct {
 	pipeline.Event
-	Delivery int // 1 for the first time, counted over restarts of the process
+	Delivery int  // 1 for the first time, counted over restarts of the process
+	Repeated bool // the events stream went back in time: the event may have been passed before, with the same Key
 }
 
 // Key is the same whenever the event is passed, in every generation, and different for every
@@ -94,6 +95,11 @@ type Config struct {
 	GenerationChanged func(context.Context, GenerationChanged) error
 	Change            Change // default [Rebuild]
 
+	// WentBack and Expired say what the progress did not survive. Each is called before the events that follow, until it
+	// succeeds, and again after a crash. Without them the log and the metrics alone say it.
+	WentBack func(context.Context, WentBack) error
+	Expired  func(context.Context, Expired) error
+
 	// Deliveries is how often an event is passed before it is poison: default 5. Backoff is the wait
 	// before the second time, which doubles up to a minute: default 200 ms.
 	Deliveries int
@@ -115,7 +121,8 @@ type Config struct {
 var (
 	ErrTakenOver = errors.New("another process has taken over the subscription, or its progress was removed")
 	ErrDropped   = errors.New("generation was dropped")
-	ErrWentBack  = errors.New("the events stream has lost events that were passed")
+	// ErrWentBack: progress that an older version has stored does not say where to go on.
+	ErrWentBack = errors.New("the events stream has lost events that were passed")
 )
 
 var errConfig = errors.New("bad configuration of a subscription")
@@ -132,15 +139,18 @@ type Subscription struct {
 
 	// These belong to the goroutine of Run.
 	handle   BatchHandler
+	opened   bool
+	missing  bool // the broker has just said that a stream does not exist
 	cursor   cursor
-	revision uint64    // of the key that the broker has
-	stored   []byte    // its value
-	storing  time.Time // when it was stored
-	cells    int       // of the generation
-	upTo     []uint64  // cuts of the generation while its rest is passed
-	held     positions // of the first event behind a cut of each cell: the progress stays before it
-	tried    positions // 1 for each cell of which an event is done
-	tries    positions // deliveries of the next event of each cell by other processes
+	revision uint64          // of the key that the broker has
+	stored   []byte          // its value
+	storing  time.Time       // when it was stored
+	cells    int             // of the generation
+	newest   []pipeline.Mark // the last event of each cell that is done, and not in the cursor yet
+	upTo     []uint64        // cuts of the generation while its rest is passed
+	held     positions       // of the first event behind a cut of each cell: the progress stays before it
+	tried    positions       // 1 for each cell of which an event is done
+	tries    positions       // deliveries of the next event of each cell by other processes
 }
 
 var validName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}(\.[A-Za-z0-9_-]{1,64})?$`)
@@ -207,17 +217,10 @@ var errDrained = errors.New("drained")
 
 func (s *Subscription) run(ctx context.Context, handle BatchHandler, most int) (err error) {
 	s.handle = handle
-	err = s.open(ctx)
-	if errors.Is(err, errDrained) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("subscription %s: %w", s.config.Name, err)
-	}
 	for err == nil {
-		var to string
-		if to, err = s.follow(ctx, most); err == nil {
-			err = s.change(ctx, to)
+		if err = s.step(ctx, most); s.passes(ctx, err) {
+			s.log.WarnContext(ctx, "the broker does not answer: it is tried again", slog.Any("error", err))
+			err = s.pause(ctx, s.config.Poll)
 		}
 	}
 	for c := range s.cursor.Tries {
@@ -225,7 +228,7 @@ func (s *Subscription) run(ctx context.Context, handle BatchHandler, most int) (
 			s.setTries(c, s.tries.In(c)) // the process ends on purpose: that is no failure of the event
 		}
 	}
-	if !errors.Is(err, ErrTakenOver) {
+	if s.opened && !errors.Is(err, ErrTakenOver) {
 		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 		defer cancel()
 		if failed := s.store(closing); failed != nil && errors.Is(err, errDrained) {
@@ -236,6 +239,35 @@ func (s *Subscription) run(ctx context.Context, handle BatchHandler, most int) (
 		return nil
 	}
 	return fmt.Errorf("subscription %s: %w", s.config.Name, err)
+}
+
+// step opens the subscription, else follows the generation of the cursor up to something that needs another beginning.
+func (s *Subscription) step(ctx context.Context, most int) error {
+	if !s.opened {
+		return s.open(ctx)
+	}
+	switch to, err := s.follow(ctx, most); {
+	case errors.Is(err, pipeline.ErrWentBack):
+		return s.goBack(ctx)
+	case err != nil:
+		return err
+	default:
+		return s.change(ctx, to)
+	}
+}
+
+// passes reports whether an error may be that of a broker which is away, or which ends: that one has no streams any more, so
+// that what is missing has to be missing twice.
+func (s *Subscription) passes(ctx context.Context, err error) bool {
+	before := s.missing
+	s.missing = errors.Is(err, ErrDropped) || errors.Is(err, errNoBucket) || errors.Is(err, jetstream.ErrStreamNotFound)
+	switch {
+	case ctx.Err() != nil, errors.As(err, new(poisonError)):
+		return false
+	case s.missing:
+		return !before
+	}
+	return pipeline.Unanswered(err)
 }
 
 // selects reports whether an event that the broker has selected belongs to the subscription.

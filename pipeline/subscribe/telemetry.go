@@ -26,6 +26,8 @@ type observer struct {
 	tracer   trace.Tracer
 	consumed metric.Int64Counter
 	duration metric.Float64Histogram
+	backs    metric.Int64Counter
+	expiries metric.Int64Counter
 }
 
 func newObserver(cfg *Config) (*observer, error) {
@@ -46,7 +48,34 @@ func newObserver(cfg *Config) (*observer, error) {
 	o.duration, err = meter.Float64Histogram("messaging.process.duration", metric.WithUnit("s"),
 		metric.WithDescription("Time in the handler, by subscription and error."),
 		metric.WithExplicitBucketBoundaries(0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10))
+	if err != nil {
+		return nil, err
+	}
+	o.backs, err = meter.Int64Counter("tributary.subscription.rollbacks", metric.WithUnit("{rollback}"),
+		metric.WithDescription("How often the events stream of a subscription went back in time."))
+	if err != nil {
+		return nil, err
+	}
+	o.expiries, err = meter.Int64Counter("tributary.subscription.expired", metric.WithUnit("{message}"),
+		metric.WithDescription("Events that may have expired before they were passed, at most."))
+	if err == nil { // so that the series are there before the first time
+		o.backs.Add(context.Background(), 0, o.ofSubscription())
+		o.expiries.Add(context.Background(), 0, o.ofSubscription())
+	}
 	return o, err
+}
+
+// ofSubscription is the attribute of what is counted for the subscription as a whole.
+func (o *observer) ofSubscription() metric.MeasurementOption {
+	return metric.WithAttributes(semconv.MessagingDestinationSubscriptionName(o.name))
+}
+
+// wentBack counts a stream that went back.
+func (o *observer) wentBack(ctx context.Context) { o.backs.Add(ctx, 1, o.ofSubscription()) }
+
+// expired counts events that may have expired.
+func (o *observer) expired(ctx context.Context, most uint64) {
+	o.expiries.Add(ctx, int64(most), o.ofSubscription())
 }
 
 // process calls the handler in a span, which links to the publication of each event and to the

@@ -1,0 +1,181 @@
+package main
+
+import (
+	stdcmp "cmp"
+	"context"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/google/go-cmp/cmp"
+
+	"tributary/normalizers"
+	"tributary/pipeline"
+	"tributary/pipeline/export"
+	"tributary/pipeline/pipelinetest"
+)
+
+// sentEvents returns the sessions and ids of the events that records yield, sorted.
+func sentEvents(tb testing.TB, records []normalizers.Record) (list []string) {
+	tb.Helper()
+	folds := make(map[string]*normalizers.Session)
+	for i, r := range records {
+		r.Sequence = uint64(i + 1)
+		s := folds[r.Session]
+		if s == nil {
+			s = normalizers.NewSession(r.Source, r.Session)
+			folds[r.Session] = s
+		}
+		result, err := normalizers.Normalize(s, r)
+		if _, permanent := pipeline.Reason(err); err != nil && !permanent {
+			tb.Fatal(err)
+		}
+		for _, e := range result.Events {
+			list = append(list, e.Event.SessionID+" "+e.Event.EventID)
+		}
+	}
+	slices.Sort(list)
+	return list
+}
+
+// TestExportRepairsItsFiles puts the events stream back to copies of random moments, while a worker works, and while an export runs,
+// is stopped or is killed by SIGKILL anywhere. In the end the files have each event that was sent exactly once.
+func TestExportRepairsItsFiles(t *testing.T) {
+	t.Parallel()
+	seed := stdcmp.Or(*killSeed, rand.Uint64())
+	t.Logf("repeat it with -kill.seed=%d", seed)
+	t.Run("folder", func(t *testing.T) {
+		t.Parallel()
+		exportThroughRollbacks(t, seed, export.JSONL, folderPlace(t))
+	})
+	t.Run("bucket", func(t *testing.T) {
+		t.Parallel()
+		exportThroughRollbacks(t, seed+1, export.Parquet, bucketPlace(t))
+	})
+}
+
+// until waits until a process has done something. It fails when the process ends before.
+func until(t *testing.T, p *process, done func() bool) {
+	t.Helper()
+	limit, look := time.After(patience), time.NewTicker(20*time.Millisecond)
+	defer look.Stop()
+	for !done() {
+		select {
+		case <-look.C:
+		case <-limit:
+			t.Fatalf("it waits in vain\n%s", &p.stderr)
+		}
+		if !p.running() {
+			t.Fatalf("the process has ended\n%s", &p.stderr)
+		}
+	}
+}
+
+func exportThroughRollbacks(t *testing.T, seed uint64, format export.Format, place exportPlace) {
+	t.Helper()
+	random := rand.New(rand.NewPCG(seed, 3))
+	server := pipelinetest.NewServer(t)
+	top := pipeline.DefaultTopology()
+	js := server.Provision(top)
+	home := t.TempDir()
+	records := pipelinetest.Workload(seed, 9, 1200)
+	worker := start(t, home, server.URL(), "run")
+	begin := func(more ...string) *process {
+		t.Helper()
+		return startWith(t, place.setup, home, server.URL(), append([]string{"export", "--out", place.out, "--format", string(format), "--span-bytes", "20000"}, more...)...)
+	}
+	caughtUp := func() {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+		defer cancel()
+		if err := pipeline.CatchUp(ctx, js, top); err != nil {
+			t.Fatalf("%v: %s", err, &worker.stderr)
+		}
+	}
+	said := false // that files were replaced
+	finish := func() {
+		t.Helper()
+		code, out := ended(begin())
+		if code != 0 {
+			t.Fatalf("export: exit code %d\n%s", code, out)
+		}
+		said = said || strings.Contains(out, "the events stream went back in time")
+	}
+	// killThem kills exports as soon as they have changed the files.
+	killThem := func(times int) {
+		t.Helper()
+		for range times {
+			before, look := place.names(), time.NewTicker(time.Millisecond)
+			p := begin()
+			for p.running() && slices.Equal(before, place.names()) {
+				<-look.C
+			}
+			look.Stop()
+			p.kill()
+			said = said || strings.Contains(p.stderr.String(), "the events stream went back in time")
+		}
+	}
+	const rounds = 3
+	for n := range rounds {
+		part := records[n*len(records)/rounds : (n+1)*len(records)/rounds]
+		cut := 1 + random.IntN(len(part)-1)
+		pipelinetest.Publish(t, js, part[:cut]...)
+		caughtUp()
+		if random.IntN(2) == 0 {
+			finish()
+		}
+		saved := server.CopyStore()
+		mode := (n + int(seed%rounds)) % rounds
+		var follower *process
+		if mode == 1 {
+			follower = begin("--follow", "--every", "20ms")
+		}
+		pipelinetest.Publish(t, js, part[cut:]...)
+		caughtUp()
+		if mode == 1 {
+			all := len(sentEvents(t, records[:(n+1)*len(records)/rounds]))
+			until(t, follower, func() bool { return len(place.rows(t, format)) == all })
+		} else {
+			finish()
+		}
+		switch mode {
+		case 0: // no export runs meanwhile
+			saved.PutBack(pipeline.EventsStream("v1"))
+			caughtUp()
+		case 1: // one runs
+			saved.PutBack(pipeline.EventsStream("v1"))
+			caughtUp()
+			until(t, follower, func() bool { return strings.Contains(follower.stderr.String(), "the events stream went back in time") })
+			follower.signal(syscall.SIGINT)
+			said = true
+		case 2: // some are killed while they repair the files
+			saved.PutBack(pipeline.EventsStream("v1"))
+			caughtUp()
+			killThem(4)
+		}
+		finish()
+	}
+	if !said {
+		t.Error("no export says that the events stream went back in time")
+	}
+	worker.signal(syscall.SIGTERM)
+	var got []string
+	for _, line := range place.rows(t, format) {
+		var row struct {
+			Session string `json:"session_id"`
+			Event   string `json:"event_id"`
+		}
+		if err := json.Unmarshal([]byte(line), &row); err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, row.Session+" "+row.Event)
+	}
+	slices.Sort(got)
+	if diff := cmp.Diff(sentEvents(t, records), got); diff != "" {
+		t.Errorf("events (-sent +exported):\n%.3000s", diff)
+	}
+}

@@ -1,0 +1,109 @@
+package export
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"tributary/envelopes"
+	"tributary/pipeline"
+)
+
+// ErrNotRepairable means that the events stream went back in time, and that files have events which it can no longer give.
+var ErrNotRepairable = errors.New("the events stream went back in time, and these files cannot be repaired: export to another place")
+
+// cell returns the cell whose events the archive has.
+func (a *archive) cell() int { return pipeline.CellOf(a.manifest.Through) }
+
+// repair compares the archive with the events stream. When that was put back to an older copy, it removes the files of what the
+// stream no longer has: the same events are stored again, at other positions. It returns how many files those are.
+func (a *archive) repair(ctx context.Context, js jetstream.JetStream, log *slog.Logger) (removed int, err error) {
+	m := &a.manifest
+	p, parted, err := pipeline.FindParting(ctx, js, m.Generation, a.cell(), m.Marks)
+	switch {
+	case err != nil:
+		return 0, ofBroker(err)
+	case parted && !p.Expired:
+	case parted:
+		return 0, fmt.Errorf("%s: %w", a.place, ErrNotRepairable)
+	case p.Expired:
+		return 0, a.logExpired(ctx, js, log)
+	case len(m.Marks) == 0:
+		return 0, a.checkEnd(ctx, js)
+	default:
+		return 0, nil
+	}
+	if p.Common == (pipeline.Mark{}) { // every file is removed: no event of them may have expired
+		first, parted, err := pipeline.FindParting(ctx, js, m.Generation, a.cell(), pipeline.Marks{m.First})
+		switch {
+		case err != nil:
+			return 0, ofBroker(err)
+		case m.First.Position == 0, !parted && first.Expired:
+			return 0, fmt.Errorf("%s: %w", a.place, ErrNotRepairable)
+		}
+		m.First = pipeline.Mark{}
+	}
+	read := m.Marks.Last()
+	m.Through, m.Pending, m.Marks = pipeline.PlaceOf(a.cell(), p.Common.Position), span{}, m.Marks.UpTo(p.Common.Position)
+	m.Removing, a.there = true, nil
+	if err := a.save(ctx); err != nil {
+		return 0, err
+	}
+	names, err := a.place.names(ctx)
+	if err != nil {
+		return 0, err
+	}
+	if removed, err = a.finishRemoval(ctx, names); err != nil {
+		return removed, err
+	}
+	log.WarnContext(ctx, "the events stream went back in time: files are made again", "stream", pipeline.EventsStream(envelopes.CellName(m.Generation, a.cell())),
+		"read", read, "from", p.Common.Position+1, "removed", removed)
+	return removed, nil
+}
+
+// finishRemoval removes the files behind the manifest, if it says so.
+func (a *archive) finishRemoval(ctx context.Context, names []string) (removed int, err error) {
+	if !a.manifest.Removing {
+		return 0, nil
+	}
+	for _, name := range names {
+		if s, ok := spanOf(name, a.manifest.Format); !ok || pipeline.CellOf(s.First) != a.cell() || s.First <= a.manifest.Through {
+			continue
+		}
+		if err := a.place.remove(ctx, name); err != nil {
+			return removed, err
+		}
+		removed++
+	}
+	a.manifest.Removing = false
+	return removed, a.save(ctx)
+}
+
+// checkEnd notices that the stream of an archive without marks, which an older version has written, is shorter than the archive.
+func (a *archive) checkEnd(ctx context.Context, js jetstream.JetStream) error {
+	last, err := pipeline.LastPositions(ctx, js, a.manifest.Generation)
+	if err == nil && pipeline.PlaceOf(a.cell(), last.In(a.cell())) < a.manifest.Through {
+		err = fmt.Errorf("%s: %w", a.place, ErrNotRepairable)
+	}
+	return ofBroker(err)
+}
+
+// logExpired logs that events behind the archive may have expired.
+func (a *archive) logExpired(ctx context.Context, js jetstream.JetStream, log *slog.Logger) error {
+	name := envelopes.CellName(a.manifest.Generation, a.cell())
+	next := a.manifest.Through + 1
+	m, err := pipeline.NextStored(ctx, js, pipeline.EventsStream(name), envelopes.EventFilter(name, "", "", ""), next-pipeline.PlaceOf(a.cell(), 0))
+	switch {
+	case errors.Is(err, jetstream.ErrMsgNotFound):
+		return nil
+	case err != nil:
+		return ofBroker(fmt.Errorf("read stream %s: %w", pipeline.EventsStream(name), err))
+	}
+	if first := pipeline.PlaceOf(a.cell(), m.Sequence); first > next {
+		log.WarnContext(ctx, "events may have expired before they were exported", "from", next, "to", first-1)
+	}
+	return nil
+}

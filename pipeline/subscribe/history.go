@@ -1,0 +1,239 @@
+package subscribe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"tributary/envelopes"
+	"tributary/pipeline"
+)
+
+// WentBack says that the events stream was put back to an older copy, a snapshot for example, and that the subscription goes
+// on with what was stored since then. Of the events that it has passed, those that were stored after Since are made again, and
+// passed again with [Event.Repeated].
+type WentBack struct {
+	Generation string
+	Cell       int
+	Since      time.Time // when the last event that is surely still there was stored; zero when there is none
+}
+
+// Expired says that events may have expired before they were passed, because the subscription was away for longer than events are
+// kept.
+type Expired struct {
+	Generation string
+	Cell       int
+	Most       uint64    // of them, at most
+	Since      time.Time // when the last event that was passed was stored
+}
+
+// history is what the cursor keeps of the events that are done, to find out whether the streams still have them.
+type history struct {
+	Marks   []pipeline.Marks `json:"marks,omitempty"`   // by cell
+	Records []uint64         `json:"records,omitempty"` // the last raw record of which an event is done, by partition
+	Again   []uint64         `json:"again,omitempty"`   // up to which raw record events may be passed again, by partition
+	Ends    positions        `json:"ends,omitzero"`     // of the streams, when every event up to there was done
+}
+
+// mark returns the last event of each cell that is done.
+func (h *history) last() []pipeline.Mark {
+	list := make([]pipeline.Mark, len(h.Marks))
+	for c, m := range h.Marks {
+		if len(m) > 0 {
+			list[c] = m[len(m)-1]
+		}
+	}
+	return list
+}
+
+// add adds marks of events that are done, by cell. It shares nothing with h.
+func (h *history) add(newest []pipeline.Mark) {
+	marks := make([]pipeline.Marks, max(len(h.Marks), len(newest)))
+	copy(marks, h.Marks)
+	for c, m := range newest {
+		if m.Position > marks[c].Last() {
+			marks[c] = marks[c].With(m)
+		}
+	}
+	h.Marks = marks
+}
+
+// note notes that an event is done.
+func (h *history) note(e *pipeline.Event) {
+	p := e.Provenance.Partition
+	if p < 0 || e.Provenance.RawSequence == 0 {
+		return
+	}
+	for len(h.Records) <= p {
+		h.Records = append(h.Records, 0)
+	}
+	h.Records[p] = max(h.Records[p], e.Provenance.RawSequence)
+}
+
+// repeated reports whether an event may have been passed before the stream went back.
+func (h *history) repeated(e *pipeline.Event) bool {
+	p := e.Provenance.Partition
+	return p >= 0 && p < len(h.Again) && e.Provenance.RawSequence <= h.Again[p]
+}
+
+// goBack finds where the streams of the generation part from the events that are done, and goes on from there.
+func (s *Subscription) goBack(ctx context.Context) error {
+	s.cursor.add(s.newest)
+	for c, marks := range s.cursor.Marks {
+		p, parted, err := pipeline.FindParting(ctx, s.js, s.cursor.Generation, c, marks)
+		if err != nil {
+			return err
+		}
+		if !parted {
+			continue
+		}
+		since := p.Common.Stored
+		said := WentBack{s.cursor.Generation, c, since}
+		if err := s.callUntilDone(ctx, "WentBack", func() error {
+			if s.config.WentBack == nil {
+				return nil
+			}
+			return s.config.WentBack(ctx, said)
+		}); err != nil {
+			return err
+		}
+		s.log.WarnContext(ctx, "the events stream went back in time: events are passed again, and marked as repeated",
+			slog.String("stream", pipeline.EventsStream(envelopes.CellName(s.cursor.Generation, c))),
+			slog.Uint64("read", marks.Last()), slog.Uint64("from", p.From), slog.Time("since", since), slog.Bool("expired", p.Expired))
+		s.observer.wentBack(ctx)
+		s.rewind(c, p)
+	}
+	return s.store(ctx)
+}
+
+// rewind makes the subscription go on where the stream of a cell parts.
+func (s *Subscription) rewind(cell int, p pipeline.Parting) {
+	s.cursor.Position = s.cursor.Position.With(cell, p.From-1)
+	s.cursor.Marks = slices.Clone(s.cursor.Marks)
+	s.cursor.Marks[cell] = s.cursor.Marks[cell].UpTo(p.Common.Position)
+	if cell < len(s.newest) {
+		s.newest[cell] = pipeline.Mark{}
+	}
+	s.cursor.Ends = s.cursor.Ends.With(cell, 0)
+	s.setTries(cell, 0)
+	again := make([]uint64, max(len(s.cursor.Records), len(s.cursor.Again)))
+	copy(again, s.cursor.Again)
+	for n, record := range s.cursor.Records {
+		again[n] = max(again[n], record)
+	}
+	s.cursor.Again = again
+}
+
+// callUntilDone calls a function of the program until it succeeds.
+func (s *Subscription) callUntilDone(ctx context.Context, name string, call func() error) error {
+	for wait := s.config.Backoff; ; wait = min(2*wait, maxBackoff) {
+		err := call()
+		if err == nil {
+			return nil
+		}
+		s.log.WarnContext(ctx, "a function of the program failed: it is tried again", slog.String("function", name), slog.Any("error", err))
+		if err := s.pause(ctx, wait); err != nil {
+			return err
+		}
+	}
+}
+
+// compare compares the cursor with the streams, whose last positions are known, when the reading begins.
+func (s *Subscription) compare(ctx context.Context, last positions) error {
+	for c := range s.cursor.Marks {
+		p, parted, err := pipeline.FindParting(ctx, s.js, s.cursor.Generation, c, s.cursor.Marks[c])
+		switch {
+		case err != nil:
+			return err
+		case parted:
+			return s.goBack(ctx)
+		case p.Expired:
+			err = s.reportExpired(ctx, c, p.Common)
+		case p.Common.Position > 0 && last.In(c) < s.cursor.Position.In(c):
+			s.cursor.Position = s.cursor.Position.With(c, p.Common.Position) // the stream has lost no event that was passed
+		}
+		if err != nil {
+			return err
+		}
+	}
+	for c, end := range last {
+		if passed := s.cursor.Position.In(c); end < passed {
+			return fmt.Errorf("%w: it ends at %d, and the events up to %d were passed: remove the key %s of bucket %s to begin again",
+				ErrWentBack, end, passed, s.config.Name, pipeline.SubscribersBucket)
+		}
+	}
+	return nil
+}
+
+// reportExpired reports that events behind the last one that is done may have expired, unless none was behind it.
+func (s *Subscription) reportExpired(ctx context.Context, cell int, last pipeline.Mark) error {
+	name := envelopes.CellName(s.cursor.Generation, cell)
+	from := max(s.cursor.Position.In(cell), s.cursor.Ends.In(cell)) + 1
+	first, err := s.firstFrom(ctx, name, from)
+	if err != nil || first <= from {
+		return err
+	}
+	said := Expired{s.cursor.Generation, cell, first - from, last.Stored}
+	if err := s.callUntilDone(ctx, "Expired", func() error {
+		if s.config.Expired == nil {
+			return nil
+		}
+		return s.config.Expired(ctx, said)
+	}); err != nil {
+		return err
+	}
+	s.log.ErrorContext(ctx, "events may have expired before they were passed", slog.String("stream", pipeline.EventsStream(name)),
+		slog.Uint64("most", said.Most), slog.Time("since", said.Since))
+	s.observer.expired(ctx, said.Most)
+	s.cursor.Ends = s.cursor.Ends.With(cell, first-1) // said once
+	return s.store(ctx)
+}
+
+// firstFrom returns the position of the first event for the subscription at or behind a position, else that behind the end of the stream.
+func (s *Subscription) firstFrom(ctx context.Context, name string, from uint64) (uint64, error) {
+	info, err := s.stream(ctx, name) // asked first: an event may arrive in between
+	if err != nil {
+		return 0, err
+	}
+	m, err := pipeline.NextStored(ctx, s.js, pipeline.EventsStream(name), envelopes.EventFilter(name, s.config.Source, s.config.Session, s.config.Type), from)
+	switch {
+	case errors.Is(err, jetstream.ErrMsgNotFound):
+		return info.State.LastSeq + 1, nil
+	case err != nil:
+		return 0, fmt.Errorf("events stream of %s: %w", name, err)
+	}
+	return m.Sequence, nil
+}
+
+// idle is called while no event arrives. It returns [pipeline.ErrWentBack] when a stream no longer has the last event
+// that is done, and notes how far the streams were read.
+func (s *Subscription) idle(ctx context.Context) error {
+	for c, marks := range s.cursor.Marks {
+		_, parted, err := pipeline.FindParting(ctx, s.js, s.cursor.Generation, c, marks)
+		if err == nil && parted {
+			return pipeline.ErrWentBack
+		}
+		if err != nil {
+			return nil //nolint:nilerr // the reading notices that the broker is away
+		}
+		from := s.cursor.Position.In(c) + 1
+		name := envelopes.CellName(s.cursor.Generation, c)
+		info, err := s.stream(ctx, name)
+		if err != nil {
+			return nil //nolint:nilerr // as above
+		}
+		end := info.State.LastSeq
+		if end <= max(from-1, s.cursor.Ends.In(c)) {
+			continue
+		}
+		if first, err := s.firstFrom(ctx, name, from); err == nil && first > end {
+			s.cursor.Ends = s.cursor.Ends.With(c, end)
+		}
+	}
+	return s.store(ctx)
+}
