@@ -40,15 +40,13 @@ func (m Marks) Last() uint64 {
 func (m Marks) With(next Mark) Marks {
 	out := Marks{next}
 	span := -1 // of the mark behind, as a power of 2
-	for i, mark := range slices.Backward(m) {
+	for _, mark := range slices.Backward(m) {
 		distance := 0
 		for d := next.Position - mark.Position; d > 1; d >>= 1 {
 			distance++
 		}
-		if distance == span && i > 0 {
-			if len(out) > 1 {
-				out[len(out)-1] = mark // the older one of two that are about as far away
-			}
+		if distance == span {
+			out[len(out)-1] = mark // the older one of two that are about as far away
 			continue
 		}
 		out, span = append(out, mark), distance

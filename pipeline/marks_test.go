@@ -1,0 +1,144 @@
+package pipeline_test
+
+import (
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"tributary/envelopes"
+	"tributary/normalizers"
+	"tributary/pipeline"
+	"tributary/pipeline/pipelinetest"
+)
+
+// Marks are few, have the first and the last event, and for each event that was read one before it that is not much farther
+// from the end: a reader that goes back reads little again.
+func TestMarksAreFewAndNearToEachEvent(t *testing.T) {
+	t.Parallel()
+	random := rand.New(rand.NewPCG(1, 2))
+	for range 20 {
+		var marks pipeline.Marks
+		var read []uint64
+		position := random.Uint64N(1000)
+		for range 1000 {
+			position += 1 + random.Uint64N(1<<random.IntN(12))
+			before := slices.Clone(marks)
+			next := marks.With(pipeline.Mark{Position: position})
+			if diff := cmp.Diff(before, marks); diff != "" {
+				t.Fatalf("marks have changed:\n%s", diff)
+			}
+			marks, read = next, append(read, position)
+		}
+		if len(marks) > 64 || marks[0].Position != read[0] || marks.Last() != position {
+			t.Fatalf("%d marks from %d to %d", len(marks), marks[0].Position, marks.Last())
+		}
+		for i, p := range read {
+			before := marks.UpTo(p)
+			if !slices.IsSortedFunc(before, func(a, b pipeline.Mark) int { return int(a.Position) - int(b.Position) }) || len(before) == 0 || before.Last() > p {
+				t.Fatalf("up to %d: %v", p, before)
+			}
+			if again, behind := position-before.Last(), position-p; again > 8*(behind+1<<12) {
+				t.Fatalf("event %d: %d is %d before the end, and its mark %d", i, p, behind, again)
+			}
+		}
+	}
+}
+
+// A stream that goes back and grows again parts behind the last mark that it has; one whose events expire does not.
+func TestFindPartingFindsTheLastCommonEvent(t *testing.T) {
+	t.Parallel()
+	top := topology(1)
+	server := pipelinetest.NewServer(t)
+	js := server.Provision(top)
+	store := func(from, to int, top pipeline.Topology) {
+		t.Helper()
+		var records []normalizers.Record
+		for i := from; i < to; i++ {
+			records = append(records, user("s", strconv.Itoa(i)))
+		}
+		pipelinetest.Publish(t, js, records...)
+		s := start(t, js, pipeline.Config{Topology: top})
+		if err := pipeline.CatchUp(deadline(t), js, top); err != nil {
+			t.Fatal(err)
+		}
+		s.stop(t)
+	}
+	read := func() (marks pipeline.Marks) {
+		t.Helper()
+		for e, err := range pipeline.Events(deadline(t), js, "v1", pipeline.EventsQuery{}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			marks = append(marks, pipeline.MarkOf(&e))
+		}
+		return marks
+	}
+	require := func(marks pipeline.Marks, want pipeline.Parting, parted bool) {
+		t.Helper()
+		got, is, err := pipeline.FindParting(deadline(t), js, "v1", 0, marks)
+		if err != nil || is != parted {
+			t.Errorf("parted %v, %v, want %v", is, err, parted)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("parting (-want +got):\n%s", diff)
+		}
+	}
+	require(nil, pipeline.Parting{}, false)
+	empty := server.CopyStore()
+	store(0, 5, top)
+	gone := read()
+	empty.PutBack(pipeline.EventsStream("v1"))
+	js = server.JetStream()
+	if got, parted, err := pipeline.FindParting(deadline(t), js, "v1", 0, gone); err != nil || !parted || got.Common != (pipeline.Mark{}) {
+		t.Errorf("a stream without events: %+v, %v, %v", got, parted, err)
+	}
+	store(5, 5, top) // the same records again
+	common := read()
+	saved := server.CopyStore()
+	store(5, 9, top)
+	marks := read()
+	last := marks[len(marks)-1]
+	require(marks, pipeline.Parting{Common: last, From: last.Position + 1}, false)
+
+	saved.PutBack(pipeline.EventsStream("v1"))
+	js = server.JetStream()
+	parting := pipeline.Parting{Common: common[4], From: common[4].Position + 1}
+	require(marks, parting, true) // the stream is shorter
+	store(9, 20, top)
+	require(marks, parting, true) // and longer than it was
+	again := read()
+	got, parted, err := pipeline.FindParting(deadline(t), js, "v1", 0, marks[5:])
+	if err != nil || !parted || got.Common != (pipeline.Mark{}) || got.From <= common[4].Position || got.From > again[5].Position {
+		t.Errorf("nothing is common: %+v, %v, %v", got, parted, err)
+	}
+	forged := common[4]
+	forged.ID = "another"
+	require(pipeline.Marks{common[3], forged}, pipeline.Parting{Common: common[3], From: common[3].Position + 1}, true)
+
+	top.EventsMaxAge = time.Second
+	store(20, 25, top)
+	expiring := read()[20:]
+	stream := pipeline.EventsStream("v1")
+	if _, err := js.Conn().Request("$JS.API.STREAM.PURGE."+stream, []byte(`{"filter":"events.>","seq":`+strconv.FormatUint(expiring[0].Position, 10)+`}`), time.Minute); err != nil {
+		t.Fatal(err) // as if those before had expired before
+	}
+	poll := time.NewTicker(50 * time.Millisecond)
+	defer poll.Stop()
+	for ctx := deadline(t); ; {
+		if _, err := pipeline.NextStored(ctx, js, stream, envelopes.EventFilter("v1", "", "", ""), 1); err != nil {
+			break // there is none any more
+		}
+		select {
+		case <-poll.C:
+		case <-ctx.Done():
+			t.Fatal("events do not expire")
+		}
+	}
+	require(expiring, pipeline.Parting{Common: expiring[4], From: expiring[4].Position + 1, Expired: true}, false)
+	store(25, 26, topology(1))
+	require(expiring, pipeline.Parting{Common: expiring[4], From: expiring[4].Position + 1, Expired: true}, false)
+}
