@@ -343,7 +343,7 @@ func (r *eventsReader) eachStored(ctx context.Context, from uint64, follow bool,
 
 // readOnce is one attempt of eachStored. It ends with the connection, because a server that restarts has lost the consumer.
 func (r *eventsReader) readOnce(ctx context.Context, from *uint64, follow bool, yield func(Event, error) bool) (opened bool, err error) {
-	ctx, cancel := untilDisconnected(ctx, r.js.Conn())
+	ctx, cancel := UntilDisconnected(ctx, r.js.Conn())
 	defer cancel()
 	c, err := openStream(ctx, r.js, EventsStream(r.name), r.consumer(*from))
 	if err != nil {

@@ -234,20 +234,22 @@ func LiveGeneration(ctx context.Context, js jetstream.JetStream) (string, error)
 }
 
 func liveGeneration(ctx context.Context, js jetstream.JetStream) (string, error) {
-	m, err := leaderGet(ctx, js, "KV_"+controlBucket, getRequest{LastBySubject: controlSubject(currentKey)})
+	m, err := readStored(ctx, js, "KV_"+controlBucket, getRequest{LastBySubject: controlSubject(currentKey)})
 	switch {
 	case errors.Is(err, jetstream.ErrStreamNotFound):
 		return firstGeneration, nil
 	case errors.Is(err, jetstream.ErrMsgNotFound):
 		// The first key of a bucket is written before the name, and never again.
-		if _, err = leaderGet(ctx, js, "KV_"+controlBucket, getRequest{Sequence: 1}); errors.Is(err, jetstream.ErrMsgNotFound) {
+		if _, err = readStored(ctx, js, "KV_"+controlBucket, getRequest{Sequence: 1}); errors.Is(err, jetstream.ErrMsgNotFound) {
 			err = errKeysLost
 		}
 		return firstGeneration, err
-	case err == nil && len(m.Data) == 0: // deleted
-		err = errKeysLost
+	case err != nil:
+		return "", err
+	case len(m.Data) == 0: // deleted
+		return "", errKeysLost
 	}
-	return string(m.Data), err
+	return string(m.Data), nil
 }
 
 // live returns t with the live generation where it names none.

@@ -103,7 +103,7 @@ func LastMessages(ctx context.Context, js jetstream.JetStream, stream string, su
 }
 
 func readStored(ctx context.Context, js jetstream.JetStream, stream string, req getRequest) (*jetstream.RawStreamMsg, error) {
-	ctx, cancel := untilDisconnected(ctx, js.Conn()) // nobody answers a request on a lost connection
+	ctx, cancel := UntilDisconnected(ctx, js.Conn()) // nobody answers a request on a lost connection
 	defer cancel()
 	m, err := leaderGet(ctx, js, stream, req)
 	if err != nil {

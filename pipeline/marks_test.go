@@ -5,11 +5,10 @@ import (
 	"slices"
 	"strconv"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go/jetstream"
 
-	"tributary/envelopes"
 	"tributary/normalizers"
 	"tributary/pipeline"
 	"tributary/pipeline/pipelinetest"
@@ -54,7 +53,7 @@ func TestFindPartingFindsTheLastCommonEvent(t *testing.T) {
 	top := topology(1)
 	server := pipelinetest.NewServer(t)
 	js := server.Provision(top)
-	store := func(from, to int, top pipeline.Topology) {
+	store := func(from, to int) {
 		t.Helper()
 		var records []normalizers.Record
 		for i := from; i < to; i++ {
@@ -89,17 +88,17 @@ func TestFindPartingFindsTheLastCommonEvent(t *testing.T) {
 	}
 	require(nil, pipeline.Parting{}, false)
 	empty := server.CopyStore()
-	store(0, 5, top)
+	store(0, 5)
 	gone := read()
 	empty.PutBack(pipeline.EventsStream("v1"))
 	js = server.JetStream()
 	if got, parted, err := pipeline.FindParting(deadline(t), js, "v1", 0, gone); err != nil || !parted || got.Common != (pipeline.Mark{}) {
 		t.Errorf("a stream without events: %+v, %v, %v", got, parted, err)
 	}
-	store(5, 5, top) // the same records again
+	store(5, 5) // the same records again
 	common := read()
 	saved := server.CopyStore()
-	store(5, 9, top)
+	store(5, 9)
 	marks := read()
 	last := marks[len(marks)-1]
 	require(marks, pipeline.Parting{Common: last, From: last.Position + 1}, false)
@@ -108,7 +107,7 @@ func TestFindPartingFindsTheLastCommonEvent(t *testing.T) {
 	js = server.JetStream()
 	parting := pipeline.Parting{Common: common[4], From: common[4].Position + 1}
 	require(marks, parting, true) // the stream is shorter
-	store(9, 20, top)
+	store(9, 20)
 	require(marks, parting, true) // and longer than it was
 	again := read()
 	got, parted, err := pipeline.FindParting(deadline(t), js, "v1", 0, marks[5:])
@@ -119,26 +118,16 @@ func TestFindPartingFindsTheLastCommonEvent(t *testing.T) {
 	forged.ID = "another"
 	require(pipeline.Marks{common[3], forged}, pipeline.Parting{Common: common[3], From: common[3].Position + 1}, true)
 
-	top.EventsMaxAge = time.Second
-	store(20, 25, top)
-	expiring := read()[20:]
-	stream := pipeline.EventsStream("v1")
-	if _, err := js.Conn().Request("$JS.API.STREAM.PURGE."+stream, []byte(`{"filter":"events.>","seq":`+strconv.FormatUint(expiring[0].Position, 10)+`}`), time.Minute); err != nil {
-		t.Fatal(err) // as if those before had expired before
+	expiring := read()[18:]
+	stream, err := js.Stream(t.Context(), pipeline.EventsStream("v1"))
+	if err != nil {
+		t.Fatal(err)
 	}
-	poll := time.NewTicker(50 * time.Millisecond)
-	defer poll.Stop()
-	for ctx := deadline(t); ; {
-		if _, err := pipeline.NextStored(ctx, js, stream, envelopes.EventFilter("v1", "", "", ""), 1); err != nil {
-			break // there is none any more
-		}
-		select {
-		case <-poll.C:
-		case <-ctx.Done():
-			t.Fatal("events do not expire")
-		}
+	if err := stream.Purge(t.Context(), jetstream.WithPurgeSubject("events.>")); err != nil { // as if they had expired
+		t.Fatal(err)
 	}
-	require(expiring, pipeline.Parting{Common: expiring[4], From: expiring[4].Position + 1, Expired: true}, false)
-	store(25, 26, topology(1))
-	require(expiring, pipeline.Parting{Common: expiring[4], From: expiring[4].Position + 1, Expired: true}, false)
+	parting = pipeline.Parting{Common: expiring[1], From: expiring[1].Position + 1, Expired: true}
+	require(expiring, parting, false)
+	store(20, 21)
+	require(expiring, parting, false)
 }

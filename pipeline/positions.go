@@ -95,17 +95,19 @@ func LastPositions(ctx context.Context, js jetstream.JetStream, generation strin
 
 // eventsStreams returns the events streams of a generation, by cell.
 func eventsStreams(ctx context.Context, js jetstream.JetStream, generation string) ([]jetstream.Stream, error) {
+	ctx, lost := UntilDisconnected(ctx, js.Conn())
+	defer lost()
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	first, err := js.Stream(ctx, EventsStream(generation))
 	if err != nil {
-		return nil, err
+		return nil, causeOf(ctx, err)
 	}
 	streams := []jetstream.Stream{first}
 	for c := 1; c < layoutOf(first.CachedInfo().Config.Metadata).Cells; c++ {
 		stream, err := js.Stream(ctx, EventsStream(envelopes.CellName(generation, c)))
 		if err != nil {
-			return nil, err
+			return nil, causeOf(ctx, err)
 		}
 		streams = append(streams, stream)
 	}

@@ -58,7 +58,7 @@ func publishBatch(ctx context.Context, nc *nats.Conn, msgs []*nats.Msg, size int
 	}
 	ctx, stop := context.WithTimeout(ctx, requestTimeout+time.Duration(size)*time.Second/slowUplink)
 	defer stop()
-	ctx, cancel := untilDisconnected(ctx, nc)
+	ctx, cancel := UntilDisconnected(ctx, nc)
 	defer cancel()
 	if ctx.Err() != nil {
 		return 0, context.Cause(ctx) // an unfinished batch occupies one of the server's 50 slots for 10 seconds
@@ -104,9 +104,9 @@ func publishBatch(ctx context.Context, nc *nats.Conn, msgs []*nats.Msg, size int
 	return ack.Sequence, nil
 }
 
-// untilDisconnected returns a context that ends with ctx, or earlier when the connection
-// is lost.
-func untilDisconnected(ctx context.Context, nc *nats.Conn) (context.Context, context.CancelFunc) {
+// UntilDisconnected returns a context for requests to the broker: it ends with ctx, or when the connection is lost, on which
+// nobody answers any more.
+func UntilDisconnected(ctx context.Context, nc *nats.Conn) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	lost := nc.StatusChanged(nats.RECONNECTING, nats.CLOSED)
 	go func() {
@@ -122,7 +122,7 @@ func untilDisconnected(ctx context.Context, nc *nats.Conn) (context.Context, con
 	}
 }
 
-// causeOf returns err, but errDisconnected for the end of a context of [untilDisconnected] with the connection.
+// causeOf returns err, but errDisconnected for the end of a context of [UntilDisconnected] with the connection.
 func causeOf(ctx context.Context, err error) error {
 	if lost := context.Cause(ctx); errors.Is(err, context.Canceled) && errors.Is(lost, errDisconnected) {
 		return lost

@@ -28,11 +28,12 @@ func (e unanswered) Error() string {
 func (unanswered) Unwrap() error { return context.DeadlineExceeded }
 
 // Unanswered reports whether an error says that the broker did not answer: it is away, starts or ends, a stream has no leader, or
-// a request was lost. The same request may succeed later.
+// a request was lost, or has ended with its connection. The same request may succeed later. An error of a context that the caller
+// has ended counts, too.
 func Unanswered(err error) bool {
 	var api *jetstream.APIError
 	return errors.As(err, &api) && api.Code >= http.StatusInternalServerError || slices.ContainsFunc([]error{
-		context.DeadlineExceeded, nats.ErrTimeout, nats.ErrNoResponders, nats.ErrReconnectBufExceeded,
+		context.DeadlineExceeded, context.Canceled, nats.ErrTimeout, nats.ErrNoResponders, nats.ErrReconnectBufExceeded,
 		errDisconnected, errSilent, errLate, errGap, errStatus,
 	}, func(e error) bool { return errors.Is(err, e) })
 }

@@ -125,10 +125,12 @@ func (s *Subscription) begin(ctx context.Context) error {
 	return nil
 }
 
-// request returns the context of one request to the broker. Where ctx has a deadline, the library would wait until then
-// for an answer that was lost.
+// request returns the context of one request to the broker, which ends with the connection. Where ctx has a deadline, the library
+// would wait until then for an answer that was lost.
 func (s *Subscription) request(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(ctx, s.js.Options().DefaultTimeout)
+	ctx, lost := pipeline.UntilDisconnected(ctx, s.js.Conn())
+	ctx, cancel := context.WithTimeout(ctx, s.js.Options().DefaultTimeout)
+	return ctx, func() { cancel(); lost() }
 }
 
 // stream returns what the broker knows about the events stream of a generation.

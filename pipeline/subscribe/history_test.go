@@ -3,6 +3,7 @@ package subscribe_test
 import (
 	"context"
 	"flag"
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -10,8 +11,10 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"tributary/envelopes"
 	"tributary/normalizers"
 	"tributary/pipeline"
 	"tributary/pipeline/pipelinetest"
@@ -136,13 +139,19 @@ type subscriber struct {
 	l     *ledger
 	s     *subscribe.Subscription
 	ended chan error
+
+	handle subscribe.Handler // nil for that of the ledger
 }
 
 func (r *subscriber) start() {
 	r.tb.Helper()
+	handle := r.handle
+	if handle == nil {
+		handle = r.l.handle
+	}
 	r.s, r.ended = newSubscription(r.tb, r.js, subscribe.Config{WentBack: r.l.note}), make(chan error, 1)
 	go func() {
-		err := r.s.Run(context.WithoutCancel(r.tb.Context()), r.l.handle)
+		err := r.s.Run(context.WithoutCancel(r.tb.Context()), handle)
 		r.l.end(err)
 		r.ended <- err
 	}()
@@ -213,6 +222,170 @@ func TestSubscriptionSurvivesAStreamThatGoesBack(t *testing.T) {
 	}
 	if len(l.wentBack) == 0 || l.repeated == 0 {
 		t.Errorf("told of %d times that the stream went back, %d events were repeated: the test proves nothing", len(l.wentBack), l.repeated)
+	}
+}
+
+// A subscription whose handler is behind when its stream is put back, and grows beyond what it was, has every event.
+func TestSubscriptionIsBehindWhenTheStreamGoesBack(t *testing.T) {
+	t.Parallel()
+	server := pipelinetest.NewServer(t)
+	js := server.Provision(topology())
+	records := prompts("s", numbers(1, 60)...)
+	store(t, js, records[:10]...)
+	saved := server.CopyStore()
+	store(t, js, records[10:40]...)
+	l := newLedger(t)
+	behind, goOn := make(chan struct{}), make(chan struct{})
+	wait := sync.OnceFunc(func() {
+		close(behind)
+		<-goOn
+	})
+	s := newSubscription(t, server.JetStream(), subscribe.Config{WentBack: l.note})
+	ended := make(chan error, 1)
+	go func() {
+		err := s.Run(context.WithoutCancel(t.Context()), func(ctx context.Context, e subscribe.Event) error {
+			if *e.Text == "25" {
+				wait()
+			}
+			return l.handle(ctx, e)
+		})
+		l.end(err)
+		ended <- err
+	}()
+	<-behind
+	saved.PutBack(pipeline.EventsStream("v1"))
+	store(t, server.JetStream(), records[40:]...)
+	close(goOn)
+	l.await(len(records))
+	s.Drain()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	if len(l.wentBack) != 1 || l.wentBack[0].Since.IsZero() || l.repeated == 0 {
+		t.Errorf("told %+v, %d events were repeated", l.wentBack, l.repeated)
+	}
+}
+
+// The stream of one cell of four is put back: its events alone come again, while the subscription runs and when it was stopped.
+func TestOneCellGoesBack(t *testing.T) {
+	t.Parallel()
+	top := pipeline.Topology{Generation: "v1", Partitions: 8, Cells: 4}
+	server := pipelinetest.NewServer(t)
+	js := server.Provision(top)
+	var records []normalizers.Record
+	for i := range 200 {
+		records = append(records, prompts(fmt.Sprint("session ", i%20), numbers(i, i)...)...)
+	}
+	cell := func(session string) int {
+		return envelopes.Partition(envelopes.ClaudeCode, session, top.Partitions) % top.Cells
+	}
+	store := func(records ...normalizers.Record) { storeIn(t, server.JetStream(), top, records...) }
+	store(records[:50]...)
+	l := newLedger(t)
+	again := make(map[int]bool)
+	r := &subscriber{tb: t, js: js, l: l, handle: func(ctx context.Context, e subscribe.Event) error {
+		if e.Repeated {
+			again[e.Cell] = true
+		}
+		if e.Cell != cell(e.SessionID) {
+			t.Errorf("an event of session %s in cell %d", e.SessionID, e.Cell)
+		}
+		return l.handle(ctx, e)
+	}}
+	r.start()
+	for n, back := range []int{2, 1} {
+		from := 50 + 75*n
+		l.await(from)
+		saved := server.CopyStore()
+		store(records[from : from+40]...)
+		l.await(from + 40)
+		if n == 1 {
+			r.stop()
+		}
+		saved.PutBack(pipeline.EventsStream(envelopes.CellName("v1", back)))
+		store(records[from+40 : from+75]...)
+		if n == 1 {
+			r.start()
+		}
+	}
+	l.await(len(records))
+	r.stop()
+	if len(l.wentBack) != 2 || l.wentBack[0].Cell != 2 || l.wentBack[1].Cell != 1 || len(again) != 2 || !again[1] || !again[2] {
+		t.Errorf("told %+v, cells %v came again", l.wentBack, again)
+	}
+}
+
+// untilIdle runs a subscription until it has noted that it has had everything.
+func untilIdle(tb testing.TB, js jetstream.JetStream, cfg subscribe.Config) {
+	tb.Helper()
+	kv, err := js.KeyValue(tb.Context(), pipeline.SubscribersBucket)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	progress, err := kv.Watch(tb.Context(), cfg.Name)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	defer func() { _ = progress.Stop() }()
+	s := newSubscription(tb, js, cfg)
+	ended := make(chan error, 1)
+	go func() {
+		ended <- s.Run(deadline(tb), func(context.Context, subscribe.Event) error { return nil })
+	}()
+	for entry := range progress.Updates() {
+		if entry != nil && strings.Contains(string(entry.Value()), `"ends"`) {
+			break
+		}
+	}
+	s.Drain()
+	if err := <-ended; err != nil {
+		tb.Fatal(err)
+	}
+}
+
+// A subscription whose next events have expired is told so once; one that has had all of them is not.
+func TestSubscriptionIsToldWhatExpired(t *testing.T) {
+	t.Parallel()
+	js := pipelinetest.NewServer(t).Provision(topology())
+	store(t, js, prompts("s", "one", "two", "three", "four")...)
+	var told []string
+	config := func(name string) subscribe.Config {
+		return subscribe.Config{Name: name, Expired: func(_ context.Context, e subscribe.Expired) error {
+			told = append(told, fmt.Sprintf("%s %s %d %v", name, e.Generation, e.Cell, e.Most >= 3 && e.Most < 20 && !e.Since.IsZero()))
+			return nil
+		}}
+	}
+	if got := take(t, js, config("behind"), 1); !slices.Equal(got, []string{"one"}) {
+		t.Fatalf("events %q", got)
+	}
+	untilIdle(t, js, config("all"))
+	stream, err := js.Stream(t.Context(), pipeline.EventsStream("v1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := stream.Purge(t.Context(), jetstream.WithPurgeSubject("events.>")); err != nil { // as if they had expired
+		t.Fatal(err)
+	}
+	for i, text := range []string{"five", "six"} { // without a checkpoint before them
+		e := envelopes.AgentEventV1{
+			SchemaVersion: envelopes.SchemaVersion, Source: envelopes.ClaudeCode, ProjectHash: strings.Repeat("a", 64), SessionID: "s", EventID: text,
+			TS: "2026-03-01T09:00:00Z", EventType: envelopes.UserMessage, Role: new(envelopes.RoleUser), Text: &text, Raw: []byte(`{}`), Sequence: uint64(5 + i),
+		}
+		header, data, err := envelopes.EncodeEvent(&e, envelopes.Provenance{Generation: "v1", RawStream: "RAW", RawSequence: uint64(5 + i)}, envelopes.Binary)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pipelinetest.PublishMessages(t.Context(), t, js, &nats.Msg{Subject: envelopes.EventSubject("v1", &e), Header: header, Data: data})
+	}
+	for _, name := range []string{"behind", "all"} {
+		for _, want := range []string{"five", "six"} {
+			if got := take(t, js, config(name), 1); !slices.Equal(got, []string{want}) {
+				t.Errorf("%s: events %q, want %q", name, got, want)
+			}
+		}
+	}
+	if diff := cmp.Diff([]string{"behind v1 0 true"}, told); diff != "" {
+		t.Errorf("told (-want +got):\n%s", diff)
 	}
 }
 

@@ -78,15 +78,22 @@ func prompts(session string, texts ...string) (list []normalizers.Record) {
 // store stores the events of records, and ends the worker.
 func store(tb testing.TB, js jetstream.JetStream, records ...normalizers.Record) {
 	tb.Helper()
+	storeIn(tb, js, topology(), records...)
+}
+
+// storeIn is store of a topology.
+func storeIn(tb testing.TB, js jetstream.JetStream, top pipeline.Topology, records ...normalizers.Record) {
+	tb.Helper()
 	pipelinetest.Publish(tb, js, records...)
-	top := topology()
 	stage, err := pipeline.New(js, pipeline.Config{Topology: top, Heartbeat: 50 * time.Millisecond})
 	if err != nil {
 		tb.Fatal(err)
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- stage.Run(context.WithoutCancel(tb.Context())) }()
-	caughtUp(tb, js, "v1")
+	if err := pipeline.CatchUp(deadline(tb), js, top); err != nil {
+		tb.Fatal(err)
+	}
 	stage.Drain()
 	if err := <-ended; err != nil {
 		tb.Fatal(err)
