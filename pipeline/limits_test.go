@@ -500,7 +500,7 @@ func TestFloodOfOneSessionIsBounded(t *testing.T) {
 			left[at] = true
 		}
 	}
-	s := start(t, js, pipeline.Config{Topology: top, Normalize: func(s *normalizers.Session, r normalizers.Record) (normalizers.Result, error) {
+	s := start(t, js, pipeline.Config{Topology: top, RecordTimeout: time.Hour, Normalize: func(s *normalizers.Session, r normalizers.Record) (normalizers.Result, error) {
 		if r.Sequence == 1 {
 			<-done
 		}
