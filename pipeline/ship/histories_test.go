@@ -6,10 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -21,32 +18,20 @@ import (
 	"tributary/pipeline/ship"
 )
 
-// histories are logs with a past: what happens to files on machines with agents, one log of one session.
+// histories is a log with a past, and the broker that it is shipped to.
 type histories struct {
 	*edge
-	source   envelopes.Source
-	machines []*machine
-	number   int
-	seen     map[int]bool // numbers of the prompts that a visit has seen
-}
-
-// machine has its own copy of the log, and its own state of ship.
-type machine struct {
-	dir     string
-	content []byte
-	offsets [][]byte // each state of ship so far; the last one is in use
+	*pipelinetest.Log
 }
 
 func newHistories(tb testing.TB, source envelopes.Source, machines int) *histories {
 	tb.Helper()
-	h := &histories{edge: newEdge(tb), source: source, seen: map[int]bool{}}
+	session := "one"
+	if source == envelopes.Codex {
+		session = "0199a213-81c0-7800-8aa1-bbab2a035a53"
+	}
+	h := &histories{edge: newEdge(tb), Log: pipelinetest.NewLog(tb, source, session, machines)}
 	h.forgetMessageIDs()
-	for range machines {
-		h.machines = append(h.machines, &machine{dir: tb.TempDir()})
-	}
-	for _, m := range h.machines {
-		m.content = h.first()
-	}
 	return h
 }
 
@@ -64,85 +49,22 @@ func (h *histories) forgetMessageIDs() {
 	}
 }
 
-// first returns the first line of the log.
-func (h *histories) first() []byte {
-	if h.source == envelopes.Codex {
-		return []byte(`{"timestamp":"2026-03-01T10:00:00.000Z","type":"session_meta","payload":{"id":"0199a213-81c0-7800-8aa1-bbab2a035a53","timestamp":"2026-03-01T10:00:00.000Z","cwd":"/home/ada/garden","originator":"codex_cli_rs","cli_version":"0.42.0"}}` + "\n")
-	}
-	return []byte(`{"type":"mode","mode":"normal","sessionId":"one"}` + "\n")
-}
-
-// record returns a new prompt. All have the same length, so that different records lie at the same places.
-func (h *histories) record() []byte {
-	h.number++
-	if h.source == envelopes.Codex {
-		return fmt.Appendf(nil, `{"timestamp":"2026-03-01T10:00:01.000Z","type":"event_msg","payload":{"type":"user_message","message":"bed %06d","kind":"plain"}}`+"\n", h.number)
-	}
-	return fmt.Appendf(nil, `{"type":"user","uuid":"u-%06d","sessionId":"one","timestamp":"2026-03-01T10:00:00.000Z","message":{"role":"user","content":"bed %06d"}}`+"\n", h.number, h.number)
-}
-
-func (h *histories) write(m *machine, records int) {
-	for range records {
-		m.content = append(m.content, h.record()...)
-	}
-}
-
-// rewind takes back the last records of a log.
-func (m *machine) rewind(records int) {
-	for range records {
-		if i := bytes.LastIndexByte(m.content[:len(m.content)-1], '\n'); i > 0 {
-			m.content = m.content[:i+1]
-		}
-	}
-}
-
 // ship ships the log of a machine once.
-func (h *histories) ship(m *machine, change ...func(*ship.Config)) {
+func (h *histories) ship(m *pipelinetest.Machine, change ...func(*ship.Config)) {
 	h.t.Helper()
-	folder := filepath.Join(m.dir, "logs", "2026")
-	if err := os.MkdirAll(folder, 0o755); err != nil {
+	ctx, cancel := context.WithTimeout(h.t.Context(), patience)
+	defer cancel()
+	if err := h.Ship(ctx, h.js.Conn(), m, change...); err != nil {
 		h.t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(folder, "rollout-one.jsonl"), m.content, 0o644); err != nil {
-		h.t.Fatal(err)
-	}
-	state := filepath.Join(m.dir, "offsets.json")
-	h.once(append([]func(*ship.Config){func(c *ship.Config) {
-		c.Roots = []ship.Root{{Source: h.source, Dir: filepath.Join(m.dir, "logs"), Suffixes: []string{".jsonl"}}}
-		c.Offsets = state
-	}}, change...)...)
-	saved, err := os.ReadFile(state)
-	if err != nil {
-		h.t.Fatal(err)
-	}
-	m.offsets = append(m.offsets, saved)
-	for _, n := range h.numbers(string(m.content)) {
-		h.seen[n] = true
 	}
 }
 
 // putBack makes an earlier state of ship the one in use; none for -1.
-func (m *machine) putBack(tb testing.TB, state int) {
-	tb.Helper()
-	path := filepath.Join(m.dir, "offsets.json")
-	err := os.Remove(path)
-	if state >= 0 {
-		err = os.WriteFile(path, m.offsets[state], 0o600)
+func (h *histories) putBack(m *pipelinetest.Machine, state int) {
+	h.t.Helper()
+	if err := m.PutBack(state); err != nil {
+		h.t.Fatal(err)
 	}
-	if err != nil && !os.IsNotExist(err) {
-		tb.Fatal(err)
-	}
-}
-
-// numbers returns the numbers of the prompts in a text.
-func (h *histories) numbers(text string) (numbers []int) {
-	for _, part := range strings.Split(text, `"bed `)[1:] {
-		var n int
-		if _, err := fmt.Sscanf(part, "%06d", &n); err == nil {
-			numbers = append(numbers, n)
-		}
-	}
-	return numbers
 }
 
 // work runs a stage on a generation until everything is done, and compares what it has stored with the records that were
@@ -178,29 +100,12 @@ func (h *histories) start(top pipeline.Topology) (stop func()) {
 	}
 }
 
-// requireOnce compares the prompts of a generation with those that were shipped.
+// requireOnce compares the records of a generation with those that were shipped.
 func (h *histories) requireOnce(generation string) {
 	h.t.Helper()
-	count := map[int]int{}
-	for e, err := range pipeline.Events(h.t.Context(), h.js, generation, pipeline.EventsQuery{}) {
-		if err != nil {
-			h.t.Fatal(err)
-		}
-		if e.EventType == envelopes.UserMessage {
-			for _, n := range h.numbers(`"` + *e.Text) {
-				count[n]++
-			}
-		}
-	}
-	for n := range h.number {
-		switch have := count[n+1]; {
-		case h.seen[n+1] && have == 0:
-			h.t.Errorf("%s: prompt %d is lost", generation, n+1)
-		case have > 1:
-			h.t.Errorf("%s: prompt %d is there %d times", generation, n+1, have)
-		case !h.seen[n+1] && have > 0:
-			h.t.Errorf("%s: prompt %d was never shipped", generation, n+1)
-		}
+	d, err := h.Sent.Compare(h.t.Context(), h.js, generation)
+	if err := errors.Join(err, d.Err()); err != nil {
+		h.t.Errorf("%s: %v", generation, err)
 	}
 }
 
@@ -228,78 +133,78 @@ func TestFileHistoriesKeepEveryRecordOnce(t *testing.T) {
 		history   func(h *histories)
 	}{
 		"the state is lost and the log was rewound": {1, 10, func(h *histories) {
-			m := h.machines[0]
-			h.write(m, 20)
+			m := h.Machines[0]
+			h.Write(m, 20)
 			h.ship(m)
-			m.rewind(10)
-			h.write(m, 15)
-			m.putBack(h.t, -1)
+			m.Rewind(10)
+			h.Write(m, 15)
+			h.putBack(m, -1)
 			h.ship(m)
 		}},
 		"a session goes on on two machines": {2, 13, func(h *histories) {
-			one, two := h.machines[0], h.machines[1]
-			h.write(one, 10)
+			one, two := h.Machines[0], h.Machines[1]
+			h.Write(one, 10)
 			h.ship(one)
-			two.content = slices.Clone(one.content)
-			h.write(one, 10)
+			two.Content = slices.Clone(one.Content)
+			h.Write(one, 10)
 			h.ship(one)
-			h.write(two, 7)
+			h.Write(two, 7)
 			h.ship(two)
-			h.write(one, 3)
+			h.Write(one, 3)
 			h.ship(one)
-			h.write(two, 12)
+			h.Write(two, 12)
 			h.ship(two)
 		}},
 		"the log is cut to half and nothing is added": {1, 0, func(h *histories) {
-			m := h.machines[0]
-			h.write(m, 40)
+			m := h.Machines[0]
+			h.Write(m, 40)
 			h.ship(m)
-			m.rewind(20)
+			m.Rewind(20)
 			h.ship(m)
 		}},
 		"the state is lost after the log was cut": {1, 0, func(h *histories) {
-			m := h.machines[0]
-			h.write(m, 40)
+			m := h.Machines[0]
+			h.Write(m, 40)
 			h.ship(m)
-			m.rewind(20)
+			m.Rewind(20)
 			h.ship(m)
-			m.putBack(h.t, -1)
+			h.putBack(m, -1)
 			h.ship(m)
 		}},
 		"a backup of the log is restored, and restored back": {1, 5, func(h *histories) {
-			m := h.machines[0]
-			h.write(m, 20)
+			m := h.Machines[0]
+			h.Write(m, 20)
 			h.ship(m)
-			backup := slices.Clone(m.content)
-			h.write(m, 20)
+			backup := slices.Clone(m.Content)
+			h.Write(m, 20)
 			h.ship(m)
-			last := slices.Clone(m.content)
-			m.content = backup
-			h.write(m, 5)
+			last := slices.Clone(m.Content)
+			m.Content = backup
+			h.Write(m, 5)
 			h.ship(m)
-			m.content = last
+			m.Content = last
 			h.ship(m)
-			h.write(m, 5)
+			h.Write(m, 5)
 			h.ship(m)
 		}},
 		"the state of ship is older than the log": {1, 5, func(h *histories) {
-			m := h.machines[0]
-			h.write(m, 10)
+			m := h.Machines[0]
+			h.Write(m, 10)
 			h.ship(m)
-			h.write(m, 10)
+			h.Write(m, 10)
 			h.ship(m)
-			m.rewind(5)
-			h.write(m, 8)
+			m.Rewind(5)
+			h.Write(m, 8)
 			h.ship(m)
-			m.putBack(h.t, 0)
+			h.putBack(m, 0)
 			h.ship(m)
 		}},
 		"everything is shipped again": {1, 10, func(h *histories) {
-			m := h.machines[0]
-			h.write(m, 30)
+			m := h.Machines[0]
+			h.Write(m, 30)
 			h.ship(m)
-			m.rewind(10)
-			h.write(m, 10)
+			m.Rewind(10)
+			h.Write(m, 10)
 			h.ship(m)
 			h.ship(m, func(c *ship.Config) { c.Again = true })
 		}},
@@ -338,22 +243,10 @@ func TestDrawnFileHistoriesKeepEveryRecordOnce(t *testing.T) {
 				t.Parallel()
 				random := rand.New(rand.NewPCG(uint64(seed), 27))
 				h := newHistories(t, source, 2)
-				backups := [][]byte{h.first()}
 				for range 40 {
-					m := h.machines[random.IntN(2)]
-					switch random.IntN(10) {
-					case 0:
-						m.rewind(random.IntN(20))
-					case 1: // a backup, its own or that of the other machine
-						m.content = slices.Clone(backups[random.IntN(len(backups))])
-					case 2:
-						m.content = m.content[:len(h.first())]
-					case 3:
-						m.putBack(t, random.IntN(len(m.offsets)+1)-1)
-					case 4:
-						backups = append(backups, slices.Clone(m.content))
-					default:
-						h.write(m, random.IntN(12))
+					m, err := h.Draw(random)
+					if err != nil {
+						t.Fatal(err)
 					}
 					if random.IntN(2) == 0 {
 						h.ship(m)
@@ -364,8 +257,8 @@ func TestDrawnFileHistoriesKeepEveryRecordOnce(t *testing.T) {
 				}
 				h.work("v1")
 				h.work("v2")
-				if len(h.seen) < 40 {
-					t.Errorf("the seed draws only %d records", len(h.seen))
+				if n := h.Sent.Len(); n < 40 {
+					t.Errorf("the seed draws only %d records", n)
 				}
 			})
 		}
@@ -376,15 +269,15 @@ func TestDrawnFileHistoriesKeepEveryRecordOnce(t *testing.T) {
 func TestForgedPositionHarmsItselfAlone(t *testing.T) {
 	t.Parallel()
 	h := newHistories(t, envelopes.ClaudeCode, 1)
-	m := h.machines[0]
-	h.write(m, 10)
+	m := h.Machines[0]
+	h.Write(m, 10)
 	h.ship(m)
 	forged := h.records()[0]
 	forged.Origin.Position, forged.Origin.Previous = 1<<60, 0
-	forged.Data = bytes.TrimSpace(h.record())
-	h.seen[h.number] = true
+	forged.Data = bytes.TrimSpace(h.Record("water the bed"))
+	h.Sent.Must(h.Session, forged.Data)
 	pipelinetest.Publish(t, h.js, forged.Record)
-	h.write(m, 10)
+	h.Write(m, 10)
 	h.ship(m)
 	h.work("v1")
 	h.work("v2")
@@ -401,8 +294,8 @@ func TestRepeatsOfExpiredRecordsAreDuplicatesAndCounted(t *testing.T) {
 		t.Run(fmt.Sprintf("keep=%d", keep), func(t *testing.T) {
 			t.Parallel()
 			h := newHistories(t, envelopes.Codex, 1)
-			m := h.machines[0]
-			h.write(m, 20)
+			m := h.Machines[0]
+			h.Write(m, 20)
 			h.ship(m)
 			h.work("v1")
 			s, err := h.js.Stream(t.Context(), pipeline.RawStream)
@@ -412,8 +305,8 @@ func TestRepeatsOfExpiredRecordsAreDuplicatesAndCounted(t *testing.T) {
 			if err := s.Purge(t.Context(), jetstream.WithPurgeKeep(keep)); err != nil {
 				t.Fatal(err)
 			}
-			m.putBack(t, -1)
-			h.write(m, 5)
+			h.putBack(m, -1)
+			h.Write(m, 5)
 			h.ship(m)
 			top := pipeline.Topology{Generation: "v1", Partitions: 4}
 			stop := h.start(top)
