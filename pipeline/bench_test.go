@@ -284,11 +284,7 @@ func quantile(all []time.Duration, q float64) float64 {
 // their own would.
 func latencies(b *testing.B, server *pipelinetest.Server, records []normalizers.Record, rate int, before uint64) []time.Duration {
 	b.Helper()
-	fold := newRecordFold(b)
-	for _, r := range records {
-		fold.add(r)
-	}
-	want := fold.events
+	want := countEvents(b, records)
 	ctx := deadline(b)
 	published := make(chan []time.Time, 1) // by raw sequence, less one
 	q := pipeline.EventsQuery{Follow: true, Since: time.Now()}
@@ -452,4 +448,22 @@ func checkpoints(b *testing.B, js jetstream.JetStream, top pipeline.Topology) fu
 			b.Fatal(err)
 		}
 	}
+}
+
+// countEvents returns how many events records yield that arrive once and in order.
+func countEvents(tb testing.TB, records []normalizers.Record) (events int) {
+	tb.Helper()
+	sessions := make(map[string]*normalizers.Session)
+	for i, r := range records {
+		if sessions[r.Session] == nil {
+			sessions[r.Session] = normalizers.NewSession(r.Source, r.Session)
+		}
+		r.Sequence = uint64(i + 1)
+		result, err := normalizers.Normalize(sessions[r.Session], r)
+		if _, permanent := pipeline.Reason(err); err != nil && !permanent {
+			tb.Errorf("record %d: %v", i+1, err)
+		}
+		events += len(result.Events)
+	}
+	return events
 }

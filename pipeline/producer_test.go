@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"tributary/normalizers"
-	"tributary/pipeline"
 	"tributary/pipeline/pipelinetest"
 )
 
@@ -20,9 +19,9 @@ import (
 type producer struct {
 	t       *testing.T
 	cluster *pipelinetest.Cluster
-	total   int // records
-	rewind  int // how many records it ships again in another life; 0 for all
-	fold    *recordFold
+	total   int               // records
+	rewind  int               // how many records it ships again in another life; 0 for all
+	sent    pipelinetest.Sent // by it and by machines with logs
 	seed    uint64
 	lives   int
 	end     func() // ends the present life in the middle of its work
@@ -43,7 +42,7 @@ func newProducer(t *testing.T, c *pipelinetest.Cluster, plan faultPlan) *produce
 	sessions := cmp.Or(plan.sessions, max(10, plan.records/50))
 	p := &producer{
 		t: t, cluster: c, seed: plan.seed, changed: make(chan struct{}),
-		total: plan.records + sessions, rewind: plan.rewind, fold: newRecordFold(t),
+		total: plan.records + sessions, rewind: plan.rewind,
 	}
 	var stop func()
 	p.next, stop = iter.Pull(pipelinetest.WorkloadSeq(plan.seed, sessions, plan.records))
@@ -62,7 +61,7 @@ func (p *producer) records(from, n int) []normalizers.Record {
 		if !ok {
 			panic("more records are granted than there are")
 		}
-		p.fold.add(r)
+		p.sent.Must(r.Session, r.Data)
 		p.window = append(p.window, r)
 	}
 	return p.window[from-p.first:][:n]
@@ -158,30 +157,4 @@ func (p *producer) die() {
 	p.t.Helper()
 	p.end()
 	p.live()
-}
-
-// recordFold is the fold of records that arrive once and in order.
-type recordFold struct {
-	tb       testing.TB
-	sessions map[string]*normalizers.Session
-	records  int
-	events   int
-}
-
-func newRecordFold(tb testing.TB) *recordFold {
-	tb.Helper()
-	return &recordFold{tb: tb, sessions: make(map[string]*normalizers.Session)}
-}
-
-func (f *recordFold) add(r normalizers.Record) {
-	if f.sessions[r.Session] == nil {
-		f.sessions[r.Session] = normalizers.NewSession(r.Source, r.Session)
-	}
-	f.records++
-	r.Sequence = uint64(f.records)
-	result, err := normalizers.Normalize(f.sessions[r.Session], r)
-	if _, permanent := pipeline.Reason(err); err != nil && !permanent {
-		f.tb.Errorf("record %d: %v", f.records, err)
-	}
-	f.events += len(result.Events)
 }

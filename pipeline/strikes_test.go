@@ -82,6 +82,16 @@ func (r *faultRun) strike(kind string) bool {
 		r.purgeHeartbeats()
 	case nodeRolledBack:
 		r.rollNodeBack()
+	case recordsExpired:
+		r.expire()
+	case eventsWentBack:
+		r.goBack(r.eventsStreams())
+	case streamsWentBack:
+		r.goBackTogether()
+	case accountFull:
+		r.fillAccount()
+	case streamFull:
+		r.fillStream()
 	default:
 		r.t.Fatalf("no fault %q", kind)
 	}
@@ -99,11 +109,20 @@ func (r *faultRun) start(url string) *worker {
 	r.started++
 	w := &worker{name: fmt.Sprintf("w%d", r.started), url: url}
 	w.Process = pipelinetest.StartWorker(r.t, pipelinetest.Worker{
-		URL: url, Generation: r.top.Generation, Partitions: r.top.Partitions, Cells: r.top.Cells, Name: w.name, Unfenced: r.plan.unfenced,
-		ArchiveAfter: r.plan.archiveAfter(), Archives: r.archives,
+		URL: url, Generation: r.top.Generation, Partitions: r.top.Partitions, Cells: r.top.Cells, Name: w.name, Unfenced: r.plan.unfenced, Forgetful: r.plan.forgetful,
+		ArchiveAfter: r.plan.archiveAfter(), Archives: r.archives, Blind: r.started%2 == 0, Binary: r.binary(),
 	})
+	r.all = append(r.all, w)
 	w.AwaitReady()
 	return w
+}
+
+// binary returns the test binary of a worker: each third one is of another version where there is one.
+func (r *faultRun) binary() string {
+	if r.started%3 == 0 {
+		return *faultsOld
+	}
+	return ""
 }
 
 // replace puts a worker into the place of one that has ended.
@@ -341,6 +360,9 @@ func (r *faultRun) loseRawTail() {
 	r.awaitLog("of a worker that starts, that records are lost", func(w *worker) bool { return strings.Contains(w.Output(), "raw stream has lost its tail") })
 	if after := r.stored(); after != before {
 		r.t.Errorf("%d messages were stored after the loss", int64(after)-int64(before))
+		for _, info := range r.infos(r.eventsStreams()) {
+			r.t.Logf("%s ends with %s", info.Config.Name, strings.Join(r.subjects(info), ", "))
+		}
 	}
 
 	next := r.top
@@ -348,7 +370,7 @@ func (r *faultRun) loseRawTail() {
 	if err := pipeline.Provision(ctx, r.js, next); err != nil {
 		r.t.Fatal(err)
 	}
-	r.top = next
+	r.top, r.departed = next, pipelinetest.Departed{}
 	r.drained(r.workers[0])
 	r.workers = []*worker{r.start(r.cluster.URL())}
 	r.expectation().RequireExact(r.t, r.js)
@@ -398,6 +420,18 @@ func (r *faultRun) stored() (n uint64) {
 		n += info.State.Msgs
 	}
 	return n
+}
+
+// subjects returns where the last messages of a stream are stored.
+func (r *faultRun) subjects(info *jetstream.StreamInfo) (list []string) {
+	for n := max(info.State.LastSeq, 20) - 20; ; n++ {
+		m, err := pipeline.NextStored(r.t.Context(), r.js, info.Config.Name, ">", n)
+		if err != nil {
+			return list
+		}
+		n = m.Sequence
+		list = append(list, fmt.Sprintf("%s at %s", m.Subject, m.Time.Format(time.StampMilli)))
+	}
 }
 
 // dump logs the end of what workers and servers have written.

@@ -4,12 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -397,6 +400,8 @@ func runNode(ctx context.Context, arguments []byte, ready func()) error {
 	}
 	srv.SetLoggerV2(stderrLog{}, false, false, false)
 	srv.Start()
+	limits := make(chan os.Signal, 1)
+	signal.Notify(limits, syscall.SIGHUP)
 	look := time.NewTicker(20 * time.Millisecond)
 	defer look.Stop()
 	for srv.Healthz(nil).StatusCode != http.StatusOK { // an operator waits for it before the next node is stopped
@@ -406,10 +411,65 @@ func runNode(ctx context.Context, arguments []byte, ready func()) error {
 			return errors.New("the server did not start")
 		}
 	}
+	if err := limitAccount(srv, cfg.StoreDir); err != nil {
+		return err
+	}
 	ready()
-	<-ctx.Done()
-	srv.Shutdown()
-	srv.WaitForShutdown()
+	for {
+		select {
+		case <-limits:
+			if err := limitAccount(srv, cfg.StoreDir); err != nil {
+				return err
+			}
+		case <-ctx.Done():
+			srv.Shutdown()
+			srv.WaitForShutdown()
+			return nil
+		}
+	}
+}
+
+// limitFile has what the account may store, in the folder of a node.
+const limitFile = "account.limit"
+
+// limitedLine is what a node writes when it has set the limit that is in its file.
+const limitedLine = "the account may store"
+
+// LimitAccount sets how many bytes the account may store, below 0 for any number, as a reload of the configuration does. It
+// holds for nodes that run, and for those that start later.
+func (c *Cluster) LimitAccount(bytes int64) {
+	c.tb.Helper()
+	for _, n := range c.Nodes {
+		if err := os.WriteFile(filepath.Join(n.config.StoreDir, limitFile), strconv.AppendInt(nil, bytes, 10), 0o600); err != nil {
+			c.tb.Fatal(err)
+		}
+		if n.running() {
+			n.signal(syscall.SIGHUP)
+			n.AwaitOutput(fmt.Sprintf("%s %d\n", limitedLine, bytes))
+		}
+	}
+}
+
+// limitAccount sets the limit of the account that is in the file of a node, if there is one.
+func limitAccount(srv *server.Server, dir string) error {
+	data, err := os.ReadFile(filepath.Join(dir, limitFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	n, err := strconv.ParseInt(string(data), 10, 64)
+	if err != nil {
+		return err
+	}
+	limits := server.JetStreamAccountLimits{
+		MaxStore: n, MaxMemory: -1, MaxStreams: -1, MaxConsumers: -1, MaxAckPending: -1, MemoryMaxStreamBytes: -1, StoreMaxStreamBytes: -1,
+	}
+	if err := srv.GlobalAccount().UpdateJetStreamLimits(map[string]server.JetStreamAccountLimits{"": limits}); err != nil {
+		return fmt.Errorf("limit the account: %w", err)
+	}
+	fmt.Fprintf(os.Stderr, "%s %d\n", limitedLine, n)
 	return nil
 }
 

@@ -31,6 +31,8 @@ type Expectation struct {
 	Crashed []uint64
 	// Archives are where those of the stage are; nil for the events stream.
 	Archives objects.Store
+	// Departed are records that were done and that the raw stream has no more; nil for none.
+	Departed *Departed
 }
 
 // Report is the result of a comparison.

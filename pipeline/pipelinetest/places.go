@@ -2,15 +2,19 @@ package pipelinetest
 
 import (
 	"bytes"
+	"math"
 	"slices"
 
 	"tributary/envelopes"
 	"tributary/normalizers"
 )
 
-// Places are the records that sessions have had at places in files, with their bytes. The zero value of a map is not
-// ready for use.
-type Places map[recordPlace][][]byte
+// Places are the records that sessions have had at places in files, with their bytes. The zero value is ready for use.
+type Places struct {
+	records map[recordPlace][][]byte
+	begins  map[recordPlace]int64 // the position of the first record of each file
+	gone    uint64                // the raw stream has no record up to this sequence
+}
 
 // recordPlace is where a record of a session lies in a file.
 type recordPlace struct {
@@ -20,17 +24,33 @@ type recordPlace struct {
 	position int64
 }
 
+// Forget forgets the records that have left the raw stream: all up to a sequence, among them all that were noted.
+func (p *Places) Forget(sequence uint64) { *p = Places{gone: sequence} }
+
 // Note notes the next record of the raw stream. Where its session has passed the place of the record, it sets Earlier as
-// the raw stream would say it, of which nothing has expired.
-func (p Places) Note(s *normalizers.Session, r *normalizers.Record) {
+// the raw stream would say it.
+func (p *Places) Note(s *normalizers.Session, r *normalizers.Record) {
 	o := r.Origin
 	if o.File == "" || o.End || o.Requeued != 0 {
 		return
 	}
-	at := recordPlace{r.Source, r.Session, o.File, o.Position}
-	same := slices.ContainsFunc(p[at], func(b []byte) bool { return bytes.Equal(b, r.Data) })
-	p[at] = append(p[at], bytes.Clone(r.Data))
-	if s.Passed(*r) {
-		r.Earlier = normalizers.Earlier{Known: true, Same: same}
+	if p.records == nil {
+		p.records, p.begins = make(map[recordPlace][][]byte), make(map[recordPlace]int64)
 	}
+	at := recordPlace{r.Source, r.Session, o.File, o.Position}
+	file := recordPlace{r.Source, r.Session, o.File, 0}
+	if s.Passed(*r) {
+		r.Earlier.Known = true
+		r.Earlier.Same = slices.ContainsFunc(p.records[at], func(b []byte) bool { return bytes.Equal(b, r.Data) })
+		if p.gone > 0 && s.First <= p.gone {
+			r.Earlier.From = math.MaxInt64
+			if begin, ok := p.begins[file]; ok {
+				r.Earlier.From = begin
+			}
+		}
+	}
+	if _, ok := p.begins[file]; !ok {
+		p.begins[file] = o.Position
+	}
+	p.records[at] = append(p.records[at], bytes.Clone(r.Data))
 }

@@ -82,19 +82,28 @@ const patience = 2 * time.Minute
 // for the program to be ready, see [Process.AwaitReady]. In short mode it skips the test.
 func StartProcess(tb testing.TB, program string, arguments any) *Process {
 	tb.Helper()
+	return startProcess(tb, "", program, arguments)
+}
+
+// startProcess is [StartProcess] for a test binary, empty for this one.
+func startProcess(tb testing.TB, binary, program string, arguments any) *Process {
+	tb.Helper()
 	if testing.Short() {
 		tb.Skip("needs processes of their own, of which the race detector sees nothing")
 	}
-	self, err := os.Executable()
-	if err != nil {
-		tb.Fatal(err)
+	if binary == "" {
+		self, err := os.Executable()
+		if err != nil {
+			tb.Fatal(err)
+		}
+		binary = self
 	}
 	data, err := json.Marshal(arguments)
 	if err != nil {
 		tb.Fatal(err)
 	}
 	p := &Process{tb: tb, name: program, output: newOutput(), ended: make(chan struct{})}
-	p.cmd = exec.CommandContext(context.WithoutCancel(tb.Context()), self)
+	p.cmd = exec.CommandContext(context.WithoutCancel(tb.Context()), binary)
 	p.cmd.Env = []string{programVariable + "=" + program, argumentsVariable + "=" + string(data), "TZ=UTC"}
 	p.cmd.SysProcAttr = ownGroup()
 	p.cmd.Stdout, p.cmd.Stderr = p.output, p.output

@@ -18,13 +18,17 @@ import (
 
 // fold computes the content that the generation should hold.
 func (x Expectation) fold(ctx context.Context, js jetstream.JetStream, r *Report) (*content, error) {
-	f := rawFold{Expectation: x, content: newContent(), sessions: make(map[sessionID]*normalizers.Session), partitions: make(map[sessionID]int), places: make(Places)}
+	f := rawFold{Expectation: x, content: newContent(), sessions: make(map[sessionID]*normalizers.Session), partitions: make(map[sessionID]int)}
+	f.places = make([]Places, x.cells())
 	claims := pipeline.NewClaims(js)
 	for m, err := range x.rawMessages(ctx, js) {
 		if err != nil {
 			return nil, err
 		}
 		r.Records++
+		if m.gone {
+			f.places[m.cell].Forget(m.sequence - 1)
+		}
 		record, claim, cause := pipeline.ReadRecord(m.Msg, m.sequence, m.stored)
 		if claim != (pipeline.Claim{}) && cause == nil {
 			record.Data, cause = claims.Get(ctx, claim)
@@ -48,7 +52,7 @@ type rawFold struct {
 
 	sessions   map[sessionID]*normalizers.Session
 	partitions map[sessionID]int // of the last record of each session
-	places     Places
+	places     []Places          // of each cell
 }
 
 // record adds the events of a record, or its dead letter where it has a cause or cannot be
@@ -63,7 +67,7 @@ func (f *rawFold) record(m rawMessage, record normalizers.Record, cause error, r
 		f.Topology.Settings.Apply(f.sessions[id])
 	}
 	if addressed {
-		f.places.Note(f.sessions[id], &record)
+		f.places[m.cell].Note(f.sessions[id], &record)
 	}
 	var result normalizers.Result
 	if cause == nil {
@@ -142,16 +146,91 @@ type rawMessage struct {
 	cell     int
 	sequence uint64
 	stored   time.Time
+	gone     bool // all before it had left the stream when it was done
+}
+
+// Departed are records that have left the raw streams since they were done. The zero value is ready for use.
+type Departed struct {
+	messages []rawMessage
+	last     map[int][]uint64 // the last sequence of each [Departed.Keep], by cell
+}
+
+// Keep keeps all records that the raw streams have, before those leave that are there now: all of them are done.
+func (d *Departed) Keep(ctx context.Context, js jetstream.JetStream, x Expectation) error {
+	if d.last == nil {
+		d.last = make(map[int][]uint64)
+	}
+	for cell := range x.cells() {
+		last := uint64(0)
+		for m, err := range x.rawMessagesOf(ctx, js, cell) {
+			if err != nil {
+				return err
+			}
+			if last = m.sequence; !d.has(cell, last) {
+				d.messages = append(d.messages, m)
+			}
+		}
+		d.last[cell] = append(d.last[cell], last)
+	}
+	return nil
+}
+
+func (d *Departed) has(cell int, sequence uint64) bool {
+	return slices.ContainsFunc(d.messages, func(m rawMessage) bool { return m.cell == cell && m.sequence == sequence })
+}
+
+// of returns the records of a cell before a sequence, where there is one.
+func (d *Departed) of(cell int, before uint64) (list []rawMessage) {
+	if d == nil {
+		return nil
+	}
+	for _, m := range d.messages {
+		if m.cell == cell && (before == 0 || m.sequence < before) {
+			list = append(list, m)
+		}
+	}
+	return list
 }
 
 // rawMessages iterates over the raw streams through their leaders, one message at a time.
 func (x Expectation) rawMessages(ctx context.Context, js jetstream.JetStream) func(yield func(rawMessage, error) bool) {
 	return func(yield func(rawMessage, error) bool) {
 		for cell := range x.cells() {
-			for m, err := range rawMessages(ctx, js, cell) {
+			for m, err := range x.rawMessagesOf(ctx, js, cell) {
 				if !yield(m, err) {
 					return
 				}
+			}
+		}
+	}
+}
+
+// rawMessagesOf iterates over the records of a cell: those that have left its raw stream, and those that are there.
+func (x Expectation) rawMessagesOf(ctx context.Context, js jetstream.JetStream, cell int) func(yield func(rawMessage, error) bool) {
+	return func(yield func(rawMessage, error) bool) {
+		first, last := true, uint64(0)
+		next := func(m rawMessage) bool {
+			if x.Departed != nil {
+				m.gone = slices.ContainsFunc(x.Departed.last[cell], func(kept uint64) bool { return last <= kept && kept < m.sequence })
+			}
+			last = m.sequence
+			return yield(m, nil)
+		}
+		for m, err := range rawMessages(ctx, js, cell) {
+			if err != nil {
+				yield(m, err)
+				return
+			}
+			if first {
+				for _, old := range x.Departed.of(cell, m.sequence) {
+					if !next(old) {
+						return
+					}
+				}
+				first = false
+			}
+			if !next(m) {
+				return
 			}
 		}
 	}
@@ -192,7 +271,7 @@ func rawMessages(ctx context.Context, js jetstream.JetStream, cell int) func(yie
 			if len(a.Header) > 0 {
 				m.Header, _ = nats.DecodeHeadersMsg(a.Header) // what a client gets when the headers are damaged
 			}
-			if !yield(rawMessage{m, cell, a.Sequence, a.Time}, nil) {
+			if !yield(rawMessage{Msg: m, cell: cell, sequence: a.Sequence, stored: a.Time}, nil) {
 				return
 			}
 			next = a.Sequence + 1

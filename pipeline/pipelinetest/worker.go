@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"tributary/normalizers"
 	"tributary/pipeline"
 	"tributary/pipeline/objects"
 )
@@ -34,12 +35,15 @@ type Worker struct {
 	ArchiveAfter int64  // nanoseconds; 0 for never
 	Archives     string // folder of the archives; empty for the events stream
 	Frugal       bool   // collects garbage early, so that its memory is what it needs
+	Forgetful    bool   // takes records at places that were passed for duplicates, whatever their bytes are
+	Blind        bool   // cannot ask for the limits of the account
+	Binary       string `json:"-"` // test binary of another version whose worker runs; empty for this one
 }
 
 // StartWorker starts a worker as [StartProcess] does. It is drained by [Process.Stop].
 func StartWorker(tb testing.TB, w Worker) *Process {
 	tb.Helper()
-	return StartProcess(tb, workerProgram, w)
+	return startProcess(tb, w.Binary, workerProgram, w)
 }
 
 func runWorker(ctx context.Context, arguments []byte, ready func()) error {
@@ -51,8 +55,11 @@ func runWorker(ctx context.Context, arguments []byte, ready func()) error {
 		nats.MaxReconnects(-1), nats.ReconnectWait(20 * time.Millisecond),
 		nats.PingInterval(time.Second), nats.MaxPingsOutstanding(2), nats.ReconnectBufSize(-1),
 	}
-	if w.Unfenced {
-		options = append(options, nats.SetCustomDialer(fenceless{}))
+	switch {
+	case w.Unfenced:
+		options = append(options, nats.SetCustomDialer(without(jetstream.ExpectedLastSubjSeqHeader)))
+	case w.Blind:
+		options = append(options, nats.SetCustomDialer(without(jetstream.DefaultAPIPrefix+"INFO")))
 	}
 	if w.Frugal {
 		debug.SetGCPercent(10)
@@ -61,11 +68,19 @@ func runWorker(ctx context.Context, arguments []byte, ready func()) error {
 	if w.Archives != "" {
 		archives = objects.Folder{Dir: w.Archives}
 	}
+	var normalize func(*normalizers.Session, normalizers.Record) (normalizers.Result, error)
+	if w.Forgetful {
+		normalize = func(s *normalizers.Session, r normalizers.Record) (normalizers.Result, error) {
+			r.Earlier = normalizers.Earlier{}
+			return normalizers.Normalize(s, r)
+		}
+	}
 	return RunDrained(ctx, w.URL, ready, func(js jetstream.JetStream) (Drainable, error) {
 		drained, drain := context.WithCancel(context.WithoutCancel(ctx))
 		return &patient{js: js, drained: drained, drain: drain, config: pipeline.Config{
 			Topology:     pipeline.Topology{Generation: w.Generation, Partitions: w.Partitions, Cells: w.Cells},
 			Worker:       w.Name,
+			Normalize:    normalize,
 			Member:       w.Name,
 			Heartbeat:    400 * time.Millisecond,
 			SessionBytes: w.SessionBytes,
@@ -132,20 +147,23 @@ func RunDrained(ctx context.Context, url string, ready func(), create func(jetst
 	return d.Run(context.WithoutCancel(ctx))
 }
 
-// fenceless makes connections to a server without a fence: it renames the header with the
-// sequence that a checkpoint expects, so that the server ignores it.
-type fenceless struct{}
+// without makes connections to a server that does not know a header or a subject: it is renamed, so that the server
+// ignores it. Without the sequence that a checkpoint expects, a server has no fence.
+type without string
 
 // Dial is that of [net.Dialer].
-func (fenceless) Dial(network, address string) (net.Conn, error) {
+func (w without) Dial(network, address string) (net.Conn, error) {
 	c, err := (&net.Dialer{}).DialContext(context.Background(), network, address)
-	return fencelessConn{c}, err
+	return connWithout{c, string(w)}, err
 }
 
-type fencelessConn struct{ net.Conn }
+type connWithout struct {
+	net.Conn
 
-// Write never gets a part of the name: the client writes headers as a whole.
-func (c fencelessConn) Write(p []byte) (int, error) {
-	name := []byte(jetstream.ExpectedLastSubjSeqHeader)
-	return c.Conn.Write(bytes.ReplaceAll(p, name, append([]byte("X"), name[1:]...)))
+	name string
+}
+
+// Write never gets a part of the name: the client writes headers and subjects as a whole.
+func (c connWithout) Write(p []byte) (int, error) {
+	return c.Conn.Write(bytes.ReplaceAll(p, []byte(c.name), []byte("X"+c.name[1:])))
 }
