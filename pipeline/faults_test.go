@@ -291,6 +291,7 @@ func faulty(t *testing.T, plan faultPlan, tally *tally) {
 		if i < len(plan.kinds) || i == len(kinds)-1 {
 			r.recover(kind, struck)
 			if err := r.compare().Err(); err != nil {
+				r.dump()
 				t.Fatalf("after the fault %q: %v", kind, err)
 			}
 			if err := r.compareSent(); err != nil {
