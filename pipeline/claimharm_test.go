@@ -131,7 +131,7 @@ func requireHarmless(t *testing.T, js jetstream.JetStream, h harm) {
 			read()
 		}
 	}
-	if n, err := pipeline.LastSequences(t.Context(), js, "OBJ_CLAIMS", []string{"$O.CLAIMS.C.>"}); err != nil || len(n) != 1 {
+	if n, err := pipeline.LastMessages(t.Context(), js, "OBJ_CLAIMS", []string{"$O.CLAIMS.C.>"}); err != nil || len(n) != 1 {
 		t.Errorf("%d uploads of one object, %v", len(n), err)
 	}
 }
@@ -196,7 +196,7 @@ func TestProducerDoesNotTrustWhatOthersStoredBeforeIt(t *testing.T) {
 			t.Fatalf("get: %d bytes, %v", len(got), err)
 		}
 	}
-	if n, err := pipeline.LastSequences(t.Context(), js, "OBJ_CLAIMS", []string{"$O.CLAIMS.C.>"}); err != nil || len(n) != 2 {
+	if n, err := pipeline.LastMessages(t.Context(), js, "OBJ_CLAIMS", []string{"$O.CLAIMS.C.>"}); err != nil || len(n) != 2 {
 		t.Errorf("%d uploads, want the forged one and one more, %v", len(n), err)
 	}
 }

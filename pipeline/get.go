@@ -74,20 +74,6 @@ func NextStored(ctx context.Context, js jetstream.JetStream, stream, subject str
 	return readStored(ctx, js, stream, getRequest{Sequence: max(from, 1), NextBySubject: subject})
 }
 
-// LastSequences returns the sequence of the newest message of each subject, at most 1,024 of
-// them, from any replica, which may be behind. Subjects without a message are missing.
-func LastSequences(ctx context.Context, js jetstream.JetStream, stream string, subjects []string) (map[string]uint64, error) {
-	stored, err := lastMessages(ctx, js, stream, subjects)
-	if err != nil {
-		return nil, err
-	}
-	last := make(map[string]uint64, len(stored))
-	for subject, m := range stored {
-		last[subject] = m.Sequence
-	}
-	return last, nil
-}
-
 // LastMessages returns the newest message of each subject, at most 1,024 of them, without its headers, from any
 // replica, which may be behind. Subjects without a message are missing.
 func LastMessages(ctx context.Context, js jetstream.JetStream, stream string, subjects []string) (map[string]*jetstream.RawStreamMsg, error) {

@@ -360,8 +360,8 @@ func (r *faultRun) fillAccount() {
 			text := w.Output()[before[w]:]
 			return strings.Contains(text, "the storage of the account is full") || strings.Contains(text, "partitions lost")
 		})
-		limits, err := pipeline.AccountLimits(r.t.Context(), r.js, r.plan.nodes)
-		if err != nil || !slices.ContainsFunc(limits, func(l pipeline.Limit) bool { return l.Name == "storage" && l.Used > l.Max/2 }) {
+		limits, err := pipeline.ReadLimits(r.t.Context(), r.js, r.plan.nodes, nil)
+		if err != nil || !slices.ContainsFunc(limits, func(l pipeline.Limit) bool { return l.Name == "storage of the account" && l.Used > l.Max/2 }) {
 			r.t.Errorf("the limits of the account are %+v, %v", limits, err)
 		}
 	}
