@@ -95,8 +95,10 @@ func transcriptMarker(s *core.Shape) string {
 		return ""
 	case inSession && statesValue[kind]:
 		return "type " + kind + ", sessionId"
-	case inSession && (kind == "user" || kind == "assistant") && s.Kind("message", "content") != 0:
+	case inSession && (kind == "user" || kind == "assistant" || kind == "message" && hasID) && s.Kind("message", "content") != 0:
 		return "type " + kind + ", sessionId, message.content"
+	case inSession && hasID && s.Kind("toolUseResult") != 0:
+		return "sessionId, uuid, toolUseResult"
 	case inSession && hasID && (s.Kind("parentUuid") != 0 || s.Kind("isSidechain") != 0 || kind == "attachment" && s.Kind("attachment") == '{' || kind == "system"):
 		return "sessionId, uuid, parentUuid or isSidechain"
 	}
