@@ -28,6 +28,7 @@ var vendorNameAllowed = []struct{ file, names, reason string }{
 	{"pipeline/settings.go", "opencode", "the name of a shape of tool_metadata"},
 	{"cmd/tributary/config.go", "opencode", "TRIBUTARY_TOOL_METADATA, the name of a shape"},
 	{"pipeline/pipelinetest/workload.go", "claude", "writes records of one vendor for tests"},
+	{"pipeline/pipelinetest/log.go", "codex", "writes logs with and without record ids for tests"},
 }
 
 // commonNames are names of vendors that are words of the field too: they count as the vendor's

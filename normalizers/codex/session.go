@@ -57,11 +57,12 @@ func (m *mapper) sessionMeta() {
 	if subagent && st.MetaID == "" {
 		st.Agent = core.Cut(string(m.ID), core.MaxName)
 	}
-	if !m.startFork(spawned) && string(m.ID) != st.MetaID {
+	id := core.Cut(string(m.ID), core.MaxName)
+	if !m.startFork(spawned) && id != st.MetaID {
 		st.Total = tokens{} // another session begins: its total begins at zero
-		st.Counter++
+		st.Counted = id
 	}
-	st.MetaID = core.Cut(string(m.ID), core.MaxName)
+	st.MetaID = id
 }
 
 // subagentSource reports whether the session is of a subagent, and whether that one was

@@ -75,8 +75,9 @@ func (i *tokenInfo) stated() *usage {
 }
 
 // pair identifies the two figures together: a token_count that is written again has the same.
-func (i *tokenInfo) pair(counter int) core.Fingerprint {
-	return core.FingerprintOf("pair", strconv.Itoa(counter), i.key())
+// of is the session whose total it is.
+func (i *tokenInfo) pair(of string) core.Fingerprint {
+	return core.FingerprintOf("pair", of, i.key())
 }
 
 // key returns the two figures as a string.
@@ -246,7 +247,7 @@ func (m *mapper) putUsage(use, fresh tokens, stated *usage, key lenient.Text) {
 // earlier ones: the last pair, one of before a review, or one of copied history.
 func (m *mapper) count(info *tokenInfo) (use tokens, repeated bool) {
 	st := m.st
-	pair := info.pair(st.Counter)
+	pair := info.pair(st.Counted)
 	_, repeated = m.Session.APICalls.Get(pair)
 	before := st.Total
 	if info.Total.OK {

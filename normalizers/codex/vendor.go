@@ -58,7 +58,7 @@ type state struct {
 	Agent     string                     `json:"agent,omitzero"`   // id of the subagent whose rollout it is
 	TurnID    string                     `json:"turn,omitzero"`    // id of the turn
 	Total     tokens                     `json:"total,omitzero"`   // the last running total
-	Counter   int                        `json:"counter,omitzero"` // how many sessions of the file began a total of their own
+	Counted   string                     `json:"counted,omitzero"` // id of the last session of the file that began a total of its own
 	Ahead     tokens                     `json:"ahead,omitzero"`   // what token_usage_records of the turn state above its token_counts
 	Review    bool                       `json:"review,omitzero"`  // a review goes on
 	Outer     tokens                     `json:"outer,omitzero"`   // the running total in front of it
@@ -80,7 +80,7 @@ func (s *state) Clone() core.State { c := *s; return &c }
 
 // Size implements [core.State].
 func (s *state) Size() int {
-	n := len(s.MetaID) + len(s.Copied) + len(s.Fork) + len(s.Agent) + len(s.TurnID)
+	n := len(s.MetaID) + len(s.Counted) + len(s.Copied) + len(s.Fork) + len(s.Agent) + len(s.TurnID)
 	for _, p := range s.Pending {
 		n += 256 + p.size()
 	}

@@ -97,7 +97,8 @@ type ledger map[string]*codexAccount
 type codexAccount struct {
 	sum    normalizerstest.Figures
 	total  codexUsage
-	pairs  map[string]bool // of total and increment
+	pairs  map[string]bool // of total and increment, by the session that they are of
+	of     string          // that session
 	before *codexUsage     // the running total in front of the review that goes on
 	forked bool
 	meta   string
@@ -159,7 +160,7 @@ func (a *codexAccount) begin(r Raw) {
 	fork := isCodexFork(r) || start > 0 && !based
 	a.forked = a.forked || fork || based
 	if !fork && id != a.meta {
-		a.total, a.pairs = codexUsage{}, make(map[string]bool)
+		a.total, a.of = codexUsage{}, id
 	}
 	a.meta = id
 }
@@ -213,7 +214,7 @@ func (a *codexAccount) count(info any, copied bool) {
 	}
 	hasTotal, hasLast := c.total != nil, c.last != nil
 	total, last := codexUsageOf(c.total), codexUsageOf(c.last)
-	pair := fmt.Sprint(hasTotal, total, hasLast, last)
+	pair := fmt.Sprint(a.of, hasTotal, total, hasLast, last)
 	repeated := a.pairs[pair]
 	a.pairs[pair] = true
 	before := a.total
