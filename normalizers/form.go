@@ -86,7 +86,7 @@ func (f *Framer) isLogRecord(line []byte) bool {
 
 // cutText takes buf[:end] as a line of plain text. The session that it may name is its own.
 func (f *Framer) cutText(end int) {
-	line := bytes.Clone(f.buf[:end])
+	line := f.own(0, end)
 	f.identify(line)
 	session := f.vendor.Framing.PrintedText.Session(bytes.TrimPrefix(line, []byte("\xef\xbb\xbf")))
 	origin := Origin{Time: f.file.time()} // no other will follow

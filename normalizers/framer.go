@@ -57,6 +57,7 @@ type Framer struct {
 
 	buf      []byte // what has come and is not cut yet; begins at a line
 	space    []byte // all of the memory that buf is a part of, without bytes
+	given    bool   // a record has a part of it
 	offset   int64  // of buf[0] in the file
 	line     int    // of buf[0], from 1
 	scanned  int    // bytes of buf known to hold no further line end
@@ -90,6 +91,10 @@ func (f *Framer) Source() envelopes.Source { return f.file.Source }
 // normalizer is refused: all of its records come at once, without a source.
 func (f *Framer) Recognition() Recognition { return f.recognition }
 
+// Held is about how many bytes the Framer has in memory: of a record that is not complete, and of records
+// that are not taken.
+func (f *Framer) Held() int { return len(f.buf) + len(f.events.data) + f.waitingBytes }
+
 // Write takes the next bytes of the file. It never fails and does not retain p.
 func (f *Framer) Write(p []byte) (int, error) {
 	f.grow(p)
@@ -111,7 +116,7 @@ func (f *Framer) grow(p []byte) {
 	case need <= cap(f.space):
 		f.buf = append(append(f.space, f.buf...), p...)
 	default:
-		f.space = make([]byte, 0, max(need, 2*cap(f.space)))
+		f.space = make([]byte, 0, max(need, min(2*cap(f.space), MaxRecordBytes+maxBuffer)))
 		f.buf = append(append(f.space, f.buf...), p...)
 	}
 }
@@ -268,6 +273,19 @@ func (f *Framer) consume(n int) {
 	f.buf = f.buf[n:]
 	f.offset += int64(n)
 	f.scanned = 0
+	if f.given {
+		f.space = bytes.Clone(f.buf)[:0:len(f.buf)]
+		f.buf, f.given = f.space[:len(f.buf)], false
+	}
+}
+
+// own returns buf[at:at+n] for a record to own: a copy, or the memory itself if the record takes most of it.
+func (f *Framer) own(at, n int) []byte {
+	if n <= maxBuffer || n < cap(f.space)/2 {
+		return bytes.Clone(f.buf[at : at+n])
+	}
+	f.given = true
+	return f.buf[at : at+n : at+n]
 }
 
 // cutMode is what becomes of a first value that cannot be read.
@@ -315,7 +333,7 @@ func (f *Framer) cut(end int, mode cutMode) bool {
 		if next := f.resync(seg[at:]); next > 0 {
 			bad = next
 		}
-		f.add(Framed{Record: Record{Data: bytes.Clone(seg[at : at+bad])}}, at, end, core.Shape{})
+		f.add(Framed{Record: Record{Data: f.own(at, bad)}}, at, end, core.Shape{})
 		at += bad
 	}
 	f.consume(end)
@@ -341,7 +359,7 @@ func (f *Framer) addValue(at, n, end int, sh core.Shape) {
 	var isDocument, isList bool
 	if vendor != nil {
 		isDocument = vendor.Framing.IsDocument != nil && vendor.Framing.IsDocument(&sh)
-		isList = vendor.Framing.IsList != nil && vendor.Framing.IsList(&sh)
+		isList = vendor.Framing.IsList != nil && vendor.Framing.IsList(&sh) && !core.TooManyValues(v)
 	}
 	origin := func(b []byte) Origin {
 		if !isDocument {
@@ -350,7 +368,7 @@ func (f *Framer) addValue(at, n, end int, sh core.Shape) {
 		return Origin{Digest: core.HexHash(b)}
 	}
 	if !isList {
-		f.add(Framed{Record: Record{Data: bytes.Clone(v), Origin: origin(v)}}, at, end, sh)
+		f.add(Framed{Record: Record{Data: f.own(at, n), Origin: origin(v)}}, at, end, sh)
 		return
 	}
 	var elements []jsontext.Value

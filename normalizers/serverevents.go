@@ -155,7 +155,7 @@ func (f *Framer) endEvent() {
 		}
 		next := at + n + spaces(e.data[at+n:])
 		position, line := e.place(at)
-		r := Framed{Record: Record{Data: bytes.Clone(e.data[at : at+n]), Origin: Origin{Position: position}}, Line: line, End: e.end}
+		r := Framed{Record: Record{Data: e.data[at : at+n : at+n], Origin: Origin{Position: position}}, Line: line, End: e.end}
 		if next < len(e.data) {
 			r.End, _ = e.place(next)
 		}

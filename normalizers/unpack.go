@@ -21,19 +21,22 @@ const (
 	freeUnpacked   = 16 << 20
 )
 
+// ErrWindow is that a packed file refers back further than its reader has memory for.
+var ErrWindow = errors.New("packed file refers back too far")
+
 // ErrUnpack is that a packed file holds too much.
 var ErrUnpack = errors.New("packed file holds more than 1,000 times its size: unpack it yourself if you trust it")
 
 // packings are the extensions of files that are packed, and how to unpack them.
-var packings = map[string]func(io.Reader) (io.ReadCloser, error){
-	".zst": func(r io.Reader) (io.ReadCloser, error) {
-		d, err := zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxMemory(maxWindow))
+var packings = map[string]func(r io.Reader, window uint64) (io.ReadCloser, error){
+	".zst": func(r io.Reader, window uint64) (io.ReadCloser, error) {
+		d, err := zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxMemory(maxWindow), zstd.WithDecoderMaxWindow(window))
 		if err != nil {
 			return nil, err
 		}
 		return d.IOReadCloser(), nil
 	},
-	".gz": func(r io.Reader) (io.ReadCloser, error) {
+	".gz": func(r io.Reader, _ uint64) (io.ReadCloser, error) {
 		d, err := gzip.NewReader(r)
 		if errors.Is(err, io.EOF) {
 			return io.NopCloser(r), nil // nothing is in it yet
@@ -56,12 +59,18 @@ func Unpacked(name string) string {
 // Unpack reads what is packed in r, a file of this name, in bounded memory, up to
 // [ErrUnpack]; what is not packed it reads as it is. To close it leaves r open.
 func Unpack(name string, r io.Reader) (io.ReadCloser, error) {
+	return UnpackWithin(name, r, maxWindow)
+}
+
+// UnpackWithin is [Unpack] for a reader that has memory for so many bytes to refer back to: the error of a file that
+// needs more is [ErrWindow].
+func UnpackWithin(name string, r io.Reader, window int) (io.ReadCloser, error) {
 	unpack, ok := packings[strings.TrimPrefix(name, Unpacked(name))]
 	if !ok {
 		return io.NopCloser(r), nil
 	}
 	packed := &counted{Reader: r}
-	unpacked, err := unpack(packed)
+	unpacked, err := unpack(packed, uint64(window)) //nolint:gosec // a constant of the caller
 	if err != nil {
 		return nil, unpackError(err)
 	}
@@ -73,6 +82,8 @@ func unpackError(err error) error {
 	switch {
 	case err == nil || err == io.EOF: //nolint:errorlint // a reader ends with io.EOF itself
 		return err
+	case errors.Is(err, zstd.ErrWindowSizeExceeded), errors.Is(err, zstd.ErrDecoderSizeExceeded):
+		return fmt.Errorf("%w: %w", ErrWindow, err)
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		return fmt.Errorf("unpack: the file is cut off: %w", err)
 	default:

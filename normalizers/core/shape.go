@@ -100,6 +100,9 @@ func firstShape(array jsontext.Value) *Shape {
 	return s
 }
 
+// maxMembers is how many members of an object are looked at: each takes more memory than its bytes.
+const maxMembers = 1 << 16
+
 // readMembers reads the object that dec is at, in b.
 func (s *Shape) readMembers(dec *jsontext.Decoder, b []byte) error {
 	if _, err := dec.ReadToken(); err != nil {
@@ -123,7 +126,9 @@ func (s *Shape) readMembers(dec *jsontext.Decoder, b []byte) error {
 		}
 		end := dec.InputOffset()
 		m.Value = b[end-int64(len(value)) : end : end]
-		s.members = append(s.members, m)
+		if len(s.members) < maxMembers {
+			s.members = append(s.members, m)
+		}
 	}
 	_, err := dec.ReadToken()
 	return err
