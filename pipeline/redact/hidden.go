@@ -93,7 +93,7 @@ func (s *scan) wrapped(found []finding, text []byte, start, end, depth int) []fi
 		return found
 	}
 	inLine := len(found)
-	joined, _ := s.keywords(nil, v.text, units, nil, depth+1)
+	joined, _ := s.keywords(nil, v.text, units, nil)
 	for _, f := range merge(joined) {
 		from, first := v.place(f.start)
 		to, last := v.place(f.end - 1)

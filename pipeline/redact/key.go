@@ -84,11 +84,11 @@ func createKey(path string) error {
 }
 
 // fingerprint identifies the key and does not reveal it.
-func (k Key) fingerprint() string { return k.digest("fingerprint of the key") }
+func (k Key) fingerprint() string { return k.digest([]byte("fingerprint of the key")) }
 
 // digest returns the first 12 hex digits of an HMAC.
-func (k Key) digest(s string) string {
+func (k Key) digest(b []byte) string {
 	mac := hmac.New(sha256.New, k)
-	mac.Write([]byte(s))
+	mac.Write(b)
 	return hex.EncodeToString(mac.Sum(nil)[:6])
 }

@@ -7,6 +7,7 @@
 package redact
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/sha256"
@@ -17,6 +18,9 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"unicode/utf8"
+
+	"tributary/normalizers/core"
 )
 
 // Mode says what is replaced.
@@ -134,10 +138,12 @@ func (r *Redactor) Search(ctx context.Context, data []byte) ([]byte, []Hit, erro
 	var out []byte
 	var hits []Hit
 	var err error
-	switch r.Mode() {
-	case Secrets:
+	switch mode := r.Mode(); {
+	case mode != Full && core.TooManyValues(data):
+		err = ErrUnsearched // nothing can read it, and it would take many times its bytes in memory
+	case mode == Secrets:
 		out, hits, err = r.secrets(ctx.Done(), data, isJSON(data))
-	case MetadataOnly:
+	case mode == MetadataOnly:
 		out, hits, err = r.content(ctx.Done(), data, RuleContent)
 	default:
 		return data, nil, nil
@@ -152,6 +158,9 @@ func (r *Redactor) Search(ctx context.Context, data []byte) ([]byte, []Hit, erro
 // a placeholder is all that is left.
 func (r *Redactor) unsearched(data []byte) ([]byte, []Hit) {
 	marker := Hit{Rule: RuleUnsearched, Placeholder: r.placeholder(RuleUnsearched, string(data))}
+	if core.TooManyValues(data) {
+		return []byte(marker.Placeholder), []Hit{marker}
+	}
 	out, _, err := r.content(nil, data, RuleUnsearched)
 	if err != nil {
 		out = []byte(marker.Placeholder)
@@ -165,7 +174,7 @@ func (r *Redactor) Placeholder(s string) string { return r.placeholder(RuleConte
 // secrets replaces the secrets in data.
 func (r *Redactor) secrets(done <-chan struct{}, data []byte, json bool) ([]byte, []Hit, error) {
 	s := r.scans.Get().(*scan) //nolint:forcetypeassert // of New
-	defer r.scans.Put(s)
+	defer func() { s.free(); r.scans.Put(s) }()
 	found, err := s.record(done, data, json)
 	if err != nil {
 		return nil, nil, err
@@ -211,20 +220,23 @@ var dropped = [256]bool{' ': true, '\t': true, '\r': true, '\n': true, '\\': tru
 // placeholder returns what replaces a secret. Equal secrets have equal placeholders, however
 // they were escaped or broken into lines.
 func (r *Redactor) placeholder(rule, secret string) string {
+	plain := []byte(secret)
 	for range maxDepth {
-		if !strings.Contains(secret, `\`) {
+		if bytes.IndexByte(plain, '\\') < 0 {
 			break
 		}
-		secret = string(unescape(nil, []byte(secret)))
+		plain = unescape(plain[:0], plain) // it never becomes longer
 	}
-	secret = strings.ToValidUTF8(secret, "\uFFFD")
-	compact := make([]byte, 0, len(secret))
-	for _, c := range []byte(secret) {
+	if !utf8.Valid(plain) {
+		plain = bytes.ToValidUTF8(plain, []byte("\uFFFD"))
+	}
+	compact := plain[:0]
+	for _, c := range plain {
 		if !dropped[c] {
 			compact = append(compact, c)
 		}
 	}
-	return "[redacted:" + rule + ":" + r.key.digest(string(compact)) + "]"
+	return "[redacted:" + rule + ":" + r.key.digest(compact) + "]"
 }
 
 // merge sorts findings and joins those that overlap: the union is of the first rule that is not

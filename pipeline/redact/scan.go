@@ -12,6 +12,7 @@ import (
 type matcher struct {
 	trie      *ahocorasick.Trie
 	byKeyword [][]*rule // rules that a keyword belongs to, by pattern
+	longest   int       // of the keywords, in bytes
 	always    []*rule   // rules without keywords
 	allow     []*allowlist
 }
@@ -28,6 +29,7 @@ func newMatcher(s ruleSet) *matcher {
 			if i < 0 {
 				i = len(keywords)
 				keywords, m.byKeyword = append(keywords, k), append(m.byKeyword, nil)
+				m.longest = max(m.longest, len(k))
 			}
 			m.byKeyword[i] = append(m.byKeyword[i], r)
 		}
@@ -57,7 +59,18 @@ type scan struct {
 
 	text  []byte // of a JSON record, without the escapes in its strings
 	units []int
-	lower [maxDepth][]byte
+	lower []byte // a part of a text, in lower case
+}
+
+// free gives up buffers that a large record has made large.
+func (s *scan) free() {
+	const kept = 1 << 20
+	if cap(s.text) > kept {
+		s.text = nil
+	}
+	if cap(s.units) > kept/8 {
+		s.units = nil
+	}
 }
 
 // record returns the secrets in a record, in order and without overlaps. The error says why it was not searched.
@@ -81,7 +94,7 @@ func (s *scan) search(text []byte, units []int, depth int) []finding {
 		return nil
 	}
 	found, blobs := s.encoded(text, depth)
-	found, mark := s.keywords(found, text, units, blobs, depth)
+	found, mark := s.keywords(found, text, units, blobs)
 	start := 0
 	for _, end := range units {
 		if s.over() {
@@ -101,12 +114,11 @@ func (s *scan) search(text []byte, units []int, depth int) []finding {
 
 // keywords adds the secrets that stand in a text as they are, outside of what is opaque in it. mark is what is in
 // the text.
-func (s *scan) keywords(found []finding, text []byte, units []int, blobs []span, depth int) (all []finding, mark byte) {
-	s.lower[depth], mark = appendLower(s.lower[depth][:0], text)
+func (s *scan) keywords(found []finding, text []byte, units []int, blobs []span) (all []finding, mark byte) {
 	start, unit := 0, 0
 	var wide []*rule // rules that search the present unit
-	s.trie.Walk(s.lower[depth], func(last, n, pattern int64) bool {
-		at := int(last - n + 1)
+	mark = s.walk(text, func(last, n, pattern int) bool {
+		at := last - n + 1
 		for at >= units[unit] {
 			found = s.searchAll(found, wide, text, start, units[unit])
 			start, unit, wide = units[unit], unit+1, wide[:0]
@@ -114,7 +126,7 @@ func (s *scan) keywords(found []finding, text []byte, units []int, blobs []span,
 		for len(blobs) > 0 && blobs[0].end <= at {
 			blobs = blobs[1:]
 		}
-		if int(last) >= units[unit] || len(blobs) > 0 && at > blobs[0].start {
+		if last >= units[unit] || len(blobs) > 0 && at > blobs[0].start {
 			return true
 		}
 		for _, r := range s.byKeyword[pattern] {
@@ -136,6 +148,27 @@ func (s *scan) keywords(found []finding, text []byte, units []int, blobs []span,
 		start = end
 	}
 	return found, mark
+}
+
+// walkBytes is how much of a text is put into lower case at a time.
+const walkBytes = 64 << 10
+
+// walk calls f with each keyword in a text: the index of its last byte, its length, and its pattern. mark is what is in the
+// text.
+func (s *scan) walk(text []byte, f func(last, n, pattern int) bool) (mark byte) {
+	for from, going := 0, true; from < len(text) && going; from += walkBytes {
+		start := max(0, from-s.longest+1)
+		var m byte
+		s.lower, m = appendLower(s.lower[:0], text[start:min(len(text), from+walkBytes)])
+		mark |= m
+		s.trie.Walk(s.lower, func(last, n, pattern int64) bool {
+			if at := start + int(last); at >= from {
+				going = f(at, int(n), int(pattern))
+			}
+			return going
+		})
+	}
+	return mark
 }
 
 // escaped searches a unit once more without its escapes: JSON in a string, or source code.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"tributary/normalizers"
 	"tributary/pipeline/redact"
 )
 
@@ -136,6 +137,22 @@ func TestContentOfARecordThatTakesTooMuchWorkIsReplaced(t *testing.T) {
 	ids := `{"type":"user","id":[` + strings.Repeat(`"slow-`+strings.Repeat("x", 200)+`",`, 400) + `"x"]}`
 	if out, hits := r.Record([]byte(ids)); len(hits) != 1 || !strings.HasPrefix(string(out), "[redacted:unsearched:") || len(out) > 50 {
 		t.Errorf("metadata: %.300s", out)
+	}
+}
+
+// A record of more values than any record may have is not searched: what is found in it could take many times its bytes.
+func TestRecordOfTooManyValuesIsNotSearched(t *testing.T) {
+	t.Parallel()
+	record := []byte("[" + strings.Repeat(`"x",`, normalizers.MaxValues) + `"x"]`)
+	for _, mode := range []redact.Mode{redact.Secrets, redact.MetadataOnly} {
+		r := newRedactor(t, mode)
+		if _, _, err := r.Search(t.Context(), record); !errors.Is(err, redact.ErrUnsearched) {
+			t.Errorf("%s: %v", mode, err)
+		}
+		out, hits := r.Record(record)
+		if len(hits) != 1 || hits[0].Rule != redact.RuleUnsearched || string(out) != hits[0].Placeholder {
+			t.Errorf("%s: %.100s with %d hits", mode, out, len(hits))
+		}
 	}
 }
 
