@@ -40,8 +40,12 @@ type file struct {
 	retry      bool      // every search visits it, also when it has not changed
 	piped      bool      // is the input of the Ship: it has no offset and cannot be read again
 	torn       bool      // ends in an unfinished record, which waits for its rest
+	parked     int64     // read when it ended in a large record that is not complete: it has no framer, and only searches find the rest; 0 when it does not
 	backlog    *backlog  // its part of the backfill; nil when that is done
 }
+
+// active reports whether a part of the file is read and not shipped.
+func (f *file) active() bool { return f.framer != nil || f.parked > 0 }
 
 // idle reports whether nothing was written to the file for limit, by the clock of its
 // file system or by the clock of this process.
@@ -61,7 +65,7 @@ func (f *file) size() int64 {
 // line without an end, or records whose session is not known yet.
 func (f *file) heldBack() int64 {
 	n := f.read - f.offset.Done
-	if n <= 0 || f.refused || f.unreadable || f.framer == nil && !f.torn {
+	if n <= 0 || f.refused || f.unreadable || f.framer == nil && !f.torn && f.parked == 0 {
 		return 0
 	}
 	last := f.tail[max(0, int64(len(f.tail))-n):]

@@ -144,7 +144,7 @@ func (s *Ship) returned(v *visit) {
 	switch {
 	case v.gone:
 		s.offsets.release(f)
-	case f.again || f.gone:
+	case f.again && f.parked == 0 || f.gone: // the parts of a large record come one by one, and each visit reads all of them
 		s.enqueue(f)
 	}
 }
@@ -171,7 +171,9 @@ func (s *Ship) notified(e fsnotify.Event) bool {
 		return true
 	}
 	if f := s.files[e.Name]; f != nil {
-		s.enqueue(f)
+		if f.busy || f.parked == 0 {
+			s.enqueue(f)
+		}
 		return false
 	}
 	return !s.config.Since.IsZero() // the file may have been too old until now

@@ -10,13 +10,16 @@ import (
 	"tributary/pipeline/pipelinetest"
 )
 
-var limitsLarge = flag.Bool("limits.large", false, "run the tests of limits at their full size: a line of 1 GiB")
+var limitsLarge = flag.Bool("limits.large", false, "run the tests of limits at their full size: a line of 1 GiB, 64 records of 20 MB")
 
 // TestMain runs the tests and checks that they leave no goroutine. In the processes that a
 // test starts in order to kill them, it ships instead.
 func TestMain(m *testing.M) {
 	if root := os.Getenv(victimRoot); root != "" {
 		os.Exit(victim(root))
+	}
+	if code, is := pipelinetest.RunProgram(map[string]pipelinetest.Program{edgeProgram: runEdge}); is {
+		os.Exit(code)
 	}
 	pipelinetest.Parallel()
 	goleak.VerifyTestMain(m)

@@ -23,7 +23,7 @@ func (s *Ship) search(ctx context.Context) {
 
 // enqueueIdle enqueues a file that is active and idle now.
 func (s *Ship) enqueueIdle(f *file) {
-	if !f.busy && f.framer != nil && f.idle(f.log.info, s.config.Idle) {
+	if !f.busy && f.active() && f.idle(f.log.info, s.config.Idle) {
 		s.enqueue(f)
 	}
 }
@@ -43,7 +43,7 @@ func (s *Ship) rescan(ctx context.Context) {
 func (s *Ship) look() (changed bool) {
 	for _, f := range s.files {
 		switch {
-		case f.busy || f.framer == nil && !f.retry:
+		case f.busy || !f.active() && !f.retry:
 			continue
 		case f.retry:
 			s.enqueue(f)
@@ -157,7 +157,7 @@ func (s *Ship) observe(f *file, l log) {
 // lost follows a file that no search finds any more: it was rotated to a name that no log
 // has, or deleted. The unread rest of a rotated file is read.
 func (s *Ship) lost(f *file, listed folders) {
-	active := f.busy || f.queued || f.framer != nil
+	active := f.busy || f.queued || f.active()
 	if l, ok := listed.elsewhere(f.log); ok && (active || f.grown(l)) {
 		s.observe(f, l)
 		return

@@ -37,6 +37,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/trace"
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sync/semaphore"
 
 	"tributary/envelopes"
 	"tributary/pipeline"
@@ -106,6 +107,7 @@ func orElse[T int | time.Duration](value *T, standard T) {
 type Ship struct {
 	config    Config
 	publisher *publisher
+	room      *semaphore.Weighted // for files with large records
 	tally     *tally
 	attached  atomic.Bool   // the raw stream is there
 	looping   pipeline.Step // of the loop
@@ -134,6 +136,7 @@ func New(nc *nats.Conn, c Config) (*Ship, error) {
 	}
 	s := &Ship{
 		config:    c,
+		room:      semaphore.NewWeighted(roomBytes),
 		tally:     newTally(c.Progress),
 		publisher: &publisher{nc: nc, records: c.BatchRecords, logger: c.Logger, once: c.Once},
 	}

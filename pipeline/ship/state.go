@@ -184,7 +184,7 @@ func (v *visit) enter(ctx context.Context, s state, common int64, seen snapshot)
 
 // restart reads the file again from its start and ships it from an offset.
 func (v *visit) restart(from offset) {
-	v.f.framer, v.f.offset, v.f.refused, v.f.unshown = nil, from, false, false
+	v.f.framer, v.f.parked, v.f.offset, v.f.refused, v.f.unshown = nil, 0, from, false, false
 }
 
 // locate updates the offset with where the file is now and how it looks.

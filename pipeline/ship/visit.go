@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"math"
 	"os"
 	"path"
 	"path/filepath"
@@ -32,6 +31,8 @@ type visit struct {
 	gone    bool   // do not open the file
 	closing bool   // the framer was closed: its record may be a line without an end
 	buf     []byte // to read with
+	taken   int64  // room
+	wide    bool   // has taken all of it, because the packed file refers back further than freeWindow
 
 	batch []outgoing
 	bytes int
@@ -41,6 +42,7 @@ type visit struct {
 // run ships the new content of the file. An error ends the Ship; a problem of the file
 // itself is a refusal.
 func (v *visit) run(ctx context.Context) error {
+	defer v.leave()
 	v.f.retry = false
 	if v.gone {
 		return v.finish(ctx)
@@ -91,18 +93,17 @@ func (v *visit) follow(ctx context.Context, r *os.File) error {
 			return err
 		}
 		n, err := in.Read(v.buf)
-		if n > 0 {
-			v.frame(v.buf[:n])
-			if err := v.shipReady(ctx); err != nil {
-				return err
-			}
-			v.limitUnknown(ctx)
+		if err := v.shipNext(ctx, v.buf[:n]); err != nil {
+			return err
 		}
-		if errors.Is(err, io.EOF) {
+		switch {
+		case err == nil:
+		case errors.Is(err, io.EOF):
 			v.f.unreadable = false
 			return nil
-		}
-		if err != nil {
+		case errors.Is(err, normalizers.ErrWindow) && !v.wide:
+			return v.widen(ctx, r)
+		default:
 			v.reportUnreadable(ctx, err)
 			return nil
 		}
@@ -110,16 +111,53 @@ func (v *visit) follow(ctx context.Context, r *os.File) error {
 	return nil
 }
 
-// unread is the content of the file behind what the framer has. A packed file is read in
+// shipNext ships the records that the next bytes of the file complete.
+func (v *visit) shipNext(ctx context.Context, p []byte) error {
+	if len(p) == 0 {
+		return nil
+	}
+	if err := v.reserve(ctx, len(p)); err != nil {
+		return err
+	}
+	v.frame(p)
+	if err := v.shipReady(ctx); err != nil {
+		return err
+	}
+	v.limitUnknown(ctx)
+	return v.settle(ctx)
+}
+
+// widen reads a packed file again from its start, with memory for all that it may refer back to.
+func (v *visit) widen(ctx context.Context, r *os.File) error {
+	if _, err := r.Seek(0, io.SeekStart); err != nil {
+		v.reportUnreadable(ctx, err)
+		return nil
+	}
+	if err := v.flush(ctx); err != nil {
+		return err
+	}
+	v.f.framer = nil
+	v.leave()
+	if err := v.take(ctx, roomBytes); err != nil {
+		return err
+	}
+	v.wide = true
+	v.startFramer(v.log.info)
+	return v.follow(ctx, r)
+}
+
+// unread is the content of the file behind what the framer has, as it was when the visit began. A packed file is read in
 // one visit or not at all.
 func (v *visit) unread(r *os.File) (io.ReadCloser, error) {
 	switch {
 	case !packed(v.log.path):
-		return io.NopCloser(io.NewSectionReader(r, v.f.read, math.MaxInt64-v.f.read)), nil
+		return io.NopCloser(io.NewSectionReader(r, v.f.read, max(v.log.info.Size()-v.f.read, 0))), nil
 	case v.f.read > 0:
 		return io.NopCloser(strings.NewReader("")), nil
-	default:
+	case v.wide:
 		return normalizers.Unpack(v.log.path, r)
+	default:
+		return normalizers.UnpackWithin(v.log.path, r, freeWindow)
 	}
 }
 
@@ -132,16 +170,22 @@ func (v *visit) frame(p []byte) {
 		f.tail = slices.Clone(f.tail[max(0, len(f.tail)-markBytes):])
 	}
 	f.read += int64(len(p))
-	f.grew = time.Now()
+	if f.read > f.parked {
+		f.grew = time.Now()
+	}
 	_, _ = f.framer.Write(p) // never fails
 }
 
-// limitUnknown refuses a file whose agent is still unknown after as many bytes as the
-// longest record may have, because the framer buffers all of it.
+// limitUnknown refuses a file whose agent is still unknown after as much as the longest record may take.
 func (v *visit) limitUnknown(ctx context.Context) {
-	if v.f.framer.Source() == "" && v.f.read > normalizers.MaxRecordBytes {
+	if v.f.framer.Source() == "" && v.tooMuchUnknown() {
 		v.refuseFile(ctx)
 	}
+}
+
+// tooMuchUnknown reports whether a file of an unknown agent, of which the framer has all in memory, has too much.
+func (v *visit) tooMuchUnknown() bool {
+	return v.f.read > normalizers.MaxRecordBytes || v.f.framer.Held() > roomBytes
 }
 
 // pause ends a visit at the end of the file.
@@ -149,7 +193,7 @@ func (v *visit) pause(ctx context.Context) error {
 	f := v.f
 	switch {
 	case f.refused:
-		f.framer = nil
+		f.framer, f.parked = nil, 0
 		return nil
 	case f.unreadable:
 		if packed(v.log.path) {
@@ -164,6 +208,10 @@ func (v *visit) pause(ctx context.Context) error {
 	}
 	if v.final() {
 		return v.finish(ctx)
+	}
+	f.parked = 0
+	if f.framer.Held() > largeBytes { // the next visit reads the file again
+		f.framer, f.parked = nil, f.read
 	}
 	return v.flush(ctx)
 }
@@ -195,7 +243,7 @@ func (v *visit) finish(ctx context.Context) error {
 			return err
 		}
 	}
-	f.framer = nil
+	f.framer, f.parked = nil, 0
 	return nil
 }
 
@@ -295,7 +343,7 @@ var agentJSON = json.JoinOptions(jsontext.AllowDuplicateNames(true), jsontext.Al
 func (v *visit) refuseFile(ctx context.Context) {
 	f, r := v.f, v.f.framer.Recognition()
 	reported := f.unshown
-	f.refused, f.unshown = true, r.Agent == "" && f.read <= normalizers.MaxRecordBytes
+	f.refused, f.unshown = true, r.Agent == "" && !v.tooMuchUnknown()
 	if reported && f.unshown {
 		return
 	}

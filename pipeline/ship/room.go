@@ -1,0 +1,64 @@
+package ship
+
+import (
+	"context"
+
+	"tributary/normalizers"
+)
+
+// A file that has more than largeBytes in memory needs room, of which there is roomBytes for all files of a Ship: as much
+// as the longest record, so that each file gets room when the others have given it back. A record takes up to five times its
+// length until it is stored, most of it while it is searched for secrets.
+const (
+	largeBytes = 1 << 20
+	roomBytes  = normalizers.MaxRecordBytes
+)
+
+// freeWindow is how far a packed file may refer back without room: what zstd does with its default settings.
+const freeWindow = 2 << 20
+
+// reserve takes room before the next n bytes of the file are framed, if they need it. It takes at once what the rest of the
+// visit may need, so that no file waits for room while it has some.
+func (v *visit) reserve(ctx context.Context, n int) error {
+	held := int64(v.f.framer.Held())
+	if v.taken > 0 || held+int64(n) <= largeBytes {
+		return nil
+	}
+	most := int64(roomBytes)
+	if !packed(v.log.path) && v.f.framer.Source() != "" {
+		most = min(most, held+v.log.info.Size()-v.f.read)
+	}
+	return v.take(ctx, most)
+}
+
+// take waits for room. What was read before is sent first: it may be long.
+func (v *visit) take(ctx context.Context, n int64) error {
+	if !v.room.TryAcquire(n) {
+		if err := v.flush(ctx); err != nil {
+			return err
+		}
+		if err := v.room.Acquire(ctx, n); err != nil {
+			return err
+		}
+	}
+	v.taken = n
+	return nil
+}
+
+// settle sends what the file has taken room for, once the rest needs none, and gives the room back.
+func (v *visit) settle(ctx context.Context) error {
+	if v.taken == 0 || v.wide || v.f.framer.Held() > largeBytes {
+		return nil
+	}
+	if err := v.flush(ctx); err != nil {
+		return err
+	}
+	v.leave()
+	return nil
+}
+
+// leave gives room back.
+func (v *visit) leave() {
+	v.room.Release(v.taken)
+	v.taken = 0
+}
