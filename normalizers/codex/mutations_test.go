@@ -183,7 +183,9 @@ func TestCorpusMutatedRolloutsKeepTheSums(t *testing.T) {
 func TestCopiesOfALogOfSeveralSessionsAreBilledOnce(t *testing.T) {
 	t.Parallel()
 	const at = "2026-03-01T10:00:00.000Z"
-	meta := func(id string) []byte { return envelope(at, "session_meta", members{"id": id, "cli_version": "0.142.0"}) }
+	meta := func(id string) []byte {
+		return envelope(at, "session_meta", members{"id": id, "cli_version": "0.142.0"})
+	}
 	count := tokenCount(at, usageOf(100, 10), usageOf(100, 10))
 	log := [][]byte{meta("01ffffff-0000-7000-8000-00000000000c"), count, meta("01ffffff-0000-7000-8000-00000000000d"), count}
 	once := sums(t, log...)
