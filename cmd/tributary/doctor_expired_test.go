@@ -62,6 +62,7 @@ func TestDoctorReportsRecordsThatExpiredUnread(t *testing.T) {
 	}
 	doctor(exitFailure, append(lost, "no worker is alive")...)
 	worker := work()
+	worker.awaitLogged("records left the raw stream before they were read") // it looks for them beside its work
 	doctor(exitFailure, lost...)
 	code, out := ended(start(t, home, server.URL(), "replay", "status", "v1"))
 	if code != 0 || !strings.Contains(out, "685 records of RAW before they were read") {
@@ -76,7 +77,7 @@ func TestDoctorReportsRecordsThatExpiredUnread(t *testing.T) {
 		t.Errorf("doctor acknowledge: exit code %d\n%s", code, out)
 	}
 	end(worker)
-	contains(t, worker.stderr.String(), "records left the raw stream before they were read", "685")
+	contains(t, worker.stderr.String(), "685")
 	pipelinetest.Publish(t, js, records[900:]...)
 	remove(951)
 	end(work())
