@@ -12,6 +12,7 @@ import (
 var (
 	LastMessagesPaged = lastMessagesPaged
 	ReadCheckpoint    = readCheckpoint
+	MessageOf         = Checkpoint.message
 	Assignment        = assignment
 	ParseClaim        = parseClaim
 	ObjectDigest      = objectDigest

@@ -21,6 +21,8 @@ import (
 // finds such messages when the partition is acquired, behind the fence, and mends the stream:
 //   - Each batch begins the messages of a partition with a begin. One behind the checkpoint
 //     belongs to a batch without its checkpoint.
+//   - The messages of a partition end where those of another begin, which may have been mended and
+//     have gone on already: its begin and its states are replaced then, and its events stay.
 //   - A session whose state the batch has stored is complete, since its events come before it, and the
 //     state before is gone: its events stay, and its records are skipped ([Checkpoint.Ahead]).
 //   - The events and dead letters of all other sessions are removed, and stored again with their states.
@@ -127,8 +129,8 @@ func (p *partition) findTorn(ctx context.Context, since, fence uint64) (*torn, e
 			return nil, err
 		}
 		kind, rest, _ := strings.Cut(m.Subject, ".")
-		if m.Sequence >= fence || m.Header.Get(batchIDHeader) != id || kind == "checkpoints" {
-			break // of another partition, or of another batch
+		if m.Sequence >= fence || m.Header.Get(batchIDHeader) != id || kind == "checkpoints" || !p.has(m.Subject) {
+			break // of another partition, whose begin may be replaced already, or of another batch
 		}
 		parts := strings.Split(envelopes.StateOf(rest), ".")
 		switch kind {
@@ -146,6 +148,16 @@ func (p *partition) findTorn(ctx context.Context, since, fence uint64) (*torn, e
 		from = m.Sequence + 1
 	}
 	return t, nil
+}
+
+// has reports whether a message of the events stream is of the partition: the subject of an event names its session alone.
+func (p *partition) has(subject string) bool {
+	if a, err := envelopes.ParseEventSubject(subject); err == nil {
+		a.Partition = p.number
+		return a.InPartition(p.stage.config.Topology.Partitions)
+	}
+	parts := strings.Split(subject, ".") // <kind>.<generation>.<partition>.<...>
+	return len(parts) > 2 && parts[2] == strconv.Itoa(p.number)
 }
 
 func (t *torn) add(session string, sequence uint64) {

@@ -2,11 +2,13 @@ package pipeline_test
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -15,6 +17,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"tributary/envelopes"
 	"tributary/pipeline"
 	"tributary/pipeline/pipelinetest"
 )
@@ -227,5 +230,70 @@ func TestTornBatchWithStatesIsMended(t *testing.T) {
 		pipelinetest.Expectation{Topology: top}.RequireExact(t, a.js)
 		size = a.used() - before
 		s.stop(t)
+	}
+}
+
+// Partitions that share a torn batch are mended one by one. The first one to go on replaces its begin and its states,
+// and what it has kept of the batch is none of the others' business.
+func TestTornBatchIsMendedByPartition(t *testing.T) {
+	t.Parallel()
+	ctx, top := t.Context(), topology(2)
+	a := newLimitedAccount(t, -1)
+	if err := pipeline.Provision(ctx, a.js, top); err != nil {
+		t.Fatal(err)
+	}
+	var sessions [2]string // of each partition
+	for i := 0; slices.Contains(sessions[:], ""); i++ {
+		id := fmt.Sprintf("session-%d", i)
+		sessions[envelopes.Partition(envelopes.Codex, id, 2)] = id
+	}
+	message := func(subject, data string) *nats.Msg {
+		return &nats.Msg{Subject: subject, Header: nats.Header{}, Data: []byte(data)}
+	}
+	event := func(p int) *nats.Msg {
+		return message(envelopes.EventSubject("v1", &envelopes.AgentEventV1{Source: envelopes.Codex, SessionID: sessions[p], EventType: envelopes.UserMessage}), "{}")
+	}
+	newest := func(subject string) *nats.Msg { // replaces what its subject had
+		m := message(subject, "1")
+		m.Header.Set(jetstream.MsgRollup, jetstream.MsgRollupSubject)
+		return m
+	}
+	begin := func(p int) *nats.Msg {
+		return newest(envelopes.BeginSubject(envelopes.CheckpointSubject("v1", p)))
+	}
+	state := newest(envelopes.StateSubject("v1", 1, envelopes.Codex, sessions[1]))
+	letter := message(envelopes.DeadLetterSubject("v1", 1, envelopes.Codex, sessions[1]), "{}")
+	// What the server has stored of the batch ends before the checkpoints.
+	last, err := pipeline.PublishBatch(ctx, a.js.Conn(), []*nats.Msg{begin(0), event(0), begin(1), event(1), letter, state})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Partition 1 has gone on: its next batch has taken the place of its begin and of the state, and is whole.
+	checkpoint, sequence, err := pipeline.ReadCheckpoint(ctx, a.js, "v1", 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := pipeline.MessageOf(checkpoint, "v1", 1, sequence)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := pipeline.PublishBatch(ctx, a.js.Conn(), []*nats.Msg{begin(1), newest(state.Subject), m}); err != nil {
+		t.Fatal(err)
+	}
+	log := newLines()
+	s := start(t, a.js, pipeline.Config{Topology: top, Logger: log.logger()})
+	log.await(t, tornMessage, 0)
+	s.stop(t)
+	stream, err := a.js.Stream(ctx, pipeline.EventsStream("v1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := stream.GetMsg(ctx, last-4); !errors.Is(err, jetstream.ErrMsgNotFound) {
+		t.Errorf("the event without a state: %v, want %v", err, jetstream.ErrMsgNotFound)
+	}
+	for _, kept := range []uint64{last - 2, last - 1} {
+		if _, err := stream.GetMsg(ctx, kept); err != nil {
+			t.Errorf("message %d of the partition that has gone on: %v", kept, err)
+		}
 	}
 }
