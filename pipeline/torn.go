@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -64,6 +65,8 @@ type torn struct {
 	messages map[string][]uint64 // events and dead letters by session
 }
 
+var errMendedByOther = errors.New("acquired by another worker while a torn batch was mended")
+
 // mend looks for a torn batch of the partition, which mine has fenced at a sequence, and returns the
 // checkpoint to go on from.
 func (p *partition) mend(ctx context.Context, mine Checkpoint, fence uint64) (Checkpoint, uint64, error) {
@@ -75,6 +78,10 @@ func (p *partition) mend(ctx context.Context, mine Checkpoint, fence uint64) (Ch
 	mine.Since = 0
 	if t == nil {
 		return mine, fence, nil // each commit stores it
+	}
+	// A worker that has overtaken this one may have replaced states of the batch while it was read: the events of these stay.
+	if _, newest, err := readCheckpoint(ctx, s.js, p.cell.name, p.number); err != nil || newest != fence {
+		return mine, fence, cmp.Or(err, errMendedByOther)
 	}
 	var remove []uint64
 	ahead := maps.Clone(mine.Ahead)

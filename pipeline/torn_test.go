@@ -2,9 +2,11 @@ package pipeline_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -233,6 +235,17 @@ func TestTornBatchWithStatesIsMended(t *testing.T) {
 	}
 }
 
+// eventOf returns a message at the subject of an event.
+func eventOf(session string) *nats.Msg {
+	e := envelopes.AgentEventV1{Source: envelopes.Codex, SessionID: session, EventType: envelopes.UserMessage}
+	return &nats.Msg{Subject: envelopes.EventSubject("v1", &e), Header: nats.Header{}}
+}
+
+// newest returns a message that replaces what its subject had.
+func newest(subject string) *nats.Msg {
+	return &nats.Msg{Subject: subject, Header: nats.Header{jetstream.MsgRollup: {jetstream.MsgRollupSubject}}, Data: []byte("1")}
+}
+
 // Partitions that share a torn batch are mended one by one. The first one to go on replaces its begin and its states,
 // and what it has kept of the batch is none of the others' business.
 func TestTornBatchIsMendedByPartition(t *testing.T) {
@@ -247,24 +260,13 @@ func TestTornBatchIsMendedByPartition(t *testing.T) {
 		id := fmt.Sprintf("session-%d", i)
 		sessions[envelopes.Partition(envelopes.Codex, id, 2)] = id
 	}
-	message := func(subject, data string) *nats.Msg {
-		return &nats.Msg{Subject: subject, Header: nats.Header{}, Data: []byte(data)}
-	}
-	event := func(p int) *nats.Msg {
-		return message(envelopes.EventSubject("v1", &envelopes.AgentEventV1{Source: envelopes.Codex, SessionID: sessions[p], EventType: envelopes.UserMessage}), "{}")
-	}
-	newest := func(subject string) *nats.Msg { // replaces what its subject had
-		m := message(subject, "1")
-		m.Header.Set(jetstream.MsgRollup, jetstream.MsgRollupSubject)
-		return m
-	}
 	begin := func(p int) *nats.Msg {
 		return newest(envelopes.BeginSubject(envelopes.CheckpointSubject("v1", p)))
 	}
 	state := newest(envelopes.StateSubject("v1", 1, envelopes.Codex, sessions[1]))
-	letter := message(envelopes.DeadLetterSubject("v1", 1, envelopes.Codex, sessions[1]), "{}")
+	letter := &nats.Msg{Subject: envelopes.DeadLetterSubject("v1", 1, envelopes.Codex, sessions[1]), Header: nats.Header{}}
 	// What the server has stored of the batch ends before the checkpoints.
-	last, err := pipeline.PublishBatch(ctx, a.js.Conn(), []*nats.Msg{begin(0), event(0), begin(1), event(1), letter, state})
+	last, err := pipeline.PublishBatch(ctx, a.js.Conn(), []*nats.Msg{begin(0), eventOf(sessions[0]), begin(1), eventOf(sessions[1]), letter, state})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -295,5 +297,73 @@ func TestTornBatchIsMendedByPartition(t *testing.T) {
 		if _, err := stream.GetMsg(ctx, kept); err != nil {
 			t.Errorf("message %d of the partition that has gone on: %v", kept, err)
 		}
+	}
+}
+
+// meanwhile is a dialer of connections that call do once, before they send what.
+type meanwhile struct {
+	what string
+	do   func()
+	once sync.Once
+}
+
+func (d *meanwhile) Dial(network, address string) (net.Conn, error) {
+	c, err := (&net.Dialer{}).DialContext(context.Background(), network, address)
+	return &interrupted{c, d}, err
+}
+
+type interrupted struct {
+	net.Conn
+
+	*meanwhile
+}
+
+func (c *interrupted) Write(b []byte) (int, error) {
+	if bytes.Contains(b, []byte(c.what)) {
+		c.once.Do(c.do)
+	}
+	return c.Conn.Write(b)
+}
+
+// A worker that is overtaken while it reads a torn batch no longer finds the states that the other one has replaced, and
+// removes nothing.
+func TestOvertakenWorkerMendsNothing(t *testing.T) {
+	t.Parallel()
+	ctx, top := t.Context(), topology(1)
+	a := newLimitedAccount(t, -1)
+	if err := pipeline.Provision(ctx, a.js, top); err != nil {
+		t.Fatal(err)
+	}
+	begin := newest(envelopes.BeginSubject(envelopes.CheckpointSubject("v1", 0)))
+	state := newest(envelopes.StateSubject("v1", 0, envelopes.Codex, "session"))
+	last, err := pipeline.PublishBatch(ctx, a.js.Conn(), []*nats.Msg{begin, eventOf("session"), state})
+	if err != nil {
+		t.Fatal(err)
+	}
+	overtaken := make(chan error, 1)
+	dialer := &meanwhile{what: fmt.Sprintf(`"seq":%d,"next_by_subj":">"`, last), do: func() {
+		checkpoint, sequence, err := pipeline.ReadCheckpoint(ctx, a.js, "v1", 0)
+		if err == nil {
+			checkpoint.Owner, checkpoint.Since = "another", 0
+			checkpoint.Epoch++
+			var m *nats.Msg
+			if m, err = pipeline.MessageOf(checkpoint, "v1", 0, sequence); err == nil {
+				_, err = pipeline.PublishBatch(ctx, a.js.Conn(), []*nats.Msg{newest(begin.Subject), newest(state.Subject), m})
+			}
+		}
+		overtaken <- err
+	}}
+	s := start(t, pipelinetest.Connect(t, a.srv.ClientURL(), nats.SetCustomDialer(dialer)), pipeline.Config{Topology: top})
+	if err := <-overtaken; err != nil {
+		t.Fatal(err)
+	}
+	ready(t, s)
+	s.stop(t)
+	stream, err := a.js.Stream(ctx, pipeline.EventsStream("v1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := stream.GetMsg(ctx, last-1); err != nil {
+		t.Errorf("the event of the session that the other worker has kept: %v", err)
 	}
 }
