@@ -45,7 +45,9 @@ func (c *mapper) attachment() {
 		if !knownAttachments[a.Type] {
 			c.Unknown(core.UnknownRecord, c.Type, a.Type)
 		}
-		c.speak(c.UUID, injected(a.text()))
+		d := injected(a.text())
+		d.Metadata = c.attachmentFact(a.Type)
+		c.speak(c.UUID, d)
 	}
 }
 

@@ -43,12 +43,15 @@ func (c *mapper) system() {
 		c.fail(c.UUID, "", message, message)
 	case "api_error", "api_refusal", "api_retry", "error":
 		c.vendorError(string(c.text()))
-	case "", "stop_hook_summary", "informational", "bridge_status", "model_refusal_fallback", "model_refusal_no_fallback":
+	case "stop_hook_summary":
+		c.stopHookSummary()
+	case "turn_duration":
+		c.turnDuration()
+	case "", "informational", "bridge_status", "model_refusal_fallback", "model_refusal_no_fallback":
 		c.runtime(c.UUID, envelopes.Log, c.text())
 	case "agents_killed", "api_metrics", "compact_boundary", "elicitation_complete", "file_snapshot", "files_persisted",
 		"local_command_output", "memory_saved", "microcompact_boundary", "permission_retry", "post_turn_summary",
-		"prompt_suggestion", "scheduled_task_fire", "session_start", "session_state_changed", "task_started", "thinking",
-		"turn_duration":
+		"prompt_suggestion", "scheduled_task_fire", "session_start", "session_state_changed", "task_started", "thinking":
 		c.runtime(c.UUID, envelopes.Meta, c.text())
 	default:
 		c.Unknown(core.UnknownRecord, c.Type, c.Subtype)
