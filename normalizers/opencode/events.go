@@ -32,6 +32,7 @@ type pendingPart struct {
 
 // properties are those of an event of the server.
 type properties struct {
+	SessionID lenient.Text           `json:"sessionID"`
 	Info      jsontext.Value         `json:"info"`
 	Part      jsontext.Value         `json:"part"`
 	MessageID lenient.Text           `json:"messageID"`
@@ -59,6 +60,7 @@ func (c *mapper) event() {
 	case "message.part.delta":
 		c.partDelta(&in)
 	case "message.removed", "message.part.removed":
+		c.learnSessionID(in.SessionID)
 		c.release(func(p *pendingPart) bool {
 			return p.ID == core.BoundID(string(in.PartID)) || in.PartID == "" && p.Message.ID == core.FingerprintOf(string(in.MessageID))
 		})
@@ -66,26 +68,29 @@ func (c *mapper) event() {
 	case "session.created", "session.updated":
 		c.sessionUpdated(in.Info)
 	case "session.error":
+		c.learnSessionID(in.SessionID)
 		c.releaseAll()
 		c.sessionError(in.Error)
 	case "session.idle":
 		c.releaseAll()
 		c.skip = core.SkipHeartbeat
 	case "session.status":
+		c.learnSessionID(in.SessionID)
 		c.sessionStatus(&in.Status.Value)
 	case "session.diff", "file.edited", "todo.updated": // a tool part states it
 		c.skip = core.SkipMirror
 	default:
-		c.otherEvent(string(c.Type))
+		c.otherEvent(string(c.Type), in.SessionID)
 	}
 }
 
 // otherEvent maps an event by the family of its type.
-func (c *mapper) otherEvent(kind string) {
+func (c *mapper) otherEvent(kind string, session lenient.Text) {
 	switch {
 	case isHeartbeat(kind):
 		c.skip = core.SkipHeartbeat
 	case knownEvents[c.Type]:
+		c.learnSessionID(session)
 		c.runtime("", envelopes.Meta, "")
 	default:
 		c.Unknown(core.UnknownRecord, c.Type)
@@ -105,13 +110,14 @@ func isHeartbeat(kind string) bool {
 
 // runLine maps a line of `opencode run --format json`: a part in its final form, or an error.
 func (c *mapper) runLine() {
-	c.Session.SetResumeID(c.Session.ID())
 	switch {
 	case c.Part.Kind() == '{':
+		c.learnSessionID(c.SessionID)
 		var p part
 		lenient.ReadObject(c.Part, &p)
 		c.part(c.messageOf(&p), &p, vendorID(p.ID))
 	case c.Type == "error":
+		c.learnSessionID(c.SessionID)
 		c.sessionError(c.Error)
 	default:
 		c.Unknown(core.UnknownRecord, c.Type)
@@ -180,6 +186,7 @@ func (c *mapper) remember(m message) {
 
 // messageOf returns what is known of the message of a part.
 func (c *mapper) messageOf(p *part) message {
+	c.learnSessionID(p.SessionID)
 	m := message{ID: core.FingerprintOf(string(p.MessageID)), Model: c.Session.Model}
 	for _, known := range c.st.Messages {
 		if known.ID == m.ID {

@@ -28,6 +28,7 @@ func readMessage(v jsontext.Value) (m wireMessage) {
 // info is what OpenCode states of a message.
 type info struct {
 	ID         lenient.Text                `json:"id"`
+	SessionID  lenient.Text                `json:"sessionID"`
 	Role       lenient.Text                `json:"role"`
 	Time       lenient.Object[messageTime] `json:"time"`
 	ModelID    lenient.Text                `json:"modelID"`
@@ -59,6 +60,7 @@ type path struct {
 type part struct {
 	ID        lenient.Text             `json:"id"`
 	MessageID lenient.Text             `json:"messageID"`
+	SessionID lenient.Text             `json:"sessionID"`
 	Type      lenient.Text             `json:"type"`
 	Time      lenient.Object[partTime] `json:"time"`
 
@@ -109,6 +111,7 @@ const (
 
 // learn takes from a message what is true for the session and for its parts.
 func (c *mapper) learn(in *info) message {
+	c.learnSessionID(in.SessionID)
 	c.Session.SetRoot(string(in.Path.Value.Cwd))
 	modelID := cmp.Or(in.ModelID, in.Model.Value.ModelID)
 	c.Session.SetModel(string(modelID))

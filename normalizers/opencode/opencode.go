@@ -40,6 +40,7 @@ type wireRecord struct {
 	Payload    jsontext.Value `json:"payload"`
 
 	// A line of a run, beside the type.
+	SessionID lenient.Text   `json:"sessionID"`
 	Timestamp lenient.Number `json:"timestamp"`
 	Part      jsontext.Value `json:"part"`
 	Error     jsontext.Value `json:"error"`
@@ -180,6 +181,13 @@ func (c *mapper) learnSession(in *session) {
 	if in.ParentID != "" {
 		c.st.Child = true
 		s.SetTextExtension("parentSessionId", lenient.Text(vendorID(in.ParentID)))
+	}
+}
+
+// learnSessionID takes the session that a record states, where nothing has stated it before.
+func (c *mapper) learnSessionID(id lenient.Text) {
+	if c.Session.ResumeID == "" {
+		c.Session.SetResumeID(vendorID(id))
 	}
 }
 

@@ -303,3 +303,38 @@ func TestDocumentHead(t *testing.T) {
 		t.Errorf("%d events, the last %q", len(got), got[max(0, len(got)-3):])
 	}
 }
+
+// TestSessionID: the id that resumes the session is what a record states, in each form, and never
+// the name of the file.
+func TestSessionID(t *testing.T) {
+	t.Parallel()
+	const part = `{"id":"prt_1","sessionID":%q,"messageID":"msg_1","type":"text","text":"Done.","time":{"start":1773054001000,"end":1773054002000}}`
+	for name, c := range map[string]struct{ data, want string }{
+		"export":         {export("1.2.16", user("msg_1", text("prt_1", "Fix it."))), "ses_1"},
+		"message":        {user("msg_1", text("prt_1", "Fix it.")), "ses_1"},
+		"list":           {"[" + user("msg_1", text("prt_1", "Fix it.")) + "]", "ses_1"},
+		"run":            {fmt.Sprintf(`{"type":"text","timestamp":1773054002000,"sessionID":"ses_1","part":`+part+"}", "ses_1"), "ses_1"},
+		"error of a run": {`{"type":"error","timestamp":1773054002000,"sessionID":"ses_1","error":{"name":"UnknownError","data":{"message":"x"}}}`, "ses_1"},
+		"part":           {fmt.Sprintf(`{"type":"message.part.updated","properties":{"part":`+part+"}}", "ses_1"), "ses_1"},
+		"error":          {`{"type":"session.error","properties":{"sessionID":"ses_1","error":{"name":"UnknownError","data":{"message":"x"}}}}`, "ses_1"},
+		"retry":          {`{"type":"session.status","properties":{"sessionID":"ses_1","status":{"type":"retry","message":"x"}}}`, "ses_1"},
+		"removal":        {`{"type":"message.removed","properties":{"sessionID":"ses_1","messageID":"msg_1"}}`, "ses_1"},
+		"taken out":      {fmt.Sprintf(`{"type":"text","timestamp":1773054002000,"sessionID":"REDACTED","part":`+part+"}", "REDACTED"), ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			events := normalizerstest.SeedEvents(t, "", "file.jsonl", []byte(c.data+"\n"))
+			if len(events) == 0 {
+				t.Fatal("no event")
+			}
+			for _, e := range events {
+				got := ""
+				if e.Metadata != nil && e.Metadata.SessionID != nil {
+					got = *e.Metadata.SessionID
+				}
+				if got != c.want {
+					t.Errorf("%s: metadata.sessionId %q, want %q", e.EventID, got, c.want)
+				}
+			}
+		})
+	}
+}
