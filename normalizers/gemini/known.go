@@ -56,24 +56,18 @@ type modelTokensBeside struct {
 }
 
 // displayBeside are the members of what a human sees of a result that are not read: of an edit,
-// a to-do list, a subagent, a search, and files that were read.
+// a subagent, and a search.
 type displayBeside struct {
 	FileName     lenient.Present `json:"fileName"`
 	FileDiff     lenient.Present `json:"fileDiff"`
 	Original     lenient.Present `json:"originalContent"`
 	New          lenient.Present `json:"newContent"`
 	DiffStat     lenient.Present `json:"diffStat"`
-	Todos        lenient.Present `json:"todos"`
 	IsProgress   lenient.Present `json:"isSubagentProgress"`
 	AgentName    lenient.Present `json:"agentName"`
 	Activity     lenient.Present `json:"recentActivity"`
 	State        lenient.Present `json:"state"`
 	Terminate    lenient.Present `json:"terminateReason"`
-	Matches      lenient.Present `json:"matches"`
-	Files        lenient.Present `json:"files"`
-	Skipped      lenient.Present `json:"skipped"`
-	Include      lenient.Present `json:"include"`
-	Excludes     lenient.Present `json:"excludes"`
 	TargetFolder lenient.Present `json:"targetDir"`
 	Payload      lenient.Present `json:"payload"`
 

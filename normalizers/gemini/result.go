@@ -29,7 +29,8 @@ type result struct {
 	failed     bool
 	present    bool // anything is stated at all
 	path       string
-	created    bool // the file at path
+	created    bool           // the file at path
+	listed     jsontext.Value // the lists of what the human sees
 	timestamp  lenient.Text
 }
 
@@ -154,7 +155,49 @@ type display struct {
 	FilePath  lenient.Text `json:"filePath"`
 	IsNewFile lenient.Flag `json:"isNewFile"`
 
+	displayLists
+
 	displayBeside
+}
+
+// displayLists are the lists in it, of a to-do list, a search, and files that were read.
+type displayLists struct {
+	Files    jsontext.Value `json:"files"`
+	Matches  jsontext.Value `json:"matches"`
+	Skipped  jsontext.Value `json:"skipped"`
+	Include  jsontext.Value `json:"include"`
+	Excludes jsontext.Value `json:"excludes"`
+	Todos    jsontext.Value `json:"todos"`
+}
+
+// object returns the lists in one object, under the vendor's names; nil where there is none.
+func (l *displayLists) object() jsontext.Value {
+	var out jsontext.Value
+	for _, m := range []struct {
+		name string
+		list jsontext.Value
+	}{
+		{"files", l.Files},
+		{"matches", l.Matches},
+		{"skipped", l.Skipped},
+		{"include", l.Include},
+		{"excludes", l.Excludes},
+		{"todos", l.Todos},
+	} {
+		if m.list.Kind() != '[' {
+			continue
+		}
+		if out == nil {
+			out = jsontext.Value{'{'}
+		} else {
+			out = append(out, ',')
+		}
+		out = append(append(lenient.AppendQuote(out, m.name), ':'), m.list...)
+	}
+	if out == nil {
+		return nil
+	}
+	return core.EventRaw(append(out, '}'))
 }
 
 // addDisplay adds what a human sees of the result: a text, an object, or the screen of a
@@ -170,6 +213,7 @@ func (r *result) addDisplay(v jsontext.Value) {
 		r.path, r.created = string(in.FilePath), bool(in.IsNewFile)
 		r.display = string(in.Summary + in.Result)
 		r.hasDisplay = r.display != ""
+		r.listed = in.object()
 	case '[':
 		r.display = screenText(v)
 	default: // nothing to show
@@ -203,6 +247,7 @@ func (m *mapper) emitResult(id, callID lenient.Text, r result) {
 	d.ToolCallID, d.ToolName = callID.Ptr(), name.Ptr()
 	d.Text = r.text()
 	d.ToolExitCode = r.exitCode(tool.Channel)
+	d.ToolMetadata = r.listed
 	d.ToolStatus = new(r.toolStatus(d.ToolExitCode))
 	d.TS, _ = core.ParseTime(string(r.timestamp))
 	path := cmp.Or(r.path, made.Path)
