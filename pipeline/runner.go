@@ -49,6 +49,7 @@ type Runner struct {
 
 	mu      sync.Mutex
 	started bool                     // the generations were read
+	unready time.Time                // since when the worker is not ready; zero while it is
 	foreign *Generation              // the live one when it is of another revision
 	stages  map[string]*runningStage // by generation
 }
@@ -106,6 +107,7 @@ func (r *Runner) Run(ctx context.Context) error {
 			return errors.Join(err, r.wait(false))
 		}
 		r.beat(working)
+		r.noteReady()
 		r.step.End()
 		select {
 		case <-r.ended:

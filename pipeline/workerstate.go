@@ -16,17 +16,15 @@ import (
 // nothing when a limit is reached.
 const workersSubject = "tributary.workers"
 
-// How long [AskWorkers] waits.
-const (
-	askSome = 300 * time.Millisecond // when nobody is known
-	askAll  = time.Second            // for those that are known
-)
+// askTimeout is how long [AskWorkers] waits, unless it hears at once that nobody is there.
+const askTimeout = time.Second
 
 // WorkerState is how a worker is, by itself.
 type WorkerState struct {
 	Name       string `json:"name"`                       // as in [Config]
 	Generation string `json:"generation,omitzero"`        // the live one, or the one that was named; empty when it works on neither
 	NotReady   string `json:"not_ready,omitzero"`         // what keeps it from its work; as [Runner.Ready]
+	Unready    int64  `json:"not_ready_seconds,omitzero"` // for how long
 	Error      string `json:"error,omitzero"`             // the last warning or error of its log that has a reason
 	Seconds    int64  `json:"error_seconds_ago,omitzero"` // since then
 }
@@ -34,14 +32,10 @@ type WorkerState struct {
 // Age is how old the last error is.
 func (s WorkerState) Age() time.Duration { return time.Duration(s.Seconds) * time.Second }
 
-// AskWorkers returns how the workers are that answer, by name. It waits a moment, and longer while fewer than
-// known have answered.
+// AskWorkers returns how the workers are that answer, by name. It waits up to a second, or until as many as are known
+// have answered; 0 when none is known.
 func AskWorkers(ctx context.Context, nc *nats.Conn, known int) ([]WorkerState, error) {
-	wait := askSome
-	if known > 0 {
-		wait = askAll
-	}
-	ctx, cancel := context.WithTimeout(ctx, wait)
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	inbox := nc.NewInbox()
 	sub, err := nc.SubscribeSync(inbox)
@@ -74,7 +68,7 @@ func (r *Runner) answer() (stop func(), err error) {
 		s.Generation = r.liveName()
 		s.Error, s.Seconds = r.last.get()
 		if err := r.Ready(); err != nil {
-			s.NotReady = err.Error()
+			s.NotReady, s.Unready = err.Error(), r.unreadyFor()
 		}
 		if data, err := json.Marshal(s); err == nil {
 			_ = m.Respond(data)
@@ -84,6 +78,29 @@ func (r *Runner) answer() (stop func(), err error) {
 		return nil, wrap(err, "subscribe to "+workersSubject)
 	}
 	return func() { _ = sub.Unsubscribe() }, nil
+}
+
+// noteReady notes since when the worker is not ready.
+func (r *Runner) noteReady() {
+	ready := r.Ready() == nil
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case ready:
+		r.unready = time.Time{}
+	case r.unready.IsZero():
+		r.unready = time.Now()
+	}
+}
+
+// unreadyFor returns for how many seconds the worker is not ready, as it last noted.
+func (r *Runner) unreadyFor() int64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.unready.IsZero() {
+		return 0
+	}
+	return int64(time.Since(r.unready).Seconds())
 }
 
 // liveName returns the name of the generation of which [Runner.Ready] speaks; empty without one.

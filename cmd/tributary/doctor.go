@@ -187,15 +187,17 @@ func (d *diagnosis) judgeAnswers() {
 		return // which says the same
 	}
 	for _, w := range d.Answers {
-		if w.NotReady != "" && w.Error != "" && w.Age() < answerFresh {
+		if w.Unready >= unreadyPatience && w.Error != "" && w.Age() < answerFresh {
 			first, _, _ := strings.Cut(w.NotReady, "\n")
 			d.Problems = append(d.Problems, fmt.Sprintf("worker %s is not ready: %s: its last error, %v ago: %s", oneLine(w.Name), oneLine(first), w.Age(), oneLine(w.Error)))
 		}
 	}
 }
 
-// answerFresh is how old the last error of a worker that is not ready may be.
-const answerFresh = time.Minute
+const (
+	answerFresh     = time.Minute // how old the last error of a worker that is not ready may be
+	unreadyPatience = 5           // seconds: when generations or workers change, a worker is not ready for a moment
+)
 
 const problemNoWorker = "no worker is alive: start one with tributary run"
 
