@@ -22,21 +22,8 @@ import (
 // sentEvents returns the sessions and ids of the events that records yield, sorted.
 func sentEvents(tb testing.TB, records []normalizers.Record) (list []string) {
 	tb.Helper()
-	folds := make(map[string]*normalizers.Session)
-	for i, r := range records {
-		r.Sequence = uint64(i + 1)
-		s := folds[r.Session]
-		if s == nil {
-			s = normalizers.NewSession(r.Source, r.Session)
-			folds[r.Session] = s
-		}
-		result, err := normalizers.Normalize(s, r)
-		if _, permanent := pipeline.Reason(err); err != nil && !permanent {
-			tb.Fatal(err)
-		}
-		for _, e := range result.Events {
-			list = append(list, e.Event.SessionID+" "+e.Event.EventID)
-		}
+	for _, e := range pipelinetest.EventsOf(tb, records) {
+		list = append(list, e.SessionID+" "+e.EventID)
 	}
 	slices.Sort(list)
 	return list

@@ -7,8 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"tributary/envelopes"
-	"tributary/normalizers"
 	"tributary/normalizers/codex/codextest"
 	"tributary/normalizers/normalizerstest"
 )
@@ -57,31 +55,15 @@ func (r rollout) boundaries() []int {
 	return out
 }
 
-// sums returns the tokens of the events of a rollout, which are those that the independent reader
+// sums returns the tokens of the events of a log, which are those that the independent reader
 // finds.
 func sums(t *testing.T, records ...[]byte) normalizerstest.Figures {
 	t.Helper()
-	var sum normalizerstest.Figures
-	reader := codextest.Suite.Ledger()
-	session := ""
-	file := normalizerstest.FileNamed(envelopes.Codex, "rollout.jsonl")
-	for _, st := range normalizerstest.Fold(normalizers.Normalize, normalizerstest.Frame(file, bytes.Join(records, []byte("\n")))) {
-		session = st.Record.Session
-		if !st.Failed() && !st.Record.Origin.End {
-			reader.Add(session, st.Record.Data)
-		}
-		for _, e := range st.Result.Events {
-			sum.Add(normalizerstest.FiguresOf(e.Event))
-		}
-	}
-	if want := reader.Sums(session); sum != want {
-		t.Errorf("the events bill %+v, the reader %+v", sum, want)
-	}
-	return sum
+	return codextest.Suite.Billed(t, "rollout.jsonl", records...)
 }
 
-// copied is a record in the rollout of a fork: it has the time of the fork, and its turn an id,
-// without which a copy cannot be told from what follows.
+// copied is a record in the rollout of a fork. It has the time of the fork, and its turn an id: by both
+// the normalizer recognizes a copy.
 func copied(record []byte, at string) []byte {
 	var e members
 	if json.Unmarshal(record, &e) != nil {

@@ -8,8 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"tributary/envelopes"
-	"tributary/normalizers"
 	"tributary/normalizers/copilot/copilottest"
 	"tributary/normalizers/normalizerstest"
 )
@@ -21,23 +19,7 @@ import (
 // finds.
 func sums(t *testing.T, records ...[]byte) normalizerstest.Figures {
 	t.Helper()
-	var sum normalizerstest.Figures
-	reader := copilottest.Suite.Ledger()
-	session := ""
-	file := normalizerstest.FileNamed(envelopes.Copilot, "events.jsonl")
-	for _, st := range normalizerstest.Fold(normalizers.Normalize, normalizerstest.Frame(file, bytes.Join(records, []byte("\n")))) {
-		session = st.Record.Session
-		if !st.Failed() && !st.Record.Origin.End {
-			reader.Add(session, st.Record.Data)
-		}
-		for _, e := range st.Result.Events {
-			sum.Add(normalizerstest.FiguresOf(e.Event))
-		}
-	}
-	if want := reader.Sums(session); sum != want {
-		t.Errorf("the events bill %+v, the reader %+v", sum, want)
-	}
-	return sum
+	return copilottest.Suite.Billed(t, "events.jsonl", records...)
 }
 
 // parsed is a record with what the mutations read.

@@ -261,6 +261,26 @@ func FiguresOf(e envelopes.AgentEventV1) Figures {
 	return f
 }
 
+// Billed returns the tokens of the events of a log of these records, which must be those that the suite's ledger finds.
+func (s Suite) Billed(t *testing.T, name string, records ...[]byte) Figures {
+	t.Helper()
+	var sum Figures
+	ledger, session := s.Ledger(), ""
+	for _, st := range Fold(normalizers.Normalize, Frame(FileNamed(s.Source, name), bytes.Join(records, []byte("\n")))) {
+		session = st.Record.Session
+		if !st.Failed() && !st.Record.Origin.End {
+			ledger.Add(session, st.Record.Data)
+		}
+		for _, e := range st.Result.Events {
+			sum.Add(FiguresOf(e.Event))
+		}
+	}
+	if want := ledger.Sums(session); sum != want {
+		t.Errorf("the events bill %+v, the ledger %+v", sum, want)
+	}
+	return sum
+}
+
 // Ledger counts the tokens of records by the rule of their vendor.
 type Ledger interface {
 	// Add counts a record of a session.

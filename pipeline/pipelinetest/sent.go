@@ -6,11 +6,13 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"testing"
 
 	"github.com/go-json-experiment/json"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"tributary/envelopes"
+	"tributary/normalizers"
 	"tributary/pipeline"
 )
 
@@ -60,8 +62,7 @@ func (s *Sent) Excuse(keep func(key string) bool) {
 	}
 }
 
-// KeyOf returns what tells a record of a session from all others: its session, and its id or else its time. Empty when it
-// has neither.
+// KeyOf returns the key of a record: its session, and its id or else its time. It is empty for a record that has neither.
 func KeyOf(session string, data []byte) string {
 	var r struct {
 		UUID      string `json:"uuid"`
@@ -125,4 +126,26 @@ func (s *Sent) Compare(ctx context.Context, js jetstream.JetStream, generation s
 		}
 	}
 	return d, nil
+}
+
+// EventsOf returns the events that records yield, folded by session in the order of the records.
+func EventsOf(tb testing.TB, records []normalizers.Record) (events []envelopes.AgentEventV1) {
+	tb.Helper()
+	folds := make(map[string]*normalizers.Session)
+	for i, r := range records {
+		r.Sequence = uint64(i + 1)
+		s := folds[r.Session]
+		if s == nil {
+			s = normalizers.NewSession(r.Source, r.Session)
+			folds[r.Session] = s
+		}
+		result, err := normalizers.Normalize(s, r)
+		if _, permanent := pipeline.Reason(err); err != nil && !permanent {
+			tb.Fatal(err)
+		}
+		for _, e := range result.Events {
+			events = append(events, e.Event)
+		}
+	}
+	return events
 }

@@ -26,22 +26,9 @@ var historySeed = flag.Uint64("history.seed", 0, "seed of the tests of streams t
 // sent returns the keys of the events that records yield.
 func sent(tb testing.TB, records []normalizers.Record) map[string]bool {
 	tb.Helper()
-	folds := make(map[string]*normalizers.Session)
 	keys := make(map[string]bool)
-	for i, r := range records {
-		r.Sequence = uint64(i + 1)
-		s := folds[r.Session]
-		if s == nil {
-			s = normalizers.NewSession(r.Source, r.Session)
-			folds[r.Session] = s
-		}
-		result, err := normalizers.Normalize(s, r)
-		if _, permanent := pipeline.Reason(err); err != nil && !permanent {
-			tb.Fatal(err)
-		}
-		for _, e := range result.Events {
-			keys[(&subscribe.Event{Event: pipeline.Event{AgentEventV1: e.Event}}).Key()] = true
-		}
+	for _, e := range pipelinetest.EventsOf(tb, records) {
+		keys[(&subscribe.Event{Event: pipeline.Event{AgentEventV1: e}}).Key()] = true
 	}
 	return keys
 }
@@ -343,7 +330,7 @@ func untilIdle(tb testing.TB, js jetstream.JetStream, cfg subscribe.Config) {
 	}
 }
 
-// A subscription whose next events have expired is told so once; one that has had all of them is not.
+// A subscription gets Expired once when events that it has not had have expired, and not when it has had all of them.
 func TestSubscriptionIsToldWhatExpired(t *testing.T) {
 	t.Parallel()
 	js := pipelinetest.NewServer(t).Provision(topology())
