@@ -147,7 +147,7 @@ func compareStored(ctx context.Context, js jetstream.JetStream, stream string, m
 	return markSame, true, nil
 }
 
-// LastMark returns the mark of the last event of each cell of a generation; zero for one without events.
+// LastMark returns the mark of the last event of a cell of a generation; zero for a cell without events.
 func LastMark(ctx context.Context, js jetstream.JetStream, generation string, cell int) (m Mark, err error) {
 	name := envelopes.CellName(generation, cell)
 	stored, err := LastStored(ctx, js, EventsStream(name), eventsOf(name))

@@ -40,7 +40,7 @@ type history struct {
 	Ends    positions        `json:"ends,omitzero"`     // of the streams, when every event up to there was done
 }
 
-// mark returns the last event of each cell that is done.
+// last returns the last event of each cell that is done; zero for none.
 func (h *history) last() []pipeline.Mark {
 	list := make([]pipeline.Mark, len(h.Marks))
 	for c, m := range h.Marks {
