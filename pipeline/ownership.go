@@ -106,7 +106,7 @@ func (p *partition) acquire(ctx context.Context) (*ownership, error) {
 }
 
 // checkAndFence makes this worker the owner behind a checkpoint, unless the raw stream has lost
-// its tail.
+// its tail or the batch of the checkpoint is not whole.
 func (p *partition) checkAndFence(ctx context.Context, last Checkpoint, sequence uint64) (Checkpoint, uint64, error) {
 	end, err := p.cell.end.get(ctx)
 	if err != nil {
@@ -117,6 +117,9 @@ func (p *partition) checkAndFence(ctx context.Context, last Checkpoint, sequence
 	}
 	defer p.stage.acquiring.release()
 	if err := last.checkRaw(ctx, p.stage.js, p.cell.raw, p.number, end); err != nil {
+		return Checkpoint{}, 0, err
+	}
+	if err := p.checkWhole(ctx); err != nil {
 		return Checkpoint{}, 0, err
 	}
 	return p.fence(ctx, last, sequence)

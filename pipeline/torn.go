@@ -27,6 +27,9 @@ import (
 //   - A session whose state the batch has stored is complete, since its events come before it, and the
 //     state before is gone: its events stay, and its records are skipped ([Checkpoint.Ahead]).
 //   - The events and dead letters of all other sessions are removed, and stored again with their states.
+//
+// A server that starts again goes on with a batch that it has torn, message by message, and leaves out those that
+// a limit still refuses. Its checkpoints may be stored then without messages before them: [partition.checkWhole].
 
 // begin returns the message that begins the messages of the entry in its batch: up to which raw
 // sequence they go.
@@ -111,6 +114,31 @@ func (p *partition) mend(ctx context.Context, mine Checkpoint, fence uint64) (Ch
 	return mine, fence, nil
 }
 
+// checkWhole guards against a batch that has its checkpoint and not all of its messages. Nothing tells which are
+// missing once the states have gone on, so the partition does not.
+func (p *partition) checkWhole(ctx context.Context) error {
+	js, stream := p.stage.js, EventsStream(p.cell.name)
+	wrong := func(err error) error { return fmt.Errorf("look at the last batch of partition %d: %w", p.number, err) }
+	last, err := LastStored(ctx, js, stream, envelopes.CheckpointSubject(p.cell.name, p.number))
+	if err != nil {
+		return wrong(err)
+	}
+	if last.Header.Get(batchIDHeader) == "" {
+		return nil // stored alone
+	}
+	// The messages of a batch have sequences in a row. The first that is still there tells whether some are missing behind it.
+	before := last.Sequence - min(batchPlace(last), last.Sequence)
+	first, err := NextStored(ctx, js, stream, ">", before+1)
+	if err != nil {
+		return wrong(err)
+	}
+	if first.Header.Get(batchIDHeader) != last.Header.Get(batchIDHeader) || batchPlace(first) != first.Sequence-before {
+		return &faultError{fmt.Errorf("%w: the server has left messages of a batch out, before the checkpoint at message %d of stream %s",
+			errState, last.Sequence, stream), cureReplay}
+	}
+	return nil
+}
+
 // findTorn returns what a torn batch has stored of the partition between its last checkpoint and the
 // fence; nil when there is none.
 func (p *partition) findTorn(ctx context.Context, since, fence uint64) (*torn, error) {
@@ -146,7 +174,7 @@ func (p *partition) findTorn(ctx context.Context, since, fence uint64) (*torn, e
 		case "deadletters": // <generation>.<partition>.<source>.<session>
 			t.add(strings.Join(parts[2:4], "."), m.Sequence)
 		case "states":
-			if batchPlace(m)-first != int64(m.Sequence-begin.Sequence) { //nolint:gosec // within one batch
+			if batchPlace(m)-first != m.Sequence-begin.Sequence {
 				return nil, &faultError{fmt.Errorf("%w: the server has left messages of a batch out, before the state at message %d of stream %s",
 					errState, m.Sequence, stream), cureReplay}
 			}
@@ -172,8 +200,8 @@ func (t *torn) add(session string, sequence uint64) {
 }
 
 // batchPlace returns the number of a message in its batch.
-func batchPlace(m *jetstream.RawStreamMsg) int64 {
-	n, _ := strconv.ParseInt(m.Header.Get(batchSequenceHeader), 10, 64) // the server has read it
+func batchPlace(m *jetstream.RawStreamMsg) uint64 {
+	n, _ := strconv.ParseUint(m.Header.Get(batchSequenceHeader), 10, 64) // the server has read it
 	return n
 }
 

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
@@ -67,6 +68,15 @@ func (a *limitedAccount) limit(bytes int64) {
 	if err := a.srv.Reload(); err != nil {
 		a.tb.Fatal(err)
 	}
+}
+
+// restart ends the server and starts it again from what it has stored.
+func (a *limitedAccount) restart() {
+	a.tb.Helper()
+	a.srv.Shutdown()
+	a.srv.WaitForShutdown()
+	a.srv = pipelinetest.StartConfigured(a.tb, a.file)
+	a.js = pipelinetest.Connect(a.tb, a.srv.ClientURL())
 }
 
 // asking returns a connection of a worker that may ask for the limits of the account, or not.
@@ -297,6 +307,45 @@ func TestTornBatchIsMendedByPartition(t *testing.T) {
 		if _, err := stream.GetMsg(ctx, kept); err != nil {
 			t.Errorf("message %d of the partition that has gone on: %v", kept, err)
 		}
+	}
+}
+
+// A server that starts again goes on with a batch that it has torn, and leaves out what a limit still refuses: the
+// checkpoint of the batch is stored, and an event before it is not.
+func TestBatchWithoutSomeOfItsMessagesIsRefused(t *testing.T) {
+	t.Parallel()
+	ctx, top := t.Context(), topology(1)
+	a := newLimitedAccount(t, -1)
+	if err := pipeline.Provision(ctx, a.js, top); err != nil {
+		t.Fatal(err)
+	}
+	checkpoint, sequence, err := pipeline.ReadCheckpoint(ctx, a.js, "v1", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := pipeline.MessageOf(checkpoint, "v1", 0, sequence)
+	if err != nil {
+		t.Fatal(err)
+	}
+	large, second := eventOf("session"), eventOf("session")
+	large.Data = make([]byte, 20<<10) // one has room, and two have not
+	second.Data = large.Data
+	a.limit(a.used() + 30<<10)
+	begin := newest(envelopes.BeginSubject(envelopes.CheckpointSubject("v1", 0)))
+	batch := []*nats.Msg{begin, large, second, newest(envelopes.StateSubject("v1", 0, envelopes.Codex, "session")), m}
+	short, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	if ack, err := pipeline.PublishBatch(short, a.js.Conn(), batch); err == nil {
+		t.Fatalf("the server has stored the batch at %d", ack)
+	}
+	a.restart()
+	if _, now, err := pipeline.ReadCheckpoint(ctx, a.js, "v1", 0); err != nil || now == sequence {
+		t.Fatalf("the server has not gone on with the batch: the checkpoint is message %d, %v", now, err)
+	}
+	a.limit(-1)
+	const want = "the server has left messages of a batch out, before the checkpoint"
+	if err := start(t, a.js, pipeline.Config{Topology: top}).wait(t); !errors.Is(err, pipeline.ErrState) || !strings.Contains(err.Error(), want) {
+		t.Errorf("the worker ends with %v, want %q", err, want)
 	}
 }
 
