@@ -23,9 +23,10 @@ const (
 // errEnded is the error of an event during whose deliveries processes have ended.
 var errEnded = errors.New("the process ended in each delivery of the event")
 
-// arrival is an event that was read, or the end of the reading.
+// arrival is an event that was read, a gap before the next one, or the end of the reading.
 type arrival struct {
 	event pipeline.Event
+	gap   *pipeline.Mark // the last event before the gap; event is the one behind it
 	err   error
 	end   bool
 }
@@ -43,6 +44,7 @@ func (s *Subscription) read(ctx context.Context, follow bool) *reading {
 	r := &reading{make(chan arrival, storeEvents), cancel}
 	generation, created := s.cursor.Generation, s.cursor.Created
 	var rebuilt error
+	reach := s.reach()
 	q := pipeline.EventsQuery{
 		Source: s.config.Source, Session: s.config.Session, Type: s.config.Type,
 		After: s.cursor.Position, Since: s.cursor.Since, Follow: follow, Read: s.cursor.last(),
@@ -65,6 +67,9 @@ func (s *Subscription) read(ctx context.Context, follow bool) *reading {
 			}
 		}
 		for e, err := range pipeline.Events(ctx, s.js, generation, q) {
+			if gap := reach.gap(&e); gap != nil && !pass(arrival{event: e, gap: gap}) {
+				break
+			}
 			if !pass(arrival{event: e, err: err, end: err != nil && e.Position == 0}) {
 				break
 			}
@@ -112,6 +117,7 @@ func (s *Subscription) follow(ctx context.Context, most int) (to string, err err
 			if to, err = s.look(ctx); to != "" {
 				return to, err
 			}
+			s.noteRetention(ctx)
 			if err == nil && idle {
 				err = s.idle(ctx)
 			}
@@ -151,6 +157,7 @@ func (s *Subscription) check(ctx context.Context) (to string, err error) {
 		return "", fmt.Errorf("events stream of %s: %w", s.cursor.Generation, err)
 	}
 	s.cells = len(last)
+	s.retention.maxAge.Store(int64(info.Config.MaxAge))
 	if err := s.compare(ctx, last); err != nil {
 		return "", err
 	}
@@ -237,6 +244,10 @@ func (s *Subscription) pass(ctx context.Context, r *reading, a arrival, most int
 		case failed != nil:
 		case a.end:
 			failed = a.err
+		case a.gap != nil:
+			if failed = flush(); failed == nil {
+				failed = s.reportGap(ctx, *a.gap, &a.event)
+			}
 		case a.err != nil:
 			if failed = flush(); failed == nil {
 				failed = s.poison(ctx, Event{Event: pipeline.Event{Cell: a.event.Cell, Position: a.event.Position, Stored: a.event.Stored}}, a.err)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -23,8 +24,8 @@ type WentBack struct {
 	Since      time.Time // when the last event that is surely still there was stored; zero when there is none
 }
 
-// Expired says that events may have expired before they were passed, because the subscription was away for longer than events are
-// kept.
+// Expired says that events may have expired before they were passed, because the subscription was away or behind for longer than
+// events are kept.
 type Expired struct {
 	Generation string
 	Cell       int
@@ -178,7 +179,12 @@ func (s *Subscription) reportExpired(ctx context.Context, cell int, last pipelin
 	if err != nil || first <= from {
 		return err
 	}
-	said := Expired{s.cursor.Generation, cell, first - from, last.Stored}
+	return s.tellExpired(ctx, cell, from, first, last.Stored)
+}
+
+// tellExpired says that the events of a cell from a position up to before the first that is there may have expired.
+func (s *Subscription) tellExpired(ctx context.Context, cell int, from, first uint64, since time.Time) error {
+	said := Expired{s.cursor.Generation, cell, first - from, since}
 	if err := s.callUntilDone(ctx, "Expired", func() error {
 		if s.config.Expired == nil {
 			return nil
@@ -187,11 +193,73 @@ func (s *Subscription) reportExpired(ctx context.Context, cell int, last pipelin
 	}); err != nil {
 		return err
 	}
-	s.log.ErrorContext(ctx, "events may have expired before they were passed", slog.String("stream", pipeline.EventsStream(name)),
+	s.log.ErrorContext(ctx, "events may have expired before they were passed",
+		slog.String("stream", pipeline.EventsStream(envelopes.CellName(s.cursor.Generation, cell))),
 		slog.Uint64("most", said.Most), slog.Time("since", said.Since))
 	s.observer.expired(ctx, said.Most)
 	s.cursor.Ends = s.cursor.Ends.With(cell, first-1) // said once
 	return s.store(ctx)
+}
+
+// retention is what tells whether events can have expired while the subscription runs.
+type retention struct {
+	maxAge atomic.Int64 // how long events are kept, a [time.Duration]; 0 for ever
+	idle   atomic.Int64 // when no event was to be read, in Unix nanoseconds
+}
+
+// noteRetention notes how long events are kept.
+func (s *Subscription) noteRetention(ctx context.Context) {
+	if info, err := s.stream(ctx, s.cursor.Generation); err == nil {
+		s.retention.maxAge.Store(int64(info.Config.MaxAge))
+	}
+}
+
+// reach is how far a reading has come. It belongs to the goroutine that reads.
+type reach struct {
+	*retention
+
+	last []pipeline.Mark // of each cell
+}
+
+// reach returns how far the events are done, which is where a reading begins.
+func (s *Subscription) reach() reach {
+	r := reach{&s.retention, slices.Clone(s.cursor.last())}
+	for c := range r.last {
+		r.last[c].Position = max(r.last[c].Position, s.cursor.Position.In(c), s.cursor.Ends.In(c))
+	}
+	return r
+}
+
+// gap notes that an event was read. It returns the event that was read before it, when those between the two may have expired
+// meanwhile: that one is older than events are kept, and since then there was always something to read.
+func (r *reach) gap(e *pipeline.Event) *pipeline.Mark {
+	if e.Position == 0 {
+		return nil
+	}
+	for len(r.last) <= e.Cell {
+		r.last = append(r.last, pipeline.Mark{})
+	}
+	before := r.last[e.Cell]
+	r.last[e.Cell] = pipeline.Mark{Position: e.Position, Stored: e.Stored}
+	age := min(time.Since(before.Stored), time.Since(time.Unix(0, r.idle.Load())))
+	maxAge := time.Duration(r.maxAge.Load())
+	if before.Stored.IsZero() || e.Position == before.Position+1 || maxAge == 0 || age < maxAge {
+		return nil
+	}
+	return &before
+}
+
+// reportGap reports that events between two that were read may have expired, unless the stream still begins before them.
+func (s *Subscription) reportGap(ctx context.Context, before pipeline.Mark, next *pipeline.Event) error {
+	info, err := s.stream(ctx, envelopes.CellName(s.cursor.Generation, next.Cell))
+	if err != nil {
+		return err
+	}
+	from, first := before.Position+1, min(info.State.FirstSeq, next.Position)
+	if first <= from {
+		return nil
+	}
+	return s.tellExpired(ctx, next.Cell, from, first, before.Stored)
 }
 
 // firstFrom returns the position of the first event for the subscription at or behind a position, else that behind the end of the stream.
@@ -213,6 +281,7 @@ func (s *Subscription) firstFrom(ctx context.Context, name string, from uint64) 
 // idle is called while no event arrives. It returns [pipeline.ErrWentBack] when a stream no longer has the last event
 // that is done, and notes how far the streams were read.
 func (s *Subscription) idle(ctx context.Context) error {
+	began, read := time.Now(), true
 	for c, marks := range s.cursor.Marks {
 		_, parted, err := pipeline.FindParting(ctx, s.js, s.cursor.Generation, c, marks)
 		if err == nil && parted {
@@ -233,7 +302,12 @@ func (s *Subscription) idle(ctx context.Context) error {
 		}
 		if first, err := s.firstFrom(ctx, name, from); err == nil && first > end {
 			s.cursor.Ends = s.cursor.Ends.With(c, end)
+		} else {
+			read = false
 		}
+	}
+	if read {
+		s.retention.idle.Store(began.UnixNano())
 	}
 	return s.store(ctx)
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go"
@@ -353,17 +354,7 @@ func TestSubscriptionIsToldWhatExpired(t *testing.T) {
 	if err := stream.Purge(t.Context(), jetstream.WithPurgeSubject("events.>")); err != nil { // as if they had expired
 		t.Fatal(err)
 	}
-	for i, text := range []string{"five", "six"} { // without a checkpoint before them
-		e := envelopes.AgentEventV1{
-			SchemaVersion: envelopes.SchemaVersion, Source: envelopes.ClaudeCode, ProjectHash: strings.Repeat("a", 64), SessionID: "s", EventID: text,
-			TS: "2026-03-01T09:00:00Z", EventType: envelopes.UserMessage, Role: new(envelopes.RoleUser), Text: &text, Raw: []byte(`{}`), Sequence: uint64(5 + i),
-		}
-		header, data, err := envelopes.EncodeEvent(&e, envelopes.Provenance{Generation: "v1", RawStream: "RAW", RawSequence: uint64(5 + i)}, envelopes.Binary)
-		if err != nil {
-			t.Fatal(err)
-		}
-		pipelinetest.PublishMessages(t.Context(), t, js, &nats.Msg{Subject: envelopes.EventSubject("v1", &e), Header: header, Data: data})
-	}
+	addEvents(t, js, 5, "five", "six") // without a checkpoint before them
 	for _, name := range []string{"behind", "all"} {
 		for _, want := range []string{"five", "six"} {
 			if got := take(t, js, config(name), 1); !slices.Equal(got, []string{want}) {
@@ -373,6 +364,82 @@ func TestSubscriptionIsToldWhatExpired(t *testing.T) {
 	}
 	if diff := cmp.Diff([]string{"behind v1 0 true"}, told); diff != "" {
 		t.Errorf("told (-want +got):\n%s", diff)
+	}
+}
+
+// addEvents stores events alone, of the raw records from a sequence on.
+func addEvents(tb testing.TB, js jetstream.JetStream, from uint64, texts ...string) {
+	tb.Helper()
+	messages := make([]*nats.Msg, len(texts))
+	for i, text := range texts {
+		raw := from + uint64(i) //nolint:gosec // small
+		e := envelopes.AgentEventV1{
+			SchemaVersion: envelopes.SchemaVersion, Source: envelopes.ClaudeCode, ProjectHash: strings.Repeat("a", 64), SessionID: "s", EventID: text,
+			TS: "2026-03-01T09:00:00Z", EventType: envelopes.UserMessage, Role: new(envelopes.RoleUser), Text: &text, Raw: []byte(`{}`), Sequence: raw,
+		}
+		header, data, err := envelopes.EncodeEvent(&e, envelopes.Provenance{Generation: "v1", RawStream: "RAW", RawSequence: raw}, envelopes.Binary)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		messages[i] = &nats.Msg{Subject: envelopes.EventSubject("v1", &e), Header: header, Data: data}
+	}
+	pipelinetest.PublishMessages(tb.Context(), tb, js, messages...)
+}
+
+// A subscription whose handler is so slow that events expire before they are read is told that they may have: each event
+// that it does not get is among those of which it is told.
+func TestSubscriptionThatFallsBehindIsTold(t *testing.T) {
+	t.Parallel()
+	js := pipelinetest.NewServer(t).Provision(topology())
+	store(t, js, prompts("s", "0")...)
+	stream, err := js.Stream(t.Context(), pipeline.EventsStream("v1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := stream.CachedInfo().Config
+	cfg.MaxAge, cfg.Duplicates = 2*time.Second, time.Second
+	if _, err := js.UpdateStream(t.Context(), cfg); err != nil {
+		t.Fatal(err)
+	}
+	const sent = 4000 // more than are read ahead
+	told := uint64(0)
+	config := subscribe.Config{Expired: func(_ context.Context, e subscribe.Expired) error {
+		told += e.Most
+		return nil
+	}}
+	started, expired, passed := make(chan struct{}), make(chan struct{}), 0
+	s := newSubscription(t, js, config)
+	ended := make(chan error, 1)
+	go func() {
+		ended <- s.Run(deadline(t), func(_ context.Context, e subscribe.Event) error {
+			if passed++; passed == 1 {
+				close(started)
+				<-expired
+			}
+			if *e.Text == "last" {
+				s.Drain()
+			}
+			return nil
+		})
+	}()
+	<-started
+	addEvents(t, js, 2, numbers(1, sent)...)
+	for info := stream.CachedInfo(); info.State.Msgs > 0; {
+		if info, err = stream.Info(deadline(t)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	addEvents(t, js, 2+sent, "last")
+	close(expired)
+	if err := <-ended; err != nil {
+		t.Fatal(err)
+	}
+	lost := uint64(sent + 2 - passed) //nolint:gosec // none is passed twice
+	if lost == 0 {
+		t.Fatal("no event has expired before it was read")
+	}
+	if told < lost {
+		t.Errorf("%d events are lost, and it was told of %d", lost, told)
 	}
 }
 

@@ -137,6 +137,8 @@ type Subscription struct {
 	drain    chan struct{} // closed by Drain
 	draining sync.Once
 
+	retention retention // the goroutine that reads loads it
+
 	// These belong to the goroutine of Run.
 	handle   BatchHandler
 	opened   bool
