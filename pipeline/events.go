@@ -8,6 +8,7 @@ import (
 	"iter"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -24,10 +25,11 @@ type Event struct {
 	envelopes.AgentEventV1
 	DeadLetter *DeadLetter // nil unless [EventsQuery.DeadLetters]; open, whatever happened since
 	Provenance envelopes.Provenance
-	Cell       int       // whose events stream has it
-	Position   uint64    // sequence in that stream
-	Stored     time.Time // when the broker stored it
-	RecordGone bool      // [EventsQuery.Raw] was asked for, and the record has left the raw stream
+	Cell       int           // whose events stream has it
+	Position   uint64        // sequence in that stream
+	Stored     time.Time     // when the broker stored it
+	Kept       time.Duration // how long the broker keeps it since then; 0 for ever
+	RecordGone bool          // [EventsQuery.Raw] was asked for, and the record has left the raw stream
 
 	Step *sessions.Step // what sums need of the event; of [Handover.Steps] alone
 
@@ -452,9 +454,22 @@ func (r *eventsReader) consumer(from uint64) jetstream.ConsumerConfig {
 // newEvent returns an event of a message without its content.
 func newEvent(m rawMessage) Event {
 	return Event{
-		Position: m.sequence, Stored: m.stored.UTC(),
+		Position: m.sequence, Stored: m.stored.UTC(), Kept: ttlOf(m.Header),
 		Traceparent: m.Header.Get(envelopes.HeaderTraceparent), Tracestate: m.Header.Get(envelopes.HeaderTracestate),
 	}
+}
+
+// ttlOf returns how long the broker keeps a message; 0 for ever.
+func ttlOf(h nats.Header) time.Duration {
+	text := h.Get(jetstream.MsgTTLHeader)
+	if seconds, err := strconv.ParseUint(text, 10, 32); err == nil {
+		return time.Duration(seconds) * time.Second
+	}
+	ttl, err := time.ParseDuration(text)
+	if err != nil {
+		return 0 // "never", or none
+	}
+	return ttl
 }
 
 // readEvent reads a whole event, or a dead letter.

@@ -67,7 +67,7 @@ func (s *Subscription) read(ctx context.Context, follow bool) *reading {
 			}
 		}
 		for e, err := range pipeline.Events(ctx, s.js, generation, q) {
-			if gap := reach.gap(&e); gap != nil && !pass(arrival{event: e, gap: gap}) {
+			if gap := reach.next(&e); gap != nil && !pass(arrival{event: e, gap: gap}) {
 				break
 			}
 			if !pass(arrival{event: e, err: err, end: err != nil && e.Position == 0}) {
@@ -97,6 +97,9 @@ func (s *Subscription) follow(ctx context.Context, most int) (to string, err err
 	if to, err = s.check(ctx); to != "" || err != nil {
 		return to, err
 	}
+	if err := s.idle(ctx); err != nil { // what arrives from now on cannot have expired before
+		return "", err
+	}
 	r := s.read(ctx, true)
 	defer r.close()
 	tick := time.NewTicker(s.config.Poll)
@@ -117,7 +120,6 @@ func (s *Subscription) follow(ctx context.Context, most int) (to string, err err
 			if to, err = s.look(ctx); to != "" {
 				return to, err
 			}
-			s.noteRetention(ctx)
 			if err == nil && idle {
 				err = s.idle(ctx)
 			}
@@ -157,7 +159,6 @@ func (s *Subscription) check(ctx context.Context) (to string, err error) {
 		return "", fmt.Errorf("events stream of %s: %w", s.cursor.Generation, err)
 	}
 	s.cells = len(last)
-	s.retention.maxAge.Store(int64(info.Config.MaxAge))
 	if err := s.compare(ctx, last); err != nil {
 		return "", err
 	}
@@ -246,7 +247,7 @@ func (s *Subscription) pass(ctx context.Context, r *reading, a arrival, most int
 			failed = a.err
 		case a.gap != nil:
 			if failed = flush(); failed == nil {
-				failed = s.reportGap(ctx, *a.gap, &a.event)
+				failed = s.tellExpired(ctx, a.event.Cell, a.gap.Position+1, a.event.Position, a.gap.Stored)
 			}
 		case a.err != nil:
 			if failed = flush(); failed == nil {

@@ -201,65 +201,41 @@ func (s *Subscription) tellExpired(ctx context.Context, cell int, from, first ui
 	return s.store(ctx)
 }
 
-// retention is what tells whether events can have expired while the subscription runs.
-type retention struct {
-	maxAge atomic.Int64 // how long events are kept, a [time.Duration]; 0 for ever
-	idle   atomic.Int64 // when no event was to be read, in Unix nanoseconds
-}
-
-// noteRetention notes how long events are kept.
-func (s *Subscription) noteRetention(ctx context.Context) {
-	if info, err := s.stream(ctx, s.cursor.Generation); err == nil {
-		s.retention.maxAge.Store(int64(info.Config.MaxAge))
-	}
-}
-
 // reach is how far a reading has come. It belongs to the goroutine that reads.
 type reach struct {
-	*retention
-
-	last []pipeline.Mark // of each cell
+	nothing *atomic.Int64   // of the subscription
+	last    []pipeline.Mark // of each cell
+	kept    time.Duration   // the shortest time for which an event is kept; 0 for ever
 }
 
 // reach returns how far the events are done, which is where a reading begins.
 func (s *Subscription) reach() reach {
-	r := reach{&s.retention, slices.Clone(s.cursor.last())}
+	r := reach{nothing: &s.nothing, last: slices.Clone(s.cursor.last())}
 	for c := range r.last {
 		r.last[c].Position = max(r.last[c].Position, s.cursor.Position.In(c), s.cursor.Ends.In(c))
 	}
 	return r
 }
 
-// gap notes that an event was read. It returns the event that was read before it, when those between the two may have expired
-// meanwhile: that one is older than events are kept, and since then there was always something to read.
-func (r *reach) gap(e *pipeline.Event) *pipeline.Mark {
+// next notes that an event was read. It returns the one that was read before it when events between the two may have expired
+// unread: so much time has passed since that one was stored, and since there was nothing to read.
+func (r *reach) next(e *pipeline.Event) *pipeline.Mark {
 	if e.Position == 0 {
 		return nil
+	}
+	if e.Kept > 0 && (r.kept == 0 || e.Kept < r.kept) {
+		r.kept = e.Kept
 	}
 	for len(r.last) <= e.Cell {
 		r.last = append(r.last, pipeline.Mark{})
 	}
 	before := r.last[e.Cell]
-	r.last[e.Cell] = pipeline.Mark{Position: e.Position, Stored: e.Stored}
-	age := min(time.Since(before.Stored), time.Since(time.Unix(0, r.idle.Load())))
-	maxAge := time.Duration(r.maxAge.Load())
-	if before.Stored.IsZero() || e.Position == before.Position+1 || maxAge == 0 || age < maxAge {
+	r.last[e.Cell] = pipeline.MarkOf(e)
+	behind := min(time.Since(before.Stored), time.Since(time.Unix(0, r.nothing.Load())))
+	if before.Position == 0 || e.Position == before.Position+1 || r.kept == 0 || behind < r.kept {
 		return nil
 	}
 	return &before
-}
-
-// reportGap reports that events between two that were read may have expired, unless the stream still begins before them.
-func (s *Subscription) reportGap(ctx context.Context, before pipeline.Mark, next *pipeline.Event) error {
-	info, err := s.stream(ctx, envelopes.CellName(s.cursor.Generation, next.Cell))
-	if err != nil {
-		return err
-	}
-	from, first := before.Position+1, min(info.State.FirstSeq, next.Position)
-	if first <= from {
-		return nil
-	}
-	return s.tellExpired(ctx, next.Cell, from, first, before.Stored)
 }
 
 // firstFrom returns the position of the first event for the subscription at or behind a position, else that behind the end of the stream.
@@ -278,11 +254,15 @@ func (s *Subscription) firstFrom(ctx context.Context, name string, from uint64) 
 	return m.Sequence, nil
 }
 
-// idle is called while no event arrives. It returns [pipeline.ErrWentBack] when a stream no longer has the last event
-// that is done, and notes how far the streams were read.
+// idle is called before the reading begins, and while no event arrives. It returns [pipeline.ErrWentBack] when a stream no
+// longer has the last event that is done, and notes how far the streams were read.
 func (s *Subscription) idle(ctx context.Context) error {
 	began, read := time.Now(), true
-	for c, marks := range s.cursor.Marks {
+	for c := range s.cells {
+		var marks pipeline.Marks
+		if c < len(s.cursor.Marks) {
+			marks = s.cursor.Marks[c]
+		}
 		_, parted, err := pipeline.FindParting(ctx, s.js, s.cursor.Generation, c, marks)
 		if err == nil && parted {
 			return pipeline.ErrWentBack
@@ -307,7 +287,7 @@ func (s *Subscription) idle(ctx context.Context) error {
 		}
 	}
 	if read {
-		s.retention.idle.Store(began.UnixNano())
+		s.nothing.Store(began.UnixNano())
 	}
 	return s.store(ctx)
 }

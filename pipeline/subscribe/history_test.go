@@ -1,9 +1,11 @@
 package subscribe_test
 
 import (
+	"bytes"
 	"context"
 	"flag"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -14,6 +16,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
 	"tributary/envelopes"
 	"tributary/normalizers"
@@ -387,32 +391,33 @@ func addEvents(tb testing.TB, js jetstream.JetStream, from uint64, texts ...stri
 }
 
 // A subscription whose handler is so slow that events expire before they are read is told that they may have: each event
-// that it does not get is among those of which it is told.
+// that it does not get is among those of which it is told, in the log and the metrics, too.
 func TestSubscriptionThatFallsBehindIsTold(t *testing.T) {
 	t.Parallel()
-	js := pipelinetest.NewServer(t).Provision(topology())
-	store(t, js, prompts("s", "0")...)
+	top := topology()
+	top.EventsMaxAge = 2 * time.Second
+	js := pipelinetest.NewServer(t).Provision(top)
+	storeIn(t, js, top, prompts("s", "first")...)
 	stream, err := js.Stream(t.Context(), pipeline.EventsStream("v1"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg := stream.CachedInfo().Config
-	cfg.MaxAge, cfg.Duplicates = 2*time.Second, time.Second
-	if _, err := js.UpdateStream(t.Context(), cfg); err != nil {
-		t.Fatal(err)
-	}
-	const sent = 4000 // more than are read ahead
-	told := uint64(0)
-	config := subscribe.Config{Expired: func(_ context.Context, e subscribe.Expired) error {
-		told += e.Most
-		return nil
-	}}
-	started, expired, passed := make(chan struct{}), make(chan struct{}), 0
-	s := newSubscription(t, js, config)
+	var told uint64
+	var log bytes.Buffer
+	metrics := sdkmetric.NewManualReader()
+	s := newSubscription(t, js, subscribe.Config{
+		Expired: func(_ context.Context, e subscribe.Expired) error {
+			told += e.Most
+			return nil
+		},
+		Logger: slog.New(slog.NewTextHandler(&log, nil)),
+		Meter:  sdkmetric.NewMeterProvider(sdkmetric.WithReader(metrics)).Meter("test"),
+	})
+	started, expired, passed := make(chan struct{}), make(chan struct{}), map[string]int{}
 	ended := make(chan error, 1)
 	go func() {
 		ended <- s.Run(deadline(t), func(_ context.Context, e subscribe.Event) error {
-			if passed++; passed == 1 {
+			if passed[*e.Text]++; len(passed) == 1 {
 				close(started)
 				<-expired
 			}
@@ -423,23 +428,102 @@ func TestSubscriptionThatFallsBehindIsTold(t *testing.T) {
 		})
 	}()
 	<-started
-	addEvents(t, js, 2, numbers(1, sent)...)
-	for info := stream.CachedInfo(); info.State.Msgs > 0; {
-		if info, err = stream.Info(deadline(t)); err != nil {
+	sent := append(numbers(1, 4000), "last") // more than are read ahead
+	storeIn(t, js, top, prompts("t", sent[:4000]...)...)
+	for {
+		info, err := stream.Info(deadline(t), jetstream.WithSubjectFilter("events.>"))
+		if err != nil {
 			t.Fatal(err)
 		}
+		if len(info.State.Subjects) == 0 {
+			break
+		}
 	}
-	addEvents(t, js, 2+sent, "last")
+	storeIn(t, js, top, prompts("u", "last")...)
 	close(expired)
 	if err := <-ended; err != nil {
 		t.Fatal(err)
 	}
-	lost := uint64(sent + 2 - passed) //nolint:gosec // none is passed twice
+	lost := uint64(0)
+	for _, text := range sent {
+		if passed[text] == 0 {
+			lost++
+		}
+	}
 	if lost == 0 {
 		t.Fatal("no event has expired before it was read")
 	}
 	if told < lost {
 		t.Errorf("%d events are lost, and it was told of %d", lost, told)
+	}
+	if n := strings.Count(log.String(), `msg="events may have expired before they were passed"`); n == 0 || !strings.Contains(log.String(), "level=ERROR") {
+		t.Errorf("the log has %d errors", n)
+	}
+	if counted := counterValue(t, metrics, "tributary.subscription.expired"); counted != told {
+		t.Errorf("%d are counted, and it was told of %d", counted, told)
+	}
+}
+
+// counterValue returns the value of a counter.
+func counterValue(tb testing.TB, reader *sdkmetric.ManualReader, name string) (n uint64) {
+	tb.Helper()
+	var all metricdata.ResourceMetrics
+	if err := reader.Collect(tb.Context(), &all); err != nil {
+		tb.Fatal(err)
+	}
+	for _, scope := range all.ScopeMetrics {
+		for _, m := range scope.Metrics {
+			if sum, ok := m.Data.(metricdata.Sum[int64]); ok && m.Name == name {
+				for _, p := range sum.DataPoints {
+					n += uint64(p.Value)
+				}
+			}
+		}
+	}
+	return n
+}
+
+// A subscription that has had every event, and whose last ones have expired since, is told nothing when others arrive.
+func TestSubscriptionThatIsNotBehindIsToldNothing(t *testing.T) {
+	t.Parallel()
+	top := topology()
+	top.EventsMaxAge = 3 * time.Second
+	js := pipelinetest.NewServer(t).Provision(top)
+	storeIn(t, js, top, prompts("s", "one")...)
+	passed := make(chan string, 10)
+	s := newSubscription(t, js, subscribe.Config{
+		Expired: func(_ context.Context, e subscribe.Expired) error {
+			t.Errorf("it was told of %d", e.Most)
+			return nil
+		},
+	})
+	ended := make(chan error, 1)
+	go func() {
+		ended <- s.Run(deadline(t), func(_ context.Context, e subscribe.Event) error {
+			passed <- *e.Text
+			return nil
+		})
+	}()
+	for _, next := range []string{"two", ""} {
+		<-passed
+		stream, err := js.Stream(t.Context(), pipeline.EventsStream("v1"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for n := 1; n > 0; {
+			info, err := stream.Info(deadline(t), jetstream.WithSubjectFilter("events.>"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			n = len(info.State.Subjects)
+		}
+		if next != "" {
+			storeIn(t, js, top, prompts("s", next)...)
+		}
+	}
+	s.Drain()
+	if err := <-ended; err != nil {
+		t.Fatal(err)
 	}
 }
 

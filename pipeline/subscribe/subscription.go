@@ -16,6 +16,7 @@ import (
 	"regexp"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -137,7 +138,7 @@ type Subscription struct {
 	drain    chan struct{} // closed by Drain
 	draining sync.Once
 
-	retention retention // the goroutine that reads loads it
+	nothing atomic.Int64 // when there was nothing to read, in Unix nanoseconds; the goroutine that reads loads it
 
 	// These belong to the goroutine of Run.
 	handle   BatchHandler

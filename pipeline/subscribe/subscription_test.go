@@ -43,7 +43,7 @@ func work(tb testing.TB, js jetstream.JetStream) {
 	tb.Helper()
 	cfg := pipeline.Config{Topology: topology(), Heartbeat: 100 * time.Millisecond, Worker: "w", Member: "w"}
 	cfg.Topology.Generation = ""
-	if testing.Verbose() {
+	if cfg.Logger == nil && testing.Verbose() {
 		cfg.Logger = slog.New(slog.NewTextHandler(tb.Output(), nil))
 	}
 	r := pipeline.NewRunner(js, cfg)
@@ -110,7 +110,7 @@ func configure(tb testing.TB, cfg subscribe.Config) subscribe.Config {
 		cfg.Generation = "v1"
 	}
 	cfg.Poll, cfg.Backoff = 20*time.Millisecond, time.Millisecond
-	if testing.Verbose() {
+	if cfg.Logger == nil && testing.Verbose() {
 		cfg.Logger = slog.New(slog.NewTextHandler(tb.Output(), nil))
 	}
 	return cfg
