@@ -18,18 +18,21 @@ import (
 
 	"tributary/normalizers"
 	"tributary/pipeline"
+	"tributary/pipeline/subscribe"
 	"tributary/pipeline/summaries"
 )
 
 func (a *app) doctorCommand() *cobra.Command {
 	var output, gapsSince string
+	var exports []string
 	cmd := &cobra.Command{
 		Use:   "doctor [flags]",
 		Short: "Show progress, problems and their cures",
 		Long: `Inspect the broker, the streams, the workers and every partition of the generation:
 which worker owns which partitions, how many records are not processed yet, and
-how old they are; the edges: which were seen when, and what they have not sent; and how far
-the records of sessions are.
+how old they are; the edges: which were seen when, and what they have not sent; how far
+the records of sessions are; and the subscriptions, and the exports that you name:
+which events they have not read, and which expired before they were.
 Checks judge rights, streams, replicas, lag, clocks, retention, durability and limits. What
 the broker does not let this user read is said, and no problem.
 The command changes nothing. The exit code is 1 if there is a problem.
@@ -41,6 +44,7 @@ A gap is a part of a log whose records are not in the raw stream. If the log doe
 not exist any more, --gaps-since leaves older gaps out of the problems.`,
 		Example: `  tributary doctor
   tributary doctor --gaps-since 2026-03-09
+  tributary doctor --export s3://telemetry/events
   tributary doctor -o json | jq .partitions
   tributary doctor acknowledge`,
 		Args: noArgs,
@@ -57,7 +61,7 @@ not exist any more, --gaps-since leaves older gaps out of the problems.`,
 				return err
 			}
 			defer js.Conn().Close()
-			d, err := a.examine(cmd.Context(), js, since)
+			d, err := a.examine(cmd.Context(), js, since, exports)
 			if err != nil {
 				return err
 			}
@@ -75,6 +79,7 @@ not exist any more, --gaps-since leaves older gaps out of the problems.`,
 	}
 	cmd.Flags().StringVarP(&output, "output", "o", "pretty", "pretty or json")
 	cmd.Flags().StringVar(&gapsSince, "gaps-since", "", "only gaps found since then are problems: a duration, date or time")
+	cmd.Flags().StringArrayVar(&exports, "export", nil, "show how far the export at this `place` is, too: a folder or a URL; several times for several")
 	a.serverFlag(cmd)
 	cmd.AddCommand(a.doctorAcknowledgeCommand())
 	return cmd
@@ -85,21 +90,23 @@ type diagnosis struct {
 	Server     string `json:"server"` // name and version
 	MaxPayload int64  `json:"max_payload"`
 	pipeline.Status
-	Records  summaries.Status        `json:"session_records"`
-	Streams  []pipeline.StreamStatus `json:"streams"`
-	Expired  []pipeline.Expired      `json:"expired,omitempty"` // records that left the raw stream before they were read
-	Checks   []check                 `json:"checks"`
-	Edges    []pipeline.Edge         `json:"edges"`            // seen in the last 7 days
-	Waiting  []pipeline.Worker       `json:"waiting,omitzero"` // workers of another revision, which do nothing
-	Answers  []pipeline.WorkerState  `json:"answers,omitzero"` // of the workers that were asked
-	Problems []string                `json:"problems"`         // each with its cure
+	Records       summaries.Status        `json:"session_records"`
+	Streams       []pipeline.StreamStatus `json:"streams"`
+	Expired       []pipeline.Expired      `json:"expired,omitempty"` // records that left the raw stream before they were read
+	Subscriptions []subscribe.Status      `json:"subscriptions,omitempty"`
+	Exports       []exported              `json:"exports,omitempty"` // of the places that the user names
+	Checks        []check                 `json:"checks"`
+	Edges         []pipeline.Edge         `json:"edges"`            // seen in the last 7 days
+	Waiting       []pipeline.Worker       `json:"waiting,omitzero"` // workers of another revision, which do nothing
+	Answers       []pipeline.WorkerState  `json:"answers,omitzero"` // of the workers that were asked
+	Problems      []string                `json:"problems"`         // each with its cure
 
 	serverName string
 	unseen     []string // what this user may not read, with the cures
 }
 
 // examine inspects the broker; only gaps that were found since gapsSince are problems. It fails if the broker shows nothing.
-func (a *app) examine(ctx context.Context, js jetstream.JetStream, gapsSince time.Time) (*diagnosis, error) {
+func (a *app) examine(ctx context.Context, js jetstream.JetStream, gapsSince time.Time, exports []string) (*diagnosis, error) {
 	nc := js.Conn()
 	d := &diagnosis{serverName: nc.ConnectedServerName(), Server: nc.ConnectedServerName() + " " + nc.ConnectedServerVersion(), MaxPayload: nc.MaxPayload(), Problems: []string{}}
 	d.At, d.Generation = time.Now(), a.config.Generation // until the broker is asked
@@ -120,6 +127,8 @@ func (a *app) examine(ctx context.Context, js jetstream.JetStream, gapsSince tim
 			return err
 		}},
 		{"the records of sessions", func(ctx context.Context) error { return a.examineSessions(ctx, js, d) }},
+		{"the subscriptions", func(ctx context.Context) error { return a.examineSubscriptions(ctx, js, d) }},
+		{"the exports", func(ctx context.Context) error { return a.examineExports(ctx, js, d, exports) }},
 		{"the archives", func(ctx context.Context) error { return a.examineArchives(ctx, js, d) }},
 		{"the dead letters", func(ctx context.Context) error { return a.judgeDeadLetters(ctx, js, d) }},
 	} {
@@ -320,6 +329,9 @@ func (d *diagnosis) print(w io.Writer) error {
 		return err
 	}
 	if err := d.printEdges(w); err != nil {
+		return err
+	}
+	if err := d.printReaders(w); err != nil {
 		return err
 	}
 	if err := d.printStreams(w); err != nil {

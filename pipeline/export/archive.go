@@ -66,6 +66,7 @@ type manifest struct {
 	Format     Format    `json:"format"`
 	Raw        bool      `json:"raw"`
 	Through    uint64    `json:"through"`          // sequence of the last event that is in a file
+	Read       uint64    `json:"read,omitzero"`    // sequence up to which there is no event behind Through
 	Pending    span      `json:"pending,omitzero"` // whose files are being added
 	Run        string    `json:"run"`              // the run that has written this manifest
 
@@ -137,7 +138,7 @@ func (a *archive) take(data []byte) error {
 			return fmt.Errorf("%w: %s has %s %s, not %s: name another place", ErrOtherExport, a.place, d.what, d.have, d.want)
 		}
 	}
-	a.manifest.Through, a.manifest.Pending = have.Through, have.Pending
+	a.manifest.Through, a.manifest.Read, a.manifest.Pending = have.Through, have.Read, have.Pending
 	a.manifest.First, a.manifest.Marks, a.manifest.Removing = have.First, have.Marks, have.Removing
 	return nil
 }

@@ -135,24 +135,27 @@ func streamInfos(ctx context.Context, js jetstream.JetStream, generation string)
 // places opens the place of the export of each cell.
 func (c *Config) places(cells int) ([]place, error) {
 	places := make([]place, cells)
+	for cell := range places {
+		places[cell] = c.place(cell)
+	}
 	if c.Bucket != nil {
-		b := *c.Bucket
-		b.Logger, b.Cures = c.Logger, objects.Cures{
-			Rights:  "s3:ListBucket, s3:GetObject and s3:PutObject",
-			Again:   "run the export again: it goes on where it ended",
-			Smaller: "export with less --span-bytes",
-		}
-		for cell := range places {
-			places[cell] = &bucket{Bucket: &b, cell: cell, log: c.Logger}
-		}
 		return places, nil
 	}
-	f, err := openFolder(c.Dir)
-	for cell := range places {
-		f.cell = cell
-		places[cell] = f
+	return places, openFolder(c.Dir)
+}
+
+// place returns the place of the export of a cell.
+func (c *Config) place(cell int) place {
+	if c.Bucket == nil {
+		return folder{c.Dir, cell}
 	}
-	return places, err
+	b := *c.Bucket
+	b.Logger, b.Cures = c.Logger, objects.Cures{
+		Rights:  "s3:ListBucket, s3:GetObject and s3:PutObject",
+		Again:   "run the export again: it goes on where it ended",
+		Smaller: "export with less --span-bytes",
+	}
+	return &bucket{Bucket: &b, cell: cell, log: c.Logger}
 }
 
 // outlive returns a context that ends some time after ctx does.
@@ -310,6 +313,9 @@ func (e *exporter) run(ctx context.Context, events iter.Seq2[pipeline.Event, err
 				if err := e.store(e.last); err != nil {
 					return err
 				}
+				if err := e.lookBehind(); err != nil {
+					return err
+				}
 			}
 		}
 	}
@@ -328,7 +334,31 @@ func (e *exporter) end(ctx context.Context) error {
 	default:
 		e.last = 0 // it may not be read to its end
 	}
-	return e.store(e.last)
+	if err := e.store(e.last); err != nil {
+		return err
+	}
+	return e.lookBehind()
+}
+
+// lookBehind notes how far the stream was read, if there is no event behind those in files.
+func (e *exporter) lookBehind() error {
+	ctx := e.storing
+	last, err := pipeline.LastPositions(ctx, e.js, e.cfg.Generation)
+	if err != nil {
+		return nil //nolint:nilerr // the reading notices that the broker is away
+	}
+	cell := e.archive.cell()
+	name := envelopes.CellName(e.cfg.Generation, cell)
+	next := e.archive.manifest.Through - pipeline.PlaceOf(cell, 0) + 1
+	_, err = pipeline.NextStored(ctx, e.js, pipeline.EventsStream(name), envelopes.EventFilter(name, "", "", ""), next)
+	if !errors.Is(err, jetstream.ErrMsgNotFound) {
+		return nil
+	}
+	if m, end := &e.archive.manifest, pipeline.PlaceOf(cell, last.In(cell)); end > max(m.Read, m.Through) {
+		m.Read = end
+		return e.archive.save(ctx)
+	}
+	return nil
 }
 
 // add adds an event to the span, and stores the span when it is full.

@@ -18,9 +18,9 @@ type folder struct {
 }
 
 // openFolder opens a folder, which is made if it does not exist. One export at a time may write to it.
-func openFolder(dir string) (folder, error) {
+func openFolder(dir string) error {
 	tmp := filepath.Join(dir, controlDir, temporaryDir)
-	return folder{dir: dir}, errors.Join(os.RemoveAll(tmp), os.MkdirAll(tmp, 0o700))
+	return errors.Join(os.RemoveAll(tmp), os.MkdirAll(tmp, 0o700))
 }
 
 // temporaryDir has the files that are being written.

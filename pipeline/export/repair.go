@@ -48,7 +48,7 @@ func (a *archive) repair(ctx context.Context, js jetstream.JetStream, log *slog.
 	}
 	read := m.Marks.Last()
 	m.Through, m.Pending, m.Marks = pipeline.PlaceOf(a.cell(), p.Common.Position), span{}, m.Marks.UpTo(p.Common.Position)
-	m.Removing, a.there = true, nil
+	m.Removing, m.Read, a.there = true, 0, nil
 	if err := a.save(ctx); err != nil {
 		return 0, err
 	}
@@ -94,7 +94,7 @@ func (a *archive) checkEnd(ctx context.Context, js jetstream.JetStream) error {
 // logExpired logs that events behind the archive may have expired.
 func (a *archive) logExpired(ctx context.Context, js jetstream.JetStream, log *slog.Logger) error {
 	name := envelopes.CellName(a.manifest.Generation, a.cell())
-	next := a.manifest.Through + 1
+	next := max(a.manifest.Through, a.manifest.Read) + 1
 	m, err := pipeline.NextStored(ctx, js, pipeline.EventsStream(name), envelopes.EventFilter(name, "", "", ""), next-pipeline.PlaceOf(a.cell(), 0))
 	switch {
 	case errors.Is(err, jetstream.ErrMsgNotFound):

@@ -27,6 +27,7 @@ type cursor struct {
 	Cuts       []uint64  `json:"cuts,omitempty"`      // raw sequences up to which the events were passed in a generation before, or before a promotion was rolled back, by partition
 	Tries      positions `json:"deliveries,omitzero"` // of the events behind Position, by processes that may have ended in them
 	Owner      string    `json:"owner"`               // the run that wrote it
+	Selects    selection `json:"selects,omitzero"`
 
 	history
 }
@@ -67,6 +68,7 @@ func (s *Subscription) takeOver(ctx context.Context) error {
 		return fmt.Errorf("%w: it has progress in generation %s, not %s: give the subscription another name", errConfig, found.Generation, s.config.Generation)
 	}
 	s.cursor.Owner, s.tries, s.tried = s.id, s.cursor.Tries, nil
+	s.cursor.Selects = selection{s.config.Source, s.config.Session, s.config.Type}
 	return s.store(ctx)
 }
 

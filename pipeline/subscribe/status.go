@@ -1,0 +1,95 @@
+package subscribe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"tributary/envelopes"
+	"tributary/pipeline"
+)
+
+// Status is how far a subscription is.
+type Status struct {
+	Name string `json:"name"`
+	pipeline.ReaderStatus
+	Stored     time.Time `json:"stored"`              // when its progress was stored last
+	Unreadable bool      `json:"unreadable,omitzero"` // its progress cannot be read
+}
+
+// selection is which events a subscription selects, as far as the broker knows subjects for it.
+type selection struct {
+	Source  envelopes.Source    `json:"source,omitzero"`
+	Session string              `json:"session,omitzero"`
+	Type    envelopes.EventType `json:"type,omitzero"`
+}
+
+// ReadStatus returns how far the subscriptions are, by their names. It changes nothing.
+func ReadStatus(ctx context.Context, js jetstream.JetStream) ([]Status, error) {
+	ctx, cancel := pipeline.UntilDisconnected(ctx, js.Conn())
+	defer cancel()
+	const what = "progress of the subscriptions"
+	kv, err := js.KeyValue(ctx, pipeline.SubscribersBucket)
+	if errors.Is(err, jetstream.ErrBucketNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", what, err)
+	}
+	names, err := kv.ListKeys(ctx, jetstream.MetaOnly())
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", what, err)
+	}
+	var list []Status
+	var sorted []string
+	for name := range names.Keys() {
+		sorted = append(sorted, name)
+	}
+	slices.Sort(sorted)
+	for _, name := range sorted {
+		s, err := readStatus(ctx, js, name)
+		switch {
+		case errors.Is(err, jetstream.ErrMsgNotFound): // it was removed meanwhile
+		case err != nil:
+			return nil, fmt.Errorf("subscription %s: %w", name, err)
+		default:
+			list = append(list, s)
+		}
+	}
+	return list, context.Cause(ctx)
+}
+
+// readStatus reads the progress of a subscription and compares it with the streams.
+func readStatus(ctx context.Context, js jetstream.JetStream, name string) (s Status, err error) {
+	m, err := pipeline.LastStored(ctx, js, "KV_"+pipeline.SubscribersBucket, subjectPrefix+name)
+	switch {
+	case err != nil:
+		return s, err
+	case len(m.Data) == 0:
+		return s, jetstream.ErrMsgNotFound
+	}
+	var c cursor
+	s = Status{Name: name, Stored: m.Time, Unreadable: json.Unmarshal(m.Data, &c) != nil}
+	if !s.Unreadable {
+		reader := c.reader()
+		s.ReaderStatus, err = reader.Status(ctx, js)
+	}
+	return s, err
+}
+
+// reader returns the progress as that of any reader.
+func (c *cursor) reader() pipeline.Reader {
+	r := pipeline.Reader{
+		Generation: c.Generation, Created: c.Created, Marks: c.Marks, Done: c.Position,
+		Source: c.Selects.Source, Session: c.Selects.Session, Type: c.Selects.Type,
+	}
+	for cell, end := range c.Ends {
+		r.Done = r.Done.With(cell, max(end, r.Done.In(cell)))
+	}
+	return r
+}
