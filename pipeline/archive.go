@@ -11,14 +11,13 @@ import (
 	"github.com/klauspost/compress/zstd"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-	"golang.org/x/sync/errgroup"
 
 	"tributary/envelopes"
 )
 
 // An archive is one message that holds the states of sessions that ended long ago, compressed
-// together, or names an object outside the broker that does (archiveobject.go). Each partition has a fixed number of archives, and the name of a session decides in
-// which of them it is, so the index of the server does not grow with the sessions. archiver.go moves
+// together. Each partition has a fixed number of archives, and the name of a session decides in which of
+// them it is, so the index of the server does not grow with the sessions. archiver.go moves
 // states there; a record that comes late loads the state from there.
 //
 // The contract between the two:
@@ -101,6 +100,24 @@ func decodeArchive(data []byte) (archive, error) {
 	return a, err
 }
 
+// outsideVersion is the first byte of the message of an archive that an older version has put outside the broker.
+const outsideVersion = 2
+
+// checkArchives reports that the archives of cells are outside the broker, where this version does not read them.
+func checkArchives(ctx context.Context, js jetstream.JetStream, cells []string) error {
+	for _, cell := range cells {
+		newest, err := LastStored(ctx, js, EventsStream(cell), envelopes.ArchiveFilter(cell))
+		switch {
+		case errors.Is(err, jetstream.ErrStreamNotFound), errors.Is(err, jetstream.ErrMsgNotFound):
+		case err != nil:
+			return err
+		case len(newest.Data) > 0 && newest.Data[0] == outsideVersion:
+			return &faultError{fmt.Errorf("%w: archives of %s are outside the broker (TRIBUTARY_ARCHIVES), where this version does not read them", errState, cell), cureReplay}
+		}
+	}
+	return nil
+}
+
 // encode returns the message of the archive. e compresses.
 func (a archive) encode(e *zstd.Encoder) []byte {
 	var plain []byte
@@ -128,41 +145,25 @@ func archiveMessage(subject string, data []byte) *nats.Msg {
 
 // addArchived adds to states those at subjects of which an archive has the newest one. Where an archive is damaged,
 // a state that is not under its own subject cannot be decoded.
-func (r stateReader) addArchived(ctx context.Context, states map[string]storedState, subjects []string) error {
+func (read readStates) addArchived(states map[string]storedState, subjects []string) error {
 	wanted := make(map[string][]string) // states by their archive
 	for _, state := range subjects {
 		subject, _ := envelopes.ArchiveOf(state)
 		wanted[subject] = append(wanted[subject], state)
 	}
 	for some := range slices.Chunk(slices.Sorted(maps.Keys(wanted)), archivesTogether) {
-		found, err := r.read(some)
+		found, err := read(some)
 		if err != nil {
 			return err
 		}
-		opened := make([]archive, len(some))
-		damaged := make([]error, len(some))
-		group, ctx := errgroup.WithContext(ctx)
-		for i, subject := range some {
-			if m, ok := found[subject]; ok {
-				group.Go(func() (err error) {
-					opened[i], err = r.archives.open(ctx, m.Data, sessionsOf(wanted[subject]))
-					if errors.Is(err, errArchive) {
-						damaged[i], err = err, nil
-					}
-					return err
-				})
-			}
-		}
-		if err := group.Wait(); err != nil {
-			return err
-		}
-		for i, subject := range some {
+		for subject, m := range found {
+			content, damaged := decodeArchive(m.Data)
 			for _, state := range wanted[subject] {
 				_, session := envelopes.ArchiveOf(state)
 				own, there := states[state]
-				if damaged[i] != nil && !there {
-					states[state] = storedState{sequence: found[subject].Sequence, damaged: damaged[i]}
-				} else if s, ok := opened[i][session]; ok && s.sequence >= own.sequence {
+				if damaged != nil && !there {
+					states[state] = storedState{sequence: m.Sequence, damaged: damaged}
+				} else if s, ok := content[session]; ok && s.sequence >= own.sequence {
 					newest := storedState{sequence: s.sequence, whole: s.state}
 					if own.sequence < s.sequence {
 						newest.older = own.sequence
@@ -173,13 +174,4 @@ func (r stateReader) addArchived(ctx context.Context, states map[string]storedSt
 		}
 	}
 	return nil
-}
-
-// sessionsOf returns the names in their archive of the sessions of states.
-func sessionsOf(states []string) []string {
-	names := make([]string, len(states))
-	for i, state := range states {
-		_, names[i] = envelopes.ArchiveOf(state)
-	}
-	return names
 }

@@ -3,7 +3,6 @@ package pipeline
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -22,7 +21,6 @@ type archiving struct {
 	age   func(stored, now time.Time) time.Duration // of a state; nil for the difference
 	every time.Duration                             // between two looks at the oldest state; 0 for [archiveEvery]
 	limit int                                       // bytes of an archive; 0 for [maxArchive]
-	grace time.Duration                             // see [archiver]; 0 for the difference between two moves
 }
 
 // archiveEvery is how often an owner looks at the oldest state of its partition.
@@ -31,9 +29,6 @@ const archiveEvery = 5 * time.Minute
 // A move rewrites the whole of an archive, so an owner waits until many states of each may leave: it
 // begins when the oldest is older by a quarter than it has to be.
 const archiveSlack = 4
-
-// minGrace is how long an object outside the broker stays at least after it was replaced.
-const minGrace = time.Hour
 
 // The limits of one step, between which records are read.
 const (
@@ -59,8 +54,7 @@ type archiver struct {
 	source *subscription
 	after  time.Duration
 	every  time.Duration
-	limit  int           // bytes of an archive
-	grace  time.Duration // how long an object outside the broker stays after it was replaced
+	limit  int // bytes of an archive
 	timer  *time.Timer
 	ready  chan time.Time // closed: a sweep has more steps
 
@@ -81,7 +75,6 @@ type sweep struct {
 	rest     bool       // more states than these may leave
 	states   []oldState // that are still to be moved; when they are complete, in the order of their archives
 	encoder  *zstd.Encoder
-	folder   string // of the objects of this stream
 	moved    int
 	archives int
 	kept     int // because their archives are full
@@ -104,10 +97,6 @@ func newArchiver(o *ownership, source *subscription) *archiver {
 	close(a.ready)
 	a.every = cmp.Or(cfg.archiving.every, max(min(archiveEvery, a.after), archiveGap))
 	a.limit = cmp.Or(cfg.archiving.limit, min(maxArchive, int(o.maxPayload)-archiveRoom))
-	if cfg.Archives != nil {
-		a.limit = cmp.Or(cfg.archiving.limit, maxArchived)
-	}
-	a.grace = cmp.Or(cfg.archiving.grace, max(a.after/archiveSlack, minGrace))
 	a.timer = time.NewTimer(rand.N(a.every)) // partitions that were acquired together do not look at the same time
 	return a
 }
@@ -189,12 +178,7 @@ func (a *archiver) begin() error {
 	if err != nil {
 		return err
 	}
-	if archives := a.o.sessions.archives; archives.store != nil {
-		if err := archives.marked(ctx); err != nil {
-			return err
-		}
-	}
-	a.sweep = &sweep{now: info.TimeStamp, began: time.Now(), encoder: encoder, folder: archivesFolder(p.cell.name, info.Created)}
+	a.sweep = &sweep{now: info.TimeStamp, began: time.Now(), encoder: encoder}
 	return nil
 }
 
@@ -269,9 +253,7 @@ func (a *archiver) move() error {
 		a.moved, a.archives = a.moved+all.states, a.archives+len(all.archives)
 	}
 	o.areRemoved(all.leave)
-	return errors.Join(
-		removeMessages(o.ctx, o.p.stage.js, EventsStream(o.p.cell.name), all.leave),
-		o.sessions.archives.remove(o.ctx, all.replaced))
+	return removeMessages(o.ctx, o.p.stage.js, EventsStream(o.p.cell.name), all.leave)
 }
 
 // moved is what a move does, or a part of it.
@@ -281,7 +263,6 @@ type moved struct {
 	states   int         // that are new to them
 	to       uint64      // highest sequence of one of these
 	leave    []messageAt // of the states that the archives have
-	replaced []string    // objects outside the broker that are of no use any more
 }
 
 // add adds what is done with the states of another archive.
@@ -289,7 +270,6 @@ func (m *moved) add(other moved) {
 	m.archives = append(m.archives, other.archives...)
 	m.size, m.states, m.to = m.size+other.size, m.states+other.states, max(m.to, other.to)
 	m.leave = append(m.leave, other.leave...)
-	m.replaced = append(m.replaced, other.replaced...)
 }
 
 // nextGroup takes the next states of one archive.
@@ -320,14 +300,10 @@ func (a *archiver) merge(group []oldState) (moved, error) {
 	content := make(archive)
 	old, ok := stored[subject]
 	if ok {
-		content, err = a.o.sessions.archives.open(a.o.ctx, old.Data, nil)
-		if errors.Is(err, errArchive) {
+		if content, err = decodeArchive(old.Data); err != nil {
 			a.o.p.log.Error("archive of session states cannot be read: late records of its sessions become dead letters",
 				slog.String("archive", subject), slog.Uint64("sequence", old.Sequence), slog.Any("error", err), slog.String("cure", cureReplay))
 			return moved{}, nil
-		}
-		if err != nil {
-			return moved{}, err
 		}
 	}
 	var m moved
@@ -354,9 +330,6 @@ func (a *archiver) merge(group []oldState) (moved, error) {
 		data := content.encode(a.encoder)
 		if len(data) <= a.limit && content.size() <= maxArchived {
 			m.size, m.states = len(data), len(added)
-			if data, m.replaced, err = a.put(subject, content, data, old.Data); err != nil {
-				return moved{}, err
-			}
 			m.archives = []*nats.Msg{archiveMessage(subject, data)}
 			break
 		}
@@ -368,21 +341,6 @@ func (a *archiver) merge(group []oldState) (moved, error) {
 		m.leave = append(m.leave, states[s.subject].messages...)
 	}
 	return m, nil
-}
-
-// put returns the message of an archive, which is data where archives are in the events stream. Elsewhere it writes an
-// object and returns which others are of no use any more once the message is stored instead of old.
-func (a *archiver) put(subject string, content archive, data, old []byte) (message []byte, replaced []string, err error) {
-	archives := a.o.sessions.archives
-	if archives.store == nil {
-		return data, nil, nil
-	}
-	folder := archiveFolder(a.folder, subject)
-	if replaced, err = archives.replaced(a.o.ctx, folder, old, a.grace); err != nil {
-		return nil, nil, err
-	}
-	message, err = archives.put(a.o.ctx, folder, content, data)
-	return message, replaced, err
 }
 
 // keep takes states that do not fit their archive out of it. A copy of one that it had before is older
@@ -407,7 +365,7 @@ func (a *archiver) finish() error {
 	a.o.p.log.Debug("old session states were moved to archives", slog.Int("states", a.moved), slog.Int("archives", a.archives),
 		slog.Int("kept", a.kept), slog.Duration("took", time.Since(a.began)))
 	if a.rest {
-		a.sweep = &sweep{now: a.now, began: time.Now(), encoder: a.encoder, folder: a.folder}
+		a.sweep = &sweep{now: a.now, began: time.Now(), encoder: a.encoder}
 		return nil
 	}
 	if err := a.o.waitUntil(a.o.allStored); err != nil { // a commit on its way would bring the checkpoint of before

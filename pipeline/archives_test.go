@@ -20,7 +20,6 @@ import (
 	"tributary/envelopes"
 	"tributary/normalizers"
 	"tributary/pipeline"
-	"tributary/pipeline/objects"
 	"tributary/pipeline/pipelinetest"
 )
 
@@ -71,7 +70,7 @@ func runArchiving(tb testing.TB, js jetstream.JetStream, cfg pipeline.Config, le
 	tb.Helper()
 	pipelinetest.Publish(tb, js, records...)
 	s := start(tb, js, cfg)
-	x := pipelinetest.Expectation{Topology: cfg.Topology, Archives: cfg.Archives}
+	x := pipelinetest.Expectation{Topology: cfg.Topology}
 	x.RequireExact(tb, js)
 	awaitStates(tb, js, left)
 	x.RequireExact(tb, js)
@@ -86,23 +85,8 @@ func TestArchivedSessionsGoOn(t *testing.T) {
 	if testing.Short() {
 		t.Skip("one worker after the other: the race detector sees nothing new in that")
 	}
-	for where, place := range map[string]objects.Store{
-		"the events stream": nil,
-		"a folder":          folderOf(t),
-		"a bucket":          bucketOf(pipelinetest.NewObjectStore(t)),
-	} {
-		t.Run(where, func(t *testing.T) {
-			t.Parallel()
-			archivedSessionsGoOn(t, place)
-		})
-	}
-}
-
-func archivedSessionsGoOn(t *testing.T, place objects.Store) {
-	t.Helper()
 	top := topology(2)
 	cfg := archiving(top)
-	cfg.Archives = place
 	records := pipelinetest.Workload(71, 20, 500)
 	first, second := records[:250], records[250:]
 	of := func(list []normalizers.Record, session string) (out []int) {

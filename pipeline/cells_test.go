@@ -298,7 +298,7 @@ func TestGenerationsOfFourCells(t *testing.T) {
 		if _, _, err := pipeline.RollBack(t.Context(), js); err != nil {
 			t.Fatal(err)
 		}
-		if err := pipeline.DropGeneration(t.Context(), js, "b", nil); err != nil {
+		if err := pipeline.DropGeneration(t.Context(), js, "b"); err != nil {
 			t.Fatal(err)
 		}
 		for name := range js.StreamNames(t.Context()).Name() {

@@ -226,7 +226,7 @@ func TestCommandsThatAreKilledAreFinished(t *testing.T) {
 			return err
 		}, func() { caughtUp(t, js, of(top, "b")) }},
 		{"drop", func(ctx context.Context, js jetstream.JetStream) error {
-			return pipeline.DropGeneration(ctx, js, "b", nil)
+			return pipeline.DropGeneration(ctx, js, "b")
 		}, func() {}},
 	}
 	want := make(map[string][]string) // what one run makes, which nothing interrupts
@@ -364,7 +364,7 @@ func TestOtherCommandsRefuseWhileAChangeIsOpen(t *testing.T) {
 	refused(cure, err)
 	_, err = pipeline.StartReplay(t.Context(), js, pipeline.Replay{Name: "b"})
 	refused(cure, err)
-	refused(cure, pipeline.DropGeneration(t.Context(), js, "b", nil))
+	refused(cure, pipeline.DropGeneration(t.Context(), js, "b"))
 	_, err = pipeline.PromoteGeneration(t.Context(), js, "v1", false)
 	refused(cure, err)
 	if err := promote(deadline(t), js); err != nil {

@@ -17,7 +17,6 @@ import (
 
 	"tributary/envelopes"
 	"tributary/normalizers"
-	"tributary/pipeline/objects"
 )
 
 // maxErrorBytes is the longest error text of a dead letter.
@@ -131,8 +130,6 @@ type DeadLettersQuery struct {
 	Until      time.Time // stored before
 	Sequences  []uint64  // of the records, in the raw stream
 	Through    Positions // the last positions in the events streams; nil for all
-
-	Archives objects.Store // see [Config]
 }
 
 // matches reports whether q selects l by the fields that are not in its subject.
@@ -163,7 +160,7 @@ func DeadLetters(ctx context.Context, js jetstream.JetStream, generation string,
 				letters[i], errs[i] = readDeadLetter(EventsStream(envelopes.CellName(generation, cell)), m)
 				letters[i].Cell = cell
 			}
-			if err := setStandings(ctx, js, letters, archiveObjects{q.Archives}); err != nil {
+			if err := setStandings(ctx, js, letters); err != nil {
 				return false, err
 			}
 			for i, l := range letters {
@@ -373,7 +370,7 @@ func (l *DeadLetter) addressed() bool {
 // setStandings reads from the states of their sessions whether the records of dead letters
 // have been read since. A state that is older than the dead letter, because a replica is
 // behind or a chunk goes out in several batches, does not know the dead letter yet.
-func setStandings(ctx context.Context, js jetstream.JetStream, letters []DeadLetter, archives archiveObjects) error {
+func setStandings(ctx context.Context, js jetstream.JetStream, letters []DeadLetter) error {
 	subject := func(l *DeadLetter) string {
 		return envelopes.StateSubject(l.cellName(), l.Partition, l.Source, l.Session)
 	}
@@ -392,10 +389,10 @@ func setStandings(ctx context.Context, js jetstream.JetStream, letters []DeadLet
 	}
 	slices.Sort(subjects)
 	subjects = slices.Compact(subjects)
-	reader := stateReader{func(subjects []string) (map[string]storedMessage, error) {
+	read := readStates(func(subjects []string) (map[string]storedMessage, error) {
 		return lastMessages(ctx, js, stream, subjects)
-	}, archives}
-	stored, err := reader.states(ctx, subjects, math.MaxUint64)
+	})
+	stored, err := read.states(subjects, math.MaxUint64)
 	if err != nil {
 		return err
 	}

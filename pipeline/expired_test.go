@@ -375,7 +375,7 @@ func TestEachCellAndEachGenerationCountsItsOwn(t *testing.T) {
 	if n, list := r.lost("b"); n != 100 {
 		t.Errorf("%d records are lost: %+v", n, list)
 	}
-	if err := pipeline.DropGeneration(t.Context(), r.js, "b", nil); err != nil {
+	if err := pipeline.DropGeneration(t.Context(), r.js, "b"); err != nil {
 		t.Fatal(err)
 	}
 	// What had expired before a replay was started is no loss of it.

@@ -46,12 +46,6 @@ func Archiving(cfg Config, every time.Duration, age func(stored, now time.Time) 
 	return cfg
 }
 
-// ReplacingAtOnce removes archives outside the broker as soon as they are replaced.
-func ReplacingAtOnce(cfg Config) Config {
-	cfg.archiving.grace = 1
-	return cfg
-}
-
 // NewTestHandover returns a handover that reads from the broker for a short time alone after events of others, and
 // in which at most so many steps wait.
 func NewTestHandover(quiet time.Duration, most int) *Handover {

@@ -22,7 +22,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"tributary/pipeline"
-	"tributary/pipeline/objects"
 	"tributary/pipeline/pipelinetest"
 )
 
@@ -39,8 +38,7 @@ var (
 // TestFaults breaks workers, servers, connections, producers and disks at random moments,
 // drawn from a seed, while records arrive. After each kind of fault, and after some in a row,
 // it compares what is stored with the fold of what was shipped: every event once, in order,
-// and every state. With an odd seed the workers move all states to archives meanwhile, with every other of these to a
-// folder outside the broker.
+// and every state. With an odd seed the workers move all states to archives meanwhile.
 //
 // With -faults.cells it runs on as many cells. With -faults.long it runs many seeds, on one node and on three:
 //
@@ -205,10 +203,6 @@ type faultPlan struct {
 // millisecond, so that they move all the time.
 func (p faultPlan) archiveAfter() int64 { return int64(p.seed % 2 * uint64(time.Millisecond)) }
 
-// archivesOutside reports whether the archives are in a folder. Without a fence, what a late worker stores may name one that
-// was removed, and nothing could be compared.
-func (p faultPlan) archivesOutside() bool { return p.seed%4 == 3 && !p.unfenced }
-
 // faultRun is a run of faults.
 type faultRun struct {
 	t        *testing.T
@@ -216,7 +210,6 @@ type faultRun struct {
 	random   *rand.Rand
 	tally    *tally
 	top      pipeline.Topology
-	archives string // folder of the archives; empty for the events stream
 	cluster  *pipelinetest.Cluster
 	js       jetstream.JetStream
 	proxy    *pipelinetest.Proxy
@@ -251,9 +244,6 @@ func startFaultRun(t *testing.T, plan faultPlan, tally *tally) *faultRun {
 		random:  rand.New(rand.NewPCG(plan.seed, 1)),
 		top:     pipeline.Topology{Generation: "v1", Partitions: partitionCount, Cells: plan.cells, Replicas: plan.nodes},
 		cluster: pipelinetest.StartCluster(t, plan.nodes, store),
-	}
-	if plan.archivesOutside() {
-		r.archives = t.TempDir()
 	}
 	r.js = r.cluster.Provision(r.top)
 	sub, err := r.js.Conn().Subscribe("events.>", func(*nats.Msg) { r.arrived.Add(1) })
@@ -358,11 +348,7 @@ func (r *faultRun) catchUp() {
 
 // expectation returns what the generation should hold.
 func (r *faultRun) expectation() pipelinetest.Expectation {
-	x := pipelinetest.Expectation{Topology: r.top, Departed: &r.departed}
-	if r.archives != "" {
-		x.Archives = objects.Folder{Dir: r.archives}
-	}
-	return x
+	return pipelinetest.Expectation{Topology: r.top, Departed: &r.departed}
 }
 
 // compare waits until every granted record is done, and compares.

@@ -164,15 +164,15 @@ type FileGap struct {
 }
 
 // listedSessions reads the sessions that a list of a checkpoint names, as far as the replica that answers has them and
-// they can be read: the records of the others are dead letters.
-func listedSessions(ctx context.Context, js jetstream.JetStream, cellName string, list SessionList) (all []*normalizers.Session, err error) {
+// they can be read: the records of the others are dead letters. archivedTo is that of [readStates.states].
+func listedSessions(ctx context.Context, js jetstream.JetStream, cellName string, list SessionList, archivedTo uint64) (all []*normalizers.Session, err error) {
 	if len(list.Subjects) == 0 {
 		return nil, nil
 	}
-	reader := stateReader{read: func(subjects []string) (map[string]storedMessage, error) {
+	read := readStates(func(subjects []string) (map[string]storedMessage, error) {
 		return lastMessages(ctx, js, EventsStream(cellName), subjects)
-	}}
-	stored, err := reader.states(ctx, list.Subjects, 0)
+	})
+	stored, err := read.states(list.Subjects, archivedTo)
 	if err != nil {
 		return nil, err
 	}
@@ -188,7 +188,7 @@ func listedSessions(ctx context.Context, js jetstream.JetStream, cellName string
 
 // readGaps reads the gaps of the sessions that a checkpoint names.
 func readGaps(ctx context.Context, js jetstream.JetStream, cellName, rawStream string, list SessionList) ([]SessionGaps, error) {
-	sessions, err := listedSessions(ctx, js, cellName, list)
+	sessions, err := listedSessions(ctx, js, cellName, list, 0) // a session with gaps is not moved to an archive
 	if err != nil || len(sessions) == 0 {
 		return nil, err
 	}

@@ -152,8 +152,7 @@ func (e *edges) requireSaid(s pipeline.Status) {
 		}
 	}
 	for _, l := range e.logs {
-		// A session whose state has moved to an archive is counted without its name.
-		if n, ok := named[l.Session]; l.Passed > 0 && sessions == 0 || l.Passed >= 0 && n != l.Passed && (ok || e.r.plan.archiveAfter() == 0) {
+		if n := named[l.Session]; l.Passed > 0 && sessions == 0 || l.Passed >= 0 && n != l.Passed {
 			e.r.t.Errorf("the status names %d rewritten records of %s, and %d lay at places that it had passed", n, l.Session, l.Passed)
 		}
 	}

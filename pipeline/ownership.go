@@ -59,7 +59,7 @@ func newOwnership(ctx context.Context, p *partition, c Checkpoint, sequence uint
 	cfg := p.stage.config
 	o := &ownership{
 		p:          p,
-		sessions:   newSessionCache(p.stage.js, p.cell.name, p.number, cfg.SessionBytes/cfg.Topology.Partitions, p.stage.generation.Settings, archiveObjects{cfg.Archives}),
+		sessions:   newSessionCache(p.stage.js, p.cell.name, p.number, cfg.SessionBytes/cfg.Topology.Partitions, p.stage.generation.Settings),
 		histories:  newHistories(p.stage.js, p.cell.raw),
 		resume:     c,
 		suspicion:  newSuspicion(c.Tries),

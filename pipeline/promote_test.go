@@ -96,7 +96,7 @@ func TestWorkersFollowThePromotionAndTheRollback(t *testing.T) {
 	if d := compare(t, js, "v1", "b", pipeline.DiffQuery{Ignore: []string{"tool_metadata"}}); !d.Equal() || d.Same < 1000 {
 		t.Errorf("after all that the two differ: %+v", d)
 	}
-	if err := pipeline.DropGeneration(t.Context(), js, "b", nil); err != nil {
+	if err := pipeline.DropGeneration(t.Context(), js, "b"); err != nil {
 		t.Error(err)
 	}
 }
@@ -192,7 +192,7 @@ func TestReplayOfAPart(t *testing.T) {
 		if err != nil || !p.CaughtUp || p.Done != p.Total || p.Total == 0 && part.Source != "codex" {
 			t.Errorf("%s: %+v, %v", part, p, err)
 		}
-		if err := pipeline.DropGeneration(t.Context(), js, "part", nil); err != nil {
+		if err := pipeline.DropGeneration(t.Context(), js, "part"); err != nil {
 			t.Fatal(err)
 		}
 	}

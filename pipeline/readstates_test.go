@@ -67,7 +67,7 @@ func TestStateThatWasStoredLastCounts(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
 			stream := map[string]*storedMessage{subject: c.whole, envelopes.ChangeSubject(subject): c.change, archived: c.archive}
-			reader := stateReader{read: func(subjects []string) (map[string]storedMessage, error) {
+			read := readStates(func(subjects []string) (map[string]storedMessage, error) {
 				found := make(map[string]storedMessage)
 				for s, m := range maps.All(stream) {
 					if m != nil && slices.Contains(subjects, s) {
@@ -75,8 +75,8 @@ func TestStateThatWasStoredLastCounts(t *testing.T) {
 					}
 				}
 				return found, nil
-			}}
-			states, err := reader.states(t.Context(), []string{subject}, c.archivedTo)
+			})
+			states, err := read.states([]string{subject}, c.archivedTo)
 			if err != nil {
 				t.Fatal(err)
 			}

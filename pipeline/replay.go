@@ -13,7 +13,6 @@ import (
 
 	"tributary/envelopes"
 	"tributary/normalizers"
-	"tributary/pipeline/objects"
 )
 
 // Replay describes a generation to build beside the live one.
@@ -234,13 +233,13 @@ func RawSequenceAt(ctx context.Context, js jetstream.JetStream, at time.Time) (u
 const droppedMargin = 1 << 20
 
 // DropGeneration removes the streams of a generation that is not live, with its events, dead
-// letters, states, checkpoints and records of sessions, and then its keys. Before that it removes its archives from
-// where they are outside the broker. It is idempotent, and may be run again after an interruption.
+// letters, states, checkpoints and records of sessions, and then its keys. It is idempotent, and may be run again
+// after an interruption.
 //
 // The name may be used again. A stream of the same name begins behind the sequences of the
 // one before: a commit that is still on its way from a stopped worker expects a sequence that
 // the new stream never has.
-func DropGeneration(ctx context.Context, js jetstream.JetStream, name string, archives objects.Store) error {
+func DropGeneration(ctx context.Context, js jetstream.JetStream, name string) error {
 	all, err := ReadGenerations(ctx, js)
 	if err != nil {
 		return err
@@ -268,9 +267,6 @@ func DropGeneration(ctx context.Context, js jetstream.JetStream, name string, ar
 	case all.dropped[name] > 0:
 		return nil // by a command whose last answer was lost
 	default:
-		return err
-	}
-	if err := (archiveObjects{archives}).drop(ctx, js, cells); err != nil {
 		return err
 	}
 	if err := dropStreams(ctx, js, kv, name, cells, all.dropped[name]); err != nil {

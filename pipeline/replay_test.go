@@ -267,15 +267,15 @@ func TestDropRemovesAGeneration(t *testing.T) {
 	js := pipelinetest.NewServer(t).Provision(top)
 	pipelinetest.Publish(t, js, pipelinetest.Workload(74, 5, 100)...)
 	w := work(t, js, member(top, "w"))
-	if err := pipeline.DropGeneration(t.Context(), js, "v1", nil); !errors.Is(err, pipeline.ErrLive) {
+	if err := pipeline.DropGeneration(t.Context(), js, "v1"); !errors.Is(err, pipeline.ErrLive) {
 		t.Errorf("drop of the live one: %v", err)
 	}
-	if err := pipeline.DropGeneration(t.Context(), js, "b", nil); !errors.Is(err, pipeline.ErrNoGeneration) || !strings.Contains(err.Error(), "the broker has v1") {
+	if err := pipeline.DropGeneration(t.Context(), js, "b"); !errors.Is(err, pipeline.ErrNoGeneration) || !strings.Contains(err.Error(), "the broker has v1") {
 		t.Errorf("drop of an unknown one: %v", err)
 	}
 	startReplay(t, js, pipeline.Replay{Name: "b"})
 	caughtUp(t, js, of(top, "b"))
-	if err := pipeline.DropGeneration(t.Context(), js, "b", nil); err != nil {
+	if err := pipeline.DropGeneration(t.Context(), js, "b"); err != nil {
 		t.Fatal(err)
 	}
 	if all, err := pipeline.ReadGenerations(t.Context(), js); err != nil || len(all.List) != 1 {
@@ -338,7 +338,7 @@ func TestInterruptedDropIsFinished(t *testing.T) {
 	} {
 		build(t, js, top, pipeline.Replay{Name: "b"}, nil)
 		interrupt()
-		if err := pipeline.DropGeneration(t.Context(), js, "b", nil); err != nil {
+		if err := pipeline.DropGeneration(t.Context(), js, "b"); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 		if all, err := pipeline.ReadGenerations(t.Context(), js); err != nil || len(all.List) != 1 {

@@ -19,8 +19,8 @@ type SessionRewrites struct {
 }
 
 // readRewrites reads the rewrites of the sessions that a checkpoint names.
-func readRewrites(ctx context.Context, js jetstream.JetStream, cellName string, list SessionList) (all []SessionRewrites, err error) {
-	sessions, err := listedSessions(ctx, js, cellName, list)
+func readRewrites(ctx context.Context, js jetstream.JetStream, cellName string, list SessionList, archivedTo uint64) (all []SessionRewrites, err error) {
+	sessions, err := listedSessions(ctx, js, cellName, list, archivedTo)
 	if err != nil {
 		return nil, err
 	}

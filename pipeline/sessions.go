@@ -49,7 +49,6 @@ type sessionCache struct {
 	partition  int
 	limit      int // bytes
 	settings   Settings
-	archives   archiveObjects
 
 	live   map[sessionKey]*liveSession
 	recent list.List // of *liveSession, the most recently used first
@@ -57,9 +56,9 @@ type sessionCache struct {
 	uses   uint64 // of live sessions, one for each record
 }
 
-func newSessionCache(js jetstream.JetStream, generation string, partition, limit int, settings Settings, archives archiveObjects) *sessionCache {
+func newSessionCache(js jetstream.JetStream, generation string, partition, limit int, settings Settings) *sessionCache {
 	return &sessionCache{
-		js: js, generation: generation, partition: partition, limit: limit, settings: settings, archives: archives,
+		js: js, generation: generation, partition: partition, limit: limit, settings: settings,
 		live: make(map[sessionKey]*liveSession),
 	}
 }
@@ -74,16 +73,16 @@ var errStale = errors.New("replica has not got the checkpoint yet")
 // load loads the states of sessions that are not live, together. A session whose state
 // cannot be decoded is damaged, alone. checkpoint is the
 // sequence of the newest checkpoint that this worker knows of, see [sessionCache.read]; archivedTo is that of
-// [stateReader.states].
+// [readStates.states].
 func (c *sessionCache) load(ctx context.Context, keys []sessionKey, checkpoint, archivedTo uint64) error {
 	subjects := make([]string, len(keys))
 	for i, k := range keys {
 		subjects[i] = envelopes.StateSubject(c.generation, c.partition, k.source, k.id)
 	}
-	reader := stateReader{func(subjects []string) (map[string]storedMessage, error) {
+	read := readStates(func(subjects []string) (map[string]storedMessage, error) {
 		return c.read(ctx, subjects, checkpoint)
-	}, c.archives}
-	stored, err := reader.states(ctx, subjects, archivedTo)
+	})
+	stored, err := read.states(subjects, archivedTo)
 	if err != nil {
 		return fmt.Errorf("load session states of partition %d: %w", c.partition, err)
 	}

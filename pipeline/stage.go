@@ -44,7 +44,6 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"tributary/normalizers"
-	"tributary/pipeline/objects"
 	"tributary/pipeline/redact"
 )
 
@@ -67,9 +66,6 @@ type Config struct {
 	// (README.md, Growth). Events do not depend on it. 0 for ever.
 	ArchiveAfter time.Duration
 	archiving    archiving
-
-	// Archives is where archives are; all workers have the same. nil for the events stream.
-	Archives objects.Store
 
 	// Normalize normalizes a record into its session; default [normalizers.Normalize],
 	// whose contract it keeps: it is deterministic, and on an error leaves the session as
@@ -257,8 +253,7 @@ func (s *Stage) Run(ctx context.Context) error {
 	if err := CheckPayload(s.nc); err != nil {
 		return err
 	}
-	archives := archiveObjects{s.config.Archives}
-	if err := archives.prepare(ctx, s.js, cellNames(s.generation.Name, s.config.Topology.layout().Cells), s.config.Logger); err != nil {
+	if err := checkArchives(ctx, s.js, cellNames(s.generation.Name, s.config.Topology.layout().Cells)); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithCancelCause(ctx)

@@ -1,7 +1,6 @@
 package pipeline
 
 import (
-	"context"
 	"encoding/binary"
 	"fmt"
 	"slices"
@@ -107,19 +106,16 @@ func (s storedState) encode(session *normalizers.Session) []byte {
 // are fewer than the 1,024 that the server accepts.
 const statesTogether = 500
 
-// stateReader reads states of sessions.
-type stateReader struct {
-	read     func(subjects []string) (map[string]storedMessage, error) // the newest messages of subjects
-	archives archiveObjects
-}
+// readStates reads the newest messages of subjects.
+type readStates func(subjects []string) (map[string]storedMessage, error)
 
 // states reads the newest states at subjects. Of a state up to the sequence archivedTo a copy in an archive may be
 // newer; archivedTo is 0 when there are no archives.
-func (r stateReader) states(ctx context.Context, subjects []string, archivedTo uint64) (map[string]storedState, error) {
+func (read readStates) states(subjects []string, archivedTo uint64) (map[string]storedState, error) {
 	states := make(map[string]storedState, len(subjects))
 	var old []string
 	for some := range slices.Chunk(subjects, statesTogether) {
-		found, err := r.read(stateSubjects(some))
+		found, err := read(stateSubjects(some))
 		if err != nil {
 			return nil, err
 		}
@@ -133,7 +129,7 @@ func (r stateReader) states(ctx context.Context, subjects []string, archivedTo u
 			}
 		}
 	}
-	return states, r.addArchived(ctx, states, old)
+	return states, read.addArchived(states, old)
 }
 
 // storedWhole is the whole state of a live session as the stream has it.

@@ -179,7 +179,7 @@ func readPartition(ctx context.Context, js jetstream.JetStream, g Generation, pa
 		return s, err
 	}
 	s.RewrittenSessions = c.Rewritten.Sessions
-	if s.Rewritten, err = readRewrites(ctx, js, g.cellName(partition), c.Rewritten); err != nil {
+	if s.Rewritten, err = readRewrites(ctx, js, g.cellName(partition), c.Rewritten, c.ArchivedTo); err != nil {
 		return s, err
 	}
 	if s.Oldest == nil {

@@ -110,7 +110,7 @@ func (r *faultRun) start(url string) *worker {
 	w := &worker{name: fmt.Sprintf("w%d", r.started), url: url}
 	w.Process = pipelinetest.StartWorker(r.t, pipelinetest.Worker{
 		URL: url, Generation: r.top.Generation, Partitions: r.top.Partitions, Cells: r.top.Cells, Name: w.name, Unfenced: r.plan.unfenced, Forgetful: r.plan.forgetful,
-		ArchiveAfter: r.plan.archiveAfter(), Archives: r.archives, Blind: r.started%2 == 0, Binary: r.binary(),
+		ArchiveAfter: r.plan.archiveAfter(), Blind: r.started%2 == 0, Binary: r.binary(),
 	})
 	r.all = append(r.all, w)
 	w.AwaitReady()

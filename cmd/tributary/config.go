@@ -49,7 +49,6 @@ type config struct {
 	RawMaxAge     time.Duration  `envconfig:"TRIBUTARY_RAW_MAX_AGE" default:"0s" desc:"how long raw records are kept, also those that are stored already; 0 leaves an existing stream as it is, and a new one keeps them for ever"`
 	EventsMaxAge  time.Duration  `envconfig:"TRIBUTARY_EVENTS_MAX_AGE" default:"0s" desc:"how long events are kept after they are stored; 0 keeps them for ever"`
 	ArchiveAfter  time.Duration  `envconfig:"TRIBUTARY_ARCHIVE_AFTER" default:"720h" desc:"how long the state of a session stays in the index of the broker after its last record, an hour or more; then it is moved to an archive, from where a late record brings it back. 0 for ever"`
-	Archives      string         `envconfig:"TRIBUTARY_ARCHIVES" desc:"place of the archives outside the broker, so that its disk does not grow with the sessions that ever were: a folder that all workers share, or s3://BUCKET/PREFIX with the AWS_ variables, the same for all workers and commands; default the events stream"`
 	ChangesMaxAge time.Duration  `envconfig:"TRIBUTARY_CHANGES_MAX_AGE" default:"720h" desc:"how long changes of titles and pins are kept for watchers that are away, a minute or more; 0 keeps them for ever. Titles and pins themselves are kept for ever"`
 	CloudEvents   envelopes.Mode `envconfig:"TRIBUTARY_CLOUDEVENTS" oneof:"binary structured" desc:"mode of the CloudEvents that are published; default that of the generation, in a new one binary"`
 	Worker        string         `envconfig:"TRIBUTARY_WORKER" desc:"name of the worker, different for each; default host name and process id"`
@@ -84,7 +83,7 @@ type config struct {
 	ServiceName         string `envconfig:"OTEL_SERVICE_NAME" default:"tributary" desc:"name of the service in traces and metrics"`
 	SDKDisabled         bool   `envconfig:"OTEL_SDK_DISABLED" default:"false" desc:"true disables traces and metrics"`
 
-	AWSEndpoint      string `envconfig:"AWS_ENDPOINT_URL" desc:"object store of export --out s3:// and of TRIBUTARY_ARCHIVES; default Amazon S3. Credentials are those of the other AWS_ variables"`
+	AWSEndpoint      string `envconfig:"AWS_ENDPOINT_URL" desc:"object store of export --out s3://; default Amazon S3. Credentials are those of the other AWS_ variables"`
 	S3Endpoint       string `envconfig:"AWS_ENDPOINT_URL_S3" desc:"wins over AWS_ENDPOINT_URL"`
 	AWSRegion        string `envconfig:"AWS_REGION" desc:"region of the bucket"`
 	AWSDefaultRegion string `envconfig:"AWS_DEFAULT_REGION" desc:"the same, if AWS_REGION is unset"`

@@ -129,7 +129,6 @@ func (a *app) examine(ctx context.Context, js jetstream.JetStream, gapsSince tim
 		{"the records of sessions", func(ctx context.Context) error { return a.examineSessions(ctx, js, d) }},
 		{"the subscriptions", func(ctx context.Context) error { return a.examineSubscriptions(ctx, js, d) }},
 		{"the exports", func(ctx context.Context) error { return a.examineExports(ctx, js, d, exports) }},
-		{"the archives", func(ctx context.Context) error { return a.examineArchives(ctx, js, d) }},
 		{"the dead letters", func(ctx context.Context) error { return a.judgeDeadLetters(ctx, js, d) }},
 	} {
 		if err := a.permitted(ctx, d, part.what, part.read); err != nil {
@@ -161,24 +160,6 @@ func (a *app) examineProgress(ctx context.Context, js jetstream.JetStream, d *di
 	d.judge()
 	d.judgeStopped()
 	d.judgeGaps(gapsSince)
-	return nil
-}
-
-// examineArchives looks whether archives that are outside the broker can be read.
-func (a *app) examineArchives(ctx context.Context, js jetstream.JetStream, d *diagnosis) error {
-	archives, err := a.archives()
-	if err != nil {
-		return err
-	}
-	err = pipeline.CheckArchives(ctx, js, a.config.Generation, archives)
-	switch {
-	case !errors.Is(err, pipeline.ErrArchives):
-		return err
-	case archives == nil:
-		d.unseen = append(d.unseen, "the archives: they are outside the broker: set TRIBUTARY_ARCHIVES as the workers have it")
-	default:
-		d.Problems = append(d.Problems, err.Error())
-	}
 	return nil
 }
 
@@ -297,14 +278,7 @@ func (a *app) judgeDeadLetters(ctx context.Context, js jetstream.JetStream, d *d
 		"timeout":       "took too long and is a dead letter: update the workers, then tributary dlq requeue %d",
 	}
 	damaged := make(map[string]bool)
-	archives, err := a.archives()
-	if err != nil {
-		return err
-	}
-	for l, err := range a.letters(ctx, js, pipeline.DeadLettersQuery{Archives: archives}) {
-		if errors.Is(err, pipeline.ErrArchives) {
-			return nil // which examineArchives reports
-		}
+	for l, err := range a.letters(ctx, js, pipeline.DeadLettersQuery{}) {
 		if err != nil {
 			return err
 		}

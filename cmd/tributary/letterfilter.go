@@ -94,9 +94,6 @@ func (a *app) withLetters(cmd *cobra.Command, f *letterFilter, args []string, wo
 	if err != nil {
 		return err
 	}
-	if q.Archives, err = a.archives(); err != nil {
-		return err
-	}
 	ctx := cmd.Context()
 	js, err := a.jetStreamLive(ctx)
 	if err != nil {

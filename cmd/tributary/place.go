@@ -81,37 +81,11 @@ func bucketOut(u *url.URL) (place, error) {
 	return place{bucket: u.Host, prefix: prefix}, nil
 }
 
-// Limits of requests for the credentials of the machine, and to a store that is away: of an export that does not
-// follow, and for archives, where a worker that has waited says that it is not ready, and goes on waiting.
+// Limits of requests for the credentials of the machine, and to a store that is away, of an export that does not follow.
 const (
 	credentialsTimeout = 5 * time.Second
 	storeLimit         = time.Minute
-	archivesLimit      = 5 * time.Second
 )
-
-// archives returns where archives are; nil for the events stream.
-func (a *app) archives() (objects.Store, error) {
-	c := a.config
-	if c.Archives == "" {
-		return nil, nil
-	}
-	p, err := parsePlace("TRIBUTARY_ARCHIVES", c.Archives)
-	if err != nil {
-		return nil, err
-	}
-	if p.bucket == "" {
-		return objects.Folder{Dir: p.dir}, nil
-	}
-	b, err := c.bucket(p)
-	if err != nil {
-		return nil, fmt.Errorf("TRIBUTARY_ARCHIVES: %w", err)
-	}
-	b.Limit, b.Logger, b.Cures = archivesLimit, a.log, objects.Cures{
-		Rights: "s3:ListBucket, s3:GetObject, s3:PutObject and s3:DeleteObject",
-		Again:  "see that the store answers: it is asked again",
-	}
-	return b, nil
-}
 
 // bucket returns the bucket of a place, whose endpoint, region and credentials are those of the AWS tools.
 func (c *config) bucket(out place) (*objects.Bucket, error) {

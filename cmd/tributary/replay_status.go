@@ -262,11 +262,7 @@ func (a *app) dropGeneration(ctx context.Context, js jetstream.JetStream, name s
 			return errors.New("nothing was removed")
 		}
 	}
-	archives, err := a.archives()
-	if err != nil {
-		return err
-	}
-	if err := pipeline.DropGeneration(ctx, js, name, archives); err != nil {
+	if err := pipeline.DropGeneration(ctx, js, name); err != nil {
 		return err
 	}
 	fmt.Fprintf(a.stderr, "removed generation %s\n", name)

@@ -78,17 +78,12 @@ var errDrainTimeout = errors.New("drain took too long: the records that are not 
 // drains them.
 // member is the key of the worker among the workers, log its log.
 func (a *app) work(ctx context.Context, js jetstream.JetStream, t *telemetry, top pipeline.Topology, member string, log *slog.Logger) error {
-	archives, err := a.archives()
-	if err != nil {
-		return err
-	}
 	handover := pipeline.NewHandover()
 	runner := pipeline.NewRunner(js, pipeline.Config{
 		Topology:     top,
 		Worker:       a.config.workerName(),
 		Member:       member,
 		ArchiveAfter: a.config.ArchiveAfter,
-		Archives:     archives,
 		Logger:       log,
 		Tracer:       t.tracer(),
 		Meter:        t.metrics.Meter(scope),

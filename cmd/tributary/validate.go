@@ -36,11 +36,6 @@ func (c *config) validate() settingsError {
 		wrong.check(age.age == 0 || age.age >= time.Second, age.name, age.age.String(), "write a second or more, or 0 to keep them for ever")
 	}
 	wrong.check(c.ArchiveAfter == 0 || c.ArchiveAfter >= time.Hour, "TRIBUTARY_ARCHIVE_AFTER", c.ArchiveAfter.String(), "write an hour or more, or 0 to keep all states where they are")
-	if c.Archives != "" {
-		if _, err := parsePlace("TRIBUTARY_ARCHIVES", c.Archives); err != nil {
-			wrong = append(wrong, err.Error())
-		}
-	}
 	wrong.check(c.ChangesMaxAge == 0 || c.ChangesMaxAge >= time.Minute, "TRIBUTARY_CHANGES_MAX_AGE", c.ChangesMaxAge.String(), "write a minute or more, or 0 to keep them for ever")
 	wrong.check(c.DrainTimeout > 0, "TRIBUTARY_DRAIN_TIMEOUT", c.DrainTimeout.String(), "write more than 0s")
 	return wrong

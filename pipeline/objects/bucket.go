@@ -19,7 +19,8 @@ import (
 	"github.com/minio/minio-go/v7"
 )
 
-// Bucket is a bucket of an object store, or what of it has a prefix, as a [Store].
+// Bucket keeps objects, which are bytes under names, in a bucket of an object store with S3's protocol, or in what of it has a
+// prefix. A name is a path with slashes. Errors say what to do about them, and none has credentials. Safe for concurrent use.
 type Bucket struct {
 	Client *minio.Client // does not repeat requests
 	Name   string
@@ -50,7 +51,7 @@ func (b *Bucket) key(name string) string { return path.Join(b.Prefix, name) }
 
 func (b *Bucket) core() minio.Core { return minio.Core{Client: b.Client} }
 
-// Put implements [Store], with one request: no part of an upload can be left behind.
+// Put stores an object instead of what had the name before, with one request: no part of an upload can be left behind.
 func (b *Bucket) Put(ctx context.Context, name string, data []byte) error {
 	_, err := b.PutIf(ctx, name, data, minio.PutObjectOptions{})
 	return err
@@ -66,7 +67,7 @@ func (b *Bucket) PutIf(ctx context.Context, name string, data []byte, opts minio
 	return etag, err
 }
 
-// Get implements [Store].
+// Get returns an object; the error is [fs.ErrNotExist] where there is none.
 func (b *Bucket) Get(ctx context.Context, name string) ([]byte, error) {
 	data, _, err := b.GetTagged(ctx, name)
 	return data, err
@@ -90,7 +91,7 @@ func (b *Bucket) GetTagged(ctx context.Context, name string) (data []byte, etag 
 	return data, etag, err
 }
 
-// List implements [Store].
+// List returns the objects below a path, in any order.
 func (b *Bucket) List(ctx context.Context, path string) ([]Object, error) {
 	return b.ListNames(ctx, path+"/")
 }
@@ -114,7 +115,7 @@ func (b *Bucket) ListNames(ctx context.Context, begin string) (list []Object, er
 	return list, err
 }
 
-// Delete implements [Store].
+// Delete removes an object, if it is there.
 func (b *Bucket) Delete(ctx context.Context, name string) error {
 	return b.request(ctx, func() error {
 		return b.Client.RemoveObject(ctx, b.Name, b.key(name), minio.RemoveObjectOptions{})

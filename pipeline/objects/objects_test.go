@@ -5,8 +5,6 @@ import (
 	"io/fs"
 	"log/slog"
 	"net/http"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -19,7 +17,7 @@ import (
 )
 
 // names returns the names of objects below a path.
-func names(t *testing.T, s objects.Store, path string) []string {
+func names(t *testing.T, s *objects.Bucket, path string) []string {
 	t.Helper()
 	list, err := s.List(t.Context(), path)
 	if err != nil {
@@ -36,14 +34,13 @@ func names(t *testing.T, s objects.Store, path string) []string {
 	return out
 }
 
-// A folder and a bucket keep objects in the same way.
-func TestStoresKeepObjects(t *testing.T) {
+// A bucket keeps objects, below a prefix as well.
+func TestBucketKeepsObjects(t *testing.T) {
 	t.Parallel()
 	store := pipelinetest.NewObjectStore(t)
-	for name, s := range map[string]objects.Store{
-		"folder":             objects.Folder{Dir: filepath.Join(t.TempDir(), "new")},
-		"bucket":             &objects.Bucket{Client: store.Client, Name: pipelinetest.Bucket, Logger: slog.New(slog.DiscardHandler)},
-		"prefix in a bucket": &objects.Bucket{Client: store.Client, Name: pipelinetest.Bucket, Prefix: "team a/b", Logger: slog.New(slog.DiscardHandler)},
+	for name, s := range map[string]*objects.Bucket{
+		"bucket":             {Client: store.Client, Name: pipelinetest.Bucket, Logger: slog.New(slog.DiscardHandler)},
+		"prefix in a bucket": {Client: store.Client, Name: pipelinetest.Bucket, Prefix: "team a/b", Logger: slog.New(slog.DiscardHandler)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -77,28 +74,6 @@ func TestStoresKeepObjects(t *testing.T) {
 				t.Errorf("below x (-want +got):\n%s", diff)
 			}
 		})
-	}
-}
-
-// A file that a process has left behind in the middle of a write is no object.
-func TestFolderHasNoHalfObjects(t *testing.T) {
-	t.Parallel()
-	f := objects.Folder{Dir: t.TempDir()}
-	if err := os.WriteFile(filepath.Join(f.Dir, ".tmp-123"), []byte("ha"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := f.Put(t.Context(), "a", []byte("whole")); err != nil {
-		t.Fatal(err)
-	}
-	entries, err := os.ReadDir(f.Dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := names(t, f, ""); len(got) != 1 || len(entries) != 2 {
-		t.Errorf("%v of %d files", got, len(entries))
-	}
-	if err := f.Put(t.Context(), "a/b", nil); err == nil { // which is a file
-		t.Error("an object below another was stored")
 	}
 }
 

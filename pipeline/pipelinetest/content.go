@@ -20,7 +20,6 @@ import (
 	"tributary/envelopes"
 	"tributary/normalizers"
 	"tributary/pipeline"
-	"tributary/pipeline/objects"
 )
 
 // sessionID identifies a session.
@@ -52,8 +51,7 @@ type deadLetter struct {
 
 // content is what a generation holds, or should hold.
 type content struct {
-	cell        int           // that is being read
-	objects     objects.Store // of archives outside the broker
+	cell        int // that is being read
 	events      map[sessionID][]event
 	deadLetters map[uint64][]deadLetter // by cell and raw sequence, see [pipeline.PlaceOf]
 	states      map[sessionID][]byte
@@ -82,7 +80,6 @@ func newContent() *content {
 // stored reads what the generation holds.
 func (x Expectation) stored(ctx context.Context, js jetstream.JetStream) (*content, error) {
 	c := newContent()
-	c.objects = x.Archives
 	for cell := range x.cells() {
 		c.cell = cell
 		if err := c.readAll(ctx, js, pipeline.EventsStream(x.cellName(cell))); err != nil {
@@ -130,7 +127,7 @@ func (c *content) readFrom(ctx context.Context, js jetstream.JetStream, stream s
 		if err != nil {
 			return err
 		}
-		if err := c.read(ctx, m, meta.Sequence.Stream); err != nil {
+		if err := c.read(m, meta.Sequence.Stream); err != nil {
 			return fmt.Errorf("message %d of %s: %w", meta.Sequence.Stream, stream, err)
 		}
 		if *next = meta.Sequence.Stream + 1; meta.NumPending == 0 {
@@ -140,7 +137,7 @@ func (c *content) readFrom(ctx context.Context, js jetstream.JetStream, stream s
 }
 
 // read adds a message of the generation, which is stored at a sequence.
-func (c *content) read(ctx context.Context, m jetstream.Msg, sequence uint64) error {
+func (c *content) read(m jetstream.Msg, sequence uint64) error {
 	kind, _, _ := strings.Cut(m.Subject(), ".")
 	switch kind {
 	case "events":
@@ -194,11 +191,7 @@ func (c *content) read(ctx context.Context, m jetstream.Msg, sequence uint64) er
 		}
 		c.checkpoints[a.Partition] = p // an owner that moves states may have stored another one since
 	case "archives":
-		data, err := c.archive(ctx, m.Data())
-		if err != nil {
-			return err
-		}
-		states, err := readArchive(data)
+		states, err := readArchive(m.Data())
 		if err != nil {
 			return err
 		}
@@ -245,21 +238,6 @@ func (c *content) addStates() (changed, archived int, err error) {
 		}
 	}
 	return changed, archived, nil
-}
-
-// archive returns the archive of a message, which may name an object that has it.
-func (c *content) archive(ctx context.Context, message []byte) ([]byte, error) {
-	const begin = 1 + sha256.Size
-	if len(message) < begin || message[0] != 2 {
-		return message, nil
-	}
-	n, w := binary.Uvarint(message[begin:])
-	name := string(message[begin+w:][:n])
-	data, err := c.objects.Get(ctx, name)
-	if err == nil && sha256.Sum256(data) != [sha256.Size]byte(message[1:begin]) {
-		err = fmt.Errorf("object %s has other bytes", name)
-	}
-	return data, err
 }
 
 // readArchive returns the states that an archive has.

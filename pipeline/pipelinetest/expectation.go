@@ -16,7 +16,6 @@ import (
 	"tributary/envelopes"
 	"tributary/normalizers"
 	"tributary/pipeline"
-	"tributary/pipeline/objects"
 )
 
 // Expectation is what a generation should hold: the fold of the raw stream, in its order.
@@ -29,8 +28,6 @@ type Expectation struct {
 	Normalize func(*normalizers.Session, normalizers.Record) (normalizers.Result, error)
 	// Crashed are the raw sequences of records that end the process.
 	Crashed []uint64
-	// Archives are where those of the stage are; nil for the events stream.
-	Archives objects.Store
 	// Departed are records that were done and that the raw stream has no more; nil for none.
 	Departed *Departed
 }

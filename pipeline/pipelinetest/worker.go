@@ -16,7 +16,6 @@ import (
 
 	"tributary/normalizers"
 	"tributary/pipeline"
-	"tributary/pipeline/objects"
 )
 
 // workerProgram is the program of a worker.
@@ -33,7 +32,6 @@ type Worker struct {
 	SessionBytes int    // 0 for the default
 	ClaimBytes   int64  // 0 for the default
 	ArchiveAfter int64  // nanoseconds; 0 for never
-	Archives     string // folder of the archives; empty for the events stream
 	Frugal       bool   // collects garbage early, so that its memory is what it needs
 	Forgetful    bool   // takes records at places that were passed for duplicates, whatever their bytes are
 	Blind        bool   // cannot ask for the limits of the account
@@ -64,10 +62,6 @@ func runWorker(ctx context.Context, arguments []byte, ready func()) error {
 	if w.Frugal {
 		debug.SetGCPercent(10)
 	}
-	var archives objects.Store
-	if w.Archives != "" {
-		archives = objects.Folder{Dir: w.Archives}
-	}
 	var normalize func(*normalizers.Session, normalizers.Record) (normalizers.Result, error)
 	if w.Forgetful {
 		normalize = func(s *normalizers.Session, r normalizers.Record) (normalizers.Result, error) {
@@ -86,7 +80,6 @@ func runWorker(ctx context.Context, arguments []byte, ready func()) error {
 			SessionBytes: w.SessionBytes,
 			ClaimBytes:   w.ClaimBytes,
 			ArchiveAfter: time.Duration(w.ArchiveAfter),
-			Archives:     archives,
 			Logger:       slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		}}, nil
 	}, options...)

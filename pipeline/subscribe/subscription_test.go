@@ -399,7 +399,7 @@ func TestSubscriptionThatCannotGoOnSaysWhy(t *testing.T) {
 	key := awaitKey(t, js, "b")
 	go func() { ended <- third.Run(deadline(t), nil) }()
 	<-key
-	if err := pipeline.DropGeneration(t.Context(), js, "b", nil); err != nil {
+	if err := pipeline.DropGeneration(t.Context(), js, "b"); err != nil {
 		t.Fatal(err)
 	}
 	if err := <-ended; !errors.Is(err, subscribe.ErrDropped) || !strings.Contains(err.Error(), "replay ls") {

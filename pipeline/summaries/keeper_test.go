@@ -274,7 +274,7 @@ func TestEachGenerationHasItsRecords(t *testing.T) {
 	again.Generation = "b"
 	runStage(t, js, again)
 	requireExact(t, js, "b")
-	if err := pipeline.DropGeneration(t.Context(), js, "b", nil); err != nil {
+	if err := pipeline.DropGeneration(t.Context(), js, "b"); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := js.Stream(t.Context(), pipeline.SummariesStream("b")); !errors.Is(err, jetstream.ErrStreamNotFound) {
