@@ -78,14 +78,14 @@ func newOwnership(ctx context.Context, p *partition, c Checkpoint, sequence uint
 
 // acquire makes this worker the owner of the partition (README.md, Commit protocol).
 func (p *partition) acquire(ctx context.Context) (*ownership, error) {
-	last, sequence, err := p.newestCheckpoint(ctx)
+	last, stored, err := p.newestCheckpoint(ctx)
 	if err != nil {
 		return nil, err
 	}
 	if err := last.belongsTo(&p.stage.generation); err != nil {
 		return nil, err
 	}
-	mine, sequence, err := p.checkAndFence(ctx, last, sequence)
+	mine, sequence, err := p.checkAndFence(ctx, last, stored)
 	if err != nil {
 		return nil, err
 	}
@@ -107,7 +107,7 @@ func (p *partition) acquire(ctx context.Context) (*ownership, error) {
 
 // checkAndFence makes this worker the owner behind a checkpoint, unless the raw stream has lost
 // its tail or the batch of the checkpoint is not whole.
-func (p *partition) checkAndFence(ctx context.Context, last Checkpoint, sequence uint64) (Checkpoint, uint64, error) {
+func (p *partition) checkAndFence(ctx context.Context, last Checkpoint, stored storedMessage) (Checkpoint, uint64, error) {
 	end, err := p.cell.end.get(ctx)
 	if err != nil {
 		return Checkpoint{}, 0, fmt.Errorf("check raw stream: %w", err)
@@ -119,42 +119,42 @@ func (p *partition) checkAndFence(ctx context.Context, last Checkpoint, sequence
 	if err := last.checkRaw(ctx, p.stage.js, p.cell.raw, p.number, end); err != nil {
 		return Checkpoint{}, 0, err
 	}
-	if err := p.checkWhole(ctx); err != nil {
+	if err := p.checkWhole(ctx, stored); err != nil {
 		return Checkpoint{}, 0, err
 	}
-	return p.fence(ctx, last, sequence)
+	return p.fence(ctx, last, stored.Sequence)
 }
 
 // newestCheckpoint reads the checkpoint of the partition. When another worker has
 // overtaken this one, it waits for a heartbeat first: without the wait the two would do
 // nothing but acquire the partition from each other. While the heartbeats of the workers cannot
 // be exchanged, both believe that the partition is theirs: it waits until they can.
-func (p *partition) newestCheckpoint(ctx context.Context) (Checkpoint, uint64, error) {
+func (p *partition) newestCheckpoint(ctx context.Context) (Checkpoint, storedMessage, error) {
 	s := p.stage
-	last, sequence, err := p.readCheckpoint(ctx)
+	last, stored, err := p.readCheckpoint(ctx)
 	if err != nil || !p.acquired || last.Owner == s.owner {
-		return last, sequence, err
+		return last, stored, err
 	}
 	p.stage.changes.note(change{changeOvertaken, "overtaken", ownerName(last.Owner)}, p.number, last.Epoch)
 	for first := true; first || s.blind.Load(); first = false {
 		if err := pause(ctx, s.config.Heartbeat); err != nil {
-			return Checkpoint{}, 0, err
+			return Checkpoint{}, storedMessage{}, err
 		}
 		if closed(p.drain) {
-			return Checkpoint{}, 0, errOvertaken // it stays with the other worker
+			return Checkpoint{}, storedMessage{}, errOvertaken // it stays with the other worker
 		}
 	}
 	return p.readCheckpoint(ctx)
 }
 
 // readCheckpoint reads the checkpoint of the partition from the leader.
-func (p *partition) readCheckpoint(ctx context.Context) (Checkpoint, uint64, error) {
+func (p *partition) readCheckpoint(ctx context.Context) (Checkpoint, storedMessage, error) {
 	s := p.stage
 	if err := s.acquiring.acquire(ctx); err != nil {
-		return Checkpoint{}, 0, err
+		return Checkpoint{}, storedMessage{}, err
 	}
 	defer s.acquiring.release()
-	return readCheckpoint(ctx, s.js, p.cell.name, p.number)
+	return getCheckpoint(ctx, s.js, p.cell.name, p.number)
 }
 
 // noteAcquisition counts and logs that the partition is acquired, behind a checkpoint.

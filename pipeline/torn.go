@@ -116,25 +116,21 @@ func (p *partition) mend(ctx context.Context, mine Checkpoint, fence uint64) (Ch
 
 // checkWhole guards against a batch that has its checkpoint and not all of its messages. Nothing tells which are
 // missing once the states have gone on, so the partition does not.
-func (p *partition) checkWhole(ctx context.Context) error {
-	js, stream := p.stage.js, EventsStream(p.cell.name)
-	wrong := func(err error) error { return fmt.Errorf("look at the last batch of partition %d: %w", p.number, err) }
-	last, err := LastStored(ctx, js, stream, envelopes.CheckpointSubject(p.cell.name, p.number))
-	if err != nil {
-		return wrong(err)
-	}
-	if last.Header.Get(batchIDHeader) == "" {
-		return nil // stored alone
+func (p *partition) checkWhole(ctx context.Context, checkpoint storedMessage) error {
+	header, err := nats.DecodeHeadersMsg(checkpoint.Header)
+	if err != nil || header.Get(batchIDHeader) == "" {
+		return nil //nolint:nilerr // it has none: it was stored alone
 	}
 	// The messages of a batch have sequences in a row. The first that is still there tells whether some are missing behind it.
-	before := last.Sequence - min(batchPlace(last), last.Sequence)
-	first, err := NextStored(ctx, js, stream, ">", before+1)
+	before := checkpoint.Sequence - min(batchPlace(header), checkpoint.Sequence)
+	stream := EventsStream(p.cell.name)
+	first, err := NextStored(ctx, p.stage.js, stream, ">", before+1)
 	if err != nil {
-		return wrong(err)
+		return fmt.Errorf("look at the last batch of partition %d: %w", p.number, err)
 	}
-	if first.Header.Get(batchIDHeader) != last.Header.Get(batchIDHeader) || batchPlace(first) != first.Sequence-before {
+	if first.Header.Get(batchIDHeader) != header.Get(batchIDHeader) || batchPlace(first.Header) != first.Sequence-before {
 		return &faultError{fmt.Errorf("%w: the server has left messages of a batch out, before the checkpoint at message %d of stream %s",
-			errState, last.Sequence, stream), cureReplay}
+			errState, checkpoint.Sequence, stream), cureReplay}
 	}
 	return nil
 }
@@ -154,7 +150,7 @@ func (p *partition) findTorn(ctx context.Context, since, fence uint64) (*torn, e
 	if t.raw, err = strconv.ParseUint(string(begin.Data), 10, 64); err != nil {
 		return nil, fmt.Errorf("message %d of stream %s: %w", begin.Sequence, stream, err)
 	}
-	id, first := begin.Header.Get(batchIDHeader), batchPlace(begin)
+	id, first := begin.Header.Get(batchIDHeader), batchPlace(begin.Header)
 	for from := begin.Sequence + 1; from < fence; {
 		m, err := NextStored(ctx, js, stream, ">", from)
 		if errors.Is(err, jetstream.ErrMsgNotFound) {
@@ -174,7 +170,7 @@ func (p *partition) findTorn(ctx context.Context, since, fence uint64) (*torn, e
 		case "deadletters": // <generation>.<partition>.<source>.<session>
 			t.add(strings.Join(parts[2:4], "."), m.Sequence)
 		case "states":
-			if batchPlace(m)-first != m.Sequence-begin.Sequence {
+			if batchPlace(m.Header)-first != m.Sequence-begin.Sequence {
 				return nil, &faultError{fmt.Errorf("%w: the server has left messages of a batch out, before the state at message %d of stream %s",
 					errState, m.Sequence, stream), cureReplay}
 			}
@@ -200,8 +196,8 @@ func (t *torn) add(session string, sequence uint64) {
 }
 
 // batchPlace returns the number of a message in its batch.
-func batchPlace(m *jetstream.RawStreamMsg) uint64 {
-	n, _ := strconv.ParseUint(m.Header.Get(batchSequenceHeader), 10, 64) // the server has read it
+func batchPlace(header nats.Header) uint64 {
+	n, _ := strconv.ParseUint(header.Get(batchSequenceHeader), 10, 64) // the server has read it
 	return n
 }
 
