@@ -201,7 +201,7 @@ func (c *Claims) Get(ctx context.Context, claim Claim) ([]byte, error) {
 			if err == nil {
 				return data, nil
 			}
-			if _, permanent := Reason(err); !permanent {
+			if !errors.Is(err, errClaimMissing) && !errors.Is(err, errClaimSize) && !errors.Is(err, errClaimDigest) {
 				return nil, fmt.Errorf("fetch object: %w", err)
 			}
 			why, behind = err, behind || stale

@@ -197,7 +197,7 @@ func (s *Stage) commit(ctx context.Context, b *batch) {
 		last, err = s.store(ctx, b)
 	}
 	if err == nil {
-		s.config.Handover.hand(b, last)
+		s.config.Handover.hand(b.entries[0].owner.p.cell.name, func() (handedBatch, bool) { return b.steps(last) })
 	}
 	for i, e := range b.entries {
 		if err != nil {

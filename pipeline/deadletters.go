@@ -35,21 +35,29 @@ var requeuedHeaders = []string{
 	envelopes.HeaderTracestate,
 }
 
+// letterWriter is who writes a dead letter: a generation in a cell, which reads a raw stream.
+type letterWriter struct {
+	generation, cell string
+	raw              string // name of the stream
+	partition        int
+	revision         int
+}
+
 // deadLetter returns the message of a dead letter: the bytes of a record that could not be
 // read, its headers under [envelopes.HeaderOriginal], and the reason. A message of
 // maxPayload bytes that is too small for all of it leaves out the body first, then headers,
 // those that a requeued copy keeps last of all. It always names the record, which the raw
 // stream has whole.
-func deadLetter(in *cell, partition, revision int, r normalizers.Record, original nats.Header, cause error, maxPayload int64) *nats.Msg {
+func deadLetter(by letterWriter, r normalizers.Record, original nats.Header, cause error, maxPayload int64) *nats.Msg {
 	reason, _ := Reason(cause)
 	text := cause.Error()
 	h := nats.Header{
 		envelopes.HeaderReason:     {reason},
 		envelopes.HeaderError:      {strings.ToValidUTF8(text[:min(len(text), maxErrorBytes)], "")},
-		envelopes.HeaderStream:     {in.raw},
+		envelopes.HeaderStream:     {by.raw},
 		envelopes.HeaderSequence:   {strconv.FormatUint(r.Sequence, 10)},
-		envelopes.HeaderGeneration: {in.stage.config.Topology.Generation},
-		envelopes.HeaderNormalizer: {strconv.Itoa(revision)},
+		envelopes.HeaderGeneration: {by.generation},
+		envelopes.HeaderNormalizer: {strconv.Itoa(by.revision)},
 		envelopes.HeaderFirstSeen:  {envelopes.FormatTime(r.Stored)},
 		envelopes.HeaderSize:       {strconv.Itoa(len(r.Data))},
 	}
@@ -75,7 +83,7 @@ func deadLetter(in *cell, partition, revision int, r normalizers.Record, origina
 			h[envelopes.HeaderOriginal+name] = original[name]
 		}
 	}
-	m := &nats.Msg{Subject: envelopes.DeadLetterSubject(in.name, partition, r.Source, r.Session), Header: h}
+	m := &nats.Msg{Subject: envelopes.DeadLetterSubject(by.cell, by.partition, r.Source, r.Session), Header: h}
 	if int64(size+len(r.Data)+batchHeaderBytes) <= maxPayload {
 		m.Data = r.Data
 	}

@@ -73,14 +73,13 @@ func (h *Handover) wanted(name string) bool {
 	return len(h.readers[name]) > 0
 }
 
-// hand passes on the events of a batch that is stored, whose last message has the sequence last. One whose steps were
-// not wanted when they could be made is left to the broker.
-func (h *Handover) hand(b *batch, last uint64) {
-	name := b.entries[0].owner.p.cell.name
+// hand passes on the events of a batch that is stored. steps returns them, ok is false when they were not wanted
+// while they could be made: then the batch is left to the broker.
+func (h *Handover) hand(name string, steps func() (events handedBatch, ok bool)) {
 	if !h.wanted(name) {
 		return
 	}
-	next, ok := b.steps(last)
+	next, ok := steps()
 	if !ok {
 		return
 	}

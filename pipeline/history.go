@@ -58,8 +58,8 @@ type placeDigest [12]byte
 
 // earlier returns what the raw stream says about the earlier records of the session at the place of a record. first
 // is the raw sequence of the first record that the session had of any file, 0 when it is not known.
-func (h *histories) earlier(ctx context.Context, r received, first uint64) (normalizers.Earlier, error) {
-	is, err := h.use(ctx, r.raw.Subject, first)
+func (h *histories) earlier(ctx context.Context, subject string, r normalizers.Record, first uint64) (normalizers.Earlier, error) {
+	is, err := h.use(ctx, subject, first)
 	if err != nil {
 		return normalizers.Earlier{}, err
 	}
@@ -184,7 +184,7 @@ func (o *ownership) findEarlier(r *received) error {
 	if session == nil || session.damaged != nil || !session.state.Passed(r.Record) {
 		return nil //nolint:nilerr // the records of a damaged session are dead letters
 	}
-	earlier, err := o.histories.earlier(o.ctx, *r, session.state.First)
+	earlier, err := o.histories.earlier(o.ctx, r.raw.Subject, r.Record, session.state.First)
 	r.Earlier = earlier
 	return err
 }

@@ -101,7 +101,8 @@ func (o *ownership) deadLetterMessage(r received, cause error) message {
 		}
 	}
 	header := redactHeader(s.redactor, r.raw.Header)
-	m := deadLetter(o.p.cell, o.p.number, s.config.Revision, r.Record, header, cause, o.maxPayload)
+	by := letterWriter{s.config.Topology.Generation, o.p.cell.name, o.p.cell.raw, o.p.number, s.config.Revision}
+	m := deadLetter(by, r.Record, header, cause, o.maxPayload)
 	if unredacted {
 		m.Data = nil
 	}

@@ -54,7 +54,7 @@ func StartReplay(ctx context.Context, js jetstream.JetStream, r Replay) (Generat
 	g, err := all.Find(r.Name)
 	begun := err == nil && g.marked == StateStarting
 	if err == nil && !begun {
-		return g.resume(ctx, js, kv, r)
+		return r.resume(ctx, js, kv, &g)
 	}
 	record := generationRecord{Revision: r.Revision, State: StateReplaying}
 	if record.From, err = r.checkExpired(ctx, js); err != nil {
@@ -66,7 +66,7 @@ func StartReplay(ctx context.Context, js jetstream.JetStream, r Replay) (Generat
 	}
 	t.Generation, t.Settings = r.Name, r.Settings.or(live.Settings)
 	if begun && g.Settings != (Settings{}) {
-		if err := g.differs(r); err != nil {
+		if err := r.differs(&g); err != nil {
 			return Generation{}, err
 		}
 		t.Settings = g.Settings
@@ -122,14 +122,14 @@ func storedTopology(ctx context.Context, js jetstream.JetStream, generation stri
 // resume goes on with a generation that exists, if it is the one that r describes. Its key says so before the
 // first step, so that a start that is interrupted is found again, and that it is a replay behind the last:
 // no worker works on a part of its partitions.
-func (g *Generation) resume(ctx context.Context, js jetstream.JetStream, kv jetstream.KeyValue, r Replay) (Generation, error) {
+func (r *Replay) resume(ctx context.Context, js jetstream.JetStream, kv jetstream.KeyValue, g *Generation) (Generation, error) {
 	switch {
 	case g.State == StateLive:
 		return Generation{}, fmt.Errorf("%w: %s: choose the name of a generation to build beside it", ErrLive, g.Name)
 	case g.State == StateDropping:
 		return Generation{}, fmt.Errorf("%w: finish it with tributary replay drop %s", errDropping, g.Name)
 	}
-	if err := g.differs(r); err != nil {
+	if err := r.differs(g); err != nil {
 		return Generation{}, err
 	}
 	if !g.replay || g.Replaces != "" {
@@ -151,7 +151,7 @@ func (g *Generation) resume(ctx context.Context, js jetstream.JetStream, kv jets
 
 // differs returns an error with the differences between a generation that exists and r, nil when there are
 // none.
-func (g *Generation) differs(r Replay) error {
+func (r *Replay) differs(g *Generation) error {
 	e := &topologyError{name: "generation " + g.Name, cure: "choose another name, or drop it first: tributary replay drop " + g.Name}
 	if g.Revision != r.Revision {
 		e.differences = append(e.differences, difference{"revision", strconv.Itoa(g.Revision), strconv.Itoa(r.Revision)})
