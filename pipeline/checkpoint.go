@@ -179,9 +179,9 @@ func (c Checkpoint) belongsTo(g *Generation) error {
 	}
 }
 
-// store publishes c alone and returns its sequence. It fails when last is not the
+// Store publishes c alone and returns its sequence. It fails when last is not the
 // sequence of the newest checkpoint; see [fenced].
-func (c Checkpoint) store(ctx context.Context, js jetstream.JetStream, generation string, partition int, last uint64) (uint64, error) {
+func (c Checkpoint) Store(ctx context.Context, js jetstream.JetStream, generation string, partition int, last uint64) (uint64, error) {
 	m, err := c.message(generation, partition, last)
 	if err != nil {
 		return 0, err

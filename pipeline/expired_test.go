@@ -323,7 +323,7 @@ func TestStoreOfAnOlderVersionIsCounted(t *testing.T) {
 				t.Fatal(err)
 			}
 			c.Records, c.Counted = 0, 0
-			if err := c.Store(t.Context(), r.js, "v1", p, sequence); err != nil {
+			if _, err := c.Store(t.Context(), r.js, "v1", p, sequence); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -110,9 +110,6 @@ func (s Subscription) Close() {
 	}
 }
 
-// Validate is [Topology.validate].
-func (t Topology) Validate() error { return t.validate() }
-
 // TracesOff does what a stage does for traces with a batch of one record and its large object,
 // without a tracer.
 func TracesOff(traceparent string) {
@@ -161,12 +158,6 @@ func (m Members) Exchange(ctx context.Context, times int) error {
 
 // Alive returns how many workers the first of them sees.
 func (m Members) Alive() int { return len(m[0].alive()) }
-
-// Store is [Checkpoint.store].
-func (c Checkpoint) Store(ctx context.Context, js jetstream.JetStream, generation string, partition int, last uint64) error {
-	_, err := c.store(ctx, js, generation, partition, last)
-	return err
-}
 
 // Looking changes of a configuration how often a stage looks for records that expired unread.
 func Looking(cfg Config, every time.Duration) Config {

@@ -255,7 +255,7 @@ func TestFenceCostsOnlyThePartitionThatWasOvertaken(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.Owner, c.Epoch = "another", c.Epoch+1
-	if err := c.Store(t.Context(), js, top.Generation, overtaken, sequence); err != nil {
+	if _, err := c.Store(t.Context(), js, top.Generation, overtaken, sequence); err != nil {
 		t.Fatal(err)
 	}
 	close(going)

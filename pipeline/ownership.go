@@ -184,7 +184,7 @@ func (p *partition) fence(ctx context.Context, last Checkpoint, sequence uint64)
 	mine.Tries = p.countAttempt(last)
 	mine.Slow, mine.Timeouts = p.countTimeouts(last)
 	p.tries = mine.Tries // also when the answer gets lost
-	sequence, err := mine.store(ctx, s.js, p.cell.name, p.number, sequence)
+	sequence, err := mine.Store(ctx, s.js, p.cell.name, p.number, sequence)
 	if err == nil {
 		s.config.Handover.fenced(p.cell.name, sequence)
 	}
@@ -280,7 +280,7 @@ func (o *ownership) storeTries(tries int) error {
 	c, last := o.checkpoint, o.sequence
 	o.mu.Unlock()
 	c.Tries = tries
-	sequence, err := c.store(o.ctx, o.p.stage.js, o.p.cell.name, o.p.number, last)
+	sequence, err := c.Store(o.ctx, o.p.stage.js, o.p.cell.name, o.p.number, last)
 	if err != nil {
 		return err
 	}

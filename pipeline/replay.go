@@ -156,11 +156,7 @@ func (r *Replay) differs(g *Generation) error {
 	if g.Revision != r.Revision {
 		e.differences = append(e.differences, difference{"revision", strconv.Itoa(g.Revision), strconv.Itoa(r.Revision)})
 	}
-	for _, f := range settingsTable {
-		if have, want := *f.field(&g.Settings), *f.field(&r.Settings); want != "" && want != have {
-			e.differences = append(e.differences, difference{f.key, have, want})
-		}
-	}
+	e.differences = append(e.differences, g.Settings.against(r.Settings)...)
 	if g.Part != r.Part {
 		e.differences = append(e.differences, difference{"records", g.Part.String(), r.Part.String()})
 	}
@@ -353,7 +349,7 @@ func (g *Generation) setCuts(ctx context.Context, js jetstream.JetStream, cut st
 			}
 			c.Cut, c.Owner, c.Tries = cut, "", 0
 			c.Epoch++
-			if _, err := c.store(ctx, js, t.cellName(p), p, sequence); err != nil && !fenced(err) {
+			if _, err := c.Store(ctx, js, t.cellName(p), p, sequence); err != nil && !fenced(err) {
 				return err
 			}
 		}

@@ -212,6 +212,16 @@ func (s Settings) contradiction(generation string, want Settings) error {
 	return e
 }
 
+// against returns the fields that want sets and s has other values of.
+func (s Settings) against(want Settings) (list []difference) {
+	for _, f := range settingsTable {
+		if have, wanted := *f.field(&s), *f.field(&want); wanted != "" && wanted != have {
+			list = append(list, difference{f.key, have, wanted})
+		}
+	}
+	return list
+}
+
 // storedSettings is the value of the key of the settings of a generation in [controlBucket].
 type storedSettings struct {
 	Settings

@@ -198,7 +198,7 @@ const maxAcquiring = 16
 // New returns a stage for a server that holds the topology of cfg.
 func New(js jetstream.JetStream, cfg Config) (*Stage, error) {
 	cfg = cfg.withDefaults()
-	if err := cfg.Topology.validate(); err != nil {
+	if err := cfg.Topology.Validate(); err != nil {
 		return nil, err
 	}
 	s := &Stage{

@@ -65,8 +65,8 @@ type Topology struct {
 // partitions.
 func DefaultTopology() Topology { return Topology{Generation: firstGeneration, Partitions: 16} }
 
-// validate reports everything that is wrong with t, as [errTopology].
-func (t Topology) validate() error {
+// Validate reports everything that is wrong with t, as [errTopology].
+func (t Topology) Validate() error {
 	var errs []error
 	check := func(ok bool, format string, args ...any) {
 		if !ok {
@@ -219,7 +219,7 @@ func Provision(ctx context.Context, js jetstream.JetStream, t Topology) error {
 	if err != nil {
 		return err
 	}
-	if err := t.validate(); err != nil {
+	if err := t.Validate(); err != nil {
 		return err
 	}
 	kv, err := provisionBucket(ctx, js, t)
@@ -464,7 +464,7 @@ func ensureKey(ctx context.Context, kv jetstream.KeyValue, key string, value []b
 // checkServer reports what keeps everyone from working on t: the server does not hold it. It
 // changes nothing.
 func checkServer(ctx context.Context, js jetstream.JetStream, t Topology) error {
-	if err := t.validate(); err != nil {
+	if err := t.Validate(); err != nil {
 		return err
 	}
 	if err := expectLayout(ctx, js, t); err != nil {

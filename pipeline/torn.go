@@ -104,7 +104,7 @@ func (p *partition) mend(ctx context.Context, mine Checkpoint, fence uint64) (Ch
 		return mine, fence, err
 	}
 	// From now on the batch is not looked for again: the next one takes the place of its begin.
-	if fence, err = mine.store(ctx, s.js, p.cell.name, p.number, fence); err != nil {
+	if fence, err = mine.Store(ctx, s.js, p.cell.name, p.number, fence); err != nil {
 		return mine, fence, err
 	}
 	s.config.Handover.fenced(p.cell.name, fence)
