@@ -108,6 +108,7 @@ func (t Topology) cellName(partition int) string {
 // cellNames returns the names under which the cells store the generation.
 func (t Topology) cellNames() []string { return cellNames(t.Generation, max(t.Cells, 1)) }
 
+// cellNames returns the names under which a number of cells store a generation.
 func cellNames(generation string, cells int) []string {
 	names := make([]string, cells)
 	for c := range names {
@@ -156,7 +157,7 @@ func newCell(s *Stage, number int) *cell {
 	return c
 }
 
-// errMisplaced: a producer chose another partition than the one of the session.
+// errMisplaced means that a producer chose another partition than the one of the session.
 var errMisplaced = fmt.Errorf("%w: not the partition of the session", errSubject)
 
 // holds reports whether the subject of a record names the partition of its session. A

@@ -76,7 +76,7 @@ var (
 	errUnpublishable = errors.New("event does not fit a message")
 )
 
-// errKeysLost: the bucket has lost the name of the live generation.
+// errKeysLost means that the bucket has lost the name of the live generation.
 var errKeysLost = fmt.Errorf("bucket %s has lost the key %s: restore the bucket, or put the key back: nats kv put %[1]s %[2]s NAME", controlBucket, currentKey)
 
 // Errors of the commands that build and promote generations.

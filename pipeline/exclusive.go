@@ -2,10 +2,10 @@ package pipeline
 
 import "context"
 
-// exclusive admits one goroutine at a time, or a few, and lets a goroutine stop waiting when
-// its context ends.
+// exclusive admits a limited number of goroutines at a time. A goroutine stops waiting when its context ends.
 type exclusive chan struct{}
 
+// newExclusive returns an exclusive that admits one goroutine at a time.
 func newExclusive() exclusive { return newLimit(1) }
 
 // newLimit returns an exclusive that admits n goroutines at a time.
@@ -21,4 +21,5 @@ func (e exclusive) acquire(ctx context.Context) error {
 	}
 }
 
+// release ends an admission.
 func (e exclusive) release() { <-e }

@@ -51,6 +51,7 @@ type Generation struct {
 	sequence uint64 // of its key; 0 when it is not stored
 }
 
+// live reports whether the workers follow the generation and readers get its events by default.
 func (g *Generation) live() bool { return g.State == StateLive }
 
 // cellName returns the name under which the cell of a partition stores the generation.
@@ -204,6 +205,7 @@ func (g *Generations) setStates() {
 	}
 }
 
+// controlSubject returns the subject of a key in the stream of the control bucket.
 func controlSubject(key string) string { return "$KV." + controlBucket + "." + key }
 
 // readControl reads a key from the leader of the bucket: a replica may not have what was just

@@ -88,6 +88,7 @@ func LastMessages(ctx context.Context, js jetstream.JetStream, stream string, su
 	return last, nil
 }
 
+// readStored reads one message through the leader of a stream, as [leaderGet] does, until the connection is lost.
 func readStored(ctx context.Context, js jetstream.JetStream, stream string, req getRequest) (*jetstream.RawStreamMsg, error) {
 	ctx, cancel := UntilDisconnected(ctx, js.Conn()) // nobody answers a request on a lost connection
 	defer cancel()

@@ -29,7 +29,7 @@ const (
 	batchCommitHeader   = "Nats-Batch-Commit"
 )
 
-// errUnconfirmed: the answer to a batch does not acknowledge all of its messages.
+// errUnconfirmed means that the answer to a batch does not acknowledge all of its messages.
 var errUnconfirmed = errors.New("batch not confirmed")
 
 // PublishBatch stores msgs in their order in one atomic batch: all of them or none. All

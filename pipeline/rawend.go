@@ -27,6 +27,7 @@ type endRequest struct {
 	err  error
 }
 
+// newSharedEnd returns the shared end of a raw stream.
 func newSharedEnd(js jetstream.JetStream, stream string) *sharedEnd {
 	return &sharedEnd{js: js, stream: stream, turn: newExclusive()}
 }

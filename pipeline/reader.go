@@ -126,6 +126,7 @@ func openStream(ctx context.Context, js jetstream.JetStream, stream string, cfg 
 	return r, nil
 }
 
+// Errors that end a [reader]. Reading again, from the message behind the last one, may help but for errEnd.
 var (
 	errSilent = errors.New("no answer from the server")
 	errGap    = errors.New("messages out of sequence")

@@ -18,6 +18,7 @@ import (
 // for through a generation that redacts its records.
 var errRedacted = errors.New("record is redacted")
 
+// redactKeyCure is what an operator does about a worker without the key of the others.
 const redactKeyCure = "give this worker the key of the others in TRIBUTARY_REDACT_KEY or TRIBUTARY_REDACT_KEY_FILE"
 
 // newRedactor returns the redactor of a generation, nil when its records are not redacted.

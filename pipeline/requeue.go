@@ -172,6 +172,7 @@ func (r *requeue) prepare(ctx context.Context, l DeadLetter) (outcome, error) {
 	return o, nil
 }
 
+// messageSize returns the bytes of the headers and the body of a message.
 func messageSize(m *nats.Msg) int { return headerSize(m.Header) + len(m.Data) }
 
 // requeuedMessage returns the copy of the record of l.

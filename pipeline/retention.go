@@ -77,13 +77,16 @@ func (s *Stage) lookForExpired(ctx context.Context, all bool) error {
 		e := Expired{g.Name, RawStreamOf(i), c.Records, c.Acknowledged, c.Least, c.From, c.To}
 		open += e.Open()
 		if found > 0 || all && e.Open() > 0 {
-			s.config.Logger.Error("records left the raw stream before they were read: "+CureExpired, slog.String("generation", g.Name), slog.String("stream", e.Stream),
+			s.config.Logger.Error(expiredText, slog.String("generation", g.Name), slog.String("stream", e.Stream),
 				slog.Uint64("records", found), slog.Uint64("unacknowledged", e.Open()), slog.Bool("at_least", e.Least), slog.Time("from", e.From), slog.Time("to", e.To))
 		}
 	}
 	s.expiredOpen.Store(int64(open))
 	return nil
 }
+
+// expiredText is what an operator reads about records that expired unread.
+const expiredText = "records left the raw stream before they were read: " + CureExpired
 
 // noteAcquired makes the stage look for records that expired unread.
 func (s *Stage) noteAcquired() {

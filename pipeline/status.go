@@ -202,9 +202,10 @@ func recordSize(m storedMessage) int64 {
 	return int64(len(m.Data))
 }
 
-// deadLettersOf and eventsOf select dead letters and events of a cell, by the name that it has for
-// the generation.
+// deadLettersOf returns the subjects of the dead letters in a cell, by the name that it has for the generation.
 func deadLettersOf(cellName string) string { return envelopes.DeadLetterFilter(cellName, "", "") }
+
+// eventsOf returns the subjects of the events in a cell, by the name that it has for the generation.
 func eventsOf(cellName string) string      { return envelopes.EventFilter(cellName, "", "", "") }
 
 // countInCells counts the messages of a generation that filter selects in each cell.

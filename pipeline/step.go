@@ -19,6 +19,7 @@ type Step struct {
 // Begin notes that the loop works.
 func (s *Step) Begin() { s.beginAt(time.Now()) }
 
+// beginAt notes that the step began at a time.
 func (s *Step) beginAt(now time.Time) { s.began.Store(now.UnixNano()) }
 
 // End notes that the loop waits.

@@ -17,6 +17,7 @@ import (
 // share, see [assignment].
 const workersBucket = "TRIBUTARY_WORKERS"
 
+// How workers are told from dead ones.
 const (
 	workersTTL       = 10 * time.Second       // of a key that is not written again
 	defaultHeartbeat = 700 * time.Millisecond // of [Config]
@@ -82,7 +83,10 @@ func readWorker(generation string, m storedMessage) (Worker, bool) {
 	return w, true
 }
 
+// workerKey returns the key of a worker of a generation in the bucket.
 func workerKey(generation, id string) string { return generation + "." + id }
+
+// workerSubject returns the subject under which the stream of the bucket holds that key.
 func workerSubject(generation, id string) string {
 	return "$KV." + workersBucket + "." + workerKey(generation, id)
 }
