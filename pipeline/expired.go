@@ -179,7 +179,7 @@ type partitionAudit struct {
 
 // auditPartition finds out up to which sequence, which is not behind last, a partition has done all that is there.
 func auditPartition(ctx context.Context, js jetstream.JetStream, g *Generation, partition int, last uint64) (partitionAudit, error) {
-	c, stored, err := getCheckpoint(ctx, js, g.cellName(partition), partition)
+	c, _, err := readCheckpoint(ctx, js, g.cellName(partition), partition)
 	if err != nil {
 		return partitionAudit{}, err
 	}
@@ -193,8 +193,8 @@ func auditPartition(ctx context.Context, js jetstream.JetStream, g *Generation, 
 			return partitionAudit{}, err
 		}
 	}
-	_, sequence, err := readCheckpoint(ctx, js, g.cellName(partition), partition)
-	if sequence != stored.Sequence { // what is gone may have been done in between
+	now, _, err := readCheckpoint(ctx, js, g.cellName(partition), partition)
+	if now.Raw != c.Raw { // what is gone may have been done in between
 		a.upTo, a.next = min(c.Raw, last), c.RawTime
 	}
 	return a, err

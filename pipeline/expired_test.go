@@ -1,6 +1,7 @@
 package pipeline_test
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"testing"
@@ -203,6 +204,44 @@ func TestRecordsThatExpireWhileWorkersAreAwayAreCounted(t *testing.T) {
 			}
 			pipelinetest.RequireInOrder(t, r.log.String(), "records=300", "records=0 unacknowledged=300", "records=50 unacknowledged=50")
 		})
+	}
+}
+
+// An owner that stores its checkpoint again, as one does that acquires the partition or moves states, has done nothing meanwhile:
+// what expired is counted in full.
+func TestExpiredRecordsAreCountedWhileCheckpointsAreStoredAgain(t *testing.T) {
+	t.Parallel()
+	r := newRetention(t, topology(1))
+	r.publish(1, 100)
+	r.stop(r.start(pipeline.Config{}))
+	r.publish(2, 50)
+	r.remove(0, 141)
+	done, stopped := make(chan struct{}), make(chan error, 1)
+	go func() {
+		js := r.server.JetStream()
+		for {
+			select {
+			case <-done:
+				stopped <- nil
+				return
+			default:
+			}
+			c, sequence, err := pipeline.ReadCheckpoint(context.Background(), js, "v1", 0)
+			if err == nil {
+				_, err = c.Store(context.Background(), js, "v1", 0, sequence)
+			}
+			if err != nil {
+				stopped <- err
+				return
+			}
+		}
+	}()
+	for range 100 {
+		r.requireLost(40)
+	}
+	close(done)
+	if err := <-stopped; err != nil {
+		t.Error(err)
 	}
 }
 
