@@ -1,0 +1,111 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"tributary/envelopes"
+	"tributary/pipeline"
+	"tributary/pipeline/pipelinetest"
+)
+
+// growingLog is a log of Claude Code to which prompts are added.
+type growingLog struct {
+	t    *testing.T
+	name string
+	n    int
+}
+
+// add adds prompts.
+func (l *growingLog) add(count int) {
+	l.t.Helper()
+	f, err := os.OpenFile(l.name, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	for range count {
+		l.n++
+		if _, err := fmt.Fprintf(f, `{"type":"user","uuid":"u%d","sessionId":"one","timestamp":"2026-03-01T09:00:00Z","message":{"role":"user","content":"prompt %[1]d %s"}}`+"\n",
+			l.n, strings.Repeat("water ", 100)); err != nil {
+			l.t.Fatal(err)
+		}
+	}
+	if err := f.Close(); err != nil {
+		l.t.Fatal(err)
+	}
+}
+
+// requireEach waits until every record is done, and fails the test unless each prompt of the log is one event.
+func (l *growingLog) requireEach(js jetstream.JetStream) {
+	l.t.Helper()
+	awaitSubject(l.t, js, "events.v1.>", uint64(l.n))
+	passed := make(map[string]int)
+	for e, err := range pipeline.Events(l.t.Context(), js, "v1", pipeline.EventsQuery{Type: envelopes.UserMessage}) {
+		if err != nil {
+			l.t.Fatal(err)
+		}
+		text, _, _ := strings.Cut(*e.Text, " water")
+		passed[text]++
+	}
+	for n := range l.n {
+		if text := fmt.Sprintf("prompt %d", n+1); passed[text] != 1 {
+			l.t.Errorf("%s is %d events", text, passed[text])
+		}
+	}
+	if len(passed) != l.n {
+		l.t.Errorf("%d prompts are events, and %d were sent", len(passed), l.n)
+	}
+}
+
+// A raw stream that is at its limit of bytes refuses records, and says so to their producer, which keeps them; it discards none
+// that it has. doctor names the limit. When there is room again, everything is sent by itself.
+func TestFullRawStreamRefusesAndDiscardsNothing(t *testing.T) {
+	t.Parallel()
+	server := pipelinetest.NewServer(t)
+	home := t.TempDir()
+	js := server.Provision(pipeline.DefaultTopology())
+	log := &growingLog{t: t, name: filepath.Join(t.TempDir(), "log.jsonl")}
+	log.add(40)
+	start(t, home, server.URL(), "run").awaitLogged("worker is running")
+	edge := start(t, home, server.URL(), "ship", "--source", "claude_code", log.name)
+	log.requireEach(js)
+	limit := func(more int64) (before jetstream.StreamState) {
+		t.Helper()
+		stream, err := js.Stream(t.Context(), pipeline.RawStream)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cfg := stream.CachedInfo().Config
+		cfg.MaxBytes, cfg.Discard = int64(stream.CachedInfo().State.Bytes)+more, jetstream.DiscardNew //nolint:gosec // a small stream
+		if _, err := js.UpdateStream(t.Context(), cfg); err != nil {
+			t.Fatal(err)
+		}
+		return stream.CachedInfo().State
+	}
+	before := limit(100)
+	log.add(60)
+	edge.awaitLogged("broker takes no records: waiting, nothing is lost")
+	contains(t, edge.stderr.String(), "maximum bytes exceeded")
+	code, out := ended(start(t, home, server.URL(), "doctor"))
+	if code != exitFailure {
+		t.Errorf("doctor: exit code %d", code)
+	}
+	contains(t, out, "problem: limits: stream RAW: ", "raise the limit")
+	stream, err := js.Stream(t.Context(), pipeline.RawStream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if is := stream.CachedInfo().State; is.FirstSeq != before.FirstSeq || is.Msgs != before.Msgs {
+		t.Errorf("the stream had %d messages from %d on, and has %d from %d on", before.Msgs, before.FirstSeq, is.Msgs, is.FirstSeq)
+	}
+	limit(1 << 30)
+	log.requireEach(js)
+	if code, out := ended(start(t, home, server.URL(), "doctor")); code != 0 {
+		t.Errorf("doctor of a stream with room: exit code %d\n%s", code, out)
+	}
+}
