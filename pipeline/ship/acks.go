@@ -42,13 +42,25 @@ func (a acks) upTo(cell int, seq uint64) acks {
 	return nil
 }
 
-// before returns the acks up to an offset.
+// before returns the acks of what lies before an offset. The first one behind it says so of what is left, too.
 func (a acks) before(at int64) acks {
 	n := 0
 	for n < len(a) && a[n].At <= at {
 		n++
 	}
-	return a[:n:n]
+	left := a[:n:n]
+	if n < len(a) && at > left.end() {
+		left = append(left, ack{at, a[n].Seq})
+	}
+	return left
+}
+
+// end returns up to where the file was acknowledged, 0 for no acks.
+func (a acks) end() int64 {
+	if len(a) == 0 {
+		return 0
+	}
+	return a[len(a)-1].At
 }
 
 // checkpoint is a message that the broker has acknowledged, with what identifies it.

@@ -379,6 +379,26 @@ func TestRolledBackStreamThatHasGrownSinceGetsWhatItHasLost(t *testing.T) {
 	d.wantComplete("three", 10)
 }
 
+// What is left of a log that was truncated since the broker acknowledged it is lost with the stream as well.
+func TestRolledBackStreamGetsWhatIsLeftOfATruncatedLog(t *testing.T) {
+	t.Parallel()
+	d := newDisk(t)
+	d.write("garden/one.jsonl", lines(prompts("one", 1, 13)...))
+	d.once()
+	copied := d.backUp()
+	d.append("garden/one.jsonl", lines(prompts("one", 14, 22)...))
+	d.once()
+	if err := os.Truncate(d.path("garden/one.jsonl"), int64(len(lines(prompts("one", 1, 20)...)))); err != nil {
+		t.Fatal(err)
+	}
+	d.once()
+	d.restore(copied)
+	if got := d.once(); len(got.Losses) != 1 || got.Losses[0].Files != 1 {
+		t.Errorf("losses %+v", got.Losses)
+	}
+	d.wantComplete("one", 20)
+}
+
 // A Ship that follows its logs notices the loss before it publishes anything: the order of each
 // session stays.
 func TestRollBackWhileLogsAreFollowedIsNoticed(t *testing.T) {

@@ -93,13 +93,10 @@ func (o offset) moved() bool {
 // reports false when the stream has lost nothing of the file.
 func (o offset) rewound(cell int, seq uint64) (offset, bool) {
 	kept := o.Acks.upTo(cell, seq)
-	if len(kept) == len(o.Acks) {
+	if len(kept) == len(o.Acks) && kept.end() >= o.Done { // versions before kept no ack of the end of a log that was truncated
 		return o, false
 	}
-	o.Done, o.Ended, o.Acks = 0, false, kept
-	if len(kept) > 0 {
-		o.Done = kept[len(kept)-1].At
-	}
+	o.Done, o.Ended, o.Acks = kept.end(), false, kept
 	return o, true
 }
 
