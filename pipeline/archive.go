@@ -13,6 +13,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"tributary/envelopes"
+	"tributary/pipeline/broker"
+	"tributary/pipeline/streams"
 )
 
 // An archive is one message that holds the states of sessions that ended long ago, compressed
@@ -26,7 +28,7 @@ import (
 //   - Only after the acknowledgement are the states removed from their own subjects, each by its
 //     sequence. In the log of the stream, and so on each replica, a state is removed behind the
 //     archive that has it. A request that arrives late, of a worker that was overtaken, names
-//     sequences that no newer state has: a state up to [Checkpoint.ArchivedTo] that is in an archive
+//     sequences that no newer state has: a state up to [streams.Checkpoint.ArchivedTo] that is in an archive
 //     gets no change any more (states.go).
 //   - The state that was stored last counts. After a late record that is the one under its own
 //     subject, and the next move replaces the copy. But a server that was killed can bring back
@@ -106,13 +108,13 @@ const outsideVersion = 2
 // checkArchives reports that the archives of cells are outside the broker, where this version does not read them.
 func checkArchives(ctx context.Context, js jetstream.JetStream, cells []string) error {
 	for _, cell := range cells {
-		newest, err := LastStored(ctx, js, EventsStream(cell), envelopes.ArchiveFilter(cell))
+		newest, err := broker.LastStored(ctx, js, streams.EventsStream(cell), envelopes.ArchiveFilter(cell))
 		switch {
 		case errors.Is(err, jetstream.ErrStreamNotFound), errors.Is(err, jetstream.ErrMsgNotFound):
 		case err != nil:
 			return err
 		case len(newest.Data) > 0 && newest.Data[0] == outsideVersion:
-			return &faultError{fmt.Errorf("%w: archives of %s are outside the broker (TRIBUTARY_ARCHIVES), where this version does not read them", errState, cell), cureReplay}
+			return &streams.Fault{Err: fmt.Errorf("%w: archives of %s are outside the broker (TRIBUTARY_ARCHIVES), where this version does not read them", streams.ErrState, cell), Cure: streams.CureReplay}
 		}
 	}
 	return nil

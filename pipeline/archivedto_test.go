@@ -10,6 +10,7 @@ import (
 
 	"tributary/pipeline"
 	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/streams"
 )
 
 // A checkpoint of a version that knew archives and not up to where they reach hides none of them: sessions
@@ -22,7 +23,7 @@ func TestArchivesOfAnOlderVersionAreNotHidden(t *testing.T) {
 	runArchiving(t, js, archiving(top), 0, records[:200]...)
 	for p := range top.Partitions {
 		subject := "checkpoints.v1." + string(rune('0'+p))
-		c, _, err := pipeline.ReadCheckpoint(t.Context(), js, "v1", p)
+		c, _, err := streams.ReadCheckpoint(t.Context(), js, "v1", p)
 		if err != nil || c.Archived == 0 || c.ArchivedTo == 0 {
 			t.Fatalf("partition %d has archived nothing: %+v, %v", p, c, err)
 		}

@@ -11,9 +11,10 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"tributary/envelopes"
+	"tributary/pipeline/broker"
+	"tributary/pipeline/streams"
 )
 
 // archiving is what tests change of the time in which states leave.
@@ -155,11 +156,11 @@ func (a *archiver) begin() error {
 	p, ctx := a.o.p, a.o.ctx
 	select {
 	case p.stage.sweeping <- struct{}{}:
-		a.release = a.o.hold(p.stage.sweeping.release)
+		a.release = a.o.hold(p.stage.sweeping.Release)
 	default:
 		return nil // another partition sweeps
 	}
-	stream, err := p.stage.js.Stream(ctx, EventsStream(p.cell.name))
+	stream, err := p.stage.js.Stream(ctx, streams.EventsStream(p.cell.name))
 	if err != nil {
 		return err
 	}
@@ -170,7 +171,7 @@ func (a *archiver) begin() error {
 	if a.again {
 		a.next, a.left, a.again = 0, 0, false
 	}
-	oldest, err := nextMessages(ctx, p.stage.js, info.Config.Name, envelopes.StateFilter(p.cell.name, p.number), a.next, 1, 1)
+	oldest, err := broker.NextMessages(ctx, p.stage.js, info.Config.Name, envelopes.StateFilter(p.cell.name, p.number), a.next, 1, 1)
 	if err != nil || len(oldest) == 0 || a.age(oldest[0], info.TimeStamp) < a.after+a.after/archiveSlack {
 		return err
 	}
@@ -183,7 +184,7 @@ func (a *archiver) begin() error {
 }
 
 // age returns how long ago a state was stored.
-func (a *archiver) age(m storedMessage, now time.Time) time.Duration {
+func (a *archiver) age(m broker.Stored, now time.Time) time.Duration {
 	if age := a.o.p.stage.config.archiving.age; age != nil {
 		return age(m.Time, now)
 	}
@@ -193,7 +194,7 @@ func (a *archiver) age(m storedMessage, now time.Time) time.Duration {
 // list lists the next states that may leave.
 func (a *archiver) list() error {
 	p := a.o.p
-	stored, err := nextMessages(a.o.ctx, p.stage.js, EventsStream(p.cell.name), envelopes.StateFilter(p.cell.name, p.number), a.next, listStates, listBytes)
+	stored, err := broker.NextMessages(a.o.ctx, p.stage.js, streams.EventsStream(p.cell.name), envelopes.StateFilter(p.cell.name, p.number), a.next, listStates, listBytes)
 	if err != nil {
 		return err
 	}
@@ -253,16 +254,16 @@ func (a *archiver) move() error {
 		a.moved, a.archives = a.moved+all.states, a.archives+len(all.archives)
 	}
 	o.areRemoved(all.leave)
-	return removeMessages(o.ctx, o.p.stage.js, EventsStream(o.p.cell.name), all.leave)
+	return broker.RemoveMessages(o.ctx, o.p.stage.js, streams.EventsStream(o.p.cell.name), all.leave)
 }
 
 // moved is what a move does, or a part of it.
 type moved struct {
 	archives []*nats.Msg
-	size     int         // of these, in bytes
-	states   int         // that are new to them
-	to       uint64      // highest sequence of one of these
-	leave    []messageAt // of the states that the archives have
+	size     int            // of these, in bytes
+	states   int            // that are new to them
+	to       uint64         // highest sequence of one of these
+	leave    []broker.Place // of the states that the archives have
 }
 
 // add adds what is done with the states of another archive.
@@ -302,7 +303,7 @@ func (a *archiver) merge(group []oldState) (moved, error) {
 	if ok {
 		if content, err = decodeArchive(old.Data); err != nil {
 			a.o.p.log.Error("archive of session states cannot be read: late records of its sessions become dead letters",
-				slog.String("archive", subject), slog.Uint64("sequence", old.Sequence), slog.Any("error", err), slog.String("cure", cureReplay))
+				slog.String("archive", subject), slog.Uint64("sequence", old.Sequence), slog.Any("error", err), slog.String("cure", streams.CureReplay))
 			return moved{}, nil
 		}
 	}
@@ -388,8 +389,8 @@ func (a *archiver) end() {
 	}
 }
 
-// readStored reads messages of the partition as they are with the newest checkpoint, or later.
-func (o *ownership) readStored(subjects []string) (map[string]storedMessage, error) {
+// ReadStored reads messages of the partition as they are with the newest checkpoint, or later.
+func (o *ownership) readStored(subjects []string) (map[string]broker.Stored, error) {
 	o.mu.Lock()
 	sequence := o.sequence
 	o.mu.Unlock()
@@ -405,21 +406,4 @@ func (o *ownership) storeArchives(m moved) error {
 	o.mu.Unlock()
 	o.p.cell.signalPending()
 	return o.waitUntil(o.allStored)
-}
-
-// removeMessages removes messages of a stream, and those before them under their subjects, with all requests on
-// their way at once. A server that was killed between the message and its rollup has kept the one before it, too. It is no error
-// when a message is gone already.
-func removeMessages(ctx context.Context, js jetstream.JetStream, stream string, messages []messageAt) error {
-	requests := make([]purgeRequest, len(messages))
-	for i, m := range messages {
-		requests[i] = purgeRequest{m.subject, m.sequence + 1}
-	}
-	return wrap(requestAll(ctx, js, "STREAM.PURGE."+stream, requests), "remove messages of stream "+stream)
-}
-
-// purgeRequest removes the messages of a subject before a sequence (nats-server, JSApiStreamPurgeRequest).
-type purgeRequest struct {
-	Subject  string `json:"filter"`
-	Sequence uint64 `json:"seq"`
 }

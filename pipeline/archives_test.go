@@ -21,17 +21,18 @@ import (
 	"tributary/normalizers"
 	"tributary/pipeline"
 	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/streams"
 )
 
 // archiving returns the configuration of a stage that moves every state at once.
-func archiving(top pipeline.Topology) pipeline.Config {
+func archiving(top streams.Topology) pipeline.Config {
 	return pipeline.Archiving(pipeline.Config{Topology: top, ArchiveAfter: 1}, 5*time.Millisecond, nil, 0)
 }
 
 // countSubjects returns how many subjects of the events stream match a filter; a state and its change are one.
 func countSubjects(tb testing.TB, js jetstream.JetStream, filter string) int {
 	tb.Helper()
-	stream, err := js.Stream(tb.Context(), pipeline.EventsStream("v1"))
+	stream, err := js.Stream(tb.Context(), streams.EventsStream("v1"))
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -231,7 +232,7 @@ func TestLateRemovalRemovesNoNewerState(t *testing.T) {
 	s := start(t, js, pipeline.Config{Topology: top})
 	pipelinetest.Publish(t, js, late...)
 	x.RequireExact(t, js)
-	if err := pipeline.RemoveMessages(t.Context(), js, pipeline.EventsStream("v1"), moved); err != nil {
+	if err := pipeline.RemoveMessages(t.Context(), js, streams.EventsStream("v1"), moved); err != nil {
 		t.Fatal(err)
 	}
 	x.RequireExact(t, js)
@@ -371,20 +372,20 @@ func TestStreamOfBeforeGetsTheSubjectOfArchives(t *testing.T) {
 	if _, err := pipeline.ReadStatus(t.Context(), js, top); err != nil {
 		t.Error(err)
 	}
-	streams, err := pipeline.ReadStreams(t.Context(), js, top)
+	list, err := streams.ReadStreams(t.Context(), js, top)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, stream := range streams {
+	for _, stream := range list {
 		if len(stream.Drift) > 0 {
 			t.Errorf("stream %s: %v", stream.Name, stream.Drift)
 		}
 	}
-	if err := pipeline.Provision(t.Context(), js, top); err != nil {
+	if err := streams.Provision(t.Context(), js, top); err != nil {
 		t.Fatal(err)
 	}
 	for c, name := range []string{"v1", "v1_1"} {
-		if diff := cmp.Diff(envelopes.GenerationSubjects(name), config(t, js, pipeline.EventsStream(name)).Subjects); diff != "" {
+		if diff := cmp.Diff(envelopes.GenerationSubjects(name), config(t, js, streams.EventsStream(name)).Subjects); diff != "" {
 			t.Errorf("cell %d (-want +got):\n%s", c, diff)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 
 	"tributary/pipeline"
 	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/streams"
 )
 
 // A worker does not begin where an older version has put archives outside the broker: it would take their sessions for new.
@@ -18,7 +19,7 @@ func TestArchivesOutsideTheBrokerAreRefused(t *testing.T) {
 	js := pipelinetest.NewServer(t).Provision(top)
 	pipelinetest.PublishMessages(t.Context(), t, js, &nats.Msg{Subject: "archives.v1.0.7", Data: []byte("\x02 and the name of an object")})
 	err := start(t, js, pipeline.Config{Topology: top}).wait(t)
-	if !errors.Is(err, pipeline.ErrState) || !strings.Contains(err.Error(), "archives of v1 are outside the broker (TRIBUTARY_ARCHIVES)") {
+	if !errors.Is(err, streams.ErrState) || !strings.Contains(err.Error(), "archives of v1 are outside the broker (TRIBUTARY_ARCHIVES)") {
 		t.Errorf("the worker ends with %v", err)
 	}
 }

@@ -5,26 +5,28 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"go.opentelemetry.io/otel/trace"
+
+	"tributary/pipeline/broker"
+	"tributary/pipeline/streams"
 )
 
 // The limits of one atomic batch, which are in messages and bytes alone. To add another limit: give [batchSize] a field, batchLimits
 // its value, and count it in [entry.measure] and, for a chunk that waits, in [chunk.size].
 const (
-	batchMessages = 900     // of the 1,000 that the broker accepts, see [MaxBatch]
-	batchBytes    = 6 << 20 // about as many as 900 messages of real logs have
+	batchMessages = 900 // of the 1,000 that the broker accepts, see [broker.MaxBatch]
 )
 
-var batchLimits = batchSize{messages: batchMessages, bytes: batchBytes}
+var batchLimits = batchSize{messages: batchMessages, bytes: broker.BatchBytes}
 
 // A chunk is full at half of a batch: that of a partition with much to do fits beside those of
 // others. Its records are limited because those without a message count for nothing else.
 const chunkRecords = 512
 
-var chunkLimits = batchSize{records: chunkRecords, messages: batchMessages / 2, bytes: batchBytes / 2}
+var chunkLimits = batchSize{records: chunkRecords, messages: batchMessages / 2, bytes: broker.BatchBytes / 2}
 
 // maxWaiting limits the bytes of the messages that wait in the chunks of all partitions of a cell: while one batch
 // is stored, another gets ready.
-const maxWaiting = 2 * batchBytes
+const maxWaiting = 2 * broker.BatchBytes
 
 // batchSize measures a batch, or a part of one, in everything that a batch is limited by.
 type batchSize struct {
@@ -65,7 +67,7 @@ type entry struct {
 	states     []*nats.Msg // session states, with the last entry of a chunk
 	size       batchSize   // see [entry.measure]
 	last       bool        // the chunk has nothing left after this entry
-	checkpoint Checkpoint
+	checkpoint streams.Checkpoint
 	expected   uint64 // stream sequence of the checkpoint before it
 	tries      int    // attempts on the partition without progress, this one included; 0 after progress
 }
@@ -109,7 +111,7 @@ func (b *batch) seal() ([]*nats.Msg, error) {
 		messages = append(append(messages, e.messages...), e.states...)
 	}
 	for _, e := range b.entries {
-		m, err := e.checkpoint.message(e.owner.p.cell.name, e.owner.p.number, e.expected)
+		m, err := e.checkpoint.Message(e.owner.p.cell.name, e.owner.p.number, e.expected)
 		if err != nil {
 			return nil, err
 		}

@@ -18,6 +18,8 @@ import (
 	"tributary/pipeline"
 	"tributary/pipeline/load"
 	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/records"
+	"tributary/pipeline/streams"
 )
 
 // realRecords returns n records of the folder TRIBUTARY_CORPUS, repeated as other sessions; without
@@ -56,7 +58,7 @@ func BenchmarkStage(b *testing.B) {
 	const n = 10_000
 	records := realRecords(b, n)
 	for _, partitions := range []int{1, 4, 16} {
-		for _, raw := range []pipeline.RawMode{pipeline.RawCarried, pipeline.RawReferenced} {
+		for _, raw := range []streams.RawMode{streams.RawCarried, streams.RawReferenced} {
 			b.Run(fmt.Sprintf("partitions=%d/raw=%s", partitions, raw), func(b *testing.B) {
 				var floor, stage time.Duration
 				for range b.N {
@@ -77,7 +79,7 @@ func BenchmarkStage(b *testing.B) {
 }
 
 // drain lets a stage work through the raw stream, and returns how long that took.
-func drain(b *testing.B, js jetstream.JetStream, top pipeline.Topology) time.Duration {
+func drain(b *testing.B, js jetstream.JetStream, top streams.Topology) time.Duration {
 	b.Helper()
 	return drainWith(b, js, pipeline.Config{Topology: top})
 }
@@ -199,16 +201,16 @@ func BenchmarkHotPartition(b *testing.B) {
 
 // publishSteadily publishes records, rate per second, until ctx ends, and returns when each was
 // published.
-func publishSteadily(ctx context.Context, b *testing.B, js jetstream.JetStream, records []normalizers.Record, rate int) []time.Time {
+func publishSteadily(ctx context.Context, b *testing.B, js jetstream.JetStream, sent []normalizers.Record, rate int) []time.Time {
 	b.Helper()
-	times := make([]time.Time, 0, len(records))
+	times := make([]time.Time, 0, len(sent))
 	tick := time.NewTicker(max(time.Millisecond, time.Second/time.Duration(rate)))
 	defer tick.Stop()
-	for began := time.Now(); len(times) < len(records) && ctx.Err() == nil; <-tick.C {
+	for began := time.Now(); len(times) < len(sent) && ctx.Err() == nil; <-tick.C {
 		// A ticker drops ticks that are not received: publishes everything that is due.
-		for due := 1 + int(time.Since(began).Seconds()*float64(rate)); len(times) < min(due, len(records)); {
+		for due := 1 + int(time.Since(began).Seconds()*float64(rate)); len(times) < min(due, len(sent)); {
 			times = append(times, time.Now())
-			if _, err := js.PublishMsgAsync(pipeline.RawMessage(records[len(times)-1])); err != nil {
+			if _, err := js.PublishMsgAsync(records.Message(sent[len(times)-1])); err != nil {
 				b.Errorf("publish: %v", err)
 			}
 		}
@@ -394,7 +396,7 @@ func BenchmarkTakeover(b *testing.B) {
 				own.Conn().Close()
 				b.StartTimer()
 			}
-			c, _, err := pipeline.ReadCheckpoint(b.Context(), js, top.Generation, 0)
+			c, _, err := streams.ReadCheckpoint(b.Context(), js, top.Generation, 0)
 			if err != nil || c.Raw != uint64(turn) || c.Epoch != uint64(turn) {
 				b.Errorf("after %d takeovers the checkpoint is %+v, %v", turn, c, err)
 			}
@@ -405,7 +407,7 @@ func BenchmarkTakeover(b *testing.B) {
 }
 
 // idle stores the states of sessions after one record each.
-func idle(b *testing.B, js jetstream.JetStream, top pipeline.Topology, records []normalizers.Record) {
+func idle(b *testing.B, js jetstream.JetStream, top streams.Topology, records []normalizers.Record) {
 	b.Helper()
 	for some := range slices.Chunk(records, 500) {
 		batch := make([]*nats.Msg, len(some))
@@ -426,9 +428,9 @@ func idle(b *testing.B, js jetstream.JetStream, top pipeline.Topology, records [
 
 // checkpoints returns a function that waits for the next checkpoint of partition 0 to be
 // stored.
-func checkpoints(b *testing.B, js jetstream.JetStream, top pipeline.Topology) func() {
+func checkpoints(b *testing.B, js jetstream.JetStream, top streams.Topology) func() {
 	b.Helper()
-	consumer, err := js.CreateConsumer(b.Context(), pipeline.EventsStream(top.Generation), jetstream.ConsumerConfig{
+	consumer, err := js.CreateConsumer(b.Context(), streams.EventsStream(top.Generation), jetstream.ConsumerConfig{
 		FilterSubject: envelopes.CheckpointSubject(top.Generation, 0),
 		DeliverPolicy: jetstream.DeliverNewPolicy,
 		AckPolicy:     jetstream.AckNonePolicy,
@@ -451,16 +453,16 @@ func checkpoints(b *testing.B, js jetstream.JetStream, top pipeline.Topology) fu
 }
 
 // countEvents returns how many events records yield that arrive once and in order.
-func countEvents(tb testing.TB, records []normalizers.Record) (events int) {
+func countEvents(tb testing.TB, sent []normalizers.Record) (events int) {
 	tb.Helper()
 	sessions := make(map[string]*normalizers.Session)
-	for i, r := range records {
+	for i, r := range sent {
 		if sessions[r.Session] == nil {
 			sessions[r.Session] = normalizers.NewSession(r.Source, r.Session)
 		}
 		r.Sequence = uint64(i + 1)
 		result, err := normalizers.Normalize(sessions[r.Session], r)
-		if _, permanent := pipeline.Reason(err); err != nil && !permanent {
+		if _, permanent := records.Reason(err); err != nil && !permanent {
 			tb.Errorf("record %d: %v", i+1, err)
 		}
 		events += len(result.Events)

@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"tributary/normalizers"
+	"tributary/pipeline/claims"
 )
 
 // minBody is the least that a body counts for, so that the number of bodies is bounded, too.
@@ -14,7 +15,7 @@ const minBody = 1 << 20
 
 // body is the data of a record that travels by claim check.
 type body struct {
-	claim                   Claim
+	claim                   claims.Claim
 	traceparent, tracestate string        // of the creation of the record
 	done                    chan struct{} // closed when data or err is set; nil before the fetch begins
 	data                    []byte
@@ -27,13 +28,13 @@ type body struct {
 // normalized, are bounded for all partitions together. One body always fits, whatever its
 // size.
 type bodies struct {
-	claims *Claims
+	claims *claims.Store
 	traces *traces
 	limit  int64
 	room   *semaphore.Weighted
 }
 
-func newBodies(claims *Claims, traces *traces, limit int64) *bodies {
+func newBodies(claims *claims.Store, traces *traces, limit int64) *bodies {
 	return &bodies{claims, traces, limit, semaphore.NewWeighted(limit)}
 }
 
@@ -79,7 +80,7 @@ func (b *bodies) begin(ctx context.Context, list ...*body) (end func()) {
 }
 
 // roomFor returns how much room a body occupies.
-func (b *bodies) roomFor(claim Claim) int64 {
+func (b *bodies) roomFor(claim claims.Claim) int64 {
 	if claim.Size > normalizers.MaxRecordBytes {
 		return 0 // it is refused, not fetched
 	}

@@ -10,7 +10,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"tributary/pipeline"
+	"tributary/pipeline/streams"
 )
 
 // What is done to the broker through its API and on its disks, while workers and producer go on.
@@ -73,7 +73,7 @@ func (r *faultRun) purgeHeartbeats() {
 		r.producer.grant(20)
 		r.moment(500 * time.Millisecond)
 		r.cluster.Try("purge the heartbeats", func(ctx context.Context) error {
-			return empty(ctx, r.js, "KV_"+pipeline.WorkersBucket)
+			return empty(ctx, r.js, "KV_"+streams.WorkersBucket)
 		})
 	}
 	r.awaitShared()

@@ -17,12 +17,15 @@ import (
 	"tributary/envelopes"
 	"tributary/normalizers"
 	"tributary/pipeline"
+	"tributary/pipeline/broker"
 	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/records"
+	"tributary/pipeline/streams"
 )
 
 // fourCells returns a topology of four cells, with eleven partitions.
-func fourCells() pipeline.Topology {
-	return pipeline.Topology{Generation: "v1", Partitions: 11, Cells: 4}
+func fourCells() streams.Topology {
+	return streams.Topology{Generation: "v1", Partitions: 11, Cells: 4}
 }
 
 // The same records yield the same events of each session with one cell and with four, and each
@@ -31,7 +34,7 @@ func TestFourCellsHoldTheEventsOfOne(t *testing.T) {
 	t.Parallel()
 	records := pipelinetest.Workload(81, 40, 1200)
 	var want map[string][]string
-	for _, top := range []pipeline.Topology{topology(11), fourCells()} {
+	for _, top := range []streams.Topology{topology(11), fourCells()} {
 		js := pipelinetest.NewServer(t).Provision(top)
 		x := pipelinetest.Expectation{Topology: top}
 		a := start(t, js, member(top, "a"))
@@ -55,7 +58,7 @@ func TestFourCellsHoldTheEventsOfOne(t *testing.T) {
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("events of four cells (-one +four):\n%s", diff)
 		}
-		last, err := pipeline.LastPositions(t.Context(), js, "v1")
+		last, err := streams.LastPositions(t.Context(), js, "v1")
 		if err != nil || len(last) != 4 || slices.Contains(last, 0) {
 			t.Errorf("positions %v, %v", last, err)
 		}
@@ -68,7 +71,7 @@ func TestOneCellIsTheLayoutOfBefore(t *testing.T) {
 	top := topology(16)
 	js := pipelinetest.NewServer(t).Provision(top)
 	top.Cells = 1
-	if err := pipeline.Provision(t.Context(), js, top); err != nil {
+	if err := streams.Provision(t.Context(), js, top); err != nil {
 		t.Fatal(err)
 	}
 	raw, events := config(t, js, "RAW"), config(t, js, "EVENTS_v1")
@@ -88,7 +91,7 @@ func TestOneCellIsTheLayoutOfBefore(t *testing.T) {
 	if diff := cmp.Diff(envelopes.GenerationSubjects("v1"), events.Subjects); diff != "" {
 		t.Error(diff)
 	}
-	kv, err := js.KeyValue(t.Context(), pipeline.ControlBucket)
+	kv, err := js.KeyValue(t.Context(), streams.ControlBucket)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,11 +133,11 @@ func config(tb testing.TB, js jetstream.JetStream, name string) jetstream.Stream
 func TestNumberOfCellsIsFixed(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct{ have, want int }{{1, 4}, {4, 1}, {4, 2}} {
-		top := pipeline.Topology{Generation: "v1", Partitions: 8, Cells: test.have}
+		top := streams.Topology{Generation: "v1", Partitions: 8, Cells: test.have}
 		js := pipelinetest.NewServer(t).Provision(top)
 		before := streamNames(t, js)
 		top.Cells = test.want
-		err := pipeline.Provision(t.Context(), js, top)
+		err := streams.Provision(t.Context(), js, top)
 		cure := fmt.Sprintf("has cells %d, want %d: use %d cells and 8 partitions", test.have, test.want, test.have)
 		if err == nil || !strings.Contains(err.Error(), cure) {
 			t.Errorf("provision %d over %d cells: %v, want %s", test.want, test.have, err, cure)
@@ -159,7 +162,7 @@ func TestPartitionIsThatOfTheServer(t *testing.T) {
 	}
 	pipelinetest.Publish(t, js, records...)
 	for i, r := range records {
-		m, err := pipeline.NextStored(t.Context(), js, pipeline.RawStream, ">", uint64(i)+1)
+		m, err := broker.NextStored(t.Context(), js, streams.RawStream, ">", uint64(i)+1)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -178,7 +181,7 @@ func TestRecordInTheWrongCellIsADeadLetter(t *testing.T) {
 	r := pipelinetest.Workload(82, 1, 3)[0]
 	right := envelopes.Partition(r.Source, r.Session, top.Partitions)
 	for p := range top.Partitions {
-		m := pipeline.RawMessage(r)
+		m := records.Message(r)
 		m.Subject = envelopes.PartitionSubject(p, r.Source, r.Session)
 		pipelinetest.PublishMessages(t.Context(), t, js, m)
 	}
@@ -190,7 +193,7 @@ func TestRecordInTheWrongCellIsADeadLetter(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if l.Stream != pipeline.RawStreamOf(l.Partition%4) || l.Cell != l.Partition%4 {
+		if l.Stream != streams.RawStreamOf(l.Partition%4) || l.Cell != l.Partition%4 {
 			t.Errorf("partition %d: cell %d, stream %s", l.Partition, l.Cell, l.Stream)
 		}
 		found[l.Partition] = l.Reason
@@ -227,7 +230,7 @@ func TestEventsOfFourCells(t *testing.T) {
 	if len(last) != 17 || !slices.EqualFunc(last, all[len(all)-17:], func(a, b pipeline.Event) bool { return a.Stored.Equal(b.Stored) }) {
 		t.Errorf("the last 17 events are %d others", len(last))
 	}
-	var after pipeline.Positions
+	var after streams.Positions
 	seen := make(map[string]bool)
 	for _, e := range all[:len(all)/3] {
 		after, seen[key(e)] = after.With(e.Cell, e.Position), true
@@ -278,7 +281,7 @@ func TestGenerationsOfFourCells(t *testing.T) {
 	pipelinetest.Publish(t, js, pipelinetest.Workload(85, 30, 600)...)
 	caughtUp(t, js, top)
 	s.stop(t)
-	if _, err := pipeline.StartReplay(t.Context(), js, pipeline.Replay{Name: "part", Part: pipeline.Part{Sequence: 7}}); err == nil {
+	if _, err := pipeline.StartReplay(t.Context(), js, pipeline.Replay{Name: "part", Part: streams.Part{Sequence: 7}}); err == nil {
 		t.Error("a part by the sequence of one raw stream is accepted")
 	}
 	for range 2 {
@@ -291,7 +294,7 @@ func TestGenerationsOfFourCells(t *testing.T) {
 		if _, err := pipeline.PromoteGeneration(t.Context(), js, "b", true); err != nil {
 			t.Fatal(err)
 		}
-		cuts, missing, err := pipeline.Cuts(t.Context(), js, "v1")
+		cuts, missing, err := streams.Cuts(t.Context(), js, "v1")
 		if err != nil || missing != nil || len(cuts) != top.Partitions {
 			t.Errorf("cuts %v, missing %v, %v", cuts, missing, err)
 		}
@@ -348,7 +351,7 @@ func TestDeadLettersOfFourCellsAreRequeued(t *testing.T) {
 func TestUnmappedRecordIsRefused(t *testing.T) {
 	t.Parallel()
 	js := pipelinetest.NewServer(t).Provision(fourCells())
-	_, err := js.PublishMsg(t.Context(), pipeline.RawMessage(pipelinetest.Workload(87, 1, 1)[0]))
+	_, err := js.PublishMsg(t.Context(), records.Message(pipelinetest.Workload(87, 1, 1)[0]))
 	if !errors.Is(err, nats.ErrNoResponders) && !errors.Is(err, jetstream.ErrNoStreamResponse) {
 		t.Errorf("%v, want no responders", err)
 	}
@@ -374,18 +377,18 @@ func TestCellThatRolledBackStopsAlone(t *testing.T) {
 			js = server.JetStream()
 		}
 	}
-	saved.PutBack(pipeline.RawStreamOf(2))
+	saved.PutBack(streams.RawStreamOf(2))
 	js = server.JetStream()
 	status, err := pipeline.ReadStatus(t.Context(), js, top)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, p := range status.Partitions {
-		if lost := strings.HasPrefix(p.Fault, pipeline.ErrRawLost.Error()); lost != (p.Partition%4 == 2) {
+		if lost := strings.HasPrefix(p.Fault, streams.ErrRawLost.Error()); lost != (p.Partition%4 == 2) {
 			t.Errorf("partition %d: %q", p.Partition, p.Fault)
 		}
 	}
-	last, err := pipeline.LastPositions(t.Context(), js, "v1")
+	last, err := streams.LastPositions(t.Context(), js, "v1")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -394,7 +397,7 @@ func TestCellThatRolledBackStopsAlone(t *testing.T) {
 	look := time.NewTicker(10 * time.Millisecond)
 	defer look.Stop()
 	for ctx := deadline(t); ; {
-		now, err := pipeline.LastPositions(ctx, js, "v1")
+		now, err := streams.LastPositions(ctx, js, "v1")
 		if err != nil {
 			t.Fatal(err)
 		}

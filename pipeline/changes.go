@@ -7,6 +7,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"tributary/pipeline/streams"
 )
 
 // The causes for which a partition is acquired.
@@ -86,7 +88,7 @@ func (c *changes) write() {
 	for _, is := range slices.SortedFunc(maps.Keys(c.pending), func(a, b change) int { return cmp.Compare(a.kind, b.kind) }) {
 		p := c.pending[is]
 		slices.Sort(p.partitions)
-		attrs := []any{slog.String("partitions", Ranges(p.partitions)), slog.Uint64("epoch", p.epoch), slog.String("cause", is.cause)}
+		attrs := []any{slog.String("partitions", streams.Ranges(p.partitions)), slog.Uint64("epoch", p.epoch), slog.String("cause", is.cause)}
 		if is.worker != "" {
 			attrs = append(attrs, slog.String("from", is.worker))
 		}

@@ -7,7 +7,9 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"tributary/normalizers"
+	"tributary/pipeline/broker"
 	"tributary/pipeline/sessions"
+	"tributary/pipeline/streams"
 )
 
 // message is an event or a dead letter, with its place among the messages of its record.
@@ -48,7 +50,7 @@ type chunk struct {
 	states []*nats.Msg // of the changed sessions in their order, or the archives
 	sent   int         // messages that are stored already
 
-	gaps, rewritten []listChange // of the changed sessions
+	gaps, rewritten []streams.ListChange // of the changed sessions
 }
 
 func newChunk(number uint64) *chunk { return &chunk{number: number, tally: make(tally)} }
@@ -77,7 +79,7 @@ func (c *chunk) size() batchSize {
 // the limits of a batch by its last record: up to what the broker accepts, and up to twice
 // the bytes of its messages. States do not count: they cannot be split.
 func (c *chunk) fitsOneBatch() bool {
-	return c.size().messages <= MaxBatch && c.bytes <= 2*batchBytes
+	return c.size().messages <= broker.MaxBatch && c.bytes <= 2*broker.BatchBytes
 }
 
 // unsent returns the messages that are not stored yet.
@@ -87,7 +89,7 @@ func (c *chunk) unsent() []message { return c.messages[c.sent:] }
 func (c *chunk) head() []message {
 	n, bytes := 0, 0
 	for _, m := range c.unsent() {
-		if n == batchMessages || n > 0 && bytes+m.size > batchBytes {
+		if n == batchMessages || n > 0 && bytes+m.size > broker.BatchBytes {
 			break
 		}
 		n, bytes = n+1, bytes+m.size
@@ -97,14 +99,14 @@ func (c *chunk) head() []message {
 
 // add appends a record and its messages, without the first skip of them, which an earlier
 // commit has stored.
-func (c *chunk) add(m rawMessage, messages []message, skip int) {
+func (c *chunk) add(m broker.Message, messages []message, skip int) {
 	if c.records == 0 {
-		c.started, c.oldest = time.Now(), m.stored
+		c.started, c.oldest = time.Now(), m.Stored
 	}
 	c.records++
-	c.raw, c.rawTime = m.sequence, m.stored
+	c.raw, c.rawTime = m.Sequence, m.Stored
 	for i, out := range messages[min(skip, len(messages)):] {
-		out.raw, out.part = m.sequence, skip+i+1
+		out.raw, out.part = m.Sequence, skip+i+1
 		c.messages = append(c.messages, out)
 		c.bytes += out.size
 	}

@@ -11,7 +11,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"tributary/pipeline"
+	"tributary/pipeline/claims"
 	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/records"
 )
 
 // An object that one node has stored can be fetched at once through any other, although its
@@ -30,13 +32,13 @@ func TestObjectIsReadableThroughEveryNode(t *testing.T) {
 		nodes = append(nodes, pipelinetest.Connect(t, n.URL()))
 	}
 	// A node may not know yet where to ask for streams that were just made.
-	first, err := pipeline.NewClaims(nodes[0]).Put(t.Context(), []byte("first"))
+	first, err := claims.NewStore(nodes[0]).Put(t.Context(), []byte("first"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for n, js := range nodes {
 		cluster.Try(fmt.Sprintf("reach the bucket through node %d", n), func(ctx context.Context) error {
-			_, err := pipeline.NewClaims(js).Get(ctx, first)
+			_, err := claims.NewStore(js).Get(ctx, first)
 			return err
 		})
 	}
@@ -45,15 +47,15 @@ func TestObjectIsReadableThroughEveryNode(t *testing.T) {
 	for i := range count {
 		js := nodes[i%3]
 		r := prompt("s"+strconv.Itoa(i%4), i, 800<<10+i)
-		claim, err := pipeline.NewClaims(js).Put(t.Context(), r.Data)
+		claim, err := claims.NewStore(js).Put(t.Context(), r.Data)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if i%2 == 0 {
-			pipelinetest.PublishMessages(t.Context(), t, js, pipeline.ClaimMessage(r))
+			pipelinetest.PublishMessages(t.Context(), t, js, records.ClaimMessage(r))
 		}
 		for n, js := range nodes {
-			if got, err := pipeline.NewClaims(js).Get(t.Context(), claim); err != nil || !bytes.Equal(got, r.Data) {
+			if got, err := claims.NewStore(js).Get(t.Context(), claim); err != nil || !bytes.Equal(got, r.Data) {
 				t.Errorf("object %d through node %d: %d bytes, %v", i, n, len(got), err)
 			}
 		}
@@ -63,13 +65,13 @@ func TestObjectIsReadableThroughEveryNode(t *testing.T) {
 		t.Errorf("%+v", report)
 	}
 	s.stop(t)
-	orphans, err := pipeline.NewClaims(nodes[0]).Orphans(t.Context(), 0)
+	orphans, err := claims.NewStore(nodes[0]).Orphans(t.Context(), 0)
 	if err != nil || len(orphans) != 1+count/2 {
 		t.Fatalf("%d orphans, %v", len(orphans), err)
 	}
 	for i, o := range orphans {
 		for turn, js := range []int{i % 3, (i + 1) % 3} {
-			if ok, err := pipeline.NewClaims(nodes[js]).Remove(t.Context(), o); ok != (turn == 0) || err != nil {
+			if ok, err := claims.NewStore(nodes[js]).Remove(t.Context(), o); ok != (turn == 0) || err != nil {
 				t.Errorf("removed %v, %v in turn %d", ok, err, turn)
 			}
 		}
@@ -78,7 +80,7 @@ func TestObjectIsReadableThroughEveryNode(t *testing.T) {
 	poll := time.NewTicker(20 * time.Millisecond)
 	defer poll.Stop()
 	for ctx := deadline(t); ; {
-		left, err := pipeline.NewClaims(nodes[1]).Objects(ctx)
+		left, err := claims.NewStore(nodes[1]).Objects(ctx)
 		if err != nil {
 			t.Fatal(err)
 		}

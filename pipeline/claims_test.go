@@ -25,8 +25,11 @@ import (
 	"tributary/envelopes"
 	"tributary/normalizers"
 	"tributary/pipeline"
+	"tributary/pipeline/claims"
 	"tributary/pipeline/embedded"
 	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/records"
+	"tributary/pipeline/streams"
 )
 
 // A claim check is accepted in one spelling only, and names nothing outside our bucket.
@@ -43,8 +46,8 @@ func TestClaimCheckHasOneSpelling(t *testing.T) {
 		"claims/" + digest + ";1", "OTHER/" + digest + ";1", "../CLAIMS/" + digest + ";1",
 		"http://example.com/CLAIMS/" + digest + ";1", "file:///CLAIMS/" + digest + ";1", "nats-object:/CLAIMS/" + digest + ";1",
 	} {
-		c, err := pipeline.ParseClaim(bad)
-		if !errors.Is(err, pipeline.ErrClaim) || c != (pipeline.Claim{}) {
+		c, err := claims.Parse(bad)
+		if !errors.Is(err, claims.ErrMalformed) || c != (claims.Claim{}) {
 			t.Errorf("%q is read as %v, %v", bad, c, err)
 		}
 		if err != nil && len(bad) > 10 && strings.Contains(err.Error(), bad) {
@@ -52,8 +55,8 @@ func TestClaimCheckHasOneSpelling(t *testing.T) {
 		}
 	}
 	rapid.Check(t, func(t *rapid.T) {
-		want := pipeline.ClaimOf(rapid.SliceOfN(rapid.Byte(), 1, 100).Draw(t, "data"))
-		if got, err := pipeline.ParseClaim(want.String()); err != nil || got != want {
+		want := claims.Of(rapid.SliceOfN(rapid.Byte(), 1, 100).Draw(t, "data"))
+		if got, err := claims.Parse(want.String()); err != nil || got != want {
 			t.Errorf("%v is read as %v, %v", want, got, err)
 		}
 	})
@@ -93,17 +96,17 @@ func TestObjectComesBackAsItWasPut(t *testing.T) {
 	t.Parallel()
 	for _, payload := range []int32{0, 16 << 10} {
 		js := pipelinetest.NewServer(t, func(c *embedded.Config) { c.MaxPayload = payload }).Provision(topology(1))
-		claims := pipeline.NewClaims(js)
-		store, err := js.ObjectStore(t.Context(), pipeline.ClaimsBucket)
+		claimStore := claims.NewStore(js)
+		store, err := js.ObjectStore(t.Context(), streams.ClaimsBucket)
 		if err != nil {
 			t.Fatal(err)
 		}
 		objects := 0
 		for i, size := range []int{1, 1000, 512 << 10, 512<<10 + 1, 5<<20 + 17} {
 			data := noise(uint64(i), size)
-			want := pipeline.ClaimOf(data)
+			want := claims.Of(data)
 			for range 2 {
-				claim, err := claims.Put(t.Context(), data)
+				claim, err := claimStore.Put(t.Context(), data)
 				if err != nil || claim != want {
 					t.Fatalf("put %d bytes: %v, %v", size, claim, err)
 				}
@@ -112,7 +115,7 @@ func TestObjectComesBackAsItWasPut(t *testing.T) {
 			if n, _ := bucket(t, js); n != objects {
 				t.Errorf("%d objects, want %d", n, objects)
 			}
-			got, err := claims.Get(t.Context(), want)
+			got, err := claimStore.Get(t.Context(), want)
 			if err != nil || !bytes.Equal(got, data) {
 				t.Errorf("get %d bytes: %d, %v", size, len(got), err)
 			}
@@ -126,14 +129,14 @@ func TestObjectComesBackAsItWasPut(t *testing.T) {
 		_, before := bucket(t, js)
 		for i, size := range []int{1, 3 << 20} { // and what producers put that use the object store of NATS, twice
 			data := noise(uint64(100+i), size)
-			claim := pipeline.ClaimOf(data)
+			claim := claims.Of(data)
 			for range 2 {
 				object(t, js, claim.Digest, data)
 			}
-			if got, err := claims.Get(t.Context(), claim); err != nil || !bytes.Equal(got, data) {
+			if got, err := claimStore.Get(t.Context(), claim); err != nil || !bytes.Equal(got, data) {
 				t.Errorf("get %d bytes of another: %d, %v", size, len(got), err)
 			}
-			if _, err := claims.Put(t.Context(), data); err != nil {
+			if _, err := claimStore.Put(t.Context(), data); err != nil {
 				t.Error(err)
 			}
 		}
@@ -146,11 +149,11 @@ func TestObjectComesBackAsItWasPut(t *testing.T) {
 func TestObjectBeyondTheLimitIsRefused(t *testing.T) {
 	t.Parallel()
 	js := pipelinetest.NewServer(t).Provision(topology(1))
-	claims := pipeline.NewClaims(js)
-	if _, err := claims.Put(t.Context(), make([]byte, normalizers.MaxRecordBytes+1)); !errors.Is(err, normalizers.ErrTooLarge) {
+	claimStore := claims.NewStore(js)
+	if _, err := claimStore.Put(t.Context(), make([]byte, normalizers.MaxRecordBytes+1)); !errors.Is(err, normalizers.ErrTooLarge) {
 		t.Errorf("put: %v", err)
 	}
-	if _, err := claims.Get(t.Context(), pipeline.Claim{Digest: strings.Repeat("0", 64), Size: normalizers.MaxRecordBytes + 1}); !errors.Is(err, normalizers.ErrTooLarge) {
+	if _, err := claimStore.Get(t.Context(), claims.Claim{Digest: strings.Repeat("0", 64), Size: normalizers.MaxRecordBytes + 1}); !errors.Is(err, normalizers.ErrTooLarge) {
 		t.Errorf("get: %v", err)
 	}
 	if objects, chunks := bucket(t, js); objects+chunks != 0 {
@@ -165,12 +168,12 @@ func TestManyProducersOfTheSameBytesLeaveOneObject(t *testing.T) {
 	server := pipelinetest.NewServer(t)
 	js := server.Provision(topology(1))
 	data := noise(1, 5<<20)
-	claim := pipeline.ClaimOf(data)
+	claim := claims.Of(data)
 	var producers sync.WaitGroup
 	for n := range 8 {
 		js := server.JetStream()
 		producers.Go(func() {
-			claims := pipeline.NewClaims(js)
+			claims := claims.NewStore(js)
 			dies := n%2 == 1
 			if dies {
 				die := time.AfterFunc(time.Duration(n)*3*time.Millisecond, js.Conn().Close)
@@ -189,15 +192,15 @@ func TestManyProducersOfTheSameBytesLeaveOneObject(t *testing.T) {
 		})
 	}
 	producers.Wait()
-	pipelinetest.PublishMessages(t.Context(), t, js, pipeline.ClaimMessage(normalizers.Record{Source: envelopes.ClaudeCode, Session: "s", Data: data}))
-	collect(t, pipeline.NewClaims(js)) // what the dead producers have left
+	pipelinetest.PublishMessages(t.Context(), t, js, records.ClaimMessage(normalizers.Record{Source: envelopes.ClaudeCode, Session: "s", Data: data}))
+	collect(t, claims.NewStore(js)) // what the dead producers have left
 	if objects, chunks := bucket(t, js); objects != 1 || chunks != 10 {
 		t.Errorf("%d objects of %d chunks, want 1 of 10", objects, chunks)
 	}
 }
 
 // collect removes orphans of any age and returns their names.
-func collect(tb testing.TB, claims *pipeline.Claims) []string {
+func collect(tb testing.TB, claims *claims.Store) []string {
 	tb.Helper()
 	orphans, err := claims.Orphans(tb.Context(), 0)
 	if err != nil {
@@ -226,23 +229,23 @@ func prompt(session string, n, size int) normalizers.Record {
 func TestRecordYieldsTheSameEventsInlineOrByClaimCheck(t *testing.T) {
 	t.Parallel()
 	top := topology(2)
-	records := pipelinetest.Workload(50, 4, 50)
-	records = append(records, prompt("large", 1, 700<<10), prompt("large", 2, 10))
+	sent := pipelinetest.Workload(50, 4, 50)
+	sent = append(sent, prompt("large", 1, 700<<10), prompt("large", 2, 10))
 	var want map[string][]string
 	for _, by := range []func(jetstream.JetStream, normalizers.Record) *nats.Msg{
-		func(_ jetstream.JetStream, r normalizers.Record) *nats.Msg { return pipeline.RawMessage(r) },
+		func(_ jetstream.JetStream, r normalizers.Record) *nats.Msg { return records.Message(r) },
 		func(js jetstream.JetStream, r normalizers.Record) *nats.Msg {
 			if len(r.Data) == 0 {
-				return pipeline.RawMessage(r)
+				return records.Message(r)
 			}
-			if _, err := pipeline.NewClaims(js).Put(t.Context(), r.Data); err != nil {
+			if _, err := claims.NewStore(js).Put(t.Context(), r.Data); err != nil {
 				t.Fatal(err)
 			}
-			return pipeline.ClaimMessage(r)
+			return records.ClaimMessage(r)
 		},
 	} {
 		js := pipelinetest.NewServer(t).Provision(top)
-		for _, r := range records {
+		for _, r := range sent {
 			m := by(js, r)
 			pipelinetest.PublishMessages(t.Context(), t, js, m)
 		}
@@ -276,7 +279,7 @@ func object(tb testing.TB, js jetstream.JetStream, name string, data []byte) {
 func inStore(tb testing.TB, js jetstream.JetStream, write func(jetstream.ObjectStore) error) {
 	tb.Helper()
 	allowRollups(tb, js, "OBJ_CLAIMS", true)
-	store, err := js.ObjectStore(tb.Context(), pipeline.ClaimsBucket)
+	store, err := js.ObjectStore(tb.Context(), streams.ClaimsBucket)
 	if err == nil {
 		err = write(store)
 	}
@@ -303,9 +306,9 @@ func allowRollups(tb testing.TB, js jetstream.JetStream, name string, allow bool
 func TestBadClaimCheckCostsOnlyItsRecord(t *testing.T) {
 	t.Parallel()
 	good := prompt("s1", 1, 100).Data
-	claim := pipeline.ClaimOf(good)
+	claim := claims.Of(good)
 	message := func(value string) *nats.Msg {
-		m := pipeline.ClaimMessage(prompt("s1", 1, 100))
+		m := records.ClaimMessage(prompt("s1", 1, 100))
 		m.Header[envelopes.HeaderClaim] = []string{value}
 		return m
 	}
@@ -358,7 +361,7 @@ func TestBadClaimCheckCostsOnlyItsRecord(t *testing.T) {
 			tb.Helper()
 			object(tb, js, claim.Digest, append(slices.Clip(good), ' '))
 		}, message(claim.String()), "claim_size"},
-		"other size": {func(tb testing.TB, js jetstream.JetStream) { tb.Helper(); object(tb, js, claim.Digest, good) }, message(pipeline.Claim{Digest: claim.Digest, Size: claim.Size + 1}.String()), "claim_size"},
+		"other size": {func(tb testing.TB, js jetstream.JetStream) { tb.Helper(); object(tb, js, claim.Digest, good) }, message(claims.Claim{Digest: claim.Digest, Size: claim.Size + 1}.String()), "claim_size"},
 		"chunks gone": {func(tb testing.TB, js jetstream.JetStream) {
 			tb.Helper()
 			object(tb, js, claim.Digest, good)
@@ -368,7 +371,7 @@ func TestBadClaimCheckCostsOnlyItsRecord(t *testing.T) {
 			tb.Helper()
 			object(tb, js, claim.Digest, bytes.ToUpper(good))
 		}, message(claim.String()), "claim_digest"},
-		"too large":    {nil, message(pipeline.Claim{Digest: claim.Digest, Size: normalizers.MaxRecordBytes + 1}.String()), "too_large"},
+		"too large":    {nil, message(claims.Claim{Digest: claim.Digest, Size: normalizers.MaxRecordBytes + 1}.String()), "too_large"},
 		"empty":        {nil, message(""), "bad_claim"},
 		"URL":          {nil, message("http://127.0.0.1/" + claim.String()), "bad_claim"},
 		"other bucket": {nil, message("OTHER" + strings.TrimPrefix(claim.String(), "CLAIMS")), "bad_claim"},
@@ -382,8 +385,8 @@ func TestBadClaimCheckCostsOnlyItsRecord(t *testing.T) {
 		"with a bad header": {nil, with(message(claim.String()), envelopes.HeaderTime, "yesterday"), "bad_header"},
 		"no record": {func(tb testing.TB, js jetstream.JetStream) {
 			tb.Helper()
-			object(tb, js, pipeline.ClaimOf([]byte("garbage")).Digest, []byte("garbage"))
-		}, message(pipeline.ClaimOf([]byte("garbage")).String()), "malformed"},
+			object(tb, js, claims.Of([]byte("garbage")).Digest, []byte("garbage"))
+		}, message(claims.Of([]byte("garbage")).String()), "malformed"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -517,11 +520,11 @@ func TestMissingBucketCostsNoRecord(t *testing.T) {
 	meter := sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader)).Meter("test")
 	s := start(t, js, pipeline.Config{Topology: top, Logger: slog.New(lines), Meter: meter})
 	ready(t, s)
-	if err := js.DeleteObjectStore(t.Context(), pipeline.ClaimsBucket); err != nil {
+	if err := js.DeleteObjectStore(t.Context(), streams.ClaimsBucket); err != nil {
 		t.Fatal(err)
 	}
 	record := prompt("s", 1, 1000)
-	pipelinetest.PublishMessages(t.Context(), t, js, pipeline.ClaimMessage(record))
+	pipelinetest.PublishMessages(t.Context(), t, js, records.ClaimMessage(record))
 	for n := 0; n < 2; {
 		select {
 		case text := <-lines:
@@ -539,10 +542,10 @@ func TestMissingBucketCostsNoRecord(t *testing.T) {
 		}
 	}
 	s.kill()
-	if err := pipeline.Provision(t.Context(), js, top); err != nil {
+	if err := streams.Provision(t.Context(), js, top); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := pipeline.NewClaims(js).Put(t.Context(), record.Data); err != nil {
+	if _, err := claims.NewStore(js).Put(t.Context(), record.Data); err != nil {
 		t.Fatal(err)
 	}
 	s = start(t, js, pipeline.Config{Topology: top})

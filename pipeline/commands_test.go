@@ -17,7 +17,9 @@ import (
 	"tributary/envelopes"
 	"tributary/normalizers"
 	"tributary/pipeline"
+	"tributary/pipeline/claims"
 	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/streams"
 	"tributary/pipeline/subscribe"
 )
 
@@ -139,14 +141,14 @@ func (s *sent) requireOnce(t *testing.T) {
 // has, which one it replaced, and its cuts.
 func arrangement(t *testing.T, js jetstream.JetStream, partitions int) (lines []string) {
 	t.Helper()
-	all, err := pipeline.ReadGenerations(t.Context(), js)
+	all, err := streams.ReadGenerations(t.Context(), js)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, g := range all.List {
 		cuts := make([]string, partitions)
 		for p := range partitions {
-			c, _, err := pipeline.ReadCheckpoint(t.Context(), js, g.Name, p)
+			c, _, err := streams.ReadCheckpoint(t.Context(), js, g.Name, p)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -154,7 +156,7 @@ func arrangement(t *testing.T, js jetstream.JetStream, partitions int) (lines []
 		}
 		lines = append(lines, fmt.Sprintf("%s %s replaces %q cuts %q", g.Name, g.State, g.Replaces, cuts))
 	}
-	kv, err := js.KeyValue(t.Context(), pipeline.ControlBucket)
+	kv, err := js.KeyValue(t.Context(), streams.ControlBucket)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -274,9 +276,9 @@ func TestKilledCollectionOfClaimsIsFinished(t *testing.T) {
 	t.Parallel()
 	server := pipelinetest.NewServer(t)
 	js := server.Provision(topology(1))
-	claims := pipeline.NewClaims(js)
+	claimStore := claims.NewStore(js)
 	data := func(name string) []byte { return []byte(strings.Repeat(name, 700<<10/len(name))) } // two chunks
-	named, err := claims.Put(t.Context(), data("named"))
+	named, err := claimStore.Put(t.Context(), data("named"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -286,7 +288,7 @@ func TestKilledCollectionOfClaimsIsFinished(t *testing.T) {
 		t.Fatal(err)
 	}
 	collect := func(ctx context.Context, js jetstream.JetStream) error {
-		claims := pipeline.NewClaims(js)
+		claims := claims.NewStore(js)
 		orphans, err := claims.Orphans(ctx, 0)
 		for _, o := range orphans {
 			if err == nil {
@@ -302,7 +304,7 @@ func TestKilledCollectionOfClaimsIsFinished(t *testing.T) {
 		at, more := 1, true
 		for ; more; at++ {
 			for _, name := range []string{"first", "second"} {
-				if _, err := claims.Put(t.Context(), data(name)); err != nil {
+				if _, err := claimStore.Put(t.Context(), data(name)); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -311,14 +313,14 @@ func TestKilledCollectionOfClaimsIsFinished(t *testing.T) {
 					t.Fatalf("killed at request %d, and run again: %v", at, err)
 				}
 			}
-			info, err := js.Stream(t.Context(), "OBJ_"+pipeline.ClaimsBucket)
+			info, err := js.Stream(t.Context(), "OBJ_"+streams.ClaimsBucket)
 			if err != nil {
 				t.Fatal(err)
 			}
 			if n := info.CachedInfo().State.Msgs; n != 3 { // a description and two chunks
 				t.Fatalf("killed at request %d, answered %v, and run again: %d messages are left, want 3", at, answered, n)
 			}
-			if _, err := claims.Get(t.Context(), named); err != nil {
+			if _, err := claimStore.Get(t.Context(), named); err != nil {
 				t.Fatalf("killed at request %d: the object of a record: %v", at, err)
 			}
 		}
@@ -340,9 +342,9 @@ func TestOtherCommandsRefuseWhileAChangeIsOpen(t *testing.T) {
 		_, err := pipeline.PromoteGeneration(ctx, js, "b", true)
 		return err
 	}
-	open := func() pipeline.Cutover {
+	open := func() streams.Cutover {
 		t.Helper()
-		all, err := pipeline.ReadGenerations(t.Context(), js)
+		all, err := streams.ReadGenerations(t.Context(), js)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -355,8 +357,8 @@ func TestOtherCommandsRefuseWhileAChangeIsOpen(t *testing.T) {
 	}
 	refused := func(cure string, err error) {
 		t.Helper()
-		if !errors.Is(err, pipeline.ErrInterrupted) || !strings.Contains(err.Error(), cure) {
-			t.Errorf("error %v, want %v with %q", err, pipeline.ErrInterrupted, cure)
+		if !errors.Is(err, streams.ErrInterrupted) || !strings.Contains(err.Error(), cure) {
+			t.Errorf("error %v, want %v with %q", err, streams.ErrInterrupted, cure)
 		}
 	}
 	cure := "finish it with tributary replay promote b"

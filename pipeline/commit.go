@@ -7,6 +7,9 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"tributary/pipeline/broker"
+	"tributary/pipeline/streams"
 )
 
 // The committer is one goroutine of each cell of a [Stage]. It stores one batch at a time, each with
@@ -84,7 +87,7 @@ func (o *ownership) stopBetween(ctx context.Context) bool {
 	if call == o.skipped {
 		return false
 	}
-	if o.between.acquire(ctx) == nil {
+	if o.between.Acquire(ctx) == nil {
 		return true
 	}
 	o.skipped = call
@@ -100,7 +103,7 @@ func (o *ownership) addTo(ctx context.Context, b *batch) {
 		if !o.stopBetween(ctx) {
 			return
 		}
-		defer o.between.release()
+		defer o.between.Release()
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -143,16 +146,16 @@ func (o *ownership) entry(c *chunk) (entry, error) {
 		e.states = c.states
 		e.checkpoint = o.checkpoint
 		if c.records > 0 { // archives are no progress: the attempts on the next record stay counted
-			e.checkpoint = e.checkpoint.done(c.raw, c.rawTime, c.records)
+			e.checkpoint = e.checkpoint.Done(c.raw, c.rawTime, c.records)
 		}
-		e.checkpoint.Gaps = e.checkpoint.Gaps.with(c.gaps)
-		e.checkpoint.Rewritten = e.checkpoint.Rewritten.with(c.rewritten)
+		e.checkpoint.Gaps = e.checkpoint.Gaps.With(c.gaps)
+		e.checkpoint.Rewritten = e.checkpoint.Rewritten.With(c.rewritten)
 		e.checkpoint.Archived += uint64(c.archived)
 		e.checkpoint.ArchivedTo = max(e.checkpoint.ArchivedTo, c.archivedTo)
 	} else {
 		e.sent = c.head()
 		last := e.sent[len(e.sent)-1]
-		e.checkpoint = o.checkpoint.partly(last.raw, last.part)
+		e.checkpoint = o.checkpoint.Partly(last.raw, last.part)
 	}
 	var err error
 	if e.messages, err = o.encode(e.sent, &e.blocks); err != nil {
@@ -182,10 +185,10 @@ func (o *ownership) encode(list []message, b *blocks) ([]*nats.Msg, error) {
 // was fenced is surely not stored: its entries are sent again without those that are stale.
 func (s *Stage) commit(ctx context.Context, b *batch) {
 	for _, e := range b.entries {
-		defer e.owner.sending.release()
+		defer e.owner.sending.Release()
 	}
 	last, err := s.store(ctx, b)
-	for fenced(err) {
+	for broker.Fenced(err) {
 		rest := s.dropStale(ctx, b, err)
 		if rest.empty() {
 			return
@@ -214,11 +217,11 @@ func (s *Stage) commit(ctx context.Context, b *batch) {
 // the stream knows, and returns a batch of the other entries. It decides nothing: the fence
 // checks each of them again.
 func (s *Stage) dropStale(ctx context.Context, b *batch, cause error) *batch {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	ctx, cancel := context.WithTimeout(ctx, broker.RequestTimeout)
 	defer cancel()
 	rest := &batch{limits: b.limits}
 	for _, e := range b.entries {
-		_, sequence, err := readCheckpoint(ctx, s.js, e.owner.p.cell.name, e.owner.p.number)
+		_, sequence, err := streams.ReadCheckpoint(ctx, s.js, e.owner.p.cell.name, e.owner.p.number)
 		switch {
 		case err == nil && sequence == e.expected:
 			rest.add(e)
@@ -244,7 +247,7 @@ func (s *Stage) report(ctx context.Context, e entry) {
 
 // reportUnconfirmed reports the entry whose outcome was unknown, when the checkpoint that was
 // fenced says that it is stored: this worker wrote it, and no other can have since.
-func (p *partition) reportUnconfirmed(ctx context.Context, last Checkpoint) {
+func (p *partition) reportUnconfirmed(ctx context.Context, last streams.Checkpoint) {
 	e := p.unconfirmed.Swap(nil)
 	if e != nil && last.Owner == p.stage.owner && last.Epoch <= e.checkpoint.Epoch+1 && last.Raw >= e.checkpoint.Raw && last.Archived >= e.checkpoint.Archived {
 		p.stage.report(ctx, *e)
@@ -259,12 +262,12 @@ func (s *Stage) store(ctx context.Context, b *batch) (uint64, error) {
 	}
 	return s.telemetry.commit(ctx, b, messages, func() (uint64, error) { //nolint:contextcheck // the link ends with ctx, too
 		// Bounds the wait: partitions cannot be reacquired until the outcome is known.
-		ctx, cancel := context.WithTimeout(s.linked(), requestTimeout)
+		ctx, cancel := context.WithTimeout(s.linked(), broker.RequestTimeout)
 		defer cancel()
-		if err := s.room.take(ctx, messages); err != nil {
+		if err := s.room.Take(ctx, messages); err != nil {
 			return 0, err
 		}
-		return publishBatch(ctx, s.nc, messages, b.size.bytes)
+		return broker.PublishSized(ctx, s.nc, messages, b.size.bytes)
 	})
 }
 

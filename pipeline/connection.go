@@ -2,17 +2,11 @@ package pipeline
 
 import (
 	"context"
-	"errors"
 
 	"github.com/nats-io/nats.go"
+
+	"tributary/pipeline/broker"
 )
-
-// A link is the time between two losses of the connection, as a context. Every ownership
-// and every commit belongs to the link in which it began, so none waits for an answer that
-// a lost connection will not bring.
-
-// errDisconnected ends everything that began on a connection that was lost.
-var errDisconnected = errors.New("connection lost")
 
 // newLink begins a new link.
 func (s *Stage) newLink(ctx context.Context) {
@@ -39,7 +33,7 @@ func (s *Stage) watchConnection(ctx context.Context, fail context.CancelCauseFun
 			s.endLink(context.Cause(ctx))
 			return
 		case now := <-status:
-			s.endLink(errDisconnected)
+			s.endLink(broker.ErrDisconnected)
 			if now == nats.CLOSED {
 				fail(nats.ErrConnectionClosed)
 				return

@@ -17,6 +17,10 @@ import (
 
 	"tributary/envelopes"
 	"tributary/normalizers"
+	"tributary/pipeline/broker"
+	"tributary/pipeline/claims"
+	"tributary/pipeline/records"
+	"tributary/pipeline/streams"
 )
 
 // maxErrorBytes is the longest error text of a dead letter.
@@ -49,7 +53,7 @@ type letterWriter struct {
 // those that a requeued copy keeps last of all. It always names the record, which the raw
 // stream has whole.
 func deadLetter(by letterWriter, r normalizers.Record, original nats.Header, cause error, maxPayload int64) *nats.Msg {
-	reason, _ := Reason(cause)
+	reason, _ := records.Reason(cause)
 	text := cause.Error()
 	h := nats.Header{
 		envelopes.HeaderReason:     {reason},
@@ -64,11 +68,11 @@ func deadLetter(by letterWriter, r normalizers.Record, original nats.Header, cau
 	if n := r.Origin.Requeued; n != 0 {
 		h[envelopes.HeaderRequeued] = []string{strconv.FormatUint(n, 10)}
 	}
-	setTrace(h, r.Origin.Traceparent, r.Origin.Tracestate)
-	if hashed(r.Session) && len(r.Session) <= maxSessionBytes {
+	broker.SetTrace(h, r.Origin.Traceparent, r.Origin.Tracestate)
+	if records.Hashed(r.Session) && len(r.Session) <= records.MaxSessionBytes {
 		h[envelopes.HeaderSession] = []string{envelopes.EncodeHeaderValue(r.Session)}
 	}
-	size := headerSize(h)
+	size := broker.HeaderSize(h)
 	names := slices.Clone(requeuedHeaders)
 	for name := range original {
 		if !slices.Contains(requeuedHeaders, name) {
@@ -78,13 +82,13 @@ func deadLetter(by letterWriter, r normalizers.Record, original nats.Header, cau
 	slices.Sort(names[len(requeuedHeaders):])
 	for _, name := range names {
 		kept := nats.Header{envelopes.HeaderOriginal + name: original[name]}
-		if n := headerSize(kept); n > 0 && size+n <= maxHeaderBytes {
+		if n := broker.HeaderSize(kept); n > 0 && size+n <= broker.MaxHeaderBytes {
 			size += n
 			h[envelopes.HeaderOriginal+name] = original[name]
 		}
 	}
 	m := &nats.Msg{Subject: envelopes.DeadLetterSubject(by.cell, by.partition, r.Source, r.Session), Header: h}
-	if int64(size+len(r.Data)+batchHeaderBytes) <= maxPayload {
+	if int64(size+len(r.Data)+broker.BatchHeaderBytes) <= maxPayload {
 		m.Data = r.Data
 	}
 	return m
@@ -106,19 +110,19 @@ type DeadLetter struct {
 	Session  string
 	Standing normalizers.Standing // whether a copy of the record has been read since
 
-	Reason   string // see [Reason]
+	Reason   string // see [records.Reason]
 	Error    string // repeats nothing of the record
 	Revision int    // of the normalizers
 
 	Stream    string // the raw stream
 	Sequence  uint64 // of the record in it
 	FirstSeen time.Time
-	Requeued  uint64      // sequence of the record that this one is a copy of; 0 for none
-	Header    nats.Header // of the record
-	Size      int         // bytes of the message of the record
-	Redacted  bool        // the record was redacted; the raw stream has it as it was
-	Claim     Claim       // names the object with the bytes of a large record; zero when they are in the message
-	Whole     bool        // the dead letter has the bytes of the message; else only the raw stream has
+	Requeued  uint64       // sequence of the record that this one is a copy of; 0 for none
+	Header    nats.Header  // of the record
+	Size      int          // bytes of the message of the record
+	Redacted  bool         // the record was redacted; the raw stream has it as it was
+	Claim     claims.Claim // names the object with the bytes of a large record; zero when they are in the message
+	Whole     bool         // the dead letter has the bytes of the message; else only the raw stream has
 
 	subject string
 	token   string // of the session, in subjects
@@ -134,10 +138,10 @@ type DeadLettersQuery struct {
 	Partitions []int
 	Reason     string
 	Standing   normalizers.Standing
-	Since      time.Time // stored at this time or later
-	Until      time.Time // stored before
-	Sequences  []uint64  // of the records, in the raw stream
-	Through    Positions // the last positions in the events streams; nil for all
+	Since      time.Time         // stored at this time or later
+	Until      time.Time         // stored before
+	Sequences  []uint64          // of the records, in the raw stream
+	Through    streams.Positions // the last positions in the events streams; nil for all
 }
 
 // matches reports whether q selects l by the fields that are not in its subject.
@@ -161,11 +165,11 @@ const lettersPage = 100
 // with its Position, and the iteration goes on; any other error ends it.
 func DeadLetters(ctx context.Context, js jetstream.JetStream, generation string, q DeadLettersQuery) iter.Seq2[DeadLetter, error] {
 	return func(yield func(DeadLetter, error) bool) {
-		err := eachCellPage(ctx, js, generation, &q, func(cell int, page []rawMessage) (bool, error) {
+		err := eachCellPage(ctx, js, generation, &q, func(cell int, page []broker.Message) (bool, error) {
 			letters := make([]DeadLetter, len(page))
 			errs := make([]error, len(page))
 			for i, m := range page {
-				letters[i], errs[i] = readDeadLetter(EventsStream(envelopes.CellName(generation, cell)), m)
+				letters[i], errs[i] = readDeadLetter(streams.EventsStream(envelopes.CellName(generation, cell)), m)
 				letters[i].Cell = cell
 			}
 			if err := setStandings(ctx, js, letters); err != nil {
@@ -185,8 +189,8 @@ func DeadLetters(ctx context.Context, js jetstream.JetStream, generation string,
 }
 
 // eachCellPage is [eachPage] for each cell.
-func eachCellPage(ctx context.Context, js jetstream.JetStream, generation string, q *DeadLettersQuery, page func(int, []rawMessage) (bool, error)) error {
-	streams, err := eventsStreams(ctx, js, generation)
+func eachCellPage(ctx context.Context, js jetstream.JetStream, generation string, q *DeadLettersQuery, page func(int, []broker.Message) (bool, error)) error {
+	streams, err := streams.EventsStreams(ctx, js, generation)
 	if err != nil {
 		return err
 	}
@@ -199,7 +203,7 @@ func eachCellPage(ctx context.Context, js jetstream.JetStream, generation string
 			return err
 		}
 		more := true
-		err := pages.each(ctx, stream, func(messages []rawMessage) (_ bool, err error) {
+		err := pages.each(ctx, stream, func(messages []broker.Message) (_ bool, err error) {
 			more, err = page(c, messages)
 			return more, err
 		})
@@ -211,7 +215,7 @@ func eachCellPage(ctx context.Context, js jetstream.JetStream, generation string
 }
 
 // each reads the headers of the dead letters, page by page, until page returns false.
-func (p *letterPages) each(ctx context.Context, stream jetstream.Stream, page func([]rawMessage) (bool, error)) error {
+func (p *letterPages) each(ctx context.Context, stream jetstream.Stream, page func([]broker.Message) (bool, error)) error {
 	defer func() {
 		// When this fails, the server drops the consumer by itself a minute later.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
@@ -261,26 +265,26 @@ type letterPages struct {
 }
 
 // next reads the next page.
-func (p *letterPages) next(ctx context.Context) ([]rawMessage, error) {
-	batch, err := p.consumer.Fetch(int(min(lettersPage, p.pending)), jetstream.FetchMaxWait(requestTimeout))
+func (p *letterPages) next(ctx context.Context) ([]broker.Message, error) {
+	batch, err := p.consumer.Fetch(int(min(lettersPage, p.pending)), jetstream.FetchMaxWait(broker.RequestTimeout))
 	if err != nil {
 		return nil, err
 	}
-	var messages []rawMessage
+	var messages []broker.Message
 	for m := range batch.Messages() {
 		meta, err := m.Metadata()
 		if err != nil {
 			return nil, err
 		}
 		if p.read++; meta.Sequence.Consumer != p.read {
-			return nil, errGap
+			return nil, broker.ErrGap
 		}
 		if p.pending = meta.NumPending; meta.Sequence.Stream >= p.end {
 			p.pending = 0
 		}
 		if meta.Sequence.Stream <= p.end {
 			sent := &nats.Msg{Subject: m.Subject(), Header: m.Headers(), Data: m.Data()}
-			messages = append(messages, rawMessage{sent, meta.Sequence.Stream, meta.Timestamp, meta.NumPending})
+			messages = append(messages, broker.Message{Msg: sent, Sequence: meta.Sequence.Stream, Stored: meta.Timestamp, Pending: meta.NumPending})
 		}
 	}
 	if err := batch.Error(); err != nil {
@@ -297,7 +301,7 @@ func (p *letterPages) next(ctx context.Context) ([]rawMessage, error) {
 func (p *letterPages) checkGone(ctx context.Context) error {
 	info, err := p.consumer.Info(ctx)
 	if err == nil && info.NumPending > 0 {
-		err = errSilent
+		err = broker.ErrSilent
 	}
 	return err
 }
@@ -308,8 +312,8 @@ var ErrDeadLetter = errors.New("not a dead letter")
 
 // readDeadLetter reads the headers of a dead letter, which comes with its data or without. The
 // result has its Position even when they cannot be read.
-func readDeadLetter(stream string, m rawMessage) (DeadLetter, error) {
-	l := DeadLetter{Position: m.sequence, Stored: m.stored.UTC()}
+func readDeadLetter(stream string, m broker.Message) (DeadLetter, error) {
+	l := DeadLetter{Position: m.Sequence, Stored: m.Stored.UTC()}
 	bad := func(what string, err error) (DeadLetter, error) {
 		return l, fmt.Errorf("message %d of stream %s: %w: %s: %w", l.Position, stream, ErrDeadLetter, what, err)
 	}
@@ -357,7 +361,7 @@ func readDeadLetter(stream string, m rawMessage) (DeadLetter, error) {
 		}
 	}
 	if l.Size == 0 {
-		l.Claim, _ = parseClaim(l.Header.Get(envelopes.HeaderClaim)) // zero when it is none, or a bad one
+		l.Claim, _ = claims.Parse(l.Header.Get(envelopes.HeaderClaim)) // zero when it is none, or a bad one
 	}
 	return l, nil
 }
@@ -368,7 +372,7 @@ var errNoNumber = errors.New("no number")
 func (l *DeadLetter) cellName() string { return envelopes.CellName(l.Generation, l.Cell) }
 
 // EventsStream returns the name of the stream that has it.
-func (l *DeadLetter) EventsStream() string { return EventsStream(l.cellName()) }
+func (l *DeadLetter) EventsStream() string { return streams.EventsStream(l.cellName()) }
 
 // addressed reports whether the session of the record is known.
 func (l *DeadLetter) addressed() bool {
@@ -397,8 +401,8 @@ func setStandings(ctx context.Context, js jetstream.JetStream, letters []DeadLet
 	}
 	slices.Sort(subjects)
 	subjects = slices.Compact(subjects)
-	read := readStates(func(subjects []string) (map[string]storedMessage, error) {
-		return lastMessages(ctx, js, stream, subjects)
+	read := readStates(func(subjects []string) (map[string]broker.Stored, error) {
+		return broker.MessagesOf(ctx, js, stream, subjects)
 	})
 	stored, err := read.states(subjects, math.MaxUint64)
 	if err != nil {
@@ -440,12 +444,12 @@ var ErrRecordGone = errors.New("record is gone from the raw stream")
 
 // LoadRecord is [DeadLetter.Load] for whoever wants the bytes of the record itself: those of a
 // large one come from its object. The error is [ErrRecordGone] when that is gone, too, and
-// [errRedacted] when only the record as it was before redaction exists.
+// [records.ErrRedacted] when only the record as it was before redaction exists.
 func (l *DeadLetter) LoadRecord(ctx context.Context, js jetstream.JetStream) ([]byte, error) {
-	if l.Redacted && (!l.Whole || l.Claim != (Claim{})) {
-		return nil, fmt.Errorf("load dead letter %d: %w, and its dead letter does not have it", l.Sequence, errRedacted)
+	if l.Redacted && (!l.Whole || l.Claim != (claims.Claim{})) {
+		return nil, fmt.Errorf("load dead letter %d: %w, and its dead letter does not have it", l.Sequence, records.ErrRedacted)
 	}
-	if l.Claim == (Claim{}) {
+	if l.Claim == (claims.Claim{}) {
 		return l.Load(ctx, js)
 	}
 	return loadClaimed(ctx, js, l.Claim)
@@ -456,7 +460,7 @@ func (l *DeadLetter) LoadRecord(ctx context.Context, js jetstream.JetStream) ([]
 // error is [ErrRecordGone] when no stream has them.
 func (l *DeadLetter) Load(ctx context.Context, js jetstream.JetStream) ([]byte, error) {
 	if l.Whole {
-		m, err := leaderGet(ctx, js, l.EventsStream(), getRequest{Sequence: l.Position})
+		m, err := broker.LeaderGet(ctx, js, l.EventsStream(), broker.GetRequest{Sequence: l.Position})
 		if err == nil && m.Subject == l.subject {
 			return m.Data, nil
 		}
@@ -464,7 +468,7 @@ func (l *DeadLetter) Load(ctx context.Context, js jetstream.JetStream) ([]byte, 
 			return nil, fmt.Errorf("load dead letter %d: %w", l.Sequence, err)
 		}
 	}
-	m, err := leaderGet(ctx, js, RawStreamOf(l.Cell), getRequest{Sequence: l.Sequence})
+	m, err := broker.LeaderGet(ctx, js, streams.RawStreamOf(l.Cell), broker.GetRequest{Sequence: l.Sequence})
 	if errors.Is(err, jetstream.ErrMsgNotFound) || errors.Is(err, jetstream.ErrStreamNotFound) ||
 		err == nil && !m.Time.Equal(l.FirstSeen) { // the raw stream was created anew
 		err = ErrRecordGone
@@ -497,7 +501,7 @@ func PurgeDeadLetters(ctx context.Context, js jetstream.JetStream, letters iter.
 			streams[l.EventsStream()] = stream
 		}
 		if err := stream.DeleteMsg(ctx, l.Position); err != nil {
-			_, there := leaderGet(ctx, js, l.EventsStream(), getRequest{Sequence: l.Position})
+			_, there := broker.LeaderGet(ctx, js, l.EventsStream(), broker.GetRequest{Sequence: l.Position})
 			if errors.Is(there, jetstream.ErrMsgNotFound) {
 				continue // another process has purged it
 			}

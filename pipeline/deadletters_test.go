@@ -18,6 +18,8 @@ import (
 	"tributary/pipeline"
 	"tributary/pipeline/embedded"
 	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/records"
+	"tributary/pipeline/streams"
 )
 
 // letters are the dead letters of the first generation that q selects.
@@ -46,21 +48,21 @@ func TestDeadLettersAreListedByEveryFilter(t *testing.T) {
 		t.Errorf("dead letters of an empty stream: %v", got)
 	}
 	const many = 1200
-	records := make([]normalizers.Record, many)
-	for i := range records {
-		records[i] = normalizers.Record{
+	sent := make([]normalizers.Record, many)
+	for i := range sent {
+		sent[i] = normalizers.Record{
 			Source: envelopes.Sources[i%3], Session: fmt.Sprintf("session %d.", i%40), Data: fmt.Appendf(nil, "{%d", i),
 			Origin: normalizers.Origin{File: "f", Position: int64(i), Previous: -1, Time: time.Unix(1, 0)},
 		}
 	}
-	pipelinetest.Publish(t, js, records...)
+	pipelinetest.Publish(t, js, sent...)
 	long := strings.Repeat("long", 60)
 	pipelinetest.PublishMessages(t.Context(), t, js,
 		rawMessage("raw.mystery.s1", "mystery"),
 		rawMessage("raw.claude_code.*", "wild"),
-		pipeline.RawMessage(normalizers.Record{Source: envelopes.Codex, Session: long, Data: []byte(strings.Repeat("[", 200) + strings.Repeat("]", 200))}),
-		pipeline.RawMessage(normalizers.Record{Source: envelopes.Codex, Session: "big", Data: bytes.Repeat([]byte("x"), embedded.MaxPayload-300)}),
-		pipeline.RawMessage(normalizers.Record{Source: envelopes.Codex, Session: "empty"}),
+		records.Message(normalizers.Record{Source: envelopes.Codex, Session: long, Data: []byte(strings.Repeat("[", 200) + strings.Repeat("]", 200))}),
+		records.Message(normalizers.Record{Source: envelopes.Codex, Session: "big", Data: bytes.Repeat([]byte("x"), embedded.MaxPayload-300)}),
+		records.Message(normalizers.Record{Source: envelopes.Codex, Session: "empty"}),
 	)
 	s := start(t, js, pipeline.Config{Topology: top})
 	x := pipelinetest.Expectation{Topology: top}
@@ -79,11 +81,11 @@ func TestDeadLettersAreListedByEveryFilter(t *testing.T) {
 		}
 		last = l.Position
 		bySequence[l.Sequence] = l
-		if l.Stored.IsZero() || l.FirstSeen.IsZero() || l.Revision != normalizers.Revision || l.Generation != "v1" || l.Stream != pipeline.RawStream || l.Requeued != 0 {
+		if l.Stored.IsZero() || l.FirstSeen.IsZero() || l.Revision != normalizers.Revision || l.Generation != "v1" || l.Stream != streams.RawStream || l.Requeued != 0 {
 			t.Fatalf("dead letter %+v", l)
 		}
 	}
-	for i, r := range records {
+	for i, r := range sent {
 		l := bySequence[uint64(i)+1]
 		data, err := l.Load(t.Context(), js)
 		if l.Source != r.Source || l.Session != r.Session || l.Reason != "malformed" || !l.Whole || l.Size != len(r.Data) || string(data) != string(r.Data) || err != nil {
@@ -128,7 +130,7 @@ func TestDeadLettersAreListedByEveryFilter(t *testing.T) {
 		"since":     {pipeline.DeadLettersQuery{Since: middle}, func(l pipeline.DeadLetter) bool { return !l.Stored.Before(middle) }},
 		"until":     {pipeline.DeadLettersQuery{Until: middle}, func(l pipeline.DeadLetter) bool { return l.Stored.Before(middle) }},
 		"sequences": {pipeline.DeadLettersQuery{Sequences: []uint64{3, 900, 5}}, func(l pipeline.DeadLetter) bool { return l.Sequence == 3 || l.Sequence == 5 || l.Sequence == 900 }},
-		"through":   {pipeline.DeadLettersQuery{Through: pipeline.Positions{all[99].Position}}, func(l pipeline.DeadLetter) bool { return l.Position <= all[99].Position }},
+		"through":   {pipeline.DeadLettersQuery{Through: streams.Positions{all[99].Position}}, func(l pipeline.DeadLetter) bool { return l.Position <= all[99].Position }},
 		"open":      {pipeline.DeadLettersQuery{Standing: normalizers.StandingOpen}, func(pipeline.DeadLetter) bool { return true }},
 		"settled":   {pipeline.DeadLettersQuery{Standing: normalizers.StandingSettled}, func(pipeline.DeadLetter) bool { return false }},
 	} {
@@ -164,7 +166,7 @@ func TestDeadLettersAreListedByEveryFilter(t *testing.T) {
 	}
 
 	// Bytes that only the raw stream has are gone with it.
-	raw, err := js.Stream(t.Context(), pipeline.RawStream)
+	raw, err := js.Stream(t.Context(), streams.RawStream)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -217,7 +219,7 @@ func TestListingSurvivesAPurge(t *testing.T) {
 				t.Errorf("the first is %d", l.Sequence)
 			}
 			if listed++; listed == 1 {
-				stream, err := js.Stream(t.Context(), pipeline.EventsStream("v1"))
+				stream, err := js.Stream(t.Context(), streams.EventsStream("v1"))
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -20,6 +20,7 @@ import (
 
 	"tributary/envelopes"
 	"tributary/pipeline/spill"
+	"tributary/pipeline/streams"
 )
 
 // DiffQuery selects what [CompareGenerations] compares. The zero value of a field selects all.
@@ -81,7 +82,7 @@ type DiffExample struct {
 	EventType envelopes.EventType `json:"event_type"`
 	Fields    []DiffField         `json:"fields,omitempty"` // of a changed event
 
-	positions [2]uint64 // in A and B, see [PlaceOf]; 0 for none
+	positions [2]uint64 // in A and B, see [streams.PlaceOf]; 0 for none
 }
 
 // DiffField is a field that differs, with its values in JSON; empty where it is absent.
@@ -169,7 +170,7 @@ type comparison struct {
 // diffItem is an event of one side.
 type diffItem struct {
 	Side     int    `json:"s"`
-	Position uint64 `json:"p"` // see [PlaceOf]
+	Position uint64 `json:"p"` // see [streams.PlaceOf]
 	Fields   []byte `json:"f"` // number of the name and digest of the value, for each field
 }
 
@@ -216,7 +217,7 @@ func (c *comparison) names() [2]string { return [2]string{c.diff.A.Generation, c
 
 // selectRecords decides which records both generations have.
 func (c *comparison) selectRecords(ctx context.Context) error {
-	all, err := ReadGenerations(ctx, c.js)
+	all, err := streams.ReadGenerations(ctx, c.js)
 	if err != nil {
 		return err
 	}
@@ -225,7 +226,7 @@ func (c *comparison) selectRecords(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		t, err := storedTopology(ctx, c.js, name)
+		t, err := streams.StoredTopology(ctx, c.js, name)
 		if err != nil {
 			return err
 		}
@@ -246,9 +247,9 @@ func (c *comparison) selectRecords(ctx context.Context) error {
 }
 
 // narrow leaves out the records that a generation does not have.
-func (c *comparison) narrow(ctx context.Context, g Generation) error {
+func (c *comparison) narrow(ctx context.Context, g streams.Generation) error {
 	if c.from == nil {
-		c.from = make([]uint64, max(g.layout.Cells, 1))
+		c.from = make([]uint64, max(g.Layout.Cells, 1))
 	}
 	for cell := range c.from {
 		c.from[cell] = max(c.from[cell], g.From.In(cell), g.Part.Sequence)
@@ -261,12 +262,12 @@ func (c *comparison) narrow(ctx context.Context, g Generation) error {
 		}
 		*f.have = cmp.Or(*f.have, *f.want)
 	}
-	checkpoints, err := readCheckpoints(ctx, c.js, g.Name, g.layout)
+	checkpoints, err := streams.ReadCheckpoints(ctx, c.js, g.Name, g.Layout)
 	if err != nil {
 		return err
 	}
 	if c.limits == nil {
-		c.limits = slices.Repeat([]uint64{1<<64 - 1}, g.layout.Partitions)
+		c.limits = slices.Repeat([]uint64{1<<64 - 1}, g.Layout.Partitions)
 	}
 	for p, checkpoint := range checkpoints {
 		c.limits[p] = min(c.limits[p], checkpoint.Raw)
@@ -339,7 +340,7 @@ func (c *comparison) encode(side int, e *Event, data []byte) (diffItem, error) {
 		b = append(b, c.fieldNumber(name))
 		b = binary.BigEndian.AppendUint64(b, maphash.Bytes(c.seeds[0], value))
 	})
-	return diffItem{side, PlaceOf(e.Cell, e.Position), b}, err
+	return diffItem{side, streams.PlaceOf(e.Cell, e.Position), b}, err
 }
 
 // eachField calls field with each field of a JSON object. The value is valid during the call.
@@ -507,11 +508,11 @@ func (c *comparison) loadExamples(ctx context.Context) error {
 
 // readStoredEvent reads the event at a place.
 func readStoredEvent(ctx context.Context, js jetstream.JetStream, generation string, at uint64) (envelopes.AgentEventV1, error) {
-	stream, err := js.Stream(ctx, EventsStream(envelopes.CellName(generation, CellOf(at))))
+	stream, err := js.Stream(ctx, streams.EventsStream(envelopes.CellName(generation, streams.CellOf(at))))
 	if err != nil {
 		return envelopes.AgentEventV1{}, err
 	}
-	m, err := stream.GetMsg(ctx, at-PlaceOf(CellOf(at), 0))
+	m, err := stream.GetMsg(ctx, at-streams.PlaceOf(streams.CellOf(at), 0))
 	if err != nil {
 		return envelopes.AgentEventV1{}, err
 	}

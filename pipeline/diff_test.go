@@ -14,6 +14,7 @@ import (
 	"tributary/normalizers"
 	"tributary/pipeline"
 	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/streams"
 )
 
 // compare compares two generations.
@@ -27,14 +28,14 @@ func compare(tb testing.TB, js jetstream.JetStream, a, b string, q pipeline.Diff
 }
 
 // build makes a generation with a rule of its own, and waits until it is there.
-func build(tb testing.TB, js jetstream.JetStream, top pipeline.Topology, r pipeline.Replay, rule func(*normalizers.Session, normalizers.Record) (normalizers.Result, error)) {
+func build(tb testing.TB, js jetstream.JetStream, top streams.Topology, r pipeline.Replay, rule func(*normalizers.Session, normalizers.Record) (normalizers.Result, error)) {
 	tb.Helper()
 	if rule != nil {
 		r.Revision = normalizers.Revision + 1
 	}
 	startReplay(tb, js, r)
 	cfg := pipeline.Config{Topology: of(top, r.Name), Normalize: rule, Revision: r.Revision}
-	cfg.Topology.Settings = pipeline.Settings{}
+	cfg.Topology.Settings = streams.Settings{}
 	s := start(tb, js, cfg)
 	caughtUp(tb, js, of(top, r.Name))
 	s.stop(tb)
@@ -57,7 +58,7 @@ func TestDiffShowsWhatTheSettingsChange(t *testing.T) {
 	s.stop(t)
 
 	build(t, js, top, pipeline.Replay{Name: "same"}, nil)
-	build(t, js, top, pipeline.Replay{Name: "structured", Settings: pipeline.Settings{CloudEvents: envelopes.Structured}}, nil)
+	build(t, js, top, pipeline.Replay{Name: "structured", Settings: streams.Settings{CloudEvents: envelopes.Structured}}, nil)
 	for _, name := range []string{"same", "structured", "v1"} {
 		d := compare(t, js, "v1", name, pipeline.DiffQuery{Limit: 5})
 		if n := uint64(x.Events); !d.Equal() || d.Same != n || d.Events != n || d.A.Events != n || d.B.Events != n || d.Sessions != 21 || len(d.Fields)+len(d.Examples) > 0 {
@@ -68,7 +69,7 @@ func TestDiffShowsWhatTheSettingsChange(t *testing.T) {
 		}
 	}
 
-	build(t, js, top, pipeline.Replay{Name: "shapes", Settings: pipeline.Settings{ToolMetadata: normalizers.ProfileCurrent}}, nil)
+	build(t, js, top, pipeline.Replay{Name: "shapes", Settings: streams.Settings{ToolMetadata: normalizers.ProfileCurrent}}, nil)
 	d := compare(t, js, "v1", "shapes", pipeline.DiffQuery{Limit: 5})
 	if d.Changed != 1 || d.Same != uint64(x.Events)-1 || !maps.Equal(d.Fields, map[string]uint64{"tool_metadata": 1}) {
 		t.Errorf("diff to shapes: %+v", d)
@@ -90,7 +91,7 @@ func TestDiffShowsWhatTheSettingsChange(t *testing.T) {
 	if d := compare(t, js, "v1", "shapes", pipeline.DiffQuery{Session: "s"}); d.Changed != 1 || d.Sessions != 1 || len(d.Examples) != 0 {
 		t.Errorf("the session alone: %+v", d)
 	}
-	if _, err := pipeline.CompareGenerations(t.Context(), js, "v1", "nosuch", pipeline.DiffQuery{}); !errors.Is(err, pipeline.ErrNoGeneration) {
+	if _, err := pipeline.CompareGenerations(t.Context(), js, "v1", "nosuch", pipeline.DiffQuery{}); !errors.Is(err, streams.ErrNoGeneration) {
 		t.Errorf("a generation that is not there: %v", err)
 	}
 }

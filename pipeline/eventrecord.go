@@ -10,6 +10,10 @@ import (
 
 	"tributary/normalizers/core"
 	"tributary/normalizers/lenient"
+	"tributary/pipeline/broker"
+	"tributary/pipeline/claims"
+	"tributary/pipeline/records"
+	"tributary/pipeline/streams"
 )
 
 // LoadRecord returns the bytes of the raw record that e is made of, as its agent wrote them;
@@ -24,7 +28,7 @@ func (e *Event) LoadRecord(ctx context.Context, js jetstream.JetStream) ([]byte,
 }
 
 func (e *Event) loadRecord(ctx context.Context, js jetstream.JetStream) ([]byte, error) {
-	m, err := readStored(ctx, js, RawStreamOf(e.Cell), getRequest{Sequence: e.Provenance.RawSequence})
+	m, err := broker.ReadStored(ctx, js, streams.RawStreamOf(e.Cell), broker.GetRequest{Sequence: e.Provenance.RawSequence})
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
 		return nil, ErrRecordGone
 	}
@@ -32,20 +36,20 @@ func (e *Event) loadRecord(ctx context.Context, js jetstream.JetStream) ([]byte,
 		return nil, err
 	}
 	// An error of a record that has events cannot be: such a record is another one.
-	r, claim, err := ReadRecord(&nats.Msg{Subject: m.Subject, Header: m.Header, Data: m.Data}, m.Sequence, m.Time)
+	r, claim, err := records.Read(&nats.Msg{Subject: m.Subject, Header: m.Header, Data: m.Data}, m.Sequence, m.Time)
 	if err != nil || r.Source != e.Source || r.Session != e.SessionID || m.Time.After(e.Stored) {
 		return nil, fmt.Errorf("%w, which was created anew", ErrRecordGone)
 	}
-	if claim == (Claim{}) {
+	if claim == (claims.Claim{}) {
 		return r.Data, nil
 	}
 	return loadClaimed(ctx, js, claim)
 }
 
 // loadClaimed returns the bytes of a record that travels by claim check.
-func loadClaimed(ctx context.Context, js jetstream.JetStream, claim Claim) ([]byte, error) {
-	data, err := NewClaims(js).Get(ctx, claim)
-	if _, permanent := Reason(err); permanent {
+func loadClaimed(ctx context.Context, js jetstream.JetStream, claim claims.Claim) ([]byte, error) {
+	data, err := claims.NewStore(js).Get(ctx, claim)
+	if _, permanent := records.Reason(err); permanent {
 		err = fmt.Errorf("%w: %w", ErrRecordGone, err)
 	}
 	return data, err

@@ -11,7 +11,10 @@ import (
 
 	"tributary/envelopes"
 	"tributary/pipeline"
+	"tributary/pipeline/claims"
 	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/records"
+	"tributary/pipeline/streams"
 )
 
 // everyEvent reads the events of a generation.
@@ -36,19 +39,19 @@ func TestReferencedRawIsFoundInTheRawStream(t *testing.T) {
 	}
 	top := topology(1)
 	js := pipelinetest.NewServer(t).Provision(top)
-	records := pipelinetest.Workload(90, 10, 300)
-	pipelinetest.Publish(t, js, records...)
+	sent := pipelinetest.Workload(90, 10, 300)
+	pipelinetest.Publish(t, js, sent...)
 	large := sized(1, 1, 20_000)[0]
-	if _, err := pipeline.NewClaims(js).Put(t.Context(), large.Data); err != nil {
+	if _, err := claims.NewStore(js).Put(t.Context(), large.Data); err != nil {
 		t.Fatal(err)
 	}
-	pipelinetest.PublishMessages(t.Context(), t, js, pipeline.ClaimMessage(large))
+	pipelinetest.PublishMessages(t.Context(), t, js, records.ClaimMessage(large))
 	s := start(t, js, pipeline.Config{Topology: top})
 	x := pipelinetest.Expectation{Topology: top}.RequireExact(t, js)
 	s.stop(t)
 	for _, mode := range []envelopes.Mode{envelopes.Binary, envelopes.Structured} {
 		name := string(mode)
-		settings := pipeline.Settings{Raw: pipeline.RawReferenced, CloudEvents: mode}
+		settings := streams.Settings{Raw: streams.RawReferenced, CloudEvents: mode}
 		build(t, js, top, pipeline.Replay{Name: name, Settings: settings}, nil)
 		replayed := of(top, name)
 		replayed.Settings = settings
@@ -72,7 +75,7 @@ func TestReferencedRawIsFoundInTheRawStream(t *testing.T) {
 		t.Errorf("the record of a claim check: %d bytes, %v", len(data), err)
 	}
 
-	raw, err := js.Stream(t.Context(), pipeline.RawStream)
+	raw, err := js.Stream(t.Context(), streams.RawStream)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,7 +16,11 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"tributary/envelopes"
+	"tributary/pipeline/broker"
+	"tributary/pipeline/claims"
+	"tributary/pipeline/records"
 	"tributary/pipeline/sessions"
+	"tributary/pipeline/streams"
 )
 
 // Event is an event of a generation, as the events stream holds it. An event that is a dead
@@ -50,7 +54,7 @@ type EventsQuery struct {
 	Type          envelopes.EventType
 	Cells         []int             // events of these cells alone; nil for all
 	Since         time.Time         // stored at this time or later
-	After         Positions         // only later ones
+	After         streams.Positions // only later ones
 	Match         func(*Event) bool // nil for all
 	Last          int               // only that many of the selected events that are there, and all that follow
 	DeadLetters   bool              // dead letters, too
@@ -103,7 +107,7 @@ func Outlines(ctx context.Context, js jetstream.JetStream, generation string, q 
 }
 
 // readFunc reads an event. The result has its Position even when it cannot be read.
-type readFunc func(stream string, m rawMessage) (Event, error)
+type readFunc func(stream string, m broker.Message) (Event, error)
 
 // eachEvent yields the events, until yield returns false.
 func eachEvent(ctx context.Context, js jetstream.JetStream, generation string, q EventsQuery, read readFunc, yield func(Event, error) bool) error {
@@ -139,7 +143,7 @@ type eventsReader struct {
 
 // openEvents returns a reader like the template for each cell of a generation.
 func openEvents(ctx context.Context, js jetstream.JetStream, generation string, template eventsReader) ([]*eventsReader, error) {
-	streams, err := eventsStreams(ctx, js, generation)
+	streams, err := streams.EventsStreams(ctx, js, generation)
 	if err != nil {
 		return nil, err
 	}
@@ -186,7 +190,7 @@ func resolve(ctx context.Context, readers []*eventsReader) error {
 		default:
 			selected = nil
 			for s := range found {
-				selected = append(selected, SessionID{s.source, s.id})
+				selected = append(selected, SessionID{s.Source, s.ID})
 			}
 		}
 	}
@@ -203,9 +207,9 @@ func resolve(ctx context.Context, readers []*eventsReader) error {
 }
 
 // findPrefix returns the session whose id is the prefix of the query, else those whose ids begin so.
-func findPrefix(ctx context.Context, readers []*eventsReader) (map[sessionKey]struct{}, error) {
+func findPrefix(ctx context.Context, readers []*eventsReader) (map[records.SessionKey]struct{}, error) {
 	for _, session := range []string{readers[0].SessionPrefix, ""} {
-		all := make(map[sessionKey]struct{})
+		all := make(map[records.SessionKey]struct{})
 		for _, r := range readers {
 			found, err := r.sessions(ctx, envelopes.EventFilter(r.name, r.Source, session, r.Type))
 			if err != nil {
@@ -221,12 +225,12 @@ func findPrefix(ctx context.Context, readers []*eventsReader) (map[sessionKey]st
 }
 
 // sessions returns the sessions of a subject filter whose ids have the prefix.
-func (r *eventsReader) sessions(ctx context.Context, filter string) (map[sessionKey]struct{}, error) {
+func (r *eventsReader) sessions(ctx context.Context, filter string) (map[records.SessionKey]struct{}, error) {
 	info, err := r.stream.Info(ctx, jetstream.WithSubjectFilter(filter))
 	if err != nil {
 		return nil, err
 	}
-	found := make(map[sessionKey]struct{})
+	found := make(map[records.SessionKey]struct{})
 	for subject := range info.State.Subjects {
 		a, err := envelopes.ParseEventSubject(subject)
 		if err != nil {
@@ -237,7 +241,7 @@ func (r *eventsReader) sessions(ctx context.Context, filter string) (map[session
 			id = r.SessionPrefix
 		}
 		if err == nil && id != "" && strings.HasPrefix(id, r.SessionPrefix) {
-			found[sessionKey{a.Source, id}] = struct{}{}
+			found[records.SessionKey{Source: a.Source, ID: id}] = struct{}{}
 		}
 	}
 	return found, nil
@@ -337,7 +341,7 @@ func (r *eventsReader) eachStored(ctx context.Context, from uint64, follow bool,
 		if r.Interrupted != nil {
 			r.Interrupted(err)
 		}
-		if pause(ctx, min(time.Duration(failures)*retryReplica, maxReadPause)) != nil {
+		if broker.Pause(ctx, min(time.Duration(failures)*claims.RetryReplica, maxReadPause)) != nil {
 			return nil //nolint:nilerr // ctx ends the iteration
 		}
 	}
@@ -345,18 +349,18 @@ func (r *eventsReader) eachStored(ctx context.Context, from uint64, follow bool,
 
 // readOnce is one attempt of eachStored. It ends with the connection, because a server that restarts has lost the consumer.
 func (r *eventsReader) readOnce(ctx context.Context, from *uint64, follow bool, yield func(Event, error) bool) (opened bool, err error) {
-	ctx, cancel := UntilDisconnected(ctx, r.js.Conn())
+	ctx, cancel := broker.UntilDisconnected(ctx, r.js.Conn())
 	defer cancel()
-	c, err := openStream(ctx, r.js, EventsStream(r.name), r.consumer(*from))
+	c, err := broker.OpenReader(ctx, r.js, streams.EventsStream(r.name), r.consumer(*from))
 	if err != nil {
-		return false, causeOf(ctx, err)
+		return false, broker.CauseOf(ctx, err)
 	}
-	defer c.close()
-	c.ahead = eventsAhead
+	defer c.Close()
+	c.Ahead = eventsAhead
 	if err = r.compare(ctx); err == nil {
 		err = r.readOn(ctx, c, from, follow, yield)
 	}
-	return true, causeOf(ctx, err)
+	return true, broker.CauseOf(ctx, err)
 }
 
 // compare returns [ErrWentBack] when the stream has another event in place of the last one that was read. It is
@@ -367,7 +371,7 @@ func (r *eventsReader) compare(ctx context.Context) error {
 	}
 	is, err := compareMark(ctx, r.js, r.name, r.mark)
 	if err == nil && is == markParted {
-		err = fmt.Errorf("%w: stream %s no longer has event %d", ErrWentBack, EventsStream(r.name), r.mark.Position)
+		err = fmt.Errorf("%w: stream %s no longer has event %d", ErrWentBack, streams.EventsStream(r.name), r.mark.Position)
 	}
 	return err
 }
@@ -380,31 +384,31 @@ const maxReadPause = 5 * time.Second
 
 // readOn yields the selected events of a consumer. It returns nil at the end, or when yield
 // returns false. It keeps from behind the last message.
-func (r *eventsReader) readOn(ctx context.Context, c *reader, from *uint64, follow bool, yield func(Event, error) bool) error {
-	switch pending := c.pending; {
+func (r *eventsReader) readOn(ctx context.Context, c *broker.Reader, from *uint64, follow bool, yield func(Event, error) bool) error {
+	switch pending := c.Pending; {
 	case pending != 0:
 	case follow:
 		r.noteCaughtUp()
 	default:
-		return c.exhausted(ctx, r.end)
+		return c.Exhausted(ctx, r.end)
 	}
 	if !follow {
-		c.end = r.end
+		c.End = r.end
 	}
 	for {
-		messages, err := c.next(ctx, nil)
-		if errors.Is(err, errEnd) {
+		messages, err := c.Next(ctx, nil)
+		if errors.Is(err, broker.ErrEnd) {
 			return nil
 		}
 		if err != nil {
 			return err
 		}
 		for _, m := range messages {
-			if !follow && m.sequence > r.end {
+			if !follow && m.Sequence > r.end {
 				return nil
 			}
-			*from = m.sequence + 1
-			e, err := r.read(EventsStream(r.name), m)
+			*from = m.Sequence + 1
+			e, err := r.read(streams.EventsStream(r.name), m)
 			e.Cell = r.cell
 			if e.DeadLetter == nil { // which may be removed
 				r.mark = MarkOf(&e)
@@ -413,11 +417,11 @@ func (r *eventsReader) readOn(ctx context.Context, c *reader, from *uint64, foll
 				return nil
 			}
 			switch {
-			case m.pending != 0 && m.sequence < r.end:
+			case m.Pending != 0 && m.Sequence < r.end:
 			case follow:
 				r.noteCaughtUp()
-			case m.pending == 0:
-				return c.exhausted(ctx, r.end)
+			case m.Pending == 0:
+				return c.Exhausted(ctx, r.end)
 			}
 		}
 	}
@@ -452,9 +456,9 @@ func (r *eventsReader) consumer(from uint64) jetstream.ConsumerConfig {
 }
 
 // newEvent returns an event of a message without its content.
-func newEvent(m rawMessage) Event {
+func newEvent(m broker.Message) Event {
 	return Event{
-		Position: m.sequence, Stored: m.stored.UTC(), Kept: ttlOf(m.Header),
+		Position: m.Sequence, Stored: m.Stored.UTC(), Kept: ttlOf(m.Header),
 		Traceparent: m.Header.Get(envelopes.HeaderTraceparent), Tracestate: m.Header.Get(envelopes.HeaderTracestate),
 	}
 }
@@ -473,7 +477,7 @@ func ttlOf(h nats.Header) time.Duration {
 }
 
 // readEvent reads a whole event, or a dead letter.
-func readEvent(stream string, m rawMessage) (Event, error) {
+func readEvent(stream string, m broker.Message) (Event, error) {
 	e := newEvent(m)
 	var err error
 	if strings.HasPrefix(m.Subject, "deadletters.") {
@@ -489,7 +493,7 @@ func readEvent(stream string, m rawMessage) (Event, error) {
 
 // readOutline reads an event without its native JSON. In binary mode the payload is the event; an event in
 // structured mode, and a dead letter, is read as a whole.
-func readOutline(stream string, m rawMessage) (Event, error) {
+func readOutline(stream string, m broker.Message) (Event, error) {
 	if m.Header.Get("ce-specversion") == "" {
 		return readEvent(stream, m)
 	}
@@ -502,14 +506,14 @@ func readOutline(stream string, m rawMessage) (Event, error) {
 }
 
 // CountEvents returns how many events of a generation the streams have behind positions.
-func CountEvents(ctx context.Context, js jetstream.JetStream, generation string, after Positions) (n uint64, err error) {
-	streams, err := eventsStreams(ctx, js, generation)
+func CountEvents(ctx context.Context, js jetstream.JetStream, generation string, after streams.Positions) (n uint64, err error) {
+	list, err := streams.EventsStreams(ctx, js, generation)
 	if err != nil {
-		return 0, fmt.Errorf("stream %s: %w", EventsStream(generation), err)
+		return 0, fmt.Errorf("stream %s: %w", streams.EventsStream(generation), err)
 	}
-	for c := range streams {
+	for c := range list {
 		name := envelopes.CellName(generation, c)
-		more, err := countFrom(ctx, js, EventsStream(name), after.In(c)+1, eventsOf(name))
+		more, err := broker.CountFrom(ctx, js, streams.EventsStream(name), after.In(c)+1, streams.EventsOf(name))
 		if err != nil {
 			return 0, err
 		}
@@ -520,20 +524,20 @@ func CountEvents(ctx context.Context, js jetstream.JetStream, generation string,
 
 // HasEvents reports whether any generation on the server has an event of a session.
 func HasEvents(ctx context.Context, js jetstream.JetStream, source envelopes.Source, session string) (bool, error) {
-	const keys = "$KV." + controlBucket + "." + generationPrefix
-	stored, err := lastMessages(ctx, js, "KV_"+controlBucket, []string{keys + "*"})
+	const keys = "$KV." + streams.ControlBucket + "." + streams.GenerationPrefix
+	stored, err := broker.MessagesOf(ctx, js, "KV_"+streams.ControlBucket, []string{keys + "*"})
 	if err != nil {
 		return false, fmt.Errorf("read generations: %w", err)
 	}
-	l, err := readLayout(ctx, js)
+	l, err := streams.ReadLayout(ctx, js)
 	if err != nil {
 		return false, err
 	}
-	cell := l.cell(envelopes.Partition(source, session, l.Partitions))
+	cell := l.Cell(envelopes.Partition(source, session, l.Partitions))
 	for subject := range stored {
 		generation := strings.TrimPrefix(subject, keys)
 		name := envelopes.CellName(generation, cell)
-		_, err := LastStored(ctx, js, EventsStream(name), envelopes.EventFilter(name, source, session, ""))
+		_, err := broker.LastStored(ctx, js, streams.EventsStream(name), envelopes.EventFilter(name, source, session, ""))
 		var api *jetstream.APIError
 		switch {
 		case err == nil:

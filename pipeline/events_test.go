@@ -14,6 +14,7 @@ import (
 	"tributary/normalizers"
 	"tributary/pipeline"
 	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/streams"
 )
 
 // TestEventsAreSelected reads a stream of three sessions, of which two have ids with the same
@@ -85,7 +86,7 @@ func TestEventsAreSelected(t *testing.T) {
 		"the last of a session":           {pipeline.EventsQuery{Last: 2, Session: "other"}, []string{"2802", "2902"}},
 		"the last of those that match":    {pipeline.EventsQuery{Last: 20, Match: tens}, of(0)[10:]},
 		"the last of none":                {pipeline.EventsQuery{Last: 20, Session: "none"}, nil},
-		"the last after a position":       {pipeline.EventsQuery{Last: 5000, After: pipeline.Positions{positions[2998]}}, all[2999:]},
+		"the last after a position":       {pipeline.EventsQuery{Last: 5000, After: streams.Positions{positions[2998]}}, all[2999:]},
 		"dead letters in their place":     {pipeline.EventsQuery{Last: 3, DeadLetters: true}, []string{"2999", "abc-1 malformed", "long"}},
 		"a session's dead letters":        {pipeline.EventsQuery{Last: 1, DeadLetters: true, SessionPrefix: "abc-1"}, []string{"abc-1 malformed"}},
 	} {
@@ -144,7 +145,7 @@ func TestEventsGoOnAfterAnInterruption(t *testing.T) {
 		}
 		switch read = append(read, *e.Text); *e.Text {
 		case "one":
-			stream, err := js.Stream(t.Context(), pipeline.EventsStream("v1"))
+			stream, err := js.Stream(t.Context(), streams.EventsStream("v1"))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -182,7 +183,7 @@ func TestReadingEndsWhereEventsWereRemovedMeanwhile(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.stop(t)
-	stream, err := js.Stream(t.Context(), pipeline.EventsStream("v1"))
+	stream, err := js.Stream(t.Context(), streams.EventsStream("v1"))
 	if err != nil {
 		t.Fatal(err)
 	}

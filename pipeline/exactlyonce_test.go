@@ -22,7 +22,10 @@ import (
 	"tributary/envelopes"
 	"tributary/normalizers"
 	"tributary/pipeline"
+	"tributary/pipeline/claims"
 	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/records"
+	"tributary/pipeline/streams"
 )
 
 func TestCleanRunIsExact(t *testing.T) {
@@ -42,7 +45,7 @@ func TestCleanRunIsExact(t *testing.T) {
 			r := pipelinetest.Expectation{Topology: top}.RequireExact(t, js)
 			s.stop(t)
 			for p := range top.Partitions {
-				if c, _, err := pipeline.ReadCheckpoint(t.Context(), js, top.Generation, p); err != nil || c.Epoch != 1 {
+				if c, _, err := streams.ReadCheckpoint(t.Context(), js, top.Generation, p); err != nil || c.Epoch != 1 {
 					t.Errorf("partition %d was acquired %d times, %v", p, c.Epoch, err)
 				}
 			}
@@ -116,7 +119,7 @@ func TestConsumerThatSendsNothingIsReplaced(t *testing.T) {
 	s := start(t, js, pipeline.Config{Topology: top})
 	x := pipelinetest.Expectation{Topology: top}
 	x.RequireExact(t, js)
-	raw, err := js.Stream(t.Context(), pipeline.RawStream)
+	raw, err := js.Stream(t.Context(), streams.RawStream)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -261,7 +264,7 @@ func TestRecordLargerThanABatchIsExact(t *testing.T) {
 
 // storeOneBatch has a worker store one batch, which is cut off before the acknowledgement of that
 // one and before every further commit, and kills it.
-func storeOneBatch(t *testing.T, proxy *pipelinetest.Proxy, top pipeline.Topology) {
+func storeOneBatch(t *testing.T, proxy *pipelinetest.Proxy, top streams.Topology) {
 	t.Helper()
 	proxy.Arm(pipelinetest.BeforeAck)
 	proxy.Arm(slices.Repeat([]pipelinetest.Cut{pipelinetest.BeforeCommit}, 1000)...)
@@ -286,7 +289,7 @@ func TestRecordLargerThanABatchIsFinishedByAnotherWorker(t *testing.T) {
 		proxy := pipelinetest.NewProxy(t, server)
 		storeOneBatch(t, proxy, top)
 	}
-	c, _, err := pipeline.ReadCheckpoint(t.Context(), js, top.Generation, 0)
+	c, _, err := streams.ReadCheckpoint(t.Context(), js, top.Generation, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -305,11 +308,11 @@ func TestRecordThatIsGoneInTheMiddleIsADeadLetter(t *testing.T) {
 	server := pipelinetest.NewServer(t)
 	js := server.Provision(top)
 	record := manyBlocks("many", 2500)
-	claim, err := pipeline.NewClaims(js).Put(t.Context(), record.Data)
+	claim, err := claims.NewStore(js).Put(t.Context(), record.Data)
 	if err != nil {
 		t.Fatal(err)
 	}
-	pipelinetest.PublishMessages(t.Context(), t, js, pipeline.ClaimMessage(record))
+	pipelinetest.PublishMessages(t.Context(), t, js, records.ClaimMessage(record))
 	proxy := pipelinetest.NewProxy(t, server)
 	storeOneBatch(t, proxy, top)
 	inStore(t, js, func(store jetstream.ObjectStore) error { return store.Delete(t.Context(), claim.Digest) })
@@ -353,7 +356,7 @@ func TestPoisonRecordIsGivenUp(t *testing.T) {
 }
 
 // survived reports whether a stage does all records without meeting a deadly one.
-func survived(t *testing.T, js jetstream.JetStream, top pipeline.Topology, deadly func(normalizers.Record) bool) bool {
+func survived(t *testing.T, js jetstream.JetStream, top streams.Topology, deadly func(normalizers.Record) bool) bool {
 	t.Helper()
 	ctx, cancel := context.WithCancel(deadline(t))
 	defer cancel()
@@ -399,7 +402,7 @@ func TestRestartsOfIdleWorkersGiveNoRecordUp(t *testing.T) {
 	pipelinetest.Expectation{Topology: top}.RequireExact(t, js)
 	s.kill()
 	for p := range top.Partitions {
-		c, _, err := pipeline.ReadCheckpoint(t.Context(), js, top.Generation, p)
+		c, _, err := streams.ReadCheckpoint(t.Context(), js, top.Generation, p)
 		if err != nil || c.Raw == 0 || c.Tries != 0 {
 			t.Errorf("after progress the checkpoint of partition %d is %+v, %v", p, c, err)
 		}
@@ -518,13 +521,13 @@ func TestPanicsMakeRoomForLargeRecords(t *testing.T) {
 	t.Parallel()
 	top := topology(1)
 	js := pipelinetest.NewServer(t, smallMessages).Provision(top)
-	claims := pipeline.NewClaims(js)
+	claims := claims.NewStore(js)
 	for i := range 4 {
 		r := prompt("s1", i+1, 1200<<10)
 		if _, err := claims.Put(t.Context(), r.Data); err != nil {
 			t.Fatal(err)
 		}
-		pipelinetest.PublishMessages(t.Context(), t, js, pipeline.ClaimMessage(r))
+		pipelinetest.PublishMessages(t.Context(), t, js, records.ClaimMessage(r))
 	}
 	normalize := func(s *normalizers.Session, r normalizers.Record) (normalizers.Result, error) {
 		if r.Sequence < 3 {
@@ -629,7 +632,7 @@ func TestDrainStoresWhatIsNormalized(t *testing.T) {
 	}
 	done := uint64(0)
 	for p := range top.Partitions {
-		c, _, err := pipeline.ReadCheckpoint(t.Context(), js, top.Generation, p)
+		c, _, err := streams.ReadCheckpoint(t.Context(), js, top.Generation, p)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -7,13 +7,13 @@ import (
 
 	"tributary/envelopes"
 	"tributary/normalizers"
-	"tributary/pipeline"
+	"tributary/pipeline/records"
 )
 
 // The message that a producer publishes for a record. The message id lets the broker drop a
 // copy that is published within two minutes.
 func ExampleRawMessage() {
-	m := pipeline.RawMessage(normalizers.Record{
+	m := records.Message(normalizers.Record{
 		Source: envelopes.ClaudeCode, Session: "s1", Data: []byte(`{"type":"user"}`),
 		Origin: normalizers.Origin{File: "s1.jsonl", Position: 0, Previous: -1},
 	})
@@ -28,9 +28,9 @@ func ExampleRawMessage() {
 }
 
 // The message of a record that is too large for one: it names the bytes, which
-// [pipeline.Claims.Put] has stored before.
+// [claims.Store.Put] has stored before.
 func ExampleClaimMessage() {
-	m := pipeline.ClaimMessage(normalizers.Record{Source: envelopes.ClaudeCode, Session: "s1", Data: []byte("a large record")})
+	m := records.ClaimMessage(normalizers.Record{Source: envelopes.ClaudeCode, Session: "s1", Data: []byte("a large record")})
 	fmt.Println(m.Header.Get(envelopes.HeaderClaim), len(m.Data))
 	// Output:
 	// CLAIMS/322bc3400e55095880ee6d49fe3ab34820be9928f2eb3b84d873ac5a5c29b625;14 0

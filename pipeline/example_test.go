@@ -12,6 +12,8 @@ import (
 	"tributary/normalizers"
 	"tributary/pipeline"
 	"tributary/pipeline/embedded"
+	"tributary/pipeline/records"
+	"tributary/pipeline/streams"
 )
 
 // A server, a stage and a consumer of events in one process.
@@ -46,8 +48,8 @@ func example(ctx context.Context) error {
 		return err
 	}
 
-	topology := pipeline.DefaultTopology()
-	if err := pipeline.Provision(ctx, js, topology); err != nil {
+	topology := streams.DefaultTopology()
+	if err := streams.Provision(ctx, js, topology); err != nil {
 		return err
 	}
 	stage, err := pipeline.New(js, pipeline.Config{Topology: topology})
@@ -61,7 +63,7 @@ func example(ctx context.Context) error {
 		`{"type":"user","uuid":"u1","timestamp":"2026-03-01T09:00:00Z","message":{"role":"user","content":"why is the sky blue?"}}`,
 		`{"type":"assistant","uuid":"u2","timestamp":"2026-03-01T09:00:02Z","message":{"id":"m1","role":"assistant","content":[{"type":"text","text":"because of Rayleigh scattering"}]}}`,
 	} {
-		m := pipeline.RawMessage(normalizers.Record{Source: envelopes.ClaudeCode, Session: "s1", Data: []byte(line)})
+		m := records.Message(normalizers.Record{Source: envelopes.ClaudeCode, Session: "s1", Data: []byte(line)})
 		if _, err := js.PublishMsg(ctx, m); err != nil {
 			return err
 		}

@@ -9,6 +9,9 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 	"golang.org/x/sync/errgroup"
+
+	"tributary/pipeline/broker"
+	"tributary/pipeline/streams"
 )
 
 // Records that left a raw stream before a generation had read them are counted, not watched: each
@@ -37,7 +40,7 @@ func (e Expired) Open() uint64 { return e.Records - min(e.Acknowledged, e.Record
 // they were read. It changes nothing. Generations of the records of one source or session are not counted.
 func ReadExpired(ctx context.Context, js jetstream.JetStream) ([]Expired, error) {
 	var list []Expired
-	err := eachExpired(ctx, js, func(g *Generation, r expiredRecord) error {
+	err := eachExpired(ctx, js, func(g *streams.Generation, r expiredRecord) error {
 		next, err := r.next(ctx, js, g)
 		list = append(list, next.list(g)...)
 		return err
@@ -47,12 +50,12 @@ func ReadExpired(ctx context.Context, js jetstream.JetStream) ([]Expired, error)
 
 // AcknowledgeExpired acknowledges everything that [ReadExpired] counts, and returns what was not acknowledged before.
 func AcknowledgeExpired(ctx context.Context, js jetstream.JetStream) ([]Expired, error) {
-	kv, err := js.KeyValue(ctx, controlBucket)
+	kv, err := js.KeyValue(ctx, streams.ControlBucket)
 	if err != nil {
-		return nil, fmt.Errorf("bucket %s: %w", controlBucket, err)
+		return nil, fmt.Errorf("bucket %s: %w", streams.ControlBucket, err)
 	}
 	var open []Expired
-	err = eachExpired(ctx, js, func(g *Generation, r expiredRecord) error {
+	err = eachExpired(ctx, js, func(g *streams.Generation, r expiredRecord) error {
 		next, err := r.next(ctx, js, g)
 		if err != nil {
 			return err
@@ -73,14 +76,14 @@ func AcknowledgeExpired(ctx context.Context, js jetstream.JetStream) ([]Expired,
 }
 
 // eachExpired passes the generations whose expired records are counted, with what is remembered of each.
-func eachExpired(ctx context.Context, js jetstream.JetStream, do func(*Generation, expiredRecord) error) error {
-	all, err := ReadGenerations(ctx, js)
+func eachExpired(ctx context.Context, js jetstream.JetStream, do func(*streams.Generation, expiredRecord) error) error {
+	all, err := streams.ReadGenerations(ctx, js)
 	if err != nil {
 		return err
 	}
 	for i := range all.List {
 		g := &all.List[i]
-		if g.State != StateLive && !g.replay || !g.countsExpired() {
+		if g.State != streams.StateLive && !g.Replay || !g.CountsExpired() {
 			continue
 		}
 		r, err := readExpiredRecord(ctx, js, g)
@@ -94,22 +97,19 @@ func eachExpired(ctx context.Context, js jetstream.JetStream, do func(*Generatio
 	return nil
 }
 
-// countsExpired reports whether every record of the raw stream, from a sequence on, is one of the generation.
-func (g *Generation) countsExpired() bool { return g.Part.Source == "" && g.Part.Session == "" }
-
 // audit is what the checkpoints and the raw stream of a cell say together.
 type audit struct {
-	raw     streamInfo // asked for before the checkpoints
-	end     uint64     // the last sequence of the raw stream, asked for behind them
-	low     uint64     // every partition has done what is there up to this sequence
-	lowTime time.Time  // when the broker stored the first record behind low, or else the last one
-	done    uint64     // records that the checkpoints count, without those that are known to be behind low
-	all     uint64     // records that the checkpoints count
-	counted uint64     // sum of [Checkpoint.Counted]
-	origin  uint64     // a record that was done and is not counted has this sequence at most
-	ahead   bool       // done has records behind low
-	last    uint64     // the last record that a partition has done
-	since   time.Time  // what expired unread was stored later than this
+	raw     broker.StreamInfo // asked for before the checkpoints
+	end     uint64            // the last sequence of the raw stream, asked for behind them
+	low     uint64            // every partition has done what is there up to this sequence
+	lowTime time.Time         // when the broker stored the first record behind low, or else the last one
+	done    uint64            // records that the checkpoints count, without those that are known to be behind low
+	all     uint64            // records that the checkpoints count
+	counted uint64            // sum of [streams.Checkpoint.Counted]
+	origin  uint64            // a record that was done and is not counted has this sequence at most
+	ahead   bool              // done has records behind low
+	last    uint64            // the last record that a partition has done
+	since   time.Time         // what expired unread was stored later than this
 }
 
 // lost returns how many sequences up to low are of records that were not done, when so many are not counted at all.
@@ -129,11 +129,11 @@ func (a *audit) to() time.Time {
 }
 
 // auditCell audits a cell of a generation whose raw stream has this state.
-func auditCell(ctx context.Context, js jetstream.JetStream, g *Generation, cell int, raw streamInfo) (*audit, error) {
-	partitions, last := g.layout.partitionsOf(cell), raw.State.LastSeq
+func auditCell(ctx context.Context, js jetstream.JetStream, g *streams.Generation, cell int, raw broker.StreamInfo) (*audit, error) {
+	partitions, last := g.Layout.PartitionsOf(cell), raw.State.LastSeq
 	list := make([]partitionAudit, len(partitions))
 	reads, each := errgroup.WithContext(ctx)
-	reads.SetLimit(maxAcquiring)
+	reads.SetLimit(streams.MaxAcquiring)
 	for i, p := range partitions {
 		reads.Go(func() (err error) {
 			list[i], err = auditPartition(each, js, g, p, last)
@@ -166,26 +166,26 @@ func auditCell(ctx context.Context, js jetstream.JetStream, g *Generation, cell 
 	}
 	a.since = since(list, raw)
 	var err error
-	a.end, err = lastSequence(ctx, js, RawStreamOf(cell))
+	a.end, err = broker.LastSequence(ctx, js, streams.RawStreamOf(cell))
 	return a, err
 }
 
 // partitionAudit is the part of an audit that one partition has.
 type partitionAudit struct {
-	checkpoint Checkpoint
+	checkpoint streams.Checkpoint
 	upTo       uint64    // everything of the partition up to this sequence is done or gone
 	next       time.Time // when the broker stored the record behind upTo, or one before; zero when there is none
 }
 
 // auditPartition finds out up to which sequence, which is not behind last, a partition has done all that is there.
-func auditPartition(ctx context.Context, js jetstream.JetStream, g *Generation, partition int, last uint64) (partitionAudit, error) {
-	c, _, err := readCheckpoint(ctx, js, g.cellName(partition), partition)
+func auditPartition(ctx context.Context, js jetstream.JetStream, g *streams.Generation, partition int, last uint64) (partitionAudit, error) {
+	c, _, err := streams.ReadCheckpoint(ctx, js, g.CellName(partition), partition)
 	if err != nil {
 		return partitionAudit{}, err
 	}
-	a := partitionAudit{checkpoint: c.counted(), upTo: last}
-	for _, filter := range g.Part.filters(partition) {
-		next, err := leaderGet(ctx, js, g.layout.rawStream(partition), getRequest{Sequence: max(c.Raw+1, g.Part.Sequence), NextBySubject: filter})
+	a := partitionAudit{checkpoint: c.WithCounted(), upTo: last}
+	for _, filter := range g.Part.Filters(partition) {
+		next, err := broker.LeaderGet(ctx, js, g.Layout.RawStream(partition), broker.GetRequest{Sequence: max(c.Raw+1, g.Part.Sequence), NextBySubject: filter})
 		switch {
 		case err == nil && next.Sequence <= a.upTo:
 			a.upTo, a.next = next.Sequence-1, next.Time
@@ -193,7 +193,7 @@ func auditPartition(ctx context.Context, js jetstream.JetStream, g *Generation, 
 			return partitionAudit{}, err
 		}
 	}
-	now, _, err := readCheckpoint(ctx, js, g.cellName(partition), partition)
+	now, _, err := streams.ReadCheckpoint(ctx, js, g.CellName(partition), partition)
 	if now.Raw != c.Raw { // what is gone may have been done in between
 		a.upTo, a.next = min(c.Raw, last), c.RawTime
 	}
@@ -202,8 +202,8 @@ func auditPartition(ctx context.Context, js jetstream.JetStream, g *Generation, 
 
 // recordsUpTo returns how many records of a partition that is behind a sequence were done up to there: those that its
 // checkpoint counts, without those that are still there behind the sequence, unless some of these wait.
-func recordsUpTo(ctx context.Context, js jetstream.JetStream, g *Generation, partition int, c Checkpoint, sequence uint64) (uint64, error) {
-	there, err := countFrom(ctx, js, g.layout.rawStream(partition), max(sequence, c.Counted)+1, g.Part.filters(partition)...)
+func recordsUpTo(ctx context.Context, js jetstream.JetStream, g *streams.Generation, partition int, c streams.Checkpoint, sequence uint64) (uint64, error) {
+	there, err := broker.CountFrom(ctx, js, g.Layout.RawStream(partition), max(sequence, c.Counted)+1, g.Part.Filters(partition)...)
 	if err != nil {
 		return 0, err
 	}
@@ -216,7 +216,7 @@ func recordsUpTo(ctx context.Context, js jetstream.JetStream, g *Generation, par
 
 // since returns when the broker stored the earliest of the last records that the partitions have done which may have
 // lost some; where one of these has done none, when the raw stream was created.
-func since(list []partitionAudit, raw streamInfo) time.Time {
+func since(list []partitionAudit, raw broker.StreamInfo) time.Time {
 	earliest := raw.State.LastTime
 	for _, p := range list {
 		if c := p.checkpoint; (c.Raw+1 < raw.State.FirstSeq || raw.State.Deleted > 0) && c.RawTime.Before(earliest) {

@@ -15,6 +15,7 @@ import (
 	"tributary/normalizers"
 	"tributary/pipeline"
 	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/streams"
 )
 
 const expiredLine = "records left the raw stream before they were read"
@@ -23,14 +24,14 @@ const expiredLine = "records left the raw stream before they were read"
 type retention struct {
 	*testing.T
 	js     jetstream.JetStream
-	top    pipeline.Topology
+	top    streams.Topology
 	server *pipelinetest.Server
 	sent   int    // records
 	done   int64  // records that workers have counted as done
 	log    logged // of all workers
 }
 
-func newRetention(t *testing.T, top pipeline.Topology) *retention {
+func newRetention(t *testing.T, top streams.Topology) *retention {
 	t.Helper()
 	server := pipelinetest.NewServer(t)
 	return &retention{T: t, js: server.Provision(top), top: top, server: server}
@@ -76,7 +77,7 @@ func (r *retention) stop(w *retained) {
 // remove removes the records before a sequence from the raw stream of a cell, as their age does.
 func (r *retention) remove(cell int, first uint64) {
 	r.Helper()
-	s, err := r.js.Stream(r.Context(), pipeline.RawStreamOf(cell))
+	s, err := r.js.Stream(r.Context(), streams.RawStreamOf(cell))
 	if err != nil {
 		r.Fatal(err)
 	}
@@ -226,7 +227,7 @@ func TestExpiredRecordsAreCountedWhileCheckpointsAreStoredAgain(t *testing.T) {
 				return
 			default:
 			}
-			c, sequence, err := pipeline.ReadCheckpoint(context.Background(), js, "v1", 0)
+			c, sequence, err := streams.ReadCheckpoint(context.Background(), js, "v1", 0)
 			if err == nil {
 				_, err = c.Store(context.Background(), js, "v1", 0, sequence)
 			}
@@ -315,7 +316,7 @@ func TestRecordsThatExpireBeforeAWorkerThatIsBehindAreCounted(t *testing.T) {
 func TestRecordsThatAreDoneMayLeave(t *testing.T) {
 	t.Parallel()
 	r := newRetention(t, topology(3))
-	raw, err := r.js.Stream(t.Context(), pipeline.RawStream)
+	raw, err := r.js.Stream(t.Context(), streams.RawStream)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -357,7 +358,7 @@ func TestStoreOfAnOlderVersionIsCounted(t *testing.T) {
 	r := newRetention(t, topology(4))
 	older := func() { // forgets the counts
 		for p := range r.top.Partitions {
-			c, sequence, err := pipeline.ReadCheckpoint(t.Context(), r.js, "v1", p)
+			c, sequence, err := streams.ReadCheckpoint(t.Context(), r.js, "v1", p)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -437,7 +438,7 @@ func TestLimitsThatDiscardUnreadRecordsAreNoticed(t *testing.T) {
 			r.publish(51, 100)
 			r.stop(r.start(pipeline.Config{}))
 			r.publish(52, 400)
-			raw, err := r.js.Stream(t.Context(), pipeline.RawStream)
+			raw, err := r.js.Stream(t.Context(), streams.RawStream)
 			if err != nil {
 				t.Fatal(err)
 			}

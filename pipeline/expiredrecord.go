@@ -9,9 +9,12 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"tributary/pipeline/broker"
+	"tributary/pipeline/streams"
 )
 
-// expiredPrefix is the beginning of the keys of [controlBucket] that remember which records of a generation expired unread.
+// expiredPrefix is the beginning of the keys of [streams.ControlBucket] that remember which records of a generation expired unread.
 const expiredPrefix = "expired."
 
 // expiredRecord is the value of such a key.
@@ -35,7 +38,7 @@ type expiredCell struct {
 	From         time.Time `json:"from,omitzero"`
 	To           time.Time `json:"to,omitzero"`
 
-	// Counted is the sum of [Checkpoint.Counted], above 0 once a worker of a version without it has run.
+	// Counted is the sum of [streams.Checkpoint.Counted], above 0 once a worker of a version without it has run.
 	// While it stays the same, Uncounted is the most sequences that can be of records that no checkpoint
 	// counts and that had not expired since it changed, when Records was Before.
 	Counted   uint64 `json:"counted,omitzero"`
@@ -44,14 +47,14 @@ type expiredCell struct {
 }
 
 // readExpiredRecord reads what is remembered of a generation.
-func readExpiredRecord(ctx context.Context, js jetstream.JetStream, g *Generation) (expiredRecord, error) {
-	r := expiredRecord{Started: g.Started, Cells: make([]expiredCell, max(g.layout.Cells, 1))}
-	m, err := leaderGet(ctx, js, "KV_"+controlBucket, getRequest{LastBySubject: controlSubject(expiredPrefix + g.Name)})
+func readExpiredRecord(ctx context.Context, js jetstream.JetStream, g *streams.Generation) (expiredRecord, error) {
+	r := expiredRecord{Started: g.Started, Cells: make([]expiredCell, max(g.Layout.Cells, 1))}
+	m, err := broker.LeaderGet(ctx, js, "KV_"+streams.ControlBucket, broker.GetRequest{LastBySubject: streams.ControlSubject(expiredPrefix + g.Name)})
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
 		return r, nil
 	}
 	if err != nil {
-		return r, fmt.Errorf("read %s%s of bucket %s: %w", expiredPrefix, g.Name, controlBucket, err)
+		return r, fmt.Errorf("read %s%s of bucket %s: %w", expiredPrefix, g.Name, streams.ControlBucket, err)
 	}
 	r.sequence = m.Sequence
 	if len(m.Data) == 0 {
@@ -59,7 +62,7 @@ func readExpiredRecord(ctx context.Context, js jetstream.JetStream, g *Generatio
 	}
 	var have expiredRecord
 	if err := json.Unmarshal(m.Data, &have); err != nil {
-		return r, fmt.Errorf("%w: %s%s of bucket %s: remove it with nats kv del", errState, expiredPrefix, g.Name, controlBucket)
+		return r, fmt.Errorf("%w: %s%s of bucket %s: remove it with nats kv del", streams.ErrState, expiredPrefix, g.Name, streams.ControlBucket)
 	}
 	if have.Started.Equal(g.Started) && len(have.Cells) == len(r.Cells) {
 		r.Cells = have.Cells
@@ -67,28 +70,28 @@ func readExpiredRecord(ctx context.Context, js jetstream.JetStream, g *Generatio
 	return r, nil
 }
 
-// store writes the key, unless another process has changed it since it was read: the error is errChanged then.
-func (r expiredRecord) store(ctx context.Context, kv jetstream.KeyValue, g *Generation) error {
+// store writes the key, unless another process has changed it since it was read: the error is ErrChanged then.
+func (r expiredRecord) store(ctx context.Context, kv jetstream.KeyValue, g *streams.Generation) error {
 	key := expiredPrefix + g.Name
 	value, err := json.Marshal(r)
 	if err != nil {
 		return fmt.Errorf("encode %s: %w", key, err)
 	}
-	if _, err := kv.Update(ctx, key, value, r.sequence); fenced(err) {
-		return errChanged
+	if _, err := kv.Update(ctx, key, value, r.sequence); broker.Fenced(err) {
+		return streams.ErrChanged
 	} else if err != nil {
-		return fmt.Errorf("write %s of bucket %s: %w", key, controlBucket, err)
+		return fmt.Errorf("write %s of bucket %s: %w", key, streams.ControlBucket, err)
 	}
 	return nil
 }
 
 // next returns what is to be remembered now. A cell from whose raw stream nothing was or will be removed, or with a
 // partition that has lost its checkpoint, stays as it is.
-func (r expiredRecord) next(ctx context.Context, js jetstream.JetStream, g *Generation) (expiredRecord, error) {
+func (r expiredRecord) next(ctx context.Context, js jetstream.JetStream, g *streams.Generation) (expiredRecord, error) {
 	r.Cells = slices.Clone(r.Cells)
 	for c := range r.Cells {
-		stream := RawStreamOf(c)
-		raw, err := leaderInfo(ctx, js, stream)
+		stream := streams.RawStreamOf(c)
+		raw, err := broker.LeaderInfo(ctx, js, stream)
 		if err != nil {
 			return r, fmt.Errorf("stream %s: %w", stream, err)
 		}
@@ -99,7 +102,7 @@ func (r expiredRecord) next(ctx context.Context, js jetstream.JetStream, g *Gene
 		switch {
 		case err == nil:
 			r.Cells[c] = r.Cells[c].after(a)
-		case !errors.Is(err, errNoCheckpoint) && !errors.Is(err, errState):
+		case !errors.Is(err, streams.ErrNoCheckpoint) && !errors.Is(err, streams.ErrState):
 			return r, err
 		}
 	}
@@ -148,10 +151,10 @@ func (r expiredRecord) acknowledged() expiredRecord {
 }
 
 // list returns the cells that have lost records.
-func (r expiredRecord) list(g *Generation) (list []Expired) {
+func (r expiredRecord) list(g *streams.Generation) (list []Expired) {
 	for i, c := range r.Cells {
 		if c.Records > 0 {
-			list = append(list, Expired{g.Name, RawStreamOf(i), c.Records, c.Acknowledged, c.Least, c.From, c.To})
+			list = append(list, Expired{g.Name, streams.RawStreamOf(i), c.Records, c.Acknowledged, c.Least, c.From, c.To})
 		}
 	}
 	return list

@@ -6,25 +6,14 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"tributary/pipeline/broker"
+	"tributary/pipeline/streams"
 )
 
 // What the tests, which are a package of their own, need from inside.
 var (
-	LastMessagesPaged = lastMessagesPaged
-	ReadCheckpoint    = readCheckpoint
-	MessageOf         = Checkpoint.message
-	Assignment        = assignment
-	ParseClaim        = parseClaim
-	ObjectDigest      = objectDigest
-
-	ErrTopology     = errTopology
-	ErrNoCheckpoint = errNoCheckpoint
-	ErrRevision     = errRevision
-	ErrRawLost      = errRawLost
-	ErrRetired      = errRetired
-	ErrState        = errState
-	ErrTimeout      = errTimeout
-	ErrClaim        = errClaim
+	MessageOf = streams.Checkpoint.Message
 )
 
 // IdleRecords is how many records of a partition a live session may be without one of its own.
@@ -32,11 +21,11 @@ const IdleRecords = idleRecords
 
 // RemoveMessages sends what an owner sends after a move: to remove messages, by their sequences, and those before them.
 func RemoveMessages(ctx context.Context, js jetstream.JetStream, stream string, messages []*jetstream.RawStreamMsg) error {
-	var at []messageAt
+	var at []broker.Place
 	for _, m := range messages {
-		at = append(at, messageAt{m.Subject, m.Sequence})
+		at = append(at, broker.Place{Subject: m.Subject, Sequence: m.Sequence})
 	}
-	return removeMessages(ctx, js, stream, at)
+	return broker.RemoveMessages(ctx, js, stream, at)
 }
 
 // Archiving changes of a configuration how often an owner looks at the oldest state, how old a state
@@ -56,12 +45,8 @@ func NewTestHandover(quiet time.Duration, most int) *Handover {
 
 // Limits and names that tests check against.
 const (
-	MaxTogether   = maxTogether
-	MaxTimeouts   = maxTimeouts
-	MaxAlone      = maxAlone
-	BatchBytes    = batchBytes
-	WorkersBucket = workersBucket
-	ControlBucket = controlBucket
+	MaxTimeouts = maxTimeouts
+	MaxAlone    = maxAlone
 )
 
 // Feed is a [feed] with limits of a test.
@@ -69,7 +54,7 @@ type Feed struct{ *feed }
 
 // NewFeed returns a feed that is full with a few messages, and impatient.
 func NewFeed(js jetstream.JetStream, partitions, messages int, slack uint64, patience time.Duration) Feed {
-	return Feed{newFeed(js, RawStream, partitions, feedLimits{messages: messages, bytes: 1 << 20, slack: slack, settle: time.Millisecond, patience: patience})}
+	return Feed{newFeed(js, streams.RawStream, partitions, feedLimits{messages: messages, bytes: 1 << 20, slack: slack, settle: time.Millisecond, patience: patience})}
 }
 
 // Run is [feed.run] on one link.
@@ -98,7 +83,7 @@ func (s Subscription) Read(ctx context.Context, stop <-chan struct{}) ([]uint64,
 	messages, err := s.read(ctx, stop, nil)
 	sequences := make([]uint64, len(messages))
 	for i, m := range messages {
-		sequences[i] = m.sequence
+		sequences[i] = m.Sequence
 	}
 	return sequences, err
 }
@@ -127,7 +112,7 @@ func TracesOff(traceparent string) {
 type Members []*membership
 
 // Join returns workers of a topology.
-func Join(ctx context.Context, js jetstream.JetStream, t Topology, workers int) (Members, error) {
+func Join(ctx context.Context, js jetstream.JetStream, t streams.Topology, workers int) (Members, error) {
 	var all Members
 	for n := range workers {
 		name := fmt.Sprintf("w%d", n)

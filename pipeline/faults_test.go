@@ -23,6 +23,7 @@ import (
 
 	"tributary/pipeline"
 	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/streams"
 )
 
 var (
@@ -209,7 +210,7 @@ type faultRun struct {
 	plan     faultPlan
 	random   *rand.Rand
 	tally    *tally
-	top      pipeline.Topology
+	top      streams.Topology
 	cluster  *pipelinetest.Cluster
 	js       jetstream.JetStream
 	proxy    *pipelinetest.Proxy
@@ -242,7 +243,7 @@ func startFaultRun(t *testing.T, plan faultPlan, tally *tally) *faultRun {
 	r := &faultRun{
 		t: t, plan: plan, tally: tally,
 		random:  rand.New(rand.NewPCG(plan.seed, 1)),
-		top:     pipeline.Topology{Generation: "v1", Partitions: partitionCount, Cells: plan.cells, Replicas: plan.nodes},
+		top:     streams.Topology{Generation: "v1", Partitions: partitionCount, Cells: plan.cells, Replicas: plan.nodes},
 		cluster: pipelinetest.StartCluster(t, plan.nodes, store),
 	}
 	r.js = r.cluster.Provision(r.top)

@@ -12,6 +12,9 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"tributary/pipeline/broker"
+	"tributary/pipeline/streams"
 )
 
 // feedLimits are the limits of a feed.
@@ -45,11 +48,11 @@ type feed struct {
 	stream     string
 	partitions int // of the raw stream
 	limits     feedLimits
-	part       Part // of the raw stream that is read; set before run
-	ahead      int  // see [openReader]
+	part       streams.Part // of the raw stream that is read; set before run
+	ahead      int          // see [streams.OpenRaw]
 
-	acquiring exclusive  // held during the requests with which a partition joins
-	end       *sharedEnd // of the raw stream
+	acquiring broker.Limit       // held during the requests with which a partition joins
+	end       *streams.SharedEnd // of the raw stream
 
 	mu       sync.Mutex
 	members  map[int]*subscription
@@ -77,13 +80,13 @@ type subscription struct {
 	next  uint64 // the first sequence that is not in the queue
 	fed   bool   // the present consumer of the feed reads the partition from next on
 	taken bool   // messages were taken since the feed has looked
-	queue []rawMessage
+	queue []broker.Message
 	bytes int   // in queue
 	err   error // why the feed has ended; errAlone when the partition has to read alone
 
-	idle   bool         // nothing was to be read when it joined
-	alone  *reader      // reads the partition alone; nil while the feed does
-	unread atomic.Int64 // messages behind the last one that alone has read
+	idle   bool           // nothing was to be read when it joined
+	alone  *broker.Reader // reads the partition alone; nil while the feed does
+	unread atomic.Int64   // messages behind the last one that alone has read
 }
 
 // errAlone: the partition is too slow for the feed, or too far behind it.
@@ -95,9 +98,9 @@ func newFeed(js jetstream.JetStream, stream string, partitions int, limits feedL
 		stream:     stream,
 		partitions: partitions,
 		limits:     limits,
-		ahead:      readAhead,
-		acquiring:  newLimit(maxAcquiring),
-		end:        newSharedEnd(js, stream),
+		ahead:      broker.ReadAhead,
+		acquiring:  broker.NewLimit(streams.MaxAcquiring),
+		end:        streams.NewSharedEnd(js, stream),
 		members:    make(map[int]*subscription),
 		apart:      make(map[int]*subscription),
 		changed:    make(chan struct{}),
@@ -124,7 +127,7 @@ func (f *feed) awaitMembers(ctx context.Context) bool {
 	f.mu.Lock()
 	if len(f.members) > 0 {
 		f.mu.Unlock()
-		return pause(ctx, f.limits.settle) == nil
+		return broker.Pause(ctx, f.limits.settle) == nil
 	}
 	f.changed = make(chan struct{})
 	changed := f.changed
@@ -132,7 +135,7 @@ func (f *feed) awaitMembers(ctx context.Context) bool {
 	f.mu.Unlock()
 	select {
 	case <-changed:
-		return pause(ctx, f.limits.settle) == nil
+		return broker.Pause(ctx, f.limits.settle) == nil
 	case <-ctx.Done():
 		return false
 	}
@@ -145,16 +148,16 @@ func (f *feed) read(ctx context.Context) error {
 	if len(partitions) == 0 {
 		return nil
 	}
-	r, err := openReader(ctx, f.js, f.stream, f.part, f.filtered(partitions), from, f.ahead)
+	r, err := streams.OpenRaw(ctx, f.js, f.stream, f.part, f.filtered(partitions), from, f.ahead)
 	if err != nil {
 		return err
 	}
-	defer r.close()
-	f.unread.Store(int64(r.pending))
+	defer r.Close()
+	f.unread.Store(int64(r.Pending))
 	f.setReading(true)
 	defer f.setReading(false)
 	for {
-		messages, err := r.next(ctx, changed)
+		messages, err := r.Next(ctx, changed)
 		if err != nil {
 			return err
 		}
@@ -217,12 +220,12 @@ func (f *feed) plan() (partitions []int, from uint64, changed <-chan struct{}) {
 
 // deliver appends a message to the queue of its partition, when that needs it, and waits
 // for room before that.
-func (f *feed) deliver(ctx context.Context, m rawMessage) error {
+func (f *feed) deliver(ctx context.Context, m broker.Message) error {
 	partition := partitionOf(m.Subject)
 	for {
 		f.mu.Lock()
 		s := f.members[partition]
-		if s == nil || !s.fed || m.sequence < s.next {
+		if s == nil || !s.fed || m.Sequence < s.next {
 			f.passed(m)
 			f.mu.Unlock()
 			return nil
@@ -242,9 +245,9 @@ func (f *feed) deliver(ctx context.Context, m rawMessage) error {
 }
 
 // passed notes that a message was read.
-func (f *feed) passed(m rawMessage) {
-	f.position = m.sequence + 1
-	f.unread.Store(int64(m.pending))
+func (f *feed) passed(m broker.Message) {
+	f.position = m.Sequence + 1
+	f.unread.Store(int64(m.Pending))
 }
 
 // awaitRoom waits until a partition takes messages, for a while.
@@ -311,7 +314,7 @@ func (f *feed) detach(s *subscription, cause error) {
 	delete(f.members, s.partition)
 	f.change()
 	if errors.Is(cause, errAlone) && len(s.queue) > 0 {
-		s.next = s.queue[0].sequence
+		s.next = s.queue[0].Sequence
 		s.drop()
 	}
 	s.err = cause
@@ -320,7 +323,7 @@ func (f *feed) detach(s *subscription, cause error) {
 
 // change signals the reading that the partitions are others.
 func (f *feed) change() {
-	if !closed(f.changed) {
+	if !broker.Closed(f.changed) {
 		close(f.changed)
 	}
 }
@@ -369,17 +372,17 @@ func (s *subscription) join(ctx context.Context) error {
 // firstUnread returns the sequence of the first message of a partition at or behind a
 // sequence. Without some, it is the end of the stream.
 func (f *feed) firstUnread(ctx context.Context, partition int, from uint64) (first uint64, some bool, err error) {
-	last, err := f.end.get(ctx) // asked first, because a message may arrive in between
+	last, err := f.end.Get(ctx) // asked first, because a message may arrive in between
 	if err != nil {
 		return 0, false, fmt.Errorf("read stream %s: %w", f.stream, err)
 	}
-	if err := f.acquiring.acquire(ctx); err != nil {
+	if err := f.acquiring.Acquire(ctx); err != nil {
 		return 0, false, err
 	}
-	defer f.acquiring.release()
+	defer f.acquiring.Release()
 	first = max(from, last+1)
-	for _, filter := range f.part.filters(partition) {
-		m, err := leaderGet(ctx, f.js, f.stream, getRequest{Sequence: from, NextBySubject: filter})
+	for _, filter := range f.part.Filters(partition) {
+		m, err := broker.LeaderGet(ctx, f.js, f.stream, broker.GetRequest{Sequence: from, NextBySubject: filter})
 		switch {
 		case err == nil:
 			first, some = min(first, m.Sequence), true
@@ -394,19 +397,19 @@ func (f *feed) firstUnread(ctx context.Context, partition int, from uint64) (fir
 var errIdle = errors.New("idle")
 
 // read waits for messages of the partition and returns those that have arrived, up to
-// readAhead. When stop is closed it returns none, and no error. Where none has arrived and other has
+// ReadAhead. When stop is closed it returns none, and no error. Where none has arrived and other has
 // a value, the error is errIdle.
-func (s *subscription) read(ctx context.Context, stop <-chan struct{}, other <-chan time.Time) ([]rawMessage, error) {
+func (s *subscription) read(ctx context.Context, stop <-chan struct{}, other <-chan time.Time) ([]broker.Message, error) {
 	for {
 		messages, err := s.take()
 		switch {
-		case closed(stop):
+		case broker.Closed(stop):
 			return nil, nil // what was taken is not done, and will be read again
 		case len(messages) > 0:
 			return messages, nil
 		case errors.Is(err, errAlone):
 			messages, err := s.readAlone(ctx, stop)
-			if len(messages) > 0 || err != nil || closed(stop) {
+			if len(messages) > 0 || err != nil || broker.Closed(stop) {
 				return messages, err
 			}
 			continue // in the feed again
@@ -436,7 +439,7 @@ func (s *subscription) busy() bool {
 const takeAtOnce = 64
 
 // take returns the next messages of the queue, or why no more come.
-func (s *subscription) take() ([]rawMessage, error) {
+func (s *subscription) take() ([]broker.Message, error) {
 	f := s.feed
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -453,9 +456,9 @@ func (s *subscription) take() ([]rawMessage, error) {
 
 // readAlone is [subscription.read] with a consumer of its own. When the partition has caught
 // up it joins the feed, and readAlone returns nothing.
-func (s *subscription) readAlone(ctx context.Context, stop <-chan struct{}) ([]rawMessage, error) {
+func (s *subscription) readAlone(ctx context.Context, stop <-chan struct{}) ([]broker.Message, error) {
 	if s.alone == nil {
-		r, err := openReader(ctx, s.feed.js, s.feed.stream, s.feed.part, []int{s.partition}, s.next, s.feed.ahead)
+		r, err := streams.OpenRaw(ctx, s.feed.js, s.feed.stream, s.feed.part, []int{s.partition}, s.next, s.feed.ahead)
 		if err != nil {
 			return nil, err
 		}
@@ -465,11 +468,11 @@ func (s *subscription) readAlone(ctx context.Context, stop <-chan struct{}) ([]r
 		s.endAlone()
 		return nil, s.join(ctx)
 	}
-	messages, err := s.alone.next(ctx, stop)
+	messages, err := s.alone.Next(ctx, stop)
 	if len(messages) > 0 {
 		last := messages[len(messages)-1]
-		s.next = last.sequence + 1
-		s.unread.Store(int64(last.pending))
+		s.next = last.Sequence + 1
+		s.unread.Store(int64(last.Pending))
 	}
 	return messages, err
 }
@@ -482,9 +485,9 @@ func (s *subscription) caughtUp() bool {
 	return s.unread.Load() == 0 || len(f.members) == 0 || s.next+f.limits.slack/2 >= f.position
 }
 
-func (s *subscription) beginAlone(r *reader) {
+func (s *subscription) beginAlone(r *broker.Reader) {
 	s.alone = r
-	s.unread.Store(int64(r.pending))
+	s.unread.Store(int64(r.Pending))
 	s.feed.mu.Lock()
 	defer s.feed.mu.Unlock()
 	s.feed.apart[s.partition] = s
@@ -494,7 +497,7 @@ func (s *subscription) endAlone() {
 	if s.alone == nil {
 		return
 	}
-	s.alone.close()
+	s.alone.Close()
 	s.alone = nil
 	s.feed.mu.Lock()
 	defer s.feed.mu.Unlock()
@@ -517,9 +520,9 @@ func (s *subscription) hogs() bool {
 }
 
 // append adds a message to the queue.
-func (s *subscription) append(m rawMessage) {
+func (s *subscription) append(m broker.Message) {
 	s.queue = append(s.queue, m)
-	s.next = m.sequence + 1
+	s.next = m.Sequence + 1
 	s.bytes += m.Size()
 	s.feed.messages++
 	s.feed.bytes += m.Size()
@@ -533,7 +536,7 @@ func (s *subscription) drop() {
 }
 
 // remove makes room for messages that leave the queue.
-func (s *subscription) remove(messages []rawMessage) {
+func (s *subscription) remove(messages []broker.Message) {
 	bytes := 0
 	for _, m := range messages {
 		bytes += m.Size()

@@ -13,12 +13,13 @@ import (
 	"tributary/envelopes"
 	"tributary/pipeline"
 	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/streams"
 )
 
 // sequencesByPartition reads which messages of the raw stream belong to which partition.
 func sequencesByPartition(t *testing.T, js jetstream.JetStream) map[int][]uint64 {
 	t.Helper()
-	consumer, err := js.OrderedConsumer(t.Context(), pipeline.RawStream, jetstream.OrderedConsumerConfig{HeadersOnly: true})
+	consumer, err := js.OrderedConsumer(t.Context(), streams.RawStream, jetstream.OrderedConsumerConfig{HeadersOnly: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -133,7 +134,7 @@ func readAtRandom(t *testing.T, js jetstream.JetStream, f pipeline.Feed, partiti
 func lastOf(t *testing.T, js jetstream.JetStream, partition int) uint64 {
 	t.Helper()
 	last := uint64(1)
-	stream, err := js.Stream(t.Context(), pipeline.RawStream)
+	stream, err := js.Stream(t.Context(), streams.RawStream)
 	if err != nil {
 		t.Error(err)
 		return last

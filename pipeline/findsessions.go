@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"tributary/envelopes"
+	"tributary/pipeline/broker"
 )
 
 // SessionID names a session: two sources can have one of the same id.
@@ -42,7 +43,7 @@ func FindSessions(ctx context.Context, js jetstream.JetStream, generation string
 
 // readSession reads the session of the subject of an event alone. The headers have an id that is too long for
 // a subject.
-func readSession(_ string, m rawMessage) (Event, error) {
+func readSession(_ string, m broker.Message) (Event, error) {
 	e := newEvent(m)
 	address, err := envelopes.ParseEventSubject(m.Subject)
 	if err != nil {

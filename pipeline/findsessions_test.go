@@ -10,12 +10,13 @@ import (
 	"tributary/normalizers"
 	"tributary/pipeline"
 	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/streams"
 )
 
 // TestSessionsAreFoundByTheBeginningOfTheirIDs has ids of every form of token.
 func TestSessionsAreFoundByTheBeginningOfTheirIDs(t *testing.T) {
 	t.Parallel()
-	top := pipeline.Topology{Generation: "v1", Partitions: 1}
+	top := streams.Topology{Generation: "v1", Partitions: 1}
 	js := pipelinetest.NewServer(t).Provision(top)
 	long := "ab" + strings.Repeat("long\n", 50)
 	for _, id := range []string{"ab1", "ab2", "ab *.>", long, "b"} {
@@ -61,7 +62,7 @@ func TestSessionsAreFoundByTheBeginningOfTheirIDs(t *testing.T) {
 func TestOutlinesAreTheEvents(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []envelopes.Mode{envelopes.Binary, envelopes.Structured} {
-		top := pipeline.Topology{Generation: "v1", Partitions: 1, Settings: pipeline.Settings{CloudEvents: mode}}
+		top := streams.Topology{Generation: "v1", Partitions: 1, Settings: streams.Settings{CloudEvents: mode}}
 		js := pipelinetest.NewServer(t).Provision(top)
 		pipelinetest.Publish(t, js, pipelinetest.Workload(3, 3, 50)...)
 		start(t, js, pipeline.Config{Topology: top})
@@ -76,7 +77,7 @@ func TestOutlinesAreTheEvents(t *testing.T) {
 			whole[e.Position] = e.AgentEventV1
 		}
 		n, from := 0, uint64(20)
-		for e, err := range pipeline.Outlines(t.Context(), js, "v1", pipeline.EventsQuery{After: pipeline.Positions{from - 1}}) {
+		for e, err := range pipeline.Outlines(t.Context(), js, "v1", pipeline.EventsQuery{After: streams.Positions{from - 1}}) {
 			if err != nil {
 				t.Fatal(err)
 			}

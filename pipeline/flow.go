@@ -12,6 +12,9 @@ import (
 
 	"tributary/envelopes"
 	"tributary/normalizers"
+	"tributary/pipeline/broker"
+	"tributary/pipeline/claims"
+	"tributary/pipeline/records"
 	"tributary/pipeline/redact"
 )
 
@@ -66,13 +69,13 @@ func (o *ownership) work() error {
 }
 
 // runAll runs the messages of one read through the stages, until the partition is drained.
-func (o *ownership) runAll(messages []rawMessage) error {
+func (o *ownership) runAll(messages []broker.Message) error {
 	o.p.stage.received.Store(time.Now().UnixNano())
 	o.p.open.Add(int64(len(messages)))
-	o.p.waiting.Store(messages[0].stored.UnixNano())
+	o.p.waiting.Store(messages[0].Stored.UnixNano())
 	o.receive(messages)
 	defer clear(o.received)
-	for records := o.received; len(records) > 0 && !closed(o.p.drain); {
+	for records := o.received; len(records) > 0 && !broker.Closed(o.p.drain); {
 		n, err := o.load(records)
 		if err != nil {
 			return err
@@ -90,32 +93,34 @@ func (o *ownership) runAll(messages []rawMessage) error {
 type received struct {
 	normalizers.Record
 
-	raw  rawMessage
+	raw  broker.Message
 	body *body        // where the Data of the record come from; nil when they came with the message
 	hits []redact.Hit // what was redacted in the Data
 	err  error        // why the record becomes a dead letter; nil when it is to be normalized
 }
 
-func (r *received) key() sessionKey { return sessionKey{r.Source, r.Session} }
+func (r *received) key() records.SessionKey {
+	return records.SessionKey{Source: r.Source, ID: r.Session}
+}
 
 // addressed reports whether the session of the record is known, which it can be also where
 // the rest of the record cannot be read.
 func (r *received) addressed() bool { return r.Source != envelopes.UnknownSource }
 
 // receive is the first stage: it reads the records of messages.
-func (o *ownership) receive(messages []rawMessage) {
+func (o *ownership) receive(messages []broker.Message) {
 	o.received = o.received[:0]
 	for _, m := range messages {
 		r := received{raw: m}
-		var claim Claim
-		r.Record, claim, r.err = ReadRecord(m.Msg, m.sequence, m.stored)
+		var claim claims.Claim
+		r.Record, claim, r.err = records.Read(m.Msg, m.Sequence, m.Stored)
 		if r.addressed() && !o.p.cell.holds(m.Subject) {
-			r.Source, r.Session, r.err = envelopes.UnknownSource, m.Subject, errMisplaced
+			r.Source, r.Session, r.err = envelopes.UnknownSource, m.Subject, records.ErrMisplaced
 		}
-		if cause := o.p.condemned[m.sequence]; cause != nil {
+		if cause := o.p.condemned[m.Sequence]; cause != nil {
 			r.err = cause
 		}
-		if r.addressed() && r.err == nil && claim != (Claim{}) {
+		if r.addressed() && r.err == nil && claim != (claims.Claim{}) {
 			r.body = &body{claim: claim, traceparent: r.Origin.Traceparent, tracestate: r.Origin.Tracestate}
 		}
 		o.received = append(o.received, r)
@@ -124,7 +129,7 @@ func (o *ownership) receive(messages []rawMessage) {
 
 // load is the second stage: it loads the sessions of the next records, of as many as fit
 // in memory, and returns how many records those are.
-func (o *ownership) load(records []received) (n int, err error) {
+func (o *ownership) load(batch []received) (n int, err error) {
 	o.mu.Lock()
 	stored, sequence, archivedTo := o.stored, o.sequence, o.checkpoint.ArchivedTo
 	o.mu.Unlock()
@@ -137,11 +142,11 @@ func (o *ownership) load(records []received) (n int, err error) {
 		t.count(o.ctx, t.lookups, misses, attribute.String("result", "miss"))
 		o.p.cached.Store(int64(c.bytes))
 	}()
-	for before := c.bytes; n < len(records) && c.bytes-before <= c.limit; {
-		var missing []sessionKey
-		for ; n < len(records) && len(missing) < loadTogether; n++ {
-			switch k := records[n].key(); {
-			case !records[n].addressed():
+	for before := c.bytes; n < len(batch) && c.bytes-before <= c.limit; {
+		var missing []records.SessionKey
+		for ; n < len(batch) && len(missing) < loadTogether; n++ {
+			switch k := batch[n].key(); {
+			case !batch[n].addressed():
 			case c.live[k] != nil || slices.Contains(missing, k):
 				hits++
 			default:
@@ -168,7 +173,7 @@ func (o *ownership) runLoaded(records []received) error {
 		defer o.prefetch(records)()
 	}
 	for _, r := range records {
-		if closed(o.p.drain) {
+		if broker.Closed(o.p.drain) {
 			return nil
 		}
 		if err := o.runNext(r); err != nil {
@@ -208,7 +213,7 @@ func (o *ownership) prefetch(records []received) (end func()) {
 
 // runNext runs a record when the chunk has room for it.
 func (o *ownership) runNext(r received) error {
-	o.p.waiting.Store(r.raw.stored.UnixNano())
+	o.p.waiting.Store(r.raw.Stored.UnixNano())
 	switch {
 	case r.Sequence == o.resume.Slow:
 		return o.trySlow(r)
@@ -267,7 +272,7 @@ func (o *ownership) fetch(sequence uint64, b *body) (release func(), err error) 
 		end()
 	})
 	<-b.done // which is closed at the latest when o.ctx ends
-	if _, permanent := Reason(b.err); b.err == nil || permanent {
+	if _, permanent := records.Reason(b.err); b.err == nil || permanent {
 		return release, nil
 	}
 	defer release()
@@ -285,10 +290,10 @@ const largeRecord = 1 << 20
 // at a time has a large record in memory, from its normalization until it is stored.
 func (o *ownership) applyLarge(r received) error {
 	large := o.p.stage.large
-	if err := large.acquire(o.ctx); err != nil {
+	if err := large.Acquire(o.ctx); err != nil {
 		return err
 	}
-	defer o.hold(large.release)()
+	defer o.hold(large.Release)()
 	if err := o.apply(r); err != nil {
 		return err
 	}

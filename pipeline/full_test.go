@@ -16,6 +16,7 @@ import (
 	"tributary/normalizers"
 	"tributary/pipeline"
 	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/streams"
 )
 
 // full is a limit of storage that a test reaches before the events of its records are stored, and lifts again.
@@ -35,7 +36,7 @@ func TestFullBrokerIsNamedAndGoesOn(t *testing.T) {
 			t.Parallel()
 			top := topology(2)
 			f := begin(t)
-			if err := pipeline.Provision(t.Context(), f.js, top); err != nil {
+			if err := streams.Provision(t.Context(), f.js, top); err != nil {
 				t.Fatal(err)
 			}
 			log, reader, reached := newLines(), sdkmetric.NewManualReader(), make(chan struct{})
@@ -115,7 +116,7 @@ func fullStream(t *testing.T) full {
 	js := pipelinetest.NewServer(t).JetStream()
 	limit := func(t *testing.T, more int64) {
 		t.Helper()
-		stream, err := js.Stream(t.Context(), pipeline.EventsStream("v1"))
+		stream, err := js.Stream(t.Context(), streams.EventsStream("v1"))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -13,51 +13,9 @@ import (
 
 	"tributary/envelopes"
 	"tributary/normalizers"
+	"tributary/pipeline/broker"
+	"tributary/pipeline/streams"
 )
-
-// A gap is a part of a file whose records are not in the raw stream, although a record behind
-// them is. The session remembers it, so that a record which comes late is no duplicate. This
-// file makes gaps known: in the checkpoint, which names the sessions, in the log and in the
-// status.
-
-// maxNamed is how many sessions a [SessionList] names.
-const maxNamed = 16
-
-// SessionList names the sessions of a partition that have something in common, such as gaps in their files.
-type SessionList struct {
-	Sessions int      `json:"sessions"`        // how many there are
-	Subjects []string `json:"states,omitzero"` // of the states of the newest of them
-}
-
-// with returns the list after changes. The list itself does not change.
-func (l SessionList) with(changes []listChange) SessionList {
-	if len(changes) == 0 {
-		return l
-	}
-	l.Subjects = slices.Clone(l.Subjects)
-	for _, c := range changes {
-		l.Subjects = slices.DeleteFunc(l.Subjects, func(subject string) bool { return subject == c.subject })
-		if c.added {
-			l.Sessions++
-			l.Subjects = append(l.Subjects, c.subject)
-		} else {
-			l.Sessions--
-		}
-	}
-	if over := len(l.Subjects) - maxNamed; over > 0 {
-		l.Subjects = l.Subjects[over:]
-	}
-	if l.Sessions <= 0 {
-		return SessionList{}
-	}
-	return l
-}
-
-// listChange is a session that joins a list, or leaves it.
-type listChange struct {
-	subject string // of its state
-	added   bool
-}
 
 // gapNote is what the records of a chunk changed about the gaps of a session, for the log.
 type gapNote struct {
@@ -104,13 +62,13 @@ func (c *chunk) noteGap(r received, s *liveSession, result normalizers.Result) {
 // sealGaps notes which sessions of the chunk have gaps or rewritten files now and had none, or the reverse.
 func (c *chunk) sealGaps(generation string, partition int) {
 	for _, s := range c.changed {
-		subject := func() string { return envelopes.StateSubject(generation, partition, s.key.source, s.key.id) }
+		subject := func() string { return envelopes.StateSubject(generation, partition, s.key.Source, s.key.ID) }
 		if has := len(s.state.Gaps()) > 0; has != s.gaps {
-			c.gaps = append(c.gaps, listChange{subject(), has})
+			c.gaps = append(c.gaps, streams.ListChange{Subject: subject(), Added: has})
 			s.gaps = has
 		}
 		if has := len(s.state.Rewrites()) > 0; has != s.rewritten {
-			c.rewritten = append(c.rewritten, listChange{subject(), has})
+			c.rewritten = append(c.rewritten, streams.ListChange{Subject: subject(), Added: has})
 			s.rewritten = has
 		}
 	}
@@ -122,7 +80,7 @@ func (c *chunk) sealGaps(generation string, partition int) {
 // logGaps logs what a chunk that is stored changed about gaps: a line for each session.
 func (p *partition) logGaps(notes []gapNote) {
 	for _, n := range notes {
-		session := []any{slog.String("source", string(n.session.key.source)), slog.String("session", n.session.key.id)}
+		session := []any{slog.String("source", string(n.session.key.Source)), slog.String("session", n.session.key.ID)}
 		if n.opened > 0 {
 			p.log.Warn("records are missing in the raw stream: ship their file again", append(session,
 				slog.Int("gaps", n.opened), slog.String("file", n.file), slog.Int64("after", n.newest.After), slog.Int64("last", n.newest.Last),
@@ -165,12 +123,12 @@ type FileGap struct {
 
 // listedSessions reads the sessions that a list of a checkpoint names, as far as the replica that answers has them and
 // they can be read: the records of the others are dead letters. archivedTo is that of [readStates.states].
-func listedSessions(ctx context.Context, js jetstream.JetStream, cellName string, list SessionList, archivedTo uint64) (all []*normalizers.Session, err error) {
+func listedSessions(ctx context.Context, js jetstream.JetStream, cellName string, list streams.SessionList, archivedTo uint64) (all []*normalizers.Session, err error) {
 	if len(list.Subjects) == 0 {
 		return nil, nil
 	}
-	read := readStates(func(subjects []string) (map[string]storedMessage, error) {
-		return lastMessages(ctx, js, EventsStream(cellName), subjects)
+	read := readStates(func(subjects []string) (map[string]broker.Stored, error) {
+		return broker.MessagesOf(ctx, js, streams.EventsStream(cellName), subjects)
 	})
 	stored, err := read.states(list.Subjects, archivedTo)
 	if err != nil {
@@ -187,7 +145,7 @@ func listedSessions(ctx context.Context, js jetstream.JetStream, cellName string
 }
 
 // readGaps reads the gaps of the sessions that a checkpoint names.
-func readGaps(ctx context.Context, js jetstream.JetStream, cellName, rawStream string, list SessionList) ([]SessionGaps, error) {
+func readGaps(ctx context.Context, js jetstream.JetStream, cellName, rawStream string, list streams.SessionList) ([]SessionGaps, error) {
 	sessions, err := listedSessions(ctx, js, cellName, list, 0) // a session with gaps is not moved to an archive
 	if err != nil || len(sessions) == 0 {
 		return nil, err
@@ -218,7 +176,7 @@ func readGaps(ctx context.Context, js jetstream.JetStream, cellName, rawStream s
 // that.
 func readGap(ctx context.Context, js jetstream.JetStream, rawStream string, g normalizers.Gap) (FileGap, error) {
 	is := FileGap{After: g.After, Last: g.Last, Sequence: g.Sequence}
-	m, err := leaderGet(ctx, js, rawStream, getRequest{Sequence: g.Sequence})
+	m, err := broker.LeaderGet(ctx, js, rawStream, broker.GetRequest{Sequence: g.Sequence})
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
 		return is, nil
 	}

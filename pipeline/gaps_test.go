@@ -22,6 +22,8 @@ import (
 	"tributary/normalizers"
 	"tributary/pipeline"
 	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/records"
+	"tributary/pipeline/streams"
 )
 
 // ids returns the ids of the events of a generation, sorted. It fails the test for an id that
@@ -43,11 +45,11 @@ func ids(tb testing.TB, js jetstream.JetStream, generation string) []string {
 }
 
 // idsOf returns what [ids] finds when a generation has all events of records in their order.
-func idsOf(tb testing.TB, records []normalizers.Record) []string {
+func idsOf(tb testing.TB, sent []normalizers.Record) []string {
 	tb.Helper()
 	sessions := make(map[string]*normalizers.Session)
 	var out []string
-	for i, r := range records {
+	for i, r := range sent {
 		r.Sequence = uint64(i + 1)
 		s := sessions[r.Session]
 		if s == nil {
@@ -55,7 +57,7 @@ func idsOf(tb testing.TB, records []normalizers.Record) []string {
 			sessions[r.Session] = s
 		}
 		result, err := normalizers.Normalize(s, r)
-		if _, permanent := pipeline.Reason(err); err != nil && !permanent {
+		if _, permanent := records.Reason(err); err != nil && !permanent {
 			tb.Fatal(err)
 		}
 		for _, e := range result.Events {
@@ -67,7 +69,7 @@ func idsOf(tb testing.TB, records []normalizers.Record) []string {
 }
 
 // gaps returns the gaps that the status of a generation shows, and how many sessions have any.
-func gaps(tb testing.TB, js jetstream.JetStream, top pipeline.Topology) (shown []pipeline.SessionGaps, sessions int) {
+func gaps(tb testing.TB, js jetstream.JetStream, top streams.Topology) (shown []pipeline.SessionGaps, sessions int) {
 	tb.Helper()
 	status, err := pipeline.ReadStatus(tb.Context(), js, top)
 	if err != nil {
@@ -100,10 +102,10 @@ func sum(tb testing.TB, reader sdkmetric.Reader, name string, with ...attribute.
 }
 
 // replay makes a new generation of all records, and compares it with the fold.
-func replay(tb testing.TB, js jetstream.JetStream, top pipeline.Topology, generation string) *pipelinetest.Report {
+func replay(tb testing.TB, js jetstream.JetStream, top streams.Topology, generation string) *pipelinetest.Report {
 	tb.Helper()
 	top.Generation = generation
-	if err := pipeline.Provision(tb.Context(), js, top); err != nil {
+	if err := streams.Provision(tb.Context(), js, top); err != nil {
 		tb.Fatal(err)
 	}
 	s := start(tb, js, pipeline.Config{Topology: top})
@@ -322,7 +324,7 @@ func TestExpiredRecordsAreMarked(t *testing.T) {
 	last := len(records) - 1 // of a session that has more gaps than its beginning
 	lost := slices.IndexFunc(records[100:], func(r normalizers.Record) bool { return r.Session == records[last].Session }) + 100
 	pipelinetest.Publish(t, js, slices.Delete(slices.Clone(records), lost, lost+1)...)
-	raw, err := js.Stream(t.Context(), pipeline.RawStream)
+	raw, err := js.Stream(t.Context(), streams.RawStream)
 	if err != nil {
 		t.Fatal(err)
 	}

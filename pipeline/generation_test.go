@@ -12,13 +12,14 @@ import (
 	"tributary/normalizers"
 	"tributary/pipeline"
 	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/streams"
 )
 
 // refused fails the test unless an error contradicts the topology and contains all of texts.
 func refused(t *testing.T, err error, texts ...string) {
 	t.Helper()
-	if !errors.Is(err, pipeline.ErrTopology) {
-		t.Fatalf("error %v, want %v", err, pipeline.ErrTopology)
+	if !errors.Is(err, streams.ErrTopology) {
+		t.Fatalf("error %v, want %v", err, streams.ErrTopology)
 	}
 	for _, text := range texts {
 		if !strings.Contains(err.Error(), text) {
@@ -34,17 +35,17 @@ func TestWorkerWithOtherSettingsIsRefused(t *testing.T) {
 	top.Settings.CloudEvents = envelopes.Structured
 	js := pipelinetest.NewServer(t).Provision(top)
 	other := topology(2)
-	other.Settings = pipeline.Settings{ToolMetadata: normalizers.ProfileCurrent, CloudEvents: envelopes.Binary, Raw: pipeline.RawReferenced}
+	other.Settings = streams.Settings{ToolMetadata: normalizers.ProfileCurrent, CloudEvents: envelopes.Binary, Raw: streams.RawReferenced}
 	says := []string{
 		"generation v1", "has tool_metadata opencode, want current", "has cloudevents structured, want binary", "has raw carried, want referenced",
 		"leave the setting out", "tributary replay start NAME --set tool_metadata=current --set cloudevents=binary --set raw=referenced",
 	}
-	refused(t, pipeline.Provision(t.Context(), js, other), says...)
+	refused(t, streams.Provision(t.Context(), js, other), says...)
 	refused(t, start(t, js, pipeline.Config{Topology: other}).wait(t), says...)
 
 	// A worker that sets nothing works with the settings of the generation.
 	silent := topology(2)
-	if err := pipeline.Provision(t.Context(), js, silent); err != nil {
+	if err := streams.Provision(t.Context(), js, silent); err != nil {
 		t.Fatal(err)
 	}
 	pipelinetest.Publish(t, js, pipelinetest.Workload(60, 3, 50)...)
@@ -69,16 +70,16 @@ func TestFirstWorkersAgreeOnTheSettings(t *testing.T) {
 	for i := range errs {
 		js, top := server.JetStream(), topology(2)
 		top.Settings.ToolMetadata = profiles[i%2]
-		all.Go(func() { errs[i] = pipeline.Provision(t.Context(), js, top) })
+		all.Go(func() { errs[i] = streams.Provision(t.Context(), js, top) })
 	}
 	all.Wait()
 	js := server.JetStream()
-	g, err := pipeline.ReadGenerations(t.Context(), js)
-	if err != nil || len(g.List) != 1 || g.Live != "v1" || g.List[0].State != pipeline.StateLive {
+	g, err := streams.ReadGenerations(t.Context(), js)
+	if err != nil || len(g.List) != 1 || g.Live != "v1" || g.List[0].State != streams.StateLive {
 		t.Fatalf("generations %+v, %v", g, err)
 	}
 	for i, err := range errs {
-		if same := profiles[i%2] == g.List[0].Settings.ToolMetadata; same && err != nil || !same && !errors.Is(err, pipeline.ErrTopology) {
+		if same := profiles[i%2] == g.List[0].Settings.ToolMetadata; same && err != nil || !same && !errors.Is(err, streams.ErrTopology) {
 			t.Errorf("settings %s in a generation of %s: %v", profiles[i%2], g.List[0].Settings, err)
 		}
 	}
@@ -90,24 +91,24 @@ func TestGenerationWithoutSettingsGetsThoseOfTheFirstWorker(t *testing.T) {
 	top := topology(1)
 	top.Settings.ToolMetadata = normalizers.ProfileCurrent
 	js := pipelinetest.NewServer(t).Provision(topology(1))
-	kv, err := js.KeyValue(t.Context(), pipeline.ControlBucket)
+	kv, err := js.KeyValue(t.Context(), streams.ControlBucket)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := kv.Delete(t.Context(), "settings.v1"); err != nil {
 		t.Fatal(err)
 	}
-	if err := start(t, js, pipeline.Config{Topology: top}).wait(t); !errors.Is(err, pipeline.ErrState) || !strings.Contains(err.Error(), "settings.v1") {
+	if err := start(t, js, pipeline.Config{Topology: top}).wait(t); !errors.Is(err, streams.ErrState) || !strings.Contains(err.Error(), "settings.v1") {
 		t.Errorf("a stage on a generation without settings: %v", err)
 	}
-	if err := pipeline.Provision(t.Context(), js, top); err != nil {
+	if err := streams.Provision(t.Context(), js, top); err != nil {
 		t.Fatal(err)
 	}
 	if have := generation(t, js, "v1").Settings; have.ToolMetadata != normalizers.ProfileCurrent || have.CloudEvents != envelopes.Binary {
 		t.Errorf("settings %s", have)
 	}
-	refused(t, pipeline.Provision(t.Context(), js, pipeline.Topology{
-		Generation: "v1", Partitions: 1, Settings: pipeline.Settings{ToolMetadata: normalizers.ProfileOpenCode},
+	refused(t, streams.Provision(t.Context(), js, streams.Topology{
+		Generation: "v1", Partitions: 1, Settings: streams.Settings{ToolMetadata: normalizers.ProfileOpenCode},
 	}), "has tool_metadata current, want opencode")
 }
 
@@ -116,7 +117,7 @@ func TestGenerationWithoutSettingsGetsThoseOfTheFirstWorker(t *testing.T) {
 func TestSettingsOfOtherVersions(t *testing.T) {
 	t.Parallel()
 	js := pipelinetest.NewServer(t).Provision(topology(1))
-	kv, err := js.KeyValue(t.Context(), pipeline.ControlBucket)
+	kv, err := js.KeyValue(t.Context(), streams.ControlBucket)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -128,15 +129,15 @@ func TestSettingsOfOtherVersions(t *testing.T) {
 	}
 	store(`{"tool_metadata":"opencode","cloudevents":"binary"}`)
 	top := topology(1)
-	top.Settings.Raw = pipeline.RawCarried
-	if err := pipeline.Provision(t.Context(), js, top); err != nil {
+	top.Settings.Raw = streams.RawCarried
+	if err := streams.Provision(t.Context(), js, top); err != nil {
 		t.Error(err)
 	}
-	if have := generation(t, js, "v1").Settings; have.Raw != pipeline.RawCarried {
+	if have := generation(t, js, "v1").Settings; have.Raw != streams.RawCarried {
 		t.Errorf("settings %s", have)
 	}
 	store(`{"tool_metadata":"opencode","cloudevents":"binary","raw":"carried","colour":"green"}`)
-	for _, err := range []error{pipeline.Provision(t.Context(), js, top), start(t, js, pipeline.Config{Topology: top}).wait(t)} {
+	for _, err := range []error{streams.Provision(t.Context(), js, top), start(t, js, pipeline.Config{Topology: top}).wait(t)} {
 		if err == nil || !strings.Contains(err.Error(), "a later version of this program wrote it") {
 			t.Errorf("a setting of a later version: %v", err)
 		}
@@ -144,9 +145,9 @@ func TestSettingsOfOtherVersions(t *testing.T) {
 }
 
 // generation reads a generation.
-func generation(tb testing.TB, js jetstream.JetStream, name string) pipeline.Generation {
+func generation(tb testing.TB, js jetstream.JetStream, name string) streams.Generation {
 	tb.Helper()
-	all, err := pipeline.ReadGenerations(tb.Context(), js)
+	all, err := streams.ReadGenerations(tb.Context(), js)
 	if err != nil {
 		tb.Fatal(err)
 	}

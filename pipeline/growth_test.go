@@ -10,6 +10,7 @@ import (
 
 	"tributary/pipeline"
 	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/streams"
 )
 
 // What the workers read of each other grows with their number, not with its square.
@@ -115,7 +116,7 @@ func TestRequestsGrowWithThePartitions(t *testing.T) {
 	t.Logf("to acquire 8 partitions: %v", few.acquire)
 	t.Logf("to acquire 64 partitions: %v", many.acquire)
 	t.Logf("status of 8: %v, of 64: %v", few.status, many.status)
-	const end = "STREAM.INFO." + pipeline.RawStream
+	const end = "STREAM.INFO." + streams.RawStream
 	if n := many.acquire["STREAM.MSG.GET"]; n > 5*64+16 {
 		t.Errorf("acquiring 64 partitions reads %d messages", n)
 	}

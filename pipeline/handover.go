@@ -13,7 +13,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"tributary/envelopes"
+	"tributary/pipeline/broker"
 	"tributary/pipeline/sessions"
+	"tributary/pipeline/streams"
 )
 
 // Handover hands the events that the stages of a process store to readers in the same process, so that these need
@@ -40,7 +42,7 @@ func NewHandover() *Handover {
 // Events that others have stored are read from the broker, as are those of before the iteration, and those that
 // this process has stored while it lacked room for them. An error without a Position ends the iteration; it is
 // [ErrWentBack] when this process stores events at positions that it has used already.
-func (h *Handover) Steps(ctx context.Context, js jetstream.JetStream, generation string, after Positions, interrupted func(error)) iter.Seq2[Event, error] {
+func (h *Handover) Steps(ctx context.Context, js jetstream.JetStream, generation string, after streams.Positions, interrupted func(error)) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		q := EventsQuery{After: after, Follow: true, Interrupted: interrupted}
 		readers, err := openEvents(ctx, js, generation, eventsReader{EventsQuery: q, read: readStep, handover: h})
@@ -54,7 +56,7 @@ func (h *Handover) Steps(ctx context.Context, js jetstream.JetStream, generation
 }
 
 // readStep reads the step of an event.
-func readStep(stream string, m rawMessage) (Event, error) {
+func readStep(stream string, m broker.Message) (Event, error) {
 	e, err := readOutline(stream, m)
 	if err == nil {
 		e.Step = new(sessions.NewStep(&e.AgentEventV1, e.Position))
@@ -305,7 +307,7 @@ func (r *eventsReader) readHanded(ctx context.Context, own *handed, from *uint64
 // checkHanded returns [errElsewhere] when the leader of the stream has an event from a position on that was not handed
 // over. While no leader answers, nothing is known.
 func (r *eventsReader) checkHanded(ctx context.Context, own *handed, from uint64) error {
-	_, err := NextStored(ctx, r.js, EventsStream(r.name), eventsOf(r.name), from)
+	_, err := broker.NextStored(ctx, r.js, streams.EventsStream(r.name), streams.EventsOf(r.name), from)
 	api, answered := errors.AsType[*jetstream.APIError](err)
 	switch {
 	case err == nil && own.lacks():

@@ -14,13 +14,14 @@ import (
 	"tributary/pipeline"
 	"tributary/pipeline/pipelinetest"
 	"tributary/pipeline/sessions"
+	"tributary/pipeline/streams"
 )
 
 // handedReader reads the steps of a generation until the test ends. It is busy with the first one until a channel is closed.
 type handedReader struct {
 	mu     sync.Mutex
 	moved  chan struct{} // closed and made anew with each event
-	last   pipeline.Positions
+	last   streams.Positions
 	steps  []map[uint64]sessions.Step // by cell and position
 	handed int                        // steps that did not come from the broker
 	failed error
@@ -69,7 +70,7 @@ func (r *handedReader) note(e pipeline.Event, err error) {
 // await waits until the reader has every event that the streams have now, and returns how many were handed over so far.
 func (r *handedReader) await(t *testing.T, js jetstream.JetStream) (handed int) {
 	t.Helper()
-	var end pipeline.Positions
+	var end streams.Positions
 	for e, err := range pipeline.Outlines(t.Context(), js, "v1", pipeline.EventsQuery{}) {
 		if err != nil {
 			t.Fatal(err)
@@ -101,7 +102,7 @@ func TestHandedOverEventsAreThoseOfTheStreams(t *testing.T) {
 	for _, cells := range []int{1, 2} {
 		t.Run(fmt.Sprintf("cells=%d", cells), func(t *testing.T) {
 			t.Parallel()
-			top := pipeline.Topology{Generation: "v1", Partitions: 4, Cells: cells}
+			top := streams.Topology{Generation: "v1", Partitions: 4, Cells: cells}
 			js := pipelinetest.NewServer(t).Provision(top)
 			h := pipeline.NewTestHandover(200*time.Millisecond, 1000)
 			closed := make(chan struct{})

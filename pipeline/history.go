@@ -11,6 +11,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"tributary/normalizers"
+	"tributary/pipeline/broker"
+	"tributary/pipeline/claims"
+	"tributary/pipeline/records"
 )
 
 // The history of a session is what its records in the raw stream say about the places in files at which they
@@ -89,7 +92,7 @@ func (h *histories) use(ctx context.Context, subject string, first uint64) (*his
 	}
 	whole := false
 	if first == 0 { // in states of versions that did not note it
-		info, err := leaderInfo(ctx, h.js, h.stream)
+		info, err := broker.LeaderInfo(ctx, h.js, h.stream)
 		if err != nil {
 			return nil, fmt.Errorf("stream %s: %w", h.stream, err)
 		}
@@ -118,7 +121,7 @@ func (h *history) readThrough(ctx context.Context, js jetstream.JetStream, strea
 	if sequence <= h.through {
 		return nil
 	}
-	r, err := openStream(ctx, js, stream, jetstream.ConsumerConfig{
+	r, err := broker.OpenReader(ctx, js, stream, jetstream.ConsumerConfig{
 		Description:    "A worker: the earlier records of a session.",
 		DeliverPolicy:  jetstream.DeliverByStartSequencePolicy,
 		OptStartSeq:    h.through + 1,
@@ -127,11 +130,11 @@ func (h *history) readThrough(ctx context.Context, js jetstream.JetStream, strea
 	if err != nil {
 		return err
 	}
-	defer r.close()
-	r.end = sequence
-	for h.through < sequence || r.pending > 0 {
-		messages, err := r.next(ctx, nil)
-		if errors.Is(err, errEnd) { // the record itself was removed meanwhile
+	defer r.Close()
+	r.End = sequence
+	for h.through < sequence || r.Pending > 0 {
+		messages, err := r.Next(ctx, nil)
+		if errors.Is(err, broker.ErrEnd) { // the record itself was removed meanwhile
 			h.through = sequence
 			return nil
 		}
@@ -140,31 +143,31 @@ func (h *history) readThrough(ctx context.Context, js jetstream.JetStream, strea
 		}
 		for _, m := range messages {
 			h.add(m)
-			r.pending = m.pending
+			r.Pending = m.Pending
 		}
 	}
 	return nil
 }
 
 // add adds the next record of the session.
-func (h *history) add(m rawMessage) {
-	h.through = m.sequence
+func (h *history) add(m broker.Message) {
+	h.through = m.Sequence
 	if h.first == 0 {
-		h.first = m.sequence
+		h.first = m.Sequence
 	}
-	r, claim, _ := ReadRecord(m.Msg, m.sequence, m.stored) // also one that cannot be read has its place
+	r, claim, _ := records.Read(m.Msg, m.Sequence, m.Stored) // also one that cannot be read has its place
 	if r.Origin.File == "" || r.Origin.End || r.Origin.Requeued != 0 {
 		return
 	}
 	file := digestOf(r.Origin.File)
 	if _, ok := h.begins[file]; !ok {
-		h.begins[file] = begin{m.sequence, r.Origin.Position}
+		h.begins[file] = begin{m.Sequence, r.Origin.Position}
 	}
-	if claim == (Claim{}) {
-		claim = ClaimOf(r.Data)
+	if claim == (claims.Claim{}) {
+		claim = claims.Of(r.Data)
 	}
 	if is := digestOf(fmt.Sprintf("%x %d %s", file, r.Origin.Position, claim)); h.seen[is] {
-		h.repeats[m.sequence] = true
+		h.repeats[m.Sequence] = true
 	} else {
 		h.seen[is] = true
 	}

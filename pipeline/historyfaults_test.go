@@ -20,9 +20,12 @@ import (
 	"tributary/envelopes"
 	"tributary/normalizers"
 	"tributary/pipeline"
+	"tributary/pipeline/broker"
 	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/records"
 	"tributary/pipeline/redact"
 	"tributary/pipeline/ship"
+	"tributary/pipeline/streams"
 )
 
 // What happens to files, clocks of retention and limits while workers and servers fail. The oracle is what was sent.
@@ -230,7 +233,7 @@ func (r *faultRun) find(cell int, key string, last uint64) (places []string) {
 func (r *faultRun) rawRecords(cell int, from, to uint64) iter.Seq2[*jetstream.RawStreamMsg, normalizers.Record] {
 	return func(yield func(*jetstream.RawStreamMsg, normalizers.Record) bool) {
 		for from <= to {
-			m, err := pipeline.NextStored(r.t.Context(), r.js, pipeline.RawStreamOf(cell), ">", from)
+			m, err := broker.NextStored(r.t.Context(), r.js, streams.RawStreamOf(cell), ">", from)
 			if errors.Is(err, jetstream.ErrMsgNotFound) {
 				return
 			}
@@ -238,7 +241,7 @@ func (r *faultRun) rawRecords(cell int, from, to uint64) iter.Seq2[*jetstream.Ra
 				r.t.Fatal(err)
 			}
 			from = m.Sequence + 1
-			record, _, err := pipeline.ReadRecord(&nats.Msg{Subject: m.Subject, Header: m.Header, Data: m.Data}, m.Sequence, m.Time)
+			record, _, err := records.Read(&nats.Msg{Subject: m.Subject, Header: m.Header, Data: m.Data}, m.Sequence, m.Time)
 			if err == nil && m.Sequence <= to && !yield(m, record) {
 				return
 			}
@@ -359,8 +362,8 @@ func (r *faultRun) fillAccount() {
 			text := w.Output()[before[w]:]
 			return strings.Contains(text, "the storage of the account is full") || strings.Contains(text, "partitions lost")
 		})
-		limits, err := pipeline.ReadLimits(r.t.Context(), r.js, r.plan.nodes, nil)
-		if err != nil || !slices.ContainsFunc(limits, func(l pipeline.Limit) bool { return l.Name == "storage of the account" && l.Used > l.Max/2 }) {
+		limits, err := streams.ReadLimits(r.t.Context(), r.js, r.plan.nodes, nil)
+		if err != nil || !slices.ContainsFunc(limits, func(l streams.Limit) bool { return l.Name == "storage of the account" && l.Used > l.Max/2 }) {
 			r.t.Errorf("the limits of the account are %+v, %v", limits, err)
 		}
 	}

@@ -2,65 +2,11 @@ package pipeline
 
 import (
 	"context"
-	"fmt"
-	"strconv"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
+	"tributary/pipeline/broker"
+	"tributary/pipeline/streams"
 )
-
-// Limit is a limit of the account or of a stream, and how much of it is used.
-type Limit struct {
-	Name  string `json:"name"` // such as stream RAW
-	Used  int64  `json:"used"`
-	Max   int64  `json:"max"`
-	Bytes bool   `json:"bytes,omitzero"` // else a number
-}
-
-// limitStorage is the name of the limit that most accounts have.
-const limitStorage = "storage of the account"
-
-// Share is the part that is used, 1 for all of it.
-func (l Limit) Share() float64 { return float64(l.Used) / float64(l.Max) }
-
-// ReadLimits returns the limits that there are: of the account of js for streams with so many replicas, and of
-// these streams.
-func ReadLimits(ctx context.Context, js jetstream.JetStream, replicas int, streams []StreamStatus) ([]Limit, error) {
-	tier, err := accountTier(ctx, js, replicas)
-	if err != nil {
-		return nil, err
-	}
-	all := []Limit{
-		{limitStorage, int64(tier.Store), tier.Limits.MaxStore, true},              //nolint:gosec // bytes of a disk
-		{"memory of the account", int64(tier.Memory), tier.Limits.MaxMemory, true}, //nolint:gosec // bytes of memory
-		{"streams of the account", int64(tier.Streams), int64(tier.Limits.MaxStreams), false},
-	}
-	for _, s := range streams {
-		all = append(all,
-			Limit{"stream " + s.Name, int64(s.Bytes), s.MaxBytes, true},                        //nolint:gosec // as above
-			Limit{"messages of the stream " + s.Name, int64(s.Messages), s.MaxMessages, false}, //nolint:gosec // as above
-			Limit{"consumers of the stream " + s.Name, int64(s.Consumers), int64(tier.Limits.MaxConsumers), false})
-	}
-	var list []Limit
-	for _, l := range all {
-		if l.Max > 0 {
-			list = append(list, l)
-		}
-	}
-	return list, nil
-}
-
-// accountTier reads what the account of js uses and may use for streams with so many replicas.
-func accountTier(ctx context.Context, js jetstream.JetStream, replicas int) (jetstream.Tier, error) {
-	info, err := js.AccountInfo(ctx)
-	if err != nil {
-		return jetstream.Tier{}, fmt.Errorf("limits of the account: %w", err)
-	}
-	if tier, ok := info.Tiers["R"+strconv.Itoa(max(replicas, 1))]; ok {
-		return tier, nil
-	}
-	return info.Tier, nil
-}
 
 // watchLimits reads from time to time how near the limits are, for the metrics, until ctx ends. Of the stages of a
 // generation the one with the first partition does so.
@@ -73,7 +19,7 @@ func (s *Stage) watchLimits(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		var limits []Limit
+		var limits []streams.Limit
 		if s.hasFirst() {
 			limits = s.readLimits(ctx)
 		}
@@ -82,14 +28,14 @@ func (s *Stage) watchLimits(ctx context.Context) {
 }
 
 // readLimits returns none while the broker does not say.
-func (s *Stage) readLimits(ctx context.Context) []Limit {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+func (s *Stage) readLimits(ctx context.Context) []streams.Limit {
+	ctx, cancel := context.WithTimeout(ctx, broker.RequestTimeout)
 	defer cancel()
 	t := s.config.Topology
-	streams, err := ReadStreams(ctx, s.js, t)
+	list, err := streams.ReadStreams(ctx, s.js, t)
 	if err != nil {
 		return nil
 	}
-	limits, _ := ReadLimits(ctx, s.js, t.Replicas, streams)
+	limits, _ := streams.ReadLimits(ctx, s.js, t.Replicas, list)
 	return limits
 }

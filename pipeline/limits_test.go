@@ -25,8 +25,12 @@ import (
 	"tributary/envelopes"
 	"tributary/normalizers"
 	"tributary/pipeline"
+	"tributary/pipeline/broker"
+	"tributary/pipeline/claims"
 	"tributary/pipeline/embedded"
 	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/records"
+	"tributary/pipeline/streams"
 )
 
 var (
@@ -228,7 +232,7 @@ func TestAbuseCostsOnlyItsRecord(t *testing.T) {
 	top := topology(1)
 	server := pipelinetest.NewServer(t, func(c *embedded.Config) { c.MaxPayload = int32(most) })
 	js := server.JetStream(nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})) // of headers that are damaged
-	if err := pipeline.Provision(t.Context(), js, top); err != nil {
+	if err := streams.Provision(t.Context(), js, top); err != nil {
 		t.Fatal(err)
 	}
 	w := dial(t, server.URL())
@@ -247,7 +251,7 @@ func TestAbuseCostsOnlyItsRecord(t *testing.T) {
 		t.Errorf("the worker is not ready: %v", err)
 	}
 	s.stop(t)
-	if c, _, err := pipeline.ReadCheckpoint(t.Context(), js, "v1", 0); err != nil || c.Epoch != 1 {
+	if c, _, err := streams.ReadCheckpoint(t.Context(), js, "v1", 0); err != nil || c.Epoch != 1 {
 		t.Errorf("the partition was acquired %d times, %v", c.Epoch, err)
 	}
 	t.Logf("%+v", r)
@@ -322,7 +326,7 @@ func TestAbuseOfTheProtocolStoresNothing(t *testing.T) {
 			t.Errorf("%s: the connection goes on", name)
 		}
 	}
-	raw, err := js.Stream(t.Context(), pipeline.RawStream)
+	raw, err := js.Stream(t.Context(), streams.RawStream)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -353,7 +357,7 @@ func TestAbuseByLargeRecordsIsBounded(t *testing.T) {
 	}
 	pipelinetest.PublishMessages(t.Context(), t, js, &nats.Msg{
 		Subject: "raw.claude_code.victim",
-		Header:  nats.Header{envelopes.HeaderClaim: {pipeline.Claim{Digest: strings.Repeat("0", 64), Size: normalizers.MaxRecordBytes + 1}.String()}},
+		Header:  nats.Header{envelopes.HeaderClaim: {claims.Claim{Digest: strings.Repeat("0", 64), Size: normalizers.MaxRecordBytes + 1}.String()}},
 	})
 	pipelinetest.Publish(t, js, user("victim", "after"))
 	s := start(t, js, pipeline.Config{Topology: top})
@@ -406,7 +410,7 @@ func TestAbuseByManyEventsIsBounded(t *testing.T) {
 // checkBatches checks that no batch is much larger than one may be, and returns their number.
 func checkBatches(tb testing.TB, js jetstream.JetStream) int {
 	tb.Helper()
-	consumer, err := js.OrderedConsumer(tb.Context(), pipeline.EventsStream("v1"), jetstream.OrderedConsumerConfig{})
+	consumer, err := js.OrderedConsumer(tb.Context(), streams.EventsStream("v1"), jetstream.OrderedConsumerConfig{})
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -429,7 +433,7 @@ func checkBatches(tb testing.TB, js jetstream.JetStream) int {
 		}
 		sizes[m.Headers().Get("Nats-Batch-Id")] += size
 	}
-	const most = 2*pipeline.BatchBytes + embedded.MaxPayload // its last record may exceed the limit
+	const most = 2*broker.BatchBytes + embedded.MaxPayload // its last record may exceed the limit
 	for id, size := range sizes {
 		if size > most {
 			tb.Errorf("batch %s has %d bytes, more than %d", id, size, most)
@@ -488,7 +492,7 @@ func TestFloodOfOneSessionIsBounded(t *testing.T) {
 	others := pipelinetest.Workload(63, 20, 100)
 	pipelinetest.Publish(t, js, others...)
 	// The flood waits until all other partitions are done.
-	raw, err := js.Stream(t.Context(), pipeline.RawStream)
+	raw, err := js.Stream(t.Context(), streams.RawStream)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -580,7 +584,7 @@ func TestSessionsWithoutNumberTakeBoundedMemory(t *testing.T) {
 	if code := w.Stop(); code != 0 {
 		t.Errorf("the worker ended with %d:\n%s", code, w.Output())
 	}
-	stream, err := js.Stream(t.Context(), pipeline.EventsStream("v1"))
+	stream, err := js.Stream(t.Context(), streams.EventsStream("v1"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -615,11 +619,11 @@ func FuzzReadRecord(f *testing.F) {
 		var bits [8]byte
 		copy(bits[:], body)
 		sequence := binary.BigEndian.Uint64(bits[:]) % math.MaxInt64
-		r, claim, err := pipeline.ReadRecord(m, sequence, time.Unix(1, 0))
+		r, claim, err := records.Read(m, sequence, time.Unix(1, 0))
 		if r.Sequence != sequence || !bytes.Equal(r.Data, body) {
 			t.Error("not the record of the message")
 		}
-		if _, permanent := pipeline.Reason(err); err != nil && !permanent {
+		if _, permanent := records.Reason(err); err != nil && !permanent {
 			t.Fatalf("an error without a reason: %v", err)
 		}
 		letter := envelopes.DeadLetterSubject("v1", 0, r.Source, r.Session)
@@ -629,8 +633,8 @@ func FuzzReadRecord(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if claim != (pipeline.Claim{}) {
-			if again, err := pipeline.ParseClaim(claim.String()); err != nil || again != claim {
+		if claim != (claims.Claim{}) {
+			if again, err := claims.Parse(claim.String()); err != nil || again != claim {
 				t.Errorf("claim %v: %v", claim, err)
 			}
 			r.Data = nil
@@ -640,7 +644,7 @@ func FuzzReadRecord(f *testing.F) {
 		}
 		s := normalizers.NewSession(r.Source, r.Session)
 		result, err := normalizers.Normalize(s, r)
-		if _, permanent := pipeline.Reason(err); err != nil && !permanent {
+		if _, permanent := records.Reason(err); err != nil && !permanent {
 			t.Fatalf("an error without a reason: %v", err)
 		}
 		for _, e := range result.Events {

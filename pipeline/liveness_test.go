@@ -19,6 +19,7 @@ import (
 	"tributary/normalizers"
 	"tributary/pipeline"
 	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/streams"
 )
 
 // Another worker replaces one whose packets are dropped, and which nothing resets, and the log of
@@ -82,8 +83,8 @@ type blindConn struct {
 // Write never gets a part of a subject: the client writes them as a whole.
 func (c blindConn) Write(p []byte) (int, error) {
 	if c.on.Load() {
-		bucket := "KV_" + pipeline.WorkersBucket
-		for _, subject := range []string{"$JS.API.STREAM.INFO." + bucket, "$JS.API.DIRECT.GET." + bucket, "PUB $KV." + pipeline.WorkersBucket} {
+		bucket := "KV_" + streams.WorkersBucket
+		for _, subject := range []string{"$JS.API.STREAM.INFO." + bucket, "$JS.API.DIRECT.GET." + bucket, "PUB $KV." + streams.WorkersBucket} {
 			p = bytes.ReplaceAll(p, []byte(subject), []byte(strings.ReplaceAll(subject, "$", "X")))
 		}
 	}
@@ -154,7 +155,7 @@ func TestBlindWorkersDoNotDuel(t *testing.T) {
 	log.await(t, "cause=overtaken", 1)
 	epochs := func() (list []uint64) {
 		for p := range top.Partitions {
-			c, _, err := pipeline.ReadCheckpoint(t.Context(), js, top.Generation, p)
+			c, _, err := streams.ReadCheckpoint(t.Context(), js, top.Generation, p)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -215,7 +216,7 @@ func TestFenceCostsOnlyThePartitionThatWasOvertaken(t *testing.T) {
 		records[i] = user("s"+string(rune('a'+i%26))+string(rune('a'+i/26)), "water")
 	}
 	pipelinetest.Publish(t, js, records...)
-	raw, err := js.Stream(t.Context(), pipeline.RawStream)
+	raw, err := js.Stream(t.Context(), streams.RawStream)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -250,7 +251,7 @@ func TestFenceCostsOnlyThePartitionThatWasOvertaken(t *testing.T) {
 	case <-deadline(t).Done():
 		t.Fatal("the first record is not stored")
 	}
-	c, sequence, err := pipeline.ReadCheckpoint(t.Context(), js, top.Generation, overtaken)
+	c, sequence, err := streams.ReadCheckpoint(t.Context(), js, top.Generation, overtaken)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -266,7 +267,7 @@ func TestFenceCostsOnlyThePartitionThatWasOvertaken(t *testing.T) {
 		if p == overtaken {
 			want = 3
 		}
-		if c, _, err := pipeline.ReadCheckpoint(t.Context(), js, top.Generation, p); err != nil || c.Epoch != want {
+		if c, _, err := streams.ReadCheckpoint(t.Context(), js, top.Generation, p); err != nil || c.Epoch != want {
 			t.Errorf("partition %d was acquired %d times, want %d, %v", p, c.Epoch, want, err)
 		}
 	}
@@ -289,7 +290,7 @@ func TestDrainingWorkerKeepsWhatItStillStores(t *testing.T) {
 	leaving := start(t, server.JetStream(), cfg)
 	settled(t, js, top, map[string]int{"leaving": 2})
 	pipelinetest.Publish(t, js, user("s", "water"))
-	raw, err := js.Stream(t.Context(), pipeline.RawStream)
+	raw, err := js.Stream(t.Context(), streams.RawStream)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -302,7 +303,7 @@ func TestDrainingWorkerKeepsWhatItStillStores(t *testing.T) {
 	heir := start(t, server.JetStream(), member(top, "heir"))
 	leaving.Drain()
 	awaitLeaving(t, js, top, 8)
-	if c, _, err := pipeline.ReadCheckpoint(t.Context(), js, top.Generation, kept); err != nil || !strings.HasPrefix(c.Owner, "leaving-") {
+	if c, _, err := streams.ReadCheckpoint(t.Context(), js, top.Generation, kept); err != nil || !strings.HasPrefix(c.Owner, "leaving-") {
 		t.Errorf("the partition of the record was taken over by %s, %v", c.Owner, err)
 	}
 	h.end()
@@ -310,7 +311,7 @@ func TestDrainingWorkerKeepsWhatItStillStores(t *testing.T) {
 		t.Error(err)
 	}
 	settled(t, js, top, map[string]int{"heir": 2})
-	if c, _, err := pipeline.ReadCheckpoint(t.Context(), js, top.Generation, kept); err != nil || c.Raw != 1 {
+	if c, _, err := streams.ReadCheckpoint(t.Context(), js, top.Generation, kept); err != nil || c.Raw != 1 {
 		t.Errorf("the record is not stored: %+v, %v", c, err)
 	}
 	pipelinetest.Expectation{Topology: top}.RequireExact(t, js)
@@ -318,10 +319,10 @@ func TestDrainingWorkerKeepsWhatItStillStores(t *testing.T) {
 }
 
 // awaitLeaving waits for so many heartbeats of a worker that is drained.
-func awaitLeaving(t *testing.T, js jetstream.JetStream, top pipeline.Topology, beats int) {
+func awaitLeaving(t *testing.T, js jetstream.JetStream, top streams.Topology, beats int) {
 	t.Helper()
 	ctx := deadline(t)
-	kv, err := js.KeyValue(ctx, pipeline.WorkersBucket)
+	kv, err := js.KeyValue(ctx, streams.WorkersBucket)
 	if err != nil {
 		t.Fatal(err)
 	}

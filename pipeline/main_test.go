@@ -14,6 +14,7 @@ import (
 	"tributary/normalizers"
 	"tributary/pipeline"
 	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/streams"
 )
 
 func TestMain(m *testing.M) {
@@ -32,8 +33,8 @@ func TestMain(m *testing.M) {
 
 // topology returns the topology of most tests: few partitions, so that several sessions are
 // in each.
-func topology(partitions int) pipeline.Topology {
-	return pipeline.Topology{Generation: "v1", Partitions: partitions}
+func topology(partitions int) streams.Topology {
+	return streams.Topology{Generation: "v1", Partitions: partitions}
 }
 
 // running is a running stage.

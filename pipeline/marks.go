@@ -11,6 +11,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"tributary/envelopes"
+	"tributary/pipeline/broker"
+	"tributary/pipeline/streams"
 )
 
 // Mark is an event that a reader has read. A stream that was put back to an older copy has another message there,
@@ -79,7 +81,7 @@ func FindParting(ctx context.Context, js jetstream.JetStream, generation string,
 	for i, m := range slices.Backward(marks) {
 		is, err := compareMark(ctx, js, name, m)
 		if err != nil {
-			return p, false, fmt.Errorf("compare with stream %s: %w", EventsStream(name), err)
+			return p, false, fmt.Errorf("compare with stream %s: %w", streams.EventsStream(name), err)
 		}
 		if is != markParted {
 			return Parting{Common: m, Expired: is == markExpired, From: m.Position + 1}, i < len(marks)-1, nil
@@ -88,7 +90,7 @@ func FindParting(ctx context.Context, js jetstream.JetStream, generation string,
 	if len(marks) == 0 {
 		return p, false, nil
 	}
-	p.From, err = positionAt(ctx, js, EventsStream(name), marks[0].Stored)
+	p.From, err = positionAt(ctx, js, streams.EventsStream(name), marks[0].Stored)
 	return p, true, err
 }
 
@@ -103,12 +105,12 @@ const (
 
 // compareMark compares a mark with the stream of a cell.
 func compareMark(ctx context.Context, js jetstream.JetStream, name string, m Mark) (markState, error) {
-	stream := EventsStream(name)
+	stream := streams.EventsStream(name)
 	is, found, err := compareStored(ctx, js, stream, m)
 	if found || err != nil {
 		return is, err
 	}
-	info, err := leaderInfo(ctx, js, stream)
+	info, err := broker.LeaderInfo(ctx, js, stream)
 	if err != nil {
 		return markSame, err
 	}
@@ -120,7 +122,7 @@ func compareMark(ctx context.Context, js jetstream.JetStream, name string, m Mar
 		return markParted, nil
 	}
 	// Events expire in the order of their positions, and nothing else removes one.
-	first, err := leaderGet(ctx, js, stream, getRequest{Sequence: 1, NextBySubject: eventsOf(name)})
+	first, err := broker.LeaderGet(ctx, js, stream, broker.GetRequest{Sequence: 1, NextBySubject: streams.EventsOf(name)})
 	switch {
 	case errors.Is(err, jetstream.ErrMsgNotFound), err == nil && first.Sequence > m.Position:
 		return markExpired, nil
@@ -132,7 +134,7 @@ func compareMark(ctx context.Context, js jetstream.JetStream, name string, m Mar
 
 // compareStored compares a mark with the message at its position, if there is one.
 func compareStored(ctx context.Context, js jetstream.JetStream, stream string, m Mark) (is markState, found bool, err error) {
-	stored, err := readStored(ctx, js, stream, getRequest{Sequence: m.Position})
+	stored, err := broker.ReadStored(ctx, js, stream, broker.GetRequest{Sequence: m.Position})
 	switch {
 	case errors.Is(err, jetstream.ErrMsgNotFound):
 		return markParted, false, nil
@@ -150,12 +152,12 @@ func compareStored(ctx context.Context, js jetstream.JetStream, stream string, m
 // LastMark returns the mark of the last event of a cell of a generation; zero for a cell without events.
 func LastMark(ctx context.Context, js jetstream.JetStream, generation string, cell int) (m Mark, err error) {
 	name := envelopes.CellName(generation, cell)
-	stored, err := LastStored(ctx, js, EventsStream(name), eventsOf(name))
+	stored, err := broker.LastStored(ctx, js, streams.EventsStream(name), streams.EventsOf(name))
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
 		return m, nil
 	}
 	if err != nil {
-		return m, fmt.Errorf("read stream %s: %w", EventsStream(name), err)
+		return m, fmt.Errorf("read stream %s: %w", streams.EventsStream(name), err)
 	}
 	m = Mark{Position: stored.Sequence, Stored: stored.Time.UTC()}
 	if e, _, err := envelopes.DecodeEvent(stored.Header, stored.Data); err == nil {
@@ -166,12 +168,12 @@ func LastMark(ctx context.Context, js jetstream.JetStream, generation string, ce
 
 // positionAt returns the first position of a stream whose message was stored at a time or later, else that behind its end.
 func positionAt(ctx context.Context, js jetstream.JetStream, stream string, at time.Time) (uint64, error) {
-	r, err := openStream(ctx, js, stream, jetstream.ConsumerConfig{
+	r, err := broker.OpenReader(ctx, js, stream, jetstream.ConsumerConfig{
 		Description: "A reader that looks for a time.", DeliverPolicy: jetstream.DeliverByStartTimePolicy, OptStartTime: &at, HeadersOnly: true,
 	})
 	if err != nil {
 		return 0, err
 	}
-	defer r.close()
-	return r.from, nil
+	defer r.Close()
+	return r.From, nil
 }

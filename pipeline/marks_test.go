@@ -12,6 +12,7 @@ import (
 	"tributary/normalizers"
 	"tributary/pipeline"
 	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/streams"
 )
 
 // Marks are few, have the first and the last event, and for each event that was read one before it that is not much farther
@@ -90,7 +91,7 @@ func TestFindPartingFindsTheLastCommonEvent(t *testing.T) {
 	empty := server.CopyStore()
 	store(0, 5)
 	gone := read()
-	empty.PutBack(pipeline.EventsStream("v1"))
+	empty.PutBack(streams.EventsStream("v1"))
 	js = server.JetStream()
 	if got, parted, err := pipeline.FindParting(deadline(t), js, "v1", 0, gone); err != nil || !parted || got.Common != (pipeline.Mark{}) {
 		t.Errorf("a stream without events: %+v, %v, %v", got, parted, err)
@@ -103,7 +104,7 @@ func TestFindPartingFindsTheLastCommonEvent(t *testing.T) {
 	last := marks[len(marks)-1]
 	require(marks, pipeline.Parting{Common: last, From: last.Position + 1}, false)
 
-	saved.PutBack(pipeline.EventsStream("v1"))
+	saved.PutBack(streams.EventsStream("v1"))
 	js = server.JetStream()
 	parting := pipeline.Parting{Common: common[4], From: common[4].Position + 1}
 	require(marks, parting, true) // the stream is shorter
@@ -119,7 +120,7 @@ func TestFindPartingFindsTheLastCommonEvent(t *testing.T) {
 	require(pipeline.Marks{common[3], forged}, pipeline.Parting{Common: common[3], From: common[3].Position + 1}, true)
 
 	expiring := read()[18:]
-	stream, err := js.Stream(t.Context(), pipeline.EventsStream("v1"))
+	stream, err := js.Stream(t.Context(), streams.EventsStream("v1"))
 	if err != nil {
 		t.Fatal(err)
 	}

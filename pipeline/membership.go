@@ -10,6 +10,9 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"tributary/pipeline/broker"
+	"tributary/pipeline/streams"
 )
 
 // membership is the view that a worker has of the workers of its generation, itself
@@ -33,7 +36,7 @@ type membership struct {
 // sighting is the last heartbeat that was seen of a worker. It carries the time of the
 // reader's clock, because the clocks of other workers may be wrong.
 type sighting struct {
-	Worker
+	streams.Worker
 	sequence uint64
 	at       time.Time
 }
@@ -129,7 +132,7 @@ func (m *membership) round(ctx context.Context, fail context.CancelCauseFunc) ti
 	if m.beats < 2 && len(alive) > 1 {
 		return heartbeat // the others have not seen this worker yet
 	}
-	mine := assignment(s.config.Topology.Partitions, m.able(alive))[s.config.Member]
+	mine := streams.Assignment(s.config.Topology.Partitions, m.able(alive))[s.config.Member]
 	before := m.awaited
 	awaited := m.await(mine, alive)
 	s.assign(ctx, mine, awaited, func(p int) string { return m.cause(p, alive, before) }, fail)
@@ -193,8 +196,8 @@ func (m *membership) exchange(ctx context.Context) error {
 
 // open opens the bucket of the workers.
 func (m *membership) open(ctx context.Context) (err error) {
-	m.kv, err = m.stage.js.KeyValue(ctx, workersBucket)
-	return wrap(err, "bucket "+workersBucket)
+	m.kv, err = m.stage.js.KeyValue(ctx, streams.WorkersBucket)
+	return broker.Wrap(err, "bucket "+streams.WorkersBucket)
 }
 
 // within runs do with a timeout.
@@ -202,20 +205,20 @@ func within(ctx context.Context, timeout time.Duration, do func(context.Context)
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	return nameRequest(do(ctx), "a heartbeat", began)
+	return broker.NameRequest(do(ctx), "a heartbeat", began)
 }
 
 // write writes the heartbeat of this worker.
 func (m *membership) write(ctx context.Context) error {
 	cfg := m.stage.config
-	data, err := json.Marshal(Worker{
+	data, err := json.Marshal(streams.Worker{
 		Name: cfg.Worker, Revision: cfg.Revision, Partitions: m.stage.working(), Since: m.since,
 		Leaving: m.leaving, Hanging: m.stage.hanging.list(),
 	})
 	if err != nil {
 		return fmt.Errorf("encode worker: %w", err)
 	}
-	if _, err := m.kv.Put(ctx, workerKey(cfg.Topology.Generation, cfg.Member), data); err != nil {
+	if _, err := m.kv.Put(ctx, streams.WorkerKey(cfg.Topology.Generation, cfg.Member), data); err != nil {
 		return fmt.Errorf("write heartbeat: %w", err)
 	}
 	m.beats++
@@ -225,19 +228,19 @@ func (m *membership) write(ctx context.Context) error {
 // read reads the heartbeats of all workers.
 func (m *membership) read(ctx context.Context) error {
 	g := m.stage.config.Topology.Generation
-	stored, err := lastMessages(ctx, m.stage.js, "KV_"+workersBucket, []string{workerSubject(g, ">")})
+	stored, err := broker.MessagesOf(ctx, m.stage.js, "KV_"+streams.WorkersBucket, []string{streams.WorkerSubject(g, ">")})
 	if err != nil {
 		return fmt.Errorf("read workers: %w", err)
 	}
 	now := time.Now()
 	for id := range m.seen {
-		if key, ok := stored[workerSubject(g, id)]; !ok || len(key.Data) == 0 {
+		if key, ok := stored[streams.WorkerSubject(g, id)]; !ok || len(key.Data) == 0 {
 			m.noteReleased(m.seen[id].Partitions, nil)
 			delete(m.seen, id) // the worker has left
 		}
 	}
 	for _, key := range stored {
-		w, ok := readWorker(g, key)
+		w, ok := streams.ReadWorker(g, key)
 		if !ok {
 			continue
 		}
@@ -262,7 +265,7 @@ func (m *membership) noteReleased(had, has []int) {
 
 // alive returns the ids of the workers that are alive, this one included, in their order.
 func (m *membership) alive() []string {
-	beats := aliveBeats + m.readBeats() - 1
+	beats := streams.AliveBeats + m.readBeats() - 1
 	limit := time.Now().Add(-time.Duration(beats) * m.stage.config.Heartbeat)
 	ids := []string{m.stage.config.Member}
 	for id, w := range m.seen {
@@ -281,7 +284,7 @@ func (m *membership) able(alive []string) []string {
 	for _, id := range alive {
 		w := m.seen[id].Worker
 		if id == m.stage.config.Member {
-			w = Worker{Hanging: m.stage.hanging.list()}
+			w = streams.Worker{Hanging: m.stage.hanging.list()}
 		}
 		switch {
 		case w.Leaving:
@@ -329,9 +332,9 @@ func (m *membership) grace(partition int, alive []string) int {
 		switch {
 		case id == m.stage.config.Member || !slices.Contains(w.Partitions, partition):
 		case w.Leaving:
-			beats = max(beats, leaveBeats)
+			beats = max(beats, streams.LeaveBeats)
 		default:
-			beats = max(beats, graceBeats)
+			beats = max(beats, streams.GraceBeats)
 		}
 	}
 	return beats
@@ -345,7 +348,7 @@ func (m *membership) leave(ctx context.Context) {
 	cfg := m.stage.config
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cfg.Heartbeat)
 	defer cancel()
-	if err := m.kv.Delete(ctx, workerKey(cfg.Topology.Generation, cfg.Member)); err != nil {
+	if err := m.kv.Delete(ctx, streams.WorkerKey(cfg.Topology.Generation, cfg.Member)); err != nil {
 		cfg.Logger.Debug("heartbeat cannot be deleted: other workers notice the end of this one when it expires", slog.Any("error", err))
 	}
 }

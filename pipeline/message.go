@@ -6,27 +6,10 @@ import (
 
 	"tributary/envelopes"
 	"tributary/normalizers"
+	"tributary/pipeline/broker"
+	"tributary/pipeline/records"
 	"tributary/pipeline/sessions"
 )
-
-// maxHeaderBytes bounds the headers of every message that a stage stores. The broker has
-// 64 KiB for them; the batch and the delivery add headers of their own.
-const maxHeaderBytes = 60 << 10
-
-// batchHeaderBytes is room for the headers of a batch and of the transport hop, and for the
-// first line.
-const batchHeaderBytes = 1 << 10
-
-// headerSize returns the length of h on the wire, without the first line.
-func headerSize(h nats.Header) int {
-	n := 0
-	for name, values := range h {
-		for _, v := range values {
-			n += len(name) + len(v) + len(": \r\n")
-		}
-	}
-	return n
-}
 
 // eventMessages returns the messages of the events of one record. Beyond the bytes of a
 // batch, a message keeps the event and is encoded when it is sent: the events of a record
@@ -42,7 +25,7 @@ func (o *ownership) eventMessages(events []normalizers.Emitted) ([]message, erro
 		if messages[i], err = o.eventMessage(&events[i], b); err != nil {
 			return nil, err
 		}
-		if bytes += messages[i].size; bytes > batchBytes {
+		if bytes += messages[i].size; bytes > broker.BatchBytes {
 			messages[i].Msg, messages[i].event = nil, &events[i]
 			measured.free()
 			b = &measured
@@ -68,17 +51,17 @@ func (o *ownership) eventMessage(e *normalizers.Emitted, b *blocks) (message, er
 	}
 	data = b.keep(data)
 	h := nats.Header(header)
-	if hashed(e.Event.SessionID) {
+	if records.Hashed(e.Event.SessionID) {
 		h[envelopes.HeaderSession] = []string{envelopes.EncodeHeaderValue(e.Event.SessionID)}
 	}
 	if o.p.stage.ttl != "" {
 		h[jetstream.MsgTTLHeader] = []string{o.p.stage.ttl}
 	}
-	setTrace(h, e.Traceparent, e.Tracestate)
+	broker.SetTrace(h, e.Traceparent, e.Tracestate)
 	m := &nats.Msg{Subject: envelopes.EventSubject(o.p.cell.name, &e.Event), Header: h, Data: data}
-	size := headerSize(h)
-	if size > maxHeaderBytes || int64(size+len(data)+batchHeaderBytes) > o.maxPayload {
-		return message{}, errUnpublishable
+	size := broker.HeaderSize(h)
+	if size > broker.MaxHeaderBytes || int64(size+len(data)+broker.BatchHeaderBytes) > o.maxPayload {
+		return message{}, records.ErrUnpublishable
 	}
 	out := message{Msg: m, size: size + len(data)}
 	if cfg.Handover.wanted(o.p.cell.name) {
@@ -93,14 +76,14 @@ func (o *ownership) eventMessage(e *normalizers.Emitted, b *blocks) (message, er
 func (o *ownership) deadLetterMessage(r received, cause error) message {
 	s := o.p.stage
 	r.Data = r.raw.Data
-	unredacted := s.redactor != nil && fatal(cause)
+	unredacted := s.redactor != nil && records.Fatal(cause)
 	if !unredacted {
 		data, _, err := s.redactor.Search(o.ctx, r.Data)
 		if unredacted = err != nil; !unredacted {
 			r.Data = data
 		}
 	}
-	header := redactHeader(s.redactor, r.raw.Header)
+	header := records.RedactHeader(s.redactor, r.raw.Header)
 	by := letterWriter{s.config.Topology.Generation, o.p.cell.name, o.p.cell.raw, o.p.number, s.config.Revision}
 	m := deadLetter(by, r.Record, header, cause, o.maxPayload)
 	if unredacted {
@@ -109,5 +92,5 @@ func (o *ownership) deadLetterMessage(r received, cause error) message {
 	if s.redactor != nil {
 		m.Header[envelopes.HeaderRedacted] = []string{string(s.redactor.Mode())}
 	}
-	return message{Msg: m, size: headerSize(m.Header) + len(m.Data), letter: true}
+	return message{Msg: m, size: broker.HeaderSize(m.Header) + len(m.Data), letter: true}
 }

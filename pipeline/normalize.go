@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"tributary/normalizers"
+	"tributary/pipeline/claims"
+	"tributary/pipeline/records"
 	"tributary/pipeline/redact"
 )
 
@@ -20,7 +22,7 @@ func (o *ownership) apply(r received) error {
 		}
 		defer o.hold(pacer.release)()
 	}
-	if err := o.between.acquire(o.ctx); err != nil {
+	if err := o.between.Acquire(o.ctx); err != nil {
 		return err
 	}
 	defer o.leaveRecord()
@@ -41,7 +43,7 @@ func (o *ownership) apply(r received) error {
 // leaveRecord lets the committer seal the chunk, and signals it only then: before, it could leave the chunk out
 // once more and wait for a signal that comes with the next record alone.
 func (o *ownership) leaveRecord() {
-	o.between.release()
+	o.between.Release()
 	o.p.cell.signalPending()
 }
 
@@ -66,11 +68,11 @@ func (o *ownership) normalize(r received) (normalized, error) {
 	}
 	forgotten := session.state.Forgotten()
 	began := time.Now()
-	o.p.normalizing.beginAt(began)
+	o.p.normalizing.BeginAt(began)
 	result, panicked, err := o.callNormalizer(session.state, r.Record)
 	o.p.normalizing.End()
 	o.count(countNormalizing, r, int64(time.Since(began)))
-	switch _, permanent := Reason(err); {
+	switch _, permanent := records.Reason(err); {
 	case errors.Is(err, errLeftBehind):
 		return normalized{}, err
 	case panicked:
@@ -125,7 +127,7 @@ func (o *ownership) reject(r received, cause error) normalized {
 		}
 	}
 	o.p.logRejected(r.Sequence, cause)
-	reason, _ := Reason(cause)
+	reason, _ := records.Reason(cause)
 	o.count(countDeadLetters, r, 1, reason)
 	return normalized{[]message{o.deadLetterMessage(r, cause)}, session}
 }
@@ -134,11 +136,11 @@ func (o *ownership) reject(r received, cause error) normalized {
 // each that ended workers, and the first whose object is missing.
 func (p *partition) logRejected(sequence uint64, cause error) {
 	switch {
-	case errors.Is(cause, ErrCrashed):
+	case errors.Is(cause, records.ErrCrashed):
 		p.log.Error("record ended its workers and becomes a dead letter: give the workers more memory, then requeue it", slog.Uint64("sequence", sequence))
 	case errors.Is(cause, redact.ErrUnsearched):
 		p.log.Error("record takes too much work to search for secrets and becomes a dead letter without its bytes: the raw stream has them", slog.Uint64("sequence", sequence))
-	case errors.Is(cause, errClaimMissing):
+	case errors.Is(cause, claims.ErrMissing):
 		p.stage.claimMissing.Do(func() {
 			p.log.Error("objects of large records are missing, and these become dead letters: ship the logs again, then requeue them", slog.Uint64("sequence", sequence))
 		})
@@ -169,7 +171,7 @@ func (o *ownership) append(r received, out normalized) {
 // the checkpoint says so of records that are stored in part.
 func (o *ownership) storedBefore(r received, messages int) int {
 	switch {
-	case fatal(r.err): // what is stored came from an attempt; the dead letter is new
+	case records.Fatal(r.err): // what is stored came from an attempt; the dead letter is new
 		return 0
 	case r.Sequence < o.resume.Out:
 		return messages

@@ -12,27 +12,29 @@ import (
 
 	"tributary/envelopes"
 	"tributary/normalizers"
-	"tributary/pipeline"
+	"tributary/pipeline/claims"
 	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/records"
+	"tributary/pipeline/streams"
 )
 
 // claimed is the message of a record of those bytes.
 func claimed(session string, data []byte) *nats.Msg {
-	return pipeline.ClaimMessage(normalizers.Record{Source: envelopes.ClaudeCode, Session: session, Data: data})
+	return records.ClaimMessage(normalizers.Record{Source: envelopes.ClaudeCode, Session: session, Data: data})
 }
 
 // An object is an orphan when no record names it and it is old.
 func TestOnlyOldObjectsWithoutARecordAreOrphans(t *testing.T) {
 	t.Parallel()
 	js := pipelinetest.NewServer(t).Provision(topology(4))
-	claims := pipeline.NewClaims(js)
-	if got := collect(t, claims); len(got) != 0 {
+	claimStore := claims.NewStore(js)
+	if got := collect(t, claimStore); len(got) != 0 {
 		t.Errorf("orphans of nothing: %q", got)
 	}
 	put := func(n uint64, size int) (data []byte, name string) {
 		t.Helper()
 		data = noise(n, size)
-		claim, err := claims.Put(t.Context(), data)
+		claim, err := claimStore.Put(t.Context(), data)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -46,8 +48,8 @@ func TestOnlyOldObjectsWithoutARecordAreOrphans(t *testing.T) {
 	disguised := claimed("a", kept)
 	disguised.Header["Status"], disguised.Header["Description"] = []string{"409"}, []string{"Consumer Deleted"}
 	pipelinetest.PublishMessages(t.Context(), t, js, disguised, claimed("gone", gone), claimed("b", shared), claimed("gone", shared),
-		claimed("c", shared), pipeline.RawMessage(prompt("d", 1, 10)))
-	raw, err := js.Stream(t.Context(), pipeline.RawStream)
+		claimed("c", shared), records.Message(prompt("d", 1, 10)))
+	raw, err := js.Stream(t.Context(), streams.RawStream)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,10 +63,10 @@ func TestOnlyOldObjectsWithoutARecordAreOrphans(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	if young, err := claims.Orphans(t.Context(), time.Hour); err != nil || len(young) != 0 {
+	if young, err := claimStore.Orphans(t.Context(), time.Hour); err != nil || len(young) != 0 {
 		t.Errorf("young orphans %v, %v", young, err)
 	}
-	objects, err := claims.Objects(t.Context())
+	objects, err := claimStore.Objects(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,7 +87,7 @@ func TestOnlyOldObjectsWithoutARecordAreOrphans(t *testing.T) {
 		t.Errorf("objects (-want +got):\n%s", diff)
 	}
 
-	want, got := []string{"", goneName, aloneName}, collect(t, claims)
+	want, got := []string{"", goneName, aloneName}, collect(t, claimStore)
 	slices.Sort(want)
 	slices.Sort(got)
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -94,10 +96,10 @@ func TestOnlyOldObjectsWithoutARecordAreOrphans(t *testing.T) {
 	if objects, chunks := bucket(t, js); objects != 2 || chunks != 3 {
 		t.Errorf("%d objects and %d chunks are left", objects, chunks)
 	}
-	if data, err := claims.Get(t.Context(), pipeline.ClaimOf(kept)); err != nil || !bytes.Equal(data, kept) {
+	if data, err := claimStore.Get(t.Context(), claims.Of(kept)); err != nil || !bytes.Equal(data, kept) {
 		t.Errorf("what a record names: %v", err)
 	}
-	if again := collect(t, claims); len(again) != 0 {
+	if again := collect(t, claimStore); len(again) != 0 {
 		t.Errorf("orphans again: %q", again)
 	}
 }
@@ -107,11 +109,11 @@ func TestOnlyOldObjectsWithoutARecordAreOrphans(t *testing.T) {
 func TestOrphanThatIsPutAgainStays(t *testing.T) {
 	t.Parallel()
 	js := pipelinetest.NewServer(t).Provision(topology(1))
-	claims := pipeline.NewClaims(js)
+	claimStore := claims.NewStore(js)
 	data := noise(1, 2<<20)
-	listed := func() pipeline.Object {
+	listed := func() claims.Object {
 		t.Helper()
-		orphans, err := claims.Orphans(t.Context(), 0)
+		orphans, err := claimStore.Orphans(t.Context(), 0)
 		if err != nil || len(orphans) != 1 {
 			t.Fatalf("orphans %v, %v", orphans, err)
 		}
@@ -119,20 +121,20 @@ func TestOrphanThatIsPutAgainStays(t *testing.T) {
 	}
 	put := func() {
 		t.Helper()
-		if _, err := claims.Put(t.Context(), data); err != nil {
+		if _, err := claimStore.Put(t.Context(), data); err != nil {
 			t.Fatal(err)
 		}
 	}
 	there := func() {
 		t.Helper()
-		if got, err := claims.Get(t.Context(), pipeline.ClaimOf(data)); err != nil || !bytes.Equal(got, data) {
+		if got, err := claimStore.Get(t.Context(), claims.Of(data)); err != nil || !bytes.Equal(got, data) {
 			t.Fatalf("object: %v", err)
 		}
 	}
 	put()
 	before := listed()
 	put()
-	if ok, err := claims.Remove(t.Context(), before); ok || err != nil {
+	if ok, err := claimStore.Remove(t.Context(), before); ok || err != nil {
 		t.Errorf("removed %v, %v", ok, err)
 	}
 	there()
@@ -140,10 +142,10 @@ func TestOrphanThatIsPutAgainStays(t *testing.T) {
 	if !now.Stored.After(before.Stored) {
 		t.Errorf("put at %v, and again at %v", before.Stored, now.Stored)
 	}
-	if ok, err := claims.Remove(t.Context(), now); !ok || err != nil {
+	if ok, err := claimStore.Remove(t.Context(), now); !ok || err != nil {
 		t.Errorf("removed %v, %v", ok, err)
 	}
-	if ok, err := claims.Remove(t.Context(), now); ok || err != nil {
+	if ok, err := claimStore.Remove(t.Context(), now); ok || err != nil {
 		t.Errorf("removed twice: %v, %v", ok, err)
 	}
 	if objects, chunks := bucket(t, js); objects+chunks != 0 {
@@ -157,22 +159,22 @@ func TestOrphanThatIsPutAgainStays(t *testing.T) {
 func TestPutRepairsADamagedObject(t *testing.T) {
 	t.Parallel()
 	js := pipelinetest.NewServer(t).Provision(topology(1))
-	claims := pipeline.NewClaims(js)
+	claimStore := claims.NewStore(js)
 	data := noise(1, 2<<20)
 	for name, damage := range map[string]func(){
 		"no chunks":   func() { purgeChunks(t, js) },
-		"other bytes": func() { object(t, js, pipeline.ClaimOf(data).Digest, []byte("other")) },
+		"other bytes": func() { object(t, js, claims.Of(data).Digest, []byte("other")) },
 		"deleted": func() {
 			inStore(t, js, func(store jetstream.ObjectStore) error {
-				return store.Delete(t.Context(), pipeline.ClaimOf(data).Digest)
+				return store.Delete(t.Context(), claims.Of(data).Digest)
 			})
 		},
 	} {
 		for range 2 {
-			if _, err := claims.Put(t.Context(), data); err != nil {
+			if _, err := claimStore.Put(t.Context(), data); err != nil {
 				t.Fatal(err)
 			}
-			if got, err := claims.Get(t.Context(), pipeline.ClaimOf(data)); err != nil || !bytes.Equal(got, data) {
+			if got, err := claimStore.Get(t.Context(), claims.Of(data)); err != nil || !bytes.Equal(got, data) {
 				t.Fatalf("%s: %v", name, err)
 			}
 			damage()

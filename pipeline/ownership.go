@@ -9,6 +9,9 @@ import (
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
+
+	"tributary/pipeline/broker"
+	"tributary/pipeline/streams"
 )
 
 // ownership is one period in which this worker owns a partition, with everything that it
@@ -25,10 +28,10 @@ type ownership struct {
 	// between is held while a record is normalized and appended, and while the committer seals
 	// the chunk. Between the two the sessions know a record that the chunk lacks: states that
 	// were encoded then would be ahead of their checkpoint.
-	between exclusive
+	between broker.Limit
 	calls   calls
-	sending exclusive // held while a batch with an entry of the partition is in flight
-	skipped uint64    // belongs to the committer: the call of the normalizer that it no longer waits for
+	sending broker.Limit // held while a batch with an entry of the partition is in flight
+	skipped uint64       // belongs to the committer: the call of the normalizer that it no longer waits for
 
 	maxPayload int64 // of the broker; asking the connection waits for a batch that is being sent
 
@@ -37,25 +40,25 @@ type ownership struct {
 	received  []received // of the present read
 	sessions  *sessionCache
 	histories *histories
-	resume    Checkpoint // where the ownership began
+	resume    streams.Checkpoint // where the ownership began
 	suspicion suspicion
 
 	room chan struct{} // signaled when a chunk is sealed or stored
 
 	mu         sync.Mutex
-	checkpoint Checkpoint // the newest one
-	sequence   uint64     // of the checkpoint in the events stream
-	building   *chunk     // accepts records
-	sealed     *chunk     // is being stored; nil when none is
-	stored     uint64     // number of the last chunk that is stored in full
-	advanced   bool       // a chunk with records is stored in full
-	tries      int        // as in the checkpoint, without an attempt in progress
-	waiting    int        // bytes of the messages that wait in its chunks, as the cell counts them
-	ended      bool       // its chunks are dropped
-	held       []func()   // see [ownership.hold]
+	checkpoint streams.Checkpoint // the newest one
+	sequence   uint64             // of the checkpoint in the events stream
+	building   *chunk             // accepts records
+	sealed     *chunk             // is being stored; nil when none is
+	stored     uint64             // number of the last chunk that is stored in full
+	advanced   bool               // a chunk with records is stored in full
+	tries      int                // as in the checkpoint, without an attempt in progress
+	waiting    int                // bytes of the messages that wait in its chunks, as the cell counts them
+	ended      bool               // its chunks are dropped
+	held       []func()           // see [ownership.hold]
 }
 
-func newOwnership(ctx context.Context, p *partition, c Checkpoint, sequence uint64) *ownership {
+func newOwnership(ctx context.Context, p *partition, c streams.Checkpoint, sequence uint64) *ownership {
 	cfg := p.stage.config
 	o := &ownership{
 		p:          p,
@@ -64,8 +67,8 @@ func newOwnership(ctx context.Context, p *partition, c Checkpoint, sequence uint
 		resume:     c,
 		suspicion:  newSuspicion(c.Tries),
 		room:       make(chan struct{}, 1),
-		between:    newExclusive(),
-		sending:    newExclusive(),
+		between:    broker.NewExclusive(),
+		sending:    broker.NewExclusive(),
 		checkpoint: c,
 		sequence:   sequence,
 		building:   newChunk(1),
@@ -82,7 +85,7 @@ func (p *partition) acquire(ctx context.Context) (*ownership, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := last.belongsTo(&p.stage.generation); err != nil {
+	if err := last.BelongsTo(&p.stage.generation); err != nil {
 		return nil, err
 	}
 	mine, sequence, err := p.checkAndFence(ctx, last, stored)
@@ -99,7 +102,7 @@ func (p *partition) acquire(ctx context.Context) (*ownership, error) {
 	if mine, sequence, err = p.mend(ctx, mine, sequence); err != nil {
 		return nil, err
 	}
-	if mine.Tries > maxTogether {
+	if mine.Tries > streams.MaxTogether {
 		p.log.Warn("commits records one at a time", slog.Int("tries", mine.Tries), slog.Uint64("sequence", mine.Raw+1))
 	}
 	return newOwnership(ctx, p, mine, sequence), nil
@@ -107,20 +110,20 @@ func (p *partition) acquire(ctx context.Context) (*ownership, error) {
 
 // checkAndFence makes this worker the owner behind a checkpoint, unless the raw stream has lost
 // its tail or the batch of the checkpoint is not whole.
-func (p *partition) checkAndFence(ctx context.Context, last Checkpoint, stored storedMessage) (Checkpoint, uint64, error) {
-	end, err := p.cell.end.get(ctx)
+func (p *partition) checkAndFence(ctx context.Context, last streams.Checkpoint, stored broker.Stored) (streams.Checkpoint, uint64, error) {
+	end, err := p.cell.end.Get(ctx)
 	if err != nil {
-		return Checkpoint{}, 0, fmt.Errorf("check raw stream: %w", err)
+		return streams.Checkpoint{}, 0, fmt.Errorf("check raw stream: %w", err)
 	}
-	if err := p.stage.acquiring.acquire(ctx); err != nil {
-		return Checkpoint{}, 0, err
+	if err := p.stage.acquiring.Acquire(ctx); err != nil {
+		return streams.Checkpoint{}, 0, err
 	}
-	defer p.stage.acquiring.release()
-	if err := last.checkRaw(ctx, p.stage.js, p.cell.raw, p.number, end); err != nil {
-		return Checkpoint{}, 0, err
+	defer p.stage.acquiring.Release()
+	if err := last.CheckRaw(ctx, p.stage.js, p.cell.raw, p.number, end); err != nil {
+		return streams.Checkpoint{}, 0, err
 	}
 	if err := p.checkWhole(ctx, stored); err != nil {
-		return Checkpoint{}, 0, err
+		return streams.Checkpoint{}, 0, err
 	}
 	return p.fence(ctx, last, stored.Sequence)
 }
@@ -129,36 +132,36 @@ func (p *partition) checkAndFence(ctx context.Context, last Checkpoint, stored s
 // overtaken this one, it waits for a heartbeat first: without the wait the two would do
 // nothing but acquire the partition from each other. While the heartbeats of the workers cannot
 // be exchanged, both believe that the partition is theirs: it waits until they can.
-func (p *partition) newestCheckpoint(ctx context.Context) (Checkpoint, storedMessage, error) {
+func (p *partition) newestCheckpoint(ctx context.Context) (streams.Checkpoint, broker.Stored, error) {
 	s := p.stage
 	last, stored, err := p.readCheckpoint(ctx)
 	if err != nil || !p.acquired || last.Owner == s.owner {
 		return last, stored, err
 	}
-	p.stage.changes.note(change{changeOvertaken, "overtaken", ownerName(last.Owner)}, p.number, last.Epoch)
+	p.stage.changes.note(change{changeOvertaken, "overtaken", streams.OwnerName(last.Owner)}, p.number, last.Epoch)
 	for first := true; first || s.blind.Load(); first = false {
-		if err := pause(ctx, s.config.Heartbeat); err != nil {
-			return Checkpoint{}, storedMessage{}, err
+		if err := broker.Pause(ctx, s.config.Heartbeat); err != nil {
+			return streams.Checkpoint{}, broker.Stored{}, err
 		}
-		if closed(p.drain) {
-			return Checkpoint{}, storedMessage{}, errOvertaken // it stays with the other worker
+		if broker.Closed(p.drain) {
+			return streams.Checkpoint{}, broker.Stored{}, errOvertaken // it stays with the other worker
 		}
 	}
 	return p.readCheckpoint(ctx)
 }
 
-// readCheckpoint reads the checkpoint of the partition from the leader.
-func (p *partition) readCheckpoint(ctx context.Context) (Checkpoint, storedMessage, error) {
+// ReadCheckpoint reads the checkpoint of the partition from the leader.
+func (p *partition) readCheckpoint(ctx context.Context) (streams.Checkpoint, broker.Stored, error) {
 	s := p.stage
-	if err := s.acquiring.acquire(ctx); err != nil {
-		return Checkpoint{}, storedMessage{}, err
+	if err := s.acquiring.Acquire(ctx); err != nil {
+		return streams.Checkpoint{}, broker.Stored{}, err
 	}
-	defer s.acquiring.release()
-	return getCheckpoint(ctx, s.js, p.cell.name, p.number)
+	defer s.acquiring.Release()
+	return streams.GetCheckpoint(ctx, s.js, p.cell.name, p.number)
 }
 
 // noteAcquisition counts and logs that the partition is acquired, behind a checkpoint.
-func (p *partition) noteAcquisition(ctx context.Context, last Checkpoint, epoch uint64) {
+func (p *partition) noteAcquisition(ctx context.Context, last streams.Checkpoint, epoch uint64) {
 	kind, cause := changeAcquired, p.cause
 	if p.acquired {
 		kind, cause = changeRecovered, causeRecovery
@@ -169,14 +172,14 @@ func (p *partition) noteAcquisition(ctx context.Context, last Checkpoint, epoch 
 	}
 	t := p.stage.telemetry
 	t.count(ctx, t.acquisitions, 1, attribute.String("cause", cause))
-	p.stage.changes.note(change{kind, cause, ownerName(last.Owner)}, p.number, epoch)
+	p.stage.changes.note(change{kind, cause, streams.OwnerName(last.Owner)}, p.number, epoch)
 }
 
 // fence stores the newest checkpoint again under the name of this worker. After that no
 // commit that began before can succeed, whichever worker sent it and whenever it arrives.
-func (p *partition) fence(ctx context.Context, last Checkpoint, sequence uint64) (Checkpoint, uint64, error) {
+func (p *partition) fence(ctx context.Context, last streams.Checkpoint, sequence uint64) (streams.Checkpoint, uint64, error) {
 	s := p.stage
-	mine := last.counted()
+	mine := last.WithCounted()
 	mine.Owner = s.owner
 	mine.Since = cmp.Or(last.Since, sequence)
 	mine.Epoch++

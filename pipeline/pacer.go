@@ -3,6 +3,8 @@ package pipeline
 import (
 	"context"
 	"time"
+
+	"tributary/pipeline/broker"
 )
 
 // How the replays of a worker divide its time with the live stage.
@@ -11,7 +13,7 @@ const (
 	paceRest  = 5                      // while the live stage is active, a replay rests so many times as long as it works
 	paceLimit = 500 * time.Millisecond // of one rest
 	paceIdle  = 500 * time.Millisecond // a live stage that had no record for so long is not active
-	paceAhead = 32                     // records that a replay reads ahead, see readAhead
+	paceAhead = 32                     // records that a replay reads ahead, see ReadAhead
 )
 
 // While the live stage is active, the batches of a replay are small, so that no live commit
@@ -29,25 +31,25 @@ var (
 // A nil pacer lets everyone work at once.
 type pacer struct {
 	active func() bool // reports whether the live stage has records, or had some just now
-	slot   exclusive
+	slot   broker.Limit
 	end    time.Time // of the present slice; belongs to the owner of the slot
 }
 
-func newPacer(active func() bool) *pacer { return &pacer{active: active, slot: newExclusive()} }
+func newPacer(active func() bool) *pacer { return &pacer{active: active, slot: broker.NewExclusive()} }
 
 // acquire waits for the slot. After a nil error the caller calls release.
 func (p *pacer) acquire(ctx context.Context) error {
 	if p == nil {
 		return nil
 	}
-	if err := p.slot.acquire(ctx); err != nil {
+	if err := p.slot.Acquire(ctx); err != nil {
 		return err
 	}
 	if time.Now().Before(p.end) {
 		return nil
 	}
 	if err := p.rest(ctx, paceSlice); err != nil {
-		p.slot.release()
+		p.slot.Release()
 		return err
 	}
 	p.end = time.Now().Add(paceSlice)
@@ -56,7 +58,7 @@ func (p *pacer) acquire(ctx context.Context) error {
 
 func (p *pacer) release() {
 	if p != nil {
-		p.slot.release()
+		p.slot.Release()
 	}
 }
 
@@ -65,7 +67,7 @@ func (p *pacer) rest(ctx context.Context, took time.Duration) error {
 	if p == nil || !p.active() {
 		return nil
 	}
-	return pause(ctx, min(paceRest*took, paceLimit))
+	return broker.Pause(ctx, min(paceRest*took, paceLimit))
 }
 
 // limits returns those of a chunk and of a batch.
@@ -79,7 +81,7 @@ func (p *pacer) limits() (chunk, batch batchSize) {
 // ahead returns how many records are read ahead.
 func (p *pacer) ahead() int {
 	if p == nil {
-		return readAhead
+		return broker.ReadAhead
 	}
 	return paceAhead
 }

@@ -7,6 +7,9 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"tributary/pipeline/broker"
+	"tributary/pipeline/streams"
 )
 
 // The wait of a partition before it is acquired again after a failure.
@@ -34,7 +37,7 @@ type partition struct {
 
 	unconfirmed atomic.Pointer[entry] // the last entry whose outcome is not known; nil for none
 
-	normalizing Step // of the goroutine of the partition
+	normalizing broker.Step // of the goroutine of the partition
 
 	// These belong to the goroutine of the partition.
 	epoch     uint64           // of the last ownership
@@ -58,7 +61,7 @@ var (
 func newPartition(s *Stage, number int, cause string) *partition {
 	return &partition{
 		stage:     s,
-		cell:      s.cells[s.config.Topology.layout().cell(number)],
+		cell:      s.cells[s.config.Topology.Layout().Cell(number)],
 		number:    number,
 		cause:     cause,
 		drain:     make(chan struct{}),
@@ -75,7 +78,7 @@ func newPartition(s *Stage, number int, cause string) *partition {
 func (p *partition) run(ctx context.Context) error {
 	backoff := minBackoff
 	for ctx.Err() == nil {
-		draining := closed(p.drain)
+		draining := broker.Closed(p.drain)
 		progress, err := p.runOnce(ctx)
 		if progress {
 			backoff = minBackoff
@@ -91,13 +94,13 @@ func (p *partition) run(ctx context.Context) error {
 			return err
 		case draining, errors.Is(err, errOvertaken):
 			return nil // drained before: else it is acquired once more, to take back an attempt that this process survived
-		case errors.Is(err, errRawLost):
+		case errors.Is(err, streams.ErrRawLost):
 			p.awaitRaw(ctx, err, backoff)
 			backoff = min(2*backoff, lostBackoff)
 			continue
 		}
 		p.stage.changes.note(change{changeLost, err.Error(), ""}, p.number, p.epoch)
-		_ = pause(ctx, min(backoff, maxBackoff)) // which ends early only with ctx
+		_ = broker.Pause(ctx, min(backoff, maxBackoff)) // which ends early only with ctx
 		backoff = min(2*backoff, maxBackoff)
 	}
 	return nil
@@ -128,7 +131,7 @@ func (p *partition) runOnce(ctx context.Context) (progress bool, err error) {
 		if errors.Is(err, errCondemned) {
 			// The partition is acquired at once. A batch in flight could be stored between the read of its
 			// checkpoint and the fence, which would fail.
-			_ = o.sending.acquire(ctx)
+			_ = o.sending.Acquire(ctx)
 		}
 		p.tries = o.end()
 		p.cached.Store(0)
@@ -143,7 +146,7 @@ func (p *partition) runOnce(ctx context.Context) (progress bool, err error) {
 
 // reasonToRelease says why the partition was released.
 func (p *partition) reasonToRelease() string {
-	if closed(p.stage.drain) {
+	if broker.Closed(p.stage.drain) {
 		return "drain"
 	}
 	return "assigned to another worker"
@@ -151,7 +154,7 @@ func (p *partition) reasonToRelease() string {
 
 // final reports whether an error stays, however often the partition is acquired.
 func final(err error) bool {
-	for _, f := range []error{errNoCheckpoint, errState, errRetired} {
+	for _, f := range []error{streams.ErrNoCheckpoint, streams.ErrState, streams.ErrRetired} {
 		if errors.Is(err, f) {
 			return true
 		}
@@ -197,14 +200,14 @@ func (p *partition) finish(err error) {
 // release makes the partition end well: another worker owns it from then on. Only one
 // goroutine may call it; it may do so more than once.
 func (p *partition) release() {
-	if !closed(p.drain) {
+	if !broker.Closed(p.drain) {
 		close(p.drain)
 	}
 }
 
 // ended reports whether the partition has ended, and the reason when it could not go on.
 func (p *partition) ended() (bool, error) {
-	if !closed(p.done) {
+	if !broker.Closed(p.done) {
 		return false, nil
 	}
 	return true, p.wait()
@@ -216,14 +219,4 @@ func (p *partition) wait() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.err
-}
-
-// closed reports whether a channel is closed.
-func closed(c <-chan struct{}) bool {
-	select {
-	case <-c:
-		return true
-	default:
-		return false
-	}
 }

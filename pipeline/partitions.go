@@ -3,11 +3,10 @@ package pipeline
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
-	"strconv"
-	"strings"
+
+	"tributary/pipeline/streams"
 )
 
 // The partitions of a stage: those that are assigned to it, and the goroutines that work
@@ -43,7 +42,7 @@ func (s *Stage) startPartition(ctx context.Context, number int, cause string, fa
 	p := newPartition(s, number, cause)
 	go func() {
 		err := p.run(ctx)
-		if errors.Is(err, errNoCheckpoint) {
+		if errors.Is(err, streams.ErrNoCheckpoint) {
 			fail(err) // the generation was tampered with: no partition of it can be trusted
 		}
 		p.finish(err)
@@ -111,24 +110,6 @@ func numbers(partitions []*partition) []int {
 		out[i] = p.number
 	}
 	return out
-}
-
-// Ranges writes sorted numbers as ranges: 0-3 7.
-func Ranges(list []int) string {
-	var parts []string
-	for i := 0; i < len(list); {
-		j := i
-		for j+1 < len(list) && list[j+1] == list[j]+1 {
-			j++
-		}
-		if j == i {
-			parts = append(parts, strconv.Itoa(list[i]))
-		} else {
-			parts = append(parts, fmt.Sprintf("%d-%d", list[i], list[j]))
-		}
-		i = j + 1
-	}
-	return strings.Join(parts, " ")
 }
 
 // everyPartition returns the numbers of n partitions, in their order.

@@ -7,6 +7,9 @@ import (
 	"maps"
 	"math/rand/v2"
 	"time"
+
+	"tributary/pipeline/records"
+	"tributary/pipeline/streams"
 )
 
 // A poison record is one that cannot be survived: it ends the process, each time that it
@@ -19,8 +22,7 @@ import (
 // a broker in trouble. So it first narrows the suspicion to one record, and then tries that
 // record alone.
 const (
-	maxTogether = 3 // above it the next record is tried alone, and those after it are committed one at a time
-	maxAlone    = 6 // above it the next record becomes a dead letter
+	maxAlone = 6 // above it the next record becomes a dead letter
 
 	aloneFor   = chunkRecords           // as many records as one process may have lost together
 	retryAlone = 500 * time.Millisecond // the least wait before the second attempt; each further wait is four times as long
@@ -35,7 +37,7 @@ type suspicion struct {
 }
 
 func newSuspicion(tries int) suspicion {
-	s := suspicion{next: tries > maxTogether, proven: tries > maxAlone}
+	s := suspicion{next: tries > streams.MaxTogether, proven: tries > maxAlone}
 	if s.next {
 		s.careful = aloneFor
 	}
@@ -46,11 +48,11 @@ func newSuspicion(tries int) suspicion {
 func (s suspicion) none() bool { return !s.next && s.careful == 0 }
 
 // countAttempt returns the count of attempts with which the partition is acquired.
-func (p *partition) countAttempt(last Checkpoint) int {
+func (p *partition) countAttempt(last streams.Checkpoint) int {
 	switch {
 	case last.Owner == p.stage.owner: // this process is alive: none of its own attempts ended one
 		return min(p.tries, last.Tries)
-	case last.Tries <= maxTogether:
+	case last.Tries <= streams.MaxTogether:
 		return last.Tries + 1
 	default:
 		return last.Tries // from here on only an attempt alone counts
@@ -65,10 +67,10 @@ func (p *partition) countAttempt(last Checkpoint) int {
 func (o *ownership) trySuspect(r received) error {
 	o.suspicion.next = false
 	if o.suspicion.proven {
-		r.err, r.body = ErrCrashed, nil
+		r.err, r.body = records.ErrCrashed, nil
 		return o.run(r)
 	}
-	if n := o.tries - maxTogether - 1; n > 0 {
+	if n := o.tries - streams.MaxTogether - 1; n > 0 {
 		wait := retryAlone << (2 * (n - 1))
 		if drained, err := o.pause(wait + rand.N(wait)); drained || err != nil {
 			return err
@@ -81,10 +83,10 @@ func (o *ownership) trySuspect(r received) error {
 // and waits until it is stored.
 func (o *ownership) tryAlone(r received, prepare func() error) error {
 	trial := o.p.stage.trial
-	if err := trial.acquire(o.ctx); err != nil {
+	if err := trial.Acquire(o.ctx); err != nil {
 		return err
 	}
-	defer o.hold(trial.release)()
+	defer o.hold(trial.Release)()
 	if err := prepare(); err != nil {
 		return err
 	}
@@ -112,7 +114,7 @@ func (o *ownership) pause(d time.Duration) (drained bool, err error) {
 // forgetAttempt takes back the attempt of an ownership that ends well, unless the count is
 // about one record already.
 func (o *ownership) forgetAttempt() error {
-	if tries := o.checkpoint.Tries; tries == 0 || tries > maxTogether {
+	if tries := o.checkpoint.Tries; tries == 0 || tries > streams.MaxTogether {
 		return nil
 	}
 	return o.storeTries(0)

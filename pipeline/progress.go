@@ -2,11 +2,11 @@ package pipeline
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"tributary/envelopes"
+	"tributary/pipeline/broker"
+	"tributary/pipeline/streams"
 )
 
 // Progress is how much of a generation is done. It holds for one moment while records
@@ -21,13 +21,13 @@ type Progress struct {
 }
 
 // ReadProgress reads the progress of a generation of any revision.
-func ReadProgress(ctx context.Context, js jetstream.JetStream, g Generation) (Progress, error) {
+func ReadProgress(ctx context.Context, js jetstream.JetStream, g streams.Generation) (Progress, error) {
 	var p Progress
-	t, err := storedTopology(ctx, js, g.Name)
+	t, err := streams.StoredTopology(ctx, js, g.Name)
 	if err != nil {
 		return p, err
 	}
-	g.layout = t.layout()
+	g.Layout = t.Layout()
 	if p.Total, err = countRaw(ctx, js, g); err != nil {
 		return p, err
 	}
@@ -36,17 +36,17 @@ func ReadProgress(ctx context.Context, js jetstream.JetStream, g Generation) (Pr
 		return p, err
 	}
 	p.Done, p.CaughtUp = p.Total-min(lag, p.Total), lag == 0
-	if p.Events, err = countInCells(ctx, js, g, eventsOf); err != nil {
+	if p.Events, err = streams.CountInCells(ctx, js, g, streams.EventsOf); err != nil {
 		return p, err
 	}
-	if p.DeadLetters, err = countInCells(ctx, js, g, deadLettersOf); err != nil {
+	if p.DeadLetters, err = streams.CountInCells(ctx, js, g, streams.DeadLettersOf); err != nil {
 		return p, err
 	}
-	workers, err := Workers(ctx, js, g.Name)
+	workers, err := streams.Workers(ctx, js, g.Name)
 	if err != nil {
 		return p, err
 	}
-	now, err := BrokerTime(ctx, js)
+	now, err := streams.BrokerTime(ctx, js)
 	for _, w := range workers {
 		if !w.Silent(now) {
 			p.Workers++
@@ -56,16 +56,16 @@ func ReadProgress(ctx context.Context, js jetstream.JetStream, g Generation) (Pr
 }
 
 // countRaw counts the raw records of a generation.
-func countRaw(ctx context.Context, js jetstream.JetStream, g Generation) (n uint64, err error) {
-	for c := range max(g.layout.Cells, 1) {
+func countRaw(ctx context.Context, js jetstream.JetStream, g streams.Generation) (n uint64, err error) {
+	for c := range max(g.Layout.Cells, 1) {
 		all := []string{"raw.>"}
 		if g.Part.Source != "" || g.Part.Session != "" {
 			all = nil
-			for _, p := range g.layout.partitionsOf(c) {
-				all = append(all, g.Part.filters(p)...)
+			for _, p := range g.Layout.PartitionsOf(c) {
+				all = append(all, g.Part.Filters(p)...)
 			}
 		}
-		more, err := countFrom(ctx, js, RawStreamOf(c), max(1, g.Part.Sequence), all...)
+		more, err := broker.CountFrom(ctx, js, streams.RawStreamOf(c), max(1, g.Part.Sequence), all...)
 		if err != nil {
 			return 0, err
 		}
@@ -75,12 +75,12 @@ func countRaw(ctx context.Context, js jetstream.JetStream, g Generation) (n uint
 }
 
 // readLag returns how many records of a generation are not done.
-func readLag(ctx context.Context, js jetstream.JetStream, g Generation, partitions int) (uint64, error) {
-	checkpoints, err := readCheckpoints(ctx, js, g.Name, g.layout)
+func readLag(ctx context.Context, js jetstream.JetStream, g streams.Generation, partitions int) (uint64, error) {
+	checkpoints, err := streams.ReadCheckpoints(ctx, js, g.Name, g.Layout)
 	if err != nil {
 		return 0, err
 	}
-	last, err := lastRecords(ctx, js, g, partitions)
+	last, err := streams.LastRecords(ctx, js, g, partitions)
 	if err != nil {
 		return 0, err
 	}
@@ -89,33 +89,11 @@ func readLag(ctx context.Context, js jetstream.JetStream, g Generation, partitio
 		if last[n] <= c.Raw {
 			continue
 		}
-		left, err := countFrom(ctx, js, g.layout.rawStream(n), max(c.Raw+1, g.Part.Sequence), g.Part.filters(n)...)
+		left, err := broker.CountFrom(ctx, js, g.Layout.RawStream(n), max(c.Raw+1, g.Part.Sequence), g.Part.Filters(n)...)
 		if err != nil {
 			return 0, err
 		}
 		lag += left
 	}
 	return lag, nil
-}
-
-// readCheckpoints reads the checkpoints of all partitions, from any replica.
-func readCheckpoints(ctx context.Context, js jetstream.JetStream, generation string, l Layout) ([]Checkpoint, error) {
-	list := make([]Checkpoint, l.Partitions)
-	for c, name := range cellNames(generation, max(l.Cells, 1)) {
-		stored, err := lastMessages(ctx, js, EventsStream(name), []string{envelopes.CheckpointFilter(name)})
-		if err != nil {
-			return nil, err
-		}
-		for _, n := range l.partitionsOf(c) {
-			subject := envelopes.CheckpointSubject(name, n)
-			m, ok := stored[subject]
-			if !ok {
-				return nil, fmt.Errorf("%w at %s", errNoCheckpoint, subject)
-			}
-			if list[n], err = decodeCheckpoint(m.Data, subject); err != nil {
-				return nil, err
-			}
-		}
-	}
-	return list, nil
 }

@@ -10,12 +10,13 @@ import (
 	"tributary/normalizers"
 	"tributary/pipeline"
 	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/streams"
 )
 
 // states returns the states of all generations.
 func states(tb testing.TB, js jetstream.JetStream) string {
 	tb.Helper()
-	all, err := pipeline.ReadGenerations(tb.Context(), js)
+	all, err := streams.ReadGenerations(tb.Context(), js)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -40,13 +41,13 @@ func TestWorkersFollowThePromotionAndTheRollback(t *testing.T) {
 	}
 	feed(500)
 	workers := []*following{work(t, js, member(top, "w0")), work(t, server.JetStream(), member(top, "w1"))}
-	startReplay(t, js, pipeline.Replay{Name: "b", Settings: pipeline.Settings{ToolMetadata: normalizers.ProfileCurrent}})
+	startReplay(t, js, pipeline.Replay{Name: "b", Settings: streams.Settings{ToolMetadata: normalizers.ProfileCurrent}})
 	caughtUp(t, js, top)
 
 	if before, err := pipeline.PromoteGeneration(deadline(t), js, "b", true); err != nil || before != "v1" {
 		t.Fatalf("promoted after %q: %v", before, err)
 	}
-	if live, err := pipeline.LiveGeneration(t.Context(), js); err != nil || live != "b" {
+	if live, err := streams.LiveGeneration(t.Context(), js); err != nil || live != "b" {
 		t.Errorf("live is %s, %v", live, err)
 	}
 	if got := states(t, js); got != "b live, v1 retired" {
@@ -58,7 +59,7 @@ func TestWorkersFollowThePromotionAndTheRollback(t *testing.T) {
 	if now := cuts(t, js, top, "b"); now != cut {
 		t.Errorf("the retired generation went on: %v, cut at %v", now, cut)
 	}
-	if err := start(t, js, pipeline.Config{Topology: top}).wait(t); !errors.Is(err, pipeline.ErrRetired) || !strings.Contains(err.Error(), "b is live") {
+	if err := start(t, js, pipeline.Config{Topology: top}).wait(t); !errors.Is(err, streams.ErrRetired) || !strings.Contains(err.Error(), "b is live") {
 		t.Errorf("a stage on a retired generation: %v", err)
 	}
 
@@ -66,7 +67,7 @@ func TestWorkersFollowThePromotionAndTheRollback(t *testing.T) {
 	if before, err := pipeline.PromoteGeneration(deadline(t), js, "b", false); err != nil || before != "v1" {
 		t.Errorf("promoted again after %q: %v", before, err)
 	}
-	if _, err := pipeline.PromoteGeneration(deadline(t), js, "v1", false); !errors.Is(err, pipeline.ErrNotReady) || !strings.Contains(err.Error(), "replay rollback") {
+	if _, err := pipeline.PromoteGeneration(deadline(t), js, "v1", false); !errors.Is(err, streams.ErrNotReady) || !strings.Contains(err.Error(), "replay rollback") {
 		t.Errorf("promotion of a retired one: %v", err)
 	}
 
@@ -82,7 +83,7 @@ func TestWorkersFollowThePromotionAndTheRollback(t *testing.T) {
 	if from, to, err := pipeline.RollBack(t.Context(), js); err != nil || from != "b" || to != "v1" {
 		t.Errorf("a second rollback, which may be of a command whose last answer was lost: from %q to %q: %v", from, to, err)
 	}
-	if _, _, err := pipeline.RollBackTo(t.Context(), js, "v0"); !errors.Is(err, pipeline.ErrNotReady) {
+	if _, _, err := pipeline.RollBackTo(t.Context(), js, "v0"); !errors.Is(err, streams.ErrNotReady) {
 		t.Errorf("a rollback further than there is: %v", err)
 	}
 
@@ -102,10 +103,10 @@ func TestWorkersFollowThePromotionAndTheRollback(t *testing.T) {
 }
 
 // cuts returns up to where each partition of v1 goes, all of which a promotion has cut.
-func cuts(t *testing.T, js jetstream.JetStream, top pipeline.Topology, successor string) (last [4]uint64) {
+func cuts(t *testing.T, js jetstream.JetStream, top streams.Topology, successor string) (last [4]uint64) {
 	t.Helper()
 	for p := range top.Partitions {
-		c, _, err := pipeline.ReadCheckpoint(t.Context(), js, "v1", p)
+		c, _, err := streams.ReadCheckpoint(t.Context(), js, "v1", p)
 		if err != nil || c.Cut != successor {
 			t.Errorf("partition %d is cut for %q, %v", p, c.Cut, err)
 		}
@@ -121,7 +122,7 @@ func TestInterruptedPromotionIsFinished(t *testing.T) {
 	js := pipelinetest.NewServer(t).Provision(top)
 	pipelinetest.Publish(t, js, pipelinetest.Workload(91, 10, 300)...)
 	build(t, js, top, pipeline.Replay{Name: "b"}, nil)
-	kv, err := js.KeyValue(t.Context(), pipeline.ControlBucket)
+	kv, err := js.KeyValue(t.Context(), streams.ControlBucket)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -156,15 +157,15 @@ func TestGenerationThatCannotBePromotedIsRefused(t *testing.T) {
 	js := pipelinetest.NewServer(t).Provision(top)
 	pipelinetest.Publish(t, js, pipelinetest.Workload(92, 5, 100)...)
 	startReplay(t, js, pipeline.Replay{Name: "behind"}) // no worker
-	if _, err := pipeline.PromoteGeneration(deadline(t), js, "behind", false); !errors.Is(err, pipeline.ErrNotReady) || !strings.Contains(err.Error(), "behind has not done 105 records: wait for it with --wait") {
-		t.Errorf("error %v, want %v", err, pipeline.ErrNotReady)
+	if _, err := pipeline.PromoteGeneration(deadline(t), js, "behind", false); !errors.Is(err, streams.ErrNotReady) || !strings.Contains(err.Error(), "behind has not done 105 records: wait for it with --wait") {
+		t.Errorf("error %v, want %v", err, streams.ErrNotReady)
 	}
-	build(t, js, top, pipeline.Replay{Name: "part", Part: pipeline.Part{Sequence: 50}}, nil)
-	if _, err := pipeline.PromoteGeneration(deadline(t), js, "part", false); !errors.Is(err, pipeline.ErrNotReady) || !strings.Contains(err.Error(), "sequence=50") {
-		t.Errorf("error %v, want %v", err, pipeline.ErrNotReady)
+	build(t, js, top, pipeline.Replay{Name: "part", Part: streams.Part{Sequence: 50}}, nil)
+	if _, err := pipeline.PromoteGeneration(deadline(t), js, "part", false); !errors.Is(err, streams.ErrNotReady) || !strings.Contains(err.Error(), "sequence=50") {
+		t.Errorf("error %v, want %v", err, streams.ErrNotReady)
 	}
-	if _, err := pipeline.PromoteGeneration(deadline(t), js, "nosuch", false); !errors.Is(err, pipeline.ErrNoGeneration) {
-		t.Errorf("error %v, want %v", err, pipeline.ErrNoGeneration)
+	if _, err := pipeline.PromoteGeneration(deadline(t), js, "nosuch", false); !errors.Is(err, streams.ErrNoGeneration) {
+		t.Errorf("error %v, want %v", err, streams.ErrNoGeneration)
 	}
 	if got := states(t, js); got != "behind replaying, part replaying, v1 live" {
 		t.Errorf("states: %s", got)
@@ -182,7 +183,7 @@ func TestReplayOfAPart(t *testing.T) {
 	s := start(t, js, pipeline.Config{Topology: top})
 	caughtUp(t, js, top)
 	s.stop(t)
-	for _, part := range []pipeline.Part{{Session: records[0].Session}, {Session: "session 3 of seed 93. *>"}, {Source: records[0].Source}, {Source: "codex"}} {
+	for _, part := range []streams.Part{{Session: records[0].Session}, {Session: "session 3 of seed 93. *>"}, {Source: records[0].Source}, {Source: "codex"}} {
 		build(t, js, top, pipeline.Replay{Name: "part", Part: part}, nil)
 		d := compare(t, js, "v1", "part", pipeline.DiffQuery{})
 		if want := len(eventsOf(t, js, "v1")[part.Session]); !d.Equal() || part.Session != "" && (d.Events != uint64(want) || want == 0) || (part.Source == "codex") != (d.Events == 0) {
@@ -196,7 +197,7 @@ func TestReplayOfAPart(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	build(t, js, top, pipeline.Replay{Name: "tail", Part: pipeline.Part{Sequence: 200}}, nil)
+	build(t, js, top, pipeline.Replay{Name: "tail", Part: streams.Part{Sequence: 200}}, nil)
 	p, err := pipeline.ReadProgress(t.Context(), js, generation(t, js, "tail"))
 	if want := uint64(len(records)) - 199; err != nil || p.Total != want || p.Done != want {
 		t.Errorf("progress %+v, %v, want %d", p, err, want)

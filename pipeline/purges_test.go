@@ -16,7 +16,10 @@ import (
 
 	"tributary/normalizers"
 	"tributary/pipeline"
+	"tributary/pipeline/claims"
 	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/records"
+	"tributary/pipeline/streams"
 )
 
 // A worker whose consumers are deleted opens others at once, which its log and metrics state.
@@ -32,7 +35,7 @@ func TestConsumersThatAreDeletedAreReplaced(t *testing.T) {
 	pipelinetest.Publish(t, js, records[:200]...)
 	x := pipelinetest.Expectation{Topology: top}
 	x.RequireExact(t, js)
-	if n, err := deleteConsumers(t.Context(), js, pipeline.RawStream); err != nil || n == 0 {
+	if n, err := deleteConsumers(t.Context(), js, streams.RawStream); err != nil || n == 0 {
 		t.Fatalf("%d consumers deleted, %v", n, err)
 	}
 	pipelinetest.Publish(t, js, records[200:]...)
@@ -104,7 +107,7 @@ func lag(tb testing.TB, reader sdkmetric.Reader) (n int64) {
 }
 
 // readStatus reads the status of a generation.
-func readStatus(tb testing.TB, js jetstream.JetStream, top pipeline.Topology) pipeline.Status {
+func readStatus(tb testing.TB, js jetstream.JetStream, top streams.Topology) pipeline.Status {
 	tb.Helper()
 	s, err := pipeline.ReadStatus(tb.Context(), js, top)
 	if err != nil {
@@ -132,7 +135,7 @@ func TestReaderOfEventsSurvivesTheDeletionOfItsConsumer(t *testing.T) {
 			t.Fatal(err)
 		}
 		if seen++; seen == want && interrupted == 0 {
-			if n, err := deleteConsumers(ctx, js, pipeline.EventsStream("v1")); err != nil || n == 0 {
+			if n, err := deleteConsumers(ctx, js, streams.EventsStream("v1")); err != nil || n == 0 {
 				t.Fatalf("%d consumers deleted, %v", n, err)
 			}
 			pipelinetest.Publish(t, js, records[100:]...)
@@ -160,7 +163,7 @@ func TestWorkersSettleWhenTheirHeartbeatsArePurged(t *testing.T) {
 	settled(t, js, top, both)
 	for some := range slices.Chunk(pipelinetest.Workload(83, 30, 600), 100) {
 		pipelinetest.Publish(t, js, some...)
-		if err := empty(t.Context(), js, "KV_"+pipeline.WorkersBucket); err != nil {
+		if err := empty(t.Context(), js, "KV_"+streams.WorkersBucket); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -181,7 +184,7 @@ func TestRecordsWhoseObjectsWerePurgedAreBroughtBack(t *testing.T) {
 	t.Parallel()
 	top := topology(2)
 	js := pipelinetest.NewServer(t, smallMessages).Provision(top)
-	claims := pipeline.NewClaims(js)
+	claims := claims.NewStore(js)
 	large := []normalizers.Record{prompt("large", 1, 700<<10), prompt("large", 2, 700<<10)}
 	put := func() {
 		t.Helper()
@@ -192,9 +195,9 @@ func TestRecordsWhoseObjectsWerePurgedAreBroughtBack(t *testing.T) {
 		}
 	}
 	put()
-	pipelinetest.PublishMessages(t.Context(), t, js, pipeline.ClaimMessage(large[0]), pipeline.ClaimMessage(large[1]))
+	pipelinetest.PublishMessages(t.Context(), t, js, records.ClaimMessage(large[0]), records.ClaimMessage(large[1]))
 	pipelinetest.Publish(t, js, user("small", "water"))
-	if err := empty(t.Context(), js, "OBJ_"+pipeline.ClaimsBucket); err != nil {
+	if err := empty(t.Context(), js, "OBJ_"+streams.ClaimsBucket); err != nil {
 		t.Fatal(err)
 	}
 	reader := sdkmetric.NewManualReader()
@@ -263,12 +266,12 @@ func TestControlBucketThatIsPurgedStopsNoWorkerAndIsRestored(t *testing.T) {
 	live.Generation = ""
 	refused := func(want string) {
 		t.Helper()
-		if err := pipeline.Provision(t.Context(), js, live); err == nil || !strings.Contains(err.Error(), want) {
+		if err := streams.Provision(t.Context(), js, live); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("a worker that starts: %v, want %q", err, want)
 		}
 	}
 	refused("nats kv put TRIBUTARY current NAME")
-	if name, err := pipeline.LiveGeneration(t.Context(), js); err == nil {
+	if name, err := streams.LiveGeneration(t.Context(), js); err == nil {
 		t.Errorf("a consumer reads %s, although nobody knows which generation is live", name)
 	}
 	kv, err := js.KeyValue(t.Context(), "TRIBUTARY")
@@ -288,7 +291,7 @@ func TestControlBucketThatIsPurgedStopsNoWorkerAndIsRestored(t *testing.T) {
 	revision := `{"revision":` + strconv.Itoa(normalizers.Revision) + `}`
 	refused("nats kv put TRIBUTARY generation.v1 '" + revision + "'")
 	set("generation.v1", revision)
-	if err := pipeline.Provision(t.Context(), js, live); err != nil {
+	if err := streams.Provision(t.Context(), js, live); err != nil {
 		t.Fatal(err)
 	}
 	other := work(t, server.JetStream(), member(top, "other"))
@@ -302,7 +305,7 @@ func TestControlBucketThatIsPurgedStopsNoWorkerAndIsRestored(t *testing.T) {
 // readEvents returns how many messages the first generation has.
 func readEvents(tb testing.TB, js jetstream.JetStream) uint64 {
 	tb.Helper()
-	s, err := js.Stream(tb.Context(), pipeline.EventsStream("v1"))
+	s, err := js.Stream(tb.Context(), streams.EventsStream("v1"))
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -9,6 +9,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"tributary/envelopes"
+	"tributary/pipeline/broker"
+	"tributary/pipeline/streams"
 )
 
 // Reader is the progress of a reader of the events of a generation, such as a subscription or an export.
@@ -19,26 +21,26 @@ type Reader struct {
 	Session    string
 	Type       envelopes.EventType // it reads the events of these alone; empty for all
 	Marks      []Marks             // of the events that it has read, by cell
-	Done       Positions           // up to which it has read every event, by cell
+	Done       streams.Positions   // up to which it has read every event, by cell
 }
 
 // ReaderStatus is how far a reader of events is.
 type ReaderStatus struct {
-	Generation string    `json:"generation"`
-	Done       Positions `json:"done"`               // up to which it has read every event, by cell
-	Read       time.Time `json:"read,omitzero"`      // when the last event that it has read was stored
-	Behind     uint64    `json:"behind"`             // events that it has not read
-	Oldest     time.Time `json:"oldest,omitzero"`    // when the first of them was stored
-	Expires    time.Time `json:"expires,omitzero"`   // when that one leaves the stream; zero for never
-	Expired    uint64    `json:"expired,omitzero"`   // events that expired before it has read them, at most
-	WentBack   bool      `json:"went_back,omitzero"` // a stream no longer has what was read: events behind that are read again
-	Dropped    bool      `json:"dropped,omitzero"`   // the generation is gone
+	Generation string            `json:"generation"`
+	Done       streams.Positions `json:"done"`               // up to which it has read every event, by cell
+	Read       time.Time         `json:"read,omitzero"`      // when the last event that it has read was stored
+	Behind     uint64            `json:"behind"`             // events that it has not read
+	Oldest     time.Time         `json:"oldest,omitzero"`    // when the first of them was stored
+	Expires    time.Time         `json:"expires,omitzero"`   // when that one leaves the stream; zero for never
+	Expired    uint64            `json:"expired,omitzero"`   // events that expired before it has read them, at most
+	WentBack   bool              `json:"went_back,omitzero"` // a stream no longer has what was read: events behind that are read again
+	Dropped    bool              `json:"dropped,omitzero"`   // the generation is gone
 }
 
 // Status compares the progress of the reader with the streams.
 func (r *Reader) Status(ctx context.Context, js jetstream.JetStream) (ReaderStatus, error) {
 	is := ReaderStatus{Generation: r.Generation, Done: r.Done}
-	streams, err := eventsStreams(ctx, js, r.Generation)
+	streams, err := streams.EventsStreams(ctx, js, r.Generation)
 	switch {
 	case errors.Is(err, jetstream.ErrStreamNotFound), err == nil && !r.Created.IsZero() && !streams[0].CachedInfo().Created.Equal(r.Created):
 		is.Dropped = true
@@ -72,9 +74,9 @@ func (r *Reader) compare(ctx context.Context, js jetstream.JetStream, is *Reader
 		is.Read = p.Common.Stored
 	}
 	name := envelopes.CellName(r.Generation, cell)
-	stream, filter := EventsStream(name), envelopes.EventFilter(name, r.Source, r.Session, r.Type)
+	stream, filter := streams.EventsStream(name), envelopes.EventFilter(name, r.Source, r.Session, r.Type)
 	next := end + 1
-	first, err := NextStored(ctx, js, stream, filter, from)
+	first, err := broker.NextStored(ctx, js, stream, filter, from)
 	switch {
 	case err == nil:
 		next = first.Sequence
@@ -84,7 +86,7 @@ func (r *Reader) compare(ctx context.Context, js jetstream.JetStream, is *Reader
 				is.Expires = first.Time.Add(kept)
 			}
 		}
-		n, err := countFrom(ctx, js, stream, next, filter)
+		n, err := broker.CountFrom(ctx, js, stream, next, filter)
 		if err != nil {
 			return err
 		}

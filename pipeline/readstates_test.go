@@ -11,6 +11,7 @@ import (
 
 	"tributary/envelopes"
 	"tributary/normalizers"
+	"tributary/pipeline/broker"
 )
 
 // Of what a stream has of a session, the state that was stored last counts, and a change belongs to
@@ -29,11 +30,11 @@ func TestStateThatWasStoredLastCounts(t *testing.T) {
 	session.SetModel("three")
 	three := session.Encode()
 
-	at := func(sequence uint64, data []byte) *storedMessage {
-		return &storedMessage{Sequence: sequence, Data: data}
+	at := func(sequence uint64, data []byte) *broker.Stored {
+		return &broker.Stored{Sequence: sequence, Data: data}
 	}
 	changeOf := func(base uint64) []byte { return append(binary.AppendUvarint(nil, base), change...) }
-	inArchive := func(sequence uint64) *storedMessage {
+	inArchive := func(sequence uint64) *broker.Stored {
 		e, err := zstd.NewWriter(nil)
 		if err != nil {
 			t.Fatal(err)
@@ -41,7 +42,7 @@ func TestStateThatWasStoredLastCounts(t *testing.T) {
 		return at(90, archive{name: {sequence, three}}.encode(e))
 	}
 	for what, c := range map[string]struct {
-		whole, change, archive *storedMessage
+		whole, change, archive *broker.Stored
 		archivedTo             uint64
 		want                   []byte // nil for a new session
 		damaged                bool
@@ -66,9 +67,9 @@ func TestStateThatWasStoredLastCounts(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
-			stream := map[string]*storedMessage{subject: c.whole, envelopes.ChangeSubject(subject): c.change, archived: c.archive}
-			read := readStates(func(subjects []string) (map[string]storedMessage, error) {
-				found := make(map[string]storedMessage)
+			stream := map[string]*broker.Stored{subject: c.whole, envelopes.ChangeSubject(subject): c.change, archived: c.archive}
+			read := readStates(func(subjects []string) (map[string]broker.Stored, error) {
+				found := make(map[string]broker.Stored)
 				for s, m := range maps.All(stream) {
 					if m != nil && slices.Contains(subjects, s) {
 						found[s] = *m

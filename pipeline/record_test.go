@@ -18,6 +18,8 @@ import (
 	"tributary/pipeline"
 	"tributary/pipeline/embedded"
 	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/records"
+	"tributary/pipeline/streams"
 )
 
 // A record arrives as the producer stated it, whatever its bytes.
@@ -43,11 +45,11 @@ func TestRecordArrivesAsItWasPublished(t *testing.T) {
 			r.Origin.End, r.Data = true, nil
 			r.Origin.Position, r.Origin.Previous, r.Origin.Digest = 0, 0, ""
 		}
-		m := pipeline.RawMessage(r)
+		m := records.Message(r)
 		// As the stream stores it: behind the transform, headers through the wire.
 		m.Subject = strings.Replace(m.Subject, "raw.", "raw.3.", 1)
 		r.Sequence, r.Stored = 17, time.Unix(1, 2).UTC()
-		got, _, err := pipeline.ReadRecord(m, r.Sequence, r.Stored)
+		got, _, err := records.Read(m, r.Sequence, r.Stored)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -62,7 +64,7 @@ func TestRecordArrivesAsItWasPublished(t *testing.T) {
 func TestBadRecordCostsOnlyItself(t *testing.T) {
 	t.Parallel()
 	claude := func(session, data string, headers ...string) *nats.Msg {
-		m := pipeline.RawMessage(normalizers.Record{Source: envelopes.ClaudeCode, Session: session, Data: []byte(data)})
+		m := records.Message(normalizers.Record{Source: envelopes.ClaudeCode, Session: session, Data: []byte(data)})
 		for i := 0; i < len(headers); i += 2 {
 			m.Header[headers[i]] = []string{headers[i+1]}
 		}
@@ -162,7 +164,7 @@ func stored(tb testing.TB, js jetstream.JetStream, filter string) []*jetstream.R
 // storedIn is [stored] for any generation.
 func storedIn(tb testing.TB, js jetstream.JetStream, generation, filter string) []*jetstream.RawStreamMsg {
 	tb.Helper()
-	stream, err := js.Stream(tb.Context(), pipeline.EventsStream(generation))
+	stream, err := js.Stream(tb.Context(), streams.EventsStream(generation))
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -188,7 +190,7 @@ func TestHeadersOfProducersReachNoStreamOfOurs(t *testing.T) {
 		"X-Custom": "kept", "traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "tracestate": "a=b",
 	}
 	for i, data := range []string{`{"type":"user","uuid":"u","message":{"role":"user","content":"hello"}}`, "garbage"} {
-		m := pipeline.RawMessage(normalizers.Record{Source: envelopes.ClaudeCode, Session: "s", Data: []byte(data)})
+		m := records.Message(normalizers.Record{Source: envelopes.ClaudeCode, Session: "s", Data: []byte(data)})
 		for name, value := range hostile {
 			m.Header[name] = []string{value}
 		}
@@ -248,8 +250,8 @@ func TestDeadLetterThatDoesNotFitNamesItsRecord(t *testing.T) {
 	js := pipelinetest.NewServer(t).Provision(top)
 	big := strings.Repeat("x", embedded.MaxPayload-512)
 	pipelinetest.PublishMessages(t.Context(), t, js,
-		pipeline.RawMessage(normalizers.Record{Source: envelopes.ClaudeCode, Session: "s", Data: []byte(big)}))
-	m := pipeline.RawMessage(normalizers.Record{Source: envelopes.ClaudeCode, Session: "s", Data: []byte("small")})
+		records.Message(normalizers.Record{Source: envelopes.ClaudeCode, Session: "s", Data: []byte(big)}))
+	m := records.Message(normalizers.Record{Source: envelopes.ClaudeCode, Session: "s", Data: []byte("small")})
 	for i := range 600 {
 		m.Header[fmt.Sprintf("X-%03d", i)] = []string{strings.Repeat("v", 90)}
 	}

@@ -22,9 +22,12 @@ import (
 	"tributary/envelopes"
 	"tributary/normalizers"
 	"tributary/pipeline"
+	"tributary/pipeline/claims"
 	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/records"
 	"tributary/pipeline/redact"
 	"tributary/pipeline/sessionmeta"
+	"tributary/pipeline/streams"
 	"tributary/pipeline/summaries"
 	"tributary/pipeline/titles"
 )
@@ -37,7 +40,7 @@ func redactWith(key string) func(redact.Mode) (*redact.Redactor, error) {
 }
 
 // redacted returns a topology whose records are redacted with a key.
-func redacted(tb testing.TB, key string) pipeline.Topology {
+func redacted(tb testing.TB, key string) streams.Topology {
 	tb.Helper()
 	r, err := redactWith(key)(redact.Secrets)
 	if err != nil {
@@ -65,12 +68,12 @@ func TestRedactingStageLetsNoSecretOutOfTheRawStream(t *testing.T) {
 	secrets := pipelinetest.Secrets()
 	publish := func(r normalizers.Record, header nats.Header) {
 		t.Helper()
-		m := pipeline.RawMessage(r)
+		m := records.Message(r)
 		if int64(len(r.Data)) > js.Conn().MaxPayload()/2 {
-			if _, err := pipeline.NewClaims(js).Put(t.Context(), r.Data); err != nil {
+			if _, err := claims.NewStore(js).Put(t.Context(), r.Data); err != nil {
 				t.Fatal(err)
 			}
-			m = pipeline.ClaimMessage(r)
+			m = records.ClaimMessage(r)
 		}
 		maps.Copy(m.Header, header)
 		if _, err := js.PublishMsg(t.Context(), m); err != nil {
@@ -112,7 +115,7 @@ func TestRedactingStageLetsNoSecretOutOfTheRawStream(t *testing.T) {
 		letters++
 		data, err := l.LoadRecord(t.Context(), js)
 		switch {
-		case l.Claim != (pipeline.Claim{}):
+		case l.Claim != (claims.Claim{}):
 			refused++
 			if err == nil || !strings.Contains(err.Error(), "record is redacted, and its dead letter does not have it") {
 				t.Errorf("large dead letter: %v", err)
@@ -131,8 +134,8 @@ func TestRedactingStageLetsNoSecretOutOfTheRawStream(t *testing.T) {
 	}
 	titled, title := titlesOfPrompts(t, js)
 	awaitSummaries(t, js, top)
-	read := server.RequireNowhere(js, pipelinetest.Cores(secrets), pipeline.RawStream, "OBJ_CLAIMS")
-	if read["EVENTS_v1"] < 2*len(secrets) || read[pipeline.SessionsStream] < titled || titled < len(secrets)/2 || read[pipeline.SummariesStream("v1")] == 0 {
+	read := server.RequireNowhere(js, pipelinetest.Cores(secrets), streams.RawStream, "OBJ_CLAIMS")
+	if read["EVENTS_v1"] < 2*len(secrets) || read[streams.SessionsStream] < titled || titled < len(secrets)/2 || read[streams.SummariesStream("v1")] == 0 {
 		t.Errorf("%d titles, such as %q, read %v", titled, title, read)
 	}
 }
@@ -166,7 +169,7 @@ func titlesOfPrompts(t *testing.T, js jetstream.JetStream) (n int, last string) 
 }
 
 // awaitSummaries keeps records of the sessions until they have every event.
-func awaitSummaries(t *testing.T, js jetstream.JetStream, top pipeline.Topology) {
+func awaitSummaries(t *testing.T, js jetstream.JetStream, top streams.Topology) {
 	t.Helper()
 	keeper, err := summaries.New(js, summaries.Config{Every: time.Millisecond, Beat: 20 * time.Millisecond})
 	if err != nil {
@@ -246,7 +249,7 @@ func TestRecordThatTakesTooMuchWorkIsADeadLetterWithoutItsBytes(t *testing.T) {
 	if n := counts(metrics, "tributary.dead_letters", "reason")["unsearched"]; n != 1 {
 		t.Errorf("%d dead letters are counted", n)
 	}
-	server.RequireNowhere(js, []string{"xxxxxxxx"}, pipeline.RawStream)
+	server.RequireNowhere(js, []string{"xxxxxxxx"}, streams.RawStream)
 }
 
 // slowSecret is the length of a text that takes more work than its record may.
@@ -316,8 +319,8 @@ func TestWorkersOfOtherRedactionAreRefused(t *testing.T) {
 		}
 	}
 	referenced := top
-	referenced.Generation, referenced.Settings.Raw = "v2", pipeline.RawReferenced
-	if err := pipeline.Provision(t.Context(), js, referenced); err == nil || !strings.Contains(err.Error(), "use raw=carried") {
+	referenced.Generation, referenced.Settings.Raw = "v2", streams.RawReferenced
+	if err := streams.Provision(t.Context(), js, referenced); err == nil || !strings.Contains(err.Error(), "use raw=carried") {
 		t.Errorf("raw=referenced: %v", err)
 	}
 	s := start(t, js, pipeline.Config{Topology: plain, Redact: redactWith(redactKey)})
@@ -345,7 +348,7 @@ func TestGenerationWithoutStoredRulesTakesWorkersOfAnyRules(t *testing.T) {
 	s.stop(t)
 }
 
-func withRedaction(top pipeline.Topology, mode redact.Mode, key string) pipeline.Topology {
+func withRedaction(top streams.Topology, mode redact.Mode, key string) streams.Topology {
 	top.Settings.Redact, top.Settings.RedactKey = mode, key
 	return top
 }

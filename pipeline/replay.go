@@ -13,15 +13,17 @@ import (
 
 	"tributary/envelopes"
 	"tributary/normalizers"
+	"tributary/pipeline/broker"
+	"tributary/pipeline/streams"
 )
 
 // Replay describes a generation to build beside the live one.
 type Replay struct {
 	Name     string
-	Settings Settings // those that are empty are the ones of the live generation
-	Part     Part     // of the raw stream; a generation of a part cannot be promoted
-	Revision int      // of the normalizers; default [normalizers.Revision]
-	Expired  bool     // go on although records of the part have expired
+	Settings streams.Settings // those that are empty are the ones of the live generation
+	Part     streams.Part     // of the raw stream; a generation of a part cannot be promoted
+	Revision int              // of the normalizers; default [normalizers.Revision]
+	Expired  bool             // go on although records of the part have expired
 }
 
 // StartReplay makes a generation that the workers of its revision build beside the live one,
@@ -29,154 +31,138 @@ type Replay struct {
 // again after an interruption: it goes on with a replay that exists, and takes up a retired
 // generation again, when its settings and its part are those of r. It refuses anything else
 // with the difference and the cure, and changes nothing then.
-func StartReplay(ctx context.Context, js jetstream.JetStream, r Replay) (Generation, error) {
+func StartReplay(ctx context.Context, js jetstream.JetStream, r Replay) (streams.Generation, error) {
 	if r.Revision == 0 {
 		r.Revision = normalizers.Revision
 	}
-	if err := errors.Join(envelopes.CheckGeneration(r.Name), r.Settings.validate()); err != nil {
-		return Generation{}, fmt.Errorf("%w: %w", errTopology, err)
+	if err := errors.Join(envelopes.CheckGeneration(r.Name), r.Settings.Validate()); err != nil {
+		return streams.Generation{}, fmt.Errorf("%w: %w", streams.ErrTopology, err)
 	}
-	all, err := ReadGenerations(ctx, js)
+	all, err := streams.ReadGenerations(ctx, js)
 	if err != nil {
-		return Generation{}, err
+		return streams.Generation{}, err
 	}
 	live, err := all.Find(all.Live)
 	if err != nil {
-		return Generation{}, err
+		return streams.Generation{}, err
 	}
-	if all.Cutover.names(r.Name) {
-		return Generation{}, fmt.Errorf("%w: %s", ErrInterrupted, all.Cutover.Interrupted())
+	if all.Cutover.Involves(r.Name) {
+		return streams.Generation{}, fmt.Errorf("%w: %s", streams.ErrInterrupted, all.Cutover.Interrupted())
 	}
-	kv, err := js.KeyValue(ctx, controlBucket)
+	kv, err := js.KeyValue(ctx, streams.ControlBucket)
 	if err != nil {
-		return Generation{}, fmt.Errorf("bucket %s: %w", controlBucket, err)
+		return streams.Generation{}, fmt.Errorf("bucket %s: %w", streams.ControlBucket, err)
 	}
 	g, err := all.Find(r.Name)
-	begun := err == nil && g.marked == StateStarting
+	begun := err == nil && g.Marked == streams.StateStarting
 	if err == nil && !begun {
 		return r.resume(ctx, js, kv, &g)
 	}
-	record := generationRecord{Revision: r.Revision, State: StateReplaying}
+	record := streams.GenerationRecord{Revision: r.Revision, State: streams.StateReplaying}
 	if record.From, err = r.checkExpired(ctx, js); err != nil {
-		return Generation{}, err
+		return streams.Generation{}, err
 	}
-	t, err := storedTopology(ctx, js, live.Name)
+	t, err := streams.StoredTopology(ctx, js, live.Name)
 	if err != nil {
-		return Generation{}, err
+		return streams.Generation{}, err
 	}
-	t.Generation, t.Settings = r.Name, r.Settings.or(live.Settings)
-	if begun && g.Settings != (Settings{}) {
+	t.Generation, t.Settings = r.Name, r.Settings.Or(live.Settings)
+	if begun && g.Settings != (streams.Settings{}) {
 		if err := r.differs(&g); err != nil {
-			return Generation{}, err
+			return streams.Generation{}, err
 		}
 		t.Settings = g.Settings
 	}
-	if err := t.Settings.conflict(); err != nil {
-		return Generation{}, err
+	if err := t.Settings.Conflict(); err != nil {
+		return streams.Generation{}, err
 	}
 	if !begun { // from here on everyone sees it
-		starting, err := json.Marshal(generationRecord{Revision: r.Revision, State: StateStarting})
+		starting, err := json.Marshal(streams.GenerationRecord{Revision: r.Revision, State: streams.StateStarting})
 		if err != nil {
-			return Generation{}, fmt.Errorf("encode %s: %w", generationPrefix+r.Name, err)
+			return streams.Generation{}, fmt.Errorf("encode %s: %w", streams.GenerationPrefix+r.Name, err)
 		}
-		if err := ensureKey(ctx, kv, generationPrefix+r.Name, starting); err != nil {
-			return Generation{}, err
+		if err := streams.EnsureKey(ctx, kv, streams.GenerationPrefix+r.Name, starting); err != nil {
+			return streams.Generation{}, err
 		}
 	}
-	streams := t.eventsConfigs()
-	for i := range streams {
-		streams[i].FirstSeq = all.dropped[r.Name] + 1
+	configs := t.EventsConfigs()
+	for i := range configs {
+		configs[i].FirstSeq = all.Dropped[r.Name] + 1
 	}
-	if err := provisionStreams(ctx, js, t, streams); err != nil {
-		return Generation{}, err
+	if err := streams.ProvisionStreams(ctx, js, t, configs); err != nil {
+		return streams.Generation{}, err
 	}
 	// The time of the first stream, so that a start that was interrupted, and is repeated, goes on
 	// with the checkpoints that it has stored.
-	events, err := js.Stream(ctx, streams[0].Name)
+	events, err := js.Stream(ctx, configs[0].Name)
 	if err != nil {
-		return Generation{}, fmt.Errorf("stream %s: %w", streams[0].Name, err)
+		return streams.Generation{}, fmt.Errorf("stream %s: %w", configs[0].Name, err)
 	}
 	record.Started = events.CachedInfo().Created.UTC()
-	if err := provisionGeneration(ctx, js, kv, t, r.Part, record); err != nil {
-		return Generation{}, err
+	if err := streams.ProvisionGeneration(ctx, js, kv, t, r.Part, record); err != nil {
+		return streams.Generation{}, err
 	}
-	return readGeneration(ctx, js, r.Name)
-}
-
-// storedTopology returns the topology of a generation as the broker has it. Its Settings are
-// empty.
-func storedTopology(ctx context.Context, js jetstream.JetStream, generation string) (Topology, error) {
-	l, err := readLayout(ctx, js)
-	if err != nil {
-		return Topology{}, err
-	}
-	t := Topology{Generation: generation, Partitions: l.Partitions, Cells: l.Cells}
-	have, err := streamConfig(ctx, js, EventsStream(generation))
-	if err != nil {
-		return Topology{}, fmt.Errorf("stream %s: %w", EventsStream(generation), err)
-	}
-	t.Replicas = have.Replicas
-	return t, nil
+	return streams.ReadGeneration(ctx, js, r.Name)
 }
 
 // resume goes on with a generation that exists, if it is the one that r describes. Its key says so before the
 // first step, so that a start that is interrupted is found again, and that it is a replay behind the last:
 // no worker works on a part of its partitions.
-func (r *Replay) resume(ctx context.Context, js jetstream.JetStream, kv jetstream.KeyValue, g *Generation) (Generation, error) {
+func (r *Replay) resume(ctx context.Context, js jetstream.JetStream, kv jetstream.KeyValue, g *streams.Generation) (streams.Generation, error) {
 	switch {
-	case g.State == StateLive:
-		return Generation{}, fmt.Errorf("%w: %s: choose the name of a generation to build beside it", ErrLive, g.Name)
-	case g.State == StateDropping:
-		return Generation{}, fmt.Errorf("%w: finish it with tributary replay drop %s", errDropping, g.Name)
+	case g.State == streams.StateLive:
+		return streams.Generation{}, fmt.Errorf("%w: %s: choose the name of a generation to build beside it", streams.ErrLive, g.Name)
+	case g.State == streams.StateDropping:
+		return streams.Generation{}, fmt.Errorf("%w: finish it with tributary replay drop %s", streams.ErrDropping, g.Name)
 	}
 	if err := r.differs(g); err != nil {
-		return Generation{}, err
+		return streams.Generation{}, err
 	}
-	if !g.replay || g.Replaces != "" {
-		record := g.record(stateResuming)
+	if !g.Replay || g.Replaces != "" {
+		record := g.Record(streams.StateResuming)
 		record.Replaces = "" // until it is promoted
-		if err := g.store(ctx, kv, record); err != nil {
-			return Generation{}, err
+		if err := g.Store(ctx, kv, record); err != nil {
+			return streams.Generation{}, err
 		}
-		if err := g.uncut(ctx, js); err != nil {
-			return Generation{}, err
+		if err := g.Uncut(ctx, js); err != nil {
+			return streams.Generation{}, err
 		}
-		if err := g.store(ctx, kv, g.record(StateReplaying)); err != nil {
-			return Generation{}, err
+		if err := g.Store(ctx, kv, g.Record(streams.StateReplaying)); err != nil {
+			return streams.Generation{}, err
 		}
 	}
-	g.State, g.replay = StateReplaying, true
+	g.State, g.Replay = streams.StateReplaying, true
 	return *g, nil
 }
 
 // differs returns an error with the differences between a generation that exists and r, nil when there are
 // none.
-func (r *Replay) differs(g *Generation) error {
-	e := &topologyError{name: "generation " + g.Name, cure: "choose another name, or drop it first: tributary replay drop " + g.Name}
+func (r *Replay) differs(g *streams.Generation) error {
+	e := &streams.TopologyError{Name: "generation " + g.Name, Cure: "choose another name, or drop it first: tributary replay drop " + g.Name}
 	if g.Revision != r.Revision {
-		e.differences = append(e.differences, difference{"revision", strconv.Itoa(g.Revision), strconv.Itoa(r.Revision)})
+		e.Differences = append(e.Differences, streams.Difference{Setting: "revision", Have: strconv.Itoa(g.Revision), Want: strconv.Itoa(r.Revision)})
 	}
-	e.differences = append(e.differences, g.Settings.against(r.Settings)...)
+	e.Differences = append(e.Differences, g.Settings.Against(r.Settings)...)
 	if g.Part != r.Part {
-		e.differences = append(e.differences, difference{"records", g.Part.String(), r.Part.String()})
+		e.Differences = append(e.Differences, streams.Difference{Setting: "records", Have: g.Part.String(), Want: r.Part.String()})
 	}
-	if len(e.differences) > 0 {
+	if len(e.Differences) > 0 {
 		return e
 	}
 	return nil
 }
 
 // checkExpired returns the first raw sequences that the raw streams have, none when no record of
-// the part has expired. The error is [ErrExpired] unless r accepts that.
-func (r *Replay) checkExpired(ctx context.Context, js jetstream.JetStream) (from Positions, err error) {
-	streams, err := rawStreams(ctx, js)
+// the part has expired. The error is [streams.ErrExpired] unless r accepts that.
+func (r *Replay) checkExpired(ctx context.Context, js jetstream.JetStream) (from streams.Positions, err error) {
+	raws, err := streams.RawStreams(ctx, js)
 	if err != nil {
 		return nil, err
 	}
-	if r.Part.Sequence != 0 && len(streams) > 1 {
-		return nil, fmt.Errorf("%w: a sequence is of one raw stream, and there are %d: take the records of a source or session, or all", errTopology, len(streams))
+	if r.Part.Sequence != 0 && len(raws) > 1 {
+		return nil, fmt.Errorf("%w: a sequence is of one raw stream, and there are %d: take the records of a source or session, or all", streams.ErrTopology, len(raws))
 	}
-	for c, name := range streams {
+	for c, name := range raws {
 		s, err := js.Stream(ctx, name)
 		if err != nil {
 			return nil, fmt.Errorf("stream %s: %w", name, err)
@@ -187,7 +173,7 @@ func (r *Replay) checkExpired(ctx context.Context, js jetstream.JetStream) (from
 		}
 		if !r.Expired {
 			return nil, fmt.Errorf("%w: the first record is %d, stored at %s: sessions that began before would be incomplete",
-				ErrExpired, state.FirstSeq, envelopes.FormatTime(state.FirstTime))
+				streams.ErrExpired, state.FirstSeq, envelopes.FormatTime(state.FirstTime))
 		}
 		from = from.With(c, state.FirstSeq)
 	}
@@ -197,9 +183,9 @@ func (r *Replay) checkExpired(ctx context.Context, js jetstream.JetStream) (from
 // RawSequenceAt returns the sequence of the first raw record that was stored at a time or
 // later. A time behind the last record gives the sequence of the record that comes next.
 func RawSequenceAt(ctx context.Context, js jetstream.JetStream, at time.Time) (uint64, error) {
-	s, err := js.Stream(ctx, RawStream)
+	s, err := js.Stream(ctx, streams.RawStream)
 	if err != nil {
-		return 0, fmt.Errorf("stream %s: %w", RawStream, err)
+		return 0, fmt.Errorf("stream %s: %w", streams.RawStream, err)
 	}
 	consumer, err := s.CreateConsumer(ctx, jetstream.ConsumerConfig{
 		DeliverPolicy: jetstream.DeliverByStartTimePolicy, OptStartTime: &at,
@@ -213,7 +199,7 @@ func RawSequenceAt(ctx context.Context, js jetstream.JetStream, at time.Time) (u
 	if info.NumPending == 0 {
 		return s.CachedInfo().State.LastSeq + 1, nil
 	}
-	m, err := consumer.Next(jetstream.FetchMaxWait(requestTimeout))
+	m, err := consumer.Next(jetstream.FetchMaxWait(broker.RequestTimeout))
 	if err != nil {
 		return 0, fmt.Errorf("find a record by its time: %w", err)
 	}
@@ -236,44 +222,44 @@ const droppedMargin = 1 << 20
 // one before: a commit that is still on its way from a stopped worker expects a sequence that
 // the new stream never has.
 func DropGeneration(ctx context.Context, js jetstream.JetStream, name string) error {
-	all, err := ReadGenerations(ctx, js)
+	all, err := streams.ReadGenerations(ctx, js)
 	if err != nil {
 		return err
 	}
-	kv, err := js.KeyValue(ctx, controlBucket)
+	kv, err := js.KeyValue(ctx, streams.ControlBucket)
 	if err != nil {
-		return fmt.Errorf("bucket %s: %w", controlBucket, err)
+		return fmt.Errorf("bucket %s: %w", streams.ControlBucket, err)
 	}
-	l, err := readLayout(ctx, js)
+	l, err := streams.ReadLayout(ctx, js)
 	if err != nil {
 		return err
 	}
-	cells := cellNames(name, l.Cells)
+	cells := streams.CellNames(name, l.Cells)
 	g, err := all.Find(name)
 	switch {
-	case all.Cutover.names(name):
-		return fmt.Errorf("%w: %s", ErrInterrupted, all.Cutover.Interrupted())
-	case err == nil && g.State == StateLive:
-		return fmt.Errorf("%w: %s: promote another generation first: tributary replay promote NAME", ErrLive, name)
+	case all.Cutover.Involves(name):
+		return fmt.Errorf("%w: %s", streams.ErrInterrupted, all.Cutover.Interrupted())
+	case err == nil && g.State == streams.StateLive:
+		return fmt.Errorf("%w: %s: promote another generation first: tributary replay promote NAME", streams.ErrLive, name)
 	case err == nil:
-		if err := g.store(ctx, kv, g.record(StateDropping)); err != nil { // no worker works on it from here on
+		if err := g.Store(ctx, kv, g.Record(streams.StateDropping)); err != nil { // no worker works on it from here on
 			return err
 		}
 	case leftOver(ctx, js, name, cells): // by a start of an earlier version that was interrupted
-	case all.dropped[name] > 0:
+	case all.Dropped[name] > 0:
 		return nil // by a command whose last answer was lost
 	default:
 		return err
 	}
-	if err := dropStreams(ctx, js, kv, name, cells, all.dropped[name]); err != nil {
+	if err := dropStreams(ctx, js, kv, name, cells, all.Dropped[name]); err != nil {
 		return err
 	}
-	if err := js.DeleteStream(ctx, SummariesStream(name)); err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
-		return fmt.Errorf("remove stream %s: %w", SummariesStream(name), err)
+	if err := js.DeleteStream(ctx, streams.SummariesStream(name)); err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
+		return fmt.Errorf("remove stream %s: %w", streams.SummariesStream(name), err)
 	}
-	for _, key := range []string{expiredPrefix + name, settingsPrefix + name, generationPrefix + name} { // the key of the generation last: until then the drop is found again
+	for _, key := range []string{expiredPrefix + name, streams.SettingsPrefix + name, streams.GenerationPrefix + name} { // the key of the generation last: until then the drop is found again
 		if err := kv.Purge(ctx, key); err != nil {
-			return fmt.Errorf("remove %s of bucket %s: %w", key, controlBucket, err)
+			return fmt.Errorf("remove %s of bucket %s: %w", key, streams.ControlBucket, err)
 		}
 	}
 	return nil
@@ -281,11 +267,11 @@ func DropGeneration(ctx context.Context, js jetstream.JetStream, name string) er
 
 // leftOver reports whether there are settings or streams of a generation without a key.
 func leftOver(ctx context.Context, js jetstream.JetStream, name string, cells []string) bool {
-	if _, err := readControl(ctx, js, settingsPrefix+name); err == nil {
+	if _, err := streams.ReadControl(ctx, js, streams.SettingsPrefix+name); err == nil {
 		return true
 	}
 	return slices.ContainsFunc(cells, func(cell string) bool {
-		_, err := js.Stream(ctx, EventsStream(cell))
+		_, err := js.Stream(ctx, streams.EventsStream(cell))
 		return err == nil
 	})
 }
@@ -296,62 +282,25 @@ func dropStreams(ctx context.Context, js jetstream.JetStream, kv jetstream.KeyVa
 	var there []string
 	last := uint64(0)
 	for _, cell := range cells {
-		n, err := lastSequence(ctx, js, EventsStream(cell))
+		n, err := broker.LastSequence(ctx, js, streams.EventsStream(cell))
 		if errors.Is(err, jetstream.ErrStreamNotFound) {
 			continue
 		}
 		if err != nil {
-			return fmt.Errorf("stream %s: %w", EventsStream(cell), err)
+			return fmt.Errorf("stream %s: %w", streams.EventsStream(cell), err)
 		}
-		there, last = append(there, EventsStream(cell)), max(last, n)
+		there, last = append(there, streams.EventsStream(cell)), max(last, n)
 	}
 	if there == nil {
 		return nil
 	}
 	last = max(last+droppedMargin, least) // a drop that was interrupted has removed some
-	if _, err := kv.PutString(ctx, droppedPrefix+name, strconv.FormatUint(last, 10)); err != nil {
-		return fmt.Errorf("write %s of bucket %s: %w", droppedPrefix+name, controlBucket, err)
+	if _, err := kv.PutString(ctx, streams.DroppedPrefix+name, strconv.FormatUint(last, 10)); err != nil {
+		return fmt.Errorf("write %s of bucket %s: %w", streams.DroppedPrefix+name, streams.ControlBucket, err)
 	}
 	for _, stream := range there {
 		if err := js.DeleteStream(ctx, stream); err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
 			return fmt.Errorf("remove stream %s: %w", stream, err)
-		}
-	}
-	return nil
-}
-
-// cut ends a generation that is no longer live: it stores the checkpoint of each
-// partition that has no cut again with the name of the generation that is live now. No commit of the old one
-// can succeed after that, and its checkpoints say up to which raw record it goes.
-func (g *Generation) cut(ctx context.Context, js jetstream.JetStream, successor string) error {
-	return g.setCuts(ctx, js, successor)
-}
-
-// uncut makes it possible to work on a retired generation again.
-func (g *Generation) uncut(ctx context.Context, js jetstream.JetStream) error {
-	return g.setCuts(ctx, js, "")
-}
-
-// setCuts sets or removes the cut of every partition, by the fence of the commit protocol.
-func (g *Generation) setCuts(ctx context.Context, js jetstream.JetStream, cut string) error {
-	t, err := storedTopology(ctx, js, g.Name)
-	if err != nil {
-		return err
-	}
-	for p := range t.Partitions {
-		for {
-			c, sequence, err := readCheckpoint(ctx, js, t.cellName(p), p)
-			if err != nil {
-				return err
-			}
-			if (c.Cut == "") == (cut == "") {
-				break
-			}
-			c.Cut, c.Owner, c.Tries = cut, "", 0
-			c.Epoch++
-			if _, err := c.Store(ctx, js, t.cellName(p), p, sequence); err != nil && !fenced(err) {
-				return err
-			}
 		}
 	}
 	return nil

@@ -14,10 +14,11 @@ import (
 	"tributary/normalizers"
 	"tributary/pipeline"
 	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/streams"
 )
 
 // startReplay starts a replay, which must succeed.
-func startReplay(tb testing.TB, js jetstream.JetStream, r pipeline.Replay) pipeline.Generation {
+func startReplay(tb testing.TB, js jetstream.JetStream, r pipeline.Replay) streams.Generation {
 	tb.Helper()
 	g, err := pipeline.StartReplay(tb.Context(), js, r)
 	if err != nil {
@@ -27,7 +28,7 @@ func startReplay(tb testing.TB, js jetstream.JetStream, r pipeline.Replay) pipel
 }
 
 // of returns a topology for another generation.
-func of(top pipeline.Topology, generation string) pipeline.Topology {
+func of(top streams.Topology, generation string) streams.Topology {
 	top.Generation = generation
 	return top
 }
@@ -40,14 +41,14 @@ func TestInterruptedStartOfAReplayGoesOn(t *testing.T) {
 	js := pipelinetest.NewServer(t).Provision(top)
 	pipelinetest.Publish(t, js, pipelinetest.Workload(71, 20, 300)...)
 	startReplay(t, js, pipeline.Replay{Name: "b"})
-	kv, err := js.KeyValue(t.Context(), pipeline.ControlBucket)
+	kv, err := js.KeyValue(t.Context(), streams.ControlBucket)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := kv.Purge(t.Context(), "generation.b"); err != nil {
 		t.Fatal(err)
 	}
-	stream, err := js.Stream(t.Context(), pipeline.EventsStream("b"))
+	stream, err := js.Stream(t.Context(), streams.EventsStream("b"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,8 +76,8 @@ func TestWorkersBuildAReplayBesideTheLiveGeneration(t *testing.T) {
 		work(t, js, member(top, "w0")), work(t, server.JetStream(), member(top, "w1")),
 	}
 	caughtUp(t, js, top)
-	g := startReplay(t, js, pipeline.Replay{Name: "b", Settings: pipeline.Settings{ToolMetadata: normalizers.ProfileCurrent}})
-	if g.State != pipeline.StateReplaying || g.Settings.CloudEvents != envelopes.Binary || g.Settings.ToolMetadata != normalizers.ProfileCurrent {
+	g := startReplay(t, js, pipeline.Replay{Name: "b", Settings: streams.Settings{ToolMetadata: normalizers.ProfileCurrent}})
+	if g.State != streams.StateReplaying || g.Settings.CloudEvents != envelopes.Binary || g.Settings.ToolMetadata != normalizers.ProfileCurrent {
 		t.Errorf("the replay is %+v", g)
 	}
 	settled(t, js, of(top, "b"), map[string]int{"w0": 2, "w1": 2})
@@ -106,7 +107,7 @@ func TestWorkersBuildAReplayBesideTheLiveGeneration(t *testing.T) {
 }
 
 // caughtUp waits until a generation has caught up.
-func caughtUp(tb testing.TB, js jetstream.JetStream, top pipeline.Topology) {
+func caughtUp(tb testing.TB, js jetstream.JetStream, top streams.Topology) {
 	tb.Helper()
 	if err := pipeline.CatchUp(deadline(tb), js, top); err != nil {
 		tb.Fatal(err)
@@ -223,18 +224,18 @@ func TestReplayThatCannotBeStartedIsRefused(t *testing.T) {
 	startReplay(t, js, pipeline.Replay{Name: "there"})
 	_, err := pipeline.StartReplay(t.Context(), js, pipeline.Replay{Name: "B!"})
 	refused(t, err, "1 to 32 of a-z, 0-9 and -")
-	_, err = pipeline.StartReplay(t.Context(), js, pipeline.Replay{Name: "c", Settings: pipeline.Settings{CloudEvents: "batched"}})
+	_, err = pipeline.StartReplay(t.Context(), js, pipeline.Replay{Name: "c", Settings: streams.Settings{CloudEvents: "batched"}})
 	refused(t, err, `cloudevents="batched"`, "binary, structured")
-	_, err = pipeline.StartReplay(t.Context(), js, pipeline.Replay{Name: "there", Settings: pipeline.Settings{CloudEvents: envelopes.Structured}})
+	_, err = pipeline.StartReplay(t.Context(), js, pipeline.Replay{Name: "there", Settings: streams.Settings{CloudEvents: envelopes.Structured}})
 	refused(t, err, "has cloudevents binary, want structured", "tributary replay drop there")
-	_, err = pipeline.StartReplay(t.Context(), js, pipeline.Replay{Name: "there", Part: pipeline.Part{Sequence: 7}})
+	_, err = pipeline.StartReplay(t.Context(), js, pipeline.Replay{Name: "there", Part: streams.Part{Sequence: 7}})
 	refused(t, err, "has records all, want sequence=7")
-	if _, err = pipeline.StartReplay(t.Context(), js, pipeline.Replay{Name: "v1"}); !errors.Is(err, pipeline.ErrLive) {
-		t.Errorf("error %v, want %v", err, pipeline.ErrLive)
+	if _, err = pipeline.StartReplay(t.Context(), js, pipeline.Replay{Name: "v1"}); !errors.Is(err, streams.ErrLive) {
+		t.Errorf("error %v, want %v", err, streams.ErrLive)
 	}
 
 	// Records that have expired are missing: the error says from where a replay is complete.
-	raw, err := js.Stream(t.Context(), pipeline.RawStream)
+	raw, err := js.Stream(t.Context(), streams.RawStream)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -242,19 +243,19 @@ func TestReplayThatCannotBeStartedIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = pipeline.StartReplay(t.Context(), js, pipeline.Replay{Name: "c"})
-	if !errors.Is(err, pipeline.ErrExpired) || !strings.Contains(err.Error(), "the first record is 41, stored at 20") {
-		t.Errorf("error %v, want %v from record 41 on", err, pipeline.ErrExpired)
+	if !errors.Is(err, streams.ErrExpired) || !strings.Contains(err.Error(), "the first record is 41, stored at 20") {
+		t.Errorf("error %v, want %v from record 41 on", err, streams.ErrExpired)
 	}
-	if all, err := pipeline.ReadGenerations(t.Context(), js); err != nil || len(all.List) != 2 {
+	if all, err := streams.ReadGenerations(t.Context(), js); err != nil || len(all.List) != 2 {
 		t.Errorf("generations %+v, %v, want v1 and there", all, err)
 	}
-	if _, err := js.Stream(t.Context(), pipeline.EventsStream("c")); !errors.Is(err, jetstream.ErrStreamNotFound) {
+	if _, err := js.Stream(t.Context(), streams.EventsStream("c")); !errors.Is(err, jetstream.ErrStreamNotFound) {
 		t.Errorf("a stream of a replay that was refused: %v", err)
 	}
 	if g := startReplay(t, js, pipeline.Replay{Name: "c", Expired: true}); g.From.In(0) != 41 {
 		t.Errorf("the replay is %+v, want it from 41 on", g)
 	}
-	if g := startReplay(t, js, pipeline.Replay{Name: "d", Part: pipeline.Part{Sequence: 50}}); g.From != nil {
+	if g := startReplay(t, js, pipeline.Replay{Name: "d", Part: streams.Part{Sequence: 50}}); g.From != nil {
 		t.Errorf("the replay is %+v: nothing of its part has expired", g)
 	}
 }
@@ -267,10 +268,10 @@ func TestDropRemovesAGeneration(t *testing.T) {
 	js := pipelinetest.NewServer(t).Provision(top)
 	pipelinetest.Publish(t, js, pipelinetest.Workload(74, 5, 100)...)
 	w := work(t, js, member(top, "w"))
-	if err := pipeline.DropGeneration(t.Context(), js, "v1"); !errors.Is(err, pipeline.ErrLive) {
+	if err := pipeline.DropGeneration(t.Context(), js, "v1"); !errors.Is(err, streams.ErrLive) {
 		t.Errorf("drop of the live one: %v", err)
 	}
-	if err := pipeline.DropGeneration(t.Context(), js, "b"); !errors.Is(err, pipeline.ErrNoGeneration) || !strings.Contains(err.Error(), "the broker has v1") {
+	if err := pipeline.DropGeneration(t.Context(), js, "b"); !errors.Is(err, streams.ErrNoGeneration) || !strings.Contains(err.Error(), "the broker has v1") {
 		t.Errorf("drop of an unknown one: %v", err)
 	}
 	startReplay(t, js, pipeline.Replay{Name: "b"})
@@ -278,20 +279,20 @@ func TestDropRemovesAGeneration(t *testing.T) {
 	if err := pipeline.DropGeneration(t.Context(), js, "b"); err != nil {
 		t.Fatal(err)
 	}
-	if all, err := pipeline.ReadGenerations(t.Context(), js); err != nil || len(all.List) != 1 {
+	if all, err := streams.ReadGenerations(t.Context(), js); err != nil || len(all.List) != 1 {
 		t.Errorf("generations %+v, %v, want v1", all, err)
 	}
-	if _, err := js.Stream(t.Context(), pipeline.EventsStream("b")); !errors.Is(err, jetstream.ErrStreamNotFound) {
+	if _, err := js.Stream(t.Context(), streams.EventsStream("b")); !errors.Is(err, jetstream.ErrStreamNotFound) {
 		t.Errorf("the stream is there: %v", err)
 	}
-	startReplay(t, js, pipeline.Replay{Name: "b", Settings: pipeline.Settings{CloudEvents: envelopes.Structured}}) // at once
+	startReplay(t, js, pipeline.Replay{Name: "b", Settings: streams.Settings{CloudEvents: envelopes.Structured}}) // at once
 	caughtUp(t, js, of(top, "b"))
 	for _, m := range storedIn(t, js, "b", "events.b.>") {
 		if got := m.Header.Get("Content-Type"); got != "application/cloudevents+json" {
 			t.Fatalf("an event of type %q: a worker went on with the settings of the one before", got)
 		}
 	}
-	stream, err := js.Stream(t.Context(), pipeline.EventsStream("b"))
+	stream, err := js.Stream(t.Context(), streams.EventsStream("b"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -308,7 +309,7 @@ func TestInterruptedDropIsFinished(t *testing.T) {
 	top := topology(2)
 	js := pipelinetest.NewServer(t).Provision(top)
 	pipelinetest.Publish(t, js, pipelinetest.Workload(75, 5, 100)...)
-	kv, err := js.KeyValue(t.Context(), pipeline.ControlBucket)
+	kv, err := js.KeyValue(t.Context(), streams.ControlBucket)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -326,7 +327,7 @@ func TestInterruptedDropIsFinished(t *testing.T) {
 			}
 		},
 		"after the stream": func() {
-			if err := js.DeleteStream(t.Context(), pipeline.EventsStream("b")); err != nil {
+			if err := js.DeleteStream(t.Context(), streams.EventsStream("b")); err != nil {
 				t.Fatal(err)
 			}
 		},
@@ -341,7 +342,7 @@ func TestInterruptedDropIsFinished(t *testing.T) {
 		if err := pipeline.DropGeneration(t.Context(), js, "b"); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
-		if all, err := pipeline.ReadGenerations(t.Context(), js); err != nil || len(all.List) != 1 {
+		if all, err := streams.ReadGenerations(t.Context(), js); err != nil || len(all.List) != 1 {
 			t.Errorf("%s: generations %+v, %v", name, all, err)
 		}
 	}
@@ -375,7 +376,7 @@ func TestWorkerOfAnotherRevisionIsNotReady(t *testing.T) {
 	}
 	await("it does nothing", says(fmt.Sprintf("v1 is of revision %d, this worker of %d: it does nothing: tributary replay start NAME", normalizers.Revision, normalizers.Revision+1)))
 	await("it waits", func() bool {
-		waiting, err := pipeline.WaitingWorkers(t.Context(), js)
+		waiting, err := streams.WaitingWorkers(t.Context(), js)
 		return err == nil && len(waiting) == 1 && waiting[0].Name == "new" && waiting[0].Revision == normalizers.Revision+1
 	})
 	startReplay(t, js, pipeline.Replay{Name: "b", Revision: normalizers.Revision + 1})

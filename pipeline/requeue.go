@@ -14,6 +14,8 @@ import (
 
 	"tributary/envelopes"
 	"tributary/normalizers"
+	"tributary/pipeline/broker"
+	"tributary/pipeline/streams"
 )
 
 // Requeued is the outcome of requeuing a dead letter.
@@ -53,7 +55,7 @@ func (l *DeadLetter) Requeueable() Requeued {
 // Limits of the batches of a requeue.
 const (
 	requeueMessages = 200
-	requeueBytes    = batchBytes
+	requeueBytes    = broker.BatchBytes
 	requeueHeaders  = 128 // bytes that a batch adds to the headers of a message, first line included
 )
 
@@ -82,7 +84,7 @@ const (
 // record, with a link to the publication of the dead letter, and the context of the copy. Without
 // one the copy has the context of the record.
 func Requeue(ctx context.Context, js jetstream.JetStream, letters iter.Seq2[DeadLetter, error], report func(DeadLetter, Requeued)) error {
-	layout, err := readLayout(ctx, js)
+	layout, err := streams.ReadLayout(ctx, js)
 	if err != nil {
 		return fmt.Errorf("requeue: %w", err)
 	}
@@ -98,13 +100,13 @@ func Requeue(ctx context.Context, js jetstream.JetStream, letters iter.Seq2[Dead
 			return fmt.Errorf("requeue: %w", err)
 		}
 	}
-	return wrap(r.flush(ctx), "requeue")
+	return broker.Wrap(r.flush(ctx), "requeue")
 }
 
 // requeue collects the copies of one batch, and the outcomes that depend on it.
 type requeue struct {
 	js       jetstream.JetStream
-	layout   Layout
+	layout   streams.Layout
 	cell     int // of the batch
 	report   func(DeadLetter, Requeued)
 	outcomes []outcome   // not reported yet, in the order of the letters
@@ -133,7 +135,7 @@ func (r *requeue) add(ctx context.Context, l DeadLetter) error {
 		return err
 	}
 	if o.sent != nil {
-		size := messageSize(o.sent)
+		size := broker.MessageSize(o.sent)
 		if len(r.messages) > 0 && r.bytes+size > requeueBytes {
 			if err := r.flush(ctx); err != nil {
 				return err
@@ -164,19 +166,16 @@ func (r *requeue) prepare(ctx context.Context, l DeadLetter) (outcome, error) {
 	}
 	o.sent = l.requeuedMessage(r.layout, data)
 	o.span = l.traceRequeue(ctx, o.sent)
-	if int64(messageSize(o.sent)+requeueHeaders) > r.js.Conn().MaxPayload() {
-		fail(o.span, "the copy does not fit a message", string(RequeuedTooLarge))
+	if int64(broker.MessageSize(o.sent)+requeueHeaders) > r.js.Conn().MaxPayload() {
+		broker.FailSpan(o.span, "the copy does not fit a message", string(RequeuedTooLarge))
 		o.span.End()
 		o.is, o.sent, o.span = RequeuedTooLarge, nil, noop.Span{}
 	}
 	return o, nil
 }
 
-// messageSize returns the bytes of the headers and the body of a message.
-func messageSize(m *nats.Msg) int { return headerSize(m.Header) + len(m.Data) }
-
 // requeuedMessage returns the copy of the record of l.
-func (l *DeadLetter) requeuedMessage(layout Layout, data []byte) *nats.Msg {
+func (l *DeadLetter) requeuedMessage(layout streams.Layout, data []byte) *nats.Msg {
 	m := nats.NewMsg("raw." + string(l.Source) + "." + l.token)
 	if layout.Cells > 1 {
 		m.Subject = "raw." + strconv.Itoa(l.Partition) + "." + string(l.Source) + "." + l.token
@@ -199,7 +198,7 @@ const codeDuplicate = 10201
 func (r *requeue) flush(ctx context.Context) error {
 	duplicates := make(map[*nats.Msg]bool)
 	if len(r.messages) > 0 {
-		_, err := PublishBatch(ctx, r.js.Conn(), r.messages)
+		_, err := broker.PublishBatch(ctx, r.js.Conn(), r.messages)
 		if api, ok := errors.AsType[*jetstream.APIError](err); ok && api.ErrorCode == codeDuplicate {
 			err = r.publishEach(ctx, duplicates)
 		}
@@ -223,7 +222,7 @@ func (r *requeue) flush(ctx context.Context) error {
 func (r *requeue) endSpans(err error) {
 	for _, o := range r.outcomes {
 		if err != nil && o.sent != nil {
-			fail(o.span, "the copy was not stored", outcomeOf(err))
+			broker.FailSpan(o.span, "the copy was not stored", outcomeOf(err))
 		}
 		o.span.End()
 	}
@@ -233,7 +232,7 @@ func (r *requeue) endSpans(err error) {
 // already.
 func (r *requeue) publishEach(ctx context.Context, duplicates map[*nats.Msg]bool) error {
 	for _, m := range r.messages {
-		for _, name := range []string{batchIDHeader, batchSequenceHeader, batchCommitHeader} {
+		for _, name := range []string{broker.BatchIDHeader, broker.BatchSequenceHeader, broker.BatchCommitHeader} {
 			m.Header.Del(name)
 		}
 		ack, err := r.js.PublishMsg(ctx, m)

@@ -20,7 +20,10 @@ import (
 	"tributary/envelopes"
 	"tributary/normalizers"
 	"tributary/pipeline"
+	"tributary/pipeline/claims"
 	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/records"
+	"tributary/pipeline/streams"
 )
 
 // requeue requeues dead letters of the first generation and counts the outcomes.
@@ -75,10 +78,10 @@ func TestRequeuedBadClaimCheckIsStillBad(t *testing.T) {
 	top := topology(1)
 	js := pipelinetest.NewServer(t).Provision(top)
 	there := user("s", "in the bucket")
-	if _, err := pipeline.NewClaims(js).Put(t.Context(), there.Data); err != nil {
+	if _, err := claims.NewStore(js).Put(t.Context(), there.Data); err != nil {
 		t.Fatal(err)
 	}
-	m := pipeline.ClaimMessage(there)
+	m := records.ClaimMessage(there)
 	m.Data = user("s", "in the message").Data
 	pipelinetest.PublishMessages(t.Context(), t, js, m)
 	x := pipelinetest.Expectation{Topology: top}
@@ -146,7 +149,7 @@ func TestRequeuedRecordYieldsItsEventsOnce(t *testing.T) {
 
 	next := top
 	next.Generation = "v2"
-	if err := pipeline.Provision(t.Context(), js, next); err != nil {
+	if err := streams.Provision(t.Context(), js, next); err != nil {
 		t.Fatal(err)
 	}
 	s = start(t, js, pipeline.Config{Topology: next})
@@ -162,7 +165,7 @@ func TestRequeuedRecordYieldsItsEventsOnce(t *testing.T) {
 // their message ids.
 func afterTheWindow(tb testing.TB, js jetstream.JetStream, ids ...string) {
 	tb.Helper()
-	raw, err := js.Stream(tb.Context(), pipeline.RawStream)
+	raw, err := js.Stream(tb.Context(), streams.RawStream)
 	if err != nil {
 		tb.Fatal(err)
 	}

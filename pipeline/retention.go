@@ -6,6 +6,9 @@ import (
 	"log/slog"
 	"slices"
 	"time"
+
+	"tributary/pipeline/broker"
+	"tributary/pipeline/streams"
 )
 
 // retentionEvery is how often a stage looks for records that expired unread.
@@ -14,7 +17,7 @@ const retentionEvery = 10 * time.Second
 // watchRetention looks for records that left the raw stream unread, until ctx ends: at once when the first partition is
 // acquired, and from then on from time to time. Of the stages of a generation the one with the first partition does so.
 func (s *Stage) watchRetention(ctx context.Context) {
-	if !s.generation.countsExpired() {
+	if !s.generation.CountsExpired() {
 		return
 	}
 	tick := time.NewTicker(s.config.retentionEvery)
@@ -34,7 +37,7 @@ func (s *Stage) watchRetention(ctx context.Context) {
 		switch err := s.lookForExpired(ctx, first); {
 		case err == nil:
 			first = false
-		case ctx.Err() == nil && !Unavailable(err) && !errors.Is(err, errChanged): // else it looks again
+		case ctx.Err() == nil && !broker.Unavailable(err) && !errors.Is(err, streams.ErrChanged): // else it looks again
 			s.config.Logger.Warn("records that expired unread cannot be counted", slog.Any("error", err))
 		}
 	}
@@ -50,7 +53,7 @@ func (s *Stage) hasFirst() bool {
 // lookForExpired counts the records that expired unread, remembers them, and reports those that are new; with all
 // those that are not acknowledged.
 func (s *Stage) lookForExpired(ctx context.Context, all bool) error {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	ctx, cancel := context.WithTimeout(ctx, broker.RequestTimeout)
 	defer cancel()
 	g := &s.generation
 	before, err := readExpiredRecord(ctx, s.js, g)
@@ -62,7 +65,7 @@ func (s *Stage) lookForExpired(ctx context.Context, all bool) error {
 		return err
 	}
 	if next.newer(before) {
-		kv, err := s.js.KeyValue(ctx, controlBucket)
+		kv, err := s.js.KeyValue(ctx, streams.ControlBucket)
 		if err != nil {
 			return err
 		}
@@ -74,7 +77,7 @@ func (s *Stage) lookForExpired(ctx context.Context, all bool) error {
 	for i, c := range next.Cells {
 		found := c.Records - min(c.Records, before.Cells[i].Records)
 		s.telemetry.count(ctx, s.telemetry.expired, int(found))
-		e := Expired{g.Name, RawStreamOf(i), c.Records, c.Acknowledged, c.Least, c.From, c.To}
+		e := Expired{g.Name, streams.RawStreamOf(i), c.Records, c.Acknowledged, c.Least, c.From, c.To}
 		open += e.Open()
 		if found > 0 || all && e.Open() > 0 {
 			s.config.Logger.Error(expiredText, slog.String("generation", g.Name), slog.String("stream", e.Stream),
@@ -86,7 +89,7 @@ func (s *Stage) lookForExpired(ctx context.Context, all bool) error {
 }
 
 // expiredText is what an operator reads about records that expired unread.
-const expiredText = "records left the raw stream before they were read: " + CureExpired
+const expiredText = "records left the raw stream before they were read: " + streams.CureExpired
 
 // noteAcquired makes the stage look for records that expired unread.
 func (s *Stage) noteAcquired() {

@@ -6,6 +6,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"tributary/envelopes"
+	"tributary/pipeline/streams"
 )
 
 // SessionRewrites are what a session has noted of records at places in their files that it had passed: see the page of
@@ -19,7 +20,7 @@ type SessionRewrites struct {
 }
 
 // readRewrites reads the rewrites of the sessions that a checkpoint names.
-func readRewrites(ctx context.Context, js jetstream.JetStream, cellName string, list SessionList, archivedTo uint64) (all []SessionRewrites, err error) {
+func readRewrites(ctx context.Context, js jetstream.JetStream, cellName string, list streams.SessionList, archivedTo uint64) (all []SessionRewrites, err error) {
 	sessions, err := listedSessions(ctx, js, cellName, list, archivedTo)
 	if err != nil {
 		return nil, err

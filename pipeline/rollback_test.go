@@ -13,6 +13,7 @@ import (
 	"tributary/normalizers"
 	"tributary/pipeline"
 	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/streams"
 )
 
 // rawLostMessage is what is logged of a partition that has read further than the raw stream goes.
@@ -24,7 +25,7 @@ type rolledBack struct {
 	server  *pipelinetest.Server
 	saved   *pipelinetest.StoreCopy
 	js      jetstream.JetStream
-	top     pipeline.Topology
+	top     streams.Topology
 	x       pipelinetest.Expectation
 	worker  *running
 	log     *lines       // of the worker
@@ -74,7 +75,7 @@ func TestEventsThatRolledBackAreMadeAgain(t *testing.T) {
 	if testing.Short() {
 		t.Skip("one worker after the other: the race detector sees nothing new in that")
 	}
-	r := rollBack(t, 71, pipeline.EventsStream("v1"))
+	r := rollBack(t, 71, streams.EventsStream("v1"))
 	r.x.RequireExact(t, r.js)
 	pipelinetest.Publish(t, r.js, r.next...)
 	r.x.RequireExact(t, r.js)
@@ -93,7 +94,7 @@ func TestGapOfAStoreThatRolledBackIsFilled(t *testing.T) {
 	if testing.Short() {
 		t.Skip("one worker after the other: the race detector sees nothing new in that")
 	}
-	r := rollBack(t, 72, pipeline.RawStream, pipeline.EventsStream("v1"))
+	r := rollBack(t, 72, streams.RawStream, streams.EventsStream("v1"))
 	pipelinetest.Publish(t, r.js, r.next...)
 	r.x.RequireExact(t, r.js)
 	if shown, n := gaps(t, r.js, r.top); n == 0 || len(shown) != n {
@@ -118,7 +119,7 @@ func TestRawStreamThatRolledBackStopsAndIsCured(t *testing.T) {
 	if testing.Short() {
 		t.Skip("one worker after the other: the race detector sees nothing new in that")
 	}
-	r := rollBack(t, 73, pipeline.RawStream)
+	r := rollBack(t, 73, streams.RawStream)
 	stopped := func() {
 		t.Helper()
 		status, err := pipeline.ReadStatus(t.Context(), r.js, r.top)
@@ -126,7 +127,7 @@ func TestRawStreamThatRolledBackStopsAndIsCured(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, p := range status.Partitions {
-			if !strings.HasPrefix(p.Fault, pipeline.ErrRawLost.Error()) {
+			if !strings.HasPrefix(p.Fault, streams.ErrRawLost.Error()) {
 				t.Errorf("partition %d: %q", p.Partition, p.Fault)
 			}
 			pipelinetest.RequireInOrder(t, p.Cure, "tributary ship --again", "new generation", "TRIBUTARY_GENERATION")
@@ -155,11 +156,11 @@ func TestRawStreamThatIsRestoredGoesOn(t *testing.T) {
 	t.Parallel()
 	for name, lose := range map[string]func(*rolledBack) error{
 		"rolled back": func(r *rolledBack) error {
-			r.saved.PutBack(pipeline.RawStream)
+			r.saved.PutBack(streams.RawStream)
 			return nil
 		},
 		"removed": func(r *rolledBack) error {
-			return errors.Join(r.js.DeleteStream(t.Context(), pipeline.RawStream), pipeline.Provision(t.Context(), r.js, r.top))
+			return errors.Join(r.js.DeleteStream(t.Context(), streams.RawStream), streams.Provision(t.Context(), r.js, r.top))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -173,7 +174,7 @@ func TestRawStreamThatIsRestoredGoesOn(t *testing.T) {
 			if err := r.worker.Ready(); err == nil || !strings.Contains(err.Error(), "restore the raw stream") {
 				t.Errorf("readiness says %v", err)
 			}
-			whole.PutBack(pipeline.RawStream)
+			whole.PutBack(streams.RawStream)
 			pipelinetest.Publish(t, r.js, r.next...)
 			r.x.RequireExact(t, r.js)
 			r.requireAll(t, "v1")

@@ -15,6 +15,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"tributary/normalizers"
+	"tributary/pipeline/broker"
+	"tributary/pipeline/streams"
 )
 
 // replayRetry is the wait before a replay that has failed is tried again.
@@ -43,14 +45,14 @@ type Runner struct {
 	failed map[string]time.Time // when a replay that has failed is tried again
 	begun  string               // the generation whose stage was started last; empty before the first
 
-	since time.Time // when it was made
-	step  Step      // of Run
+	since time.Time   // when it was made
+	step  broker.Step // of Run
 	last  *lastError
 
 	mu      sync.Mutex
 	started bool                     // the generations were read
 	unready time.Time                // since when the worker is not ready; zero while it is
-	foreign *Generation              // the live one when it is of another revision
+	foreign *streams.Generation      // the live one when it is of another revision
 	stages  map[string]*runningStage // by generation
 }
 
@@ -150,7 +152,7 @@ func (r *Runner) notLive() error {
 	if replays := slices.Sorted(maps.Keys(r.stages)); len(replays) > 0 {
 		does, cure = "builds "+strings.Join(replays, ", ")+" alone", "tributary replay promote NAME makes one live"
 	}
-	return fmt.Errorf("%w: %s is of revision %d, this worker of %d: it %s: %s", errRevision, r.foreign.Name, r.foreign.Revision, r.config.Revision, does, cure)
+	return fmt.Errorf("%w: %s is of revision %d, this worker of %d: it %s: %s", streams.ErrRevision, r.foreign.Name, r.foreign.Revision, r.config.Revision, does, cure)
 }
 
 // Alive is [Stage.Alive] of all stages, and of the runner itself.
@@ -193,13 +195,13 @@ func (r *Runner) reap() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for name, s := range r.stages {
-		if !closed(s.done) {
+		if !broker.Closed(s.done) {
 			continue
 		}
 		delete(r.stages, name)
 		switch {
-		case s.drained, errors.Is(s.err, errRetired) && r.config.Topology.Generation == "":
-		case s.live && Unavailable(s.err):
+		case s.drained, errors.Is(s.err, streams.ErrRetired) && r.config.Topology.Generation == "":
+		case s.live && broker.Unavailable(s.err):
 			r.config.Logger.Warn("live generation cannot be read: it is tried again", slog.String("generation", name), slog.Any("error", s.err))
 		case s.live:
 			return s.err
@@ -226,7 +228,7 @@ func (r *Runner) round(ctx context.Context) error {
 	}
 	r.started, r.foreign = true, foreign
 	for name, s := range r.stages {
-		if g, ok := wanted[name]; (!ok || g.live() != s.live || !g.Started.Equal(s.started)) && !s.drained {
+		if g, ok := wanted[name]; (!ok || g.IsLive() != s.live || !g.Started.Equal(s.started)) && !s.drained {
 			s.drained = true
 			s.Drain()
 		}
@@ -251,11 +253,11 @@ func (r *Runner) beat(ctx context.Context) {
 		return
 	}
 	err := within(ctx, r.config.Heartbeat, func(ctx context.Context) error {
-		data, err := json.Marshal(Worker{Name: r.config.Worker, Revision: r.config.Revision, Partitions: []int{}, Since: r.since})
+		data, err := json.Marshal(streams.Worker{Name: r.config.Worker, Revision: r.config.Revision, Partitions: []int{}, Since: r.since})
 		if err != nil {
 			return err
 		}
-		_, err = r.js.Publish(ctx, workerSubject(waitingWorkers, r.config.Member), data)
+		_, err = r.js.Publish(ctx, streams.WorkerSubject(streams.WaitingName, r.config.Member), data)
 		return err
 	})
 	if err != nil {
@@ -264,29 +266,29 @@ func (r *Runner) beat(ctx context.Context) {
 }
 
 // wanted returns the generations to work on by name, and the live one when it is of another revision.
-func (r *Runner) wanted(ctx context.Context) (wanted map[string]Generation, foreign *Generation, err error) {
+func (r *Runner) wanted(ctx context.Context) (wanted map[string]streams.Generation, foreign *streams.Generation, err error) {
 	if named := r.config.Topology.Generation; named != "" {
-		return map[string]Generation{named: {Name: named, State: StateLive}}, nil, nil
+		return map[string]streams.Generation{named: {Name: named, State: streams.StateLive}}, nil, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	ctx, cancel := context.WithTimeout(ctx, broker.RequestTimeout)
 	defer cancel()
-	all, err := ReadGenerations(ctx, r.js)
+	all, err := streams.ReadGenerations(ctx, r.js)
 	if err != nil {
 		return nil, nil, err
 	}
 	if all.Live == "" {
-		return nil, nil, errKeysLost
+		return nil, nil, streams.ErrKeysLost
 	}
 	live, err := all.Find(all.Live)
 	if err != nil {
-		return nil, nil, fmt.Errorf("bucket %s: %w", controlBucket, err)
+		return nil, nil, fmt.Errorf("bucket %s: %w", streams.ControlBucket, err)
 	}
 	if live.Revision != r.config.Revision {
 		foreign = &live
 	}
-	wanted = make(map[string]Generation)
+	wanted = make(map[string]streams.Generation)
 	for _, g := range all.List {
-		if g.Revision == r.config.Revision && (g.live() || g.replay) {
+		if g.Revision == r.config.Revision && (g.IsLive() || g.Replay) {
 			wanted[g.Name] = g
 		}
 	}
@@ -294,13 +296,13 @@ func (r *Runner) wanted(ctx context.Context) (wanted map[string]Generation, fore
 }
 
 // start runs a stage.
-func (r *Runner) start(ctx context.Context, g Generation) (*runningStage, error) {
+func (r *Runner) start(ctx context.Context, g streams.Generation) (*runningStage, error) {
 	cfg := r.config
 	if g.Name != cfg.Topology.Generation {
 		cfg.Topology.Generation = g.Name
-		cfg.Topology.Settings = Settings{} // those of the settings are for the generation that the worker provisioned
+		cfg.Topology.Settings = streams.Settings{} // those of the settings are for the generation that the worker provisioned
 	}
-	if !g.live() {
+	if !g.IsLive() {
 		cfg.pacer = r.pacer
 		cfg.SessionBytes /= 4
 		cfg.ClaimBytes = max(cfg.ClaimBytes/2, normalizers.MaxRecordBytes)
@@ -310,13 +312,13 @@ func (r *Runner) start(ctx context.Context, g Generation) (*runningStage, error)
 	if err != nil {
 		return nil, fmt.Errorf("generation %s: %w", g.Name, err)
 	}
-	s := &runningStage{Stage: stage, live: g.live(), started: g.Started, done: make(chan struct{})}
+	s := &runningStage{Stage: stage, live: g.IsLive(), started: g.Started, done: make(chan struct{})}
 	level := slog.LevelInfo
-	if g.live() && r.begun == "" {
+	if g.IsLive() && r.begun == "" {
 		level = slog.LevelDebug // as is to be expected of a worker that starts
 	}
 	r.begun = g.Name
-	r.config.Logger.Log(ctx, level, "works on a generation", slog.String("generation", g.Name), slog.Bool("live", g.live()))
+	r.config.Logger.Log(ctx, level, "works on a generation", slog.String("generation", g.Name), slog.Bool("live", g.IsLive()))
 	go func() {
 		s.err = stage.Run(ctx)
 		close(s.done)

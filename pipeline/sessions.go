@@ -12,17 +12,14 @@ import (
 
 	"tributary/envelopes"
 	"tributary/normalizers"
+	"tributary/pipeline/broker"
+	"tributary/pipeline/records"
+	"tributary/pipeline/streams"
 )
-
-// sessionKey names a session within a partition.
-type sessionKey struct {
-	source envelopes.Source
-	id     string
-}
 
 // liveSession is a session whose state is in memory.
 type liveSession struct {
-	key       sessionKey
+	key       records.SessionKey
 	state     *normalizers.Session
 	size      int
 	chunk     uint64        // number of the last chunk that changed it
@@ -48,18 +45,18 @@ type sessionCache struct {
 	generation string // as the cell of the partition names it
 	partition  int
 	limit      int // bytes
-	settings   Settings
+	settings   streams.Settings
 
-	live   map[sessionKey]*liveSession
+	live   map[records.SessionKey]*liveSession
 	recent list.List // of *liveSession, the most recently used first
 	bytes  int
 	uses   uint64 // of live sessions, one for each record
 }
 
-func newSessionCache(js jetstream.JetStream, generation string, partition, limit int, settings Settings) *sessionCache {
+func newSessionCache(js jetstream.JetStream, generation string, partition, limit int, settings streams.Settings) *sessionCache {
 	return &sessionCache{
 		js: js, generation: generation, partition: partition, limit: limit, settings: settings,
-		live: make(map[sessionKey]*liveSession),
+		live: make(map[records.SessionKey]*liveSession),
 	}
 }
 
@@ -74,12 +71,12 @@ var errStale = errors.New("replica has not got the checkpoint yet")
 // cannot be decoded is damaged, alone. checkpoint is the
 // sequence of the newest checkpoint that this worker knows of, see [sessionCache.read]; archivedTo is that of
 // [readStates.states].
-func (c *sessionCache) load(ctx context.Context, keys []sessionKey, checkpoint, archivedTo uint64) error {
+func (c *sessionCache) load(ctx context.Context, keys []records.SessionKey, checkpoint, archivedTo uint64) error {
 	subjects := make([]string, len(keys))
 	for i, k := range keys {
-		subjects[i] = envelopes.StateSubject(c.generation, c.partition, k.source, k.id)
+		subjects[i] = envelopes.StateSubject(c.generation, c.partition, k.Source, k.ID)
 	}
-	read := readStates(func(subjects []string) (map[string]storedMessage, error) {
+	read := readStates(func(subjects []string) (map[string]broker.Stored, error) {
 		return c.read(ctx, subjects, checkpoint)
 	})
 	stored, err := read.states(subjects, archivedTo)
@@ -89,16 +86,16 @@ func (c *sessionCache) load(ctx context.Context, keys []sessionKey, checkpoint, 
 	for i, k := range keys {
 		stored, ok := stored[subjects[i]]
 		if !ok {
-			c.add(k, normalizers.NewSession(k.source, k.id))
+			c.add(k, normalizers.NewSession(k.Source, k.ID))
 			continue
 		}
 		s, err := stored.decode()
-		if err != nil || s.Source() != k.source || s.ID() != k.id {
-			c.add(k, normalizers.NewSession(k.source, k.id))
+		if err != nil || s.Source() != k.Source || s.ID() != k.ID {
+			c.add(k, normalizers.NewSession(k.Source, k.ID))
 			if c.live[k].cause = err; err == nil {
 				c.live[k].cause = errors.New("it is that of another session")
 			}
-			c.live[k].damaged = fmt.Errorf("%w: message %d of stream %s: %s", normalizers.ErrSession, stored.sequence, EventsStream(c.generation), cureReplay)
+			c.live[k].damaged = fmt.Errorf("%w: message %d of stream %s: %s", normalizers.ErrSession, stored.sequence, streams.EventsStream(c.generation), streams.CureReplay)
 			continue
 		}
 		c.add(k, s)
@@ -109,16 +106,16 @@ func (c *sessionCache) load(ctx context.Context, keys []sessionKey, checkpoint, 
 
 // read reads the newest messages of subjects of the partition, from any replica that has got the
 // checkpoint at a sequence.
-func (c *sessionCache) read(ctx context.Context, subjects []string, checkpoint uint64) (map[string]storedMessage, error) {
+func (c *sessionCache) read(ctx context.Context, subjects []string, checkpoint uint64) (map[string]broker.Stored, error) {
 	barrier := envelopes.CheckpointSubject(c.generation, c.partition)
 	subjects = append([]string{barrier}, subjects...)
-	stored, err := lastMessages(ctx, c.js, EventsStream(c.generation), subjects)
+	stored, err := broker.MessagesOf(ctx, c.js, streams.EventsStream(c.generation), subjects)
 	for range 10 { // a healthy replica is behind for milliseconds
 		if err != nil || stored[barrier].Sequence >= checkpoint {
 			break
 		}
-		if err = pause(ctx, 20*time.Millisecond); err == nil {
-			stored, err = lastMessages(ctx, c.js, EventsStream(c.generation), subjects)
+		if err = broker.Pause(ctx, 20*time.Millisecond); err == nil {
+			stored, err = broker.MessagesOf(ctx, c.js, streams.EventsStream(c.generation), subjects)
 		}
 	}
 	if err == nil && stored[barrier].Sequence < checkpoint {
@@ -128,9 +125,9 @@ func (c *sessionCache) read(ctx context.Context, subjects []string, checkpoint u
 }
 
 // logLoaded logs what is not right with the states of sessions that were just loaded.
-func (p *partition) logLoaded(c *sessionCache, keys []sessionKey) {
+func (p *partition) logLoaded(c *sessionCache, keys []records.SessionKey) {
 	for _, k := range keys {
-		session := []any{slog.String("source", string(k.source)), slog.String("session", k.id)}
+		session := []any{slog.String("source", string(k.Source)), slog.String("session", k.ID)}
 		if err := c.live[k].damaged; err != nil {
 			p.log.Error("session state cannot be read: the records of the session become dead letters", append(session, slog.Any("error", err), slog.Any("cause", c.live[k].cause))...)
 		}
@@ -140,7 +137,7 @@ func (p *partition) logLoaded(c *sessionCache, keys []sessionKey) {
 	}
 }
 
-func (c *sessionCache) add(k sessionKey, s *normalizers.Session) {
+func (c *sessionCache) add(k records.SessionKey, s *normalizers.Session) {
 	c.settings.Apply(s) // not part of a stored state
 	l := &liveSession{key: k, state: s, size: s.Size(), gaps: len(s.Gaps()) > 0, rewritten: len(s.Rewrites()) > 0, used: c.uses}
 	l.element = c.recent.PushFront(l)
@@ -149,7 +146,7 @@ func (c *sessionCache) add(k sessionKey, s *normalizers.Session) {
 }
 
 // use returns a live session.
-func (c *sessionCache) use(k sessionKey) *liveSession {
+func (c *sessionCache) use(k records.SessionKey) *liveSession {
 	l := c.live[k]
 	c.recent.MoveToFront(l.element)
 	c.uses++
@@ -178,17 +175,5 @@ func (c *sessionCache) evict(stored uint64) {
 			delete(c.live, l.key)
 			c.bytes -= l.size
 		}
-	}
-}
-
-// pause waits for d or for the end of ctx.
-func pause(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
 	}
 }

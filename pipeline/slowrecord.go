@@ -10,12 +10,16 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"tributary/pipeline/broker"
+	"tributary/pipeline/records"
+	"tributary/pipeline/streams"
 )
 
 // A slow record is one at which the normalizer has not returned within the time of a record
 // ([Config.RecordTimeout]). Go cannot end a goroutine from outside: the worker leaves it behind,
 // with everything in memory about the partition, and acquires the partition again. The
-// checkpoint names the record and counts the attempts ([Checkpoint.Timeouts]), so other workers
+// checkpoint names the record and counts the attempts ([streams.Checkpoint.Timeouts]), so other workers
 // know it, too. From the first timeout the record is tried alone; after the last it becomes a
 // dead letter.
 //
@@ -101,14 +105,14 @@ func (o *ownership) abandon(ctx context.Context) error {
 	switch {
 	case ctx.Err() != nil:
 		err = context.Cause(ctx)
-	case closed(p.drain):
+	case broker.Closed(p.drain):
 		p.log.Warn("partition is released in the middle of a record: the next worker normalizes it again", slog.Uint64("sequence", sequence))
 	default:
 		p.slow = slowRecord{sequence, 1}
 		if sequence == o.resume.Slow {
 			p.slow.timeouts += o.resume.Timeouts
 		}
-		err = fmt.Errorf("record %d: %w: the normalizer has not returned within %v", sequence, errTimeout, p.stage.config.RecordTimeout)
+		err = fmt.Errorf("record %d: %w: the normalizer has not returned within %v", sequence, records.ErrTimeout, p.stage.config.RecordTimeout)
 		p.log.Error("normalizer does not return: other workers take over until it does, restart this one to free its processor",
 			slog.Uint64("sequence", sequence), slog.Int("timeouts", p.slow.timeouts), slog.Int("most", maxTimeouts))
 		p.stage.signalEnded()
@@ -141,7 +145,7 @@ func (o *ownership) hold(release func()) (released func()) {
 }
 
 // countTimeouts returns the slow record and its timeouts with which the partition is acquired.
-func (p *partition) countTimeouts(last Checkpoint) (sequence uint64, timeouts int) {
+func (p *partition) countTimeouts(last streams.Checkpoint) (sequence uint64, timeouts int) {
 	mine := p.slow
 	switch {
 	case mine.sequence <= last.Raw, last.Slow != 0 && last.Slow < mine.sequence:
@@ -161,7 +165,7 @@ func (o *ownership) trySlow(r received) error {
 	}
 	if o.resume.Timeouts >= maxTimeouts {
 		o.suspicion.next = false
-		r.err, r.body = errTimeout, nil
+		r.err, r.body = records.ErrTimeout, nil
 		return o.run(r)
 	}
 	if drained, err := o.pause(o.p.stage.config.Heartbeat); drained || err != nil {

@@ -13,6 +13,8 @@ import (
 	"tributary/normalizers"
 	"tributary/pipeline"
 	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/records"
+	"tributary/pipeline/streams"
 )
 
 // hang is a normalizer that does not return from the record of a raw sequence until the test
@@ -52,15 +54,15 @@ func (h *hang) normalize(s *normalizers.Session, r normalizers.Record) (normaliz
 // timedOut is the normalizer of the oracle: the record is a dead letter.
 func (h *hang) timedOut(s *normalizers.Session, r normalizers.Record) (normalizers.Result, error) {
 	if r.Sequence == h.sequence {
-		return normalizers.Result{}, pipeline.ErrTimeout
+		return normalizers.Result{}, records.ErrTimeout
 	}
 	return normalizers.Normalize(s, r)
 }
 
 // awaitDone waits until the partitions but one are done.
-func awaitDone(t *testing.T, js jetstream.JetStream, top pipeline.Topology, without int) {
+func awaitDone(t *testing.T, js jetstream.JetStream, top streams.Topology, without int) {
 	t.Helper()
-	raw, err := js.Stream(t.Context(), pipeline.RawStream)
+	raw, err := js.Stream(t.Context(), streams.RawStream)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,7 +83,7 @@ func awaitDone(t *testing.T, js jetstream.JetStream, top pipeline.Topology, with
 			case <-ctx.Done():
 				t.Fatalf("partition %d is at record %d of %d", p, done, last.Sequence)
 			}
-			c, _, err := pipeline.ReadCheckpoint(ctx, js, top.Generation, p)
+			c, _, err := streams.ReadCheckpoint(ctx, js, top.Generation, p)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -107,7 +109,7 @@ func TestHangingNormalizerStopsNeitherTheOthersNorTheDrain(t *testing.T) {
 	case <-deadline(t).Done():
 		t.Fatal("the record is not tried")
 	}
-	raw, err := js.Stream(t.Context(), pipeline.RawStream)
+	raw, err := js.Stream(t.Context(), streams.RawStream)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,7 +120,7 @@ func TestHangingNormalizerStopsNeitherTheOthersNorTheDrain(t *testing.T) {
 	if n := h.attempts.Load(); n != 1 {
 		t.Errorf("%d attempts", n)
 	}
-	if c, _, err := pipeline.ReadCheckpoint(t.Context(), js, top.Generation, hanging); err != nil || c.Raw >= h.sequence || c.Timeouts != 0 {
+	if c, _, err := streams.ReadCheckpoint(t.Context(), js, top.Generation, hanging); err != nil || c.Raw >= h.sequence || c.Timeouts != 0 {
 		t.Errorf("checkpoint of the partition of the record: %+v, %v", c, err)
 	}
 	again := start(t, js, member(top, "again"))
@@ -154,7 +156,7 @@ func TestRecordAtWhichTheNormalizerHangsIsADeadLetter(t *testing.T) {
 			hanging++
 		}
 	}
-	all, err := pipeline.Workers(t.Context(), js, top.Generation)
+	all, err := streams.Workers(t.Context(), js, top.Generation)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -189,7 +191,7 @@ func TestRecordThatIsSlowOnceIsNormalized(t *testing.T) {
 	s := start(t, js, cfg)
 	pipelinetest.Expectation{Topology: top}.RequireExact(t, js)
 	for p := range top.Partitions {
-		if c, _, err := pipeline.ReadCheckpoint(t.Context(), js, top.Generation, p); err != nil || c.Slow != 0 || c.Timeouts != 0 {
+		if c, _, err := streams.ReadCheckpoint(t.Context(), js, top.Generation, p); err != nil || c.Slow != 0 || c.Timeouts != 0 {
 			t.Errorf("checkpoint %+v, %v", c, err)
 		}
 	}

@@ -1,14 +1,14 @@
 // Package pipeline runs the normalizers over the raw stream and stores the events that they
 // emit: exactly once, in order, through any crash.
 //
-// Start with [Stage], a worker of one generation: [Provision] creates the streams, [New] and
+// Start with [Stage], a worker of one generation: [streams.Provision] creates the streams, [New] and
 // [Stage.Run] work on them. [Runner] runs a stage for the live generation and for each replay
-// beside it ([StartReplay], [CompareGenerations], [PromoteGeneration]). Around it are the producer's side ([RawMessage], [ClaimMessage], [Claims]), the
+// beside it ([StartReplay], [CompareGenerations], [PromoteGeneration]). Around it are the producer's side ([records.Message], [records.ClaimMessage], [claims.Store]), the
 // consumer's side ([Events]), and operation ([ReadStatus], [DeadLetters], [Requeue]).
 // README.md beside this file explains the room: the life of a record, the commit protocol,
 // and which failures are survived.
 //
-// The invariant: events, dead letters, session states and the [Checkpoint] of a piece of
+// The invariant: events, dead letters, session states and the [streams.Checkpoint] of a piece of
 // work are stored in one atomic batch, or not at all, and only by the worker that knows the
 // checkpoint before it. Everything in memory is a cache of what is stored, and is dropped
 // when anything is in doubt.
@@ -44,14 +44,17 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"tributary/normalizers"
+	"tributary/pipeline/broker"
+	"tributary/pipeline/claims"
 	"tributary/pipeline/redact"
+	"tributary/pipeline/streams"
 )
 
 // Config configures a [Stage]. Only Topology must be set.
 type Config struct {
-	Topology Topology // what [Provision] created
-	Worker   string   // name of this worker in checkpoints; default "worker"
-	Member   string   // key of this worker in the bucket of the workers, one token; empty to work on every partition alone
+	Topology streams.Topology // what [streams.Provision] created
+	Worker   string           // name of this worker in checkpoints; default "worker"
+	Member   string           // key of this worker in the bucket of the workers, one token; empty to work on every partition alone
 
 	SessionBytes int           // memory for the states of live sessions; default 256 MiB
 	ClaimBytes   int64         // memory for large records, from their fetch until they are normalized; default 128 MiB
@@ -98,10 +101,10 @@ func CheckPayload(nc *nats.Conn) error {
 	if have >= minPayload {
 		return nil
 	}
-	return &topologyError{
-		name:        "server",
-		differences: []difference{{"max_payload", strconv.FormatInt(have, 10), strconv.Itoa(minPayload) + " or more"}},
-		cure:        "set max_payload to 1MB in the configuration of nats-server",
+	return &streams.TopologyError{
+		Name:        "server",
+		Differences: []streams.Difference{{Setting: "max_payload", Have: strconv.FormatInt(have, 10), Want: strconv.Itoa(minPayload) + " or more"}},
+		Cure:        "set max_payload to 1MB in the configuration of nats-server",
 	}
 }
 
@@ -117,7 +120,7 @@ func (c Config) withDefaults() Config {
 		c.ClaimBytes = 2 * normalizers.MaxRecordBytes
 	}
 	if c.Heartbeat <= 0 {
-		c.Heartbeat = defaultHeartbeat
+		c.Heartbeat = streams.DefaultHeartbeat
 	}
 	if c.retentionEvery <= 0 {
 		c.retentionEvery = retentionEvery
@@ -155,26 +158,26 @@ type Stage struct {
 	telemetry *telemetry
 	bodies    *bodies
 	cells     []*cell
-	room      *room
+	room      *streams.Room
 	ttl       string // of an event; empty when events do not expire
 	changes   *changes
-	trial     exclusive // held while a suspect record is tried, see poison.go
-	large     exclusive // held while a large record is in memory
-	acquiring exclusive // held during the requests of an acquisition
-	sweeping  exclusive // held while the states of a partition are moved to archives
+	trial     broker.Limit // held while a suspect record is tried, see poison.go
+	large     broker.Limit // held while a large record is in memory
+	acquiring broker.Limit // held during the requests of an acquisition
+	sweeping  broker.Limit // held while the states of a partition are moved to archives
 
-	lag        atomic.Int64 // that was reported last
-	received   atomic.Int64 // when records were received last, in Unix nanoseconds
-	generation Generation   // that the stage works on; set by Run before any partition starts
+	lag        atomic.Int64       // that was reported last
+	received   atomic.Int64       // when records were received last, in Unix nanoseconds
+	generation streams.Generation // that the stage works on; set by Run before any partition starts
 	redactor   *redact.Redactor
 
-	coordinating Step // of the loop of that name
+	coordinating broker.Step // of the loop of that name
 
 	claimMissing sync.Once // the first record whose object is missing is logged
 
-	acquired    chan struct{}           // signaled when the first partition is acquired
-	limits      atomic.Pointer[[]Limit] // as this stage has read them last; nil for not at all
-	expiredOpen atomic.Int64            // records that expired unread and are not acknowledged, as far as this stage counts them
+	acquired    chan struct{}                   // signaled when the first partition is acquired
+	limits      atomic.Pointer[[]streams.Limit] // as this stage has read them last; nil for not at all
+	expiredOpen atomic.Int64                    // records that expired unread and are not acknowledged, as far as this stage counts them
 
 	hanging hanging     // normalizers that were left behind
 	blind   atomic.Bool // the heartbeats of the workers cannot be exchanged
@@ -191,10 +194,6 @@ type Stage struct {
 	endLink    context.CancelCauseFunc
 }
 
-// maxAcquiring is how many partitions of a stage are acquired at the same time. All of them
-// are after each loss of the connection.
-const maxAcquiring = 16
-
 // New returns a stage for a server that holds the topology of cfg.
 func New(js jetstream.JetStream, cfg Config) (*Stage, error) {
 	cfg = cfg.withDefaults()
@@ -204,14 +203,14 @@ func New(js jetstream.JetStream, cfg Config) (*Stage, error) {
 	s := &Stage{
 		js:         js,
 		nc:         js.Conn(),
-		room:       &room{js: js, replicas: cfg.Topology.Replicas},
+		room:       &streams.Room{JS: js, Replicas: cfg.Topology.Replicas},
 		config:     cfg,
 		owner:      cfg.Worker + "-" + nuid.Next(),
 		changes:    newChanges(cfg.Logger),
-		trial:      newExclusive(),
-		large:      newExclusive(),
-		acquiring:  newLimit(maxAcquiring),
-		sweeping:   newExclusive(),
+		trial:      broker.NewExclusive(),
+		large:      broker.NewExclusive(),
+		acquiring:  broker.NewLimit(streams.MaxAcquiring),
+		sweeping:   broker.NewExclusive(),
 		drain:      make(chan struct{}),
 		ended:      make(chan struct{}, 1),
 		acquired:   make(chan struct{}, 1),
@@ -220,14 +219,14 @@ func New(js jetstream.JetStream, cfg Config) (*Stage, error) {
 	if age := cfg.Topology.EventsMaxAge; age > 0 {
 		s.ttl = strconv.FormatInt(int64(age/time.Second), 10) + "s"
 	}
-	for c := range cfg.Topology.layout().Cells {
+	for c := range cfg.Topology.Layout().Cells {
 		s.cells = append(s.cells, newCell(s, c))
 	}
 	var err error
 	if s.telemetry, err = newTelemetry(cfg); err != nil {
 		return nil, fmt.Errorf("make metrics: %w", err)
 	}
-	s.bodies = newBodies(NewClaims(js), &s.telemetry.traces, cfg.ClaimBytes)
+	s.bodies = newBodies(claims.NewStore(js), &s.telemetry.traces, cfg.ClaimBytes)
 	return s, nil
 }
 
@@ -241,7 +240,7 @@ func New(js jetstream.JetStream, cfg Config) (*Stage, error) {
 // alone: it is logged, and [Stage.Ready] reports it.
 func (s *Stage) Run(ctx context.Context) error {
 	var err error
-	if s.generation, err = check(ctx, s.js, s.config.Topology, s.config.Revision); err != nil {
+	if s.generation, err = streams.CheckGeneration(ctx, s.js, s.config.Topology, s.config.Revision); err != nil {
 		return err
 	}
 	if s.redactor, err = newRedactor(s.generation, s.config.Redact); err != nil {
@@ -253,7 +252,7 @@ func (s *Stage) Run(ctx context.Context) error {
 	if err := CheckPayload(s.nc); err != nil {
 		return err
 	}
-	if err := checkArchives(ctx, s.js, cellNames(s.generation.Name, s.config.Topology.layout().Cells)); err != nil {
+	if err := checkArchives(ctx, s.js, streams.CellNames(s.generation.Name, s.config.Topology.Layout().Cells)); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -330,13 +329,13 @@ func (s *Stage) Alive() error {
 func (s *Stage) readerEnded(ctx context.Context, err error) {
 	cause := "other"
 	switch {
-	case errors.Is(err, errSilent):
+	case errors.Is(err, broker.ErrSilent):
 		cause = "silent"
-	case errors.Is(err, errGap):
+	case errors.Is(err, broker.ErrGap):
 		cause = "gap"
-	case errors.Is(err, errLate):
+	case errors.Is(err, broker.ErrLate):
 		cause = "late"
-	case errors.Is(err, errDisconnected):
+	case errors.Is(err, broker.ErrDisconnected):
 		cause = "disconnected"
 	}
 	s.telemetry.count(ctx, s.telemetry.readerRestarts, 1, attribute.String("cause", cause))

@@ -19,8 +19,10 @@ import (
 	"tributary/envelopes"
 	"tributary/normalizers"
 	"tributary/pipeline"
+	"tributary/pipeline/broker"
 	"tributary/pipeline/embedded"
 	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/streams"
 )
 
 // events returns the data of all events of v1 by session.
@@ -59,7 +61,7 @@ func TestToolMetadataFollowsTheProfile(t *testing.T) {
 		if profile != "" {
 			top.Generation = "v2"
 		}
-		if err := pipeline.Provision(t.Context(), js, top); err != nil {
+		if err := streams.Provision(t.Context(), js, top); err != nil {
 			t.Fatal(err)
 		}
 		s := start(t, js, pipeline.Config{Topology: top})
@@ -167,7 +169,7 @@ func TestOnlyEventsExpire(t *testing.T) {
 	if err := pipeline.CatchUp(deadline(t), js, top); err != nil {
 		t.Fatal(err)
 	}
-	stream, err := js.Stream(t.Context(), pipeline.EventsStream("v1"))
+	stream, err := js.Stream(t.Context(), streams.EventsStream("v1"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -420,7 +422,7 @@ func TestLastMessagesAreReadInPages(t *testing.T) {
 		}
 	}
 	for _, page := range []int{1, 5000, 16 << 20} {
-		found, err := pipeline.LastMessagesPaged(t.Context(), js, pipeline.EventsStream("v1"), subjects, page)
+		found, err := broker.LastMessagesPaged(t.Context(), js, streams.EventsStream("v1"), subjects, page)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -433,7 +435,7 @@ func TestLastMessagesAreReadInPages(t *testing.T) {
 			}
 		}
 	}
-	if found, err := pipeline.LastMessagesPaged(t.Context(), js, pipeline.EventsStream("v1"), subjects[:1], 1000); err != nil || len(found) != 0 {
+	if found, err := broker.LastMessagesPaged(t.Context(), js, streams.EventsStream("v1"), subjects[:1], 1000); err != nil || len(found) != 0 {
 		t.Errorf("found %v, %v, want nothing", found, err)
 	}
 }
@@ -471,7 +473,7 @@ func TestEmbeddedServerStartsOrSaysWhyNot(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := pipeline.Provision(t.Context(), js, pipeline.DefaultTopology()); err != nil {
+	if err := streams.Provision(t.Context(), js, streams.DefaultTopology()); err != nil {
 		t.Error(err)
 	}
 }

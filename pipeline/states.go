@@ -10,6 +10,7 @@ import (
 
 	"tributary/envelopes"
 	"tributary/normalizers"
+	"tributary/pipeline/broker"
 )
 
 // The state of a session is stored under its own subject, as a whole. A record changes little of the
@@ -30,19 +31,13 @@ const minChanged = 1 << 10
 
 // storedState is the newest state of a session that a stream has.
 type storedState struct {
-	sequence uint64      // of the message that was stored last, in the events stream
-	whole    []byte      // as [normalizers.Session.Encode] writes it; nil when it is missing
-	change   []byte      // nil when the whole is the state
-	base     uint64      // sequence of the whole under its own subject; 0 for a state from an archive
-	messages []messageAt // under its own subjects
-	damaged  error       // why its archive cannot be read; nil when it can
-	older    uint64      // sequence of an older state that is under its own subject beside the archive; 0 for none
-}
-
-// messageAt is where a message is in a stream.
-type messageAt struct {
-	subject  string
-	sequence uint64
+	sequence uint64         // of the message that was stored last, in the events stream
+	whole    []byte         // as [normalizers.Session.Encode] writes it; nil when it is missing
+	change   []byte         // nil when the whole is the state
+	base     uint64         // sequence of the whole under its own subject; 0 for a state from an archive
+	messages []broker.Place // under its own subjects
+	damaged  error          // why its archive cannot be read; nil when it can
+	older    uint64         // sequence of an older state that is under its own subject beside the archive; 0 for none
 }
 
 // stateSubjects returns the subjects under which the states at subjects, and their changes, are.
@@ -55,17 +50,17 @@ func stateSubjects(subjects []string) []string {
 }
 
 // stateIn returns the state at a subject of the messages that were read from its [stateSubjects].
-func stateIn(found map[string]storedMessage, subject string) (s storedState, ok bool) {
+func stateIn(found map[string]broker.Stored, subject string) (s storedState, ok bool) {
 	whole, ok := found[subject]
 	if ok {
-		s = storedState{sequence: whole.Sequence, base: whole.Sequence, whole: whole.Data, messages: []messageAt{{subject, whole.Sequence}}}
+		s = storedState{sequence: whole.Sequence, base: whole.Sequence, whole: whole.Data, messages: []broker.Place{{Subject: subject, Sequence: whole.Sequence}}}
 	}
 	beside := envelopes.ChangeSubject(subject)
 	m, changed := found[beside]
 	if !changed {
 		return s, ok
 	}
-	s.messages = append(s.messages, messageAt{beside, m.Sequence})
+	s.messages = append(s.messages, broker.Place{Subject: beside, Sequence: m.Sequence})
 	base, n := binary.Uvarint(m.Data)
 	switch {
 	case m.Sequence < s.sequence: // of an older whole
@@ -107,7 +102,7 @@ func (s storedState) encode(session *normalizers.Session) []byte {
 const statesTogether = 500
 
 // readStates reads the newest messages of subjects.
-type readStates func(subjects []string) (map[string]storedMessage, error)
+type readStates func(subjects []string) (map[string]broker.Stored, error)
 
 // states reads the newest states at subjects. Of a state up to the sequence archivedTo a copy in an archive may be
 // newer; archivedTo is 0 when there are no archives.
@@ -144,7 +139,7 @@ type storedWhole struct {
 // whole is stored again once its changes have cost as much as that costs.
 func (s *liveSession) message(generation string, partition int) *nats.Msg {
 	m := &nats.Msg{
-		Subject: envelopes.StateSubject(generation, partition, s.key.source, s.key.id),
+		Subject: envelopes.StateSubject(generation, partition, s.key.Source, s.key.ID),
 		Header:  nats.Header{jetstream.MsgRollup: {jetstream.MsgRollupSubject}},
 	}
 	if change := s.change(); change != nil {
@@ -183,10 +178,10 @@ func (s *liveSession) isStored(sequence uint64) {
 
 // areRemoved notes that messages of states are about to be removed from the stream: no change may
 // name one of them.
-func (o *ownership) areRemoved(messages []messageAt) {
+func (o *ownership) areRemoved(messages []broker.Place) {
 	removed := make(map[uint64]bool, len(messages))
 	for _, m := range messages {
-		removed[m.sequence] = true
+		removed[m.Sequence] = true
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()

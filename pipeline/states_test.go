@@ -10,6 +10,7 @@ import (
 	"tributary/normalizers"
 	"tributary/pipeline"
 	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/streams"
 )
 
 // answers returns records of a session, each an answer of the model that another record follows.
@@ -86,7 +87,7 @@ func TestChangeWithoutItsWholeIsADamagedState(t *testing.T) {
 		s.stop(t)
 	}
 	pipelinetest.Publish(t, js, answers("other", 0, 1)...)
-	if err := pipeline.RemoveMessages(t.Context(), js, pipeline.EventsStream("v1"), stored(t, js, state)); err != nil {
+	if err := pipeline.RemoveMessages(t.Context(), js, streams.EventsStream("v1"), stored(t, js, state)); err != nil {
 		t.Fatal(err)
 	}
 	pipelinetest.Publish(t, js, answers("long", 5000, 2)...)

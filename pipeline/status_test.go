@@ -13,6 +13,7 @@ import (
 
 	"tributary/pipeline"
 	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/streams"
 )
 
 // The status shows the progress of a generation before, while and after a worker runs.
@@ -63,21 +64,21 @@ func TestStatusShowsTheProgress(t *testing.T) {
 	}
 	w.stop(t)
 
-	raw, err := js.Stream(t.Context(), pipeline.RawStream)
+	raw, err := js.Stream(t.Context(), streams.RawStream)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := raw.Purge(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if err := js.DeleteStream(t.Context(), pipeline.RawStream); err != nil {
+	if err := js.DeleteStream(t.Context(), streams.RawStream); err != nil {
 		t.Fatal(err)
 	}
-	if err := pipeline.Provision(t.Context(), js, top); err != nil {
+	if err := streams.Provision(t.Context(), js, top); err != nil {
 		t.Fatal(err)
 	}
 	for _, p := range read().Partitions {
-		if !strings.HasPrefix(p.Fault, pipeline.ErrRawLost.Error()) {
+		if !strings.HasPrefix(p.Fault, streams.ErrRawLost.Error()) {
 			t.Errorf("partition %d: its records are gone, and its fault is %q", p.Partition, p.Fault)
 		}
 	}
@@ -96,7 +97,7 @@ func TestKillsOfIdleWorkersCountAgainstNoRecord(t *testing.T) {
 		}
 		return s.Partitions[0].Tries
 	}
-	for range pipeline.MaxTogether + 2 {
+	for range streams.MaxTogether + 2 {
 		s := start(t, js, pipeline.Config{Topology: top})
 		ready(t, s)
 		s.kill()
@@ -105,7 +106,7 @@ func TestKillsOfIdleWorkersCountAgainstNoRecord(t *testing.T) {
 		t.Errorf("%d attempts on a record that is not there", n)
 	}
 	pipelinetest.Publish(t, js, user("s", "one"))
-	if n := tries(); n != pipeline.MaxTogether+1 {
+	if n := tries(); n != streams.MaxTogether+1 {
 		t.Errorf("%d attempts", n)
 	}
 }
@@ -149,7 +150,7 @@ func TestAnswerOfAReplicaIsNotTrusted(t *testing.T) {
 	t.Parallel()
 	const (
 		prefix = "REPLICA.API"
-		info   = "STREAM.INFO." + pipeline.RawStream
+		info   = "STREAM.INFO." + streams.RawStream
 		away   = `{"error":{"code":503,"err_code":10008,"description":"JetStream system temporarily unavailable"}}`
 	)
 	top := topology(4)

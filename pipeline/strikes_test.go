@@ -13,6 +13,7 @@ import (
 	"tributary/envelopes"
 	"tributary/pipeline"
 	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/streams"
 )
 
 // strike makes a fault, and reports whether it happened.
@@ -164,7 +165,7 @@ func (r *faultRun) awaitOwners(workers []*worker) {
 	for {
 		owned := make(map[int]bool)
 		idle := len(workers)
-		all, err := pipeline.Workers(ctx, r.js, r.top.Generation)
+		all, err := streams.Workers(ctx, r.js, r.top.Generation)
 		for _, w := range all {
 			if len(w.Partitions) == 0 || !slices.ContainsFunc(workers, func(of *worker) bool { return of.name == w.ID }) {
 				continue
@@ -343,7 +344,7 @@ func (r *faultRun) loseRawTail() {
 		if p.Fault == "" {
 			continue
 		}
-		if stopped++; !strings.HasPrefix(p.Fault, pipeline.ErrRawLost.Error()) {
+		if stopped++; !strings.HasPrefix(p.Fault, streams.ErrRawLost.Error()) {
 			r.t.Errorf("partition %d: %s", p.Partition, p.Fault)
 		}
 		text := fmt.Sprintf("partition stopped\" partition=%d error=\"raw stream has lost its tail", p.Partition)
@@ -364,7 +365,7 @@ func (r *faultRun) loseRawTail() {
 
 	next := r.top
 	next.Generation = "v2"
-	if err := pipeline.Provision(ctx, r.js, next); err != nil {
+	if err := streams.Provision(ctx, r.js, next); err != nil {
 		r.t.Fatal(err)
 	}
 	r.top, r.departed = next, pipelinetest.Departed{}
@@ -383,14 +384,14 @@ func (r *faultRun) startAll() {
 // rawStreams and eventsStreams return the names of the streams of all cells.
 func (r *faultRun) rawStreams() (names []string) {
 	for c := range max(r.top.Cells, 1) {
-		names = append(names, pipeline.RawStreamOf(c))
+		names = append(names, streams.RawStreamOf(c))
 	}
 	return names
 }
 
 func (r *faultRun) eventsStreams() (names []string) {
 	for c := range max(r.top.Cells, 1) {
-		names = append(names, pipeline.EventsStream(envelopes.CellName(r.top.Generation, c)))
+		names = append(names, streams.EventsStream(envelopes.CellName(r.top.Generation, c)))
 	}
 	return names
 }

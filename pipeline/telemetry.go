@@ -17,6 +17,9 @@ import (
 
 	"tributary/envelopes"
 	"tributary/normalizers"
+	"tributary/pipeline/broker"
+	"tributary/pipeline/records"
+	"tributary/pipeline/streams"
 )
 
 // The counters of what is stored.
@@ -94,7 +97,7 @@ var counterTable = [counters]struct {
 	countRecords:     {"records", "{record}", "Raw records that are done", nil},
 	countEvents:      {"events", "{event}", "Events stored", []label{{"event_type", texts(envelopes.EventTypes)}}},
 	countSkipped:     {"skipped", "{record}", "Records without an event", []label{{"reason", texts(normalizers.SkipReasons)}}},
-	countDeadLetters: {"dead_letters", "{record}", "Records that could not be read", []label{{"reason", reasons()}}},
+	countDeadLetters: {"dead_letters", "{record}", "Records that could not be read", []label{{"reason", records.Reasons()}}},
 	countGaps:        {"gaps", "{record}", "Records behind a gap in their file | records of the session before them are not in the raw stream", nil},
 	countLate:        {"late", "{record}", "Records that lay in a gap and came late | their events are appended to their sessions", nil},
 	countRewritten:   {"rewritten", "{record}", "Records at a place in their file that the session had passed with another record | the file was rewritten, or goes on differently on two machines; their events are appended to their sessions", nil},
@@ -302,7 +305,7 @@ func (m *instruments) sizes(name, unit, text string, bounds ...float64) metric.I
 
 // observe reports the lag and the state of each partition until the registration ends. The
 // age of a record compares the clock of this machine with that of the broker.
-func (t *telemetry) observe(partitions func() []*partition, lag, expired func() int64, limits func() *[]Limit) (metric.Registration, error) {
+func (t *telemetry) observe(partitions func() []*partition, lag, expired func() int64, limits func() *[]streams.Limit) (metric.Registration, error) {
 	return t.meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
 		cached := int64(0)
 		for _, p := range partitions() {
@@ -323,7 +326,7 @@ func (t *telemetry) observe(partitions func() []*partition, lag, expired func() 
 		}
 		o.ObserveInt64(t.lag, lag(), metric.WithAttributes(t.base...))
 		o.ObserveInt64(t.expiredOpen, expired(), metric.WithAttributes(t.base...))
-		used := map[string]float64{limitStorage: 0} // is there from the start
+		used := map[string]float64{streams.LimitStorage: 0} // is there from the start
 		if list := limits(); list != nil {
 			for _, l := range *list {
 				used[l.Name] = l.Share()
@@ -387,11 +390,11 @@ const outcomeStored = "stored"
 // outcomeOf returns the name of the outcome of a batch.
 func outcomeOf(err error) string {
 	var api *jetstream.APIError
-	var full *fullError
+	var full *streams.FullError
 	switch {
 	case err == nil:
 		return outcomeStored
-	case fenced(err):
+	case broker.Fenced(err):
 		return "fenced"
 	case errors.As(err, &api), errors.As(err, &full):
 		return "refused"

@@ -15,6 +15,7 @@ import (
 
 	"tributary/pipeline"
 	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/streams"
 )
 
 // The trace of a record leads from its creation to the work on it, to the publication of its
@@ -105,7 +106,7 @@ func TestRecordsAreCommittedOneAtATimeAfterDeaths(t *testing.T) {
 	t.Parallel()
 	top := topology(1)
 	js := pipelinetest.NewServer(t).Provision(top)
-	for range pipeline.MaxTogether + 1 {
+	for range streams.MaxTogether + 1 {
 		s := start(t, js, pipeline.Config{Topology: top})
 		ready(t, s)
 		s.kill()

@@ -14,6 +14,7 @@ import (
 	"tributary/normalizers"
 	"tributary/pipeline"
 	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/streams"
 )
 
 // configs are the settings of all streams of a topology.
@@ -32,17 +33,17 @@ func configs(tb testing.TB, js jetstream.JetStream, names ...string) map[string]
 
 func TestProvisionIsIdempotent(t *testing.T) {
 	t.Parallel()
-	top := pipeline.DefaultTopology()
+	top := streams.DefaultTopology()
 	server := pipelinetest.NewServer(t)
 	js := server.Provision(top)
-	names := []string{pipeline.RawStream, pipeline.EventsStream("v1"), "KV_" + pipeline.ControlBucket, "OBJ_" + pipeline.ClaimsBucket}
+	names := []string{streams.RawStream, streams.EventsStream("v1"), "KV_" + streams.ControlBucket, "OBJ_" + streams.ClaimsBucket}
 	before := configs(t, js, names...)
 
 	var all sync.WaitGroup
 	for range 4 {
 		again := server.JetStream()
 		all.Go(func() {
-			if err := pipeline.Provision(t.Context(), again, top); err != nil {
+			if err := streams.Provision(t.Context(), again, top); err != nil {
 				t.Error(err)
 			}
 		})
@@ -52,12 +53,12 @@ func TestProvisionIsIdempotent(t *testing.T) {
 		t.Errorf("settings changed (-before +after):\n%s", diff)
 	}
 	for p := range top.Partitions {
-		c, _, err := pipeline.ReadCheckpoint(t.Context(), js, "v1", p)
+		c, _, err := streams.ReadCheckpoint(t.Context(), js, "v1", p)
 		if err != nil || c.Raw != 0 || c.Epoch != 0 {
 			t.Errorf("first checkpoint of partition %d: %+v, %v", p, c, err)
 		}
 	}
-	kv, err := js.KeyValue(t.Context(), pipeline.ControlBucket)
+	kv, err := js.KeyValue(t.Context(), streams.ControlBucket)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,7 +84,7 @@ func TestManyProcessesProvisionAtOnce(t *testing.T) {
 	for range 4 {
 		js := server.JetStream()
 		all.Go(func() {
-			if err := pipeline.Provision(t.Context(), js, top); err != nil {
+			if err := streams.Provision(t.Context(), js, top); err != nil {
 				t.Error(err)
 			}
 		})
@@ -98,17 +99,17 @@ func TestProvisionUpdatesWhatCanBeChanged(t *testing.T) {
 	t.Parallel()
 	top := topology(2)
 	js := pipelinetest.NewServer(t).Provision(top)
-	raw := configs(t, js, pipeline.RawStream)[pipeline.RawStream]
+	raw := configs(t, js, streams.RawStream)[streams.RawStream]
 	raw.AllowAtomicPublish, raw.AllowDirect = false, false
 	raw.Discard = jetstream.DiscardOld // as versions before made it: discards nothing without a limit
 	if _, err := js.UpdateStream(t.Context(), raw); err != nil {
 		t.Fatal(err)
 	}
 	top.RawMaxAge = time.Minute
-	if err := pipeline.Provision(t.Context(), js, top); err != nil {
+	if err := streams.Provision(t.Context(), js, top); err != nil {
 		t.Fatal(err)
 	}
-	got := configs(t, js, pipeline.RawStream)[pipeline.RawStream]
+	got := configs(t, js, streams.RawStream)[streams.RawStream]
 	want := raw
 	want.AllowAtomicPublish, want.AllowDirect = true, true
 	want.MaxAge, want.Duplicates, want.Discard = time.Minute, time.Minute, jetstream.DiscardNew
@@ -116,10 +117,10 @@ func TestProvisionUpdatesWhatCanBeChanged(t *testing.T) {
 		t.Errorf("raw stream (-want +got):\n%s", diff)
 	}
 	top.RawMaxAge = 0 // as a worker without the setting has it
-	if err := pipeline.Provision(t.Context(), js, top); err != nil {
+	if err := streams.Provision(t.Context(), js, top); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(want, configs(t, js, pipeline.RawStream)[pipeline.RawStream]); diff != "" {
+	if diff := cmp.Diff(want, configs(t, js, streams.RawStream)[streams.RawStream]); diff != "" {
 		t.Errorf("raw stream of a worker without its age (-want +got):\n%s", diff)
 	}
 }
@@ -129,17 +130,17 @@ func TestProvisionUpdatesWhatCanBeChanged(t *testing.T) {
 func TestProvisionKeepsABucketThatIsThere(t *testing.T) {
 	t.Parallel()
 	js := pipelinetest.NewServer(t).JetStream()
-	if _, err := js.CreateObjectStore(t.Context(), jetstream.ObjectStoreConfig{Bucket: pipeline.ClaimsBucket, MaxBytes: 1 << 30}); err != nil {
+	if _, err := js.CreateObjectStore(t.Context(), jetstream.ObjectStoreConfig{Bucket: streams.ClaimsBucket, MaxBytes: 1 << 30}); err != nil {
 		t.Fatal(err)
 	}
-	want := configs(t, js, "OBJ_"+pipeline.ClaimsBucket)
-	claims := want["OBJ_"+pipeline.ClaimsBucket]
+	want := configs(t, js, "OBJ_"+streams.ClaimsBucket)
+	claims := want["OBJ_"+streams.ClaimsBucket]
 	claims.AllowRollup, claims.DenyDelete = false, true
-	want["OBJ_"+pipeline.ClaimsBucket] = claims
-	if err := pipeline.Provision(t.Context(), js, topology(2)); err != nil {
+	want["OBJ_"+streams.ClaimsBucket] = claims
+	if err := streams.Provision(t.Context(), js, topology(2)); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(want, configs(t, js, "OBJ_"+pipeline.ClaimsBucket)); diff != "" {
+	if diff := cmp.Diff(want, configs(t, js, "OBJ_"+streams.ClaimsBucket)); diff != "" {
 		t.Errorf("bucket (-want +got):\n%s", diff)
 	}
 }
@@ -149,10 +150,10 @@ func TestProvisionAddsAGeneration(t *testing.T) {
 	top := topology(2)
 	js := pipelinetest.NewServer(t).Provision(top)
 	top.Generation = "v2"
-	if err := pipeline.Provision(t.Context(), js, top); err != nil {
+	if err := streams.Provision(t.Context(), js, top); err != nil {
 		t.Fatal(err)
 	}
-	kv, err := js.KeyValue(t.Context(), pipeline.ControlBucket)
+	kv, err := js.KeyValue(t.Context(), streams.ControlBucket)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -165,7 +166,7 @@ func TestProvisionAddsAGeneration(t *testing.T) {
 // Provision refuses what contradicts, lists the differences, and changes nothing.
 func TestProvisionRefusesAContradiction(t *testing.T) {
 	t.Parallel()
-	events, raw, claims := pipeline.EventsStream("v1"), pipeline.RawStream, "OBJ_"+pipeline.ClaimsBucket
+	events, raw, claims := streams.EventsStream("v1"), streams.RawStream, "OBJ_"+streams.ClaimsBucket
 	update := func(name string, change func(*jetstream.StreamConfig)) func(*testing.T, jetstream.JetStream) {
 		return func(t *testing.T, js jetstream.JetStream) {
 			t.Helper()
@@ -192,7 +193,7 @@ func TestProvisionRefusesAContradiction(t *testing.T) {
 	forget := func(key string) func(*testing.T, jetstream.JetStream) {
 		return func(t *testing.T, js jetstream.JetStream) {
 			t.Helper()
-			kv, err := js.KeyValue(t.Context(), pipeline.ControlBucket)
+			kv, err := js.KeyValue(t.Context(), streams.ControlBucket)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -203,7 +204,7 @@ func TestProvisionRefusesAContradiction(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		change func(*testing.T, jetstream.JetStream)
-		then   pipeline.Topology
+		then   streams.Topology
 		says   []string
 	}{
 		"another partition count": {
@@ -285,9 +286,9 @@ func TestProvisionRefusesAContradiction(t *testing.T) {
 				c.then = topology(4)
 			}
 			before := configs(t, js, raw, events, claims)
-			err := pipeline.Provision(t.Context(), js, c.then)
-			if !errors.Is(err, pipeline.ErrTopology) {
-				t.Fatalf("error %v, want %v", err, pipeline.ErrTopology)
+			err := streams.Provision(t.Context(), js, c.then)
+			if !errors.Is(err, streams.ErrTopology) {
+				t.Fatalf("error %v, want %v", err, streams.ErrTopology)
 			}
 			for _, s := range c.says {
 				if !strings.Contains(err.Error(), s) {
@@ -310,7 +311,7 @@ func TestProvisionRefusesAContradiction(t *testing.T) {
 
 func TestTopologyIsValidated(t *testing.T) {
 	t.Parallel()
-	err := pipeline.Topology{
+	err := streams.Topology{
 		Generation: "V 1", Partitions: 0, Replicas: 7, RawMaxAge: -1, EventsMaxAge: time.Millisecond,
 	}.Validate()
 	for _, s := range []string{"generation", "0 partitions", "7 replicas", "raw records", "events kept"} {
@@ -318,7 +319,7 @@ func TestTopologyIsValidated(t *testing.T) {
 			t.Errorf("error %v does not speak of %s", err, s)
 		}
 	}
-	if err := pipeline.DefaultTopology().Validate(); err != nil {
+	if err := streams.DefaultTopology().Validate(); err != nil {
 		t.Error(err)
 	}
 }
@@ -332,19 +333,19 @@ func TestMissingCheckpointEndsTheStage(t *testing.T) {
 	s := start(t, js, pipeline.Config{Topology: top})
 	pipelinetest.Expectation{Topology: top}.RequireExact(t, js)
 	s.stop(t)
-	stream, err := js.Stream(t.Context(), pipeline.EventsStream("v1"))
+	stream, err := js.Stream(t.Context(), streams.EventsStream("v1"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := stream.Purge(t.Context(), jetstream.WithPurgeSubject("checkpoints.v1.2")); err != nil {
 		t.Fatal(err)
 	}
-	if err := pipeline.Provision(t.Context(), js, top); err != nil {
+	if err := streams.Provision(t.Context(), js, top); err != nil {
 		t.Fatal(err)
 	}
 	err = start(t, js, pipeline.Config{Topology: top}).wait(t)
-	if !errors.Is(err, pipeline.ErrNoCheckpoint) || !strings.Contains(err.Error(), "partition 2") {
-		t.Errorf("error %v, want %v of partition 2", err, pipeline.ErrNoCheckpoint)
+	if !errors.Is(err, streams.ErrNoCheckpoint) || !strings.Contains(err.Error(), "partition 2") {
+		t.Errorf("error %v, want %v of partition 2", err, streams.ErrNoCheckpoint)
 	}
 }
 
@@ -352,15 +353,15 @@ func TestGenerationOfAnotherRevisionIsRefused(t *testing.T) {
 	t.Parallel()
 	top := topology(1)
 	js := pipelinetest.NewServer(t).Provision(top)
-	kv, err := js.KeyValue(t.Context(), pipeline.ControlBucket)
+	kv, err := js.KeyValue(t.Context(), streams.ControlBucket)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := kv.PutString(t.Context(), "generation.v1", `{"revision":0}`); err != nil {
 		t.Fatal(err)
 	}
-	if err := start(t, js, pipeline.Config{Topology: top}).wait(t); !errors.Is(err, pipeline.ErrRevision) {
-		t.Errorf("error %v, want %v", err, pipeline.ErrRevision)
+	if err := start(t, js, pipeline.Config{Topology: top}).wait(t); !errors.Is(err, streams.ErrRevision) {
+		t.Errorf("error %v, want %v", err, streams.ErrRevision)
 	}
 }
 
@@ -378,10 +379,10 @@ func TestLostTailStopsThePartition(t *testing.T) {
 			s := start(t, js, pipeline.Config{Topology: top})
 			pipelinetest.Expectation{Topology: top}.RequireExact(t, js)
 			s.stop(t)
-			if err := js.DeleteStream(t.Context(), pipeline.RawStream); err != nil {
+			if err := js.DeleteStream(t.Context(), streams.RawStream); err != nil {
 				t.Fatal(err)
 			}
-			if err := pipeline.Provision(t.Context(), js, top); err != nil {
+			if err := streams.Provision(t.Context(), js, top); err != nil {
 				t.Fatal(err)
 			}
 			pipelinetest.Publish(t, js, pipelinetest.Workload(22, 5, again-5)...)
@@ -389,7 +390,7 @@ func TestLostTailStopsThePartition(t *testing.T) {
 			s = start(t, js, pipeline.Config{Topology: top, Logger: log.logger()})
 			log.await(t, rawLostMessage, 0)
 			s.stop(t)
-			if c, _, err := pipeline.ReadCheckpoint(t.Context(), js, "v1", 0); err != nil || c.Epoch != 1 {
+			if c, _, err := streams.ReadCheckpoint(t.Context(), js, "v1", 0); err != nil || c.Epoch != 1 {
 				t.Errorf("the partition was acquired %d times, %v", c.Epoch, err)
 			}
 		})
@@ -406,7 +407,7 @@ func TestDeletedRecordIsNoLostTail(t *testing.T) {
 	x := pipelinetest.Expectation{Topology: top}
 	r := x.RequireExact(t, js)
 	s.stop(t)
-	raw, err := js.Stream(t.Context(), pipeline.RawStream)
+	raw, err := js.Stream(t.Context(), streams.RawStream)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -425,7 +426,7 @@ func TestDeletedRecordIsNoLostTail(t *testing.T) {
 func TestProvisionRefusesLimitsOfTheSessionsStream(t *testing.T) {
 	t.Parallel()
 	js := pipelinetest.NewServer(t).Provision(topology(2))
-	want := configs(t, js, pipeline.SessionsStream)[pipeline.SessionsStream]
+	want := configs(t, js, streams.SessionsStream)[streams.SessionsStream]
 	for name, change := range map[string]func(*jetstream.StreamConfig){
 		"maximal age":                  func(c *jetstream.StreamConfig) { c.MaxAge = time.Hour },
 		"maximal messages per subject": func(c *jetstream.StreamConfig) { c.MaxMsgsPerSubject = 1 },
@@ -437,8 +438,8 @@ func TestProvisionRefusesLimitsOfTheSessionsStream(t *testing.T) {
 		if _, err := js.UpdateStream(t.Context(), have); err != nil {
 			t.Fatal(err)
 		}
-		err := pipeline.Provision(t.Context(), js, topology(2))
-		if !errors.Is(err, pipeline.ErrTopology) || !strings.Contains(err.Error(), "stream SESSIONS has "+name) {
+		err := streams.Provision(t.Context(), js, topology(2))
+		if !errors.Is(err, streams.ErrTopology) || !strings.Contains(err.Error(), "stream SESSIONS has "+name) {
 			t.Errorf("%s: %v", name, err)
 		}
 		if _, err := js.UpdateStream(t.Context(), want); err != nil {
@@ -451,10 +452,10 @@ func TestProvisionRefusesLimitsOfTheSessionsStream(t *testing.T) {
 	if _, err := js.UpdateStream(t.Context(), have); err != nil {
 		t.Fatal(err)
 	}
-	if err := pipeline.Provision(t.Context(), js, topology(2)); err != nil {
+	if err := streams.Provision(t.Context(), js, topology(2)); err != nil {
 		t.Error(err)
 	}
-	if got := configs(t, js, pipeline.SessionsStream)[pipeline.SessionsStream]; !got.AllowDirect || got.MaxBytes != 1<<30 {
+	if got := configs(t, js, streams.SessionsStream)[streams.SessionsStream]; !got.AllowDirect || got.MaxBytes != 1<<30 {
 		t.Errorf("settings %+v", got)
 	}
 }

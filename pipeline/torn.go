@@ -14,6 +14,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"tributary/envelopes"
+	"tributary/pipeline/broker"
+	"tributary/pipeline/streams"
 )
 
 // A torn batch is one of which the server stored the first messages and not the rest: nats-server
@@ -25,7 +27,7 @@ import (
 //   - The messages of a partition end where those of another begin, which may have been mended and
 //     have gone on already: its begin and its states are replaced then, and its events stay.
 //   - A session whose state the batch has stored is complete, since its events come before it, and the
-//     state before is gone: its events stay, and its records are skipped ([Checkpoint.Ahead]).
+//     state before is gone: its events stay, and its records are skipped ([streams.Checkpoint.Ahead]).
 //   - The events and dead letters of all other sessions are removed, and stored again with their states.
 //
 // A server that starts again goes on with a batch that it has torn, message by message, and leaves out those that
@@ -40,16 +42,6 @@ func (e *entry) begin() *nats.Msg {
 		Header:  nats.Header{jetstream.MsgRollup: {jetstream.MsgRollupSubject}},
 		Data:    strconv.AppendUint(nil, e.checkpoint.Raw, 10),
 	}
-}
-
-// aheadOf returns what is left of [Checkpoint.Ahead] when every record up to raw is done.
-func aheadOf(ahead map[string]uint64, raw uint64) map[string]uint64 {
-	if len(ahead) == 0 {
-		return nil
-	}
-	left := maps.Clone(ahead)
-	maps.DeleteFunc(left, func(_ string, to uint64) bool { return to <= raw })
-	return left
 }
 
 // isAhead reports whether a torn batch has stored what the record yields.
@@ -72,7 +64,7 @@ var errMendedByOther = errors.New("acquired by another worker while a torn batch
 
 // mend looks for a torn batch of the partition, which mine has fenced at a sequence, and returns the
 // checkpoint to go on from.
-func (p *partition) mend(ctx context.Context, mine Checkpoint, fence uint64) (Checkpoint, uint64, error) {
+func (p *partition) mend(ctx context.Context, mine streams.Checkpoint, fence uint64) (streams.Checkpoint, uint64, error) {
 	s := p.stage
 	t, err := p.findTorn(ctx, mine.Since, fence)
 	if err != nil {
@@ -83,7 +75,7 @@ func (p *partition) mend(ctx context.Context, mine Checkpoint, fence uint64) (Ch
 		return mine, fence, nil // each commit stores it
 	}
 	// A worker that has overtaken this one may have replaced states of the batch while it was read: the events of these stay.
-	if _, newest, err := readCheckpoint(ctx, s.js, p.cell.name, p.number); err != nil || newest != fence {
+	if _, newest, err := streams.ReadCheckpoint(ctx, s.js, p.cell.name, p.number); err != nil || newest != fence {
 		return mine, fence, cmp.Or(err, errMendedByOther)
 	}
 	var remove []uint64
@@ -100,7 +92,7 @@ func (p *partition) mend(ctx context.Context, mine Checkpoint, fence uint64) (Ch
 		ahead[session] = max(ahead[session], t.raw)
 	}
 	mine.Ahead = ahead
-	if err := removeSequences(ctx, s.js, EventsStream(p.cell.name), remove); err != nil {
+	if err := broker.RemoveSequences(ctx, s.js, streams.EventsStream(p.cell.name), remove); err != nil {
 		return mine, fence, err
 	}
 	// From now on the batch is not looked for again: the next one takes the place of its begin.
@@ -116,21 +108,21 @@ func (p *partition) mend(ctx context.Context, mine Checkpoint, fence uint64) (Ch
 
 // checkWhole guards against a batch that has its checkpoint and not all of its messages. Nothing tells which are
 // missing once the states have gone on, so the partition does not.
-func (p *partition) checkWhole(ctx context.Context, checkpoint storedMessage) error {
+func (p *partition) checkWhole(ctx context.Context, checkpoint broker.Stored) error {
 	header, err := nats.DecodeHeadersMsg(checkpoint.Header)
-	if err != nil || header.Get(batchIDHeader) == "" {
+	if err != nil || header.Get(broker.BatchIDHeader) == "" {
 		return nil //nolint:nilerr // it has none: it was stored alone
 	}
 	// The messages of a batch have sequences in a row. The first that is still there tells whether some are missing behind it.
 	before := checkpoint.Sequence - min(batchPlace(header), checkpoint.Sequence)
-	stream := EventsStream(p.cell.name)
-	first, err := NextStored(ctx, p.stage.js, stream, ">", before+1)
+	stream := streams.EventsStream(p.cell.name)
+	first, err := broker.NextStored(ctx, p.stage.js, stream, ">", before+1)
 	if err != nil {
 		return fmt.Errorf("look at the last batch of partition %d: %w", p.number, err)
 	}
-	if first.Header.Get(batchIDHeader) != header.Get(batchIDHeader) || batchPlace(first.Header) != first.Sequence-before {
-		return &faultError{fmt.Errorf("%w: the server has left messages of a batch out, before the checkpoint at message %d of stream %s",
-			errState, checkpoint.Sequence, stream), cureReplay}
+	if first.Header.Get(broker.BatchIDHeader) != header.Get(broker.BatchIDHeader) || batchPlace(first.Header) != first.Sequence-before {
+		return &streams.Fault{Err: fmt.Errorf("%w: the server has left messages of a batch out, before the checkpoint at message %d of stream %s",
+			streams.ErrState, checkpoint.Sequence, stream), Cure: streams.CureReplay}
 	}
 	return nil
 }
@@ -138,8 +130,8 @@ func (p *partition) checkWhole(ctx context.Context, checkpoint storedMessage) er
 // findTorn returns what a torn batch has stored of the partition between its last checkpoint and the
 // fence; nil when there is none.
 func (p *partition) findTorn(ctx context.Context, since, fence uint64) (*torn, error) {
-	js, stream := p.stage.js, EventsStream(p.cell.name)
-	begin, err := LastStored(ctx, js, stream, envelopes.BeginSubject(envelopes.CheckpointSubject(p.cell.name, p.number)))
+	js, stream := p.stage.js, streams.EventsStream(p.cell.name)
+	begin, err := broker.LastStored(ctx, js, stream, envelopes.BeginSubject(envelopes.CheckpointSubject(p.cell.name, p.number)))
 	if errors.Is(err, jetstream.ErrMsgNotFound) || err == nil && begin.Sequence <= since {
 		return nil, nil
 	}
@@ -150,9 +142,9 @@ func (p *partition) findTorn(ctx context.Context, since, fence uint64) (*torn, e
 	if t.raw, err = strconv.ParseUint(string(begin.Data), 10, 64); err != nil {
 		return nil, fmt.Errorf("message %d of stream %s: %w", begin.Sequence, stream, err)
 	}
-	id, first := begin.Header.Get(batchIDHeader), batchPlace(begin.Header)
+	id, first := begin.Header.Get(broker.BatchIDHeader), batchPlace(begin.Header)
 	for from := begin.Sequence + 1; from < fence; {
-		m, err := NextStored(ctx, js, stream, ">", from)
+		m, err := broker.NextStored(ctx, js, stream, ">", from)
 		if errors.Is(err, jetstream.ErrMsgNotFound) {
 			break
 		}
@@ -160,7 +152,7 @@ func (p *partition) findTorn(ctx context.Context, since, fence uint64) (*torn, e
 			return nil, err
 		}
 		kind, rest, _ := strings.Cut(m.Subject, ".")
-		if m.Sequence >= fence || m.Header.Get(batchIDHeader) != id || kind == "checkpoints" || !p.has(m.Subject) {
+		if m.Sequence >= fence || m.Header.Get(broker.BatchIDHeader) != id || kind == "checkpoints" || !p.has(m.Subject) {
 			break // of another partition, whose begin may be replaced already, or of another batch
 		}
 		parts := strings.Split(envelopes.StateOf(rest), ".")
@@ -171,8 +163,8 @@ func (p *partition) findTorn(ctx context.Context, since, fence uint64) (*torn, e
 			t.add(strings.Join(parts[2:4], "."), m.Sequence)
 		case "states":
 			if batchPlace(m.Header)-first != m.Sequence-begin.Sequence {
-				return nil, &faultError{fmt.Errorf("%w: the server has left messages of a batch out, before the state at message %d of stream %s",
-					errState, m.Sequence, stream), cureReplay}
+				return nil, &streams.Fault{Err: fmt.Errorf("%w: the server has left messages of a batch out, before the state at message %d of stream %s",
+					streams.ErrState, m.Sequence, stream), Cure: streams.CureReplay}
 			}
 			t.states[strings.Join(parts[2:4], ".")] = true
 		}
@@ -197,21 +189,6 @@ func (t *torn) add(session string, sequence uint64) {
 
 // batchPlace returns the number of a message in its batch.
 func batchPlace(header nats.Header) uint64 {
-	n, _ := strconv.ParseUint(header.Get(batchSequenceHeader), 10, 64) // the server has read it
+	n, _ := strconv.ParseUint(header.Get(broker.BatchSequenceHeader), 10, 64) // the server has read it
 	return n
-}
-
-// removeSequences removes messages of a stream.
-func removeSequences(ctx context.Context, js jetstream.JetStream, stream string, sequences []uint64) error {
-	requests := make([]deleteRequest, len(sequences))
-	for i, sequence := range sequences {
-		requests[i] = deleteRequest{sequence, true}
-	}
-	return wrap(requestAll(ctx, js, "STREAM.MSG.DELETE."+stream, requests), "remove messages of stream "+stream)
-}
-
-// deleteRequest removes one message (nats-server, JSApiMsgDeleteRequest).
-type deleteRequest struct {
-	Sequence uint64 `json:"seq"`
-	NoErase  bool   `json:"no_erase"`
 }

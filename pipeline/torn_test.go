@@ -22,7 +22,9 @@ import (
 
 	"tributary/envelopes"
 	"tributary/pipeline"
+	"tributary/pipeline/broker"
 	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/streams"
 )
 
 // limitedAccount is a server on which the streams belong to an account with a limit of storage.
@@ -150,7 +152,7 @@ func TestTornBatchesAreMended(t *testing.T) {
 	t.Parallel()
 	top := topology(2)
 	a := newLimitedAccount(t, -1)
-	if err := pipeline.Provision(t.Context(), a.js, top); err != nil {
+	if err := streams.Provision(t.Context(), a.js, top); err != nil {
 		t.Fatal(err)
 	}
 	records := pipelinetest.Workload(7, 300, 900) // states are as large as events: a tear is among either
@@ -164,7 +166,7 @@ func TestTornBatchesAreMended(t *testing.T) {
 	}
 	log.await(t, noAnswer, 4)
 	a.limit(-1)
-	raw, err := a.js.Stream(t.Context(), pipeline.RawStream)
+	raw, err := a.js.Stream(t.Context(), streams.RawStream)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -184,7 +186,7 @@ func TestFullAccountIsAwaited(t *testing.T) {
 	t.Parallel()
 	top := topology(2)
 	a := newLimitedAccount(t, -1)
-	if err := pipeline.Provision(t.Context(), a.js, top); err != nil {
+	if err := streams.Provision(t.Context(), a.js, top); err != nil {
 		t.Fatal(err)
 	}
 	records := pipelinetest.Workload(8, 30, 600)
@@ -219,7 +221,7 @@ func TestTornBatchWithStatesIsMended(t *testing.T) {
 	size := int64(0)
 	for _, limited := range []bool{false, true} {
 		a := newLimitedAccount(t, -1)
-		if err := pipeline.Provision(t.Context(), a.js, top); err != nil {
+		if err := streams.Provision(t.Context(), a.js, top); err != nil {
 			t.Fatal(err)
 		}
 		pipelinetest.Publish(t, a.js, records...)
@@ -262,7 +264,7 @@ func TestTornBatchIsMendedByPartition(t *testing.T) {
 	t.Parallel()
 	ctx, top := t.Context(), topology(2)
 	a := newLimitedAccount(t, -1)
-	if err := pipeline.Provision(ctx, a.js, top); err != nil {
+	if err := streams.Provision(ctx, a.js, top); err != nil {
 		t.Fatal(err)
 	}
 	var sessions [2]string // of each partition
@@ -276,12 +278,12 @@ func TestTornBatchIsMendedByPartition(t *testing.T) {
 	state := newest(envelopes.StateSubject("v1", 1, envelopes.Codex, sessions[1]))
 	letter := &nats.Msg{Subject: envelopes.DeadLetterSubject("v1", 1, envelopes.Codex, sessions[1]), Header: nats.Header{}}
 	// What the server has stored of the batch ends before the checkpoints.
-	last, err := pipeline.PublishBatch(ctx, a.js.Conn(), []*nats.Msg{begin(0), eventOf(sessions[0]), begin(1), eventOf(sessions[1]), letter, state})
+	last, err := broker.PublishBatch(ctx, a.js.Conn(), []*nats.Msg{begin(0), eventOf(sessions[0]), begin(1), eventOf(sessions[1]), letter, state})
 	if err != nil {
 		t.Fatal(err)
 	}
 	// Partition 1 has gone on: its next batch has taken the place of its begin and of the state, and is whole.
-	checkpoint, sequence, err := pipeline.ReadCheckpoint(ctx, a.js, "v1", 1)
+	checkpoint, sequence, err := streams.ReadCheckpoint(ctx, a.js, "v1", 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -289,14 +291,14 @@ func TestTornBatchIsMendedByPartition(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := pipeline.PublishBatch(ctx, a.js.Conn(), []*nats.Msg{begin(1), newest(state.Subject), m}); err != nil {
+	if _, err := broker.PublishBatch(ctx, a.js.Conn(), []*nats.Msg{begin(1), newest(state.Subject), m}); err != nil {
 		t.Fatal(err)
 	}
 	log := newLines()
 	s := start(t, a.js, pipeline.Config{Topology: top, Logger: log.logger()})
 	log.await(t, tornMessage, 0)
 	s.stop(t)
-	stream, err := a.js.Stream(ctx, pipeline.EventsStream("v1"))
+	stream, err := a.js.Stream(ctx, streams.EventsStream("v1"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -316,10 +318,10 @@ func TestBatchWithoutSomeOfItsMessagesIsRefused(t *testing.T) {
 	t.Parallel()
 	ctx, top := t.Context(), topology(1)
 	a := newLimitedAccount(t, -1)
-	if err := pipeline.Provision(ctx, a.js, top); err != nil {
+	if err := streams.Provision(ctx, a.js, top); err != nil {
 		t.Fatal(err)
 	}
-	checkpoint, sequence, err := pipeline.ReadCheckpoint(ctx, a.js, "v1", 0)
+	checkpoint, sequence, err := streams.ReadCheckpoint(ctx, a.js, "v1", 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -335,16 +337,16 @@ func TestBatchWithoutSomeOfItsMessagesIsRefused(t *testing.T) {
 	batch := []*nats.Msg{begin, large, second, newest(envelopes.StateSubject("v1", 0, envelopes.Codex, "session")), m}
 	short, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	if ack, err := pipeline.PublishBatch(short, a.js.Conn(), batch); err == nil {
+	if ack, err := broker.PublishBatch(short, a.js.Conn(), batch); err == nil {
 		t.Fatalf("the server has stored the batch at %d", ack)
 	}
 	a.restart()
-	if _, now, err := pipeline.ReadCheckpoint(ctx, a.js, "v1", 0); err != nil || now == sequence {
+	if _, now, err := streams.ReadCheckpoint(ctx, a.js, "v1", 0); err != nil || now == sequence {
 		t.Fatalf("the server has not gone on with the batch: the checkpoint is message %d, %v", now, err)
 	}
 	a.limit(-1)
 	const want = "the server has left messages of a batch out, before the checkpoint"
-	if err := start(t, a.js, pipeline.Config{Topology: top}).wait(t); !errors.Is(err, pipeline.ErrState) || !strings.Contains(err.Error(), want) {
+	if err := start(t, a.js, pipeline.Config{Topology: top}).wait(t); !errors.Is(err, streams.ErrState) || !strings.Contains(err.Error(), want) {
 		t.Errorf("the worker ends with %v, want %q", err, want)
 	}
 }
@@ -380,24 +382,24 @@ func TestOvertakenWorkerMendsNothing(t *testing.T) {
 	t.Parallel()
 	ctx, top := t.Context(), topology(1)
 	a := newLimitedAccount(t, -1)
-	if err := pipeline.Provision(ctx, a.js, top); err != nil {
+	if err := streams.Provision(ctx, a.js, top); err != nil {
 		t.Fatal(err)
 	}
 	begin := newest(envelopes.BeginSubject(envelopes.CheckpointSubject("v1", 0)))
 	state := newest(envelopes.StateSubject("v1", 0, envelopes.Codex, "session"))
-	last, err := pipeline.PublishBatch(ctx, a.js.Conn(), []*nats.Msg{begin, eventOf("session"), state})
+	last, err := broker.PublishBatch(ctx, a.js.Conn(), []*nats.Msg{begin, eventOf("session"), state})
 	if err != nil {
 		t.Fatal(err)
 	}
 	overtaken := make(chan error, 1)
 	dialer := &meanwhile{what: fmt.Sprintf(`"seq":%d,"next_by_subj":">"`, last), do: func() {
-		checkpoint, sequence, err := pipeline.ReadCheckpoint(ctx, a.js, "v1", 0)
+		checkpoint, sequence, err := streams.ReadCheckpoint(ctx, a.js, "v1", 0)
 		if err == nil {
 			checkpoint.Owner, checkpoint.Since = "another", 0
 			checkpoint.Epoch++
 			var m *nats.Msg
 			if m, err = pipeline.MessageOf(checkpoint, "v1", 0, sequence); err == nil {
-				_, err = pipeline.PublishBatch(ctx, a.js.Conn(), []*nats.Msg{newest(begin.Subject), newest(state.Subject), m})
+				_, err = broker.PublishBatch(ctx, a.js.Conn(), []*nats.Msg{newest(begin.Subject), newest(state.Subject), m})
 			}
 		}
 		overtaken <- err
@@ -408,7 +410,7 @@ func TestOvertakenWorkerMendsNothing(t *testing.T) {
 	}
 	ready(t, s)
 	s.stop(t)
-	stream, err := a.js.Stream(ctx, pipeline.EventsStream("v1"))
+	stream, err := a.js.Stream(ctx, streams.EventsStream("v1"))
 	if err != nil {
 		t.Fatal(err)
 	}

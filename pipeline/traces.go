@@ -6,12 +6,13 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/codes"
-	"go.opentelemetry.io/otel/propagation"
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 	"go.opentelemetry.io/otel/trace"
 
 	"tributary/envelopes"
+	"tributary/pipeline/broker"
+	"tributary/pipeline/records"
+	"tributary/pipeline/streams"
 )
 
 // The attributes that the semantic conventions do not have.
@@ -21,9 +22,6 @@ const (
 	attrSequence   = attribute.Key("tributary.record.sequence") // of a record in the raw stream
 	attrReason     = attribute.Key("tributary.dead_letter.reason")
 )
-
-// TraceSystem is the system of all spans of messages.
-var TraceSystem = semconv.MessagingSystemKey.String("nats")
 
 // The destinations of spans: of low cardinality, as the semantic conventions ask for.
 var (
@@ -50,7 +48,7 @@ func (t *traces) link(ctx context.Context, r *received) (trace.Link, bool) {
 	if t.tracer == nil || r.Origin.Traceparent == "" {
 		return trace.Link{}, false
 	}
-	created := RecordContext(ctx, r.Origin.Traceparent, r.Origin.Tracestate)
+	created := broker.RecordContext(ctx, r.Origin.Traceparent, r.Origin.Tracestate)
 	if !created.IsValid() {
 		return trace.Link{}, false
 	}
@@ -83,7 +81,7 @@ func (t *traces) traceCommit(ctx context.Context, b *batch, messages []*nats.Msg
 		trace.WithSpanKind(trace.SpanKindConsumer),
 		trace.WithTimestamp(b.started()),
 		trace.WithLinks(links...),
-		trace.WithAttributes(TraceSystem, semconv.MessagingOperationTypeProcess, semconv.MessagingOperationName("process"),
+		trace.WithAttributes(broker.TraceSystem, semconv.MessagingOperationTypeProcess, semconv.MessagingOperationName("process"),
 			semconv.MessagingDestinationName(in.raw), rawTemplate, semconv.MessagingClientID(t.worker),
 			semconv.MessagingBatchMessageCount(b.size.records), attrGeneration.String(t.generation)))
 	if n := b.attempt(); n > 1 {
@@ -91,20 +89,20 @@ func (t *traces) traceCommit(ctx context.Context, b *batch, messages []*nats.Msg
 	}
 	ctx, publish := t.tracer.Start(ctx, "publish events",
 		trace.WithSpanKind(trace.SpanKindProducer),
-		trace.WithAttributes(TraceSystem, semconv.MessagingOperationTypeSend, semconv.MessagingOperationName("publish"),
-			semconv.MessagingDestinationName(EventsStream(in.name)), eventsTemplate, semconv.MessagingClientID(t.worker),
+		trace.WithAttributes(broker.TraceSystem, semconv.MessagingOperationTypeSend, semconv.MessagingOperationName("publish"),
+			semconv.MessagingDestinationName(streams.EventsStream(in.name)), eventsTemplate, semconv.MessagingClientID(t.worker),
 			semconv.MessagingBatchMessageCount(len(messages)), attrGeneration.String(t.generation)))
 	noteDeadLetters(publish, messages)
 	if publish.SpanContext().IsValid() {
 		for _, m := range messages {
 			delete(m.Header, envelopes.HeaderTracestate)
 		}
-		inject(ctx, messages...)
+		broker.InjectTrace(ctx, messages...)
 	}
 	return ctx, func(err error, outcome string) {
 		if err != nil {
-			fail(publish, "the batch was not stored", outcome)
-			fail(process, "the batch was not stored", outcome)
+			broker.FailSpan(publish, "the batch was not stored", outcome)
+			broker.FailSpan(process, "the batch was not stored", outcome)
 		}
 		publish.End()
 		process.End()
@@ -129,8 +127,8 @@ func (t *traces) traceGet(ctx context.Context, y *body) (spanned context.Context
 	if t.tracer == nil {
 		return ctx, func(error) {}
 	}
-	created := RecordContext(ctx, y.traceparent, y.tracestate)
-	options := []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(append(ObjectAttributes(y.claim),
+	created := broker.RecordContext(ctx, y.traceparent, y.tracestate)
+	options := []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(append(records.ObjectAttributes(y.claim),
 		semconv.MessagingOperationTypeReceive, semconv.MessagingOperationName("get"), attrGeneration.String(t.generation))...)}
 	if created.IsValid() {
 		options = append(options, trace.WithLinks(trace.Link{SpanContext: created}))
@@ -141,8 +139,8 @@ func (t *traces) traceGet(ctx context.Context, y *body) (spanned context.Context
 	ctx, span := t.tracer.Start(trace.ContextWithRemoteSpanContext(ctx, created), "get object", options...) //nolint:spancheck // end ends it
 	return ctx, func(err error) {                                                                           //nolint:spancheck // the same
 		if err != nil {
-			reason, _ := Reason(err)
-			fail(span, "the object could not be fetched", reason)
+			reason, _ := records.Reason(err)
+			broker.FailSpan(span, "the object could not be fetched", reason)
 		}
 		span.End()
 	}
@@ -155,71 +153,22 @@ func (l *DeadLetter) traceRequeue(ctx context.Context, m *nats.Msg) trace.Span {
 	if !outer.SpanContext().IsValid() {
 		return outer
 	}
-	created := RecordContext(ctx, l.Header.Get(envelopes.HeaderTraceparent), l.Header.Get(envelopes.HeaderTracestate))
+	created := broker.RecordContext(ctx, l.Header.Get(envelopes.HeaderTraceparent), l.Header.Get(envelopes.HeaderTracestate))
 	var links []trace.Link
-	if published := RecordContext(ctx, l.traceparent, l.tracestate); published.IsValid() {
+	if published := broker.RecordContext(ctx, l.traceparent, l.tracestate); published.IsValid() {
 		links = append(links, trace.Link{SpanContext: published})
 	}
 	if created.IsValid() {
 		links = append(links, trace.Link{SpanContext: outer.SpanContext()})
 		ctx = trace.ContextWithRemoteSpanContext(ctx, created)
 	}
-	ctx, span := outer.TracerProvider().Tracer(traceScope).Start(ctx, "publish raw", //nolint:spancheck // the caller ends it
+	ctx, span := outer.TracerProvider().Tracer(broker.TraceScope).Start(ctx, "publish raw", //nolint:spancheck // the caller ends it
 		trace.WithSpanKind(trace.SpanKindProducer), trace.WithLinks(links...),
-		trace.WithAttributes(TraceSystem, semconv.MessagingOperationTypeSend, semconv.MessagingOperationName("publish"),
-			semconv.MessagingDestinationName(RawStreamOf(l.Cell)), rawTemplate, semconv.MessagingMessageID(m.Header.Get(nats.MsgIdHdr)),
+		trace.WithAttributes(broker.TraceSystem, semconv.MessagingOperationTypeSend, semconv.MessagingOperationName("publish"),
+			semconv.MessagingDestinationName(streams.RawStreamOf(l.Cell)), rawTemplate, semconv.MessagingMessageID(m.Header.Get(nats.MsgIdHdr)),
 			semconv.MessagingMessageConversationID(l.Session), semconv.MessagingMessageBodySize(len(m.Data)),
 			attrSequence.Int64(int64(l.Sequence)), attrReason.String(l.Reason))) //nolint:gosec // a broker does not get to 2^63
 	m.Header.Del(envelopes.HeaderTracestate)
-	inject(ctx, m)
+	broker.InjectTrace(ctx, m)
 	return span //nolint:spancheck // the same
-}
-
-// traceScope names the instrumentation of this package where no tracer is passed.
-const traceScope = "tributary/pipeline"
-
-// ObjectAttributes returns the attributes of a span that stores or fetches the object of a large
-// record.
-func ObjectAttributes(c Claim) []attribute.KeyValue {
-	return []attribute.KeyValue{
-		TraceSystem, semconv.MessagingDestinationName(claimsStream),
-		semconv.MessagingMessageID(c.Digest), semconv.MessagingMessageBodySize(int(c.Size)),
-	}
-}
-
-// fail sets the error of a span.
-func fail(span trace.Span, description, kind string) {
-	span.SetStatus(codes.Error, description)
-	span.SetAttributes(semconv.ErrorTypeKey.String(kind))
-}
-
-// RecordContext reads a W3C trace context, of a record or of a hop; an invalid one gives an invalid context.
-func RecordContext(ctx context.Context, traceparent, tracestate string) trace.SpanContext {
-	if traceparent == "" {
-		return trace.SpanContext{}
-	}
-	ctx = trace.ContextWithSpanContext(ctx, trace.SpanContext{})
-	return trace.SpanContextFromContext(propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier{
-		envelopes.HeaderTraceparent: traceparent,
-		envelopes.HeaderTracestate:  tracestate,
-	}))
-}
-
-// inject sets the trace context of ctx as that of the hop of messages.
-func inject(ctx context.Context, messages ...*nats.Msg) {
-	hop := propagation.MapCarrier{}
-	propagation.TraceContext{}.Inject(ctx, hop)
-	for _, m := range messages {
-		setTrace(m.Header, hop[envelopes.HeaderTraceparent], hop[envelopes.HeaderTracestate])
-	}
-}
-
-// setTrace sets the trace context of the hop, if there is one.
-func setTrace(h nats.Header, traceparent, tracestate string) {
-	if traceparent != "" {
-		h[envelopes.HeaderTraceparent] = []string{traceparent}
-	}
-	if tracestate != "" {
-		h[envelopes.HeaderTracestate] = []string{tracestate}
-	}
 }

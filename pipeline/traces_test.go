@@ -14,7 +14,10 @@ import (
 
 	"tributary/normalizers"
 	"tributary/pipeline"
+	"tributary/pipeline/claims"
 	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/records"
+	"tributary/pipeline/streams"
 )
 
 // created is the trace context of the creation of a record, and the ids in it.
@@ -86,7 +89,7 @@ func TestRequeuedCopyContinuesTheTraceOfItsRecord(t *testing.T) {
 			s.stop(t)
 
 			event := stored(t, js, "events.v1.>")[0]
-			raw, err := js.Stream(t.Context(), pipeline.RawStream)
+			raw, err := js.Stream(t.Context(), streams.RawStream)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -136,10 +139,10 @@ func TestReplayLinksToTheCreationOfItsRecords(t *testing.T) {
 	tracer, spans := recording()
 	r := prompt("s", 1, 1<<20)
 	r.Origin.Traceparent = created
-	if _, err := pipeline.NewClaims(js).Put(t.Context(), r.Data); err != nil {
+	if _, err := claims.NewStore(js).Put(t.Context(), r.Data); err != nil {
 		t.Fatal(err)
 	}
-	pipelinetest.PublishMessages(t.Context(), t, js, pipeline.ClaimMessage(r))
+	pipelinetest.PublishMessages(t.Context(), t, js, records.ClaimMessage(r))
 	cfg := member(top, "w0")
 	cfg.Tracer = tracer
 	w := work(t, js, cfg)

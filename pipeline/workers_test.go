@@ -13,6 +13,7 @@ import (
 	"tributary/normalizers"
 	"tributary/pipeline"
 	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/streams"
 )
 
 // Every partition has one worker, none has more than its part, all that see the same workers
@@ -26,7 +27,7 @@ func TestAssignmentIsCompleteFairAndStable(t *testing.T) {
 		owners := func(workers []string) []string {
 			owner := make([]string, partitions)
 			share := (partitions + len(workers) - 1) / len(workers)
-			for id, mine := range pipeline.Assignment(partitions, workers) {
+			for id, mine := range streams.Assignment(partitions, workers) {
 				if len(mine) > share || !slices.IsSorted(mine) {
 					t.Fatalf("%s has %v of %d partitions, %d workers", id, mine, partitions, len(workers))
 				}
@@ -62,10 +63,10 @@ func TestAssignmentIsCompleteFairAndStable(t *testing.T) {
 
 // settled waits until these workers work on all partitions of a topology, each on so many.
 // The heartbeats of other workers do not count.
-func settled(t *testing.T, js jetstream.JetStream, top pipeline.Topology, want map[string]int) {
+func settled(t *testing.T, js jetstream.JetStream, top streams.Topology, want map[string]int) {
 	t.Helper()
 	ctx := deadline(t)
-	kv, err := js.KeyValue(ctx, pipeline.WorkersBucket)
+	kv, err := js.KeyValue(ctx, streams.WorkersBucket)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +76,7 @@ func settled(t *testing.T, js jetstream.JetStream, top pipeline.Topology, want m
 	}
 	defer func() { _ = watcher.Stop() }()
 	for {
-		workers, err := pipeline.Workers(ctx, js, top.Generation)
+		workers, err := streams.Workers(ctx, js, top.Generation)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -101,7 +102,7 @@ func settled(t *testing.T, js jetstream.JetStream, top pipeline.Topology, want m
 }
 
 // member returns the configuration of a worker beside others.
-func member(top pipeline.Topology, name string) pipeline.Config {
+func member(top streams.Topology, name string) pipeline.Config {
 	return pipeline.Config{Topology: top, Worker: name, Member: name}
 }
 
@@ -138,7 +139,7 @@ func TestWorkersDivideThePartitions(t *testing.T) {
 		ready(t, w)
 		w.stop(t)
 	}
-	if left, err := pipeline.Workers(t.Context(), js, top.Generation); err != nil || len(left) != 0 {
+	if left, err := streams.Workers(t.Context(), js, top.Generation); err != nil || len(left) != 0 {
 		t.Errorf("%d workers have not left, %v", len(left), err)
 	}
 }

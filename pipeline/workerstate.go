@@ -10,6 +10,8 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/nats-io/nats.go"
+
+	"tributary/pipeline/broker"
 )
 
 // workersSubject is where workers are asked how they are. Their heartbeats need storage, and say
@@ -40,11 +42,11 @@ func AskWorkers(ctx context.Context, nc *nats.Conn, known int) ([]WorkerState, e
 	inbox := nc.NewInbox()
 	sub, err := nc.SubscribeSync(inbox)
 	if err != nil {
-		return nil, wrap(err, "ask the workers")
+		return nil, broker.Wrap(err, "ask the workers")
 	}
 	defer func() { _ = sub.Unsubscribe() }()
 	if err := nc.PublishRequest(workersSubject, inbox, nil); err != nil {
-		return nil, wrap(err, "ask the workers")
+		return nil, broker.Wrap(err, "ask the workers")
 	}
 	var states []WorkerState
 	for known == 0 || len(states) < known {
@@ -75,7 +77,7 @@ func (r *Runner) answer() (stop func(), err error) {
 		}
 	})
 	if err != nil {
-		return nil, wrap(err, "subscribe to "+workersSubject)
+		return nil, broker.Wrap(err, "subscribe to "+workersSubject)
 	}
 	return func() { _ = sub.Unsubscribe() }, nil
 }

@@ -18,6 +18,7 @@ import (
 	"tributary/pipeline"
 	"tributary/pipeline/embedded"
 	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/streams"
 )
 
 const (
@@ -42,7 +43,7 @@ func (c *calendar) age(stored, _ time.Time) time.Duration {
 // year is a deployment over many days.
 type year struct {
 	tb       testing.TB
-	top      pipeline.Topology
+	top      streams.Topology
 	store    string
 	server   *pipelinetest.Server
 	js       jetstream.JetStream
@@ -89,7 +90,7 @@ func (y *year) records(session string, first, n int) []normalizers.Record {
 func (y *year) pass() {
 	y.tb.Helper()
 	today := len(y.ends)
-	now, err := pipeline.BrokerTime(y.tb.Context(), y.js)
+	now, err := streams.BrokerTime(y.tb.Context(), y.js)
 	if err != nil {
 		y.tb.Fatal(err)
 	}
@@ -123,7 +124,7 @@ func (y *year) pass() {
 func (y *year) expire(today int) {
 	y.tb.Helper()
 	ends := make(map[string]uint64)
-	for name, filter := range map[string]string{pipeline.RawStream: ">", pipeline.EventsStream("v1"): "events.>"} {
+	for name, filter := range map[string]string{streams.RawStream: ">", streams.EventsStream("v1"): "events.>"} {
 		stream, err := y.js.Stream(y.tb.Context(), name)
 		if err != nil {
 			y.tb.Fatal(err)
@@ -180,7 +181,7 @@ func (y *year) measure() (m measures) {
 		m.Archives += len(a.Data) + len(a.Subject)
 	}
 	m.Bytes = -m.Archives
-	for _, name := range []string{pipeline.RawStream, pipeline.EventsStream("v1")} {
+	for _, name := range []string{streams.RawStream, streams.EventsStream("v1")} {
 		stream, err := y.js.Stream(y.tb.Context(), name)
 		if err != nil {
 			y.tb.Fatal(err)
@@ -218,7 +219,7 @@ func (y *year) measure() (m measures) {
 // streamRequests counts the requests that read raw records, or what a generation has.
 func streamRequests(verbs map[string]int) (n int) {
 	for verb, count := range verbs {
-		if verb == "STREAM.MSG.GET" || strings.HasSuffix(verb, "."+pipeline.RawStream) || strings.HasSuffix(verb, "."+pipeline.EventsStream("v1")) {
+		if verb == "STREAM.MSG.GET" || strings.HasSuffix(verb, "."+streams.RawStream) || strings.HasSuffix(verb, "."+streams.EventsStream("v1")) {
 			n += count
 		}
 	}

@@ -25,6 +25,7 @@ import (
 	"tributary/normalizers"
 	"tributary/pipeline"
 	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/streams"
 )
 
 var backfillBytes = flag.Int64("backfill.bytes", 2<<20, "bytes of the logs in TestBackfillNeedsBoundedMemory, twice those in TestNormalizeNeedsBoundedMemory")
@@ -72,7 +73,7 @@ func TestBackfillNeedsBoundedMemory(t *testing.T) {
 	t.Logf("%d MiB in %d files, %d records", b.bytes>>20, b.files, b.records)
 
 	server := pipelinetest.StartCluster(t, 1, 0)
-	top := pipeline.DefaultTopology()
+	top := streams.DefaultTopology()
 	js := server.Provision(top)
 	began := time.Now()
 	worker := start(t, home, server.URL(), "run")

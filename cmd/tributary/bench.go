@@ -14,8 +14,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"tributary/normalizers"
-	"tributary/pipeline"
 	"tributary/pipeline/load"
+	"tributary/pipeline/streams"
 )
 
 // benchFlags are the flags of bench.
@@ -75,7 +75,7 @@ removes its own at the end. Other work on the machine distorts all figures.`,
 	flags.IntVar(&f.rounds, "rounds", 3, "how often floor and worker drain the records")
 	flags.IntSliceVar(&f.rates, "rates", []int{200, 2000}, "records per second of the measurements of latency")
 	flags.IntVar(&f.seconds, "seconds", 10, "how long records arrive in each measurement of latency, and of the takeover")
-	flags.StringVar(&f.raw, "raw", string(pipeline.RawCarried), "carried or referenced: the setting raw of the events")
+	flags.StringVar(&f.raw, "raw", string(streams.RawCarried), "carried or referenced: the setting raw of the events")
 	flags.BoolVar(&f.sync, "sync", false, "the server that is started syncs each commit to the disk")
 	flags.StringSliceVar(&f.parts, "parts", benchParts, "what to measure")
 	completeFlag(cmd, "parts", benchParts)
@@ -90,7 +90,7 @@ func (f *benchFlags) check() error {
 			return usageError{fmt.Errorf("--parts %q: write some of %s", p, strings.Join(benchParts, ", "))}
 		}
 	}
-	var settings pipeline.Settings
+	var settings streams.Settings
 	switch {
 	case f.records < 0, f.rounds < 1, f.seconds < 1, slices.ContainsFunc(f.rates, func(r int) bool { return r < 1 }):
 		return usageError{errors.New("--records, --rounds, --rates and --seconds are numbers from 1 on")}
@@ -228,10 +228,10 @@ func (b *bench) streams(ctx context.Context) ([]string, error) {
 	list := b.js.StreamNames(ctx)
 	for name := range list.Name() {
 		switch name {
-		case load.FloorStream, pipeline.RawStream, pipeline.SessionsStream, "OBJ_" + pipeline.ClaimsBucket:
+		case load.FloorStream, streams.RawStream, streams.SessionsStream, "OBJ_" + streams.ClaimsBucket:
 			names = append(names, name)
 		default:
-			if strings.HasPrefix(name, "KV_TRIBUTARY") || strings.HasPrefix(name, pipeline.EventsStream("")) || strings.HasPrefix(name, pipeline.RawStream+"_") {
+			if strings.HasPrefix(name, "KV_TRIBUTARY") || strings.HasPrefix(name, streams.EventsStream("")) || strings.HasPrefix(name, streams.RawStream+"_") {
 				names = append(names, name)
 			}
 		}
@@ -271,12 +271,12 @@ func (b *bench) measure(ctx context.Context, part string) error {
 }
 
 // newGeneration makes a generation for the next worker.
-func (b *bench) newGeneration(ctx context.Context) (pipeline.Topology, error) {
+func (b *bench) newGeneration(ctx context.Context) (streams.Topology, error) {
 	b.runs++
 	top := b.config.topology()
 	if top.Cells > 1 {
 		return top, usageError{errors.New("bench measures one cell: unset TRIBUTARY_CELLS")}
 	}
-	top.Generation, top.Settings.Raw = fmt.Sprintf("bench-%d", b.runs), pipeline.RawMode(b.flags.raw)
-	return top, pipeline.Provision(ctx, b.js, top)
+	top.Generation, top.Settings.Raw = fmt.Sprintf("bench-%d", b.runs), streams.RawMode(b.flags.raw)
+	return top, streams.Provision(ctx, b.js, top)
 }

@@ -14,6 +14,8 @@ import (
 	"tributary/normalizers"
 	"tributary/pipeline"
 	"tributary/pipeline/load"
+	"tributary/pipeline/records"
+	"tributary/pipeline/streams"
 )
 
 // latency measures floor and worker at each rate.
@@ -87,7 +89,7 @@ func (b *bench) floorLatency(ctx context.Context, records []normalizers.Record, 
 
 // floorReads reports whether the floor has its consumer of the raw stream.
 func (b *bench) floorReads(ctx context.Context) (bool, error) {
-	stream, err := b.js.Stream(ctx, pipeline.RawStream)
+	stream, err := b.js.Stream(ctx, streams.RawStream)
 	if err != nil {
 		return false, err
 	}
@@ -153,7 +155,7 @@ func (b *bench) takeover(ctx context.Context) error {
 }
 
 // owned returns a condition: the partitions are owned by so many workers.
-func (b *bench) owned(top pipeline.Topology, workers int) func(context.Context) (bool, error) {
+func (b *bench) owned(top streams.Topology, workers int) func(context.Context) (bool, error) {
 	return func(ctx context.Context) (bool, error) {
 		s, err := pipeline.ReadStatus(ctx, b.js, top)
 		if err != nil {
@@ -198,18 +200,18 @@ type published struct {
 }
 
 // publish publishes records at a steady rate, on a connection of its own.
-func (b *bench) publish(ctx context.Context, records []normalizers.Record, rate int) <-chan published {
+func (b *bench) publish(ctx context.Context, sent []normalizers.Record, rate int) <-chan published {
 	done := make(chan published, 1)
 	go func() {
 		var p published
 		defer func() { done <- p }()
 		tick := time.NewTicker(max(time.Millisecond, time.Second/time.Duration(rate)))
 		defer tick.Stop()
-		for began := time.Now(); len(p.at) < len(records) && ctx.Err() == nil; <-tick.C {
+		for began := time.Now(); len(p.at) < len(sent) && ctx.Err() == nil; <-tick.C {
 			// A ticker drops ticks that are not received: publishes everything that is due.
-			for due := 1 + int(time.Since(began).Seconds()*float64(rate)); len(p.at) < min(due, len(records)); {
+			for due := 1 + int(time.Since(began).Seconds()*float64(rate)); len(p.at) < min(due, len(sent)); {
 				p.at = append(p.at, time.Now())
-				if _, err := b.js.PublishMsgAsync(pipeline.RawMessage(records[len(p.at)-1])); err != nil {
+				if _, err := b.js.PublishMsgAsync(records.Message(sent[len(p.at)-1])); err != nil {
 					p.err = err
 					return
 				}
@@ -227,7 +229,7 @@ func (b *bench) publish(ctx context.Context, records []normalizers.Record, rate 
 // waits publishes records into an empty raw stream, and returns how long each waits for its
 // first event, without those that have none. It calls during, unless that is nil, when a tenth of
 // them is published.
-func (b *bench) waits(ctx context.Context, top pipeline.Topology, records []normalizers.Record, rate int, during func()) ([]time.Duration, error) {
+func (b *bench) waits(ctx context.Context, top streams.Topology, records []normalizers.Record, rate int, during func()) ([]time.Duration, error) {
 	missing, err := eventCount(records)
 	if err != nil {
 		return nil, err

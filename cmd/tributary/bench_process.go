@@ -16,9 +16,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
-	"tributary/pipeline"
 	"tributary/pipeline/embedded"
 	"tributary/pipeline/load"
+	"tributary/pipeline/streams"
 )
 
 // benchProcess is a process that bench has started: this program with other arguments.
@@ -99,7 +99,7 @@ func startBenchServer(ctx context.Context, dir string, sync bool) (*benchProcess
 }
 
 // startWorker starts a worker of a generation.
-func (b *bench) startWorker(ctx context.Context, t pipeline.Topology, name string) (*benchProcess, error) {
+func (b *bench) startWorker(ctx context.Context, t streams.Topology, name string) (*benchProcess, error) {
 	return startProcess(ctx, nil, b.environment("TRIBUTARY_GENERATION="+t.Generation, "TRIBUTARY_WORKER="+name, "TRIBUTARY_RAW=", "OTEL_SDK_DISABLED=true"), "run", "--server", b.url, "--log-level", "warn")
 }
 

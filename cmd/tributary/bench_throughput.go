@@ -8,6 +8,7 @@ import (
 
 	"tributary/pipeline"
 	"tributary/pipeline/load"
+	"tributary/pipeline/streams"
 )
 
 // throughput lets floor and worker drain the records in turn.
@@ -77,7 +78,7 @@ func (b *bench) drainByWorker(ctx context.Context) (benchDrain, error) {
 		return benchDrain{}, err
 	}
 	d := b.drained(took, p, peak, server)
-	return d, b.js.DeleteStream(ctx, pipeline.EventsStream(top.Generation))
+	return d, b.js.DeleteStream(ctx, streams.EventsStream(top.Generation))
 }
 
 // drained makes the figures of a drain.

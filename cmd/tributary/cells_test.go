@@ -15,7 +15,9 @@ import (
 
 	"tributary/envelopes"
 	"tributary/normalizers"
-	"tributary/pipeline"
+	"tributary/pipeline/broker"
+	"tributary/pipeline/records"
+	"tributary/pipeline/streams"
 )
 
 // inCells returns the configuration of a tenant for 16 partitions in four cells, as deploy/nats/README.md says: the
@@ -58,7 +60,7 @@ func TestFourCellsBehindTheMappingOfAnAccount(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(dir, session+".jsonl"), []byte(line+"\n"), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		m := pipeline.RawMessage(normalizers.Record{Source: envelopes.ClaudeCode, Session: session, Data: []byte(strings.Replace(line, "hello", "mapped", 1))})
+		m := records.Message(normalizers.Record{Source: envelopes.ClaudeCode, Session: session, Data: []byte(strings.Replace(line, "hello", "mapped", 1))})
 		answer, err := nc.RequestMsg(m, patience)
 		if err != nil || strings.Contains(string(answer.Data), "error") {
 			t.Fatalf("%v, %v, denied %d", answer, err, len(denied))
@@ -74,7 +76,7 @@ func TestFourCellsBehindTheMappingOfAnAccount(t *testing.T) {
 		cells[p%4]++
 		count := 0
 		for next := uint64(1); ; count++ {
-			m, err := pipeline.NextStored(t.Context(), js, pipeline.RawStreamOf(p%4), envelopes.PartitionSubject(p, envelopes.ClaudeCode, session), next)
+			m, err := broker.NextStored(t.Context(), js, streams.RawStreamOf(p%4), envelopes.PartitionSubject(p, envelopes.ClaudeCode, session), next)
 			if err != nil {
 				break
 			}

@@ -10,7 +10,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
-	"tributary/pipeline"
+	"tributary/pipeline/claims"
+	"tributary/pipeline/streams"
 )
 
 func (a *app) claimsCommand() *cobra.Command {
@@ -32,7 +33,7 @@ record, or the raw stream does not have the record any more.`,
 }
 
 // withClaims connects to the broker and passes its claims to work.
-func (a *app) withClaims(ctx context.Context, output string, work func(context.Context, *pipeline.Claims) error) error {
+func (a *app) withClaims(ctx context.Context, output string, work func(context.Context, *claims.Store) error) error {
 	if err := checkOutput(output, "table", "json"); err != nil {
 		return err
 	}
@@ -41,9 +42,9 @@ func (a *app) withClaims(ctx context.Context, output string, work func(context.C
 		return err
 	}
 	defer js.Conn().Close()
-	err = work(ctx, pipeline.NewClaims(js))
+	err = work(ctx, claims.NewStore(js))
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		return fmt.Errorf("the broker has no bucket %s: start a worker (tributary run), which creates it: %w", pipeline.ClaimsBucket, err)
+		return fmt.Errorf("the broker has no bucket %s: start a worker (tributary run), which creates it: %w", streams.ClaimsBucket, err)
 	}
 	return err
 }
@@ -57,7 +58,7 @@ type objectJSON struct {
 }
 
 // printObjects writes objects to standard output, in the form of --output.
-func (a *app) printObjects(objects []pipeline.Object, output string) error {
+func (a *app) printObjects(objects []claims.Object, output string) error {
 	if output != "json" {
 		return a.printObjectTable(objects)
 	}
@@ -71,7 +72,7 @@ func (a *app) printObjects(objects []pipeline.Object, output string) error {
 }
 
 // printObjectTable writes objects as a table.
-func (a *app) printObjectTable(objects []pipeline.Object) error {
+func (a *app) printObjectTable(objects []claims.Object) error {
 	if len(objects) == 0 {
 		return nil
 	}

@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"tributary/pipeline"
+	"tributary/pipeline/claims"
 )
 
 // defaultGrace is the age below which an orphan is kept: its producer may be about to publish
@@ -30,7 +30,7 @@ record. The command may run at any time, beside producers and workers.`,
 			if grace < 0 {
 				return usageError{fmt.Errorf("--older-than %v: write a duration such as 24h", grace)}
 			}
-			return a.withClaims(cmd.Context(), output, func(ctx context.Context, claims *pipeline.Claims) error {
+			return a.withClaims(cmd.Context(), output, func(ctx context.Context, claims *claims.Store) error {
 				orphans, err := claims.Orphans(ctx, grace)
 				if err != nil {
 					return err
@@ -57,7 +57,7 @@ record. The command may run at any time, beside producers and workers.`,
 }
 
 // removeObjects removes orphans, and returns those that were removed.
-func removeObjects(ctx context.Context, claims *pipeline.Claims, orphans []pipeline.Object) ([]pipeline.Object, error) {
+func removeObjects(ctx context.Context, claims *claims.Store, orphans []claims.Object) ([]claims.Object, error) {
 	removed := orphans[:0]
 	for _, o := range orphans {
 		ok, err := claims.Remove(ctx, o)
@@ -72,7 +72,7 @@ func removeObjects(ctx context.Context, claims *pipeline.Claims, orphans []pipel
 }
 
 // printObjectCount prints the number and the size of objects.
-func (a *app) printObjectCount(verb string, objects []pipeline.Object) {
+func (a *app) printObjectCount(verb string, objects []claims.Object) {
 	var bytes int64
 	for _, o := range objects {
 		bytes += o.Size

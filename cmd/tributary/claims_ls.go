@@ -5,7 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"tributary/pipeline"
+	"tributary/pipeline/claims"
 )
 
 func (a *app) claimsListCommand() *cobra.Command {
@@ -17,7 +17,7 @@ func (a *app) claimsListCommand() *cobra.Command {
 each. An object without a name is an upload that was interrupted.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.withClaims(cmd.Context(), output, func(ctx context.Context, claims *pipeline.Claims) error {
+			return a.withClaims(cmd.Context(), output, func(ctx context.Context, claims *claims.Store) error {
 				objects, err := claims.Objects(ctx)
 				if err != nil {
 					return err

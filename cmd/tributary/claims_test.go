@@ -11,8 +11,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"tributary/pipeline"
+	"tributary/pipeline/claims"
 	"tributary/pipeline/embedded"
 	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/streams"
 )
 
 // outputs runs a command at a broker to its end and returns its output, line by line.
@@ -42,12 +44,12 @@ func TestLargeRecordsBecomeTheEventsOfNormalize(t *testing.T) {
 	write(t, log, fmt.Sprintf(image, base64.StdEncoding.EncodeToString(make([]byte, 3<<20))))
 	write(t, log, again)
 
-	js := server.Provision(pipeline.DefaultTopology())
+	js := server.Provision(streams.DefaultTopology())
 	run := start(t, home, server.URL(), "run")
 	if _, stderr := outputs(t, home, server.URL(), "ship", "--once", log); !strings.HasPrefix(stderr, "shipped 4 records (12.0 MiB)") {
 		t.Errorf("ship: %s", stderr)
 	}
-	if err := pipeline.CatchUp(t.Context(), js, pipeline.DefaultTopology()); err != nil {
+	if err := pipeline.CatchUp(t.Context(), js, streams.DefaultTopology()); err != nil {
 		t.Fatal(err)
 	}
 	want, _ := outputs(t, home, "", "normalize", log)
@@ -60,10 +62,10 @@ func TestLargeRecordsBecomeTheEventsOfNormalize(t *testing.T) {
 	}
 
 	// The objects, and an orphan.
-	if _, err := pipeline.NewClaims(js).Put(t.Context(), []byte("whose producer died")); err != nil {
+	if _, err := claims.NewStore(js).Put(t.Context(), []byte("whose producer died")); err != nil {
 		t.Fatal(err)
 	}
-	orphan := pipeline.ClaimOf([]byte("whose producer died")).Digest
+	orphan := claims.Of([]byte("whose producer died")).Digest
 	list, _ := outputs(t, home, server.URL(), "claims", "ls")
 	if len(list) != 4 || !strings.HasPrefix(list[3], orphan+"  19 B ") || !strings.HasSuffix(list[3], " 0") || !strings.HasSuffix(list[2], " 1") {
 		t.Errorf("claims ls:\n%s", strings.Join(list, "\n"))

@@ -20,9 +20,9 @@ import (
 
 	"tributary/envelopes"
 	"tributary/normalizers"
-	"tributary/pipeline"
 	"tributary/pipeline/redact"
 	"tributary/pipeline/ship"
+	"tributary/pipeline/streams"
 )
 
 // config has all settings of the program, except for the folders of the agents, which are in
@@ -55,7 +55,7 @@ type config struct {
 
 	ToolMetadata normalizers.Profile `envconfig:"TRIBUTARY_TOOL_METADATA" oneof:"opencode current" desc:"shapes of tool_metadata, those that OpenCode documented or its current ones; default those of the generation, in a new one opencode"`
 
-	Raw pipeline.RawMode `envconfig:"TRIBUTARY_RAW" oneof:"carried referenced" desc:"whether the first event of a record carries it in raw, or refers to it in the raw stream; default that of the generation, in a new one carried"`
+	Raw streams.RawMode `envconfig:"TRIBUTARY_RAW" oneof:"carried referenced" desc:"whether the first event of a record carries it in raw, or refers to it in the raw stream; default that of the generation, in a new one carried"`
 
 	Redact        redact.Mode `envconfig:"TRIBUTARY_REDACT" oneof:"full redacted metadata_only" desc:"what ship replaces in records before it sends them, and run before it normalizes them: full nothing, redacted secrets, metadata_only all content; default full, and for run the mode of the generation"`
 	RedactKey     secret      `envconfig:"TRIBUTARY_REDACT_KEY" desc:"key of the placeholders of redaction, 16 bytes or more: equal secrets have equal placeholders under one key; default the file redact.key in the data folder, which is made when it is missing"`

@@ -15,7 +15,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/synadia-io/orbit.go/natscontext"
 
-	"tributary/pipeline"
+	"tributary/pipeline/streams"
 )
 
 // connect connects to the broker of the settings. It fails if the broker is away; a connection
@@ -166,7 +166,7 @@ func (a *app) jetStreamLive(ctx context.Context) (jetstream.JetStream, error) {
 	if err != nil || a.config.Generation != "" {
 		return js, err
 	}
-	if a.config.Generation, err = pipeline.LiveGeneration(ctx, js); err != nil {
+	if a.config.Generation, err = streams.LiveGeneration(ctx, js); err != nil {
 		js.Conn().Close()
 		return nil, fmt.Errorf("%w: name the generation in TRIBUTARY_GENERATION if the broker does not let you read this", err)
 	}

@@ -14,6 +14,7 @@ import (
 
 	"tributary/pipeline"
 	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/streams"
 )
 
 // TestRecordThatNeededMoreMemoryIsBroughtBack has workers that the system refuses the memory for
@@ -23,7 +24,7 @@ func TestRecordThatNeededMoreMemoryIsBroughtBack(t *testing.T) {
 	t.Parallel()
 	server := pipelinetest.NewServer(t)
 	home := t.TempDir()
-	top := pipeline.Topology{Generation: "v1", Partitions: 1}
+	top := streams.Topology{Generation: "v1", Partitions: 1}
 	js := server.Provision(top)
 	tributary := func(args ...string) *process {
 		t.Helper()
@@ -34,7 +35,7 @@ func TestRecordThatNeededMoreMemoryIsBroughtBack(t *testing.T) {
 
 	// Room for what a worker does by itself, and not for the record.
 	worker := tributary("run")
-	awaitWorkers(t, js, top, func(w []pipeline.Worker) bool { return len(w) == 1 && len(w[0].Partitions) == 1 })
+	awaitWorkers(t, js, top, func(w []streams.Worker) bool { return len(w) == 1 && len(w[0].Partitions) == 1 })
 	room := dataSegment(t, worker) + 128<<20
 	limit := func(p *process) {
 		t.Helper()

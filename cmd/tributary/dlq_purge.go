@@ -15,6 +15,7 @@ import (
 
 	"tributary/normalizers"
 	"tributary/pipeline"
+	"tributary/pipeline/streams"
 )
 
 func (a *app) dlqPurgeCommand() *cobra.Command {
@@ -69,7 +70,7 @@ The command asks before it removes anything.`,
 }
 
 // countLetters counts the dead letters of a query, and returns the positions of the last ones.
-func (a *app) countLetters(ctx context.Context, js jetstream.JetStream, q pipeline.DeadLettersQuery) (n int, last pipeline.Positions, err error) {
+func (a *app) countLetters(ctx context.Context, js jetstream.JetStream, q pipeline.DeadLettersQuery) (n int, last streams.Positions, err error) {
 	for l, err := range a.letters(ctx, js, q) {
 		if err != nil {
 			return n, last, err

@@ -14,6 +14,8 @@ import (
 
 	"tributary/envelopes"
 	"tributary/pipeline"
+	"tributary/pipeline/claims"
+	"tributary/pipeline/streams"
 )
 
 func (a *app) dlqShowCommand() *cobra.Command {
@@ -126,10 +128,10 @@ func letterFields(l *pipeline.DeadLetter, gone bool) []letterField {
 	}
 	where := "in the dead letter"
 	switch {
-	case gone && l.Claim != (pipeline.Claim{}):
-		where = "gone: the bucket " + pipeline.ClaimsBucket + " does not have their object any more"
-	case l.Claim != (pipeline.Claim{}):
-		where = "in an object of the bucket " + pipeline.ClaimsBucket
+	case gone && l.Claim != (claims.Claim{}):
+		where = "gone: the bucket " + streams.ClaimsBucket + " does not have their object any more"
+	case l.Claim != (claims.Claim{}):
+		where = "in an object of the bucket " + streams.ClaimsBucket
 	case gone:
 		where = "gone: they did not fit into the dead letter, and the raw stream does not have them any more"
 	case !l.Whole:

@@ -18,6 +18,7 @@ import (
 
 	"tributary/normalizers"
 	"tributary/pipeline"
+	"tributary/pipeline/streams"
 	"tributary/pipeline/subscribe"
 	"tributary/pipeline/summaries"
 )
@@ -90,16 +91,16 @@ type diagnosis struct {
 	Server     string `json:"server"` // name and version
 	MaxPayload int64  `json:"max_payload"`
 	pipeline.Status
-	Records       summaries.Status        `json:"session_records"`
-	Streams       []pipeline.StreamStatus `json:"streams"`
-	Expired       []pipeline.Expired      `json:"expired,omitempty"` // records that left the raw stream before they were read
-	Subscriptions []subscribe.Status      `json:"subscriptions,omitempty"`
-	Exports       []exported              `json:"exports,omitempty"` // of the places that the user names
-	Checks        []check                 `json:"checks"`
-	Edges         []pipeline.Edge         `json:"edges"`            // seen in the last 7 days
-	Waiting       []pipeline.Worker       `json:"waiting,omitzero"` // workers of another revision, which do nothing
-	Answers       []pipeline.WorkerState  `json:"answers,omitzero"` // of the workers that were asked
-	Problems      []string                `json:"problems"`         // each with its cure
+	Records       summaries.Status       `json:"session_records"`
+	Streams       []streams.StreamStatus `json:"streams"`
+	Expired       []pipeline.Expired     `json:"expired,omitempty"` // records that left the raw stream before they were read
+	Subscriptions []subscribe.Status     `json:"subscriptions,omitempty"`
+	Exports       []exported             `json:"exports,omitempty"` // of the places that the user names
+	Checks        []check                `json:"checks"`
+	Edges         []streams.Edge         `json:"edges"`            // seen in the last 7 days
+	Waiting       []streams.Worker       `json:"waiting,omitzero"` // workers of another revision, which do nothing
+	Answers       []pipeline.WorkerState `json:"answers,omitzero"` // of the workers that were asked
+	Problems      []string               `json:"problems"`         // each with its cure
 
 	serverName string
 	unseen     []string // what this user may not read, with the cures
@@ -123,7 +124,7 @@ func (a *app) examine(ctx context.Context, js jetstream.JetStream, gapsSince tim
 			return err
 		}},
 		{"the edges", func(ctx context.Context) (err error) {
-			d.Edges, err = pipeline.Edges(ctx, js)
+			d.Edges, err = streams.Edges(ctx, js)
 			return err
 		}},
 		{"the records of sessions", func(ctx context.Context) error { return a.examineSessions(ctx, js, d) }},
@@ -194,7 +195,7 @@ const problemNoWorker = "no worker is alive: start one with tributary run"
 // judge finds the problems.
 func (d *diagnosis) judge() {
 	problem := func(format string, args ...any) { d.Problems = append(d.Problems, fmt.Sprintf(format, args...)) }
-	alive := slices.ContainsFunc(d.Workers, func(w pipeline.Worker) bool { return !w.Silent(d.At) })
+	alive := slices.ContainsFunc(d.Workers, func(w streams.Worker) bool { return !w.Silent(d.At) })
 	if !alive {
 		problem(problemNoWorker)
 	}
@@ -266,7 +267,7 @@ const maxSearched = 10_000
 
 // judgeDeadLetters finds the records that are dead letters for a reason that lies with the
 // workers or the broker, and were not given back, and the sessions whose states are damaged.
-// See [pipeline.Reason].
+// See [records.Reason].
 func (a *app) judgeDeadLetters(ctx context.Context, js jetstream.JetStream, d *diagnosis) error {
 	if d.DeadLetters > maxSearched {
 		return nil // the overview names the command that finds them

@@ -11,7 +11,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"tributary/pipeline"
+	"tributary/pipeline/streams"
 )
 
 // The verdicts of a check.
@@ -41,7 +41,7 @@ func (a *app) checkBroker(ctx context.Context, js jetstream.JetStream, d *diagno
 	var clock check
 	err := a.permitted(ctx, d, "the streams", func(ctx context.Context) (err error) {
 		if clock, err = checkClock(ctx, js); err == nil {
-			d.Streams, err = pipeline.ReadStreams(ctx, js, a.config.topology())
+			d.Streams, err = streams.ReadStreams(ctx, js, a.config.topology())
 		}
 		return err
 	})
@@ -181,7 +181,7 @@ func (d *diagnosis) checkLag() check {
 // checkClock compares the clock of this machine with that of the broker.
 func checkClock(ctx context.Context, js jetstream.JetStream) (check, error) {
 	asked := time.Now()
-	at, err := pipeline.BrokerTime(ctx, js)
+	at, err := streams.BrokerTime(ctx, js)
 	if err != nil {
 		return check{}, err
 	}
@@ -200,7 +200,7 @@ func checkClock(ctx context.Context, js jetstream.JetStream) (check, error) {
 }
 
 // checkRetention compares how long raw records are kept with what a replay needs.
-func (d *diagnosis) checkRetention(raw pipeline.StreamStatus, eventsMaxAge time.Duration) check {
+func (d *diagnosis) checkRetention(raw streams.StreamStatus, eventsMaxAge time.Duration) check {
 	_, oldest := d.lag()
 	switch {
 	case raw.MaxAge > 0 && oldest != nil && d.At.Sub(*oldest) > raw.MaxAge/2:
@@ -223,7 +223,7 @@ func (d *diagnosis) checkRetention(raw pipeline.StreamStatus, eventsMaxAge time.
 }
 
 // checkDurability judges what a power failure loses.
-func checkDurability(raw pipeline.StreamStatus, servers []serverState) check {
+func checkDurability(raw streams.StreamStatus, servers []serverState) check {
 	known, always, interval := false, false, time.Duration(0)
 	if len(servers) > 0 {
 		sync := servers[0].Data.Config

@@ -15,6 +15,7 @@ import (
 
 	"tributary/pipeline"
 	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/streams"
 )
 
 // checksOf returns the exit code and the checks of a doctor by name; none where the broker shows
@@ -57,10 +58,10 @@ func TestDoctorFindsDriftAndShortRetention(t *testing.T) {
 	t.Parallel()
 	server := pipelinetest.NewServer(t)
 	home := t.TempDir()
-	top := pipeline.DefaultTopology()
+	top := streams.DefaultTopology()
 	js := server.Provision(top)
 	start(t, home, server.URL(), "run")
-	awaitWorkers(t, js, top, func(w []pipeline.Worker) bool { return len(w) == 1 && len(w[0].Partitions) == top.Partitions })
+	awaitWorkers(t, js, top, func(w []streams.Worker) bool { return len(w) == 1 && len(w[0].Partitions) == top.Partitions })
 	code, checks := checksOf(t, start(t, home, server.URL(), "doctor", "-o", "json"))
 	if code != 0 {
 		t.Errorf("exit code %d", code)
@@ -70,7 +71,7 @@ func TestDoctorFindsDriftAndShortRetention(t *testing.T) {
 	}
 	requireCheck(t, checks, "durability", verdictUnknown, "2 minutes", "sync_interval: always")
 
-	raw, err := js.Stream(t.Context(), pipeline.RawStream)
+	raw, err := js.Stream(t.Context(), streams.RawStream)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,7 +92,7 @@ func TestDoctorFindsDriftAndShortRetention(t *testing.T) {
 func TestDoctorFindsAReplicaThatIsGone(t *testing.T) {
 	t.Parallel()
 	c := pipelinetest.StartCluster(t, 3, 0)
-	top := pipeline.DefaultTopology()
+	top := streams.DefaultTopology()
 	top.Replicas, top.Partitions = 3, 2
 	js := c.Provision(top)
 	home := t.TempDir()
@@ -151,8 +152,8 @@ accounts {
 	if err != nil {
 		t.Fatal(err)
 	}
-	top := pipeline.DefaultTopology()
-	if err := pipeline.Provision(t.Context(), js, top); err != nil {
+	top := streams.DefaultTopology()
+	if err := streams.Provision(t.Context(), js, top); err != nil {
 		t.Fatal(err)
 	}
 	as := func(user, password string) func(*exec.Cmd) {
@@ -161,7 +162,7 @@ accounts {
 		}
 	}
 	startWith(t, as("all", "a"), t.TempDir(), broker.ClientURL(), "run")
-	awaitWorkers(t, js, top, func(w []pipeline.Worker) bool { return len(w) == 1 && len(w[0].Partitions) == top.Partitions })
+	awaitWorkers(t, js, top, func(w []streams.Worker) bool { return len(w) == 1 && len(w[0].Partitions) == top.Partitions })
 	code, checks := checksOf(t, startWith(t, as("all", "a"), t.TempDir(), broker.ClientURL(), "doctor", "-o", "json"))
 	if code != 0 {
 		t.Errorf("exit code %d", code)

@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"tributary/pipeline"
 	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/streams"
 )
 
 // TestDoctorJudgesLagAndClockByTheTimeOfTheBroker has records that no worker processes, and brokers
@@ -20,7 +20,7 @@ import (
 func TestDoctorJudgesLagAndClockByTheTimeOfTheBroker(t *testing.T) {
 	t.Parallel()
 	server := pipelinetest.NewServer(t)
-	js := server.Provision(pipeline.DefaultTopology())
+	js := server.Provision(streams.DefaultTopology())
 	pipelinetest.Publish(t, js, pipelinetest.Workload(83, 3, 60)...)
 	home := t.TempDir()
 	check := func(years int) map[string]check {

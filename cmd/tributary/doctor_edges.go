@@ -6,15 +6,15 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"tributary/pipeline"
+	"tributary/pipeline/streams"
 )
 
 // Limits of what is no problem with an edge.
 const (
-	edgeSilent = 5 * pipeline.EdgeHeartbeat // without a heartbeat: the edge or its way to the broker is down
-	edgeAway   = 24 * time.Hour             // an edge that had sent everything may be away for so long: a machine that sleeps
-	edgeLate   = 10 * time.Minute           // content may wait for so long
-	edgeError  = time.Hour                  // an error counts for so long after it was noticed last
+	edgeSilent = 5 * streams.EdgeHeartbeat // without a heartbeat: the edge or its way to the broker is down
+	edgeAway   = 24 * time.Hour            // an edge that had sent everything may be away for so long: a machine that sleeps
+	edgeLate   = 10 * time.Minute          // content may wait for so long
+	edgeError  = time.Hour                 // an error counts for so long after it was noticed last
 )
 
 // edgeProblems returns the problems of the edges, each with its cure.
@@ -79,9 +79,9 @@ func (d *diagnosis) printEdges(w io.Writer) error {
 }
 
 // seen is how long ago an edge was seen.
-func (d *diagnosis) seen(e pipeline.Edge) time.Duration { return max(0, d.At.Sub(e.Seen)) }
+func (d *diagnosis) seen(e streams.Edge) time.Duration { return max(0, d.At.Sub(e.Seen)) }
 
 // edgeBacklog is what an edge has not sent.
-func edgeBacklog(e pipeline.Edge) string {
+func edgeBacklog(e streams.Edge) string {
 	return fmt.Sprintf("%s in %s", size(e.Bytes), plural(e.Behind, "file"))
 }

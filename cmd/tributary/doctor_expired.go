@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"tributary/pipeline"
+	"tributary/pipeline/streams"
 )
 
 // examineExpired finds records that left the raw stream before they were read.
@@ -18,7 +19,7 @@ func (a *app) examineExpired(ctx context.Context, js jetstream.JetStream, d *dia
 	}
 	for _, e := range d.Expired {
 		if e.Open() > 0 {
-			d.Problems = append(d.Problems, describeExpired(e)+": "+pipeline.CureExpired)
+			d.Problems = append(d.Problems, describeExpired(e)+": "+streams.CureExpired)
 		}
 	}
 	return err

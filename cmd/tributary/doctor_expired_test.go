@@ -7,8 +7,8 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"tributary/pipeline"
 	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/streams"
 )
 
 // TestDoctorReportsRecordsThatExpiredUnread has a retention that passes while no worker is there: doctor, which alone looks
@@ -18,13 +18,13 @@ func TestDoctorReportsRecordsThatExpiredUnread(t *testing.T) {
 	t.Parallel()
 	server := pipelinetest.NewServer(t)
 	home := t.TempDir()
-	top := pipeline.DefaultTopology()
+	top := streams.DefaultTopology()
 	js := server.Provision(top)
 	records := pipelinetest.Workload(91, 30, 1000)[:1000]
 	work := func() *process {
 		t.Helper()
 		p := start(t, home, server.URL(), "run")
-		awaitWorkers(t, js, top, func(w []pipeline.Worker) bool { return len(w) == 1 && len(w[0].Partitions) == top.Partitions })
+		awaitWorkers(t, js, top, func(w []streams.Worker) bool { return len(w) == 1 && len(w[0].Partitions) == top.Partitions })
 		awaitDone(t, js)
 		return p
 	}
@@ -36,7 +36,7 @@ func TestDoctorReportsRecordsThatExpiredUnread(t *testing.T) {
 	}
 	remove := func(first uint64) {
 		t.Helper()
-		raw, err := js.Stream(t.Context(), pipeline.RawStream)
+		raw, err := js.Stream(t.Context(), streams.RawStream)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -90,8 +90,8 @@ func TestStreamThatDiscardsUnreadRecordsIsRefused(t *testing.T) {
 	t.Parallel()
 	server := pipelinetest.NewServer(t)
 	home := t.TempDir()
-	js := server.Provision(pipeline.DefaultTopology())
-	raw, err := js.Stream(t.Context(), pipeline.RawStream)
+	js := server.Provision(streams.DefaultTopology())
+	raw, err := js.Stream(t.Context(), streams.RawStream)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,18 +7,18 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"tributary/normalizers"
-	"tributary/pipeline"
+	"tributary/pipeline/streams"
 )
 
 // examineGenerations finds what commands of replay have left half done, and workers that have nothing to do because of
 // their revision.
 func (a *app) examineGenerations(ctx context.Context, js jetstream.JetStream, d *diagnosis) error {
-	unfinished, err := pipeline.Unfinished(ctx, js)
+	unfinished, err := streams.Unfinished(ctx, js)
 	if err != nil {
 		return err
 	}
 	d.Problems = append(d.Problems, unfinished...)
-	waiting, err := pipeline.WaitingWorkers(ctx, js)
+	waiting, err := streams.WaitingWorkers(ctx, js)
 	if err != nil {
 		return err
 	}

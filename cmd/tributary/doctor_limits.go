@@ -9,7 +9,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"tributary/pipeline"
+	"tributary/pipeline/streams"
 )
 
 // serverState is what a server says of JetStream.
@@ -38,15 +38,15 @@ const (
 
 // checkLimits judges how near the account, the streams and those servers that say so are to their limits. Beyond them nothing is
 // stored, not even the heartbeats of the workers. unknown is the check when the broker does not say.
-func (a *app) checkLimits(ctx context.Context, js jetstream.JetStream, streams []pipeline.StreamStatus, servers []serverState, unknown check) (check, error) {
-	limits, err := pipeline.ReadLimits(ctx, js, a.config.Replicas, streams)
+func (a *app) checkLimits(ctx context.Context, js jetstream.JetStream, list []streams.StreamStatus, servers []serverState, unknown check) (check, error) {
+	limits, err := streams.ReadLimits(ctx, js, a.config.Replicas, list)
 	if err != nil {
 		return unknown, err
 	}
 	whose := "the account and the streams"
 	for _, s := range servers {
 		if s.Data.Config.MaxStorage > 0 {
-			limits = append(limits, pipeline.Limit{Name: "storage of the server " + oneLine(s.Server.Name), Used: s.Data.Storage, Max: s.Data.Config.MaxStorage, Bytes: true})
+			limits = append(limits, streams.Limit{Name: "storage of the server " + oneLine(s.Server.Name), Used: s.Data.Storage, Max: s.Data.Config.MaxStorage, Bytes: true})
 			whose = "the account, the streams and the servers"
 		}
 	}

@@ -10,19 +10,19 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"tributary/pipeline"
 	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/streams"
 )
 
 // A stream that is nearly full is a problem, and says why no worker is seen.
 func TestDoctorNamesTheLimits(t *testing.T) {
 	t.Parallel()
-	top := pipeline.DefaultTopology()
+	top := streams.DefaultTopology()
 	home := t.TempDir()
 	srv := pipelinetest.NewServer(t)
 	js := srv.Provision(top)
 	pipelinetest.Publish(t, js, pipelinetest.Workload(1, 3, 100)...)
-	stream, err := js.Stream(t.Context(), pipeline.RawStream)
+	stream, err := js.Stream(t.Context(), streams.RawStream)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,10 +71,10 @@ accounts {
 	srv := pipelinetest.StartConfigured(t, file)
 	url := srv.ClientURL()
 	js := pipelinetest.Connect(t, url)
-	top := pipeline.DefaultTopology()
+	top := streams.DefaultTopology()
 	worker := start(t, home, url, "run")
 	worker.awaitLogged("worker is running")
-	awaitWorkers(t, js, top, func(w []pipeline.Worker) bool { return len(w) == 1 && len(w[0].Partitions) == top.Partitions })
+	awaitWorkers(t, js, top, func(w []streams.Worker) bool { return len(w) == 1 && len(w[0].Partitions) == top.Partitions })
 	if code, out := ended(start(t, home, url, "doctor")); code != 0 || !strings.Contains(out, "less than 80% of each limit of the account, the streams and the servers") {
 		t.Fatalf("doctor of a broker with room: exit code %d\n%s", code, out)
 	}
@@ -99,7 +99,7 @@ accounts {
 	if err := srv.Reload(); err != nil {
 		t.Fatal(err)
 	}
-	awaitWorkers(t, js, top, func(w []pipeline.Worker) bool { return len(w) == 1 && !w[0].Silent(time.Now()) })
+	awaitWorkers(t, js, top, func(w []streams.Worker) bool { return len(w) == 1 && !w[0].Silent(time.Now()) })
 	pipelinetest.Publish(t, js, pipelinetest.Workload(2, 30, 300)...)
 	pipelinetest.Expectation{Topology: top}.RequireExact(t, js)
 	if code, out := ended(start(t, home, url, "doctor")); code != 0 {

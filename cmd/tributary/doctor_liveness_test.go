@@ -15,6 +15,8 @@ import (
 	"tributary/normalizers"
 	"tributary/pipeline"
 	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/records"
+	"tributary/pipeline/streams"
 )
 
 // TestDoctorReportsHangingNormalizersAndDamagedStates runs doctor while a normalizer does not
@@ -22,7 +24,7 @@ import (
 func TestDoctorReportsHangingNormalizersAndDamagedStates(t *testing.T) {
 	t.Parallel()
 	server := pipelinetest.NewServer(t)
-	top := pipeline.DefaultTopology()
+	top := streams.DefaultTopology()
 	js := server.Provision(top)
 	home := t.TempDir()
 	requireProblem := func(texts ...string) {
@@ -57,18 +59,18 @@ func TestDoctorReportsHangingNormalizersAndDamagedStates(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	records := pipelinetest.Workload(81, 3, 120)
-	other := records[slices.IndexFunc(records, func(r normalizers.Record) bool { return r.Session != records[4].Session })].Session
-	pipelinetest.Publish(t, js, records[:30]...)
-	awaitWorkers(t, js, top, func(w []pipeline.Worker) bool {
-		return slices.ContainsFunc(w, func(w pipeline.Worker) bool { return len(w.Hanging) > 0 })
+	sent := pipelinetest.Workload(81, 3, 120)
+	other := sent[slices.IndexFunc(sent, func(r normalizers.Record) bool { return r.Session != sent[4].Session })].Session
+	pipelinetest.Publish(t, js, sent[:30]...)
+	awaitWorkers(t, js, top, func(w []streams.Worker) bool {
+		return slices.ContainsFunc(w, func(w streams.Worker) bool { return len(w.Hanging) > 0 })
 	})
 	requireProblem("worker w: the normalizer has not returned from the record 5")
 	if err := pipeline.CatchUp(t.Context(), js, top); err != nil {
 		t.Fatal(err)
 	}
 	cancel() // drops the states that are in memory
-	stored, err := js.Stream(t.Context(), pipeline.EventsStream(top.Generation))
+	stored, err := js.Stream(t.Context(), streams.EventsStream(top.Generation))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,8 +87,8 @@ func TestDoctorReportsHangingNormalizersAndDamagedStates(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	pipelinetest.Publish(t, js, records[30:]...)
-	pipelinetest.PublishMessages(t.Context(), t, js, pipeline.ClaimMessage(normalizers.Record{Source: envelopes.ClaudeCode, Session: "s", Data: records[0].Data}))
+	pipelinetest.Publish(t, js, sent[30:]...)
+	pipelinetest.PublishMessages(t.Context(), t, js, records.ClaimMessage(normalizers.Record{Source: envelopes.ClaudeCode, Session: "s", Data: sent[0].Data}))
 	start(t, home, server.URL(), "run")
 	if err := pipeline.CatchUp(t.Context(), js, top); err != nil {
 		t.Fatal(err)

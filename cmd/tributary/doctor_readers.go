@@ -10,6 +10,7 @@ import (
 
 	"tributary/pipeline"
 	"tributary/pipeline/export"
+	"tributary/pipeline/streams"
 	"tributary/pipeline/subscribe"
 )
 
@@ -26,11 +27,11 @@ func (a *app) examineSubscriptions(ctx context.Context, js jetstream.JetStream, 
 		name := "subscription " + oneLine(s.Name)
 		if s.Unreadable {
 			d.Problems = append(d.Problems, fmt.Sprintf("%s: its progress cannot be read: remove the key %s of bucket %s to begin again",
-				name, oneLine(s.Name), pipeline.SubscribersBucket))
+				name, oneLine(s.Name), streams.SubscribersBucket))
 			continue
 		}
 		d.judgeReader(name, &s.ReaderStatus, fmt.Sprintf("start it, which tells its program; or remove the key %s of bucket %s, if it is not used any more",
-			oneLine(s.Name), pipeline.SubscribersBucket))
+			oneLine(s.Name), streams.SubscribersBucket))
 	}
 	return err
 }

@@ -15,6 +15,7 @@ import (
 
 	"tributary/pipeline"
 	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/streams"
 	"tributary/pipeline/subscribe"
 )
 
@@ -50,7 +51,7 @@ func TestDoctorShowsSubscriptionsAndExports(t *testing.T) {
 	server := pipelinetest.NewServer(t)
 	home := t.TempDir()
 	out := filepath.Join(home, "events")
-	top := pipeline.DefaultTopology()
+	top := streams.DefaultTopology()
 	js := server.Provision(top)
 	records := pipelinetest.Workload(92, 9, 300)
 	sent := func(n int) uint64 { return uint64(len(sentEvents(t, records[:n]))) }
@@ -108,7 +109,7 @@ func TestDoctorShowsSubscriptionsAndExports(t *testing.T) {
 	export()
 	pass(t, js, "search", 0)
 	end()
-	saved.PutBack(pipeline.EventsStream("v1"))
+	saved.PutBack(streams.EventsStream("v1"))
 	if d := doctor(); !d.Subscriptions[0].WentBack || !d.Exports[0].WentBack {
 		t.Errorf("the stream went back: %+v", d)
 	}
@@ -128,7 +129,7 @@ func TestDoctorShowsSubscriptionsAndExports(t *testing.T) {
 	if err := pipeline.CatchUp(ctx, js, top); err != nil {
 		t.Fatal(err)
 	}
-	stream, err := js.Stream(t.Context(), pipeline.EventsStream("v1"))
+	stream, err := js.Stream(t.Context(), streams.EventsStream("v1"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,8 +7,8 @@ import (
 	"testing"
 
 	"tributary/normalizers"
-	"tributary/pipeline"
 	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/streams"
 )
 
 // TestDoctorTellsTheCureOfALostTail has a broker whose raw stream was put back to an older copy:
@@ -18,7 +18,7 @@ func TestDoctorTellsTheCureOfALostTail(t *testing.T) {
 	t.Parallel()
 	server := pipelinetest.NewServer(t)
 	home := t.TempDir()
-	top := pipeline.DefaultTopology()
+	top := streams.DefaultTopology()
 	js := server.Provision(top)
 	records := pipelinetest.Workload(81, 200, 800) // at the end a record of each session: of every partition
 	pipelinetest.Publish(t, js, records[:400]...)
@@ -27,7 +27,7 @@ func TestDoctorTellsTheCureOfALostTail(t *testing.T) {
 	saved := server.CopyStore()
 	pipelinetest.Publish(t, js, records[400:]...)
 	pipelinetest.Expectation{Topology: top}.RequireExact(t, js)
-	saved.PutBack(pipeline.RawStream)
+	saved.PutBack(streams.RawStream)
 
 	cure := []string{"raw stream has lost its tail", "the stream ends at 400", "tributary ship --again", "new generation", "TRIBUTARY_GENERATION=NAME tributary run"}
 	worker.awaitLogged("raw stream has lost its tail")
@@ -45,7 +45,7 @@ func TestDoctorTellsTheCureOfALostTail(t *testing.T) {
 	second := func(cmd *exec.Cmd) { cmd.Env = append(cmd.Env, "TRIBUTARY_GENERATION=v2") }
 	startWith(t, second, home, server.URL(), "run")
 	top.Generation = "v2"
-	awaitWorkers(t, js, top, func(w []pipeline.Worker) bool { return len(w) == 1 && len(w[0].Partitions) == top.Partitions })
+	awaitWorkers(t, js, top, func(w []streams.Worker) bool { return len(w) == 1 && len(w[0].Partitions) == top.Partitions })
 	pipelinetest.Expectation{Topology: top}.RequireExact(t, js)
 	if code, out := ended(startWith(t, second, home, server.URL(), "doctor")); code != 0 || !strings.Contains(out, "every record is done") {
 		t.Errorf("doctor of the new generation: exit code %d\n%s", code, out)
@@ -57,11 +57,11 @@ func TestDoctorShowsGaps(t *testing.T) {
 	t.Parallel()
 	server := pipelinetest.NewServer(t)
 	home := t.TempDir()
-	top := pipeline.DefaultTopology()
+	top := streams.DefaultTopology()
 	js := server.Provision(top)
 	records := pipelinetest.Workload(82, 1, 60)[:60]
 	start(t, home, server.URL(), "run")
-	awaitWorkers(t, js, top, func(w []pipeline.Worker) bool { return len(w) == 1 && len(w[0].Partitions) == top.Partitions })
+	awaitWorkers(t, js, top, func(w []streams.Worker) bool { return len(w) == 1 && len(w[0].Partitions) == top.Partitions })
 	doctor := func(published ...normalizers.Record) (int, string) {
 		pipelinetest.Publish(t, js, published...)
 		pipelinetest.Expectation{Topology: top}.RequireExact(t, js)

@@ -8,7 +8,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"tributary/pipeline"
+	"tributary/pipeline/streams"
 	"tributary/pipeline/summaries"
 )
 
@@ -21,14 +21,14 @@ func (a *app) examineSessions(ctx context.Context, js jetstream.JetStream, d *di
 	if d.Records, err = view.Status(ctx); err != nil {
 		return err
 	}
-	alive := slices.ContainsFunc(d.Workers, func(w pipeline.Worker) bool { return !w.Silent(d.At) })
+	alive := slices.ContainsFunc(d.Workers, func(w streams.Worker) bool { return !w.Silent(d.At) })
 	if d.Records.Silent && d.Records.Behind > 0 && alive { // without a worker that is the problem
 		d.Problems = append(d.Problems, fmt.Sprintf("no worker keeps the records of sessions, which are %s behind, so that lists of sessions read these events each time: "+
 			"see the log of the workers, and update those of an older version", plural(int(d.Records.Behind), "event")))
 	}
-	_, err = js.Stream(ctx, pipeline.SessionsStream)
+	_, err = js.Stream(ctx, streams.SessionsStream)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		d.Problems = append(d.Problems, "stream "+pipeline.SessionsStream+" is missing: titles and pins of sessions cannot be set: restore it, or start a worker, which creates an empty one: tributary run")
+		d.Problems = append(d.Problems, "stream "+streams.SessionsStream+" is missing: titles and pins of sessions cannot be set: restore it, or start a worker, which creates an empty one: tributary run")
 		return nil
 	}
 	return err

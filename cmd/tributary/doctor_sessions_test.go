@@ -9,6 +9,7 @@ import (
 
 	"tributary/pipeline"
 	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/streams"
 	"tributary/pipeline/summaries"
 )
 
@@ -17,7 +18,7 @@ import (
 func TestDoctorFindsThatSessionsAreNotKept(t *testing.T) {
 	t.Parallel()
 	server := pipelinetest.NewServer(t)
-	top := pipeline.DefaultTopology()
+	top := streams.DefaultTopology()
 	js := server.Provision(top)
 	stage, err := pipeline.New(js, pipeline.Config{Topology: top, Worker: "w", Member: "w"})
 	if err != nil {
@@ -46,7 +47,7 @@ func TestDoctorFindsThatSessionsAreNotKept(t *testing.T) {
 	}
 	requireProblem("no records: lists of sessions read all", "problem: no worker keeps the records of sessions, which are ", " events behind",
 		"see the log of the workers, and update those of an older version")
-	if err := js.DeleteStream(t.Context(), pipeline.SessionsStream); err != nil {
+	if err := js.DeleteStream(t.Context(), streams.SessionsStream); err != nil {
 		t.Fatal(err)
 	}
 	requireProblem("problem: stream SESSIONS is missing: titles and pins of sessions cannot be set", "restore it, or start a worker, which creates an empty one: tributary run")
@@ -54,7 +55,7 @@ func TestDoctorFindsThatSessionsAreNotKept(t *testing.T) {
 	// The cure of both.
 	start(t, home, server.URL(), "run")
 	awaitRecords(t, js, top.Generation)
-	awaitWorkers(t, js, top, func(w []pipeline.Worker) bool {
+	awaitWorkers(t, js, top, func(w []streams.Worker) bool {
 		return len(w) == 2 && len(w[0].Partitions)+len(w[1].Partitions) == top.Partitions
 	})
 	if code, out := ended(start(t, home, server.URL(), "doctor")); code != 0 {

@@ -12,9 +12,9 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"tributary/pipeline"
 	"tributary/pipeline/embedded"
 	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/streams"
 )
 
 // TestDoctorReportsWorkersAndProblems runs doctor without streams, without a worker, with one,
@@ -29,7 +29,7 @@ func TestDoctorReportsWorkersAndProblems(t *testing.T) {
 	if code, out := doctor(); code != exitFailure || !strings.Contains(out, "tributary run") {
 		t.Errorf("no streams: exit code %d\n%s", code, out)
 	}
-	top := pipeline.DefaultTopology()
+	top := streams.DefaultTopology()
 	js := server.Provision(top)
 	pipelinetest.Publish(t, js, pipelinetest.Workload(41, 20, 300)...)
 	code, out := doctor()
@@ -40,7 +40,7 @@ func TestDoctorReportsWorkersAndProblems(t *testing.T) {
 	}
 	worker := start(t, home, server.URL(), "run")
 	pipelinetest.Expectation{Topology: top}.RequireExact(t, js)
-	awaitWorkers(t, js, top, func(w []pipeline.Worker) bool { return len(w) == 1 && len(w[0].Partitions) == top.Partitions })
+	awaitWorkers(t, js, top, func(w []streams.Worker) bool { return len(w) == 1 && len(w[0].Partitions) == top.Partitions })
 	code, out = doctor()
 	for _, want := range []string{"partitions 0-15", "every record is done"} {
 		if code != 0 || !strings.Contains(out, want) {
@@ -54,7 +54,7 @@ func TestDoctorReportsWorkersAndProblems(t *testing.T) {
 		t.Errorf("xml: exit code %d\n%s", code, out)
 	}
 	killed := start(t, home, server.URL(), "run")
-	awaitWorkers(t, js, top, func(w []pipeline.Worker) bool { return len(w) == 2 && len(w[0].Partitions) == len(w[1].Partitions) })
+	awaitWorkers(t, js, top, func(w []streams.Worker) bool { return len(w) == 2 && len(w[0].Partitions) == len(w[1].Partitions) })
 	killed.kill()
 	awaitTakeover(t, js, top, killed)
 	code, out = doctor()
@@ -69,7 +69,7 @@ func TestDoctorReportsWorkersAndProblems(t *testing.T) {
 	for range 2 {
 		startWith(t, named, home, server.URL(), "run")
 	}
-	awaitWorkers(t, js, top, func(w []pipeline.Worker) bool { return len(w) == 2 && w[0].Name == w[1].Name })
+	awaitWorkers(t, js, top, func(w []streams.Worker) bool { return len(w) == 2 && w[0].Name == w[1].Name })
 	if code, out := doctor(); code != exitFailure || !strings.Contains(out, "several workers have the name ada") {
 		t.Errorf("two workers of one name: exit code %d\n%s", code, out)
 	}
@@ -85,10 +85,10 @@ func TestServerThatTakesOnlySmallMessagesIsRefused(t *testing.T) {
 	if code := run.wait(); code != exitFailure || !strings.Contains(run.stderr.String(), want) {
 		t.Errorf("run: exit code %d\n%s", code, run.stderr.String())
 	}
-	if _, err := server.JetStream().Stream(t.Context(), pipeline.RawStream); !errors.Is(err, jetstream.ErrStreamNotFound) {
+	if _, err := server.JetStream().Stream(t.Context(), streams.RawStream); !errors.Is(err, jetstream.ErrStreamNotFound) {
 		t.Errorf("raw stream: %v", err)
 	}
-	server.Provision(pipeline.DefaultTopology())
+	server.Provision(streams.DefaultTopology())
 	if code, out := ended(start(t, t.TempDir(), server.URL(), "doctor")); code != exitFailure || !strings.Contains(out, want) {
 		t.Errorf("doctor: exit code %d\n%s", code, out)
 	}
@@ -99,7 +99,7 @@ func TestServerThatTakesOnlySmallMessagesIsRefused(t *testing.T) {
 func TestServerFlagWinsOverContext(t *testing.T) {
 	t.Parallel()
 	server := pipelinetest.NewServer(t)
-	server.Provision(pipeline.DefaultTopology())
+	server.Provision(streams.DefaultTopology())
 	dir := t.TempDir()
 	contexts := filepath.Join(dir, "nats", "context")
 	if err := errors.Join(os.MkdirAll(contexts, 0o700),

@@ -12,6 +12,7 @@ import (
 	"tributary/pipeline"
 	"tributary/pipeline/pipelinetest"
 	"tributary/pipeline/redact"
+	"tributary/pipeline/streams"
 )
 
 // TestDoctorReportsRecordsThatTakeTooMuchWorkToSearch runs doctor after a record could not be searched for secrets
@@ -30,7 +31,7 @@ func TestDoctorReportsRecordsThatTakeTooMuchWorkToSearch(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	top := pipeline.DefaultTopology()
+	top := streams.DefaultTopology()
 	top.Settings.Redact, top.Settings.RedactKey, top.Settings.RedactRules = r.Mode(), r.Fingerprint(), r.RulesFingerprint()
 	js := server.Provision(top)
 	withKey := func(cmd *exec.Cmd) { cmd.Env = append(cmd.Env, "TRIBUTARY_REDACT_KEY="+key) }

@@ -20,6 +20,7 @@ import (
 	"tributary/normalizers"
 	"tributary/pipeline"
 	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/streams"
 )
 
 const (
@@ -92,7 +93,7 @@ func TestNormalizeFollowsItsInput(t *testing.T) {
 // duplicate window of the broker: no event changes.
 func TestLogsThatAreShippedAgainChangeNoEvent(t *testing.T) {
 	t.Parallel()
-	top := pipeline.DefaultTopology()
+	top := streams.DefaultTopology()
 	server := pipelinetest.NewServer(t)
 	js := server.Provision(top)
 	home, logs := t.TempDir(), t.TempDir()
@@ -132,7 +133,7 @@ func TestLogsThatAreShippedAgainChangeNoEvent(t *testing.T) {
 		}
 	}
 
-	stream, err := js.Stream(t.Context(), pipeline.RawStream)
+	stream, err := js.Stream(t.Context(), streams.RawStream)
 	if err != nil {
 		t.Fatal(err)
 	}

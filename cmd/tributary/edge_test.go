@@ -20,6 +20,7 @@ import (
 	"tributary/pipeline"
 	"tributary/pipeline/embedded"
 	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/streams"
 )
 
 // edgeHome is a machine with logs, and a broker with a disk that a test can exchange.
@@ -68,7 +69,7 @@ func (h *edgeHome) work(generation string) {
 	h.t.Helper()
 	named := func(cmd *exec.Cmd) { cmd.Env = append(cmd.Env, "TRIBUTARY_GENERATION="+generation) }
 	worker := startWith(h.t, named, h.home, h.server.URL(), "run")
-	top := pipeline.DefaultTopology()
+	top := streams.DefaultTopology()
 	top.Generation = generation
 	ctx, cancel := context.WithTimeout(h.t.Context(), 2*patience)
 	defer cancel()
@@ -99,7 +100,7 @@ func (h *edgeHome) wantEvents(generation string, sessions ...string) {
 
 // provision waits for a server and creates the streams.
 func (h *edgeHome) provision() jetstream.JetStream {
-	return h.server.Provision(pipeline.DefaultTopology())
+	return h.server.Provision(streams.DefaultTopology())
 }
 
 // streamDir is the folder of a stream in a store.
@@ -126,11 +127,11 @@ func TestStoreThatIsRolledBackEndsWithEveryEventOnce(t *testing.T) {
 		others  int  // records of another producer, stored before the edge comes back
 		stops   bool // the workers stop and name the cure
 	}{
-		{"RAW", []string{pipeline.RawStream}, 0, true},
-		{"RAW, and it has grown since", []string{pipeline.RawStream}, 400, true},
-		{"EVENTS", []string{pipeline.EventsStream("v1")}, 0, false},
-		{"both", []string{pipeline.RawStream, pipeline.EventsStream("v1")}, 0, false},
-		{"both, and they have grown since", []string{pipeline.RawStream, pipeline.EventsStream("v1")}, 400, false},
+		{"RAW", []string{streams.RawStream}, 0, true},
+		{"RAW, and it has grown since", []string{streams.RawStream}, 400, true},
+		{"EVENTS", []string{streams.EventsStream("v1")}, 0, false},
+		{"both", []string{streams.RawStream, streams.EventsStream("v1")}, 0, false},
+		{"both, and they have grown since", []string{streams.RawStream, streams.EventsStream("v1")}, 400, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -164,7 +165,7 @@ func TestStoreThatIsRolledBackEndsWithEveryEventOnce(t *testing.T) {
 			h.grow("one", 241, 360)
 
 			out := h.once()
-			if lost := strings.Contains(out, "raw stream has lost records"); lost != (c.streams[0] == pipeline.RawStream) {
+			if lost := strings.Contains(out, "raw stream has lost records"); lost != (c.streams[0] == streams.RawStream) {
 				t.Errorf("ship printed\n%s", out)
 			}
 			generation := "v1"
@@ -256,7 +257,7 @@ func TestSecondShipOnAFolderIsRefusedWithTheFirstProcess(t *testing.T) {
 	js := h.provision()
 	h.grow("one", 1, 2)
 	first := start(t, h.home, h.server.URL(), "ship")
-	if err := awaitStored(t.Context(), js, pipeline.RawStream, "raw.>", 2); err != nil {
+	if err := awaitStored(t.Context(), js, streams.RawStream, "raw.>", 2); err != nil {
 		t.Fatal(err)
 	}
 	code, out := ended(start(t, h.home, h.server.URL(), "ship", "--once"))
@@ -307,7 +308,7 @@ func TestLastLineWithoutAnEndIsSentOrNamed(t *testing.T) {
 	for subject, count := range map[string]uint64{"raw.*.claude_code.0b6a7f58": 2, "raw.*.claude_code.torn": 2} { // with the end of the session
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
-		if err := awaitStored(ctx, js, pipeline.RawStream, subject, count); err != nil {
+		if err := awaitStored(ctx, js, streams.RawStream, subject, count); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -335,16 +336,16 @@ func TestDoctorShowsTheEdges(t *testing.T) {
 		t.Fatal(err)
 	}
 	edge := start(t, h.home, h.server.URL(), "ship", "--idle", "200ms", h.log("one"), unknown, folder)
-	if err := awaitStored(t.Context(), js, pipeline.RawStream, "raw.>", 2); err != nil {
+	if err := awaitStored(t.Context(), js, streams.RawStream, "raw.>", 2); err != nil {
 		t.Fatal(err)
 	}
-	awaitEdge(t, js, func(e pipeline.Edge) bool { return e.Host == host && e.Follows && !e.Ended })
+	awaitEdge(t, js, func(e streams.Edge) bool { return e.Host == host && e.Follows && !e.Ended })
 	if _, out := ended(start(t, h.home, h.server.URL(), "doctor")); !strings.Contains(out, "EDGE") || !strings.Contains(out, "following") || !strings.Contains(out, "skipped 1 hidden folder:") {
 		t.Errorf("doctor of an edge that follows:\n%s", out)
 	}
 	awaitLog(edge, "matches no agent")
 	edge.signal(syscall.SIGTERM)
-	awaitEdge(t, js, func(e pipeline.Edge) bool {
+	awaitEdge(t, js, func(e streams.Edge) bool {
 		return e.Ended && e.Files == 2 && e.Records == 2 && e.Behind == 0 && e.Error != ""
 	})
 	code, out := ended(start(t, h.home, h.server.URL(), "doctor"))
@@ -369,13 +370,13 @@ func awaitLog(p *process, text string) {
 }
 
 // awaitEdge waits until ok accepts the only edge.
-func awaitEdge(t *testing.T, js jetstream.JetStream, ok func(pipeline.Edge) bool) {
+func awaitEdge(t *testing.T, js jetstream.JetStream, ok func(streams.Edge) bool) {
 	t.Helper()
 	look := time.NewTicker(20 * time.Millisecond)
 	defer look.Stop()
 	limit := time.After(patience)
 	for {
-		edges, err := pipeline.Edges(t.Context(), js)
+		edges, err := streams.Edges(t.Context(), js)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -395,23 +396,23 @@ func TestEdgesWithABacklogAndSilentEdgesAreProblems(t *testing.T) {
 	now := time.Date(2026, 3, 9, 12, 0, 0, 0, time.UTC)
 	ago := func(d time.Duration) time.Time { return now.Add(-d) }
 	for name, c := range map[string]struct {
-		edge pipeline.Edge
+		edge streams.Edge
 		want string // empty for no problem
 	}{
-		"all is sent":            {pipeline.Edge{Follows: true, Seen: ago(10 * time.Second)}, ""},
-		"a machine that sleeps":  {pipeline.Edge{Follows: true, Seen: ago(10 * time.Hour)}, ""},
-		"ended":                  {pipeline.Edge{Follows: true, Ended: true, Seen: ago(50 * time.Hour)}, ""},
-		"a timer":                {pipeline.Edge{Ended: true, Seen: ago(10 * time.Hour)}, ""},
-		"sends":                  {pipeline.Edge{Follows: true, Seen: ago(time.Second), Behind: 3, Bytes: 5000, Oldest: ago(time.Minute)}, ""},
-		"an error of yesterday":  {pipeline.Edge{Follows: true, Seen: ago(time.Second), Error: "unreadable", ErrorAt: ago(24 * time.Hour)}, ""},
-		"not seen for long":      {pipeline.Edge{Follows: true, Seen: ago(30 * time.Hour)}, "not seen for 30h0m: start"},
-		"silent with a backlog":  {pipeline.Edge{Follows: true, Seen: ago(time.Hour), Behind: 3, Bytes: 5000}, "had 4.9 KiB in 3 files unsent"},
-		"ended with a backlog":   {pipeline.Edge{Ended: true, Seen: ago(time.Hour), Behind: 1, Bytes: 5}, "ended 1h0m ago with 5 B in 1 file unsent"},
-		"does not get on":        {pipeline.Edge{Follows: true, Seen: ago(time.Second), Behind: 1, Bytes: 5, Oldest: ago(time.Hour)}, "has not sent 5 B in 1 file"},
-		"an error of just now":   {pipeline.Edge{Follows: true, Seen: ago(time.Second), Error: "offsets cannot be saved", ErrorAt: ago(time.Minute)}, "error: offsets cannot be saved"},
-		"a clock that is behind": {pipeline.Edge{Follows: true, Seen: now.Add(time.Second)}, ""},
+		"all is sent":            {streams.Edge{Follows: true, Seen: ago(10 * time.Second)}, ""},
+		"a machine that sleeps":  {streams.Edge{Follows: true, Seen: ago(10 * time.Hour)}, ""},
+		"ended":                  {streams.Edge{Follows: true, Ended: true, Seen: ago(50 * time.Hour)}, ""},
+		"a timer":                {streams.Edge{Ended: true, Seen: ago(10 * time.Hour)}, ""},
+		"sends":                  {streams.Edge{Follows: true, Seen: ago(time.Second), Behind: 3, Bytes: 5000, Oldest: ago(time.Minute)}, ""},
+		"an error of yesterday":  {streams.Edge{Follows: true, Seen: ago(time.Second), Error: "unreadable", ErrorAt: ago(24 * time.Hour)}, ""},
+		"not seen for long":      {streams.Edge{Follows: true, Seen: ago(30 * time.Hour)}, "not seen for 30h0m: start"},
+		"silent with a backlog":  {streams.Edge{Follows: true, Seen: ago(time.Hour), Behind: 3, Bytes: 5000}, "had 4.9 KiB in 3 files unsent"},
+		"ended with a backlog":   {streams.Edge{Ended: true, Seen: ago(time.Hour), Behind: 1, Bytes: 5}, "ended 1h0m ago with 5 B in 1 file unsent"},
+		"does not get on":        {streams.Edge{Follows: true, Seen: ago(time.Second), Behind: 1, Bytes: 5, Oldest: ago(time.Hour)}, "has not sent 5 B in 1 file"},
+		"an error of just now":   {streams.Edge{Follows: true, Seen: ago(time.Second), Error: "offsets cannot be saved", ErrorAt: ago(time.Minute)}, "error: offsets cannot be saved"},
+		"a clock that is behind": {streams.Edge{Follows: true, Seen: now.Add(time.Second)}, ""},
 	} {
-		d := diagnosis{Edges: []pipeline.Edge{c.edge}}
+		d := diagnosis{Edges: []streams.Edge{c.edge}}
 		d.At = now
 		got := strings.Join(d.edgeProblems(), "\n")
 		if c.want == "" && got != "" || !strings.Contains(got, c.want) {

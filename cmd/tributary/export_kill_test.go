@@ -26,6 +26,7 @@ import (
 	"tributary/pipeline"
 	"tributary/pipeline/export"
 	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/streams"
 )
 
 var exportKills = flag.Int("export.kills", 6, "how often TestKilledExportsHaveEveryEventOnce kills each export; at least 20 times with TRIBUTARY_CORPUS")
@@ -72,7 +73,7 @@ type killedExports struct {
 func newKilledExports(t *testing.T, seed uint64, spanBytes string, kills int, publish func(k *killedExports, js jetstream.JetStream)) *killedExports {
 	t.Helper()
 	server := pipelinetest.NewServer(t)
-	top := pipeline.DefaultTopology()
+	top := streams.DefaultTopology()
 	js := server.Provision(top)
 	k := &killedExports{t.TempDir(), server.URL(), spanBytes, kills, rand.New(rand.NewPCG(seed, 2))}
 	worker := start(t, k.home, k.url, "run")

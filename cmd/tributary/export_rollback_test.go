@@ -17,6 +17,7 @@ import (
 	"tributary/pipeline"
 	"tributary/pipeline/export"
 	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/streams"
 )
 
 // sentEvents returns the sessions and ids of the events that records yield, sorted.
@@ -66,7 +67,7 @@ func exportThroughRollbacks(t *testing.T, seed uint64, format export.Format, pla
 	t.Helper()
 	random := rand.New(rand.NewPCG(seed, 3))
 	server := pipelinetest.NewServer(t)
-	top := pipeline.DefaultTopology()
+	top := streams.DefaultTopology()
 	js := server.Provision(top)
 	home := t.TempDir()
 	records := pipelinetest.Workload(seed, 9, 1200)
@@ -131,16 +132,16 @@ func exportThroughRollbacks(t *testing.T, seed uint64, format export.Format, pla
 		}
 		switch mode {
 		case 0: // no export runs meanwhile
-			saved.PutBack(pipeline.EventsStream("v1"))
+			saved.PutBack(streams.EventsStream("v1"))
 			caughtUp()
 		case 1: // one runs
-			saved.PutBack(pipeline.EventsStream("v1"))
+			saved.PutBack(streams.EventsStream("v1"))
 			caughtUp()
 			until(t, follower, func() bool { return strings.Contains(follower.stderr.String(), "the events stream went back in time") })
 			follower.signal(syscall.SIGINT)
 			said = true
 		case 2: // some are killed while they repair the files
-			saved.PutBack(pipeline.EventsStream("v1"))
+			saved.PutBack(streams.EventsStream("v1"))
 			caughtUp()
 			killThem(4)
 		}

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"tributary/pipeline"
+	"tributary/pipeline/streams"
 )
 
 // thousands writes a number with a comma between thousands.
@@ -110,5 +110,5 @@ func numbers(list []int) string {
 	if len(list) == 0 {
 		return "none"
 	}
-	return pipeline.Ranges(list)
+	return streams.Ranges(list)
 }

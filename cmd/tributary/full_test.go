@@ -12,6 +12,7 @@ import (
 	"tributary/envelopes"
 	"tributary/pipeline"
 	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/streams"
 )
 
 // growingLog is a log of Claude Code to which prompts are added.
@@ -68,7 +69,7 @@ func TestFullRawStreamRefusesAndDiscardsNothing(t *testing.T) {
 	t.Parallel()
 	server := pipelinetest.NewServer(t)
 	home := t.TempDir()
-	js := server.Provision(pipeline.DefaultTopology())
+	js := server.Provision(streams.DefaultTopology())
 	log := &growingLog{t: t, name: filepath.Join(t.TempDir(), "log.jsonl")}
 	log.add(40)
 	start(t, home, server.URL(), "run").awaitLogged("worker is running")
@@ -76,7 +77,7 @@ func TestFullRawStreamRefusesAndDiscardsNothing(t *testing.T) {
 	log.requireEach(js)
 	limit := func(more int64) (before jetstream.StreamState) {
 		t.Helper()
-		stream, err := js.Stream(t.Context(), pipeline.RawStream)
+		stream, err := js.Stream(t.Context(), streams.RawStream)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -96,7 +97,7 @@ func TestFullRawStreamRefusesAndDiscardsNothing(t *testing.T) {
 		t.Errorf("doctor: exit code %d", code)
 	}
 	contains(t, out, "problem: limits: stream RAW: ", "raise the limit")
-	stream, err := js.Stream(t.Context(), pipeline.RawStream)
+	stream, err := js.Stream(t.Context(), streams.RawStream)
 	if err != nil {
 		t.Fatal(err)
 	}

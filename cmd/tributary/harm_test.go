@@ -9,11 +9,13 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"tributary/pipeline"
+	"tributary/pipeline/broker"
+	"tributary/pipeline/streams"
 	"tributary/pipeline/subscribe"
 )
 
 // progressPrefix are the subjects of the progress of subscriptions.
-const progressPrefix = "$KV." + pipeline.SubscribersBucket + "."
+const progressPrefix = "$KV." + streams.SubscribersBucket + "."
 
 // TestNoRoleRemovesWhatOthersStored publishes, with the rights of a producer and of a consumer, what
 // removed the large records of the tenant and the progress of its subscriptions. Everything goes on
@@ -82,7 +84,7 @@ func TestNoRoleRemovesWhatOthersStored(t *testing.T) {
 			t.Errorf("generation %s has %d events", generation, len(texts))
 		}
 	}
-	m, err := pipeline.LastStored(t.Context(), js, "KV_"+pipeline.SubscribersBucket, progressPrefix+"consumer.search")
+	m, err := broker.LastStored(t.Context(), js, "KV_"+streams.SubscribersBucket, progressPrefix+"consumer.search")
 	if err != nil || m.Sequence != progress {
 		t.Errorf("the progress is at %v, want %d: %v", m, progress, err)
 	}
@@ -109,7 +111,7 @@ func (b *tenants) subscribed(t *testing.T, nc *nats.Conn, name string, events in
 	}); err != nil {
 		t.Fatal(err)
 	}
-	m, err := pipeline.LastStored(t.Context(), js, "KV_"+pipeline.SubscribersBucket, progressPrefix+name)
+	m, err := broker.LastStored(t.Context(), js, "KV_"+streams.SubscribersBucket, progressPrefix+name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -146,7 +148,7 @@ func TestTenantHasLimits(t *testing.T) {
 		b.limit(t, name, size)
 	}
 	b.as(t, "ACME_STAGE", "run")
-	awaitWorkers(t, js, pipeline.DefaultTopology(), func(w []pipeline.Worker) bool { return len(w) == 2 })
+	awaitWorkers(t, js, streams.DefaultTopology(), func(w []streams.Worker) bool { return len(w) == 2 })
 
 	b.done(t, "ACME_PRODUCER", "ship", "--once", "--source", "claude_code", claudeLog(t, "before", "the flood"))
 	awaitSubject(t, js, "events.v1.>", 2)

@@ -16,6 +16,7 @@ import (
 
 	"tributary/pipeline"
 	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/streams"
 )
 
 // examples returns the lines of the examples of all commands, without their explanations.
@@ -109,7 +110,7 @@ func TestExamplesOfHelpPrintSomething(t *testing.T) {
 		t.Skip(err)
 	}
 	server := pipelinetest.NewServer(t)
-	js := server.Provision(pipeline.DefaultTopology())
+	js := server.Provision(streams.DefaultTopology())
 	home, dir := t.TempDir(), t.TempDir()
 	start(t, home, server.URL(), "run")
 	// The session of the examples, now and in their past.
@@ -126,7 +127,7 @@ func TestExamplesOfHelpPrintSomething(t *testing.T) {
 	if code := edge.wait(); code != 0 {
 		t.Fatalf("ship: exit code %d\n%s", code, &edge.stderr)
 	}
-	if err := pipeline.CatchUp(t.Context(), js, pipeline.DefaultTopology()); err != nil {
+	if err := pipeline.CatchUp(t.Context(), js, streams.DefaultTopology()); err != nil {
 		t.Fatal(err)
 	}
 	ran := 0

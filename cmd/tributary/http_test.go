@@ -20,8 +20,8 @@ import (
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 
-	"tributary/pipeline"
 	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/streams"
 )
 
 // TestProbesAndMetricsOfRunAndShip scrapes both processes before the first record and after some,
@@ -126,9 +126,9 @@ func TestShipWithoutStreamIsNotReady(t *testing.T) {
 	server := pipelinetest.NewServer(t)
 	edge := startServed(t, t.TempDir(), server.URL(), "ship")
 	edge.awaitProbe("readyz", http.StatusServiceUnavailable)
-	js := server.Provision(pipeline.DefaultTopology())
+	js := server.Provision(streams.DefaultTopology())
 	edge.awaitProbe("readyz", http.StatusOK)
-	if err := js.DeleteStream(t.Context(), pipeline.RawStream); err != nil {
+	if err := js.DeleteStream(t.Context(), streams.RawStream); err != nil {
 		t.Fatal(err)
 	}
 	server.Restart() // after which ship compares the stream at once

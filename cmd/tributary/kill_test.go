@@ -19,8 +19,8 @@ import (
 
 	"tributary/envelopes"
 	"tributary/normalizers"
-	"tributary/pipeline"
 	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/streams"
 )
 
 var (
@@ -92,7 +92,7 @@ func shipWithKills(t *testing.T, dir string, seed uint64) {
 	logs := readLogs(t, dir)
 	server := pipelinetest.NewServer(t)
 	home := t.TempDir()
-	top := pipeline.DefaultTopology()
+	top := streams.DefaultTopology()
 	js := server.Provision(top)
 
 	// Each round has logs of its own, so that there is work in it however fast the machine is.
@@ -165,10 +165,10 @@ func shipWithKills(t *testing.T, dir string, seed uint64) {
 }
 
 // awaitTakeover waits until other workers own all partitions of the victim.
-func awaitTakeover(t *testing.T, js jetstream.JetStream, top pipeline.Topology, victim *process) {
+func awaitTakeover(t *testing.T, js jetstream.JetStream, top streams.Topology, victim *process) {
 	t.Helper()
 	name := fmt.Sprintf("-%d", victim.cmd.Process.Pid)
-	awaitWorkers(t, js, top, func(all []pipeline.Worker) bool {
+	awaitWorkers(t, js, top, func(all []streams.Worker) bool {
 		others := map[int]bool{}
 		for _, w := range all {
 			for _, p := range w.Partitions {
@@ -182,13 +182,13 @@ func awaitTakeover(t *testing.T, js jetstream.JetStream, top pipeline.Topology, 
 }
 
 // awaitWorkers waits until ok accepts the workers of a topology.
-func awaitWorkers(t *testing.T, js jetstream.JetStream, top pipeline.Topology, ok func([]pipeline.Worker) bool) {
+func awaitWorkers(t *testing.T, js jetstream.JetStream, top streams.Topology, ok func([]streams.Worker) bool) {
 	t.Helper()
 	look := time.NewTicker(20 * time.Millisecond)
 	defer look.Stop()
 	limit := time.After(patience)
 	for {
-		all, err := pipeline.Workers(t.Context(), js, top.Generation)
+		all, err := streams.Workers(t.Context(), js, top.Generation)
 		if err != nil {
 			t.Fatal(err)
 		}

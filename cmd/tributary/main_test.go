@@ -17,9 +17,9 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 	"go.uber.org/goleak"
 
-	"tributary/pipeline"
 	"tributary/pipeline/embedded"
 	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/streams"
 )
 
 var update = flag.Bool("update", false, "rewrite the expected output of the scripts and the generated blocks of the pages")
@@ -63,7 +63,7 @@ func TestScripts(t *testing.T) {
 			return os.MkdirAll(home, 0o700)
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
-			"broker":  broker,
+			"broker":  startBroker,
 			"publish": publish,
 			"expire":  expire,
 			"await":   await,
@@ -73,7 +73,7 @@ func TestScripts(t *testing.T) {
 }
 
 // broker starts a server for the script.
-func broker(ts *testscript.TestScript, neg bool, args []string) {
+func startBroker(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) > 0 {
 		ts.Fatalf("usage: broker")
 	}
@@ -120,7 +120,7 @@ func expire(ts *testscript.TestScript, neg bool, args []string) {
 	defer js.Conn().Close()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	stream, err := js.Stream(ctx, pipeline.RawStream)
+	stream, err := js.Stream(ctx, streams.RawStream)
 	ts.Check(err)
 	ts.Check(stream.Purge(ctx, jetstream.WithPurgeSequence(count+1)))
 }

@@ -17,6 +17,7 @@ import (
 	"tributary/pipeline/pipelinetest"
 	"tributary/pipeline/sessionmeta"
 	"tributary/pipeline/ship"
+	"tributary/pipeline/streams"
 	"tributary/pipeline/summaries"
 )
 
@@ -47,7 +48,7 @@ func instrumentsOf(t *testing.T) []instrument {
 	server := pipelinetest.NewServer(t)
 	js := server.JetStream()
 	m := &instruments{process: "run"}
-	_, err := pipeline.New(js, pipeline.Config{Topology: pipeline.Topology{Generation: "v1", Partitions: 1}, Meter: m})
+	_, err := pipeline.New(js, pipeline.Config{Topology: streams.Topology{Generation: "v1", Partitions: 1}, Meter: m})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,8 +17,8 @@ import (
 
 	"tributary/envelopes"
 	"tributary/normalizers"
-	"tributary/pipeline"
 	"tributary/pipeline/ship"
+	"tributary/pipeline/streams"
 )
 
 // normalizeFlags are the flags of normalize.
@@ -258,7 +258,7 @@ func (a *app) openLog(path string, file *normalizers.File) (*openedLog, error) {
 type logNormalizer struct {
 	framer     *normalizers.Framer
 	sessions   map[sessionKey]*normalizers.Session
-	settings   pipeline.Settings
+	settings   streams.Settings
 	generation string // of the CloudEvents; empty for plain events
 	out        *bufio.Writer
 	lines      *lineWriter // writes to out
@@ -272,13 +272,13 @@ type logNormalizer struct {
 func (a *app) newLogNormalizer(out *bufio.Writer, as form, cloudEvents bool) *logNormalizer {
 	n := &logNormalizer{
 		sessions: map[sessionKey]*normalizers.Session{},
-		settings: pipeline.Settings{ToolMetadata: a.config.ToolMetadata, Raw: a.config.Raw},
+		settings: streams.Settings{ToolMetadata: a.config.ToolMetadata, Raw: a.config.Raw},
 		out:      out,
 		lines:    newLineWriter(out, as),
 		report:   newReport(),
 	}
 	if cloudEvents {
-		n.generation = cmp.Or(a.config.Generation, pipeline.DefaultTopology().Generation)
+		n.generation = cmp.Or(a.config.Generation, streams.DefaultTopology().Generation)
 	}
 	return n
 }

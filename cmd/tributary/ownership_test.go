@@ -4,8 +4,8 @@ import (
 	"strings"
 	"testing"
 
-	"tributary/pipeline"
 	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/streams"
 )
 
 // TestLogNamesEachChangeOfOwnership follows partitions from a first worker to a second one, back
@@ -15,14 +15,14 @@ func TestLogNamesEachChangeOfOwnership(t *testing.T) {
 	t.Parallel()
 	server := pipelinetest.NewServer(t)
 	home := t.TempDir()
-	top := pipeline.DefaultTopology()
+	top := streams.DefaultTopology()
 	js := server.Provision(top)
 	first := start(t, home, server.URL(), "run")
 	first.awaitLogged("partitions acquired")
 	contains(t, first.logged("partitions acquired"), "partitions=0-15", "epoch=1", "cause=start", "generation=v1")
-	awaitWorkers(t, js, top, func(w []pipeline.Worker) bool { return len(w) == 1 && len(w[0].Partitions) == top.Partitions })
+	awaitWorkers(t, js, top, func(w []streams.Worker) bool { return len(w) == 1 && len(w[0].Partitions) == top.Partitions })
 	second := start(t, home, server.URL(), "run")
-	awaitWorkers(t, js, top, func(w []pipeline.Worker) bool { return len(w) == 2 && len(w[0].Partitions) == len(w[1].Partitions) })
+	awaitWorkers(t, js, top, func(w []streams.Worker) bool { return len(w) == 2 && len(w[0].Partitions) == len(w[1].Partitions) })
 	second.awaitLogged("cause=handover")
 	first.awaitLogged("partitions handed over")
 	contains(t, first.logged("partitions handed over"), `cause="assigned to another worker"`)

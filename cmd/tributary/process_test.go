@@ -19,7 +19,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"tributary/envelopes"
-	"tributary/pipeline"
+	"tributary/pipeline/streams"
 )
 
 // patience limits the wait for an event that must happen.
@@ -316,7 +316,7 @@ func awaitStored(ctx context.Context, js jetstream.JetStream, stream, subject st
 // tributary normalize prints them.
 func storedEvents(tb testing.TB, js jetstream.JetStream, generation string) map[string][]byte {
 	tb.Helper()
-	consumer, err := js.OrderedConsumer(tb.Context(), pipeline.EventsStream(generation),
+	consumer, err := js.OrderedConsumer(tb.Context(), streams.EventsStream(generation),
 		jetstream.OrderedConsumerConfig{FilterSubjects: []string{"events." + generation + ".>"}})
 	if err != nil {
 		tb.Fatal(err)

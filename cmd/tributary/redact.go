@@ -13,9 +13,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"tributary/pipeline"
 	"tributary/pipeline/redact"
 	"tributary/pipeline/ship"
+	"tributary/pipeline/streams"
 )
 
 // redactFlags adds the flags of redaction to a command.
@@ -97,7 +97,7 @@ func (a *app) useRedaction(c *ship.Config) (err error) {
 }
 
 // redactedTopology is the topology with the settings of redaction, for a worker.
-func (a *app) redactedTopology() (pipeline.Topology, error) {
+func (a *app) redactedTopology() (streams.Topology, error) {
 	top := a.config.topology()
 	top.Settings.Redact = a.config.Redact
 	r, err := a.config.redactor(a.config.Redact)

@@ -12,6 +12,7 @@ import (
 
 	"tributary/envelopes"
 	"tributary/pipeline"
+	"tributary/pipeline/streams"
 )
 
 func (a *app) replayCommand() *cobra.Command {
@@ -66,11 +67,11 @@ func generationArgs(n int) cobra.PositionalArgs {
 }
 
 // readGenerations reads the generations of the broker.
-func (a *app) readGenerations(ctx context.Context, js jetstream.JetStream) (*pipeline.Generations, error) {
-	if _, err := js.Stream(ctx, pipeline.RawStream); err != nil {
+func (a *app) readGenerations(ctx context.Context, js jetstream.JetStream) (*streams.Generations, error) {
+	if _, err := js.Stream(ctx, streams.RawStream); err != nil {
 		return nil, fmt.Errorf("%w: start a worker, which creates what is missing: tributary run", err)
 	}
-	return pipeline.ReadGenerations(ctx, js)
+	return streams.ReadGenerations(ctx, js)
 }
 
 // replayFlags are the flags of replay start.
@@ -116,7 +117,7 @@ retired generation it takes the work up again.`,
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringArrayVar(&f.set, "set", nil, "a setting of the generation as `key=value`: "+strings.Join(pipeline.SettingKeys(), ", "))
+	flags.StringArrayVar(&f.set, "set", nil, "a setting of the generation as `key=value`: "+strings.Join(streams.SettingKeys(), ", "))
 	flags.StringVar(&f.since, "since", "", "only records stored since then: a duration, date or time")
 	flags.Uint64Var(&f.sequence, "sequence", 0, "only records from this sequence of the raw stream on")
 	sourceFlag(cmd, &f.source, "only records of this agent")
@@ -129,15 +130,15 @@ retired generation it takes the work up again.`,
 // settingValues lists the settings of a generation for the help.
 func settingValues() string {
 	var b strings.Builder
-	for _, key := range pipeline.SettingKeys() {
-		fmt.Fprintf(&b, "  --set %s=%s\n", key, strings.Join(pipeline.SettingValues(key), "|"))
+	for _, key := range streams.SettingKeys() {
+		fmt.Fprintf(&b, "  --set %s=%s\n", key, strings.Join(streams.SettingValues(key), "|"))
 	}
 	return b.String()
 }
 
 // replay returns the replay that the flags describe, without --since.
 func (f *replayFlags) replay(c *config, name string) (pipeline.Replay, error) {
-	r := pipeline.Replay{Name: name, Part: pipeline.Part{Sequence: f.sequence, Session: f.session}, Expired: f.expired}
+	r := pipeline.Replay{Name: name, Part: streams.Part{Sequence: f.sequence, Session: f.session}, Expired: f.expired}
 	if f.since != "" && f.sequence != 0 {
 		return r, usageError{errors.New("pass either --since or --sequence")}
 	}

@@ -12,8 +12,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"tributary/normalizers"
-	"tributary/pipeline"
 	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/streams"
 )
 
 // TestKilledRollbackIsFinishedAndGoesNoFurther kills replay rollback when it has written one of the cuts: doctor says what
@@ -21,7 +21,7 @@ import (
 func TestKilledRollbackIsFinishedAndGoesNoFurther(t *testing.T) {
 	t.Parallel()
 	server := pipelinetest.NewServer(t)
-	js := server.Provision(pipeline.DefaultTopology())
+	js := server.Provision(streams.DefaultTopology())
 	home := t.TempDir()
 	pipelinetest.Publish(t, js, pipelinetest.Workload(83, 10, 200)...)
 	start(t, home, server.URL(), "run")
@@ -58,7 +58,7 @@ func TestKilledRollbackIsFinishedAndGoesNoFurther(t *testing.T) {
 	pipelinetest.RequireInOrder(t, run(0, "replay", "rollback"), "a is live since the rollback from b: nothing was changed: tributary replay rollback v1 goes back further")
 	// A worker that is leaving the generation, from when it was live before, removes its heartbeat, and comes back.
 	rolledBack := time.Now()
-	awaitWorkers(t, js, pipeline.Topology{Generation: "a"}, func(w []pipeline.Worker) bool {
+	awaitWorkers(t, js, streams.Topology{Generation: "a"}, func(w []streams.Worker) bool {
 		return len(w) == 1 && len(w[0].Partitions) == 16 && !w[0].Leaving && w[0].Seen.After(rolledBack)
 	})
 	run(0, "doctor")
@@ -70,7 +70,7 @@ func TestKilledRollbackIsFinishedAndGoesNoFurther(t *testing.T) {
 func TestDoctorFindsWhatOlderVersionsLeftHalfDone(t *testing.T) {
 	t.Parallel()
 	server := pipelinetest.NewServer(t)
-	js := server.Provision(pipeline.DefaultTopology())
+	js := server.Provision(streams.DefaultTopology())
 	home := t.TempDir()
 	start(t, home, server.URL(), "run")
 	kv, err := js.KeyValue(t.Context(), "TRIBUTARY")
@@ -92,7 +92,7 @@ func TestDoctorFindsWhatOlderVersionsLeftHalfDone(t *testing.T) {
 	}
 	run(0, "", "replay", "start", "b")
 	for _, name := range []string{"v1", "b"} {
-		awaitWorkers(t, js, pipeline.Topology{Generation: name}, func(w []pipeline.Worker) bool { return len(w) == 1 && len(w[0].Partitions) == 16 })
+		awaitWorkers(t, js, streams.Topology{Generation: name}, func(w []streams.Worker) bool { return len(w) == 1 && len(w[0].Partitions) == 16 })
 	}
 	record := func(rest string) string { return fmt.Sprintf(`{"revision":%d%s}`, normalizers.Revision, rest) }
 
@@ -122,7 +122,7 @@ func TestDoctorFindsWhatOlderVersionsLeftHalfDone(t *testing.T) {
 // startedOf returns when a generation was started.
 func startedOf(t *testing.T, js jetstream.JetStream, name string) string {
 	t.Helper()
-	all, err := pipeline.ReadGenerations(t.Context(), js)
+	all, err := streams.ReadGenerations(t.Context(), js)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -140,7 +140,7 @@ func startedOf(t *testing.T, js jetstream.JetStream, name string) string {
 // uncut takes the cut out of a checkpoint of b.
 func uncut(t *testing.T, js jetstream.JetStream, subject string) {
 	t.Helper()
-	stream, err := js.Stream(t.Context(), pipeline.EventsStream("b"))
+	stream, err := js.Stream(t.Context(), streams.EventsStream("b"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -162,7 +162,7 @@ func uncut(t *testing.T, js jetstream.JetStream, subject string) {
 func TestWorkerOfAnotherRevisionIsNotReady(t *testing.T) {
 	t.Parallel()
 	server := pipelinetest.NewServer(t)
-	js := server.Provision(pipeline.DefaultTopology())
+	js := server.Provision(streams.DefaultTopology())
 	kv, err := js.KeyValue(t.Context(), "TRIBUTARY")
 	if err != nil {
 		t.Fatal(err)
@@ -179,7 +179,7 @@ func TestWorkerOfAnotherRevisionIsNotReady(t *testing.T) {
 func TestDoctorNamesWorkersOfAnotherRevision(t *testing.T) {
 	t.Parallel()
 	server := pipelinetest.NewServer(t)
-	js := server.Provision(pipeline.DefaultTopology())
+	js := server.Provision(streams.DefaultTopology())
 	home := t.TempDir()
 	beating, stop := context.WithCancel(t.Context())
 	var beats sync.WaitGroup
@@ -196,7 +196,7 @@ func TestDoctorNamesWorkersOfAnotherRevision(t *testing.T) {
 			}
 		}
 	})
-	awaitWorkers(t, js, pipeline.Topology{Generation: "_waiting"}, func(w []pipeline.Worker) bool { return len(w) == 1 })
+	awaitWorkers(t, js, streams.Topology{Generation: "_waiting"}, func(w []streams.Worker) bool { return len(w) == 1 })
 	want := fmt.Sprintf("worker fresh of revision %d does nothing: the live generation is of revision %d: build one of its revision", normalizers.Revision+1, normalizers.Revision)
 	code, out := ended(start(t, home, server.URL(), "doctor"))
 	stop()

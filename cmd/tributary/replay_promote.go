@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"tributary/pipeline"
+	"tributary/pipeline/streams"
 )
 
 func (a *app) replayPromoteCommand() *cobra.Command {
@@ -51,7 +52,7 @@ commands refuse to change the live generation.`,
 }
 
 // finished begins a message when the command goes on with a change that was open before it.
-func finished(before *pipeline.Generations, what string) string {
+func finished(before *streams.Generations, what string) string {
 	if before.Cutover.Open() {
 		return "finished the " + what + " that was interrupted: "
 	}
@@ -99,7 +100,7 @@ func (a *app) rollBack(ctx context.Context, js jetstream.JetStream, name string)
 		return err
 	}
 	half, err := all.Find(from)
-	if all.Live != to || all.Cutover.Open() || err == nil && half.State == pipeline.StateReplaying && half.Replaces == to {
+	if all.Live != to || all.Cutover.Open() || err == nil && half.State == streams.StateReplaying && half.Replaces == to {
 		fmt.Fprintf(a.stderr, "%s%s is live again, %s is retired\n", finished(all, "rollback"), to, from)
 		return nil
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"tributary/pipeline"
+	"tributary/pipeline/streams"
 )
 
 func (a *app) replayStatusCommand() *cobra.Command {
@@ -59,11 +60,11 @@ type replayStatus struct {
 	Name string `json:"generation"`
 	pipeline.Progress
 	Rate     float64            `json:"rate"` // records per second
-	State    pipeline.State     `json:"state"`
+	State    streams.State      `json:"state"`
 	Revision int                `json:"revision"`
-	Settings pipeline.Settings  `json:"settings"`
-	Part     pipeline.Part      `json:"part,omitzero"`
-	From     pipeline.Positions `json:"from,omitzero"`
+	Settings streams.Settings   `json:"settings"`
+	Part     streams.Part       `json:"part,omitzero"`
+	From     streams.Positions  `json:"from,omitzero"`
 	Expired  []pipeline.Expired `json:"expired,omitempty"` // records that left the raw stream before this generation had read them
 }
 
@@ -81,14 +82,14 @@ func (a *app) replayStatus(ctx context.Context, js jetstream.JetStream, name str
 	if err != nil {
 		return nil, err
 	}
-	if g.State == pipeline.StateStarting {
+	if g.State == streams.StateStarting {
 		return nil, fmt.Errorf("the start of %s was interrupted: finish it with tributary replay start %s and the flags of before", name, name)
 	}
 	s := &replayStatus{Name: name, State: g.State, Revision: g.Revision, Settings: g.Settings, Part: g.Part, From: g.From}
 	if s.Progress, err = pipeline.ReadProgress(ctx, js, g); err != nil {
 		return nil, err
 	}
-	if g.State == pipeline.StateRetired && wait {
+	if g.State == streams.StateRetired && wait {
 		return nil, fmt.Errorf("%s is retired: no worker works on it", name)
 	}
 	tick := time.NewTicker(statusEvery)
@@ -96,7 +97,7 @@ func (a *app) replayStatus(ctx context.Context, js jetstream.JetStream, name str
 	if a.status != nil && wait {
 		defer a.status.show("")
 	}
-	for first, began := s.Done, time.Now(); !s.CaughtUp && g.State != pipeline.StateRetired; {
+	for first, began := s.Done, time.Now(); !s.CaughtUp && g.State != streams.StateRetired; {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
@@ -113,8 +114,8 @@ func (a *app) replayStatus(ctx context.Context, js jetstream.JetStream, name str
 			a.status.show(cut(name+": "+s.progress(), columns(os.Stderr)-1))
 		}
 	}
-	if s.CaughtUp && s.State == pipeline.StateReplaying {
-		s.State = pipeline.StateReady
+	if s.CaughtUp && s.State == streams.StateReplaying {
+		s.State = streams.StateReady
 	}
 	s.Expired, err = pipeline.ReadExpired(ctx, js)
 	s.Expired = slices.DeleteFunc(s.Expired, func(e pipeline.Expired) bool { return e.Generation != name })
@@ -125,7 +126,7 @@ func (a *app) replayStatus(ctx context.Context, js jetstream.JetStream, name str
 func (s *replayStatus) progress() string {
 	text := fmt.Sprintf("%s of %s done", thousands(int64(s.Done)), plural(int(s.Total), "record"))
 	switch {
-	case s.CaughtUp, s.State == pipeline.StateRetired:
+	case s.CaughtUp, s.State == streams.StateRetired:
 	case s.Workers == 0:
 		text += fmt.Sprintf(", no worker of revision %d works on it: start one with tributary run", s.Revision)
 	case s.Rate > 0:
@@ -139,7 +140,7 @@ func (s *replayStatus) print(a *app) error {
 	t := tabwriter.NewWriter(safeWriter{a.stdout, printable}, 0, 8, 2, ' ', 0)
 	fmt.Fprintf(t, "generation\t%s, %s\n", s.Name, s.State)
 	fmt.Fprintf(t, "settings\trevision=%d %s\n", s.Revision, s.Settings)
-	if s.Part != (pipeline.Part{}) {
+	if s.Part != (streams.Part{}) {
 		fmt.Fprintf(t, "part\t%s\n", s.Part)
 	}
 	if s.From != nil {
@@ -157,7 +158,7 @@ func (s *replayStatus) print(a *app) error {
 
 // withReplayCure adds the cure to an error of a replay that does not name it.
 func withReplayCure(err error) error {
-	if errors.Is(err, pipeline.ErrExpired) {
+	if errors.Is(err, streams.ErrExpired) {
 		return fmt.Errorf("%w: pass --allow-expired to build it from what is left, or --sequence for a part", err)
 	}
 	return err
@@ -165,7 +166,7 @@ func withReplayCure(err error) error {
 
 // generationLine is a line of replay ls.
 type generationLine struct {
-	pipeline.Generation
+	streams.Generation
 	Events uint64 `json:"events"`
 }
 
@@ -205,15 +206,15 @@ func (a *app) listGenerations(ctx context.Context, js jetstream.JetStream, outpu
 	for _, g := range all.List {
 		line := generationLine{Generation: g}
 		done := ""
-		if g.State != pipeline.StateDropping && g.State != pipeline.StateStarting {
+		if g.State != streams.StateDropping && g.State != streams.StateStarting {
 			p, err := pipeline.ReadProgress(ctx, js, g)
 			if err != nil {
 				return fmt.Errorf("generation %s: %w", g.Name, err)
 			}
 			line.Events = p.Events
 			done = fmt.Sprintf("%s of %s", thousands(int64(p.Done)), thousands(int64(p.Total)))
-			if p.CaughtUp && g.State == pipeline.StateReplaying {
-				line.State = pipeline.StateReady
+			if p.CaughtUp && g.State == streams.StateReplaying {
+				line.State = streams.StateReady
 			}
 		}
 		if output == "json" {
@@ -257,7 +258,7 @@ func (a *app) dropGeneration(ctx context.Context, js jetstream.JetStream, name s
 	if err != nil {
 		return err
 	}
-	if g, err := all.Find(name); err == nil && g.State != pipeline.StateLive && !yes {
+	if g, err := all.Find(name); err == nil && g.State != streams.StateLive && !yes {
 		if !a.confirm(ctx, fmt.Sprintf("Remove generation %s with all its events for good?", name)) {
 			return errors.New("nothing was removed")
 		}

@@ -12,8 +12,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"tributary/envelopes"
-	"tributary/pipeline"
 	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/streams"
 )
 
 // TestReplayCommandsMayBeKilledAndRunAgain kills start, diff, promote and drop, and the
@@ -24,7 +24,7 @@ func TestReplayCommandsMayBeKilledAndRunAgain(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
-	top := pipeline.DefaultTopology()
+	top := streams.DefaultTopology()
 	server := pipelinetest.NewServer(t)
 	js := server.Provision(top)
 	home := t.TempDir()
@@ -78,8 +78,8 @@ func TestReplayCommandsMayBeKilledAndRunAgain(t *testing.T) {
 		}
 	}
 	list := persist(0, "replay", "ls", "-o", "json")
-	var g pipeline.Generation
-	if line := list.expect("{"); json.Unmarshal([]byte(line), &g) != nil || g.Name != "b" || g.State != pipeline.StateLive || g.Settings.CloudEvents != envelopes.Structured {
+	var g streams.Generation
+	if line := list.expect("{"); json.Unmarshal([]byte(line), &g) != nil || g.Name != "b" || g.State != streams.StateLive || g.Settings.CloudEvents != envelopes.Structured {
 		t.Errorf("the first generation is %s", line)
 	}
 	for line := range list.lines {
@@ -107,9 +107,9 @@ func TestReplayCommandsMayBeKilledAndRunAgain(t *testing.T) {
 func TestReplayOfExpiredRecordsIsRefusedWithItsCures(t *testing.T) {
 	t.Parallel()
 	server := pipelinetest.NewServer(t)
-	js := server.Provision(pipeline.DefaultTopology())
+	js := server.Provision(streams.DefaultTopology())
 	pipelinetest.Publish(t, js, pipelinetest.Workload(1, 2, 50)...)
-	raw, err := js.Stream(t.Context(), pipeline.RawStream)
+	raw, err := js.Stream(t.Context(), streams.RawStream)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,8 +10,8 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"tributary/pipeline"
 	"tributary/pipeline/sessionmeta"
+	"tributary/pipeline/streams"
 )
 
 // TestRightsOfEachRoleSuffice runs each role with the rights of deploy/nats alone: it does its
@@ -43,8 +43,8 @@ func TestRightsOfEachRoleSuffice(t *testing.T) {
 	for _, command := range []string{"tail --once -o json", "stats", "sessions ls", "sessions show one", "export --out " + filepath.Join(b.home, "events")} {
 		b.done(t, "ACME_CONSUMER", strings.Fields(command)...)
 	}
-	top := pipeline.DefaultTopology()
-	awaitWorkers(t, js, top, func(w []pipeline.Worker) bool { return len(w) == 1 && len(w[0].Partitions) == 2 })
+	top := streams.DefaultTopology()
+	awaitWorkers(t, js, top, func(w []streams.Worker) bool { return len(w) == 1 && len(w[0].Partitions) == 2 })
 	operator := func(commands ...string) {
 		for _, command := range commands {
 			b.done(t, "ACME_OPERATOR", strings.Fields(command)...)

@@ -15,6 +15,7 @@ import (
 
 	"tributary/pipeline"
 	"tributary/pipeline/sessionmeta"
+	"tributary/pipeline/streams"
 	"tributary/pipeline/summaries"
 )
 
@@ -77,7 +78,7 @@ var errDrainTimeout = errors.New("drain took too long: the records that are not 
 // work runs a worker, the service of titles and pins, and the keeper of the records of sessions, until ctx ends, then
 // drains them.
 // member is the key of the worker among the workers, log its log.
-func (a *app) work(ctx context.Context, js jetstream.JetStream, t *telemetry, top pipeline.Topology, member string, log *slog.Logger) error {
+func (a *app) work(ctx context.Context, js jetstream.JetStream, t *telemetry, top streams.Topology, member string, log *slog.Logger) error {
 	handover := pipeline.NewHandover()
 	runner := pipeline.NewRunner(js, pipeline.Config{
 		Topology:     top,
@@ -134,10 +135,10 @@ func (a *app) work(ctx context.Context, js jetstream.JetStream, t *telemetry, to
 }
 
 // topology returns the streams that the settings ask for.
-func (c *config) topology() pipeline.Topology {
-	return pipeline.Topology{
+func (c *config) topology() streams.Topology {
+	return streams.Topology{
 		Generation:   c.Generation,
-		Settings:     pipeline.Settings{ToolMetadata: c.ToolMetadata, CloudEvents: c.CloudEvents, Raw: c.Raw},
+		Settings:     streams.Settings{ToolMetadata: c.ToolMetadata, CloudEvents: c.CloudEvents, Raw: c.Raw},
 		Partitions:   c.Partitions,
 		Cells:        c.Cells,
 		Replicas:     c.Replicas,

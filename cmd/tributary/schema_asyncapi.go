@@ -16,8 +16,8 @@ import (
 
 	"tributary/envelopes"
 	"tributary/envelopes/schema"
-	"tributary/pipeline"
 	"tributary/pipeline/sessionmeta"
+	"tributary/pipeline/streams"
 )
 
 func (a *app) schemaAsyncAPICommand() *cobra.Command {
@@ -131,12 +131,12 @@ func asyncChannels() object {
 	const generation = "{generation}"
 	stored := strings.Replace(envelopes.RawFilter(0, "", ""), "0", "*", 1)
 	subjects := envelopes.GenerationSubjects(generation) // events, dead letters, states, checkpoints, archives
-	stream := "Stream " + pipeline.EventsStream(generation) + ": "
+	stream := "Stream " + streams.EventsStream(generation) + ": "
 	channels := object{
 		"raw": channel(address("raw.*.*", "source", "session"),
-			"Where a producer publishes records. The stream "+pipeline.RawStream+" stores them by partition, see rawByPartition.", "record", "largeRecord", "endOfInput"),
+			"Where a producer publishes records. The stream "+streams.RawStream+" stores them by partition, see rawByPartition.", "record", "largeRecord", "endOfInput"),
 		"rawByPartition": channel(address(stored, "partition", "source", "session"),
-			"Stream "+pipeline.RawStream+": the records as they are stored.", "record", "largeRecord", "endOfInput"),
+			"Stream "+streams.RawStream+": the records as they are stored.", "record", "largeRecord", "endOfInput"),
 		"events":      channel(address(subjects[0], "source", "session", "event_type"), stream+"the events. All of them: "+envelopes.EventFilter(generation, "", "", "")+".", "event", "structuredEvent"),
 		"deadletters": channel(address(subjects[1], "partition", "source", "session"), stream+"records that cannot be read.", "deadLetter"),
 		"states":      channel(address(subjects[2], "partition", "source", "session"), stream+"states of sessions, and with a plus behind the session what has changed of them since, of no use to consumers: their content changes between versions.", "internal"),
@@ -144,8 +144,8 @@ func asyncChannels() object {
 		"archives":    channel(address(subjects[4], "partition", "archive"), stream+"states of sessions that ended long ago, many in each message, of no use to consumers: their content changes between versions.", "internal"),
 	}
 	metadata, changes := sessionmeta.Subjects()
-	channels["sessionMetadata"] = channel(address(metadata, "source", "session"), "Stream "+pipeline.SessionsStream+": title and pin of a session, the newest record only.", "sessionMetadata")
-	channels["sessionChanges"] = channel(address(changes, "source", "session"), "Stream "+pipeline.SessionsStream+": the changes of titles and pins.", "titleUpdated", "pinnedUpdated", "structuredChange")
+	channels["sessionMetadata"] = channel(address(metadata, "source", "session"), "Stream "+streams.SessionsStream+": title and pin of a session, the newest record only.", "sessionMetadata")
+	channels["sessionChanges"] = channel(address(changes, "source", "session"), "Stream "+streams.SessionsStream+": the changes of titles and pins.", "titleUpdated", "pinnedUpdated", "structuredChange")
 	for _, endpoint := range sessionmeta.Endpoints() {
 		channels["sessions_"+endpoint] = channel(sessionmeta.SubjectPrefix+endpoint, "Request to the service "+sessionmeta.ServiceName+".", "request")
 	}
@@ -334,7 +334,7 @@ func eventHeaders() (eventHeaderSet, error) {
 		EventType: envelopes.UserMessage, Sequence: 2,
 	}
 	all, _, err := envelopes.EncodeEvent(&first, envelopes.Provenance{
-		Generation: "v1", RawStream: pipeline.RawStream, RawSequence: 1,
+		Generation: "v1", RawStream: streams.RawStream, RawSequence: 1,
 		Traceparent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", Tracestate: "a=b",
 	}, envelopes.Binary)
 	if err != nil {

@@ -18,6 +18,7 @@ import (
 	"tributary/envelopes/schema"
 	"tributary/pipeline"
 	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/streams"
 )
 
 // TestSchemasPassTheToolsOfOthers compiles every schema with Ajv in strict mode, and checks the
@@ -129,7 +130,7 @@ func TestAsyncAPIDescribesEveryMessageOnTheBroker(t *testing.T) {
 		t.Run(string(mode), func(t *testing.T) {
 			t.Parallel()
 			server := pipelinetest.NewServer(t)
-			topology := pipeline.DefaultTopology()
+			topology := streams.DefaultTopology()
 			topology.Settings.CloudEvents = mode
 			js := server.Provision(topology)
 			home := t.TempDir()
@@ -160,7 +161,7 @@ func TestAsyncAPIDescribesEveryMessageOnTheBroker(t *testing.T) {
 				t.Fatal(err)
 			}
 			channels := asyncMessagesOf(t)
-			for _, stream := range []string{pipeline.RawStream, pipeline.EventsStream(topology.Generation), pipeline.SessionsStream} {
+			for _, stream := range []string{streams.RawStream, streams.EventsStream(topology.Generation), streams.SessionsStream} {
 				eachStored(t, js, stream, func(m *jetstream.RawStreamMsg) {
 					for subject, messages := range channels {
 						if !regexp.MustCompile(subject).MatchString(m.Subject) {

@@ -11,8 +11,8 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"tributary/pipeline"
 	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/streams"
 )
 
 // TestWatchPrintsWholeSessionsWhenTheyChange stores a session, begins to watch, and lets the session go on:
@@ -20,7 +20,7 @@ import (
 func TestWatchPrintsWholeSessionsWhenTheyChange(t *testing.T) {
 	t.Parallel()
 	server := pipelinetest.NewServer(t)
-	js := server.Provision(pipeline.DefaultTopology())
+	js := server.Provision(streams.DefaultTopology())
 	home := t.TempDir()
 	worker := start(t, home, server.URL(), "run")
 	log := filepath.Join(home, "log.jsonl")
@@ -36,7 +36,7 @@ func TestWatchPrintsWholeSessionsWhenTheyChange(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
-		if err := awaitStored(ctx, js, pipeline.EventsStream("v1"), "events.v1.>", events); err != nil {
+		if err := awaitStored(ctx, js, streams.EventsStream("v1"), "events.v1.>", events); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -73,7 +73,7 @@ func awaitReader(t *testing.T, js jetstream.JetStream) {
 	poll := time.NewTicker(10 * time.Millisecond)
 	defer poll.Stop()
 	for {
-		stream, err := js.Stream(ctx, pipeline.SummariesStream("v1"))
+		stream, err := js.Stream(ctx, streams.SummariesStream("v1"))
 		if err == nil && stream.CachedInfo().State.Consumers > 0 {
 			return
 		}

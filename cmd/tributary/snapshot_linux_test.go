@@ -16,6 +16,7 @@ import (
 
 	"tributary/pipeline"
 	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/streams"
 )
 
 // masks replace what is different in each run: times of the clock, ages, and names that are drawn.
@@ -41,7 +42,7 @@ var masks = []struct {
 // escape character is written as ␛.
 func TestTerminalShowsWhatItIsMeantTo(t *testing.T) {
 	t.Parallel()
-	top := pipeline.DefaultTopology()
+	top := streams.DefaultTopology()
 	top.Partitions = 1 // the events have the order of the records
 	server := pipelinetest.NewServer(t)
 	js := server.Provision(top)
@@ -69,7 +70,7 @@ func TestTerminalShowsWhatItIsMeantTo(t *testing.T) {
 		t.Fatal(err)
 	}
 	awaitRecords(t, js, "v1")
-	awaitWorkers(t, js, top, func(w []pipeline.Worker) bool { return len(w) == 1 && len(w[0].Partitions) == 1 })
+	awaitWorkers(t, js, top, func(w []streams.Worker) bool { return len(w) == 1 && len(w[0].Partitions) == 1 })
 	for name, c := range map[string]struct {
 		code int
 		args []string

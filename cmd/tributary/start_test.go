@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"tributary/pipeline"
 	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/streams"
 )
 
 var startRounds = flag.Int("start.rounds", 1, "first starts on an empty cluster in TestWorkersStartTogetherOnAnEmptyCluster")
@@ -38,7 +38,7 @@ func TestWorkersStartTogetherOnAnEmptyCluster(t *testing.T) {
 			c.Settle(js)
 			ctx, cancel := context.WithTimeout(t.Context(), 4*patience)
 			defer cancel()
-			if err := awaitStored(ctx, js, pipeline.EventsStream("v1"), "checkpoints.v1.*", 16); err != nil {
+			if err := awaitStored(ctx, js, streams.EventsStream("v1"), "checkpoints.v1.*", 16); err != nil {
 				t.Fatal(err)
 			}
 			for i, w := range workers {

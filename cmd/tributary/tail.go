@@ -12,6 +12,7 @@ import (
 
 	"tributary/envelopes"
 	"tributary/pipeline"
+	"tributary/pipeline/streams"
 )
 
 // tailFlags are the flags of tail.
@@ -196,8 +197,8 @@ func (p *tailPrinter) end() error {
 }
 
 // lastPositions returns the last positions of the events streams.
-func (a *app) lastPositions(ctx context.Context, js jetstream.JetStream) (pipeline.Positions, error) {
-	last, err := pipeline.LastPositions(ctx, js, a.config.Generation)
+func (a *app) lastPositions(ctx context.Context, js jetstream.JetStream) (streams.Positions, error) {
+	last, err := streams.LastPositions(ctx, js, a.config.Generation)
 	return last, a.noStream(err)
 }
 

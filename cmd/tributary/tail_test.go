@@ -11,15 +11,15 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"tributary/pipeline"
 	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/streams"
 )
 
 // TestTailFollows starts tails with several flags between two events of a session.
 func TestTailFollows(t *testing.T) {
 	t.Parallel()
 	server := pipelinetest.NewServer(t)
-	js := server.Provision(pipeline.DefaultTopology())
+	js := server.Provision(streams.DefaultTopology())
 	home := t.TempDir()
 	start(t, home, server.URL(), "run")
 	log := filepath.Join(t.TempDir(), "0b6a7f58.jsonl")
@@ -31,7 +31,7 @@ func TestTailFollows(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
-		if err := awaitStored(ctx, js, pipeline.EventsStream("v1"), "events.v1.>", events); err != nil {
+		if err := awaitStored(ctx, js, streams.EventsStream("v1"), "events.v1.>", events); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -95,7 +95,7 @@ func awaitConsumer(t *testing.T, js jetstream.JetStream, generation string) {
 	defer look.Stop()
 	limit := time.After(patience)
 	for {
-		stream, err := js.Stream(t.Context(), pipeline.EventsStream(generation))
+		stream, err := js.Stream(t.Context(), streams.EventsStream(generation))
 		if err != nil {
 			t.Fatal(err)
 		}

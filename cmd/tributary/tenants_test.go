@@ -24,6 +24,7 @@ import (
 
 	"tributary/pipeline"
 	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/streams"
 )
 
 // natsDir is the folder of the configuration that deploy/README.md describes.
@@ -174,7 +175,7 @@ func awaitDone(t *testing.T, js jetstream.JetStream) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	if err := pipeline.CatchUp(ctx, js, pipeline.Topology{Generation: "v1", Partitions: 2}); err != nil {
+	if err := pipeline.CatchUp(ctx, js, streams.Topology{Generation: "v1", Partitions: 2}); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -12,8 +12,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"tributary/pipeline"
 	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/streams"
 )
 
 // TestShipShowsOnATerminalThatTheBrokerIsAway starts ship on a terminal while the broker is away: one
@@ -22,7 +22,7 @@ func TestShipShowsOnATerminalThatTheBrokerIsAway(t *testing.T) {
 	t.Parallel()
 	near, far := openTerminal(t)
 	server := pipelinetest.NewServer(t)
-	server.Provision(pipeline.DefaultTopology())
+	server.Provision(streams.DefaultTopology())
 	server.Stop()
 	home := t.TempDir()
 	write(t, filepath.Join(home, ".claude", "projects", "app", "0b6a7f58.jsonl"), hello)

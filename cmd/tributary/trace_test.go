@@ -17,6 +17,7 @@ import (
 
 	"tributary/pipeline"
 	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/streams"
 	"tributary/pipeline/subscribe"
 )
 
@@ -24,7 +25,7 @@ import (
 // worker is killed before it has stored the event, and the consumer gets the event twice.
 func TestOneTraceLeadsFromShipToAConsumerThroughAKillAndARedelivery(t *testing.T) {
 	t.Parallel()
-	top := pipeline.Topology{Generation: "v1", Partitions: 1}
+	top := streams.Topology{Generation: "v1", Partitions: 1}
 	server := pipelinetest.NewServer(t)
 	js := server.Provision(top)
 	proxy := pipelinetest.NewProxy(t, server)
@@ -119,7 +120,7 @@ func consumeTwice(t *testing.T, server *pipelinetest.Server, r *receiver) {
 // The copy of a dead letter that is requeued is in the trace of its record.
 func TestRequeueContinuesTheTraceOfARecord(t *testing.T) {
 	t.Parallel()
-	top := pipeline.Topology{Generation: "v1", Partitions: 1}
+	top := streams.Topology{Generation: "v1", Partitions: 1}
 	server := pipelinetest.NewServer(t)
 	js := server.Provision(top)
 	r := newReceiver(t)
@@ -155,7 +156,7 @@ func TestRequeueContinuesTheTraceOfARecord(t *testing.T) {
 // asked for.
 func TestExportedSessionIsTheSameTracesAgain(t *testing.T) {
 	t.Parallel()
-	top := pipeline.Topology{Generation: "v1", Partitions: 1}
+	top := streams.Topology{Generation: "v1", Partitions: 1}
 	server := pipelinetest.NewServer(t)
 	js := server.Provision(top)
 	home, logs := t.TempDir(), t.TempDir()

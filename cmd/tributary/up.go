@@ -20,6 +20,7 @@ import (
 	"tributary/pipeline"
 	"tributary/pipeline/embedded"
 	"tributary/pipeline/ship"
+	"tributary/pipeline/streams"
 )
 
 func (a *app) upCommand() *cobra.Command {
@@ -79,7 +80,7 @@ type up struct {
 	pricing       *pricing // nil for no costs
 
 	js       jetstream.JetStream
-	topology pipeline.Topology // that the worker works on
+	topology streams.Topology // that the worker works on
 	viewer   *viewer
 }
 
@@ -146,7 +147,7 @@ func (u *up) run(ctx context.Context) error {
 		return err
 	}
 	u.topology = u.config.topology()
-	if err := pipeline.Provision(ctx, u.js, u.topology); err != nil {
+	if err := streams.Provision(ctx, u.js, u.topology); err != nil {
 		return err
 	}
 	if u.config.Generation == "" {
@@ -163,11 +164,11 @@ func (u *up) run(ctx context.Context) error {
 // liveGeneration returns the live generation of the data folder, which this program can go on
 // with: here is no other worker to do so.
 func (u *up) liveGeneration(ctx context.Context) (string, error) {
-	name, err := pipeline.LiveGeneration(ctx, u.js)
+	name, err := streams.LiveGeneration(ctx, u.js)
 	if err != nil {
 		return "", err
 	}
-	all, err := pipeline.ReadGenerations(ctx, u.js)
+	all, err := streams.ReadGenerations(ctx, u.js)
 	if err != nil {
 		return "", err
 	}

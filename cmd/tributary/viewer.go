@@ -12,6 +12,8 @@ import (
 
 	"tributary/envelopes"
 	"tributary/pipeline"
+	"tributary/pipeline/broker"
+	"tributary/pipeline/streams"
 )
 
 // viewer prints events and dead letters as they are stored, and sums them up.
@@ -21,12 +23,12 @@ type viewer struct {
 	printer *printer
 
 	mu       sync.Mutex
-	last     pipeline.Positions // of the last events that were printed, or of the places to begin after
+	last     streams.Positions // of the last events that were printed, or of the places to begin after
 	summary  *summary
 	pricing  *pricing // nil for no costs
 	events   int
 	letters  int
-	reported pipeline.Positions // last, when the summary was printed
+	reported streams.Positions // last, when the summary was printed
 }
 
 // newViewer returns a viewer of everything that is stored from now on.
@@ -90,7 +92,7 @@ func (v *viewer) event(e *pipeline.Event) error {
 }
 
 // position is that of the last events that were printed.
-func (v *viewer) position() pipeline.Positions {
+func (v *viewer) position() streams.Positions {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.last
@@ -133,16 +135,16 @@ func (v *viewer) reach(ctx context.Context) error {
 }
 
 // lastViewable returns the positions of the last events or dead letters, 0 where there is none.
-func (v *viewer) lastViewable(ctx context.Context) (pipeline.Positions, error) {
-	cells, err := pipeline.LastPositions(ctx, v.js, v.config.Generation)
+func (v *viewer) lastViewable(ctx context.Context) (streams.Positions, error) {
+	cells, err := streams.LastPositions(ctx, v.js, v.config.Generation)
 	if err != nil {
 		return nil, v.noStream(err)
 	}
-	last := make(pipeline.Positions, len(cells))
+	last := make(streams.Positions, len(cells))
 	for c := range last {
 		name := envelopes.CellName(v.config.Generation, c)
 		for _, filter := range []string{envelopes.EventFilter(name, "", "", ""), envelopes.DeadLetterFilter(name, "", "")} {
-			m, err := pipeline.LastStored(ctx, v.js, pipeline.EventsStream(name), filter)
+			m, err := broker.LastStored(ctx, v.js, streams.EventsStream(name), filter)
 			switch {
 			case errors.Is(err, jetstream.ErrMsgNotFound):
 			case err != nil:

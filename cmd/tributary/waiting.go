@@ -12,6 +12,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"tributary/pipeline"
+	"tributary/pipeline/broker"
+	"tributary/pipeline/streams"
 )
 
 // The first and the longest wait between two tries of [app.wait].
@@ -50,12 +52,12 @@ func (a *app) wait(ctx context.Context, what string, try func(context.Context) e
 func willPass(err error) bool {
 	_, network := errors.AsType[net.Error](err)
 	return network || errors.Is(err, nats.ErrNoServers) || errors.Is(err, nats.ErrConnectionClosed) ||
-		errors.Is(err, nats.ErrDisconnected) || pipeline.Unavailable(err)
+		errors.Is(err, nats.ErrDisconnected) || broker.Unavailable(err)
 }
 
 // startWorker connects to the broker, waiting for it, and provisions the streams. The caller closes
 // the connection.
-func (a *app) startWorker(ctx context.Context, top pipeline.Topology) (js jetstream.JetStream, err error) {
+func (a *app) startWorker(ctx context.Context, top streams.Topology) (js jetstream.JetStream, err error) {
 	err = a.wait(ctx, "connect", func(ctx context.Context) error {
 		js, err = a.jetStream(ctx)
 		return err
@@ -65,7 +67,7 @@ func (a *app) startWorker(ctx context.Context, top pipeline.Topology) (js jetstr
 	}
 	err = pipeline.CheckPayload(js.Conn())
 	if err == nil {
-		err = a.wait(ctx, "provision the streams", func(ctx context.Context) error { return pipeline.Provision(ctx, js, top) })
+		err = a.wait(ctx, "provision the streams", func(ctx context.Context) error { return streams.Provision(ctx, js, top) })
 	}
 	if err != nil {
 		js.Conn().Close()

@@ -18,6 +18,7 @@ import (
 	"github.com/nats-io/nuid"
 
 	"tributary/pipeline"
+	"tributary/pipeline/streams"
 )
 
 // Names of an export. Readers of partitioned files skip names that begin with _.
@@ -75,7 +76,7 @@ type manifest struct {
 	Removing bool           `json:"removing,omitzero"` // files behind Through are of a stream that is gone, and are being removed
 }
 
-// span is a range of sequences of the events stream of a cell, both ends included, see [pipeline.PlaceOf]; zero
+// span is a range of sequences of the events stream of a cell, both ends included, see [streams.PlaceOf]; zero
 // for none.
 type span struct {
 	First uint64 `json:"first"`
@@ -153,7 +154,7 @@ func (a *archive) recover(names []string) error {
 		m.Pending = span{}
 	}
 	for _, name := range names {
-		if s, ok := spanOf(name, m.Format); ok && pipeline.CellOf(s.First) == pipeline.CellOf(m.Through) {
+		if s, ok := spanOf(name, m.Format); ok && streams.CellOf(s.First) == streams.CellOf(m.Through) {
 			found[s] = append(found[s], name)
 		}
 	}
@@ -188,7 +189,7 @@ func (a *archive) save(ctx context.Context) error {
 
 // note adds the marks of the first and the last event of a span that is about to be stored.
 func (a *archive) note(first, last pipeline.Mark) {
-	if a.manifest.Through == pipeline.PlaceOf(a.cell(), 0) {
+	if a.manifest.Through == streams.PlaceOf(a.cell(), 0) {
 		a.manifest.First = first
 	}
 	if last.Position > a.manifest.Marks.Last() {

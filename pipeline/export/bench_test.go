@@ -10,15 +10,15 @@ import (
 
 	"tributary/envelopes"
 	"tributary/normalizers"
-	"tributary/pipeline"
 	"tributary/pipeline/export"
 	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/streams"
 )
 
 // workload is a server with the events of generated records. It returns the number of events.
 func workload(b *testing.B) (js jetstream.JetStream, events int) {
 	b.Helper()
-	js = pipelinetest.NewServer(b).Provision(pipeline.Topology{Generation: "v1", Partitions: 1})
+	js = pipelinetest.NewServer(b).Provision(streams.Topology{Generation: "v1", Partitions: 1})
 	sessions := map[string]*normalizers.Session{}
 	var messages []*nats.Msg
 	for i, r := range pipelinetest.Workload(1, 500, 50_000) {
@@ -49,7 +49,7 @@ func workload(b *testing.B) (js jetstream.JetStream, events int) {
 //	go test ./pipeline/export -run '^$' -bench Export -benchtime 3x -count 6
 func BenchmarkExport(b *testing.B) {
 	js, events := workload(b)
-	s, err := js.Stream(b.Context(), pipeline.EventsStream("v1"))
+	s, err := js.Stream(b.Context(), streams.EventsStream("v1"))
 	if err != nil {
 		b.Fatal(err)
 	}

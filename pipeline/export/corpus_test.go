@@ -21,6 +21,7 @@ import (
 	"tributary/pipeline/export"
 	"tributary/pipeline/pipelinetest"
 	"tributary/pipeline/sessions"
+	"tributary/pipeline/streams"
 	"tributary/pipeline/summaries"
 )
 
@@ -31,7 +32,7 @@ import (
 //	TRIBUTARY_CORPUS=... go test ./pipeline/export -v -run TestCorpus -timeout 30m
 func TestCorpusReconciles(t *testing.T) {
 	t.Parallel()
-	server, top := pipelinetest.NewServer(t), pipeline.Topology{Generation: "v1", Partitions: 8}
+	server, top := pipelinetest.NewServer(t), streams.Topology{Generation: "v1", Partitions: 8}
 	js := server.Provision(top)
 	truth, events := int64(0), int64(0)
 	for _, s := range []normalizerstest.Suite{claudetest.Suite, codextest.Suite, geminitest.Suite, cursortest.Suite, copilottest.Suite, opencodetest.Suite} {

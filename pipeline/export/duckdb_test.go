@@ -23,6 +23,7 @@ import (
 	"tributary/pipeline/export"
 	"tributary/pipeline/pipelinetest"
 	"tributary/pipeline/sessions"
+	"tributary/pipeline/streams"
 	"tributary/pipeline/summaries"
 )
 
@@ -153,7 +154,7 @@ func TestQuestionsHaveTheirAnswers(t *testing.T) {
 	if testing.Short() {
 		t.Skip("may install DuckDB")
 	}
-	js := pipelinetest.NewServer(t).Provision(pipeline.Topology{Generation: "v1", Partitions: 1})
+	js := pipelinetest.NewServer(t).Provision(streams.Topology{Generation: "v1", Partitions: 1})
 	storeStory(t, js)
 	dir := t.TempDir()
 	run(t, js, filepath.Join(dir, "events"), export.Parquet)

@@ -19,7 +19,9 @@ import (
 
 	"tributary/envelopes"
 	"tributary/pipeline"
+	"tributary/pipeline/broker"
 	"tributary/pipeline/objects"
+	"tributary/pipeline/streams"
 )
 
 // Config says what is exported, and where to.
@@ -47,12 +49,12 @@ var errInterrupted = errors.New("interrupted before everything that was read is 
 
 // Result says what an export has done.
 type Result struct {
-	Events     int                // in new files
-	Files      int                // new ones
-	Unreadable int                // events that cannot be read and are in no file
-	Removed    int                // files that were made again, because the events stream went back in time
-	Gone       int                // events without the raw that they refer to: their record has left the raw stream
-	Through    pipeline.Positions // of the last events that are in files
+	Events     int               // in new files
+	Files      int               // new ones
+	Unreadable int               // events that cannot be read and are in no file
+	Removed    int               // files that were made again, because the events stream went back in time
+	Gone       int               // events without the raw that they refer to: their record has left the raw stream
+	Through    streams.Positions // of the last events that are in files
 }
 
 // Run exports the events that no file has yet, and ends with the last one that is there at
@@ -81,12 +83,12 @@ func Run(ctx context.Context, js jetstream.JetStream, cfg Config) (Result, error
 	}
 	exporters := make([]*exporter, len(infos))
 	for c, info := range infos {
-		a, err := openArchive(ctx, places[c], manifest{Generation: cfg.Generation, Created: info.Created, Format: cfg.Format, Raw: cfg.Raw, Through: pipeline.PlaceOf(c, 0)})
+		a, err := openArchive(ctx, places[c], manifest{Generation: cfg.Generation, Created: info.Created, Format: cfg.Format, Raw: cfg.Raw, Through: streams.PlaceOf(c, 0)})
 		if err != nil {
 			return Result{}, err
 		}
-		if next := a.manifest.Through + 1; len(a.manifest.Marks) == 0 && next > pipeline.PlaceOf(c, 1) && pipeline.PlaceOf(c, info.State.FirstSeq) > next {
-			cfg.Logger.WarnContext(ctx, "events may have expired before they were exported", "from", next, "to", pipeline.PlaceOf(c, info.State.FirstSeq)-1)
+		if next := a.manifest.Through + 1; len(a.manifest.Marks) == 0 && next > streams.PlaceOf(c, 1) && streams.PlaceOf(c, info.State.FirstSeq) > next {
+			cfg.Logger.WarnContext(ctx, "events may have expired before they were exported", "from", next, "to", streams.PlaceOf(c, info.State.FirstSeq)-1)
 		}
 		exporters[c] = &exporter{cfg: cfg, js: js, archive: a, storing: storing}
 		if err := exporters[c].repair(ctx); err != nil {
@@ -110,20 +112,20 @@ func runAll(ctx context.Context, exporters []*exporter) (Result, error) {
 		sum.Removed += e.result.Removed
 		sum.Unreadable += e.result.Unreadable
 		sum.Gone += e.result.Gone
-		sum.Through = sum.Through.With(c, e.archive.manifest.Through-pipeline.PlaceOf(c, 0))
+		sum.Through = sum.Through.With(c, e.archive.manifest.Through-streams.PlaceOf(c, 0))
 	}
 	return sum, err
 }
 
 // streamInfos returns what the broker knows about the events streams of a generation, by cell.
 func streamInfos(ctx context.Context, js jetstream.JetStream, generation string) ([]*jetstream.StreamInfo, error) {
-	last, err := pipeline.LastPositions(ctx, js, generation)
+	last, err := streams.LastPositions(ctx, js, generation)
 	if err != nil {
 		return nil, err
 	}
 	infos := make([]*jetstream.StreamInfo, len(last))
 	for c := range infos {
-		stream, err := js.Stream(ctx, pipeline.EventsStream(envelopes.CellName(generation, c)))
+		stream, err := js.Stream(ctx, streams.EventsStream(envelopes.CellName(generation, c)))
 		if err != nil {
 			return nil, err
 		}
@@ -202,7 +204,7 @@ func (e brokerError) Unwrap() error { return e.error }
 
 // ofBroker returns an error of the broker as one that may pass, if it may.
 func ofBroker(err error) error {
-	if pipeline.Unanswered(err) {
+	if broker.Unanswered(err) {
 		return brokerError{err}
 	}
 	return err
@@ -249,7 +251,7 @@ func (e *exporter) repair(ctx context.Context) error {
 func (e *exporter) query(cell int) pipeline.EventsQuery {
 	m := &e.archive.manifest
 	q := pipeline.EventsQuery{Cells: []int{cell}, Follow: e.cfg.Follow, Raw: e.cfg.Raw, Read: make([]pipeline.Mark, cell+1)}
-	position := m.Through - pipeline.PlaceOf(cell, 0)
+	position := m.Through - streams.PlaceOf(cell, 0)
 	q.After = q.After.With(cell, position)
 	if done := m.Marks.UpTo(position); len(done) > 0 {
 		q.Read[cell] = done[len(done)-1]
@@ -343,18 +345,18 @@ func (e *exporter) end(ctx context.Context) error {
 // lookBehind notes how far the stream was read, if there is no event behind those in files.
 func (e *exporter) lookBehind() error {
 	ctx := e.storing
-	last, err := pipeline.LastPositions(ctx, e.js, e.cfg.Generation)
+	last, err := streams.LastPositions(ctx, e.js, e.cfg.Generation)
 	if err != nil {
 		return nil //nolint:nilerr // the reading notices that the broker is away
 	}
 	cell := e.archive.cell()
 	name := envelopes.CellName(e.cfg.Generation, cell)
-	next := e.archive.manifest.Through - pipeline.PlaceOf(cell, 0) + 1
-	_, err = pipeline.NextStored(ctx, e.js, pipeline.EventsStream(name), envelopes.EventFilter(name, "", "", ""), next)
+	next := e.archive.manifest.Through - streams.PlaceOf(cell, 0) + 1
+	_, err = broker.NextStored(ctx, e.js, streams.EventsStream(name), envelopes.EventFilter(name, "", "", ""), next)
 	if !errors.Is(err, jetstream.ErrMsgNotFound) {
 		return nil
 	}
-	if m, end := &e.archive.manifest, pipeline.PlaceOf(cell, last.In(cell)); end > max(m.Read, m.Through) {
+	if m, end := &e.archive.manifest, streams.PlaceOf(cell, last.In(cell)); end > max(m.Read, m.Through) {
 		m.Read = end
 		return e.archive.save(ctx)
 	}
@@ -363,7 +365,7 @@ func (e *exporter) lookBehind() error {
 
 // add adds an event to the span, and stores the span when it is full.
 func (e *exporter) add(ctx context.Context, r *read) error {
-	at := pipeline.PlaceOf(r.event.Cell, r.event.Position)
+	at := streams.PlaceOf(r.event.Cell, r.event.Position)
 	if p := e.archive.manifest.Pending; p != (span{}) && at > p.Last {
 		if err := e.store(p.Last); err != nil {
 			return err
@@ -398,7 +400,7 @@ func (e *exporter) store(last uint64) error {
 	if last == 0 {
 		return nil
 	}
-	if pipeline.PlaceOf(e.archive.cell(), e.lastMark.Position) == last {
+	if streams.PlaceOf(e.archive.cell(), e.lastMark.Position) == last {
 		e.archive.note(e.firstMark, e.lastMark)
 	}
 	rows, files, err := e.archive.store(e.storing, span{e.archive.manifest.Through + 1, last}, e.rows)

@@ -23,12 +23,13 @@ import (
 	"tributary/pipeline"
 	"tributary/pipeline/export"
 	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/streams"
 )
 
 // stream is a server whose events stream has events of two sources and three days, n of each session.
 func stream(tb testing.TB, n int) jetstream.JetStream {
 	tb.Helper()
-	js := pipelinetest.NewServer(tb).Provision(pipeline.Topology{Generation: "v1", Partitions: 1})
+	js := pipelinetest.NewServer(tb).Provision(streams.Topology{Generation: "v1", Partitions: 1})
 	storeEvents(tb, js, 0, n)
 	return js
 }
@@ -284,7 +285,7 @@ func TestOtherExportsAreRefused(t *testing.T) {
 func TestFollowStoresWhatArrives(t *testing.T) {
 	t.Parallel()
 	server := pipelinetest.NewServer(t)
-	js := server.Provision(pipeline.Topology{Generation: "v1", Partitions: 1})
+	js := server.Provision(streams.Topology{Generation: "v1", Partitions: 1})
 	storeEvents(t, js, 0, 3)
 	var deaf pipelinetest.Deaf
 	following := server.JetStream(deaf.Option())
@@ -334,7 +335,7 @@ func TestFollowStoresWhatArrives(t *testing.T) {
 // The events of four cells are each in one file, exported in two runs.
 func TestEveryEventOfFourCellsIsInOneFile(t *testing.T) {
 	t.Parallel()
-	top := pipeline.Topology{Generation: "v1", Partitions: 8, Cells: 4}
+	top := streams.Topology{Generation: "v1", Partitions: 8, Cells: 4}
 	js := pipelinetest.NewServer(t).Provision(top)
 	stage, err := pipeline.New(js, pipeline.Config{Topology: top, Heartbeat: 50 * time.Millisecond})
 	if err != nil {
@@ -357,7 +358,7 @@ func TestEveryEventOfFourCellsIsInOneFile(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			want = append(want, pipeline.PlaceOf(e.Cell, e.Position))
+			want = append(want, streams.PlaceOf(e.Cell, e.Position))
 		}
 		run(t, js, dir, export.Parquet)
 		var have []uint64

@@ -11,9 +11,9 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"tributary/envelopes"
-	"tributary/pipeline"
 	"tributary/pipeline/export"
 	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/streams"
 )
 
 // TestSessionsOfAnyBytesAreInTheRows exports events whose sessions have bytes that mean something in paths, URLs, SQL and
@@ -22,7 +22,7 @@ import (
 func TestSessionsOfAnyBytesAreInTheRows(t *testing.T) {
 	t.Parallel()
 	hostile := []string{"..", "a/b", `a\b`, "\x00", "\x7f\u2028", "line\nbreak", `quote"'`, "date=2026", "%41%2F", "a+b c?d#e", "日本🦊", "*", strings.Repeat("long ", 100)}
-	js := pipelinetest.NewServer(t).Provision(pipeline.Topology{Generation: "v1", Partitions: 1})
+	js := pipelinetest.NewServer(t).Provision(streams.Topology{Generation: "v1", Partitions: 1})
 	var messages []*nats.Msg
 	var want []string
 	for i, name := range slices.Concat(hostile, []string{"../../outside", "two words"}) {

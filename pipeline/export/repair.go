@@ -10,13 +10,15 @@ import (
 
 	"tributary/envelopes"
 	"tributary/pipeline"
+	"tributary/pipeline/broker"
+	"tributary/pipeline/streams"
 )
 
 // ErrNotRepairable means that the events stream went back in time, and that files have events which it can no longer give.
 var ErrNotRepairable = errors.New("the events stream went back in time, and these files cannot be repaired: export to another place")
 
 // cell returns the cell whose events the archive has.
-func (a *archive) cell() int { return pipeline.CellOf(a.manifest.Through) }
+func (a *archive) cell() int { return streams.CellOf(a.manifest.Through) }
 
 // repair compares the archive with the events stream. When that was put back to an older copy, it removes the files of what the
 // stream no longer has: the same events are stored again, at other positions. It returns how many files those are.
@@ -47,7 +49,7 @@ func (a *archive) repair(ctx context.Context, js jetstream.JetStream, log *slog.
 		m.First = pipeline.Mark{}
 	}
 	read := m.Marks.Last()
-	m.Through, m.Pending, m.Marks = pipeline.PlaceOf(a.cell(), p.Common.Position), span{}, m.Marks.UpTo(p.Common.Position)
+	m.Through, m.Pending, m.Marks = streams.PlaceOf(a.cell(), p.Common.Position), span{}, m.Marks.UpTo(p.Common.Position)
 	m.Removing, m.Read, a.there = true, 0, nil
 	if err := a.save(ctx); err != nil {
 		return 0, err
@@ -59,7 +61,7 @@ func (a *archive) repair(ctx context.Context, js jetstream.JetStream, log *slog.
 	if removed, err = a.finishRemoval(ctx, names); err != nil {
 		return removed, err
 	}
-	log.WarnContext(ctx, "the events stream went back in time: files are made again", "stream", pipeline.EventsStream(envelopes.CellName(m.Generation, a.cell())),
+	log.WarnContext(ctx, "the events stream went back in time: files are made again", "stream", streams.EventsStream(envelopes.CellName(m.Generation, a.cell())),
 		"read", read, "from", p.Common.Position+1, "removed", removed)
 	return removed, nil
 }
@@ -70,7 +72,7 @@ func (a *archive) finishRemoval(ctx context.Context, names []string) (removed in
 		return 0, nil
 	}
 	for _, name := range names {
-		if s, ok := spanOf(name, a.manifest.Format); !ok || pipeline.CellOf(s.First) != a.cell() || s.First <= a.manifest.Through {
+		if s, ok := spanOf(name, a.manifest.Format); !ok || streams.CellOf(s.First) != a.cell() || s.First <= a.manifest.Through {
 			continue
 		}
 		if err := a.place.remove(ctx, name); err != nil {
@@ -84,8 +86,8 @@ func (a *archive) finishRemoval(ctx context.Context, names []string) (removed in
 
 // checkEnd notices that the stream of an archive without marks, which an older version has written, is shorter than the archive.
 func (a *archive) checkEnd(ctx context.Context, js jetstream.JetStream) error {
-	last, err := pipeline.LastPositions(ctx, js, a.manifest.Generation)
-	if err == nil && pipeline.PlaceOf(a.cell(), last.In(a.cell())) < a.manifest.Through {
+	last, err := streams.LastPositions(ctx, js, a.manifest.Generation)
+	if err == nil && streams.PlaceOf(a.cell(), last.In(a.cell())) < a.manifest.Through {
 		err = fmt.Errorf("%s: %w", a.place, ErrNotRepairable)
 	}
 	return ofBroker(err)
@@ -95,14 +97,14 @@ func (a *archive) checkEnd(ctx context.Context, js jetstream.JetStream) error {
 func (a *archive) logExpired(ctx context.Context, js jetstream.JetStream, log *slog.Logger) error {
 	name := envelopes.CellName(a.manifest.Generation, a.cell())
 	next := max(a.manifest.Through, a.manifest.Read) + 1
-	m, err := pipeline.NextStored(ctx, js, pipeline.EventsStream(name), envelopes.EventFilter(name, "", "", ""), next-pipeline.PlaceOf(a.cell(), 0))
+	m, err := broker.NextStored(ctx, js, streams.EventsStream(name), envelopes.EventFilter(name, "", "", ""), next-streams.PlaceOf(a.cell(), 0))
 	switch {
 	case errors.Is(err, jetstream.ErrMsgNotFound):
 		return nil
 	case err != nil:
-		return ofBroker(fmt.Errorf("read stream %s: %w", pipeline.EventsStream(name), err))
+		return ofBroker(fmt.Errorf("read stream %s: %w", streams.EventsStream(name), err))
 	}
-	if first := pipeline.PlaceOf(a.cell(), m.Sequence); first > next {
+	if first := streams.PlaceOf(a.cell(), m.Sequence); first > next {
 		log.WarnContext(ctx, "events may have expired before they were exported", "from", next, "to", first-1)
 	}
 	return nil

@@ -10,9 +10,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"tributary/pipeline"
 	"tributary/pipeline/export"
 	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/streams"
 )
 
 // An export repairs its files when the stream went back, unless the stream can no longer give what they have: then it says so and
@@ -36,7 +36,7 @@ func TestExportSaysThatItCannotRepairItsFiles(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			server := pipelinetest.NewServer(t)
-			js := server.Provision(pipeline.Topology{Generation: "v1", Partitions: 1})
+			js := server.Provision(streams.Topology{Generation: "v1", Partitions: 1})
 			storeEvents(t, js, 0, 10)
 			saved := server.CopyStore()
 			storeEvents(t, js, 10, 10)
@@ -48,7 +48,7 @@ func TestExportSaysThatItCannotRepairItsFiles(t *testing.T) {
 				t.Fatalf("%d rows", len(rows(t, dir)))
 			}
 
-			saved.PutBack(pipeline.EventsStream("v1"))
+			saved.PutBack(streams.EventsStream("v1"))
 			js = server.JetStream()
 			if c.grown {
 				storeEvents(t, js, 10, 15)
@@ -65,7 +65,7 @@ func TestExportSaysThatItCannotRepairItsFiles(t *testing.T) {
 				}
 			}
 			if c.expired > 0 {
-				stream, err := js.Stream(t.Context(), pipeline.EventsStream("v1"))
+				stream, err := js.Stream(t.Context(), streams.EventsStream("v1"))
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -8,6 +8,7 @@ import (
 
 	"tributary/envelopes"
 	"tributary/pipeline"
+	"tributary/pipeline/streams"
 )
 
 // Row is an event as a row of a file. README.md, Columns, has the meaning of each column. A
@@ -92,7 +93,7 @@ func (t jsonText) MarshalJSONTo(e *jsontext.Encoder) error {
 // newRow returns the row of an event, with its raw record if raw is set.
 func newRow(generation string, e *pipeline.Event, raw bool) Row {
 	r := Row{
-		StreamSequence: int64(pipeline.PlaceOf(e.Cell, e.Position)), StoredAt: e.Stored, Generation: generation, RawSequence: int64(e.Provenance.RawSequence),
+		StreamSequence: int64(streams.PlaceOf(e.Cell, e.Position)), StoredAt: e.Stored, Generation: generation, RawSequence: int64(e.Provenance.RawSequence),
 		Source: string(e.Source), SessionID: e.SessionID, Sequence: int64(e.Sequence), EventID: e.EventID, ParentID: e.ParentEventID,
 		EventType: string(e.EventType), Role: asString(e.Role), Channel: asString(e.Channel), Origin: stated(string(e.Origin)),
 		Internal: e.IsInternal, AgentID: e.AgentID, ProjectRoot: e.ProjectRoot, ProjectHash: e.ProjectHash, Supersedes: stated(e.Supersedes),

@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"tributary/pipeline"
+	"tributary/pipeline/streams"
 )
 
 // ErrNoExport means that a place has no export.
@@ -37,7 +38,7 @@ func ReadStatus(ctx context.Context, js jetstream.JetStream, cfg Config) (pipeli
 			r.Generation, r.Created = m.Generation, m.Created
 		}
 		position := func(sequence uint64) uint64 {
-			return max(sequence, pipeline.PlaceOf(cell, 0)) - pipeline.PlaceOf(cell, 0)
+			return max(sequence, streams.PlaceOf(cell, 0)) - streams.PlaceOf(cell, 0)
 		}
 		r.Done = r.Done.With(cell, max(position(m.Through), position(m.Read)))
 		r.Marks = append(r.Marks, m.Marks.UpTo(position(m.Through)))

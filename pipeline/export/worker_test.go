@@ -11,6 +11,7 @@ import (
 
 	"tributary/pipeline"
 	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/streams"
 )
 
 func TestMain(m *testing.M) {
@@ -22,7 +23,7 @@ func TestMain(m *testing.M) {
 
 // drainWithKills lets workers normalize the raw stream into so many events, and kills them by SIGKILL at random
 // moments on the way.
-func drainWithKills(t *testing.T, js jetstream.JetStream, url string, top pipeline.Topology, events int64, kills int) {
+func drainWithKills(t *testing.T, js jetstream.JetStream, url string, top streams.Topology, events int64, kills int) {
 	t.Helper()
 	begin := func(n int) *pipelinetest.Process {
 		return pipelinetest.StartWorker(t, pipelinetest.Worker{URL: url, Generation: top.Generation, Partitions: top.Partitions, Name: fmt.Sprint("worker-", n)})
@@ -33,7 +34,7 @@ func drainWithKills(t *testing.T, js jetstream.JetStream, url string, top pipeli
 	for n := range kills {
 		goal := rand.Int64N(events/int64(kills)) + int64(n)*events/int64(kills)
 		for stored := int64(-1); stored < goal; <-look.C {
-			s, err := js.Stream(t.Context(), pipeline.EventsStream(top.Generation))
+			s, err := js.Stream(t.Context(), streams.EventsStream(top.Generation))
 			if err != nil {
 				t.Fatal(err)
 			}

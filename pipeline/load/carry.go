@@ -7,7 +7,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"tributary/pipeline"
+	"tributary/pipeline/broker"
+	"tributary/pipeline/streams"
 )
 
 // FloorStream is the stream into which [Carry] copies.
@@ -27,7 +28,7 @@ func Carry(ctx context.Context, js jetstream.JetStream, n int, onlyNew bool) err
 	if onlyNew {
 		cfg.DeliverPolicy = jetstream.DeliverNewPolicy
 	}
-	consumer, err := js.OrderedConsumer(ctx, pipeline.RawStream, cfg)
+	consumer, err := js.OrderedConsumer(ctx, streams.RawStream, cfg)
 	if err != nil {
 		return err
 	}
@@ -60,7 +61,7 @@ func Carry(ctx context.Context, js jetstream.JetStream, n int, onlyNew bool) err
 		if err != nil {
 			return err
 		}
-		if _, err := pipeline.PublishBatch(ctx, js.Conn(), batch); err != nil {
+		if _, err := broker.PublishBatch(ctx, js.Conn(), batch); err != nil {
 			return err
 		}
 		n -= len(batch)

@@ -17,7 +17,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"tributary/normalizers"
-	"tributary/pipeline"
+	"tributary/pipeline/broker"
+	"tributary/pipeline/claims"
+	"tributary/pipeline/records"
 )
 
 // live is how many logs are read at the same time: their records come in turn, as they do
@@ -115,24 +117,24 @@ const (
 
 // Publish stores records in the raw stream, in their order and in batches. Those that are too
 // large for a message travel by claim check.
-func Publish(ctx context.Context, js jetstream.JetStream, records []normalizers.Record) error {
+func Publish(ctx context.Context, js jetstream.JetStream, sent []normalizers.Record) error {
 	var batch []*nats.Msg
 	bytes := 0
 	flush := func() error {
 		if len(batch) == 0 {
 			return nil
 		}
-		_, err := pipeline.PublishBatch(ctx, js.Conn(), batch)
+		_, err := broker.PublishBatch(ctx, js.Conn(), batch)
 		batch, bytes = nil, 0
 		return err
 	}
-	for _, r := range records {
-		m := pipeline.RawMessage(r)
-		if pipeline.Claimed(len(r.Data), js.Conn().MaxPayload()) {
-			if _, err := pipeline.NewClaims(js).Put(ctx, r.Data); err != nil {
+	for _, r := range sent {
+		m := records.Message(r)
+		if claims.Claimed(len(r.Data), js.Conn().MaxPayload()) {
+			if _, err := claims.NewStore(js).Put(ctx, r.Data); err != nil {
 				return err
 			}
-			m = pipeline.ClaimMessage(r)
+			m = records.ClaimMessage(r)
 		}
 		if bytes += len(m.Data); len(batch) == batchRecords || bytes > batchBytes {
 			if err := flush(); err != nil {

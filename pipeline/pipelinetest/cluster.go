@@ -24,8 +24,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"tributary/pipeline"
 	"tributary/pipeline/embedded"
+	"tributary/pipeline/streams"
 )
 
 // Cluster is one JetStream server or several. Each is a process of its own, which a test can
@@ -188,10 +188,10 @@ func (c *Cluster) JetStream(options ...nats.Option) jetstream.JetStream {
 
 // Provision connects and provisions t, as soon as the cluster has a leader and all its
 // nodes.
-func (c *Cluster) Provision(t pipeline.Topology) jetstream.JetStream {
+func (c *Cluster) Provision(t streams.Topology) jetstream.JetStream {
 	c.tb.Helper()
 	js := c.JetStream()
-	c.Try("provision", func(ctx context.Context) error { return pipeline.Provision(ctx, js, t) })
+	c.Try("provision", func(ctx context.Context) error { return streams.Provision(ctx, js, t) })
 	return js
 }
 

@@ -19,7 +19,8 @@ import (
 
 	"tributary/envelopes"
 	"tributary/normalizers"
-	"tributary/pipeline"
+	"tributary/pipeline/broker"
+	"tributary/pipeline/streams"
 )
 
 // sessionID identifies a session.
@@ -53,13 +54,13 @@ type deadLetter struct {
 type content struct {
 	cell        int // that is being read
 	events      map[sessionID][]event
-	deadLetters map[uint64][]deadLetter // by cell and raw sequence, see [pipeline.PlaceOf]
+	deadLetters map[uint64][]deadLetter // by cell and raw sequence, see [streams.PlaceOf]
 	states      map[sessionID][]byte
 	subjects    map[sessionID]string                  // of the states under their own subjects
 	wholes      map[string]stateMessage               // by their subjects
 	changes     map[string]stateMessage               // by the subjects of the wholes
 	archives    map[string]map[sessionID]stateMessage // by the subjects of the archives
-	checkpoints map[int]pipeline.Checkpoint
+	checkpoints map[int]streams.Checkpoint
 	gaps        map[int]map[string]bool // subjects of the states of sessions with gaps, by partition
 }
 
@@ -72,7 +73,7 @@ func newContent() *content {
 		wholes:      make(map[string]stateMessage),
 		changes:     make(map[string]stateMessage),
 		archives:    make(map[string]map[sessionID]stateMessage),
-		checkpoints: make(map[int]pipeline.Checkpoint),
+		checkpoints: make(map[int]streams.Checkpoint),
 		gaps:        make(map[int]map[string]bool),
 	}
 }
@@ -82,7 +83,7 @@ func (x Expectation) stored(ctx context.Context, js jetstream.JetStream) (*conte
 	c := newContent()
 	for cell := range x.cells() {
 		c.cell = cell
-		if err := c.readAll(ctx, js, pipeline.EventsStream(x.cellName(cell))); err != nil {
+		if err := c.readAll(ctx, js, streams.EventsStream(x.cellName(cell))); err != nil {
 			return nil, err
 		}
 	}
@@ -96,7 +97,7 @@ func (c *content) readAll(ctx context.Context, js jetstream.JetStream, stream st
 		if err := c.readFrom(ctx, js, stream, &next); err != nil {
 			return err
 		}
-		if _, err := pipeline.NextStored(ctx, js, stream, ">", next); errors.Is(err, jetstream.ErrMsgNotFound) {
+		if _, err := broker.NextStored(ctx, js, stream, ">", next); errors.Is(err, jetstream.ErrMsgNotFound) {
 			return nil
 		} else if err != nil {
 			return err
@@ -159,7 +160,7 @@ func (c *content) read(m jetstream.Msg, sequence uint64) error {
 		if err != nil {
 			return err
 		}
-		at := pipeline.PlaceOf(c.cell, raw)
+		at := streams.PlaceOf(c.cell, raw)
 		c.deadLetters[at] = append(c.deadLetters[at], deadLetter{m.Headers().Get(envelopes.HeaderReason), m.Data()})
 	case "states":
 		subject, changed := strings.CutSuffix(m.Subject(), "+")
@@ -185,7 +186,7 @@ func (c *content) read(m jetstream.Msg, sequence uint64) error {
 		if err != nil {
 			return err
 		}
-		var p pipeline.Checkpoint
+		var p streams.Checkpoint
 		if err := json.Unmarshal(m.Data(), &p); err != nil {
 			return err
 		}

@@ -16,13 +16,14 @@ import (
 	"tributary/envelopes"
 	"tributary/normalizers"
 	"tributary/pipeline"
+	"tributary/pipeline/streams"
 )
 
 // Expectation is what a generation should hold: the fold of the raw stream, in its order.
 // It shares nothing with a stage but the reading of a record and of the object that the
 // record names.
 type Expectation struct {
-	Topology pipeline.Topology
+	Topology streams.Topology
 	// Normalize is that of the stage; nil for [normalizers.Normalize]. A record at which it
 	// panics is a dead letter, and leaves its session as it was.
 	Normalize func(*normalizers.Session, normalizers.Record) (normalizers.Result, error)
@@ -124,7 +125,7 @@ func (x Expectation) RequireExact(tb testing.TB, js jetstream.JetStream) *Report
 	ctx, cancel := context.WithTimeout(tb.Context(), catchUpTimeout)
 	defer cancel()
 	if err := pipeline.CatchUp(ctx, js, x.Topology); err != nil {
-		workers, _ := pipeline.Workers(tb.Context(), js, x.Topology.Generation) // none where the broker is away
+		workers, _ := streams.Workers(tb.Context(), js, x.Topology.Generation) // none where the broker is away
 		tb.Fatalf("%v; the workers are %+v", err, workers)
 	}
 	r, err := x.Compare(tb.Context(), js)
@@ -237,7 +238,7 @@ func (c *content) compareStates(have *content, r *Report) {
 
 // compareGaps compares the sessions with gaps with those that the checkpoint of a partition
 // counts and names.
-func (c *content) compareGaps(p int, have pipeline.Checkpoint, r *Report) {
+func (c *content) compareGaps(p int, have streams.Checkpoint, r *Report) {
 	if have.Gaps.Sessions != len(c.gaps[p]) {
 		r.problem("partition %d: the checkpoint counts %d sessions with gaps, want %d", p, have.Gaps.Sessions, len(c.gaps[p]))
 	}

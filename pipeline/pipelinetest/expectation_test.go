@@ -15,12 +15,13 @@ import (
 	"tributary/normalizers"
 	"tributary/pipeline"
 	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/streams"
 )
 
 // An oracle that finds nothing is worth nothing: each kind of damage is found.
 func TestCompareFindsDamage(t *testing.T) {
 	t.Parallel()
-	top := pipeline.Topology{Generation: "v1", Partitions: 2}
+	top := streams.Topology{Generation: "v1", Partitions: 2}
 	server := pipelinetest.NewServer(t)
 	js := server.Provision(top)
 	pipelinetest.Publish(t, js, pipelinetest.Workload(1, 6, 400)...)
@@ -119,7 +120,7 @@ func TestCompareFindsDamage(t *testing.T) {
 			t.Parallel()
 			other := pipelinetest.NewServer(t).Provision(top)
 			pipelinetest.Publish(t, other, pipelinetest.Workload(1, 6, 400)...)
-			stream, err := other.Stream(t.Context(), pipeline.EventsStream("v1"))
+			stream, err := other.Stream(t.Context(), streams.EventsStream("v1"))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -197,7 +198,7 @@ func change(tb testing.TB, state *nats.Msg, sequence int) *nats.Msg {
 // message, at the place of its change where it has one: the messages get other sequences when they are published again.
 func read(t *testing.T, js jetstream.JetStream) []*nats.Msg {
 	t.Helper()
-	stream, err := js.Stream(t.Context(), pipeline.EventsStream("v1"))
+	stream, err := js.Stream(t.Context(), streams.EventsStream("v1"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,14 +13,16 @@ import (
 
 	"tributary/envelopes"
 	"tributary/normalizers"
-	"tributary/pipeline"
+	"tributary/pipeline/claims"
+	"tributary/pipeline/records"
+	"tributary/pipeline/streams"
 )
 
 // fold computes the content that the generation should hold.
 func (x Expectation) fold(ctx context.Context, js jetstream.JetStream, r *Report) (*content, error) {
 	f := rawFold{Expectation: x, content: newContent(), sessions: make(map[sessionID]*normalizers.Session), partitions: make(map[sessionID]int)}
 	f.places = make([]Places, x.cells())
-	claims := pipeline.NewClaims(js)
+	claimStore := claims.NewStore(js)
 	for m, err := range x.rawMessages(ctx, js) {
 		if err != nil {
 			return nil, err
@@ -29,12 +31,12 @@ func (x Expectation) fold(ctx context.Context, js jetstream.JetStream, r *Report
 		if m.gone {
 			f.places[m.cell].Forget(m.sequence - 1)
 		}
-		record, claim, cause := pipeline.ReadRecord(m.Msg, m.sequence, m.stored)
-		if claim != (pipeline.Claim{}) && cause == nil {
-			record.Data, cause = claims.Get(ctx, claim)
+		record, claim, cause := records.Read(m.Msg, m.sequence, m.stored)
+		if claim != (claims.Claim{}) && cause == nil {
+			record.Data, cause = claimStore.Get(ctx, claim)
 		}
 		if m.cell == 0 && slices.Contains(x.Crashed, m.sequence) {
-			cause = pipeline.ErrCrashed
+			cause = records.ErrCrashed
 		}
 		if err := f.record(m, record, cause, r); err != nil {
 			return nil, fmt.Errorf("record %d: %w", m.sequence, err)
@@ -74,7 +76,7 @@ func (f *rawFold) record(m rawMessage, record normalizers.Record, cause error, r
 		result, cause = f.normalize(f.sessions, id, record)
 	}
 	if cause != nil {
-		reason, permanent := pipeline.Reason(cause)
+		reason, permanent := records.Reason(cause)
 		if !permanent {
 			return cause
 		}
@@ -85,7 +87,7 @@ func (f *rawFold) record(m rawMessage, record normalizers.Record, cause error, r
 			}
 		}
 		r.DeadLetters++
-		at := pipeline.PlaceOf(m.cell, m.sequence)
+		at := streams.PlaceOf(m.cell, m.sequence)
 		f.deadLetters[at] = append(f.deadLetters[at], deadLetter{reason, m.Data})
 		return nil
 	}
@@ -241,7 +243,7 @@ func rawMessages(ctx context.Context, js jetstream.JetStream, cell int) func(yie
 	return func(yield func(rawMessage, error) bool) {
 		for next := uint64(1); ; {
 			body := fmt.Appendf(nil, `{"seq":%d,"next_by_subj":">"}`, next)
-			reply, err := js.Conn().RequestWithContext(ctx, jetstream.DefaultAPIPrefix+"STREAM.MSG.GET."+pipeline.RawStreamOf(cell), body)
+			reply, err := js.Conn().RequestWithContext(ctx, jetstream.DefaultAPIPrefix+"STREAM.MSG.GET."+streams.RawStreamOf(cell), body)
 			if err != nil {
 				yield(rawMessage{}, err)
 				return

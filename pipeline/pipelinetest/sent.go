@@ -14,6 +14,7 @@ import (
 	"tributary/envelopes"
 	"tributary/normalizers"
 	"tributary/pipeline"
+	"tributary/pipeline/records"
 )
 
 // Sent is what producers have sent and what was written to logs: an oracle that asks the broker for nothing but the
@@ -129,10 +130,10 @@ func (s *Sent) Compare(ctx context.Context, js jetstream.JetStream, generation s
 }
 
 // EventsOf returns the events that records yield, folded by session in the order of the records.
-func EventsOf(tb testing.TB, records []normalizers.Record) (events []envelopes.AgentEventV1) {
+func EventsOf(tb testing.TB, sent []normalizers.Record) (events []envelopes.AgentEventV1) {
 	tb.Helper()
 	folds := make(map[string]*normalizers.Session)
-	for i, r := range records {
+	for i, r := range sent {
 		r.Sequence = uint64(i + 1)
 		s := folds[r.Session]
 		if s == nil {
@@ -140,7 +141,7 @@ func EventsOf(tb testing.TB, records []normalizers.Record) (events []envelopes.A
 			folds[r.Session] = s
 		}
 		result, err := normalizers.Normalize(s, r)
-		if _, permanent := pipeline.Reason(err); err != nil && !permanent {
+		if _, permanent := records.Reason(err); err != nil && !permanent {
 			tb.Fatal(err)
 		}
 		for _, e := range result.Events {

@@ -8,12 +8,13 @@ import (
 
 	"tributary/pipeline"
 	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/streams"
 )
 
 // The comparison with what was sent finds a record that is lost, one that is doubled, and one that nobody has sent.
 func TestSentFindsDifferences(t *testing.T) {
 	t.Parallel()
-	top := pipeline.Topology{Generation: "v1", Partitions: 2}
+	top := streams.Topology{Generation: "v1", Partitions: 2}
 	js := pipelinetest.NewServer(t).Provision(top)
 	var sent pipelinetest.Sent
 	records := pipelinetest.Workload(1, 3, 30)
@@ -43,7 +44,7 @@ func TestSentFindsDifferences(t *testing.T) {
 		}
 	}
 	require(0, 0, 0)
-	stream, err := js.Stream(t.Context(), pipeline.EventsStream("v1"))
+	stream, err := js.Stream(t.Context(), streams.EventsStream("v1"))
 	if err != nil {
 		t.Fatal(err)
 	}

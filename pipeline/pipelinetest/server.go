@@ -33,8 +33,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"tributary/pipeline"
 	"tributary/pipeline/embedded"
+	"tributary/pipeline/streams"
 )
 
 // Server is a JetStream server in this process, with a store of its own: the server that the
@@ -167,10 +167,10 @@ func Connect(tb testing.TB, url string, options ...nats.Option) jetstream.JetStr
 }
 
 // Provision connects and provisions t.
-func (s *Server) Provision(t pipeline.Topology) jetstream.JetStream {
+func (s *Server) Provision(t streams.Topology) jetstream.JetStream {
 	s.tb.Helper()
 	js := s.JetStream()
-	if err := pipeline.Provision(s.tb.Context(), js, t); err != nil {
+	if err := streams.Provision(s.tb.Context(), js, t); err != nil {
 		s.tb.Fatalf("provision: %v", err)
 	}
 	return js

@@ -16,6 +16,8 @@ import (
 
 	"tributary/normalizers"
 	"tributary/pipeline"
+	"tributary/pipeline/broker"
+	"tributary/pipeline/streams"
 )
 
 // workerProgram is the program of a worker.
@@ -72,7 +74,7 @@ func runWorker(ctx context.Context, arguments []byte, ready func()) error {
 	return RunDrained(ctx, w.URL, ready, func(js jetstream.JetStream) (Drainable, error) {
 		drained, drain := context.WithCancel(context.WithoutCancel(ctx))
 		return &patient{js: js, drained: drained, drain: drain, config: pipeline.Config{
-			Topology:     pipeline.Topology{Generation: w.Generation, Partitions: w.Partitions, Cells: w.Cells},
+			Topology:     streams.Topology{Generation: w.Generation, Partitions: w.Partitions, Cells: w.Cells},
 			Worker:       w.Name,
 			Normalize:    normalize,
 			Member:       w.Name,
@@ -103,7 +105,7 @@ func (p *patient) Run(ctx context.Context) error {
 		stop := context.AfterFunc(p.drained, stage.Drain) //nolint:contextcheck // Drain may come at any time, before or after Run
 		err = stage.Run(ctx)
 		stop()
-		if !pipeline.Unavailable(err) {
+		if !broker.Unavailable(err) {
 			return err
 		}
 		p.config.Logger.WarnContext(ctx, "the worker begins again", slog.Any("error", err))

@@ -16,7 +16,10 @@ import (
 
 	"tributary/envelopes"
 	"tributary/normalizers"
-	"tributary/pipeline"
+	"tributary/pipeline/broker"
+	"tributary/pipeline/claims"
+	"tributary/pipeline/records"
+	"tributary/pipeline/streams"
 )
 
 // epoch is the time of the first record of every workload.
@@ -133,22 +136,22 @@ func (w *workload) words(n int) string {
 
 // Publish stores records in the raw stream, in their order. Records that are too large for a
 // message travel by claim check.
-func Publish(tb testing.TB, js jetstream.JetStream, records ...normalizers.Record) {
+func Publish(tb testing.TB, js jetstream.JetStream, sent ...normalizers.Record) {
 	tb.Helper()
 	awaitConnection(tb.Context(), tb, js.Conn())
-	claims := pipeline.NewClaims(js)
+	claimStore := claims.NewStore(js)
 	layout, err := readLayout(tb.Context(), js)
 	if err != nil {
 		tb.Fatalf("publish raw records: %v", err)
 	}
 	cells := make([][]*nats.Msg, layout.Cells)
-	for _, r := range records {
-		m := pipeline.RawMessage(r)
-		if pipeline.Claimed(len(r.Data), js.Conn().MaxPayload()) {
-			if _, err := claims.Put(tb.Context(), r.Data); err != nil {
+	for _, r := range sent {
+		m := records.Message(r)
+		if claims.Claimed(len(r.Data), js.Conn().MaxPayload()) {
+			if _, err := claimStore.Put(tb.Context(), r.Data); err != nil {
 				tb.Fatalf("publish raw records: %v", err)
 			}
-			m = pipeline.ClaimMessage(r)
+			m = records.ClaimMessage(r)
 		}
 		c := layout.Place(m, r.Source, r.Session)
 		cells[c] = append(cells[c], m)
@@ -159,8 +162,8 @@ func Publish(tb testing.TB, js jetstream.JetStream, records ...normalizers.Recor
 }
 
 // readLayout reads how the sessions are spread over cells.
-func readLayout(ctx context.Context, js jetstream.JetStream) (pipeline.Layout, error) {
-	state, err := pipeline.ReadRawState(ctx, js, 0)
+func readLayout(ctx context.Context, js jetstream.JetStream) (streams.Layout, error) {
+	state, err := streams.ReadRawState(ctx, js, 0)
 	return state.Layout, err
 }
 
@@ -175,7 +178,7 @@ func PublishMessages(ctx context.Context, tb testing.TB, js jetstream.JetStream,
 				m.Header = nats.Header{}
 			}
 		}
-		if _, err := pipeline.PublishBatch(ctx, js.Conn(), messages[:n]); err != nil {
+		if _, err := broker.PublishBatch(ctx, js.Conn(), messages[:n]); err != nil {
 			tb.Fatalf("publish raw records: %v", err)
 		}
 		messages = messages[n:]
@@ -206,7 +209,7 @@ const codeDuplicateID = 10201
 // atomic batches with message ids, again and again until they are acknowledged, and one by
 // one when the broker knows some of them. The message ids are ids with the numbers from first
 // on. The error is the cause of the end of ctx.
-func Ship(ctx context.Context, js jetstream.JetStream, ids string, first int, records ...normalizers.Record) error {
+func Ship(ctx context.Context, js jetstream.JetStream, ids string, first int, sent ...normalizers.Record) error {
 	retry := time.NewTicker(50 * time.Millisecond)
 	defer retry.Stop()
 	again := func() error {
@@ -226,8 +229,8 @@ func Ship(ctx context.Context, js jetstream.JetStream, ids string, first int, re
 	for cell := range layout.Cells {
 		messages := func() []*nats.Msg {
 			var out []*nats.Msg
-			for i, r := range records {
-				m := pipeline.RawMessage(r)
+			for i, r := range sent {
+				m := records.Message(r)
 				m.Header[jetstream.MsgIDHeader] = []string{fmt.Sprintf("%s-%d", ids, first+i)}
 				if layout.Place(m, r.Source, r.Session) == cell {
 					out = append(out, m)
@@ -250,7 +253,7 @@ func shipAll(ctx context.Context, js jetstream.JetStream, messages func() []*nat
 	for singly := false; ; {
 		var err error
 		if !singly {
-			_, err = pipeline.PublishBatch(ctx, js.Conn(), messages())
+			_, err = broker.PublishBatch(ctx, js.Conn(), messages())
 			if api, ok := errors.AsType[*jetstream.APIError](err); ok && api.ErrorCode == codeDuplicateID {
 				singly = true
 				continue

@@ -15,7 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"tributary/normalizers"
-	"tributary/pipeline"
+	"tributary/pipeline/records"
 	"tributary/pipeline/redact"
 )
 
@@ -48,7 +48,7 @@ func events(tb testing.TB, r *redact.Redactor, mode redact.Mode, path string) (l
 		}
 		result, err := normalizers.Normalize(s, record)
 		if err != nil {
-			reason, _ := pipeline.Reason(err)
+			reason, _ := records.Reason(err)
 			list = append(list, "dead letter: "+reason)
 		}
 		for _, emitted := range result.Events {

@@ -10,9 +10,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"tributary/envelopes"
-	"tributary/pipeline"
 	"tributary/pipeline/pipelinetest"
 	"tributary/pipeline/sessionmeta"
+	"tributary/pipeline/streams"
 )
 
 // Three servers keep the stream. The one that leads it is killed while two services rename a
@@ -75,7 +75,7 @@ func TestKilledLeaderLosesNoChange(t *testing.T) {
 // leaderOf returns the server that leads the stream.
 func leaderOf(t *testing.T, cluster *pipelinetest.Cluster, js jetstream.JetStream) *pipelinetest.Node {
 	t.Helper()
-	s, err := js.Stream(t.Context(), pipeline.SessionsStream)
+	s, err := js.Stream(t.Context(), streams.SessionsStream)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,7 +12,9 @@ import (
 	"tributary/normalizers"
 	"tributary/pipeline"
 	"tributary/pipeline/embedded"
+	"tributary/pipeline/records"
 	"tributary/pipeline/sessionmeta"
+	"tributary/pipeline/streams"
 )
 
 // A server, a session, its title, and a watcher that sees the title and a later pin.
@@ -52,7 +54,7 @@ func titleAndPin(ctx context.Context, nc *nats.Conn) error {
 	if err != nil {
 		return err
 	}
-	if err := pipeline.Provision(ctx, js, topology); err != nil {
+	if err := streams.Provision(ctx, js, topology); err != nil {
 		return err
 	}
 	k := sessionmeta.Key{Source: envelopes.ClaudeCode, SessionID: "s1"}
@@ -93,7 +95,7 @@ func titleAndPin(ctx context.Context, nc *nats.Conn) error {
 // normalizeOne makes an event of a session: a worker turns its first record into one.
 func normalizeOne(ctx context.Context, js jetstream.JetStream, k sessionmeta.Key) error {
 	record := normalizers.Record{Source: k.Source, Session: k.SessionID, Data: []byte(`{"type":"user","uuid":"u1","sessionId":"s1","message":{"role":"user","content":"Fix the parser"}}`)}
-	if _, err := js.PublishMsg(ctx, pipeline.RawMessage(record)); err != nil {
+	if _, err := js.PublishMsg(ctx, records.Message(record)); err != nil {
 		return err
 	}
 	stage, err := pipeline.New(js, pipeline.Config{Topology: topology})

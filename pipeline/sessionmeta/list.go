@@ -9,7 +9,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"tributary/envelopes"
-	"tributary/pipeline"
+	"tributary/pipeline/broker"
 )
 
 // Query selects records. The zero value of a field selects all.
@@ -74,7 +74,7 @@ func eachRecord(ctx context.Context, js jetstream.JetStream, filter string, afte
 		if pending = meta.NumPending; pending > 0 || !moved {
 			continue
 		}
-		switch _, err := pipeline.NextStored(ctx, js, stream, filter, complete); {
+		switch _, err := broker.NextStored(ctx, js, stream, filter, complete); {
 		case err == nil:
 			pending = 1
 		case !errors.Is(err, jetstream.ErrMsgNotFound):

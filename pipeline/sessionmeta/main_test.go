@@ -17,10 +17,11 @@ import (
 	"go.uber.org/goleak"
 
 	"tributary/envelopes"
-	"tributary/pipeline"
+	"tributary/pipeline/broker"
 	"tributary/pipeline/embedded"
 	"tributary/pipeline/pipelinetest"
 	"tributary/pipeline/sessionmeta"
+	"tributary/pipeline/streams"
 )
 
 func TestMain(m *testing.M) {
@@ -36,7 +37,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("github.com/nats-io/nats-server/v2/server.(*msgBlock).flushLoop"))
 }
 
-var topology = pipeline.Topology{Generation: "v1", Partitions: 2}
+var topology = streams.Topology{Generation: "v1", Partitions: 2}
 
 // fixture is a server with a service.
 type fixture struct {
@@ -109,7 +110,7 @@ func changes(tb testing.TB, js jetstream.JetStream) []*sessionmeta.Change {
 	tb.Helper()
 	var all []*sessionmeta.Change
 	for from := uint64(1); ; {
-		m, err := pipeline.NextStored(tb.Context(), js, pipeline.SessionsStream, "sessions.*.*.changes", from)
+		m, err := broker.NextStored(tb.Context(), js, streams.SessionsStream, "sessions.*.*.changes", from)
 		if errors.Is(err, jetstream.ErrMsgNotFound) {
 			return all
 		}
@@ -127,7 +128,7 @@ func changes(tb testing.TB, js jetstream.JetStream) []*sessionmeta.Change {
 // lastSequence is the last sequence of the stream.
 func lastSequence(tb testing.TB, js jetstream.JetStream) uint64 {
 	tb.Helper()
-	s, err := js.Stream(tb.Context(), pipeline.SessionsStream)
+	s, err := js.Stream(tb.Context(), streams.SessionsStream)
 	if err != nil {
 		tb.Fatal(err)
 	}

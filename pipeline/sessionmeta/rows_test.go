@@ -18,6 +18,7 @@ import (
 	"tributary/pipeline"
 	"tributary/pipeline/pipelinetest"
 	"tributary/pipeline/sessionmeta"
+	"tributary/pipeline/streams"
 )
 
 // request sends a request to an endpoint and returns the body and the error code of the answer.
@@ -33,7 +34,7 @@ func (f *fixture) request(tb testing.TB, endpoint, body string) (answer, code st
 // fill limits the stream to the messages that it has.
 func (f *fixture) fill(t *testing.T) {
 	t.Helper()
-	s, err := f.js.Stream(t.Context(), pipeline.SessionsStream)
+	s, err := f.js.Stream(t.Context(), streams.SessionsStream)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +64,7 @@ func storageErrorStoresNoChange(t *testing.T) {
 	if after := lastSequence(t, f.js); after != before || len(changes(t, f.js)) != 1 {
 		t.Errorf("the stream goes on from %d to %d", before, after)
 	}
-	if err := f.js.DeleteStream(t.Context(), pipeline.SessionsStream); err != nil {
+	if err := f.js.DeleteStream(t.Context(), streams.SessionsStream); err != nil {
 		t.Fatal(err)
 	}
 	_, err = f.SetPinned(t.Context(), k, true)

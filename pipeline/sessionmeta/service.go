@@ -27,12 +27,12 @@ import (
 	"go.opentelemetry.io/otel/metric"
 
 	"tributary/envelopes"
-	"tributary/pipeline"
+	"tributary/pipeline/streams"
 	"tributary/pipeline/titles"
 )
 
 // stream is the stream of records and changes.
-const stream = pipeline.SessionsStream
+const stream = streams.SessionsStream
 
 // Config configures a [Service]. Its zero value is valid.
 type Config struct {
@@ -71,7 +71,7 @@ type Service struct {
 	draining sync.Once
 }
 
-// New returns a service for a server that [pipeline.Provision] has prepared.
+// New returns a service for a server that [streams.Provision] has prepared.
 func New(js jetstream.JetStream, cfg Config) (*Service, error) {
 	if cfg.ChangesMaxAge != 0 && cfg.ChangesMaxAge < minChangesAge {
 		return nil, fmt.Errorf("changes kept for %v are not kept for %v", cfg.ChangesMaxAge, minChangesAge)

@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"tributary/pipeline"
+	"tributary/pipeline/broker"
 )
 
 // attempt is a call that changes a record, over all its tries. Its id is the id of the change
@@ -178,7 +179,7 @@ const readTimeout = 3 * time.Second
 func (s *Service) load(ctx context.Context, k Key) (Session, error) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
-	m, err := pipeline.LastStored(ctx, s.js, stream, k.metadataSubject())
+	m, err := broker.LastStored(ctx, s.js, stream, k.metadataSubject())
 	if err == nil {
 		r, err := decodeSession(m)
 		if err != nil {
@@ -200,7 +201,7 @@ func (s *Service) load(ctx context.Context, k Key) (Session, error) {
 
 // save stores a record that replaces the one at a revision, and its change. It sets the
 // Sequence of the change. Only a nil error means that both are stored; see
-// [pipeline.PublishBatch] for the others.
+// [broker.PublishBatch] for the others.
 func (s *Service) save(ctx context.Context, r *Session, c *Change, revision uint64) error {
 	data, err := r.encode()
 	if err != nil {
@@ -220,7 +221,7 @@ func (s *Service) save(ctx context.Context, r *Session, c *Change, revision uint
 		}
 	}
 	// Not ended with ctx: what is sent has an outcome.
-	c.Sequence, err = pipeline.PublishBatch(context.WithoutCancel(ctx), s.js.Conn(), []*nats.Msg{record, change})
+	c.Sequence, err = broker.PublishBatch(context.WithoutCancel(ctx), s.js.Conn(), []*nats.Msg{record, change})
 	return err
 }
 
@@ -234,7 +235,7 @@ func (s *Service) find(ctx context.Context, a *attempt, last uint64) (*Change, e
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	for from := a.since + 2; from <= last; from++ { // the change of a record is behind it
-		m, err := pipeline.NextStored(ctx, s.js, stream, a.key.changesSubject(), from)
+		m, err := broker.NextStored(ctx, s.js, stream, a.key.changesSubject(), from)
 		if errors.Is(err, jetstream.ErrMsgNotFound) {
 			return nil, nil //nolint:nilnil // no change and no error
 		}

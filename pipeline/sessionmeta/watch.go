@@ -9,7 +9,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"tributary/pipeline"
+	"tributary/pipeline/broker"
 )
 
 // UpdateKind is the kind of an [Update].
@@ -189,7 +189,7 @@ func (w *watch) next(ctx context.Context, messages jetstream.MessagesContext) (*
 		if err == nil || ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded) {
 			return m, err
 		}
-		switch m, err := pipeline.NextStored(ctx, w.js, stream, allChanges, w.cursor+1); {
+		switch m, err := broker.NextStored(ctx, w.js, stream, allChanges, w.cursor+1); {
 		case err != nil: // none, or there is no leader to compare with
 			late = 0
 		case m.Sequence == late:
@@ -216,7 +216,7 @@ func (w *watch) check(ctx context.Context) error {
 	if w.cursor > s.CachedInfo().State.LastSeq {
 		return errMissed // the stream was created anew
 	}
-	record, err := pipeline.NextStored(ctx, w.js, stream, allMetadata, w.cursor)
+	record, err := broker.NextStored(ctx, w.js, stream, allMetadata, w.cursor)
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
 		return nil // there is no later change
 	}
@@ -224,7 +224,7 @@ func (w *watch) check(ctx context.Context) error {
 		return err
 	}
 	// Second: a change that is stored from now on has its record behind this one.
-	first, err := pipeline.NextStored(ctx, w.js, stream, allChanges, w.cursor)
+	first, err := broker.NextStored(ctx, w.js, stream, allChanges, w.cursor)
 	switch {
 	case errors.Is(err, jetstream.ErrMsgNotFound):
 		return errMissed

@@ -12,9 +12,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"tributary/pipeline"
 	"tributary/pipeline/pipelinetest"
 	"tributary/pipeline/sessionmeta"
+	"tributary/pipeline/streams"
 )
 
 // watcher runs [sessionmeta.Watch] until the test ends.
@@ -94,7 +94,7 @@ func lateWatcherGetsTheLastState(t *testing.T) {
 // forget removes the changes up to a sequence, as their TTL does.
 func (f *fixture) forget(t *testing.T, upTo uint64) {
 	t.Helper()
-	s, err := f.js.Stream(t.Context(), pipeline.SessionsStream)
+	s, err := f.js.Stream(t.Context(), streams.SessionsStream)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,9 +18,10 @@ import (
 	"github.com/nats-io/nkeys"
 
 	"tributary/envelopes"
-	"tributary/pipeline"
+	"tributary/pipeline/broker"
 	"tributary/pipeline/pipelinetest"
 	"tributary/pipeline/sessionmeta"
+	"tributary/pipeline/streams"
 )
 
 func changeHasTheKeysOfItsType(t *testing.T) {
@@ -91,7 +92,7 @@ func changeHasTheKeysOfItsType(t *testing.T) {
 // requireCloudEvent requires the message of a change, in its attributes and its data.
 func (f *fixture) requireCloudEvent(t *testing.T, c *sessionmeta.Change, data string) {
 	t.Helper()
-	m, err := pipeline.NextStored(t.Context(), f.js, pipeline.SessionsStream, "sessions.*.*.changes", c.Sequence)
+	m, err := broker.NextStored(t.Context(), f.js, streams.SessionsStream, "sessions.*.*.changes", c.Sequence)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -164,7 +165,7 @@ func onlyTheServiceMayWrite(t *testing.T) {
 	t.Parallel()
 	as := configuredBroker(t)
 	js := as("STAGE")
-	if err := pipeline.Provision(t.Context(), js, topology); err != nil {
+	if err := streams.Provision(t.Context(), js, topology); err != nil {
 		t.Fatal(err)
 	}
 	f := &fixture{js: js, Service: newService(t, js)}

@@ -4,13 +4,13 @@ import (
 	"slices"
 	"time"
 
-	"tributary/pipeline"
+	"tributary/pipeline/streams"
 )
 
 // ack is how far the broker had acknowledged a file when the raw stream of each cell had a sequence.
 type ack struct {
-	At  int64              `json:"at"`  // offset: everything before it is acknowledged
-	Seq pipeline.Positions `json:"seq"` // of the last messages of that, by cell; no earlier ack has a larger one
+	At  int64             `json:"at"`  // offset: everything before it is acknowledged
+	Seq streams.Positions `json:"seq"` // of the last messages of that, by cell; no earlier ack has a larger one
 }
 
 // maxAcks is how many acks a file keeps.
@@ -21,7 +21,7 @@ const maxAcks = 8
 type acks []ack
 
 // with returns a with one more ack at its end.
-func (a acks) with(at int64, seq pipeline.Positions) acks {
+func (a acks) with(at int64, seq streams.Positions) acks {
 	if n := len(a); n > 0 {
 		for c, before := range a[n-1].Seq {
 			if seq.In(c) < before {
@@ -72,7 +72,7 @@ type checkpoint struct {
 
 // is reports whether the message that is at the sequence of c now is the one that was
 // acknowledged.
-func (c checkpoint) is(m pipeline.RawMark) bool {
+func (c checkpoint) is(m streams.RawMark) bool {
 	if c.ID != "" {
 		return m.ID == c.ID
 	}

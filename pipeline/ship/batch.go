@@ -6,7 +6,7 @@ import (
 	"fmt"
 
 	"tributary/normalizers"
-	"tributary/pipeline"
+	"tributary/pipeline/streams"
 )
 
 // batchBytes is how many bytes of records one batch has at most, but for its last record.
@@ -74,7 +74,7 @@ func (v *visit) flush(ctx context.Context) error {
 
 // send publishes the batch, which is empty afterwards, and counts the outcome. It returns the
 // last sequences that the raw streams have of the batch, nil for none.
-func (v *visit) send(ctx context.Context) (last pipeline.Positions, err error) {
+func (v *visit) send(ctx context.Context) (last streams.Positions, err error) {
 	batch, bytes := v.batch, v.bytes
 	v.batch, v.bytes = nil, 0
 	var r receipt
@@ -109,6 +109,6 @@ func tooLarge(path string, line int, size, limit int64) Refusal {
 	return Refusal{
 		Reason: ReasonTooLarge, Path: path, Line: line, Size: size, Limit: limit,
 		Err: fmt.Errorf("record dropped: its message has %d bytes, headers included, and the broker takes %d: raise max_payload of the server, or max_msg_size of stream %s",
-			size, limit, pipeline.RawStream),
+			size, limit, streams.RawStream),
 	}
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"tributary/envelopes"
-	"tributary/pipeline"
 	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/streams"
 )
 
 // rawSubjects counts the messages of the raw streams by subject, and those of each cell.
@@ -18,7 +18,7 @@ func rawSubjects(tb testing.TB, e *edge, cells int) (subjects map[string]uint64,
 	tb.Helper()
 	subjects = make(map[string]uint64)
 	for c := range cells {
-		s, err := e.js.Stream(tb.Context(), pipeline.RawStreamOf(c))
+		s, err := e.js.Stream(tb.Context(), streams.RawStreamOf(c))
 		if err != nil {
 			tb.Fatal(err)
 		}
@@ -39,7 +39,7 @@ func TestSessionsGoToTheirCells(t *testing.T) {
 	const sessions, records = 24, 6
 	e := newEdge(t)
 	e.server = pipelinetest.NewServer(t)
-	top := pipeline.Topology{Generation: "v1", Partitions: 8, Cells: 4}
+	top := streams.Topology{Generation: "v1", Partitions: 8, Cells: 4}
 	e.js = e.server.Provision(top)
 	log := func(from, to int) {
 		for i := range sessions {
@@ -66,7 +66,7 @@ func TestSessionsGoToTheirCells(t *testing.T) {
 	if sum := e.once(); sum.Records != 0 || len(sum.Losses) != 0 {
 		t.Errorf("the next run ships %d records, losses %v", sum.Records, sum.Losses)
 	}
-	saved.PutBack(pipeline.RawStreamOf(2))
+	saved.PutBack(streams.RawStreamOf(2))
 	e.js = e.server.JetStream()
 	sum := e.once()
 	if len(sum.Losses) != 1 || sum.Losses[0].New || sum.Losses[0].Files == 0 || sum.Losses[0].Files == sessions {

@@ -16,9 +16,9 @@ import (
 
 	"tributary/envelopes"
 	"tributary/normalizers"
-	"tributary/pipeline"
 	"tributary/pipeline/pipelinetest"
 	"tributary/pipeline/ship"
+	"tributary/pipeline/streams"
 )
 
 func TestLostOffsetsStoreNothingTwiceWithinTheDuplicateWindow(t *testing.T) {
@@ -49,7 +49,7 @@ func TestLostOffsetsEmitNothingTwiceAfterTheDuplicateWindow(t *testing.T) {
 
 	other.root, other.offsets = e.root, filepath.Join(t.TempDir(), "offsets.json")
 	other.once()
-	first, second := records(e.all()), records(other.all())
+	first, second := recordsOf(e.all()), recordsOf(other.all())
 	same := cmp.Comparer(func(a, b stored) bool {
 		return a.Session == b.Session && a.Origin == b.Origin &&
 			a.header.Get(nats.MsgIdHdr) == b.header.Get(nats.MsgIdHdr) && string(a.Data) == string(b.Data)
@@ -243,7 +243,7 @@ func TestMissingTopologyIsWaitedFor(t *testing.T) {
 	if cause := f.ship.Summary().Stalled.Error(); !strings.Contains(cause, "tributary run") {
 		t.Errorf("the cause of the stall is %s", cause)
 	}
-	server.Provision(pipeline.Topology{Generation: "v1", Partitions: 4})
+	server.Provision(streams.Topology{Generation: "v1", Partitions: 4})
 	f.until("all is stored", func(s ship.Summary) bool { return s.Records == 3 && s.Stalled == nil })
 }
 
@@ -271,13 +271,13 @@ func TestShipMayStartBeforeTheBroker(t *testing.T) {
 func TestMissingRawStreamIsWaitedFor(t *testing.T) {
 	t.Parallel()
 	e := newEdge(t)
-	if err := e.js.DeleteStream(t.Context(), pipeline.RawStream); err != nil {
+	if err := e.js.DeleteStream(t.Context(), streams.RawStream); err != nil {
 		t.Fatal(err)
 	}
 	e.write("garden/one.jsonl", lines(prompt("one", 1)))
 	f := e.follow()
 	f.until("the stream is reported as missing", func(s ship.Summary) bool { return s.Stalled != nil })
-	if err := pipeline.Provision(t.Context(), e.js, pipeline.Topology{Generation: "v1", Partitions: 4}); err != nil {
+	if err := streams.Provision(t.Context(), e.js, streams.Topology{Generation: "v1", Partitions: 4}); err != nil {
 		t.Fatal(err)
 	}
 	f.until("all is stored", func(s ship.Summary) bool { return s.Records == 1 && s.Stalled == nil })
@@ -288,7 +288,7 @@ func TestMissingRawStreamIsWaitedFor(t *testing.T) {
 func TestRawStreamThatDiscardsIsWaitedFor(t *testing.T) {
 	t.Parallel()
 	e := newEdge(t)
-	raw, err := e.js.Stream(t.Context(), pipeline.RawStream)
+	raw, err := e.js.Stream(t.Context(), streams.RawStream)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -364,7 +364,7 @@ func (e *edge) killAnywhere(each int) {
 func (e *edge) sessions(want map[string][]string) {
 	e.t.Helper()
 	got := map[string][]string{}
-	for _, r := range records(e.all()) {
+	for _, r := range recordsOf(e.all()) {
 		got[r.Session] = append(got[r.Session], string(r.Data))
 	}
 	for id, records := range want {

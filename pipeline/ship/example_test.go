@@ -9,9 +9,9 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"tributary/pipeline"
 	"tributary/pipeline/embedded"
 	"tributary/pipeline/ship"
+	"tributary/pipeline/streams"
 )
 
 // A server and a Ship of one log in one process.
@@ -53,7 +53,7 @@ func example(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := pipeline.Provision(ctx, js, pipeline.DefaultTopology()); err != nil {
+	if err := streams.Provision(ctx, js, streams.DefaultTopology()); err != nil {
 		return err
 	}
 
@@ -74,7 +74,7 @@ func example(ctx context.Context) error {
 		fmt.Println(r.Error()) // names the file, the line and the cure
 	}
 
-	raw, err := js.Stream(ctx, pipeline.RawStream)
+	raw, err := js.Stream(ctx, streams.RawStream)
 	if err != nil {
 		return err
 	}

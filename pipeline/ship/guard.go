@@ -12,7 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"tributary/pipeline"
+	"tributary/pipeline/streams"
 )
 
 // guardEvery is the interval between two comparisons of the raw stream with what it has
@@ -40,11 +40,11 @@ type guard struct {
 }
 
 // stream returns the name of the stream.
-func (g *guard) stream() string { return pipeline.RawStreamOf(g.cell) }
+func (g *guard) stream() string { return streams.RawStreamOf(g.cell) }
 
 // finding is the outcome of a comparison.
 type finding struct {
-	state  pipeline.RawState
+	state  streams.RawState
 	newest uint64 // sequence of the last message that was acknowledged
 	intact uint64 // up to here the stream is the one that acknowledged
 	lost   bool   // messages behind intact that were acknowledged are gone
@@ -120,7 +120,7 @@ func (g *guard) compare(ctx context.Context) (finding, error) {
 // was purged or has expired, with everything before it, cannot be compared, and counts as
 // the same. A message that was deleted alone cannot be compared either, but says nothing
 // about those before it.
-func (g *guard) verify(ctx context.Context, state pipeline.RawState, c checkpoint) (is, compared bool, err error) {
+func (g *guard) verify(ctx context.Context, state streams.RawState, c checkpoint) (is, compared bool, err error) {
 	switch {
 	case c.Seq < state.First, g.blind:
 		return true, false, nil
@@ -144,18 +144,18 @@ var errMayNotRead = errors.New("messages of the raw stream may not be read")
 
 // mark reads what identifies the message at a sequence. It returns errMayNotRead, and logs
 // that once, without the right to do so.
-func (g *guard) mark(ctx context.Context, seq uint64) (pipeline.RawMark, error) {
+func (g *guard) mark(ctx context.Context, seq uint64) (streams.RawMark, error) {
 	if g.blind {
-		return pipeline.RawMark{}, errMayNotRead
+		return streams.RawMark{}, errMayNotRead
 	}
-	mark, err := pipeline.ReadRawMark(ctx, g.js, g.cell, seq)
+	mark, err := streams.ReadRawMark(ctx, g.js, g.cell, seq)
 	if err == nil || errors.Is(err, jetstream.ErrMsgNotFound) || !g.forbidden("STREAM.MSG.GET") {
 		return mark, err
 	}
 	g.blind = true
 	g.logger.WarnContext(ctx, "the broker does not let this edge read its own messages: a raw stream that was rolled back and has grown since is not noticed",
 		"right", jetstream.DefaultAPIPrefix+"STREAM.MSG.GET."+g.stream())
-	return pipeline.RawMark{}, errMayNotRead
+	return streams.RawMark{}, errMayNotRead
 }
 
 // forbidden reports whether the broker has rejected a request for lack of rights. It answers
@@ -166,12 +166,12 @@ func (g *guard) forbidden(verb string) bool {
 }
 
 // state reads the state of the raw stream. Its error names the cure.
-func (g *guard) state(ctx context.Context) (pipeline.RawState, error) {
-	state, err := pipeline.ReadRawState(ctx, g.js, g.cell)
+func (g *guard) state(ctx context.Context) (streams.RawState, error) {
+	state, err := streams.ReadRawState(ctx, g.js, g.cell)
 	const verb = "STREAM.INFO"
 	switch {
 	case err == nil && state.Discards:
-		err = fmt.Errorf("%w: %w", errDiscards, pipeline.DiscardError(g.cell))
+		err = fmt.Errorf("%w: %w", errDiscards, streams.DiscardError(g.cell))
 	case err == nil:
 	case errors.Is(err, jetstream.ErrStreamNotFound), errors.Is(err, nats.ErrNoResponders):
 		err = noStream(err)

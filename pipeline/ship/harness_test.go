@@ -17,10 +17,12 @@ import (
 
 	"tributary/envelopes"
 	"tributary/normalizers"
-	"tributary/pipeline"
+	"tributary/pipeline/claims"
 	"tributary/pipeline/embedded"
 	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/records"
 	"tributary/pipeline/ship"
+	"tributary/pipeline/streams"
 )
 
 // patience bounds every wait of a test.
@@ -58,7 +60,7 @@ func newEdge(tb testing.TB, options ...func(*embedded.Config)) *edge {
 	server := pipelinetest.NewServer(tb, options...)
 	dir := tb.TempDir()
 	e := &edge{
-		t: tb, server: server, js: server.Provision(pipeline.Topology{Generation: "v1", Partitions: 4}),
+		t: tb, server: server, js: server.Provision(streams.Topology{Generation: "v1", Partitions: 4}),
 		root: filepath.Join(dir, "projects"), offsets: filepath.Join(dir, "state", "offsets.json"),
 	}
 	e.mkdir("garden")
@@ -214,7 +216,7 @@ func (f *following) until(what string, ok func(ship.Summary) bool) {
 type tap struct {
 	t      testing.TB
 	msgs   jetstream.MessagesContext
-	claims *pipeline.Claims
+	claims *claims.Store
 }
 
 func (e *edge) tap() *tap {
@@ -224,7 +226,7 @@ func (e *edge) tap() *tap {
 
 func tapOf(tb testing.TB, js jetstream.JetStream) *tap {
 	tb.Helper()
-	c, err := js.OrderedConsumer(tb.Context(), pipeline.RawStream, jetstream.OrderedConsumerConfig{})
+	c, err := js.OrderedConsumer(tb.Context(), streams.RawStream, jetstream.OrderedConsumerConfig{})
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -233,7 +235,7 @@ func tapOf(tb testing.TB, js jetstream.JetStream) *tap {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(msgs.Stop)
-	return &tap{tb, msgs, pipeline.NewClaims(js)}
+	return &tap{tb, msgs, claims.NewStore(js)}
 }
 
 // next waits for the next n records and returns them.
@@ -252,8 +254,8 @@ func (p *tap) next(n int) []stored {
 			p.t.Fatal(err)
 		}
 		raw := &nats.Msg{Subject: m.Subject(), Header: m.Headers(), Data: m.Data()}
-		r, claim, err := pipeline.ReadRecord(raw, meta.Sequence.Stream, meta.Timestamp)
-		if claim != (pipeline.Claim{}) && err == nil {
+		r, claim, err := records.Read(raw, meta.Sequence.Stream, meta.Timestamp)
+		if claim != (claims.Claim{}) && err == nil {
 			r.Data, err = p.claims.Get(ctx, claim)
 		}
 		if err != nil {
@@ -303,7 +305,7 @@ func (e *edge) all() []stored {
 // count returns the number of messages in the raw stream.
 func (e *edge) count() int {
 	e.t.Helper()
-	s, err := e.js.Stream(context.Background(), pipeline.RawStream)
+	s, err := e.js.Stream(context.Background(), streams.RawStream)
 	if err != nil {
 		e.t.Fatal(err)
 	}
@@ -321,7 +323,7 @@ func (e *edge) wantStored(want ...string) []stored {
 }
 
 // records returns all without the ends.
-func records(all []stored) []stored {
+func recordsOf(all []stored) []stored {
 	var rs []stored
 	for _, r := range all {
 		if !r.Origin.End {

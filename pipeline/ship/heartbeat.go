@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"tributary/pipeline"
+	"tributary/pipeline/streams"
 )
 
 // reportTimeout bounds one heartbeat.
@@ -17,7 +17,7 @@ const reportTimeout = 5 * time.Second
 // depends on it: a heartbeat that fails is logged, and the logs are shipped.
 type heart struct {
 	*Ship
-	edge    pipeline.Edge
+	edge    streams.Edge
 	refused bool // the broker does not permit heartbeats
 }
 
@@ -31,8 +31,8 @@ func (s *Ship) startHeartbeats(ctx context.Context) (stop func()) {
 	if err != nil {
 		state = c.Offsets
 	}
-	h := &heart{Ship: s, edge: pipeline.Edge{
-		ID: pipeline.EdgeID(c.Host, state), Host: c.Host, Version: c.Version, Follows: !c.Once, Since: time.Now().UTC(),
+	h := &heart{Ship: s, edge: streams.Edge{
+		ID: streams.EdgeID(c.Host, state), Host: c.Host, Version: c.Version, Follows: !c.Once, Since: time.Now().UTC(),
 	}}
 	beating, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	var done sync.WaitGroup
@@ -79,12 +79,12 @@ func (h *heart) beat(ctx context.Context) {
 	case errors.Is(ctx.Err(), context.Canceled):
 		return // the Ship ends, and reports once more
 	}
-	h.refused = errors.Is(err, pipeline.ErrEdgesForbidden)
+	h.refused = errors.Is(err, streams.ErrEdgesForbidden)
 	h.config.Logger.WarnContext(ctx, "heartbeats cannot be written: tributary doctor does not see this edge; logs are shipped", "error", err)
 }
 
 // present returns the heartbeat of now.
-func (h *heart) present() pipeline.Edge {
+func (h *heart) present() streams.Edge {
 	e, sum := h.edge, h.Summary()
 	e.Files, e.Hidden, e.Records, e.Shipped = sum.Files, sum.Hidden, sum.Records, sum.Shipped.UTC()
 	e.Behind, e.Bytes, e.Held = sum.Behind.Files, sum.Behind.Bytes, len(sum.Held)

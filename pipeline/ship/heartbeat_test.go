@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"tributary/pipeline"
 	"tributary/pipeline/ship"
+	"tributary/pipeline/streams"
 )
 
 // beating gives an edge a name and frequent heartbeats.
@@ -16,13 +16,13 @@ func beating(c *ship.Config) {
 }
 
 // awaitEdge waits until the broker has a heartbeat that satisfies ok.
-func (e *edge) awaitEdge(what string, ok func(pipeline.Edge) bool) {
+func (e *edge) awaitEdge(what string, ok func(streams.Edge) bool) {
 	e.t.Helper()
 	look := time.NewTicker(20 * time.Millisecond)
 	defer look.Stop()
 	limit := time.After(patience)
 	for {
-		edges, err := pipeline.Edges(e.t.Context(), e.js)
+		edges, err := streams.Edges(e.t.Context(), e.js)
 		if err == nil && len(edges) == 1 && ok(edges[0]) {
 			return
 		}
@@ -40,21 +40,21 @@ func TestHeartbeatsShowWhatIsNotSent(t *testing.T) {
 	e.write("garden/one.jsonl", lines(prompts("one", 1, 3)...))
 	e.write("garden/two.jsonl", lines(prompt("two", 1))+prompt("two", 2)[:30])
 	f := e.follow(beating)
-	e.awaitEdge("all but the end of a file is sent", func(s pipeline.Edge) bool {
+	e.awaitEdge("all but the end of a file is sent", func(s streams.Edge) bool {
 		return strings.HasPrefix(s.ID, "garden-example.") && s.Host == "garden.example" && s.Version == "v1" && s.Follows &&
 			s.Files == 2 && s.Records == 4 && s.Behind == 0 && s.Held == 1 && !s.Shipped.IsZero() && !s.Seen.IsZero() && s.Error == ""
 	})
 	// The stream is gone, the bucket of the edges is not.
-	if err := e.js.DeleteStream(t.Context(), pipeline.RawStream); err != nil {
+	if err := e.js.DeleteStream(t.Context(), streams.RawStream); err != nil {
 		t.Fatal(err)
 	}
 	e.append("garden/one.jsonl", lines(prompts("one", 4, 6)...))
 	want := int64(len(lines(prompts("one", 4, 6)...)))
-	e.awaitEdge("the backlog and its cause are shown", func(s pipeline.Edge) bool {
+	e.awaitEdge("the backlog and its cause are shown", func(s streams.Edge) bool {
 		return s.Behind == 1 && s.Bytes == want && !s.Oldest.IsZero() && strings.Contains(s.Error, "no raw stream") && !s.Ended
 	})
 	f.stop()
-	e.awaitEdge("the end is shown", func(s pipeline.Edge) bool { return s.Ended && s.Behind == 1 })
+	e.awaitEdge("the end is shown", func(s streams.Edge) bool { return s.Ended && s.Behind == 1 })
 }
 
 // A broker whose streams were made by an earlier version has no bucket of edges.
@@ -64,7 +64,7 @@ func TestMissingBucketOfEdgesStopsNothing(t *testing.T) {
 	if err := e.js.DeleteKeyValue(t.Context(), "TRIBUTARY_EDGES"); err != nil {
 		t.Fatal(err)
 	}
-	if edges, err := pipeline.Edges(t.Context(), e.js); err != nil || len(edges) != 0 {
+	if edges, err := streams.Edges(t.Context(), e.js); err != nil || len(edges) != 0 {
 		t.Errorf("%d edges, %v", len(edges), err)
 	}
 	e.write("garden/one.jsonl", lines(prompts("one", 1, 3)...))

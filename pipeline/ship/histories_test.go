@@ -16,6 +16,7 @@ import (
 	"tributary/pipeline"
 	"tributary/pipeline/pipelinetest"
 	"tributary/pipeline/ship"
+	"tributary/pipeline/streams"
 )
 
 // histories is a log with a past, and the broker that it is shipped to.
@@ -38,7 +39,7 @@ func newHistories(tb testing.TB, source envelopes.Source, machines int) *histori
 // forgetMessageIDs makes the broker forget message ids as soon as it may.
 func (h *histories) forgetMessageIDs() {
 	h.t.Helper()
-	s, err := h.js.Stream(h.t.Context(), pipeline.RawStream)
+	s, err := h.js.Stream(h.t.Context(), streams.RawStream)
 	if err != nil {
 		h.t.Fatal(err)
 	}
@@ -71,8 +72,8 @@ func (h *histories) putBack(m *pipelinetest.Machine, state int) {
 // written: each is one prompt.
 func (h *histories) work(generation string) {
 	h.t.Helper()
-	top := pipeline.Topology{Generation: generation, Partitions: 4}
-	if err := pipeline.Provision(h.t.Context(), h.js, top); err != nil {
+	top := streams.Topology{Generation: generation, Partitions: 4}
+	if err := streams.Provision(h.t.Context(), h.js, top); err != nil {
 		h.t.Fatal(err)
 	}
 	stop := h.start(top)
@@ -82,7 +83,7 @@ func (h *histories) work(generation string) {
 }
 
 // start starts a stage, which the caller stops.
-func (h *histories) start(top pipeline.Topology) (stop func()) {
+func (h *histories) start(top streams.Topology) (stop func()) {
 	h.t.Helper()
 	stage, err := pipeline.New(h.js, pipeline.Config{Topology: top, Heartbeat: 50 * time.Millisecond})
 	if err != nil {
@@ -112,7 +113,7 @@ func (h *histories) requireOnce(generation string) {
 // rewrites returns the sessions that the status names, because their files had other records at the same places.
 func (h *histories) rewrites() (all []pipeline.SessionRewrites) {
 	h.t.Helper()
-	s, err := pipeline.ReadStatus(h.t.Context(), h.js, pipeline.Topology{Generation: "v1", Partitions: 4})
+	s, err := pipeline.ReadStatus(h.t.Context(), h.js, streams.Topology{Generation: "v1", Partitions: 4})
 	if err != nil {
 		h.t.Fatal(err)
 	}
@@ -284,7 +285,7 @@ func TestForgedPositionHarmsItselfAlone(t *testing.T) {
 }
 
 // records returns the records of the raw stream without the ends.
-func (h *histories) records() []stored { return records(h.all()) }
+func (h *histories) records() []stored { return recordsOf(h.all()) }
 
 // What had expired from the raw stream when a log is shipped again is taken for duplicates, which the status says; what is new
 // is an event.
@@ -298,7 +299,7 @@ func TestRepeatsOfExpiredRecordsAreDuplicatesAndCounted(t *testing.T) {
 			h.Write(m, 20)
 			h.ship(m)
 			h.work("v1")
-			s, err := h.js.Stream(t.Context(), pipeline.RawStream)
+			s, err := h.js.Stream(t.Context(), streams.RawStream)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -308,7 +309,7 @@ func TestRepeatsOfExpiredRecordsAreDuplicatesAndCounted(t *testing.T) {
 			h.putBack(m, -1)
 			h.Write(m, 5)
 			h.ship(m)
-			top := pipeline.Topology{Generation: "v1", Partitions: 4}
+			top := streams.Topology{Generation: "v1", Partitions: 4}
 			stop := h.start(top)
 			if err := pipeline.CatchUp(t.Context(), h.js, top); err != nil {
 				t.Fatal(err)

@@ -244,7 +244,7 @@ func TestEqualInputsAreDifferentFiles(t *testing.T) {
 			t.Errorf("shipped %+v", sum)
 		}
 	}
-	for _, r := range records(e.all()) {
+	for _, r := range recordsOf(e.all()) {
 		sessions[r.Session]++
 	}
 	if len(sessions) != 2 {

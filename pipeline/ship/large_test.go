@@ -5,10 +5,11 @@ import (
 	"strings"
 	"testing"
 
-	"tributary/pipeline"
+	"tributary/pipeline/claims"
 	"tributary/pipeline/embedded"
 	"tributary/pipeline/pipelinetest"
 	"tributary/pipeline/ship"
+	"tributary/pipeline/streams"
 )
 
 // smallMessages configures a server with which records of 100 KiB travel by claim check.
@@ -27,7 +28,7 @@ func mixed(session string, last int) []string {
 // record.
 func (e *edge) wantObjects(want int) {
 	e.t.Helper()
-	objects, err := pipeline.NewClaims(e.js).Objects(e.t.Context())
+	objects, err := claims.NewStore(e.js).Objects(e.t.Context())
 	if err != nil {
 		e.t.Fatal(err)
 	}
@@ -48,7 +49,7 @@ func TestProducerDyingBetweenObjectAndMessageStoresNothingTwice(t *testing.T) {
 	all := mixed("one", 10)
 	e.write("garden/one.jsonl", lines(all...))
 	e.dieAtCommit()
-	orphans, err := pipeline.NewClaims(e.js).Orphans(t.Context(), 0)
+	orphans, err := claims.NewStore(e.js).Orphans(t.Context(), 0)
 	if err != nil || len(orphans) != 3 || e.count() != 0 {
 		t.Fatalf("%d orphans, %d messages, %v", len(orphans), e.count(), err)
 	}
@@ -59,7 +60,7 @@ func TestProducerDyingBetweenObjectAndMessageStoresNothingTwice(t *testing.T) {
 	e.wantObjects(3)
 	// Objects that were listed as orphans before, and are named now, are not removed.
 	for _, o := range orphans {
-		if ok, err := pipeline.NewClaims(e.js).Remove(t.Context(), o); ok || err != nil {
+		if ok, err := claims.NewStore(e.js).Remove(t.Context(), o); ok || err != nil {
 			t.Errorf("removed: %v, %v", ok, err)
 		}
 	}
@@ -107,7 +108,7 @@ func TestBrokerAwayWhileObjectsArePutLosesNothing(t *testing.T) {
 func TestMissingBucketIsWaitedFor(t *testing.T) {
 	t.Parallel()
 	e := newEdge(t, smallMessages)
-	if err := e.js.DeleteObjectStore(t.Context(), pipeline.ClaimsBucket); err != nil {
+	if err := e.js.DeleteObjectStore(t.Context(), streams.ClaimsBucket); err != nil {
 		t.Fatal(err)
 	}
 	all := mixed("one", 3)
@@ -117,7 +118,7 @@ func TestMissingBucketIsWaitedFor(t *testing.T) {
 	if sum := f.ship.Summary(); !strings.Contains(sum.Stalled.Error(), "bucket CLAIMS") {
 		t.Errorf("the cause of the stall is %v", sum.Stalled)
 	}
-	if err := pipeline.Provision(t.Context(), e.js, pipeline.Topology{Generation: "v1", Partitions: 4}); err != nil {
+	if err := streams.Provision(t.Context(), e.js, streams.Topology{Generation: "v1", Partitions: 4}); err != nil {
 		t.Fatal(err)
 	}
 	f.until("all is stored", func(s ship.Summary) bool { return s.Records == 3 && s.Stalled == nil })
@@ -137,7 +138,7 @@ func TestKilledAnywhereShipsLargeRecordsOnceInOrder(t *testing.T) {
 	}
 	e.killAnywhere(each / 4)
 	e.sessions(want)
-	claims := pipeline.NewClaims(e.js)
+	claims := claims.NewStore(e.js)
 	orphans, err := claims.Orphans(t.Context(), 0)
 	if err != nil {
 		t.Fatal(err)

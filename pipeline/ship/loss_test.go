@@ -17,10 +17,10 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"tributary/pipeline"
 	"tributary/pipeline/embedded"
 	"tributary/pipeline/pipelinetest"
 	"tributary/pipeline/ship"
+	"tributary/pipeline/streams"
 )
 
 // disk is the store of the broker of an edge.
@@ -48,7 +48,7 @@ func (d *disk) wipe() {
 
 func (d *disk) provision() {
 	d.t.Helper()
-	d.js = d.server.Provision(pipeline.Topology{Generation: "v1", Partitions: 4})
+	d.js = d.server.Provision(streams.Topology{Generation: "v1", Partitions: 4})
 }
 
 // backUp returns a copy of the store, made while the broker is stopped.
@@ -79,7 +79,7 @@ func (d *disk) restore(copied string) {
 // purge removes messages from the raw stream.
 func (d *disk) purge(options ...jetstream.StreamPurgeOpt) {
 	d.t.Helper()
-	s, err := d.js.Stream(context.Background(), pipeline.RawStream)
+	s, err := d.js.Stream(context.Background(), streams.RawStream)
 	if err == nil {
 		err = s.Purge(context.Background(), options...)
 	}
@@ -91,7 +91,7 @@ func (d *disk) purge(options ...jetstream.StreamPurgeOpt) {
 // deleteStream deletes the raw stream; the connections stay.
 func (d *disk) deleteStream() {
 	d.t.Helper()
-	if err := d.js.DeleteStream(d.t.Context(), pipeline.RawStream); err != nil {
+	if err := d.js.DeleteStream(d.t.Context(), streams.RawStream); err != nil {
 		d.t.Fatal(err)
 	}
 }
@@ -127,7 +127,7 @@ func (d *disk) forget() {
 func (d *disk) wantComplete(session string, n int) {
 	d.t.Helper()
 	var got []string
-	for _, r := range records(d.all()) {
+	for _, r := range recordsOf(d.all()) {
 		if r.Session == session {
 			got = append(got, string(r.Data))
 		}
@@ -207,7 +207,7 @@ func TestStreamThatIsCreatedAgainUnnoticedGetsEverything(t *testing.T) {
 	f.until("all is stored again", func(s ship.Summary) bool { return s.Records >= 30+40 && len(s.Losses) == 1 })
 	f.stop()
 	got := map[string]int{}
-	for _, r := range records(d.all()) {
+	for _, r := range recordsOf(d.all()) {
 		got[string(r.Data)]++
 	}
 	for _, want := range prompts("one", 1, 40) {
@@ -304,7 +304,7 @@ func TestDeletedRecordsAreNotShippedAgain(t *testing.T) {
 	d := newDisk(t)
 	d.write("garden/one.jsonl", lines(prompts("one", 1, 10)...))
 	d.once()
-	s, err := d.js.Stream(t.Context(), pipeline.RawStream)
+	s, err := d.js.Stream(t.Context(), streams.RawStream)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -565,7 +565,7 @@ func TestRightsThatAreMissingAreNamed(t *testing.T) {
 	}
 	dir := t.TempDir()
 	e := &edge{t: t, js: as("all"), root: filepath.Join(dir, "projects"), offsets: filepath.Join(dir, "offsets.json")}
-	if err := pipeline.Provision(t.Context(), e.js, pipeline.Topology{Generation: "v1", Partitions: 4}); err != nil {
+	if err := streams.Provision(t.Context(), e.js, streams.Topology{Generation: "v1", Partitions: 4}); err != nil {
 		t.Fatal(err)
 	}
 	e.mkdir("garden")

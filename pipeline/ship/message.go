@@ -11,7 +11,8 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"tributary/normalizers"
-	"tributary/pipeline"
+	"tributary/pipeline/claims"
+	"tributary/pipeline/records"
 	"tributary/pipeline/redact"
 )
 
@@ -46,9 +47,9 @@ func (s *Ship) newOutgoing(ctx context.Context, r normalizers.Record, line int, 
 
 // newParcel makes the message of a record, with a claim check for a large one.
 func (s *Ship) newParcel(r normalizers.Record) parcel {
-	p := parcel{Msg: pipeline.RawMessage(r)}
-	if pipeline.Claimed(len(r.Data), s.limit()) {
-		p.Msg, p.claimed = pipeline.ClaimMessage(r), r.Data
+	p := parcel{Msg: records.Message(r)}
+	if claims.Claimed(len(r.Data), s.limit()) {
+		p.Msg, p.claimed = records.ClaimMessage(r), r.Data
 	}
 	p.cell = s.publisher.layout.Place(p.Msg, r.Source, r.Session)
 	return p

@@ -197,7 +197,7 @@ func TestShipGoesOnFromOffsetsThatWereCutOff(t *testing.T) {
 			}
 		}
 	}
-	if now := len(records(e.all())); now != 15 {
+	if now := len(recordsOf(e.all())); now != 15 {
 		t.Errorf("the raw stream has %d records, %d messages before", now, stored)
 	}
 }

@@ -22,7 +22,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
-	"tributary/pipeline"
+	"tributary/pipeline/streams"
 )
 
 // offsetsVersion is the format version of the offsets file. Version 1 had the files of one
@@ -283,7 +283,7 @@ func byInode(files []offset) map[inode]offset {
 
 // open returns the offsets in a stream. known is false for a stream that is not in the file.
 func (f *offsetsFile) open(created time.Time) (o *offsets, known bool) {
-	e := streamEntry{Name: pipeline.RawStream, Created: created}
+	e := streamEntry{Name: streams.RawStream, Created: created}
 	i := slices.IndexFunc(f.streams, e.is)
 	if i != len(f.streams)-1 || i < 0 {
 		f.size = -1 // changes are of the last stream of the file

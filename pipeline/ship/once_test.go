@@ -15,9 +15,10 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"tributary/envelopes"
-	"tributary/pipeline"
+	"tributary/pipeline/claims"
 	"tributary/pipeline/embedded"
 	"tributary/pipeline/ship"
+	"tributary/pipeline/streams"
 )
 
 func TestOnceShipsEveryRecordAndTheEnds(t *testing.T) {
@@ -219,7 +220,7 @@ func TestRecordLargerThanAMessageTravelsByClaimCheck(t *testing.T) {
 	for i, r := range all {
 		want := ""
 		if i == 1 {
-			want = pipeline.ClaimOf([]byte(large)).String()
+			want = claims.Of([]byte(large)).String()
 		}
 		if claim := r.header.Get(envelopes.HeaderClaim); claim != want {
 			t.Errorf("record %d has claim %q, want %q", i, claim, want)
@@ -272,7 +273,7 @@ func TestRecordsOfEverySizeAreStored(t *testing.T) {
 func TestRecordTooLargeForTheStreamIsRefused(t *testing.T) {
 	t.Parallel()
 	e := newEdge(t)
-	s, err := e.js.Stream(t.Context(), pipeline.RawStream)
+	s, err := e.js.Stream(t.Context(), streams.RawStream)
 	if err != nil {
 		t.Fatal(err)
 	}

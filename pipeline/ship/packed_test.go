@@ -56,7 +56,7 @@ func TestPackedLogIsTheSameLog(t *testing.T) {
 			return a.Session == b.Session && a.Origin == b.Origin &&
 				a.header.Get(nats.MsgIdHdr) == b.header.Get(nats.MsgIdHdr) && string(a.Data) == string(b.Data)
 		})
-		if diff := cmp.Diff(records(plain.all()), records(packed.all()), same); diff != "" {
+		if diff := cmp.Diff(recordsOf(plain.all()), recordsOf(packed.all()), same); diff != "" {
 			t.Errorf("%s: packing changes the records:\n%s", ext, diff)
 		}
 		if again := packed.once(); again.Records != 0 || again.Waiting != 0 {
@@ -135,7 +135,7 @@ func TestDamagedPackedLogIsShippedAsFarAsReadable(t *testing.T) {
 			}
 			f.stop()
 			var got []string
-			for _, r := range records(e.all()) {
+			for _, r := range recordsOf(e.all()) {
 				if r.Session == "one" {
 					got = append(got, string(r.Data))
 				}

@@ -15,7 +15,9 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"tributary/pipeline"
+	"tributary/pipeline/broker"
+	"tributary/pipeline/claims"
+	"tributary/pipeline/streams"
 )
 
 // Bounds of the wait before a message is sent again.
@@ -24,7 +26,7 @@ const (
 	lastBackoff  = 2 * time.Second
 )
 
-// batchHeaders are the headers that [pipeline.PublishBatch] adds to a message, with their
+// batchHeaders are the headers that [broker.PublishBatch] adds to a message, with their
 // longest values.
 var batchHeaders = map[string]string{
 	"Nats-Batch-Id":       "0123456789012345678901",
@@ -49,15 +51,15 @@ const (
 type publisher struct {
 	nc        *nats.Conn
 	js        jetstream.JetStream
-	claims    *pipeline.Claims
+	claims    *claims.Store
 	records   int // limit of a batch, beside batchBytes
 	logger    *slog.Logger
-	onRevived func()          // called for each message that is stored under another id, see storeOne
-	onStall   func(error)     // called with why the broker takes no records, and with nil when it does again
-	layout    pipeline.Layout // of the broker; zero for one cell
-	guards    []*guard        // by cell
-	watched   []*guard        // nil for an input
-	once      bool            // does not wait for a stream that nobody creates
+	onRevived func()         // called for each message that is stored under another id, see storeOne
+	onStall   func(error)    // called with why the broker takes no records, and with nil when it does again
+	layout    streams.Layout // of the broker; zero for one cell
+	guards    []*guard       // by cell
+	watched   []*guard       // nil for an input
+	once      bool           // does not wait for a stream that nobody creates
 
 	pending   atomic.Int64     // messages that are handed to publish and not stored
 	submitted chan *submission // closed when nothing more is published
@@ -78,10 +80,10 @@ type submission struct {
 // receipt is the outcome of a submission, by index of its messages. Without err, all that
 // are not rejected are stored.
 type receipt struct {
-	duplicate map[int]bool       // the broker already had the message
-	rejected  map[int]error      // the broker will never take the message
-	last      pipeline.Positions // the highest sequences of the messages, by cell; nil when all are rejected
-	err       error              // of the context, errClosed, errStreamChanged, or errNoStream in a Once run
+	duplicate map[int]bool      // the broker already had the message
+	rejected  map[int]error     // the broker will never take the message
+	last      streams.Positions // the highest sequences of the messages, by cell; nil when all are rejected
+	err       error             // of the context, errClosed, errStreamChanged, or errNoStream in a Once run
 }
 
 // connected waits for the first connection, which makes the limits of the broker known.
@@ -209,7 +211,7 @@ func (p *publisher) store(ctx context.Context, group []*submission) {
 	var last uint64
 	cell := group[0].cell
 	err := p.untilStored(ctx, cell, parcels, func(ctx context.Context) (err error) {
-		last, err = pipeline.PublishBatch(ctx, p.nc, msgs)
+		last, err = broker.PublishBatch(ctx, p.nc, msgs)
 		return err
 	})
 	switch {
@@ -218,7 +220,7 @@ func (p *publisher) store(ctx context.Context, group []*submission) {
 		at := last - uint64(len(msgs))
 		for _, s := range group {
 			at += uint64(len(s.msgs))
-			s.stored <- receipt{last: pipeline.Positions(nil).With(cell, at), err: err}
+			s.stored <- receipt{last: streams.Positions(nil).With(cell, at), err: err}
 		}
 	case !rejects(err):
 		for _, s := range group {

@@ -19,6 +19,7 @@ import (
 	"tributary/pipeline/pipelinetest"
 	"tributary/pipeline/redact"
 	"tributary/pipeline/ship"
+	"tributary/pipeline/streams"
 )
 
 func redactor(tb testing.TB, mode redact.Mode) *redact.Redactor {
@@ -74,7 +75,7 @@ func TestRedactedShipLeavesNoSecretAtTheBroker(t *testing.T) {
 			t.Errorf("%d of %s are counted", sum.Redacted[rule], rule)
 		}
 	}
-	top := pipeline.Topology{Generation: "v1", Partitions: 4}
+	top := streams.Topology{Generation: "v1", Partitions: 4}
 	stage := must(pipeline.New(e.js, pipeline.Config{Topology: top}))
 	var ended sync.WaitGroup
 	ended.Go(func() {
@@ -177,7 +178,7 @@ func TestRecordThatTakesTooMuchWorkIsSentWithoutItsContent(t *testing.T) {
 	if text := log.String(); strings.Count(text, "record takes too much work to search for secrets") != 1 || !strings.Contains(text, "line=2") || strings.Contains(text, "xxx") {
 		t.Errorf("log %s", text)
 	}
-	edges := must(pipeline.Edges(t.Context(), e.js))
+	edges := must(streams.Edges(t.Context(), e.js))
 	if len(edges) != 1 || !strings.Contains(edges[0].Error, "too much work to search") {
 		t.Errorf("edges %+v", edges)
 	}

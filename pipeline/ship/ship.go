@@ -40,8 +40,10 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"tributary/envelopes"
-	"tributary/pipeline"
+	"tributary/pipeline/broker"
+	"tributary/pipeline/claims"
 	"tributary/pipeline/redact"
+	"tributary/pipeline/streams"
 )
 
 // Config says what a [Ship] ships, and how. One of Roots, Paths and Input must be set; the
@@ -87,10 +89,10 @@ func (c Config) withDefaults() Config {
 	c.Roots = slices.Clone(c.Roots)
 	orElse(&c.Idle, 5*time.Minute)
 	orElse(&c.Rescan, 5*time.Second)
-	orElse(&c.Heartbeat, pipeline.EdgeHeartbeat)
+	orElse(&c.Heartbeat, streams.EdgeHeartbeat)
 	orElse(&c.Parallel, 16)
-	orElse(&c.BatchRecords, pipeline.MaxBatch)
-	c.BatchRecords = min(c.BatchRecords, pipeline.MaxBatch)
+	orElse(&c.BatchRecords, broker.MaxBatch)
+	c.BatchRecords = min(c.BatchRecords, broker.MaxBatch)
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -109,8 +111,8 @@ type Ship struct {
 	publisher *publisher
 	room      *semaphore.Weighted // for files with large records
 	tally     *tally
-	attached  atomic.Bool   // the raw stream is there
-	looping   pipeline.Step // of the loop
+	attached  atomic.Bool // the raw stream is there
+	looping   broker.Step // of the loop
 
 	offsets     *offsets // in the raw stream that the publisher has found
 	offsetsFile *offsetsFile
@@ -148,7 +150,7 @@ func New(nc *nats.Conn, c Config) (*Ship, error) {
 	}
 	var err error
 	s.publisher.js, err = jetstream.New(nc)
-	s.publisher.claims = pipeline.NewClaims(s.publisher.js)
+	s.publisher.claims = claims.NewStore(s.publisher.js)
 	return s, err
 }
 

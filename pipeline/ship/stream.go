@@ -7,7 +7,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"tributary/pipeline"
+	"tributary/pipeline/streams"
 )
 
 // Loss is something that a raw stream had acknowledged and no longer has. Its records are
@@ -65,12 +65,12 @@ func (s *Ship) attach(ctx context.Context, file *offsetsFile) error {
 // findCells finds out over how many cells the broker spreads the sessions, and makes a guard for each. It
 // returns the state of the first raw stream, with the time at which the youngest was created. A client
 // without the right to ask assumes one cell, if it may.
-func (p *publisher) findCells(ctx context.Context, mayAssume bool) (first pipeline.RawState, err error) {
+func (p *publisher) findCells(ctx context.Context, mayAssume bool) (first streams.RawState, err error) {
 	for c := 0; c == 0 || c < p.layout.Cells; c++ {
 		if c == len(p.guards) {
 			p.guards = append(p.guards, &guard{cell: c, nc: p.nc, js: p.js, logger: p.logger})
 		}
-		var state pipeline.RawState
+		var state streams.RawState
 		err := p.untilAnswered(ctx, func(ctx context.Context) (err error) {
 			if state, err = p.guards[c].state(ctx); mayAssume && errors.Is(err, errNoRight) {
 				return nil
@@ -95,7 +95,7 @@ func (p *publisher) findCells(ctx context.Context, mayAssume bool) (first pipeli
 
 // openStream opens the offsets in the stream. Those of version 1 of the file are taken over,
 // unless the stream is younger than they are, or empty: then they are of another one.
-func (s *Ship) openStream(ctx context.Context, file *offsetsFile, state pipeline.RawState) error {
+func (s *Ship) openStream(ctx context.Context, file *offsetsFile, state streams.RawState) error {
 	var known bool
 	if s.offsets, known = file.open(state.Created); known {
 		return nil
@@ -110,16 +110,16 @@ func (s *Ship) openStream(ctx context.Context, file *offsetsFile, state pipeline
 		another, before = true, file.written
 	}
 	if another {
-		s.noteLoss(ctx, Loss{New: true}, "stream", pipeline.RawStream, "before", before, "created", state.Created)
+		s.noteLoss(ctx, Loss{New: true}, "stream", streams.RawStream, "before", before, "created", state.Created)
 	}
 	return nil
 }
 
 // inherit takes over offsets of version 1, which do not say what the stream has acknowledged:
 // everything up to its present end.
-func (s *Ship) inherit(ctx context.Context, files []offset, state pipeline.RawState) error {
+func (s *Ship) inherit(ctx context.Context, files []offset, state streams.RawState) error {
 	for i := range files {
-		files[i].Acks = acks{{files[i].Done, pipeline.Positions{state.Last}}}
+		files[i].Acks = acks{{files[i].Done, streams.Positions{state.Last}}}
 	}
 	stream := s.offsets.stream
 	c := checkpoint{Seq: state.Last}

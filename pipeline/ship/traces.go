@@ -11,7 +11,9 @@ import (
 
 	"tributary/envelopes"
 	"tributary/normalizers"
-	"tributary/pipeline"
+	"tributary/pipeline/broker"
+	"tributary/pipeline/records"
+	"tributary/pipeline/streams"
 )
 
 // startTrace starts the trace of a record, which has its context from then on. Without a tracer
@@ -27,10 +29,10 @@ func (s *Ship) startTrace(ctx context.Context, r *normalizers.Record, id string)
 	r.Origin.Tracestate = origin[envelopes.HeaderTracestate]
 	if span.IsRecording() {
 		span.SetAttributes(
-			pipeline.TraceSystem,
+			broker.TraceSystem,
 			semconv.MessagingOperationTypeSend,
 			semconv.MessagingOperationName("publish"),
-			semconv.MessagingDestinationName(pipeline.RawStream),
+			semconv.MessagingDestinationName(streams.RawStream),
 			semconv.MessagingDestinationTemplate("raw.{source}.{session}"),
 			semconv.MessagingMessageID(id),
 			semconv.MessagingMessageConversationID(r.Session),
@@ -47,7 +49,7 @@ func (p *publisher) put(ctx context.Context, m parcel) error {
 		trace.WithAttributes(semconv.MessagingOperationTypeSend, semconv.MessagingOperationName("put")))
 	claim, err := p.claims.Put(ctx, m.claimed)
 	if err == nil && span.IsRecording() {
-		span.SetAttributes(pipeline.ObjectAttributes(claim)...)
+		span.SetAttributes(records.ObjectAttributes(claim)...)
 	}
 	endSpan(span, err)
 	return err

@@ -8,6 +8,7 @@ import (
 
 	"tributary/pipeline"
 	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/streams"
 	"tributary/pipeline/subscribe"
 )
 
@@ -15,7 +16,7 @@ import (
 // cell, also when it has ended in the middle.
 func TestSubscriptionReadsFourCells(t *testing.T) {
 	t.Parallel()
-	top := pipeline.Topology{Generation: "v1", Partitions: 8, Cells: 4}
+	top := streams.Topology{Generation: "v1", Partitions: 8, Cells: 4}
 	js := pipelinetest.NewServer(t).Provision(top)
 	publish := func(seed uint64) {
 		pipelinetest.Publish(t, js, pipelinetest.Workload(seed, 20, 200)...)

@@ -14,10 +14,12 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"tributary/pipeline"
+	"tributary/pipeline/broker"
+	"tributary/pipeline/streams"
 )
 
 // cursor is the progress of a subscription, the value of its key in
-// [pipeline.SubscribersBucket]. Every process writes it expecting the revision that it has
+// [streams.SubscribersBucket]. Every process writes it expecting the revision that it has
 // written or read itself, so that one that was taken over stores nothing.
 type cursor struct {
 	Generation string    `json:"generation"`
@@ -32,11 +34,11 @@ type cursor struct {
 	history
 }
 
-type positions = pipeline.Positions
+type positions = streams.Positions
 
-var errNoBucket = errors.New("the broker has no bucket " + pipeline.SubscribersBucket + ": start a worker, which creates it: tributary run")
+var errNoBucket = errors.New("the broker has no bucket " + streams.SubscribersBucket + ": start a worker, which creates it: tributary run")
 
-const subjectPrefix = "$KV." + pipeline.SubscribersBucket + "."
+const subjectPrefix = "$KV." + streams.SubscribersBucket + "."
 
 // open reads the cursor, or makes the first one, and takes it over. The process that has it may be
 // storing progress at the same time.
@@ -75,7 +77,7 @@ func (s *Subscription) takeOver(ctx context.Context) error {
 // readCursor reads the stored cursor and its revision from the leader of the bucket. Without one
 // the cursor has no Generation.
 func (s *Subscription) readCursor(ctx context.Context) (c cursor, revision uint64, err error) {
-	m, err := pipeline.LastStored(ctx, s.js, "KV_"+pipeline.SubscribersBucket, subjectPrefix+s.config.Name)
+	m, err := broker.LastStored(ctx, s.js, "KV_"+streams.SubscribersBucket, subjectPrefix+s.config.Name)
 	switch {
 	case errors.Is(err, jetstream.ErrMsgNotFound):
 		return c, 0, nil
@@ -87,7 +89,7 @@ func (s *Subscription) readCursor(ctx context.Context) (c cursor, revision uint6
 		return c, m.Sequence, nil
 	}
 	if err := json.Unmarshal(m.Data, &c); err != nil {
-		return c, 0, fmt.Errorf("the progress in bucket %s cannot be read: remove the key %s to begin again", pipeline.SubscribersBucket, s.config.Name)
+		return c, 0, fmt.Errorf("the progress in bucket %s cannot be read: remove the key %s to begin again", streams.SubscribersBucket, s.config.Name)
 	}
 	return c, m.Sequence, nil
 }
@@ -97,7 +99,7 @@ func (s *Subscription) begin(ctx context.Context) error {
 	generation := s.config.Generation
 	if generation == "" {
 		var err error
-		if generation, err = pipeline.LiveGeneration(ctx, s.js); err != nil {
+		if generation, err = streams.LiveGeneration(ctx, s.js); err != nil {
 			return err
 		}
 	}
@@ -105,7 +107,7 @@ func (s *Subscription) begin(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	last, err := pipeline.LastPositions(ctx, s.js, generation)
+	last, err := streams.LastPositions(ctx, s.js, generation)
 	if err != nil {
 		return fmt.Errorf("events stream of %s: %w", generation, err)
 	}
@@ -130,7 +132,7 @@ func (s *Subscription) begin(ctx context.Context) error {
 // request returns the context of one request to the broker, which ends with the connection. Where ctx has a deadline, the library
 // would wait until then for an answer that was lost.
 func (s *Subscription) request(ctx context.Context) (context.Context, context.CancelFunc) {
-	ctx, lost := pipeline.UntilDisconnected(ctx, s.js.Conn())
+	ctx, lost := broker.UntilDisconnected(ctx, s.js.Conn())
 	ctx, cancel := context.WithTimeout(ctx, s.js.Options().DefaultTimeout)
 	return ctx, func() { cancel(); lost() }
 }
@@ -139,7 +141,7 @@ func (s *Subscription) request(ctx context.Context) (context.Context, context.Ca
 func (s *Subscription) stream(ctx context.Context, generation string) (*jetstream.StreamInfo, error) {
 	ctx, cancel := s.request(ctx)
 	defer cancel()
-	stream, err := s.js.Stream(ctx, pipeline.EventsStream(generation))
+	stream, err := s.js.Stream(ctx, streams.EventsStream(generation))
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return nil, fmt.Errorf("%w: %s: stay with one that exists (tributary replay ls), under another name of the subscription", ErrDropped, generation)
 	}

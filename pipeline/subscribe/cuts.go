@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"tributary/pipeline"
+	"tributary/pipeline/streams"
 )
 
 // cutsPatience is how many looks at the cuts are in vain before that is logged.
@@ -22,11 +23,11 @@ const cutsPatience = 5
 func (s *Subscription) finish(ctx context.Context) (live string, cuts []uint64, err error) {
 	quiet := cutsPatience * s.config.Poll
 	for told := time.Now(); ; {
-		live, err = pipeline.LiveGeneration(ctx, s.js)
+		live, err = streams.LiveGeneration(ctx, s.js)
 		if live == s.cursor.Generation || err != nil {
 			return live, nil, err
 		}
-		cuts, missing, err := pipeline.Cuts(ctx, s.js, s.cursor.Generation)
+		cuts, missing, err := streams.Cuts(ctx, s.js, s.cursor.Generation)
 		switch {
 		case errors.Is(err, jetstream.ErrStreamNotFound):
 			return "", nil, fmt.Errorf("%w: %s, before its last events were passed: set Change to %s to begin with the generation that is live", ErrDropped, s.cursor.Generation, Rebuild)
@@ -56,13 +57,13 @@ func (s *Subscription) finish(ctx context.Context) (live string, cuts []uint64, 
 
 // logUncut says what the subscription waits for.
 func (s *Subscription) logUncut(ctx context.Context, live string, missing []int) {
-	cure, err := pipeline.CutsCure(ctx, s.js, s.cursor.Generation)
+	cure, err := streams.CutsCure(ctx, s.js, s.cursor.Generation)
 	if err != nil {
 		cure = fmt.Sprintf("tributary doctor says why; that cannot be read here: %v", err)
 	}
 	s.log.WarnContext(ctx, "another generation is live, and the one before is not retired: the subscription waits for its cuts",
 		slog.String("generation", s.cursor.Generation), slog.String("live", live),
-		slog.String("partitions_without_cut", pipeline.Ranges(missing)), slog.String("cure", cure))
+		slog.String("partitions_without_cut", streams.Ranges(missing)), slog.String("cure", cure))
 }
 
 // passRest passes the events that are there, up to the cuts. It reports whether the generation is still
@@ -82,7 +83,7 @@ func (s *Subscription) passRest(ctx context.Context, cuts []uint64) (retired boo
 			case !more && ctx.Err() != nil:
 				return false, context.Cause(ctx)
 			case !more:
-				now, missing, err := pipeline.Cuts(ctx, s.js, s.cursor.Generation)
+				now, missing, err := streams.Cuts(ctx, s.js, s.cursor.Generation)
 				return len(missing) == 0 && slices.Equal(now, cuts), err
 			}
 			if err := s.pass(ctx, r, a, 1); err != nil {

@@ -15,6 +15,7 @@ import (
 
 	"tributary/pipeline"
 	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/streams"
 	"tributary/pipeline/subscribe"
 )
 
@@ -246,7 +247,7 @@ func current(t *testing.T, js jetstream.JetStream, name, replaces string) {
 // cursorOf waits until the progress of the subscription is in a generation.
 func cursorOf(t *testing.T, js jetstream.JetStream, generation string) {
 	t.Helper()
-	kv, err := js.KeyValue(t.Context(), pipeline.SubscribersBucket)
+	kv, err := js.KeyValue(t.Context(), streams.SubscribersBucket)
 	if err != nil {
 		t.Fatal(err)
 	}

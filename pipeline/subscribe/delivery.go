@@ -12,6 +12,7 @@ import (
 
 	"tributary/envelopes"
 	"tributary/pipeline"
+	"tributary/pipeline/streams"
 )
 
 const (
@@ -154,7 +155,7 @@ func (s *Subscription) check(ctx context.Context) (to string, err error) {
 	case !info.Created.Equal(s.cursor.Created):
 		return s.gone(ctx)
 	}
-	last, err := pipeline.LastPositions(ctx, s.js, s.cursor.Generation)
+	last, err := streams.LastPositions(ctx, s.js, s.cursor.Generation)
 	if err != nil {
 		return "", fmt.Errorf("events stream of %s: %w", s.cursor.Generation, err)
 	}
@@ -210,14 +211,14 @@ func (s *Subscription) look(ctx context.Context) (to string, err error) {
 // live returns the name of the live generation. Another one than the cursor's is asked for twice: a broker that ends has no bucket
 // any more, just as one that has no generation yet.
 func (s *Subscription) live(ctx context.Context) (string, error) {
-	name, err := pipeline.LiveGeneration(ctx, s.js)
+	name, err := streams.LiveGeneration(ctx, s.js)
 	if err != nil || name == s.cursor.Generation {
 		return name, err
 	}
 	if err := s.pause(ctx, s.config.Poll); err != nil {
 		return "", err
 	}
-	return pipeline.LiveGeneration(ctx, s.js)
+	return streams.LiveGeneration(ctx, s.js)
 }
 
 // pass passes an event, and those that have arrived behind it, and stores the progress.
@@ -381,7 +382,7 @@ func (s *Subscription) poison(ctx context.Context, e Event, cause error) error {
 		err = s.config.Poison(ctx, e, cause)
 	}
 	if err != nil {
-		return poisonError{fmt.Errorf("event at %d of %s: %w", e.Position, pipeline.EventsStream(envelopes.CellName(s.cursor.Generation, e.Cell)), err)}
+		return poisonError{fmt.Errorf("event at %d of %s: %w", e.Position, streams.EventsStream(envelopes.CellName(s.cursor.Generation, e.Cell)), err)}
 	}
 	s.log.ErrorContext(ctx, "an event is left out", slog.Uint64("position", e.Position), slog.Any("error", cause))
 	s.done(&e.Event)

@@ -8,17 +8,17 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"tributary/envelopes"
-	"tributary/pipeline"
+	"tributary/pipeline/streams"
 )
 
 // consumeWithNATS passes the events of the live generation to handle until ctx ends or handle
 // fails. Call it again to go on: an event is delivered again unless handle succeeded for it.
 func consumeWithNATS(ctx context.Context, js jetstream.JetStream, handle func(envelopes.AgentEventV1) error) error {
-	generation, err := pipeline.LiveGeneration(ctx, js)
+	generation, err := streams.LiveGeneration(ctx, js)
 	if err != nil {
 		return err
 	}
-	consumer, err := js.CreateOrUpdateConsumer(ctx, pipeline.EventsStream(generation), jetstream.ConsumerConfig{
+	consumer, err := js.CreateOrUpdateConsumer(ctx, streams.EventsStream(generation), jetstream.ConsumerConfig{
 		Durable:       "mine",
 		FilterSubject: "events." + generation + ".>",
 		MaxAckPending: 1, // keeps the order of redelivered events; without it sort by Sequence

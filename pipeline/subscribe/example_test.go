@@ -12,6 +12,8 @@ import (
 	"tributary/normalizers"
 	"tributary/pipeline"
 	"tributary/pipeline/embedded"
+	"tributary/pipeline/records"
+	"tributary/pipeline/streams"
 	"tributary/pipeline/subscribe"
 )
 
@@ -112,8 +114,8 @@ func broker(ctx context.Context) (js jetstream.JetStream, end func(), err error)
 	if js, err = jetstream.New(nc); err != nil {
 		return nil, nil, err
 	}
-	topology := pipeline.DefaultTopology()
-	if err := pipeline.Provision(ctx, js, topology); err != nil {
+	topology := streams.DefaultTopology()
+	if err := streams.Provision(ctx, js, topology); err != nil {
 		return nil, nil, err
 	}
 	topology.Generation = ""
@@ -124,7 +126,7 @@ func broker(ctx context.Context) (js jetstream.JetStream, end func(), err error)
 		`{"type":"user","uuid":"u1","timestamp":"2026-03-01T09:00:00Z","message":{"role":"user","content":"why is the sky blue?"}}`,
 		`{"type":"assistant","uuid":"u2","timestamp":"2026-03-01T09:00:02Z","message":{"id":"m1","role":"assistant","content":[{"type":"text","text":"because of Rayleigh scattering"}],"usage":{"input_tokens":9,"output_tokens":4}}}`,
 	} {
-		m := pipeline.RawMessage(normalizers.Record{Source: envelopes.ClaudeCode, Session: "s1", Data: []byte(line)})
+		m := records.Message(normalizers.Record{Source: envelopes.ClaudeCode, Session: "s1", Data: []byte(line)})
 		if _, err := js.PublishMsg(ctx, m); err != nil {
 			return nil, nil, err
 		}

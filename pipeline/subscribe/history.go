@@ -13,6 +13,8 @@ import (
 
 	"tributary/envelopes"
 	"tributary/pipeline"
+	"tributary/pipeline/broker"
+	"tributary/pipeline/streams"
 )
 
 // WentBack says that the events stream was put back to an older copy, a snapshot for example, and that the subscription goes
@@ -104,7 +106,7 @@ func (s *Subscription) goBack(ctx context.Context) error {
 			return err
 		}
 		s.log.WarnContext(ctx, "the events stream went back in time: events are passed again, and marked as repeated",
-			slog.String("stream", pipeline.EventsStream(envelopes.CellName(s.cursor.Generation, c))),
+			slog.String("stream", streams.EventsStream(envelopes.CellName(s.cursor.Generation, c))),
 			slog.Uint64("read", marks.Last()), slog.Uint64("from", p.From), slog.Time("since", since), slog.Bool("expired", p.Expired))
 		s.observer.wentBack(ctx)
 		s.rewind(c, p)
@@ -165,7 +167,7 @@ func (s *Subscription) compare(ctx context.Context, last positions) error {
 	for c, end := range last {
 		if passed := s.cursor.Position.In(c); end < passed {
 			return fmt.Errorf("%w: it ends at %d, and the events up to %d were passed: remove the key %s of bucket %s to begin again",
-				ErrWentBack, end, passed, s.config.Name, pipeline.SubscribersBucket)
+				ErrWentBack, end, passed, s.config.Name, streams.SubscribersBucket)
 		}
 	}
 	return nil
@@ -194,7 +196,7 @@ func (s *Subscription) tellExpired(ctx context.Context, cell int, from, first ui
 		return err
 	}
 	s.log.ErrorContext(ctx, "events may have expired before they were passed",
-		slog.String("stream", pipeline.EventsStream(envelopes.CellName(s.cursor.Generation, cell))),
+		slog.String("stream", streams.EventsStream(envelopes.CellName(s.cursor.Generation, cell))),
 		slog.Uint64("most", said.Most), slog.Time("since", said.Since))
 	s.observer.expired(ctx, said.Most)
 	s.cursor.Ends = s.cursor.Ends.With(cell, first-1) // said once
@@ -244,7 +246,7 @@ func (s *Subscription) firstFrom(ctx context.Context, name string, from uint64) 
 	if err != nil {
 		return 0, err
 	}
-	m, err := pipeline.NextStored(ctx, s.js, pipeline.EventsStream(name), envelopes.EventFilter(name, s.config.Source, s.config.Session, s.config.Type), from)
+	m, err := broker.NextStored(ctx, s.js, streams.EventsStream(name), envelopes.EventFilter(name, s.config.Source, s.config.Session, s.config.Type), from)
 	switch {
 	case errors.Is(err, jetstream.ErrMsgNotFound):
 		return info.State.LastSeq + 1, nil

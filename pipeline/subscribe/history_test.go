@@ -23,6 +23,7 @@ import (
 	"tributary/normalizers"
 	"tributary/pipeline"
 	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/streams"
 	"tributary/pipeline/subscribe"
 )
 
@@ -193,7 +194,7 @@ func TestSubscriptionSurvivesAStreamThatGoesBack(t *testing.T) {
 		if stopped {
 			r.stop()
 		}
-		saved.PutBack(pipeline.EventsStream("v1"))
+		saved.PutBack(streams.EventsStream("v1"))
 		if stopped {
 			if random.IntN(2) == 0 {
 				caughtUp(t, js, "v1") // the stream may be as long again as it was
@@ -245,7 +246,7 @@ func TestSubscriptionIsBehindWhenTheStreamGoesBack(t *testing.T) {
 		ended <- err
 	}()
 	<-behind
-	saved.PutBack(pipeline.EventsStream("v1"))
+	saved.PutBack(streams.EventsStream("v1"))
 	store(t, server.JetStream(), records[40:]...)
 	close(goOn)
 	l.await(len(records))
@@ -261,7 +262,7 @@ func TestSubscriptionIsBehindWhenTheStreamGoesBack(t *testing.T) {
 // The stream of one cell of four is put back: its events alone come again, while the subscription runs and when it was stopped.
 func TestOneCellGoesBack(t *testing.T) {
 	t.Parallel()
-	top := pipeline.Topology{Generation: "v1", Partitions: 8, Cells: 4}
+	top := streams.Topology{Generation: "v1", Partitions: 8, Cells: 4}
 	server := pipelinetest.NewServer(t)
 	js := server.Provision(top)
 	var records []normalizers.Record
@@ -294,7 +295,7 @@ func TestOneCellGoesBack(t *testing.T) {
 		if n == 1 {
 			r.stop()
 		}
-		saved.PutBack(pipeline.EventsStream(envelopes.CellName("v1", back)))
+		saved.PutBack(streams.EventsStream(envelopes.CellName("v1", back)))
 		store(records[from+40 : from+75]...)
 		if n == 1 {
 			r.start()
@@ -310,7 +311,7 @@ func TestOneCellGoesBack(t *testing.T) {
 // untilIdle runs a subscription until it has noted that it has had everything.
 func untilIdle(tb testing.TB, js jetstream.JetStream, cfg subscribe.Config) {
 	tb.Helper()
-	kv, err := js.KeyValue(tb.Context(), pipeline.SubscribersBucket)
+	kv, err := js.KeyValue(tb.Context(), streams.SubscribersBucket)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -351,7 +352,7 @@ func TestSubscriptionIsToldWhatExpired(t *testing.T) {
 		t.Fatalf("events %q", got)
 	}
 	untilIdle(t, js, config("all"))
-	stream, err := js.Stream(t.Context(), pipeline.EventsStream("v1"))
+	stream, err := js.Stream(t.Context(), streams.EventsStream("v1"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -398,7 +399,7 @@ func TestSubscriptionThatFallsBehindIsTold(t *testing.T) {
 	top.EventsMaxAge = 2 * time.Second
 	js := pipelinetest.NewServer(t).Provision(top)
 	storeIn(t, js, top, prompts("s", "first")...)
-	stream, err := js.Stream(t.Context(), pipeline.EventsStream("v1"))
+	stream, err := js.Stream(t.Context(), streams.EventsStream("v1"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -506,7 +507,7 @@ func TestSubscriptionThatIsNotBehindIsToldNothing(t *testing.T) {
 	}()
 	for _, next := range []string{"two", ""} {
 		<-passed
-		stream, err := js.Stream(t.Context(), pipeline.EventsStream("v1"))
+		stream, err := js.Stream(t.Context(), streams.EventsStream("v1"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -535,7 +536,7 @@ func TestOldProgressIsRead(t *testing.T) {
 	if got := take(t, js, subscribe.Config{}, 1); !slices.Equal(got, []string{"one"}) {
 		t.Fatalf("events %q", got)
 	}
-	kv, err := js.KeyValue(t.Context(), pipeline.SubscribersBucket)
+	kv, err := js.KeyValue(t.Context(), streams.SubscribersBucket)
 	if err != nil {
 		t.Fatal(err)
 	}

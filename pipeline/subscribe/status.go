@@ -12,6 +12,8 @@ import (
 
 	"tributary/envelopes"
 	"tributary/pipeline"
+	"tributary/pipeline/broker"
+	"tributary/pipeline/streams"
 )
 
 // Status is how far a subscription is.
@@ -31,10 +33,10 @@ type selection struct {
 
 // ReadStatus returns how far the subscriptions are, by their names. It changes nothing.
 func ReadStatus(ctx context.Context, js jetstream.JetStream) ([]Status, error) {
-	ctx, cancel := pipeline.UntilDisconnected(ctx, js.Conn())
+	ctx, cancel := broker.UntilDisconnected(ctx, js.Conn())
 	defer cancel()
 	const what = "progress of the subscriptions"
-	kv, err := js.KeyValue(ctx, pipeline.SubscribersBucket)
+	kv, err := js.KeyValue(ctx, streams.SubscribersBucket)
 	if errors.Is(err, jetstream.ErrBucketNotFound) {
 		return nil, nil
 	}
@@ -66,7 +68,7 @@ func ReadStatus(ctx context.Context, js jetstream.JetStream) ([]Status, error) {
 
 // readStatus reads the progress of a subscription and compares it with the streams.
 func readStatus(ctx context.Context, js jetstream.JetStream, name string) (s Status, err error) {
-	m, err := pipeline.LastStored(ctx, js, "KV_"+pipeline.SubscribersBucket, subjectPrefix+name)
+	m, err := broker.LastStored(ctx, js, "KV_"+streams.SubscribersBucket, subjectPrefix+name)
 	switch {
 	case err != nil:
 		return s, err

@@ -25,6 +25,7 @@ import (
 
 	"tributary/envelopes"
 	"tributary/pipeline"
+	"tributary/pipeline/broker"
 )
 
 // Event is an event that is passed to a handler.
@@ -270,7 +271,7 @@ func (s *Subscription) passes(ctx context.Context, err error) bool {
 	case s.missing:
 		return !before
 	}
-	return pipeline.Unanswered(err)
+	return broker.Unanswered(err)
 }
 
 // selects reports whether an event that the broker has selected belongs to the subscription.

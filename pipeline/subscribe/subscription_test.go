@@ -25,10 +25,11 @@ import (
 	"tributary/pipeline"
 	"tributary/pipeline/load"
 	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/streams"
 	"tributary/pipeline/subscribe"
 )
 
-func topology() pipeline.Topology { return pipeline.Topology{Generation: "v1", Partitions: 4} }
+func topology() streams.Topology { return streams.Topology{Generation: "v1", Partitions: 4} }
 
 // deadline returns a context for what must happen soon.
 func deadline(tb testing.TB) context.Context {
@@ -82,7 +83,7 @@ func store(tb testing.TB, js jetstream.JetStream, records ...normalizers.Record)
 }
 
 // storeIn is store of a topology.
-func storeIn(tb testing.TB, js jetstream.JetStream, top pipeline.Topology, records ...normalizers.Record) {
+func storeIn(tb testing.TB, js jetstream.JetStream, top streams.Topology, records ...normalizers.Record) {
 	tb.Helper()
 	pipelinetest.Publish(tb, js, records...)
 	stage, err := pipeline.New(js, pipeline.Config{Topology: top, Heartbeat: 50 * time.Millisecond})
@@ -164,7 +165,7 @@ func TestSubscriptionGoesOnWhereItStopped(t *testing.T) {
 	if diff := cmp.Diff(numbers(1, 300), got); diff != "" {
 		t.Errorf("events (-want +got):\n%s", diff)
 	}
-	all, err := js.Stream(t.Context(), pipeline.EventsStream("v1"))
+	all, err := js.Stream(t.Context(), streams.EventsStream("v1"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -215,7 +216,7 @@ func TestSubscriptionGoesOnWhereItStopped(t *testing.T) {
 // awaitKey waits until a subscription has stored its first progress.
 func awaitKey(tb testing.TB, js jetstream.JetStream, name string) <-chan jetstream.KeyValueEntry {
 	tb.Helper()
-	kv, err := js.KeyValue(tb.Context(), pipeline.SubscribersBucket)
+	kv, err := js.KeyValue(tb.Context(), streams.SubscribersBucket)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -411,7 +412,7 @@ func TestSubscriptionThatCannotGoOnSaysWhy(t *testing.T) {
 	if err := newSubscription(t, js, subscribe.Config{Generation: "c"}).Run(deadline(t), nil); err == nil || !strings.Contains(err.Error(), "another name") {
 		t.Errorf("a name of another generation: %v", err)
 	}
-	kv, err := js.KeyValue(t.Context(), pipeline.SubscribersBucket)
+	kv, err := js.KeyValue(t.Context(), streams.SubscribersBucket)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -470,12 +471,12 @@ func TestLostAnswersAtTheBeginning(t *testing.T) {
 	server := pipelinetest.NewServer(t)
 	store(t, server.Provision(topology()), prompts("s", "one", "two")...)
 	for part, requests := range map[string]int{
-		"STREAM.MSG.GET.KV_" + pipeline.SubscribersBucket: 1, // the progress
-		"STREAM.MSG.GET.KV_TRIBUTARY ":                    1, // the live generation
-		"STREAM.INFO.EVENTS_v1":                           3, // whether it is there, its end, and its cells
-		"STREAM.MSG.GET.EVENTS_v1":                        2, // the events that were passed
-		"CONSUMER.CREATE.EVENTS_v1":                       1,
-		"CONSUMER.MSG.NEXT.EVENTS_v1":                     1,
+		"STREAM.MSG.GET.KV_" + streams.SubscribersBucket: 1, // the progress
+		"STREAM.MSG.GET.KV_TRIBUTARY ":                   1, // the live generation
+		"STREAM.INFO.EVENTS_v1":                          3, // whether it is there, its end, and its cells
+		"STREAM.MSG.GET.EVENTS_v1":                       2, // the events that were passed
+		"CONSUMER.CREATE.EVENTS_v1":                      1,
+		"CONSUMER.MSG.NEXT.EVENTS_v1":                    1,
 	} {
 		for n := range requests {
 			name := strings.Map(func(r rune) rune {
@@ -516,7 +517,7 @@ func TestLostAnswerIsNotWaitedFor(t *testing.T) {
 	var got []string
 	err = s.Run(deadline(t), func(_ context.Context, e subscribe.Event) error {
 		if got = append(got, *e.Text); *e.Text == "one" {
-			d.Lose("$KV."+pipeline.SubscribersBucket+".test", 1)
+			d.Lose("$KV."+streams.SubscribersBucket+".test", 1)
 		} else {
 			s.Drain()
 		}
@@ -677,7 +678,7 @@ func cutOver(t *testing.T, records []normalizers.Record) {
 			}
 		})
 	}
-	if _, err := pipeline.StartReplay(t.Context(), js, pipeline.Replay{Name: "b", Settings: pipeline.Settings{ToolMetadata: normalizers.ProfileCurrent}}); err != nil {
+	if _, err := pipeline.StartReplay(t.Context(), js, pipeline.Replay{Name: "b", Settings: streams.Settings{ToolMetadata: normalizers.ProfileCurrent}}); err != nil {
 		t.Fatal(err)
 	}
 	feed(part)

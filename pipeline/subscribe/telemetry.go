@@ -16,7 +16,7 @@ import (
 	tracenoop "go.opentelemetry.io/otel/trace/noop"
 
 	"tributary/envelopes"
-	"tributary/pipeline"
+	"tributary/pipeline/broker"
 )
 
 // observer has the metrics and traces of a subscription, by the semantic conventions of messaging.
@@ -106,7 +106,7 @@ func (o *observer) parent(ctx context.Context, events []Event) context.Context {
 	if !o.tracing || len(events) > 1 {
 		return ctx
 	}
-	return trace.ContextWithRemoteSpanContext(ctx, pipeline.RecordContext(ctx, events[0].Traceparent, events[0].Tracestate))
+	return trace.ContextWithRemoteSpanContext(ctx, broker.RecordContext(ctx, events[0].Traceparent, events[0].Tracestate))
 }
 
 // options returns the links and attributes of the span of a delivery.
@@ -117,7 +117,7 @@ func (o *observer) options(ctx context.Context, events []Event, base []attribute
 	var links []trace.Link
 	for i := range events {
 		e := &events[i]
-		for _, c := range []trace.SpanContext{pipeline.RecordContext(ctx, e.Traceparent, e.Tracestate), pipeline.RecordContext(ctx, e.Provenance.Traceparent, e.Provenance.Tracestate)} {
+		for _, c := range []trace.SpanContext{broker.RecordContext(ctx, e.Traceparent, e.Tracestate), broker.RecordContext(ctx, e.Provenance.Traceparent, e.Provenance.Tracestate)} {
 			if c.IsValid() {
 				links = append(links, trace.Link{SpanContext: c, Attributes: []attribute.KeyValue{semconv.CloudEventsEventID(e.EventID)}})
 			}

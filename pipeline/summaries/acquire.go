@@ -10,8 +10,9 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"tributary/pipeline"
+	"tributary/pipeline/broker"
 	"tributary/pipeline/sessions"
+	"tributary/pipeline/streams"
 )
 
 // candidate is a keeper that may take over the records of a generation.
@@ -84,9 +85,9 @@ func (c *candidate) begin(ctx context.Context, events *jetstream.StreamInfo) (*l
 		}
 	}
 	c.rebuild = false
-	begun, err := pipeline.LastPositions(ctx, c.js, c.generation)
+	begun, err := streams.LastPositions(ctx, c.js, c.generation)
 	if err != nil {
-		return nil, fmt.Errorf("stream %s: %w", pipeline.EventsStream(c.generation), err)
+		return nil, fmt.Errorf("stream %s: %w", streams.EventsStream(c.generation), err)
 	}
 	l, err := c.take(ctx, checkpoint{Stream: events.Created, Revision: sessions.Revision, Owner: c.keeper.owner, Epoch: 1}, 0)
 	if l != nil {
@@ -101,7 +102,7 @@ func (c *candidate) take(ctx context.Context, next checkpoint, replaces uint64) 
 	if err != nil {
 		return nil, err
 	}
-	sequence, err := pipeline.PublishBatch(ctx, c.js.Conn(), []*nats.Msg{m})
+	sequence, err := broker.PublishBatch(ctx, c.js.Conn(), []*nats.Msg{m})
 	if err != nil {
 		return nil, fmt.Errorf("take over the records of %s: %w", c.stream(), err)
 	}

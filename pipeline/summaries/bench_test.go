@@ -8,6 +8,7 @@ import (
 
 	"tributary/pipeline"
 	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/streams"
 	"tributary/pipeline/summaries"
 )
 
@@ -21,7 +22,7 @@ func BenchmarkStage(b *testing.B) {
 		b.Run(fmt.Sprintf("keeper=%v", beside), func(b *testing.B) {
 			var stage, behind time.Duration
 			for range b.N {
-				top := pipeline.Topology{Generation: "v1", Partitions: 4}
+				top := streams.Topology{Generation: "v1", Partitions: 4}
 				js := pipelinetest.NewServer(b).Provision(top)
 				pipelinetest.Publish(b, js, pipelinetest.Workload(1, 100, records)...)
 				ctx, stop := context.WithCancel(b.Context())

@@ -13,6 +13,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 
 	"tributary/pipeline"
+	"tributary/pipeline/streams"
 )
 
 // Config configures a [Keeper]. Its zero value is valid.
@@ -82,7 +83,7 @@ type keeping struct {
 	done    chan struct{}
 }
 
-// New returns a keeper for a server that [pipeline.Provision] has prepared.
+// New returns a keeper for a server that [streams.Provision] has prepared.
 func New(js jetstream.JetStream, cfg Config) (*Keeper, error) {
 	cfg = cfg.withDefaults()
 	t, err := newTelemetry(cfg.Meter)
@@ -160,14 +161,14 @@ func (k *Keeper) wanted(ctx context.Context) (map[string]time.Time, error) {
 	if k.config.Generation != "" {
 		return map[string]time.Time{k.config.Generation: {}}, nil
 	}
-	all, err := pipeline.ReadGenerations(ctx, k.js)
+	all, err := streams.ReadGenerations(ctx, k.js)
 	if err != nil {
 		return nil, err
 	}
 	wanted := make(map[string]time.Time)
 	for _, g := range all.List {
 		switch g.State {
-		case pipeline.StateRetired, pipeline.StateStarting, pipeline.StateDropping:
+		case streams.StateRetired, streams.StateStarting, streams.StateDropping:
 		default:
 			wanted[g.Name] = g.Started
 		}

@@ -15,6 +15,7 @@ import (
 	"tributary/normalizers"
 	"tributary/pipeline"
 	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/streams"
 	"tributary/pipeline/summaries"
 )
 
@@ -23,7 +24,7 @@ import (
 func TestKeepersKilledAnywhereKeepEveryEventOnce(t *testing.T) {
 	t.Parallel()
 	server := pipelinetest.NewServer(t)
-	top := pipeline.Topology{Generation: "v1", Partitions: 4}
+	top := streams.Topology{Generation: "v1", Partitions: 4}
 	js := server.Provision(top)
 	arguments := keeperArguments{URL: server.URL(), Bytes: 64 << 10, Every: 5}
 	keepers := startProcesses(t, 3, func(int) *pipelinetest.Process { return pipelinetest.StartProcess(t, "keeper", arguments) })
@@ -39,7 +40,7 @@ func TestKeepersKilledAnywhereKeepEveryEventOnce(t *testing.T) {
 func TestWorkersKilledAnywhereKeepEveryEventOnce(t *testing.T) {
 	t.Parallel()
 	server := pipelinetest.NewServer(t)
-	top := pipeline.Topology{Generation: "v1", Partitions: 4}
+	top := streams.Topology{Generation: "v1", Partitions: 4}
 	js := server.Provision(top)
 	workers := startProcesses(t, 2, func(n int) *pipelinetest.Process {
 		return pipelinetest.StartProcess(t, "stage and keeper", workerArguments{server.URL(), fmt.Sprintf("w%d", n), top.Partitions})
@@ -106,7 +107,7 @@ func TestRecordsFollowEventsThatGoBack(t *testing.T) {
 			t.Run(fmt.Sprintf("lost=%d,handed=%t", lost, h != nil), func(t *testing.T) {
 				t.Parallel()
 				server := pipelinetest.NewServer(t)
-				top := pipeline.Topology{Generation: "v1", Partitions: 16}
+				top := streams.Topology{Generation: "v1", Partitions: 16}
 				js := server.Provision(top)
 				w, err := newWorker(js, pipeline.Config{Topology: top, Handover: h}, config(1<<20, time.Millisecond))
 				if err != nil {
@@ -125,7 +126,7 @@ func TestRecordsFollowEventsThatGoBack(t *testing.T) {
 				publish(records[:300])
 				saved := server.CopyStore()
 				publish(records[300 : 300+lost])
-				saved.PutBack(pipeline.EventsStream("v1"))
+				saved.PutBack(streams.EventsStream("v1"))
 				publish(records[300+lost:])
 			})
 		}
@@ -143,7 +144,7 @@ func TestRecordsFollowEventsThatWentBack(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			server := pipelinetest.NewServer(t)
-			top := pipeline.Topology{Generation: "v1", Partitions: 2}
+			top := streams.Topology{Generation: "v1", Partitions: 2}
 			js := server.Provision(top)
 			records := pipelinetest.Workload(13, 10, 340)
 			add := func(records []normalizers.Record) {
@@ -158,7 +159,7 @@ func TestRecordsFollowEventsThatWentBack(t *testing.T) {
 			stop := startKeeper(t, js, config(1<<20, time.Millisecond))
 			requireExact(t, js, "v1")
 			stop()
-			saved.PutBack(pipeline.EventsStream("v1"))
+			saved.PutBack(streams.EventsStream("v1"))
 			removed(t, js, c.after)
 			add(records[302:])
 			removed(t, js, c.behind)
@@ -173,7 +174,7 @@ func removed(t *testing.T, js jetstream.JetStream, n int) {
 	t.Helper()
 	const subject = "deadletters.v1.0.claude_code.removed"
 	pipelinetest.PublishMessages(t.Context(), t, js, slices.Repeat([]*nats.Msg{{Subject: subject}}, n)...)
-	stream, err := js.Stream(t.Context(), pipeline.EventsStream("v1"))
+	stream, err := js.Stream(t.Context(), streams.EventsStream("v1"))
 	if err == nil {
 		err = stream.Purge(t.Context(), jetstream.WithPurgeSubject(subject))
 	}
@@ -186,7 +187,7 @@ func removed(t *testing.T, js jetstream.JetStream, n int) {
 // stream of records is removed, and the records are made again.
 func TestEventsOfBeforeArePickedUp(t *testing.T) {
 	t.Parallel()
-	top := pipeline.Topology{Generation: "v1", Partitions: 2}
+	top := streams.Topology{Generation: "v1", Partitions: 2}
 	js := pipelinetest.NewServer(t).Provision(top)
 	pipelinetest.Publish(t, js, pipelinetest.Workload(3, 20, 400)...)
 	runStage(t, js, top)
@@ -209,7 +210,7 @@ func TestEventsOfBeforeArePickedUp(t *testing.T) {
 	if diff := cmp.Diff(folded(t, js, "v1"), recordsOf(t, open(t, js, "v1"))); diff != "" {
 		t.Errorf("with records that are behind (-fold +view):\n%s", diff)
 	}
-	if err := js.DeleteStream(t.Context(), pipeline.SummariesStream("v1")); err != nil {
+	if err := js.DeleteStream(t.Context(), streams.SummariesStream("v1")); err != nil {
 		t.Fatal(err)
 	}
 	startKeeper(t, js, config(1<<20, time.Millisecond))
@@ -219,7 +220,7 @@ func TestEventsOfBeforeArePickedUp(t *testing.T) {
 // TestRecordsThatAreWrongAreMadeAgain damages what is stored: a fold, the checkpoint, and the events themselves.
 func TestRecordsThatAreWrongAreMadeAgain(t *testing.T) {
 	t.Parallel()
-	top := pipeline.Topology{Generation: "v1", Partitions: 1}
+	top := streams.Topology{Generation: "v1", Partitions: 1}
 	js := pipelinetest.NewServer(t).Provision(top)
 	records := pipelinetest.Workload(5, 4, 200)
 	pipelinetest.Publish(t, js, records[:100]...)
@@ -227,7 +228,7 @@ func TestRecordsThatAreWrongAreMadeAgain(t *testing.T) {
 	stop := startKeeper(t, js, config(1<<20, time.Millisecond))
 	requireExact(t, js, "v1")
 	stop()
-	info, err := js.Stream(t.Context(), pipeline.SummariesStream("v1"))
+	info, err := js.Stream(t.Context(), streams.SummariesStream("v1"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -261,7 +262,7 @@ func TestRecordsThatAreWrongAreMadeAgain(t *testing.T) {
 // TestEachGenerationHasItsRecords replays into a generation, whose records equal those of the first, and drops it.
 func TestEachGenerationHasItsRecords(t *testing.T) {
 	t.Parallel()
-	top := pipeline.Topology{Generation: "v1", Partitions: 2}
+	top := streams.Topology{Generation: "v1", Partitions: 2}
 	js := pipelinetest.NewServer(t).Provision(top)
 	pipelinetest.Publish(t, js, pipelinetest.Workload(6, 10, 200)...)
 	runStage(t, js, top)
@@ -277,7 +278,7 @@ func TestEachGenerationHasItsRecords(t *testing.T) {
 	if err := pipeline.DropGeneration(t.Context(), js, "b"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := js.Stream(t.Context(), pipeline.SummariesStream("b")); !errors.Is(err, jetstream.ErrStreamNotFound) {
+	if _, err := js.Stream(t.Context(), streams.SummariesStream("b")); !errors.Is(err, jetstream.ErrStreamNotFound) {
 		t.Errorf("the records of a dropped generation: %v", err)
 	}
 }
@@ -286,7 +287,7 @@ func TestEachGenerationHasItsRecords(t *testing.T) {
 func TestSilentKeepersAreReplaced(t *testing.T) {
 	t.Parallel()
 	server := pipelinetest.NewServer(t)
-	top := pipeline.Topology{Generation: "v1", Partitions: 1}
+	top := streams.Topology{Generation: "v1", Partitions: 1}
 	js := server.Provision(top)
 	pipelinetest.Publish(t, js, pipelinetest.Workload(8, 3, 60)...)
 	runStage(t, js, top)
@@ -310,7 +311,7 @@ func TestSilentKeepersAreReplaced(t *testing.T) {
 // The records of sessions of four cells are those of all events, also of another keeper that goes on.
 func TestRecordsOfFourCells(t *testing.T) {
 	t.Parallel()
-	top := pipeline.Topology{Generation: "v1", Partitions: 8, Cells: 4}
+	top := streams.Topology{Generation: "v1", Partitions: 8, Cells: 4}
 	js := pipelinetest.NewServer(t).Provision(top)
 	for seed := range uint64(2) {
 		pipelinetest.Publish(t, js, pipelinetest.Workload(seed, 20, 150)...)

@@ -14,7 +14,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"tributary/pipeline"
+	"tributary/pipeline/broker"
 	"tributary/pipeline/sessions"
+	"tributary/pipeline/streams"
 )
 
 // Limits of what a leader works on together.
@@ -32,12 +34,12 @@ type leader struct {
 	keeper   *Keeper
 	log      *slog.Logger
 	stored   checkpoint
-	sequence uint64             // of the checkpoint
-	begun    pipeline.Positions // the ends of the streams when it began anew; none when it did not
+	sequence uint64            // of the checkpoint
+	begun    streams.Positions // the ends of the streams when it began anew; none when it did not
 
-	position atomic.Pointer[pipeline.Positions] // of the last event that was added, by cell
-	cell     int                                // of that event
-	at       time.Time                          // when the broker stored it; zero while that is not known
+	position atomic.Pointer[streams.Positions] // of the last event that was added, by cell
+	cell     int                               // of that event
+	at       time.Time                         // when the broker stored it; zero while that is not known
 	folds    map[pipeline.SessionID]*entry
 	changed  []*entry // since the last commit
 	bytes    int      // of all folds, about
@@ -208,7 +210,7 @@ func (l *leader) add(ctx context.Context, list []item) error {
 		}
 		e := l.folds[pipeline.SessionID{Source: s.Source, Session: s.Session}]
 		if l.isAgain(e.fold, s) {
-			return fmt.Errorf("stream %s: %w", pipeline.EventsStream(l.generation), pipeline.ErrWentBack)
+			return fmt.Errorf("stream %s: %w", streams.EventsStream(l.generation), pipeline.ErrWentBack)
 		}
 		e.fold.Add(s)
 		l.added++
@@ -271,7 +273,7 @@ func (l *leader) load(ctx context.Context, list []item) error {
 func (l *leader) last(ctx context.Context, subjects []string) (map[string]*jetstream.RawStreamMsg, error) {
 	const tries, pause = 10, 20 * time.Millisecond // a healthy replica is behind for milliseconds
 	for try := 0; ; try++ {
-		stored, err := pipeline.LastMessages(ctx, l.js, l.stream(), subjects)
+		stored, err := broker.LastMessages(ctx, l.js, l.stream(), subjects)
 		if err != nil {
 			return nil, err
 		}
@@ -361,7 +363,7 @@ func (l *leader) publish(ctx context.Context, messages []*nats.Msg, c *checkpoin
 	if err != nil {
 		return err
 	}
-	sequence, err := pipeline.PublishBatch(ctx, l.js.Conn(), append(messages, m))
+	sequence, err := broker.PublishBatch(ctx, l.js.Conn(), append(messages, m))
 	l.keeper.telemetry.commit(ctx, l.generation, err)
 	if err != nil {
 		return fmt.Errorf("store records of %s: %w", l.stream(), err)

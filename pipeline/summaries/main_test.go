@@ -15,6 +15,7 @@ import (
 	"tributary/pipeline"
 	"tributary/pipeline/pipelinetest"
 	"tributary/pipeline/sessions"
+	"tributary/pipeline/streams"
 	"tributary/pipeline/summaries"
 )
 
@@ -61,7 +62,7 @@ func runWorker(ctx context.Context, arguments []byte, ready func()) error {
 	}
 	return pipelinetest.RunDrained(ctx, a.URL, ready, func(js jetstream.JetStream) (pipelinetest.Drainable, error) {
 		return newWorker(js, pipeline.Config{
-			Topology: pipeline.Topology{Generation: "v1", Partitions: a.Partitions},
+			Topology: streams.Topology{Generation: "v1", Partitions: a.Partitions},
 			Worker:   a.Name, Member: a.Name, Heartbeat: 100 * time.Millisecond, Handover: pipeline.NewHandover(),
 		}, config(64<<10, 5*time.Millisecond))
 	})
@@ -110,7 +111,7 @@ func startKeeper(t *testing.T, js jetstream.JetStream, cfg summaries.Config) (st
 }
 
 // runStage normalizes everything that the raw stream has.
-func runStage(t *testing.T, js jetstream.JetStream, top pipeline.Topology) {
+func runStage(t *testing.T, js jetstream.JetStream, top streams.Topology) {
 	t.Helper()
 	stop := startStage(t, js, top)
 	if err := pipeline.CatchUp(t.Context(), js, top); err != nil {
@@ -120,7 +121,7 @@ func runStage(t *testing.T, js jetstream.JetStream, top pipeline.Topology) {
 }
 
 // startStage runs a stage in this process until stop, which drains it.
-func startStage(t *testing.T, js jetstream.JetStream, top pipeline.Topology) (stop func()) {
+func startStage(t *testing.T, js jetstream.JetStream, top streams.Topology) (stop func()) {
 	t.Helper()
 	stage, err := pipeline.New(js, pipeline.Config{Topology: top})
 	if err != nil {

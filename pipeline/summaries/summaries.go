@@ -21,7 +21,9 @@ import (
 
 	"tributary/envelopes"
 	"tributary/pipeline"
+	"tributary/pipeline/broker"
 	"tributary/pipeline/sessions"
+	"tributary/pipeline/streams"
 )
 
 // Record is the record of a session as the broker has it: the summary of its events up to a position. Its state is
@@ -42,13 +44,13 @@ func recordOf(f *sessions.Fold) Record {
 
 // checkpoint is how far the records of a generation are.
 type checkpoint struct {
-	Position pipeline.Positions `json:"position"`        // of the last event that is in the records, by cell
-	Cell     int                `json:"cell,omitzero"`   // of the last event that was added
-	Stored   time.Time          `json:"stored,omitzero"` // when the broker stored the message at its Position
-	Stream   time.Time          `json:"stream"`          // when the events stream was created
-	Revision int                `json:"revision"`        // of the folds, see [sessions.Revision]
-	Owner    string             `json:"owner"`           // keeper that stored it; empty if it has stopped
-	Epoch    uint64             `json:"epoch"`           // how often a keeper took the records over
+	Position streams.Positions `json:"position"`        // of the last event that is in the records, by cell
+	Cell     int               `json:"cell,omitzero"`   // of the last event that was added
+	Stored   time.Time         `json:"stored,omitzero"` // when the broker stored the message at its Position
+	Stream   time.Time         `json:"stream"`          // when the events stream was created
+	Revision int               `json:"revision"`        // of the folds, see [sessions.Revision]
+	Owner    string            `json:"owner"`           // keeper that stored it; empty if it has stopped
+	Epoch    uint64            `json:"epoch"`           // how often a keeper took the records over
 }
 
 // store is the stream of the records of a generation.
@@ -58,7 +60,7 @@ type store struct {
 }
 
 // stream is the name of the stream.
-func (s *store) stream() string { return pipeline.SummariesStream(s.generation) }
+func (s *store) stream() string { return streams.SummariesStream(s.generation) }
 
 func (s *store) checkpointSubject() string { return "summaries." + s.generation + ".checkpoint" }
 
@@ -114,9 +116,9 @@ func (s *store) provision(ctx context.Context) error {
 
 // events returns the events stream of the generation, as its leader knows it.
 func (s *store) events(ctx context.Context) (*jetstream.StreamInfo, error) {
-	stream, err := s.js.Stream(ctx, pipeline.EventsStream(s.generation))
+	stream, err := s.js.Stream(ctx, streams.EventsStream(s.generation))
 	if err != nil {
-		return nil, fmt.Errorf("stream %s: %w", pipeline.EventsStream(s.generation), err)
+		return nil, fmt.Errorf("stream %s: %w", streams.EventsStream(s.generation), err)
 	}
 	return stream.CachedInfo(), nil
 }
@@ -124,7 +126,7 @@ func (s *store) events(ctx context.Context) (*jetstream.StreamInfo, error) {
 // readCheckpoint reads the checkpoint from the leader of the stream, with its sequence. The error is
 // [jetstream.ErrMsgNotFound] or [jetstream.ErrStreamNotFound] if there is none.
 func (s *store) readCheckpoint(ctx context.Context) (c checkpoint, stored *jetstream.RawStreamMsg, err error) {
-	stored, err = pipeline.LastStored(ctx, s.js, s.stream(), s.checkpointSubject())
+	stored, err = broker.LastStored(ctx, s.js, s.stream(), s.checkpointSubject())
 	if api, ok := errors.AsType[*jetstream.APIError](err); ok && api.ErrorCode == jetstream.JSErrCodeStreamNotFound {
 		err = jetstream.ErrStreamNotFound
 	}
@@ -143,9 +145,9 @@ func (s *store) fits(ctx context.Context, c *checkpoint, events *jetstream.Strea
 	if c.Revision != sessions.Revision || !c.Stream.Equal(events.Created) {
 		return false, nil
 	}
-	last, err := pipeline.LastPositions(ctx, s.js, s.generation)
+	last, err := streams.LastPositions(ctx, s.js, s.generation)
 	if err != nil {
-		return false, fmt.Errorf("stream %s: %w", pipeline.EventsStream(s.generation), err)
+		return false, fmt.Errorf("stream %s: %w", streams.EventsStream(s.generation), err)
 	}
 	if !last.Reach(c.Position) {
 		return false, nil
@@ -171,10 +173,10 @@ func (s *store) lastStored(ctx context.Context, cell int, position uint64) (stor
 	name := envelopes.CellName(s.generation, cell)
 	first, last := uint64(1), position // between which it is
 	for from := first; first <= last; from = first + (last-first+1)/2 {
-		m, err := pipeline.NextStored(ctx, s.js, pipeline.EventsStream(name), envelopes.EventFilter(name, "", "", ""), from)
+		m, err := broker.NextStored(ctx, s.js, streams.EventsStream(name), envelopes.EventFilter(name, "", "", ""), from)
 		switch {
 		case err != nil && !errors.Is(err, jetstream.ErrMsgNotFound):
-			return stored, fmt.Errorf("read stream %s: %w", pipeline.EventsStream(name), err)
+			return stored, fmt.Errorf("read stream %s: %w", streams.EventsStream(name), err)
 		case err == nil && m.Sequence <= last:
 			first, stored = m.Sequence, m.Time
 			if first == last {
@@ -189,8 +191,8 @@ func (s *store) lastStored(ctx context.Context, cell int, position uint64) (stor
 
 // storedAt returns when the broker stored the message at a position of a cell, the zero time if it is not there.
 func (s *store) storedAt(ctx context.Context, cell int, position uint64) (time.Time, error) {
-	stream := pipeline.EventsStream(envelopes.CellName(s.generation, cell))
-	m, err := pipeline.NextStored(ctx, s.js, stream, ">", position)
+	stream := streams.EventsStream(envelopes.CellName(s.generation, cell))
+	m, err := broker.NextStored(ctx, s.js, stream, ">", position)
 	switch {
 	case errors.Is(err, jetstream.ErrMsgNotFound):
 		return time.Time{}, nil

@@ -14,17 +14,19 @@ import (
 
 	"tributary/envelopes"
 	"tributary/pipeline"
+	"tributary/pipeline/broker"
 	"tributary/pipeline/sessions"
+	"tributary/pipeline/streams"
 )
 
 // Status is how far the records of a generation are.
 type Status struct {
-	Kept     bool               `json:"kept"`               // there are records; without them every reader sums up the events itself
-	Position pipeline.Positions `json:"position"`           // of the last event that is in them, by cell
-	Behind   uint64             `json:"behind"`             // events that are not
-	Owner    string             `json:"owner,omitzero"`     // keeper that works on them; empty if none does
-	StoredAt time.Time          `json:"stored_at,omitzero"` // when the checkpoint was stored, by the clock of the broker
-	Silent   bool               `json:"silent"`             // no keeper works on the records
+	Kept     bool              `json:"kept"`               // there are records; without them every reader sums up the events itself
+	Position streams.Positions `json:"position"`           // of the last event that is in them, by cell
+	Behind   uint64            `json:"behind"`             // events that are not
+	Owner    string            `json:"owner,omitzero"`     // keeper that works on them; empty if none does
+	StoredAt time.Time         `json:"stored_at,omitzero"` // when the checkpoint was stored, by the clock of the broker
+	Silent   bool              `json:"silent"`             // no keeper works on the records
 }
 
 // View reads the records of a generation, and the events that are not in them yet: its results are those of all
@@ -61,9 +63,9 @@ func Open(ctx context.Context, js jetstream.JetStream, generation string, unread
 	}
 	if v.kept {
 		v.checkpoint, v.storedAt = c, stored.Time
-		last, err := pipeline.LastPositions(ctx, js, generation)
+		last, err := streams.LastPositions(ctx, js, generation)
 		if err != nil {
-			return nil, fmt.Errorf("stream %s: %w", pipeline.EventsStream(generation), err)
+			return nil, fmt.Errorf("stream %s: %w", streams.EventsStream(generation), err)
 		}
 		v.cells = len(last)
 	}
@@ -101,7 +103,7 @@ func (v *View) stored(ctx context.Context, id pipeline.SessionID) (*sessions.Fol
 	if !v.kept {
 		return sessions.NewFold(sessions.WholeSession), nil
 	}
-	m, err := pipeline.LastStored(ctx, v.js, v.stream(), v.foldSubject(id))
+	m, err := broker.LastStored(ctx, v.js, v.stream(), v.foldSubject(id))
 	switch {
 	case errors.Is(err, jetstream.ErrMsgNotFound):
 		return sessions.NewFold(sessions.WholeSession), nil
@@ -308,8 +310,8 @@ func (v *View) firsts(ctx context.Context, q pipeline.EventsQuery, wanted func(*
 }
 
 // everywhere returns a position in every cell: each session has its own positions in one of them.
-func (v *View) everywhere(position uint64) pipeline.Positions {
-	return slices.Repeat(pipeline.Positions{position}, max(1, v.cells))
+func (v *View) everywhere(position uint64) streams.Positions {
+	return slices.Repeat(streams.Positions{position}, max(1, v.cells))
 }
 
 // behind returns a position before which, in every cell, all events are in the records.

@@ -12,8 +12,10 @@ import (
 
 	"tributary/envelopes"
 	"tributary/pipeline"
+	"tributary/pipeline/broker"
 	"tributary/pipeline/pipelinetest"
 	"tributary/pipeline/sessions"
+	"tributary/pipeline/streams"
 	"tributary/pipeline/summaries"
 )
 
@@ -23,7 +25,7 @@ var manySessions = flag.Int("sessions", 3000, "sessions of TestManySessionsInBou
 // from all events, with records that are up to date and with records that are behind.
 func TestStatisticsWithLimitsReadWholeSessionsAlone(t *testing.T) {
 	t.Parallel()
-	top := pipeline.Topology{Generation: "v1", Partitions: 2}
+	top := streams.Topology{Generation: "v1", Partitions: 2}
 	js := pipelinetest.NewServer(t).Provision(top)
 	// The sessions of one workload after those of another, by position; their times are the same.
 	for _, seed := range []uint64{1, 2} {
@@ -85,7 +87,7 @@ func TestStatisticsWithLimitsReadWholeSessionsAlone(t *testing.T) {
 // TestStatisticsSinceATimeSkipTheEventsBefore counts what is read for sessions that began late.
 func TestStatisticsSinceATimeSkipTheEventsBefore(t *testing.T) {
 	t.Parallel()
-	js := pipelinetest.NewServer(t).Provision(pipeline.Topology{Generation: "v1", Partitions: 1})
+	js := pipelinetest.NewServer(t).Provision(streams.Topology{Generation: "v1", Partitions: 1})
 	const old, young = 500, 20
 	publishEvents(t, js.Conn(), old+young, func(i int) (string, time.Time) {
 		if i < old {
@@ -124,13 +126,13 @@ func publishEvents(t *testing.T, nc *nats.Conn, n int, of func(i int) (session s
 			Source: envelopes.ClaudeCode, SessionID: session, Sequence: uint64(i), EventType: envelopes.UserMessage,
 			Role: new(envelopes.RoleUser), TS: at.Format(time.RFC3339), Text: new("a prompt"), ProjectHash: "h",
 		}
-		header, data, err := envelopes.EncodeEvent(&e, envelopes.Provenance{Generation: "v1", RawStream: pipeline.RawStream, RawSequence: uint64(i)}, envelopes.Binary)
+		header, data, err := envelopes.EncodeEvent(&e, envelopes.Provenance{Generation: "v1", RawStream: streams.RawStream, RawSequence: uint64(i)}, envelopes.Binary)
 		if err != nil {
 			t.Fatal(err)
 		}
 		batch = append(batch, &nats.Msg{Subject: envelopes.EventSubject("v1", &e), Header: nats.Header(header), Data: data})
 		if len(batch) == 900 || i == n-1 {
-			if _, err := pipeline.PublishBatch(t.Context(), nc, batch); err != nil {
+			if _, err := broker.PublishBatch(t.Context(), nc, batch); err != nil {
 				t.Fatal(err)
 			}
 			batch = nil
@@ -142,7 +144,7 @@ func publishEvents(t *testing.T, nc *nats.Conn, n int, of func(i int) (session s
 // -sessions 1000000.
 func TestManySessionsInBoundedMemory(t *testing.T) { //nolint:paralleltest // it measures memory
 	server := pipelinetest.StartCluster(t, 1, 0) // a process of its own, so that its memory does not count
-	js := server.Provision(pipeline.Topology{Generation: "v1", Partitions: 1})
+	js := server.Provision(streams.Topology{Generation: "v1", Partitions: 1})
 	began := time.Now()
 	publishEvents(t, js.Conn(), *manySessions, func(i int) (string, time.Time) { return fmt.Sprintf("session-%d", i), day(1) })
 	t.Logf("stored %d events in %v", *manySessions, time.Since(began).Round(time.Millisecond))

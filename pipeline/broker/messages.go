@@ -1,0 +1,74 @@
+package broker
+
+import (
+	"context"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// RemoveMessages removes messages of a stream, and those before them under their subjects, with all requests on
+// their way at once. A server that was killed between the message and its rollup has kept the one before it, too. It is no error
+// when a message is gone already.
+func RemoveMessages(ctx context.Context, js jetstream.JetStream, stream string, messages []Place) error {
+	requests := make([]purgeRequest, len(messages))
+	for i, m := range messages {
+		requests[i] = purgeRequest{m.Subject, m.Sequence + 1}
+	}
+	return Wrap(requestAll(ctx, js, "STREAM.PURGE."+stream, requests), "remove messages of stream "+stream)
+}
+
+// purgeRequest removes the messages of a subject before a sequence (nats-server, JSApiStreamPurgeRequest).
+type purgeRequest struct {
+	Subject  string `json:"filter"`
+	Sequence uint64 `json:"seq"`
+}
+
+// The limits of one atomic batch, which are in messages and bytes alone. To add another limit: give [batchSize] a field, batchLimits
+// its value, and count it in [entry.measure] and, for a chunk that waits, in [chunk.size].
+const (
+	BatchBytes = 6 << 20 // about as many as 900 messages of real logs have
+)
+
+// MaxHeaderBytes bounds the headers of every message that a stage stores. The broker has
+// 64 KiB for them; the batch and the delivery add headers of their own.
+const MaxHeaderBytes = 60 << 10
+
+// BatchHeaderBytes is room for the headers of a batch and of the transport hop, and for the
+// first line.
+const BatchHeaderBytes = 1 << 10
+
+// HeaderSize returns the length of h on the wire, without the first line.
+func HeaderSize(h nats.Header) int {
+	n := 0
+	for name, values := range h {
+		for _, v := range values {
+			n += len(name) + len(v) + len(": \r\n")
+		}
+	}
+	return n
+}
+
+// MessageSize returns the bytes of the headers and the body of a message.
+func MessageSize(m *nats.Msg) int { return HeaderSize(m.Header) + len(m.Data) }
+
+// Place is where a message is in a stream.
+type Place struct {
+	Subject  string
+	Sequence uint64
+}
+
+// RemoveSequences removes messages of a stream.
+func RemoveSequences(ctx context.Context, js jetstream.JetStream, stream string, sequences []uint64) error {
+	requests := make([]deleteRequest, len(sequences))
+	for i, sequence := range sequences {
+		requests[i] = deleteRequest{sequence, true}
+	}
+	return Wrap(requestAll(ctx, js, "STREAM.MSG.DELETE."+stream, requests), "remove messages of stream "+stream)
+}
+
+// deleteRequest removes one message (nats-server, JSApiMsgDeleteRequest).
+type deleteRequest struct {
+	Sequence uint64 `json:"seq"`
+	NoErase  bool   `json:"no_erase"`
+}

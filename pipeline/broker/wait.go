@@ -1,0 +1,61 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// Unavailable reports whether an error means that the broker is unavailable for a while: it does
+// not answer, or has no leader for what was asked.
+func Unavailable(err error) bool {
+	var api *jetstream.APIError
+	return errors.Is(err, nats.ErrTimeout) || errors.Is(err, nats.ErrReconnectBufExceeded) || errors.Is(err, nats.ErrNoResponders) ||
+		errors.Is(err, context.DeadlineExceeded) || errors.As(err, &api) && (api.Code == http.StatusServiceUnavailable || api.ErrorCode == errCodeNoPeers)
+}
+
+// errCodeNoPeers is the server's error that not enough servers of a cluster are there yet for the
+// replicas of a stream (JSClusterNoPeersErr).
+const errCodeNoPeers jetstream.ErrorCode = 10005
+
+// A link is the time between two losses of the connection, as a context. Every ownership
+// and every commit belongs to the link in which it began, so none waits for an answer that
+// a lost connection will not bring.
+
+// ErrDisconnected ends everything that began on a connection that was lost.
+var ErrDisconnected = errors.New("connection lost")
+
+// Closed reports whether a channel is closed.
+func Closed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+// Pause waits for d or for the end of ctx.
+func Pause(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// Wrap adds to err what was being done; nil stays nil.
+func Wrap(err error, doing string) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", doing, err)
+}

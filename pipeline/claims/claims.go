@@ -1,0 +1,466 @@
+package claims
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nuid"
+
+	"tributary/envelopes"
+	"tributary/normalizers"
+	"tributary/pipeline/broker"
+	"tributary/pipeline/streams"
+)
+
+// Claim is a claim check: it names the bytes of a record in [streams.ClaimsBucket]. The zero value
+// names none.
+type Claim struct {
+	Digest string // SHA-256 in lower-case hex
+	Size   int64  // in bytes, 1 or more
+}
+
+// Of returns the claim check of data, which must not be empty.
+func Of(data []byte) Claim {
+	sum := sha256.Sum256(data)
+	return Claim{hex.EncodeToString(sum[:]), int64(len(data))}
+}
+
+// String returns the value of [envelopes.HeaderClaim]: CLAIMS/<sha256>;<size>.
+func (c Claim) String() string {
+	return streams.ClaimsBucket + "/" + c.Digest + ";" + strconv.FormatInt(c.Size, 10)
+}
+
+// Parse is the inverse of [Claim.String] and accepts nothing else: no other bucket, no
+// URL, no other spelling of the digest or the size. So a producer cannot make a worker read
+// anything but this bucket of its own account.
+func Parse(s string) (Claim, error) {
+	bucket, rest, _ := strings.Cut(s, "/")
+	digest, size, _ := strings.Cut(rest, ";")
+	n, err := strconv.ParseInt(size, 10, 64)
+	c := Claim{digest, n}
+	sum, bad := hex.DecodeString(digest)
+	if bucket != streams.ClaimsBucket || err != nil || n < 1 || bad != nil || len(sum) != sha256.Size ||
+		s != c.String() || digest != strings.ToLower(digest) {
+		return Claim{}, fmt.Errorf("%w: %s is not %s/<sha256>;<size>", ErrMalformed, envelopes.HeaderClaim, streams.ClaimsBucket)
+	}
+	return c, nil
+}
+
+// Claimed reports whether a record of size bytes travels by claim check at a server whose
+// max_payload is maxPayload: it does when it is longer than half of that. Every other
+// record fits a message together with its headers.
+func Claimed(size int, maxPayload int64) bool { return int64(size) > maxPayload/2 }
+
+// Store stores and fetches the bytes of large records in [streams.ClaimsBucket], which
+// [streams.Provision] creates. Any number of goroutines may use it at the same time.
+//
+// A producer stores an object before it publishes the message that names it, so a reader of
+// the message finds the object. [Store.Orphans] and [Store.Remove] find and remove an
+// object that no message names, because its producer died in between or because the record
+// expired.
+type Store struct {
+	js jetstream.JetStream
+
+	mu       sync.Mutex
+	verified map[string]string // name of the chunks by digest, of bytes that this process has stored or read
+}
+
+// NewStore returns the claims of the account of js. It sends no request to the broker.
+func NewStore(js jetstream.JetStream) *Store {
+	return &Store{js: js, verified: make(map[string]string)}
+}
+
+// How an object is transferred.
+const (
+	objectChunkBytes  = 512 << 10 // of a chunk; half a message where the server accepts less
+	objectChunksAhead = 4         // sent without an acknowledgement
+	objectPageBytes   = 2 << 20   // requested at a time, about
+	maxRounds         = 10        // tries while other processes change the object
+	maxVerified       = 10_000    // uploads that are remembered, of about 200 bytes each
+)
+
+// RetryReplica is the wait for a replica that is behind.
+const RetryReplica = 50 * time.Millisecond
+
+// errBusy: other processes change the object again and again, or replicas stay behind.
+var errBusy = errors.New("the object keeps changing")
+
+// Put stores data in full and returns their claim check, which a message may name from then
+// on. It does not store bytes twice; bytes that the bucket has already become new, so that
+// the age after which [Store.Remove] may remove them begins again. The producer publishes
+// the message well within that age, or calls Put again, which costs little. Bytes that
+// another process has stored are read and verified before they count as stored.
+//
+// Any number of producers may put the same bytes at the same time: each stores chunks of
+// its own, the first to name its chunks wins, and the others remove theirs, where they may,
+// and succeed. A producer that dies leaves chunks that nothing names, and a later Put stores
+// the bytes anew. After an error, Put may be called again.
+func (c *Store) Put(ctx context.Context, data []byte) (Claim, error) {
+	claim := Of(data)
+	if claim.Size > normalizers.MaxRecordBytes || claim.Size == 0 {
+		return Claim{}, fmt.Errorf("%w: %d bytes are not in 1 to %d", normalizers.ErrTooLarge, claim.Size, normalizers.MaxRecordBytes)
+	}
+	for range maxRounds {
+		done, err := c.put(ctx, claim, data)
+		if err != nil {
+			return Claim{}, fmt.Errorf("store object in bucket %s: %w", streams.ClaimsBucket, err)
+		}
+		if done {
+			return claim, nil
+		}
+	}
+	return Claim{}, fmt.Errorf("store object in bucket %s: %w", streams.ClaimsBucket, errBusy)
+}
+
+// put is one attempt of [Store.Put]. It is not done when another process has changed the
+// object meanwhile.
+func (c *Store) put(ctx context.Context, claim Claim, data []byte) (done bool, err error) {
+	last, err := c.last(ctx, streams.ClaimsStream, metaSubject(claim.Digest))
+	if err != nil {
+		return false, err
+	}
+	o, err := c.intact(ctx, claim)
+	if err != nil {
+		return false, err
+	}
+	fresh := o.NUID == ""
+	if fresh {
+		if o, err = c.upload(ctx, claim, data); err != nil {
+			return false, err
+		}
+	}
+	// Expecting the sequence of the newest description makes sure that none was put or
+	// removed meanwhile.
+	err = c.name(ctx, o, last)
+	switch {
+	case broker.Fenced(err):
+		if fresh {
+			c.purge(ctx, o)
+		}
+		return false, nil
+	case err != nil:
+		return false, err // the description may be stored all the same: the chunks must stay
+	}
+	// The chunks of a process that was suspended before it named them may have been removed,
+	// and another client may have put chunks between them.
+	n, err := c.count(ctx, o)
+	if err == nil && n > o.Chunks {
+		done, err = c.verify(ctx, o, claim)
+	} else {
+		done = n == o.Chunks
+	}
+	if err != nil || !done {
+		c.remember(claim.Digest, "")
+		return false, err
+	}
+	c.remember(claim.Digest, o.NUID)
+	return true, nil
+}
+
+// Get fetches the bytes that claim names and verifies their size and digest. It fetches
+// nothing longer than [normalizers.MaxRecordBytes]. The error is permanent, see [records.Reason],
+// when the leader of the stream has answered that the bytes are missing, or they are not
+// those that claim names. Any other error is worth another try.
+func (c *Store) Get(ctx context.Context, claim Claim) ([]byte, error) {
+	if claim.Size > normalizers.MaxRecordBytes {
+		return nil, fmt.Errorf("%w: claim of %d bytes, the limit is %d", normalizers.ErrTooLarge, claim.Size, normalizers.MaxRecordBytes)
+	}
+	for range maxRounds {
+		why, behind := ErrMissing, false
+		for o, err := range c.uploads(ctx, claim.Digest) {
+			if err != nil {
+				return nil, fmt.Errorf("fetch object: %w", err)
+			}
+			data, stale, err := c.fetch(ctx, o, claim)
+			if err == nil {
+				return data, nil
+			}
+			if !errors.Is(err, ErrMissing) && !errors.Is(err, ErrSize) && !errors.Is(err, ErrDigest) {
+				return nil, fmt.Errorf("fetch object: %w", err)
+			}
+			why, behind = err, behind || stale
+		}
+		if !behind {
+			return nil, why
+		}
+		if err := broker.Pause(ctx, RetryReplica); err != nil {
+			return nil, err
+		}
+	}
+	return nil, fmt.Errorf("fetch object: %w", errBusy)
+}
+
+// fetch fetches the bytes of an upload. A permanent error says that they are not those of
+// claim, and stale that the replica which answered has fewer chunks than the leader.
+func (c *Store) fetch(ctx context.Context, o object, claim Claim) (data []byte, stale bool, err error) {
+	if err := o.check(claim); err != nil {
+		return nil, false, err
+	}
+	data, chunks, err := c.download(ctx, o, claim.Size)
+	if err != nil {
+		return nil, false, err
+	}
+	if int64(len(data)) < claim.Size {
+		stored, err := c.count(ctx, o)
+		if err != nil {
+			return nil, false, err
+		}
+		return nil, stored > chunks, ErrSize
+	}
+	data = data[:claim.Size] // what others have added behind does not count
+	if Of(data) != claim {
+		return nil, false, ErrDigest
+	}
+	return data, false, nil
+}
+
+// object is the description of an object in the bucket: the fields of an ObjectInfo of NATS
+// that are used here. Any client that may write to the bucket can have written it.
+type object struct {
+	Name    string   `json:"name"`
+	Bucket  string   `json:"bucket"`
+	NUID    string   `json:"nuid"` // names the chunks
+	Size    int64    `json:"size"`
+	Chunks  uint64   `json:"chunks"`
+	Digest  string   `json:"digest,omitzero"`
+	Deleted bool     `json:"deleted,omitzero"`
+	Options *options `json:"options,omitzero"`
+
+	sequence uint64 // of the description in the stream
+}
+
+// options are the options of an object.
+type options struct {
+	Link *struct{} `json:"link,omitzero"` // the object is a link to another one
+}
+
+// onlyToken matches a valid name of the chunks of an object. Anything but one token, such
+// as a wildcard, would name the chunks of other objects.
+var onlyToken = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
+
+// readObject reads the description of an object. One that cannot be read names no chunks.
+func readObject(m broker.Stored) object {
+	var o object
+	if err := json.Unmarshal(m.Data, &o); err != nil || !onlyToken.MatchString(o.NUID) || o.Deleted ||
+		o.Options != nil && o.Options.Link != nil {
+		o = object{}
+	}
+	o.sequence = m.Sequence
+	return o
+}
+
+func metaSubject(name string) string {
+	return streams.ObjectMetaPrefix + base64.URLEncoding.EncodeToString([]byte(name))
+}
+
+// holds reports whether o is described as the object of claim.
+func (o object) holds(claim Claim) bool {
+	return o.NUID != "" && o.Size == claim.Size && o.Digest == ObjectDigest(claim)
+}
+
+// ObjectDigest returns the digest of a claim as NATS writes it.
+func ObjectDigest(claim Claim) string {
+	sum, _ := hex.DecodeString(claim.Digest) // Of made it
+	return "SHA-256=" + base64.URLEncoding.EncodeToString(sum)
+}
+
+// check returns why fetching o for claim would be in vain. It ignores the digest that o
+// states: that of the bytes counts.
+func (o object) check(claim Claim) error {
+	switch {
+	case o.NUID == "":
+		return ErrMissing
+	case o.Size != claim.Size:
+		return ErrSize
+	}
+	return nil
+}
+
+// count returns how many chunks of o the leader of the stream has.
+func (c *Store) count(ctx context.Context, o object) (uint64, error) {
+	s, err := c.js.Stream(ctx, streams.ClaimsStream)
+	if err != nil {
+		return 0, err
+	}
+	info, err := s.Info(ctx, jetstream.WithSubjectFilter(streams.ObjectChunkPrefix+o.NUID))
+	if err != nil {
+		return 0, err
+	}
+	return info.State.Subjects[streams.ObjectChunkPrefix+o.NUID], nil
+}
+
+// upload stores data as the chunks of a new object, which it returns. Nothing names the
+// chunks yet.
+func (c *Store) upload(ctx context.Context, claim Claim, data []byte) (object, error) {
+	o := object{Name: claim.Digest, Bucket: streams.ClaimsBucket, NUID: nuid.Next(), Size: claim.Size, Digest: ObjectDigest(claim)}
+	nc := c.js.Conn()
+	inbox := nc.NewInbox()
+	sub, err := nc.SubscribeSync(inbox)
+	if err != nil {
+		return object{}, err
+	}
+	defer func() { _ = sub.Unsubscribe() }()
+	unanswered := 0
+	for chunk := range slices.Chunk(data, int(max(1, min(objectChunkBytes, nc.MaxPayload()/2)))) {
+		if unanswered == objectChunksAhead {
+			err = awaitAck(ctx, sub)
+			unanswered--
+		}
+		if err == nil {
+			err = nc.PublishMsg(&nats.Msg{Subject: streams.ObjectChunkPrefix + o.NUID, Reply: inbox, Data: chunk})
+		}
+		if err != nil {
+			break
+		}
+		o.Chunks++
+		unanswered++
+	}
+	for ; err == nil && unanswered > 0; unanswered-- {
+		err = awaitAck(ctx, sub)
+	}
+	if err != nil {
+		c.purge(ctx, o)
+		return object{}, err
+	}
+	return o, nil
+}
+
+// awaitAck waits for the acknowledgement of one message.
+func awaitAck(ctx context.Context, sub *nats.Subscription) error {
+	m, err := nextWithin(ctx, sub)
+	if err != nil {
+		return err
+	}
+	if len(m.Data) == 0 && m.Header.Get("Status") == "503" {
+		return nats.ErrNoResponders
+	}
+	var ack struct {
+		Error *jetstream.APIError `json:"error"`
+	}
+	if err := json.Unmarshal(m.Data, &ack); err != nil {
+		return fmt.Errorf("%w: %w", broker.ErrUnconfirmed, err)
+	}
+	if ack.Error != nil {
+		return ack.Error
+	}
+	return nil
+}
+
+// name publishes the description of o behind the one at sequence last, 0 for none. It fails
+// when that is not the newest one any more; see [broker.Fenced].
+func (c *Store) name(ctx context.Context, o object, last uint64) error {
+	data, err := json.Marshal(o)
+	if err != nil {
+		return err
+	}
+	_, err = c.js.PublishMsg(ctx, &nats.Msg{
+		Subject: metaSubject(o.Name),
+		Header:  nats.Header{jetstream.ExpectedLastSubjSeqHeader: {strconv.FormatUint(last, 10)}},
+		Data:    data,
+	})
+	return err
+}
+
+// purge removes the chunks of o, if it has any. When that fails, they stay until
+// [Store.Remove] removes them.
+func (c *Store) purge(ctx context.Context, o object) {
+	if o.NUID == "" || !c.js.Conn().IsConnected() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), broker.RequestTimeout)
+	defer cancel()
+	_ = c.purgeChunks(ctx, o.NUID)
+}
+
+// purgeChunks removes the chunks of a name.
+func (c *Store) purgeChunks(ctx context.Context, name string) error {
+	s, err := c.js.Stream(ctx, streams.ClaimsStream)
+	if err != nil {
+		return err
+	}
+	return s.Purge(ctx, jetstream.WithPurgeSubject(streams.ObjectChunkPrefix+name))
+}
+
+// download reads the chunks of o, up to size bytes and a little more, so that an object
+// that is longer than described is not read to its end. It also returns the number of chunks
+// that it has read.
+func (c *Store) download(ctx context.Context, o object, size int64) (data []byte, chunks uint64, err error) {
+	nc := c.js.Conn()
+	inbox := nc.NewInbox()
+	sub, err := nc.SubscribeSync(inbox)
+	if err != nil {
+		return nil, 0, err
+	}
+	defer func() { _ = sub.Unsubscribe() }()
+	if err := sub.SetPendingLimits(-1, -1); err != nil {
+		return nil, 0, err
+	}
+	buf := bytes.NewBuffer(make([]byte, 0, size))
+	for from, more := uint64(1), true; more && int64(buf.Len()) < size; {
+		body, err := json.Marshal(broker.GetRequest{
+			Sequence: from, NextBySubject: streams.ObjectChunkPrefix + o.NUID, Batch: broker.MaxBatch, MaxBytes: objectPageBytes, NoHeaders: true,
+		})
+		if err != nil {
+			return nil, 0, err
+		}
+		if err := nc.PublishRequest(broker.APISubject(c.js, "DIRECT.GET."+streams.ClaimsStream), inbox, body); err != nil {
+			return nil, 0, err
+		}
+		n, last, err := readChunks(ctx, sub, buf)
+		if err != nil {
+			return nil, 0, err
+		}
+		from, more = last+1, n > 0
+		chunks += n
+	}
+	return buf.Bytes(), chunks, nil
+}
+
+// readChunks reads the answer to one request into buf. It returns the number of chunks that
+// arrived, and the sequence of the last. The request leaves out the headers of stored
+// messages, so a message with headers is a status of the server.
+func readChunks(ctx context.Context, sub *nats.Subscription, buf *bytes.Buffer) (n, last uint64, err error) {
+	for {
+		m, err := nextWithin(ctx, sub)
+		if err != nil {
+			return 0, 0, err
+		}
+		switch status := m.Header.Get("Status"); {
+		case len(m.Header) == 0:
+			buf.Write(m.Data)
+			n++
+		case status == "204":
+			last, err = strconv.ParseUint(m.Header.Get(jetstream.LastSequenceHeader), 10, 64)
+			return n, last, err
+		case status == "404":
+			return 0, 0, nil
+		case status == "503":
+			return 0, 0, nats.ErrNoResponders
+		default:
+			return 0, 0, fmt.Errorf("status %s %s", status, m.Header.Get("Description"))
+		}
+	}
+}
+
+// nextWithin waits for the next message of sub, for at most RequestTimeout.
+func nextWithin(ctx context.Context, sub *nats.Subscription) (*nats.Msg, error) {
+	began := time.Now()
+	ctx, cancel := context.WithTimeout(ctx, broker.RequestTimeout)
+	defer cancel()
+	m, err := sub.NextMsgWithContext(ctx)
+	return m, broker.NameRequest(err, "the request for a large record", began)
+}

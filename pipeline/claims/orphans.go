@@ -1,0 +1,288 @@
+package claims
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"tributary/envelopes"
+	"tributary/pipeline/broker"
+	"tributary/pipeline/streams"
+)
+
+// Object is an object of [streams.ClaimsBucket], or chunks that belong to no object: those of a
+// producer that died while it put them.
+type Object struct {
+	Name    string    // the SHA-256 of its bytes; empty for chunks that belong to no object
+	Size    int64     // of what is stored, in bytes
+	Stored  time.Time // when it was last put, by the clock of the broker
+	Records int       // number of records in the raw stream that name it
+
+	subject string   // of the object's descriptions; empty for chunks that belong to no object
+	newest  uint64   // sequence of the last one
+	chunks  []string // names of the chunks that no other object names
+}
+
+// Objects lists the objects of [streams.ClaimsBucket], with the number of records that name each.
+// It reads the headers of the whole raw stream. On a cluster, the list may come from a
+// replica that is a moment behind.
+func (c *Store) Objects(ctx context.Context) ([]Object, error) {
+	return c.list(ctx, func(Object, time.Time) bool { return true })
+}
+
+// Orphans lists the objects that were put longer ago than olderThan and that no record in
+// the raw stream names: their producer died before it published the record, or the record
+// has left the raw stream, by its age or by a purge.
+//
+// The object of a record that is still to be published is not among them, as long as its
+// producer publishes the record within olderThan of its last [Store.Put]:
+//   - Orphans lists the bucket first and then reads the raw stream to its end. It leaves
+//     out an object that was put within olderThan. The record of an older object is
+//     published by now, so Orphans finds it.
+//   - A producer whose bytes are there already, of an old record that is long gone, puts
+//     them anew: the object gets a new time and one more description. [Store.Remove] removes
+//     the descriptions that were listed, and keeps the chunks when there is a newer one. When
+//     it removes first, the server refuses the producer's description, which expects the
+//     newest one, and the producer stores the bytes again.
+//   - Orphans lists chunks before descriptions, so it knows chunks that an object has got
+//     since. The chunks of a producer at work are younger than olderThan. A producer that
+//     was suspended for longer checks its chunks after it has named them, and stores them
+//     again when they are gone.
+//
+// All times are those of the broker's clock.
+func (c *Store) Orphans(ctx context.Context, olderThan time.Duration) ([]Object, error) {
+	objects, err := c.list(ctx, func(o Object, now time.Time) bool { return now.Sub(o.Stored) > olderThan })
+	return slices.DeleteFunc(objects, func(o Object) bool { return o.Records > 0 }), err
+}
+
+// Remove removes an object that was listed. It reports false, and leaves its bytes, when the
+// object was put anew or removed since.
+func (c *Store) Remove(ctx context.Context, o Object) (bool, error) {
+	s, err := c.js.Stream(ctx, streams.ClaimsStream)
+	if err != nil {
+		return false, fmt.Errorf("bucket %s: %w", streams.ClaimsBucket, err)
+	}
+	if o.subject != "" {
+		if newest, err := c.last(ctx, streams.ClaimsStream, o.subject); err != nil || newest != o.newest {
+			return false, err
+		}
+		if err := s.Purge(ctx, jetstream.WithPurgeSubject(o.subject), jetstream.WithPurgeSequence(o.newest+1)); err != nil {
+			return false, fmt.Errorf("remove object from bucket %s: %w", streams.ClaimsBucket, err)
+		}
+		if newer, err := c.last(ctx, streams.ClaimsStream, o.subject); err != nil || newer != 0 {
+			return false, err
+		}
+	}
+	// Nothing names the chunks any more. If this fails, they are orphans without an object.
+	for _, name := range o.chunks {
+		if err := s.Purge(ctx, jetstream.WithPurgeSubject(streams.ObjectChunkPrefix+name)); err != nil {
+			return false, fmt.Errorf("remove chunks from bucket %s: %w", streams.ClaimsBucket, err)
+		}
+	}
+	return true, nil
+}
+
+// list lists the objects that want selects, and counts the records that name them.
+func (c *Store) list(ctx context.Context, want func(o Object, now time.Time) bool) ([]Object, error) {
+	s, err := c.js.Stream(ctx, streams.ClaimsStream)
+	if err != nil {
+		return nil, fmt.Errorf("bucket %s: %w", streams.ClaimsBucket, err)
+	}
+	now := s.CachedInfo().TimeStamp
+	chunks, err := c.listChunks(ctx)
+	if err != nil {
+		return nil, err
+	}
+	described, err := c.listDescribed(ctx, chunks)
+	if err != nil {
+		return nil, err
+	}
+	var objects []Object
+	names := make(map[string]int) // index of an object by its name
+	for _, o := range described {
+		if want(*o, now) {
+			names[o.Name] = len(objects)
+			objects = append(objects, *o)
+		}
+	}
+	for _, o := range chunks {
+		if want(*o, now) {
+			objects = append(objects, *o)
+		}
+	}
+	if err := c.countRecords(ctx, objects, names); err != nil {
+		return nil, err
+	}
+	slices.SortFunc(objects, func(a, b Object) int { return a.Stored.Compare(b.Stored) })
+	return objects, nil
+}
+
+// listDescribed lists the objects that have a description by the subject of that. It takes the
+// chunks that they name from chunks. Chunks that several objects name belong to none of them:
+// any producer can describe an object that names the chunks of another.
+func (c *Store) listDescribed(ctx context.Context, chunks map[string]*Object) (map[string]*Object, error) {
+	objects := make(map[string]*Object)
+	owners := make(map[string]*Object) // by the name of chunks; nil where there are several
+	err := c.each(ctx, streams.ClaimsStream, streams.ObjectMetaPrefix+">", false, func(m broker.Message) {
+		o := objects[m.Subject]
+		if o == nil {
+			o = &Object{Name: objectName(m.Subject), subject: m.Subject}
+			objects[m.Subject] = o
+		}
+		o.Stored, o.newest = m.Stored.UTC(), m.Sequence
+		name := readObject(broker.Stored{Subject: m.Subject, Sequence: m.Sequence, Data: m.Data, Time: m.Stored}).NUID
+		if name == "" {
+			return
+		}
+		owner, named := owners[name]
+		switch {
+		case !named:
+			owners[name] = o
+			if mine := chunks[name]; mine != nil {
+				o.Size += mine.Size
+				delete(chunks, name)
+			}
+		case owner != o:
+			owners[name] = nil
+		}
+	})
+	for name, o := range owners {
+		if o != nil {
+			o.chunks = append(o.chunks, name)
+		}
+	}
+	return objects, err
+}
+
+// countRecords counts the records of the raw stream that name each object. names holds the
+// index of an object by its name.
+func (c *Store) countRecords(ctx context.Context, objects []Object, names map[string]int) error {
+	if len(names) == 0 {
+		return nil
+	}
+	streams, err := streams.RawStreams(ctx, c.js)
+	if err != nil {
+		return err
+	}
+	for _, stream := range streams {
+		err := c.each(ctx, stream, ">", true, func(m broker.Message) {
+			for _, value := range m.Header[envelopes.HeaderClaim] {
+				claim, err := Parse(value)
+				if i, ok := names[claim.Digest]; ok && err == nil {
+					objects[i].Records++
+				}
+			}
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// listChunks lists the chunks by their name, as objects without a description.
+func (c *Store) listChunks(ctx context.Context) (map[string]*Object, error) {
+	chunks := make(map[string]*Object)
+	err := c.each(ctx, streams.ClaimsStream, streams.ObjectChunkPrefix+">", true, func(m broker.Message) {
+		name := strings.TrimPrefix(m.Subject, streams.ObjectChunkPrefix)
+		if !onlyToken.MatchString(name) {
+			return // purging a name such as * would remove the chunks of other objects
+		}
+		if chunks[name] == nil {
+			chunks[name] = &Object{chunks: []string{name}}
+		}
+		size, _ := strconv.ParseInt(m.Header.Get("Nats-Msg-Size"), 10, 64) // set by the server
+		chunks[name].Size += size
+		chunks[name].Stored = m.Stored.UTC()
+	})
+	return chunks, err
+}
+
+// objectName returns the name of the object that a message describes, or the token in its
+// subject where that is not an encoded name, or not its only spelling: no object may have the
+// name of another.
+func objectName(subject string) string {
+	token := strings.TrimPrefix(subject, streams.ObjectMetaPrefix)
+	name, err := base64.URLEncoding.DecodeString(token)
+	if err != nil || metaSubject(string(name)) != subject {
+		return token
+	}
+	return string(name)
+}
+
+// each calls do for the messages of a stream that match filter, up to the last one that the
+// leader of the stream has at the beginning. headersOnly leaves their bodies out. After a
+// failure it tries again, behind what it has read.
+func (c *Store) each(ctx context.Context, stream, filter string, headersOnly bool, do func(broker.Message)) error {
+	end, err := c.last(ctx, stream, filter)
+	if err != nil {
+		return err
+	}
+	seen := uint64(0)
+	for failures := 0; seen < end; {
+		err := c.read(ctx, stream, jetstream.ConsumerConfig{
+			Description:   "Claims of records.",
+			FilterSubject: filter,
+			HeadersOnly:   headersOnly,
+			DeliverPolicy: jetstream.DeliverByStartSequencePolicy,
+			OptStartSeq:   seen + 1,
+		}, func(m broker.Message) bool {
+			do(m)
+			seen = m.Sequence
+			return seen < end
+		})
+		if err == nil {
+			break
+		}
+		if failures++; failures == maxRounds || ctx.Err() != nil {
+			return fmt.Errorf("read stream %s: %w", stream, err)
+		}
+		if err := broker.Pause(ctx, time.Duration(failures)*RetryReplica); err != nil {
+			return err
+		}
+		if end, err = c.last(ctx, stream, filter); err != nil { // the last message may be gone
+			return err
+		}
+	}
+	return nil
+}
+
+// read calls do for the messages of a stream until do returns false. It gives up when no
+// message arrives.
+func (c *Store) read(ctx context.Context, stream string, cfg jetstream.ConsumerConfig, do func(broker.Message) bool) error {
+	r, err := broker.OpenReader(ctx, c.js, stream, cfg)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	for {
+		wait, cancel := context.WithTimeoutCause(ctx, broker.RequestTimeout, broker.ErrSilent)
+		messages, err := r.Next(wait, nil)
+		cancel()
+		if err != nil {
+			return err
+		}
+		for _, m := range messages {
+			if !do(m) {
+				return nil
+			}
+		}
+	}
+}
+
+// last returns the sequence of the last message of a stream that matches filter, 0 when
+// there is none.
+func (c *Store) last(ctx context.Context, stream, filter string) (uint64, error) {
+	m, err := broker.LeaderGet(ctx, c.js, stream, broker.GetRequest{LastBySubject: filter})
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return 0, nil
+	}
+	return m.Sequence, broker.Wrap(err, "read stream "+stream)
+}

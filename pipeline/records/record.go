@@ -1,0 +1,188 @@
+package records
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"tributary/envelopes"
+	"tributary/normalizers"
+	"tributary/pipeline/broker"
+	"tributary/pipeline/claims"
+)
+
+// MaxSessionBytes is the longest session id. Several headers of an event repeat it, and the
+// broker accepts 64 KiB of headers.
+const MaxSessionBytes = 1 << 10
+
+// Message returns the message that a producer publishes for a record. The message shares
+// the data of r; its sequence and time are the broker's. The producer adds Nats-Msg-Id. A
+// record that is too large for one message, see [claims.Claimed], travels by [ClaimMessage].
+func Message(r normalizers.Record) *nats.Msg {
+	m := nats.NewMsg(envelopes.RawSubject(r.Source, r.Session))
+	m.Data = r.Data
+	set := func(name, value string) {
+		if value != "" {
+			m.Header[name] = []string{value}
+		}
+	}
+	if Hashed(r.Session) {
+		set(envelopes.HeaderSession, envelopes.EncodeHeaderValue(r.Session))
+	}
+	if r.Origin.File != "" {
+		set(envelopes.HeaderFile, envelopes.EncodeHeaderValue(r.Origin.File))
+		if !r.Origin.End {
+			set(envelopes.HeaderPosition, envelopes.FormatPosition(r.Origin.Position, r.Origin.Previous))
+			set(envelopes.HeaderDigest, r.Origin.Digest)
+		}
+	}
+	if r.Origin.Requeued != 0 {
+		set(envelopes.HeaderRequeued, strconv.FormatUint(r.Origin.Requeued, 10))
+	}
+	if !r.Origin.Time.IsZero() {
+		set(envelopes.HeaderTime, envelopes.FormatTime(r.Origin.Time))
+	}
+	if r.Origin.End {
+		set(envelopes.HeaderEnd, "1")
+	}
+	set(envelopes.HeaderTraceparent, r.Origin.Traceparent)
+	set(envelopes.HeaderTracestate, r.Origin.Tracestate)
+	return m
+}
+
+// ClaimMessage is [Message] for a record that travels by claim check: the body is empty,
+// and a header names the object with its bytes, which [claims.Store.Put] must have stored before.
+// The claim check and the header that marks the end of a file, whose body is empty too,
+// exclude each other.
+func ClaimMessage(r normalizers.Record) *nats.Msg {
+	claim := claims.Of(r.Data)
+	r.Data = nil
+	m := Message(r)
+	m.Header[envelopes.HeaderClaim] = []string{claim.String()}
+	return m
+}
+
+// Hashed reports whether the token of a session is a digest, so that the session id itself
+// travels in a header.
+func Hashed(session string) bool {
+	_, whole, err := envelopes.ParseToken(envelopes.Token(session))
+	return err == nil && !whole
+}
+
+// Read is the inverse of [Message] and [ClaimMessage] for a message as the raw
+// stream holds it, with its sequence and the time at which the broker stored it. The record
+// shares the data of m. When claim is not zero, the data still have to be fetched, see
+// [claims.Store.Get].
+//
+// Every error is permanent, see [Reason]. The record then holds what is known, and so much
+// that its dead letter has a subject: where nothing of the session is known, the source is
+// [envelopes.UnknownSource] and the session the subject of m. It has a File only together
+// with a position in it.
+func Read(m *nats.Msg, sequence uint64, stored time.Time) (r normalizers.Record, claim claims.Claim, err error) {
+	r = normalizers.Record{
+		Source:   envelopes.UnknownSource,
+		Session:  strings.ToValidUTF8(m.Subject, "\ufffd"),
+		Sequence: sequence,
+		Stored:   stored.UTC(),
+		Data:     m.Data,
+	}
+	address, err := envelopes.ParseRawSubject(m.Subject)
+	if err != nil {
+		return r, claims.Claim{}, fmt.Errorf("%w: %w", errSubject, err)
+	}
+	header := m.Header
+	stated, err := envelopes.DecodeHeaderValue(header.Get(envelopes.HeaderSession))
+	if err != nil {
+		return r, claims.Claim{}, fmt.Errorf("%w: header %s: %w", errSession, envelopes.HeaderSession, err)
+	}
+	session, err := envelopes.ResolveToken(address.Token, stated)
+	if err != nil {
+		return r, claims.Claim{}, fmt.Errorf("%w: %w", errSession, err)
+	}
+	if len(session) > MaxSessionBytes {
+		return r, claims.Claim{}, fmt.Errorf("%w: longer than %d bytes", errSession, MaxSessionBytes)
+	}
+	r.Source, r.Session = address.Source, session
+	if requeued := header.Get(envelopes.HeaderRequeued); requeued != "" {
+		// Read before anything that can fail: a copy of a settled record is a duplicate.
+		if r.Origin.Requeued, err = strconv.ParseUint(requeued, 10, 64); err != nil || r.Origin.Requeued == 0 {
+			r.Origin.Requeued = 0
+			return r, claims.Claim{}, fmt.Errorf("%w: %s is not a sequence", errHeader, envelopes.HeaderRequeued)
+		}
+	}
+	if !slices.Contains(envelopes.Sources, r.Source) {
+		return r, claims.Claim{}, normalizers.ErrUnknownSource
+	}
+	claim, badClaim := readClaim(m)
+	err = readOrigin(&r, header) // also of a bad claim, whose place in its file is known
+	return r, claim, cmp.Or(badClaim, err)
+}
+
+// readClaim reads the claim check of a record, the zero value when the data are in m.
+func readClaim(m *nats.Msg) (claims.Claim, error) {
+	values, ok := m.Header[envelopes.HeaderClaim]
+	switch {
+	case !ok:
+		return claims.Claim{}, nil
+	case len(values) != 1:
+		return claims.Claim{}, fmt.Errorf("%w: %s is there more than once", claims.ErrMalformed, envelopes.HeaderClaim)
+	case len(m.Data) > 0:
+		return claims.Claim{}, fmt.Errorf("%w: %s with a body", claims.ErrMalformed, envelopes.HeaderClaim)
+	case m.Header.Get(envelopes.HeaderEnd) != "":
+		return claims.Claim{}, fmt.Errorf("%w: %s with %s", claims.ErrMalformed, envelopes.HeaderClaim, envelopes.HeaderEnd)
+	}
+	return claims.Parse(values[0])
+}
+
+// readOrigin reads what the producer states about the origin of r.
+func readOrigin(r *normalizers.Record, header nats.Header) error {
+	o := &r.Origin
+	o.Traceparent, o.Tracestate = envelopes.TraceContext(header.Get(envelopes.HeaderTraceparent), header.Get(envelopes.HeaderTracestate))
+	switch end := header.Get(envelopes.HeaderEnd); {
+	case end == "1" && len(r.Data) == 0:
+		o.End = true
+	case end != "":
+		return fmt.Errorf("%w: %s is not 1 with an empty body", errHeader, envelopes.HeaderEnd)
+	}
+	file, err := envelopes.DecodeHeaderValue(header.Get(envelopes.HeaderFile))
+	if err != nil {
+		return fmt.Errorf("%w: %s: %w", errHeader, envelopes.HeaderFile, err)
+	}
+	if position := header.Get(envelopes.HeaderPosition); position != "" {
+		if o.Position, o.Previous, err = envelopes.ParsePosition(position); err != nil {
+			return fmt.Errorf("%w: %w", errHeader, err)
+		}
+	} else if file != "" && !o.End {
+		return fmt.Errorf("%w: %s without %s", errHeader, envelopes.HeaderFile, envelopes.HeaderPosition)
+	}
+	o.File = file // now that its position is known
+	o.Digest = header.Get(envelopes.HeaderDigest)
+	if t := header.Get(envelopes.HeaderTime); t != "" {
+		if o.Time, err = envelopes.ParseTime(t); err != nil {
+			return fmt.Errorf("%w: %s: %w", errHeader, envelopes.HeaderTime, err)
+		}
+	}
+	return nil
+}
+
+// SessionKey names a session within a partition.
+type SessionKey struct {
+	Source envelopes.Source
+	ID     string
+}
+
+// Size returns the bytes of a record, those of its object when it travels by claim check.
+func Size(m broker.Stored) int64 {
+	header, err := nats.DecodeHeadersMsg(m.Header)
+	if err == nil {
+		if claim, err := readClaim(&nats.Msg{Header: header, Data: m.Data}); err == nil && claim != (claims.Claim{}) {
+			return claim.Size
+		}
+	}
+	return int64(len(m.Data))
+}

@@ -1,0 +1,35 @@
+package records
+
+import (
+	"slices"
+
+	"github.com/nats-io/nats.go"
+
+	"tributary/envelopes"
+	"tributary/pipeline/redact"
+)
+
+// plainHeaders are the headers of a raw record that have nothing of its content.
+var plainHeaders = []string{
+	envelopes.HeaderSession, envelopes.HeaderTime, envelopes.HeaderEnd, envelopes.HeaderClaim, envelopes.HeaderPosition,
+	envelopes.HeaderRequeued, envelopes.HeaderTraceparent, envelopes.HeaderTracestate,
+}
+
+// RedactHeader returns the headers of a raw record with placeholders for the values of the others:
+// digests of what is redacted could be guessed, and other producers may write anything.
+func RedactHeader(r *redact.Redactor, h nats.Header) nats.Header {
+	if r == nil {
+		return h
+	}
+	out := make(nats.Header, len(h))
+	for name, values := range h {
+		if !slices.Contains(plainHeaders, name) {
+			values = slices.Clone(values)
+			for i := range values {
+				values[i] = r.Placeholder(values[i])
+			}
+		}
+		out[name] = values
+	}
+	return out
+}

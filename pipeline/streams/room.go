@@ -1,0 +1,78 @@
+package streams
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// Room knows how much the account may still store. A server alone tears a batch that does not fit
+// (torn.go), and keeps one of its 50 places for batches until it is restarted: a batch that does
+// not fit is better not sent.
+type Room struct {
+	JS       jetstream.JetStream
+	Replicas int
+
+	mu   sync.Mutex
+	next time.Time // when the account is to be asked again
+	left int64     // bytes, as far as this worker knows
+	used int64
+	max  int64 // 0 for no limit
+}
+
+// How often the account is asked: before each batch while less than roomNear is left.
+const (
+	roomNear  = 64 << 20
+	roomFresh = time.Second
+	roomRest  = 10 * time.Second // without a limit, or an answer
+)
+
+// FullError says that a batch was not sent, because it does not fit.
+type FullError struct {
+	need, used, max int64
+}
+
+// Error ends in the cure.
+func (e *FullError) Error() string {
+	return fmt.Sprintf("the storage of the account is full: %d of %d bytes are used, a batch takes %d: raise the limit of the account, or remove records or events", e.used, e.max, e.need)
+}
+
+// Take returns a [FullError] when the messages of a batch do not fit in the account. While the account does not say
+// what it may store, everything fits.
+func (r *Room) Take(ctx context.Context, messages []*nats.Msg) error {
+	const overhead = 160 // of a message: headers of the batch, and what the server adds
+	need := int64(0)
+	for _, m := range messages {
+		need += int64(m.Size() + overhead)
+	}
+	need *= int64(max(r.Replicas, 1))
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if now := time.Now(); now.After(r.next) || r.max > 0 && r.left < roomNear {
+		r.ask(ctx, now)
+	}
+	if r.max == 0 {
+		return nil
+	}
+	if need > r.left {
+		return &FullError{need, r.used, r.max}
+	}
+	r.left -= need
+	return nil
+}
+
+func (r *Room) ask(ctx context.Context, now time.Time) {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	r.max, r.next = 0, now.Add(roomRest)
+	tier, err := accountTier(ctx, r.JS, r.Replicas)
+	if err != nil || tier.Limits.MaxStore <= 0 {
+		return // the server refuses what does not fit
+	}
+	r.used, r.max, r.next = int64(tier.Store), tier.Limits.MaxStore, now.Add(roomFresh) //nolint:gosec // bytes of a disk
+	r.left = r.max - r.used
+}

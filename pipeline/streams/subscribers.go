@@ -1,0 +1,67 @@
+package streams
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// SubscribersBucket is the key-value bucket of the progress of subscriptions. Package subscribe
+// describes and writes it.
+const SubscribersBucket = "TRIBUTARY_SUBSCRIBERS"
+
+func provisionSubscribers(ctx context.Context, js jetstream.JetStream, t Topology) error {
+	return provisionKeyValue(ctx, js, t, jetstream.KeyValueConfig{
+		Bucket:      SubscribersBucket,
+		Description: "Progress of the subscriptions of Tributary.",
+	})
+}
+
+// Cuts returns up to which raw record each partition of a retired generation goes, and which partitions
+// have no cut: while there are some, the generation may go on.
+func Cuts(ctx context.Context, js jetstream.JetStream, generation string) (raw []uint64, missing []int, err error) {
+	t, err := StoredTopology(ctx, js, generation)
+	if err != nil {
+		return nil, nil, err
+	}
+	for p := range t.Partitions {
+		c, _, err := ReadCheckpoint(ctx, js, t.cellName(p), p)
+		if err != nil {
+			return nil, nil, err
+		}
+		if c.Cut == "" {
+			missing = append(missing, p)
+		}
+		raw = append(raw, c.Raw)
+	}
+	return raw, missing, nil
+}
+
+// CutsCure says why a generation that is not live has partitions without a cut, and what to do about it. It
+// needs the right to read single messages of the bucket.
+func CutsCure(ctx context.Context, js jetstream.JetStream, generation string) (string, error) {
+	c, err := readCutover(ctx, js)
+	if err != nil {
+		return "", err
+	}
+	if c.Involves(generation) {
+		return c.Interrupted(), nil
+	}
+	live, err := LiveGeneration(ctx, js)
+	if err != nil {
+		return "", err
+	}
+	g, err := ReadGeneration(ctx, js, generation)
+	switch {
+	case err != nil:
+		return "", err
+	case g.State == StateDropping:
+		return "its drop was interrupted, or is under way: finish it with tributary replay drop " + generation, nil
+	case g.Replay && g.Replaces == live:
+		return "its rollback was interrupted: finish it with tributary replay rollback " + live, nil
+	case g.Replay:
+		return fmt.Sprintf("its replay was taken up again: make it live with tributary replay promote %s, or begin with %s under another name of the subscription", generation, live), nil
+	}
+	return "its retirement was interrupted: finish it with tributary replay promote " + live, nil
+}

@@ -1,0 +1,514 @@
+package streams
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"tributary/envelopes"
+	"tributary/normalizers"
+	"tributary/pipeline/broker"
+)
+
+// ClaimsBucket is the object bucket with the bytes of records that are too large for a
+// message. The name of an object is the SHA-256 of its bytes in lower-case hex.
+const ClaimsBucket = "CLAIMS"
+
+// The bucket is a stream, by the conventions of NATS (ADR-20): a message at
+// ObjectMetaPrefix describes an object and names its chunks. Unlike there it does not replace
+// the ones before it: the stream refuses rollups, so that no producer can remove what others
+// have stored, and the oldest description whose bytes have the right digest counts.
+const (
+	ClaimsStream      = "OBJ_" + ClaimsBucket
+	ObjectChunkPrefix = "$O." + ClaimsBucket + ".C."
+	ObjectMetaPrefix  = "$O." + ClaimsBucket + ".M."
+)
+
+// StoredTopology returns the topology of a generation as the broker has it. Its Settings are
+// empty.
+func StoredTopology(ctx context.Context, js jetstream.JetStream, generation string) (Topology, error) {
+	l, err := ReadLayout(ctx, js)
+	if err != nil {
+		return Topology{}, err
+	}
+	t := Topology{Generation: generation, Partitions: l.Partitions, Cells: l.Cells}
+	have, err := streamConfig(ctx, js, EventsStream(generation))
+	if err != nil {
+		return Topology{}, fmt.Errorf("stream %s: %w", EventsStream(generation), err)
+	}
+	t.Replicas = have.Replicas
+	return t, nil
+}
+
+// RawStream is the name of the stream of raw records, of the first where there is more than one
+// cell.
+const RawStream = "RAW"
+
+// RawStreamOf returns the name of the raw stream of a cell.
+func RawStreamOf(cell int) string { return envelopes.CellName(RawStream, cell) }
+
+// SessionsStream is the name of the stream of the session metadata and of its changes. It
+// belongs to no generation. Package sessionmeta describes and writes it.
+const SessionsStream = "SESSIONS"
+
+// ControlBucket is the key-value bucket of what belongs to all workers.
+const ControlBucket = "TRIBUTARY"
+
+// Keys of [ControlBucket].
+const (
+	partitionsKey    = "partitions"
+	currentKey       = "current"
+	GenerationPrefix = "generation."
+	SettingsPrefix   = "settings."
+	DroppedPrefix    = "dropped."
+)
+
+// EventsStream returns the name of the stream that holds everything that a generation
+// stores: events, dead letters, session states and checkpoints. The stream of a further cell has
+// the [envelopes.CellName] of the generation.
+func EventsStream(generation string) string { return "EVENTS_" + generation }
+
+// SummariesStream returns the name of the stream of the records of sessions that the events of a generation add up
+// to. Package summaries describes, creates and writes it.
+func SummariesStream(generation string) string { return "SUMMARIES_" + generation }
+
+// Topology describes the streams and buckets on the server, with their limits.
+type Topology struct {
+	// Generation is the name of a run over the raw stream, [a-z0-9-]{1,32}. [Provision]
+	// and [pipeline.NewRunner] take an empty one as the live generation.
+	Generation string
+	Settings   Settings // of the generation; those that are empty are the ones that it has
+
+	Partitions int // of all raw records, 1 to 1024; fixed when the raw stream is created
+	Cells      int // over which the partitions are spread, 1 to 64; 0 is 1; fixed when the raw stream is created
+	Replicas   int // of every stream, 1 to 5; 0 keeps those of an existing stream and gives a new one 1
+
+	RawMaxAge    time.Duration // how long raw records are kept; 0 keeps the setting of an existing stream, and means for ever in a new one
+	EventsMaxAge time.Duration // how long events are kept, in whole seconds; 0 for ever
+}
+
+// DefaultTopology returns the topology that a command starts with: generation v1, 16
+// partitions.
+func DefaultTopology() Topology { return Topology{Generation: firstGeneration, Partitions: 16} }
+
+// Validate reports everything that is wrong with t, as [ErrTopology].
+func (t Topology) Validate() error {
+	var errs []error
+	check := func(ok bool, format string, args ...any) {
+		if !ok {
+			errs = append(errs, fmt.Errorf("%w: "+format, append([]any{ErrTopology}, args...)...))
+		}
+	}
+	if err := envelopes.CheckGeneration(t.Generation); err != nil {
+		errs = append(errs, fmt.Errorf("%w: %w", ErrTopology, err))
+	}
+	if err := t.Settings.Validate(); err != nil {
+		errs = append(errs, fmt.Errorf("%w: %w", ErrTopology, err))
+	}
+	check(t.Partitions >= 1 && t.Partitions <= 1024, "%d partitions are not in 1 to 1024", t.Partitions)
+	check(t.Cells >= 0 && t.Cells <= maxCells && t.Cells <= max(t.Partitions, 1), "%d cells are not in 1 to %d, the partitions at most", t.Cells, maxCells)
+	check(t.Replicas >= 0 && t.Replicas <= 5, "%d replicas are not in 0 to 5", t.Replicas)
+	check(t.RawMaxAge == 0 || t.RawMaxAge >= time.Second, "raw records kept for %v are not kept for a second", t.RawMaxAge)
+	check(t.EventsMaxAge == 0 || t.EventsMaxAge >= time.Second, "events kept for %v are not kept for a second", t.EventsMaxAge)
+	return errors.Join(errs...)
+}
+
+// rawConfigs returns the configurations of the raw streams. The transform of a single one
+// assigns each session to a partition. It does not match subjects with literal wildcards: they
+// are stored as published, and partition 0 reads them. Of several, each accepts the
+// subjects of its partitions, which the producer computes, or the mapping of its account.
+func (t Topology) rawConfigs() []jetstream.StreamConfig {
+	raw := t.rawConfig()
+	if t.Cells <= 1 {
+		raw.Subjects = []string{"raw.*.*"}
+		raw.SubjectTransform = &jetstream.SubjectTransformConfig{
+			Source:      "raw.*.*",
+			Destination: fmt.Sprintf("raw.{{partition(%d,1,2)}}.{{wildcard(1)}}.{{wildcard(2)}}", t.Partitions),
+		}
+		return []jetstream.StreamConfig{raw}
+	}
+	list := make([]jetstream.StreamConfig, t.Cells)
+	for c := range list {
+		list[c] = raw
+		list[c].Name = RawStreamOf(c)
+		for _, p := range t.Layout().PartitionsOf(c) {
+			list[c].Subjects = append(list[c].Subjects, envelopes.RawFilter(p, "", ""))
+		}
+	}
+	return list
+}
+
+// rawConfig returns what all raw streams have in common. A limit of messages or bytes that an operator
+// sets refuses new records, which their producers keep, and discards none.
+func (t Topology) rawConfig() jetstream.StreamConfig {
+	return jetstream.StreamConfig{
+		Name:               RawStream,
+		Description:        "Raw records of coding agents.",
+		Metadata:           t.Layout().metadata(),
+		Retention:          jetstream.LimitsPolicy,
+		Discard:            jetstream.DiscardNew,
+		Storage:            jetstream.FileStorage,
+		Compression:        jetstream.S2Compression,
+		Replicas:           max(t.Replicas, 1),
+		MaxAge:             t.RawMaxAge,
+		Duplicates:         rawDuplicates(t.RawMaxAge),
+		AllowAtomicPublish: true,
+		AllowDirect:        true,
+	}
+}
+
+// rawDuplicates returns the window in which the server detects duplicate message ids: long
+// enough for the repetitions of a producer, short because the server keeps all ids of it in
+// memory (README.md, Growth). The server requires it to be no longer than the maximal age.
+func rawDuplicates(maxAge time.Duration) time.Duration {
+	const window = 2 * time.Minute
+	if maxAge > 0 {
+		return min(window, maxAge)
+	}
+	return window
+}
+
+// EventsConfigs returns the configurations of the events streams.
+func (t Topology) EventsConfigs() []jetstream.StreamConfig {
+	var list []jetstream.StreamConfig
+	for _, name := range t.cellNames() {
+		list = append(list, t.eventsConfig(name))
+	}
+	return list
+}
+
+// eventsConfig returns the configuration of the events stream of a cell. The stream has no limit that
+// discards old messages, which would discard checkpoints and states, too: events expire by
+// a TTL of their own.
+func (t Topology) eventsConfig(cellName string) jetstream.StreamConfig {
+	return jetstream.StreamConfig{
+		Name:               EventsStream(cellName),
+		Description:        "Events, dead letters, session states and checkpoints of generation " + t.Generation + ".",
+		Subjects:           envelopes.GenerationSubjects(cellName),
+		Metadata:           t.Layout().metadata(),
+		Retention:          jetstream.LimitsPolicy,
+		Storage:            jetstream.FileStorage,
+		Replicas:           max(t.Replicas, 1),
+		AllowAtomicPublish: true,
+		AllowRollup:        true,
+		AllowMsgTTL:        true,
+		AllowDirect:        true,
+	}
+}
+
+// claimsConfig returns the configuration of the stream of [ClaimsBucket]. The stream has no
+// limit that discards old objects: records may name them for ever. It refuses rollups, with
+// which any producer could remove the objects of all others, and to delete single messages:
+// [claims.Store.Remove] purges subjects, and one of before, for which an object has one description,
+// must not remove the bytes of the others.
+func (t Topology) claimsConfig() jetstream.StreamConfig {
+	return jetstream.StreamConfig{
+		Name:        ClaimsStream,
+		Description: "Raw records that are too large for a message, by their SHA-256.",
+		Subjects:    []string{ObjectChunkPrefix + ">", ObjectMetaPrefix + ">"},
+		Retention:   jetstream.LimitsPolicy,
+		Discard:     jetstream.DiscardNew,
+		Storage:     jetstream.FileStorage,
+		Compression: jetstream.S2Compression,
+		Replicas:    max(t.Replicas, 1),
+		DenyDelete:  true,
+		AllowDirect: true,
+	}
+}
+
+// sessionsConfig returns the configuration of [SessionsStream]. The stream has no limit that
+// discards old messages, which would discard the metadata, too: changes expire by a TTL of
+// their own.
+func (t Topology) sessionsConfig() jetstream.StreamConfig {
+	return jetstream.StreamConfig{
+		Name:               SessionsStream,
+		Description:        "Titles and pins of sessions, and their changes.",
+		Subjects:           []string{"sessions.*.*.*"},
+		Retention:          jetstream.LimitsPolicy,
+		Storage:            jetstream.FileStorage,
+		Replicas:           max(t.Replicas, 1),
+		AllowAtomicPublish: true,
+		AllowRollup:        true,
+		AllowMsgTTL:        true,
+		AllowDirect:        true,
+	}
+}
+
+// Provision creates the streams, buckets and first checkpoints of t that are missing, and
+// updates what can be changed (replicas, age of raw records, switches that only add
+// abilities). Where what exists contradicts t, it changes nothing and returns an error that
+// lists the differences. Provision is idempotent: any number of processes may run it at the
+// same time, and one that is interrupted anywhere may run it again. Without a Generation it
+// provisions the live one, v1 on a new broker.
+func Provision(ctx context.Context, js jetstream.JetStream, t Topology) error {
+	t, err := t.live(ctx, js)
+	if err != nil {
+		return err
+	}
+	if err := t.Validate(); err != nil {
+		return err
+	}
+	kv, err := provisionBucket(ctx, js, t)
+	if err != nil {
+		return err
+	}
+	if err := expectLayout(ctx, js, t); err != nil && !errors.Is(err, jetstream.ErrKeyNotFound) {
+		return err
+	}
+	if err := ProvisionStreams(ctx, js, t, t.rawConfigs()); err != nil {
+		return err
+	}
+	if err := EnsureKey(ctx, kv, partitionsKey, []byte(t.Layout().String())); err != nil {
+		return err
+	}
+	if err := expectLayout(ctx, js, t); err != nil {
+		return err
+	}
+	if err := ProvisionStreams(ctx, js, t, append(t.EventsConfigs(), t.claimsConfig(), t.sessionsConfig())); err != nil {
+		return err
+	}
+	if err := provisionHeartbeats(ctx, js, t, WorkersBucket, "Heartbeats of the workers of Tributary.", workersTTL); err != nil {
+		return err
+	}
+	if err := provisionHeartbeats(ctx, js, t, edgesBucket, "Heartbeats of the edges of Tributary.", edgesTTL); err != nil {
+		return err
+	}
+	if err := provisionSubscribers(ctx, js, t); err != nil {
+		return err
+	}
+	if err := ProvisionGeneration(ctx, js, kv, t, Part{}, GenerationRecord{Revision: normalizers.Revision}); err != nil {
+		return err
+	}
+	return EnsureKey(ctx, kv, currentKey, []byte(t.Generation))
+}
+
+// provisionBucket creates the control bucket.
+func provisionBucket(ctx context.Context, js jetstream.JetStream, t Topology) (jetstream.KeyValue, error) {
+	cfg := jetstream.KeyValueConfig{
+		Bucket:      ControlBucket,
+		Description: "What belongs to all workers of Tributary.",
+		Storage:     jetstream.FileStorage,
+		Replicas:    max(t.Replicas, 1),
+	}
+	kv, err := js.KeyValue(ctx, ControlBucket)
+	switch {
+	case errors.Is(err, jetstream.ErrBucketNotFound):
+		kv, err = js.CreateKeyValue(ctx, cfg)
+	case err == nil && t.Replicas > 0:
+		kv, err = js.UpdateKeyValue(ctx, cfg)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("provision bucket %s: %w", ControlBucket, err)
+	}
+	return kv, nil
+}
+
+// provisionKeyValue creates the stream of a key-value bucket, or updates what can be changed.
+// Unlike those that clients create, it refuses rollups: producers and consumers write to it,
+// and with one each could remove the keys of all others.
+func provisionKeyValue(ctx context.Context, js jetstream.JetStream, t Topology, cfg jetstream.KeyValueConfig) error {
+	return provisionStream(ctx, js, t, jetstream.StreamConfig{
+		Name:              "KV_" + cfg.Bucket,
+		Description:       cfg.Description,
+		Subjects:          []string{"$KV." + cfg.Bucket + ".>"},
+		Retention:         jetstream.LimitsPolicy,
+		MaxMsgsPerSubject: 1,
+		Discard:           jetstream.DiscardNew,
+		Storage:           jetstream.FileStorage, // a bucket in memory would vanish with a restart
+		Replicas:          max(t.Replicas, 1),
+		MaxAge:            cfg.TTL,
+		Duplicates:        rawDuplicates(cfg.TTL),
+		DenyDelete:        true,
+		AllowDirect:       true,
+	})
+}
+
+// ProvisionStreams is [provisionStream] for each of a list.
+func ProvisionStreams(ctx context.Context, js jetstream.JetStream, t Topology, list []jetstream.StreamConfig) error {
+	for _, want := range list {
+		if err := provisionStream(ctx, js, t, want); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// provisionStream creates a stream, or updates the settings that can be changed.
+func provisionStream(ctx context.Context, js jetstream.JetStream, t Topology, want jetstream.StreamConfig) error {
+	have, err := streamConfig(ctx, js, want.Name)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		if _, err := js.CreateStream(ctx, want); err == nil || !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
+			return broker.Wrap(err, "provision stream "+want.Name)
+		}
+		have, err = streamConfig(ctx, js, want.Name) // another process created it
+	}
+	if err != nil {
+		return fmt.Errorf("provision stream %s: %w", want.Name, err)
+	}
+	if err := contradiction(have, want); err != nil {
+		return err
+	}
+	next := have
+	if t.Replicas > 0 {
+		next.Replicas = t.Replicas
+	}
+	if want.MaxAge > 0 { // 0 keeps the setting: a worker without it must not change it
+		next.MaxAge = want.MaxAge
+	}
+	if want.Duplicates > 0 {
+		next.Duplicates = rawDuplicates(next.MaxAge)
+	}
+	if lacksArchives(have.Subjects, want.Subjects) {
+		next.Subjects = want.Subjects
+	}
+	if want.Discard == jetstream.DiscardNew {
+		next.Discard = want.Discard // it has no limit that discards messages
+	}
+	next.AllowDirect = true
+	next.AllowAtomicPublish = have.AllowAtomicPublish || want.AllowAtomicPublish
+	next.AllowRollup = want.AllowRollup // off where others than workers publish: a rollup removes what others have stored
+	next.AllowMsgTTL = have.AllowMsgTTL || want.AllowMsgTTL
+	next.DenyDelete = have.DenyDelete || want.DenyDelete
+	if next.Replicas == have.Replicas && next.MaxAge == have.MaxAge && next.Duplicates == have.Duplicates &&
+		next.Discard == have.Discard && next.AllowRollup == have.AllowRollup && next.AllowMsgTTL == have.AllowMsgTTL && slices.Equal(next.Subjects, have.Subjects) &&
+		next.AllowAtomicPublish == have.AllowAtomicPublish && next.DenyDelete == have.DenyDelete && have.AllowDirect {
+		return nil
+	}
+	_, err = js.UpdateStream(ctx, next)
+	return broker.Wrap(err, "update stream "+want.Name)
+}
+
+func streamConfig(ctx context.Context, js jetstream.JetStream, name string) (jetstream.StreamConfig, error) {
+	s, err := js.Stream(ctx, name)
+	if err != nil {
+		return jetstream.StreamConfig{}, err
+	}
+	return s.CachedInfo().Config, nil
+}
+
+// contradiction returns a [TopologyError] with the settings that cannot be changed without
+// loss, nil when there are none.
+func contradiction(have, want jetstream.StreamConfig) error {
+	e := &TopologyError{
+		Name: "stream " + want.Name,
+		Cure: "use the values that exist, or start with another stream and ship the logs again",
+	}
+	differ := func(setting string, have, want any) {
+		if h, w := fmt.Sprint(have), fmt.Sprint(want); h != w {
+			e.Differences = append(e.Differences, Difference{setting, h, w})
+		}
+	}
+	transform := func(t *jetstream.SubjectTransformConfig) string {
+		if t == nil {
+			return "none"
+		}
+		return t.Source + " to " + t.Destination
+	}
+	if !lacksArchives(have.Subjects, want.Subjects) {
+		differ("subjects", have.Subjects, want.Subjects)
+	}
+	differ("subject transform", transform(have.SubjectTransform), transform(want.SubjectTransform))
+	differ("cells", layoutOf(have.Metadata).Cells, layoutOf(want.Metadata).Cells)
+	differ("retention", have.Retention, want.Retention)
+	differ("storage", have.Storage, want.Storage)
+	differ("sealed", have.Sealed, false)
+	if want.AllowRollup || want.Name == ClaimsStream {
+		differ("deny purge", have.DenyPurge, false)
+		differ("maximal age", have.MaxAge, want.MaxAge)
+		differ("maximal message size", max(have.MaxMsgSize, 0), 0)
+	}
+	others := len(e.Differences)
+	differ("maximal messages per subject", max(have.MaxMsgsPerSubject, 0), want.MaxMsgsPerSubject)
+	if have.MaxMsgs > 0 || have.MaxBytes > 0 {
+		differ("discard policy", have.Discard, jetstream.DiscardNew)
+	}
+	if others == 0 && want.MaxMsgsPerSubject == 0 { // both can be changed
+		e.Cure = cureDiscard(want.Name)
+	}
+	if len(e.Differences) == 0 {
+		return nil
+	}
+	return e
+}
+
+// cureDiscard says how a stream stops discarding messages.
+func cureDiscard(stream string) string {
+	return "let the stream refuse new messages instead: nats stream edit " + stream + " --discard=new --max-msgs-per-subject=-1"
+}
+
+// lacksArchives reports whether a stream has all subjects but that of the archives: it was made before
+// there were any, and [Provision] adds it.
+func lacksArchives(have, want []string) bool {
+	return len(have)+1 == len(want) && slices.Equal(have, want[:len(have)]) && envelopes.IsArchiveFilter(want[len(have)])
+}
+
+// expectLayout compares the partitions and cells of t with those that were stored when the
+// raw stream was created. The server itself would accept another count and silently move
+// sessions to other partitions.
+func expectLayout(ctx context.Context, js jetstream.JetStream, t Topology) error {
+	have, err := ReadLayout(ctx, js)
+	if err != nil {
+		return err
+	}
+	e := &TopologyError{Name: "bucket " + ControlBucket}
+	if have.Partitions != t.Partitions {
+		e.Differences = append(e.Differences, Difference{partitionsKey, strconv.Itoa(have.Partitions), strconv.Itoa(t.Partitions)})
+		e.Cure = fmt.Sprintf("use %d partitions: their number is fixed when the raw stream is made", have.Partitions)
+	}
+	if want := max(t.Cells, 1); have.Cells != want {
+		e.Differences = append(e.Differences, Difference{"cells", strconv.Itoa(have.Cells), strconv.Itoa(want)})
+		e.Cure = fmt.Sprintf("use %d cells and %d partitions: their numbers are fixed when the raw streams are made; for others begin on a broker without streams, and ship the logs again",
+			have.Cells, have.Partitions)
+	}
+	if e.Differences == nil {
+		return nil
+	}
+	return e
+}
+
+// ReadLayout reads the partitions and cells of the deployment.
+func ReadLayout(ctx context.Context, js jetstream.JetStream) (Layout, error) {
+	stored, err := ReadControl(ctx, js, partitionsKey)
+	if errors.Is(err, jetstream.ErrKeyNotFound) {
+		err = fmt.Errorf("%w: start a worker, which stores it again or says what else is missing: tributary run", err)
+	}
+	if err != nil {
+		return Layout{}, err
+	}
+	return parseLayout(string(stored))
+}
+
+// EnsureKey creates a key, unless it exists.
+func EnsureKey(ctx context.Context, kv jetstream.KeyValue, key string, value []byte) error {
+	_, err := kv.Create(ctx, key, value)
+	if errors.Is(err, jetstream.ErrKeyExists) {
+		return nil
+	}
+	return broker.Wrap(err, "create "+key+" in bucket "+ControlBucket)
+}
+
+// checkServer reports what keeps everyone from working on t: the server does not hold it. It
+// changes nothing.
+func checkServer(ctx context.Context, js jetstream.JetStream, t Topology) error {
+	if err := t.Validate(); err != nil {
+		return err
+	}
+	if err := expectLayout(ctx, js, t); err != nil {
+		return err
+	}
+	for _, want := range slices.Concat(t.rawConfigs(), []jetstream.StreamConfig{t.claimsConfig()}, t.EventsConfigs()) {
+		have, err := streamConfig(ctx, js, want.Name)
+		if err != nil {
+			return fmt.Errorf("stream %s: %w", want.Name, err)
+		}
+		if err := contradiction(have, want); err != nil {
+			return err
+		}
+	}
+	return nil
+}
