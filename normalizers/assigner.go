@@ -86,7 +86,10 @@ func newAssigner(f File) assigner {
 		previous: make(map[string]int64),
 	}
 	if a.vendor != nil {
-		a.recognition = Recognition{Source: a.vendor.Source, Agent: a.vendor.Name}
+		a.recognition = Recognition{Source: a.vendor.Source}
+		if !f.Assumed {
+			a.recognition.Agent = a.vendor.Name
+		}
 	}
 	return a
 }
@@ -116,10 +119,14 @@ func (a *assigner) detect(sh *core.Shape, r Framed) {
 	if a.recognition.Agent != "" {
 		return
 	}
-	if a.recognition = recognize(sh, r.Record.Data); a.recognition.Agent == "" {
+	is := recognize(sh, r.Record.Data)
+	if is.Agent == "" {
 		return
 	}
-	a.recognition.Line = r.Line
+	if is.Line = r.Line; a.vendor != nil && is.Source != a.vendor.Source {
+		is.Source, is.Folder = "", a.vendor.Name
+	}
+	a.recognition = is
 	a.file.Source = a.recognition.Source
 	a.vendor = VendorOf(a.file.Source)
 }

@@ -18,6 +18,7 @@ import (
 // File describes the file that a [Framer] reads.
 type File struct {
 	Source   envelopes.Source // detected by the content when empty
+	Assumed  bool             // Source is that of the folder: a file whose content shows another agent is refused
 	Name     string           // without folders; its stem is the session of last resort; "stdin" for standard input
 	Path     string           // below the vendor's root, with '/'; part of the identity of the file; Name when empty
 	Folder   string           // name of the folder it lies in: the session of last resort where every file is named alike

@@ -354,6 +354,23 @@ func TestDoctorShowsTheEdges(t *testing.T) {
 	}
 }
 
+// A log of another agent in the folder of one is named by ship and by doctor, and its records are nobody's.
+func TestDoctorNamesALogOfAnotherAgent(t *testing.T) {
+	t.Parallel()
+	h := newEdgeHome(t)
+	js := h.provision()
+	h.grow("one", 1, 2)
+	write(t, h.log("qwen"), `{"uuid":"u1","parentUuid":null,"sessionId":"q","timestamp":"2026-08-05T18:47:42Z","type":"user","message":{"role":"user","parts":[{"text":"x"}]}}`+"\n")
+	const want = "a log of Qwen Code"
+	if _, out := ended(start(t, h.home, h.server.URL(), "ship", "--once")); !strings.Contains(out, want) || !strings.Contains(out, "in a folder of Claude Code") || !strings.Contains(out, "--source") {
+		t.Errorf("ship printed\n%s", out)
+	}
+	awaitEdge(t, js, func(e streams.Edge) bool { return e.Ended && e.Records == 2 })
+	if code, out := ended(start(t, h.home, h.server.URL(), "doctor")); code != exitFailure || !strings.Contains(out, want) {
+		t.Errorf("doctor: exit code %d\n%s", code, out)
+	}
+}
+
 // awaitLog waits until a process has written a text to standard error.
 func awaitLog(p *process, text string) {
 	p.t.Helper()

@@ -371,6 +371,32 @@ func TestFileOfAnAgentWithoutNormalizerIsRefused(t *testing.T) {
 	}
 }
 
+// A log of another agent in an agent's own folder is not taken for one of that agent: the refusal names both.
+func TestLogOfAnotherAgentInAFolderIsRefused(t *testing.T) {
+	t.Parallel()
+	for agent, line := range map[string]string{
+		"Qwen Code": `{"uuid":"u1","parentUuid":null,"sessionId":"one","timestamp":"2026-08-05T18:47:42Z","type":"user","message":{"role":"user","parts":[{"text":"x"}]}}`,
+		"Codex":     `{"timestamp":"2026-03-01T10:00:00.000Z","type":"session_meta","payload":{"id":"one","timestamp":"2026-03-01T10:00:00.000Z","cwd":"/w","originator":"codex_cli_rs","cli_version":"0.42.0"}}`,
+	} {
+		t.Run(agent, func(t *testing.T) {
+			t.Parallel()
+			e := newEdge(t)
+			e.write("garden/one.jsonl", lines(line, prompt("one", 1)))
+			e.write("garden/two.jsonl", lines(prompt("two", 1)))
+			got := e.once()
+			if got.Records != 1 || got.Refused[ship.ReasonUnknownSource] != 1 {
+				t.Fatalf("shipped %+v", got)
+			}
+			if err := got.Refusals[0].Error(); !strings.Contains(err, "a log of "+agent) || !strings.Contains(err, "in a folder of Claude Code") || !strings.Contains(err, "--source") {
+				t.Errorf("refusal does not name both agents and the cure: %v", err)
+			}
+			if got = e.once(func(c *ship.Config) { c.Source = envelopes.ClaudeCode }); got.Records != 2 {
+				t.Errorf("with a source shipped %+v", got)
+			}
+		})
+	}
+}
+
 // The identity is the same whether the user names the file, its folder, a link, or nothing.
 func TestIdentityOfAFileIsTheSameByAnyPath(t *testing.T) {
 	t.Parallel()

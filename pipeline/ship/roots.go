@@ -56,6 +56,7 @@ type log struct {
 	path   string // absolute, without symbolic links in its folders
 	origin string // identity for the stage: path below the root with '/', else the file's name; without the extension of a packed file
 	source envelopes.Source
+	forced bool // source is what the user says, whatever the content is
 	info   fs.FileInfo
 
 	strayed bool // found by its inode alone, under a name that no log has
@@ -174,11 +175,11 @@ func (f *finder) add(path string, info fs.FileInfo) {
 		return
 	}
 	root := f.place(path)
-	source, origin := root.Source, root.origin(path)
+	l := log{path: path, origin: root.origin(path), source: root.Source, info: info}
 	if f.config.Source != "" {
-		source = f.config.Source
+		l.source, l.forced = f.config.Source, true
 	}
-	f.logs = append(f.logs, log{path: path, origin: origin, source: source, info: info})
+	f.logs = append(f.logs, l)
 }
 
 // place returns the root that contains a path, the zero Root for none. So a file has the

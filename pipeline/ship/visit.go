@@ -72,6 +72,7 @@ func (v *visit) startFramer(info fs.FileInfo) {
 	f.read, f.tail = 0, nil
 	f.framer = normalizers.NewFramer(normalizers.File{
 		Source:   v.log.source,
+		Assumed:  !v.log.forced,
 		Name:     path.Base(f.offset.Origin),
 		Path:     f.offset.Origin,
 		Folder:   filepath.Base(filepath.Dir(v.log.path)),
