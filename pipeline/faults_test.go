@@ -8,9 +8,6 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -456,15 +453,7 @@ func TestLostHistoriesAreFound(t *testing.T) {
 // gives up its streams; when it starts again with room, the stage goes on.
 func TestFullDiskLosesNothing(t *testing.T) {
 	t.Parallel()
-	disk := t.TempDir()
-	if out, err := exec.CommandContext(t.Context(), "mount", "-t", "tmpfs", "-o", "size=48m", "tmpfs", disk).CombinedOutput(); err != nil {
-		t.Skipf("no small disk can be made here: %v: %s", err, out)
-	}
-	t.Cleanup(func() {
-		if out, err := exec.CommandContext(context.WithoutCancel(t.Context()), "umount", "-l", disk).CombinedOutput(); err != nil {
-			t.Errorf("umount: %v: %s", err, out)
-		}
-	})
+	disk := pipelinetest.SmallDisk(t, "48")
 	cluster := pipelinetest.StartClusterOn(t, disk)
 	top := topology(4)
 	js := cluster.Provision(top)
@@ -474,18 +463,13 @@ func TestFullDiskLosesNothing(t *testing.T) {
 	x := pipelinetest.Expectation{Topology: top}
 	x.RequireExact(t, js)
 
-	filler := filepath.Join(disk, "filler")
-	if err := fill(filler); err != nil {
-		t.Fatal(err)
-	}
+	release := pipelinetest.FillDisk(t, disk)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	shipped := make(chan error, 1)
 	go func() { shipped <- pipelinetest.Ship(ctx, js, "full", 0, records[1000:1800]...) }()
 	cluster.Nodes[0].AwaitOutput("no space left on device")
-	if err := os.Remove(filler); err != nil {
-		t.Fatal(err)
-	}
+	release()
 	cluster.Stop()
 	cluster.Start(cluster.Nodes...)
 	if err := <-shipped; err != nil {
@@ -494,19 +478,4 @@ func TestFullDiskLosesNothing(t *testing.T) {
 	pipelinetest.Publish(t, js, records[1800:]...)
 	x.RequireExact(t, js)
 	s.stop(t)
-}
-
-// fill writes to a file until the disk is full.
-func fill(name string) error {
-	f, err := os.Create(name)
-	if err != nil {
-		return err
-	}
-	block := make([]byte, 64<<10)
-	for {
-		if _, err := f.Write(block); err != nil {
-			break // the disk is full
-		}
-	}
-	return f.Close()
 }

@@ -171,7 +171,8 @@ func (d *diagnosis) judgeAnswers() {
 		case d.full():
 			d.Problems[i] = "no worker is seen: while a limit is reached, the heartbeats of workers cannot be stored: see limits"
 		case len(d.Answers) > 0:
-			d.Problems[i] = fmt.Sprintf("no heartbeat of a worker is stored, although %s: see the log of nats-server", plural(len(d.Answers), "worker")+" answered")
+			d.Problems[i] = fmt.Sprintf("no heartbeat of a worker is stored, although %s: see the log of nats-server: if its disk was full, make room and restart it, because until then it stores nothing",
+				plural(len(d.Answers), "worker")+" answered")
 		}
 	}
 	if len(d.stopped()) > 0 {

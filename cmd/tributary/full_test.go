@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -109,4 +110,49 @@ func TestFullRawStreamRefusesAndDiscardsNothing(t *testing.T) {
 	if code, out := ended(start(t, home, server.URL(), "doctor")); code != 0 {
 		t.Errorf("doctor of a stream with room: exit code %d\n%s", code, out)
 	}
+}
+
+// A server whose disk is full stores nothing: log, readiness and doctor say so, and that it has to be restarted when there is room
+// again. Then every record is there, once, and neither the worker nor the edge was restarted.
+func TestFullDiskIsSaidAndSurvived(t *testing.T) {
+	t.Parallel()
+	disk := pipelinetest.SmallDisk(t, "24")
+	cluster := pipelinetest.StartClusterOn(t, disk)
+	js := cluster.Provision(streams.DefaultTopology())
+	home, url := t.TempDir(), cluster.URL()
+	log := &growingLog{t: t, name: filepath.Join(t.TempDir(), "log.jsonl")}
+	log.add(40)
+	worker := startServed(t, home, url, "run")
+	edge := start(t, home, url, "ship", "--source", "claude_code", log.name)
+	log.requireEach(js)
+	if status, body := worker.get("readyz", ""); status.StatusCode != http.StatusOK {
+		t.Errorf("with room, the worker is not ready: %s", body)
+	}
+	release := pipelinetest.FillDisk(t, disk)
+	log.add(400)
+	cluster.Nodes[0].AwaitOutput("no space left on device")
+	worker.awaitLogged("heartbeats of the workers cannot be exchanged")
+	edge.awaitLogged("broker takes no records: waiting, nothing is lost")
+	until(t, worker.process, func() bool {
+		status, body := worker.get("readyz", "")
+		return status.StatusCode == http.StatusServiceUnavailable && body != ""
+	})
+	var code int
+	var out string
+	until(t, worker.process, func() bool {
+		code, out = ended(start(t, home, url, "doctor"))
+		return strings.Contains(out, "make room and restart it")
+	})
+	if code != exitFailure {
+		t.Errorf("doctor: exit code %d", code)
+	}
+	contains(t, out, "problem: no heartbeat of a worker is stored, although 1 worker answered", "last error")
+	release()
+	cluster.Stop()
+	cluster.Start(cluster.Nodes...)
+	log.requireEach(js)
+	until(t, worker.process, func() bool {
+		_, out = ended(start(t, home, url, "doctor"))
+		return strings.Contains(out, "every record is done") && !strings.Contains(out, "no heartbeat of a worker")
+	})
 }
