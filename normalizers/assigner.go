@@ -27,6 +27,7 @@ type assigner struct {
 	identity string       // of the file; empty before its first line
 
 	recognition Recognition // by what the vendor is known
+	printed     bool        // [core.Framing.IsPrinted]
 
 	last     string           // the last session that a record stated
 	lastTime time.Time        // the last time that a record stated
@@ -44,6 +45,7 @@ type assigner struct {
 type assigned struct {
 	Framed
 	readable bool // its session will take its position
+	front    bool // it stands before every record that shows whether the file was printed
 }
 
 // waiting are the records that are not ready.
@@ -98,13 +100,16 @@ func newAssigner(f File) assigner {
 // the record states also decides about the records that wait.
 func (a *assigner) assign(r Framed, sh core.Shape) {
 	a.detect(&sh, r)
+	if is := a.isPrinted(); is != nil {
+		a.printed = is(&sh)
+	}
 	r.Record.Sequence = uint64(r.Line)
 	r.Record.Session = a.sessionOf(&sh)
 	r.Record.Origin.Time = cmp.Or(a.timeOf(&sh), r.Record.Origin.Time)
 	if a.records == nil {
 		a.records = *recordLists.Get().(*[]assigned)
 	}
-	a.records = append(a.records, assigned{r, a.isReadable(&sh, r.Record.Data)})
+	a.records = append(a.records, assigned{r, a.isReadable(&sh, r.Record.Data), !a.printed})
 	a.waitingBytes += framedBytes + len(r.Record.Data)
 	if a.waitingBytes > maxWaiting {
 		a.release()
@@ -191,6 +196,14 @@ func (a *assigner) isReadable(sh *core.Shape, data []byte) bool {
 	return a.vendor == nil || a.vendor.Framing.IsReadable == nil || a.vendor.Framing.IsReadable(data)
 }
 
+// isPrinted returns what tells whether the file is what a run has printed; nil where that is known, or never so.
+func (a *assigner) isPrinted() func(*core.Shape) bool {
+	if a.vendor == nil || a.printed {
+		return nil
+	}
+	return a.vendor.Framing.IsPrinted
+}
+
 // settle gives the waiting records the session and the time of the file itself.
 func (a *assigner) settle() {
 	waiting := a.waiting()
@@ -233,8 +246,23 @@ func (a *assigner) chain(w *assigned) {
 		a.order = append(a.order, r.Session)
 	}
 	r.Origin.Previous = previous
-	if w.readable || a.vendor.Framing.PlainLines && w.Err == nil && core.Depth(r.Data) <= MaxDepth {
+	if w.readable || w.Err == nil && a.isText(w) {
 		a.previous[r.Session] = r.Origin.Position
+	}
+}
+
+// isText reports whether a record is a line of text of its session.
+func (a *assigner) isText(w *assigned) bool {
+	data := w.Record.Data
+	switch {
+	case a.vendor.Framing.PlainLines:
+		return core.Depth(data) <= MaxDepth
+	case !a.printed:
+		return false
+	case w.front:
+		return core.IsFrontText(data)
+	default:
+		return core.IsPlainText(data)
 	}
 }
 

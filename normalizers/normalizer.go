@@ -21,7 +21,7 @@ import (
 
 // Revision is the number of this mapping from records to events. It is raised by hand
 // whenever the events of some record change.
-const Revision = 5
+const Revision = 6
 
 // Normalize turns one record into the events of its session. It keeps the rules that all
 // vendors share: a record that the session has passed by its position in its file is a

@@ -53,7 +53,7 @@ func normalize(s *core.Session, r core.Record) (core.Result, error) {
 		m.releaseSearch()
 		m.releasePending()
 		return m.Finish("")
-	case m.st.Exec && core.IsPlainText(r.Data):
+	case m.isText(r.Data):
 		m.Builder = s.Begin(r, "")
 		m.plainText()
 		return m.finish()
@@ -77,6 +77,15 @@ func normalize(s *core.Session, r core.Record) (core.Result, error) {
 		m.rollout()
 	}
 	return m.finish()
+}
+
+// isText reports whether a record is a line of text in an exec stream, which one without a record may still be.
+func (m *mapper) isText(line []byte) bool {
+	if m.st.Exec {
+		return core.IsPlainText(line)
+	}
+	isFront := m.st.MetaID == "" && m.st.TurnID == "" && len(m.st.Canonical)+len(m.st.Pending) == 0
+	return isFront && core.IsFrontText(line)
 }
 
 // finish returns the events of the record. A record without any is skipped for the reason in

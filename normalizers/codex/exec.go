@@ -51,6 +51,9 @@ func isExecType(t string) bool {
 	return ok && (kind == "thread" || kind == "turn" || kind == "item") || t == "error"
 }
 
+// isExecShape reports whether a record is a line of the exec stream.
+func isExecShape(s *core.Shape) bool { return s.Kind("payload") == 0 && isExecType(s.Text("type")) }
+
 // plainText emits a line of text that a program wrote between the lines of the exec stream.
 func (m *mapper) plainText() {
 	text := core.PlainText(m.Record.Data)

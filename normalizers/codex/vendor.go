@@ -22,7 +22,7 @@ var Vendor = core.Vendor{
 	Time:      func(s *core.Shape) time.Time { return s.Time([]string{"timestamp"}) },
 
 	// Later session_meta records of a rollout are those of a resumption or of a parent.
-	Framing: core.Framing{OneSession: true, IsWhole: isRollout},
+	Framing: core.Framing{OneSession: true, IsWhole: isRollout, IsPrinted: isExecShape},
 
 	Normalize: normalize,
 	NewState:  func() core.State { return &state{} },

@@ -154,11 +154,17 @@ func (r *Record) Check() error {
 	return fmt.Errorf("%w: not JSON at byte %d of %d", ErrMalformed, at, len(r.Data))
 }
 
-// IsPlainText reports whether a line is text that was never meant to be JSON.
+// IsPlainText reports whether a line is text that was never meant to be JSON. Such text may begin with a word in brackets.
 func IsPlainText(line []byte) bool {
 	line = bytes.TrimSpace(line)
-	return len(line) > 0 && line[0] != '{' && line[0] != '[' && bytes.IndexByte(line, 0) < 0 &&
+	return len(line) > 0 && line[0] != '{' && (line[0] != '[' || bytes.IndexByte(line, ']') > 0) && bytes.IndexByte(line, 0) < 0 &&
 		!jsontext.Value(line).IsValid(lenient.Options)
+}
+
+// IsFrontText is [IsPlainText] of a line before the first record of a file: one that ends as a record does may be a record
+// of which the beginning is cut off.
+func IsFrontText(line []byte) bool {
+	return IsPlainText(line) && !bytes.HasSuffix(bytes.TrimSpace(line), []byte("}"))
 }
 
 // PlainText is a line of text as an event can carry it.

@@ -63,6 +63,9 @@ type Framing struct {
 	OneSession   bool // a file is of one session: the first that it states
 	ServerEvents bool // a file may be a stream of server-sent events
 	PlainLines   bool // a line that is not JSON is a record of its session too
+	// IsPrinted reports whether a record shows that its file is what a run has printed: lines of text in it are records of
+	// the session too, by [IsFrontText] also those before that record.
+	IsPrinted func(*Shape) bool
 	// PrintedText is set where a file may be plain text, of which each line is a record.
 	PrintedText *PrintedText
 	// FolderNamed is the name, without extension, that all files of the vendor share: the

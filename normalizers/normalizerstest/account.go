@@ -21,6 +21,10 @@ func ReadLines(data []byte) []Line {
 	var out []Line
 	for i, l := range bytes.Split(data, []byte("\n")) {
 		rest := bytes.TrimSpace(bytes.TrimPrefix(bytes.TrimSpace(l), []byte("\xef\xbb\xbf")))
+		if len(rest) > 0 && rest[0] != '{' && rest[0] != '[' {
+			out = append(out, Line{Number: i + 1, Data: rest, Bad: !json.Valid(rest)})
+			continue
+		}
 		for len(rest) > 0 {
 			dec := json.NewDecoder(bytes.NewReader(rest))
 			var v json.RawMessage

@@ -30,7 +30,7 @@ var Suite = normalizerstest.Suite{
 	Folders:   []string{"codex"},
 	Lines:     lines,
 	Apart:     true,
-	Read:      normalizerstest.ReadLines,
+	Read:      readLines,
 	Bad:       normalizerstest.Torn,
 	Ledger:    func() normalizerstest.Ledger { return ledger{} },
 	Interpret: Interpret,

@@ -1,0 +1,32 @@
+package codextest
+
+import (
+	"bytes"
+	"slices"
+	"strings"
+
+	"tributary/normalizers/normalizerstest"
+)
+
+// readLines cuts a log into records. In what codex exec --json has printed, a line of text is one too: any line that is no
+// JSON and does not begin as a record does. In front of the first record it does not end as one does, either.
+func readLines(data []byte) []normalizerstest.Line {
+	lines := normalizerstest.ReadLines(data)
+	first := slices.IndexFunc(lines, func(l normalizerstest.Line) bool {
+		v := normalizerstest.Parse(l.Data)
+		kind, _, dotted := strings.Cut(normalizerstest.Member[string](v, "type"), ".")
+		return !l.Bad && normalizerstest.Member[any](v, "payload") == nil && (dotted && slices.Contains([]string{"thread", "turn", "item"}, kind) || kind == "error")
+	})
+	if first < 0 {
+		return lines
+	}
+	for i := range lines {
+		l := &lines[i]
+		isText := l.Data[0] != '{' && (l.Data[0] != '[' || bytes.IndexByte(l.Data, ']') > 0) && bytes.IndexByte(l.Data, 0) < 0
+		if i < first {
+			isText = isText && l.Data[len(l.Data)-1] != '}'
+		}
+		l.Bad = l.Bad && !isText
+	}
+	return lines
+}
