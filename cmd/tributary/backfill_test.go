@@ -23,8 +23,8 @@ import (
 
 	"tributary/envelopes"
 	"tributary/normalizers"
-	"tributary/pipeline"
 	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/replay"
 	"tributary/pipeline/streams"
 )
 
@@ -88,7 +88,7 @@ func TestBackfillNeedsBoundedMemory(t *testing.T) {
 		t.Fatalf("ship: exit code %d\n%s", code, &edge.stderr)
 	}
 	shipped := time.Since(began)
-	if err := pipeline.CatchUp(t.Context(), js, top); err != nil {
+	if err := replay.CatchUp(t.Context(), js, top); err != nil {
 		t.Fatal(err)
 	}
 	done := time.Since(began)

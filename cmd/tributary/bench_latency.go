@@ -12,9 +12,10 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"tributary/normalizers"
-	"tributary/pipeline"
+	"tributary/pipeline/events"
 	"tributary/pipeline/load"
 	"tributary/pipeline/records"
+	"tributary/pipeline/replay"
 	"tributary/pipeline/streams"
 )
 
@@ -157,7 +158,7 @@ func (b *bench) takeover(ctx context.Context) error {
 // owned returns a condition: the partitions are owned by so many workers.
 func (b *bench) owned(top streams.Topology, workers int) func(context.Context) (bool, error) {
 	return func(ctx context.Context) (bool, error) {
-		s, err := pipeline.ReadStatus(ctx, b.js, top)
+		s, err := replay.ReadStatus(ctx, b.js, top)
 		if err != nil {
 			return false, err
 		}
@@ -241,7 +242,7 @@ func (b *bench) waits(ctx context.Context, top streams.Topology, records []norma
 		defer time.AfterFunc(time.Duration(len(records))*time.Second/time.Duration(rate)/10, during).Stop()
 	}
 	arrived := make(map[uint64]time.Time) // by raw sequence
-	for e, err := range pipeline.Events(ctx, b.js, top.Generation, pipeline.EventsQuery{Follow: true}) {
+	for e, err := range events.Read(ctx, b.js, top.Generation, events.Query{Follow: true}) {
 		if err != nil {
 			return nil, err
 		}

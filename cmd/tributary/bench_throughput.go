@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"time"
 
-	"tributary/pipeline"
 	"tributary/pipeline/load"
+	"tributary/pipeline/replay"
 	"tributary/pipeline/streams"
 )
 
@@ -71,7 +71,7 @@ func (b *bench) drainByWorker(ctx context.Context) (benchDrain, error) {
 		return benchDrain{}, err
 	}
 	watch := watchMemory(p.cmd.Process.Pid)
-	err = pipeline.CatchUp(ctx, b.js, top)
+	err = replay.CatchUp(ctx, b.js, top)
 	took := time.Since(began)
 	peak := watch()
 	if err := cmp.Or(err, p.stop()); err != nil {

@@ -10,10 +10,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"tributary/pipeline"
 	"tributary/pipeline/claims"
 	"tributary/pipeline/embedded"
 	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/replay"
 	"tributary/pipeline/streams"
 )
 
@@ -49,7 +49,7 @@ func TestLargeRecordsBecomeTheEventsOfNormalize(t *testing.T) {
 	if _, stderr := outputs(t, home, server.URL(), "ship", "--once", log); !strings.HasPrefix(stderr, "shipped 4 records (12.0 MiB)") {
 		t.Errorf("ship: %s", stderr)
 	}
-	if err := pipeline.CatchUp(t.Context(), js, streams.DefaultTopology()); err != nil {
+	if err := replay.CatchUp(t.Context(), js, streams.DefaultTopology()); err != nil {
 		t.Fatal(err)
 	}
 	want, _ := outputs(t, home, "", "normalize", log)

@@ -12,8 +12,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"tributary/pipeline"
+	"tributary/pipeline/events"
 	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/replay"
 	"tributary/pipeline/streams"
 )
 
@@ -49,7 +50,7 @@ func TestRecordThatNeededMoreMemoryIsBroughtBack(t *testing.T) {
 		records[1].Session, bytes.Repeat([]byte("words "), 60<<20/6))
 	pipelinetest.Publish(t, js, records...)
 	caughtUp := make(chan error, 1)
-	go func() { caughtUp <- pipeline.CatchUp(t.Context(), js, top) }()
+	go func() { caughtUp <- replay.CatchUp(t.Context(), js, top) }()
 	for lives, done := 1, false; !done; {
 		select {
 		case err := <-caughtUp:
@@ -100,7 +101,7 @@ func TestRecordThatNeededMoreMemoryIsBroughtBack(t *testing.T) {
 	tributary("run") // with all the memory
 	x.RequireExact(t, js)
 	var ids []string
-	for e, err := range pipeline.Events(t.Context(), js, "v1", pipeline.EventsQuery{}) {
+	for e, err := range events.Read(t.Context(), js, "v1", events.Query{}) {
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -15,7 +15,7 @@ import (
 
 	"tributary/envelopes"
 	"tributary/normalizers"
-	"tributary/pipeline"
+	"tributary/pipeline/events"
 )
 
 func (a *app) dlqExportCommand() *cobra.Command {
@@ -34,8 +34,8 @@ The exit code is 3 if the bytes of some do not exist any more.`,
   tributary dlq export 4711 | jq -r .data | base64 -d
   tributary dlq export --dir dead && tributary normalize --source SOURCE dead/SOURCE.SESSION.jsonl`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.withLetters(cmd, filter, args, func(ctx context.Context, js jetstream.JetStream, q pipeline.DeadLettersQuery) error {
-				write := func(l *pipeline.DeadLetter, data *[]byte) error {
+			return a.withLetters(cmd, filter, args, func(ctx context.Context, js jetstream.JetStream, q events.DeadLettersQuery) error {
+				write := func(l *events.DeadLetter, data *[]byte) error {
 					return writeJSON(jsonWriter(a.stdout), toJSON(l, data))
 				}
 				if dir != "" {
@@ -55,7 +55,7 @@ The exit code is 3 if the bytes of some do not exist any more.`,
 
 // exportLetters passes the dead letters of a query to write with their bytes, nil if they do not
 // exist any more.
-func (a *app) exportLetters(ctx context.Context, js jetstream.JetStream, q pipeline.DeadLettersQuery, write func(l *pipeline.DeadLetter, data *[]byte) error) error {
+func (a *app) exportLetters(ctx context.Context, js jetstream.JetStream, q events.DeadLettersQuery, write func(l *events.DeadLetter, data *[]byte) error) error {
 	n, gone := 0, 0
 	missing := missingOf(q)
 	for l, err := range a.letters(ctx, js, q) {
@@ -66,7 +66,7 @@ func (a *app) exportLetters(ctx context.Context, js jetstream.JetStream, q pipel
 		missing.found(&l)
 		content, err := l.LoadRecord(ctx, js)
 		data := &content
-		if errors.Is(err, pipeline.ErrRecordGone) {
+		if errors.Is(err, events.ErrRecordGone) {
 			gone++
 			data, err = nil, nil
 		}
@@ -92,7 +92,7 @@ type letterFiles struct {
 
 // add appends the bytes of a dead letter to the file of its session. It never writes to a file
 // that existed before.
-func (f letterFiles) add(l *pipeline.DeadLetter, data *[]byte) error {
+func (f letterFiles) add(l *events.DeadLetter, data *[]byte) error {
 	if data == nil {
 		return nil
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"tributary/normalizers"
-	"tributary/pipeline"
+	"tributary/pipeline/events"
 )
 
 func (a *app) dlqListCommand() *cobra.Command {
@@ -28,7 +28,7 @@ there are by reason and agent. With -o json print one object per line.`,
 			if err := checkOutput(output, "pretty", "json"); err != nil {
 				return err
 			}
-			return a.withLetters(cmd, filter, args, func(ctx context.Context, js jetstream.JetStream, q pipeline.DeadLettersQuery) error {
+			return a.withLetters(cmd, filter, args, func(ctx context.Context, js jetstream.JetStream, q events.DeadLettersQuery) error {
 				list := a.newLetterList(output == "json")
 				missing := missingOf(q)
 				n, err := a.listLetters(ctx, js, q, list, group, &missing)
@@ -49,7 +49,7 @@ there are by reason and agent. With -o json print one object per line.`,
 }
 
 // listLetters prints the dead letters of a query, or their groups, and returns their number.
-func (a *app) listLetters(ctx context.Context, js jetstream.JetStream, q pipeline.DeadLettersQuery, list *letterList, group bool, missing *missing) (int, error) {
+func (a *app) listLetters(ctx context.Context, js jetstream.JetStream, q events.DeadLettersQuery, list *letterList, group bool, missing *missing) (int, error) {
 	n := 0
 	counts := letterCounts{}
 	for l, err := range a.letters(ctx, js, q) {

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/term"
 
 	"tributary/normalizers"
-	"tributary/pipeline"
+	"tributary/pipeline/events"
 	"tributary/pipeline/streams"
 )
 
@@ -39,7 +39,7 @@ The command asks before it removes anything.`,
 			if err := a.checkConfirm("purge", yes || dryRun); err != nil {
 				return err
 			}
-			return a.withLetters(cmd, filter, args, func(ctx context.Context, js jetstream.JetStream, q pipeline.DeadLettersQuery) error {
+			return a.withLetters(cmd, filter, args, func(ctx context.Context, js jetstream.JetStream, q events.DeadLettersQuery) error {
 				if yes && !dryRun {
 					return a.purgeLetters(ctx, js, q)
 				}
@@ -70,7 +70,7 @@ The command asks before it removes anything.`,
 }
 
 // countLetters counts the dead letters of a query, and returns the positions of the last ones.
-func (a *app) countLetters(ctx context.Context, js jetstream.JetStream, q pipeline.DeadLettersQuery) (n int, last streams.Positions, err error) {
+func (a *app) countLetters(ctx context.Context, js jetstream.JetStream, q events.DeadLettersQuery) (n int, last streams.Positions, err error) {
 	for l, err := range a.letters(ctx, js, q) {
 		if err != nil {
 			return n, last, err
@@ -81,10 +81,10 @@ func (a *app) countLetters(ctx context.Context, js jetstream.JetStream, q pipeli
 }
 
 // purgeLetters removes the dead letters of a query.
-func (a *app) purgeLetters(ctx context.Context, js jetstream.JetStream, q pipeline.DeadLettersQuery) error {
+func (a *app) purgeLetters(ctx context.Context, js jetstream.JetStream, q events.DeadLettersQuery) error {
 	missing := missingOf(q)
 	n, open := 0, 0
-	err := pipeline.PurgeDeadLetters(ctx, js, a.letters(ctx, js, q), func(l pipeline.DeadLetter) {
+	err := events.PurgeDeadLetters(ctx, js, a.letters(ctx, js, q), func(l events.DeadLetter) {
 		n++
 		if l.Standing == normalizers.StandingOpen {
 			open++

@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"tributary/envelopes"
-	"tributary/pipeline"
+	"tributary/pipeline/events"
 )
 
 func (a *app) dlqRequeueCommand() *cobra.Command {
@@ -41,12 +41,12 @@ however often it is requeued. The exit code is 3 if some could not be requeued.`
 			if err := checkOutput(output, "pretty", "json"); err != nil {
 				return err
 			}
-			return a.withLetters(cmd, filter, args, func(ctx context.Context, js jetstream.JetStream, q pipeline.DeadLettersQuery) error {
-				report := requeueReport{a: a, json: output == "json", counts: make(map[pipeline.Requeued]int), missing: missingOf(q)}
+			return a.withLetters(cmd, filter, args, func(ctx context.Context, js jetstream.JetStream, q events.DeadLettersQuery) error {
+				report := requeueReport{a: a, json: output == "json", counts: make(map[events.Requeued]int), missing: missingOf(q)}
 				letters := a.letters(ctx, js, q)
 				if !dryRun {
 					err := a.traced(ctx, "requeue", func(ctx context.Context) error {
-						return pipeline.Requeue(ctx, js, letters, report.add)
+						return events.Requeue(ctx, js, letters, report.add)
 					})
 					return cmp.Or(err, report.close("requeued"))
 				}
@@ -72,31 +72,31 @@ type requeueReport struct {
 	a       *app
 	json    bool
 	failed  error // of the first line that could not be written
-	counts  map[pipeline.Requeued]int
+	counts  map[events.Requeued]int
 	missing missing
 }
 
 // requeueRefusals are the reasons why a dead letter is not requeued, with their cures.
-var requeueRefusals = map[pipeline.Requeued]string{
-	pipeline.RequeuedForgotten: "its session does not remember whether it was read: process it in a new generation",
-	pipeline.RequeuedNowhere:   "its subject names no session: write its bytes to a file with dlq export, and ship the file",
-	pipeline.RequeuedGone:      "its bytes did not fit into the dead letter, and the raw stream does not have them any more",
-	pipeline.RequeuedTooLarge:  "with its headers it does not fit into a message of the broker any more: raise max_payload",
+var requeueRefusals = map[events.Requeued]string{
+	events.RequeuedForgotten: "its session does not remember whether it was read: process it in a new generation",
+	events.RequeuedNowhere:   "its subject names no session: write its bytes to a file with dlq export, and ship the file",
+	events.RequeuedGone:      "its bytes did not fit into the dead letter, and the raw stream does not have them any more",
+	events.RequeuedTooLarge:  "with its headers it does not fit into a message of the broker any more: raise max_payload",
 }
 
 // requeuedLine is the line of a dead letter in JSON.
 type requeuedLine struct {
-	Sequence   uint64            `json:"sequence"`
-	Generation string            `json:"generation"`
-	Source     envelopes.Source  `json:"source"`
-	Session    string            `json:"session"`
-	Outcome    pipeline.Requeued `json:"outcome"`
-	Done       bool              `json:"done"` // no other attempt is needed
+	Sequence   uint64           `json:"sequence"`
+	Generation string           `json:"generation"`
+	Source     envelopes.Source `json:"source"`
+	Session    string           `json:"session"`
+	Outcome    events.Requeued  `json:"outcome"`
+	Done       bool             `json:"done"` // no other attempt is needed
 }
 
 // add prints the outcome of a dead letter and counts it. The first refusals of each reason have
 // their cures.
-func (r *requeueReport) add(l pipeline.DeadLetter, outcome pipeline.Requeued) {
+func (r *requeueReport) add(l events.DeadLetter, outcome events.Requeued) {
 	const shown = 5
 	r.counts[outcome]++
 	var err error
@@ -120,11 +120,11 @@ func (r *requeueReport) close(verb string) error {
 			refused += n
 		}
 	}
-	text := verb + " " + plural(r.counts[pipeline.RequeuedNow], "dead letter")
-	if n := r.counts[pipeline.RequeuedBefore]; n > 0 {
+	text := verb + " " + plural(r.counts[events.RequeuedNow], "dead letter")
+	if n := r.counts[events.RequeuedBefore]; n > 0 {
 		text += fmt.Sprintf(", %s requeued before", thousands(int64(n)))
 	}
-	if n := r.counts[pipeline.RequeuedSettled]; n > 0 {
+	if n := r.counts[events.RequeuedSettled]; n > 0 {
 		text += fmt.Sprintf(", %s settled before", thousands(int64(n)))
 	}
 	fmt.Fprintln(r.a.stderr, text)

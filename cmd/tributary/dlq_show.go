@@ -13,8 +13,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"tributary/envelopes"
-	"tributary/pipeline"
 	"tributary/pipeline/claims"
+	"tributary/pipeline/events"
 	"tributary/pipeline/streams"
 )
 
@@ -35,7 +35,7 @@ the bytes unchanged, and nothing else.`,
 			if err := checkOutput(output, "pretty", "json"); err != nil {
 				return err
 			}
-			return a.withLetters(cmd, filter, args, func(ctx context.Context, js jetstream.JetStream, q pipeline.DeadLettersQuery) error {
+			return a.withLetters(cmd, filter, args, func(ctx context.Context, js jetstream.JetStream, q events.DeadLettersQuery) error {
 				for l, err := range a.letters(ctx, js, q) {
 					if err != nil {
 						return err
@@ -56,7 +56,7 @@ the bytes unchanged, and nothing else.`,
 }
 
 // writeRaw writes the bytes of a dead letter unchanged.
-func (a *app) writeRaw(ctx context.Context, js jetstream.JetStream, l *pipeline.DeadLetter) error {
+func (a *app) writeRaw(ctx context.Context, js jetstream.JetStream, l *events.DeadLetter) error {
 	data, err := l.LoadRecord(ctx, js)
 	if err == nil {
 		_, err = a.stdout.Write(data)
@@ -65,9 +65,9 @@ func (a *app) writeRaw(ctx context.Context, js jetstream.JetStream, l *pipeline.
 }
 
 // showLetter prints a dead letter with its bytes, if they still exist.
-func (a *app) showLetter(ctx context.Context, js jetstream.JetStream, l *pipeline.DeadLetter, output string) error {
+func (a *app) showLetter(ctx context.Context, js jetstream.JetStream, l *events.DeadLetter, output string) error {
 	data, err := l.LoadRecord(ctx, js)
-	gone := errors.Is(err, pipeline.ErrRecordGone)
+	gone := errors.Is(err, events.ErrRecordGone)
 	switch {
 	case err != nil && !gone:
 		return err
@@ -84,7 +84,7 @@ func (a *app) showLetter(ctx context.Context, js jetstream.JetStream, l *pipelin
 const maxShown = 4 << 10
 
 // printLetter prints a dead letter for people.
-func (a *app) printLetter(l *pipeline.DeadLetter, data []byte, gone bool) error {
+func (a *app) printLetter(l *events.DeadLetter, data []byte, gone bool) error {
 	p := a.newPrinter()
 	var b bytes.Buffer
 	for _, f := range letterFields(l, gone) {
@@ -107,7 +107,7 @@ func (a *app) printLetter(l *pipeline.DeadLetter, data []byte, gone bool) error 
 type letterField struct{ name, value string }
 
 // letterFields describes a dead letter.
-func letterFields(l *pipeline.DeadLetter, gone bool) []letterField {
+func letterFields(l *events.DeadLetter, gone bool) []letterField {
 	fields := []letterField{
 		{"record", fmt.Sprintf("%d of stream %s, first seen %s", l.Sequence, l.Stream, dateTime(l.FirstSeen))},
 		{"status", string(l.Standing)},
@@ -141,7 +141,7 @@ func letterFields(l *pipeline.DeadLetter, gone bool) []letterField {
 }
 
 // letterPosition is the position of the record in its file; empty if it has none.
-func letterPosition(l *pipeline.DeadLetter) string {
+func letterPosition(l *events.DeadLetter) string {
 	file := l.Header.Get(envelopes.HeaderFile)
 	if file == "" {
 		return ""

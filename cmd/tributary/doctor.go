@@ -17,10 +17,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"tributary/normalizers"
-	"tributary/pipeline"
+	"tributary/pipeline/events"
+	"tributary/pipeline/replay"
+	"tributary/pipeline/runner"
 	"tributary/pipeline/streams"
 	"tributary/pipeline/subscribe"
 	"tributary/pipeline/summaries"
+	"tributary/pipeline/worker"
 )
 
 func (a *app) doctorCommand() *cobra.Command {
@@ -90,16 +93,16 @@ not exist any more, --gaps-since leaves older gaps out of the problems.`,
 type diagnosis struct {
 	Server     string `json:"server"` // name and version
 	MaxPayload int64  `json:"max_payload"`
-	pipeline.Status
+	replay.Status
 	Records       summaries.Status       `json:"session_records"`
 	Streams       []streams.StreamStatus `json:"streams"`
-	Expired       []pipeline.Expired     `json:"expired,omitempty"` // records that left the raw stream before they were read
+	Expired       []replay.Expired       `json:"expired,omitempty"` // records that left the raw stream before they were read
 	Subscriptions []subscribe.Status     `json:"subscriptions,omitempty"`
 	Exports       []exported             `json:"exports,omitempty"` // of the places that the user names
 	Checks        []check                `json:"checks"`
 	Edges         []streams.Edge         `json:"edges"`            // seen in the last 7 days
 	Waiting       []streams.Worker       `json:"waiting,omitzero"` // workers of another revision, which do nothing
-	Answers       []pipeline.WorkerState `json:"answers,omitzero"` // of the workers that were asked
+	Answers       []runner.State         `json:"answers,omitzero"` // of the workers that were asked
 	Problems      []string               `json:"problems"`         // each with its cure
 
 	serverName string
@@ -119,8 +122,8 @@ func (a *app) examine(ctx context.Context, js jetstream.JetStream, gapsSince tim
 		{"what expired unread", func(ctx context.Context) error { return a.examineExpired(ctx, js, d) }},
 		{"the generations", func(ctx context.Context) error { return a.examineGenerations(ctx, js, d) }},
 		{"the errors of the workers", func(ctx context.Context) error {
-			answers, err := pipeline.AskWorkers(ctx, nc, len(d.Workers)+len(d.Waiting))
-			d.Answers = slices.DeleteFunc(answers, func(w pipeline.WorkerState) bool { return w.Generation != "" && w.Generation != d.Generation })
+			answers, err := runner.Ask(ctx, nc, len(d.Workers)+len(d.Waiting))
+			d.Answers = slices.DeleteFunc(answers, func(w runner.State) bool { return w.Generation != "" && w.Generation != d.Generation })
 			return err
 		}},
 		{"the edges", func(ctx context.Context) (err error) {
@@ -136,7 +139,7 @@ func (a *app) examine(ctx context.Context, js jetstream.JetStream, gapsSince tim
 			return nil, err
 		}
 	}
-	if err := pipeline.CheckPayload(nc); err != nil {
+	if err := worker.CheckPayload(nc); err != nil {
 		d.Problems = append(d.Problems, err.Error())
 	}
 	d.Problems = append(d.Problems, d.edgeProblems()...)
@@ -150,7 +153,7 @@ func (a *app) examine(ctx context.Context, js jetstream.JetStream, gapsSince tim
 
 // examineProgress reads and judges the progress of the workers.
 func (a *app) examineProgress(ctx context.Context, js jetstream.JetStream, d *diagnosis, gapsSince time.Time) error {
-	status, err := pipeline.ReadStatus(ctx, js, a.config.topology())
+	status, err := replay.ReadStatus(ctx, js, a.config.topology())
 	switch {
 	case errors.Is(err, jetstream.ErrStreamNotFound), errors.Is(err, jetstream.ErrBucketNotFound):
 		return fmt.Errorf("%w: start a worker, which creates what is missing: tributary run", err)
@@ -237,8 +240,8 @@ func (d *diagnosis) judge() {
 }
 
 // stopped returns the partitions that cannot go on, by what cures them.
-func (d *diagnosis) stopped() map[string][]pipeline.PartitionStatus {
-	stopped := make(map[string][]pipeline.PartitionStatus)
+func (d *diagnosis) stopped() map[string][]replay.PartitionStatus {
+	stopped := make(map[string][]replay.PartitionStatus)
 	for _, p := range d.Partitions {
 		if p.Fault != "" {
 			stopped[p.Cure] = append(stopped[p.Cure], p)
@@ -280,7 +283,7 @@ func (a *app) judgeDeadLetters(ctx context.Context, js jetstream.JetStream, d *d
 		"timeout":       "took too long and is a dead letter: update the workers, then tributary dlq requeue %d",
 	}
 	damaged := make(map[string]bool)
-	for l, err := range a.letters(ctx, js, pipeline.DeadLettersQuery{}) {
+	for l, err := range a.letters(ctx, js, events.DeadLettersQuery{}) {
 		if err != nil {
 			return err
 		}
@@ -407,7 +410,7 @@ func (d *diagnosis) lag() (lag uint64, oldest *time.Time) {
 
 // printPartitions writes the partitions that have records to process, or have stopped.
 func (d *diagnosis) printPartitions(w io.Writer) error {
-	behind := slices.DeleteFunc(slices.Clone(d.Partitions), func(p pipeline.PartitionStatus) bool { return p.Lag == 0 && p.Fault == "" })
+	behind := slices.DeleteFunc(slices.Clone(d.Partitions), func(p replay.PartitionStatus) bool { return p.Lag == 0 && p.Fault == "" })
 	if len(behind) == 0 {
 		return nil
 	}

@@ -13,8 +13,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"tributary/pipeline"
 	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/replay"
 	"tributary/pipeline/streams"
 )
 
@@ -178,7 +178,7 @@ accounts {
 func TestDoctorReportsFullArchives(t *testing.T) {
 	t.Parallel()
 	d := &diagnosis{}
-	d.Partitions = []pipeline.PartitionStatus{{Unarchived: 40}, {Partition: 1, Unarchived: 2}}
+	d.Partitions = []replay.PartitionStatus{{Unarchived: 40}, {Partition: 1, Unarchived: 2}}
 	d.judge()
 	const want = "the archives have no room for 42 states"
 	if !slices.ContainsFunc(d.Problems, func(p string) bool { return strings.HasPrefix(p, want) }) {

@@ -8,13 +8,13 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
-	"tributary/pipeline"
+	"tributary/pipeline/replay"
 	"tributary/pipeline/streams"
 )
 
 // examineExpired finds records that left the raw stream before they were read.
 func (a *app) examineExpired(ctx context.Context, js jetstream.JetStream, d *diagnosis) (err error) {
-	if d.Expired, err = pipeline.ReadExpired(ctx, js); errors.Is(err, jetstream.ErrStreamNotFound) {
+	if d.Expired, err = replay.ReadExpired(ctx, js); errors.Is(err, jetstream.ErrStreamNotFound) {
 		return nil // which the progress of the workers reports
 	}
 	for _, e := range d.Expired {
@@ -26,7 +26,7 @@ func (a *app) examineExpired(ctx context.Context, js jetstream.JetStream, d *dia
 }
 
 // describeExpired says what was lost and is not acknowledged.
-func describeExpired(e pipeline.Expired) string {
+func describeExpired(e replay.Expired) string {
 	text := plural(int(e.Open()), "record")
 	if e.Least {
 		text = "at least " + text
@@ -46,7 +46,7 @@ acknowledges. Ship the logs that still exist again first: tributary ship --again
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.withBroker(cmd.Context(), func(ctx context.Context, js jetstream.JetStream) error {
-				found, err := pipeline.AcknowledgeExpired(ctx, js)
+				found, err := replay.AcknowledgeExpired(ctx, js)
 				for _, e := range found {
 					fmt.Fprintf(a.stdout, "acknowledged: %s\n", describeExpired(e))
 				}

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"tributary/pipeline"
+	"tributary/pipeline/events"
 )
 
 // maxShownGaps limits the sessions with gaps that are problems of their own.
@@ -16,7 +16,7 @@ const maxShownGaps = 10
 func (d *diagnosis) judgeGaps(since time.Time) {
 	shown, more := 0, 0
 	for _, p := range d.Partitions {
-		isProblem := func(s pipeline.SessionGaps) bool { return !s.Expired && !found(s).Before(since) }
+		isProblem := func(s events.SessionGaps) bool { return !s.Expired && !found(s).Before(since) }
 		problems := 0
 		for _, s := range p.Gaps {
 			if !isProblem(s) {
@@ -40,12 +40,12 @@ func (d *diagnosis) judgeGaps(since time.Time) {
 }
 
 // found returns when the newest gap of a session was found.
-func found(s pipeline.SessionGaps) time.Time {
-	return slices.MaxFunc(s.Gaps, func(a, b pipeline.FileGap) int { return a.Found.Compare(b.Found) }).Found
+func found(s events.SessionGaps) time.Time {
+	return slices.MaxFunc(s.Gaps, func(a, b events.FileGap) int { return a.Found.Compare(b.Found) }).Found
 }
 
 // gapProblem describes the gaps of a session by the first of them.
-func gapProblem(s pipeline.SessionGaps) string {
+func gapProblem(s events.SessionGaps) string {
 	g := s.Gaps[0]
 	where := fmt.Sprintf("between byte %s and the record at byte %s", thousands(g.After), thousands(g.Last))
 	if g.After < 0 {

@@ -13,10 +13,12 @@ import (
 
 	"tributary/envelopes"
 	"tributary/normalizers"
-	"tributary/pipeline"
 	"tributary/pipeline/pipelinetest"
 	"tributary/pipeline/records"
+	"tributary/pipeline/replay"
+	"tributary/pipeline/runner"
 	"tributary/pipeline/streams"
+	"tributary/pipeline/worker"
 )
 
 // TestDoctorReportsHangingNormalizersAndDamagedStates runs doctor while a normalizer does not
@@ -38,7 +40,7 @@ func TestDoctorReportsHangingNormalizersAndDamagedStates(t *testing.T) {
 	}
 	release := make(chan struct{})
 	t.Cleanup(func() { close(release) })
-	stage, err := pipeline.New(js, pipeline.Config{
+	stage, err := worker.New(js, worker.Config{
 		Topology: top, Worker: "w", Member: "w", RecordTimeout: 300 * time.Millisecond,
 		Normalize: func(s *normalizers.Session, r normalizers.Record) (normalizers.Result, error) {
 			if r.Sequence == 5 {
@@ -66,7 +68,7 @@ func TestDoctorReportsHangingNormalizersAndDamagedStates(t *testing.T) {
 		return slices.ContainsFunc(w, func(w streams.Worker) bool { return len(w.Hanging) > 0 })
 	})
 	requireProblem("worker w: the normalizer has not returned from the record 5")
-	if err := pipeline.CatchUp(t.Context(), js, top); err != nil {
+	if err := replay.CatchUp(t.Context(), js, top); err != nil {
 		t.Fatal(err)
 	}
 	cancel() // drops the states that are in memory
@@ -90,7 +92,7 @@ func TestDoctorReportsHangingNormalizersAndDamagedStates(t *testing.T) {
 	pipelinetest.Publish(t, js, sent[30:]...)
 	pipelinetest.PublishMessages(t.Context(), t, js, records.ClaimMessage(normalizers.Record{Source: envelopes.ClaudeCode, Session: "s", Data: sent[0].Data}))
 	start(t, home, server.URL(), "run")
-	if err := pipeline.CatchUp(t.Context(), js, top); err != nil {
+	if err := replay.CatchUp(t.Context(), js, top); err != nil {
 		t.Fatal(err)
 	}
 	requireProblem("record 5, ", "took too long and is a dead letter: update the workers", "session "+other+" of "+string(envelopes.ClaudeCode)+" has dead letters: session state cannot be read",
@@ -101,7 +103,7 @@ func TestDoctorReportsHangingNormalizersAndDamagedStates(t *testing.T) {
 func TestWorkerThatStaysUnreadyIsAProblem(t *testing.T) {
 	t.Parallel()
 	for seconds, want := range map[int64]bool{0: false, 4: false, 5: true, 600: true} {
-		d := diagnosis{Answers: []pipeline.WorkerState{{Name: "ada", NotReady: "partition 3: no room", Unready: seconds, Error: "partitions lost: no room", Seconds: 1}}}
+		d := diagnosis{Answers: []runner.State{{Name: "ada", NotReady: "partition 3: no room", Unready: seconds, Error: "partitions lost: no room", Seconds: 1}}}
 		d.judgeAnswers()
 		if is := len(d.Problems) == 1 && strings.Contains(d.Problems[0], "worker ada is not ready: partition 3: no room"); is != want || !want && len(d.Problems) > 0 {
 			t.Errorf("not ready for %d s: problems %q", seconds, d.Problems)

@@ -8,7 +8,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"tributary/pipeline"
+	"tributary/pipeline/events"
 	"tributary/pipeline/export"
 	"tributary/pipeline/streams"
 	"tributary/pipeline/subscribe"
@@ -17,7 +17,7 @@ import (
 // exported is how far the export at a place is.
 type exported struct {
 	Place string `json:"place"`
-	pipeline.ReaderStatus
+	events.ReaderStatus
 }
 
 // examineSubscriptions reads how far the subscriptions are.
@@ -61,7 +61,7 @@ func (a *app) examineExports(ctx context.Context, js jetstream.JetStream, d *dia
 }
 
 // judgeReader finds what a reader has lost, and what it is about to lose.
-func (d *diagnosis) judgeReader(name string, r *pipeline.ReaderStatus, cure string) {
+func (d *diagnosis) judgeReader(name string, r *events.ReaderStatus, cure string) {
 	switch {
 	case r.Expired > 0:
 		d.Problems = append(d.Problems, fmt.Sprintf("%s: up to %s behind those stored at %s expired before they were read: raise TRIBUTARY_EVENTS_MAX_AGE of the workers, and %s",
@@ -89,7 +89,7 @@ func (d *diagnosis) printReaders(w io.Writer) error {
 	return t.Flush()
 }
 
-func (d *diagnosis) printReader(w io.Writer, name string, r *pipeline.ReaderStatus) {
+func (d *diagnosis) printReader(w io.Writer, name string, r *events.ReaderStatus) {
 	oldest, state := "", "goes on"
 	switch {
 	case r.Generation == "":

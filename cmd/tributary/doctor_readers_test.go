@@ -13,8 +13,9 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"tributary/pipeline"
+	"tributary/pipeline/events"
 	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/replay"
 	"tributary/pipeline/streams"
 	"tributary/pipeline/subscribe"
 )
@@ -24,7 +25,7 @@ func pass(tb testing.TB, js jetstream.JetStream, name string, most int) {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(tb.Context(), patience)
 	defer cancel()
-	last, err := pipeline.LastMark(ctx, js, "v1", 0)
+	last, err := events.LastMark(ctx, js, "v1", 0)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -60,7 +61,7 @@ func TestDoctorShowsSubscriptionsAndExports(t *testing.T) {
 		p := start(t, home, server.URL(), "run")
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
-		if err := pipeline.CatchUp(ctx, js, top); err != nil {
+		if err := replay.CatchUp(ctx, js, top); err != nil {
 			t.Fatal(err)
 		}
 		return func() {
@@ -126,7 +127,7 @@ func TestDoctorShowsSubscriptionsAndExports(t *testing.T) {
 	pipelinetest.Publish(t, js, records[200:]...)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	if err := pipeline.CatchUp(ctx, js, top); err != nil {
+	if err := replay.CatchUp(ctx, js, top); err != nil {
 		t.Fatal(err)
 	}
 	stream, err := js.Stream(t.Context(), streams.EventsStream("v1"))
@@ -171,12 +172,12 @@ func TestDoctorSaysWhatIsAboutToExpireUnread(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 3, 9, 12, 0, 0, 0, time.UTC)
 	for name, want := range map[string]struct {
-		status   pipeline.ReaderStatus
+		status   events.ReaderStatus
 		problems int
 	}{
-		"kept for ever":   {pipeline.ReaderStatus{Behind: 3, Oldest: at.Add(-time.Hour)}, 0},
-		"time enough":     {pipeline.ReaderStatus{Behind: 3, Oldest: at.Add(-time.Hour), Expires: at.Add(2 * time.Hour)}, 0},
-		"about to expire": {pipeline.ReaderStatus{Behind: 3, Oldest: at.Add(-2 * time.Hour), Expires: at.Add(time.Hour)}, 1},
+		"kept for ever":   {events.ReaderStatus{Behind: 3, Oldest: at.Add(-time.Hour)}, 0},
+		"time enough":     {events.ReaderStatus{Behind: 3, Oldest: at.Add(-time.Hour), Expires: at.Add(2 * time.Hour)}, 0},
+		"about to expire": {events.ReaderStatus{Behind: 3, Oldest: at.Add(-2 * time.Hour), Expires: at.Add(time.Hour)}, 1},
 	} {
 		var d diagnosis
 		d.At = at

@@ -7,10 +7,11 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"tributary/pipeline"
 	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/replay"
 	"tributary/pipeline/streams"
 	"tributary/pipeline/summaries"
+	"tributary/pipeline/worker"
 )
 
 // TestDoctorFindsThatSessionsAreNotKept has a worker that keeps no records of sessions, as one of an
@@ -20,7 +21,7 @@ func TestDoctorFindsThatSessionsAreNotKept(t *testing.T) {
 	server := pipelinetest.NewServer(t)
 	top := streams.DefaultTopology()
 	js := server.Provision(top)
-	stage, err := pipeline.New(js, pipeline.Config{Topology: top, Worker: "w", Member: "w"})
+	stage, err := worker.New(js, worker.Config{Topology: top, Worker: "w", Member: "w"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,7 +34,7 @@ func TestDoctorFindsThatSessionsAreNotKept(t *testing.T) {
 		}
 	}()
 	pipelinetest.Publish(t, js, pipelinetest.Workload(82, 3, 60)...)
-	if err := pipeline.CatchUp(t.Context(), js, top); err != nil {
+	if err := replay.CatchUp(t.Context(), js, top); err != nil {
 		t.Fatal(err)
 	}
 	home := t.TempDir()

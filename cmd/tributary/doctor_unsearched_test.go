@@ -9,9 +9,9 @@ import (
 
 	"tributary/envelopes"
 	"tributary/normalizers"
-	"tributary/pipeline"
 	"tributary/pipeline/pipelinetest"
 	"tributary/pipeline/redact"
+	"tributary/pipeline/replay"
 	"tributary/pipeline/streams"
 )
 
@@ -38,7 +38,7 @@ func TestDoctorReportsRecordsThatTakeTooMuchWorkToSearch(t *testing.T) {
 	startWith(t, withKey, home, server.URL(), "run", "--redact", "--redact-rules", rules)
 	data := `{"type":"user","uuid":"slow","message":{"role":"user","content":"slow-` + strings.Repeat("x", 12_000) + `"}}`
 	pipelinetest.Publish(t, js, normalizers.Record{Source: envelopes.ClaudeCode, Session: "s", Data: []byte(data)})
-	if err := pipeline.CatchUp(t.Context(), js, top); err != nil {
+	if err := replay.CatchUp(t.Context(), js, top); err != nil {
 		t.Fatal(err)
 	}
 	code, out := ended(start(t, home, server.URL(), "doctor"))

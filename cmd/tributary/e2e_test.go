@@ -18,8 +18,9 @@ import (
 
 	"tributary/envelopes"
 	"tributary/normalizers"
-	"tributary/pipeline"
+	"tributary/pipeline/events"
 	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/replay"
 	"tributary/pipeline/streams"
 )
 
@@ -113,7 +114,7 @@ func TestLogsThatAreShippedAgainChangeNoEvent(t *testing.T) {
 		if code := edge.wait(); code != 0 {
 			t.Fatalf("ship: exit code %d\n%s", code, &edge.stderr)
 		}
-		if err := pipeline.CatchUp(t.Context(), js, top); err != nil {
+		if err := replay.CatchUp(t.Context(), js, top); err != nil {
 			t.Fatal(err)
 		}
 		return edge.logged("shipped")
@@ -121,7 +122,7 @@ func TestLogsThatAreShippedAgainChangeNoEvent(t *testing.T) {
 	worker := start(t, home, server.URL(), "run")
 	first := once()
 	want, sources := storedEvents(t, js, top.Generation), map[envelopes.Source]bool{}
-	for e, err := range pipeline.Events(t.Context(), js, top.Generation, pipeline.EventsQuery{}) {
+	for e, err := range events.Read(t.Context(), js, top.Generation, events.Query{}) {
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -17,9 +17,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"tributary/envelopes"
-	"tributary/pipeline"
 	"tributary/pipeline/embedded"
 	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/replay"
 	"tributary/pipeline/streams"
 )
 
@@ -77,7 +77,7 @@ func (h *edgeHome) work(generation string) {
 	if err := awaitStored(ctx, js, "KV_TRIBUTARY", "$KV.TRIBUTARY.generation."+generation, 1); err != nil {
 		h.t.Fatal(err)
 	}
-	if err := pipeline.CatchUp(ctx, js, top); err != nil {
+	if err := replay.CatchUp(ctx, js, top); err != nil {
 		h.t.Fatalf("the worker does not catch up: %v\n%s", err, worker.stderr.String())
 	}
 	if code := worker.signal(syscall.SIGTERM); code != 0 {

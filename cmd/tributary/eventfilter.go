@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"tributary/envelopes"
-	"tributary/pipeline"
+	"tributary/pipeline/events"
 )
 
 // eventFilter has the flags that select events.
@@ -44,8 +44,8 @@ func (f *eventFilter) addFlags(cmd *cobra.Command) {
 func (f *eventFilter) bounded() bool { return f.since != "" || f.until != "" || f.storedSince != "" }
 
 // query returns what the flags select.
-func (f *eventFilter) query(now time.Time) (pipeline.EventsQuery, error) {
-	q := pipeline.EventsQuery{SessionPrefix: f.session}
+func (f *eventFilter) query(now time.Time) (events.Query, error) {
+	q := events.Query{SessionPrefix: f.session}
 	var since, until time.Time
 	var text *regexp.Regexp
 	var errs [6]error
@@ -68,7 +68,7 @@ func (f *eventFilter) query(now time.Time) (pipeline.EventsQuery, error) {
 		q.Since = since.Add(-clockError)
 	}
 	if !since.IsZero() || !until.IsZero() || text != nil {
-		q.Match = func(e *pipeline.Event) bool {
+		q.Match = func(e *events.Event) bool {
 			return during(e, since, until) && (text == nil || e.Text != nil && text.MatchString(*e.Text))
 		}
 	}
@@ -77,7 +77,7 @@ func (f *eventFilter) query(now time.Time) (pipeline.EventsQuery, error) {
 
 // during reports whether an event happened in a period, of which a zero time is no bound. An
 // event without a time happened when it was stored.
-func during(e *pipeline.Event, since, until time.Time) bool {
+func during(e *events.Event, since, until time.Time) bool {
 	at, err := e.Timestamp()
 	if err != nil {
 		at = e.Stored

@@ -23,9 +23,9 @@ import (
 	"github.com/parquet-go/parquet-go"
 
 	"tributary/envelopes"
-	"tributary/pipeline"
 	"tributary/pipeline/export"
 	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/replay"
 	"tributary/pipeline/streams"
 )
 
@@ -78,7 +78,7 @@ func newKilledExports(t *testing.T, seed uint64, spanBytes string, kills int, pu
 	k := &killedExports{t.TempDir(), server.URL(), spanBytes, kills, rand.New(rand.NewPCG(seed, 2))}
 	worker := start(t, k.home, k.url, "run")
 	publish(k, js)
-	if err := pipeline.CatchUp(t.Context(), js, top); err != nil {
+	if err := replay.CatchUp(t.Context(), js, top); err != nil {
 		t.Fatal(err)
 	}
 	if code := worker.signal(syscall.SIGTERM); code != 0 {

@@ -14,9 +14,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"tributary/normalizers"
-	"tributary/pipeline"
 	"tributary/pipeline/export"
 	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/replay"
 	"tributary/pipeline/streams"
 )
 
@@ -80,7 +80,7 @@ func exportThroughRollbacks(t *testing.T, seed uint64, format export.Format, pla
 		t.Helper()
 		ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
 		defer cancel()
-		if err := pipeline.CatchUp(ctx, js, top); err != nil {
+		if err := replay.CatchUp(ctx, js, top); err != nil {
 			t.Fatalf("%v: %s", err, &worker.stderr)
 		}
 	}

@@ -8,8 +8,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"tributary/pipeline"
 	"tributary/pipeline/broker"
+	"tributary/pipeline/events"
 	"tributary/pipeline/streams"
 	"tributary/pipeline/subscribe"
 )
@@ -74,7 +74,7 @@ func TestNoRoleRemovesWhatOthersStored(t *testing.T) {
 	}
 	for _, generation := range []string{"v1", "b"} {
 		var texts []string
-		for e, err := range pipeline.Events(t.Context(), js, generation, pipeline.EventsQuery{}) {
+		for e, err := range events.Read(t.Context(), js, generation, events.Query{}) {
 			if err != nil {
 				t.Fatal(err)
 			}

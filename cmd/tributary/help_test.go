@@ -14,8 +14,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"tributary/pipeline"
 	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/replay"
 	"tributary/pipeline/streams"
 )
 
@@ -127,7 +127,7 @@ func TestExamplesOfHelpPrintSomething(t *testing.T) {
 	if code := edge.wait(); code != 0 {
 		t.Fatalf("ship: exit code %d\n%s", code, &edge.stderr)
 	}
-	if err := pipeline.CatchUp(t.Context(), js, streams.DefaultTopology()); err != nil {
+	if err := replay.CatchUp(t.Context(), js, streams.DefaultTopology()); err != nil {
 		t.Fatal(err)
 	}
 	ran := 0

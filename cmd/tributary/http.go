@@ -18,7 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"tributary/normalizers"
-	"tributary/pipeline"
+	"tributary/pipeline/runner"
 )
 
 const exporterPrometheus = "prometheus"
@@ -82,14 +82,14 @@ func (h *health) ask(question func(probed) error) error {
 }
 
 // worker is the health of a worker: it needs the broker also while it has no partition.
-type worker struct {
-	*pipeline.Runner
+type workerHealth struct {
+	*runner.Runner
 
 	nc *nats.Conn
 }
 
 // Ready is that of the runner, and the connection.
-func (w worker) Ready() error {
+func (w workerHealth) Ready() error {
 	if !w.nc.IsConnected() {
 		return errors.New("not connected to the broker")
 	}

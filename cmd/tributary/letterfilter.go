@@ -15,7 +15,7 @@ import (
 
 	"tributary/envelopes"
 	"tributary/normalizers"
-	"tributary/pipeline"
+	"tributary/pipeline/events"
 )
 
 // letterFilter has the flags that select dead letters.
@@ -47,8 +47,8 @@ func (a *app) letterFlags(cmd *cobra.Command, status string) *letterFilter {
 }
 
 // query returns what the flags and the arguments select.
-func (f *letterFilter) query(args []string, now time.Time) (pipeline.DeadLettersQuery, error) {
-	q := pipeline.DeadLettersQuery{
+func (f *letterFilter) query(args []string, now time.Time) (events.DeadLettersQuery, error) {
+	q := events.DeadLettersQuery{
 		Source: envelopes.Source(f.source), Session: f.session, Reason: f.reason, Partitions: f.partitions,
 	}
 	if !slices.Contains(letterStatuses, f.status) {
@@ -86,7 +86,7 @@ func (f *letterFilter) isSet(cmd *cobra.Command, args []string) bool {
 
 // withLetters connects to the broker and passes the query of the flags and arguments to work.
 // Sequences select their dead letters whatever the status is.
-func (a *app) withLetters(cmd *cobra.Command, f *letterFilter, args []string, work func(context.Context, jetstream.JetStream, pipeline.DeadLettersQuery) error) error {
+func (a *app) withLetters(cmd *cobra.Command, f *letterFilter, args []string, work func(context.Context, jetstream.JetStream, events.DeadLettersQuery) error) error {
 	if len(args) > 0 && !cmd.Flags().Changed("status") {
 		f.status = allLetters
 	}
@@ -105,10 +105,10 @@ func (a *app) withLetters(cmd *cobra.Command, f *letterFilter, args []string, wo
 
 // letters iterates over dead letters. A message that is not a valid dead letter is reported
 // and skipped.
-func (a *app) letters(ctx context.Context, js jetstream.JetStream, q pipeline.DeadLettersQuery) iter.Seq2[pipeline.DeadLetter, error] {
-	return func(yield func(pipeline.DeadLetter, error) bool) {
-		for l, err := range pipeline.DeadLetters(ctx, js, a.config.Generation, q) {
-			if errors.Is(err, pipeline.ErrDeadLetter) {
+func (a *app) letters(ctx context.Context, js jetstream.JetStream, q events.DeadLettersQuery) iter.Seq2[events.DeadLetter, error] {
+	return func(yield func(events.DeadLetter, error) bool) {
+		for l, err := range events.DeadLetters(ctx, js, a.config.Generation, q) {
+			if errors.Is(err, events.ErrDeadLetter) {
 				fmt.Fprintf(a.stderr, "skipped: %v\n", err)
 				continue
 			}
@@ -123,9 +123,9 @@ func (a *app) letters(ctx context.Context, js jetstream.JetStream, q pipeline.De
 type missing []uint64
 
 // missingOf returns the sequences of a query, of which none is found yet.
-func missingOf(q pipeline.DeadLettersQuery) missing { return slices.Clone(q.Sequences) }
+func missingOf(q events.DeadLettersQuery) missing { return slices.Clone(q.Sequences) }
 
-func (m *missing) found(l *pipeline.DeadLetter) {
+func (m *missing) found(l *events.DeadLetter) {
 	*m = slices.DeleteFunc(*m, func(n uint64) bool { return n == l.Sequence })
 }
 

@@ -9,7 +9,7 @@ import (
 
 	"tributary/envelopes"
 	"tributary/normalizers"
-	"tributary/pipeline"
+	"tributary/pipeline/events"
 )
 
 // letterJSON is a dead letter as JSON.
@@ -35,7 +35,7 @@ type letterJSON struct {
 }
 
 // toJSON returns l with its bytes, unless data is nil.
-func toJSON(l *pipeline.DeadLetter, data *[]byte) letterJSON {
+func toJSON(l *events.DeadLetter, data *[]byte) letterJSON {
 	return letterJSON{
 		Sequence: l.Sequence, Status: l.Standing, Source: l.Source, Session: l.Session, Reason: l.Reason, Error: l.Error,
 		Stream: l.Stream, FirstSeen: l.FirstSeen, Generation: l.Generation, Partition: l.Partition, Position: l.Position,

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"tributary/envelopes"
-	"tributary/pipeline"
+	"tributary/pipeline/events"
 )
 
 // letterList prints dead letters line by line, as a table or as JSON.
@@ -46,7 +46,7 @@ func (t *letterList) row(heading, row string) error {
 }
 
 // letter prints a dead letter.
-func (t *letterList) letter(l *pipeline.DeadLetter) error {
+func (t *letterList) letter(l *events.DeadLetter) error {
 	if t.json != nil {
 		return writeJSON(t.json, toJSON(l, nil))
 	}
@@ -106,7 +106,7 @@ type letterCount struct {
 // letterCounts counts dead letters by reason and source.
 type letterCounts map[letterGroup]*letterCount
 
-func (counts letterCounts) add(l *pipeline.DeadLetter) {
+func (counts letterCounts) add(l *events.DeadLetter) {
 	key := letterGroup{l.Reason, l.Source}
 	c := counts[key]
 	if c == nil {

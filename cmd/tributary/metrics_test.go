@@ -13,12 +13,12 @@ import (
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/metric/noop"
 
-	"tributary/pipeline"
 	"tributary/pipeline/pipelinetest"
 	"tributary/pipeline/sessionmeta"
 	"tributary/pipeline/ship"
 	"tributary/pipeline/streams"
 	"tributary/pipeline/summaries"
+	"tributary/pipeline/worker"
 )
 
 // metricsTable lists the metrics of the processes, as Prometheus names them.
@@ -48,7 +48,7 @@ func instrumentsOf(t *testing.T) []instrument {
 	server := pipelinetest.NewServer(t)
 	js := server.JetStream()
 	m := &instruments{process: "run"}
-	_, err := pipeline.New(js, pipeline.Config{Topology: streams.Topology{Generation: "v1", Partitions: 1}, Meter: m})
+	_, err := worker.New(js, worker.Config{Topology: streams.Topology{Generation: "v1", Partitions: 1}, Meter: m})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"tributary/envelopes"
-	"tributary/pipeline"
+	"tributary/pipeline/events"
 )
 
 // printer prints events for people: one line each, under a heading whenever the session
@@ -62,7 +62,7 @@ func (p *printer) event(e *envelopes.AgentEventV1) error {
 }
 
 // letter prints a dead letter.
-func (p *printer) letter(l *pipeline.DeadLetter) error {
+func (p *printer) letter(l *events.DeadLetter) error {
 	var b bytes.Buffer
 	p.heading(&b, sessionKey{l.Source, l.Session}, nil)
 	text := oneLine(l.Reason + ": " + l.Error)

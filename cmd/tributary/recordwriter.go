@@ -7,7 +7,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"tributary/pipeline"
+	"tributary/pipeline/events"
 )
 
 // recordWriter prints the raw records of events, each once for the events of it that follow
@@ -20,13 +20,13 @@ type recordWriter struct {
 }
 
 // write prints the record of an event, as its agent wrote it, on lines of its own.
-func (w *recordWriter) write(ctx context.Context, e *pipeline.Event) error {
+func (w *recordWriter) write(ctx context.Context, e *events.Event) error {
 	if e.Provenance.RawSequence == w.last {
 		return nil
 	}
 	w.last = e.Provenance.RawSequence
 	data, err := e.LoadRecord(ctx, w.js)
-	if errors.Is(err, pipeline.ErrRecordGone) {
+	if errors.Is(err, events.ErrRecordGone) {
 		w.missing(e)
 		return nil
 	}
@@ -41,7 +41,7 @@ func (w *recordWriter) write(ctx context.Context, e *pipeline.Event) error {
 }
 
 // missing reports a record that has left the raw stream.
-func (w *recordWriter) missing(e *pipeline.Event) {
+func (w *recordWriter) missing(e *events.Event) {
 	w.gone++
 	fmt.Fprintf(w.app.stderr, "record %d of %s %s is gone: it has expired or was removed from the raw stream\n",
 		e.Provenance.RawSequence, e.Source, oneLine(e.SessionID))

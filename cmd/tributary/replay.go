@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"tributary/envelopes"
-	"tributary/pipeline"
+	"tributary/pipeline/replay"
 	"tributary/pipeline/streams"
 )
 
@@ -137,8 +137,8 @@ func settingValues() string {
 }
 
 // replay returns the replay that the flags describe, without --since.
-func (f *replayFlags) replay(c *config, name string) (pipeline.Replay, error) {
-	r := pipeline.Replay{Name: name, Part: streams.Part{Sequence: f.sequence, Session: f.session}, Expired: f.expired}
+func (f *replayFlags) replay(c *config, name string) (replay.Request, error) {
+	r := replay.Request{Name: name, Part: streams.Part{Sequence: f.sequence, Session: f.session}, Expired: f.expired}
 	if f.since != "" && f.sequence != 0 {
 		return r, usageError{errors.New("pass either --since or --sequence")}
 	}
@@ -164,17 +164,17 @@ func (f *replayFlags) replay(c *config, name string) (pipeline.Replay, error) {
 }
 
 // startReplay starts a replay and says what follows.
-func (a *app) startReplay(ctx context.Context, js jetstream.JetStream, r pipeline.Replay, since time.Time) error {
+func (a *app) startReplay(ctx context.Context, js jetstream.JetStream, r replay.Request, since time.Time) error {
 	if _, err := a.readGenerations(ctx, js); err != nil {
 		return err
 	}
 	if !since.IsZero() {
 		var err error
-		if r.Part.Sequence, err = pipeline.RawSequenceAt(ctx, js, since); err != nil {
+		if r.Part.Sequence, err = replay.RawSequenceAt(ctx, js, since); err != nil {
 			return err
 		}
 	}
-	g, err := pipeline.StartReplay(ctx, js, r)
+	g, err := replay.Start(ctx, js, r)
 	if err != nil {
 		return withReplayCure(err)
 	}

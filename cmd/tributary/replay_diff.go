@@ -16,11 +16,11 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
-	"tributary/pipeline"
+	"tributary/pipeline/replay"
 )
 
 func (a *app) replayDiffCommand() *cobra.Command {
-	var q pipeline.DiffQuery
+	var q replay.DiffQuery
 	var source, output string
 	cmd := &cobra.Command{
 		Use:   "diff A B [flags]",
@@ -45,8 +45,8 @@ The exit code is 0 if nothing differs, 1 if something does.`,
 				return err
 			}
 			for _, name := range q.Ignore {
-				if !slices.Contains(pipeline.DiffFields(), name) {
-					return usageError{fmt.Errorf("--ignore %q: write one of %s", name, strings.Join(pipeline.DiffFields(), ", "))}
+				if !slices.Contains(replay.DiffFields(), name) {
+					return usageError{fmt.Errorf("--ignore %q: write one of %s", name, strings.Join(replay.DiffFields(), ", "))}
 				}
 			}
 			if q.Limit < 0 {
@@ -61,7 +61,7 @@ The exit code is 0 if nothing differs, 1 if something does.`,
 	sourceFlag(cmd, &source, "only events of this agent")
 	flags.StringVar(&q.Session, "session", "", "only events of this session: its whole id")
 	flags.StringArrayVar(&q.Ignore, "ignore", nil, "a `field` that is not compared; may be repeated")
-	completeFlag(cmd, "ignore", pipeline.DiffFields())
+	completeFlag(cmd, "ignore", replay.DiffFields())
 	flags.IntVar(&q.Limit, "limit", 5, "examples of each kind of difference; 0 for none")
 	flags.StringVarP(&output, "output", "o", "pretty", "pretty or json")
 	a.serverFlag(cmd)
@@ -72,15 +72,15 @@ The exit code is 0 if nothing differs, 1 if something does.`,
 var errDifferent = errors.New("the generations differ")
 
 // diffGenerations compares two generations and prints the result.
-func (a *app) diffGenerations(ctx context.Context, js jetstream.JetStream, nameA, nameB string, q pipeline.DiffQuery, output string) error {
+func (a *app) diffGenerations(ctx context.Context, js jetstream.JetStream, nameA, nameB string, q replay.DiffQuery, output string) error {
 	if _, err := a.readGenerations(ctx, js); err != nil {
 		return err
 	}
-	d, err := pipeline.CompareGenerations(ctx, js, nameA, nameB, q)
+	d, err := replay.Compare(ctx, js, nameA, nameB, q)
 	if err != nil {
 		return err
 	}
-	for _, side := range []pipeline.DiffSide{d.A, d.B} {
+	for _, side := range []replay.DiffSide{d.A, d.B} {
 		if !side.CaughtUp {
 			fmt.Fprintf(a.stderr, "%s has not done every record: the comparison ends with the last record that both have done\n", side.Generation)
 		}
@@ -98,11 +98,11 @@ func (a *app) diffGenerations(ctx context.Context, js jetstream.JetStream, nameA
 }
 
 // printDiff writes a diff for people.
-func printDiff(w io.Writer, d *pipeline.Diff) error {
+func printDiff(w io.Writer, d *replay.Diff) error {
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	fmt.Fprintf(t, "\t%s\t%s\n", d.A.Generation, d.B.Generation)
 	fmt.Fprintf(t, "events\t%s\t%s\n", thousands(int64(d.A.Events)), thousands(int64(d.B.Events)))
-	for _, name := range pipeline.TokenFields() {
+	for _, name := range replay.TokenFields() {
 		if n := d.Tokens[name]; n.A != 0 || n.B != 0 {
 			fmt.Fprintf(t, "%s\t%s\t%s\n", name, thousands(n.A), thousands(n.B))
 		}

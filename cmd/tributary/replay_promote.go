@@ -8,7 +8,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
-	"tributary/pipeline"
+	"tributary/pipeline/replay"
 	"tributary/pipeline/streams"
 )
 
@@ -33,7 +33,7 @@ commands refuse to change the live generation.`,
 				if err != nil {
 					return err
 				}
-				before, err := pipeline.PromoteGeneration(ctx, js, args[0], wait)
+				before, err := replay.Promote(ctx, js, args[0], wait)
 				if err != nil {
 					return err
 				}
@@ -95,7 +95,7 @@ func (a *app) rollBack(ctx context.Context, js jetstream.JetStream, name string)
 	if err != nil {
 		return err
 	}
-	from, to, err := pipeline.RollBackTo(ctx, js, name)
+	from, to, err := replay.RollBackTo(ctx, js, name)
 	if err != nil {
 		return err
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
-	"tributary/pipeline"
+	"tributary/pipeline/replay"
 	"tributary/pipeline/streams"
 )
 
@@ -58,14 +58,14 @@ progress on a terminal until then.`,
 // replayStatus is the output of the command.
 type replayStatus struct {
 	Name string `json:"generation"`
-	pipeline.Progress
-	Rate     float64            `json:"rate"` // records per second
-	State    streams.State      `json:"state"`
-	Revision int                `json:"revision"`
-	Settings streams.Settings   `json:"settings"`
-	Part     streams.Part       `json:"part,omitzero"`
-	From     streams.Positions  `json:"from,omitzero"`
-	Expired  []pipeline.Expired `json:"expired,omitempty"` // records that left the raw stream before this generation had read them
+	replay.Progress
+	Rate     float64           `json:"rate"` // records per second
+	State    streams.State     `json:"state"`
+	Revision int               `json:"revision"`
+	Settings streams.Settings  `json:"settings"`
+	Part     streams.Part      `json:"part,omitzero"`
+	From     streams.Positions `json:"from,omitzero"`
+	Expired  []replay.Expired  `json:"expired,omitempty"` // records that left the raw stream before this generation had read them
 }
 
 // statusEvery is the interval between two looks at a generation.
@@ -86,7 +86,7 @@ func (a *app) replayStatus(ctx context.Context, js jetstream.JetStream, name str
 		return nil, fmt.Errorf("the start of %s was interrupted: finish it with tributary replay start %s and the flags of before", name, name)
 	}
 	s := &replayStatus{Name: name, State: g.State, Revision: g.Revision, Settings: g.Settings, Part: g.Part, From: g.From}
-	if s.Progress, err = pipeline.ReadProgress(ctx, js, g); err != nil {
+	if s.Progress, err = replay.ReadProgress(ctx, js, g); err != nil {
 		return nil, err
 	}
 	if g.State == streams.StateRetired && wait {
@@ -103,7 +103,7 @@ func (a *app) replayStatus(ctx context.Context, js jetstream.JetStream, name str
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}
-		if s.Progress, err = pipeline.ReadProgress(ctx, js, g); err != nil {
+		if s.Progress, err = replay.ReadProgress(ctx, js, g); err != nil {
 			return nil, err
 		}
 		s.Rate = float64(max(s.Done, first)-first) / time.Since(began).Seconds()
@@ -117,8 +117,8 @@ func (a *app) replayStatus(ctx context.Context, js jetstream.JetStream, name str
 	if s.CaughtUp && s.State == streams.StateReplaying {
 		s.State = streams.StateReady
 	}
-	s.Expired, err = pipeline.ReadExpired(ctx, js)
-	s.Expired = slices.DeleteFunc(s.Expired, func(e pipeline.Expired) bool { return e.Generation != name })
+	s.Expired, err = replay.ReadExpired(ctx, js)
+	s.Expired = slices.DeleteFunc(s.Expired, func(e replay.Expired) bool { return e.Generation != name })
 	return s, err
 }
 
@@ -207,7 +207,7 @@ func (a *app) listGenerations(ctx context.Context, js jetstream.JetStream, outpu
 		line := generationLine{Generation: g}
 		done := ""
 		if g.State != streams.StateDropping && g.State != streams.StateStarting {
-			p, err := pipeline.ReadProgress(ctx, js, g)
+			p, err := replay.ReadProgress(ctx, js, g)
 			if err != nil {
 				return fmt.Errorf("generation %s: %w", g.Name, err)
 			}
@@ -263,7 +263,7 @@ func (a *app) dropGeneration(ctx context.Context, js jetstream.JetStream, name s
 			return errors.New("nothing was removed")
 		}
 	}
-	if err := pipeline.DropGeneration(ctx, js, name); err != nil {
+	if err := replay.Drop(ctx, js, name); err != nil {
 		return err
 	}
 	fmt.Fprintf(a.stderr, "removed generation %s\n", name)

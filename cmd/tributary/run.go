@@ -13,10 +13,12 @@ import (
 	"github.com/nats-io/nuid"
 	"github.com/spf13/cobra"
 
-	"tributary/pipeline"
+	"tributary/pipeline/events"
+	"tributary/pipeline/runner"
 	"tributary/pipeline/sessionmeta"
 	"tributary/pipeline/streams"
 	"tributary/pipeline/summaries"
+	"tributary/pipeline/worker"
 )
 
 func (a *app) runCommand() *cobra.Command {
@@ -79,8 +81,8 @@ var errDrainTimeout = errors.New("drain took too long: the records that are not 
 // drains them.
 // member is the key of the worker among the workers, log its log.
 func (a *app) work(ctx context.Context, js jetstream.JetStream, t *telemetry, top streams.Topology, member string, log *slog.Logger) error {
-	handover := pipeline.NewHandover()
-	runner := pipeline.NewRunner(js, pipeline.Config{
+	handover := events.NewHandover()
+	runner := runner.New(js, worker.Config{
 		Topology:     top,
 		Worker:       a.config.workerName(),
 		Member:       member,
@@ -91,7 +93,7 @@ func (a *app) work(ctx context.Context, js jetstream.JetStream, t *telemetry, to
 		Redact:       a.config.redactor,
 		Handover:     handover,
 	})
-	a.health.watch(worker{runner, js.Conn()})
+	a.health.watch(workerHealth{runner, js.Conn()})
 	sessions, err := sessionmeta.New(js, sessionmeta.Config{
 		ChangesMaxAge: a.config.ChangesMaxAge,
 		Mode:          a.config.CloudEvents,

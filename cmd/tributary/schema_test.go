@@ -16,8 +16,8 @@ import (
 
 	"tributary/envelopes"
 	"tributary/envelopes/schema"
-	"tributary/pipeline"
 	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/replay"
 	"tributary/pipeline/streams"
 )
 
@@ -142,7 +142,7 @@ func TestAsyncAPIDescribesEveryMessageOnTheBroker(t *testing.T) {
 				{"sessions", "pin", "0b6a7f58"},
 			} {
 				if args[0] == "sessions" {
-					if err := pipeline.CatchUp(t.Context(), js, topology); err != nil {
+					if err := replay.CatchUp(t.Context(), js, topology); err != nil {
 						t.Fatal(err)
 					}
 				} else {
@@ -157,7 +157,7 @@ func TestAsyncAPIDescribesEveryMessageOnTheBroker(t *testing.T) {
 				}
 			}
 			found := map[string]int{}
-			if err := pipeline.CatchUp(t.Context(), js, topology); err != nil {
+			if err := replay.CatchUp(t.Context(), js, topology); err != nil {
 				t.Fatal(err)
 			}
 			channels := asyncMessagesOf(t)

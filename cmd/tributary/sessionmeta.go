@@ -14,7 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"tributary/envelopes"
-	"tributary/pipeline"
+	"tributary/pipeline/events"
 	"tributary/pipeline/sessionmeta"
 	"tributary/pipeline/sessions"
 )
@@ -180,7 +180,7 @@ func (a *app) changeSession(ctx context.Context, source, id string, change func(
 		return err
 	}
 	defer js.Conn().Close()
-	var found pipeline.SessionID
+	var found events.SessionID
 	if found, err = a.findSession(ctx, js, s, id); err != nil {
 		return a.noStream(err)
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"tributary/envelopes"
-	"tributary/pipeline"
+	"tributary/pipeline/events"
 	"tributary/pipeline/sessionmeta"
 	"tributary/pipeline/sessions"
 	"tributary/pipeline/summaries"
@@ -283,16 +283,16 @@ func (a *app) showSession(ctx context.Context, source envelopes.Source, id, outp
 }
 
 // findSession returns the session of an id, else the only one whose id begins with it.
-func (a *app) findSession(ctx context.Context, js jetstream.JetStream, source envelopes.Source, id string) (pipeline.SessionID, error) {
-	var none pipeline.SessionID
+func (a *app) findSession(ctx context.Context, js jetstream.JetStream, source envelopes.Source, id string) (events.SessionID, error) {
+	var none events.SessionID
 	if id == "" {
 		return none, usageError{errors.New("the id is empty: name one session")}
 	}
 	// The server finds a whole id; the beginning of one needs the subjects of all events.
 	const shown = 5
-	found, err := pipeline.FindSessions(ctx, js, a.config.Generation, pipeline.EventsQuery{Source: source, Session: id}, id, 0)
+	found, err := events.FindSessions(ctx, js, a.config.Generation, events.Query{Source: source, Session: id}, id, 0)
 	if err == nil && len(found) == 0 {
-		found, err = pipeline.FindSessions(ctx, js, a.config.Generation, pipeline.EventsQuery{Source: source}, id, shown+1)
+		found, err = events.FindSessions(ctx, js, a.config.Generation, events.Query{Source: source}, id, shown+1)
 	}
 	switch {
 	case err != nil:
@@ -302,7 +302,7 @@ func (a *app) findSession(ctx context.Context, js jetstream.JetStream, source en
 	case len(found) == 1:
 		return found[0], nil
 	}
-	slices.SortFunc(found, func(a, b pipeline.SessionID) int {
+	slices.SortFunc(found, func(a, b events.SessionID) int {
 		return cmp.Or(cmp.Compare(a.Source, b.Source), cmp.Compare(a.Session, b.Session))
 	})
 	count := plural(len(found), "session")

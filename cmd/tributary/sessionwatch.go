@@ -9,7 +9,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
-	"tributary/pipeline"
+	"tributary/pipeline/events"
 	"tributary/pipeline/sessions"
 	"tributary/pipeline/summaries"
 )
@@ -53,8 +53,8 @@ type sessionWatch struct {
 	labels  *sessionLabels
 	filter  *sessionFilter
 	output  string
-	watched map[pipeline.SessionID]*watchedSession
-	recent  []pipeline.SessionID // the one that changed last at the end
+	watched map[events.SessionID]*watchedSession
+	recent  []events.SessionID // the one that changed last at the end
 }
 
 // watchedSession is a session in memory.
@@ -78,7 +78,7 @@ func (a *app) watchSessions(ctx context.Context, f *sessionFilter, output string
 	if err != nil || view == nil {
 		return err
 	}
-	w := &sessionWatch{app: a, labels: &sessionLabels{app: a, nc: js.Conn()}, filter: f, output: output, watched: map[pipeline.SessionID]*watchedSession{}}
+	w := &sessionWatch{app: a, labels: &sessionLabels{app: a, nc: js.Conn()}, filter: f, output: output, watched: map[events.SessionID]*watchedSession{}}
 	ctx, stop := context.WithCancel(ctx)
 	records := make(chan summaries.Record)
 	failed := make(chan error, 1)
@@ -151,13 +151,13 @@ func (w *sessionWatch) run(ctx context.Context, records <-chan summaries.Record,
 
 // note remembers a record that has changed.
 func (w *sessionWatch) note(r *summaries.Record) {
-	id := pipeline.SessionID{Source: r.Source, Session: r.Session}
+	id := events.SessionID{Source: r.Source, Session: r.Session}
 	s := w.watched[id]
 	if s == nil {
 		s = &watchedSession{}
 		w.watched[id] = s
 	}
-	w.recent = append(slices.DeleteFunc(w.recent, func(r pipeline.SessionID) bool { return r == id }), id)
+	w.recent = append(slices.DeleteFunc(w.recent, func(r events.SessionID) bool { return r == id }), id)
 	if len(w.recent) > maxWatched {
 		delete(w.watched, w.recent[0])
 		w.recent = w.recent[1:]

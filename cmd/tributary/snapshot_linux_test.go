@@ -14,8 +14,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
-	"tributary/pipeline"
 	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/replay"
 	"tributary/pipeline/streams"
 )
 
@@ -66,7 +66,7 @@ func TestTerminalShowsWhatItIsMeantTo(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := pipeline.CatchUp(t.Context(), js, top); err != nil {
+	if err := replay.CatchUp(t.Context(), js, top); err != nil {
 		t.Fatal(err)
 	}
 	awaitRecords(t, js, "v1")

@@ -12,7 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
-	"tributary/pipeline"
+	"tributary/pipeline/events"
 	"tributary/pipeline/sessions"
 	"tributary/pipeline/summaries"
 )
@@ -78,8 +78,8 @@ their number as unpriced. If the providers in the file disagree about a model,
 }
 
 // query returns what the flags select: events of the stream, and sums of them.
-func (f *statsFlags) query(now time.Time) (pipeline.EventsQuery, sessions.StatsQuery, error) {
-	events := pipeline.EventsQuery{Session: f.session}
+func (f *statsFlags) query(now time.Time) (events.Query, sessions.StatsQuery, error) {
+	events := events.Query{Session: f.session}
 	q := sessions.StatsQuery{Project: f.project, Models: f.prices != ""}
 	for _, name := range f.by {
 		d := sessions.Dimension(name)
@@ -187,7 +187,7 @@ func (u *unreadable) err() error {
 
 // statsSteps returns the steps of the events that statistics need: with limits of time or a project, those from the
 // first event of the sessions in question on.
-func (a *app) statsSteps(ctx context.Context, js jetstream.JetStream, events pipeline.EventsQuery, q *sessions.StatsQuery) (iter.Seq2[sessions.Step, error], *unreadable, error) {
+func (a *app) statsSteps(ctx context.Context, js jetstream.JetStream, events events.Query, q *sessions.StatsQuery) (iter.Seq2[sessions.Step, error], *unreadable, error) {
 	view, unreadable, err := a.openSummaries(ctx, js)
 	if err != nil {
 		return nil, nil, err

@@ -9,23 +9,23 @@ import (
 	"time"
 
 	"tributary/envelopes"
-	"tributary/pipeline"
+	"tributary/pipeline/events"
 	"tributary/pipeline/sessions"
 )
 
 // summary sums up the sessions whose events it gets.
 type summary struct {
-	folds  map[pipeline.SessionID]*sessions.Fold
-	unread map[pipeline.SessionID]int64 // dead letters
+	folds  map[events.SessionID]*sessions.Fold
+	unread map[events.SessionID]int64 // dead letters
 }
 
 func newSummary() *summary {
-	return &summary{folds: map[pipeline.SessionID]*sessions.Fold{}, unread: map[pipeline.SessionID]int64{}}
+	return &summary{folds: map[events.SessionID]*sessions.Fold{}, unread: map[events.SessionID]int64{}}
 }
 
 // event adds the next event of a session.
-func (s *summary) event(e *pipeline.Event) {
-	id := pipeline.SessionID{Source: e.Source, Session: e.SessionID}
+func (s *summary) event(e *events.Event) {
+	id := events.SessionID{Source: e.Source, Session: e.SessionID}
 	if s.folds[id] == nil {
 		s.folds[id] = sessions.NewFold(sessions.WholeSession)
 	}
@@ -33,7 +33,7 @@ func (s *summary) event(e *pipeline.Event) {
 }
 
 // deadLetter adds a record that could not be read.
-func (s *summary) deadLetter(id pipeline.SessionID) { s.unread[id]++ }
+func (s *summary) deadLetter(id events.SessionID) { s.unread[id]++ }
 
 // count is the number of sessions.
 func (s *summary) count() int {

@@ -11,8 +11,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"tributary/envelopes"
-	"tributary/pipeline"
+	"tributary/pipeline/events"
 	"tributary/pipeline/streams"
+	"tributary/pipeline/worker"
 )
 
 // tailFlags are the flags of tail.
@@ -94,7 +95,7 @@ at the next prompt, or when the command ends by itself.`,
 }
 
 // query returns what the flags select.
-func (f *tailFlags) query(now time.Time) (pipeline.EventsQuery, error) {
+func (f *tailFlags) query(now time.Time) (events.Query, error) {
 	q, err := f.eventFilter.query(now)
 	switch {
 	case err != nil:
@@ -127,7 +128,7 @@ func (a *app) tail(ctx context.Context, f *tailFlags) error {
 	}
 	defer js.Conn().Close()
 	if f.raw && f.output != "json" {
-		if err := pipeline.CheckUnredacted(ctx, js, a.config.Generation); err != nil {
+		if err := worker.CheckUnredacted(ctx, js, a.config.Generation); err != nil {
 			return err
 		}
 	}
@@ -139,7 +140,7 @@ func (a *app) tail(ctx context.Context, f *tailFlags) error {
 	q.Interrupted = func(err error) { fmt.Fprintf(a.stderr, "reading goes on after an interruption: %v\n", err) }
 	q.Raw = f.raw && f.output == "json"
 	p := &tailPrinter{app: a, tailFlags: f, events: w, records: &recordWriter{app: a, js: js}}
-	for e, err := range pipeline.Events(ctx, js, a.config.Generation, q) {
+	for e, err := range events.Read(ctx, js, a.config.Generation, q) {
 		if err != nil && e.Position == 0 {
 			return a.noStream(err)
 		}
@@ -166,7 +167,7 @@ type tailPrinter struct {
 }
 
 // print prints an event. One that could not be read is reported and counted.
-func (p *tailPrinter) print(ctx context.Context, e *pipeline.Event, failed error) (err error) {
+func (p *tailPrinter) print(ctx context.Context, e *events.Event, failed error) (err error) {
 	if failed != nil {
 		p.unreadable++
 		fmt.Fprintf(p.stderr, "skipped: %v\n", failed)

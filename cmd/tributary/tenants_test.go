@@ -22,8 +22,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nkeys"
 
-	"tributary/pipeline"
 	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/replay"
 	"tributary/pipeline/streams"
 )
 
@@ -175,7 +175,7 @@ func awaitDone(t *testing.T, js jetstream.JetStream) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	if err := pipeline.CatchUp(ctx, js, streams.Topology{Generation: "v1", Partitions: 2}); err != nil {
+	if err := replay.CatchUp(ctx, js, streams.Topology{Generation: "v1", Partitions: 2}); err != nil {
 		t.Fatal(err)
 	}
 }

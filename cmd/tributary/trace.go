@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"tributary/envelopes"
-	"tributary/pipeline"
+	"tributary/pipeline/events"
 	"tributary/pipeline/genai"
 )
 
@@ -101,10 +101,10 @@ func (a *app) traceSession(ctx context.Context, source envelopes.Source, id stri
 
 // sessionSpans reads the events of a session, and returns its spans, and how many events could not
 // be read.
-func (a *app) sessionSpans(ctx context.Context, js jetstream.JetStream, session pipeline.SessionID, content bool) (spans []*genai.Span, skipped int, err error) {
+func (a *app) sessionSpans(ctx context.Context, js jetstream.JetStream, session events.SessionID, content bool) (spans []*genai.Span, skipped int, err error) {
 	view := genai.New(content)
-	q := pipeline.EventsQuery{Source: session.Source, Session: session.Session}
-	for e, err := range pipeline.Events(ctx, js, a.config.Generation, q) {
+	q := events.Query{Source: session.Source, Session: session.Session}
+	for e, err := range events.Read(ctx, js, a.config.Generation, q) {
 		if err != nil && e.Position == 0 {
 			return nil, 0, err
 		}

@@ -15,8 +15,8 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	otlp "go.opentelemetry.io/proto/otlp/trace/v1"
 
-	"tributary/pipeline"
 	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/replay"
 	"tributary/pipeline/streams"
 	"tributary/pipeline/subscribe"
 )
@@ -41,7 +41,7 @@ func TestOneTraceLeadsFromShipToAConsumerThroughAKillAndARedelivery(t *testing.T
 	<-proxy.Done
 	first.kill()
 	second := startWith(t, setup, home, server.URL(), "run")
-	if err := pipeline.CatchUp(t.Context(), js, top); err != nil {
+	if err := replay.CatchUp(t.Context(), js, top); err != nil {
 		t.Fatal(err)
 	}
 	consumeTwice(t, server, r)
@@ -132,7 +132,7 @@ func TestRequeueContinuesTheTraceOfARecord(t *testing.T) {
 		if p := startWith(t, setup, home, server.URL(), args...); p.wait() != 0 {
 			t.Fatalf("%v: %s", args, &p.stderr)
 		}
-		if err := pipeline.CatchUp(t.Context(), js, top); err != nil {
+		if err := replay.CatchUp(t.Context(), js, top); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -169,7 +169,7 @@ func TestExportedSessionIsTheSameTracesAgain(t *testing.T) {
 	if p := startWith(t, setup, home, server.URL(), "ship", "--once", filepath.Join(logs, "claude_code")); p.wait() != 0 {
 		t.Fatal(p.stderr.String())
 	}
-	if err := pipeline.CatchUp(t.Context(), js, top); err != nil {
+	if err := replay.CatchUp(t.Context(), js, top); err != nil {
 		t.Fatal(err)
 	}
 	exported := func(r *receiver, protocol string, args ...string) []string {

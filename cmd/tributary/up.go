@@ -17,8 +17,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"tributary/normalizers"
-	"tributary/pipeline"
 	"tributary/pipeline/embedded"
+	"tributary/pipeline/replay"
 	"tributary/pipeline/ship"
 	"tributary/pipeline/streams"
 )
@@ -298,7 +298,7 @@ func (u *up) shipAndPrint(ctx context.Context, nc *nats.Conn, fail context.Cance
 
 // catchUp waits until everything that is shipped is printed.
 func (u *up) catchUp(ctx context.Context) error {
-	if err := pipeline.CatchUp(ctx, u.js, u.config.topology()); err != nil {
+	if err := replay.CatchUp(ctx, u.js, u.config.topology()); err != nil {
 		return err
 	}
 	return u.viewer.reach(ctx)

@@ -11,8 +11,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"tributary/envelopes"
-	"tributary/pipeline"
 	"tributary/pipeline/broker"
+	"tributary/pipeline/events"
 	"tributary/pipeline/streams"
 )
 
@@ -58,8 +58,8 @@ func (v *viewer) follow(ctx context.Context, fail context.CancelCauseFunc) (paus
 
 // print prints what is stored after the last event that was printed.
 func (v *viewer) print(ctx context.Context, follow bool) error {
-	q := pipeline.EventsQuery{After: v.position(), Follow: follow, DeadLetters: true}
-	for e, err := range pipeline.Events(ctx, v.js, v.config.Generation, q) {
+	q := events.Query{After: v.position(), Follow: follow, DeadLetters: true}
+	for e, err := range events.Read(ctx, v.js, v.config.Generation, q) {
 		if err != nil && e.Position == 0 {
 			return err
 		}
@@ -76,11 +76,11 @@ func (v *viewer) print(ctx context.Context, follow bool) error {
 }
 
 // event prints an event or a dead letter, and adds it to the summary.
-func (v *viewer) event(e *pipeline.Event) error {
+func (v *viewer) event(e *events.Event) error {
 	if l := e.DeadLetter; l != nil {
 		v.mu.Lock()
 		v.letters++
-		v.summary.deadLetter(pipeline.SessionID{Source: l.Source, Session: l.Session})
+		v.summary.deadLetter(events.SessionID{Source: l.Source, Session: l.Session})
 		v.mu.Unlock()
 		return v.printer.letter(l)
 	}

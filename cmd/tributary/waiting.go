@@ -11,9 +11,9 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"tributary/pipeline"
 	"tributary/pipeline/broker"
 	"tributary/pipeline/streams"
+	"tributary/pipeline/worker"
 )
 
 // The first and the longest wait between two tries of [app.wait].
@@ -65,7 +65,7 @@ func (a *app) startWorker(ctx context.Context, top streams.Topology) (js jetstre
 	if err != nil {
 		return nil, err
 	}
-	err = pipeline.CheckPayload(js.Conn())
+	err = worker.CheckPayload(js.Conn())
 	if err == nil {
 		err = a.wait(ctx, "provision the streams", func(ctx context.Context) error { return streams.Provision(ctx, js, top) })
 	}

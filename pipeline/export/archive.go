@@ -17,7 +17,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/nats-io/nuid"
 
-	"tributary/pipeline"
+	"tributary/pipeline/events"
 	"tributary/pipeline/streams"
 )
 
@@ -71,9 +71,9 @@ type manifest struct {
 	Pending    span      `json:"pending,omitzero"` // whose files are being added
 	Run        string    `json:"run"`              // the run that has written this manifest
 
-	First    pipeline.Mark  `json:"first,omitzero"`    // the first event of all; zero when an older version has written its file
-	Marks    pipeline.Marks `json:"marks,omitempty"`   // the last event of some spans, Pending included
-	Removing bool           `json:"removing,omitzero"` // files behind Through are of a stream that is gone, and are being removed
+	First    events.Mark  `json:"first,omitzero"`    // the first event of all; zero when an older version has written its file
+	Marks    events.Marks `json:"marks,omitempty"`   // the last event of some spans, Pending included
+	Removing bool         `json:"removing,omitzero"` // files behind Through are of a stream that is gone, and are being removed
 }
 
 // span is a range of sequences of the events stream of a cell, both ends included, see [streams.PlaceOf]; zero
@@ -188,7 +188,7 @@ func (a *archive) save(ctx context.Context) error {
 }
 
 // note adds the marks of the first and the last event of a span that is about to be stored.
-func (a *archive) note(first, last pipeline.Mark) {
+func (a *archive) note(first, last events.Mark) {
 	if a.manifest.Through == streams.PlaceOf(a.cell(), 0) {
 		a.manifest.First = first
 	}

@@ -17,7 +17,7 @@ import (
 	"tributary/normalizers/gemini/geminitest"
 	"tributary/normalizers/normalizerstest"
 	"tributary/normalizers/opencode/opencodetest"
-	"tributary/pipeline"
+	"tributary/pipeline/events"
 	"tributary/pipeline/export"
 	"tributary/pipeline/pipelinetest"
 	"tributary/pipeline/sessions"
@@ -34,19 +34,19 @@ func TestCorpusReconciles(t *testing.T) {
 	t.Parallel()
 	server, top := pipelinetest.NewServer(t), streams.Topology{Generation: "v1", Partitions: 8}
 	js := server.Provision(top)
-	truth, events := int64(0), int64(0)
+	truth, eventCount := int64(0), int64(0)
 	for _, s := range []normalizerstest.Suite{claudetest.Suite, codextest.Suite, geminitest.Suite, cursortest.Suite, copilottest.Suite, opencodetest.Suite} {
 		for i, f := range normalizerstest.Corpus(t, s) {
 			tokens, n := publishLog(t, js, s, i, f)
 			truth += tokens
-			events += n
+			eventCount += n
 		}
 	}
 
 	const kills = 8
 	began := time.Now()
-	drainWithKills(t, js, server.URL(), top, events, kills)
-	t.Logf("%d events of workers that were killed %d times, in %v", events, kills, time.Since(began).Round(time.Millisecond))
+	drainWithKills(t, js, server.URL(), top, eventCount, kills)
+	t.Logf("%d events of workers that were killed %d times, in %v", eventCount, kills, time.Since(began).Round(time.Millisecond))
 
 	began = time.Now()
 	total, copied := int64(0), int64(0)
@@ -59,7 +59,7 @@ func TestCorpusReconciles(t *testing.T) {
 		{sessions.ByDay, sessions.ByModel, sessions.ByProject, sessions.ByTool},
 	} {
 		var sum sessions.Sums
-		steps := summaries.Steps(t.Context(), js, "v1", pipeline.EventsQuery{}, func(err error) { t.Error(err) })
+		steps := summaries.Steps(t.Context(), js, "v1", events.Query{}, func(err error) { t.Error(err) })
 		copies, err := sessions.Stats(steps, sessions.StatsQuery{By: by}, sessions.Memory{Bytes: 1 << 20, Dir: t.TempDir()}, func(r *sessions.Row) error {
 			sum.Merge(&r.Sums)
 			return nil
@@ -69,18 +69,18 @@ func TestCorpusReconciles(t *testing.T) {
 		}
 		if i == 0 {
 			total, copied = sum.Usage.Total(), copies.Usage.Total()
-			t.Logf("%d events, %d tokens, of which %d are copies; statistics take %v", events, truth, copied, time.Since(began).Round(time.Millisecond))
+			t.Logf("%d events, %d tokens, of which %d are copies; statistics take %v", eventCount, truth, copied, time.Since(began).Round(time.Millisecond))
 		}
-		if sum.Events != events || sum.Usage.Total() != total || copies.Usage.Total() != copied || total+copied != truth {
-			t.Errorf("by %v: %d events, %d tokens, %d copied, want %d, %d and together %d", by, sum.Events, sum.Usage.Total(), copies.Usage.Total(), events, total, truth)
+		if sum.Events != eventCount || sum.Usage.Total() != total || copies.Usage.Total() != copied || total+copied != truth {
+			t.Errorf("by %v: %d events, %d tokens, %d copied, want %d, %d and together %d", by, sum.Events, sum.Usage.Total(), copies.Usage.Total(), eventCount, total, truth)
 		}
 	}
 
 	dir := t.TempDir()
 	began = time.Now()
 	r, err := export.Run(t.Context(), js, export.Config{Dir: filepath.Join(dir, "events"), Generation: "v1", Format: export.Parquet, Logger: quiet})
-	if err != nil || int64(r.Events) != events {
-		t.Fatalf("%+v: %v, want %d events", r, err, events)
+	if err != nil || int64(r.Events) != eventCount {
+		t.Fatalf("%+v: %v, want %d events", r, err, eventCount)
 	}
 	t.Logf("exported to %d files in %v", r.Files, time.Since(began).Round(time.Millisecond))
 	list := append(questions(t), question{Name: "total", SQL: "select (select sum(total) from calls) as total, (select sum(tokens_total) from events) as everything"})

@@ -19,7 +19,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"tributary/envelopes"
-	"tributary/pipeline"
+	"tributary/pipeline/events"
 	"tributary/pipeline/export"
 	"tributary/pipeline/pipelinetest"
 	"tributary/pipeline/sessions"
@@ -190,7 +190,7 @@ func TestQuestionsHaveTheirAnswers(t *testing.T) {
 func tokensByDay(t *testing.T, js jetstream.JetStream) map[string]int64 {
 	t.Helper()
 	out := map[string]int64{}
-	steps := summaries.Steps(t.Context(), js, "v1", pipeline.EventsQuery{}, func(err error) { t.Error(err) })
+	steps := summaries.Steps(t.Context(), js, "v1", events.Query{}, func(err error) { t.Error(err) })
 	_, err := sessions.Stats(steps, sessions.StatsQuery{By: []sessions.Dimension{sessions.ByDay, sessions.ByModel}}, sessions.Memory{}, func(r *sessions.Row) error {
 		if n := r.Usage.Total(); n > 0 {
 			out[r.Day+" "+r.Model] = n

@@ -18,8 +18,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"tributary/envelopes"
-	"tributary/pipeline"
 	"tributary/pipeline/broker"
+	"tributary/pipeline/events"
 	"tributary/pipeline/objects"
 	"tributary/pipeline/streams"
 )
@@ -190,7 +190,7 @@ type exporter struct {
 	size int
 	last uint64 // sequence of the last event of the span, 0 for none
 
-	firstMark, lastMark pipeline.Mark // of the events of the span
+	firstMark, lastMark events.Mark // of the events of the span
 }
 
 // patience is the wait before the broker is asked again.
@@ -214,8 +214,8 @@ func ofBroker(err error) error {
 // is away.
 func (e *exporter) export(ctx context.Context) error {
 	for {
-		err := e.run(ctx, pipeline.Events(ctx, e.js, e.cfg.Generation, e.query(e.archive.cell())))
-		if errors.Is(err, pipeline.ErrWentBack) {
+		err := e.run(ctx, events.Read(ctx, e.js, e.cfg.Generation, e.query(e.archive.cell())))
+		if errors.Is(err, events.ErrWentBack) {
 			if err = e.repair(ctx); err == nil {
 				continue
 			}
@@ -236,7 +236,7 @@ func (e *exporter) export(ctx context.Context) error {
 // reset begins a span.
 func (e *exporter) reset() {
 	e.rows, e.size, e.last = map[partition][]Row{}, 0, 0
-	e.firstMark, e.lastMark = pipeline.Mark{}, pipeline.Mark{}
+	e.firstMark, e.lastMark = events.Mark{}, events.Mark{}
 }
 
 // repair drops what was read and is not stored, and repairs the files when the events stream went back in time.
@@ -248,9 +248,9 @@ func (e *exporter) repair(ctx context.Context) error {
 }
 
 // query selects the events behind the archive.
-func (e *exporter) query(cell int) pipeline.EventsQuery {
+func (e *exporter) query(cell int) events.Query {
 	m := &e.archive.manifest
-	q := pipeline.EventsQuery{Cells: []int{cell}, Follow: e.cfg.Follow, Raw: e.cfg.Raw, Read: make([]pipeline.Mark, cell+1)}
+	q := events.Query{Cells: []int{cell}, Follow: e.cfg.Follow, Raw: e.cfg.Raw, Read: make([]events.Mark, cell+1)}
 	position := m.Through - streams.PlaceOf(cell, 0)
 	q.After = q.After.With(cell, position)
 	if done := m.Marks.UpTo(position); len(done) > 0 {
@@ -259,23 +259,23 @@ func (e *exporter) query(cell int) pipeline.EventsQuery {
 	return q
 }
 
-// compare returns [pipeline.ErrWentBack] when the events stream no longer has what is in the files.
+// compare returns [events.ErrWentBack] when the events stream no longer has what is in the files.
 func (e *exporter) compare(ctx context.Context) error {
-	_, parted, err := pipeline.FindParting(ctx, e.js, e.cfg.Generation, e.archive.cell(), e.archive.manifest.Marks)
+	_, parted, err := events.FindParting(ctx, e.js, e.cfg.Generation, e.archive.cell(), e.archive.manifest.Marks)
 	if err == nil && parted {
-		return pipeline.ErrWentBack
+		return events.ErrWentBack
 	}
 	return nil // the reading notices that the broker is away
 }
 
 // read is what the reader of the events passes on.
 type read struct {
-	event pipeline.Event
+	event events.Event
 	err   error
 }
 
 // run stores events until they end.
-func (e *exporter) run(ctx context.Context, events iter.Seq2[pipeline.Event, error]) error {
+func (e *exporter) run(ctx context.Context, events iter.Seq2[events.Event, error]) error {
 	ctx, stop := context.WithCancel(ctx)
 	arrived := make(chan read, 64)
 	defer func() {
@@ -371,7 +371,7 @@ func (e *exporter) add(ctx context.Context, r *read) error {
 			return err
 		}
 	}
-	e.last, e.lastMark = at, pipeline.MarkOf(&r.event)
+	e.last, e.lastMark = at, events.MarkOf(&r.event)
 	if e.firstMark.Position == 0 {
 		e.firstMark = e.lastMark
 	}

@@ -20,10 +20,12 @@ import (
 	"github.com/parquet-go/parquet-go"
 
 	"tributary/envelopes"
-	"tributary/pipeline"
+	"tributary/pipeline/events"
 	"tributary/pipeline/export"
 	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/replay"
 	"tributary/pipeline/streams"
+	"tributary/pipeline/worker"
 )
 
 // stream is a server whose events stream has events of two sources and three days, n of each session.
@@ -337,7 +339,7 @@ func TestEveryEventOfFourCellsIsInOneFile(t *testing.T) {
 	t.Parallel()
 	top := streams.Topology{Generation: "v1", Partitions: 8, Cells: 4}
 	js := pipelinetest.NewServer(t).Provision(top)
-	stage, err := pipeline.New(js, pipeline.Config{Topology: top, Heartbeat: 50 * time.Millisecond})
+	stage, err := worker.New(js, worker.Config{Topology: top, Heartbeat: 50 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -350,11 +352,11 @@ func TestEveryEventOfFourCellsIsInOneFile(t *testing.T) {
 	}
 	for seed := range uint64(2) {
 		pipelinetest.Publish(t, js, pipelinetest.Workload(seed, 20, records)...)
-		if err := pipeline.CatchUp(t.Context(), js, top); err != nil {
+		if err := replay.CatchUp(t.Context(), js, top); err != nil {
 			t.Fatal(err)
 		}
 		var want []uint64
-		for e, err := range pipeline.Events(t.Context(), js, "v1", pipeline.EventsQuery{}) {
+		for e, err := range events.Read(t.Context(), js, "v1", events.Query{}) {
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -9,8 +9,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"tributary/envelopes"
-	"tributary/pipeline"
 	"tributary/pipeline/broker"
+	"tributary/pipeline/events"
 	"tributary/pipeline/streams"
 )
 
@@ -24,7 +24,7 @@ func (a *archive) cell() int { return streams.CellOf(a.manifest.Through) }
 // stream no longer has: the same events are stored again, at other positions. It returns how many files those are.
 func (a *archive) repair(ctx context.Context, js jetstream.JetStream, log *slog.Logger) (removed int, err error) {
 	m := &a.manifest
-	p, parted, err := pipeline.FindParting(ctx, js, m.Generation, a.cell(), m.Marks)
+	p, parted, err := events.FindParting(ctx, js, m.Generation, a.cell(), m.Marks)
 	switch {
 	case err != nil:
 		return 0, ofBroker(err)
@@ -38,15 +38,15 @@ func (a *archive) repair(ctx context.Context, js jetstream.JetStream, log *slog.
 	default:
 		return 0, nil
 	}
-	if p.Common == (pipeline.Mark{}) { // every file is removed: no event of them may have expired
-		first, parted, err := pipeline.FindParting(ctx, js, m.Generation, a.cell(), pipeline.Marks{m.First})
+	if p.Common == (events.Mark{}) { // every file is removed: no event of them may have expired
+		first, parted, err := events.FindParting(ctx, js, m.Generation, a.cell(), events.Marks{m.First})
 		switch {
 		case err != nil:
 			return 0, ofBroker(err)
 		case m.First.Position == 0, !parted && first.Expired:
 			return 0, fmt.Errorf("%s: %w", a.place, ErrNotRepairable)
 		}
-		m.First = pipeline.Mark{}
+		m.First = events.Mark{}
 	}
 	read := m.Marks.Last()
 	m.Through, m.Pending, m.Marks = streams.PlaceOf(a.cell(), p.Common.Position), span{}, m.Marks.UpTo(p.Common.Position)

@@ -7,7 +7,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"tributary/envelopes"
-	"tributary/pipeline"
+	"tributary/pipeline/events"
 	"tributary/pipeline/streams"
 )
 
@@ -91,7 +91,7 @@ func (t jsonText) MarshalJSONTo(e *jsontext.Encoder) error {
 }
 
 // newRow returns the row of an event, with its raw record if raw is set.
-func newRow(generation string, e *pipeline.Event, raw bool) Row {
+func newRow(generation string, e *events.Event, raw bool) Row {
 	r := Row{
 		StreamSequence: int64(streams.PlaceOf(e.Cell, e.Position)), StoredAt: e.Stored, Generation: generation, RawSequence: int64(e.Provenance.RawSequence),
 		Source: string(e.Source), SessionID: e.SessionID, Sequence: int64(e.Sequence), EventID: e.EventID, ParentID: e.ParentEventID,

@@ -8,7 +8,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"tributary/pipeline"
+	"tributary/pipeline/events"
 	"tributary/pipeline/streams"
 )
 
@@ -17,22 +17,22 @@ var ErrNoExport = errors.New("no export is there")
 
 // ReadStatus returns how far the export is whose place cfg names, by Dir or Bucket. It changes nothing, and the export may
 // run meanwhile.
-func ReadStatus(ctx context.Context, js jetstream.JetStream, cfg Config) (pipeline.ReaderStatus, error) {
-	var r pipeline.Reader
+func ReadStatus(ctx context.Context, js jetstream.JetStream, cfg Config) (events.ReaderStatus, error) {
+	var r events.Reader
 	for cell := 0; ; cell++ {
 		p := cfg.place(cell)
 		data, err := p.load(ctx)
 		switch {
 		case err != nil:
-			return pipeline.ReaderStatus{}, err
+			return events.ReaderStatus{}, err
 		case data == nil && cell == 0:
-			return pipeline.ReaderStatus{}, fmt.Errorf("%s: %w", p, ErrNoExport)
+			return events.ReaderStatus{}, fmt.Errorf("%s: %w", p, ErrNoExport)
 		case data == nil:
 			return r.Status(ctx, js)
 		}
 		var m manifest
 		if err := json.Unmarshal(data, &m); err != nil {
-			return pipeline.ReaderStatus{}, fmt.Errorf("%s: %s/%s is not a manifest", p, controlDir, p.manifest())
+			return events.ReaderStatus{}, fmt.Errorf("%s: %s/%s is not a manifest", p, controlDir, p.manifest())
 		}
 		if cell == 0 {
 			r.Generation, r.Created = m.Generation, m.Created

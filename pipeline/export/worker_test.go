@@ -9,8 +9,8 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"tributary/pipeline"
 	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/replay"
 	"tributary/pipeline/streams"
 )
 
@@ -44,7 +44,7 @@ func drainWithKills(t *testing.T, js jetstream.JetStream, url string, top stream
 		pool[victim].Kill()
 		pool[victim] = begin(len(pool) + n)
 	}
-	if err := pipeline.CatchUp(t.Context(), js, top); err != nil {
+	if err := replay.CatchUp(t.Context(), js, top); err != nil {
 		t.Fatal(err)
 	}
 	for _, p := range pool {

@@ -15,7 +15,7 @@ import (
 
 	"tributary/envelopes"
 	"tributary/normalizers"
-	"tributary/pipeline"
+	"tributary/pipeline/replay"
 	"tributary/pipeline/streams"
 )
 
@@ -71,7 +71,7 @@ func (r *Report) problem(format string, args ...any) {
 
 // Compare folds the raw stream and compares the result with what the generation holds:
 // events, in their order, bytes and provenance; dead letters, session states and
-// checkpoints. The stage must have caught up, see [pipeline.CatchUp].
+// checkpoints. The stage must have caught up, see [replay.CatchUp].
 func (x Expectation) Compare(ctx context.Context, js jetstream.JetStream) (*Report, error) {
 	r := &Report{}
 	want, err := x.fold(ctx, js, r)
@@ -124,7 +124,7 @@ func (x Expectation) RequireExact(tb testing.TB, js jetstream.JetStream) *Report
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(tb.Context(), catchUpTimeout)
 	defer cancel()
-	if err := pipeline.CatchUp(ctx, js, x.Topology); err != nil {
+	if err := replay.CatchUp(ctx, js, x.Topology); err != nil {
 		workers, _ := streams.Workers(tb.Context(), js, x.Topology.Generation) // none where the broker is away
 		tb.Fatalf("%v; the workers are %+v", err, workers)
 	}

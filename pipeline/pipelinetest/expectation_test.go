@@ -13,9 +13,9 @@ import (
 
 	"tributary/envelopes"
 	"tributary/normalizers"
-	"tributary/pipeline"
 	"tributary/pipeline/pipelinetest"
 	"tributary/pipeline/streams"
+	"tributary/pipeline/worker"
 )
 
 // An oracle that finds nothing is worth nothing: each kind of damage is found.
@@ -25,7 +25,7 @@ func TestCompareFindsDamage(t *testing.T) {
 	server := pipelinetest.NewServer(t)
 	js := server.Provision(top)
 	pipelinetest.Publish(t, js, pipelinetest.Workload(1, 6, 400)...)
-	s, err := pipeline.New(js, pipeline.Config{Topology: top})
+	s, err := worker.New(js, worker.Config{Topology: top})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,7 +13,7 @@ import (
 
 	"tributary/envelopes"
 	"tributary/normalizers"
-	"tributary/pipeline"
+	"tributary/pipeline/events"
 	"tributary/pipeline/records"
 )
 
@@ -99,7 +99,7 @@ func (d Difference) Err() error {
 // Compare compares the events of a generation with what was sent: each record is the raw of one event, or the time of one prompt.
 func (s *Sent) Compare(ctx context.Context, js jetstream.JetStream, generation string) (d Difference, err error) {
 	stored := make(map[string]int)
-	for e, err := range pipeline.Events(ctx, js, generation, pipeline.EventsQuery{Raw: true}) {
+	for e, err := range events.Read(ctx, js, generation, events.Query{Raw: true}) {
 		if err != nil {
 			return d, fmt.Errorf("read generation: %w", err)
 		}

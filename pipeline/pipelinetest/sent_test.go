@@ -6,9 +6,10 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"tributary/pipeline"
+	"tributary/pipeline/events"
 	"tributary/pipeline/pipelinetest"
 	"tributary/pipeline/streams"
+	"tributary/pipeline/worker"
 )
 
 // The comparison with what was sent finds a record that is lost, one that is doubled, and one that nobody has sent.
@@ -22,7 +23,7 @@ func TestSentFindsDifferences(t *testing.T) {
 		sent.Must(r.Session, r.Data)
 	}
 	pipelinetest.Publish(t, js, records...)
-	s, err := pipeline.New(js, pipeline.Config{Topology: top})
+	s, err := worker.New(js, worker.Config{Topology: top})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,7 +50,7 @@ func TestSentFindsDifferences(t *testing.T) {
 		t.Fatal(err)
 	}
 	var event *nats.Msg
-	for e, err := range pipeline.Events(t.Context(), js, "v1", pipeline.EventsQuery{Last: 30}) {
+	for e, err := range events.Read(t.Context(), js, "v1", events.Query{Last: 30}) {
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -15,9 +15,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"tributary/normalizers"
-	"tributary/pipeline"
 	"tributary/pipeline/broker"
 	"tributary/pipeline/streams"
+	"tributary/pipeline/worker"
 )
 
 // workerProgram is the program of a worker.
@@ -73,7 +73,7 @@ func runWorker(ctx context.Context, arguments []byte, ready func()) error {
 	}
 	return RunDrained(ctx, w.URL, ready, func(js jetstream.JetStream) (Drainable, error) {
 		drained, drain := context.WithCancel(context.WithoutCancel(ctx))
-		return &patient{js: js, drained: drained, drain: drain, config: pipeline.Config{
+		return &patient{js: js, drained: drained, drain: drain, config: worker.Config{
 			Topology:     streams.Topology{Generation: w.Generation, Partitions: w.Partitions, Cells: w.Cells},
 			Worker:       w.Name,
 			Normalize:    normalize,
@@ -90,15 +90,15 @@ func runWorker(ctx context.Context, arguments []byte, ready func()) error {
 // patient is a stage that waits for a broker that is away when it starts, as the command does.
 type patient struct {
 	js      jetstream.JetStream
-	config  pipeline.Config
+	config  worker.Config
 	drained context.Context
 	drain   context.CancelFunc
 }
 
-// Run is [pipeline.Stage.Run].
+// Run is [worker.Stage.Run].
 func (p *patient) Run(ctx context.Context) error {
 	for {
-		stage, err := pipeline.New(p.js, p.config)
+		stage, err := worker.New(p.js, p.config)
 		if err != nil {
 			return err
 		}
@@ -112,10 +112,10 @@ func (p *patient) Run(ctx context.Context) error {
 	}
 }
 
-// Drain is [pipeline.Stage.Drain].
+// Drain is [worker.Stage.Drain].
 func (p *patient) Drain() { p.drain() }
 
-// Drainable runs until it is drained, as a [pipeline.Stage] does.
+// Drainable runs until it is drained, as a [worker.Stage] does.
 type Drainable interface {
 	Run(ctx context.Context) error
 	Drain()

@@ -10,11 +10,12 @@ import (
 
 	"tributary/envelopes"
 	"tributary/normalizers"
-	"tributary/pipeline"
 	"tributary/pipeline/embedded"
 	"tributary/pipeline/records"
+	"tributary/pipeline/replay"
 	"tributary/pipeline/sessionmeta"
 	"tributary/pipeline/streams"
+	"tributary/pipeline/worker"
 )
 
 // A server, a session, its title, and a watcher that sees the title and a later pin.
@@ -98,13 +99,13 @@ func normalizeOne(ctx context.Context, js jetstream.JetStream, k sessionmeta.Key
 	if _, err := js.PublishMsg(ctx, records.Message(record)); err != nil {
 		return err
 	}
-	stage, err := pipeline.New(js, pipeline.Config{Topology: topology})
+	stage, err := worker.New(js, worker.Config{Topology: topology})
 	if err != nil {
 		return err
 	}
 	done := make(chan error, 1)
 	go func() { done <- stage.Run(ctx) }()
-	err = pipeline.CatchUp(ctx, js, topology)
+	err = replay.CatchUp(ctx, js, topology)
 	stage.Drain()
 	if failed := <-done; failed != nil {
 		return failed

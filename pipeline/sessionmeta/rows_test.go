@@ -15,10 +15,11 @@ import (
 
 	"tributary/envelopes"
 	"tributary/normalizers"
-	"tributary/pipeline"
 	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/replay"
 	"tributary/pipeline/sessionmeta"
 	"tributary/pipeline/streams"
+	"tributary/pipeline/worker"
 )
 
 // request sends a request to an endpoint and returns the body and the error code of the answer.
@@ -314,13 +315,13 @@ func renameBeatsGeneratedTitle(t *testing.T) {
 func (f *fixture) normalize(t *testing.T, records []normalizers.Record) {
 	t.Helper()
 	pipelinetest.Publish(t, f.js, records...)
-	stage, err := pipeline.New(f.js, pipeline.Config{Topology: topology})
+	stage, err := worker.New(f.js, worker.Config{Topology: topology})
 	if err != nil {
 		t.Fatal(err)
 	}
 	done := make(chan error, 1)
 	go func() { done <- stage.Run(t.Context()) }()
-	if err := pipeline.CatchUp(deadline(t), f.js, topology); err != nil {
+	if err := replay.CatchUp(deadline(t), f.js, topology); err != nil {
 		t.Fatal(err)
 	}
 	stage.Drain()

@@ -11,8 +11,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"tributary/pipeline"
 	"tributary/pipeline/broker"
+	"tributary/pipeline/events"
 )
 
 // attempt is a call that changes a record, over all its tries. Its id is the id of the change
@@ -190,7 +190,7 @@ func (s *Service) load(ctx context.Context, k Key) (Session, error) {
 	if !errors.Is(err, jetstream.ErrMsgNotFound) {
 		return Session{}, storage("load_session", err)
 	}
-	switch exists, err := pipeline.HasEvents(ctx, s.js, k.Source, k.SessionID); {
+	switch exists, err := events.Exist(ctx, s.js, k.Source, k.SessionID); {
 	case err != nil:
 		return Session{}, storage("load_session", err)
 	case !exists:

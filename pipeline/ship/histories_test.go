@@ -13,10 +13,12 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"tributary/envelopes"
-	"tributary/pipeline"
+	"tributary/pipeline/events"
 	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/replay"
 	"tributary/pipeline/ship"
 	"tributary/pipeline/streams"
+	"tributary/pipeline/worker"
 )
 
 // histories is a log with a past, and the broker that it is shipped to.
@@ -85,7 +87,7 @@ func (h *histories) work(generation string) {
 // start starts a stage, which the caller stops.
 func (h *histories) start(top streams.Topology) (stop func()) {
 	h.t.Helper()
-	stage, err := pipeline.New(h.js, pipeline.Config{Topology: top, Heartbeat: 50 * time.Millisecond})
+	stage, err := worker.New(h.js, worker.Config{Topology: top, Heartbeat: 50 * time.Millisecond})
 	if err != nil {
 		h.t.Fatal(err)
 	}
@@ -111,9 +113,9 @@ func (h *histories) requireOnce(generation string) {
 }
 
 // rewrites returns the sessions that the status names, because their files had other records at the same places.
-func (h *histories) rewrites() (all []pipeline.SessionRewrites) {
+func (h *histories) rewrites() (all []events.SessionRewrites) {
 	h.t.Helper()
-	s, err := pipeline.ReadStatus(h.t.Context(), h.js, streams.Topology{Generation: "v1", Partitions: 4})
+	s, err := replay.ReadStatus(h.t.Context(), h.js, streams.Topology{Generation: "v1", Partitions: 4})
 	if err != nil {
 		h.t.Fatal(err)
 	}
@@ -311,13 +313,13 @@ func TestRepeatsOfExpiredRecordsAreDuplicatesAndCounted(t *testing.T) {
 			h.ship(m)
 			top := streams.Topology{Generation: "v1", Partitions: 4}
 			stop := h.start(top)
-			if err := pipeline.CatchUp(t.Context(), h.js, top); err != nil {
+			if err := replay.CatchUp(t.Context(), h.js, top); err != nil {
 				t.Fatal(err)
 			}
 			stop()
 			h.requireOnce("v1")
 			// All that the stream had are the first line and 20 records, and an end.
-			want := pipeline.SessionRewrites{Source: envelopes.Codex, Files: 1, Undecided: 21 - int(max(keep, 1)-1)}
+			want := events.SessionRewrites{Source: envelopes.Codex, Files: 1, Undecided: 21 - int(max(keep, 1)-1)}
 			got := h.rewrites()
 			if len(got) != 1 || got[0].Undecided != want.Undecided || got[0].Rewritten != 0 {
 				t.Errorf("the status has %+v, want %+v", got, want)

@@ -15,11 +15,11 @@ import (
 
 	"tributary/envelopes"
 	"tributary/normalizers/core"
-	"tributary/pipeline"
 	"tributary/pipeline/pipelinetest"
 	"tributary/pipeline/redact"
 	"tributary/pipeline/ship"
 	"tributary/pipeline/streams"
+	"tributary/pipeline/worker"
 )
 
 func redactor(tb testing.TB, mode redact.Mode) *redact.Redactor {
@@ -76,7 +76,7 @@ func TestRedactedShipLeavesNoSecretAtTheBroker(t *testing.T) {
 		}
 	}
 	top := streams.Topology{Generation: "v1", Partitions: 4}
-	stage := must(pipeline.New(e.js, pipeline.Config{Topology: top}))
+	stage := must(worker.New(e.js, worker.Config{Topology: top}))
 	var ended sync.WaitGroup
 	ended.Go(func() {
 		if err := stage.Run(t.Context()); err != nil {

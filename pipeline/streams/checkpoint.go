@@ -63,7 +63,7 @@ type Checkpoint struct {
 	Ahead map[string]uint64 `json:"ahead,omitempty"`
 
 	Gaps      SessionList `json:"gaps,omitzero"`      // the sessions with gaps in their files
-	Rewritten SessionList `json:"rewritten,omitzero"` // the sessions with records at places that they had passed ([pipeline.SessionRewrites])
+	Rewritten SessionList `json:"rewritten,omitzero"` // the sessions with records at places that they had passed ([events.SessionRewrites])
 
 	// Archived is how many states were moved to archives, those that were moved again included.
 	Archived uint64 `json:"archived,omitzero"`

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Errors that end a [pipeline.Stage], or one partition of it. Trying again does not help, but for ErrRawLost, behind
+// Errors that end a [worker.Stage], or one partition of it. Trying again does not help, but for ErrRawLost, behind
 // which a restore may come.
 var (
 	// ErrTopology: what exists on the server contradicts the [Topology]. A

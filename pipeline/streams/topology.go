@@ -80,7 +80,7 @@ func SummariesStream(generation string) string { return "SUMMARIES_" + generatio
 // Topology describes the streams and buckets on the server, with their limits.
 type Topology struct {
 	// Generation is the name of a run over the raw stream, [a-z0-9-]{1,32}. [Provision]
-	// and [pipeline.NewRunner] take an empty one as the live generation.
+	// and [runner.New] take an empty one as the live generation.
 	Generation string
 	Settings   Settings // of the generation; those that are empty are the ones that it has
 

@@ -109,7 +109,7 @@ const WorkersBucket = "TRIBUTARY_WORKERS"
 // How workers are told from dead ones.
 const (
 	workersTTL       = 10 * time.Second       // of a key that is not written again
-	DefaultHeartbeat = 700 * time.Millisecond // of [pipeline.Config]
+	DefaultHeartbeat = 700 * time.Millisecond // of [worker.Config]
 	AliveBeats       = 5                      // a worker that was not seen for so many heartbeats is dead
 	GraceBeats       = 3                      // a worker has so many heartbeats to hand a partition over
 	LeaveBeats       = 15                     // as many has a worker that is drained: it may still store what it has
@@ -118,7 +118,7 @@ const (
 // Worker is the heartbeat of a worker.
 type Worker struct {
 	ID         string    `json:"-"`          // key in the bucket, without the generation
-	Name       string    `json:"name"`       // as in [pipeline.Config]
+	Name       string    `json:"name"`       // as in [worker.Config]
 	Revision   int       `json:"revision"`   // of its normalizers
 	Partitions []int     `json:"partitions"` // that it works on, in their order
 	Since      time.Time `json:"since"`      // when it started
@@ -130,7 +130,7 @@ type Worker struct {
 }
 
 // Silent reports whether the worker is dead, or stalled, at a time by the broker's clock:
-// it has missed too many heartbeats of the default interval of [pipeline.Config]. Other workers take
+// it has missed too many heartbeats of the default interval of [worker.Config]. Other workers take
 // over from it.
 func (w Worker) Silent(at time.Time) bool { return at.Sub(w.Seen) > AliveBeats*DefaultHeartbeat }
 

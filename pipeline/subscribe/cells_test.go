@@ -6,10 +6,12 @@ import (
 	"testing"
 	"time"
 
-	"tributary/pipeline"
+	"tributary/pipeline/events"
 	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/replay"
 	"tributary/pipeline/streams"
 	"tributary/pipeline/subscribe"
+	"tributary/pipeline/worker"
 )
 
 // A subscription passes the events of four cells, each session in its order, and goes on behind the last of each
@@ -20,13 +22,13 @@ func TestSubscriptionReadsFourCells(t *testing.T) {
 	js := pipelinetest.NewServer(t).Provision(top)
 	publish := func(seed uint64) {
 		pipelinetest.Publish(t, js, pipelinetest.Workload(seed, 20, 200)...)
-		stage, err := pipeline.New(js, pipeline.Config{Topology: top, Heartbeat: 50 * time.Millisecond})
+		stage, err := worker.New(js, worker.Config{Topology: top, Heartbeat: 50 * time.Millisecond})
 		if err != nil {
 			t.Fatal(err)
 		}
 		ended := make(chan error, 1)
 		go func() { ended <- stage.Run(context.WithoutCancel(t.Context())) }()
-		if err := pipeline.CatchUp(deadline(t), js, top); err != nil {
+		if err := replay.CatchUp(deadline(t), js, top); err != nil {
 			t.Fatal(err)
 		}
 		stage.Drain()
@@ -36,7 +38,7 @@ func TestSubscriptionReadsFourCells(t *testing.T) {
 	}
 	publish(1)
 	total := func() int {
-		n, err := pipeline.CountEvents(t.Context(), js, "v1", nil)
+		n, err := events.Count(t.Context(), js, "v1", nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -13,8 +13,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"tributary/pipeline"
 	"tributary/pipeline/broker"
+	"tributary/pipeline/events"
 	"tributary/pipeline/streams"
 )
 
@@ -114,9 +114,9 @@ func (s *Subscription) begin(ctx context.Context) error {
 	s.cursor.Generation, s.cursor.Created, s.cursor.Since = generation, info.Created.UTC(), s.config.Start.Since
 	switch start := s.config.Start; {
 	case start.New:
-		s.newest = make([]pipeline.Mark, len(last))
+		s.newest = make([]events.Mark, len(last))
 		for c := range last {
-			if s.newest[c], err = pipeline.LastMark(ctx, s.js, generation, c); err != nil {
+			if s.newest[c], err = events.LastMark(ctx, s.js, generation, c); err != nil {
 				return err
 			}
 			s.cursor.Position = s.cursor.Position.With(c, s.newest[c].Position)

@@ -10,7 +10,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"tributary/pipeline"
+	"tributary/pipeline/events"
 	"tributary/pipeline/streams"
 )
 
@@ -36,7 +36,7 @@ func (s *Subscription) finish(ctx context.Context) (live string, cuts []uint64, 
 		case len(missing) == 0:
 			retired, err := s.passRest(ctx, cuts)
 			switch {
-			case errors.Is(err, pipeline.ErrWentBack):
+			case errors.Is(err, events.ErrWentBack):
 				if err := s.goBack(ctx); err != nil {
 					return "", nil, err
 				}
@@ -97,13 +97,13 @@ func (s *Subscription) passRest(ctx context.Context, cuts []uint64) (retired boo
 
 // behindCut reports whether an event of a generation that is retired belongs to a record behind the cut: the
 // record was stored in part, or the generation goes on. The next generation has the whole record.
-func (s *Subscription) behindCut(e *pipeline.Event) bool {
+func (s *Subscription) behindCut(e *events.Event) bool {
 	p := e.Provenance.Partition
 	return p >= 0 && p < len(s.upTo) && e.Provenance.RawSequence > s.upTo[p]
 }
 
 // hold keeps the progress before an event behind a cut, which counts when the generation goes on.
-func (s *Subscription) hold(e *pipeline.Event) {
+func (s *Subscription) hold(e *events.Event) {
 	if s.held.In(e.Cell) == 0 {
 		s.held = s.held.With(e.Cell, e.Position)
 	}

@@ -13,8 +13,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"tributary/pipeline"
 	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/replay"
 	"tributary/pipeline/streams"
 	"tributary/pipeline/subscribe"
 )
@@ -152,7 +152,7 @@ func TestSubscriptionSaysForWhichCutsItWaits(t *testing.T) {
 	log := &heard{text: "waits for its cuts", lines: make(chan string, 1)}
 	c := count(t, js, slog.NewTextHandler(log, nil))
 	feed(t, js, 1, 20)
-	if _, err := pipeline.StartReplay(t.Context(), js, pipeline.Replay{Name: "b"}); err != nil {
+	if _, err := replay.Start(t.Context(), js, replay.Request{Name: "b"}); err != nil {
 		t.Fatal(err)
 	}
 	says := func(texts ...string) {
@@ -171,7 +171,7 @@ func TestSubscriptionSaysForWhichCutsItWaits(t *testing.T) {
 		}
 	}
 	promote := func(ctx context.Context, js jetstream.JetStream) error {
-		_, err := pipeline.PromoteGeneration(ctx, js, "b", true)
+		_, err := replay.Promote(ctx, js, "b", true)
 		return err
 	}
 	killAtCut(t, server, "v1", 1, promote)
@@ -183,7 +183,7 @@ func TestSubscriptionSaysForWhichCutsItWaits(t *testing.T) {
 	c.require(t, 30)
 
 	rollback := func(ctx context.Context, js jetstream.JetStream) error {
-		_, _, err := pipeline.RollBack(ctx, js)
+		_, _, err := replay.RollBack(ctx, js)
 		return err
 	}
 	killAtCut(t, server, "b", 0, rollback)
@@ -208,15 +208,15 @@ func TestRollbackBehindTheCutsOfBeforeRepeatsNothing(t *testing.T) {
 	c := count(t, js, slog.DiscardHandler)
 	c.require(t, 20)
 	// A generation without its last records, as it is when they arrive while it is promoted.
-	if _, err := pipeline.StartReplay(t.Context(), js, pipeline.Replay{Name: "b"}); err != nil {
+	if _, err := replay.Start(t.Context(), js, replay.Request{Name: "b"}); err != nil {
 		t.Fatal(err)
 	}
 	current(t, js, "b", "v1")
-	if _, err := pipeline.PromoteGeneration(deadline(t), js, "b", false); err != nil { // which cuts v1
+	if _, err := replay.Promote(deadline(t), js, "b", false); err != nil { // which cuts v1
 		t.Fatal(err)
 	}
 	cursorOf(t, js, "b")
-	if _, _, err := pipeline.RollBack(t.Context(), js); err != nil {
+	if _, _, err := replay.RollBack(t.Context(), js); err != nil {
 		t.Fatal(err)
 	}
 	cursorOf(t, js, "v1")

@@ -11,7 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"tributary/envelopes"
-	"tributary/pipeline"
+	"tributary/pipeline/events"
 	"tributary/pipeline/streams"
 )
 
@@ -26,8 +26,8 @@ var errEnded = errors.New("the process ended in each delivery of the event")
 
 // arrival is an event that was read, a gap before the next one, or the end of the reading.
 type arrival struct {
-	event pipeline.Event
-	gap   *pipeline.Mark // the last event before the gap; event is the one behind it
+	event events.Event
+	gap   *events.Mark // the last event before the gap; event is the one behind it
 	err   error
 	end   bool
 }
@@ -46,7 +46,7 @@ func (s *Subscription) read(ctx context.Context, follow bool) *reading {
 	generation, created := s.cursor.Generation, s.cursor.Created
 	var rebuilt error
 	reach := s.reach()
-	q := pipeline.EventsQuery{
+	q := events.Query{
 		Source: s.config.Source, Session: s.config.Session, Type: s.config.Type,
 		After: s.cursor.Position, Since: s.cursor.Since, Follow: follow, Read: s.cursor.last(),
 		Interrupted: func(err error) {
@@ -67,7 +67,7 @@ func (s *Subscription) read(ctx context.Context, follow bool) *reading {
 				return false
 			}
 		}
-		for e, err := range pipeline.Events(ctx, s.js, generation, q) {
+		for e, err := range events.Read(ctx, s.js, generation, q) {
 			if gap := reach.next(&e); gap != nil && !pass(arrival{event: e, gap: gap}) {
 				break
 			}
@@ -252,7 +252,7 @@ func (s *Subscription) pass(ctx context.Context, r *reading, a arrival, most int
 			}
 		case a.err != nil:
 			if failed = flush(); failed == nil {
-				failed = s.poison(ctx, Event{Event: pipeline.Event{Cell: a.event.Cell, Position: a.event.Position, Stored: a.event.Stored}}, a.err)
+				failed = s.poison(ctx, Event{Event: events.Event{Cell: a.event.Cell, Position: a.event.Position, Stored: a.event.Stored}}, a.err)
 			}
 		case s.behindCut(&a.event):
 			s.hold(&a.event)
@@ -289,13 +289,13 @@ func (s *Subscription) pass(ctx context.Context, r *reading, a arrival, most int
 }
 
 // done notes that the events of a cell up to e are done.
-func (s *Subscription) done(e *pipeline.Event) {
+func (s *Subscription) done(e *events.Event) {
 	if held := s.held.In(e.Cell); held == 0 || e.Position < held {
 		s.cursor.Position = s.cursor.Position.With(e.Cell, e.Position)
 		for len(s.newest) <= e.Cell {
-			s.newest = append(s.newest, pipeline.Mark{})
+			s.newest = append(s.newest, events.Mark{})
 		}
-		s.newest[e.Cell] = pipeline.MarkOf(e)
+		s.newest[e.Cell] = events.MarkOf(e)
 	}
 	s.cursor.note(e)
 	if s.trying(e.Cell) {

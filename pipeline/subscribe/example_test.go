@@ -10,11 +10,13 @@ import (
 
 	"tributary/envelopes"
 	"tributary/normalizers"
-	"tributary/pipeline"
 	"tributary/pipeline/embedded"
 	"tributary/pipeline/records"
+	"tributary/pipeline/replay"
+	"tributary/pipeline/runner"
 	"tributary/pipeline/streams"
 	"tributary/pipeline/subscribe"
+	"tributary/pipeline/worker"
 )
 
 // consume passes the events of the broker to handle until ctx ends. Call it again to go on: an
@@ -119,7 +121,7 @@ func broker(ctx context.Context) (js jetstream.JetStream, end func(), err error)
 		return nil, nil, err
 	}
 	topology.Generation = ""
-	worker := pipeline.NewRunner(js, pipeline.Config{Topology: topology, Worker: "w", Member: "w"})
+	worker := runner.New(js, worker.Config{Topology: topology, Worker: "w", Member: "w"})
 	done := make(chan error, 1)
 	go func() { done <- worker.Run(context.WithoutCancel(ctx)) }()
 	for _, line := range []string{
@@ -145,9 +147,9 @@ func broker(ctx context.Context) (js jetstream.JetStream, end func(), err error)
 
 // promote builds a generation and makes it the live one.
 func promote(ctx context.Context, js jetstream.JetStream, name string) error {
-	if _, err := pipeline.StartReplay(ctx, js, pipeline.Replay{Name: name}); err != nil {
+	if _, err := replay.Start(ctx, js, replay.Request{Name: name}); err != nil {
 		return err
 	}
-	_, err := pipeline.PromoteGeneration(ctx, js, name, true)
+	_, err := replay.Promote(ctx, js, name, true)
 	return err
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"tributary/envelopes"
-	"tributary/pipeline"
 	"tributary/pipeline/broker"
+	"tributary/pipeline/events"
 	"tributary/pipeline/streams"
 )
 
@@ -37,15 +37,15 @@ type Expired struct {
 
 // history is what the cursor keeps of the events that are done, to find out whether the streams still have them.
 type history struct {
-	Marks   []pipeline.Marks `json:"marks,omitempty"`   // by cell
-	Records []uint64         `json:"records,omitempty"` // the last raw record of which an event is done, by partition
-	Again   []uint64         `json:"again,omitempty"`   // up to which raw record events may be passed again, by partition
-	Ends    positions        `json:"ends,omitzero"`     // of the streams, when every event up to there was done
+	Marks   []events.Marks `json:"marks,omitempty"`   // by cell
+	Records []uint64       `json:"records,omitempty"` // the last raw record of which an event is done, by partition
+	Again   []uint64       `json:"again,omitempty"`   // up to which raw record events may be passed again, by partition
+	Ends    positions      `json:"ends,omitzero"`     // of the streams, when every event up to there was done
 }
 
 // last returns the last event of each cell that is done; zero for none.
-func (h *history) last() []pipeline.Mark {
-	list := make([]pipeline.Mark, len(h.Marks))
+func (h *history) last() []events.Mark {
+	list := make([]events.Mark, len(h.Marks))
 	for c, m := range h.Marks {
 		if len(m) > 0 {
 			list[c] = m[len(m)-1]
@@ -55,8 +55,8 @@ func (h *history) last() []pipeline.Mark {
 }
 
 // add adds marks of events that are done, by cell. It shares nothing with h.
-func (h *history) add(newest []pipeline.Mark) {
-	marks := make([]pipeline.Marks, max(len(h.Marks), len(newest)))
+func (h *history) add(newest []events.Mark) {
+	marks := make([]events.Marks, max(len(h.Marks), len(newest)))
 	copy(marks, h.Marks)
 	for c, m := range newest {
 		if m.Position > marks[c].Last() {
@@ -67,7 +67,7 @@ func (h *history) add(newest []pipeline.Mark) {
 }
 
 // note notes that an event is done.
-func (h *history) note(e *pipeline.Event) {
+func (h *history) note(e *events.Event) {
 	p := e.Provenance.Partition
 	if p < 0 || e.Provenance.RawSequence == 0 {
 		return
@@ -79,7 +79,7 @@ func (h *history) note(e *pipeline.Event) {
 }
 
 // repeated reports whether an event may have been passed before the stream went back.
-func (h *history) repeated(e *pipeline.Event) bool {
+func (h *history) repeated(e *events.Event) bool {
 	p := e.Provenance.Partition
 	return p >= 0 && p < len(h.Again) && e.Provenance.RawSequence <= h.Again[p]
 }
@@ -88,7 +88,7 @@ func (h *history) repeated(e *pipeline.Event) bool {
 func (s *Subscription) goBack(ctx context.Context) error {
 	s.cursor.add(s.newest)
 	for c, marks := range s.cursor.Marks {
-		p, parted, err := pipeline.FindParting(ctx, s.js, s.cursor.Generation, c, marks)
+		p, parted, err := events.FindParting(ctx, s.js, s.cursor.Generation, c, marks)
 		if err != nil {
 			return err
 		}
@@ -115,12 +115,12 @@ func (s *Subscription) goBack(ctx context.Context) error {
 }
 
 // rewind makes the subscription go on where the stream of a cell parts.
-func (s *Subscription) rewind(cell int, p pipeline.Parting) {
+func (s *Subscription) rewind(cell int, p events.Parting) {
 	s.cursor.Position = s.cursor.Position.With(cell, p.From-1)
 	s.cursor.Marks = slices.Clone(s.cursor.Marks)
 	s.cursor.Marks[cell] = s.cursor.Marks[cell].UpTo(p.Common.Position)
 	if cell < len(s.newest) {
-		s.newest[cell] = pipeline.Mark{}
+		s.newest[cell] = events.Mark{}
 	}
 	s.cursor.Ends = s.cursor.Ends.With(cell, 0)
 	s.setTries(cell, 0)
@@ -149,7 +149,7 @@ func (s *Subscription) callUntilDone(ctx context.Context, name string, call func
 // compare compares the cursor with the streams, whose last positions are known, when the reading begins.
 func (s *Subscription) compare(ctx context.Context, last positions) error {
 	for c := range s.cursor.Marks {
-		p, parted, err := pipeline.FindParting(ctx, s.js, s.cursor.Generation, c, s.cursor.Marks[c])
+		p, parted, err := events.FindParting(ctx, s.js, s.cursor.Generation, c, s.cursor.Marks[c])
 		switch {
 		case err != nil:
 			return err
@@ -174,7 +174,7 @@ func (s *Subscription) compare(ctx context.Context, last positions) error {
 }
 
 // reportExpired reports that events behind the last one that is done may have expired, unless none was behind it.
-func (s *Subscription) reportExpired(ctx context.Context, cell int, last pipeline.Mark) error {
+func (s *Subscription) reportExpired(ctx context.Context, cell int, last events.Mark) error {
 	name := envelopes.CellName(s.cursor.Generation, cell)
 	from := max(s.cursor.Position.In(cell), s.cursor.Ends.In(cell)) + 1
 	first, err := s.firstFrom(ctx, name, from)
@@ -205,9 +205,9 @@ func (s *Subscription) tellExpired(ctx context.Context, cell int, from, first ui
 
 // reach is how far a reading has come. It belongs to the goroutine that reads.
 type reach struct {
-	nothing *atomic.Int64   // of the subscription
-	last    []pipeline.Mark // of each cell
-	kept    time.Duration   // the shortest time for which an event is kept; 0 for ever
+	nothing *atomic.Int64 // of the subscription
+	last    []events.Mark // of each cell
+	kept    time.Duration // the shortest time for which an event is kept; 0 for ever
 }
 
 // reach returns how far the events are done, which is where a reading begins.
@@ -221,7 +221,7 @@ func (s *Subscription) reach() reach {
 
 // next notes that an event was read. It returns the one that was read before it when events between the two may have expired
 // unread: so much time has passed since that one was stored, and since there was nothing to read.
-func (r *reach) next(e *pipeline.Event) *pipeline.Mark {
+func (r *reach) next(e *events.Event) *events.Mark {
 	if e.Position == 0 {
 		return nil
 	}
@@ -229,10 +229,10 @@ func (r *reach) next(e *pipeline.Event) *pipeline.Mark {
 		r.kept = e.Kept
 	}
 	for len(r.last) <= e.Cell {
-		r.last = append(r.last, pipeline.Mark{})
+		r.last = append(r.last, events.Mark{})
 	}
 	before := r.last[e.Cell]
-	r.last[e.Cell] = pipeline.MarkOf(e)
+	r.last[e.Cell] = events.MarkOf(e)
 	behind := min(time.Since(before.Stored), time.Since(time.Unix(0, r.nothing.Load())))
 	if before.Position == 0 || e.Position == before.Position+1 || r.kept == 0 || behind < r.kept {
 		return nil
@@ -256,18 +256,18 @@ func (s *Subscription) firstFrom(ctx context.Context, name string, from uint64) 
 	return m.Sequence, nil
 }
 
-// idle is called before the reading begins, and while no event arrives. It returns [pipeline.ErrWentBack] when a stream no
+// idle is called before the reading begins, and while no event arrives. It returns [events.ErrWentBack] when a stream no
 // longer has the last event that is done, and notes how far the streams were read.
 func (s *Subscription) idle(ctx context.Context) error {
 	began, read := time.Now(), true
 	for c := range s.cells {
-		var marks pipeline.Marks
+		var marks events.Marks
 		if c < len(s.cursor.Marks) {
 			marks = s.cursor.Marks[c]
 		}
-		_, parted, err := pipeline.FindParting(ctx, s.js, s.cursor.Generation, c, marks)
+		_, parted, err := events.FindParting(ctx, s.js, s.cursor.Generation, c, marks)
 		if err == nil && parted {
-			return pipeline.ErrWentBack
+			return events.ErrWentBack
 		}
 		if err != nil {
 			return nil //nolint:nilerr // the reading notices that the broker is away

@@ -21,7 +21,7 @@ import (
 
 	"tributary/envelopes"
 	"tributary/normalizers"
-	"tributary/pipeline"
+	"tributary/pipeline/events"
 	"tributary/pipeline/pipelinetest"
 	"tributary/pipeline/streams"
 	"tributary/pipeline/subscribe"
@@ -34,7 +34,7 @@ func sent(tb testing.TB, records []normalizers.Record) map[string]bool {
 	tb.Helper()
 	keys := make(map[string]bool)
 	for _, e := range pipelinetest.EventsOf(tb, records) {
-		keys[(&subscribe.Event{Event: pipeline.Event{AgentEventV1: e}}).Key()] = true
+		keys[(&subscribe.Event{Event: events.Event{AgentEventV1: e}}).Key()] = true
 	}
 	return keys
 }

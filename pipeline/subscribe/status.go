@@ -11,15 +11,15 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"tributary/envelopes"
-	"tributary/pipeline"
 	"tributary/pipeline/broker"
+	"tributary/pipeline/events"
 	"tributary/pipeline/streams"
 )
 
 // Status is how far a subscription is.
 type Status struct {
 	Name string `json:"name"`
-	pipeline.ReaderStatus
+	events.ReaderStatus
 	Stored     time.Time `json:"stored"`              // when its progress was stored last
 	Unreadable bool      `json:"unreadable,omitzero"` // its progress cannot be read
 }
@@ -85,8 +85,8 @@ func readStatus(ctx context.Context, js jetstream.JetStream, name string) (s Sta
 }
 
 // reader returns the progress as that of any reader.
-func (c *cursor) reader() pipeline.Reader {
-	r := pipeline.Reader{
+func (c *cursor) reader() events.Reader {
+	r := events.Reader{
 		Generation: c.Generation, Created: c.Created, Marks: c.Marks, Done: c.Position,
 		Source: c.Selects.Source, Session: c.Selects.Session, Type: c.Selects.Type,
 	}

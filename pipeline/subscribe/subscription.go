@@ -24,13 +24,13 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"tributary/envelopes"
-	"tributary/pipeline"
 	"tributary/pipeline/broker"
+	"tributary/pipeline/events"
 )
 
 // Event is an event that is passed to a handler.
 type Event struct {
-	pipeline.Event
+	events.Event
 	Delivery int  // 1 for the first time, counted over restarts of the process
 	Repeated bool // the events stream went back in time: the event may have been passed before, with the same Key
 }
@@ -146,15 +146,15 @@ type Subscription struct {
 	opened   bool
 	missing  bool // the broker has just said that a stream does not exist
 	cursor   cursor
-	revision uint64          // of the key that the broker has
-	stored   []byte          // its value
-	storing  time.Time       // when it was stored
-	cells    int             // of the generation
-	newest   []pipeline.Mark // the last event of each cell that is done, and not in the cursor yet
-	upTo     []uint64        // cuts of the generation while its rest is passed
-	held     positions       // of the first event behind a cut of each cell: the progress stays before it
-	tried    positions       // 1 for each cell of which an event is done
-	tries    positions       // deliveries of the next event of each cell by other processes
+	revision uint64        // of the key that the broker has
+	stored   []byte        // its value
+	storing  time.Time     // when it was stored
+	cells    int           // of the generation
+	newest   []events.Mark // the last event of each cell that is done, and not in the cursor yet
+	upTo     []uint64      // cuts of the generation while its rest is passed
+	held     positions     // of the first event behind a cut of each cell: the progress stays before it
+	tried    positions     // 1 for each cell of which an event is done
+	tries    positions     // deliveries of the next event of each cell by other processes
 }
 
 var validName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}(\.[A-Za-z0-9_-]{1,64})?$`)
@@ -251,7 +251,7 @@ func (s *Subscription) step(ctx context.Context, most int) error {
 		return s.open(ctx)
 	}
 	switch to, err := s.follow(ctx, most); {
-	case errors.Is(err, pipeline.ErrWentBack):
+	case errors.Is(err, events.ErrWentBack):
 		return s.goBack(ctx)
 	case err != nil:
 		return err
@@ -275,7 +275,7 @@ func (s *Subscription) passes(ctx context.Context, err error) bool {
 }
 
 // selects reports whether an event that the broker has selected belongs to the subscription.
-func (s *Subscription) selects(e *pipeline.Event) bool {
+func (s *Subscription) selects(e *events.Event) bool {
 	p := e.Provenance.Partition
 	if p >= 0 && p < len(s.cursor.Cuts) && e.Provenance.RawSequence <= s.cursor.Cuts[p] {
 		return false // the generation before had it

@@ -22,11 +22,14 @@ import (
 
 	"tributary/envelopes"
 	"tributary/normalizers"
-	"tributary/pipeline"
+	"tributary/pipeline/events"
 	"tributary/pipeline/load"
 	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/replay"
+	"tributary/pipeline/runner"
 	"tributary/pipeline/streams"
 	"tributary/pipeline/subscribe"
+	"tributary/pipeline/worker"
 )
 
 func topology() streams.Topology { return streams.Topology{Generation: "v1", Partitions: 4} }
@@ -42,12 +45,12 @@ func deadline(tb testing.TB) context.Context {
 // work runs a worker until the test ends.
 func work(tb testing.TB, js jetstream.JetStream) {
 	tb.Helper()
-	cfg := pipeline.Config{Topology: topology(), Heartbeat: 100 * time.Millisecond, Worker: "w", Member: "w"}
+	cfg := worker.Config{Topology: topology(), Heartbeat: 100 * time.Millisecond, Worker: "w", Member: "w"}
 	cfg.Topology.Generation = ""
 	if cfg.Logger == nil && testing.Verbose() {
 		cfg.Logger = slog.New(slog.NewTextHandler(tb.Output(), nil))
 	}
-	r := pipeline.NewRunner(js, cfg)
+	r := runner.New(js, cfg)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(tb.Context()))
 	ended := make(chan error, 1)
 	go func() { ended <- r.Run(ctx) }()
@@ -62,7 +65,7 @@ func caughtUp(tb testing.TB, js jetstream.JetStream, generation string) {
 	tb.Helper()
 	top := topology()
 	top.Generation = generation
-	if err := pipeline.CatchUp(deadline(tb), js, top); err != nil {
+	if err := replay.CatchUp(deadline(tb), js, top); err != nil {
 		tb.Fatal(err)
 	}
 }
@@ -86,13 +89,13 @@ func store(tb testing.TB, js jetstream.JetStream, records ...normalizers.Record)
 func storeIn(tb testing.TB, js jetstream.JetStream, top streams.Topology, records ...normalizers.Record) {
 	tb.Helper()
 	pipelinetest.Publish(tb, js, records...)
-	stage, err := pipeline.New(js, pipeline.Config{Topology: top, Heartbeat: 50 * time.Millisecond})
+	stage, err := worker.New(js, worker.Config{Topology: top, Heartbeat: 50 * time.Millisecond})
 	if err != nil {
 		tb.Fatal(err)
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- stage.Run(context.WithoutCancel(tb.Context())) }()
-	if err := pipeline.CatchUp(deadline(tb), js, top); err != nil {
+	if err := replay.CatchUp(deadline(tb), js, top); err != nil {
 		tb.Fatal(err)
 	}
 	stage.Drain()
@@ -174,7 +177,7 @@ func TestSubscriptionGoesOnWhereItStopped(t *testing.T) {
 		t.Fatal(err)
 	}
 	var partitions []int
-	for e, err := range pipeline.Events(t.Context(), js, "v1", pipeline.EventsQuery{Session: "other", Last: 1}) {
+	for e, err := range events.Read(t.Context(), js, "v1", events.Query{Session: "other", Last: 1}) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -392,7 +395,7 @@ func TestSubscriptionThatCannotGoOnSaysWhy(t *testing.T) {
 		t.Error(err)
 	}
 
-	if _, err := pipeline.StartReplay(t.Context(), js, pipeline.Replay{Name: "b"}); err != nil {
+	if _, err := replay.Start(t.Context(), js, replay.Request{Name: "b"}); err != nil {
 		t.Fatal(err)
 	}
 	cfg := subscribe.Config{Name: "b", Generation: "b"}
@@ -400,7 +403,7 @@ func TestSubscriptionThatCannotGoOnSaysWhy(t *testing.T) {
 	key := awaitKey(t, js, "b")
 	go func() { ended <- third.Run(deadline(t), nil) }()
 	<-key
-	if err := pipeline.DropGeneration(t.Context(), js, "b"); err != nil {
+	if err := replay.Drop(t.Context(), js, "b"); err != nil {
 		t.Fatal(err)
 	}
 	if err := <-ended; !errors.Is(err, subscribe.ErrDropped) || !strings.Contains(err.Error(), "replay ls") {
@@ -569,7 +572,7 @@ func (t *table) add(e *subscribe.Event) error {
 }
 
 // digest is the place of an event, and the hash of its JSON.
-func digest(e pipeline.Event) (string, error) {
+func digest(e events.Event) (string, error) {
 	data, err := e.AppendJSON(nil)
 	return fmt.Sprintf("%s %d %s %x", e.SessionID, e.Sequence, e.EventID, sha256.Sum256(data)), err
 }
@@ -578,7 +581,7 @@ func digest(e pipeline.Event) (string, error) {
 func (t *table) has(tb testing.TB, js jetstream.JetStream, generation string) {
 	tb.Helper()
 	want := map[string][]string{}
-	for e, err := range pipeline.Events(tb.Context(), js, generation, pipeline.EventsQuery{}) {
+	for e, err := range events.Read(tb.Context(), js, generation, events.Query{}) {
 		if err != nil {
 			tb.Fatal(err)
 		}
@@ -678,13 +681,13 @@ func cutOver(t *testing.T, records []normalizers.Record) {
 			}
 		})
 	}
-	if _, err := pipeline.StartReplay(t.Context(), js, pipeline.Replay{Name: "b", Settings: streams.Settings{ToolMetadata: normalizers.ProfileCurrent}}); err != nil {
+	if _, err := replay.Start(t.Context(), js, replay.Request{Name: "b", Settings: streams.Settings{ToolMetadata: normalizers.ProfileCurrent}}); err != nil {
 		t.Fatal(err)
 	}
 	feed(part)
 	promoted := make(chan error, 1)
 	go func() {
-		_, err := pipeline.PromoteGeneration(deadline(t), js, "b", true)
+		_, err := replay.Promote(deadline(t), js, "b", true)
 		promoted <- err
 	}()
 	feed(2 * part) // while it is promoted
@@ -696,7 +699,7 @@ func cutOver(t *testing.T, records []normalizers.Record) {
 	for i := range tables {
 		tables[i].has(t, js, "b")
 	}
-	if _, _, err := pipeline.RollBack(t.Context(), js); err != nil {
+	if _, _, err := replay.RollBack(t.Context(), js); err != nil {
 		t.Fatal(err)
 	}
 	feed(len(records))
@@ -755,15 +758,15 @@ func TestContinueGoesOnBehindTheCuts(t *testing.T) {
 		}
 	}
 	feed(1, 30)
-	if _, err := pipeline.StartReplay(t.Context(), js, pipeline.Replay{Name: "b"}); err != nil {
+	if _, err := replay.Start(t.Context(), js, replay.Request{Name: "b"}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := pipeline.PromoteGeneration(deadline(t), js, "b", true); err != nil {
+	if _, err := replay.Promote(deadline(t), js, "b", true); err != nil {
 		t.Fatal(err)
 	}
 	feed(31, 60)
 	caughtUp(t, js, "b")
-	if _, _, err := pipeline.RollBack(t.Context(), js); err != nil {
+	if _, _, err := replay.RollBack(t.Context(), js); err != nil {
 		t.Fatal(err)
 	}
 	feed(61, 100)

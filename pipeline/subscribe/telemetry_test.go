@@ -12,9 +12,9 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.opentelemetry.io/otel/trace"
 
-	"tributary/pipeline"
 	"tributary/pipeline/pipelinetest"
 	"tributary/pipeline/subscribe"
+	"tributary/pipeline/worker"
 )
 
 // The handler runs in a span of the trace in which the event was published, which links to the
@@ -27,7 +27,7 @@ func TestHandlerRunsInTheTraceOfItsEvent(t *testing.T) {
 	record := prompts("s", "one")[0]
 	record.Origin.Traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 	pipelinetest.Publish(t, js, record)
-	stage, err := pipeline.New(js, pipeline.Config{Topology: topology(), Tracer: tracer})
+	stage, err := worker.New(js, worker.Config{Topology: topology(), Tracer: tracer})
 	if err != nil {
 		t.Fatal(err)
 	}

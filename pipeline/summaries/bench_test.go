@@ -6,10 +6,11 @@ import (
 	"testing"
 	"time"
 
-	"tributary/pipeline"
 	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/replay"
 	"tributary/pipeline/streams"
 	"tributary/pipeline/summaries"
+	"tributary/pipeline/worker"
 )
 
 // BenchmarkStage measures how fast a stage works through a raw stream, with and without a keeper beside it in the same
@@ -33,13 +34,13 @@ func BenchmarkStage(b *testing.B) {
 					}
 					go func() { _ = k.Run(ctx) }()
 				}
-				s, err := pipeline.New(js, pipeline.Config{Topology: top})
+				s, err := worker.New(js, worker.Config{Topology: top})
 				if err != nil {
 					b.Fatal(err)
 				}
 				began := time.Now()
 				go func() { _ = s.Run(ctx) }()
-				if err := pipeline.CatchUp(ctx, js, top); err != nil {
+				if err := replay.CatchUp(ctx, js, top); err != nil {
 					b.Fatal(err)
 				}
 				stage += time.Since(began)

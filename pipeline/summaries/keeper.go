@@ -12,7 +12,7 @@ import (
 	"github.com/nats-io/nuid"
 	"go.opentelemetry.io/otel/metric"
 
-	"tributary/pipeline"
+	"tributary/pipeline/events"
 	"tributary/pipeline/streams"
 )
 
@@ -27,7 +27,7 @@ type Config struct {
 	EventsMaxAge time.Duration // how long events are kept, in whole seconds, and a record after its last change; 0 for ever
 
 	// Handover has the events that the stages of this process store, which the keeper then need not read; nil for none.
-	Handover *pipeline.Handover
+	Handover *events.Handover
 
 	Logger *slog.Logger // nil for no logs
 	Meter  metric.Meter // nil for no metrics
@@ -197,7 +197,7 @@ func (k *Keeper) keep(ctx context.Context, generation string) {
 		case errors.Is(err, errInterrupted):
 			log.DebugContext(ctx, "records of sessions are taken over again", slog.Any("error", err))
 			wait = 0
-		case errors.Is(err, errDamaged), errors.Is(err, pipeline.ErrWentBack):
+		case errors.Is(err, errDamaged), errors.Is(err, events.ErrWentBack):
 			log.WarnContext(ctx, "records of sessions are made again from the events", slog.Any("error", err))
 			c.rebuild, wait = true, 0
 		case !failing:

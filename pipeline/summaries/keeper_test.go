@@ -13,10 +13,12 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"tributary/normalizers"
-	"tributary/pipeline"
+	"tributary/pipeline/events"
 	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/replay"
 	"tributary/pipeline/streams"
 	"tributary/pipeline/summaries"
+	"tributary/pipeline/worker"
 )
 
 // TestKeepersKilledAnywhereKeepEveryEventOnce kills keepers of several processes at random moments while events arrive.
@@ -47,7 +49,7 @@ func TestWorkersKilledAnywhereKeepEveryEventOnce(t *testing.T) {
 	})
 	for records := range slices.Chunk(pipelinetest.Workload(11, 60, 2400), 300) {
 		workers.killOne(func() { pipelinetest.Publish(t, js, records...) })
-		if err := pipeline.CatchUp(t.Context(), js, top); err != nil {
+		if err := replay.CatchUp(t.Context(), js, top); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -103,13 +105,13 @@ func (p *processes) stop(t *testing.T) {
 func TestRecordsFollowEventsThatGoBack(t *testing.T) {
 	t.Parallel()
 	for _, lost := range []int{2, 200} {
-		for _, h := range []*pipeline.Handover{nil, pipeline.NewHandover()} {
+		for _, h := range []*events.Handover{nil, events.NewHandover()} {
 			t.Run(fmt.Sprintf("lost=%d,handed=%t", lost, h != nil), func(t *testing.T) {
 				t.Parallel()
 				server := pipelinetest.NewServer(t)
 				top := streams.Topology{Generation: "v1", Partitions: 16}
 				js := server.Provision(top)
-				w, err := newWorker(js, pipeline.Config{Topology: top, Handover: h}, config(1<<20, time.Millisecond))
+				w, err := newWorker(js, worker.Config{Topology: top, Handover: h}, config(1<<20, time.Millisecond))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -117,7 +119,7 @@ func TestRecordsFollowEventsThatGoBack(t *testing.T) {
 				publish := func(records []normalizers.Record) {
 					t.Helper()
 					pipelinetest.Publish(t, js, records...)
-					if err := pipeline.CatchUp(t.Context(), js, top); err != nil {
+					if err := replay.CatchUp(t.Context(), js, top); err != nil {
 						t.Fatal(err)
 					}
 					requireExact(t, js, "v1")
@@ -268,14 +270,14 @@ func TestEachGenerationHasItsRecords(t *testing.T) {
 	runStage(t, js, top)
 	startKeeper(t, js, config(1<<20, time.Millisecond))
 	requireExact(t, js, "v1")
-	if _, err := pipeline.StartReplay(t.Context(), js, pipeline.Replay{Name: "b"}); err != nil {
+	if _, err := replay.Start(t.Context(), js, replay.Request{Name: "b"}); err != nil {
 		t.Fatal(err)
 	}
 	again := top
 	again.Generation = "b"
 	runStage(t, js, again)
 	requireExact(t, js, "b")
-	if err := pipeline.DropGeneration(t.Context(), js, "b"); err != nil {
+	if err := replay.Drop(t.Context(), js, "b"); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := js.Stream(t.Context(), streams.SummariesStream("b")); !errors.Is(err, jetstream.ErrStreamNotFound) {
@@ -322,25 +324,25 @@ func TestRecordsOfFourCells(t *testing.T) {
 	}
 	v := open(t, js, "v1")
 	all := sessionsOf(t, js)
-	steps, err := v.Steps(t.Context(), pipeline.EventsQuery{}, func(*summaries.Record) bool { return true })
+	steps, err := v.Steps(t.Context(), events.Query{}, func(*summaries.Record) bool { return true })
 	if err != nil {
 		t.Fatal(err)
 	}
-	seen := map[pipeline.SessionID]bool{}
+	seen := map[events.SessionID]bool{}
 	for s, err := range steps {
 		if err != nil {
 			t.Fatal(err)
 		}
-		seen[pipeline.SessionID{Source: s.Source, Session: s.Session}] = true
+		seen[events.SessionID{Source: s.Source, Session: s.Session}] = true
 	}
 	if len(seen) != len(all) || len(all) == 0 {
 		t.Errorf("steps of %d sessions, want %d", len(seen), len(all))
 	}
 }
 
-func sessionsOf(t *testing.T, js jetstream.JetStream) []pipeline.SessionID {
+func sessionsOf(t *testing.T, js jetstream.JetStream) []events.SessionID {
 	t.Helper()
-	found, err := pipeline.FindSessions(t.Context(), js, "v1", pipeline.EventsQuery{}, "", 0)
+	found, err := events.FindSessions(t.Context(), js, "v1", events.Query{}, "", 0)
 	if err != nil {
 		t.Fatal(err)
 	}

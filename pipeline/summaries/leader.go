@@ -13,8 +13,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"tributary/pipeline"
 	"tributary/pipeline/broker"
+	"tributary/pipeline/events"
 	"tributary/pipeline/sessions"
 	"tributary/pipeline/streams"
 )
@@ -40,7 +40,7 @@ type leader struct {
 	position atomic.Pointer[streams.Positions] // of the last event that was added, by cell
 	cell     int                               // of that event
 	at       time.Time                         // when the broker stored it; zero while that is not known
-	folds    map[pipeline.SessionID]*entry
+	folds    map[events.SessionID]*entry
 	changed  []*entry // since the last commit
 	bytes    int      // of all folds, about
 	list     []item   // the last chunk, whose memory the next one uses
@@ -50,7 +50,7 @@ type leader struct {
 
 // entry is a session in memory.
 type entry struct {
-	id      pipeline.SessionID
+	id      events.SessionID
 	fold    *sessions.Fold
 	size    int
 	changed bool
@@ -61,7 +61,7 @@ type entry struct {
 func newLeader(c *candidate, stored checkpoint, sequence uint64) *leader {
 	l := &leader{
 		store: c.store, keeper: c.keeper, log: c.log, stored: stored, sequence: sequence, cell: stored.Cell, at: stored.Stored,
-		folds: make(map[pipeline.SessionID]*entry),
+		folds: make(map[events.SessionID]*entry),
 	}
 	l.position.Store(&stored.Position)
 	return l
@@ -208,9 +208,9 @@ func (l *leader) add(ctx context.Context, list []item) error {
 		if s == nil {
 			continue
 		}
-		e := l.folds[pipeline.SessionID{Source: s.Source, Session: s.Session}]
+		e := l.folds[events.SessionID{Source: s.Source, Session: s.Session}]
 		if l.isAgain(e.fold, s) {
-			return fmt.Errorf("stream %s: %w", streams.EventsStream(l.generation), pipeline.ErrWentBack)
+			return fmt.Errorf("stream %s: %w", streams.EventsStream(l.generation), events.ErrWentBack)
 		}
 		e.fold.Add(s)
 		l.added++
@@ -236,12 +236,12 @@ func (l *leader) isAgain(f *sessions.Fold, s *sessions.Step) bool {
 // answer of a replica that is behind the checkpoint of this leader.
 func (l *leader) load(ctx context.Context, list []item) error {
 	subjects := []string{l.checkpointSubject()}
-	missing := map[pipeline.SessionID]string{}
+	missing := map[events.SessionID]string{}
 	for i := range list {
 		if list[i].step == nil {
 			continue
 		}
-		id := pipeline.SessionID{Source: list[i].step.Source, Session: list[i].step.Session}
+		id := events.SessionID{Source: list[i].step.Source, Session: list[i].step.Session}
 		if _, known := missing[id]; known || l.folds[id] != nil {
 			continue
 		}
@@ -338,7 +338,7 @@ func (l *leader) findStored(ctx context.Context) error {
 }
 
 // messages returns the record and the fold of a session.
-func (l *leader) messages(f *sessions.Fold, id pipeline.SessionID) (out [2]*nats.Msg, err error) {
+func (l *leader) messages(f *sessions.Fold, id events.SessionID) (out [2]*nats.Msg, err error) {
 	fold, err := f.Encode()
 	if err != nil {
 		return out, err

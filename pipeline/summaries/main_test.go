@@ -12,11 +12,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"tributary/pipeline"
+	"tributary/pipeline/events"
 	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/replay"
 	"tributary/pipeline/sessions"
 	"tributary/pipeline/streams"
 	"tributary/pipeline/summaries"
+	"tributary/pipeline/worker"
 )
 
 func TestMain(m *testing.M) {
@@ -61,31 +63,31 @@ func runWorker(ctx context.Context, arguments []byte, ready func()) error {
 		return err
 	}
 	return pipelinetest.RunDrained(ctx, a.URL, ready, func(js jetstream.JetStream) (pipelinetest.Drainable, error) {
-		return newWorker(js, pipeline.Config{
+		return newWorker(js, worker.Config{
 			Topology: streams.Topology{Generation: "v1", Partitions: a.Partitions},
-			Worker:   a.Name, Member: a.Name, Heartbeat: 100 * time.Millisecond, Handover: pipeline.NewHandover(),
+			Worker:   a.Name, Member: a.Name, Heartbeat: 100 * time.Millisecond, Handover: events.NewHandover(),
 		}, config(64<<10, 5*time.Millisecond))
 	})
 }
 
 // worker is a stage with a keeper, which gets what the stage hands over.
-type worker struct {
-	stage  *pipeline.Stage
+type handingWorker struct {
+	stage  *worker.Stage
 	keeper *summaries.Keeper
 }
 
-func newWorker(js jetstream.JetStream, stage pipeline.Config, keeper summaries.Config) (*worker, error) {
+func newWorker(js jetstream.JetStream, stage worker.Config, keeper summaries.Config) (*handingWorker, error) {
 	keeper.Handover = stage.Handover
-	s, err := pipeline.New(js, stage)
+	s, err := worker.New(js, stage)
 	if err != nil {
 		return nil, err
 	}
 	k, err := summaries.New(js, keeper)
-	return &worker{s, k}, err
+	return &handingWorker{s, k}, err
 }
 
 // Run runs both until they are drained.
-func (w *worker) Run(ctx context.Context) error {
+func (w *handingWorker) Run(ctx context.Context) error {
 	kept := make(chan error, 1)
 	go func() { kept <- w.keeper.Run(ctx) }()
 	err := w.stage.Run(ctx)
@@ -94,7 +96,7 @@ func (w *worker) Run(ctx context.Context) error {
 }
 
 // Drain drains the stage, and then the keeper.
-func (w *worker) Drain() { w.stage.Drain() }
+func (w *handingWorker) Drain() { w.stage.Drain() }
 
 func config(bytes int, every time.Duration) summaries.Config {
 	return summaries.Config{Bytes: bytes, Idle: 200, Every: every, Beat: 50 * time.Millisecond} // folds often leave the memory and come back
@@ -114,7 +116,7 @@ func startKeeper(t *testing.T, js jetstream.JetStream, cfg summaries.Config) (st
 func runStage(t *testing.T, js jetstream.JetStream, top streams.Topology) {
 	t.Helper()
 	stop := startStage(t, js, top)
-	if err := pipeline.CatchUp(t.Context(), js, top); err != nil {
+	if err := replay.CatchUp(t.Context(), js, top); err != nil {
 		t.Fatal(err)
 	}
 	stop()
@@ -123,7 +125,7 @@ func runStage(t *testing.T, js jetstream.JetStream, top streams.Topology) {
 // startStage runs a stage in this process until stop, which drains it.
 func startStage(t *testing.T, js jetstream.JetStream, top streams.Topology) (stop func()) {
 	t.Helper()
-	stage, err := pipeline.New(js, pipeline.Config{Topology: top})
+	stage, err := worker.New(js, worker.Config{Topology: top})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -215,7 +217,7 @@ func encoded(t *testing.T, r *summaries.Record) string {
 func folded(t *testing.T, js jetstream.JetStream, generation string) map[string]string {
 	t.Helper()
 	all := map[string]string{}
-	steps := summaries.Steps(t.Context(), js, generation, pipeline.EventsQuery{}, unexpected(t))
+	steps := summaries.Steps(t.Context(), js, generation, events.Query{}, unexpected(t))
 	err := sessions.Each(steps, sessions.WholeSession, sessions.Memory{}, nil, func(f *sessions.Fold) error {
 		r := summaries.Record{Summary: f.Summary(time.Time{})}
 		r.First, r.Position = f.Positions()

@@ -20,8 +20,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"tributary/envelopes"
-	"tributary/pipeline"
 	"tributary/pipeline/broker"
+	"tributary/pipeline/events"
 	"tributary/pipeline/sessions"
 	"tributary/pipeline/streams"
 )
@@ -70,7 +70,7 @@ func (s *store) recordFilter(source envelopes.Source, session string) string {
 }
 
 // foldSubject returns the subject of the fold of a session.
-func (s *store) foldSubject(id pipeline.SessionID) string {
+func (s *store) foldSubject(id events.SessionID) string {
 	return "summaries." + s.generation + ".folds." + envelopes.Token(string(id.Source)) + "." + envelopes.Token(id.Session)
 }
 

@@ -9,7 +9,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/metric/noop"
 
-	"tributary/pipeline"
+	"tributary/pipeline/events"
 )
 
 // telemetry is the metrics of a keeper. It uses nothing but the API of OpenTelemetry.
@@ -58,7 +58,7 @@ func (t *telemetry) commit(ctx context.Context, generation string, err error) {
 // observe reports the lag of a leader until the result is called.
 func (t *telemetry) observe(l *leader) (end func(), err error) {
 	r, err := t.meter.RegisterCallback(func(ctx context.Context, o metric.Observer) error {
-		n, err := pipeline.CountEvents(ctx, l.js, l.generation, *l.position.Load())
+		n, err := events.Count(ctx, l.js, l.generation, *l.position.Load())
 		if err != nil {
 			return err
 		}

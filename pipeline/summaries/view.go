@@ -13,8 +13,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"tributary/envelopes"
-	"tributary/pipeline"
 	"tributary/pipeline/broker"
+	"tributary/pipeline/events"
 	"tributary/pipeline/sessions"
 	"tributary/pipeline/streams"
 )
@@ -77,18 +77,18 @@ func (v *View) Status(ctx context.Context) (Status, error) {
 	s := Status{Kept: v.kept, Position: v.checkpoint.Position, Owner: v.checkpoint.Owner, StoredAt: v.storedAt}
 	s.Silent = !s.Kept || s.Owner == "" || v.openedAt.Sub(v.storedAt) > (silentBeats+2)*defaultBeat
 	var err error
-	s.Behind, err = pipeline.CountEvents(ctx, v.js, v.generation, v.checkpoint.Position)
+	s.Behind, err = events.Count(ctx, v.js, v.generation, v.checkpoint.Position)
 	return s, err
 }
 
 // Session returns the fold of the events of a session.
-func (v *View) Session(ctx context.Context, id pipeline.SessionID) (*sessions.Fold, error) {
+func (v *View) Session(ctx context.Context, id events.SessionID) (*sessions.Fold, error) {
 	fold, err := v.stored(ctx, id)
 	if err != nil {
 		return nil, err
 	}
 	_, after := fold.Positions()
-	q := pipeline.EventsQuery{Source: id.Source, Session: id.Session, After: v.everywhere(after)}
+	q := events.Query{Source: id.Source, Session: id.Session, After: v.everywhere(after)}
 	for s, err := range Steps(ctx, v.js, v.generation, q, v.unreadable) {
 		if err != nil {
 			return nil, err
@@ -99,7 +99,7 @@ func (v *View) Session(ctx context.Context, id pipeline.SessionID) (*sessions.Fo
 }
 
 // stored returns the fold of a session as the keeper has stored it, an empty one if it has not.
-func (v *View) stored(ctx context.Context, id pipeline.SessionID) (*sessions.Fold, error) {
+func (v *View) stored(ctx context.Context, id events.SessionID) (*sessions.Fold, error) {
 	if !v.kept {
 		return sessions.NewFold(sessions.WholeSession), nil
 	}
@@ -123,11 +123,11 @@ func (v *View) stored(ctx context.Context, id pipeline.SessionID) (*sessions.Fol
 func (v *View) Each(ctx context.Context, source envelopes.Source, visit func(*Record) error) error {
 	behind, seed := map[uint64]bool{}, maphash.MakeSeed()
 	hash := func(source envelopes.Source, session string) uint64 {
-		return maphash.Comparable(seed, pipeline.SessionID{Source: source, Session: session})
+		return maphash.Comparable(seed, events.SessionID{Source: source, Session: session})
 	}
-	q := pipeline.EventsQuery{Source: source, After: v.checkpoint.Position}
+	q := events.Query{Source: source, After: v.checkpoint.Position}
 	begin := func(source envelopes.Source, session string) (*sessions.Fold, error) {
-		return v.stored(ctx, pipeline.SessionID{Source: source, Session: session})
+		return v.stored(ctx, events.SessionID{Source: source, Session: session})
 	}
 	steps := Steps(ctx, v.js, v.generation, q, v.unreadable)
 	err := sessions.Each(steps, sessions.WholeSession, sessions.Memory{}, begin, func(f *sessions.Fold) error {
@@ -257,7 +257,7 @@ func (v *View) decode(m jetstream.Msg, meta *jetstream.MsgMetadata) (r Record, e
 // events that are not in their records yet, in the order of the stream; q selects among them by source, session and
 // type. It reads the stream from the first event of these sessions on, and the events of no others where they are few.
 // Without records it iterates over the events of all sessions.
-func (v *View) Steps(ctx context.Context, q pipeline.EventsQuery, wanted func(*Record) bool) (iter.Seq2[sessions.Step, error], error) {
+func (v *View) Steps(ctx context.Context, q events.Query, wanted func(*Record) bool) (iter.Seq2[sessions.Step, error], error) {
 	if !v.kept || q.Session != "" {
 		return Steps(ctx, v.js, v.generation, q, v.unreadable), nil
 	}
@@ -270,14 +270,14 @@ func (v *View) Steps(ctx context.Context, q pipeline.EventsQuery, wanted func(*R
 	}
 	from := v.behind()
 	for id, position := range first {
-		if from = min(from, position); len(first) <= pipeline.MaxSessions {
+		if from = min(from, position); len(first) <= events.MaxSessions {
 			q.Sessions = append(q.Sessions, id)
 		}
 	}
 	q.After = v.everywhere(from - 1)
 	return func(yield func(sessions.Step, error) bool) {
 		for s, err := range Steps(ctx, v.js, v.generation, q, v.unreadable) {
-			_, is := first[pipeline.SessionID{Source: s.Source, Session: s.Session}]
+			_, is := first[events.SessionID{Source: s.Source, Session: s.Session}]
 			if (is || err != nil) && !yield(s, err) {
 				return
 			}
@@ -287,13 +287,13 @@ func (v *View) Steps(ctx context.Context, q pipeline.EventsQuery, wanted func(*R
 
 // firsts returns the positions of the first events of the sessions that wanted selects, and of those with events
 // that are not in their records yet.
-func (v *View) firsts(ctx context.Context, q pipeline.EventsQuery, wanted func(*Record) bool) (map[pipeline.SessionID]uint64, error) {
+func (v *View) firsts(ctx context.Context, q events.Query, wanted func(*Record) bool) (map[events.SessionID]uint64, error) {
 	q.After = v.checkpoint.Position
-	found, err := pipeline.FindSessions(ctx, v.js, v.generation, q, "", 0)
+	found, err := events.FindSessions(ctx, v.js, v.generation, q, "", 0)
 	if err != nil {
 		return nil, err
 	}
-	first := make(map[pipeline.SessionID]uint64)
+	first := make(map[events.SessionID]uint64)
 	for _, id := range found {
 		first[id] = v.behind()
 	}
@@ -301,7 +301,7 @@ func (v *View) firsts(ctx context.Context, q pipeline.EventsQuery, wanted func(*
 		if err != nil {
 			return nil, err
 		}
-		id := pipeline.SessionID{Source: r.Source, Session: r.Session}
+		id := events.SessionID{Source: r.Source, Session: r.Session}
 		if _, is := first[id]; is || wanted(&r) {
 			first[id] = r.First
 		}
@@ -325,9 +325,9 @@ func (v *View) behind() uint64 {
 
 // Steps iterates over the steps of the stored events that q selects, in the order of the stream. An event that cannot
 // be read is passed to unreadable and left out. Unless q follows, an end of ctx is an error.
-func Steps(ctx context.Context, js jetstream.JetStream, generation string, q pipeline.EventsQuery, unreadable func(error)) iter.Seq2[sessions.Step, error] {
+func Steps(ctx context.Context, js jetstream.JetStream, generation string, q events.Query, unreadable func(error)) iter.Seq2[sessions.Step, error] {
 	return func(yield func(sessions.Step, error) bool) {
-		for e, err := range pipeline.Outlines(ctx, js, generation, q) {
+		for e, err := range events.Outlines(ctx, js, generation, q) {
 			switch {
 			case err != nil && e.Position > 0:
 				unreadable(err)

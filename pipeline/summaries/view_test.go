@@ -11,8 +11,8 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"tributary/envelopes"
-	"tributary/pipeline"
 	"tributary/pipeline/broker"
+	"tributary/pipeline/events"
 	"tributary/pipeline/pipelinetest"
 	"tributary/pipeline/sessions"
 	"tributary/pipeline/streams"
@@ -36,7 +36,7 @@ func TestStatisticsWithLimitsReadWholeSessionsAlone(t *testing.T) {
 	awaitKept(t, js, "v1")
 	stop()
 	var times []time.Time
-	for e, err := range pipeline.Outlines(t.Context(), js, "v1", pipeline.EventsQuery{}) {
+	for e, err := range events.Outlines(t.Context(), js, "v1", events.Query{}) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -47,9 +47,9 @@ func TestStatisticsWithLimitsReadWholeSessionsAlone(t *testing.T) {
 	check := func(name string, q sessions.StatsQuery) {
 		t.Helper()
 		q.By = sessions.Dimensions
-		all := summaries.Steps(t.Context(), js, "v1", pipeline.EventsQuery{}, unexpected(t))
+		all := summaries.Steps(t.Context(), js, "v1", events.Query{}, unexpected(t))
 		v := open(t, js, "v1")
-		some, err := v.Steps(t.Context(), pipeline.EventsQuery{}, func(r *summaries.Record) bool {
+		some, err := v.Steps(t.Context(), events.Query{}, func(r *summaries.Record) bool {
 			return (q.Since.IsZero() || !r.LastSeen.Before(q.Since)) && (q.Until.IsZero() || r.FirstSeen.Before(q.Until))
 		})
 		if err != nil {
@@ -98,7 +98,7 @@ func TestStatisticsSinceATimeSkipTheEventsBefore(t *testing.T) {
 	stop := startKeeper(t, js, config(1<<20, time.Millisecond))
 	v := awaitKept(t, js, "v1")
 	stop()
-	steps, err := v.Steps(t.Context(), pipeline.EventsQuery{}, func(r *summaries.Record) bool { return !r.LastSeen.Before(day(2)) })
+	steps, err := v.Steps(t.Context(), events.Query{}, func(r *summaries.Record) bool { return !r.LastSeen.Before(day(2)) })
 	if err != nil {
 		t.Fatal(err)
 	}

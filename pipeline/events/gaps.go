@@ -1,0 +1,110 @@
+package events
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"tributary/envelopes"
+	"tributary/normalizers"
+	"tributary/pipeline/broker"
+	"tributary/pipeline/states"
+	"tributary/pipeline/streams"
+)
+
+// SessionGaps are the gaps in the files of a session.
+type SessionGaps struct {
+	Source  envelopes.Source `json:"source"`
+	Session string           `json:"session"`
+	Gaps    []FileGap        `json:"gaps"`
+	// Expired is set when nothing but the beginnings of files is missing, and the raw
+	// stream drops old records: the generation began after they were dropped.
+	Expired bool `json:"expired,omitzero"`
+}
+
+// FileGap is a part of a file whose records are not in the raw stream: those at the offsets
+// above After, up to Last.
+type FileGap struct {
+	File     string `json:"file,omitzero"` // as the producer identifies it; empty when the raw stream has dropped the record behind the gap
+	After    int64  `json:"after"`         // offset of the record before the gap, -1 when there is none
+	Last     int64  `json:"last"`          // offset of the last record that is missing
+	Sequence uint64 `json:"sequence"`      // of the record that showed the gap, in the raw stream
+	// Found is when the broker stored that record; zero when it has dropped it.
+	Found time.Time `json:"found,omitzero"`
+}
+
+// listedSessions reads the sessions that a list of a checkpoint names, as far as the replica that answers has them and
+// they can be read: the records of the others are dead letters. archivedTo is that of [states.Reader.States].
+func listedSessions(ctx context.Context, js jetstream.JetStream, cellName string, list streams.SessionList, archivedTo uint64) (all []*normalizers.Session, err error) {
+	if len(list.Subjects) == 0 {
+		return nil, nil
+	}
+	read := states.Reader(func(subjects []string) (map[string]broker.Stored, error) {
+		return broker.MessagesOf(ctx, js, streams.EventsStream(cellName), subjects)
+	})
+	stored, err := read.States(list.Subjects, archivedTo)
+	if err != nil {
+		return nil, err
+	}
+	for _, subject := range list.Subjects {
+		if m, ok := stored[subject]; ok {
+			if s, err := m.Decode(); err == nil {
+				all = append(all, s)
+			}
+		}
+	}
+	return all, nil
+}
+
+// ReadGaps reads the gaps of the sessions that a checkpoint names.
+func ReadGaps(ctx context.Context, js jetstream.JetStream, cellName, rawStream string, list streams.SessionList) ([]SessionGaps, error) {
+	sessions, err := listedSessions(ctx, js, cellName, list, 0) // a session with gaps is not moved to an archive
+	if err != nil || len(sessions) == 0 {
+		return nil, err
+	}
+	raw, err := js.Stream(ctx, rawStream)
+	if err != nil {
+		return nil, fmt.Errorf("stream %s: %w", rawStream, err)
+	}
+	var all []SessionGaps
+	for _, s := range sessions {
+		is := SessionGaps{Source: s.Source(), Session: s.ID(), Expired: raw.CachedInfo().Config.MaxAge > 0}
+		for _, g := range s.Gaps() {
+			gap, err := readGap(ctx, js, rawStream, g)
+			if err != nil {
+				return nil, err
+			}
+			is.Gaps = append(is.Gaps, gap)
+			is.Expired = is.Expired && g.After < 0
+		}
+		if is.Gaps != nil { // else they are filled meanwhile
+			all = append(all, is)
+		}
+	}
+	return all, nil
+}
+
+// readGap describes a gap, with what the record behind it states, if the raw stream still has
+// that.
+func readGap(ctx context.Context, js jetstream.JetStream, rawStream string, g normalizers.Gap) (FileGap, error) {
+	is := FileGap{After: g.After, Last: g.Last, Sequence: g.Sequence}
+	m, err := broker.LeaderGet(ctx, js, rawStream, broker.GetRequest{Sequence: g.Sequence})
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return is, nil
+	}
+	if err != nil {
+		return is, fmt.Errorf("read record %d: %w", g.Sequence, err)
+	}
+	header, err := nats.DecodeHeadersMsg(m.Header)
+	if err != nil {
+		return is, nil //nolint:nilerr // it is another record
+	}
+	if file, err := envelopes.DecodeHeaderValue(header.Get(envelopes.HeaderFile)); err == nil && g.In(file) {
+		is.File, is.Found = file, m.Time
+	}
+	return is, nil
+}

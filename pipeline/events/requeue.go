@@ -1,0 +1,245 @@
+package events
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"strconv"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
+
+	"tributary/envelopes"
+	"tributary/normalizers"
+	"tributary/pipeline/broker"
+	"tributary/pipeline/streams"
+)
+
+// Requeued is the outcome of requeuing a dead letter.
+type Requeued string
+
+// The outcomes.
+const (
+	RequeuedNow       Requeued = "requeued"   // a copy of the record is in the raw stream
+	RequeuedBefore    Requeued = "waiting"    // a copy was stored minutes ago; no second one was
+	RequeuedSettled   Requeued = "settled"    // a copy was read since, or is a dead letter itself
+	RequeuedForgotten Requeued = "forgotten"  // the session no longer knows whether a copy was read
+	RequeuedNowhere   Requeued = "no_session" // the subject names no session to append the copy to
+	RequeuedGone      Requeued = "gone"       // no stream has the bytes any more
+	RequeuedTooLarge  Requeued = "too_large"  // the copy, with its new headers, does not fit a message
+)
+
+// Done reports whether the dead letter needs no other attempt.
+func (r Requeued) Done() bool {
+	return r == RequeuedNow || r == RequeuedBefore || r == RequeuedSettled
+}
+
+// Requeueable returns the outcome of requeuing the dead letter, as far as its headers and
+// its session predict it: [RequeuedNow] when it can be requeued.
+func (l *DeadLetter) Requeueable() Requeued {
+	switch {
+	case !l.addressed():
+		return RequeuedNowhere
+	case l.Standing == normalizers.StandingSettled:
+		return RequeuedSettled
+	case l.Standing == normalizers.StandingForgotten:
+		return RequeuedForgotten
+	default:
+		return RequeuedNow
+	}
+}
+
+// Limits of the batches of a requeue.
+const (
+	requeueMessages = 200
+	requeueBytes    = broker.BatchBytes
+	requeueHeaders  = 128 // bytes that a batch adds to the headers of a message, first line included
+)
+
+// Requeue publishes copies of the records of dead letters to the raw stream, which appends
+// them to their sessions. A copy has the bytes of the record and the headers that describe
+// it, but not its position in its file. Requeue calls report with the outcome of each dead
+// letter, in their order, and leaves out messages that are no dead letters. An error ends
+// it; outcomes that were reported stand.
+//
+// A record yields its events once, however often it is requeued and wherever Requeue is
+// interrupted. A copy names the record that it repeats ([envelopes.HeaderRequeued]), and its
+// session reads it only while that record is open. The session notes the record as open in
+// the batch that stores the dead letter, and as settled in the batch that stores the events
+// of a copy, or its dead letter. So:
+//   - Interrupted before the raw stream has the copy: the record is open, nothing happened.
+//   - Interrupted after that, or requeued by two processes at once: the broker drops a second
+//     copy within two minutes, because both have the same message id, and the session drops
+//     it at any time.
+//   - A worker that dies in between normalizes the copy again, from the state before it.
+//   - Another generation has its own dead letters: when it could read the record, a copy is
+//     a duplicate.
+//
+// The dead letter stays in its stream, and may be purged before or after the copy is read.
+//
+// With a span in ctx, the publication of each copy is a span of the same tracer in the trace of its
+// record, with a link to the publication of the dead letter, and the context of the copy. Without
+// one the copy has the context of the record.
+func Requeue(ctx context.Context, js jetstream.JetStream, letters iter.Seq2[DeadLetter, error], report func(DeadLetter, Requeued)) error {
+	layout, err := streams.ReadLayout(ctx, js)
+	if err != nil {
+		return fmt.Errorf("requeue: %w", err)
+	}
+	r := requeue{js: js, layout: layout, report: report}
+	for l, err := range letters {
+		if errors.Is(err, ErrDeadLetter) {
+			continue
+		}
+		if err == nil {
+			err = r.add(ctx, l)
+		}
+		if err != nil {
+			return fmt.Errorf("requeue: %w", err)
+		}
+	}
+	return broker.Wrap(r.flush(ctx), "requeue")
+}
+
+// requeue collects the copies of one batch, and the outcomes that depend on it.
+type requeue struct {
+	js       jetstream.JetStream
+	layout   streams.Layout
+	cell     int // of the batch
+	report   func(DeadLetter, Requeued)
+	outcomes []outcome   // not reported yet, in the order of the letters
+	messages []*nats.Msg // the copies among them
+	bytes    int         // of messages
+}
+
+// outcome is a dead letter whose outcome is not reported yet.
+type outcome struct {
+	letter DeadLetter
+	is     Requeued
+	sent   *nats.Msg  // the copy; nil when none is sent
+	span   trace.Span // of the publication of the copy
+}
+
+// add adds a dead letter, and flushes the batch when it is full.
+func (r *requeue) add(ctx context.Context, l DeadLetter) error {
+	if l.Cell != r.cell { // a batch lives in one stream
+		if err := r.flush(ctx); err != nil {
+			return err
+		}
+		r.cell = l.Cell
+	}
+	o, err := r.prepare(ctx, l)
+	if err != nil {
+		return err
+	}
+	if o.sent != nil {
+		size := broker.MessageSize(o.sent)
+		if len(r.messages) > 0 && r.bytes+size > requeueBytes {
+			if err := r.flush(ctx); err != nil {
+				return err
+			}
+		}
+		r.messages, r.bytes = append(r.messages, o.sent), r.bytes+size
+	}
+	r.outcomes = append(r.outcomes, o)
+	if len(r.outcomes) >= requeueMessages {
+		return r.flush(ctx)
+	}
+	return nil
+}
+
+// prepare makes the copy of a dead letter's record, or decides why there is none.
+func (r *requeue) prepare(ctx context.Context, l DeadLetter) (outcome, error) {
+	o := outcome{letter: l, is: l.Requeueable(), span: noop.Span{}}
+	if o.is != RequeuedNow {
+		return o, nil
+	}
+	data, err := l.Load(ctx, r.js)
+	if errors.Is(err, ErrRecordGone) {
+		o.is = RequeuedGone
+		return o, nil
+	}
+	if err != nil {
+		return outcome{}, err
+	}
+	o.sent = l.requeuedMessage(r.layout, data)
+	o.span = l.traceRequeue(ctx, o.sent)
+	if int64(broker.MessageSize(o.sent)+requeueHeaders) > r.js.Conn().MaxPayload() {
+		broker.FailSpan(o.span, "the copy does not fit a message", string(RequeuedTooLarge))
+		o.span.End()
+		o.is, o.sent, o.span = RequeuedTooLarge, nil, noop.Span{}
+	}
+	return o, nil
+}
+
+// requeuedMessage returns the copy of the record of l.
+func (l *DeadLetter) requeuedMessage(layout streams.Layout, data []byte) *nats.Msg {
+	m := nats.NewMsg("raw." + string(l.Source) + "." + l.token)
+	if layout.Cells > 1 {
+		m.Subject = "raw." + strconv.Itoa(l.Partition) + "." + string(l.Source) + "." + l.token
+	}
+	m.Data = data // empty when a claim check names the bytes
+	for _, name := range requeuedHeaders {
+		if v := l.Header[name]; len(v) > 0 {
+			m.Header[name] = v
+		}
+	}
+	m.Header[envelopes.HeaderRequeued] = []string{strconv.FormatUint(l.Sequence, 10)}
+	m.Header[nats.MsgIdHdr] = []string{"requeue-" + strconv.FormatUint(l.Sequence, 10)}
+	return m
+}
+
+// codeDuplicate is the error code for a batch with a message id that the server knows.
+const codeDuplicate = 10201
+
+// flush stores the copies and reports the outcomes.
+func (r *requeue) flush(ctx context.Context) error {
+	duplicates := make(map[*nats.Msg]bool)
+	if len(r.messages) > 0 {
+		_, err := broker.PublishBatch(ctx, r.js.Conn(), r.messages)
+		if api, ok := errors.AsType[*jetstream.APIError](err); ok && api.ErrorCode == codeDuplicate {
+			err = r.publishEach(ctx, duplicates)
+		}
+		if err != nil {
+			r.endSpans(err)
+			return err
+		}
+	}
+	r.endSpans(nil)
+	for _, o := range r.outcomes {
+		if duplicates[o.sent] {
+			o.is = RequeuedBefore
+		}
+		r.report(o.letter, o.is)
+	}
+	r.outcomes, r.messages, r.bytes = nil, nil, 0
+	return nil
+}
+
+// endSpans ends the spans of the copies.
+func (r *requeue) endSpans(err error) {
+	for _, o := range r.outcomes {
+		if err != nil && o.sent != nil {
+			broker.FailSpan(o.span, "the copy was not stored", OutcomeOf(err))
+		}
+		o.span.End()
+	}
+}
+
+// publishEach stores the copies one after the other, and notes those that the broker had
+// already.
+func (r *requeue) publishEach(ctx context.Context, duplicates map[*nats.Msg]bool) error {
+	for _, m := range r.messages {
+		for _, name := range []string{broker.BatchIDHeader, broker.BatchSequenceHeader, broker.BatchCommitHeader} {
+			m.Header.Del(name)
+		}
+		ack, err := r.js.PublishMsg(ctx, m)
+		if err != nil {
+			return err
+		}
+		duplicates[m] = ack.Duplicate
+	}
+	return nil
+}

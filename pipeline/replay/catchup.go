@@ -1,0 +1,62 @@
+package replay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"tributary/pipeline/broker"
+	"tributary/pipeline/streams"
+)
+
+// CatchUp waits until the generation of t has stored the results of every record that the
+// raw stream holds now. It reads nothing but the checkpoints, so any worker anywhere may do
+// the work. It keeps waiting while the broker is unavailable.
+func CatchUp(ctx context.Context, js jetstream.JetStream, t streams.Topology) error {
+	poll := time.NewTicker(20 * time.Millisecond)
+	defer poll.Stop()
+	var goal []uint64 // raw sequence by partition
+	var behind error  // what was seen last
+	for {
+		var err error
+		if goal == nil {
+			goal, err = t.Goal(ctx, js)
+		}
+		if err == nil {
+			err = reached(ctx, js, t, goal)
+		}
+		if err == nil {
+			return nil
+		}
+		if behind == nil || errors.Is(err, errBehind) {
+			behind = err
+		}
+		if !errors.Is(err, errBehind) && !broker.Unavailable(err) {
+			return fmt.Errorf("catch up: %w", err)
+		}
+		select {
+		case <-poll.C:
+		case <-ctx.Done():
+			return fmt.Errorf("catch up: the workers have not processed all records: %w: %w", behind, context.Cause(ctx))
+		}
+	}
+}
+
+var errBehind = errors.New("not all records are done")
+
+// reached returns [errBehind] while a checkpoint is behind its goal.
+func reached(ctx context.Context, js jetstream.JetStream, t streams.Topology, goal []uint64) error {
+	checkpoints, err := streams.ReadCheckpoints(ctx, js, t.Generation, t.Layout())
+	if err != nil {
+		return err
+	}
+	for p, c := range checkpoints {
+		if c.Raw < goal[p] {
+			return fmt.Errorf("%w: partition %d is at %d of %d", errBehind, p, c.Raw, goal[p])
+		}
+	}
+	return nil
+}

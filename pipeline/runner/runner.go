@@ -1,0 +1,344 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"tributary/normalizers"
+	"tributary/pipeline/broker"
+	"tributary/pipeline/streams"
+	"tributary/pipeline/worker"
+)
+
+// replayRetry is the wait before a replay that has failed is tried again.
+const replayRetry = 10 * time.Second
+
+// Runner is a worker that runs a [worker.Stage] for each generation that it has to work on:
+//   - the live generation. When another becomes live, the runner drains the stage of the old
+//     one and goes on with the new one.
+//   - beside it, each replay that was started ([replay.Start]), with the settings of the
+//     replay, in the time that the live stage leaves.
+//
+// A runner works only on generations of its own revision: beside a live generation of another
+// one it builds replays alone, and is not ready. With a Generation in its topology it works on that one alone.
+//
+// Make one with [New] and run it once.
+type Runner struct {
+	js     jetstream.JetStream
+	config worker.Config
+	pacer  *worker.Pacer
+
+	drain    chan struct{} // closed by Drain
+	draining sync.Once
+	ended    chan struct{} // signaled when a stage has ended
+
+	// These belong to the goroutine of Run.
+	failed map[string]time.Time // when a replay that has failed is tried again
+	begun  string               // the generation whose stage was started last; empty before the first
+
+	since time.Time   // when it was made
+	step  broker.Step // of Run
+	last  *lastError
+
+	mu      sync.Mutex
+	started bool                     // the generations were read
+	unready time.Time                // since when the worker is not ready; zero while it is
+	foreign *streams.Generation      // the live one when it is of another revision
+	stages  map[string]*runningStage // by generation
+}
+
+// runningStage is a stage that a [Runner] runs.
+type runningStage struct {
+	*worker.Stage
+	live    bool
+	started time.Time // of the generation, which distinguishes it from one of the same name that was dropped
+	drained bool      // on purpose: how it ends does not matter
+	done    chan struct{}
+	err     error // set before done is closed
+}
+
+// New returns a runner for a server that holds the topology of cfg.
+func New(js jetstream.JetStream, cfg worker.Config) *Runner {
+	cfg = cfg.WithDefaults()
+	last := new(lastError)
+	cfg.Logger = slog.New(last.handler(cfg.Logger.Handler()))
+	r := &Runner{
+		js:     js,
+		since:  time.Now().UTC(),
+		config: cfg,
+		last:   last,
+		drain:  make(chan struct{}),
+		ended:  make(chan struct{}, 1),
+		failed: make(map[string]time.Time),
+		stages: make(map[string]*runningStage),
+	}
+	r.pacer = worker.NewPacer(r.liveActive)
+	return r
+}
+
+// Run works until [Runner.Drain] is called, ctx ends, or the stage of the live generation
+// cannot go on; it returns what [worker.Stage.Run] returns for that stage. A replay that cannot go on
+// is logged and tried again later.
+func (r *Runner) Run(ctx context.Context) error {
+	working, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	stop, err := r.answer()
+	if err != nil {
+		return err
+	}
+	defer stop()
+	tick := time.NewTicker(r.config.Heartbeat)
+	defer tick.Stop()
+	for {
+		r.step.Begin()
+		if err := r.reap(); err != nil {
+			cancel(err)
+			return errors.Join(err, r.wait(false))
+		}
+		if err := r.round(working); err != nil {
+			cancel(err)
+			return errors.Join(err, r.wait(false))
+		}
+		r.beat(working)
+		r.noteReady()
+		r.step.End()
+		select {
+		case <-r.ended:
+		case <-tick.C:
+		case <-r.drain:
+			return r.wait(true)
+		case <-ctx.Done():
+			_ = r.wait(false) // each stage ends with the cause
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// Drain makes [Runner.Run] drain its stages and return. It does not wait. Any goroutine may
+// call it, more than once.
+func (r *Runner) Drain() { r.draining.Do(func() { close(r.drain) }) }
+
+// Ready is [worker.Stage.Ready] of the stage of the live generation. A runner of another revision than that
+// is not ready: an orchestrator that replaced the workers before it would stop the stream.
+func (r *Runner) Ready() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.started {
+		return errors.New("the generations are not read yet")
+	}
+	if r.foreign != nil {
+		return r.notLive()
+	}
+	for _, s := range r.stages {
+		if s.live {
+			return s.Ready()
+		}
+	}
+	return nil
+}
+
+// notLive says what a runner does while the live generation is of another revision, and the cure. The caller holds mu.
+func (r *Runner) notLive() error {
+	does, cure := "does nothing", "tributary replay start NAME builds one of its revision, and tributary replay promote NAME makes that live"
+	if replays := slices.Sorted(maps.Keys(r.stages)); len(replays) > 0 {
+		does, cure = "builds "+strings.Join(replays, ", ")+" alone", "tributary replay promote NAME makes one live"
+	}
+	return fmt.Errorf("%w: %s is of revision %d, this worker of %d: it %s: %s", streams.ErrRevision, r.foreign.Name, r.foreign.Revision, r.config.Revision, does, cure)
+}
+
+// Alive is [worker.Stage.Alive] of all stages, and of the runner itself.
+func (r *Runner) Alive() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	errs := []error{r.step.Check("the choice of generations")}
+	for name, s := range r.stages {
+		if err := s.Alive(); err != nil {
+			errs = append(errs, fmt.Errorf("generation %s: %w", name, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// wait waits until every stage has ended, drained when it should be, and returns why the live
+// one could not go on.
+func (r *Runner) wait(drained bool) error {
+	r.mu.Lock()
+	stages := slices.Collect(maps.Values(r.stages))
+	r.mu.Unlock() // the pacer of the replays needs the lock until they have ended
+	var errs []error
+	for _, s := range stages {
+		if drained {
+			s.Drain()
+		}
+	}
+	for _, s := range stages {
+		<-s.done
+		if s.live && !s.drained {
+			errs = append(errs, s.err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// reap forgets the stages that have ended. It returns why that of the live generation could
+// not go on.
+func (r *Runner) reap() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for name, s := range r.stages {
+		if !broker.Closed(s.done) {
+			continue
+		}
+		delete(r.stages, name)
+		switch {
+		case s.drained, errors.Is(s.err, streams.ErrRetired) && r.config.Topology.Generation == "":
+		case s.live && broker.Unavailable(s.err):
+			r.config.Logger.Warn("live generation cannot be read: it is tried again", slog.String("generation", name), slog.Any("error", s.err))
+		case s.live:
+			return s.err
+		case s.err != nil:
+			r.config.Logger.Error("replay stopped: it is tried again later", slog.String("generation", name), slog.Any("error", s.err))
+			r.failed[name] = time.Now().Add(replayRetry)
+		}
+	}
+	return nil
+}
+
+// round starts and drains stages, so that those run that should.
+func (r *Runner) round(ctx context.Context) error {
+	wanted, foreign, err := r.wanted(ctx)
+	if err != nil {
+		r.config.Logger.WarnContext(ctx, "generations cannot be read: the worker goes on with those that it has", slog.Any("error", err))
+		return nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if foreign != nil && (r.foreign == nil || r.foreign.Name != foreign.Name) {
+		r.config.Logger.WarnContext(ctx, "live generation is of another revision: this worker builds replays of its own revision alone: tributary replay start NAME begins one",
+			slog.String("generation", foreign.Name), slog.Int("revision", foreign.Revision), slog.Int("own_revision", r.config.Revision))
+	}
+	r.started, r.foreign = true, foreign
+	for name, s := range r.stages {
+		if g, ok := wanted[name]; (!ok || g.IsLive() != s.live || !g.Started.Equal(s.started)) && !s.drained {
+			s.drained = true
+			s.Drain()
+		}
+	}
+	for name, g := range wanted {
+		if r.stages[name] == nil && !time.Now().Before(r.failed[name]) {
+			if r.stages[name], err = r.start(ctx, g); err != nil {
+				delete(r.stages, name)
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// beat writes the heartbeat of a worker that has no generation to work on, so that others see it.
+func (r *Runner) beat(ctx context.Context) {
+	r.mu.Lock()
+	idle := r.foreign != nil && len(r.stages) == 0
+	r.mu.Unlock()
+	if !idle || r.config.Member == "" {
+		return
+	}
+	err := worker.Within(ctx, r.config.Heartbeat, func(ctx context.Context) error {
+		data, err := json.Marshal(streams.Worker{Name: r.config.Worker, Revision: r.config.Revision, Partitions: []int{}, Since: r.since})
+		if err != nil {
+			return err
+		}
+		_, err = r.js.Publish(ctx, streams.WorkerSubject(streams.WaitingName, r.config.Member), data)
+		return err
+	})
+	if err != nil {
+		r.config.Logger.WarnContext(ctx, "heartbeat of a worker that waits cannot be written", slog.Any("error", err))
+	}
+}
+
+// wanted returns the generations to work on by name, and the live one when it is of another revision.
+func (r *Runner) wanted(ctx context.Context) (wanted map[string]streams.Generation, foreign *streams.Generation, err error) {
+	if named := r.config.Topology.Generation; named != "" {
+		return map[string]streams.Generation{named: {Name: named, State: streams.StateLive}}, nil, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, broker.RequestTimeout)
+	defer cancel()
+	all, err := streams.ReadGenerations(ctx, r.js)
+	if err != nil {
+		return nil, nil, err
+	}
+	if all.Live == "" {
+		return nil, nil, streams.ErrKeysLost
+	}
+	live, err := all.Find(all.Live)
+	if err != nil {
+		return nil, nil, fmt.Errorf("bucket %s: %w", streams.ControlBucket, err)
+	}
+	if live.Revision != r.config.Revision {
+		foreign = &live
+	}
+	wanted = make(map[string]streams.Generation)
+	for _, g := range all.List {
+		if g.Revision == r.config.Revision && (g.IsLive() || g.Replay) {
+			wanted[g.Name] = g
+		}
+	}
+	return wanted, foreign, nil
+}
+
+// start runs a stage.
+func (r *Runner) start(ctx context.Context, g streams.Generation) (*runningStage, error) {
+	cfg := r.config
+	if g.Name != cfg.Topology.Generation {
+		cfg.Topology.Generation = g.Name
+		cfg.Topology.Settings = streams.Settings{} // those of the settings are for the generation that the worker provisioned
+	}
+	if !g.IsLive() {
+		cfg.Pacer = r.pacer
+		cfg.SessionBytes /= 4
+		cfg.ClaimBytes = max(cfg.ClaimBytes/2, normalizers.MaxRecordBytes)
+	}
+	cfg.Logger = cfg.Logger.With(slog.String("generation", g.Name))
+	stage, err := worker.New(r.js, cfg)
+	if err != nil {
+		return nil, fmt.Errorf("generation %s: %w", g.Name, err)
+	}
+	s := &runningStage{Stage: stage, live: g.IsLive(), started: g.Started, done: make(chan struct{})}
+	level := slog.LevelInfo
+	if g.IsLive() && r.begun == "" {
+		level = slog.LevelDebug // as is to be expected of a worker that starts
+	}
+	r.begun = g.Name
+	r.config.Logger.Log(ctx, level, "works on a generation", slog.String("generation", g.Name), slog.Bool("live", g.IsLive()))
+	go func() {
+		s.err = stage.Run(ctx)
+		close(s.done)
+		select {
+		case r.ended <- struct{}{}:
+		default:
+		}
+	}()
+	return s, nil
+}
+
+// liveActive reports whether the stage of the live generation has records, or had some just now.
+func (r *Runner) liveActive() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, s := range r.stages {
+		if s.live && s.Active() {
+			return true
+		}
+	}
+	return false
+}

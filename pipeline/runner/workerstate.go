@@ -1,0 +1,181 @@
+package runner
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/nats-io/nats.go"
+
+	"tributary/pipeline/broker"
+)
+
+// workersSubject is where workers are asked how they are. Their heartbeats need storage, and say
+// nothing when a limit is reached.
+const workersSubject = "tributary.workers"
+
+// askTimeout is how long [Ask] waits, unless it hears at once that nobody is there.
+const askTimeout = time.Second
+
+// State is how a worker is, by itself.
+type State struct {
+	Name       string `json:"name"`                       // as in [worker.Config]
+	Generation string `json:"generation,omitzero"`        // the live one, or the one that was named; empty when it works on neither
+	NotReady   string `json:"not_ready,omitzero"`         // what keeps it from its work; as [Runner.Ready]
+	Unready    int64  `json:"not_ready_seconds,omitzero"` // for how long
+	Error      string `json:"error,omitzero"`             // the last warning or error of its log that has a reason
+	Seconds    int64  `json:"error_seconds_ago,omitzero"` // since then
+}
+
+// Age is how old the last error is.
+func (s State) Age() time.Duration { return time.Duration(s.Seconds) * time.Second }
+
+// Ask returns how the workers are that answer, by name. It waits up to a second, or until as many as are known
+// have answered; 0 when none is known.
+func Ask(ctx context.Context, nc *nats.Conn, known int) ([]State, error) {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	inbox := nc.NewInbox()
+	sub, err := nc.SubscribeSync(inbox)
+	if err != nil {
+		return nil, broker.Wrap(err, "ask the workers")
+	}
+	defer func() { _ = sub.Unsubscribe() }()
+	if err := nc.PublishRequest(workersSubject, inbox, nil); err != nil {
+		return nil, broker.Wrap(err, "ask the workers")
+	}
+	var states []State
+	for known == 0 || len(states) < known {
+		m, err := sub.NextMsgWithContext(ctx)
+		if err != nil || len(m.Data) == 0 {
+			break // no more answers, or nobody is there
+		}
+		var s State
+		if json.Unmarshal(m.Data, &s) == nil {
+			states = append(states, s)
+		}
+	}
+	slices.SortFunc(states, func(a, b State) int { return strings.Compare(a.Name, b.Name) })
+	return states, nil
+}
+
+// answer answers those who ask how the worker is, until stop is called.
+func (r *Runner) answer() (stop func(), err error) {
+	sub, err := r.js.Conn().Subscribe(workersSubject, func(m *nats.Msg) {
+		s := State{Name: r.config.Worker}
+		s.Generation = r.liveName()
+		s.Error, s.Seconds = r.last.get()
+		if err := r.Ready(); err != nil {
+			s.NotReady, s.Unready = err.Error(), r.unreadyFor()
+		}
+		if data, err := json.Marshal(s); err == nil {
+			_ = m.Respond(data)
+		}
+	})
+	if err != nil {
+		return nil, broker.Wrap(err, "subscribe to "+workersSubject)
+	}
+	return func() { _ = sub.Unsubscribe() }, nil
+}
+
+// noteReady notes since when the worker is not ready.
+func (r *Runner) noteReady() {
+	ready := r.Ready() == nil
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case ready:
+		r.unready = time.Time{}
+	case r.unready.IsZero():
+		r.unready = time.Now()
+	}
+}
+
+// unreadyFor returns for how many seconds the worker is not ready, as it last noted.
+func (r *Runner) unreadyFor() int64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.unready.IsZero() {
+		return 0
+	}
+	return int64(time.Since(r.unready).Seconds())
+}
+
+// liveName returns the name of the generation of which [Runner.Ready] speaks; empty without one.
+func (r *Runner) liveName() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for name, s := range r.stages {
+		if s.live {
+			return name
+		}
+	}
+	return ""
+}
+
+// lastError is the last warning or error of a log that has a reason.
+type lastError struct {
+	mu   sync.Mutex
+	text string
+	at   time.Time
+}
+
+// get returns it and how old it is; an empty text when there was none.
+func (l *lastError) get() (text string, seconds int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.text == "" {
+		return "", 0
+	}
+	return l.text, int64(time.Since(l.at).Seconds())
+}
+
+func (l *lastError) set(text string, at time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.text, l.at = text, at
+}
+
+// handler returns a handler that remembers the last warning or error for l, and passes everything on.
+func (l *lastError) handler(next slog.Handler) slog.Handler { return rememberingHandler{next, l} }
+
+type rememberingHandler struct {
+	slog.Handler
+	last *lastError
+}
+
+// Enabled is that of the next handler, but for what is remembered.
+func (h rememberingHandler) Enabled(ctx context.Context, level slog.Level) bool {
+	return level >= slog.LevelWarn || h.Handler.Enabled(ctx, level)
+}
+
+// Handle remembers a message that has a reason: others are about records, which are no trouble of the worker.
+func (h rememberingHandler) Handle(ctx context.Context, r slog.Record) error {
+	if r.Level >= slog.LevelWarn {
+		r.Attrs(func(a slog.Attr) bool {
+			is := a.Key == "error" || a.Key == "cause"
+			if is {
+				h.last.set(r.Message+": "+a.Value.String(), r.Time)
+			}
+			return !is
+		})
+	}
+	if !h.Handler.Enabled(ctx, r.Level) {
+		return nil
+	}
+	return h.Handler.Handle(ctx, r)
+}
+
+// WithAttrs keeps what is remembered.
+func (h rememberingHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return rememberingHandler{h.Handler.WithAttrs(attrs), h.last}
+}
+
+// WithGroup keeps what is remembered.
+func (h rememberingHandler) WithGroup(name string) slog.Handler {
+	return rememberingHandler{h.Handler.WithGroup(name), h.last}
+}

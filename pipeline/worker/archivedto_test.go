@@ -1,0 +1,47 @@
+package worker_test
+
+import (
+	"testing"
+
+	"github.com/go-json-experiment/json"
+	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/streams"
+	"tributary/pipeline/worker"
+)
+
+// A checkpoint of a version that knew archives and not up to where they reach hides none of them: sessions
+// in archives go on, and their records are known.
+func TestArchivesOfAnOlderVersionAreNotHidden(t *testing.T) {
+	t.Parallel()
+	top := topology(2)
+	js := pipelinetest.NewServer(t).Provision(top)
+	records := readable(pipelinetest.Workload(76, 20, 400)[:400])
+	runArchiving(t, js, archiving(top), 0, records[:200]...)
+	for p := range top.Partitions {
+		subject := "checkpoints.v1." + string(rune('0'+p))
+		c, _, err := streams.ReadCheckpoint(t.Context(), js, "v1", p)
+		if err != nil || c.Archived == 0 || c.ArchivedTo == 0 {
+			t.Fatalf("partition %d has archived nothing: %+v, %v", p, c, err)
+		}
+		c.ArchivedTo = 0
+		data, err := json.Marshal(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		header := nats.Header{jetstream.MsgRollup: {jetstream.MsgRollupSubject}}
+		if _, err := js.PublishMsg(t.Context(), &nats.Msg{Subject: subject, Header: header, Data: data}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pipelinetest.Publish(t, js, records...) // those of before come again
+	s := start(t, js, worker.Config{Topology: top})
+	caughtUp(t, js, top)
+	s.stop(t)
+	if diff := cmp.Diff(idsOf(t, records), ids(t, js, "v1")); diff != "" {
+		t.Errorf("events (-want +got):\n%s", diff)
+	}
+}

@@ -1,0 +1,410 @@
+package worker
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/klauspost/compress/zstd"
+	"github.com/nats-io/nats.go"
+
+	"tributary/envelopes"
+	"tributary/pipeline/broker"
+	"tributary/pipeline/states"
+	"tributary/pipeline/streams"
+)
+
+// archiving is what tests change of the time in which states leave.
+type archiving struct {
+	age   func(stored, now time.Time) time.Duration // of a state; nil for the difference
+	every time.Duration                             // between two looks at the oldest state; 0 for [archiveEvery]
+	limit int                                       // bytes of an archive; 0 for [states.MaxArchive]
+}
+
+// archiveEvery is how often an owner looks at the oldest state of its partition.
+const archiveEvery = 5 * time.Minute
+
+// A move rewrites the whole of an archive, so an owner waits until many states of each may leave: it
+// begins when the oldest is older by a quarter than it has to be.
+const archiveSlack = 4
+
+// The limits of one step, between which records are read.
+const (
+	listStates   = 512                    // that are listed with one request
+	listBytes    = 2 << 20                // of these
+	sweepStates  = 32 << 10               // that are listed before they are moved, so that each archive is written once
+	stepArchives = 16                     // that are written with one batch
+	stepStates   = 128                    // that are moved with one batch; those of one archive may be more
+	stepBytes    = 512 << 10              // of the archives
+	stepTime     = 100 * time.Millisecond // after which no other archive is read
+	groupStates  = 400                    // of one archive that are moved at once
+	groupBytes   = 4 << 20                // of these
+	changedBytes = 32 << 10               // of a state of which only the change is listed
+	archiveGap   = 10 * time.Millisecond  // between two looks, at least
+)
+
+// archiver moves the states of a partition that are old enough to the archives, see archive.go. It
+// works in steps while no record waits, in the goroutine that works on the partition. It reads states in the
+// order in which they were stored and remembers up to where it has, so that those that stay are not
+// read again.
+type archiver struct {
+	o      *ownership
+	source *subscription
+	after  time.Duration
+	every  time.Duration
+	limit  int // bytes of an archive
+	timer  *time.Timer
+	ready  chan time.Time // closed: a sweep has more steps
+
+	next    uint64 // sequence behind the states that were listed
+	again   bool   // a state was not removed: list all of them again
+	failed  bool   // since the last sweep that was complete, which is logged once
+	full    bool   // an archive was full, which is logged once
+	left    int    // states behind next for which their archives had no room
+	*sweep         // nil between two sweeps
+	release func() // of the right to sweep
+}
+
+// sweep is a pass over the states that are old enough.
+type sweep struct {
+	now      time.Time
+	began    time.Time
+	listed   bool       // the states are complete
+	rest     bool       // more states than these may leave
+	states   []oldState // that are still to be moved; when they are complete, in the order of their archives
+	encoder  *zstd.Encoder
+	moved    int
+	archives int
+	kept     int // because their archives are full
+}
+
+// oldState is a state that may leave.
+type oldState struct {
+	subject, archive, session string
+	size                      int
+}
+
+// newArchiver returns an archiver of an ownership, which reads records from source; nil when nothing leaves. A
+// replay moves nothing: its states are young until it is live.
+func newArchiver(o *ownership, source *subscription) *archiver {
+	cfg := o.p.stage.config
+	if cfg.ArchiveAfter <= 0 || cfg.Pacer != nil {
+		return nil
+	}
+	a := &archiver{o: o, source: source, after: cfg.ArchiveAfter, ready: make(chan time.Time)}
+	close(a.ready)
+	a.every = cmp.Or(cfg.archiving.every, max(min(archiveEvery, a.after), archiveGap))
+	a.limit = cmp.Or(cfg.archiving.limit, min(states.MaxArchive, int(o.maxPayload)-states.ArchiveRoom))
+	a.timer = time.NewTimer(rand.N(a.every)) // partitions that were acquired together do not look at the same time
+	return a
+}
+
+// due returns a channel that has a value when there is a step to do.
+func (a *archiver) due() <-chan time.Time {
+	switch {
+	case a == nil:
+		return nil
+	case a.sweep != nil:
+		return a.ready
+	default:
+		return a.timer.C
+	}
+}
+
+// close ends the archiver.
+func (a *archiver) close() {
+	if a == nil {
+		return
+	}
+	a.timer.Stop()
+	a.end()
+}
+
+// step does the next step. An error ends the ownership; when the broker does not answer, the
+// archiver tries again later.
+func (a *archiver) step() error {
+	var err error
+	switch {
+	case a.sweep == nil:
+		err = a.begin()
+	case !a.listed:
+		err = a.list()
+	default:
+		err = a.move()
+	}
+	if a.o.ctx.Err() != nil {
+		return context.Cause(a.o.ctx)
+	}
+	if err != nil {
+		if !a.failed {
+			a.o.p.log.Warn("old session states were not moved to archives: tries again", slog.Any("error", err))
+		}
+		a.failed, a.again = true, true
+	}
+	if err != nil || a.sweep == nil {
+		a.end()
+		a.timer.Reset(a.every)
+	}
+	return nil
+}
+
+// begin begins a sweep when the oldest state has waited long enough.
+func (a *archiver) begin() error {
+	p, ctx := a.o.p, a.o.ctx
+	select {
+	case p.stage.sweeping <- struct{}{}:
+		a.release = a.o.hold(p.stage.sweeping.Release)
+	default:
+		return nil // another partition sweeps
+	}
+	stream, err := p.stage.js.Stream(ctx, streams.EventsStream(p.cell.name))
+	if err != nil {
+		return err
+	}
+	info := stream.CachedInfo()
+	if !slices.ContainsFunc(info.Config.Subjects, envelopes.IsArchiveFilter) {
+		return fmt.Errorf("stream %s has no subject for archives: start a worker of this version, which adds it", info.Config.Name)
+	}
+	if a.again {
+		a.next, a.left, a.again = 0, 0, false
+	}
+	oldest, err := broker.NextMessages(ctx, p.stage.js, info.Config.Name, envelopes.StateFilter(p.cell.name, p.number), a.next, 1, 1)
+	if err != nil || len(oldest) == 0 || a.age(oldest[0], info.TimeStamp) < a.after+a.after/archiveSlack {
+		return err
+	}
+	encoder, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1))
+	if err != nil {
+		return err
+	}
+	a.sweep = &sweep{now: info.TimeStamp, began: time.Now(), encoder: encoder}
+	return nil
+}
+
+// age returns how long ago a state was stored.
+func (a *archiver) age(m broker.Stored, now time.Time) time.Duration {
+	if age := a.o.p.stage.config.archiving.age; age != nil {
+		return age(m.Time, now)
+	}
+	return now.Sub(m.Time)
+}
+
+// list lists the next states that may leave.
+func (a *archiver) list() error {
+	p := a.o.p
+	stored, err := broker.NextMessages(a.o.ctx, p.stage.js, streams.EventsStream(p.cell.name), envelopes.StateFilter(p.cell.name, p.number), a.next, listStates, listBytes)
+	if err != nil {
+		return err
+	}
+	a.listed = len(stored) == 0
+	for _, m := range stored {
+		if a.age(m, a.now) < a.after {
+			a.listed = true
+			break
+		}
+		a.next = m.Sequence + 1
+		subject, size := envelopes.StateOf(m.Subject), len(m.Data)
+		if subject != m.Subject {
+			size = changedBytes
+		}
+		archive, session := envelopes.ArchiveOf(subject)
+		a.states = append(a.states, oldState{subject, archive, session, size})
+	}
+	if !a.listed && len(a.states) >= sweepStates {
+		a.listed, a.rest = true, true
+	}
+	if a.listed {
+		slices.SortFunc(a.states, func(a, b oldState) int {
+			return cmp.Or(cmp.Compare(a.archive, b.archive), cmp.Compare(a.subject, b.subject))
+		})
+		a.states = slices.CompactFunc(a.states, func(a, b oldState) bool { return a.subject == b.subject })
+	}
+	return nil
+}
+
+// move moves the states of the next archives: it reads both, and stores the archives with the checkpoint;
+// then it removes the states.
+func (a *archiver) move() error {
+	o := a.o
+	if len(a.states) == 0 {
+		return a.finish()
+	}
+	if err := o.waitUntil(o.allStored); err != nil { // no state is newer than the stored one
+		return err
+	}
+	var all moved
+	began := time.Now()
+	for n := 0; n < stepArchives && time.Since(began) < stepTime && len(a.states) > 0 && len(all.leave) < stepStates && all.size < stepBytes && !a.source.busy(); n++ {
+		group := a.nextGroup()
+		m, err := a.merge(group)
+		if err != nil {
+			return err
+		}
+		all.add(m)
+		if len(a.states) > 0 && a.states[0].archive == group[0].archive {
+			break // a batch writes an archive once
+		}
+	}
+	if all.archives != nil {
+		if err := o.storeArchives(all); err != nil {
+			return err
+		}
+		a.moved, a.archives = a.moved+all.states, a.archives+len(all.archives)
+	}
+	o.areRemoved(all.leave)
+	return broker.RemoveMessages(o.ctx, o.p.stage.js, streams.EventsStream(o.p.cell.name), all.leave)
+}
+
+// moved is what a move does, or a part of it.
+type moved struct {
+	archives []*nats.Msg
+	size     int            // of these, in bytes
+	states   int            // that are new to them
+	to       uint64         // highest sequence of one of these
+	leave    []broker.Place // of the states that the archives have
+}
+
+// add adds what is done with the states of another archive.
+func (m *moved) add(other moved) {
+	m.archives = append(m.archives, other.archives...)
+	m.size, m.states, m.to = m.size+other.size, m.states+other.states, max(m.to, other.to)
+	m.leave = append(m.leave, other.leave...)
+}
+
+// nextGroup takes the next states of one archive.
+func (a *archiver) nextGroup() []oldState {
+	n, size := 0, 0
+	for n < len(a.states) && n < groupStates && a.states[n].archive == a.states[0].archive && (n == 0 || size+a.states[n].size <= groupBytes) {
+		size += a.states[n].size
+		n++
+	}
+	group := a.states[:n]
+	a.states = a.states[n:]
+	return group
+}
+
+// merge returns the archive of states that may leave with those in it. It is not written when it has them already.
+// States for which it has no room stay, and so do those that have changed since they were listed, and those that cannot be
+// read or have gaps: operators look for these.
+func (a *archiver) merge(group []oldState) (moved, error) {
+	var subjects []string
+	for _, s := range group {
+		subjects = append(subjects, s.subject)
+	}
+	subject := group[0].archive
+	stored, err := a.o.readStored(append(states.Subjects(subjects), subject))
+	if err != nil {
+		return moved{}, err
+	}
+	content := make(states.Archive)
+	old, ok := stored[subject]
+	if ok {
+		if content, err = states.DecodeArchive(old.Data); err != nil {
+			a.o.p.log.Error("archive of session states cannot be read: late records of its sessions become dead letters",
+				slog.String("archive", subject), slog.Uint64("sequence", old.Sequence), slog.Any("error", err), slog.String("cure", streams.CureReplay))
+			return moved{}, nil
+		}
+	}
+	var m moved
+	var added []oldState
+	found := make(map[string]states.Stored, len(group))
+	for _, s := range group {
+		state, ok := states.In(stored, s.subject)
+		if !ok || state.Sequence >= a.next {
+			continue
+		}
+		if have, there := content[s.session]; there && have.Sequence >= state.Sequence {
+			m.leave = append(m.leave, state.Messages...) // it was not removed, or a server that was killed has brought it back
+			continue
+		}
+		session, err := state.Decode()
+		if err != nil || len(session.Gaps()) > 0 {
+			continue
+		}
+		content[s.session] = states.Archived{Sequence: state.Sequence, State: state.Encode(session)}
+		found[s.subject] = state
+		added = append(added, s)
+	}
+	for len(added) > 0 {
+		data := content.Encode(a.encoder)
+		if len(data) <= a.limit && content.Size() <= states.MaxArchived {
+			m.size, m.states = len(data), len(added)
+			m.archives = []*nats.Msg{states.ArchiveMessage(subject, data)}
+			break
+		}
+		a.keep(content, added[len(added)/2:])
+		added = added[:len(added)/2]
+	}
+	for _, s := range added {
+		m.to = max(m.to, found[s.subject].Sequence)
+		m.leave = append(m.leave, found[s.subject].Messages...)
+	}
+	return m, nil
+}
+
+// keep takes states that do not fit their archive out of it. A copy of one that it had before is older
+// than the state under its own subject.
+func (a *archiver) keep(content states.Archive, states []oldState) {
+	for _, s := range states {
+		delete(content, s.session)
+	}
+	a.kept += len(states)
+	a.left += len(states)
+	t := a.o.p.stage.telemetry
+	t.count(a.o.ctx, t.archiveFull, len(states))
+	if !a.full {
+		a.full = true
+		a.o.p.log.Warn("archive of session states is full: its sessions stay under their own subjects, which take memory of the broker",
+			slog.String("archive", states[0].archive))
+	}
+}
+
+// finish ends a sweep, or begins the next where more states may leave.
+func (a *archiver) finish() error {
+	a.o.p.log.Debug("old session states were moved to archives", slog.Int("states", a.moved), slog.Int("archives", a.archives),
+		slog.Int("kept", a.kept), slog.Duration("took", time.Since(a.began)))
+	if a.rest {
+		a.sweep = &sweep{now: a.now, began: time.Now(), encoder: a.encoder}
+		return nil
+	}
+	if err := a.o.waitUntil(a.o.allStored); err != nil { // a commit on its way would bring the checkpoint of before
+		return err
+	}
+	a.failed = false
+	a.o.mu.Lock()
+	a.o.checkpoint.Unarchived = a.left // which the next commit stores
+	a.o.mu.Unlock()
+	a.end()
+	return nil
+}
+
+// end drops what a sweep has in memory.
+func (a *archiver) end() {
+	a.sweep = nil
+	if a.release != nil {
+		a.release()
+		a.release = nil
+	}
+}
+
+// ReadStored reads messages of the partition as they are with the newest checkpoint, or later.
+func (o *ownership) readStored(subjects []string) (map[string]broker.Stored, error) {
+	o.mu.Lock()
+	sequence := o.sequence
+	o.mu.Unlock()
+	return o.sessions.read(o.ctx, subjects, sequence)
+}
+
+// storeArchives hands the archives of a move to the committer and waits until they are stored. No
+// chunk may wait.
+func (o *ownership) storeArchives(m moved) error {
+	o.mu.Lock()
+	c := o.building
+	c.archives, c.archived, c.archivedTo, c.started = m.archives, m.states, m.to, time.Now()
+	o.mu.Unlock()
+	o.p.cell.signalPending()
+	return o.waitUntil(o.allStored)
+}

@@ -1,0 +1,223 @@
+package worker
+
+import (
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"go.opentelemetry.io/otel/trace"
+
+	"tributary/envelopes"
+	"tributary/normalizers"
+	"tributary/pipeline/broker"
+	"tributary/pipeline/sessions"
+	"tributary/pipeline/streams"
+)
+
+// message is an event or a dead letter, with its place among the messages of its record.
+type message struct {
+	*nats.Msg                      // nil while it still has to be encoded from event
+	event     *normalizers.Emitted // of a record whose messages exceed one batch, see [ownership.eventMessages]
+	raw       uint64               // raw sequence of the record
+	part      int                  // 1 for the first message of the record
+	size      int                  // bytes
+	letter    bool                 // a dead letter
+	step      *sessions.Step       // of an event; nil unless it is handed over
+}
+
+// chunk is the result of consecutive records of one partition, which is stored together:
+// messages in the order of their records, and the sessions that the records changed.
+type chunk struct {
+	number  uint64
+	started time.Time
+	oldest  time.Time // when the broker stored the first record in it
+
+	records  int
+	raw      uint64 // raw sequence of the last record in it
+	rawTime  time.Time
+	messages []message
+	blocks   blocks // of the messages
+	bytes    int    // of the messages that are not stored yet
+	changed  []*liveSession
+	tally    tally
+	notes    []gapNote
+	links    []trace.Link // to the trace contexts in which its records were created
+
+	// A chunk of archives has no record.
+	archives   []*nats.Msg
+	archived   int    // states that they take over
+	archivedTo uint64 // highest sequence of one of these
+
+	// Set when the chunk is sealed, that is handed to the committer.
+	states []*nats.Msg // of the changed sessions in their order, or the archives
+	sent   int         // messages that are stored already
+
+	gaps, rewritten []streams.ListChange // of the changed sessions
+}
+
+func newChunk(number uint64) *chunk { return &chunk{number: number, tally: make(tally)} }
+
+// empty reports whether the chunk has nothing to store.
+func (c *chunk) empty() bool { return c.records == 0 && c.archives == nil }
+
+// full reports whether the chunk accepts no further record. Its last record may have
+// exceeded the limits of a batch.
+func (c *chunk) full(limits batchSize) bool { return c.size().reaches(limits) }
+
+// size returns what a batch that stores the rest of the chunk contains. Until the chunk is
+// sealed, the memory that a session takes stands for the length of its encoded state.
+func (c *chunk) size() batchSize {
+	bytes := c.bytes
+	for _, s := range c.changed {
+		bytes += s.size
+	}
+	for _, m := range c.archives {
+		bytes += len(m.Data)
+	}
+	return batchSize{c.records, len(c.messages) - c.sent + len(c.changed) + len(c.archives) + 2, bytes}
+}
+
+// fitsOneBatch reports whether one batch stores the rest of the chunk. A chunk may exceed
+// the limits of a batch by its last record: up to what the broker accepts, and up to twice
+// the bytes of its messages. States do not count: they cannot be split.
+func (c *chunk) fitsOneBatch() bool {
+	return c.size().messages <= broker.MaxBatch && c.bytes <= 2*broker.BatchBytes
+}
+
+// unsent returns the messages that are not stored yet.
+func (c *chunk) unsent() []message { return c.messages[c.sent:] }
+
+// head returns as many of the unsent messages as one batch holds.
+func (c *chunk) head() []message {
+	n, bytes := 0, 0
+	for _, m := range c.unsent() {
+		if n == batchMessages || n > 0 && bytes+m.size > broker.BatchBytes {
+			break
+		}
+		n, bytes = n+1, bytes+m.size
+	}
+	return c.unsent()[:n]
+}
+
+// add appends a record and its messages, without the first skip of them, which an earlier
+// commit has stored.
+func (c *chunk) add(m broker.Message, messages []message, skip int) {
+	if c.records == 0 {
+		c.started, c.oldest = time.Now(), m.Stored
+	}
+	c.records++
+	c.raw, c.rawTime = m.Sequence, m.Stored
+	for i, out := range messages[min(skip, len(messages)):] {
+		out.raw, out.part = m.Sequence, skip+i+1
+		c.messages = append(c.messages, out)
+		c.bytes += out.size
+	}
+}
+
+// change notes that a record of the chunk has changed a session.
+func (c *chunk) change(s *liveSession) {
+	if s.chunk != c.number {
+		c.changed = append(c.changed, s)
+	}
+}
+
+// seal encodes the states of the changed sessions as they are now.
+func (c *chunk) seal(generation string, partition int) {
+	c.states = c.archives
+	for _, s := range c.changed {
+		c.states = append(c.states, s.message(generation, partition))
+	}
+	c.sealGaps(generation, partition)
+}
+
+// acknowledge notes that the next n messages are stored.
+func (c *chunk) acknowledge(n int) {
+	for _, m := range c.unsent()[:n] {
+		c.bytes -= m.size
+	}
+	c.sent += n
+}
+
+// gapNote is what the records of a chunk changed about the gaps of a session, for the log.
+type gapNote struct {
+	session *liveSession
+	opened  int
+	newest  normalizers.Gap // of those that were opened
+	file    string          // of the newest
+	late    int             // records that lay in a gap
+	left    int             // gaps when the chunk was sealed
+
+	rewritten     int    // records at passed places that were others
+	undecided     int    // records at passed places whose earlier records have expired
+	rewrittenFile string // of the newest of both
+}
+
+// noteGap notes what a record changed about the gaps of its session, and whether it lay at a place that the session
+// had passed.
+func (c *chunk) noteGap(r received, s *liveSession, result normalizers.Result) {
+	if !result.Gap && !result.Late && !result.Rewritten && !result.Undecided {
+		return
+	}
+	i := slices.IndexFunc(c.notes, func(n gapNote) bool { return n.session == s })
+	if i < 0 {
+		i = len(c.notes)
+		c.notes = append(c.notes, gapNote{session: s})
+	}
+	n := &c.notes[i]
+	switch {
+	case result.Late:
+		n.late++
+	case result.Gap:
+		gaps := s.state.Gaps()
+		n.opened++
+		n.newest, n.file = gaps[len(gaps)-1], r.Origin.File
+	case result.Rewritten:
+		n.rewritten++
+		n.rewrittenFile = r.Origin.File
+	case result.Undecided:
+		n.undecided++
+		n.rewrittenFile = r.Origin.File
+	}
+}
+
+// sealGaps notes which sessions of the chunk have gaps or rewritten files now and had none, or the reverse.
+func (c *chunk) sealGaps(generation string, partition int) {
+	for _, s := range c.changed {
+		subject := func() string { return envelopes.StateSubject(generation, partition, s.key.Source, s.key.ID) }
+		if has := len(s.state.Gaps()) > 0; has != s.gaps {
+			c.gaps = append(c.gaps, streams.ListChange{Subject: subject(), Added: has})
+			s.gaps = has
+		}
+		if has := len(s.state.Rewrites()) > 0; has != s.rewritten {
+			c.rewritten = append(c.rewritten, streams.ListChange{Subject: subject(), Added: has})
+			s.rewritten = has
+		}
+	}
+	for i := range c.notes {
+		c.notes[i].left = len(c.notes[i].session.state.Gaps())
+	}
+}
+
+// logGaps logs what a chunk that is stored changed about gaps: a line for each session.
+func (p *partition) logGaps(notes []gapNote) {
+	for _, n := range notes {
+		session := []any{slog.String("source", string(n.session.key.Source)), slog.String("session", n.session.key.ID)}
+		if n.opened > 0 {
+			p.log.Warn("records are missing in the raw stream: ship their file again", append(session,
+				slog.Int("gaps", n.opened), slog.String("file", n.file), slog.Int64("after", n.newest.After), slog.Int64("last", n.newest.Last),
+				slog.Uint64("sequence", n.newest.Sequence))...)
+		}
+		if n.rewritten > 0 {
+			p.log.Warn("a file has other records than before at the same places: it was rewritten, or goes on differently on two machines, and both are kept",
+				append(session, slog.Int("records", n.rewritten), slog.String("file", n.rewrittenFile))...)
+		}
+		if n.undecided > 0 {
+			p.log.Warn("records repeat places whose earlier records have expired from the raw stream, and are taken for duplicates: "+
+				"keep raw records for longer than files are shipped again", append(session, slog.Int("records", n.undecided), slog.String("file", n.rewrittenFile))...)
+		}
+		if n.late > 0 {
+			p.log.Info("records that were missing are stored", append(session, slog.Int("records", n.late), slog.Int("gaps", n.left))...)
+		}
+	}
+}

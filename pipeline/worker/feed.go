@@ -1,0 +1,591 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"tributary/pipeline/broker"
+	"tributary/pipeline/streams"
+)
+
+// feedLimits are the limits of a feed.
+type feedLimits struct {
+	messages int // that wait in the queues of all partitions
+	bytes    int // of these messages
+	// slack is how far, in sequences of the stream, a partition may be behind the feed and
+	// still join it: the feed then goes back so far, for all.
+	slack uint64
+	// settle is how long the feed waits for other partitions to join or leave before it opens
+	// its consumer anew.
+	settle time.Duration
+	// patience is how long one partition may keep the queues full while others have nothing
+	// to do. Then it has to read alone, so that the others go on.
+	patience time.Duration
+}
+
+var defaultFeedLimits = feedLimits{messages: 2048, bytes: 4 << 20, slack: 4096, settle: 10 * time.Millisecond, patience: 5 * time.Second}
+
+// feed reads a raw stream for all partitions of a stage, with one consumer: the server
+// then reads and unpacks each block of the stream once, and not once for each partition.
+//
+// It opens its consumer anew whenever a partition joins or leaves, at the first message that
+// one of the partitions still needs. It passes a message to its partition only at or behind
+// what that partition needs next, so each gets all of its messages, once and in order.
+//
+// A partition that is far behind the others, or much slower, reads alone with a consumer
+// of its own until it has caught up: it never stops the others.
+type feed struct {
+	js         jetstream.JetStream
+	stream     string
+	partitions int // of the raw stream
+	limits     feedLimits
+	part       streams.Part // of the raw stream that is read; set before run
+	ahead      int          // see [streams.OpenRaw]
+
+	acquiring broker.Limit       // held during the requests with which a partition joins
+	end       *streams.SharedEnd // of the raw stream
+
+	mu       sync.Mutex
+	members  map[int]*subscription
+	apart    map[int]*subscription // those that read alone
+	changed  chan struct{}         // closed when a partition joins or leaves
+	room     chan struct{}         // signaled when a partition takes messages
+	reading  bool                  // a consumer is open
+	position uint64                // behind the last message that was read
+	messages int                   // in all queues
+	bytes    int                   // in all queues
+	slow     *subscription         // keeps the queues full; nil while none does
+	since    time.Time             // when slow began to
+
+	unread atomic.Int64 // messages of the partitions behind the last one that was read
+}
+
+// subscription is the place of one partition in a feed. It belongs to the goroutine of the
+// partition, but for what the lock of the feed protects.
+type subscription struct {
+	feed      *feed
+	partition int
+	arrived   chan struct{} // signaled when the queue has messages, or the subscription has left
+
+	// Protected by the lock of the feed.
+	next  uint64 // the first sequence that is not in the queue
+	fed   bool   // the present consumer of the feed reads the partition from next on
+	taken bool   // messages were taken since the feed has looked
+	queue []broker.Message
+	bytes int   // in queue
+	err   error // why the feed has ended; errAlone when the partition has to read alone
+
+	idle   bool           // nothing was to be read when it joined
+	alone  *broker.Reader // reads the partition alone; nil while the feed does
+	unread atomic.Int64   // messages behind the last one that alone has read
+}
+
+// errAlone: the partition is too slow for the feed, or too far behind it.
+var errAlone = errors.New("reads alone")
+
+func newFeed(js jetstream.JetStream, stream string, partitions int, limits feedLimits) *feed {
+	return &feed{
+		js:         js,
+		stream:     stream,
+		partitions: partitions,
+		limits:     limits,
+		ahead:      broker.ReadAhead,
+		acquiring:  broker.NewLimit(streams.MaxAcquiring),
+		end:        streams.NewSharedEnd(js, stream),
+		members:    make(map[int]*subscription),
+		apart:      make(map[int]*subscription),
+		changed:    make(chan struct{}),
+		room:       make(chan struct{}, 1),
+	}
+}
+
+// run reads until ctx ends. Each reading ends with the link in which it began; ended is called
+// with the error of one that failed.
+func (f *feed) run(ctx context.Context, linked func() context.Context, ended func(context.Context, error)) {
+	for f.awaitMembers(ctx) {
+		if err := f.read(linked()); err != nil { //nolint:contextcheck // the link ends with ctx, too
+			f.fail(err)
+			if ctx.Err() == nil {
+				ended(ctx, err)
+			}
+		}
+	}
+}
+
+// awaitMembers waits until a partition has joined, and then for others that join at the same
+// time. It returns false when ctx ends.
+func (f *feed) awaitMembers(ctx context.Context) bool {
+	f.mu.Lock()
+	if len(f.members) > 0 {
+		f.mu.Unlock()
+		return broker.Pause(ctx, f.limits.settle) == nil
+	}
+	f.changed = make(chan struct{})
+	changed := f.changed
+	f.unread.Store(0)
+	f.mu.Unlock()
+	select {
+	case <-changed:
+		return broker.Pause(ctx, f.limits.settle) == nil
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// read opens a consumer for the partitions that have joined, and passes on what it reads
+// until a partition joins or leaves.
+func (f *feed) read(ctx context.Context) error {
+	partitions, from, changed := f.plan()
+	if len(partitions) == 0 {
+		return nil
+	}
+	r, err := streams.OpenRaw(ctx, f.js, f.stream, f.part, f.filtered(partitions), from, f.ahead)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	f.unread.Store(int64(r.Pending))
+	f.setReading(true)
+	defer f.setReading(false)
+	for {
+		messages, err := r.Next(ctx, changed)
+		if err != nil {
+			return err
+		}
+		if messages == nil {
+			return nil // a partition has joined or left
+		}
+		for _, m := range messages {
+			if err := f.deliver(ctx, m); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+func (f *feed) setReading(open bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.reading = open
+}
+
+// filtered returns the partitions by which a consumer is filtered; none when it reads all
+// of them. A consumer of half of the partitions or more is not filtered: the server would
+// compare each message with every filter.
+func (f *feed) filtered(partitions []int) []int {
+	if 2*len(partitions) >= f.partitions && f.part.Source == "" && f.part.Session == "" {
+		return nil
+	}
+	return partitions
+}
+
+// plan returns the partitions that a consumer reads from now on, and where it begins. changed
+// is closed when they are others. Partitions far behind most of the others leave.
+func (f *feed) plan() (partitions []int, from uint64, changed <-chan struct{}) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.changed = make(chan struct{})
+	var needed []uint64
+	for _, m := range f.members {
+		if m.fed {
+			m.next = max(m.next, f.position) // it has no message that was not read
+		}
+		needed = append(needed, m.next)
+	}
+	slices.Sort(needed)
+	for n, m := range f.members {
+		if m.next+f.limits.slack < needed[len(needed)/2] {
+			f.detach(m, errAlone)
+			continue
+		}
+		m.fed = true
+		partitions = append(partitions, n)
+		if from == 0 || m.next < from {
+			from = m.next
+		}
+	}
+	slices.Sort(partitions)
+	f.position = from
+	return partitions, from, f.changed
+}
+
+// deliver appends a message to the queue of its partition, when that needs it, and waits
+// for room before that.
+func (f *feed) deliver(ctx context.Context, m broker.Message) error {
+	partition := partitionOf(m.Subject)
+	for {
+		f.mu.Lock()
+		s := f.members[partition]
+		if s == nil || !s.fed || m.Sequence < s.next {
+			f.passed(m)
+			f.mu.Unlock()
+			return nil
+		}
+		if f.messages < f.limits.messages && f.bytes < f.limits.bytes {
+			s.append(m)
+			f.passed(m)
+			f.mu.Unlock()
+			return nil
+		}
+		f.detachSlow()
+		f.mu.Unlock()
+		if err := f.awaitRoom(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// passed notes that a message was read.
+func (f *feed) passed(m broker.Message) {
+	f.position = m.Sequence + 1
+	f.unread.Store(int64(m.Pending))
+}
+
+// awaitRoom waits until a partition takes messages, for a while.
+func (f *feed) awaitRoom(ctx context.Context) error {
+	wait := time.NewTimer(f.limits.patience)
+	defer wait.Stop()
+	select {
+	case <-f.room:
+		return nil
+	case <-wait.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// detachSlow makes the partition leave that has kept the queues full for too long: it takes
+// nothing, or has most of what waits, while another partition has nothing to do. The caller
+// holds the lock, as for all that follow.
+func (f *feed) detachSlow() {
+	slow := f.longest()
+	if !f.starves() {
+		slow = nil
+	}
+	if slow != f.slow || slow == nil || !slow.hogs() && slow.taken {
+		f.slow, f.since = slow, time.Now()
+	}
+	if slow == nil {
+		return
+	}
+	slow.taken = false
+	if time.Since(f.since) >= f.limits.patience {
+		f.detach(slow, errAlone)
+		f.slow = nil
+	}
+}
+
+// longest returns the subscription with most bytes in its queue; nil without any.
+func (f *feed) longest() *subscription {
+	var longest *subscription
+	for _, s := range f.members {
+		if longest == nil || s.bytes > longest.bytes {
+			longest = s
+		}
+	}
+	return longest
+}
+
+// starves reports whether a partition has nothing in its queue.
+func (f *feed) starves() bool {
+	for _, s := range f.members {
+		if len(s.queue) == 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// detach makes a partition leave. One that has to read alone reads its queue again.
+func (f *feed) detach(s *subscription, cause error) {
+	if f.members[s.partition] != s {
+		return
+	}
+	delete(f.members, s.partition)
+	f.change()
+	if errors.Is(cause, errAlone) && len(s.queue) > 0 {
+		s.next = s.queue[0].Sequence
+		s.drop()
+	}
+	s.err = cause
+	s.signal()
+}
+
+// change signals the reading that the partitions are others.
+func (f *feed) change() {
+	if !broker.Closed(f.changed) {
+		close(f.changed)
+	}
+}
+
+// fail ends the subscriptions of all partitions.
+func (f *feed) fail(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, s := range f.members {
+		f.detach(s, err)
+	}
+	f.unread.Store(0)
+}
+
+// subscribe begins to read a partition at a sequence.
+func (f *feed) subscribe(ctx context.Context, partition int, from uint64) (*subscription, error) {
+	s := &subscription{feed: f, partition: partition, arrived: make(chan struct{}, 1), next: from}
+	if err := s.join(ctx); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// join makes the subscription one of the feed, or of a consumer of its own when it is far
+// behind the feed.
+func (s *subscription) join(ctx context.Context) error {
+	f := s.feed
+	next, some, err := f.firstUnread(ctx, s.partition, max(s.next, f.part.Sequence))
+	if err != nil {
+		return err
+	}
+	s.idle = !some
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	s.next = next
+	if len(f.members) > 0 && next+f.limits.slack < f.position {
+		s.err = errAlone
+		return nil
+	}
+	s.err, s.fed = nil, false
+	f.members[s.partition] = s
+	f.change()
+	return nil
+}
+
+// firstUnread returns the sequence of the first message of a partition at or behind a
+// sequence. Without some, it is the end of the stream.
+func (f *feed) firstUnread(ctx context.Context, partition int, from uint64) (first uint64, some bool, err error) {
+	last, err := f.end.Get(ctx) // asked first, because a message may arrive in between
+	if err != nil {
+		return 0, false, fmt.Errorf("read stream %s: %w", f.stream, err)
+	}
+	if err := f.acquiring.Acquire(ctx); err != nil {
+		return 0, false, err
+	}
+	defer f.acquiring.Release()
+	first = max(from, last+1)
+	for _, filter := range f.part.Filters(partition) {
+		m, err := broker.LeaderGet(ctx, f.js, f.stream, broker.GetRequest{Sequence: from, NextBySubject: filter})
+		switch {
+		case err == nil:
+			first, some = min(first, m.Sequence), true
+		case !errors.Is(err, jetstream.ErrMsgNotFound):
+			return 0, false, fmt.Errorf("read stream %s: %w", f.stream, err)
+		}
+	}
+	return first, some, nil
+}
+
+// errIdle: no message has arrived when there was something else to do.
+var errIdle = errors.New("idle")
+
+// read waits for messages of the partition and returns those that have arrived, up to
+// ReadAhead. When stop is closed it returns none, and no error. Where none has arrived and other has
+// a value, the error is errIdle.
+func (s *subscription) read(ctx context.Context, stop <-chan struct{}, other <-chan time.Time) ([]broker.Message, error) {
+	for {
+		messages, err := s.take()
+		switch {
+		case broker.Closed(stop):
+			return nil, nil // what was taken is not done, and will be read again
+		case len(messages) > 0:
+			return messages, nil
+		case errors.Is(err, errAlone):
+			messages, err := s.readAlone(ctx, stop)
+			if len(messages) > 0 || err != nil || broker.Closed(stop) {
+				return messages, err
+			}
+			continue // in the feed again
+		case err != nil:
+			return nil, err
+		}
+		select {
+		case <-s.arrived:
+		case <-other:
+			return nil, errIdle
+		case <-stop:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// busy reports whether messages wait in the queue.
+func (s *subscription) busy() bool {
+	s.feed.mu.Lock()
+	defer s.feed.mu.Unlock()
+	return len(s.queue) > 0
+}
+
+// takeAtOnce is how many messages a partition takes at once: while it works on them, they are in memory beside
+// those of the queues.
+const takeAtOnce = 64
+
+// take returns the next messages of the queue, or why no more come.
+func (s *subscription) take() ([]broker.Message, error) {
+	f := s.feed
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	n := min(len(s.queue), takeAtOnce)
+	messages := slices.Clone(s.queue[:n])
+	s.remove(messages)
+	s.queue = slices.Delete(s.queue, 0, n)
+	s.taken = s.taken || n > 0
+	if n == 0 {
+		return nil, s.err
+	}
+	return messages, nil
+}
+
+// readAlone is [subscription.read] with a consumer of its own. When the partition has caught
+// up it joins the feed, and readAlone returns nothing.
+func (s *subscription) readAlone(ctx context.Context, stop <-chan struct{}) ([]broker.Message, error) {
+	if s.alone == nil {
+		r, err := streams.OpenRaw(ctx, s.feed.js, s.feed.stream, s.feed.part, []int{s.partition}, s.next, s.feed.ahead)
+		if err != nil {
+			return nil, err
+		}
+		s.beginAlone(r)
+	}
+	if s.caughtUp() {
+		s.endAlone()
+		return nil, s.join(ctx)
+	}
+	messages, err := s.alone.Next(ctx, stop)
+	if len(messages) > 0 {
+		last := messages[len(messages)-1]
+		s.next = last.Sequence + 1
+		s.unread.Store(int64(last.Pending))
+	}
+	return messages, err
+}
+
+// caughtUp reports whether a partition that reads alone can join the feed.
+func (s *subscription) caughtUp() bool {
+	f := s.feed
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return s.unread.Load() == 0 || len(f.members) == 0 || s.next+f.limits.slack/2 >= f.position
+}
+
+func (s *subscription) beginAlone(r *broker.Reader) {
+	s.alone = r
+	s.unread.Store(int64(r.Pending))
+	s.feed.mu.Lock()
+	defer s.feed.mu.Unlock()
+	s.feed.apart[s.partition] = s
+}
+
+func (s *subscription) endAlone() {
+	if s.alone == nil {
+		return
+	}
+	s.alone.Close()
+	s.alone = nil
+	s.feed.mu.Lock()
+	defer s.feed.mu.Unlock()
+	delete(s.feed.apart, s.partition)
+}
+
+// close ends the subscription.
+func (s *subscription) close() {
+	s.endAlone()
+	f := s.feed
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.detach(s, context.Canceled)
+	s.drop()
+}
+
+// hogs reports whether the queue has half of the room of all.
+func (s *subscription) hogs() bool {
+	return len(s.queue) >= s.feed.limits.messages/2 || s.bytes >= s.feed.limits.bytes/2
+}
+
+// append adds a message to the queue.
+func (s *subscription) append(m broker.Message) {
+	s.queue = append(s.queue, m)
+	s.next = m.Sequence + 1
+	s.bytes += m.Size()
+	s.feed.messages++
+	s.feed.bytes += m.Size()
+	s.signal()
+}
+
+// drop empties the queue.
+func (s *subscription) drop() {
+	s.remove(s.queue)
+	s.queue = nil
+}
+
+// remove makes room for messages that leave the queue.
+func (s *subscription) remove(messages []broker.Message) {
+	bytes := 0
+	for _, m := range messages {
+		bytes += m.Size()
+	}
+	s.bytes -= bytes
+	s.feed.messages -= len(messages)
+	s.feed.bytes -= bytes
+	select {
+	case s.feed.room <- struct{}{}:
+	default:
+	}
+}
+
+// signal signals the goroutine of the partition.
+func (s *subscription) signal() {
+	select {
+	case s.arrived <- struct{}{}:
+	default:
+	}
+}
+
+// waiting returns how many messages of the partitions are not read, or wait in a queue, and of how
+// many partitions that is known.
+func (f *feed) waiting() (n int64, known int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	n, known = f.unread.Load()+int64(f.messages), len(f.apart)
+	for _, s := range f.apart {
+		n += s.unread.Load()
+	}
+	for _, s := range f.members {
+		if f.reading && s.fed {
+			known++
+		}
+	}
+	return n, known
+}
+
+// partitionOf returns the partition whose filters ([envelopes.RawFilters]) select a subject of
+// the raw stream.
+func partitionOf(subject string) int {
+	if strings.Count(subject, ".") != 3 {
+		return 0
+	}
+	_, rest, _ := strings.Cut(subject, ".")
+	number, _, _ := strings.Cut(rest, ".")
+	partition, err := strconv.Atoi(number)
+	if err != nil {
+		return 0
+	}
+	return partition
+}

@@ -1,0 +1,301 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+
+	"tributary/envelopes"
+	"tributary/normalizers"
+	"tributary/pipeline/broker"
+	"tributary/pipeline/claims"
+	"tributary/pipeline/records"
+	"tributary/pipeline/redact"
+)
+
+// The flow of records through an ownership. One goroutine runs the first four stages, the
+// committer the last:
+//
+//	receive    a message of the raw stream becomes a record, or the reason why it cannot be read
+//	load       the states of the sessions that records belong to are read from the events stream
+//	normalize  a record changes its session and yields events, or becomes a dead letter
+//	append     the messages of the record and its session join the chunk that is built
+//	commit     the chunks of all partitions are stored in one atomic batch, with their checkpoints
+//
+// Before normalize, a record waits for room in the chunk, for its body where that travels by
+// claim check, and for the history of its session where that has passed its place (history.go).
+
+// work reads the partition from behind its checkpoint. It ends with nil when the partition
+// is drained and everything is stored, else with the reason why the ownership ended.
+func (o *ownership) work() error {
+	source, err := o.p.cell.feed.subscribe(o.ctx, o.p.number, o.checkpoint.Raw+1)
+	if err != nil {
+		return err
+	}
+	defer o.hold(source.close)()
+	o.p.open.Store(0)
+	if source.idle {
+		o.p.waiting.Store(0)
+	}
+	archives := newArchiver(o, source)
+	defer archives.close()
+	for {
+		messages, err := source.read(o.ctx, o.p.drain, archives.due())
+		if errors.Is(err, errIdle) {
+			if err := archives.step(); err != nil {
+				return err
+			}
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if messages == nil {
+			break // drained
+		}
+		if err := o.runAll(messages); err != nil {
+			return err
+		}
+	}
+	if err := o.waitUntil(o.allStored); err != nil {
+		return err
+	}
+	return o.forgetAttempt()
+}
+
+// runAll runs the messages of one read through the stages, until the partition is drained.
+func (o *ownership) runAll(messages []broker.Message) error {
+	o.p.stage.received.Store(time.Now().UnixNano())
+	o.p.open.Add(int64(len(messages)))
+	o.p.waiting.Store(messages[0].Stored.UnixNano())
+	o.receive(messages)
+	defer clear(o.received)
+	for records := o.received; len(records) > 0 && !broker.Closed(o.p.drain); {
+		n, err := o.load(records)
+		if err != nil {
+			return err
+		}
+		if err := o.runLoaded(records[:n]); err != nil {
+			return err
+		}
+		records = records[n:]
+	}
+	o.p.waiting.Store(0)
+	return nil
+}
+
+// received is a message of the raw stream and the record that it holds.
+type received struct {
+	normalizers.Record
+
+	raw  broker.Message
+	body *body        // where the Data of the record come from; nil when they came with the message
+	hits []redact.Hit // what was redacted in the Data
+	err  error        // why the record becomes a dead letter; nil when it is to be normalized
+}
+
+func (r *received) key() records.SessionKey {
+	return records.SessionKey{Source: r.Source, ID: r.Session}
+}
+
+// addressed reports whether the session of the record is known, which it can be also where
+// the rest of the record cannot be read.
+func (r *received) addressed() bool { return r.Source != envelopes.UnknownSource }
+
+// receive is the first stage: it reads the records of messages.
+func (o *ownership) receive(messages []broker.Message) {
+	o.received = o.received[:0]
+	for _, m := range messages {
+		r := received{raw: m}
+		var claim claims.Claim
+		r.Record, claim, r.err = records.Read(m.Msg, m.Sequence, m.Stored)
+		if r.addressed() && !o.p.cell.holds(m.Subject) {
+			r.Source, r.Session, r.err = envelopes.UnknownSource, m.Subject, records.ErrMisplaced
+		}
+		if cause := o.p.condemned[m.Sequence]; cause != nil {
+			r.err = cause
+		}
+		if r.addressed() && r.err == nil && claim != (claims.Claim{}) {
+			r.body = &body{claim: claim, traceparent: r.Origin.Traceparent, tracestate: r.Origin.Tracestate}
+		}
+		o.received = append(o.received, r)
+	}
+}
+
+// load is the second stage: it loads the sessions of the next records, of as many as fit
+// in memory, and returns how many records those are.
+func (o *ownership) load(batch []received) (n int, err error) {
+	o.mu.Lock()
+	stored, sequence, archivedTo := o.stored, o.sequence, o.checkpoint.ArchivedTo
+	o.mu.Unlock()
+	c := o.sessions
+	c.evict(stored)
+	hits, misses := 0, 0
+	defer func() {
+		t := o.p.stage.telemetry
+		t.count(o.ctx, t.lookups, hits, attribute.String("result", "hit"))
+		t.count(o.ctx, t.lookups, misses, attribute.String("result", "miss"))
+		o.p.cached.Store(int64(c.bytes))
+	}()
+	for before := c.bytes; n < len(batch) && c.bytes-before <= c.limit; {
+		var missing []records.SessionKey
+		for ; n < len(batch) && len(missing) < loadTogether; n++ {
+			switch k := batch[n].key(); {
+			case !batch[n].addressed():
+			case c.live[k] != nil || slices.Contains(missing, k):
+				hits++
+			default:
+				missing = append(missing, k)
+				misses++
+			}
+		}
+		if len(missing) == 0 {
+			break
+		}
+		if err := c.load(o.ctx, missing, sequence, archivedTo); err != nil {
+			return 0, err
+		}
+		o.p.logLoaded(c, missing)
+	}
+	return n, nil
+}
+
+// runLoaded runs records whose sessions are loaded through the other stages, until the
+// partition is drained. It fetches their bodies ahead, unless one of the records is
+// suspect: then each body is fetched when its record is run.
+func (o *ownership) runLoaded(records []received) error {
+	if o.suspicion.none() {
+		defer o.prefetch(records)()
+	}
+	for _, r := range records {
+		if broker.Closed(o.p.drain) {
+			return nil
+		}
+		if err := o.runNext(r); err != nil {
+			return err
+		}
+		o.giveWay()
+	}
+	return nil
+}
+
+// turnTime is how long a partition works before it gives way to other goroutines. Go would do so after 10 ms, and the
+// committer, for which all partitions wait, needs a turn for each write to the connection.
+const turnTime = time.Millisecond
+
+// giveWay lets other goroutines go first when the partition has worked for a turn.
+func (o *ownership) giveWay() {
+	if time.Since(o.turn) >= turnTime {
+		runtime.Gosched()
+		o.turn = time.Now()
+	}
+}
+
+// prefetch begins to fetch the bodies of records. The caller calls end when it needs none
+// of them any more.
+func (o *ownership) prefetch(records []received) (end func()) {
+	var ahead []*body
+	for _, r := range records {
+		if r.body != nil {
+			ahead = append(ahead, r.body)
+		}
+	}
+	if len(ahead) == 0 {
+		return func() {}
+	}
+	return o.hold(o.p.stage.bodies.begin(o.ctx, ahead...))
+}
+
+// runNext runs a record when the chunk has room for it.
+func (o *ownership) runNext(r received) error {
+	o.p.waiting.Store(r.raw.Stored.UnixNano())
+	switch {
+	case r.Sequence == o.resume.Slow:
+		return o.trySlow(r)
+	case o.suspicion.next:
+		return o.trySuspect(r)
+	}
+	if err := o.awaitRoom(); err != nil {
+		return err
+	}
+	return o.run(r)
+}
+
+// awaitRoom waits until the chunk that is built accepts a record: until it is not full, or,
+// while records are committed one at a time, until everything before is stored.
+func (o *ownership) awaitRoom() error {
+	if o.suspicion.careful > 0 {
+		o.suspicion.careful--
+		return o.waitUntil(o.allStored)
+	}
+	return o.waitUntil(o.hasRoom)
+}
+
+// run fetches the body of a record, normalizes the record and appends the result.
+func (o *ownership) run(r received) error {
+	if r.body != nil {
+		release, err := o.fetch(r.Sequence, r.body)
+		if err != nil {
+			return err
+		}
+		defer release()
+		r.Data, r.err = r.body.data, r.body.err
+	}
+	if err := o.redact(&r); err != nil {
+		return err
+	}
+	if err := o.findEarlier(&r); err != nil {
+		return err
+	}
+	if len(r.Data) > largeRecord {
+		return o.applyLarge(r)
+	}
+	return o.apply(r)
+}
+
+// fetch waits for the body of a record. One that is not what the claim check says has the error of its record; any
+// other error ends the ownership, and the broker is asked again. The caller calls release when it is done with the
+// record.
+func (o *ownership) fetch(sequence uint64, b *body) (release func(), err error) {
+	bodies := o.p.stage.bodies
+	end := func() {}
+	if b.done == nil {
+		end = bodies.begin(o.ctx, b)
+	}
+	release = o.hold(func() {
+		bodies.release(b)
+		end()
+	})
+	<-b.done // which is closed at the latest when o.ctx ends
+	if _, permanent := records.Reason(b.err); b.err == nil || permanent {
+		return release, nil
+	}
+	defer release()
+	if o.ctx.Err() != nil {
+		return nil, context.Cause(o.ctx)
+	}
+	return nil, fmt.Errorf("record %d: %w", sequence, b.err)
+}
+
+// largeRecord is the length of a record, in bytes, above which a worker normalizes and
+// stores it while no other large record is in memory: it may take many times as much.
+const largeRecord = 1 << 20
+
+// applyLarge is [ownership.apply] for a large record. Of all partitions of the worker one
+// at a time has a large record in memory, from its normalization until it is stored.
+func (o *ownership) applyLarge(r received) error {
+	large := o.p.stage.large
+	if err := large.Acquire(o.ctx); err != nil {
+		return err
+	}
+	defer o.hold(large.Release)()
+	if err := o.apply(r); err != nil {
+		return err
+	}
+	return o.waitUntil(o.allStored)
+}

@@ -1,0 +1,402 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"tributary/envelopes"
+	"tributary/pipeline/broker"
+	"tributary/pipeline/streams"
+)
+
+// The wait of a partition before it is acquired again after a failure.
+const (
+	minBackoff  = 50 * time.Millisecond
+	maxBackoff  = 2 * time.Second
+	lostBackoff = 10 * time.Second // while the raw stream has lost its tail: its restore takes a while
+)
+
+// partition is one partition of the raw stream as this worker works on it. The worker
+// acquires it again and again while it runs. What is here outlives an [ownership];
+// everything else belongs to one.
+type partition struct {
+	stage  *Stage
+	cell   *cell
+	number int
+	cause  string        // why it was assigned to this worker
+	drain  chan struct{} // closed to end the partition well
+	log    *slog.Logger
+
+	// What the metrics report.
+	open    atomic.Int64 // records read but not stored
+	cached  atomic.Int64 // memory of the session states
+	waiting atomic.Int64 // when the broker stored the oldest record that is in no chunk yet, in Unix nanoseconds; 0 for none
+
+	unconfirmed atomic.Pointer[entry] // the last entry whose outcome is not known; nil for none
+
+	normalizing broker.Step // of the goroutine of the partition
+
+	// These belong to the goroutine of the partition.
+	epoch     uint64           // of the last ownership
+	acquired  bool             // at least once
+	slow      slowRecord       // exceeded the time of a record in the last ownership
+	tries     int              // attempts without progress, without those that this process survived
+	condemned map[uint64]error // records that must not be tried again, and why; see [partition.condemn]
+	lost      bool             // the raw stream has lost its tail, which is logged
+
+	mu    sync.Mutex
+	owned *ownership // nil between two ownerships
+	err   error      // why it is not owned
+	done  chan struct{}
+}
+
+var (
+	errOvertaken   = errors.New("acquired by another worker")
+	errNotAcquired = errors.New("not acquired yet")
+)
+
+func newPartition(s *Stage, number int, cause string) *partition {
+	return &partition{
+		stage:     s,
+		cell:      s.cells[s.config.Topology.Layout().Cell(number)],
+		number:    number,
+		cause:     cause,
+		drain:     make(chan struct{}),
+		log:       s.config.Logger.With(slog.Int("partition", number)),
+		condemned: make(map[uint64]error),
+		err:       errNotAcquired,
+		done:      make(chan struct{}),
+	}
+}
+
+// run acquires the partition and works on it, again after each failure. It returns nil
+// when the partition is drained or ctx ends, else the reason why no further try can
+// succeed. A raw stream that has lost its tail may be restored, so the partition tries on.
+func (p *partition) run(ctx context.Context) error {
+	backoff := minBackoff
+	for ctx.Err() == nil {
+		draining := broker.Closed(p.drain)
+		progress, err := p.runOnce(ctx)
+		if progress {
+			backoff = minBackoff
+		}
+		switch {
+		case err == nil:
+			p.stage.changes.note(change{changeHandedOver, p.reasonToRelease(), ""}, p.number, p.epoch)
+			return nil
+		case ctx.Err() != nil, errors.Is(err, errCondemned):
+			continue
+		case final(err):
+			p.log.Error("partition stopped", slog.Any("error", err))
+			return err
+		case draining, errors.Is(err, errOvertaken):
+			return nil // drained before: else it is acquired once more, to take back an attempt that this process survived
+		case errors.Is(err, streams.ErrRawLost):
+			p.awaitRaw(ctx, err, backoff)
+			backoff = min(2*backoff, lostBackoff)
+			continue
+		}
+		p.stage.changes.note(change{changeLost, err.Error(), ""}, p.number, p.epoch)
+		_ = broker.Pause(ctx, min(backoff, maxBackoff)) // which ends early only with ctx
+		backoff = min(2*backoff, maxBackoff)
+	}
+	return nil
+}
+
+// awaitRaw waits until it is time to look at a raw stream again that has lost its tail, or the partition is drained.
+func (p *partition) awaitRaw(ctx context.Context, err error, wait time.Duration) {
+	if !p.lost {
+		p.lost = true
+		p.log.Error("partition stopped", slog.Any("error", err))
+	}
+	t := time.NewTimer(wait)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-p.drain:
+	case <-ctx.Done():
+	}
+}
+
+// runOnce acquires the partition and works on it until the ownership ends. progress
+// reports whether the ownership has stored anything.
+func (p *partition) runOnce(ctx context.Context) (progress bool, err error) {
+	o, err := p.acquire(p.stage.linked()) //nolint:contextcheck // the link ends with ctx, too
+	if err == nil {
+		p.setOwnership(o, nil)
+		err = o.supervise(ctx)
+		if errors.Is(err, errCondemned) {
+			// The partition is acquired at once. A batch in flight could be stored between the read of its
+			// checkpoint and the fence, which would fail.
+			_ = o.sending.Acquire(ctx)
+		}
+		p.tries = o.end()
+		p.cached.Store(0)
+		if oldest, ok := o.oldest(); ok && err != nil { // the chunk is dropped, so its records wait again
+			p.waiting.Store(oldest.UnixNano())
+		}
+		progress = o.progress()
+	}
+	p.setOwnership(nil, err)
+	return progress, err
+}
+
+// reasonToRelease says why the partition was released.
+func (p *partition) reasonToRelease() string {
+	if broker.Closed(p.stage.drain) {
+		return "drain"
+	}
+	return "assigned to another worker"
+}
+
+// final reports whether an error stays, however often the partition is acquired.
+func final(err error) bool {
+	for _, f := range []error{streams.ErrNoCheckpoint, streams.ErrState, streams.ErrRetired} {
+		if errors.Is(err, f) {
+			return true
+		}
+	}
+	return false
+}
+
+// setOwnership notes the present ownership, or why there is none.
+func (p *partition) setOwnership(o *ownership, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.owned, p.err = o, err
+}
+
+// ownership returns the present ownership, nil when there is none.
+func (p *partition) ownership() *ownership {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.owned
+}
+
+// ready returns nil while the partition is owned, else the reason why it is not.
+func (p *partition) ready() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.owned != nil {
+		return nil
+	}
+	if p.err == nil {
+		return errNotAcquired
+	}
+	return p.err
+}
+
+// finish notes the end of the partition.
+func (p *partition) finish(err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.err = err
+	close(p.done)
+}
+
+// release makes the partition end well: another worker owns it from then on. Only one
+// goroutine may call it; it may do so more than once.
+func (p *partition) release() {
+	if !broker.Closed(p.drain) {
+		close(p.drain)
+	}
+}
+
+// ended reports whether the partition has ended, and the reason when it could not go on.
+func (p *partition) ended() (bool, error) {
+	if !broker.Closed(p.done) {
+		return false, nil
+	}
+	return true, p.wait()
+}
+
+// wait waits for the end of the partition and returns the reason when it could not go on.
+func (p *partition) wait() error {
+	<-p.done
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.err
+}
+
+// cell is a cell as a stage works on it.
+type cell struct {
+	stage   *Stage
+	name    string // under which it stores the generation
+	raw     string // its raw stream
+	feed    *feed
+	end     *streams.SharedEnd // of the raw stream
+	pending chan struct{}      // signaled when a chunk waits for the committer
+
+	waiting    atomic.Int64 // bytes of the messages in the chunks of its partitions
+	committing broker.Step  // of the loop of that name
+}
+
+func newCell(s *Stage, number int) *cell {
+	t := s.config.Topology
+	c := &cell{
+		stage:   s,
+		name:    envelopes.CellName(t.Generation, number),
+		raw:     streams.RawStreamOf(number),
+		pending: make(chan struct{}, 1),
+	}
+	c.end = streams.NewSharedEnd(s.js, c.raw)
+	c.feed = newFeed(s.js, c.raw, len(t.Layout().PartitionsOf(number)), defaultFeedLimits)
+	c.feed.acquiring, c.feed.end = s.acquiring, c.end
+	return c
+}
+
+// holds reports whether the subject of a record names the partition of its session. A
+// single raw stream computes that itself; with several a producer might choose another one.
+func (c *cell) holds(subject string) bool {
+	l := c.stage.config.Topology.Layout()
+	if l.Cells <= 1 {
+		return true
+	}
+	a, err := envelopes.ParseRawSubject(subject)
+	return err == nil && a.InPartition(l.Partitions)
+}
+
+// unread returns how many records of the partitions are not read, or wait in a queue, and of how
+// many partitions that is known.
+func (s *Stage) unread() (n int64, known int) {
+	for _, c := range s.cells {
+		more, of := c.feed.waiting()
+		n, known = n+more, known+of
+	}
+	return n, known
+}
+
+// countLag returns how many records of the partitions are not done. While a partition is acquired
+// again, its records are not known: the number that was returned before is the least then.
+func (s *Stage) countLag() int64 {
+	n, known := s.unread()
+	for _, p := range s.list() {
+		n += p.open.Load()
+		if ended, _ := p.ended(); !ended {
+			known--
+		}
+	}
+	if known < 0 {
+		n = max(n, s.lag.Load())
+	}
+	s.lag.Store(n)
+	return n
+}
+
+// The partitions of a stage: those that are assigned to it, and the goroutines that work
+// on them.
+
+// assign makes mine the partitions of this worker. It releases those that are no longer
+// assigned and starts those that are new, but for those in awaited, which another worker
+// has yet to hand over; cause returns why a partition is acquired. fail ends the stage: a partition calls it when it finds that no
+// partition of the generation can be trusted.
+func (s *Stage) assign(ctx context.Context, mine []int, awaited map[int]bool, cause func(partition int) string, fail context.CancelCauseFunc) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.assigned, s.started = mine, true
+	for n, p := range s.partitions {
+		assigned := slices.Contains(mine, n)
+		if !assigned {
+			p.release()
+		}
+		if ended, err := p.ended(); ended && (err == nil || !assigned) {
+			delete(s.partitions, n)
+		}
+	}
+	for _, n := range mine {
+		if s.partitions[n] == nil && !awaited[n] {
+			s.partitions[n] = s.startPartition(ctx, n, cause(n), fail)
+		}
+	}
+}
+
+// startPartition begins to work on a partition, until it is released, ctx ends, or it
+// cannot go on.
+func (s *Stage) startPartition(ctx context.Context, number int, cause string, fail context.CancelCauseFunc) *partition {
+	p := newPartition(s, number, cause)
+	go func() {
+		err := p.run(ctx)
+		if errors.Is(err, streams.ErrNoCheckpoint) {
+			fail(err) // the generation was tampered with: no partition of it can be trusted
+		}
+		p.finish(err)
+		s.signalEnded()
+	}()
+	return p
+}
+
+// signalEnded signals the goroutine of [Stage.Run] that the partitions have to be assigned anew.
+func (s *Stage) signalEnded() {
+	select {
+	case s.ended <- struct{}{}:
+	default:
+	}
+}
+
+// stopped returns why none of the assigned partitions can go on, nil while one can.
+func (s *Stage) stopped() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var errs []error
+	for _, n := range s.assigned {
+		p := s.partitions[n]
+		if p == nil {
+			return nil
+		}
+		_, err := p.ended()
+		if err == nil {
+			return nil
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// waitForPartitions waits until every partition has ended, and returns the reasons of
+// those that could not go on.
+func (s *Stage) waitForPartitions() error {
+	var errs []error
+	for _, p := range s.list() {
+		errs = append(errs, p.wait())
+	}
+	return errors.Join(errs...)
+}
+
+// list returns the partitions that were started, by number.
+func (s *Stage) list() []*partition {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.SortedFunc(maps.Values(s.partitions), func(a, b *partition) int { return a.number - b.number })
+}
+
+// working returns the numbers of the partitions that have not ended, in their order.
+func (s *Stage) working() []int {
+	return numbers(slices.DeleteFunc(s.list(), func(p *partition) bool {
+		ended, _ := p.ended()
+		return ended
+	}))
+}
+
+// numbers returns the numbers of partitions.
+func numbers(partitions []*partition) []int {
+	out := make([]int, len(partitions))
+	for i, p := range partitions {
+		out[i] = p.number
+	}
+	return out
+}
+
+// everyPartition returns the numbers of n partitions, in their order.
+func everyPartition(n int) []int {
+	all := make([]int, n)
+	for i := range all {
+		all[i] = i
+	}
+	return all
+}

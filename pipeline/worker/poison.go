@@ -1,0 +1,337 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"tributary/pipeline/broker"
+	"tributary/pipeline/records"
+	"tributary/pipeline/streams"
+)
+
+// A poison record is one that cannot be survived: it ends the process, each time that it
+// is tried, or it makes the normalizer panic. This file gives such records up without
+// giving up any other.
+//
+// A process that ends leaves nothing but the count of attempts in the checkpoint
+// ([Checkpoint.Tries]): acquiring the partition adds one, a commit resets it. The count
+// must distinguish a poison record from its neighbors, which end with the same process, and from
+// a broker in trouble. So it first narrows the suspicion to one record, and then tries that
+// record alone.
+const (
+	maxAlone = 6 // above it the next record becomes a dead letter
+
+	aloneFor   = chunkRecords           // as many records as one process may have lost together
+	retryAlone = 500 * time.Millisecond // the least wait before the second attempt; each further wait is four times as long
+)
+
+// suspicion is what the attempts without progress mean for the next records of an
+// ownership.
+type suspicion struct {
+	next    bool // the next record may be poison: it is tried alone
+	proven  bool // the next record is poison: it becomes a dead letter without another try
+	careful int  // records after it that are still committed one at a time
+}
+
+func newSuspicion(tries int) suspicion {
+	s := suspicion{next: tries > streams.MaxTogether, proven: tries > maxAlone}
+	if s.next {
+		s.careful = aloneFor
+	}
+	return s
+}
+
+// none reports whether no record is suspect.
+func (s suspicion) none() bool { return !s.next && s.careful == 0 }
+
+// countAttempt returns the count of attempts with which the partition is acquired.
+func (p *partition) countAttempt(last streams.Checkpoint) int {
+	switch {
+	case last.Owner == p.stage.owner: // this process is alive: none of its own attempts ended one
+		return min(p.tries, last.Tries)
+	case last.Tries <= streams.MaxTogether:
+		return last.Tries + 1
+	default:
+		return last.Tries // from here on only an attempt alone counts
+	}
+}
+
+// trySuspect tries one record alone and stores the attempt before it. Nothing else that
+// ends processes may count as an attempt of this record. So no other suspect record of the
+// worker is tried meanwhile, and a record whose last attempt failed waits before the next:
+// a kill from outside, or a poison record of another partition, ends the process in that
+// wait.
+func (o *ownership) trySuspect(r received) error {
+	o.suspicion.next = false
+	if o.suspicion.proven {
+		r.err, r.body = records.ErrCrashed, nil
+		return o.run(r)
+	}
+	if n := o.tries - streams.MaxTogether - 1; n > 0 {
+		wait := retryAlone << (2 * (n - 1))
+		if drained, err := o.pause(wait + rand.N(wait)); drained || err != nil {
+			return err
+		}
+	}
+	return o.tryAlone(r, func() error { return o.storeTries(o.tries + 1) })
+}
+
+// tryAlone runs a record while no other suspect record of the worker is tried, after prepare,
+// and waits until it is stored.
+func (o *ownership) tryAlone(r received, prepare func() error) error {
+	trial := o.p.stage.trial
+	if err := trial.Acquire(o.ctx); err != nil {
+		return err
+	}
+	defer o.hold(trial.Release)()
+	if err := prepare(); err != nil {
+		return err
+	}
+	if err := o.run(r); err != nil {
+		return err
+	}
+	return o.waitUntil(o.allStored)
+}
+
+// pause waits for d; drained reports that the partition is drained, and the record is left to
+// the next owner.
+func (o *ownership) pause(d time.Duration) (drained bool, err error) {
+	wait := time.NewTimer(d)
+	defer wait.Stop()
+	select {
+	case <-wait.C:
+		return false, nil
+	case <-o.p.drain:
+		return true, nil
+	case <-o.ctx.Done():
+		return false, context.Cause(o.ctx)
+	}
+}
+
+// forgetAttempt takes back the attempt of an ownership that ends well, unless the count is
+// about one record already.
+func (o *ownership) forgetAttempt() error {
+	if tries := o.checkpoint.Tries; tries == 0 || tries > streams.MaxTogether {
+		return nil
+	}
+	return o.storeTries(0)
+}
+
+// errCondemned ends an ownership whose successor makes the record a dead letter.
+var errCondemned = errors.New("record becomes a dead letter")
+
+// condemn makes a record a dead letter when it is read again. The session that the record
+// was normalized into may be half changed, so the ownership ends and the next one begins
+// before the record.
+func (p *partition) condemn(sequence uint64, cause error) error {
+	p.condemned[sequence] = cause
+	return fmt.Errorf("%w: sequence %d: %w", errCondemned, sequence, cause)
+}
+
+// forgive forgets the condemned records up to a raw sequence: they are stored.
+func (p *partition) forgive(raw uint64) {
+	maps.DeleteFunc(p.condemned, func(sequence uint64, _ error) bool { return sequence <= raw })
+}
+
+// A slow record is one at which the normalizer has not returned within the time of a record
+// ([Config.RecordTimeout]). Go cannot end a goroutine from outside: the worker leaves it behind,
+// with everything in memory about the partition, and acquires the partition again. The
+// checkpoint names the record and counts the attempts ([streams.Checkpoint.Timeouts]), so other workers
+// know it, too. From the first timeout the record is tried alone; after the last it becomes a
+// dead letter.
+//
+// A worker that has left a normalizer behind says so in its heartbeat, and the other workers
+// get its partitions until the normalizer returns: it may have a processor of its own for ever.
+const (
+	defaultRecordTimeout = 30 * time.Second // a record of the largest size takes a few seconds
+	maxTimeouts          = 3
+	drainTimeout         = 2 * time.Second // of a record in progress, when its partition is drained or the stage ends
+
+	// A record has to be in progress at so many looks in a row. They share the time evenly. A
+	// process that is paused looks only once when it goes on, so the pause does not count.
+	watchLooks = 10
+)
+
+// errLeftBehind ends the goroutine of a normalizer that has returned too late.
+var errLeftBehind = errors.New("normalizer was left behind")
+
+// slowRecord is a record and how often it took too long.
+type slowRecord struct {
+	sequence uint64
+	timeouts int
+}
+
+// calls numbers the calls of the normalizer of an ownership: a number is odd while one is in
+// progress. Either its end or the one who leaves it behind adds one to an odd number.
+type calls struct {
+	number   atomic.Uint64
+	sequence atomic.Uint64 // of the record of the last call
+}
+
+func (c *calls) begin(sequence uint64) (call uint64) {
+	c.sequence.Store(sequence)
+	return c.number.Add(1)
+}
+
+// end returns false when the call was left behind.
+func (c *calls) end(call uint64) bool { return c.number.CompareAndSwap(call, call+1) }
+
+// supervise lets a goroutine of its own work, and returns when that ends. It does not wait for
+// a normalizer that takes too long.
+func (o *ownership) supervise(ctx context.Context) error {
+	s := o.p.stage
+	ended := make(chan error, 1)
+	go func() {
+		ended <- o.work()
+		s.hanging.remove(o)
+	}()
+	limit := s.config.RecordTimeout
+	look := time.NewTicker(limit / watchLooks)
+	defer look.Stop()
+	drain, end := (<-chan struct{})(o.p.drain), ctx.Done()
+	var seen uint64
+	for looks := 0; ; {
+		select {
+		case err := <-ended:
+			return err
+		case <-drain:
+			drain = nil
+		case <-end:
+			end = nil
+		case <-look.C:
+			if call := o.calls.number.Load(); call%2 == 0 || call != seen {
+				seen, looks = call, 0
+				continue
+			}
+			if looks++; looks >= watchLooks && s.hanging.leaveBehind(o, seen) {
+				return o.abandon(ctx)
+			}
+			continue
+		}
+		if drainTimeout < limit {
+			limit = drainTimeout
+			look.Reset(limit / watchLooks)
+		}
+	}
+}
+
+// abandon ends an ownership whose normalizer was left behind, and returns why.
+func (o *ownership) abandon(ctx context.Context) error {
+	p, sequence := o.p, o.calls.sequence.Load()
+	var err error
+	switch {
+	case ctx.Err() != nil:
+		err = context.Cause(ctx)
+	case broker.Closed(p.drain):
+		p.log.Warn("partition is released in the middle of a record: the next worker normalizes it again", slog.Uint64("sequence", sequence))
+	default:
+		p.slow = slowRecord{sequence, 1}
+		if sequence == o.resume.Slow {
+			p.slow.timeouts += o.resume.Timeouts
+		}
+		err = fmt.Errorf("record %d: %w: the normalizer has not returned within %v", sequence, records.ErrTimeout, p.stage.config.RecordTimeout)
+		p.log.Error("normalizer does not return: other workers take over until it does, restart this one to free its processor",
+			slog.Uint64("sequence", sequence), slog.Int("timeouts", p.slow.timeouts), slog.Int("most", maxTimeouts))
+		p.stage.signalEnded()
+	}
+	p.normalizing.End()
+	o.cancel(err)
+	o.mu.Lock()
+	held := slices.Clone(o.held)
+	o.mu.Unlock()
+	for _, release := range slices.Backward(held) {
+		release()
+	}
+	return err
+}
+
+// hold notes how to release something that the goroutine that works occupies, in case that it
+// is left behind. The caller calls released in its place; several are released in the reverse
+// order of their calls of hold.
+func (o *ownership) hold(release func()) (released func()) {
+	once := sync.OnceFunc(release)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.held = append(o.held, once)
+	return func() {
+		once()
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		o.held = o.held[:len(o.held)-1]
+	}
+}
+
+// countTimeouts returns the slow record and its timeouts with which the partition is acquired.
+func (p *partition) countTimeouts(last streams.Checkpoint) (sequence uint64, timeouts int) {
+	mine := p.slow
+	switch {
+	case mine.sequence <= last.Raw, last.Slow != 0 && last.Slow < mine.sequence:
+		return last.Slow, last.Timeouts
+	case mine.sequence == last.Slow:
+		return last.Slow, max(mine.timeouts, last.Timeouts)
+	default:
+		return mine.sequence, mine.timeouts
+	}
+}
+
+// trySlow tries a slow record alone, or makes it a dead letter. It waits for a heartbeat
+// before, so that a worker that has left a normalizer behind can hand the partition over.
+func (o *ownership) trySlow(r received) error {
+	if err := o.waitUntil(o.allStored); err != nil {
+		return err
+	}
+	if o.resume.Timeouts >= maxTimeouts {
+		o.suspicion.next = false
+		r.err, r.body = records.ErrTimeout, nil
+		return o.run(r)
+	}
+	if drained, err := o.pause(o.p.stage.config.Heartbeat); drained || err != nil {
+		return err
+	}
+	if o.suspicion.next {
+		return o.trySuspect(r)
+	}
+	return o.tryAlone(r, func() error { return nil })
+}
+
+// hanging is which normalizers of a stage were left behind and have not returned.
+type hanging struct {
+	mu      sync.Mutex
+	records map[*ownership]uint64 // raw sequences
+}
+
+// leaveBehind leaves a call of the normalizer behind, unless it has ended.
+func (h *hanging) leaveBehind(o *ownership, call uint64) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !o.calls.end(call) {
+		return false
+	}
+	if h.records == nil {
+		h.records = make(map[*ownership]uint64)
+	}
+	h.records[o] = o.calls.sequence.Load()
+	return true
+}
+
+// remove notes that the goroutine of an ownership has ended.
+func (h *hanging) remove(o *ownership) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.records, o)
+}
+
+// list returns the raw sequences of the records, in their order; nil when there is none.
+func (h *hanging) list() []uint64 {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Sorted(maps.Values(h.records))
+}

@@ -1,0 +1,239 @@
+package worker
+
+import (
+	"container/list"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"tributary/envelopes"
+	"tributary/normalizers"
+	"tributary/pipeline/broker"
+	"tributary/pipeline/records"
+	"tributary/pipeline/states"
+	"tributary/pipeline/streams"
+)
+
+// liveSession is a session whose state is in memory.
+type liveSession struct {
+	key       records.SessionKey
+	state     *normalizers.Session
+	size      int
+	chunk     uint64        // number of the last chunk that changed it
+	damaged   error         // of its records when its stored state cannot be read; nil when it can
+	cause     error         // why it cannot, for the log
+	older     uint64        // see [states.Stored]
+	gaps      bool          // whether it has gaps, as of the last chunk that was sealed
+	rewritten bool          // whether it has rewritten files, likewise
+	whole     states.Whole  // see [liveSession.message]
+	used      uint64        // number of its last record in the partition
+	element   *list.Element // in sessionCache.recent
+}
+
+// idleRecords is how many records of a partition a live session may be without one of its own: in a long drain most
+// sessions are over.
+const idleRecords = 8192
+
+// sessionCache is the cache of the live sessions of a partition, bounded by bytes. A state is
+// loaded when a record first needs it, and evicted when it is the least recently used one, or idle for
+// [idleRecords]; a state that no commit has stored yet stays. Not safe for concurrent use.
+type sessionCache struct {
+	js         jetstream.JetStream
+	generation string // as the cell of the partition names it
+	partition  int
+	limit      int // bytes
+	settings   streams.Settings
+
+	live   map[records.SessionKey]*liveSession
+	recent list.List // of *liveSession, the most recently used first
+	bytes  int
+	uses   uint64 // of live sessions, one for each record
+}
+
+func newSessionCache(js jetstream.JetStream, generation string, partition, limit int, settings streams.Settings) *sessionCache {
+	return &sessionCache{
+		js: js, generation: generation, partition: partition, limit: limit, settings: settings,
+		live: make(map[records.SessionKey]*liveSession),
+	}
+}
+
+// loadTogether is how many sessions one request loads. At the largest size of a state they
+// take about 16 MiB.
+const loadTogether = 32
+
+// errStale: the replica that answered is behind the newest checkpoint.
+var errStale = errors.New("replica has not got the checkpoint yet")
+
+// load loads the states of sessions that are not live, together. A session whose state
+// cannot be decoded is damaged, alone. checkpoint is the
+// sequence of the newest checkpoint that this worker knows of, see [sessionCache.read]; archivedTo is that of
+// [states.Reader.States].
+func (c *sessionCache) load(ctx context.Context, keys []records.SessionKey, checkpoint, archivedTo uint64) error {
+	subjects := make([]string, len(keys))
+	for i, k := range keys {
+		subjects[i] = envelopes.StateSubject(c.generation, c.partition, k.Source, k.ID)
+	}
+	read := states.Reader(func(subjects []string) (map[string]broker.Stored, error) {
+		return c.read(ctx, subjects, checkpoint)
+	})
+	stored, err := read.States(subjects, archivedTo)
+	if err != nil {
+		return fmt.Errorf("load session states of partition %d: %w", c.partition, err)
+	}
+	for i, k := range keys {
+		stored, ok := stored[subjects[i]]
+		if !ok {
+			c.add(k, normalizers.NewSession(k.Source, k.ID))
+			continue
+		}
+		s, err := stored.Decode()
+		if err != nil || s.Source() != k.Source || s.ID() != k.ID {
+			c.add(k, normalizers.NewSession(k.Source, k.ID))
+			if c.live[k].cause = err; err == nil {
+				c.live[k].cause = errors.New("it is that of another session")
+			}
+			c.live[k].damaged = fmt.Errorf("%w: message %d of stream %s: %s", normalizers.ErrSession, stored.Sequence, streams.EventsStream(c.generation), streams.CureReplay)
+			continue
+		}
+		c.add(k, s)
+		c.live[k].whole, c.live[k].older = states.Whole{Sequence: stored.Base, Size: len(stored.Whole)}, stored.Older
+	}
+	return nil
+}
+
+// read reads the newest messages of subjects of the partition, from any replica that has got the
+// checkpoint at a sequence.
+func (c *sessionCache) read(ctx context.Context, subjects []string, checkpoint uint64) (map[string]broker.Stored, error) {
+	barrier := envelopes.CheckpointSubject(c.generation, c.partition)
+	subjects = append([]string{barrier}, subjects...)
+	stored, err := broker.MessagesOf(ctx, c.js, streams.EventsStream(c.generation), subjects)
+	for range 10 { // a healthy replica is behind for milliseconds
+		if err != nil || stored[barrier].Sequence >= checkpoint {
+			break
+		}
+		if err = broker.Pause(ctx, 20*time.Millisecond); err == nil {
+			stored, err = broker.MessagesOf(ctx, c.js, streams.EventsStream(c.generation), subjects)
+		}
+	}
+	if err == nil && stored[barrier].Sequence < checkpoint {
+		err = errStale
+	}
+	return stored, err
+}
+
+// logLoaded logs what is not right with the states of sessions that were just loaded.
+func (p *partition) logLoaded(c *sessionCache, keys []records.SessionKey) {
+	for _, k := range keys {
+		session := []any{slog.String("source", string(k.Source)), slog.String("session", k.ID)}
+		if err := c.live[k].damaged; err != nil {
+			p.log.Error("session state cannot be read: the records of the session become dead letters", append(session, slog.Any("error", err), slog.Any("cause", c.live[k].cause))...)
+		}
+		if older := c.live[k].older; older > 0 {
+			p.log.Warn("server has an old session state again that had left: the state in the archive counts", append(session, slog.Uint64("sequence", older))...)
+		}
+	}
+}
+
+func (c *sessionCache) add(k records.SessionKey, s *normalizers.Session) {
+	c.settings.Apply(s) // not part of a stored state
+	l := &liveSession{key: k, state: s, size: s.Size(), gaps: len(s.Gaps()) > 0, rewritten: len(s.Rewrites()) > 0, used: c.uses}
+	l.element = c.recent.PushFront(l)
+	c.live[k] = l
+	c.bytes += l.size
+}
+
+// use returns a live session.
+func (c *sessionCache) use(k records.SessionKey) *liveSession {
+	l := c.live[k]
+	c.recent.MoveToFront(l.element)
+	c.uses++
+	l.used = c.uses
+	return l
+}
+
+// changed notes that a record of a chunk changed l.
+func (c *sessionCache) changed(l *liveSession, chunk uint64) {
+	size := l.state.Size()
+	c.bytes += size - l.size
+	l.size, l.chunk = size, chunk
+}
+
+// evict drops the least recently used sessions until the rest is within the limit, and not idle. It
+// keeps sessions that a chunk after stored has changed: the stream has an older state.
+func (c *sessionCache) evict(stored uint64) {
+	for e := c.recent.Back(); e != nil; {
+		l := e.Value.(*liveSession)
+		if c.bytes <= c.limit && c.uses-l.used < idleRecords {
+			return
+		}
+		e = e.Prev()
+		if l.chunk <= stored {
+			c.recent.Remove(l.element)
+			delete(c.live, l.key)
+			c.bytes -= l.size
+		}
+	}
+}
+
+// message returns the message of the session's state as it is now: the whole, or its change. The
+// whole is stored again once its changes have cost as much as that costs.
+func (s *liveSession) message(generation string, partition int) *nats.Msg {
+	m := &nats.Msg{
+		Subject: envelopes.StateSubject(generation, partition, s.key.Source, s.key.ID),
+		Header:  nats.Header{jetstream.MsgRollup: {jetstream.MsgRollupSubject}},
+	}
+	if change := s.change(); change != nil {
+		m.Subject, m.Data = envelopes.ChangeSubject(m.Subject), change
+		return m
+	}
+	m.Data = s.state.Encode()
+	s.state.Mark()
+	s.whole = states.Whole{Size: len(m.Data)}
+	return m
+}
+
+// change returns the message of a change, nil when the whole is to be stored.
+func (s *liveSession) change() []byte {
+	w := &s.whole
+	if w.Sequence == 0 || w.Size < states.MinChanged || w.Paid >= w.Size {
+		return nil
+	}
+	change := s.state.EncodeChange()
+	if change == nil || len(change) > w.Size/2 {
+		return nil
+	}
+	if w.First == 0 {
+		w.First = len(change)
+	}
+	w.Paid += len(change) - w.First
+	return append(binary.AppendUvarint(nil, w.Sequence), change...)
+}
+
+// isStored notes that the message of the state is stored at a sequence.
+func (s *liveSession) isStored(sequence uint64) {
+	if s.whole.Sequence == 0 {
+		s.whole.Sequence = sequence
+	}
+}
+
+// areRemoved notes that messages of states are about to be removed from the stream: no change may
+// name one of them.
+func (o *ownership) areRemoved(messages []broker.Place) {
+	removed := make(map[uint64]bool, len(messages))
+	for _, m := range messages {
+		removed[m.Sequence] = true
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, l := range o.sessions.live {
+		if removed[l.whole.Sequence] {
+			l.whole = states.Whole{}
+		}
+	}
+}

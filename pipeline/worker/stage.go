@@ -1,0 +1,382 @@
+// Package worker runs the normalizers over the raw stream and stores the events that they
+// emit: exactly once, in order, through any crash.
+//
+// Start with [Stage], a worker of one generation: [streams.Provision] creates the streams, [New] and
+// [Stage.Run] work on them. [runner.Runner] runs a stage for the live generation and for each replay
+// beside it ([replay.Start], [replay.Compare], [replay.Promote]). Around it are the producer's side ([records.Message], [records.ClaimMessage], [claims.Store]), the
+// consumer's side ([events.Read]), and operation ([replay.ReadStatus], [events.DeadLetters], [events.Requeue]).
+// README.md beside this file explains the room: the life of a record, the commit protocol,
+// and which failures are survived.
+//
+// The invariant: events, dead letters, session states and the [streams.Checkpoint] of a piece of
+// work are stored in one atomic batch, or not at all, and only by the worker that knows the
+// checkpoint before it. Everything in memory is a cache of what is stored, and is dropped
+// when anything is in doubt.
+//
+// What is not obvious:
+//   - The outcome of a batch is known only from its acknowledgement. Without one, the batch
+//     is never sent again: the partition is acquired again, which either finds the batch
+//     stored or makes sure that it never will be.
+//   - A record may be normalized many times. It is stored once, because its events are a
+//     pure function of the records before it.
+//   - A record that cannot be read becomes a dead letter, and its session notes it as open.
+//     [events.Requeue] appends a copy of it to the session, which reads the copy while the first is
+//     open: so requeued events are still a function of the raw stream.
+//   - Ownership of a partition is a matter of speed. Two workers that own the same partition
+//     hinder each other and store nothing wrong.
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nuid"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/trace"
+
+	"tributary/normalizers"
+	"tributary/pipeline/broker"
+	"tributary/pipeline/claims"
+	"tributary/pipeline/events"
+	"tributary/pipeline/redact"
+	"tributary/pipeline/states"
+	"tributary/pipeline/streams"
+)
+
+// Config configures a [Stage]. Only Topology must be set.
+type Config struct {
+	Topology streams.Topology // what [streams.Provision] created
+	Worker   string           // name of this worker in checkpoints; default "worker"
+	Member   string           // key of this worker in the bucket of the workers, one token; empty to work on every partition alone
+
+	SessionBytes int           // memory for the states of live sessions; default 256 MiB
+	ClaimBytes   int64         // memory for large records, from their fetch until they are normalized; default 128 MiB
+	Heartbeat    time.Duration // interval between two heartbeats; default 0.7 s
+
+	// RecordTimeout is how long the normalizer may take for one record; default 30 s. A record
+	// that takes longer three times becomes a dead letter.
+	RecordTimeout time.Duration
+
+	// ArchiveAfter is how long the state of a session stays under a subject of its own after it was
+	// stored, by the broker's clock; within a quarter of that time longer it is moved to an archive
+	// (README.md, Growth). Read do not depend on it. 0 for ever.
+	ArchiveAfter time.Duration
+	archiving    archiving
+
+	// Normalize normalizes a record into its session; default [normalizers.Normalize],
+	// whose contract it keeps: it is deterministic, and on an error leaves the session as
+	// it was. A record at which it panics becomes a dead letter.
+	Normalize func(*normalizers.Session, normalizers.Record) (normalizers.Result, error)
+	Revision  int // of Normalize; default [normalizers.Revision]
+
+	// Redact returns the redactor of a mode, for a generation whose records are redacted; nil for
+	// a worker without a key, which refuses such a generation.
+	Redact func(redact.Mode) (*redact.Redactor, error)
+
+	Handover *events.Handover // gets the events that are stored; nil for none
+
+	retentionEvery time.Duration // see [retentionEvery]
+
+	Pacer *Pacer // of a replay beside a live generation; nil for any other stage
+
+	Logger *slog.Logger // nil for no logs
+	Tracer trace.Tracer // nil for no traces
+	Meter  metric.Meter // nil for no metrics
+}
+
+// minPayload is the smallest max_payload of a server that accepts every event.
+const minPayload = normalizers.MaxEventBytes + 128<<10
+
+// CheckPayload returns an error when the max_payload of the server is too small for the
+// largest event.
+func CheckPayload(nc *nats.Conn) error {
+	have := nc.MaxPayload()
+	if have >= minPayload {
+		return nil
+	}
+	return &streams.TopologyError{
+		Name:        "server",
+		Differences: []streams.Difference{{Setting: "max_payload", Have: strconv.FormatInt(have, 10), Want: strconv.Itoa(minPayload) + " or more"}},
+		Cure:        "set max_payload to 1MB in the configuration of nats-server",
+	}
+}
+
+// WithDefaults returns c with its defaults filled in.
+func (c Config) WithDefaults() Config {
+	if c.Worker == "" {
+		c.Worker = "worker"
+	}
+	if c.SessionBytes <= 0 {
+		c.SessionBytes = 256 << 20
+	}
+	if c.ClaimBytes <= 0 {
+		c.ClaimBytes = 2 * normalizers.MaxRecordBytes
+	}
+	if c.Heartbeat <= 0 {
+		c.Heartbeat = streams.DefaultHeartbeat
+	}
+	if c.retentionEvery <= 0 {
+		c.retentionEvery = retentionEvery
+	}
+	if c.RecordTimeout <= 0 {
+		c.RecordTimeout = defaultRecordTimeout
+	}
+	if c.Normalize == nil {
+		c.Normalize = normalizers.Normalize
+	}
+	if c.Revision == 0 {
+		c.Revision = normalizers.Revision
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	return c
+}
+
+// Stage is a worker: it reads the partitions of the raw stream, normalizes their records,
+// and commits the results. Each partition has a goroutine that reads and normalizes into
+// its next chunk, see [ownership]; one goroutine for each cell, the committer, stores the chunks of
+// its partitions, one atomic batch at a time.
+//
+// Stages with a Member divide the partitions of their generation among themselves: a stage
+// takes over from one that is dead within a few seconds, and hands over to one that joins
+// or when it is drained.
+//
+// Make one with [New] and run it once.
+type Stage struct {
+	js        jetstream.JetStream
+	nc        *nats.Conn
+	config    Config
+	owner     string // name of this stage in checkpoints, unique to this process
+	telemetry *telemetry
+	bodies    *bodies
+	cells     []*cell
+	room      *streams.Room
+	ttl       string // of an event; empty when events do not expire
+	changes   *changes
+	trial     broker.Limit // held while a suspect record is tried, see poison.go
+	large     broker.Limit // held while a large record is in memory
+	acquiring broker.Limit // held during the requests of an acquisition
+	sweeping  broker.Limit // held while the states of a partition are moved to archives
+
+	lag        atomic.Int64       // that was reported last
+	received   atomic.Int64       // when records were received last, in Unix nanoseconds
+	generation streams.Generation // that the stage works on; set by Run before any partition starts
+	redactor   *redact.Redactor
+
+	coordinating broker.Step // of the loop of that name
+
+	claimMissing sync.Once // the first record whose object is missing is logged
+
+	acquired    chan struct{}                   // signaled when the first partition is acquired
+	limits      atomic.Pointer[[]streams.Limit] // as this stage has read them last; nil for not at all
+	expiredOpen atomic.Int64                    // records that expired unread and are not acknowledged, as far as this stage counts them
+
+	hanging hanging     // normalizers that were left behind
+	blind   atomic.Bool // the heartbeats of the workers cannot be exchanged
+
+	drain    chan struct{} // closed by Drain
+	draining sync.Once
+	ended    chan struct{} // signaled when a partition has ended
+
+	mu         sync.Mutex
+	partitions map[int]*partition
+	assigned   []int // the partitions that this worker has to work on
+	started    bool
+	link       context.Context // see connection.go
+	endLink    context.CancelCauseFunc
+}
+
+// New returns a stage for a server that holds the topology of cfg.
+func New(js jetstream.JetStream, cfg Config) (*Stage, error) {
+	cfg = cfg.WithDefaults()
+	if err := cfg.Topology.Validate(); err != nil {
+		return nil, err
+	}
+	s := &Stage{
+		js:         js,
+		nc:         js.Conn(),
+		room:       &streams.Room{JS: js, Replicas: cfg.Topology.Replicas},
+		config:     cfg,
+		owner:      cfg.Worker + "-" + nuid.Next(),
+		changes:    newChanges(cfg.Logger),
+		trial:      broker.NewExclusive(),
+		large:      broker.NewExclusive(),
+		acquiring:  broker.NewLimit(streams.MaxAcquiring),
+		sweeping:   broker.NewExclusive(),
+		drain:      make(chan struct{}),
+		ended:      make(chan struct{}, 1),
+		acquired:   make(chan struct{}, 1),
+		partitions: make(map[int]*partition),
+	}
+	if age := cfg.Topology.EventsMaxAge; age > 0 {
+		s.ttl = strconv.FormatInt(int64(age/time.Second), 10) + "s"
+	}
+	for c := range cfg.Topology.Layout().Cells {
+		s.cells = append(s.cells, newCell(s, c))
+	}
+	var err error
+	if s.telemetry, err = newTelemetry(cfg); err != nil {
+		return nil, fmt.Errorf("make metrics: %w", err)
+	}
+	s.bodies = newBodies(claims.NewStore(js), &s.telemetry.traces, cfg.ClaimBytes)
+	return s, nil
+}
+
+// Run works until one of these happens:
+//   - [Stage.Drain] is called: Run stores what is normalized and returns nil.
+//   - ctx ends: Run drops what is in memory and returns the cause.
+//   - No partition can go on any more, or the server does not hold the topology: Run
+//     returns why. Another try does not help without an operator.
+//
+// Run waits for a connection that is lost to come back. A partition that cannot go on stops
+// alone: it is logged, and [Stage.Ready] reports it.
+func (s *Stage) Run(ctx context.Context) error {
+	var err error
+	if s.generation, err = streams.CheckGeneration(ctx, s.js, s.config.Topology, s.config.Revision); err != nil {
+		return err
+	}
+	if s.redactor, err = newRedactor(s.generation, s.config.Redact); err != nil {
+		return err
+	}
+	for _, c := range s.cells {
+		c.feed.part, c.feed.ahead = s.generation.Part, s.config.Pacer.ahead()
+	}
+	if err := CheckPayload(s.nc); err != nil {
+		return err
+	}
+	if err := states.CheckArchives(ctx, s.js, streams.CellNames(s.generation.Name, s.config.Topology.Layout().Cells)); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	s.newLink(ctx)
+
+	s.telemetry.zero(ctx)
+	metrics, err := s.telemetry.observe(s.list, s.countLag, s.expiredOpen.Load, s.limits.Load)
+	if err != nil {
+		return fmt.Errorf("observe partitions: %w", err)
+	}
+	defer func() { _ = metrics.Unregister() }()
+	var background sync.WaitGroup
+	background.Go(func() { s.watchConnection(ctx, cancel) })
+	background.Go(func() { s.watchRetention(ctx) })
+	background.Go(func() { s.watchLimits(ctx) })
+	for _, c := range s.cells {
+		background.Go(func() { c.commitBatches(ctx) })
+		background.Go(func() { c.feed.run(ctx, s.linked, s.readerEnded) })
+	}
+	err = s.coordinate(ctx, cancel)
+	cause := context.Cause(ctx)
+	cancel(nil)
+	background.Wait()
+	s.changes.write()
+	if err != nil {
+		return err
+	}
+	return cause
+}
+
+// Drain makes [Stage.Run] stop reading, commit what is normalized, and return. It does not
+// wait. Any goroutine may call it, more than once.
+func (s *Stage) Drain() { s.draining.Do(func() { close(s.drain) }) }
+
+// Ready returns nil while every partition that is assigned to this worker is owned and
+// read, and no normalizer was left behind; else what is missing.
+func (s *Stage) Ready() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.started {
+		return errors.New("not started")
+	}
+	var errs []error
+	for _, sequence := range s.hanging.list() {
+		errs = append(errs, fmt.Errorf("record %d: the normalizer has not returned", sequence))
+	}
+	for _, n := range s.assigned {
+		err := errAwaited
+		if p := s.partitions[n]; p != nil {
+			err = p.ready()
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("partition %d: %w", n, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Alive returns an error when the stage makes no progress and will not by itself: one of its
+// loops, or the normalizer, has not returned for minutes. A broker that is away is no reason.
+func (s *Stage) Alive() error {
+	errs := []error{s.coordinating.Check("the assignment of partitions")}
+	for _, c := range s.cells {
+		errs = append(errs, c.committing.Check("the storage of events"))
+	}
+	for _, p := range s.list() {
+		errs = append(errs, p.normalizing.Check(fmt.Sprintf("the normalizer in partition %d", p.number)))
+	}
+	return errors.Join(errs...)
+}
+
+// readerEnded counts a reading of the raw stream that failed.
+func (s *Stage) readerEnded(ctx context.Context, err error) {
+	cause := "other"
+	switch {
+	case errors.Is(err, broker.ErrSilent):
+		cause = "silent"
+	case errors.Is(err, broker.ErrGap):
+		cause = "gap"
+	case errors.Is(err, broker.ErrLate):
+		cause = "late"
+	case errors.Is(err, broker.ErrDisconnected):
+		cause = "disconnected"
+	}
+	s.telemetry.count(ctx, s.telemetry.readerRestarts, 1, attribute.String("cause", cause))
+}
+
+// errAwaited is why an assigned partition is not started yet.
+var errAwaited = errors.New("not handed over yet by another worker")
+
+// newLink begins a new link.
+func (s *Stage) newLink(ctx context.Context) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.link, s.endLink = context.WithCancelCause(ctx)
+}
+
+// linked returns the context of the present link.
+func (s *Stage) linked() context.Context {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.link
+}
+
+// watchConnection ends the link when the connection is lost and begins the next one. It
+// returns when ctx ends, or when the connection is closed for good, which fails the stage.
+func (s *Stage) watchConnection(ctx context.Context, fail context.CancelCauseFunc) {
+	status := s.nc.StatusChanged(nats.RECONNECTING, nats.CLOSED)
+	defer s.nc.RemoveStatusListener(status)
+	for {
+		select {
+		case <-ctx.Done():
+			s.endLink(context.Cause(ctx))
+			return
+		case now := <-status:
+			s.endLink(broker.ErrDisconnected)
+			if now == nats.CLOSED {
+				fail(nats.ErrConnectionClosed)
+				return
+			}
+			s.newLink(ctx)
+		}
+	}
+}

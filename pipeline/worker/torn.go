@@ -1,0 +1,194 @@
+package worker
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"strconv"
+	"strings"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"tributary/envelopes"
+	"tributary/pipeline/broker"
+	"tributary/pipeline/streams"
+)
+
+// A torn batch is one of which the server stored the first messages and not the rest: nats-server
+// alone (not replicated) stores a batch message by message, and stops where a limit of the account or an
+// error of the disk refuses one. Its checkpoints come last, so the batch does not count. This file
+// finds such messages when the partition is acquired, behind the fence, and mends the stream:
+//   - Each batch begins the messages of a partition with a begin. One behind the checkpoint
+//     belongs to a batch without its checkpoint.
+//   - The messages of a partition end where those of another begin, which may have been mended and
+//     have gone on already: its begin and its states are replaced then, and its events stay.
+//   - A session whose state the batch has stored is complete, since its events come before it, and the
+//     state before is gone: its events stay, and its records are skipped ([streams.Checkpoint.Ahead]).
+//   - The events and dead letters of all other sessions are removed, and stored again with their states.
+//
+// A server that starts again goes on with a batch that it has torn, message by message, and leaves out those that
+// a limit still refuses. Its checkpoints may be stored then without messages before them: [partition.checkWhole].
+
+// begin returns the message that begins the messages of the entry in its batch: up to which raw
+// sequence they go.
+func (e *entry) begin() *nats.Msg {
+	o := e.owner
+	return &nats.Msg{
+		Subject: envelopes.BeginSubject(envelopes.CheckpointSubject(o.p.cell.name, o.p.number)),
+		Header:  nats.Header{jetstream.MsgRollup: {jetstream.MsgRollupSubject}},
+		Data:    strconv.AppendUint(nil, e.checkpoint.Raw, 10),
+	}
+}
+
+// isAhead reports whether a torn batch has stored what the record yields.
+func (o *ownership) isAhead(r received) bool {
+	if len(o.resume.Ahead) == 0 || !r.addressed() {
+		return false
+	}
+	_, session := envelopes.ArchiveOf(envelopes.StateSubject(o.p.cell.name, o.p.number, r.Source, r.Session))
+	return r.Sequence <= o.resume.Ahead[session]
+}
+
+// torn is what a torn batch has stored of a partition.
+type torn struct {
+	raw      uint64              // up to which its records go
+	states   map[string]bool     // sessions whose states it has
+	messages map[string][]uint64 // events and dead letters by session
+}
+
+var errMendedByOther = errors.New("acquired by another worker while a torn batch was mended")
+
+// mend looks for a torn batch of the partition, which mine has fenced at a sequence, and returns the
+// checkpoint to go on from.
+func (p *partition) mend(ctx context.Context, mine streams.Checkpoint, fence uint64) (streams.Checkpoint, uint64, error) {
+	s := p.stage
+	t, err := p.findTorn(ctx, mine.Since, fence)
+	if err != nil {
+		return mine, fence, fmt.Errorf("look for a torn batch of partition %d: %w", p.number, err)
+	}
+	mine.Since = 0
+	if t == nil {
+		return mine, fence, nil // each commit stores it
+	}
+	// A worker that has overtaken this one may have replaced states of the batch while it was read: the events of these stay.
+	if _, newest, err := streams.ReadCheckpoint(ctx, s.js, p.cell.name, p.number); err != nil || newest != fence {
+		return mine, fence, cmp.Or(err, errMendedByOther)
+	}
+	var remove []uint64
+	ahead := maps.Clone(mine.Ahead)
+	for session, list := range t.messages {
+		if !t.states[session] {
+			remove = append(remove, list...)
+		}
+	}
+	for session := range t.states {
+		if ahead == nil {
+			ahead = make(map[string]uint64)
+		}
+		ahead[session] = max(ahead[session], t.raw)
+	}
+	mine.Ahead = ahead
+	if err := broker.RemoveSequences(ctx, s.js, streams.EventsStream(p.cell.name), remove); err != nil {
+		return mine, fence, err
+	}
+	// From now on the batch is not looked for again: the next one takes the place of its begin.
+	if fence, err = mine.Store(ctx, s.js, p.cell.name, p.number, fence); err != nil {
+		return mine, fence, err
+	}
+	s.config.Handover.Fenced(p.cell.name, fence)
+	s.telemetry.count(ctx, s.telemetry.torn, 1)
+	p.log.Warn("server had stored a part of a batch and not the rest: what does not count is removed and is stored again",
+		slog.Int("removed", len(remove)), slog.Int("complete_sessions", len(t.states)), slog.Uint64("sequence", mine.Raw+1))
+	return mine, fence, nil
+}
+
+// checkWhole guards against a batch that has its checkpoint and not all of its messages. Nothing tells which are
+// missing once the states have gone on, so the partition does not.
+func (p *partition) checkWhole(ctx context.Context, checkpoint broker.Stored) error {
+	header, err := nats.DecodeHeadersMsg(checkpoint.Header)
+	if err != nil || header.Get(broker.BatchIDHeader) == "" {
+		return nil //nolint:nilerr // it has none: it was stored alone
+	}
+	// The messages of a batch have sequences in a row. The first that is still there tells whether some are missing behind it.
+	before := checkpoint.Sequence - min(batchPlace(header), checkpoint.Sequence)
+	stream := streams.EventsStream(p.cell.name)
+	first, err := broker.NextStored(ctx, p.stage.js, stream, ">", before+1)
+	if err != nil {
+		return fmt.Errorf("look at the last batch of partition %d: %w", p.number, err)
+	}
+	if first.Header.Get(broker.BatchIDHeader) != header.Get(broker.BatchIDHeader) || batchPlace(first.Header) != first.Sequence-before {
+		return &streams.Fault{Err: fmt.Errorf("%w: the server has left messages of a batch out, before the checkpoint at message %d of stream %s",
+			streams.ErrState, checkpoint.Sequence, stream), Cure: streams.CureReplay}
+	}
+	return nil
+}
+
+// findTorn returns what a torn batch has stored of the partition between its last checkpoint and the
+// fence; nil when there is none.
+func (p *partition) findTorn(ctx context.Context, since, fence uint64) (*torn, error) {
+	js, stream := p.stage.js, streams.EventsStream(p.cell.name)
+	begin, err := broker.LastStored(ctx, js, stream, envelopes.BeginSubject(envelopes.CheckpointSubject(p.cell.name, p.number)))
+	if errors.Is(err, jetstream.ErrMsgNotFound) || err == nil && begin.Sequence <= since {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	t := &torn{states: make(map[string]bool), messages: make(map[string][]uint64)}
+	if t.raw, err = strconv.ParseUint(string(begin.Data), 10, 64); err != nil {
+		return nil, fmt.Errorf("message %d of stream %s: %w", begin.Sequence, stream, err)
+	}
+	id, first := begin.Header.Get(broker.BatchIDHeader), batchPlace(begin.Header)
+	for from := begin.Sequence + 1; from < fence; {
+		m, err := broker.NextStored(ctx, js, stream, ">", from)
+		if errors.Is(err, jetstream.ErrMsgNotFound) {
+			break
+		}
+		if err != nil {
+			return nil, err
+		}
+		kind, rest, _ := strings.Cut(m.Subject, ".")
+		if m.Sequence >= fence || m.Header.Get(broker.BatchIDHeader) != id || kind == "checkpoints" || !p.has(m.Subject) {
+			break // of another partition, whose begin may be replaced already, or of another batch
+		}
+		parts := strings.Split(envelopes.StateOf(rest), ".")
+		switch kind {
+		case "events": // <generation>.<source>.<session>.<type>
+			t.add(strings.Join(parts[1:3], "."), m.Sequence)
+		case "deadletters": // <generation>.<partition>.<source>.<session>
+			t.add(strings.Join(parts[2:4], "."), m.Sequence)
+		case "states":
+			if batchPlace(m.Header)-first != m.Sequence-begin.Sequence {
+				return nil, &streams.Fault{Err: fmt.Errorf("%w: the server has left messages of a batch out, before the state at message %d of stream %s",
+					streams.ErrState, m.Sequence, stream), Cure: streams.CureReplay}
+			}
+			t.states[strings.Join(parts[2:4], ".")] = true
+		}
+		from = m.Sequence + 1
+	}
+	return t, nil
+}
+
+// has reports whether a message of the events stream is of the partition: the subject of an event names its session alone.
+func (p *partition) has(subject string) bool {
+	if a, err := envelopes.ParseEventSubject(subject); err == nil {
+		a.Partition = p.number
+		return a.InPartition(p.stage.config.Topology.Partitions)
+	}
+	parts := strings.Split(subject, ".") // <kind>.<generation>.<partition>.<...>
+	return len(parts) > 2 && parts[2] == strconv.Itoa(p.number)
+}
+
+func (t *torn) add(session string, sequence uint64) {
+	t.messages[session] = append(t.messages[session], sequence)
+}
+
+// batchPlace returns the number of a message in its batch.
+func batchPlace(header nats.Header) uint64 {
+	n, _ := strconv.ParseUint(header.Get(broker.BatchSequenceHeader), 10, 64) // the server has read it
+	return n
+}
