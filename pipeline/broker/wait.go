@@ -23,10 +23,6 @@ func Unavailable(err error) bool {
 // replicas of a stream (JSClusterNoPeersErr).
 const errCodeNoPeers jetstream.ErrorCode = 10005
 
-// A link is the time between two losses of the connection, as a context. Every ownership
-// and every commit belongs to the link in which it began, so none waits for an answer that
-// a lost connection will not bring.
-
 // ErrDisconnected ends everything that began on a connection that was lost.
 var ErrDisconnected = errors.New("connection lost")
 

@@ -3,8 +3,9 @@
 //
 // Start with [Stage], a worker of one generation: [streams.Provision] creates the streams, [New] and
 // [Stage.Run] work on them. [runner.Runner] runs a stage for the live generation and for each replay
-// beside it ([replay.Start], [replay.Compare], [replay.Promote]). Around it are the producer's side ([records.Message], [records.ClaimMessage], [claims.Store]), the
-// consumer's side ([events.Read]), and operation ([replay.ReadStatus], [events.DeadLetters], [events.Requeue]).
+// beside it ([replay.Start], [replay.Compare], [replay.Promote]). Around it are the producer's side ([records.Message],
+// [records.ClaimMessage], [claims.Store]), the consumer's side ([events.Read]), and operation ([replay.ReadStatus],
+// [events.DeadLetters], [events.Requeue]).
 // README.md beside this file explains the room: the life of a record, the commit protocol,
 // and which failures are survived.
 //
@@ -346,7 +347,8 @@ func (s *Stage) readerEnded(ctx context.Context, err error) {
 // errAwaited is why an assigned partition is not started yet.
 var errAwaited = errors.New("not handed over yet by another worker")
 
-// newLink begins a new link.
+// newLink begins a new link. A link is the time between two losses of the connection, as a context. Every ownership and
+// every commit belongs to the link in which it began, so none waits for an answer that a lost connection will not bring.
 func (s *Stage) newLink(ctx context.Context) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
