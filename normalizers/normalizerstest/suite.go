@@ -62,6 +62,10 @@ type Suite struct {
 	Ledger func() Ledger
 	// Interpret returns what a file states, with no code of the package.
 	Interpret func(name string, lines []Line) Account
+	// Facts returns which members of metadata, of those in FactNames, the events of a record have, as JSON whose numbers are as they stand, by
+	// what the record alone states; with no code of the package. Nil where the vendor's records state none.
+	Facts     func(record any) map[string]any
+	FactNames []string
 	// OneThread states that a session is one thread, whichever agent speaks.
 	OneThread bool
 	// Raw reports whether raw is what an event of the record may carry in the place of the

@@ -30,4 +30,6 @@ var Suite = normalizerstest.Suite{
 	Bad:       normalizerstest.Malformed,
 	Ledger:    func() normalizerstest.Ledger { return ledger{} },
 	Interpret: interpret,
+	Facts:     facts,
+	FactNames: factNames,
 }

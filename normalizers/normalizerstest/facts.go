@@ -1,0 +1,82 @@
+package normalizerstest
+
+import (
+	"encoding/json"
+	"reflect"
+	"strings"
+)
+
+// checkFacts: the metadata of the events of a record has the facts that the record states, and no event has one that its
+// record does not state. A text may be cut.
+func checkFacts(p *Problems, s Suite, lines []Line, steps []Step) {
+	if s.Facts == nil {
+		return
+	}
+	stated := make(map[uint64]map[string]any)
+	for _, l := range lines {
+		if !l.Bad {
+			stated[uint64(l.Number)] = s.Facts(Parse(l.Data)) //nolint:gosec // not below 1
+		}
+	}
+	for _, st := range steps {
+		found := make(map[string]bool)
+		for _, e := range st.Result.Events {
+			if e.Event.Metadata == nil {
+				continue
+			}
+			want := stated[e.Sequence]
+			for _, name := range s.FactNames {
+				raw, has := e.Event.Metadata.Extensions[name]
+				if w, states := want[name]; has != states || has && !sameFact(w, Parse(raw)) {
+					text, _ := json.Marshal(w)
+					p.Errorf("record %d: metadata.%s is %s, want %s", e.Sequence, name, Clip(string(raw)), Clip(string(text)))
+				}
+				found[name] = found[name] || has
+			}
+		}
+		if st.Failed() || !st.emits() {
+			continue
+		}
+		for name := range stated[st.Record.Sequence] {
+			if !found[name] {
+				p.Errorf("record %d: no event has metadata.%s", st.Record.Sequence, name)
+			}
+		}
+	}
+}
+
+// uncut is the length from which on a text may be cut.
+const uncut = 200
+
+// sameFact reports whether a value is the one that is wanted, as JSON, where long texts may be cut.
+func sameFact(want, got any) bool {
+	switch w := want.(type) {
+	case map[string]any:
+		g, ok := got.(map[string]any)
+		if !ok || len(g) != len(w) {
+			return false
+		}
+		for name, v := range w {
+			if !sameFact(v, g[name]) {
+				return false
+			}
+		}
+		return true
+	case []any:
+		g, ok := got.([]any)
+		if !ok || len(g) != len(w) {
+			return false
+		}
+		for i, v := range w {
+			if !sameFact(v, g[i]) {
+				return false
+			}
+		}
+		return true
+	case string:
+		g, ok := got.(string)
+		return ok && (g == w || len(g) >= uncut && strings.HasPrefix(w, g))
+	default:
+		return reflect.DeepEqual(want, got)
+	}
+}
