@@ -45,6 +45,29 @@ func checkFacts(p *Problems, s Suite, lines []Line, steps []Step) {
 	}
 }
 
+// checkResumeIDs: the metadata of an event has the id that resumes the session, as far as the log states it by then.
+func checkResumeIDs(p *Problems, s Suite, lines []Line, steps []Step) {
+	if s.ResumeID == nil {
+		return
+	}
+	resumeID, want := s.ResumeID(), make(map[string]string)
+	for i, st := range steps {
+		session := st.Record.Session
+		if i < len(lines) && !lines[i].Bad {
+			want[session] = resumeID(session, Parse(lines[i].Data))
+		}
+		for _, e := range st.Result.Events {
+			got := ""
+			if e.Event.Metadata != nil {
+				got = Value(e.Event.Metadata.SessionID)
+			}
+			if got != want[session] {
+				p.Errorf("record %d: metadata.sessionId of an event is %q, want %q", st.Record.Sequence, got, want[session])
+			}
+		}
+	}
+}
+
 // uncut is the length from which on a text may be cut.
 const uncut = 200
 

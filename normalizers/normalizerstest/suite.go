@@ -66,6 +66,9 @@ type Suite struct {
 	// what the record alone states; with no code of the package. Nil where the vendor's records state none.
 	Facts     func(record any) map[string]any
 	FactNames []string
+	// ResumeID returns the id that resumes a session once a record of it is read; empty while none is known. It is called for the
+	// records in their order. Nil where another test reads it.
+	ResumeID func() func(session string, record any) string
 	// OneThread states that a session is one thread, whichever agent speaks.
 	OneThread bool
 	// Raw reports whether raw is what an event of the record may carry in the place of the

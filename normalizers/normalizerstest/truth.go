@@ -79,6 +79,7 @@ func CheckTruth(s Suite, normalize NormalizeFunc, file normalizers.File, data []
 	checkSums(&p, s, want, steps, r)
 	checkThreads(&p, lines, want, steps)
 	checkFacts(&p, s, lines, steps)
+	checkResumeIDs(&p, s, lines, steps)
 	if !want.Trimmed {
 		checkTalk(&p, want, got)
 		checkTools(&p, want, got, r)

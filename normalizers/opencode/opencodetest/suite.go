@@ -34,5 +34,6 @@ var Suite = normalizerstest.Suite{
 	Bad:       normalizerstest.Malformed,
 	Ledger:    func() normalizerstest.Ledger { return ledger{} },
 	Interpret: interpret,
+	ResumeID:  resumeID,
 	Raw:       rawOfDocument,
 }
