@@ -63,7 +63,7 @@ func TestDeadLettersAreListedByEveryFilter(t *testing.T) {
 		rawMessage("raw.mystery.s1", "mystery"),
 		rawMessage("raw.claude_code.*", "wild"),
 		records.Message(normalizers.Record{Source: envelopes.Codex, Session: long, Data: []byte(strings.Repeat("[", 200) + strings.Repeat("]", 200))}),
-		records.Message(normalizers.Record{Source: envelopes.Codex, Session: "big", Data: bytes.Repeat([]byte("x"), embedded.MaxPayload-300)}),
+		records.Message(normalizers.Record{Source: envelopes.Codex, Session: "big", Data: slices.Concat([]byte("{"), bytes.Repeat([]byte("x"), embedded.MaxPayload-301))}),
 		records.Message(normalizers.Record{Source: envelopes.Codex, Session: "empty"}),
 	)
 	s := start(t, js, worker.Config{Topology: top})

@@ -120,11 +120,15 @@ func (p *partition) checkWhole(ctx context.Context, checkpoint broker.Stored) er
 	if err != nil {
 		return fmt.Errorf("look at the last batch of partition %d: %w", p.number, err)
 	}
-	if first.Header.Get(broker.BatchIDHeader) != header.Get(broker.BatchIDHeader) || batchPlace(first.Header) != first.Sequence-before {
+	if first.Header.Get(broker.BatchIDHeader) == header.Get(broker.BatchIDHeader) && batchPlace(first.Header) == first.Sequence-before {
+		return nil
+	}
+	_, newest, err := streams.ReadCheckpoint(ctx, p.stage.js, p.cell.name, p.number)
+	if err == nil && newest == checkpoint.Sequence { // else another owner has replaced messages of the batch meanwhile, and the fence says so
 		return &streams.Fault{Err: fmt.Errorf("%w: the server has left messages of a batch out, before the checkpoint at message %d of stream %s",
 			streams.ErrState, checkpoint.Sequence, stream), Cure: streams.CureReplay}
 	}
-	return nil
+	return err
 }
 
 // findTorn returns what a torn batch has stored of the partition between its last checkpoint and the

@@ -351,6 +351,44 @@ func TestBatchWithoutSomeOfItsMessagesIsRefused(t *testing.T) {
 	}
 }
 
+// commit stores messages of partition 0 with its checkpoint, as another worker does that has it.
+func (a *limitedAccount) commit(messages ...*nats.Msg) error {
+	ctx := a.tb.Context()
+	c, sequence, err := streams.ReadCheckpoint(ctx, a.js, "v1", 0)
+	if err != nil {
+		return err
+	}
+	c.Owner, c.Since = "another", 0
+	c.Epoch++
+	m, err := worker.MessageOf(c, "v1", 0, sequence)
+	if err == nil {
+		_, err = broker.PublishBatch(ctx, a.js.Conn(), append(messages, m))
+	}
+	return err
+}
+
+// A batch whose messages another owner replaces while it is looked at is whole.
+func TestBatchThatIsReplacedMeanwhileIsWhole(t *testing.T) {
+	t.Parallel()
+	top := topology(1)
+	a := newLimitedAccount(t, -1)
+	if err := streams.Provision(t.Context(), a.js, top); err != nil {
+		t.Fatal(err)
+	}
+	begin := envelopes.BeginSubject(envelopes.CheckpointSubject("v1", 0))
+	if err := a.commit(newest(begin)); err != nil {
+		t.Fatal(err)
+	}
+	replaced := make(chan error, 1)
+	dialer := &meanwhile{what: `"next_by_subj":">"`, do: func() { replaced <- a.commit(newest(begin)) }}
+	s := start(t, pipelinetest.Connect(t, a.srv.ClientURL(), nats.SetCustomDialer(dialer)), worker.Config{Topology: top})
+	if err := <-replaced; err != nil {
+		t.Fatal(err)
+	}
+	ready(t, s)
+	s.stop(t)
+}
+
 // meanwhile is a dialer of connections that call do once, before they send what.
 type meanwhile struct {
 	what string
@@ -393,16 +431,7 @@ func TestOvertakenWorkerMendsNothing(t *testing.T) {
 	}
 	overtaken := make(chan error, 1)
 	dialer := &meanwhile{what: fmt.Sprintf(`"seq":%d,"next_by_subj":">"`, last), do: func() {
-		checkpoint, sequence, err := streams.ReadCheckpoint(ctx, a.js, "v1", 0)
-		if err == nil {
-			checkpoint.Owner, checkpoint.Since = "another", 0
-			checkpoint.Epoch++
-			var m *nats.Msg
-			if m, err = worker.MessageOf(checkpoint, "v1", 0, sequence); err == nil {
-				_, err = broker.PublishBatch(ctx, a.js.Conn(), []*nats.Msg{newest(begin.Subject), newest(state.Subject), m})
-			}
-		}
-		overtaken <- err
+		overtaken <- a.commit(newest(begin.Subject), newest(state.Subject))
 	}}
 	s := start(t, pipelinetest.Connect(t, a.srv.ClientURL(), nats.SetCustomDialer(dialer)), worker.Config{Topology: top})
 	if err := <-overtaken; err != nil {
