@@ -1,7 +1,6 @@
 package worker_test
 
 import (
-	"context"
 	"fmt"
 	"log/slog"
 	"testing"
@@ -228,9 +227,9 @@ func TestExpiredRecordsAreCountedWhileCheckpointsAreStoredAgain(t *testing.T) {
 				return
 			default:
 			}
-			c, sequence, err := streams.ReadCheckpoint(context.Background(), js, "v1", 0)
+			c, sequence, err := streams.ReadCheckpoint(t.Context(), js, "v1", 0)
 			if err == nil {
-				_, err = c.Store(context.Background(), js, "v1", 0, sequence)
+				_, err = c.Store(t.Context(), js, "v1", 0, sequence)
 			}
 			if err != nil {
 				stopped <- err
