@@ -7,6 +7,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -88,6 +89,18 @@ func TestLargeRecordsBecomeTheEventsOfNormalize(t *testing.T) {
 		if c.rows == 1 && !strings.Contains(rows[0], orphan) {
 			t.Errorf("claims %v: %q", c.args, rows)
 		}
+	}
+	rows, _ := outputs(t, home, server.URL(), "claims", "ls", "-o", "json")
+	objects, err := claims.NewStore(js).Objects(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var stated []string
+	for _, o := range objects {
+		stated = append(stated, fmt.Sprintf(`{"name":%q,"size":%d,"stored":%q,"records":%d}`, o.Name, o.Size, o.Stored.UTC().Format(time.RFC3339Nano), o.Records))
+	}
+	if diff := cmp.Diff(stated, rows); diff != "" {
+		t.Errorf("claims ls -o json (-objects +printed):\n%s", diff)
 	}
 	if code := run.signal(syscall.SIGTERM); code != 0 {
 		t.Errorf("run: exit code %d\n%s", code, &run.stderr)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
@@ -217,6 +218,52 @@ func TestMetricsCountWhatIsStored(t *testing.T) {
 	}
 	if len(partitions) != top.Partitions {
 		t.Errorf("owned partitions %v", fmt.Sprint(partitions))
+	}
+}
+
+// counterNames is a meter that notes the names of its counters.
+type counterNames struct {
+	metric.Meter
+
+	names []string
+}
+
+func (m *counterNames) Int64Counter(name string, options ...metric.Int64CounterOption) (metric.Int64Counter, error) {
+	m.names = append(m.names, name)
+	return m.Meter.Int64Counter(name, options...)
+}
+
+func (m *counterNames) Float64Counter(name string, options ...metric.Float64CounterOption) (metric.Float64Counter, error) {
+	m.names = append(m.names, name)
+	return m.Meter.Float64Counter(name, options...)
+}
+
+// Each counter of a worker has a series before anything happens, so that an alert sees the first increase.
+func TestEachCounterBeginsAtZero(t *testing.T) {
+	t.Parallel()
+	js := pipelinetest.NewServer(t).Provision(topology(1))
+	reader := sdkmetric.NewManualReader()
+	meter := &counterNames{Meter: sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader)).Meter("test")}
+	s := start(t, js, worker.Config{Topology: topology(1), Meter: meter})
+	ready(t, s)
+	var got metricdata.ResourceMetrics
+	if err := reader.Collect(t.Context(), &got); err != nil {
+		t.Fatal(err)
+	}
+	s.stop(t)
+	have := make(map[string]bool)
+	for _, scope := range got.ScopeMetrics {
+		for _, m := range scope.Metrics {
+			have[m.Name] = true
+		}
+	}
+	if len(meter.names) < 20 {
+		t.Errorf("the worker has the counters %q", meter.names)
+	}
+	for _, name := range meter.names {
+		if !have[name] {
+			t.Errorf("counter %s has no series: begin it in zero (telemetry.go)", name)
+		}
 	}
 }
 
