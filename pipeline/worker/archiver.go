@@ -98,7 +98,7 @@ func newArchiver(o *ownership, source *subscription) *archiver {
 	a := &archiver{o: o, source: source, after: cfg.ArchiveAfter, ready: make(chan time.Time)}
 	close(a.ready)
 	a.every = cmp.Or(cfg.archiving.every, max(min(archiveEvery, a.after), archiveGap))
-	a.limit = cmp.Or(cfg.archiving.limit, min(states.MaxArchive, int(o.maxPayload)-states.ArchiveRoom))
+	a.limit = cmp.Or(cfg.archiving.limit, min(states.MaxArchive, int(o.normalizer.encoder.maxPayload)-states.ArchiveRoom))
 	a.timer = time.NewTimer(rand.N(a.every)) // partitions that were acquired together do not look at the same time
 	return a
 }
@@ -232,7 +232,7 @@ func (a *archiver) move() error {
 	if len(a.states) == 0 {
 		return a.finish()
 	}
-	if err := o.waitUntil(o.allStored); err != nil { // no state is newer than the stored one
+	if err := o.outbox.waitUntil(o.outbox.allStored); err != nil { // no state is newer than the stored one
 		return err
 	}
 	var all moved
@@ -249,12 +249,12 @@ func (a *archiver) move() error {
 		}
 	}
 	if all.archives != nil {
-		if err := o.storeArchives(all); err != nil {
+		if err := o.outbox.storeArchives(all); err != nil {
 			return err
 		}
 		a.moved, a.archives = a.moved+all.states, a.archives+len(all.archives)
 	}
-	o.areRemoved(all.leave)
+	o.outbox.areRemoved(all.leave)
 	return broker.RemoveMessages(o.ctx, o.p.stage.js, streams.EventsStream(o.p.cell.name), all.leave)
 }
 
@@ -370,13 +370,11 @@ func (a *archiver) finish() error {
 		a.sweep = &sweep{now: a.now, began: time.Now(), encoder: a.encoder}
 		return nil
 	}
-	if err := a.o.waitUntil(a.o.allStored); err != nil { // a commit on its way would bring the checkpoint of before
+	if err := a.o.outbox.waitUntil(a.o.outbox.allStored); err != nil { // a commit on its way would bring the checkpoint of before
 		return err
 	}
 	a.failed = false
-	a.o.mu.Lock()
-	a.o.checkpoint.Unarchived = a.left // which the next commit stores
-	a.o.mu.Unlock()
+	a.o.outbox.setUnarchived(a.left)
 	a.end()
 	return nil
 }
@@ -390,21 +388,8 @@ func (a *archiver) end() {
 	}
 }
 
-// ReadStored reads messages of the partition as they are with the newest checkpoint, or later.
+// readStored reads messages of the partition as they are with the newest checkpoint, or later.
 func (o *ownership) readStored(subjects []string) (map[string]broker.Stored, error) {
-	o.mu.Lock()
-	sequence := o.sequence
-	o.mu.Unlock()
+	_, sequence := o.outbox.newest()
 	return o.sessions.read(o.ctx, subjects, sequence)
-}
-
-// storeArchives hands the archives of a move to the committer and waits until they are stored. No
-// chunk may wait.
-func (o *ownership) storeArchives(m moved) error {
-	o.mu.Lock()
-	c := o.building
-	c.archives, c.archived, c.archivedTo, c.started = m.archives, m.states, m.to, time.Now()
-	o.mu.Unlock()
-	o.p.cell.signalPending()
-	return o.waitUntil(o.allStored)
 }

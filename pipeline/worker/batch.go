@@ -60,7 +60,7 @@ type batch struct {
 // entry is the part of a batch that belongs to one partition: a chunk, or as much of it as
 // one batch holds.
 type entry struct {
-	owner      *ownership
+	outbox     *outbox
 	chunk      *chunk
 	sent       []message   // events and dead letters
 	messages   []*nats.Msg // of these
@@ -112,7 +112,7 @@ func (b *batch) seal() ([]*nats.Msg, error) {
 		messages = append(append(messages, e.messages...), e.states...)
 	}
 	for _, e := range b.entries {
-		m, err := e.checkpoint.Message(e.owner.p.cell.name, e.owner.p.number, e.expected)
+		m, err := e.checkpoint.Message(e.outbox.p.cell.name, e.outbox.p.number, e.expected)
 		if err != nil {
 			return nil, err
 		}

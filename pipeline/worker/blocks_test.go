@@ -2,7 +2,6 @@ package worker
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"testing"
 )
@@ -46,15 +45,11 @@ func TestBlocksKeepEveryPiece(t *testing.T) {
 func TestWaitingBytesAreBoundedOverAllPartitions(t *testing.T) {
 	t.Parallel()
 	in := &cell{stage: &Stage{}}
-	owner := func() *ownership {
-		o := &ownership{p: &partition{stage: in.stage, cell: in}, building: newChunk(1)}
-		_, o.cancel = context.WithCancelCause(t.Context())
-		return o
-	}
-	first, second, third := owner(), owner(), owner()
-	for _, o := range []*ownership{first, second} {
-		o.building.records = 1
-		o.wait(maxWaiting/2 + 1)
+	empty := func() *outbox { return &outbox{p: &partition{stage: in.stage, cell: in}, building: newChunk(1)} }
+	first, second, third := empty(), empty(), empty()
+	for _, b := range []*outbox{first, second} {
+		b.building.records = 1
+		b.wait(maxWaiting/2 + 1)
 	}
 	if first.hasRoom() || !third.hasRoom() {
 		t.Error("an empty chunk has room, any other has none")

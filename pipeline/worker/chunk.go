@@ -18,7 +18,7 @@ import (
 // message is an event or a dead letter, with its place among the messages of its record.
 type message struct {
 	*nats.Msg                      // nil while it still has to be encoded from event
-	event     *normalizers.Emitted // of a record whose messages exceed one batch, see [ownership.eventMessages]
+	event     *normalizers.Emitted // of a record whose messages exceed one batch, see [encoder.events]
 	raw       uint64               // raw sequence of the record
 	part      int                  // 1 for the first message of the record
 	size      int                  // bytes
@@ -115,6 +115,23 @@ func (c *chunk) add(m broker.Message, messages []message, skip int) {
 	}
 }
 
+// done returns the checkpoint behind the chunk.
+func (c *chunk) done(before streams.Checkpoint) streams.Checkpoint {
+	if c.records > 0 { // archives are no progress: the attempts on the next record stay counted
+		before = before.Done(c.raw, c.rawTime, c.records)
+	}
+	before.Gaps = before.Gaps.With(c.gaps)
+	before.Rewritten = before.Rewritten.With(c.rewritten)
+	before.Archived += uint64(c.archived)
+	before.ArchivedTo = max(before.ArchivedTo, c.archivedTo)
+	return before
+}
+
+// count adds to a counter, from when the chunk is stored.
+func (c *chunk) count(counter int, r received, n int64, labels ...string) {
+	c.tally.add(counter, r.Source, n, labels...)
+}
+
 // change notes that a record of the chunk has changed a session.
 func (c *chunk) change(s *liveSession) {
 	if s.chunk != c.number {
@@ -200,24 +217,24 @@ func (c *chunk) sealGaps(generation string, partition int) {
 }
 
 // logGaps logs what a chunk that is stored changed about gaps: a line for each session.
-func (p *partition) logGaps(notes []gapNote) {
+func logGaps(log *slog.Logger, notes []gapNote) {
 	for _, n := range notes {
 		session := []any{slog.String("source", string(n.session.key.Source)), slog.String("session", n.session.key.ID)}
 		if n.opened > 0 {
-			p.log.Warn("records are missing in the raw stream: ship their file again", append(session,
+			log.Warn("records are missing in the raw stream: ship their file again", append(session,
 				slog.Int("gaps", n.opened), slog.String("file", n.file), slog.Int64("after", n.newest.After), slog.Int64("last", n.newest.Last),
 				slog.Uint64("sequence", n.newest.Sequence))...)
 		}
 		if n.rewritten > 0 {
-			p.log.Warn("a file has other records than before at the same places: it was rewritten, or goes on differently on two machines, and both are kept",
+			log.Warn("a file has other records than before at the same places: it was rewritten, or goes on differently on two machines, and both are kept",
 				append(session, slog.Int("records", n.rewritten), slog.String("file", n.rewrittenFile))...)
 		}
 		if n.undecided > 0 {
-			p.log.Warn("records repeat places whose earlier records have expired from the raw stream, and are taken for duplicates: "+
+			log.Warn("records repeat places whose earlier records have expired from the raw stream, and are taken for duplicates: "+
 				"keep raw records for longer than files are shipped again", append(session, slog.Int("records", n.undecided), slog.String("file", n.rewrittenFile))...)
 		}
 		if n.late > 0 {
-			p.log.Info("records that were missing are stored", append(session, slog.Int("records", n.late), slog.Int("gaps", n.left))...)
+			log.Info("records that were missing are stored", append(session, slog.Int("records", n.late), slog.Int("gaps", n.left))...)
 		}
 	}
 }

@@ -16,16 +16,17 @@ import (
 	"tributary/pipeline/claims"
 	"tributary/pipeline/records"
 	"tributary/pipeline/redact"
+	"tributary/pipeline/streams"
 )
 
 // The flow of records through an ownership. One goroutine runs the first four stages, the
-// committer the last:
+// committer the last; each hands a value on to the next:
 //
-//	receive    a message of the raw stream becomes a record, or the reason why it cannot be read
+//	receive    a message of the raw stream becomes a [received]: a record, or the reason why it cannot be read
 //	load       the states of the sessions that records belong to are read from the events stream
-//	normalize  a record changes its session and yields events, or becomes a dead letter
-//	append     the messages of the record and its session join the chunk that is built
-//	commit     the chunks of all partitions are stored in one atomic batch, with their checkpoints
+//	normalize  a record changes its session and becomes a [normalized]: its events, or a dead letter
+//	append     these join the [chunk] that is built, with the session
+//	commit     the chunks of all partitions are stored in one atomic [batch], with their checkpoints
 //
 // Before normalize, a record waits for room in the chunk, for its body where that travels by
 // claim check, and for the history of its session where that has passed its place (history.go).
@@ -33,7 +34,7 @@ import (
 // work reads the partition from behind its checkpoint. It ends with nil when the partition
 // is drained and everything is stored, else with the reason why the ownership ended.
 func (o *ownership) work() error {
-	source, err := o.p.cell.feed.subscribe(o.ctx, o.p.number, o.checkpoint.Raw+1)
+	source, err := o.p.cell.feed.subscribe(o.ctx, o.p.number, o.resume.Raw+1)
 	if err != nil {
 		return err
 	}
@@ -62,10 +63,19 @@ func (o *ownership) work() error {
 			return err
 		}
 	}
-	if err := o.waitUntil(o.allStored); err != nil {
+	if err := o.outbox.waitUntil(o.outbox.allStored); err != nil {
 		return err
 	}
 	return o.forgetAttempt()
+}
+
+// forgetAttempt takes back the attempt of an ownership that ends well, unless the count is
+// about one record already.
+func (o *ownership) forgetAttempt() error {
+	if c, _ := o.outbox.newest(); c.Tries == 0 || c.Tries > streams.MaxTogether {
+		return nil
+	}
+	return o.outbox.storeTries(0)
 }
 
 // runAll runs the messages of one read through the stages, until the partition is drained.
@@ -73,7 +83,7 @@ func (o *ownership) runAll(messages []broker.Message) error {
 	o.p.stage.received.Store(time.Now().UnixNano())
 	o.p.open.Add(int64(len(messages)))
 	o.p.waiting.Store(messages[0].Stored.UnixNano())
-	o.receive(messages)
+	o.received = o.p.receive(messages, o.received[:0])
 	defer clear(o.received)
 	for records := o.received; len(records) > 0 && !broker.Closed(o.p.drain); {
 		n, err := o.load(records)
@@ -107,34 +117,32 @@ func (r *received) key() records.SessionKey {
 // the rest of the record cannot be read.
 func (r *received) addressed() bool { return r.Source != envelopes.UnknownSource }
 
-// receive is the first stage: it reads the records of messages.
-func (o *ownership) receive(messages []broker.Message) {
-	o.received = o.received[:0]
+// receive is the first stage: it appends the records of messages to a list.
+func (p *partition) receive(messages []broker.Message, list []received) []received {
 	for _, m := range messages {
 		r := received{raw: m}
 		var claim claims.Claim
 		r.Record, claim, r.err = records.Read(m.Msg, m.Sequence, m.Stored)
-		if r.addressed() && !o.p.cell.holds(m.Subject) {
+		if r.addressed() && !p.cell.holds(m.Subject) {
 			r.Source, r.Session, r.err = envelopes.UnknownSource, m.Subject, records.ErrMisplaced
 		}
-		if cause := o.p.condemned[m.Sequence]; cause != nil {
+		if cause := p.condemned[m.Sequence]; cause != nil {
 			r.err = cause
 		}
 		if r.addressed() && r.err == nil && claim != (claims.Claim{}) {
 			r.body = &body{claim: claim, traceparent: r.Origin.Traceparent, tracestate: r.Origin.Tracestate}
 		}
-		o.received = append(o.received, r)
+		list = append(list, r)
 	}
+	return list
 }
 
 // load is the second stage: it loads the sessions of the next records, of as many as fit
 // in memory, and returns how many records those are.
 func (o *ownership) load(batch []received) (n int, err error) {
-	o.mu.Lock()
-	stored, sequence, archivedTo := o.stored, o.sequence, o.checkpoint.ArchivedTo
-	o.mu.Unlock()
 	c := o.sessions
-	c.evict(stored)
+	c.evict(o.outbox.lastStored())
+	checkpoint, sequence := o.outbox.newest()
 	hits, misses := 0, 0
 	defer func() {
 		t := o.p.stage.telemetry
@@ -157,10 +165,10 @@ func (o *ownership) load(batch []received) (n int, err error) {
 		if len(missing) == 0 {
 			break
 		}
-		if err := c.load(o.ctx, missing, sequence, archivedTo); err != nil {
+		if err := c.load(o.ctx, missing, sequence, checkpoint.ArchivedTo); err != nil {
 			return 0, err
 		}
-		o.p.logLoaded(c, missing)
+		c.logLoaded(o.p.log, missing)
 	}
 	return n, nil
 }
@@ -231,9 +239,9 @@ func (o *ownership) runNext(r received) error {
 func (o *ownership) awaitRoom() error {
 	if o.suspicion.careful > 0 {
 		o.suspicion.careful--
-		return o.waitUntil(o.allStored)
+		return o.outbox.waitUntil(o.outbox.allStored)
 	}
-	return o.waitUntil(o.hasRoom)
+	return o.outbox.waitUntil(o.outbox.hasRoom)
 }
 
 // run fetches the body of a record, normalizes the record and appends the result.
@@ -246,10 +254,10 @@ func (o *ownership) run(r received) error {
 		defer release()
 		r.Data, r.err = r.body.data, r.body.err
 	}
-	if err := o.redact(&r); err != nil {
+	if err := o.normalizer.redact(&r); err != nil {
 		return err
 	}
-	if err := o.findEarlier(&r); err != nil {
+	if err := o.normalizer.findEarlier(&r); err != nil {
 		return err
 	}
 	if len(r.Data) > largeRecord {
@@ -282,6 +290,35 @@ func (o *ownership) fetch(sequence uint64, b *body) (release func(), err error) 
 	return nil, fmt.Errorf("record %d: %w", sequence, b.err)
 }
 
+// apply normalizes a record and appends the result to the chunk that is built. The normalizer
+// runs without the lock of the outbox, so that a slow record stops neither the committer nor the metrics.
+func (o *ownership) apply(r received) error {
+	if pacer := o.p.stage.config.Pacer; pacer != nil {
+		if err := pacer.acquire(o.ctx); err != nil {
+			return err
+		}
+		defer o.hold(pacer.release)()
+	}
+	b := o.outbox
+	if err := b.between.Acquire(o.ctx); err != nil {
+		return err
+	}
+	defer func() {
+		b.between.Release()
+		o.p.cell.signalPending() // not before: the committer would leave the chunk out and wait for the next record
+	}()
+	if o.ctx.Err() != nil {
+		return context.Cause(o.ctx)
+	}
+	out, err := o.normalizer.normalize(r, b.building)
+	if err != nil {
+		o.cancel(err) // the session may be half changed: the committer must not seal the chunk
+		return err
+	}
+	b.append(r, out)
+	return nil
+}
+
 // largeRecord is the length of a record, in bytes, above which a worker normalizes and
 // stores it while no other large record is in memory: it may take many times as much.
 const largeRecord = 1 << 20
@@ -297,5 +334,5 @@ func (o *ownership) applyLarge(r received) error {
 	if err := o.apply(r); err != nil {
 		return err
 	}
-	return o.waitUntil(o.allStored)
+	return o.outbox.waitUntil(o.outbox.allStored)
 }

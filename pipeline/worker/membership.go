@@ -52,22 +52,22 @@ func (s *Stage) coordinate(ctx context.Context, fail context.CancelCauseFunc) er
 		s.coordinating.End()
 		select {
 		case <-ctx.Done():
-			return s.waitForPartitions()
+			return s.assigned.wait()
 		case <-s.drain:
-			for _, p := range s.list() {
+			for _, p := range s.assigned.list() {
 				p.release()
 			}
 			err := m.waitForPartitions(ctx)
 			m.leave(ctx)
 			return err
-		case <-s.ended:
+		case <-s.assigned.ended:
 		case <-due.C:
 		}
 		s.coordinating.Begin()
 		next := m.round(ctx, fail)
-		if err := s.stopped(); err != nil {
+		if err := s.assigned.stopped(); err != nil {
 			fail(err)
-			return errors.Join(err, s.waitForPartitions())
+			return errors.Join(err, s.assigned.wait())
 		}
 		if next > 0 {
 			due.Reset(next)
@@ -82,13 +82,13 @@ func newMembership(s *Stage) *membership {
 // alone reports whether the stage works on every partition by itself.
 func (m *membership) alone() bool { return m.stage.config.Member == "" }
 
-// waitForPartitions is [Stage.waitForPartitions] of a stage that is drained. Its heartbeats go
+// waitForPartitions is [assigned.wait] of a stage that is drained. Its heartbeats go
 // on, so that the other workers wait for the partitions that are not released yet, and take the
 // others over.
 func (m *membership) waitForPartitions(ctx context.Context) error {
 	s := m.stage
 	ended := make(chan error, 1)
-	go func() { ended <- s.waitForPartitions() }()
+	go func() { ended <- s.assigned.wait() }()
 	if m.alone() {
 		return <-ended
 	}
@@ -100,7 +100,7 @@ func (m *membership) waitForPartitions(ctx context.Context) error {
 		case err := <-ended:
 			return err
 		case <-beat.C:
-		case <-s.ended:
+		case <-s.assigned.ended:
 		}
 		if err := m.exchange(ctx); err != nil {
 			m.logFailure(ctx, err)
@@ -113,7 +113,7 @@ func (m *membership) waitForPartitions(ctx context.Context) error {
 func (m *membership) round(ctx context.Context, fail context.CancelCauseFunc) time.Duration {
 	s := m.stage
 	if m.alone() {
-		s.assign(ctx, everyPartition(s.config.Topology.Partitions), nil, func(int) string { return causeStart }, fail)
+		s.assigned.set(ctx, everyPartition(s.config.Topology.Partitions), nil, func(int) string { return causeStart }, fail)
 		return 0
 	}
 	heartbeat := s.config.Heartbeat
@@ -135,8 +135,8 @@ func (m *membership) round(ctx context.Context, fail context.CancelCauseFunc) ti
 	mine := streams.Assignment(s.config.Topology.Partitions, m.able(alive))[s.config.Member]
 	before := m.awaited
 	awaited := m.await(mine, alive)
-	s.assign(ctx, mine, awaited, func(p int) string { return m.cause(p, alive, before) }, fail)
-	if len(awaited) > 0 || !slices.Equal(numbers(s.list()), mine) {
+	s.assigned.set(ctx, mine, awaited, func(p int) string { return m.cause(p, alive, before) }, fail)
+	if len(awaited) > 0 || !slices.Equal(numbers(s.assigned.list()), mine) {
 		return heartbeat / 7
 	}
 	return heartbeat
@@ -212,7 +212,7 @@ func Within(ctx context.Context, timeout time.Duration, do func(context.Context)
 func (m *membership) write(ctx context.Context) error {
 	cfg := m.stage.config
 	data, err := json.Marshal(streams.Worker{
-		Name: cfg.Worker, Revision: cfg.Revision, Partitions: m.stage.working(), Since: m.since,
+		Name: cfg.Worker, Revision: cfg.Revision, Partitions: m.stage.assigned.working(), Since: m.since,
 		Leaving: m.leaving, Hanging: m.stage.hanging.list(),
 	})
 	if err != nil {

@@ -1,9 +1,7 @@
 package worker
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/nats-io/nats.go"
@@ -19,18 +17,25 @@ import (
 	"tributary/pipeline/streams"
 )
 
-// eventMessages returns the messages of the events of one record. Beyond the bytes of a
+// encoder encodes the events and dead letters of the records of a partition.
+type encoder struct {
+	stage      *Stage
+	cell       *cell
+	partition  int
+	maxPayload int64 // of the broker; asking the connection waits for a batch that is being sent
+}
+
+// events returns the messages of the events of one record. Beyond the bytes of a
 // batch, a message keeps the event and is encoded when it is sent: the events of a record
 // share what they repeat and their messages do not, so those of a short record could take
 // gigabytes.
-func (o *ownership) eventMessages(events []normalizers.Emitted) ([]message, error) {
+func (c *encoder) events(events []normalizers.Emitted, b *blocks) ([]message, error) {
 	messages := make([]message, len(events))
 	bytes := 0
-	b := &o.building.blocks
 	var measured blocks // of events that are encoded for their size alone
 	for i := range events {
 		var err error
-		if messages[i], err = o.eventMessage(&events[i], b); err != nil {
+		if messages[i], err = c.event(&events[i], b); err != nil {
 			return nil, err
 		}
 		if bytes += messages[i].size; bytes > broker.BatchBytes {
@@ -42,18 +47,18 @@ func (o *ownership) eventMessages(events []normalizers.Emitted) ([]message, erro
 	return messages, nil
 }
 
-// eventMessage encodes an event in blocks.
-func (o *ownership) eventMessage(e *normalizers.Emitted, b *blocks) (message, error) {
-	cfg := o.p.stage.config
+// event encodes an event in blocks.
+func (c *encoder) event(e *normalizers.Emitted, b *blocks) (message, error) {
+	cfg := c.stage.config
 	header, data, err := envelopes.AppendEvent(b.room(lengthOf(&e.Event)), b.header(), &e.Event, e.Checked, envelopes.Provenance{
 		Generation:   cfg.Topology.Generation,
-		Partition:    o.p.number,
-		RawStream:    o.p.cell.raw,
+		Partition:    c.partition,
+		RawStream:    c.cell.raw,
 		RawSequence:  e.Sequence,
 		RawReference: e.Referenced,
 		Traceparent:  e.Traceparent,
 		Tracestate:   e.Tracestate,
-	}, o.p.stage.generation.Settings.CloudEvents)
+	}, c.stage.generation.Settings.CloudEvents)
 	if err != nil {
 		return message{}, err
 	}
@@ -62,38 +67,38 @@ func (o *ownership) eventMessage(e *normalizers.Emitted, b *blocks) (message, er
 	if records.Hashed(e.Event.SessionID) {
 		h[envelopes.HeaderSession] = []string{envelopes.EncodeHeaderValue(e.Event.SessionID)}
 	}
-	if o.p.stage.ttl != "" {
-		h[jetstream.MsgTTLHeader] = []string{o.p.stage.ttl}
+	if c.stage.ttl != "" {
+		h[jetstream.MsgTTLHeader] = []string{c.stage.ttl}
 	}
 	broker.SetTrace(h, e.Traceparent, e.Tracestate)
-	m := &nats.Msg{Subject: envelopes.EventSubject(o.p.cell.name, &e.Event), Header: h, Data: data}
+	m := &nats.Msg{Subject: envelopes.EventSubject(c.cell.name, &e.Event), Header: h, Data: data}
 	size := broker.HeaderSize(h)
-	if size > broker.MaxHeaderBytes || int64(size+len(data)+broker.BatchHeaderBytes) > o.maxPayload {
+	if size > broker.MaxHeaderBytes || int64(size+len(data)+broker.BatchHeaderBytes) > c.maxPayload {
 		return message{}, records.ErrUnpublishable
 	}
 	out := message{Msg: m, size: size + len(data)}
-	if cfg.Handover.Wanted(o.p.cell.name) {
+	if cfg.Handover.Wanted(c.cell.name) {
 		out.step = sessions.NewStep(&e.Event, 0).Detached()
 	}
 	return out, nil
 }
 
-// deadLetterMessage returns the message of a record that becomes a dead letter. Of a record
+// letter returns the message of a record that becomes a dead letter. Of a record
 // that travels by claim check it keeps the reference, which is a header, and not the bytes; of one
 // that could not be redacted it keeps neither.
-func (o *ownership) deadLetterMessage(r received, cause error) message {
-	s := o.p.stage
+func (c *encoder) letter(ctx context.Context, r received, cause error) message {
+	s := c.stage
 	r.Data = r.raw.Data
 	unredacted := s.redactor != nil && records.Fatal(cause)
 	if !unredacted {
-		data, _, err := s.redactor.Search(o.ctx, r.Data)
+		data, _, err := s.redactor.Search(ctx, r.Data)
 		if unredacted = err != nil; !unredacted {
 			r.Data = data
 		}
 	}
 	header := records.RedactHeader(s.redactor, r.raw.Header)
-	by := events.LetterWriter{Generation: s.config.Topology.Generation, Cell: o.p.cell.name, Raw: o.p.cell.raw, Partition: o.p.number, Revision: s.config.Revision}
-	m := events.NewDeadLetter(by, r.Record, header, cause, o.maxPayload)
+	by := events.LetterWriter{Generation: s.config.Topology.Generation, Cell: c.cell.name, Raw: c.cell.raw, Partition: c.partition, Revision: s.config.Revision}
+	m := events.NewDeadLetter(by, r.Record, header, cause, c.maxPayload)
 	if unredacted {
 		m.Data = nil
 	}
@@ -116,32 +121,6 @@ func newRedactor(g streams.Generation, create func(redact.Mode) (*redact.Redacto
 		return nil, fmt.Errorf("generation %s has redact=%s: %w", g.Name, g.Settings.Redact, err)
 	}
 	return r, g.Settings.Contradiction(g.Name, streams.Settings{RedactKey: r.Fingerprint(), RedactRules: r.RulesFingerprint()})
-}
-
-// redact replaces what the generation replaces in a record. It may take as long as the normalizer, and ends soon after
-// the ownership does. A record that takes too much work becomes a dead letter, and so does one at which it took too
-// long, or that ended workers, without another try: its bytes are left out.
-func (o *ownership) redact(r *received) error {
-	redactor := o.p.stage.redactor
-	switch {
-	case redactor == nil:
-		return nil
-	case records.Fatal(r.err):
-		r.Data = nil
-		return nil
-	}
-	call := o.calls.begin(r.Sequence)
-	o.p.normalizing.Begin()
-	data, hits, err := redactor.Search(o.ctx, r.Data)
-	o.p.normalizing.End()
-	if !o.calls.end(call) {
-		return errLeftBehind
-	}
-	if err != nil && !errors.Is(err, redact.ErrUnsearched) {
-		return err
-	}
-	r.Data, r.hits, r.err = data, hits, cmp.Or(r.err, err)
-	return nil
 }
 
 // CheckUnredacted returns an [records.ErrRedacted] when a generation redacts its records, so that those

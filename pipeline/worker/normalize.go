@@ -1,149 +1,158 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
 	"runtime/debug"
 	"time"
 
+	"tributary/envelopes"
 	"tributary/normalizers"
 	"tributary/pipeline/claims"
+	"tributary/pipeline/events"
 	"tributary/pipeline/records"
 	"tributary/pipeline/redact"
+	"tributary/pipeline/streams"
 )
 
-// findEarlier asks the raw stream about a record whose place its session has passed.
-func (o *ownership) findEarlier(r *received) error {
-	if !r.addressed() {
-		return nil
-	}
-	session := o.sessions.live[r.key()]
-	if session == nil || session.damaged != nil || !session.state.Passed(r.Record) {
-		return nil //nolint:nilerr // the records of a damaged session are dead letters
-	}
-	earlier, err := o.histories.Earlier(o.ctx, r.raw.Subject, r.Record, session.state.First)
-	r.Earlier = earlier
-	return err
-}
-
-// apply normalizes a record and appends the result to the chunk that is built. The normalizer
-// runs without the lock, so that a slow record stops neither the committer nor the metrics.
-func (o *ownership) apply(r received) error {
-	if pacer := o.p.stage.config.Pacer; pacer != nil {
-		if err := pacer.acquire(o.ctx); err != nil {
-			return err
-		}
-		defer o.hold(pacer.release)()
-	}
-	if err := o.between.Acquire(o.ctx); err != nil {
-		return err
-	}
-	defer o.leaveRecord()
-	if o.ctx.Err() != nil {
-		return context.Cause(o.ctx)
-	}
-	out, err := o.normalize(r)
-	if err != nil {
-		o.cancel(err) // the session may be half changed: the committer must not seal the chunk
-		return err
-	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.append(r, out)
-	return nil
-}
-
-// leaveRecord lets the committer seal the chunk, and signals it only then: before, it could leave the chunk out
-// once more and wait for a signal that comes with the next record alone.
-func (o *ownership) leaveRecord() {
-	o.between.Release()
-	o.p.cell.signalPending()
+// normalizer is what turns the records of a partition into what they yield, in the goroutine of an ownership.
+type normalizer struct {
+	p         *partition
+	ctx       context.Context    // of the ownership
+	resume    streams.Checkpoint // where the ownership began
+	sessions  *sessionCache
+	histories *events.Histories
+	encoder   *encoder
+	calls     *calls
 }
 
 // normalized is what a record yields.
 type normalized struct {
 	messages []message
+	stored   int          // of the messages, which an earlier commit has stored
 	session  *liveSession // the session that the record changed; nil when it changed none
 }
 
+// redact replaces what the generation replaces in a record. It may take as long as the normalizer, and ends soon after
+// the ownership does. A record that takes too much work becomes a dead letter, and so does one at which it took too
+// long, or that ended workers, without another try: its bytes are left out.
+func (n *normalizer) redact(r *received) error {
+	redactor := n.p.stage.redactor
+	switch {
+	case redactor == nil:
+		return nil
+	case records.Fatal(r.err):
+		r.Data = nil
+		return nil
+	}
+	call := n.calls.begin(r.Sequence)
+	n.p.normalizing.Begin()
+	data, hits, err := redactor.Search(n.ctx, r.Data)
+	n.p.normalizing.End()
+	if !n.calls.end(call) {
+		return errLeftBehind
+	}
+	if err != nil && !errors.Is(err, redact.ErrUnsearched) {
+		return err
+	}
+	r.Data, r.hits, r.err = data, hits, cmp.Or(r.err, err)
+	return nil
+}
+
+// findEarlier asks the raw stream about a record whose place its session has passed.
+func (n *normalizer) findEarlier(r *received) error {
+	if !r.addressed() {
+		return nil
+	}
+	session := n.sessions.live[r.key()]
+	if session == nil || session.damaged != nil || !session.state.Passed(r.Record) {
+		return nil //nolint:nilerr // the records of a damaged session are dead letters
+	}
+	earlier, err := n.histories.Earlier(n.ctx, r.raw.Subject, r.Record, session.state.First)
+	r.Earlier = earlier
+	return err
+}
+
 // normalize is the third stage: a record changes its session and yields events, or becomes
-// a dead letter. An error ends the ownership.
-func (o *ownership) normalize(r received) (normalized, error) {
-	if o.isAhead(r) {
+// a dead letter. It counts what it does in the chunk that the record will join, and encodes the events
+// in the memory of that chunk. An error ends the ownership.
+func (n *normalizer) normalize(r received, c *chunk) (normalized, error) {
+	if n.isAhead(r) {
 		return normalized{}, nil // a torn batch has stored what it yields
 	}
 	if r.err != nil {
-		return o.reject(r, r.err), nil //nolint:nilerr // the error of the record; the ownership goes on
+		return n.reject(r, r.err, c), nil //nolint:nilerr // the error of the record; the ownership goes on
 	}
-	session := o.sessions.use(r.key())
+	session := n.sessions.use(r.key())
 	if session.damaged != nil {
-		return o.reject(r, session.damaged), nil //nolint:nilerr // the error of the session; the ownership goes on
+		return n.reject(r, session.damaged, c), nil //nolint:nilerr // the error of the session; the ownership goes on
 	}
 	forgotten := session.state.Forgotten()
 	began := time.Now()
-	o.p.normalizing.BeginAt(began)
-	result, panicked, err := o.callNormalizer(session.state, r.Record)
-	o.p.normalizing.End()
-	o.count(countNormalizing, r, int64(time.Since(began)))
+	n.p.normalizing.BeginAt(began)
+	result, panicked, err := n.call(session.state, r.Record)
+	n.p.normalizing.End()
+	c.count(countNormalizing, r, int64(time.Since(began)))
 	switch _, permanent := records.Reason(err); {
 	case errors.Is(err, errLeftBehind):
 		return normalized{}, err
 	case panicked:
-		return normalized{}, o.p.condemn(r.Sequence, err)
+		return normalized{}, n.p.condemned.add(r.Sequence, err)
 	case permanent:
-		return o.reject(r, err), nil
+		return n.reject(r, err, c), nil
 	case err != nil:
 		return normalized{}, err
 	}
-	messages, err := o.eventMessages(result.Events)
+	messages, err := n.encoder.events(result.Events, &c.blocks)
 	if err != nil {
-		return normalized{}, o.p.condemn(r.Sequence, err)
+		return normalized{}, n.p.condemned.add(r.Sequence, err)
 	}
-	o.countResult(r, session, result)
-	o.count(countForgotten, r, int64(session.state.Forgotten()-forgotten))
-	return normalized{messages, session}, nil
+	c.countResult(r, session, result)
+	c.count(countForgotten, r, int64(session.state.Forgotten()-forgotten))
+	return normalized{messages, n.storedOf(r, len(messages)), session}, nil
 }
 
-// callNormalizer calls the normalizer. panicked reports a panic that the normalizer did not
+// call calls the normalizer. panicked reports a panic that the normalizer did not
 // catch itself: the session may be half changed then. After [errLeftBehind] the caller returns
 // and uses nothing that outlives the ownership.
-func (o *ownership) callNormalizer(s *normalizers.Session, r normalizers.Record) (result normalizers.Result, panicked bool, err error) {
-	call := o.calls.begin(r.Sequence)
+func (n *normalizer) call(s *normalizers.Session, r normalizers.Record) (result normalizers.Result, panicked bool, err error) {
+	call := n.calls.begin(r.Sequence)
 	defer func() {
 		if v := recover(); v != nil {
 			panicked, err = true, &normalizers.PanicError{Value: v, Stack: debug.Stack()}
 		}
 		if caught, ok := errors.AsType[*normalizers.PanicError](err); ok {
-			o.p.log.Error("normalizer panicked", slog.Uint64("sequence", r.Sequence), slog.String("source", string(r.Source)),
+			n.p.log.Error("normalizer panicked", slog.Uint64("sequence", r.Sequence), slog.String("source", string(r.Source)),
 				slog.String("error", caught.Error()), slog.String("stack", string(caught.Stack)))
 		}
-		if !o.calls.end(call) {
+		if !n.calls.end(call) {
 			result, panicked, err = normalizers.Result{}, false, errLeftBehind
 		}
 	}()
-	result, err = o.p.stage.config.Normalize(s, r)
+	result, err = n.p.stage.config.Normalize(s, r)
 	return result, false, err
 }
 
 // reject makes a record a dead letter. Its session notes it as open, in the same batch, so
 // that a requeued copy is read once (README.md, Dead letters). A duplicate of a record that
 // is settled yields nothing.
-func (o *ownership) reject(r received, cause error) normalized {
+func (n *normalizer) reject(r received, cause error, c *chunk) normalized {
 	var session *liveSession
-	if r.addressed() && o.sessions.use(r.key()).damaged == nil {
-		session = o.sessions.use(r.key())
+	if r.addressed() && n.sessions.use(r.key()).damaged == nil {
+		session = n.sessions.use(r.key())
 		result, ok := session.state.Reject(r.Record)
-		o.countResult(r, session, result)
+		c.countResult(r, session, result)
 		if !ok {
-			o.count(countSkipped, r, 1, string(normalizers.SkipDuplicate))
+			c.count(countSkipped, r, 1, string(normalizers.SkipDuplicate))
 			return normalized{session: session}
 		}
 	}
-	o.p.logRejected(r.Sequence, cause)
+	n.p.logRejected(r.Sequence, cause)
 	reason, _ := records.Reason(cause)
-	o.count(countDeadLetters, r, 1, reason)
-	return normalized{[]message{o.deadLetterMessage(r, cause)}, session}
+	c.count(countDeadLetters, r, 1, reason)
+	return normalized{[]message{n.encoder.letter(n.ctx, r, cause)}, n.storedOf(r, 1), session}
 }
 
 // logRejected logs a record that becomes a dead letter for a reason that does not lie with it:
@@ -161,68 +170,52 @@ func (p *partition) logRejected(sequence uint64, cause error) {
 	}
 }
 
-// append is the fourth stage: the record, what it yields and the session that it changed
-// join the chunk that is built.
-func (o *ownership) append(r received, out normalized) {
-	c := o.building
-	if out.session != nil {
-		c.change(out.session)
-		o.sessions.changed(out.session, c.number)
+// isAhead reports whether a torn batch has stored what the record yields.
+func (n *normalizer) isAhead(r received) bool {
+	if len(n.resume.Ahead) == 0 || !r.addressed() {
+		return false
 	}
-	before := c.bytes
-	c.add(r.raw, out.messages, o.storedBefore(r, len(out.messages)))
-	o.wait(c.bytes - before)
-	o.count(countRecords, r, 1)
-	for _, hit := range r.hits {
-		o.count(countRedactions, r, 1, hit.Rule)
-	}
-	if link, ok := o.p.stage.telemetry.link(o.ctx, &r); ok {
-		c.links = append(c.links, link)
-	}
+	_, session := envelopes.ArchiveOf(envelopes.StateSubject(n.p.cell.name, n.p.number, r.Source, r.Session))
+	return r.Sequence <= n.resume.Ahead[session]
 }
 
-// storedBefore returns how many of the messages of a record an earlier commit has stored:
+// storedOf returns how many of the messages of a record an earlier commit has stored:
 // the checkpoint says so of records that are stored in part.
-func (o *ownership) storedBefore(r received, messages int) int {
+func (n *normalizer) storedOf(r received, messages int) int {
 	switch {
 	case records.Fatal(r.err): // what is stored came from an attempt; the dead letter is new
 		return 0
-	case r.Sequence < o.resume.Out:
+	case r.Sequence < n.resume.Out:
 		return messages
-	case r.Sequence == o.resume.Out && o.resume.Part <= messages: // else the record can no longer be read
-		return o.resume.Part
+	case r.Sequence == n.resume.Out && n.resume.Part <= messages: // else the record can no longer be read
+		return n.resume.Part
 	default:
 		return 0
 	}
 }
 
-// count adds to a counter, from when the chunk that is built is stored.
-func (o *ownership) count(counter int, r received, n int64, labels ...string) {
-	o.building.tally.add(counter, r.Source, n, labels...)
-}
-
 // countResult counts what a record yielded, and notes what it changed about gaps.
-func (o *ownership) countResult(r received, s *liveSession, result normalizers.Result) {
+func (c *chunk) countResult(r received, s *liveSession, result normalizers.Result) {
 	for _, u := range result.Unknown {
-		o.count(countUnknown, r, int64(u.Count), normalizers.VersionOf(s.state), string(u.Kind), u.Name)
+		c.count(countUnknown, r, int64(u.Count), normalizers.VersionOf(s.state), string(u.Kind), u.Name)
 	}
 	for i := range result.Events {
-		o.building.tally.addEvent(r.Source, &result.Events[i].Event)
+		c.tally.addEvent(r.Source, &result.Events[i].Event)
 	}
 	if result.Skip != "" {
-		o.count(countSkipped, r, 1, string(result.Skip))
+		c.count(countSkipped, r, 1, string(result.Skip))
 	}
 	if result.Gap {
-		o.count(countGaps, r, 1)
+		c.count(countGaps, r, 1)
 	}
 	if result.Late {
-		o.count(countLate, r, 1)
+		c.count(countLate, r, 1)
 	}
 	if result.Rewritten {
-		o.count(countRewritten, r, 1)
+		c.count(countRewritten, r, 1)
 	}
 	if result.Undecided {
-		o.count(countUndecided, r, 1)
+		c.count(countUndecided, r, 1)
 	}
-	o.building.noteGap(r, s, result)
+	c.noteGap(r, s, result)
 }

@@ -95,9 +95,7 @@ func (s *Stage) Active() bool {
 	if n, _ := s.unread(); n > 0 {
 		return true
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, p := range s.partitions {
+	for _, p := range s.assigned.list() {
 		if p.open.Load() > 0 {
 			return true
 		}

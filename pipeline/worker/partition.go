@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"maps"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -43,12 +41,12 @@ type partition struct {
 	normalizing broker.Step // of the goroutine of the partition
 
 	// These belong to the goroutine of the partition.
-	epoch     uint64           // of the last ownership
-	acquired  bool             // at least once
-	slow      slowRecord       // exceeded the time of a record in the last ownership
-	tries     int              // attempts without progress, without those that this process survived
-	condemned map[uint64]error // records that must not be tried again, and why; see [partition.condemn]
-	lost      bool             // the raw stream has lost its tail, which is logged
+	epoch     uint64     // of the last ownership
+	acquired  bool       // at least once
+	slow      slowRecord // exceeded the time of a record in the last ownership
+	tries     int        // attempts without progress, without those that this process survived
+	condemned condemned
+	lost      bool // the raw stream has lost its tail, which is logged
 
 	mu    sync.Mutex
 	owned *ownership // nil between two ownerships
@@ -69,7 +67,7 @@ func newPartition(s *Stage, number int, cause string) *partition {
 		cause:     cause,
 		drain:     make(chan struct{}),
 		log:       s.config.Logger.With(slog.Int("partition", number)),
-		condemned: make(map[uint64]error),
+		condemned: make(condemned),
 		err:       errNotAcquired,
 		done:      make(chan struct{}),
 	}
@@ -127,21 +125,21 @@ func (p *partition) awaitRaw(ctx context.Context, err error, wait time.Duration)
 // runOnce acquires the partition and works on it until the ownership ends. progress
 // reports whether the ownership has stored anything.
 func (p *partition) runOnce(ctx context.Context) (progress bool, err error) {
-	o, err := p.acquire(p.stage.linked()) //nolint:contextcheck // the link ends with ctx, too
+	o, err := p.acquire(p.stage.link.context()) //nolint:contextcheck // the link ends with ctx, too
 	if err == nil {
 		p.setOwnership(o, nil)
 		err = o.supervise(ctx)
 		if errors.Is(err, errCondemned) {
 			// The partition is acquired at once. A batch in flight could be stored between the read of its
 			// checkpoint and the fence, which would fail.
-			_ = o.sending.Acquire(ctx)
+			_ = o.outbox.sending.Acquire(ctx)
 		}
 		p.tries = o.end()
 		p.cached.Store(0)
-		if oldest, ok := o.oldest(); ok && err != nil { // the chunk is dropped, so its records wait again
+		if oldest, ok := o.outbox.oldest(); ok && err != nil { // the chunk is dropped, so its records wait again
 			p.waiting.Store(oldest.UnixNano())
 		}
-		progress = o.progress()
+		progress = o.outbox.progress()
 	}
 	p.setOwnership(nil, err)
 	return progress, err
@@ -260,143 +258,4 @@ func (c *cell) holds(subject string) bool {
 	}
 	a, err := envelopes.ParseRawSubject(subject)
 	return err == nil && a.InPartition(l.Partitions)
-}
-
-// unread returns how many records of the partitions are not read, or wait in a queue, and of how
-// many partitions that is known.
-func (s *Stage) unread() (n int64, known int) {
-	for _, c := range s.cells {
-		more, of := c.feed.waiting()
-		n, known = n+more, known+of
-	}
-	return n, known
-}
-
-// countLag returns how many records of the partitions are not done. While a partition is acquired
-// again, its records are not known: the number that was returned before is the least then.
-func (s *Stage) countLag() int64 {
-	n, known := s.unread()
-	for _, p := range s.list() {
-		n += p.open.Load()
-		if ended, _ := p.ended(); !ended {
-			known--
-		}
-	}
-	if known < 0 {
-		n = max(n, s.lag.Load())
-	}
-	s.lag.Store(n)
-	return n
-}
-
-// The partitions of a stage: those that are assigned to it, and the goroutines that work
-// on them.
-
-// assign makes mine the partitions of this worker. It releases those that are no longer
-// assigned and starts those that are new, but for those in awaited, which another worker
-// has yet to hand over; cause returns why a partition is acquired. fail ends the stage: a partition calls it when it finds that no
-// partition of the generation can be trusted.
-func (s *Stage) assign(ctx context.Context, mine []int, awaited map[int]bool, cause func(partition int) string, fail context.CancelCauseFunc) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.assigned, s.started = mine, true
-	for n, p := range s.partitions {
-		assigned := slices.Contains(mine, n)
-		if !assigned {
-			p.release()
-		}
-		if ended, err := p.ended(); ended && (err == nil || !assigned) {
-			delete(s.partitions, n)
-		}
-	}
-	for _, n := range mine {
-		if s.partitions[n] == nil && !awaited[n] {
-			s.partitions[n] = s.startPartition(ctx, n, cause(n), fail)
-		}
-	}
-}
-
-// startPartition begins to work on a partition, until it is released, ctx ends, or it
-// cannot go on.
-func (s *Stage) startPartition(ctx context.Context, number int, cause string, fail context.CancelCauseFunc) *partition {
-	p := newPartition(s, number, cause)
-	go func() {
-		err := p.run(ctx)
-		if errors.Is(err, streams.ErrNoCheckpoint) {
-			fail(err) // the generation was tampered with: no partition of it can be trusted
-		}
-		p.finish(err)
-		s.signalEnded()
-	}()
-	return p
-}
-
-// signalEnded signals the goroutine of [Stage.Run] that the partitions have to be assigned anew.
-func (s *Stage) signalEnded() {
-	select {
-	case s.ended <- struct{}{}:
-	default:
-	}
-}
-
-// stopped returns why none of the assigned partitions can go on, nil while one can.
-func (s *Stage) stopped() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var errs []error
-	for _, n := range s.assigned {
-		p := s.partitions[n]
-		if p == nil {
-			return nil
-		}
-		_, err := p.ended()
-		if err == nil {
-			return nil
-		}
-		errs = append(errs, err)
-	}
-	return errors.Join(errs...)
-}
-
-// waitForPartitions waits until every partition has ended, and returns the reasons of
-// those that could not go on.
-func (s *Stage) waitForPartitions() error {
-	var errs []error
-	for _, p := range s.list() {
-		errs = append(errs, p.wait())
-	}
-	return errors.Join(errs...)
-}
-
-// list returns the partitions that were started, by number.
-func (s *Stage) list() []*partition {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.SortedFunc(maps.Values(s.partitions), func(a, b *partition) int { return a.number - b.number })
-}
-
-// working returns the numbers of the partitions that have not ended, in their order.
-func (s *Stage) working() []int {
-	return numbers(slices.DeleteFunc(s.list(), func(p *partition) bool {
-		ended, _ := p.ended()
-		return ended
-	}))
-}
-
-// numbers returns the numbers of partitions.
-func numbers(partitions []*partition) []int {
-	out := make([]int, len(partitions))
-	for i, p := range partitions {
-		out[i] = p.number
-	}
-	return out
-}
-
-// everyPartition returns the numbers of n partitions, in their order.
-func everyPartition(n int) []int {
-	all := make([]int, n)
-	for i := range all {
-		all[i] = i
-	}
-	return all
 }

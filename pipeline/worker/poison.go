@@ -75,13 +75,13 @@ func (o *ownership) trySuspect(r received) error {
 		r.err, r.body = records.ErrCrashed, nil
 		return o.run(r)
 	}
-	if n := o.tries - streams.MaxTogether - 1; n > 0 {
+	if n := o.resume.Tries - streams.MaxTogether - 1; n > 0 {
 		wait := retryAlone << (2 * (n - 1))
 		if drained, err := o.pause(wait + rand.N(wait)); drained || err != nil {
 			return err
 		}
 	}
-	return o.tryAlone(r, func() error { return o.storeTries(o.tries + 1) })
+	return o.tryAlone(r, func() error { return o.outbox.storeTries(o.resume.Tries + 1) })
 }
 
 // tryAlone runs a record while no other suspect record of the worker is tried, after prepare,
@@ -98,7 +98,7 @@ func (o *ownership) tryAlone(r received, prepare func() error) error {
 	if err := o.run(r); err != nil {
 		return err
 	}
-	return o.waitUntil(o.allStored)
+	return o.outbox.waitUntil(o.outbox.allStored)
 }
 
 // pause waits for d; drained reports that the partition is drained, and the record is left to
@@ -116,29 +116,23 @@ func (o *ownership) pause(d time.Duration) (drained bool, err error) {
 	}
 }
 
-// forgetAttempt takes back the attempt of an ownership that ends well, unless the count is
-// about one record already.
-func (o *ownership) forgetAttempt() error {
-	if tries := o.checkpoint.Tries; tries == 0 || tries > streams.MaxTogether {
-		return nil
-	}
-	return o.storeTries(0)
-}
-
 // errCondemned ends an ownership whose successor makes the record a dead letter.
 var errCondemned = errors.New("record becomes a dead letter")
 
-// condemn makes a record a dead letter when it is read again. The session that the record
+// condemned are the records of a partition that must not be tried again, and why.
+type condemned map[uint64]error
+
+// add makes a record a dead letter when it is read again. The session that the record
 // was normalized into may be half changed, so the ownership ends and the next one begins
 // before the record.
-func (p *partition) condemn(sequence uint64, cause error) error {
-	p.condemned[sequence] = cause
+func (c condemned) add(sequence uint64, cause error) error {
+	c[sequence] = cause
 	return fmt.Errorf("%w: sequence %d: %w", errCondemned, sequence, cause)
 }
 
-// forgive forgets the condemned records up to a raw sequence: they are stored.
-func (p *partition) forgive(raw uint64) {
-	maps.DeleteFunc(p.condemned, func(sequence uint64, _ error) bool { return sequence <= raw })
+// forgive forgets the records up to a raw sequence: they are stored.
+func (c condemned) forgive(raw uint64) {
+	maps.DeleteFunc(c, func(sequence uint64, _ error) bool { return sequence <= raw })
 }
 
 // A slow record is one at which the normalizer has not returned within the time of a record
@@ -240,33 +234,14 @@ func (o *ownership) abandon(ctx context.Context) error {
 		err = fmt.Errorf("record %d: %w: the normalizer has not returned within %v", sequence, records.ErrTimeout, p.stage.config.RecordTimeout)
 		p.log.Error("normalizer does not return: other workers take over until it does, restart this one to free its processor",
 			slog.Uint64("sequence", sequence), slog.Int("timeouts", p.slow.timeouts), slog.Int("most", maxTimeouts))
-		p.stage.signalEnded()
+		p.stage.assigned.signalEnded()
 	}
 	p.normalizing.End()
 	o.cancel(err)
-	o.mu.Lock()
-	held := slices.Clone(o.held)
-	o.mu.Unlock()
-	for _, release := range slices.Backward(held) {
+	for _, release := range slices.Backward(o.held.all()) {
 		release()
 	}
 	return err
-}
-
-// hold notes how to release something that the goroutine that works occupies, in case that it
-// is left behind. The caller calls released in its place; several are released in the reverse
-// order of their calls of hold.
-func (o *ownership) hold(release func()) (released func()) {
-	once := sync.OnceFunc(release)
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.held = append(o.held, once)
-	return func() {
-		once()
-		o.mu.Lock()
-		defer o.mu.Unlock()
-		o.held = o.held[:len(o.held)-1]
-	}
 }
 
 // countTimeouts returns the slow record and its timeouts with which the partition is acquired.
@@ -285,7 +260,7 @@ func (p *partition) countTimeouts(last streams.Checkpoint) (sequence uint64, tim
 // trySlow tries a slow record alone, or makes it a dead letter. It waits for a heartbeat
 // before, so that a worker that has left a normalizer behind can hand the partition over.
 func (o *ownership) trySlow(r received) error {
-	if err := o.waitUntil(o.allStored); err != nil {
+	if err := o.outbox.waitUntil(o.outbox.allStored); err != nil {
 		return err
 	}
 	if o.resume.Timeouts >= maxTimeouts {

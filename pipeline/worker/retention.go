@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"slices"
+	"sync/atomic"
 	"time"
 
 	"tributary/pipeline/broker"
@@ -15,45 +15,50 @@ import (
 // retentionEvery is how often a stage looks for records that expired unread.
 const retentionEvery = 10 * time.Second
 
-// watchRetention looks for records that left the raw stream unread, until ctx ends: at once when the first partition is
-// acquired, and from then on from time to time. Of the stages of a generation the one with the first partition does so.
-func (s *Stage) watchRetention(ctx context.Context) {
-	if !s.generation.CountsExpired() {
+// retention says what a stage knows about the retention and the limits of the streams. Of the stages of a generation the
+// one with the first partition looks.
+type retention struct {
+	stage       *Stage
+	acquired    chan struct{}                   // signaled when the first partition is acquired
+	limits      atomic.Pointer[[]streams.Limit] // as they were read last; nil for not at all
+	expiredOpen atomic.Int64                    // records that expired unread and are not acknowledged
+}
+
+func newRetention(s *Stage) *retention { return &retention{stage: s, acquired: make(chan struct{}, 1)} }
+
+// watchExpired looks for records that left the raw stream unread, until ctx ends: at once when the first partition is
+// acquired, and from then on from time to time.
+func (r *retention) watchExpired(ctx context.Context) {
+	if !r.stage.generation.CountsExpired() {
 		return
 	}
-	tick := time.NewTicker(s.config.retentionEvery)
+	tick := time.NewTicker(r.stage.config.retentionEvery)
 	defer tick.Stop()
 	for first := true; ; {
 		select {
-		case <-s.acquired:
+		case <-r.acquired:
 		case <-tick.C:
 		case <-ctx.Done():
 			return
 		}
-		if !s.hasFirst() {
-			s.expiredOpen.Store(0) // another stage reports it
+		if !r.stage.assigned.has(0) {
+			r.expiredOpen.Store(0) // another stage reports it
 			first = true
 			continue
 		}
-		switch err := s.lookForExpired(ctx, first); {
+		switch err := r.countExpired(ctx, first); {
 		case err == nil:
 			first = false
 		case ctx.Err() == nil && !broker.Unavailable(err) && !errors.Is(err, streams.ErrChanged): // else it looks again
-			s.config.Logger.Warn("records that expired unread cannot be counted", slog.Any("error", err))
+			r.stage.config.Logger.Warn("records that expired unread cannot be counted", slog.Any("error", err))
 		}
 	}
 }
 
-// hasFirst reports whether the first partition is assigned to this stage.
-func (s *Stage) hasFirst() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Contains(s.assigned, 0)
-}
-
-// lookForExpired counts the records that expired unread, remembers them, and reports those that are new; with all
+// countExpired counts the records that expired unread, remembers them, and reports those that are new; with all
 // those that are not acknowledged.
-func (s *Stage) lookForExpired(ctx context.Context, all bool) error {
+func (r *retention) countExpired(ctx context.Context, all bool) error {
+	s := r.stage
 	ctx, cancel := context.WithTimeout(ctx, broker.RequestTimeout)
 	defer cancel()
 	g := &s.generation
@@ -85,25 +90,24 @@ func (s *Stage) lookForExpired(ctx context.Context, all bool) error {
 				slog.Uint64("records", found), slog.Uint64("unacknowledged", e.Open()), slog.Bool("at_least", e.Least), slog.Time("from", e.From), slog.Time("to", e.To))
 		}
 	}
-	s.expiredOpen.Store(int64(open))
+	r.expiredOpen.Store(int64(open))
 	return nil
 }
 
 // expiredText is what an operator reads about records that expired unread.
 const expiredText = "records left the raw stream before they were read: " + streams.CureExpired
 
-// noteAcquired makes the stage look for records that expired unread.
-func (s *Stage) noteAcquired() {
+// look makes the stage look for records that expired unread.
+func (r *retention) look() {
 	select {
-	case s.acquired <- struct{}{}:
+	case r.acquired <- struct{}{}:
 	default:
 	}
 }
 
-// watchLimits reads from time to time how near the limits are, for the metrics, until ctx ends. Of the stages of a
-// generation the one with the first partition does so.
-func (s *Stage) watchLimits(ctx context.Context) {
-	tick := time.NewTicker(s.config.retentionEvery)
+// watchLimits reads from time to time how near the limits are, for the metrics, until ctx ends.
+func (r *retention) watchLimits(ctx context.Context) {
+	tick := time.NewTicker(r.stage.config.retentionEvery)
 	defer tick.Stop()
 	for {
 		select {
@@ -112,22 +116,22 @@ func (s *Stage) watchLimits(ctx context.Context) {
 			return
 		}
 		var limits []streams.Limit
-		if s.hasFirst() {
-			limits = s.readLimits(ctx)
+		if r.stage.assigned.has(0) {
+			limits = r.readLimits(ctx)
 		}
-		s.limits.Store(&limits)
+		r.limits.Store(&limits)
 	}
 }
 
 // readLimits returns none while the broker does not say.
-func (s *Stage) readLimits(ctx context.Context) []streams.Limit {
+func (r *retention) readLimits(ctx context.Context) []streams.Limit {
 	ctx, cancel := context.WithTimeout(ctx, broker.RequestTimeout)
 	defer cancel()
-	t := s.config.Topology
-	list, err := streams.ReadStreams(ctx, s.js, t)
+	t := r.stage.config.Topology
+	list, err := streams.ReadStreams(ctx, r.stage.js, t)
 	if err != nil {
 		return nil
 	}
-	limits, _ := streams.ReadLimits(ctx, s.js, t.Replicas, list)
+	limits, _ := streams.ReadLimits(ctx, r.stage.js, t.Replicas, list)
 	return limits
 }

@@ -128,14 +128,14 @@ func (c *sessionCache) read(ctx context.Context, subjects []string, checkpoint u
 }
 
 // logLoaded logs what is not right with the states of sessions that were just loaded.
-func (p *partition) logLoaded(c *sessionCache, keys []records.SessionKey) {
+func (c *sessionCache) logLoaded(log *slog.Logger, keys []records.SessionKey) {
 	for _, k := range keys {
 		session := []any{slog.String("source", string(k.Source)), slog.String("session", k.ID)}
 		if err := c.live[k].damaged; err != nil {
-			p.log.Error("session state cannot be read: the records of the session become dead letters", append(session, slog.Any("error", err), slog.Any("cause", c.live[k].cause))...)
+			log.Error("session state cannot be read: the records of the session become dead letters", append(session, slog.Any("error", err), slog.Any("cause", c.live[k].cause))...)
 		}
 		if older := c.live[k].older; older > 0 {
-			p.log.Warn("server has an old session state again that had left: the state in the archive counts", append(session, slog.Uint64("sequence", older))...)
+			log.Warn("server has an old session state again that had left: the state in the archive counts", append(session, slog.Uint64("sequence", older))...)
 		}
 	}
 }
@@ -219,21 +219,5 @@ func (s *liveSession) change() []byte {
 func (s *liveSession) isStored(sequence uint64) {
 	if s.whole.Sequence == 0 {
 		s.whole.Sequence = sequence
-	}
-}
-
-// areRemoved notes that messages of states are about to be removed from the stream: no change may
-// name one of them.
-func (o *ownership) areRemoved(messages []broker.Place) {
-	removed := make(map[uint64]bool, len(messages))
-	for _, m := range messages {
-		removed[m.Sequence] = true
-	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	for _, l := range o.sessions.live {
-		if removed[l.whole.Sequence] {
-			l.whole = states.Whole{}
-		}
 	}
 }

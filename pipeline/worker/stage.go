@@ -178,23 +178,15 @@ type Stage struct {
 
 	claimMissing sync.Once // the first record whose object is missing is logged
 
-	acquired    chan struct{}                   // signaled when the first partition is acquired
-	limits      atomic.Pointer[[]streams.Limit] // as this stage has read them last; nil for not at all
-	expiredOpen atomic.Int64                    // records that expired unread and are not acknowledged, as far as this stage counts them
-
 	hanging hanging     // normalizers that were left behind
 	blind   atomic.Bool // the heartbeats of the workers cannot be exchanged
 
 	drain    chan struct{} // closed by Drain
 	draining sync.Once
-	ended    chan struct{} // signaled when a partition has ended
 
-	mu         sync.Mutex
-	partitions map[int]*partition
-	assigned   []int // the partitions that this worker has to work on
-	started    bool
-	link       context.Context // see connection.go
-	endLink    context.CancelCauseFunc
+	link      link
+	assigned  *assigned
+	retention *retention
 }
 
 // New returns a stage for a server that holds the topology of cfg.
@@ -204,21 +196,19 @@ func New(js jetstream.JetStream, cfg Config) (*Stage, error) {
 		return nil, err
 	}
 	s := &Stage{
-		js:         js,
-		nc:         js.Conn(),
-		room:       &streams.Room{JS: js, Replicas: cfg.Topology.Replicas},
-		config:     cfg,
-		owner:      cfg.Worker + "-" + nuid.Next(),
-		changes:    newChanges(cfg.Logger),
-		trial:      broker.NewExclusive(),
-		large:      broker.NewExclusive(),
-		acquiring:  broker.NewLimit(streams.MaxAcquiring),
-		sweeping:   broker.NewExclusive(),
-		drain:      make(chan struct{}),
-		ended:      make(chan struct{}, 1),
-		acquired:   make(chan struct{}, 1),
-		partitions: make(map[int]*partition),
+		js:        js,
+		nc:        js.Conn(),
+		room:      &streams.Room{JS: js, Replicas: cfg.Topology.Replicas},
+		config:    cfg,
+		owner:     cfg.Worker + "-" + nuid.Next(),
+		changes:   newChanges(cfg.Logger),
+		trial:     broker.NewExclusive(),
+		large:     broker.NewExclusive(),
+		acquiring: broker.NewLimit(streams.MaxAcquiring),
+		sweeping:  broker.NewExclusive(),
+		drain:     make(chan struct{}),
 	}
+	s.assigned, s.retention = newAssigned(s), newRetention(s)
 	if age := cfg.Topology.EventsMaxAge; age > 0 {
 		s.ttl = strconv.FormatInt(int64(age/time.Second), 10) + "s"
 	}
@@ -260,21 +250,21 @@ func (s *Stage) Run(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	s.newLink(ctx)
+	s.link.begin(ctx)
 
 	s.telemetry.zero(ctx)
-	metrics, err := s.telemetry.observe(s.list, s.countLag, s.expiredOpen.Load, s.limits.Load)
+	metrics, err := s.telemetry.observe(s.assigned.list, s.countLag, s.retention.expiredOpen.Load, s.retention.limits.Load)
 	if err != nil {
 		return fmt.Errorf("observe partitions: %w", err)
 	}
 	defer func() { _ = metrics.Unregister() }()
 	var background sync.WaitGroup
-	background.Go(func() { s.watchConnection(ctx, cancel) })
-	background.Go(func() { s.watchRetention(ctx) })
-	background.Go(func() { s.watchLimits(ctx) })
+	background.Go(func() { s.link.watch(ctx, s.nc, cancel) })
+	background.Go(func() { s.retention.watchExpired(ctx) })
+	background.Go(func() { s.retention.watchLimits(ctx) })
 	for _, c := range s.cells {
 		background.Go(func() { c.commitBatches(ctx) })
-		background.Go(func() { c.feed.run(ctx, s.linked, s.readerEnded) })
+		background.Go(func() { c.feed.run(ctx, s.link.context, s.readerEnded) })
 	}
 	err = s.coordinate(ctx, cancel)
 	cause := context.Cause(ctx)
@@ -294,25 +284,11 @@ func (s *Stage) Drain() { s.draining.Do(func() { close(s.drain) }) }
 // Ready returns nil while every partition that is assigned to this worker is owned and
 // read, and no normalizer was left behind; else what is missing.
 func (s *Stage) Ready() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.started {
-		return errors.New("not started")
-	}
 	var errs []error
 	for _, sequence := range s.hanging.list() {
 		errs = append(errs, fmt.Errorf("record %d: the normalizer has not returned", sequence))
 	}
-	for _, n := range s.assigned {
-		err := errAwaited
-		if p := s.partitions[n]; p != nil {
-			err = p.ready()
-		}
-		if err != nil {
-			errs = append(errs, fmt.Errorf("partition %d: %w", n, err))
-		}
-	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, s.assigned.ready()...)...)
 }
 
 // Alive returns an error when the stage makes no progress and will not by itself: one of its
@@ -322,10 +298,37 @@ func (s *Stage) Alive() error {
 	for _, c := range s.cells {
 		errs = append(errs, c.committing.Check("the storage of events"))
 	}
-	for _, p := range s.list() {
+	for _, p := range s.assigned.list() {
 		errs = append(errs, p.normalizing.Check(fmt.Sprintf("the normalizer in partition %d", p.number)))
 	}
 	return errors.Join(errs...)
+}
+
+// unread returns how many records of the partitions are not read, or wait in a queue, and of how
+// many partitions that is known.
+func (s *Stage) unread() (n int64, known int) {
+	for _, c := range s.cells {
+		more, of := c.feed.waiting()
+		n, known = n+more, known+of
+	}
+	return n, known
+}
+
+// countLag returns how many records of the partitions are not done. While a partition is acquired
+// again, its records are not known: the number that was returned before is the least then.
+func (s *Stage) countLag() int64 {
+	n, known := s.unread()
+	for _, p := range s.assigned.list() {
+		n += p.open.Load()
+		if ended, _ := p.ended(); !ended {
+			known--
+		}
+	}
+	if known < 0 {
+		n = max(n, s.lag.Load())
+	}
+	s.lag.Store(n)
+	return n
 }
 
 // readerEnded counts a reading of the raw stream that failed.
@@ -347,38 +350,45 @@ func (s *Stage) readerEnded(ctx context.Context, err error) {
 // errAwaited is why an assigned partition is not started yet.
 var errAwaited = errors.New("not handed over yet by another worker")
 
-// newLink begins a new link. A link is the time between two losses of the connection, as a context. Every ownership and
+// link is the time between two losses of the connection, as a context. Every ownership and
 // every commit belongs to the link in which it began, so none waits for an answer that a lost connection will not bring.
-func (s *Stage) newLink(ctx context.Context) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.link, s.endLink = context.WithCancelCause(ctx)
+type link struct {
+	mu  sync.Mutex
+	ctx context.Context
+	end context.CancelCauseFunc
 }
 
-// linked returns the context of the present link.
-func (s *Stage) linked() context.Context {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.link
+// begin begins a new link, within ctx.
+func (l *link) begin(ctx context.Context) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.ctx, l.end = context.WithCancelCause(ctx)
 }
 
-// watchConnection ends the link when the connection is lost and begins the next one. It
-// returns when ctx ends, or when the connection is closed for good, which fails the stage.
-func (s *Stage) watchConnection(ctx context.Context, fail context.CancelCauseFunc) {
-	status := s.nc.StatusChanged(nats.RECONNECTING, nats.CLOSED)
-	defer s.nc.RemoveStatusListener(status)
+// context returns the context of the present link.
+func (l *link) context() context.Context {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.ctx
+}
+
+// watch ends the link when the connection is lost and begins the next one. It
+// returns when ctx ends, or when the connection is closed for good, which calls fail.
+func (l *link) watch(ctx context.Context, nc *nats.Conn, fail context.CancelCauseFunc) {
+	status := nc.StatusChanged(nats.RECONNECTING, nats.CLOSED)
+	defer nc.RemoveStatusListener(status)
 	for {
 		select {
 		case <-ctx.Done():
-			s.endLink(context.Cause(ctx))
+			l.end(context.Cause(ctx))
 			return
 		case now := <-status:
-			s.endLink(broker.ErrDisconnected)
+			l.end(broker.ErrDisconnected)
 			if now == nats.CLOSED {
 				fail(nats.ErrConnectionClosed)
 				return
 			}
-			s.newLink(ctx)
+			l.begin(ctx)
 		}
 	}
 }

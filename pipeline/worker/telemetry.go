@@ -313,7 +313,7 @@ func (t *telemetry) observe(partitions func() []*partition, lag, expired func() 
 			owned, since, age := int64(0), p.waiting.Load(), 0.0
 			if is := p.ownership(); is != nil {
 				owned = 1
-				if stored, ok := is.oldest(); ok { // a record in a chunk is older
+				if stored, ok := is.outbox.oldest(); ok { // a record in a chunk is older
 					since = stored.UnixNano()
 				}
 			}

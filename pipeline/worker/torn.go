@@ -31,26 +31,17 @@ import (
 //   - The events and dead letters of all other sessions are removed, and stored again with their states.
 //
 // A server that starts again goes on with a batch that it has torn, message by message, and leaves out those that
-// a limit still refuses. Its checkpoints may be stored then without messages before them: [partition.checkWhole].
+// a limit still refuses. Its checkpoints may be stored then without messages before them: [acquisition.checkWhole].
 
 // begin returns the message that begins the messages of the entry in its batch: up to which raw
 // sequence they go.
 func (e *entry) begin() *nats.Msg {
-	o := e.owner
+	p := e.outbox.p
 	return &nats.Msg{
-		Subject: envelopes.BeginSubject(envelopes.CheckpointSubject(o.p.cell.name, o.p.number)),
+		Subject: envelopes.BeginSubject(envelopes.CheckpointSubject(p.cell.name, p.number)),
 		Header:  nats.Header{jetstream.MsgRollup: {jetstream.MsgRollupSubject}},
 		Data:    strconv.AppendUint(nil, e.checkpoint.Raw, 10),
 	}
-}
-
-// isAhead reports whether a torn batch has stored what the record yields.
-func (o *ownership) isAhead(r received) bool {
-	if len(o.resume.Ahead) == 0 || !r.addressed() {
-		return false
-	}
-	_, session := envelopes.ArchiveOf(envelopes.StateSubject(o.p.cell.name, o.p.number, r.Source, r.Session))
-	return r.Sequence <= o.resume.Ahead[session]
 }
 
 // torn is what a torn batch has stored of a partition.
@@ -62,53 +53,52 @@ type torn struct {
 
 var errMendedByOther = errors.New("acquired by another worker while a torn batch was mended")
 
-// mend looks for a torn batch of the partition, which mine has fenced at a sequence, and returns the
-// checkpoint to go on from.
-func (p *partition) mend(ctx context.Context, mine streams.Checkpoint, fence uint64) (streams.Checkpoint, uint64, error) {
-	s := p.stage
-	t, err := p.findTorn(ctx, mine.Since, fence)
+// mend looks for a torn batch of the partition, which this worker has fenced, and removes what does not count.
+func (a *acquisition) mend(ctx context.Context) error {
+	p, s := a.p, a.p.stage
+	t, err := a.findTorn(ctx)
 	if err != nil {
-		return mine, fence, fmt.Errorf("look for a torn batch of partition %d: %w", p.number, err)
+		return fmt.Errorf("look for a torn batch of partition %d: %w", p.number, err)
 	}
-	mine.Since = 0
+	a.mine.Since = 0
 	if t == nil {
-		return mine, fence, nil // each commit stores it
+		return nil // each commit stores it
 	}
 	// A worker that has overtaken this one may have replaced states of the batch while it was read: the events of these stay.
-	if _, newest, err := streams.ReadCheckpoint(ctx, s.js, p.cell.name, p.number); err != nil || newest != fence {
-		return mine, fence, cmp.Or(err, errMendedByOther)
+	if _, newest, err := streams.ReadCheckpoint(ctx, s.js, p.cell.name, p.number); err != nil || newest != a.sequence {
+		return cmp.Or(err, errMendedByOther)
 	}
 	var remove []uint64
-	ahead := maps.Clone(mine.Ahead)
 	for session, list := range t.messages {
 		if !t.states[session] {
 			remove = append(remove, list...)
 		}
 	}
+	ahead := maps.Clone(a.mine.Ahead)
 	for session := range t.states {
 		if ahead == nil {
 			ahead = make(map[string]uint64)
 		}
 		ahead[session] = max(ahead[session], t.raw)
 	}
-	mine.Ahead = ahead
+	a.mine.Ahead = ahead
 	if err := broker.RemoveSequences(ctx, s.js, streams.EventsStream(p.cell.name), remove); err != nil {
-		return mine, fence, err
+		return err
 	}
 	// From now on the batch is not looked for again: the next one takes the place of its begin.
-	if fence, err = mine.Store(ctx, s.js, p.cell.name, p.number, fence); err != nil {
-		return mine, fence, err
+	if err := a.store(ctx); err != nil {
+		return err
 	}
-	s.config.Handover.Fenced(p.cell.name, fence)
 	s.telemetry.count(ctx, s.telemetry.torn, 1)
 	p.log.Warn("server had stored a part of a batch and not the rest: what does not count is removed and is stored again",
-		slog.Int("removed", len(remove)), slog.Int("complete_sessions", len(t.states)), slog.Uint64("sequence", mine.Raw+1))
-	return mine, fence, nil
+		slog.Int("removed", len(remove)), slog.Int("complete_sessions", len(t.states)), slog.Uint64("sequence", a.mine.Raw+1))
+	return nil
 }
 
 // checkWhole guards against a batch that has its checkpoint and not all of its messages. Nothing tells which are
 // missing once the states have gone on, so the partition does not.
-func (p *partition) checkWhole(ctx context.Context, checkpoint broker.Stored) error {
+func (a *acquisition) checkWhole(ctx context.Context) error {
+	p, checkpoint := a.p, a.stored
 	header, err := nats.DecodeHeadersMsg(checkpoint.Header)
 	if err != nil || header.Get(broker.BatchIDHeader) == "" {
 		return nil //nolint:nilerr // it has none: it was stored alone
@@ -133,7 +123,8 @@ func (p *partition) checkWhole(ctx context.Context, checkpoint broker.Stored) er
 
 // findTorn returns what a torn batch has stored of the partition between its last checkpoint and the
 // fence; nil when there is none.
-func (p *partition) findTorn(ctx context.Context, since, fence uint64) (*torn, error) {
+func (a *acquisition) findTorn(ctx context.Context) (*torn, error) {
+	p, since, fence := a.p, a.mine.Since, a.sequence
 	js, stream := p.stage.js, streams.EventsStream(p.cell.name)
 	begin, err := broker.LastStored(ctx, js, stream, envelopes.BeginSubject(envelopes.CheckpointSubject(p.cell.name, p.number)))
 	if errors.Is(err, jetstream.ErrMsgNotFound) || err == nil && begin.Sequence <= since {

@@ -74,7 +74,7 @@ func (t *traces) traceCommit(ctx context.Context, b *batch, messages []*nats.Msg
 	if len(links) == 1 && b.size.records == 1 && !t.replay {
 		parent = links[0].SpanContext
 	}
-	in := b.entries[0].owner.p.cell // of all entries
+	in := b.entries[0].outbox.p.cell // of all entries
 	ctx, process := t.tracer.Start(trace.ContextWithRemoteSpanContext(ctx, parent), "process raw",
 		trace.WithSpanKind(trace.SpanKindConsumer),
 		trace.WithTimestamp(b.started()),
