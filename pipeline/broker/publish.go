@@ -96,12 +96,21 @@ func PublishSized(ctx context.Context, nc *nats.Conn, msgs []*nats.Msg, size int
 		return 0, fmt.Errorf("publish batch: %w: %w", ErrUnconfirmed, err)
 	}
 	if ack.Error != nil {
-		return 0, fmt.Errorf("publish batch: %w", ack.Error)
+		return 0, fmt.Errorf("publish batch: %w%s", ack.Error, cureOf(ack.Error))
 	}
 	if ack.Batch != id || ack.Count != len(msgs) {
 		return 0, fmt.Errorf("publish batch: %w: %d of %d messages", ErrUnconfirmed, ack.Count, len(msgs))
 	}
 	return ack.Sequence, nil
+}
+
+// cureOf returns what to do about an error that stays, with which the server refuses batches.
+func cureOf(err *jetstream.APIError) string {
+	const incomplete = 10176 // JSAtomicPublishIncompleteBatchErr of nats-server
+	if err.ErrorCode != incomplete {
+		return ""
+	}
+	return " (it has no place for another batch: it keeps the places of those that a limit or a full disk has torn. If this repeats, restart nats-server)"
 }
 
 // UntilDisconnected returns a context for requests to the broker: it ends with ctx, or when the connection is lost, on which

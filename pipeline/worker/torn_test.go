@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -177,6 +178,50 @@ func TestTornBatchesAreMended(t *testing.T) {
 	s.stop(t)
 	if n := log.count(tornMessage); n == 0 || n == log.count("complete_sessions=0") {
 		t.Logf("%d torn batches, %d without a state", n, log.count("complete_sessions=0")) // their sizes differ
+	}
+}
+
+// A batch that is torn at any place, and torn again at an earlier or a later one when it is stored again, is mended.
+func TestBatchThatIsTornTwiceIsMended(t *testing.T) {
+	t.Parallel()
+	places := int64(4)
+	if *faultsLong {
+		places = 40
+	}
+	records := pipelinetest.Workload(9, 120, 150)
+	run := func(t *testing.T, tears ...int64) (size int64, torn int) {
+		t.Helper()
+		top := topology(1)
+		a := newLimitedAccount(t, -1)
+		if err := streams.Provision(t.Context(), a.js, top); err != nil {
+			t.Fatal(err)
+		}
+		pipelinetest.Publish(t, a.js, records...)
+		before, log := a.used(), newLines()
+		if len(tears) > 0 {
+			a.limit(before + tears[0])
+		}
+		s := start(t, a.asking(false), worker.Config{Topology: top, Logger: log.logger()})
+		for i := range tears {
+			log.await(t, noAnswer, i)
+			if i+1 < len(tears) {
+				a.limit(a.used() + tears[i+1])
+			}
+		}
+		a.limit(-1)
+		pipelinetest.Expectation{Topology: top}.RequireExact(t, a.js)
+		s.stop(t)
+		return a.used() - before, log.count(tornMessage)
+	}
+	size, _ := run(t)
+	for k := range places {
+		t.Run(strconv.FormatInt(k, 10), func(t *testing.T) {
+			t.Parallel()
+			first, again := size*(2*k+1)/(2*places), size*(2*(places-k)-1)/(4*places)
+			if _, torn := run(t, first, again); torn == 0 {
+				t.Errorf("no batch was torn at %d and %d of %d bytes", first, again, size)
+			}
+		})
 	}
 }
 
