@@ -43,6 +43,7 @@ func TestREADMEHasTheColumns(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("| column | type | |\n|---|---|---|\n")
 	native := map[string]bool{}
+	fields, kinds := map[string][]string{}, []string(nil) // columns that are a field of the event, by type
 	for f := range reflect.TypeFor[export.Row]().Fields() {
 		native[strings.Split(f.Tag.Get("parquet"), ",")[0]] = f.Type.Name() == "jsonText"
 	}
@@ -57,7 +58,18 @@ func TestREADMEHasTheColumns(t *testing.T) {
 		if f.Optional() {
 			kind += " or null"
 		}
-		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", f.Name(), kind, columnNotes[f.Name()])
+		name := "`" + f.Name() + "`"
+		if note := columnNotes[f.Name()]; note != "" {
+			fmt.Fprintf(&b, "| %s | %s | %s |\n", name, kind, note)
+			continue
+		}
+		if fields[kind] == nil {
+			kinds = append(kinds, kind)
+		}
+		fields[kind] = append(fields[kind], name)
+	}
+	for _, kind := range kinds {
+		fmt.Fprintf(&b, "| %s | %s | [The fields of the event](../../envelopes/README.md#the-event). |\n", strings.Join(fields[kind], ", "), kind)
 	}
 	text, err := os.ReadFile("README.md")
 	if err != nil {
