@@ -256,7 +256,7 @@ func (a *assigner) isText(w *assigned) bool {
 	data := w.Record.Data
 	switch {
 	case a.vendor.Framing.PlainLines:
-		return core.Depth(data) <= MaxDepth
+		return core.Depth(data) <= core.MaxDepth
 	case !a.printed:
 		return false
 	case w.front:

@@ -14,6 +14,7 @@ import (
 
 	"tributary/envelopes"
 	"tributary/normalizers"
+	"tributary/normalizers/core"
 	"tributary/normalizers/normalizerstest"
 )
 
@@ -57,13 +58,13 @@ func TestOnlyInvalidJSONIsADeadLetter(t *testing.T) {
 		{"a number with a leading zero", `{"n":01}`, "malformed", ""},
 		{"an array torn", `[1,2`, "malformed", ""},
 		{"a bad escape", `{"type":"\x41"}`, "malformed", ""},
-		{"too deep", `{"type":"user","x":` + nested(normalizers.MaxDepth) + `}`, "too_deep", ""},
+		{"too deep", `{"type":"user","x":` + nested(core.MaxDepth) + `}`, "too_deep", ""},
 		{"10,000 levels", nested(10_000), "too_deep", ""},
 		{"10,000 levels of objects", strings.Repeat(`{"a":`, 10_000) + "1" + strings.Repeat("}", 10_000), "too_deep", ""},
-		{"as deep as may be", `{"type":"of-tomorrow","x":` + nested(normalizers.MaxDepth-1) + `}`, "", envelopes.Meta},
-		{"too many events", strings.Replace(user("X"), "X", blocks(normalizers.MaxEvents+1), 1), "", envelopes.UserMessage},
-		{"too many thoughts", strings.Replace(assistant(`{}`), `[{"type":"text","text":"hi"}]`, blocks(normalizers.MaxEvents+1), 1), "too_many_events", ""},
-		{"as many thoughts as may be", strings.Replace(assistant(`{}`), `[{"type":"text","text":"hi"}]`, blocks(normalizers.MaxEvents), 1), "", envelopes.Reasoning},
+		{"as deep as may be", `{"type":"of-tomorrow","x":` + nested(core.MaxDepth-1) + `}`, "", envelopes.Meta},
+		{"too many events", strings.Replace(user("X"), "X", blocks(core.MaxEvents+1), 1), "", envelopes.UserMessage},
+		{"too many thoughts", strings.Replace(assistant(`{}`), `[{"type":"text","text":"hi"}]`, blocks(core.MaxEvents+1), 1), "too_many_events", ""},
+		{"as many thoughts as may be", strings.Replace(assistant(`{}`), `[{"type":"text","text":"hi"}]`, blocks(core.MaxEvents), 1), "", envelopes.Reasoning},
 		{"an empty object", "{}", "", envelopes.Meta},
 		{"an empty array", "[]", "", envelopes.Meta},
 		{"null", "null", "", envelopes.Meta},
@@ -101,7 +102,7 @@ func TestOnlyInvalidJSONIsADeadLetter(t *testing.T) {
 			records := normalizerstest.Single(s, []byte(c.data))
 			st := normalizerstest.Fold(normalizers.Normalize, records)[0]
 			if c.reason != "" {
-				reason, permanent := normalizers.Reason(st.Err)
+				reason, permanent := core.Reason(st.Err)
 				if reason != c.reason || !permanent {
 					t.Fatalf("reason %q (%v), want %q", reason, st.Err, c.reason)
 				}
@@ -136,7 +137,7 @@ func TestOversizedEventIsTruncated(t *testing.T) {
 	}
 	e := st.Result.Events[0].Event
 	text := normalizerstest.Value(e.Text)
-	if !e.TextTruncated || !strings.HasPrefix(long, text) || !utf8.ValidString(text) || len(text) < normalizers.MaxEventBytes/2 {
+	if !e.TextTruncated || !strings.HasPrefix(long, text) || !utf8.ValidString(text) || len(text) < core.MaxEventBytes/2 {
 		t.Errorf("truncated %t to %d bytes, valid %t, a prefix %t", e.TextTruncated, len(text), utf8.ValidString(text), strings.HasPrefix(long, text))
 	}
 	if string(e.Raw) != "" && string(e.Raw) != "null" {
@@ -173,8 +174,8 @@ func TestLongStringFitsAnywhere(t *testing.T) {
 				}
 				for _, e := range result.Events {
 					b, err := normalizerstest.Encode(e.Event)
-					if err = errors.Join(err, e.Event.Validate()); err != nil || len(b) > normalizers.MaxEventBytes {
-						t.Errorf("%s: %s of %d bytes, at most %d: %v", p.name, e.Event.EventType, len(b), normalizers.MaxEventBytes, err)
+					if err = errors.Join(err, e.Event.Validate()); err != nil || len(b) > core.MaxEventBytes {
+						t.Errorf("%s: %s of %d bytes, at most %d: %v", p.name, e.Event.EventType, len(b), core.MaxEventBytes, err)
 					}
 				}
 				if n := len(session.Encode()); n > 128<<10 {
@@ -424,7 +425,7 @@ func TestErrorRepeatsNothingOfItsRecord(t *testing.T) {
 			check([]byte(secret))
 			check([]byte(`"` + secret))
 			check(append(bytes.Clone(record), record...))
-			check([]byte(strings.Repeat(`{"`+secret+`":`, normalizers.MaxDepth+1)))
+			check([]byte(strings.Repeat(`{"`+secret+`":`, core.MaxDepth+1)))
 		})
 	}
 }
@@ -471,7 +472,7 @@ func TestDamagedStateIsAnError(t *testing.T) {
 func TestRecordOfAnotherSessionIsNoDeadLetter(t *testing.T) {
 	t.Parallel()
 	s := normalizers.NewSession(envelopes.ClaudeCode, "a")
-	for _, r := range []normalizers.Record{
+	for _, r := range []core.Record{
 		{Source: envelopes.ClaudeCode, Session: "b", Data: []byte(`{}`)},
 		{Source: envelopes.Gemini, Session: "a", Data: []byte(`{}`)},
 	} {
@@ -484,8 +485,8 @@ func TestRecordOfAnotherSessionIsNoDeadLetter(t *testing.T) {
 		}
 	}
 	none := normalizers.NewSession("of-tomorrow", "a")
-	_, err := normalizers.Normalize(none, normalizers.Record{Source: "of-tomorrow", Session: "a", Data: []byte(`{}`)})
-	if reason, permanent := normalizers.Reason(err); reason != "unknown_source" || !permanent {
+	_, err := normalizers.Normalize(none, core.Record{Source: "of-tomorrow", Session: "a", Data: []byte(`{}`)})
+	if reason, permanent := core.Reason(err); reason != "unknown_source" || !permanent {
 		t.Errorf("unknown source: %q, %v", reason, err)
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"tributary/envelopes"
 	"tributary/normalizers"
+	"tributary/normalizers/core"
 	"tributary/normalizers/normalizerstest"
 )
 
@@ -70,14 +71,14 @@ func BenchmarkNormalize(b *testing.B) {
 		for _, size := range l.sizes {
 			b.Run(fmt.Sprintf("source=%s/type=%s/size=%d", l.source, l.kind, size), func(b *testing.B) {
 				text := strings.Repeat(content, (size+len(content)-1)/len(content))
-				records := make([]normalizers.Record, distinct)
+				records := make([]core.Record, distinct)
 				for i := range records {
 					line := strings.NewReplacer("{id}", strconv.Itoa(i), "{text}", text).Replace(l.line)
-					records[i] = normalizers.Record{Source: l.source, Session: "s", Sequence: uint64(i + 1), Stored: normalizerstest.Modified, Data: []byte(line)}
+					records[i] = core.Record{Source: l.source, Session: "s", Sequence: uint64(i + 1), Stored: normalizerstest.Modified, Data: []byte(line)}
 				}
 				b.SetBytes(int64(len(records[0].Data)))
 				b.ReportAllocs()
-				var s *normalizers.Session
+				var s *core.Session
 				for i := 0; b.Loop(); i++ {
 					if i%distinct == 0 {
 						s = normalizers.NewSession(l.source, "s")
@@ -148,7 +149,7 @@ func BenchmarkSession(b *testing.B) {
 		f := largest(b, s)
 		records := normalizerstest.Frame(normalizerstest.FileNamed(s.Source, f.Name), f.Data)
 		for _, n := range []int{10, 100, len(records)} {
-			sessions := make(map[string]*normalizers.Session)
+			sessions := make(map[string]*core.Session)
 			for _, r := range records[:min(n, len(records))] {
 				normalizerstest.FoldOne(normalizers.Normalize, sessions, r)
 			}
@@ -187,7 +188,7 @@ func BenchmarkSessionSize(b *testing.B) {
 			for b.Loop() {
 				ends, records = ends[:0], records[:0]
 				for _, f := range files {
-					sessions := make(map[string]*normalizers.Session)
+					sessions := make(map[string]*core.Session)
 					for _, r := range normalizerstest.Frame(normalizerstest.FileNamed(s.Source, f.Name), f.Data) {
 						normalizerstest.FoldOne(normalizers.Normalize, sessions, r)
 						n := len(sessions[r.Record.Session].Encode())
@@ -219,7 +220,7 @@ func BenchmarkResend(b *testing.B) {
 		b.Run("source="+string(s.Source), func(b *testing.B) {
 			f := largest(b, s)
 			records := normalizerstest.Frame(normalizerstest.FileNamed(s.Source, f.Name), f.Data)
-			sessions := make(map[string]*normalizers.Session)
+			sessions := make(map[string]*core.Session)
 			for _, r := range records {
 				normalizerstest.FoldOne(normalizers.Normalize, sessions, r)
 			}

@@ -3,6 +3,8 @@ package normalizers
 import (
 	"bytes"
 
+	"tributary/normalizers/core"
+
 	"tributary/envelopes/jsonscan"
 )
 
@@ -92,7 +94,7 @@ func (d *documentScan) between(c byte) (ok, done bool) {
 		return !d.ended, false
 	case '{', '[':
 		d.open = append(d.open, c)
-		return !d.ended && len(d.open) <= MaxDepth, false
+		return !d.ended && len(d.open) <= core.MaxDepth, false
 	case '}', ']':
 		return d.close(c)
 	case ',', ':':

@@ -21,7 +21,7 @@ const UnknownVersion = "unknown"
 type Drift struct {
 	Source  envelopes.Source
 	Version string // of the agent; [UnknownVersion], or core.NameOther beyond the bounds
-	Kind    UnknownKind
+	Kind    core.UnknownKind
 	Name    string // core.NameOther beyond the bounds
 }
 
@@ -36,13 +36,13 @@ type DriftLabels struct {
 // driftSource are the labels of one source.
 type driftSource struct {
 	versions map[string]bool
-	names    map[UnknownKind]map[string]bool
+	names    map[core.UnknownKind]map[string]bool
 	series   map[Drift]bool
 }
 
 // Of returns the label of something that is unknown, in a log of a version of an agent. The
 // source is one of the table of vendors.
-func (l *DriftLabels) Of(source envelopes.Source, version string, kind UnknownKind, name string) Drift {
+func (l *DriftLabels) Of(source envelopes.Source, version string, kind core.UnknownKind, name string) Drift {
 	if !core.IsVersion(version) {
 		version = UnknownVersion
 	}
@@ -53,7 +53,7 @@ func (l *DriftLabels) Of(source envelopes.Source, version string, kind UnknownKi
 		if l.sources == nil {
 			l.sources = make(map[envelopes.Source]*driftSource)
 		}
-		s = &driftSource{versions: map[string]bool{}, names: map[UnknownKind]map[string]bool{}, series: map[Drift]bool{}}
+		s = &driftSource{versions: map[string]bool{}, names: map[core.UnknownKind]map[string]bool{}, series: map[Drift]bool{}}
 		l.sources[source] = s
 	}
 	if s.names[kind] == nil {
@@ -86,7 +86,7 @@ func oneOf(set map[string]bool, name string, limit int) string {
 
 // VersionOf returns the version of the agent that a session has stated last; empty where none is
 // known.
-func VersionOf(s *Session) string {
+func VersionOf(s *core.Session) string {
 	if v := VendorOf(s.Source()); v != nil && v.Version != nil {
 		return v.Version(s)
 	}

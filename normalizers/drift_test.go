@@ -14,13 +14,14 @@ import (
 
 	"tributary/envelopes"
 	"tributary/normalizers"
+	"tributary/normalizers/core"
 )
 
 // found reads a log, and returns what its records have that is not known: version, kind, name and
 // count, in the order in which it was found.
 func found(t *testing.T, source envelopes.Source, log string) []string {
 	t.Helper()
-	sessions := map[string]*normalizers.Session{}
+	sessions := map[string]*core.Session{}
 	out := []string{}
 	framer := normalizers.NewFramer(normalizers.File{Source: source, Name: "log.jsonl", Path: "log.jsonl"})
 	_, _ = framer.Write([]byte(log)) // never fails
@@ -321,7 +322,7 @@ func TestNamesOfUnknownTypesAreBounded(t *testing.T) {
 		blocks = append(blocks, fmt.Sprintf(`{"type":"block%d"}`, i))
 	}
 	s := normalizers.NewSession(envelopes.ClaudeCode, "s")
-	r := normalizers.Record{Source: envelopes.ClaudeCode, Session: "s", Sequence: 1, Data: []byte(
+	r := core.Record{Source: envelopes.ClaudeCode, Session: "s", Sequence: 1, Data: []byte(
 		`{"type":"assistant","sessionId":"s","uuid":"u","message":{"role":"assistant","content":[` + strings.Join(blocks, ",") + `],"usage":{"a":1}}}`)}
 	result, err := normalizers.Normalize(s, r)
 	if err != nil {
@@ -350,7 +351,7 @@ func TestLabelsOfDriftAreBounded(t *testing.T) {
 	t.Parallel()
 	var labels normalizers.DriftLabels
 	seen := map[normalizers.Drift]int{}
-	kinds := []normalizers.UnknownKind{normalizers.UnknownRecord, normalizers.UnknownBlock, normalizers.UnknownOutput, normalizers.UnknownUsage}
+	kinds := []core.UnknownKind{core.UnknownRecord, core.UnknownBlock, core.UnknownOutput, core.UnknownUsage}
 	const n = 100_000
 	for i := range n {
 		seen[labels.Of(envelopes.Codex, fmt.Sprintf("1.%d.0", i%1000), kinds[i%len(kinds)], fmt.Sprintf("type%d", i))]++
@@ -394,7 +395,7 @@ func TestVersionsCompareByTheirNumbers(t *testing.T) {
 		{"latest", "1.0", 0},
 		{"", "1.0", 0},
 	} {
-		if got, back := normalizers.CompareVersions(c.a, c.b), normalizers.CompareVersions(c.b, c.a); got != c.want || back != -c.want {
+		if got, back := core.CompareVersions(c.a, c.b), core.CompareVersions(c.b, c.a); got != c.want || back != -c.want {
 			t.Errorf("%q and %q compare as %d and %d, want %d", c.a, c.b, got, back, c.want)
 		}
 	}
@@ -405,7 +406,7 @@ func TestWhatIsReportedSurvivesACut(t *testing.T) {
 	t.Parallel()
 	start := `{"type":"session.start","data":{"sessionId":"s","copilotVersion":"1.0.102"},"id":"e0","timestamp":"2026-03-09T09:00:00Z","parentId":null}`
 	s := normalizers.NewSession(envelopes.Copilot, "s")
-	if _, err := normalizers.Normalize(s, normalizers.Record{Source: envelopes.Copilot, Session: "s", Sequence: 1, Data: []byte(start)}); err != nil {
+	if _, err := normalizers.Normalize(s, core.Record{Source: envelopes.Copilot, Session: "s", Sequence: 1, Data: []byte(start)}); err != nil {
 		t.Fatal(err)
 	}
 	again, err := normalizers.DecodeSession(s.Encode())

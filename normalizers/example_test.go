@@ -7,6 +7,7 @@ import (
 
 	"tributary/envelopes"
 	"tributary/normalizers"
+	"tributary/normalizers/core"
 )
 
 // A log is cut into records by a Framer. Normalize turns the records of each session, in their
@@ -27,7 +28,7 @@ this line is no JSON
 	}
 	framer.Close() // the file is complete; a file that still grows stays open
 
-	sessions := make(map[string]*normalizers.Session)
+	sessions := make(map[string]*core.Session)
 	for framed, ok := framer.Next(); ok; framed, ok = framer.Next() {
 		record := framed.Record
 		if framed.Err != nil { // a line longer than MaxRecordBytes was dropped
@@ -41,7 +42,7 @@ this line is no JSON
 		}
 		result, err := normalizers.Normalize(session, record)
 		if err != nil { // the session is as it was before: the next record goes on
-			reason, _ := normalizers.Reason(err)
+			reason, _ := core.Reason(err)
 			fmt.Printf("line %d: dead letter: %s\n", framed.Line, reason)
 			continue
 		}
@@ -60,8 +61,8 @@ this line is no JSON
 // The state of a session can be stored after any record. Decoded, it continues with the same
 // sequence, and a repeated record yields nothing.
 func ExampleDecodeSession() {
-	record := func(id, text string) normalizers.Record {
-		return normalizers.Record{
+	record := func(id, text string) core.Record {
+		return core.Record{
 			Source:  envelopes.ClaudeCode,
 			Session: "4f6c",
 			Data:    fmt.Appendf(nil, `{"type":"user","uuid":%q,"message":{"role":"user","content":%q}}`, id, text),
@@ -79,7 +80,7 @@ func ExampleDecodeSession() {
 		fmt.Println(err)
 		return
 	}
-	for _, r := range []normalizers.Record{record("u1", "hello"), record("u2", "again")} {
+	for _, r := range []core.Record{record("u1", "hello"), record("u2", "again")} {
 		result, err := normalizers.Normalize(session, r)
 		if err != nil {
 			fmt.Println(err)

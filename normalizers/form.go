@@ -37,7 +37,7 @@ func (f *Framer) detectForm() bool {
 		f.form = formUndecided
 	case f.vendor.Framing.PrintedText == nil, len(first) > 0 && first[0] == '{':
 		f.form = formJSON
-	case strings.HasPrefix(mark, string(first)) && len(f.buf) <= MaxRecordBytes: // nothing, or a part of it
+	case strings.HasPrefix(mark, string(first)) && len(f.buf) <= core.MaxRecordBytes: // nothing, or a part of it
 	default:
 		f.form = formTextOrLog
 	}
@@ -89,10 +89,10 @@ func (f *Framer) cutText(end int) {
 	line := f.own(0, end)
 	f.identify(line)
 	session := f.vendor.Framing.PrintedText.Session(bytes.TrimPrefix(line, []byte("\xef\xbb\xbf")))
-	origin := Origin{Time: f.file.time()} // no other will follow
+	origin := core.Origin{Time: f.file.time()} // no other will follow
 	if f.offset == 0 && line[end-1] != '\n' {
 		origin.Digest = core.HexHash(string(line)) // a line without its end is the whole file
 	}
-	f.add(Framed{Record: Record{Data: line, Origin: origin}}, 0, end, core.TextShape(session))
+	f.add(Framed{Record: core.Record{Data: line, Origin: origin}}, 0, end, core.TextShape(session))
 	f.consume(end)
 }

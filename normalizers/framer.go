@@ -34,9 +34,9 @@ type Framed struct {
 	// Record has Source, Session, Origin and Data set; its Sequence is the line. The
 	// caller owns Data. Bytes that are not JSON come as a record too: it is the
 	// normalizer that refuses them.
-	Record Record
+	Record core.Record
 	Line   int   // of the first byte of the record, from 1; 0 for the end of input
-	Err    error // [ErrTooLarge]: Data is nil, the bytes were dropped
+	Err    error // [core.ErrTooLarge]: Data is nil, the bytes were dropped
 	End    int64 // offset behind the record and what separates it from the next: done up to here
 }
 
@@ -51,7 +51,7 @@ type Framed struct {
 // A record is one JSON value: usually a line, but two on one line are two records, and
 // one value over several lines is one. What cannot be read is cut off at the end of its
 // line. In a stream of server-sent events a record is the data of an event. Memory is
-// bounded by [MaxRecordBytes] and what waits for a decision. A Framer is not safe for
+// bounded by [core.MaxRecordBytes] and what waits for a decision. A Framer is not safe for
 // concurrent use.
 type Framer struct {
 	assigner
@@ -117,7 +117,7 @@ func (f *Framer) grow(p []byte) {
 	case need <= cap(f.space):
 		f.buf = append(append(f.space, f.buf...), p...)
 	default:
-		f.space = make([]byte, 0, max(need, min(2*cap(f.space), MaxRecordBytes+maxBuffer)))
+		f.space = make([]byte, 0, max(need, min(2*cap(f.space), core.MaxRecordBytes+maxBuffer)))
 		f.buf = append(append(f.space, f.buf...), p...)
 	}
 }
@@ -196,13 +196,13 @@ func (f *Framer) Settle() {
 }
 
 // Ends returns an End record for each session that the file has shown so far.
-func (f *Framer) Ends() []Record {
-	ends := make([]Record, 0, len(f.order))
+func (f *Framer) Ends() []core.Record {
+	ends := make([]core.Record, 0, len(f.order))
 	for _, id := range f.order {
-		ends = append(ends, Record{
+		ends = append(ends, core.Record{
 			Source:  f.file.Source,
 			Session: id,
-			Origin:  Origin{File: f.identity, Position: f.offset, Previous: f.previous[id], End: true},
+			Origin:  core.Origin{File: f.identity, Position: f.offset, Previous: f.previous[id], End: true},
 		})
 	}
 	return ends
@@ -223,13 +223,13 @@ func (f *Framer) cutLines() {
 		switch {
 		case f.form == formTextOrLog && (end > maxWaiting || nl < 0 && len(f.buf) > maxWaiting):
 			f.form, f.scanned = formText, 0
-		case nl < 0 && (f.dropping || len(f.buf) > MaxRecordBytes):
+		case nl < 0 && (f.dropping || len(f.buf) > core.MaxRecordBytes):
 			f.drop(len(f.buf))
 			return
 		case nl < 0:
 			f.scanned = len(f.buf)
 			return
-		case f.dropping || end > MaxRecordBytes:
+		case f.dropping || end > core.MaxRecordBytes:
 			f.drop(end)
 			f.dropping = f.document != nil
 		case f.form == formText:
@@ -256,7 +256,7 @@ func (f *Framer) cutLines() {
 func (f *Framer) drop(end int) {
 	if !f.dropping {
 		f.identify(f.buf)
-		f.add(Framed{Err: ErrTooLarge, End: f.offset + MaxRecordBytes}, 0, 0, core.Shape{})
+		f.add(Framed{Err: core.ErrTooLarge, End: f.offset + core.MaxRecordBytes}, 0, 0, core.Shape{})
 		f.dropping = true
 	}
 	if d := f.document; d != nil {
@@ -334,7 +334,7 @@ func (f *Framer) cut(end int, mode cutMode) bool {
 		if next := f.resync(seg[at:]); next > 0 {
 			bad = next
 		}
-		f.add(Framed{Record: Record{Data: f.own(at, bad)}}, at, end, core.Shape{})
+		f.add(Framed{Record: core.Record{Data: f.own(at, bad)}}, at, end, core.Shape{})
 		at += bad
 	}
 	f.consume(end)
@@ -362,14 +362,14 @@ func (f *Framer) addValue(at, n, end int, sh core.Shape) {
 		isDocument = vendor.Framing.IsDocument != nil && vendor.Framing.IsDocument(&sh)
 		isList = vendor.Framing.IsList != nil && vendor.Framing.IsList(&sh) && !core.TooManyValues(v)
 	}
-	origin := func(b []byte) Origin {
+	origin := func(b []byte) core.Origin {
 		if !isDocument {
-			return Origin{}
+			return core.Origin{}
 		}
-		return Origin{Digest: core.HexHash(b)}
+		return core.Origin{Digest: core.HexHash(b)}
 	}
 	if !isList {
-		f.add(Framed{Record: Record{Data: f.own(at, n), Origin: origin(v)}}, at, end, sh)
+		f.add(Framed{Record: core.Record{Data: f.own(at, n), Origin: origin(v)}}, at, end, sh)
 		return
 	}
 	var elements []jsontext.Value
@@ -384,7 +384,7 @@ func (f *Framer) addValue(at, n, end int, sh core.Shape) {
 	starts = append(starts, n+spaces(f.buf[at+n:end]))
 	for i, e := range elements {
 		sh, _, _ := f.read(e)
-		f.add(Framed{Record: Record{Data: e, Origin: origin(e)}, End: f.offset + int64(at+starts[i+1])}, at+starts[i], end, sh)
+		f.add(Framed{Record: core.Record{Data: e, Origin: origin(e)}, End: f.offset + int64(at+starts[i+1])}, at+starts[i], end, sh)
 	}
 }
 

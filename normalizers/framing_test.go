@@ -12,6 +12,7 @@ import (
 
 	"tributary/envelopes"
 	"tributary/normalizers"
+	"tributary/normalizers/core"
 	"tributary/normalizers/normalizerstest"
 )
 
@@ -262,7 +263,7 @@ func TestLineOverTheLimitIsDropped(t *testing.T) {
 	total := int64(len(record))
 	write([]byte(`{"type":"user","x":"`))
 	total += 20
-	for range normalizers.MaxRecordBytes>>20 + 3 {
+	for range core.MaxRecordBytes>>20 + 3 {
 		write(part)
 		total += int64(len(part))
 	}
@@ -274,13 +275,13 @@ func TestLineOverTheLimitIsDropped(t *testing.T) {
 	if len(out) != 4 {
 		t.Fatalf("%d records", len(out))
 	}
-	if !errors.Is(out[1].Err, normalizers.ErrTooLarge) || out[1].Record.Data != nil || out[1].Line != 2 || out[1].Record.Session != "a" {
+	if !errors.Is(out[1].Err, core.ErrTooLarge) || out[1].Record.Data != nil || out[1].Line != 2 || out[1].Record.Session != "a" {
 		t.Errorf("the long line: %v, %d bytes, line %d, session %q", out[1].Err, len(out[1].Record.Data), out[1].Line, out[1].Record.Session)
 	}
 	if string(out[2].Record.Data)+"\n" != record || out[2].Line != 3 || out[2].Record.Origin.Position != total {
 		t.Errorf("after the long line: line %d at %d, want at %d: %s", out[2].Line, out[2].Record.Origin.Position, total, normalizerstest.Clip(string(out[2].Record.Data)))
 	}
-	if _, permanent := normalizers.Reason(out[1].Err); !permanent {
+	if _, permanent := core.Reason(out[1].Err); !permanent {
 		t.Error("no dead letter")
 	}
 }

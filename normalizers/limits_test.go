@@ -8,6 +8,7 @@ import (
 
 	"tributary/envelopes"
 	"tributary/normalizers"
+	"tributary/normalizers/core"
 	"tributary/normalizers/normalizerstest"
 )
 
@@ -45,7 +46,7 @@ func TestMemoryIsBoundedByTheRecord(t *testing.T) {
 			if err != nil || len(result.Events) != 1 {
 				t.Fatalf("%d events, %v", len(result.Events), err)
 			}
-			if b, err := normalizerstest.Encode(result.Events[0].Event); err != nil || len(b) > normalizers.MaxEventBytes {
+			if b, err := normalizerstest.Encode(result.Events[0].Event); err != nil || len(b) > core.MaxEventBytes {
 				t.Errorf("an event of %d bytes, %v", len(b), err)
 			}
 			allocated := after.TotalAlloc - before.TotalAlloc
@@ -126,11 +127,11 @@ func TestTooDeepRecordIsADeadLetter(t *testing.T) {
 	for _, s := range suites {
 		t.Run("source="+string(s.Source), func(t *testing.T) {
 			t.Parallel()
-			for _, levels := range []int{normalizers.MaxDepth + 1, 10_000, 10_000_000} {
+			for _, levels := range []int{core.MaxDepth + 1, 10_000, 10_000_000} {
 				for _, open := range []string{"[", `{"a":`} {
-					data := `{"type":` + strings.Repeat(open, levels/len(open)+normalizers.MaxDepth)
+					data := `{"type":` + strings.Repeat(open, levels/len(open)+core.MaxDepth)
 					st := normalizerstest.Fold(normalizers.Normalize, normalizerstest.Single(s, []byte(data)))[0]
-					if reason, _ := normalizers.Reason(st.Err); reason != "too_deep" {
+					if reason, _ := core.Reason(st.Err); reason != "too_deep" {
 						t.Errorf("%d levels of %s: %v", levels, open, st.Err)
 					}
 				}
@@ -151,7 +152,7 @@ func TestTooDeepRecordIsADeadLetter(t *testing.T) {
 					t.Errorf("%s: %v, %d events", p.name, err, len(result.Events))
 				}
 				for _, e := range result.Events {
-					if b, err := normalizerstest.Encode(e.Event); err != nil || len(b) > normalizers.MaxEventBytes {
+					if b, err := normalizerstest.Encode(e.Event); err != nil || len(b) > core.MaxEventBytes {
 						t.Errorf("%s: %s of %d bytes, %v", p.name, e.Event.EventType, len(b), err)
 					}
 				}

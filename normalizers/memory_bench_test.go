@@ -11,6 +11,7 @@ import (
 
 	"tributary/envelopes"
 	"tributary/normalizers"
+	"tributary/normalizers/core"
 )
 
 // BenchmarkLongFile folds one file as it comes from a disk, and reports the most memory
@@ -66,7 +67,7 @@ func BenchmarkLongSession(b *testing.B) {
 	fold := func() {
 		n++
 		line := fmt.Appendf(nil, `{"type":"assistant","uuid":"u%[1]d","sessionId":"s","timestamp":"2026-03-01T09:00:00Z","message":{"id":"m%[1]d","role":"assistant","model":"claude-test-1","usage":{"input_tokens":10,"output_tokens":%[1]d,"cache_read_input_tokens":20000},"content":[{"type":"tool_use","id":"t%[1]d","name":"Bash","input":{"command":"go test ./... -run Test%[1]d -count 1"}}]}}`, n)
-		if _, err := normalizers.Normalize(s, normalizers.Record{Source: envelopes.ClaudeCode, Session: "s", Data: line}); err != nil {
+		if _, err := normalizers.Normalize(s, core.Record{Source: envelopes.ClaudeCode, Session: "s", Data: line}); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 
 	"tributary/envelopes"
 	"tributary/normalizers"
+	"tributary/normalizers/core"
 	"tributary/normalizers/normalizerstest"
 )
 
@@ -15,7 +16,7 @@ import (
 // projections, and the same states.
 func TestReferencedRawChangesNothingElse(t *testing.T) {
 	t.Parallel()
-	refer := func(s *normalizers.Session, r normalizers.Record) (normalizers.Result, error) {
+	refer := func(s *core.Session, r core.Record) (core.Result, error) {
 		s.ReferToRaw(true)
 		return normalizers.Normalize(s, r)
 	}

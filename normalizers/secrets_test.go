@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"tributary/normalizers"
+	"tributary/normalizers/core"
 	"tributary/normalizers/normalizerstest"
 )
 
@@ -55,7 +56,7 @@ func TestErrorHoldsNoPlantedSecret(t *testing.T) {
 			check := func(data []byte) {
 				t.Helper()
 				session := normalizers.NewSession(s.Source, "s")
-				_, err := normalizers.Normalize(session, normalizers.Record{Source: s.Source, Session: "s", Sequence: 1, Stored: normalizerstest.Modified, Data: data})
+				_, err := normalizers.Normalize(session, core.Record{Source: s.Source, Session: "s", Sequence: 1, Stored: normalizerstest.Modified, Data: data})
 				if err == nil {
 					return
 				}
@@ -81,7 +82,7 @@ func TestErrorHoldsNoPlantedSecret(t *testing.T) {
 						flipped[len(flipped)*part/8] ^= 0x1f
 						check(flipped)
 					}
-					check(append(bytes.Repeat([]byte(`{"`+planted+`":`), normalizers.MaxDepth+1), whole...))
+					check(append(bytes.Repeat([]byte(`{"`+planted+`":`), core.MaxDepth+1), whole...))
 				}
 			}
 			if failed == 0 {

@@ -14,6 +14,7 @@ import (
 	"tributary/envelopes"
 	"tributary/normalizers"
 	"tributary/normalizers/acp/acptest"
+	"tributary/normalizers/core"
 	"tributary/normalizers/normalizerstest"
 )
 
@@ -342,7 +343,7 @@ func seedACPInvalid(t *testing.T) {
 		t.Helper()
 		steps := around(part)
 		bad := steps[3]
-		if reason, permanent := normalizers.Reason(bad.Err); valid != (bad.Err == nil) || !valid && (reason != "malformed" || !permanent || !errors.Is(bad.Err, envelopes.ErrInvalidACP)) {
+		if reason, permanent := core.Reason(bad.Err); valid != (bad.Err == nil) || !valid && (reason != "malformed" || !permanent || !errors.Is(bad.Err, envelopes.ErrInvalidACP)) {
 			t.Errorf("%s: %v, want valid: %t", part, bad.Err, valid)
 		}
 		for _, s := range steps {

@@ -12,6 +12,7 @@ import (
 
 	"tributary/envelopes"
 	"tributary/normalizers"
+	"tributary/normalizers/core"
 	"tributary/normalizers/normalizerstest"
 )
 
@@ -382,7 +383,7 @@ func seedEncodings(t *testing.T) {
 	}
 	stream := facts(normalizerstest.SeedEvents(t, envelopes.ClaudeCode, "s.json", normalizerstest.SeedLines(sdkInit, line, returned)))
 	wantEqual(t, "array", facts(normalizerstest.Events(normalizerstest.Fold(normalizers.Normalize, split))), stream)
-	whole := []normalizers.Framed{{Line: 1, Record: normalizers.Record{Source: envelopes.ClaudeCode, Session: "s-1", Sequence: 1, Data: bytes.TrimSpace(array)}}}
+	whole := []normalizers.Framed{{Line: 1, Record: core.Record{Source: envelopes.ClaudeCode, Session: "s-1", Sequence: 1, Data: bytes.TrimSpace(array)}}}
 	wantEqual(t, "array as one record", facts(normalizerstest.Events(normalizerstest.Fold(normalizers.Normalize, whole))), stream)
 
 	wire := seedFile(t, envelopes.ClaudeCode, "tool_metadata", "origin", "sdk-stream", "wire-jsonl.jsonl")

@@ -12,6 +12,7 @@ import (
 	"tributary/envelopes"
 	"tributary/normalizers"
 	"tributary/normalizers/copilot/copilottest"
+	"tributary/normalizers/core"
 	"tributary/normalizers/normalizerstest"
 )
 
@@ -252,7 +253,7 @@ func copilotLogsOfOrigin(t *testing.T) {
 					session = normalizerstest.Member[string](v, "data", "sessionId")
 				}
 				if seen[string(st.Record.Data)] {
-					if repeats++; st.Result.Skip != normalizers.SkipDuplicate {
+					if repeats++; st.Result.Skip != core.SkipDuplicate {
 						t.Errorf("line %d, the same again, is skipped as %q", st.Line, st.Result.Skip)
 					}
 				}

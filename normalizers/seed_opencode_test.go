@@ -12,8 +12,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"tributary/envelopes"
-	"tributary/normalizers"
 	"tributary/normalizers/claude/claudetest"
+	"tributary/normalizers/core"
 	"tributary/normalizers/normalizerstest"
 )
 
@@ -65,7 +65,7 @@ func wantStatus(t *testing.T, c claudetest.ToolCase) envelopes.ToolStatus {
 // checkToolCase compares the event of a case with the expected one.
 func checkToolCase(t *testing.T, c claudetest.ToolCase) {
 	t.Helper()
-	e := claudetest.ToolResult(t, claudetest.ToolRecords(t, c, false), normalizers.ProfileOpenCode)
+	e := claudetest.ToolResult(t, claudetest.ToolRecords(t, c, false), core.ProfileOpenCode)
 	want := c.Expected
 	if c.Proposed != nil {
 		want = c.Proposed
@@ -280,7 +280,7 @@ func seedCurrentProfile(t *testing.T) {
 	t.Helper()
 	for _, c := range claudetest.ToolCases(t, claudetest.OwnFile(t, "tool_metadata.json")) {
 		t.Run(c.Name, func(t *testing.T) {
-			e := claudetest.ToolResult(t, claudetest.ToolRecords(t, c, false), normalizers.ProfileCurrent)
+			e := claudetest.ToolResult(t, claudetest.ToolRecords(t, c, false), core.ProfileCurrent)
 			claudetest.SameMetadata(t, c.Current, e.ToolMetadata)
 		})
 	}

@@ -121,7 +121,7 @@ func (f *Framer) takeEventData(at int, value []byte, end int) {
 		if ok, done := e.scan.feed(joined); ok {
 			e.lines = append(e.lines, eventLine{len(e.data) + 1, f.offset + int64(at), f.line})
 			e.data, e.end = append(e.data, joined...), f.offset+int64(end)
-			if done || len(e.data) > MaxRecordBytes {
+			if done || len(e.data) > core.MaxRecordBytes {
 				f.endEvent()
 			}
 			return
@@ -143,9 +143,9 @@ func (f *Framer) takeEventData(at int, value []byte, end int) {
 func (f *Framer) endEvent() {
 	e := f.events
 	f.events.data = nil
-	if len(e.data) > MaxRecordBytes {
+	if len(e.data) > core.MaxRecordBytes {
 		at, line := e.place(0)
-		f.assign(Framed{Record: Record{Origin: Origin{Position: at}}, Line: line, Err: ErrTooLarge, End: e.end}, core.Shape{})
+		f.assign(Framed{Record: core.Record{Origin: core.Origin{Position: at}}, Line: line, Err: core.ErrTooLarge, End: e.end}, core.Shape{})
 		return
 	}
 	for at := spaces(e.data); at < len(e.data); {
@@ -155,7 +155,7 @@ func (f *Framer) endEvent() {
 		}
 		next := at + n + spaces(e.data[at+n:])
 		position, line := e.place(at)
-		r := Framed{Record: Record{Data: e.data[at : at+n : at+n], Origin: Origin{Position: position}}, Line: line, End: e.end}
+		r := Framed{Record: core.Record{Data: e.data[at : at+n : at+n], Origin: core.Origin{Position: position}}, Line: line, End: e.end}
 		if next < len(e.data) {
 			r.End, _ = e.place(next)
 		}

@@ -12,6 +12,7 @@ import (
 
 	"tributary/envelopes"
 	"tributary/normalizers"
+	"tributary/normalizers/core"
 	"tributary/normalizers/normalizerstest"
 )
 
@@ -72,9 +73,9 @@ func TestSessionStateIsBounded(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				r := normalizers.Record{
+				r := core.Record{
 					Source: envelopes.ClaudeCode, Session: key, Sequence: uint64(i), Stored: normalizerstest.Modified, Data: data,
-					Origin: normalizers.Origin{File: fmt.Sprint("file", i), Position: int64(i), Previous: -1},
+					Origin: core.Origin{File: fmt.Sprint("file", i), Position: int64(i), Previous: -1},
 				}
 				a, aerr := normalizers.Normalize(whole, r)
 				b, berr := normalizers.Normalize(cut, r)
@@ -112,7 +113,7 @@ func TestSessionRemembers4096IDs(t *testing.T) {
 	s := normalizers.NewSession(envelopes.ClaudeCode, "s")
 	emitted := func(i int) bool {
 		data := fmt.Appendf(nil, `{"type":"user","uuid":"u%d","message":{"role":"user","content":"x"}}`, i)
-		result, err := normalizers.Normalize(s, normalizers.Record{Source: envelopes.ClaudeCode, Session: "s", Stored: normalizerstest.Modified, Data: data})
+		result, err := normalizers.Normalize(s, core.Record{Source: envelopes.ClaudeCode, Session: "s", Stored: normalizerstest.Modified, Data: data})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -160,7 +161,7 @@ func TestProjectHashIsOfTheFirstFolder(t *testing.T) {
 	const root, want = "/Users/zawakin/agent-sample", "9126eddec7f67e038794657b4d517dd9cb5226468f30b5ee7296c27d65e84fde"
 	s := normalizers.NewSession(envelopes.ClaudeCode, "s")
 	normalize := func(data string) envelopes.AgentEventV1 {
-		result, err := normalizers.Normalize(s, normalizers.Record{Source: envelopes.ClaudeCode, Session: "s", Data: []byte(data)})
+		result, err := normalizers.Normalize(s, core.Record{Source: envelopes.ClaudeCode, Session: "s", Data: []byte(data)})
 		if err != nil || len(result.Events) != 1 {
 			t.Fatalf("%v, %d events", err, len(result.Events))
 		}

@@ -10,6 +10,7 @@ import (
 
 	"tributary/envelopes"
 	"tributary/normalizers"
+	"tributary/normalizers/core"
 	"tributary/normalizers/normalizerstest"
 )
 
@@ -24,7 +25,7 @@ func TestResentFileChangesNothing(t *testing.T) {
 				t.Run(g.Name, func(t *testing.T) {
 					t.Parallel()
 					records := normalizerstest.Frame(g.File(s.Source), g.Raw)
-					sessions := make(map[string]*normalizers.Session)
+					sessions := make(map[string]*core.Session)
 					var first []normalizerstest.Step
 					for _, r := range records {
 						first = append(first, normalizerstest.FoldOne(normalizers.Normalize, sessions, r))
@@ -63,7 +64,7 @@ func TestChangesGiveTheState(t *testing.T) {
 		t.Run("source="+string(s.Source), func(t *testing.T) {
 			t.Parallel()
 			for _, g := range normalizerstest.Goldens(t, s) {
-				sessions, marks := make(map[string]*normalizers.Session), make(map[string][]byte)
+				sessions, marks := make(map[string]*core.Session), make(map[string][]byte)
 				for i, r := range normalizerstest.Frame(g.File(s.Source), g.Raw) {
 					key := r.Record.Session
 					if state := sessions[key]; state != nil && (marks[key] == nil || i%9 == 0) {
@@ -140,8 +141,8 @@ func TestFailedRecordLeavesTheSessionUnchanged(t *testing.T) {
 		t.Run(fmt.Sprintf("after %d events", before), func(t *testing.T) {
 			t.Parallel()
 			s := normalizers.NewSession(envelopes.ClaudeCode, "s")
-			normalize := func(data []byte) (normalizers.Result, error) {
-				return normalizers.Normalize(s, normalizers.Record{Source: envelopes.ClaudeCode, Session: "s", Stored: normalizerstest.Modified, Data: data})
+			normalize := func(data []byte) (core.Result, error) {
+				return normalizers.Normalize(s, core.Record{Source: envelopes.ClaudeCode, Session: "s", Stored: normalizerstest.Modified, Data: data})
 			}
 			for i := range before {
 				line := fmt.Appendf(nil, `{"type":"assistant","uuid":"u%d","message":{"id":"m%d","role":"assistant","content":"x","usage":{"input_tokens":1}}}`, i, i)
@@ -151,8 +152,8 @@ func TestFailedRecordLeavesTheSessionUnchanged(t *testing.T) {
 			}
 			state := s.Encode()
 			for range 2 {
-				if _, err := normalize(thoughts(normalizers.MaxEvents + 1)); !errors.Is(err, normalizers.ErrTooManyEvents) {
-					t.Fatalf("%v, want %v", err, normalizers.ErrTooManyEvents)
+				if _, err := normalize(thoughts(core.MaxEvents + 1)); !errors.Is(err, core.ErrTooManyEvents) {
+					t.Fatalf("%v, want %v", err, core.ErrTooManyEvents)
 				}
 				if !bytes.Equal(state, s.Encode()) {
 					t.Fatal("the state has changed")
@@ -167,7 +168,7 @@ func TestFailedRecordLeavesTheSessionUnchanged(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			again, err := normalizers.Normalize(decoded, normalizers.Record{Source: envelopes.ClaudeCode, Session: "s", Stored: normalizerstest.Modified, Data: thoughts(3)})
+			again, err := normalizers.Normalize(decoded, core.Record{Source: envelopes.ClaudeCode, Session: "s", Stored: normalizerstest.Modified, Data: thoughts(3)})
 			if err != nil || normalizerstest.Outcomes(normalizerstest.Step{Result: result}, false) != normalizerstest.Outcomes(normalizerstest.Step{Result: again}, false) || !bytes.Equal(s.Encode(), decoded.Encode()) {
 				t.Error("it goes on otherwise than from the state before")
 			}
@@ -182,8 +183,8 @@ func TestQueuedPromptMatchesItsRecordWithin64Records(t *testing.T) {
 	const within = 64
 	for _, after := range []int{1, within, within + 1} {
 		s := normalizers.NewSession(envelopes.ClaudeCode, "s")
-		normalize := func(data string) normalizers.Result {
-			result, err := normalizers.Normalize(s, normalizers.Record{Source: envelopes.ClaudeCode, Session: "s", Stored: normalizerstest.Modified, Data: []byte(data)})
+		normalize := func(data string) core.Result {
+			result, err := normalizers.Normalize(s, core.Record{Source: envelopes.ClaudeCode, Session: "s", Stored: normalizerstest.Modified, Data: []byte(data)})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -197,7 +198,7 @@ func TestQueuedPromptMatchesItsRecordWithin64Records(t *testing.T) {
 			normalize(`{"type":"progress"}`)
 		}
 		result := normalize(`{"type":"user","uuid":"u","message":{"role":"user","content":" words\n"}}`)
-		if dropped := result.Skip == normalizers.SkipMirror; dropped != (after <= within) {
+		if dropped := result.Skip == core.SkipMirror; dropped != (after <= within) {
 			t.Errorf("%d records later: skip %q, %d events", after, result.Skip, len(result.Events))
 		}
 	}
@@ -224,7 +225,7 @@ func TestRecordWithoutATimeGetsAFallback(t *testing.T) {
 			if line == "" {
 				continue
 			}
-			result, err := normalizers.Normalize(s, normalizers.Record{Source: envelopes.ClaudeCode, Session: "s", Stored: normalizerstest.Modified, Origin: normalizers.Origin{Time: c.came}, Data: fmt.Appendf(nil, line, i)})
+			result, err := normalizers.Normalize(s, core.Record{Source: envelopes.ClaudeCode, Session: "s", Stored: normalizerstest.Modified, Origin: core.Origin{Time: c.came}, Data: fmt.Appendf(nil, line, i)})
 			if err != nil || len(result.Events) != 1 {
 				t.Fatal(err)
 			}

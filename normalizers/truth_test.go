@@ -5,6 +5,7 @@ import (
 
 	"tributary/envelopes"
 	"tributary/normalizers"
+	"tributary/normalizers/core"
 	"tributary/normalizers/normalizerstest"
 )
 
@@ -56,7 +57,7 @@ func TestGoldensMatchTheirBytes(t *testing.T) {
 func TestTruthCatches(t *testing.T) {
 	t.Parallel()
 	of := func(kind envelopes.EventType, change func(e *envelopes.AgentEventV1)) func() normalizerstest.NormalizeFunc {
-		return normalizerstest.Each(func(e *normalizers.Emitted) {
+		return normalizerstest.Each(func(e *core.Emitted) {
 			if e.Event.EventType == kind {
 				change(&e.Event)
 			}
@@ -77,18 +78,18 @@ func TestTruthCatches(t *testing.T) {
 				"a failure without exit code": of(envelopes.ToolResult, func(e *envelopes.AgentEventV1) { e.ToolExitCode = nil }),
 				"a failure that is a success": of(envelopes.ToolResult, func(e *envelopes.AgentEventV1) { e.ToolStatus = new(envelopes.StatusSuccess) }),
 				"one token too many":          of(envelopes.AssistantMessage, func(e *envelopes.AgentEventV1) { e.TokensInput = new(normalizerstest.Value(e.TokensInput) + 1) }),
-				"tokens without usage":        normalizerstest.Each(func(e *normalizers.Emitted) { e.Event.Usage = nil }),
+				"tokens without usage":        normalizerstest.Each(func(e *core.Emitted) { e.Event.Usage = nil }),
 				"an answer in another thread": of(envelopes.AssistantMessage, func(e *envelopes.AgentEventV1) { e.IsInternal, e.AgentID = !e.IsInternal, nil }),
 				"a dead letter": func() normalizerstest.NormalizeFunc {
-					return func(s *normalizers.Session, r normalizers.Record) (normalizers.Result, error) {
+					return func(s *core.Session, r core.Record) (core.Result, error) {
 						if len(r.Data) > 0 && r.Data[0] != '{' {
-							return normalizers.Result{}, normalizers.ErrMalformed
+							return core.Result{}, core.ErrMalformed
 						}
 						return normalizers.Normalize(s, r)
 					}
 				},
 				"a gap": func() normalizerstest.NormalizeFunc {
-					return func(s *normalizers.Session, r normalizers.Record) (normalizers.Result, error) {
+					return func(s *core.Session, r core.Record) (core.Result, error) {
 						result, err := normalizers.Normalize(s, r)
 						result.Gap = true
 						return result, err

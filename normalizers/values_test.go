@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"tributary/normalizers"
+	"tributary/normalizers/core"
 	"tributary/normalizers/normalizerstest"
 )
 
@@ -21,14 +22,14 @@ func TestTooManyValuesAreADeadLetter(t *testing.T) {
 		t.Run("source="+string(s.Source), func(t *testing.T) {
 			t.Parallel()
 			for _, c := range []struct{ name, data, want string }{
-				{"at the limit", numbers(normalizers.MaxValues), ""},
-				{"beyond it", numbers(normalizers.MaxValues + 1), "too_many_values"},
-				{"commas and brackets in a string", `["\"` + strings.Repeat("{[,", normalizers.MaxValues) + `"]`, ""},
-				{"strings", "[" + strings.TrimSuffix(strings.Repeat(`"",`, normalizers.MaxValues/2+1), ",") + "]", "too_many_values"},
-				{"objects that JSON is not strict about", "[\"\xff\"," + strings.TrimSuffix(strings.Repeat(`{},`, normalizers.MaxValues/2), ",") + "]", "too_many_values"},
+				{"at the limit", numbers(core.MaxValues), ""},
+				{"beyond it", numbers(core.MaxValues + 1), "too_many_values"},
+				{"commas and brackets in a string", `["\"` + strings.Repeat("{[,", core.MaxValues) + `"]`, ""},
+				{"strings", "[" + strings.TrimSuffix(strings.Repeat(`"",`, core.MaxValues/2+1), ",") + "]", "too_many_values"},
+				{"objects that JSON is not strict about", "[\"\xff\"," + strings.TrimSuffix(strings.Repeat(`{},`, core.MaxValues/2), ",") + "]", "too_many_values"},
 			} {
 				st := normalizerstest.Fold(normalizers.Normalize, normalizerstest.Single(s, []byte(c.data)))[0]
-				if reason, _ := normalizers.Reason(st.Err); reason != c.want {
+				if reason, _ := core.Reason(st.Err); reason != c.want {
 					t.Errorf("%s: reason %q (%v), want %q", c.name, reason, st.Err, c.want)
 				}
 			}

@@ -24,7 +24,6 @@ var vendorNameAllowed = []struct{ file, names, reason string }{
 	{"envelopes/schema/schema.go", "acp", "the protocol, a form of output"},
 	{"pipeline/genai/model.go", "claude codex gemini", "families of models"},
 	{"normalizers/core/profile.go", "opencode", "the name of a shape of tool_metadata"},
-	{"normalizers/types.go", "opencode", "the name of a shape of tool_metadata"},
 	{"pipeline/streams/settings.go", "opencode", "the name of a shape of tool_metadata"},
 	{"cmd/tributary/config.go", "opencode", "TRIBUTARY_TOOL_METADATA, the name of a shape"},
 	{"pipeline/pipelinetest/workload.go", "claude", "writes records of one vendor for tests"},

@@ -28,9 +28,9 @@ var vendors = []*core.Vendor{
 
 // Vendors returns the rows of the table in the order of [envelopes.Sources]. The caller does
 // not change them.
-func Vendors() []*Vendor {
+func Vendors() []*core.Vendor {
 	rows := slices.Clone(vendors)
-	slices.SortFunc(rows, func(a, b *Vendor) int {
+	slices.SortFunc(rows, func(a, b *core.Vendor) int {
 		return slices.Index(envelopes.Sources, a.Source) - slices.Index(envelopes.Sources, b.Source)
 	})
 	return rows
@@ -56,12 +56,4 @@ func isWholeRecord(s *core.Shape) bool {
 		}
 	}
 	return false
-}
-
-// newState makes the empty state of a session of a source.
-func newState(source envelopes.Source) core.State {
-	if v := VendorOf(source); v != nil && v.NewState != nil {
-		return v.NewState()
-	}
-	return nil
 }

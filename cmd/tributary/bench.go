@@ -13,7 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
-	"tributary/normalizers"
+	"tributary/normalizers/core"
 	"tributary/pipeline/load"
 	"tributary/pipeline/streams"
 )
@@ -139,7 +139,7 @@ func (a *app) bench(ctx context.Context, f *benchFlags, folder string) (err erro
 type bench struct {
 	*app
 	flags   *benchFlags
-	records []normalizers.Record
+	records []core.Record
 	report  benchReport
 
 	url    string

@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"tributary/normalizers"
+	"tributary/normalizers/core"
 	"tributary/pipeline/events"
 	"tributary/pipeline/load"
 	"tributary/pipeline/records"
@@ -44,7 +45,7 @@ func (b *bench) latency(ctx context.Context) error {
 }
 
 // floorLatency measures the floor, whose messages have the order of the records.
-func (b *bench) floorLatency(ctx context.Context, records []normalizers.Record, rate int) (quantiles, error) {
+func (b *bench) floorLatency(ctx context.Context, records []core.Record, rate int) (quantiles, error) {
 	if _, err := b.newGeneration(ctx); err != nil {
 		return quantiles{}, err
 	}
@@ -98,7 +99,7 @@ func (b *bench) floorReads(ctx context.Context) (bool, error) {
 }
 
 // workerLatency measures a worker.
-func (b *bench) workerLatency(ctx context.Context, records []normalizers.Record, rate int) (quantiles, error) {
+func (b *bench) workerLatency(ctx context.Context, records []core.Record, rate int) (quantiles, error) {
 	if err := b.reset(ctx); err != nil {
 		return quantiles{}, err
 	}
@@ -201,7 +202,7 @@ type published struct {
 }
 
 // publish publishes records at a steady rate, on a connection of its own.
-func (b *bench) publish(ctx context.Context, sent []normalizers.Record, rate int) <-chan published {
+func (b *bench) publish(ctx context.Context, sent []core.Record, rate int) <-chan published {
 	done := make(chan published, 1)
 	go func() {
 		var p published
@@ -230,7 +231,7 @@ func (b *bench) publish(ctx context.Context, sent []normalizers.Record, rate int
 // waits publishes records into an empty raw stream, and returns how long each waits for its
 // first event, without those that have none. It calls during, unless that is nil, when a tenth of
 // them is published.
-func (b *bench) waits(ctx context.Context, top streams.Topology, records []normalizers.Record, rate int, during func()) ([]time.Duration, error) {
+func (b *bench) waits(ctx context.Context, top streams.Topology, records []core.Record, rate int, during func()) ([]time.Duration, error) {
 	missing, err := eventCount(records)
 	if err != nil {
 		return nil, err
@@ -267,9 +268,9 @@ func (b *bench) waits(ctx context.Context, top streams.Topology, records []norma
 }
 
 // eventCount is how many events records have.
-func eventCount(records []normalizers.Record) (int, error) {
+func eventCount(records []core.Record) (int, error) {
 	n := 0
-	states := make(map[sessionKey]*normalizers.Session)
+	states := make(map[sessionKey]*core.Session)
 	for _, r := range records {
 		key := sessionKey{r.Source, r.Session}
 		if states[key] == nil {

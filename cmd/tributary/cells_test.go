@@ -14,7 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"tributary/envelopes"
-	"tributary/normalizers"
+	"tributary/normalizers/core"
 	"tributary/pipeline/broker"
 	"tributary/pipeline/records"
 	"tributary/pipeline/streams"
@@ -60,7 +60,7 @@ func TestFourCellsBehindTheMappingOfAnAccount(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(dir, session+".jsonl"), []byte(line+"\n"), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		m := records.Message(normalizers.Record{Source: envelopes.ClaudeCode, Session: session, Data: []byte(strings.Replace(line, "hello", "mapped", 1))})
+		m := records.Message(core.Record{Source: envelopes.ClaudeCode, Session: session, Data: []byte(strings.Replace(line, "hello", "mapped", 1))})
 		answer, err := nc.RequestMsg(m, patience)
 		if err != nil || strings.Contains(string(answer.Data), "error") {
 			t.Fatalf("%v, %v, denied %d", answer, err, len(denied))

@@ -20,6 +20,7 @@ import (
 
 	"tributary/envelopes"
 	"tributary/normalizers"
+	"tributary/normalizers/core"
 	"tributary/pipeline/redact"
 	"tributary/pipeline/ship"
 	"tributary/pipeline/streams"
@@ -53,7 +54,7 @@ type config struct {
 	CloudEvents   envelopes.Mode `envconfig:"TRIBUTARY_CLOUDEVENTS" oneof:"binary structured" desc:"mode of the CloudEvents that are published; default that of the generation, in a new one binary"`
 	Worker        string         `envconfig:"TRIBUTARY_WORKER" desc:"name of the worker, different for each; default host name and process id"`
 
-	ToolMetadata normalizers.Profile `envconfig:"TRIBUTARY_TOOL_METADATA" oneof:"opencode current" desc:"shapes of tool_metadata, those that OpenCode documented or its current ones; default those of the generation, in a new one opencode"`
+	ToolMetadata core.Profile `envconfig:"TRIBUTARY_TOOL_METADATA" oneof:"opencode current" desc:"shapes of tool_metadata, those that OpenCode documented or its current ones; default those of the generation, in a new one opencode"`
 
 	Raw streams.RawMode `envconfig:"TRIBUTARY_RAW" oneof:"carried referenced" desc:"whether the first event of a record carries it in raw, or refers to it in the raw stream; default that of the generation, in a new one carried"`
 

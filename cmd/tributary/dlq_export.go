@@ -14,7 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"tributary/envelopes"
-	"tributary/normalizers"
+	"tributary/normalizers/core"
 	"tributary/pipeline/events"
 )
 
@@ -48,7 +48,7 @@ The exit code is 3 if the bytes of some do not exist any more.`,
 			})
 		},
 	}
-	filter = a.letterFlags(cmd, string(normalizers.StandingOpen))
+	filter = a.letterFlags(cmd, string(core.StandingOpen))
 	cmd.Flags().StringVar(&dir, "dir", "", "write the bytes to files in this folder instead")
 	return cmd
 }

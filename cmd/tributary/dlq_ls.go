@@ -7,7 +7,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
-	"tributary/normalizers"
+	"tributary/normalizers/core"
 	"tributary/pipeline/events"
 )
 
@@ -42,7 +42,7 @@ there are by reason and agent. With -o json print one object per line.`,
 			})
 		},
 	}
-	filter = a.letterFlags(cmd, string(normalizers.StandingOpen))
+	filter = a.letterFlags(cmd, string(core.StandingOpen))
 	cmd.Flags().BoolVar(&group, "group", false, "count them by reason and agent")
 	cmd.Flags().StringVarP(&output, "output", "o", "pretty", "pretty or json")
 	return cmd

@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"tributary/normalizers"
+	"tributary/normalizers/core"
 	"tributary/pipeline/events"
 	"tributary/pipeline/streams"
 )
@@ -86,7 +86,7 @@ func (a *app) purgeLetters(ctx context.Context, js jetstream.JetStream, q events
 	n, open := 0, 0
 	err := events.PurgeDeadLetters(ctx, js, a.letters(ctx, js, q), func(l events.DeadLetter) {
 		n++
-		if l.Standing == normalizers.StandingOpen {
+		if l.Standing == core.StandingOpen {
 			open++
 		}
 		missing.found(&l)

@@ -16,7 +16,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
-	"tributary/normalizers"
+	"tributary/normalizers/core"
 	"tributary/pipeline/events"
 	"tributary/pipeline/replay"
 	"tributary/pipeline/runner"
@@ -288,7 +288,7 @@ func (a *app) judgeDeadLetters(ctx context.Context, js jetstream.JetStream, d *d
 			return err
 		}
 		session := fmt.Sprintf("session %s of %s", oneLine(l.Session), oneLine(string(l.Source)))
-		if text := open[l.Reason]; text != "" && l.Standing == normalizers.StandingOpen {
+		if text := open[l.Reason]; text != "" && l.Standing == core.StandingOpen {
 			d.Problems = append(d.Problems, fmt.Sprintf("record %d, %s, %s, "+text, l.Sequence, size(l.RecordSize()), session, l.Sequence))
 		}
 		if l.Reason == "state" && !damaged[session] {

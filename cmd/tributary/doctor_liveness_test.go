@@ -13,6 +13,7 @@ import (
 
 	"tributary/envelopes"
 	"tributary/normalizers"
+	"tributary/normalizers/core"
 	"tributary/pipeline/pipelinetest"
 	"tributary/pipeline/records"
 	"tributary/pipeline/replay"
@@ -42,7 +43,7 @@ func TestDoctorReportsHangingNormalizersAndDamagedStates(t *testing.T) {
 	t.Cleanup(func() { close(release) })
 	stage, err := worker.New(js, worker.Config{
 		Topology: top, Worker: "w", Member: "w", RecordTimeout: 300 * time.Millisecond,
-		Normalize: func(s *normalizers.Session, r normalizers.Record) (normalizers.Result, error) {
+		Normalize: func(s *core.Session, r core.Record) (core.Result, error) {
 			if r.Sequence == 5 {
 				<-release
 			}
@@ -62,7 +63,7 @@ func TestDoctorReportsHangingNormalizersAndDamagedStates(t *testing.T) {
 		}
 	}()
 	sent := pipelinetest.Workload(81, 3, 120)
-	other := sent[slices.IndexFunc(sent, func(r normalizers.Record) bool { return r.Session != sent[4].Session })].Session
+	other := sent[slices.IndexFunc(sent, func(r core.Record) bool { return r.Session != sent[4].Session })].Session
 	pipelinetest.Publish(t, js, sent[:30]...)
 	awaitWorkers(t, js, top, func(w []streams.Worker) bool {
 		return slices.ContainsFunc(w, func(w streams.Worker) bool { return len(w.Hanging) > 0 })
@@ -90,7 +91,7 @@ func TestDoctorReportsHangingNormalizersAndDamagedStates(t *testing.T) {
 		}
 	}
 	pipelinetest.Publish(t, js, sent[30:]...)
-	pipelinetest.PublishMessages(t.Context(), t, js, records.ClaimMessage(normalizers.Record{Source: envelopes.ClaudeCode, Session: "s", Data: sent[0].Data}))
+	pipelinetest.PublishMessages(t.Context(), t, js, records.ClaimMessage(core.Record{Source: envelopes.ClaudeCode, Session: "s", Data: sent[0].Data}))
 	start(t, home, server.URL(), "run")
 	if err := replay.CatchUp(t.Context(), js, top); err != nil {
 		t.Fatal(err)

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"tributary/normalizers"
+	"tributary/normalizers/core"
 	"tributary/pipeline/pipelinetest"
 	"tributary/pipeline/streams"
 )
@@ -62,7 +62,7 @@ func TestDoctorShowsGaps(t *testing.T) {
 	records := pipelinetest.Workload(82, 1, 60)[:60]
 	start(t, home, server.URL(), "run")
 	awaitWorkers(t, js, top, func(w []streams.Worker) bool { return len(w) == 1 && len(w[0].Partitions) == top.Partitions })
-	doctor := func(published ...normalizers.Record) (int, string) {
+	doctor := func(published ...core.Record) (int, string) {
 		pipelinetest.Publish(t, js, published...)
 		pipelinetest.Expectation{Topology: top}.RequireExact(t, js)
 		return ended(start(t, home, server.URL(), "doctor"))

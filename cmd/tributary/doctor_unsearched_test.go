@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"tributary/envelopes"
-	"tributary/normalizers"
+	"tributary/normalizers/core"
 	"tributary/pipeline/pipelinetest"
 	"tributary/pipeline/redact"
 	"tributary/pipeline/replay"
@@ -37,7 +37,7 @@ func TestDoctorReportsRecordsThatTakeTooMuchWorkToSearch(t *testing.T) {
 	withKey := func(cmd *exec.Cmd) { cmd.Env = append(cmd.Env, "TRIBUTARY_REDACT_KEY="+key) }
 	startWith(t, withKey, home, server.URL(), "run", "--redact", "--redact-rules", rules)
 	data := `{"type":"user","uuid":"slow","message":{"role":"user","content":"slow-` + strings.Repeat("x", 12_000) + `"}}`
-	pipelinetest.Publish(t, js, normalizers.Record{Source: envelopes.ClaudeCode, Session: "s", Data: []byte(data)})
+	pipelinetest.Publish(t, js, core.Record{Source: envelopes.ClaudeCode, Session: "s", Data: []byte(data)})
 	if err := replay.CatchUp(t.Context(), js, top); err != nil {
 		t.Fatal(err)
 	}

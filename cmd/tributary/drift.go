@@ -10,6 +10,7 @@ import (
 
 	"tributary/envelopes"
 	"tributary/normalizers"
+	"tributary/normalizers/core"
 )
 
 // drift is what a log shows of how far an agent has gone on since its logs were checked last.
@@ -25,10 +26,10 @@ type drift struct {
 
 // unknown is how often a log of a version has something that is not known.
 type unknown struct {
-	Version string                  `json:"version"`
-	Kind    normalizers.UnknownKind `json:"kind"`
-	Name    string                  `json:"name"`
-	Count   int                     `json:"count"`
+	Version string           `json:"version"`
+	Kind    core.UnknownKind `json:"kind"`
+	Name    string           `json:"name"`
+	Count   int              `json:"count"`
 }
 
 // maxNewer limits the newer versions that a report names: a log can state any number.
@@ -49,7 +50,7 @@ func (p *report) driftOf(source envelopes.Source) *drift {
 
 // countDrift counts what a record shows that is not known, and the version of its agent. The
 // session has stated the version with the record, or before.
-func (p *report) countDrift(s *normalizers.Session, found []normalizers.Unknown) {
+func (p *report) countDrift(s *core.Session, found []core.Unknown) {
 	d := p.driftOf(s.Source())
 	version := normalizers.VersionOf(s)
 	if version != d.last {
@@ -77,7 +78,7 @@ func (d *drift) settle() {
 
 // compareVersions orders versions; what is none, or the same but for its suffix, by its text.
 func compareVersions(a, b string) int {
-	return cmp.Or(normalizers.CompareVersions(a, b), strings.Compare(a, b))
+	return cmp.Or(core.CompareVersions(a, b), strings.Compare(a, b))
 }
 
 // sayDrift prints a line for each agent of whose log something is not known, or whose version

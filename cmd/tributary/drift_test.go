@@ -6,6 +6,7 @@ import (
 
 	"tributary/envelopes"
 	"tributary/normalizers"
+	"tributary/normalizers/core"
 )
 
 // A log can state a new version and a new type in every record: the report stays small, and its
@@ -16,7 +17,7 @@ func TestReportOfAHostileLogStaysSmall(t *testing.T) {
 	p := newReport()
 	s := normalizers.NewSession(envelopes.ClaudeCode, "s")
 	for i := range records {
-		r := normalizers.Record{
+		r := core.Record{
 			Source: envelopes.ClaudeCode, Session: "s", Sequence: uint64(i + 1),
 			Data: fmt.Appendf(nil, `{"type":"type%d","sessionId":"s","uuid":"u%d","version":"999.0.%d","timestamp":"2026-03-09T09:00:00Z"}`, i, i, i),
 		}

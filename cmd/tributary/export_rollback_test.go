@@ -13,7 +13,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/google/go-cmp/cmp"
 
-	"tributary/normalizers"
+	"tributary/normalizers/core"
 	"tributary/pipeline/export"
 	"tributary/pipeline/pipelinetest"
 	"tributary/pipeline/replay"
@@ -21,7 +21,7 @@ import (
 )
 
 // sentEvents returns the sessions and ids of the events that records yield, sorted.
-func sentEvents(tb testing.TB, records []normalizers.Record) (list []string) {
+func sentEvents(tb testing.TB, records []core.Record) (list []string) {
 	tb.Helper()
 	for _, e := range pipelinetest.EventsOf(tb, records) {
 		list = append(list, e.SessionID+" "+e.EventID)

@@ -19,6 +19,7 @@ import (
 
 	"tributary/envelopes"
 	"tributary/normalizers"
+	"tributary/normalizers/core"
 	"tributary/pipeline/pipelinetest"
 	"tributary/pipeline/streams"
 )
@@ -260,7 +261,7 @@ func readLogs(t *testing.T, dir string) logs {
 		f := normalizers.NewFramer(normalizers.File{Source: envelopes.ClaudeCode, Name: d.Name(), Modified: info.ModTime()})
 		_, _ = f.Write(data) // never fails
 		f.Close()
-		states := map[string]*normalizers.Session{}
+		states := map[string]*core.Session{}
 		records := 0
 		for framed, ok := f.Next(); ok; framed, ok = f.Next() {
 			r := framed.Record

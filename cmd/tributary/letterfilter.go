@@ -14,7 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"tributary/envelopes"
-	"tributary/normalizers"
+	"tributary/normalizers/core"
 	"tributary/pipeline/events"
 )
 
@@ -28,7 +28,7 @@ type letterFilter struct {
 // allLetters is the value of --status that selects every dead letter.
 const allLetters = "all"
 
-var letterStatuses = []string{string(normalizers.StandingOpen), string(normalizers.StandingSettled), string(normalizers.StandingForgotten), allLetters}
+var letterStatuses = []string{string(core.StandingOpen), string(core.StandingSettled), string(core.StandingForgotten), allLetters}
 
 // letterFlags adds the flags that select dead letters; status is the default of --status.
 func (a *app) letterFlags(cmd *cobra.Command, status string) *letterFilter {
@@ -55,7 +55,7 @@ func (f *letterFilter) query(args []string, now time.Time) (events.DeadLettersQu
 		return q, usageError{fmt.Errorf("--status %q: write one of %s", f.status, strings.Join(letterStatuses, ", "))}
 	}
 	if f.status != allLetters {
-		q.Standing = normalizers.Standing(f.status)
+		q.Standing = core.Standing(f.status)
 	}
 	var err error
 	if q.Since, err = parseSince(f.since, now); err != nil {

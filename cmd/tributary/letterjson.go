@@ -8,30 +8,30 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"tributary/envelopes"
-	"tributary/normalizers"
+	"tributary/normalizers/core"
 	"tributary/pipeline/events"
 )
 
 // letterJSON is a dead letter as JSON.
 type letterJSON struct {
-	Sequence   uint64               `json:"sequence"`
-	Status     normalizers.Standing `json:"status"`
-	Source     envelopes.Source     `json:"source"`
-	Session    string               `json:"session"`
-	Reason     string               `json:"reason"`
-	Error      string               `json:"error"`
-	Stream     string               `json:"stream"`
-	FirstSeen  time.Time            `json:"first_seen"`
-	Generation string               `json:"generation"`
-	Partition  int                  `json:"partition"`
-	Position   uint64               `json:"position"`
-	Stored     time.Time            `json:"stored"`
-	Normalizer int                  `json:"normalizer"`
-	Requeued   uint64               `json:"requeued,omitzero"`
-	Size       int64                `json:"size"` // of the record, also where an object has its bytes
-	InRaw      bool                 `json:"only_in_raw,omitzero"`
-	Headers    map[string][]string  `json:"headers"`
-	Data       *[]byte              `json:"data,omitzero"`
+	Sequence   uint64              `json:"sequence"`
+	Status     core.Standing       `json:"status"`
+	Source     envelopes.Source    `json:"source"`
+	Session    string              `json:"session"`
+	Reason     string              `json:"reason"`
+	Error      string              `json:"error"`
+	Stream     string              `json:"stream"`
+	FirstSeen  time.Time           `json:"first_seen"`
+	Generation string              `json:"generation"`
+	Partition  int                 `json:"partition"`
+	Position   uint64              `json:"position"`
+	Stored     time.Time           `json:"stored"`
+	Normalizer int                 `json:"normalizer"`
+	Requeued   uint64              `json:"requeued,omitzero"`
+	Size       int64               `json:"size"` // of the record, also where an object has its bytes
+	InRaw      bool                `json:"only_in_raw,omitzero"`
+	Headers    map[string][]string `json:"headers"`
+	Data       *[]byte             `json:"data,omitzero"`
 }
 
 // toJSON returns l with its bytes, unless data is nil.

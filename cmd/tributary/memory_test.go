@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"tributary/envelopes"
-	"tributary/normalizers"
+	"tributary/normalizers/core"
 	"tributary/pipeline/pipelinetest"
 	"tributary/pipeline/streams"
 )
@@ -47,14 +47,14 @@ func TestRunHoldsItsMemoryWhateverRecordsHave(t *testing.T) {
 	top := streams.DefaultTopology()
 	js := server.Provision(top)
 	const block, blocks, sessions = `{"type":"text","text":"x"},`, 1_600_000, 4
-	prompt := func(session string, n int) normalizers.Record {
-		return normalizers.Record{Source: envelopes.ClaudeCode, Session: session, Data: fmt.Appendf(nil,
+	prompt := func(session string, n int) core.Record {
+		return core.Record{Source: envelopes.ClaudeCode, Session: session, Data: fmt.Appendf(nil,
 			`{"type":"user","uuid":"u%d","sessionId":%q,"timestamp":"2026-03-01T09:00:00Z","message":{"role":"user","content":"water"}}`, n, session)}
 	}
 	content := strings.TrimSuffix(strings.Repeat(block, blocks), ",")
 	for n := range sessions {
 		session := fmt.Sprintf("s%d", n)
-		hostile := normalizers.Record{Source: envelopes.ClaudeCode, Session: session, Data: []byte(`{"type":"assistant","uuid":"u","sessionId":"` + session +
+		hostile := core.Record{Source: envelopes.ClaudeCode, Session: session, Data: []byte(`{"type":"assistant","uuid":"u","sessionId":"` + session +
 			`","timestamp":"2026-03-01T09:00:00Z","message":{"id":"m","role":"assistant","model":"x","content":[` + content + `]}}`)}
 		pipelinetest.Publish(t, js, prompt(session, 1), hostile, prompt(session, 2))
 	}

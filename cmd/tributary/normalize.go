@@ -17,6 +17,7 @@ import (
 
 	"tributary/envelopes"
 	"tributary/normalizers"
+	"tributary/normalizers/core"
 	"tributary/pipeline/ship"
 	"tributary/pipeline/streams"
 )
@@ -257,7 +258,7 @@ func (a *app) openLog(path string, file *normalizers.File) (*openedLog, error) {
 // order of the file.
 type logNormalizer struct {
 	framer     *normalizers.Framer
-	sessions   map[sessionKey]*normalizers.Session
+	sessions   map[sessionKey]*core.Session
 	settings   streams.Settings
 	generation string // of the CloudEvents; empty for plain events
 	out        *bufio.Writer
@@ -271,7 +272,7 @@ type logNormalizer struct {
 // newLogNormalizer returns a normalizer that prints to out, as CloudEvents or in a form.
 func (a *app) newLogNormalizer(out *bufio.Writer, as form, cloudEvents bool) *logNormalizer {
 	n := &logNormalizer{
-		sessions: map[sessionKey]*normalizers.Session{},
+		sessions: map[sessionKey]*core.Session{},
 		settings: streams.Settings{ToolMetadata: a.config.ToolMetadata, Raw: a.config.Raw},
 		out:      out,
 		lines:    newLineWriter(out, as),
@@ -367,7 +368,7 @@ func (n *logNormalizer) record(framed normalizers.Framed) error {
 }
 
 // session returns the state of the session of a record.
-func (n *logNormalizer) session(r normalizers.Record) *normalizers.Session {
+func (n *logNormalizer) session(r core.Record) *core.Session {
 	key := sessionKey{r.Source, r.Session}
 	session := n.sessions[key]
 	if session == nil {
@@ -379,7 +380,7 @@ func (n *logNormalizer) session(r normalizers.Record) *normalizers.Session {
 }
 
 // print writes an event in the form of the output.
-func (n *logNormalizer) print(e *normalizers.Emitted) error {
+func (n *logNormalizer) print(e *core.Emitted) error {
 	if n.generation == "" {
 		return n.lines.checkedEvent(&e.Event, e.Checked)
 	}

@@ -10,23 +10,24 @@ import (
 
 	"tributary/envelopes"
 	"tributary/normalizers"
+	"tributary/normalizers/core"
 )
 
 // report is the outcome of the records of a log. At any time Records is the sum of
 // RecordsWithEvents, all of Skipped, and DeadLetters: a record is in exactly one of them, and
 // moves from Skipped to RecordsWithEvents when its event is emitted later.
 type report struct {
-	Records           int                            `json:"records"`
-	RecordsWithEvents int                            `json:"records_with_events"`
-	Events            int                            `json:"events"`
-	Skipped           map[normalizers.SkipReason]int `json:"skipped"`
-	DeadLetters       []deadLetter                   `json:"dead_letters"`
-	Drift             map[envelopes.Source]*drift    `json:"drift"` // of each agent of the log
+	Records           int                         `json:"records"`
+	RecordsWithEvents int                         `json:"records_with_events"`
+	Events            int                         `json:"events"`
+	Skipped           map[core.SkipReason]int     `json:"skipped"`
+	DeadLetters       []deadLetter                `json:"dead_letters"`
+	Drift             map[envelopes.Source]*drift `json:"drift"` // of each agent of the log
 
 	labels normalizers.DriftLabels
 
-	waiting map[uint64]normalizers.SkipReason // skipped records whose events may still be emitted
-	oldest  []uint64                          // keys of waiting, oldest first
+	waiting map[uint64]core.SkipReason // skipped records whose events may still be emitted
+	oldest  []uint64                   // keys of waiting, oldest first
 }
 
 // deadLetter is a record that could not be read.
@@ -41,17 +42,17 @@ const maxWaiting = 1 << 16
 
 func newReport() *report {
 	return &report{
-		Skipped:     map[normalizers.SkipReason]int{},
+		Skipped:     map[core.SkipReason]int{},
 		DeadLetters: []deadLetter{},
 		Drift:       map[envelopes.Source]*drift{},
-		waiting:     map[uint64]normalizers.SkipReason{},
+		waiting:     map[uint64]core.SkipReason{},
 	}
 }
 
 // deadLetter counts a record that failed with err. It returns err if that is no fault of the
 // record.
 func (p *report) deadLetter(line int, err error) error {
-	reason, permanent := normalizers.Reason(err)
+	reason, permanent := core.Reason(err)
 	if !permanent {
 		return err
 	}
@@ -61,7 +62,7 @@ func (p *report) deadLetter(line int, err error) error {
 }
 
 // count counts a record of a session, and the earlier records whose events were emitted with it.
-func (p *report) count(s *normalizers.Session, r normalizers.Record, result normalizers.Result) {
+func (p *report) count(s *core.Session, r core.Record, result core.Result) {
 	p.countDrift(s, result.Unknown)
 	p.Events += len(result.Events)
 	own := false
@@ -83,7 +84,7 @@ func (p *report) count(s *normalizers.Session, r normalizers.Record, result norm
 	}
 	reason := result.Skip
 	if reason == "" { // all of its events are of earlier records: its own follow later, or never
-		reason = normalizers.SkipHeld
+		reason = core.SkipHeld
 	}
 	p.skip(r.Sequence, reason)
 }
@@ -102,9 +103,9 @@ func (p *report) settle(sequence uint64) {
 }
 
 // skip counts a record without an event.
-func (p *report) skip(sequence uint64, reason normalizers.SkipReason) {
+func (p *report) skip(sequence uint64, reason core.SkipReason) {
 	p.Skipped[reason]++
-	if reason != normalizers.SkipHeld && reason != normalizers.SkipProgress {
+	if reason != core.SkipHeld && reason != core.SkipProgress {
 		return
 	}
 	p.waiting[sequence] = reason

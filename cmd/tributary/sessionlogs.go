@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"tributary/normalizers"
+	"tributary/normalizers/core"
 	"tributary/pipeline/ship"
 )
 
@@ -14,7 +15,7 @@ import (
 type sessionLogs []sessionLog
 
 type sessionLog struct {
-	vendor *normalizers.Vendor
+	vendor *core.Vendor
 	dir    *string // value of the flag
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"tributary/envelopes"
 	"tributary/normalizers"
+	"tributary/normalizers/core"
 	"tributary/normalizers/normalizerstest"
 )
 
@@ -19,7 +20,7 @@ func TestStateIsBoundedAndNoTextIsLost(t *testing.T) {
 	var texts strings.Builder
 	normalize := func(data string) {
 		t.Helper()
-		result, err := normalizers.Normalize(s, normalizers.Record{Source: envelopes.ACP, Session: "s", Stored: normalizerstest.Modified, Data: []byte(data)})
+		result, err := normalizers.Normalize(s, core.Record{Source: envelopes.ACP, Session: "s", Stored: normalizerstest.Modified, Data: []byte(data)})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	"tributary/envelopes"
-	"tributary/normalizers"
 	"tributary/normalizers/claude/claudetest"
+	"tributary/normalizers/core"
 	"tributary/normalizers/normalizerstest"
 )
 
@@ -26,7 +26,7 @@ func TestUnknownRecordsDoNotPushAPromptAwayFromItsDuplicate(t *testing.T) {
 		if !ok {
 			t.Fatal("no log of lines")
 		}
-		if got := log.Steps[between+2].Result.Skip == normalizers.SkipMirror; got != duplicate {
+		if got := log.Steps[between+2].Result.Skip == core.SkipMirror; got != duplicate {
 			t.Errorf("a prompt %d records behind is a duplicate: %t, want %t", between+1, got, duplicate)
 		}
 		for position := range log.Positions() {

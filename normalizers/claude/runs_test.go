@@ -8,6 +8,7 @@ import (
 
 	"tributary/envelopes"
 	"tributary/normalizers"
+	"tributary/normalizers/core"
 	"tributary/normalizers/normalizerstest"
 )
 
@@ -54,7 +55,7 @@ func TestStreamAndTranscriptCountEachTokenOnce(t *testing.T) {
 			}
 			line := (*from)[0]
 			*from = (*from)[1:]
-			result, err := normalizers.Normalize(s, normalizers.Record{Source: envelopes.ClaudeCode, Session: "s", Data: []byte(line)})
+			result, err := normalizers.Normalize(s, core.Record{Source: envelopes.ClaudeCode, Session: "s", Data: []byte(line)})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -13,6 +13,7 @@ import (
 	"tributary/envelopes"
 	"tributary/normalizers"
 	"tributary/normalizers/claude/claudetest"
+	"tributary/normalizers/core"
 	"tributary/normalizers/normalizerstest"
 )
 
@@ -284,7 +285,7 @@ func editRecords(tb testing.TB, file, before, after string, all bool) [2][]byte 
 func edit(t *testing.T, file, before, after string, all bool) any {
 	t.Helper()
 	e := claudetest.ToolResult(t, editRecords(t, file, before, after, all), "")
-	if b, err := normalizerstest.Encode(e); err != nil || len(b) > normalizers.MaxEventBytes {
+	if b, err := normalizerstest.Encode(e); err != nil || len(b) > core.MaxEventBytes {
 		t.Fatalf("an event of %d bytes, %v", len(b), err)
 	}
 	var v any
@@ -336,10 +337,10 @@ func TestTodosAreBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 		result := `{"newTodos":[` + strings.Repeat(string(item)+",", 5000) + string(item) + `]}`
-		for _, profile := range []normalizers.Profile{normalizers.ProfileOpenCode, normalizers.ProfileCurrent} {
+		for _, profile := range []core.Profile{core.ProfileOpenCode, core.ProfileCurrent} {
 			e := claudetest.ToolResult(t, claudetest.ToolRecords(t, claudetest.ToolCase{Tool: "TodoWrite", Result: json.RawMessage(result)}, true), profile)
 			b, err := normalizerstest.Encode(e)
-			if err != nil || len(b) > normalizers.MaxEventBytes {
+			if err != nil || len(b) > core.MaxEventBytes {
 				t.Errorf("items of %d bytes: an event of %d bytes, %v", len(text), len(b), err)
 			}
 			var v any
@@ -364,7 +365,7 @@ func TestDescriptionIsBounded(t *testing.T) {
 	var last envelopes.AgentEventV1
 	for i, data := range records {
 		sizes = append(sizes, len(s.Encode()))
-		r, err := normalizers.Normalize(s, normalizers.Record{Source: envelopes.ClaudeCode, Session: claudetest.ToolSession, Sequence: uint64(i + 1), Stored: normalizerstest.Modified, Data: data})
+		r, err := normalizers.Normalize(s, core.Record{Source: envelopes.ClaudeCode, Session: claudetest.ToolSession, Sequence: uint64(i + 1), Stored: normalizerstest.Modified, Data: data})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -388,7 +389,7 @@ func TestOpenCallsAreBounded(t *testing.T) {
 	t.Parallel()
 	s := normalizers.NewSession(envelopes.ClaudeCode, claudetest.ToolSession)
 	normalize := func(i int, data []byte) envelopes.AgentEventV1 {
-		r, err := normalizers.Normalize(s, normalizers.Record{Source: envelopes.ClaudeCode, Session: claudetest.ToolSession, Sequence: uint64(i + 1), Stored: normalizerstest.Modified, Data: data})
+		r, err := normalizers.Normalize(s, core.Record{Source: envelopes.ClaudeCode, Session: claudetest.ToolSession, Sequence: uint64(i + 1), Stored: normalizerstest.Modified, Data: data})
 		if err != nil || len(r.Events) != 1 {
 			t.Fatalf("%d events, %v", len(r.Events), err)
 		}
@@ -421,15 +422,15 @@ func TestProfileIsNoState(t *testing.T) {
 	t.Parallel()
 	for _, c := range claudetest.ToolCases(t, claudetest.OwnFile(t, "tool_metadata.json")) {
 		records := claudetest.ToolRecords(t, c, true)
-		normalize := func(s *normalizers.Session, i int) envelopes.AgentEventV1 {
-			r, err := normalizers.Normalize(s, normalizers.Record{Source: envelopes.ClaudeCode, Session: claudetest.ToolSession, Sequence: uint64(i + 1), Stored: normalizerstest.Modified, Data: records[i]})
+		normalize := func(s *core.Session, i int) envelopes.AgentEventV1 {
+			r, err := normalizers.Normalize(s, core.Record{Source: envelopes.ClaudeCode, Session: claudetest.ToolSession, Sequence: uint64(i + 1), Stored: normalizerstest.Modified, Data: records[i]})
 			if err != nil {
 				t.Fatal(err)
 			}
 			return r.Events[0].Event
 		}
 		seed, current := normalizers.NewSession(envelopes.ClaudeCode, claudetest.ToolSession), normalizers.NewSession(envelopes.ClaudeCode, claudetest.ToolSession)
-		current.UseProfile(normalizers.ProfileCurrent)
+		current.UseProfile(core.ProfileCurrent)
 		normalize(seed, 0)
 		normalize(current, 0)
 		decoded, err := normalizers.DecodeSession(current.Encode())
@@ -492,7 +493,7 @@ func TestAnyToolResultYieldsAnObjectOrNothing(t *testing.T) {
 			Tool:  rapid.SampledFrom([]string{"Write", "Edit", "Read", "Bash", "TodoWrite", "edit", "Glob"}).Draw(t, "tool"),
 			Input: draw("input"), Result: draw("result"),
 		}
-		profile := rapid.SampledFrom([]normalizers.Profile{"", normalizers.ProfileOpenCode, normalizers.ProfileCurrent}).Draw(t, "profile")
+		profile := rapid.SampledFrom([]core.Profile{"", core.ProfileOpenCode, core.ProfileCurrent}).Draw(t, "profile")
 		records := claudetest.ToolRecords(t, c, rapid.Bool().Draw(t, "camel"))
 		e := claudetest.ToolResult(t, records, profile)
 		if again := claudetest.ToolResult(t, records, profile); !bytes.Equal(e.ToolMetadata, again.ToolMetadata) {

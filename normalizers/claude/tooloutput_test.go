@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"tributary/envelopes"
-	"tributary/normalizers"
+	"tributary/normalizers/core"
 	"tributary/normalizers/normalizerstest"
 )
 
@@ -56,7 +56,7 @@ func TestLargeResultLosesItsStreamsBeforeItsText(t *testing.T) {
 		stream := strings.Repeat("a word. ", test.bytes/8) + "."
 		e := resultOf(t, stream, `{"stdout":"","stderr":"`+stream+`"}`)
 		b, err := normalizerstest.Encode(e)
-		if err != nil || len(b) > normalizers.MaxEventBytes {
+		if err != nil || len(b) > core.MaxEventBytes {
 			t.Errorf("an event of %d bytes, %v", len(b), err)
 		}
 		if (e.Raw != nil) != test.raw || (e.ToolOutput != nil) != test.out || normalizerstest.Value(e.Text) != stream {

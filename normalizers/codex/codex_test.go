@@ -17,6 +17,7 @@ import (
 	"tributary/envelopes"
 	"tributary/normalizers"
 	"tributary/normalizers/codex/codextest"
+	"tributary/normalizers/core"
 	"tributary/normalizers/normalizerstest"
 )
 
@@ -63,29 +64,29 @@ func TestGoldenRolloutsMatchTheirBytes(t *testing.T) {
 // TestRolloutTruthCatches shows that each part of this comparison can fail.
 func TestRolloutTruthCatches(t *testing.T) {
 	t.Parallel()
-	nth := func(kind envelopes.EventType, change func(e *normalizers.Emitted)) func() normalizerstest.NormalizeFunc {
-		return normalizerstest.Each(func(e *normalizers.Emitted) {
+	nth := func(kind envelopes.EventType, change func(e *core.Emitted)) func() normalizerstest.NormalizeFunc {
+		return normalizerstest.Each(func(e *core.Emitted) {
 			if e.Event.EventType == kind {
 				change(e)
 			}
 		})
 	}
 	for name, broken := range map[string]func() normalizerstest.NormalizeFunc{
-		"a thought that is missing": nth(envelopes.Reasoning, func(e *normalizers.Emitted) { e.Event.EventType = envelopes.Meta }),
-		"a thought cut":             nth(envelopes.Reasoning, func(e *normalizers.Emitted) { e.Event.Text = new((*e.Event.Text)[1:]) }),
-		"no latency":                nth(envelopes.ToolResult, func(e *normalizers.Emitted) { e.Event.ToolLatencyMS = nil }),
-		"a latency of its own":      nth(envelopes.ToolResult, func(e *normalizers.Emitted) { e.Event.ToolLatencyMS = new(int64(1)) }),
-		"no name of a result":       nth(envelopes.ToolResult, func(e *normalizers.Emitted) { e.Event.ToolName = nil }),
-		"no files":                  nth(envelopes.ToolCall, func(e *normalizers.Emitted) { e.Event.Files = nil }),
-		"another first file":        nth(envelopes.ToolCall, func(e *normalizers.Emitted) { e.Event.FilePath = new("x") }),
-		"no files of an end":        nth(envelopes.ToolResult, func(e *normalizers.Emitted) { e.Event.Files = nil }),
-		"no model":                  nth(envelopes.AssistantMessage, func(e *normalizers.Emitted) { e.Event.Model = nil }),
-		"another record":            nth(envelopes.AssistantMessage, func(e *normalizers.Emitted) { e.Sequence = 1 }),
-		"another time":              normalizerstest.Each(func(e *normalizers.Emitted) { e.Event.TS = "2026-01-01T00:00:00Z" }),
-		"copied history as its own": normalizerstest.Each(func(e *normalizers.Emitted) { e.Event.Origin = "" }),
-		"everything copied":         normalizerstest.Each(func(e *normalizers.Emitted) { e.Event.Origin = envelopes.OriginCopied }),
-		"a running tool is done":    nth(envelopes.ToolResult, func(e *normalizers.Emitted) { e.Event.ToolStatus = new(envelopes.StatusSuccess) }),
-		"a key of its own": normalizerstest.Each(func(e *normalizers.Emitted) {
+		"a thought that is missing": nth(envelopes.Reasoning, func(e *core.Emitted) { e.Event.EventType = envelopes.Meta }),
+		"a thought cut":             nth(envelopes.Reasoning, func(e *core.Emitted) { e.Event.Text = new((*e.Event.Text)[1:]) }),
+		"no latency":                nth(envelopes.ToolResult, func(e *core.Emitted) { e.Event.ToolLatencyMS = nil }),
+		"a latency of its own":      nth(envelopes.ToolResult, func(e *core.Emitted) { e.Event.ToolLatencyMS = new(int64(1)) }),
+		"no name of a result":       nth(envelopes.ToolResult, func(e *core.Emitted) { e.Event.ToolName = nil }),
+		"no files":                  nth(envelopes.ToolCall, func(e *core.Emitted) { e.Event.Files = nil }),
+		"another first file":        nth(envelopes.ToolCall, func(e *core.Emitted) { e.Event.FilePath = new("x") }),
+		"no files of an end":        nth(envelopes.ToolResult, func(e *core.Emitted) { e.Event.Files = nil }),
+		"no model":                  nth(envelopes.AssistantMessage, func(e *core.Emitted) { e.Event.Model = nil }),
+		"another record":            nth(envelopes.AssistantMessage, func(e *core.Emitted) { e.Sequence = 1 }),
+		"another time":              normalizerstest.Each(func(e *core.Emitted) { e.Event.TS = "2026-01-01T00:00:00Z" }),
+		"copied history as its own": normalizerstest.Each(func(e *core.Emitted) { e.Event.Origin = "" }),
+		"everything copied":         normalizerstest.Each(func(e *core.Emitted) { e.Event.Origin = envelopes.OriginCopied }),
+		"a running tool is done":    nth(envelopes.ToolResult, func(e *core.Emitted) { e.Event.ToolStatus = new(envelopes.StatusSuccess) }),
+		"a key of its own": normalizerstest.Each(func(e *core.Emitted) {
 			if e.Event.Usage != nil {
 				u := *e.Event.Usage
 				u.Key = "x"
@@ -118,7 +119,7 @@ func checkCodex(normalize normalizerstest.NormalizeFunc, file normalizers.File, 
 		counts["files of placeholders"]++
 		return nil
 	}
-	var emitted []normalizers.Emitted
+	var emitted []core.Emitted
 	for _, st := range normalizerstest.Fold(normalize, normalizerstest.Frame(file, data)) {
 		emitted = append(emitted, st.Result.Events...)
 	}
@@ -130,7 +131,7 @@ func checkCodex(normalize normalizerstest.NormalizeFunc, file normalizers.File, 
 
 // checkCodexSaid: each message and thought is emitted once, all of it in one order, by the
 // record that it stands in.
-func checkCodexTexts(p *normalizerstest.Problems, records []codextest.Raw, emitted []normalizers.Emitted, counts map[string]int) {
+func checkCodexTexts(p *normalizerstest.Problems, records []codextest.Raw, emitted []core.Emitted, counts map[string]int) {
 	want := codextest.Sayings(records)
 	next := 0
 	for _, e := range emitted {
@@ -163,7 +164,7 @@ func checkCodexTexts(p *normalizerstest.Problems, records []codextest.Raw, emitt
 
 // checkCodexOrigins: each event has the time of its record, and is copied when that is;
 // tokens have the key of their turn.
-func checkCodexOrigins(p *normalizerstest.Problems, byLine map[uint64]*codextest.Raw, emitted []normalizers.Emitted, counts map[string]int) {
+func checkCodexOrigins(p *normalizerstest.Problems, byLine map[uint64]*codextest.Raw, emitted []core.Emitted, counts map[string]int) {
 	for _, e := range emitted {
 		r := byLine[e.Sequence]
 		if r == nil {
@@ -190,7 +191,7 @@ func checkCodexOrigins(p *normalizerstest.Problems, byLine map[uint64]*codextest
 // checkCodexTools: the model and files of each call; the name, latency, files and status
 // of each result. A second telling of a result has the code or the latency that the
 // first lacked.
-func checkCodexTools(p *normalizerstest.Problems, records []codextest.Raw, byLine map[uint64]*codextest.Raw, emitted []normalizers.Emitted, counts map[string]int) {
+func checkCodexTools(p *normalizerstest.Problems, records []codextest.Raw, byLine map[uint64]*codextest.Raw, emitted []core.Emitted, counts map[string]int) {
 	results := make(map[uint64][]*codextest.Tool)
 	calls := make(map[uint64][]*codextest.Tool)
 	for _, t := range codextest.ToolsOf(records) {
@@ -248,7 +249,7 @@ func checkCodexTools(p *normalizerstest.Problems, records []codextest.Raw, byLin
 	}
 }
 
-func checkCodexResult(p *normalizerstest.Problems, e normalizers.Emitted, t *codextest.Tool, counts map[string]int) {
+func checkCodexResult(p *normalizerstest.Problems, e core.Emitted, t *codextest.Tool, counts map[string]int) {
 	ev := e.Event
 	if t.Name != normalizerstest.Value(ev.ToolName) {
 		p.Errorf("record %d: result %q of %q, want %q", e.Sequence, t.ID, normalizerstest.Value(ev.ToolName), t.Name)
@@ -572,7 +573,7 @@ func TestPendingEventKeepsItsTraceContext(t *testing.T) {
 	t.Parallel()
 	pending := 0
 	for _, g := range normalizerstest.Goldens(t, codextest.Suite) {
-		sessions := make(map[string]*normalizers.Session)
+		sessions := make(map[string]*core.Session)
 		for i, r := range normalizerstest.Frame(g.File(envelopes.Codex), g.Raw) {
 			r.Record.Sequence = uint64(1000 + i)
 			r.Record.Origin.Traceparent, r.Record.Origin.Tracestate = fmt.Sprint("parent ", 1000+i), fmt.Sprint("state ", 1000+i)

@@ -12,6 +12,7 @@ import (
 	"tributary/envelopes"
 	"tributary/normalizers"
 	"tributary/normalizers/copilot/copilottest"
+	"tributary/normalizers/core"
 	"tributary/normalizers/normalizerstest"
 )
 
@@ -208,7 +209,7 @@ func TestDocumentBeyondMemoryIsEmittedOnce(t *testing.T) {
 		return `{"sessionId":"s","startTime":"2025-10-11T11:40:20.882Z","chatMessages":[],"timeline":[` + strings.Join(entries, ",") + `]}`
 	}
 	emitted := make(map[string]int)
-	sessions := make(map[string]*normalizers.Session)
+	sessions := make(map[string]*core.Session)
 	for _, n := range []int{4000, 6000, 6001, 6001, 6020} {
 		records := normalizerstest.Frame(normalizerstest.FileNamed(envelopes.Copilot, "session_s_1.json"), []byte(document(n)))
 		if records[0].Record.Origin.Digest == "" || records[0].Record.Session != "s" {

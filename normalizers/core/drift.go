@@ -18,6 +18,9 @@ const (
 	UnknownUsage  UnknownKind = "usage_field" // a member beside figures of tokens
 )
 
+// UnknownKinds lists the kinds of what a normalizer does not know.
+var UnknownKinds = []UnknownKind{UnknownRecord, UnknownBlock, UnknownOutput, UnknownUsage}
+
 // Names of an [Unknown] that no log states.
 const (
 	nameNone  = "none"  // the log states no name where one stands

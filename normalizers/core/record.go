@@ -119,6 +119,11 @@ const (
 	SkipControl   SkipReason = "control"   // a message of the control protocol
 )
 
+// SkipReasons lists every reason for which a record yields no event.
+var SkipReasons = []SkipReason{
+	SkipMirror, SkipProgress, SkipHeartbeat, SkipDuplicate, SkipQueued, SkipEmpty, SkipHeld, SkipControl,
+}
+
 // Read reads the record into a wire struct of the vendor. Any JSON is a record: one that is no
 // object leaves the struct empty, and is kept as unknown. What is not JSON is [ErrMalformed].
 func (r *Record) Read(into any) error {

@@ -11,6 +11,7 @@ import (
 
 	"tributary/envelopes"
 	"tributary/normalizers"
+	"tributary/normalizers/core"
 	"tributary/normalizers/normalizerstest"
 )
 
@@ -91,7 +92,7 @@ func TestRewrittenRecordIsIdentifiedByItsContent(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			records := normalizerstest.Frame(normalizerstest.FileNamed(envelopes.Gemini, "f.json"), []byte(c.data))
-			sessions := make(map[string]*normalizers.Session)
+			sessions := make(map[string]*core.Session)
 			for i, want := range c.records {
 				r := records[i].Record
 				digest := ""
@@ -107,7 +108,7 @@ func TestRewrittenRecordIsIdentifiedByItsContent(t *testing.T) {
 				s := sessions[records[i].Record.Session]
 				before := s.Encode()
 				again := normalizerstest.FoldOne(normalizers.Normalize, sessions, records[i])
-				if again.Result.Skip != normalizers.SkipDuplicate || again.Result.Gap || !bytes.Equal(before, s.Encode()) {
+				if again.Result.Skip != core.SkipDuplicate || again.Result.Gap || !bytes.Equal(before, s.Encode()) {
 					t.Errorf("record %d again: %s", i+1, normalizerstest.Outcomes(again, false))
 				}
 			}
@@ -157,7 +158,7 @@ func TestDocumentBeyondMemoryYieldsOnlyItsChanges(t *testing.T) {
 	if got, want := ids(steps[2]), []string{fmt.Sprint("m", n-2, "#r1")}; !slices.Equal(got, want) {
 		t.Errorf("one changed: %d events %q, want %q", len(got), got[:min(len(got), 5)], want)
 	}
-	if got := steps[3].Result; len(got.Events) > 0 || got.Skip != normalizers.SkipDuplicate {
+	if got := steps[3].Result; len(got.Events) > 0 || got.Skip != core.SkipDuplicate {
 		t.Errorf("the same: %d events, skipped as %q", len(got.Events), got.Skip)
 	}
 	var sum normalizerstest.Figures
@@ -202,7 +203,7 @@ func TestLongAnswerIsEmittedWhole(t *testing.T) {
 			n := 120_000/len(part) + 2
 			lines := []string{`{"type":"init","timestamp":"2026-03-01T09:00:00Z","session_id":"s","model":"gemini-3.5-flash"}`}
 			lines = append(lines, slices.Repeat([]string{delta}, n)...)
-			sessions := make(map[string]*normalizers.Session)
+			sessions := make(map[string]*core.Session)
 			var text strings.Builder
 			emitted := 0
 			for _, r := range normalizerstest.Frame(normalizerstest.FileNamed(envelopes.Gemini, "f.jsonl"), []byte(strings.Join(lines, "\n"))) {
@@ -282,7 +283,7 @@ func TestSessionStateIsBounded(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r := normalizers.Record{Source: envelopes.Gemini, Session: "s", Sequence: uint64(i + 1), Stored: normalizerstest.Modified, Data: data}
+		r := core.Record{Source: envelopes.Gemini, Session: "s", Sequence: uint64(i + 1), Stored: normalizerstest.Modified, Data: data}
 		a, err := normalizers.Normalize(whole, r)
 		if err != nil {
 			t.Fatal(err)

@@ -8,6 +8,7 @@ import (
 
 	"tributary/envelopes"
 	"tributary/normalizers"
+	"tributary/normalizers/core"
 )
 
 // Breakage is a normalizer that breaks one law. Make returns a new one, without any memory.
@@ -18,15 +19,15 @@ type Breakage struct {
 
 // Breakages are broken forms of Normalize, each with the law that it breaks.
 var Breakages = []Breakage{
-	{"valid", "another schema version", Each(func(e *normalizers.Emitted) { e.Event.SchemaVersion = "agtrace.event.v2" })},
-	{"valid", "a gap in the sequence", Each(func(e *normalizers.Emitted) { e.Event.Sequence *= 2 })},
-	{"valid", "the event of another session", Each(func(e *normalizers.Emitted) { e.Event.SessionID = "another" })},
-	{"valid", "no raw", Each(func(e *normalizers.Emitted) { e.Event.Raw = nil })},
+	{"valid", "another schema version", Each(func(e *core.Emitted) { e.Event.SchemaVersion = "agtrace.event.v2" })},
+	{"valid", "a gap in the sequence", Each(func(e *core.Emitted) { e.Event.Sequence *= 2 })},
+	{"valid", "the event of another session", Each(func(e *core.Emitted) { e.Event.SessionID = "another" })},
+	{"valid", "no raw", Each(func(e *core.Emitted) { e.Event.Raw = nil })},
 	{"valid", "raw of another record", Each(replaceRaw)},
-	{"valid", "too large", Each(func(e *normalizers.Emitted) { e.Event.Text = new(strings.Repeat("x", normalizers.MaxEventBytes)) })},
-	{"valid", "a time that is none", Each(func(e *normalizers.Emitted) { e.Event.TS = "yesterday" })},
+	{"valid", "too large", Each(func(e *core.Emitted) { e.Event.Text = new(strings.Repeat("x", core.MaxEventBytes)) })},
+	{"valid", "a time that is none", Each(func(e *core.Emitted) { e.Event.TS = "yesterday" })},
 
-	{"deterministic", "a clock", Each(func(e *normalizers.Emitted) { e.Event.TS = time.Now().Format(time.RFC3339Nano) })},
+	{"deterministic", "a clock", Each(func(e *core.Emitted) { e.Event.TS = time.Now().Format(time.RFC3339Nano) })},
 	{"deterministic", "a counter outside of the session", numberEvents},
 
 	{"nothing_lost", "events dropped", after(dropEvents)},
@@ -37,18 +38,18 @@ var Breakages = []Breakage{
 	{"sums", "the first line alone counts", countFirst},
 
 	{"parts_of_usage", "a total of its own", Each(raiseTotal)},
-	{"parts_of_usage", "no usage", Each(func(e *normalizers.Emitted) { e.Event.Usage = nil })},
+	{"parts_of_usage", "no usage", Each(func(e *core.Emitted) { e.Event.Usage = nil })},
 
-	{"ids", "one id for all", Each(func(e *normalizers.Emitted) { e.Event.EventID = "one" })},
+	{"ids", "one id for all", Each(func(e *core.Emitted) { e.Event.EventID = "one" })},
 	{"ids", "calls and results apart", eachOf(envelopes.ToolResult, func(e *envelopes.AgentEventV1) { e.ToolCallID = new("another") })},
 	{"ids", "the name of another tool", eachOf(envelopes.ToolResult, func(e *envelopes.AgentEventV1) { e.ToolName = new("another") })},
 
-	{"parents", "no parents", Each(func(e *normalizers.Emitted) { e.Event.ParentEventID = nil })},
+	{"parents", "no parents", Each(func(e *core.Emitted) { e.Event.ParentEventID = nil })},
 	{"parents", "a user message with a parent", eachOf(envelopes.UserMessage, func(e *envelopes.AgentEventV1) { e.ParentEventID = new("x") })},
 	{"parents", "the parent of another thread", shareParent},
 
 	{"roles", "results of the user", eachOf(envelopes.ToolResult, func(e *envelopes.AgentEventV1) { e.Role = new(envelopes.RoleUser) })},
-	{"roles", "no role", Each(func(e *normalizers.Emitted) { e.Event.Role = nil })},
+	{"roles", "no role", Each(func(e *core.Emitted) { e.Event.Role = nil })},
 
 	{"cut_anywhere", "memory beside the session", numberRecords},
 
@@ -63,8 +64,8 @@ var Breakages = []Breakage{
 }
 
 // Each changes every event that the sound normalizer yields.
-func Each(change func(e *normalizers.Emitted)) func() NormalizeFunc {
-	return after(func(_ normalizers.Record, result normalizers.Result, err error) (normalizers.Result, error) {
+func Each(change func(e *core.Emitted)) func() NormalizeFunc {
+	return after(func(_ core.Record, result core.Result, err error) (core.Result, error) {
 		for i := range result.Events {
 			change(&result.Events[i])
 		}
@@ -74,7 +75,7 @@ func Each(change func(e *normalizers.Emitted)) func() NormalizeFunc {
 
 // eachOf changes every event of one type.
 func eachOf(kind envelopes.EventType, change func(e *envelopes.AgentEventV1)) func() NormalizeFunc {
-	return Each(func(e *normalizers.Emitted) {
+	return Each(func(e *core.Emitted) {
 		if e.Event.EventType == kind {
 			change(&e.Event)
 		}
@@ -82,16 +83,16 @@ func eachOf(kind envelopes.EventType, change func(e *envelopes.AgentEventV1)) fu
 }
 
 // after changes every result of the sound normalizer.
-func after(change func(normalizers.Record, normalizers.Result, error) (normalizers.Result, error)) func() NormalizeFunc {
+func after(change func(core.Record, core.Result, error) (core.Result, error)) func() NormalizeFunc {
 	return func() NormalizeFunc {
-		return func(s *normalizers.Session, r normalizers.Record) (normalizers.Result, error) {
+		return func(s *core.Session, r core.Record) (core.Result, error) {
 			result, err := normalizers.Normalize(s, r)
 			return change(r, result, err)
 		}
 	}
 }
 
-func replaceRaw(e *normalizers.Emitted) {
+func replaceRaw(e *core.Emitted) {
 	if e.Event.Raw != nil {
 		e.Event.Raw = []byte(`{"another":"record"}`)
 	}
@@ -100,32 +101,32 @@ func replaceRaw(e *normalizers.Emitted) {
 // numberEvents appends to each id a number that goes on from session to session.
 func numberEvents() NormalizeFunc {
 	n := 0
-	return Each(func(e *normalizers.Emitted) { n++; e.Event.EventID += strconv.Itoa(n) })()
+	return Each(func(e *core.Emitted) { n++; e.Event.EventID += strconv.Itoa(n) })()
 }
 
 // dropEvents drops the events of a record that has several.
-func dropEvents(_ normalizers.Record, result normalizers.Result, err error) (normalizers.Result, error) {
+func dropEvents(_ core.Record, result core.Result, err error) (core.Result, error) {
 	if len(result.Events) > 1 {
 		result.Events = nil
 	}
 	return result, err
 }
 
-func renameSkip(_ normalizers.Record, result normalizers.Result, err error) (normalizers.Result, error) {
+func renameSkip(_ core.Record, result core.Result, err error) (core.Result, error) {
 	if result.Skip != "" {
 		result.Skip = "because"
 	}
 	return result, err
 }
 
-func failSkipped(_ normalizers.Record, result normalizers.Result, err error) (normalizers.Result, error) {
+func failSkipped(_ core.Record, result core.Result, err error) (core.Result, error) {
 	if result.Skip != "" {
-		return normalizers.Result{}, errNoRecord
+		return core.Result{}, errNoRecord
 	}
 	return result, err
 }
 
-func doubleOutput(e *normalizers.Emitted) {
+func doubleOutput(e *core.Emitted) {
 	if e.Event.TokensOutput != nil {
 		e.Event.TokensOutput = new(2 * *e.Event.TokensOutput)
 	}
@@ -134,7 +135,7 @@ func doubleOutput(e *normalizers.Emitted) {
 // countFirst drops the usage of a message but that of its first event.
 func countFirst() NormalizeFunc {
 	seen := make(map[string]bool)
-	return Each(func(e *normalizers.Emitted) {
+	return Each(func(e *core.Emitted) {
 		if u := e.Event.Usage; u != nil {
 			if seen[u.Key] {
 				e.Event.Usage, e.Event.TokensOutput, e.Event.TokensTotal = nil, nil, nil
@@ -144,7 +145,7 @@ func countFirst() NormalizeFunc {
 	})()
 }
 
-func raiseTotal(e *normalizers.Emitted) {
+func raiseTotal(e *core.Emitted) {
 	if e.Event.TokensTotal != nil {
 		e.Event.TokensTotal = new(*e.Event.TokensTotal + 1)
 	}
@@ -153,7 +154,7 @@ func raiseTotal(e *normalizers.Emitted) {
 // shareParent gives every event the last prompt of any thread as its parent.
 func shareParent() NormalizeFunc {
 	var last *string
-	return Each(func(e *normalizers.Emitted) {
+	return Each(func(e *core.Emitted) {
 		if e.Event.EventType == envelopes.UserMessage {
 			last = new(e.Event.EventID)
 		} else {
@@ -164,8 +165,8 @@ func shareParent() NormalizeFunc {
 
 // numberRecords emits a number of the record that the session does not remember.
 func numberRecords() NormalizeFunc {
-	records := make(map[*normalizers.Session]int)
-	return func(s *normalizers.Session, r normalizers.Record) (normalizers.Result, error) {
+	records := make(map[*core.Session]int)
+	return func(s *core.Session, r core.Record) (core.Result, error) {
 		result, err := normalizers.Normalize(s, r)
 		records[s]++
 		for i := range result.Events {
@@ -178,7 +179,7 @@ func numberRecords() NormalizeFunc {
 // nameLastSession emits the session of the record before.
 func nameLastSession() NormalizeFunc {
 	last := ""
-	return after(func(r normalizers.Record, result normalizers.Result, err error) (normalizers.Result, error) {
+	return after(func(r core.Record, result core.Result, err error) (core.Result, error) {
 		for i := range result.Events {
 			if last != "" && last != r.Session {
 				result.Events[i].Event.Text = new(last)
@@ -189,7 +190,7 @@ func nameLastSession() NormalizeFunc {
 	})()
 }
 
-func emitRecordNumber(r normalizers.Record, result normalizers.Result, err error) (normalizers.Result, error) {
+func emitRecordNumber(r core.Record, result core.Result, err error) (core.Result, error) {
 	for i := range result.Events {
 		result.Events[i].Event.EventID = strconv.FormatUint(r.Sequence, 10)
 	}
@@ -198,10 +199,10 @@ func emitRecordNumber(r normalizers.Record, result normalizers.Result, err error
 
 // countBadRecord normalizes another record in the place of an unreadable one.
 func countBadRecord() NormalizeFunc {
-	return func(s *normalizers.Session, r normalizers.Record) (normalizers.Result, error) {
+	return func(s *core.Session, r core.Record) (core.Result, error) {
 		result, err := normalizers.Normalize(s, r)
 		if err != nil {
-			r.Origin, r.Data = normalizers.Origin{}, []byte(`{"type":"ai-title","aiTitle":"x"}`)
+			r.Origin, r.Data = core.Origin{}, []byte(`{"type":"ai-title","aiTitle":"x"}`)
 			_, _ = normalizers.Normalize(s, r)
 		}
 		return result, err
@@ -211,7 +212,7 @@ func countBadRecord() NormalizeFunc {
 // rememberBadRecord changes the events of the record behind an unreadable one.
 func rememberBadRecord() NormalizeFunc {
 	bad := false
-	return after(func(_ normalizers.Record, result normalizers.Result, err error) (normalizers.Result, error) {
+	return after(func(_ core.Record, result core.Result, err error) (core.Result, error) {
 		for i := range result.Events {
 			if bad {
 				result.Events[i].Event.Text = new("after a bad record")
@@ -222,16 +223,16 @@ func rememberBadRecord() NormalizeFunc {
 	})()
 }
 
-func acceptBadRecord(_ normalizers.Record, result normalizers.Result, err error) (normalizers.Result, error) {
+func acceptBadRecord(_ core.Record, result core.Result, err error) (core.Result, error) {
 	if IsPermanent(err) {
-		return normalizers.Result{Skip: normalizers.SkipEmpty}, nil
+		return core.Result{Skip: core.SkipEmpty}, nil
 	}
 	return result, err
 }
 
 // setUnknownModel takes a model from a record of an unknown type.
 func setUnknownModel() NormalizeFunc {
-	return func(s *normalizers.Session, r normalizers.Record) (normalizers.Result, error) {
+	return func(s *core.Session, r core.Record) (core.Result, error) {
 		result, err := normalizers.Normalize(s, r)
 		if bytes.Contains(r.Data, []byte("tomorrow")) {
 			s.SetModel("of tomorrow")

@@ -12,6 +12,7 @@ import (
 
 	"tributary/envelopes"
 	"tributary/normalizers"
+	"tributary/normalizers/core"
 )
 
 // Golden is one case: the file <vendor>/testdata/<case>.txtar with a comment that states where
@@ -91,7 +92,7 @@ func (g Golden) Outcome(tb testing.TB, source envelopes.Source) Outcome {
 		}
 		switch {
 		case s.Failed():
-			reason, _ := normalizers.Reason(s.Err)
+			reason, _ := core.Reason(s.Err)
 			out.Skipped = fmt.Appendf(out.Skipped, "%d dead letter: %s\n", s.Line, reason)
 		case s.Result.Skip != "":
 			out.Skipped = fmt.Appendf(out.Skipped, "%d %s\n", s.Line, s.Result.Skip)

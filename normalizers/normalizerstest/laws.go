@@ -13,6 +13,7 @@ import (
 
 	"tributary/envelopes"
 	"tributary/normalizers"
+	"tributary/normalizers/core"
 )
 
 // Law is a property that holds for every vendor and every file. Its check returns the
@@ -103,8 +104,8 @@ func lawValid(f Folding) error {
 			if err := schemaError(b); err != nil {
 				return fmt.Errorf("%s: JSON Schema: %w\n%s", id, err, Clip(string(b)))
 			}
-			if len(b) > normalizers.MaxEventBytes {
-				return fmt.Errorf("%s: %d bytes, more than %d", id, len(b), normalizers.MaxEventBytes)
+			if len(b) > core.MaxEventBytes {
+				return fmt.Errorf("%s: %d bytes, more than %d", id, len(b), core.MaxEventBytes)
 			}
 			if !utf8.Valid(b) {
 				return fmt.Errorf("%s: not UTF-8", id)
@@ -145,14 +146,14 @@ func rawError(suite Suite, s Step, j int) error {
 			return nil
 		}
 	}
-	first := !slices.ContainsFunc(s.Result.Events[:j], func(o normalizers.Emitted) bool { return o.Sequence == e.Sequence })
+	first := !slices.ContainsFunc(s.Result.Events[:j], func(o core.Emitted) bool { return o.Sequence == e.Sequence })
 	raw := e.Event.Raw
 	switch {
 	case !first && raw != nil && string(raw) != "null":
 		return errors.New("raw on an event that is not the first of its record")
 	case first && (raw == nil || string(raw) == "null"):
 		// Only a record that would not fit has none.
-		if len(s.Record.Data) < normalizers.MaxEventBytes/4 {
+		if len(s.Record.Data) < core.MaxEventBytes/4 {
 			return errors.New("no raw on the first event of its record")
 		}
 	case first && !bytes.Contains(raw, []byte(`"$elided"`)):
@@ -194,7 +195,7 @@ func lawDeterministic(f Folding) error {
 func LawNothingLost(f Folding) error {
 	var with, skipped, dead, ends int
 	for i, s := range f.Steps {
-		if len(s.Result.Events) > normalizers.MaxEvents {
+		if len(s.Result.Events) > core.MaxEvents {
 			return fmt.Errorf("%s: %d events", at(i, s), len(s.Result.Events))
 		}
 		switch {
@@ -216,7 +217,7 @@ func LawNothingLost(f Folding) error {
 			if s.Result.Skip != "" {
 				return fmt.Errorf("%s: has events and is skipped as %q", at(i, s), s.Result.Skip)
 			}
-		case slices.Contains(normalizers.SkipReasons, s.Result.Skip):
+		case slices.Contains(core.SkipReasons, s.Result.Skip):
 			skipped++
 		default:
 			return fmt.Errorf("%s: no event, and skipped as %q: %s", at(i, s), s.Result.Skip, Clip(string(s.Record.Data)))
@@ -475,7 +476,7 @@ func lawRoles(f Folding) error {
 // and encoded states are those of the fold that was never cut, and the state fits.
 func LawCut(f Folding) error {
 	const most = 128 << 10
-	whole, cut := make(map[string]*normalizers.Session), make(map[string]*normalizers.Session)
+	whole, cut := make(map[string]*core.Session), make(map[string]*core.Session)
 	for i, r := range f.Records {
 		a, b := FoldOne(f.Normalize, whole, r), FoldOne(f.Normalize, cut, r)
 		if err := Differ([]Step{a}, []Step{b}, true); err != nil {
@@ -531,7 +532,7 @@ func lawIndependent(f Folding) error {
 // LawBadRecord checks that an unreadable record in front of every record changes neither the state nor
 // any later event.
 func LawBadRecord(f Folding) error {
-	sessions := make(map[string]*normalizers.Session)
+	sessions := make(map[string]*core.Session)
 	for i, r := range f.Records {
 		if r.Err == nil {
 			key := r.Record.Session

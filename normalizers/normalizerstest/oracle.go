@@ -7,11 +7,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"tributary/normalizers"
+	"tributary/normalizers/core"
 )
 
 // Single is a record without a file, as anybody may publish it.
 func Single(s Suite, data []byte) []normalizers.Framed {
-	return []normalizers.Framed{{Line: 1, Record: normalizers.Record{
+	return []normalizers.Framed{{Line: 1, Record: core.Record{
 		Source: s.Source, Session: "s", Sequence: 1, Stored: Modified, Data: data,
 	}}}
 }

@@ -15,6 +15,7 @@ import (
 
 	"tributary/envelopes"
 	"tributary/normalizers"
+	"tributary/normalizers/core"
 )
 
 // MaxPositions is how many records of a file [lawUnknownRecord] puts another record in front
@@ -39,7 +40,7 @@ func unknownLine(of, session string, at time.Time) string {
 // number of its records and events, and the id of that event: what is pending stays pending.
 // A session that remembers the same yields the same events from then on.
 func lawUnknownRecord(f Folding) error {
-	sessions := make(map[string]*normalizers.Session)
+	sessions := make(map[string]*core.Session)
 	tried := 0
 	for i, r := range f.Records {
 		if r.Err == nil && (MaxPositions == 0 || i*MaxPositions >= tried*len(f.Records)) {
@@ -58,7 +59,7 @@ func lawUnknownRecord(f Folding) error {
 }
 
 // unknownRecords checks what one more record of each unknown type does to a copy of a session.
-func unknownRecords(f Folding, s *normalizers.Session, next normalizers.Record) error {
+func unknownRecords(f Folding, s *core.Session, next core.Record) error {
 	before := s.Encode()
 	was := readMemory(before)
 	err := changedBy(f, before, was, next, f.Suite.Unknown)
@@ -74,7 +75,7 @@ func unknownRecords(f Folding, s *normalizers.Session, next normalizers.Record) 
 }
 
 // changedBy checks what some more records do to a copy of an encoded session.
-func changedBy(f Folding, before []byte, was memory, next normalizers.Record, unknown []string) error {
+func changedBy(f Folding, before []byte, was memory, next core.Record, unknown []string) error {
 	copied, err := normalizers.DecodeSession(before)
 	if err != nil {
 		return err
@@ -82,7 +83,7 @@ func changedBy(f Folding, before []byte, was memory, next normalizers.Record, un
 	for _, of := range unknown {
 		r := next
 		r.Data = []byte(unknownLine(of, next.Session, tomorrow))
-		r.Origin = normalizers.Origin{Time: next.Origin.Time}
+		r.Origin = core.Origin{Time: next.Origin.Time}
 		result, err := f.Normalize(copied, r)
 		if err != nil {
 			return fmt.Errorf("%s: %w", r.Data, err)
@@ -98,7 +99,7 @@ func changedBy(f Folding, before []byte, was memory, next normalizers.Record, un
 }
 
 // isOneMeta reports whether a record yields its one meta event alone.
-func isOneMeta(events []normalizers.Emitted) bool {
+func isOneMeta(events []core.Emitted) bool {
 	return len(events) == 1 && events[0].Event.EventType == envelopes.Meta
 }
 

@@ -31,6 +31,7 @@ import (
 
 	"tributary/envelopes"
 	"tributary/normalizers"
+	"tributary/normalizers/core"
 )
 
 // Suite is what the tests know of a vendor, independent of the code that they test. Every
@@ -100,7 +101,7 @@ var Malformed = [][]byte{
 // TooDeep are lines that are nested too deep: all that cannot be read where a line that is
 // no JSON is a record too.
 var TooDeep = [][]byte{
-	[]byte(strings.Repeat(`[`, normalizers.MaxDepth+1) + strings.Repeat(`]`, normalizers.MaxDepth+1)),
+	[]byte(strings.Repeat(`[`, core.MaxDepth+1) + strings.Repeat(`]`, core.MaxDepth+1)),
 	[]byte(strings.Repeat(`{"type":`, 10_000)),
 }
 
@@ -111,13 +112,13 @@ var Torn = slices.DeleteFunc(slices.Clone(Malformed), func(l []byte) bool {
 
 // NormalizeFunc is what the laws are about: [normalizers.Normalize], or a broken form of
 // it that shows that a law can fail.
-type NormalizeFunc func(*normalizers.Session, normalizers.Record) (normalizers.Result, error)
+type NormalizeFunc func(*core.Session, core.Record) (core.Result, error)
 
 // Step is what became of one record.
 type Step struct {
-	Record normalizers.Record
+	Record core.Record
 	Line   int
-	Result normalizers.Result
+	Result core.Result
 	Err    error
 }
 
@@ -127,7 +128,7 @@ func (s Step) Failed() bool { return s.Err != nil }
 // emits reports whether the record has an event of its own, besides those of earlier records
 // that were pending.
 func (s Step) emits() bool {
-	return slices.ContainsFunc(s.Result.Events, func(e normalizers.Emitted) bool { return e.Sequence == s.Record.Sequence })
+	return slices.ContainsFunc(s.Result.Events, func(e core.Emitted) bool { return e.Sequence == s.Record.Sequence })
 }
 
 // Frame cuts the bytes of a file into records, the End records included.
@@ -160,7 +161,7 @@ func FileNamed(source envelopes.Source, name string) normalizers.File {
 
 // Fold normalizes the records of a file in their order, with one state for each session.
 func Fold(normalize NormalizeFunc, records []normalizers.Framed) []Step {
-	sessions := make(map[string]*normalizers.Session)
+	sessions := make(map[string]*core.Session)
 	steps := make([]Step, 0, len(records))
 	for _, r := range records {
 		steps = append(steps, FoldOne(normalize, sessions, r))
@@ -169,7 +170,7 @@ func Fold(normalize NormalizeFunc, records []normalizers.Framed) []Step {
 }
 
 // FoldOne normalizes one record with the state of its session.
-func FoldOne(normalize NormalizeFunc, sessions map[string]*normalizers.Session, r normalizers.Framed) Step {
+func FoldOne(normalize NormalizeFunc, sessions map[string]*core.Session, r normalizers.Framed) Step {
 	out := Step{Record: r.Record, Line: r.Line, Err: r.Err}
 	if r.Err != nil {
 		return out
@@ -337,7 +338,7 @@ func GoldenFile(tb testing.TB, name ...string) []byte {
 
 // IsPermanent reports whether an error makes a dead letter.
 func IsPermanent(err error) bool {
-	_, permanent := normalizers.Reason(err)
+	_, permanent := core.Reason(err)
 	return permanent
 }
 

@@ -21,7 +21,7 @@ import (
 	"github.com/nats-io/nuid"
 
 	"tributary/envelopes"
-	"tributary/normalizers"
+	"tributary/normalizers/core"
 	"tributary/pipeline/broker"
 	"tributary/pipeline/streams"
 )
@@ -111,8 +111,8 @@ var errBusy = errors.New("the object keeps changing")
 // the bytes anew. After an error, Put may be called again.
 func (c *Store) Put(ctx context.Context, data []byte) (Claim, error) {
 	claim := Of(data)
-	if claim.Size > normalizers.MaxRecordBytes || claim.Size == 0 {
-		return Claim{}, fmt.Errorf("%w: %d bytes are not in 1 to %d", normalizers.ErrTooLarge, claim.Size, normalizers.MaxRecordBytes)
+	if claim.Size > core.MaxRecordBytes || claim.Size == 0 {
+		return Claim{}, fmt.Errorf("%w: %d bytes are not in 1 to %d", core.ErrTooLarge, claim.Size, core.MaxRecordBytes)
 	}
 	for range maxRounds {
 		done, err := c.put(ctx, claim, data)
@@ -172,12 +172,12 @@ func (c *Store) put(ctx context.Context, claim Claim, data []byte) (done bool, e
 }
 
 // Get fetches the bytes that claim names and verifies their size and digest. It fetches
-// nothing longer than [normalizers.MaxRecordBytes]. The error is permanent, see [records.Reason],
+// nothing longer than [core.MaxRecordBytes]. The error is permanent, see [records.Reason],
 // when the leader of the stream has answered that the bytes are missing, or they are not
 // those that claim names. Any other error is worth another try.
 func (c *Store) Get(ctx context.Context, claim Claim) ([]byte, error) {
-	if claim.Size > normalizers.MaxRecordBytes {
-		return nil, fmt.Errorf("%w: claim of %d bytes, the limit is %d", normalizers.ErrTooLarge, claim.Size, normalizers.MaxRecordBytes)
+	if claim.Size > core.MaxRecordBytes {
+		return nil, fmt.Errorf("%w: claim of %d bytes, the limit is %d", core.ErrTooLarge, claim.Size, core.MaxRecordBytes)
 	}
 	for range maxRounds {
 		why, behind := ErrMissing, false

@@ -16,7 +16,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"tributary/envelopes"
-	"tributary/normalizers"
+	"tributary/normalizers/core"
 	"tributary/pipeline/broker"
 	"tributary/pipeline/claims"
 	"tributary/pipeline/records"
@@ -53,7 +53,7 @@ type LetterWriter struct {
 // maxPayload bytes that is too small for all of it leaves out the body first, then headers,
 // those that a requeued copy keeps last of all. It always names the record, which the raw
 // stream has whole.
-func NewDeadLetter(by LetterWriter, r normalizers.Record, original nats.Header, cause error, maxPayload int64) *nats.Msg {
+func NewDeadLetter(by LetterWriter, r core.Record, original nats.Header, cause error, maxPayload int64) *nats.Msg {
 	reason, _ := records.Reason(cause)
 	text := cause.Error()
 	h := nats.Header{
@@ -109,7 +109,7 @@ type DeadLetter struct {
 	// subject was too long to keep.
 	Source   envelopes.Source
 	Session  string
-	Standing normalizers.Standing // whether a copy of the record has been read since
+	Standing core.Standing // whether a copy of the record has been read since
 
 	Reason   string // see [records.Reason]
 	Error    string // repeats nothing of the record
@@ -138,7 +138,7 @@ type DeadLettersQuery struct {
 	Session    string
 	Partitions []int
 	Reason     string
-	Standing   normalizers.Standing
+	Standing   core.Standing
 	Since      time.Time         // stored at this time or later
 	Until      time.Time         // stored before
 	Sequences  []uint64          // of the records, in the raw stream
@@ -391,7 +391,7 @@ func setStandings(ctx context.Context, js jetstream.JetStream, letters []DeadLet
 	var stream string
 	for i := range letters {
 		l := &letters[i]
-		l.Standing = normalizers.StandingOpen
+		l.Standing = core.StandingOpen
 		if l.addressed() {
 			subjects = append(subjects, subject(l))
 			stream = l.EventsStream()
@@ -409,7 +409,7 @@ func setStandings(ctx context.Context, js jetstream.JetStream, letters []DeadLet
 	if err != nil {
 		return err
 	}
-	sessions := make(map[string]*normalizers.Session, len(stored))
+	sessions := make(map[string]*core.Session, len(stored))
 	for i := range letters {
 		l := &letters[i]
 		if !l.addressed() {
@@ -422,7 +422,7 @@ func setStandings(ctx context.Context, js jetstream.JetStream, letters []DeadLet
 		s := sessions[subject(l)]
 		if s == nil {
 			if s, err = state.Decode(); err != nil {
-				l.Standing = normalizers.StandingForgotten // a copy would be a dead letter, too
+				l.Standing = core.StandingForgotten // a copy would be a dead letter, too
 				continue
 			}
 			sessions[subject(l)] = s

@@ -10,7 +10,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"tributary/envelopes"
-	"tributary/normalizers"
+	"tributary/normalizers/core"
 	"tributary/pipeline/broker"
 	"tributary/pipeline/states"
 	"tributary/pipeline/streams"
@@ -39,7 +39,7 @@ type FileGap struct {
 
 // listedSessions reads the sessions that a list of a checkpoint names, as far as the replica that answers has them and
 // they can be read: the records of the others are dead letters. archivedTo is that of [states.Reader.States].
-func listedSessions(ctx context.Context, js jetstream.JetStream, cellName string, list streams.SessionList, archivedTo uint64) (all []*normalizers.Session, err error) {
+func listedSessions(ctx context.Context, js jetstream.JetStream, cellName string, list streams.SessionList, archivedTo uint64) (all []*core.Session, err error) {
 	if len(list.Subjects) == 0 {
 		return nil, nil
 	}
@@ -90,7 +90,7 @@ func ReadGaps(ctx context.Context, js jetstream.JetStream, cellName, rawStream s
 
 // readGap describes a gap, with what the record behind it states, if the raw stream still has
 // that.
-func readGap(ctx context.Context, js jetstream.JetStream, rawStream string, g normalizers.Gap) (FileGap, error) {
+func readGap(ctx context.Context, js jetstream.JetStream, rawStream string, g core.Gap) (FileGap, error) {
 	is := FileGap{After: g.After, Last: g.Last, Sequence: g.Sequence}
 	m, err := broker.LeaderGet(ctx, js, rawStream, broker.GetRequest{Sequence: g.Sequence})
 	if errors.Is(err, jetstream.ErrMsgNotFound) {

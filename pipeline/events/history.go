@@ -10,7 +10,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"tributary/normalizers"
+	"tributary/normalizers/core"
 	"tributary/pipeline/broker"
 	"tributary/pipeline/claims"
 	"tributary/pipeline/records"
@@ -62,19 +62,19 @@ type placeDigest [12]byte
 
 // Earlier returns what the raw stream says about the earlier records of the session at the place of a record. first
 // is the raw sequence of the first record that the session had of any file, 0 when it is not known.
-func (h *Histories) Earlier(ctx context.Context, subject string, r normalizers.Record, first uint64) (normalizers.Earlier, error) {
+func (h *Histories) Earlier(ctx context.Context, subject string, r core.Record, first uint64) (core.Earlier, error) {
 	is, err := h.use(ctx, subject, first)
 	if err != nil {
-		return normalizers.Earlier{}, err
+		return core.Earlier{}, err
 	}
 	before := len(is.seen)
 	err = is.readThrough(ctx, h.js, h.stream, r.Sequence)
 	h.records += len(is.seen) - before
 	h.evict()
 	if err != nil {
-		return normalizers.Earlier{}, fmt.Errorf("read the earlier records of the session of record %d: %w", r.Sequence, err)
+		return core.Earlier{}, fmt.Errorf("read the earlier records of the session of record %d: %w", r.Sequence, err)
 	}
-	e := normalizers.Earlier{Known: true, Same: is.repeats[r.Sequence]}
+	e := core.Earlier{Known: true, Same: is.repeats[r.Sequence]}
 	if is.whole || is.first == first {
 		return e, nil
 	}

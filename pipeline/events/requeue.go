@@ -13,7 +13,7 @@ import (
 	"go.opentelemetry.io/otel/trace/noop"
 
 	"tributary/envelopes"
-	"tributary/normalizers"
+	"tributary/normalizers/core"
 	"tributary/pipeline/broker"
 	"tributary/pipeline/streams"
 )
@@ -43,9 +43,9 @@ func (l *DeadLetter) Requeueable() Requeued {
 	switch {
 	case !l.addressed():
 		return RequeuedNowhere
-	case l.Standing == normalizers.StandingSettled:
+	case l.Standing == core.StandingSettled:
 		return RequeuedSettled
-	case l.Standing == normalizers.StandingForgotten:
+	case l.Standing == core.StandingForgotten:
 		return RequeuedForgotten
 	default:
 		return RequeuedNow

@@ -10,6 +10,7 @@ import (
 
 	"tributary/envelopes"
 	"tributary/normalizers"
+	"tributary/normalizers/core"
 	"tributary/pipeline/export"
 	"tributary/pipeline/pipelinetest"
 	"tributary/pipeline/streams"
@@ -19,7 +20,7 @@ import (
 func workload(b *testing.B) (js jetstream.JetStream, events int) {
 	b.Helper()
 	js = pipelinetest.NewServer(b).Provision(streams.Topology{Generation: "v1", Partitions: 1})
-	sessions := map[string]*normalizers.Session{}
+	sessions := map[string]*core.Session{}
 	var messages []*nats.Msg
 	for i, r := range pipelinetest.Workload(1, 500, 50_000) {
 		s := sessions[r.Session]

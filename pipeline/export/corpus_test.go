@@ -13,6 +13,7 @@ import (
 	"tributary/normalizers/claude/claudetest"
 	"tributary/normalizers/codex/codextest"
 	"tributary/normalizers/copilot/copilottest"
+	"tributary/normalizers/core"
 	"tributary/normalizers/cursor/cursortest"
 	"tributary/normalizers/gemini/geminitest"
 	"tributary/normalizers/normalizerstest"
@@ -107,7 +108,7 @@ func publishLog(t *testing.T, js jetstream.JetStream, s normalizerstest.Suite, n
 	t.Helper()
 	ledger := s.Ledger()
 	known := map[string]bool{}
-	var records []normalizers.Record
+	var records []core.Record
 	for _, step := range normalizerstest.Fold(normalizers.Normalize, normalizerstest.Frame(normalizerstest.FileNamed(s.Source, f.Name), f.Data)) {
 		known[step.Record.Session] = true
 		if !step.Failed() && !step.Record.Origin.End {

@@ -13,6 +13,7 @@ import (
 
 	"tributary/envelopes"
 	"tributary/normalizers"
+	"tributary/normalizers/core"
 	"tributary/pipeline/genai"
 	"tributary/pipeline/load"
 )
@@ -181,7 +182,7 @@ func TestSpansOfRealLogsReconcileWithTheirEvents(t *testing.T) {
 		t.Fatal(err)
 	}
 	type key struct{ source, id string }
-	states, views, again := map[key]*normalizers.Session{}, map[key]*genai.Session{}, map[key]*genai.Session{}
+	states, views, again := map[key]*core.Session{}, map[key]*genai.Session{}, map[key]*genai.Session{}
 	tokens, calls := map[key]int64{}, map[key]map[string]bool{}
 	for _, r := range records {
 		k := key{string(r.Source), r.Session}

@@ -17,6 +17,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"tributary/normalizers"
+	"tributary/normalizers/core"
 	"tributary/pipeline/broker"
 	"tributary/pipeline/claims"
 	"tributary/pipeline/records"
@@ -31,8 +32,8 @@ var errNoLogs = errors.New("no log of a known agent")
 
 // Folder reads the logs below a folder, of which packed ones and those of unknown agents are
 // left out.
-func Folder(dir string) ([]normalizers.Record, error) {
-	var logs [][]normalizers.Record
+func Folder(dir string) ([]core.Record, error) {
+	var logs [][]core.Record
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || !d.Type().IsRegular() {
 			return err
@@ -60,14 +61,14 @@ func Folder(dir string) ([]normalizers.Record, error) {
 }
 
 // frame returns the records of a log, none for a file of an unknown agent.
-func frame(path string, data []byte) []normalizers.Record {
+func frame(path string, data []byte) []core.Record {
 	framer := normalizers.NewFramer(normalizers.File{Name: filepath.Base(path), Path: path, Folder: filepath.Base(filepath.Dir(path))})
 	_, _ = framer.Write(data) // never fails by contract
 	framer.Close()
 	if framer.Source() == "" || !framer.IsLog() {
 		return nil
 	}
-	var records []normalizers.Record
+	var records []core.Record
 	for f, ok := framer.Next(); ok; f, ok = framer.Next() {
 		if f.Err == nil {
 			records = append(records, f.Record)
@@ -77,9 +78,9 @@ func frame(path string, data []byte) []normalizers.Record {
 }
 
 // interleaved returns the records of logs in turn.
-func interleaved(logs [][]normalizers.Record) []normalizers.Record {
-	var out []normalizers.Record
-	var open [][]normalizers.Record
+func interleaved(logs [][]core.Record) []core.Record {
+	var out []core.Record
+	var open [][]core.Record
 	for len(logs) > 0 || len(open) > 0 {
 		n := min(live-len(open), len(logs))
 		open = append(open, logs[:n]...)
@@ -88,15 +89,15 @@ func interleaved(logs [][]normalizers.Record) []normalizers.Record {
 			out = append(out, open[i][0])
 			open[i] = open[i][1:]
 		}
-		open = slices.DeleteFunc(open, func(log []normalizers.Record) bool { return len(log) == 0 })
+		open = slices.DeleteFunc(open, func(log []core.Record) bool { return len(log) == 0 })
 	}
 	return out
 }
 
 // Repeat returns n records: those of a list again and again, each time as other files and
 // sessions.
-func Repeat(records []normalizers.Record, n int) []normalizers.Record {
-	out := make([]normalizers.Record, n)
+func Repeat(records []core.Record, n int) []core.Record {
+	out := make([]core.Record, n)
 	for i := range out {
 		out[i] = records[i%len(records)]
 		if turn := i / len(records); turn > 0 {
@@ -117,7 +118,7 @@ const (
 
 // Publish stores records in the raw stream, in their order and in batches. Those that are too
 // large for a message travel by claim check.
-func Publish(ctx context.Context, js jetstream.JetStream, sent []normalizers.Record) error {
+func Publish(ctx context.Context, js jetstream.JetStream, sent []core.Record) error {
 	var batch []*nats.Msg
 	bytes := 0
 	flush := func() error {

@@ -14,6 +14,7 @@ import (
 
 	"tributary/envelopes"
 	"tributary/normalizers"
+	"tributary/normalizers/core"
 )
 
 // The mix has the shares and sizes of its table, and records that their normalizers read.
@@ -24,7 +25,7 @@ func TestMixIsLikeRealLogs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	states := make(map[string]*normalizers.Session)
+	states := make(map[string]*core.Session)
 	share := make(map[envelopes.Source]float64)
 	total, events, skipped := 0, 0, 0
 	var sizes []int
@@ -58,7 +59,7 @@ func TestMixIsLikeRealLogs(t *testing.T) {
 		t.Errorf("%d events of %d sessions, %d records without one", events, len(states), skipped)
 	}
 	again, err := Mix(n, 0)
-	same := func(a, b normalizers.Record) bool { return a.Session == b.Session && bytes.Equal(a.Data, b.Data) }
+	same := func(a, b core.Record) bool { return a.Session == b.Session && bytes.Equal(a.Data, b.Data) }
 	if err != nil || !slices.EqualFunc(records, again, same) {
 		t.Errorf("another mix the second time: %v", err)
 	}
@@ -95,7 +96,7 @@ func TestFolderReadsTheLogsOfAgents(t *testing.T) {
 	}
 	n := len(records)
 	more := Repeat(records, 2*n+3)
-	if diff := cmp.Diff(records, more[:n], cmpopts.IgnoreUnexported(normalizers.Record{})); diff != "" {
+	if diff := cmp.Diff(records, more[:n], cmpopts.IgnoreUnexported(core.Record{})); diff != "" {
 		t.Errorf("the first turn (-want +got):\n%s", diff)
 	}
 	if r := more[2*n]; len(more) != 2*n+3 || r.Session != records[0].Session+"-2" || r.Origin.File == records[0].Origin.File || &r.Data[0] != &records[0].Data[0] {

@@ -15,6 +15,7 @@ import (
 
 	"tributary/envelopes"
 	"tributary/normalizers"
+	"tributary/normalizers/core"
 )
 
 // kindsTable has the agents of the generated mix: the share of their records, in thousandths, and
@@ -65,8 +66,8 @@ const (
 // Mix returns n generated records of so many sessions, each of which has one record after the
 // other in turn; of sessions as long as real ones, 32 at a time, where sessions is 0. They have
 // the shapes of the built-in samples, with strings that are extended to the sizes of real records.
-func Mix(n, sessions int) ([]normalizers.Record, error) {
-	m := &mix{random: rand.New(rand.NewPCG(1, 2)), samples: make(map[envelopes.Source][]normalizers.Record)}
+func Mix(n, sessions int) ([]core.Record, error) {
+	m := &mix{random: rand.New(rand.NewPCG(1, 2)), samples: make(map[envelopes.Source][]core.Record)}
 	if err := m.readSamples(); err != nil {
 		return nil, err
 	}
@@ -74,7 +75,7 @@ func Mix(n, sessions int) ([]normalizers.Record, error) {
 	if sessions > 0 {
 		open = make([]*session, sessions)
 	}
-	out := make([]normalizers.Record, n)
+	out := make([]core.Record, n)
 	for i := range out {
 		s := &open[i%len(open)]
 		if *s == nil || sessions == 0 && (*s).left == 0 {
@@ -94,9 +95,9 @@ const (
 
 // Immediate returns n generated records whose events wait for no other record, as latency is
 // measured with: those of one agent, of many sessions, each in one message.
-func Immediate(n int) ([]normalizers.Record, error) {
+func Immediate(n int) ([]core.Record, error) {
 	all, err := Mix(2*n+immediateSessions, immediateSessions)
-	all = slices.DeleteFunc(all, func(r normalizers.Record) bool {
+	all = slices.DeleteFunc(all, func(r core.Record) bool {
 		return r.Source != kinds()[0].source || len(r.Data) > immediateBytes
 	})
 	return Repeat(all, n), err
@@ -105,7 +106,7 @@ func Immediate(n int) ([]normalizers.Record, error) {
 // mix generates records.
 type mix struct {
 	random   *rand.Rand
-	samples  map[envelopes.Source][]normalizers.Record
+	samples  map[envelopes.Source][]core.Record
 	sessions int
 }
 
@@ -126,7 +127,7 @@ func (m *mix) readSamples() error {
 				return err
 			}
 			data, err := fs.ReadFile(v.Samples, path)
-			m.samples[v.Source] = slices.DeleteFunc(frame(path, data), func(r normalizers.Record) bool {
+			m.samples[v.Source] = slices.DeleteFunc(frame(path, data), func(r core.Record) bool {
 				return r.Source != v.Source || r.Origin.End || r.Origin.Digest != ""
 			})
 			if len(m.samples[v.Source]) == 0 {
@@ -161,10 +162,10 @@ func (m *mix) newSession() *session {
 }
 
 // next returns the next record of a session.
-func (m *mix) next(s *session) normalizers.Record {
+func (m *mix) next(s *session) core.Record {
 	is := kinds()[s.kind]
 	sample := m.samples[is.source]
-	r := normalizers.Record{Source: is.source, Session: s.id, Data: slices.Clone(sample[s.next].Data)}
+	r := core.Record{Source: is.source, Session: s.id, Data: slices.Clone(sample[s.next].Data)}
 	if s.repeat > 0 {
 		r.Data = otherIDs(r.Data, fmt.Sprintf("-%d", s.repeat))
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"tributary/envelopes"
-	"tributary/normalizers"
+	"tributary/normalizers/core"
 	"tributary/pipeline/replay"
 	"tributary/pipeline/streams"
 )
@@ -26,7 +26,7 @@ type Expectation struct {
 	Topology streams.Topology
 	// Normalize is that of the stage; nil for [normalizers.Normalize]. A record at which it
 	// panics is a dead letter, and leaves its session as it was.
-	Normalize func(*normalizers.Session, normalizers.Record) (normalizers.Result, error)
+	Normalize func(*core.Session, core.Record) (core.Result, error)
 	// Crashed are the raw sequences of records that end the process.
 	Crashed []uint64
 	// Departed are records that were done and that the raw stream has no more; nil for none.

@@ -13,6 +13,7 @@ import (
 
 	"tributary/envelopes"
 	"tributary/normalizers"
+	"tributary/normalizers/core"
 	"tributary/pipeline/pipelinetest"
 	"tributary/pipeline/streams"
 	"tributary/pipeline/worker"
@@ -174,7 +175,7 @@ func empty(tb testing.TB, state []byte) []byte {
 	return normalizers.NewSession(s.Source(), s.ID()).Encode()
 }
 
-func decode(tb testing.TB, state []byte) *normalizers.Session {
+func decode(tb testing.TB, state []byte) *core.Session {
 	tb.Helper()
 	s, err := normalizers.DecodeSession(state)
 	if err != nil {

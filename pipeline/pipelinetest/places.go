@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"tributary/envelopes"
-	"tributary/normalizers"
+	"tributary/normalizers/core"
 )
 
 // Places are the records that sessions have had at places in files, with their bytes. The zero value is ready for use.
@@ -29,7 +29,7 @@ func (p *Places) Forget(sequence uint64) { *p = Places{gone: sequence} }
 
 // Note notes the next record of the raw stream. Where its session has passed the place of the record, it sets Earlier as
 // the raw stream would say it.
-func (p *Places) Note(s *normalizers.Session, r *normalizers.Record) {
+func (p *Places) Note(s *core.Session, r *core.Record) {
 	o := r.Origin
 	if o.File == "" || o.End || o.Requeued != 0 {
 		return

@@ -13,6 +13,7 @@ import (
 
 	"tributary/envelopes"
 	"tributary/normalizers"
+	"tributary/normalizers/core"
 	"tributary/pipeline/claims"
 	"tributary/pipeline/records"
 	"tributary/pipeline/streams"
@@ -20,7 +21,7 @@ import (
 
 // fold computes the content that the generation should hold.
 func (x Expectation) fold(ctx context.Context, js jetstream.JetStream, r *Report) (*content, error) {
-	f := rawFold{Expectation: x, content: newContent(), sessions: make(map[sessionID]*normalizers.Session), partitions: make(map[sessionID]int)}
+	f := rawFold{Expectation: x, content: newContent(), sessions: make(map[sessionID]*core.Session), partitions: make(map[sessionID]int)}
 	f.places = make([]Places, x.cells())
 	claimStore := claims.NewStore(js)
 	for m, err := range x.rawMessages(ctx, js) {
@@ -52,14 +53,14 @@ type rawFold struct {
 	Expectation
 	*content
 
-	sessions   map[sessionID]*normalizers.Session
+	sessions   map[sessionID]*core.Session
 	partitions map[sessionID]int // of the last record of each session
 	places     []Places          // of each cell
 }
 
 // record adds the events of a record, or its dead letter where it has a cause or cannot be
 // normalized.
-func (f *rawFold) record(m rawMessage, record normalizers.Record, cause error, r *Report) error {
+func (f *rawFold) record(m rawMessage, record core.Record, cause error, r *Report) error {
 	id := sessionID{record.Source, record.Session}
 	partition := partitionOf(m.Subject)
 	f.partitions[id] = partition
@@ -71,7 +72,7 @@ func (f *rawFold) record(m rawMessage, record normalizers.Record, cause error, r
 	if addressed {
 		f.places[m.cell].Note(f.sessions[id], &record)
 	}
-	var result normalizers.Result
+	var result core.Result
 	if cause == nil {
 		result, cause = f.normalize(f.sessions, id, record)
 	}
@@ -119,14 +120,14 @@ func (f *rawFold) encodeStates() {
 }
 
 // normalize calls the normalizer of x. When it panics, the session is restored.
-func (x Expectation) normalize(sessions map[sessionID]*normalizers.Session, id sessionID, r normalizers.Record) (result normalizers.Result, err error) {
+func (x Expectation) normalize(sessions map[sessionID]*core.Session, id sessionID, r core.Record) (result core.Result, err error) {
 	if x.Normalize == nil {
 		return normalizers.Normalize(sessions[id], r)
 	}
 	before := sessions[id].Encode()
 	defer func() {
 		if v := recover(); v != nil {
-			err = &normalizers.PanicError{Value: v}
+			err = &core.PanicError{Value: v}
 			s, decodeErr := normalizers.DecodeSession(before)
 			sessions[id] = s
 			err = errors.Join(err, decodeErr)

@@ -13,6 +13,7 @@ import (
 
 	"tributary/envelopes"
 	"tributary/normalizers"
+	"tributary/normalizers/core"
 	"tributary/pipeline/events"
 	"tributary/pipeline/records"
 )
@@ -130,9 +131,9 @@ func (s *Sent) Compare(ctx context.Context, js jetstream.JetStream, generation s
 }
 
 // EventsOf returns the events that records yield, folded by session in the order of the records.
-func EventsOf(tb testing.TB, sent []normalizers.Record) (events []envelopes.AgentEventV1) {
+func EventsOf(tb testing.TB, sent []core.Record) (events []envelopes.AgentEventV1) {
 	tb.Helper()
-	folds := make(map[string]*normalizers.Session)
+	folds := make(map[string]*core.Session)
 	for i, r := range sent {
 		r.Sequence = uint64(i + 1)
 		s := folds[r.Session]

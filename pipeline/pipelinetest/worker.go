@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"tributary/normalizers"
+	"tributary/normalizers/core"
 	"tributary/pipeline/broker"
 	"tributary/pipeline/streams"
 	"tributary/pipeline/worker"
@@ -64,10 +65,10 @@ func runWorker(ctx context.Context, arguments []byte, ready func()) error {
 	if w.Frugal {
 		debug.SetGCPercent(10)
 	}
-	var normalize func(*normalizers.Session, normalizers.Record) (normalizers.Result, error)
+	var normalize func(*core.Session, core.Record) (core.Result, error)
 	if w.Forgetful {
-		normalize = func(s *normalizers.Session, r normalizers.Record) (normalizers.Result, error) {
-			r.Earlier = normalizers.Earlier{}
+		normalize = func(s *core.Session, r core.Record) (core.Result, error) {
+			r.Earlier = core.Earlier{}
 			return normalizers.Normalize(s, r)
 		}
 	}

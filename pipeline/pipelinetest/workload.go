@@ -15,7 +15,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"tributary/envelopes"
-	"tributary/normalizers"
+	"tributary/normalizers/core"
 	"tributary/pipeline/broker"
 	"tributary/pipeline/claims"
 	"tributary/pipeline/records"
@@ -28,12 +28,12 @@ var epoch = time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC)
 // Workload returns records of Claude Code as a producer publishes them: sessions that are
 // interleaved at random, with prompts, answers, tool calls and results, some records that
 // cannot be read, and the end of each file. The same arguments give the same records.
-func Workload(seed uint64, sessions, records int) []normalizers.Record {
-	return slices.AppendSeq(make([]normalizers.Record, 0, records+sessions), WorkloadSeq(seed, sessions, records))
+func Workload(seed uint64, sessions, records int) []core.Record {
+	return slices.AppendSeq(make([]core.Record, 0, records+sessions), WorkloadSeq(seed, sessions, records))
 }
 
 // WorkloadSeq is [Workload] for more records than memory should have. It is iterated once.
-func WorkloadSeq(seed uint64, sessions, records int) iter.Seq[normalizers.Record] {
+func WorkloadSeq(seed uint64, sessions, records int) iter.Seq[core.Record] {
 	w := workload{random: rand.New(rand.NewPCG(seed, 0)), clock: epoch}
 	w.transcripts = make([]*transcript, sessions)
 	for i := range w.transcripts {
@@ -46,14 +46,14 @@ func WorkloadSeq(seed uint64, sessions, records int) iter.Seq[normalizers.Record
 		}
 		w.transcripts[i] = &transcript{id: id, file: fmt.Sprintf("file-%d-%d", seed, i), previous: -1}
 	}
-	return func(yield func(normalizers.Record) bool) {
+	return func(yield func(core.Record) bool) {
 		for range records {
 			if !yield(w.next(w.transcripts[w.random.IntN(sessions)])) {
 				return
 			}
 		}
 		for _, t := range w.transcripts {
-			if !yield(normalizers.Record{Source: envelopes.ClaudeCode, Session: t.id, Origin: normalizers.Origin{File: t.file, End: true}}) {
+			if !yield(core.Record{Source: envelopes.ClaudeCode, Session: t.id, Origin: core.Origin{File: t.file, End: true}}) {
 				return
 			}
 		}
@@ -75,7 +75,7 @@ type transcript struct {
 }
 
 // next returns the next record of t.
-func (w *workload) next(t *transcript) normalizers.Record {
+func (w *workload) next(t *transcript) core.Record {
 	w.clock = w.clock.Add(time.Duration(w.random.IntN(5000)) * time.Millisecond)
 	t.lines++
 	var data string
@@ -91,9 +91,9 @@ func (w *workload) next(t *transcript) normalizers.Record {
 	default:
 		data = w.answer(t)
 	}
-	r := normalizers.Record{
+	r := core.Record{
 		Source: envelopes.ClaudeCode, Session: t.id, Data: []byte(data),
-		Origin: normalizers.Origin{
+		Origin: core.Origin{
 			File: t.file, Position: t.position, Previous: t.previous, Time: w.clock,
 			Traceparent: fmt.Sprintf("00-%032x-%016x-01", w.random.Uint64()|1, w.random.Uint64()|1),
 		},
@@ -136,7 +136,7 @@ func (w *workload) words(n int) string {
 
 // Publish stores records in the raw stream, in their order. Records that are too large for a
 // message travel by claim check.
-func Publish(tb testing.TB, js jetstream.JetStream, sent ...normalizers.Record) {
+func Publish(tb testing.TB, js jetstream.JetStream, sent ...core.Record) {
 	tb.Helper()
 	awaitConnection(tb.Context(), tb, js.Conn())
 	claimStore := claims.NewStore(js)
@@ -209,7 +209,7 @@ const codeDuplicateID = 10201
 // atomic batches with message ids, again and again until they are acknowledged, and one by
 // one when the broker knows some of them. The message ids are ids with the numbers from first
 // on. The error is the cause of the end of ctx.
-func Ship(ctx context.Context, js jetstream.JetStream, ids string, first int, sent ...normalizers.Record) error {
+func Ship(ctx context.Context, js jetstream.JetStream, ids string, first int, sent ...core.Record) error {
 	retry := time.NewTicker(50 * time.Millisecond)
 	defer retry.Stop()
 	again := func() error {

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"fmt"
 
-	"tributary/normalizers"
+	"tributary/normalizers/core"
 	"tributary/pipeline/claims"
 	"tributary/pipeline/redact"
 )
@@ -56,24 +56,24 @@ var permanentErrors = []struct {
 	{ErrCrashed, "crashed"},
 	{ErrTimeout, "timeout"},
 	{redact.ErrUnsearched, "unsearched"},
-	{normalizers.ErrSession, "state"},
+	{core.ErrSession, "state"},
 }
 
 // Reason returns the reason under which a record that failed with err is counted and
 // dead-lettered, and whether err is permanent. The set of reasons is bounded: those of
-// [normalizers.Reason] and those of this package.
+// [core.Reason] and those of this package.
 func Reason(err error) (reason string, permanent bool) {
 	for _, p := range permanentErrors {
 		if errors.Is(err, p.err) {
 			return p.reason, true
 		}
 	}
-	return normalizers.Reason(err)
+	return core.Reason(err)
 }
 
 // Reasons lists the reasons that [Reason] returns.
 func Reasons() []string {
-	list := normalizers.Reasons()
+	list := core.Reasons()
 	for _, p := range permanentErrors {
 		list = append(list, p.reason)
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"tributary/envelopes"
-	"tributary/normalizers"
+	"tributary/normalizers/core"
 	"tributary/pipeline/broker"
 	"tributary/pipeline/claims"
 )
@@ -23,7 +23,7 @@ const MaxSessionBytes = 1 << 10
 // Message returns the message that a producer publishes for a record. The message shares
 // the data of r; its sequence and time are the broker's. The producer adds Nats-Msg-Id. A
 // record that is too large for one message, see [claims.Claimed], travels by [ClaimMessage].
-func Message(r normalizers.Record) *nats.Msg {
+func Message(r core.Record) *nats.Msg {
 	m := nats.NewMsg(envelopes.RawSubject(r.Source, r.Session))
 	m.Data = r.Data
 	set := func(name, value string) {
@@ -59,7 +59,7 @@ func Message(r normalizers.Record) *nats.Msg {
 // and a header names the object with its bytes, which [claims.Store.Put] must have stored before.
 // The claim check and the header that marks the end of a file, whose body is empty too,
 // exclude each other.
-func ClaimMessage(r normalizers.Record) *nats.Msg {
+func ClaimMessage(r core.Record) *nats.Msg {
 	claim := claims.Of(r.Data)
 	r.Data = nil
 	m := Message(r)
@@ -83,8 +83,8 @@ func Hashed(session string) bool {
 // that its dead letter has a subject: where nothing of the session is known, the source is
 // [envelopes.UnknownSource] and the session the subject of m. It has a File only together
 // with a position in it.
-func Read(m *nats.Msg, sequence uint64, stored time.Time) (r normalizers.Record, claim claims.Claim, err error) {
-	r = normalizers.Record{
+func Read(m *nats.Msg, sequence uint64, stored time.Time) (r core.Record, claim claims.Claim, err error) {
+	r = core.Record{
 		Source:   envelopes.UnknownSource,
 		Session:  strings.ToValidUTF8(m.Subject, "\ufffd"),
 		Sequence: sequence,
@@ -116,7 +116,7 @@ func Read(m *nats.Msg, sequence uint64, stored time.Time) (r normalizers.Record,
 		}
 	}
 	if !slices.Contains(envelopes.Sources, r.Source) {
-		return r, claims.Claim{}, normalizers.ErrUnknownSource
+		return r, claims.Claim{}, core.ErrUnknownSource
 	}
 	claim, badClaim := readClaim(m)
 	err = readOrigin(&r, header) // also of a bad claim, whose place in its file is known
@@ -140,7 +140,7 @@ func readClaim(m *nats.Msg) (claims.Claim, error) {
 }
 
 // readOrigin reads what the producer states about the origin of r.
-func readOrigin(r *normalizers.Record, header nats.Header) error {
+func readOrigin(r *core.Record, header nats.Header) error {
 	o := &r.Origin
 	o.Traceparent, o.Tracestate = envelopes.TraceContext(header.Get(envelopes.HeaderTraceparent), header.Get(envelopes.HeaderTracestate))
 	switch end := header.Get(envelopes.HeaderEnd); {

@@ -8,7 +8,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"tributary/envelopes"
-	"tributary/normalizers"
+	"tributary/normalizers/core"
 	"tributary/pipeline/records"
 )
 
@@ -27,7 +27,7 @@ func TestRecordThatCannotBeReadKeepsItsPlace(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			m := records.Message(normalizers.Record{Source: envelopes.Codex, Session: "s", Origin: normalizers.Origin{File: "f", Position: 7, Previous: 3}})
+			m := records.Message(core.Record{Source: envelopes.Codex, Session: "s", Origin: core.Origin{File: "f", Position: 7, Previous: 3}})
 			m.Subject = strings.Replace(m.Subject, "raw.", "raw.0.", 1) // as the stream stores it
 			spoil(m)
 			r, _, err := records.Read(m, 1, time.Unix(0, 0))

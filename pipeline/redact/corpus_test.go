@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"tributary/normalizers"
+	"tributary/normalizers/core"
 	"tributary/pipeline/records"
 	"tributary/pipeline/redact"
 )
@@ -29,7 +30,7 @@ func events(tb testing.TB, r *redact.Redactor, mode redact.Mode, path string) (l
 	f := normalizers.NewFramer(normalizers.File{Name: filepath.Base(path), Folder: filepath.Base(filepath.Dir(path)), Modified: time.Unix(1767225600, 0)})
 	_, _ = f.Write(data) // never fails
 	f.Close()
-	sessions := map[string]*normalizers.Session{}
+	sessions := map[string]*core.Session{}
 	hits = map[string]int{}
 	for framed, ok := f.Next(); ok; framed, ok = f.Next() {
 		record := framed.Record

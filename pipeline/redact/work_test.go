@@ -14,7 +14,7 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
-	"tributary/normalizers"
+	"tributary/normalizers/core"
 	"tributary/pipeline/redact"
 )
 
@@ -143,7 +143,7 @@ func TestContentOfARecordThatTakesTooMuchWorkIsReplaced(t *testing.T) {
 // A record of more values than any record may have is not searched: what is found in it could take many times its bytes.
 func TestRecordOfTooManyValuesIsNotSearched(t *testing.T) {
 	t.Parallel()
-	record := []byte("[" + strings.Repeat(`"x",`, normalizers.MaxValues) + `"x"]`)
+	record := []byte("[" + strings.Repeat(`"x",`, core.MaxValues) + `"x"]`)
 	for _, mode := range []redact.Mode{redact.Secrets, redact.MetadataOnly} {
 		r := newRedactor(t, mode)
 		if _, _, err := r.Search(t.Context(), record); !errors.Is(err, redact.ErrUnsearched) {

@@ -14,7 +14,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"tributary/normalizers"
+	"tributary/normalizers/core"
 	"tributary/pipeline/broker"
 	"tributary/pipeline/streams"
 	"tributary/pipeline/worker"
@@ -306,7 +306,7 @@ func (r *Runner) start(ctx context.Context, g streams.Generation) (*runningStage
 	if !g.IsLive() {
 		cfg.Pacer = r.pacer
 		cfg.SessionBytes /= 4
-		cfg.ClaimBytes = max(cfg.ClaimBytes/2, normalizers.MaxRecordBytes)
+		cfg.ClaimBytes = max(cfg.ClaimBytes/2, core.MaxRecordBytes)
 	}
 	cfg.Logger = cfg.Logger.With(slog.String("generation", g.Name))
 	stage, err := worker.New(r.js, cfg)

@@ -9,7 +9,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"tributary/envelopes"
-	"tributary/normalizers"
+	"tributary/normalizers/core"
 	"tributary/pipeline/embedded"
 	"tributary/pipeline/records"
 	"tributary/pipeline/replay"
@@ -95,7 +95,7 @@ func titleAndPin(ctx context.Context, nc *nats.Conn) error {
 
 // normalizeOne makes an event of a session: a worker turns its first record into one.
 func normalizeOne(ctx context.Context, js jetstream.JetStream, k sessionmeta.Key) error {
-	record := normalizers.Record{Source: k.Source, Session: k.SessionID, Data: []byte(`{"type":"user","uuid":"u1","sessionId":"s1","message":{"role":"user","content":"Fix the parser"}}`)}
+	record := core.Record{Source: k.Source, Session: k.SessionID, Data: []byte(`{"type":"user","uuid":"u1","sessionId":"s1","message":{"role":"user","content":"Fix the parser"}}`)}
 	if _, err := js.PublishMsg(ctx, records.Message(record)); err != nil {
 		return err
 	}

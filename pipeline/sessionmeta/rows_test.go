@@ -14,7 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"tributary/envelopes"
-	"tributary/normalizers"
+	"tributary/normalizers/core"
 	"tributary/pipeline/pipelinetest"
 	"tributary/pipeline/replay"
 	"tributary/pipeline/sessionmeta"
@@ -312,7 +312,7 @@ func renameBeatsGeneratedTitle(t *testing.T) {
 }
 
 // normalize runs a stage over records until they are done.
-func (f *fixture) normalize(t *testing.T, records []normalizers.Record) {
+func (f *fixture) normalize(t *testing.T, records []core.Record) {
 	t.Helper()
 	pipelinetest.Publish(t, f.js, records...)
 	stage, err := worker.New(f.js, worker.Config{Topology: topology})
@@ -401,7 +401,7 @@ func sessionWithoutAStageHasChanges(t *testing.T) {
 func partialMessagesAreNoChanges(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	var records []normalizers.Record
+	var records []core.Record
 	for i, line := range []string{
 		`{"type":"stream_event","session_id":"s1","event":{"type":"message_start","message":{"id":"m","model":"x","role":"assistant","content":[]}}}`,
 		`{"type":"stream_event","session_id":"s1","event":{"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}}`,
@@ -410,13 +410,13 @@ func partialMessagesAreNoChanges(t *testing.T) {
 		`{"type":"stream_event","session_id":"s1","event":{"type":"content_block_stop","index":0}}`,
 		`{"type":"stream_event","session_id":"s1","event":{"type":"message_stop"}}`,
 	} {
-		records = append(records, normalizers.Record{
+		records = append(records, core.Record{
 			Source: envelopes.ClaudeCode, Session: "s1", Data: []byte(line),
-			Origin: normalizers.Origin{File: "f", Position: int64(i), Previous: int64(i) - 1},
+			Origin: core.Origin{File: "f", Position: int64(i), Previous: int64(i) - 1},
 		})
 	}
-	f.normalize(t, append(records, normalizers.Record{
-		Source: envelopes.ClaudeCode, Session: "s1", Origin: normalizers.Origin{File: "f", End: true},
+	f.normalize(t, append(records, core.Record{
+		Source: envelopes.ClaudeCode, Session: "s1", Origin: core.Origin{File: "f", End: true},
 	}))
 	k := sessionmeta.Key{Source: envelopes.ClaudeCode, SessionID: "s1"}
 	f.get(t, k) // the session has an event

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 
-	"tributary/normalizers"
+	"tributary/normalizers/core"
 	"tributary/pipeline/streams"
 )
 
@@ -26,7 +26,7 @@ func (s *Ship) limit() int64 {
 
 // add puts a record into the batch of the visit and sends the batch when it is full. end
 // is the offset behind the record.
-func (v *visit) add(ctx context.Context, r normalizers.Record, line int, end int64) error {
+func (v *visit) add(ctx context.Context, r core.Record, line int, end int64) error {
 	if err := v.findCells(ctx); err != nil {
 		return err
 	}

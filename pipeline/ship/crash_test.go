@@ -16,6 +16,7 @@ import (
 
 	"tributary/envelopes"
 	"tributary/normalizers"
+	"tributary/normalizers/core"
 	"tributary/pipeline/pipelinetest"
 	"tributary/pipeline/ship"
 	"tributary/pipeline/streams"
@@ -63,7 +64,7 @@ func TestLostOffsetsEmitNothingTwiceAfterTheDuplicateWindow(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if again := i >= len(first); got.Gap || (got.Skip == normalizers.SkipDuplicate) != again {
+		if again := i >= len(first); got.Gap || (got.Skip == core.SkipDuplicate) != again {
 			t.Errorf("message %d: skip %q, gap %v", i, got.Skip, got.Gap)
 		}
 	}

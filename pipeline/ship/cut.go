@@ -3,7 +3,7 @@ package ship
 import (
 	"slices"
 
-	"tributary/normalizers"
+	"tributary/normalizers/core"
 )
 
 // cut is the last truncation of a log. The records behind it are published at places that were published before; the
@@ -28,7 +28,7 @@ func (o offset) truncated(at int64) offset {
 }
 
 // origin returns the origin under which a record that ends at an offset is published.
-func (c cut) origin(o normalizers.Origin, end int64) normalizers.Origin {
+func (c cut) origin(o core.Origin, end int64) core.Origin {
 	if c.Name != "" && end > c.At {
 		o.File += "." + c.Name
 		if o.Previous < c.At {

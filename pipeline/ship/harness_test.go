@@ -16,7 +16,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"tributary/envelopes"
-	"tributary/normalizers"
+	"tributary/normalizers/core"
 	"tributary/pipeline/claims"
 	"tributary/pipeline/embedded"
 	"tributary/pipeline/pipelinetest"
@@ -279,7 +279,7 @@ func (p *tap) expect(want ...string) []stored {
 
 // stored is a record in the raw stream.
 type stored struct {
-	normalizers.Record
+	core.Record
 	header nats.Header
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"tributary/normalizers"
+	"tributary/normalizers/core"
 	"tributary/pipeline/pipelinetest"
 	"tributary/pipeline/ship"
 )
@@ -22,7 +23,7 @@ func TestEndlessLineIsDroppedInBoundedMemory(t *testing.T) {
 	if testing.Short() {
 		t.Skip("reads 384 MiB")
 	}
-	const record = normalizers.MaxRecordBytes
+	const record = core.MaxRecordBytes
 	size, limit := int64(6*record), uint64(5*record)
 	if *limitsLarge {
 		size, limit = 16*record, 8*record

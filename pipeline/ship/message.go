@@ -10,7 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"go.opentelemetry.io/otel/trace"
 
-	"tributary/normalizers"
+	"tributary/normalizers/core"
 	"tributary/pipeline/claims"
 	"tributary/pipeline/records"
 	"tributary/pipeline/redact"
@@ -37,7 +37,7 @@ type outgoing struct {
 }
 
 // newOutgoing makes the message of a record, with its message id, and starts its trace.
-func (s *Ship) newOutgoing(ctx context.Context, r normalizers.Record, line int, id string) outgoing {
+func (s *Ship) newOutgoing(ctx context.Context, r core.Record, line int, id string) outgoing {
 	span := s.startTrace(ctx, &r, id)
 	msg := s.newParcel(r)
 	msg.span = span
@@ -46,7 +46,7 @@ func (s *Ship) newOutgoing(ctx context.Context, r normalizers.Record, line int, 
 }
 
 // newParcel makes the message of a record, with a claim check for a large one.
-func (s *Ship) newParcel(r normalizers.Record) parcel {
+func (s *Ship) newParcel(r core.Record) parcel {
 	p := parcel{Msg: records.Message(r)}
 	if claims.Claimed(len(r.Data), s.limit()) {
 		p.Msg, p.claimed = records.ClaimMessage(r), r.Data
@@ -63,7 +63,7 @@ func (o outgoing) close(err error) {
 // messageID returns the Nats-Msg-Id of a record: equal for the same record at the same
 // position of the same file, and only then. Ends of the same session differ by the offset up
 // to which the file is shipped, and by the last record before it: a log that was rewritten ends again.
-func (v *visit) messageID(r normalizers.Record, end int64) string {
+func (v *visit) messageID(r core.Record, end int64) string {
 	position := strconv.FormatInt(r.Origin.Position, 10)
 	if r.Origin.End {
 		position = "end " + strconv.FormatInt(end, 10) + " " + v.f.lastID

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 
-	"tributary/normalizers"
 	"tributary/normalizers/core"
 	"tributary/pipeline/redact"
 )
@@ -20,7 +19,7 @@ type Redaction struct {
 
 // redact returns a record as it is sent. What is derived from its bytes is derived from those
 // that are sent: a digest of a secret could be guessed.
-func (v *visit) redact(ctx context.Context, r normalizers.Record, line int) (normalizers.Record, []redact.Hit) {
+func (v *visit) redact(ctx context.Context, r core.Record, line int) (core.Record, []redact.Hit) {
 	// Its work is limited, and a visit that ends sends what it has read.
 	data, hits := v.config.Redactor.Record(r.Data) //nolint:contextcheck // see above
 	if len(hits) == 0 {

@@ -3,7 +3,7 @@ package ship
 import (
 	"context"
 
-	"tributary/normalizers"
+	"tributary/normalizers/core"
 )
 
 // A file that has more than largeBytes in memory needs room, of which there is roomBytes for all files of a Ship: as much
@@ -11,7 +11,7 @@ import (
 // length until it is stored, most of it while it is searched for secrets.
 const (
 	largeBytes = 1 << 20
-	roomBytes  = normalizers.MaxRecordBytes
+	roomBytes  = core.MaxRecordBytes
 )
 
 // freeWindow is how far a packed file may refer back without room: what zstd does with its default settings.

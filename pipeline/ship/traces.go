@@ -10,7 +10,7 @@ import (
 	"go.opentelemetry.io/otel/trace/noop"
 
 	"tributary/envelopes"
-	"tributary/normalizers"
+	"tributary/normalizers/core"
 	"tributary/pipeline/broker"
 	"tributary/pipeline/records"
 	"tributary/pipeline/streams"
@@ -18,7 +18,7 @@ import (
 
 // startTrace starts the trace of a record, which has its context from then on. Without a tracer
 // the record has none.
-func (s *Ship) startTrace(ctx context.Context, r *normalizers.Record, id string) trace.Span {
+func (s *Ship) startTrace(ctx context.Context, r *core.Record, id string) trace.Span {
 	if s.config.Tracer == nil {
 		return noop.Span{}
 	}

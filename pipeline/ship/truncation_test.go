@@ -13,6 +13,7 @@ import (
 
 	"tributary/envelopes"
 	"tributary/normalizers"
+	"tributary/normalizers/core"
 	"tributary/pipeline/pipelinetest"
 	"tributary/pipeline/ship"
 )
@@ -21,7 +22,7 @@ import (
 // their order.
 func (e *edge) prompts() []string {
 	e.t.Helper()
-	sessions, places := map[string]*normalizers.Session{}, pipelinetest.Places{}
+	sessions, places := map[string]*core.Session{}, pipelinetest.Places{}
 	var texts []string
 	for _, r := range e.all() {
 		if sessions[r.Session] == nil {

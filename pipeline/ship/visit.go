@@ -17,6 +17,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"tributary/normalizers"
+	"tributary/normalizers/core"
 )
 
 // readBytes is how much of a file is read at once.
@@ -186,7 +187,7 @@ func (v *visit) limitUnknown(ctx context.Context) {
 
 // tooMuchUnknown reports whether a file of an unknown agent, of which the framer has all in memory, has too much.
 func (v *visit) tooMuchUnknown() bool {
-	return v.f.read > normalizers.MaxRecordBytes || v.f.framer.Held() > roomBytes
+	return v.f.read > core.MaxRecordBytes || v.f.framer.Held() > roomBytes
 }
 
 // pause ends a visit at the end of the file.
@@ -251,7 +252,7 @@ func (v *visit) finish(ctx context.Context) error {
 // closeFramer ships the pending records of the framer: those whose session or time is
 // undecided, and a last line without an end. It returns the ends of the sessions that
 // have a shipped record.
-func (v *visit) closeFramer(ctx context.Context) (ends []normalizers.Record, err error) {
+func (v *visit) closeFramer(ctx context.Context) (ends []core.Record, err error) {
 	f := v.f
 	f.framer.Settle()
 	if err := v.shipReady(ctx); err != nil {
@@ -269,7 +270,7 @@ func (v *visit) closeFramer(ctx context.Context) (ends []normalizers.Record, err
 }
 
 // shipEnds ships the ends of sessions behind all records of the file.
-func (v *visit) shipEnds(ctx context.Context, ends []normalizers.Record) error {
+func (v *visit) shipEnds(ctx context.Context, ends []core.Record) error {
 	for _, r := range ends {
 		r.Origin = v.f.offset.Cut.origin(r.Origin, r.Origin.Position)
 		if err := v.add(ctx, r, 0, v.end); err != nil {
@@ -318,8 +319,8 @@ func (v *visit) due(ctx context.Context, framed normalizers.Framed) bool {
 	case framed.Err != nil:
 		v.refuse(ctx, Refusal{
 			Reason: ReasonTooLarge, Path: v.log.path, Line: framed.Line,
-			Size: framed.End - r.Origin.Position, Limit: normalizers.MaxRecordBytes,
-			Err: fmt.Errorf("record dropped: %w: longer than %d bytes", framed.Err, normalizers.MaxRecordBytes),
+			Size: framed.End - r.Origin.Position, Limit: core.MaxRecordBytes,
+			Err: fmt.Errorf("record dropped: %w: longer than %d bytes", framed.Err, core.MaxRecordBytes),
 		})
 		v.end = framed.End
 		return false
@@ -330,7 +331,7 @@ func (v *visit) due(ctx context.Context, framed normalizers.Framed) bool {
 
 // unfinished reports whether a record is part of a line that is still being written:
 // shipping it now would lose the rest of the line.
-func (v *visit) unfinished(r normalizers.Record) bool {
+func (v *visit) unfinished(r core.Record) bool {
 	if !v.closing || v.gone || packed(v.log.path) || v.config.Once && v.f.idle(v.log.info, v.config.Idle) {
 		return false
 	}

@@ -7,6 +7,7 @@ import (
 
 	"tributary/envelopes"
 	"tributary/normalizers"
+	"tributary/normalizers/core"
 	"tributary/pipeline/broker"
 )
 
@@ -29,7 +30,7 @@ const MinChanged = 1 << 10
 // Stored is the newest state of a session that a stream has.
 type Stored struct {
 	Sequence uint64         // of the message that was stored last, in the events stream
-	Whole    []byte         // as [normalizers.Session.Encode] writes it; nil when it is missing
+	Whole    []byte         // as [core.Session.Encode] writes it; nil when it is missing
 	change   []byte         // nil when the whole is the state
 	Base     uint64         // sequence of the whole under its own subject; 0 for a state from an archive
 	Messages []broker.Place // under its own subjects
@@ -70,12 +71,12 @@ func In(found map[string]broker.Stored, subject string) (s Stored, ok bool) {
 }
 
 // Decode returns the session. One that may get a change is marked.
-func (s Stored) Decode() (*normalizers.Session, error) {
+func (s Stored) Decode() (*core.Session, error) {
 	switch {
 	case s.damaged != nil:
-		return nil, fmt.Errorf("%w: %w", normalizers.ErrSession, s.damaged)
+		return nil, fmt.Errorf("%w: %w", core.ErrSession, s.damaged)
 	case s.Whole == nil:
-		return nil, fmt.Errorf("%w: what it is a change of is missing", normalizers.ErrSession)
+		return nil, fmt.Errorf("%w: what it is a change of is missing", core.ErrSession)
 	case s.change != nil:
 		return normalizers.DecodeChanged(s.Whole, s.change)
 	}
@@ -87,7 +88,7 @@ func (s Stored) Decode() (*normalizers.Session, error) {
 }
 
 // Encode returns the whole state.
-func (s Stored) Encode(session *normalizers.Session) []byte {
+func (s Stored) Encode(session *core.Session) []byte {
 	if s.change == nil {
 		return s.Whole
 	}

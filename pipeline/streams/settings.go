@@ -12,7 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"tributary/envelopes"
-	"tributary/normalizers"
+	"tributary/normalizers/core"
 	"tributary/pipeline/redact"
 )
 
@@ -23,12 +23,12 @@ const RedactKeyCure = "give this worker the key of the others in TRIBUTARY_REDAC
 // generation look like. They are stored with the generation and never change. An empty field
 // stands for the value that the generation has, and for the default in a new one.
 type Settings struct {
-	ToolMetadata normalizers.Profile `json:"tool_metadata,omitzero"` // shapes of tool_metadata; default [normalizers.ProfileOpenCode]
-	CloudEvents  envelopes.Mode      `json:"cloudevents,omitzero"`   // mode of the CloudEvents; default [envelopes.Binary]
-	Raw          RawMode             `json:"raw,omitzero"`           // default [RawCarried]
-	Redact       redact.Mode         `json:"redact,omitzero"`        // what is replaced before records are normalized; default [redact.Full], nothing
-	RedactKey    string              `json:"redact_key,omitzero"`    // fingerprint of the key of redaction; empty for none
-	RedactRules  string              `json:"redact_rules,omitzero"`  // fingerprint of the rules of redaction; empty for none, or in a generation that was made before it was stored
+	ToolMetadata core.Profile   `json:"tool_metadata,omitzero"` // shapes of tool_metadata; default [core.ProfileOpenCode]
+	CloudEvents  envelopes.Mode `json:"cloudevents,omitzero"`   // mode of the CloudEvents; default [envelopes.Binary]
+	Raw          RawMode        `json:"raw,omitzero"`           // default [RawCarried]
+	Redact       redact.Mode    `json:"redact,omitzero"`        // what is replaced before records are normalized; default [redact.Full], nothing
+	RedactKey    string         `json:"redact_key,omitzero"`    // fingerprint of the key of redaction; empty for none
+	RedactRules  string         `json:"redact_rules,omitzero"`  // fingerprint of the rules of redaction; empty for none, or in a generation that was made before it was stored
 }
 
 // RawMode says how the first event of a record has the record.
@@ -41,7 +41,7 @@ const (
 )
 
 // Apply makes a session emit the events that s describes. It is no part of the encoded session.
-func (s Settings) Apply(session *normalizers.Session) {
+func (s Settings) Apply(session *core.Session) {
 	session.UseProfile(s.ToolMetadata)
 	session.ReferToRaw(s.Raw == RawReferenced)
 }
@@ -57,8 +57,8 @@ type setting struct {
 // settingsTable lists the settings in the order of the documentation.
 var settingsTable = []setting{
 	{
-		"tool_metadata", string(normalizers.ProfileOpenCode),
-		[]string{string(normalizers.ProfileOpenCode), string(normalizers.ProfileCurrent)},
+		"tool_metadata", string(core.ProfileOpenCode),
+		[]string{string(core.ProfileOpenCode), string(core.ProfileCurrent)},
 		func(s *Settings) *string { return (*string)(&s.ToolMetadata) },
 		"",
 	},

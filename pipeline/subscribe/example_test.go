@@ -9,7 +9,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"tributary/envelopes"
-	"tributary/normalizers"
+	"tributary/normalizers/core"
 	"tributary/pipeline/embedded"
 	"tributary/pipeline/records"
 	"tributary/pipeline/replay"
@@ -128,7 +128,7 @@ func broker(ctx context.Context) (js jetstream.JetStream, end func(), err error)
 		`{"type":"user","uuid":"u1","timestamp":"2026-03-01T09:00:00Z","message":{"role":"user","content":"why is the sky blue?"}}`,
 		`{"type":"assistant","uuid":"u2","timestamp":"2026-03-01T09:00:02Z","message":{"id":"m1","role":"assistant","content":[{"type":"text","text":"because of Rayleigh scattering"}],"usage":{"input_tokens":9,"output_tokens":4}}}`,
 	} {
-		m := records.Message(normalizers.Record{Source: envelopes.ClaudeCode, Session: "s1", Data: []byte(line)})
+		m := records.Message(core.Record{Source: envelopes.ClaudeCode, Session: "s1", Data: []byte(line)})
 		if _, err := js.PublishMsg(ctx, m); err != nil {
 			return nil, nil, err
 		}

@@ -20,7 +20,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
 	"tributary/envelopes"
-	"tributary/normalizers"
+	"tributary/normalizers/core"
 	"tributary/pipeline/events"
 	"tributary/pipeline/pipelinetest"
 	"tributary/pipeline/streams"
@@ -30,7 +30,7 @@ import (
 var historySeed = flag.Uint64("history.seed", 0, "seed of the tests of streams that go back; 0 draws one")
 
 // sent returns the keys of the events that records yield.
-func sent(tb testing.TB, records []normalizers.Record) map[string]bool {
+func sent(tb testing.TB, records []core.Record) map[string]bool {
 	tb.Helper()
 	keys := make(map[string]bool)
 	for _, e := range pipelinetest.EventsOf(tb, records) {
@@ -265,14 +265,14 @@ func TestOneCellGoesBack(t *testing.T) {
 	top := streams.Topology{Generation: "v1", Partitions: 8, Cells: 4}
 	server := pipelinetest.NewServer(t)
 	js := server.Provision(top)
-	var records []normalizers.Record
+	var records []core.Record
 	for i := range 200 {
 		records = append(records, prompts(fmt.Sprint("session ", i%20), numbers(i, i)...)...)
 	}
 	cell := func(session string) int {
 		return envelopes.Partition(envelopes.ClaudeCode, session, top.Partitions) % top.Cells
 	}
-	store := func(records ...normalizers.Record) { storeIn(t, server.JetStream(), top, records...) }
+	store := func(records ...core.Record) { storeIn(t, server.JetStream(), top, records...) }
 	store(records[:50]...)
 	l := newLedger(t)
 	again := make(map[int]bool)

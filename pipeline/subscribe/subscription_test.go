@@ -21,7 +21,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"tributary/envelopes"
-	"tributary/normalizers"
+	"tributary/normalizers/core"
 	"tributary/pipeline/events"
 	"tributary/pipeline/load"
 	"tributary/pipeline/pipelinetest"
@@ -71,22 +71,22 @@ func caughtUp(tb testing.TB, js jetstream.JetStream, generation string) {
 }
 
 // prompts returns records of Claude Code with these texts.
-func prompts(session string, texts ...string) (list []normalizers.Record) {
+func prompts(session string, texts ...string) (list []core.Record) {
 	for _, text := range texts {
-		list = append(list, normalizers.Record{Source: envelopes.ClaudeCode, Session: session, Data: fmt.Appendf(nil,
+		list = append(list, core.Record{Source: envelopes.ClaudeCode, Session: session, Data: fmt.Appendf(nil,
 			`{"type":"user","uuid":%q,"timestamp":"2026-03-01T09:00:00Z","message":{"role":"user","content":%q}}`, session+" "+text, text)})
 	}
 	return list
 }
 
 // store stores the events of records, and ends the worker.
-func store(tb testing.TB, js jetstream.JetStream, records ...normalizers.Record) {
+func store(tb testing.TB, js jetstream.JetStream, records ...core.Record) {
 	tb.Helper()
 	storeIn(tb, js, topology(), records...)
 }
 
 // storeIn is store of a topology.
-func storeIn(tb testing.TB, js jetstream.JetStream, top streams.Topology, records ...normalizers.Record) {
+func storeIn(tb testing.TB, js jetstream.JetStream, top streams.Topology, records ...core.Record) {
 	tb.Helper()
 	pipelinetest.Publish(tb, js, records...)
 	stage, err := worker.New(js, worker.Config{Topology: top, Heartbeat: 50 * time.Millisecond})
@@ -632,7 +632,7 @@ func TestCorpusCutOver(t *testing.T) {
 // cutOver lets two subscribers run, which are killed now and then, while records arrive, a
 // generation is promoted, and the promotion is rolled back: after each change both have exactly
 // the events of the live generation.
-func cutOver(t *testing.T, records []normalizers.Record) {
+func cutOver(t *testing.T, records []core.Record) {
 	t.Helper()
 	server := pipelinetest.NewServer(t)
 	js := server.Provision(topology())
@@ -681,7 +681,7 @@ func cutOver(t *testing.T, records []normalizers.Record) {
 			}
 		})
 	}
-	if _, err := replay.Start(t.Context(), js, replay.Request{Name: "b", Settings: streams.Settings{ToolMetadata: normalizers.ProfileCurrent}}); err != nil {
+	if _, err := replay.Start(t.Context(), js, replay.Request{Name: "b", Settings: streams.Settings{ToolMetadata: core.ProfileCurrent}}); err != nil {
 		t.Fatal(err)
 	}
 	feed(part)

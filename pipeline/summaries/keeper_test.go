@@ -12,7 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"tributary/normalizers"
+	"tributary/normalizers/core"
 	"tributary/pipeline/events"
 	"tributary/pipeline/pipelinetest"
 	"tributary/pipeline/replay"
@@ -116,7 +116,7 @@ func TestRecordsFollowEventsThatGoBack(t *testing.T) {
 					t.Fatal(err)
 				}
 				startDrained(t, w)
-				publish := func(records []normalizers.Record) {
+				publish := func(records []core.Record) {
 					t.Helper()
 					pipelinetest.Publish(t, js, records...)
 					if err := replay.CatchUp(t.Context(), js, top); err != nil {
@@ -149,7 +149,7 @@ func TestRecordsFollowEventsThatWentBack(t *testing.T) {
 			top := streams.Topology{Generation: "v1", Partitions: 2}
 			js := server.Provision(top)
 			records := pipelinetest.Workload(13, 10, 340)
-			add := func(records []normalizers.Record) {
+			add := func(records []core.Record) {
 				t.Helper()
 				pipelinetest.Publish(t, js, records...)
 				runStage(t, js, top)

@@ -18,7 +18,7 @@ import (
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 
 	"tributary/envelopes"
-	"tributary/normalizers"
+	"tributary/normalizers/core"
 	"tributary/pipeline/events"
 	"tributary/pipeline/pipelinetest"
 	"tributary/pipeline/replay"
@@ -69,7 +69,7 @@ func awaitStates(tb testing.TB, js jetstream.JetStream, want int) {
 }
 
 // runArchiving runs a stage until the generation has what is expected, and so many states are left.
-func runArchiving(tb testing.TB, js jetstream.JetStream, cfg worker.Config, left int, records ...normalizers.Record) {
+func runArchiving(tb testing.TB, js jetstream.JetStream, cfg worker.Config, left int, records ...core.Record) {
 	tb.Helper()
 	pipelinetest.Publish(tb, js, records...)
 	s := start(tb, js, cfg)
@@ -92,7 +92,7 @@ func TestArchivedSessionsGoOn(t *testing.T) {
 	cfg := archiving(top)
 	records := pipelinetest.Workload(71, 20, 500)
 	first, second := records[:250], records[250:]
-	of := func(list []normalizers.Record, session string) (out []int) {
+	of := func(list []core.Record, session string) (out []int) {
 		for i, r := range list {
 			if r.Session == session && len(r.Data) > 0 {
 				out = append(out, i)
@@ -102,7 +102,7 @@ func TestArchivedSessionsGoOn(t *testing.T) {
 	}
 	// A gap of a session before it is archived, and one of another behind what is archived.
 	gapBefore, gapBehind := of(first, first[0].Session)[3], of(second, second[1].Session)[0]
-	missing := []normalizers.Record{first[gapBefore], second[gapBehind]}
+	missing := []core.Record{first[gapBefore], second[gapBehind]}
 	first, second = slices.Delete(slices.Clone(first), gapBefore, gapBefore+1), slices.Delete(slices.Clone(second), gapBehind, gapBehind+1)
 
 	js := pipelinetest.NewServer(t).Provision(top)
@@ -196,7 +196,7 @@ func archivesAt(tb testing.TB, js jetstream.JetStream) map[string]uint64 {
 }
 
 // lateSessions returns the sessions of records.
-func lateSessions(records []normalizers.Record) map[string]bool {
+func lateSessions(records []core.Record) map[string]bool {
 	sessions := make(map[string]bool)
 	for _, r := range records {
 		sessions[r.Session] = true
@@ -211,7 +211,7 @@ func TestLateRemovalRemovesNoNewerState(t *testing.T) {
 	top := topology(2)
 	server := pipelinetest.NewServer(t)
 	js := server.Provision(top)
-	var records, late []normalizers.Record
+	var records, late []core.Record
 	for i := range 20 {
 		session := fmt.Sprintf("s%d", i)
 		records = append(records, user(session, "one"), user(session, "two"))
@@ -262,7 +262,7 @@ func TestFullArchiveKeepsTheRest(t *testing.T) {
 	t.Parallel()
 	top := topology(1)
 	js := pipelinetest.NewServer(t).Provision(top)
-	var records []normalizers.Record
+	var records []core.Record
 	for _, id := range sameArchive(12) {
 		records = append(records, user(id, "one"), user(id, "two of "+id))
 	}
@@ -312,7 +312,7 @@ func TestDamagedArchiveCostsOnlyItsSessions(t *testing.T) {
 	same := sameArchive(3)
 	victims, fresh := same[:2], same[2]
 	others := []string{"other-1", "other-2", "other-3"}
-	var first, second []normalizers.Record
+	var first, second []core.Record
 	for _, id := range slices.Concat(victims, others) {
 		first, second = append(first, user(id, "one")), append(second, user(id, "two"))
 	}
@@ -414,11 +414,11 @@ func TestStandingOfADeadLetterIsFoundInAnArchive(t *testing.T) {
 	x.RequireExact(t, js)
 	awaitStates(t, js, 0)
 	s.stop(t)
-	standings := make(map[string]normalizers.Standing)
+	standings := make(map[string]core.Standing)
 	for _, l := range letters(t, js, events.DeadLettersQuery{}) {
 		standings[l.Session] = l.Standing
 	}
-	if diff := cmp.Diff(map[string]normalizers.Standing{"s": normalizers.StandingSettled, "t": normalizers.StandingOpen}, standings); diff != "" {
+	if diff := cmp.Diff(map[string]core.Standing{"s": core.StandingSettled, "t": core.StandingOpen}, standings); diff != "" {
 		t.Errorf("standings (-want +got):\n%s", diff)
 	}
 	if diff := cmp.Diff([]string{"one", "boom"}, texts(t, js, "v1", "s")); diff != "" {

@@ -15,6 +15,7 @@ import (
 
 	"tributary/envelopes"
 	"tributary/normalizers"
+	"tributary/normalizers/core"
 	"tributary/pipeline/events"
 	"tributary/pipeline/load"
 	"tributary/pipeline/pipelinetest"
@@ -26,9 +27,9 @@ import (
 
 // realRecords returns n records of the folder TRIBUTARY_CORPUS, repeated as other sessions; without
 // that, of a generated mix of the same sizes and kinds ([load.Mix]).
-func realRecords(b *testing.B, n int) []normalizers.Record {
+func realRecords(b *testing.B, n int) []core.Record {
 	b.Helper()
-	var records []normalizers.Record
+	var records []core.Record
 	var err error
 	if corpus := os.Getenv("TRIBUTARY_CORPUS"); corpus != "" {
 		records, err = load.Folder(corpus)
@@ -42,7 +43,7 @@ func realRecords(b *testing.B, n int) []normalizers.Record {
 }
 
 // publish stores records in the raw stream.
-func publish(b *testing.B, js jetstream.JetStream, records []normalizers.Record) {
+func publish(b *testing.B, js jetstream.JetStream, records []core.Record) {
 	b.Helper()
 	if err := load.Publish(b.Context(), js, records); err != nil {
 		b.Fatal(err)
@@ -105,7 +106,7 @@ func drainWith(b *testing.B, js jetstream.JetStream, cfg worker.Config) time.Dur
 //
 //	go test ./pipeline/worker -run '^$' -bench Scale -benchtime 1x -timeout 2h
 func BenchmarkScale(b *testing.B) {
-	measure := func(name string, records func(b *testing.B) []normalizers.Record) {
+	measure := func(name string, records func(b *testing.B) []core.Record) {
 		b.Run(name, func(b *testing.B) {
 			all := records(b)
 			var took time.Duration
@@ -120,13 +121,13 @@ func BenchmarkScale(b *testing.B) {
 		})
 	}
 	for _, n := range []int{10_000, 100_000, 1_000_000} {
-		measure(fmt.Sprintf("records=%d", n), func(b *testing.B) []normalizers.Record {
+		measure(fmt.Sprintf("records=%d", n), func(b *testing.B) []core.Record {
 			b.Helper()
 			return realRecords(b, n)
 		})
 	}
 	for _, sessions := range []int{10, 1000, 100_000} {
-		measure(fmt.Sprintf("sessions=%d", sessions), func(b *testing.B) []normalizers.Record {
+		measure(fmt.Sprintf("sessions=%d", sessions), func(b *testing.B) []core.Record {
 			b.Helper()
 			records, err := load.Mix(100_000, sessions)
 			if err != nil {
@@ -203,7 +204,7 @@ func BenchmarkHotPartition(b *testing.B) {
 
 // publishSteadily publishes records, rate per second, until ctx ends, and returns when each was
 // published.
-func publishSteadily(ctx context.Context, b *testing.B, js jetstream.JetStream, sent []normalizers.Record, rate int) []time.Time {
+func publishSteadily(ctx context.Context, b *testing.B, js jetstream.JetStream, sent []core.Record, rate int) []time.Time {
 	b.Helper()
 	times := make([]time.Time, 0, len(sent))
 	tick := time.NewTicker(max(time.Millisecond, time.Second/time.Duration(rate)))
@@ -221,13 +222,13 @@ func publishSteadily(ctx context.Context, b *testing.B, js jetstream.JetStream, 
 }
 
 // sized returns answers of about size bytes, one event each.
-func sized(n, sessions, size int) []normalizers.Record {
-	out := make([]normalizers.Record, n)
+func sized(n, sessions, size int) []core.Record {
+	out := make([]core.Record, n)
 	for i := range out {
 		session := fmt.Sprintf("bench-%d", i%sessions)
 		head := fmt.Sprintf(`{"type":"assistant","uuid":"u-%d","sessionId":%q,"timestamp":"2026-03-01T09:00:00Z","cwd":"/home/dev/project","message":{"id":"msg-%d","role":"assistant","model":"claude-test-1","usage":{"input_tokens":10,"output_tokens":20},"content":[{"type":"text","text":"`, i, session, i)
 		const tail = `"}]}}`
-		out[i] = normalizers.Record{
+		out[i] = core.Record{
 			Source: envelopes.ClaudeCode, Session: session,
 			Data: []byte(head + strings.Repeat("word ", max(1, (size-len(head)-len(tail))/5)) + tail),
 		}
@@ -286,7 +287,7 @@ func quantile(all []time.Duration, q float64) float64 {
 // latencies publishes records into a raw stream that has before records, rate per second, and
 // returns the latency of each event. Producer and consumer have connections of their own, as processes of
 // their own would.
-func latencies(b *testing.B, server *pipelinetest.Server, records []normalizers.Record, rate int, before uint64) []time.Duration {
+func latencies(b *testing.B, server *pipelinetest.Server, records []core.Record, rate int, before uint64) []time.Duration {
 	b.Helper()
 	want := countEvents(b, records)
 	ctx := deadline(b)
@@ -409,7 +410,7 @@ func BenchmarkTakeover(b *testing.B) {
 }
 
 // idle stores the states of sessions after one record each.
-func idle(b *testing.B, js jetstream.JetStream, top streams.Topology, records []normalizers.Record) {
+func idle(b *testing.B, js jetstream.JetStream, top streams.Topology, records []core.Record) {
 	b.Helper()
 	for some := range slices.Chunk(records, 500) {
 		batch := make([]*nats.Msg, len(some))
@@ -455,9 +456,9 @@ func checkpoints(b *testing.B, js jetstream.JetStream, top streams.Topology) fun
 }
 
 // countEvents returns how many events records yield that arrive once and in order.
-func countEvents(tb testing.TB, sent []normalizers.Record) (events int) {
+func countEvents(tb testing.TB, sent []core.Record) (events int) {
 	tb.Helper()
-	sessions := make(map[string]*normalizers.Session)
+	sessions := make(map[string]*core.Session)
 	for i, r := range sent {
 		if sessions[r.Session] == nil {
 			sessions[r.Session] = normalizers.NewSession(r.Source, r.Session)

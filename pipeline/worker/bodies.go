@@ -6,7 +6,7 @@ import (
 
 	"golang.org/x/sync/semaphore"
 
-	"tributary/normalizers"
+	"tributary/normalizers/core"
 	"tributary/pipeline/claims"
 )
 
@@ -81,7 +81,7 @@ func (b *bodies) begin(ctx context.Context, list ...*body) (end func()) {
 
 // roomFor returns how much room a body occupies.
 func (b *bodies) roomFor(claim claims.Claim) int64 {
-	if claim.Size > normalizers.MaxRecordBytes {
+	if claim.Size > core.MaxRecordBytes {
 		return 0 // it is refused, not fetched
 	}
 	return min(max(claim.Size, minBody), b.limit)

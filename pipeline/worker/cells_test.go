@@ -16,6 +16,7 @@ import (
 
 	"tributary/envelopes"
 	"tributary/normalizers"
+	"tributary/normalizers/core"
 	"tributary/pipeline/broker"
 	"tributary/pipeline/events"
 	"tributary/pipeline/pipelinetest"
@@ -157,9 +158,9 @@ func TestPartitionIsThatOfTheServer(t *testing.T) {
 	t.Parallel()
 	const partitions = 16
 	js := pipelinetest.NewServer(t).Provision(topology(partitions))
-	var records []normalizers.Record
+	var records []core.Record
 	for i := range 300 {
-		records = append(records, normalizers.Record{Source: envelopes.Sources[i%len(envelopes.Sources)], Session: fmt.Sprintf("session %d/%s", i, strings.Repeat("x", i))})
+		records = append(records, core.Record{Source: envelopes.Sources[i%len(envelopes.Sources)], Session: fmt.Sprintf("session %d/%s", i, strings.Repeat("x", i))})
 	}
 	pipelinetest.Publish(t, js, records...)
 	for i, r := range records {
@@ -320,9 +321,9 @@ func TestDeadLettersOfFourCellsAreRequeued(t *testing.T) {
 	js := pipelinetest.NewServer(t).Provision(top)
 	pipelinetest.Publish(t, js, pipelinetest.Workload(86, 30, 600)...)
 	refusing := member(top, "w")
-	refusing.Normalize = func(s *normalizers.Session, r normalizers.Record) (normalizers.Result, error) {
+	refusing.Normalize = func(s *core.Session, r core.Record) (core.Result, error) {
 		if len(r.Data)%7 == 0 && r.Origin.Requeued == 0 && !r.Origin.End {
-			return normalizers.Result{}, normalizers.ErrUnknownSource
+			return core.Result{}, core.ErrUnknownSource
 		}
 		return normalizers.Normalize(s, r)
 	}
@@ -342,7 +343,7 @@ func TestDeadLettersOfFourCellsAreRequeued(t *testing.T) {
 	pipelinetest.Expectation{Topology: top, Normalize: refusing.Normalize}.RequireExact(t, js)
 	s.stop(t)
 	removed := 0
-	letters = events.DeadLetters(t.Context(), js, "v1", events.DeadLettersQuery{Reason: "unknown_source", Standing: normalizers.StandingSettled})
+	letters = events.DeadLetters(t.Context(), js, "v1", events.DeadLettersQuery{Reason: "unknown_source", Standing: core.StandingSettled})
 	if err := events.PurgeDeadLetters(t.Context(), js, letters, func(events.DeadLetter) { removed++ }); err != nil || removed != requeued {
 		t.Errorf("%d removed of %d, %v", removed, requeued, err)
 	}

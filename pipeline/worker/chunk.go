@@ -9,7 +9,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"tributary/envelopes"
-	"tributary/normalizers"
+	"tributary/normalizers/core"
 	"tributary/pipeline/broker"
 	"tributary/pipeline/sessions"
 	"tributary/pipeline/streams"
@@ -17,13 +17,13 @@ import (
 
 // message is an event or a dead letter, with its place among the messages of its record.
 type message struct {
-	*nats.Msg                      // nil while it still has to be encoded from event
-	event     *normalizers.Emitted // of a record whose messages exceed one batch, see [encoder.events]
-	raw       uint64               // raw sequence of the record
-	part      int                  // 1 for the first message of the record
-	size      int                  // bytes
-	letter    bool                 // a dead letter
-	step      *sessions.Step       // of an event; nil unless it is handed over
+	*nats.Msg                // nil while it still has to be encoded from event
+	event     *core.Emitted  // of a record whose messages exceed one batch, see [encoder.events]
+	raw       uint64         // raw sequence of the record
+	part      int            // 1 for the first message of the record
+	size      int            // bytes
+	letter    bool           // a dead letter
+	step      *sessions.Step // of an event; nil unless it is handed over
 }
 
 // chunk is the result of consecutive records of one partition, which is stored together:
@@ -160,10 +160,10 @@ func (c *chunk) acknowledge(n int) {
 type gapNote struct {
 	session *liveSession
 	opened  int
-	newest  normalizers.Gap // of those that were opened
-	file    string          // of the newest
-	late    int             // records that lay in a gap
-	left    int             // gaps when the chunk was sealed
+	newest  core.Gap // of those that were opened
+	file    string   // of the newest
+	late    int      // records that lay in a gap
+	left    int      // gaps when the chunk was sealed
 
 	rewritten     int    // records at passed places that were others
 	undecided     int    // records at passed places whose earlier records have expired
@@ -172,7 +172,7 @@ type gapNote struct {
 
 // noteGap notes what a record changed about the gaps of its session, and whether it lay at a place that the session
 // had passed.
-func (c *chunk) noteGap(r received, s *liveSession, result normalizers.Result) {
+func (c *chunk) noteGap(r received, s *liveSession, result core.Result) {
 	if !result.Gap && !result.Late && !result.Rewritten && !result.Undecided {
 		return
 	}

@@ -24,6 +24,7 @@ import (
 
 	"tributary/envelopes"
 	"tributary/normalizers"
+	"tributary/normalizers/core"
 	"tributary/pipeline/claims"
 	"tributary/pipeline/embedded"
 	"tributary/pipeline/events"
@@ -152,10 +153,10 @@ func TestObjectBeyondTheLimitIsRefused(t *testing.T) {
 	t.Parallel()
 	js := pipelinetest.NewServer(t).Provision(topology(1))
 	claimStore := claims.NewStore(js)
-	if _, err := claimStore.Put(t.Context(), make([]byte, normalizers.MaxRecordBytes+1)); !errors.Is(err, normalizers.ErrTooLarge) {
+	if _, err := claimStore.Put(t.Context(), make([]byte, core.MaxRecordBytes+1)); !errors.Is(err, core.ErrTooLarge) {
 		t.Errorf("put: %v", err)
 	}
-	if _, err := claimStore.Get(t.Context(), claims.Claim{Digest: strings.Repeat("0", 64), Size: normalizers.MaxRecordBytes + 1}); !errors.Is(err, normalizers.ErrTooLarge) {
+	if _, err := claimStore.Get(t.Context(), claims.Claim{Digest: strings.Repeat("0", 64), Size: core.MaxRecordBytes + 1}); !errors.Is(err, core.ErrTooLarge) {
 		t.Errorf("get: %v", err)
 	}
 	if objects, chunks := bucket(t, js); objects+chunks != 0 {
@@ -194,7 +195,7 @@ func TestManyProducersOfTheSameBytesLeaveOneObject(t *testing.T) {
 		})
 	}
 	producers.Wait()
-	pipelinetest.PublishMessages(t.Context(), t, js, records.ClaimMessage(normalizers.Record{Source: envelopes.ClaudeCode, Session: "s", Data: data}))
+	pipelinetest.PublishMessages(t.Context(), t, js, records.ClaimMessage(core.Record{Source: envelopes.ClaudeCode, Session: "s", Data: data}))
 	collect(t, claims.NewStore(js)) // what the dead producers have left
 	if objects, chunks := bucket(t, js); objects != 1 || chunks != 10 {
 		t.Errorf("%d objects of %d chunks, want 1 of 10", objects, chunks)
@@ -219,8 +220,8 @@ func collect(tb testing.TB, claims *claims.Store) []string {
 }
 
 // prompt returns a record of Claude Code of about size bytes.
-func prompt(session string, n, size int) normalizers.Record {
-	return normalizers.Record{
+func prompt(session string, n, size int) core.Record {
+	return core.Record{
 		Source: envelopes.ClaudeCode, Session: session,
 		Data: fmt.Appendf(nil, `{"type":"user","uuid":"%s-%d","sessionId":%q,"timestamp":"2026-03-01T10:00:%02d.000Z","cwd":"/home/ada/garden","message":{"role":"user","content":"%s%d"}}`,
 			session, n, session, n%60, strings.Repeat("water \\u00e9 ", size/12), n),
@@ -234,9 +235,9 @@ func TestRecordYieldsTheSameEventsInlineOrByClaimCheck(t *testing.T) {
 	sent := pipelinetest.Workload(50, 4, 50)
 	sent = append(sent, prompt("large", 1, 700<<10), prompt("large", 2, 10))
 	var want map[string][]string
-	for _, by := range []func(jetstream.JetStream, normalizers.Record) *nats.Msg{
-		func(_ jetstream.JetStream, r normalizers.Record) *nats.Msg { return records.Message(r) },
-		func(js jetstream.JetStream, r normalizers.Record) *nats.Msg {
+	for _, by := range []func(jetstream.JetStream, core.Record) *nats.Msg{
+		func(_ jetstream.JetStream, r core.Record) *nats.Msg { return records.Message(r) },
+		func(js jetstream.JetStream, r core.Record) *nats.Msg {
 			if len(r.Data) == 0 {
 				return records.Message(r)
 			}
@@ -373,7 +374,7 @@ func TestBadClaimCheckCostsOnlyItsRecord(t *testing.T) {
 			tb.Helper()
 			object(tb, js, claim.Digest, bytes.ToUpper(good))
 		}, message(claim.String()), "claim_digest"},
-		"too large":    {nil, message(claims.Claim{Digest: claim.Digest, Size: normalizers.MaxRecordBytes + 1}.String()), "too_large"},
+		"too large":    {nil, message(claims.Claim{Digest: claim.Digest, Size: core.MaxRecordBytes + 1}.String()), "too_large"},
 		"empty":        {nil, message(""), "bad_claim"},
 		"URL":          {nil, message("http://127.0.0.1/" + claim.String()), "bad_claim"},
 		"other bucket": {nil, message("OTHER" + strings.TrimPrefix(claim.String(), "CLAIMS")), "bad_claim"},
@@ -446,13 +447,13 @@ func TestLargeRecordsSurviveServerRestarts(t *testing.T) {
 	if testing.Short() {
 		restarts = 2
 	}
-	var records []normalizers.Record
+	var records []core.Record
 	for i := range 6 * restarts {
 		records = append(records, prompt("s"+strconv.Itoa(i%3), i, 1200<<10))
 	}
 	pipelinetest.Publish(t, js, records...)
 	normalized := make(chan struct{}, len(records)*10)
-	s := start(t, js, worker.Config{Topology: top, ClaimBytes: 4 << 20, Normalize: func(s *normalizers.Session, r normalizers.Record) (normalizers.Result, error) {
+	s := start(t, js, worker.Config{Topology: top, ClaimBytes: 4 << 20, Normalize: func(s *core.Session, r core.Record) (core.Result, error) {
 		normalized <- struct{}{}
 		return normalizers.Normalize(s, r)
 	}})
@@ -566,7 +567,7 @@ func TestLargeRecordsSurviveWorkerCrashes(t *testing.T) {
 	}
 	top := topology(2)
 	js := pipelinetest.NewServer(t, smallMessages).Provision(top)
-	var records []normalizers.Record
+	var records []core.Record
 	for i := range 24 {
 		records = append(records, prompt("s"+strconv.Itoa(i%4), i, 1200<<10*(i%2)+10))
 	}
@@ -574,7 +575,7 @@ func TestLargeRecordsSurviveWorkerCrashes(t *testing.T) {
 	for i := range 5 {
 		n := 0
 		var mu sync.Mutex
-		s := startCrashing(t, js, worker.Config{Topology: top}, func(normalizers.Record) bool {
+		s := startCrashing(t, js, worker.Config{Topology: top}, func(core.Record) bool {
 			mu.Lock()
 			defer mu.Unlock()
 			n++
@@ -606,11 +607,11 @@ func TestMemoryForLargeRecordsIsBounded(t *testing.T) {
 	w := pipelinetest.StartWorker(t, pipelinetest.Worker{
 		URL: server.URL(), Name: "worker", Generation: top.Generation, Partitions: top.Partitions, ClaimBytes: int64(4 * size), Frugal: true,
 	})
-	records := make([]normalizers.Record, count)
+	records := make([]core.Record, count)
 	for i := range records {
 		records[i] = prompt("s"+strconv.Itoa(i), i, size)
 	}
-	work := func(records []normalizers.Record) (peak int64) {
+	work := func(records []core.Record) (peak int64) {
 		t.Helper()
 		pipelinetest.Publish(t, js, records...)
 		if err := replay.CatchUp(t.Context(), js, top); err != nil {

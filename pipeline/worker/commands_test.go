@@ -15,7 +15,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"tributary/envelopes"
-	"tributary/normalizers"
+	"tributary/normalizers/core"
 	"tributary/pipeline/claims"
 	"tributary/pipeline/pipelinetest"
 	"tributary/pipeline/replay"
@@ -69,10 +69,10 @@ type sent struct {
 // feed publishes a record of each of a few sessions.
 func (s *sent) feed(t *testing.T) {
 	t.Helper()
-	var list []normalizers.Record
+	var list []core.Record
 	for i := range 4 {
 		s.n++
-		list = append(list, normalizers.Record{Source: envelopes.ClaudeCode, Session: fmt.Sprint("s", i), Data: fmt.Appendf(nil,
+		list = append(list, core.Record{Source: envelopes.ClaudeCode, Session: fmt.Sprint("s", i), Data: fmt.Appendf(nil,
 			`{"type":"user","uuid":"u%d","timestamp":"2026-03-01T09:00:00Z","message":{"role":"user","content":"text %[1]d"}}`, s.n)})
 	}
 	pipelinetest.Publish(t, s.js, list...)

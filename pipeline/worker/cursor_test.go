@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"tributary/envelopes"
-	"tributary/normalizers"
+	"tributary/normalizers/core"
 	"tributary/pipeline/events"
 	"tributary/pipeline/pipelinetest"
 	"tributary/pipeline/worker"
@@ -28,9 +28,9 @@ func TestCursorIDsPassTheBrokerUnchanged(t *testing.T) {
 		{"call_x\r\nfc_y", "shell", "of the line end"},
 		{"*.>", tool, "of a long name"},
 	}
-	var records []normalizers.Record
+	var records []core.Record
 	add := func(session, data string) {
-		records = append(records, normalizers.Record{Source: envelopes.Cursor, Session: session, Data: []byte(data)})
+		records = append(records, core.Record{Source: envelopes.Cursor, Session: session, Data: []byte(data)})
 	}
 	line := func(v any) string {
 		b, err := json.Marshal(v)

@@ -15,6 +15,7 @@ import (
 
 	"tributary/envelopes"
 	"tributary/normalizers"
+	"tributary/normalizers/core"
 	"tributary/pipeline/embedded"
 	"tributary/pipeline/events"
 	"tributary/pipeline/pipelinetest"
@@ -50,11 +51,11 @@ func TestDeadLettersAreListedByEveryFilter(t *testing.T) {
 		t.Errorf("dead letters of an empty stream: %v", got)
 	}
 	const many = 1200
-	sent := make([]normalizers.Record, many)
+	sent := make([]core.Record, many)
 	for i := range sent {
-		sent[i] = normalizers.Record{
+		sent[i] = core.Record{
 			Source: envelopes.Sources[i%3], Session: fmt.Sprintf("session %d.", i%40), Data: fmt.Appendf(nil, "{%d", i),
-			Origin: normalizers.Origin{File: "f", Position: int64(i), Previous: -1, Time: time.Unix(1, 0)},
+			Origin: core.Origin{File: "f", Position: int64(i), Previous: -1, Time: time.Unix(1, 0)},
 		}
 	}
 	pipelinetest.Publish(t, js, sent...)
@@ -62,9 +63,9 @@ func TestDeadLettersAreListedByEveryFilter(t *testing.T) {
 	pipelinetest.PublishMessages(t.Context(), t, js,
 		rawMessage("raw.mystery.s1", "mystery"),
 		rawMessage("raw.claude_code.*", "wild"),
-		records.Message(normalizers.Record{Source: envelopes.Codex, Session: long, Data: []byte(strings.Repeat("[", 200) + strings.Repeat("]", 200))}),
-		records.Message(normalizers.Record{Source: envelopes.Codex, Session: "big", Data: slices.Concat([]byte("{"), bytes.Repeat([]byte("x"), embedded.MaxPayload-301))}),
-		records.Message(normalizers.Record{Source: envelopes.Codex, Session: "empty"}),
+		records.Message(core.Record{Source: envelopes.Codex, Session: long, Data: []byte(strings.Repeat("[", 200) + strings.Repeat("]", 200))}),
+		records.Message(core.Record{Source: envelopes.Codex, Session: "big", Data: slices.Concat([]byte("{"), bytes.Repeat([]byte("x"), embedded.MaxPayload-301))}),
+		records.Message(core.Record{Source: envelopes.Codex, Session: "empty"}),
 	)
 	s := start(t, js, worker.Config{Topology: top})
 	x := pipelinetest.Expectation{Topology: top}
@@ -133,8 +134,8 @@ func TestDeadLettersAreListedByEveryFilter(t *testing.T) {
 		"until":     {events.DeadLettersQuery{Until: middle}, func(l events.DeadLetter) bool { return l.Stored.Before(middle) }},
 		"sequences": {events.DeadLettersQuery{Sequences: []uint64{3, 900, 5}}, func(l events.DeadLetter) bool { return l.Sequence == 3 || l.Sequence == 5 || l.Sequence == 900 }},
 		"through":   {events.DeadLettersQuery{Through: streams.Positions{all[99].Position}}, func(l events.DeadLetter) bool { return l.Position <= all[99].Position }},
-		"open":      {events.DeadLettersQuery{Standing: normalizers.StandingOpen}, func(events.DeadLetter) bool { return true }},
-		"settled":   {events.DeadLettersQuery{Standing: normalizers.StandingSettled}, func(events.DeadLetter) bool { return false }},
+		"open":      {events.DeadLettersQuery{Standing: core.StandingOpen}, func(events.DeadLetter) bool { return true }},
+		"settled":   {events.DeadLettersQuery{Standing: core.StandingSettled}, func(events.DeadLetter) bool { return false }},
 	} {
 		var want []events.DeadLetter
 		for _, l := range all {
@@ -163,7 +164,7 @@ func TestDeadLettersAreListedByEveryFilter(t *testing.T) {
 	s = start(t, js, worker.Config{Topology: top})
 	x.RequireExact(t, js)
 	s.stop(t)
-	if got := letters(t, js, events.DeadLettersQuery{Session: "big", Standing: normalizers.StandingOpen}); len(got) != 1 || got[0].Requeued != many+4 {
+	if got := letters(t, js, events.DeadLettersQuery{Session: "big", Standing: core.StandingOpen}); len(got) != 1 || got[0].Requeued != many+4 {
 		t.Errorf("the large one that failed again: %+v", got)
 	}
 
@@ -175,7 +176,7 @@ func TestDeadLettersAreListedByEveryFilter(t *testing.T) {
 	if err := raw.Purge(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	big := letters(t, js, events.DeadLettersQuery{Session: "big", Standing: normalizers.StandingOpen})[0]
+	big := letters(t, js, events.DeadLettersQuery{Session: "big", Standing: core.StandingOpen})[0]
 	if _, err := big.Load(t.Context(), js); !errors.Is(err, events.ErrRecordGone) {
 		t.Errorf("load what is gone: %v, want %v", err, events.ErrRecordGone)
 	}
@@ -199,13 +200,13 @@ func TestListingSurvivesAPurge(t *testing.T) {
 	t.Parallel()
 	top := topology(1)
 	js := pipelinetest.NewServer(t).Provision(top)
-	records := make([]normalizers.Record, 350)
+	records := make([]core.Record, 350)
 	for i := range records {
 		records[i] = user("s", "boom")
 	}
 	pipelinetest.Publish(t, js, records...)
-	s := start(t, js, worker.Config{Topology: top, Normalize: func(*normalizers.Session, normalizers.Record) (normalizers.Result, error) {
-		return normalizers.Result{}, normalizers.ErrMalformed
+	s := start(t, js, worker.Config{Topology: top, Normalize: func(*core.Session, core.Record) (core.Result, error) {
+		return core.Result{}, core.ErrMalformed
 	}})
 	if err := replay.CatchUp(deadline(t), js, top); err != nil {
 		t.Fatal(err)
@@ -330,7 +331,7 @@ func TestDeadLetterNewerThanItsStateIsOpen(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, l := range letters(t, js, events.DeadLettersQuery{}) {
-		if l.Standing != normalizers.StandingOpen {
+		if l.Standing != core.StandingOpen {
 			t.Errorf("dead letter %d is %s", l.Sequence, l.Standing)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 
 	"tributary/envelopes"
 	"tributary/normalizers"
+	"tributary/normalizers/core"
 	"tributary/pipeline/pipelinetest"
 	"tributary/pipeline/replay"
 	"tributary/pipeline/streams"
@@ -29,7 +30,7 @@ func compare(tb testing.TB, js jetstream.JetStream, a, b string, q replay.DiffQu
 }
 
 // build makes a generation with a rule of its own, and waits until it is there.
-func build(tb testing.TB, js jetstream.JetStream, top streams.Topology, r replay.Request, rule func(*normalizers.Session, normalizers.Record) (normalizers.Result, error)) {
+func build(tb testing.TB, js jetstream.JetStream, top streams.Topology, r replay.Request, rule func(*core.Session, core.Record) (core.Result, error)) {
 	tb.Helper()
 	if rule != nil {
 		r.Revision = normalizers.Revision + 1
@@ -70,7 +71,7 @@ func TestDiffShowsWhatTheSettingsChange(t *testing.T) {
 		}
 	}
 
-	build(t, js, top, replay.Request{Name: "shapes", Settings: streams.Settings{ToolMetadata: normalizers.ProfileCurrent}}, nil)
+	build(t, js, top, replay.Request{Name: "shapes", Settings: streams.Settings{ToolMetadata: core.ProfileCurrent}}, nil)
 	d := compare(t, js, "v1", "shapes", replay.DiffQuery{Limit: 5})
 	if d.Changed != 1 || d.Same != uint64(x.Events)-1 || !maps.Equal(d.Fields, map[string]uint64{"tool_metadata": 1}) {
 		t.Errorf("diff to shapes: %+v", d)
@@ -103,10 +104,10 @@ func TestDiffShowsExactlyTheChangesOfARule(t *testing.T) {
 	t.Parallel()
 	top := topology(2)
 	js := pipelinetest.NewServer(t).Provision(top)
-	var records []normalizers.Record
+	var records []core.Record
 	for i, text := range []string{"one", "two", "drop", "three", "double", "four", "move", "five", "six"} {
 		r := user("s", text)
-		r.Origin = normalizers.Origin{File: "f", Position: int64(i)}
+		r.Origin = core.Origin{File: "f", Position: int64(i)}
 		records = append(records, r)
 	}
 	pipelinetest.Publish(t, js, records...)
@@ -114,13 +115,13 @@ func TestDiffShowsExactlyTheChangesOfARule(t *testing.T) {
 	s := start(t, js, worker.Config{Topology: top})
 	caughtUp(t, js, top)
 	s.stop(t)
-	var moved *normalizers.Emitted
-	rule := func(s *normalizers.Session, r normalizers.Record) (normalizers.Result, error) {
+	var moved *core.Emitted
+	rule := func(s *core.Session, r core.Record) (core.Result, error) {
 		result, err := normalizers.Normalize(s, r)
 		if r.Session != "s" || err != nil {
 			return result, err
 		}
-		var events []normalizers.Emitted
+		var events []core.Emitted
 		for _, e := range result.Events {
 			switch text := *e.Event.Text; text {
 			case "drop":

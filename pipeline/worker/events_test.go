@@ -11,7 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"tributary/envelopes"
-	"tributary/normalizers"
+	"tributary/normalizers/core"
 	"tributary/pipeline/events"
 	"tributary/pipeline/pipelinetest"
 	"tributary/pipeline/replay"
@@ -29,11 +29,11 @@ func TestEventsAreSelected(t *testing.T) {
 	top := topology(1)
 	js := pipelinetest.NewServer(t).Provision(top)
 	long := "abc/" + strings.Repeat("x", 130) // its token is a digest
-	var records []normalizers.Record
+	var records []core.Record
 	for i := range 3000 { // more than the first window of the last events
 		records = append(records, user([]string{"abc-1", "abc-2", "other", "ab"}[min(i%100, 3)], strconv.Itoa(i)))
 	}
-	records = append(records, normalizers.Record{Source: envelopes.ClaudeCode, Session: "abc-1", Data: []byte(`{"type":oops}`)}, user(long, "long"))
+	records = append(records, core.Record{Source: envelopes.ClaudeCode, Session: "abc-1", Data: []byte(`{"type":oops}`)}, user(long, "long"))
 	pipelinetest.Publish(t, js, records...)
 	s := start(t, js, worker.Config{Topology: top})
 	if err := replay.CatchUp(deadline(t), js, top); err != nil {

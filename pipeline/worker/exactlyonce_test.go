@@ -21,6 +21,7 @@ import (
 
 	"tributary/envelopes"
 	"tributary/normalizers"
+	"tributary/normalizers/core"
 	"tributary/pipeline/claims"
 	"tributary/pipeline/events"
 	"tributary/pipeline/pipelinetest"
@@ -71,7 +72,7 @@ func TestStageThatDiesAgainAndAgainLosesNothing(t *testing.T) {
 	for range 20 {
 		var calls atomic.Int64
 		last := 1 + random.Int64N(70) // fewer than are left
-		s := startCrashing(t, js, worker.Config{Topology: top}, func(normalizers.Record) bool { return calls.Add(1) == last })
+		s := startCrashing(t, js, worker.Config{Topology: top}, func(core.Record) bool { return calls.Add(1) == last })
 		if err := s.wait(t); !errors.Is(err, context.Canceled) {
 			t.Fatal(err)
 		}
@@ -89,7 +90,7 @@ func TestServerRestartsLoseNothing(t *testing.T) {
 	pipelinetest.Publish(t, js, pipelinetest.Workload(3, 30, 1500)...)
 	restart := make(chan struct{}, 1)
 	var calls atomic.Int64
-	s := startCrashing(t, js, worker.Config{Topology: top}, func(normalizers.Record) bool {
+	s := startCrashing(t, js, worker.Config{Topology: top}, func(core.Record) bool {
 		if calls.Add(1)%400 == 0 {
 			select {
 			case restart <- struct{}{}:
@@ -219,12 +220,12 @@ func TestLateCommitLosesToTheFence(t *testing.T) {
 }
 
 // manyBlocks is a record that yields n events.
-func manyBlocks(session string, n int) normalizers.Record {
+func manyBlocks(session string, n int) core.Record {
 	blocks := make([]string, n)
 	for i := range blocks {
 		blocks[i] = fmt.Sprintf(`{"type":"tool_use","id":"call_%s_%d","name":"Bash","input":{"command":"true"}}`, session, i)
 	}
-	return normalizers.Record{Source: envelopes.ClaudeCode, Session: session, Data: fmt.Appendf(nil,
+	return core.Record{Source: envelopes.ClaudeCode, Session: session, Data: fmt.Appendf(nil,
 		`{"type":"assistant","uuid":"many-%s","sessionId":%q,"timestamp":"2026-03-01T09:00:00Z","message":{"id":"m","role":"assistant","content":[%s]}}`,
 		session, session, strings.Join(blocks, ","))}
 }
@@ -249,7 +250,7 @@ func TestRecordLargerThanABatchIsExact(t *testing.T) {
 			proxy := pipelinetest.NewProxy(t, server)
 			proxy.Arm(cuts...)
 			records := pipelinetest.Workload(7, 5, 100)
-			records = append(records[:50:50], append([]normalizers.Record{manyBlocks("many", events), manyBlocks("more", events)}, records[50:]...)...)
+			records = append(records[:50:50], append([]core.Record{manyBlocks("many", events), manyBlocks("more", events)}, records[50:]...)...)
 			pipelinetest.Publish(t, js, records...)
 			s := start(t, pipelinetest.Connect(t, proxy.URL()), worker.Config{Topology: top})
 			r := pipelinetest.Expectation{Topology: top}.RequireExact(t, js)
@@ -344,7 +345,7 @@ func TestPoisonRecordIsGivenUp(t *testing.T) {
 			records[at].Data = []byte(`{"type":"user","uuid":"poison","message":{"role":"user","content":"poison"}}`)
 			pipelinetest.Publish(t, js, records...)
 			lives := 0
-			for !survived(t, js, top, func(r normalizers.Record) bool { return bytes.Contains(r.Data, []byte("poison")) }) {
+			for !survived(t, js, top, func(r core.Record) bool { return bytes.Contains(r.Data, []byte("poison")) }) {
 				if lives++; lives > 40 {
 					t.Fatal("the record is tried again and again")
 				}
@@ -358,7 +359,7 @@ func TestPoisonRecordIsGivenUp(t *testing.T) {
 }
 
 // survived reports whether a stage does all records without meeting a deadly one.
-func survived(t *testing.T, js jetstream.JetStream, top streams.Topology, deadly func(normalizers.Record) bool) bool {
+func survived(t *testing.T, js jetstream.JetStream, top streams.Topology, deadly func(core.Record) bool) bool {
 	t.Helper()
 	ctx, cancel := context.WithCancel(deadline(t))
 	defer cancel()
@@ -456,14 +457,14 @@ func TestDrainsGiveNoRecordUp(t *testing.T) {
 	pipelinetest.Publish(t, js, user("s", "one"))
 	for range worker.MaxAlone + 2 {
 		tried, drained := make(chan struct{}, 1), make(chan struct{})
-		s := start(t, js, worker.Config{Topology: top, Normalize: func(*normalizers.Session, normalizers.Record) (normalizers.Result, error) {
+		s := start(t, js, worker.Config{Topology: top, Normalize: func(*core.Session, core.Record) (core.Result, error) {
 			select {
 			case tried <- struct{}{}:
 			default:
 			}
 			<-drained
 			<-time.After(20 * time.Millisecond) // by then the partition is draining, which this test is about
-			return normalizers.Result{}, errors.New("not now")
+			return core.Result{}, errors.New("not now")
 		}})
 		select {
 		case <-tried:
@@ -491,10 +492,10 @@ func TestPanicCostsOnlyItsRecord(t *testing.T) {
 			js := pipelinetest.NewServer(t).Provision(top)
 			records := pipelinetest.Workload(12, 10, 400)
 			pipelinetest.Publish(t, js, records...)
-			normalize := func(s *normalizers.Session, r normalizers.Record) (normalizers.Result, error) {
+			normalize := func(s *core.Session, r core.Record) (core.Result, error) {
 				if bytes.Contains(r.Data, []byte("lost or")) {
 					if caught {
-						return normalizers.Result{}, &normalizers.PanicError{Value: "boom"}
+						return core.Result{}, &core.PanicError{Value: "boom"}
 					}
 					res, err := normalizers.Normalize(s, r) // and the session is no longer what it was
 					if err == nil {
@@ -531,7 +532,7 @@ func TestPanicsMakeRoomForLargeRecords(t *testing.T) {
 		}
 		pipelinetest.PublishMessages(t.Context(), t, js, records.ClaimMessage(r))
 	}
-	normalize := func(s *normalizers.Session, r normalizers.Record) (normalizers.Result, error) {
+	normalize := func(s *core.Session, r core.Record) (core.Result, error) {
 		if r.Sequence < 3 {
 			panic("boom")
 		}
@@ -575,7 +576,7 @@ func TestSessionThatIsOverLeavesTheMemory(t *testing.T) {
 	}
 	top := topology(1)
 	js := pipelinetest.NewServer(t).Provision(top)
-	records := []normalizers.Record{user("over", "one")}
+	records := []core.Record{user("over", "one")}
 	for i := range worker.IdleRecords + 500 {
 		records = append(records, user("busy"+strconv.Itoa(i%4), "more"))
 	}
@@ -620,7 +621,7 @@ func TestDrainStoresWhatIsNormalized(t *testing.T) {
 	var mu sync.Mutex
 	normalized := make(map[uint64]bool)
 	stage := make(chan *running, 1)
-	s := startCrashing(t, js, worker.Config{Topology: top}, func(r normalizers.Record) bool {
+	s := startCrashing(t, js, worker.Config{Topology: top}, func(r core.Record) bool {
 		mu.Lock()
 		defer mu.Unlock()
 		if normalized[r.Sequence] = true; len(normalized) == 700 {

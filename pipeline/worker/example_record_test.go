@@ -6,16 +6,16 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"tributary/envelopes"
-	"tributary/normalizers"
+	"tributary/normalizers/core"
 	"tributary/pipeline/records"
 )
 
 // The message that a producer publishes for a record. The message id lets the broker drop a
 // copy that is published within two minutes.
 func ExampleRawMessage() {
-	m := records.Message(normalizers.Record{
+	m := records.Message(core.Record{
 		Source: envelopes.ClaudeCode, Session: "s1", Data: []byte(`{"type":"user"}`),
-		Origin: normalizers.Origin{File: "s1.jsonl", Position: 0, Previous: -1},
+		Origin: core.Origin{File: "s1.jsonl", Position: 0, Previous: -1},
 	})
 	m.Header.Set(nats.MsgIdHdr, "s1.jsonl-0")
 	fmt.Println(m.Subject)
@@ -30,7 +30,7 @@ func ExampleRawMessage() {
 // The message of a record that is too large for one: it names the bytes, which
 // [claims.Store.Put] has stored before.
 func ExampleClaimMessage() {
-	m := records.ClaimMessage(normalizers.Record{Source: envelopes.ClaudeCode, Session: "s1", Data: []byte("a large record")})
+	m := records.ClaimMessage(core.Record{Source: envelopes.ClaudeCode, Session: "s1", Data: []byte("a large record")})
 	fmt.Println(m.Header.Get(envelopes.HeaderClaim), len(m.Data))
 	// Output:
 	// CLAIMS/322bc3400e55095880ee6d49fe3ab34820be9928f2eb3b84d873ac5a5c29b625;14 0

@@ -9,7 +9,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"tributary/envelopes"
-	"tributary/normalizers"
+	"tributary/normalizers/core"
 	"tributary/pipeline/embedded"
 	"tributary/pipeline/events"
 	"tributary/pipeline/records"
@@ -65,7 +65,7 @@ func example(ctx context.Context) error {
 		`{"type":"user","uuid":"u1","timestamp":"2026-03-01T09:00:00Z","message":{"role":"user","content":"why is the sky blue?"}}`,
 		`{"type":"assistant","uuid":"u2","timestamp":"2026-03-01T09:00:02Z","message":{"id":"m1","role":"assistant","content":[{"type":"text","text":"because of Rayleigh scattering"}]}}`,
 	} {
-		m := records.Message(normalizers.Record{Source: envelopes.ClaudeCode, Session: "s1", Data: []byte(line)})
+		m := records.Message(core.Record{Source: envelopes.ClaudeCode, Session: "s1", Data: []byte(line)})
 		if _, err := js.PublishMsg(ctx, m); err != nil {
 			return err
 		}

@@ -11,7 +11,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
 	"tributary/envelopes"
-	"tributary/normalizers"
+	"tributary/normalizers/core"
 	"tributary/pipeline/pipelinetest"
 	"tributary/pipeline/replay"
 	"tributary/pipeline/streams"
@@ -250,7 +250,7 @@ func TestExpiredRecordsAreCountedWhileCheckpointsAreStoredAgain(t *testing.T) {
 func TestRecordsThatExpireBeforeASlowPartitionAreCounted(t *testing.T) {
 	t.Parallel()
 	r := newRetention(t, topology(2))
-	var slow, fast []normalizers.Record // of one partition each
+	var slow, fast []core.Record // of one partition each
 	for _, record := range pipelinetest.Workload(11, 20, 1200)[:1200] {
 		if envelopes.Partition(record.Source, record.Session, 2) == 0 {
 			slow = append(slow, record)
@@ -261,7 +261,7 @@ func TestRecordsThatExpireBeforeASlowPartitionAreCounted(t *testing.T) {
 	slow, fast = slow[:100], fast[:400]
 	h := newHang(t, 3)
 	w := r.start(worker.Config{Normalize: h.normalize, RecordTimeout: time.Hour})
-	for _, some := range [][]normalizers.Record{slow[:10], fast[:300], slow[10:], fast[300:]} {
+	for _, some := range [][]core.Record{slow[:10], fast[:300], slow[10:], fast[300:]} {
 		pipelinetest.Publish(t, r.js, some...)
 		r.sent += len(some)
 	}

@@ -7,7 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"tributary/envelopes"
-	"tributary/normalizers"
+	"tributary/normalizers/core"
 	"tributary/pipeline/events"
 	"tributary/pipeline/pipelinetest"
 	"tributary/pipeline/replay"
@@ -22,7 +22,7 @@ func TestSessionsAreFoundByTheBeginningOfTheirIDs(t *testing.T) {
 	js := pipelinetest.NewServer(t).Provision(top)
 	long := "ab" + strings.Repeat("long\n", 50)
 	for _, id := range []string{"ab1", "ab2", "ab *.>", long, "b"} {
-		pipelinetest.Publish(t, js, normalizers.Record{
+		pipelinetest.Publish(t, js, core.Record{
 			Source: envelopes.ClaudeCode, Session: id,
 			Data: []byte(`{"type":"user","uuid":"u","message":{"role":"user","content":"hi"}}`),
 		})

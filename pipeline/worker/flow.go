@@ -11,7 +11,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 
 	"tributary/envelopes"
-	"tributary/normalizers"
+	"tributary/normalizers/core"
 	"tributary/pipeline/broker"
 	"tributary/pipeline/claims"
 	"tributary/pipeline/records"
@@ -101,7 +101,7 @@ func (o *ownership) runAll(messages []broker.Message) error {
 
 // received is a message of the raw stream and the record that it holds.
 type received struct {
-	normalizers.Record
+	core.Record
 
 	raw  broker.Message
 	body *body        // where the Data of the record come from; nil when they came with the message

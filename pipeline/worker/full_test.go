@@ -14,6 +14,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
 	"tributary/normalizers"
+	"tributary/normalizers/core"
 	"tributary/pipeline/pipelinetest"
 	"tributary/pipeline/runner"
 	"tributary/pipeline/streams"
@@ -44,7 +45,7 @@ func TestFullBrokerIsNamedAndGoesOn(t *testing.T) {
 			runner := work(t, f.js, worker.Looking(worker.Config{
 				Topology: top, Worker: "w", Member: "w", Logger: log.logger(),
 				Meter: sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader)).Meter("test"),
-				Normalize: func(s *normalizers.Session, r normalizers.Record) (normalizers.Result, error) {
+				Normalize: func(s *core.Session, r core.Record) (core.Result, error) {
 					<-reached
 					return normalizers.Normalize(s, r)
 				},

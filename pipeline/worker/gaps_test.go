@@ -20,6 +20,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
 	"tributary/normalizers"
+	"tributary/normalizers/core"
 	"tributary/pipeline/events"
 	"tributary/pipeline/pipelinetest"
 	"tributary/pipeline/records"
@@ -47,9 +48,9 @@ func ids(tb testing.TB, js jetstream.JetStream, generation string) []string {
 }
 
 // idsOf returns what [ids] finds when a generation has all events of records in their order.
-func idsOf(tb testing.TB, sent []normalizers.Record) []string {
+func idsOf(tb testing.TB, sent []core.Record) []string {
 	tb.Helper()
-	sessions := make(map[string]*normalizers.Session)
+	sessions := make(map[string]*core.Session)
 	var out []string
 	for i, r := range sent {
 		r.Sequence = uint64(i + 1)
@@ -134,7 +135,7 @@ func TestLateRecordsYieldTheirEventsOnce(t *testing.T) {
 	meter := sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader)).Meter("test")
 	s := start(t, js, worker.Config{Topology: top, Logger: slog.New(slog.NewTextHandler(&log, nil)), Meter: meter})
 	x := pipelinetest.Expectation{Topology: top}
-	publish := func(records ...normalizers.Record) int {
+	publish := func(records ...core.Record) int {
 		t.Helper()
 		pipelinetest.Publish(t, js, records...)
 		return x.RequireExact(t, js).Events
@@ -192,7 +193,7 @@ func TestLateRecordsSurviveWorkerCrashes(t *testing.T) {
 	js := pipelinetest.NewServer(t).Provision(top)
 	random := rand.New(rand.NewPCG(62, 0))
 	records := readable(pipelinetest.Workload(62, 20, 1200)[:1200])
-	var first, late []normalizers.Record
+	var first, late []core.Record
 	for _, r := range records {
 		if random.IntN(12) == 0 {
 			late = append(late, r)
@@ -208,7 +209,7 @@ func TestLateRecordsSurviveWorkerCrashes(t *testing.T) {
 	for range 20 {
 		var calls atomic.Int64
 		last := 1 + random.Int64N(170)
-		s := startCrashing(t, js, worker.Config{Topology: top}, func(normalizers.Record) bool { return calls.Add(1) == last })
+		s := startCrashing(t, js, worker.Config{Topology: top}, func(core.Record) bool { return calls.Add(1) == last })
 		if err := s.wait(t); !errors.Is(err, context.Canceled) {
 			t.Fatal(err)
 		}
@@ -225,15 +226,15 @@ func TestLateRecordsSurviveWorkerCrashes(t *testing.T) {
 }
 
 // isReadable reports whether a record of a workload can be read.
-func isReadable(r normalizers.Record) bool { return bytes.HasPrefix(r.Data, []byte(`{"`)) }
+func isReadable(r core.Record) bool { return bytes.HasPrefix(r.Data, []byte(`{"`)) }
 
 // readable returns the records that can be read, as if their logs had no others.
-func readable(records []normalizers.Record) []normalizers.Record {
-	return linked(slices.DeleteFunc(records, func(r normalizers.Record) bool { return !isReadable(r) }))
+func readable(records []core.Record) []core.Record {
+	return linked(slices.DeleteFunc(records, func(r core.Record) bool { return !isReadable(r) }))
 }
 
 // linked makes each record state the place of the last readable one before it in its file.
-func linked(records []normalizers.Record) []normalizers.Record {
+func linked(records []core.Record) []core.Record {
 	previous := make(map[string]int64)
 	for i := range records {
 		o := &records[i].Origin
@@ -260,7 +261,7 @@ func TestStatusNamesTheNewestSessionsWithGaps(t *testing.T) {
 	js := pipelinetest.NewServer(t).Provision(top)
 	records := readable(pipelinetest.Workload(63, sessions, 1000)[:1000])
 	places := make(map[string]int) // records of a session so far
-	var first, late []normalizers.Record
+	var first, late []core.Record
 	for _, r := range records {
 		if places[r.Session]++; places[r.Session] == 2 {
 			late = append(late, r)
@@ -324,7 +325,7 @@ func TestExpiredRecordsAreMarked(t *testing.T) {
 	js := pipelinetest.NewServer(t).Provision(top)
 	records := readable(pipelinetest.Workload(65, 5, 200)[:200])
 	last := len(records) - 1 // of a session that has more gaps than its beginning
-	lost := slices.IndexFunc(records[100:], func(r normalizers.Record) bool { return r.Session == records[last].Session }) + 100
+	lost := slices.IndexFunc(records[100:], func(r core.Record) bool { return r.Session == records[last].Session }) + 100
 	pipelinetest.Publish(t, js, slices.Delete(slices.Clone(records), lost, lost+1)...)
 	raw, err := js.Stream(t.Context(), streams.RawStream)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"tributary/envelopes"
-	"tributary/normalizers"
+	"tributary/normalizers/core"
 	"tributary/pipeline/pipelinetest"
 	"tributary/pipeline/streams"
 	"tributary/pipeline/worker"
@@ -35,7 +35,7 @@ func TestWorkerWithOtherSettingsIsRefused(t *testing.T) {
 	top.Settings.CloudEvents = envelopes.Structured
 	js := pipelinetest.NewServer(t).Provision(top)
 	other := topology(2)
-	other.Settings = streams.Settings{ToolMetadata: normalizers.ProfileCurrent, CloudEvents: envelopes.Binary, Raw: streams.RawReferenced}
+	other.Settings = streams.Settings{ToolMetadata: core.ProfileCurrent, CloudEvents: envelopes.Binary, Raw: streams.RawReferenced}
 	says := []string{
 		"generation v1", "has tool_metadata opencode, want current", "has cloudevents structured, want binary", "has raw carried, want referenced",
 		"leave the setting out", "tributary replay start NAME --set tool_metadata=current --set cloudevents=binary --set raw=referenced",
@@ -64,7 +64,7 @@ func TestWorkerWithOtherSettingsIsRefused(t *testing.T) {
 func TestFirstWorkersAgreeOnTheSettings(t *testing.T) {
 	t.Parallel()
 	server := pipelinetest.NewServer(t)
-	profiles := []normalizers.Profile{normalizers.ProfileOpenCode, normalizers.ProfileCurrent}
+	profiles := []core.Profile{core.ProfileOpenCode, core.ProfileCurrent}
 	errs := make([]error, 6)
 	var all sync.WaitGroup
 	for i := range errs {
@@ -89,7 +89,7 @@ func TestFirstWorkersAgreeOnTheSettings(t *testing.T) {
 func TestGenerationWithoutSettingsGetsThoseOfTheFirstWorker(t *testing.T) {
 	t.Parallel()
 	top := topology(1)
-	top.Settings.ToolMetadata = normalizers.ProfileCurrent
+	top.Settings.ToolMetadata = core.ProfileCurrent
 	js := pipelinetest.NewServer(t).Provision(topology(1))
 	kv, err := js.KeyValue(t.Context(), streams.ControlBucket)
 	if err != nil {
@@ -104,11 +104,11 @@ func TestGenerationWithoutSettingsGetsThoseOfTheFirstWorker(t *testing.T) {
 	if err := streams.Provision(t.Context(), js, top); err != nil {
 		t.Fatal(err)
 	}
-	if have := generation(t, js, "v1").Settings; have.ToolMetadata != normalizers.ProfileCurrent || have.CloudEvents != envelopes.Binary {
+	if have := generation(t, js, "v1").Settings; have.ToolMetadata != core.ProfileCurrent || have.CloudEvents != envelopes.Binary {
 		t.Errorf("settings %s", have)
 	}
 	refused(t, streams.Provision(t.Context(), js, streams.Topology{
-		Generation: "v1", Partitions: 1, Settings: streams.Settings{ToolMetadata: normalizers.ProfileOpenCode},
+		Generation: "v1", Partitions: 1, Settings: streams.Settings{ToolMetadata: core.ProfileOpenCode},
 	}), "has tool_metadata current, want opencode")
 }
 

@@ -18,7 +18,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"tributary/envelopes"
-	"tributary/normalizers"
+	"tributary/normalizers/core"
 	"tributary/pipeline/broker"
 	"tributary/pipeline/pipelinetest"
 	"tributary/pipeline/records"
@@ -232,8 +232,8 @@ func (r *faultRun) find(cell int, key string, last uint64) (places []string) {
 }
 
 // rawRecords iterates over the records of a cell from one sequence to another.
-func (r *faultRun) rawRecords(cell int, from, to uint64) iter.Seq2[*jetstream.RawStreamMsg, normalizers.Record] {
-	return func(yield func(*jetstream.RawStreamMsg, normalizers.Record) bool) {
+func (r *faultRun) rawRecords(cell int, from, to uint64) iter.Seq2[*jetstream.RawStreamMsg, core.Record] {
+	return func(yield func(*jetstream.RawStreamMsg, core.Record) bool) {
 		for from <= to {
 			m, err := broker.NextStored(r.t.Context(), r.js, streams.RawStreamOf(cell), ">", from)
 			if errors.Is(err, jetstream.ErrMsgNotFound) {

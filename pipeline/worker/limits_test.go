@@ -24,6 +24,7 @@ import (
 
 	"tributary/envelopes"
 	"tributary/normalizers"
+	"tributary/normalizers/core"
 	"tributary/pipeline/broker"
 	"tributary/pipeline/claims"
 	"tributary/pipeline/embedded"
@@ -224,7 +225,7 @@ func TestAbuseCostsOnlyItsRecord(t *testing.T) {
 		{"as many levels as fit", at, "", deep(most / 2), "too_deep"},
 		{"as many levels as fit, that do not end", at, "", strings.Repeat("[", most), "too_deep"},
 		{"levels in a text", at, "", `{"type":"user","message":{"role":"user","content":"` + strings.Repeat("[", 1<<20) + `"}}`, "event"},
-		{"100,001 thoughts", at, "", answer(always(`{"type":"thinking","thinking":"x"}`), normalizers.MaxEvents+1), "too_many_events"},
+		{"100,001 thoughts", at, "", answer(always(`{"type":"thinking","thinking":"x"}`), core.MaxEvents+1), "too_many_events"},
 		{"200,000 empty blocks", at, "", answer(always("{}"), 200_000), "event"},
 		{"a number of a million digits", at, "", `{"type":"user","x":` + strings.Repeat("9", 1_000_000) + `,"message":{"role":"user","content":"x"}}`, "event"},
 		{"200,000 numbers beyond all", at, "", `{"type":"of-tomorrow","x":[` + list(always("1e400"), 200_000) + `]}`, "event"},
@@ -346,8 +347,8 @@ func TestAbuseByLargeRecordsIsBounded(t *testing.T) {
 	t.Parallel()
 	top := topology(2)
 	js := pipelinetest.NewServer(t).Provision(top)
-	record := func(body string) normalizers.Record {
-		return normalizers.Record{Source: envelopes.ClaudeCode, Session: "victim", Data: []byte(body)}
+	record := func(body string) core.Record {
+		return core.Record{Source: envelopes.ClaudeCode, Session: "victim", Data: []byte(body)}
 	}
 	// The small sizes, too, are more than half of max_payload.
 	text := `{"type":"user","message":{"role":"user","content":"` + strings.Repeat("word ", scaled(1<<20, 12<<20)) + `"}}`
@@ -359,7 +360,7 @@ func TestAbuseByLargeRecordsIsBounded(t *testing.T) {
 	}
 	pipelinetest.PublishMessages(t.Context(), t, js, &nats.Msg{
 		Subject: "raw.claude_code.victim",
-		Header:  nats.Header{envelopes.HeaderClaim: {claims.Claim{Digest: strings.Repeat("0", 64), Size: normalizers.MaxRecordBytes + 1}.String()}},
+		Header:  nats.Header{envelopes.HeaderClaim: {claims.Claim{Digest: strings.Repeat("0", 64), Size: core.MaxRecordBytes + 1}.String()}},
 	})
 	pipelinetest.Publish(t, js, user("victim", "after"))
 	s := start(t, js, worker.Config{Topology: top})
@@ -393,8 +394,8 @@ func TestAbuseByManyEventsIsBounded(t *testing.T) {
 	js := pipelinetest.NewServer(t).Provision(top)
 	id := strings.Repeat("\x01", 1<<10)
 	events := scaled(1000, 3000)
-	record := func(body string) normalizers.Record {
-		return normalizers.Record{Source: envelopes.ClaudeCode, Session: id, Data: []byte(body)}
+	record := func(body string) core.Record {
+		return core.Record{Source: envelopes.ClaudeCode, Session: id, Data: []byte(body)}
 	}
 	const small = `{"type":"user","message":{"role":"user","content":"hello"}}`
 	pipelinetest.Publish(t, js, record(small), record(answer(always(`{"type":"thinking","thinking":"x"}`), events)), record(small), user("other", "after"))
@@ -445,8 +446,8 @@ func checkBatches(tb testing.TB, js jetstream.JetStream) int {
 }
 
 // flood returns records of one session, each of which adds to what the session remembers.
-func flood(n int) []normalizers.Record {
-	out := make([]normalizers.Record, n)
+func flood(n int) []core.Record {
+	out := make([]core.Record, n)
 	for i := range out {
 		var data string
 		switch i % 8 {
@@ -469,9 +470,9 @@ func flood(n int) []normalizers.Record {
 		case 7: // not JSON
 			data = "garbage"
 		}
-		out[i] = normalizers.Record{
+		out[i] = core.Record{
 			Source: envelopes.ClaudeCode, Session: "flood", Data: []byte(data),
-			Origin: normalizers.Origin{File: "file-" + strconv.Itoa(i), Position: int64(i), Previous: -1},
+			Origin: core.Origin{File: "file-" + strconv.Itoa(i), Position: int64(i), Previous: -1},
 		}
 	}
 	return out
@@ -506,7 +507,7 @@ func TestFloodOfOneSessionIsBounded(t *testing.T) {
 			left[at] = true
 		}
 	}
-	s := start(t, js, worker.Config{Topology: top, RecordTimeout: time.Hour, Normalize: func(s *normalizers.Session, r normalizers.Record) (normalizers.Result, error) {
+	s := start(t, js, worker.Config{Topology: top, RecordTimeout: time.Hour, Normalize: func(s *core.Session, r core.Record) (core.Result, error) {
 		if r.Sequence == 1 {
 			<-done
 		}
@@ -560,12 +561,12 @@ func TestSessionsWithoutNumberTakeBoundedMemory(t *testing.T) {
 	w := pipelinetest.StartWorker(t, pipelinetest.Worker{
 		URL: server.URL(), Name: "worker", Generation: top.Generation, Partitions: top.Partitions, SessionBytes: 1 << 20, Frugal: true,
 	})
-	batch := make([]normalizers.Record, 0, 500)
+	batch := make([]core.Record, 0, 500)
 	step := sessions / 8 // at a time, so that the backlog does not count
 	var before int64
 	for i := range sessions {
 		some := fmt.Appendf(nil, `{"type":"user","cwd":"/%s","gitBranch":"%[1]s","version":"%[1]s","permissionMode":"%[1]s","message":{"role":"user","content":"x"}}`, strings.Repeat("x", fat))
-		batch = append(batch, normalizers.Record{Source: envelopes.ClaudeCode, Session: "session-" + strconv.Itoa(i), Data: some})
+		batch = append(batch, core.Record{Source: envelopes.ClaudeCode, Session: "session-" + strconv.Itoa(i), Data: some})
 		if len(batch) == 500 || (i+1)%step == 0 {
 			if err := pipelinetest.Ship(t.Context(), js, "sessions", i+1-len(batch), batch...); err != nil {
 				t.Fatal(err)

@@ -17,6 +17,7 @@ import (
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 
 	"tributary/normalizers"
+	"tributary/normalizers/core"
 	"tributary/pipeline/pipelinetest"
 	"tributary/pipeline/streams"
 	"tributary/pipeline/worker"
@@ -211,7 +212,7 @@ func TestFenceCostsOnlyThePartitionThatWasOvertaken(t *testing.T) {
 	top := topology(8)
 	server := pipelinetest.NewServer(t)
 	js := server.Provision(top)
-	records := make([]normalizers.Record, 40)
+	records := make([]core.Record, 40)
 	for i := range records {
 		records[i] = user("s"+string(rune('a'+i%26))+string(rune('a'+i/26)), "water")
 	}
@@ -237,7 +238,7 @@ func TestFenceCostsOnlyThePartitionThatWasOvertaken(t *testing.T) {
 			arrived[p] = sync.OnceFunc(acquired.Done)
 		}
 	}
-	s := start(t, pipelinetest.Connect(t, proxy.URL()), worker.Config{Topology: top, Normalize: func(s *normalizers.Session, r normalizers.Record) (normalizers.Result, error) {
+	s := start(t, pipelinetest.Connect(t, proxy.URL()), worker.Config{Topology: top, Normalize: func(s *core.Session, r core.Record) (core.Result, error) {
 		if p := partitions[r.Sequence]; p != partitions[1] {
 			arrived[p]()
 			<-going

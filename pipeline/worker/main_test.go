@@ -12,6 +12,7 @@ import (
 	"go.uber.org/goleak"
 
 	"tributary/normalizers"
+	"tributary/normalizers/core"
 	"tributary/pipeline/pipelinetest"
 	"tributary/pipeline/runner"
 	"tributary/pipeline/streams"
@@ -53,7 +54,7 @@ func start(tb testing.TB, js jetstream.JetStream, cfg worker.Config) *running {
 
 // startCrashing is start with a stage that is killed before it normalizes a record for which
 // crash returns true.
-func startCrashing(tb testing.TB, js jetstream.JetStream, cfg worker.Config, crash func(normalizers.Record) bool) *running {
+func startCrashing(tb testing.TB, js jetstream.JetStream, cfg worker.Config, crash func(core.Record) bool) *running {
 	tb.Helper()
 	if cfg.Heartbeat == 0 {
 		cfg.Heartbeat = 50 * time.Millisecond
@@ -67,7 +68,7 @@ func startCrashing(tb testing.TB, js jetstream.JetStream, cfg worker.Config, cra
 		if normalize == nil {
 			normalize = normalizers.Normalize
 		}
-		cfg.Normalize = func(s *normalizers.Session, r normalizers.Record) (normalizers.Result, error) {
+		cfg.Normalize = func(s *core.Session, r core.Record) (core.Result, error) {
 			if crash(r) {
 				cancel()
 			}

@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"tributary/normalizers"
+	"tributary/normalizers/core"
 	"tributary/pipeline/events"
 	"tributary/pipeline/pipelinetest"
 	"tributary/pipeline/replay"
@@ -58,7 +58,7 @@ func TestFindPartingFindsTheLastCommonEvent(t *testing.T) {
 	js := server.Provision(top)
 	store := func(from, to int) {
 		t.Helper()
-		var records []normalizers.Record
+		var records []core.Record
 		for i := from; i < to; i++ {
 			records = append(records, user("s", strconv.Itoa(i)))
 		}

@@ -8,7 +8,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"tributary/envelopes"
-	"tributary/normalizers"
+	"tributary/normalizers/core"
 	"tributary/pipeline/broker"
 	"tributary/pipeline/events"
 	"tributary/pipeline/records"
@@ -29,7 +29,7 @@ type encoder struct {
 // batch, a message keeps the event and is encoded when it is sent: the events of a record
 // share what they repeat and their messages do not, so those of a short record could take
 // gigabytes.
-func (c *encoder) events(events []normalizers.Emitted, b *blocks) ([]message, error) {
+func (c *encoder) events(events []core.Emitted, b *blocks) ([]message, error) {
 	messages := make([]message, len(events))
 	bytes := 0
 	var measured blocks // of events that are encoded for their size alone
@@ -48,7 +48,7 @@ func (c *encoder) events(events []normalizers.Emitted, b *blocks) ([]message, er
 }
 
 // event encodes an event in blocks.
-func (c *encoder) event(e *normalizers.Emitted, b *blocks) (message, error) {
+func (c *encoder) event(e *core.Emitted, b *blocks) (message, error) {
 	cfg := c.stage.config
 	header, data, err := envelopes.AppendEvent(b.room(lengthOf(&e.Event)), b.header(), &e.Event, e.Checked, envelopes.Provenance{
 		Generation:   cfg.Topology.Generation,

@@ -10,6 +10,7 @@ import (
 
 	"tributary/envelopes"
 	"tributary/normalizers"
+	"tributary/normalizers/core"
 	"tributary/pipeline/claims"
 	"tributary/pipeline/events"
 	"tributary/pipeline/records"
@@ -117,18 +118,18 @@ func (n *normalizer) normalize(r received, c *chunk) (normalized, error) {
 // call calls the normalizer. panicked reports a panic that the normalizer did not
 // catch itself: the session may be half changed then. After [errLeftBehind] the caller returns
 // and uses nothing that outlives the ownership.
-func (n *normalizer) call(s *normalizers.Session, r normalizers.Record) (result normalizers.Result, panicked bool, err error) {
+func (n *normalizer) call(s *core.Session, r core.Record) (result core.Result, panicked bool, err error) {
 	call := n.calls.begin(r.Sequence)
 	defer func() {
 		if v := recover(); v != nil {
-			panicked, err = true, &normalizers.PanicError{Value: v, Stack: debug.Stack()}
+			panicked, err = true, &core.PanicError{Value: v, Stack: debug.Stack()}
 		}
-		if caught, ok := errors.AsType[*normalizers.PanicError](err); ok {
+		if caught, ok := errors.AsType[*core.PanicError](err); ok {
 			n.p.log.Error("normalizer panicked", slog.Uint64("sequence", r.Sequence), slog.String("source", string(r.Source)),
 				slog.String("error", caught.Error()), slog.String("stack", string(caught.Stack)))
 		}
 		if !n.calls.end(call) {
-			result, panicked, err = normalizers.Result{}, false, errLeftBehind
+			result, panicked, err = core.Result{}, false, errLeftBehind
 		}
 	}()
 	result, err = n.p.stage.config.Normalize(s, r)
@@ -145,7 +146,7 @@ func (n *normalizer) reject(r received, cause error, c *chunk) normalized {
 		result, ok := session.state.Reject(r.Record)
 		c.countResult(r, session, result)
 		if !ok {
-			c.count(countSkipped, r, 1, string(normalizers.SkipDuplicate))
+			c.count(countSkipped, r, 1, string(core.SkipDuplicate))
 			return normalized{session: session}
 		}
 	}
@@ -195,7 +196,7 @@ func (n *normalizer) storedOf(r received, messages int) int {
 }
 
 // countResult counts what a record yielded, and notes what it changed about gaps.
-func (c *chunk) countResult(r received, s *liveSession, result normalizers.Result) {
+func (c *chunk) countResult(r received, s *liveSession, result core.Result) {
 	for _, u := range result.Unknown {
 		c.count(countUnknown, r, int64(u.Count), normalizers.VersionOf(s.state), string(u.Kind), u.Name)
 	}

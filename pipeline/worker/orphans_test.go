@@ -11,7 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"tributary/envelopes"
-	"tributary/normalizers"
+	"tributary/normalizers/core"
 	"tributary/pipeline/claims"
 	"tributary/pipeline/pipelinetest"
 	"tributary/pipeline/records"
@@ -20,7 +20,7 @@ import (
 
 // claimed is the message of a record of those bytes.
 func claimed(session string, data []byte) *nats.Msg {
-	return records.ClaimMessage(normalizers.Record{Source: envelopes.ClaudeCode, Session: session, Data: data})
+	return records.ClaimMessage(core.Record{Source: envelopes.ClaudeCode, Session: session, Data: data})
 }
 
 // An object is an orphan when no record names it and it is old.

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"tributary/normalizers"
+	"tributary/normalizers/core"
 	"tributary/pipeline/pipelinetest"
 )
 
@@ -27,9 +27,9 @@ type producer struct {
 	end     func() // ends the present life in the middle of its work
 
 	// These belong to the present life.
-	next   func() (normalizers.Record, bool) // those behind the window
-	window []normalizers.Record              // that may be shipped again
-	first  int                               // number of the first of them
+	next   func() (core.Record, bool) // those behind the window
+	window []core.Record              // that may be shipped again
+	first  int                        // number of the first of them
 
 	mu      sync.Mutex
 	granted int
@@ -52,7 +52,7 @@ func newProducer(t *testing.T, c *pipelinetest.Cluster, plan faultPlan) *produce
 }
 
 // records returns n records from a number on, which is in the window or right behind it.
-func (p *producer) records(from, n int) []normalizers.Record {
+func (p *producer) records(from, n int) []core.Record {
 	if old := from - p.rewind - p.first; p.rewind > 0 && old > p.rewind {
 		p.window, p.first = slices.Clone(p.window[old:]), p.first+old
 	}

@@ -7,7 +7,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"tributary/normalizers"
+	"tributary/normalizers/core"
 	"tributary/pipeline/pipelinetest"
 	"tributary/pipeline/replay"
 	"tributary/pipeline/streams"
@@ -42,7 +42,7 @@ func TestWorkersFollowThePromotionAndTheRollback(t *testing.T) {
 	}
 	feed(500)
 	workers := []*following{work(t, js, member(top, "w0")), work(t, server.JetStream(), member(top, "w1"))}
-	startReplay(t, js, replay.Request{Name: "b", Settings: streams.Settings{ToolMetadata: normalizers.ProfileCurrent}})
+	startReplay(t, js, replay.Request{Name: "b", Settings: streams.Settings{ToolMetadata: core.ProfileCurrent}})
 	caughtUp(t, js, top)
 
 	if before, err := replay.Promote(deadline(t), js, "b", true); err != nil || before != "v1" {

@@ -15,6 +15,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
 	"tributary/normalizers"
+	"tributary/normalizers/core"
 	"tributary/pipeline/claims"
 	"tributary/pipeline/events"
 	"tributary/pipeline/pipelinetest"
@@ -59,7 +60,7 @@ func TestLagOfAPartitionThatIsAcquiredAgainStays(t *testing.T) {
 	provider := sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader))
 	h := newHang(t, 1)
 	s := start(t, js, worker.Config{Topology: top, Normalize: h.normalize, RecordTimeout: 300 * time.Millisecond, Meter: provider.Meter("test")})
-	records := make([]normalizers.Record, 100)
+	records := make([]core.Record, 100)
 	for i := range records {
 		records[i] = user("s", "water") // all in one partition
 	}
@@ -187,7 +188,7 @@ func TestRecordsWhoseObjectsWerePurgedAreBroughtBack(t *testing.T) {
 	top := topology(2)
 	js := pipelinetest.NewServer(t, smallMessages).Provision(top)
 	claims := claims.NewStore(js)
-	large := []normalizers.Record{prompt("large", 1, 700<<10), prompt("large", 2, 700<<10)}
+	large := []core.Record{prompt("large", 1, 700<<10), prompt("large", 2, 700<<10)}
 	put := func() {
 		t.Helper()
 		for _, r := range large {
@@ -214,7 +215,7 @@ func TestRecordsWhoseObjectsWerePurgedAreBroughtBack(t *testing.T) {
 		t.Errorf("the status has %d dead letters", n)
 	}
 	for _, l := range letters(t, js, events.DeadLettersQuery{}) {
-		if l.Reason != "claim_missing" || l.Standing != normalizers.StandingOpen {
+		if l.Reason != "claim_missing" || l.Standing != core.StandingOpen {
 			t.Errorf("dead letter %+v", l)
 		}
 	}

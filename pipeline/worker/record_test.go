@@ -15,6 +15,7 @@ import (
 
 	"tributary/envelopes"
 	"tributary/normalizers"
+	"tributary/normalizers/core"
 	"tributary/pipeline/embedded"
 	"tributary/pipeline/events"
 	"tributary/pipeline/pipelinetest"
@@ -28,7 +29,7 @@ func TestRecordArrivesAsItWasPublished(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		text := rapid.StringN(1, 80, 300)
-		r := normalizers.Record{
+		r := core.Record{
 			Source:  rapid.SampledFrom(envelopes.Sources).Draw(t, "source"),
 			Session: text.Draw(t, "session"),
 			Data:    rapid.SliceOf(rapid.Byte()).Draw(t, "data"),
@@ -65,7 +66,7 @@ func TestRecordArrivesAsItWasPublished(t *testing.T) {
 func TestBadRecordCostsOnlyItself(t *testing.T) {
 	t.Parallel()
 	claude := func(session, data string, headers ...string) *nats.Msg {
-		m := records.Message(normalizers.Record{Source: envelopes.ClaudeCode, Session: session, Data: []byte(data)})
+		m := records.Message(core.Record{Source: envelopes.ClaudeCode, Session: session, Data: []byte(data)})
 		for i := 0; i < len(headers); i += 2 {
 			m.Header[headers[i]] = []string{headers[i+1]}
 		}
@@ -191,7 +192,7 @@ func TestHeadersOfProducersReachNoStreamOfOurs(t *testing.T) {
 		"X-Custom": "kept", "traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "tracestate": "a=b",
 	}
 	for i, data := range []string{`{"type":"user","uuid":"u","message":{"role":"user","content":"hello"}}`, "garbage"} {
-		m := records.Message(normalizers.Record{Source: envelopes.ClaudeCode, Session: "s", Data: []byte(data)})
+		m := records.Message(core.Record{Source: envelopes.ClaudeCode, Session: "s", Data: []byte(data)})
 		for name, value := range hostile {
 			m.Header[name] = []string{value}
 		}
@@ -251,8 +252,8 @@ func TestDeadLetterThatDoesNotFitNamesItsRecord(t *testing.T) {
 	js := pipelinetest.NewServer(t).Provision(top)
 	big := strings.Repeat("x", embedded.MaxPayload-512)
 	pipelinetest.PublishMessages(t.Context(), t, js,
-		records.Message(normalizers.Record{Source: envelopes.ClaudeCode, Session: "s", Data: []byte(big)}))
-	m := records.Message(normalizers.Record{Source: envelopes.ClaudeCode, Session: "s", Data: []byte("small")})
+		records.Message(core.Record{Source: envelopes.ClaudeCode, Session: "s", Data: []byte(big)}))
+	m := records.Message(core.Record{Source: envelopes.ClaudeCode, Session: "s", Data: []byte("small")})
 	for i := range 600 {
 		m.Header[fmt.Sprintf("X-%03d", i)] = []string{strings.Repeat("v", 90)}
 	}
@@ -285,7 +286,7 @@ func TestLongSessionIDTravelsInAHeader(t *testing.T) {
 	top := topology(1)
 	js := pipelinetest.NewServer(t).Provision(top)
 	id := strings.Repeat("Zoë ", 200)
-	pipelinetest.Publish(t, js, normalizers.Record{
+	pipelinetest.Publish(t, js, core.Record{
 		Source: envelopes.ClaudeCode, Session: id,
 		Data: []byte(`{"type":"user","uuid":"u","message":{"role":"user","content":"hello"}}`),
 	})

@@ -20,7 +20,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
 	"tributary/envelopes"
-	"tributary/normalizers"
+	"tributary/normalizers/core"
 	"tributary/pipeline/claims"
 	"tributary/pipeline/events"
 	"tributary/pipeline/pipelinetest"
@@ -68,7 +68,7 @@ func TestRedactingStageLetsNoSecretOutOfTheRawStream(t *testing.T) {
 	js := server.Provision(top)
 	server.Uncompressed(js)
 	secrets := pipelinetest.Secrets()
-	publish := func(r normalizers.Record, header nats.Header) {
+	publish := func(r core.Record, header nats.Header) {
 		t.Helper()
 		m := records.Message(r)
 		if int64(len(r.Data)) > js.Conn().MaxPayload()/2 {
@@ -88,12 +88,12 @@ func TestRedactingStageLetsNoSecretOutOfTheRawStream(t *testing.T) {
 			t.Fatal(err)
 		}
 		record := fmt.Sprintf(`{"type":"user","uuid":"u-%d","sessionId":"one","timestamp":"2026-03-01T10:00:00.000Z","cwd":"/g","message":{"role":"user","content":%s}}`, i, quoted)
-		publish(normalizers.Record{Source: envelopes.ClaudeCode, Session: "one", Data: []byte(record)}, nil)
-		publish(normalizers.Record{Source: envelopes.ClaudeCode, Session: "one", Data: []byte(record + ",,")}, nats.Header{"X-Note": {s.Core[:strings.IndexByte(s.Core+"\n", '\n')], s.Text[:strings.IndexByte(s.Text+"\n", '\n')]}})
+		publish(core.Record{Source: envelopes.ClaudeCode, Session: "one", Data: []byte(record)}, nil)
+		publish(core.Record{Source: envelopes.ClaudeCode, Session: "one", Data: []byte(record + ",,")}, nats.Header{"X-Note": {s.Core[:strings.IndexByte(s.Core+"\n", '\n')], s.Text[:strings.IndexByte(s.Text+"\n", '\n')]}})
 	}
 	large := strings.Repeat("water ", 1<<20)
-	publish(normalizers.Record{Source: envelopes.ClaudeCode, Session: "two", Data: []byte(`{"type":"user","uuid":"u-big","sessionId":"two","message":{"role":"user","content":"` + secrets[0].Text + " " + large + `"}}`)}, nil)
-	publish(normalizers.Record{Source: envelopes.ClaudeCode, Session: "two", Data: []byte(`{"broken ` + secrets[0].Text + " " + large)}, nil)
+	publish(core.Record{Source: envelopes.ClaudeCode, Session: "two", Data: []byte(`{"type":"user","uuid":"u-big","sessionId":"two","message":{"role":"user","content":"` + secrets[0].Text + " " + large + `"}}`)}, nil)
+	publish(core.Record{Source: envelopes.ClaudeCode, Session: "two", Data: []byte(`{"broken ` + secrets[0].Text + " " + large)}, nil)
 
 	reader := sdkmetric.NewManualReader()
 	s := start(t, js, worker.Config{Topology: top, Redact: redactWith(redactKey), Meter: sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader)).Meter("test")})
@@ -219,7 +219,7 @@ func TestRecordThatTakesTooMuchWorkIsADeadLetterWithoutItsBytes(t *testing.T) {
 	server := pipelinetest.NewServer(t)
 	js := server.Provision(top)
 	records := pipelinetest.Workload(65, 4, 40)
-	slow := normalizers.Record{Source: envelopes.ClaudeCode, Session: records[0].Session, Data: []byte(`{"type":"user","uuid":"slow","message":{"role":"user","content":"slow-` + strings.Repeat("x", slowSecret) + `"}}`)}
+	slow := core.Record{Source: envelopes.ClaudeCode, Session: records[0].Session, Data: []byte(`{"type":"user","uuid":"slow","message":{"role":"user","content":"slow-` + strings.Repeat("x", slowSecret) + `"}}`)}
 	pipelinetest.Publish(t, js, append(records[:20:20], slow)...)
 	pipelinetest.Publish(t, js, records[20:]...)
 	reader := sdkmetric.NewManualReader()

@@ -12,6 +12,7 @@ import (
 
 	"tributary/envelopes"
 	"tributary/normalizers"
+	"tributary/normalizers/core"
 	"tributary/pipeline/pipelinetest"
 	"tributary/pipeline/replay"
 	"tributary/pipeline/streams"
@@ -77,8 +78,8 @@ func TestWorkersBuildAReplayBesideTheLiveGeneration(t *testing.T) {
 		work(t, js, member(top, "w0")), work(t, server.JetStream(), member(top, "w1")),
 	}
 	caughtUp(t, js, top)
-	g := startReplay(t, js, replay.Request{Name: "b", Settings: streams.Settings{ToolMetadata: normalizers.ProfileCurrent}})
-	if g.State != streams.StateReplaying || g.Settings.CloudEvents != envelopes.Binary || g.Settings.ToolMetadata != normalizers.ProfileCurrent {
+	g := startReplay(t, js, replay.Request{Name: "b", Settings: streams.Settings{ToolMetadata: core.ProfileCurrent}})
+	if g.State != streams.StateReplaying || g.Settings.CloudEvents != envelopes.Binary || g.Settings.ToolMetadata != core.ProfileCurrent {
 		t.Errorf("the replay is %+v", g)
 	}
 	settled(t, js, of(top, "b"), map[string]int{"w0": 2, "w1": 2})
@@ -205,7 +206,7 @@ func TestWorkerOfAnotherRevisionBuildsItsOwnReplays(t *testing.T) {
 }
 
 // shout is the rule of another revision: prompts are in upper case.
-func shout(s *normalizers.Session, r normalizers.Record) (normalizers.Result, error) {
+func shout(s *core.Session, r core.Record) (core.Result, error) {
 	result, err := normalizers.Normalize(s, r)
 	for i := range result.Events {
 		if e := &result.Events[i].Event; e.EventType == envelopes.UserMessage && e.Text != nil {

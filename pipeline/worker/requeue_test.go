@@ -19,6 +19,7 @@ import (
 
 	"tributary/envelopes"
 	"tributary/normalizers"
+	"tributary/normalizers/core"
 	"tributary/pipeline/claims"
 	"tributary/pipeline/events"
 	"tributary/pipeline/pipelinetest"
@@ -40,15 +41,15 @@ func requeue(tb testing.TB, js jetstream.JetStream, q events.DeadLettersQuery) m
 }
 
 // user returns a record of Claude Code without an id: only the session can detect a copy.
-func user(session, text string) normalizers.Record {
-	return normalizers.Record{Source: envelopes.ClaudeCode, Session: session, Data: fmt.Appendf(nil,
+func user(session, text string) core.Record {
+	return core.Record{Source: envelopes.ClaudeCode, Session: session, Data: fmt.Appendf(nil,
 		`{"type":"user","sessionId":%q,"timestamp":"2026-03-01T09:00:00Z","message":{"role":"user","content":%q}}`, session, text)}
 }
 
 // breaksUntil returns a normalizer with a defect: it panics on records that contain word. The
 // defect is fixed for records after a sequence.
-func breaksUntil(word string, sequence uint64) func(*normalizers.Session, normalizers.Record) (normalizers.Result, error) {
-	return func(s *normalizers.Session, r normalizers.Record) (normalizers.Result, error) {
+func breaksUntil(word string, sequence uint64) func(*core.Session, core.Record) (core.Result, error) {
+	return func(s *core.Session, r core.Record) (core.Result, error) {
 		if r.Sequence <= sequence && bytes.Contains(r.Data, []byte(word)) {
 			panic("a defect at " + word)
 		}
@@ -93,7 +94,7 @@ func TestRequeuedBadClaimCheckIsStillBad(t *testing.T) {
 	}
 	x.RequireExact(t, js)
 	s.stop(t)
-	open := letters(t, js, events.DeadLettersQuery{Standing: normalizers.StandingOpen})
+	open := letters(t, js, events.DeadLettersQuery{Standing: core.StandingOpen})
 	if len(open) != 1 || open[0].Reason != "bad_claim" || open[0].Requeued != 1 || open[0].Size != len(m.Data) {
 		t.Errorf("open are %+v", open)
 	}
@@ -117,7 +118,7 @@ func TestRequeuedRecordYieldsItsEventsOnce(t *testing.T) {
 		t.Fatalf("dead letters %+v", found)
 	}
 	for _, l := range found {
-		if strings.Contains(l.Error, "defect") || l.Standing != normalizers.StandingOpen {
+		if strings.Contains(l.Error, "defect") || l.Standing != core.StandingOpen {
 			t.Errorf("dead letter %d is %s: %s", l.Sequence, l.Standing, l.Error)
 		}
 	}
@@ -141,10 +142,10 @@ func TestRequeuedRecordYieldsItsEventsOnce(t *testing.T) {
 	if diff := cmp.Diff(want, texts(t, js, "v1", "s")); diff != "" {
 		t.Errorf("events (-want +got):\n%s", diff)
 	}
-	if open := letters(t, js, events.DeadLettersQuery{Standing: normalizers.StandingOpen}); len(open) != 0 {
+	if open := letters(t, js, events.DeadLettersQuery{Standing: core.StandingOpen}); len(open) != 0 {
 		t.Errorf("open are %+v", open)
 	}
-	if settled := letters(t, js, events.DeadLettersQuery{Standing: normalizers.StandingSettled}); len(settled) != 2 {
+	if settled := letters(t, js, events.DeadLettersQuery{Standing: core.StandingSettled}); len(settled) != 2 {
 		t.Errorf("settled are %+v", settled)
 	}
 
@@ -205,7 +206,7 @@ func TestRequeuedRecordThatFailsAgainIsANewDeadLetter(t *testing.T) {
 	s := start(t, js, worker.Config{Topology: top, Normalize: x.Normalize})
 	x.RequireExact(t, js)
 	for i := range uint64(2) { // becomes record 4, then record 5
-		if got := requeue(t, js, events.DeadLettersQuery{Standing: normalizers.StandingOpen}); got[events.RequeuedNow] != 1 || len(got) != 1 {
+		if got := requeue(t, js, events.DeadLettersQuery{Standing: core.StandingOpen}); got[events.RequeuedNow] != 1 || len(got) != 1 {
 			t.Errorf("requeued for the %d. time: %v", i+1, got)
 		}
 		x.RequireExact(t, js)
@@ -213,7 +214,7 @@ func TestRequeuedRecordThatFailsAgainIsANewDeadLetter(t *testing.T) {
 	all := letters(t, js, events.DeadLettersQuery{})
 	type line struct {
 		sequence, before uint64
-		is               normalizers.Standing
+		is               core.Standing
 	}
 	var got []line
 	for _, l := range all {
@@ -222,7 +223,7 @@ func TestRequeuedRecordThatFailsAgainIsANewDeadLetter(t *testing.T) {
 			t.Errorf("dead letter %d holds %q, %v", l.Sequence, data, err)
 		}
 	}
-	want := []line{{2, 0, normalizers.StandingSettled}, {4, 2, normalizers.StandingSettled}, {5, 4, normalizers.StandingOpen}}
+	want := []line{{2, 0, core.StandingSettled}, {4, 2, core.StandingSettled}, {5, 4, core.StandingOpen}}
 	if !slices.Equal(got, want) {
 		t.Errorf("dead letters %v, want %v", got, want)
 	}
@@ -249,7 +250,7 @@ func TestKilledRequeueIsRepeatedWithoutLoss(t *testing.T) {
 	server := pipelinetest.NewServer(t)
 	js := server.Provision(top)
 	const all = 450 // three batches
-	records := make([]normalizers.Record, all)
+	records := make([]core.Record, all)
 	for i := range records {
 		records[i] = user(fmt.Sprintf("s%d", i%7), fmt.Sprintf("boom %d", i))
 	}
@@ -298,7 +299,7 @@ func TestKilledRequeueIsRepeatedWithoutLoss(t *testing.T) {
 		var calls atomic.Int64
 		last := 1 + random.Int64N(40)
 		s := startCrashing(t, js, worker.Config{Topology: top, Normalize: x.Normalize},
-			func(normalizers.Record) bool { return calls.Add(1) == last })
+			func(core.Record) bool { return calls.Add(1) == last })
 		if err := s.wait(t); !errors.Is(err, context.Canceled) {
 			t.Fatal(err)
 		}
@@ -358,12 +359,12 @@ func TestRequeueOfAnythingStoresNoEventTwice(t *testing.T) {
 		records[i].Data = bytes.ReplaceAll(records[i].Data, []byte(`"uuid":`), []byte(`"other":`))
 	}
 	pipelinetest.Publish(t, js, records...)
-	bad := func(r normalizers.Record) bool {
+	bad := func(r core.Record) bool {
 		return bytes.Contains(r.Data, []byte("said Zo")) && r.Sequence%3 > 0 || bytes.Contains(r.Data, []byte("consumer")) && r.Sequence%5 == 0
 	}
-	x := pipelinetest.Expectation{Topology: top, Normalize: func(s *normalizers.Session, r normalizers.Record) (normalizers.Result, error) {
+	x := pipelinetest.Expectation{Topology: top, Normalize: func(s *core.Session, r core.Record) (core.Result, error) {
 		if bad(r) {
-			return normalizers.Result{}, fmt.Errorf("%w: bad", normalizers.ErrMalformed)
+			return core.Result{}, fmt.Errorf("%w: bad", core.ErrMalformed)
 		}
 		return normalizers.Normalize(s, r)
 	}}
@@ -373,7 +374,7 @@ func TestRequeueOfAnythingStoresNoEventTwice(t *testing.T) {
 			var calls atomic.Int64
 			last := 1 + random.Int64N(6) // fewer than are left
 			s := startCrashing(t, js, worker.Config{Topology: top, Normalize: x.Normalize, SessionBytes: 1},
-				func(normalizers.Record) bool { return calls.Add(1) == last })
+				func(core.Record) bool { return calls.Add(1) == last })
 			if err := s.wait(t); !errors.Is(err, context.Canceled) {
 				t.Fatal(err)
 			}

@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"tributary/normalizers"
+	"tributary/normalizers/core"
 	"tributary/pipeline/pipelinetest"
 	"tributary/pipeline/replay"
 	"tributary/pipeline/streams"
@@ -31,9 +32,9 @@ type rolledBack struct {
 	worker  *running
 	log     *lines       // of the worker
 	calls   atomic.Int64 // of its normalizer
-	records []normalizers.Record
-	late    []normalizers.Record // those that the copy lacks
-	next    []normalizers.Record // those that no part has
+	records []core.Record
+	late    []core.Record // those that the copy lacks
+	next    []core.Record // those that no part has
 }
 
 func rollBack(t *testing.T, seed uint64, streams ...string) *rolledBack {
@@ -48,7 +49,7 @@ func rollBack(t *testing.T, seed uint64, streams ...string) *rolledBack {
 	r.late, r.next = r.records[n:2*n], r.records[2*n:]
 	r.worker = start(t, r.js, worker.Config{
 		Topology: r.top, Logger: r.log.logger(),
-		Normalize: func(s *normalizers.Session, record normalizers.Record) (normalizers.Result, error) {
+		Normalize: func(s *core.Session, record core.Record) (core.Result, error) {
 			r.calls.Add(1)
 			return normalizers.Normalize(s, record)
 		},

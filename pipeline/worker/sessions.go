@@ -14,6 +14,7 @@ import (
 
 	"tributary/envelopes"
 	"tributary/normalizers"
+	"tributary/normalizers/core"
 	"tributary/pipeline/broker"
 	"tributary/pipeline/records"
 	"tributary/pipeline/states"
@@ -23,7 +24,7 @@ import (
 // liveSession is a session whose state is in memory.
 type liveSession struct {
 	key       records.SessionKey
-	state     *normalizers.Session
+	state     *core.Session
 	size      int
 	chunk     uint64        // number of the last chunk that changed it
 	damaged   error         // of its records when its stored state cannot be read; nil when it can
@@ -98,7 +99,7 @@ func (c *sessionCache) load(ctx context.Context, keys []records.SessionKey, chec
 			if c.live[k].cause = err; err == nil {
 				c.live[k].cause = errors.New("it is that of another session")
 			}
-			c.live[k].damaged = fmt.Errorf("%w: message %d of stream %s: %s", normalizers.ErrSession, stored.Sequence, streams.EventsStream(c.generation), streams.CureReplay)
+			c.live[k].damaged = fmt.Errorf("%w: message %d of stream %s: %s", core.ErrSession, stored.Sequence, streams.EventsStream(c.generation), streams.CureReplay)
 			continue
 		}
 		c.add(k, s)
@@ -140,7 +141,7 @@ func (c *sessionCache) logLoaded(log *slog.Logger, keys []records.SessionKey) {
 	}
 }
 
-func (c *sessionCache) add(k records.SessionKey, s *normalizers.Session) {
+func (c *sessionCache) add(k records.SessionKey, s *core.Session) {
 	c.settings.Apply(s) // not part of a stored state
 	l := &liveSession{key: k, state: s, size: s.Size(), gaps: len(s.Gaps()) > 0, rewritten: len(s.Rewrites()) > 0, used: c.uses}
 	l.element = c.recent.PushFront(l)

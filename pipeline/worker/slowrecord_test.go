@@ -11,6 +11,7 @@ import (
 
 	"tributary/envelopes"
 	"tributary/normalizers"
+	"tributary/normalizers/core"
 	"tributary/pipeline/events"
 	"tributary/pipeline/pipelinetest"
 	"tributary/pipeline/records"
@@ -44,7 +45,7 @@ func (h *hang) end() {
 	}
 }
 
-func (h *hang) normalize(s *normalizers.Session, r normalizers.Record) (normalizers.Result, error) {
+func (h *hang) normalize(s *core.Session, r core.Record) (core.Result, error) {
 	if r.Sequence == h.sequence {
 		h.attempts.Add(1)
 		h.entered <- struct{}{}
@@ -54,9 +55,9 @@ func (h *hang) normalize(s *normalizers.Session, r normalizers.Record) (normaliz
 }
 
 // timedOut is the normalizer of the oracle: the record is a dead letter.
-func (h *hang) timedOut(s *normalizers.Session, r normalizers.Record) (normalizers.Result, error) {
+func (h *hang) timedOut(s *core.Session, r core.Record) (core.Result, error) {
 	if r.Sequence == h.sequence {
-		return normalizers.Result{}, records.ErrTimeout
+		return core.Result{}, records.ErrTimeout
 	}
 	return normalizers.Normalize(s, r)
 }
@@ -183,7 +184,7 @@ func TestRecordThatIsSlowOnceIsNormalized(t *testing.T) {
 	js := pipelinetest.NewServer(t).Provision(top)
 	h := newHang(t, 40)
 	cfg := worker.Config{Topology: top, RecordTimeout: 200 * time.Millisecond}
-	cfg.Normalize = func(s *normalizers.Session, r normalizers.Record) (normalizers.Result, error) {
+	cfg.Normalize = func(s *core.Session, r core.Record) (core.Result, error) {
 		if r.Sequence == h.sequence && h.attempts.Load() > 0 {
 			return normalizers.Normalize(s, r)
 		}
@@ -210,14 +211,14 @@ func TestChunkThatABatchLeftOutIsStored(t *testing.T) {
 	js := pipelinetest.NewServer(t).Provision(top)
 	entered, leave := make(chan struct{}), make(chan struct{})
 	var slow atomic.Uint64
-	s := start(t, js, worker.Config{Topology: top, Normalize: func(s *normalizers.Session, r normalizers.Record) (normalizers.Result, error) {
+	s := start(t, js, worker.Config{Topology: top, Normalize: func(s *core.Session, r core.Record) (core.Result, error) {
 		if r.Sequence == slow.Load() {
 			entered <- struct{}{}
 			<-leave
 		}
 		return normalizers.Normalize(s, r)
 	}})
-	records := make([][]normalizers.Record, top.Partitions)
+	records := make([][]core.Record, top.Partitions)
 	for _, r := range pipelinetest.Workload(65, 10, 900) {
 		p := envelopes.Partition(r.Source, r.Session, top.Partitions)
 		records[p] = append(records[p], r)

@@ -45,6 +45,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"tributary/normalizers"
+	"tributary/normalizers/core"
 	"tributary/pipeline/broker"
 	"tributary/pipeline/claims"
 	"tributary/pipeline/events"
@@ -76,7 +77,7 @@ type Config struct {
 	// Normalize normalizes a record into its session; default [normalizers.Normalize],
 	// whose contract it keeps: it is deterministic, and on an error leaves the session as
 	// it was. A record at which it panics becomes a dead letter.
-	Normalize func(*normalizers.Session, normalizers.Record) (normalizers.Result, error)
+	Normalize func(*core.Session, core.Record) (core.Result, error)
 	Revision  int // of Normalize; default [normalizers.Revision]
 
 	// Redact returns the redactor of a mode, for a generation whose records are redacted; nil for
@@ -95,7 +96,7 @@ type Config struct {
 }
 
 // minPayload is the smallest max_payload of a server that accepts every event.
-const minPayload = normalizers.MaxEventBytes + 128<<10
+const minPayload = core.MaxEventBytes + 128<<10
 
 // CheckPayload returns an error when the max_payload of the server is too small for the
 // largest event.
@@ -120,7 +121,7 @@ func (c Config) WithDefaults() Config {
 		c.SessionBytes = 256 << 20
 	}
 	if c.ClaimBytes <= 0 {
-		c.ClaimBytes = 2 * normalizers.MaxRecordBytes
+		c.ClaimBytes = 2 * core.MaxRecordBytes
 	}
 	if c.Heartbeat <= 0 {
 		c.Heartbeat = streams.DefaultHeartbeat

@@ -18,6 +18,7 @@ import (
 
 	"tributary/envelopes"
 	"tributary/normalizers"
+	"tributary/normalizers/core"
 	"tributary/pipeline/broker"
 	"tributary/pipeline/embedded"
 	"tributary/pipeline/events"
@@ -57,7 +58,7 @@ func TestToolMetadataFollowsTheProfile(t *testing.T) {
 	js := pipelinetest.NewServer(t).Provision(top)
 	pipelinetest.Publish(t, js, toolCalls()...)
 	var got []string
-	for _, profile := range []normalizers.Profile{"", normalizers.ProfileCurrent} {
+	for _, profile := range []core.Profile{"", core.ProfileCurrent} {
 		top := topology(1)
 		top.Settings.ToolMetadata = profile
 		if profile != "" {
@@ -88,8 +89,8 @@ func TestToolMetadataFollowsTheProfile(t *testing.T) {
 }
 
 // toolCalls are the records of a session with a tool call and its result.
-func toolCalls() []normalizers.Record {
-	return []normalizers.Record{
+func toolCalls() []core.Record {
+	return []core.Record{
 		{Source: envelopes.ClaudeCode, Session: "s", Data: []byte(`{"type":"assistant","uuid":"a1","sessionId":"s","message":{"role":"assistant","content":[` +
 			`{"type":"tool_use","id":"t1","name":"Write","input":{}}]}}`)},
 		{Source: envelopes.ClaudeCode, Session: "s", Data: []byte(`{"type":"user","uuid":"u1","sessionId":"s","message":{"role":"user","content":[` +
@@ -104,7 +105,7 @@ func TestEventsDependOnTheRecordsAlone(t *testing.T) {
 	if testing.Short() {
 		t.Skip("many records: the race detector sees nothing new in them")
 	}
-	workload := func() []normalizers.Record { return pipelinetest.Workload(40, 25, 800) }
+	workload := func() []core.Record { return pipelinetest.Workload(40, 25, 800) }
 	var want map[string][]string
 	for i, c := range []struct {
 		partitions, crashes, memory int
@@ -127,7 +128,7 @@ func TestEventsDependOnTheRecordsAlone(t *testing.T) {
 			var calls atomic.Int64
 			last := 1 + random.Int64N(120)
 			s := startCrashing(t, js, worker.Config{Topology: top, SessionBytes: c.memory},
-				func(normalizers.Record) bool { return calls.Add(1) == last })
+				func(core.Record) bool { return calls.Add(1) == last })
 			if err := s.wait(t); !errors.Is(err, context.Canceled) {
 				t.Fatal(err)
 			}
@@ -147,9 +148,9 @@ func TestEventsDependOnTheRecordsAlone(t *testing.T) {
 }
 
 // interleave merges two lists, each in its order.
-func interleave(a, b []normalizers.Record) []normalizers.Record {
+func interleave(a, b []core.Record) []core.Record {
 	random := rand.New(rand.NewPCG(1, 1))
-	out := make([]normalizers.Record, 0, len(a)+len(b))
+	out := make([]core.Record, 0, len(a)+len(b))
 	for len(a)+len(b) > 0 {
 		if random.IntN(len(a)+len(b)) < len(a) {
 			out, a = append(out, a[0]), a[1:]
@@ -217,7 +218,7 @@ func TestDamagedSessionStateCostsOnlyItsSession(t *testing.T) {
 	top := topology(2)
 	js := pipelinetest.NewServer(t).Provision(top)
 	records := pipelinetest.Workload(44, 20, 400)
-	run := func(js jetstream.JetStream, records []normalizers.Record) {
+	run := func(js jetstream.JetStream, records []core.Record) {
 		t.Helper()
 		pipelinetest.Publish(t, js, records...)
 		s := start(t, js, worker.Config{Topology: top})
@@ -380,7 +381,7 @@ func TestEventsEndsWithThoseThatWereThere(t *testing.T) {
 	top := topology(1)
 	js := pipelinetest.NewServer(t).Provision(top)
 	const there = 1000 // more than is read ahead
-	var records []normalizers.Record
+	var records []core.Record
 	for range there {
 		records = append(records, user("s", "water"))
 	}

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"tributary/envelopes"
-	"tributary/normalizers"
+	"tributary/normalizers/core"
 	"tributary/pipeline/events"
 	"tributary/pipeline/pipelinetest"
 	"tributary/pipeline/replay"
@@ -16,12 +16,12 @@ import (
 )
 
 // answers returns records of a session, each an answer of the model that another record follows.
-func answers(session string, from, n int) (records []normalizers.Record) {
+func answers(session string, from, n int) (records []core.Record) {
 	for i := range n {
 		line := fmt.Sprintf(`{"type":"assistant","uuid":"%[1]s-%[2]d","sessionId":%[1]q,"timestamp":"2026-01-01T00:00:00Z",`+
 			`"message":{"id":"m%[2]d","role":"assistant","content":[{"type":"tool_use","id":"t%[2]d","name":"Bash","input":{"command":"ls %[2]d"}}],`+
 			`"usage":{"input_tokens":1,"output_tokens":2}}}`, session, from+i)
-		records = append(records, normalizers.Record{Source: envelopes.ClaudeCode, Session: session, Data: []byte(line)})
+		records = append(records, core.Record{Source: envelopes.ClaudeCode, Session: session, Data: []byte(line)})
 	}
 	return records
 }
@@ -122,7 +122,7 @@ func TestStatesWithoutTheirRollupLeaveTogether(t *testing.T) {
 	top := topology(2)
 	js := pipelinetest.NewServer(t).Provision(top)
 	const sessions = 12
-	part := func(n int) (records []normalizers.Record) {
+	part := func(n int) (records []core.Record) {
 		for i := range sessions {
 			records = append(records, answers(fmt.Sprintf("s%d", i), n, 1)...)
 		}

@@ -16,6 +16,7 @@ import (
 
 	"tributary/envelopes"
 	"tributary/normalizers"
+	"tributary/normalizers/core"
 	"tributary/pipeline/events"
 	"tributary/pipeline/records"
 	"tributary/pipeline/streams"
@@ -95,7 +96,7 @@ var counterTable = [counters]struct {
 }{
 	countRecords:     {"records", "{record}", "Raw records that are done", nil},
 	countEvents:      {"events", "{event}", "Events stored", []label{{"event_type", texts(envelopes.EventTypes)}}},
-	countSkipped:     {"skipped", "{record}", "Records without an event", []label{{"reason", texts(normalizers.SkipReasons)}}},
+	countSkipped:     {"skipped", "{record}", "Records without an event", []label{{"reason", texts(core.SkipReasons)}}},
 	countDeadLetters: {"dead_letters", "{record}", "Records that could not be read", []label{{"reason", records.Reasons()}}},
 	countGaps:        {"gaps", "{record}", "Records behind a gap in their file | records of the session before them are not in the raw stream", nil},
 	countLate:        {"late", "{record}", "Records that lay in a gap and came late | their events are appended to their sessions", nil},
@@ -104,7 +105,7 @@ var counterTable = [counters]struct {
 	countForgotten:   {"forgotten", "{item}", "Items that session states forgot because of a limit", nil},
 	countUnknown: {
 		"unknown", "{item}", "What the normalizers do not know in records that are done | a newer version of an agent may write something new",
-		[]label{{"version", nil}, {"kind", texts(normalizers.UnknownKinds)}, {"name", nil}},
+		[]label{{"version", nil}, {"kind", texts(core.UnknownKinds)}, {"name", nil}},
 	},
 	countTokens:      {"tokens", "{token}", "Tokens of the events stored | a call that several sessions repeat counts in each", []label{{"model", nil}, {"kind", tokenKinds}}},
 	countToolResults: {"tool.results", "{event}", "Results of tools in the events stored", []label{{"tool", nil}, {"status", texts([]envelopes.ToolStatus{envelopes.StatusSuccess, envelopes.StatusError, envelopes.StatusInProgress, envelopes.StatusUnknown})}}},
@@ -369,7 +370,7 @@ func (t *telemetry) bound(c *counted) {
 		if version == otherName && name == otherName {
 			return
 		}
-		is := t.drift.Of(c.source, version, normalizers.UnknownKind(kind), name)
+		is := t.drift.Of(c.source, version, core.UnknownKind(kind), name)
 		c.labels = [maxLabels]string{is.Version, string(is.Kind), is.Name}
 	case countTokens, countToolResults:
 		const maxName = 64
@@ -380,7 +381,7 @@ func (t *telemetry) bound(c *counted) {
 		case len(name) > maxName || strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) }):
 			name = otherName
 		}
-		c.labels[0] = t.names.Of(c.source, "", normalizers.UnknownKind(counterTable[c.counter].labels[0].key), name).Name
+		c.labels[0] = t.names.Of(c.source, "", core.UnknownKind(counterTable[c.counter].labels[0].key), name).Name
 	}
 }
 

@@ -12,7 +12,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.opentelemetry.io/otel/trace"
 
-	"tributary/normalizers"
+	"tributary/normalizers/core"
 	"tributary/pipeline/claims"
 	"tributary/pipeline/events"
 	"tributary/pipeline/pipelinetest"
@@ -211,7 +211,7 @@ func BenchmarkTraces(b *testing.B) {
 }
 
 // measureTraces reports the time and the allocations of a stage that works through records.
-func measureTraces(b *testing.B, cfg worker.Config, records []normalizers.Record) {
+func measureTraces(b *testing.B, cfg worker.Config, records []core.Record) {
 	b.Helper()
 	var allocations uint64
 	var took float64

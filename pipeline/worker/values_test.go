@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"tributary/envelopes"
-	"tributary/normalizers"
+	"tributary/normalizers/core"
 	"tributary/pipeline/pipelinetest"
 )
 
@@ -19,12 +19,12 @@ func TestRecordsOfManyValuesTakeBoundedMemory(t *testing.T) {
 	bodies := []string{
 		answer(always(`{"type":"text","text":"x"}`), n),
 		answer(always(`{"type":"tool_use"}`), n),
-		answer(always("1"), scaled(normalizers.MaxValues+1, 30_000_000)),
+		answer(always("1"), scaled(core.MaxValues+1, 30_000_000)),
 		answer(always(`{"a":{"b":{}}}`), n),
 	}
 	pipelinetest.Publish(t, js, user("victim", "before"))
 	for _, body := range bodies {
-		pipelinetest.Publish(t, js, normalizers.Record{Source: envelopes.ClaudeCode, Session: "victim", Data: []byte(body)}, user("victim", "between"))
+		pipelinetest.Publish(t, js, core.Record{Source: envelopes.ClaudeCode, Session: "victim", Data: []byte(body)}, user("victim", "between"))
 	}
 	w := pipelinetest.StartWorker(t, pipelinetest.Worker{URL: server.URL(), Name: "worker", Generation: top.Generation, Partitions: top.Partitions})
 	pipelinetest.Expectation{Topology: top}.RequireExact(t, js)

@@ -10,7 +10,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"pgregory.net/rapid"
 
-	"tributary/normalizers"
+	"tributary/normalizers/core"
 	"tributary/pipeline/pipelinetest"
 	"tributary/pipeline/streams"
 	"tributary/pipeline/worker"
@@ -159,7 +159,7 @@ func TestPartitionsOfADeadWorkerAreTakenOver(t *testing.T) {
 	for round := range rounds {
 		var calls atomic.Int64
 		mortal := fmt.Sprintf("mortal%d", round)
-		w := startCrashing(t, server.JetStream(), member(top, mortal), func(normalizers.Record) bool { return calls.Add(1) == 60 })
+		w := startCrashing(t, server.JetStream(), member(top, mortal), func(core.Record) bool { return calls.Add(1) == 60 })
 		settled(t, js, top, map[string]int{"heir": 3, mortal: 3})
 		pipelinetest.Publish(t, js, records[:450]...)
 		records = records[450:]

@@ -14,7 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"tributary/envelopes"
-	"tributary/normalizers"
+	"tributary/normalizers/core"
 	"tributary/pipeline/embedded"
 	"tributary/pipeline/pipelinetest"
 	"tributary/pipeline/replay"
@@ -74,8 +74,8 @@ func (y *year) config(name string, every time.Duration) worker.Config {
 }
 
 // records returns n records of a session from the first on.
-func (y *year) records(session string, first, n int) []normalizers.Record {
-	var out []normalizers.Record
+func (y *year) records(session string, first, n int) []core.Record {
+	var out []core.Record
 	for i := first; i < first+n; i++ {
 		r := user(session, fmt.Sprintf("prompt %d of %s", i, session))
 		if i%2 == 1 {
@@ -100,7 +100,7 @@ func (y *year) pass() {
 	y.calendar.mu.Unlock()
 
 	name := func(day, n int) string { return fmt.Sprintf("%08x-0000-4000-8000-%012d", day, n) }
-	var records []normalizers.Record
+	var records []core.Record
 	for i := range y.sessions {
 		records = append(records, y.records(name(today, i), 0, 6)...)
 		y.own[name(today, i)] = today

@@ -12,6 +12,7 @@ import (
 
 	"tributary/envelopes"
 	"tributary/normalizers"
+	"tributary/normalizers/core"
 	"tributary/normalizers/normalizerstest"
 )
 
@@ -87,13 +88,13 @@ func ToolRecords(tb rapid.TB, c ToolCase, camel bool) [2][]byte {
 
 // ToolResult normalizes the records of a case in a session of their own. It is the event
 // of the result.
-func ToolResult(tb rapid.TB, records [2][]byte, profile normalizers.Profile) envelopes.AgentEventV1 {
+func ToolResult(tb rapid.TB, records [2][]byte, profile core.Profile) envelopes.AgentEventV1 {
 	tb.Helper()
 	s := normalizers.NewSession(envelopes.ClaudeCode, ToolSession)
 	s.UseProfile(profile)
 	var last envelopes.AgentEventV1
 	for i, data := range records {
-		r, err := normalizers.Normalize(s, normalizers.Record{Source: envelopes.ClaudeCode, Session: ToolSession, Sequence: uint64(i + 1), Stored: normalizerstest.Modified, Data: data})
+		r, err := normalizers.Normalize(s, core.Record{Source: envelopes.ClaudeCode, Session: ToolSession, Sequence: uint64(i + 1), Stored: normalizerstest.Modified, Data: data})
 		if err != nil || len(r.Events) != 1 {
 			tb.Fatalf("record %d: %d events, %v", i, len(r.Events), err)
 		}

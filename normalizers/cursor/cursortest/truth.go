@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"strings"
 
-	"tributary/normalizers"
+	"tributary/normalizers/core"
 	"tributary/normalizers/normalizerstest"
 )
 
@@ -31,7 +31,7 @@ func read(data []byte) []normalizerstest.Line {
 					n = int(dec.InputOffset())
 				}
 			}
-			lines = append(lines, normalizerstest.Line{Number: i + 1, Data: rest[:n], Bad: nesting(rest[:n]) > normalizers.MaxDepth})
+			lines = append(lines, normalizerstest.Line{Number: i + 1, Data: rest[:n], Bad: nesting(rest[:n]) > core.MaxDepth})
 			rest = bytes.TrimLeft(rest[n:], " \t\r")
 		}
 	}
