@@ -137,7 +137,7 @@ func (n *normalizer) call(s *core.Session, r core.Record) (result core.Result, p
 }
 
 // reject makes a record a dead letter. Its session notes it as open, in the same batch, so
-// that a requeued copy is read once (README.md, Dead letters). A duplicate of a record that
+// that a requeued copy is read once (pipeline/events/README.md, Dead letters). A duplicate of a record that
 // is settled yields nothing.
 func (n *normalizer) reject(r received, cause error, c *chunk) normalized {
 	var session *liveSession

@@ -70,7 +70,7 @@ type Config struct {
 
 	// ArchiveAfter is how long the state of a session stays under a subject of its own after it was
 	// stored, by the broker's clock; within a quarter of that time longer it is moved to an archive
-	// (README.md, Growth). Read do not depend on it. 0 for ever.
+	// (pipeline/states/README.md, Archives). Reads do not depend on it. 0 for ever.
 	ArchiveAfter time.Duration
 	archiving    archiving
 
