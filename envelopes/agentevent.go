@@ -165,8 +165,8 @@ const (
 var origins = []Origin{OriginAgent, OriginInjected, OriginCopied}
 
 // AgentEventV1 is one event of the schema agtrace.event.v1: 29 fields that are always present
-// in JSON, null where unknown, then additive fields that are absent when empty. README.md,
-// Fields, has the meaning of each.
+// in JSON, null where unknown, then additive fields that are absent when empty. event.md
+// has the meaning of each.
 //
 // Pointers and Raw are nil for null. Token counts are increments: their sum over the events of
 // a session is the vendor's bill for it. An event is immutable once it is handed over; its

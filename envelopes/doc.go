@@ -1,7 +1,7 @@
 // Package envelopes holds the event that Tributary publishes and the ways in which it
 // travels: the event [AgentEventV1] (schema agtrace.event.v1), its CloudEvent, its NATS
-// message, its subject, and two projections of it. README.md beside this file describes
-// every field and rule.
+// message, its subject, and two projections of it. README.md
+// describes how the event travels, event.md every field and rule.
 //
 // A consumer starts with [DecodeEvent], which reads one event from the header and the payload
 // of a message, or with [DecodeAgentEvent] for the JSON of an event alone. [EventFilter] is

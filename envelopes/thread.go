@@ -1,8 +1,8 @@
 package envelopes
 
 // thread is a line of conversation in a session: the main thread, which is the zero value, or
-// the thread of a subagent. All internal events without an agent are one thread (README.md,
-// Parents and threads).
+// the thread of a subagent. All internal events without an agent are one thread (event.md,
+// Order, parents and threads).
 type thread struct {
 	internal bool
 	agent    string

@@ -11,7 +11,7 @@ import (
 )
 
 // acpScript writes what is stored of one session of ACP, record by record, in the shapes
-// of README.md, Vendors: streams of runs, whole or cut off, runs and messages on
+// of README.md: streams of runs, whole or cut off, runs and messages on
 // their own, and what is sent to an agent.
 type acpScript struct {
 	normalizerstest.Script

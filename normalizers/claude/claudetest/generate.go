@@ -11,7 +11,7 @@ import (
 )
 
 // claudeScript writes the log of one session of Claude Code, record by record, in the
-// shapes of README.md, Vendors: well formed, but in any order.
+// shapes of README.md: well formed, but in any order.
 type claudeScript struct {
 	normalizerstest.Script
 

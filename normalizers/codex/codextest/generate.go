@@ -13,7 +13,7 @@ import (
 )
 
 // codexScript writes the rollout of one session, record by record, in the shapes of
-// README.md, Vendors: well formed, but in any order.
+// README.md: well formed, but in any order.
 type codexScript struct {
 	normalizerstest.Script
 

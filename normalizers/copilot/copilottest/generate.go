@@ -9,7 +9,7 @@ import (
 )
 
 // copilotScript writes the log of one session of Copilot CLI, record by record, in the
-// shapes of README.md, Vendors: well formed, but in any order.
+// shapes of README.md: well formed, but in any order.
 type copilotScript struct {
 	normalizerstest.Script
 

@@ -11,7 +11,7 @@ import (
 )
 
 // cursorScript writes the lines of one session of Cursor, record by record, in the shapes
-// of README.md, Vendors: well formed, but in any order, the stream and the
+// of README.md: well formed, but in any order, the stream and the
 // transcript mixed, with lines of the program's own among them.
 type cursorScript struct {
 	normalizerstest.Script

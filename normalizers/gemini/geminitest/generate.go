@@ -11,7 +11,7 @@ import (
 )
 
 // geminiScript writes the file of one session of Gemini CLI, record by record, in the
-// shapes of README.md, Vendors: well formed, but in any order, and with lines of
+// shapes of README.md: well formed, but in any order, and with lines of
 // its other files among them.
 type geminiScript struct {
 	normalizerstest.Script
