@@ -19,8 +19,10 @@ import (
 	"tributary/normalizers/core"
 )
 
-// Revision is the number of this mapping from records to events. It is raised by hand
-// whenever the events of some record change.
+// Revision is the number of this mapping from records to events. Raise it by one with a change
+// after which the same records yield other events or skips, or a stored session cannot be carried
+// on: workers of one revision take over each other's sessions, and events of another revision
+// belong into a generation of their own.
 const Revision = 6
 
 // Normalize turns one record into the events of its session. It keeps the rules that all
