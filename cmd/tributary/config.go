@@ -288,7 +288,7 @@ func (c *config) roots() ([]ship.Root, error) {
 	return ship.Roots(home, os.Getenv), nil
 }
 
-// settingsTable lists the settings for deploy/README.md.
+// settingsTable lists the settings for deploy/settings.md.
 func settingsTable() string {
 	var b strings.Builder
 	b.WriteString("| variable | default | meaning |\n|---|---|---|\n")

@@ -159,7 +159,7 @@ func (d *diagnosis) checkReplicas() check {
 	if len(texts) > 0 {
 		return check{
 			"replicas", verdictProblem, strings.Join(texts, "; "),
-			"start the servers that are gone; if one stays behind, see its log and deploy/README.md, The disk of the broker. Until then the loss of another one stops everything",
+			"start the servers that are gone; if one stays behind, see its log and deploy/recovery.md, Power failures. Until then the loss of another one stops everything",
 		}
 	}
 	return c
@@ -237,7 +237,7 @@ func checkDurability(raw streams.StreamStatus, servers []serverState) check {
 	case known && always:
 		return check{
 			name, verdictWarning, "sync_interval is always on a cluster, which can damage a compressed stream on a server that restarts",
-			"leave sync_interval at its default, see deploy/README.md, The disk of the broker",
+			"leave sync_interval at its default, see deploy/recovery.md, Power failures",
 		}
 	case !alone:
 		return check{Name: name, Verdict: verdictOK, Text: fmt.Sprintf("%d replicas: nothing is lost while a majority keeps its power", raw.Replicas)}

@@ -76,7 +76,7 @@ func (a *app) checkLimits(ctx context.Context, js jetstream.JetStream, list []st
 	}
 	return check{
 		unknown.Name, verdict, strings.Join(near, ", "),
-		"raise the limit, or remove what is old; the workers go on by themselves (pipeline/broker/README.md, Limits of the broker)",
+		"raise the limit, or remove what is old; the workers go on by themselves (deploy/limits.md, Bound the disk)",
 	}, nil
 }
 

@@ -19,8 +19,9 @@ import (
 
 // The pages with parts that are generated from the code.
 const (
-	readme     = "../../README.md"
-	deployPage = "../../deploy/README.md"
+	readme       = "../../README.md"
+	settingsPage = "../../deploy/settings.md"
+	metricsPage  = "../../deploy/metrics.md"
 )
 
 // TestREADMEHasTheOutputOfTheCode compares the generated blocks of the pages with the code;
@@ -36,9 +37,10 @@ func TestREADMEHasTheOutputOfTheCode(t *testing.T) {
 				"consumer": fenced("go", sourceOf(t, "../../pipeline/subscribe/example_test.go", "consume")),
 			}
 		},
-		deployPage: func(t *testing.T, _ string) map[string]string {
+		settingsPage: func(*testing.T, string) map[string]string { return map[string]string{"settings": settingsTable()} },
+		metricsPage: func(t *testing.T, _ string) map[string]string {
 			t.Helper()
-			return map[string]string{"settings": settingsTable(), "metrics": metricsTable(t)}
+			return map[string]string{"metrics": metricsTable(t)}
 		},
 	} {
 		t.Run(strings.TrimPrefix(page, "../../"), func(t *testing.T) {

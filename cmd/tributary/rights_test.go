@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -56,8 +57,46 @@ func TestRightsOfEachRoleSuffice(t *testing.T) {
 		"replay promote b", "replay rollback", "replay ls", "replay drop b --yes")
 	b.titleAndWatch(t)
 	b.acknowledge(t)
+	b.backUp(t)
 	if code := worker.signal(syscall.SIGTERM); code != 0 || strings.Contains(worker.stderr.String(), "denies") {
 		t.Errorf("run: exit code %d\n%s", code, worker.stderr.String())
+	}
+}
+
+// backUp reads a snapshot of the raw stream as the nats command does, one chunk at a time: the server sends the next
+// one only after the acknowledgement of the one before.
+func (b *tenants) backUp(t *testing.T) {
+	t.Helper()
+	nc, denied := b.connect(t, "ACME_OPERATOR")
+	inbox := nc.NewInbox()
+	sub, err := nc.SubscribeSync(inbox)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request := fmt.Sprintf(`{"deliver_subject":%q,"chunk_size":1024,"window_size":1024}`, inbox)
+	if m, err := nc.Request("$JS.API.STREAM.SNAPSHOT.RAW", []byte(request), patience); err != nil || strings.Contains(string(m.Data), `"error"`) {
+		t.Fatalf("%v: %v", err, m)
+	}
+	for chunks := 0; ; chunks++ {
+		m, err := sub.NextMsg(patience)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(m.Data) == 0 {
+			if status := m.Header.Get("Status"); status != "204" || chunks < 2 {
+				t.Errorf("the backup ended after %d chunks with %v", chunks, m.Header)
+			}
+			break
+		}
+		if m.Reply == "" { // the last one
+			continue
+		}
+		if err := m.Respond(nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(denied) > 0 {
+		t.Errorf("a backup: %v", <-denied)
 	}
 }
 

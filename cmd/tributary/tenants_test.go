@@ -27,7 +27,7 @@ import (
 	"tributary/pipeline/streams"
 )
 
-// natsDir is the folder of the configuration that deploy/README.md describes.
+// natsDir is the folder of the configuration that deploy/nats/README.md describes.
 const natsDir = "../../deploy/nats"
 
 // roleInbox is the prefix of the answers of each role, by the name of its key.
