@@ -167,7 +167,7 @@ func (m *mapper) compacted() {
 }
 
 // itemType returns the type of an item. The members of an item without a type decide what it
-// is (README.md, Items without a type).
+// is; Codex itself writes no such items.
 func (p *payload) itemType() lenient.Text {
 	switch {
 	case p.Type != "":
