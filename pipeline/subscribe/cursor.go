@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -35,6 +37,29 @@ type cursor struct {
 }
 
 type positions = streams.Positions
+
+// progress is how far a run of a subscription is: the cursor, and what is not in it yet. It belongs to the goroutine of
+// [Subscription.Run].
+type progress struct {
+	js     jetstream.JetStream
+	config Config
+	id     string // of this run
+	log    *slog.Logger
+	drain  chan struct{} // closed by [Subscription.Drain]
+
+	nothing atomic.Int64 // when there was nothing to read, in Unix nanoseconds; the goroutine that reads loads it
+
+	cursor   cursor
+	revision uint64        // of the key that the broker has
+	stored   []byte        // its value
+	storing  time.Time     // when it was stored
+	cells    int           // of the generation
+	newest   []events.Mark // the last event of each cell that is done, and not in the cursor yet
+	upTo     []uint64      // cuts of the generation while its rest is passed
+	held     positions     // of the first event behind a cut of each cell: the progress stays before it
+	tried    positions     // 1 for each cell of which an event is done
+	tries    positions     // deliveries of the next event of each cell by other processes
+}
 
 var errNoBucket = errors.New("the broker has no bucket " + streams.SubscribersBucket + ": start a worker, which creates it: tributary run")
 
@@ -76,8 +101,8 @@ func (s *Subscription) takeOver(ctx context.Context) error {
 
 // readCursor reads the stored cursor and its revision from the leader of the bucket. Without one
 // the cursor has no Generation.
-func (s *Subscription) readCursor(ctx context.Context) (c cursor, revision uint64, err error) {
-	m, err := broker.LastStored(ctx, s.js, "KV_"+streams.SubscribersBucket, subjectPrefix+s.config.Name)
+func (p *progress) readCursor(ctx context.Context) (c cursor, revision uint64, err error) {
+	m, err := broker.LastStored(ctx, p.js, "KV_"+streams.SubscribersBucket, subjectPrefix+p.config.Name)
 	switch {
 	case errors.Is(err, jetstream.ErrMsgNotFound):
 		return c, 0, nil
@@ -89,7 +114,7 @@ func (s *Subscription) readCursor(ctx context.Context) (c cursor, revision uint6
 		return c, m.Sequence, nil
 	}
 	if err := json.Unmarshal(m.Data, &c); err != nil {
-		return c, 0, fmt.Errorf("the progress in bucket %s cannot be read: remove the key %s to begin again", streams.SubscribersBucket, s.config.Name)
+		return c, 0, fmt.Errorf("the progress in bucket %s cannot be read: remove the key %s to begin again", streams.SubscribersBucket, p.config.Name)
 	}
 	return c, m.Sequence, nil
 }
@@ -131,17 +156,17 @@ func (s *Subscription) begin(ctx context.Context) error {
 
 // request returns the context of one request to the broker, which ends with the connection. Where ctx has a deadline, the library
 // would wait until then for an answer that was lost.
-func (s *Subscription) request(ctx context.Context) (context.Context, context.CancelFunc) {
-	ctx, lost := broker.UntilDisconnected(ctx, s.js.Conn())
-	ctx, cancel := context.WithTimeout(ctx, s.js.Options().DefaultTimeout)
+func (p *progress) request(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, lost := broker.UntilDisconnected(ctx, p.js.Conn())
+	ctx, cancel := context.WithTimeout(ctx, p.js.Options().DefaultTimeout)
 	return ctx, func() { cancel(); lost() }
 }
 
 // stream returns what the broker knows about the events stream of a generation.
-func (s *Subscription) stream(ctx context.Context, generation string) (*jetstream.StreamInfo, error) {
-	ctx, cancel := s.request(ctx)
+func (p *progress) stream(ctx context.Context, generation string) (*jetstream.StreamInfo, error) {
+	ctx, cancel := p.request(ctx)
 	defer cancel()
-	stream, err := s.js.Stream(ctx, streams.EventsStream(generation))
+	stream, err := p.js.Stream(ctx, streams.EventsStream(generation))
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return nil, fmt.Errorf("%w: %s: stay with one that exists (tributary replay ls), under another name of the subscription", ErrDropped, generation)
 	}
@@ -152,23 +177,23 @@ func (s *Subscription) stream(ctx context.Context, generation string) (*jetstrea
 }
 
 // store writes the cursor when it has changed, and waits while the broker is away.
-func (s *Subscription) store(ctx context.Context) error {
-	s.cursor.add(s.newest)
-	data, err := json.Marshal(s.cursor)
+func (p *progress) store(ctx context.Context) error {
+	p.cursor.add(p.newest)
+	data, err := json.Marshal(p.cursor)
 	if err != nil {
 		return fmt.Errorf("encode the progress: %w", err)
 	}
-	for wait := s.config.Backoff; !bytes.Equal(data, s.stored); wait = min(2*wait, maxBackoff) {
-		err := s.storeOnce(ctx, data)
+	for wait := p.config.Backoff; !bytes.Equal(data, p.stored); wait = min(2*wait, maxBackoff) {
+		err := p.storeOnce(ctx, data)
 		if errors.Is(err, ErrTakenOver) || errors.Is(err, nats.ErrConnectionClosed) {
 			return err
 		}
 		if err == nil {
-			s.stored, s.storing = data, time.Now()
+			p.stored, p.storing = data, time.Now()
 			return nil
 		}
-		s.log.WarnContext(ctx, "the progress cannot be stored: it is tried again", slog.Any("error", err))
-		if err := s.pause(ctx, wait); err != nil {
+		p.log.WarnContext(ctx, "the progress cannot be stored: it is tried again", slog.Any("error", err))
+		if err := p.pause(ctx, wait); err != nil {
 			return err
 		}
 	}
@@ -176,35 +201,107 @@ func (s *Subscription) store(ctx context.Context) error {
 }
 
 // storeOnce writes the cursor. After a lost answer the key says whether it is stored.
-func (s *Subscription) storeOnce(ctx context.Context, data []byte) error {
-	m := &nats.Msg{Subject: subjectPrefix + s.config.Name, Data: data, Header: nats.Header{
-		jetstream.ExpectedLastSubjSeqHeader: {strconv.FormatUint(s.revision, 10)},
+func (p *progress) storeOnce(ctx context.Context, data []byte) error {
+	m := &nats.Msg{Subject: subjectPrefix + p.config.Name, Data: data, Header: nats.Header{
+		jetstream.ExpectedLastSubjSeqHeader: {strconv.FormatUint(p.revision, 10)},
 	}}
-	asking, cancel := s.request(ctx)
+	asking, cancel := p.request(ctx)
 	defer cancel()
-	ack, err := s.js.PublishMsg(asking, m)
+	ack, err := p.js.PublishMsg(asking, m)
 	if err == nil {
-		s.revision = ack.Sequence
+		p.revision = ack.Sequence
 		return nil
 	}
-	found, revision, failed := s.readCursor(ctx)
+	found, revision, failed := p.readCursor(ctx)
 	switch {
 	case failed != nil:
 		return errors.Join(err, failed)
-	case revision == s.revision: // it was not stored
+	case revision == p.revision: // it was not stored
 		return err
-	case found.Owner != s.id:
+	case found.Owner != p.id:
 		return ErrTakenOver
 	}
-	s.revision = revision
+	p.revision = revision
 	return nil
 }
 
 // checkOwner returns [ErrTakenOver] when another process has written the cursor.
-func (s *Subscription) checkOwner(ctx context.Context) error {
-	_, revision, err := s.readCursor(ctx)
-	if err == nil && revision != s.revision {
+func (p *progress) checkOwner(ctx context.Context) error {
+	_, revision, err := p.readCursor(ctx)
+	if err == nil && revision != p.revision {
 		err = ErrTakenOver
 	}
 	return err
+}
+
+// done notes that the events of a cell up to e are done.
+func (p *progress) done(e *events.Event) {
+	if held := p.held.In(e.Cell); held == 0 || e.Position < held {
+		p.cursor.Position = p.cursor.Position.With(e.Cell, e.Position)
+		for len(p.newest) <= e.Cell {
+			p.newest = append(p.newest, events.Mark{})
+		}
+		p.newest[e.Cell] = events.MarkOf(e)
+	}
+	p.cursor.note(e)
+	if p.trying(e.Cell) {
+		p.setTries(e.Cell, 0)
+		p.tried = p.tried.With(e.Cell, 1)
+	}
+	if p.cells == 1 {
+		p.cursor.Since = time.Time{}
+	}
+}
+
+// trying reports whether the next event of a cell may be the one that ended the process before: it is
+// passed alone.
+func (p *progress) trying(cell int) bool { return p.tried.In(cell) == 0 }
+
+// setTries sets the deliveries of the next event of a cell.
+func (p *progress) setTries(cell int, n uint64) {
+	if p.cursor.Tries = p.cursor.Tries.With(cell, n); slices.Max(p.cursor.Tries) == 0 {
+		p.cursor.Tries = nil
+	}
+}
+
+// drained reports whether the subscription is to end.
+func (p *progress) drained() bool {
+	select {
+	case <-p.drain:
+		return true
+	default:
+		return false
+	}
+}
+
+// pause waits. The error says that the subscription ends meanwhile.
+func (p *progress) pause(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-p.drain:
+		return errDrained
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// rewind makes the subscription go on where the stream of a cell parts.
+func (p *progress) rewind(cell int, at events.Parting) {
+	p.cursor.Position = p.cursor.Position.With(cell, at.From-1)
+	p.cursor.Marks = slices.Clone(p.cursor.Marks)
+	p.cursor.Marks[cell] = p.cursor.Marks[cell].UpTo(at.Common.Position)
+	if cell < len(p.newest) {
+		p.newest[cell] = events.Mark{}
+	}
+	p.cursor.Ends = p.cursor.Ends.With(cell, 0)
+	p.setTries(cell, 0)
+	again := make([]uint64, max(len(p.cursor.Records), len(p.cursor.Again)))
+	copy(again, p.cursor.Again)
+	for n, record := range p.cursor.Records {
+		again[n] = max(again[n], record)
+	}
+	p.cursor.Again = again
 }

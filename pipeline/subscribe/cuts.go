@@ -97,23 +97,23 @@ func (s *Subscription) passRest(ctx context.Context, cuts []uint64) (retired boo
 
 // behindCut reports whether an event of a generation that is retired belongs to a record behind the cut: the
 // record was stored in part, or the generation goes on. The next generation has the whole record.
-func (s *Subscription) behindCut(e *events.Event) bool {
-	p := e.Provenance.Partition
-	return p >= 0 && p < len(s.upTo) && e.Provenance.RawSequence > s.upTo[p]
+func (p *progress) behindCut(e *events.Event) bool {
+	n := e.Provenance.Partition
+	return n >= 0 && n < len(p.upTo) && e.Provenance.RawSequence > p.upTo[n]
 }
 
 // hold keeps the progress before an event behind a cut, which counts when the generation goes on.
-func (s *Subscription) hold(e *events.Event) {
-	if s.held.In(e.Cell) == 0 {
-		s.held = s.held.With(e.Cell, e.Position)
+func (p *progress) hold(e *events.Event) {
+	if p.held.In(e.Cell) == 0 {
+		p.held = p.held.With(e.Cell, e.Position)
 	}
 }
 
 // passed returns up to which raw records the events are passed once those up to the cuts are. A generation that was
 // live for a moment may have been cut behind less than the one before it.
-func (s *Subscription) passed(cuts []uint64) []uint64 {
-	for p := range min(len(cuts), len(s.cursor.Cuts)) {
-		cuts[p] = max(cuts[p], s.cursor.Cuts[p])
+func (p *progress) passed(cuts []uint64) []uint64 {
+	for n := range min(len(cuts), len(p.cursor.Cuts)) {
+		cuts[n] = max(cuts[n], p.cursor.Cuts[n])
 	}
 	return cuts
 }

@@ -85,10 +85,10 @@ func (h *history) repeated(e *events.Event) bool {
 }
 
 // goBack finds where the streams of the generation part from the events that are done, and goes on from there.
-func (s *Subscription) goBack(ctx context.Context) error {
-	s.cursor.add(s.newest)
-	for c, marks := range s.cursor.Marks {
-		p, parted, err := events.FindParting(ctx, s.js, s.cursor.Generation, c, marks)
+func (d *delivery) goBack(ctx context.Context) error {
+	d.cursor.add(d.newest)
+	for c, marks := range d.cursor.Marks {
+		p, parted, err := events.FindParting(ctx, d.js, d.cursor.Generation, c, marks)
 		if err != nil {
 			return err
 		}
@@ -96,111 +96,93 @@ func (s *Subscription) goBack(ctx context.Context) error {
 			continue
 		}
 		since := p.Common.Stored
-		said := WentBack{s.cursor.Generation, c, since}
-		if err := s.callUntilDone(ctx, "WentBack", func() error {
-			if s.config.WentBack == nil {
+		said := WentBack{d.cursor.Generation, c, since}
+		if err := d.callUntilDone(ctx, "WentBack", func() error {
+			if d.config.WentBack == nil {
 				return nil
 			}
-			return s.config.WentBack(ctx, said)
+			return d.config.WentBack(ctx, said)
 		}); err != nil {
 			return err
 		}
-		s.log.WarnContext(ctx, "the events stream went back in time: events are passed again, and marked as repeated",
-			slog.String("stream", streams.EventsStream(envelopes.CellName(s.cursor.Generation, c))),
+		d.log.WarnContext(ctx, "the events stream went back in time: events are passed again, and marked as repeated",
+			slog.String("stream", streams.EventsStream(envelopes.CellName(d.cursor.Generation, c))),
 			slog.Uint64("read", marks.Last()), slog.Uint64("from", p.From), slog.Time("since", since), slog.Bool("expired", p.Expired))
-		s.observer.wentBack(ctx)
-		s.rewind(c, p)
+		d.observer.wentBack(ctx)
+		d.rewind(c, p)
 	}
-	return s.store(ctx)
-}
-
-// rewind makes the subscription go on where the stream of a cell parts.
-func (s *Subscription) rewind(cell int, p events.Parting) {
-	s.cursor.Position = s.cursor.Position.With(cell, p.From-1)
-	s.cursor.Marks = slices.Clone(s.cursor.Marks)
-	s.cursor.Marks[cell] = s.cursor.Marks[cell].UpTo(p.Common.Position)
-	if cell < len(s.newest) {
-		s.newest[cell] = events.Mark{}
-	}
-	s.cursor.Ends = s.cursor.Ends.With(cell, 0)
-	s.setTries(cell, 0)
-	again := make([]uint64, max(len(s.cursor.Records), len(s.cursor.Again)))
-	copy(again, s.cursor.Again)
-	for n, record := range s.cursor.Records {
-		again[n] = max(again[n], record)
-	}
-	s.cursor.Again = again
+	return d.store(ctx)
 }
 
 // callUntilDone calls a function of the program until it succeeds.
-func (s *Subscription) callUntilDone(ctx context.Context, name string, call func() error) error {
-	for wait := s.config.Backoff; ; wait = min(2*wait, maxBackoff) {
+func (d *delivery) callUntilDone(ctx context.Context, name string, call func() error) error {
+	for wait := d.config.Backoff; ; wait = min(2*wait, maxBackoff) {
 		err := call()
 		if err == nil {
 			return nil
 		}
-		s.log.WarnContext(ctx, "a function of the program failed: it is tried again", slog.String("function", name), slog.Any("error", err))
-		if err := s.pause(ctx, wait); err != nil {
+		d.log.WarnContext(ctx, "a function of the program failed: it is tried again", slog.String("function", name), slog.Any("error", err))
+		if err := d.pause(ctx, wait); err != nil {
 			return err
 		}
 	}
 }
 
 // compare compares the cursor with the streams, whose last positions are known, when the reading begins.
-func (s *Subscription) compare(ctx context.Context, last positions) error {
-	for c := range s.cursor.Marks {
-		p, parted, err := events.FindParting(ctx, s.js, s.cursor.Generation, c, s.cursor.Marks[c])
+func (d *delivery) compare(ctx context.Context, last positions) error {
+	for c := range d.cursor.Marks {
+		p, parted, err := events.FindParting(ctx, d.js, d.cursor.Generation, c, d.cursor.Marks[c])
 		switch {
 		case err != nil:
 			return err
 		case parted:
-			return s.goBack(ctx)
+			return d.goBack(ctx)
 		case p.Expired:
-			err = s.reportExpired(ctx, c, p.Common)
-		case p.Common.Position > 0 && last.In(c) < s.cursor.Position.In(c):
-			s.cursor.Position = s.cursor.Position.With(c, p.Common.Position) // the stream has lost no event that was passed
+			err = d.reportExpired(ctx, c, p.Common)
+		case p.Common.Position > 0 && last.In(c) < d.cursor.Position.In(c):
+			d.cursor.Position = d.cursor.Position.With(c, p.Common.Position) // the stream has lost no event that was passed
 		}
 		if err != nil {
 			return err
 		}
 	}
 	for c, end := range last {
-		if passed := s.cursor.Position.In(c); end < passed {
+		if passed := d.cursor.Position.In(c); end < passed {
 			return fmt.Errorf("%w: it ends at %d, and the events up to %d were passed: remove the key %s of bucket %s to begin again",
-				ErrWentBack, end, passed, s.config.Name, streams.SubscribersBucket)
+				ErrWentBack, end, passed, d.config.Name, streams.SubscribersBucket)
 		}
 	}
 	return nil
 }
 
 // reportExpired reports that events behind the last one that is done may have expired, unless none was behind it.
-func (s *Subscription) reportExpired(ctx context.Context, cell int, last events.Mark) error {
-	name := envelopes.CellName(s.cursor.Generation, cell)
-	from := max(s.cursor.Position.In(cell), s.cursor.Ends.In(cell)) + 1
-	first, err := s.firstFrom(ctx, name, from)
+func (d *delivery) reportExpired(ctx context.Context, cell int, last events.Mark) error {
+	name := envelopes.CellName(d.cursor.Generation, cell)
+	from := max(d.cursor.Position.In(cell), d.cursor.Ends.In(cell)) + 1
+	first, err := d.firstFrom(ctx, name, from)
 	if err != nil || first <= from {
 		return err
 	}
-	return s.tellExpired(ctx, cell, from, first, last.Stored)
+	return d.tellExpired(ctx, cell, from, first, last.Stored)
 }
 
 // tellExpired says that the events of a cell from a position up to before the first that is there may have expired.
-func (s *Subscription) tellExpired(ctx context.Context, cell int, from, first uint64, since time.Time) error {
-	said := Expired{s.cursor.Generation, cell, first - from, since}
-	if err := s.callUntilDone(ctx, "Expired", func() error {
-		if s.config.Expired == nil {
+func (d *delivery) tellExpired(ctx context.Context, cell int, from, first uint64, since time.Time) error {
+	said := Expired{d.cursor.Generation, cell, first - from, since}
+	if err := d.callUntilDone(ctx, "Expired", func() error {
+		if d.config.Expired == nil {
 			return nil
 		}
-		return s.config.Expired(ctx, said)
+		return d.config.Expired(ctx, said)
 	}); err != nil {
 		return err
 	}
-	s.log.ErrorContext(ctx, "events may have expired before they were passed",
-		slog.String("stream", streams.EventsStream(envelopes.CellName(s.cursor.Generation, cell))),
+	d.log.ErrorContext(ctx, "events may have expired before they were passed",
+		slog.String("stream", streams.EventsStream(envelopes.CellName(d.cursor.Generation, cell))),
 		slog.Uint64("most", said.Most), slog.Time("since", said.Since))
-	s.observer.expired(ctx, said.Most)
-	s.cursor.Ends = s.cursor.Ends.With(cell, first-1) // said once
-	return s.store(ctx)
+	d.observer.expired(ctx, said.Most)
+	d.cursor.Ends = d.cursor.Ends.With(cell, first-1) // said once
+	return d.store(ctx)
 }
 
 // reach is how far a reading has come. It belongs to the goroutine that reads.
@@ -211,10 +193,10 @@ type reach struct {
 }
 
 // reach returns how far the events are done, which is where a reading begins.
-func (s *Subscription) reach() reach {
-	r := reach{nothing: &s.nothing, last: slices.Clone(s.cursor.last())}
+func (p *progress) reach() reach {
+	r := reach{nothing: &p.nothing, last: slices.Clone(p.cursor.last())}
 	for c := range r.last {
-		r.last[c].Position = max(r.last[c].Position, s.cursor.Position.In(c), s.cursor.Ends.In(c))
+		r.last[c].Position = max(r.last[c].Position, p.cursor.Position.In(c), p.cursor.Ends.In(c))
 	}
 	return r
 }
@@ -241,12 +223,12 @@ func (r *reach) next(e *events.Event) *events.Mark {
 }
 
 // firstFrom returns the position of the first event for the subscription at or behind a position, else that behind the end of the stream.
-func (s *Subscription) firstFrom(ctx context.Context, name string, from uint64) (uint64, error) {
-	info, err := s.stream(ctx, name) // asked first: an event may arrive in between
+func (d *delivery) firstFrom(ctx context.Context, name string, from uint64) (uint64, error) {
+	info, err := d.stream(ctx, name) // asked first: an event may arrive in between
 	if err != nil {
 		return 0, err
 	}
-	m, err := broker.NextStored(ctx, s.js, streams.EventsStream(name), envelopes.EventFilter(name, s.config.Source, s.config.Session, s.config.Type), from)
+	m, err := broker.NextStored(ctx, d.js, streams.EventsStream(name), envelopes.EventFilter(name, d.config.Source, d.config.Session, d.config.Type), from)
 	switch {
 	case errors.Is(err, jetstream.ErrMsgNotFound):
 		return info.State.LastSeq + 1, nil
@@ -258,38 +240,38 @@ func (s *Subscription) firstFrom(ctx context.Context, name string, from uint64) 
 
 // idle is called before the reading begins, and while no event arrives. It returns [events.ErrWentBack] when a stream no
 // longer has the last event that is done, and notes how far the streams were read.
-func (s *Subscription) idle(ctx context.Context) error {
+func (d *delivery) idle(ctx context.Context) error {
 	began, read := time.Now(), true
-	for c := range s.cells {
+	for c := range d.cells {
 		var marks events.Marks
-		if c < len(s.cursor.Marks) {
-			marks = s.cursor.Marks[c]
+		if c < len(d.cursor.Marks) {
+			marks = d.cursor.Marks[c]
 		}
-		_, parted, err := events.FindParting(ctx, s.js, s.cursor.Generation, c, marks)
+		_, parted, err := events.FindParting(ctx, d.js, d.cursor.Generation, c, marks)
 		if err == nil && parted {
 			return events.ErrWentBack
 		}
 		if err != nil {
 			return nil //nolint:nilerr // the reading notices that the broker is away
 		}
-		from := s.cursor.Position.In(c) + 1
-		name := envelopes.CellName(s.cursor.Generation, c)
-		info, err := s.stream(ctx, name)
+		from := d.cursor.Position.In(c) + 1
+		name := envelopes.CellName(d.cursor.Generation, c)
+		info, err := d.stream(ctx, name)
 		if err != nil {
 			return nil //nolint:nilerr // as above
 		}
 		end := info.State.LastSeq
-		if end <= max(from-1, s.cursor.Ends.In(c)) {
+		if end <= max(from-1, d.cursor.Ends.In(c)) {
 			continue
 		}
-		if first, err := s.firstFrom(ctx, name, from); err == nil && first > end {
-			s.cursor.Ends = s.cursor.Ends.With(c, end)
+		if first, err := d.firstFrom(ctx, name, from); err == nil && first > end {
+			d.cursor.Ends = d.cursor.Ends.With(c, end)
 		} else {
 			read = false
 		}
 	}
 	if read {
-		s.nothing.Store(began.UnixNano())
+		d.nothing.Store(began.UnixNano())
 	}
-	return s.store(ctx)
+	return d.store(ctx)
 }

@@ -16,7 +16,6 @@ import (
 	"regexp"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -131,30 +130,13 @@ var errConfig = errors.New("bad configuration of a subscription")
 
 // Subscription passes events to a handler. Make one with [New] and run it once.
 type Subscription struct {
-	js       jetstream.JetStream
-	config   Config
-	id       string // of this run
-	log      *slog.Logger
-	observer *observer
-	drain    chan struct{} // closed by Drain
+	*delivery
+
 	draining sync.Once
 
-	nothing atomic.Int64 // when there was nothing to read, in Unix nanoseconds; the goroutine that reads loads it
-
 	// These belong to the goroutine of Run.
-	handle   BatchHandler
-	opened   bool
-	missing  bool // the broker has just said that a stream does not exist
-	cursor   cursor
-	revision uint64        // of the key that the broker has
-	stored   []byte        // its value
-	storing  time.Time     // when it was stored
-	cells    int           // of the generation
-	newest   []events.Mark // the last event of each cell that is done, and not in the cursor yet
-	upTo     []uint64      // cuts of the generation while its rest is passed
-	held     positions     // of the first event behind a cut of each cell: the progress stays before it
-	tried    positions     // 1 for each cell of which an event is done
-	tries    positions     // deliveries of the next event of each cell by other processes
+	opened  bool
+	missing bool // the broker has just said that a stream does not exist
 }
 
 var validName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}(\.[A-Za-z0-9_-]{1,64})?$`)
@@ -189,13 +171,15 @@ func New(js jetstream.JetStream, cfg Config) (*Subscription, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	s := &Subscription{
+	observer, err := newObserver(&cfg)
+	if err != nil {
+		return nil, err
+	}
+	p := &progress{
 		js: js, config: cfg, id: rand.Text(), drain: make(chan struct{}),
 		log: cfg.Logger.With(slog.String("subscription", cfg.Name)),
 	}
-	var err error
-	s.observer, err = newObserver(&cfg)
-	return s, err
+	return &Subscription{delivery: &delivery{progress: p, observer: observer}}, nil
 }
 
 // Drain makes Run finish the event or batch in progress, store the progress and return nil. It
