@@ -72,7 +72,7 @@ func summaries(t *testing.T, data string) []string {
 	return out
 }
 
-// TestTraps: what breaks a reader that takes the logs at their word (README.md, Traps).
+// TestTraps: what breaks a reader that takes the logs at their word.
 func TestTraps(t *testing.T) {
 	t.Parallel()
 	const used = `{"total":%s"input":100,"output":%d,"reasoning":50,"cache":{"read":30,"write":7}}`
