@@ -31,8 +31,8 @@ func (v *visit) add(ctx context.Context, r core.Record, line int, end int64) err
 		return err
 	}
 	limit := v.limit()
-	r, hits := v.redact(ctx, r, line)
-	o := v.newOutgoing(ctx, r, line, v.messageID(r, end))
+	r, hits := v.redact(ctx, r, v.log.path, line)
+	o := v.newOutgoing(ctx, r, line, v.f.messageID(r, end))
 	o.redacted = hits
 	if size := wireSize(o.msg.Msg); size > limit {
 		r := tooLarge(v.log.path, line, size, limit)

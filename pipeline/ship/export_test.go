@@ -117,15 +117,15 @@ func Rescanned(ctx context.Context, c Config, took time.Duration, active bool, c
 		return 0, err
 	}
 	s.offsets = newOffsets(streamEntry{})
-	s.search(ctx)
-	for _, f := range s.files {
+	s.loop.search(ctx)
+	for _, f := range s.loop.files {
 		f.queued = false
 		if active {
 			f.framer, f.grew = normalizers.NewFramer(normalizers.File{Source: c.Source}), time.Now()
 		}
 	}
-	s.queue, s.searchTook = nil, took
+	s.loop.queue, s.loop.searchTook = nil, took
 	change()
-	s.rescan(ctx)
-	return len(s.queue), nil
+	s.loop.rescan(ctx)
+	return len(s.loop.queue), nil
 }

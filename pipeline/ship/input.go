@@ -36,7 +36,7 @@ func (s *Ship) runInput(ctx context.Context) error {
 	var g errgroup.Group
 	g.Go(func() error {
 		defer close(s.publisher.submitted)
-		return s.shipInput(ctx, sending)
+		return newInput(s).run(ctx, sending)
 	})
 	g.Go(func() error {
 		s.publisher.run(sending, func(error) {})
@@ -76,7 +76,7 @@ type input struct {
 	marker marker
 }
 
-func (s *Ship) newInput() *input {
+func newInput(s *Ship) *input {
 	name := "stdin-" + rand.Text()
 	framer := normalizers.NewFramer(normalizers.File{Source: s.config.Source, Name: name, Path: name, Modified: time.Now(), FirstLine: s.redactLine})
 	in := &input{
@@ -89,12 +89,11 @@ func (s *Ship) newInput() *input {
 	return in
 }
 
-// shipInput reads the input and ships its records as they come. ctx ends the reading,
+// run reads the input and ships its records as they come. ctx ends the reading,
 // sending ends the shipping.
-func (s *Ship) shipInput(ctx, sending context.Context) error {
-	in := s.newInput()
-	chunks := Chunks(sending, s.config.Input)
-	found, stop := s.discover(ctx)
+func (in *input) run(ctx, sending context.Context) error {
+	chunks := Chunks(sending, in.config.Input)
+	found, stop := in.config.Discovery.start(ctx)
 	defer stop()
 	ended, timeout := ctx.Done(), (<-chan time.Time)(nil)
 	for !in.f.refused {
@@ -181,16 +180,16 @@ type discovered struct {
 	err     error
 }
 
-// discover runs the Discovery in the background until stop. Without one, found is nil.
-func (s *Ship) discover(ctx context.Context) (found <-chan discovered, stop func()) {
-	if s.config.Discovery == nil {
+// start looks for the session in the background until stop. Without a Discovery, found is nil.
+func (d *Discovery) start(ctx context.Context) (found <-chan discovered, stop func()) {
+	if d == nil {
 		return nil, func() {}
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	result := make(chan discovered, 1)
 	var looking sync.WaitGroup
 	looking.Go(func() {
-		id, err := s.config.Discovery.find(ctx)
+		id, err := d.find(ctx)
 		result <- discovered{id, err}
 	})
 	return result, func() { cancel(); looking.Wait() }

@@ -2,8 +2,13 @@ package ship
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"log/slog"
 	"os"
+	"runtime"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/fsnotify/fsnotify"
@@ -18,49 +23,67 @@ const (
 	rescanRatio = 100 // the same, when nothing is known to have changed
 )
 
-// loop hands files to the workers: each file that is found, and each that changes.
-func (s *Ship) loop(ctx context.Context, found finder, visits chan<- *visit, done <-chan *visit) error {
-	defer s.keepSaving(ctx)()
+// loop knows the files of a pass and hands them to the workers: each file that is found, and each that changes.
+type loop struct {
+	*Ship
+
+	files      map[string]*file     // by path
+	queue      []*file              // due for a visit
+	busy       int                  // visits that workers make now
+	failed     map[string]bool      // folders that could not be read
+	searched   time.Time            // the last time
+	searchTook time.Duration        // the last time
+	dirs       map[string]time.Time // that the last search has read, and when each had changed last
+	watcher    *watcher
+}
+
+func newLoop(s *Ship) *loop {
+	return &loop{Ship: s, files: make(map[string]*file), watcher: &watcher{}}
+}
+
+// run hands out files until ctx ends; with Once until none is left.
+func (w *loop) run(ctx context.Context, found finder, visits chan<- *visit, done <-chan *visit) error {
+	defer w.keepSaving(ctx)()
 	second := time.NewTicker(time.Second)
 	defer second.Stop()
 	var looks, soon <-chan time.Time
-	if !s.config.Once {
-		s.watcher = newWatcher(ctx, s.config.Logger)
-		defer s.watcher.close()
-		ticker := time.NewTicker(s.config.Rescan)
+	if !w.config.Once {
+		w.watcher = newWatcher(ctx, w.config.Logger)
+		defer w.watcher.close()
+		ticker := time.NewTicker(w.config.Rescan)
 		defer ticker.Stop()
 		looks, soon = ticker.C, time.After(searchDelay) // finds what was created before its folder was watched
 	}
-	s.arrange(ctx, found)
+	w.arrange(ctx, found)
 	for {
-		offer, next := s.next(visits)
-		s.looping.End()
-		if s.config.Once && offer == nil && s.busy == 0 {
+		offer, next := w.next(visits)
+		w.looping.End()
+		if w.config.Once && offer == nil && w.busy == 0 {
 			return nil
 		}
 		select {
 		case offer <- next:
-			s.dispatched(next)
+			w.dispatched(next)
 		case v := <-done:
-			s.returned(v)
-		case e := <-s.watcher.events:
-			s.looping.Begin()
-			if s.notified(e) && soon == nil {
-				soon = s.afterDelay()
+			w.returned(v)
+		case e := <-w.watcher.events:
+			w.looping.Begin()
+			if w.notified(e) && soon == nil {
+				soon = w.afterDelay()
 			}
-		case err := <-s.watcher.errors:
-			s.config.Logger.DebugContext(ctx, "notifications of changes were lost: searching instead", "error", err)
-			soon = s.afterDelay()
+		case err := <-w.watcher.errors:
+			w.config.Logger.DebugContext(ctx, "notifications of changes were lost: searching instead", "error", err)
+			soon = w.afterDelay()
 		case <-soon:
-			s.looping.Begin()
+			w.looping.Begin()
 			soon = nil
-			s.search(ctx)
+			w.search(ctx)
 		case <-looks:
-			s.looping.Begin()
-			s.rescan(ctx)
+			w.looping.Begin()
+			w.rescan(ctx)
 		case <-second.C:
-			s.looping.Begin()
-			s.tally.behind(s.files)
+			w.looping.Begin()
+			w.tally.behind(w.files)
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -68,8 +91,8 @@ func (s *Ship) loop(ctx context.Context, found finder, visits chan<- *visit, don
 }
 
 // afterDelay signals when it is time for a search that a notification asks for.
-func (s *Ship) afterDelay() <-chan time.Time {
-	return time.After(max(searchDelay, searchRatio*s.searchTook))
+func (w *loop) afterDelay() <-chan time.Time {
+	return time.After(max(searchDelay, searchRatio*w.searchTook))
 }
 
 // Offsets are saved each second; after a failure later and later, up to a limit.
@@ -79,8 +102,8 @@ const (
 )
 
 // keepSaving saves the offsets beside the loop, until the function that it returns is called.
-func (s *Ship) keepSaving(ctx context.Context) (end func()) {
-	if s.config.DryRun {
+func (w *loop) keepSaving(ctx context.Context) (end func()) {
+	if w.config.DryRun {
 		return func() {}
 	}
 	ctx, cancel := context.WithCancel(ctx)
@@ -93,13 +116,13 @@ func (s *Ship) keepSaving(ctx context.Context) (end func()) {
 			case <-ctx.Done():
 				return
 			}
-			err := s.offsetsFile.save(s.offsets)
+			err := w.offsetsFile.save(w.offsets)
 			if err == nil {
 				wait = saveEvery
 				continue
 			}
-			s.tally.trouble(err)
-			s.config.Logger.WarnContext(ctx, "offsets cannot be saved: a restart ships everything again", "error", err)
+			w.tally.trouble(err)
+			w.config.Logger.WarnContext(ctx, "offsets cannot be saved: a restart ships everything again", "error", err)
 			wait = min(2*wait, saveAtMost)
 		}
 	})
@@ -108,73 +131,151 @@ func (s *Ship) keepSaving(ctx context.Context) (end func()) {
 
 // next returns the visit that is due, and the channel to send it to; nil when no visit is
 // due or all workers are busy.
-func (s *Ship) next(visits chan<- *visit) (chan<- *visit, *visit) {
-	s.tally.wait(len(s.queue) + s.busy)
-	if len(s.queue) == 0 || s.busy == s.config.Parallel {
+func (w *loop) next(visits chan<- *visit) (chan<- *visit, *visit) {
+	w.tally.wait(len(w.queue) + w.busy)
+	if len(w.queue) == 0 || w.busy == w.config.Parallel {
 		return nil, nil
 	}
-	f := s.queue[0]
-	return visits, &visit{Ship: s, f: f, log: f.log, gone: f.gone}
+	f := w.queue[0]
+	return visits, &visit{Ship: w.Ship, f: f, log: f.log, gone: f.gone}
 }
 
 // dispatched notes that a worker has begun a visit.
-func (s *Ship) dispatched(v *visit) {
-	s.queue = s.queue[1:]
-	s.busy++
+func (w *loop) dispatched(v *visit) {
+	w.queue = w.queue[1:]
+	w.busy++
 	v.f.queued, v.f.busy = false, true
-	s.tally.unhold(v.f)
+	w.tally.unhold(v.f)
 }
 
 // returned notes that a worker has ended a visit.
-func (s *Ship) returned(v *visit) {
+func (w *loop) returned(v *visit) {
 	f := v.f
-	s.busy--
+	w.busy--
 	f.busy = false
-	s.tally.passed(f)
+	w.tally.passed(f)
 	if !f.unreadable {
 		f.unsent, f.since = 0, time.Time{}
 		f.acked.Store(0)
 	}
 	if n := f.heldBack(); n > 0 && !v.gone {
-		s.tally.hold(f, Held{Path: v.log.path, Bytes: n})
+		w.tally.hold(f, Held{Path: v.log.path, Bytes: n})
 	}
 	if f.log.path == v.log.path && os.SameFile(f.log.info, v.log.info) {
 		f.log.info = v.log.info
 	}
 	switch {
 	case v.gone:
-		s.offsets.release(f)
+		w.offsets.release(f)
 	case f.again && f.parked == 0 || f.gone: // the parts of a large record come one by one, and each visit reads all of them
-		s.enqueue(f)
+		w.enqueue(f)
 	}
 }
 
 // enqueue makes a visit of f due; during a visit, another one after it.
-func (s *Ship) enqueue(f *file) {
+func (w *loop) enqueue(f *file) {
 	switch {
 	case f.busy:
 		f.again = true
 	case !f.queued:
 		f.queued, f.again = true, false
-		s.queue = append(s.queue, f)
+		w.queue = append(w.queue, f)
 	}
 }
 
 // notified reacts to a change in a watched folder, and reports whether only a search can
 // find out what it means.
-func (s *Ship) notified(e fsnotify.Event) bool {
+func (w *loop) notified(e fsnotify.Event) bool {
 	if e.Has(fsnotify.Remove) || e.Has(fsnotify.Rename) {
-		s.watcher.forget(e.Name)
+		w.watcher.forget(e.Name)
 		return true
 	}
 	if !e.Has(fsnotify.Write) {
 		return true
 	}
-	if f := s.files[e.Name]; f != nil {
+	if f := w.files[e.Name]; f != nil {
 		if f.busy || f.parked == 0 {
-			s.enqueue(f)
+			w.enqueue(f)
 		}
 		return false
 	}
-	return !s.config.Since.IsZero() // the file may have been too old until now
+	return !w.config.Since.IsZero() // the file may have been too old until now
+}
+
+// watcher notifies changes in folders. The periodic search finds what it misses, and
+// everything on systems where it is not used.
+type watcher struct {
+	events <-chan fsnotify.Event // nil when nothing is notified
+	errors <-chan error
+
+	fs     *fsnotify.Watcher
+	dirs   map[string]bool // true for the folders that are watched
+	logger *slog.Logger
+	failed bool // and that was logged
+}
+
+// newWatcher returns a watcher of no folders.
+func newWatcher(ctx context.Context, logger *slog.Logger) *watcher {
+	w := &watcher{dirs: map[string]bool{}, logger: logger}
+	switch runtime.GOOS {
+	case "linux", "windows":
+	default:
+		return w // kqueue would keep every file of a folder open
+	}
+	fs, err := fsnotify.NewWatcher()
+	if err != nil {
+		w.fail(ctx, err)
+		return w
+	}
+	w.fs, w.events, w.errors = fs, fs.Events, fs.Errors
+	return w
+}
+
+// watch sets the folders that are watched.
+func (w *watcher) watch(ctx context.Context, dirs map[string]time.Time) {
+	if w.fs == nil {
+		return
+	}
+	wanted := make(map[string]bool, len(dirs))
+	for dir := range dirs {
+		wanted[dir] = true
+		if w.dirs[dir] {
+			continue
+		}
+		if err := w.fs.Add(dir); err != nil {
+			w.fail(ctx, err)
+			wanted[dir] = false
+		}
+	}
+	for dir := range w.dirs {
+		if w.dirs[dir] && !wanted[dir] {
+			_ = w.fs.Remove(dir) // an error means that the folder is gone, and its watch with it
+		}
+	}
+	w.dirs = wanted
+}
+
+// forget notes that a folder was removed, so that it is watched again if it comes back.
+func (w *watcher) forget(dir string) { delete(w.dirs, dir) }
+
+// fail logs once that not all changes are notified.
+func (w *watcher) fail(ctx context.Context, err error) {
+	if w.failed {
+		return
+	}
+	w.failed = true
+	switch {
+	case errors.Is(err, syscall.ENOSPC):
+		err = fmt.Errorf("too many folders are watched on this machine: raise the sysctl fs.inotify.max_user_watches: %w", err)
+	case errors.Is(err, syscall.EMFILE):
+		err = fmt.Errorf("too much is watched on this machine: raise the sysctl fs.inotify.max_user_instances, or the limit of open files: %w", err)
+	}
+	w.logger.WarnContext(ctx, "not all changes of logs are notified: a search finds them a little later", "error", err)
+}
+
+// close ends the notifications.
+func (w *watcher) close() {
+	if w.fs != nil {
+		_ = w.fs.Close() // nothing can be lost
+	}
 }

@@ -1,19 +1,21 @@
 package ship
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
 	"io"
 	"strconv"
-
-	"github.com/nats-io/nats.go"
-	"go.opentelemetry.io/otel/trace"
 
 	"tributary/normalizers/core"
 	"tributary/pipeline/claims"
 	"tributary/pipeline/records"
 	"tributary/pipeline/redact"
+
+	"github.com/nats-io/nats.go"
+	"go.opentelemetry.io/otel/trace"
 )
 
 // parcel is a message for the broker. A record that is too large for one travels by claim
@@ -63,10 +65,10 @@ func (o outgoing) close(err error) {
 // messageID returns the Nats-Msg-Id of a record: equal for the same record at the same
 // position of the same file, and only then. Ends of the same session differ by the offset up
 // to which the file is shipped, and by the last record before it: a log that was rewritten ends again.
-func (v *visit) messageID(r core.Record, end int64) string {
+func (f *file) messageID(r core.Record, end int64) string {
 	position := strconv.FormatInt(r.Origin.Position, 10)
 	if r.Origin.End {
-		position = "end " + strconv.FormatInt(end, 10) + " " + v.f.lastID
+		position = "end " + strconv.FormatInt(end, 10) + " " + f.lastID
 	}
 	h := sha256.New()
 	for _, part := range [...]string{string(r.Source), r.Session, r.Origin.File, position} {
@@ -75,7 +77,47 @@ func (v *visit) messageID(r core.Record, end int64) string {
 	h.Write(r.Data)
 	id := hex.EncodeToString(h.Sum(nil)[:16])
 	if !r.Origin.End {
-		v.f.lastID = id
+		f.lastID = id
 	}
 	return id
+}
+
+// Redaction is a secret, or a text, that was replaced before it was sent.
+type Redaction struct {
+	redact.Hit
+
+	Path string
+	Line int // 0 for standard input
+}
+
+// redact returns a record as it is sent. What is derived from its bytes is derived from those
+// that are sent: a digest of a secret could be guessed.
+func (s *Ship) redact(ctx context.Context, r core.Record, path string, line int) (core.Record, []redact.Hit) {
+	// Its work is limited, and a visit that ends sends what it has read.
+	data, hits := s.config.Redactor.Record(r.Data) //nolint:contextcheck // see above
+	if len(hits) == 0 {
+		return r, nil
+	}
+	if hits[0].Rule == redact.RuleUnsearched {
+		s.tally.trouble(fmt.Errorf("%s:%d: %w: it is sent without its content", path, line, redact.ErrUnsearched))
+		s.config.Logger.ErrorContext(ctx, "record takes too much work to search for secrets and is sent without its content",
+			"path", path, "line", line, "size", len(r.Data))
+	}
+	if s.config.Redacted != nil {
+		for _, h := range hits {
+			at := line + bytes.Count(r.Data[:min(h.Offset, len(r.Data))], []byte{'\n'})
+			s.config.Redacted(Redaction{h, path, at})
+		}
+	}
+	if r.Origin.Digest != "" {
+		r.Origin.Digest = core.HexHash(string(data))
+	}
+	r.Data = data
+	return r, hits
+}
+
+// redactLine returns the first line of a file as it is part of the identity of the file.
+func (s *Ship) redactLine(line []byte) []byte {
+	line, _ = s.config.Redactor.Record(line)
+	return line
 }

@@ -10,43 +10,43 @@ import (
 )
 
 // search looks for what has changed, and enqueues the active files that are idle now.
-func (s *Ship) search(ctx context.Context) {
+func (w *loop) search(ctx context.Context) {
 	start := time.Now()
-	found, _ := find(s.config) // the error names paths that are gone: their files are handled as lost
-	s.arrange(ctx, found)
-	s.searched = time.Now()
-	s.searchTook = s.searched.Sub(start)
-	for _, f := range s.files {
-		s.enqueueIdle(f)
+	found, _ := find(w.config) // the error names paths that are gone: their files are handled as lost
+	w.arrange(ctx, found)
+	w.searched = time.Now()
+	w.searchTook = w.searched.Sub(start)
+	for _, f := range w.files {
+		w.enqueueIdle(f)
 	}
 }
 
 // enqueueIdle enqueues a file that is active and idle now.
-func (s *Ship) enqueueIdle(f *file) {
-	if !f.busy && f.active() && f.idle(f.log.info, s.config.Idle) {
-		s.enqueue(f)
+func (w *loop) enqueueIdle(f *file) {
+	if !f.busy && f.active() && f.idle(f.log.info, w.config.Idle) {
+		w.enqueue(f)
 	}
 }
 
 // rescan finds changes that were not notified. It searches, unless the last search took so
 // long that searching all the time would be expensive: then it looks at the active files and
 // at the folders, and searches when that shows a reason.
-func (s *Ship) rescan(ctx context.Context) {
-	rest := time.Since(s.searched)
-	if rest >= rescanRatio*s.searchTook || s.look() && rest >= searchRatio*s.searchTook {
-		s.search(ctx)
+func (w *loop) rescan(ctx context.Context) {
+	rest := time.Since(w.searched)
+	if rest >= rescanRatio*w.searchTook || w.look() && rest >= searchRatio*w.searchTook {
+		w.search(ctx)
 	}
 }
 
 // look enqueues the active files that have changed or are idle, and those that are to be tried
 // again. It reports whether a folder has changed, or such a file is no longer at its path.
-func (s *Ship) look() (changed bool) {
-	for _, f := range s.files {
+func (w *loop) look() (changed bool) {
+	for _, f := range w.files {
 		switch {
 		case f.busy || !f.active() && !f.retry:
 			continue
 		case f.retry:
-			s.enqueue(f)
+			w.enqueue(f)
 		}
 		l := f.log
 		info, err := os.Stat(l.path)
@@ -55,10 +55,10 @@ func (s *Ship) look() (changed bool) {
 			continue
 		}
 		l.info = info
-		s.observe(f, l)
-		s.enqueueIdle(f)
+		w.observe(f, l)
+		w.enqueueIdle(f)
 	}
-	for dir, modified := range s.dirs {
+	for dir, modified := range w.dirs {
 		if modified.IsZero() {
 			continue
 		}
@@ -71,44 +71,44 @@ func (s *Ship) look() (changed bool) {
 
 // arrange applies what a search has found: folders to watch, and files that are new,
 // changed, renamed or lost.
-func (s *Ship) arrange(ctx context.Context, found finder) {
-	s.dirs = found.dirs
-	s.watcher.watch(ctx, found.dirs)
-	s.refuseFolders(ctx, found.failed)
-	missing, fresh := s.matchPaths(found.logs)
+func (w *loop) arrange(ctx context.Context, found finder) {
+	w.dirs = found.dirs
+	w.watcher.watch(ctx, found.dirs)
+	w.refuseFolders(ctx, found.failed)
+	missing, fresh := w.matchPaths(found.logs)
 	prior := make(map[string]offset, len(fresh))
 	for _, l := range fresh {
-		prior[l.path] = s.offsets.at(l.path) // before the offset of a lost file is forgotten
+		prior[l.path] = w.offsets.at(l.path) // before the offset of a lost file is forgotten
 	}
-	fresh = s.matchRenamed(missing, fresh)
+	fresh = w.matchRenamed(missing, fresh)
 	files := make([]*file, len(fresh))
 	for i, l := range fresh {
 		files[i] = &file{prior: prior[l.path]}
-		s.observe(files[i], l)
+		w.observe(files[i], l)
 		if files[i].unsent = prior[l.path].unsent(l); files[i].unsent > 0 {
 			files[i].since = l.info.ModTime()
 		}
 	}
-	s.tally.found(files)
+	w.tally.found(files)
 }
 
 // refuseFolders reports what a search could not read, once as long as that lasts.
-func (s *Ship) refuseFolders(ctx context.Context, refusals []Refusal) {
+func (w *loop) refuseFolders(ctx context.Context, refusals []Refusal) {
 	failed := map[string]bool{}
 	for _, r := range refusals {
 		failed[r.Path] = true
-		if !s.failed[r.Path] {
-			s.refuse(ctx, r)
+		if !w.failed[r.Path] {
+			w.refuse(ctx, r)
 		}
 	}
-	s.failed = failed
+	w.failed = failed
 }
 
 // matchPaths updates the files that a search has found where they were. It returns the
 // files that are no longer there, by path, and the logs that are new at their path.
-func (s *Ship) matchPaths(logs []log) (missing map[string]*file, fresh []log) {
-	missing = s.files
-	s.files = make(map[string]*file, len(logs))
+func (w *loop) matchPaths(logs []log) (missing map[string]*file, fresh []log) {
+	missing = w.files
+	w.files = make(map[string]*file, len(logs))
 	for _, l := range logs {
 		f := missing[l.path]
 		if f == nil || !os.SameFile(f.log.info, l.info) {
@@ -116,29 +116,29 @@ func (s *Ship) matchPaths(logs []log) (missing map[string]*file, fresh []log) {
 			continue
 		}
 		delete(missing, l.path)
-		s.observe(f, l)
+		w.observe(f, l)
 	}
 	return missing, fresh
 }
 
 // matchRenamed updates the missing files that are found again at another path, and
 // follows the others as lost. It returns the logs that are no file of before.
-func (s *Ship) matchRenamed(missing map[string]*file, fresh []log) []log {
+func (w *loop) matchRenamed(missing map[string]*file, fresh []log) []log {
 	listed := folders{}
 	for _, f := range missing {
 		i := slices.IndexFunc(fresh, func(l log) bool { return os.SameFile(f.log.info, l.info) })
 		if i < 0 {
-			s.lost(f, listed)
+			w.lost(f, listed)
 			continue
 		}
-		s.observe(f, fresh[i])
+		w.observe(f, fresh[i])
 		fresh = slices.Delete(fresh, i, i+1)
 	}
 	return fresh
 }
 
 // observe notes where and how a search has found a file, and enqueues it if it changed.
-func (s *Ship) observe(f *file, l log) {
+func (w *loop) observe(f *file, l log) {
 	changed := f.log.info == nil || f.log.path != l.path ||
 		f.log.info.Size() != l.info.Size() || !f.log.info.ModTime().Equal(l.info.ModTime())
 	if changed {
@@ -148,28 +148,28 @@ func (s *Ship) observe(f *file, l log) {
 		}
 	}
 	f.log = l
-	s.files[l.path] = f
+	w.files[l.path] = f
 	if changed || !f.busy && f.retry {
-		s.enqueue(f)
+		w.enqueue(f)
 	}
 }
 
 // lost follows a file that no search finds any more: it was rotated to a name that no log
 // has, or deleted. The unread rest of a rotated file is read.
-func (s *Ship) lost(f *file, listed folders) {
+func (w *loop) lost(f *file, listed folders) {
 	active := f.busy || f.queued || f.active()
 	if l, ok := listed.elsewhere(f.log); ok && (active || f.grown(l)) {
-		s.observe(f, l)
+		w.observe(f, l)
 		return
 	}
 	if active {
 		f.gone = true
-		s.enqueue(f)
+		w.enqueue(f)
 		return
 	}
-	s.tally.unhold(f)
-	s.tally.passed(f)
-	s.offsets.release(f)
+	w.tally.unhold(f)
+	w.tally.passed(f)
+	w.offsets.release(f)
 }
 
 // folders are the files of folders, by path. Each folder is read once.

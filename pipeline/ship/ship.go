@@ -112,20 +112,12 @@ type Ship struct {
 	room      *semaphore.Weighted // for files with large records
 	tally     *tally
 	attached  atomic.Bool // the raw stream is there
-	looping   broker.Step // of the loop
+	looping   broker.Step // of a loop
 
 	offsets     *offsets // in the raw stream that the publisher has found
 	offsetsFile *offsetsFile
 
-	// These belong to the loop.
-	files      map[string]*file     // by path
-	queue      []*file              // due for a visit
-	busy       int                  // visits that workers make now
-	failed     map[string]bool      // folders that could not be read
-	searched   time.Time            // the last time
-	searchTook time.Duration        // the last time
-	dirs       map[string]time.Time // that the last search has read, and when each had changed last
-	watcher    *watcher
+	loop *loop // of the present pass
 }
 
 // New returns a Ship that publishes through nc, which may be nil for a dry run. The caller
@@ -156,9 +148,7 @@ func New(nc *nats.Conn, c Config) (*Ship, error) {
 
 // reset forgets the files, for another pass over all of them.
 func (s *Ship) reset() {
-	s.files = map[string]*file{}
-	s.queue, s.busy = nil, 0
-	s.watcher = &watcher{}
+	s.loop = newLoop(s)
 	s.publisher.submitted = make(chan *submission)
 	s.tally.reset()
 }
@@ -226,7 +216,7 @@ func (s *Ship) Run(ctx context.Context) error {
 		s.reset()
 		found, _ = find(s.config) // the error names paths that are gone since
 	}
-	s.tally.behind(s.files)
+	s.tally.behind(s.loop.files)
 	stopHeartbeats()
 	if !s.config.Once && ctx.Err() != nil && errors.Is(err, ctx.Err()) {
 		err = nil
@@ -257,7 +247,7 @@ func (s *Ship) pass(ctx context.Context, found finder, again bool) error {
 // complete reports whether every log of this machine was visited, so that each offset
 // names the present path of its file.
 func (s *Ship) complete() bool {
-	return len(s.config.Paths) == 0 && s.config.Source == "" && s.config.Since.IsZero() && len(s.queue) == 0
+	return len(s.config.Paths) == 0 && s.config.Source == "" && s.config.Since.IsZero() && len(s.loop.queue) == 0
 }
 
 // runFiles runs the loop, its workers and the publisher until all of them have ended.
@@ -277,7 +267,7 @@ func (s *Ship) runFiles(ctx context.Context, found finder) error {
 	}
 	g.Go(func() error {
 		defer close(visits)
-		return s.loop(ctx, found, visits, done)
+		return s.loop.run(ctx, found, visits, done)
 	})
 	g.Go(func() error {
 		workers.Wait()
@@ -291,7 +281,7 @@ func (s *Ship) runFiles(ctx context.Context, found finder) error {
 	err := g.Wait()
 	close(done)
 	for v := range done {
-		s.returned(v) // the summary says what it holds back
+		s.loop.returned(v) // the summary says what it holds back
 	}
 	if cause := context.Cause(running); errors.Is(cause, errStreamChanged) {
 		return cause

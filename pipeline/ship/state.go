@@ -53,8 +53,8 @@ func examine(r *os.File, buf []byte) (snapshot, error) {
 
 // version distinguishes the versions of a rewritable file: by the time of modification in
 // Unix nanoseconds, and by the bytes on the disk. Both are 0 for a log of lines.
-func (v *visit) version(info fs.FileInfo) (modified, size int64) {
-	if rewritable(v.log.path) {
+func (l log) version(info fs.FileInfo) (modified, size int64) {
+	if rewritable(l.path) {
 		return info.ModTime().UnixNano(), info.Size()
 	}
 	return 0, 0
@@ -68,49 +68,56 @@ func (v *visit) recognize(ctx context.Context, r *os.File) (readable bool, err e
 		v.reportUnreadable(ctx, err)
 		return false, nil
 	}
-	state, common := v.compare(r, seen)
-	if ok, err := v.enter(ctx, state, common, seen); !ok {
+	n := &recognition{v, seen}
+	state, common := n.compare(r)
+	if ok, err := n.enter(ctx, state, common); !ok {
 		return false, err
 	}
-	v.locate(seen)
+	n.locate()
 	if f := v.f; f.unshown && seen.info.Size() > f.read {
 		f.refused = false
 	}
-	if v.nothingNew(seen.info) {
+	if n.nothingNew() {
 		return false, nil
 	}
 	v.startFramer(seen.info)
 	return true, nil
 }
 
+// recognition is what a visit makes of the file that it has opened.
+type recognition struct {
+	*visit
+	seen snapshot
+}
+
 // compare decides the state of the file. For a truncated log, common is the offset up to
 // which it is as before. It acquires the inode and looks up its offset, and changes
 // nothing else.
-func (v *visit) compare(r io.ReaderAt, seen snapshot) (s state, common int64) {
-	if !os.SameFile(seen.info, v.log.info) {
+func (n *recognition) compare(r io.ReaderAt) (s state, common int64) {
+	if !os.SameFile(n.seen.info, n.log.info) {
 		return stateExchanged, 0
 	}
-	v.log.info = seen.info
-	if !v.offsets.acquire(seen.id, v.f) {
+	n.log.info = n.seen.info
+	if !n.offsets.acquire(n.seen.id, n.f) {
 		return stateLinked, 0
 	}
-	v.lookUp(seen.id)
-	was := v.f.offset
+	n.lookUp()
+	was := n.f.offset
 	switch {
-	case was.inode != seen.id:
+	case was.inode != n.seen.id:
 		return stateNew, 0
-	case v.unchanged(r, seen):
+	case n.unchanged(r):
 		return stateKnown, 0
-	case rewritable(v.log.path):
+	case rewritable(n.log.path):
 		return stateRewritten, 0
 	}
-	if common := was.Marks.common(r, seen.info.Size(), was.Head, seen.head); common > 0 {
+	if common := was.Marks.common(r, n.seen.info.Size(), was.Head, n.seen.head); common > 0 {
 		return stateTruncated, common
 	}
 	switch {
-	case !v.fragment(seen):
+	case !n.fragment():
 		return stateReplaced, 0
-	case seen.info.Size() == 0 || !v.final():
+	case n.seen.info.Size() == 0 || !n.final():
 		return stateUndecided, 0
 	default:
 		return stateTruncated, 0
@@ -120,41 +127,41 @@ func (v *visit) compare(r io.ReaderAt, seen snapshot) (s state, common int64) {
 // lookUp gives the file the offset that is stored for its inode. A log of lines whose
 // inode is unknown takes over the offset of the log that had its path before: that log is
 // gone, and this one may be a copy of it.
-func (v *visit) lookUp(id inode) {
-	f := v.f
-	if f.offset.inode == id {
+func (n *recognition) lookUp() {
+	f := n.f
+	if f.offset.inode == n.seen.id {
 		return
 	}
-	f.offset = v.offsets.get(id)
-	if f.offset.inode == id || f.prior.Done == 0 || rewritable(v.log.path) {
+	f.offset = n.offsets.get(n.seen.id)
+	if f.offset.inode == n.seen.id || f.prior.Done == 0 || rewritable(n.log.path) {
 		return
 	}
 	f.offset = f.prior
-	f.offset.inode = id
-	v.remember()
+	f.offset.inode = n.seen.id
+	n.remember()
 }
 
 // unchanged reports whether the file still has the content that was read of it.
-func (v *visit) unchanged(r io.ReaderAt, seen snapshot) bool {
-	was := v.f.offset
-	modified, size := v.version(seen.info)
-	if was.Modified != modified || was.Size != size || !was.Head.begins(seen.head) {
+func (n *recognition) unchanged(r io.ReaderAt) bool {
+	was := n.f.offset
+	modified, size := n.log.version(n.seen.info)
+	if was.Modified != modified || was.Size != size || !was.Head.begins(n.seen.head) {
 		return false
 	}
-	return rewritable(v.log.path) || seen.info.Size() >= max(v.f.read, was.Done) && was.Marks.lastMatches(r)
+	return rewritable(n.log.path) || n.seen.info.Size() >= max(n.f.read, was.Done) && was.Marks.lastMatches(r)
 }
 
 // fragment reports whether the file has less than the first line that was read of it: too
 // little to decide whether it starts as before.
-func (v *visit) fragment(seen snapshot) bool {
-	marks := v.f.offset.Marks
-	return len(marks) > 0 && seen.info.Size() < marks[0].At && !bytes.Contains(seen.head, []byte("\n"))
+func (n *recognition) fragment() bool {
+	marks := n.f.offset.Marks
+	return len(marks) > 0 && n.seen.info.Size() < marks[0].At && !bytes.Contains(n.seen.head, []byte("\n"))
 }
 
 // enter does what a state asks for before the file is read. False means that the file is
 // not read in this visit.
-func (v *visit) enter(ctx context.Context, s state, common int64, seen snapshot) (ok bool, err error) {
-	f := v.f
+func (n *recognition) enter(ctx context.Context, s state, common int64) (ok bool, err error) {
+	f := n.f
 	switch s {
 	case stateExchanged:
 		return false, nil
@@ -164,47 +171,47 @@ func (v *visit) enter(ctx context.Context, s state, common int64, seen snapshot)
 	case stateNew, stateKnown:
 		return true, nil
 	case stateUndecided:
-		return false, v.finish(ctx)
+		return false, n.finish(ctx)
 	case stateRewritten:
-		v.restart(offset{inode: seen.id})
+		f.restart(offset{inode: n.seen.id})
 	case stateTruncated, stateReplaced:
-		if err := v.finish(ctx); err != nil {
+		if err := n.finish(ctx); err != nil {
 			return false, err
 		}
-		v.config.Logger.InfoContext(ctx, "log was truncated or replaced: shipping it from where it differs", "path", v.log.path, "state", s, "offset", common)
+		n.config.Logger.InfoContext(ctx, "log was truncated or replaced: shipping it from where it differs", "path", n.log.path, "state", s, "offset", common)
 		if s == stateTruncated {
-			v.restart(f.offset.truncated(common))
+			f.restart(f.offset.truncated(common))
 		} else {
-			v.restart(offset{inode: seen.id})
+			f.restart(offset{inode: n.seen.id})
 		}
 	}
 	// A changed file that is no longer at the path of a log may be anything.
-	return !v.log.strayed, nil
+	return !n.log.strayed, nil
 }
 
 // restart reads the file again from its start and ships it from an offset.
-func (v *visit) restart(from offset) {
-	v.f.framer, v.f.parked, v.f.offset, v.f.refused, v.f.unshown = nil, 0, from, false, false
+func (f *file) restart(from offset) {
+	f.framer, f.parked, f.offset, f.refused, f.unshown = nil, 0, from, false, false
 }
 
 // locate updates the offset with where the file is now and how it looks.
-func (v *visit) locate(seen snapshot) {
-	o := &v.f.offset
-	o.inode, o.Head, o.Path = seen.id, headOf(seen.head), v.log.path
-	o.Modified, o.Size = v.version(seen.info)
+func (n *recognition) locate() {
+	o := &n.f.offset
+	o.inode, o.Head, o.Path = n.seen.id, headOf(n.seen.head), n.log.path
+	o.Modified, o.Size = n.log.version(n.seen.info)
 	if o.Origin == "" {
-		o.Origin = v.log.origin
+		o.Origin = n.log.origin
 	}
 	if o.Done > 0 {
-		v.remember() // also where the file was only renamed
+		n.remember() // also where the file was only renamed
 	}
-	if v.f.framer == nil {
-		v.f.torn = false // nothing of it is read yet
+	if n.f.framer == nil {
+		n.f.torn = false // nothing of it is read yet
 	}
 }
 
 // nothingNew reports whether the file has nothing that is to be shipped.
-func (v *visit) nothingNew(info fs.FileInfo) bool {
-	f := v.f
-	return f.refused || f.framer == nil && f.offset.Ended && (packed(v.log.path) || f.offset.Done == info.Size())
+func (n *recognition) nothingNew() bool {
+	f := n.f
+	return f.refused || f.framer == nil && f.offset.Ended && (packed(n.log.path) || f.offset.Done == n.seen.info.Size())
 }

@@ -84,7 +84,7 @@ func (v *visit) startFramer(info fs.FileInfo) {
 // follow reads the rest of the file and ships its records.
 func (v *visit) follow(ctx context.Context, r *os.File) error {
 	v.end = v.f.offset.Done
-	in, err := v.unread(r)
+	in, err := v.log.unread(r, v.f.read, v.wide)
 	if err != nil {
 		v.reportUnreadable(ctx, err)
 		return nil
@@ -121,7 +121,7 @@ func (v *visit) shipNext(ctx context.Context, p []byte) error {
 	if err := v.reserve(ctx, len(p)); err != nil {
 		return err
 	}
-	v.frame(p)
+	v.f.frame(p, !rewritable(v.log.path))
 	if err := v.shipReady(ctx); err != nil {
 		return err
 	}
@@ -148,25 +148,24 @@ func (v *visit) widen(ctx context.Context, r *os.File) error {
 	return v.follow(ctx, r)
 }
 
-// unread is the content of the file behind what the framer has, as it was when the visit began. A packed file is read in
-// one visit or not at all.
-func (v *visit) unread(r *os.File) (io.ReadCloser, error) {
+// unread returns the content of a file behind what was read of it, as it was when the visit began. A packed file is read in
+// one visit or not at all; wide says that it may refer back as far as it does.
+func (l log) unread(r *os.File, read int64, wide bool) (io.ReadCloser, error) {
 	switch {
-	case !packed(v.log.path):
-		return io.NopCloser(io.NewSectionReader(r, v.f.read, max(v.log.info.Size()-v.f.read, 0))), nil
-	case v.f.read > 0:
+	case !packed(l.path):
+		return io.NopCloser(io.NewSectionReader(r, read, max(l.info.Size()-read, 0))), nil
+	case read > 0:
 		return io.NopCloser(strings.NewReader("")), nil
-	case v.wide:
-		return normalizers.Unpack(v.log.path, r)
+	case wide:
+		return normalizers.Unpack(l.path, r)
 	default:
-		return normalizers.UnpackWithin(v.log.path, r, freeWindow)
+		return normalizers.UnpackWithin(l.path, r, freeWindow)
 	}
 }
 
-// frame writes the next bytes of the file to the framer, and marks them.
-func (v *visit) frame(p []byte) {
-	f := v.f
-	if !rewritable(v.log.path) {
+// frame writes the next bytes of the file to the framer, and marks those of a log of lines.
+func (f *file) frame(p []byte, lines bool) {
+	if lines {
 		f.offset.Marks = f.offset.Marks.extend(f.tail, p, f.read)
 		f.tail = append(f.tail, p[max(0, len(p)-markBytes):]...)
 		f.tail = slices.Clone(f.tail[max(0, len(f.tail)-markBytes):])
@@ -180,14 +179,14 @@ func (v *visit) frame(p []byte) {
 
 // limitUnknown refuses a file whose agent is still unknown after as much as the longest record may take.
 func (v *visit) limitUnknown(ctx context.Context) {
-	if v.f.framer.Source() == "" && v.tooMuchUnknown() {
+	if v.f.framer.Source() == "" && v.f.tooMuchUnknown() {
 		v.refuseFile(ctx)
 	}
 }
 
 // tooMuchUnknown reports whether a file of an unknown agent, of which the framer has all in memory, has too much.
-func (v *visit) tooMuchUnknown() bool {
-	return v.f.read > core.MaxRecordBytes || v.f.framer.Held() > roomBytes
+func (f *file) tooMuchUnknown() bool {
+	return f.read > core.MaxRecordBytes || f.framer.Held() > roomBytes
 }
 
 // pause ends a visit at the end of the file.
@@ -345,7 +344,7 @@ var agentJSON = json.JoinOptions(jsontext.AllowDuplicateNames(true), jsontext.Al
 func (v *visit) refuseFile(ctx context.Context) {
 	f, r := v.f, v.f.framer.Recognition()
 	reported := f.unshown
-	f.refused, f.unshown = true, r.Agent == "" && !v.tooMuchUnknown()
+	f.refused, f.unshown = true, r.Agent == "" && !v.f.tooMuchUnknown()
 	if reported && f.unshown {
 		return
 	}
