@@ -185,6 +185,23 @@ func (w *plainWriter) usage(u *Usage) {
 	if u.Key != "" {
 		w.text(`,"key":`, u.Key)
 	}
+	for _, f := range [...]struct {
+		name  string
+		count int64
+	}{
+		{`,"cache_write_1h":`, u.CacheWrite1h},
+		{`,"web_search_requests":`, u.WebSearchRequests},
+		{`,"prompt":`, u.Prompt},
+	} {
+		if f.count != 0 {
+			w.add(f.name)
+			w.b = strconv.AppendInt(w.b, f.count, 10)
+		}
+	}
+	if u.CostUSD != 0 {
+		w.add(`,"cost_usd":`)
+		w.add(jsontext.Float(u.CostUSD).String())
+	}
 	w.add("}")
 }
 

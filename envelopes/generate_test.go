@@ -49,12 +49,15 @@ func plainToolResult() AgentEventV1 {
 		ToolOutput:      &ToolOutput{Stdout: new("ok"), Stderr: new("")},
 		Content:         &FileContent{Type: "text/x-go"},
 		MessageMetadata: jsontext.Value(`[{"kind":"citation"}]`),
-		Usage:           &Usage{Input: 8, CacheRead: 2, Output: 5, Key: "turn-1"},
-		Files:           []File{{Path: "main.go", Op: OpRead}},
-		Origin:          OriginInjected,
-		IsInternal:      true,
-		Supersedes:      "call_6",
-		TextTruncated:   true,
+		Usage: &Usage{
+			Input: 5, CacheRead: 2, CacheWrite: 3, Output: 5, Key: "turn-1",
+			CacheWrite1h: 1, WebSearchRequests: 2, Prompt: 200_001, CostUSD: 0.0123456,
+		},
+		Files:         []File{{Path: "main.go", Op: OpRead}},
+		Origin:        OriginInjected,
+		IsInternal:    true,
+		Supersedes:    "call_6",
+		TextTruncated: true,
 	}
 }
 
@@ -188,7 +191,10 @@ func anyEvent() *rapid.Generator[AgentEventV1] {
 			e.Usage = &Usage{
 				Input: part.Draw(t, "input"), CacheRead: part.Draw(t, "cache_read"), CacheWrite: part.Draw(t, "cache_write"),
 				Output: part.Draw(t, "output"), Reasoning: part.Draw(t, "reasoning"), Key: text.Draw(t, "key"),
+				WebSearchRequests: part.Draw(t, "web_search_requests"), Prompt: part.Draw(t, "prompt"),
+				CostUSD: rapid.Float64Range(0, MaxCostUSD).Draw(t, "cost_usd"),
 			}
+			e.Usage.CacheWrite1h = rapid.Int64Range(0, e.Usage.CacheWrite).Draw(t, "cache_write_1h")
 			e.TokensTotal = new(e.Usage.Total())
 			e.TokensInput = orNil(t, "tokens_input", part)
 			e.TokensOutput = orNil(t, "tokens_output", part)

@@ -81,7 +81,8 @@ func TestEventInJSON(t *testing.T) {
 		`"sequence":13,"metadata":{"sessionId":null,"model":"gpt-5-codex","approval":{"mode":"never"},"threadId":"t"},` +
 		`"tool_metadata":{"exit":0},"tool_input":{"command":["cat","main.go"]},"tool_output":{"stdout":"ok","stderr":""},` +
 		`"content":{"type":"text/x-go"},"message_metadata":[{"kind":"citation"}],` +
-		`"usage":{"input":8,"cache_read":2,"cache_write":0,"output":5,"reasoning":0,"key":"turn-1"},` +
+		`"usage":{"input":5,"cache_read":2,"cache_write":3,"output":5,"reasoning":0,"key":"turn-1",` +
+		`"cache_write_1h":1,"web_search_requests":2,"prompt":200001,"cost_usd":0.0123456},` +
 		`"files":[{"path":"main.go","op":"read"}],"origin":"injected","is_internal":true,"supersedes":"call_6","text_truncated":true}`
 	e := plainToolResult()
 	got, err := e.AppendJSON([]byte("before "))

@@ -206,6 +206,14 @@ func readUsage(v jsontext.Value, to **Usage) bool {
 			return readNumber(v, &u.Reasoning)
 		case "key":
 			return readText(v, &u.Key)
+		case "cache_write_1h":
+			return readNumber(v, &u.CacheWrite1h)
+		case "web_search_requests":
+			return readNumber(v, &u.WebSearchRequests)
+		case "prompt":
+			return readNumber(v, &u.Prompt)
+		case "cost_usd":
+			return json.Unmarshal(v, &u.CostUSD) == nil
 		}
 		return true
 	})

@@ -139,7 +139,7 @@ func holdToStruct(t *testing.T, root, n node, goType reflect.Type) {
 			t.Errorf("%s.%s: nullable is %v", goType.Name(), name, nullable)
 		}
 		wantType := map[reflect.Kind]string{
-			reflect.String: "string", reflect.Int64: "integer", reflect.Uint64: "integer", reflect.Bool: "boolean",
+			reflect.String: "string", reflect.Int64: "integer", reflect.Uint64: "integer", reflect.Bool: "boolean", reflect.Float64: "number",
 			reflect.Struct: "object", reflect.Slice: "array",
 		}[fieldType.Kind()]
 		switch {

@@ -136,6 +136,12 @@ func (e *AgentEventV1) validateTokens() error {
 	case !validCount(u.Input), !validCount(u.CacheRead), !validCount(u.CacheWrite),
 		!validCount(u.Output), !validCount(u.Reasoning):
 		return invalid("usage", "has a part that is not a count")
+	case !validCount(u.CacheWrite1h), !validCount(u.WebSearchRequests), !validCount(u.Prompt):
+		return invalid("usage", "has a figure that is not a count")
+	case u.CacheWrite1h > u.CacheWrite:
+		return invalid("usage", "has a cache_write_1h above its cache_write")
+	case !(u.CostUSD >= 0 && u.CostUSD <= MaxCostUSD): // nor is it NaN
+		return invalid("usage", "has a cost_usd that is no amount")
 	case !utf8.ValidString(u.Key):
 		return invalid("usage", "has a key that is not UTF-8")
 	case e.TokensTotal == nil || *e.TokensTotal != u.Total():

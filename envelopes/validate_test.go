@@ -2,6 +2,7 @@ package envelopes
 
 import (
 	"errors"
+	"math"
 	"reflect"
 	"strings"
 	"testing"
@@ -70,6 +71,12 @@ func TestValidateNamesTheInvalidField(t *testing.T) {
 		"total is not the sum":   {"tokens_total", func(e *AgentEventV1) { e.TokensTotal = new(int64(16)) }},
 		"tokens without total":   {"tokens_total", func(e *AgentEventV1) { e.TokensTotal = nil }},
 		"tokens without usage":   {"usage", func(e *AgentEventV1) { e.Usage = nil }},
+		"negative searches":      {"usage", func(e *AgentEventV1) { e.Usage.WebSearchRequests = -1 }},
+		"absurd prompt":          {"usage", func(e *AgentEventV1) { e.Usage.Prompt = maxCount + 1 }},
+		"more of an hour":        {"usage", func(e *AgentEventV1) { e.Usage.CacheWrite1h = e.Usage.CacheWrite + 1 }},
+		"negative cost":          {"usage", func(e *AgentEventV1) { e.Usage.CostUSD = -0.5 }},
+		"cost is no number":      {"usage", func(e *AgentEventV1) { e.Usage.CostUSD = math.NaN() }},
+		"absurd cost":            {"usage", func(e *AgentEventV1) { e.Usage.CostUSD = MaxCostUSD + 1 }},
 		"usage key not UTF-8":    {"usage", func(e *AgentEventV1) { e.Usage.Key = secret + "\xff" }},
 		"sequence zero":          {"sequence", func(e *AgentEventV1) { e.Sequence = 0 }},
 		"file without path":      {"files", func(e *AgentEventV1) { e.Files[0].Path = "" }},

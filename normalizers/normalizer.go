@@ -23,7 +23,7 @@ import (
 // after which the same records yield other events or skips, or a stored session cannot be carried
 // on: workers of one revision take over each other's sessions, and events of another revision
 // belong into a generation of their own.
-const Revision = 6
+const Revision = 7
 
 // Normalize turns one record into the events of its session. It keeps the rules that all
 // vendors share: a record that the session has passed by its position in its file is a

@@ -46,11 +46,10 @@ var (
 
 // usageBeside are the members of a usage that are known, and are no figures of tokens.
 type usageBeside struct {
-	ServiceTier   lenient.Present `json:"service_tier"`
-	InferenceGeo  lenient.Present `json:"inference_geo"`
-	ServerToolUse lenient.Present `json:"server_tool_use"`
-	Iterations    lenient.Present `json:"iterations"`
-	Speed         lenient.Present `json:"speed"`
+	ServiceTier  lenient.Present `json:"service_tier"`
+	InferenceGeo lenient.Present `json:"inference_geo"`
+	Iterations   lenient.Present `json:"iterations"`
+	Speed        lenient.Present `json:"speed"`
 
 	Others jsontext.Value `json:",embed"`
 }
@@ -68,7 +67,7 @@ func (c *mapper) noteMessage() {
 
 // noteUsage notes the members of a usage that are not known.
 func (e *emitter) noteUsage(u *usage) {
-	for _, others := range []jsontext.Value{u.Others, u.CacheCreation.Value.Others, u.OutputDetails.Value.Others} {
+	for _, others := range []jsontext.Value{u.Others, u.CacheCreation.Value.Others, u.OutputDetails.Value.Others, u.ServerToolUse.Value.Others} {
 		e.UnknownMembers(core.UnknownUsage, others)
 	}
 }

@@ -24,6 +24,7 @@ type wireRecord struct {
 	IsSidechain        lenient.Flag               `json:"isSidechain"`
 	AgentID            lenient.Text               `json:"agentId"`
 	RequestID          lenient.Text               `json:"requestId"`
+	CostUSD            lenient.Number             `json:"costUSD"`
 	IsMeta             lenient.Flag               `json:"isMeta"`
 	IsCompactSummary   lenient.Flag               `json:"isCompactSummary"`
 	IsAPIErrorMessage  lenient.Flag               `json:"isApiErrorMessage"`

@@ -18,6 +18,7 @@ type usage struct {
 	CacheWrite    lenient.Number                `json:"cache_creation_input_tokens"`
 	CacheCreation lenient.Object[cacheCreation] `json:"cache_creation"`
 	OutputDetails lenient.Object[outputDetails] `json:"output_tokens_details"`
+	ServerToolUse lenient.Object[serverToolUse] `json:"server_tool_use"`
 
 	usageBeside
 }
@@ -26,6 +27,12 @@ type cacheCreation struct {
 	FiveMinutes lenient.Number `json:"ephemeral_5m_input_tokens"`
 	OneHour     lenient.Number `json:"ephemeral_1h_input_tokens"`
 	Others      jsontext.Value `json:",embed"`
+}
+
+type serverToolUse struct {
+	WebSearches lenient.Number  `json:"web_search_requests"`
+	WebFetches  lenient.Present `json:"web_fetch_requests"`
+	Others      jsontext.Value  `json:",embed"`
 }
 
 type outputDetails struct {
@@ -44,6 +51,8 @@ func (u *usage) consumption() core.Consumption {
 	if !u.CacheWrite.OK {
 		figures.CacheWrite = u.CacheCreation.Value.FiveMinutes.Count() + u.CacheCreation.Value.OneHour.Count()
 	}
+	figures.CacheWrite1h = min(u.CacheCreation.Value.OneHour.Count(), figures.CacheWrite)
+	figures.WebSearches = u.ServerToolUse.Value.WebSearches.Count()
 	figures.Reasoning = min(u.OutputDetails.Value.Thinking.Count(), figures.Output)
 	return figures
 }
@@ -58,7 +67,9 @@ func (c *mapper) usageIncrement() *envelopes.Usage {
 	if !c.Message.Value.Usage.OK || id == "" && c.Duplicate {
 		return nil
 	}
-	return c.increment(id, request, c.Message.Value.Usage.Value.consumption())
+	figures := c.Message.Value.Usage.Value.consumption()
+	figures.Cost = core.CostOf(c.CostUSD)
+	return c.increment(id, request, figures)
 }
 
 // increment returns what the figures of an API call are above the highest ones that the
@@ -84,8 +95,11 @@ func (e *emitter) increment(id, request string, figures core.Consumption) *envel
 	if id != "" && (!call.known || now != call.before) {
 		e.Session.APICalls.Put(call.slot, now)
 	}
-	if e.copied || u.Total() == 0 {
+	if e.copied || core.IsEmpty(u) {
 		return nil
+	}
+	if id != "" {
+		u.Prompt = now.Prompt()
 	}
 	return u
 }

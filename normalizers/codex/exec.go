@@ -106,7 +106,7 @@ func (m *mapper) execTurnEnd(u *lenient.Object[usage]) {
 		before = tokens{}
 	}
 	m.st.Total = total
-	m.bill(total.since(before), &u.Value, "")
+	m.bill(total.since(before), &u.Value, "", 0)
 }
 
 // execItemStarted emits the call of a tool. Any other item is emitted when it is complete.

@@ -74,6 +74,15 @@ func (i *tokenInfo) stated() *usage {
 	return &i.Last.Value
 }
 
+// prompt returns the size of the prompt of the API call whose tokens these are; 0 where the record states
+// those of several.
+func (i *tokenInfo) prompt(use tokens) int64 {
+	if last := i.Last.Value.tokens(); i.Last.OK && use == last {
+		return last[inputTokens]
+	}
+	return 0
+}
+
 // pair identifies the two figures together: a token_count that is written again has the same.
 // of is the session whose total it is.
 func (i *tokenInfo) pair(of string) core.Fingerprint {
@@ -168,7 +177,7 @@ func (m *mapper) tokenCount() {
 	info, ok := readTokenInfo(m.Info)
 	m.noteInfo(&info)
 	if !ok {
-		m.putUsage(tokens{}, tokens{}, info.stated(), "")
+		m.putUsage(tokens{}, tokens{}, info.stated(), "", 0)
 		return
 	}
 	m.endOpenCopy()
@@ -179,7 +188,7 @@ func (m *mapper) tokenCount() {
 	}
 	fresh := use.since(m.st.Ahead.above())
 	m.st.Ahead = m.st.Ahead.minus(use)
-	m.putUsage(use, fresh, info.stated(), "")
+	m.putUsage(use, fresh, info.stated(), "", info.prompt(use))
 }
 
 // usageRecord emits what a token_usage_record states: the tokens of one response of the API. A
@@ -192,7 +201,7 @@ func (m *mapper) usageRecord() {
 	info.Total.OK = info.Total.OK && info.Total.Value.readable()
 	info.Last.OK = info.Last.OK && info.Last.Value.readable()
 	if !info.Total.OK && !info.Last.OK {
-		m.putUsage(tokens{}, tokens{}, info.stated(), "")
+		m.putUsage(tokens{}, tokens{}, info.stated(), "", 0)
 		return
 	}
 	m.endOpenCopy()
@@ -207,12 +216,12 @@ func (m *mapper) usageRecord() {
 	} else { // the total of the thread alone counts as that of a token_count
 		use = info.increment(st.Total, false)
 		st.Total = info.Total.Value.tokens()
-		m.putUsage(use, use, info.stated(), m.ResponseID)
+		m.putUsage(use, use, info.stated(), m.ResponseID, 0)
 		return
 	}
 	fresh := use.since(tokens{}.minus(st.Ahead).above())
 	st.Ahead = st.Ahead.plus(use)
-	m.putUsage(use, fresh, &info.Last.Value, m.ResponseID)
+	m.putUsage(use, fresh, &info.Last.Value, m.ResponseID, info.prompt(use))
 }
 
 // repeatsResponse notes the response of a token_usage_record, and reports whether the session
@@ -232,7 +241,7 @@ func (m *mapper) repeatsResponse(info *tokenInfo) bool {
 
 // putUsage emits a meta event with the tokens that no other record of the turn has stated.
 // Where another one has stated all of them, the record is skipped.
-func (m *mapper) putUsage(use, fresh tokens, stated *usage, key lenient.Text) {
+func (m *mapper) putUsage(use, fresh tokens, stated *usage, key lenient.Text, prompt int64) {
 	if fresh == (tokens{}) && use != fresh {
 		m.skip = core.SkipMirror
 		return
@@ -240,7 +249,7 @@ func (m *mapper) putUsage(use, fresh tokens, stated *usage, key lenient.Text) {
 	d := core.SystemDraft(envelopes.Meta, "")
 	d.Model = m.model()
 	m.put("", d)
-	m.bill(fresh, stated, string(key))
+	m.bill(fresh, stated, string(key), prompt)
 }
 
 // count notes the figures of a token_count, and returns what they add, or that they repeat
@@ -277,8 +286,9 @@ func (i *tokenInfo) increment(before tokens, forked bool) tokens {
 }
 
 // bill puts an increment on the first event of the record. Figures that are not stated are
-// unknown, not zero. The key is the id of the response, else of the turn, else of the record.
-func (m *mapper) bill(use tokens, stated *usage, response string) {
+// unknown, not zero. The key is the id of the response, else of the turn, else of the record. The
+// size of the prompt is 0 where the tokens are those of several API calls.
+func (m *mapper) bill(use tokens, stated *usage, response string, prompt int64) {
 	key := cmp.Or(response, m.st.TurnID)
 	if key == "" {
 		key = "@" + strconv.FormatUint(m.Session.Records, 10)
@@ -288,6 +298,7 @@ func (m *mapper) bill(use tokens, stated *usage, response string) {
 	if u == nil {
 		return
 	}
+	u.Prompt = prompt
 	m.AddUsage(u, func(e *envelopes.AgentEventV1) {
 		e.TokensInput = new(u.Input + u.CacheRead + u.CacheWrite)
 		e.TokensOutput = new(u.Output + u.Reasoning)

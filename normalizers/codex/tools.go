@@ -66,7 +66,7 @@ func (m *mapper) output() {
 	if m.Type == "" {
 		var info tokenInfo
 		lenient.ReadObject(m.Info, &info)
-		m.bill(info.Last.Value.tokens(), &info.Last.Value, "")
+		m.bill(info.Last.Value.tokens(), &info.Last.Value, "", info.Last.Value.Input.Count())
 	}
 }
 

@@ -217,6 +217,9 @@ func (m *mapper) bill(event int, more core.Consumption, model *string, key strin
 		}
 		u = &envelopes.Usage{Key: core.BoundID(key)}
 	}
+	if key != "" {
+		u.Prompt = stated.consumption().Prompt()
+	}
 	m.AddUsageAt(event, u, func(e *envelopes.AgentEventV1) {
 		e.TokensInput = new(u.Input + u.CacheRead + u.CacheWrite)
 		e.TokensOutput = new(u.Output + u.Reasoning)

@@ -2,6 +2,7 @@ package core
 
 import (
 	"encoding/binary"
+	"math"
 
 	"tributary/envelopes"
 	"tributary/normalizers/lenient"
@@ -24,7 +25,14 @@ type Consumption struct {
 	Run int64
 	// Request is the number of the request that the call states beside its id, 0 for none.
 	Request int64
+
+	CacheWrite1h int64 // part of CacheWrite
+	WebSearches  int64
+	Cost         int64 // that the vendor states, in picodollars
 }
+
+// Prompt returns the size of the prompt, where the figures are those of one API call.
+func (a Consumption) Prompt() int64 { return a.Input + a.CacheRead + a.CacheWrite }
 
 // Raise returns the highest figure of each field of a and b.
 func (a Consumption) Raise(b Consumption) Consumption {
@@ -38,6 +46,10 @@ func (a Consumption) Raise(b Consumption) Consumption {
 		Reported:   a.Reported,
 		Run:        a.Run,
 		Request:    a.Request,
+
+		CacheWrite1h: max(a.CacheWrite1h, b.CacheWrite1h),
+		WebSearches:  max(a.WebSearches, b.WebSearches),
+		Cost:         max(a.Cost, b.Cost),
 	}
 }
 
@@ -49,6 +61,9 @@ func (a Consumption) Plus(b Consumption) Consumption {
 	a.CacheWrite = add(a.CacheWrite, b.CacheWrite)
 	a.Output = add(a.Output, b.Output)
 	a.Reasoning = add(a.Reasoning, b.Reasoning)
+	a.CacheWrite1h = add(a.CacheWrite1h, b.CacheWrite1h)
+	a.WebSearches = add(a.WebSearches, b.WebSearches)
+	a.Cost = add(a.Cost, b.Cost)
 	return a
 }
 
@@ -60,6 +75,10 @@ func (a Consumption) Minus(b Consumption) Consumption {
 		CacheWrite: max(0, a.CacheWrite-b.CacheWrite),
 		Output:     max(0, a.Output-b.Output),
 		Reasoning:  max(0, a.Reasoning-b.Reasoning),
+
+		CacheWrite1h: min(max(0, a.CacheWrite1h-b.CacheWrite1h), max(0, a.CacheWrite-b.CacheWrite)),
+		WebSearches:  max(0, a.WebSearches-b.WebSearches),
+		Cost:         max(0, a.Cost-b.Cost),
 	}
 }
 
@@ -67,6 +86,7 @@ func (a Consumption) Minus(b Consumption) Consumption {
 func (a *Consumption) Add(u *envelopes.Usage) {
 	*a = a.Plus(Consumption{
 		Input: u.Input, CacheRead: u.CacheRead, CacheWrite: u.CacheWrite, Output: u.Output + u.Reasoning, Reasoning: u.Reasoning,
+		CacheWrite1h: u.CacheWrite1h, WebSearches: u.WebSearchRequests, Cost: picodollars(u.CostUSD),
 	})
 }
 
@@ -83,38 +103,92 @@ func (a *Consumption) UsageSince(before Consumption, key string) *envelopes.Usag
 		Output:     output - reasoning,
 		Reasoning:  reasoning,
 		Key:        BoundID(key),
+
+		WebSearchRequests: a.WebSearches - before.WebSearches,
+		CostUSD:           dollars(a.Cost - before.Cost),
 	}
-	if u.Total() == 0 {
+	u.CacheWrite1h = min(a.CacheWrite1h-before.CacheWrite1h, u.CacheWrite)
+	if IsEmpty(u) {
 		return nil
 	}
 	return u
 }
 
-// parts are the figures in the order in which they are written.
-func (a *Consumption) parts() [9]*int64 {
-	return [...]*int64{&a.Input, &a.CacheRead, &a.CacheWrite, &a.Output, &a.Reasoning, &a.Reported, &a.Tool, &a.Run, &a.Request}
+// IsEmpty reports whether a usage bills nothing.
+func IsEmpty(u *envelopes.Usage) bool {
+	return u.Total() == 0 && u.WebSearchRequests == 0 && u.CostUSD == 0
+}
+
+// CostOf returns a cost that a vendor states, in picodollars; 0 for what is no cost of an API call.
+func CostOf(usd lenient.Number) int64 {
+	if !usd.OK || usd.Value < 0 || usd.Value > envelopes.MaxCostUSD {
+		return 0
+	}
+	return picodollars(usd.Value)
+}
+
+func picodollars(usd float64) int64     { return int64(math.Round(usd * 1e12)) }
+func dollars(picodollars int64) float64 { return min(float64(picodollars)/1e12, envelopes.MaxCostUSD) }
+
+// parts are the figures in the order in which they are written. Those from rare on are 0 in most calls, and
+// written where one of them is not.
+func (a *Consumption) parts() [12]*int64 {
+	return [...]*int64{
+		&a.Input, &a.CacheRead, &a.CacheWrite, &a.Output, &a.Reasoning, &a.Reported, &a.Tool, &a.Run, &a.Request,
+		&a.CacheWrite1h, &a.WebSearches, &a.Cost,
+	}
+}
+
+// rare is the index of the first of the parts that are written only where one of them is not 0.
+const rare = 9
+
+// written returns the numbers that append writes. The lowest bit of the first one says whether the rare
+// parts are among them.
+func (a *Consumption) written() (numbers [12]uint64, n int) {
+	n = rare
+	for i, v := range a.parts() {
+		numbers[i] = uint64(*v)
+		if i >= rare && *v != 0 {
+			n = len(numbers)
+		}
+	}
+	numbers[0] <<= 1
+	if n > rare {
+		numbers[0]++
+	}
+	return numbers, n
 }
 
 func (a Consumption) append(dst []byte) []byte {
-	for _, v := range a.parts() {
-		dst = binary.AppendUvarint(dst, uint64(*v))
+	numbers, n := a.written()
+	for _, v := range numbers[:n] {
+		dst = binary.AppendUvarint(dst, v)
 	}
 	return dst
 }
 
 // encodedSize is how many bytes append adds.
 func (a Consumption) encodedSize() int {
-	n := 0
-	for _, v := range a.parts() {
-		n += uvarintSize(uint64(*v))
+	size := 0
+	numbers, n := a.written()
+	for _, v := range numbers[:n] {
+		size += uvarintSize(v)
 	}
-	return n
+	return size
 }
 
 // readConsumption is the inverse of append; it returns the bytes read, 0 when damaged.
 func readConsumption(b []byte) (a Consumption, n int) {
-	for _, v := range a.parts() {
+	numbers := rare
+	for i, v := range a.parts() {
+		if i == numbers {
+			break
+		}
 		u, w := binary.Uvarint(b[n:])
+		if i == 0 {
+			numbers += int(u&1) * (len(a.parts()) - rare)
+			u >>= 1
+		}
 		if w <= 0 || u > lenient.MaxExact {
 			return Consumption{}, 0
 		}

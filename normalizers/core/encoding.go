@@ -72,15 +72,11 @@ func appendPart(dst, part []byte) []byte {
 // uvarintSize is how many bytes v takes as a uvarint.
 func uvarintSize(v uint64) int { return (bits.Len64(v|1) + 6) / 7 }
 
-// unchanged is the version of sessions that never have a change beside them ([Session.EncodeChange]); they are
-// encoded in the same way.
-const unchanged = 1
-
 // DecodeSession is the inverse of [Session.Encode]. It does not retain data. An error
 // is [ErrSession].
 // newState makes the empty state of the vendor of a source, nil where it has none.
 func DecodeSession(data []byte, newState func(envelopes.Source) State) (*Session, error) {
-	if len(data) == 0 || data[0] != sessionVersion && data[0] != unchanged {
+	if len(data) == 0 || data[0] != sessionVersion {
 		return nil, fmt.Errorf("%w: not version %d", ErrSession, sessionVersion)
 	}
 	parts, err := cutParts(data[1:])

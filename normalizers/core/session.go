@@ -25,7 +25,7 @@ const (
 	maxAbouts      = 8 << 10 // bytes of that of all open calls
 	MaxExtension   = 2 << 10 // bytes of a metadata extension
 	maxExtensions  = 16      // metadata extensions
-	sessionVersion = 2       // first byte of an encoded session
+	sessionVersion = 3       // first byte of an encoded session
 )
 
 // ErrSession is the reason of an encoded session that cannot be decoded.

@@ -117,6 +117,9 @@ func (m *mapper) increment(apiCall core.Fingerprint, key string, t *tokens) *inc
 	if i.usage.Total() == 0 && i.cached == 0 {
 		return nil
 	}
+	if key != "" {
+		i.usage.Prompt = now.Input + now.Tool
+	}
 	m.Session.APICalls.Put(apiCall, now)
 	return i
 }

@@ -38,6 +38,7 @@ var Breakages = []Breakage{
 	{"sums", "the first line alone counts", countFirst},
 
 	{"parts_of_usage", "a total of its own", Each(raiseTotal)},
+	{"parts_of_usage", "the prompt of no call", Each(nameNoCall)},
 	{"parts_of_usage", "no usage", Each(func(e *core.Emitted) { e.Event.Usage = nil })},
 
 	{"ids", "one id for all", Each(func(e *core.Emitted) { e.Event.EventID = "one" })},
@@ -143,6 +144,12 @@ func countFirst() NormalizeFunc {
 			seen[u.Key] = true
 		}
 	})()
+}
+
+func nameNoCall(e *core.Emitted) {
+	if u := e.Event.Usage; u != nil {
+		u.Prompt, u.Key = 1, ""
+	}
 }
 
 func raiseTotal(e *core.Emitted) {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"reflect"
 	"slices"
 	"strings"
@@ -233,6 +234,8 @@ func LawNothingLost(f Folding) error {
 type Figures struct {
 	Input, Output, Cached, Thinking, Tool, Total                   int64 // tokens_*
 	UsageInput, CacheRead, CacheWrite, UsageOutput, UsageReasoning int64 // usage
+	CacheWrite1h, WebSearches                                      int64
+	Cost                                                           int64 // in millionths of a millionth of a dollar
 }
 
 // Add adds o to f.
@@ -248,6 +251,9 @@ func (f *Figures) Add(o Figures) {
 	f.CacheWrite += o.CacheWrite
 	f.UsageOutput += o.UsageOutput
 	f.UsageReasoning += o.UsageReasoning
+	f.CacheWrite1h += o.CacheWrite1h
+	f.WebSearches += o.WebSearches
+	f.Cost += o.Cost
 }
 
 // FiguresOf are the token counts of an event.
@@ -258,9 +264,13 @@ func FiguresOf(e envelopes.AgentEventV1) Figures {
 	}
 	if u := e.Usage; u != nil {
 		f.UsageInput, f.CacheRead, f.CacheWrite, f.UsageOutput, f.UsageReasoning = u.Input, u.CacheRead, u.CacheWrite, u.Output, u.Reasoning
+		f.CacheWrite1h, f.WebSearches, f.Cost = u.CacheWrite1h, u.WebSearchRequests, CostOf(u.CostUSD)
 	}
 	return f
 }
+
+// CostOf is an amount of dollars as [Figures] have it.
+func CostOf(usd float64) int64 { return int64(math.Round(usd * 1e12)) }
 
 // Billed returns the tokens of the events of a log of these records, which must be those that the suite's ledger finds.
 func (s Suite) Billed(t *testing.T, name string, records ...[]byte) Figures {
@@ -313,7 +323,8 @@ func LawSums(f Folding) error {
 }
 
 // lawParts: tokens_total is the sum of the parts of usage on every event that
-// has tokens; no figure is below zero; usage is there exactly when a count is.
+// has tokens; no figure is below zero; usage is there exactly when a count is; the prompt of a call
+// has at least the tokens that an event adds to it.
 func lawParts(f Folding) error {
 	for i, s := range f.Steps {
 		for _, e := range s.Result.Events {
@@ -332,6 +343,9 @@ func lawParts(f Folding) error {
 			if u := ev.Usage; u != nil {
 				if min(u.Input, u.CacheRead, u.CacheWrite, u.Output, u.Reasoning) < 0 {
 					return fmt.Errorf("%s: event %q: a part of usage below zero: %+v", at(i, s), ev.EventID, *u)
+				}
+				if u.Prompt != 0 && (u.Key == "" || u.Prompt < u.Input+u.CacheRead+u.CacheWrite) {
+					return fmt.Errorf("%s: event %q: a prompt of no call, or of other tokens: %+v", at(i, s), ev.EventID, *u)
 				}
 				if sum := u.Input + u.CacheRead + u.CacheWrite + u.Output + u.Reasoning; sum != *ev.TokensTotal {
 					return fmt.Errorf("%s: event %q: total %d, parts %d", at(i, s), ev.EventID, *ev.TokensTotal, sum)

@@ -126,6 +126,17 @@ func usageLine(u *envelopes.Usage) shortLine {
 		shortNumber(&l, "output", &u.Output)
 		shortNumber(&l, "reasoning", &u.Reasoning)
 		l.value("key", u.Key)
+		for _, f := range []struct {
+			name  string
+			count int64
+		}{{"cache_write_1h", u.CacheWrite1h}, {"web_search_requests", u.WebSearchRequests}, {"prompt", u.Prompt}} {
+			if f.count != 0 {
+				shortNumber(&l, f.name, &f.count)
+			}
+		}
+		if u.CostUSD != 0 {
+			l.value("cost_usd", strconv.FormatFloat(u.CostUSD, 'f', -1, 64))
+		}
 	}
 	return l
 }

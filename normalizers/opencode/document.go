@@ -127,7 +127,7 @@ func digest(messages []wireMessage) core.Fingerprint {
 			m := &messages[i]
 			in := &m.Info.Value
 			b = b[:0]
-			add(string(in.ID), string(in.Role), string(in.Error), in.Tokens.Value.identity())
+			add(string(in.ID), string(in.Role), string(in.Error), in.used().identity())
 			for j := range m.Parts {
 				p := &m.Parts[j].Value
 				s := &p.State.Value

@@ -173,7 +173,7 @@ func (c *mapper) messageUpdated(v jsontext.Value) {
 	if m.key == "" {
 		return // its step-finish is what it can be known by
 	}
-	t := &in.Tokens.Value
+	t := in.used()
 	c.bill(m, t, func() int { return c.carrier(m, t, len(c.Events)) })
 }
 

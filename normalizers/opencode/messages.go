@@ -38,8 +38,15 @@ type info struct {
 	Mode       lenient.Text                `json:"mode"` // older name of Agent
 	Path       lenient.Object[path]        `json:"path"`
 	Tokens     lenient.Object[tokens]      `json:"tokens"`
+	Cost       lenient.Number              `json:"cost"`
 	Error      jsontext.Value              `json:"error"`
 	Summary    lenient.Flag                `json:"summary"` // the message is a summary; of a user message it is an object
+}
+
+// used returns what the message used, and what that cost.
+func (in *info) used() *tokens {
+	in.Tokens.Value.cost = in.Cost
+	return &in.Tokens.Value
 }
 
 type messageTime struct {
@@ -74,7 +81,8 @@ type part struct {
 	State lenient.Object[toolState] `json:"state"`
 
 	Tokens   lenient.Object[tokens]     `json:"tokens"` // step-finish
-	Files    lenient.List[lenient.Text] `json:"files"`  // patch
+	Cost     lenient.Number             `json:"cost"`
+	Files    lenient.List[lenient.Text] `json:"files"` // patch
 	Filename lenient.Text               `json:"filename"`
 	URL      lenient.Text               `json:"url"` // file
 	Prompt   lenient.Text               `json:"prompt"`
@@ -165,7 +173,8 @@ func (c *mapper) wholeMessage(w *wireMessage) {
 		c.part(m, p, cmp.Or(vendorID(p.ID), c.place(i)))
 	}
 	c.messageError(m, in.Error)
-	c.bill(m, &in.Tokens.Value, func() int { return c.carrier(m, &in.Tokens.Value, from) })
+	t := in.used()
+	c.bill(m, t, func() int { return c.carrier(m, t, from) })
 }
 
 // carrier returns the event that carries what a message used: its first answer, else its

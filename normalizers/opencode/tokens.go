@@ -21,6 +21,8 @@ type tokens struct {
 	Reasoning lenient.Number        `json:"reasoning"`
 	Cache     lenient.Object[cache] `json:"cache"`
 	Others    jsontext.Value        `json:",embed"`
+
+	cost lenient.Number // in dollars, stated beside the tokens
 }
 
 type cache struct {
@@ -74,6 +76,7 @@ func (c *mapper) bill(m message, t *tokens, carrier func() int) {
 		CacheWrite: t.Cache.Value.Write.Count(),
 		Output:     t.Output.Count(),
 		Reasoning:  t.Reasoning.Count(),
+		Cost:       core.CostOf(t.cost),
 	}
 	if !includes {
 		now.Output += now.Reasoning
@@ -94,6 +97,9 @@ func (c *mapper) bill(m message, t *tokens, carrier func() int) {
 	}
 	if m.key != "" {
 		c.Session.APICalls.Put(slot, now)
+	}
+	if m.key != "" {
+		u.Prompt = now.Prompt()
 	}
 	c.AddUsageAt(i, u, func(e *envelopes.AgentEventV1) {
 		e.TokensInput = new(u.Input)
@@ -121,6 +127,7 @@ func (c *mapper) usage(m message, t *tokens) bool {
 // comes later or, in a run, not at all.
 func (c *mapper) stepFinish(m message, p *part, id string) {
 	t := &p.Tokens.Value
+	t.cost = p.Cost
 	c.noteTokens(t)
 	d := core.Draft{InRole: envelopes.RoleSystem, OnChannel: envelopes.ChannelSystem, Identity: t.identity()}
 	d.EventType = envelopes.Meta
@@ -131,5 +138,5 @@ func (c *mapper) stepFinish(m message, p *part, id string) {
 
 // identity distinguishes the figures from others of the same message.
 func (t *tokens) identity() string {
-	return fmt.Sprint(t.Input.Count(), t.Cache.Value.Read.Count(), t.Cache.Value.Write.Count(), t.Output.Count(), t.Reasoning.Count())
+	return fmt.Sprint(t.Input.Count(), t.Cache.Value.Read.Count(), t.Cache.Value.Write.Count(), t.Output.Count(), t.Reasoning.Count(), core.CostOf(t.cost))
 }

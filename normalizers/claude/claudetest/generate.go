@@ -136,6 +136,9 @@ func (s *claudeScript) assistant() {
 		message["content"] = s.word()
 	}
 	r := s.chain("assistant", map[string]any{"message": message, "requestId": "req_" + id})
+	if s.Chance(10) {
+		r["costUSD"] = float64(rapid.IntRange(0, 90_000).Draw(s.T, "cost")) / 1e6
+	}
 	if s.Chance(5) {
 		message["model"] = "<synthetic>"
 		delete(message, "usage")
@@ -175,9 +178,13 @@ func (s *claudeScript) grown(id string) map[string]any {
 	if u["think"] > 0 || s.Chance(90) {
 		shown = u["out"]
 	}
+	hour := rapid.SampledFrom([]int{0, 0, u["cc"] / 2, u["cc"]}).Draw(s.T, "hour")
 	out := map[string]any{
 		"input_tokens": u["in"], "cache_creation_input_tokens": u["cc"], "cache_read_input_tokens": u["cr"], "output_tokens": shown,
-		"cache_creation": map[string]any{"ephemeral_5m_input_tokens": u["cc"], "ephemeral_1h_input_tokens": 0}, "service_tier": "standard",
+		"cache_creation": map[string]any{"ephemeral_5m_input_tokens": u["cc"] - hour, "ephemeral_1h_input_tokens": hour}, "service_tier": "standard",
+	}
+	if s.Chance(20) {
+		out["server_tool_use"] = map[string]any{"web_search_requests": rapid.IntRange(0, 3).Draw(s.T, "searches"), "web_fetch_requests": 0}
 	}
 	if u["think"] > 0 {
 		out["output_tokens_details"] = map[string]any{"thinking_tokens": u["think"]}

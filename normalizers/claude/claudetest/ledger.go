@@ -12,7 +12,10 @@ import (
 
 // claudeUsage are the figures of one assistant record, as they stand.
 func claudeUsage(v any) normalizerstest.Figures {
-	return claudeUsageOf(normalizerstest.Member[any](v, "message", "usage"))
+	f := claudeUsageOf(normalizerstest.Member[any](v, "message", "usage"))
+	cost, _ := normalizerstest.Member[json.Number](v, "costUSD").Float64()
+	f.Cost = normalizerstest.CostOf(cost)
+	return f
 }
 
 func claudeUsageOf(v any) normalizerstest.Figures {
@@ -28,6 +31,8 @@ func claudeUsageOf(v any) normalizerstest.Figures {
 	if normalizerstest.Member[any](v, "cache_creation_input_tokens") == nil {
 		f.CacheWrite = number("cache_creation", "ephemeral_5m_input_tokens") + number("cache_creation", "ephemeral_1h_input_tokens")
 	}
+	f.CacheWrite1h = min(number("cache_creation", "ephemeral_1h_input_tokens"), f.CacheWrite)
+	f.WebSearches = number("server_tool_use", "web_search_requests")
 	f.UsageInput, f.CacheRead, f.UsageReasoning = f.Input, f.Cached, f.Thinking
 	f.UsageOutput = f.Output - f.Thinking
 	f.Total = f.Input + f.CacheWrite + f.CacheRead + f.Output
@@ -58,6 +63,7 @@ type claudeBook struct {
 // claudeCall is one call of the API.
 type claudeCall struct {
 	figures normalizerstest.Figures
+	hour    int64  // part of the increments of what it wrote to the cache
 	request string // the first one stated
 	run     int    // that a stream named it in
 	outside bool   // of all runs
@@ -84,17 +90,21 @@ func (b *claudeBook) call(v any, apart bool) *claudeCall {
 
 // atMost is the part of f that limit has, field by field; of the output text comes first.
 func atMost(f, limit normalizerstest.Figures) normalizerstest.Figures {
-	output := min(f.Output, limit.Output)
+	output, written := min(f.Output, limit.Output), min(f.CacheWrite, limit.CacheWrite)
 	return normalizerstest.Figures{
-		Input: min(f.Input, limit.Input), Cached: min(f.Cached, limit.Cached), CacheWrite: min(f.CacheWrite, limit.CacheWrite),
+		CacheWrite1h: max(min(f.CacheWrite1h, limit.CacheWrite1h), f.CacheWrite1h-(f.CacheWrite-written)),
+		WebSearches:  min(f.WebSearches, limit.WebSearches),
+		Input:        min(f.Input, limit.Input), Cached: min(f.Cached, limit.Cached), CacheWrite: min(f.CacheWrite, limit.CacheWrite),
 		Output: output, Thinking: max(0, output-(f.Output-f.Thinking)),
 	}
 }
 
 // above is what f has above of.
 func above(f, of normalizerstest.Figures) normalizerstest.Figures {
-	output := max(0, f.Output-of.Output)
+	output, written := max(0, f.Output-of.Output), max(0, f.CacheWrite-of.CacheWrite)
 	return normalizerstest.Figures{
+		CacheWrite1h: min(max(0, f.CacheWrite1h-of.CacheWrite1h), written),
+		WebSearches:  max(0, f.WebSearches-of.WebSearches), Cost: max(0, f.Cost-of.Cost),
 		Input: max(0, f.Input-of.Input), Cached: max(0, f.Cached-of.Cached), CacheWrite: max(0, f.CacheWrite-of.CacheWrite),
 		Output: output, Thinking: min(max(0, f.Thinking-of.Thinking), output),
 	}
@@ -184,6 +194,7 @@ func (b *claudeBook) message(session string, v any) {
 	before := call.figures
 	call.figures = highest(before, claudeUsage(v))
 	more := above(call.figures, before)
+	call.hour += more.CacheWrite1h
 	switch stream := normalizerstest.Member[string](v, "sessionId") == ""; {
 	case elsewhere:
 		b.settled.Add(more)
@@ -215,6 +226,7 @@ func highest(f, g normalizerstest.Figures) normalizerstest.Figures {
 	return normalizerstest.Figures{
 		Input: max(f.Input, g.Input), Output: max(f.Output, g.Output), Cached: max(f.Cached, g.Cached),
 		Thinking: max(f.Thinking, g.Thinking), CacheWrite: max(f.CacheWrite, g.CacheWrite),
+		CacheWrite1h: max(f.CacheWrite1h, g.CacheWrite1h), WebSearches: max(f.WebSearches, g.WebSearches), Cost: max(f.Cost, g.Cost),
 	}
 }
 
@@ -227,13 +239,18 @@ func (l ledger) Sums(session string) normalizerstest.Figures {
 	}
 	sum.Add(b.results)
 	for _, c := range b.calls {
-		sum.Add(c.figures)
+		stated := c.figures
+		stated.CacheWrite1h = c.hour
+		sum.Add(stated)
 	}
 	sum.Input -= b.settled.Input
 	sum.Output -= b.settled.Output
 	sum.Cached -= b.settled.Cached
 	sum.CacheWrite -= b.settled.CacheWrite
 	sum.Thinking -= b.settled.Thinking
+	sum.CacheWrite1h -= b.settled.CacheWrite1h
+	sum.WebSearches -= b.settled.WebSearches
+	sum.Cost -= b.settled.Cost
 	sum.UsageInput, sum.CacheRead, sum.UsageReasoning = sum.Input, sum.Cached, sum.Thinking
 	sum.UsageOutput = sum.Output - sum.Thinking
 	sum.Total = sum.Input + sum.CacheWrite + sum.CacheRead + sum.Output

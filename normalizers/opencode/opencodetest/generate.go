@@ -328,9 +328,10 @@ func (s *script) finish() {
 	}
 	tokens := s.tokens(m.info["tokens"].(map[string]any))
 	m.info = maps.Clone(m.info)
-	m.info["tokens"], m.info["finish"] = tokens, s.OneOf("stop", "tool-calls", "length")
+	cost := float64(rapid.SampledFrom([]int{0, 0, 1, 123_456}).Draw(s.T, "cost")) / 1e7
+	m.info["tokens"], m.info["cost"], m.info["finish"] = tokens, cost, s.OneOf("stop", "tool-calls", "length")
 	if s.Chance(80) {
-		s.updated(s.put(m, map[string]any{"type": "step-finish", "reason": m.info["finish"], "cost": 0, "tokens": tokens}))
+		s.updated(s.put(m, map[string]any{"type": "step-finish", "reason": m.info["finish"], "cost": cost, "tokens": tokens}))
 	}
 	if s.Chance(80) {
 		s.event("message.updated", map[string]any{"info": m.info})

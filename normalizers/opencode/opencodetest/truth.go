@@ -447,7 +447,7 @@ func (l ledger) Add(session string, record []byte) {
 			id = fmt.Sprintf("record %d", b.records)
 		}
 		if !b.copied[str(part, "messageID")] {
-			b.count(id, object(part, "tokens"))
+			b.count(id, part)
 		}
 	}
 }
@@ -487,11 +487,13 @@ func (b *book) message(info map[string]any, place string) {
 	if id == "" {
 		id = fmt.Sprintf("record %d", b.records)
 	}
-	b.count(id, object(info, "tokens"))
+	b.count(id, info)
 }
 
-// count raises the figures of a call.
-func (b *book) count(id string, tokens map[string]any) {
+// count raises the figures of a call to those of a message or a step.
+func (b *book) count(id string, of map[string]any) {
+	tokens := object(of, "tokens")
+	cost, _ := number(of, "cost")
 	get := func(names ...string) int64 {
 		f, _ := number(tokens, names...)
 		return int64(f)
@@ -506,6 +508,7 @@ func (b *book) count(id string, tokens map[string]any) {
 	f := normalizerstest.Figures{
 		Input: max(was.Input, input), Output: max(was.Output, output), Cached: max(was.Cached, read), Thinking: max(was.Thinking, reasoning),
 		CacheWrite: max(was.CacheWrite, write), UsageOutput: max(was.UsageOutput, answer),
+		Cost: max(was.Cost, normalizerstest.CostOf(cost)),
 	}
 	f.UsageInput, f.CacheRead, f.UsageReasoning = f.Input, f.Cached, f.Thinking
 	f.Total = f.UsageInput + f.CacheRead + f.CacheWrite + f.UsageOutput + f.UsageReasoning
