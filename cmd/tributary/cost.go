@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	"tributary/envelopes"
-	"tributary/pipeline/prices"
+	"tributary/pipeline/sessions/prices"
 )
 
 // pricing computes costs with a price file, and collects what has no price.

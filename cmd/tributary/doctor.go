@@ -20,9 +20,9 @@ import (
 	"tributary/pipeline/events"
 	"tributary/pipeline/replay"
 	"tributary/pipeline/runner"
+	"tributary/pipeline/sessions/summaries"
 	"tributary/pipeline/streams"
 	"tributary/pipeline/subscribe"
-	"tributary/pipeline/summaries"
 	"tributary/pipeline/worker"
 )
 

@@ -8,8 +8,8 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"tributary/pipeline/sessions/summaries"
 	"tributary/pipeline/streams"
-	"tributary/pipeline/summaries"
 )
 
 // examineSessions finds out how far the records of sessions are, and whether titles and pins can be stored.

@@ -9,8 +9,8 @@ import (
 
 	"tributary/pipeline/pipelinetest"
 	"tributary/pipeline/replay"
+	"tributary/pipeline/sessions/summaries"
 	"tributary/pipeline/streams"
-	"tributary/pipeline/summaries"
 	"tributary/pipeline/worker"
 )
 

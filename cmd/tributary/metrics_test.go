@@ -14,10 +14,10 @@ import (
 	"go.opentelemetry.io/otel/metric/noop"
 
 	"tributary/pipeline/pipelinetest"
-	"tributary/pipeline/sessionmeta"
+	"tributary/pipeline/sessions/summaries"
+	"tributary/pipeline/sessions/titles"
 	"tributary/pipeline/ship"
 	"tributary/pipeline/streams"
-	"tributary/pipeline/summaries"
 	"tributary/pipeline/worker"
 )
 
@@ -56,7 +56,7 @@ func instrumentsOf(t *testing.T) []instrument {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = sessionmeta.New(js, sessionmeta.Config{Meter: m})
+	_, err = titles.New(js, titles.Config{Meter: m})
 	if err != nil {
 		t.Fatal(err)
 	}

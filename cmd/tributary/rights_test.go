@@ -11,7 +11,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"tributary/pipeline/sessionmeta"
+	"tributary/pipeline/sessions/titles"
 	"tributary/pipeline/streams"
 )
 
@@ -145,26 +145,26 @@ func (b *tenants) titleAndWatch(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	for subject, want := range map[string]string{
-		sessionmeta.SubjectPrefix + "set_title": `"applied":true`,
-		"$SRV.PING." + sessionmeta.ServiceName:  sessionmeta.ServiceName,
+		titles.SubjectPrefix + "set_title": `"applied":true`,
+		"$SRV.PING." + titles.ServiceName:  titles.ServiceName,
 	} {
 		m, err := nc.RequestWithContext(ctx, subject, []byte(`{"source":"claude_code","session_id":"one","title":"Mine"}`))
 		if err != nil || !strings.Contains(string(m.Data), want) {
 			t.Fatalf("%s: %v, %s", subject, err, m.Data)
 		}
 	}
-	for u, err := range sessionmeta.Watch(ctx, js, 0) {
+	for u, err := range titles.Watch(ctx, js, 0) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if u.Kind == sessionmeta.Snapshot && u.Session.Title != "Mine" {
+		if u.Kind == titles.Snapshot && u.Session.Title != "Mine" {
 			t.Errorf("record %+v", u.Session)
 		}
-		if u.Kind == sessionmeta.Changed {
+		if u.Kind == titles.Changed {
 			break
 		}
-		if u.Kind == sessionmeta.Synced {
-			if _, err := nc.RequestWithContext(ctx, sessionmeta.SubjectPrefix+"set_pinned", []byte(`{"source":"claude_code","session_id":"one","pinned":true}`)); err != nil {
+		if u.Kind == titles.Synced {
+			if _, err := nc.RequestWithContext(ctx, titles.SubjectPrefix+"set_pinned", []byte(`{"source":"claude_code","session_id":"one","pinned":true}`)); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -15,9 +15,9 @@ import (
 
 	"tributary/pipeline/events"
 	"tributary/pipeline/runner"
-	"tributary/pipeline/sessionmeta"
+	"tributary/pipeline/sessions/summaries"
+	"tributary/pipeline/sessions/titles"
 	"tributary/pipeline/streams"
-	"tributary/pipeline/summaries"
 	"tributary/pipeline/worker"
 )
 
@@ -94,7 +94,7 @@ func (a *app) work(ctx context.Context, js jetstream.JetStream, t *telemetry, to
 		Handover:     handover,
 	})
 	a.health.watch(workerHealth{runner, js.Conn()})
-	sessions, err := sessionmeta.New(js, sessionmeta.Config{
+	sessions, err := titles.New(js, titles.Config{
 		ChangesMaxAge: a.config.ChangesMaxAge,
 		Mode:          a.config.CloudEvents,
 		Logger:        a.log,

@@ -16,7 +16,7 @@ import (
 
 	"tributary/envelopes"
 	"tributary/envelopes/schema"
-	"tributary/pipeline/sessionmeta"
+	"tributary/pipeline/sessions/titles"
 	"tributary/pipeline/streams"
 )
 
@@ -143,11 +143,11 @@ func asyncChannels() object {
 		"checkpoints": channel(address(subjects[3], "partition"), stream+"checkpoints of partitions, of no use to consumers: their content changes between versions.", "internal"),
 		"archives":    channel(address(subjects[4], "partition", "archive"), stream+"states of sessions that ended long ago, many in each message, of no use to consumers: their content changes between versions.", "internal"),
 	}
-	metadata, changes := sessionmeta.Subjects()
+	metadata, changes := titles.Subjects()
 	channels["sessionMetadata"] = channel(address(metadata, "source", "session"), "Stream "+streams.SessionsStream+": title and pin of a session, the newest record only.", "sessionMetadata")
 	channels["sessionChanges"] = channel(address(changes, "source", "session"), "Stream "+streams.SessionsStream+": the changes of titles and pins.", "titleUpdated", "pinnedUpdated", "structuredChange")
-	for _, endpoint := range sessionmeta.Endpoints() {
-		channels["sessions_"+endpoint] = channel(sessionmeta.SubjectPrefix+endpoint, "Request to the service "+sessionmeta.ServiceName+".", "request")
+	for _, endpoint := range titles.Endpoints() {
+		channels["sessions_"+endpoint] = channel(titles.SubjectPrefix+endpoint, "Request to the service "+titles.ServiceName+".", "request")
 	}
 	channels["replies"] = object{"address": nil, "description": "Where the reply of a request is expected.", "messages": object{"reply": object{"$ref": "#/components/messages/reply"}}}
 	return channels
@@ -169,7 +169,7 @@ func asyncOperations() object {
 		"sendSessionMetadata": operation("send", "sessionMetadata", "The service stores the record of a session."),
 		"sendSessionChanges":  operation("send", "sessionChanges", "The service stores each change together with the record."),
 	}
-	for _, endpoint := range sessionmeta.Endpoints() {
+	for _, endpoint := range titles.Endpoints() {
 		o := operation("receive", "sessions_"+endpoint, "Answer requests at "+endpoint+".")
 		o["reply"] = object{"address": object{"location": "$message.header#/Reply-To", "description": "The reply subject of NATS."}, "channel": object{"$ref": "#/channels/replies"}}
 		operations["answer_"+endpoint] = o
@@ -232,8 +232,8 @@ func asyncMessages(event eventHeaderSet) object {
 		"deadLetter":       message("Dead letter", "application/octet-stream", letter, deadLetterRequired, object{"description": "Bytes of the record; empty if they do not fit."}),
 		"internal":         message("Internal", "application/octet-stream", joinObjects(batch, fenced), nil, object{"description": "No contract."}),
 		"sessionMetadata":  message("Title and pin of a session", "application/json", joinObjects(batch, fenced, trace), nil, schemaRef("session")),
-		"titleUpdated":     message("Title of a session changed", "application/json", changeHeaders, changeRequired, schemaRef(string(sessionmeta.TitleUpdated))),
-		"pinnedUpdated":    message("Pin of a session changed", "application/json", changeHeaders, changeRequired, schemaRef(string(sessionmeta.PinnedUpdated))),
+		"titleUpdated":     message("Title of a session changed", "application/json", changeHeaders, changeRequired, schemaRef(string(titles.TitleUpdated))),
+		"pinnedUpdated":    message("Pin of a session changed", "application/json", changeHeaders, changeRequired, schemaRef(string(titles.PinnedUpdated))),
 		"structuredChange": message("Change of a session as a structured CloudEvent", cloudEvents, joinObjects(contentType, change), []string{contentTypeHeader}, object{"type": "object"}),
 		"request":          message("Request", "application/json", object{}, nil, object{"type": "object"}),
 		"reply": message("Reply", "application/json", object{
@@ -417,7 +417,7 @@ func sessionSchemas() object {
 	text := object{"type": "string"}
 	version := object{"type": "integer", "minimum": 0}
 	source := object{"type": "string", "examples": texts(envelopes.Sources)}
-	titleSource := object{"type": "string", "examples": []sessionmeta.TitleSource{sessionmeta.SourceManual, sessionmeta.SourceAuto, sessionmeta.SourceFallback}}
+	titleSource := object{"type": "string", "examples": []titles.TitleSource{titles.SourceManual, titles.SourceAuto, titles.SourceFallback}}
 	when := object{"type": "string", "format": "date-time"}
 	of := func(properties object, optional ...string) object {
 		var required []string
@@ -433,11 +433,11 @@ func sessionSchemas() object {
 			"source": source, "session_id": text, "title": text, "title_version": version, "title_source": titleSource,
 			"pinned": object{"type": "boolean"}, "metadata_version": version, "updated_at": when,
 		}, "title_source", "updated_at"),
-		string(sessionmeta.TitleUpdated): of(object{
-			"type": object{"const": sessionmeta.TitleUpdated}, "session_id": text, "title": text, "title_version": version, "source": titleSource, "updated_at": when,
+		string(titles.TitleUpdated): of(object{
+			"type": object{"const": titles.TitleUpdated}, "session_id": text, "title": text, "title_version": version, "source": titleSource, "updated_at": when,
 		}),
-		string(sessionmeta.PinnedUpdated): of(object{
-			"type": object{"const": sessionmeta.PinnedUpdated}, "session_id": text, "pinned": object{"type": "boolean"}, "updated_at": when,
+		string(titles.PinnedUpdated): of(object{
+			"type": object{"const": titles.PinnedUpdated}, "session_id": text, "pinned": object{"type": "boolean"}, "updated_at": when,
 		}),
 	}
 }

@@ -15,12 +15,12 @@ import (
 
 	"tributary/envelopes"
 	"tributary/pipeline/events"
-	"tributary/pipeline/sessionmeta"
 	"tributary/pipeline/sessions"
+	"tributary/pipeline/sessions/titles"
 )
 
 // The commands over titles and pins ask the service of the workers
-// (pipeline/sessionmeta/README.md, Requests).
+// (pipeline/sessions/titles/README.md, Requests).
 
 // metadataTimeout bounds the wait for the answer to one request.
 const metadataTimeout = 10 * time.Second
@@ -79,13 +79,13 @@ func (l *sessionLabels) ask(ctx context.Context, endpoint string, request, answe
 }
 
 // pinned returns the pinned sessions.
-func (l *sessionLabels) pinned(ctx context.Context) map[sessionmeta.Key]bool {
-	keys := make(map[sessionmeta.Key]bool)
+func (l *sessionLabels) pinned(ctx context.Context) map[titles.Key]bool {
+	keys := make(map[titles.Key]bool)
 	request := map[string]any{"pinned": true, "limit": 1000}
 	for {
 		var page struct {
-			Sessions []sessionmeta.Session `json:"sessions"`
-			Next     uint64                `json:"next"`
+			Sessions []titles.Session `json:"sessions"`
+			Next     uint64           `json:"next"`
 		}
 		l.ask(ctx, "list", request, &page)
 		for _, s := range page.Sessions {
@@ -100,7 +100,7 @@ func (l *sessionLabels) pinned(ctx context.Context) map[sessionmeta.Key]bool {
 
 // view returns a session with its title and its pin.
 func (l *sessionLabels) view(ctx context.Context, s sessions.Summary) sessionView {
-	var set sessionmeta.Session
+	var set titles.Session
 	l.ask(ctx, "get", metadataRequest{Source: s.Source, SessionID: s.Session}, &set)
 	s.Title = cmp.Or(set.Title, s.Title)
 	return sessionView{Summary: s, Pinned: set.Pinned}
@@ -117,7 +117,7 @@ beginning of its id is enough if no other session has the same. A worker
 		Example: `  tributary sessions title 0b6a7f58 "Fix the parser"`,
 		Args:    cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.changeSession(cmd.Context(), source, args[0], func(ctx context.Context, nc *nats.Conn, k sessionmeta.Key) (string, error) {
+			return a.changeSession(cmd.Context(), source, args[0], func(ctx context.Context, nc *nats.Conn, k titles.Key) (string, error) {
 				var answer struct {
 					Applied bool   `json:"applied"`
 					Title   string `json:"title"`
@@ -147,7 +147,7 @@ other session has the same. A worker (tributary run) stores the pin.`,
   tributary sessions pin 0b6a7f58 --off`,
 		Args: oneArg("session"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.changeSession(cmd.Context(), source, args[0], func(ctx context.Context, nc *nats.Conn, k sessionmeta.Key) (string, error) {
+			return a.changeSession(cmd.Context(), source, args[0], func(ctx context.Context, nc *nats.Conn, k titles.Key) (string, error) {
 				var answer struct {
 					Applied bool `json:"applied"`
 				}
@@ -170,7 +170,7 @@ other session has the same. A worker (tributary run) stores the pin.`,
 }
 
 // changeSession finds a session, changes its metadata, and prints what it is now.
-func (a *app) changeSession(ctx context.Context, source, id string, change func(context.Context, *nats.Conn, sessionmeta.Key) (string, error)) error {
+func (a *app) changeSession(ctx context.Context, source, id string, change func(context.Context, *nats.Conn, titles.Key) (string, error)) error {
 	s, err := parseSource(source)
 	if err != nil {
 		return err
@@ -184,7 +184,7 @@ func (a *app) changeSession(ctx context.Context, source, id string, change func(
 	if found, err = a.findSession(ctx, js, s, id); err != nil {
 		return a.noStream(err)
 	}
-	is, err := change(ctx, js.Conn(), sessionmeta.Key{Source: found.Source, SessionID: found.Session})
+	is, err := change(ctx, js.Conn(), titles.Key{Source: found.Source, SessionID: found.Session})
 	if err != nil {
 		return fmt.Errorf("session %s: %w", oneLine(found.Session), err)
 	}

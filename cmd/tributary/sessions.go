@@ -14,9 +14,9 @@ import (
 
 	"tributary/envelopes"
 	"tributary/pipeline/events"
-	"tributary/pipeline/sessionmeta"
 	"tributary/pipeline/sessions"
-	"tributary/pipeline/summaries"
+	"tributary/pipeline/sessions/summaries"
+	"tributary/pipeline/sessions/titles"
 )
 
 func (a *app) sessionsCommand() *cobra.Command {
@@ -198,7 +198,7 @@ func (a *app) listSessions(ctx context.Context, f *sessionFilter, sort, output s
 		if !f.matches(&s) {
 			return nil
 		}
-		return top.add(&sessionView{Summary: s, Pinned: pinned[sessionmeta.Key{Source: s.Source, SessionID: s.Session}]})
+		return top.add(&sessionView{Summary: s, Pinned: pinned[titles.Key{Source: s.Source, SessionID: s.Session}]})
 	})
 	if err != nil {
 		return err

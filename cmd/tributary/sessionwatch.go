@@ -11,7 +11,7 @@ import (
 
 	"tributary/pipeline/events"
 	"tributary/pipeline/sessions"
-	"tributary/pipeline/summaries"
+	"tributary/pipeline/sessions/summaries"
 )
 
 func (a *app) sessionsWatchCommand() *cobra.Command {

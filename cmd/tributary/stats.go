@@ -14,7 +14,7 @@ import (
 
 	"tributary/pipeline/events"
 	"tributary/pipeline/sessions"
-	"tributary/pipeline/summaries"
+	"tributary/pipeline/sessions/summaries"
 )
 
 // statsFlags are the flags of stats.

@@ -12,8 +12,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"tributary/envelopes"
-	"tributary/pipeline/prices"
 	"tributary/pipeline/sessions"
+	"tributary/pipeline/sessions/prices"
 )
 
 // tableWidths are the widths of terminals in the golden files of tables.

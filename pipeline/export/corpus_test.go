@@ -22,8 +22,8 @@ import (
 	"tributary/pipeline/export"
 	"tributary/pipeline/pipelinetest"
 	"tributary/pipeline/sessions"
+	"tributary/pipeline/sessions/summaries"
 	"tributary/pipeline/streams"
-	"tributary/pipeline/summaries"
 )
 
 // TestCorpusReconciles publishes the records of every log of TRIBUTARY_CORPUS, each as sessions of its own, to workers

@@ -23,8 +23,8 @@ import (
 	"tributary/pipeline/export"
 	"tributary/pipeline/pipelinetest"
 	"tributary/pipeline/sessions"
+	"tributary/pipeline/sessions/summaries"
 	"tributary/pipeline/streams"
-	"tributary/pipeline/summaries"
 )
 
 // duckVersion is the version of @duckdb/node-api that runs the queries of README.md.

@@ -1,10 +1,3 @@
-// Package sessions sums up sessions from their events: one session ([Fold], [Summary]), all
-// sessions of a generation ([Each]), and statistics over all of them by day, model and other
-// dimensions ([Stats]). Everything is a pure function of the events, so it is made again by
-// reading them again. It needs no broker: package summaries stores the records of sessions and keeps them up to
-// date.
-//
-// Start with [Fold]. The invariant: adding an event that a fold has already changes nothing.
 package sessions
 
 import (
@@ -17,7 +10,6 @@ import (
 	"time"
 
 	"tributary/envelopes"
-	"tributary/pipeline/titles"
 )
 
 // State is what a session does.
@@ -152,11 +144,11 @@ func (r *Summary) noteTexts(s *Step) {
 	case s.isPrompt():
 		keep(&r.LastPrompt, s.Text)
 		if r.first == "" {
-			r.first = strings.Clone(titles.Fallback(s.Text))
+			r.first = strings.Clone(FallbackTitle(s.Text))
 		}
 	case s.Type == envelopes.SessionSummary && !s.Internal && s.Text != "":
 		title := strings.TrimSpace(s.Text)
-		if line, _, _ := strings.Cut(title, "\n"); s.Role == envelopes.RoleSystem && !titles.IsUntitled(line) {
+		if line, _, _ := strings.Cut(title, "\n"); s.Role == envelopes.RoleSystem && !IsUntitled(line) {
 			keep(&r.vendor, line)
 		} else if s.Role != envelopes.RoleSystem && len(title) <= maxSummaryTitle && !strings.Contains(title, "\n") {
 			keep(&r.written, title)

@@ -53,7 +53,7 @@ const RawStream = "RAW"
 func RawStreamOf(cell int) string { return envelopes.CellName(RawStream, cell) }
 
 // SessionsStream is the name of the stream of the session metadata and of its changes. It
-// belongs to no generation. Package sessionmeta describes and writes it.
+// belongs to no generation. Package sessions/titles describes and writes it.
 const SessionsStream = "SESSIONS"
 
 // ControlBucket is the key-value bucket of what belongs to all workers.
@@ -74,7 +74,7 @@ const (
 func EventsStream(generation string) string { return "EVENTS_" + generation }
 
 // SummariesStream returns the name of the stream of the records of sessions that the events of a generation add up
-// to. Package summaries describes, creates and writes it.
+// to. Package sessions/summaries describes, creates and writes it.
 func SummariesStream(generation string) string { return "SUMMARIES_" + generation }
 
 // Topology describes the streams and buckets on the server, with their limits.

@@ -27,10 +27,10 @@ import (
 	"tributary/pipeline/records"
 	"tributary/pipeline/redact"
 	"tributary/pipeline/replay"
-	"tributary/pipeline/sessionmeta"
+	"tributary/pipeline/sessions"
+	"tributary/pipeline/sessions/summaries"
+	"tributary/pipeline/sessions/titles"
 	"tributary/pipeline/streams"
-	"tributary/pipeline/summaries"
-	"tributary/pipeline/titles"
 	"tributary/pipeline/worker"
 )
 
@@ -146,7 +146,7 @@ func TestRedactingStageLetsNoSecretOutOfTheRawStream(t *testing.T) {
 // many there were, and the last one.
 func titlesOfPrompts(t *testing.T, js jetstream.JetStream) (n int, last string) {
 	t.Helper()
-	service, err := sessionmeta.New(js, sessionmeta.Config{})
+	service, err := titles.New(js, titles.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -154,11 +154,11 @@ func titlesOfPrompts(t *testing.T, js jetstream.JetStream) (n int, last string) 
 		if err != nil {
 			t.Fatal(err)
 		}
-		for source, title := range map[sessionmeta.TitleSource]string{
-			sessionmeta.SourceFallback: titles.Fallback(*e.Text),
-			sessionmeta.SourceAuto:     titles.Sanitize(*e.Text),
+		for source, title := range map[titles.TitleSource]string{
+			titles.SourceFallback: sessions.FallbackTitle(*e.Text),
+			titles.SourceAuto:     sessions.SanitizeTitle(*e.Text),
 		} {
-			change, err := service.ApplyGeneratedTitle(t.Context(), sessionmeta.Key{Source: e.Source, SessionID: e.SessionID}, title, source, true)
+			change, err := service.ApplyGeneratedTitle(t.Context(), titles.Key{Source: e.Source, SessionID: e.SessionID}, title, source, true)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -1,0 +1,84 @@
+package sessions
+
+import (
+	"slices"
+	"strings"
+)
+
+// placeholders are the titles that programs give to a session that has none.
+var placeholders = []string{
+	"New Session", "新建会话", "新建會話", "Nouvelle session", "新しいセッション", "नया सत्र",
+}
+
+// placeholderPrefixes begin a placeholder that ends with a name.
+var placeholderPrefixes = []string{
+	"New Session - ", "New Session with ", "New session - ", "New session with ",
+}
+
+// IsUntitled reports whether a title is empty or a placeholder, which a generated title may
+// replace. It ignores white space at both ends, and minds upper and lower case.
+func IsUntitled(title string) bool {
+	trimmed := strings.TrimSpace(title)
+	if trimmed == "" || slices.Contains(placeholders, trimmed) {
+		return true
+	}
+	for _, prefix := range placeholderPrefixes {
+		if name, ok := strings.CutPrefix(trimmed, prefix); ok && strings.TrimSpace(name) != "" {
+			return true
+		}
+	}
+	return false
+}
+
+// Limits of generated titles, in code points.
+const (
+	maxPrompt    = 2000
+	maxSanitized = 80
+	maxFallback  = 60
+)
+
+// SanitizeTitle makes a title of the answer of a model: its first line without quotes and
+// punctuation at the ends, at most 80 code points. The result may be empty.
+func SanitizeTitle(answer string) string {
+	line, _, _ := strings.Cut(strings.TrimSpace(answer), "\n")
+	return firstRunes(strings.Trim(line, "\"'`.,;: \t\r"), maxSanitized)
+}
+
+// FallbackTitle makes a title of the first prompt of a session, without a model: its first
+// sentence without fenced code, in one line, at most 60 code points. It reads the first 2,000
+// code points. The result may be empty. Apply it with titles.SourceFallback.
+func FallbackTitle(prompt string) string {
+	text := strings.Join(strings.Fields(withoutFences(firstRunes(prompt, maxPrompt))), " ")
+	if end := strings.IndexAny(text, ".!?"); end >= 0 {
+		text = text[:end]
+	}
+	return strings.TrimRight(firstRunes(text, maxFallback), " ,;:-")
+}
+
+// withoutFences removes fenced code. A fence that is not closed reaches to the end.
+func withoutFences(text string) string {
+	const fence = "```"
+	var kept strings.Builder
+	for {
+		before, rest, fenced := strings.Cut(text, fence)
+		kept.WriteString(before)
+		if !fenced {
+			return kept.String()
+		}
+		kept.WriteByte(' ')
+		if _, text, fenced = strings.Cut(rest, fence); !fenced {
+			return kept.String()
+		}
+	}
+}
+
+// firstRunes returns the first n code points of s.
+func firstRunes(s string, n int) string {
+	for i := range s {
+		if n == 0 {
+			return s[:i]
+		}
+		n--
+	}
+	return s
+}

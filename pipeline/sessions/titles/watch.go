@@ -1,0 +1,256 @@
+package titles
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"tributary/pipeline/broker"
+)
+
+// UpdateKind is the kind of an [Update].
+type UpdateKind string
+
+// The kinds of updates.
+const (
+	// Snapshot has a record of the snapshot.
+	Snapshot UpdateKind = "snapshot"
+	// Synced ends the snapshot.
+	Synced UpdateKind = "synced"
+	// Changed has a change that is not in the snapshot.
+	Changed UpdateKind = "change"
+	// Reset says that changes are missing, because they are not kept any more. What the
+	// watcher has is out of date; a new snapshot follows.
+	Reset UpdateKind = "reset"
+)
+
+// Update is what a watcher sees next.
+type Update struct {
+	Kind    UpdateKind
+	Session Session // of a Snapshot
+	Change  *Change // of Changed
+	// Cursor, of Synced and Changed, is where [Watch] goes on behind this update. It is the
+	// sequence of the change.
+	Cursor uint64
+}
+
+// Watch iterates over the metadata of all sessions as it changes, until ctx ends.
+//
+// From 0 it begins with a snapshot: a Snapshot for each record that is stored, then Synced. A
+// session that changes meanwhile may have two, the newer one last. Then there is a Changed for
+// each change that is not in the snapshot, in the order of the stream: no change is in both,
+// and none in neither. From the cursor of an update that was handled, it goes on with the
+// changes behind it, and begins with Reset and a snapshot if one of those is not kept any
+// more, or if the stream ends before the cursor, because it was created anew.
+//
+// A message that cannot be read is yielded as an error, and the iteration goes on; any other
+// error ends it. Watch needs the rights to read the stream, and no [Service].
+func Watch(ctx context.Context, js jetstream.JetStream, from uint64) iter.Seq2[Update, error] {
+	return func(yield func(Update, error) bool) {
+		w := &watch{js: js, yield: yield}
+		err := w.run(ctx, from)
+		if err != nil && !errors.Is(err, errStopped) && ctx.Err() == nil {
+			yield(Update{}, fmt.Errorf("watch stream %s: %w", stream, err))
+		}
+	}
+}
+
+var (
+	// errStopped: the caller has ended the iteration.
+	errStopped = errors.New("stopped")
+	// errMissed: changes behind the cursor are not kept any more.
+	errMissed = errors.New("changes are missing")
+	// errLate: the leader has changes that do not arrive.
+	errLate = errors.New("replica is late")
+)
+
+// watch is one iteration.
+type watch struct {
+	js    jetstream.JetStream
+	yield func(Update, error) bool
+
+	cursor uint64    // of the last update
+	fresh  time.Time // until then, the change at cursor is surely kept, and so is every later one
+
+	// Where changes may have expired: between the cursor of the last check and the first
+	// change that was kept. Those of sessions without a later change were looked for.
+	missing struct{ after, before uint64 }
+}
+
+func (w *watch) send(u Update, err error) error {
+	if !w.yield(u, err) {
+		return errStopped
+	}
+	return nil
+}
+
+// run yields a snapshot when from is 0, and again whenever changes are missing, and changes
+// otherwise.
+func (w *watch) run(ctx context.Context, from uint64) error {
+	w.cursor = from
+	if from == 0 {
+		if err := w.snapshot(ctx); err != nil {
+			return err
+		}
+	} else if err := w.check(ctx); err != nil && !errors.Is(err, errMissed) {
+		return err
+	} else if err != nil {
+		if err := w.reset(ctx); err != nil {
+			return err
+		}
+	}
+	for {
+		err := w.changes(ctx)
+		switch {
+		case errors.Is(err, errLate): // the next consumer may be on another replica
+		case !errors.Is(err, errMissed):
+			return err
+		default:
+			if err := w.reset(ctx); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+func (w *watch) reset(ctx context.Context) error {
+	if err := w.send(Update{Kind: Reset}, nil); err != nil {
+		return err
+	}
+	return w.snapshot(ctx)
+}
+
+// snapshot yields the records. The changes behind the cursor are those that they miss.
+func (w *watch) snapshot(ctx context.Context) error {
+	stopped := false
+	complete, err := eachRecord(ctx, w.js, allMetadata, 0, func(r Session, err error) bool {
+		stopped = !w.yield(Update{Kind: Snapshot, Session: r}, err)
+		return !stopped
+	})
+	switch {
+	case err != nil:
+		return err
+	case stopped:
+		return errStopped
+	}
+	w.cursor, w.fresh = complete, time.Time{}
+	w.missing.after, w.missing.before = 0, 0
+	return w.send(Update{Kind: Synced, Cursor: w.cursor}, nil)
+}
+
+// changes yields the changes behind the cursor. It returns errMissed instead of a change when
+// one before it is missing, and errLate when the replica that it reads is behind for long.
+func (w *watch) changes(ctx context.Context) error {
+	s, err := w.js.Stream(ctx, stream)
+	if err != nil {
+		return err
+	}
+	messages, _, err := read(ctx, s, allChanges, w.cursor+1)
+	if err != nil {
+		return err
+	}
+	defer messages.Stop()
+	for {
+		m, err := w.next(ctx, messages)
+		if err != nil {
+			return err
+		}
+		if !time.Now().Before(w.fresh) {
+			if err := w.check(ctx); err != nil {
+				return err
+			}
+		}
+		c, err := decodeChange(m)
+		if err == nil && w.missing.after < c.previous && c.previous < w.missing.before {
+			return errMissed
+		}
+		w.cursor, w.fresh = m.Sequence, surelyKept(m)
+		if err := w.send(Update{Kind: Changed, Change: c, Cursor: m.Sequence}, err); err != nil {
+			return err
+		}
+	}
+}
+
+// idleCheck is the interval in which an idle watcher asks the leader for changes.
+const idleCheck = 10 * time.Second
+
+// next waits for the next change. A replica that no longer follows the leader, which can last,
+// sends nothing: a change that the leader has at two checks, and that has not arrived, is
+// errLate.
+func (w *watch) next(ctx context.Context, messages jetstream.MessagesContext) (*jetstream.RawStreamMsg, error) {
+	for late := uint64(0); ; {
+		idle, cancel := context.WithTimeout(ctx, idleCheck)
+		m, _, err := nextMessage(idle, messages)
+		cancel()
+		if err == nil || ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded) {
+			return m, err
+		}
+		switch m, err := broker.NextStored(ctx, w.js, stream, allChanges, w.cursor+1); {
+		case err != nil: // none, or there is no leader to compare with
+			late = 0
+		case m.Sequence == late:
+			return nil, errLate
+		default:
+			late = m.Sequence
+		}
+	}
+}
+
+// check returns errMissed when a change behind the cursor is known not to be kept any more.
+// Changes expire in their order, because they have the same TTL. So none is missing while the
+// change at the cursor is there. When it is not:
+//
+//   - The record of a session, if it is behind the cursor, has its change right behind it, or
+//     that change has expired.
+//   - A session whose newest change is there may miss one before. The newest one names it, see
+//     watch.missing.
+func (w *watch) check(ctx context.Context) error {
+	s, err := w.js.Stream(ctx, stream)
+	if err != nil {
+		return err
+	}
+	if w.cursor > s.CachedInfo().State.LastSeq {
+		return errMissed // the stream was created anew
+	}
+	record, err := broker.NextStored(ctx, w.js, stream, allMetadata, w.cursor)
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return nil // there is no later change
+	}
+	if err != nil {
+		return err
+	}
+	// Second: a change that is stored from now on has its record behind this one.
+	first, err := broker.NextStored(ctx, w.js, stream, allChanges, w.cursor)
+	switch {
+	case errors.Is(err, jetstream.ErrMsgNotFound):
+		return errMissed
+	case err != nil:
+		return err
+	case first.Sequence == w.cursor:
+		w.fresh = surelyKept(first)
+		w.missing.after, w.missing.before = 0, 0
+	case record.Sequence+1 < first.Sequence:
+		return errMissed
+	default:
+		w.missing.after, w.missing.before = w.cursor, first.Sequence
+	}
+	return nil
+}
+
+// surelyKept returns a time until which a change and all later ones do not expire. It leaves
+// room for clocks that differ.
+func surelyKept(m *jetstream.RawStreamMsg) time.Time {
+	header := m.Header.Get(jetstream.MsgTTLHeader)
+	if header == "" {
+		return m.Time.AddDate(100, 0, 0)
+	}
+	ttl, err := time.ParseDuration(header)
+	if err != nil {
+		return time.Time{}
+	}
+	return m.Time.Add(ttl - min(ttl/4, time.Hour))
+}
