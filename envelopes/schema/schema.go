@@ -4,7 +4,8 @@
 //
 // Start with [Form.Consumer] to check what a program reads, with [Form.Producer] to check what
 // a program writes, and with [NewValidator] for the checks themselves. [Compare] says whether
-// one schema can follow another. The documents agtrace.*.json lie beside this file; tests of
+// one schema can follow another; it is written here because no kept Go library compares two JSON
+// Schemas (oasdiff compares documents of OpenAPI). The documents agtrace.*.json lie beside this file; tests of
 // package envelopes hold them to the structs. The folder released has the schemas of all
 // releases, which never change.
 package schema
