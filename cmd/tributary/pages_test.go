@@ -1,6 +1,8 @@
 package main
 
 import (
+	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -94,4 +96,34 @@ func sections(text string) map[string]bool {
 		anchors[strings.ReplaceAll(kept, " ", "-")] = true
 	}
 	return anchors
+}
+
+// TestCommandsOfPagesAreValid parses the command lines of the code blocks of all pages: the commands exist, and their flags.
+func TestCommandsOfPagesAreValid(t *testing.T) {
+	t.Parallel()
+	c, wrong := loadConfig()
+	if wrong != nil {
+		t.Fatal(wrong)
+	}
+	line := regexp.MustCompile(`(?m)^ {4,}(?:\$ )?(?:[A-Z_]+=\S* |time |copilot .*\| )*tributary ((?:[^ \n#|&<>]| [^ \n#|&<>])+)`)
+	commands := 0
+	for _, page := range pages(t) {
+		for _, m := range line.FindAllStringSubmatch(readPage(t, page), -1) {
+			commands++
+			root := (&app{config: c, stdout: io.Discard, stderr: io.Discard}).rootCommand(new(bool))
+			cmd, rest, err := root.Find(strings.Fields(m[1]))
+			if err == nil {
+				err = cmd.ParseFlags(rest)
+			}
+			if err == nil && cmd.HasSubCommands() && cmd.Flags().NArg() > 0 {
+				err = fmt.Errorf("%s has no command %s", cmd.CommandPath(), cmd.Flags().Arg(0))
+			}
+			if err != nil {
+				t.Errorf("%s: tributary %s: %v", page, m[1], err)
+			}
+		}
+	}
+	if commands < 50 {
+		t.Errorf("%d commands", commands)
+	}
 }

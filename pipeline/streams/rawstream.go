@@ -35,8 +35,8 @@ func LastRecords(ctx context.Context, js jetstream.JetStream, g Generation, part
 
 // RawState is the raw stream of a cell as its leader knows it.
 type RawState struct {
-	// Created identifies the stream. It survives restarts, changes of the configuration and
-	// `nats stream restore`; a stream that is deleted and created again has another one.
+	// Created identifies the stream. It survives restarts and changes of the configuration; a stream that is created again,
+	// or restored from a backup by the nats command, has another one.
 	Created time.Time
 
 	First, Last uint64 // sequences; First is Last+1 in a stream without messages
