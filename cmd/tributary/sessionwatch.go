@@ -12,6 +12,7 @@ import (
 	"tributary/pipeline/events"
 	"tributary/pipeline/sessions"
 	"tributary/pipeline/sessions/summaries"
+	"tributary/pipeline/streams"
 )
 
 func (a *app) sessionsWatchCommand() *cobra.Command {
@@ -22,8 +23,9 @@ func (a *app) sessionsWatchCommand() *cobra.Command {
 		Use:   "watch [flags] [ID-PREFIX...]",
 		Short: "Print sessions when they change",
 		Long: `Print each session that has new events, or that becomes idle, with what it did so
-far: at most once in --every. It shows the records that a worker keeps. Arguments and flags select sessions as in
-tributary sessions ls. -o json prints one record per line. Ctrl-C ends it.`,
+far: at most once in --every. It shows the records that a worker keeps, of the live
+generation, also after tributary replay promote and rollback. Arguments and flags select
+sessions as in tributary sessions ls. -o json prints one record per line. Ctrl-C ends it.`,
 		Example: `  tributary sessions watch --project ledger
   tributary sessions watch -o json | jq -r 'select(.state == "waiting") | .title'`,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -53,6 +55,7 @@ type sessionWatch struct {
 	labels  *sessionLabels
 	filter  *sessionFilter
 	output  string
+	since   time.Time // when another generation became live, about; zero before
 	watched map[events.SessionID]*watchedSession
 	recent  []events.SessionID // the one that changed last at the end
 }
@@ -69,22 +72,48 @@ func (a *app) watchSessions(ctx context.Context, f *sessionFilter, output string
 	if err := f.parse(time.Now()); err != nil {
 		return err
 	}
+	named := a.config.Generation != ""
 	js, err := a.jetStreamLive(ctx)
 	if err != nil {
 		return err
 	}
 	defer js.Conn().Close()
-	view, err := a.awaitSummaries(ctx, js)
+	w := &sessionWatch{app: a, labels: &sessionLabels{app: a, nc: js.Conn()}, filter: f, output: output, watched: map[events.SessionID]*watchedSession{}}
+	watch := func(ctx context.Context) error { return w.watch(ctx, js, every) }
+	if named {
+		return watch(ctx)
+	}
+	for {
+		next, err := streams.WhileLive(ctx, js, a.config.Generation, watch)
+		if next == "" {
+			return err
+		}
+		a.noteLive(a.config.Generation, next)
+		a.config.Generation = next
+		since, err := streams.LiveSince(ctx, js)
+		if err != nil {
+			return err
+		}
+		w.since = since.Add(-behindChange)
+	}
+}
+
+// behindChange is how long before a change of the live generation the records of its sessions are read: more than they are
+// behind the events.
+const behindChange = 10 * time.Second
+
+// watch prints the sessions of the live generation that change, until ctx ends.
+func (w *sessionWatch) watch(ctx context.Context, js jetstream.JetStream, every time.Duration) error {
+	view, err := w.awaitSummaries(ctx, js)
 	if err != nil || view == nil {
 		return err
 	}
-	w := &sessionWatch{app: a, labels: &sessionLabels{app: a, nc: js.Conn()}, filter: f, output: output, watched: map[events.SessionID]*watchedSession{}}
 	ctx, stop := context.WithCancel(ctx)
 	records := make(chan summaries.Record)
 	failed := make(chan error, 1)
 	go func() {
 		defer close(failed)
-		for r, err := range view.Follow(ctx, f.wanted) {
+		for r, err := range view.Follow(ctx, w.filter.wanted, w.since) {
 			if err != nil {
 				failed <- err
 				return
@@ -104,19 +133,23 @@ func (a *app) watchSessions(ctx context.Context, f *sessionFilter, output string
 }
 
 // awaitSummaries waits until a worker keeps the records of sessions. The result is nil when ctx ends before.
-func (a *app) awaitSummaries(ctx context.Context, js jetstream.JetStream) (*summaries.View, error) {
+func (w *sessionWatch) awaitSummaries(ctx context.Context, js jetstream.JetStream) (*summaries.View, error) {
 	look := time.NewTicker(time.Second)
 	defer look.Stop()
-	for noted := false; ; noted = true {
-		view, _, err := a.openSummaries(ctx, js)
+	patience := 0
+	if !w.since.IsZero() { // a worker needs a moment to notice the change, too
+		patience = 10
+	}
+	for looks := 0; ; looks++ {
+		view, _, err := w.openSummaries(ctx, js)
 		if err != nil {
-			return nil, a.noStream(err)
+			return nil, w.noStream(err)
 		}
 		if status, err := view.Status(ctx); err != nil || !status.Silent {
 			return view, err
 		}
-		if !noted {
-			fmt.Fprintln(a.stderr, "no worker keeps the records of sessions: waiting for one (tributary run)")
+		if looks == patience {
+			fmt.Fprintln(w.stderr, "no worker keeps the records of sessions: waiting for one (tributary run)")
 		}
 		select {
 		case <-look.C:
@@ -156,6 +189,8 @@ func (w *sessionWatch) note(r *summaries.Record) {
 	if s == nil {
 		s = &watchedSession{}
 		w.watched[id] = s
+	} else if !w.since.IsZero() && r.Events <= s.record.Events && !r.LastSeen.After(s.record.LastSeen) {
+		return // the generation before had as much of the session
 	}
 	w.recent = append(slices.DeleteFunc(w.recent, func(r events.SessionID) bool { return r == id }), id)
 	if len(w.recent) > maxWatched {

@@ -46,6 +46,10 @@ of old logs that were shipped late are found, too. The clock of a machine may be
 ahead of the broker's. --stored-since compares the time at which the broker has stored
 an event, and reads nothing older.
 
+It follows the live generation: when another is promoted, or a promotion is rolled back,
+it goes on with the events of that one, each event once. TRIBUTARY_GENERATION names one
+to stay with.
+
 --raw prints the raw records of the events that are selected, as their agents wrote
 them. With -o json, it gives events that refer to their record instead of carrying it
 (the setting raw of a generation) its raw.
@@ -122,15 +126,20 @@ func (a *app) tail(ctx context.Context, f *tailFlags) error {
 	if err != nil {
 		return err
 	}
+	named := a.config.Generation != ""
 	js, err := a.jetStreamLive(ctx)
 	if err != nil {
 		return err
 	}
 	defer js.Conn().Close()
-	if f.raw && f.output != "json" {
-		if err := worker.CheckUnredacted(ctx, js, a.config.Generation); err != nil {
-			return err
+	check := func() error {
+		if f.raw && f.output != "json" {
+			return worker.CheckUnredacted(ctx, js, a.config.Generation)
 		}
+		return nil
+	}
+	if err := check(); err != nil {
+		return err
 	}
 	if f.counted && f.lines == 0 {
 		if q.After, err = a.lastPositions(ctx, js); err != nil {
@@ -140,7 +149,15 @@ func (a *app) tail(ctx context.Context, f *tailFlags) error {
 	q.Interrupted = func(err error) { fmt.Fprintf(a.stderr, "reading goes on after an interruption: %v\n", err) }
 	q.Raw = f.raw && f.output == "json"
 	p := &tailPrinter{app: a, tailFlags: f, events: w, records: &recordWriter{app: a, js: js}}
-	for e, err := range events.Read(ctx, js, a.config.Generation, q) {
+	var moved func(from, to string) error
+	if !named {
+		moved = func(from, to string) error {
+			a.config.Generation = to
+			a.noteLive(from, to)
+			return check()
+		}
+	}
+	for e, err := range events.NewLive(js, a.config.Generation, q, moved).Read(ctx, q.Follow) {
 		if err != nil && e.Position == 0 {
 			return a.noStream(err)
 		}
@@ -155,6 +172,11 @@ func (a *app) tail(ctx context.Context, f *tailFlags) error {
 		return err
 	}
 	return p.end()
+}
+
+// noteLive says that a command goes on with another generation.
+func (a *app) noteLive(from, to string) {
+	fmt.Fprintf(a.stderr, "generation %s is live in the place of %s: its events follow\n", to, from)
 }
 
 // tailPrinter prints the events of tail, or their records.

@@ -35,6 +35,7 @@ and folders that are named, the logs of the agents on this machine, or the built
 samples. Events and dead letters are printed as they are stored; at the end there is
 a table of the sessions, as that of tributary sessions ls; with --prices it has their
 cost, and tokens without a price are stated. On a terminal the last line shows how far it is.
+It follows the live generation through tributary replay promote, rollback and drop.
 
 The data folder keeps everything between two runs. Samples get a temporary folder,
 which is removed at the end, unless --data names one.`,
@@ -155,7 +156,7 @@ func (u *up) run(ctx context.Context) error {
 			return err
 		}
 	}
-	if u.viewer, err = u.newViewer(ctx, u.js, u.pricing); err != nil {
+	if u.viewer, err = u.newViewer(ctx, u.js, u.pricing, u.topology.Generation != ""); err != nil {
 		return err
 	}
 	return u.process(ctx, nc, telemetry)
@@ -296,12 +297,29 @@ func (u *up) shipAndPrint(ctx context.Context, nc *nats.Conn, fail context.Cance
 	}
 }
 
-// catchUp waits until everything that is shipped is printed.
+// catchUp waits until everything that is shipped is printed, in the live generation unless one is named.
 func (u *up) catchUp(ctx context.Context) error {
-	if err := replay.CatchUp(ctx, u.js, u.config.topology()); err != nil {
-		return err
+	top := u.config.topology()
+	caughtUp := func(ctx context.Context) error { return replay.CatchUp(ctx, u.js, top) }
+	if u.topology.Generation != "" {
+		if err := caughtUp(ctx); err != nil {
+			return err
+		}
+		return u.viewer.reach(ctx, top.Generation)
 	}
-	return u.viewer.reach(ctx)
+	top.Generation, _ = u.viewer.live.Position()
+	for {
+		next, err := streams.WhileLive(ctx, u.js, top.Generation, func(ctx context.Context) error {
+			if err := caughtUp(ctx); err != nil {
+				return err
+			}
+			return u.viewer.reach(ctx, top.Generation)
+		})
+		if next == "" {
+			return err
+		}
+		top.Generation = next
+	}
 }
 
 // announce prints when the logs that were there are processed and up follows them, unless stop

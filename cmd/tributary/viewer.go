@@ -20,24 +20,33 @@ import (
 type viewer struct {
 	*app
 	js      jetstream.JetStream
+	live    *events.Live
 	printer *printer
 
 	mu       sync.Mutex
-	last     streams.Positions // of the last events that were printed, or of the places to begin after
 	summary  *summary
 	pricing  *pricing // nil for no costs
 	events   int
 	letters  int
-	reported streams.Positions // last, when the summary was printed
+	reported int // events and letters, when the summary was printed
 }
 
-// newViewer returns a viewer of everything that is stored from now on.
-func (a *app) newViewer(ctx context.Context, js jetstream.JetStream, pricing *pricing) (*viewer, error) {
-	v := &viewer{app: a, js: js, printer: a.newPrinter(), summary: newSummary(), pricing: pricing}
-	var err error
-	v.last, err = a.lastPositions(ctx, js)
-	v.reported = v.last
-	return v, err
+// newViewer returns a viewer of everything that is stored from now on, in a generation or, when it is not named, in the
+// live one, whichever that is.
+func (a *app) newViewer(ctx context.Context, js jetstream.JetStream, pricing *pricing, named bool) (*viewer, error) {
+	last, err := a.lastPositions(ctx, js)
+	if err != nil {
+		return nil, err
+	}
+	var moved func(from, to string) error
+	if !named {
+		moved = func(from, to string) error {
+			a.noteLive(from, to)
+			return nil
+		}
+	}
+	live := events.NewLive(js, a.config.Generation, events.Query{After: last, DeadLetters: true}, moved)
+	return &viewer{app: a, js: js, live: live, printer: a.newPrinter(), summary: newSummary(), pricing: pricing}, nil
 }
 
 // follow prints events as they are stored, until pause, which waits for the last one. fail gets
@@ -58,19 +67,17 @@ func (v *viewer) follow(ctx context.Context, fail context.CancelCauseFunc) (paus
 
 // print prints what is stored after the last event that was printed.
 func (v *viewer) print(ctx context.Context, follow bool) error {
-	q := events.Query{After: v.position(), Follow: follow, DeadLetters: true}
-	for e, err := range events.Read(ctx, v.js, v.config.Generation, q) {
-		if err != nil && e.Position == 0 {
+	for e, err := range v.live.Read(ctx, follow) {
+		switch {
+		case err != nil && e.Position == 0:
 			return err
-		}
-		if err != nil {
+		case err != nil:
 			v.log.WarnContext(ctx, "a message of the events stream is skipped", "error", err)
-		} else if err := v.event(&e); err != nil {
-			return err
+		default:
+			if err := v.event(&e); err != nil {
+				return err
+			}
 		}
-		v.mu.Lock()
-		v.last = v.last.With(e.Cell, e.Position)
-		v.mu.Unlock()
 	}
 	return nil
 }
@@ -91,13 +98,6 @@ func (v *viewer) event(e *events.Event) error {
 	return v.printer.event(&e.AgentEventV1)
 }
 
-// position is that of the last events that were printed.
-func (v *viewer) position() streams.Positions {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	return v.last
-}
-
 // viewed counts what was printed.
 type viewed struct{ events, sessions, letters int }
 
@@ -116,33 +116,36 @@ func (n viewed) String() string {
 	return strings.Join(parts, ", ")
 }
 
-// reach waits until everything that is stored now is printed.
-func (v *viewer) reach(ctx context.Context) error {
-	goal, err := v.lastViewable(ctx)
+// reach waits until everything that is stored now in a generation is printed.
+func (v *viewer) reach(ctx context.Context, generation string) error {
+	goal, err := v.lastViewable(ctx, generation)
 	if err != nil {
 		return err
 	}
 	look := time.NewTicker(20 * time.Millisecond)
 	defer look.Stop()
-	for !v.position().Reach(goal) {
+	for {
+		at, position := v.live.Position()
+		if at == generation && position.Reach(goal) {
+			return nil
+		}
 		select {
 		case <-look.C:
 		case <-ctx.Done():
-			return fmt.Errorf("wait for the events up to %d to be printed, which are at %d: %w", goal, v.position(), context.Cause(ctx))
+			return fmt.Errorf("wait for the events of %s up to %d to be printed, which are at %d of %s: %w", generation, goal, position, at, context.Cause(ctx))
 		}
 	}
-	return nil
 }
 
 // lastViewable returns the positions of the last events or dead letters, 0 where there is none.
-func (v *viewer) lastViewable(ctx context.Context) (streams.Positions, error) {
-	cells, err := streams.LastPositions(ctx, v.js, v.config.Generation)
+func (v *viewer) lastViewable(ctx context.Context, generation string) (streams.Positions, error) {
+	cells, err := streams.LastPositions(ctx, v.js, generation)
 	if err != nil {
 		return nil, v.noStream(err)
 	}
 	last := make(streams.Positions, len(cells))
 	for c := range last {
-		name := envelopes.CellName(v.config.Generation, c)
+		name := envelopes.CellName(generation, c)
 		for _, filter := range []string{envelopes.EventFilter(name, "", "", ""), envelopes.DeadLetterFilter(name, "", "")} {
 			m, err := broker.LastStored(ctx, v.js, streams.EventsStream(name), filter)
 			switch {
@@ -165,10 +168,10 @@ func (v *viewer) sumUp(ctx context.Context) error {
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if v.last.Equal(v.reported) {
+	if v.events+v.letters == v.reported {
 		return context.Cause(ctx)
 	}
-	v.reported = v.last
+	v.reported = v.events + v.letters
 	if v.pricing != nil {
 		clear(v.pricing.missing) // of an earlier table
 	}

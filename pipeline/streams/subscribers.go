@@ -21,21 +21,30 @@ func provisionSubscribers(ctx context.Context, js jetstream.JetStream, t Topolog
 // Cuts returns up to which raw record each partition of a retired generation goes, and which partitions
 // have no cut: while there are some, the generation may go on.
 func Cuts(ctx context.Context, js jetstream.JetStream, generation string) (raw []uint64, missing []int, err error) {
-	t, err := StoredTopology(ctx, js, generation)
-	if err != nil {
-		return nil, nil, err
-	}
-	for p := range t.Partitions {
-		c, _, err := ReadCheckpoint(ctx, js, t.cellName(p), p)
-		if err != nil {
-			return nil, nil, err
-		}
+	list, err := CheckpointsOf(ctx, js, generation)
+	for p, c := range list {
 		if c.Cut == "" {
 			missing = append(missing, p)
 		}
 		raw = append(raw, c.Raw)
 	}
-	return raw, missing, nil
+	return raw, missing, err
+}
+
+// CheckpointsOf reads the checkpoints of all partitions of a generation from the leaders of its streams, with the rights of
+// a reader of events.
+func CheckpointsOf(ctx context.Context, js jetstream.JetStream, generation string) ([]Checkpoint, error) {
+	t, err := StoredTopology(ctx, js, generation)
+	if err != nil {
+		return nil, err
+	}
+	list := make([]Checkpoint, t.Partitions)
+	for p := range list {
+		if list[p], _, err = ReadCheckpoint(ctx, js, t.cellName(p), p); err != nil {
+			return nil, err
+		}
+	}
+	return list, nil
 }
 
 // CutsCure says why a generation that is not live has partitions without a cut, and what to do about it. It

@@ -157,7 +157,7 @@ func (v *View) Each(ctx context.Context, source envelopes.Source, visit func(*Re
 // them all once it has sent a checkpoint that is not older than the one of the view.
 func (v *View) records(ctx context.Context, source envelopes.Source) iter.Seq2[Record, error] {
 	return func(yield func(Record, error) bool) {
-		messages, err := v.read(ctx, source, jetstream.DeliverAllPolicy, v.checkpointSubject())
+		messages, err := v.read(ctx, jetstream.OrderedConsumerConfig{FilterSubjects: []string{v.checkpointSubject(), v.recordFilter(source, "")}})
 		if err != nil {
 			yield(Record{}, err)
 			return
@@ -182,10 +182,10 @@ func (v *View) records(ctx context.Context, source envelopes.Source) iter.Seq2[R
 	}
 }
 
-// Follow iterates over the records of a source, empty for all, that are stored from now on, until ctx ends.
-func (v *View) Follow(ctx context.Context, source envelopes.Source) iter.Seq2[Record, error] {
+// Follow iterates over the records of a source, empty for all, that are stored from a time on, zero for now, until ctx ends.
+func (v *View) Follow(ctx context.Context, source envelopes.Source, since time.Time) iter.Seq2[Record, error] {
 	return func(yield func(Record, error) bool) {
-		messages, err := v.read(ctx, source, jetstream.DeliverNewPolicy)
+		messages, err := v.readFrom(ctx, source, since)
 		if err != nil {
 			yield(Record{}, err)
 			return
@@ -213,11 +213,19 @@ const readTimeout = 10 * time.Second
 // maxResets is how often reading begins again while the broker is away, which takes up to 25 seconds.
 const maxResets = 5
 
-// read begins to read the records of a source, and the messages of other subjects.
-func (v *View) read(ctx context.Context, source envelopes.Source, from jetstream.DeliverPolicy, more ...string) (jetstream.MessagesContext, error) {
-	consumer, err := v.js.OrderedConsumer(ctx, v.stream(), jetstream.OrderedConsumerConfig{
-		FilterSubjects: append(more, v.recordFilter(source, "")), DeliverPolicy: from, MaxResetAttempts: maxResets,
-	})
+// readFrom begins to read the records of a source that are stored from a time on, zero for now.
+func (v *View) readFrom(ctx context.Context, source envelopes.Source, since time.Time) (jetstream.MessagesContext, error) {
+	cfg := jetstream.OrderedConsumerConfig{FilterSubjects: []string{v.recordFilter(source, "")}, DeliverPolicy: jetstream.DeliverNewPolicy}
+	if !since.IsZero() {
+		cfg.DeliverPolicy, cfg.OptStartTime = jetstream.DeliverByStartTimePolicy, &since
+	}
+	return v.read(ctx, cfg)
+}
+
+// read begins to read messages.
+func (v *View) read(ctx context.Context, cfg jetstream.OrderedConsumerConfig) (jetstream.MessagesContext, error) {
+	cfg.MaxResetAttempts = maxResets
+	consumer, err := v.js.OrderedConsumer(ctx, v.stream(), cfg)
 	if err != nil {
 		return nil, fmt.Errorf("read stream %s: %w", v.stream(), err)
 	}

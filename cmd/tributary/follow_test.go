@@ -1,0 +1,159 @@
+package main
+
+import (
+	"fmt"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// follower is a process that follows the live generation.
+type follower struct {
+	*process
+
+	name string
+	got  func() []string // the texts of the events that it has, in their order
+}
+
+// linesOf returns a follower whose events are the texts in the lines that it prints.
+func linesOf(name string, p *process) *follower {
+	var texts []string
+	return &follower{p, name, func() []string {
+		for {
+			select {
+			case line, open := <-p.lines:
+				if !open {
+					return texts
+				}
+				texts = append(texts, eventText.FindAllString(line, -1)...)
+			default:
+				return texts
+			}
+		}
+	}}
+}
+
+// watchOf returns a watch of sessions, whose events are the last prompts of the one that is there. Its first event is the
+// one that was there before.
+func watchOf(t *testing.T, home, url string) *follower {
+	t.Helper()
+	p := start(t, home, url, "sessions", "watch", "--every", "50ms", "-o", "json")
+	prompts := []string{"event-0"}
+	return &follower{p, "sessions watch", func() []string {
+		for {
+			select {
+			case line := <-p.lines:
+				var s sessionView
+				if err := json.Unmarshal([]byte(line), &s); err != nil {
+					t.Fatalf("%s: %v", line, err)
+				}
+				prompts = append(prompts, s.LastPrompt)
+			default:
+				return prompts
+			}
+		}
+	}}
+}
+
+var eventText = regexp.MustCompile(`event-\d+`)
+
+// has waits until the follower has exactly these events.
+func (f *follower) has(want []string) {
+	f.t.Helper()
+	limit, look := time.After(patience), time.NewTicker(20*time.Millisecond)
+	defer look.Stop()
+	for !slices.Equal(f.got(), want) {
+		select {
+		case <-look.C:
+		case <-limit:
+			f.t.Fatalf("%s has other events (-want +got):\n%s\n%s", f.name, cmp.Diff(want, f.got()), &f.stderr)
+		}
+		if !f.running() {
+			f.t.Fatalf("%s has ended\n%s", f.name, &f.stderr)
+		}
+	}
+}
+
+// TestCommandsFollowTheLiveGeneration writes to a log while a generation is promoted, the promotion is rolled back, and a
+// retired generation is dropped: every process goes on with the live one, and has each event once.
+func TestCommandsFollowTheLiveGeneration(t *testing.T) {
+	t.Parallel()
+	home := t.TempDir()
+	log := filepath.Join(home, ".claude", "projects", "app", "one.jsonl")
+	var sent []string
+	send := func() {
+		t.Helper()
+		text := fmt.Sprintf("event-%d", len(sent))
+		sent = append(sent, text)
+		write(t, log, fmt.Sprintf(`{"type":"user","uuid":"u%d","sessionId":"one","timestamp":"2026-03-09T09:00:%02dZ","message":{"role":"user","content":%q}}`+"\n", len(sent), len(sent), text))
+	}
+	send()
+	up := start(t, home, "", "up", "--listen", "127.0.0.1:0")
+	up.awaitLogged("caught up, following: 1 event of 1 session")
+	_, url, _ := strings.Cut(up.logged("broker at "), "broker at ")
+	url, _, _ = strings.Cut(url, ",")
+	nc, err := nats.Connect(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	awaitRecords(t, js, "v1") // else the watch prints the session as it is now
+	followers := []*follower{
+		linesOf("up", up),
+		linesOf("tail", start(t, home, url, "tail", "-f", "-n", "5", "-o", "json", "--fields", "text")),
+		watchOf(t, home, url),
+	}
+	all := func() {
+		t.Helper()
+		for _, f := range followers {
+			f.has(sent)
+		}
+	}
+	replay := func(args ...string) {
+		t.Helper()
+		if code, out := ended(start(t, home, url, append([]string{"replay"}, args...)...)); code != 0 {
+			t.Fatalf("%v: exit code %d\n%s", args, code, out)
+		}
+	}
+	all()
+	awaitReader(t, js)
+	send()
+	all()
+	replay("start", "b")
+	replay("promote", "b", "--wait")
+	send() // it may be that nobody has noticed yet
+	all()
+	replay("rollback")
+	send()
+	all()
+	send()
+	all()
+	replay("start", "b")
+	replay("promote", "b", "--wait")
+	replay("drop", "v1", "--yes")
+	send()
+	all()
+	send()
+	all()
+	for _, f := range slices.Backward(followers) {
+		if strings.Count(f.stderr.String(), " is live in the place of ") != 3 {
+			t.Errorf("%s does not say three times that another generation is live\n%s", f.name, &f.stderr)
+		}
+		if code := f.signal(syscall.SIGINT); code != 0 && code != 130 {
+			t.Errorf("%s: exit code %d\n%s", f.name, code, &f.stderr)
+		}
+	}
+}
