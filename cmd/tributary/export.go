@@ -39,7 +39,9 @@ Run it again to add what was stored since then: every event is in exactly one fi
 whatever ended the run before. Files appear when they are complete and never change;
 when the events stream went back in time, those of what it has lost are made again.
 With --follow it goes on with events that arrive until Ctrl-C, which stores what is
-read.
+read. It follows the live generation: when another is promoted, or a promotion is
+rolled back, the files are made again of all its events. Without --follow, files of
+another generation are refused.
 
 A URL names a folder (file:///DIR) or a bucket of Amazon S3 or a store with its
 protocol, such as MinIO, R2 and Ceph (s3://BUCKET/PREFIX). The store is the one of
@@ -93,6 +95,7 @@ func (a *app) export(ctx context.Context, f *exportFlags) error {
 			cfg.Bucket.Limit = storeLimit
 		}
 	}
+	cfg.Live = a.config.Generation == ""
 	js, err := a.jetStreamLive(ctx)
 	if err != nil {
 		return err
@@ -111,6 +114,9 @@ func (a *app) export(ctx context.Context, f *exportFlags) error {
 		return a.noStream(err)
 	}
 	fmt.Fprintf(a.stderr, "exported %s to %s, through sequence %v\n", plural(result.Events, "event"), plural(result.Files, "new file"), result.Through)
+	if result.Replaced > 0 {
+		fmt.Fprintf(a.stderr, "another generation is live: %s replaced\n", plural(result.Replaced, "file"))
+	}
 	if result.Removed > 0 {
 		fmt.Fprintf(a.stderr, "the events stream went back in time: %s replaced\n", plural(result.Removed, "file"))
 	}

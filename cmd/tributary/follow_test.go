@@ -1,7 +1,9 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
+	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -11,9 +13,11 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json"
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"tributary/pipeline/streams"
 )
 
 // follower is a process that follows the live generation.
@@ -64,6 +68,40 @@ func watchOf(t *testing.T, home, url string) *follower {
 	}}
 }
 
+// exportOf returns an export, whose events are those in its files, in the order of their stream.
+func exportOf(t *testing.T, home, url string) *follower {
+	t.Helper()
+	dir := filepath.Join(home, "files")
+	p := start(t, home, url, "export", "--follow", "--every", "50ms", "--format", "jsonl", "--out", dir)
+	return &follower{p, "export", func() []string {
+		names, err := filepath.Glob(filepath.Join(dir, "date=*", "source=*", "*"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		type row struct {
+			Sequence uint64 `json:"stream_sequence"`
+			Text     string `json:"text"`
+		}
+		var rows []row
+		for _, name := range names {
+			data, _ := os.ReadFile(name) // it may be removed just now
+			for line := range strings.Lines(string(data)) {
+				var r row
+				if err := json.Unmarshal([]byte(line), &r); err != nil {
+					t.Fatalf("%s: %v", line, err)
+				}
+				rows = append(rows, r)
+			}
+		}
+		slices.SortFunc(rows, func(a, b row) int { return cmp.Compare(a.Sequence, b.Sequence) })
+		var texts []string
+		for _, r := range rows {
+			texts = append(texts, r.Text)
+		}
+		return texts
+	}}
+}
+
 var eventText = regexp.MustCompile(`event-\d+`)
 
 // has waits until the follower has exactly these events.
@@ -75,7 +113,7 @@ func (f *follower) has(want []string) {
 		select {
 		case <-look.C:
 		case <-limit:
-			f.t.Fatalf("%s has other events (-want +got):\n%s\n%s", f.name, cmp.Diff(want, f.got()), &f.stderr)
+			f.t.Fatalf("%s has other events (-want +got):\n%s\n%s", f.name, gocmp.Diff(want, f.got()), &f.stderr)
 		}
 		if !f.running() {
 			f.t.Fatalf("%s has ended\n%s", f.name, &f.stderr)
@@ -110,11 +148,14 @@ func TestCommandsFollowTheLiveGeneration(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	worker := start(t, home, url, "run")
+	awaitWorkers(t, js, streams.DefaultTopology(), func(w []streams.Worker) bool { return len(w) == 2 && len(w[0].Partitions) == len(w[1].Partitions) })
 	awaitRecords(t, js, "v1") // else the watch prints the session as it is now
 	followers := []*follower{
 		linesOf("up", up),
 		linesOf("tail", start(t, home, url, "tail", "-f", "-n", "5", "-o", "json", "--fields", "text")),
 		watchOf(t, home, url),
+		exportOf(t, home, url),
 	}
 	all := func() {
 		t.Helper()
@@ -148,8 +189,17 @@ func TestCommandsFollowTheLiveGeneration(t *testing.T) {
 	all()
 	send()
 	all()
+	if lines := strings.Count(worker.stderr.String(), "another generation is live: "); lines != 3 {
+		t.Errorf("%d lines say that another generation is live\n%s", lines, &worker.stderr)
+	}
+	for _, p := range []*process{worker, up} {
+		if strings.Contains(p.stderr.String(), "level=WARN") || strings.Contains(p.stderr.String(), "level=ERROR") {
+			t.Errorf("%v warns of what was meant\n%s", p.cmd.Args, &p.stderr)
+		}
+	}
+	worker.signal(syscall.SIGTERM)
 	for _, f := range slices.Backward(followers) {
-		if strings.Count(f.stderr.String(), " is live in the place of ") != 3 {
+		if f.name != "export" && strings.Count(f.stderr.String(), " is live in the place of ") != 3 {
 			t.Errorf("%s does not say three times that another generation is live\n%s", f.name, &f.stderr)
 		}
 		if code := f.signal(syscall.SIGINT); code != 0 && code != 130 {

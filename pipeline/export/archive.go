@@ -63,7 +63,8 @@ type file struct {
 // manifest says what an export has stored, and how far it goes.
 type manifest struct {
 	Generation string    `json:"generation"`
-	Created    time.Time `json:"stream_created"` // when the events stream was created
+	Created    time.Time `json:"stream_created"`  // when the events stream was created
+	Broker     time.Time `json:"broker,omitzero"` // see [streams.BrokerSince]; zero for unknown
 	Format     Format    `json:"format"`
 	Raw        bool      `json:"raw"`
 	Through    uint64    `json:"through"`          // sequence of the last event that is in a file
@@ -91,44 +92,51 @@ type archive struct {
 	there    map[string]bool // names of files of the pending span that an earlier run has added
 }
 
-// openArchive finds out what an export has stored at a place.
-func openArchive(ctx context.Context, p place, want manifest) (*archive, error) {
+// openArchive finds out what an export has stored at a place. With replace, it removes the files of another generation of the
+// same broker, and returns how many.
+func openArchive(ctx context.Context, p place, want manifest, replace bool) (a *archive, replaced int, err error) {
 	want.Run = nuid.Next()
-	a := &archive{place: p, manifest: want, there: map[string]bool{}}
+	a = &archive{place: p, manifest: want, there: map[string]bool{}}
 	data, err := p.load(ctx)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	if data != nil {
-		if err := a.take(data); err != nil {
-			return nil, err
+		if err := a.take(data, replace); err != nil {
+			return nil, 0, err
 		}
 	}
 	if err := a.save(ctx); err != nil { // before names: another run adds nothing after this
-		return nil, err
+		return nil, 0, err
 	}
 	names, err := p.names(ctx)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	if a.manifest.Removing {
-		if _, err := a.finishRemoval(ctx, names); err != nil {
-			return nil, err
+		if replaced, err = a.finishRemoval(ctx, names); err != nil {
+			return nil, replaced, err
 		}
 		if names, err = p.names(ctx); err != nil {
-			return nil, err
+			return nil, replaced, err
 		}
 	}
-	return a, a.recover(names)
+	return a, replaced, a.recover(names)
 }
 
-// take takes over how far a manifest goes, if it belongs to the same export.
-func (a *archive) take(data []byte) error {
+// take takes over how far a manifest goes, if it belongs to the same export. With replace, the files of another generation are
+// to be removed. The broker is compared, so that the files of one are not replaced by those of another.
+func (a *archive) take(data []byte, replace bool) error {
 	var have manifest
 	if err := json.Unmarshal(data, &have); err != nil {
 		return fmt.Errorf("%s: %s/%s is not a manifest: remove it, and it is made again of the names of the files", a.place, controlDir, a.place.manifest())
 	}
 	want := a.manifest
+	replace = replace && have.Generation != want.Generation && !have.Broker.IsZero() && have.Broker.Equal(want.Broker)
+	if replace {
+		have.Generation, have.Created = want.Generation, want.Created
+		have.Through, have.Read, have.Pending, have.First, have.Marks, have.Removing = want.Through, 0, span{}, events.Mark{}, nil, true
+	}
 	for _, d := range []struct{ what, have, want string }{
 		{"generation", have.Generation, want.Generation},
 		{"format", string(have.Format), string(want.Format)},

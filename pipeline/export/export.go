@@ -29,6 +29,7 @@ type Config struct {
 	Dir        string          // folder of the files; one export at a time may write to it
 	Bucket     *objects.Bucket // where the files are instead of Dir; nil for none
 	Generation string
+	Live       bool // with Follow: go on with each generation that becomes live, whose files replace those of the one before
 	Format     Format
 	Raw        bool          // rows have the raw record
 	SpanBytes  int           // memory of the rows that are stored together; 0 is [DefaultSpanBytes]
@@ -52,18 +53,51 @@ type Result struct {
 	Events     int               // in new files
 	Files      int               // new ones
 	Unreadable int               // events that cannot be read and are in no file
+	Replaced   int               // files of another generation, which was live before
 	Removed    int               // files that were made again, because the events stream went back in time
 	Gone       int               // events without the raw that they refer to: their record has left the raw stream
 	Through    streams.Positions // of the last events that are in files
 }
 
-// Run exports the events that no file has yet, and ends with the last one that is there at
+// Run exports events, see [Config]. One that follows the live generation removes the files of the one before, and exports the
+// events of the next one from the first on: in the end the files have the events of the live generation.
+func Run(ctx context.Context, js jetstream.JetStream, cfg Config) (Result, error) {
+	cfg.Live = cfg.Live && cfg.Follow
+	if !cfg.Live {
+		return run(ctx, js, cfg)
+	}
+	var sum Result
+	for {
+		next, err := streams.WhileLive(ctx, js, cfg.Generation, func(ctx context.Context) error {
+			result, err := run(ctx, js, cfg)
+			sum.add(result)
+			return err
+		})
+		if next == "" {
+			return sum, err
+		}
+		cfg.Generation = next
+	}
+}
+
+// add adds what a later export has done.
+func (r *Result) add(more Result) {
+	r.Events += more.Events
+	r.Files += more.Files
+	r.Unreadable += more.Unreadable
+	r.Removed += more.Removed
+	r.Replaced += more.Replaced
+	r.Gone += more.Gone
+	r.Through = more.Through
+}
+
+// run exports the events that no file has yet, and ends with the last one that is there at
 // the beginning or, when cfg follows, with ctx.
 //
 // Events are stored in spans, ranges of sequences of the events stream, of about SpanBytes. The files of a span
 // have its range in their names. When an export ends in the middle of a span, however it does, the next one
 // stores the rest of the same span: every event is in one file, and no file is there in part.
-func Run(ctx context.Context, js jetstream.JetStream, cfg Config) (Result, error) {
+func run(ctx context.Context, js jetstream.JetStream, cfg Config) (Result, error) {
 	infos, err := streamInfos(ctx, js, cfg.Generation)
 	if err != nil {
 		return Result{}, err
@@ -81,16 +115,25 @@ func Run(ctx context.Context, js jetstream.JetStream, cfg Config) (Result, error
 	if cfg.Every <= 0 {
 		cfg.Every = DefaultEvery
 	}
+	since, err := streams.BrokerSince(ctx, js)
+	if err != nil {
+		return Result{}, err
+	}
 	exporters := make([]*exporter, len(infos))
 	for c, info := range infos {
-		a, err := openArchive(ctx, places[c], manifest{Generation: cfg.Generation, Created: info.Created, Format: cfg.Format, Raw: cfg.Raw, Through: streams.PlaceOf(c, 0)})
+		a, replaced, err := openArchive(ctx, places[c], manifest{
+			Generation: cfg.Generation, Created: info.Created, Broker: since, Format: cfg.Format, Raw: cfg.Raw, Through: streams.PlaceOf(c, 0),
+		}, cfg.Live)
 		if err != nil {
 			return Result{}, err
+		}
+		if replaced > 0 {
+			cfg.Logger.InfoContext(ctx, "another generation is live: files are made of its events", "generation", cfg.Generation, "removed", replaced)
 		}
 		if next := a.manifest.Through + 1; len(a.manifest.Marks) == 0 && next > streams.PlaceOf(c, 1) && streams.PlaceOf(c, info.State.FirstSeq) > next {
 			cfg.Logger.WarnContext(ctx, "events may have expired before they were exported", "from", next, "to", streams.PlaceOf(c, info.State.FirstSeq)-1)
 		}
-		exporters[c] = &exporter{cfg: cfg, js: js, archive: a, storing: storing}
+		exporters[c] = &exporter{cfg: cfg, js: js, archive: a, storing: storing, result: Result{Replaced: replaced}}
 		if err := exporters[c].repair(ctx); err != nil {
 			return Result{}, err
 		}
@@ -106,14 +149,12 @@ func runAll(ctx context.Context, exporters []*exporter) (Result, error) {
 	}
 	err := running.Wait()
 	var sum Result
+	var through streams.Positions
 	for c, e := range exporters {
-		sum.Events += e.result.Events
-		sum.Files += e.result.Files
-		sum.Removed += e.result.Removed
-		sum.Unreadable += e.result.Unreadable
-		sum.Gone += e.result.Gone
-		sum.Through = sum.Through.With(c, e.archive.manifest.Through-streams.PlaceOf(c, 0))
+		sum.add(e.result)
+		through = through.With(c, e.archive.manifest.Through-streams.PlaceOf(c, 0))
 	}
+	sum.Through = through
 	return sum, err
 }
 

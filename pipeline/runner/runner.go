@@ -44,7 +44,7 @@ type Runner struct {
 
 	// These belong to the goroutine of Run.
 	failed map[string]time.Time // when a replay that has failed is tried again
-	begun  string               // the generation whose stage was started last; empty before the first
+	live   string               // the live generation whose stage was started last; empty before the first
 
 	since time.Time   // when it was made
 	step  broker.Step // of Run
@@ -314,12 +314,17 @@ func (r *Runner) start(ctx context.Context, g streams.Generation) (*runningStage
 		return nil, fmt.Errorf("generation %s: %w", g.Name, err)
 	}
 	s := &runningStage{Stage: stage, live: g.IsLive(), started: g.Started, done: make(chan struct{})}
-	level := slog.LevelInfo
-	if g.IsLive() && r.begun == "" {
-		level = slog.LevelDebug // as is to be expected of a worker that starts
+	switch {
+	case !g.IsLive():
+		r.config.Logger.InfoContext(ctx, "builds a generation", slog.String("generation", g.Name))
+	case r.live == "": // as is to be expected of a worker that starts
+		r.config.Logger.DebugContext(ctx, "works on the live generation", slog.String("generation", g.Name))
+	case r.live != g.Name:
+		r.config.Logger.InfoContext(ctx, "another generation is live: the worker goes on with it", slog.String("from", r.live), slog.String("generation", g.Name))
 	}
-	r.begun = g.Name
-	r.config.Logger.Log(ctx, level, "works on a generation", slog.String("generation", g.Name), slog.Bool("live", g.IsLive()))
+	if g.IsLive() {
+		r.live = g.Name
+	}
 	go func() {
 		s.err = stage.Run(ctx)
 		close(s.done)

@@ -57,7 +57,7 @@ func (a *acquisition) read(ctx context.Context) error {
 	if err := a.readCheckpoint(ctx); err != nil {
 		return err
 	}
-	if p.acquired && a.last.Owner != s.owner {
+	if p.acquired && a.last.Owner != s.owner && a.last.Cut == "" {
 		s.changes.note(change{changeOvertaken, "overtaken", streams.OwnerName(a.last.Owner)}, p.number, a.last.Epoch)
 		for first := true; first || s.blind.Load(); first = false {
 			if err := broker.Pause(ctx, s.config.Heartbeat); err != nil {

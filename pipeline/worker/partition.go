@@ -3,10 +3,14 @@ package worker
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"tributary/envelopes"
 	"tributary/pipeline/broker"
@@ -90,6 +94,10 @@ func (p *partition) run(ctx context.Context) error {
 			return nil
 		case ctx.Err() != nil, errors.Is(err, errCondemned):
 			continue
+		case errors.Is(err, streams.ErrRetired):
+			return err // of all partitions: the runner says it once
+		case p.isRetired(ctx, err):
+			return fmt.Errorf("%w: %s", streams.ErrRetired, p.stage.generation.Name)
 		case final(err):
 			p.log.Error("partition stopped", slog.Any("error", err))
 			return err
@@ -100,11 +108,24 @@ func (p *partition) run(ctx context.Context) error {
 			backoff = min(2*backoff, lostBackoff)
 			continue
 		}
-		p.stage.changes.note(change{changeLost, err.Error(), ""}, p.number, p.epoch)
+		if !broker.Fenced(err) { // the next acquisition says who has it, or finds the generation retired
+			p.stage.changes.note(change{changeLost, err.Error(), ""}, p.number, p.epoch)
+		}
 		_ = broker.Pause(ctx, min(backoff, maxBackoff)) // which ends early only with ctx
 		backoff = min(2*backoff, maxBackoff)
 	}
 	return nil
+}
+
+// isRetired reports whether a stream does not answer because the generation is being dropped.
+func (p *partition) isRetired(ctx context.Context, err error) bool {
+	if !errors.Is(err, jetstream.ErrStreamNotFound) && !errors.Is(err, jetstream.ErrNoStreamResponse) && !errors.Is(err, nats.ErrNoResponders) {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	g, err := streams.ReadGeneration(ctx, p.stage.js, p.stage.generation.Name)
+	return errors.Is(err, streams.ErrNoGeneration) || err == nil && (g.Marked == streams.StateRetired || g.Marked == streams.StateDropping)
 }
 
 // awaitRaw waits until it is time to look at a raw stream again that has lost its tail, or the partition is drained.
