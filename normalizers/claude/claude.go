@@ -1,6 +1,6 @@
 // Package claude normalizes the records of Claude Code: the transcripts of its sessions and
-// subagents, and the messages that its SDK prints. README.md describes both, record by
-// record, with their traps.
+// subagents, and the messages that its SDK prints. README.md describes both, with
+// their traps.
 //
 // Start with [Vendor], the row of the table of vendors. The path of a record: normalize reads
 // it into a wireRecord, mapper.begin sets its thread and updates the session, mapper.record

@@ -7,9 +7,9 @@
 // [CheckTruth] compares the events of a log with an [Account] of it, and [Breakages] are broken
 // normalizers that show that a law can fail.
 //
-// The invariant: a reader, a ledger and an account are made of encoding/json and the pages of the
-// vendor. They call no code of the normalizers, so that a mistake in one of them shows as a
-// difference.
+// The invariant: a reader, a ledger and an account use encoding/json and call no code of the
+// normalizers, so that a mistake in one of them shows as a difference. README.md of package
+// normalizers says when a change touches them.
 package normalizerstest
 
 import (
