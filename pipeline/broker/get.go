@@ -74,20 +74,6 @@ func NextStored(ctx context.Context, js jetstream.JetStream, stream, subject str
 	return ReadStored(ctx, js, stream, GetRequest{Sequence: max(from, 1), NextBySubject: subject})
 }
 
-// LastMessages returns the newest message of each subject, at most 1,024 of them, without its headers, from any
-// replica, which may be behind. Subjects without a message are missing.
-func LastMessages(ctx context.Context, js jetstream.JetStream, stream string, subjects []string) (map[string]*jetstream.RawStreamMsg, error) {
-	stored, err := MessagesOf(ctx, js, stream, subjects)
-	if err != nil {
-		return nil, err
-	}
-	last := make(map[string]*jetstream.RawStreamMsg, len(stored))
-	for subject, m := range stored {
-		last[subject] = &jetstream.RawStreamMsg{Subject: m.Subject, Sequence: m.Sequence, Data: m.Data, Time: m.Time}
-	}
-	return last, nil
-}
-
 // ReadStored reads one message through the leader of a stream, as [LeaderGet] does, until the connection is lost.
 func ReadStored(ctx context.Context, js jetstream.JetStream, stream string, req GetRequest) (*jetstream.RawStreamMsg, error) {
 	ctx, cancel := UntilDisconnected(ctx, js.Conn()) // nobody answers a request on a lost connection
@@ -241,6 +227,35 @@ func askLeader[A any](ctx context.Context, js jetstream.JetStream, verb string, 
 // limit).
 func MessagesOf(ctx context.Context, js jetstream.JetStream, stream string, subjects []string) (map[string]Stored, error) {
 	return LastMessagesPaged(ctx, js, stream, subjects, 16<<20)
+}
+
+// staleTries and stalePause bound the wait for a replica that is behind, which a healthy one is for milliseconds.
+const (
+	staleTries = 10
+	stalePause = 20 * time.Millisecond
+)
+
+// errStale: the replica that answers stays behind.
+var errStale = errors.New("replica has not got the checkpoint yet")
+
+// MessagesAsOf is [MessagesOf] from a replica that has stored the checkpoint, or a later message of its subject; the
+// result has that message, too. It asks again while the answer comes from a replica that is behind.
+func MessagesAsOf(ctx context.Context, js jetstream.JetStream, stream string, checkpoint Place, subjects []string) (map[string]Stored, error) {
+	subjects = append([]string{checkpoint.Subject}, subjects...) // first: a replica answers in this order
+	for tries := 0; ; tries++ {
+		stored, err := MessagesOf(ctx, js, stream, subjects)
+		switch {
+		case err != nil:
+			return nil, err
+		case stored[checkpoint.Subject].Sequence >= checkpoint.Sequence:
+			return stored, nil
+		case tries == staleTries:
+			return nil, errStale
+		}
+		if err := Pause(ctx, stalePause); err != nil {
+			return nil, err
+		}
+	}
 }
 
 // LastMessagesPaged requests about pageBytes at a time, so that no answer makes this

@@ -133,7 +133,7 @@ func requireHarmless(t *testing.T, js jetstream.JetStream, h harm) {
 			read()
 		}
 	}
-	if n, err := broker.LastMessages(t.Context(), js, "OBJ_CLAIMS", []string{"$O.CLAIMS.C.>"}); err != nil || len(n) != 1 {
+	if n, err := broker.MessagesOf(t.Context(), js, "OBJ_CLAIMS", []string{"$O.CLAIMS.C.>"}); err != nil || len(n) != 1 {
 		t.Errorf("%d uploads of one object, %v", len(n), err)
 	}
 }
@@ -198,7 +198,7 @@ func TestProducerDoesNotTrustWhatOthersStoredBeforeIt(t *testing.T) {
 			t.Fatalf("get: %d bytes, %v", len(got), err)
 		}
 	}
-	if n, err := broker.LastMessages(t.Context(), js, "OBJ_CLAIMS", []string{"$O.CLAIMS.C.>"}); err != nil || len(n) != 2 {
+	if n, err := broker.MessagesOf(t.Context(), js, "OBJ_CLAIMS", []string{"$O.CLAIMS.C.>"}); err != nil || len(n) != 2 {
 		t.Errorf("%d uploads, want the forged one and one more, %v", len(n), err)
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -68,9 +67,6 @@ func newSessionCache(js jetstream.JetStream, generation string, partition, limit
 // take about 16 MiB.
 const loadTogether = 32
 
-// errStale: the replica that answered is behind the newest checkpoint.
-var errStale = errors.New("replica has not got the checkpoint yet")
-
 // load loads the states of sessions that are not live, together. A session whose state
 // cannot be decoded is damaged, alone. checkpoint is the
 // sequence of the newest checkpoint that this worker knows of, see [sessionCache.read]; archivedTo is that of
@@ -111,21 +107,8 @@ func (c *sessionCache) load(ctx context.Context, keys []records.SessionKey, chec
 // read reads the newest messages of subjects of the partition, from any replica that has got the
 // checkpoint at a sequence.
 func (c *sessionCache) read(ctx context.Context, subjects []string, checkpoint uint64) (map[string]broker.Stored, error) {
-	barrier := envelopes.CheckpointSubject(c.generation, c.partition)
-	subjects = append([]string{barrier}, subjects...)
-	stored, err := broker.MessagesOf(ctx, c.js, streams.EventsStream(c.generation), subjects)
-	for range 10 { // a healthy replica is behind for milliseconds
-		if err != nil || stored[barrier].Sequence >= checkpoint {
-			break
-		}
-		if err = broker.Pause(ctx, 20*time.Millisecond); err == nil {
-			stored, err = broker.MessagesOf(ctx, c.js, streams.EventsStream(c.generation), subjects)
-		}
-	}
-	if err == nil && stored[barrier].Sequence < checkpoint {
-		err = errStale
-	}
-	return stored, err
+	newest := broker.Place{Subject: envelopes.CheckpointSubject(c.generation, c.partition), Sequence: checkpoint}
+	return broker.MessagesAsOf(ctx, c.js, streams.EventsStream(c.generation), newest, subjects)
 }
 
 // logLoaded logs what is not right with the states of sessions that were just loaded.

@@ -5,8 +5,6 @@ import "errors"
 var (
 	// errDamaged: a stored checkpoint, record or fold cannot be read.
 	errDamaged = errors.New("stored message cannot be read")
-	// errStale: a replica does not have the newest checkpoint yet.
-	errStale = errors.New("replica has not got the checkpoint yet")
 	// errInterrupted: the events that were read may have changed since.
 	errInterrupted = errors.New("reading of events is interrupted")
 	// errNewer: a program of a newer revision keeps the records.

@@ -235,7 +235,7 @@ func (l *leader) isAgain(f *sessions.Fold, s *sessions.Step) bool {
 // load loads the folds of the sessions of a chunk that are not in memory, with one request. It does not use the
 // answer of a replica that is behind the checkpoint of this leader.
 func (l *leader) load(ctx context.Context, list []item) error {
-	subjects := []string{l.checkpointSubject()}
+	var subjects []string
 	missing := map[events.SessionID]string{}
 	for i := range list {
 		if list[i].step == nil {
@@ -251,13 +251,14 @@ func (l *leader) load(ctx context.Context, list []item) error {
 	if len(missing) == 0 {
 		return nil
 	}
-	stored, err := l.last(ctx, subjects)
+	newest := broker.Place{Subject: l.checkpointSubject(), Sequence: l.sequence}
+	stored, err := broker.MessagesAsOf(ctx, l.js, l.stream(), newest, subjects)
 	if err != nil {
 		return err
 	}
 	for id, subject := range missing {
 		e := &entry{id: id, fold: sessions.NewFold(sessions.WholeSession)}
-		if m := stored[subject]; m != nil {
+		if m, ok := stored[subject]; ok {
 			if e.fold, err = sessions.DecodeFold(m.Data); err != nil {
 				return fmt.Errorf("%w: fold %d of stream %s", errDamaged, m.Sequence, l.stream())
 			}
@@ -267,28 +268,6 @@ func (l *leader) load(ctx context.Context, list []item) error {
 		l.folds[id] = e
 	}
 	return nil
-}
-
-// last reads the newest message of each subject, of which the first is that of the checkpoint.
-func (l *leader) last(ctx context.Context, subjects []string) (map[string]*jetstream.RawStreamMsg, error) {
-	const tries, pause = 10, 20 * time.Millisecond // a healthy replica is behind for milliseconds
-	for try := 0; ; try++ {
-		stored, err := broker.LastMessages(ctx, l.js, l.stream(), subjects)
-		if err != nil {
-			return nil, err
-		}
-		if c := stored[subjects[0]]; c != nil && c.Sequence >= l.sequence {
-			return stored, nil
-		}
-		if try == tries {
-			return nil, errStale
-		}
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
-		}
-	}
 }
 
 // commit stores the sessions that have changed, and the checkpoint under an owner. After an error nothing in memory
