@@ -5,9 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -92,6 +94,40 @@ func (f *fixture) put(tb testing.TB, r titles.Session) {
 	m.Data = data
 	if _, err := f.js.PublishMsg(tb.Context(), m); err != nil {
 		tb.Fatal(err)
+	}
+}
+
+// waitingService returns a service whose calls wait between reading and storing until they are released; waits has an
+// item for each of the first calls that wait.
+func (f *fixture) waitingService(tb testing.TB, calls int) (s *titles.Service, waits <-chan struct{}, release func()) {
+	tb.Helper()
+	waiting, released := make(chan struct{}, calls), make(chan struct{})
+	var count atomic.Int64
+	s, err := titles.New(f.js, titles.Config{Now: func() time.Time {
+		if int(count.Add(1)) <= calls {
+			waiting <- struct{}{}
+			<-released
+		}
+		return time.Now()
+	}})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	release = sync.OnceFunc(func() { close(released) })
+	tb.Cleanup(release)
+	return s, waiting, release
+}
+
+// await waits until as many calls wait as the channel has room for.
+func await(tb testing.TB, waits <-chan struct{}) {
+	tb.Helper()
+	ctx := deadline(tb)
+	for range cap(waits) {
+		select {
+		case <-waits:
+		case <-ctx.Done():
+			tb.Fatal(context.Cause(ctx))
+		}
 	}
 }
 
@@ -210,6 +246,7 @@ type gate struct {
 	once    sync.Once
 	first   bool // sends what is before the last message
 	after   bool // sends the last message, too, and receives nothing any more
+	lose    bool // loses the connection with what it would have received
 }
 
 func newGate() *gate { return &gate{held: make(chan struct{}), release: make(chan struct{})} }
@@ -223,6 +260,8 @@ func (g *gate) Dial(network, address string) (net.Conn, error) {
 type gatedConn struct {
 	net.Conn
 	*gate
+
+	stopped atomic.Bool
 }
 
 func (c *gatedConn) Write(b []byte) (int, error) {
@@ -232,6 +271,7 @@ func (c *gatedConn) Write(b []byte) (int, error) {
 	}
 	sent := 0
 	c.once.Do(func() {
+		c.stopped.Store(c.after)
 		switch {
 		case c.after:
 			sent = len(b)
@@ -253,12 +293,10 @@ func (c *gatedConn) Write(b []byte) (int, error) {
 
 func (c *gatedConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
-	select {
-	case <-c.held:
-		if c.after {
-			<-c.release
+	if c.stopped.Load() {
+		if <-c.release; c.lose {
+			return 0, io.ErrUnexpectedEOF
 		}
-	default:
 	}
 	return n, err
 }

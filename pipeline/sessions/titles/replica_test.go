@@ -32,20 +32,22 @@ func renamesByTwoProcessesAreSerialized(t *testing.T) {
 	}
 	nc := f.js.Conn()
 	awaitServices(t, nc, 2)
-	const renames = 50
+	const clients, renames = 5, 50
 	versions := make([]uint64, renames)
 	var all sync.WaitGroup
-	for i := range renames {
+	for client := range clients {
 		all.Go(func() {
-			body, code := f.request(t, "set_title", fmt.Sprintf(`{"source":"claude_code","session_id":"s1","title":"Title %d"}`, i))
-			var answer struct {
-				Applied bool   `json:"applied"`
-				Version uint64 `json:"title_version"`
+			for i := client; i < renames; i += clients {
+				body, code := f.request(t, "set_title", fmt.Sprintf(`{"source":"claude_code","session_id":"s1","title":"Title %d"}`, i))
+				var answer struct {
+					Applied bool   `json:"applied"`
+					Version uint64 `json:"title_version"`
+				}
+				if err := json.Unmarshal([]byte(body), &answer); err != nil || !answer.Applied {
+					t.Errorf("answer %s, code %s", body, code)
+				}
+				versions[i] = answer.Version
 			}
-			if err := json.Unmarshal([]byte(body), &answer); err != nil || !answer.Applied {
-				t.Errorf("answer %s, code %s", body, code)
-			}
-			versions[i] = answer.Version
 		})
 	}
 	all.Wait()
@@ -154,6 +156,39 @@ func killStoresBothOnce(t *testing.T) {
 				w.expect(t, titles.Changed)
 			}
 		})
+	}
+}
+
+// The answer to a rename is lost, and another writer renames the session before the call looks for the outcome.
+func TestLostAnswerIsFoundOut(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	k := f.session(t, "s1")
+	g := newGate()
+	g.after, g.lose = true, true
+	s := newService(t, f.server.JetStream(nats.SetCustomDialer(g)))
+	type result struct {
+		change *titles.Change
+		err    error
+	}
+	renamed := make(chan result, 1)
+	go func() {
+		c, err := s.SetTitle(deadline(t), k, "A")
+		renamed <- result{c, err}
+	}()
+	<-g.held
+	poll(t, "commit", func() bool { return lastSequence(t, f.js) == 2 })
+	if _, err := f.SetTitle(t.Context(), k, "B"); err != nil {
+		t.Fatal(err)
+	}
+	close(g.release)
+	r, stored := <-renamed, changes(t, f.js)
+	requireVersions(t, stored, 2)
+	if r.err != nil || r.change == nil || r.change.ID != stored[0].ID || r.change.Sequence != stored[0].Sequence {
+		t.Errorf("returned %+v, %v", r.change, r.err)
+	}
+	if title := f.get(t, k).Title; title != "B" || s.Conflicts() != 0 {
+		t.Errorf("title %q, %d conflicts", title, s.Conflicts())
 	}
 }
 

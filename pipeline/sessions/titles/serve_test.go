@@ -203,13 +203,9 @@ func TestPagesFitAMessage(t *testing.T) {
 func TestDrainAnswersWhatHasArrived(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	k := f.session(t, "s1")
-	drain := serving(t, f.Service, f.js.Conn())
-	unlock, err := f.Lock(t.Context(), k)
-	if err != nil {
-		t.Fatal(err)
-	}
 	const calls = 20
+	s, waits, release := f.waitingService(t, calls)
+	drain := serving(t, s, f.js.Conn())
 	client := f.server.JetStream().Conn()
 	inbox := client.NewInbox()
 	sub, err := client.SubscribeSync(inbox)
@@ -217,7 +213,8 @@ func TestDrainAnswersWhatHasArrived(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range calls {
-		if err := client.PublishRequest(titles.SubjectPrefix+"set_title", inbox, fmt.Appendf(nil, `{"source":"claude_code","session_id":"s1","title":"Title %d"}`, i)); err != nil {
+		k := f.session(t, fmt.Sprintf("s%d", i))
+		if err := client.PublishRequest(titles.SubjectPrefix+"set_title", inbox, fmt.Appendf(nil, `{"source":"claude_code","session_id":%q,"title":"Mine"}`, k.SessionID)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -230,7 +227,8 @@ func TestDrainAnswersWhatHasArrived(t *testing.T) {
 		_, err := client.Request("$SRV.PING."+titles.ServiceName, nil, time.Second)
 		return errors.Is(err, nats.ErrNoResponders)
 	})
-	unlock()
+	await(t, waits)
+	release()
 	for range calls {
 		m, err := sub.NextMsgWithContext(deadline(t))
 		if err != nil || !strings.Contains(string(m.Data), `"applied":true`) {
@@ -238,29 +236,47 @@ func TestDrainAnswersWhatHasArrived(t *testing.T) {
 		}
 	}
 	drained.Wait()
-	requireVersions(t, changes(t, f.js), calls)
+	if n := len(changes(t, f.js)); n != calls {
+		t.Errorf("%d changes, want %d", n, calls)
+	}
 }
 
+// A call that another writer always overtakes ends with the context of Serve.
 func TestServeEndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	k := f.session(t, "s1")
-	ctx, cancel := context.WithCancelCause(t.Context())
-	result := make(chan error, 1)
-	go func() { result <- f.Serve(ctx) }()
-	awaitServices(t, f.js.Conn(), 1)
-	unlock, err := f.Lock(t.Context(), k)
+	tries := make(chan struct{}, 2)
+	s, err := titles.New(f.js, titles.Config{Now: func() time.Time { // between reading and storing
+		if c, err := f.SetPinned(t.Context(), k, !f.get(t, k).Pinned); c == nil || err != nil {
+			t.Errorf("%+v, %v", c, err)
+		}
+		select {
+		case tries <- struct{}{}:
+		default:
+		}
+		return time.Now()
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer unlock()
+	ctx, cancel := context.WithCancelCause(t.Context())
+	result := make(chan error, 1)
+	go func() { result <- s.Serve(ctx) }()
+	awaitServices(t, f.js.Conn(), 1)
 	if err := f.js.Conn().Publish(titles.SubjectPrefix+"set_title", []byte(`{"source":"claude_code","session_id":"s1","title":"x"}`)); err != nil {
 		t.Fatal(err)
+	}
+	for range cap(tries) {
+		<-tries
 	}
 	cause := errors.New("enough")
 	cancel(cause)
 	if err := <-result; !errors.Is(err, cause) {
 		t.Errorf("%v", err)
+	}
+	if r := f.get(t, k); r.Title != "" || s.Conflicts() < 1 {
+		t.Errorf("%d conflicts, record %+v", s.Conflicts(), r)
 	}
 }
 

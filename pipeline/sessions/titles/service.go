@@ -12,7 +12,6 @@ package titles
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"strconv"
@@ -45,15 +44,11 @@ type Config struct {
 	Meter         metric.Meter     // nil for no metrics
 }
 
-const (
-	// minChangesAge lets a call that waits for an unknown outcome, and a watcher that is
-	// away for a moment, find every change.
-	minChangesAge = time.Minute
-	// doubtTimeout bounds the wait for an outcome. It is well below minChangesAge.
-	doubtTimeout = 30 * time.Second
-	// callTimeout bounds a call whose context has no deadline.
-	callTimeout = 15 * time.Second
-)
+// minChangesAge lets a call that has lost an answer, and a watcher that is away for a moment, find every change.
+const minChangesAge = time.Minute
+
+// callTimeout bounds a call whose context has no deadline. It is well below minChangesAge.
+const callTimeout = 15 * time.Second
 
 // Service is the only writer of the metadata of sessions. Any number of services, in any
 // number of processes, work on the same server. Its methods may be called at the same time.
@@ -61,7 +56,6 @@ type Service struct {
 	js     jetstream.JetStream
 	config Config
 	ttl    string // of a change; empty when changes do not expire
-	locks  *locks
 
 	conflicts atomic.Int64 // writes that another writer overtook
 	stats     [endpoints]endpointStats
@@ -91,7 +85,6 @@ func New(js jetstream.JetStream, cfg Config) (*Service, error) {
 	s := &Service{
 		js:     js,
 		config: cfg,
-		locks:  newLocks(),
 		drain:  make(chan struct{}),
 	}
 	s.setTTL(cfg.ChangesMaxAge)
@@ -202,20 +195,16 @@ func (s *Service) change(ctx context.Context, k Key, options []Option, apply fun
 	}
 	ctx, cancel := bounded(ctx)
 	defer cancel()
-	unlock, err := s.locks.lock(ctx, k)
-	if err != nil {
-		return nil, storage("load_session", err)
-	}
-	defer unlock()
-	a := attempt{key: k, id: nuid.Next(), guard: g, apply: apply}
-	for {
-		c, err := s.try(ctx, &a)
-		if err == nil || !errors.Is(err, errAgain) {
-			return c, err
+	w := write{key: k, id: nuid.Next(), guard: g, apply: apply}
+	for tries := 1; ; tries++ {
+		c, again, err := s.try(ctx, &w)
+		if again && wait(ctx, tries) == nil {
+			continue
 		}
-		if err := a.wait(ctx); err != nil {
-			return nil, a.failed()
+		if err != nil && w.lost != nil {
+			err = storage("save_session: the outcome is unknown", w.lost)
 		}
+		return c, err
 	}
 }
 

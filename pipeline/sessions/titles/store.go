@@ -15,87 +15,72 @@ import (
 	"tributary/pipeline/events"
 )
 
-// attempt is a call that changes a record, over all its tries. Its id is the id of the change
-// that any of them stores, so that a try whose outcome is unknown can be found.
-type attempt struct {
+// write is a call that changes a record, over all its tries. Its id is the id of the change that any of them stores, so
+// a try whose answer was lost can be found.
+type write struct {
 	key   Key
 	id    string
 	guard guard
 	apply func(*Session) (ChangeType, bool)
 
-	tries int
-	last  error     // of the last try that the server did not answer
-	doubt bool      // the outcome of a try is unknown
-	until time.Time // it must be known by then
-	since uint64    // revision that the first such try was to replace
+	lost  error  // why the answer to a try was lost, so that its outcome is unknown; nil when it is known
+	since uint64 // revision that this try was to replace
 }
 
-// errAgain: the change is not known to be stored, and another try may store it.
-var errAgain = errors.New("try again")
-
-// try reads the record and stores the change that follows from it. Each try names the record
-// that it replaces, so at most one try of a call is ever stored: a late one finds a newer
-// record.
-func (s *Service) try(ctx context.Context, a *attempt) (*Change, error) {
-	a.tries++
-	record, err := s.load(ctx, a.key)
-	if err == nil && a.doubt {
-		var stored *Change
-		if stored, err = s.find(ctx, a, record.changed()); stored != nil {
-			return stored, nil
+// try reads the record and stores the change that follows from it, unless another writer has stored a newer record
+// meanwhile. again says that another try may succeed after an error. Each try names the record that it replaces, so at
+// most one try of a call is ever stored: a late one finds a newer record.
+func (s *Service) try(ctx context.Context, w *write) (c *Change, again bool, err error) {
+	record, err := s.load(ctx, w.key)
+	if err == nil && w.lost != nil && record.Revision > w.since { // the outcome can be known
+		if c, err = s.find(ctx, w, record.changed()); err == nil {
+			w.lost = nil
 		}
 	}
 	switch {
 	case err != nil:
-		return nil, a.unread(err)
-	case a.guard.version != nil && *a.guard.version != record.MetadataVersion:
-		return nil, &VersionConflictError{Expected: *a.guard.version, Current: record.MetadataVersion}
+		return nil, unanswered(err), err
+	case c != nil:
+		return c, false, nil
+	case w.guard.version != nil && *w.guard.version != record.MetadataVersion:
+		return nil, false, &VersionConflictError{Expected: *w.guard.version, Current: record.MetadataVersion}
 	}
 	revision, previous := record.Revision, record.changed()
-	t, changed := a.apply(&record)
+	t, changed := w.apply(&record)
 	if !changed {
-		return nil, nil //nolint:nilnil // no change and no error
+		return nil, false, nil
 	}
 	record.MetadataVersion = next(record.MetadataVersion)
 	record.UpdatedAt = later(record.UpdatedAt, s.config.Now().UTC().Truncate(time.Microsecond))
-	c := changeOf(&record, t, a.id, previous)
-	err = s.save(ctx, &record, c, revision)
-	if err == nil {
-		return c, nil
+	c = changeOf(&record, t, w.id, previous)
+	messages, err := s.messages(&record, c, revision)
+	if err != nil {
+		return nil, false, err
 	}
-	if overtaken(err) {
+	// Not ended with ctx: what is sent has an outcome.
+	c.Sequence, err = broker.PublishBatch(context.WithoutCancel(ctx), s.js.Conn(), messages)
+	switch {
+	case err == nil:
+		return c, false, nil
+	case broker.Fenced(err):
 		s.conflicts.Add(1)
 		s.telemetry.conflicts.Add(ctx, 1)
+		return nil, true, storage("save_session", errBusy)
+	case unanswered(err) && w.lost == nil:
+		w.lost, w.since = err, revision
 	}
-	return nil, a.unsaved(err, revision)
+	return nil, unanswered(err) || errorCodeOf(err) == tooManyBatches, storage("save_session", err)
 }
 
-// unread returns the error of a try that could not read. Only an answer of the server ends
-// the call, and only when no outcome is unknown.
-func (a *attempt) unread(err error) error {
-	if a.doubt || errors.Is(err, ErrStorage) && !answered(err) {
-		a.last = err
-		return errAgain
-	}
-	return err
-}
+// errBusy: other writers were always faster, until the time of the call was over.
+var errBusy = errors.New("too many other writers")
 
-// unsaved returns the error of a try to replace the record of a revision.
-func (a *attempt) unsaved(err error, revision uint64) error {
-	switch {
-	case overtaken(err):
-		return errAgain
-	case errors.Is(err, ErrStorage): // nothing was sent
-		return err
-	case answered(err) && (a.doubt || errorCodeOf(err) == tooManyBatches):
-		return errAgain
-	case answered(err):
-		return storage("save_session", err)
-	case !a.doubt:
-		a.doubt, a.since, a.until = true, revision, time.Now().Add(doubtTimeout)
-	}
-	a.last = err
-	return errAgain
+// maxWait bounds the wait between two tries.
+const maxWait = 200 * time.Millisecond
+
+// wait waits before the next try: the longer, the more tries there were. It fails when ctx ends.
+func wait(ctx context.Context, tries int) error {
+	return broker.Pause(ctx, rand.N(min(maxWait, time.Millisecond<<min(tries, 10))))
 }
 
 // errorCodeOf returns the code of an error that the server has answered with, 0 for any other.
@@ -106,11 +91,18 @@ func errorCodeOf(err error) jetstream.ErrorCode {
 	return 0
 }
 
-// answered reports whether the error is an answer: trying again does not help, unless it is
-// one of those that other functions name.
-func answered(err error) bool {
+// tooManyBatches is the error code of a server that has no room for another batch
+// (nats-server, JSAtomicPublishTooManyInflight).
+const tooManyBatches = 10210
+
+// noLeader is the error code of a server that knows no leader of the stream (nats-server,
+// JSClusterNotAvailErr).
+const noLeader = 10008
+
+// unanswered reports whether nobody who could know has answered: another try may be answered.
+func unanswered(err error) bool {
 	code := errorCodeOf(err)
-	return code != 0 && code != noLeader || errors.Is(err, errDamaged)
+	return (code == 0 || code == noLeader) && !errors.Is(err, errDamaged) && !errors.Is(err, ErrNotFound)
 }
 
 // later returns the later of two times: the clocks of replicas differ, and the time of a
@@ -120,55 +112,6 @@ func later(a, b time.Time) time.Time {
 		return a
 	}
 	return b
-}
-
-// tooManyBatches is the error code of a server that has no room for another batch
-// (nats-server, JSAtomicPublishTooManyInflight).
-const tooManyBatches = 10210
-
-// noLeader is the error code of a server that knows no leader of the stream (nats-server,
-// JSClusterNotAvailErr).
-const noLeader = 10008
-
-// overtaken reports whether the server refused a record because there is a newer one.
-func overtaken(err error) bool {
-	code := errorCodeOf(err)
-	return code == jetstream.JSErrCodeStreamWrongLastSequence || code == jetstream.JSErrCodeStreamWrongLastSequenceConstant
-}
-
-// maxWait bounds the wait between two tries.
-const maxWait = 200 * time.Millisecond
-
-// errBusy: other writers were always faster, until the time of the call was over.
-var errBusy = errors.New("too many other writers")
-
-// wait waits before the next try: the longer, the more tries there were. It fails when ctx
-// ends, or when an outcome stays unknown.
-func (a *attempt) wait(ctx context.Context) error {
-	if a.doubt && time.Now().After(a.until) {
-		return context.DeadlineExceeded
-	}
-	limit := min(maxWait, time.Millisecond<<min(a.tries, 10))
-	timer := time.NewTimer(rand.N(limit))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return ctx.Err()
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-// failed is the error of a call whose time is over.
-func (a *attempt) failed() error {
-	switch {
-	case a.doubt:
-		return storage("save_session: the outcome is unknown", a.last)
-	case a.last != nil:
-		return a.last
-	default:
-		return storage("save_session", errBusy)
-	}
 }
 
 // readTimeout bounds the wait for one answer: a request that was sent on a connection that
@@ -199,13 +142,11 @@ func (s *Service) load(ctx context.Context, k Key) (Session, error) {
 	return Session{Source: k.Source, SessionID: k.SessionID}, nil
 }
 
-// save stores a record that replaces the one at a revision, and its change. It sets the
-// Sequence of the change. Only a nil error means that both are stored; see
-// [broker.PublishBatch] for the others.
-func (s *Service) save(ctx context.Context, r *Session, c *Change, revision uint64) error {
+// messages returns the messages of a record that replaces the one at a revision, and of its change.
+func (s *Service) messages(r *Session, c *Change, revision uint64) ([]*nats.Msg, error) {
 	data, err := r.encode()
 	if err != nil {
-		return storage("save_session", err)
+		return nil, storage("save_session", err)
 	}
 	record := &nats.Msg{Subject: r.Key().metadataSubject(), Data: data, Header: nats.Header{
 		jetstream.MsgRollup:                 {jetstream.MsgRollupSubject},
@@ -213,29 +154,25 @@ func (s *Service) save(ctx context.Context, r *Session, c *Change, revision uint
 	}}
 	change, err := c.message(s.config.Mode, s.ttl)
 	if err != nil {
-		return storage("save_session", err)
+		return nil, storage("save_session", err)
 	}
-	for _, m := range []*nats.Msg{record, change} {
+	messages := []*nats.Msg{record, change}
+	for _, m := range messages {
 		if size, limit := int64(m.Size()+batchHeaderBytes), s.js.Conn().MaxPayload(); size > limit {
-			return fmt.Errorf("%w: its message has %d bytes, and the broker accepts %d (max_payload)", errTooLarge, size, limit)
+			return nil, fmt.Errorf("%w: its message has %d bytes, and the broker accepts %d (max_payload)", errTooLarge, size, limit)
 		}
 	}
-	// Not ended with ctx: what is sent has an outcome.
-	c.Sequence, err = broker.PublishBatch(context.WithoutCancel(ctx), s.js.Conn(), []*nats.Msg{record, change})
-	return err
+	return messages, nil
 }
 
 // batchHeaderBytes is room for the headers of a batch.
 const batchHeaderBytes = 256
 
-// find returns the change that one of the tries of a has stored, nil when none has: it reads
-// the changes of the session behind the record that the first try in doubt was to replace, up
-// to that of the present record.
-func (s *Service) find(ctx context.Context, a *attempt, last uint64) (*Change, error) {
-	ctx, cancel := context.WithTimeout(ctx, readTimeout)
-	defer cancel()
-	for from := a.since + 2; from <= last; from++ { // the change of a record is behind it
-		m, err := broker.NextStored(ctx, s.js, stream, a.key.changesSubject(), from)
+// find returns the change that a try of w has stored although its answer was lost, nil when none has: it reads the
+// changes of the session behind the record that this try was to replace, up to that of the present record.
+func (s *Service) find(ctx context.Context, w *write, last uint64) (*Change, error) {
+	for from := w.since + 2; from <= last; from++ { // the change of a record is behind it
+		m, err := broker.NextStored(ctx, s.js, stream, w.key.changesSubject(), from)
 		if errors.Is(err, jetstream.ErrMsgNotFound) {
 			return nil, nil //nolint:nilnil // no change and no error
 		}
@@ -246,7 +183,7 @@ func (s *Service) find(ctx context.Context, a *attempt, last uint64) (*Change, e
 		if err != nil {
 			return nil, storage("load_session", err)
 		}
-		if c.ID == a.id {
+		if c.ID == w.id {
 			return c, nil
 		}
 		from = m.Sequence
