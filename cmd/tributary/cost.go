@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"tributary/envelopes"
+	"tributary/pipeline/sessions"
 	"tributary/pipeline/sessions/prices"
 )
 
@@ -29,8 +29,9 @@ type foundPrice struct {
 
 // missingPrice are the tokens of a model that have no price.
 type missingPrice struct {
-	tokens int64
-	reason string
+	tokens   int64
+	searches int64
+	reason   string
 }
 
 // newPricing reads a price file; without a name there are no costs, and the result is nil.
@@ -57,28 +58,27 @@ func newPricing(name string, providers []string) (*pricing, error) {
 type cost struct {
 	usd      float64
 	unpriced int64 // tokens that are not in usd
+	searches int64 // web searches that are not
 	priced   bool  // some tokens are in usd, or there are none
 }
 
 // of returns the cost of the tokens of models.
-func (p *pricing) of(models map[string]*envelopes.Usage) cost {
+func (p *pricing) of(models map[string]*sessions.Billed) cost {
 	var c cost
 	total := int64(0)
 	for _, model := range slices.Sorted(maps.Keys(models)) {
-		u := models[model]
+		t := models[model]
 		found, known := p.found[model]
 		if !known {
 			found.Price, found.err = p.table.Find(model, p.providers)
 			p.found[model] = found
 		}
-		usd, unpriced := found.Cost(u)
-		if found.err != nil {
-			usd, unpriced = 0, u.Total()
-		}
-		c.usd += usd
-		c.unpriced += unpriced
-		total += u.Total()
-		p.miss(model, unpriced, found.err)
+		of := found.Cost(t) // without a price nothing but tokens and searches that have none
+		c.usd += of.USD
+		c.unpriced += of.Unpriced
+		c.searches += of.Searches
+		total += t.Total()
+		p.miss(model, of, found.err)
 	}
 	c.priced = c.unpriced < total || total == 0
 	return c
@@ -100,12 +100,13 @@ func (p *pricing) sum(list []sessionView) cost {
 func (c *cost) add(o cost) {
 	c.usd += o.usd
 	c.unpriced += o.unpriced
+	c.searches += o.searches
 	c.priced = c.priced || o.priced
 }
 
-// miss notes tokens without a price.
-func (p *pricing) miss(model string, tokens int64, err error) {
-	if tokens == 0 {
+// miss notes tokens and searches without a price.
+func (p *pricing) miss(model string, of prices.Cost, err error) {
+	if of.Unpriced == 0 && of.Searches == 0 {
 		return
 	}
 	if p.missing[model] == nil {
@@ -115,7 +116,8 @@ func (p *pricing) miss(model string, tokens int64, err error) {
 		}
 		p.missing[model] = &missingPrice{reason: reason}
 	}
-	p.missing[model].tokens += tokens
+	p.missing[model].tokens += of.Unpriced
+	p.missing[model].searches += of.Searches
 }
 
 // report states what has no price, the model with most tokens first.
@@ -132,7 +134,11 @@ func (p *pricing) report(w io.Writer) {
 				note = " (" + m.reason + ": choose with --provider)"
 			}
 		}
-		fmt.Fprintf(w, "no price: %s: %s tokens are not in the cost%s\n", cmp.Or(oneLine(name), "unknown model"), thousands(m.tokens), note)
+		what := thousands(m.tokens) + " tokens"
+		if m.searches > 0 {
+			what += " and " + plural(int(m.searches), "web search request")
+		}
+		fmt.Fprintf(w, "no price: %s: %s are not in the cost%s\n", cmp.Or(oneLine(name), "unknown model"), what, note)
 	}
 }
 
@@ -141,7 +147,7 @@ func (c cost) text() string {
 	switch {
 	case !c.priced:
 		return "?"
-	case c.unpriced > 0:
+	case c.unpriced > 0 || c.searches > 0:
 		return dollars(c.usd) + "+"
 	default:
 		return dollars(c.usd)

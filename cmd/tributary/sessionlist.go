@@ -60,10 +60,10 @@ func sessionTable(list []sessionView, pricing *pricing, now time.Time) *table {
 }
 
 // usage returns the tokens of a session by model.
-func (v *sessionView) usage() map[string]*envelopes.Usage {
-	models := make(map[string]*envelopes.Usage, len(v.Models))
+func (v *sessionView) usage() map[string]*sessions.Billed {
+	models := make(map[string]*sessions.Billed, len(v.Models))
 	for _, m := range v.Models {
-		models[m.Model] = &envelopes.Usage{Input: m.Input, CacheRead: m.CacheRead, CacheWrite: m.CacheWrite, Output: m.Output, Reasoning: m.Reasoning}
+		models[m.Model] = &sessions.Billed{Usage: m.Usage(), Large: m.Large}
 	}
 	return models
 }

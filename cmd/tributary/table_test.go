@@ -60,7 +60,7 @@ func statsTable(t *testing.T) *table {
 	}
 	row := func(day, model, project string, n int64) sessions.Row {
 		u := envelopes.Usage{Input: n, CacheRead: 300 * n, CacheWrite: 20 * n, Output: 7 * n, Reasoning: n}
-		r := sessions.Row{Day: day, Model: model, Project: project, Sessions: n / 1000, Models: map[string]*envelopes.Usage{model: &u}}
+		r := sessions.Row{Day: day, Model: model, Project: project, Sessions: n / 1000, Models: map[string]*sessions.Billed{model: {Usage: u}}}
 		r.Sums = sessions.Sums{Events: n, Usage: u, Calls: n / 3, Failures: n / 40, ActiveNS: n * int64(time.Second)}
 		r.Latencies.Merge(sessions.Latencies{400: 10, 500: 1})
 		return r

@@ -16,6 +16,7 @@ const ActiveGap = 5 * time.Minute
 type Sums struct {
 	Events    int64           `json:"n,omitzero"`
 	Usage     envelopes.Usage `json:"u,omitzero"` // without a key
+	Large     Large           `json:"w,omitzero"` // of it, that of large prompts
 	Calls     int64           `json:"c,omitzero"` // each once, however many events it has
 	Failures  int64           `json:"f,omitzero"` // calls that failed
 	Errors    int64           `json:"e,omitzero"` // errors that the vendor reports
@@ -27,7 +28,8 @@ type Sums struct {
 // Merge adds the sums of o.
 func (s *Sums) Merge(o *Sums) {
 	s.Events += o.Events
-	addUsage(&s.Usage, &o.Usage)
+	s.Usage.Add(&o.Usage)
+	s.Large.Merge(&o.Large)
 	s.Calls += o.Calls
 	s.Failures += o.Failures
 	s.Errors += o.Errors
@@ -39,14 +41,8 @@ func (s *Sums) Merge(o *Sums) {
 // Active returns the active time.
 func (s *Sums) Active() time.Duration { return time.Duration(s.ActiveNS) }
 
-// addUsage adds the five parts of u to the sum.
-func addUsage(sum, u *envelopes.Usage) {
-	sum.Input += u.Input
-	sum.CacheRead += u.CacheRead
-	sum.CacheWrite += u.CacheWrite
-	sum.Output += u.Output
-	sum.Reasoning += u.Reasoning
-}
+// Billed returns what the API calls used.
+func (s *Sums) Billed() Billed { return Billed{Usage: s.Usage, Large: s.Large} }
 
 // Cell is a part of the events of a session. An event belongs to one cell; a field is empty if
 // the fold does not divide by it.
@@ -84,7 +80,7 @@ type keyedCell struct {
 type Fold struct {
 	division Division
 	cells    map[Cell]*Sums
-	keyed    map[keyedCell]*envelopes.Usage
+	keyed    map[keyedCell]*Billed
 	calls    calls
 	last     int64  // latest time, in nanoseconds
 	model    string // that was used last
@@ -188,18 +184,19 @@ func (f *Fold) count(s *Step, gap time.Duration) {
 	cell := f.cell(s, "")
 	sums = f.sums(cell)
 	if !f.division.Keyed || !s.Usage.KeyIsUnique(s.Source) {
-		addUsage(&sums.Usage, s.Usage)
+		sums.Usage.Add(s.Usage)
+		sums.Large.Add(s.Usage)
 		return
 	}
 	if f.keyed == nil {
-		f.keyed = map[keyedCell]*envelopes.Usage{}
+		f.keyed = map[keyedCell]*Billed{}
 	}
 	key := keyedCell{s.Usage.Key, cell}
 	if f.keyed[key] == nil {
-		f.keyed[key] = &envelopes.Usage{}
-		f.size += 200 + len(key.Key)
+		f.keyed[key] = &Billed{}
+		f.size += 500 + len(key.Key)
 	}
-	addUsage(f.keyed[key], s.Usage)
+	f.keyed[key].Add(s.Usage)
 }
 
 // counts reports whether the time of a step is within the limits.
@@ -256,7 +253,7 @@ func (f *Fold) sums(c Cell) *Sums {
 	if s == nil {
 		s = &Sums{}
 		f.cells[c] = s
-		f.size += 300
+		f.size += 600
 	}
 	return s
 }
@@ -281,13 +278,13 @@ func (f *Fold) countedCells() map[Cell]*Sums {
 }
 
 // keyedCells returns the tokens that have a key which is unique in the source; see [Division].Keyed.
-func (f *Fold) keyedCells() map[keyedCell]*envelopes.Usage {
-	out := make(map[keyedCell]*envelopes.Usage, len(f.keyed))
+func (f *Fold) keyedCells() map[keyedCell]*Billed {
+	out := make(map[keyedCell]*Billed, len(f.keyed))
 	for k, u := range f.keyed {
 		k.Cell = f.resolve(k.Cell)
 		sum := *u
 		if more := out[k]; more != nil {
-			addUsage(&sum, more)
+			sum.Merge(more)
 		}
 		out[k] = &sum
 	}

@@ -46,7 +46,7 @@ type Row struct {
 	Tool     string // empty for everything that is no tool call, such as tokens
 	Sessions int64  // sessions with an event in this row
 	Sums
-	Models map[string]*envelopes.Usage // tokens by model; see StatsQuery.Models
+	Models map[string]*Billed // by model; see StatsQuery.Models
 }
 
 // Value returns the value of a dimension.
@@ -75,13 +75,13 @@ type Copies struct {
 
 // rowItem is what a part of a session adds to a row.
 type rowItem struct {
-	Cell     Cell                        `json:"c"`
-	Source   envelopes.Source            `json:"s"`
-	Project  string                      `json:"p,omitzero"`
-	Session  string                      `json:"i,omitzero"`
-	Sessions int64                       `json:"n,omitzero"`
-	Sums     Sums                        `json:"u,omitzero"`
-	Models   map[string]*envelopes.Usage `json:"m,omitempty"`
+	Cell     Cell               `json:"c"`
+	Source   envelopes.Source   `json:"s"`
+	Project  string             `json:"p,omitzero"`
+	Session  string             `json:"i,omitzero"`
+	Sessions int64              `json:"n,omitzero"`
+	Sums     Sums               `json:"u,omitzero"`
+	Models   map[string]*Billed `json:"m,omitempty"`
 }
 
 // keyItem is what a session uses of one API call, in one row.
@@ -151,17 +151,17 @@ func (s *stats) session(f *Fold) error {
 			rows[key] = &row
 		}
 		rows[key].Sums.Merge(sums)
-		s.addModel(rows[key], cell.Model, &sums.Usage)
+		s.addModel(rows[key], cell.Model, sums.Billed())
 	}
 	for key, row := range rows {
 		if err := s.rows.Put(key, row); err != nil {
 			return err
 		}
 	}
-	for k, usage := range f.keyedCells() {
+	for k, tokens := range f.keyedCells() {
 		row := s.row(f, k.Cell)
-		row.Sums.Usage = *usage
-		s.addModel(&row, k.Cell.Model, usage)
+		row.Sums.Usage, row.Sums.Large = tokens.Usage, tokens.Large
+		s.addModel(&row, k.Cell.Model, *tokens)
 		item := keyItem{f.summary.Session, f.summary.FirstSeen.UnixNano(), row}
 		if err := s.keys.Put(sessionKey(f.summary.Source, k.Key), &item); err != nil {
 			return err
@@ -191,17 +191,22 @@ func (s *stats) row(f *Fold, c Cell) rowItem {
 }
 
 // addModel notes the tokens of a model, where the query asks for them.
-func (s *stats) addModel(row *rowItem, model string, u *envelopes.Usage) {
-	if !s.query.Models || u.Total() == 0 {
-		return
+func (s *stats) addModel(row *rowItem, model string, t Billed) {
+	if s.query.Models && t != (Billed{}) {
+		row.Models = addTokens(row.Models, model, &t)
 	}
-	if row.Models == nil {
-		row.Models = map[string]*envelopes.Usage{}
+}
+
+// addTokens adds the tokens of a model.
+func addTokens(models map[string]*Billed, model string, t *Billed) map[string]*Billed {
+	if models == nil {
+		models = map[string]*Billed{}
 	}
-	if row.Models[model] == nil {
-		row.Models[model] = &envelopes.Usage{}
+	if models[model] == nil {
+		models[model] = &Billed{}
 	}
-	addUsage(row.Models[model], u)
+	models[model].Merge(t)
+	return models
 }
 
 // key names the row. Two sources can have a session of the same id.
@@ -214,21 +219,15 @@ func addToRow(r *Row, i *rowItem) (grown int) {
 	if r.Sessions == 0 && r.Events == 0 && r.Usage.Total() == 0 { // the first item
 		grown = 600 + len(i.Project) + len(i.Session)
 	}
-	before := len(r.Latencies) + 8*len(r.Models)
+	before := len(r.Latencies) + 24*len(r.Models)
 	r.Day, r.Model, r.Tool = i.Cell.Day, i.Cell.Model, i.Cell.Tool
 	r.Source, r.Project, r.Session = i.Source, i.Project, i.Session
 	r.Sessions += i.Sessions
 	r.Merge(&i.Sums)
-	for model, u := range i.Models {
-		if r.Models == nil {
-			r.Models = map[string]*envelopes.Usage{}
-		}
-		if r.Models[model] == nil {
-			r.Models[model] = &envelopes.Usage{}
-		}
-		addUsage(r.Models[model], u)
+	for model, t := range i.Models {
+		r.Models = addTokens(r.Models, model, t)
 	}
-	return grown + 16*(len(r.Latencies)+8*len(r.Models)-before)
+	return grown + 16*(len(r.Latencies)+24*len(r.Models)-before)
 }
 
 // keyUses are the uses of one API call.
@@ -249,7 +248,7 @@ func (s *stats) settle(_ string, k *keyUses) error {
 	for i := range k.items {
 		item := &k.items[i]
 		if item.Session != best.Session {
-			addUsage(&s.copies.Usage, &item.Row.Sums.Usage)
+			s.copies.Usage.Add(&item.Row.Sums.Usage)
 			copies[item.Session] = true
 			continue
 		}

@@ -57,6 +57,10 @@ func anySteps(t *rapid.T) []sessions.Step {
 			s.Usage = &envelopes.Usage{
 				Key:   rapid.SampledFrom([]string{"", "@7", "short", "msg_of_20_bytes_or_more_1", "msg_of_20_bytes_or_more_2"}).Draw(t, "key"),
 				Input: int64(rapid.IntRange(0, 9).Draw(t, "input")), Output: int64(rapid.IntRange(0, 9).Draw(t, "output")),
+				CacheWrite: 9, CacheWrite1h: int64(rapid.IntRange(0, 9).Draw(t, "hour")),
+				WebSearchRequests: int64(rapid.IntRange(0, 2).Draw(t, "searches")),
+				Prompt:            rapid.SampledFrom([]int64{0, 9, 200_000, 200_001, 300_000}).Draw(t, "prompt"),
+				CostUSD:           float64(rapid.IntRange(0, 99).Draw(t, "cost")) / 1e4,
 			}
 		}
 		sequences[s.Session]++
@@ -130,18 +134,18 @@ func TestRowsAddUpToTheFleet(t *testing.T) {
 		by := rapid.SliceOfNDistinct(rapid.SampledFrom(sessions.Dimensions), 0, 6, rapid.ID).Draw(t, "by")
 		rows, _ := stats(t, list, sessions.StatsQuery{By: by, Models: true}, sessions.Memory{Bytes: rapid.IntRange(1, 20_000).Draw(t, "memory"), Dir: dir})
 		var sum sessions.Sums
-		var models int64
+		var models sessions.Billed
 		for i := range rows {
 			sum.Merge(&rows[i].Sums)
-			for _, u := range rows[i].Models {
-				models += u.Total()
+			for _, tokens := range rows[i].Models {
+				models.Merge(tokens)
 			}
 		}
 		if diff := gocmp.Diff(want, sum); diff != "" {
 			t.Errorf("by %v:\n%s", by, diff)
 		}
-		if models != total {
-			t.Errorf("models have %d tokens, want %d", models, total)
+		if diff := gocmp.Diff(want.Billed(), models); diff != "" {
+			t.Errorf("the tokens of the models:\n%s", diff)
 		}
 		roomy, _ := stats(t, list, sessions.StatsQuery{By: by, Models: true}, sessions.Memory{})
 		if diff := gocmp.Diff(roomy, rows); diff != "" {

@@ -73,11 +73,18 @@ type Tokens struct {
 	CacheWrite int64 `json:"cache_write"`
 	Reasoning  int64 `json:"reasoning"`
 	Total      int64 `json:"total"`
+
+	CacheWrite1h      int64   `json:"cache_write_1h,omitzero"` // part of CacheWrite
+	WebSearchRequests int64   `json:"web_search_requests,omitzero"`
+	VendorCost        float64 `json:"vendor_cost_usd,omitzero"` // that vendors state
 }
 
 // TokensOf returns the parts of u and their sum.
 func TokensOf(u *envelopes.Usage) Tokens {
-	return Tokens{Input: u.Input, Output: u.Output, CacheRead: u.CacheRead, CacheWrite: u.CacheWrite, Reasoning: u.Reasoning, Total: u.Total()}
+	return Tokens{
+		Input: u.Input, Output: u.Output, CacheRead: u.CacheRead, CacheWrite: u.CacheWrite, Reasoning: u.Reasoning, Total: u.Total(),
+		CacheWrite1h: u.CacheWrite1h, WebSearchRequests: u.WebSearchRequests, VendorCost: u.CostUSD,
+	}
 }
 
 // Add adds other tokens.
@@ -88,12 +95,29 @@ func (t *Tokens) Add(o Tokens) {
 	t.CacheWrite += o.CacheWrite
 	t.Reasoning += o.Reasoning
 	t.Total += o.Total
+	t.CacheWrite1h += o.CacheWrite1h
+	t.WebSearchRequests += o.WebSearchRequests
+	t.VendorCost = envelopes.AddUSD(t.VendorCost, o.VendorCost)
+}
+
+// Usage returns the tokens as the parts of a usage.
+func (t *Tokens) Usage() envelopes.Usage {
+	return envelopes.Usage{
+		Input: t.Input, CacheRead: t.CacheRead, CacheWrite: t.CacheWrite, Output: t.Output, Reasoning: t.Reasoning,
+		CacheWrite1h: t.CacheWrite1h, WebSearchRequests: t.WebSearchRequests, CostUSD: t.VendorCost,
+	}
 }
 
 // ModelUse is what a session used of a model.
 type ModelUse struct {
 	Model string `json:"model"`
 	Tokens
+	Large Large `json:"large_prompts,omitzero"` // of them, those above each of [PromptSizes]
+}
+
+// modelUse returns what sums have of a model.
+func modelUse(model string, s *Sums) ModelUse {
+	return ModelUse{Model: model, Tokens: TokensOf(&s.Usage), Large: s.Large}
 }
 
 // ToolUse is what a session did with a tool.
@@ -226,15 +250,15 @@ func (f *Fold) Summary(now time.Time) Summary {
 	r.ActiveMS = all.Active().Milliseconds()
 	r.Models = []ModelUse{}
 	if models[""] != nil && models[""].Usage.Total() > 0 {
-		r.Models = append(r.Models, ModelUse{"", TokensOf(&models[""].Usage)})
+		r.Models = append(r.Models, modelUse("", models[""]))
 	}
 	for _, m := range r.modelOrder {
 		if sums := models[m]; sums != nil {
-			r.Models = append(r.Models, ModelUse{m, TokensOf(&sums.Usage)})
+			r.Models = append(r.Models, modelUse(m, sums))
 		}
 	}
 	if sums := models[OtherName]; sums != nil {
-		r.Models = append(r.Models, ModelUse{OtherName, TokensOf(&sums.Usage)})
+		r.Models = append(r.Models, modelUse(OtherName, sums))
 	}
 	r.Tools = toolUses(tools)
 	return r.At(now)

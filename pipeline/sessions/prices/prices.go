@@ -1,11 +1,11 @@
-// Package prices computes what tokens cost, by a price file of the community: the
-// model_prices_and_context_window.json of LiteLLM, or the api.json of models.dev.
+// Package prices computes what tokens cost, by the table that is built in, or by a price file of the
+// community: the model_prices_and_context_window.json of LiteLLM, or the api.json of models.dev.
 //
-// Start with [Read], which reads a file, and [Table.Find], which returns the [Price] of a model;
-// [Price.Cost] applies it to the usage of an event.
+// Start with [Builtin] or [Read], which return a table, and with [Table.Find], which returns the [Price] of a
+// model; [Price.Cost] applies it to [sessions.Billed].
 //
-// The invariant: nothing is guessed. Tokens without a price are counted as such and never as
-// free, and a model with several prices has none.
+// The invariant: nothing is guessed. What has no price is counted as such and never as free, and a
+// model with several prices has none.
 package prices
 
 import (
@@ -21,44 +21,119 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"tributary/envelopes"
+	"tributary/pipeline/sessions"
 )
 
-// Price is the price of a model in US dollars for one token. A part is nil if the file does not
-// state it.
-type Price struct {
-	Input, Output         *float64
-	CacheRead, CacheWrite *float64
-	Reasoning             *float64 // nil: reasoning is output
+// Rates are US dollars for one token. A part is nil if the table does not state it.
+type Rates struct {
+	Input, Output            *float64
+	CacheRead                *float64
+	CacheWrite, CacheWrite1h *float64 // for five minutes, for an hour
+	Reasoning                *float64 // nil: reasoning is output
 }
 
-// Cost returns what tokens cost in US dollars, and how many of them have no price.
-func (p *Price) Cost(u *envelopes.Usage) (usd float64, unpriced int64) {
-	reasoning := p.Reasoning
+// Price is the price of a model.
+type Price struct {
+	Rates
+	WebSearch *float64 // of one request
+	Above     int64    // one of [sessions.PromptSizes], above which Large has the rates; 0 for none
+	Large     Rates
+}
+
+// Cost is what tokens cost, and what of them has no price.
+type Cost struct {
+	USD      float64
+	Unpriced int64 // tokens
+	Searches int64 // web searches without a price
+}
+
+// Cost returns what tokens cost.
+func (p *Price) Cost(t *sessions.Billed) Cost {
+	var c Cost
+	rest := t.Usage
+	if p.Above > 0 {
+		large := t.Large.Above(p.Above)
+		p.Large.or(&p.Rates).cost(&large, &c)
+		minus(&rest, &large)
+	}
+	p.Rates.cost(&rest, &c)
+	switch {
+	case p.WebSearch == nil:
+		c.Searches = t.WebSearchRequests
+	default:
+		c.USD += float64(t.WebSearchRequests) * *p.WebSearch
+	}
+	return c
+}
+
+// minus takes the tokens of o out of u.
+func minus(u, o *envelopes.Usage) {
+	u.Input -= o.Input
+	u.CacheRead -= o.CacheRead
+	u.CacheWrite -= o.CacheWrite
+	u.CacheWrite1h -= o.CacheWrite1h
+	u.Output -= o.Output
+	u.Reasoning -= o.Reasoning
+}
+
+// cost adds what tokens cost.
+func (r *Rates) cost(u *envelopes.Usage, c *Cost) {
+	reasoning := r.Reasoning
 	if reasoning == nil {
-		reasoning = p.Output
+		reasoning = r.Output
 	}
 	for _, part := range []struct {
 		tokens int64
-		price  *float64
-	}{{u.Input, p.Input}, {u.CacheRead, p.CacheRead}, {u.CacheWrite, p.CacheWrite}, {u.Output, p.Output}, {u.Reasoning, reasoning}} {
-		if part.price == nil {
-			unpriced += part.tokens
+		rate   *float64
+	}{
+		{u.Input, r.Input},
+		{u.CacheRead, r.CacheRead},
+		{u.CacheWrite - u.CacheWrite1h, r.CacheWrite},
+		{u.CacheWrite1h, r.CacheWrite1h},
+		{u.Output, r.Output},
+		{u.Reasoning, reasoning},
+	} {
+		if part.rate == nil {
+			c.Unpriced += part.tokens
 			continue
 		}
-		usd += float64(part.tokens) * *part.price
+		c.USD += float64(part.tokens) * *part.rate
 	}
-	return usd, unpriced
 }
 
-// parts lists the parts of a price, infinite for one that is not stated.
-func (p *Price) parts() [5]float64 {
-	var out [5]float64
-	for i, v := range []*float64{p.Input, p.Output, p.CacheRead, p.CacheWrite, p.Reasoning} {
-		if out[i] = math.Inf(1); v != nil {
-			out[i] = *v
+// parts returns the places of the rates, in the order of rateNames.
+func (r *Rates) parts() [6]**float64 {
+	return [...]**float64{&r.Input, &r.CacheRead, &r.CacheWrite, &r.CacheWrite1h, &r.Output, &r.Reasoning}
+}
+
+// or returns the rates, and those of o where a part is not stated. Reasoning is output where the rates state
+// no other price of it.
+func (r Rates) or(o *Rates) *Rates {
+	reasoning := r.Reasoning
+	for i, part := range r.parts() {
+		if *part == nil {
+			*part = *o.parts()[i]
 		}
 	}
-	return out
+	r.Reasoning = reasoning
+	return &r
+}
+
+// numbers lists all that the price states, infinite for what it does not.
+func (p *Price) numbers() (list [14]float64) {
+	stated := []*float64{p.WebSearch}
+	for _, r := range []*Rates{&p.Rates, &p.Large} {
+		for _, part := range r.parts() {
+			stated = append(stated, *part)
+		}
+	}
+	for i, v := range stated {
+		if list[i] = math.Inf(1); v != nil {
+			list[i] = *v
+		}
+	}
+	list[len(stated)] = float64(p.Above)
+	return list
 }
 
 // offer is the price of a model at one provider.
@@ -67,8 +142,11 @@ type offer struct {
 	Price
 }
 
-// Table is a price file.
+// Table has the prices of models.
 type Table struct {
+	// Name says which table it is, and Date of which day; both are empty for a file.
+	Name, Date string
+
 	models map[string][]offer // by the name of the model
 }
 
@@ -113,11 +191,8 @@ func (t *Table) entry(name string, value jsontext.Value) error {
 		return fmt.Errorf("%q is no object", name)
 	}
 	if e["models"] == nil {
-		provider := text(e["litellm_provider"])
-		p, err := read(name, e, 1, "input_cost_per_token", "output_cost_per_token", "cache_read_input_token_cost", "cache_creation_input_token_cost", "output_cost_per_reasoning_token")
-		if p.Input != nil || p.Output != nil {
-			t.models[name] = append(t.models[name], offer{provider, p})
-		}
+		p, err := liteLLM(name, e)
+		t.add(name, text(e["litellm_provider"]), p)
 		return err
 	}
 	var models map[string]struct {
@@ -127,33 +202,84 @@ func (t *Table) entry(name string, value jsontext.Value) error {
 		return fmt.Errorf("the models of %q are no objects with a cost", name)
 	}
 	for _, model := range slices.Sorted(maps.Keys(models)) {
-		p, err := read(name+"/"+model, models[model].Cost, 1e6, "input", "output", "cache_read", "cache_write", "reasoning")
+		p, err := modelsDev(name+"/"+model, models[model].Cost)
 		if err != nil {
 			return err
 		}
-		if p.Input != nil || p.Output != nil {
-			t.models[model] = append(t.models[model], offer{name, p})
-		}
+		t.add(model, name, p)
 	}
 	return nil
 }
 
-// read reads the parts of a price, which are stated for so many tokens.
-func read(name string, e map[string]jsontext.Value, per float64, input, output, cacheRead, cacheWrite, reasoning string) (Price, error) {
-	var p Price
-	for field, to := range map[string]**float64{input: &p.Input, output: &p.Output, cacheRead: &p.CacheRead, cacheWrite: &p.CacheWrite, reasoning: &p.Reasoning} {
+// add adds a price that states something of tokens.
+func (t *Table) add(model, provider string, p Price) {
+	if p.Input != nil || p.Output != nil {
+		t.models[model] = append(t.models[model], offer{provider, p})
+	}
+}
+
+// liteLLM reads an entry of LiteLLM. A price of a search counts where it is the same for every search.
+func liteLLM(name string, e map[string]jsontext.Value) (p Price, err error) {
+	names := [...]string{
+		"input_cost_per_token", "cache_read_input_token_cost", "cache_creation_input_token_cost", "cache_creation_input_token_cost_above_1hr",
+		"output_cost_per_token", "output_cost_per_reasoning_token",
+	}
+	if p.Rates, err = readRates(name, e, names, 1); err != nil {
+		return Price{}, err
+	}
+	for _, size := range sessions.PromptSizes {
+		suffix := fmt.Sprintf("_above_%dk_tokens", size/1000)
+		large := names
+		for i := range large {
+			large[i] += suffix
+		}
+		if p.Large, err = readRates(name, e, large, 1); err != nil {
+			return Price{}, err
+		}
+		if p.Large != (Rates{}) {
+			p.Above = size
+			break
+		}
+	}
+	var search map[string]float64
+	if v := e["search_context_cost_per_query"]; v != nil && json.Unmarshal(v, &search) == nil {
+		prices := slices.Compact(slices.Sorted(maps.Values(search)))
+		if len(prices) == 1 && prices[0] >= 0 {
+			p.WebSearch = &prices[0]
+		}
+	}
+	return p, nil
+}
+
+// modelsDev reads the cost of a model of models.dev, which is for a million tokens.
+func modelsDev(name string, e map[string]jsontext.Value) (p Price, err error) {
+	names := [...]string{"input", "cache_read", "cache_write", "", "output", "reasoning"}
+	if p.Rates, err = readRates(name, e, names, 1e6); err != nil {
+		return Price{}, err
+	}
+	var large map[string]jsontext.Value
+	if v := e["context_over_200k"]; v != nil && json.Unmarshal(v, &large) == nil {
+		p.Large, err = readRates(name, large, names, 1e6)
+		p.Above = 200_000
+	}
+	return p, err
+}
+
+// readRates reads the members of these names, which are prices of so many tokens.
+func readRates(name string, e map[string]jsontext.Value, names [6]string, per float64) (r Rates, err error) {
+	for i, field := range names {
 		v := e[field]
 		if v == nil || v.Kind() == jsontext.KindNull {
 			continue
 		}
 		var n float64
 		if err := json.Unmarshal(v, &n); err != nil || n < 0 {
-			return Price{}, fmt.Errorf("%s of %q is no number from 0 on", field, name)
+			return Rates{}, fmt.Errorf("%s of %q is no number from 0 on", field, name)
 		}
 		n /= per
-		*to = &n
+		*r.parts()[i] = &n
 	}
-	return p, nil
+	return r, nil
 }
 
 // text returns the value of a string of JSON, empty for anything else.
@@ -193,7 +319,7 @@ func (t *Table) Find(model string, providers []string) (Price, error) {
 		return Price{}, ErrNoPrice
 	}
 	for _, o := range offers[1:] {
-		if o.parts() != offers[0].parts() {
+		if o.numbers() != offers[0].numbers() {
 			names := make([]string, len(offers))
 			for i := range offers {
 				names[i] = offers[i].provider
@@ -207,7 +333,7 @@ func (t *Table) Find(model string, providers []string) (Price, error) {
 
 // free reports whether a price states nothing but zeros.
 func (o offer) free() bool {
-	for _, v := range o.parts() {
+	for _, v := range o.numbers() {
 		if v != 0 && !math.IsInf(v, 1) {
 			return false
 		}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"tributary/envelopes"
+	"tributary/pipeline/sessions"
 	"tributary/pipeline/sessions/prices"
 )
 
@@ -64,9 +65,9 @@ func TestCost(t *testing.T) {
 			if err != nil {
 				return
 			}
-			usd, unpriced := p.Cost(&envelopes.Usage{Input: 1, CacheRead: 10, CacheWrite: 100, Output: 1000, Reasoning: 10_000})
-			if math.Abs(usd-c.usd) > 1e-12 || unpriced != c.unpriced {
-				t.Errorf("%v dollars, %d unpriced, want %v and %d", usd, unpriced, c.usd, c.unpriced)
+			cost := p.Cost(&sessions.Billed{Usage: envelopes.Usage{Input: 1, CacheRead: 10, CacheWrite: 100, Output: 1000, Reasoning: 10_000}})
+			if math.Abs(cost.USD-c.usd) > 1e-12 || cost.Unpriced != c.unpriced {
+				t.Errorf("%+v, want %v dollars and %d unpriced", cost, c.usd, c.unpriced)
 			}
 		})
 	}
