@@ -154,7 +154,7 @@ func (b *bench) show(line string) {
 		if line != "" {
 			line = "bench " + line
 		}
-		b.status.show(line)
+		b.status.Show(line)
 	}
 }
 

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"tributary/cmd/internal/terminal"
 )
 
 // benchReport is what bench has measured, as -o json prints it.
@@ -96,34 +98,34 @@ func (r *benchReport) sumUp() {
 // write prints the report.
 func (r *benchReport) write(a *app, output string) error {
 	if output == "json" {
-		return writeJSON(jsonWriter(a.stdout), r)
+		return terminal.WriteJSON(a.stdout, r)
 	}
 	where := "the server syncs its streams every two minutes"
 	if r.Sync {
 		where = "the server syncs each commit"
 	}
-	fmt.Fprintf(a.stdout, "tributary %s, nats-server %s, %s, %s; %s\n", r.Version, r.Server, r.System, plural(r.CPUs, "processor"), where)
-	fmt.Fprintf(a.stdout, "%s of %s, %s (%s), raw %s\n", plural(r.Records, "record"), plural(r.Sessions, "session"), size(r.Bytes), oneLine(r.Logs), r.Raw)
-	t := table{columns: []tableColumn{{head: ""}, {head: "FLOOR", right: true}, {head: "WORKER", right: true}, {head: "RATIO", right: true}}}
+	fmt.Fprintf(a.stdout, "tributary %s, nats-server %s, %s, %s; %s\n", r.Version, r.Server, r.System, terminal.Plural(r.CPUs, "processor"), where)
+	fmt.Fprintf(a.stdout, "%s of %s, %s (%s), raw %s\n", terminal.Plural(r.Records, "record"), terminal.Plural(r.Sessions, "session"), terminal.Size(r.Bytes), terminal.OneLine(r.Logs), r.Raw)
+	t := terminal.Table{Columns: []terminal.Column{{Head: ""}, {Head: "FLOOR", Right: true}, {Head: "WORKER", Right: true}, {Head: "RATIO", Right: true}}}
 	row := func(what, format string, floor, worker float64) {
 		if floor > 0 {
-			t.rows = append(t.rows, []string{what, fmt.Sprintf(format, floor), fmt.Sprintf(format, worker), fmt.Sprintf("%.2f", worker/floor)})
+			t.Rows = append(t.Rows, []string{what, fmt.Sprintf(format, floor), fmt.Sprintf(format, worker), fmt.Sprintf("%.2f", worker/floor)})
 		}
 	}
 	if f, w := r.Floor, r.Worker; f != nil {
-		t.rows = append(t.rows, []string{"records/s", thousands(int64(f.Rate)), thousands(int64(w.Rate)), fmt.Sprintf("%.2f", r.Ratio)})
+		t.Rows = append(t.Rows, []string{"records/s", terminal.Thousands(int64(f.Rate)), terminal.Thousands(int64(w.Rate)), fmt.Sprintf("%.2f", r.Ratio)})
 		row("MB/s", "%.1f", f.MB, w.MB)
 		row("CPU s/100,000 records, process", "%.2f", f.CPU, w.CPU)
 		row("CPU s/100,000 records, server", "%.2f", f.ServerCPU, w.ServerCPU)
 		row("peak memory MiB, process", "%.0f", float64(f.PeakBytes)/(1<<20), float64(w.PeakBytes)/(1<<20))
 	}
 	for _, l := range r.Latency {
-		at := fmt.Sprintf("ms at %s records/s", thousands(int64(l.Rate)))
+		at := fmt.Sprintf("ms at %s records/s", terminal.Thousands(int64(l.Rate)))
 		row("p50 "+at, "%.1f", l.Floor.P50, l.Worker.P50)
 		row("p99 "+at, "%.1f", l.Floor.P99, l.Worker.P99)
 	}
 	if r.Takeover > 0 {
-		t.rows = append(t.rows, []string{"takeover s", "", fmt.Sprintf("%.1f", r.Takeover), ""})
+		t.Rows = append(t.Rows, []string{"takeover s", "", fmt.Sprintf("%.1f", r.Takeover), ""})
 	}
-	return t.write(a.stdout, a.tableWidth())
+	return t.Write(a.stdout, terminal.TableWidth(a.stdout))
 }

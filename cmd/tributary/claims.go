@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
+	"tributary/cmd/internal/terminal"
 	"tributary/pipeline/claims"
 	"tributary/pipeline/streams"
 )
@@ -62,9 +63,8 @@ func (a *app) printObjects(objects []claims.Object, output string) error {
 	if output != "json" {
 		return a.printObjectTable(objects)
 	}
-	w := jsonWriter(a.stdout)
 	for _, o := range objects {
-		if err := writeJSON(w, objectJSON{o.Name, o.Size, o.Stored, o.Records}); err != nil {
+		if err := terminal.WriteJSON(a.stdout, objectJSON{o.Name, o.Size, o.Stored, o.Records}); err != nil {
 			return err
 		}
 	}
@@ -79,11 +79,11 @@ func (a *app) printObjectTable(objects []claims.Object) error {
 	w := tabwriter.NewWriter(a.stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "OBJECT\tSIZE\tSTORED\tRECORDS")
 	for _, o := range objects {
-		name := oneLine(o.Name)
+		name := terminal.OneLine(o.Name)
 		if name == "" {
 			name = "(incomplete upload)"
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%d\n", name, size(o.Size), dateTime(o.Stored), o.Records)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%d\n", name, terminal.Size(o.Size), terminal.DateTime(o.Stored), o.Records)
 	}
 	return w.Flush()
 }

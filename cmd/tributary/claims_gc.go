@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"tributary/cmd/internal/terminal"
 	"tributary/pipeline/claims"
 )
 
@@ -77,5 +78,5 @@ func (a *app) printObjectCount(verb string, objects []claims.Object) {
 	for _, o := range objects {
 		bytes += o.Size
 	}
-	fmt.Fprintf(a.stderr, "%s %s (%s)\n", verb, plural(len(objects), "object"), size(bytes))
+	fmt.Fprintf(a.stderr, "%s %s (%s)\n", verb, terminal.Plural(len(objects), "object"), terminal.Size(bytes))
 }

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"tributary/cmd/internal/terminal"
 	"tributary/pipeline/sessions"
 	"tributary/pipeline/sessions/prices"
 )
@@ -134,11 +135,11 @@ func (p *pricing) report(w io.Writer) {
 				note = " (" + m.reason + ": choose with --provider)"
 			}
 		}
-		what := thousands(m.tokens) + " tokens"
+		what := terminal.Thousands(m.tokens) + " tokens"
 		if m.searches > 0 {
-			what += " and " + plural(int(m.searches), "web search request")
+			what += " and " + terminal.Plural(int(m.searches), "web search request")
 		}
-		fmt.Fprintf(w, "no price: %s: %s are not in the cost%s\n", cmp.Or(oneLine(name), "unknown model"), what, note)
+		fmt.Fprintf(w, "no price: %s: %s are not in the cost%s\n", cmp.Or(terminal.OneLine(name), "unknown model"), what, note)
 	}
 }
 
@@ -160,5 +161,5 @@ func dollars(usd float64) string {
 		return fmt.Sprintf("$%.4f", usd)
 	}
 	whole := int64(usd*100 + 0.5)
-	return fmt.Sprintf("$%s.%02d", thousands(whole/100), whole%100)
+	return fmt.Sprintf("$%s.%02d", terminal.Thousands(whole/100), whole%100)
 }

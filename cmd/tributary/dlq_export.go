@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
+	"tributary/cmd/internal/terminal"
 	"tributary/envelopes"
 	"tributary/normalizers/core"
 	"tributary/pipeline/events"
@@ -36,7 +37,7 @@ The exit code is 3 if the bytes of some do not exist any more.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.withLetters(cmd, filter, args, func(ctx context.Context, js jetstream.JetStream, q events.DeadLettersQuery) error {
 				write := func(l *events.DeadLetter, data *[]byte) error {
-					return writeJSON(jsonWriter(a.stdout), toJSON(l, data))
+					return terminal.WriteJSON(a.stdout, toJSON(l, data))
 				}
 				if dir != "" {
 					if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -77,9 +78,9 @@ func (a *app) exportLetters(ctx context.Context, js jetstream.JetStream, q event
 			return err
 		}
 	}
-	fmt.Fprintf(a.stderr, "exported %s\n", plural(n-gone, "dead letter"))
+	fmt.Fprintf(a.stderr, "exported %s\n", terminal.Plural(n-gone, "dead letter"))
 	if gone > 0 {
-		return partlyError(fmt.Sprintf("the bytes of %s do not exist any more", plural(gone, "dead letter")))
+		return partlyError(fmt.Sprintf("the bytes of %s do not exist any more", terminal.Plural(gone, "dead letter")))
 	}
 	return missing.err(a)
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
+	"tributary/cmd/internal/terminal"
 	"tributary/normalizers/core"
 	"tributary/pipeline/events"
 )
@@ -87,5 +88,5 @@ func (a *app) printLetterCount(n int, status string) {
 		fmt.Fprintf(a.stderr, "no %s in generation %s\n", noun, a.config.Generation)
 		return
 	}
-	fmt.Fprintln(a.stderr, plural(n, noun))
+	fmt.Fprintln(a.stderr, terminal.Plural(n, noun))
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"tributary/cmd/internal/terminal"
 	"tributary/normalizers/core"
 	"tributary/pipeline/events"
 	"tributary/pipeline/streams"
@@ -48,10 +49,10 @@ The command asks before it removes anything.`,
 					return err
 				}
 				if dryRun {
-					fmt.Fprintf(a.stderr, "would remove %s\n", plural(n, "dead letter"))
+					fmt.Fprintf(a.stderr, "would remove %s\n", terminal.Plural(n, "dead letter"))
 					return nil
 				}
-				if n > 0 && !a.confirm(ctx, fmt.Sprintf("Remove %s of generation %s for good?", plural(n, "dead letter"), a.config.Generation)) {
+				if n > 0 && !a.confirm(ctx, fmt.Sprintf("Remove %s of generation %s for good?", terminal.Plural(n, "dead letter"), a.config.Generation)) {
 					fmt.Fprintln(a.stderr, "nothing was removed")
 					return nil
 				}
@@ -91,9 +92,9 @@ func (a *app) purgeLetters(ctx context.Context, js jetstream.JetStream, q events
 		}
 		missing.found(&l)
 	})
-	text := "removed " + plural(n, "dead letter")
+	text := "removed " + terminal.Plural(n, "dead letter")
 	if open < n {
-		text += fmt.Sprintf(", %s of them open", thousands(int64(open)))
+		text += fmt.Sprintf(", %s of them open", terminal.Thousands(int64(open)))
 	}
 	fmt.Fprintln(a.stderr, text)
 	return cmp.Or(err, missing.err(a))

@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
+	"tributary/cmd/internal/terminal"
 	"tributary/envelopes"
 	"tributary/pipeline/events"
 )
@@ -101,7 +102,7 @@ func (r *requeueReport) add(l events.DeadLetter, outcome events.Requeued) {
 	r.counts[outcome]++
 	var err error
 	if r.json {
-		err = writeJSON(jsonWriter(r.a.stdout), requeuedLine{l.Sequence, l.Generation, l.Source, l.Session, outcome, outcome.Done()})
+		err = terminal.WriteJSON(r.a.stdout, requeuedLine{l.Sequence, l.Generation, l.Source, l.Session, outcome, outcome.Done()})
 	} else {
 		_, err = fmt.Fprintf(r.a.stdout, "%d\t%s\t%s\n", l.Sequence, l.Generation, outcome)
 	}
@@ -120,19 +121,19 @@ func (r *requeueReport) close(verb string) error {
 			refused += n
 		}
 	}
-	text := verb + " " + plural(r.counts[events.RequeuedNow], "dead letter")
+	text := verb + " " + terminal.Plural(r.counts[events.RequeuedNow], "dead letter")
 	if n := r.counts[events.RequeuedBefore]; n > 0 {
-		text += fmt.Sprintf(", %s requeued before", thousands(int64(n)))
+		text += fmt.Sprintf(", %s requeued before", terminal.Thousands(int64(n)))
 	}
 	if n := r.counts[events.RequeuedSettled]; n > 0 {
-		text += fmt.Sprintf(", %s settled before", thousands(int64(n)))
+		text += fmt.Sprintf(", %s settled before", terminal.Thousands(int64(n)))
 	}
 	fmt.Fprintln(r.a.stderr, text)
 	if r.failed != nil {
 		return r.failed
 	}
 	if refused > 0 {
-		return partlyError(plural(refused, "dead letter") + " cannot be requeued")
+		return partlyError(terminal.Plural(refused, "dead letter") + " cannot be requeued")
 	}
 	return r.missing.err(r.a)
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
+	"tributary/cmd/internal/terminal"
 	"tributary/envelopes"
 	"tributary/pipeline/claims"
 	"tributary/pipeline/events"
@@ -74,9 +75,9 @@ func (a *app) showLetter(ctx context.Context, js jetstream.JetStream, l *events.
 	case output != "json":
 		return a.printLetter(l, data, gone)
 	case gone:
-		return writeJSON(jsonWriter(a.stdout), toJSON(l, nil))
+		return terminal.WriteJSON(a.stdout, toJSON(l, nil))
 	default:
-		return writeJSON(jsonWriter(a.stdout), toJSON(l, &data))
+		return terminal.WriteJSON(a.stdout, toJSON(l, &data))
 	}
 }
 
@@ -88,16 +89,16 @@ func (a *app) printLetter(l *events.DeadLetter, data []byte, gone bool) error {
 	p := a.newPrinter()
 	var b bytes.Buffer
 	for _, f := range letterFields(l, gone) {
-		if value := oneLine(f.value); value != "" {
-			fmt.Fprintf(&b, "%s %s\n", p.style(faint, fmt.Sprintf("%-11s", f.name)), value)
+		if value := terminal.OneLine(f.value); value != "" {
+			fmt.Fprintf(&b, "%s %s\n", p.style(terminal.Faint, fmt.Sprintf("%-11s", f.name)), value)
 		}
 	}
 	shown := data[:min(len(data), maxShown)]
 	if len(shown) > 0 {
-		fmt.Fprintf(&b, "\n%s\n", strings.TrimRight(printable(string(shown)), "\n"))
+		fmt.Fprintf(&b, "\n%s\n", strings.TrimRight(terminal.Printable(string(shown)), "\n"))
 	}
 	if more := len(data) - len(shown); more > 0 {
-		fmt.Fprintf(&b, "%s\n", p.style(faint, fmt.Sprintf("... %s more: dlq show --raw %d writes all", size(int64(more)), l.Sequence)))
+		fmt.Fprintf(&b, "%s\n", p.style(terminal.Faint, fmt.Sprintf("... %s more: dlq show --raw %d writes all", terminal.Size(int64(more)), l.Sequence)))
 	}
 	_, err := a.stdout.Write(b.Bytes())
 	return err
@@ -109,7 +110,7 @@ type letterField struct{ name, value string }
 // letterFields describes a dead letter.
 func letterFields(l *events.DeadLetter, gone bool) []letterField {
 	fields := []letterField{
-		{"record", fmt.Sprintf("%d of stream %s, first seen %s", l.Sequence, l.Stream, dateTime(l.FirstSeen))},
+		{"record", fmt.Sprintf("%d of stream %s, first seen %s", l.Sequence, l.Stream, terminal.DateTime(l.FirstSeen))},
 		{"status", string(l.Standing)},
 		{"reason", l.Reason},
 		{"error", l.Error},
@@ -121,7 +122,7 @@ func letterFields(l *events.DeadLetter, gone bool) []letterField {
 	}
 	fields = append(fields,
 		letterField{"generation", fmt.Sprintf("%s, partition %d, revision %d of the normalizers", l.Generation, l.Partition, l.Revision)},
-		letterField{"dead letter", fmt.Sprintf("message %d of stream %s, stored %s", l.Position, l.EventsStream(), dateTime(l.Stored))},
+		letterField{"dead letter", fmt.Sprintf("message %d of stream %s, stored %s", l.Position, l.EventsStream(), terminal.DateTime(l.Stored))},
 		letterField{"position", letterPosition(l)})
 	for _, name := range slices.Sorted(maps.Keys(l.Header)) {
 		fields = append(fields, letterField{"header", name + ": " + strings.Join(l.Header[name], ", ")})
@@ -137,7 +138,7 @@ func letterFields(l *events.DeadLetter, gone bool) []letterField {
 	case !l.Whole:
 		where = "in the raw stream only, because they did not fit into the dead letter"
 	}
-	return append(fields, letterField{"bytes", size(l.RecordSize()) + ", " + where})
+	return append(fields, letterField{"bytes", terminal.Size(l.RecordSize()) + ", " + where})
 }
 
 // letterPosition is the position of the record in its file; empty if it has none.
@@ -147,7 +148,7 @@ func letterPosition(l *events.DeadLetter) string {
 		return ""
 	}
 	if offset, _, err := envelopes.ParsePosition(l.Header.Get(envelopes.HeaderPosition)); err == nil {
-		return fmt.Sprintf("byte %s of file %s", thousands(offset), file)
+		return fmt.Sprintf("byte %s of file %s", terminal.Thousands(offset), file)
 	}
 	return "file " + file
 }

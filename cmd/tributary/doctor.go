@@ -11,11 +11,10 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
+	"tributary/cmd/internal/terminal"
 	"tributary/normalizers/core"
 	"tributary/pipeline/events"
 	"tributary/pipeline/replay"
@@ -70,13 +69,12 @@ not exist any more, --gaps-since leaves older gaps out of the problems.`,
 				return err
 			}
 			if output == "json" {
-				err = json.MarshalWrite(a.stdout, d, jsontext.Multiline(false))
-				fmt.Fprintln(a.stdout)
+				err = terminal.WriteJSON(a.stdout, d)
 			} else {
-				err = d.print(safeWriter{a.stdout, printable})
+				err = d.print(terminal.Safe(a.stdout))
 			}
 			if err == nil && len(d.Problems) > 0 {
-				err = errors.New(plural(len(d.Problems), "problem"))
+				err = errors.New(terminal.Plural(len(d.Problems), "problem"))
 			}
 			return err
 		},
@@ -175,7 +173,7 @@ func (d *diagnosis) judgeAnswers() {
 			d.Problems[i] = "no worker is seen: while a limit is reached, the heartbeats of workers cannot be stored: see limits"
 		case len(d.Answers) > 0:
 			d.Problems[i] = fmt.Sprintf("no heartbeat of a worker is stored, although %s: see the log of nats-server: if its disk was full, make room and restart it, because until then it stores nothing",
-				plural(len(d.Answers), "worker")+" answered")
+				terminal.Plural(len(d.Answers), "worker")+" answered")
 		}
 	}
 	if len(d.stopped()) > 0 {
@@ -184,7 +182,7 @@ func (d *diagnosis) judgeAnswers() {
 	for _, w := range d.Answers {
 		if w.Unready >= unreadyPatience && w.Error != "" && w.Age() < answerFresh {
 			first, _, _ := strings.Cut(w.NotReady, "\n")
-			d.Problems = append(d.Problems, fmt.Sprintf("worker %s is not ready: %s: its last error, %v ago: %s", oneLine(w.Name), oneLine(first), w.Age(), oneLine(w.Error)))
+			d.Problems = append(d.Problems, fmt.Sprintf("worker %s is not ready: %s: its last error, %v ago: %s", terminal.OneLine(w.Name), terminal.OneLine(first), w.Age(), terminal.OneLine(w.Error)))
 		}
 	}
 }
@@ -224,7 +222,7 @@ func (d *diagnosis) judge() {
 		}
 		if p.Suspect() {
 			problem("partition %d: record %d, %s, may have ended %d workers: give them more memory, else it becomes a dead letter by itself",
-				p.Partition, p.Next, size(p.NextSize), p.Tries)
+				p.Partition, p.Next, terminal.Size(p.NextSize), p.Tries)
 		}
 		if p.Slow > 0 {
 			problem("partition %d: the normalizer did not return from record %d: it is tried again, and becomes a dead letter by itself", p.Partition, p.Slow)
@@ -232,7 +230,7 @@ func (d *diagnosis) judge() {
 	}
 	if unarchived > 0 {
 		problem("the archives have no room for %s of sessions that ended long ago, which take memory of the broker: replay into a new generation, whose archives begin empty: tributary replay start",
-			plural(unarchived, "state"))
+			terminal.Plural(unarchived, "state"))
 	}
 	if len(idle) > 0 {
 		problem("no worker owns the partitions %s: if it remains so, see the log of the workers", numbers(idle))
@@ -287,13 +285,13 @@ func (a *app) judgeDeadLetters(ctx context.Context, js jetstream.JetStream, d *d
 		if err != nil {
 			return err
 		}
-		session := fmt.Sprintf("session %s of %s", oneLine(l.Session), oneLine(string(l.Source)))
+		session := fmt.Sprintf("session %s of %s", terminal.OneLine(l.Session), terminal.OneLine(string(l.Source)))
 		if text := open[l.Reason]; text != "" && l.Standing == core.StandingOpen {
-			d.Problems = append(d.Problems, fmt.Sprintf("record %d, %s, %s, "+text, l.Sequence, size(l.RecordSize()), session, l.Sequence))
+			d.Problems = append(d.Problems, fmt.Sprintf("record %d, %s, %s, "+text, l.Sequence, terminal.Size(l.RecordSize()), session, l.Sequence))
 		}
 		if l.Reason == "state" && !damaged[session] {
 			damaged[session] = true
-			d.Problems = append(d.Problems, fmt.Sprintf("%s has dead letters: %s", session, oneLine(l.Error)))
+			d.Problems = append(d.Problems, fmt.Sprintf("%s has dead letters: %s", session, terminal.OneLine(l.Error)))
 		}
 	}
 	return nil
@@ -331,7 +329,7 @@ func (d *diagnosis) print(w io.Writer) error {
 // printOverview writes the broker, the workers and the sums over all partitions.
 func (d *diagnosis) printOverview(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
-	fmt.Fprintf(t, "broker\t%s, records up to %s in one message\n", d.Server, size(d.MaxPayload))
+	fmt.Fprintf(t, "broker\t%s, records up to %s in one message\n", d.Server, terminal.Size(d.MaxPayload))
 	spread := fmt.Sprintf("%d partitions", len(d.Partitions))
 	if d.Cells > 1 {
 		spread += fmt.Sprintf(" in %d cells", d.Cells)
@@ -352,7 +350,7 @@ func (d *diagnosis) printOverview(w io.Writer) error {
 	}
 	for _, worker := range d.Answers {
 		if worker.Error != "" {
-			fmt.Fprintf(t, "last error\t%s, %v ago: %s\n", oneLine(worker.Name), worker.Age(), oneLine(worker.Error))
+			fmt.Fprintf(t, "last error\t%s, %v ago: %s\n", terminal.OneLine(worker.Name), worker.Age(), terminal.OneLine(worker.Error))
 		}
 	}
 	fmt.Fprintf(t, "lag\t%s\n", d.describeLag())
@@ -365,10 +363,10 @@ func (d *diagnosis) printOverview(w io.Writer) error {
 	}
 	fmt.Fprintf(t, "sessions\t%s\n", d.describeRecords())
 	if n := d.acknowledgedExpired(); n > 0 {
-		fmt.Fprintf(t, "expired\t%s before they were read, which are acknowledged\n", plural(int(n), "record"))
+		fmt.Fprintf(t, "expired\t%s before they were read, which are acknowledged\n", terminal.Plural(int(n), "record"))
 	}
 	if n := d.expired(); n > 0 {
-		fmt.Fprintf(t, "expired\tthe first records of %s, before this generation began\n", plural(n, "session"))
+		fmt.Fprintf(t, "expired\tthe first records of %s, before this generation began\n", terminal.Plural(n, "session"))
 	}
 	d.printRewrites(t)
 	return t.Flush()
@@ -392,7 +390,7 @@ func (d *diagnosis) describeLag() string {
 		text = fmt.Sprintf("%d records, the oldest stored %v ago", lag, d.age(*oldest))
 	}
 	if stopped > 0 {
-		text += fmt.Sprintf(", without the %s that stopped", plural(stopped, "partition"))
+		text += fmt.Sprintf(", without the %s that stopped", terminal.Plural(stopped, "partition"))
 	}
 	return text
 }
@@ -429,3 +427,11 @@ func (d *diagnosis) printPartitions(w io.Writer) error {
 
 // age is the time since t.
 func (d *diagnosis) age(t time.Time) time.Duration { return d.At.Sub(t).Round(100 * time.Millisecond) }
+
+// numbers writes sorted numbers as ranges: 0-3 7.
+func numbers(list []int) string {
+	if len(list) == 0 {
+		return "none"
+	}
+	return streams.Ranges(list)
+}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"tributary/cmd/internal/terminal"
 	"tributary/pipeline/streams"
 )
 
@@ -121,7 +122,7 @@ func (d *diagnosis) checkStreams() check {
 		}
 	}
 	if len(drift) == 0 {
-		return check{Name: "streams", Verdict: verdictOK, Text: plural(len(d.Streams), "stream") + " as the workers create them"}
+		return check{Name: "streams", Verdict: verdictOK, Text: terminal.Plural(len(d.Streams), "stream") + " as the workers create them"}
 	}
 	return check{
 		"streams", verdictProblem, strings.Join(drift, "; "),
@@ -280,7 +281,7 @@ func (d *diagnosis) printStreams(w io.Writer) error {
 		if s.Cluster == "" && leader == "" {
 			leader = d.serverName
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%s\n", s.Name, thousands(int64(s.Messages)), size(int64(s.Bytes)), s.Replicas, oneLine(leader))
+		fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%s\n", s.Name, terminal.Thousands(int64(s.Messages)), terminal.Size(int64(s.Bytes)), s.Replicas, terminal.OneLine(leader))
 	}
 	return t.Flush()
 }

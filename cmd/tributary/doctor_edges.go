@@ -6,6 +6,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"tributary/cmd/internal/terminal"
 	"tributary/pipeline/streams"
 )
 
@@ -23,21 +24,21 @@ func (d *diagnosis) edgeProblems() []string {
 	for _, e := range d.Edges {
 		seen := d.seen(e)
 		add := func(format string, args ...any) {
-			problems = append(problems, "edge "+oneLine(e.ID)+": "+fmt.Sprintf(format, args...))
+			problems = append(problems, "edge "+terminal.OneLine(e.ID)+": "+fmt.Sprintf(format, args...))
 		}
 		switch {
 		case e.Ended && e.Behind > 0:
-			add("ended %v ago with %s unsent: run tributary ship there", rough(seen), edgeBacklog(e))
+			add("ended %v ago with %s unsent: run tributary ship there", terminal.Rough(seen), edgeBacklog(e))
 		case e.Ended:
 		case seen > edgeSilent && e.Behind > 0:
-			add("not seen for %v, and had %s unsent: start tributary ship there, or see why it cannot reach the broker", rough(seen), edgeBacklog(e))
+			add("not seen for %v, and had %s unsent: start tributary ship there, or see why it cannot reach the broker", terminal.Rough(seen), edgeBacklog(e))
 		case seen > edgeAway && e.Follows:
-			add("not seen for %v: start tributary ship there, or see why it cannot reach the broker", rough(seen))
+			add("not seen for %v: start tributary ship there, or see why it cannot reach the broker", terminal.Rough(seen))
 		case e.Behind > 0 && !e.Oldest.IsZero() && d.At.Sub(e.Oldest) > edgeLate:
-			add("has not sent %s, which wait since %s: see its log", edgeBacklog(e), dateTime(e.Oldest))
+			add("has not sent %s, which wait since %s: see its log", edgeBacklog(e), terminal.DateTime(e.Oldest))
 		}
 		if e.Error != "" && d.At.Sub(e.ErrorAt) < edgeError {
-			add("error: %s", oneLine(e.Error))
+			add("error: %s", terminal.OneLine(e.Error))
 		}
 	}
 	return problems
@@ -65,14 +66,14 @@ func (d *diagnosis) printEdges(w io.Writer) error {
 		if e.Behind > 0 {
 			unsent = edgeBacklog(e)
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s ago\t%d\t%s\t%d\n", oneLine(e.ID), oneLine(e.Version), state, rough(d.seen(e)), e.Files, unsent, e.Held)
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s ago\t%d\t%s\t%d\n", terminal.OneLine(e.ID), terminal.OneLine(e.Version), state, terminal.Rough(d.seen(e)), e.Files, unsent, e.Held)
 	}
 	if err := t.Flush(); err != nil {
 		return err
 	}
 	for _, e := range d.Edges {
 		if e.Hidden > 0 {
-			fmt.Fprintf(w, "edge %s: skipped %s: its log names the first, and ship sends what is in one that is named\n", oneLine(e.ID), plural(e.Hidden, "hidden folder"))
+			fmt.Fprintf(w, "edge %s: skipped %s: its log names the first, and ship sends what is in one that is named\n", terminal.OneLine(e.ID), terminal.Plural(e.Hidden, "hidden folder"))
 		}
 	}
 	return nil
@@ -83,5 +84,5 @@ func (d *diagnosis) seen(e streams.Edge) time.Duration { return max(0, d.At.Sub(
 
 // edgeBacklog is what an edge has not sent.
 func edgeBacklog(e streams.Edge) string {
-	return fmt.Sprintf("%s in %s", size(e.Bytes), plural(e.Behind, "file"))
+	return fmt.Sprintf("%s in %s", terminal.Size(e.Bytes), terminal.Plural(e.Behind, "file"))
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
+	"tributary/cmd/internal/terminal"
 	"tributary/pipeline/replay"
 	"tributary/pipeline/streams"
 )
@@ -27,12 +28,12 @@ func (a *app) examineExpired(ctx context.Context, js jetstream.JetStream, d *dia
 
 // describeExpired says what was lost and is not acknowledged.
 func describeExpired(e replay.Expired) string {
-	text := plural(int(e.Open()), "record")
+	text := terminal.Plural(int(e.Open()), "record")
 	if e.Least {
 		text = "at least " + text
 	}
 	return fmt.Sprintf("generation %s: %s, stored between %s and %s, left the stream %s before they were read",
-		e.Generation, text, dateTime(e.From), dateTime(e.To), e.Stream)
+		e.Generation, text, terminal.DateTime(e.From), terminal.DateTime(e.To), e.Stream)
 }
 
 func (a *app) doctorAcknowledgeCommand() *cobra.Command {

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"tributary/cmd/internal/terminal"
 	"tributary/pipeline/events"
 )
 
@@ -35,7 +36,7 @@ func (d *diagnosis) judgeGaps(since time.Time) {
 		}
 	}
 	if more > 0 {
-		d.Problems = append(d.Problems, fmt.Sprintf("records of %s are missing in the raw stream: ship the logs again: tributary ship --again", plural(more, "other session")))
+		d.Problems = append(d.Problems, fmt.Sprintf("records of %s are missing in the raw stream: ship the logs again: tributary ship --again", terminal.Plural(more, "other session")))
 	}
 }
 
@@ -47,18 +48,18 @@ func found(s events.SessionGaps) time.Time {
 // gapProblem describes the gaps of a session by the first of them.
 func gapProblem(s events.SessionGaps) string {
 	g := s.Gaps[0]
-	where := fmt.Sprintf("between byte %s and the record at byte %s", thousands(g.After), thousands(g.Last))
+	where := fmt.Sprintf("between byte %s and the record at byte %s", terminal.Thousands(g.After), terminal.Thousands(g.Last))
 	if g.After < 0 {
-		where = "from the beginning to the record at byte " + thousands(g.Last)
+		where = "from the beginning to the record at byte " + terminal.Thousands(g.Last)
 	}
 	if g.File != "" {
-		where += " of file " + oneLine(g.File)
+		where += " of file " + terminal.OneLine(g.File)
 	}
 	if n := len(s.Gaps) - 1; n > 0 {
-		where += fmt.Sprintf(", and %s more", plural(n, "gap"))
+		where += fmt.Sprintf(", and %s more", terminal.Plural(n, "gap"))
 	}
 	return fmt.Sprintf("session %s of %s: records are missing in the raw stream, %s: ship its log again: tributary ship --again",
-		oneLine(s.Session), oneLine(string(s.Source)), where)
+		terminal.OneLine(s.Session), terminal.OneLine(string(s.Source)), where)
 }
 
 // expired returns how many of the sessions that are named miss nothing but records that have

@@ -6,6 +6,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"tributary/cmd/internal/terminal"
 	"tributary/normalizers"
 	"tributary/pipeline/streams"
 )
@@ -28,7 +29,7 @@ func (a *app) examineGenerations(ctx context.Context, js jetstream.JetStream, d 
 		}
 		d.Waiting = append(d.Waiting, w)
 		d.Problems = append(d.Problems, fmt.Sprintf("worker %s of revision %d does nothing: the live generation is of revision %d: "+
-			"build one of its revision with its program (tributary replay start NAME) and make that live (tributary replay promote NAME), or stop it", oneLine(w.Name), w.Revision, normalizers.Revision))
+			"build one of its revision with its program (tributary replay start NAME) and make that live (tributary replay promote NAME), or stop it", terminal.OneLine(w.Name), w.Revision, normalizers.Revision))
 	}
 	return nil
 }

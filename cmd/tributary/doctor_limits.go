@@ -9,6 +9,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"tributary/cmd/internal/terminal"
 	"tributary/pipeline/streams"
 )
 
@@ -46,7 +47,7 @@ func (a *app) checkLimits(ctx context.Context, js jetstream.JetStream, list []st
 	whose := "the account and the streams"
 	for _, s := range servers {
 		if s.Data.Config.MaxStorage > 0 {
-			limits = append(limits, streams.Limit{Name: "storage of the server " + oneLine(s.Server.Name), Used: s.Data.Storage, Max: s.Data.Config.MaxStorage, Bytes: true})
+			limits = append(limits, streams.Limit{Name: "storage of the server " + terminal.OneLine(s.Server.Name), Used: s.Data.Storage, Max: s.Data.Config.MaxStorage, Bytes: true})
 			whose = "the account, the streams and the servers"
 		}
 	}
@@ -64,7 +65,7 @@ func (a *app) checkLimits(ctx context.Context, js jetstream.JetStream, list []st
 		}
 		text := fmt.Sprintf("%s: %d of %d", l.Name, l.Used, l.Max)
 		if l.Bytes {
-			text = fmt.Sprintf("%s: %s of %s", l.Name, size(l.Used), size(l.Max))
+			text = fmt.Sprintf("%s: %s of %s", l.Name, terminal.Size(l.Used), terminal.Size(l.Max))
 		}
 		near = append(near, fmt.Sprintf("%s (%.0f%%)", text, 100*share))
 	}

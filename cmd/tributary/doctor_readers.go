@@ -8,6 +8,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"tributary/cmd/internal/terminal"
 	"tributary/pipeline/events"
 	"tributary/pipeline/export"
 	"tributary/pipeline/streams"
@@ -24,14 +25,14 @@ type exported struct {
 func (a *app) examineSubscriptions(ctx context.Context, js jetstream.JetStream, d *diagnosis) (err error) {
 	d.Subscriptions, err = subscribe.ReadStatus(ctx, js)
 	for _, s := range d.Subscriptions {
-		name := "subscription " + oneLine(s.Name)
+		name := "subscription " + terminal.OneLine(s.Name)
 		if s.Unreadable {
 			d.Problems = append(d.Problems, fmt.Sprintf("%s: its progress cannot be read: remove the key %s of bucket %s to begin again",
-				name, oneLine(s.Name), streams.SubscribersBucket))
+				name, terminal.OneLine(s.Name), streams.SubscribersBucket))
 			continue
 		}
 		d.judgeReader(name, &s.ReaderStatus, fmt.Sprintf("start it, which tells its program; or remove the key %s of bucket %s, if it is not used any more",
-			oneLine(s.Name), streams.SubscribersBucket))
+			terminal.OneLine(s.Name), streams.SubscribersBucket))
 	}
 	return err
 }
@@ -55,7 +56,7 @@ func (a *app) examineExports(ctx context.Context, js jetstream.JetStream, d *dia
 			return err
 		}
 		d.Exports = append(d.Exports, exported{text, is})
-		d.judgeReader("export "+oneLine(text), &is, "run it again, which goes on behind them")
+		d.judgeReader("export "+terminal.OneLine(text), &is, "run it again, which goes on behind them")
 	}
 	return nil
 }
@@ -65,10 +66,10 @@ func (d *diagnosis) judgeReader(name string, r *events.ReaderStatus, cure string
 	switch {
 	case r.Expired > 0:
 		d.Problems = append(d.Problems, fmt.Sprintf("%s: up to %s behind those stored at %s expired before they were read: raise TRIBUTARY_EVENTS_MAX_AGE of the workers, and %s",
-			name, plural(int(r.Expired), "event"), dateTime(r.Read), cure))
+			name, terminal.Plural(int(r.Expired), "event"), terminal.DateTime(r.Read), cure))
 	case !r.Expires.IsZero() && d.At.Sub(r.Oldest) > r.Expires.Sub(r.Oldest)/2:
 		d.Problems = append(d.Problems, fmt.Sprintf("%s: %s wait, of which the first expires at %s: see why it is behind, or raise TRIBUTARY_EVENTS_MAX_AGE of the workers",
-			name, plural(int(r.Behind), "event"), dateTime(r.Expires)))
+			name, terminal.Plural(int(r.Behind), "event"), terminal.DateTime(r.Expires)))
 	}
 }
 
@@ -81,10 +82,10 @@ func (d *diagnosis) printReaders(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	fmt.Fprintf(t, "READER\tGENERATION\tDONE UP TO\tBEHIND\tOLDEST\tSTATE\n")
 	for _, s := range d.Subscriptions {
-		d.printReader(t, "subscription "+oneLine(s.Name), &s.ReaderStatus)
+		d.printReader(t, "subscription "+terminal.OneLine(s.Name), &s.ReaderStatus)
 	}
 	for _, e := range d.Exports {
-		d.printReader(t, "export "+oneLine(e.Place), &e.ReaderStatus)
+		d.printReader(t, "export "+terminal.OneLine(e.Place), &e.ReaderStatus)
 	}
 	return t.Flush()
 }
@@ -106,5 +107,5 @@ func (d *diagnosis) printReader(w io.Writer, name string, r *events.ReaderStatus
 	if !r.Oldest.IsZero() {
 		oldest = d.age(r.Oldest).String()
 	}
-	fmt.Fprintf(w, "%s\t%s\t%v\t%d\t%s\t%s\n", name, oneLine(r.Generation), r.Done, r.Behind, oldest, state)
+	fmt.Fprintf(w, "%s\t%s\t%v\t%d\t%s\t%s\n", name, terminal.OneLine(r.Generation), r.Done, r.Behind, oldest, state)
 }

@@ -3,6 +3,8 @@ package main
 import (
 	"fmt"
 	"io"
+
+	"tributary/cmd/internal/terminal"
 )
 
 // printRewrites writes the sessions whose files had other records at places that were read before. That is no
@@ -16,17 +18,17 @@ func (d *diagnosis) printRewrites(w io.Writer) {
 				break
 			}
 			more--
-			where := fmt.Sprintf("session %s of %s", oneLine(s.Session), oneLine(string(s.Source)))
+			where := fmt.Sprintf("session %s of %s", terminal.OneLine(s.Session), terminal.OneLine(string(s.Source)))
 			if s.Rewritten > 0 {
 				fmt.Fprintf(w, "rewritten\t%s: %s at places that were read before, and both are events: its log was rewritten, or goes on on two machines\n",
-					where, plural(s.Rewritten, "other record"))
+					where, terminal.Plural(s.Rewritten, "other record"))
 			}
 			if s.Undecided > 0 {
-				fmt.Fprintf(w, "undecided\t%s: %s at places whose earlier records have expired, taken for duplicates\n", where, plural(s.Undecided, "record"))
+				fmt.Fprintf(w, "undecided\t%s: %s at places whose earlier records have expired, taken for duplicates\n", where, terminal.Plural(s.Undecided, "record"))
 			}
 		}
 	}
 	if more > 0 {
-		fmt.Fprintf(w, "rewritten\t%s\n", plural(more, "other session"))
+		fmt.Fprintf(w, "rewritten\t%s\n", terminal.Plural(more, "other session"))
 	}
 }

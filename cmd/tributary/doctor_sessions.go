@@ -8,6 +8,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"tributary/cmd/internal/terminal"
 	"tributary/pipeline/sessions/summaries"
 	"tributary/pipeline/streams"
 )
@@ -24,7 +25,7 @@ func (a *app) examineSessions(ctx context.Context, js jetstream.JetStream, d *di
 	alive := slices.ContainsFunc(d.Workers, func(w streams.Worker) bool { return !w.Silent(d.At) })
 	if d.Records.Silent && d.Records.Behind > 0 && alive { // without a worker that is the problem
 		d.Problems = append(d.Problems, fmt.Sprintf("no worker keeps the records of sessions, which are %s behind, so that lists of sessions read these events each time: "+
-			"see the log of the workers, and update those of an older version", plural(int(d.Records.Behind), "event")))
+			"see the log of the workers, and update those of an older version", terminal.Plural(int(d.Records.Behind), "event")))
 	}
 	_, err = js.Stream(ctx, streams.SessionsStream)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
@@ -40,10 +41,10 @@ func (d *diagnosis) describeRecords() string {
 	case !r.Kept && r.Behind == 0:
 		return "no event yet"
 	case !r.Kept:
-		return "no records: lists of sessions read all " + plural(int(r.Behind), "event")
+		return "no records: lists of sessions read all " + terminal.Plural(int(r.Behind), "event")
 	case r.Behind == 0:
 		return "every event is in the record of its session"
 	default:
-		return fmt.Sprintf("the records are %s behind", plural(int(r.Behind), "event"))
+		return fmt.Sprintf("the records are %s behind", terminal.Plural(int(r.Behind), "event"))
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"tributary/cmd/internal/terminal"
 	"tributary/envelopes"
 	"tributary/normalizers"
 	"tributary/normalizers/core"
@@ -103,7 +104,7 @@ func (p *report) sayDrift(w io.Writer, name string) {
 		}
 		var said []string
 		if total > 0 {
-			said = append(said, plural(total, "item")+" of unknown types, which --report FILE lists")
+			said = append(said, terminal.Plural(total, "item")+" of unknown types, which --report FILE lists")
 		}
 		if len(d.newer) > 0 {
 			newest := slices.MaxFunc(slices.Collect(maps.Keys(d.newer)), compareVersions)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"tributary/cmd/internal/terminal"
 	"tributary/envelopes"
 	"tributary/normalizers"
 	"tributary/pipeline/events"
@@ -277,7 +278,7 @@ func TestUpShowsTheSamplesOfEveryVendor(t *testing.T) {
 func TestThousandsAreSeparated(t *testing.T) {
 	t.Parallel()
 	for n, want := range map[int64]string{0: "0", -7: "-7", 999: "999", 1000: "1,000", -1000: "-1,000", 123456: "123,456", 2263388: "2,263,388", -1234567890: "-1,234,567,890"} {
-		if got := thousands(n); got != want {
+		if got := terminal.Thousands(n); got != want {
 			t.Errorf("thousands(%d) = %q, want %q", n, got, want)
 		}
 	}

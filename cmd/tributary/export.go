@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"tributary/cmd/internal/terminal"
 	"tributary/pipeline/export"
 )
 
@@ -113,18 +114,18 @@ func (a *app) export(ctx context.Context, f *exportFlags) error {
 	if err != nil {
 		return a.noStream(err)
 	}
-	fmt.Fprintf(a.stderr, "exported %s to %s, through sequence %v\n", plural(result.Events, "event"), plural(result.Files, "new file"), result.Through)
+	fmt.Fprintf(a.stderr, "exported %s to %s, through sequence %v\n", terminal.Plural(result.Events, "event"), terminal.Plural(result.Files, "new file"), result.Through)
 	if result.Replaced > 0 {
-		fmt.Fprintf(a.stderr, "another generation is live: %s replaced\n", plural(result.Replaced, "file"))
+		fmt.Fprintf(a.stderr, "another generation is live: %s replaced\n", terminal.Plural(result.Replaced, "file"))
 	}
 	if result.Removed > 0 {
-		fmt.Fprintf(a.stderr, "the events stream went back in time: %s replaced\n", plural(result.Removed, "file"))
+		fmt.Fprintf(a.stderr, "the events stream went back in time: %s replaced\n", terminal.Plural(result.Removed, "file"))
 	}
 	if result.Unreadable > 0 {
-		return partlyError(plural(result.Unreadable, "event") + " could not be read")
+		return partlyError(terminal.Plural(result.Unreadable, "event") + " could not be read")
 	}
 	if result.Gone > 0 {
-		return partlyError(plural(result.Gone, "event") + " without raw: their records have left the raw stream")
+		return partlyError(terminal.Plural(result.Gone, "event") + " without raw: their records have left the raw stream")
 	}
 	return nil
 }

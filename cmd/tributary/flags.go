@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"tributary/cmd/internal/terminal"
 	"tributary/envelopes"
 )
 
@@ -114,7 +115,7 @@ func noArgs(_ *cobra.Command, args []string) error {
 func oneArg(what string) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {
 		if len(args) != 1 {
-			return fmt.Errorf("%s: name one %s", plural(len(args), "argument"), what)
+			return fmt.Errorf("%s: name one %s", terminal.Plural(len(args), "argument"), what)
 		}
 		return nil
 	}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"time"
 
+	"tributary/cmd/internal/terminal"
 	"tributary/pipeline/ship"
 )
 
@@ -17,7 +18,7 @@ const maxRecent = 6
 type footer struct {
 	viewed  func() viewed
 	ship    progress
-	status  *statusLine
+	status  *terminal.StatusLine
 	columns func() int
 
 	events meter
@@ -26,11 +27,11 @@ type footer struct {
 
 // footer shows the progress of s until stop, if the output is a terminal. stop erases it.
 func (u *up) footer(ctx context.Context, s *ship.Ship) (stop func()) {
-	if u.status == nil || !isTerminal(u.stdout) || u.config.LogFormat != "text" || !u.log.Enabled(ctx, slog.LevelInfo) {
+	if u.status == nil || !terminal.IsTerminal(u.stdout) || u.config.LogFormat != "text" || !u.log.Enabled(ctx, slog.LevelInfo) {
 		return func() {}
 	}
 	f := &footer{
-		viewed: u.viewer.viewed, status: u.status, columns: func() int { return columns(os.Stderr) },
+		viewed: u.viewer.viewed, status: u.status, columns: func() int { return terminal.Columns(os.Stderr) },
 		ship: progress{summary: s.Summary},
 	}
 	return inBackground(ctx, f.show)
@@ -38,9 +39,9 @@ func (u *up) footer(ctx context.Context, s *ship.Ship) (stop func()) {
 
 // show shows the footer until ctx ends.
 func (f *footer) show(ctx context.Context) {
-	defer f.status.show("")
+	defer f.status.Show("")
 	for range ticks(ctx, progressEvery) {
-		f.status.show(cut(f.line(), f.columns()-1))
+		f.status.Show(terminal.Cut(f.line(), f.columns()-1))
 	}
 }
 
@@ -52,18 +53,18 @@ func (f *footer) line() string {
 	f.events.add(f.passed, int64(n.events))
 	text := n.String()
 	if rate := f.events.perSecond(); rate > 0 {
-		text += fmt.Sprintf(", %s/s", thousands(int64(rate+0.5)))
+		text += fmt.Sprintf(", %s/s", terminal.Thousands(int64(rate+0.5)))
 	}
 	sum := f.ship.summary()
 	f.ship.measure(sum)
 	b := sum.Backfill
 	switch {
 	case f.ship.stalled > 0:
-		text += "; waiting for the broker for " + rough(f.ship.stalled)
+		text += "; waiting for the broker for " + terminal.Rough(f.ship.stalled)
 	case b.Over:
-		text += "; following " + plural(sum.Files, "file")
+		text += "; following " + terminal.Plural(sum.Files, "file")
 	case b.Files > 0:
-		text += fmt.Sprintf("; shipping %s of %s, %s of %s", thousands(int64(b.Done)), plural(b.Files, "file"), size(b.BytesDone), size(b.Bytes))
+		text += fmt.Sprintf("; shipping %s of %s, %s of %s", terminal.Thousands(int64(b.Done)), terminal.Plural(b.Files, "file"), terminal.Size(b.BytesDone), terminal.Size(b.Bytes))
 		if left := f.ship.left(b); left != unknownTime {
 			text += ", " + left + " left"
 		}

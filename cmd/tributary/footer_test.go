@@ -7,8 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
+	"tributary/cmd/internal/terminal"
 	"tributary/pipeline/ship"
 )
 
@@ -57,7 +56,7 @@ func TestFooterShowsWhatUpHasDone(t *testing.T) {
 						sum.Files = sum.Backfill.Files
 						return sum
 					}},
-					status: &statusLine{w: &seen}, columns: func() int { return c.columns },
+					status: terminal.NewStatusLine(&seen), columns: func() int { return c.columns },
 				}
 				ctx, cancel := context.WithTimeout(t.Context(), 50*time.Second)
 				defer cancel()
@@ -65,25 +64,5 @@ func TestFooterShowsWhatUpHasDone(t *testing.T) {
 				seen.requireShown(t, c.want)
 			})
 		})
-	}
-}
-
-// TestOutputAboveTheFooterGoesToItsFile writes to both files of a terminal.
-func TestOutputAboveTheFooterGoesToItsFile(t *testing.T) {
-	t.Parallel()
-	var stdout, stderr screen
-	s := &statusLine{w: &stderr}
-	out := s.above(&stdout)
-	for _, line := range []string{"", "half way", ""} {
-		s.show(line)
-		if _, err := out.Write([]byte("an event\n")); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if diff := cmp.Diff("an event\n"+clearLine+"an event\nan event\n", stdout.String()); diff != "" {
-		t.Errorf("standard output (-want +got):\n%s", diff)
-	}
-	if diff := cmp.Diff(clearLine+"half way"+"half way"+clearLine, stderr.String()); diff != "" {
-		t.Errorf("standard error (-want +got):\n%s", diff)
 	}
 }

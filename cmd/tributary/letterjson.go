@@ -1,11 +1,7 @@
 package main
 
 import (
-	"io"
 	"time"
-
-	"github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
 
 	"tributary/envelopes"
 	"tributary/normalizers/core"
@@ -41,14 +37,4 @@ func toJSON(l *events.DeadLetter, data *[]byte) letterJSON {
 		Stream: l.Stream, FirstSeen: l.FirstSeen, Generation: l.Generation, Partition: l.Partition, Position: l.Position,
 		Stored: l.Stored, Normalizer: l.Revision, Requeued: l.Requeued, Size: l.RecordSize(), InRaw: !l.Whole, Headers: l.Header, Data: data,
 	}
-}
-
-// writeJSON writes v on one line. Bytes that are not UTF-8, which headers and names of objects
-// can have, become U+FFFD.
-func writeJSON(w io.Writer, v any) error {
-	line, err := json.Marshal(v, json.Deterministic(true), jsontext.AllowInvalidUTF8(true))
-	if err == nil {
-		_, err = w.Write(append(line, '\n'))
-	}
-	return err
 }

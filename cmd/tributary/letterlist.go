@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"tributary/cmd/internal/terminal"
 	"tributary/envelopes"
 	"tributary/pipeline/events"
 )
@@ -24,11 +25,11 @@ type letterList struct {
 
 func (a *app) newLetterList(asJSON bool) *letterList {
 	t := &letterList{printer: a.newPrinter()}
-	if !isTerminal(a.stdout) {
+	if !terminal.IsTerminal(a.stdout) {
 		t.width = math.MaxInt // other programs get whole lines
 	}
 	if asJSON {
-		t.json = jsonWriter(a.stdout)
+		t.json = a.stdout
 	}
 	return t
 }
@@ -37,7 +38,7 @@ func (a *app) newLetterList(asJSON bool) *letterList {
 func (t *letterList) row(heading, row string) error {
 	if !t.headed {
 		t.headed = true
-		if _, err := fmt.Fprintln(t.w, t.fit(t.style(bold, heading))); err != nil {
+		if _, err := fmt.Fprintln(t.w, t.fit(t.style(terminal.Bold, heading))); err != nil {
 			return err
 		}
 	}
@@ -48,11 +49,11 @@ func (t *letterList) row(heading, row string) error {
 // letter prints a dead letter.
 func (t *letterList) letter(l *events.DeadLetter) error {
 	if t.json != nil {
-		return writeJSON(t.json, toJSON(l, nil))
+		return terminal.WriteJSON(t.json, toJSON(l, nil))
 	}
 	return t.row(t.letterRow("SEQUENCE", "STATUS", "SINCE", "AGENT", "REASON", "SIZE", "SESSION", "ERROR"),
-		t.letterRow(strconv.FormatUint(l.Sequence, 10), string(l.Standing), dateTime(l.Stored), oneLine(string(l.Source)),
-			oneLine(l.Reason), size(l.RecordSize()), oneLine(l.Session), oneLine(l.Error)))
+		t.letterRow(strconv.FormatUint(l.Sequence, 10), string(l.Standing), terminal.DateTime(l.Stored), terminal.OneLine(string(l.Source)),
+			terminal.OneLine(l.Reason), terminal.Size(l.RecordSize()), terminal.OneLine(l.Session), terminal.OneLine(l.Error)))
 }
 
 // The widths of terminals from which the table of dead letters has more.
@@ -68,9 +69,9 @@ func (t *letterList) letterRow(sequence, status, since, source, reason, size, se
 		row += fmt.Sprintf("%-19s  ", since)
 	}
 	if idWidth := 36; t.width >= withSession {
-		session = pad(session, idWidth)
+		session = terminal.Pad(session, idWidth)
 	} else {
-		session = pad(terminalWidth.TruncateString(session, shortID, ""), shortID)
+		session = terminal.Pad(terminal.Truncate(session, terminal.ShortID, ""), terminal.ShortID)
 	}
 	return row + fmt.Sprintf("%-11s  %-13s  %8s  %s  %s", source, reason, size, session, text)
 }
@@ -78,12 +79,12 @@ func (t *letterList) letterRow(sequence, status, since, source, reason, size, se
 // group prints the counts of a group.
 func (t *letterList) group(c *letterCount) error {
 	if t.json != nil {
-		return writeJSON(t.json, c)
+		return terminal.WriteJSON(t.json, c)
 	}
 	const columns = "%9s  %-15s  %-11s  %10s  %-19s  %-19s  %s"
 	return t.row(fmt.Sprintf(columns, "RECORDS", "REASON", "AGENT", "SIZE", "FIRST", "LAST", "EXAMPLE"),
-		fmt.Sprintf(columns, thousands(int64(c.Records)), oneLine(c.Reason), oneLine(string(c.Source)), size(c.Bytes),
-			dateTime(c.First), dateTime(c.Last), strconv.FormatUint(c.Example, 10)))
+		fmt.Sprintf(columns, terminal.Thousands(int64(c.Records)), terminal.OneLine(c.Reason), terminal.OneLine(string(c.Source)), terminal.Size(c.Bytes),
+			terminal.DateTime(c.First), terminal.DateTime(c.Last), strconv.FormatUint(c.Example, 10)))
 }
 
 // letterGroup is the key by which dead letters are counted.

@@ -2,8 +2,8 @@
 //
 // Each command is a file of its name with one constructor, a line of rootCommand. The
 // commands share main.go (dispatch, signals, exit codes), config.go (settings), flags.go,
-// connection.go (the broker), telemetry.go (OpenTelemetry), terminal.go (safe output) and
-// format.go. Standard output is for data, standard error for messages.
+// connection.go (the broker) and telemetry.go (OpenTelemetry). cmd/internal/terminal has safe
+// output, tables and JSON. Standard output is for data, standard error for messages.
 package main
 
 import (
@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"tributary/cmd/internal/terminal"
 )
 
 // Exit codes.
@@ -48,9 +50,9 @@ type app struct {
 	health      health
 
 	stdin  io.Reader
-	stdout io.Writer   // data
-	stderr io.Writer   // messages; every write is made safe for a terminal
-	status *statusLine // the last line of stderr; nil if that is no terminal
+	stdout io.Writer            // data
+	stderr io.Writer            // messages; every write is made safe for a terminal
+	status *terminal.StatusLine // the last line of stderr; nil if that is no terminal
 	log    *slog.Logger
 }
 
@@ -59,10 +61,10 @@ func main() { os.Exit(run(os.Args[1:])) }
 // run is the program; it returns the exit code. The first signal ends the context of the
 // command, which finishes the work in progress; the second ends the process.
 func run(args []string) int {
-	a := &app{stdin: os.Stdin, stdout: os.Stdout, stderr: safeWriter{os.Stderr, printable}}
-	if isTerminal(os.Stderr) {
-		a.status = &statusLine{w: os.Stderr}
-		a.stderr = safeWriter{a.status, printable}
+	a := &app{stdin: os.Stdin, stdout: os.Stdout, stderr: terminal.Safe(os.Stderr)}
+	if terminal.IsTerminal(os.Stderr) {
+		a.status = terminal.NewStatusLine(os.Stderr)
+		a.stderr = terminal.Safe(a.status)
 	}
 	ctx, stop := context.WithCancelCause(context.Background())
 	defer stop(nil)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"tributary/cmd/internal/terminal"
 	"tributary/envelopes"
 	"tributary/normalizers"
 	"tributary/normalizers/core"
@@ -100,7 +101,7 @@ func (a *app) normalizeFiles(ctx context.Context, paths []string, f *normalizeFl
 	}
 
 	relaxGC()
-	out := bufio.NewWriterSize(jsonWriter(events), 64<<10)
+	out := bufio.NewWriterSize(terminal.JSONWriter(events), 64<<10)
 	buffer := make([]byte, 64<<10)
 	var line []byte // buffer of the lines of all files
 	var reports fileReports
@@ -162,7 +163,7 @@ func (a *app) normalizeOutputs(reportName string) (events io.Writer, report io.W
 	case "":
 		return a.stdout, nil, nil
 	case stdio:
-		return io.Discard, keptOpen{jsonWriter(a.stdout)}, nil
+		return io.Discard, keptOpen{terminal.JSONWriter(a.stdout)}, nil
 	}
 	file, err := os.Create(reportName)
 	if err != nil {
@@ -187,7 +188,7 @@ type filesError struct {
 }
 
 func (e filesError) Error() string {
-	return plural(e.count, "file") + " could not be normalized"
+	return terminal.Plural(e.count, "file") + " could not be normalized"
 }
 
 func (e filesError) Unwrap() error { return e.last }

@@ -13,6 +13,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
+	"tributary/cmd/internal/terminal"
 	"tributary/envelopes"
 	"tributary/pipeline/events"
 )
@@ -28,12 +29,12 @@ type printer struct {
 }
 
 func (a *app) newPrinter() *printer {
-	p := &printer{w: a.stdout, width: plainWidth}
-	if isTerminal(a.stdout) {
+	p := &printer{w: a.stdout, width: terminal.PlainWidth}
+	if terminal.IsTerminal(a.stdout) {
 		p.colour = a.config.NoColor == ""
-		p.width = columns(a.stdout.(*os.File))
+		p.width = terminal.Columns(a.stdout.(*os.File))
 		if a.status != nil {
-			p.w = a.status.above(a.stdout)
+			p.w = a.status.Above(a.stdout)
 		}
 	}
 	return p
@@ -49,14 +50,14 @@ func (p *printer) event(e *envelopes.AgentEventV1) error {
 		when = t.Format(time.TimeOnly)
 		if day := t.Format("2006-01-02 Mon"); day != p.day {
 			p.day = day
-			b.WriteString("  " + p.style(faint, day) + "\n")
+			b.WriteString("  " + p.style(terminal.Faint, day) + "\n")
 		}
 	}
 	note := ""
 	if e.TokensTotal != nil && *e.TokensTotal > 0 {
-		note = thousands(*e.TokensTotal) + " tokens"
+		note = terminal.Thousands(*e.TokensTotal) + " tokens"
 	}
-	p.row(&b, row{when: when, kind: oneLine(string(e.EventType)), kindStyle: colourOf(e), text: describe(e), textStyle: textStyle(e), note: note})
+	p.row(&b, row{when: when, kind: terminal.OneLine(string(e.EventType)), kindStyle: colourOf(e), text: describe(e), textStyle: textStyle(e), note: note})
 	_, err := p.w.Write(b.Bytes())
 	return err
 }
@@ -65,8 +66,8 @@ func (p *printer) event(e *envelopes.AgentEventV1) error {
 func (p *printer) letter(l *events.DeadLetter) error {
 	var b bytes.Buffer
 	p.heading(&b, sessionKey{l.Source, l.Session}, nil)
-	text := oneLine(l.Reason + ": " + l.Error)
-	p.row(&b, row{kind: "dead letter", kindStyle: red, text: text, note: "record " + strconv.FormatUint(l.Sequence, 10)})
+	text := terminal.OneLine(l.Reason + ": " + l.Error)
+	p.row(&b, row{kind: "dead letter", kindStyle: terminal.Red, text: text, note: "record " + strconv.FormatUint(l.Sequence, 10)})
 	_, err := p.w.Write(b.Bytes())
 	return err
 }
@@ -80,10 +81,10 @@ func (p *printer) heading(b *bytes.Buffer, key sessionKey, project *string) {
 		b.WriteByte('\n')
 	}
 	p.last = key
-	name := cut(oneLine(string(key.source)+" "+key.id), p.width)
-	b.WriteString(p.style(bold, name))
-	if left := p.width - terminalWidth.String(name) - 2; project != nil && left > 8 {
-		b.WriteString("  " + p.style(faint, cutPath(oneLine(*project), left)))
+	name := terminal.Cut(terminal.OneLine(string(key.source)+" "+key.id), p.width)
+	b.WriteString(p.style(terminal.Bold, name))
+	if left := p.width - terminal.WidthOf(name) - 2; project != nil && left > 8 {
+		b.WriteString("  " + p.style(terminal.Faint, terminal.CutPath(terminal.OneLine(*project), left)))
 	}
 	b.WriteByte('\n')
 }
@@ -92,7 +93,7 @@ func (p *printer) heading(b *bytes.Buffer, key sessionKey, project *string) {
 type row struct {
 	when                 string
 	kind, text, note     string
-	kindStyle, textStyle style
+	kindStyle, textStyle terminal.Style
 }
 
 // row writes a line; its text is cut to the width of the terminal.
@@ -102,9 +103,9 @@ func (p *printer) row(b *bytes.Buffer, r row) {
 	if r.note != "" {
 		left -= len(r.note) + 2
 	}
-	b.WriteString("  " + p.style(faint, pad(r.when, len("hh:mm:ss"))) + "  " + p.style(r.kindStyle, pad(r.kind, kindWidth)) + "  " + p.style(r.textStyle, cut(r.text, left)))
+	b.WriteString("  " + p.style(terminal.Faint, terminal.Pad(r.when, len("hh:mm:ss"))) + "  " + p.style(r.kindStyle, terminal.Pad(r.kind, kindWidth)) + "  " + p.style(r.textStyle, terminal.Cut(r.text, left)))
 	if r.note != "" {
-		b.WriteString("  " + p.style(faint, r.note))
+		b.WriteString("  " + p.style(terminal.Faint, r.note))
 	}
 	b.WriteByte('\n')
 }
@@ -113,14 +114,14 @@ func (p *printer) row(b *bytes.Buffer, r row) {
 func (p *printer) end() error { return nil }
 
 // fit cuts a line to the width of the terminal.
-func (p *printer) fit(line string) string { return cut(line, p.width) }
+func (p *printer) fit(line string) string { return terminal.Cut(line, p.width) }
 
 // describe returns the content of an event on one line that is safe on a terminal. It is never
 // empty.
 func describe(e *envelopes.AgentEventV1) string {
 	var parts []string
 	add := func(s string) {
-		if s = oneLine(s); s != "" {
+		if s = terminal.OneLine(s); s != "" {
 			parts = append(parts, s)
 		}
 	}
@@ -215,50 +216,37 @@ func mainArgument(e *envelopes.AgentEventV1) string {
 	return s
 }
 
-// style is the parameter of the escape sequence that styles text.
-type style string
-
-const (
-	plain  style = ""
-	bold   style = "1"
-	faint  style = "2"
-	red    style = "31"
-	green  style = "32"
-	yellow style = "33"
-	cyan   style = "36"
-)
-
-func (p *printer) style(s style, text string) string {
-	if !p.colour || s == plain || text == "" {
+func (p *printer) style(s terminal.Style, text string) string {
+	if !p.colour || s == terminal.Plain || text == "" {
 		return text
 	}
 	return "\x1b[" + string(s) + "m" + text + "\x1b[0m"
 }
 
-func colourOf(e *envelopes.AgentEventV1) style {
+func colourOf(e *envelopes.AgentEventV1) terminal.Style {
 	switch e.EventType {
 	case envelopes.UserMessage:
-		return cyan
+		return terminal.Cyan
 	case envelopes.AssistantMessage:
-		return green
+		return terminal.Green
 	case envelopes.ToolCall:
-		return yellow
+		return terminal.Yellow
 	case envelopes.ToolResult:
 		if failed(e) {
-			return red
+			return terminal.Red
 		}
-		return yellow
+		return terminal.Yellow
 	default:
-		return faint
+		return terminal.Faint
 	}
 }
 
-func textStyle(e *envelopes.AgentEventV1) style {
+func textStyle(e *envelopes.AgentEventV1) terminal.Style {
 	switch e.EventType {
 	case envelopes.UserMessage, envelopes.AssistantMessage, envelopes.ToolCall, envelopes.ToolResult:
-		return plain
+		return terminal.Plain
 	default:
-		return faint
+		return terminal.Faint
 	}
 }
 

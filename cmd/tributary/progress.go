@@ -7,6 +7,7 @@ import (
 	"os"
 	"time"
 
+	"tributary/cmd/internal/terminal"
 	"tributary/pipeline/ship"
 )
 
@@ -31,8 +32,8 @@ type progress struct {
 	follows bool   // ship follows the logs after the backfill
 	log     *slog.Logger
 
-	status  *statusLine // nil without a terminal: progress is logged
-	columns func() int  // of the terminal
+	status  *terminal.StatusLine // nil without a terminal: progress is logged
+	columns func() int           // of the terminal
 
 	bytes   meter         // of the files
 	worked  time.Duration // without the stalls
@@ -74,7 +75,7 @@ func (a *app) progress(ctx context.Context, s *ship.Ship, c ship.Config) (stop f
 	}
 	p := &progress{
 		summary: s.Summary, verb: "shipping", follows: !c.Once && !c.DryRun,
-		log: a.log, columns: func() int { return columns(os.Stderr) },
+		log: a.log, columns: func() int { return terminal.Columns(os.Stderr) },
 	}
 	if c.DryRun {
 		p.verb = "reading"
@@ -88,7 +89,7 @@ func (a *app) progress(ctx context.Context, s *ship.Ship, c ship.Config) (stop f
 // report reports the progress until the backfill is over or ctx ends.
 func (p *progress) report(ctx context.Context) {
 	if p.status != nil {
-		defer p.status.show("")
+		defer p.status.Show("")
 	}
 	for range ticks(ctx, progressEvery) {
 		sum := p.summary()
@@ -104,7 +105,7 @@ func (p *progress) report(ctx context.Context) {
 		}
 		p.measure(sum)
 		if p.status != nil {
-			p.status.show(cut(p.line(sum), p.columns()-1))
+			p.status.Show(terminal.Cut(p.line(sum), p.columns()-1))
 		} else {
 			p.logProgress(ctx, sum)
 		}
@@ -148,24 +149,24 @@ func (p *progress) left(b ship.Backfill) string {
 	if b.Packed > 0 {
 		about = "more than "
 	}
-	return about + rough(time.Duration(float64(b.Bytes-b.BytesDone)/rate*float64(time.Second)))
+	return about + terminal.Rough(time.Duration(float64(b.Bytes-b.BytesDone)/rate*float64(time.Second)))
 }
 
 // line is the progress on one line.
 func (p *progress) line(sum ship.Summary) string {
 	b := sum.Backfill
 	done := fmt.Sprintf("%s of %s, %s of %s, %s",
-		thousands(int64(b.Done)), plural(b.Files, "file"), size(b.BytesDone), size(b.Bytes), plural(sum.Records, "record"))
+		terminal.Thousands(int64(b.Done)), terminal.Plural(b.Files, "file"), terminal.Size(b.BytesDone), terminal.Size(b.Bytes), terminal.Plural(sum.Records, "record"))
 	switch {
 	case p.stalled > 0 && b.Files == 0:
-		return "waiting for the broker for " + rough(p.stalled)
+		return "waiting for the broker for " + terminal.Rough(p.stalled)
 	case p.stalled > 0:
-		return "waiting for the broker for " + rough(p.stalled) + ": " + done
+		return "waiting for the broker for " + terminal.Rough(p.stalled) + ": " + done
 	case b.Files == 0:
 		return "" // an input of unknown length
 	case len(p.bytes.samples) < 2:
 		return p.verb + ": " + done
 	default:
-		return fmt.Sprintf("%s: %s at %s/s, time left: %s", p.verb, done, size(int64(p.bytes.perSecond())), p.left(b))
+		return fmt.Sprintf("%s: %s at %s/s, time left: %s", p.verb, done, terminal.Size(int64(p.bytes.perSecond())), p.left(b))
 	}
 }

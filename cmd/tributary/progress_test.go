@@ -7,13 +7,13 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
+	"tributary/cmd/internal/terminal"
 	"tributary/pipeline/ship"
 )
 
@@ -44,7 +44,7 @@ func (p passing) summary() ship.Summary {
 type screen struct{ bytes.Buffer }
 
 // states are the last lines that were shown, one after the other.
-func (s *screen) states() []string { return strings.Split(s.String(), clearLine)[1:] }
+func (s *screen) states() []string { return strings.Split(s.String(), terminal.ClearLine)[1:] }
 
 // requireShown fails the test unless the screen has shown these states in their order, others
 // between them, and is empty in the end.
@@ -91,7 +91,7 @@ func TestProgressIsShownOnATerminal(t *testing.T) {
 				c.began = time.Now()
 				p := &progress{
 					summary: c.summary, verb: "shipping", log: slog.New(slog.DiscardHandler),
-					status: &statusLine{w: &seen}, columns: func() int { return plainWidth },
+					status: terminal.NewStatusLine(&seen), columns: func() int { return terminal.PlainWidth },
 				}
 				p.report(t.Context())
 				seen.requireShown(t, c.want)
@@ -130,7 +130,7 @@ func TestInterruptedProgressClearsTheTerminal(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var seen screen
-		status := &statusLine{w: &seen}
+		status := terminal.NewStatusLine(&seen)
 		ctx, cancel := context.WithTimeout(t.Context(), 3500*time.Millisecond)
 		defer cancel()
 		stalled := func() ship.Summary { return ship.Summary{Stalled: errors.New("no broker")} }
@@ -140,32 +140,4 @@ func TestInterruptedProgressClearsTheTerminal(t *testing.T) {
 			t.Errorf("terminal (-want +got):\n%s", diff)
 		}
 	})
-}
-
-func TestStatusLineStaysBelowOtherOutput(t *testing.T) {
-	t.Parallel()
-	var seen screen
-	s := &statusLine{w: &seen}
-	var writers sync.WaitGroup
-	for range 4 {
-		writers.Go(func() {
-			for range 100 {
-				s.show("half way")
-				if _, err := s.Write([]byte("a warning\n")); err != nil {
-					t.Error(err)
-				}
-			}
-		})
-	}
-	writers.Wait()
-	s.show("")
-	lines := strings.Split(strings.ReplaceAll(seen.String(), clearLine+"half way", ""), "\n")
-	for _, line := range lines[:len(lines)-1] {
-		if shown, _ := strings.CutPrefix(line, "half way"); strings.TrimPrefix(shown, clearLine) != "a warning" {
-			t.Fatalf("terminal shows %q", line)
-		}
-	}
-	if len(lines) != 401 {
-		t.Errorf("%d lines", len(lines)-1)
-	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"tributary/cmd/internal/terminal"
 	"tributary/pipeline/events"
 )
 
@@ -36,7 +37,7 @@ func (w *recordWriter) write(ctx context.Context, e *events.Event) error {
 	if len(data) == 0 || data[len(data)-1] != '\n' {
 		data = append(data, '\n')
 	}
-	_, err = jsonWriter(w.app.stdout).Write(data)
+	_, err = terminal.JSONWriter(w.app.stdout).Write(data)
 	return err
 }
 
@@ -44,7 +45,7 @@ func (w *recordWriter) write(ctx context.Context, e *events.Event) error {
 func (w *recordWriter) missing(e *events.Event) {
 	w.gone++
 	fmt.Fprintf(w.app.stderr, "record %d of %s %s is gone: it has expired or was removed from the raw stream\n",
-		e.Provenance.RawSequence, e.Source, oneLine(e.SessionID))
+		e.Provenance.RawSequence, e.Source, terminal.OneLine(e.SessionID))
 }
 
 // err is the error of a command that has not found all records.
@@ -52,5 +53,5 @@ func (w *recordWriter) err() error {
 	if w.gone == 0 {
 		return nil
 	}
-	return partlyError(plural(w.gone, "record") + " could not be printed")
+	return partlyError(terminal.Plural(w.gone, "record") + " could not be printed")
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"tributary/cmd/internal/terminal"
 	"tributary/pipeline/redact"
 	"tributary/pipeline/ship"
 	"tributary/pipeline/streams"
@@ -91,7 +92,7 @@ func (a *app) useRedaction(c *ship.Config) (err error) {
 		return err
 	}
 	c.Redacted = func(r ship.Redaction) {
-		fmt.Fprintf(a.stdout, "%s:%d: %s %s\n", oneLine(r.Path), r.Line, r.Rule, r.Placeholder)
+		fmt.Fprintf(a.stdout, "%s:%d: %s %s\n", terminal.OneLine(r.Path), r.Line, r.Rule, r.Placeholder)
 	}
 	return nil
 }
@@ -125,5 +126,5 @@ func printRedacted(w io.Writer, counts map[string]int) {
 		total += counts[rule]
 		list = append(list, fmt.Sprintf("%s %d", rule, counts[rule]))
 	}
-	fmt.Fprintf(w, "redacted %s: %s\n", plural(total, "place"), strings.Join(list, ", "))
+	fmt.Fprintf(w, "redacted %s: %s\n", terminal.Plural(total, "place"), strings.Join(list, ", "))
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
+	"tributary/cmd/internal/terminal"
 	"tributary/envelopes"
 	"tributary/pipeline/replay"
 	"tributary/pipeline/streams"
@@ -55,7 +56,7 @@ func (a *app) withBroker(ctx context.Context, do func(context.Context, jetstream
 func generationArgs(n int) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {
 		if len(args) != n {
-			return fmt.Errorf("%s: name %s", plural(len(args), "argument"), plural(n, "generation"))
+			return fmt.Errorf("%s: name %s", terminal.Plural(len(args), "argument"), terminal.Plural(n, "generation"))
 		}
 		for _, name := range args {
 			if err := envelopes.CheckGeneration(name); err != nil {

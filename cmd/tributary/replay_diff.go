@@ -11,11 +11,11 @@ import (
 	"strings"
 	"text/tabwriter"
 
-	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
+	"tributary/cmd/internal/terminal"
 	"tributary/pipeline/replay"
 )
 
@@ -86,10 +86,9 @@ func (a *app) diffGenerations(ctx context.Context, js jetstream.JetStream, nameA
 		}
 	}
 	if output == "json" {
-		err = json.MarshalWrite(a.stdout, d, json.Deterministic(true), jsontext.Multiline(false))
-		fmt.Fprintln(a.stdout)
+		err = terminal.WriteJSON(a.stdout, d)
 	} else {
-		err = printDiff(safeWriter{a.stdout, printable}, d)
+		err = printDiff(terminal.Safe(a.stdout), d)
 	}
 	if err == nil && !d.Equal() {
 		err = errDifferent
@@ -101,25 +100,25 @@ func (a *app) diffGenerations(ctx context.Context, js jetstream.JetStream, nameA
 func printDiff(w io.Writer, d *replay.Diff) error {
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	fmt.Fprintf(t, "\t%s\t%s\n", d.A.Generation, d.B.Generation)
-	fmt.Fprintf(t, "events\t%s\t%s\n", thousands(int64(d.A.Events)), thousands(int64(d.B.Events)))
+	fmt.Fprintf(t, "events\t%s\t%s\n", terminal.Thousands(int64(d.A.Events)), terminal.Thousands(int64(d.B.Events)))
 	for _, name := range replay.TokenFields() {
 		if n := d.Tokens[name]; n.A != 0 || n.B != 0 {
-			fmt.Fprintf(t, "%s\t%s\t%s\n", name, thousands(n.A), thousands(n.B))
+			fmt.Fprintf(t, "%s\t%s\t%s\n", name, terminal.Thousands(n.A), terminal.Thousands(n.B))
 		}
 	}
 	if err := t.Flush(); err != nil {
 		return err
 	}
 	fmt.Fprintf(w, "\n%s in %s: %s same, %s changed, %s added, %s removed; %s reordered\n",
-		plural(int(d.Events), "event"), plural(int(d.Sessions), "session"), thousands(int64(d.Same)),
-		thousands(int64(d.Changed)), thousands(int64(d.Added)), thousands(int64(d.Removed)), thousands(int64(d.Reordered)))
+		terminal.Plural(int(d.Events), "event"), terminal.Plural(int(d.Sessions), "session"), terminal.Thousands(int64(d.Same)),
+		terminal.Thousands(int64(d.Changed)), terminal.Thousands(int64(d.Added)), terminal.Thousands(int64(d.Removed)), terminal.Thousands(int64(d.Reordered)))
 	if len(d.Fields) > 0 {
 		fmt.Fprintf(w, "\nchanged fields\n")
 		names := slices.SortedFunc(maps.Keys(d.Fields), func(a, b string) int {
 			return cmp.Or(cmp.Compare(d.Fields[b], d.Fields[a]), cmp.Compare(a, b))
 		})
 		for _, name := range names {
-			fmt.Fprintf(t, "  %s\t%s\n", name, thousands(int64(d.Fields[name])))
+			fmt.Fprintf(t, "  %s\t%s\n", name, terminal.Thousands(int64(d.Fields[name])))
 		}
 		if err := t.Flush(); err != nil {
 			return err

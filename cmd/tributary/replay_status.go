@@ -9,11 +9,10 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
+	"tributary/cmd/internal/terminal"
 	"tributary/pipeline/replay"
 	"tributary/pipeline/streams"
 )
@@ -41,9 +40,7 @@ progress on a terminal until then.`,
 					return err
 				}
 				if output == "json" {
-					err = json.MarshalWrite(a.stdout, s, jsontext.Multiline(false))
-					fmt.Fprintln(a.stdout)
-					return err
+					return terminal.WriteJSON(a.stdout, s)
 				}
 				return s.print(a)
 			})
@@ -95,7 +92,7 @@ func (a *app) replayStatus(ctx context.Context, js jetstream.JetStream, name str
 	tick := time.NewTicker(statusEvery)
 	defer tick.Stop()
 	if a.status != nil && wait {
-		defer a.status.show("")
+		defer a.status.Show("")
 	}
 	for first, began := s.Done, time.Now(); !s.CaughtUp && g.State != streams.StateRetired; {
 		select {
@@ -111,7 +108,7 @@ func (a *app) replayStatus(ctx context.Context, js jetstream.JetStream, name str
 			break
 		}
 		if a.status != nil {
-			a.status.show(cut(name+": "+s.progress(), columns(os.Stderr)-1))
+			a.status.Show(terminal.Cut(name+": "+s.progress(), terminal.Columns(os.Stderr)-1))
 		}
 	}
 	if s.CaughtUp && s.State == streams.StateReplaying {
@@ -124,20 +121,20 @@ func (a *app) replayStatus(ctx context.Context, js jetstream.JetStream, name str
 
 // progress is how much is done, in words.
 func (s *replayStatus) progress() string {
-	text := fmt.Sprintf("%s of %s done", thousands(int64(s.Done)), plural(int(s.Total), "record"))
+	text := fmt.Sprintf("%s of %s done", terminal.Thousands(int64(s.Done)), terminal.Plural(int(s.Total), "record"))
 	switch {
 	case s.CaughtUp, s.State == streams.StateRetired:
 	case s.Workers == 0:
 		text += fmt.Sprintf(", no worker of revision %d works on it: start one with tributary run", s.Revision)
 	case s.Rate > 0:
-		text += fmt.Sprintf(", %s per second, time left: about %s", thousands(int64(s.Rate)), rough(time.Duration(float64(s.Total-s.Done)/s.Rate*float64(time.Second))))
+		text += fmt.Sprintf(", %s per second, time left: about %s", terminal.Thousands(int64(s.Rate)), terminal.Rough(time.Duration(float64(s.Total-s.Done)/s.Rate*float64(time.Second))))
 	}
 	return text
 }
 
 // print writes the status for people.
 func (s *replayStatus) print(a *app) error {
-	t := tabwriter.NewWriter(safeWriter{a.stdout, printable}, 0, 8, 2, ' ', 0)
+	t := tabwriter.NewWriter(terminal.Safe(a.stdout), 0, 8, 2, ' ', 0)
 	fmt.Fprintf(t, "generation\t%s, %s\n", s.Name, s.State)
 	fmt.Fprintf(t, "settings\trevision=%d %s\n", s.Revision, s.Settings)
 	if s.Part != (streams.Part{}) {
@@ -147,11 +144,11 @@ func (s *replayStatus) print(a *app) error {
 		fmt.Fprintf(t, "complete from\traw sequence %v: earlier records had expired\n", s.From)
 	}
 	for _, e := range s.Expired {
-		fmt.Fprintf(t, "expired\t%s of %s before they were read: tributary doctor says when\n", plural(int(e.Records), "record"), e.Stream)
+		fmt.Fprintf(t, "expired\t%s of %s before they were read: tributary doctor says when\n", terminal.Plural(int(e.Records), "record"), e.Stream)
 	}
 	fmt.Fprintf(t, "records\t%s\n", s.progress())
-	fmt.Fprintf(t, "events\t%s\n", thousands(int64(s.Events)))
-	fmt.Fprintf(t, "dead letters\t%s\n", thousands(int64(s.DeadLetters)))
+	fmt.Fprintf(t, "events\t%s\n", terminal.Thousands(int64(s.Events)))
+	fmt.Fprintf(t, "dead letters\t%s\n", terminal.Thousands(int64(s.DeadLetters)))
 	fmt.Fprintf(t, "workers\t%d\n", s.Workers)
 	return t.Flush()
 }
@@ -199,7 +196,7 @@ func (a *app) listGenerations(ctx context.Context, js jetstream.JetStream, outpu
 	if err != nil {
 		return err
 	}
-	t := tabwriter.NewWriter(safeWriter{a.stdout, printable}, 0, 8, 2, ' ', 0)
+	t := tabwriter.NewWriter(terminal.Safe(a.stdout), 0, 8, 2, ' ', 0)
 	if output == "pretty" {
 		fmt.Fprintf(t, "NAME\tSTATE\tREVISION\tEVENTS\tRECORDS\tSETTINGS\tPART\n")
 	}
@@ -212,19 +209,18 @@ func (a *app) listGenerations(ctx context.Context, js jetstream.JetStream, outpu
 				return fmt.Errorf("generation %s: %w", g.Name, err)
 			}
 			line.Events = p.Events
-			done = fmt.Sprintf("%s of %s", thousands(int64(p.Done)), thousands(int64(p.Total)))
+			done = fmt.Sprintf("%s of %s", terminal.Thousands(int64(p.Done)), terminal.Thousands(int64(p.Total)))
 			if p.CaughtUp && g.State == streams.StateReplaying {
 				line.State = streams.StateReady
 			}
 		}
 		if output == "json" {
-			if err := json.MarshalWrite(a.stdout, line, jsontext.Multiline(false)); err != nil {
+			if err := terminal.WriteJSON(a.stdout, line); err != nil {
 				return err
 			}
-			fmt.Fprintln(a.stdout)
 			continue
 		}
-		fmt.Fprintf(t, "%s\t%s\t%d\t%s\t%s\t%s\t%s\n", g.Name, line.State, g.Revision, thousands(int64(line.Events)), done, g.Settings, g.Part)
+		fmt.Fprintf(t, "%s\t%s\t%d\t%s\t%s\t%s\t%s\n", g.Name, line.State, g.Revision, terminal.Thousands(int64(line.Events)), done, g.Settings, g.Part)
 	}
 	return t.Flush()
 }

@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
+	"tributary/cmd/internal/terminal"
 	"tributary/envelopes"
 	"tributary/normalizers"
 	"tributary/normalizers/core"
@@ -138,11 +138,7 @@ func (f fileReports) write(w io.WriteCloser, list bool) error {
 	if !list {
 		value = f[0].report
 	}
-	text, err := json.Marshal(value, json.Deterministic(true), jsontext.WithIndent("  "))
-	if err == nil {
-		_, err = w.Write(append(text, '\n'))
-	}
-	return errors.Join(err, w.Close())
+	return errors.Join(terminal.WriteJSON(w, value, jsontext.WithIndent("  ")), w.Close())
 }
 
 // verdict prints the first dead letters and returns their error, nil if there are none. Those of
@@ -168,5 +164,5 @@ func (f fileReports) verdict(w io.Writer, list bool) error {
 	if letters > most {
 		fmt.Fprintf(w, "and %d more: --report FILE lists them all\n", letters-most)
 	}
-	return partlyError(fmt.Sprintf("%s of %s could not be read", thousands(int64(letters)), plural(records, "record")))
+	return partlyError(fmt.Sprintf("%s of %s could not be read", terminal.Thousands(int64(letters)), terminal.Plural(records, "record")))
 }

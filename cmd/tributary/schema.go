@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"tributary/cmd/internal/terminal"
 	"tributary/envelopes/schema"
 )
 
@@ -109,7 +110,7 @@ The exit code is 0 if NEW is compatible, 1 if something breaks.`,
   tributary schema print | tributary schema diff v1.0 - -o json`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 2 {
-				return fmt.Errorf("%s: name OLD and NEW", plural(len(args), "argument"))
+				return fmt.Errorf("%s: name OLD and NEW", terminal.Plural(len(args), "argument"))
 			}
 			return nil
 		},
@@ -170,16 +171,16 @@ func (a *app) diffSchemas(form schema.Form, older, newer string, direction schem
 		}
 	}
 	if asJSON {
-		err = writeJSONLine(a.stdout, struct {
+		err = terminal.WriteJSON(a.stdout, struct {
 			Compatibility schema.Direction   `json:"compatibility"`
 			Compatible    bool               `json:"compatible"`
 			Differences   []schemaDifference `json:"differences"`
 		}{direction, breaking == 0, differences})
 	} else {
-		err = printSchemaDiff(safeWriter{a.stdout, printable}, direction, differences)
+		err = printSchemaDiff(terminal.Safe(a.stdout), direction, differences)
 	}
 	if err == nil && breaking > 0 {
-		err = fmt.Errorf("%s: %s of %s", errIncompatible, thousands(int64(breaking)), plural(len(found), "difference"))
+		err = fmt.Errorf("%s: %s of %s", errIncompatible, terminal.Thousands(int64(breaking)), terminal.Plural(len(found), "difference"))
 	}
 	return err
 }
@@ -218,7 +219,7 @@ func printSchemaDiff(w io.Writer, direction schema.Direction, differences []sche
 		schema.Forward:  "forward: events of NEW, read by consumers of OLD",
 		schema.Full:     "full: events of OLD, read with NEW, and of NEW, read by consumers of OLD",
 	}
-	if _, err := fmt.Fprintf(w, "%s: %s\n", judged[direction], plural(len(differences), "difference")); err != nil {
+	if _, err := fmt.Fprintf(w, "%s: %s\n", judged[direction], terminal.Plural(len(differences), "difference")); err != nil {
 		return err
 	}
 	for _, d := range differences {

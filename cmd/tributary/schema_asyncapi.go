@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go/micro"
 	"github.com/spf13/cobra"
 
+	"tributary/cmd/internal/terminal"
 	"tributary/envelopes"
 	"tributary/envelopes/schema"
 	"tributary/pipeline/sessions/titles"
@@ -35,11 +36,7 @@ operations of a program beside Tributary. The server is that of NATS_URL.`,
 			if err != nil {
 				return err
 			}
-			text, err := json.Marshal(document, json.Deterministic(true), jsontext.WithIndent("  "))
-			if err == nil {
-				_, err = fmt.Fprintf(a.stdout, "%s\n", text)
-			}
-			return err
+			return terminal.WriteJSON(a.stdout, document, jsontext.WithIndent("  "))
 		},
 	}
 }

@@ -9,9 +9,9 @@ import (
 	"io"
 	"os"
 
-	"github.com/go-json-experiment/json"
 	"github.com/spf13/cobra"
 
+	"tributary/cmd/internal/terminal"
 	"tributary/envelopes"
 	"tributary/envelopes/schema"
 )
@@ -48,7 +48,7 @@ and reason. The exit code is 0 if every document obeys, 1 if one does not.`,
 			}
 			c := &documentCheck{
 				validator: validator, rules: form == schema.Events && !consumer,
-				out: bufio.NewWriter(safeWriter{a.stdout, printable}), asJSON: output == "json",
+				out: bufio.NewWriter(terminal.Safe(a.stdout)), asJSON: output == "json",
 			}
 			if len(args) == 0 {
 				args = []string{stdio}
@@ -71,9 +71,9 @@ func (a *app) validateFiles(ctx context.Context, paths []string, c *documentChec
 			return err
 		}
 	}
-	fmt.Fprintf(a.stderr, "%s, %s\n", plural(c.documents, "document"), plural(c.violations, "violation"))
+	fmt.Fprintf(a.stderr, "%s, %s\n", terminal.Plural(c.documents, "document"), terminal.Plural(c.violations, "violation"))
 	if c.violations > 0 {
-		return fmt.Errorf("%s not valid", plural(c.invalid, "document"))
+		return fmt.Errorf("%s not valid", terminal.Plural(c.invalid, "document"))
 	}
 	return nil
 }
@@ -142,7 +142,7 @@ func (c *documentCheck) check(file string, line int, document []byte) error {
 	for _, v := range violations {
 		var err error
 		if c.asJSON {
-			err = writeJSONLine(c.out, placedViolation{file, line, v})
+			err = terminal.WriteJSON(c.out, placedViolation{file, line, v})
 		} else {
 			_, err = fmt.Fprintf(c.out, "%s:%d: %q %s\n", file, line, v.Pointer, v.Reason)
 		}
@@ -151,14 +151,4 @@ func (c *documentCheck) check(file string, line int, document []byte) error {
 		}
 	}
 	return nil
-}
-
-// writeJSONLine writes a value as one line.
-func writeJSONLine(w io.Writer, v any) error {
-	line, err := json.Marshal(v, json.Deterministic(true))
-	if err != nil {
-		return err
-	}
-	_, err = w.Write(append(line, '\n'))
-	return err
 }

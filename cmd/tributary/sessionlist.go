@@ -7,54 +7,55 @@ import (
 	"strings"
 	"time"
 
+	"tributary/cmd/internal/terminal"
 	"tributary/envelopes"
 	"tributary/pipeline/sessions"
 )
 
 // sessionTable returns sessions for people, with costs if pricing is not nil.
-func sessionTable(list []sessionView, pricing *pricing, now time.Time) *table {
-	t := &table{columns: []tableColumn{
-		{head: "SESSION", text: true},
-		{head: "AGENT", keep: 6},
-		{head: "STATE", keep: 9},
-		{head: "LAST", right: true, keep: 9},
-		{head: "ACTIVE", right: true, keep: 4},
-		{head: "MODEL", text: true, keep: 3},
-		{head: "EVENTS", right: true, keep: 2},
-		{head: "TOKENS", right: true, keep: 10},
-		{head: "CALLS", right: true, keep: 5},
-		{head: "FAILED", right: true, keep: 2},
-		{head: "ERRORS", right: true, keep: 1},
+func sessionTable(list []sessionView, pricing *pricing, now time.Time) *terminal.Table {
+	t := &terminal.Table{Columns: []terminal.Column{
+		{Head: "SESSION", Text: true},
+		{Head: "AGENT", Priority: 6},
+		{Head: "STATE", Priority: 9},
+		{Head: "LAST", Right: true, Priority: 9},
+		{Head: "ACTIVE", Right: true, Priority: 4},
+		{Head: "MODEL", Text: true, Priority: 3},
+		{Head: "EVENTS", Right: true, Priority: 2},
+		{Head: "TOKENS", Right: true, Priority: 10},
+		{Head: "CALLS", Right: true, Priority: 5},
+		{Head: "FAILED", Right: true, Priority: 2},
+		{Head: "ERRORS", Right: true, Priority: 1},
 	}}
 	unread := slices.ContainsFunc(list, func(v sessionView) bool { return v.unread > 0 })
 	if unread {
-		t.columns = append(t.columns, tableColumn{head: "UNREAD", right: true, keep: 10})
+		t.Columns = append(t.Columns, terminal.Column{Head: "UNREAD", Right: true, Priority: 10})
 	}
 	if pricing != nil {
-		t.columns = append(t.columns, tableColumn{head: "COST", right: true})
+		t.Columns = append(t.Columns, terminal.Column{Head: "COST", Right: true})
 	}
-	t.columns = append(t.columns, tableColumn{head: "PROJECT", text: true, keep: 7}, tableColumn{head: "TITLE", text: true})
+	t.Columns = append(t.Columns, terminal.Column{Head: "PROJECT", Text: true, Priority: 7}, terminal.Column{Head: "TITLE", Text: true})
 	for i := range list {
 		v := &list[i]
 		model := ""
 		if len(v.Models) > 0 {
 			model = slices.MaxFunc(v.Models, func(a, b sessions.ModelUse) int { return cmp.Compare(a.Total, b.Total) }).Model
 		}
-		title := cell(v.Title)
+		title := terminal.OrDash(v.Title)
 		if v.Pinned {
 			title = "* " + title
 		}
 		cells := []string{
-			oneLine(v.Session), oneLine(string(v.Source)), string(v.State), ago(v.LastSeen, now), activeTime(v.ActiveMS), cell(model), thousands(v.Events),
-			thousands(v.Usage.Total), thousands(v.Calls), thousands(v.Failures), thousands(v.Errors),
+			terminal.OneLine(v.Session), terminal.OneLine(string(v.Source)), string(v.State), ago(v.LastSeen, now), activeTime(v.ActiveMS), terminal.OrDash(model), terminal.Thousands(v.Events),
+			terminal.Thousands(v.Usage.Total), terminal.Thousands(v.Calls), terminal.Thousands(v.Failures), terminal.Thousands(v.Errors),
 		}
 		if unread {
-			cells = append(cells, thousands(v.unread))
+			cells = append(cells, terminal.Thousands(v.unread))
 		}
 		if pricing != nil {
 			cells = append(cells, pricing.of(v.usage()).text())
 		}
-		t.rows = append(t.rows, append(cells, cell(base(v.ProjectName())), title))
+		t.Rows = append(t.Rows, append(cells, terminal.OrDash(base(v.ProjectName())), title))
 	}
 	return t
 }
@@ -69,18 +70,18 @@ func (v *sessionView) usage() map[string]*sessions.Billed {
 }
 
 // sessionFoot returns the last row of a table of sessions: their sum.
-func (t *table) sessionFoot(total *sessionView, list []sessionView, pricing *pricing) []string {
+func sessionFoot(t *terminal.Table, total *sessionView, list []sessionView, pricing *pricing) []string {
 	values := map[string]string{
-		"SESSION": "all", "ACTIVE": activeTime(total.ActiveMS), "EVENTS": thousands(total.Events), "TOKENS": thousands(total.Usage.Total),
-		"CALLS": thousands(total.Calls), "FAILED": thousands(total.Failures), "ERRORS": thousands(total.Errors),
-		"UNREAD": thousands(total.unread), "TITLE": plural(len(list), "session"),
+		"SESSION": "all", "ACTIVE": activeTime(total.ActiveMS), "EVENTS": terminal.Thousands(total.Events), "TOKENS": terminal.Thousands(total.Usage.Total),
+		"CALLS": terminal.Thousands(total.Calls), "FAILED": terminal.Thousands(total.Failures), "ERRORS": terminal.Thousands(total.Errors),
+		"UNREAD": terminal.Thousands(total.unread), "TITLE": terminal.Plural(len(list), "session"),
 	}
 	if pricing != nil {
 		values["COST"] = pricing.sum(list).text()
 	}
-	foot := make([]string, len(t.columns))
-	for i, c := range t.columns {
-		foot[i] = values[c.head]
+	foot := make([]string, len(t.Columns))
+	for i, c := range t.Columns {
+		foot[i] = values[c.Head]
 	}
 	return foot
 }
@@ -92,14 +93,14 @@ func base(path string) string {
 }
 
 // activeTime writes the active time of a session.
-func activeTime(ms int64) string { return rough(time.Duration(ms) * time.Millisecond) }
+func activeTime(ms int64) string { return terminal.Rough(time.Duration(ms) * time.Millisecond) }
 
 // ago writes how long ago a time was, and the date of one that is long ago.
 func ago(t, now time.Time) string {
 	d := now.Sub(t)
 	switch {
 	case t.IsZero():
-		return unknownValue
+		return terminal.Unknown
 	case d < 0:
 		return "now"
 	case d < time.Minute:
@@ -116,12 +117,12 @@ func ago(t, now time.Time) string {
 // printSession prints a session with everything that is known about it.
 func (a *app) printSession(v *sessionView, now time.Time) error {
 	p := a.newPrinter()
-	if !isTerminal(a.stdout) {
-		p.width = a.tableWidth()
+	if !terminal.IsTerminal(a.stdout) {
+		p.width = terminal.TableWidth(a.stdout)
 	}
 	var b strings.Builder
 	line := func(name, text string) {
-		if text = oneLine(text); text != "" {
+		if text = terminal.OneLine(text); text != "" {
 			fmt.Fprintln(&b, p.fit(fmt.Sprintf("%-12s %s", name, text)))
 		}
 	}
@@ -134,8 +135,8 @@ func (a *app) printSession(v *sessionView, now time.Time) error {
 	line("project", v.ProjectName())
 	line("resume id", v.ResumeID)
 	if !v.FirstSeen.IsZero() {
-		line("first event", dateTime(v.FirstSeen))
-		last := dateTime(v.LastSeen)
+		line("first event", terminal.DateTime(v.FirstSeen))
+		last := terminal.DateTime(v.LastSeen)
 		if now.Sub(v.LastSeen) < 24*time.Hour {
 			last += ", " + ago(v.LastSeen, now)
 		}
@@ -145,25 +146,25 @@ func (a *app) printSession(v *sessionView, now time.Time) error {
 	var kinds []string
 	for _, t := range envelopes.EventTypes {
 		if n := v.Types[t]; n > 0 {
-			kinds = append(kinds, fmt.Sprintf("%s %s", t, thousands(n)))
+			kinds = append(kinds, fmt.Sprintf("%s %s", t, terminal.Thousands(n)))
 		}
 	}
-	line("events", thousands(v.Events)+": "+strings.Join(kinds, ", "))
+	line("events", terminal.Thousands(v.Events)+": "+strings.Join(kinds, ", "))
 	if v.Errors > 0 {
-		line("errors", thousands(v.Errors)+", the last: "+v.LastError)
+		line("errors", terminal.Thousands(v.Errors)+", the last: "+v.LastError)
 	}
 	line("last prompt", v.LastPrompt)
 	if _, err := fmt.Fprint(a.stdout, b.String()); err != nil {
 		return err
 	}
-	for _, t := range []*table{modelTable(v), toolTable(v)} {
-		if len(t.rows) == 0 {
+	for _, t := range []*terminal.Table{modelTable(v), toolTable(v)} {
+		if len(t.Rows) == 0 {
 			continue
 		}
 		if _, err := fmt.Fprintln(a.stdout); err != nil {
 			return err
 		}
-		if err := t.write(a.stdout, p.width); err != nil {
+		if err := t.Write(a.stdout, p.width); err != nil {
 			return err
 		}
 	}
@@ -171,35 +172,35 @@ func (a *app) printSession(v *sessionView, now time.Time) error {
 }
 
 // modelTable has the tokens of a session by model.
-func modelTable(v *sessionView) *table {
-	t := &table{columns: []tableColumn{
-		{head: "MODEL", text: true},
-		{head: "INPUT", right: true, keep: 4},
-		{head: "CACHE READ", right: true, keep: 3},
-		{head: "CACHE WRITE", right: true, keep: 2},
-		{head: "OUTPUT", right: true, keep: 4},
-		{head: "REASONING", right: true, keep: 1},
-		{head: "TOTAL", right: true},
+func modelTable(v *sessionView) *terminal.Table {
+	t := &terminal.Table{Columns: []terminal.Column{
+		{Head: "MODEL", Text: true},
+		{Head: "INPUT", Right: true, Priority: 4},
+		{Head: "CACHE READ", Right: true, Priority: 3},
+		{Head: "CACHE WRITE", Right: true, Priority: 2},
+		{Head: "OUTPUT", Right: true, Priority: 4},
+		{Head: "REASONING", Right: true, Priority: 1},
+		{Head: "TOTAL", Right: true},
 	}}
 	for _, m := range v.Models {
-		t.rows = append(t.rows, []string{
-			cell(m.Model), thousands(m.Input), thousands(m.CacheRead), thousands(m.CacheWrite), thousands(m.Output), thousands(m.Reasoning), thousands(m.Total),
+		t.Rows = append(t.Rows, []string{
+			terminal.OrDash(m.Model), terminal.Thousands(m.Input), terminal.Thousands(m.CacheRead), terminal.Thousands(m.CacheWrite), terminal.Thousands(m.Output), terminal.Thousands(m.Reasoning), terminal.Thousands(m.Total),
 		})
 	}
 	return t
 }
 
 // toolTable has the calls of a session by tool.
-func toolTable(v *sessionView) *table {
-	t := &table{columns: []tableColumn{
-		{head: "TOOL", text: true},
-		{head: "CALLS", right: true},
-		{head: "FAILED", right: true},
-		{head: "P50", right: true, keep: 1},
-		{head: "P95", right: true, keep: 1},
+func toolTable(v *sessionView) *terminal.Table {
+	t := &terminal.Table{Columns: []terminal.Column{
+		{Head: "TOOL", Text: true},
+		{Head: "CALLS", Right: true},
+		{Head: "FAILED", Right: true},
+		{Head: "P50", Right: true, Priority: 1},
+		{Head: "P95", Right: true, Priority: 1},
 	}}
 	for _, u := range v.Tools {
-		t.rows = append(t.rows, []string{cell(u.Tool), thousands(u.Calls), percent(u.Failures, u.Calls), millis(u.P50), millis(u.P95)})
+		t.Rows = append(t.Rows, []string{terminal.OrDash(u.Tool), terminal.Thousands(u.Calls), terminal.Percent(u.Failures, u.Calls), terminal.Millis(u.P50), terminal.Millis(u.P95)})
 	}
 	return t
 }

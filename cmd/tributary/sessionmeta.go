@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/micro"
 	"github.com/spf13/cobra"
 
+	"tributary/cmd/internal/terminal"
 	"tributary/envelopes"
 	"tributary/pipeline/events"
 	"tributary/pipeline/sessions"
@@ -54,7 +55,7 @@ func askMetadata(ctx context.Context, nc *nats.Conn, endpoint string, request, a
 	case err != nil:
 		return err
 	case m.Header.Get(micro.ErrorHeader) != "":
-		return errors.New(oneLine(m.Header.Get(micro.ErrorHeader)))
+		return errors.New(terminal.OneLine(m.Header.Get(micro.ErrorHeader)))
 	}
 	return json.Unmarshal(m.Data, answer)
 }
@@ -186,8 +187,8 @@ func (a *app) changeSession(ctx context.Context, source, id string, change func(
 	}
 	is, err := change(ctx, js.Conn(), titles.Key{Source: found.Source, SessionID: found.Session})
 	if err != nil {
-		return fmt.Errorf("session %s: %w", oneLine(found.Session), err)
+		return fmt.Errorf("session %s: %w", terminal.OneLine(found.Session), err)
 	}
-	fmt.Fprintf(a.stdout, "%s %s %s\n", found.Source, oneLine(found.Session), is)
+	fmt.Fprintf(a.stdout, "%s %s %s\n", found.Source, terminal.OneLine(found.Session), is)
 	return nil
 }

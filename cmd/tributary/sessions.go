@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
+	"tributary/cmd/internal/terminal"
 	"tributary/envelopes"
 	"tributary/pipeline/events"
 	"tributary/pipeline/sessions"
@@ -209,18 +210,18 @@ func (a *app) listSessions(ctx context.Context, f *sessionFilter, sort, output s
 	}
 	if output == "json" {
 		for i := range list {
-			if err := writeJSON(jsonWriter(a.stdout), &list[i]); err != nil {
+			if err := terminal.WriteJSON(a.stdout, &list[i]); err != nil {
 				return err
 			}
 		}
-	} else if err := sessionTable(list, nil, now).write(a.stdout, a.tableWidth()); err != nil {
+	} else if err := sessionTable(list, nil, now).Write(a.stdout, terminal.TableWidth(a.stdout)); err != nil {
 		return err
 	}
 	if len(list) == 0 {
 		fmt.Fprintf(a.stderr, "no such session in generation %s\n", a.config.Generation)
 	}
 	if top.left > 0 {
-		fmt.Fprintf(a.stderr, "left out by --limit: %s\n", plural(top.left, "session"))
+		fmt.Fprintf(a.stderr, "left out by --limit: %s\n", terminal.Plural(top.left, "session"))
 	}
 	return unreadable.err()
 }
@@ -275,7 +276,7 @@ func (a *app) showSession(ctx context.Context, source envelopes.Source, id, outp
 	labels := &sessionLabels{app: a, nc: js.Conn()}
 	v := labels.view(ctx, fold.Summary(now))
 	if output == "json" {
-		err = writeJSON(jsonWriter(a.stdout), &v)
+		err = terminal.WriteJSON(a.stdout, &v)
 	} else {
 		err = a.printSession(&v, now)
 	}
@@ -298,22 +299,22 @@ func (a *app) findSession(ctx context.Context, js jetstream.JetStream, source en
 	case err != nil:
 		return none, err
 	case len(found) == 0:
-		return none, fmt.Errorf("no such session in generation %s: %s: tributary sessions ls lists them", a.config.Generation, oneLine(id))
+		return none, fmt.Errorf("no such session in generation %s: %s: tributary sessions ls lists them", a.config.Generation, terminal.OneLine(id))
 	case len(found) == 1:
 		return found[0], nil
 	}
 	slices.SortFunc(found, func(a, b events.SessionID) int {
 		return cmp.Or(cmp.Compare(a.Source, b.Source), cmp.Compare(a.Session, b.Session))
 	})
-	count := plural(len(found), "session")
+	count := terminal.Plural(len(found), "session")
 	if len(found) > shown {
 		found, count = found[:shown], "many sessions"
 	}
 	names := make([]string, len(found))
 	for i, s := range found {
-		names[i] = oneLine(string(s.Source) + " " + s.Session)
+		names[i] = terminal.OneLine(string(s.Source) + " " + s.Session)
 	}
-	return none, fmt.Errorf("%s names %s: %s: write more of the id, or pass --source", oneLine(id), count, strings.Join(names, ", "))
+	return none, fmt.Errorf("%s names %s: %s: write more of the id, or pass --source", terminal.OneLine(id), count, strings.Join(names, ", "))
 }
 
 // openSummaries opens the records of sessions. Events that cannot be read are printed and counted.
@@ -336,6 +337,6 @@ func (a *app) noteBehind(ctx context.Context, v *summaries.View) error {
 	if s.Silent {
 		note = "; no worker keeps them: start one (tributary run)"
 	}
-	fmt.Fprintf(a.stderr, "the records of sessions are %s events behind, which are read now%s\n", thousands(int64(s.Behind)), note)
+	fmt.Fprintf(a.stderr, "the records of sessions are %s events behind, which are read now%s\n", terminal.Thousands(int64(s.Behind)), note)
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
+	"tributary/cmd/internal/terminal"
 	"tributary/pipeline/events"
 	"tributary/pipeline/sessions"
 	"tributary/pipeline/sessions/summaries"
@@ -218,10 +219,10 @@ func (w *sessionWatch) print(ctx context.Context, now time.Time) error {
 		return nil
 	}
 	if w.output == "table" {
-		return sessionTable(list, nil, now).write(w.stdout, w.tableWidth())
+		return sessionTable(list, nil, now).Write(w.stdout, terminal.TableWidth(w.stdout))
 	}
 	for i := range list {
-		if err := writeJSON(jsonWriter(w.stdout), &list[i]); err != nil {
+		if err := terminal.WriteJSON(w.stdout, &list[i]); err != nil {
 			return err
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/spf13/cobra"
 
+	"tributary/cmd/internal/terminal"
 	"tributary/pipeline/ship"
 )
 
@@ -210,7 +211,7 @@ func unsent(sum ship.Summary) error {
 	if left == 0 { // nothing is known of the logs yet
 		return fmt.Errorf("%w, not everything is sent: pass a longer one", errTimeout)
 	}
-	return fmt.Errorf("%w, %s not sent in full: pass a longer one, or run ship again, which goes on from here", errTimeout, plural(left, "log"))
+	return fmt.Errorf("%w, %s not sent in full: pass a longer one, or run ship again, which goes on from here", errTimeout, terminal.Plural(left, "log"))
 }
 
 // printShipped prints what was sent, or would be sent in a dry run.
@@ -219,9 +220,9 @@ func printShipped(w io.Writer, sum ship.Summary, dryRun bool) {
 	if dryRun {
 		verb = "would ship"
 	}
-	fmt.Fprintf(w, "%s %s (%s) of %s in %s", verb, plural(sum.Records, "record"), size(sum.Bytes), plural(sum.Sessions, "session"), plural(sum.Files, "file"))
+	fmt.Fprintf(w, "%s %s (%s) of %s in %s", verb, terminal.Plural(sum.Records, "record"), terminal.Size(sum.Bytes), terminal.Plural(sum.Sessions, "session"), terminal.Plural(sum.Files, "file"))
 	if sum.Duplicates > 0 {
-		fmt.Fprintf(w, ", %s known already", plural(sum.Duplicates, "record"))
+		fmt.Fprintf(w, ", %s known already", terminal.Plural(sum.Duplicates, "record"))
 	}
 	fmt.Fprintln(w)
 	printRedacted(w, sum.Redacted)
@@ -229,14 +230,14 @@ func printShipped(w io.Writer, sum ship.Summary, dryRun bool) {
 		fmt.Fprintf(w, "note: %v\n", loss)
 	}
 	if sum.Revived > 0 {
-		fmt.Fprintf(w, "note: %s stored that the broker took for duplicates of messages that were removed\n", plural(sum.Revived, "message"))
+		fmt.Fprintf(w, "note: %s stored that the broker took for duplicates of messages that were removed\n", terminal.Plural(sum.Revived, "message"))
 	}
 	for i, held := range sum.Held {
 		if i == maxHeld {
-			fmt.Fprintf(w, "held back: the ends of %s more\n", plural(len(sum.Held)-i, "file"))
+			fmt.Fprintf(w, "held back: the ends of %s more\n", terminal.Plural(len(sum.Held)-i, "file"))
 			break
 		}
-		fmt.Fprintf(w, "held back: the last %s of %s, which are no complete record yet\n", size(held.Bytes), oneLine(held.Path))
+		fmt.Fprintf(w, "held back: the last %s of %s, which are no complete record yet\n", terminal.Size(held.Bytes), terminal.OneLine(held.Path))
 	}
 }
 

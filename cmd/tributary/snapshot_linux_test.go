@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
+	"tributary/cmd/internal/terminal"
 	"tributary/pipeline/pipelinetest"
 	"tributary/pipeline/replay"
 	"tributary/pipeline/streams"
@@ -127,8 +128,8 @@ func onTerminal(t *testing.T, columns uint16, setup func(*exec.Cmd), home, url s
 	all, _ := io.ReadAll(near) // ends with an error when the process does
 	var lines strings.Builder
 	for line := range strings.Lines(strings.ReplaceAll(string(all), "\r\n", "\n")) {
-		if at := strings.LastIndex(line, clearLine); at >= 0 {
-			line = line[at+len(clearLine):]
+		if at := strings.LastIndex(line, terminal.ClearLine); at >= 0 {
+			line = line[at+len(terminal.ClearLine):]
 		}
 		lines.WriteString(line)
 	}

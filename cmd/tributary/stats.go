@@ -4,14 +4,13 @@ import (
 	"context"
 	"fmt"
 	"iter"
-	"math"
-	"os"
 	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
+	"tributary/cmd/internal/terminal"
 	"tributary/pipeline/events"
 	"tributary/pipeline/sessions"
 	"tributary/pipeline/sessions/summaries"
@@ -137,11 +136,11 @@ func (a *app) stats(ctx context.Context, f *statsFlags) error {
 	list := statsList{by: q.By, rows: rowsInOrder(rows.sorted(), q.By), pricing: pricing}
 	switch f.output {
 	case "json":
-		err = list.json(jsonWriter(a.stdout))
+		err = list.json(terminal.JSONWriter(a.stdout))
 	case "csv":
 		err = list.csv(a.stdout)
 	default:
-		err = list.table().write(a.stdout, a.tableWidth())
+		err = list.table().Write(a.stdout, terminal.TableWidth(a.stdout))
 	}
 	if err != nil {
 		return err
@@ -156,10 +155,10 @@ func (a *app) reportStats(rows, left int, copies sessions.Copies, pricing *prici
 		fmt.Fprintf(a.stderr, "no such event in generation %s\n", a.config.Generation)
 	}
 	if left > 0 {
-		fmt.Fprintf(a.stderr, "left out by --limit: %s\n", plural(left, "row"))
+		fmt.Fprintf(a.stderr, "left out by --limit: %s\n", terminal.Plural(left, "row"))
 	}
 	if copies.Calls > 0 {
-		fmt.Fprintf(a.stderr, "left out: %s tokens of %s that other sessions have, too\n", thousands(copies.Usage.Total()), plural(int(copies.Calls), "API call"))
+		fmt.Fprintf(a.stderr, "left out: %s tokens of %s that other sessions have, too\n", terminal.Thousands(copies.Usage.Total()), terminal.Plural(int(copies.Calls), "API call"))
 	}
 	if pricing != nil {
 		pricing.report(a.stderr)
@@ -182,7 +181,7 @@ func (u *unreadable) err() error {
 	if u.count == 0 {
 		return nil
 	}
-	return partlyError(plural(u.count, "event") + " could not be read")
+	return partlyError(terminal.Plural(u.count, "event") + " could not be read")
 }
 
 // statsSteps returns the steps of the events that statistics need: with limits of time or a project, those from the
@@ -199,43 +198,4 @@ func (a *app) statsSteps(ctx context.Context, js jetstream.JetStream, events eve
 		return (q.Since.IsZero() || !r.LastSeen.Before(q.Since)) && (q.Until.IsZero() || r.FirstSeen.Before(q.Until)) && r.InProject(q.Project)
 	})
 	return steps, unreadable, err
-}
-
-// tableWidth is the width of tables: that of the terminal, and any width for another program.
-func (a *app) tableWidth() int {
-	if !isTerminal(a.stdout) {
-		return math.MaxInt
-	}
-	return columns(a.stdout.(*os.File))
-}
-
-// unknownValue is the name of an unknown model or project, and of no tool, in tables.
-const unknownValue = "-"
-
-// cell returns a value for a table.
-func cell(value string) string {
-	if value = oneLine(value); value == "" {
-		return unknownValue
-	}
-	return value
-}
-
-// percent writes a part of a whole; nothing without a whole.
-func percent(part, whole int64) string {
-	if whole == 0 {
-		return ""
-	}
-	return fmt.Sprintf("%.1f%%", 100*float64(part)/float64(whole))
-}
-
-// millis writes a latency for a table; nothing for none.
-func millis(ms *int64) string {
-	if ms == nil {
-		return ""
-	}
-	d := time.Duration(*ms) * time.Millisecond
-	if d >= time.Second {
-		d = d.Round(10 * time.Millisecond)
-	}
-	return d.String()
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/go-json-experiment/json"
 
+	"tributary/cmd/internal/terminal"
 	"tributary/pipeline/sessions"
 )
 
@@ -169,7 +170,7 @@ func (l *statsList) csv(w io.Writer) error {
 		r := &l.rows[i]
 		var cells []string
 		for _, d := range l.dimensions() {
-			cells = append(cells, printable(r.Value(d)))
+			cells = append(cells, terminal.Printable(r.Value(d)))
 		}
 		j := toStatsJSON(r)
 		cells = append(cells, number(j.Sessions), number(j.Events), number(j.Input), number(j.Output), number(j.CacheRead), number(j.CacheWrite),
@@ -188,41 +189,41 @@ func (l *statsList) csv(w io.Writer) error {
 }
 
 // table returns the rows for people, with their sum.
-func (l *statsList) table() *table {
-	t := &table{}
+func (l *statsList) table() *terminal.Table {
+	t := &terminal.Table{}
 	for _, d := range l.dimensions() {
-		t.columns = append(t.columns, tableColumn{head: strings.ToUpper(string(d)), text: d != sessions.ByDay})
+		t.Columns = append(t.Columns, terminal.Column{Head: strings.ToUpper(string(d)), Text: d != sessions.ByDay})
 	}
-	for _, c := range []tableColumn{
-		{head: "SESSIONS", keep: 7},
-		{head: "EVENTS", keep: 4},
-		{head: "CALLS", keep: 9},
-		{head: "FAILED", keep: 8},
-		{head: "P50", keep: 2},
-		{head: "P95", keep: 5},
-		{head: "ACTIVE", keep: 6},
-		{head: "INPUT", keep: 10},
-		{head: "CACHE READ", keep: 3},
-		{head: "CACHE WRITE", keep: 2},
-		{head: "OUTPUT", keep: 10},
-		{head: "REASONING", keep: 1},
-		{head: "TOTAL"},
+	for _, c := range []terminal.Column{
+		{Head: "SESSIONS", Priority: 7},
+		{Head: "EVENTS", Priority: 4},
+		{Head: "CALLS", Priority: 9},
+		{Head: "FAILED", Priority: 8},
+		{Head: "P50", Priority: 2},
+		{Head: "P95", Priority: 5},
+		{Head: "ACTIVE", Priority: 6},
+		{Head: "INPUT", Priority: 10},
+		{Head: "CACHE READ", Priority: 3},
+		{Head: "CACHE WRITE", Priority: 2},
+		{Head: "OUTPUT", Priority: 10},
+		{Head: "REASONING", Priority: 1},
+		{Head: "TOTAL"},
 	} {
-		c.right = true
-		t.columns = append(t.columns, c)
+		c.Right = true
+		t.Columns = append(t.Columns, c)
 	}
 	if l.pricing != nil {
-		t.columns = append(t.columns, tableColumn{head: "COST", right: true})
+		t.Columns = append(t.Columns, terminal.Column{Head: "COST", Right: true})
 	}
 	var sum sessions.Row
 	var total cost
 	for i := range l.rows {
 		r := &l.rows[i]
 		sum.Merge(&r.Sums)
-		t.rows = append(t.rows, l.cells(r, &total))
+		t.Rows = append(t.Rows, l.cells(r, &total))
 	}
 	if len(l.rows) > 1 && len(l.by) > 0 {
-		t.foot = l.foot(&sum, total)
+		t.Foot = l.foot(&sum, total)
 	}
 	return t
 }
@@ -231,9 +232,9 @@ func (l *statsList) table() *table {
 func (l *statsList) cells(r *sessions.Row, total *cost) []string {
 	var cells []string
 	for _, d := range l.dimensions() {
-		cells = append(cells, cell(r.Value(d)))
+		cells = append(cells, terminal.OrDash(r.Value(d)))
 	}
-	cells = append(cells, thousands(r.Sessions))
+	cells = append(cells, terminal.Thousands(r.Sessions))
 	cells = append(cells, figures(r)...)
 	if l.pricing != nil {
 		c := l.pricing.of(r.Models)
@@ -248,8 +249,8 @@ func figures(r *sessions.Row) []string {
 	p50, p95 := r.Latency()
 	u := &r.Usage
 	return []string{
-		thousands(r.Events), thousands(r.Calls), percent(r.Failures, r.Calls), millis(p50), millis(p95), rough(r.Active().Round(time.Second)),
-		thousands(u.Input), thousands(u.CacheRead), thousands(u.CacheWrite), thousands(u.Output), thousands(u.Reasoning), thousands(u.Total()),
+		terminal.Thousands(r.Events), terminal.Thousands(r.Calls), terminal.Percent(r.Failures, r.Calls), terminal.Millis(p50), terminal.Millis(p95), terminal.Rough(r.Active().Round(time.Second)),
+		terminal.Thousands(u.Input), terminal.Thousands(u.CacheRead), terminal.Thousands(u.CacheWrite), terminal.Thousands(u.Output), terminal.Thousands(u.Reasoning), terminal.Thousands(u.Total()),
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"tributary/cmd/internal/terminal"
 	"tributary/envelopes"
 	"tributary/pipeline/events"
 	"tributary/pipeline/sessions"
@@ -67,14 +68,14 @@ func (s *summary) views(now time.Time) []sessionView {
 func (s *summary) write(p *printer, pricing *pricing, now time.Time) error {
 	list := s.views(now)
 	t := sessionTable(list, pricing, now)
-	t.style = func(line string) string { return p.style(bold, line) }
+	t.Style = func(line string) string { return p.style(terminal.Bold, line) }
 	total := totalOf(list)
 	if len(list) > 1 {
-		t.foot = t.sessionFoot(total, list, pricing)
+		t.Foot = sessionFoot(t, total, list, pricing)
 	}
 	var b bytes.Buffer
 	b.WriteByte('\n')
-	if err := t.write(&b, p.width); err != nil {
+	if err := t.Write(&b, p.width); err != nil {
 		return err
 	}
 	b.WriteByte('\n')
@@ -86,14 +87,14 @@ func (s *summary) write(p *printer, pricing *pricing, now time.Time) error {
 	var kinds []string
 	for _, kind := range envelopes.EventTypes {
 		if n := total.Types[kind]; n > 0 {
-			kinds = append(kinds, fmt.Sprintf("%s %s", kind, thousands(n)))
+			kinds = append(kinds, fmt.Sprintf("%s %s", kind, terminal.Thousands(n)))
 		}
 	}
-	line("events", thousands(total.Events)+": "+strings.Join(kinds, ", "))
+	line("events", terminal.Thousands(total.Events)+": "+strings.Join(kinds, ", "))
 	line("tools", toolText(total.Tools))
 	line("tokens", tokenText(&total.Usage))
 	if total.unread > 0 {
-		line("dead letters", thousands(total.unread)+": tributary dlq ls lists them")
+		line("dead letters", terminal.Thousands(total.unread)+": tributary dlq ls lists them")
 	}
 	if pricing != nil {
 		pricing.report(&b)
@@ -139,21 +140,21 @@ func totalOf(list []sessionView) *sessionView {
 // part that is too long for a line is broken between words.
 func writeList(b *bytes.Buffer, name, list string, width int) {
 	const indent = 14
-	line := pad(name, indent)
+	line := terminal.Pad(name, indent)
 	empty := true
 	var add func(text, end string)
 	add = func(text, end string) {
 		words := strings.TrimRight(text, " ")
 		switch {
-		case terminalWidth.String(line+words) <= width:
-		case end != " " && terminalWidth.String(words) > width-indent:
+		case terminal.WidthOf(line+words) <= width:
+		case end != " " && terminal.WidthOf(words) > width-indent:
 			for word := range strings.SplitAfterSeq(text, " ") {
 				add(word, " ")
 			}
 			return
 		case !empty:
 			b.WriteString(strings.TrimRight(line, " ") + "\n")
-			line = pad("", indent)
+			line = terminal.Pad("", indent)
 		}
 		line += text
 		empty = false
@@ -168,9 +169,9 @@ func writeList(b *bytes.Buffer, name, list string, width int) {
 func toolText(tools []sessions.ToolUse) string {
 	parts := make([]string, len(tools))
 	for i, u := range tools {
-		parts[i] = cell(u.Tool) + " " + thousands(u.Calls)
+		parts[i] = terminal.OrDash(u.Tool) + " " + terminal.Thousands(u.Calls)
 		if u.Failures > 0 {
-			parts[i] += fmt.Sprintf(" (%s failed)", thousands(u.Failures))
+			parts[i] += fmt.Sprintf(" (%s failed)", terminal.Thousands(u.Failures))
 		}
 	}
 	return strings.Join(parts, ", ")
@@ -187,8 +188,8 @@ func tokenText(u *sessions.Tokens) string {
 		n    int64
 	}{{"input", u.Input}, {"cache read", u.CacheRead}, {"cache write", u.CacheWrite}, {"output", u.Output}, {"reasoning", u.Reasoning}} {
 		if part.n > 0 {
-			parts = append(parts, part.name+" "+thousands(part.n))
+			parts = append(parts, part.name+" "+terminal.Thousands(part.n))
 		}
 	}
-	return thousands(u.Total) + ": " + strings.Join(parts, ", ")
+	return terminal.Thousands(u.Total) + ": " + strings.Join(parts, ", ")
 }

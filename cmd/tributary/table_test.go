@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"tributary/cmd/internal/terminal"
 	"tributary/envelopes"
 	"tributary/pipeline/sessions"
 	"tributary/pipeline/sessions/prices"
@@ -20,17 +21,17 @@ import (
 var tableWidths = []int{80, 120, 200}
 
 // checkTable compares a table with testdata/tables/<name>; with -update it writes the file.
-func checkTable(t *testing.T, name string, tab func() *table) {
+func checkTable(t *testing.T, name string, tab func() *terminal.Table) {
 	t.Helper()
 	var b bytes.Buffer
 	for _, width := range tableWidths {
 		fmt.Fprintf(&b, "-- %d columns --\n", width)
 		var lines bytes.Buffer
-		if err := tab().write(&lines, width); err != nil {
+		if err := tab().Write(&lines, width); err != nil {
 			t.Fatal(err)
 		}
 		for line := range strings.Lines(lines.String()) {
-			if n := terminalWidth.String(strings.TrimSuffix(line, "\n")); n > width {
+			if n := terminal.WidthOf(strings.TrimSuffix(line, "\n")); n > width {
 				t.Errorf("a line has %d columns, want at most %d: %s", n, width, line)
 			}
 		}
@@ -52,7 +53,7 @@ func checkTable(t *testing.T, name string, tab func() *table) {
 }
 
 // statsTable returns rows that are wide in every column.
-func statsTable(t *testing.T) *table {
+func statsTable(t *testing.T) *terminal.Table {
 	t.Helper()
 	priceList, err := prices.Read(strings.NewReader(`{"claude-opus-4-5-20251101":{"input_cost_per_token":5e-6,"output_cost_per_token":25e-6,"cache_read_input_token_cost":5e-7,"cache_creation_input_token_cost":6.25e-6}}`))
 	if err != nil {
@@ -82,7 +83,7 @@ func TestTablesFitTheTerminal(t *testing.T) {
 	t.Parallel()
 	t.Run("stats", func(t *testing.T) {
 		t.Parallel()
-		checkTable(t, "stats", func() *table { return statsTable(t) })
+		checkTable(t, "stats", func() *terminal.Table { return statsTable(t) })
 	})
 	t.Run("sessions", func(t *testing.T) {
 		t.Parallel()
@@ -91,7 +92,7 @@ func TestTablesFitTheTerminal(t *testing.T) {
 }
 
 // sessionsTable returns sessions that are wide in every column.
-func sessionsTable() *table {
+func sessionsTable() *terminal.Table {
 	now := time.Date(2026, 3, 9, 12, 0, 0, 0, time.UTC)
 	root := "/home/ada/src/a-project-with-a-long-name"
 	return sessionTable([]sessionView{

@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
+	"tributary/cmd/internal/terminal"
 	"tributary/envelopes"
 	"tributary/pipeline/events"
 	"tributary/pipeline/streams"
@@ -214,7 +215,7 @@ func (p *tailPrinter) end() error {
 	}
 	var skipped error
 	if p.unreadable > 0 {
-		skipped = partlyError(plural(p.unreadable, "message") + " of the events stream cannot be read")
+		skipped = partlyError(terminal.Plural(p.unreadable, "message") + " of the events stream cannot be read")
 	}
 	return errors.Join(p.events.end(), p.records.err(), skipped)
 }
@@ -264,7 +265,7 @@ func (a *app) newEventWriter(f *tailFlags) (eventWriter, error) {
 	case f.output != "json":
 		return a.newPrinter(), nil
 	}
-	lines := newLineWriter(jsonWriter(a.stdout), form)
+	lines := newLineWriter(terminal.JSONWriter(a.stdout), form)
 	lines.members = members
 	return lines, nil
 }

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"tributary/cmd/internal/terminal"
 	"tributary/pipeline/pipelinetest"
 	"tributary/pipeline/streams"
 )
@@ -38,7 +39,7 @@ func TestShipShowsOnATerminalThatTheBrokerIsAway(t *testing.T) {
 	look := time.NewTicker(20 * time.Millisecond)
 	defer look.Stop()
 	limit := time.After(patience)
-	for !strings.Contains(shown.String(), clearLine+"waiting for the broker for 2s") {
+	for !strings.Contains(shown.String(), terminal.ClearLine+"waiting for the broker for 2s") {
 		select {
 		case <-look.C:
 		case <-limit:
@@ -52,8 +53,8 @@ func TestShipShowsOnATerminalThatTheBrokerIsAway(t *testing.T) {
 	<-over
 	var left []string
 	for line := range strings.Lines(shown.String()) {
-		if at := strings.LastIndex(line, clearLine); at >= 0 {
-			line = line[at+len(clearLine):]
+		if at := strings.LastIndex(line, terminal.ClearLine); at >= 0 {
+			line = line[at+len(terminal.ClearLine):]
 		}
 		left = append(left, strings.TrimSpace(line))
 	}

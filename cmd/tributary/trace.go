@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
+	"tributary/cmd/internal/terminal"
 	"tributary/envelopes"
 	"tributary/pipeline/events"
 	"tributary/pipeline/genai"
@@ -83,18 +84,18 @@ func (a *app) traceSession(ctx context.Context, source envelopes.Source, id stri
 	case err != nil:
 		return err
 	case len(spans) == 0:
-		fmt.Fprintf(a.stderr, "session %s has no spans: no prompt, no answer and no tool\n", oneLine(session.Session))
+		fmt.Fprintf(a.stderr, "session %s has no spans: no prompt, no answer and no tool\n", terminal.OneLine(session.Session))
 	case f.otlp:
 		err = a.exportSpans(ctx, spans)
 	case f.output == "json":
-		err = printSpansJSON(jsonWriter(a.stdout), spans)
+		err = printSpansJSON(a.stdout, spans)
 	default:
-		fmt.Fprintf(a.stdout, "%s %s  %s  %s\n\n", session.Source, oneLine(session.Session), spans[0].Start.Local().Format(time.DateOnly), plural(len(spans), "span"))
+		fmt.Fprintf(a.stdout, "%s %s  %s  %s\n\n", session.Source, terminal.OneLine(session.Session), spans[0].Start.Local().Format(time.DateOnly), terminal.Plural(len(spans), "span"))
 		table := spanTable(spans)
-		err = table.write(a.stdout, a.tableWidth())
+		err = table.Write(a.stdout, terminal.TableWidth(a.stdout))
 	}
 	if err == nil && skipped > 0 {
-		err = partlyError(plural(skipped, "event") + " could not be read")
+		err = partlyError(terminal.Plural(skipped, "event") + " could not be read")
 	}
 	return err
 }
@@ -119,28 +120,28 @@ func (a *app) sessionSpans(ctx context.Context, js jetstream.JetStream, session 
 }
 
 // spanTable is the tree of spans as a table.
-func spanTable(spans []*genai.Span) table {
-	t := table{columns: []tableColumn{
-		{head: "SPAN", text: true},
-		{head: "START", keep: 4},
-		{head: "TIME", right: true, keep: 5},
-		{head: "INPUT", right: true, keep: 2},
-		{head: "OUTPUT", right: true, keep: 3},
-		{head: "ERROR", keep: 6},
-		{head: "TRACE", keep: 1},
+func spanTable(spans []*genai.Span) terminal.Table {
+	t := terminal.Table{Columns: []terminal.Column{
+		{Head: "SPAN", Text: true},
+		{Head: "START", Priority: 4},
+		{Head: "TIME", Right: true, Priority: 5},
+		{Head: "INPUT", Right: true, Priority: 2},
+		{Head: "OUTPUT", Right: true, Priority: 3},
+		{Head: "ERROR", Priority: 6},
+		{Head: "TRACE", Priority: 1},
 	}}
 	for _, s := range spans {
 		row := []string{
-			strings.Repeat("  ", s.Depth()) + oneLine(s.Name), s.Start.Local().Format(time.TimeOnly), s.End.Sub(s.Start).Round(time.Millisecond).String(),
-			"", "", oneLine(s.Failure), "",
+			strings.Repeat("  ", s.Depth()) + terminal.OneLine(s.Name), s.Start.Local().Format(time.TimeOnly), s.End.Sub(s.Start).Round(time.Millisecond).String(),
+			"", "", terminal.OneLine(s.Failure), "",
 		}
 		if u := s.Usage; u != nil {
-			row[3], row[4] = thousands(u.Input+u.CacheRead+u.CacheWrite), thousands(u.Output+u.Reasoning)
+			row[3], row[4] = terminal.Thousands(u.Input+u.CacheRead+u.CacheWrite), terminal.Thousands(u.Output+u.Reasoning)
 		}
 		if s.Parent == nil {
 			row[6] = s.TraceID.String()
 		}
-		t.rows = append(t.rows, row)
+		t.Rows = append(t.Rows, row)
 	}
 	return t
 }
@@ -175,7 +176,7 @@ func printSpansJSON(w io.Writer, spans []*genai.Span) error {
 		for _, attr := range s.Attributes {
 			v.Attributes[string(attr.Key)] = attr.Value.AsInterface()
 		}
-		if err := writeJSON(w, &v); err != nil {
+		if err := terminal.WriteJSON(w, &v); err != nil {
 			return err
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
 
+	"tributary/cmd/internal/terminal"
 	"tributary/pipeline/genai"
 )
 
@@ -47,7 +48,7 @@ func (a *app) exportSpans(ctx context.Context, spans []*genai.Span) error {
 			return fmt.Errorf("export to %s: %w: start the receiver, or name another one in OTEL_EXPORTER_OTLP_ENDPOINT", to, err)
 		}
 	}
-	fmt.Fprintf(a.stderr, "exported %s in %s to %s\n", plural(len(spans), "span"), plural(traces, "trace"), to)
+	fmt.Fprintf(a.stderr, "exported %s in %s to %s\n", terminal.Plural(len(spans), "span"), terminal.Plural(traces, "trace"), to)
 	return nil
 }
 

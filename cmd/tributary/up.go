@@ -16,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
+	"tributary/cmd/internal/terminal"
 	"tributary/normalizers"
 	"tributary/pipeline/embedded"
 	"tributary/pipeline/replay"
@@ -390,7 +391,7 @@ func (u *up) finish(ctx context.Context, shipped ship.Summary) error {
 	}
 	printShipped(u.stderr, shipped, false)
 	if n := u.viewer.viewed().letters; n > 0 {
-		return partlyError(plural(n, "record") + " could not be read")
+		return partlyError(terminal.Plural(n, "record") + " could not be read")
 	}
 	return refusals(shipped)
 }

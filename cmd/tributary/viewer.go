@@ -10,6 +10,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"tributary/cmd/internal/terminal"
 	"tributary/envelopes"
 	"tributary/pipeline/broker"
 	"tributary/pipeline/events"
@@ -109,9 +110,9 @@ func (v *viewer) viewed() viewed {
 
 // String is "2 events of 1 session, 1 dead letter".
 func (n viewed) String() string {
-	parts := []string{fmt.Sprintf("%s of %s", plural(n.events, "event"), plural(n.sessions, "session"))}
+	parts := []string{fmt.Sprintf("%s of %s", terminal.Plural(n.events, "event"), terminal.Plural(n.sessions, "session"))}
 	if n.letters > 0 {
-		parts = append(parts, plural(n.letters, "dead letter"))
+		parts = append(parts, terminal.Plural(n.letters, "dead letter"))
 	}
 	return strings.Join(parts, ", ")
 }

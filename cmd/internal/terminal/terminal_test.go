@@ -1,4 +1,4 @@
-package main
+package terminal
 
 import (
 	"strings"
@@ -32,7 +32,7 @@ func TestPrintableIsSafeAndReadable(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if got := printable(tt.in); got != tt.want {
+			if got := Printable(tt.in); got != tt.want {
 				t.Errorf("printable(%q) = %q, want %q", tt.in, got, tt.want)
 			}
 		})
@@ -41,7 +41,7 @@ func TestPrintableIsSafeAndReadable(t *testing.T) {
 
 func TestOneLineCollapsesWhiteSpace(t *testing.T) {
 	t.Parallel()
-	if got, want := oneLine("  a\r\n\tb\x1b[0m  c "), "a b c"; got != want {
+	if got, want := OneLine("  a\r\n\tb\x1b[0m  c "), "a b c"; got != want {
 		t.Errorf("oneLine = %q, want %q", got, want)
 	}
 }
@@ -60,7 +60,7 @@ func TestPrintableHasNoUnsafeRune(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		s := hostile.Draw(t, "s")
-		out := printable(s)
+		out := Printable(s)
 		if !utf8.ValidString(out) {
 			t.Fatalf("not UTF-8: %q", out)
 		}
@@ -69,11 +69,11 @@ func TestPrintableHasNoUnsafeRune(t *testing.T) {
 				t.Fatalf("unsafe %U in %q", r, out)
 			}
 		}
-		if again := printable(out); again != out {
+		if again := Printable(out); again != out {
 			t.Fatalf("printable is not idempotent: %q, then %q", out, again)
 		}
-		if strings.ContainsAny(oneLine(s), "\n\t") {
-			t.Fatalf("oneLine has several lines: %q", oneLine(s))
+		if strings.ContainsAny(OneLine(s), "\n\t") {
+			t.Fatalf("oneLine has several lines: %q", OneLine(s))
 		}
 	})
 }

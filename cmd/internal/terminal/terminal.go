@@ -1,8 +1,14 @@
-package main
+// Package terminal prints for people and for pipes: safe text, tables, JSON and the last line of a terminal. It is named
+// after what its functions adapt to, whether standard output is a terminal and how wide that is; what commands print is
+// theirs.
+//
+// Start with [Table], [WriteJSON], [OneLine] and [StatusLine].
+package terminal
 
 import (
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"regexp"
 	"strings"
@@ -16,9 +22,9 @@ import (
 // before it reaches a terminal: escape sequences would overwrite the screen, fill the
 // clipboard or hide text, and bidirectional controls would show it in another order.
 
-// colours matches the escape sequences that only style text. They are removed; of every other
+// ansiStyle matches the escape sequences that only style text. They are removed; of every other
 // sequence the escape character is replaced, so that the rest shows.
-var colours = regexp.MustCompile("(?:\x1b\\[|\u009b)[0-9;:]*m")
+var ansiStyle = regexp.MustCompile("(?:\x1b\\[|\u009b)[0-9;:]*m")
 
 // unsafeRunes are the runes that do not show as themselves: controls, bidirectional
 // overrides, zero-width characters, invisible tags, line and paragraph separators.
@@ -34,13 +40,13 @@ func isUnsafe(r rune) bool {
 	return r != '\n' && r != '\t' && (r < 0x20 || r >= 0x7f && unicode.In(r, unsafeRunes...))
 }
 
-// printable returns s in a form that is safe on a terminal: colours are removed, line ends of
+// Printable returns s in a form that is safe on a terminal: colours are removed, line ends of
 // any kind become \n, and every other unsafe rune becomes U+FFFD, so that a reader sees it.
-func printable(s string) string {
+func Printable(s string) string {
 	if utf8.ValidString(s) && strings.IndexFunc(s, isUnsafe) < 0 {
 		return s
 	}
-	s = colours.ReplaceAllString(s, "")
+	s = ansiStyle.ReplaceAllString(s, "")
 	s = strings.ReplaceAll(s, "\r\n", "\n")
 	return strings.Map(func(r rune) rune {
 		switch {
@@ -56,8 +62,8 @@ func printable(s string) string {
 	}, s)
 }
 
-// oneLine is [printable] on a single line, with white space collapsed.
-func oneLine(s string) string { return strings.Join(strings.Fields(printable(s)), " ") }
+// OneLine is [Printable] on a single line, with white space collapsed.
+func OneLine(s string) string { return strings.Join(strings.Fields(Printable(s)), " ") }
 
 // printableJSON returns JSON of the same value that is safe on a terminal: unsafe runes occur
 // only in strings of JSON, where they can be escaped.
@@ -94,27 +100,30 @@ func (s safeWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// isTerminal reports whether w is a terminal.
-func isTerminal(w io.Writer) bool {
+// Safe returns a writer that makes text safe with [Printable] before it reaches w.
+func Safe(w io.Writer) io.Writer { return safeWriter{w, Printable} }
+
+// IsTerminal reports whether w is a terminal.
+func IsTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// plainWidth is the length of lines without a terminal.
-const plainWidth = 160
+// PlainWidth is the length of lines without a terminal.
+const PlainWidth = 160
 
-// columns is the width of a terminal.
-func columns(f *os.File) int {
+// Columns is the width of a terminal.
+func Columns(f *os.File) int {
 	if columns, _, err := term.GetSize(int(f.Fd())); err == nil && columns > 40 {
 		return columns
 	}
-	return plainWidth
+	return PlainWidth
 }
 
-// jsonWriter is w for lines of JSON, which are unchanged except on a terminal.
-func jsonWriter(w io.Writer) io.Writer {
-	if isTerminal(w) {
-		return safeWriter{w, printableJSON}
+// TableWidth is the width of tables on w: that of the terminal, and any width for another program.
+func TableWidth(w io.Writer) int {
+	if !IsTerminal(w) {
+		return math.MaxInt
 	}
-	return w
+	return Columns(w.(*os.File))
 }

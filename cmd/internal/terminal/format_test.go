@@ -1,4 +1,4 @@
-package main
+package terminal
 
 import (
 	"strings"
@@ -12,7 +12,7 @@ func TestCutKeepsWordsAndGraphemes(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		text  string
-		width int
+		Width int
 		want  string
 	}{
 		"it fits":                      {"to be or not", 12, "to be or not"},
@@ -30,8 +30,8 @@ func TestCutKeepsWordsAndGraphemes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if got := cut(c.text, c.width); got != c.want {
-				t.Errorf("cut(%q, %d) = %q, want %q", c.text, c.width, got, c.want)
+			if got := Cut(c.text, c.Width); got != c.want {
+				t.Errorf("cut(%q, %d) = %q, want %q", c.text, c.Width, got, c.want)
 			}
 		})
 	}
@@ -40,10 +40,10 @@ func TestCutKeepsWordsAndGraphemes(t *testing.T) {
 func TestCutFitsItsWidth(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		text := oneLine(rapid.String().Draw(t, "text"))
+		text := OneLine(rapid.String().Draw(t, "text"))
 		width := rapid.IntRange(1, 40).Draw(t, "width")
-		got := cut(text, width)
-		if n := terminalWidth.String(got); n > width || !utf8.ValidString(got) {
+		got := Cut(text, width)
+		if n := WidthOf(got); n > width || !utf8.ValidString(got) {
 			t.Fatalf("%q has the width %d, not %d", got, n, width)
 		}
 		if head, was := strings.CutSuffix(got, "…"); got != text && (!was || !strings.HasPrefix(text, head)) {
@@ -55,7 +55,7 @@ func TestCutFitsItsWidth(t *testing.T) {
 func TestCutPathKeepsTheLastElements(t *testing.T) {
 	t.Parallel()
 	for width, want := range map[int]string{20: "/home/ada/src/ledger", 19: "…/ada/src/ledger", 13: "…/src/ledger", 8: "…/ledger", 7: "ledger", 5: "ledg…"} {
-		if got := cutPath("/home/ada/src/ledger", width); got != want {
+		if got := CutPath("/home/ada/src/ledger", width); got != want {
 			t.Errorf("width %d: %q, want %q", width, got, want)
 		}
 	}

@@ -1,0 +1,148 @@
+package terminal
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/clipperhouse/displaywidth"
+)
+
+// Thousands writes a number with a comma between thousands.
+func Thousands(n int64) string {
+	s := strconv.FormatInt(n, 10)
+	first := len(s) - len(strings.TrimPrefix(s, "-")) // of the digits
+	for i := len(s) - 3; i > first; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}
+
+// Plural is "1 event" or "2 events".
+func Plural(n int, noun string) string {
+	if n != 1 {
+		noun += "s"
+	}
+	return Thousands(int64(n)) + " " + noun
+}
+
+// Size writes a number of bytes in the unit that suits it.
+func Size(n int64) string {
+	switch {
+	case n < 1<<10:
+		return fmt.Sprintf("%d B", n)
+	case n < 1<<20:
+		return fmt.Sprintf("%.1f KiB", float64(n)/(1<<10))
+	case n < 1<<30:
+		return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20))
+	default:
+		return fmt.Sprintf("%.1f GiB", float64(n)/(1<<30))
+	}
+}
+
+// Rough writes a duration to the second, a long one to the minute.
+func Rough(d time.Duration) string {
+	if d < 10*time.Minute {
+		return d.Round(time.Second).String()
+	}
+	return strings.TrimSuffix(d.Round(time.Minute).String(), "0s")
+}
+
+// displayWidth ignores escape sequences, so that styled text has the width of what is seen.
+var displayWidth = displaywidth.Options{ControlSequences: true}
+
+// WidthOf returns how many columns of a terminal a text takes: wide characters take two, escape sequences of styles none.
+func WidthOf(text string) int { return displayWidth.String(text) }
+
+// Truncate returns the beginning of a text that fits a width together with end, or the text if it fits.
+func Truncate(text string, width int, end string) string {
+	return displayWidth.TruncateString(text, width, end)
+}
+
+// ShortID is how many bytes of an id are shown where there is little room.
+const ShortID = 8
+
+// longestWord is the width of a word that cut does not keep whole.
+const longestWord = 24
+
+// Cut shortens a line to a width, between two words if the last one is not very long. The line
+// can be styled.
+func Cut(line string, width int) string {
+	plain := ansiStyle.ReplaceAllString(line, "")
+	if WidthOf(plain) <= width {
+		return line
+	}
+	return Truncate(line, WidthOf(cutWords(plain, width-1))+1, "…")
+}
+
+// cutWords returns the beginning of a plain text that fits a width, between two words if the
+// last one is not very long.
+func cutWords(text string, width int) string {
+	head := Truncate(text, max(0, width), "")
+	if len(head) < len(text) && text[len(head)] != ' ' {
+		if i := strings.LastIndexByte(head, ' '); i > 0 && WidthOf(head[i+1:]) <= longestWord {
+			head = head[:i]
+		}
+	}
+	return strings.TrimRight(head, " ")
+}
+
+// CutPath shortens a path to a width: its last elements stay.
+func CutPath(path string, width int) string {
+	if WidthOf(path) <= width {
+		return path
+	}
+	for rest := path; ; {
+		_, after, ok := strings.Cut(rest, "/")
+		if !ok {
+			return Cut(rest, width)
+		}
+		if rest = after; WidthOf(rest)+2 <= width {
+			return "…/" + rest
+		}
+	}
+}
+
+// Pad fills a text with spaces to a width; a negative width aligns it to the right.
+func Pad(text string, width int) string {
+	fill := strings.Repeat(" ", max(0, max(width, -width)-WidthOf(text)))
+	if width < 0 {
+		return fill + text
+	}
+	return text + fill
+}
+
+// DateTime writes a time in the local time zone.
+func DateTime(t time.Time) string { return t.Local().Format(time.DateTime) }
+
+// Unknown stands in tables for an unknown model or project, and for no tool.
+const Unknown = "-"
+
+// OrDash returns a value on one line, and a dash for none.
+func OrDash(value string) string {
+	if value = OneLine(value); value == "" {
+		return Unknown
+	}
+	return value
+}
+
+// Percent writes a part of a whole; nothing without a whole.
+func Percent(part, whole int64) string {
+	if whole == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%.1f%%", 100*float64(part)/float64(whole))
+}
+
+// Millis writes a latency for a table; nothing for none.
+func Millis(ms *int64) string {
+	if ms == nil {
+		return ""
+	}
+	d := time.Duration(*ms) * time.Millisecond
+	if d >= time.Second {
+		d = d.Round(10 * time.Millisecond)
+	}
+	return d.String()
+}

@@ -1,0 +1,202 @@
+package terminal
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+)
+
+// Column is a column of a table.
+type Column struct {
+	Head     string
+	Right    bool // aligned to the right, for numbers
+	Text     bool // may be cut, down to minText
+	Width    int  // the least width
+	Priority int  // lowest is left out first where lines are too narrow; 0: never
+}
+
+// minText is the width to which a column of text is cut before other columns are left out.
+const minText = 12
+
+// gap is the space between columns.
+const gap = 2
+
+// Table is a table for people. A table whose columns have no heads is a list of names and values.
+type Table struct {
+	Columns []Column
+	Rows    [][]string
+	Foot    []string                 // a last row, of sums; nil for none
+	Style   func(line string) string // of the heading and the foot; nil for none
+}
+
+// NewTable returns a table whose columns are never cut and never left out.
+func NewTable(heads ...string) *Table {
+	t := &Table{}
+	for _, head := range heads {
+		t.Columns = append(t.Columns, Column{Head: head})
+	}
+	return t
+}
+
+// Add adds a row, which has a value for each column.
+func (t *Table) Add(values ...string) { t.Rows = append(t.Rows, values) }
+
+// Write prints the table with lines of at most width characters: columns of text are cut, then
+// the columns of lowest priority left out. A table without rows prints nothing.
+func (t *Table) Write(w io.Writer, width int) error {
+	if len(t.Rows) == 0 {
+		return nil
+	}
+	columns, rows, widths := t.fitting(width)
+	for i, values := range rows {
+		line := layOut(columns, values, widths)
+		if t.Style != nil && (i == 0 || i > len(t.Rows)) {
+			line = t.Style(line)
+		}
+		if i == 0 && !headed(columns) {
+			continue
+		}
+		if _, err := fmt.Fprintln(w, line); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// fitting returns the columns that fit a width, and the values and widths of these columns: those of the heading, of
+// each row and of the foot.
+func (t *Table) fitting(width int) (columns []Column, rows [][]string, widths []int) {
+	columns = slices.Clone(t.Columns)
+	rows = append(rows, heads(columns))
+	for _, row := range t.Rows {
+		rows = append(rows, slices.Clone(row))
+	}
+	if t.Foot != nil {
+		rows = append(rows, slices.Clone(t.Foot))
+	}
+	for {
+		widths = widest(columns, rows)
+		if fit(columns, widths, width) {
+			return columns, rows, widths
+		}
+		least := leastImportant(columns)
+		if least < 0 {
+			return columns, rows, widths
+		}
+		columns = slices.Delete(columns, least, least+1)
+		for i, row := range rows {
+			rows[i] = slices.Delete(row, least, least+1)
+		}
+	}
+}
+
+// Lines prints the rows of a table one by one, for tables that are too long to wait for. The widths of its columns are
+// stated: a wider value moves those behind it, and a line is cut at its end.
+type Lines struct {
+	w       io.Writer
+	columns []Column
+	width   int
+	style   func(line string) string
+	begun   bool // the heading is printed
+}
+
+// NewLines returns a table on w with lines of at most width characters. style is that of the heading, nil for none.
+func NewLines(w io.Writer, width int, style func(line string) string, columns ...Column) *Lines {
+	return &Lines{w: w, columns: columns, width: width, style: style}
+}
+
+// Add prints a row, which has a value for each column, below the heading.
+func (l *Lines) Add(values ...string) error {
+	if !l.begun {
+		l.begun = true
+		if err := l.print(heads(l.columns), l.style); err != nil {
+			return err
+		}
+	}
+	return l.print(values, nil)
+}
+
+// print prints a line.
+func (l *Lines) print(values []string, style func(string) string) error {
+	line := layOut(l.columns, values, widest(l.columns, [][]string{values}))
+	if style != nil {
+		line = style(line)
+	}
+	_, err := fmt.Fprintln(l.w, Cut(line, l.width))
+	return err
+}
+
+// heads returns the heads of columns.
+func heads(columns []Column) []string {
+	list := make([]string, len(columns))
+	for i, c := range columns {
+		list[i] = c.Head
+	}
+	return list
+}
+
+// headed reports whether any column has a head.
+func headed(columns []Column) bool {
+	return slices.ContainsFunc(columns, func(c Column) bool { return c.Head != "" })
+}
+
+// widest returns the width of each column.
+func widest(columns []Column, rows [][]string) []int {
+	widths := make([]int, len(columns))
+	for i, c := range columns {
+		widths[i] = c.Width
+		for _, row := range rows {
+			widths[i] = max(widths[i], WidthOf(row[i]))
+		}
+	}
+	return widths
+}
+
+// fit cuts the columns of text, the widest first, and reports whether a line then fits.
+func fit(columns []Column, widths []int, width int) bool {
+	for {
+		total, widest := -gap, -1
+		for i, c := range columns {
+			total += widths[i] + gap
+			if c.Text && widths[i] > minText && (widest < 0 || widths[i] > widths[widest]) {
+				widest = i
+			}
+		}
+		if total <= width {
+			return true
+		}
+		if widest < 0 {
+			return false
+		}
+		widths[widest]--
+	}
+}
+
+// leastImportant returns the column to leave out next, -1 for none.
+func leastImportant(columns []Column) int {
+	least := -1
+	for i, c := range columns {
+		if c.Priority > 0 && (least < 0 || c.Priority < columns[least].Priority) {
+			least = i
+		}
+	}
+	return least
+}
+
+// layOut returns the line of a row.
+func layOut(columns []Column, values []string, widths []int) string {
+	var b strings.Builder
+	for i, c := range columns {
+		if i > 0 {
+			b.WriteString(strings.Repeat(" ", gap))
+		}
+		value := Truncate(values[i], widths[i], "…")
+		if c.Right {
+			b.WriteString(Pad(value, -widths[i]))
+		} else {
+			b.WriteString(Pad(value, widths[i]))
+		}
+	}
+	return strings.TrimRight(b.String(), " ")
+}
