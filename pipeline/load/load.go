@@ -1,7 +1,7 @@
 // Package load makes records to measure with: those of a folder of logs, or a generated mix of
 // the kinds and sizes of real logs. The same input gives the same records in the same order.
 //
-// Start with [Folder], [Mix] and [Publish].
+// Tests and cmd/bench use it, no part of the product does. Start with [Folder], [Mix] and [Publish].
 package load
 
 import (

@@ -37,7 +37,7 @@ func TestStatusLineStaysBelowOtherOutput(t *testing.T) {
 	}
 }
 
-// TestOutputAboveTheFooterGoesToItsFile writes to both files of a
+// TestOutputAboveTheFooterGoesToItsFile writes to both files of a terminal.
 func TestOutputAboveTheFooterGoesToItsFile(t *testing.T) {
 	t.Parallel()
 	var stdout, stderr bytes.Buffer

@@ -27,7 +27,7 @@ func (b *bench) latency(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		l := benchLatency{Rate: rate}
+		l := latency{Rate: rate}
 		b.show(fmt.Sprintf("latency at %d records a second: floor", rate))
 		if l.Floor, err = b.floorLatency(ctx, records, rate); err != nil {
 			return err
@@ -270,9 +270,9 @@ func (b *bench) waits(ctx context.Context, top streams.Topology, records []core.
 // eventCount is how many events records have.
 func eventCount(records []core.Record) (int, error) {
 	n := 0
-	states := make(map[sessionKey]*core.Session)
+	states := make(map[events.SessionID]*core.Session)
 	for _, r := range records {
-		key := sessionKey{r.Source, r.Session}
+		key := events.SessionID{Source: r.Source, Session: r.Session}
 		if states[key] == nil {
 			states[key] = normalizers.NewSession(r.Source, r.Session)
 		}

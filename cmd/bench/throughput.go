@@ -20,71 +20,71 @@ func (b *bench) throughput(ctx context.Context) error {
 	if err := load.Publish(ctx, b.js, b.records); err != nil {
 		return err
 	}
-	for round := range b.flags.rounds {
-		b.show(fmt.Sprintf("round %d of %d: floor", round+1, b.flags.rounds))
+	for i := range b.flags.rounds {
+		b.show(fmt.Sprintf("round %d of %d: floor", i+1, b.flags.rounds))
 		floor, err := b.drainByFloor(ctx)
 		if err != nil {
 			return err
 		}
-		b.show(fmt.Sprintf("round %d of %d: worker", round+1, b.flags.rounds))
+		b.show(fmt.Sprintf("round %d of %d: worker", i+1, b.flags.rounds))
 		worker, err := b.drainByWorker(ctx)
 		if err != nil {
 			return err
 		}
-		b.report.Rounds = append(b.report.Rounds, benchRound{floor, worker, worker.Rate / floor.Rate})
+		b.report.Rounds = append(b.report.Rounds, round{floor, worker, worker.Rate / floor.Rate})
 	}
 	b.report.sumUp()
 	return nil
 }
 
 // drainByFloor measures the floor.
-func (b *bench) drainByFloor(ctx context.Context) (benchDrain, error) {
+func (b *bench) drainByFloor(ctx context.Context) (drain, error) {
 	if err := load.CreateFloor(ctx, b.js); err != nil {
-		return benchDrain{}, err
+		return drain{}, err
 	}
 	server := b.serverUsage()
 	began := time.Now()
 	p, err := b.startFloor(ctx, len(b.records))
 	if err != nil {
-		return benchDrain{}, err
+		return drain{}, err
 	}
 	watch := watchMemory(p.cmd.Process.Pid)
 	err = p.wait()
 	took, peak := time.Since(began), watch()
 	if err != nil {
-		return benchDrain{}, err
+		return drain{}, err
 	}
 	d := b.drained(took, p, peak, server)
 	return d, b.js.DeleteStream(ctx, load.FloorStream)
 }
 
 // drainByWorker measures a worker, with a generation of its own.
-func (b *bench) drainByWorker(ctx context.Context) (benchDrain, error) {
+func (b *bench) drainByWorker(ctx context.Context) (drain, error) {
 	top, err := b.newGeneration(ctx)
 	if err != nil {
-		return benchDrain{}, err
+		return drain{}, err
 	}
 	server := b.serverUsage()
 	began := time.Now()
 	p, err := b.startWorker(ctx, top, "bench")
 	if err != nil {
-		return benchDrain{}, err
+		return drain{}, err
 	}
 	watch := watchMemory(p.cmd.Process.Pid)
 	err = replay.CatchUp(ctx, b.js, top)
 	took := time.Since(began)
 	peak := watch()
 	if err := cmp.Or(err, p.stop()); err != nil {
-		return benchDrain{}, err
+		return drain{}, err
 	}
 	d := b.drained(took, p, peak, server)
 	return d, b.js.DeleteStream(ctx, streams.EventsStream(top.Generation))
 }
 
 // drained makes the figures of a drain.
-func (b *bench) drained(took time.Duration, p *benchProcess, peak int64, before processUsage) benchDrain {
+func (b *bench) drained(took time.Duration, p *process, peak int64, before usage) drain {
 	per := 100_000 / float64(len(b.records))
-	d := benchDrain{
+	d := drain{
 		Seconds: took.Seconds(), Rate: float64(len(b.records)) / took.Seconds(), MB: float64(b.report.Bytes) / 1e6 / took.Seconds(),
 		CPU: p.cpu() * per, PeakBytes: peak,
 	}
@@ -95,15 +95,15 @@ func (b *bench) drained(took time.Duration, p *benchProcess, peak int64, before 
 }
 
 // serverUsage is what the server that bench has started has used.
-func (b *bench) serverUsage() processUsage {
+func (b *bench) serverUsage() usage {
 	if b.server == nil {
-		return processUsage{}
+		return usage{}
 	}
 	return usageOf(b.server.cmd.Process.Pid)
 }
 
-// processUsage is what a process has used so far.
-type processUsage struct {
+// usage is what a process has used so far.
+type usage struct {
 	cpu   float64 // seconds
 	peak  int64   // bytes of resident memory
 	known bool

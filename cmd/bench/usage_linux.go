@@ -13,13 +13,13 @@ const clockTicks = 100
 
 // usageOf reads what a process has used. The peak of memory is not that of rusage, which has the
 // memory of the process that started it.
-func usageOf(pid int) processUsage {
+func usageOf(pid int) usage {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
-		return processUsage{}
+		return usage{}
 	}
 	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
-	var u processUsage
+	var u usage
 	var user, system, kib int64
 	if len(fields) > 13 {
 		n, _ := fmt.Sscan(string(fields[11])+" "+string(fields[12]), &user, &system)
