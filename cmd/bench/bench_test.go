@@ -90,8 +90,14 @@ func atBroker(ts *testscript.TestScript, do func(context.Context, jetstream.JetS
 func TestWrongArgumentsMeasureNothing(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{
-		{"--parts", "speed"}, {"--rounds", "0"}, {"--rates", "fast"}, {"--raw", "none"}, {"--sync", "--server", "nats://127.0.0.1:1"},
-		{"--creds", "user.creds"}, {"-o", "xml"}, {"one", "two"},
+		{"--parts", "speed"},
+		{"--rounds", "0"},
+		{"--rates", "fast"},
+		{"--raw", "none"},
+		{"--sync", "--server", "nats://127.0.0.1:1"},
+		{"--creds", "user.creds"},
+		{"-o", "xml"},
+		{"one", "two"},
 	} {
 		if code := run(args); code != 2 {
 			t.Errorf("%q: exit code %d, want 2", args, code)

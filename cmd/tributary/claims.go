@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"text/tabwriter"
+	"strconv"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -73,17 +73,13 @@ func (a *app) printObjects(objects []claims.Object, output string) error {
 
 // printObjectTable writes objects as a table.
 func (a *app) printObjectTable(objects []claims.Object) error {
-	if len(objects) == 0 {
-		return nil
-	}
-	w := tabwriter.NewWriter(a.stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "OBJECT\tSIZE\tSTORED\tRECORDS")
+	table := terminal.NewTable("OBJECT", "SIZE", "STORED", "RECORDS")
 	for _, o := range objects {
 		name := terminal.OneLine(o.Name)
 		if name == "" {
 			name = "(incomplete upload)"
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%d\n", name, terminal.Size(o.Size), terminal.DateTime(o.Stored), o.Records)
+		table.Add(name, terminal.Size(o.Size), terminal.DateTime(o.Stored), strconv.Itoa(o.Records))
 	}
-	return w.Flush()
+	return table.Write(a.stdout, terminal.Uncut)
 }

@@ -88,10 +88,14 @@ const maxShown = 4 << 10
 func (a *app) printLetter(l *events.DeadLetter, data []byte, gone bool) error {
 	p := a.newPrinter()
 	var b bytes.Buffer
+	fields := terminal.NewTable("", "")
 	for _, f := range letterFields(l, gone) {
 		if value := terminal.OneLine(f.value); value != "" {
-			fmt.Fprintf(&b, "%s %s\n", p.style(terminal.Faint, fmt.Sprintf("%-11s", f.name)), value)
+			fields.Add(p.style(terminal.Faint, f.name), value)
 		}
+	}
+	if err := fields.Write(&b, terminal.Uncut); err != nil {
+		return err
 	}
 	shown := data[:min(len(data), maxShown)]
 	if len(shown) > 0 {

@@ -4,11 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -297,81 +295,6 @@ func (a *app) judgeDeadLetters(ctx context.Context, js jetstream.JetStream, d *d
 	return nil
 }
 
-// print writes the diagnosis for people.
-func (d *diagnosis) print(w io.Writer) error {
-	if err := d.printOverview(w); err != nil {
-		return err
-	}
-	if err := d.printPartitions(w); err != nil {
-		return err
-	}
-	if err := d.printEdges(w); err != nil {
-		return err
-	}
-	if err := d.printReaders(w); err != nil {
-		return err
-	}
-	if err := d.printStreams(w); err != nil {
-		return err
-	}
-	if err := d.printChecks(w); err != nil {
-		return err
-	}
-	for i, p := range d.Problems {
-		if i == 0 {
-			fmt.Fprintf(w, "\n")
-		}
-		fmt.Fprintf(w, "problem: %s\n", p)
-	}
-	return nil
-}
-
-// printOverview writes the broker, the workers and the sums over all partitions.
-func (d *diagnosis) printOverview(w io.Writer) error {
-	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
-	fmt.Fprintf(t, "broker\t%s, records up to %s in one message\n", d.Server, terminal.Size(d.MaxPayload))
-	spread := fmt.Sprintf("%d partitions", len(d.Partitions))
-	if d.Cells > 1 {
-		spread += fmt.Sprintf(" in %d cells", d.Cells)
-	}
-	fmt.Fprintf(t, "generation\t%s, %s\n", d.Generation, spread)
-	for _, worker := range d.Workers {
-		if worker.Silent(d.At) {
-			fmt.Fprintf(t, "worker\t%s: no heartbeat for %v, considered dead\n", worker.Name, d.age(worker.Seen))
-			continue
-		}
-		var owned []int
-		for _, p := range d.Partitions {
-			if p.Worker == worker.Name {
-				owned = append(owned, p.Partition)
-			}
-		}
-		fmt.Fprintf(t, "worker\t%s: partitions %s\n", worker.Name, numbers(owned))
-	}
-	for _, worker := range d.Answers {
-		if worker.Error != "" {
-			fmt.Fprintf(t, "last error\t%s, %v ago: %s\n", terminal.OneLine(worker.Name), worker.Age(), terminal.OneLine(worker.Error))
-		}
-	}
-	fmt.Fprintf(t, "lag\t%s\n", d.describeLag())
-	if d.DeadLetters > 0 {
-		list := "tributary dlq ls lists the open ones"
-		if d.DeadLetters > maxSearched {
-			list += ", with --reason crashed those that ended workers"
-		}
-		fmt.Fprintf(t, "dead letters\t%d, including settled ones: %s\n", d.DeadLetters, list)
-	}
-	fmt.Fprintf(t, "sessions\t%s\n", d.describeRecords())
-	if n := d.acknowledgedExpired(); n > 0 {
-		fmt.Fprintf(t, "expired\t%s before they were read, which are acknowledged\n", terminal.Plural(int(n), "record"))
-	}
-	if n := d.expired(); n > 0 {
-		fmt.Fprintf(t, "expired\tthe first records of %s, before this generation began\n", terminal.Plural(n, "session"))
-	}
-	d.printRewrites(t)
-	return t.Flush()
-}
-
 // describeLag says how much is not processed, and what of that nobody knows.
 func (d *diagnosis) describeLag() string {
 	lag, oldest := d.lag()
@@ -404,25 +327,6 @@ func (d *diagnosis) lag() (lag uint64, oldest *time.Time) {
 		}
 	}
 	return lag, oldest
-}
-
-// printPartitions writes the partitions that have records to process, or have stopped.
-func (d *diagnosis) printPartitions(w io.Writer) error {
-	behind := slices.DeleteFunc(slices.Clone(d.Partitions), func(p replay.PartitionStatus) bool { return p.Lag == 0 && p.Fault == "" })
-	if len(behind) == 0 {
-		return nil
-	}
-	fmt.Fprintf(w, "\n")
-	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
-	fmt.Fprintf(t, "PARTITION\tWORKER\tDONE UP TO\tLAG\tOLDEST\n")
-	for _, p := range behind {
-		age := ""
-		if p.Oldest != nil {
-			age = d.age(*p.Oldest).String()
-		}
-		fmt.Fprintf(t, "%d\t%s\t%d\t%d\t%s\n", p.Partition, p.Worker, p.Raw, p.Lag, age)
-	}
-	return t.Flush()
 }
 
 // age is the time since t.

@@ -3,10 +3,8 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -252,36 +250,4 @@ func checkDurability(raw streams.StreamStatus, servers []serverState) check {
 		name, verdictUnknown, "one server, which does not state its sync_interval to this user: with the default, a power failure loses up to 2 minutes of acknowledged records",
 		"set sync_interval: always in jetstream of nats-server, unless it is, or use three replicas",
 	}
-}
-
-// printChecks writes the checks.
-func (d *diagnosis) printChecks(w io.Writer) error {
-	fmt.Fprintf(w, "\n")
-	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
-	fmt.Fprintf(t, "CHECK\tVERDICT\t\n")
-	for _, c := range d.Checks {
-		fmt.Fprintf(t, "%s\t%s\t%s\n", c.Name, c.Verdict, c.Text)
-		if c.Cure != "" && c.Verdict != verdictProblem { // the cures of problems are at the end
-			fmt.Fprintf(t, "\t\t%s\n", c.Cure)
-		}
-	}
-	return t.Flush()
-}
-
-// printStreams writes the streams.
-func (d *diagnosis) printStreams(w io.Writer) error {
-	if len(d.Streams) == 0 {
-		return nil
-	}
-	fmt.Fprintf(w, "\n")
-	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
-	fmt.Fprintf(t, "STREAM\tMESSAGES\tSIZE\tREPLICAS\tLEADER\n")
-	for _, s := range d.Streams {
-		leader := s.Leader
-		if s.Cluster == "" && leader == "" {
-			leader = d.serverName
-		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%s\n", s.Name, terminal.Thousands(int64(s.Messages)), terminal.Size(int64(s.Bytes)), s.Replicas, terminal.OneLine(leader))
-	}
-	return t.Flush()
 }

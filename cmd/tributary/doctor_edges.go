@@ -2,8 +2,6 @@ package main
 
 import (
 	"fmt"
-	"io"
-	"text/tabwriter"
 	"time"
 
 	"tributary/cmd/internal/terminal"
@@ -42,41 +40,6 @@ func (d *diagnosis) edgeProblems() []string {
 		}
 	}
 	return problems
-}
-
-// printEdges writes the edges.
-func (d *diagnosis) printEdges(w io.Writer) error {
-	if len(d.Edges) == 0 {
-		return nil
-	}
-	fmt.Fprintf(w, "\n")
-	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
-	fmt.Fprintf(t, "EDGE\tVERSION\tSTATE\tSEEN\tFILES\tUNSENT\tHELD BACK\n")
-	for _, e := range d.Edges {
-		state := "following"
-		switch {
-		case e.Ended:
-			state = "ended"
-		case d.seen(e) > edgeSilent:
-			state = "silent"
-		case !e.Follows:
-			state = "sending"
-		}
-		unsent := "none"
-		if e.Behind > 0 {
-			unsent = edgeBacklog(e)
-		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s ago\t%d\t%s\t%d\n", terminal.OneLine(e.ID), terminal.OneLine(e.Version), state, terminal.Rough(d.seen(e)), e.Files, unsent, e.Held)
-	}
-	if err := t.Flush(); err != nil {
-		return err
-	}
-	for _, e := range d.Edges {
-		if e.Hidden > 0 {
-			fmt.Fprintf(w, "edge %s: skipped %s: its log names the first, and ship sends what is in one that is named\n", terminal.OneLine(e.ID), terminal.Plural(e.Hidden, "hidden folder"))
-		}
-	}
-	return nil
 }
 
 // seen is how long ago an edge was seen.

@@ -3,8 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
-	"text/tabwriter"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -71,41 +69,4 @@ func (d *diagnosis) judgeReader(name string, r *events.ReaderStatus, cure string
 		d.Problems = append(d.Problems, fmt.Sprintf("%s: %s wait, of which the first expires at %s: see why it is behind, or raise TRIBUTARY_EVENTS_MAX_AGE of the workers",
 			name, terminal.Plural(int(r.Behind), "event"), terminal.DateTime(r.Expires)))
 	}
-}
-
-// printReaders writes how far subscriptions and exports are.
-func (d *diagnosis) printReaders(w io.Writer) error {
-	if len(d.Subscriptions)+len(d.Exports) == 0 {
-		return nil
-	}
-	fmt.Fprintf(w, "\n")
-	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
-	fmt.Fprintf(t, "READER\tGENERATION\tDONE UP TO\tBEHIND\tOLDEST\tSTATE\n")
-	for _, s := range d.Subscriptions {
-		d.printReader(t, "subscription "+terminal.OneLine(s.Name), &s.ReaderStatus)
-	}
-	for _, e := range d.Exports {
-		d.printReader(t, "export "+terminal.OneLine(e.Place), &e.ReaderStatus)
-	}
-	return t.Flush()
-}
-
-func (d *diagnosis) printReader(w io.Writer, name string, r *events.ReaderStatus) {
-	oldest, state := "", "goes on"
-	switch {
-	case r.Generation == "":
-		state = "unreadable"
-	case r.Dropped:
-		state = "its generation was dropped"
-	case r.WentBack:
-		state = "its stream went back in time"
-	case r.Expired > 0:
-		state = "events expired unread"
-	case r.Behind == 0:
-		state = "has every event"
-	}
-	if !r.Oldest.IsZero() {
-		oldest = d.age(r.Oldest).String()
-	}
-	fmt.Fprintf(w, "%s\t%s\t%v\t%d\t%s\t%s\n", name, terminal.OneLine(r.Generation), r.Done, r.Behind, oldest, state)
 }

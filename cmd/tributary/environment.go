@@ -1,9 +1,9 @@
 package main
 
 import (
-	"fmt"
 	"strings"
-	"text/tabwriter"
+
+	"tributary/cmd/internal/terminal"
 
 	"github.com/spf13/cobra"
 )
@@ -21,10 +21,10 @@ func environmentCommand() *cobra.Command {
 // settingsText lists the settings for a terminal.
 func settingsText() string {
 	var b strings.Builder
-	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	table := terminal.NewTable("", "", "")
 	for _, s := range settings() {
-		fmt.Fprintf(w, "  %s\t%s\t%s\n", s.name, s.fallback, s.text())
+		table.Add("  "+s.name, s.fallback, s.text())
 	}
-	w.Flush()
+	_ = table.Write(&b, terminal.Uncut) // a builder never fails
 	return b.String()
 }

@@ -2,10 +2,8 @@ package main
 
 import (
 	"cmp"
-	"fmt"
 	"io"
 	"maps"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,42 +16,10 @@ import (
 
 // letterList prints dead letters line by line, as a table or as JSON.
 type letterList struct {
-	*printer
-	json   io.Writer // nil for a table
-	headed bool      // the heading of the table is printed
-}
-
-func (a *app) newLetterList(asJSON bool) *letterList {
-	t := &letterList{printer: a.newPrinter()}
-	if !terminal.IsTerminal(a.stdout) {
-		t.width = math.MaxInt // other programs get whole lines
-	}
-	if asJSON {
-		t.json = a.stdout
-	}
-	return t
-}
-
-// row prints a row of the table, below its heading.
-func (t *letterList) row(heading, row string) error {
-	if !t.headed {
-		t.headed = true
-		if _, err := fmt.Fprintln(t.w, t.fit(t.style(terminal.Bold, heading))); err != nil {
-			return err
-		}
-	}
-	_, err := fmt.Fprintln(t.w, t.fit(strings.TrimRight(row, " ")))
-	return err
-}
-
-// letter prints a dead letter.
-func (t *letterList) letter(l *events.DeadLetter) error {
-	if t.json != nil {
-		return terminal.WriteJSON(t.json, toJSON(l, nil))
-	}
-	return t.row(t.letterRow("SEQUENCE", "STATUS", "SINCE", "AGENT", "REASON", "SIZE", "SESSION", "ERROR"),
-		t.letterRow(strconv.FormatUint(l.Sequence, 10), string(l.Standing), terminal.DateTime(l.Stored), terminal.OneLine(string(l.Source)),
-			terminal.OneLine(l.Reason), terminal.Size(l.RecordSize()), terminal.OneLine(l.Session), terminal.OneLine(l.Error)))
+	json         io.Writer       // nil for a table
+	wide, narrow bool            // what the terminal has room for
+	letters      *terminal.Lines // of dead letters
+	groups       *terminal.Lines
 }
 
 // The widths of terminals from which the table of dead letters has more.
@@ -62,18 +28,52 @@ const (
 	withSession = 150 // columns: the whole session id
 )
 
-// letterRow lays out a row: on a narrow terminal it leaves room for the error.
-func (t *letterList) letterRow(sequence, status, since, source, reason, size, session, text string) string {
-	row := fmt.Sprintf("%9s  %-9s  ", sequence, status)
-	if t.width >= withSince {
-		row += fmt.Sprintf("%-19s  ", since)
+// newLetterList returns a list on standard output, where other programs get whole lines.
+func (a *app) newLetterList(asJSON bool) *letterList {
+	if asJSON {
+		return &letterList{json: a.stdout}
 	}
-	if idWidth := 36; t.width >= withSession {
-		session = terminal.Pad(session, idWidth)
-	} else {
-		session = terminal.Pad(terminal.Truncate(session, terminal.ShortID, ""), terminal.ShortID)
+	p := a.newPrinter()
+	width := terminal.TableWidth(a.stdout)
+	bold := func(line string) string { return p.style(terminal.Bold, line) }
+	list := &letterList{wide: width >= withSession, narrow: width < withSince}
+	columns := []terminal.Column{{Head: "SEQUENCE", Width: 9, Right: true}, {Head: "STATUS", Width: 9}}
+	if !list.narrow {
+		columns = append(columns, terminal.Column{Head: "SINCE", Width: 19})
 	}
-	return row + fmt.Sprintf("%-11s  %-13s  %8s  %s  %s", source, reason, size, session, text)
+	session := terminal.Column{Head: "SESSION", Width: terminal.ShortID}
+	if list.wide {
+		session.Width = 36
+	}
+	columns = append(columns, terminal.Column{Head: "AGENT", Width: 11}, terminal.Column{Head: "REASON", Width: 13},
+		terminal.Column{Head: "SIZE", Width: 8, Right: true}, session, terminal.Column{Head: "ERROR"})
+	list.letters = terminal.NewLines(p.w, width, bold, columns...)
+	list.groups = terminal.NewLines(p.w, width, bold, []terminal.Column{
+		{Head: "RECORDS", Width: 9, Right: true},
+		{Head: "REASON", Width: 15},
+		{Head: "AGENT", Width: 11},
+		{Head: "SIZE", Width: 10, Right: true},
+		{Head: "FIRST", Width: 19},
+		{Head: "LAST", Width: 19},
+		{Head: "EXAMPLE"},
+	}...)
+	return list
+}
+
+// letter prints a dead letter.
+func (t *letterList) letter(l *events.DeadLetter) error {
+	if t.json != nil {
+		return terminal.WriteJSON(t.json, toJSON(l, nil))
+	}
+	row := []string{strconv.FormatUint(l.Sequence, 10), string(l.Standing)}
+	if !t.narrow {
+		row = append(row, terminal.DateTime(l.Stored))
+	}
+	session := terminal.OneLine(l.Session)
+	if !t.wide {
+		session = terminal.Truncate(session, terminal.ShortID, "")
+	}
+	return t.letters.Add(append(row, terminal.OneLine(string(l.Source)), terminal.OneLine(l.Reason), terminal.Size(l.RecordSize()), session, terminal.OneLine(l.Error))...)
 }
 
 // group prints the counts of a group.
@@ -81,10 +81,8 @@ func (t *letterList) group(c *letterCount) error {
 	if t.json != nil {
 		return terminal.WriteJSON(t.json, c)
 	}
-	const columns = "%9s  %-15s  %-11s  %10s  %-19s  %-19s  %s"
-	return t.row(fmt.Sprintf(columns, "RECORDS", "REASON", "AGENT", "SIZE", "FIRST", "LAST", "EXAMPLE"),
-		fmt.Sprintf(columns, terminal.Thousands(int64(c.Records)), terminal.OneLine(c.Reason), terminal.OneLine(string(c.Source)), terminal.Size(c.Bytes),
-			terminal.DateTime(c.First), terminal.DateTime(c.Last), strconv.FormatUint(c.Example, 10)))
+	return t.groups.Add(terminal.Thousands(int64(c.Records)), terminal.OneLine(c.Reason), terminal.OneLine(string(c.Source)), terminal.Size(c.Bytes),
+		terminal.DateTime(c.First), terminal.DateTime(c.Last), strconv.FormatUint(c.Example, 10))
 }
 
 // letterGroup is the key by which dead letters are counted.

@@ -9,7 +9,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/nats-io/nats.go/jetstream"
@@ -98,15 +97,14 @@ func (a *app) diffGenerations(ctx context.Context, js jetstream.JetStream, nameA
 
 // printDiff writes a diff for people.
 func printDiff(w io.Writer, d *replay.Diff) error {
-	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
-	fmt.Fprintf(t, "\t%s\t%s\n", d.A.Generation, d.B.Generation)
-	fmt.Fprintf(t, "events\t%s\t%s\n", terminal.Thousands(int64(d.A.Events)), terminal.Thousands(int64(d.B.Events)))
+	t := terminal.NewTable("", d.A.Generation, d.B.Generation)
+	t.Add("events", terminal.Thousands(int64(d.A.Events)), terminal.Thousands(int64(d.B.Events)))
 	for _, name := range replay.TokenFields() {
 		if n := d.Tokens[name]; n.A != 0 || n.B != 0 {
-			fmt.Fprintf(t, "%s\t%s\t%s\n", name, terminal.Thousands(n.A), terminal.Thousands(n.B))
+			t.Add(name, terminal.Thousands(n.A), terminal.Thousands(n.B))
 		}
 	}
-	if err := t.Flush(); err != nil {
+	if err := t.Write(w, terminal.Uncut); err != nil {
 		return err
 	}
 	fmt.Fprintf(w, "\n%s in %s: %s same, %s changed, %s added, %s removed; %s reordered\n",
@@ -117,10 +115,11 @@ func printDiff(w io.Writer, d *replay.Diff) error {
 		names := slices.SortedFunc(maps.Keys(d.Fields), func(a, b string) int {
 			return cmp.Or(cmp.Compare(d.Fields[b], d.Fields[a]), cmp.Compare(a, b))
 		})
+		t := terminal.NewTable("", "")
 		for _, name := range names {
-			fmt.Fprintf(t, "  %s\t%s\n", name, terminal.Thousands(int64(d.Fields[name])))
+			t.Add("  "+name, terminal.Thousands(int64(d.Fields[name])))
 		}
-		if err := t.Flush(); err != nil {
+		if err := t.Write(w, terminal.Uncut); err != nil {
 			return err
 		}
 	}

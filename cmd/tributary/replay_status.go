@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"text/tabwriter"
+	"strconv"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -42,7 +42,7 @@ progress on a terminal until then.`,
 				if output == "json" {
 					return terminal.WriteJSON(a.stdout, s)
 				}
-				return s.print(a)
+				return s.table().Write(terminal.Safe(a.stdout), terminal.Uncut)
 			})
 		},
 	}
@@ -91,7 +91,7 @@ func (a *app) replayStatus(ctx context.Context, js jetstream.JetStream, name str
 	}
 	tick := time.NewTicker(statusEvery)
 	defer tick.Stop()
-	if a.status != nil && wait {
+	if wait {
 		defer a.status.Show("")
 	}
 	for first, began := s.Done, time.Now(); !s.CaughtUp && g.State != streams.StateRetired; {
@@ -107,9 +107,7 @@ func (a *app) replayStatus(ctx context.Context, js jetstream.JetStream, name str
 		if !wait {
 			break
 		}
-		if a.status != nil {
-			a.status.Show(terminal.Cut(name+": "+s.progress(), terminal.Columns(os.Stderr)-1))
-		}
+		a.status.Show(terminal.Cut(name+": "+s.progress(), terminal.Columns(os.Stderr)-1))
 	}
 	if s.CaughtUp && s.State == streams.StateReplaying {
 		s.State = streams.StateReady
@@ -132,25 +130,25 @@ func (s *replayStatus) progress() string {
 	return text
 }
 
-// print writes the status for people.
-func (s *replayStatus) print(a *app) error {
-	t := tabwriter.NewWriter(terminal.Safe(a.stdout), 0, 8, 2, ' ', 0)
-	fmt.Fprintf(t, "generation\t%s, %s\n", s.Name, s.State)
-	fmt.Fprintf(t, "settings\trevision=%d %s\n", s.Revision, s.Settings)
+// table has the status for people.
+func (s *replayStatus) table() *terminal.Table {
+	t := terminal.NewTable("", "")
+	t.Add("generation", fmt.Sprintf("%s, %s", s.Name, s.State))
+	t.Add("settings", fmt.Sprintf("revision=%d %s", s.Revision, s.Settings))
 	if s.Part != (streams.Part{}) {
-		fmt.Fprintf(t, "part\t%s\n", s.Part)
+		t.Add("part", s.Part.String())
 	}
 	if s.From != nil {
-		fmt.Fprintf(t, "complete from\traw sequence %v: earlier records had expired\n", s.From)
+		t.Add("complete from", fmt.Sprintf("raw sequence %v: earlier records had expired", s.From))
 	}
 	for _, e := range s.Expired {
-		fmt.Fprintf(t, "expired\t%s of %s before they were read: tributary doctor says when\n", terminal.Plural(int(e.Records), "record"), e.Stream)
+		t.Add("expired", fmt.Sprintf("%s of %s before they were read: tributary doctor says when", terminal.Plural(int(e.Records), "record"), e.Stream))
 	}
-	fmt.Fprintf(t, "records\t%s\n", s.progress())
-	fmt.Fprintf(t, "events\t%s\n", terminal.Thousands(int64(s.Events)))
-	fmt.Fprintf(t, "dead letters\t%s\n", terminal.Thousands(int64(s.DeadLetters)))
-	fmt.Fprintf(t, "workers\t%d\n", s.Workers)
-	return t.Flush()
+	t.Add("records", s.progress())
+	t.Add("events", terminal.Thousands(int64(s.Events)))
+	t.Add("dead letters", terminal.Thousands(int64(s.DeadLetters)))
+	t.Add("workers", strconv.Itoa(s.Workers))
+	return t
 }
 
 // withReplayCure adds the cure to an error of a replay that does not name it.
@@ -196,10 +194,7 @@ func (a *app) listGenerations(ctx context.Context, js jetstream.JetStream, outpu
 	if err != nil {
 		return err
 	}
-	t := tabwriter.NewWriter(terminal.Safe(a.stdout), 0, 8, 2, ' ', 0)
-	if output == "pretty" {
-		fmt.Fprintf(t, "NAME\tSTATE\tREVISION\tEVENTS\tRECORDS\tSETTINGS\tPART\n")
-	}
+	t := terminal.NewTable("NAME", "STATE", "REVISION", "EVENTS", "RECORDS", "SETTINGS", "PART")
 	for _, g := range all.List {
 		line := generationLine{Generation: g}
 		done := ""
@@ -220,9 +215,9 @@ func (a *app) listGenerations(ctx context.Context, js jetstream.JetStream, outpu
 			}
 			continue
 		}
-		fmt.Fprintf(t, "%s\t%s\t%d\t%s\t%s\t%s\t%s\n", g.Name, line.State, g.Revision, terminal.Thousands(int64(line.Events)), done, g.Settings, g.Part)
+		t.Add(g.Name, string(line.State), strconv.Itoa(g.Revision), terminal.Thousands(int64(line.Events)), done, g.Settings.String(), g.Part.String())
 	}
-	return t.Flush()
+	return t.Write(terminal.Safe(a.stdout), terminal.Uncut)
 }
 
 func (a *app) replayDropCommand() *cobra.Command {

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"time"
@@ -45,17 +46,17 @@ func sessionTable(list []sessionView, pricing *pricing, now time.Time) *terminal
 		if v.Pinned {
 			title = "* " + title
 		}
-		cells := []string{
+		values := []string{
 			terminal.OneLine(v.Session), terminal.OneLine(string(v.Source)), string(v.State), ago(v.LastSeen, now), activeTime(v.ActiveMS), terminal.OrDash(model), terminal.Thousands(v.Events),
 			terminal.Thousands(v.Usage.Total), terminal.Thousands(v.Calls), terminal.Thousands(v.Failures), terminal.Thousands(v.Errors),
 		}
 		if unread {
-			cells = append(cells, terminal.Thousands(v.unread))
+			values = append(values, terminal.Thousands(v.unread))
 		}
 		if pricing != nil {
-			cells = append(cells, pricing.of(v.usage()).text())
+			values = append(values, pricing.of(v.usage()).text())
 		}
-		t.Rows = append(t.Rows, append(cells, terminal.OrDash(base(v.ProjectName())), title))
+		t.Rows = append(t.Rows, append(values, terminal.OrDash(base(v.ProjectName())), title))
 	}
 	return t
 }
@@ -116,59 +117,52 @@ func ago(t, now time.Time) string {
 
 // printSession prints a session with everything that is known about it.
 func (a *app) printSession(v *sessionView, now time.Time) error {
-	p := a.newPrinter()
-	if !terminal.IsTerminal(a.stdout) {
-		p.width = terminal.TableWidth(a.stdout)
-	}
+	width := terminal.TableWidth(a.stdout)
 	var b strings.Builder
-	line := func(name, text string) {
+	lines := terminal.NewLines(&b, width, nil, terminal.Column{Width: 11}, terminal.Column{})
+	add := func(name, text string) {
 		if text = terminal.OneLine(text); text != "" {
-			fmt.Fprintln(&b, p.fit(fmt.Sprintf("%-12s %s", name, text)))
+			_ = lines.Add(name, text) // a builder never fails
 		}
 	}
-	line("session", string(v.Source)+" "+v.Session)
-	line("title", v.Title)
+	add("session", string(v.Source)+" "+v.Session)
+	add("title", v.Title)
 	if v.Pinned {
-		line("pinned", "yes")
+		add("pinned", "yes")
 	}
-	line("state", string(v.State))
-	line("project", v.ProjectName())
-	line("resume id", v.ResumeID)
+	add("state", string(v.State))
+	add("project", v.ProjectName())
+	add("resume id", v.ResumeID)
 	if !v.FirstSeen.IsZero() {
-		line("first event", terminal.DateTime(v.FirstSeen))
+		add("first event", terminal.DateTime(v.FirstSeen))
 		last := terminal.DateTime(v.LastSeen)
 		if now.Sub(v.LastSeen) < 24*time.Hour {
 			last += ", " + ago(v.LastSeen, now)
 		}
-		line("last event", last)
+		add("last event", last)
 	}
-	line("active", activeTime(v.ActiveMS))
+	add("active", activeTime(v.ActiveMS))
 	var kinds []string
 	for _, t := range envelopes.EventTypes {
 		if n := v.Types[t]; n > 0 {
 			kinds = append(kinds, fmt.Sprintf("%s %s", t, terminal.Thousands(n)))
 		}
 	}
-	line("events", terminal.Thousands(v.Events)+": "+strings.Join(kinds, ", "))
+	add("events", terminal.Thousands(v.Events)+": "+strings.Join(kinds, ", "))
 	if v.Errors > 0 {
-		line("errors", terminal.Thousands(v.Errors)+", the last: "+v.LastError)
+		add("errors", terminal.Thousands(v.Errors)+", the last: "+v.LastError)
 	}
-	line("last prompt", v.LastPrompt)
-	if _, err := fmt.Fprint(a.stdout, b.String()); err != nil {
-		return err
-	}
+	add("last prompt", v.LastPrompt)
 	for _, t := range []*terminal.Table{modelTable(v), toolTable(v)} {
-		if len(t.Rows) == 0 {
-			continue
-		}
-		if _, err := fmt.Fprintln(a.stdout); err != nil {
-			return err
-		}
-		if err := t.Write(a.stdout, p.width); err != nil {
-			return err
+		if len(t.Rows) > 0 {
+			b.WriteByte('\n')
+			if err := t.Write(&b, width); err != nil {
+				return err
+			}
 		}
 	}
-	return nil
+	_, err := io.WriteString(a.stdout, b.String())
+	return err
 }
 
 // modelTable has the tokens of a session by model.

@@ -20,8 +20,8 @@ import (
 // tableWidths are the widths of terminals in the golden files of tables.
 var tableWidths = []int{80, 120, 200}
 
-// checkTable compares a table with testdata/tables/<name>; with -update it writes the file.
-func checkTable(t *testing.T, name string, tab func() *terminal.Table) {
+// compareTable compares a table with testdata/tables/<name>; with -update it writes the file.
+func compareTable(t *testing.T, name string, tab func() *terminal.Table) {
 	t.Helper()
 	var b bytes.Buffer
 	for _, width := range tableWidths {
@@ -83,11 +83,11 @@ func TestTablesFitTheTerminal(t *testing.T) {
 	t.Parallel()
 	t.Run("stats", func(t *testing.T) {
 		t.Parallel()
-		checkTable(t, "stats", func() *terminal.Table { return statsTable(t) })
+		compareTable(t, "stats", func() *terminal.Table { return statsTable(t) })
 	})
 	t.Run("sessions", func(t *testing.T) {
 		t.Parallel()
-		checkTable(t, "sessions", sessionsTable)
+		compareTable(t, "sessions", sessionsTable)
 	})
 }
 

@@ -106,12 +106,14 @@ func NewLines(w io.Writer, width int, style func(line string) string, columns ..
 	return &Lines{w: w, columns: columns, width: width, style: style}
 }
 
-// Add prints a row, which has a value for each column, below the heading.
+// Add prints a row, which has a value for each column, below the heading if any column has a head.
 func (l *Lines) Add(values ...string) error {
 	if !l.begun {
 		l.begun = true
-		if err := l.print(heads(l.columns), l.style); err != nil {
-			return err
+		if headed(l.columns) {
+			if err := l.print(heads(l.columns), l.style); err != nil {
+				return err
+			}
 		}
 	}
 	return l.print(values, nil)

@@ -120,10 +120,13 @@ func Columns(f *os.File) int {
 	return PlainWidth
 }
 
+// Uncut is the width of lines that are never cut.
+const Uncut = math.MaxInt
+
 // TableWidth is the width of tables on w: that of the terminal, and any width for another program.
 func TableWidth(w io.Writer) int {
 	if !IsTerminal(w) {
-		return math.MaxInt
+		return Uncut
 	}
 	return Columns(w.(*os.File))
 }
