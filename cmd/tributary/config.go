@@ -200,7 +200,7 @@ func (c *config) warnOfUnknown(ctx context.Context, log *slog.Logger) {
 		if u.nearest != "" {
 			cure = "did you mean " + u.nearest + "?"
 		}
-		log.WarnContext(ctx, "there is no such setting: it is passed over", "name", u.name, "cure", cure)
+		log.WarnContext(ctx, "unknown setting is ignored", "name", u.name, "cure", cure)
 	}
 }
 

@@ -86,12 +86,12 @@ const maxShown = 4 << 10
 
 // printLetter prints a dead letter for people.
 func (a *app) printLetter(l *events.DeadLetter, data []byte, gone bool) error {
-	p := a.newPrinter()
+	p := a.printer()
 	var b bytes.Buffer
 	fields := terminal.NewTable("", "")
 	for _, f := range letterFields(l, gone) {
 		if value := terminal.OneLine(f.value); value != "" {
-			fields.Add(p.style(terminal.Faint, f.name), value)
+			fields.Add(p.Style(terminal.Faint, f.name), value)
 		}
 	}
 	if err := fields.Write(&b, terminal.Uncut); err != nil {
@@ -102,7 +102,7 @@ func (a *app) printLetter(l *events.DeadLetter, data []byte, gone bool) error {
 		fmt.Fprintf(&b, "\n%s\n", strings.TrimRight(terminal.Printable(string(shown)), "\n"))
 	}
 	if more := len(data) - len(shown); more > 0 {
-		fmt.Fprintf(&b, "%s\n", p.style(terminal.Faint, fmt.Sprintf("... %s more: dlq show --raw %d writes all", terminal.Size(int64(more)), l.Sequence)))
+		fmt.Fprintf(&b, "%s\n", p.Style(terminal.Faint, fmt.Sprintf("... %s more: dlq show --raw %d writes all", terminal.Size(int64(more)), l.Sequence)))
 	}
 	_, err := a.stdout.Write(b.Bytes())
 	return err

@@ -34,8 +34,8 @@ which worker owns which partitions, how many records are not processed yet, and
 how old they are; the edges: which were seen when, and what they have not sent; how far
 the records of sessions are; and the subscriptions, and the exports that you name:
 which events they have not read, and which expired before they were.
-Checks judge rights, streams, replicas, lag, clocks, retention, durability and limits. What
-the broker does not let this user read is said, and no problem.
+Checks judge rights, streams, replicas, lag, clocks, retention, durability and limits.
+Anything you may not read is listed, but is not counted as a problem.
 The command changes nothing. The exit code is 1 if there is a problem.
 
 Records that left the raw stream before they were read are a problem until

@@ -33,9 +33,9 @@ func (a *app) newLetterList(asJSON bool) *letterList {
 	if asJSON {
 		return &letterList{json: a.stdout}
 	}
-	p := a.newPrinter()
+	p := a.printer()
 	width := terminal.TableWidth(a.stdout)
-	bold := func(line string) string { return p.style(terminal.Bold, line) }
+	bold := func(line string) string { return p.Style(terminal.Bold, line) }
 	list := &letterList{wide: width >= withSession, narrow: width < withSince}
 	columns := []terminal.Column{{Head: "SEQUENCE", Width: 9, Right: true}, {Head: "STATUS", Width: 9}}
 	if !list.narrow {
@@ -47,8 +47,8 @@ func (a *app) newLetterList(asJSON bool) *letterList {
 	}
 	columns = append(columns, terminal.Column{Head: "AGENT", Width: 11}, terminal.Column{Head: "REASON", Width: 13},
 		terminal.Column{Head: "SIZE", Width: 8, Right: true}, session, terminal.Column{Head: "ERROR"})
-	list.letters = terminal.NewLines(p.w, width, bold, columns...)
-	list.groups = terminal.NewLines(p.w, width, bold, []terminal.Column{
+	list.letters = terminal.NewLines(p, width, bold, columns...)
+	list.groups = terminal.NewLines(p, width, bold, []terminal.Column{
 		{Head: "RECORDS", Width: 9, Right: true},
 		{Head: "REASON", Width: 15},
 		{Head: "AGENT", Width: 11},

@@ -2,8 +2,9 @@
 //
 // Each command is a file of its name with one constructor, a line of rootCommand. The
 // commands share main.go (dispatch, signals, exit codes), config.go (settings), flags.go,
-// connection.go (the broker) and telemetry.go (OpenTelemetry). cmd/internal/terminal has safe
-// output, tables and JSON. Standard output is for data, standard error for messages.
+// connection.go (the broker) and telemetry.go (OpenTelemetry), and the packages of cmd/internal:
+// terminal (safe output, tables, JSON), printer (events) and progress. Standard output is for
+// data, standard error for messages.
 package main
 
 import (
@@ -19,6 +20,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"tributary/cmd/internal/printer"
 	"tributary/cmd/internal/terminal"
 )
 
@@ -54,6 +56,11 @@ type app struct {
 	stderr io.Writer            // messages; every write is made safe for a terminal
 	status *terminal.StatusLine // the last line of stderr; nil if that is no terminal
 	log    *slog.Logger
+}
+
+// printer returns a printer of events on standard output.
+func (a *app) printer() *printer.Pretty {
+	return printer.NewPretty(a.stdout, a.status, a.config.NoColor == "")
 }
 
 func main() { os.Exit(run(os.Args[1:])) }

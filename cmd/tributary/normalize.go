@@ -15,10 +15,12 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"tributary/cmd/internal/printer"
 	"tributary/cmd/internal/terminal"
 	"tributary/envelopes"
 	"tributary/normalizers"
 	"tributary/normalizers/core"
+	"tributary/pipeline/events"
 	"tributary/pipeline/ship"
 	"tributary/pipeline/streams"
 )
@@ -55,9 +57,10 @@ read as another agent's. With --explain a line for each file says by what its ag
 recognized, or why it is refused, instead of the events. The exit code is 3 if some
 records could not be read.
 
-What the log has of unknown types, as a newer version of an agent may write it, and
-versions newer than the one that was checked last, are said in a line on standard error;
-the report counts them by version, kind and name. No event depends on it.
+A line on standard error states how many items of unknown types the log has, as a newer
+version of an agent may write them, and whether its version is newer than the last one
+that was checked; the report counts them by version, kind and name. No event depends on
+it.
 
 With --report - the report is printed instead of the events. The report of several
 files lists each with its name.`,
@@ -103,14 +106,13 @@ func (a *app) normalizeFiles(ctx context.Context, paths []string, f *normalizeFl
 	relaxGC()
 	out := bufio.NewWriterSize(terminal.JSONWriter(events), 64<<10)
 	buffer := make([]byte, 64<<10)
-	var line []byte // buffer of the lines of all files
+	lines := printer.NewLines(out, as, printer.Members{})
 	var reports fileReports
 	var failed filesError
 	for _, path := range paths {
-		n := a.newLogNormalizer(out, as, f.cloudEvents)
-		n.lines.line = line
+		lines.Reset()
+		n := a.newLogNormalizer(out, lines, f.cloudEvents)
 		err := a.normalize(ctx, path, normalizers.File{Source: source, Session: f.session}, n, buffer)
-		line = n.lines.line
 		if ctx.Err() != nil || errors.Is(err, syscall.EPIPE) {
 			return err
 		}
@@ -138,7 +140,7 @@ func (a *app) normalizeFiles(ctx context.Context, paths []string, f *normalizeFl
 }
 
 // parse returns the agent and the form that the flags name.
-func (f *normalizeFlags) parse() (envelopes.Source, form, error) {
+func (f *normalizeFlags) parse() (envelopes.Source, printer.Form, error) {
 	source, err := parseSource(f.source)
 	if err != nil {
 		return "", "", err
@@ -147,7 +149,7 @@ func (f *normalizeFlags) parse() (envelopes.Source, form, error) {
 	if err != nil {
 		return "", "", err
 	}
-	if f.cloudEvents && as != asEvents {
+	if f.cloudEvents && as != printer.AsEvents {
 		return "", "", usageError{fmt.Errorf("--cloudevents prints events: leave out --as %s", as)}
 	}
 	if f.explain && f.report != "" {
@@ -259,24 +261,24 @@ func (a *app) openLog(path string, file *normalizers.File) (*openedLog, error) {
 // order of the file.
 type logNormalizer struct {
 	framer     *normalizers.Framer
-	sessions   map[sessionKey]*core.Session
+	sessions   map[events.SessionID]*core.Session
 	settings   streams.Settings
 	generation string // of the CloudEvents; empty for plain events
 	out        *bufio.Writer
-	lines      *lineWriter // writes to out
+	lines      *printer.Lines // writes to out
 	report     *report
 
 	records uint64 // records so far: the sequence of the last one
 	line    []byte // buffer of the CloudEvent that is printed
 }
 
-// newLogNormalizer returns a normalizer that prints to out, as CloudEvents or in a form.
-func (a *app) newLogNormalizer(out *bufio.Writer, as form, cloudEvents bool) *logNormalizer {
+// newLogNormalizer returns a normalizer that prints to out, as CloudEvents or by lines, which write there.
+func (a *app) newLogNormalizer(out *bufio.Writer, lines *printer.Lines, cloudEvents bool) *logNormalizer {
 	n := &logNormalizer{
-		sessions: map[sessionKey]*core.Session{},
+		sessions: map[events.SessionID]*core.Session{},
 		settings: streams.Settings{ToolMetadata: a.config.ToolMetadata, Raw: a.config.Raw},
 		out:      out,
-		lines:    newLineWriter(out, as),
+		lines:    lines,
 		report:   newReport(),
 	}
 	if cloudEvents {
@@ -335,7 +337,7 @@ func (n *logNormalizer) process(data []byte, last bool) error {
 		}
 	}
 	if last {
-		return n.lines.end()
+		return n.lines.End()
 	}
 	return nil
 }
@@ -370,7 +372,7 @@ func (n *logNormalizer) record(framed normalizers.Framed) error {
 
 // session returns the state of the session of a record.
 func (n *logNormalizer) session(r core.Record) *core.Session {
-	key := sessionKey{r.Source, r.Session}
+	key := events.SessionID{Source: r.Source, Session: r.Session}
 	session := n.sessions[key]
 	if session == nil {
 		session = normalizers.NewSession(r.Source, r.Session)
@@ -383,7 +385,7 @@ func (n *logNormalizer) session(r core.Record) *core.Session {
 // print writes an event in the form of the output.
 func (n *logNormalizer) print(e *core.Emitted) error {
 	if n.generation == "" {
-		return n.lines.checkedEvent(&e.Event, e.Checked)
+		return n.lines.CheckedEvent(&e.Event, e.Checked)
 	}
 	var err error
 	_, n.line, err = envelopes.EncodeEvent(&e.Event, envelopes.Provenance{Generation: n.generation, Partition: -1}, envelopes.Structured)

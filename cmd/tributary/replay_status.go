@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strconv"
 	"time"
@@ -107,7 +106,7 @@ func (a *app) replayStatus(ctx context.Context, js jetstream.JetStream, name str
 		if !wait {
 			break
 		}
-		a.status.Show(terminal.Cut(name+": "+s.progress(), terminal.Columns(os.Stderr)-1))
+		a.status.Show(terminal.Cut(name+": "+s.progress(), messageColumns()-1))
 	}
 	if s.CaughtUp && s.State == streams.StateReplaying {
 		s.State = streams.StateReady

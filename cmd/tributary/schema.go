@@ -101,7 +101,7 @@ Which differences break depends on the direction:
              required any more; narrower ones do not
   full       both, as every release of version 1 has to be
 A property that is removed and a constant that changes break always. What cannot be judged
-is said to break. Descriptions, titles and examples are not compared.
+counts as breaking. Descriptions, titles and examples are not compared.
 
 Each line has a JSON Pointer into NEW; of what NEW lacks, into OLD.
 The exit code is 0 if NEW is compatible, 1 if something breaks.`,

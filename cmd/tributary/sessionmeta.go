@@ -60,8 +60,8 @@ func askMetadata(ctx context.Context, nc *nats.Conn, endpoint string, request, a
 	return json.Unmarshal(m.Data, answer)
 }
 
-// sessionLabels reads the titles and pins that were set. When the service does not answer, they
-// are left out, which is said once.
+// sessionLabels reads the titles and pins that were set. If the service does not answer, it leaves
+// them out, and prints that once.
 type sessionLabels struct {
 	*app
 	nc     *nats.Conn

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"maps"
 	"os"
 	"path/filepath"
@@ -15,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/spf13/cobra"
 
+	"tributary/cmd/internal/progress"
 	"tributary/cmd/internal/terminal"
 	"tributary/pipeline/ship"
 )
@@ -184,7 +186,7 @@ func (a *app) ship(ctx context.Context, nc *nats.Conn, c ship.Config) error {
 		return err
 	}
 	a.health.watch(s)
-	stop := a.progress(ctx, s, c)
+	stop := a.reportBackfill(ctx, s, c)
 	err = s.Run(ctx)
 	stop()
 	sum := s.Summary()
@@ -198,6 +200,24 @@ func (a *app) ship(ctx context.Context, nc *nats.Conn, c ship.Config) error {
 		return err
 	}
 }
+
+// reportBackfill reports the backfill of s until stop, unless the level of the log disables it.
+func (a *app) reportBackfill(ctx context.Context, s *ship.Ship, c ship.Config) (stop func()) {
+	if !a.log.Enabled(ctx, slog.LevelInfo) {
+		return func() {}
+	}
+	p := &progress.Backfill{Summary: s.Summary, Verb: "shipping", Follows: !c.Once && !c.DryRun, Log: a.log, Columns: messageColumns}
+	if c.DryRun {
+		p.Verb = "reading"
+	}
+	if a.config.LogFormat == "text" {
+		p.Status = a.status
+	}
+	return p.Start(ctx)
+}
+
+// messageColumns is the width of the terminal of standard error.
+func messageColumns() int { return terminal.Columns(os.Stderr) }
 
 // errTimeout is the cause of a context that ended by --timeout.
 var errTimeout = errors.New("the time of --timeout is over")

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"tributary/cmd/internal/printer"
 	"tributary/cmd/internal/terminal"
 	"tributary/envelopes"
 	"tributary/pipeline/events"
@@ -65,23 +66,23 @@ func (s *summary) views(now time.Time) []sessionView {
 }
 
 // write prints the sessions as a table, with costs if pricing is not nil, and what they have in total.
-func (s *summary) write(p *printer, pricing *pricing, now time.Time) error {
+func (s *summary) write(p *printer.Pretty, pricing *pricing, now time.Time) error {
 	list := s.views(now)
 	t := sessionTable(list, pricing, now)
-	t.Style = func(line string) string { return p.style(terminal.Bold, line) }
+	t.Style = func(line string) string { return p.Style(terminal.Bold, line) }
 	total := totalOf(list)
 	if len(list) > 1 {
 		t.Foot = sessionFoot(t, total, list, pricing)
 	}
 	var b bytes.Buffer
 	b.WriteByte('\n')
-	if err := t.Write(&b, p.width); err != nil {
+	if err := t.Write(&b, p.Width()); err != nil {
 		return err
 	}
 	b.WriteByte('\n')
 	line := func(name, list string) {
 		if list != "" {
-			writeList(&b, name, list, p.width)
+			writeList(&b, name, list, p.Width())
 		}
 	}
 	var kinds []string
@@ -99,7 +100,7 @@ func (s *summary) write(p *printer, pricing *pricing, now time.Time) error {
 	if pricing != nil {
 		pricing.report(&b)
 	}
-	_, err := p.w.Write(b.Bytes())
+	_, err := p.Write(b.Bytes())
 	return err
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
+	"tributary/cmd/internal/printer"
 	"tributary/cmd/internal/terminal"
 	"tributary/envelopes"
 	"tributary/pipeline/events"
@@ -78,7 +79,7 @@ at the next prompt, or when the command ends by itself.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			f.counted = cmd.Flags().Changed("lines")
-			if (f.form != string(asEvents) || f.fields != nil) && !cmd.Flags().Changed("output") {
+			if (f.form != string(printer.AsEvents) || f.fields != nil) && !cmd.Flags().Changed("output") {
 				f.output = "json"
 			}
 			return a.tail(cmd.Context(), &f)
@@ -92,7 +93,7 @@ at the next prompt, or when the command ends by itself.`,
 	flags.StringVarP(&f.output, "output", "o", "pretty", "pretty or json")
 	formFlag(cmd, &f.form)
 	flags.StringSliceVar(&f.fields, "fields", nil, "only these `names` of the members of events, as JSON, separated by commas")
-	completeFlag(cmd, "fields", eventFields())
+	completeFlag(cmd, "fields", printer.EventFields())
 	flags.BoolVar(&f.noRaw, "no-raw", false, "leave the raw records out of -o json")
 	flags.BoolVar(&f.raw, "raw", false, "print the raw records of the events; with -o json, events with their records")
 	a.serverFlag(cmd)
@@ -200,7 +201,7 @@ func (p *tailPrinter) print(ctx context.Context, e *events.Event, failed error) 
 	if p.raw && p.output != "json" {
 		err = p.records.write(ctx, e)
 	} else {
-		err = p.events.event(&e.AgentEventV1)
+		err = p.events.Event(&e.AgentEventV1)
 	}
 	if err == nil && e.RecordGone {
 		p.records.missing(e)
@@ -217,7 +218,7 @@ func (p *tailPrinter) end() error {
 	if p.unreadable > 0 {
 		skipped = partlyError(terminal.Plural(p.unreadable, "message") + " of the events stream cannot be read")
 	}
-	return errors.Join(p.events.end(), p.records.err(), skipped)
+	return errors.Join(p.events.End(), p.records.err(), skipped)
 }
 
 // lastPositions returns the last positions of the events streams.
@@ -236,9 +237,9 @@ func (a *app) noStream(err error) error {
 
 // eventWriter prints events.
 type eventWriter interface {
-	event(e *envelopes.AgentEventV1) error
-	// end prints the output that is still pending, because no event follows.
-	end() error
+	Event(e *envelopes.AgentEventV1) error
+	// End prints the output that is still pending, because no event follows.
+	End() error
 }
 
 // newEventWriter returns the writer that the flags ask for.
@@ -250,22 +251,20 @@ func (a *app) newEventWriter(f *tailFlags) (eventWriter, error) {
 	if err := checkOutput(f.output, "pretty", "json"); err != nil {
 		return nil, err
 	}
-	members, err := newMemberFilter(f.fields, f.noRaw)
+	members, err := printer.NewMembers(f.fields, f.noRaw)
 	switch {
 	case err != nil:
-		return nil, err
-	case form != asEvents && f.output != "json":
+		return nil, usageError{err}
+	case form != printer.AsEvents && f.output != "json":
 		return nil, usageError{fmt.Errorf("--as %s is JSON: leave out -o pretty", form)}
-	case form != asEvents && (f.fields != nil || f.noRaw):
+	case form != printer.AsEvents && (f.fields != nil || f.noRaw):
 		return nil, usageError{fmt.Errorf("--fields and --no-raw are for events: leave out --as %s", form)}
 	case f.fields != nil && f.output != "json":
 		return nil, usageError{errors.New("--fields prints JSON: leave out -o pretty")}
-	case f.raw && (form != asEvents || f.noRaw || f.fields != nil && !slices.Contains(f.fields, "raw")):
+	case f.raw && (form != printer.AsEvents || f.noRaw || f.fields != nil && !slices.Contains(f.fields, "raw")):
 		return nil, usageError{errors.New("--raw prints raw records: leave out --as and --no-raw, and name raw among --fields")}
 	case f.output != "json":
-		return a.newPrinter(), nil
+		return a.printer(), nil
 	}
-	lines := newLineWriter(terminal.JSONWriter(a.stdout), form)
-	lines.members = members
-	return lines, nil
+	return printer.NewLines(terminal.JSONWriter(a.stdout), form, members), nil
 }

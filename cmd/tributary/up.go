@@ -16,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
+	"tributary/cmd/internal/progress"
 	"tributary/cmd/internal/terminal"
 	"tributary/normalizers"
 	"tributary/pipeline/embedded"
@@ -253,6 +254,19 @@ func (u *up) startBroker(ctx context.Context) (*server.Server, error) {
 	}
 	fmt.Fprintf(u.stderr, "broker %s, data in %s\n", where, u.data)
 	return broker, nil
+}
+
+// footer shows the progress of s until stop, if the output is a terminal. stop erases it.
+func (u *up) footer(ctx context.Context, s *ship.Ship) (stop func()) {
+	if u.status == nil || !terminal.IsTerminal(u.stdout) || u.config.LogFormat != "text" || !u.log.Enabled(ctx, slog.LevelInfo) {
+		return func() {}
+	}
+	viewed := func() (string, int) {
+		v := u.viewer.viewed()
+		return v.String(), v.events
+	}
+	f := &progress.Footer{Viewed: viewed, Summary: s.Summary, Status: u.status, Columns: messageColumns}
+	return f.Start(ctx)
 }
 
 // local reports whether only programs of this machine can reach an address.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"tributary/cmd/internal/printer"
 	"tributary/cmd/internal/terminal"
 	"tributary/envelopes"
 	"tributary/pipeline/broker"
@@ -22,7 +23,7 @@ type viewer struct {
 	*app
 	js      jetstream.JetStream
 	live    *events.Live
-	printer *printer
+	printer *printer.Pretty
 
 	mu       sync.Mutex
 	summary  *summary
@@ -47,7 +48,7 @@ func (a *app) newViewer(ctx context.Context, js jetstream.JetStream, pricing *pr
 		}
 	}
 	live := events.NewLive(js, a.config.Generation, events.Query{After: last, DeadLetters: true}, moved)
-	return &viewer{app: a, js: js, live: live, printer: a.newPrinter(), summary: newSummary(), pricing: pricing}, nil
+	return &viewer{app: a, js: js, live: live, printer: a.printer(), summary: newSummary(), pricing: pricing}, nil
 }
 
 // follow prints events as they are stored, until pause, which waits for the last one. fail gets
@@ -90,13 +91,13 @@ func (v *viewer) event(e *events.Event) error {
 		v.letters++
 		v.summary.deadLetter(events.SessionID{Source: l.Source, Session: l.Session})
 		v.mu.Unlock()
-		return v.printer.letter(l)
+		return v.printer.Letter(l)
 	}
 	v.mu.Lock()
 	v.events++
 	v.summary.event(e)
 	v.mu.Unlock()
-	return v.printer.event(&e.AgentEventV1)
+	return v.printer.Event(&e.AgentEventV1)
 }
 
 // viewed counts what was printed.

@@ -1,4 +1,4 @@
-package main
+package progress
 
 import (
 	"bytes"
@@ -89,9 +89,9 @@ func TestProgressIsShownOnATerminal(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var seen screen
 				c.began = time.Now()
-				p := &progress{
-					summary: c.summary, verb: "shipping", log: slog.New(slog.DiscardHandler),
-					status: terminal.NewStatusLine(&seen), columns: func() int { return terminal.PlainWidth },
+				p := &Backfill{
+					Summary: c.summary, Verb: "shipping", Log: slog.New(slog.DiscardHandler),
+					Status: terminal.NewStatusLine(&seen), Columns: func() int { return terminal.PlainWidth },
 				}
 				p.report(t.Context())
 				seen.requireShown(t, c.want)
@@ -112,7 +112,7 @@ func TestProgressIsLoggedWithoutATerminal(t *testing.T) {
 		}}))
 		c := passing{began: time.Now(), from: 9 * time.Second, upTo: 9*time.Second + 3*time.Minute}
 		c.began = c.began.Add(500 * time.Millisecond)
-		(&progress{summary: c.summary, verb: "shipping", follows: true, log: log}).report(t.Context())
+		(&Backfill{Summary: c.summary, Verb: "shipping", Follows: true, Log: log}).report(t.Context())
 		want := `msg="waiting for the broker" for=1m0s files=2000 files_done=1800
 msg="waiting for the broker" for=2m0s files=2000 files_done=1800
 msg="waiting for the broker" for=3m0s files=2000 files_done=1800
@@ -134,7 +134,7 @@ func TestInterruptedProgressClearsTheTerminal(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 3500*time.Millisecond)
 		defer cancel()
 		stalled := func() ship.Summary { return ship.Summary{Stalled: errors.New("no broker")} }
-		(&progress{summary: stalled, log: slog.New(slog.DiscardHandler), status: status, columns: func() int { return 30 }}).report(ctx)
+		(&Backfill{Summary: stalled, Log: slog.New(slog.DiscardHandler), Status: status, Columns: func() int { return 30 }}).report(ctx)
 		want := []string{"waiting for the broker for 1s", "waiting for the broker for 2s", "waiting for the broker for 3s", ""}
 		if diff := cmp.Diff(want, seen.states()); diff != "" {
 			t.Errorf("terminal (-want +got):\n%s", diff)

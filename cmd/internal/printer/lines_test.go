@@ -1,4 +1,4 @@
-package main
+package printer
 
 import (
 	"bytes"
@@ -11,10 +11,10 @@ import (
 )
 
 // The messages of all sessions are printed nevertheless.
-func TestLineWriterRemembersABoundedNumberOfSessions(t *testing.T) {
+func TestLinesRememberABoundedNumberOfSessions(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
-	lines := newLineWriter(&out, asACP)
+	lines := NewLines(&out, AsACP, Members{})
 	const count = maxProjected + 5
 	say := func(session int, text string) {
 		t.Helper()
@@ -22,7 +22,7 @@ func TestLineWriterRemembersABoundedNumberOfSessions(t *testing.T) {
 			Source: envelopes.Codex, SessionID: strconv.Itoa(session), EventID: text, TS: "2026-03-09T09:00:00Z",
 			EventType: envelopes.AssistantMessage, Text: &text, Sequence: 1,
 		}
-		if err := lines.event(&e); err != nil {
+		if err := lines.Event(&e); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -33,7 +33,7 @@ func TestLineWriterRemembersABoundedNumberOfSessions(t *testing.T) {
 			t.Fatalf("%d sessions, %d in order", len(lines.sessions), len(lines.order))
 		}
 	}
-	if err := lines.end(); err != nil {
+	if err := lines.End(); err != nil {
 		t.Fatal(err)
 	}
 	if len(lines.sessions) > 0 {

@@ -1,4 +1,4 @@
-package main
+package printer
 
 import (
 	"cmp"
@@ -8,25 +8,34 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"tributary/envelopes"
+	"tributary/pipeline/events"
 )
 
-// lineWriter prints events in a form, one JSON object per line. Each session has its own
+// Form is the form in which events are printed, the value of --as.
+type Form string
+
+// The forms.
+const (
+	AsEvents  Form = "events"
+	AsEntries Form = "entries" // envelopes.NormalizedEntry
+	AsACP     Form = "acp"     // envelopes.ACPMessage
+)
+
+// Forms lists the forms.
+var Forms = []Form{AsEvents, AsEntries, AsACP}
+
+// Lines prints events in a form, one JSON object per line. Each session has its own
 // projection; the lines have the order of the events that they are made of. Lines of a
 // projection also have the members source and session_id.
-type lineWriter struct {
+type Lines struct {
 	w        io.Writer
-	form     form
-	members  memberFilter // of events
-	sessions map[sessionKey]*sessionProjection
-	order    []sessionKey // of sessions, by their first event
+	form     Form
+	members  Members // of events
+	sessions map[events.SessionID]*sessionProjection
+	order    []events.SessionID // of sessions, by their first event
 	clock    uint64
-	line     []byte // buffer of a line
-}
 
-// sessionKey names a session.
-type sessionKey struct {
-	source envelopes.Source
-	id     string
+	line []byte // buffer of a line
 }
 
 // sessionProjection is the projection of one session in the form of the writer.
@@ -40,30 +49,37 @@ type sessionProjection struct {
 // one ends; a later event of its session begins a new projection.
 const maxProjected = 1024
 
-func newLineWriter(w io.Writer, f form) *lineWriter {
-	return &lineWriter{w: w, form: f, sessions: map[sessionKey]*sessionProjection{}}
+// NewLines returns a writer to w. Events have the members that the filter selects.
+func NewLines(w io.Writer, f Form, members Members) *Lines {
+	return &Lines{w: w, form: f, members: members, sessions: map[events.SessionID]*sessionProjection{}}
 }
 
-// event prints the lines that an event completes.
-func (l *lineWriter) event(e *envelopes.AgentEventV1) error {
-	return l.checkedEvent(e, envelopes.Checked{})
+// Reset forgets all sessions without their pending messages: the next event is that of another log.
+func (l *Lines) Reset() {
+	clear(l.sessions)
+	l.order = nil
 }
 
-// checkedEvent is [lineWriter.event] for an event of which some native JSON was checked.
-func (l *lineWriter) checkedEvent(e *envelopes.AgentEventV1, c envelopes.Checked) error {
-	if l.form == asEvents {
+// Event prints the lines that an event completes.
+func (l *Lines) Event(e *envelopes.AgentEventV1) error {
+	return l.CheckedEvent(e, envelopes.Checked{})
+}
+
+// CheckedEvent is [Lines.Event] for an event of which some native JSON was checked.
+func (l *Lines) CheckedEvent(e *envelopes.AgentEventV1, c envelopes.Checked) error {
+	if l.form == AsEvents {
 		line, err := e.AppendCheckedJSON(l.line[:0], c)
 		if err == nil {
 			line, err = l.members.apply(line)
 		}
 		return l.print(line, err)
 	}
-	key := sessionKey{e.Source, e.SessionID}
+	key := events.SessionID{Source: e.Source, Session: e.SessionID}
 	session, err := l.session(key)
 	if err != nil {
 		return err
 	}
-	if l.form == asACP {
+	if l.form == AsACP {
 		return l.messages(key, session.acp.Project(e))
 	}
 	if entry, ok := session.entries.Project(e); ok {
@@ -73,8 +89,8 @@ func (l *lineWriter) checkedEvent(e *envelopes.AgentEventV1, c envelopes.Checked
 	return nil
 }
 
-// end prints the messages that are not complete yet, because no event follows.
-func (l *lineWriter) end() error {
+// End prints the messages that are not complete yet, because no event follows.
+func (l *Lines) End() error {
 	for len(l.order) > 0 {
 		if err := l.endSession(l.order[0]); err != nil {
 			return err
@@ -84,7 +100,7 @@ func (l *lineWriter) end() error {
 }
 
 // session returns the projection of a session.
-func (l *lineWriter) session(key sessionKey) (*sessionProjection, error) {
+func (l *Lines) session(key events.SessionID) (*sessionProjection, error) {
 	l.clock++
 	session := l.sessions[key]
 	if session == nil {
@@ -100,25 +116,25 @@ func (l *lineWriter) session(key sessionKey) (*sessionProjection, error) {
 }
 
 // makeRoom ends the least recently used session if there are maxProjected.
-func (l *lineWriter) makeRoom() error {
+func (l *Lines) makeRoom() error {
 	if len(l.order) < maxProjected {
 		return nil
 	}
-	return l.endSession(slices.MinFunc(l.order, func(a, b sessionKey) int {
+	return l.endSession(slices.MinFunc(l.order, func(a, b events.SessionID) int {
 		return cmp.Compare(l.sessions[a].used, l.sessions[b].used)
 	}))
 }
 
 // endSession prints the pending messages of a session and forgets it.
-func (l *lineWriter) endSession(key sessionKey) error {
+func (l *Lines) endSession(key events.SessionID) error {
 	session := l.sessions[key]
 	delete(l.sessions, key)
-	l.order = slices.DeleteFunc(l.order, func(k sessionKey) bool { return k == key })
+	l.order = slices.DeleteFunc(l.order, func(k events.SessionID) bool { return k == key })
 	return l.messages(key, session.acp.End())
 }
 
 // messages prints messages of a session.
-func (l *lineWriter) messages(key sessionKey, messages []envelopes.ACPMessage) error {
+func (l *Lines) messages(key events.SessionID, messages []envelopes.ACPMessage) error {
 	for i := range messages {
 		line, err := messages[i].MarshalJSON()
 		if err := l.printOf(key, line, err); err != nil {
@@ -129,8 +145,8 @@ func (l *lineWriter) messages(key sessionKey, messages []envelopes.ACPMessage) e
 }
 
 // printOf writes a line, which is an object, with the members that name its session.
-func (l *lineWriter) printOf(key sessionKey, line []byte, err error) error {
-	for _, m := range [...]struct{ name, value string }{{"source", string(key.source)}, {"session_id", key.id}} {
+func (l *Lines) printOf(key events.SessionID, line []byte, err error) error {
+	for _, m := range [...]struct{ name, value string }{{"source", string(key.Source)}, {"session_id", key.Session}} {
 		if err == nil {
 			line = append(append(append(line[:len(line)-1], `,"`...), m.name...), `":`...)
 			line, err = jsontext.AppendQuote(line, m.value)
@@ -141,7 +157,7 @@ func (l *lineWriter) printOf(key sessionKey, line []byte, err error) error {
 }
 
 // print writes a line.
-func (l *lineWriter) print(line []byte, err error) error {
+func (l *Lines) print(line []byte, err error) error {
 	if err != nil {
 		return err
 	}

@@ -1,4 +1,4 @@
-package main
+package progress
 
 import (
 	"context"
@@ -39,12 +39,16 @@ func TestFooterShowsWhatUpHasDone(t *testing.T) {
 				var seen screen
 				backfill := passing{began: time.Now()}
 				seconds := func() int { return int(time.Since(backfill.began) / time.Second) }
-				f := &footer{
-					viewed: func() viewed {
+				f := &Footer{
+					Viewed: func() (string, int) {
 						n := min(seconds(), 10)
-						return viewed{events: 100 * n, sessions: 1, letters: n / 10}
+						text := terminal.Plural(100*n, "event") + " of 1 session"
+						if n == 10 {
+							text += ", 1 dead letter"
+						}
+						return text, 100 * n
 					},
-					ship: progress{summary: func() ship.Summary {
+					Summary: func() ship.Summary {
 						if n := seconds(); n > 10 {
 							sum := ship.Summary{Files: 2000, Backfill: ship.Backfill{Over: true}}
 							if n == 21 || n == 22 {
@@ -55,8 +59,8 @@ func TestFooterShowsWhatUpHasDone(t *testing.T) {
 						sum := backfill.summary()
 						sum.Files = sum.Backfill.Files
 						return sum
-					}},
-					status: terminal.NewStatusLine(&seen), columns: func() int { return c.columns },
+					},
+					Status: terminal.NewStatusLine(&seen), Columns: func() int { return c.columns },
 				}
 				ctx, cancel := context.WithTimeout(t.Context(), 50*time.Second)
 				defer cancel()

@@ -1,4 +1,6 @@
-package main
+// Package printer prints events and dead letters: as lines for people ([Pretty]), and as lines of JSON in each form that
+// commands offer ([Lines]). It reads no broker and no settings.
+package printer
 
 import (
 	"bytes"
@@ -18,39 +20,47 @@ import (
 	"tributary/pipeline/events"
 )
 
-// printer prints events for people: one line each, under a heading whenever the session
+// Pretty prints events for people: one line each, under a heading whenever the session
 // changes, and under a date whenever the day changes.
-type printer struct {
+type Pretty struct {
 	w      io.Writer
 	colour bool
-	width  int        // of a line
-	last   sessionKey // session of the last event
-	day    string     // of the last event
+	width  int              // of a line
+	last   events.SessionID // session of the last event
+	day    string           // of the last event
 }
 
-func (a *app) newPrinter() *printer {
-	p := &printer{w: a.stdout, width: terminal.PlainWidth}
-	if terminal.IsTerminal(a.stdout) {
-		p.colour = a.config.NoColor == ""
-		p.width = terminal.Columns(a.stdout.(*os.File))
-		if a.status != nil {
-			p.w = a.status.Above(a.stdout)
+// NewPretty returns a printer on w, which is standard output. On a terminal it prints above the status line, which may
+// be nil, and in colours if colour is set.
+func NewPretty(w io.Writer, status *terminal.StatusLine, colour bool) *Pretty {
+	p := &Pretty{w: w, width: terminal.PlainWidth}
+	if terminal.IsTerminal(w) {
+		p.colour = colour
+		p.width = terminal.Columns(w.(*os.File))
+		if status != nil {
+			p.w = status.Above(w)
 		}
 	}
 	return p
 }
 
-// event prints one event.
-func (p *printer) event(e *envelopes.AgentEventV1) error {
+// Write prints lines that are safe already, above the status line.
+func (p *Pretty) Write(lines []byte) (int, error) { return p.w.Write(lines) }
+
+// Width is the width of a line.
+func (p *Pretty) Width() int { return p.width }
+
+// Event prints one event.
+func (p *Pretty) Event(e *envelopes.AgentEventV1) error {
 	var b bytes.Buffer
-	p.heading(&b, sessionKey{e.Source, e.SessionID}, e.ProjectRoot)
+	p.heading(&b, events.SessionID{Source: e.Source, Session: e.SessionID}, e.ProjectRoot)
 	when := "--:--:--"
 	if t, err := e.Timestamp(); err == nil {
 		t = t.Local()
 		when = t.Format(time.TimeOnly)
 		if day := t.Format("2006-01-02 Mon"); day != p.day {
 			p.day = day
-			b.WriteString("  " + p.style(terminal.Faint, day) + "\n")
+			b.WriteString("  " + p.Style(terminal.Faint, day) + "\n")
 		}
 	}
 	note := ""
@@ -62,10 +72,10 @@ func (p *printer) event(e *envelopes.AgentEventV1) error {
 	return err
 }
 
-// letter prints a dead letter.
-func (p *printer) letter(l *events.DeadLetter) error {
+// Letter prints a dead letter.
+func (p *Pretty) Letter(l *events.DeadLetter) error {
 	var b bytes.Buffer
-	p.heading(&b, sessionKey{l.Source, l.Session}, nil)
+	p.heading(&b, events.SessionID{Source: l.Source, Session: l.Session}, nil)
 	text := terminal.OneLine(l.Reason + ": " + l.Error)
 	p.row(&b, row{kind: "dead letter", kindStyle: terminal.Red, text: text, note: "record " + strconv.FormatUint(l.Sequence, 10)})
 	_, err := p.w.Write(b.Bytes())
@@ -73,18 +83,18 @@ func (p *printer) letter(l *events.DeadLetter) error {
 }
 
 // heading writes the name of a session if it is not that of the line before.
-func (p *printer) heading(b *bytes.Buffer, key sessionKey, project *string) {
+func (p *Pretty) heading(b *bytes.Buffer, key events.SessionID, project *string) {
 	if key == p.last {
 		return
 	}
-	if p.last != (sessionKey{}) {
+	if p.last != (events.SessionID{}) {
 		b.WriteByte('\n')
 	}
 	p.last = key
-	name := terminal.Cut(terminal.OneLine(string(key.source)+" "+key.id), p.width)
-	b.WriteString(p.style(terminal.Bold, name))
+	name := terminal.Cut(terminal.OneLine(string(key.Source)+" "+key.Session), p.width)
+	b.WriteString(p.Style(terminal.Bold, name))
 	if left := p.width - terminal.WidthOf(name) - 2; project != nil && left > 8 {
-		b.WriteString("  " + p.style(terminal.Faint, terminal.CutPath(terminal.OneLine(*project), left)))
+		b.WriteString("  " + p.Style(terminal.Faint, terminal.CutPath(terminal.OneLine(*project), left)))
 	}
 	b.WriteByte('\n')
 }
@@ -97,24 +107,21 @@ type row struct {
 }
 
 // row writes a line; its text is cut to the width of the terminal.
-func (p *printer) row(b *bytes.Buffer, r row) {
+func (p *Pretty) row(b *bytes.Buffer, r row) {
 	const kindWidth = 17 // of assistant_message
 	left := p.width - len("  hh:mm:ss  ") - kindWidth - 2
 	if r.note != "" {
 		left -= len(r.note) + 2
 	}
-	b.WriteString("  " + p.style(terminal.Faint, terminal.Pad(r.when, len("hh:mm:ss"))) + "  " + p.style(r.kindStyle, terminal.Pad(r.kind, kindWidth)) + "  " + p.style(r.textStyle, terminal.Cut(r.text, left)))
+	b.WriteString("  " + p.Style(terminal.Faint, terminal.Pad(r.when, len("hh:mm:ss"))) + "  " + p.Style(r.kindStyle, terminal.Pad(r.kind, kindWidth)) + "  " + p.Style(r.textStyle, terminal.Cut(r.text, left)))
 	if r.note != "" {
-		b.WriteString("  " + p.style(terminal.Faint, r.note))
+		b.WriteString("  " + p.Style(terminal.Faint, r.note))
 	}
 	b.WriteByte('\n')
 }
 
-// end implements eventWriter: nothing is pending.
-func (p *printer) end() error { return nil }
-
-// fit cuts a line to the width of the terminal.
-func (p *printer) fit(line string) string { return terminal.Cut(line, p.width) }
+// End does nothing: no output is pending.
+func (p *Pretty) End() error { return nil }
 
 // describe returns the content of an event on one line that is safe on a terminal. It is never
 // empty.
@@ -216,7 +223,8 @@ func mainArgument(e *envelopes.AgentEventV1) string {
 	return s
 }
 
-func (p *printer) style(s terminal.Style, text string) string {
+// Style styles a text, unless there are no colours.
+func (p *Pretty) Style(s terminal.Style, text string) string {
 	if !p.colour || s == terminal.Plain || text == "" {
 		return text
 	}

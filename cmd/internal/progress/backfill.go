@@ -1,21 +1,21 @@
-package main
+// Package progress shows how far ship and up are: on the last line of a terminal, or in the log.
+package progress
 
 import (
 	"context"
 	"fmt"
 	"log/slog"
-	"os"
 	"time"
 
 	"tributary/cmd/internal/terminal"
 	"tributary/pipeline/ship"
 )
 
-// Intervals of the progress.
+// The intervals of reports.
 const (
-	progressEvery   = time.Second      // on a terminal
-	progressLogged  = 10 * time.Second // in the log
-	progressStalled = time.Minute      // in the log, while the broker is away
+	every           = time.Second      // on a terminal
+	logEvery        = 10 * time.Second // in the log
+	logStalledEvery = time.Minute      // in the log, while the broker is away
 )
 
 // The rate of bytes is measured over the latest samples. The time left is unknown until they span
@@ -25,15 +25,14 @@ const (
 	minSpan    = 5 * time.Second
 )
 
-// progress reports the progress of a backfill, on a terminal or in the log.
-type progress struct {
-	summary func() ship.Summary
-	verb    string // what ship is doing
-	follows bool   // ship follows the logs after the backfill
-	log     *slog.Logger
-
-	status  *terminal.StatusLine // nil without a terminal: progress is logged
-	columns func() int           // of the terminal
+// Backfill reports the progress of a backfill, on a terminal or in the log.
+type Backfill struct {
+	Summary func() ship.Summary
+	Verb    string // what ship is doing
+	Follows bool   // ship follows the logs after the backfill
+	Log     *slog.Logger
+	Status  *terminal.StatusLine // nil without a terminal: progress is logged
+	Columns func() int           // of the terminal
 
 	bytes   meter         // of the files
 	worked  time.Duration // without the stalls
@@ -67,45 +66,27 @@ func (m *meter) perSecond() float64 {
 	return float64(last.count-first.count) / (last.at - first.at).Seconds()
 }
 
-// progress reports the backfill of s until stop, unless the level of the log disables it. stop
-// clears the last line of the terminal.
-func (a *app) progress(ctx context.Context, s *ship.Ship, c ship.Config) (stop func()) {
-	if !a.log.Enabled(ctx, slog.LevelInfo) {
-		return func() {}
-	}
-	p := &progress{
-		summary: s.Summary, verb: "shipping", follows: !c.Once && !c.DryRun,
-		log: a.log, columns: func() int { return terminal.Columns(os.Stderr) },
-	}
-	if c.DryRun {
-		p.verb = "reading"
-	}
-	if a.config.LogFormat == "text" {
-		p.status = a.status
-	}
-	return inBackground(ctx, p.report)
-}
+// Start reports the progress until the backfill is over or stop, which clears the last line of the terminal.
+func (p *Backfill) Start(ctx context.Context) (stop func()) { return inBackground(ctx, p.report) }
 
 // report reports the progress until the backfill is over or ctx ends.
-func (p *progress) report(ctx context.Context) {
-	if p.status != nil {
-		defer p.status.Show("")
-	}
-	for range ticks(ctx, progressEvery) {
-		sum := p.summary()
+func (p *Backfill) report(ctx context.Context) {
+	defer p.Status.Show("")
+	for range ticks(ctx, every) {
+		sum := p.Summary()
 		if sum.Backfill.Over {
-			if p.follows {
+			if p.Follows {
 				done := []any{"files", sum.Files, "records", sum.Records}
 				if n := len(sum.Held); n > 0 {
 					done = append(done, "files_with_an_unsent_end", n)
 				}
-				p.log.InfoContext(ctx, "backfill is done: following the logs", done...)
+				p.Log.InfoContext(ctx, "backfill is done: following the logs", done...)
 			}
 			return
 		}
 		p.measure(sum)
-		if p.status != nil {
-			p.status.Show(terminal.Cut(p.line(sum), p.columns()-1))
+		if p.Status != nil {
+			p.Status.Show(terminal.Cut(p.line(sum), p.Columns()-1))
 		} else {
 			p.logProgress(ctx, sum)
 		}
@@ -113,25 +94,25 @@ func (p *progress) report(ctx context.Context) {
 }
 
 // logProgress logs the progress if its interval has passed.
-func (p *progress) logProgress(ctx context.Context, sum ship.Summary) {
+func (p *Backfill) logProgress(ctx context.Context, sum ship.Summary) {
 	b := sum.Backfill
 	switch {
-	case p.stalled > 0 && p.stalled%progressStalled == 0:
-		p.log.InfoContext(ctx, "waiting for the broker", "for", p.stalled, "files", b.Files, "files_done", b.Done)
-	case p.stalled == 0 && p.worked%progressLogged == 0 && b.Files > 0:
-		p.log.InfoContext(ctx, "backfill", "state", p.verb, "files", b.Files, "files_done", b.Done, "bytes", b.Bytes, "bytes_done", b.BytesDone,
+	case p.stalled > 0 && p.stalled%logStalledEvery == 0:
+		p.Log.InfoContext(ctx, "waiting for the broker", "for", p.stalled, "files", b.Files, "files_done", b.Done)
+	case p.stalled == 0 && p.worked%logEvery == 0 && b.Files > 0:
+		p.Log.InfoContext(ctx, "backfill", "state", p.Verb, "files", b.Files, "files_done", b.Done, "bytes", b.Bytes, "bytes_done", b.BytesDone,
 			"records", sum.Records, "bytes_per_second", int64(p.bytes.perSecond()), "left", p.left(b))
 	}
 }
 
 // measure adds a sample, or a second of a stall.
-func (p *progress) measure(sum ship.Summary) {
+func (p *Backfill) measure(sum ship.Summary) {
 	if sum.Stalled != nil {
-		p.stalled += progressEvery
+		p.stalled += every
 		return
 	}
 	p.stalled = 0
-	p.worked += progressEvery
+	p.worked += every
 	p.bytes.most = maxSamples
 	p.bytes.add(p.worked, sum.Backfill.BytesDone)
 }
@@ -140,9 +121,9 @@ func (p *progress) measure(sum ship.Summary) {
 const unknownTime = "unknown"
 
 // left estimates the time left. Packed logs take more than their size on disk suggests.
-func (p *progress) left(b ship.Backfill) string {
+func (p *Backfill) left(b ship.Backfill) string {
 	rate := p.bytes.perSecond()
-	if rate == 0 || len(p.bytes.samples) <= int(minSpan/progressEvery) {
+	if rate == 0 || len(p.bytes.samples) <= int(minSpan/every) {
 		return unknownTime
 	}
 	about := "about "
@@ -153,7 +134,7 @@ func (p *progress) left(b ship.Backfill) string {
 }
 
 // line is the progress on one line.
-func (p *progress) line(sum ship.Summary) string {
+func (p *Backfill) line(sum ship.Summary) string {
 	b := sum.Backfill
 	done := fmt.Sprintf("%s of %s, %s of %s, %s",
 		terminal.Thousands(int64(b.Done)), terminal.Plural(b.Files, "file"), terminal.Size(b.BytesDone), terminal.Size(b.Bytes), terminal.Plural(sum.Records, "record"))
@@ -165,8 +146,8 @@ func (p *progress) line(sum ship.Summary) string {
 	case b.Files == 0:
 		return "" // an input of unknown length
 	case len(p.bytes.samples) < 2:
-		return p.verb + ": " + done
+		return p.Verb + ": " + done
 	default:
-		return fmt.Sprintf("%s: %s at %s/s, time left: %s", p.verb, done, terminal.Size(int64(p.bytes.perSecond())), p.left(b))
+		return fmt.Sprintf("%s: %s at %s/s, time left: %s", p.Verb, done, terminal.Size(int64(p.bytes.perSecond())), p.left(b))
 	}
 }

@@ -1,4 +1,4 @@
-package main
+package printer
 
 import (
 	"bytes"
@@ -12,34 +12,34 @@ import (
 	"tributary/envelopes"
 )
 
-// memberFilter selects the members of events in JSON. The zero value selects all.
-type memberFilter struct {
+// Members selects the members of events in JSON. The zero value selects all.
+type Members struct {
 	only []string // these alone, in this order; null if the event does not have one
 	but  string   // all but this one
 }
 
-// newMemberFilter returns the filter of --fields and --no-raw.
-func newMemberFilter(fields []string, noRaw bool) (memberFilter, error) {
-	known := eventFields()
+// NewMembers returns the filter of --fields and --no-raw.
+func NewMembers(fields []string, noRaw bool) (Members, error) {
+	known := EventFields()
 	for i, name := range fields {
 		switch {
 		case !slices.Contains(known, name):
-			return memberFilter{}, usageError{fmt.Errorf("--fields %q: write names among %s", name, strings.Join(known, ", "))}
+			return Members{}, fmt.Errorf("--fields %q: write names among %s", name, strings.Join(known, ", "))
 		case slices.Contains(fields[:i], name):
-			return memberFilter{}, usageError{fmt.Errorf("--fields: %s is named twice", name)}
+			return Members{}, fmt.Errorf("--fields: %s is named twice", name)
 		case noRaw && name == "raw":
-			return memberFilter{}, usageError{fmt.Errorf("pass either --no-raw or raw among --fields")}
+			return Members{}, fmt.Errorf("pass either --no-raw or raw among --fields")
 		}
 	}
-	f := memberFilter{only: fields}
+	f := Members{only: fields}
 	if noRaw {
 		f.but = "raw"
 	}
 	return f, nil
 }
 
-// eventFields lists the members of an event in JSON.
-func eventFields() []string {
+// EventFields lists the members of an event in JSON.
+func EventFields() []string {
 	var names []string
 	for _, f := range reflect.VisibleFields(reflect.TypeFor[envelopes.AgentEventV1]()) {
 		if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name != "" && len(f.Index) == 1 {
@@ -50,7 +50,7 @@ func eventFields() []string {
 }
 
 // apply returns a line with the selected members of its object. It keeps their spelling.
-func (f *memberFilter) apply(line []byte) ([]byte, error) {
+func (f *Members) apply(line []byte) ([]byte, error) {
 	if f.only == nil && f.but == "" {
 		return line, nil
 	}
