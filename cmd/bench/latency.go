@@ -195,7 +195,7 @@ func (b *bench) poll(ctx context.Context, condition func(context.Context) (bool,
 	}
 }
 
-// published says when each record was published.
+// published has the time at which each record was published.
 type published struct {
 	at  []time.Time
 	err error

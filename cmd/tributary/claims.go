@@ -15,7 +15,7 @@ import (
 	"tributary/pipeline/streams"
 )
 
-func (a *app) claimsCommand() *cobra.Command {
+func claimsCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "claims",
 		Short: "List and remove the objects of large records",
@@ -29,12 +29,12 @@ record, or the raw stream does not have the record any more.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(a.claimsListCommand(), a.claimsCollectCommand())
+	cmd.AddCommand(claimsListCommand(a), claimsCollectCommand(a))
 	return cmd
 }
 
 // withClaims connects to the broker and passes its claims to work.
-func (a *app) withClaims(ctx context.Context, output string, work func(context.Context, *claims.Store) error) error {
+func withClaims(ctx context.Context, a *app, output string, work func(context.Context, *claims.Store) error) error {
 	if err := checkOutput(output, "table", "json"); err != nil {
 		return err
 	}
@@ -59,9 +59,9 @@ type objectJSON struct {
 }
 
 // printObjects writes objects to standard output, in the form of --output.
-func (a *app) printObjects(objects []claims.Object, output string) error {
+func printObjects(a *app, objects []claims.Object, output string) error {
 	if output != "json" {
-		return a.printObjectTable(objects)
+		return printObjectTable(a, objects)
 	}
 	for _, o := range objects {
 		if err := terminal.WriteJSON(a.stdout, objectJSON{o.Name, o.Size, o.Stored, o.Records}); err != nil {
@@ -72,7 +72,7 @@ func (a *app) printObjects(objects []claims.Object, output string) error {
 }
 
 // printObjectTable writes objects as a table.
-func (a *app) printObjectTable(objects []claims.Object) error {
+func printObjectTable(a *app, objects []claims.Object) error {
 	table := terminal.NewTable("OBJECT", "SIZE", "STORED", "RECORDS")
 	for _, o := range objects {
 		name := terminal.OneLine(o.Name)

@@ -15,7 +15,7 @@ import (
 // the record.
 const defaultGrace = 24 * time.Hour
 
-func (a *app) claimsCollectCommand() *cobra.Command {
+func claimsCollectCommand(a *app) *cobra.Command {
 	var output string
 	var dryRun bool
 	var grace time.Duration
@@ -31,7 +31,7 @@ record. The command may run at any time, beside producers and workers.`,
 			if grace < 0 {
 				return usageError{fmt.Errorf("--older-than %v: write a duration such as 24h", grace)}
 			}
-			return a.withClaims(cmd.Context(), output, func(ctx context.Context, claims *claims.Store) error {
+			return withClaims(cmd.Context(), a, output, func(ctx context.Context, claims *claims.Store) error {
 				orphans, err := claims.Orphans(ctx, grace)
 				if err != nil {
 					return err
@@ -41,11 +41,11 @@ record. The command may run at any time, beside producers and workers.`,
 					verb = "removed"
 					orphans, err = removeObjects(ctx, claims, orphans)
 				}
-				a.printObjectCount(verb, orphans)
+				printObjectCount(a, verb, orphans)
 				if err != nil {
 					return err
 				}
-				return a.printObjects(orphans, output)
+				return printObjects(a, orphans, output)
 			})
 		},
 	}
@@ -73,7 +73,7 @@ func removeObjects(ctx context.Context, claims *claims.Store, orphans []claims.O
 }
 
 // printObjectCount prints the number and the size of objects.
-func (a *app) printObjectCount(verb string, objects []claims.Object) {
+func printObjectCount(a *app, verb string, objects []claims.Object) {
 	var bytes int64
 	for _, o := range objects {
 		bytes += o.Size

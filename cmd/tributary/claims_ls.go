@@ -8,7 +8,7 @@ import (
 	"tributary/pipeline/claims"
 )
 
-func (a *app) claimsListCommand() *cobra.Command {
+func claimsListCommand(a *app) *cobra.Command {
 	var output string
 	cmd := &cobra.Command{
 		Use:   "ls [flags]",
@@ -17,12 +17,12 @@ func (a *app) claimsListCommand() *cobra.Command {
 each. An object without a name is an upload that was interrupted.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.withClaims(cmd.Context(), output, func(ctx context.Context, claims *claims.Store) error {
+			return withClaims(cmd.Context(), a, output, func(ctx context.Context, claims *claims.Store) error {
 				objects, err := claims.Objects(ctx)
 				if err != nil {
 					return err
 				}
-				return a.printObjects(objects, output)
+				return printObjects(a, objects, output)
 			})
 		},
 	}

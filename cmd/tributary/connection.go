@@ -29,7 +29,7 @@ func (a *app) connect(ctx context.Context, opts ...nats.Option) (*nats.Conn, err
 		nats.PingInterval(10 * time.Second),
 		nats.MaxPingsOutstanding(2),
 		nats.SyncQueueLen(syncQueue),
-		nats.ReconnectBufSize(-1), // what cannot be sent fails at once: every sender tries again by itself
+		nats.ReconnectBufSize(-1), // a message that cannot be sent fails at once: every sender retries
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
 			if err != nil {
 				a.log.WarnContext(ctx, "connection to the broker is lost: reconnecting", "error", err)

@@ -4,7 +4,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-func (a *app) dlqCommand() *cobra.Command {
+func dlqCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "dlq",
 		Short: "List, show and requeue the records that could not be read",
@@ -22,6 +22,6 @@ A dead letter is named by the sequence of its record in the raw stream.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(a.dlqListCommand(), a.dlqShowCommand(), a.dlqRequeueCommand(), a.dlqExportCommand(), a.dlqPurgeCommand())
+	cmd.AddCommand(dlqListCommand(a), dlqShowCommand(a), dlqRequeueCommand(a), dlqExportCommand(a), dlqPurgeCommand(a))
 	return cmd
 }

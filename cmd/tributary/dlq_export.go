@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"strconv"
 
-	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
 	"tributary/cmd/internal/terminal"
@@ -19,7 +18,7 @@ import (
 	"tributary/pipeline/events"
 )
 
-func (a *app) dlqExportCommand() *cobra.Command {
+func dlqExportCommand(a *app) *cobra.Command {
 	var filter *letterFilter
 	var dir string
 	cmd := &cobra.Command{
@@ -35,7 +34,7 @@ The exit code is 3 if the bytes of some do not exist any more.`,
   tributary dlq export 4711 | jq -r .data | base64 -d
   tributary dlq export --dir dead && tributary normalize --source SOURCE dead/SOURCE.SESSION.jsonl`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.withLetters(cmd, filter, args, func(ctx context.Context, js jetstream.JetStream, q events.DeadLettersQuery) error {
+			return filter.selectLetters(cmd, a, args, func(ctx context.Context, s *letterSelection) error {
 				write := func(l *events.DeadLetter, data *[]byte) error {
 					return terminal.WriteJSON(a.stdout, toJSON(l, data))
 				}
@@ -45,27 +44,25 @@ The exit code is 3 if the bytes of some do not exist any more.`,
 					}
 					write = letterFiles{dir: dir, created: make(map[string]bool)}.add
 				}
-				return a.exportLetters(ctx, js, q, write)
+				return s.export(ctx, write)
 			})
 		},
 	}
-	filter = a.letterFlags(cmd, string(core.StandingOpen))
+	filter = letterFlags(cmd, a, string(core.StandingOpen))
 	cmd.Flags().StringVar(&dir, "dir", "", "write the bytes to files in this folder instead")
 	return cmd
 }
 
-// exportLetters passes the dead letters of a query to write with their bytes, nil if they do not
-// exist any more.
-func (a *app) exportLetters(ctx context.Context, js jetstream.JetStream, q events.DeadLettersQuery, write func(l *events.DeadLetter, data *[]byte) error) error {
+// export passes the dead letters to write with their bytes, nil if they do not exist any more.
+func (s *letterSelection) export(ctx context.Context, write func(l *events.DeadLetter, data *[]byte) error) error {
 	n, gone := 0, 0
-	missing := missingOf(q)
-	for l, err := range a.letters(ctx, js, q) {
+	for l, err := range s.letters(ctx) {
 		if err != nil {
 			return err
 		}
 		n++
-		missing.found(&l)
-		content, err := l.LoadRecord(ctx, js)
+		s.missing.found(&l)
+		content, err := l.LoadRecord(ctx, s.js)
 		data := &content
 		if errors.Is(err, events.ErrRecordGone) {
 			gone++
@@ -78,11 +75,11 @@ func (a *app) exportLetters(ctx context.Context, js jetstream.JetStream, q event
 			return err
 		}
 	}
-	fmt.Fprintf(a.stderr, "exported %s\n", terminal.Plural(n-gone, "dead letter"))
+	fmt.Fprintf(s.stderr, "exported %s\n", terminal.Plural(n-gone, "dead letter"))
 	if gone > 0 {
 		return partlyError(fmt.Sprintf("the bytes of %s do not exist any more", terminal.Plural(gone, "dead letter")))
 	}
-	return missing.err(a)
+	return s.missed()
 }
 
 // letterFiles are the files that dead letters are exported to, one for each session.

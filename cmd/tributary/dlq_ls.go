@@ -4,15 +4,13 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
 	"tributary/cmd/internal/terminal"
 	"tributary/normalizers/core"
-	"tributary/pipeline/events"
 )
 
-func (a *app) dlqListCommand() *cobra.Command {
+func dlqListCommand(a *app) *cobra.Command {
 	var filter *letterFilter
 	var output string
 	var group bool
@@ -29,36 +27,34 @@ there are by reason and agent. With -o json print one object per line.`,
 			if err := checkOutput(output, "pretty", "json"); err != nil {
 				return err
 			}
-			return a.withLetters(cmd, filter, args, func(ctx context.Context, js jetstream.JetStream, q events.DeadLettersQuery) error {
-				list := a.newLetterList(output == "json")
-				missing := missingOf(q)
-				n, err := a.listLetters(ctx, js, q, list, group, &missing)
+			return filter.selectLetters(cmd, a, args, func(ctx context.Context, s *letterSelection) error {
+				n, err := s.list(ctx, newLetterList(a, output == "json"), group)
 				if err != nil {
 					return err
 				}
 				if output != "json" {
-					a.printLetterCount(n, filter.status)
+					s.printCount(n, filter.status)
 				}
-				return missing.err(a)
+				return s.missed()
 			})
 		},
 	}
-	filter = a.letterFlags(cmd, string(core.StandingOpen))
+	filter = letterFlags(cmd, a, string(core.StandingOpen))
 	cmd.Flags().BoolVar(&group, "group", false, "count them by reason and agent")
 	cmd.Flags().StringVarP(&output, "output", "o", "pretty", "pretty or json")
 	return cmd
 }
 
-// listLetters prints the dead letters of a query, or their groups, and returns their number.
-func (a *app) listLetters(ctx context.Context, js jetstream.JetStream, q events.DeadLettersQuery, list *letterList, group bool, missing *missing) (int, error) {
+// list prints the dead letters, or their groups, and returns their number.
+func (s *letterSelection) list(ctx context.Context, list *letterList, group bool) (int, error) {
 	n := 0
 	counts := letterCounts{}
-	for l, err := range a.letters(ctx, js, q) {
+	for l, err := range s.letters(ctx) {
 		if err != nil {
 			return n, err
 		}
 		n++
-		missing.found(&l)
+		s.missing.found(&l)
 		counts.add(&l)
 		if group {
 			continue
@@ -78,15 +74,15 @@ func (a *app) listLetters(ctx context.Context, js jetstream.JetStream, q events.
 	return n, nil
 }
 
-// printLetterCount prints how many dead letters there are.
-func (a *app) printLetterCount(n int, status string) {
+// printCount prints how many dead letters there are.
+func (s *letterSelection) printCount(n int, status string) {
 	noun := "dead letter"
 	if status != allLetters {
 		noun = status + " dead letter"
 	}
 	if n == 0 {
-		fmt.Fprintf(a.stderr, "no %s in generation %s\n", noun, a.config.Generation)
+		fmt.Fprintf(s.stderr, "no %s in generation %s\n", noun, s.config.Generation)
 		return
 	}
-	fmt.Fprintln(a.stderr, terminal.Plural(n, noun))
+	fmt.Fprintln(s.stderr, terminal.Plural(n, noun))
 }

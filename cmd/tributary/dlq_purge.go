@@ -9,7 +9,6 @@ import (
 	"os"
 	"strings"
 
-	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
@@ -19,7 +18,7 @@ import (
 	"tributary/pipeline/streams"
 )
 
-func (a *app) dlqPurgeCommand() *cobra.Command {
+func dlqPurgeCommand(a *app) *cobra.Command {
 	var filter *letterFilter
 	var all, yes, dryRun bool
 	cmd := &cobra.Command{
@@ -40,11 +39,11 @@ The command asks before it removes anything.`,
 			if err := a.checkConfirm("purge", yes || dryRun); err != nil {
 				return err
 			}
-			return a.withLetters(cmd, filter, args, func(ctx context.Context, js jetstream.JetStream, q events.DeadLettersQuery) error {
+			return filter.selectLetters(cmd, a, args, func(ctx context.Context, s *letterSelection) error {
 				if yes && !dryRun {
-					return a.purgeLetters(ctx, js, q)
+					return s.purge(ctx)
 				}
-				n, last, err := a.countLetters(ctx, js, q)
+				n, last, err := s.count(ctx)
 				if err != nil {
 					return err
 				}
@@ -57,22 +56,22 @@ The command asks before it removes anything.`,
 					return nil
 				}
 				if n > 0 {
-					q.Through = last // the question was not about dead letters that are stored later
+					s.q.Through = last // the question was not about dead letters that are stored later
 				}
-				return a.purgeLetters(ctx, js, q)
+				return s.purge(ctx)
 			})
 		},
 	}
-	filter = a.letterFlags(cmd, allLetters)
+	filter = letterFlags(cmd, a, allLetters)
 	cmd.Flags().BoolVar(&all, "all", false, "all dead letters of the generation")
 	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "show how many would be removed, and change nothing")
 	return cmd
 }
 
-// countLetters counts the dead letters of a query, and returns the positions of the last ones.
-func (a *app) countLetters(ctx context.Context, js jetstream.JetStream, q events.DeadLettersQuery) (n int, last streams.Positions, err error) {
-	for l, err := range a.letters(ctx, js, q) {
+// count counts the dead letters, and returns the positions of the last ones.
+func (s *letterSelection) count(ctx context.Context) (n int, last streams.Positions, err error) {
+	for l, err := range s.letters(ctx) {
 		if err != nil {
 			return n, last, err
 		}
@@ -81,23 +80,22 @@ func (a *app) countLetters(ctx context.Context, js jetstream.JetStream, q events
 	return n, last, nil
 }
 
-// purgeLetters removes the dead letters of a query.
-func (a *app) purgeLetters(ctx context.Context, js jetstream.JetStream, q events.DeadLettersQuery) error {
-	missing := missingOf(q)
+// purge removes the dead letters.
+func (s *letterSelection) purge(ctx context.Context) error {
 	n, open := 0, 0
-	err := events.PurgeDeadLetters(ctx, js, a.letters(ctx, js, q), func(l events.DeadLetter) {
+	err := events.PurgeDeadLetters(ctx, s.js, s.letters(ctx), func(l events.DeadLetter) {
 		n++
 		if l.Standing == core.StandingOpen {
 			open++
 		}
-		missing.found(&l)
+		s.missing.found(&l)
 	})
 	text := "removed " + terminal.Plural(n, "dead letter")
 	if open < n {
 		text += fmt.Sprintf(", %s of them open", terminal.Thousands(int64(open)))
 	}
-	fmt.Fprintln(a.stderr, text)
-	return cmp.Or(err, missing.err(a))
+	fmt.Fprintln(s.stderr, text)
+	return cmp.Or(err, s.missed())
 }
 
 // checkConfirm reports that a command cannot ask, because there is no terminal, although it has to.

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
 	"tributary/cmd/internal/terminal"
@@ -14,7 +13,7 @@ import (
 	"tributary/pipeline/events"
 )
 
-func (a *app) dlqRequeueCommand() *cobra.Command {
+func dlqRequeueCommand(a *app) *cobra.Command {
 	var filter *letterFilter
 	var all, dryRun bool
 	var output string
@@ -42,12 +41,12 @@ however often it is requeued. The exit code is 3 if some could not be requeued.`
 			if err := checkOutput(output, "pretty", "json"); err != nil {
 				return err
 			}
-			return a.withLetters(cmd, filter, args, func(ctx context.Context, js jetstream.JetStream, q events.DeadLettersQuery) error {
-				report := requeueReport{a: a, json: output == "json", counts: make(map[events.Requeued]int), missing: missingOf(q)}
-				letters := a.letters(ctx, js, q)
+			return filter.selectLetters(cmd, a, args, func(ctx context.Context, s *letterSelection) error {
+				report := requeueReport{letterSelection: s, json: output == "json", counts: make(map[events.Requeued]int)}
+				letters := s.letters(ctx)
 				if !dryRun {
 					err := a.traced(ctx, "requeue", func(ctx context.Context) error {
-						return events.Requeue(ctx, js, letters, report.add)
+						return events.Requeue(ctx, s.js, letters, report.add)
 					})
 					return cmp.Or(err, report.close("requeued"))
 				}
@@ -61,7 +60,7 @@ however often it is requeued. The exit code is 3 if some could not be requeued.`
 			})
 		},
 	}
-	filter = a.letterFlags(cmd, allLetters)
+	filter = letterFlags(cmd, a, allLetters)
 	cmd.Flags().BoolVar(&all, "all", false, "all dead letters of the generation")
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "show what would be requeued, and change nothing")
 	cmd.Flags().StringVarP(&output, "output", "o", "pretty", "pretty or json")
@@ -70,11 +69,10 @@ however often it is requeued. The exit code is 3 if some could not be requeued.`
 
 // requeueReport reports the outcome of dead letters that are requeued.
 type requeueReport struct {
-	a       *app
-	json    bool
-	failed  error // of the first line that could not be written
-	counts  map[events.Requeued]int
-	missing missing
+	*letterSelection
+	json   bool
+	failed error // of the first line that could not be written
+	counts map[events.Requeued]int
 }
 
 // requeueRefusals are the reasons why a dead letter is not requeued, with their cures.
@@ -102,14 +100,14 @@ func (r *requeueReport) add(l events.DeadLetter, outcome events.Requeued) {
 	r.counts[outcome]++
 	var err error
 	if r.json {
-		err = terminal.WriteJSON(r.a.stdout, requeuedLine{l.Sequence, l.Generation, l.Source, l.Session, outcome, outcome.Done()})
+		err = terminal.WriteJSON(r.stdout, requeuedLine{l.Sequence, l.Generation, l.Source, l.Session, outcome, outcome.Done()})
 	} else {
-		_, err = fmt.Fprintf(r.a.stdout, "%d\t%s\t%s\n", l.Sequence, l.Generation, outcome)
+		_, err = fmt.Fprintf(r.stdout, "%d\t%s\t%s\n", l.Sequence, l.Generation, outcome)
 	}
 	r.failed = cmp.Or(r.failed, err)
 	r.missing.found(&l)
 	if !outcome.Done() && r.counts[outcome] <= shown {
-		fmt.Fprintf(r.a.stderr, "%d: %s\n", l.Sequence, requeueRefusals[outcome])
+		fmt.Fprintf(r.stderr, "%d: %s\n", l.Sequence, requeueRefusals[outcome])
 	}
 }
 
@@ -128,12 +126,12 @@ func (r *requeueReport) close(verb string) error {
 	if n := r.counts[events.RequeuedSettled]; n > 0 {
 		text += fmt.Sprintf(", %s settled before", terminal.Thousands(int64(n)))
 	}
-	fmt.Fprintln(r.a.stderr, text)
+	fmt.Fprintln(r.stderr, text)
 	if r.failed != nil {
 		return r.failed
 	}
 	if refused > 0 {
 		return partlyError(terminal.Plural(refused, "dead letter") + " cannot be requeued")
 	}
-	return r.missing.err(r.a)
+	return r.missed()
 }

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
 	"tributary/cmd/internal/terminal"
@@ -19,7 +18,7 @@ import (
 	"tributary/pipeline/streams"
 )
 
-func (a *app) dlqShowCommand() *cobra.Command {
+func dlqShowCommand(a *app) *cobra.Command {
 	var raw bool
 	var output string
 	filter := &letterFilter{status: allLetters}
@@ -36,17 +35,17 @@ the bytes unchanged, and nothing else.`,
 			if err := checkOutput(output, "pretty", "json"); err != nil {
 				return err
 			}
-			return a.withLetters(cmd, filter, args, func(ctx context.Context, js jetstream.JetStream, q events.DeadLettersQuery) error {
-				for l, err := range a.letters(ctx, js, q) {
+			return filter.selectLetters(cmd, a, args, func(ctx context.Context, s *letterSelection) error {
+				for l, err := range s.letters(ctx) {
 					if err != nil {
 						return err
 					}
 					if raw {
-						return a.writeRaw(ctx, js, &l)
+						return s.writeRaw(ctx, &l)
 					}
-					return a.showLetter(ctx, js, &l, output)
+					return s.show(ctx, &l, output)
 				}
-				return missingOf(q).err(a)
+				return s.missed()
 			})
 		},
 	}
@@ -57,27 +56,27 @@ the bytes unchanged, and nothing else.`,
 }
 
 // writeRaw writes the bytes of a dead letter unchanged.
-func (a *app) writeRaw(ctx context.Context, js jetstream.JetStream, l *events.DeadLetter) error {
-	data, err := l.LoadRecord(ctx, js)
+func (s *letterSelection) writeRaw(ctx context.Context, l *events.DeadLetter) error {
+	data, err := l.LoadRecord(ctx, s.js)
 	if err == nil {
-		_, err = a.stdout.Write(data)
+		_, err = s.stdout.Write(data)
 	}
 	return err
 }
 
-// showLetter prints a dead letter with its bytes, if they still exist.
-func (a *app) showLetter(ctx context.Context, js jetstream.JetStream, l *events.DeadLetter, output string) error {
-	data, err := l.LoadRecord(ctx, js)
+// show prints a dead letter with its bytes, if they still exist.
+func (s *letterSelection) show(ctx context.Context, l *events.DeadLetter, output string) error {
+	data, err := l.LoadRecord(ctx, s.js)
 	gone := errors.Is(err, events.ErrRecordGone)
 	switch {
 	case err != nil && !gone:
 		return err
 	case output != "json":
-		return a.printLetter(l, data, gone)
+		return printLetter(s.app, l, data, gone)
 	case gone:
-		return terminal.WriteJSON(a.stdout, toJSON(l, nil))
+		return terminal.WriteJSON(s.stdout, toJSON(l, nil))
 	default:
-		return terminal.WriteJSON(a.stdout, toJSON(l, &data))
+		return terminal.WriteJSON(s.stdout, toJSON(l, &data))
 	}
 }
 
@@ -85,7 +84,7 @@ func (a *app) showLetter(ctx context.Context, js jetstream.JetStream, l *events.
 const maxShown = 4 << 10
 
 // printLetter prints a dead letter for people.
-func (a *app) printLetter(l *events.DeadLetter, data []byte, gone bool) error {
+func printLetter(a *app, l *events.DeadLetter, data []byte, gone bool) error {
 	p := a.printer()
 	var b bytes.Buffer
 	fields := terminal.NewTable("", "")

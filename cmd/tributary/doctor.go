@@ -14,7 +14,6 @@ import (
 
 	"tributary/cmd/internal/terminal"
 	"tributary/normalizers/core"
-	"tributary/pipeline/events"
 	"tributary/pipeline/replay"
 	"tributary/pipeline/runner"
 	"tributary/pipeline/sessions/summaries"
@@ -23,7 +22,7 @@ import (
 	"tributary/pipeline/worker"
 )
 
-func (a *app) doctorCommand() *cobra.Command {
+func doctorCommand(a *app) *cobra.Command {
 	var output, gapsSince string
 	var exports []string
 	cmd := &cobra.Command{
@@ -62,7 +61,7 @@ not exist any more, --gaps-since leaves older gaps out of the problems.`,
 				return err
 			}
 			defer js.Conn().Close()
-			d, err := a.examine(cmd.Context(), js, since, exports)
+			d, err := examine(cmd.Context(), a, js, since, exports)
 			if err != nil {
 				return err
 			}
@@ -81,7 +80,7 @@ not exist any more, --gaps-since leaves older gaps out of the problems.`,
 	cmd.Flags().StringVar(&gapsSince, "gaps-since", "", "only gaps found since then are problems: a duration, date or time")
 	cmd.Flags().StringArrayVar(&exports, "export", nil, "show how far the export at this `place` is, too: a folder or a URL; several times for several")
 	a.serverFlag(cmd)
-	cmd.AddCommand(a.doctorAcknowledgeCommand())
+	cmd.AddCommand(doctorAcknowledgeCommand(a))
 	return cmd
 }
 
@@ -105,18 +104,26 @@ type diagnosis struct {
 	unseen     []string // what this user may not read, with the cures
 }
 
+// examination inspects the broker for a diagnosis.
+type examination struct {
+	*app
+	js jetstream.JetStream
+	d  *diagnosis
+}
+
 // examine inspects the broker; only gaps that were found since gapsSince are problems. It fails if the broker shows nothing.
-func (a *app) examine(ctx context.Context, js jetstream.JetStream, gapsSince time.Time, exports []string) (*diagnosis, error) {
+func examine(ctx context.Context, a *app, js jetstream.JetStream, gapsSince time.Time, exports []string) (*diagnosis, error) {
 	nc := js.Conn()
 	d := &diagnosis{serverName: nc.ConnectedServerName(), Server: nc.ConnectedServerName() + " " + nc.ConnectedServerVersion(), MaxPayload: nc.MaxPayload(), Problems: []string{}}
 	d.At, d.Generation = time.Now(), a.config.Generation // until the broker is asked
+	x := &examination{a, js, d}
 	for _, part := range []struct {
 		what string
 		read func(context.Context) error
 	}{
-		{"the progress of the workers", func(ctx context.Context) error { return a.examineProgress(ctx, js, d, gapsSince) }},
-		{"what expired unread", func(ctx context.Context) error { return a.examineExpired(ctx, js, d) }},
-		{"the generations", func(ctx context.Context) error { return a.examineGenerations(ctx, js, d) }},
+		{"the progress of the workers", func(ctx context.Context) error { return x.progress(ctx, gapsSince) }},
+		{"what expired unread", x.expired},
+		{"the generations", x.generations},
 		{"the errors of the workers", func(ctx context.Context) error {
 			answers, err := runner.Ask(ctx, nc, len(d.Workers)+len(d.Waiting))
 			d.Answers = slices.DeleteFunc(answers, func(w runner.State) bool { return w.Generation != "" && w.Generation != d.Generation })
@@ -126,12 +133,12 @@ func (a *app) examine(ctx context.Context, js jetstream.JetStream, gapsSince tim
 			d.Edges, err = streams.Edges(ctx, js)
 			return err
 		}},
-		{"the records of sessions", func(ctx context.Context) error { return a.examineSessions(ctx, js, d) }},
-		{"the subscriptions", func(ctx context.Context) error { return a.examineSubscriptions(ctx, js, d) }},
-		{"the exports", func(ctx context.Context) error { return a.examineExports(ctx, js, d, exports) }},
-		{"the dead letters", func(ctx context.Context) error { return a.judgeDeadLetters(ctx, js, d) }},
+		{"the records of sessions", x.sessions},
+		{"the subscriptions", x.subscriptions},
+		{"the exports", func(ctx context.Context) error { return x.exports(ctx, exports) }},
+		{"the dead letters", x.deadLetters},
 	} {
-		if err := a.permitted(ctx, d, part.what, part.read); err != nil {
+		if err := x.permitted(ctx, part.what, part.read); err != nil {
 			return nil, err
 		}
 	}
@@ -139,7 +146,7 @@ func (a *app) examine(ctx context.Context, js jetstream.JetStream, gapsSince tim
 		d.Problems = append(d.Problems, err.Error())
 	}
 	d.Problems = append(d.Problems, d.edgeProblems()...)
-	if err := a.checkBroker(ctx, js, d); err != nil {
+	if err := x.broker(ctx); err != nil {
 		return nil, err
 	}
 	d.judgeAnswers()
@@ -147,23 +154,23 @@ func (a *app) examine(ctx context.Context, js jetstream.JetStream, gapsSince tim
 	return d, nil
 }
 
-// examineProgress reads and judges the progress of the workers.
-func (a *app) examineProgress(ctx context.Context, js jetstream.JetStream, d *diagnosis, gapsSince time.Time) error {
-	status, err := replay.ReadStatus(ctx, js, a.config.topology())
+// progress reads and judges the progress of the workers.
+func (x *examination) progress(ctx context.Context, gapsSince time.Time) error {
+	status, err := replay.ReadStatus(ctx, x.js, x.config.topology())
 	switch {
 	case errors.Is(err, jetstream.ErrStreamNotFound), errors.Is(err, jetstream.ErrBucketNotFound):
 		return fmt.Errorf("%w: start a worker, which creates what is missing: tributary run", err)
 	case err != nil:
 		return err
 	}
-	d.Status = status
-	d.judge()
-	d.judgeStopped()
-	d.judgeGaps(gapsSince)
+	x.d.Status = status
+	x.d.judge()
+	x.d.judgeStopped()
+	x.d.judgeGaps(gapsSince)
 	return nil
 }
 
-// judgeAnswers finds what the workers that answer say of themselves, and why there are no heartbeats.
+// judgeAnswers reports the errors of workers that answered, and explains missing heartbeats.
 func (d *diagnosis) judgeAnswers() {
 	if i := slices.Index(d.Problems, problemNoWorker); i >= 0 {
 		switch {
@@ -175,7 +182,7 @@ func (d *diagnosis) judgeAnswers() {
 		}
 	}
 	if len(d.stopped()) > 0 {
-		return // which says the same
+		return // the stopped partitions are reported already
 	}
 	for _, w := range d.Answers {
 		if w.Unready >= unreadyPatience && w.Error != "" && w.Age() < answerFresh {
@@ -265,11 +272,11 @@ func (d *diagnosis) judgeStopped() {
 // maxSearched limits the dead letters among which doctor looks for those that are problems.
 const maxSearched = 10_000
 
-// judgeDeadLetters finds the records that are dead letters for a reason that lies with the
+// deadLetters finds the records that are dead letters for a reason that lies with the
 // workers or the broker, and were not given back, and the sessions whose states are damaged.
 // See [records.Reason].
-func (a *app) judgeDeadLetters(ctx context.Context, js jetstream.JetStream, d *diagnosis) error {
-	if d.DeadLetters > maxSearched {
+func (x *examination) deadLetters(ctx context.Context) error {
+	if x.d.DeadLetters > maxSearched {
 		return nil // the overview names the command that finds them
 	}
 	open := map[string]string{
@@ -279,23 +286,23 @@ func (a *app) judgeDeadLetters(ctx context.Context, js jetstream.JetStream, d *d
 		"timeout":       "took too long and is a dead letter: update the workers, then tributary dlq requeue %d",
 	}
 	damaged := make(map[string]bool)
-	for l, err := range a.letters(ctx, js, events.DeadLettersQuery{}) {
+	for l, err := range (&letterSelection{app: x.app, js: x.js}).letters(ctx) {
 		if err != nil {
 			return err
 		}
 		session := fmt.Sprintf("session %s of %s", terminal.OneLine(l.Session), terminal.OneLine(string(l.Source)))
 		if text := open[l.Reason]; text != "" && l.Standing == core.StandingOpen {
-			d.Problems = append(d.Problems, fmt.Sprintf("record %d, %s, %s, "+text, l.Sequence, terminal.Size(l.RecordSize()), session, l.Sequence))
+			x.d.Problems = append(x.d.Problems, fmt.Sprintf("record %d, %s, %s, "+text, l.Sequence, terminal.Size(l.RecordSize()), session, l.Sequence))
 		}
 		if l.Reason == "state" && !damaged[session] {
 			damaged[session] = true
-			d.Problems = append(d.Problems, fmt.Sprintf("%s has dead letters: %s", session, terminal.OneLine(l.Error)))
+			x.d.Problems = append(x.d.Problems, fmt.Sprintf("%s has dead letters: %s", session, terminal.OneLine(l.Error)))
 		}
 	}
 	return nil
 }
 
-// describeLag says how much is not processed, and what of that nobody knows.
+// describeLag states how many records are not processed, and for which partitions the number is unknown.
 func (d *diagnosis) describeLag() string {
 	lag, oldest := d.lag()
 	stopped := 0

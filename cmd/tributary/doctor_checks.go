@@ -18,7 +18,7 @@ const (
 	verdictOK      = "ok"
 	verdictWarning = "warning" // works, and will not in every case
 	verdictProblem = "problem"
-	verdictUnknown = "unknown" // the broker does not say, or denies the right to know
+	verdictUnknown = "unknown" // the broker does not state it, or denies the right to read it
 )
 
 // check is one question about the broker, with its answer.
@@ -35,32 +35,32 @@ const (
 	skewLimit = 2 * time.Second  // of the clocks, beside the time of a request
 )
 
-// checkBroker answers the questions.
-func (a *app) checkBroker(ctx context.Context, js jetstream.JetStream, d *diagnosis) error {
+// broker answers the questions about the broker.
+func (x *examination) broker(ctx context.Context) error {
 	var clock check
-	err := a.permitted(ctx, d, "the streams", func(ctx context.Context) (err error) {
-		if clock, err = checkClock(ctx, js); err == nil {
-			d.Streams, err = streams.ReadStreams(ctx, js, a.config.topology())
+	err := x.permitted(ctx, "the streams", func(ctx context.Context) (err error) {
+		if clock, err = checkClock(ctx, x.js); err == nil {
+			x.d.Streams, err = streams.ReadStreams(ctx, x.js, x.config.topology())
 		}
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	if len(d.Streams) == 0 {
-		d.Checks = append(d.Checks, d.checkRights())
+	if len(x.d.Streams) == 0 {
+		x.d.Checks = append(x.d.Checks, x.d.checkRights())
 		return nil
 	}
-	raw := d.Streams[0]
-	servers := a.servers(ctx, js, raw.Cluster == "")
+	raw := x.d.Streams[0]
+	servers := x.servers(ctx, raw.Cluster == "")
 	limits := check{Name: "limits", Verdict: verdictUnknown, Text: "the broker does not show this user the limits of the account"}
-	if err := a.permitted(ctx, d, "the limits of the account", func(ctx context.Context) (err error) {
-		limits, err = a.checkLimits(ctx, js, d.Streams, servers, limits)
+	if err := x.permitted(ctx, "the limits of the account", func(ctx context.Context) (err error) {
+		limits, err = x.limits(ctx, x.d.Streams, servers, limits)
 		return err
 	}); err != nil {
 		return err
 	}
-	d.Checks = append(d.Checks, d.checkRights(), d.checkStreams(), d.checkReplicas(), d.checkLag(), clock, d.checkRetention(raw, a.config.EventsMaxAge),
+	x.d.Checks = append(x.d.Checks, x.d.checkRights(), x.d.checkStreams(), x.d.checkReplicas(), x.d.checkLag(), clock, x.d.checkRetention(raw, x.config.EventsMaxAge),
 		checkDurability(raw, servers), limits)
 	return nil
 }
@@ -78,13 +78,13 @@ func (d *diagnosis) checkProblems() []string {
 
 // permitted runs a part of the examination. A part that needs a right that the broker does not
 // grant ends at once, without an error: checkRights reports it.
-func (a *app) permitted(ctx context.Context, d *diagnosis, what string, do func(context.Context) error) error {
+func (x *examination) permitted(ctx context.Context, what string, do func(context.Context) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	denied := false
-	stop := a.denials.watch(func(is denial) {
+	stop := x.denials.watch(func(is denial) {
 		denied = true
-		d.unseen = append(d.unseen, what+" ("+is.right()+"): "+is.cure())
+		x.d.unseen = append(x.d.unseen, what+" ("+is.right()+"): "+is.cure())
 		cancel()
 	})
 	err := do(ctx)

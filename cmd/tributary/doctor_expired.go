@@ -13,20 +13,20 @@ import (
 	"tributary/pipeline/streams"
 )
 
-// examineExpired finds records that left the raw stream before they were read.
-func (a *app) examineExpired(ctx context.Context, js jetstream.JetStream, d *diagnosis) (err error) {
-	if d.Expired, err = replay.ReadExpired(ctx, js); errors.Is(err, jetstream.ErrStreamNotFound) {
+// expired finds records that left the raw stream before they were read.
+func (x *examination) expired(ctx context.Context) (err error) {
+	if x.d.Expired, err = replay.ReadExpired(ctx, x.js); errors.Is(err, jetstream.ErrStreamNotFound) {
 		return nil // which the progress of the workers reports
 	}
-	for _, e := range d.Expired {
+	for _, e := range x.d.Expired {
 		if e.Open() > 0 {
-			d.Problems = append(d.Problems, describeExpired(e)+": "+streams.CureExpired)
+			x.d.Problems = append(x.d.Problems, describeExpired(e)+": "+streams.CureExpired)
 		}
 	}
 	return err
 }
 
-// describeExpired says what was lost and is not acknowledged.
+// describeExpired states which records were lost and are not acknowledged.
 func describeExpired(e replay.Expired) string {
 	text := terminal.Plural(int(e.Open()), "record")
 	if e.Least {
@@ -36,7 +36,7 @@ func describeExpired(e replay.Expired) string {
 		e.Generation, text, terminal.DateTime(e.From), terminal.DateTime(e.To), e.Stream)
 }
 
-func (a *app) doctorAcknowledgeCommand() *cobra.Command {
+func doctorAcknowledgeCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "acknowledge [flags]",
 		Short: "Acknowledge records that expired before they were read",

@@ -7,13 +7,12 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"tributary/cmd/internal/terminal"
 	"tributary/pipeline/streams"
 )
 
-// serverState is what a server says of JetStream.
+// serverState is the state of JetStream on a server, as the server reports it.
 type serverState struct {
 	Server struct {
 		Name string `json:"name"`
@@ -37,10 +36,10 @@ const (
 	limitFull = 0.95 // a problem
 )
 
-// checkLimits judges how near the account, the streams and those servers that say so are to their limits. Beyond them nothing is
-// stored, not even the heartbeats of the workers. unknown is the check when the broker does not say.
-func (a *app) checkLimits(ctx context.Context, js jetstream.JetStream, list []streams.StreamStatus, servers []serverState, unknown check) (check, error) {
-	limits, err := streams.ReadLimits(ctx, js, a.config.Replicas, list)
+// limits judges how much of its limits the account uses, and the streams, and the servers that report theirs. At a limit
+// the broker stores nothing, not even heartbeats of workers. unknown is the check of a broker that shows no limits.
+func (x *examination) limits(ctx context.Context, list []streams.StreamStatus, servers []serverState, unknown check) (check, error) {
+	limits, err := streams.ReadLimits(ctx, x.js, x.config.Replicas, list)
 	if err != nil {
 		return unknown, err
 	}
@@ -83,18 +82,18 @@ func (a *app) checkLimits(ctx context.Context, js jetstream.JetStream, list []st
 
 // servers asks the servers how they are. They answer users of the system account, and of an account that imports the
 // service; of a server that is alone the first answer is all.
-func (a *app) servers(ctx context.Context, js jetstream.JetStream, alone bool) (list []serverState) {
+func (x *examination) servers(ctx context.Context, alone bool) (list []serverState) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	stop := a.denials.watch(func(denial) { cancel() }) // durability says so
+	stop := x.denials.watch(func(denial) { cancel() }) // the check of durability reports it
 	defer stop()
-	inbox := js.Conn().NewInbox()
-	sub, err := js.Conn().SubscribeSync(inbox)
+	inbox := x.js.Conn().NewInbox()
+	sub, err := x.js.Conn().SubscribeSync(inbox)
 	if err != nil {
 		return nil
 	}
 	defer func() { _ = sub.Unsubscribe() }()
-	if err := js.Conn().PublishRequest(serversSubject, inbox, nil); err != nil {
+	if err := x.js.Conn().PublishRequest(serversSubject, inbox, nil); err != nil {
 		return nil
 	}
 	for len(list) == 0 || !alone {

@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/nats-io/nats.go/jetstream"
-
 	"tributary/cmd/internal/terminal"
 	"tributary/pipeline/events"
 	"tributary/pipeline/export"
@@ -19,42 +17,42 @@ type exported struct {
 	events.ReaderStatus
 }
 
-// examineSubscriptions reads how far the subscriptions are.
-func (a *app) examineSubscriptions(ctx context.Context, js jetstream.JetStream, d *diagnosis) (err error) {
-	d.Subscriptions, err = subscribe.ReadStatus(ctx, js)
-	for _, s := range d.Subscriptions {
+// subscriptions reads how far the subscriptions are.
+func (x *examination) subscriptions(ctx context.Context) (err error) {
+	x.d.Subscriptions, err = subscribe.ReadStatus(ctx, x.js)
+	for _, s := range x.d.Subscriptions {
 		name := "subscription " + terminal.OneLine(s.Name)
 		if s.Unreadable {
-			d.Problems = append(d.Problems, fmt.Sprintf("%s: its progress cannot be read: remove the key %s of bucket %s to begin again",
+			x.d.Problems = append(x.d.Problems, fmt.Sprintf("%s: its progress cannot be read: remove the key %s of bucket %s to begin again",
 				name, terminal.OneLine(s.Name), streams.SubscribersBucket))
 			continue
 		}
-		d.judgeReader(name, &s.ReaderStatus, fmt.Sprintf("start it, which tells its program; or remove the key %s of bucket %s, if it is not used any more",
+		x.d.judgeReader(name, &s.ReaderStatus, fmt.Sprintf("start it, which tells its program; or remove the key %s of bucket %s, if it is not used any more",
 			terminal.OneLine(s.Name), streams.SubscribersBucket))
 	}
 	return err
 }
 
-// examineExports reads how far the exports are at places that the user names.
-func (a *app) examineExports(ctx context.Context, js jetstream.JetStream, d *diagnosis, places []string) error {
+// exports reads how far the exports are at places that the user names.
+func (x *examination) exports(ctx context.Context, places []string) error {
 	for _, text := range places {
 		p, err := parsePlace("--export", text)
 		if err != nil {
 			return usageError{err}
 		}
-		cfg := export.Config{Dir: p.dir, Logger: a.log}
+		cfg := export.Config{Dir: p.dir, Logger: x.log}
 		if p.bucket != "" {
-			if cfg.Bucket, err = a.config.bucket(p); err != nil {
+			if cfg.Bucket, err = x.config.bucket(p); err != nil {
 				return err
 			}
 			cfg.Bucket.Limit = storeLimit
 		}
-		is, err := export.ReadStatus(ctx, js, cfg)
+		is, err := export.ReadStatus(ctx, x.js, cfg)
 		if err != nil {
 			return err
 		}
-		d.Exports = append(d.Exports, exported{text, is})
-		d.judgeReader("export "+terminal.OneLine(text), &is, "run it again, which goes on behind them")
+		x.d.Exports = append(x.d.Exports, exported{text, is})
+		x.d.judgeReader("export "+terminal.OneLine(text), &is, "run it again, which goes on behind them")
 	}
 	return nil
 }

@@ -13,29 +13,29 @@ import (
 	"tributary/pipeline/streams"
 )
 
-// examineSessions finds out how far the records of sessions are, and whether titles and pins can be stored.
-func (a *app) examineSessions(ctx context.Context, js jetstream.JetStream, d *diagnosis) error {
-	view, err := summaries.Open(ctx, js, d.Generation, func(error) {})
+// sessions finds out how far the records of sessions are, and whether titles and pins can be stored.
+func (x *examination) sessions(ctx context.Context) error {
+	view, err := summaries.Open(ctx, x.js, x.d.Generation, func(error) {})
 	if err != nil {
 		return err
 	}
-	if d.Records, err = view.Status(ctx); err != nil {
+	if x.d.Records, err = view.Status(ctx); err != nil {
 		return err
 	}
-	alive := slices.ContainsFunc(d.Workers, func(w streams.Worker) bool { return !w.Silent(d.At) })
-	if d.Records.Silent && d.Records.Behind > 0 && alive { // without a worker that is the problem
-		d.Problems = append(d.Problems, fmt.Sprintf("no worker keeps the records of sessions, which are %s behind, so that lists of sessions read these events each time: "+
-			"see the log of the workers, and update those of an older version", terminal.Plural(int(d.Records.Behind), "event")))
+	alive := slices.ContainsFunc(x.d.Workers, func(w streams.Worker) bool { return !w.Silent(x.d.At) })
+	if x.d.Records.Silent && x.d.Records.Behind > 0 && alive { // without a worker that is the problem
+		x.d.Problems = append(x.d.Problems, fmt.Sprintf("no worker keeps the records of sessions, which are %s behind, so that lists of sessions read these events each time: "+
+			"see the log of the workers, and update those of an older version", terminal.Plural(int(x.d.Records.Behind), "event")))
 	}
-	_, err = js.Stream(ctx, streams.SessionsStream)
+	_, err = x.js.Stream(ctx, streams.SessionsStream)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		d.Problems = append(d.Problems, "stream "+streams.SessionsStream+" is missing: titles and pins of sessions cannot be set: restore it, or start a worker, which creates an empty one: tributary run")
+		x.d.Problems = append(x.d.Problems, "stream "+streams.SessionsStream+" is missing: titles and pins of sessions cannot be set: restore it, or start a worker, which creates an empty one: tributary run")
 		return nil
 	}
 	return err
 }
 
-// describeRecords says how far the records of sessions are.
+// describeRecords states how many events the records of sessions lack.
 func (d *diagnosis) describeRecords() string {
 	switch r := &d.Records; {
 	case !r.Kept && r.Behind == 0:

@@ -77,7 +77,7 @@ func (d *drift) settle() {
 	})
 }
 
-// compareVersions orders versions; what is none, or the same but for its suffix, by its text.
+// compareVersions orders versions; texts that are no versions, and versions that differ in their suffix alone, by text.
 func compareVersions(a, b string) int {
 	return cmp.Or(core.CompareVersions(a, b), strings.Compare(a, b))
 }

@@ -11,10 +11,10 @@ import (
 )
 
 // explainFiles prints by what the agent of each file was recognized, or why the file is refused.
-func (a *app) explainFiles(ctx context.Context, paths []string, file normalizers.File) error {
+func explainFiles(ctx context.Context, a *app, paths []string, file normalizers.File) error {
 	var failed filesError
 	for _, path := range paths {
-		r, err := a.recognize(ctx, path, file)
+		r, err := recognizeLog(ctx, a, path, file)
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
@@ -35,7 +35,7 @@ func (a *app) explainFiles(ctx context.Context, paths []string, file normalizers
 	return nil
 }
 
-// explanation says by what an agent was recognized.
+// explanation names the marker by which an agent was recognized.
 func explanation(r normalizers.Recognition) string {
 	switch err := r.Err(); {
 	case err != nil:
@@ -47,9 +47,9 @@ func explanation(r normalizers.Recognition) string {
 	}
 }
 
-// recognize reads the log at path as far as its agent is not known.
-func (a *app) recognize(ctx context.Context, path string, file normalizers.File) (normalizers.Recognition, error) {
-	in, err := a.openLog(path, &file)
+// recognizeLog reads the log at path as far as its agent is not known.
+func recognizeLog(ctx context.Context, a *app, path string, file normalizers.File) (normalizers.Recognition, error) {
+	in, err := openLog(a, path, &file)
 	if err != nil {
 		return normalizers.Recognition{}, err
 	}

@@ -22,7 +22,7 @@ type exportFlags struct {
 	spanBytes   int
 }
 
-func (a *app) exportCommand() *cobra.Command {
+func exportCommand(a *app) *cobra.Command {
 	var f exportFlags
 	cmd := &cobra.Command{
 		Use:   "export [flags] --out DIR|URL",
@@ -54,7 +54,7 @@ need the rights s3:ListBucket, s3:GetObject and s3:PutObject.`,
   tributary export --out s3://telemetry/events
   tributary export --out lines --format jsonl --raw`,
 		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return a.export(cmd.Context(), &f) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return exportEvents(cmd.Context(), a, &f) },
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&f.out, "out", "", "`place` of the files: a folder, which is made if it does not exist, or a URL")
@@ -68,8 +68,8 @@ need the rights s3:ListBucket, s3:GetObject and s3:PutObject.`,
 	return cmd
 }
 
-// export writes the events to the place of the flags.
-func (a *app) export(ctx context.Context, f *exportFlags) error {
+// exportEvents writes the events to the place of the flags.
+func exportEvents(ctx context.Context, a *app, f *exportFlags) error {
 	switch {
 	case f.out == "":
 		return usageError{errors.New("--out is missing: name the folder of the files")}
@@ -102,7 +102,7 @@ func (a *app) export(ctx context.Context, f *exportFlags) error {
 		return err
 	}
 	defer js.Conn().Close()
-	cfg.Generation = a.config.Generation // the live one, which the broker says
+	cfg.Generation = a.config.Generation // the broker has named the live one
 	if cfg.Bucket == nil {
 		unlock, err := lock(filepath.Join(out.dir, "_export"), "pass another folder with --out")
 		if err != nil {

@@ -33,7 +33,7 @@ func (c *config) httpAddress() string {
 
 // probed is a part of the process that knows its health.
 type probed interface {
-	Alive() error // why it makes no progress and will not by itself; nil while it does, also without the broker
+	Alive() error // why it makes no progress and needs a restart; nil while it works, or waits for the broker
 	Ready() error // what keeps it from its work, one reason a line; nil while nothing does
 }
 

@@ -31,7 +31,7 @@ const allLetters = "all"
 var letterStatuses = []string{string(core.StandingOpen), string(core.StandingSettled), string(core.StandingForgotten), allLetters}
 
 // letterFlags adds the flags that select dead letters; status is the default of --status.
-func (a *app) letterFlags(cmd *cobra.Command, status string) *letterFilter {
+func letterFlags(cmd *cobra.Command, a *app, status string) *letterFilter {
 	f := &letterFilter{}
 	flags := cmd.Flags()
 	sourceFlag(cmd, &f.source, "only of this agent; any other source that a subject names is allowed, too")
@@ -84,9 +84,17 @@ func (f *letterFilter) isSet(cmd *cobra.Command, args []string) bool {
 	return len(args) > 0
 }
 
-// withLetters connects to the broker and passes the query of the flags and arguments to work.
+// letterSelection is the dead letters that flags and arguments select, at a broker.
+type letterSelection struct {
+	*app
+	js      jetstream.JetStream
+	q       events.DeadLettersQuery
+	missing missing
+}
+
+// selectLetters connects to the broker and passes the selection of the flags and arguments to work.
 // Sequences select their dead letters whatever the status is.
-func (a *app) withLetters(cmd *cobra.Command, f *letterFilter, args []string, work func(context.Context, jetstream.JetStream, events.DeadLettersQuery) error) error {
+func (f *letterFilter) selectLetters(cmd *cobra.Command, a *app, args []string, work func(context.Context, *letterSelection) error) error {
 	if len(args) > 0 && !cmd.Flags().Changed("status") {
 		f.status = allLetters
 	}
@@ -100,16 +108,16 @@ func (a *app) withLetters(cmd *cobra.Command, f *letterFilter, args []string, wo
 		return err
 	}
 	defer js.Conn().Close()
-	return a.noStream(work(ctx, js, q))
+	return a.noStream(work(ctx, &letterSelection{a, js, q, missingOf(q)}))
 }
 
-// letters iterates over dead letters. A message that is not a valid dead letter is reported
-// and skipped.
-func (a *app) letters(ctx context.Context, js jetstream.JetStream, q events.DeadLettersQuery) iter.Seq2[events.DeadLetter, error] {
+// letters iterates over the selection. A message that is not a valid dead letter is reported and
+// skipped.
+func (s *letterSelection) letters(ctx context.Context) iter.Seq2[events.DeadLetter, error] {
 	return func(yield func(events.DeadLetter, error) bool) {
-		for l, err := range events.DeadLetters(ctx, js, a.config.Generation, q) {
+		for l, err := range events.DeadLetters(ctx, s.js, s.config.Generation, s.q) {
 			if errors.Is(err, events.ErrDeadLetter) {
-				fmt.Fprintf(a.stderr, "skipped: %v\n", err)
+				fmt.Fprintf(s.stderr, "skipped: %v\n", err)
 				continue
 			}
 			if !yield(l, err) {
@@ -117,6 +125,14 @@ func (a *app) letters(ctx context.Context, js jetstream.JetStream, q events.Dead
 			}
 		}
 	}
+}
+
+// missed is the error of a sequence of the arguments that was not found, nil if all are.
+func (s *letterSelection) missed() error {
+	if len(s.missing) == 0 {
+		return nil
+	}
+	return fmt.Errorf("no such dead letter in generation %s: %d: dlq ls --status all lists all", s.config.Generation, s.missing[0])
 }
 
 // missing are the sequences of the arguments that are not found yet.
@@ -127,12 +143,4 @@ func missingOf(q events.DeadLettersQuery) missing { return slices.Clone(q.Sequen
 
 func (m *missing) found(l *events.DeadLetter) {
 	*m = slices.DeleteFunc(*m, func(n uint64) bool { return n == l.Sequence })
-}
-
-// err is nil if all are found.
-func (m missing) err(a *app) error {
-	if len(m) == 0 {
-		return nil
-	}
-	return fmt.Errorf("no such dead letter in generation %s: %d: dlq ls --status all lists all", a.config.Generation, m[0])
 }

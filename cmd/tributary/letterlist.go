@@ -29,7 +29,7 @@ const (
 )
 
 // newLetterList returns a list on standard output, where other programs get whole lines.
-func (a *app) newLetterList(asJSON bool) *letterList {
+func newLetterList(a *app, asJSON bool) *letterList {
 	if asJSON {
 		return &letterList{json: a.stdout}
 	}

@@ -12,7 +12,7 @@ import (
 
 // lock locks a folder, which it creates if it is missing, for this process alone. The system
 // releases the lock when the process ends in any way. The error names the process that has the
-// lock, and cure says what else to do than to end that one.
+// lock, and cure names another way than to end that process.
 func lock(dir, cure string) (unlock func(), err error) {
 	failed := func(err error) error { return fmt.Errorf("data folder: %s: %w", cure, err) }
 	if err := os.MkdirAll(dir, 0o700); err != nil {

@@ -43,7 +43,8 @@ type usageError struct{ error }
 
 func (e usageError) Unwrap() error { return e.error }
 
-// app is the state that all commands share.
+// app is what all commands share: the settings, the broker, the logger and the outputs. What a command does is a
+// function or a type in its own file, which gets the app.
 type app struct {
 	config      *config
 	configError settingsError // the variables that cannot be read
@@ -185,20 +186,20 @@ in order per session.`,
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return flagError(err) })
 	root.PersistentFlags().TextVar(&a.config.LogLevel, "log-level", a.config.LogLevel, "`level` of the log: debug, info, warn or error (TRIBUTARY_LOG_LEVEL)")
 	root.AddCommand(
-		a.upCommand(),
-		a.runCommand(),
-		a.shipCommand(),
-		a.tailCommand(),
-		a.normalizeCommand(),
-		a.doctorCommand(),
-		a.sessionsCommand(),
-		a.traceCommand(),
-		a.statsCommand(),
-		a.exportCommand(),
-		a.dlqCommand(),
-		a.claimsCommand(),
-		a.replayCommand(),
-		a.schemaCommand(),
+		upCommand(a),
+		runCommand(a),
+		shipCommand(a),
+		tailCommand(a),
+		normalizeCommand(a),
+		doctorCommand(a),
+		sessionsCommand(a),
+		traceCommand(a),
+		statsCommand(a),
+		exportCommand(a),
+		dlqCommand(a),
+		claimsCommand(a),
+		replayCommand(a),
+		schemaCommand(a),
 		versionCommand(),
 		environmentCommand(),
 	)

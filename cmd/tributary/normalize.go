@@ -34,7 +34,7 @@ type normalizeFlags struct {
 	explain         bool
 }
 
-func (a *app) normalizeCommand() *cobra.Command {
+func normalizeCommand(a *app) *cobra.Command {
 	var f normalizeFlags
 	cmd := &cobra.Command{
 		Use:   "normalize [flags] FILE...|-",
@@ -71,7 +71,7 @@ files lists each with its name.`,
   tributary normalize --explain *.jsonl
   tributary normalize --as entries session.jsonl | jq -rs 'group_by(.index) | map(last.content) | .[]'`,
 		Args: someArgs("FILE, or - for standard input"),
-		RunE: func(cmd *cobra.Command, args []string) error { return a.normalizeFiles(cmd.Context(), args, &f) },
+		RunE: func(cmd *cobra.Command, args []string) error { return normalizeFiles(cmd.Context(), a, args, &f) },
 	}
 	flags := cmd.Flags()
 	sourceFlag(cmd, &f.source, "the agent that wrote the logs")
@@ -87,15 +87,15 @@ files lists each with its name.`,
 const stdio = "-"
 
 // normalizeFiles prints the events of logs, and writes the report of their records.
-func (a *app) normalizeFiles(ctx context.Context, paths []string, f *normalizeFlags) error {
+func normalizeFiles(ctx context.Context, a *app, paths []string, f *normalizeFlags) error {
 	source, as, err := f.parse()
 	if err != nil {
 		return err
 	}
 	if f.explain {
-		return a.explainFiles(ctx, paths, normalizers.File{Source: source, Session: f.session})
+		return explainFiles(ctx, a, paths, normalizers.File{Source: source, Session: f.session})
 	}
-	events, reportFile, err := a.normalizeOutputs(f.report)
+	events, reportFile, err := normalizeOutputs(a, f.report)
 	if err != nil {
 		return err
 	}
@@ -111,8 +111,8 @@ func (a *app) normalizeFiles(ctx context.Context, paths []string, f *normalizeFl
 	var failed filesError
 	for _, path := range paths {
 		lines.Reset()
-		n := a.newLogNormalizer(out, lines, f.cloudEvents)
-		err := a.normalize(ctx, path, normalizers.File{Source: source, Session: f.session}, n, buffer)
+		n := newLogNormalizer(a, out, lines, f.cloudEvents)
+		err := normalizeLog(ctx, a, path, normalizers.File{Source: source, Session: f.session}, n, buffer)
 		if ctx.Err() != nil || errors.Is(err, syscall.EPIPE) {
 			return err
 		}
@@ -160,7 +160,7 @@ func (f *normalizeFlags) parse() (envelopes.Source, printer.Form, error) {
 
 // normalizeOutputs opens what the events and the report are written to; the report is nil
 // without a name. It is opened before the work, so that a wrong name fails at once.
-func (a *app) normalizeOutputs(reportName string) (events io.Writer, report io.WriteCloser, err error) {
+func normalizeOutputs(a *app, reportName string) (events io.Writer, report io.WriteCloser, err error) {
 	switch reportName {
 	case "":
 		return a.stdout, nil, nil
@@ -195,9 +195,9 @@ func (e filesError) Error() string {
 
 func (e filesError) Unwrap() error { return e.last }
 
-// normalize prints the events of the log at path, which it may read into buffer.
-func (a *app) normalize(ctx context.Context, path string, file normalizers.File, n *logNormalizer, buffer []byte) error {
-	in, err := a.openLog(path, &file)
+// normalizeLog prints the events of the log at path, which it may read into buffer.
+func normalizeLog(ctx context.Context, a *app, path string, file normalizers.File, n *logNormalizer, buffer []byte) error {
+	in, err := openLog(a, path, &file)
 	if err != nil {
 		return err
 	}
@@ -227,7 +227,7 @@ type openedLog struct {
 }
 
 // openLog opens a log and completes file by its name and modification time.
-func (a *app) openLog(path string, file *normalizers.File) (*openedLog, error) {
+func openLog(a *app, path string, file *normalizers.File) (*openedLog, error) {
 	if path == stdio {
 		file.Name, file.Path, file.Modified = "stdin", "stdin", time.Unix(0, 0).UTC()
 		return &openedLog{Reader: a.stdin, Closer: io.NopCloser(nil)}, nil
@@ -273,7 +273,7 @@ type logNormalizer struct {
 }
 
 // newLogNormalizer returns a normalizer that prints to out, as CloudEvents or by lines, which write there.
-func (a *app) newLogNormalizer(out *bufio.Writer, lines *printer.Lines, cloudEvents bool) *logNormalizer {
+func newLogNormalizer(a *app, out *bufio.Writer, lines *printer.Lines, cloudEvents bool) *logNormalizer {
 	n := &logNormalizer{
 		sessions: map[events.SessionID]*core.Session{},
 		settings: streams.Settings{ToolMetadata: a.config.ToolMetadata, Raw: a.config.Raw},

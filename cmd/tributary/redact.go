@@ -87,7 +87,7 @@ func (c *config) redactKey() (redact.Key, error) {
 }
 
 // useRedaction gives ship its redactor.
-func (a *app) useRedaction(c *ship.Config) (err error) {
+func useRedaction(a *app, c *ship.Config) (err error) {
 	if c.Redactor, err = a.config.redactor(a.config.Redact); err != nil || c.Redactor == nil || !c.DryRun {
 		return err
 	}
@@ -98,7 +98,7 @@ func (a *app) useRedaction(c *ship.Config) (err error) {
 }
 
 // redactedTopology is the topology with the settings of redaction, for a worker.
-func (a *app) redactedTopology() (streams.Topology, error) {
+func redactedTopology(a *app) (streams.Topology, error) {
 	top := a.config.topology()
 	top.Settings.Redact = a.config.Redact
 	r, err := a.config.redactor(a.config.Redact)
@@ -108,8 +108,8 @@ func (a *app) redactedTopology() (streams.Topology, error) {
 	return top, err
 }
 
-// logRedaction says at the start what is replaced, and with which key.
-func (a *app) logRedaction(ctx context.Context, r *redact.Redactor) {
+// logRedaction logs what is replaced, and with which key.
+func logRedaction(ctx context.Context, a *app, r *redact.Redactor) {
 	if r != nil {
 		a.log.InfoContext(ctx, "records are redacted before they are sent", "mode", string(r.Mode()), "rules", len(r.Rules())-1, "key_fingerprint", r.Fingerprint())
 	}

@@ -16,7 +16,7 @@ import (
 	"tributary/pipeline/streams"
 )
 
-func (a *app) replayCommand() *cobra.Command {
+func replayCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "replay",
 		Short: "Build events again beside the live ones, compare them, and cut over",
@@ -37,8 +37,8 @@ others, and run its replay start.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(a.replayStartCommand(), a.replayStatusCommand(), a.replayListCommand(),
-		a.replayDiffCommand(), a.replayPromoteCommand(), a.replayRollbackCommand(), a.replayDropCommand())
+	cmd.AddCommand(replayStartCommand(a), replayStatusCommand(a), replayListCommand(a),
+		replayDiffCommand(a), replayPromoteCommand(a), replayRollbackCommand(a), replayDropCommand(a))
 	return cmd
 }
 
@@ -68,7 +68,7 @@ func generationArgs(n int) cobra.PositionalArgs {
 }
 
 // readGenerations reads the generations of the broker.
-func (a *app) readGenerations(ctx context.Context, js jetstream.JetStream) (*streams.Generations, error) {
+func readGenerations(ctx context.Context, js jetstream.JetStream) (*streams.Generations, error) {
 	if _, err := js.Stream(ctx, streams.RawStream); err != nil {
 		return nil, fmt.Errorf("%w: start a worker, which creates what is missing: tributary run", err)
 	}
@@ -83,7 +83,7 @@ type replayFlags struct {
 	expired                bool
 }
 
-func (a *app) replayStartCommand() *cobra.Command {
+func replayStartCommand(a *app) *cobra.Command {
 	var f replayFlags
 	cmd := &cobra.Command{
 		Use:   "start NAME [flags]",
@@ -113,7 +113,7 @@ retired generation it takes the work up again.`,
 				return err
 			}
 			return a.withBroker(cmd.Context(), func(ctx context.Context, js jetstream.JetStream) error {
-				return a.startReplay(ctx, js, r, since)
+				return startReplay(ctx, a, js, r, since)
 			})
 		},
 	}
@@ -164,9 +164,9 @@ func (f *replayFlags) replay(c *config, name string) (replay.Request, error) {
 	return r, err
 }
 
-// startReplay starts a replay and says what follows.
-func (a *app) startReplay(ctx context.Context, js jetstream.JetStream, r replay.Request, since time.Time) error {
-	if _, err := a.readGenerations(ctx, js); err != nil {
+// startReplay starts a replay and prints the next command.
+func startReplay(ctx context.Context, a *app, js jetstream.JetStream, r replay.Request, since time.Time) error {
+	if _, err := readGenerations(ctx, js); err != nil {
 		return err
 	}
 	if !since.IsZero() {

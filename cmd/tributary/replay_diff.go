@@ -18,7 +18,7 @@ import (
 	"tributary/pipeline/replay"
 )
 
-func (a *app) replayDiffCommand() *cobra.Command {
+func replayDiffCommand(a *app) *cobra.Command {
 	var q replay.DiffQuery
 	var source, output string
 	cmd := &cobra.Command{
@@ -52,7 +52,7 @@ The exit code is 0 if nothing differs, 1 if something does.`,
 				return usageError{fmt.Errorf("--limit %d: write 0 or more", q.Limit)}
 			}
 			return a.withBroker(cmd.Context(), func(ctx context.Context, js jetstream.JetStream) error {
-				return a.diffGenerations(ctx, js, args[0], args[1], q, output)
+				return diffGenerations(ctx, a, js, args[0], args[1], q, output)
 			})
 		},
 	}
@@ -71,8 +71,8 @@ The exit code is 0 if nothing differs, 1 if something does.`,
 var errDifferent = errors.New("the generations differ")
 
 // diffGenerations compares two generations and prints the result.
-func (a *app) diffGenerations(ctx context.Context, js jetstream.JetStream, nameA, nameB string, q replay.DiffQuery, output string) error {
-	if _, err := a.readGenerations(ctx, js); err != nil {
+func diffGenerations(ctx context.Context, a *app, js jetstream.JetStream, nameA, nameB string, q replay.DiffQuery, output string) error {
+	if _, err := readGenerations(ctx, js); err != nil {
 		return err
 	}
 	d, err := replay.Compare(ctx, js, nameA, nameB, q)

@@ -12,7 +12,7 @@ import (
 	"tributary/pipeline/streams"
 )
 
-func (a *app) replayPromoteCommand() *cobra.Command {
+func replayPromoteCommand(a *app) *cobra.Command {
 	var wait bool
 	cmd := &cobra.Command{
 		Use:   "promote NAME [flags]",
@@ -29,7 +29,7 @@ commands refuse to change the live generation.`,
 		Args: generationArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.withBroker(cmd.Context(), func(ctx context.Context, js jetstream.JetStream) error {
-				all, err := a.readGenerations(ctx, js)
+				all, err := readGenerations(ctx, js)
 				if err != nil {
 					return err
 				}
@@ -59,7 +59,7 @@ func finished(before *streams.Generations, what string) string {
 	return ""
 }
 
-func (a *app) replayRollbackCommand() *cobra.Command {
+func replayRollbackCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rollback [NAME] [flags]",
 		Short: "Make the generation live again that was live before",
@@ -81,7 +81,7 @@ that, too, name the generation to go back to.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			name := strings.Join(args, "")
 			return a.withBroker(cmd.Context(), func(ctx context.Context, js jetstream.JetStream) error {
-				return a.rollBack(ctx, js, name)
+				return rollBack(ctx, a, js, name)
 			})
 		},
 	}
@@ -89,9 +89,9 @@ that, too, name the generation to go back to.`,
 	return cmd
 }
 
-// rollBack rolls back and says what is live then.
-func (a *app) rollBack(ctx context.Context, js jetstream.JetStream, name string) error {
-	all, err := a.readGenerations(ctx, js)
+// rollBack rolls back and prints which generation is live then.
+func rollBack(ctx context.Context, a *app, js jetstream.JetStream, name string) error {
+	all, err := readGenerations(ctx, js)
 	if err != nil {
 		return err
 	}

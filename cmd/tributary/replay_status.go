@@ -16,7 +16,7 @@ import (
 	"tributary/pipeline/streams"
 )
 
-func (a *app) replayStatusCommand() *cobra.Command {
+func replayStatusCommand(a *app) *cobra.Command {
 	var output string
 	var wait bool
 	cmd := &cobra.Command{
@@ -34,7 +34,7 @@ progress on a terminal until then.`,
 				return err
 			}
 			return a.withBroker(cmd.Context(), func(ctx context.Context, js jetstream.JetStream) error {
-				s, err := a.replayStatus(ctx, js, args[0], wait)
+				s, err := readReplayStatus(ctx, a, js, args[0], wait)
 				if err != nil {
 					return err
 				}
@@ -67,10 +67,10 @@ type replayStatus struct {
 // statusEvery is the interval between two looks at a generation.
 const statusEvery = time.Second
 
-// replayStatus reads the status of a generation until the rate is known; with wait, until the
+// readReplayStatus reads the status of a generation until the rate is known; with wait, until the
 // generation has caught up.
-func (a *app) replayStatus(ctx context.Context, js jetstream.JetStream, name string, wait bool) (*replayStatus, error) {
-	all, err := a.readGenerations(ctx, js)
+func readReplayStatus(ctx context.Context, a *app, js jetstream.JetStream, name string, wait bool) (*replayStatus, error) {
+	all, err := readGenerations(ctx, js)
 	if err != nil {
 		return nil, err
 	}
@@ -164,7 +164,7 @@ type generationLine struct {
 	Events uint64 `json:"events"`
 }
 
-func (a *app) replayListCommand() *cobra.Command {
+func replayListCommand(a *app) *cobra.Command {
 	var output string
 	cmd := &cobra.Command{
 		Use:   "ls [flags]",
@@ -178,7 +178,7 @@ on it), starting and dropping (the command was interrupted: run it again).`,
 				return err
 			}
 			return a.withBroker(cmd.Context(), func(ctx context.Context, js jetstream.JetStream) error {
-				return a.listGenerations(ctx, js, output)
+				return listGenerations(ctx, a, js, output)
 			})
 		},
 	}
@@ -188,8 +188,8 @@ on it), starting and dropping (the command was interrupted: run it again).`,
 }
 
 // listGenerations prints the generations.
-func (a *app) listGenerations(ctx context.Context, js jetstream.JetStream, output string) error {
-	all, err := a.readGenerations(ctx, js)
+func listGenerations(ctx context.Context, a *app, js jetstream.JetStream, output string) error {
+	all, err := readGenerations(ctx, js)
 	if err != nil {
 		return err
 	}
@@ -219,7 +219,7 @@ func (a *app) listGenerations(ctx context.Context, js jetstream.JetStream, outpu
 	return t.Write(terminal.Safe(a.stdout), terminal.Uncut)
 }
 
-func (a *app) replayDropCommand() *cobra.Command {
+func replayDropCommand(a *app) *cobra.Command {
 	var yes bool
 	cmd := &cobra.Command{
 		Use:   "drop NAME [flags]",
@@ -233,7 +233,7 @@ unless --yes is passed, and may be repeated after an interruption.`,
 				return err
 			}
 			return a.withBroker(cmd.Context(), func(ctx context.Context, js jetstream.JetStream) error {
-				return a.dropGeneration(ctx, js, args[0], yes)
+				return dropGeneration(ctx, a, js, args[0], yes)
 			})
 		},
 	}
@@ -243,8 +243,8 @@ unless --yes is passed, and may be repeated after an interruption.`,
 }
 
 // dropGeneration removes a generation when the user agrees.
-func (a *app) dropGeneration(ctx context.Context, js jetstream.JetStream, name string, yes bool) error {
-	all, err := a.readGenerations(ctx, js)
+func dropGeneration(ctx context.Context, a *app, js jetstream.JetStream, name string, yes bool) error {
+	all, err := readGenerations(ctx, js)
 	if err != nil {
 		return err
 	}

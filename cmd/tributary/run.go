@@ -21,7 +21,7 @@ import (
 	"tributary/pipeline/worker"
 )
 
-func (a *app) runCommand() *cobra.Command {
+func runCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run [flags]",
 		Short: "Run a worker: turn raw records into events",
@@ -51,7 +51,7 @@ generation alone.`,
 				return err
 			}
 			defer stop()
-			top, err := a.redactedTopology()
+			top, err := redactedTopology(a)
 			if err != nil {
 				return err
 			}
@@ -61,7 +61,7 @@ generation alone.`,
 			}
 			defer js.Conn().Close()
 			a.log.InfoContext(ctx, "worker is running", "partitions", top.Partitions, "worker", a.config.workerName())
-			if err := a.work(ctx, js, telemetry, top, nuid.Next(), a.log); err != nil {
+			if err := runWorker(ctx, a, js, telemetry, top, nuid.Next(), a.log); err != nil {
 				return err
 			}
 			a.log.InfoContext(ctx, "drained")
@@ -77,10 +77,9 @@ generation alone.`,
 // the records that are not stored.
 var errDrainTimeout = errors.New("drain took too long: the records that are not stored are processed again next time")
 
-// work runs a worker, the service of titles and pins, and the keeper of the records of sessions, until ctx ends, then
-// drains them.
-// member is the key of the worker among the workers, log its log.
-func (a *app) work(ctx context.Context, js jetstream.JetStream, t *telemetry, top streams.Topology, member string, log *slog.Logger) error {
+// runWorker runs a worker, the service of titles and pins, and the keeper of the records of sessions, until ctx ends, then
+// drains them. member is the key of the worker among the workers, log its log.
+func runWorker(ctx context.Context, a *app, js jetstream.JetStream, t *telemetry, top streams.Topology, member string, log *slog.Logger) error {
 	handover := events.NewHandover()
 	runner := runner.New(js, worker.Config{
 		Topology:     top,

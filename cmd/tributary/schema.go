@@ -14,7 +14,7 @@ import (
 	"tributary/envelopes/schema"
 )
 
-func (a *app) schemaCommand() *cobra.Command {
+func schemaCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "schema",
 		Short: "Print, check and compare the schemas that consumers build on",
@@ -27,7 +27,7 @@ projections, AsyncAPI 3 for the subjects of the broker. No command needs a broke
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(a.schemaPrintCommand(), a.schemaValidateCommand(), a.schemaDiffCommand(), a.schemaAsyncAPICommand())
+	cmd.AddCommand(schemaPrintCommand(a), schemaValidateCommand(a), schemaDiffCommand(a), schemaAsyncAPICommand(a))
 	return cmd
 }
 
@@ -56,7 +56,7 @@ func schemaView(form schema.Form, consumer bool) []byte {
 	return form.Producer()
 }
 
-func (a *app) schemaPrintCommand() *cobra.Command {
+func schemaPrintCommand(a *app) *cobra.Command {
 	var name string
 	var consumer bool
 	cmd := &cobra.Command{
@@ -85,7 +85,7 @@ The $id is the version. That of events is the dataschema of their CloudEvents.`,
 	return cmd
 }
 
-func (a *app) schemaDiffCommand() *cobra.Command {
+func schemaDiffCommand(a *app) *cobra.Command {
 	var name, direction, output string
 	cmd := &cobra.Command{
 		Use:   "diff OLD NEW",
@@ -125,7 +125,7 @@ The exit code is 0 if NEW is compatible, 1 if something breaks.`,
 			if !slices.Contains(schema.Directions, schema.Direction(direction)) {
 				return usageError{fmt.Errorf("--compatibility %q: write one of %s", direction, joined(schema.Directions))}
 			}
-			return a.diffSchemas(form, args[0], args[1], schema.Direction(direction), output == "json")
+			return diffSchemas(a, form, args[0], args[1], schema.Direction(direction), output == "json")
 		},
 	}
 	flags := cmd.Flags()
@@ -145,15 +145,15 @@ type schemaDifference struct {
 }
 
 // diffSchemas compares two schemas and prints their differences.
-func (a *app) diffSchemas(form schema.Form, older, newer string, direction schema.Direction, asJSON bool) error {
+func diffSchemas(a *app, form schema.Form, older, newer string, direction schema.Direction, asJSON bool) error {
 	if older == stdio && newer == stdio {
 		return usageError{errors.New("only one of OLD and NEW can be standard input")}
 	}
-	before, err := a.readSchema(form, older)
+	before, err := readSchema(a, form, older)
 	if err != nil {
 		return err
 	}
-	after, err := a.readSchema(form, newer)
+	after, err := readSchema(a, form, newer)
 	if err != nil {
 		return err
 	}
@@ -188,7 +188,7 @@ func (a *app) diffSchemas(form schema.Form, older, newer string, direction schem
 const errIncompatible = "the new schema breaks readers"
 
 // readSchema returns a schema by its name, or of a file.
-func (a *app) readSchema(form schema.Form, name string) ([]byte, error) {
+func readSchema(a *app, form schema.Form, name string) ([]byte, error) {
 	if released, ok := form.Released(name); ok {
 		return released, nil
 	}

@@ -21,7 +21,7 @@ import (
 	"tributary/pipeline/streams"
 )
 
-func (a *app) schemaAsyncAPICommand() *cobra.Command {
+func schemaAsyncAPICommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "asyncapi",
 		Short: "Print the AsyncAPI document of all subjects",

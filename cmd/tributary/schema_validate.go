@@ -16,7 +16,7 @@ import (
 	"tributary/envelopes/schema"
 )
 
-func (a *app) schemaValidateCommand() *cobra.Command {
+func schemaValidateCommand(a *app) *cobra.Command {
 	var name, output string
 	var consumer bool
 	cmd := &cobra.Command{
@@ -53,7 +53,7 @@ and reason. The exit code is 0 if every document obeys, 1 if one does not.`,
 			if len(args) == 0 {
 				args = []string{stdio}
 			}
-			return a.validateFiles(cmd.Context(), args, c)
+			return validateFiles(cmd.Context(), a, args, c)
 		},
 	}
 	flags := cmd.Flags()
@@ -64,9 +64,9 @@ and reason. The exit code is 0 if every document obeys, 1 if one does not.`,
 }
 
 // validateFiles checks the documents of files.
-func (a *app) validateFiles(ctx context.Context, paths []string, c *documentCheck) error {
+func validateFiles(ctx context.Context, a *app, paths []string, c *documentCheck) error {
 	for _, path := range paths {
-		err := a.validateFile(ctx, path, c)
+		err := validateFile(ctx, a, path, c)
 		if err := errors.Join(err, c.out.Flush()); err != nil {
 			return err
 		}
@@ -79,7 +79,7 @@ func (a *app) validateFiles(ctx context.Context, paths []string, c *documentChec
 }
 
 // validateFile checks the documents of one file.
-func (a *app) validateFile(ctx context.Context, path string, c *documentCheck) error {
+func validateFile(ctx context.Context, a *app, path string, c *documentCheck) error {
 	in, name := io.NopCloser(a.stdin), "stdin"
 	if path != stdio {
 		file, err := os.Open(path)

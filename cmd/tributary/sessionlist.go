@@ -116,7 +116,7 @@ func ago(t, now time.Time) string {
 }
 
 // printSession prints a session with everything that is known about it.
-func (a *app) printSession(v *sessionView, now time.Time) error {
+func printSession(a *app, v *sessionView, now time.Time) error {
 	width := terminal.TableWidth(a.stdout)
 	var b strings.Builder
 	lines := terminal.NewLines(&b, width, nil, terminal.Column{Width: 11}, terminal.Column{})

@@ -107,7 +107,7 @@ func (l *sessionLabels) view(ctx context.Context, s sessions.Summary) sessionVie
 	return sessionView{Summary: s, Pinned: set.Pinned}
 }
 
-func (a *app) sessionsTitleCommand() *cobra.Command {
+func sessionsTitleCommand(a *app) *cobra.Command {
 	var source string
 	cmd := &cobra.Command{
 		Use:   "title [flags] ID TITLE",
@@ -118,7 +118,7 @@ beginning of its id is enough if no other session has the same. A worker
 		Example: `  tributary sessions title 0b6a7f58 "Fix the parser"`,
 		Args:    cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.changeSession(cmd.Context(), source, args[0], func(ctx context.Context, nc *nats.Conn, k titles.Key) (string, error) {
+			return changeSession(cmd.Context(), a, source, args[0], func(ctx context.Context, nc *nats.Conn, k titles.Key) (string, error) {
 				var answer struct {
 					Applied bool   `json:"applied"`
 					Title   string `json:"title"`
@@ -136,7 +136,7 @@ beginning of its id is enough if no other session has the same. A worker
 	return cmd
 }
 
-func (a *app) sessionsPinCommand() *cobra.Command {
+func sessionsPinCommand(a *app) *cobra.Command {
 	var source string
 	var off bool
 	cmd := &cobra.Command{
@@ -148,7 +148,7 @@ other session has the same. A worker (tributary run) stores the pin.`,
   tributary sessions pin 0b6a7f58 --off`,
 		Args: oneArg("session"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.changeSession(cmd.Context(), source, args[0], func(ctx context.Context, nc *nats.Conn, k titles.Key) (string, error) {
+			return changeSession(cmd.Context(), a, source, args[0], func(ctx context.Context, nc *nats.Conn, k titles.Key) (string, error) {
 				var answer struct {
 					Applied bool `json:"applied"`
 				}
@@ -171,7 +171,7 @@ other session has the same. A worker (tributary run) stores the pin.`,
 }
 
 // changeSession finds a session, changes its metadata, and prints what it is now.
-func (a *app) changeSession(ctx context.Context, source, id string, change func(context.Context, *nats.Conn, titles.Key) (string, error)) error {
+func changeSession(ctx context.Context, a *app, source, id string, change func(context.Context, *nats.Conn, titles.Key) (string, error)) error {
 	s, err := parseSource(source)
 	if err != nil {
 		return err
@@ -182,7 +182,7 @@ func (a *app) changeSession(ctx context.Context, source, id string, change func(
 	}
 	defer js.Conn().Close()
 	var found events.SessionID
-	if found, err = a.findSession(ctx, js, s, id); err != nil {
+	if found, err = findSession(ctx, a, js, s, id); err != nil {
 		return a.noStream(err)
 	}
 	is, err := change(ctx, js.Conn(), titles.Key{Source: found.Source, SessionID: found.Session})

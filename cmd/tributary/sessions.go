@@ -20,7 +20,7 @@ import (
 	"tributary/pipeline/sessions/titles"
 )
 
-func (a *app) sessionsCommand() *cobra.Command {
+func sessionsCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "sessions",
 		Short: "List, show, watch, title and pin sessions",
@@ -32,7 +32,7 @@ that users set.`,
   tributary sessions show 0b6a7f58
   tributary sessions watch`,
 	}
-	cmd.AddCommand(a.sessionsListCommand(), a.sessionsShowCommand(), a.sessionsWatchCommand(), a.sessionsTitleCommand(), a.sessionsPinCommand())
+	cmd.AddCommand(sessionsListCommand(a), sessionsShowCommand(a), sessionsWatchCommand(a), sessionsTitleCommand(a), sessionsPinCommand(a))
 	return cmd
 }
 
@@ -127,7 +127,7 @@ func (f *sessionFilter) matches(s *sessions.Summary) bool {
 		s.InProject(f.project)
 }
 
-func (a *app) sessionsListCommand() *cobra.Command {
+func sessionsListCommand(a *app) *cobra.Command {
 	var f sessionFilter
 	var order, output string
 	var limit int
@@ -149,7 +149,7 @@ copies of API calls in other sessions once.
   tributary sessions ls --state failed --since 24h -o json | jq -r .last_error`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			f.prefixes = args
-			return a.listSessions(cmd.Context(), &f, order, output, limit)
+			return listSessions(cmd.Context(), a, &f, order, output, limit)
 		},
 	}
 	f.flags(cmd)
@@ -164,7 +164,7 @@ copies of API calls in other sessions once.
 }
 
 // listSessions prints the sessions that a filter selects.
-func (a *app) listSessions(ctx context.Context, f *sessionFilter, sort, output string, limit int) error {
+func listSessions(ctx context.Context, a *app, f *sessionFilter, sort, output string, limit int) error {
 	if err := checkOutput(output, "table", "json"); err != nil {
 		return err
 	}
@@ -187,11 +187,11 @@ func (a *app) listSessions(ctx context.Context, f *sessionFilter, sort, output s
 	labels := &sessionLabels{app: a, nc: js.Conn()}
 	pinned := labels.pinned(ctx)
 	top := topList[sessionView]{limit: limit, order: order}
-	view, unreadable, err := a.openSummaries(ctx, js)
+	view, unreadable, err := openSummaries(ctx, a, js)
 	if err != nil {
 		return a.noStream(err)
 	}
-	if err := a.noteBehind(ctx, view); err != nil {
+	if err := noteBehind(ctx, a, view); err != nil {
 		return err
 	}
 	err = view.Each(ctx, f.wanted, func(r *summaries.Record) error {
@@ -226,7 +226,7 @@ func (a *app) listSessions(ctx context.Context, f *sessionFilter, sort, output s
 	return unreadable.err()
 }
 
-func (a *app) sessionsShowCommand() *cobra.Command {
+func sessionsShowCommand(a *app) *cobra.Command {
 	var source, output string
 	cmd := &cobra.Command{
 		Use:   "show [flags] ID",
@@ -244,7 +244,7 @@ the same. -o json prints the record.`,
 			if err != nil {
 				return err
 			}
-			return a.showSession(cmd.Context(), s, args[0], output)
+			return showSession(cmd.Context(), a, s, args[0], output)
 		},
 	}
 	sourceFlag(cmd, &source, "agent of the session, if two have the same id")
@@ -254,17 +254,17 @@ the same. -o json prints the record.`,
 }
 
 // showSession prints the session of an id or of the beginning of one.
-func (a *app) showSession(ctx context.Context, source envelopes.Source, id, output string) error {
+func showSession(ctx context.Context, a *app, source envelopes.Source, id, output string) error {
 	js, err := a.jetStreamLive(ctx)
 	if err != nil {
 		return err
 	}
 	defer js.Conn().Close()
-	session, err := a.findSession(ctx, js, source, id)
+	session, err := findSession(ctx, a, js, source, id)
 	if err != nil {
 		return a.noStream(err)
 	}
-	view, unreadable, err := a.openSummaries(ctx, js)
+	view, unreadable, err := openSummaries(ctx, a, js)
 	if err != nil {
 		return err
 	}
@@ -278,13 +278,13 @@ func (a *app) showSession(ctx context.Context, source envelopes.Source, id, outp
 	if output == "json" {
 		err = terminal.WriteJSON(a.stdout, &v)
 	} else {
-		err = a.printSession(&v, now)
+		err = printSession(a, &v, now)
 	}
 	return cmp.Or(err, unreadable.err())
 }
 
 // findSession returns the session of an id, else the only one whose id begins with it.
-func (a *app) findSession(ctx context.Context, js jetstream.JetStream, source envelopes.Source, id string) (events.SessionID, error) {
+func findSession(ctx context.Context, a *app, js jetstream.JetStream, source envelopes.Source, id string) (events.SessionID, error) {
 	var none events.SessionID
 	if id == "" {
 		return none, usageError{errors.New("the id is empty: name one session")}
@@ -318,17 +318,17 @@ func (a *app) findSession(ctx context.Context, js jetstream.JetStream, source en
 }
 
 // openSummaries opens the records of sessions. Events that cannot be read are printed and counted.
-func (a *app) openSummaries(ctx context.Context, js jetstream.JetStream) (*summaries.View, *unreadable, error) {
+func openSummaries(ctx context.Context, a *app, js jetstream.JetStream) (*summaries.View, *unreadable, error) {
 	u := &unreadable{app: a}
 	v, err := summaries.Open(ctx, js, a.config.Generation, u.add)
 	return v, u, err
 }
 
-// manyEvents is how many events the records of sessions can be behind without a word.
+// manyEvents is how many events the records of sessions may lack before a command states it.
 const manyEvents = 20_000
 
 // noteBehind states that a command takes its time because the records of sessions are far behind the events.
-func (a *app) noteBehind(ctx context.Context, v *summaries.View) error {
+func noteBehind(ctx context.Context, a *app, v *summaries.View) error {
 	s, err := v.Status(ctx)
 	if err != nil || s.Behind < manyEvents {
 		return err

@@ -16,7 +16,7 @@ import (
 	"tributary/pipeline/streams"
 )
 
-func (a *app) sessionsWatchCommand() *cobra.Command {
+func sessionsWatchCommand(a *app) *cobra.Command {
 	var f sessionFilter
 	var output string
 	var every time.Duration
@@ -37,7 +37,7 @@ sessions as in tributary sessions ls. -o json prints one record per line. Ctrl-C
 				return usageError{fmt.Errorf("--every %v: write a duration such as 2s", every)}
 			}
 			f.prefixes = args
-			return a.watchSessions(cmd.Context(), &f, output, every)
+			return watchSessions(cmd.Context(), a, &f, output, every)
 		},
 	}
 	f.flags(cmd)
@@ -69,7 +69,7 @@ type watchedSession struct {
 }
 
 // watchSessions prints sessions that change from now on, until ctx ends.
-func (a *app) watchSessions(ctx context.Context, f *sessionFilter, output string, every time.Duration) error {
+func watchSessions(ctx context.Context, a *app, f *sessionFilter, output string, every time.Duration) error {
 	if err := f.parse(time.Now()); err != nil {
 		return err
 	}
@@ -89,7 +89,7 @@ func (a *app) watchSessions(ctx context.Context, f *sessionFilter, output string
 		if next == "" {
 			return err
 		}
-		a.noteLive(a.config.Generation, next)
+		noteLive(a, a.config.Generation, next)
 		a.config.Generation = next
 		since, err := streams.LiveSince(ctx, js)
 		if err != nil {
@@ -142,7 +142,7 @@ func (w *sessionWatch) awaitSummaries(ctx context.Context, js jetstream.JetStrea
 		patience = 10
 	}
 	for looks := 0; ; looks++ {
-		view, _, err := w.openSummaries(ctx, js)
+		view, _, err := openSummaries(ctx, w.app, js)
 		if err != nil {
 			return nil, w.noStream(err)
 		}

@@ -30,7 +30,7 @@ type shipFlags struct {
 	sessionLogs   sessionLogs
 }
 
-func (a *app) shipCommand() *cobra.Command {
+func shipCommand(a *app) *cobra.Command {
 	var f shipFlags
 	cmd := &cobra.Command{
 		Use:   "ship [flags] [PATH... | -]",
@@ -44,21 +44,21 @@ func (a *app) shipCommand() *cobra.Command {
 			if err := checkRedactArgs(args); err != nil {
 				return err
 			}
-			c, err := a.shipConfig(&f, args)
+			c, err := shipConfig(a, &f, args)
 			if err != nil {
 				return err
 			}
-			if err := a.useRedaction(&c); err != nil {
+			if err := useRedaction(a, &c); err != nil {
 				return err
 			}
-			a.logRedaction(cmd.Context(), c.Redactor)
+			logRedaction(cmd.Context(), a, c.Redactor)
 			if f.timeout != 0 && (!f.once || f.timeout < 0) {
 				return usageError{errors.New("--timeout: pass a positive duration, together with --once")}
 			}
 			if c.DryRun {
-				return a.ship(cmd.Context(), nil, c)
+				return runShip(cmd.Context(), a, nil, c)
 			}
-			return a.shipToBroker(cmd.Context(), c, f.timeout)
+			return shipToBroker(cmd.Context(), a, c, f.timeout)
 		},
 	}
 	flags := cmd.Flags()
@@ -92,7 +92,7 @@ after ten minutes without one it is sent without its session.`
 }
 
 // shipConfig returns the configuration of the flags and arguments.
-func (a *app) shipConfig(f *shipFlags, args []string) (ship.Config, error) {
+func shipConfig(a *app, f *shipFlags, args []string) (ship.Config, error) {
 	c := ship.Config{
 		Paths: args, Once: f.once, DryRun: f.dryRun, Again: f.again,
 		Idle: a.config.Idle, Broker: a.config.broker(), Version: version(), Logger: a.log,
@@ -104,7 +104,7 @@ func (a *app) shipConfig(f *shipFlags, args []string) (ship.Config, error) {
 	if c.Since, err = parseSince(f.since, time.Now()); err != nil {
 		return c, err
 	}
-	if err := a.useInput(&c, args, f.sessionLogs); err != nil {
+	if err := useInput(a, &c, args, f.sessionLogs); err != nil {
 		return c, err
 	}
 	if c.Roots, err = a.config.roots(); err != nil {
@@ -116,7 +116,7 @@ func (a *app) shipConfig(f *shipFlags, args []string) (ship.Config, error) {
 }
 
 // useInput makes standard input the input of ship if the argument is -.
-func (a *app) useInput(c *ship.Config, args []string, logs sessionLogs) error {
+func useInput(a *app, c *ship.Config, args []string, logs sessionLogs) error {
 	c.Discovery = logs.discovery()
 	d := c.Discovery
 	if !slices.Contains(args, "-") {
@@ -141,7 +141,7 @@ func (a *app) useInput(c *ship.Config, args []string, logs sessionLogs) error {
 
 // shipToBroker connects to the broker, also to one that is away, and ships, for a time if that
 // is not 0.
-func (a *app) shipToBroker(ctx context.Context, c ship.Config, timeout time.Duration) error {
+func shipToBroker(ctx context.Context, a *app, c ship.Config, timeout time.Duration) error {
 	if c.Input == nil { // an input has no state
 		unlock, err := lock(filepath.Dir(c.Offsets), "name another folder in TRIBUTARY_DATA")
 		if err != nil {
@@ -176,17 +176,17 @@ func (a *app) shipToBroker(ctx context.Context, c ship.Config, timeout time.Dura
 		return err
 	}
 	defer nc.Close()
-	return a.ship(ctx, nc, c)
+	return runShip(ctx, a, nc, c)
 }
 
-// ship runs ship and reports the result.
-func (a *app) ship(ctx context.Context, nc *nats.Conn, c ship.Config) error {
+// runShip runs ship and reports the result.
+func runShip(ctx context.Context, a *app, nc *nats.Conn, c ship.Config) error {
 	s, err := ship.New(nc, c)
 	if err != nil {
 		return err
 	}
 	a.health.watch(s)
-	stop := a.reportBackfill(ctx, s, c)
+	stop := reportBackfill(ctx, a, s, c)
 	err = s.Run(ctx)
 	stop()
 	sum := s.Summary()
@@ -202,7 +202,7 @@ func (a *app) ship(ctx context.Context, nc *nats.Conn, c ship.Config) error {
 }
 
 // reportBackfill reports the backfill of s until stop, unless the level of the log disables it.
-func (a *app) reportBackfill(ctx context.Context, s *ship.Ship, c ship.Config) (stop func()) {
+func reportBackfill(ctx context.Context, a *app, s *ship.Ship, c ship.Config) (stop func()) {
 	if !a.log.Enabled(ctx, slog.LevelInfo) {
 		return func() {}
 	}
@@ -222,7 +222,7 @@ func messageColumns() int { return terminal.Columns(os.Stderr) }
 // errTimeout is the cause of a context that ended by --timeout.
 var errTimeout = errors.New("the time of --timeout is over")
 
-// unsent is the error of a run that was not ready in time. It says what was waited for.
+// unsent is the error of a run that was not ready in time. It names what was not sent.
 func unsent(sum ship.Summary) error {
 	if sum.Stalled != nil {
 		return fmt.Errorf("%w, not everything is sent: %w", errTimeout, sum.Stalled)

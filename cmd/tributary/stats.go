@@ -27,7 +27,7 @@ type statsFlags struct {
 	limit                    int
 }
 
-func (a *app) statsCommand() *cobra.Command {
+func statsCommand(a *app) *cobra.Command {
 	var f statsFlags
 	cmd := &cobra.Command{
 		Use:   "stats [flags]",
@@ -57,7 +57,7 @@ their number as unpriced. If the providers in the file disagree about a model,
   tributary stats --by tool -o json | jq -r 'select(.error_rate > 0.1) | .tool'
   tributary stats --by project --prices model_prices_and_context_window.json`,
 		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return a.stats(cmd.Context(), &f) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return printStats(cmd.Context(), a, &f) },
 	}
 	flags := cmd.Flags()
 	flags.StringSliceVar(&f.by, "by", []string{string(sessions.ByModel)}, "dimensions, separated by commas: "+joined(sessions.Dimensions))
@@ -106,8 +106,8 @@ func (f *statsFlags) query(now time.Time) (events.Query, sessions.StatsQuery, er
 	return events, q, err
 }
 
-// stats prints the statistics that the flags select.
-func (a *app) stats(ctx context.Context, f *statsFlags) error {
+// printStats prints the statistics that the flags select.
+func printStats(ctx context.Context, a *app, f *statsFlags) error {
 	if err := checkOutput(f.output, "table", "json", "csv"); err != nil {
 		return err
 	}
@@ -125,7 +125,7 @@ func (a *app) stats(ctx context.Context, f *statsFlags) error {
 	}
 	defer js.Conn().Close()
 	rows := topList[sessions.Row]{limit: f.limit, order: moreTokens}
-	steps, unreadable, err := a.statsSteps(ctx, js, events, &q)
+	steps, unreadable, err := statsSteps(ctx, a, js, events, &q)
 	if err != nil {
 		return a.noStream(err)
 	}
@@ -145,12 +145,12 @@ func (a *app) stats(ctx context.Context, f *statsFlags) error {
 	if err != nil {
 		return err
 	}
-	a.reportStats(len(list.rows), rows.left, copies, pricing)
+	reportStats(a, len(list.rows), rows.left, copies, pricing)
 	return unreadable.err()
 }
 
 // reportStats states what the rows leave out.
-func (a *app) reportStats(rows, left int, copies sessions.Copies, pricing *pricing) {
+func reportStats(a *app, rows, left int, copies sessions.Copies, pricing *pricing) {
 	if rows == 0 {
 		fmt.Fprintf(a.stderr, "no such event in generation %s\n", a.config.Generation)
 	}
@@ -186,8 +186,8 @@ func (u *unreadable) err() error {
 
 // statsSteps returns the steps of the events that statistics need: with limits of time or a project, those from the
 // first event of the sessions in question on.
-func (a *app) statsSteps(ctx context.Context, js jetstream.JetStream, events events.Query, q *sessions.StatsQuery) (iter.Seq2[sessions.Step, error], *unreadable, error) {
-	view, unreadable, err := a.openSummaries(ctx, js)
+func statsSteps(ctx context.Context, a *app, js jetstream.JetStream, events events.Query, q *sessions.StatsQuery) (iter.Seq2[sessions.Step, error], *unreadable, error) {
+	view, unreadable, err := openSummaries(ctx, a, js)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -32,7 +32,7 @@ type tailFlags struct {
 // defaultLines is how many events tail shows before it follows.
 const defaultLines = 10
 
-func (a *app) tailCommand() *cobra.Command {
+func tailCommand(a *app) *cobra.Command {
 	var f tailFlags
 	cmd := &cobra.Command{
 		Use:   "tail [flags]",
@@ -82,7 +82,7 @@ at the next prompt, or when the command ends by itself.`,
 			if (f.form != string(printer.AsEvents) || f.fields != nil) && !cmd.Flags().Changed("output") {
 				f.output = "json"
 			}
-			return a.tail(cmd.Context(), &f)
+			return printTail(cmd.Context(), a, &f)
 		},
 	}
 	flags := cmd.Flags()
@@ -118,13 +118,13 @@ func (f *tailFlags) query(now time.Time) (events.Query, error) {
 	return q, nil
 }
 
-// tail prints the events that the flags select.
-func (a *app) tail(ctx context.Context, f *tailFlags) error {
+// printTail prints the events that the flags select.
+func printTail(ctx context.Context, a *app, f *tailFlags) error {
 	q, err := f.query(time.Now())
 	if err != nil {
 		return err
 	}
-	w, err := a.newEventWriter(f)
+	w, err := newEventWriter(a, f)
 	if err != nil {
 		return err
 	}
@@ -144,7 +144,7 @@ func (a *app) tail(ctx context.Context, f *tailFlags) error {
 		return err
 	}
 	if f.counted && f.lines == 0 {
-		if q.After, err = a.lastPositions(ctx, js); err != nil {
+		if q.After, err = lastPositions(ctx, a, js); err != nil {
 			return err
 		}
 	}
@@ -155,7 +155,7 @@ func (a *app) tail(ctx context.Context, f *tailFlags) error {
 	if !named {
 		moved = func(from, to string) error {
 			a.config.Generation = to
-			a.noteLive(from, to)
+			noteLive(a, from, to)
 			return check()
 		}
 	}
@@ -176,8 +176,8 @@ func (a *app) tail(ctx context.Context, f *tailFlags) error {
 	return p.end()
 }
 
-// noteLive says that a command goes on with another generation.
-func (a *app) noteLive(from, to string) {
+// noteLive prints that a command goes on with another generation.
+func noteLive(a *app, from, to string) {
 	fmt.Fprintf(a.stderr, "generation %s is live in the place of %s: its events follow\n", to, from)
 }
 
@@ -209,7 +209,7 @@ func (p *tailPrinter) print(ctx context.Context, e *events.Event, failed error) 
 	return err
 }
 
-// end ends the output; its error says what could not be printed.
+// end ends the output; its error counts what could not be printed.
 func (p *tailPrinter) end() error {
 	if p.count == 0 && p.output != "json" {
 		fmt.Fprintf(p.stderr, "no such event in generation %s\n", p.config.Generation)
@@ -222,7 +222,7 @@ func (p *tailPrinter) end() error {
 }
 
 // lastPositions returns the last positions of the events streams.
-func (a *app) lastPositions(ctx context.Context, js jetstream.JetStream) (streams.Positions, error) {
+func lastPositions(ctx context.Context, a *app, js jetstream.JetStream) (streams.Positions, error) {
 	last, err := streams.LastPositions(ctx, js, a.config.Generation)
 	return last, a.noStream(err)
 }
@@ -243,7 +243,7 @@ type eventWriter interface {
 }
 
 // newEventWriter returns the writer that the flags ask for.
-func (a *app) newEventWriter(f *tailFlags) (eventWriter, error) {
+func newEventWriter(a *app, f *tailFlags) (eventWriter, error) {
 	form, err := parseForm(f.form)
 	if err != nil {
 		return nil, err

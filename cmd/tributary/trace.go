@@ -23,7 +23,7 @@ type traceFlags struct {
 	otlp, content  bool
 }
 
-func (a *app) traceCommand() *cobra.Command {
+func traceCommand(a *app) *cobra.Command {
 	var f traceFlags
 	cmd := &cobra.Command{
 		Use:   "trace [flags] ID",
@@ -56,7 +56,7 @@ answers, and arguments and results of tools are left out without --content.
 			if err != nil {
 				return err
 			}
-			return a.traceSession(cmd.Context(), source, args[0], &f)
+			return traceSession(cmd.Context(), a, source, args[0], &f)
 		},
 	}
 	sourceFlag(cmd, &f.source, "agent of the session, if two have the same id")
@@ -69,24 +69,24 @@ answers, and arguments and results of tools are left out without --content.
 }
 
 // traceSession prints or exports the spans of the session of an id, or of the beginning of one.
-func (a *app) traceSession(ctx context.Context, source envelopes.Source, id string, f *traceFlags) error {
+func traceSession(ctx context.Context, a *app, source envelopes.Source, id string, f *traceFlags) error {
 	js, err := a.jetStreamLive(ctx)
 	if err != nil {
 		return err
 	}
 	defer js.Conn().Close()
-	session, err := a.findSession(ctx, js, source, id)
+	session, err := findSession(ctx, a, js, source, id)
 	if err != nil {
 		return a.noStream(err)
 	}
-	spans, skipped, err := a.sessionSpans(ctx, js, session, f.content)
+	spans, skipped, err := sessionSpans(ctx, a, js, session, f.content)
 	switch {
 	case err != nil:
 		return err
 	case len(spans) == 0:
 		fmt.Fprintf(a.stderr, "session %s has no spans: no prompt, no answer and no tool\n", terminal.OneLine(session.Session))
 	case f.otlp:
-		err = a.exportSpans(ctx, spans)
+		err = exportSpans(ctx, a, spans)
 	case f.output == "json":
 		err = printSpansJSON(a.stdout, spans)
 	default:
@@ -102,7 +102,7 @@ func (a *app) traceSession(ctx context.Context, source envelopes.Source, id stri
 
 // sessionSpans reads the events of a session, and returns its spans, and how many events could not
 // be read.
-func (a *app) sessionSpans(ctx context.Context, js jetstream.JetStream, session events.SessionID, content bool) (spans []*genai.Span, skipped int, err error) {
+func sessionSpans(ctx context.Context, a *app, js jetstream.JetStream, session events.SessionID, content bool) (spans []*genai.Span, skipped int, err error) {
 	view := genai.New(content)
 	q := events.Query{Source: session.Source, Session: session.Session}
 	for e, err := range events.Read(ctx, js, a.config.Generation, q) {

@@ -21,7 +21,7 @@ import (
 const exportTogether = 512
 
 // exportSpans sends the spans of a session to the receiver of the OTEL_EXPORTER_OTLP_ settings.
-func (a *app) exportSpans(ctx context.Context, spans []*genai.Span) error {
+func exportSpans(ctx context.Context, a *app, spans []*genai.Span) error {
 	to := a.config.tracesEndpoint()
 	exporter, err := a.config.newExporter(ctx)
 	if err != nil {

@@ -25,7 +25,7 @@ import (
 	"tributary/pipeline/streams"
 )
 
-func (a *app) upCommand() *cobra.Command {
+func upCommand(a *app) *cobra.Command {
 	var useSamples, once bool
 	var priceFile string
 	var providers []string
@@ -54,7 +54,7 @@ which is removed at the end, unless --data names one.`,
 			}
 			u := &up{app: a, once: once, samples: useSamples, pricing: pricing}
 			u.ship = ship.Config{Paths: args, Once: once || useSamples, Logger: a.log}
-			if err := a.useRedaction(&u.ship); err != nil {
+			if err := useRedaction(a, &u.ship); err != nil {
 				return err
 			}
 			cleanup, err := u.prepare(cmd.Flags().Changed("data"))
@@ -158,7 +158,7 @@ func (u *up) run(ctx context.Context) error {
 			return err
 		}
 	}
-	if u.viewer, err = u.newViewer(ctx, u.js, u.pricing, u.topology.Generation != ""); err != nil {
+	if u.viewer, err = newViewer(ctx, u.app, u.js, u.pricing, u.topology.Generation != ""); err != nil {
 		return err
 	}
 	return u.process(ctx, nc, telemetry)
@@ -192,7 +192,7 @@ func (u *up) process(ctx context.Context, nc *nats.Conn, t *telemetry) error {
 	working, stopStage := context.WithCancel(ctx)
 	defer stopStage()
 	stage.Go(func() {
-		if err := u.work(working, u.js, t, u.topology, "up", u.workerLog()); err != nil {
+		if err := runWorker(working, u.app, u.js, t, u.topology, "up", u.workerLog()); err != nil {
 			fail(err)
 		}
 	})
@@ -205,7 +205,7 @@ func (u *up) process(ctx context.Context, nc *nats.Conn, t *telemetry) error {
 	return u.finish(context.WithoutCancel(ctx), shipped)
 }
 
-// workerLog is the log of the worker: in one process, which partitions it owns is no news.
+// workerLog is the log of the worker, without its messages about partitions: one process owns them all.
 func (u *up) workerLog() *slog.Logger {
 	if u.config.LogLevel < slog.LevelInfo {
 		return u.log

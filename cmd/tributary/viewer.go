@@ -35,15 +35,15 @@ type viewer struct {
 
 // newViewer returns a viewer of everything that is stored from now on, in a generation or, when it is not named, in the
 // live one, whichever that is.
-func (a *app) newViewer(ctx context.Context, js jetstream.JetStream, pricing *pricing, named bool) (*viewer, error) {
-	last, err := a.lastPositions(ctx, js)
+func newViewer(ctx context.Context, a *app, js jetstream.JetStream, pricing *pricing, named bool) (*viewer, error) {
+	last, err := lastPositions(ctx, a, js)
 	if err != nil {
 		return nil, err
 	}
 	var moved func(from, to string) error
 	if !named {
 		moved = func(from, to string) error {
-			a.noteLive(from, to)
+			noteLive(a, from, to)
 			return nil
 		}
 	}
