@@ -37,6 +37,7 @@ func TestTailFollows(t *testing.T) {
 	}
 	ship(hello, 1)
 	ship(strings.ReplaceAll(hello, "u1", "u1b"), 2)
+	awaitRecords(t, js, "v1") // so that the worker has no consumer of the events any more
 
 	type tail struct {
 		*process
