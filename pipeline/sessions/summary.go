@@ -160,6 +160,13 @@ func (r *Summary) note(s *Step, f *Fold) {
 	r.notePhase(s)
 }
 
+// keep makes *of a copy of s, for the reason of [Fold.name].
+func keep[T ~string](of *T, s T) {
+	if *of != s {
+		*of = T(strings.Clone(string(s)))
+	}
+}
+
 // noteTexts takes over title, prompts and errors.
 func (r *Summary) noteTexts(s *Step) {
 	switch {
@@ -279,18 +286,6 @@ func toolUses(tools map[string]*Sums) []ToolUse {
 		return cmp.Or(cmp.Compare(b.Calls, a.Calls), cmp.Compare(a.Tool, b.Tool))
 	})
 	return out
-}
-
-// Latency returns the median and the 95th percentile of the latencies in milliseconds, nil if there
-// are none.
-func (s *Sums) Latency() (p50, p95 *int64) {
-	if v, ok := s.Latencies.Quantile(0.5); ok {
-		p50 = &v
-	}
-	if v, ok := s.Latencies.Quantile(0.95); ok {
-		p95 = &v
-	}
-	return p50, p95
 }
 
 // merge adds sums to those of a name.

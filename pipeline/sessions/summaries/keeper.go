@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nuid"
 	"go.opentelemetry.io/otel/metric"
 
+	"tributary/pipeline/broker"
 	"tributary/pipeline/events"
 	"tributary/pipeline/streams"
 )
@@ -189,7 +190,7 @@ func (k *Keeper) keep(ctx context.Context, generation string) {
 		}
 		wait := k.config.Beat
 		switch {
-		case ctx.Err() != nil, closed(k.drain):
+		case ctx.Err() != nil, broker.Closed(k.drain):
 			return
 		case err == nil:
 		case errors.Is(err, jetstream.ErrStreamNotFound): // the generation is being dropped
@@ -211,14 +212,5 @@ func (k *Keeper) keep(ctx context.Context, generation string) {
 		case <-ctx.Done():
 		}
 		timer.Stop()
-	}
-}
-
-func closed(c <-chan struct{}) bool {
-	select {
-	case <-c:
-		return true
-	default:
-		return false
 	}
 }
