@@ -14,7 +14,7 @@ type Stats struct {
 	Errors    map[string]int64 `json:"errors,omitempty"` // by error code
 	Lost      int64            `json:"lost"`             // answers that could not be sent
 	Time      int64            `json:"processing_time"`  // of all answered requests, in nanoseconds
-	Conflicts int64            `json:"conflicts"`        // of all endpoints: writes that another replica overtook, and that were tried again
+	Conflicts int64            `json:"conflicts"`        // of all endpoints: writes that another writer overtook, and that were tried again
 }
 
 // endpointStats counts [Stats].

@@ -29,7 +29,7 @@ func newTelemetry(meter metric.Meter) (*telemetry, error) {
 		metric.WithDescription("Time from the arrival of a request about titles and pins to its answer, by endpoint."),
 		metric.WithExplicitBucketBoundaries(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5))
 	t.conflicts, errs[2] = meter.Int64Counter("tributary.sessions.conflicts", metric.WithUnit("{write}"),
-		metric.WithDescription("Writes of titles and pins that another worker overtook, and that were tried again."))
+		metric.WithDescription("Writes of titles and pins that another writer overtook, and that were tried again."))
 	return &t, errors.Join(errs[:]...)
 }
 
