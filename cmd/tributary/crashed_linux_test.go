@@ -75,7 +75,7 @@ func TestRecordThatNeededMoreMemoryIsBroughtBack(t *testing.T) {
 	}
 	x := pipelinetest.Expectation{Topology: top, Crashed: []uint64{2}}
 	x.RequireExact(t, js)
-	pipelinetest.RequireInOrder(t, worker.stderr.String(), "commits records one at a time", "record ended its workers and becomes a dead letter", "sequence=2")
+	pipelinetest.RequireInOrder(t, worker.stderr.String(), "committing records one at a time", "record ended its workers and becomes a dead letter", "sequence=2")
 	_, metrics := worker.served("run").get("metrics", "")
 	if counted := regexp.MustCompile(`tributary_dead_letters_total\{[^}]*reason="crashed"[^}]*source="claude_code"[^}]*\} 1\n`); !counted.MatchString(metrics) {
 		t.Errorf("the metrics do not count the record:\n%s", metrics)

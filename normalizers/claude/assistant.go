@@ -40,7 +40,7 @@ func (c *mapper) assistant() {
 		switch {
 		case !c.Duplicate:
 			c.emptyMessage(c.UUID)
-		case usage != nil: // an event of before, but the figures have grown
+		case usage != nil: // already emitted; its token counts have grown
 			c.emptyMessage(withSuffix(c.UUID, "#usage"))
 		}
 	}

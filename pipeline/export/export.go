@@ -264,7 +264,7 @@ func (e *exporter) export(ctx context.Context) error {
 		if !e.cfg.Follow || ctx.Err() != nil || !errors.As(err, new(brokerError)) {
 			return err
 		}
-		e.cfg.Logger.WarnContext(ctx, "the broker does not answer: it is tried again", "error", err)
+		e.cfg.Logger.WarnContext(ctx, "broker does not answer: trying again", "error", err)
 		e.reset()
 		select {
 		case <-time.After(patience):

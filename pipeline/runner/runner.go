@@ -203,11 +203,11 @@ func (r *Runner) reap() error {
 		switch {
 		case s.drained, errors.Is(s.err, streams.ErrRetired) && r.config.Topology.Generation == "":
 		case s.live && broker.Unavailable(s.err):
-			r.config.Logger.Warn("live generation cannot be read: it is tried again", slog.String("generation", name), slog.Any("error", s.err))
+			r.config.Logger.Warn("live generation cannot be read: trying again", slog.String("generation", name), slog.Any("error", s.err))
 		case s.live:
 			return s.err
 		case s.err != nil:
-			r.config.Logger.Error("replay stopped: it is tried again later", slog.String("generation", name), slog.Any("error", s.err))
+			r.config.Logger.Error("replay stopped: trying again later", slog.String("generation", name), slog.Any("error", s.err))
 			r.failed[name] = time.Now().Add(replayRetry)
 		}
 	}
@@ -218,13 +218,13 @@ func (r *Runner) reap() error {
 func (r *Runner) round(ctx context.Context) error {
 	wanted, foreign, err := r.wanted(ctx)
 	if err != nil {
-		r.config.Logger.WarnContext(ctx, "generations cannot be read: the worker goes on with those that it has", slog.Any("error", err))
+		r.config.Logger.WarnContext(ctx, "generations cannot be read: going on with those that are known", slog.Any("error", err))
 		return nil
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if foreign != nil && (r.foreign == nil || r.foreign.Name != foreign.Name) {
-		r.config.Logger.WarnContext(ctx, "live generation is of another revision: this worker builds replays of its own revision alone: tributary replay start NAME begins one",
+		r.config.Logger.WarnContext(ctx, "live generation has another revision: this worker builds replays only, start one with tributary replay start NAME",
 			slog.String("generation", foreign.Name), slog.Int("revision", foreign.Revision), slog.Int("own_revision", r.config.Revision))
 	}
 	r.started, r.foreign = true, foreign

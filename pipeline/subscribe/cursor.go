@@ -192,7 +192,7 @@ func (p *progress) store(ctx context.Context) error {
 			p.stored, p.storing = data, time.Now()
 			return nil
 		}
-		p.log.WarnContext(ctx, "the progress cannot be stored: it is tried again", slog.Any("error", err))
+		p.log.WarnContext(ctx, "progress cannot be stored: trying again", slog.Any("error", err))
 		if err := p.pause(ctx, wait); err != nil {
 			return err
 		}

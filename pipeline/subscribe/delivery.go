@@ -125,7 +125,7 @@ func (d *delivery) deliver(ctx context.Context, events []Event) error {
 		case len(events) == 1 && tries >= d.config.Deliveries:
 			return d.poison(ctx, events[0], err)
 		}
-		d.log.WarnContext(ctx, "the handler failed: the event is passed again",
+		d.log.WarnContext(ctx, "handler failed: passing the event again",
 			slog.String("event", events[0].Key()), slog.Int("events", len(events)), slog.Int("delivery", tries), slog.Any("error", err))
 		if err := d.pause(ctx, wait); err != nil {
 			return err
@@ -162,7 +162,7 @@ func (d *delivery) poison(ctx context.Context, e Event, cause error) error {
 	if err != nil {
 		return poisonError{fmt.Errorf("event at %d of %s: %w", e.Position, streams.EventsStream(envelopes.CellName(d.cursor.Generation, e.Cell)), err)}
 	}
-	d.log.ErrorContext(ctx, "an event is left out", slog.Uint64("position", e.Position), slog.Any("error", cause))
+	d.log.ErrorContext(ctx, "event left out", slog.Uint64("position", e.Position), slog.Any("error", cause))
 	d.done(&e.Event)
 	return nil
 }

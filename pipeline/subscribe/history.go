@@ -121,7 +121,7 @@ func (d *delivery) callUntilDone(ctx context.Context, name string, call func() e
 		if err == nil {
 			return nil
 		}
-		d.log.WarnContext(ctx, "a function of the program failed: it is tried again", slog.String("function", name), slog.Any("error", err))
+		d.log.WarnContext(ctx, "function of the program failed: calling it again", slog.String("function", name), slog.Any("error", err))
 		if err := d.pause(ctx, wait); err != nil {
 			return err
 		}

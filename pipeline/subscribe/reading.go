@@ -179,7 +179,7 @@ func (s *Subscription) look(ctx context.Context) (to string, err error) {
 		if errors.Is(err, ErrTakenOver) {
 			return "", err
 		}
-		s.log.WarnContext(ctx, "the progress cannot be read: it is tried again", slog.Any("error", err))
+		s.log.WarnContext(ctx, "progress cannot be read: trying again", slog.Any("error", err))
 		return "", nil
 	}
 	if s.config.Generation != "" {
@@ -190,7 +190,7 @@ func (s *Subscription) look(ctx context.Context) (to string, err error) {
 	case errors.Is(err, errDrained), ctx.Err() != nil:
 		return "", err
 	case err != nil:
-		s.log.WarnContext(ctx, "the live generation cannot be read: it is tried again", slog.Any("error", err))
+		s.log.WarnContext(ctx, "live generation cannot be read: trying again", slog.Any("error", err))
 	case live != s.cursor.Generation:
 		return live, nil
 	}
@@ -229,7 +229,7 @@ func (s *Subscription) change(ctx context.Context, to string) error {
 		if err == nil {
 			break
 		}
-		s.log.WarnContext(ctx, "the change of the generation failed: it is tried again", slog.String("from", changed.From), slog.String("to", to), slog.Any("error", err))
+		s.log.WarnContext(ctx, "GenerationChanged failed: calling it again", slog.String("from", changed.From), slog.String("to", to), slog.Any("error", err))
 		if err := s.pause(ctx, wait); err != nil {
 			return err
 		}

@@ -207,7 +207,7 @@ func (s *Subscription) run(ctx context.Context, handle BatchHandler, most int) (
 	s.handle = handle
 	for err == nil {
 		if err = s.step(ctx, most); s.passes(ctx, err) {
-			s.log.WarnContext(ctx, "the broker does not answer: it is tried again", slog.Any("error", err))
+			s.log.WarnContext(ctx, "broker does not answer: trying again", slog.Any("error", err))
 			err = s.pause(ctx, s.config.Poll)
 		}
 	}

@@ -43,7 +43,7 @@ func (p *partition) acquire(ctx context.Context) (*ownership, error) {
 		return nil, err
 	}
 	if a.mine.Tries > streams.MaxTogether {
-		p.log.Warn("commits records one at a time", slog.Int("tries", a.mine.Tries), slog.Uint64("sequence", a.mine.Raw+1))
+		p.log.Warn("committing records one at a time", slog.Int("tries", a.mine.Tries), slog.Uint64("sequence", a.mine.Raw+1))
 	}
 	return newOwnership(ctx, p, a.mine, a.sequence), nil
 }

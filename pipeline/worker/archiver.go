@@ -28,8 +28,8 @@ type archiving struct {
 // archiveEvery is how often an owner looks at the oldest state of its partition.
 const archiveEvery = 5 * time.Minute
 
-// A move rewrites the whole of an archive, so an owner waits until many states of each may leave: it
-// begins when the oldest is older by a quarter than it has to be.
+// A move rewrites the whole of an archive, so an owner waits until many states may leave each: it
+// starts once the oldest state exceeds ArchiveAfter by a quarter.
 const archiveSlack = 4
 
 // The limits of one step, between which records are read.
@@ -141,7 +141,7 @@ func (a *archiver) step() error {
 	}
 	if err != nil {
 		if !a.failed {
-			a.o.p.log.Warn("old session states were not moved to archives: tries again", slog.Any("error", err))
+			a.o.p.log.Warn("old session states were not moved to archives: trying again", slog.Any("error", err))
 		}
 		a.failed, a.again = true, true
 	}

@@ -102,7 +102,7 @@ func (c *changes) write() {
 		case changeOvertaken:
 			c.log.Warn("partitions acquired by another worker", attrs...)
 		case changeLost:
-			c.log.Warn("partitions lost, they are acquired again", attrs...)
+			c.log.Warn("partitions lost: acquiring them again", attrs...)
 		}
 	}
 	clear(c.pending)

@@ -226,7 +226,7 @@ func logGaps(log *slog.Logger, notes []gapNote) {
 				slog.Uint64("sequence", n.newest.Sequence))...)
 		}
 		if n.rewritten > 0 {
-			log.Warn("a file has other records than before at the same places: it was rewritten, or goes on differently on two machines, and both are kept",
+			log.Warn("file has other records than before at the same places: it was rewritten, or continued on two machines; both are kept",
 				append(session, slog.Int("records", n.rewritten), slog.String("file", n.rewrittenFile))...)
 		}
 		if n.undecided > 0 {
@@ -234,7 +234,7 @@ func logGaps(log *slog.Logger, notes []gapNote) {
 				"keep raw records for longer than files are shipped again", append(session, slog.Int("records", n.undecided), slog.String("file", n.rewrittenFile))...)
 		}
 		if n.late > 0 {
-			log.Info("records that were missing are stored", append(session, slog.Int("records", n.late), slog.Int("gaps", n.left))...)
+			log.Info("missing records were stored", append(session, slog.Int("records", n.late), slog.Int("gaps", n.left))...)
 		}
 	}
 }

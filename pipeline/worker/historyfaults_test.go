@@ -166,7 +166,7 @@ func (e *edges) requireLogged() {
 	e.r.t.Helper()
 	passed := slices.ContainsFunc(e.logs, func(l *pipelinetest.Log) bool { return l.Passed > 0 })
 	logged := slices.ContainsFunc(e.r.all, func(w *workerProcess) bool {
-		return strings.Contains(w.Output(), "a file has other records than before")
+		return strings.Contains(w.Output(), "file has other records than before")
 	})
 	if passed && !logged {
 		e.r.t.Error("no worker has logged that a file has other records than before at the same places")

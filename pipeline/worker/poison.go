@@ -225,14 +225,14 @@ func (o *ownership) abandon(ctx context.Context) error {
 	case ctx.Err() != nil:
 		err = context.Cause(ctx)
 	case broker.Closed(p.drain):
-		p.log.Warn("partition is released in the middle of a record: the next worker normalizes it again", slog.Uint64("sequence", sequence))
+		p.log.Warn("partition released in the middle of a record: the next worker normalizes it again", slog.Uint64("sequence", sequence))
 	default:
 		p.slow = slowRecord{sequence, 1}
 		if sequence == o.resume.Slow {
 			p.slow.timeouts += o.resume.Timeouts
 		}
 		err = fmt.Errorf("record %d: %w: the normalizer has not returned within %v", sequence, records.ErrTimeout, p.stage.config.RecordTimeout)
-		p.log.Error("normalizer does not return: other workers take over until it does, restart this one to free its processor",
+		p.log.Error("normalizer does not return: other workers take over until it does; restart this worker to free its processor",
 			slog.Uint64("sequence", sequence), slog.Int("timeouts", p.slow.timeouts), slog.Int("most", maxTimeouts))
 		p.stage.assigned.signalEnded()
 	}

@@ -119,7 +119,7 @@ func (c *sessionCache) logLoaded(log *slog.Logger, keys []records.SessionKey) {
 			log.Error("session state cannot be read: the records of the session become dead letters", append(session, slog.Any("error", err), slog.Any("cause", c.live[k].cause))...)
 		}
 		if older := c.live[k].older; older > 0 {
-			log.Warn("server has an old session state again that had left: the state in the archive counts", append(session, slog.Uint64("sequence", older))...)
+			log.Warn("broker restored an outdated session state: using the archived copy", append(session, slog.Uint64("sequence", older))...)
 		}
 	}
 }

@@ -90,7 +90,7 @@ func (a *acquisition) mend(ctx context.Context) error {
 		return err
 	}
 	s.telemetry.count(ctx, s.telemetry.torn, 1)
-	p.log.Warn("server had stored a part of a batch and not the rest: what does not count is removed and is stored again",
+	p.log.Warn("broker stored a part of a batch and not the rest: removing that part and storing the batch again",
 		slog.Int("removed", len(remove)), slog.Int("complete_sessions", len(t.states)), slog.Uint64("sequence", a.mine.Raw+1))
 	return nil
 }

@@ -203,7 +203,7 @@ func (k *Keeper) keep(ctx context.Context, generation string) {
 			c.rebuild, wait = true, 0
 		case !failing:
 			failing = true
-			log.WarnContext(ctx, "records of sessions are not kept: it is tried again", slog.Any("error", err))
+			log.WarnContext(ctx, "records of sessions are not kept: trying again", slog.Any("error", err))
 		}
 		timer := time.NewTimer(wait)
 		select {
