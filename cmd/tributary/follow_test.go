@@ -2,8 +2,11 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"os"
+	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -18,6 +21,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"tributary/pipeline/streams"
+	"tributary/pipeline/subscribe"
 )
 
 // follower is a process that follows the live generation.
@@ -102,6 +106,61 @@ func exportOf(t *testing.T, home, url string) *follower {
 	}}
 }
 
+// consume is the program consumer, which subscribes to the events and prints them.
+func consume() {
+	run := func() error {
+		nc, err := nats.Connect(os.Getenv("NATS_URL"))
+		if err != nil {
+			return err
+		}
+		defer nc.Close()
+		js, err := jetstream.New(nc)
+		if err != nil {
+			return err
+		}
+		s, err := subscribe.New(js, subscribe.Config{Name: "consumer", GenerationChanged: func(context.Context, subscribe.GenerationChanged) error {
+			fmt.Println("discard")
+			return nil
+		}})
+		if err != nil {
+			return err
+		}
+		interrupts := make(chan os.Signal, 1)
+		signal.Notify(interrupts, syscall.SIGINT)
+		go func() {
+			<-interrupts
+			s.Drain()
+		}()
+		return s.Run(context.Background(), func(_ context.Context, e subscribe.Event) error {
+			_, err := fmt.Println(*e.Text)
+			return err
+		})
+	}
+	if err := run(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+// consumerOf returns a process of consume, whose events are those that it has printed since it discarded some.
+func consumerOf(t *testing.T, home, url string) *follower {
+	t.Helper()
+	p := startWith(t, func(c *exec.Cmd) { c.Args = []string{"consumer"} }, home, url)
+	var texts []string
+	return &follower{p, "consumer", func() []string {
+		for {
+			select {
+			case line := <-p.lines:
+				if texts = append(texts, line); line == "discard" {
+					texts = nil
+				}
+			default:
+				return texts
+			}
+		}
+	}}
+}
+
 var eventText = regexp.MustCompile(`event-\d+`)
 
 // has waits until the follower has exactly these events.
@@ -156,6 +215,7 @@ func TestCommandsFollowTheLiveGeneration(t *testing.T) {
 		linesOf("tail", start(t, home, url, "tail", "-f", "-n", "5", "-o", "json", "--fields", "text")),
 		watchOf(t, home, url),
 		exportOf(t, home, url),
+		consumerOf(t, home, url),
 	}
 	all := func() {
 		t.Helper()
@@ -199,7 +259,7 @@ func TestCommandsFollowTheLiveGeneration(t *testing.T) {
 	}
 	worker.signal(syscall.SIGTERM)
 	for _, f := range slices.Backward(followers) {
-		if f.name != "export" && strings.Count(f.stderr.String(), " is live in the place of ") != 3 {
+		if f.name != "export" && f.name != "consumer" && strings.Count(f.stderr.String(), " is live in the place of ") != 3 {
 			t.Errorf("%s does not say three times that another generation is live\n%s", f.name, &f.stderr)
 		}
 		if code := f.signal(syscall.SIGINT); code != 0 && code != 130 {

@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 		os.Exit(code)
 	}
 	pipelinetest.Parallel()
-	testscript.Main(leakChecked{m}, map[string]func(){"tributary": main})
+	testscript.Main(leakChecked{m}, map[string]func(){"tributary": main, "consumer": consume})
 }
 
 // leakChecked runs the tests, then looks for goroutines that still run.

@@ -112,6 +112,9 @@ func (b *tenants) acknowledge(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if _, err := js.ResetConsumer(t.Context(), "EVENTS_v1", "search"); err != nil {
+		t.Fatal(err)
+	}
 	for range 2 {
 		m, err := consumer.Next()
 		if err != nil {

@@ -183,11 +183,16 @@ func (r *Runner) wait(drained bool) error {
 	}
 	for _, s := range stages {
 		<-s.done
-		if s.live && !s.drained {
+		if s.live && !r.meant(s) {
 			errs = append(errs, s.err)
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// meant reports whether a stage that has ended should have: the runner follows the live generation, and that is another one.
+func (r *Runner) meant(s *runningStage) bool {
+	return s.drained || errors.Is(s.err, streams.ErrRetired) && r.config.Topology.Generation == ""
 }
 
 // reap forgets the stages that have ended. It returns why that of the live generation could
@@ -201,7 +206,7 @@ func (r *Runner) reap() error {
 		}
 		delete(r.stages, name)
 		switch {
-		case s.drained, errors.Is(s.err, streams.ErrRetired) && r.config.Topology.Generation == "":
+		case r.meant(s):
 		case s.live && broker.Unavailable(s.err):
 			r.config.Logger.Warn("live generation cannot be read: trying again", slog.String("generation", name), slog.Any("error", s.err))
 		case s.live:

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"tributary/envelopes"
@@ -13,38 +15,59 @@ import (
 
 // consumeWithNATS passes the events of the live generation to handle until ctx ends or handle
 // fails. Call it again to go on: an event is delivered again unless handle succeeded for it.
-func consumeWithNATS(ctx context.Context, js jetstream.JetStream, handle func(envelopes.AgentEventV1) error) error {
-	generation, err := streams.LiveGeneration(ctx, js)
-	if err != nil {
-		return err
-	}
-	consumer, err := js.CreateOrUpdateConsumer(ctx, streams.EventsStream(generation), jetstream.ConsumerConfig{
-		Durable:       "mine",
-		FilterSubject: "events." + generation + ".>",
-		MaxAckPending: 1, // keeps the order of redelivered events; without it sort by Sequence
-	})
-	if err != nil {
-		return err
-	}
-	messages, err := consumer.Messages()
-	if err != nil {
-		return err
-	}
-	defer messages.Stop()
+// have is the generation whose events the program has, empty for none. When another one is live,
+// discard removes them and remembers its name, and every event of that one follows.
+func consumeWithNATS(
+	ctx context.Context, js jetstream.JetStream, have string,
+	discard func(generation string) error, handle func(envelopes.AgentEventV1) error,
+) error {
 	for {
-		m, err := messages.Next(jetstream.NextContext(ctx))
+		live, err := streams.LiveGeneration(ctx, js)
 		if err != nil {
 			return err
 		}
-		event, _, err := envelopes.DecodeEvent(m.Headers(), m.Data())
-		if err == nil {
-			err = handle(event)
+		stream := streams.EventsStream(live)
+		if live != have {
+			if err := js.DeleteConsumer(ctx, stream, "mine"); err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
+				return err
+			}
+			if err := discard(live); err != nil {
+				return err
+			}
+			have = live
 		}
-		if err == nil {
-			err = m.Ack()
-		}
+		consumer, err := js.CreateOrUpdateConsumer(ctx, stream, jetstream.ConsumerConfig{
+			Durable:       "mine",
+			FilterSubject: "events." + live + ".>",
+			MaxAckPending: 1, // keeps the order of redelivered events; without it sort by Sequence
+		})
 		if err != nil {
 			return err
+		}
+		// The event that a killed process had is delivered at once, not when AckWait is over.
+		if _, err := js.ResetConsumer(ctx, stream, "mine"); err != nil {
+			return err
+		}
+		for have == live {
+			m, err := consumer.Next(jetstream.FetchMaxWait(time.Second))
+			if err != nil { // no event has arrived, or the generation was dropped
+				var failed error
+				live, failed = streams.LiveGeneration(ctx, js)
+				if failed != nil || live == have && !errors.Is(err, nats.ErrTimeout) {
+					return errors.Join(err, failed)
+				}
+				continue
+			}
+			event, _, err := envelopes.DecodeEvent(m.Headers(), m.Data())
+			if err == nil {
+				err = handle(event)
+			}
+			if err == nil {
+				err = m.Ack()
+			}
+			if err != nil {
+				return err
+			}
 		}
 	}
 }
@@ -59,7 +82,7 @@ func Example_natsAlone() {
 	}
 	defer end()
 	errEnough := errors.New("two events are enough")
-	err = consumeWithNATS(ctx, js, func(e envelopes.AgentEventV1) error {
+	err = consumeWithNATS(ctx, js, "", func(string) error { return nil }, func(e envelopes.AgentEventV1) error {
 		fmt.Println(e.SessionID, e.Sequence, e.EventType, *e.Text)
 		if e.Sequence == 2 {
 			return errEnough

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"time"
 
 	"go.opentelemetry.io/otel/attribute"
 
@@ -22,6 +23,10 @@ type acquisition struct {
 	mine     streams.Checkpoint // the newest one, stored again under the name of this worker
 	sequence uint64             // of mine in the events stream
 }
+
+// settling is for how many heartbeats workers that begin together, as with a generation that becomes live, may not know each
+// other yet, and acquire what is assigned to others.
+const settling = 5
 
 // acquire makes this worker the owner of the partition.
 func (p *partition) acquire(ctx context.Context) (*ownership, error) {
@@ -57,8 +62,12 @@ func (a *acquisition) read(ctx context.Context) error {
 	if err := a.readCheckpoint(ctx); err != nil {
 		return err
 	}
-	if p.acquired && a.last.Owner != s.owner && a.last.Cut == "" {
-		s.changes.note(change{changeOvertaken, "overtaken", streams.OwnerName(a.last.Owner)}, p.number, a.last.Epoch)
+	if p.acquired && a.last.Owner != s.owner && a.last.Owner != "" { // a command that retires the generation is no worker
+		overtaken := change{changeOvertaken, "overtaken", streams.OwnerName(a.last.Owner)}
+		if time.Since(s.began) < settling*s.config.Heartbeat {
+			overtaken = change{changeHandedOver, "assigned to another worker", ""}
+		}
+		s.changes.note(overtaken, p.number, a.last.Epoch)
 		for first := true; first || s.blind.Load(); first = false {
 			if err := broker.Pause(ctx, s.config.Heartbeat); err != nil {
 				return err

@@ -170,6 +170,7 @@ type Stage struct {
 	acquiring broker.Limit // held during the requests of an acquisition
 	sweeping  broker.Limit // held while the states of a partition are moved to archives
 
+	began      time.Time
 	lag        atomic.Int64       // that was reported last
 	received   atomic.Int64       // when records were received last, in Unix nanoseconds
 	generation streams.Generation // that the stage works on; set by Run before any partition starts
@@ -197,6 +198,7 @@ func New(js jetstream.JetStream, cfg Config) (*Stage, error) {
 		return nil, err
 	}
 	s := &Stage{
+		began:     time.Now(),
 		js:        js,
 		nc:        js.Conn(),
 		room:      &streams.Room{JS: js, Replicas: cfg.Topology.Replicas},
