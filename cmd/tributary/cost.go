@@ -5,18 +5,23 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"os"
 	"slices"
 	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
 
 	"tributary/cmd/internal/terminal"
 	"tributary/pipeline/sessions"
 	"tributary/pipeline/sessions/prices"
 )
 
-// pricing computes costs with a price file, and collects what has no price.
+// pricing computes costs with a table of prices, and collects what has no price.
 type pricing struct {
 	table     *prices.Table
+	source    string // of the table, and its date
 	providers []string
 	found     map[string]foundPrice
 	missing   map[string]*missingPrice
@@ -35,24 +40,43 @@ type missingPrice struct {
 	reason   string
 }
 
-// newPricing reads a price file; without a name there are no costs, and the result is nil.
+// pricesHelp says in the help of commands where costs come from.
+const pricesHelp = `The cost is in US dollars, at the list prices that are built in, or those of --prices: a
+file of LiteLLM (model_prices_and_context_window.json) or models.dev (api.json). The
+output says which table it is, and its date. Cache writes of an hour, prompts above a size
+and web searches have prices of their own. Tokens without a price are not in it: their
+models are printed, a plus sign marks the amount, and JSON has their number as unpriced.`
+
+// pricesFlags adds the flags that choose a table.
+func pricesFlags(flags *pflag.FlagSet, file *string, providers *[]string) {
+	flags.StringVar(file, "prices", "", "price `file` of LiteLLM or models.dev, in place of the built-in table")
+	flags.StringSliceVar(providers, "provider", nil, "providers whose prices count, the first first")
+}
+
+// newPricing reads a price file; without a name it is the table that is built in.
 func newPricing(name string, providers []string) (*pricing, error) {
+	p := &pricing{providers: providers, found: map[string]foundPrice{}, missing: map[string]*missingPrice{}}
 	if name == "" {
 		if len(providers) > 0 {
 			return nil, usageError{fmt.Errorf("--provider chooses between the prices of a file: pass --prices FILE, too")}
 		}
-		return nil, nil
+		p.table = prices.Builtin()
+		p.source = "built-in table of " + p.table.Date + ", from " + p.table.Name
+		return p, nil
 	}
 	f, err := os.Open(name)
 	if err != nil {
 		return nil, fmt.Errorf("price file: %w", err)
 	}
 	defer f.Close()
-	table, err := prices.Read(f)
-	if err != nil {
+	if p.table, err = prices.Read(f); err != nil {
 		return nil, fmt.Errorf("price file %s: %w", name, err)
 	}
-	return &pricing{table: table, providers: providers, found: map[string]foundPrice{}, missing: map[string]*missingPrice{}}, nil
+	p.source = terminal.OneLine(name)
+	if info, err := f.Stat(); err == nil {
+		p.source += " of " + info.ModTime().UTC().Format(time.DateOnly)
+	}
+	return p, nil
 }
 
 // cost is what tokens cost.
@@ -97,6 +121,24 @@ func (p *pricing) sum(list []sessionView) cost {
 	return sum
 }
 
+// rounded is the amount without the noise of binary fractions.
+func (c cost) rounded() float64 { return math.Round(c.usd*1e9) / 1e9 }
+
+// costJSON is what a session costs, in JSON.
+type costJSON struct {
+	Cost     *float64 `json:"cost_usd"` // null if no token has a price
+	Unpriced int64    `json:"unpriced"` // tokens that are not in the cost
+}
+
+// json returns the cost as sessions have it in JSON.
+func (c cost) json() costJSON {
+	j := costJSON{Unpriced: c.unpriced}
+	if c.priced {
+		j.Cost = new(c.rounded())
+	}
+	return j
+}
+
 // add adds another cost.
 func (c *cost) add(o cost) {
 	c.usd += o.usd
@@ -121,8 +163,9 @@ func (p *pricing) miss(model string, of prices.Cost, err error) {
 	p.missing[model].searches += of.Searches
 }
 
-// report states what has no price, the model with most tokens first.
+// report states which table it is, and what has no price in it, the model with most tokens first.
 func (p *pricing) report(w io.Writer) {
+	fmt.Fprintf(w, "prices: %s\n", p.source)
 	names := slices.SortedFunc(maps.Keys(p.missing), func(a, b string) int {
 		return cmp.Or(cmp.Compare(p.missing[b].tokens, p.missing[a].tokens), cmp.Compare(a, b))
 	})
@@ -153,6 +196,15 @@ func (c cost) text() string {
 	default:
 		return dollars(c.usd)
 	}
+}
+
+// costText writes a cost, and the one that the vendor states.
+func costText(c cost, vendor float64) string {
+	text := c.text()
+	if vendor > 0 {
+		text += ", the vendor states " + dollars(vendor)
+	}
+	return text
 }
 
 // dollars writes an amount with cents, and a small one with more digits.

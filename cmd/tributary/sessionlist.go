@@ -116,7 +116,7 @@ func ago(t, now time.Time) string {
 }
 
 // printSession prints a session with everything that is known about it.
-func printSession(a *app, v *sessionView, now time.Time) error {
+func printSession(a *app, v *sessionView, pricing *pricing, now time.Time) error {
 	width := terminal.TableWidth(a.stdout)
 	var b strings.Builder
 	lines := terminal.NewLines(&b, width, nil, terminal.Column{Width: 11}, terminal.Column{})
@@ -153,7 +153,8 @@ func printSession(a *app, v *sessionView, now time.Time) error {
 		add("errors", terminal.Thousands(v.Errors)+", the last: "+v.LastError)
 	}
 	add("last prompt", v.LastPrompt)
-	for _, t := range []*terminal.Table{modelTable(v), toolTable(v)} {
+	add("cost", costText(pricing.of(v.usage()), v.Usage.VendorCost))
+	for _, t := range []*terminal.Table{modelTable(v, pricing), toolTable(v)} {
 		if len(t.Rows) > 0 {
 			b.WriteByte('\n')
 			if err := t.Write(&b, width); err != nil {
@@ -162,11 +163,12 @@ func printSession(a *app, v *sessionView, now time.Time) error {
 		}
 	}
 	_, err := io.WriteString(a.stdout, b.String())
+	pricing.report(a.stderr)
 	return err
 }
 
-// modelTable has the tokens of a session by model.
-func modelTable(v *sessionView) *terminal.Table {
+// modelTable has the tokens of a session by model, and what they cost.
+func modelTable(v *sessionView, pricing *pricing) *terminal.Table {
 	t := &terminal.Table{Columns: []terminal.Column{
 		{Head: "MODEL", Text: true},
 		{Head: "INPUT", Right: true, Priority: 4},
@@ -175,10 +177,14 @@ func modelTable(v *sessionView) *terminal.Table {
 		{Head: "OUTPUT", Right: true, Priority: 4},
 		{Head: "REASONING", Right: true, Priority: 1},
 		{Head: "TOTAL", Right: true},
+		{Head: "COST", Right: true},
 	}}
+	clear(pricing.missing) // each model is priced again
+	used := v.usage()
 	for _, m := range v.Models {
 		t.Rows = append(t.Rows, []string{
 			terminal.OrDash(m.Model), terminal.Thousands(m.Input), terminal.Thousands(m.CacheRead), terminal.Thousands(m.CacheWrite), terminal.Thousands(m.Output), terminal.Thousands(m.Reasoning), terminal.Thousands(m.Total),
+			pricing.of(map[string]*sessions.Billed{m.Model: used[m.Model]}).text(),
 		})
 	}
 	return t

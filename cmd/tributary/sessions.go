@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -40,6 +41,7 @@ that users set.`,
 type sessionView struct {
 	sessions.Summary
 	Pinned bool `json:"pinned"`
+	costJSON
 
 	unread int64 // dead letters, where the caller knows them
 }
@@ -52,11 +54,20 @@ var sessionOrders = []struct {
 	{"last", func(v *sessionView) int64 { return v.LastSeen.UnixNano() }},
 	{"first", func(v *sessionView) int64 { return v.FirstSeen.UnixNano() }},
 	{"tokens", func(v *sessionView) int64 { return v.Usage.Total }},
+	{"cost", func(v *sessionView) int64 { return int64(math.Round(costOrZero(v) * 1e9)) }},
 	{"active", func(v *sessionView) int64 { return v.ActiveMS }},
 	{"calls", func(v *sessionView) int64 { return v.Calls }},
 	{"failures", func(v *sessionView) int64 { return v.Failures }},
 	{"errors", func(v *sessionView) int64 { return v.Errors }},
 	{"events", func(v *sessionView) int64 { return v.Events }},
+}
+
+// costOrZero is the cost of a session, 0 where nothing has a price.
+func costOrZero(v *sessionView) float64 {
+	if v.Cost == nil {
+		return 0
+	}
+	return *v.Cost
 }
 
 // sessionOrder returns the order of a name: pinned sessions first, then by the value.
@@ -129,7 +140,8 @@ func (f *sessionFilter) matches(s *sessions.Summary) bool {
 
 func sessionsListCommand(a *app) *cobra.Command {
 	var f sessionFilter
-	var order, output string
+	var order, output, priceFile string
+	var providers []string
 	var limit int
 	cmd := &cobra.Command{
 		Use:   "ls [flags] [ID-PREFIX...]",
@@ -143,28 +155,35 @@ nothing has happened for 15 minutes. Its title is that of tributary sessions
 title, else the vendor's, else made of its first prompt. Pinned sessions come first. Its tokens are those of its own events; tributary stats counts
 copies of API calls in other sessions once.
 
+` + pricesHelp + `
+
 -o json prints one object per session.`,
 		Example: `  tributary sessions ls --limit 20
   tributary sessions ls --project ledger --sort tokens
   tributary sessions ls --state failed --since 24h -o json | jq -r .last_error`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			f.prefixes = args
-			return listSessions(cmd.Context(), a, &f, order, output, limit)
+			pricing, err := newPricing(priceFile, providers)
+			if err != nil {
+				return err
+			}
+			return listSessions(cmd.Context(), a, &f, pricing, order, output, limit)
 		},
 	}
 	f.flags(cmd)
 	flags := cmd.Flags()
 	flags.StringVar(&f.since, "since", "", "only sessions with an event from then on: a duration, date or time")
 	flags.StringVar(&f.until, "until", "", "only sessions whose last event is before then: a duration, date or time")
-	flags.StringVar(&order, "sort", sessionOrders[0].name, "last, first, tokens, active, calls, failures, errors or events; the largest or latest first")
+	flags.StringVar(&order, "sort", sessionOrders[0].name, "last, first, tokens, cost, active, calls, failures, errors or events; the largest or latest first")
 	flags.IntVar(&limit, "limit", 50, "print only so many sessions; 0 for all")
+	pricesFlags(flags, &priceFile, &providers)
 	flags.StringVarP(&output, "output", "o", "table", "table or json")
 	a.serverFlag(cmd)
 	return cmd
 }
 
 // listSessions prints the sessions that a filter selects.
-func listSessions(ctx context.Context, a *app, f *sessionFilter, sort, output string, limit int) error {
+func listSessions(ctx context.Context, a *app, f *sessionFilter, pricing *pricing, sort, output string, limit int) error {
 	if err := checkOutput(output, "table", "json"); err != nil {
 		return err
 	}
@@ -199,14 +218,19 @@ func listSessions(ctx context.Context, a *app, f *sessionFilter, sort, output st
 		if !f.matches(&s) {
 			return nil
 		}
-		return top.add(&sessionView{Summary: s, Pinned: pinned[titles.Key{Source: s.Source, SessionID: s.Session}]})
+		v := sessionView{Summary: s, Pinned: pinned[titles.Key{Source: s.Source, SessionID: s.Session}]}
+		v.costJSON = pricing.of(v.usage()).json()
+		return top.add(&v)
 	})
 	if err != nil {
 		return err
 	}
 	list := top.sorted()
+	clear(pricing.missing) // of sessions that are not printed
 	for i := range list {
+		cost := pricing.of(list[i].usage()).json()
 		list[i] = labels.view(ctx, list[i].Summary)
+		list[i].costJSON = cost
 	}
 	if output == "json" {
 		for i := range list {
@@ -214,8 +238,11 @@ func listSessions(ctx context.Context, a *app, f *sessionFilter, sort, output st
 				return err
 			}
 		}
-	} else if err := sessionTable(list, nil, now).Write(a.stdout, terminal.TableWidth(a.stdout)); err != nil {
-		return err
+	} else {
+		clear(pricing.missing) // the table prices each session again
+		if err := sessionTable(list, pricing, now).Write(a.stdout, terminal.TableWidth(a.stdout)); err != nil {
+			return err
+		}
 	}
 	if len(list) == 0 {
 		fmt.Fprintf(a.stderr, "no such session in generation %s\n", a.config.Generation)
@@ -223,11 +250,13 @@ func listSessions(ctx context.Context, a *app, f *sessionFilter, sort, output st
 	if top.left > 0 {
 		fmt.Fprintf(a.stderr, "left out by --limit: %s\n", terminal.Plural(top.left, "session"))
 	}
+	pricing.report(a.stderr)
 	return unreadable.err()
 }
 
 func sessionsShowCommand(a *app) *cobra.Command {
-	var source, output string
+	var source, output, priceFile string
+	var providers []string
 	cmd := &cobra.Command{
 		Use:   "show [flags] ID",
 		Short: "Show a session",
@@ -244,17 +273,22 @@ the same. -o json prints the record.`,
 			if err != nil {
 				return err
 			}
-			return showSession(cmd.Context(), a, s, args[0], output)
+			pricing, err := newPricing(priceFile, providers)
+			if err != nil {
+				return err
+			}
+			return showSession(cmd.Context(), a, s, args[0], pricing, output)
 		},
 	}
 	sourceFlag(cmd, &source, "agent of the session, if two have the same id")
 	cmd.Flags().StringVarP(&output, "output", "o", "pretty", "pretty or json")
+	pricesFlags(cmd.Flags(), &priceFile, &providers)
 	a.serverFlag(cmd)
 	return cmd
 }
 
 // showSession prints the session of an id or of the beginning of one.
-func showSession(ctx context.Context, a *app, source envelopes.Source, id, output string) error {
+func showSession(ctx context.Context, a *app, source envelopes.Source, id string, pricing *pricing, output string) error {
 	js, err := a.jetStreamLive(ctx)
 	if err != nil {
 		return err
@@ -275,10 +309,11 @@ func showSession(ctx context.Context, a *app, source envelopes.Source, id, outpu
 	now := time.Now()
 	labels := &sessionLabels{app: a, nc: js.Conn()}
 	v := labels.view(ctx, fold.Summary(now))
+	v.costJSON = pricing.of(v.usage()).json()
 	if output == "json" {
 		err = terminal.WriteJSON(a.stdout, &v)
 	} else {
-		err = printSession(a, &v, now)
+		err = printSession(a, &v, pricing, now)
 	}
 	return cmp.Or(err, unreadable.err())
 }

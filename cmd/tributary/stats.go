@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"tributary/cmd/internal/terminal"
+	"tributary/envelopes"
 	"tributary/pipeline/events"
 	"tributary/pipeline/sessions"
 	"tributary/pipeline/sessions/summaries"
@@ -45,11 +46,9 @@ that names no model counts for the model that its session used last. Latencies a
 those that vendors state, within 1%. Active is the time between events that are at
 most 5 minutes apart.
 
-With --prices, a file of LiteLLM (model_prices_and_context_window.json) or
-models.dev (api.json), there is a cost in US dollars. Tokens without a price are
-not in it: their models are printed, a plus sign marks the amount, and JSON has
-their number as unpriced. If the providers in the file disagree about a model,
---provider chooses.
+` + pricesHelp + ` If
+the providers in the file disagree about a model, --provider chooses. A cost that
+vendors state themselves is beside ours, as vendor_cost_usd.
 
 -o json prints one object per row, -o csv the same columns.`,
 		Example: `  tributary stats
@@ -68,8 +67,7 @@ their number as unpriced. If the providers in the file disagree about a model,
 	flags.StringVar(&f.since, "since", "", "only events from then on: a duration, date or time")
 	flags.StringVar(&f.until, "until", "", "only events before then: a duration, date or time")
 	flags.StringVar(&f.zone, "tz", "Local", "time zone of days and dates, such as UTC or Europe/Berlin")
-	flags.StringVar(&f.prices, "prices", "", "price `file` of LiteLLM or models.dev")
-	flags.StringSliceVar(&f.providers, "provider", nil, "providers whose prices count, the first first")
+	pricesFlags(flags, &f.prices, &f.providers)
 	flags.IntVar(&f.limit, "limit", 0, "print only so many rows, those with most tokens; 0 for all")
 	flags.StringVarP(&f.output, "output", "o", "table", "table, json or csv")
 	a.serverFlag(cmd)
@@ -79,7 +77,7 @@ their number as unpriced. If the providers in the file disagree about a model,
 // query returns what the flags select: events of the stream, and sums of them.
 func (f *statsFlags) query(now time.Time) (events.Query, sessions.StatsQuery, error) {
 	events := events.Query{Session: f.session}
-	q := sessions.StatsQuery{Project: f.project, Models: f.prices != ""}
+	q := sessions.StatsQuery{Project: f.project, Models: true}
 	for _, name := range f.by {
 		d := sessions.Dimension(name)
 		if !slices.Contains(sessions.Dimensions, d) {
@@ -145,13 +143,17 @@ func printStats(ctx context.Context, a *app, f *statsFlags) error {
 	if err != nil {
 		return err
 	}
-	reportStats(a, len(list.rows), rows.left, copies, pricing)
+	reportStats(a, list.rows, rows.left, copies, pricing)
 	return unreadable.err()
 }
 
 // reportStats states what the rows leave out.
-func reportStats(a *app, rows, left int, copies sessions.Copies, pricing *pricing) {
-	if rows == 0 {
+func reportStats(a *app, rows []sessions.Row, left int, copies sessions.Copies, pricing *pricing) {
+	vendors := 0.0
+	for i := range rows {
+		vendors = envelopes.AddUSD(vendors, rows[i].Usage.CostUSD)
+	}
+	if len(rows) == 0 {
 		fmt.Fprintf(a.stderr, "no such event in generation %s\n", a.config.Generation)
 	}
 	if left > 0 {
@@ -160,8 +162,9 @@ func reportStats(a *app, rows, left int, copies sessions.Copies, pricing *pricin
 	if copies.Calls > 0 {
 		fmt.Fprintf(a.stderr, "left out: %s tokens of %s that other sessions have, too\n", terminal.Thousands(copies.Usage.Total()), terminal.Plural(int(copies.Calls), "API call"))
 	}
-	if pricing != nil {
-		pricing.report(a.stderr)
+	pricing.report(a.stderr)
+	if vendors > 0 {
+		fmt.Fprintf(a.stderr, "vendors state a cost of their own: %s\n", dollars(vendors))
 	}
 }
 

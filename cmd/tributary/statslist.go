@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"encoding/csv"
 	"io"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -38,7 +37,7 @@ func rowsInOrder(rows []sessions.Row, by []sessions.Dimension) []sessions.Row {
 type statsList struct {
 	by      []sessions.Dimension
 	rows    []sessions.Row
-	pricing *pricing // nil for no costs
+	pricing *pricing
 }
 
 // dimensions returns the columns that name a row: those that the user names, and the source of a session, because
@@ -73,7 +72,7 @@ func (row statsRow) MarshalJSONTo(e *jsontext.Encoder) error {
 	return cmp.Or(err, e.WriteToken(jsontext.EndObject))
 }
 
-// row returns a row of statistics as JSON and CSV have it. What it costs is there with --prices alone.
+// row returns a row of statistics as JSON and CSV have it.
 func (l *statsList) row(r *sessions.Row) statsRow {
 	var row statsRow
 	for _, d := range l.dimensions() {
@@ -99,14 +98,14 @@ func (l *statsList) row(r *sessions.Row) statsRow {
 		statsMember{"prompts", r.Prompts},
 		statsMember{"active_seconds", r.Active().Seconds()},
 	)
-	if l.pricing != nil {
-		c := l.pricing.of(r.Models)
-		row = append(row,
-			statsMember{"cost_usd", known(c.priced, math.Round(c.usd*1e9)/1e9)}, // without the noise of binary fractions
-			statsMember{"unpriced", c.unpriced},                                 // tokens that are not in the cost
-		)
-	}
-	return row
+	c := l.pricing.of(r.Models)
+	return append(row,
+		statsMember{"cost_usd", known(c.priced, c.rounded())},
+		statsMember{"unpriced", c.unpriced}, // tokens that are not in the cost
+		statsMember{"cache_write_1h", u.CacheWrite1h},
+		statsMember{"web_search_requests", u.WebSearchRequests},
+		statsMember{"vendor_cost_usd", u.CostUSD}, // that vendors state
+	)
 }
 
 // known returns a value, nil if it is unknown.
@@ -201,9 +200,7 @@ func (l *statsList) table() *terminal.Table {
 	for _, c := range statsColumns {
 		t.Columns = append(t.Columns, terminal.Column{Head: c.head, Right: true, Priority: c.priority})
 	}
-	if l.pricing != nil {
-		t.Columns = append(t.Columns, terminal.Column{Head: "COST", Right: true})
-	}
+	t.Columns = append(t.Columns, terminal.Column{Head: "COST", Right: true})
 	var sum sessions.Row
 	var total cost
 	for i := range l.rows {
@@ -213,29 +210,24 @@ func (l *statsList) table() *terminal.Table {
 		for _, d := range l.dimensions() {
 			names = append(names, terminal.OrDash(r.Value(d)))
 		}
-		t.Add(l.values(names, r, func() cost {
-			c := l.pricing.of(r.Models)
-			total.add(c)
-			return c
-		})...)
+		c := l.pricing.of(r.Models)
+		total.add(c)
+		t.Add(values(names, r, c)...)
 	}
 	if len(l.rows) > 1 && len(l.by) > 0 {
 		names := make([]string, len(l.dimensions()))
 		names[0] = "all"
-		t.Foot = l.values(names, &sum, func() cost { return total })
+		t.Foot = values(names, &sum, total)
 		t.Foot[len(names)] = "" // a session can be in several rows, so that their number has no sum
 	}
 	return t
 }
 
-// values returns the values of a row of the table; cost is called with --prices alone.
-func (l *statsList) values(names []string, r *sessions.Row, cost func() cost) []string {
+// values returns the values of a row of the table.
+func values(names []string, r *sessions.Row, c cost) []string {
 	values := names
 	for _, c := range statsColumns {
 		values = append(values, c.text(r))
 	}
-	if l.pricing != nil {
-		values = append(values, cost().text())
-	}
-	return values
+	return append(values, c.text())
 }

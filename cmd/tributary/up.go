@@ -35,8 +35,8 @@ func upCommand(a *app) *cobra.Command {
 		Long: `Start a JetStream server on disk, turn raw records into events, and ship the files
 and folders that are named, the logs of the agents on this machine, or the built-in
 samples. Events and dead letters are printed as they are stored; at the end there is
-a table of the sessions, as that of tributary sessions ls; with --prices it has their
-cost, and tokens without a price are stated. On a terminal the last line shows how far it is.
+a table of the sessions with their cost, as that of tributary sessions ls. On a terminal the
+last line shows how far it is.
 It follows the live generation through tributary replay promote, rollback and drop.
 
 The data folder keeps everything between two runs. Samples get a temporary folder,
@@ -67,8 +67,7 @@ which is removed at the end, unless --data names one.`,
 	flags := cmd.Flags()
 	flags.BoolVar(&useSamples, "samples", false, "ship the built-in samples instead of real logs")
 	flags.BoolVar(&once, "once", false, "stop when everything that exists now is processed")
-	flags.StringVar(&priceFile, "prices", "", "price `file` of LiteLLM or models.dev, for the table")
-	flags.StringSliceVar(&providers, "provider", nil, "providers whose prices count, the first first")
+	pricesFlags(flags, &priceFile, &providers)
 	flags.StringVar(&a.config.Data, "data", a.config.Data, "folder of the streams (TRIBUTARY_DATA)")
 	flags.StringVar(&a.config.Listen, "listen", a.config.Listen, `address of the server, which asks for no password, "" for none (TRIBUTARY_LISTEN)`)
 	return cmd
