@@ -20,6 +20,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"tributary/pipeline/pipelinetest"
 	"tributary/pipeline/streams"
 	"tributary/pipeline/subscribe"
 )
@@ -142,6 +143,44 @@ func consume() {
 	}
 }
 
+// nodeOf returns a process of the consumer in Node of the page of subscribe, whose events are those that it has printed since
+// it began again; nil without Node.
+func nodeOf(t *testing.T, home, url string) *follower {
+	t.Helper()
+	var node, packages string
+	t.Run("node", func(t *testing.T) {
+		node, packages = pipelinetest.NodePackages(t, "@nats-io/transport-node@3.4.0", "@nats-io/jetstream@3.4.0", "cloudevents@10.0.0")
+	})
+	if node == "" {
+		return nil
+	}
+	page, err := os.ReadFile(filepath.Join("..", "..", "pipeline", "subscribe", "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	code := regexp.MustCompile("(?s)<!-- node -->\n```js\n(.*?)```").FindSubmatch(page)
+	script := filepath.Join(home, "node", "consumer.mjs")
+	write(t, script, string(code[1]))
+	if err := os.Symlink(filepath.Join(packages, "node_modules"), filepath.Join(home, "node", "node_modules")); err != nil {
+		t.Fatal(err)
+	}
+	p := startWith(t, func(c *exec.Cmd) { c.Path, c.Args = node, []string{node, script} }, home, url)
+	var texts []string
+	return &follower{p, "node", func() []string {
+		for {
+			select {
+			case line := <-p.lines:
+				if strings.HasPrefix(line, "live: ") {
+					texts = nil
+				}
+				texts = append(texts, eventText.FindAllString(line, -1)...)
+			default:
+				return texts
+			}
+		}
+	}}
+}
+
 // consumerOf returns a process of consume, whose events are those that it has printed since it discarded some.
 func consumerOf(t *testing.T, home, url string) *follower {
 	t.Helper()
@@ -217,6 +256,9 @@ func TestCommandsFollowTheLiveGeneration(t *testing.T) {
 		exportOf(t, home, url),
 		consumerOf(t, home, url),
 	}
+	if node := nodeOf(t, home, url); node != nil {
+		followers = append(followers, node)
+	}
 	all := func() {
 		t.Helper()
 		for _, f := range followers {
@@ -259,10 +301,10 @@ func TestCommandsFollowTheLiveGeneration(t *testing.T) {
 	}
 	worker.signal(syscall.SIGTERM)
 	for _, f := range slices.Backward(followers) {
-		if f.name != "export" && f.name != "consumer" && strings.Count(f.stderr.String(), " is live in the place of ") != 3 {
+		if slices.Contains([]string{"up", "tail", "sessions watch"}, f.name) && strings.Count(f.stderr.String(), " is live in the place of ") != 3 {
 			t.Errorf("%s does not say three times that another generation is live\n%s", f.name, &f.stderr)
 		}
-		if code := f.signal(syscall.SIGINT); code != 0 && code != 130 {
+		if code := f.signal(syscall.SIGINT); code != 0 && code != 130 && f.name != "node" {
 			t.Errorf("%s: exit code %d\n%s", f.name, code, &f.stderr)
 		}
 	}

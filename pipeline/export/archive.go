@@ -149,6 +149,9 @@ func (a *archive) take(data []byte, replace bool) error {
 	}
 	a.manifest.Through, a.manifest.Read, a.manifest.Pending = have.Through, have.Read, have.Pending
 	a.manifest.First, a.manifest.Marks, a.manifest.Removing = have.First, have.Marks, have.Removing
+	if want.Broker.IsZero() {
+		a.manifest.Broker = have.Broker
+	}
 	return nil
 }
 

@@ -76,10 +76,14 @@ func LiveSince(ctx context.Context, js jetstream.JetStream) (time.Time, error) {
 	return m.Time, nil
 }
 
-// BrokerSince returns when the first key of the bucket was stored, which is never stored again: it tells brokers apart.
+// BrokerSince returns when the first key of the bucket was stored, which is never stored again: it tells brokers apart. It is
+// zero for unknown, where the bucket has lost that key.
 func BrokerSince(ctx context.Context, js jetstream.JetStream) (time.Time, error) {
 	m, err := broker.ReadStored(ctx, js, "KV_"+ControlBucket, broker.GetRequest{Sequence: 1})
-	if err != nil {
+	switch {
+	case errors.Is(err, jetstream.ErrMsgNotFound), errors.Is(err, jetstream.ErrStreamNotFound):
+		return time.Time{}, nil
+	case err != nil:
 		return time.Time{}, broker.Wrap(err, "read the first key of bucket "+ControlBucket)
 	}
 	return m.Time, nil
