@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	gocmp "github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"tributary/normalizers"
@@ -89,14 +90,10 @@ func TestCorpusReconciles(t *testing.T) {
 	if got := answers["total"].Rows[0]; fmt.Sprint(got["total"]) != strconv.FormatInt(total, 10) || fmt.Sprint(got["everything"]) != strconv.FormatInt(truth, 10) {
 		t.Errorf("SQL finds %v, want %d of %d tokens", got, total, truth)
 	}
-	want := tokensByDay(t, js)
-	sum := int64(0)
-	for _, n := range answered(t, answers["tokens by model and day"]) {
-		sum += n
+	if diff := gocmp.Diff(tokensByDay(t, js), answered(t, answers["tokens by model and day"])); diff != "" {
+		t.Errorf("statistics and SQL differ:\n%s", diff)
 	}
-	if sum != total || len(want) == 0 {
-		t.Errorf("SQL finds %d tokens by model and day, want %d", sum, total)
-	}
+	checkCosts(t, js, ask(t, dir, costsOfTable(t, list))["costs"])
 	for _, q := range list {
 		t.Logf("%s: %d rows, %d ms", q.Name, len(answers[q.Name].Rows), answers[q.Name].MS)
 	}

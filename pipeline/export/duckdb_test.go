@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -23,6 +24,7 @@ import (
 	"tributary/pipeline/export"
 	"tributary/pipeline/pipelinetest"
 	"tributary/pipeline/sessions"
+	"tributary/pipeline/sessions/prices"
 	"tributary/pipeline/sessions/summaries"
 	"tributary/pipeline/streams"
 )
@@ -138,6 +140,20 @@ func storeStory(t *testing.T, js jetstream.JetStream) {
 	add(claude, "one", 10, 0, envelopes.AssistantMessage, tokens("claude-opus-4-5-20251101", "msg_2", 10))
 	add(claude, "copy of one", 10, 0, envelopes.AssistantMessage, tokens("claude-opus-4-5-20251101", "msg_1", 1000)) // a copy
 	add(claude, "copy of one", 10, 1, envelopes.AssistantMessage, tokens("claude-opus-4-5-20251101", "msg_2", 20))   // the whole call
+	add(claude, "bill", 11, 0, envelopes.UserMessage, nil)
+	for _, u := range []struct {
+		model string
+		usage envelopes.Usage
+	}{
+		{"claude-opus-4-5-20251101", envelopes.Usage{Input: 3, CacheWrite: 20_000, CacheWrite1h: 15_000, Output: 5, Prompt: 20_003, Key: "msg_b1"}},
+		{"claude-opus-4-5-20251101", envelopes.Usage{Output: 400, WebSearchRequests: 2, Prompt: 20_003, Key: "msg_b1"}},
+		{"claude-sonnet-4-5-20250929", envelopes.Usage{Input: 1000, CacheRead: 180_000, CacheWrite: 30_000, CacheWrite1h: 30_000, Output: 700, Prompt: 211_000, Key: "msg_b2"}},
+		{"claude-haiku-4-5-20251001", envelopes.Usage{Input: 10, CacheRead: 50_000, Output: 20, Prompt: 50_010, CostUSD: 0.00511, Key: "msg_b3"}},
+	} {
+		add(claude, "bill", 11, 1, envelopes.AssistantMessage, func(e *envelopes.AgentEventV1) {
+			e.Model, e.Usage, e.TokensTotal = &u.model, &u.usage, new(u.usage.Total())
+		})
+	}
 	add(codex, "two", 10, 5, envelopes.UserMessage, nil)
 	add(codex, "two", 10, 6, envelopes.Meta, tokens("gpt-5", "7", 100))
 	add(codex, "three", 10, 6, envelopes.Meta, tokens("gpt-5", "7", 100)) // a number of its session
@@ -183,6 +199,86 @@ func TestQuestionsHaveTheirAnswers(t *testing.T) {
 	}
 	if diff := gocmp.Diff(tokensByDay(t, js), answered(t, answers["tokens by model and day"])); diff != "" {
 		t.Errorf("statistics and SQL differ:\n%s", diff)
+	}
+	checkCosts(t, js, ask(t, dir, costsOfTable(t, list))["costs"])
+}
+
+// costsOfTable asks for the cost by model with the table that is built in, and its columns.
+func costsOfTable(tb testing.TB, list []question) []question {
+	tb.Helper()
+	table, err := filepath.Abs("../sessions/prices/builtin.tsv")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	const all = `with tsv as (select * from read_csv('%s', delim = '\t', comment = '#', header = true, null_padding = true)), prices as (
+  select model, 0 as above, input, cache_read, cache_write, cache_write_1h, output, web_search as search from tsv
+  union all
+  select model, above, input_above, coalesce(cache_read_above, cache_read), coalesce(cache_write_above, cache_write),
+    coalesce(cache_write_1h_above, cache_write_1h), output_above, web_search from tsv where above is not null
+)`
+	views, cost := list[0], list[0]
+	for _, q := range list {
+		if q.Name == "cost by model" {
+			cost = q
+		}
+	}
+	begin, rest, ok := strings.Cut(cost.SQL, "\n)\n")
+	if !ok || !strings.HasPrefix(begin, "with prices(") {
+		tb.Fatalf("the query does not begin with its prices: %s", begin)
+	}
+	// What is not stated costs nothing here, as a part without tokens does.
+	for _, column := range []string{"cache_read", "cache_write", "cache_write_1h", "search"} {
+		rest = regexp.MustCompile(`p\.`+column+`\b`).ReplaceAllString(rest, "coalesce(p."+column+", 0)")
+	}
+	rest = strings.ReplaceAll(rest, ", 4)", ", 9)")
+	return []question{views, {Name: "costs", SQL: fmt.Sprintf(all, table) + "\n" + rest}}
+}
+
+// checkCosts compares the cost by model of the statistics with that of SQL, and that of each dimension with the total.
+func checkCosts(t *testing.T, js jetstream.JetStream, a answer) {
+	t.Helper()
+	table := prices.Builtin()
+	total := math.NaN()
+	for _, by := range [][]sessions.Dimension{{sessions.ByModel}, {}, {sessions.ByDay}, {sessions.BySource}, {sessions.ByProject}, {sessions.BySession}, {sessions.ByTool}} {
+		sum, stated := 0.0, 0.0
+		costs := map[string]float64{}
+		steps := summaries.Steps(t.Context(), js, "v1", events.Query{}, func(err error) { t.Error(err) })
+		_, err := sessions.Stats(steps, sessions.StatsQuery{By: by, Models: true}, sessions.Memory{}, func(r *sessions.Row) error {
+			stated = envelopes.AddUSD(stated, r.Usage.CostUSD)
+			for model, used := range r.Models {
+				p, err := table.Find(model, nil)
+				if err != nil {
+					continue
+				}
+				cost := p.Cost(used).USD
+				sum += cost
+				costs[model] += cost
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if math.IsNaN(total) {
+			total = sum
+			inSQL, statedInSQL := 0.0, 0.0
+			for _, r := range a.Rows {
+				usd, _ := r["usd"].(float64)
+				vendor, _ := r["vendor_usd"].(float64)
+				inSQL += usd
+				statedInSQL += vendor
+				if model, _ := r["model"].(string); math.Abs(usd-costs[model]) > 1e-8 {
+					t.Errorf("%s: %v dollars in SQL, %v in the statistics", model, usd, costs[model])
+				}
+			}
+			if math.Abs(inSQL-total) > 1e-6 || math.Abs(statedInSQL-stated) > 1e-6 || total == 0 {
+				t.Errorf("%v dollars in SQL and %v of vendors, %v and %v in the statistics", inSQL, statedInSQL, total, stated)
+			}
+			t.Logf("%v dollars, and %v that vendors state", total, stated)
+		}
+		if math.Abs(sum-total) > 1e-6 {
+			t.Errorf("by %v: %v dollars, want %v", by, sum, total)
+		}
 	}
 }
 

@@ -17,24 +17,28 @@ var update = flag.Bool("update", false, "rewrite the table of columns in README.
 
 // columnNotes are the meanings of columns that are no field of an event.
 var columnNotes = map[string]string{
-	"stream_sequence":   "Sequence in the events stream: unique in the files, and the order of the events.",
-	"stored_at":         "When the broker stored the event.",
-	"generation":        "Generation of the events.",
-	"raw_sequence":      "Sequence of the raw record in the raw stream.",
-	"ts":                "Time of the event.",
-	"usage_input":       "`usage.input`: uncached input.",
-	"usage_cache_read":  "`usage.cache_read`.",
-	"usage_cache_write": "`usage.cache_write`.",
-	"usage_output":      "`usage.output`: without reasoning.",
-	"usage_reasoning":   "`usage.reasoning`.",
-	"usage_key":         "`usage.key`: the vendor's id of the API call.",
-	"usage_key_unique":  "True if the same `usage_key` in another session of the source is the same API call.",
-	"error_code":        "`metadata.error.code`.",
-	"error_message":     "`metadata.error.message`; empty if the error states nothing.",
-	"resume_id":         "`metadata.sessionId`: resumes the session in the vendor's program.",
-	"is_internal":       "True for work of a sidechain or a subagent.",
-	"text_truncated":    "True if text is cut to fit the size limit.",
-	"raw":               "The raw record, with `--raw`; else null.",
+	"stream_sequence":           "Sequence in the events stream: unique in the files, and the order of the events.",
+	"stored_at":                 "When the broker stored the event.",
+	"generation":                "Generation of the events.",
+	"raw_sequence":              "Sequence of the raw record in the raw stream.",
+	"ts":                        "Time of the event.",
+	"usage_input":               "`usage.input`: uncached input.",
+	"usage_cache_read":          "`usage.cache_read`.",
+	"usage_cache_write":         "`usage.cache_write`.",
+	"usage_output":              "`usage.output`: without reasoning.",
+	"usage_reasoning":           "`usage.reasoning`.",
+	"usage_key":                 "`usage.key`: the vendor's id of the API call.",
+	"usage_cache_write_1h":      "`usage.cache_write_1h`: part of `usage_cache_write`.",
+	"usage_web_search_requests": "`usage.web_search_requests`.",
+	"usage_prompt":              "`usage.prompt`: size of the prompt of the API call; no increment.",
+	"usage_cost_usd":            "`usage.cost_usd`: what the vendor states as the cost.",
+	"usage_key_unique":          "True if the same `usage_key` in another session of the source is the same API call.",
+	"error_code":                "`metadata.error.code`.",
+	"error_message":             "`metadata.error.message`; empty if the error states nothing.",
+	"resume_id":                 "`metadata.sessionId`: resumes the session in the vendor's program.",
+	"is_internal":               "True for work of a sidechain or a subagent.",
+	"text_truncated":            "True if text is cut to fit the size limit.",
+	"raw":                       "The raw record, with `--raw`; else null.",
 }
 
 // TestREADMEHasTheColumns compares the table of columns with the schema of the files.
@@ -48,7 +52,7 @@ func TestREADMEHasTheColumns(t *testing.T) {
 		native[strings.Split(f.Tag.Get("parquet"), ",")[0]] = f.Type.Name() == "jsonText"
 	}
 	for _, f := range parquet.SchemaOf(export.Row{}).Fields() {
-		kind := map[string]string{"INT(64,true)": "bigint", "BOOLEAN": "boolean", "STRING": "text", "TIMESTAMP(isAdjustedToUTC=true,unit=MICROS)": "timestamp"}[f.Type().String()]
+		kind := map[string]string{"INT(64,true)": "bigint", "BOOLEAN": "boolean", "STRING": "text", "DOUBLE": "double", "TIMESTAMP(isAdjustedToUTC=true,unit=MICROS)": "timestamp"}[f.Type().String()]
 		if native[f.Name()] {
 			kind = "JSON"
 		}

@@ -58,13 +58,17 @@ type Row struct {
 	TokensThinking *int64  `parquet:"tokens_thinking,optional" json:"tokens_thinking"`
 	TokensTool     *int64  `parquet:"tokens_tool,optional" json:"tokens_tool"`
 
-	UsageInput      *int64  `parquet:"usage_input,optional" json:"usage_input"`
-	UsageCacheRead  *int64  `parquet:"usage_cache_read,optional" json:"usage_cache_read"`
-	UsageCacheWrite *int64  `parquet:"usage_cache_write,optional" json:"usage_cache_write"`
-	UsageOutput     *int64  `parquet:"usage_output,optional" json:"usage_output"`
-	UsageReasoning  *int64  `parquet:"usage_reasoning,optional" json:"usage_reasoning"`
-	UsageKey        *string `parquet:"usage_key,optional" json:"usage_key"`
-	UsageKeyUnique  bool    `parquet:"usage_key_unique" json:"usage_key_unique"`
+	UsageInput      *int64   `parquet:"usage_input,optional" json:"usage_input"`
+	UsageCacheRead  *int64   `parquet:"usage_cache_read,optional" json:"usage_cache_read"`
+	UsageCacheWrite *int64   `parquet:"usage_cache_write,optional" json:"usage_cache_write"`
+	UsageOutput     *int64   `parquet:"usage_output,optional" json:"usage_output"`
+	UsageReasoning  *int64   `parquet:"usage_reasoning,optional" json:"usage_reasoning"`
+	UsageKey        *string  `parquet:"usage_key,optional" json:"usage_key"`
+	UsageWrite1h    *int64   `parquet:"usage_cache_write_1h,optional" json:"usage_cache_write_1h"`
+	UsageSearches   *int64   `parquet:"usage_web_search_requests,optional" json:"usage_web_search_requests"`
+	UsagePrompt     *int64   `parquet:"usage_prompt,optional" json:"usage_prompt"`
+	VendorCost      *float64 `parquet:"usage_cost_usd,optional" json:"usage_cost_usd"`
+	UsageKeyUnique  bool     `parquet:"usage_key_unique" json:"usage_key_unique"`
 
 	ErrorCode    *string `parquet:"error_code,optional,dict" json:"error_code"`
 	ErrorMessage *string `parquet:"error_message,optional" json:"error_message"`
@@ -112,6 +116,13 @@ func newRow(generation string, e *events.Event, raw bool) Row {
 	}
 	if u := e.Usage; u != nil {
 		r.UsageInput, r.UsageCacheRead, r.UsageCacheWrite, r.UsageOutput, r.UsageReasoning = &u.Input, &u.CacheRead, &u.CacheWrite, &u.Output, &u.Reasoning
+		r.UsageWrite1h, r.UsageSearches = &u.CacheWrite1h, &u.WebSearchRequests
+		if u.Prompt != 0 {
+			r.UsagePrompt = &u.Prompt
+		}
+		if u.CostUSD != 0 {
+			r.VendorCost = &u.CostUSD
+		}
 		r.UsageKey, r.UsageKeyUnique = stated(u.Key), u.KeyIsUnique(e.Source)
 	}
 	if e.Metadata != nil {
