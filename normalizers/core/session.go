@@ -28,6 +28,9 @@ const (
 	sessionVersion = 3       // first byte of an encoded session
 )
 
+// ErrSessionVersion is the error of an encoded session that a program of another revision wrote. It comes with [ErrSession].
+var ErrSessionVersion = errors.New("it is of another revision")
+
 // ErrSession is the reason of an encoded session that cannot be decoded.
 var ErrSession = errors.New("session state cannot be read")
 
