@@ -91,6 +91,8 @@ type config struct {
 
 	XDGStateHome string `envconfig:"XDG_STATE_HOME" desc:"folder of state; default ~/.local/state"`
 	NoColor      string `envconfig:"NO_COLOR" desc:"any value disables colours"`
+	Pager        string `envconfig:"PAGER" desc:"command line that shows what sessions read prints on a terminal; default less, if there is one"`
+	Less         string `envconfig:"LESS" default:"FRX" desc:"options of less: colours, and no pager for what fits the terminal"`
 
 	unknown []unknownSetting
 }

@@ -24,16 +24,17 @@ import (
 func sessionsCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "sessions",
-		Short: "List, show, watch, title and pin sessions",
+		Short: "List, show, read, watch, title and pin sessions",
 		Long: `Sessions with what they did: title, project, models, tokens, tools, errors, active
 time and state. A worker keeps a record of each session; events that are not in it
 yet are added when the command runs. A worker also answers for the titles and pins
 that users set.`,
 		Example: `  tributary sessions ls
   tributary sessions show 0b6a7f58
+  tributary sessions read 0b6a7f58
   tributary sessions watch`,
 	}
-	cmd.AddCommand(sessionsListCommand(a), sessionsShowCommand(a), sessionsWatchCommand(a), sessionsTitleCommand(a), sessionsPinCommand(a))
+	cmd.AddCommand(sessionsListCommand(a), sessionsShowCommand(a), sessionsReadCommand(a), sessionsWatchCommand(a), sessionsTitleCommand(a), sessionsPinCommand(a))
 	return cmd
 }
 

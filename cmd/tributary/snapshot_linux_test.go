@@ -73,19 +73,25 @@ func TestTerminalShowsWhatItIsMeantTo(t *testing.T) {
 	awaitRecords(t, js, "v1")
 	awaitWorkers(t, js, top, func(w []streams.Worker) bool { return len(w) == 1 && len(w[0].Partitions) == 1 })
 	for name, c := range map[string]struct {
-		code int
-		args []string
+		code    int
+		args    []string
+		columns []uint16 // 80 and 120 unless others are named
 	}{
-		"up":         {0, []string{"up", "--samples", "--once", "--listen", ""}},
-		"tail":       {0, []string{"tail", "-n", "60"}},
-		"dlq-ls":     {0, []string{"dlq", "ls"}},
-		"dlq-groups": {0, []string{"dlq", "ls", "--group"}},
-		"doctor":     {0, []string{"doctor"}},
-		"trace":      {0, []string{"trace", "6a1f2c9e"}},
-		"stats":      {0, []string{"stats", "--by", "model,project", "--tz", "UTC"}},
-		"sessions":   {0, []string{"sessions", "ls"}},
+		"up":         {0, []string{"up", "--samples", "--once", "--listen", ""}, nil},
+		"tail":       {0, []string{"tail", "-n", "60"}, nil},
+		"dlq-ls":     {0, []string{"dlq", "ls"}, nil},
+		"dlq-groups": {0, []string{"dlq", "ls", "--group"}, nil},
+		"doctor":     {0, []string{"doctor"}, nil},
+		"trace":      {0, []string{"trace", "6a1f2c9e"}, nil},
+		"stats":      {0, []string{"stats", "--by", "model,project", "--tz", "UTC"}, nil},
+		"sessions":   {0, []string{"sessions", "ls"}, []uint16{80, 120, 140}},
+		"read":       {0, []string{"sessions", "read", "6a1f2c9e"}, []uint16{80, 140}},
+		"read-grep":  {0, []string{"sessions", "read", "6a1f2c9e", "--grep", "balance of bob|swapped", "--full"}, []uint16{80}},
 	} {
-		for _, columns := range []uint16{80, 120} {
+		if c.columns == nil {
+			c.columns = []uint16{80, 120}
+		}
+		for _, columns := range c.columns {
 			for _, plain := range []bool{false, true} {
 				file := fmt.Sprintf("%s-%d.txt", name, columns)
 				if plain {
@@ -95,6 +101,7 @@ func TestTerminalShowsWhatItIsMeantTo(t *testing.T) {
 					t.Parallel()
 					code, got := onTerminal(t, columns, func(c *exec.Cmd) {
 						setup(c)
+						c.Env = append(c.Env, "PAGER=cat", "PATH="+os.Getenv("PATH"))
 						if plain {
 							c.Env = append(c.Env, "NO_COLOR=1")
 						}
@@ -109,6 +116,36 @@ func TestTerminalShowsWhatItIsMeantTo(t *testing.T) {
 				})
 			}
 		}
+	}
+}
+
+// TestReadShowsTheConversationInThePager has pagers that change what they show, that the reader leaves early, and that
+// are missing.
+func TestReadShowsTheConversationInThePager(t *testing.T) {
+	t.Parallel()
+	server := pipelinetest.NewServer(t)
+	js := server.Provision(streams.DefaultTopology())
+	home := t.TempDir()
+	none := func(*exec.Cmd) {}
+	startWith(t, none, home, server.URL(), "run")
+	write(t, filepath.Join(home, "0b6a7f58.jsonl"), hello)
+	if code := startWith(t, none, home, server.URL(), "ship", "--once", filepath.Join(home, "0b6a7f58.jsonl")).wait(); code != 0 {
+		t.Fatalf("ship: exit code %d", code)
+	}
+	awaitSubject(t, js, "events.v1.>", 1)
+	for pager, want := range map[string]string{
+		"sed 's/^Turn/TURN/'":         "TURN 1",
+		"head -n 1":                   "claude_code 0b6a7f58",
+		"tributary-has-no-such-pager": "", // the shell says what is missing
+	} {
+		t.Run(pager, func(t *testing.T) {
+			t.Parallel()
+			setup := func(c *exec.Cmd) { c.Env = append(c.Env, "NO_COLOR=1", "PAGER="+pager, "PATH="+os.Getenv("PATH")) }
+			code, shown := onTerminal(t, 80, setup, home, server.URL(), "sessions", "read", "0b6a7f58")
+			if missing := want == ""; (code != 0) != missing || !strings.Contains(shown, want) {
+				t.Errorf("exit code %d, the terminal shows %q", code, shown)
+			}
+		})
 	}
 }
 

@@ -225,10 +225,10 @@ func mainArgument(e *envelopes.AgentEventV1) string {
 
 // Style styles a text, unless there are no colours.
 func (p *Pretty) Style(s terminal.Style, text string) string {
-	if !p.colour || s == terminal.Plain || text == "" {
+	if !p.colour {
 		return text
 	}
-	return "\x1b[" + string(s) + "m" + text + "\x1b[0m"
+	return s.Of(text)
 }
 
 func colourOf(e *envelopes.AgentEventV1) terminal.Style {

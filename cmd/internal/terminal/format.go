@@ -2,6 +2,7 @@ package terminal
 
 import (
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -73,12 +74,12 @@ func Cut(line string, width int) string {
 	if WidthOf(plain) <= width {
 		return line
 	}
-	return Truncate(line, WidthOf(cutWords(plain, width-1))+1, "…")
+	return Truncate(line, WidthOf(CutWords(plain, width-1))+1, "…")
 }
 
-// cutWords returns the beginning of a plain text that fits a width, between two words if the
+// CutWords returns the beginning of a plain text that fits a width, between two words if the
 // last one is not very long.
-func cutWords(text string, width int) string {
+func CutWords(text string, width int) string {
 	head := Truncate(text, max(0, width), "")
 	if len(head) < len(text) && text[len(head)] != ' ' {
 		if i := strings.LastIndexByte(head, ' '); i > 0 && WidthOf(head[i+1:]) <= longestWord {
@@ -86,6 +87,26 @@ func cutWords(text string, width int) string {
 		}
 	}
 	return strings.TrimRight(head, " ")
+}
+
+// CutAround is [Cut] for a plain line in which the first match of an expression stays. The expression may be nil.
+func CutAround(line string, match *regexp.Regexp, width int) string {
+	if match == nil || WidthOf(line) <= width {
+		return Cut(line, width)
+	}
+	m := match.FindStringIndex(line)
+	if m == nil || WidthOf(line[:m[1]]) < width {
+		return Cut(line, width)
+	}
+	begin := m[0]
+	for begin > 0 { // some words before the match
+		word := strings.LastIndexByte(line[:begin-1], ' ') + 1
+		if WidthOf(line[word:m[0]]) > width/3 {
+			break
+		}
+		begin = word
+	}
+	return "…" + Cut(line[begin:], width-1)
 }
 
 // CutPath shortens a path to a width: its last elements stay.
