@@ -20,7 +20,7 @@ import (
 var vendorNameAllowed = []struct{ file, names, reason string }{
 	{"normalizers/vendors.go", "claude codex gemini copilot cursor acp opencode", "the table of vendors"},
 	{"envelopes/agentevent.go", "claude codex gemini copilot cursor acp opencode", "the enum of sources"},
-	{"cmd/tributary/form.go", "acp", "the protocol, a form of output"},
+	{"cmd/internal/printer/lines.go", "acp", "the protocol, a form of output"},
 	{"envelopes/schema/schema.go", "acp", "the protocol, a form of output"},
 	{"pipeline/genai/model.go", "claude codex gemini", "families of models"},
 	{"normalizers/core/profile.go", "opencode", "the name of a shape of tool_metadata"},
