@@ -76,7 +76,10 @@ func uvarintSize(v uint64) int { return (bits.Len64(v|1) + 6) / 7 }
 // is [ErrSession].
 // newState makes the empty state of the vendor of a source, nil where it has none.
 func DecodeSession(data []byte, newState func(envelopes.Source) State) (*Session, error) {
-	if len(data) == 0 || data[0] != sessionVersion {
+	switch {
+	case len(data) == 0 || data[0] == 0 || data[0] > mostVersion:
+		return nil, fmt.Errorf("%w: not version %d", ErrSession, sessionVersion)
+	case data[0] != sessionVersion:
 		return nil, fmt.Errorf("%w: %w", ErrSession, ErrSessionVersion)
 	}
 	parts, err := cutParts(data[1:])

@@ -26,6 +26,7 @@ const (
 	MaxExtension   = 2 << 10 // bytes of a metadata extension
 	maxExtensions  = 16      // metadata extensions
 	sessionVersion = 3       // first byte of an encoded session
+	mostVersion    = 31      // of any program; another first byte is that of something damaged
 )
 
 // ErrSessionVersion is the error of an encoded session that a program of another revision wrote. It comes with [ErrSession].
