@@ -78,10 +78,10 @@ func (in toolInput) use() toolUse {
 		in.other(&u)
 	case op == OpRead:
 		u.action = EntryAction{Kind: ActionFileRead, Path: &path}
-		u.heading = "Read file: " + codeSpan(path)
+		u.heading = "Read file: " + CodeSpan(path)
 	case op == OpWrite, op == OpCreate:
 		u.action = EntryAction{Kind: ActionFileWrite, Path: &path}
-		u.heading = "Write file: " + codeSpan(path)
+		u.heading = "Write file: " + CodeSpan(path)
 	case op == OpModify, op == OpMove:
 		u.action = EntryAction{Kind: ActionFileEdit, Path: &path, Changes: in.changes(path)}
 	case op == OpDelete:
@@ -127,7 +127,7 @@ func (in toolInput) command(u *toolUse) bool {
 		command = in.text
 	}
 	u.action = EntryAction{Kind: ActionCommandRun, Command: &command}
-	u.heading = fence("bash", command)
+	u.heading = CodeBlock("bash", command)
 	return true
 }
 
@@ -154,19 +154,19 @@ func (in toolInput) search(u *toolUse, path string) {
 	switch {
 	case ok && strings.Contains(name, "semsearch"):
 		u.action = EntryAction{Kind: ActionSearch, Query: &query}
-		u.heading = "Semantic search: " + codeSpan(query)
+		u.heading = "Semantic search: " + CodeSpan(query)
 	case ok && (strings.Contains(name, "grep") || strings.Contains(name, "search") || name == "rg"):
 		u.action = EntryAction{Kind: ActionSearch, Query: &query}
-		u.heading = "Search: " + codeSpan(query)
+		u.heading = "Search: " + CodeSpan(query)
 	case ok:
 		in.other(u)
-		u.heading = "Glob pattern: " + codeSpan(query)
+		u.heading = "Glob pattern: " + CodeSpan(query)
 	default:
 		in.other(u)
 		if path == "" {
 			path = "."
 		}
-		u.heading = "List directory: " + codeSpan(path)
+		u.heading = "List directory: " + CodeSpan(path)
 	}
 }
 
@@ -191,7 +191,7 @@ func (in toolInput) mcp(u *toolUse) bool {
 		return false
 	}
 	u.action = EntryAction{Kind: ActionTool, ToolName: &full, Args: args}
-	u.heading = "MCP Tool: " + codeSpan(full)
+	u.heading = "MCP Tool: " + CodeSpan(full)
 	return true
 }
 
@@ -201,7 +201,7 @@ func (in toolInput) other(u *toolUse) {
 	if in.value == nil && in.text != "" {
 		u.action.Args = quoted(in.text)
 	}
-	u.heading = "Tool: " + codeSpan(in.name)
+	u.heading = "Tool: " + CodeSpan(in.name)
 	if !strings.Contains(strings.ToLower(in.name), "todo") {
 		return
 	}

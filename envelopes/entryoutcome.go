@@ -143,28 +143,28 @@ func commandResult(e *AgentEventV1, success bool, text string) CommandResult {
 func (r CommandResult) markdown() string {
 	s := fmt.Sprintf("\n\n**Exit Code:** %d", r.ExitCode)
 	if r.Stdout != "" {
-		s += "\n\n**Output:**\n" + fence("", r.Stdout)
+		s += "\n\n**Output:**\n" + CodeBlock("", r.Stdout)
 	}
 	if r.Stderr != "" {
-		s += "\n\n**Error:**\n" + fence("", r.Stderr)
+		s += "\n\n**Error:**\n" + CodeBlock("", r.Stderr)
 	}
 	return s
 }
 
 // editContent returns the content of an edit: its file and its diffs.
 func editContent(path string, changes []EntryChange) string {
-	content := "Delete file: " + codeSpan(path)
+	content := "Delete file: " + CodeSpan(path)
 	var diffs []string
 	for _, c := range changes {
 		if c.Type == ChangeEdit {
-			content = "Edit file: " + codeSpan(path)
+			content = "Edit file: " + CodeSpan(path)
 		}
 		if c.UnifiedDiff != "" {
 			diffs = append(diffs, c.UnifiedDiff)
 		}
 	}
 	if len(diffs) > 0 {
-		content += "\n\n" + fence("diff", strings.Join(diffs, "\n"))
+		content += "\n\n" + CodeBlock("diff", strings.Join(diffs, "\n"))
 	}
 	return content
 }

@@ -2,14 +2,14 @@ package envelopes
 
 import "strings"
 
-// fence returns a block of code in markdown, with as many backticks as the text needs.
-func fence(language, text string) string {
+// CodeBlock returns a block of code in Markdown, with as many backticks as the text needs. language may be empty.
+func CodeBlock(language, text string) string {
 	ticks := strings.Repeat("`", max(3, backticks(text)+1))
 	return ticks + language + "\n" + strings.TrimSuffix(text, "\n") + "\n" + ticks
 }
 
-// codeSpan returns code within a line of markdown.
-func codeSpan(text string) string {
+// CodeSpan returns code within a line of Markdown.
+func CodeSpan(text string) string {
 	n := backticks(text)
 	if n == 0 {
 		return "`" + text + "`"

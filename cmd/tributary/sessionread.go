@@ -59,7 +59,7 @@ each turn the items that match, or that failed.
   tributary sessions read 0b6a7f58 --turn 3-5 --full
   tributary sessions read 0b6a7f58 --errors
   tributary sessions read 0b6a7f58 --grep '(?i)timeout'
-  tributary sessions read 0b6a7f58 -o markdown >session.md
+  tributary sessions read 0b6a7f58 -o markdown >conversation.txt
   tributary sessions read 0b6a7f58 -o json | jq -r 'select(.call.kind == "command_run").call.command'`,
 		Args: oneArg("session"),
 		RunE: func(cmd *cobra.Command, args []string) error {

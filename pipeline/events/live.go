@@ -269,7 +269,7 @@ func (l *Live) enter(last streams.Positions, have []streams.Checkpoint) (after s
 			from = since
 		}
 		ahead = true
-		after = after.With(p%len(last), 0)
+		after = after.With(streams.Layout{Cells: len(last)}.Cell(p), 0)
 	}
 	if ahead && !from.IsZero() && from.Add(-clockSkew).After(l.since) {
 		l.since = from.Add(-clockSkew)

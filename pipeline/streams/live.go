@@ -76,8 +76,8 @@ func LiveSince(ctx context.Context, js jetstream.JetStream) (time.Time, error) {
 	return m.Time, nil
 }
 
-// BrokerSince returns when the first key of the bucket was stored, which is never stored again: it tells brokers apart. It is
-// zero for unknown, where the bucket has lost that key.
+// BrokerSince returns when the first key of the control bucket was stored. That key is written once, so another time means
+// another broker. The time is zero where the bucket has lost the key.
 func BrokerSince(ctx context.Context, js jetstream.JetStream) (time.Time, error) {
 	m, err := broker.ReadStored(ctx, js, "KV_"+ControlBucket, broker.GetRequest{Sequence: 1})
 	switch {

@@ -264,16 +264,6 @@ func (p *progress) setTries(cell int, n uint64) {
 	}
 }
 
-// drained reports whether the subscription is to end.
-func (p *progress) drained() bool {
-	select {
-	case <-p.drain:
-		return true
-	default:
-		return false
-	}
-}
-
 // pause waits. The error says that the subscription ends meanwhile.
 func (p *progress) pause(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"tributary/pipeline/broker"
 	"tributary/pipeline/events"
 	"tributary/pipeline/streams"
 )
@@ -74,7 +75,7 @@ func (s *Subscription) passRest(ctx context.Context, cuts []uint64) (retired boo
 	r := s.read(ctx, false)
 	defer r.close()
 	for {
-		if s.drained() {
+		if broker.Closed(s.drain) {
 			return false, errDrained
 		}
 		select {

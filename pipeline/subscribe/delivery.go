@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"tributary/envelopes"
+	"tributary/pipeline/broker"
 	"tributary/pipeline/events"
 	"tributary/pipeline/streams"
 )
@@ -18,7 +19,7 @@ const (
 	maxBackoff  = time.Minute
 )
 
-// delivery passes events to the program, and tells it what its progress did not survive.
+// delivery passes events to the program, and reports streams that went back in time and events that expired.
 type delivery struct {
 	*progress
 
@@ -74,7 +75,7 @@ func (s *Subscription) pass(ctx context.Context, r *reading, a arrival, most int
 				failed = flush()
 			}
 		}
-		full := n >= limit || alone || s.drained() || time.Since(s.storing) > storeEvery && len(batch) == 0
+		full := n >= limit || alone || broker.Closed(s.drain) || time.Since(s.storing) > storeEvery && len(batch) == 0
 		if failed != nil || full {
 			break
 		}

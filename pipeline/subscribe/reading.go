@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"time"
 
+	"tributary/pipeline/broker"
 	"tributary/pipeline/events"
 	"tributary/pipeline/streams"
 
@@ -96,7 +97,7 @@ func (s *Subscription) follow(ctx context.Context, most int) (to string, err err
 	defer tick.Stop()
 	idle := false // since the last tick
 	for {
-		if s.drained() {
+		if broker.Closed(s.drain) {
 			return "", errDrained
 		}
 		select {

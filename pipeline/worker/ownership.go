@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -98,5 +99,5 @@ func (h *held) hold(release func()) (released func()) {
 func (h *held) all() []func() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return append([]func(){}, h.releases...)
+	return slices.Clone(h.releases)
 }

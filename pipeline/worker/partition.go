@@ -108,7 +108,7 @@ func (p *partition) run(ctx context.Context) error {
 			backoff = min(2*backoff, lostBackoff)
 			continue
 		}
-		if !broker.Fenced(err) { // the next acquisition says who has it, or finds the generation retired
+		if !broker.Fenced(err) { // the next acquisition logs the new owner, or that the generation is retired
 			p.stage.changes.note(change{changeLost, err.Error(), ""}, p.number, p.epoch)
 		}
 		_ = broker.Pause(ctx, min(backoff, maxBackoff)) // which ends early only with ctx

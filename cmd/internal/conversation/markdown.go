@@ -3,7 +3,6 @@ package conversation
 import (
 	"fmt"
 	"io"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -38,7 +37,7 @@ func (m *Markdown) Heading(s *Session) error {
 	if title == "" {
 		title = "Session " + terminal.OneLine(s.ID)
 	}
-	return m.write(0, fmt.Sprintf("# %s\n\n%s session %s: %s", title, s.Source, codeSpan(terminal.OneLine(s.ID)), s.facts()))
+	return m.write(0, fmt.Sprintf("# %s\n\n%s session %s: %s", title, s.Source, envelopes.CodeSpan(terminal.OneLine(s.ID)), s.facts()))
 }
 
 // Turn prints the heading of a turn.
@@ -104,7 +103,7 @@ func (m *Markdown) call(depth int, c *transcript.Call) error {
 	case strings.Contains(subject, "\n"):
 		blocks = append(blocks, codeBlock("", m.folded(subject, foldedCommand)))
 	case subject != "":
-		head += " " + codeSpan(terminal.Cut(subject, terminal.PlainWidth))
+		head += " " + envelopes.CodeSpan(terminal.Cut(subject, terminal.PlainWidth))
 	}
 	if m.Full && showsArguments(c) {
 		blocks = append(blocks, codeBlock("json", strings.Join(argumentLines(c.Arguments), "\n")))
@@ -120,30 +119,10 @@ func (m *Markdown) call(depth int, c *transcript.Call) error {
 	return m.write(depth, strings.Join(slices.DeleteFunc(blocks, func(block string) bool { return block == "" }), "\n\n"))
 }
 
-// codeBlock returns a block of code with as many backticks as it needs, nothing for no code.
+// codeBlock returns a block of code, nothing for no code.
 func codeBlock(language, code string) string {
 	if code == "" {
 		return ""
 	}
-	fence := strings.Repeat("`", max(3, longestTicks(code)+1))
-	return fence + language + "\n" + code + "\n" + fence
-}
-
-// codeSpan returns code within a line.
-func codeSpan(code string) string {
-	n := longestTicks(code)
-	if n == 0 {
-		return "`" + code + "`"
-	}
-	ticks := strings.Repeat("`", n+1)
-	return ticks + " " + code + " " + ticks
-}
-
-// longestTicks returns the length of the longest run of backticks.
-func longestTicks(code string) int {
-	longest := 0
-	for _, run := range regexp.MustCompile("`+").FindAllString(code, -1) {
-		longest = max(longest, len(run))
-	}
-	return longest
+	return envelopes.CodeBlock(language, code)
 }

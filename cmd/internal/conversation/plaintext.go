@@ -11,7 +11,7 @@ import (
 type plainLine struct {
 	text   string
 	hang   int  // spaces before the lines on which it goes on
-	exact  bool // code or a row of a table: its words are not moved
+	exact  bool // code or a row of a table: printed as it is, never wrapped
 	strong bool // a heading
 }
 
