@@ -221,6 +221,8 @@ type AgentEventV1 struct {
 	IsInternal      bool           `json:"is_internal,omitzero"` // work of a sidechain or a subagent
 	Supersedes      string         `json:"supersedes,omitzero"`  // event_id of the event that this one replaces
 	TextTruncated   bool           `json:"text_truncated,omitzero"`
+	Edge            *Edge          `json:"edge,omitzero"`
+	VCS             *VCS           `json:"vcs,omitzero"`
 }
 
 // File is one file that a tool call touches.

@@ -101,6 +101,8 @@ func (w *plainWriter) additive(e *AgentEventV1, c Checked) {
 	if e.TextTruncated {
 		w.add(`,"text_truncated":true`)
 	}
+	w.edge(e.Edge)
+	w.vcs(e.VCS)
 }
 
 // plainWriter appends members to b. ok becomes false at the first that it cannot write.
@@ -205,27 +207,62 @@ func (w *plainWriter) usage(u *Usage) {
 	w.add("}")
 }
 
-// maxPlainExtensions is how many extensions the fast path sorts.
-const maxPlainExtensions = 16
-
-// metadata appends the metadata, with its extensions in the order of their names.
-func (w *plainWriter) metadata(m *Metadata) {
-	if m == nil {
+func (w *plainWriter) edge(e *Edge) {
+	if e.IsZero() {
 		return
 	}
-	if len(m.Extensions) > maxPlainExtensions {
-		w.ok = false
-		return
-	}
-	w.add(`,"metadata":{"sessionId":`)
-	textOrNull(w, "", m.SessionID)
-	textOrNull(w, `,"model":`, m.Model)
-	var names [maxPlainExtensions]string
-	n := 0
-	for name := range m.Extensions {
-		if name == "sessionId" || name == "model" || !isPlain(name) {
-			w.ok = false // twice in the object, or of another order
+	w.add(`,"edge":{`)
+	w.nonEmpty(`"host":`, e.Host)
+	w.nonEmpty(`"user":`, e.User)
+	if len(e.Labels) > 0 {
+		if w.b[len(w.b)-1] != '{' {
+			w.add(",")
 		}
+		w.add(`"labels":{`)
+		names, n, ok := plainNames(e.Labels)
+		w.ok = w.ok && ok
+		for i, name := range names[:n] {
+			if i > 0 {
+				w.add(",")
+			}
+			w.text("", name)
+			w.text(":", e.Labels[name])
+		}
+		w.add("}")
+	}
+	w.add("}")
+}
+
+func (w *plainWriter) vcs(v *VCS) {
+	if v.IsZero() {
+		return
+	}
+	w.add(`,"vcs":{`)
+	w.nonEmpty(`"repository":`, v.Repository)
+	w.nonEmpty(`"branch":`, v.Branch)
+	w.nonEmpty(`"commit":`, v.Commit)
+	w.nonEmpty(`"pull_request":`, v.PullRequest)
+	w.add("}")
+}
+
+// nonEmpty appends a member of a nested object; none for an empty string.
+func (w *plainWriter) nonEmpty(name, s string) {
+	if s != "" {
+		w.part(name, &s)
+	}
+}
+
+// maxPlainNames is how many names of a map the fast path sorts.
+const maxPlainNames = 16
+
+// plainNames returns the n names of a map in their order; false for names that the library has to sort.
+func plainNames[V any](m map[string]V) (names [maxPlainNames]string, n int, ok bool) {
+	if len(m) > maxPlainNames {
+		return names, 0, false
+	}
+	ok = true
+	for name := range m {
+		ok = ok && isPlain(name)
 		i := n
 		for ; i > 0 && names[i-1] > name; i-- {
 			names[i] = names[i-1]
@@ -233,7 +270,21 @@ func (w *plainWriter) metadata(m *Metadata) {
 		names[i] = name
 		n++
 	}
+	return names, n, ok
+}
+
+// metadata appends the metadata, with its extensions in the order of their names.
+func (w *plainWriter) metadata(m *Metadata) {
+	if m == nil {
+		return
+	}
+	w.add(`,"metadata":{"sessionId":`)
+	textOrNull(w, "", m.SessionID)
+	textOrNull(w, `,"model":`, m.Model)
+	names, n, ok := plainNames(m.Extensions)
+	w.ok = w.ok && ok
 	for _, name := range names[:n] {
+		w.ok = w.ok && name != "sessionId" && name != "model" // would stand twice in the object
 		w.text(",", name)
 		w.native(":", m.Extensions[name], maxDepth-3, false)
 	}

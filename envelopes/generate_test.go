@@ -58,6 +58,10 @@ func plainToolResult() AgentEventV1 {
 		IsInternal:    true,
 		Supersedes:    "call_6",
 		TextTruncated: true,
+		Edge:          &Edge{Host: "anvil", User: "ada", Labels: map[string]string{"team": "payments", "env": "ci"}},
+		VCS: &VCS{
+			Repository: "github.com/acme/shop", Branch: "fix/total", Commit: "0f0e", PullRequest: "https://github.com/acme/shop/pull/7",
+		},
 	}
 }
 
@@ -227,6 +231,20 @@ func anyEvent() *rapid.Generator[AgentEventV1] {
 		file := rapid.Custom(func(t *rapid.T) File {
 			return File{Path: rapid.StringN(1, -1, -1).Draw(t, "path"), Op: rapid.SampledFrom(fileOps).Draw(t, "op")}
 		})
+		edge := Edge{Host: text.Draw(t, "host"), User: text.Draw(t, "user")}
+		if labels := rapid.MapOfN(text, text, 0, 3).Draw(t, "labels"); len(labels) > 0 {
+			edge.Labels = labels
+		}
+		if !edge.IsZero() {
+			e.Edge = &edge
+		}
+		vcs := VCS{
+			Repository: text.Draw(t, "repository"), Branch: text.Draw(t, "branch"), Commit: text.Draw(t, "commit"),
+			PullRequest: text.Draw(t, "pull_request"),
+		}
+		if !vcs.IsZero() {
+			e.VCS = &vcs
+		}
 		if files := rapid.SliceOfN(file, 0, 3).Draw(t, "files"); len(files) > 0 {
 			e.Files = files
 		}

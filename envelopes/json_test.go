@@ -44,7 +44,7 @@ var specFields = strings.Fields(`
 	agent_id raw`)
 
 var additiveFields = strings.Fields(`
-	sequence metadata tool_metadata tool_input tool_output content message_metadata usage files origin is_internal supersedes text_truncated`)
+	sequence metadata tool_metadata tool_input tool_output content message_metadata usage files origin is_internal supersedes text_truncated edge vcs`)
 
 func TestFieldsAreInTheOrderOfTheSchema(t *testing.T) {
 	t.Parallel()
@@ -55,7 +55,7 @@ func TestFieldsAreInTheOrderOfTheSchema(t *testing.T) {
 		event AgentEventV1
 		want  []string
 	}{
-		"zero": {AgentEventV1{Files: []File{}}, specFields},
+		"zero": {AgentEventV1{Files: []File{}, Edge: &Edge{}, VCS: &VCS{}}, specFields},
 		"full": {plainToolResult(), append(append([]string{}, specFields...), additiveFields...)},
 	} {
 		b, err := test.event.AppendJSON(nil)
@@ -83,7 +83,9 @@ func TestEventInJSON(t *testing.T) {
 		`"content":{"type":"text/x-go"},"message_metadata":[{"kind":"citation"}],` +
 		`"usage":{"input":5,"cache_read":2,"cache_write":3,"output":5,"reasoning":0,"key":"turn-1",` +
 		`"cache_write_1h":1,"web_search_requests":2,"prompt":200001,"cost_usd":0.0123456},` +
-		`"files":[{"path":"main.go","op":"read"}],"origin":"injected","is_internal":true,"supersedes":"call_6","text_truncated":true}`
+		`"files":[{"path":"main.go","op":"read"}],"origin":"injected","is_internal":true,"supersedes":"call_6","text_truncated":true,` +
+		`"edge":{"host":"anvil","user":"ada","labels":{"env":"ci","team":"payments"}},` +
+		`"vcs":{"repository":"github.com/acme/shop","branch":"fix/total","commit":"0f0e","pull_request":"https://github.com/acme/shop/pull/7"}}`
 	e := plainToolResult()
 	got, err := e.AppendJSON([]byte("before "))
 	if err != nil {

@@ -28,6 +28,8 @@ func TestREADMEHasTheTablesOfTheSchema(t *testing.T) {
 	want = replaceTable(t, want, "usage", fieldTable(t, root, root.Defs["usage"], "| part | type | meaning |"))
 	want = replaceTable(t, want, "tool_output", fieldTable(t, root, root.Defs["tool_output"], "| part | type | meaning |"))
 	want = replaceTable(t, want, "content", fieldTable(t, root, root.Defs["content"], "| part | type | meaning |"))
+	want = replaceTable(t, want, "edge", fieldTable(t, root, root.Defs["edge"], "| part | type | meaning |"))
+	want = replaceTable(t, want, "vcs", fieldTable(t, root, root.Defs["vcs"], "| part | type | meaning |"))
 	want = replaceTable(t, want, "enums", enumTable(root))
 	want = replaceTable(t, want, "roles", roleTable())
 	if *update {

@@ -82,6 +82,8 @@ var outlineReaders = map[string]func(*outlineReader, jsontext.Value) bool{
 	"is_internal":     func(r *outlineReader, v jsontext.Value) bool { return readFlag(v, &r.e.IsInternal) },
 	"supersedes":      func(r *outlineReader, v jsontext.Value) bool { return readText(v, &r.e.Supersedes) },
 	"text_truncated":  func(r *outlineReader, v jsontext.Value) bool { return readFlag(v, &r.e.TextTruncated) },
+	"edge":            func(r *outlineReader, v jsontext.Value) bool { return json.Unmarshal(v, &r.e.Edge) == nil },
+	"vcs":             func(r *outlineReader, v jsontext.Value) bool { return readVCS(v, &r.e.VCS) },
 }
 
 // eachMember calls read for the members of an object, until it returns false; false for a value that
@@ -214,6 +216,27 @@ func readUsage(v jsontext.Value, to **Usage) bool {
 			return readNumber(v, &u.Prompt)
 		case "cost_usd":
 			return json.Unmarshal(v, &u.CostUSD) == nil
+		}
+		return true
+	})
+}
+
+func readVCS(v jsontext.Value, to **VCS) bool {
+	if v.Kind() == 'n' {
+		return true
+	}
+	vcs := new(VCS)
+	*to = vcs
+	return eachMember(v, func(name []byte, v jsontext.Value) bool {
+		switch string(name) {
+		case "repository":
+			return readText(v, &vcs.Repository)
+		case "branch":
+			return readText(v, &vcs.Branch)
+		case "commit":
+			return readText(v, &vcs.Commit)
+		case "pull_request":
+			return readText(v, &vcs.PullRequest)
 		}
 		return true
 	})

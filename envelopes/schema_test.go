@@ -49,7 +49,7 @@ type node struct {
 	Minimum     *int64          `json:"minimum"`
 	Maximum     *int64          `json:"maximum"`
 	MaxLength   *int            `json:"maxLength"`
-	Closed      *bool           `json:"additionalProperties"`
+	Closed      any             `json:"additionalProperties"`
 	Defs        map[string]node `json:"$defs"`
 	AllOf       []struct {
 		If, Then struct{ Properties map[string]node }
@@ -140,7 +140,7 @@ func holdToStruct(t *testing.T, root, n node, goType reflect.Type) {
 		}
 		wantType := map[reflect.Kind]string{
 			reflect.String: "string", reflect.Int64: "integer", reflect.Uint64: "integer", reflect.Bool: "boolean", reflect.Float64: "number",
-			reflect.Struct: "object", reflect.Slice: "array",
+			reflect.Struct: "object", reflect.Map: "object", reflect.Slice: "array",
 		}[fieldType.Kind()]
 		switch {
 		case name == "schema_version":
@@ -182,7 +182,7 @@ func holdToStruct(t *testing.T, root, n node, goType reflect.Type) {
 	if diff := cmp.Diff(wantRequired, n.Required); diff != "" {
 		t.Errorf("%s: required (-want +got):\n%s", goType.Name(), diff)
 	}
-	if open := goType == reflect.TypeFor[Metadata](); (n.Closed == nil || *n.Closed) != open {
+	if open := goType == reflect.TypeFor[Metadata](); (n.Closed != false) != open {
 		t.Errorf("%s: additionalProperties is %v", goType.Name(), n.Closed)
 	}
 }

@@ -183,6 +183,12 @@ func (e *AgentEventV1) validateStrings() error {
 	if o := e.ToolOutput; o != nil && !(validText(o.Stdout) && validText(o.Stderr) && validText(o.Diff)) {
 		return invalid("tool_output", "is not UTF-8")
 	}
+	if d := e.Edge; d != nil && !(utf8.ValidString(d.Host) && utf8.ValidString(d.User) && validLabels(d.Labels)) {
+		return invalid("edge", "is not UTF-8")
+	}
+	if v := e.VCS; v != nil && !(utf8.ValidString(v.Repository) && utf8.ValidString(v.Branch) && utf8.ValidString(v.Commit) && utf8.ValidString(v.PullRequest)) {
+		return invalid("vcs", "is not UTF-8")
+	}
 	if c := e.Content; c != nil && !(utf8.ValidString(c.Type) && validText(c.Data) && validText(c.URL)) {
 		return invalid("content", "is not UTF-8")
 	}
@@ -191,6 +197,16 @@ func (e *AgentEventV1) validateStrings() error {
 
 // validText reports whether a string is nil or UTF-8.
 func validText(s *string) bool { return s == nil || utf8.ValidString(*s) }
+
+// validLabels reports whether names and values are UTF-8.
+func validLabels(labels map[string]string) bool {
+	for name, value := range labels {
+		if !utf8.ValidString(name) || !utf8.ValidString(value) {
+			return false
+		}
+	}
+	return true
+}
 
 // validateJSON checks metadata and the first byte of each field of native JSON.
 func (e *AgentEventV1) validateJSON() error {

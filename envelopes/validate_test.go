@@ -87,6 +87,9 @@ func TestValidateNamesTheInvalidField(t *testing.T) {
 		"tool metadata is array": {"tool_metadata", func(e *AgentEventV1) { e.ToolMetadata = jsontext.Value(`["s3cr3t"]`) }},
 		"tool input is no JSON":  {"tool_input", func(e *AgentEventV1) { e.ToolInput = jsontext.Value(secret) }},
 		"tool output not UTF-8":  {"tool_output", func(e *AgentEventV1) { e.ToolOutput.Stderr = new(secret + "\xff") }},
+		"user not UTF-8":         {"edge", func(e *AgentEventV1) { e.Edge.User = secret + "\xff" }},
+		"label not UTF-8":        {"edge", func(e *AgentEventV1) { e.Edge.Labels["team"] = secret + "\xff" }},
+		"branch not UTF-8":       {"vcs", func(e *AgentEventV1) { e.VCS.Branch = secret + "\xff" }},
 		"content not UTF-8":      {"content", func(e *AgentEventV1) { e.Content.Data = new(secret + "\xff") }},
 		"message metadata is object": {"message_metadata", func(e *AgentEventV1) {
 			e.MessageMetadata = jsontext.Value(`{"s3cr3t":1}`)

@@ -24,7 +24,7 @@ import (
 // on: workers of one revision take over each other's sessions, and events of another revision
 // belong into a generation of their own. TestRevision finds such a change in the cases of testdata,
 // but not that an unknown record becomes more than a meta event.
-const Revision = 7
+const Revision = 8
 
 // Normalize turns one record into the events of its session. It keeps the rules that all
 // vendors share: a record that the session has passed by its position in its file is a

@@ -192,6 +192,7 @@ func (b *Builder) describe(e *envelopes.AgentEventV1, from *Pending) {
 	if e.Metadata == nil {
 		e.Metadata = s.standardMetadata()
 	}
+	e.VCS = s.VCS
 	s.Events++
 	e.Sequence = s.Events
 }

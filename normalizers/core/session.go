@@ -25,7 +25,7 @@ const (
 	maxAbouts      = 8 << 10 // bytes of that of all open calls
 	MaxExtension   = 2 << 10 // bytes of a metadata extension
 	maxExtensions  = 16      // metadata extensions
-	sessionVersion = 3       // first byte of an encoded session
+	sessionVersion = 4       // first byte of an encoded session
 	mostVersion    = 31      // of any program; another first byte is that of something damaged
 )
 
@@ -65,6 +65,7 @@ type state struct {
 	ResumeID    string                    `json:"resume,omitzero"`
 	Model       string                    `json:"model,omitzero"`
 	Extensions  map[string]jsontext.Value `json:"ext,omitzero"`
+	VCS         *envelopes.VCS            `json:"vcs,omitzero"`   // nil when nothing is known; not changed in place
 	First       uint64                    `json:"first,omitzero"` // raw sequence of the first record that came from a file
 	Files       Window[filePosition]      `json:"files,omitzero"`
 	Missing     Window[Gap]               `json:"gaps,omitzero"`
@@ -152,6 +153,9 @@ func (s *state) size() int {
 	n := len(s.TS) + len(s.Root) + len(s.ResumeID) + len(s.Model) + 32*len(s.Files) + 32*len(s.Missing) + 5*len(s.Failed.Spans)
 	if s.State != nil {
 		n += s.State.Size()
+	}
+	if v := s.VCS; v != nil {
+		n += 64 + len(v.Repository) + len(v.Branch) + len(v.Commit) + len(v.PullRequest)
 	}
 	for name, v := range s.Extensions {
 		n += 32 + len(name) + len(v)

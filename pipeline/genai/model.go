@@ -70,6 +70,7 @@ func (s *Session) finishTurn(t *thread, run *turn) {
 	if t.model != "" {
 		run.Attributes = append(run.Attributes, requestModel.String(t.model))
 	}
+	run.Attributes = appendPlace(run.Attributes, run.edge, run.vcs)
 	if text := run.prompt.messages("user"); text != "" {
 		run.Attributes = append(run.Attributes, inputMessages.String(text))
 	}

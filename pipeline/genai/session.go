@@ -48,6 +48,8 @@ type turn struct {
 	prompt   exchange
 	text     string // of the prompt
 	sequence uint64
+	edge     *envelopes.Edge // of its last event, as vcs is
+	vcs      *envelopes.VCS
 }
 
 // chat is a call of a model.
@@ -78,16 +80,20 @@ func (s *Session) Add(e *envelopes.AgentEventV1) {
 	switch {
 	case e.EventType == envelopes.UserMessage:
 		s.prompt(t, e, at)
+		t.last = at
 	case isOutput(e.EventType):
 		s.output(t, e, at)
+		t.last = at
 	case e.EventType == envelopes.ToolResult:
 		s.result(t, e, at)
-	default:
+		t.last = at
+	default: // neither the beginning nor the end of anything
 		s.count(t, e, at)
 		noteFailure(t, e, at)
-		return // neither the beginning nor the end of anything
 	}
-	t.last = at
+	if t.turn != nil {
+		t.turn.edge, t.turn.vcs = e.Edge, e.VCS
+	}
 }
 
 // isOutput reports whether a model has written the event.

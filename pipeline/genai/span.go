@@ -42,6 +42,14 @@ const (
 	outputMessages    = attribute.Key("gen_ai.output.messages")     // content
 	exitCode          = attribute.Key("process.exit.code")
 	errorType         = attribute.Key("error.type")
+	hostName          = attribute.Key("host.name")
+	userName          = attribute.Key("user.name")
+	repositoryURL     = attribute.Key("vcs.repository.url.full")
+	repositoryOwner   = attribute.Key("vcs.owner.name")
+	repositoryName    = attribute.Key("vcs.repository.name")
+	headName          = attribute.Key("vcs.ref.head.name")
+	headRevision      = attribute.Key("vcs.ref.head.revision")
+	changeID          = attribute.Key("vcs.change.id")
 )
 
 // toolStatus is the outcome of a tool as events have it: the semantic conventions have no

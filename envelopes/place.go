@@ -1,0 +1,24 @@
+package envelopes
+
+// Edge is what the machine that sent the record of an event lets be known of itself. An empty member is not
+// known; JSON leaves out an Edge whose members are all empty.
+type Edge struct {
+	Host   string            `json:"host,omitzero"` // name of the machine, or its pseudonym
+	User   string            `json:"user,omitzero"` // account that the agent ran under, or its pseudonym
+	Labels map[string]string `json:"labels,omitempty"`
+}
+
+// IsZero reports whether nothing is known.
+func (e *Edge) IsZero() bool { return e == nil || e.Host == "" && e.User == "" && len(e.Labels) == 0 }
+
+// VCS is the state of version control that a session has stated last, as known at the event. An empty member
+// is not known; JSON leaves out a VCS whose members are all empty. Events of a session share one VCS.
+type VCS struct {
+	Repository  string `json:"repository,omitzero"`   // host and path, such as github.com/acme/shop, without credentials
+	Branch      string `json:"branch,omitzero"`       // empty for a detached head
+	Commit      string `json:"commit,omitzero"`       // in hex, checked out when the vendor stated it
+	PullRequest string `json:"pull_request,omitzero"` // URL
+}
+
+// IsZero reports whether nothing is known.
+func (v *VCS) IsZero() bool { return v == nil || *v == VCS{} }

@@ -1,0 +1,142 @@
+package core
+
+import (
+	"strings"
+	"unicode"
+
+	"tributary/envelopes"
+	"tributary/normalizers/lenient"
+)
+
+// maxVCS is how many bytes a member of a VCS has at most. A longer one is not known: cut, it would name
+// something else.
+const maxVCS = 1 << 10
+
+// SetBranch notes the branch from now on; an empty one says nothing.
+func (s *Session) SetBranch(branch lenient.Text) {
+	if branch == "" {
+		return
+	}
+	v := s.lastVCS()
+	v.Branch = branchOf(string(branch))
+	s.setVCS(v)
+}
+
+// Checkout is what a record states of a working tree.
+type Checkout struct{ Repository, Branch, Commit lenient.Text }
+
+// SetCheckout notes the working tree from now on: what c does not state is not known any more.
+func (s *Session) SetCheckout(c Checkout) {
+	v := s.lastVCS()
+	v.Repository, v.Branch, v.Commit = repositoryOf(string(c.Repository)), branchOf(string(c.Branch)), commitOf(string(c.Commit))
+	s.setVCS(v)
+}
+
+// SetPullRequest notes the pull request from now on by its URL, and its repository, which is a name on the host
+// of the URL. What is no URL says nothing.
+func (s *Session) SetPullRequest(url, repository lenient.Text) {
+	r, ok := readRemote(string(url))
+	if !ok || r.scheme != "https" && r.scheme != "http" {
+		return
+	}
+	v := s.lastVCS()
+	v.PullRequest = r.scheme + "://" + r.host + r.port + "/" + r.path
+	if repository != "" {
+		v.Repository = repositoryOf(r.host + "/" + string(repository))
+	}
+	s.setVCS(v)
+}
+
+func (s *Session) lastVCS() envelopes.VCS {
+	if s.VCS == nil {
+		return envelopes.VCS{}
+	}
+	return *s.VCS
+}
+
+// setVCS makes v that of events to come. Earlier events share the last one, which stays as it is.
+func (s *Session) setVCS(v envelopes.VCS) {
+	switch {
+	case v.IsZero():
+		s.VCS = nil
+	case v != s.lastVCS():
+		s.VCS = &v
+	}
+}
+
+// branchOf returns a branch; empty for a detached head, which git calls HEAD.
+func branchOf(name string) string {
+	if name == "HEAD" || len(name) > maxVCS || !isName(name) {
+		return ""
+	}
+	return strings.Clone(name)
+}
+
+// commitOf returns the id of a commit; empty for anything else.
+func commitOf(id string) string {
+	if len(id) < 7 || len(id) > 64 || strings.Trim(id, "0123456789abcdefABCDEF") != "" {
+		return ""
+	}
+	return strings.ToLower(id)
+}
+
+// isName reports whether s can name something of version control, which has no names with white space.
+func isName(s string) bool {
+	return !strings.ContainsFunc(s, func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) })
+}
+
+// repositoryOf returns a remote, or a name such as github.com/acme/shop, in a form in which all remotes of a
+// repository are equal: the host in lower case and the path without the ending .git. It is empty for a folder.
+func repositoryOf(stated string) string {
+	r, ok := readRemote(stated)
+	if !ok {
+		return ""
+	}
+	return r.host + "/" + strings.TrimSuffix(r.path, ".git")
+}
+
+// remote is the address of something on another machine, without credentials.
+type remote struct {
+	scheme string // empty for a remote such as git@github.com:acme/shop, and for a name
+	host   string // in lower case
+	port   string // with its colon; empty for none
+	path   string // without slashes around it
+}
+
+// schemes are those of remotes on another machine.
+var schemes = map[string]bool{"https": true, "http": true, "ssh": true, "git": true, "git+ssh": true, "ssh+git": true}
+
+// readRemote reads a remote. It reports false for what is none, and for one that may have credentials in
+// another place than before its host.
+func readRemote(stated string) (r remote, ok bool) {
+	stated = strings.TrimSpace(stated)
+	rest := stated
+	if i := strings.IndexAny(rest, "?#"); i >= 0 {
+		rest = rest[:i]
+		if strings.Contains(stated[i:], "@") {
+			return r, false
+		}
+	}
+	scheme, address, isURL := strings.Cut(rest, "://")
+	if isURL {
+		r.scheme, rest = strings.ToLower(scheme), address
+		if !schemes[r.scheme] {
+			return r, false
+		}
+	}
+	authority, path, _ := strings.Cut(rest, "/")
+	host, port, hasPort := strings.Cut(authority[strings.LastIndexByte(authority, '@')+1:], ":")
+	switch {
+	case hasPort && !isURL && len(host) > 1: // as in git@github.com:acme/shop
+		path = port + "/" + path
+	case hasPort && !isURL: // the letter of a drive
+		return r, false
+	case hasPort:
+		r.port = ":" + port
+	}
+	r.host, r.path = strings.ToLower(host), strings.Trim(path, "/")
+	const letters = "abcdefghijklmnopqrstuvwxyz"
+	ok = r.host != "" && r.path != "" && len(rest) <= maxVCS && strings.Trim(r.host, letters+"0123456789-_.") == "" &&
+		strings.Trim(r.host, ".~-_") == r.host && strings.Trim(r.port, ":0123456789") == "" && !strings.Contains(r.path, "@") && isName(r.path)
+	return r, ok
+}
