@@ -56,17 +56,20 @@ type fault struct {
 	at   time.Time
 }
 
-// soakKinds returns the kinds of faults that are drawn: those that pass at once most of the time,
-// so that a thousand fit.
-func soakKinds(nodes int) (often, seldom []string) {
+// soakKinds returns the kinds of faults that are drawn: those that pass at once most of the time, so that a
+// thousand fit, and those that start a server again least, because it reads its whole store, which has a
+// gigabyte at the end.
+func soakKinds(nodes int) (often, seldom, restarts []string) {
 	often = []string{workerKilled, workerKilled, commitCut, producerDied, consumersDeleted}
 	if nodes > 1 {
 		often = append(often, leadersAsked)
 	}
-	seldom = slices.DeleteFunc(faultKinds(nodes), func(kind string) bool {
-		return slices.Contains(often, kind) || slices.Contains([]string{diskFull, oneDiskFull, recordsExpired, streamsWentBack}, kind)
-	})
-	return often, seldom
+	restarts = []string{serverKilled, serversRolled, majorityKilled, nodeRolledBack, eventsWentBack}
+	left := slices.Concat(often, restarts, []string{diskFull, oneDiskFull, recordsExpired, streamsWentBack})
+	kinds := faultKinds(nodes)
+	seldom = slices.DeleteFunc(slices.Clone(kinds), func(kind string) bool { return slices.Contains(left, kind) })
+	restarts = slices.DeleteFunc(restarts, func(kind string) bool { return !slices.Contains(kinds, kind) })
+	return often, seldom, restarts
 }
 
 func (s *soak) run() {
@@ -116,11 +119,14 @@ func (s *soak) until(moment time.Time) {
 // the last one. A fault that met nothing, such as a cut without a commit, does not count.
 func (s *soak) strikeAll() (last fault) {
 	s.t.Helper()
-	often, seldom := soakKinds(s.plan.nodes)
+	often, seldom, restarts := soakKinds(s.plan.nodes)
 	for made := 0; made < s.faults; {
 		s.until(s.began.Add(s.length * time.Duration(made) / time.Duration(s.faults)))
 		kinds := often
-		if s.random.IntN(8) == 0 {
+		switch n := s.random.IntN(40); {
+		case n == 0:
+			kinds = restarts
+		case n <= 5:
 			kinds = seldom
 		}
 		kind := kinds[s.random.IntN(len(kinds))]
