@@ -18,7 +18,8 @@ import (
 // Live reads the events of the live generation, whichever that is. When another becomes live, it goes on with the events of
 // the raw records that were not done in the one before: each event comes once, although every generation has it. An event that
 // the one before held back, because its meaning depended on a later record, comes from the next one; it is left out only where
-// both worked on its partition at that moment, and are of different revisions or no event of its session was read before.
+// both worked on its partition at that moment, and are of different revisions, or no event of its session was read before,
+// or so long ago that 65,536 other sessions came since.
 //
 // Make one with [NewLive].
 type Live struct {
@@ -32,7 +33,7 @@ type Live struct {
 	revision  int                  // of the generation; -1 for unknown
 	base      []streams.Checkpoint // records of which no event is to come; nil for none
 	records   map[int]readRecord   // the last ones of which events were read, by partition
-	sequences map[SessionID]uint64 // of the last event of each session that was read, as the revision numbers them
+	sequences sequences            // of the last event of each session that was read, as the revision numbers them
 	left      *left                // nil before the first change
 	since     time.Time            // from when on events are read
 
@@ -45,6 +46,29 @@ type Live struct {
 type readRecord struct {
 	record uint64
 	events []string
+}
+
+// sequences are the sequences of the last events of the sessions that were read last: maxSequences of them at least, twice as
+// many at most.
+type sequences struct{ last, before map[SessionID]uint64 }
+
+// maxSequences bounds the memory of a reader that reads for years.
+const maxSequences = 1 << 16
+
+// note notes the sequence of the last event of a session.
+func (s *sequences) note(id SessionID, sequence uint64) {
+	if s.last == nil || len(s.last) >= maxSequences {
+		s.last, s.before = make(map[SessionID]uint64), s.last
+	}
+	s.last[id] = sequence
+}
+
+// of returns the sequence of the last event of a session, if it is known.
+func (s *sequences) of(id SessionID) (sequence uint64, known bool) {
+	if sequence, known = s.last[id]; !known {
+		sequence, known = s.before[id]
+	}
+	return sequence, known
 }
 
 // left is what is known of the generation before.
@@ -60,7 +84,7 @@ type left struct {
 func NewLive(js jetstream.JetStream, generation string, q Query, moved func(from, to string) error) *Live {
 	return &Live{
 		js: js, query: q, moved: moved, generation: generation, position: q.After, since: q.Since,
-		records: make(map[int]readRecord), sequences: make(map[SessionID]uint64),
+		records: make(map[int]readRecord),
 	}
 }
 
@@ -163,7 +187,7 @@ func (l *Live) note(e *Event) {
 		l.records[partition] = readRecord{record, append(r.events, e.EventID)}
 	}
 	if e.DeadLetter == nil {
-		l.sequences[SessionID{e.Source, e.SessionID}] = e.Sequence
+		l.sequences.note(SessionID{e.Source, e.SessionID}, e.Sequence)
 	}
 }
 
@@ -182,7 +206,7 @@ func (l *Live) isNew(e *Event) bool {
 	if l.left.exact[partition] && e.Position > l.left.begin.In(e.Cell) {
 		return true
 	}
-	last, known := l.sequences[SessionID{e.Source, e.SessionID}]
+	last, known := l.sequences.of(SessionID{e.Source, e.SessionID})
 	return known && e.DeadLetter == nil && e.Sequence > last
 }
 
@@ -215,7 +239,7 @@ func (l *Live) begin(ctx context.Context) error {
 		return err
 	}
 	if l.revision != g.Revision {
-		clear(l.sequences)
+		l.sequences = sequences{}
 	}
 	l.revision = g.Revision
 	// The end is read before the checkpoints: what these do not have is stored behind it.
