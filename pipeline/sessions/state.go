@@ -10,7 +10,7 @@ import (
 
 // Revision is the revision of what a fold makes of events. A change of sums, of states or of the encoding of a
 // fold raises it: what is stored of an older revision is then made again from the events.
-const Revision = 2
+const Revision = 3
 
 // WholeSession is the division of a fold that has all of a [Summary]. Such a fold can be encoded.
 var WholeSession = Division{Model: true, Tool: true}

@@ -175,7 +175,7 @@ func (r *Summary) noteTexts(s *Step) {
 	case s.isPrompt():
 		keep(&r.LastPrompt, s.Text)
 		if r.first == "" {
-			r.first = strings.Clone(FallbackTitle(s.Text))
+			r.first = strings.Clone(promptTitle(s.Text))
 		}
 	case s.Type == envelopes.SessionSummary && !s.Internal && s.Text != "":
 		title := strings.TrimSpace(s.Text)

@@ -44,12 +44,40 @@ func SanitizeTitle(answer string) string {
 	return firstRunes(strings.Trim(line, "\"'`.,;: \t\r"), maxSanitized)
 }
 
-// FallbackTitle makes a title of the first prompt of a session, without a model: its first
-// sentence without fenced code, in one line, at most 60 code points. It reads the first 2,000
-// code points. The result may be empty. Apply it with titles.SourceFallback.
+// FallbackTitle makes a title of the first prompt of a session, without a model: what is before the first period,
+// exclamation or question mark, also one within a word, without fenced code, in one line, at most 60 code points. It reads
+// the first 2,000 code points. The result may be empty. Apply it with titles.SourceFallback. A [Summary] has a title in
+// which a mark within a word ends nothing.
 func FallbackTitle(prompt string) string {
+	return titleOf(prompt, func(text string) int { return strings.IndexAny(text, sentenceMarks) })
+}
+
+// promptTitle is [FallbackTitle] but for marks within words, such as those of addresses, versions and names of files.
+func promptTitle(prompt string) string { return titleOf(prompt, sentenceEnd) }
+
+// sentenceMarks end a sentence.
+const sentenceMarks = ".!?"
+
+// sentenceEnd returns the position of the first mark that ends a word and so the sentence, -1 for none. It passes over
+// marks before which there is no word.
+func sentenceEnd(text string) int {
+	for i := 0; i < len(text); i++ {
+		word := text[i:]
+		if end := strings.IndexByte(word, ' '); end >= 0 {
+			word = word[:end]
+		}
+		if bare := strings.TrimRight(word, sentenceMarks); bare != "" && bare != word {
+			return i + len(bare)
+		}
+		i += len(word)
+	}
+	return -1
+}
+
+// titleOf makes a title of the part of a prompt before a position that end returns, -1 for the whole.
+func titleOf(prompt string, end func(text string) int) string {
 	text := strings.Join(strings.Fields(withoutFences(firstRunes(prompt, maxPrompt))), " ")
-	if end := strings.IndexAny(text, ".!?"); end >= 0 {
+	if end := end(text); end >= 0 {
 		text = text[:end]
 	}
 	return strings.TrimRight(firstRunes(text, maxFallback), " ,;:-")
