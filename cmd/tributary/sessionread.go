@@ -135,7 +135,7 @@ func readSession(ctx context.Context, a *app, f *readFlags, id string) error {
 	if err != nil {
 		return a.noStream(err)
 	}
-	view, err := labelled(ctx, a, js, session)
+	view, err := titled(ctx, a, js, session)
 	if err != nil {
 		return err
 	}
@@ -151,8 +151,8 @@ func readSession(ctx context.Context, a *app, f *readFlags, id string) error {
 	return cmp.Or(errors.Join(err, t.Close()), unreadable.err())
 }
 
-// labelled returns the record of a session, with its title and its pin.
-func labelled(ctx context.Context, a *app, js jetstream.JetStream, session events.SessionID) (*sessionView, error) {
+// titled returns the record of a session, with its title and its pin.
+func titled(ctx context.Context, a *app, js jetstream.JetStream, session events.SessionID) (*sessionView, error) {
 	view, _, err := openSummaries(ctx, a, js)
 	if err != nil {
 		return nil, err
@@ -161,8 +161,8 @@ func labelled(ctx context.Context, a *app, js jetstream.JetStream, session event
 	if err != nil {
 		return nil, err
 	}
-	labels := &sessionLabels{app: a, nc: js.Conn()}
-	return new(labels.view(ctx, fold.Summary(time.Now()))), nil
+	set := &sessionTitles{app: a, nc: js.Conn()}
+	return new(set.view(ctx, fold.Summary(time.Now()))), nil
 }
 
 // sessionEvents iterates over the events of a session. Those that cannot be read are printed and counted.

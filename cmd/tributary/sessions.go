@@ -204,8 +204,8 @@ func listSessions(ctx context.Context, a *app, f *sessionFilter, pricing *pricin
 		return err
 	}
 	defer js.Conn().Close()
-	labels := &sessionLabels{app: a, nc: js.Conn()}
-	pinned := labels.pinned(ctx)
+	set := &sessionTitles{app: a, nc: js.Conn()}
+	pinned := set.pinned(ctx)
 	top := topList[sessionView]{limit: limit, order: order}
 	view, unreadable, err := openSummaries(ctx, a, js)
 	if err != nil {
@@ -230,7 +230,7 @@ func listSessions(ctx context.Context, a *app, f *sessionFilter, pricing *pricin
 	clear(pricing.missing) // of sessions that are not printed
 	for i := range list {
 		cost := pricing.of(list[i].usage()).json()
-		list[i] = labels.view(ctx, list[i].Summary)
+		list[i] = set.view(ctx, list[i].Summary)
 		list[i].costJSON = cost
 	}
 	if output == "json" {
@@ -308,8 +308,8 @@ func showSession(ctx context.Context, a *app, source envelopes.Source, id string
 		return err
 	}
 	now := time.Now()
-	labels := &sessionLabels{app: a, nc: js.Conn()}
-	v := labels.view(ctx, fold.Summary(now))
+	set := &sessionTitles{app: a, nc: js.Conn()}
+	v := set.view(ctx, fold.Summary(now))
 	v.costJSON = pricing.of(v.usage()).json()
 	if output == "json" {
 		err = terminal.WriteJSON(a.stdout, &v)

@@ -53,7 +53,7 @@ const maxWatched = 512
 // sessionWatch prints sessions when they change.
 type sessionWatch struct {
 	*app
-	labels  *sessionLabels
+	titles  *sessionTitles
 	filter  *sessionFilter
 	output  string
 	since   time.Time // when another generation became live, about; zero before
@@ -79,7 +79,7 @@ func watchSessions(ctx context.Context, a *app, f *sessionFilter, output string,
 		return err
 	}
 	defer js.Conn().Close()
-	w := &sessionWatch{app: a, labels: &sessionLabels{app: a, nc: js.Conn()}, filter: f, output: output, watched: map[events.SessionID]*watchedSession{}}
+	w := &sessionWatch{app: a, titles: &sessionTitles{app: a, nc: js.Conn()}, filter: f, output: output, watched: map[events.SessionID]*watchedSession{}}
 	watch := func(ctx context.Context) error { return w.watch(ctx, js, every) }
 	if named {
 		return watch(ctx)
@@ -212,7 +212,7 @@ func (w *sessionWatch) print(ctx context.Context, now time.Time) error {
 		}
 		s.changed, s.state = false, record.State
 		if w.filter.matches(&record) {
-			list = append(list, w.labels.view(ctx, record))
+			list = append(list, w.titles.view(ctx, record))
 		}
 	}
 	if len(list) == 0 {

@@ -1,0 +1,194 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/micro"
+	"github.com/spf13/cobra"
+
+	"tributary/cmd/internal/terminal"
+	"tributary/envelopes"
+	"tributary/pipeline/events"
+	"tributary/pipeline/sessions"
+	"tributary/pipeline/sessions/titles"
+)
+
+// The commands over titles and pins ask the service of the workers
+// (pipeline/sessions/titles/README.md, Requests).
+
+// metadataTimeout bounds the wait for the answer to one request.
+const metadataTimeout = 10 * time.Second
+
+// errNoService: no worker answers requests about titles and pins.
+var errNoService = errors.New("no worker answers: start one (tributary run)")
+
+// metadataRequest is a request about one session; members that an endpoint does not have are
+// left out.
+type metadataRequest struct {
+	Source    envelopes.Source `json:"source"`
+	SessionID string           `json:"session_id"`
+	Title     *string          `json:"title,omitzero"`
+	Pinned    *bool            `json:"pinned,omitzero"`
+}
+
+// askMetadata asks an endpoint of the service.
+func askMetadata(ctx context.Context, nc *nats.Conn, endpoint string, request, answer any) error {
+	body, err := json.Marshal(request)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, metadataTimeout)
+	defer cancel()
+	m, err := nc.RequestWithContext(ctx, "tributary.sessions."+endpoint, body)
+	switch {
+	case errors.Is(err, nats.ErrNoResponders):
+		return errNoService
+	case errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("the workers have not answered %s within %v: see their logs, and the rights of this client", endpoint, metadataTimeout)
+	case err != nil:
+		return err
+	case m.Header.Get(micro.ErrorHeader) != "":
+		return errors.New(terminal.OneLine(m.Header.Get(micro.ErrorHeader)))
+	}
+	return json.Unmarshal(m.Data, answer)
+}
+
+// sessionTitles reads the titles and pins that were set. If the service does not answer, it leaves
+// them out, and prints that once.
+type sessionTitles struct {
+	*app
+	nc     *nats.Conn
+	silent bool // the service does not answer
+}
+
+// ask is [askMetadata], until the service does not answer.
+func (l *sessionTitles) ask(ctx context.Context, endpoint string, request, answer any) {
+	if l.silent {
+		return
+	}
+	if err := askMetadata(ctx, l.nc, endpoint, request, answer); err != nil && ctx.Err() == nil {
+		l.silent = true
+		fmt.Fprintf(l.stderr, "titles and pins that were set are left out: %v\n", err)
+	}
+}
+
+// pinned returns the pinned sessions.
+func (l *sessionTitles) pinned(ctx context.Context) map[titles.Key]bool {
+	keys := make(map[titles.Key]bool)
+	request := map[string]any{"pinned": true, "limit": 1000}
+	for {
+		var page struct {
+			Sessions []titles.Session `json:"sessions"`
+			Next     uint64           `json:"next"`
+		}
+		l.ask(ctx, "list", request, &page)
+		for _, s := range page.Sessions {
+			keys[s.Key()] = true
+		}
+		if page.Next == 0 {
+			return keys
+		}
+		request["after"] = page.Next
+	}
+}
+
+// view returns a session with its title and its pin.
+func (l *sessionTitles) view(ctx context.Context, s sessions.Summary) sessionView {
+	var set titles.Session
+	l.ask(ctx, "get", metadataRequest{Source: s.Source, SessionID: s.Session}, &set)
+	s.Title = cmp.Or(set.Title, s.Title)
+	return sessionView{Summary: s, Pinned: set.Pinned}
+}
+
+func sessionsTitleCommand(a *app) *cobra.Command {
+	var source string
+	cmd := &cobra.Command{
+		Use:   "title [flags] ID TITLE",
+		Short: "Give a session a title",
+		Long: `Give a session a title, which the lists show in place of the vendor's. The
+beginning of its id is enough if no other session has the same. A worker
+(tributary run) stores the title, and announces it to programs that follow titles.`,
+		Example: `  tributary sessions title 0b6a7f58 "Fix the parser"`,
+		Args:    cobra.ExactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return changeSession(cmd.Context(), a, source, args[0], func(ctx context.Context, nc *nats.Conn, k titles.Key) (string, error) {
+				var answer struct {
+					Applied bool   `json:"applied"`
+					Title   string `json:"title"`
+				}
+				err := askMetadata(ctx, nc, "set_title", metadataRequest{Source: k.Source, SessionID: k.SessionID, Title: &args[1]}, &answer)
+				if err != nil || !answer.Applied {
+					return "has this title already", err
+				}
+				return "is titled " + strconv.Quote(answer.Title), nil
+			})
+		},
+	}
+	sourceFlag(cmd, &source, "agent of the session, if two have the same id")
+	a.serverFlag(cmd)
+	return cmd
+}
+
+func sessionsPinCommand(a *app) *cobra.Command {
+	var source string
+	var off bool
+	cmd := &cobra.Command{
+		Use:   "pin [flags] ID",
+		Short: "Pin a session, or take the pin off",
+		Long: `Pin a session: the lists show it first. The beginning of its id is enough if no
+other session has the same. A worker (tributary run) stores the pin.`,
+		Example: `  tributary sessions pin 0b6a7f58
+  tributary sessions pin 0b6a7f58 --off`,
+		Args: oneArg("session"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return changeSession(cmd.Context(), a, source, args[0], func(ctx context.Context, nc *nats.Conn, k titles.Key) (string, error) {
+				var answer struct {
+					Applied bool `json:"applied"`
+				}
+				err := askMetadata(ctx, nc, "set_pinned", metadataRequest{Source: k.Source, SessionID: k.SessionID, Pinned: new(!off)}, &answer)
+				is := "pinned"
+				if off {
+					is = "not pinned"
+				}
+				if err == nil && !answer.Applied {
+					return "is " + is + " already", nil
+				}
+				return "is " + is, err
+			})
+		},
+	}
+	sourceFlag(cmd, &source, "agent of the session, if two have the same id")
+	cmd.Flags().BoolVar(&off, "off", false, "take the pin off")
+	a.serverFlag(cmd)
+	return cmd
+}
+
+// changeSession finds a session, changes its metadata, and prints what it is now.
+func changeSession(ctx context.Context, a *app, source, id string, change func(context.Context, *nats.Conn, titles.Key) (string, error)) error {
+	s, err := parseSource(source)
+	if err != nil {
+		return err
+	}
+	js, err := a.jetStreamLive(ctx)
+	if err != nil {
+		return err
+	}
+	defer js.Conn().Close()
+	var found events.SessionID
+	if found, err = findSession(ctx, a, js, s, id); err != nil {
+		return a.noStream(err)
+	}
+	is, err := change(ctx, js.Conn(), titles.Key{Source: found.Source, SessionID: found.Session})
+	if err != nil {
+		return fmt.Errorf("session %s: %w", terminal.OneLine(found.Session), err)
+	}
+	fmt.Fprintf(a.stdout, "%s %s %s\n", found.Source, terminal.OneLine(found.Session), is)
+	return nil
+}
