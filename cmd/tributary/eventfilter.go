@@ -14,9 +14,11 @@ import (
 
 // eventFilter has the flags that select events.
 type eventFilter struct {
-	source, session, eventType string
-	since, until, storedSince  string
-	grep                       string
+	source, session           string
+	types, excluded           []string
+	since, until, storedSince string
+	grep                      string
+	text                      *regexp.Regexp // of grep; nil for none
 }
 
 // sinceAll is the value of --since for all events.
@@ -35,8 +37,10 @@ func (f *eventFilter) addFlags(cmd *cobra.Command) {
 	flags.StringVar(&f.storedSince, "stored-since", "", "only events that the broker has stored since then: a duration, date or time")
 	sourceFlag(cmd, &f.source, "only events of this agent")
 	flags.StringVar(&f.session, "session", "", "only events of this session: its id, or the beginning of ids")
-	flags.StringVar(&f.eventType, "type", "", "only events of this type: "+joined(envelopes.EventTypes))
+	flags.StringSliceVar(&f.types, "type", nil, "only events of these `types`, separated by commas: "+joined(envelopes.EventTypes))
+	flags.StringSliceVar(&f.excluded, "exclude-type", nil, "no events of these `types`, separated by commas")
 	completeFlag(cmd, "type", texts(envelopes.EventTypes))
+	completeFlag(cmd, "exclude-type", texts(envelopes.EventTypes))
 	flags.StringVar(&f.grep, "grep", "", "only events whose text matches this regular `expression`; (?i) at its start ignores case")
 }
 
@@ -47,9 +51,8 @@ func (f *eventFilter) bounded() bool { return f.since != "" || f.until != "" || 
 func (f *eventFilter) query(now time.Time) (events.Query, error) {
 	q := events.Query{SessionPrefix: f.session}
 	var since, until time.Time
-	var text *regexp.Regexp
 	var errs [6]error
-	q.Type, errs[0] = parseType(f.eventType)
+	q.Types, errs[0] = parseTypes(f.types, f.excluded)
 	q.Source, errs[1] = parseSource(f.source)
 	if f.since != sinceAll {
 		since, errs[2] = parseTime("since", f.since, now)
@@ -57,7 +60,7 @@ func (f *eventFilter) query(now time.Time) (events.Query, error) {
 	until, errs[3] = parseTime("until", f.until, now)
 	q.Since, errs[4] = parseTime("stored-since", f.storedSince, now)
 	if f.grep != "" {
-		if text, errs[5] = regexp.Compile(f.grep); errs[5] != nil {
+		if f.text, errs[5] = regexp.Compile(f.grep); errs[5] != nil {
 			errs[5] = usageError{fmt.Errorf("--grep %q: write a regular expression: %w", f.grep, errs[5])}
 		}
 	}
@@ -67,9 +70,9 @@ func (f *eventFilter) query(now time.Time) (events.Query, error) {
 	if !since.IsZero() && q.Since.Before(since.Add(-clockError)) {
 		q.Since = since.Add(-clockError)
 	}
-	if !since.IsZero() || !until.IsZero() || text != nil {
+	if !since.IsZero() || !until.IsZero() || f.text != nil {
 		q.Match = func(e *events.Event) bool {
-			return during(e, since, until) && (text == nil || e.Text != nil && text.MatchString(*e.Text))
+			return during(e, since, until) && (f.text == nil || e.Text != nil && f.text.MatchString(*e.Text))
 		}
 	}
 	return q, nil

@@ -43,13 +43,28 @@ func parseSource(name string) (envelopes.Source, error) {
 	return source, nil
 }
 
-// parseType parses the value of --type.
-func parseType(name string) (envelopes.EventType, error) {
-	eventType := envelopes.EventType(name)
-	if name != "" && !slices.Contains(envelopes.EventTypes, eventType) {
-		return "", usageError{fmt.Errorf("--type %q: write one of %s", name, joined(envelopes.EventTypes))}
+// parseTypes parses the values of --type and --exclude-type. The result is empty for all types.
+func parseTypes(only, excluded []string) ([]envelopes.EventType, error) {
+	for flag, names := range map[string][]string{"type": only, "exclude-type": excluded} {
+		for _, name := range names {
+			if !slices.Contains(envelopes.EventTypes, envelopes.EventType(name)) {
+				return nil, usageError{fmt.Errorf("--%s %q: write some of %s, separated by commas", flag, name, joined(envelopes.EventTypes))}
+			}
+		}
 	}
-	return eventType, nil
+	if len(only)+len(excluded) == 0 {
+		return nil, nil
+	}
+	var types []envelopes.EventType
+	for _, t := range envelopes.EventTypes {
+		if (len(only) == 0 || slices.Contains(only, string(t))) && !slices.Contains(excluded, string(t)) {
+			types = append(types, t)
+		}
+	}
+	if len(types) == 0 {
+		return nil, usageError{errors.New("--exclude-type leaves no type: name fewer types, or other ones in --type")}
+	}
+	return types, nil
 }
 
 // parseSince parses the value of --since: see [parseTime].

@@ -47,7 +47,7 @@ func (l *growingLog) requireEach(js jetstream.JetStream) {
 	l.t.Helper()
 	awaitSubject(l.t, js, "events.v1.>", uint64(l.n))
 	passed := make(map[string]int)
-	for e, err := range events.Read(l.t.Context(), js, "v1", events.Query{Type: envelopes.UserMessage}) {
+	for e, err := range events.Read(l.t.Context(), js, "v1", events.Query{Types: []envelopes.EventType{envelopes.UserMessage}}) {
 		if err != nil {
 			l.t.Fatal(err)
 		}

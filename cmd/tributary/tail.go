@@ -46,7 +46,8 @@ Events have the order in which the broker has stored them, which is their order 
 each session. --since and --until compare the time at which an event happened: events
 of old logs that were shipped late are found, too. The clock of a machine may be a day
 ahead of the broker's. --stored-since compares the time at which the broker has stored
-an event, and reads nothing older.
+an event, and reads nothing older. --type and --exclude-type take several types,
+separated by commas or each in a flag of its own. A line shows what --grep matches.
 
 It follows the live generation: when another is promoted, or a promotion is rolled back,
 it goes on with the events of that one, each event once. TRIBUTARY_GENERATION names one
@@ -70,6 +71,7 @@ at the next prompt, or when the command ends by itself.`,
   tributary tail -n 50                                the last 50 events
   tributary tail -n 0 -f                              new events alone
   tributary tail --since 1h --type tool_call          tool calls of the last hour, then new ones
+  tributary tail --exclude-type log,meta,file_snapshot
   tributary tail --since 2026-03-09 --until 2026-03-10
   tributary tail --since all --once --session 0b6a7f58 --grep '(?i)error'
   tributary tail --since all --once --fields ts,session_id,tool_name --type tool_call
@@ -264,7 +266,9 @@ func newEventWriter(a *app, f *tailFlags) (eventWriter, error) {
 	case f.raw && (form != printer.AsEvents || f.noRaw || f.fields != nil && !slices.Contains(f.fields, "raw")):
 		return nil, usageError{errors.New("--raw prints raw records: leave out --as and --no-raw, and name raw among --fields")}
 	case f.output != "json":
-		return a.printer(), nil
+		p := a.printer()
+		p.Match = f.text
+		return p, nil
 	}
 	return printer.NewLines(terminal.JSONWriter(a.stdout), form, members), nil
 }

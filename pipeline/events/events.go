@@ -51,7 +51,7 @@ type Query struct {
 	// of more than 120 bytes must be whole.
 	SessionPrefix string
 	Sessions      []SessionID // at most [MaxSessions]; not together with Session or SessionPrefix
-	Type          envelopes.EventType
+	Types         []envelopes.EventType
 	Cells         []int             // events of these cells alone; nil for all
 	Since         time.Time         // stored at this time or later
 	After         streams.Positions // only later ones
@@ -164,7 +164,7 @@ func openEvents(ctx context.Context, js jetstream.JetStream, generation string, 
 }
 
 // MaxSessions limits the sessions that the broker selects for a query. The sessions of a prefix that has more
-// are selected here, not by the broker.
+// are selected here, not by the broker. So are the types of a query, if there are more types of sessions than that.
 const MaxSessions = 64
 
 // resolve finds the subjects of the query of the readers of all cells.
@@ -194,10 +194,16 @@ func resolve(ctx context.Context, readers []*eventsReader) error {
 			}
 		}
 	}
+	types := q.Types
+	if len(types) == 0 || len(types)*len(selected) > MaxSessions {
+		types = []envelopes.EventType{""}
+	}
 	for _, r := range readers {
 		r.waiting = waiting
 		for _, s := range selected {
-			r.filters = append(r.filters, envelopes.EventFilter(r.name, s.Source, s.Session, q.Type))
+			for _, t := range types {
+				r.filters = append(r.filters, envelopes.EventFilter(r.name, s.Source, s.Session, t))
+			}
 			if q.DeadLetters {
 				r.filters = append(r.filters, envelopes.DeadLetterFilter(r.name, s.Source, s.Session))
 			}
@@ -211,7 +217,7 @@ func findPrefix(ctx context.Context, readers []*eventsReader) (map[records.Sessi
 	for _, session := range []string{readers[0].SessionPrefix, ""} {
 		all := make(map[records.SessionKey]struct{})
 		for _, r := range readers {
-			found, err := r.sessions(ctx, envelopes.EventFilter(r.name, r.Source, session, r.Type))
+			found, err := r.sessions(ctx, envelopes.EventFilter(r.name, r.Source, session, ""))
 			if err != nil {
 				return nil, err
 			}
@@ -436,11 +442,11 @@ func (r *eventsReader) noteCaughtUp() {
 
 // selects reports whether an event that the filters select belongs to the query.
 func (r *eventsReader) selects(e *Event) bool {
-	session := e.SessionID
+	session, typed := e.SessionID, len(r.Types) == 0 || slices.Contains(r.Types, e.EventType)
 	if e.DeadLetter != nil {
-		session = e.DeadLetter.Session
+		session, typed = e.DeadLetter.Session, true
 	}
-	return !e.Stored.Before(r.Since) && (!r.waiting || strings.HasPrefix(session, r.SessionPrefix)) && (r.Match == nil || r.Match(e))
+	return typed && !e.Stored.Before(r.Since) && (!r.waiting || strings.HasPrefix(session, r.SessionPrefix)) && (r.Match == nil || r.Match(e))
 }
 
 // consumer returns the configuration of a consumer from a position on.

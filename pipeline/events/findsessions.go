@@ -53,7 +53,7 @@ func readSession(_ string, m broker.Message) (Event, error) {
 	if err != nil {
 		return e, err
 	}
-	e.Source = address.Source
+	e.Source, e.EventType = address.Source, address.EventType
 	e.SessionID, err = envelopes.ResolveToken(address.Token, stated)
 	return e, err
 }

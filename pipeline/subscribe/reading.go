@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"time"
 
+	"tributary/envelopes"
 	"tributary/pipeline/broker"
 	"tributary/pipeline/events"
 	"tributary/pipeline/streams"
@@ -37,7 +38,7 @@ func (s *Subscription) read(ctx context.Context, follow bool) *reading {
 	var rebuilt error
 	reach := s.reach()
 	q := events.Query{
-		Source: s.config.Source, Session: s.config.Session, Type: s.config.Type,
+		Source: s.config.Source, Session: s.config.Session,
 		After: s.cursor.Position, Since: s.cursor.Since, Follow: follow, Read: s.cursor.last(),
 		Interrupted: func(err error) {
 			s.log.WarnContext(ctx, "reading is interrupted and begins again", slog.Any("error", err))
@@ -46,6 +47,9 @@ func (s *Subscription) read(ctx context.Context, follow bool) *reading {
 				cancel()
 			}
 		},
+	}
+	if s.config.Type != "" {
+		q.Types = []envelopes.EventType{s.config.Type}
 	}
 	go func() {
 		defer close(r.arrivals)

@@ -72,6 +72,10 @@ func TestEventsAreSelected(t *testing.T) {
 		return list
 	}
 	tens := func(e *events.Event) bool { return e.Text != nil && strings.HasSuffix(*e.Text, "00") }
+	many := []events.SessionID{{Source: envelopes.ClaudeCode, Session: "other"}} // more types of sessions than the broker selects
+	for n := range events.MaxSessions / 2 {
+		many = append(many, events.SessionID{Source: envelopes.ClaudeCode, Session: "none-" + strconv.Itoa(n)})
+	}
 	for name, c := range map[string]struct {
 		q    events.Query
 		want []string
@@ -91,6 +95,10 @@ func TestEventsAreSelected(t *testing.T) {
 		"the last after a position":       {events.Query{Last: 5000, After: streams.Positions{positions[2998]}}, all[2999:]},
 		"dead letters in their place":     {events.Query{Last: 3, DeadLetters: true}, []string{"2999", "abc-1 malformed", "long"}},
 		"a session's dead letters":        {events.Query{Last: 1, DeadLetters: true, SessionPrefix: "abc-1"}, []string{"abc-1 malformed"}},
+		"several types":                   {events.Query{Last: 5, Types: []envelopes.EventType{envelopes.Log, envelopes.UserMessage}}, all[2996:]},
+		"a type of which there is none":   {events.Query{Types: []envelopes.EventType{envelopes.Log}}, nil},
+		"several types of many sessions":  {events.Query{Sessions: many, Types: []envelopes.EventType{envelopes.Log, envelopes.UserMessage}}, of(2)},
+		"other types of many sessions":    {events.Query{Sessions: many, Types: []envelopes.EventType{envelopes.Log, envelopes.Meta}}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

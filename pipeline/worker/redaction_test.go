@@ -150,7 +150,7 @@ func titlesOfPrompts(t *testing.T, js jetstream.JetStream) (n int, last string) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	for e, err := range events.Read(t.Context(), js, "v1", events.Query{Type: envelopes.UserMessage}) {
+	for e, err := range events.Read(t.Context(), js, "v1", events.Query{Types: []envelopes.EventType{envelopes.UserMessage}}) {
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -358,7 +358,7 @@ func TestEventsEndOrFollow(t *testing.T) {
 		all++
 	}
 	n := 0
-	for e, err := range events.Read(t.Context(), js, "v1", events.Query{Type: envelopes.ToolCall}) {
+	for e, err := range events.Read(t.Context(), js, "v1", events.Query{Types: []envelopes.EventType{envelopes.ToolCall}}) {
 		if err != nil || e.EventType != envelopes.ToolCall {
 			t.Fatalf("%s, %v", e.EventType, err)
 		}

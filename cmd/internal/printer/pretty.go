@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"io"
 	"os"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,6 +24,8 @@ import (
 // Pretty prints events for people: one line each, under a heading whenever the session
 // changes, and under a date whenever the day changes.
 type Pretty struct {
+	Match *regexp.Regexp // what lines of events show of a text, and mark; nil for their beginnings
+
 	w      io.Writer
 	colour bool
 	width  int              // of a line
@@ -67,7 +70,8 @@ func (p *Pretty) Event(e *envelopes.AgentEventV1) error {
 	if e.TokensTotal != nil && *e.TokensTotal > 0 {
 		note = terminal.Thousands(*e.TokensTotal) + " tokens"
 	}
-	p.row(&b, row{when: when, kind: terminal.OneLine(string(e.EventType)), kindStyle: colourOf(e), text: describe(e), textStyle: textStyle(e), note: note})
+	subject, text := describe(e, p.Match)
+	p.row(&b, row{when: when, kind: terminal.OneLine(string(e.EventType)), kindStyle: colourOf(e), subject: subject, text: text, textStyle: textStyle(e), note: note})
 	_, err := p.w.Write(b.Bytes())
 	return err
 }
@@ -101,9 +105,9 @@ func (p *Pretty) heading(b *bytes.Buffer, key events.SessionID, project *string)
 
 // row is the line of an event or a dead letter.
 type row struct {
-	when                 string
-	kind, text, note     string
-	kindStyle, textStyle terminal.Style
+	when                      string
+	kind, subject, text, note string // the subject is what the text is of
+	kindStyle, textStyle      terminal.Style
 }
 
 // row writes a line; its text is cut to the width of the terminal.
@@ -113,19 +117,40 @@ func (p *Pretty) row(b *bytes.Buffer, r row) {
 	if r.note != "" {
 		left -= len(r.note) + 2
 	}
-	b.WriteString("  " + p.Style(terminal.Faint, terminal.Pad(r.when, len("hh:mm:ss"))) + "  " + p.Style(r.kindStyle, terminal.Pad(r.kind, kindWidth)) + "  " + p.Style(r.textStyle, terminal.Cut(r.text, left)))
+	b.WriteString("  " + p.Style(terminal.Faint, terminal.Pad(r.when, len("hh:mm:ss"))) + "  " + p.Style(r.kindStyle, terminal.Pad(r.kind, kindWidth)) + "  " + p.content(&r, left))
 	if r.note != "" {
 		b.WriteString("  " + p.Style(terminal.Faint, r.note))
 	}
 	b.WriteByte('\n')
 }
 
+// marked styles a text, and what Match matches in it otherwise.
+func (p *Pretty) marked(s terminal.Style, text string) string {
+	if !p.colour {
+		return text
+	}
+	return terminal.Mark(text, p.Match, s)
+}
+
 // End does nothing: no output is pending.
 func (p *Pretty) End() error { return nil }
 
-// describe returns the content of an event on one line that is safe on a terminal. It is never
-// empty.
-func describe(e *envelopes.AgentEventV1) string {
+// content returns the subject and the text of a row in a width. What Match matches in the text stays, and is marked.
+func (p *Pretty) content(r *row, width int) string {
+	line := strings.TrimSpace(r.subject + " " + r.text)
+	left := width - terminal.WidthOf(r.subject) - 1
+	if p.Match == nil || r.subject == "" || r.text == "" || left < minMatched {
+		return p.marked(r.textStyle, terminal.CutAround(line, p.Match, width))
+	}
+	return p.Style(r.textStyle, r.subject+" ") + p.marked(r.textStyle, terminal.CutAround(r.text, p.Match, left))
+}
+
+// minMatched is the least width of a text beside its subject in which a match is shown.
+const minMatched = 12
+
+// describe returns the content of an event, the agent, tool, outcome and file that it is of and its text, each on one line that
+// is safe on a terminal. The text has the first match of an expression, which may be nil. Never are both empty.
+func describe(e *envelopes.AgentEventV1, match *regexp.Regexp) (subject, text string) {
 	var parts []string
 	add := func(s string) {
 		if s = terminal.OneLine(s); s != "" {
@@ -151,17 +176,29 @@ func describe(e *envelopes.AgentEventV1) string {
 	switch {
 	case e.Text == nil:
 	case e.EventType == envelopes.ToolCall:
-		add(mainArgument(e))
+		text = matched(mainArgument(e), *e.Text, match)
 	default:
-		add(*e.Text)
+		text = matched(*e.Text, *e.Text, match)
 	}
-	if parts == nil {
-		add(recordKind(e))
+	text = terminal.OneLine(text)
+	if parts == nil && text == "" {
+		if text = terminal.OneLine(recordKind(e)); text == "" {
+			text = "(no text)"
+		}
 	}
-	if parts == nil {
-		return "(no text)"
+	return strings.Join(parts, " "), text
+}
+
+// matched returns shown if an expression matches it as it is on one line, else the lines of the whole text from the match on.
+func matched(shown, whole string, match *regexp.Regexp) string {
+	if match == nil || match.MatchString(terminal.OneLine(shown)) {
+		return shown
 	}
-	return strings.Join(parts, " ")
+	at := match.FindStringIndex(whole)
+	if at == nil {
+		return shown
+	}
+	return "… " + whole[strings.LastIndexByte(whole[:at[0]], '\n')+1:]
 }
 
 // projectPath is the path of the file of an event, relative to the project if it is in there.
