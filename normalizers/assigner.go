@@ -1,6 +1,7 @@
 package normalizers
 
 import (
+	"bytes"
 	"cmp"
 	"path"
 	"slices"
@@ -51,8 +52,9 @@ type assigned struct {
 // waiting are the records that are not ready.
 func (a *assigner) waiting() []assigned { return a.records[a.ready:] }
 
-// next takes the next record that is ready.
-func (a *assigner) next() (Framed, bool) {
+// Next returns the next record of which session and time are decided. False means that
+// the [Framer] takes more bytes, or Close.
+func (a *assigner) Next() (Framed, bool) {
 	if a.taken == a.ready {
 		a.records = slices.Delete(a.records, 0, a.ready)
 		a.ready, a.taken = 0, 0
@@ -94,6 +96,21 @@ func newAssigner(f File) assigner {
 		}
 	}
 	return a
+}
+
+// identify settles the identity of the file once its first line is there.
+func (a *assigner) identify(first []byte) {
+	if a.identity != "" {
+		return
+	}
+	if i := bytes.IndexByte(first, '\n'); i >= 0 {
+		first = first[:i]
+	}
+	first = bytes.TrimSpace(first[:min(len(first), 64<<10)])
+	if a.file.FirstLine != nil {
+		first = a.file.FirstLine(first)
+	}
+	a.identity = core.HexHash(a.file.Path + "\n" + string(first))[:32]
 }
 
 // assign takes the next record of the file, of which line, position and end are known. What

@@ -53,7 +53,7 @@ func (f *Framer) decideText(end int) {
 	switch {
 	case f.vendor.Framing.PrintedText.Session(bytes.TrimPrefix(line, []byte("\xef\xbb\xbf"))) != "":
 		f.form = formText
-	case f.isLogRecord(line):
+	case beginsRecord(f.shapes, f.vendor, line):
 		f.form = formJSON
 	case bytes.Count(f.buf[:end], []byte("\n")) >= maxTextOrLogLines:
 		f.form = formText
@@ -75,13 +75,13 @@ func (f *Framer) settleForm() {
 	f.cutLines()
 }
 
-// isLogRecord reports whether a line begins with a record of the vendor's log.
-func (f *Framer) isLogRecord(line []byte) bool {
+// beginsRecord reports whether a line begins with a record of a vendor's log.
+func beginsRecord(shapes *core.ShapeReader, v *core.Vendor, line []byte) bool {
 	if line[0] != '{' {
 		return false
 	}
-	sh, _, err := f.read(line)
-	return err == nil && f.vendor.Recognize(&sh) != ""
+	sh, _, err := shapes.Read(line)
+	return err == nil && v.Recognize(&sh) != ""
 }
 
 // cutText takes buf[:end] as a line of plain text. The session that it may name is its own.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -55,14 +54,9 @@ type Framed struct {
 // concurrent use.
 type Framer struct {
 	assigner
+	buffer
 
-	buf      []byte // what has come and is not cut yet; begins at a line
-	space    []byte // all of the memory that buf is a part of, without bytes
-	given    bool   // a record has a part of it
-	offset   int64  // of buf[0] in the file
-	line     int    // of buf[0], from 1
-	scanned  int    // bytes of buf known to hold no further line end
-	dropping bool   // within a line that is too long
+	dropping bool // within a line that is too long
 	document *documentScan
 	events   serverEvents
 	form     form
@@ -80,7 +74,7 @@ func NewFramer(f File) *Framer {
 	f.Session = strings.ToValidUTF8(f.Session, "\ufffd")
 	return &Framer{
 		assigner: newAssigner(f),
-		line:     1,
+		buffer:   buffer{line: 1},
 		shapes:   core.NewShapeReader(),
 	}
 }
@@ -101,42 +95,8 @@ func (f *Framer) Write(p []byte) (int, error) {
 	f.grow(p)
 	f.cutLines()
 	f.release()
-	f.freeBuffer()
+	f.free()
 	return len(p), nil
-}
-
-// grow appends p to buf, in the place of what was cut if it fits there.
-func (f *Framer) grow(p []byte) {
-	if f.space == nil {
-		f.space = *buffers.Get().(*[]byte)
-		f.buf = f.space
-	}
-	switch need := len(f.buf) + len(p); {
-	case need <= cap(f.buf):
-		f.buf = append(f.buf, p...)
-	case need <= cap(f.space):
-		f.buf = append(append(f.space, f.buf...), p...)
-	default:
-		f.space = make([]byte, 0, max(need, min(2*cap(f.space), core.MaxRecordBytes+maxBuffer)))
-		f.buf = append(append(f.space, f.buf...), p...)
-	}
-}
-
-// buffers are pooled: a framer has one only while a record of its file is not complete.
-var buffers = sync.Pool{New: func() any { return new(make([]byte, 0)) }}
-
-// maxBuffer is the size of the largest buffer that is pooled.
-const maxBuffer = 1 << 20
-
-// freeBuffer gives the buffer back when all of it is cut.
-func (f *Framer) freeBuffer() {
-	if len(f.buf) > 0 {
-		return
-	}
-	if space := f.space; space != nil && cap(space) <= maxBuffer {
-		buffers.Put(&space)
-	}
-	f.space, f.buf = nil, nil
 }
 
 // Close ends the file: what is left is its last line, what is undecided is decided, and
@@ -182,7 +142,7 @@ func (f *Framer) Close() {
 		f.records = append(f.records, assigned{Framed: Framed{Record: r, End: f.offset}})
 	}
 	f.ready = len(f.records)
-	f.freeBuffer()
+	f.free()
 }
 
 // Settle decides what is undecided without ending the file: the sessions by its name,
@@ -207,10 +167,6 @@ func (f *Framer) Ends() []core.Record {
 	}
 	return ends
 }
-
-// Next returns the next record of which session and time are decided. False means that
-// it takes more bytes, or Close.
-func (f *Framer) Next() (Framed, bool) { return f.next() }
 
 // cutLines cuts every line that is complete.
 func (f *Framer) cutLines() {
@@ -268,27 +224,6 @@ func (f *Framer) drop(end int) {
 	f.consume(end)
 }
 
-// consume drops the first n bytes of buf, which end a line.
-func (f *Framer) consume(n int) {
-	f.line += bytes.Count(f.buf[:n], []byte{'\n'})
-	f.buf = f.buf[n:]
-	f.offset += int64(n)
-	f.scanned = 0
-	if f.given {
-		f.space = bytes.Clone(f.buf)[:0:len(f.buf)]
-		f.buf, f.given = f.space[:len(f.buf)], false
-	}
-}
-
-// own returns buf[at:at+n] for a record to own: a copy, or the memory itself if the record takes most of it.
-func (f *Framer) own(at, n int) []byte {
-	if n <= maxBuffer || n < cap(f.space)/2 {
-		return bytes.Clone(f.buf[at : at+n])
-	}
-	f.given = true
-	return f.buf[at : at+n : at+n]
-}
-
 // cutMode is what becomes of a first value that cannot be read.
 type cutMode int
 
@@ -312,7 +247,7 @@ func (f *Framer) cut(end int, mode cutMode) bool {
 			break
 		}
 		f.identify(seg[at:])
-		sh, n, err := f.read(seg[at:])
+		sh, n, err := f.shapes.Read(seg[at:])
 		if err == nil && (first || sh.IsStructured()) {
 			f.addValue(at, n, end, sh)
 			at += n
@@ -331,7 +266,7 @@ func (f *Framer) cut(end int, mode cutMode) bool {
 		}
 		// What cannot be read goes up to the next record of the vendor, or to the end.
 		bad := len(bytes.TrimRight(seg[at:], " \t\r\n"))
-		if next := f.resync(seg[at:]); next > 0 {
+		if next := resync(f.shapes, seg[at:]); next > 0 {
 			bad = next
 		}
 		f.add(Framed{Record: core.Record{Data: f.own(at, bad)}}, at, end, core.Shape{})
@@ -345,9 +280,6 @@ func (f *Framer) cut(end int, mode cutMode) bool {
 func spaces(b []byte) int {
 	return len(b) - len(bytes.TrimLeft(b, " \t\r\n"))
 }
-
-// read reads the first value of b; n is its length.
-func (f *Framer) read(b []byte) (sh core.Shape, n int, err error) { return f.shapes.Read(b) }
 
 // addValue takes the value buf[at:at+n]. A list of prompts that name their sessions, and
 // one of messages of a run, is one record for each element.
@@ -383,7 +315,7 @@ func (f *Framer) addValue(at, n, end int, sh core.Shape) {
 	}
 	starts = append(starts, n+spaces(f.buf[at+n:end]))
 	for i, e := range elements {
-		sh, _, _ := f.read(e)
+		sh, _, _ := f.shapes.Read(e)
 		f.add(Framed{Record: core.Record{Data: e, Origin: origin(e)}, End: f.offset + int64(at+starts[i+1])}, at+starts[i], end, sh)
 	}
 }
@@ -392,7 +324,7 @@ func (f *Framer) addValue(at, n, end int, sh core.Shape) {
 // that died within a line leaves its next record on the same line. A part of the torn
 // record is never taken for one: a record is complete, has the vendor's shape and states
 // its session, and only records stand behind it.
-func (f *Framer) resync(b []byte) int {
+func resync(shapes *core.ShapeReader, b []byte) int {
 	const candidates = 256
 	at := 0
 	// Each of them may be read to the end: of a long line that is too much for many.
@@ -403,7 +335,7 @@ func (f *Framer) resync(b []byte) int {
 			return 0
 		}
 		at += 1 + i
-		sh, n, err := f.read(b[at:])
+		sh, n, err := shapes.Read(b[at:])
 		if broken, ok := errors.AsType[*jsontext.SyntacticError](err); ok {
 			n = int(broken.ByteOffset)
 		}
@@ -417,21 +349,6 @@ func (f *Framer) resync(b []byte) int {
 		}
 	}
 	return 0
-}
-
-// identify settles the identity of the file once its first line is there.
-func (f *Framer) identify(first []byte) {
-	if f.identity != "" {
-		return
-	}
-	if i := bytes.IndexByte(first, '\n'); i >= 0 {
-		first = first[:i]
-	}
-	first = bytes.TrimSpace(first[:min(len(first), 64<<10)])
-	if f.file.FirstLine != nil {
-		first = f.file.FirstLine(first)
-	}
-	f.identity = core.HexHash(f.file.Path + "\n" + string(first))[:32]
 }
 
 // add takes a record that begins at buf[at] of a segment that ends at buf[end].

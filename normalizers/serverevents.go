@@ -149,7 +149,7 @@ func (f *Framer) endEvent() {
 		return
 	}
 	for at := spaces(e.data); at < len(e.data); {
-		sh, n, err := f.read(e.data[at:])
+		sh, n, err := f.shapes.Read(e.data[at:])
 		if err != nil {
 			sh, n = core.Shape{}, len(bytes.TrimRight(e.data[at:], " \t\r\n"))
 		}
