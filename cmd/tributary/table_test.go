@@ -59,22 +59,61 @@ func statsTable(t *testing.T) *terminal.Table {
 	if err != nil {
 		t.Fatal(err)
 	}
-	row := func(day, model, project string, n int64) sessions.Row {
+	row := func(day, model, project string, n int64) *sessions.Row {
 		u := envelopes.Usage{Input: n, CacheRead: 300 * n, CacheWrite: 20 * n, Output: 7 * n, Reasoning: n}
-		r := sessions.Row{Day: day, Model: model, Project: project, Sessions: n / 1000, Models: map[string]*sessions.Billed{model: {Usage: u}}}
+		r := sessions.Row{Values: []string{day, model, project}, Sessions: n / 1000, Models: map[string]*sessions.Billed{model: {Usage: u}}}
 		r.Sums = sessions.Sums{Events: n, Usage: u, Calls: n / 3, Failures: n / 40, ActiveNS: n * int64(time.Second)}
 		r.Latencies.Merge(sessions.Latencies{400: 10, 500: 1})
-		return r
+		r.Measured.Merge(sessions.Latencies{420: 10, 520: 1})
+		return &r
 	}
 	l := &statsList{
-		by:      []sessions.Dimension{sessions.ByDay, sessions.ByModel, sessions.ByProject},
-		pricing: &pricing{table: priceList, found: map[string]foundPrice{}, missing: map[string]*missingPrice{}},
-		rows: []sessions.Row{
-			row("2026-03-09", "claude-opus-4-5-20251101", "/home/ada/src/a project with a long name of 日本語 characters/ledger", 123_456),
-			row("2026-03-09", "", "", 12),
-			row("2026-03-10", "gpt-5-mini\x1b[31m", "/srv/x", 7),
-		},
+		dimensions: []sessions.Dimension{sessions.ByDay, sessions.ByModel, sessions.ByProject},
+		pricing:    &pricing{table: priceList, found: map[string]foundPrice{}, missing: map[string]*missingPrice{}},
+		lines:      topList[statsLine]{order: moreTokens},
 	}
+	for _, r := range []*sessions.Row{
+		row("2026-03-10", "gpt-5-mini\x1b[31m", "/srv/x", 7),
+		row("2026-03-09", "claude-opus-4-5-20251101", "/home/ada/src/a project with a long name of 日本語 characters/ledger", 123_456),
+		row("2026-03-09", "", "", 12),
+	} {
+		if err := l.add(r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l.finish(true)
+	return l.table()
+}
+
+// comparedTable returns repositories of two periods: one that is in both, one that is new, and one that is gone.
+func comparedTable(t *testing.T) *terminal.Table {
+	t.Helper()
+	l := &statsList{dimensions: []sessions.Dimension{sessions.ByRepository}, compared: true}
+	var err error
+	if l.pricing, err = newPricing("", nil); err != nil {
+		t.Fatal(err)
+	}
+	if l.lines.order, err = l.order("delta_total"); err != nil {
+		t.Fatal(err)
+	}
+	row := func(repository, model string, n int64) *sessions.Row {
+		u := envelopes.Usage{Input: n, CacheRead: 30 * n, Output: 2 * n}
+		return &sessions.Row{
+			Values: []string{repository}, Sessions: n / 1000, Models: map[string]*sessions.Billed{model: {Usage: u}},
+			Sums: sessions.Sums{Events: n, Usage: u, Calls: n / 3, ActiveNS: n * int64(time.Second)},
+		}
+	}
+	for _, add := range []error{
+		l.addPrevious(row("github.com/acme/shop", "claude-opus-4-5", 40_000)),
+		l.addPrevious(row("github.com/acme/till", "no such model", 7000)),
+		l.add(row("github.com/acme/shop", "claude-opus-4-5", 50_000)),
+		l.add(row("", "claude-opus-4-5", 1000)),
+	} {
+		if add != nil {
+			t.Fatal(add)
+		}
+	}
+	l.finish(false)
 	return l.table()
 }
 
@@ -84,6 +123,10 @@ func TestTablesFitTheTerminal(t *testing.T) {
 	t.Run("stats", func(t *testing.T) {
 		t.Parallel()
 		compareTable(t, "stats", func() *terminal.Table { return statsTable(t) })
+	})
+	t.Run("stats compared", func(t *testing.T) {
+		t.Parallel()
+		compareTable(t, "stats-compared", func() *terminal.Table { return comparedTable(t) })
 	})
 	t.Run("sessions", func(t *testing.T) {
 		t.Parallel()

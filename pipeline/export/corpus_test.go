@@ -52,14 +52,15 @@ func TestCorpusReconciles(t *testing.T) {
 
 	began = time.Now()
 	total, copied := int64(0), int64(0)
-	for i, by := range [][]sessions.Dimension{
+	divisions := [][]sessions.Dimension{
 		{sessions.BySource, sessions.BySession},
-		{sessions.ByDay},
-		{sessions.ByModel},
-		{sessions.ByProject},
-		{sessions.ByTool},
 		{sessions.ByDay, sessions.ByModel, sessions.ByProject, sessions.ByTool},
-	} {
+		{sessions.ByRepository, sessions.ByBranch, sessions.ByWeek},
+	}
+	for _, d := range sessions.Dimensions {
+		divisions = append(divisions, []sessions.Dimension{d})
+	}
+	for i, by := range divisions {
 		var sum sessions.Sums
 		steps := summaries.Steps(t.Context(), js, "v1", events.Query{}, func(err error) { t.Error(err) })
 		copies, err := sessions.Stats(steps, sessions.StatsQuery{By: by}, sessions.Memory{Bytes: 1 << 20, Dir: t.TempDir()}, func(r *sessions.Row) error {

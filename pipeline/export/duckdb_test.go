@@ -239,7 +239,11 @@ func checkCosts(t *testing.T, js jetstream.JetStream, a answer) {
 	t.Helper()
 	table := prices.Builtin()
 	total := math.NaN()
-	for _, by := range [][]sessions.Dimension{{sessions.ByModel}, {}, {sessions.ByDay}, {sessions.BySource}, {sessions.ByProject}, {sessions.BySession}, {sessions.ByTool}} {
+	divisions := [][]sessions.Dimension{{sessions.ByModel}, {}}
+	for _, d := range sessions.Dimensions {
+		divisions = append(divisions, []sessions.Dimension{d})
+	}
+	for _, by := range divisions {
 		sum, stated := 0.0, 0.0
 		costs := map[string]float64{}
 		steps := summaries.Steps(t.Context(), js, "v1", events.Query{}, func(err error) { t.Error(err) })
@@ -289,7 +293,7 @@ func tokensByDay(t *testing.T, js jetstream.JetStream) map[string]int64 {
 	steps := summaries.Steps(t.Context(), js, "v1", events.Query{}, func(err error) { t.Error(err) })
 	_, err := sessions.Stats(steps, sessions.StatsQuery{By: []sessions.Dimension{sessions.ByDay, sessions.ByModel}}, sessions.Memory{}, func(r *sessions.Row) error {
 		if n := r.Usage.Total(); n > 0 {
-			out[r.Day+" "+r.Model] = n
+			out[r.Values[0]+" "+r.Values[1]] = n
 		}
 		return nil
 	})

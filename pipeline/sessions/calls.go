@@ -3,6 +3,7 @@ package sessions
 import (
 	"hash/fnv"
 	"strconv"
+	"time"
 
 	"tributary/envelopes"
 )
@@ -28,7 +29,9 @@ type call struct {
 	cell    Cell
 	tool    string
 	outcome envelopes.ToolStatus // success, error, or in_progress before both
-	latency int64                // in milliseconds, -1 if unknown
+	latency int64                // in milliseconds that the vendor states, -1 if unknown
+	began   int64                // time of its call in milliseconds since 1970, until it is done; 0 if unknown
+	took    int64                // measured milliseconds, -1 if unknown
 }
 
 // call counts the event of a call. counts says whether a call that begins here counts.
@@ -36,7 +39,7 @@ func (f *Fold) call(s *Step, counts bool) {
 	c, begins := f.calls.find(s)
 	if begins {
 		f.size += callBytes
-		c.counts, c.cell = counts, f.cell(s, s.Tool)
+		c.counts, c.cell = counts, f.cell(s.Tool)
 	} else {
 		f.uncount(c)
 	}
@@ -47,6 +50,7 @@ func (f *Fold) call(s *Step, counts bool) {
 			c.cell = f.bounded(c.cell)
 		}
 	}
+	c.measure(s)
 	if s.Type == envelopes.ToolResult && s.Status != envelopes.StatusInProgress {
 		c.outcome = envelopes.StatusSuccess
 		if s.Status == envelopes.StatusError {
@@ -71,8 +75,27 @@ func (f *Fold) countCall(c *call, n int64) {
 	if c.outcome == envelopes.StatusError {
 		sums.Failures += n
 	}
-	if c.latency >= 0 {
+	switch {
+	case f.unmeasured:
+	case c.latency >= 0:
 		sums.Latencies.add(c.latency, n)
+	case c.took >= 0:
+		sums.Measured.add(c.took, n)
+	}
+}
+
+// measure measures a call, from its event to its first result that is not in progress.
+func (c *call) measure(s *Step) {
+	at := s.Time / int64(time.Millisecond)
+	switch {
+	case c.outcome != envelopes.StatusInProgress:
+	case s.Type == envelopes.ToolCall && c.began == 0:
+		c.began = at
+	case s.Type == envelopes.ToolResult && s.Status != envelopes.StatusInProgress:
+		if c.began != 0 && at > c.began {
+			c.took = at - c.began
+		}
+		c.began = 0
 	}
 }
 
@@ -88,7 +111,7 @@ func (c *calls) find(s *Step) (of *call, begins bool) {
 	if of := c.known[key]; of != nil {
 		return of, false
 	}
-	of = &call{tool: s.Tool, outcome: envelopes.StatusInProgress, latency: -1}
+	of = &call{tool: s.Tool, outcome: envelopes.StatusInProgress, latency: -1, took: -1}
 	c.add(key, of)
 	return of, true
 }

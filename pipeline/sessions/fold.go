@@ -2,6 +2,7 @@ package sessions
 
 import (
 	"cmp"
+	"maps"
 	"strings"
 	"time"
 
@@ -15,17 +16,18 @@ const ActiveGap = 5 * time.Minute
 // Cell is a part of the events of a session. An event belongs to one cell; a field is empty if
 // the fold does not divide by it.
 type Cell struct {
-	Day   string // YYYY-MM-DD
+	Part  string // values of Division.By
 	Model string // empty before the first model of the session, too
 	Tool  string // of a call and its results; empty for all other events
 }
 
 // Division says how a fold divides a session into cells, and which events count.
 type Division struct {
-	Day, Model, Tool bool
-	Zone             *time.Location // of days; nil is UTC
-	Since, Until     time.Time      // only events at or after Since and before Until count; zero is no limit
-	Keyed            bool           // keep tokens with a key that is unique in the source by themselves
+	By           []Dimension // of events: periods, repositories, branches, hosts, users and labels
+	Model, Tool  bool
+	Zone         *time.Location // of periods; nil is UTC
+	Since, Until time.Time      // only events at or after Since and before Until count; zero is no limit
+	Keyed        bool           // keep tokens with a key that is unique in the source by themselves
 }
 
 // keyedCell names the tokens of one API call in one cell.
@@ -42,6 +44,8 @@ type keyedCell struct {
 //     still runs, its result, results that supersede it. It counts in the cell of its first event;
 //     its last result that is not in progress says whether it failed.
 //   - Tokens belong to the API call and not to a tool: they count in the cell without a tool.
+//   - A call without a latency of the vendor is measured: from its event to its first result that is not in progress, if
+//     this is later. Where both have one time, they are of one record that does not say how long it took.
 //   - An event that names no model counts for the model that the session used last.
 //   - The time since the event before counts as active in the cell of an event, if it is at most
 //     [ActiveGap].
@@ -51,6 +55,7 @@ type Fold struct {
 	keyed    map[keyedCell]*Billed
 	calls    calls
 	last     int64  // latest time, in nanoseconds
+	part     string // of the step that is added
 	model    string // that was used last
 	first    string // model that was used first
 	size     int
@@ -62,7 +67,7 @@ type Fold struct {
 	summary Summary
 }
 
-// maxCells limits the cells of a session in a fold that does not divide by day. Models and tools beyond it
+// maxCells limits the cells of a session in a fold that divides by nothing but models and tools. Models and tools beyond it
 // are [OtherName].
 const maxCells = 512
 
@@ -101,6 +106,7 @@ func (f *Fold) Add(step *Step) (grown int) {
 		gap = 0
 	}
 	f.last = max(f.last, s.Time)
+	f.part = f.name(f.division.part(s))
 	f.summary.note(s, f)
 	counts := f.counts(s)
 	if s.Type == envelopes.ToolCall || s.Type == envelopes.ToolResult {
@@ -130,7 +136,7 @@ func (f *Fold) name(s string) string {
 
 // count adds what the event itself adds, beside its call.
 func (f *Fold) count(s *Step, gap time.Duration) {
-	sums := f.sums(f.cell(s, s.Tool))
+	sums := f.sums(f.cell(s.Tool))
 	sums.Events++
 	sums.ActiveNS += int64(gap)
 	if s.Failed {
@@ -142,7 +148,7 @@ func (f *Fold) count(s *Step, gap time.Duration) {
 	if s.Usage == nil {
 		return
 	}
-	cell := f.cell(s, "")
+	cell := f.cell("")
 	sums = f.sums(cell)
 	if !f.division.Keyed || !s.Usage.KeyIsUnique(s.Source) {
 		sums.Usage.Add(s.Usage)
@@ -166,12 +172,9 @@ func (f *Fold) counts(s *Step) bool {
 	return (d.Since.IsZero() || s.Time >= d.Since.UnixNano()) && (d.Until.IsZero() || s.Time < d.Until.UnixNano())
 }
 
-// cell returns the cell of a step.
-func (f *Fold) cell(s *Step, tool string) Cell {
-	var c Cell
-	if f.division.Day {
-		c.Day = s.when().In(f.division.Zone).Format(time.DateOnly)
-	}
+// cell returns the cell of the step that is added.
+func (f *Fold) cell(tool string) Cell {
+	c := Cell{Part: f.part}
 	if f.division.Model {
 		c.Model = f.model
 	}
@@ -183,7 +186,7 @@ func (f *Fold) cell(s *Step, tool string) Cell {
 
 // bounded returns a cell, or the one for what is beyond [maxCells].
 func (f *Fold) bounded(c Cell) Cell {
-	if f.cells[c] == nil && len(f.cells) >= maxCells && !f.division.Day {
+	if f.cells[c] == nil && len(f.cells) >= maxCells && len(f.division.By) == 0 {
 		c.Model = other(c.Model)
 		c.Tool = other(c.Tool)
 	}
@@ -227,8 +230,7 @@ func (f *Fold) countedCells() map[Cell]*Sums {
 		c = f.resolve(c)
 		if sums := out[c]; sums != nil {
 			merged := *sums
-			merged.Latencies = nil
-			merged.Latencies.Merge(sums.Latencies)
+			merged.Latencies, merged.Measured = maps.Clone(sums.Latencies), maps.Clone(sums.Measured)
 			merged.Merge(s)
 			out[c] = &merged
 			continue

@@ -75,27 +75,35 @@ func TestSummaryHasWhatTheEventsState(t *testing.T) {
 			e.Text = new("Overloaded")
 			e.Metadata = &envelopes.Metadata{SessionID: new("resume-1"), Extensions: map[string]jsontext.Value{"error": jsontext.Value(`{"code":null}`)}}
 		}),
-		event(7, 11, envelopes.UserMessage, text("again")),
+		event(7, 11, envelopes.UserMessage, func(e *envelopes.AgentEventV1) {
+			e.Text = new("again")
+			e.VCS = &envelopes.VCS{Repository: "github.com/acme/shop", Branch: "main"}
+			e.Edge = &envelopes.Edge{Host: "mars", User: "ada", Labels: map[string]string{"team": "payments"}}
+		}),
 		event(8, 12, envelopes.AssistantMessage, func(e *envelopes.AgentEventV1) {
 			tokens("haiku", "msg_2", 10)(e)
 			e.ProjectRoot = &root
+			e.VCS = &envelopes.VCS{Branch: "fix", PullRequest: "https://github.com/acme/shop/pull/7"}
+			e.Edge = &envelopes.Edge{Host: "venus"}
 		}),
 	)
 	at := func(second int) time.Time { return time.Date(2026, 3, 9, 9, 0, second, 0, time.UTC) }
-	one, ten := sessions.Tokens{Input: 1, CacheRead: 2, CacheWrite: 3, Output: 4, Reasoning: 5, Total: 15}, sessions.Tokens{Input: 10, CacheRead: 20, CacheWrite: 30, Output: 40, Reasoning: 50, Total: 150}
+	one, ten := sessions.Tokens{Input: 1, CacheRead: 2, CacheWrite: 3, Output: 4, Reasoning: 5, Total: 15, OldInput: 1, OldOutput: 4}, sessions.Tokens{Input: 10, CacheRead: 20, CacheWrite: 30, Output: 40, Reasoning: 50, Total: 150, OldInput: 10, OldOutput: 40}
 	p50 := got.Tools[0].P50
 	if p50 == nil || *p50 < 5940 || *p50 > 6060 {
 		t.Errorf("latency of %v, want 6000 within 1%%", p50)
 	}
 	want := sessions.Summary{
 		Source: envelopes.ClaudeCode, Session: "s1", Title: "Fix the tests", Project: &root, ProjectHash: "h", State: sessions.Waiting,
+		Repository: "github.com/acme/shop", Branch: "fix", PullRequest: "https://github.com/acme/shop/pull/7",
+		Host: "venus", User: "ada", Labels: map[string]string{"team": "payments"},
 		FirstSeen: at(0), LastSeen: at(12), ActiveMS: 12_000, Events: 8, Sequence: 8,
 		Types: map[envelopes.EventType]int64{
 			envelopes.SystemMessage: 1, envelopes.UserMessage: 2, envelopes.AssistantMessage: 2,
 			envelopes.ToolCall: 1, envelopes.ToolResult: 1, envelopes.Log: 1,
 		},
 		Prompts: 2, Models: []sessions.ModelUse{{Model: "opus", Tokens: one}, {Model: "haiku", Tokens: ten}},
-		Usage: sessions.Tokens{Input: 11, CacheRead: 22, CacheWrite: 33, Output: 44, Reasoning: 55, Total: 165},
+		Usage: sessions.Tokens{Input: 11, CacheRead: 22, CacheWrite: 33, Output: 44, Reasoning: 55, Total: 165, OldInput: 11, OldOutput: 44},
 		Tools: []sessions.ToolUse{{Tool: "Bash", Calls: 1, Failures: 1, P50: p50, P95: p50}}, Calls: 1, Failures: 1,
 		Errors: 1, LastError: "Overloaded", LastPrompt: "again", ResumeID: "resume-1",
 	}
@@ -243,6 +251,8 @@ func TestFoldKeepsNoMemoryOfSteps(t *testing.T) {
 		{envelopes.SystemMessage, func(e *envelopes.AgentEventV1) {
 			text("overloaded")(e)
 			e.ProjectRoot = new("/w/boats")
+			e.VCS = &envelopes.VCS{Repository: "github.com/acme/boats", Branch: "main"}
+			e.Edge = &envelopes.Edge{Host: "mars", Labels: map[string]string{"team": "harbour"}}
 			e.Metadata = &envelopes.Metadata{Extensions: map[string]jsontext.Value{"error": jsontext.Value(`true`)}}
 		}},
 	}

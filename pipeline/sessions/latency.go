@@ -63,3 +63,14 @@ func (l Latencies) Quantile(q float64) (ms int64, ok bool) {
 	}
 	return 0, false // not reached: the ranks add up
 }
+
+// Percentiles returns the median and the 95th percentile in milliseconds, nil if there are no latencies.
+func (l Latencies) Percentiles() (p50, p95 *int64) {
+	if v, ok := l.Quantile(0.5); ok {
+		p50 = &v
+	}
+	if v, ok := l.Quantile(0.95); ok {
+		p95 = &v
+	}
+	return p50, p95
+}

@@ -42,8 +42,9 @@ type cellState struct {
 	Sums  Sums   `json:"s"`
 }
 
-// callNumbers is how many numbers a call is encoded in: hash of its id, number of its cell, outcome, latency.
-const callNumbers = 4
+// callNumbers is how many numbers a call is encoded in: hash of its id, number of its cell, outcome, latency, and when it
+// began or, once it is done, how long it took.
+const callNumbers = 5
 
 // outcomes are encoded as their positions; one above them says that the tool is not known.
 var outcomes = []envelopes.ToolStatus{envelopes.StatusInProgress, envelopes.StatusSuccess, envelopes.StatusError}
@@ -59,10 +60,10 @@ func (f *Fold) Encode() ([]byte, error) {
 	if err == nil && len(data) > maxState && !f.unmeasured {
 		f.unmeasured = true
 		for _, sums := range f.cells {
-			sums.Latencies = nil
+			sums.Latencies, sums.Measured = nil, nil
 		}
 		for _, c := range f.calls.known {
-			c.latency = -1
+			c.latency, c.took = -1, -1
 		}
 		data, err = f.encode()
 	}
@@ -92,7 +93,11 @@ func (f *Fold) encode() ([]byte, error) {
 		if c.tool == "" {
 			outcome += int64(len(outcomes))
 		}
-		s.Calls = append(s.Calls, int64(id), numbers[c.cell], outcome, c.latency)
+		began := c.began
+		if c.outcome != envelopes.StatusInProgress {
+			began = c.took
+		}
+		s.Calls = append(s.Calls, int64(id), numbers[c.cell], outcome, c.latency, began)
 	}
 	data, err := json.Marshal(&s)
 	if err != nil {
@@ -123,7 +128,12 @@ func DecodeFold(data []byte) (*Fold, error) {
 		if cell < 0 || int(cell) >= len(cells) || outcome < 0 || outcome >= 2*len(outcomes) {
 			return nil, errDamaged
 		}
-		c := &call{counts: true, cell: cells[cell], tool: cells[cell].Tool, outcome: outcomes[outcome%len(outcomes)], latency: n[3]}
+		c := &call{counts: true, cell: cells[cell], tool: cells[cell].Tool, outcome: outcomes[outcome%len(outcomes)], latency: n[3], took: -1}
+		if c.outcome == envelopes.StatusInProgress {
+			c.began = n[4]
+		} else {
+			c.took = n[4]
+		}
 		if outcome >= len(outcomes) {
 			c.tool = ""
 		}

@@ -28,7 +28,11 @@ func TestEncodedFoldsGoOnAsIfNothingHappened(t *testing.T) {
 		event(7, 6, envelopes.ToolResult, tool("", "Read", failed, new(int64(5)))),
 		event(8, 7, envelopes.ToolResult, tool("a", "Bash", done, new(int64(900)))),
 		event(9, 8, envelopes.AssistantMessage, tokens("", "m2", 1)),
-		event(10, 9, envelopes.ToolResult, tool("", "", done, nil)),
+		event(10, 9, envelopes.ToolResult, func(e *envelopes.AgentEventV1) {
+			tool("", "", done, nil)(e)
+			e.VCS = &envelopes.VCS{Branch: "main"}
+			e.Edge = &envelopes.Edge{Host: "mars", Labels: map[string]string{"team": "payments"}}
+		}),
 		event(11, 10, envelopes.SessionSummary, text("A title")),
 	}
 	whole, resumed := sessions.NewFold(sessions.WholeSession), sessions.NewFold(sessions.WholeSession)
@@ -64,11 +68,17 @@ func TestFoldsOfHostileSessionsAreBounded(t *testing.T) {
 	t.Parallel()
 	const calls = 30_000
 	long := strings.Repeat("x", 5000)
+	many := map[string]string{}
+	for i := range 1000 {
+		many[fmt.Sprint(i, long)] = long
+	}
 	f := sessions.NewFold(sessions.WholeSession)
 	for i := range calls {
 		e := event(uint64(i), 0, envelopes.ToolResult, tool(fmt.Sprint(long, i), fmt.Sprint(i%2000, long), envelopes.StatusError, new(int64(i*i))))
 		e.Model = new(fmt.Sprint(i%300, long))
 		e.Text = &long
+		e.VCS = &envelopes.VCS{Repository: long, Branch: long, PullRequest: long}
+		e.Edge = &envelopes.Edge{Host: long, User: long, Labels: many}
 		f.Add(new(sessions.NewStep(&e, uint64(i+1))))
 	}
 	data, err := f.Encode()

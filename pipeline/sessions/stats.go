@@ -11,60 +11,30 @@ import (
 	"tributary/pipeline/spill"
 )
 
-// Dimension is what statistics are divided by.
-type Dimension string
-
-// The dimensions.
-const (
-	ByDay     Dimension = "day"
-	ByModel   Dimension = "model"
-	BySource  Dimension = "source"
-	ByProject Dimension = "project"
-	BySession Dimension = "session"
-	ByTool    Dimension = "tool"
-)
-
-// Dimensions lists every dimension.
-var Dimensions = []Dimension{ByDay, ByModel, BySource, ByProject, BySession, ByTool}
-
 // StatsQuery says what [Stats] sums up.
 type StatsQuery struct {
 	By           []Dimension    // none gives one row
-	Zone         *time.Location // of days; nil is UTC
+	Zone         *time.Location // of hours, days, weeks and months; nil is UTC
 	Since, Until time.Time      // only events of these times count; zero is no limit
 	Project      string         // only sessions of this project: its root, or the end of its path; empty for all
 	Models       bool           // rows have Row.Models
 }
 
-// Row is a row of statistics. Of the dimensions, those that the query does not name are empty.
-type Row struct {
-	Day      string
-	Model    string // empty if the session names none
-	Source   envelopes.Source
-	Project  string // project_root, else the vendor's hash of the project; empty if unknown
-	Session  string
-	Tool     string // empty for everything that is no tool call, such as tokens
-	Sessions int64  // sessions with an event in this row
-	Sums
-	Models map[string]*Billed // by model; see StatsQuery.Models
+// Dimensions returns the dimensions of the rows: those of By, with the source before them if they name sessions alone,
+// because two sources can have a session of the same id.
+func (q *StatsQuery) Dimensions() []Dimension {
+	if slices.Contains(q.By, BySession) && !slices.Contains(q.By, BySource) {
+		return slices.Concat([]Dimension{BySource}, q.By)
+	}
+	return q.By
 }
 
-// Value returns the value of a dimension.
-func (r *Row) Value(d Dimension) string {
-	switch d {
-	case ByDay:
-		return r.Day
-	case ByModel:
-		return r.Model
-	case BySource:
-		return string(r.Source)
-	case ByProject:
-		return r.Project
-	case BySession:
-		return r.Session
-	default:
-		return r.Tool
-	}
+// Row is a row of statistics.
+type Row struct {
+	Values   []string // of [StatsQuery.Dimensions], in their order; empty for unknown, and for everything that is no tool call
+	Sessions int64    // sessions with an event in this row
+	Sums
+	Models map[string]*Billed // by model, empty if the session names none; see StatsQuery.Models
 }
 
 // Copies are tokens that no row counts, because they are copies of API calls in other sessions.
@@ -75,10 +45,7 @@ type Copies struct {
 
 // rowItem is what a part of a session adds to a row.
 type rowItem struct {
-	Cell     Cell               `json:"c"`
-	Source   envelopes.Source   `json:"s"`
-	Project  string             `json:"p,omitzero"`
-	Session  string             `json:"i,omitzero"`
+	Values   []string           `json:"v,omitzero"`
 	Sessions int64              `json:"n,omitzero"`
 	Sums     Sums               `json:"u,omitzero"`
 	Models   map[string]*Billed `json:"m,omitempty"`
@@ -100,7 +67,7 @@ type keyItem struct {
 //
 // The memory is bounded for any number of sessions, calls and rows.
 func Stats(steps iter.Seq2[Step, error], q StatsQuery, m Memory, visit func(*Row) error) (Copies, error) {
-	s := stats{query: q}
+	s := stats{query: q, dimensions: q.Dimensions()}
 	s.rows = spill.Grouper[*Row, rowItem]{
 		Dir: m.Dir, Limit: m.bytes(),
 		New:  func(string) *Row { return &Row{} },
@@ -115,10 +82,14 @@ func Stats(steps iter.Seq2[Step, error], q StatsQuery, m Memory, visit func(*Row
 	}
 	defer s.rows.Close()
 	defer s.keys.Close()
-	by := func(d Dimension) bool { return slices.Contains(q.By, d) }
 	division := Division{
-		Day: by(ByDay), Model: by(ByModel) || q.Models, Tool: by(ByTool),
+		Model: slices.Contains(q.By, ByModel) || q.Models, Tool: slices.Contains(q.By, ByTool),
 		Zone: q.Zone, Since: q.Since, Until: q.Until, Keyed: true,
+	}
+	for _, d := range q.By {
+		if d.ofEvent() {
+			division.By = append(division.By, d)
+		}
 	}
 	if err := Each(steps, division, m, nil, s.session); err != nil {
 		return s.copies, err
@@ -131,10 +102,11 @@ func Stats(steps iter.Seq2[Step, error], q StatsQuery, m Memory, visit func(*Row
 
 // stats is the work of [Stats].
 type stats struct {
-	query  StatsQuery
-	rows   spill.Grouper[*Row, rowItem]
-	keys   spill.Grouper[*keyUses, keyItem]
-	copies Copies
+	query      StatsQuery
+	dimensions []Dimension
+	rows       spill.Grouper[*Row, rowItem]
+	keys       spill.Grouper[*keyUses, keyItem]
+	copies     Copies
 }
 
 // session adds a session: its sums to the rows, its tokens with a key of the source to the keys.
@@ -172,20 +144,23 @@ func (s *stats) session(f *Fold) error {
 
 // row returns the empty row of a cell of a session.
 func (s *stats) row(f *Fold, c Cell) rowItem {
-	row := rowItem{Cell: c}
-	for _, d := range s.query.By {
+	row := rowItem{Values: make([]string, len(s.dimensions))}
+	part := c.Part
+	for i, d := range s.dimensions {
 		switch d {
+		case ByModel:
+			row.Values[i] = c.Model
+		case ByTool:
+			row.Values[i] = c.Tool
 		case BySource:
-			row.Source = f.summary.Source
+			row.Values[i] = string(f.summary.Source)
 		case ByProject:
-			row.Project = f.summary.ProjectName()
+			row.Values[i] = f.summary.ProjectName()
 		case BySession:
-			row.Session, row.Source = f.summary.Session, f.summary.Source
+			row.Values[i] = f.summary.Session
 		default:
+			row.Values[i], part, _ = strings.Cut(part, separator)
 		}
-	}
-	if !slices.Contains(s.query.By, ByModel) {
-		row.Cell.Model = ""
 	}
 	return row
 }
@@ -209,25 +184,25 @@ func addTokens(models map[string]*Billed, model string, t *Billed) map[string]*B
 	return models
 }
 
-// key names the row. Two sources can have a session of the same id.
-func (r *rowItem) key() string {
-	return strings.Join([]string{r.Cell.Day, r.Cell.Model, r.Cell.Tool, string(r.Source), r.Project, r.Session}, "\x00")
-}
+// key names the row.
+func (r *rowItem) key() string { return strings.Join(r.Values, separator) }
 
 // addToRow adds an item to its row.
 func addToRow(r *Row, i *rowItem) (grown int) {
 	if r.Sessions == 0 && r.Events == 0 && r.Usage.Total() == 0 { // the first item
-		grown = 600 + len(i.Project) + len(i.Session)
+		grown = 600
+		for _, value := range i.Values {
+			grown += 16 + len(value)
+		}
 	}
-	before := len(r.Latencies) + 24*len(r.Models)
-	r.Day, r.Model, r.Tool = i.Cell.Day, i.Cell.Model, i.Cell.Tool
-	r.Source, r.Project, r.Session = i.Source, i.Project, i.Session
+	before := len(r.Latencies) + len(r.Measured) + 24*len(r.Models)
+	r.Values = i.Values
 	r.Sessions += i.Sessions
 	r.Merge(&i.Sums)
 	for model, t := range i.Models {
 		r.Models = addTokens(r.Models, model, t)
 	}
-	return grown + 16*(len(r.Latencies)+24*len(r.Models)-before)
+	return grown + 16*(len(r.Latencies)+len(r.Measured)+24*len(r.Models)-before)
 }
 
 // keyUses are the uses of one API call.

@@ -1,7 +1,6 @@
 package sessions_test
 
 import (
-	"cmp"
 	"errors"
 	"flag"
 	"fmt"
@@ -11,6 +10,7 @@ import (
 	"runtime"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -46,6 +46,12 @@ func anySteps(t *rapid.T) []sessions.Step {
 			Root:    rapid.SampledFrom([]string{"", "/p"}).Draw(t, "root"),
 			Time:    time.Date(2026, 3, 9, 0, 0, 0, 0, time.UTC).Add(time.Duration(rapid.IntRange(0, 3*1440).Draw(t, "minute")) * time.Minute).UnixNano(),
 			Failed:  rapid.Bool().Draw(t, "failed"),
+
+			Repository: rapid.SampledFrom([]string{"", "github.com/acme/shop", "github.com/acme/till"}).Draw(t, "repository"),
+			Branch:     rapid.SampledFrom([]string{"", "main", "fix\x00main"}).Draw(t, "branch"),
+			Host:       rapid.SampledFrom([]string{"", "mars"}).Draw(t, "host"),
+			User:       rapid.SampledFrom([]string{"", "ada"}).Draw(t, "user"),
+			Labels:     map[string]string{"team": rapid.SampledFrom([]string{"", "payments"}).Draw(t, "team"), "env": rapid.SampledFrom([]string{"ci", "dev"}).Draw(t, "env")},
 		}
 		if s.Type == envelopes.ToolCall || s.Type == envelopes.ToolResult {
 			s.Call = rapid.StringMatching(`[a-c]`).Draw(t, "call")
@@ -79,14 +85,7 @@ func stats(t interface{ Fatal(...any) }, list []sessions.Step, q sessions.StatsQ
 	if err != nil {
 		t.Fatal(err)
 	}
-	slices.SortFunc(rows, func(a, b sessions.Row) int {
-		for _, d := range sessions.Dimensions {
-			if c := cmp.Compare(a.Value(d), b.Value(d)); c != 0 {
-				return c
-			}
-		}
-		return 0
-	})
+	slices.SortFunc(rows, func(a, b sessions.Row) int { return slices.Compare(a.Values, b.Values) })
 	return rows, copies
 }
 
@@ -131,7 +130,7 @@ func TestRowsAddUpToTheFleet(t *testing.T) {
 		if want.Events != int64(len(list)) || want.Usage.Total() != total || copies.Usage.Total() != copied {
 			t.Fatalf("%d events, %d tokens, %d copied, want %d, %d and %d", want.Events, want.Usage.Total(), copies.Usage.Total(), len(list), total, copied)
 		}
-		by := rapid.SliceOfNDistinct(rapid.SampledFrom(sessions.Dimensions), 0, 6, rapid.ID).Draw(t, "by")
+		by := rapid.SliceOfNDistinct(rapid.SampledFrom(append(slices.Clone(sessions.Dimensions), "label:env")), 0, 6, rapid.ID).Draw(t, "by")
 		rows, _ := stats(t, list, sessions.StatsQuery{By: by, Models: true}, sessions.Memory{Bytes: rapid.IntRange(1, 20_000).Draw(t, "memory"), Dir: dir})
 		var sum sessions.Sums
 		var models sessions.Billed
@@ -157,44 +156,69 @@ func TestRowsAddUpToTheFleet(t *testing.T) {
 // TestDimensions has one session of every dimension.
 func TestDimensions(t *testing.T) {
 	t.Parallel()
-	late := time.Date(2026, 3, 9, 23, 30, 0, 0, time.UTC)
+	late := time.Date(2026, 3, 31, 23, 30, 0, 0, time.UTC)
 	list := []sessions.Step{
-		{Source: "claude_code", Session: "a", Type: envelopes.UserMessage, Time: late.UnixNano()},
+		{Source: "claude_code", Session: "a", Type: envelopes.UserMessage, Time: late.UnixNano(), Branch: "main"},
 		{Source: "claude_code", Session: "a", Type: envelopes.AssistantMessage, Time: late.Add(time.Minute).UnixNano(), Model: "opus", Root: "/p", Usage: &envelopes.Usage{Input: 1, Key: "msg_1"}},
-		{Source: "claude_code", Session: "a", Type: envelopes.ToolCall, Time: late.Add(29 * time.Minute).UnixNano(), Call: "c", Tool: "Bash"},
-		{Source: "claude_code", Session: "a", Type: envelopes.ToolResult, Time: late.Add(31 * time.Minute).UnixNano(), Call: "c", Tool: "Bash", Status: envelopes.StatusError, Usage: &envelopes.Usage{Input: 5}},
+		{Source: "claude_code", Session: "a", Type: envelopes.ToolCall, Time: late.Add(29 * time.Minute).UnixNano(), Call: "c", Tool: "Bash", Branch: "main", Repository: "github.com/acme/shop", Host: "mars"},
+		{
+			Source: "claude_code", Session: "a", Type: envelopes.ToolResult, Time: late.Add(31 * time.Minute).UnixNano(), Call: "c", Tool: "Bash", Status: envelopes.StatusError, Usage: &envelopes.Usage{Input: 5},
+			Branch: "fix", Repository: "github.com/acme/shop", User: "ada", Labels: map[string]string{"team": "payments", "env": "ci"},
+		},
 	}
 	line := func(r *sessions.Row) string {
-		return fmt.Sprintf("%s|%s|%s|%s|%s|%s: %d sessions, %d events, %d tokens, %d calls, %d failures, %v", r.Day, r.Model, r.Source, r.Project, r.Session, r.Tool,
+		return fmt.Sprintf("%s: %d sessions, %d events, %d tokens, %d calls, %d failures, %v", strings.Join(r.Values, "|"),
 			r.Sessions, r.Events, r.Usage.Total(), r.Calls, r.Failures, r.Active())
 	}
+	by := func(d ...sessions.Dimension) sessions.StatsQuery { return sessions.StatsQuery{By: d} }
 	for name, c := range map[string]struct {
 		query sessions.StatsQuery
 		want  []string
 	}{
-		"none":  {sessions.StatsQuery{}, []string{"|||||: 1 sessions, 4 events, 6 tokens, 1 calls, 1 failures, 3m0s"}},
-		"model": {sessions.StatsQuery{By: []sessions.Dimension{sessions.ByModel}}, []string{"|opus||||: 1 sessions, 4 events, 6 tokens, 1 calls, 1 failures, 3m0s"}},
-		"source, project and session": {
-			sessions.StatsQuery{By: []sessions.Dimension{sessions.BySource, sessions.ByProject, sessions.BySession}},
-			[]string{"||claude_code|/p|a|: 1 sessions, 4 events, 6 tokens, 1 calls, 1 failures, 3m0s"},
+		"none":  {by(), []string{": 1 sessions, 4 events, 6 tokens, 1 calls, 1 failures, 3m0s"}},
+		"model": {by(sessions.ByModel), []string{"opus: 1 sessions, 4 events, 6 tokens, 1 calls, 1 failures, 3m0s"}},
+		"project, session and source": {
+			by(sessions.ByProject, sessions.BySession, sessions.BySource),
+			[]string{"/p|a|claude_code: 1 sessions, 4 events, 6 tokens, 1 calls, 1 failures, 3m0s"},
 		},
-		"tool": {sessions.StatsQuery{By: []sessions.Dimension{sessions.ByTool}}, []string{
-			"|||||: 1 sessions, 2 events, 6 tokens, 0 calls, 0 failures, 1m0s",
-			"|||||Bash: 1 sessions, 2 events, 0 tokens, 1 calls, 1 failures, 2m0s",
+		"session: with its source": {by(sessions.BySession), []string{"claude_code|a: 1 sessions, 4 events, 6 tokens, 1 calls, 1 failures, 3m0s"}},
+		"tool": {by(sessions.ByTool), []string{
+			": 1 sessions, 2 events, 6 tokens, 0 calls, 0 failures, 1m0s",
+			"Bash: 1 sessions, 2 events, 0 tokens, 1 calls, 1 failures, 2m0s",
 		}},
-		"day: a call counts on the day of its first event": {sessions.StatsQuery{By: []sessions.Dimension{sessions.ByDay}}, []string{
-			"2026-03-09|||||: 1 sessions, 3 events, 1 tokens, 1 calls, 1 failures, 1m0s",
-			"2026-03-10|||||: 1 sessions, 1 events, 5 tokens, 0 calls, 0 failures, 2m0s",
+		"day: a call counts on the day of its first event": {by(sessions.ByDay), []string{
+			"2026-03-31: 1 sessions, 3 events, 1 tokens, 1 calls, 1 failures, 1m0s",
+			"2026-04-01: 1 sessions, 1 events, 5 tokens, 0 calls, 0 failures, 2m0s",
 		}},
 		"day in another zone": {sessions.StatsQuery{By: []sessions.Dimension{sessions.ByDay}, Zone: time.FixedZone("", 3600)}, []string{
-			"2026-03-10|||||: 1 sessions, 4 events, 6 tokens, 1 calls, 1 failures, 3m0s",
+			"2026-04-01: 1 sessions, 4 events, 6 tokens, 1 calls, 1 failures, 3m0s",
+		}},
+		"hour and month": {by(sessions.ByHour, sessions.ByMonth), []string{
+			"2026-03-31 23:00|2026-03: 1 sessions, 3 events, 1 tokens, 1 calls, 1 failures, 1m0s",
+			"2026-04-01 00:00|2026-04: 1 sessions, 1 events, 5 tokens, 0 calls, 0 failures, 2m0s",
+		}},
+		"week": {by(sessions.ByWeek), []string{"2026-W14: 1 sessions, 4 events, 6 tokens, 1 calls, 1 failures, 3m0s"}},
+		"branch: that of the event": {by(sessions.ByBranch), []string{
+			": 1 sessions, 1 events, 1 tokens, 0 calls, 0 failures, 1m0s",
+			"fix: 1 sessions, 1 events, 5 tokens, 0 calls, 0 failures, 2m0s",
+			"main: 1 sessions, 2 events, 0 tokens, 1 calls, 1 failures, 0s",
+		}},
+		"tool, repository and model": {by(sessions.ByTool, sessions.ByRepository, sessions.ByModel), []string{
+			"||opus: 1 sessions, 2 events, 1 tokens, 0 calls, 0 failures, 1m0s",
+			"|github.com/acme/shop|opus: 1 sessions, 0 events, 5 tokens, 0 calls, 0 failures, 0s",
+			"Bash|github.com/acme/shop|opus: 1 sessions, 2 events, 0 tokens, 1 calls, 1 failures, 2m0s",
+		}},
+		"host, user, team and label": {by(sessions.ByHost, sessions.ByUser, sessions.ByTeam, "label:env"), []string{
+			"|||: 1 sessions, 2 events, 1 tokens, 0 calls, 0 failures, 1m0s",
+			"|ada|payments|ci: 1 sessions, 1 events, 5 tokens, 0 calls, 0 failures, 2m0s",
+			"mars|||: 1 sessions, 1 events, 0 tokens, 1 calls, 1 failures, 0s",
 		}},
 		"since": {sessions.StatsQuery{By: []sessions.Dimension{sessions.ByModel, sessions.ByProject}, Since: late.Add(30 * time.Minute)}, []string{
-			"|opus||/p||: 1 sessions, 1 events, 5 tokens, 0 calls, 0 failures, 2m0s",
+			"opus|/p: 1 sessions, 1 events, 5 tokens, 0 calls, 0 failures, 2m0s",
 		}},
-		"until":           {sessions.StatsQuery{Until: late.Add(30 * time.Minute)}, []string{"|||||: 1 sessions, 3 events, 1 tokens, 1 calls, 1 failures, 1m0s"}},
+		"until":           {sessions.StatsQuery{Until: late.Add(30 * time.Minute)}, []string{": 1 sessions, 3 events, 1 tokens, 1 calls, 1 failures, 1m0s"}},
 		"another project": {sessions.StatsQuery{Project: "q"}, nil},
-		"the project":     {sessions.StatsQuery{Project: "p"}, []string{"|||||: 1 sessions, 4 events, 6 tokens, 1 calls, 1 failures, 3m0s"}},
+		"the project":     {sessions.StatsQuery{Project: "p"}, []string{": 1 sessions, 4 events, 6 tokens, 1 calls, 1 failures, 3m0s"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -205,6 +229,43 @@ func TestDimensions(t *testing.T) {
 			}
 			if diff := gocmp.Diff(c.want, got); diff != "" {
 				t.Error(diff)
+			}
+		})
+	}
+}
+
+// TestCallsWithoutLatencyAreMeasured covers the orders in which the events of a call come.
+func TestCallsWithoutLatencyAreMeasured(t *testing.T) {
+	t.Parallel()
+	const running, done = envelopes.StatusInProgress, envelopes.StatusSuccess
+	call := func(second int) envelopes.AgentEventV1 {
+		return event(1, second, envelopes.ToolCall, tool("a", "Bash", running, nil))
+	}
+	result := func(second int, s envelopes.ToolStatus, latency *int64) envelopes.AgentEventV1 {
+		return event(2, second, envelopes.ToolResult, tool("a", "Bash", s, latency))
+	}
+	for name, c := range map[string]struct {
+		events           []envelopes.AgentEventV1
+		stated, measured int64 // in milliseconds; 0 for none
+	}{
+		"a call and its result":            {[]envelopes.AgentEventV1{call(1), result(3, done, nil)}, 0, 2000},
+		"a latency of the vendor":          {[]envelopes.AgentEventV1{call(1), result(3, done, new(int64(500)))}, 500, 0},
+		"a latency of a later result":      {[]envelopes.AgentEventV1{call(1), result(3, done, nil), result(9, done, new(int64(500)))}, 500, 0},
+		"the first result that is the end": {[]envelopes.AgentEventV1{call(1), result(3, running, nil), result(6, done, nil), result(9, done, nil)}, 0, 5000},
+		"no result":                        {[]envelopes.AgentEventV1{call(1), result(3, running, nil)}, 0, 0},
+		"a result alone":                   {[]envelopes.AgentEventV1{result(3, done, nil)}, 0, 0},
+		"a result before its call":         {[]envelopes.AgentEventV1{result(3, done, nil), call(4)}, 0, 0},
+		"both at one time":                 {[]envelopes.AgentEventV1{call(3), result(3, done, nil)}, 0, 0},
+		"a clock that goes back":           {[]envelopes.AgentEventV1{call(3), result(2, done, nil)}, 0, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			near := func(got *int64, want int64) bool {
+				return got == nil && want == 0 || got != nil && math.Abs(float64(*got-want)) <= float64(want)/100
+			}
+			u := summarize(c.events...).Tools[0]
+			if !near(u.P50, c.stated) || !near(u.MeasuredP95, c.measured) {
+				t.Errorf("stated %v, measured %v, want %d and %d", u.P50, u.MeasuredP95, c.stated, c.measured)
 			}
 		})
 	}

@@ -1,6 +1,8 @@
 package sessions
 
 import (
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -12,9 +14,12 @@ const (
 	promptBytes = 2000
 	titleBytes  = 400
 	errorBytes  = 400
-	nameBytes   = 200  // of a model, a tool, a hash
-	pathBytes   = 4000 // of a project
+	nameBytes   = 200  // of a model, a tool, a hash, a branch, a host, a user, a label
+	pathBytes   = 4000 // of a project, a repository, a pull request
 )
+
+// maxLabels is how many labels of an event count, the first by their names.
+const maxLabels = 32
 
 // Step is what the sums of a session need of one event. It is small, so that steps of a stream of any
 // length fit in temporary files.
@@ -39,6 +44,13 @@ type Step struct {
 	Internal bool                 `json:"b,omitzero"`
 	Failed   bool                 `json:"f,omitzero"` // an error that the vendor reports
 	Resume   string               `json:"v,omitzero"` // id that resumes the session
+
+	Repository  string            `json:"rp,omitzero"`
+	Branch      string            `json:"br,omitzero"`
+	PullRequest string            `json:"pr,omitzero"`
+	Host        string            `json:"ho,omitzero"`
+	User        string            `json:"us,omitzero"`
+	Labels      map[string]string `json:"la,omitempty"`
 }
 
 // NewStep returns the step of an event at a position of the events stream, 0 for an event from elsewhere. An event
@@ -49,6 +61,12 @@ func NewStep(e *envelopes.AgentEventV1, position uint64) Step {
 		Model: cut(value(e.Model), nameBytes), Root: cut(value(e.ProjectRoot), pathBytes), Hash: cut(e.ProjectHash, nameBytes),
 		Call: value(e.ToolCallID), Tool: cut(value(e.ToolName), nameBytes), Status: value(e.ToolStatus), Latency: e.ToolLatencyMS,
 		Usage: e.Usage, Role: value(e.Role), Origin: e.Origin, Internal: e.IsInternal,
+	}
+	if v := e.VCS; v != nil {
+		s.Repository, s.Branch, s.PullRequest = cut(v.Repository, pathBytes), cut(v.Branch, nameBytes), cut(v.PullRequest, pathBytes)
+	}
+	if d := e.Edge; d != nil {
+		s.Host, s.User, s.Labels = cut(d.Host, nameBytes), cut(d.User, nameBytes), cutLabels(d.Labels)
 	}
 	if t, err := e.Timestamp(); err == nil {
 		s.Time = t.UnixNano()
@@ -79,8 +97,9 @@ func (s Step) Detached() *Step {
 	}
 	texts := []*string{
 		(*string)(&s.Source), &s.Session, (*string)(&s.Type), &s.Model, &s.Root, &s.Hash, &s.Call, &s.Tool, (*string)(&s.Status), &s.Text,
-		(*string)(&s.Role), (*string)(&s.Origin), &s.Resume,
+		(*string)(&s.Role), (*string)(&s.Origin), &s.Resume, &s.Repository, &s.Branch, &s.PullRequest, &s.Host, &s.User,
 	}
+	s.Labels = cloneLabels(s.Labels)
 	if s.Usage != nil {
 		s.Usage = new(*s.Usage)
 		texts = append(texts, &s.Usage.Key)
@@ -114,6 +133,35 @@ func value[T any](p *T) T {
 		return zero
 	}
 	return *p
+}
+
+// cloneLabels returns a copy of labels that shares no memory with them.
+func cloneLabels(labels map[string]string) map[string]string {
+	if labels == nil {
+		return nil
+	}
+	own := make(map[string]string, len(labels))
+	for name, value := range labels {
+		own[strings.Clone(name)] = strings.Clone(value)
+	}
+	return own
+}
+
+// cutLabels returns labels of bounded number and length.
+func cutLabels(labels map[string]string) map[string]string {
+	bounded := len(labels) <= maxLabels
+	for name, value := range labels {
+		bounded = bounded && len(name) <= nameBytes && len(value) <= nameBytes
+	}
+	if bounded {
+		return labels
+	}
+	names := slices.Sorted(maps.Keys(labels))
+	few := make(map[string]string, maxLabels)
+	for _, name := range names[:min(len(names), maxLabels)] {
+		few[cut(name, nameBytes)] = cut(labels[name], nameBytes)
+	}
+	return few
 }
 
 // cut returns at most n bytes of a text, and no part of a character.

@@ -40,6 +40,12 @@ type Summary struct {
 	Title       string                        `json:"title"`   // the vendor's, else one made of the first prompt; empty if there is neither
 	Project     *string                       `json:"project"` // project_root of the session, nil if no event knows it
 	ProjectHash string                        `json:"project_hash"`
+	Repository  string                        `json:"repository"` // the last that an event states; empty if none does, as the following
+	Branch      string                        `json:"branch"`
+	PullRequest string                        `json:"pull_request"`
+	Host        string                        `json:"host"` // that sent the records
+	User        string                        `json:"user"`
+	Labels      map[string]string             `json:"labels"`
 	State       State                         `json:"state"`
 	FirstSeen   time.Time                     `json:"first_seen"` // earliest time of an event; zero if no event has a valid one
 	LastSeen    time.Time                     `json:"last_seen"`
@@ -67,16 +73,21 @@ type Summary struct {
 
 // Tokens are the parts of the tokens, which never overlap, and their sum.
 type Tokens struct {
-	Input      int64 `json:"tokens_input"`  // without what comes from the cache or goes there
-	Output     int64 `json:"tokens_output"` // without reasoning
+	Input      int64 `json:"input"` // without what comes from the cache or goes there
 	CacheRead  int64 `json:"cache_read"`
 	CacheWrite int64 `json:"cache_write"`
+	Output     int64 `json:"output"` // without reasoning
 	Reasoning  int64 `json:"reasoning"`
 	Total      int64 `json:"total"`
 
 	CacheWrite1h      int64   `json:"cache_write_1h,omitzero"` // part of CacheWrite
 	WebSearchRequests int64   `json:"web_search_requests,omitzero"`
 	VendorCost        float64 `json:"vendor_cost_usd,omitzero"` // that vendors state
+
+	// The names of Input and Output in JSON until the next release.
+
+	OldInput  int64 `json:"tokens_input"`
+	OldOutput int64 `json:"tokens_output"`
 }
 
 // TokensOf returns the parts of u and their sum.
@@ -84,6 +95,7 @@ func TokensOf(u *envelopes.Usage) Tokens {
 	return Tokens{
 		Input: u.Input, Output: u.Output, CacheRead: u.CacheRead, CacheWrite: u.CacheWrite, Reasoning: u.Reasoning, Total: u.Total(),
 		CacheWrite1h: u.CacheWrite1h, WebSearchRequests: u.WebSearchRequests, VendorCost: u.CostUSD,
+		OldInput: u.Input, OldOutput: u.Output,
 	}
 }
 
@@ -98,6 +110,8 @@ func (t *Tokens) Add(o Tokens) {
 	t.CacheWrite1h += o.CacheWrite1h
 	t.WebSearchRequests += o.WebSearchRequests
 	t.VendorCost = envelopes.AddUSD(t.VendorCost, o.VendorCost)
+	t.OldInput += o.OldInput
+	t.OldOutput += o.OldOutput
 }
 
 // Usage returns the tokens as the parts of a usage.
@@ -127,6 +141,9 @@ type ToolUse struct {
 	Failures int64  `json:"failures"`
 	P50      *int64 `json:"latency_p50_ms"` // nil if the vendor states no latency
 	P95      *int64 `json:"latency_p95_ms"`
+
+	MeasuredP50 *int64 `json:"measured_p50_ms"` // of calls without a latency of the vendor: see [Fold]; nil if there are none
+	MeasuredP95 *int64 `json:"measured_p95_ms"`
 }
 
 // note takes over what a step states about the session.
@@ -138,6 +155,7 @@ func (r *Summary) note(s *Step, f *Fold) {
 		r.Project = new(strings.Clone(s.Root))
 	}
 	keep(&r.ProjectHash, s.Hash)
+	r.noteOrigin(s)
 	if s.Time != 0 {
 		if t := s.when(); r.FirstSeen.IsZero() || t.Before(r.FirstSeen) {
 			r.FirstSeen = t
@@ -158,6 +176,23 @@ func (r *Summary) note(s *Step, f *Fold) {
 	}
 	r.noteTexts(s)
 	r.notePhase(s)
+}
+
+// noteOrigin takes over where the session works and who sent it.
+func (r *Summary) noteOrigin(s *Step) {
+	for _, known := range []struct {
+		of   *string
+		text string
+	}{
+		{&r.Repository, s.Repository}, {&r.Branch, s.Branch}, {&r.PullRequest, s.PullRequest}, {&r.Host, s.Host}, {&r.User, s.User},
+	} {
+		if known.text != "" {
+			keep(known.of, known.text)
+		}
+	}
+	if len(s.Labels) > 0 && !maps.Equal(r.Labels, s.Labels) {
+		r.Labels = cloneLabels(s.Labels)
+	}
 }
 
 // keep makes *of a copy of s, for the reason of [Fold.name].
@@ -245,6 +280,9 @@ func (f *Fold) Summary(now time.Time) Summary {
 	r.State = cmp.Or(r.phase, Idle)
 	r.Title = cmp.Or(r.vendor, r.written, r.first)
 	r.Types = maps.Clone(r.Types)
+	if r.Labels == nil {
+		r.Labels = map[string]string{}
+	}
 	models, tools := map[string]*Sums{}, map[string]*Sums{}
 	var all Sums
 	for cell, sums := range f.countedCells() {
@@ -279,7 +317,8 @@ func toolUses(tools map[string]*Sums) []ToolUse {
 			continue
 		}
 		u := ToolUse{Tool: name, Calls: sums.Calls, Failures: sums.Failures}
-		u.P50, u.P95 = sums.Latency()
+		u.P50, u.P95 = sums.Latencies.Percentiles()
+		u.MeasuredP50, u.MeasuredP95 = sums.Measured.Percentiles()
 		out = append(out, u)
 	}
 	slices.SortFunc(out, func(a, b ToolUse) int {

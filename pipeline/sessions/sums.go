@@ -16,7 +16,8 @@ type Sums struct {
 	Errors    int64           `json:"e,omitzero"` // errors that the vendor reports
 	Prompts   int64           `json:"p,omitzero"` // prompts of a human
 	ActiveNS  int64           `json:"a,omitzero"` // active time in nanoseconds
-	Latencies Latencies       `json:"l,omitzero"`
+	Latencies Latencies       `json:"l,omitzero"` // that vendors state
+	Measured  Latencies       `json:"d,omitzero"` // of calls without one, from the call to its result
 }
 
 // Merge adds the sums of o.
@@ -30,6 +31,7 @@ func (s *Sums) Merge(o *Sums) {
 	s.Prompts += o.Prompts
 	s.ActiveNS += o.ActiveNS
 	s.Latencies.Merge(o.Latencies)
+	s.Measured.Merge(o.Measured)
 }
 
 // Active returns the active time.
@@ -37,15 +39,3 @@ func (s *Sums) Active() time.Duration { return time.Duration(s.ActiveNS) }
 
 // Billed returns what the API calls used.
 func (s *Sums) Billed() Billed { return Billed{Usage: s.Usage, Large: s.Large} }
-
-// Latency returns the median and the 95th percentile of the latencies in milliseconds, nil if there
-// are none.
-func (s *Sums) Latency() (p50, p95 *int64) {
-	if v, ok := s.Latencies.Quantile(0.5); ok {
-		p50 = &v
-	}
-	if v, ok := s.Latencies.Quantile(0.95); ok {
-		p95 = &v
-	}
-	return p50, p95
-}

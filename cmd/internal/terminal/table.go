@@ -12,6 +12,7 @@ type Column struct {
 	Head     string
 	Right    bool // aligned to the right, for numbers
 	Text     bool // may be cut, down to minText
+	Path     bool // a text that is cut at its beginning: its last elements stay
 	Width    int  // the least width
 	Priority int  // lowest is left out first where lines are too narrow; 0: never
 }
@@ -194,6 +195,9 @@ func layOut(columns []Column, values []string, widths []int) string {
 			b.WriteString(strings.Repeat(" ", gap))
 		}
 		value := Truncate(values[i], widths[i], "…")
+		if c.Path {
+			value = CutPath(values[i], widths[i])
+		}
 		if c.Right {
 			b.WriteString(Pad(value, -widths[i]))
 		} else {

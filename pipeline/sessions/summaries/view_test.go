@@ -58,7 +58,7 @@ func TestStatisticsWithLimitsReadWholeSessionsAlone(t *testing.T) {
 		rows := func(steps func(func(sessions.Step, error) bool)) map[string]sessions.Row {
 			out := map[string]sessions.Row{}
 			_, err := sessions.Stats(steps, q, sessions.Memory{}, func(r *sessions.Row) error {
-				out[fmt.Sprint(r.Day, r.Model, r.Source, r.Project, r.Session, r.Tool)] = *r
+				out[fmt.Sprint(r.Values)] = *r
 				return nil
 			})
 			if err != nil {
