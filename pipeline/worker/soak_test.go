@@ -37,6 +37,9 @@ func TestFaultsSoak(t *testing.T) {
 	s.run()
 }
 
+// slowFault is how long a fault lasts that the soak logs: while it lasts, there is no other one.
+const slowFault = 15 * time.Second
+
 // soak is a run of faults that are spread over a time, as the records are.
 type soak struct {
 	*faultRun
@@ -130,8 +133,12 @@ func (s *soak) strikeAll() (last fault) {
 			kinds = seldom
 		}
 		kind := kinds[s.random.IntN(len(kinds))]
+		begin := time.Now()
 		if !s.strikeAmid(kind) {
 			continue
+		}
+		if took := time.Since(begin); took > slowFault {
+			s.t.Logf("%v: the fault %q took %v", time.Since(s.began).Round(time.Second), kind, took.Round(time.Second))
 		}
 		made++
 		last = fault{kind, time.Now()}
