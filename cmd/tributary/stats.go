@@ -54,8 +54,9 @@ Latencies are those that vendors state, within 1%. Those of other calls are
 measured from the call to its result, with the time that somebody took to permit
 it, and are apart as measured; a call and a result with one time are not measured.
 
---compare previous adds, to each figure, that of the period before, which is as long
-and ends at --since, and the change. --sort names a column of -o json; figures come
+--compare previous compares with the period before, which is as long and ends at
+--since: the table has the change in percent, -o json each figure of that period as
+previous_ and the difference as delta_. --sort names a column of -o json; figures come
 with the largest first, names in their order, and :asc or :desc behind the column
 chooses. The row all is the sum of all rows, also of those that --limit leaves out.
 

@@ -15,6 +15,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"tributary/cmd/internal/terminal"
+	"tributary/envelopes"
 	"tributary/pipeline/sessions"
 )
 
@@ -195,6 +196,7 @@ var statsFigures = []statsFigure{
 	{"output", func(r *statsLine) any { return r.Usage.Output }},
 	{"reasoning", func(r *statsLine) any { return r.Usage.Reasoning }},
 	{"total", func(r *statsLine) any { return r.Usage.Total() }},
+	{"cache_hit_rate", func(r *statsLine) any { return hitRate(&r.Usage) }}, // the part of prompts that came from the cache
 	{"calls", func(r *statsLine) any { return r.Calls }},
 	{"failures", func(r *statsLine) any { return r.Failures }},
 	{"error_rate", func(r *statsLine) any { return known(r.Calls > 0, float64(r.Failures)/float64(r.Calls)) }}, // failures of calls
@@ -210,6 +212,12 @@ var statsFigures = []statsFigure{
 	{"cache_write_1h", func(r *statsLine) any { return r.Usage.CacheWrite1h }},
 	{"web_search_requests", func(r *statsLine) any { return r.Usage.WebSearchRequests }},
 	{"vendor_cost_usd", func(r *statsLine) any { return r.Usage.CostUSD }}, // that vendors state
+}
+
+// hitRate returns which part of the tokens of prompts came from the cache, nil without prompts.
+func hitRate(u *envelopes.Usage) any {
+	prompts := u.Input + u.CacheRead + u.CacheWrite
+	return known(prompts > 0, float64(u.CacheRead)/float64(prompts))
 }
 
 // oldFigures are figures under the names that they have until the next release.
@@ -356,6 +364,7 @@ var statsColumns = []struct {
 	text     func(r *statsLine) string
 }{
 	{"SESSIONS", 9, "sessions", func(r *statsLine) string { return terminal.Thousands(r.Sessions) }},
+	{"PROMPTS", 6, "prompts", func(r *statsLine) string { return terminal.Thousands(r.Prompts) }},
 	{"EVENTS", 5, "", func(r *statsLine) string { return terminal.Thousands(r.Events) }},
 	{"CALLS", 11, "calls", func(r *statsLine) string { return terminal.Thousands(r.Calls) }},
 	{"FAILED", 10, "", func(r *statsLine) string { return terminal.Percent(r.Failures, r.Calls) }},
