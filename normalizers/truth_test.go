@@ -78,6 +78,7 @@ func TestTruthCatches(t *testing.T) {
 				"a failure without exit code": of(envelopes.ToolResult, func(e *envelopes.AgentEventV1) { e.ToolExitCode = nil }),
 				"a failure that is a success": of(envelopes.ToolResult, func(e *envelopes.AgentEventV1) { e.ToolStatus = new(envelopes.StatusSuccess) }),
 				"one token too many":          of(envelopes.AssistantMessage, func(e *envelopes.AgentEventV1) { e.TokensInput = new(normalizerstest.Value(e.TokensInput) + 1) }),
+				"no state of version control": normalizerstest.Each(func(e *core.Emitted) { e.Event.VCS = nil }),
 				"tokens without usage":        normalizerstest.Each(func(e *core.Emitted) { e.Event.Usage = nil }),
 				"an answer in another thread": of(envelopes.AssistantMessage, func(e *envelopes.AgentEventV1) { e.IsInternal, e.AgentID = !e.IsInternal, nil }),
 				"a dead letter": func() normalizerstest.NormalizeFunc {
@@ -96,7 +97,7 @@ func TestTruthCatches(t *testing.T) {
 					}
 				},
 			} {
-				if s.Tokenless && name == "tokens without usage" {
+				if s.Tokenless && name == "tokens without usage" || s.VCS == nil && name == "no state of version control" {
 					continue
 				}
 				t.Run(name, func(t *testing.T) {

@@ -124,6 +124,10 @@ func (c *mapper) updateSession() {
 	}
 	c.Session.SetTextExtension("permissionMode", c.PermissionMode)
 	c.Session.SetTextExtension("gitBranch", c.GitBranch)
+	c.Session.SetBranch(c.GitBranch)
+	if c.Type == "pr-link" {
+		c.Session.SetPullRequest(c.PRURL, c.PRRepository)
+	}
 	c.Session.SetTextExtension("version", c.Version)
 }
 

@@ -50,6 +50,9 @@ func (m *mapper) sessionMeta() {
 	}
 	m.Session.SetTextExtension("version", m.CLIVersion)
 	m.Session.SetTextExtension("gitBranch", m.Git.Value.Branch)
+	if git := m.Git; git.OK {
+		m.Session.SetCheckout(core.Checkout{Repository: git.Value.Repository, Branch: git.Value.Branch, Commit: git.Value.Commit})
+	}
 	if m.Session.Extensions["threadId"] == nil {
 		m.Session.SetTextExtension("threadId", m.ID)
 	}

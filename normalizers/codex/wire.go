@@ -100,7 +100,9 @@ type payload struct {
 }
 
 type git struct {
-	Branch lenient.Text `json:"branch"`
+	Repository lenient.Text `json:"repository_url"`
+	Branch     lenient.Text `json:"branch"`
+	Commit     lenient.Text `json:"commit_hash"`
 }
 
 // base is the thread whose file has the history in front of that of a rollout.

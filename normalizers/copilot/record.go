@@ -70,14 +70,27 @@ func (m *mapper) sessionStart() {
 	m.noteVersion()
 	m.Session.SetResumeID(string(m.data.SessionID))
 	m.Session.SetRoot(string(m.data.Context.Value.CWD))
+	m.noteCheckout()
 	m.setModel(m.data.SelectedModel)
 	if m.putSystem(envelopes.SystemMessage, "") {
 		m.st.Run = account{}
 	}
 }
 
-// sessionChange emits a change of the session, and then notes it: it holds for what follows.
+// noteCheckout notes the working tree that the start, a resumption or a change of the session states.
+func (m *mapper) noteCheckout() {
+	switch d := &m.data; {
+	case m.Type == "session.context_changed":
+		m.Session.SetCheckout(d.checkout())
+	case d.Context.OK:
+		m.Session.SetCheckout(d.Context.Value.checkout())
+	}
+}
+
+// sessionChange emits a change of the session, and then notes it: it holds for what follows. The working
+// tree is that of the event, too.
 func (m *mapper) sessionChange() {
+	m.noteCheckout()
 	first := m.putSystem(envelopes.Meta, "")
 	d := &m.data
 	switch m.Type {

@@ -41,7 +41,8 @@ type data struct {
 	ChosenModel   lenient.Text            `json:"chosenModel"`
 	Model         lenient.Text            `json:"model"`
 	Context       lenient.Object[context] `json:"context"`
-	CWD           lenient.Text            `json:"cwd"`
+
+	context // of session.context_changed
 
 	// Conversation.
 	Content      lenient.Text                             `json:"content"`
@@ -93,8 +94,22 @@ type data struct {
 	CodeChanges     lenient.Object[codeChanges] `json:"codeChanges"`
 }
 
+// context is the folder that the agent works in.
 type context struct {
-	CWD lenient.Text `json:"cwd"`
+	CWD        lenient.Text `json:"cwd"`
+	Host       lenient.Text `json:"repositoryHost"`
+	Repository lenient.Text `json:"repository"` // name on the host
+	Branch     lenient.Text `json:"branch"`
+	Commit     lenient.Text `json:"headCommit"`
+}
+
+// checkout returns the working tree.
+func (c *context) checkout() core.Checkout {
+	repository := c.Repository
+	if c.Host != "" && repository != "" {
+		repository = c.Host + "/" + repository
+	}
+	return core.Checkout{Repository: repository, Branch: c.Branch, Commit: c.Commit}
 }
 
 // request is a call in a message.

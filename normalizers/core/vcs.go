@@ -14,7 +14,7 @@ const maxVCS = 1 << 10
 
 // SetBranch notes the branch from now on; an empty one says nothing.
 func (s *Session) SetBranch(branch lenient.Text) {
-	if branch == "" {
+	if branch == "" || s.VCS != nil && s.VCS.Branch == string(branch) {
 		return
 	}
 	v := s.lastVCS()
@@ -69,7 +69,7 @@ func branchOf(name string) string {
 	if name == "HEAD" || len(name) > maxVCS || !isName(name) {
 		return ""
 	}
-	return strings.Clone(name)
+	return name
 }
 
 // commitOf returns the id of a commit; empty for anything else.
@@ -85,8 +85,8 @@ func isName(s string) bool {
 	return !strings.ContainsFunc(s, func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) })
 }
 
-// repositoryOf returns a remote, or a name such as github.com/acme/shop, in a form in which all remotes of a
-// repository are equal: the host in lower case and the path without the ending .git. It is empty for a folder.
+// repositoryOf returns a remote, or a name such as github.com/acme/shop or acme/shop, in a form in which all remotes
+// of a repository are equal: the host in lower case and the path without the ending .git. It is empty for a folder.
 func repositoryOf(stated string) string {
 	r, ok := readRemote(stated)
 	if !ok {
@@ -98,7 +98,7 @@ func repositoryOf(stated string) string {
 // remote is the address of something on another machine, without credentials.
 type remote struct {
 	scheme string // empty for a remote such as git@github.com:acme/shop, and for a name
-	host   string // in lower case
+	host   string // in lower case, but in a name without a host the beginning of its path
 	port   string // with its colon; empty for none
 	path   string // without slashes around it
 }
@@ -134,9 +134,12 @@ func readRemote(stated string) (r remote, ok bool) {
 	case hasPort:
 		r.port = ":" + port
 	}
-	r.host, r.path = strings.ToLower(host), strings.Trim(path, "/")
+	r.host, r.path = host, strings.Trim(path, "/")
+	if isURL || hasPort || strings.Contains(host, ".") {
+		r.host = strings.ToLower(host)
+	}
 	const letters = "abcdefghijklmnopqrstuvwxyz"
-	ok = r.host != "" && r.path != "" && len(rest) <= maxVCS && strings.Trim(r.host, letters+"0123456789-_.") == "" &&
+	ok = r.host != "" && r.path != "" && len(rest) <= maxVCS && strings.Trim(strings.ToLower(host), letters+"0123456789-_.") == "" &&
 		strings.Trim(r.host, ".~-_") == r.host && strings.Trim(r.port, ":0123456789") == "" && !strings.Contains(r.path, "@") && isName(r.path)
 	return r, ok
 }

@@ -24,7 +24,8 @@ func TestRemotesOfOneRepositoryAreEqual(t *testing.T) {
 		" github.com/acme/shop\n":                     "github.com/acme/shop",
 		"https://gitlab.example/a/b/c.git":            "gitlab.example/a/b/c",
 		"https://dev.azure.com/o/My%20Project/_git/r": "dev.azure.com/o/My%20Project/_git/r",
-		"acme/shop": "acme/shop",
+		"GitHub.com/Acme/shop":                        "github.com/Acme/shop",
+		"Acme/shop":                                   "Acme/shop",
 
 		"":                             "",
 		"shop":                         "",

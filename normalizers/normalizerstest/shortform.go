@@ -180,6 +180,21 @@ func standingFields(e envelopes.AgentEventV1) map[string]string {
 	if e.AgentID != nil {
 		out["agent"] = shortValue(*e.AgentID)
 	}
+	places := make(map[string]string)
+	if d := e.Edge; d != nil {
+		places["edge.host"], places["edge.user"] = d.Host, d.User
+		for name, v := range d.Labels {
+			places["edge.labels."+name] = v
+		}
+	}
+	if v := e.VCS; v != nil {
+		places["vcs.repository"], places["vcs.branch"], places["vcs.commit"], places["vcs.pull_request"] = v.Repository, v.Branch, v.Commit, v.PullRequest
+	}
+	for name, v := range places {
+		if v != "" {
+			out[name] = shortValue(v)
+		}
+	}
 	if m := e.Metadata; m != nil {
 		for name, v := range map[string]*string{"metadata.sessionId": m.SessionID, "metadata.model": m.Model} {
 			out[name] = "null"

@@ -23,6 +23,8 @@ func longEvent() envelopes.AgentEventV1 {
 		Content:         &envelopes.FileContent{Type: long},
 		Usage:           &envelopes.Usage{Key: long},
 		Files:           []envelopes.File{{Path: long, Op: envelopes.OpMove}},
+		Edge:            &envelopes.Edge{Host: long, User: long, Labels: map[string]string{"team": long}},
+		VCS:             &envelopes.VCS{Repository: long, Branch: long, Commit: long, PullRequest: long},
 	}
 	v := reflect.ValueOf(&e).Elem()
 	for _, f := range v.Fields() {

@@ -70,6 +70,9 @@ type Suite struct {
 	// ResumeID returns the id that resumes a session once a record of it is read; empty while none is known. It is called for the
 	// records in their order. Nil where another test reads it.
 	ResumeID func() func(session string, record any) string
+	// VCS returns the state of version control that a session has stated last once a record of it is read. It is called
+	// for the records in their order. Nil where the vendor's records state none.
+	VCS func() func(session string, l Line) envelopes.VCS
 	// OneThread states that a session is one thread, whichever agent speaks.
 	OneThread bool
 	// Raw reports whether raw is what an event of the record may carry in the place of the

@@ -80,6 +80,7 @@ func CheckTruth(s Suite, normalize NormalizeFunc, file normalizers.File, data []
 	checkThreads(&p, lines, want, steps)
 	checkFacts(&p, s, lines, steps)
 	checkResumeIDs(&p, s, lines, steps)
+	checkVCS(&p, s, lines, steps)
 	if !want.Trimmed {
 		checkTalk(&p, want, got)
 		checkTools(&p, want, got, r)

@@ -41,6 +41,7 @@ type properties struct {
 	Delta     lenient.Text           `json:"delta"`
 	Error     jsontext.Value         `json:"error"`
 	Status    lenient.Object[status] `json:"status"`
+	Branch    lenient.Text           `json:"branch"`
 }
 
 type status struct {
@@ -77,6 +78,10 @@ func (c *mapper) event() {
 	case "session.status":
 		c.learnSessionID(in.SessionID)
 		c.sessionStatus(&in.Status.Value)
+	case "vcs.branch.updated": // of the folder of the server
+		c.learnSessionID(in.SessionID)
+		c.Session.SetBranch(in.Branch)
+		c.runtime("", envelopes.Meta, "")
 	case "session.diff", "file.edited", "todo.updated": // a tool part states it
 		c.skip = core.SkipMirror
 	default:

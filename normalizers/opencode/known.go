@@ -14,7 +14,7 @@ import (
 var knownEvents = map[lenient.Text]bool{
 	"permission.asked": true, "permission.replied": true, "permission.updated": true, "question.asked": true,
 	"question.rejected": true, "question.replied": true, "session.compacted": true, "session.deleted": true,
-	"command.executed": true, "file.watcher.updated": true, "vcs.branch.updated": true,
+	"command.executed": true, "file.watcher.updated": true,
 }
 
 // noteTokens notes the members of the figures of a message that are not known.

@@ -71,7 +71,7 @@ func (s *claudeScript) chain(kind string, more map[string]any) map[string]any {
 	r := map[string]any{
 		"parentUuid": nil, "uuid": fmt.Sprintf("%s-u%d", s.Session, s.n), "timestamp": s.Stamp(), "sessionId": s.Session,
 		"cwd": s.OneOf("/home/dev/app", "/home/dev/app/sub"), "version": s.OneOf("1.0.43", "2.0.76", "2.1.37", "2.1.235"),
-		"gitBranch": "main", "userType": "external", "isSidechain": false, "type": kind,
+		"gitBranch": s.OneOf("main", "main", "fix/total", "HEAD", ""), "userType": "external", "isSidechain": false, "type": kind,
 	}
 	if s.Chance(15) {
 		r["isSidechain"] = true
@@ -370,7 +370,7 @@ func (s *claudeScript) stated() {
 	case "permission-mode":
 		r["permissionMode"] = v
 	case "pr-link":
-		r["prNumber"], r["prUrl"], r["prRepository"], r["timestamp"] = 7, "https://example.com/pull/7", v, s.Stamp()
+		r["prNumber"], r["prUrl"], r["prRepository"], r["timestamp"] = 7, s.OneOf("https://example.com/acme/one/pull/7", "https://ada:secret@example.com:8443/acme/one/pull/8?token=secret#top", "none"), "acme/"+v, s.Stamp()
 	case "worktree-state":
 		r["worktreeSession"] = map[string]any{"worktreeName": v, "sessionId": s.Session}
 	case "last-prompt":

@@ -32,4 +32,5 @@ var Suite = normalizerstest.Suite{
 	Interpret: interpret,
 	Facts:     facts,
 	FactNames: factNames,
+	VCS:       vcs,
 }

@@ -42,7 +42,7 @@ func lines(t *rapid.T, session string) [][]byte {
 		return s.execStream()
 	case 1:
 		s.bare = true
-		s.Emit(map[string]any{"id": s.Session, "timestamp": s.stamp(), "instructions": nil, "git": map[string]any{"branch": "main"}})
+		s.Emit(map[string]any{"id": s.Session, "timestamp": s.stamp(), "instructions": nil, "git": s.git()})
 	default:
 		s.ordinal = s.version == "0.147.0" || s.version == "0.159.0"
 		if s.Chance(90) {
@@ -110,11 +110,25 @@ func (s *codexScript) item(of string, more map[string]any) {
 	s.put("response_item", p)
 }
 
+// git is what a session states of its working tree: all of it, or a branch alone.
+func (s *codexScript) git() map[string]any {
+	if s.Chance(25) {
+		return map[string]any{"branch": "main"}
+	}
+	return map[string]any{
+		"commit_hash": s.OneOf("0f0e0d0c0b0a09080706050403020100f0e0d0c0", "[trimmed]"), "branch": s.OneOf("main", "fix/total", "HEAD"),
+		"repository_url": s.OneOf("https://github.com/acme/shop.git", "git@github.com:acme/shop.git", "https://ada:secret@github.com/acme/shop", "/srv/git/shop"),
+	}
+}
+
 func (s *codexScript) meta(id string, more map[string]any) {
 	s.thread = id
-	p := map[string]any{"id": id, "cwd": "/home/dev/app", "originator": "codex_cli_rs", "source": "cli", "git": map[string]any{"branch": "main"}}
+	p := map[string]any{"id": id, "cwd": "/home/dev/app", "originator": "codex_cli_rs", "source": "cli", "git": s.git()}
 	if s.version != "none" {
 		p["cli_version"] = s.version
+	}
+	if s.Chance(20) {
+		delete(p, "git")
 	}
 	maps.Copy(p, more)
 	s.put("session_meta", p)

@@ -34,4 +34,5 @@ var Suite = normalizerstest.Suite{
 	Bad:       normalizerstest.Torn,
 	Ledger:    func() normalizerstest.Ledger { return ledger{} },
 	Interpret: Interpret,
+	VCS:       vcs,
 }

@@ -77,7 +77,7 @@ func (s *copilotScript) agent() string {
 func (s *copilotScript) start() {
 	d := map[string]any{"sessionId": s.Session, "version": 1, "producer": "copilot-agent", "copilotVersion": "1.0.95", "startTime": s.Stamp()}
 	if s.Chance(70) {
-		d["context"] = map[string]any{"cwd": "/home/dev/app", "branch": "main"}
+		d["context"] = s.context()
 	}
 	if s.Chance(50) {
 		d["selectedModel"] = s.OneOf("auto", "gpt-5-mini")
@@ -85,13 +85,34 @@ func (s *copilotScript) start() {
 	s.put("session.start", "", d)
 }
 
+// context is the folder that the agent works in.
+func (s *copilotScript) context() map[string]any {
+	c := map[string]any{"cwd": "/home/dev/app"}
+	if s.Chance(80) {
+		c["gitRoot"], c["branch"] = "/home/dev/app", s.OneOf("main", "fix/total")
+	}
+	if s.Chance(50) {
+		c["repository"], c["headCommit"], c["hostType"] = "Acme/shop", "0f0e0d0c0b0a09080706050403020100f0e0d0c0", "github"
+	}
+	if s.Chance(50) {
+		c["repositoryHost"] = "GitHub.com"
+	}
+	return c
+}
+
 func (s *copilotScript) resume() {
 	s.before = s.used["outputTokens"]
-	s.put("session.resume", "", map[string]any{"resumeTime": s.Stamp(), "eventCount": len(s.Lines), "selectedModel": s.OneOf("auto", "claude-haiku-4.5")})
+	d := map[string]any{"resumeTime": s.Stamp(), "eventCount": len(s.Lines), "selectedModel": s.OneOf("auto", "claude-haiku-4.5")}
+	if s.Chance(50) {
+		d["context"] = s.context()
+	}
+	s.put("session.resume", "", d)
 }
 
 func (s *copilotScript) model() {
-	switch s.OneOf("change", "resolved") {
+	switch s.OneOf("change", "resolved", "context") {
+	case "context":
+		s.put("session.context_changed", "", s.context())
 	case "change":
 		s.put("session.model_change", "", map[string]any{"newModel": s.OneOf("auto", "gpt-5-mini", "claude-haiku-4.5")})
 	case "resolved":

@@ -29,6 +29,7 @@ var Suite = normalizerstest.Suite{
 	Bad:       normalizerstest.TooDeep, // a line that is no JSON is a line of plain text
 	Ledger:    func() normalizerstest.Ledger { return ledger{} },
 	Interpret: interpret,
+	VCS:       vcs,
 	Raw: func(record, raw []byte) (ok, known bool) {
 		known = raw != nil && isRaw(record, raw)
 		return known, known

@@ -489,9 +489,11 @@ func (s *script) redacted() {
 
 // other are records that no one has seen yet, and values that are no object.
 func (s *script) other() {
-	switch kind := s.OneOf("event", "line", "silly", "text", "string", "number", "array", "empty", "null", "again", "again"); kind {
+	switch kind := s.OneOf("event", "branch", "line", "silly", "text", "string", "number", "array", "empty", "null", "again", "again"); kind {
 	case "event":
 		s.event("hologram.shown", map[string]any{"sessionID": s.Session, "depth": 3})
+	case "branch":
+		s.event("vcs.branch.updated", map[string]any{"branch": s.OneOf("main", "fix/total", "HEAD", "")})
 	case "line":
 		s.Emit(map[string]any{"type": "hologram", "timestamp": s.ms(), "sessionID": s.Session, "part": map[string]any{"type": "hologram", "depth": 3}})
 	case "silly":

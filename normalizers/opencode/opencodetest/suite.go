@@ -35,5 +35,6 @@ var Suite = normalizerstest.Suite{
 	Ledger:    func() normalizerstest.Ledger { return ledger{} },
 	Interpret: interpret,
 	ResumeID:  resumeID,
+	VCS:       vcs,
 	Raw:       rawOfDocument,
 }
