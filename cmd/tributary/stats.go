@@ -88,6 +88,11 @@ tokens_output are the old names of input and output, and end with the next relea
 	flags.StringVar(&f.zone, "tz", "Local", "time zone of periods and dates, such as UTC or Europe/Berlin")
 	pricesFlags(flags, &f.prices, &f.providers)
 	flags.StringVar(&f.sort, "sort", "", "`column` that rows are sorted by, such as cost_usd or calls:asc; without it periods, then total")
+	columns := texts(sessions.Dimensions)
+	for _, figure := range statsFigures {
+		columns = append(columns, figure.name)
+	}
+	completeFlag(cmd, "sort", columns)
 	flags.IntVar(&f.limit, "limit", 0, "print only so many rows, the first ones; 0 for all")
 	flags.StringVarP(&f.output, "output", "o", "table", "table, json or csv")
 	a.serverFlag(cmd)

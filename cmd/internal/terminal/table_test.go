@@ -36,6 +36,21 @@ func TestTableFitsItsWidth(t *testing.T) {
 	}
 }
 
+// TestPathsKeepTheirLastElements has a table that is too narrow for its paths.
+func TestPathsKeepTheirLastElements(t *testing.T) {
+	t.Parallel()
+	table := &Table{Columns: []Column{{Head: "REPO", Text: true, Path: true}, {Head: "SIZE", Right: true}}}
+	table.Add("github.com/acme/shop", "7")
+	table.Add("a-name-without-slashes", "8")
+	var out bytes.Buffer
+	if err := table.Write(&out, 18); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff("REPO          SIZE\n…/acme/shop      7\na-name-with…     8\n", out.String()); diff != "" {
+		t.Error(diff)
+	}
+}
+
 // TestTableOfNamesAndValuesHasNoHeading has a list of names and values, and none.
 func TestTableOfNamesAndValuesHasNoHeading(t *testing.T) {
 	t.Parallel()
