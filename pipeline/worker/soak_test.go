@@ -14,7 +14,7 @@ import (
 	"tributary/pipeline/replay"
 )
 
-var faultsSoak = flag.Duration("faults.soak", 0, "how long TestFaultsSoak runs; 30m has 10,000 sessions, 1,000 faults and a million records")
+var faultsSoak = flag.Duration("faults.soak", 0, "how long TestFaultsSoak runs; 30m has 10,000 sessions, 1,000 faults and half a million records")
 
 // TestFaultsSoak breaks things again and again for a long time, while records arrive all the time, and compares what
 // is stored at the end. It logs its progress each minute. With -faults.nodes and -faults.cells it runs on
@@ -29,7 +29,7 @@ func TestFaultsSoak(t *testing.T) {
 	scaled := func(n int) int { return max(20, int(float64(n)*faultsSoak.Minutes()/30)) }
 	plan := faultPlan{
 		nodes: max(*faultsNodes, 1), cells: *faultsCells, seed: cmp.Or(*faultsSeed, rand.Uint64N(1<<32)),
-		records: scaled(1_000_000), sessions: scaled(10_000), rewind: 500, large: true,
+		records: scaled(500_000), sessions: scaled(10_000), rewind: 500, large: true,
 	}
 	tally := newTally()
 	t.Cleanup(func() { t.Log(tally) })
