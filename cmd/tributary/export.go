@@ -12,12 +12,14 @@ import (
 
 	"tributary/cmd/internal/terminal"
 	"tributary/pipeline/export"
+	"tributary/pipeline/sessions/prices"
 )
 
 // exportFlags are the flags of export.
 type exportFlags struct {
 	out, format string
 	raw, follow bool
+	compact     bool
 	every       time.Duration
 	spanBytes   int
 }
@@ -28,9 +30,9 @@ func exportCommand(a *app) *cobra.Command {
 		Use:   "export [flags] --out DIR|URL",
 		Short: "Write the events to Parquet files, or to lines of JSON",
 		Long: `Write the events of the broker to files that DuckDB, ClickHouse, Spark and pandas
-read, in folders by date (UTC) and source:
+read, in folders by month (UTC) and source:
 
-  DIR/date=2026-03-09/source=SOURCE/part-FIRST-LAST.parquet
+  DIR/month=2026-03/source=SOURCE/part-FIRST-LAST.parquet
 
 FIRST and LAST are the range of sequences of the events stream that was stored
 together. Each row is one event with typed columns; --raw adds the raw record. With
@@ -39,6 +41,9 @@ DuckDB: select model, sum(usage_output) from 'DIR/*/*/*.parquet' group by all
 Run it again to add what was stored since then: every event is in exactly one file,
 whatever ended the run before. Files appear when they are complete and never change;
 when the events stream went back in time, those of what it has lost are made again.
+--compact replaces small files by larger ones, at the end or, with --follow, as soon
+as there are many: pipeline/export/README.md says what programs see that read the files
+meanwhile. Beside the files, in _export, are the list prices of models for costs in SQL.
 With --follow it goes on with events that arrive until Ctrl-C, which stores what is
 read. It follows the live generation: when another is promoted, or a promotion is
 rolled back, the files are made again of all its events. Without --follow, files of
@@ -48,7 +53,7 @@ A URL names a folder (file:///DIR) or a bucket of Amazon S3 or a store with its
 protocol, such as MinIO, R2 and Ceph (s3://BUCKET/PREFIX). The store is the one of
 AWS_ENDPOINT_URL and AWS_REGION; credentials are those of AWS_ACCESS_KEY_ID and
 AWS_SECRET_ACCESS_KEY, of AWS_PROFILE in ~/.aws/credentials, or of the machine. They
-need the rights s3:ListBucket, s3:GetObject and s3:PutObject.`,
+need the rights s3:ListBucket, s3:GetObject, s3:PutObject and s3:DeleteObject.`,
 		Example: `  tributary export --out events
   tributary export --out events --follow --every 10m
   tributary export --out s3://telemetry/events
@@ -61,6 +66,7 @@ need the rights s3:ListBucket, s3:GetObject and s3:PutObject.`,
 	flags.StringVar(&f.format, "format", string(export.Parquet), "format of the files: "+joined(export.Formats))
 	completeFlag(cmd, "format", texts(export.Formats))
 	flags.BoolVar(&f.raw, "raw", false, "add the raw records")
+	flags.BoolVar(&f.compact, "compact", false, "replace small files by larger ones")
 	flags.BoolVar(&f.follow, "follow", false, "go on with events that arrive")
 	flags.DurationVar(&f.every, "every", export.DefaultEvery, "with --follow, store what has arrived so often; longer makes fewer files")
 	flags.IntVar(&f.spanBytes, "span-bytes", export.DefaultSpanBytes, "bytes of events that are stored together; less needs less memory and makes more files")
@@ -85,7 +91,7 @@ func exportEvents(ctx context.Context, a *app, f *exportFlags) error {
 		return usageError{err}
 	}
 	cfg := export.Config{
-		Dir: out.dir, Format: export.Format(f.format), Raw: f.raw,
+		Dir: out.dir, Format: export.Format(f.format), Raw: f.raw, Compact: f.compact, Prices: prices.Builtin().CSV(),
 		SpanBytes: f.spanBytes, Follow: f.follow, Every: f.every, Drain: a.config.DrainTimeout, Logger: a.log,
 	}
 	if out.bucket != "" {
@@ -117,6 +123,9 @@ func exportEvents(ctx context.Context, a *app, f *exportFlags) error {
 	fmt.Fprintf(a.stderr, "exported %s to %s, through sequence %v\n", terminal.Plural(result.Events, "event"), terminal.Plural(result.Files, "new file"), result.Through)
 	if result.Replaced > 0 {
 		fmt.Fprintf(a.stderr, "another generation is live: %s replaced\n", terminal.Plural(result.Replaced, "file"))
+	}
+	if result.Compacted > 0 {
+		fmt.Fprintf(a.stderr, "compacted: larger files replace %s\n", terminal.Plural(result.Compacted, "small file"))
 	}
 	if result.Removed > 0 {
 		fmt.Fprintf(a.stderr, "the events stream went back in time: %s replaced\n", terminal.Plural(result.Removed, "file"))

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -32,8 +33,8 @@ import (
 var exportKills = flag.Int("export.kills", 6, "how often TestKilledExportsHaveEveryEventOnce kills each export; at least 20 times with TRIBUTARY_CORPUS")
 
 // TestKilledExportsHaveEveryEventOnce kills exports by SIGKILL at random moments, and lets another one go on each
-// time. At every moment all files are whole and no event is in two of them; in the end their rows are those of an
-// export that nothing has stopped. TRIBUTARY_CORPUS names logs, by agent, whose events are exported, too.
+// time. At every moment all files are whole and no event is in two of them, those left out that a compaction has replaced;
+// in the end their rows are those of an export that nothing has stopped. TRIBUTARY_CORPUS names logs, by agent, whose events are exported, too.
 //
 //	TRIBUTARY_CORPUS=... go test ./cmd/tributary -v -run 'TestKilledExports/^corpus$'
 func TestKilledExportsHaveEveryEventOnce(t *testing.T) {
@@ -48,6 +49,8 @@ func TestKilledExportsHaveEveryEventOnce(t *testing.T) {
 		})
 		k.run(t, export.JSONL, folderPlace(t))
 		k.run(t, export.Parquet, bucketPlace(t))
+		k.run(t, export.Parquet, folderPlace(t), "--compact")
+		k.run(t, export.JSONL, bucketPlace(t), "--compact")
 	})
 	t.Run("corpus", func(t *testing.T) {
 		t.Parallel()
@@ -123,7 +126,7 @@ func folderPlace(t *testing.T) exportPlace {
 		out:   dir,
 		setup: func(*exec.Cmd) {},
 		names: func() []string {
-			names, err := filepath.Glob(filepath.Join(dir, "date=*", "source=*", "*"))
+			names, err := filepath.Glob(filepath.Join(dir, "month=*", "source=*", "*"))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -150,7 +153,7 @@ func bucketPlace(t *testing.T) exportPlace {
 				"AWS_ACCESS_KEY_ID="+pipelinetest.AccessKey, "AWS_SECRET_ACCESS_KEY="+pipelinetest.SecretKey)
 		},
 		names: func() (names []string) {
-			for o := range store.Client.ListObjectsIter(t.Context(), pipelinetest.Bucket, minio.ListObjectsOptions{Prefix: "events/date=", Recursive: true}) {
+			for o := range store.Client.ListObjectsIter(t.Context(), pipelinetest.Bucket, minio.ListObjectsOptions{Prefix: "events/month=", Recursive: true}) {
 				if o.Err != nil {
 					t.Fatal(o.Err)
 				}
@@ -174,15 +177,15 @@ func bucketPlace(t *testing.T) exportPlace {
 }
 
 // run kills exports in a format to a place, and compares the rows with those of an export that is not killed.
-func (k *killedExports) run(t *testing.T, format export.Format, place exportPlace) {
+func (k *killedExports) run(t *testing.T, format export.Format, place exportPlace, flags ...string) {
 	t.Helper()
-	begin := func(p exportPlace) *process {
+	begin := func(p exportPlace, flags ...string) *process {
 		t.Helper()
-		return startWith(t, p.setup, k.home, k.url, "export", "--out", p.out, "--format", string(format), "--span-bytes", k.spanBytes)
+		return startWith(t, p.setup, k.home, k.url, append([]string{"export", "--out", p.out, "--format", string(format), "--span-bytes", k.spanBytes}, flags...)...)
 	}
-	finish := func(p exportPlace) []string {
+	finish := func(p exportPlace, flags ...string) []string {
 		t.Helper()
-		if code, out := ended(begin(p)); code != 0 {
+		if code, out := ended(begin(p, flags...)); code != 0 {
 			t.Fatalf("export: exit code %d\n%s", code, out)
 		}
 		return p.rows(t, format)
@@ -195,11 +198,15 @@ func (k *killedExports) run(t *testing.T, format export.Format, place exportPlac
 	}
 	killed := 0
 	looked, stored := map[string]bool{}, map[string]bool{} // files, and the sequences of their events
+	compacts := slices.Contains(flags, "--compact")
+	if compacts {
+		finish(place) // what is killed are compactions
+	}
 	for range k.kills {
-		before, more := len(place.names()), k.random.IntN(step)
-		p := begin(place)
+		before, more := place.names(), k.random.IntN(step)
+		p := begin(place, flags...)
 		look := time.NewTicker(time.Millisecond)
-		for p.running() && len(place.names()) < before+more {
+		for now := before; p.running() && (compacts && slices.Equal(before, now) || !compacts && len(now) < len(before)+more); now = place.names() {
 			<-look.C
 		}
 		look.Stop()
@@ -210,7 +217,11 @@ func (k *killedExports) run(t *testing.T, format export.Format, place exportPlac
 			killed++
 		}
 		p.kill()
-		for _, name := range place.names() {
+		if compacts { // files come and go
+			clear(looked)
+			clear(stored)
+		}
+		for _, name := range unreplaced(place.names()) {
 			if looked[name] {
 				continue // it is read again in the end
 			}
@@ -228,16 +239,35 @@ func (k *killedExports) run(t *testing.T, format export.Format, place exportPlac
 	if killed == 0 {
 		t.Error("every export ended before it was killed")
 	}
-	if diff := cmp.Diff(want, finish(place)); diff != "" {
+	if diff := cmp.Diff(want, finish(place, flags...)); diff != "" {
 		t.Errorf("the files differ from those of an export that was not killed:\n%.2000s", diff)
 	}
+	if n := len(place.names()); compacts && n > len(whole.names())/4 {
+		t.Errorf("%d files are left of %d", n, len(whole.names()))
+	}
+}
+
+// unreplaced returns the names of files whose rows no other file of their folder has: its span, which its name has, would have theirs.
+func unreplaced(names []string) []string {
+	span := func(name string) (folder, first, last string) {
+		folder, file := path.Split(filepath.ToSlash(name))
+		first, last, _ = strings.Cut(strings.TrimPrefix(file, "part-"), "-")
+		return folder, first, last
+	}
+	return slices.DeleteFunc(slices.Clone(names), func(name string) bool {
+		folder, first, last := span(name)
+		return slices.ContainsFunc(names, func(other string) bool {
+			f, a, z := span(other)
+			return other != name && f == folder && a <= first && last <= z
+		})
+	})
 }
 
 // rows returns all rows of a place as lines of JSON, sorted.
 func (p exportPlace) rows(t *testing.T, format export.Format) []string {
 	t.Helper()
 	var lines []string
-	for _, name := range p.names() {
+	for _, name := range unreplaced(p.names()) {
 		lines = append(lines, p.lines(t, format, name)...)
 	}
 	slices.Sort(lines)

@@ -79,7 +79,7 @@ func exportOf(t *testing.T, home, url string) *follower {
 	dir := filepath.Join(home, "files")
 	p := start(t, home, url, "export", "--follow", "--every", "50ms", "--format", "jsonl", "--out", dir)
 	return &follower{p, "export", func() []string {
-		names, err := filepath.Glob(filepath.Join(dir, "date=*", "source=*", "*"))
+		names, err := filepath.Glob(filepath.Join(dir, "month=*", "source=*", "*"))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -117,7 +117,7 @@ func unpack(t *testing.T, archive, dir string) {
 // exportedIDs returns the ids of the events in an export of lines, by session, in their order.
 func exportedIDs(t *testing.T, dir string) map[string][]string {
 	t.Helper()
-	files, err := filepath.Glob(filepath.Join(dir, "date=*", "source=*", "*.jsonl*"))
+	files, err := filepath.Glob(filepath.Join(dir, "month=*", "source=*", "*.jsonl*"))
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no files in %s: %v", dir, err)
 	}

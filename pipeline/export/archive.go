@@ -23,7 +23,9 @@ import (
 
 // Names of an export. Readers of partitioned files skip names that begin with _.
 const (
-	controlDir = "_export"
+	controlDir  = "_export"
+	pricesName  = "prices.csv"
+	columnsName = "columns.parquet" // has no rows, but every column: files of older versions lack some
 )
 
 // manifestName returns the name of the manifest of a cell.
@@ -46,12 +48,22 @@ type place interface {
 	load(ctx context.Context) ([]byte, error)
 	// save replaces the manifest that was loaded or saved last.
 	save(ctx context.Context, manifest []byte) error
-	// names returns the names of the files.
-	names(ctx context.Context) ([]string, error)
+	// put replaces a file beside the manifest, which no export reads.
+	put(ctx context.Context, name string, data []byte) error
+	// list lists the files.
+	list(ctx context.Context) ([]stored, error)
+	// read returns a file.
+	read(ctx context.Context, name string) ([]byte, error)
 	// add adds files, which appear whole. A failure leaves any of them.
 	add(ctx context.Context, files []file) error
 	// remove removes a file.
 	remove(ctx context.Context, name string) error
+}
+
+// stored is a file that is there.
+type stored struct {
+	name string
+	size int64
 }
 
 // file is a file that is to be added.
@@ -67,6 +79,7 @@ type manifest struct {
 	Broker     time.Time `json:"broker,omitzero"` // see [streams.BrokerSince]; zero for unknown
 	Format     Format    `json:"format"`
 	Raw        bool      `json:"raw"`
+	Months     bool      `json:"months,omitzero"`  // folders are of months; those of older versions are of days
 	Through    uint64    `json:"through"`          // sequence of the last event that is in a file
 	Read       uint64    `json:"read,omitzero"`    // sequence up to which there is no event behind Through
 	Pending    span      `json:"pending,omitzero"` // whose files are being added
@@ -75,6 +88,8 @@ type manifest struct {
 	First    events.Mark  `json:"first,omitzero"`    // the first event of all; zero when an older version has written its file
 	Marks    events.Marks `json:"marks,omitempty"`   // the last event of some spans, Pending included
 	Removing bool         `json:"removing,omitzero"` // files behind Through are of a stream that is gone, and are being removed
+
+	Compacting span `json:"compacting,omitzero"` // whose files are being replaced by one in each folder
 }
 
 // span is a range of sequences of the events stream of a cell, both ends included, see [streams.PlaceOf]; zero
@@ -102,26 +117,40 @@ func openArchive(ctx context.Context, p place, want manifest, replace bool) (a *
 		return nil, 0, err
 	}
 	if data != nil {
-		if err := a.take(data, replace); err != nil {
-			return nil, 0, err
-		}
+		err = a.take(data, replace)
+	} else {
+		err = a.findFolders(ctx)
 	}
-	if err := a.save(ctx); err != nil { // before names: another run adds nothing after this
+	if err != nil {
 		return nil, 0, err
 	}
-	names, err := p.names(ctx)
+	if err := a.save(ctx); err != nil { // before list: another run adds nothing after this
+		return nil, 0, err
+	}
+	list, err := p.list(ctx)
 	if err != nil {
 		return nil, 0, err
 	}
 	if a.manifest.Removing {
-		if replaced, err = a.finishRemoval(ctx, names); err != nil {
+		if replaced, err = a.finishRemoval(ctx, list); err != nil {
 			return nil, replaced, err
 		}
-		if names, err = p.names(ctx); err != nil {
+		if list, err = p.list(ctx); err != nil {
 			return nil, replaced, err
 		}
 	}
-	return a, replaced, a.recover(names)
+	if err := a.recover(list); err != nil {
+		return nil, replaced, err
+	}
+	_, err = a.finishCompaction(ctx, list)
+	return a, replaced, err
+}
+
+// findFolders finds out from the names of the files whether the folders are of days, where no manifest says so.
+func (a *archive) findFolders(ctx context.Context) error {
+	list, err := a.place.list(ctx)
+	a.manifest.Months = !slices.ContainsFunc(list, func(f stored) bool { return strings.HasPrefix(f.name, dayFolder) })
+	return err
 }
 
 // take takes over how far a manifest goes, if it belongs to the same export. With replace, the files of another generation are
@@ -136,6 +165,7 @@ func (a *archive) take(data []byte, replace bool) error {
 	if replace {
 		have.Generation, have.Created = want.Generation, want.Created
 		have.Through, have.Read, have.Pending, have.First, have.Marks, have.Removing = want.Through, 0, span{}, events.Mark{}, nil, true
+		have.Compacting = span{}
 	}
 	for _, d := range []struct{ what, have, want string }{
 		{"generation", have.Generation, want.Generation},
@@ -149,6 +179,7 @@ func (a *archive) take(data []byte, replace bool) error {
 	}
 	a.manifest.Through, a.manifest.Read, a.manifest.Pending = have.Through, have.Read, have.Pending
 	a.manifest.First, a.manifest.Marks, a.manifest.Removing = have.First, have.Marks, have.Removing
+	a.manifest.Months, a.manifest.Compacting = have.Months, have.Compacting
 	if want.Broker.IsZero() {
 		a.manifest.Broker = have.Broker
 	}
@@ -156,20 +187,20 @@ func (a *archive) take(data []byte, replace bool) error {
 }
 
 // recover finds out from the manifest and the names of the files which spans are complete. Spans are stored one
-// after the other, so only the last one can be there in part.
-func (a *archive) recover(names []string) error {
+// after the other, so only the last one can be there in part, unless a compaction has made it of others.
+func (a *archive) recover(list []stored) error {
 	m := &a.manifest
 	found := map[span][]string{}
 	if m.Pending != (span{}) {
 		found[m.Pending] = nil
 		m.Pending = span{}
 	}
-	for _, name := range names {
-		if s, ok := spanOf(name, m.Format); ok && streams.CellOf(s.First) == streams.CellOf(m.Through) {
-			found[s] = append(found[s], name)
+	for _, f := range list {
+		if s, ok := spanOf(f.name, m.Format); ok && streams.CellOf(s.First) == streams.CellOf(m.Through) {
+			found[s] = append(found[s], f.name)
 		}
 	}
-	spans := slices.SortedFunc(maps.Keys(found), func(a, b span) int { return cmp.Compare(a.First, b.First) })
+	spans, compacted := outermost(slices.Collect(maps.Keys(found)))
 	for i, s := range spans {
 		if s.Last <= m.Through {
 			continue
@@ -177,7 +208,7 @@ func (a *archive) recover(names []string) error {
 		if s.First <= m.Through {
 			return fmt.Errorf("%w: in %s, files from %d to %d overlap those through %d: name another place", ErrOtherExport, a.place, s.First, s.Last, m.Through)
 		}
-		if i < len(spans)-1 {
+		if i < len(spans)-1 || compacted[s] {
 			m.Through = s.Last
 			continue
 		}
@@ -231,14 +262,47 @@ func (a *archive) store(ctx context.Context, s span, parts map[partition][]Row) 
 }
 
 // partPattern matches the names of files, whatever their format.
-const partPattern = "date=*/source=*/part-*"
+const partPattern = "*=*/source=*/part-*"
+
+// Names of folders begin with these.
+const (
+	monthFolder = "month="
+	dayFolder   = "date="
+)
 
 // partName matches the name of a file.
 var partName = regexp.MustCompile(`^part-(\d{20})-(\d{20})(\..*)$`)
 
 // name returns the name of the file with the rows of a partition.
 func (s span) name(p partition, f Format) string {
-	return fmt.Sprintf("date=%s/source=%s/part-%020d-%020d%s", p.date, pathValue(p.source), s.First, s.Last, f.extension())
+	return p.folder + "/source=" + pathValue(p.source) + "/" + s.fileName(f)
+}
+
+// fileName returns the name of a file in its folder.
+func (s span) fileName(f Format) string {
+	return fmt.Sprintf("part-%020d-%020d%s", s.First, s.Last, f.extension())
+}
+
+// has reports whether a span has all sequences of another one.
+func (s span) has(o span) bool { return s.First <= o.First && o.Last <= s.Last }
+
+// compareSpans puts a span before those that it has.
+func compareSpans(a, b span) int {
+	return cmp.Or(cmp.Compare(a.First, b.First), cmp.Compare(b.Last, a.Last))
+}
+
+// outermost returns the spans that no other one has, in their order, and which of them have others.
+func outermost(spans []span) (list []span, made map[span]bool) {
+	made = map[span]bool{}
+	slices.SortFunc(spans, compareSpans)
+	for _, s := range spans {
+		if n := len(list); n > 0 && list[n-1].has(s) {
+			made[list[n-1]] = true
+			continue
+		}
+		list = append(list, s)
+	}
+	return list, made
 }
 
 // spanOf returns the span of a file of a format.
@@ -253,10 +317,19 @@ func spanOf(name string, f Format) (span, bool) {
 }
 
 // partition is where rows go.
-type partition struct{ date, source string }
+type partition struct{ folder, source string }
+
+// partition returns where a row goes.
+func (a *archive) partition(r *Row) partition {
+	date := r.Date.String()
+	if a.manifest.Months {
+		return partition{monthFolder + date[:len("2006-01")], r.Source}
+	}
+	return partition{dayFolder + date, r.Source}
+}
 
 func comparePartitions(a, b partition) int {
-	return cmp.Or(strings.Compare(a.date, b.date), strings.Compare(a.source, b.source))
+	return cmp.Or(strings.Compare(a.folder, b.folder), strings.Compare(a.source, b.source))
 }
 
 // pathValue writes the value of a partition as Hive does: bytes that are not safe in names are escaped.

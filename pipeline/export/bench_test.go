@@ -13,6 +13,7 @@ import (
 	"tributary/normalizers/core"
 	"tributary/pipeline/export"
 	"tributary/pipeline/pipelinetest"
+	"tributary/pipeline/sessions/prices"
 	"tributary/pipeline/streams"
 )
 
@@ -74,13 +75,13 @@ func BenchmarkExport(b *testing.B) {
 	}
 }
 
-// BenchmarkQuestions asks the ten questions of README.md, whose times are the metrics.
+// BenchmarkQuestions asks the questions of sql.md, whose times are the metrics.
 //
 //	go test ./pipeline/export -run '^$' -bench Questions -benchtime 10x
 func BenchmarkQuestions(b *testing.B) {
 	js, events := workload(b)
 	dir := b.TempDir()
-	if _, err := export.Run(b.Context(), js, export.Config{Dir: filepath.Join(dir, "events"), Generation: "v1", Format: export.Parquet, Logger: quiet}); err != nil {
+	if _, err := export.Run(b.Context(), js, export.Config{Dir: filepath.Join(dir, "events"), Generation: "v1", Format: export.Parquet, Prices: prices.Builtin().CSV(), Logger: quiet}); err != nil {
 		b.Fatal(err)
 	}
 	list := questions(b)

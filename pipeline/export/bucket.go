@@ -87,15 +87,26 @@ func (b *bucket) saveIf(ctx context.Context, manifest []byte, opts minio.PutObje
 	return err
 }
 
-func (b *bucket) names(ctx context.Context) (list []string, err error) {
-	all, err := b.ListNames(ctx, "date=")
-	for _, o := range all {
-		if ok, _ := path.Match(partPattern, o.Name); ok {
-			list = append(list, o.Name)
+func (b *bucket) put(ctx context.Context, name string, data []byte) error {
+	return b.Put(ctx, controlDir+"/"+name, data)
+}
+
+func (b *bucket) list(ctx context.Context) (list []stored, err error) {
+	for _, begin := range []string{monthFolder, dayFolder} {
+		all, err := b.ListNames(ctx, begin)
+		if err != nil {
+			return nil, err
+		}
+		for _, o := range all {
+			if ok, _ := path.Match(partPattern, o.Name); ok {
+				list = append(list, stored{o.Name, o.Size})
+			}
 		}
 	}
-	return list, err
+	return list, nil
 }
+
+func (b *bucket) read(ctx context.Context, name string) ([]byte, error) { return b.Get(ctx, name) }
 
 // add puts each file in one request: no part of an upload can be left behind. A file that is there was put by
 // another run, with the same rows.

@@ -283,7 +283,7 @@ func TestErrorsOfAStoreNameTheCure(t *testing.T) {
 		want      string
 	}{
 		"no bucket":       {nil, func(b *objects.Bucket) { b.Name = "nothing" }, "s3://nothing/team a/events: STORE says NoSuchBucket: The specified bucket does not exist: create the bucket, or name another"},
-		"denied":          {refuse(http.StatusForbidden, "AccessDenied"), nil, "s3://telemetry/team a/events: STORE says AccessDenied: refused: check the credentials, which need the rights s3:ListBucket, s3:GetObject and s3:PutObject"},
+		"denied":          {refuse(http.StatusForbidden, "AccessDenied"), nil, "s3://telemetry/team a/events: STORE says AccessDenied: refused: check the credentials, which need the rights s3:ListBucket, s3:GetObject, s3:PutObject and s3:DeleteObject"},
 		"wrong key":       {refuse(http.StatusForbidden, "InvalidAccessKeyId"), nil, "STORE says InvalidAccessKeyId: refused: check the credentials"},
 		"other region":    {refuse(http.StatusBadRequest, "AuthorizationHeaderMalformed"), nil, "refused: set AWS_REGION to the region of the bucket"},
 		"busy":            {refuse(http.StatusServiceUnavailable, "SlowDown"), func(b *objects.Bucket) { b.Limit = 1 }, "STORE says SlowDown: refused: run the export again: it goes on where it ended"},
@@ -339,7 +339,7 @@ func TestAFollowingExportToABucketStoresWhatArrives(t *testing.T) {
 	away := make(chan struct{}, 1)
 	var puts atomic.Int64
 	store.Intercept(func(w http.ResponseWriter, r *http.Request, next http.Handler) {
-		if r.Method == http.MethodPut && strings.Contains(r.URL.Path, "date=") && puts.Add(1) == 1 {
+		if r.Method == http.MethodPut && strings.Contains(r.URL.Path, "month=") && puts.Add(1) == 1 {
 			away <- struct{}{}
 			cancel()
 			pipelinetest.RefuseObject(w, http.StatusServiceUnavailable, "SlowDown")

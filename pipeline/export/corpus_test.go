@@ -3,11 +3,11 @@ package export_test
 import (
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
 
-	gocmp "github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"tributary/normalizers"
@@ -23,6 +23,7 @@ import (
 	"tributary/pipeline/export"
 	"tributary/pipeline/pipelinetest"
 	"tributary/pipeline/sessions"
+	"tributary/pipeline/sessions/prices"
 	"tributary/pipeline/sessions/summaries"
 	"tributary/pipeline/streams"
 )
@@ -81,20 +82,18 @@ func TestCorpusReconciles(t *testing.T) {
 
 	dir := t.TempDir()
 	began = time.Now()
-	r, err := export.Run(t.Context(), js, export.Config{Dir: filepath.Join(dir, "events"), Generation: "v1", Format: export.Parquet, Logger: quiet})
+	r, err := export.Run(t.Context(), js, export.Config{Dir: filepath.Join(dir, "events"), Generation: "v1", Format: export.Parquet, Prices: prices.Builtin().CSV(), Logger: quiet})
 	if err != nil || int64(r.Events) != eventCount {
 		t.Fatalf("%+v: %v, want %d events", r, err, eventCount)
 	}
 	t.Logf("exported to %d files in %v", r.Files, time.Since(began).Round(time.Millisecond))
-	list := append(questions(t), question{Name: "total", SQL: "select (select sum(total) from calls) as total, (select sum(tokens_total) from events) as everything"})
+	list := questions(t)
+	list = append(slices.Concat(list, sums, []question{everySession(t, list)}), question{Name: "total", SQL: "select (select sum(total) from calls) as total, (select sum(tokens_total) from events) as everything"})
 	answers := ask(t, dir, list)
 	if got := answers["total"].Rows[0]; fmt.Sprint(got["total"]) != strconv.FormatInt(total, 10) || fmt.Sprint(got["everything"]) != strconv.FormatInt(truth, 10) {
 		t.Errorf("SQL finds %v, want %d of %d tokens", got, total, truth)
 	}
-	if diff := gocmp.Diff(tokensByDay(t, js), answered(t, answers["tokens by model and day"])); diff != "" {
-		t.Errorf("statistics and SQL differ:\n%s", diff)
-	}
-	checkCosts(t, js, ask(t, dir, costsOfTable(t, list))["costs"])
+	checkSums(t, js, answers)
 	for _, q := range list {
 		t.Logf("%s: %d rows, %d ms", q.Name, len(answers[q.Name].Rows), answers[q.Name].MS)
 	}

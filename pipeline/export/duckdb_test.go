@@ -2,13 +2,16 @@ package export_test
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -29,20 +32,20 @@ import (
 	"tributary/pipeline/streams"
 )
 
-// duckVersion is the version of @duckdb/node-api that runs the queries of README.md.
+// duckVersion is the version of @duckdb/node-api that runs the queries of sql.md.
 const duckVersion = "1.5.6-r.1"
 
-// question is a query of README.md.
+// question is a query of sql.md.
 type question struct {
 	Name   string `json:"name"`
 	SQL    string `json:"sql"`
 	Script bool   `json:"script"` // several statements without an answer
 }
 
-// questions returns the queries of README.md.
+// questions returns the queries of sql.md.
 func questions(tb testing.TB) []question {
 	tb.Helper()
-	page, err := os.ReadFile("README.md")
+	page, err := os.ReadFile("sql.md")
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -50,8 +53,8 @@ func questions(tb testing.TB) []question {
 	for _, m := range regexp.MustCompile("(?s)<!-- query: (.*?) -->\n```sql\n(.*?)```").FindAllStringSubmatch(string(page), -1) {
 		out = append(out, question{m[1], m[2], m[1] == "views"})
 	}
-	if len(out) != 11 {
-		tb.Fatalf("README.md has %d queries, want the views and ten questions", len(out))
+	if len(out) != 16 {
+		tb.Fatalf("sql.md has %d queries, want the views and fifteen questions", len(out))
 	}
 	return out
 }
@@ -129,17 +132,24 @@ func storeStory(t *testing.T, js jetstream.JetStream) {
 			}
 		}
 	}
+	vcs := func(repository, branch, request, user string, change func(*envelopes.AgentEventV1)) func(*envelopes.AgentEventV1) {
+		return func(e *envelopes.AgentEventV1) {
+			change(e)
+			e.VCS = &envelopes.VCS{Repository: repository, Branch: branch, PullRequest: request, Commit: "0123abc"}
+			e.Edge = &envelopes.Edge{Host: "laptop", User: user, Labels: map[string]string{"team": "payments", "env": "ci"}}
+		}
+	}
 	const claude, codex = envelopes.ClaudeCode, envelopes.Codex
 	add(claude, "one", 9, 0, envelopes.UserMessage, nil)
-	add(claude, "one", 9, 10, envelopes.AssistantMessage, tokens("claude-opus-4-5-20251101", "msg_1", 1000))
+	add(claude, "one", 9, 10, envelopes.AssistantMessage, vcs("github.com/acme/shop", "main", "", "ada", tokens("claude-opus-4-5-20251101", "msg_1", 1000)))
 	add(claude, "one", 9, 11, envelopes.ToolCall, tool("c1", envelopes.StatusInProgress, nil, "/a", "/b"))
 	add(claude, "one", 9, 12, envelopes.ToolResult, tool("c1", envelopes.StatusInProgress, nil))
 	add(claude, "one", 9, 20, envelopes.ToolResult, tool("c1", envelopes.StatusError, new(int64(9000))))
 	add(claude, "one", 9, 900, envelopes.ToolCall, tool("c2", envelopes.StatusInProgress, nil, "/a"))
 	add(claude, "one", 9, 901, envelopes.ToolResult, tool("c2", envelopes.StatusSuccess, new(int64(1000))))
 	add(claude, "one", 10, 0, envelopes.AssistantMessage, tokens("claude-opus-4-5-20251101", "msg_2", 10))
-	add(claude, "copy of one", 10, 0, envelopes.AssistantMessage, tokens("claude-opus-4-5-20251101", "msg_1", 1000)) // a copy
-	add(claude, "copy of one", 10, 1, envelopes.AssistantMessage, tokens("claude-opus-4-5-20251101", "msg_2", 20))   // the whole call
+	add(claude, "copy of one", 10, 0, envelopes.AssistantMessage, tokens("claude-opus-4-5-20251101", "msg_1", 1000))                                                                                 // a copy
+	add(claude, "copy of one", 10, 1, envelopes.AssistantMessage, vcs("github.com/acme/shop", "fix", "https://github.com/acme/shop/pull/7", "ben", tokens("claude-opus-4-5-20251101", "msg_2", 20))) // the whole call
 	add(claude, "bill", 11, 0, envelopes.UserMessage, nil)
 	for _, u := range []struct {
 		model string
@@ -154,16 +164,23 @@ func storeStory(t *testing.T, js jetstream.JetStream) {
 			e.Model, e.Usage, e.TokensTotal = &u.model, &u.usage, new(u.usage.Total())
 		})
 	}
-	add(codex, "two", 10, 5, envelopes.UserMessage, nil)
+	add(codex, "two", 10, 5, envelopes.UserMessage, func(e *envelopes.AgentEventV1) { e.Text = new("Slow down the ticker.") })
 	add(codex, "two", 10, 6, envelopes.Meta, tokens("gpt-5", "7", 100))
 	add(codex, "three", 10, 6, envelopes.Meta, tokens("gpt-5", "7", 100)) // a number of its session
 	add(codex, "two", 10, 9, envelopes.Log, func(e *envelopes.AgentEventV1) {
 		e.Metadata = &envelopes.Metadata{Extensions: map[string]jsontext.Value{"error": jsontext.Value(`{"code":"429","message":"Slow down"}`)}}
 	})
+	for _, second := range []int{0, 100, 40, 50, 110, 1000} { // its time goes back
+		add(claude, "back", 17, second, envelopes.AssistantMessage, nil)
+	}
+	add(claude, "back", 17, 1010, envelopes.AssistantMessage, func(e *envelopes.AgentEventV1) {
+		tokens("claude-opus-4-5-20251101", "msg_s", 500)(e)
+		e.IsInternal = true
+	})
 	pipelinetest.PublishMessages(t.Context(), t, js, messages...)
 }
 
-// TestQuestionsHaveTheirAnswers runs the ten questions of README.md with DuckDB. The answers are those of
+// TestQuestionsHaveTheirAnswers runs the questions of sql.md with DuckDB. The answers are those of
 // testdata/answers.json, which were checked by hand, and of the statistics of the same events.
 func TestQuestionsHaveTheirAnswers(t *testing.T) {
 	t.Parallel()
@@ -175,10 +192,10 @@ func TestQuestionsHaveTheirAnswers(t *testing.T) {
 	dir := t.TempDir()
 	run(t, js, filepath.Join(dir, "events"), export.Parquet)
 	list := questions(t)
-	answers := ask(t, dir, list)
+	answers := ask(t, dir, slices.Concat(list, sums, []question{everySession(t, list)}))
 	rows := map[string][]map[string]any{}
-	for name, a := range answers {
-		rows[name] = a.Rows
+	for _, q := range list[1:] {
+		rows[q.Name] = answers[q.Name].Rows
 	}
 	got, err := json.MarshalIndent(rows, "", "  ")
 	if err != nil {
@@ -197,41 +214,135 @@ func TestQuestionsHaveTheirAnswers(t *testing.T) {
 	if diff := gocmp.Diff(string(want), string(got)+"\n"); diff != "" {
 		t.Error(diff)
 	}
-	if diff := gocmp.Diff(tokensByDay(t, js), answered(t, answers["tokens by model and day"])); diff != "" {
-		t.Errorf("statistics and SQL differ:\n%s", diff)
-	}
-	checkCosts(t, js, ask(t, dir, costsOfTable(t, list))["costs"])
+	checkSums(t, js, answers)
 }
 
-// costsOfTable asks for the cost by model with the table that is built in, and its columns.
-func costsOfTable(tb testing.TB, list []question) []question {
-	tb.Helper()
-	table, err := filepath.Abs("../sessions/prices/builtin.tsv")
-	if err != nil {
-		tb.Fatal(err)
+// TestQueriesDuringACompactionSeeEachEventOnce asks while files are there that a larger one has replaced, as they are until they
+// are removed, and again when the next run has removed them.
+func TestQueriesDuringACompactionSeeEachEventOnce(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("may install DuckDB")
 	}
-	const all = `with tsv as (select * from read_csv('%s', delim = '\t', comment = '#', header = true, null_padding = true)), prices as (
-  select model, 0 as above, input, cache_read, cache_write, cache_write_1h, output, web_search as search from tsv
-  union all
-  select model, above, input_above, coalesce(cache_read_above, cache_read), coalesce(cache_write_above, cache_write),
-    coalesce(cache_write_1h_above, cache_write_1h), output_above, web_search from tsv where above is not null
-)`
-	views, cost := list[0], list[0]
-	for _, q := range list {
-		if q.Name == "cost by model" {
-			cost = q
+	js, dir := stream(t, 30), t.TempDir()
+	out := filepath.Join(dir, "events")
+	cfg := export.Config{Dir: out, Generation: "v1", Format: export.Parquet, SpanBytes: 3000, Prices: prices.Builtin().CSV(), Logger: quiet}
+	runConfig(t, js, cfg)
+	before := t.TempDir()
+	if err := os.CopyFS(before, os.DirFS(out)); err != nil {
+		t.Fatal(err)
+	}
+	cfg.Compact = true
+	if r := runConfig(t, js, cfg); r.Compacted < 20 || len(files(t, out)) != 2 {
+		t.Errorf("%+v, %d files", r, len(files(t, out)))
+	}
+	for i, name := range names(t, before) {
+		if data, err := os.ReadFile(filepath.Join(before, name)); i%3 > 0 {
+			if err = errors.Join(err, os.WriteFile(filepath.Join(out, name), data, 0o600)); err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
-	begin, rest, ok := strings.Cut(cost.SQL, "\n)\n")
-	if !ok || !strings.HasPrefix(begin, "with prices(") {
-		tb.Fatalf("the query does not begin with its prices: %s", begin)
+	list := []question{questions(t)[0], {Name: "count", SQL: "select count(*)::int as n, count(distinct stream_sequence)::int as events from events"}}
+	for range 2 {
+		if got := ask(t, dir, list)["count"].Rows[0]; fmt.Sprint(got["n"], got["events"]) != "60 60" {
+			t.Errorf("%d files: %v, want 60 events", len(files(t, out)), got)
+		}
+		runConfig(t, js, cfg)
 	}
-	// What is not stated costs nothing here, as a part without tokens does.
-	for _, column := range []string{"cache_read", "cache_write", "cache_write_1h", "search"} {
-		rest = regexp.MustCompile(`p\.`+column+`\b`).ReplaceAllString(rest, "coalesce(p."+column+", 0)")
+	if len(files(t, out)) != 2 {
+		t.Errorf("files that were replaced are left: %v", names(t, out))
 	}
-	rest = strings.ReplaceAll(rest, ", 4)", ", 9)")
-	return []question{views, {Name: "costs", SQL: fmt.Sprintf(all, table) + "\n" + rest}}
+}
+
+// sums ask SQL for what the statistics have, too.
+var sums = []question{
+	{Name: "costs", SQL: "select model, sum(usd) as usd, sum(vendor_usd) as vendor_usd from calls group by all"},
+	tokensQuestion("day", "model"), tokensQuestion("source"), tokensQuestion("repo", "branch"), tokensQuestion("branch"),
+	tokensQuestion("host"), tokensQuestion("user", "team"), tokensQuestion("user"),
+}
+
+// tokensQuestion asks for the tokens by some dimensions of the statistics.
+func tokensQuestion(by ...string) question {
+	columns := map[string]string{"repo": "repository", "user": "user_name"}
+	values := make([]string, len(by))
+	for i, d := range by {
+		values[i] = "coalesce(" + cmp.Or(columns[d], d) + "::text, '')"
+	}
+	name := "tokens by " + strings.Join(by, ",")
+	return question{Name: name, SQL: "select concat_ws(' ', " + strings.Join(values, ", ") + ") as value, sum(total)::text as total from calls group by all"}
+}
+
+// everySession returns the query of sql.md that lists the longest sessions, without its limit.
+func everySession(tb testing.TB, list []question) question {
+	tb.Helper()
+	for _, q := range list {
+		if q.Name == "longest sessions" {
+			sql, rest, ok := strings.Cut(q.SQL, " limit 20;")
+			if !ok || strings.TrimSpace(rest) != "" {
+				tb.Fatalf("the query does not end with its limit: %s", q.SQL)
+			}
+			return question{Name: "every session", SQL: sql}
+		}
+	}
+	tb.Fatal("no query lists the longest sessions")
+	return question{}
+}
+
+// checkSums compares the answers of SQL to [sums] and to [everySession] with the statistics.
+func checkSums(t *testing.T, js jetstream.JetStream, answers map[string]answer) {
+	t.Helper()
+	for _, q := range sums {
+		dimensions, is := strings.CutPrefix(q.Name, "tokens by ")
+		if !is {
+			continue
+		}
+		inSQL := map[string]int64{}
+		for _, r := range answers[q.Name].Rows {
+			n, err := strconv.ParseInt(fmt.Sprint(r["total"]), 10, 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n > 0 {
+				inSQL[fmt.Sprint(r["value"])] = n
+			}
+		}
+		if diff := gocmp.Diff(tokensBy(t, js, strings.Split(dimensions, ",")), inSQL); diff != "" {
+			t.Errorf("%s: statistics and SQL differ:\n%s", q.Name, diff)
+		}
+	}
+	checkCosts(t, js, answers["costs"])
+	checkActive(t, js, answers["every session"])
+}
+
+// checkActive compares the active time of each session with that of the statistics. SQL has whole microseconds.
+func checkActive(t *testing.T, js jetstream.JetStream, a answer) {
+	t.Helper()
+	want := map[string]float64{}
+	total, inSQL := 0.0, 0.0
+	steps := summaries.Steps(t.Context(), js, "v1", events.Query{}, func(err error) { t.Error(err) })
+	_, err := sessions.Stats(steps, sessions.StatsQuery{By: []sessions.Dimension{sessions.BySource, sessions.BySession}}, sessions.Memory{}, func(r *sessions.Row) error {
+		want[strings.Join(r.Values, " ")] = r.Active().Seconds()
+		total += r.Active().Seconds()
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(a.Rows) != len(want) || total == 0 {
+		t.Errorf("%d sessions in SQL, %d in the statistics, active for %v seconds", len(a.Rows), len(want), total)
+	}
+	for _, r := range a.Rows {
+		got, err := strconv.ParseFloat(fmt.Sprint(r["active_seconds"]), 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		inSQL += got
+		if name := fmt.Sprint(r["source"], " ", r["session_id"]); want[name]-got < -0.01 || want[name]-got > 1.01 {
+			t.Errorf("%s is active for %v seconds in SQL, for %v in the statistics", name, got, want[name])
+		}
+	}
+	t.Logf("%v seconds in SQL, %v in the statistics", inSQL, total)
 }
 
 // checkCosts compares the cost by model of the statistics with that of SQL, and that of each dimension with the total.
@@ -286,36 +397,23 @@ func checkCosts(t *testing.T, js jetstream.JetStream, a answer) {
 	}
 }
 
-// tokensByDay returns the tokens by day and model, by the statistics.
-func tokensByDay(t *testing.T, js jetstream.JetStream) map[string]int64 {
+// tokensBy returns the tokens by some dimensions, by the statistics.
+func tokensBy(t *testing.T, js jetstream.JetStream, dimensions []string) map[string]int64 {
 	t.Helper()
+	var by []sessions.Dimension
+	for _, d := range dimensions {
+		by = append(by, sessions.Dimension(d))
+	}
 	out := map[string]int64{}
 	steps := summaries.Steps(t.Context(), js, "v1", events.Query{}, func(err error) { t.Error(err) })
-	_, err := sessions.Stats(steps, sessions.StatsQuery{By: []sessions.Dimension{sessions.ByDay, sessions.ByModel}}, sessions.Memory{}, func(r *sessions.Row) error {
+	_, err := sessions.Stats(steps, sessions.StatsQuery{By: by}, sessions.Memory{}, func(r *sessions.Row) error {
 		if n := r.Usage.Total(); n > 0 {
-			out[r.Values[0]+" "+r.Values[1]] = n
+			out[strings.Join(r.Values, " ")] = n
 		}
 		return nil
 	})
 	if err != nil {
 		t.Fatal(err)
-	}
-	return out
-}
-
-// answered returns the same of an answer of DuckDB, which writes large numbers as text.
-func answered(t *testing.T, a answer) map[string]int64 {
-	t.Helper()
-	out := map[string]int64{}
-	for _, r := range a.Rows {
-		n, err := strconv.ParseInt(fmt.Sprint(r["total"]), 10, 64)
-		if err != nil {
-			t.Fatal(err)
-		}
-		model, _ := r["model"].(string)
-		if n > 0 {
-			out[fmt.Sprint(r["day"], " ", model)] += n
-		}
 	}
 	return out
 }

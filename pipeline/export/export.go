@@ -1,5 +1,5 @@
 // Package export writes the events of a generation to files that databases and data frames read:
-// Parquet or lines of JSON, in folders by date and source. README.md has the columns, the layout and
+// Parquet or lines of JSON, in folders by month and source. README.md has the columns and the layout, sql.md
 // questions in SQL.
 //
 // Start with [Run]. The invariant: the manifest names a span of the stream before
@@ -8,6 +8,7 @@
 package export
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"iter"
@@ -32,7 +33,9 @@ type Config struct {
 	Live       bool // with Follow: go on with each generation that becomes live, whose files replace those of the one before
 	Format     Format
 	Raw        bool          // rows have the raw record
+	Prices     []byte        // CSV of the prices of models, which is put beside the files for questions about costs; nil for none
 	SpanBytes  int           // memory of the rows that are stored together; 0 is [DefaultSpanBytes]
+	Compact    bool          // replace small files by larger ones
 	Follow     bool          // go on with events that arrive
 	Every      time.Duration // how often a following export stores what has arrived; 0 is [DefaultEvery]
 	Drain      time.Duration // how long files may take that are being stored when the context of [Run] ends
@@ -54,6 +57,7 @@ type Result struct {
 	Files      int               // new ones
 	Unreadable int               // events that cannot be read and are in no file
 	Replaced   int               // files of another generation, which was live before
+	Compacted  int               // files whose rows larger ones have
 	Removed    int               // files that were made again, because the events stream went back in time
 	Gone       int               // events without the raw that they refer to: their record has left the raw stream
 	Through    streams.Positions // of the last events that are in files
@@ -87,6 +91,7 @@ func (r *Result) add(more Result) {
 	r.Unreadable += more.Unreadable
 	r.Removed += more.Removed
 	r.Replaced += more.Replaced
+	r.Compacted += more.Compacted
 	r.Gone += more.Gone
 	r.Through = more.Through
 }
@@ -126,6 +131,11 @@ func run(ctx context.Context, js jetstream.JetStream, cfg Config) (Result, error
 		}, cfg.Live)
 		if err != nil {
 			return Result{}, err
+		}
+		if c == 0 {
+			if err := cfg.putAside(ctx, places[c]); err != nil {
+				return Result{}, err
+			}
 		}
 		if replaced > 0 {
 			cfg.Logger.InfoContext(ctx, "another generation is live: files are made of its events", "generation", cfg.Generation, "removed", replaced)
@@ -187,6 +197,23 @@ func (c *Config) places(cells int) ([]place, error) {
 	return places, openFolder(c.Dir)
 }
 
+// putAside puts files for questions beside the manifest.
+func (c *Config) putAside(ctx context.Context, p place) error {
+	if c.Format == Parquet {
+		var columns bytes.Buffer
+		if err := c.Format.write(&columns, nil); err != nil {
+			return err
+		}
+		if err := p.put(ctx, columnsName, columns.Bytes()); err != nil {
+			return err
+		}
+	}
+	if c.Prices == nil {
+		return nil
+	}
+	return p.put(ctx, pricesName, c.Prices)
+}
+
 // place returns the place of the export of a cell.
 func (c *Config) place(cell int) place {
 	if c.Bucket == nil {
@@ -194,7 +221,7 @@ func (c *Config) place(cell int) place {
 	}
 	b := *c.Bucket
 	b.Logger, b.Cures = c.Logger, objects.Cures{
-		Rights:  "s3:ListBucket, s3:GetObject and s3:PutObject",
+		Rights:  "s3:ListBucket, s3:GetObject, s3:PutObject and s3:DeleteObject",
 		Again:   "run the export again: it goes on where it ended",
 		Smaller: "export with less --span-bytes",
 	}
@@ -226,6 +253,7 @@ type exporter struct {
 	archive *archive
 	storing context.Context //nolint:containedctx // it outlives the one that ends the reading
 	result  Result
+	added   int // files since the last compaction
 
 	rows map[partition][]Row
 	size int
@@ -359,6 +387,11 @@ func (e *exporter) run(ctx context.Context, events iter.Seq2[events.Event, error
 				if err := e.lookBehind(); err != nil {
 					return err
 				}
+				if e.added >= compactFiles {
+					if err := e.compact(); err != nil {
+						return err
+					}
+				}
 			}
 		}
 	}
@@ -380,7 +413,24 @@ func (e *exporter) end(ctx context.Context) error {
 	if err := e.store(e.last); err != nil {
 		return err
 	}
-	return e.lookBehind()
+	if err := e.lookBehind(); err != nil {
+		return err
+	}
+	if e.cfg.Follow {
+		return nil // it ends because it was stopped, and the next run compacts
+	}
+	return e.compact()
+}
+
+// compact replaces small files by larger ones, where cfg asks for it.
+func (e *exporter) compact() error {
+	if !e.cfg.Compact {
+		return nil
+	}
+	e.added = 0
+	removed, err := e.archive.compact(e.storing)
+	e.result.Compacted += removed
+	return err
 }
 
 // lookBehind notes how far the stream was read, if there is no event behind those in files.
@@ -424,7 +474,7 @@ func (e *exporter) add(ctx context.Context, r *read) error {
 			e.result.Gone++
 		}
 		row := newRow(e.cfg.Generation, &r.event, e.cfg.Raw)
-		p := partition{row.date(), row.Source}
+		p := e.archive.partition(&row)
 		e.rows[p] = append(e.rows[p], row)
 		e.size += row.size()
 	}
@@ -450,6 +500,7 @@ func (e *exporter) store(last uint64) error {
 	}
 	e.result.Events += rows
 	e.result.Files += files
+	e.added += files
 	e.reset()
 	return nil
 }

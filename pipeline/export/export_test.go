@@ -24,6 +24,7 @@ import (
 	"tributary/pipeline/export"
 	"tributary/pipeline/pipelinetest"
 	"tributary/pipeline/replay"
+	"tributary/pipeline/sessions/prices"
 	"tributary/pipeline/streams"
 	"tributary/pipeline/worker"
 )
@@ -69,7 +70,7 @@ var quiet = slog.New(slog.DiscardHandler)
 // run exports to a folder, in spans of a few events.
 func run(t *testing.T, js jetstream.JetStream, dir string, format export.Format) export.Result {
 	t.Helper()
-	return runConfig(t, js, export.Config{Dir: dir, Generation: "v1", Format: format, SpanBytes: 10_000, Logger: quiet})
+	return runConfig(t, js, export.Config{Dir: dir, Generation: "v1", Format: format, SpanBytes: 10_000, Prices: prices.Builtin().CSV(), Logger: quiet})
 }
 
 // runConfig exports.
@@ -146,7 +147,7 @@ func TestEveryEventIsInOneFile(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i := range list {
-			if want := filepath.Join("date="+list[i].TS.Format(time.DateOnly), "source="+list[i].Source); !strings.Contains(name, want) {
+			if want := filepath.Join("month="+list[i].TS.Format("2006-01"), "source="+list[i].Source); !strings.Contains(name, want) {
 				t.Errorf("%s has a row of %s", name, want)
 			}
 		}

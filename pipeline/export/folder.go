@@ -39,19 +39,36 @@ func (f folder) load(context.Context) ([]byte, error) {
 	return data, err
 }
 
-func (f folder) save(_ context.Context, manifest []byte) error {
-	tmp := f.temporary(f.manifest())
+func (f folder) save(ctx context.Context, manifest []byte) error {
+	return f.put(ctx, f.manifest(), manifest)
+}
+
+func (f folder) put(_ context.Context, name string, data []byte) error {
+	tmp := f.temporary(name)
 	if err := writeFile(tmp, func(w io.Writer) error {
-		_, err := w.Write(manifest)
+		_, err := w.Write(data)
 		return err
 	}); err != nil {
 		return err
 	}
-	return move(tmp, filepath.Join(f.dir, controlDir, f.manifest()))
+	return move(tmp, filepath.Join(f.dir, controlDir, name))
 }
 
-func (f folder) names(context.Context) ([]string, error) {
-	return fs.Glob(os.DirFS(f.dir), partPattern)
+func (f folder) list(context.Context) (list []stored, err error) {
+	files := os.DirFS(f.dir)
+	names, err := fs.Glob(files, partPattern)
+	for _, name := range names {
+		info, err := fs.Stat(files, name)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, stored{name, info.Size()})
+	}
+	return list, err
+}
+
+func (f folder) read(_ context.Context, name string) ([]byte, error) {
+	return os.ReadFile(filepath.Join(f.dir, filepath.FromSlash(name)))
 }
 
 // add writes all files, and then they appear one after the other.

@@ -2,7 +2,11 @@ package export
 
 import (
 	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
 	"io"
+	"iter"
 
 	"github.com/go-json-experiment/json"
 	"github.com/parquet-go/parquet-go"
@@ -35,24 +39,87 @@ func (f Format) write(w io.Writer, rows []Row) error {
 	if f == JSONL {
 		return writeLines(w, rows)
 	}
-	out := parquet.NewGenericWriter[Row](w,
+	out := newParquetWriter(w)
+	if err := out.add(rows); err != nil {
+		return err
+	}
+	return out.Close()
+}
+
+// join writes the rows of files of the format as one file.
+func (f Format) join(w io.Writer, files iter.Seq2[[]byte, error]) error {
+	out := newParquetWriter(w)
+	for data, err := range files {
+		if err != nil {
+			return err
+		}
+		if f == JSONL {
+			_, err = w.Write(data)
+		} else {
+			err = out.addFile(data)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if f == JSONL {
+		return nil
+	}
+	return out.Close()
+}
+
+// parquetWriter writes a Parquet file.
+type parquetWriter struct {
+	*parquet.GenericWriter[Row]
+	size int // of the rows of the row group
+}
+
+func newParquetWriter(w io.Writer) *parquetWriter {
+	return &parquetWriter{GenericWriter: parquet.NewGenericWriter[Row](w,
 		parquet.Compression(&zstd.Codec{Level: zstd.SpeedDefault}),
 		parquet.CreatedBy("tributary", "1", "export"),
 		parquet.MaxRowsPerRowGroup(groupRows),
-	)
-	size := 0
+	)}
+}
+
+// add adds rows.
+func (w *parquetWriter) add(rows []Row) error {
 	for i := range rows {
-		if _, err := out.Write(rows[i : i+1]); err != nil {
+		if _, err := w.Write(rows[i : i+1]); err != nil {
 			return err
 		}
-		if size += rows[i].size(); size >= groupBytes {
-			if err := out.Flush(); err != nil {
+		if w.size += rows[i].size(); w.size >= groupBytes {
+			if err := w.Flush(); err != nil {
 				return err
 			}
-			size = 0
+			w.size = 0
 		}
 	}
-	return out.Close()
+	return nil
+}
+
+// addFile adds the rows of a Parquet file. Columns that an older version did not write are null, and the date is made of the time.
+func (w *parquetWriter) addFile(data []byte) error {
+	in := parquet.NewGenericReader[Row](bytes.NewReader(data))
+	defer in.Close()
+	rows := make([]Row, 64)
+	for left := in.NumRows(); ; {
+		clear(rows)
+		n, err := in.Read(rows)
+		left -= int64(n)
+		for i := range rows[:n] {
+			rows[i].Date = rows[i].date()
+		}
+		if err := w.add(rows[:n]); err != nil {
+			return err
+		}
+		switch {
+		case errors.Is(err, io.EOF) && left == 0:
+			return nil
+		case err != nil:
+			return fmt.Errorf("%d rows cannot be read: %w", left, err)
+		}
+	}
 }
 
 // writeLines writes rows as lines of JSON.

@@ -22,24 +22,42 @@ var columnNotes = map[string]string{
 	"generation":                "Generation of the events.",
 	"raw_sequence":              "Sequence of the raw record in the raw stream.",
 	"ts":                        "Time of the event.",
-	"usage_input":               "`usage.input`: uncached input.",
-	"usage_cache_read":          "`usage.cache_read`.",
-	"usage_cache_write":         "`usage.cache_write`.",
-	"usage_output":              "`usage.output`: without reasoning.",
-	"usage_reasoning":           "`usage.reasoning`.",
+	"date":                      "Date of the event in UTC, else that on which it was stored.",
+	"usage_input":               ofUsage,
+	"usage_cache_read":          ofUsage,
+	"usage_cache_write":         ofUsage,
+	"usage_output":              ofUsage,
+	"usage_reasoning":           ofUsage,
 	"usage_key":                 "`usage.key`: the vendor's id of the API call.",
-	"usage_cache_write_1h":      "`usage.cache_write_1h`: part of `usage_cache_write`.",
-	"usage_web_search_requests": "`usage.web_search_requests`.",
-	"usage_prompt":              "`usage.prompt`: size of the prompt of the API call; no increment.",
-	"usage_cost_usd":            "`usage.cost_usd`: what the vendor states as the cost.",
+	"usage_cache_write_1h":      ofUsage,
+	"usage_web_search_requests": ofUsage,
+	"usage_prompt":              ofUsage,
+	"usage_cost_usd":            "What the vendor states as the cost.",
 	"usage_key_unique":          "True if the same `usage_key` in another session of the source is the same API call.",
-	"error_code":                "`metadata.error.code`.",
-	"error_message":             "`metadata.error.message`; empty if the error states nothing.",
+	"error_code":                ofError,
+	"error_message":             ofError,
 	"resume_id":                 "`metadata.sessionId`: resumes the session in the vendor's program.",
+	"agent_version":             "Version of the agent, where `metadata` has it.",
+	"repository":                ofVCS,
+	"branch":                    ofVCS,
+	"commit":                    ofVCS,
+	"pull_request":              ofVCS,
+	"host":                      ofEdge,
+	"user_name":                 ofEdge,
+	"labels":                    "Labels of the machine.",
 	"is_internal":               "True for work of a sidechain or a subagent.",
 	"text_truncated":            "True if text is cut to fit the size limit.",
-	"raw":                       "The raw record, with `--raw`; else null.",
+	"raw":                       "The raw record, with `--raw`.",
 }
+
+// Meanings of several columns.
+const (
+	ofUsage = "Parts of [`usage`](../../envelopes/event.md#tokens-and-usage)."
+	ofError = "`metadata.error`; the message is empty if the error states none."
+	ofVCS   = "[`vcs`](../../envelopes/event.md#where-edge-and-vcs)."
+	ofEdge  = "[`edge`](../../envelopes/event.md#where-edge-and-vcs): who sent the record."
+	ofEvent = "[The fields of the event](../../envelopes/README.md#the-event)."
+)
 
 // TestREADMEHasTheColumns compares the table of columns with the schema of the files.
 func TestREADMEHasTheColumns(t *testing.T) {
@@ -47,12 +65,12 @@ func TestREADMEHasTheColumns(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("| column | type | |\n|---|---|---|\n")
 	native := map[string]bool{}
-	fields, kinds := map[string][]string{}, []string(nil) // columns that are a field of the event, by type
+	columns, rows := map[string][]string{}, []string(nil) // by type and meaning
 	for f := range reflect.TypeFor[export.Row]().Fields() {
 		native[strings.Split(f.Tag.Get("parquet"), ",")[0]] = f.Type.Name() == "jsonText"
 	}
 	for _, f := range parquet.SchemaOf(export.Row{}).Fields() {
-		kind := map[string]string{"INT(64,true)": "bigint", "BOOLEAN": "boolean", "STRING": "text", "DOUBLE": "double", "TIMESTAMP(isAdjustedToUTC=true,unit=MICROS)": "timestamp"}[f.Type().String()]
+		kind := map[string]string{"INT(64,true)": "bigint", "BOOLEAN": "boolean", "STRING": "text", "DOUBLE": "double", "DATE": "date", "TIMESTAMP(isAdjustedToUTC=true,unit=MICROS)": "timestamp"}[f.Type().String()]
 		if native[f.Name()] {
 			kind = "JSON"
 		}
@@ -62,18 +80,18 @@ func TestREADMEHasTheColumns(t *testing.T) {
 		if f.Optional() {
 			kind += " or null"
 		}
-		name := "`" + f.Name() + "`"
-		if note := columnNotes[f.Name()]; note != "" {
-			fmt.Fprintf(&b, "| %s | %s | %s |\n", name, kind, note)
-			continue
+		note := columnNotes[f.Name()]
+		if note == "" {
+			note = ofEvent
 		}
-		if fields[kind] == nil {
-			kinds = append(kinds, kind)
+		row := kind + " | " + note
+		if columns[row] == nil {
+			rows = append(rows, row)
 		}
-		fields[kind] = append(fields[kind], name)
+		columns[row] = append(columns[row], "`"+f.Name()+"`")
 	}
-	for _, kind := range kinds {
-		fmt.Fprintf(&b, "| %s | %s | [The fields of the event](../../envelopes/README.md#the-event). |\n", strings.Join(fields[kind], ", "), kind)
+	for _, row := range rows {
+		fmt.Fprintf(&b, "| %s | %s |\n", strings.Join(columns[row], ", "), row)
 	}
 	text, err := os.ReadFile("README.md")
 	if err != nil {

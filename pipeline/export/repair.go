@@ -54,11 +54,11 @@ func (a *archive) repair(ctx context.Context, js jetstream.JetStream, log *slog.
 	if err := a.save(ctx); err != nil {
 		return 0, err
 	}
-	names, err := a.place.names(ctx)
+	list, err := a.place.list(ctx)
 	if err != nil {
 		return 0, err
 	}
-	if removed, err = a.finishRemoval(ctx, names); err != nil {
+	if removed, err = a.finishRemoval(ctx, list); err != nil {
 		return removed, err
 	}
 	log.WarnContext(ctx, "the events stream went back in time: files are made again", "stream", streams.EventsStream(envelopes.CellName(m.Generation, a.cell())),
@@ -67,15 +67,15 @@ func (a *archive) repair(ctx context.Context, js jetstream.JetStream, log *slog.
 }
 
 // finishRemoval removes the files behind the manifest, if it says so.
-func (a *archive) finishRemoval(ctx context.Context, names []string) (removed int, err error) {
+func (a *archive) finishRemoval(ctx context.Context, list []stored) (removed int, err error) {
 	if !a.manifest.Removing {
 		return 0, nil
 	}
-	for _, name := range names {
-		if s, ok := spanOf(name, a.manifest.Format); !ok || streams.CellOf(s.First) != a.cell() || s.First <= a.manifest.Through {
+	for _, f := range list {
+		if s, ok := spanOf(f.name, a.manifest.Format); !ok || streams.CellOf(s.First) != a.cell() || s.First <= a.manifest.Through {
 			continue
 		}
-		if err := a.place.remove(ctx, name); err != nil {
+		if err := a.place.remove(ctx, f.name); err != nil {
 			return removed, err
 		}
 		removed++

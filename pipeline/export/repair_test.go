@@ -24,11 +24,14 @@ func TestExportSaysThatItCannotRepairItsFiles(t *testing.T) {
 		expired uint64         // position before which events expire
 		forget  *regexp.Regexp // of the manifest, as an older version writes it
 		grown   bool           // the stream is longer than it was
+		compact bool           // a compaction has made one file of those of many spans
 		want    error
 	}{
 		"whole":                                {span: 10_000, grown: true},
 		"one span":                             {span: 1 << 20, grown: true},
 		"shorter":                              {span: 10_000},
+		"compacted":                            {span: 1000, grown: true, compact: true},
+		"compacted, and the first expired":     {span: 1000, expired: first + 1, grown: true, compact: true, want: export.ErrNotRepairable},
 		"the last common event expired":        {span: 10_000, expired: first + 20, grown: true, want: export.ErrNotRepairable},
 		"nothing is common, the first expired": {span: 1 << 20, expired: first + 1, grown: true, want: export.ErrNotRepairable},
 		"a manifest of before":                 {span: 10_000, forget: regexp.MustCompile(`,"first":.*\]`), want: export.ErrNotRepairable},
@@ -41,8 +44,10 @@ func TestExportSaysThatItCannotRepairItsFiles(t *testing.T) {
 			saved := server.CopyStore()
 			storeEvents(t, js, 10, 10)
 			dir := t.TempDir()
-			cfg := export.Config{Dir: dir, Generation: "v1", Format: export.Parquet, SpanBytes: c.span, Logger: quiet}
-			runConfig(t, js, cfg)
+			cfg := export.Config{Dir: dir, Generation: "v1", Format: export.Parquet, SpanBytes: c.span, Compact: c.compact, Logger: quiet}
+			if r := runConfig(t, js, cfg); c.compact != (r.Compacted > 0) {
+				t.Errorf("%+v", r)
+			}
 			before := files(t, dir)
 			if len(rows(t, dir)) != 40 {
 				t.Fatalf("%d rows", len(rows(t, dir)))

@@ -40,7 +40,7 @@ func TestFilesOfAnotherGenerationAreReplaced(t *testing.T) {
 			if err := openFolder(dir); err != nil {
 				t.Fatal(err)
 			}
-			part := filepath.Join(dir, filepath.FromSlash(span{1, 5}.name(partition{"2026-03-09", "codex"}, test.have.Format)))
+			part := filepath.Join(dir, filepath.FromSlash(span{1, 5}.name(partition{"month=2026-03", "codex"}, test.have.Format)))
 			writePart(t, part)
 			test.have.Through = 5
 			a := &archive{place: folder{dir, 0}, manifest: test.have}

@@ -1,6 +1,7 @@
 package export
 
 import (
+	"math"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -19,6 +20,7 @@ type Row struct {
 	Generation     string    `parquet:"generation,dict" json:"generation"`
 	RawSequence    int64     `parquet:"raw_sequence" json:"raw_sequence"`
 
+	Date      day        `parquet:"date,date" json:"date"`
 	Source    string     `parquet:"source,dict" json:"source"`
 	SessionID string     `parquet:"session_id,dict" json:"session_id"`
 	Sequence  int64      `parquet:"sequence" json:"sequence"`
@@ -73,6 +75,15 @@ type Row struct {
 	ErrorCode    *string `parquet:"error_code,optional,dict" json:"error_code"`
 	ErrorMessage *string `parquet:"error_message,optional" json:"error_message"`
 	ResumeID     *string `parquet:"resume_id,optional,dict" json:"resume_id"`
+	AgentVersion *string `parquet:"agent_version,optional,dict" json:"agent_version"`
+
+	Repository  *string  `parquet:"repository,optional,dict" json:"repository"`
+	Branch      *string  `parquet:"branch,optional,dict" json:"branch"`
+	Commit      *string  `parquet:"commit,optional,dict" json:"commit"`
+	PullRequest *string  `parquet:"pull_request,optional,dict" json:"pull_request"`
+	Host        *string  `parquet:"host,optional,dict" json:"host"`
+	UserName    *string  `parquet:"user_name,optional,dict" json:"user_name"`
+	Labels      jsonText `parquet:"labels,optional,dict" json:"labels"`
 
 	Metadata        jsonText `parquet:"metadata,optional" json:"metadata"`
 	ToolMetadata    jsonText `parquet:"tool_metadata,optional" json:"tool_metadata"`
@@ -111,6 +122,7 @@ func newRow(generation string, e *events.Event, raw bool) Row {
 	if t, err := e.Timestamp(); err == nil {
 		r.TS = &t
 	}
+	r.Date = r.date()
 	if len(e.Files) > 0 {
 		r.Files = encode(e.Files)
 	}
@@ -125,10 +137,19 @@ func newRow(generation string, e *events.Event, raw bool) Row {
 		}
 		r.UsageKey, r.UsageKeyUnique = stated(u.Key), u.KeyIsUnique(e.Source)
 	}
+	if v := e.VCS; v != nil {
+		r.Repository, r.Branch, r.Commit, r.PullRequest = stated(v.Repository), stated(v.Branch), stated(v.Commit), stated(v.PullRequest)
+	}
+	if g := e.Edge; g != nil {
+		r.Host, r.UserName = stated(g.Host), stated(g.User)
+		if len(g.Labels) > 0 {
+			r.Labels = encode(g.Labels)
+		}
+	}
 	if e.Metadata != nil {
 		r.Metadata = encode(e.Metadata)
 		r.ErrorCode, r.ErrorMessage = problem(e.Metadata)
-		r.ResumeID = e.Metadata.SessionID
+		r.ResumeID, r.AgentVersion = e.Metadata.SessionID, agentVersion(e.Metadata)
 	}
 	if e.ToolOutput != nil {
 		r.ToolOutput = encode(e.ToolOutput)
@@ -155,6 +176,17 @@ func problem(m *envelopes.Metadata) (code, message *string) {
 		e.Message = new("")
 	}
 	return e.Code, e.Message
+}
+
+// agentVersion returns the version of the agent that the metadata of an event states, nil for none.
+func agentVersion(m *envelopes.Metadata) *string {
+	for _, name := range []string{"version", "claudeCodeVersion"} {
+		var version string
+		if v := m.Extensions[name]; v != nil && json.Unmarshal(v, &version) == nil {
+			return stated(version)
+		}
+	}
+	return nil
 }
 
 // encode returns a part of an event in JSON. It was read from JSON, so it can be written.
@@ -190,10 +222,21 @@ func (r *Row) size() int {
 }
 
 // date is the date of an event in UTC; of one without a time it is that on which it was stored.
-func (r *Row) date() string {
+func (r *Row) date() day {
 	t := r.StoredAt
 	if r.TS != nil {
 		t = *r.TS
 	}
-	return t.UTC().Format(time.DateOnly)
+	return day(math.Floor(float64(t.Unix()) / secondsOfDay))
 }
+
+// day is a date as the number of days since 1970.
+type day int32
+
+const secondsOfDay = 24 * 60 * 60
+
+// String returns the date as 2006-01-02.
+func (d day) String() string { return time.Unix(int64(d)*secondsOfDay, 0).UTC().Format(time.DateOnly) }
+
+// MarshalText implements [encoding.TextMarshaler].
+func (d day) MarshalText() ([]byte, error) { return []byte(d.String()), nil }

@@ -108,7 +108,7 @@ func (b *Bucket) ListNames(ctx context.Context, begin string) (list []Object, er
 			if o.Err != nil {
 				return o.Err
 			}
-			list = append(list, Object{strings.TrimPrefix(strings.TrimPrefix(o.Key, b.Prefix), "/"), o.LastModified})
+			list = append(list, Object{strings.TrimPrefix(strings.TrimPrefix(o.Key, b.Prefix), "/"), o.LastModified, o.Size})
 		}
 		return nil
 	})

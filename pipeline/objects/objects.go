@@ -7,4 +7,5 @@ import "time"
 type Object struct {
 	Name     string
 	Modified time.Time // by the clock of the store
+	Size     int64
 }
